@@ -1,0 +1,160 @@
+/* context.h - where the work runs, and what went wrong first.
+ *
+ * A context owns one device, the memory of all its tensors, the tape, the random state and the
+ * first error. Tensors of one context cannot be mixed with those of another. A context and its
+ * tensors belong to one thread at a time; different contexts may be used by different threads at
+ * once.
+ *
+ * Errors. Nothing here exits, aborts or prints. The first thing that goes wrong is kept as one
+ * sentence in the context, and from then on every call on that context does nothing and returns
+ * NULL or the error's status, until gd_error_clear(). So expressions nest, and one look at the end
+ * tells the first cause:
+ *
+ *     gd_tensor *loss = gd_cross_entropy(gd_linear(gd_rms_norm(x, w, 1e-5), v, NULL), targets);
+ *     gd_backward(loss);
+ *     if (gd_error(ctx)) fprintf(stderr, "%s\n", gd_error(ctx));
+ *     // rms_norm: weight has shape [768], but the last dimension of x [32, 64, 512] is 512
+ */
+#ifndef GRADUS_CONTEXT_H
+#define GRADUS_CONTEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define GD_VERSION_MAJOR 0
+#define GD_VERSION_MINOR 1
+#define GD_VERSION_PATCH 0
+#define GD_VERSION_STRING "0.1.0"
+
+#if defined(_WIN32)
+#define GD_API
+#elif defined(__GNUC__)
+#define GD_API __attribute__((visibility("default")))
+#else
+#define GD_API
+#endif
+
+#if defined(__GNUC__)
+#define GD_PRINTF(format_at, args_at) __attribute__((format(printf, format_at, args_at)))
+#else
+#define GD_PRINTF(format_at, args_at)
+#endif
+
+/* The version of the library at run time, "0.1.0". */
+GD_API const char *gd_version(void);
+
+/* ---- Errors ------------------------------------------------------------------------------- */
+
+typedef enum gd_status {
+    GD_OK = 0,
+    GD_ERROR_ARGUMENT,    /* a NULL, a shape, a dtype, an axis or a number that cannot be */
+    GD_ERROR_STATE,       /* the right call at the wrong time: a second backward, a freed tensor */
+    GD_ERROR_MEMORY,      /* the device or the host has no more memory */
+    GD_ERROR_DEVICE,      /* no such device, or the device reported a failure */
+    GD_ERROR_UNSUPPORTED, /* known, but not possible here: an op without a backward, for one */
+    GD_ERROR_IO           /* a file could not be read or written */
+} gd_status;
+
+/* The name of a status: "ok", "bad argument", "out of memory" ... Never NULL. */
+GD_API const char *gd_status_name(gd_status status);
+
+/* ---- The context -------------------------------------------------------------------------- */
+
+typedef struct gd_context gd_context;
+
+typedef enum gd_device {
+    GD_CPU = 0,
+    GD_CUDA = 1,
+    GD_DEVICE_COUNT = 2,
+    GD_DEVICE_AUTO = 100 /* CUDA where there is a usable GPU, the CPU otherwise */
+} gd_device;
+
+/* Host memory comes from here. `allocate` returns `bytes` bytes (more than 0) aligned to
+ * `alignment` (a power of two), or NULL; it may fail at any time. `release` gets what `allocate`
+ * gave, with the same `bytes`. */
+typedef struct gd_allocator {
+    void *(*allocate)(void *user, size_t alignment, size_t bytes);
+    void (*release)(void *user, void *memory, size_t bytes);
+    void *user;
+} gd_allocator;
+
+/* What to make a context from; all zero is the default, so `gd_context_options o = {0};`. */
+typedef struct gd_context_options {
+    gd_device device;       /* GD_CPU */
+    int threads;            /* CPU threads of this context; 0: what OpenMP suggests. The results
+                             * are the same for every number of threads, bit for bit. */
+    uint64_t seed;          /* of the random state */
+    gd_allocator allocator; /* all NULL: the C library's */
+    bool poison;            /* fill all fresh tensor memory with NaN, so that a kernel that reads
+                             * what nobody wrote, or forgets to write, is found out */
+} gd_context_options;
+
+/* Makes a context; NULL for the defaults. Returns NULL only where there is no memory for it. Any
+ * other trouble (no such device) is an error that stands in the context that is returned:
+ * "no CUDA device: ...". Free it with gd_context_free. */
+GD_API gd_context *gd_context_create(const gd_context_options *options);
+
+/* Frees the context, its tape, and every tensor still made in it. NULL is fine. */
+GD_API void gd_context_free(gd_context *ctx);
+
+GD_API gd_device gd_context_device(const gd_context *ctx);
+GD_API int gd_context_threads(const gd_context *ctx);
+/* One line for people: "cpu, 2 threads". Owned by the context. */
+GD_API const char *gd_context_device_name(const gd_context *ctx);
+
+/* Waits until the device has done everything asked of it so far. */
+GD_API gd_status gd_synchronize(gd_context *ctx);
+
+/* The first error since the context was made or last cleared: one sentence, without a newline,
+ * owned by the context and valid until it is cleared; NULL when all is well. gd_error(NULL) is
+ * "out of memory", since a context is only ever NULL for that reason. */
+GD_API const char *gd_error(const gd_context *ctx);
+GD_API gd_status gd_error_status(const gd_context *ctx);
+
+/* Forgets the error. The context and the tensors it had before the failed call are usable. */
+GD_API void gd_error_clear(gd_context *ctx);
+
+/* Sets the context's error, as a kernel or a loop of one's own may want to; the first one stays.
+ * The sentence should name who complains: gd_fail(ctx, GD_ERROR_ARGUMENT, "train: ..."). Returns
+ * the status that now stands, so that `return gd_fail(...)` reads well. */
+GD_API gd_status gd_fail(gd_context *ctx, gd_status status, const char *format, ...)
+    GD_PRINTF(3, 4);
+
+/* ---- Memory ------------------------------------------------------------------------------- */
+
+/* Every byte of tensor memory is counted under one of these. */
+typedef enum gd_memory_class {
+    GD_MEMORY_PARAMETERS,
+    GD_MEMORY_GRADIENTS,
+    GD_MEMORY_OPTIMIZER,
+    GD_MEMORY_ACTIVATIONS, /* tensors made by ops, and what they save for their backward */
+    GD_MEMORY_WORKSPACE,   /* scratch that lives for one call */
+    GD_MEMORY_OTHER,       /* other tensors made by the user */
+    GD_MEMORY_CLASS_COUNT
+} gd_memory_class;
+
+typedef struct gd_memory_stats {
+    size_t current[GD_MEMORY_CLASS_COUNT]; /* bytes in use now */
+    size_t peak[GD_MEMORY_CLASS_COUNT];    /* the most in use at once since the last reset */
+    size_t current_total, peak_total;      /* all classes together; the peak is of the sum */
+    size_t held;           /* bytes taken from the system: in use, or in the pool for reuse */
+    uint64_t system_calls; /* how often the system was asked for tensor memory, so far; it stands
+                              * still once training is warm */
+} gd_memory_stats;
+
+GD_API const char *gd_memory_class_name(gd_memory_class memory_class);
+GD_API gd_memory_stats gd_memory(const gd_context *ctx);
+/* Sets every peak to the current value. */
+GD_API void gd_memory_reset_peak(gd_context *ctx);
+/* Gives memory that the pool holds for reuse back to the system. */
+GD_API void gd_memory_trim(gd_context *ctx);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

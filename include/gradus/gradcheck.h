@@ -1,0 +1,116 @@
+/* gradcheck.h - does this backward belong to this forward?
+ *
+ * For random inputs x and a random cotangent u, the backward claims dx = J^T u, where J is the
+ * Jacobian of the forward. A central difference measures the same thing without it:
+ *
+ *     d(u . f(x)) / dx_i  =  u . (f(x + h e_i) - f(x - h e_i)) / (2h)  +  O(h^2)
+ *
+ * where 2h is taken as the difference of the two inputs as they were stored, and the sums run in
+ * double. Elements are compared one by one up to a limit, beyond it a sample of them and several
+ * random directions. See docs/numerics.md for the choice of h, and for what a passed check does
+ * not say: it compares the backward with our own forward, which needs a reference of its own.
+ *
+ * Besides the numbers a check looks at how the backward behaves: runs it twice (same bits), adds
+ * into gradients that hold something, writes over poisoned ones, asks for every subset of
+ * gradients, leaves cotangents out, passes strided inputs, and verifies that neither inputs nor
+ * what the forward saved was changed.
+ */
+#ifndef GRADUS_GRADCHECK_H
+#define GRADUS_GRADCHECK_H
+
+#include "gradus/autograd.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum gd_verdict {
+    GD_VERDICT_PASS = 0,
+    GD_VERDICT_FAIL,         /* the analytic gradient is wrong, not finite, or misbehaves */
+    GD_VERDICT_KINK,         /* every element lies at a kink; nothing could be compared */
+    GD_VERDICT_VACUOUS,      /* nothing to compare: no element, or no input wants a gradient */
+    GD_VERDICT_EMPTY,        /* the same, by the case's own design (zero rows) */
+    GD_VERDICT_INCONCLUSIVE, /* the numeric derivative itself is not stable: two steps disagree */
+    GD_VERDICT_UNSUPPORTED   /* no such device, dtype or backward */
+} gd_verdict;
+
+GD_API const char *gd_verdict_name(gd_verdict verdict); /* "PASS" ... */
+
+/* All zero is the default for the dtype. */
+typedef struct gd_gradcheck_options {
+    gd_dtype dtype; /* GD_FLOAT64 unless `use_dtype`; the type of the inputs that are made */
+    bool use_dtype;
+    uint64_t seed;
+    double step; /* h, relative to the scale of the input: 1e-5 (float64), 1e-2 (float32) */
+    double rtol; /* relative to the largest gradient of that input: 1e-6, 1e-3 */
+    double atol; /* 1e-9, 1e-4, times the scale of the cotangent */
+    int64_t max_elements;   /* per input; beyond it a sample of that many. 256 */
+    int directions;         /* random directions, where a sample is taken. 4 */
+    int cotangents;         /* random cotangents. 2 */
+    bool only_numbers;      /* skip the checks of behaviour */
+    const char *only_input; /* check this input alone, */
+    int64_t only_element;   /* and of it this element alone (flat index), unless negative... */
+    bool use_only_element;  /* ... if this is set */
+} gd_gradcheck_options;
+
+/* Where and how an input failed; see the report for words. */
+typedef struct gd_gradcheck_input {
+    char name[32];
+    int ndim;
+    int64_t shape[GD_MAX_DIMS];
+    gd_verdict verdict;
+    int64_t elements, compared, kinks, wrong;
+    double largest_error; /* relative to the largest gradient of this input */
+    double largest_gradient;
+    int64_t worst;                     /* flat index of the worst element; -1: none */
+    double analytic, numeric;          /* there */
+    double ratio_median, ratio_spread; /* analytic / numeric over the wrong elements */
+    char finding[256];   /* what it looks like: "a constant factor 1/2", "the sign is flipped",
+                             * "a single element is off" ...; "" if nothing is recognised */
+    char behaviour[256]; /* the check of behaviour that failed, "" if none */
+} gd_gradcheck_input;
+
+#define GD_GRADCHECK_MAX_INPUTS 16
+
+typedef struct gd_gradcheck_report {
+    char op[64], name[64]; /* op and case */
+    gd_verdict verdict;    /* the worst of the inputs' */
+    gd_device device;
+    gd_dtype dtype;
+    uint64_t seed;
+    double step, rtol, atol;
+    int inputs;
+    gd_gradcheck_input input[GD_GRADCHECK_MAX_INPUTS];
+    char message[512]; /* the library's error, where there was one */
+    char *sweep;       /* lines on the numeric derivative at several steps; NULL if none */
+} gd_gradcheck_report;
+
+/* Checks one case of an op's record. The context must have no error standing; its random state is
+ * left as it was. Returns GD_OK if the check could be run, whatever its verdict. */
+GD_API gd_status gd_gradcheck_case(gd_context *ctx, const gd_op *op, const gd_case *check,
+                                   const gd_gradcheck_options *options,
+                                   gd_gradcheck_report *report);
+
+/* A function of one's own, built from ops: makes one output from the inputs. */
+typedef gd_tensor *(*gd_function)(void *user, gd_tensor *const *inputs, int count);
+
+/* Checks the gradients of all `inputs` that require one, at their present values, which are
+ * perturbed and restored. The function must give the same result each time for the same inputs;
+ * the random state is reset before each call so that dropout repeats. */
+GD_API gd_status gd_gradcheck_function(gd_context *ctx, const char *name, gd_function function,
+                                       void *user, gd_tensor *const *inputs, int count,
+                                       const gd_gradcheck_options *options,
+                                       gd_gradcheck_report *report);
+
+/* Prints a report for people; `verbose` false: one line per input. */
+GD_API gd_status gd_gradcheck_print(const gd_gradcheck_report *report, FILE *file, bool verbose);
+/* The same as one line of JSON. */
+GD_API gd_status gd_gradcheck_print_json(const gd_gradcheck_report *report, FILE *file);
+
+/* Frees what the report holds; the report itself is yours. */
+GD_API void gd_gradcheck_report_free(gd_gradcheck_report *report);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

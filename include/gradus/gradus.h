@@ -1,0 +1,35 @@
+/* gradus.h - everything a user may call, in the order in which one learns it.
+ *
+ *   context.h     where the work runs, its memory, its random state, its first error
+ *   tensor.h      arrays with a dtype and a shape; copies in and out
+ *   ops.h         the differentiable operations
+ *   autograd.h    the tape: backward, gradients, no-grad, checkpointing, ops of one's own
+ *   optim.h       parameters, SGD, AdamW, clipping, schedules
+ *   random.h      Philox: the same seed gives the same bits everywhere
+ *   gradcheck.h   finite differences against a backward
+ *
+ * A whole step of learning, for a line y = w * x + b:
+ *
+ *     gd_context *ctx = gd_context_create(NULL);
+ *     gd_tensor *w = gd_tensor_create(ctx, GD_FLOAT32, 1, (int64_t[]){1});
+ *     gd_tensor_set_requires_grad(w, true);
+ *     ...
+ *     gd_tensor *error = gd_sub(gd_add(gd_mul(w, x), b), y);
+ *     gd_tensor *loss = gd_mean(gd_mul(error, error), NULL, 0, false);
+ *     gd_backward(loss);                    // dloss/dw is now gd_grad(w)
+ *     ...                                   // move w against its gradient
+ *     gd_step_end(ctx);                     // everything the ops made is gone
+ *     if (gd_error(ctx)) puts(gd_error(ctx));
+ */
+#ifndef GRADUS_GRADUS_H
+#define GRADUS_GRADUS_H
+
+#include "gradus/context.h"
+#include "gradus/tensor.h"
+#include "gradus/ops.h"
+#include "gradus/autograd.h"
+#include "gradus/optim.h"
+#include "gradus/random.h"
+#include "gradus/gradcheck.h"
+
+#endif

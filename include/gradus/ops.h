@@ -1,0 +1,189 @@
+/* ops.h - the differentiable operations.
+ *
+ * Every function here returns a tensor that belongs to the step (tensor.h), or NULL on error, with
+ * the first cause kept in the context. NULL inputs give NULL quietly if an error stands already,
+ * so calls nest. An input described as optional may be NULL.
+ *
+ * Shapes are written as [M, N]; `...` stands for any number of leading dimensions, none included.
+ * "Broadcast" is NumPy's rule: align the shapes at the right; a missing dimension or one of size 1
+ * is repeated. Real means any dtype but GD_INT32; unless something else is said, the real inputs
+ * of one op have one dtype, and the output has it too. Zero-sized dimensions are fine everywhere.
+ * NaN and infinity go the way of IEEE 754. Each op's derivation, and its kernels, are in
+ * kernels/NAME/.
+ */
+#ifndef GRADUS_OPS_H
+#define GRADUS_OPS_H
+
+#include "gradus/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Normalisation (kernels/rms_norm, kernels/layer_norm) --------------------------------- */
+
+/* y = x / sqrt(mean(x^2) + eps) * weight, along the last dimension (Zhang & Sennrich 2019,
+ * arXiv:1910.07467).   x [..., N], weight [N] or NULL -> y like x.
+ * x may have any strides as long as its rows are packed. N = 0 is allowed, and empty. */
+GD_API gd_tensor *gd_rms_norm(gd_tensor *x, gd_tensor *weight, double eps);
+
+typedef struct gd_rms_norm_options {
+    double eps;               /* added to the mean square, at least 0 */
+    double offset;            /* y = xhat * (offset + weight): 1 for Gemma's; summed in float32 */
+    bool round_before_weight; /* round xhat to x's dtype before the product, as Llama's code does;
+                               * makes a difference for 16-bit x only */
+} gd_rms_norm_options;
+
+/* y = xhat * (offset + weight) + bias.  weight and bias: NULL, [N], or [H, N] where x is
+ * [..., H, N] (one per head). They may have another dtype than x; y has x's. */
+GD_API gd_tensor *gd_rms_norm_with(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
+                                   const gd_rms_norm_options *options);
+
+/* sum = x + residual, y = rms_norm_with(sum, ...). Both are outputs: y is returned, and *sum is
+ * the stream that goes on (sum may be NULL if it is not wanted). sum has residual's dtype, y has
+ * x's; x and residual have one shape. */
+GD_API gd_tensor *gd_add_rms_norm(gd_tensor *x, gd_tensor *residual, gd_tensor *weight,
+                                  gd_tensor *bias, const gd_rms_norm_options *options,
+                                  gd_tensor **sum);
+
+/* y = (x - mean) / sqrt(var + eps) * weight + bias along the last dimension, var the biased
+ * variance (Ba et al. 2016, arXiv:1607.06450).  x [..., N], weight, bias [N] or NULL. */
+GD_API gd_tensor *gd_layer_norm(gd_tensor *x, gd_tensor *weight, gd_tensor *bias, double eps);
+
+/* ---- Matrices (kernels/matmul, kernels/linear, kernels/embedding) ------------------------- */
+
+/* c = op(a) op(b), where op transposes the last two dimensions if asked.
+ * a [..., M, K], b [..., K, N] (after op) -> [..., M, N]; leading dimensions broadcast.
+ * K = 0 gives zeros. */
+GD_API gd_tensor *gd_matmul(gd_tensor *a, gd_tensor *b);
+GD_API gd_tensor *gd_matmul_with(gd_tensor *a, gd_tensor *b, bool transpose_a, bool transpose_b);
+
+/* y = x weight^T + bias.  x [..., K], weight [N, K], bias [N] or NULL -> y [..., N] */
+GD_API gd_tensor *gd_linear(gd_tensor *x, gd_tensor *weight, gd_tensor *bias);
+
+/* y[i, :] = table[ids[i], :].  table [V, C], ids GD_INT32 [...] -> [..., C]. An id outside
+ * [0, V) is an error on the CPU, found before anything is computed. */
+GD_API gd_tensor *gd_embedding(gd_tensor *table, gd_tensor *ids);
+
+/* ---- Attention (kernels/rope, kernels/attention) ------------------------------------------ */
+
+typedef struct gd_rope_options {
+    double base;      /* theta; 0 means 10000 */
+    int64_t position; /* of the first row: the number of tokens that came before */
+    bool interleaved; /* pairs (2i, 2i+1), as in the paper; false: (i, i + D/2), as in Llama */
+} gd_rope_options;
+
+/* Rotates pairs of x by angles position * base^(-2i/D) (Su et al. 2021, arXiv:2104.09864).
+ * x [B, T, H, D], D even -> like x. NULL options for the defaults. */
+GD_API gd_tensor *gd_rope(gd_tensor *x, const gd_rope_options *options);
+
+typedef struct gd_attention_options {
+    bool causal;  /* query i sees keys 0 .. i + (S - T): the last query sees every key */
+    double scale; /* of the scores; 0 means 1 / sqrt(D) */
+} gd_attention_options;
+
+/* y = softmax(scale q k^T) v per head, with query head h reading key head h / (H / KV)
+ * (Vaswani et al. 2017; grouped queries: Ainslie et al. 2023, arXiv:2305.13245; without ever
+ * storing the T x S scores: Dao et al. 2022, arXiv:2205.14135).
+ * q [B, T, H, D], k [B, S, KV, D], v [B, S, KV, E], H a multiple of KV -> [B, T, H, E].
+ * A query that sees no key gives zeros. NULL options: full attention. */
+GD_API gd_tensor *gd_attention(gd_tensor *q, gd_tensor *k, gd_tensor *v,
+                               const gd_attention_options *options);
+
+/* ---- Probabilities (kernels/softmax, kernels/cross_entropy) ------------------------------- */
+
+/* Along `axis` (negative: from the end), computed against the row's maximum, so that it neither
+ * overflows nor divides by zero. A row that is -inf throughout gives NaN, as 0/0 does. */
+GD_API gd_tensor *gd_softmax(gd_tensor *x, int axis);
+GD_API gd_tensor *gd_log_softmax(gd_tensor *x, int axis);
+
+typedef enum gd_reduction { GD_MEAN = 0, GD_SUM = 1 } gd_reduction;
+
+typedef struct gd_cross_entropy_options {
+    gd_reduction reduction; /* the mean is over the targets that count */
+    int32_t ignore_index;   /* rows with this target count for nothing */
+    bool use_ignore_index;
+} gd_cross_entropy_options;
+
+/* loss = reduction over rows i of  logsumexp(logits[i, :]) - logits[i, targets[i]].
+ * logits [..., V], targets GD_INT32 [...] -> a tensor without dimensions. A target outside [0, V)
+ * that is not ignored is an error on the CPU. The mean over no rows at all is NaN. The gradient
+ * overwrites the logits where nobody else needs them. */
+GD_API gd_tensor *gd_cross_entropy(gd_tensor *logits, gd_tensor *targets);
+GD_API gd_tensor *gd_cross_entropy_with(gd_tensor *logits, gd_tensor *targets,
+                                        const gd_cross_entropy_options *options);
+
+/* ---- Parts of a transformer (kernels/swiglu, kernels/dropout) ----------------------------- */
+
+/* y = silu(gate) * up, silu(z) = z / (1 + exp(-z)) (Shazeer 2020, arXiv:2002.05202); all of one
+ * shape. */
+GD_API gd_tensor *gd_swiglu(gd_tensor *gate, gd_tensor *up);
+
+/* y = x * keep / (1 - p), keep = 1 with probability 1 - p, from the context's random stream; the
+ * mask is computed again in the backward instead of being stored. 0 <= p < 1; p = 0 copies. */
+GD_API gd_tensor *gd_dropout(gd_tensor *x, double p);
+
+/* ---- Elementwise, with broadcast (kernels/elementwise) ------------------------------------ */
+
+GD_API gd_tensor *gd_add(gd_tensor *a, gd_tensor *b);
+GD_API gd_tensor *gd_sub(gd_tensor *a, gd_tensor *b);
+GD_API gd_tensor *gd_mul(gd_tensor *a, gd_tensor *b);
+GD_API gd_tensor *gd_div(gd_tensor *a, gd_tensor *b);
+/* The larger one; NaN if either is NaN. Where they are equal each gets half the gradient. */
+GD_API gd_tensor *gd_maximum(gd_tensor *a, gd_tensor *b);
+/* condition GD_INT32: a where it is not 0, else b; all three broadcast. */
+GD_API gd_tensor *gd_where(gd_tensor *condition, gd_tensor *a, gd_tensor *b);
+
+GD_API gd_tensor *gd_neg(gd_tensor *x);
+GD_API gd_tensor *gd_scale(gd_tensor *x, double factor);
+GD_API gd_tensor *gd_add_scalar(gd_tensor *x, double term);
+GD_API gd_tensor *gd_pow(gd_tensor *x, double exponent);
+GD_API gd_tensor *gd_exp(gd_tensor *x);
+GD_API gd_tensor *gd_log(gd_tensor *x);
+GD_API gd_tensor *gd_sqrt(gd_tensor *x);
+GD_API gd_tensor *gd_rsqrt(gd_tensor *x);
+GD_API gd_tensor *gd_sin(gd_tensor *x);
+GD_API gd_tensor *gd_cos(gd_tensor *x);
+GD_API gd_tensor *gd_tanh(gd_tensor *x);
+GD_API gd_tensor *gd_sigmoid(gd_tensor *x);
+GD_API gd_tensor *gd_relu(gd_tensor *x);      /* the gradient at 0 is 0 */
+GD_API gd_tensor *gd_gelu(gd_tensor *x);      /* x Phi(x), by erf (Hendrycks & Gimpel 2016) */
+GD_API gd_tensor *gd_gelu_tanh(gd_tensor *x); /* its tanh approximation */
+GD_API gd_tensor *gd_silu(gd_tensor *x);
+GD_API gd_tensor *gd_abs(gd_tensor *x); /* the gradient at 0 is 0 */
+
+/* ---- Reductions (kernels/reduce) ---------------------------------------------------------- */
+
+/* Over the `count` axes listed (negative: from the end), or over all of them if axes is NULL.
+ * keep_dims leaves them in the shape with size 1. Over nothing: the sum is 0, the mean NaN, max
+ * and logsumexp -inf. */
+GD_API gd_tensor *gd_sum(gd_tensor *x, const int *axes, int count, bool keep_dims);
+GD_API gd_tensor *gd_mean(gd_tensor *x, const int *axes, int count, bool keep_dims);
+/* Equal maxima share the gradient evenly. */
+GD_API gd_tensor *gd_max(gd_tensor *x, const int *axes, int count, bool keep_dims);
+GD_API gd_tensor *gd_logsumexp(gd_tensor *x, const int *axes, int count, bool keep_dims);
+
+/* ---- Shapes (kernels/shape) --------------------------------------------------------------- */
+
+/* A view where the strides allow it, a copy where not. One dimension may be -1: what is left. */
+GD_API gd_tensor *gd_reshape(gd_tensor *x, int ndim, const int64_t *shape);
+/* Dimension i of the result is dimension axes[i] of x. axes [ndim of x]. A view. */
+GD_API gd_tensor *gd_permute(gd_tensor *x, const int *axes);
+/* Exchanges two dimensions. A view. */
+GD_API gd_tensor *gd_transpose(gd_tensor *x, int axis_a, int axis_b);
+/* x[..., start : end, ...] along one axis, 0 <= start <= end <= size. A view. */
+GD_API gd_tensor *gd_slice(gd_tensor *x, int axis, int64_t start, int64_t end);
+/* Broadcast to `shape`, without a copy: repeated axes have stride 0. */
+GD_API gd_tensor *gd_expand(gd_tensor *x, int ndim, const int64_t *shape);
+/* Joins `count` >= 1 tensors along an axis; their other dimensions are equal. */
+GD_API gd_tensor *gd_concat(gd_tensor *const *x, int count, int axis);
+/* A packed copy (or x itself if it is packed already). */
+GD_API gd_tensor *gd_contiguous(gd_tensor *x);
+/* Converts the dtype, rounding to nearest even. Between real dtypes it carries gradients; from
+ * GD_INT32 it carries none; to GD_INT32 it truncates. */
+GD_API gd_tensor *gd_cast(gd_tensor *x, gd_dtype dtype);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

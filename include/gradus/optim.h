@@ -1,0 +1,126 @@
+/* optim.h - parameters, and the rules that move them against their gradients.
+ *
+ * All parameters of a model live in one group: one block of memory for the values, one for the
+ * gradients, one for each of the optimizer's states. Each parameter is a view into the block, so
+ * clearing, clipping, the update (and one day an all-reduce) are one pass each.
+ *
+ *     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
+ *     gd_tensor *w = gd_params_add(params, "w", 2, (int64_t[]){64, 32}, GD_DECAY);
+ *     gd_tensor *b = gd_params_add(params, "b", 1, (int64_t[]){64}, 0);
+ *     gd_params_finish(params);             // now they have memory, zeroed; fill them
+ *     gd_optimizer *opt = gd_adamw_create(params, NULL);
+ *     for (...) {
+ *         ... forward, gd_backward(loss) ...
+ *         gd_clip_grad_norm(params, 1.0, &norm);
+ *         gd_optimizer_step(opt, gd_schedule_rate(&schedule, step));
+ *         gd_params_clear_grads(params);
+ *         gd_step_end(ctx);
+ *     }
+ */
+#ifndef GRADUS_OPTIM_H
+#define GRADUS_OPTIM_H
+
+#include "gradus/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Parameters --------------------------------------------------------------------------- */
+
+typedef struct gd_params gd_params;
+
+enum { GD_DECAY = 1 }; /* weight decay applies to this parameter: matrices, as a rule */
+
+/* An empty group of parameters, GD_FLOAT32 or GD_FLOAT64. NULL on error. */
+GD_API gd_params *gd_params_create(gd_context *ctx, gd_dtype dtype);
+
+/* Frees the group and all its parameters, gradients included. Optimizers on it go first. */
+GD_API void gd_params_free(gd_params *params);
+
+/* Adds a parameter, which requires a gradient. Its memory comes with gd_params_finish; until then
+ * it cannot be read or written. Names are unique within the group. The tensor is the group's. */
+GD_API gd_tensor *gd_params_add(gd_params *params, const char *name, int ndim, const int64_t *shape,
+                                unsigned flags);
+
+/* Lays all parameters out in one block of zeros, each at a multiple of 64 bytes. */
+GD_API gd_status gd_params_finish(gd_params *params);
+
+GD_API int gd_params_count(const gd_params *params);                /* parameters */
+GD_API int64_t gd_params_elements(const gd_params *params);         /* numbers in them */
+GD_API gd_tensor *gd_params_at(const gd_params *params, int index); /* in the order added */
+GD_API gd_tensor *gd_params_find(const gd_params *params, const char *name);
+GD_API unsigned gd_params_flags(const gd_params *params, int index);
+
+/* All gradients become zero. */
+GD_API gd_status gd_params_clear_grads(gd_params *params);
+
+/* Scales all gradients by min(1, max_norm / (norm + 1e-6)), where norm is the 2-norm of all of
+ * them together (Pascanu et al. 2013), which is left in *norm unless that is NULL. max_norm <= 0
+ * only measures. A norm that is not finite leaves the gradients as they are. */
+GD_API gd_status gd_clip_grad_norm(gd_params *params, double max_norm, double *norm);
+
+/* ---- Optimizers --------------------------------------------------------------------------- */
+
+typedef struct gd_optimizer gd_optimizer;
+
+typedef struct gd_sgd_options {
+    double momentum;     /* 0: none */
+    double dampening;    /* 0 */
+    bool nesterov;       /* needs momentum and no dampening */
+    double weight_decay; /* added to the gradient of parameters with GD_DECAY: g + wd * w */
+} gd_sgd_options;
+
+/* Stochastic gradient descent as in PyTorch: v = momentum v + (1 - dampening) g (v = g the first
+ * time), w = w - lr v; with nesterov w = w - lr (g + momentum v). NULL for plain SGD. */
+GD_API gd_optimizer *gd_sgd_create(gd_params *params, const gd_sgd_options *options);
+
+typedef struct gd_adamw_options {
+    double beta1, beta2; /* 0: 0.9 and 0.999 */
+    double eps;          /* 0: 1e-8 */
+    double weight_decay; /* of parameters with GD_DECAY; 0: none */
+} gd_adamw_options;
+
+/* Adam with decoupled weight decay (Loshchilov & Hutter 2019, arXiv:1711.05101):
+ *   w = w - lr wd w;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
+ *   w = w - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
+ * NULL for the defaults. The state is of the group's dtype. */
+GD_API gd_optimizer *gd_adamw_create(gd_params *params, const gd_adamw_options *options);
+
+GD_API void gd_optimizer_free(gd_optimizer *optimizer);
+
+/* One update with learning rate `lr`, from the gradients as they stand. */
+GD_API gd_status gd_optimizer_step(gd_optimizer *optimizer, double lr);
+
+/* Number of updates so far, and setting it when a run is resumed. */
+GD_API int64_t gd_optimizer_steps(const gd_optimizer *optimizer);
+GD_API gd_status gd_optimizer_set_steps(gd_optimizer *optimizer, int64_t steps);
+
+/* The state blocks (AdamW: "m" and "v"; SGD with momentum: "v") as one-dimensional tensors over
+ * the group's block, for saving; NULL past the end. Owned by the optimizer. */
+GD_API gd_tensor *gd_optimizer_state(const gd_optimizer *optimizer, int index);
+
+/* ---- Schedules ---------------------------------------------------------------------------- */
+
+typedef enum gd_schedule_kind {
+    GD_SCHEDULE_CONSTANT, /* rate */
+    GD_SCHEDULE_LINEAR,   /* straight down from rate to final_rate at the last step */
+    GD_SCHEDULE_COSINE,   /* half a cosine from rate to final_rate (Loshchilov & Hutter 2017) */
+    GD_SCHEDULE_WSD       /* warm-up, stable, decay: rate, then linear over the last decay_steps */
+} gd_schedule_kind;
+
+typedef struct gd_schedule {
+    gd_schedule_kind kind;
+    double rate, final_rate;
+    int64_t steps;        /* of the whole run; from there on the rate is final_rate */
+    int64_t warmup_steps; /* every kind begins with rate * (step + 1) / warmup_steps */
+    int64_t decay_steps;  /* GD_SCHEDULE_WSD only */
+} gd_schedule;
+
+/* The learning rate for step 0, 1, 2, ... */
+GD_API double gd_schedule_rate(const gd_schedule *schedule, int64_t step);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,112 @@
+/* kernel.h - what the author of a kernel has at hand.
+ *
+ * An op is a folder (docs/architecture.md). Its CPU kernels are in NAME_cpu.c, written once on
+ * REAL and compiled twice, for float and for double: every function that another file calls is
+ * defined as GD_REAL_NAME(name), which becomes name_f32 and name_f64. NAME.c ties them to the
+ * record with GD_CPU_KERNEL:
+ *
+ *     GD_CPU_KERNEL(softmax_forward)    // declares softmax_forward_f32 and _f64, and defines
+ *     GD_CPU_KERNEL(softmax_backward)   // softmax_forward_cpu, which picks one by call->dtype
+ *
+ *     const gd_op gd_op_softmax = { ..., .forward = {[GD_CPU] = softmax_forward_cpu}, ... };
+ *
+ * Threads and bits. The result must not depend on the number of threads, bit for bit. So: divide
+ * work into pieces whose size depends on the problem alone, never on the number of threads; let
+ * one thread do a piece whole; reduce the pieces' results in order. A loop over independent rows
+ * is fine as it is. A loop over a flat array goes by blocks of GD_BLOCK elements (a vectorised loop
+ * and its scalar tail may round differently, so the ends of the blocks must not move).
+ *
+ * Sums are taken in double whatever REAL is, in an order that the sizes alone decide; `#pragma omp
+ * simd reduction` is such an order.
+ */
+#ifndef GRADUS_KERNEL_H
+#define GRADUS_KERNEL_H
+
+#include <math.h>
+#include <string.h>
+
+#include "gradus/autograd.h"
+#include "services.h"
+
+#ifdef GD_REAL_DOUBLE
+#define REAL double
+#define GD_REAL_NAME(name) name##_f64
+/* The math function of REAL's type: GD_MATH(exp) is expf or exp. */
+#define GD_MATH(function) function
+#else
+#define REAL float
+#define GD_REAL_NAME(name) name##_f32
+#define GD_MATH(function) function##f
+#endif
+
+#define GD_CPU_KERNEL(name)                                                     \
+    gd_status name##_f32(const gd_call *call);                                  \
+    gd_status name##_f64(const gd_call *call);                                  \
+    static gd_status name##_cpu(const gd_call *call)                            \
+    {                                                                           \
+        return call->dtype == GD_FLOAT64 ? name##_f64(call) : name##_f32(call); \
+    }
+
+/* Elements per piece of an elementwise loop. */
+#define GD_BLOCK 4096
+
+/* Work (in elements, or the like) below which starting threads costs more than it gains. */
+#define GD_PARALLEL_FROM 16384
+
+/* The number of threads for `work` elements. */
+static inline int gd_threads_for(int threads, int64_t work)
+{
+    return work < GD_PARALLEL_FROM ? 1 : threads;
+}
+
+static inline int64_t gd_min64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static inline int64_t gd_max64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The data of a tensor that may be absent: NULL for NULL. */
+static inline void *gd_data(const gd_tensor *t)
+{
+    return t ? gd_tensor_data(t) : NULL;
+}
+
+/* The last dimension of t, 1 for a tensor without dimensions. */
+static inline int64_t gd_last_dim(const gd_tensor *t)
+{
+    return gd_tensor_ndim(t) ? gd_tensor_dim(t, -1) : 1;
+}
+
+/* The product of all dimensions but the last. */
+static inline int64_t gd_row_count(const gd_tensor *t)
+{
+    int64_t rows = 1;
+    for (int i = 0; i + 1 < gd_tensor_ndim(t); i++) rows *= gd_tensor_shape(t)[i];
+    return rows;
+}
+
+/* ---- Services: kernels/copy, kernels/random, kernels/optim; described in src/services.h ---- */
+
+void gd_copy_cpu(gd_layout dst, gd_layout src, int threads);
+void gd_accumulate_cpu(void *dst, gd_dtype dst_dtype, const void *src, gd_dtype src_dtype,
+                       int64_t n, int threads);
+void gd_fill_cpu(void *dst, gd_dtype dtype, double value, int64_t n, int threads);
+double gd_sum_squares_cpu(const void *x, gd_dtype dtype, int64_t n, int threads);
+void gd_scale_cpu(void *x, gd_dtype dtype, double factor, int64_t n, int threads);
+void gd_uniform_cpu(void *dst, gd_dtype dtype, int64_t n, double low, double high, uint64_t seed,
+                    uint64_t offset, int threads);
+void gd_normal_cpu(void *dst, gd_dtype dtype, int64_t n, double mean, double stddev, uint64_t seed,
+                   uint64_t offset, int threads);
+void gd_integers_cpu(int32_t *dst, int64_t n, int64_t low, int64_t high, uint64_t seed,
+                     uint64_t offset, int threads);
+void gd_permutation_cpu(int32_t *dst, int64_t n, uint64_t seed, uint64_t offset);
+void gd_sgd_cpu(void *w, void *v, const void *g, gd_dtype dtype, int64_t n, const gd_sgd_step *step,
+                int threads);
+void gd_adamw_cpu(void *w, void *m, void *v, const void *g, gd_dtype dtype, int64_t n,
+                  const gd_adamw_step *step, int threads);
+
+#endif

@@ -1,0 +1,81 @@
+/* services.h - what the core asks of the kernels.
+ *
+ * The core keeps books and moves pointers; whatever computes on tensor data lives in kernels/.
+ * Ops reach the core as records (gd_op). The few computations that the core itself needs, copies
+ * of strided views, fills, random numbers, optimizer updates, come through this table, one per
+ * device. kernels/registry.c fills in both; no other arrow runs between the two rooms.
+ *
+ * Conventions: outputs first; n and all strides in elements; `threads` is the most CPU threads to
+ * use, and never changes a bit of the result.
+ */
+#ifndef GRADUS_SERVICES_H
+#define GRADUS_SERVICES_H
+
+#include "gradus/autograd.h"
+
+/* Tensor memory as a kernel sees it: element (i0, ...) at data + sum of i_k * strides[k]. */
+typedef struct gd_layout {
+    void *data;
+    gd_dtype dtype;
+    int ndim;
+    const int64_t *shape;
+    const int64_t *strides;
+} gd_layout;
+
+typedef struct gd_sgd_step {
+    double lr, momentum, dampening, weight_decay;
+    bool nesterov, first; /* first: v holds nothing yet */
+} gd_sgd_step;
+
+typedef struct gd_adamw_step {
+    double lr, beta1, beta2, eps, weight_decay;
+    int64_t step; /* 1 for the first update */
+} gd_adamw_step;
+
+typedef struct gd_services {
+    /* dst = src, converting; the shapes are equal. Between real dtypes rounds to nearest even (at
+     * once, never by way of another dtype); real to GD_INT32 truncates and saturates. */
+    void (*copy)(gd_layout dst, gd_layout src, int threads);
+
+    /* dst[i] += src[i], both packed and real; the sum is taken in the wider of float32 and the two
+     * dtypes, and rounded once. */
+    void (*accumulate)(void *dst, gd_dtype dst_dtype, const void *src, gd_dtype src_dtype,
+                       int64_t n, int threads);
+
+    void (*fill)(void *dst, gd_dtype dtype, double value, int64_t n, int threads);
+
+    /* Sum of squares of a packed array, in double, in an order that n alone decides. */
+    double (*sum_squares)(const void *x, gd_dtype dtype, int64_t n, int threads);
+
+    /* x[i] *= factor */
+    void (*scale)(void *x, gd_dtype dtype, double factor, int64_t n, int threads);
+
+    /* Fills of packed arrays as random.h defines them, from word `offset` of stream (seed, 0). */
+    void (*uniform)(void *dst, gd_dtype dtype, int64_t n, double low, double high, uint64_t seed,
+                    uint64_t offset, int threads);
+    void (*normal)(void *dst, gd_dtype dtype, int64_t n, double mean, double stddev, uint64_t seed,
+                   uint64_t offset, int threads);
+    void (*integers)(int32_t *dst, int64_t n, int64_t low, int64_t high, uint64_t seed,
+                     uint64_t offset, int threads);
+    void (*permutation)(int32_t *dst, int64_t n, uint64_t seed, uint64_t offset);
+
+    /* Updates of n parameters w from gradients g; v and m are states of the same dtype, float32 or
+     * float64. optim.h has the formulas. */
+    void (*sgd)(void *w, void *v, const void *g, gd_dtype dtype, int64_t n, const gd_sgd_step *step,
+                int threads);
+    void (*adamw)(void *w, void *m, void *v, const void *g, gd_dtype dtype, int64_t n,
+                  const gd_adamw_step *step, int threads);
+} gd_services;
+
+/* Filled in by kernels/registry.c. NULL for a device that is not built in. */
+extern const gd_services *const gd_services_of[GD_DEVICE_COUNT];
+
+/* The ops of the library, in the order of kernels/ops.def. */
+extern const gd_op *const gd_builtin_ops[];
+extern const int gd_builtin_op_count;
+
+/* Philox words on the host, for gd_philox (kernels/random). */
+void gd_philox_words(uint64_t seed, uint64_t subsequence, uint64_t offset, int64_t count,
+                     uint32_t *words);
+
+#endif
