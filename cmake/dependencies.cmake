@@ -1,0 +1,72 @@
+# Finds what the library needs: a CBLAS, Random123's header, and, where there are, OpenMP and CUDA.
+
+# What to say, and how to get it, where something is missing.
+function(gradus_missing what debian_package)
+    message(FATAL_ERROR "gradus needs ${what}. On Debian or Ubuntu: apt install ${debian_package}")
+endfunction()
+
+# ---- BLAS: linked by the library alone, called from one thread at a time --------------------
+
+if(NOT DEFINED BLA_VENDOR)
+    set(BLA_VENDOR ${GRADUS_BLAS})
+endif()
+find_package(BLAS QUIET)
+if(NOT BLAS_FOUND)
+    gradus_missing("a BLAS library (GRADUS_BLAS is ${GRADUS_BLAS})" libopenblas-dev)
+endif()
+
+find_path(GRADUS_CBLAS_INCLUDE cblas.h PATH_SUFFIXES openblas openblas-pthread openblas-openmp)
+mark_as_advanced(GRADUS_CBLAS_INCLUDE)
+if(NOT GRADUS_CBLAS_INCLUDE)
+    gradus_missing("the header cblas.h" libopenblas-dev)
+endif()
+
+include(CheckSymbolExists)
+include(CMakePushCheckState)
+cmake_push_check_state(RESET)
+set(CMAKE_REQUIRED_LIBRARIES BLAS::BLAS)
+set(CMAKE_REQUIRED_INCLUDES ${GRADUS_CBLAS_INCLUDE})
+check_symbol_exists(cblas_sgemm cblas.h GRADUS_HAVE_CBLAS)
+check_symbol_exists(openblas_set_num_threads cblas.h GRADUS_HAVE_OPENBLAS)
+cmake_pop_check_state()
+if(NOT GRADUS_HAVE_CBLAS)
+    gradus_missing("a BLAS library with the C interface, CBLAS" libopenblas-dev)
+endif()
+
+# ---- Random123: headers only --------------------------------------------------------------------
+
+find_path(GRADUS_RANDOM123_INCLUDE Random123/philox.h)
+mark_as_advanced(GRADUS_RANDOM123_INCLUDE)
+if(NOT GRADUS_RANDOM123_INCLUDE)
+    gradus_missing("the header Random123/philox.h" librandom123-dev)
+endif()
+
+# ---- OpenMP -------------------------------------------------------------------------------------
+
+if(GRADUS_OPENMP)
+    find_package(OpenMP QUIET COMPONENTS C)
+    if(NOT OpenMP_C_FOUND)
+        message(STATUS "No OpenMP for this compiler: gradus will use one thread")
+    endif()
+endif()
+
+# ---- CUDA ---------------------------------------------------------------------------------------
+
+set(gradus_cuda OFF)
+if(GRADUS_CUDA STREQUAL "AUTO")
+    include(CheckLanguage)
+    check_language(CUDA)
+    if(CMAKE_CUDA_COMPILER)
+        set(gradus_cuda ON)
+    endif()
+elseif(GRADUS_CUDA)
+    set(gradus_cuda ON)
+endif()
+if(gradus_cuda)
+    if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+        set(CMAKE_CUDA_ARCHITECTURES 90)
+    endif()
+    enable_language(CUDA)
+    find_package(CUDAToolkit REQUIRED)
+endif()
+message(STATUS "CUDA: ${gradus_cuda}")

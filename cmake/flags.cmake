@@ -1,0 +1,42 @@
+# gradus_flags: how everything in this project is compiled. Never exported.
+
+include(CheckCCompilerFlag)
+
+add_library(gradus_flags INTERFACE)
+target_compile_features(gradus_flags INTERFACE c_std_11)
+
+function(gradus_c_flags)
+    foreach(flag IN LISTS ARGN)
+        string(MAKE_C_IDENTIFIER "GRADUS_C${flag}" known)
+        check_c_compiler_flag(${flag} ${known})
+        if(${known})
+            target_compile_options(gradus_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:${flag}>)
+        endif()
+    endforeach()
+endfunction()
+
+gradus_c_flags(-Wall -Wextra -Wpedantic -Wconversion)
+if(GRADUS_WERROR)
+    gradus_c_flags(-Werror)
+endif()
+
+# Fused multiply-adds wherever they fit, and no care for errno and floating-point traps. NaN,
+# infinities and the order of operations stay as written: this is not -ffast-math.
+gradus_c_flags(-ffp-contract=fast -fno-math-errno -fno-trapping-math)
+if(GRADUS_NATIVE)
+    gradus_c_flags(-march=native)
+endif()
+
+if(OpenMP_C_FOUND)
+    target_link_libraries(gradus_flags INTERFACE OpenMP::OpenMP_C)
+else()
+    # The simd pragmas need no library.
+    gradus_c_flags(-fopenmp-simd -Wno-unknown-pragmas)
+endif()
+
+if(GRADUS_SANITIZE)
+    target_compile_options(
+        gradus_flags INTERFACE -fsanitize=${GRADUS_SANITIZE} -fno-sanitize-recover=all
+                               -fno-omit-frame-pointer -g)
+    target_link_options(gradus_flags INTERFACE -fsanitize=${GRADUS_SANITIZE})
+endif()

@@ -1,0 +1,103 @@
+# The library: compiled once as position-independent objects, from which come
+#   gradus           libgradus.so, which shows what is marked GD_API
+#   gradus_static    libgradus.a, the same in one object, everything else made local
+#   gradus_internal  an archive with all symbols, for our own tests and programs
+
+file(GLOB core_sources CONFIGURE_DEPENDS src/*.c src/gradcheck/*.c)
+file(GLOB op_sources CONFIGURE_DEPENDS kernels/*.c kernels/*/*.c)
+file(GLOB real_sources CONFIGURE_DEPENDS kernels/*/*_cpu.c)
+file(GLOB cuda_sources CONFIGURE_DEPENDS kernels/*.cu kernels/*/*.cu src/*_cuda.c src/*_cuda.cu)
+list(REMOVE_ITEM core_sources ${PROJECT_SOURCE_DIR}/src/gradcheck/main.c ${cuda_sources})
+
+# *_cpu.c is written on REAL: float here ...
+add_library(gradus_objects OBJECT ${core_sources} ${op_sources})
+# ... and double here.
+set(gradus_object_libraries gradus_objects)
+if(real_sources)
+    add_library(gradus_objects_f64 OBJECT ${real_sources})
+    target_compile_definitions(gradus_objects_f64 PRIVATE GD_REAL_DOUBLE)
+    list(APPEND gradus_object_libraries gradus_objects_f64)
+endif()
+
+set(gradus_libraries_private BLAS::BLAS)
+if(OpenMP_C_FOUND)
+    list(APPEND gradus_libraries_private OpenMP::OpenMP_C)
+endif()
+
+if(gradus_cuda AND cuda_sources)
+    add_library(gradus_objects_cuda OBJECT ${cuda_sources})
+    set_target_properties(gradus_objects_cuda PROPERTIES CUDA_STANDARD 17 CUDA_VISIBILITY_PRESET hidden)
+    target_compile_options(
+        gradus_objects_cuda
+        PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Werror>)
+    target_include_directories(gradus_objects_cuda PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+    target_compile_definitions(gradus_objects PRIVATE GD_HAVE_CUDA)
+    list(APPEND gradus_object_libraries gradus_objects_cuda)
+    list(APPEND gradus_libraries_private CUDA::cudart_static CUDA::cublasLt CUDA::curand)
+endif()
+
+find_library(GRADUS_LIBM m)
+mark_as_advanced(GRADUS_LIBM)
+if(GRADUS_LIBM)
+    list(APPEND gradus_libraries_private m)
+endif()
+
+foreach(objects IN LISTS gradus_object_libraries)
+    set_target_properties(
+        ${objects} PROPERTIES POSITION_INDEPENDENT_CODE ON C_VISIBILITY_PRESET hidden
+                              C_EXTENSIONS OFF LINKER_LANGUAGE C)
+    target_include_directories(
+        ${objects} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
+                           ${PROJECT_SOURCE_DIR}/kernels)
+    target_include_directories(
+        ${objects} SYSTEM PRIVATE ${GRADUS_CBLAS_INCLUDE} ${GRADUS_RANDOM123_INCLUDE})
+    target_link_libraries(${objects} PRIVATE gradus_flags)
+    if(GRADUS_HAVE_OPENBLAS)
+        target_compile_definitions(${objects} PRIVATE GD_HAVE_OPENBLAS)
+    endif()
+    list(APPEND gradus_object_files $<TARGET_OBJECTS:${objects}>)
+endforeach()
+
+# What all three have in common. Headers are included as "gradus/...h".
+function(gradus_library target)
+    target_include_directories(
+        ${target} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
+                         $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+    target_link_libraries(${target} PRIVATE ${gradus_libraries_private})
+    set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
+    if(GRADUS_SANITIZE)
+        target_link_options(${target} PUBLIC $<BUILD_INTERFACE:-fsanitize=${GRADUS_SANITIZE}>)
+    endif()
+endfunction()
+
+add_library(gradus SHARED ${gradus_object_files})
+add_library(gradus::gradus ALIAS gradus)
+gradus_library(gradus)
+set_target_properties(
+    gradus PROPERTIES VERSION ${PROJECT_VERSION}
+                      SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+
+# Hidden symbols are still seen by the linker inside an archive. So link the objects into one, and
+# make local what is hidden there; without objcopy (not on ELF) they stay visible.
+if(CMAKE_OBJCOPY AND CMAKE_LINKER AND CMAKE_EXECUTABLE_FORMAT STREQUAL "ELF")
+    set(one_object ${PROJECT_BINARY_DIR}/gradus_static${CMAKE_C_OUTPUT_EXTENSION})
+    add_custom_command(
+        OUTPUT ${one_object}
+        COMMAND ${CMAKE_LINKER} -r -o ${one_object} ${gradus_object_files}
+        COMMAND ${CMAKE_OBJCOPY} --localize-hidden ${one_object}
+        DEPENDS ${gradus_object_libraries} ${gradus_object_files}
+        COMMENT "Linking the static library into one object"
+        COMMAND_EXPAND_LISTS VERBATIM)
+    set_source_files_properties(${one_object} PROPERTIES EXTERNAL_OBJECT ON GENERATED ON)
+    add_library(gradus_static STATIC ${one_object})
+else()
+    add_library(gradus_static STATIC ${gradus_object_files})
+endif()
+add_library(gradus::gradus_static ALIAS gradus_static)
+gradus_library(gradus_static)
+set_target_properties(gradus_static PROPERTIES OUTPUT_NAME gradus)
+
+add_library(gradus_internal STATIC EXCLUDE_FROM_ALL ${gradus_object_files})
+gradus_library(gradus_internal)
+set_target_properties(
+    gradus_internal PROPERTIES ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/internal)
