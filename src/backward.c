@@ -1,0 +1,528 @@
+/* backward.c - the walk back along the tape.
+ *
+ * The gradient of a tensor is complete when every node that read it has been visited. Since a node
+ * only reads what earlier nodes made, going through the tape from the end visits all readers of a
+ * tensor before its maker, and one pass is enough.
+ *
+ * Three rules keep memory small. A value is given back to the pool when the last backward that
+ * reads it has run (storage->readers). The gradient of an intermediate is given back as soon as its
+ * maker has used it. And a backward may write its result over its dy or its input where the op's
+ * record allows that and nobody else will look there again. */
+#include "core.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Gradients of intermediates ----------------------------------------------------------- */
+
+/* Gradients of op-made tensors live in step storages; the last window gives the memory back. */
+void gd_grad_release(gd_tensor *t)
+{
+    gd_tensor *grad = t->grad;
+    t->grad = NULL;
+    t->grad_valid = false;
+    if (!grad) return;
+    grad->freed = true;
+    gd_storage *storage = grad->storage;
+    if (--storage->windows == 0) gd_storage_release(t->ctx, storage);
+}
+
+gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who)
+{
+    gd_context *ctx = t->ctx;
+    bool add = t->grad_valid;
+    if (gd_tensor_need_grad(t)) return gd_error_status(ctx);
+    t->grad_valid = true;
+    if (t->count == 0) return GD_OK;
+    if (!add) {
+        ctx->services->copy(gd_tensor_layout(t->grad), gd_tensor_layout(src), ctx->threads);
+    } else {
+        gd_call_frame frame;
+        gd_frame_begin(ctx, &frame);
+        gd_tensor *packed = gd_frame_prepare(ctx, (gd_tensor *)src, src->dtype, false, who);
+        if (packed) {
+            ctx->services->accumulate(gd_tensor_data(t->grad), t->grad->dtype,
+                                      gd_tensor_data(packed), packed->dtype, t->count,
+                                      ctx->threads);
+        }
+        gd_frame_end(ctx, &frame);
+    }
+    return gd_error_status(ctx);
+}
+
+static gd_status seed_ones(gd_tensor *t)
+{
+    gd_context *ctx = t->ctx;
+    gd_call_frame frame;
+    gd_frame_begin(ctx, &frame);
+    gd_tensor *ones = gd_frame_tensor(ctx, t->dtype, t, "backward");
+    if (ones && t->count) {
+        ctx->services->fill(gd_tensor_data(ones), t->dtype, 1, t->count, ctx->threads);
+    }
+    if (ones) gd_grad_add(t, ones, "backward");
+    gd_frame_end(ctx, &frame);
+    return gd_error_status(ctx);
+}
+
+/* ---- Which nodes -------------------------------------------------------------------------- */
+
+static gd_status check_outputs(gd_context *ctx, gd_tensor *const *outputs, int count,
+                               gd_tensor *const *cotangents)
+{
+    for (int i = 0; i < count; i++) {
+        gd_tensor *t = outputs[i];
+        if (!t->requires_grad) {
+            return gd_fail(ctx, GD_ERROR_STATE,
+                           "backward: output %s does not depend on any tensor that requires a "
+                           "gradient",
+                           gd_shape_text(t).text);
+        }
+        if (t->node && t->node->used) {
+            return gd_fail(ctx, GD_ERROR_STATE,
+                           "backward: the tape of output %s was used up by an earlier backward; "
+                           "run the forward again, or use gd_backward_from with keep_tape",
+                           gd_shape_text(t).text);
+        }
+        const gd_tensor *u = cotangents ? cotangents[i] : NULL;
+        if (!u) continue;
+        if (u->ctx != ctx || !gd_dtype_is_real(u->dtype) || u->ndim != t->ndim ||
+            memcmp(u->shape, t->shape, (size_t)t->ndim * sizeof *t->shape)) {
+            return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                           "backward: cotangent %d is %s %s, wanted a real tensor of the output's "
+                           "shape %s and context",
+                           i, gd_dtype_name(u->dtype), gd_shape_text(u).text,
+                           gd_shape_text(t).text);
+        }
+        if (!gd_tensor_usable(u, "backward", "cotangent")) return gd_error_status(ctx);
+    }
+    return GD_OK;
+}
+
+static gd_status mark_maker(gd_node *node, gd_tensor *input)
+{
+    gd_context *ctx = input->ctx;
+    gd_node *maker = input->node;
+    if (!maker || maker->marked) return GD_OK;
+    if (maker->index < ctx->tape_floor) {
+        return gd_fail(ctx, GD_ERROR_STATE,
+                       "checkpoint: the segment uses a tensor %s made by %s outside of it; pass it "
+                       "in inputs",
+                       gd_shape_text(input).text, maker->op->name);
+    }
+    if (maker->used) {
+        return gd_fail(ctx, GD_ERROR_STATE,
+                       "backward: %s reads the tensor %s made by %s, whose tape was used up by an "
+                       "earlier backward; add the losses before one gd_backward, or use keep_tape",
+                       node->op->name, gd_shape_text(input).text, maker->op->name);
+    }
+    maker->marked = true;
+    maker->via = node;
+    return GD_OK;
+}
+
+/* Marks every node that the outputs depend on, and returns the index after the last of them. */
+static int64_t mark(gd_context *ctx, gd_tensor *const *outputs, int count)
+{
+    int64_t top = ctx->tape_floor;
+    for (int64_t i = ctx->tape_floor; i < ctx->tape_length; i++) ctx->tape[i]->marked = false;
+    for (int i = 0; i < count; i++) {
+        gd_node *node = outputs[i]->node;
+        if (!node) continue;
+        node->marked = true;
+        node->via = NULL;
+        if (node->index >= top) top = node->index + 1;
+    }
+    for (int64_t i = top - 1; i >= ctx->tape_floor; i--) {
+        gd_node *node = ctx->tape[i];
+        for (int k = 0; node->marked && k < node->inputs; k++) {
+            gd_tensor *input = node->input[k];
+            if (input && input->requires_grad && mark_maker(node, input)) return top;
+        }
+    }
+    return top;
+}
+
+/* ---- Giving memory back ------------------------------------------------------------------- */
+
+/* A value made by a visited node that no backward will read again. */
+static void release_value(gd_tensor *t)
+{
+    gd_storage *storage = t->storage;
+    if (!storage || !storage->step || storage->keep || storage->readers > 0) return;
+    gd_storage_release(t->ctx, storage);
+}
+
+static void use_up(gd_node *node)
+{
+    for (int i = 0; i < node->inputs; i++) {
+        gd_tensor *t = node->input[i];
+        if (!t || !gd_op_reads_input(node->op, i) || !t->storage) continue;
+        t->storage->readers--;
+        if (t->node) release_value(t);
+    }
+    for (int i = 0; i < node->outputs; i++) {
+        gd_tensor *t = node->output[i];
+        if (gd_op_reads_output(node->op, i) && t->storage) t->storage->readers--;
+        release_value(t);
+    }
+    for (int i = 0; i < node->saves; i++) {
+        if (node->save[i]) gd_storage_release(node->save[i]->ctx, node->save[i]->storage);
+    }
+    node->used = true;
+}
+
+static void drop_gradients(gd_node *node)
+{
+    for (int i = 0; i < node->outputs; i++) {
+        if (!node->output[i]->keep_grad) gd_grad_release(node->output[i]);
+    }
+}
+
+/* ---- One node ----------------------------------------------------------------------------- */
+
+/* "mean <- mul <- my_op", from the loss to the node. */
+static void path_text(const gd_node *node, char *text, size_t size)
+{
+    const gd_node *path[16];
+    int length = 0;
+    for (; node && length < 16; node = node->via) path[length++] = node;
+    size_t used = (size_t)snprintf(text, size, "%s", node ? "... " : "");
+    for (int i = length - 1; i >= 0 && used < size; i--) {
+        used +=
+            (size_t)snprintf(text + used, size - used, "%s%s", path[i]->op->name, i ? " <- " : "");
+    }
+}
+
+static gd_status refuse_missing_backward(const gd_context *ctx, const gd_node *node)
+{
+    char path[384];
+    path_text(node, path, sizeof path);
+    return gd_fail((gd_context *)ctx, GD_ERROR_UNSUPPORTED,
+                   "%s: it has no backward on %s, but a gradient reached it (from the loss: %s)",
+                   node->op->name, ctx->device_name, path);
+}
+
+/* What the backward reads must be there, and be what the forward saw. */
+static gd_status check_value(const gd_node *node, const gd_tensor *t, const char *role,
+                             const uint32_t *version)
+{
+    const char *name = node->op->name;
+    if (!t->storage || t->freed || t->storage->released) {
+        /* A step tensor that the user freed keeps its memory while it has readers. */
+        if (t->storage && !t->storage->released && t->step) return GD_OK;
+        return gd_fail(t->ctx, GD_ERROR_STATE,
+                       "%s: its backward needs the %s %s, but that was freed", name, role,
+                       gd_shape_text(t).text);
+    }
+    if (version && *version != t->storage->version) {
+        return gd_fail(t->ctx, GD_ERROR_STATE,
+                       "%s: its backward needs the %s %s as it was in the forward, but that was "
+                       "written since",
+                       name, role, gd_shape_text(t).text);
+    }
+    return GD_OK;
+}
+
+static gd_status check_values(const gd_node *node)
+{
+    for (int i = 0; i < node->inputs; i++) {
+        if (!node->input[i] || !gd_op_reads_input(node->op, i)) continue;
+        if (check_value(node, node->input[i], "input", &node->versions[i])) {
+            return gd_error_status(node->input[i]->ctx);
+        }
+    }
+    for (int i = 0; i < node->outputs; i++) {
+        if (!gd_op_reads_output(node->op, i)) continue;
+        if (check_value(node, node->output[i], "output", NULL)) {
+            return gd_error_status(node->output[i]->ctx);
+        }
+    }
+    return GD_OK;
+}
+
+/* A gd_tensor_free'd step tensor answers NULL to gd_tensor_data; the tape may still look at it
+ * through a header of its own. */
+static gd_tensor *tape_window(gd_tensor *t)
+{
+    if (!t->freed || !t->step || !t->storage || t->storage->released) return t;
+    gd_tensor *window = gd_tensor_header(t->ctx, "backward", true, t->dtype, t->ndim, t->shape);
+    if (!window) return NULL;
+    memcpy(window->strides, t->strides, sizeof window->strides);
+    window->offset = t->offset;
+    window->freed = false;
+    gd_tensor_attach(window, t->storage);
+    window->storage->windows--; /* `readers` keeps the memory */
+    return window;
+}
+
+/* One input's gradient on its way through a call: where the kernel writes it. */
+typedef struct gradient_slot {
+    gd_tensor *target; /* the input */
+    gd_tensor *buffer; /* what the kernel gets as dinput: target->grad, or a temporary */
+} gradient_slot;
+
+static bool same_memory_shape(const gd_tensor *t, const gd_tensor *other)
+{
+    return t->dtype == other->dtype && t->count == other->count;
+}
+
+/* dinput may be written over dy: the gradient of output 0, if nobody wants to see that later. */
+static bool can_take_doutput(const gd_node *node, const gd_call *call, int i)
+{
+    gd_tensor *t = node->input[i], *y = node->output[0];
+    if (!(node->op->dinput_over_doutput >> (i < 31 ? i : 31) & 1)) return false;
+    return t->step && y->grad_valid && !y->keep_grad && call->doutput[0] == y->grad &&
+           y->grad->storage->windows == 1 && same_memory_shape(t, y);
+}
+
+/* dinput may be written over the input itself, if this node is its last reader. */
+static bool can_take_input(const gd_node *node, const gd_call *call, int i, bool keep_tape)
+{
+    gd_tensor *t = node->input[i];
+    if (keep_tape || !(node->op->dinput_over_input >> (i < 31 ? i : 31) & 1)) return false;
+    const gd_storage *storage = t->storage;
+    return t->node && storage->step && !storage->keep && storage->readers == 1 &&
+           !storage->released && call->input[i] == t && gd_tensor_is_contiguous(t) &&
+           storage->bytes == (size_t)t->count * gd_dtype_size(t->dtype);
+}
+
+/* A gradient header for t on a storage that exists. */
+static gd_tensor *grad_window(gd_tensor *t, gd_storage *storage)
+{
+    gd_tensor *grad = gd_tensor_header(t->ctx, "backward", true, t->dtype, t->ndim, t->shape);
+    if (!grad) return NULL;
+    gd_tensor_attach(grad, storage);
+    grad->owned = true;
+    return t->grad = grad;
+}
+
+/* The memory of input i becomes that of its gradient. */
+static gd_status take_input(gd_node *node, gd_call *call, int i)
+{
+    gd_tensor *t = node->input[i];
+    gd_context *ctx = t->ctx;
+    gd_storage *moved = gd_storage_create(ctx, true);
+    if (!moved) return gd_error_status(ctx);
+    gd_storage *next = moved->next, *old = t->storage;
+    *moved = *old;
+    moved->next = next;
+    moved->windows = moved->readers = 0;
+    old->data = NULL;
+    old->released = true;
+    call->input[i] = grad_window(t, moved);
+    return gd_error_status(ctx);
+}
+
+static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accumulate,
+                                gradient_slot *slot, bool keep_tape)
+{
+    gd_tensor *t = node->input[i];
+    gd_context *ctx = t->ctx;
+    bool repeated = false;
+    for (int k = 0; k < i; k++) repeated = repeated || node->input[k] == t;
+    slot->target = t;
+    if (repeated || !gd_kernel_takes(t, call->dtype)) {
+        slot->buffer = gd_frame_tensor(ctx, repeated ? t->dtype : call->dtype, t, node->op->name);
+        if (slot->buffer && !gd_kernel_takes(slot->buffer, call->dtype)) {
+            slot->buffer = gd_frame_tensor(ctx, call->dtype, t, node->op->name);
+        }
+        return gd_error_status(ctx);
+    }
+    *accumulate = t->grad_valid;
+    if (!t->grad_valid && !t->grad && can_take_doutput(node, call, i)) {
+        grad_window(t, node->output[0]->grad->storage);
+    } else if (!t->grad_valid && !t->grad && can_take_input(node, call, i, keep_tape)) {
+        take_input(node, call, i);
+    } else {
+        gd_tensor_need_grad(t);
+    }
+    slot->buffer = t->grad;
+    return gd_error_status(ctx);
+}
+
+static void *zeroed(gd_context *ctx, int count, size_t size)
+{
+    return gd_arena_allocate(ctx, (size_t)(count ? count : 1) * size, "backward");
+}
+
+/* The gd_call that the op's backward gets: values and gradients as its kernels take them. */
+static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, gradient_slot *slots,
+                              bool keep_tape)
+{
+    gd_context *ctx = call->context;
+    const gd_op *op = node->op;
+    for (int i = 0; i < node->inputs; i++) {
+        gd_tensor *t = node->input[i];
+        if (t && gd_op_reads_input(op, i)) {
+            t = tape_window(t);
+            if (t) t = gd_frame_prepare(ctx, t, call->dtype, op->strided, op->name);
+            if (!t) return gd_error_status(ctx);
+        }
+        call->input[i] = t;
+    }
+    for (int i = 0; i < node->outputs; i++) {
+        gd_tensor *t = node->output[i];
+        if (t->grad_valid) {
+            call->doutput[i] = gd_frame_prepare(ctx, t->grad, call->dtype, false, op->name);
+            if (!call->doutput[i]) return gd_error_status(ctx);
+        }
+        if (gd_op_reads_output(op, i)) {
+            t = tape_window(t);
+            if (t) t = gd_frame_prepare(ctx, t, call->dtype, false, op->name);
+            if (!t) return gd_error_status(ctx);
+        }
+        call->output[i] = t;
+    }
+    for (int i = 0; i < node->inputs; i++) {
+        gd_tensor *t = node->input[i];
+        if (!t || !t->requires_grad) continue;
+        if (place_gradient(node, call, i, &accumulate[i], &slots[i], keep_tape)) {
+            return gd_error_status(ctx);
+        }
+        call->dinput[i] = slots[i].buffer;
+    }
+    return GD_OK;
+}
+
+static gd_status call_backward(gd_context *ctx, gd_node *node, bool keep_tape)
+{
+    const gd_op *op = node->op;
+    gd_call call = {.context = ctx,
+                    .op = op,
+                    .args = node->args,
+                    .dtype = node->dtype,
+                    .threads = ctx->threads,
+                    .inputs = node->inputs,
+                    .outputs = node->outputs,
+                    .saves = node->saves,
+                    .save = node->save,
+                    .seed = node->seed,
+                    .random_offset = node->random_offset};
+    call.input = zeroed(ctx, node->inputs, sizeof(gd_tensor *));
+    call.output = zeroed(ctx, node->outputs, sizeof(gd_tensor *));
+    call.doutput = zeroed(ctx, node->outputs, sizeof(gd_tensor *));
+    call.dinput = zeroed(ctx, node->inputs, sizeof(gd_tensor *));
+    bool *accumulate = zeroed(ctx, node->inputs, sizeof(bool));
+    gradient_slot *slots = zeroed(ctx, node->inputs, sizeof(gradient_slot));
+    call.accumulate = accumulate;
+    if (gd_failed(ctx) || prepare_call(node, &call, accumulate, slots, keep_tape)) {
+        return gd_error_status(ctx);
+    }
+    gd_status status = op->backward[ctx->device->device](&call);
+    if (status || gd_failed(ctx)) {
+        return gd_fail(ctx, status, "%s: its backward failed", op->name);
+    }
+    for (int i = 0; i < node->inputs; i++) {
+        gradient_slot *slot = &slots[i];
+        if (!slot->target) continue;
+        if (slot->buffer == slot->target->grad) {
+            slot->target->grad_valid = true;
+        } else if (gd_grad_add(slot->target, slot->buffer, op->name)) {
+            return gd_error_status(ctx);
+        }
+    }
+    return GD_OK;
+}
+
+static gd_status record_norms(gd_context *ctx, gd_node *node)
+{
+    node->norms = gd_arena_allocate(ctx, (size_t)node->outputs * sizeof(double), "the norms");
+    if (!node->norms) return gd_error_status(ctx);
+    for (int i = 0; i < node->outputs; i++) {
+        const gd_tensor *grad = node->output[i]->grad_valid ? node->output[i]->grad : NULL;
+        node->norms[i] = NAN;
+        if (grad) {
+            node->norms[i] = sqrt(ctx->services->sum_squares(gd_tensor_data(grad), grad->dtype,
+                                                             grad->count, ctx->threads));
+        }
+    }
+    return GD_OK;
+}
+
+static gd_status visit(gd_context *ctx, gd_node *node, bool keep_tape)
+{
+    bool reached = false;
+    for (int i = 0; i < node->outputs; i++) reached = reached || node->output[i]->grad_valid;
+    if (!reached) return GD_OK;
+    if (ctx->record_norms && record_norms(ctx, node)) return gd_error_status(ctx);
+    if (check_values(node)) return gd_error_status(ctx);
+    if (node->op == &gd_checkpoint_op) return gd_checkpoint_backward(node, node->output[0]->grad);
+    if (!node->op->backward[ctx->device->device]) return refuse_missing_backward(ctx, node);
+    gd_call_frame frame;
+    gd_frame_begin(ctx, &frame);
+    gd_status status = call_backward(ctx, node, keep_tape);
+    gd_frame_end(ctx, &frame);
+    return status;
+}
+
+/* ---- The walk ----------------------------------------------------------------------------- */
+
+gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count,
+                           gd_tensor *const *cotangents, bool keep_tape)
+{
+    if (check_outputs(ctx, outputs, count, cotangents)) return gd_error_status(ctx);
+    int64_t top = mark(ctx, outputs, count);
+    if (gd_failed(ctx)) return gd_error_status(ctx);
+    for (int i = 0; i < count; i++) {
+        gd_tensor *u = cotangents ? cotangents[i] : NULL;
+        if (u ? gd_grad_add(outputs[i], u, "backward") : seed_ones(outputs[i])) break;
+        if (ctx->tape_floor == 0 && outputs[i]->storage) outputs[i]->storage->keep = true;
+    }
+    for (int64_t i = ctx->tape_floor; !keep_tape && i < top; i++) {
+        gd_node *node = ctx->tape[i];
+        for (int k = 0; node->marked && k < node->outputs; k++) release_value(node->output[k]);
+    }
+    for (int64_t i = top - 1; i >= ctx->tape_floor; i--) {
+        gd_node *node = ctx->tape[i];
+        if (!node->marked) continue;
+        if (!gd_failed(ctx)) visit(ctx, node, keep_tape);
+        drop_gradients(node);
+        if (!keep_tape) use_up(node);
+        node->marked = false;
+    }
+    return gd_error_status(ctx);
+}
+
+static gd_status backward(gd_context *ctx, gd_tensor *const *outputs, int count,
+                          gd_tensor *const *cotangents, bool keep_tape)
+{
+    if (gd_failed(ctx)) return ctx->status;
+    if (ctx->in_backward) {
+        return gd_fail(ctx, GD_ERROR_STATE, "backward: called from inside a backward");
+    }
+    ctx->in_backward = true;
+    gd_status status = gd_backward_walk(ctx, outputs, count, cotangents, keep_tape);
+    ctx->in_backward = false;
+    return status;
+}
+
+gd_status gd_backward(gd_tensor *loss)
+{
+    if (!loss) return GD_ERROR_ARGUMENT;
+    if (gd_failed(loss->ctx)) return loss->ctx->status;
+    if (!gd_tensor_usable(loss, "backward", "loss")) return gd_error_status(loss->ctx);
+    if (loss->count != 1) {
+        return gd_fail(loss->ctx, GD_ERROR_ARGUMENT,
+                       "backward: loss is %s, wanted one element; use gd_backward_from for others",
+                       gd_shape_text(loss).text);
+    }
+    return backward(loss->ctx, &loss, 1, NULL, false);
+}
+
+gd_status gd_backward_from(gd_tensor *const *outputs, int count, const gd_backward_options *options)
+{
+    gd_backward_options chosen = options ? *options : (gd_backward_options){0};
+    gd_context *ctx = outputs && count > 0 && outputs[0] ? outputs[0]->ctx : NULL;
+    if (!ctx) return GD_ERROR_ARGUMENT;
+    if (gd_failed(ctx)) return ctx->status;
+    for (int i = 0; i < count; i++) {
+        if (!outputs[i] || outputs[i]->ctx != ctx) {
+            return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                           "backward: output %d is %s, wanted a tensor of the same context", i,
+                           outputs[i] ? "of another context" : "NULL");
+        }
+        if (!gd_tensor_usable(outputs[i], "backward", "output")) return gd_error_status(ctx);
+    }
+    return backward(ctx, outputs, count, chosen.cotangents, chosen.keep_tape);
+}

@@ -1,0 +1,186 @@
+/* checkpoint.c - recomputation: forget what a segment computed, and compute it again when its
+ * backward comes.
+ *
+ * Forward: the segment runs without being recorded; everything it made but its output is dropped;
+ * one node stands for it. Backward of that node: the segment runs again, now recorded, on detached
+ * windows of its inputs ("local leaves"); a walk goes back through the new nodes alone; the
+ * gradients of the local leaves are added to those of the real inputs; the new nodes go. */
+#include "core.h"
+
+#include <string.h>
+
+/* Stands for every segment on the tape; the backward is gd_checkpoint_backward. */
+const gd_op gd_checkpoint_op = {
+    .name = "checkpoint",
+    .formula = "y = segment(inputs), computed again in the backward",
+    .inputs = GD_ANY_INPUTS,
+    .outputs = 1,
+    .optional_inputs = GD_ALL_INPUTS,
+    .backward_reads_inputs = GD_ALL_INPUTS,
+};
+
+typedef struct checkpoint_args {
+    gd_segment segment;
+    void *user;
+    gd_random_state random; /* so that dropout repeats */
+} checkpoint_args;
+
+/* Gives back the memory of everything made since, but `except`, and forgets the headers. */
+static void drop_since(gd_context *ctx, const gd_tensor *tensor_before,
+                       const gd_storage *storage_before, const gd_storage *except)
+{
+    for (gd_tensor *t = ctx->step_tensors; t != tensor_before; t = t->next) {
+        if (t->storage && t->storage->step && t->storage != except && !t->storage->keep) {
+            t->freed = true;
+        }
+    }
+    for (gd_storage *s = ctx->step_storages; s != storage_before; s = s->next) {
+        if (s != except && !s->keep) gd_storage_release(ctx, s);
+    }
+}
+
+static bool made_since(const gd_context *ctx, const gd_tensor *tensor_before, const gd_tensor *t)
+{
+    for (const gd_tensor *s = ctx->step_tensors; s != tensor_before; s = s->next) {
+        if (s == t) return true;
+    }
+    return false;
+}
+
+/* The segment's output as a tensor that a node may call its own. */
+static gd_tensor *run_unrecorded(gd_context *ctx, const checkpoint_args *args,
+                                 gd_tensor *const *inputs, int count)
+{
+    gd_tensor *tensor_before = ctx->step_tensors;
+    gd_storage *storage_before = ctx->step_storages;
+    int no_grad = ctx->no_grad;
+    ctx->no_grad = no_grad + 1;
+    gd_tensor *y = args->segment(args->user, inputs, count);
+    ctx->no_grad = no_grad;
+    if (!y && !gd_failed(ctx)) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "checkpoint: the segment returned NULL, wanted a tensor");
+    }
+    if (y && !gd_failed(ctx) && !made_since(ctx, tensor_before, y)) y = gd_detach(y);
+    if (gd_failed(ctx)) y = NULL;
+    drop_since(ctx, tensor_before, storage_before, y ? y->storage : NULL);
+    if (y) y->freed = false;
+    return y;
+}
+
+static gd_status check_inputs(gd_context *ctx, gd_segment segment, gd_tensor *const *inputs,
+                              int count)
+{
+    if (!segment || count < 1 || !inputs) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "checkpoint: %s, wanted %s",
+                       !segment ? "segment is NULL" : "there are no inputs",
+                       !segment ? "a function" : "at least one");
+    }
+    for (int i = 0; i < count; i++) {
+        if (inputs[i] && inputs[i]->ctx != ctx) {
+            return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                           "checkpoint: input %d is a tensor of another context", i);
+        }
+        if (inputs[i] && !gd_tensor_usable(inputs[i], "checkpoint", "input")) {
+            return gd_error_status(ctx);
+        }
+    }
+    return GD_OK;
+}
+
+gd_tensor *gd_checkpoint(gd_context *ctx, gd_segment segment, void *user, gd_tensor *const *inputs,
+                         int count)
+{
+    if (gd_error_status(ctx) || check_inputs(ctx, segment, inputs, count)) return NULL;
+    checkpoint_args args = {segment, user, ctx->random};
+    if (ctx->no_grad > 0) return segment(user, inputs, count);
+
+    bool saw_before = ctx->saw_gradient;
+    ctx->saw_gradient = false;
+    gd_tensor *y = run_unrecorded(ctx, &args, inputs, count);
+    bool record = ctx->saw_gradient;
+    ctx->saw_gradient = saw_before || record;
+    if (!y || !record) return y;
+
+    gd_call call = {.context = ctx, .op = &gd_checkpoint_op, .inputs = count, .outputs = 1};
+    checkpoint_args *kept = gd_arena_allocate(ctx, sizeof *kept, "checkpoint");
+    call.input = gd_arena_allocate(ctx, (size_t)count * sizeof *call.input, "checkpoint");
+    call.output = gd_arena_allocate(ctx, sizeof *call.output, "checkpoint");
+    if (gd_failed(ctx)) return NULL;
+    *kept = args;
+    memcpy(call.input, inputs, (size_t)count * sizeof *inputs);
+    call.output[0] = y;
+    gd_node *node = gd_tape_append(&call);
+    if (!node) return NULL;
+    node->args = kept;
+    return y;
+}
+
+/* ---- Backward ----------------------------------------------------------------------------- */
+
+static gd_tensor **make_local_leaves(gd_context *ctx, const gd_node *node)
+{
+    gd_tensor **local = gd_arena_allocate(ctx, (size_t)node->inputs * sizeof *local, "checkpoint");
+    for (int i = 0; local && i < node->inputs; i++) {
+        gd_tensor *t = node->input[i];
+        if (!t) continue;
+        bool freed = t->freed; /* by its user; its readers, us among them, keep the memory */
+        t->freed = false;
+        local[i] = gd_detach(t);
+        t->freed = freed;
+        if (!local[i]) return NULL;
+        local[i]->requires_grad = t->requires_grad;
+    }
+    return local;
+}
+
+/* Runs the segment again on the tape beyond `ctx->tape_floor`, and back. */
+static gd_status repeat(gd_context *ctx, const checkpoint_args *args, gd_tensor **local, int count,
+                        gd_tensor *doutput)
+{
+    gd_random_state random = ctx->random;
+    int no_grad = ctx->no_grad;
+    ctx->random = args->random;
+    ctx->no_grad = 0;
+    gd_tensor *y = args->segment(args->user, local, count);
+    ctx->random = random;
+    ctx->no_grad = no_grad;
+    if (gd_failed(ctx)) return ctx->status;
+    if (!y) {
+        return gd_fail(ctx, GD_ERROR_STATE,
+                       "checkpoint: the segment returned NULL the second time it ran");
+    }
+    if (!y->requires_grad) return GD_OK;
+    return gd_backward_walk(ctx, &y, 1, &doutput, false);
+}
+
+gd_status gd_checkpoint_backward(gd_node *node, gd_tensor *doutput)
+{
+    gd_context *ctx = doutput->ctx;
+    gd_tensor *tensor_before = ctx->step_tensors;
+    gd_storage *storage_before = ctx->step_storages;
+    int64_t floor_before = ctx->tape_floor;
+    gd_tensor **local = make_local_leaves(ctx, node);
+    if (!local) return gd_error_status(ctx);
+
+    ctx->tape_floor = ctx->tape_length;
+    repeat(ctx, node->args, local, node->inputs, doutput);
+    gd_tape_truncate(ctx, ctx->tape_floor);
+    ctx->tape_floor = floor_before;
+
+    for (int i = 0; i < node->inputs && !gd_failed(ctx); i++) {
+        if (local[i] && local[i]->grad_valid) {
+            gd_grad_add(node->input[i], local[i]->grad, "checkpoint");
+        }
+    }
+    /* What stays is the memory of gradients that were just made for the real inputs. */
+    for (int i = 0; i < node->inputs; i++) {
+        gd_tensor *t = node->input[i];
+        if (t && t->grad && t->step) t->grad->storage->keep = true;
+    }
+    drop_since(ctx, tensor_before, storage_before, NULL);
+    for (int i = 0; i < node->inputs; i++) {
+        gd_tensor *t = node->input[i];
+        if (t && t->grad && t->step) t->grad->storage->keep = false;
+    }
+    return gd_error_status(ctx);
+}

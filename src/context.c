@@ -1,0 +1,170 @@
+/* context.c - making a context, and keeping the first error. */
+#include "core.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+const char *gd_version(void)
+{
+    return GD_VERSION_STRING;
+}
+
+/* ---- Errors ------------------------------------------------------------------------------- */
+
+const char *gd_status_name(gd_status status)
+{
+    switch (status) {
+    case GD_OK:
+        return "ok";
+    case GD_ERROR_ARGUMENT:
+        return "bad argument";
+    case GD_ERROR_STATE:
+        return "wrong state";
+    case GD_ERROR_MEMORY:
+        return "out of memory";
+    case GD_ERROR_DEVICE:
+        return "device error";
+    case GD_ERROR_UNSUPPORTED:
+        return "unsupported";
+    case GD_ERROR_IO:
+        return "input/output error";
+    }
+    return "unknown status";
+}
+
+gd_status gd_fail(gd_context *ctx, gd_status status, const char *format, ...)
+{
+    if (!ctx) return GD_ERROR_MEMORY;
+    if (ctx->status != GD_OK) return ctx->status;
+    ctx->status = status == GD_OK ? GD_ERROR_STATE : status;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(ctx->error, sizeof ctx->error, format, args);
+    va_end(args);
+    return ctx->status;
+}
+
+const char *gd_error(const gd_context *ctx)
+{
+    if (!ctx) return "out of memory";
+    return ctx->status == GD_OK ? NULL : ctx->error;
+}
+
+gd_status gd_error_status(const gd_context *ctx)
+{
+    return ctx ? ctx->status : GD_ERROR_MEMORY;
+}
+
+void gd_error_clear(gd_context *ctx)
+{
+    if (!ctx) return;
+    ctx->status = GD_OK;
+    ctx->error[0] = '\0';
+    if (!ctx->device) gd_fail(ctx, GD_ERROR_DEVICE, "this context has no device");
+}
+
+/* ---- Making and freeing ------------------------------------------------------------------- */
+
+/* C11's aligned_alloc wants a multiple of the alignment; MSVC has none, but neither have we. */
+static void *default_allocate(void *user, size_t alignment, size_t bytes)
+{
+    (void)user;
+    if (bytes > SIZE_MAX - alignment) return NULL;
+    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+static void default_release(void *user, void *memory, size_t bytes)
+{
+    (void)user;
+    (void)bytes;
+    free(memory);
+}
+
+static int default_threads(void)
+{
+#ifdef _OPENMP
+    return omp_get_max_threads();
+#else
+    return 1;
+#endif
+}
+
+static gd_status open_device(gd_context *ctx)
+{
+    switch ((int)ctx->options.device) {
+    case GD_CPU:
+    case GD_DEVICE_AUTO:
+        ctx->device = &gd_device_cpu;
+        break;
+    case GD_CUDA:
+        return gd_fail(ctx, GD_ERROR_DEVICE, "no CUDA device: this build has no CUDA backend");
+    default:
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "context: device is %d, wanted GD_CPU, GD_CUDA or "
+                       "GD_DEVICE_AUTO",
+                       (int)ctx->options.device);
+    }
+    ctx->services = gd_services_of[ctx->device->device];
+    return ctx->device->open(ctx);
+}
+
+gd_context *gd_context_create(const gd_context_options *options)
+{
+    gd_context_options chosen = options ? *options : (gd_context_options){0};
+    gd_allocator allocator = chosen.allocator;
+    if (!allocator.allocate || !allocator.release) {
+        allocator = (gd_allocator){default_allocate, default_release, NULL};
+    }
+    gd_context *ctx = allocator.allocate(allocator.user, 64, sizeof *ctx);
+    if (!ctx) return NULL;
+    *ctx = (gd_context){.options = chosen, .allocator = allocator};
+    ctx->threads = chosen.threads > 0 ? chosen.threads : default_threads();
+    ctx->random.seed = chosen.seed;
+    if (chosen.threads < 0) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "context: threads is %d, wanted 0 or more", chosen.threads);
+    }
+    open_device(ctx);
+    return ctx;
+}
+
+void gd_context_free(gd_context *ctx)
+{
+    if (!ctx) return;
+    gd_step_end(ctx);
+    while (ctx->user_tensors) gd_tensor_destroy(ctx->user_tensors);
+    gd_tensor_bury(ctx);
+    if (ctx->device) gd_pool_free(ctx);
+    gd_arena_free(ctx);
+    gd_host_release(ctx, ctx->tape, (size_t)ctx->tape_capacity * sizeof *ctx->tape);
+    gd_host_release(ctx, ctx->user_ops, (size_t)ctx->user_op_capacity * sizeof *ctx->user_ops);
+    if (ctx->device) ctx->device->close(ctx);
+    gd_allocator allocator = ctx->allocator;
+    allocator.release(allocator.user, ctx, sizeof *ctx);
+}
+
+gd_device gd_context_device(const gd_context *ctx)
+{
+    return ctx && ctx->device ? ctx->device->device : GD_CPU;
+}
+
+int gd_context_threads(const gd_context *ctx)
+{
+    return ctx ? ctx->threads : 0;
+}
+
+const char *gd_context_device_name(const gd_context *ctx)
+{
+    return ctx ? ctx->device_name : "";
+}
+
+gd_status gd_synchronize(gd_context *ctx)
+{
+    if (gd_error_status(ctx)) return gd_error_status(ctx);
+    return ctx->device->synchronize(ctx);
+}

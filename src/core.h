@@ -1,0 +1,277 @@
+/* core.h - the inside of the core: what a context, a tensor and a node of the tape are made of.
+ *
+ *     gd_context --- owns ---> user tensors (heap)          step tensors, nodes (arena)
+ *                                   |                              |
+ *                                   v                              v
+ *                              gd_storage  <--- windows ---  gd_tensor (shape, strides, offset)
+ *                                   |
+ *                                   v
+ *                              device memory, from the pool
+ *
+ * A storage is one piece of device memory. Tensors are windows on it. Two counters decide when the
+ * memory goes back to the pool before the step ends: `windows`, tensors that still look at it, and
+ * `readers`, nodes of the tape whose backward will read it.
+ *
+ * Headers of step tensors, of their storages and of nodes come from an arena that is emptied as a
+ * whole by gd_step_end, so nothing has to count references to them.
+ */
+#ifndef GRADUS_CORE_H
+#define GRADUS_CORE_H
+
+#include "gradus/gradus.h"
+#include "services.h"
+
+typedef struct gd_storage gd_storage;
+typedef struct gd_node gd_node;
+typedef struct gd_device_table gd_device_table;
+
+/* ---- Memory (memory.c) -------------------------------------------------------------------- */
+
+struct gd_storage {
+    void *data;
+    size_t bytes;
+    gd_memory_class memory_class;
+    bool owned;       /* data comes from the pool; false: the user's (gd_tensor_wrap) */
+    bool step;        /* made by an op: listed in step_storages, header in the arena */
+    bool keep;        /* gd_keep: not to be released before the step ends */
+    bool released;    /* data went back to the pool early */
+    uint32_t version; /* counts writes, so that a backward notices that an input changed */
+    int windows, readers;
+    gd_storage *next; /* in step_storages */
+};
+
+/* One size class of the pool: blocks of equal size that nobody uses now. There is always room to
+ * put a block back, since `capacity` is at least the number of blocks that exist. */
+typedef struct gd_pool_class {
+    size_t block_bytes;
+    void **free_blocks;
+    int64_t free_count, capacity, blocks;
+} gd_pool_class;
+
+#define GD_POOL_CLASSES 256
+
+typedef struct gd_arena_chunk gd_arena_chunk;
+typedef struct gd_arena {
+    gd_arena_chunk *first, *current;
+} gd_arena;
+
+/* Host memory from the context's allocator; the error is set when there is none. `what` completes
+ * "out of memory: ... bytes for <what>". */
+void *gd_host_allocate(gd_context *ctx, size_t bytes, const char *what);
+void gd_host_release(gd_context *ctx, void *memory, size_t bytes);
+
+/* Grows an array of `size` byte elements to hold at least `wanted`; false when there is no memory,
+ * and then nothing has changed. */
+bool gd_host_grow(gd_context *ctx, void **array, int64_t *capacity, int64_t wanted, size_t size,
+                  const char *what);
+
+/* Zeroed memory that lives until the arena is reset to an earlier mark. */
+void *gd_arena_allocate(gd_context *ctx, size_t bytes, const char *what);
+void gd_arena_reset(gd_context *ctx);
+void gd_arena_free(gd_context *ctx);
+
+/* Device memory, at least 64-byte aligned, uninitialised (or poisoned). NULL for 0 bytes, which is
+ * no error: look at the status. */
+gd_status gd_pool_allocate(gd_context *ctx, size_t bytes, gd_memory_class memory_class,
+                           const char *what, void **data);
+void gd_pool_release(gd_context *ctx, void *data, size_t bytes, gd_memory_class memory_class);
+void gd_pool_free(gd_context *ctx);
+
+/* ---- Devices (device_cpu.c) --------------------------------------------------------------- */
+
+/* The one place where the core meets a device; services (services.h) are its kernels. */
+struct gd_device_table {
+    gd_device device;
+    /* Makes ctx->device_name; an error says what is missing. */
+    gd_status (*open)(gd_context *ctx);
+    void (*close)(gd_context *ctx);
+    void *(*allocate)(gd_context *ctx, size_t bytes); /* NULL when there is none */
+    void (*release)(gd_context *ctx, void *data, size_t bytes);
+    gd_status (*upload)(gd_context *ctx, void *dst, const void *host, size_t bytes);
+    gd_status (*download)(gd_context *ctx, void *host, const void *src, size_t bytes);
+    gd_status (*fill_bytes)(gd_context *ctx, void *dst, int byte, size_t bytes);
+    gd_status (*synchronize)(gd_context *ctx);
+};
+
+extern const gd_device_table gd_device_cpu;
+
+/* ---- The context (context.c) -------------------------------------------------------------- */
+
+struct gd_context {
+    gd_context_options options;
+    gd_allocator allocator;
+    const gd_device_table *device; /* NULL: none could be opened, see the error */
+    const gd_services *services;
+    int threads;
+    char device_name[128];
+
+    gd_status status; /* of the first error */
+    char error[768];
+
+    gd_pool_class pool[GD_POOL_CLASSES];
+    gd_memory_stats stats;
+    gd_arena arena;
+
+    gd_tensor *user_tensors; /* made by the user; doubly linked */
+    gd_tensor *graveyard;    /* freed by the user during a step; headers wait for its end */
+    gd_tensor *step_tensors; /* made by ops */
+    gd_storage *step_storages;
+
+    gd_node **tape;
+    int64_t tape_length, tape_capacity;
+    int no_grad;       /* depth of gd_no_grad_begin */
+    bool saw_gradient; /* an op was given an input that requires a gradient; see checkpoint.c */
+    bool in_backward;
+    bool record_norms;
+    int64_t tape_floor; /* nodes before this one are outside the segment being recomputed */
+
+    struct gd_call_frame *frame; /* the call that runs now, for gd_call_scratch */
+
+    gd_random_state random;
+
+    const gd_op **user_ops;
+    int64_t user_op_count, user_op_capacity;
+};
+
+/* True if an error stands; the entry check of every public call. */
+static inline bool gd_failed(const gd_context *ctx)
+{
+    return ctx->status != GD_OK;
+}
+
+/* ---- Tensors (tensor.c) ------------------------------------------------------------------- */
+
+struct gd_tensor {
+    gd_context *ctx;
+    gd_storage *storage;
+    gd_dtype dtype;
+    int ndim;
+    int64_t shape[GD_MAX_DIMS];
+    int64_t strides[GD_MAX_DIMS]; /* in elements */
+    int64_t offset;               /* in elements, from storage->data */
+    int64_t count;
+
+    bool step;  /* belongs to the step */
+    bool owned; /* belongs to another object (a gradient, a parameter of a group) */
+    bool freed; /* by the user */
+    bool requires_grad;
+    bool keep_grad;  /* gd_keep_grad */
+    bool grad_valid; /* grad holds a gradient (and not garbage from an earlier step) */
+    gd_tensor *grad; /* of this shape, contiguous */
+
+    gd_node *node; /* that made it; NULL for a leaf */
+    int output;    /* its place among the node's outputs */
+
+    gd_tensor *next, *previous; /* in one of the context's lists */
+    char name[64];
+};
+
+/* A header from the heap (user) or the arena (step), on no storage yet. Checks the shape; `who`
+ * begins the message. */
+gd_tensor *gd_tensor_header(gd_context *ctx, const char *who, bool step, gd_dtype dtype, int ndim,
+                            const int64_t *shape);
+
+/* Gives a header packed memory of its own. */
+gd_status gd_tensor_allocate(gd_tensor *t, gd_memory_class memory_class, const char *who);
+
+/* Makes t a window on a storage. */
+void gd_tensor_attach(gd_tensor *t, gd_storage *storage);
+
+/* A storage header, heap or arena, without memory. */
+gd_storage *gd_storage_create(gd_context *ctx, bool step);
+
+/* Returns the memory to the pool now. */
+void gd_storage_release(gd_context *ctx, gd_storage *storage);
+
+/* Frees a tensor of the user's or a group's, whatever it belongs to. */
+void gd_tensor_destroy(gd_tensor *t);
+
+/* Frees all headers that waited for the end of the step. */
+void gd_tensor_bury(gd_context *ctx);
+
+/* The kernels' view of t. */
+gd_layout gd_tensor_layout(const gd_tensor *t);
+
+/* False, and the error set, if t is NULL, freed, or its memory is gone. */
+bool gd_tensor_usable(const gd_tensor *t, const char *who, const char *argument);
+
+/* Product of the dimensions; false if a dimension is negative or the bytes overflow. */
+bool gd_shape_count(int ndim, const int64_t *shape, size_t element_bytes, int64_t *count);
+
+/* A packed row-major gradient buffer for t, made at its first use; content undefined. */
+gd_status gd_tensor_need_grad(gd_tensor *t);
+
+/* ---- Calls (op.c) ------------------------------------------------------------------------- */
+
+/* What surrounds one forward or backward: memory that lives as long as the call. */
+typedef struct gd_temporary {
+    struct gd_temporary *next;
+    gd_storage storage;
+    gd_tensor tensor;
+} gd_temporary;
+
+typedef struct gd_call_frame {
+    struct gd_call_frame *outer;
+    gd_temporary *temporaries;
+} gd_call_frame;
+
+void gd_frame_begin(gd_context *ctx, gd_call_frame *frame);
+void gd_frame_end(gd_context *ctx, gd_call_frame *frame);
+
+/* A packed tensor of class WORKSPACE with like's shape, for the current frame. */
+gd_tensor *gd_frame_tensor(gd_context *ctx, gd_dtype dtype, const gd_tensor *like, const char *who);
+
+/* t as a kernel that computes in `dtype` wants it: itself, or a packed copy. NULL on error. */
+gd_tensor *gd_frame_prepare(gd_context *ctx, gd_tensor *t, gd_dtype dtype, bool strided,
+                            const char *who);
+
+/* Whether a kernel that computes in `dtype` can use real t's memory as it is: everywhere but on the
+ * CPU, which computes in float32 and float64 alone. */
+bool gd_kernel_takes(const gd_tensor *t, gd_dtype dtype);
+
+/* The type to compute in, from the real tensors and specs of a call. */
+gd_dtype gd_widen(gd_dtype compute, gd_dtype dtype);
+
+/* ---- The tape (tape.c, backward.c, checkpoint.c) ------------------------------------------ */
+
+struct gd_node {
+    const gd_op *op;
+    const void *args;
+    gd_dtype dtype; /* what the call computes in */
+    int inputs, outputs, saves;
+    gd_tensor **input, **output, **save;
+    uint32_t *versions; /* [inputs] of the inputs' storages when they were read */
+    uint64_t seed, random_offset;
+    int64_t index; /* on the tape */
+    bool used;     /* a backward has been through */
+    bool marked;   /* the running backward will come here */
+    gd_node *via;  /* the node that asked for it, for messages */
+    double *norms; /* [outputs] of the gradients, NaN: unknown; NULL if not recorded */
+};
+
+/* Appends a node; arrays are copied into the arena. */
+gd_node *gd_tape_append(const gd_call *call);
+
+/* Whether the backward of `op` reads input or output i. */
+bool gd_op_reads_input(const gd_op *op, int i);
+bool gd_op_reads_output(const gd_op *op, int i);
+
+/* Forgets the nodes from `length` on. */
+void gd_tape_truncate(gd_context *ctx, int64_t length);
+
+/* The walk itself, over the nodes from ctx->tape_floor on: sets the outputs' gradients to the
+ * cotangents (ones where NULL) and takes them back to the leaves. */
+gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count,
+                           gd_tensor *const *cotangents, bool keep_tape);
+
+/* Drops the gradient of a tensor made by an op. */
+void gd_grad_release(gd_tensor *t);
+
+/* Adds src (packed, of t's shape) into the gradient of t, or makes it the gradient. */
+gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who);
+
+/* The backward of a node made by gd_checkpoint. */
+gd_status gd_checkpoint_backward(gd_node *node, gd_tensor *doutput);
+extern const gd_op gd_checkpoint_op;
+
+#endif

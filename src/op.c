@@ -1,0 +1,434 @@
+/* op.c - running an op: check, find memory, convert, compute, record. */
+#include "core.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- The list of ops ---------------------------------------------------------------------- */
+
+const gd_op *gd_op_at(const gd_context *ctx, int index)
+{
+    if (index < 0) return NULL;
+    if (index < gd_builtin_op_count) return gd_builtin_ops[index];
+    index -= gd_builtin_op_count;
+    return ctx && index < ctx->user_op_count ? ctx->user_ops[index] : NULL;
+}
+
+const gd_op *gd_find_op(const gd_context *ctx, const char *name)
+{
+    const gd_op *op;
+    for (int i = 0; name && (op = gd_op_at(ctx, i)); i++) {
+        if (!strcmp(op->name, name)) return op;
+    }
+    return NULL;
+}
+
+/* What is wrong with a record, or NULL. */
+static const char *record_fault(const gd_op *op)
+{
+    if (!op->name || !*op->name) return "it has no name";
+    if (!op->shape) return "it has no shape()";
+    if (op->outputs < 1) return "it has no output";
+    if (op->saves < 0) return "its number of saves is negative";
+    if (op->inputs < 1 && op->inputs != GD_ANY_INPUTS) return "it has no inputs";
+    if (op->case_count < 0 || (op->case_count && !op->cases)) return "its cases are missing";
+    for (int i = 0; i < GD_DEVICE_COUNT; i++) {
+        if (op->backward[i] && !op->forward[i]) return "it has a backward without a forward";
+    }
+    for (int i = 0; i < GD_DEVICE_COUNT; i++) {
+        if (op->forward[i]) return NULL;
+    }
+    return "it has no forward";
+}
+
+gd_status gd_register_op(gd_context *ctx, const gd_op *op)
+{
+    if (gd_error_status(ctx)) return gd_error_status(ctx);
+    if (!op) return gd_fail(ctx, GD_ERROR_ARGUMENT, "register_op: op is NULL, wanted a record");
+    const char *fault = record_fault(op);
+    if (fault) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "register_op: the record of \"%s\" is not usable: %s",
+                       op->name ? op->name : "", fault);
+    }
+    if (gd_find_op(ctx, op->name)) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "register_op: the name \"%s\" is taken", op->name);
+    }
+    if (!gd_host_grow(ctx, (void **)&ctx->user_ops, &ctx->user_op_capacity, ctx->user_op_count + 1,
+                      sizeof *ctx->user_ops, "the list of ops")) {
+        return gd_error_status(ctx);
+    }
+    ctx->user_ops[ctx->user_op_count++] = op;
+    return GD_OK;
+}
+
+static bool bit(uint32_t mask, int i)
+{
+    return mask >> (i < 31 ? i : 31) & 1;
+}
+
+bool gd_op_reads_input(const gd_op *op, int i)
+{
+    return bit(op->backward_reads_inputs, i);
+}
+
+bool gd_op_reads_output(const gd_op *op, int i)
+{
+    return bit(op->backward_reads_outputs, i);
+}
+
+/* ---- Memory of one call ------------------------------------------------------------------- */
+
+void gd_frame_begin(gd_context *ctx, gd_call_frame *frame)
+{
+    *frame = (gd_call_frame){.outer = ctx->frame};
+    ctx->frame = frame;
+}
+
+void gd_frame_end(gd_context *ctx, gd_call_frame *frame)
+{
+    for (gd_temporary *temporary = frame->temporaries, *next; temporary; temporary = next) {
+        next = temporary->next;
+        gd_storage_release(ctx, &temporary->storage);
+        gd_host_release(ctx, temporary, sizeof *temporary);
+    }
+    ctx->frame = frame->outer;
+}
+
+static gd_temporary *temporary_create(gd_context *ctx, size_t bytes, const char *who)
+{
+    gd_temporary *temporary = gd_host_allocate(ctx, sizeof *temporary, who);
+    if (!temporary) return NULL;
+    *temporary = (gd_temporary){.next = ctx->frame->temporaries};
+    gd_storage *storage = &temporary->storage;
+    *storage = (gd_storage){.bytes = bytes, .memory_class = GD_MEMORY_WORKSPACE, .owned = true};
+    if (gd_pool_allocate(ctx, bytes, GD_MEMORY_WORKSPACE, who, &storage->data)) {
+        gd_host_release(ctx, temporary, sizeof *temporary);
+        return NULL;
+    }
+    ctx->frame->temporaries = temporary;
+    return temporary;
+}
+
+gd_tensor *gd_frame_tensor(gd_context *ctx, gd_dtype dtype, const gd_tensor *like, const char *who)
+{
+    size_t size = gd_dtype_size(dtype);
+    if ((size_t)like->count > PTRDIFF_MAX / size) {
+        gd_fail(ctx, GD_ERROR_MEMORY, "%s: a copy of %s as %s is too large", who,
+                gd_shape_text(like).text, gd_dtype_name(dtype));
+        return NULL;
+    }
+    gd_temporary *temporary = temporary_create(ctx, (size_t)like->count * size, who);
+    if (!temporary) return NULL;
+    gd_tensor *t = &temporary->tensor;
+    *t = (gd_tensor){.ctx = ctx, .dtype = dtype, .ndim = like->ndim, .count = like->count};
+    int64_t stride = 1;
+    for (int i = like->ndim - 1; i >= 0; i--) {
+        t->shape[i] = like->shape[i];
+        t->strides[i] = stride;
+        stride *= like->shape[i] ? like->shape[i] : 1;
+    }
+    gd_tensor_attach(t, &temporary->storage);
+    return t;
+}
+
+void *gd_call_scratch(const gd_call *call, size_t bytes)
+{
+    gd_temporary *temporary = temporary_create(call->context, bytes ? bytes : 1, call->op->name);
+    return temporary ? temporary->storage.data : NULL;
+}
+
+bool gd_kernel_takes(const gd_tensor *t, gd_dtype dtype)
+{
+    return !gd_dtype_is_real(t->dtype) || t->dtype == dtype || t->ctx->device->device != GD_CPU;
+}
+
+gd_tensor *gd_frame_prepare(gd_context *ctx, gd_tensor *t, gd_dtype dtype, bool strided,
+                            const char *who)
+{
+    bool takes = gd_kernel_takes(t, dtype);
+    bool real = gd_dtype_is_real(t->dtype);
+    if (takes && ((strided && real) || gd_tensor_is_contiguous(t))) return t;
+    gd_tensor *packed = gd_frame_tensor(ctx, takes ? t->dtype : dtype, t, who);
+    if (packed && t->count) {
+        ctx->services->copy(gd_tensor_layout(packed), gd_tensor_layout(t), ctx->threads);
+    }
+    return packed;
+}
+
+gd_status gd_call_fail(const gd_call *call, gd_status status, const char *format, ...)
+{
+    char words[640];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(words, sizeof words, format, args);
+    va_end(args);
+    return gd_fail(call->context, status, "%s: %s", call->op->name, words);
+}
+
+/* The CPU computes in double if anything is double, in float otherwise. */
+gd_dtype gd_widen(gd_dtype compute, gd_dtype dtype)
+{
+    return dtype == GD_FLOAT64 ? GD_FLOAT64 : compute;
+}
+
+/* ---- Checking a call ---------------------------------------------------------------------- */
+
+static gd_context *context_of(gd_tensor *const *inputs, int count)
+{
+    for (int i = 0; inputs && i < count; i++) {
+        if (inputs[i]) return inputs[i]->ctx;
+    }
+    return NULL;
+}
+
+/* The name of input i in the first case of the record that has one, else "input i". */
+static const char *input_name(const gd_op *op, int i, char *buffer, size_t size)
+{
+    if (op->case_count && i < op->cases[0].inputs && op->cases[0].input[i].name) {
+        return op->cases[0].input[i].name;
+    }
+    snprintf(buffer, size, "input %d", i);
+    return buffer;
+}
+
+static gd_status check_inputs(gd_context *ctx, const gd_op *op, gd_tensor *const *inputs, int count)
+{
+    char buffer[32];
+    if (op->inputs == GD_ANY_INPUTS ? count < 1 : count != op->inputs) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: given %d inputs, wanted %d%s", op->name, count,
+                       op->inputs == GD_ANY_INPUTS ? 1 : op->inputs,
+                       op->inputs == GD_ANY_INPUTS ? " or more" : "");
+    }
+    for (int i = 0; i < count; i++) {
+        const char *name = input_name(op, i, buffer, sizeof buffer);
+        gd_tensor *t = inputs[i];
+        if (!t) {
+            if (bit(op->optional_inputs, i)) continue;
+            return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: %s is NULL, wanted a tensor", op->name,
+                           name);
+        }
+        if (t->ctx != ctx) {
+            return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                           "%s: %s is a tensor of another context, wanted all inputs from one",
+                           op->name, name);
+        }
+        if (!gd_tensor_usable(t, op->name, name)) return gd_error_status(ctx);
+    }
+    if (!op->forward[ctx->device->device]) {
+        return gd_fail(ctx, GD_ERROR_UNSUPPORTED, "%s: there is no forward for %s", op->name,
+                       ctx->device_name);
+    }
+    return GD_OK;
+}
+
+/* ---- Running ------------------------------------------------------------------------------ */
+
+/* Everything gd_apply_multi keeps while it works; arrays live in the arena. */
+typedef struct apply_state {
+    gd_call call;
+    gd_spec *output_spec, *save_spec;
+    gd_tensor **kernel_input, **kernel_output; /* after conversion */
+    bool record;                               /* a gradient shall flow */
+} apply_state;
+
+static void *zeroed(gd_context *ctx, int count, size_t size)
+{
+    return gd_arena_allocate(ctx, (size_t)(count ? count : 1) * size, "a call");
+}
+
+static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op *op,
+                               gd_tensor *const *inputs, int count, const void *args)
+{
+    gd_call *call = &state->call;
+    *call = (gd_call){.context = ctx,
+                      .op = op,
+                      .args = args,
+                      .threads = ctx->threads,
+                      .inputs = count,
+                      .outputs = op->outputs,
+                      .saves = op->saves};
+    call->input = zeroed(ctx, count, sizeof(gd_tensor *));
+    call->output = zeroed(ctx, op->outputs, sizeof(gd_tensor *));
+    call->save = zeroed(ctx, op->saves, sizeof(gd_tensor *));
+    state->output_spec = zeroed(ctx, op->outputs, sizeof(gd_spec));
+    state->save_spec = zeroed(ctx, op->saves, sizeof(gd_spec));
+    state->kernel_input = zeroed(ctx, count, sizeof(gd_tensor *));
+    state->kernel_output = zeroed(ctx, op->outputs, sizeof(gd_tensor *));
+    if (gd_failed(ctx)) return ctx->status;
+    memcpy(call->input, inputs, (size_t)count * sizeof *inputs);
+    call->dtype = GD_FLOAT32;
+    for (int i = 0; i < count; i++) {
+        if (!inputs[i]) continue;
+        call->dtype = gd_widen(call->dtype, inputs[i]->dtype);
+        if (!inputs[i]->requires_grad) continue;
+        ctx->saw_gradient = true;
+        if (ctx->no_grad == 0) state->record = true;
+    }
+    return GD_OK;
+}
+
+/* shape(), and what follows from it: the type to compute in, and the random numbers' place. */
+static gd_status run_shape(apply_state *state)
+{
+    gd_call *call = &state->call;
+    gd_context *ctx = call->context;
+    uint64_t words = 0;
+    gd_status status = call->op->shape(call, state->output_spec, state->save_spec, &words);
+    if (status == GD_OK) status = ctx->status;
+    if (status) {
+        return gd_fail(ctx, status, "%s: its shape() refused the inputs", call->op->name);
+    }
+    bool real_output = false;
+    for (int i = 0; i < call->outputs; i++) {
+        call->dtype = gd_widen(call->dtype, state->output_spec[i].dtype);
+        real_output = real_output || gd_dtype_is_real(state->output_spec[i].dtype);
+    }
+    if (!real_output) state->record = false; /* whole numbers have no gradient */
+    if (call->op->random) {
+        call->seed = ctx->random.seed;
+        call->random_offset = gd_random_take(ctx, words);
+    }
+    return GD_OK;
+}
+
+/* Outputs that are windows on input[0], where the op offers that. False: it must compute. */
+static bool run_view(apply_state *state)
+{
+    gd_call *call = &state->call;
+    gd_context *ctx = call->context;
+    const gd_op *op = call->op;
+    int64_t strides[GD_MAX_DIMS], offset;
+    if (!op->view) return false;
+    for (int i = 0; i < call->outputs; i++) {
+        const gd_spec *spec = &state->output_spec[i];
+        memset(strides, 0, sizeof strides);
+        offset = 0;
+        if (!op->view(call, i, strides, &offset)) return false;
+        gd_tensor *t = gd_tensor_header(ctx, op->name, true, spec->dtype, spec->ndim, spec->shape);
+        if (!t) return true; /* the error is set, which ends the call */
+        memcpy(t->strides, strides, sizeof strides);
+        t->offset = call->input[0]->offset + offset;
+        gd_tensor_attach(t, call->input[0]->storage);
+        call->output[i] = t;
+    }
+    return true;
+}
+
+static gd_status allocate_results(apply_state *state)
+{
+    gd_call *call = &state->call;
+    gd_context *ctx = call->context;
+    const char *name = call->op->name;
+    bool wants_saves = state->record && call->op->backward[ctx->device->device];
+    for (int i = 0; i < call->outputs + call->saves; i++) {
+        bool save = i >= call->outputs;
+        const gd_spec *spec = save ? &state->save_spec[i - call->outputs] : &state->output_spec[i];
+        if (save && (!wants_saves || spec->ndim < 0)) continue;
+        gd_tensor *t = gd_tensor_header(ctx, name, true, spec->dtype, spec->ndim, spec->shape);
+        if (!t || gd_tensor_allocate(t, GD_MEMORY_ACTIVATIONS, name)) return ctx->status;
+        *(save ? &call->save[i - call->outputs] : &call->output[i]) = t;
+    }
+    return GD_OK;
+}
+
+static gd_status run_forward(apply_state *state)
+{
+    gd_call kernel_call = state->call;
+    gd_context *ctx = kernel_call.context;
+    const gd_op *op = kernel_call.op;
+    for (int i = 0; i < kernel_call.inputs; i++) {
+        gd_tensor *t = kernel_call.input[i];
+        if (!t) continue;
+        state->kernel_input[i] = gd_frame_prepare(ctx, t, kernel_call.dtype, op->strided, op->name);
+        if (!state->kernel_input[i]) return ctx->status;
+    }
+    for (int i = 0; i < kernel_call.outputs; i++) {
+        gd_tensor *t = kernel_call.output[i];
+        bool direct = gd_kernel_takes(t, kernel_call.dtype);
+        state->kernel_output[i] = direct ? t : gd_frame_tensor(ctx, kernel_call.dtype, t, op->name);
+        if (!state->kernel_output[i]) return ctx->status;
+    }
+    kernel_call.input = state->kernel_input;
+    kernel_call.output = state->kernel_output;
+    gd_status status = op->forward[ctx->device->device](&kernel_call);
+    if (status || gd_failed(ctx)) {
+        return gd_fail(ctx, status, "%s: its forward failed", op->name);
+    }
+    for (int i = 0; i < kernel_call.outputs; i++) {
+        gd_tensor *t = state->call.output[i];
+        if (state->kernel_output[i] == t || t->count == 0) continue;
+        ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(state->kernel_output[i]),
+                            ctx->threads);
+    }
+    return GD_OK;
+}
+
+/* A failed call leaves nothing behind: what it had made gives its memory back at once. */
+static void abandon(apply_state *state, gd_tensor *first_before, gd_storage *storage_before)
+{
+    gd_context *ctx = state->call.context;
+    for (gd_tensor *t = ctx->step_tensors; t != first_before; t = t->next) {
+        t->freed = true;
+        if (t->storage) t->storage->windows--;
+        t->storage = NULL;
+    }
+    for (gd_storage *s = ctx->step_storages; s != storage_before; s = s->next) {
+        gd_storage_release(ctx, s);
+    }
+}
+
+static gd_status apply(apply_state *state, gd_context *ctx, const gd_op *op,
+                       gd_tensor *const *inputs, int count, const void *args)
+{
+    gd_status status = check_inputs(ctx, op, inputs, count);
+    if (!status) status = prepare_state(state, ctx, op, inputs, count, args);
+    if (!status) status = run_shape(state);
+    if (status) return status;
+    if (!run_view(state)) {
+        status = allocate_results(state);
+        if (!status) status = run_forward(state);
+    }
+    if (status || gd_failed(ctx)) return ctx->status;
+    if (state->record && !gd_tape_append(&state->call)) return ctx->status;
+    return GD_OK;
+}
+
+gd_status gd_apply_multi(const gd_op *op, gd_tensor *const *inputs, int count, const void *args,
+                         gd_tensor **outputs)
+{
+    for (int i = 0; op && outputs && i < op->outputs; i++) outputs[i] = NULL;
+    gd_context *ctx = context_of(inputs, count);
+    if (!ctx || !op || !outputs) return GD_ERROR_ARGUMENT;
+    if (gd_failed(ctx)) return ctx->status;
+    apply_state state = {.record = false};
+    gd_tensor *tensor_before = ctx->step_tensors;
+    gd_storage *storage_before = ctx->step_storages;
+    gd_random_state random_before = ctx->random;
+    gd_call_frame frame;
+    gd_frame_begin(ctx, &frame);
+    gd_status status = apply(&state, ctx, op, inputs, count, args);
+    gd_frame_end(ctx, &frame);
+    if (status) {
+        state.call.context = ctx;
+        abandon(&state, tensor_before, storage_before);
+        ctx->random = random_before;
+        return status;
+    }
+    memcpy(outputs, state.call.output, (size_t)op->outputs * sizeof *outputs);
+    return GD_OK;
+}
+
+gd_tensor *gd_apply(const gd_op *op, gd_tensor *const *inputs, int count, const void *args)
+{
+    enum { FEW = 8 };
+    gd_tensor *few[FEW], **outputs = few;
+    gd_context *ctx = context_of(inputs, count);
+    if (!op || !ctx || gd_failed(ctx)) return NULL;
+    if (op->outputs > FEW) {
+        outputs = gd_arena_allocate(ctx, (size_t)op->outputs * sizeof *outputs, op->name);
+        if (!outputs) return NULL;
+    }
+    return gd_apply_multi(op, inputs, count, args, outputs) ? NULL : outputs[0];
+}
