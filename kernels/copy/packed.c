@@ -1,0 +1,173 @@
+/* packed.c - the core's arithmetic on packed arrays: accumulate, fill, sum of squares, scale.
+ *
+ * All go by blocks of GD_BLOCK elements. Arrays of 16-bit elements are widened to float, a few at
+ * a time, on the stack. */
+#include "copy/convert.h"
+#include "kernel.h"
+
+/* Elements that are widened at once. */
+#define WINDOW 512
+
+static int64_t block_count(int64_t n)
+{
+    return (n + GD_BLOCK - 1) / GD_BLOCK;
+}
+
+static const void *const_at(const void *data, gd_dtype dtype, int64_t i)
+{
+    return (const char *)data + i * (int64_t)gd_dtype_size(dtype);
+}
+
+static void *at(void *data, gd_dtype dtype, int64_t i)
+{
+    return (char *)data + i * (int64_t)gd_dtype_size(dtype);
+}
+
+/* ---- Accumulate --------------------------------------------------------------------------- */
+
+static void add_f32(float *restrict dst, const float *restrict src, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) dst[i] += src[i];
+}
+
+static void add_f64(double *restrict dst, const double *restrict src, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) dst[i] += src[i];
+}
+
+/* Any other pair: both to the wider type, the sum, and back. */
+static void add_mixed(void *dst, gd_dtype dst_dtype, const void *src, gd_dtype src_dtype, int64_t n)
+{
+    bool wide = dst_dtype == GD_FLOAT64 || src_dtype == GD_FLOAT64;
+    gd_dtype type = wide ? GD_FLOAT64 : GD_FLOAT32;
+    double sum[WINDOW], term[WINDOW];
+    for (int64_t i = 0; i < n; i += WINDOW) {
+        int64_t count = gd_min64(WINDOW, n - i);
+        gd_find_converter(type, dst_dtype)(sum, 1, at(dst, dst_dtype, i), 1, count);
+        gd_find_converter(type, src_dtype)(term, 1, const_at(src, src_dtype, i), 1, count);
+        if (wide)
+            add_f64(sum, term, count);
+        else
+            add_f32((float *)(void *)sum, (const float *)(const void *)term, count);
+        gd_find_converter(dst_dtype, type)(at(dst, dst_dtype, i), 1, sum, 1, count);
+    }
+}
+
+void gd_accumulate_cpu(void *dst, gd_dtype dst_dtype, const void *src, gd_dtype src_dtype,
+                       int64_t n, int threads)
+{
+    threads = gd_threads_for(threads, n);
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (int64_t block = 0; block < block_count(n); block++) {
+        int64_t start = block * GD_BLOCK, count = gd_min64(GD_BLOCK, n - start);
+        void *to = at(dst, dst_dtype, start);
+        const void *from = const_at(src, src_dtype, start);
+        if (dst_dtype == GD_FLOAT32 && src_dtype == GD_FLOAT32)
+            add_f32(to, from, count);
+        else if (dst_dtype == GD_FLOAT64 && src_dtype == GD_FLOAT64)
+            add_f64(to, from, count);
+        else
+            add_mixed(to, dst_dtype, from, src_dtype, count);
+    }
+}
+
+/* ---- Fill --------------------------------------------------------------------------------- */
+
+void gd_fill_cpu(void *dst, gd_dtype dtype, double value, int64_t n, int threads)
+{
+    gd_converter *convert = gd_find_converter(dtype, GD_FLOAT64);
+    threads = gd_threads_for(threads, n);
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (int64_t block = 0; block < block_count(n); block++) {
+        int64_t start = block * GD_BLOCK, count = gd_min64(GD_BLOCK, n - start);
+        convert(at(dst, dtype, start), 1, &value, 0, count);
+    }
+}
+
+/* ---- Sum of squares ----------------------------------------------------------------------- */
+
+static double squares_f32(const float *x, int64_t n)
+{
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
+    return sum;
+}
+
+static double squares_f64(const double *x, int64_t n)
+{
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
+    return sum;
+}
+
+static double squares(const void *x, gd_dtype dtype, int64_t n)
+{
+    if (dtype == GD_FLOAT32) return squares_f32(x, n);
+    if (dtype == GD_FLOAT64) return squares_f64(x, n);
+    double sum = 0;
+    float wide[WINDOW];
+    for (int64_t i = 0; i < n; i += WINDOW) {
+        int64_t count = gd_min64(WINDOW, n - i);
+        gd_find_converter(GD_FLOAT32, dtype)(wide, 1, const_at(x, dtype, i), 1, count);
+        sum += squares_f32(wide, count);
+    }
+    return sum;
+}
+
+/* A fixed number of pieces, each a whole number of blocks, summed in order. */
+double gd_sum_squares_cpu(const void *x, gd_dtype dtype, int64_t n, int threads)
+{
+    enum { PIECES = 256 };
+    double part[PIECES], sum = 0;
+    const int64_t length = (block_count(n) + PIECES - 1) / PIECES * GD_BLOCK;
+    const int64_t pieces = length ? (n + length - 1) / length : 0;
+    threads = gd_threads_for(threads, n);
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (int64_t piece = 0; piece < pieces; piece++) {
+        int64_t start = piece * length;
+        part[piece] = squares(const_at(x, dtype, start), dtype, gd_min64(length, n - start));
+    }
+    for (int64_t piece = 0; piece < pieces; piece++) sum += part[piece];
+    return sum;
+}
+
+/* ---- Scale -------------------------------------------------------------------------------- */
+
+static void scale_f64(double *x, double factor, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) x[i] *= factor;
+}
+
+static void scale_f32(float *x, double factor, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) x[i] = (float)(x[i] * factor);
+}
+
+static void scale_16(uint16_t *x, gd_dtype dtype, double factor, int64_t n)
+{
+    double wide[WINDOW];
+    for (int64_t i = 0; i < n; i += WINDOW) {
+        int64_t count = gd_min64(WINDOW, n - i);
+        gd_find_converter(GD_FLOAT64, dtype)(wide, 1, x + i, 1, count);
+        scale_f64(wide, factor, count);
+        gd_find_converter(dtype, GD_FLOAT64)(x + i, 1, wide, 1, count);
+    }
+}
+
+void gd_scale_cpu(void *x, gd_dtype dtype, double factor, int64_t n, int threads)
+{
+    threads = gd_threads_for(threads, n);
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (int64_t block = 0; block < block_count(n); block++) {
+        int64_t start = block * GD_BLOCK, count = gd_min64(GD_BLOCK, n - start);
+        void *to = at(x, dtype, start);
+        if (dtype == GD_FLOAT32)
+            scale_f32(to, factor, count);
+        else if (dtype == GD_FLOAT64)
+            scale_f64(to, factor, count);
+        else
+            scale_16(to, dtype, factor, count);
+    }
+}
