@@ -1,0 +1,129 @@
+# lib.sh - what the scripts share: getting what the build needs, and building. Sourced, not run.
+# shellcheck shell=bash
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+jobs=$(nproc 2>/dev/null || echo 2)
+
+# ---- What is needed -----------------------------------------------------------------------------
+
+# Each probe asks whether the thing is there, wherever it came from.
+compiles() # LIBRARIES... < source
+{
+    local out status=0
+    out=$(mktemp)
+    "${CC:-cc}" -x c - -o "$out" "$@" >/dev/null 2>&1 || status=1
+    rm -f "$out"
+    return $status
+}
+probe_cc() { compiles <<<'int main(void) { return 0; }'; }
+probe_cxx() { "${CXX:-c++}" --version >/dev/null 2>&1; }
+probe_make() { command -v ninja || command -v make; } >/dev/null
+probe_cmake()
+{
+    local version
+    version=$(cmake --version 2>/dev/null | sed -n 's/^cmake version \([0-9.]*\).*/\1/p')
+    [[ $version ]] && [[ $(printf '%s\n' 3.25 "$version" | sort -V | head -1) == 3.25 ]]
+}
+probe_openblas()
+{
+    # The header may be in a folder of its own, which CMake finds.
+    compiles -I/usr/include/openblas -I/usr/local/include/openblas -lopenblas <<'EOC'
+#include <cblas.h>
+int main(void) { openblas_set_num_threads(1); return 0; }
+EOC
+}
+probe_random123() { "${CC:-cc}" -E -x c - <<<'#include <Random123/philox.h>' >/dev/null 2>&1; }
+probe_pkg_config() { command -v pkg-config >/dev/null; }
+probe_check() { pkg-config --exists check 2>/dev/null; }
+probe_clang_format() { command -v clang-format-14 || clang-format --version | grep -q 'version 14\.'; } \
+    >/dev/null 2>&1
+probe_shellcheck() { command -v shellcheck >/dev/null; }
+probe_valgrind() { command -v valgrind >/dev/null; }
+probe_gcovr() { command -v gcovr >/dev/null; }
+
+# The packages of Debian and Ubuntu that give it, and what it is.
+packages_of()
+{
+    case $1 in
+    cc) echo gcc libc6-dev ;;
+    cxx) echo g++ ;;
+    make) echo make ;;
+    pkg_config) echo pkg-config ;;
+    openblas) echo libopenblas-dev ;;
+    random123) echo librandom123-dev ;;
+    clang_format) echo clang-format-14 ;;
+    *) echo "$1" ;;
+    esac
+}
+meaning_of()
+{
+    case $1 in
+    cc) echo "a C compiler" ;;
+    cxx) echo "a C++ compiler" ;;
+    make) echo "make or ninja" ;;
+    cmake) echo "cmake 3.25 or newer" ;;
+    openblas) echo "OpenBLAS with its header cblas.h" ;;
+    random123) echo "the header Random123/philox.h" ;;
+    check) echo "Check, the unit test framework" ;;
+    clang_format) echo "clang-format 14" ;;
+    *) echo "${1//_/-}" ;;
+    esac
+}
+
+missing_of()
+{
+    local thing
+    for thing in "$@"; do
+        "probe_$thing" || echo "$thing"
+    done
+}
+
+# need THING...: installs with apt what is missing; where that cannot be, names each and stops.
+need()
+{
+    local missing packages=() as_root=() thing
+    mapfile -t missing < <(missing_of "$@")
+    ((${#missing[@]})) || return 0
+
+    [[ $(id -u) == 0 ]] || as_root=(sudo)
+    if command -v apt-get >/dev/null && { [[ $(id -u) == 0 ]] || command -v sudo >/dev/null; }; then
+        for thing in "${missing[@]}"; do
+            read -ra packages <<<"${packages[*]} $(packages_of "$thing")"
+        done
+        echo "Installing ${packages[*]}"
+        "${as_root[@]}" apt-get update -qq </dev/null || true
+        "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -y -qq --no-install-recommends "${packages[@]}" </dev/null >/dev/null || true
+        mapfile -t missing < <(missing_of "$@")
+    fi
+    for thing in "${missing[@]}"; do
+        echo "missing: $(meaning_of "$thing") (Debian, Ubuntu: apt install $(packages_of "$thing"))" >&2
+    done
+    ((${#missing[@]} == 0)) || exit 1
+}
+
+# ---- Building -----------------------------------------------------------------------------------
+
+# configure FOLDER OPTION...: with Ninja where it is there, quietly unless it fails.
+configure()
+{
+    local folder=$1 generator=() log
+    shift
+    if [[ ! -e $folder/CMakeCache.txt ]] && command -v ninja >/dev/null; then
+        generator=(-G Ninja)
+    fi
+    mkdir -p "$folder"
+    log=$folder/configure.log
+    cmake -S "$root" -B "$folder" "${generator[@]}" "$@" >"$log" 2>&1 || {
+        cat "$log" >&2
+        exit 1
+    }
+}
+
+# build FOLDER OPTION...: what it prints goes to stderr, so that a program's output stays alone.
+build()
+{
+    local folder=$1
+    shift
+    cmake --build "$folder" --parallel "$jobs" "$@" >&2
+}

@@ -1,0 +1,28 @@
+# Every public header compiles alone, as C11 and as C++17 (where there is a C++ compiler).
+#   cmake -DC=compiler [-DCXX=compiler] -DINCLUDE=folder -P headers.cmake
+
+cmake_minimum_required(VERSION 3.25)
+
+file(GLOB headers ${INCLUDE}/gradus/*.h)
+list(LENGTH headers count)
+if(count EQUAL 0)
+    message(FATAL_ERROR "no headers in ${INCLUDE}/gradus")
+endif()
+
+set(warnings -Wall -Wextra -Wpedantic -Wconversion -Werror)
+function(compile header)
+    execute_process(
+        COMMAND ${ARGN} ${warnings} -fsyntax-only -I${INCLUDE} ${header}
+        RESULT_VARIABLE status ERROR_VARIABLE errors)
+    if(NOT status EQUAL 0)
+        message(SEND_ERROR "${header} does not compile alone (${ARGN}):\n${errors}")
+    endif()
+endfunction()
+
+foreach(header IN LISTS headers)
+    compile(${header} ${C} -std=c11 -x c)
+    if(CXX)
+        compile(${header} ${CXX} -std=c++17 -x c++)
+    endif()
+endforeach()
+message("${count} headers")

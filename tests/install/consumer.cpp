@@ -1,0 +1,23 @@
+// The headers and the library from C++.
+#include <gradus/gradus.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <vector>
+
+int main()
+{
+    gd_context *ctx = gd_context_create(nullptr);
+    const std::vector<std::int64_t> shape = {2, 3};
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, 2, shape.data());
+    gd_tensor_fill(x, 2.0);
+    gd_tensor_set_requires_grad(x, true);
+    gd_tensor *loss = gd_sum(gd_mul(x, x), nullptr, 0, false);
+    gd_backward(loss);
+    std::vector<double> dx(6);
+    gd_tensor_read_f64(gd_grad(x), dx.data(), 6);
+    const bool failed = gd_error(ctx) != nullptr || gd_item(loss) != 24.0 || dx[5] != 4.0;
+    std::printf("%s\n", failed ? "wrong" : "ok");
+    gd_context_free(ctx);
+    return failed;
+}

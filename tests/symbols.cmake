@@ -1,0 +1,46 @@
+# Both libraries define gd_ symbols and no others, and every function that a header declares.
+#   cmake -DNM=nm -DSHARED=file -DSTATIC=file -DINCLUDE=folder -P symbols.cmake
+
+cmake_minimum_required(VERSION 3.25)
+
+set(declared "")
+file(GLOB headers ${INCLUDE}/gradus/*.h)
+foreach(header IN LISTS headers)
+    file(READ ${header} text)
+    string(REGEX REPLACE "/\\*([^*]|\\*+[^*/])*\\*+/" "" text "${text}")
+    string(REGEX REPLACE "[ \n]+" " " text "${text}")
+    string(REGEX MATCHALL "GD_API [^(;]*\\(" functions "${text}")
+    foreach(function IN LISTS functions)
+        string(REGEX MATCH "(gd_[a-z0-9_]+) ?\\($" name "${function}")
+        list(APPEND declared ${CMAKE_MATCH_1})
+    endforeach()
+endforeach()
+list(LENGTH declared count)
+if(count LESS 10)
+    message(FATAL_ERROR "only ${count} functions found in the headers of ${INCLUDE}/gradus")
+endif()
+
+function(check_symbols library)
+    execute_process(
+        COMMAND ${NM} --defined-only --format=posix ${ARGN} ${library}
+        OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
+    string(REGEX MATCHALL "[^\n]+ [A-Za-z] [^\n]*" lines "${output}")
+    set(defined "")
+    foreach(line IN LISTS lines)
+        string(REGEX MATCH "^[^ ]+" name "${line}")
+        list(APPEND defined ${name})
+        if(NOT name MATCHES "^gd_")
+            message(SEND_ERROR "${library} shows ${name}")
+        endif()
+    endforeach()
+    foreach(name IN LISTS declared)
+        if(NOT name IN_LIST defined)
+            message(SEND_ERROR "${library} lacks ${name}, which a header declares")
+        endif()
+    endforeach()
+    list(LENGTH defined shown)
+    message("${library}: ${shown} symbols; the headers declare ${count} functions")
+endfunction()
+
+check_symbols(${SHARED} --dynamic)
+check_symbols(${STATIC} --extern-only)
