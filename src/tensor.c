@@ -151,7 +151,7 @@ static gd_status check_shape(gd_context *ctx, const char *who, gd_dtype dtype, i
 gd_tensor *gd_tensor_header(gd_context *ctx, const char *who, bool step, gd_dtype dtype, int ndim,
                             const int64_t *shape)
 {
-    int64_t count;
+    int64_t count = 0;
     if (check_shape(ctx, who, dtype, ndim, shape, &count)) return NULL;
     gd_tensor *t = step ? gd_arena_allocate(ctx, sizeof *t, "a tensor")
                         : gd_host_allocate(ctx, sizeof *t, "a tensor");
