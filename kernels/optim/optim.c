@@ -1,0 +1,22 @@
+/* optim.c - the optimizer updates that the core asks for (src/services.h). */
+#include "kernel.h"
+
+#include "optim/optim.h"
+
+void gd_sgd_cpu(void *w, void *v, const void *g, gd_dtype dtype, int64_t n, const gd_sgd_step *step,
+                int threads)
+{
+    if (dtype == GD_FLOAT64)
+        gd_sgd_f64(w, v, g, n, step, threads);
+    else
+        gd_sgd_f32(w, v, g, n, step, threads);
+}
+
+void gd_adamw_cpu(void *w, void *m, void *v, const void *g, gd_dtype dtype, int64_t n,
+                  const gd_adamw_step *step, int threads)
+{
+    if (dtype == GD_FLOAT64)
+        gd_adamw_f64(w, m, v, g, n, step, threads);
+    else
+        gd_adamw_f32(w, m, v, g, n, step, threads);
+}

@@ -1,0 +1,116 @@
+/* random.c - the random fills that the core asks for (src/services.h), in pieces.
+ *
+ * Word i of the stream depends on i alone, so pieces of any size may be made by any thread. */
+#include "kernel.h"
+
+#include "random/philox.h"
+#include "random/random.h"
+
+/* Elements made at a time: their words and values stay in the first-level cache. */
+#define PIECE 1024
+
+void gd_philox_words(uint64_t seed, uint64_t subsequence, uint64_t offset, int64_t count,
+                     uint32_t *words)
+{
+    uint64_t block = offset / 4;
+    int64_t skip = (int64_t)(offset % 4);
+    if (skip && count > 0) {
+        uint32_t first[4];
+        gd_philox_blocks(seed, subsequence, block++, 1, first);
+        int64_t taken = gd_min64(4 - skip, count);
+        memcpy(words, first + skip, (size_t)taken * sizeof *words);
+        words += taken;
+        count -= taken;
+    }
+    int64_t whole = count / 4;
+    gd_philox_blocks(seed, subsequence, block, whole, words);
+    if (count % 4) {
+        uint32_t last[4];
+        gd_philox_blocks(seed, subsequence, block + (uint64_t)whole, 1, last);
+        memcpy(words + 4 * whole, last, (size_t)(count % 4) * sizeof *words);
+    }
+}
+
+/* Makes n values of a real type from `words_each` words per value and puts them where they
+ * belong; 16-bit types are rounded from float. */
+typedef void (*from_words)(void *y, const uint32_t *words, int64_t n, double a, double b);
+
+static void fill(void *dst, gd_dtype dtype, int64_t n, from_words make, double a, double b,
+                 uint64_t seed, uint64_t offset, int threads)
+{
+    const int64_t words_each = dtype == GD_FLOAT64 ? 2 : 1;
+    const int64_t pieces = n / PIECE + (n % PIECE != 0);
+#pragma omp parallel for schedule(static) num_threads(gd_threads_for(threads, n))
+    for (int64_t p = 0; p < pieces; p++) {
+        uint32_t words[2 * PIECE];
+        double values[PIECE]; /* of the made type, at most a double each */
+        const int64_t start = p * PIECE, count = gd_min64(PIECE, n - start);
+        /* Normal values come in pairs. */
+        const int64_t word_count = (count + count % 2) * words_each;
+        gd_philox_words(seed, 0, offset + (uint64_t)(start * words_each), word_count, words);
+        make(values, words, count, a, b);
+
+        void *at = (char *)dst + (size_t)start * gd_dtype_size(dtype);
+        if (dtype == GD_FLOAT32 || dtype == GD_FLOAT64) {
+            memcpy(at, values, (size_t)count * gd_dtype_size(dtype));
+        } else {
+            const int64_t packed = 1;
+            gd_layout from = {values, GD_FLOAT32, 1, &count, &packed};
+            gd_layout to = {at, dtype, 1, &count, &packed};
+            gd_copy_cpu(to, from, 1);
+        }
+    }
+}
+
+void gd_uniform_cpu(void *dst, gd_dtype dtype, int64_t n, double low, double high, uint64_t seed,
+                    uint64_t offset, int threads)
+{
+    from_words make = dtype == GD_FLOAT64 ? gd_uniform_from_words_f64 : gd_uniform_from_words_f32;
+    fill(dst, dtype, n, make, low, high, seed, offset, threads);
+}
+
+void gd_normal_cpu(void *dst, gd_dtype dtype, int64_t n, double mean, double stddev, uint64_t seed,
+                   uint64_t offset, int threads)
+{
+    from_words make = dtype == GD_FLOAT64 ? gd_normal_from_words_f64 : gd_normal_from_words_f32;
+    fill(dst, dtype, n, make, mean, stddev, seed, offset, threads);
+}
+
+void gd_integers_cpu(int32_t *dst, int64_t n, int64_t low, int64_t high, uint64_t seed,
+                     uint64_t offset, int threads)
+{
+    const uint64_t range = (uint64_t)(high - low); /* at most 2^32: the product fits */
+    const int64_t pieces = n / PIECE + (n % PIECE != 0);
+#pragma omp parallel for schedule(static) num_threads(gd_threads_for(threads, n))
+    for (int64_t p = 0; p < pieces; p++) {
+        uint32_t words[PIECE];
+        const int64_t start = p * PIECE, count = gd_min64(PIECE, n - start);
+        gd_philox_words(seed, 0, offset + (uint64_t)start, count, words);
+        for (int64_t i = 0; i < count; i++)
+            dst[start + i] = (int32_t)(low + (int64_t)(words[i] * range >> 32));
+    }
+}
+
+/* floor(r * n / 2^64) for n <= 2^32, from the two halves of r. */
+static uint64_t below(uint32_t r_low, uint32_t r_high, uint64_t n)
+{
+    return (r_high * n + (r_low * n >> 32)) >> 32;
+}
+
+/* Fisher-Yates, inside out: before step i the first i places hold a random order of 0 .. i-1; i
+ * goes to a random place j <= i, and what stood there to place i. One thread: every step depends
+ * on the one before it. */
+void gd_permutation_cpu(int32_t *dst, int64_t n, uint64_t seed, uint64_t offset)
+{
+    uint32_t words[2 * PIECE];
+    for (int64_t start = 0; start < n; start += PIECE) {
+        const int64_t count = gd_min64(PIECE, n - start);
+        gd_philox_words(seed, 0, offset + 2 * (uint64_t)start, 2 * count, words);
+        for (int64_t i = start; i < start + count; i++) {
+            const uint32_t *r = words + 2 * (i - start);
+            int64_t j = (int64_t)below(r[0], r[1], (uint64_t)i + 1);
+            dst[i] = dst[j];
+            dst[j] = (int32_t)i;
+        }
+    }
+}

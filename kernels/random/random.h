@@ -1,0 +1,19 @@
+/* random.h - what the files of this folder share: the services of random.c (src/services.h) cut
+ * an array into pieces, fetch each piece's words, and hand both to a function of random_cpu.c,
+ * which exists for float and for double. */
+#ifndef GRADUS_KERNELS_RANDOM_H
+#define GRADUS_KERNELS_RANDOM_H
+
+#include <stdint.h>
+
+/* y[i] = low + (high - low) * u_i, in [low, high); n elements from n words (float) or 2n (double) */
+void gd_uniform_from_words_f32(void *y, const uint32_t *words, int64_t n, double low, double high);
+void gd_uniform_from_words_f64(void *y, const uint32_t *words, int64_t n, double low, double high);
+
+/* y[i] = mean + stddev * z_i; y has room for n rounded up to an even number, as do the words */
+void gd_normal_from_words_f32(void *y, const uint32_t *words, int64_t n, double mean,
+                              double stddev);
+void gd_normal_from_words_f64(void *y, const uint32_t *words, int64_t n, double mean,
+                              double stddev);
+
+#endif
