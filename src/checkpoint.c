@@ -60,7 +60,10 @@ static gd_tensor *run_unrecorded(gd_context *ctx, const checkpoint_args *args,
     if (!y && !gd_failed(ctx)) {
         gd_fail(ctx, GD_ERROR_ARGUMENT, "checkpoint: the segment returned NULL, wanted a tensor");
     }
-    if (y && !gd_failed(ctx) && !made_since(ctx, tensor_before, y)) y = gd_detach(y);
+    if (y && !gd_failed(ctx) && !made_since(ctx, tensor_before, y)) { /* an input, or a leaf */
+        ctx->saw_gradient = ctx->saw_gradient || y->requires_grad;
+        y = gd_detach(y);
+    }
     if (gd_failed(ctx)) y = NULL;
     drop_since(ctx, tensor_before, storage_before, y ? y->storage : NULL);
     if (y) y->freed = false;

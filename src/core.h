@@ -186,6 +186,9 @@ void gd_storage_release(gd_context *ctx, gd_storage *storage);
 /* Frees a tensor of the user's or a group's, whatever it belongs to. */
 void gd_tensor_destroy(gd_tensor *t);
 
+/* Takes a heap tensor off the context's list, since another tensor will destroy it. */
+void gd_tensor_unlist(gd_tensor *t);
+
 /* Frees all headers that waited for the end of the step. */
 void gd_tensor_bury(gd_context *ctx);
 

@@ -198,6 +198,11 @@ static void drop_window(gd_tensor *t)
     gd_host_release(t->ctx, storage, sizeof *storage);
 }
 
+void gd_tensor_unlist(gd_tensor *t)
+{
+    list_remove(&t->ctx->user_tensors, t);
+}
+
 void gd_tensor_destroy(gd_tensor *t)
 {
     gd_context *ctx = t->ctx;
@@ -629,6 +634,7 @@ gd_status gd_tensor_need_grad(gd_tensor *t)
         return gd_error_status(t->ctx);
     }
     grad->owned = true;
+    if (!t->step) gd_tensor_unlist(grad); /* it goes with t */
     t->grad = grad;
     return GD_OK;
 }

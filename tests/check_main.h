@@ -1,0 +1,30 @@
+/* check_main.h - the end of every test program: runs its suite. */
+#ifndef GRADUS_CHECK_MAIN_H
+#define GRADUS_CHECK_MAIN_H
+
+#include <check.h>
+#include <stdlib.h>
+
+static inline int check_main(Suite *suite)
+{
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+/* Fails with the context's error, if one stands. */
+#define ck_assert_no_error(ctx) \
+    ck_assert_msg(gd_error(ctx) == NULL, "unexpected error: %s", gd_error(ctx))
+
+/* An error stands and its sentence contains the words. Clears it. */
+#define ck_assert_error(ctx, words)                                                  \
+    do {                                                                             \
+        ck_assert_msg(gd_error(ctx) != NULL, "no error, expected: %s", words);       \
+        ck_assert_msg(strstr(gd_error(ctx), words) != NULL,                          \
+                      "the error is \"%s\", expected \"%s\"", gd_error(ctx), words); \
+        gd_error_clear(ctx);                                                         \
+    } while (0)
+
+#endif

@@ -1,0 +1,254 @@
+/* test_core.c - contexts, errors, memory and tensors. */
+#include "check_main.h"
+#include "gradus/gradus.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- Contexts and errors ------------------------------------------------------------------ */
+
+START_TEST(the_first_error_stays)
+{
+    gd_context *ctx = gd_context_create(NULL);
+    ck_assert_ptr_nonnull(ctx);
+    ck_assert_ptr_null(gd_error(ctx));
+    ck_assert_int_eq(gd_fail(ctx, GD_ERROR_IO, "first %d", 1), GD_ERROR_IO);
+    ck_assert_int_eq(gd_fail(ctx, GD_ERROR_MEMORY, "second"), GD_ERROR_IO);
+    ck_assert_str_eq(gd_error(ctx), "first 1");
+    ck_assert_ptr_null(gd_tensor_create(ctx, GD_FLOAT32, 0, NULL));
+    gd_error_clear(ctx);
+    ck_assert_ptr_null(gd_error(ctx));
+    ck_assert_ptr_nonnull(gd_tensor_create(ctx, GD_FLOAT32, 0, NULL));
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(no_cuda_device_is_said)
+{
+    gd_context_options options = {.device = GD_CUDA};
+    gd_context *ctx = gd_context_create(&options);
+    ck_assert_ptr_nonnull(ctx);
+    if (gd_error(ctx)) {
+        ck_assert_int_eq(strncmp(gd_error(ctx), "no CUDA device: ", 16), 0);
+        ck_assert_int_eq(gd_error_status(ctx), GD_ERROR_DEVICE);
+        ck_assert_ptr_null(gd_tensor_create(ctx, GD_FLOAT32, 0, NULL));
+        gd_error_clear(ctx); /* does not make a device */
+        ck_assert_ptr_null(gd_tensor_create(ctx, GD_FLOAT32, 0, NULL));
+    }
+    gd_context_free(ctx);
+
+    options.device = GD_DEVICE_AUTO;
+    ctx = gd_context_create(&options);
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(null_is_answered_quietly)
+{
+    gd_context_free(NULL);
+    gd_tensor_free(NULL);
+    gd_step_end(NULL);
+    gd_memory_trim(NULL);
+    ck_assert_str_eq(gd_error(NULL), "out of memory");
+    ck_assert_ptr_null(gd_tensor_create(NULL, GD_FLOAT32, 0, NULL));
+    ck_assert_int_eq(gd_backward(NULL), GD_ERROR_ARGUMENT);
+    ck_assert_ptr_null(gd_grad(NULL));
+    ck_assert_int_eq(gd_tensor_count(NULL), 0);
+    ck_assert(isnan(gd_item(NULL)));
+    ck_assert_str_eq(gd_status_name((gd_status)99), "unknown status");
+    ck_assert_str_eq(gd_dtype_name((gd_dtype)99), "unknown dtype");
+}
+END_TEST
+
+/* ---- Memory ------------------------------------------------------------------------------- */
+
+START_TEST(memory_is_counted_by_class_and_reused)
+{
+    gd_context *ctx = gd_context_create(NULL);
+    gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, 2, (int64_t[]){10, 100});
+    gd_memory_stats stats = gd_memory(ctx);
+    ck_assert_uint_eq(stats.current[GD_MEMORY_OTHER], 4000);
+    ck_assert_uint_eq(stats.current_total, 4000);
+    ck_assert_uint_ge(stats.held, 4000);
+    uint64_t calls = stats.system_calls;
+    gd_tensor_free(t);
+    ck_assert_uint_eq(gd_memory(ctx).current_total, 0);
+    ck_assert_uint_eq(gd_memory(ctx).peak_total, 4000);
+    for (int i = 0; i < 100; i++) {
+        t = gd_tensor_create(ctx, GD_FLOAT32, 1, (int64_t[]){1000});
+        gd_tensor_free(t);
+    }
+    ck_assert_uint_eq(gd_memory(ctx).system_calls, calls);
+    gd_memory_reset_peak(ctx);
+    ck_assert_uint_eq(gd_memory(ctx).peak_total, 0);
+    gd_memory_trim(ctx);
+    ck_assert_uint_eq(gd_memory(ctx).held, 0);
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(every_size_comes_back_to_its_class)
+{
+    gd_context *ctx = gd_context_create(NULL);
+    for (int64_t bytes = 1; bytes < 3000000; bytes += 1 + bytes / 3) {
+        gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, 1, &bytes);
+        ck_assert_ptr_nonnull(t);
+        ck_assert_uint_eq((uintptr_t)gd_tensor_data(t) % 64, 0);
+        size_t held = gd_memory(ctx).held;
+        ck_assert_uint_ge(held, (size_t)bytes * 4);
+        /* at most a quarter, and what rounding to 64 bytes adds, is lost */
+        ck_assert_uint_le(held, (size_t)bytes * 5 + 128);
+        memset(gd_tensor_data(t), 1, (size_t)bytes * 4);
+        gd_tensor_free(t);
+        gd_memory_trim(ctx);
+    }
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(poison_shows_in_fresh_memory)
+{
+    gd_context_options options = {.poison = true};
+    gd_context *ctx = gd_context_create(&options);
+    gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, 1, (int64_t[]){3}); /* zeros all the same */
+    ck_assert_double_eq(((float *)gd_tensor_data(t))[2], 0);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* ---- Tensors ------------------------------------------------------------------------------ */
+
+static gd_context *ctx;
+
+static void open_context(void)
+{
+    ctx = gd_context_create(NULL);
+}
+
+static void close_context(void)
+{
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+
+START_TEST(a_tensor_knows_its_shape)
+{
+    gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT64, 3, (int64_t[]){2, 3, 4});
+    ck_assert_int_eq(gd_tensor_ndim(t), 3);
+    ck_assert_int_eq(gd_tensor_count(t), 24);
+    ck_assert_int_eq(gd_tensor_dim(t, 1), 3);
+    ck_assert_int_eq(gd_tensor_dim(t, -1), 4);
+    ck_assert_int_eq(gd_tensor_dim(t, 3), 0);
+    ck_assert_int_eq(gd_tensor_strides(t)[0], 12);
+    ck_assert(gd_tensor_is_contiguous(t));
+    ck_assert_str_eq(gd_shape_text(t).text, "[2, 3, 4]");
+    ck_assert_str_eq(gd_shape_text(NULL).text, "(none)");
+    ck_assert_str_eq(gd_tensor_name(t), "");
+    gd_tensor_set_name(t, "weight");
+    ck_assert_str_eq(gd_tensor_name(t), "weight");
+    gd_tensor *scalar = gd_tensor_create(ctx, GD_FLOAT64, 0, NULL);
+    ck_assert_int_eq(gd_tensor_count(scalar), 1);
+    gd_tensor *empty = gd_tensor_create(ctx, GD_FLOAT64, 2, (int64_t[]){0, 5});
+    ck_assert_int_eq(gd_tensor_count(empty), 0);
+    ck_assert_ptr_null(gd_tensor_data(empty));
+    ck_assert_int_eq(gd_tensor_read(empty, NULL, 0), GD_OK);
+}
+END_TEST
+
+START_TEST(values_go_in_and_come_out)
+{
+    const float values[6] = {1, -2, 3.5f, 0, 1e30f, -7};
+    gd_tensor *t = gd_tensor_from(ctx, GD_FLOAT32, 2, (int64_t[]){2, 3}, values);
+    float back[6] = {0};
+    ck_assert_int_eq(gd_tensor_read(t, back, sizeof back), GD_OK);
+    ck_assert_mem_eq(values, back, sizeof back);
+    double wide[6];
+    ck_assert_int_eq(gd_tensor_read_f64(t, wide, 6), GD_OK);
+    for (int i = 0; i < 6; i++) ck_assert_double_eq(wide[i], (double)values[i]);
+    wide[1] = 0.1;
+    ck_assert_int_eq(gd_tensor_write_f64(t, wide, 6), GD_OK);
+    ck_assert_int_eq(gd_tensor_read(t, back, sizeof back), GD_OK);
+    ck_assert_float_eq(back[1], 0.1f);
+    ck_assert_int_eq(gd_tensor_fill(t, 2), GD_OK);
+    gd_tensor *other = gd_tensor_create(ctx, GD_FLOAT64, 2, (int64_t[]){2, 3});
+    ck_assert_int_eq(gd_tensor_copy(other, t), GD_OK);
+    ck_assert_int_eq(gd_tensor_read(other, wide, sizeof wide), GD_OK);
+    ck_assert_double_eq(wide[5], 2);
+    gd_tensor *whole = gd_tensor_create(ctx, GD_INT32, 1, (int64_t[]){2});
+    ck_assert_int_eq(gd_tensor_write_f64(whole, (double[]){3, -4}, 2), GD_OK);
+    int32_t ints[2];
+    ck_assert_int_eq(gd_tensor_read(whole, ints, sizeof ints), GD_OK);
+    ck_assert_int_eq(ints[1], -4);
+}
+END_TEST
+
+START_TEST(sixteen_bit_storage_rounds_to_nearest_even)
+{
+    /* between 1 and the next bfloat16 (1 + 2^-7) lies 1 + 2^-8: a tie, which goes to the even 1 */
+    const double in[4] = {1 + 1.0 / 256, 1 + 3.0 / 256, 1.0 / 3, -65504};
+    const double bf16[4] = {1, 1 + 1.0 / 64, 0.333984375, -65536};
+    const double f16[4] = {1 + 1.0 / 256, 1 + 3.0 / 256, 0.333251953125, -65504};
+    double out[4];
+    gd_tensor *b = gd_tensor_create(ctx, GD_BFLOAT16, 1, (int64_t[]){4});
+    gd_tensor_write_f64(b, in, 4);
+    gd_tensor_read_f64(b, out, 4);
+    for (int i = 0; i < 4; i++) ck_assert_double_eq(out[i], bf16[i]);
+    gd_tensor *h = gd_tensor_create(ctx, GD_FLOAT16, 1, (int64_t[]){4});
+    gd_tensor_write_f64(h, in, 4);
+    gd_tensor_read_f64(h, out, 4);
+    for (int i = 0; i < 4; i++) ck_assert_double_eq(out[i], f16[i]);
+}
+END_TEST
+
+START_TEST(wrapped_memory_is_the_callers)
+{
+    float values[4] = {1, 2, 3, 4};
+    gd_tensor *t = gd_tensor_wrap(ctx, GD_FLOAT32, 1, (int64_t[]){4}, values);
+    ck_assert_ptr_eq(gd_tensor_data(t), values);
+    gd_tensor_fill(t, 9);
+    ck_assert_float_eq(values[3], 9);
+    ck_assert_uint_eq(gd_memory(ctx).current_total, 0);
+    gd_tensor_free(t);
+    ck_assert_float_eq(values[3], 9);
+}
+END_TEST
+
+START_TEST(huge_shapes_are_refused)
+{
+    const int64_t huge = INT64_C(1) << 62;
+    ck_assert_ptr_null(gd_tensor_create(ctx, GD_FLOAT32, 1, &huge));
+    ck_assert_error(ctx, "tensor_create: shape is [4611686018427387904]");
+    ck_assert_ptr_null(gd_tensor_create(ctx, GD_FLOAT32, 3, (int64_t[]){huge, 4, 0}));
+    ck_assert_error(ctx, "at most");
+    ck_assert_ptr_null(
+        gd_tensor_create(ctx, GD_FLOAT32, 2, (int64_t[]){INT64_C(1) << 32, INT64_C(1) << 32}));
+    ck_assert_error(ctx, "at most");
+    ck_assert_ptr_null(gd_tensor_create(ctx, GD_FLOAT32, 2, (int64_t[]){3, -1}));
+    ck_assert_error(ctx, "no negative dimension");
+    ck_assert_ptr_null(gd_tensor_create(ctx, GD_FLOAT32, 9, (int64_t[9]){0}));
+    ck_assert_error(ctx, "ndim is 9, wanted 0 to 8");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("core");
+    TCase *contexts = tcase_create("contexts");
+    tcase_add_test(contexts, the_first_error_stays);
+    tcase_add_test(contexts, no_cuda_device_is_said);
+    tcase_add_test(contexts, null_is_answered_quietly);
+    tcase_add_test(contexts, memory_is_counted_by_class_and_reused);
+    tcase_add_test(contexts, every_size_comes_back_to_its_class);
+    tcase_add_test(contexts, poison_shows_in_fresh_memory);
+    suite_add_tcase(suite, contexts);
+    TCase *tensors = tcase_create("tensors");
+    tcase_add_checked_fixture(tensors, open_context, close_context);
+    tcase_add_test(tensors, a_tensor_knows_its_shape);
+    tcase_add_test(tensors, values_go_in_and_come_out);
+    tcase_add_test(tensors, sixteen_bit_storage_rounds_to_nearest_even);
+    tcase_add_test(tensors, wrapped_memory_is_the_callers);
+    tcase_add_test(tensors, huge_shapes_are_refused);
+    suite_add_tcase(suite, tensors);
+    return check_main(suite);
+}

@@ -1,0 +1,579 @@
+/* test_tape.c - the tape and its backward, on three small ops of the test's own, so that nothing
+ * here depends on the library's. */
+#include "check_main.h"
+#include "gradus/gradus.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- The ops: square(x), plus(a, b), noise(x), and one without a backward ------------------- */
+
+static gd_status shape_like_first(const gd_call *call, gd_spec *output, gd_spec *save,
+                                  uint64_t *words)
+{
+    (void)save;
+    output[0] = gd_spec_like(call->input[0]);
+    *words = (uint64_t)gd_tensor_count(call->input[0]);
+    return GD_OK;
+}
+
+static double get(const gd_tensor *t, int64_t i)
+{
+    return gd_tensor_dtype(t) == GD_FLOAT64 ? ((double *)gd_tensor_data(t))[i]
+                                            : (double)((float *)gd_tensor_data(t))[i];
+}
+
+static void put(gd_tensor *t, int64_t i, double value, bool add)
+{
+    if (gd_tensor_dtype(t) == GD_FLOAT64) {
+        double *d = gd_tensor_data(t);
+        d[i] = add ? d[i] + value : value;
+    } else {
+        float *f = gd_tensor_data(t);
+        f[i] = (float)(add ? (double)f[i] + value : value);
+    }
+}
+
+static gd_status square_forward(const gd_call *call)
+{
+    for (int64_t i = 0; i < gd_tensor_count(call->input[0]); i++) {
+        double x = get(call->input[0], i);
+        put(call->output[0], i, x * x, false);
+    }
+    return GD_OK;
+}
+
+static gd_status square_backward(const gd_call *call)
+{
+    for (int64_t i = 0; i < gd_tensor_count(call->input[0]); i++) {
+        double dx = 2 * get(call->input[0], i) * get(call->doutput[0], i);
+        put(call->dinput[0], i, dx, call->accumulate[0]);
+    }
+    return GD_OK;
+}
+
+static gd_status plus_forward(const gd_call *call)
+{
+    for (int64_t i = 0; i < gd_tensor_count(call->input[0]); i++) {
+        put(call->output[0], i, get(call->input[0], i) + get(call->input[1], i), false);
+    }
+    return GD_OK;
+}
+
+static gd_status plus_backward(const gd_call *call)
+{
+    for (int k = 0; k < 2; k++) {
+        for (int64_t i = 0; call->dinput[k] && i < gd_tensor_count(call->dinput[k]); i++) {
+            put(call->dinput[k], i, get(call->doutput[0], i), call->accumulate[k]);
+        }
+    }
+    return GD_OK;
+}
+
+/* x times a random number per element; dx needs the same ones again. */
+static gd_status noise_run(const gd_call *call, const gd_tensor *in, gd_tensor *out, bool add)
+{
+    for (int64_t i = 0; i < gd_tensor_count(in); i++) {
+        uint32_t word;
+        gd_philox(call->seed, 0, call->random_offset + (uint64_t)i, 1, &word);
+        put(out, i, get(in, i) * (double)(word % 1000), add);
+    }
+    return GD_OK;
+}
+
+static gd_status noise_forward(const gd_call *call)
+{
+    return noise_run(call, call->input[0], call->output[0], false);
+}
+
+static gd_status noise_backward(const gd_call *call)
+{
+    return noise_run(call, call->doutput[0], call->dinput[0], call->accumulate[0]);
+}
+
+static gd_status failing_backward(const gd_call *call)
+{
+    return gd_call_fail(call, GD_ERROR_STATE, "this backward always fails");
+}
+
+static const gd_op square = {.name = "square",
+                             .formula = "y = x^2",
+                             .inputs = 1,
+                             .outputs = 1,
+                             .backward_reads_inputs = 1,
+                             .shape = shape_like_first,
+                             .forward = {square_forward},
+                             .backward = {square_backward}};
+static const gd_op plus = {.name = "plus",
+                           .formula = "y = a + b",
+                           .inputs = 2,
+                           .outputs = 1,
+                           .dinput_over_doutput = 3,
+                           .shape = shape_like_first,
+                           .forward = {plus_forward},
+                           .backward = {plus_backward}};
+static const gd_op noise = {.name = "noise",
+                            .formula = "y = x r",
+                            .inputs = 1,
+                            .outputs = 1,
+                            .random = true,
+                            .shape = shape_like_first,
+                            .forward = {noise_forward},
+                            .backward = {noise_backward}};
+static const gd_op one_way = {.name = "one_way",
+                              .formula = "y = x^2",
+                              .inputs = 1,
+                              .outputs = 1,
+                              .shape = shape_like_first,
+                              .forward = {square_forward}};
+static const gd_op broken = {.name = "broken",
+                             .formula = "y = x^2",
+                             .inputs = 1,
+                             .outputs = 1,
+                             .shape = shape_like_first,
+                             .forward = {square_forward},
+                             .backward = {failing_backward}};
+
+static gd_tensor *do_square(gd_tensor *x)
+{
+    return gd_apply(&square, &x, 1, NULL);
+}
+
+static gd_tensor *do_plus(gd_tensor *a, gd_tensor *b)
+{
+    return gd_apply(&plus, (gd_tensor *[]){a, b}, 2, NULL);
+}
+
+static gd_tensor *do_noise(gd_tensor *x)
+{
+    return gd_apply(&noise, &x, 1, NULL);
+}
+
+/* ---- Fixture ------------------------------------------------------------------------------ */
+
+static gd_context *ctx;
+
+static void open_context(void)
+{
+    gd_context_options options = {.poison = true, .seed = 5};
+    ctx = gd_context_create(&options);
+}
+
+static void close_context(void)
+{
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+
+static gd_tensor *leaf(double value)
+{
+    gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT64, 0, NULL);
+    gd_tensor_fill(t, value);
+    gd_tensor_set_requires_grad(t, true);
+    return t;
+}
+
+static gd_tensor *large_leaf(int64_t count, double value)
+{
+    gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, 1, &count);
+    gd_tensor_fill(t, value);
+    gd_tensor_set_requires_grad(t, true);
+    return t;
+}
+
+/* ---- Gradients ---------------------------------------------------------------------------- */
+
+START_TEST(gradients_add_up_where_paths_meet)
+{
+    gd_tensor *x = leaf(3);
+    gd_tensor *s = do_square(x);                            /* x^2 */
+    gd_tensor *loss = do_plus(do_square(s), do_plus(s, x)); /* x^4 + x^2 + x */
+    ck_assert_double_eq(gd_item(loss), 93);
+    ck_assert_int_eq(gd_tape_length(ctx), 4);
+    ck_assert_int_eq(gd_backward(loss), GD_OK);
+    ck_assert_double_eq(gd_item(gd_grad(x)), 4 * 27 + 6 + 1);
+    ck_assert_double_eq(gd_item(loss), 93); /* a loss stays readable */
+    gd_step_end(ctx);
+    ck_assert_int_eq(gd_tape_length(ctx), 0);
+    ck_assert_double_eq(gd_item(gd_grad(x)), 115); /* a leaf's gradient outlives the step */
+}
+END_TEST
+
+START_TEST(the_same_tensor_twice_in_one_call)
+{
+    gd_tensor *x = leaf(3);
+    gd_backward(do_plus(x, x));
+    ck_assert_double_eq(gd_item(gd_grad(x)), 2);
+    gd_grad_clear(x);
+    ck_assert_ptr_null(gd_grad(x));
+    gd_tensor *s = do_square(x);
+    gd_backward(do_plus(s, s));
+    ck_assert_double_eq(gd_item(gd_grad(x)), 12);
+}
+END_TEST
+
+START_TEST(gradients_accumulate_over_backwards)
+{
+    gd_tensor *x = leaf(3);
+    for (int i = 0; i < 4; i++) {
+        gd_backward(do_square(x));
+        gd_step_end(ctx);
+    }
+    ck_assert_double_eq(gd_item(gd_grad(x)), 24);
+}
+END_TEST
+
+START_TEST(sixteen_bit_leaves_compute_in_float)
+{
+    gd_tensor *x = gd_tensor_create(ctx, GD_BFLOAT16, 1, (int64_t[]){3});
+    gd_tensor_write_f64(x, (double[]){1, 2, 3}, 3);
+    gd_tensor_set_requires_grad(x, true);
+    gd_tensor *y = do_square(x);
+    ck_assert_int_eq(gd_tensor_dtype(y), GD_BFLOAT16);
+    ck_assert_int_eq(gd_backward_from(&y, 1, NULL), GD_OK);
+    double dx[3];
+    gd_tensor_read_f64(gd_grad(x), dx, 3);
+    ck_assert_double_eq(dx[2], 6);
+    ck_assert_int_eq(gd_tensor_dtype(gd_grad(x)), GD_BFLOAT16);
+}
+END_TEST
+
+START_TEST(cotangents_weight_the_outputs)
+{
+    gd_tensor *x = leaf(3), *u = gd_tensor_create(ctx, GD_FLOAT64, 0, NULL);
+    gd_tensor_fill(u, 10);
+    gd_tensor *outputs[2] = {do_square(x), do_plus(x, x)};
+    gd_tensor *cotangents[2] = {u, NULL};
+    gd_backward_options options = {.cotangents = cotangents, .keep_tape = true};
+    ck_assert_int_eq(gd_backward_from(outputs, 2, &options), GD_OK);
+    ck_assert_double_eq(gd_item(gd_grad(x)), 10 * 6 + 2);
+    ck_assert_int_eq(gd_backward_from(outputs, 2, &options), GD_OK); /* the tape was kept */
+    ck_assert_double_eq(gd_item(gd_grad(x)), 2 * (10 * 6 + 2));
+    ck_assert_double_eq(gd_item(u), 10);
+}
+END_TEST
+
+START_TEST(intermediate_gradients_on_request)
+{
+    gd_tensor *x = leaf(3);
+    gd_tensor *s = gd_keep_grad(do_square(x)), *unasked = do_square(s);
+    gd_tensor *loss = do_square(unasked);
+    gd_backward(loss);
+    ck_assert_double_eq(gd_item(gd_grad(s)),
+                        4 * 27 * 27 / 27.0 * 27); /* d(s^4)/ds at 9 = 4 * 729 */
+    ck_assert_ptr_null(gd_grad(unasked));
+}
+END_TEST
+
+START_TEST(detach_and_no_grad_stop_gradients)
+{
+    gd_tensor *x = leaf(3);
+    gd_tensor *loss = do_plus(do_square(gd_detach(x)), x);
+    gd_backward(loss);
+    ck_assert_double_eq(gd_item(gd_grad(x)), 1);
+    gd_no_grad_begin(ctx);
+    gd_no_grad_begin(ctx);
+    gd_no_grad_end(ctx);
+    ck_assert(!gd_grad_enabled(ctx));
+    gd_tensor *y = do_square(x);
+    gd_no_grad_end(ctx);
+    ck_assert(gd_grad_enabled(ctx));
+    ck_assert(!gd_tensor_requires_grad(y));
+    gd_backward(y);
+    ck_assert_error(ctx, "does not depend on any tensor that requires a gradient");
+    gd_no_grad_end(ctx);
+    ck_assert_error(ctx, "no_grad_end");
+}
+END_TEST
+
+/* ---- What a backward refuses --------------------------------------------------------------- */
+
+START_TEST(a_second_backward_is_refused)
+{
+    gd_tensor *x = leaf(3), *s = do_square(x), *loss = do_square(s);
+    gd_backward(loss);
+    gd_backward(loss);
+    ck_assert_error(ctx, "used up by an earlier backward");
+    gd_tensor *other = do_plus(loss, x); /* the loss itself was kept */
+    gd_backward(other);
+    ck_assert_error(ctx, "used up by an earlier backward");
+    do_square(s);
+    ck_assert_error(
+        ctx, "square: the memory of input 0 [], made by square, was reused after gd_backward");
+}
+END_TEST
+
+START_TEST(a_missing_backward_is_named_with_its_path)
+{
+    gd_tensor *x = leaf(3);
+    gd_tensor *y = gd_apply(&one_way, &x, 1, NULL);
+    gd_backward(do_plus(do_square(y), x));
+    ck_assert_error(ctx, "one_way: it has no backward on cpu");
+    gd_step_end(ctx);
+    y = gd_apply(&one_way, &x, 1, NULL);
+    gd_backward(do_plus(do_square(y), x));
+    ck_assert_error(ctx, "(from the loss: plus <- square <- one_way)");
+    gd_step_end(ctx);
+    gd_backward(do_square(gd_detach(gd_apply(&one_way, &x, 1, NULL))));
+    ck_assert_error(ctx, "does not depend");
+}
+END_TEST
+
+START_TEST(a_failing_backward_leaves_a_usable_context)
+{
+    gd_tensor *x = leaf(3);
+    gd_backward(do_square(gd_apply(&broken, &x, 1, NULL)));
+    ck_assert_error(ctx, "broken: this backward always fails");
+    gd_step_end(ctx);
+    gd_grad_clear(x);
+    gd_backward(do_square(x));
+    ck_assert_double_eq(gd_item(gd_grad(x)), 6);
+}
+END_TEST
+
+START_TEST(changed_and_freed_inputs_are_noticed)
+{
+    gd_tensor *x = leaf(3);
+    gd_tensor *loss = do_square(x);
+    gd_tensor_fill(x, 4);
+    gd_backward(loss);
+    ck_assert_error(ctx, "square: its backward needs the input [] as it was in the forward");
+    gd_step_end(ctx);
+    loss = do_square(x);
+    gd_tensor_free(x);
+    gd_backward(loss);
+    ck_assert_error(ctx, "square: its backward needs the input [], but that was freed");
+    do_square(x);
+    ck_assert_error(ctx, "square: input 0 [] was freed");
+    gd_step_end(ctx);
+}
+END_TEST
+
+/* ---- Memory ------------------------------------------------------------------------------- */
+
+static size_t activations(void)
+{
+    return gd_memory(ctx).current[GD_MEMORY_ACTIVATIONS];
+}
+
+START_TEST(memory_returns_at_its_last_use)
+{
+    const int64_t n = 1000;
+    gd_tensor *x = large_leaf(n, 1.5), *y = x;
+    for (int i = 0; i < 8; i++) y = do_plus(y, x);
+    ck_assert_uint_eq(activations(), 8 * 4000);
+    gd_backward_from(&y, 1, NULL);
+    ck_assert_uint_eq(activations(), 4000); /* the output alone */
+    /* one gradient of an intermediate at a time besides the leaf's, thanks to dx over dy */
+    ck_assert_uint_le(gd_memory(ctx).peak[GD_MEMORY_GRADIENTS], 2 * 4000);
+    double dx[1000];
+    gd_tensor_read_f64(gd_grad(x), dx, n);
+    ck_assert_double_eq(dx[999], 9);
+    gd_step_end(ctx);
+    ck_assert_uint_eq(activations(), 0);
+    ck_assert_uint_eq(gd_memory(ctx).current[GD_MEMORY_WORKSPACE], 0);
+}
+END_TEST
+
+START_TEST(freeing_an_op_tensor_waits_for_its_readers)
+{
+    gd_tensor *x = large_leaf(1000, 1.5);
+    gd_tensor *s = do_square(x), *t = do_square(s), *u = do_plus(t, x);
+    gd_tensor_free(s); /* the backward of the second square reads it */
+    ck_assert_uint_eq(activations(), 3 * 4000);
+    gd_tensor_free(t); /* nobody does */
+    ck_assert_uint_eq(activations(), 2 * 4000);
+    gd_backward_from(&u, 1, NULL);
+    double dx[1000];
+    gd_tensor_read_f64(gd_grad(x), dx, 1000);
+    ck_assert_double_eq(dx[3], 4 * 1.5 * 1.5 * 1.5 + 1);
+    ck_assert_uint_eq(activations(), 4000);
+}
+END_TEST
+
+START_TEST(a_warm_step_asks_the_system_for_nothing)
+{
+    gd_tensor *x = large_leaf(1000, 0.5);
+    uint64_t calls = 0;
+    for (int step = 0; step < 5; step++) {
+        gd_tensor *y = x;
+        for (int i = 0; i < 5; i++) y = do_square(y);
+        gd_backward_from(&y, 1, NULL);
+        gd_step_end(ctx);
+        if (step == 1) calls = gd_memory(ctx).system_calls;
+    }
+    ck_assert_uint_eq(gd_memory(ctx).system_calls, calls);
+}
+END_TEST
+
+/* ---- Recomputation ------------------------------------------------------------------------ */
+
+static gd_tensor *segment(void *user, gd_tensor *const *inputs, int count)
+{
+    (void)count;
+    gd_tensor *y = do_plus(do_noise(do_square(inputs[0])), user);
+    return do_square(y);
+}
+
+static void run_model(bool recompute, double *dx, double *dw, size_t *peak)
+{
+    gd_random_set(ctx, (gd_random_state){.seed = 9, .offset = 4});
+    gd_tensor *x = large_leaf(500, 0.25), *w = large_leaf(500, 0.5);
+    gd_memory_reset_peak(ctx);
+    gd_tensor *y = do_plus(x, x);
+    for (int i = 0; i < 4; i++) {
+        y = recompute ? gd_checkpoint(ctx, segment, w, &y, 1) : segment(w, &y, 1);
+        y = do_plus(do_square(do_square(do_square(y))), x);
+    }
+    gd_backward_from(&y, 1, NULL);
+    *peak = gd_memory(ctx).peak[GD_MEMORY_ACTIVATIONS];
+    gd_tensor_read_f64(gd_grad(x), dx, 500);
+    gd_tensor_read_f64(gd_grad(w), dw, 500);
+    gd_step_end(ctx);
+    gd_tensor_free(x);
+    gd_tensor_free(w);
+}
+
+START_TEST(recomputation_changes_memory_alone)
+{
+    static double dx[2][500], dw[2][500];
+    size_t peak[2];
+    run_model(false, dx[0], dw[0], &peak[0]);
+    run_model(true, dx[1], dw[1], &peak[1]);
+    ck_assert_mem_eq(dx[0], dx[1], sizeof dx[0]);
+    ck_assert_mem_eq(dw[0], dw[1], sizeof dw[0]);
+    ck_assert_uint_lt(peak[1], peak[0]);
+    ck_assert_uint_eq(activations(), 0);
+}
+END_TEST
+
+static gd_tensor *nested(void *user, gd_tensor *const *inputs, int count)
+{
+    (void)count;
+    gd_tensor *y = do_noise(inputs[0]);
+    return do_square(gd_checkpoint(ctx, segment, user, &y, 1));
+}
+
+START_TEST(recomputation_nests)
+{
+    double d[2];
+    for (int recompute = 0; recompute < 2; recompute++) {
+        gd_random_set(ctx, (gd_random_state){.seed = 9});
+        gd_tensor *x = leaf(0.01), *w = leaf(0.5);
+        gd_tensor *y = recompute ? gd_checkpoint(ctx, nested, w, &x, 1) : nested(w, &x, 1);
+        gd_backward(y);
+        d[recompute] = gd_item(gd_grad(x)) + gd_item(gd_grad(w));
+        gd_step_end(ctx);
+    }
+    ck_assert_double_eq(d[0], d[1]);
+    ck_assert(isfinite(d[0]) && d[0] != 0);
+}
+END_TEST
+
+START_TEST(a_segment_may_not_reach_outside)
+{
+    gd_tensor *x = leaf(2);
+    gd_tensor *outside = do_square(x);
+    gd_tensor *y = gd_checkpoint(ctx, segment, outside, &x, 1);
+    gd_backward(y);
+    ck_assert_error(ctx, "checkpoint: the segment uses a tensor [] made by square outside of it");
+    ck_assert_ptr_null(gd_checkpoint(ctx, NULL, NULL, &x, 1));
+    ck_assert_error(ctx, "checkpoint: segment is NULL");
+}
+END_TEST
+
+static gd_tensor *identity(void *user, gd_tensor *const *inputs, int count)
+{
+    (void)user;
+    (void)count;
+    return inputs[0];
+}
+
+START_TEST(a_segment_may_return_its_input)
+{
+    gd_tensor *x = leaf(2);
+    gd_tensor *y = do_square(x);
+    gd_backward(do_square(gd_checkpoint(ctx, identity, NULL, &y, 1)));
+    ck_assert_double_eq(gd_item(gd_grad(x)), 32);
+}
+END_TEST
+
+/* ---- Pictures ----------------------------------------------------------------------------- */
+
+static void print_to(char *text, size_t size, gd_status (*print)(gd_context *, FILE *))
+{
+    FILE *file = tmpfile();
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(print(ctx, file), GD_OK);
+    rewind(file);
+    text[fread(text, 1, size - 1, file)] = '\0';
+    fclose(file);
+}
+
+START_TEST(the_tape_can_be_printed)
+{
+    char text[4096];
+    gd_tensor *x = leaf(3);
+    gd_tensor_set_name(x, "x \"quoted\"");
+    gd_tape_record_norms(ctx, true);
+    gd_tensor *loss = do_plus(do_square(x), x);
+    print_to(text, sizeof text, gd_tape_print);
+    ck_assert_str_eq(text, "#0 square(x \"quoted\" []) -> []  saved 8 bytes\n"
+                           "#1 plus(#0 [], x \"quoted\" []) -> []  saved 0 bytes\n");
+    gd_backward(loss);
+    print_to(text, sizeof text, gd_tape_print);
+    ck_assert_ptr_nonnull(strstr(text, "used up  |grad| 1\n"));
+    print_to(text, sizeof text, gd_tape_print_dot);
+    ck_assert_ptr_nonnull(strstr(text, "n0 -> n1"));
+    ck_assert_ptr_nonnull(strstr(text, "x \\\"quoted\\\""));
+}
+END_TEST
+
+/* ---- Ops of one's own ---------------------------------------------------------------------- */
+
+START_TEST(ops_can_be_registered)
+{
+    ck_assert_int_eq(gd_register_op(ctx, &square), GD_OK);
+    ck_assert_ptr_eq(gd_find_op(ctx, "square"), &square);
+    ck_assert_ptr_null(gd_find_op(NULL, "square"));
+    gd_register_op(ctx, &square);
+    ck_assert_error(ctx, "register_op: the name \"square\" is taken");
+    gd_op bad = square;
+    bad.name = "bad";
+    bad.shape = NULL;
+    gd_register_op(ctx, &bad);
+    ck_assert_error(ctx, "it has no shape()");
+    gd_register_op(ctx, NULL);
+    ck_assert_error(ctx, "op is NULL");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("tape");
+    TCase *tape = tcase_create("tape");
+    tcase_add_checked_fixture(tape, open_context, close_context);
+    tcase_add_test(tape, gradients_add_up_where_paths_meet);
+    tcase_add_test(tape, the_same_tensor_twice_in_one_call);
+    tcase_add_test(tape, gradients_accumulate_over_backwards);
+    tcase_add_test(tape, sixteen_bit_leaves_compute_in_float);
+    tcase_add_test(tape, cotangents_weight_the_outputs);
+    tcase_add_test(tape, intermediate_gradients_on_request);
+    tcase_add_test(tape, detach_and_no_grad_stop_gradients);
+    tcase_add_test(tape, a_second_backward_is_refused);
+    tcase_add_test(tape, a_missing_backward_is_named_with_its_path);
+    tcase_add_test(tape, a_failing_backward_leaves_a_usable_context);
+    tcase_add_test(tape, changed_and_freed_inputs_are_noticed);
+    tcase_add_test(tape, memory_returns_at_its_last_use);
+    tcase_add_test(tape, freeing_an_op_tensor_waits_for_its_readers);
+    tcase_add_test(tape, a_warm_step_asks_the_system_for_nothing);
+    tcase_add_test(tape, recomputation_changes_memory_alone);
+    tcase_add_test(tape, recomputation_nests);
+    tcase_add_test(tape, a_segment_may_not_reach_outside);
+    tcase_add_test(tape, a_segment_may_return_its_input);
+    tcase_add_test(tape, the_tape_can_be_printed);
+    tcase_add_test(tape, ops_can_be_registered);
+    suite_add_tcase(suite, tape);
+    return check_main(suite);
+}
