@@ -89,6 +89,13 @@ static inline int64_t gd_row_count(const gd_tensor *t)
     return rows;
 }
 
+/* t as the services take it. */
+static inline gd_layout gd_layout_of(const gd_tensor *t)
+{
+    return (gd_layout){gd_tensor_data(t), gd_tensor_dtype(t), gd_tensor_ndim(t), gd_tensor_shape(t),
+                       gd_tensor_strides(t)};
+}
+
 /* ---- Services: kernels/copy, kernels/random, kernels/optim; described in src/services.h ---- */
 
 void gd_copy_cpu(gd_layout dst, gd_layout src, int threads);

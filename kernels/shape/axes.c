@@ -1,0 +1,338 @@
+/* axes.c - the same elements along other axes: permute, expand, slice, concat. */
+#include "gradus/ops.h"
+#include "shape/shape.h"
+
+GD_CPU_KERNEL(permute_forward)
+GD_CPU_KERNEL(permute_backward)
+GD_CPU_KERNEL(expand_forward)
+GD_CPU_KERNEL(expand_backward)
+GD_CPU_KERNEL(slice_forward)
+GD_CPU_KERNEL(slice_backward)
+GD_CPU_KERNEL(concat_forward)
+GD_CPU_KERNEL(concat_backward)
+
+/* An axis from the user, negative ones counted from the end; false, and the error set, if x has no
+ * such axis. */
+static bool resolve_axis(const char *op, const gd_tensor *x, int *axis)
+{
+    int ndim = gd_tensor_ndim(x), given = *axis;
+    if (given < 0) *axis += ndim;
+    if (*axis >= 0 && *axis < ndim) return true;
+    gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
+            "%s: axis is %d, wanted one of the %d dimensions of x %s", op, given, ndim,
+            gd_shape_text(x).text);
+    return false;
+}
+
+/* ---- permute ------------------------------------------------------------------------------ */
+
+static gd_status permute_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)save;
+    (void)words;
+    const gd_permute_args *args = call->args;
+    const gd_tensor *x = call->input[0];
+    unsigned seen = 0;
+    output[0] = gd_spec_like(x);
+    for (int d = 0; d < gd_tensor_ndim(x); d++) {
+        int axis = args->axes[d];
+        if (axis < 0 || axis >= gd_tensor_ndim(x) || (seen >> axis & 1)) {
+            return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                                "axes[%d] is %d, wanted each of the %d dimensions of x %s once", d,
+                                axis, gd_tensor_ndim(x), gd_shape_text(x).text);
+        }
+        seen |= 1u << axis;
+        output[0].shape[d] = gd_tensor_shape(x)[axis];
+    }
+    return GD_OK;
+}
+
+static bool permute_view(const gd_call *call, int index, int64_t *strides, int64_t *offset)
+{
+    (void)index;
+    const gd_permute_args *args = call->args;
+    for (int d = 0; d < gd_tensor_ndim(call->input[0]); d++) {
+        strides[d] = gd_tensor_strides(call->input[0])[args->axes[d]];
+    }
+    *offset = 0;
+    return true;
+}
+
+static const gd_permute_args swap_two = {{1, 0}}, turn_three = {{2, 0, 1}};
+
+static const gd_case permute_cases[] = {
+    {.name = "3x5", .args = &swap_two, .inputs = 1, .input = {{"x", .ndim = 2, .shape = {3, 5}}}},
+    {.name = "2x3x4_turned",
+     .args = &turn_three,
+     .inputs = 1,
+     .input = {{"x", .ndim = 3, .shape = {2, 3, 4}}}},
+    {.name = "empty",
+     .args = &swap_two,
+     .inputs = 1,
+     .may_be_empty = true,
+     .input = {{"x", .ndim = 2, .shape = {0, 5}}}},
+};
+
+const gd_op gd_op_permute = {
+    .name = "permute",
+    .formula = "y[i_0, i_1, ...] = x with index i_k at dimension axes[k]",
+    .inputs = 1,
+    .outputs = 1,
+    .args_size = sizeof(gd_permute_args),
+    .shape = permute_shape,
+    .view = permute_view,
+    .forward = {[GD_CPU] = permute_forward_cpu},
+    .backward = {[GD_CPU] = permute_backward_cpu},
+    .cases = permute_cases,
+    .case_count = sizeof permute_cases / sizeof *permute_cases,
+};
+
+gd_tensor *gd_permute(gd_tensor *x, const int *axes)
+{
+    gd_permute_args args = {{0}};
+    if (!x) return NULL;
+    if (!axes && gd_tensor_ndim(x)) {
+        gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT, "permute: axes is NULL, wanted %d axes",
+                gd_tensor_ndim(x));
+        return NULL;
+    }
+    for (int d = 0; d < gd_tensor_ndim(x); d++) {
+        args.axes[d] = axes[d] < 0 ? axes[d] + gd_tensor_ndim(x) : axes[d];
+    }
+    return gd_apply(&gd_op_permute, &x, 1, &args);
+}
+
+gd_tensor *gd_transpose(gd_tensor *x, int axis_a, int axis_b)
+{
+    int axes[GD_MAX_DIMS];
+    if (!x || !resolve_axis("transpose", x, &axis_a) || !resolve_axis("transpose", x, &axis_b)) {
+        return NULL;
+    }
+    for (int d = 0; d < gd_tensor_ndim(x); d++) axes[d] = d;
+    axes[axis_a] = axis_b;
+    axes[axis_b] = axis_a;
+    return gd_permute(x, axes);
+}
+
+/* ---- slice -------------------------------------------------------------------------------- */
+
+static gd_status slice_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)save;
+    (void)words;
+    const gd_slice_args *args = call->args;
+    const gd_tensor *x = call->input[0];
+    int64_t size = gd_tensor_dim(x, args->axis);
+    if (args->start < 0 || args->end < args->start || args->end > size) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "start is %lld and end is %lld, wanted 0 <= start <= end <= %lld, the "
+                            "size of axis %d of x %s",
+                            (long long)args->start, (long long)args->end, (long long)size,
+                            args->axis, gd_shape_text(x).text);
+    }
+    output[0] = gd_spec_like(x);
+    output[0].shape[args->axis] = args->end - args->start;
+    return GD_OK;
+}
+
+static bool slice_view(const gd_call *call, int index, int64_t *strides, int64_t *offset)
+{
+    (void)index;
+    const gd_slice_args *args = call->args;
+    const int64_t *from = gd_tensor_strides(call->input[0]);
+    for (int d = 0; d < gd_tensor_ndim(call->input[0]); d++) strides[d] = from[d];
+    *offset = args->start * from[args->axis];
+    return true;
+}
+
+static const gd_slice_args rows_1_3 = {0, 1, 3}, columns_0_2 = {1, 0, 2}, nothing = {0, 2, 2};
+
+static const gd_case slice_cases[] = {
+    {.name = "rows", .args = &rows_1_3, .inputs = 1, .input = {{"x", .ndim = 2, .shape = {4, 3}}}},
+    {.name = "columns",
+     .args = &columns_0_2,
+     .inputs = 1,
+     .input = {{"x", .ndim = 3, .shape = {3, 5, 2}}}},
+    {.name = "nothing",
+     .args = &nothing,
+     .inputs = 1,
+     .may_be_empty = true,
+     .input = {{"x", .ndim = 2, .shape = {4, 3}}}},
+};
+
+const gd_op gd_op_slice = {
+    .name = "slice",
+    .formula = "y = x[..., start : end, ...]",
+    .inputs = 1,
+    .outputs = 1,
+    .args_size = sizeof(gd_slice_args),
+    .shape = slice_shape,
+    .view = slice_view,
+    .forward = {[GD_CPU] = slice_forward_cpu},
+    .backward = {[GD_CPU] = slice_backward_cpu},
+    .cases = slice_cases,
+    .case_count = sizeof slice_cases / sizeof *slice_cases,
+};
+
+gd_tensor *gd_slice(gd_tensor *x, int axis, int64_t start, int64_t end)
+{
+    if (!x || !resolve_axis("slice", x, &axis)) return NULL;
+    gd_slice_args args = {axis, start, end};
+    return gd_apply(&gd_op_slice, &x, 1, &args);
+}
+
+/* ---- expand ------------------------------------------------------------------------------- */
+
+static gd_status expand_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)save;
+    (void)words;
+    const gd_shape_args *args = call->args;
+    const gd_tensor *x = call->input[0];
+    int missing = args->ndim - gd_tensor_ndim(x);
+    bool fits = missing >= 0;
+    output[0] = (gd_spec){.dtype = gd_tensor_dtype(x), .ndim = args->ndim};
+    for (int d = 0; d < args->ndim; d++) {
+        int64_t size = d < missing || !fits ? 1 : gd_tensor_shape(x)[d - missing];
+        fits = fits && args->shape[d] >= 0 && (size == 1 || size == args->shape[d]);
+        output[0].shape[d] = args->shape[d];
+    }
+    if (fits) return GD_OK;
+    return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                        "x %s does not broadcast to the wanted shape of %d dimensions",
+                        gd_shape_text(x).text, args->ndim);
+}
+
+static bool expand_view(const gd_call *call, int index, int64_t *strides, int64_t *offset)
+{
+    (void)index;
+    const gd_shape_args *args = call->args;
+    const gd_tensor *x = call->input[0];
+    int missing = args->ndim - gd_tensor_ndim(x);
+    for (int d = 0; d < args->ndim; d++) {
+        bool copies = d < missing || (gd_tensor_shape(x)[d - missing] == 1 && args->shape[d] != 1);
+        strides[d] = copies ? 0 : gd_tensor_strides(x)[d - missing];
+    }
+    *offset = 0;
+    return true;
+}
+
+static const gd_shape_args to_4_3 = {2, {4, 3}}, to_2_3_5 = {3, {2, 3, 5}}, to_7 = {1, {7}},
+                           to_0_3 = {2, {0, 3}};
+
+static const gd_case expand_cases[] = {
+    {.name = "row_to_4x3", .args = &to_4_3, .inputs = 1, .input = {{"x", .ndim = 1, .shape = {3}}}},
+    {.name = "middle",
+     .args = &to_2_3_5,
+     .inputs = 1,
+     .input = {{"x", .ndim = 3, .shape = {2, 1, 5}}}},
+    {.name = "both_ends",
+     .args = &to_2_3_5,
+     .inputs = 1,
+     .input = {{"x", .ndim = 2, .shape = {3, 1}}}},
+    {.name = "scalar_to_7", .args = &to_7, .inputs = 1, .input = {{"x", .ndim = 0}}},
+    {.name = "to_nothing",
+     .args = &to_0_3,
+     .inputs = 1,
+     .may_be_empty = true,
+     .input = {{"x", .ndim = 1, .shape = {3}}}},
+};
+
+const gd_op gd_op_expand = {
+    .name = "expand",
+    .formula = "y = x repeated along dimensions of size 1, without a copy",
+    .inputs = 1,
+    .outputs = 1,
+    .args_size = sizeof(gd_shape_args),
+    .shape = expand_shape,
+    .view = expand_view,
+    .forward = {[GD_CPU] = expand_forward_cpu},
+    .backward = {[GD_CPU] = expand_backward_cpu},
+    .cases = expand_cases,
+    .case_count = sizeof expand_cases / sizeof *expand_cases,
+};
+
+gd_tensor *gd_expand(gd_tensor *x, int ndim, const int64_t *shape)
+{
+    gd_shape_args args = {.ndim = ndim};
+    if (!x || !gd_shape_args_set(&args, "expand", x, ndim, shape)) return NULL;
+    return gd_apply(&gd_op_expand, &x, 1, &args);
+}
+
+/* ---- concat ------------------------------------------------------------------------------- */
+
+static gd_status concat_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)save;
+    (void)words;
+    const gd_concat_args *args = call->args;
+    const gd_tensor *first = call->input[0];
+    output[0] = gd_spec_like(first);
+    output[0].shape[args->axis] = 0;
+    for (int i = 0; i < call->inputs; i++) {
+        const gd_tensor *t = call->input[i];
+        bool fits = gd_tensor_dtype(t) == gd_tensor_dtype(first) &&
+                    gd_tensor_ndim(t) == gd_tensor_ndim(first);
+        for (int d = 0; fits && d < gd_tensor_ndim(t); d++) {
+            fits = d == args->axis || gd_tensor_shape(t)[d] == gd_tensor_shape(first)[d];
+        }
+        if (!fits) {
+            return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                                "x[%d] is %s %s, wanted %s and the shape of x[0] %s except along "
+                                "axis %d",
+                                i, gd_dtype_name(gd_tensor_dtype(t)), gd_shape_text(t).text,
+                                gd_dtype_name(gd_tensor_dtype(first)), gd_shape_text(first).text,
+                                args->axis);
+        }
+        if (__builtin_add_overflow(output[0].shape[args->axis], gd_tensor_dim(t, args->axis),
+                                   &output[0].shape[args->axis])) {
+            return gd_call_fail(call, GD_ERROR_ARGUMENT, "the sizes along axis %d overflow",
+                                args->axis);
+        }
+    }
+    if (!gd_dtype_is_real(gd_tensor_dtype(first))) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x[0] is int32, wanted a real dtype");
+    }
+    return GD_OK;
+}
+
+static const gd_concat_args along_0 = {0}, along_1 = {1};
+
+static const gd_case concat_cases[] = {
+    {.name = "rows",
+     .args = &along_0,
+     .inputs = 2,
+     .input = {{"x[0]", .ndim = 2, .shape = {2, 3}}, {"x[1]", .ndim = 2, .shape = {3, 3}}}},
+    {.name = "three_columns",
+     .args = &along_1,
+     .inputs = 3,
+     .input = {{"x[0]", .ndim = 3, .shape = {2, 1, 3}},
+               {"x[1]", .ndim = 3, .shape = {2, 4, 3}},
+               {"x[2]", .ndim = 3, .shape = {2, 2, 3}}}},
+    {.name = "one", .args = &along_0, .inputs = 1, .input = {{"x[0]", .ndim = 1, .shape = {4}}}},
+    {.name = "empty",
+     .args = &along_0,
+     .inputs = 2,
+     .may_be_empty = true,
+     .input = {{"x[0]", .ndim = 1, .shape = {0}}, {"x[1]", .ndim = 1, .shape = {0}}}},
+};
+
+const gd_op gd_op_concat = {
+    .name = "concat",
+    .formula = "y = x[0], x[1], ... joined along an axis",
+    .inputs = GD_ANY_INPUTS,
+    .outputs = 1,
+    .args_size = sizeof(gd_concat_args),
+    .shape = concat_shape,
+    .forward = {[GD_CPU] = concat_forward_cpu},
+    .backward = {[GD_CPU] = concat_backward_cpu},
+    .cases = concat_cases,
+    .case_count = sizeof concat_cases / sizeof *concat_cases,
+};
+
+gd_tensor *gd_concat(gd_tensor *const *x, int count, int axis)
+{
+    if (!x || count < 1 || !x[0] || !resolve_axis("concat", x[0], &axis)) return NULL;
+    gd_concat_args args = {axis};
+    return gd_apply(&gd_op_concat, x, count, &args);
+}

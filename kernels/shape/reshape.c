@@ -1,0 +1,223 @@
+/* reshape.c - the elements in the same order under another shape: reshape, contiguous, cast. */
+#include "gradus/ops.h"
+#include "shape/shape.h"
+
+GD_CPU_KERNEL(same_order_forward)
+GD_CPU_KERNEL(same_order_backward)
+
+/* ---- reshape ------------------------------------------------------------------------------ */
+
+static gd_status reshape_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)save;
+    (void)words;
+    const gd_shape_args *args = call->args;
+    const gd_tensor *x = call->input[0];
+    int64_t product = 1;
+    int open = -1; /* the dimension that is -1 */
+    for (int d = 0; d < args->ndim; d++) {
+        int64_t size = args->shape[d];
+        if (size < -1 || (size == -1 && open >= 0)) {
+            return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                                "dimension %d of the shape is %lld, wanted 0 or more, or one -1", d,
+                                (long long)size);
+        }
+        if (size == -1) open = d;
+        if (size >= 0 && __builtin_mul_overflow(product, size, &product)) product = INT64_MAX;
+    }
+    output[0] = (gd_spec){.dtype = gd_tensor_dtype(x), .ndim = args->ndim};
+    memcpy(output[0].shape, args->shape, sizeof output[0].shape);
+    int64_t count = gd_tensor_count(x);
+    if (open >= 0 && product > 0 && count % product == 0) {
+        output[0].shape[open] = count / product;
+        return GD_OK;
+    }
+    if (open < 0 && product == count) return GD_OK;
+    return gd_call_fail(call, GD_ERROR_ARGUMENT, "x %s has %lld elements, which %s",
+                        gd_shape_text(x).text, (long long)count,
+                        open < 0 ? "the shape does not have"
+                                 : "the shape's other dimensions do not divide");
+}
+
+/* The shape with -1 filled in. */
+static void resolved_shape(const gd_call *call, int64_t *shape)
+{
+    const gd_shape_args *args = call->args;
+    int64_t known = 1, count = gd_tensor_count(call->input[0]);
+    for (int d = 0; d < args->ndim; d++) known *= args->shape[d] == -1 ? 1 : args->shape[d];
+    for (int d = 0; d < args->ndim; d++) {
+        shape[d] = args->shape[d] == -1 ? (known ? count / known : 0) : args->shape[d];
+    }
+}
+
+/* x's dimensions as few runs as possible, last one first: a run is one arithmetic progression of
+ * `size` elements, `stride` apart. Returns their number. */
+static int runs_of(const gd_tensor *x, int64_t *size, int64_t *stride)
+{
+    const int64_t *shape = gd_tensor_shape(x), *strides = gd_tensor_strides(x);
+    int runs = 0;
+    for (int d = gd_tensor_ndim(x) - 1; d >= 0; d--) {
+        if (shape[d] == 1) continue;
+        if (runs && strides[d] == stride[runs - 1] * size[runs - 1]) {
+            size[runs - 1] *= shape[d];
+        } else {
+            size[runs] = shape[d];
+            stride[runs++] = strides[d];
+        }
+    }
+    return runs;
+}
+
+/* A view is possible if every run can be split into dimensions of y. */
+static bool reshape_view(const gd_call *call, int index, int64_t *strides, int64_t *offset)
+{
+    (void)index;
+    int64_t size[GD_MAX_DIMS], stride[GD_MAX_DIMS], wanted[GD_MAX_DIMS];
+    const gd_shape_args *args = call->args;
+    resolved_shape(call, wanted);
+    *offset = 0;
+    for (int d = 0; d < args->ndim; d++) strides[d] = 1;
+    if (gd_tensor_count(call->input[0]) == 0) return true;
+    int runs = runs_of(call->input[0], size, stride), d = args->ndim - 1;
+    for (int r = 0; r < runs; r++) {
+        while (size[r] > 1) {
+            while (wanted[d] == 1) d--;
+            if (size[r] % wanted[d]) return false;
+            strides[d] = stride[r];
+            stride[r] *= wanted[d];
+            size[r] /= wanted[d--];
+        }
+    }
+    return true;
+}
+
+static const gd_shape_args to_6_2 = {2, {6, 2}}, to_any_3 = {2, {-1, 3}}, to_scalar = {0, {0}},
+                           to_empty = {2, {0, 7}};
+
+static const gd_case reshape_cases[] = {
+    {.name = "3x4_to_6x2",
+     .args = &to_6_2,
+     .inputs = 1,
+     .input = {{"x", .ndim = 2, .shape = {3, 4}}}},
+    {.name = "2x3x3_to_any_x3",
+     .args = &to_any_3,
+     .inputs = 1,
+     .input = {{"x", .ndim = 3, .shape = {2, 3, 3}}}},
+    {.name = "one_to_scalar",
+     .args = &to_scalar,
+     .inputs = 1,
+     .input = {{"x", .ndim = 1, .shape = {1}}}},
+    {.name = "empty",
+     .args = &to_empty,
+     .inputs = 1,
+     .may_be_empty = true,
+     .input = {{"x", .ndim = 2, .shape = {3, 0}}}},
+};
+
+const gd_op gd_op_reshape = {
+    .name = "reshape",
+    .formula = "y = the elements of x in the same order, under another shape",
+    .inputs = 1,
+    .outputs = 1,
+    .args_size = sizeof(gd_shape_args),
+    .dinput_over_doutput = 1,
+    .shape = reshape_shape,
+    .view = reshape_view,
+    .forward = {[GD_CPU] = same_order_forward_cpu},
+    .backward = {[GD_CPU] = same_order_backward_cpu},
+    .cases = reshape_cases,
+    .case_count = sizeof reshape_cases / sizeof *reshape_cases,
+};
+
+gd_tensor *gd_reshape(gd_tensor *x, int ndim, const int64_t *shape)
+{
+    gd_shape_args args = {.ndim = ndim};
+    if (!x || !gd_shape_args_set(&args, "reshape", x, ndim, shape)) return NULL;
+    return gd_apply(&gd_op_reshape, &x, 1, &args);
+}
+
+/* ---- contiguous --------------------------------------------------------------------------- */
+
+static gd_status contiguous_shape(const gd_call *call, gd_spec *output, gd_spec *save,
+                                  uint64_t *words)
+{
+    (void)save;
+    (void)words;
+    output[0] = gd_spec_like(call->input[0]);
+    return GD_OK;
+}
+
+static const gd_case contiguous_cases[] = {
+    {.name = "3x4", .inputs = 1, .input = {{"x", .ndim = 2, .shape = {3, 4}}}},
+    {.name = "empty", .inputs = 1, .may_be_empty = true, .input = {{"x", .ndim = 1, .shape = {0}}}},
+};
+
+const gd_op gd_op_contiguous = {
+    .name = "contiguous",
+    .formula = "y = x, packed",
+    .inputs = 1,
+    .outputs = 1,
+    .dinput_over_doutput = 1,
+    .strided = true,
+    .shape = contiguous_shape,
+    .forward = {[GD_CPU] = same_order_forward_cpu},
+    .backward = {[GD_CPU] = same_order_backward_cpu},
+    .cases = contiguous_cases,
+    .case_count = sizeof contiguous_cases / sizeof *contiguous_cases,
+};
+
+gd_tensor *gd_contiguous(gd_tensor *x)
+{
+    /* A freed tensor goes the long way, where that is noticed. */
+    if (gd_tensor_is_contiguous(x) && gd_tensor_data(x)) return x;
+    return gd_apply(&gd_op_contiguous, &x, 1, NULL);
+}
+
+/* ---- cast --------------------------------------------------------------------------------- */
+
+static gd_status cast_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)save;
+    (void)words;
+    const gd_cast_args *args = call->args;
+    if (gd_dtype_size(args->dtype) == 0) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "dtype is %d, wanted one of gd_dtype",
+                            (int)args->dtype);
+    }
+    output[0] = gd_spec_like(call->input[0]);
+    output[0].dtype = args->dtype;
+    return GD_OK;
+}
+
+static const gd_cast_args to_f64 = {GD_FLOAT64}, to_f32 = {GD_FLOAT32};
+
+static const gd_case cast_cases[] = {
+    {.name = "to_float64",
+     .args = &to_f64,
+     .inputs = 1,
+     .input = {{"x", .ndim = 2, .shape = {3, 5}}}},
+    {.name = "empty",
+     .args = &to_f32,
+     .inputs = 1,
+     .may_be_empty = true,
+     .input = {{"x", .ndim = 1, .shape = {0}}}},
+};
+
+const gd_op gd_op_cast = {
+    .name = "cast",
+    .formula = "y = x, converted to another dtype",
+    .inputs = 1,
+    .outputs = 1,
+    .args_size = sizeof(gd_cast_args),
+    .shape = cast_shape,
+    .forward = {[GD_CPU] = same_order_forward_cpu},
+    .backward = {[GD_CPU] = same_order_backward_cpu},
+    .cases = cast_cases,
+    .case_count = sizeof cast_cases / sizeof *cast_cases,
+};
+
+gd_tensor *gd_cast(gd_tensor *x, gd_dtype dtype)
+{
+    gd_cast_args args = {dtype};
+    return gd_apply(&gd_op_cast, &x, 1, &args);
+}
