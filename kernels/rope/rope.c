@@ -1,0 +1,68 @@
+/* rope.c - the op: rotary position embedding. README.md has the derivation. */
+#include "rope/rope.h"
+
+GD_CPU_KERNEL(rope_forward)
+GD_CPU_KERNEL(rope_backward)
+
+/* x [B, T, H, D] -> like x */
+static gd_status rope_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)save;
+    (void)words;
+    const gd_rope_args *args = call->args;
+    const gd_tensor *x = call->input[0];
+    if (gd_tensor_ndim(x) != 4 || gd_tensor_dim(x, 3) % 2 ||
+        !gd_dtype_is_real(gd_tensor_dtype(x))) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "x is %s %s, wanted a real [B, T, H, D] with D even",
+                            gd_dtype_name(gd_tensor_dtype(x)), gd_shape_text(x).text);
+    }
+    if (!(args->base > 0)) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "base is %g, wanted more than 0", args->base);
+    }
+    if (args->position < 0) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "position is %lld, wanted 0 or more",
+                            (long long)args->position);
+    }
+    output[0] = gd_spec_like(x);
+    return GD_OK;
+}
+
+static const gd_rope_args half = {10000, 0, false}, later = {500, 12, false},
+                          pairs = {10000, 3, true};
+
+#define X(...)                                       \
+    {                                                \
+        {                                            \
+            "x", .ndim = 4, .shape = { __VA_ARGS__ } \
+        }                                            \
+    }
+
+static const gd_case rope_cases[] = {
+    {.name = "halves_2x5x3x8", .args = &half, .inputs = 1, .input = X(2, 5, 3, 8)},
+    {.name = "halves_from_12", .args = &later, .inputs = 1, .input = X(1, 7, 2, 6)},
+    {.name = "interleaved_from_3", .args = &pairs, .inputs = 1, .input = X(2, 3, 1, 10)},
+    {.name = "one_pair", .args = &half, .inputs = 1, .input = X(1, 2, 1, 2)},
+    {.name = "no_rows", .args = &half, .inputs = 1, .may_be_empty = true, .input = X(2, 0, 3, 8)},
+};
+
+const gd_op gd_op_rope = {
+    .name = "rope",
+    .formula = "pairs of x turned by the angle position * base^(-2i/D)",
+    .inputs = 1,
+    .outputs = 1,
+    .args_size = sizeof(gd_rope_args),
+    .dinput_over_doutput = 1,
+    .shape = rope_shape,
+    .forward = {[GD_CPU] = rope_forward_cpu},
+    .backward = {[GD_CPU] = rope_backward_cpu},
+    .cases = rope_cases,
+    .case_count = sizeof rope_cases / sizeof *rope_cases,
+};
+
+gd_tensor *gd_rope(gd_tensor *x, const gd_rope_options *options)
+{
+    gd_rope_args args = options ? *options : (gd_rope_options){0};
+    if (args.base == 0) args.base = 10000;
+    return gd_apply(&gd_op_rope, &x, 1, &args);
+}

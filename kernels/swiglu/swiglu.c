@@ -1,0 +1,61 @@
+/* swiglu.c - the op: a gated unit. README.md has the derivation. */
+#include "gradus/ops.h"
+#include "kernel.h"
+
+GD_CPU_KERNEL(swiglu_forward)
+GD_CPU_KERNEL(swiglu_backward)
+
+static gd_status swiglu_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)save;
+    (void)words;
+    const gd_tensor *gate = call->input[0], *up = call->input[1];
+    bool same =
+        gd_tensor_dtype(gate) == gd_tensor_dtype(up) && gd_tensor_ndim(gate) == gd_tensor_ndim(up);
+    for (int d = 0; same && d < gd_tensor_ndim(gate); d++) {
+        same = gd_tensor_shape(gate)[d] == gd_tensor_shape(up)[d];
+    }
+    if (!same || !gd_dtype_is_real(gd_tensor_dtype(gate))) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "up is %s %s, wanted a real dtype and the shape of gate, %s %s",
+                            gd_dtype_name(gd_tensor_dtype(up)), gd_shape_text(up).text,
+                            gd_dtype_name(gd_tensor_dtype(gate)), gd_shape_text(gate).text);
+    }
+    output[0] = gd_spec_like(gate);
+    return GD_OK;
+}
+
+#define BOTH(...)          \
+    {"gate", __VA_ARGS__}, \
+    {                      \
+        "up", __VA_ARGS__  \
+    }
+
+static const gd_case swiglu_cases[] = {
+    {.name = "3x17", .inputs = 2, .input = {BOTH(.ndim = 2, .shape = {3, 17})}},
+    {.name = "large_gates", .inputs = 2, .input = {BOTH(.b = 10, .ndim = 1, .shape = {65})}},
+    {.name = "one", .inputs = 2, .input = {BOTH(.ndim = 0)}},
+    {.name = "empty",
+     .inputs = 2,
+     .may_be_empty = true,
+     .input = {BOTH(.ndim = 2, .shape = {0, 4})}},
+};
+
+const gd_op gd_op_swiglu = {
+    .name = "swiglu",
+    .formula = "y = silu(gate) * up, silu(z) = z / (1 + exp(-z))",
+    .inputs = 2,
+    .outputs = 1,
+    .backward_reads_inputs = 3,
+    .dinput_over_doutput = 2, /* dup: each element of dy is read before it is written over */
+    .shape = swiglu_shape,
+    .forward = {[GD_CPU] = swiglu_forward_cpu},
+    .backward = {[GD_CPU] = swiglu_backward_cpu},
+    .cases = swiglu_cases,
+    .case_count = sizeof swiglu_cases / sizeof *swiglu_cases,
+};
+
+gd_tensor *gd_swiglu(gd_tensor *gate, gd_tensor *up)
+{
+    return gd_apply(&gd_op_swiglu, (gd_tensor *[]){gate, up}, 2, NULL);
+}
