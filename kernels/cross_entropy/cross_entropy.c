@@ -1,0 +1,104 @@
+/* cross_entropy.c - the op: softmax, logarithm and the choice of the target in one. README.md has
+ * the derivation. */
+#include "cross_entropy/cross_entropy.h"
+
+GD_CPU_KERNEL(cross_entropy_forward)
+GD_CPU_KERNEL(cross_entropy_backward)
+
+/* logits [..., V], targets [...] -> loss []; saves logsumexp [...] and the factor [] by which a row
+ * enters the loss: 1, or 1 / the number of rows that count. */
+static gd_status cross_entropy_shape(const gd_call *call, gd_spec *output, gd_spec *save,
+                                     uint64_t *words)
+{
+    (void)words;
+    const gd_cross_entropy_args *args = call->args;
+    const gd_tensor *logits = call->input[0], *targets = call->input[1];
+    int ndim = gd_tensor_ndim(logits);
+    if (ndim < 1 || !gd_dtype_is_real(gd_tensor_dtype(logits))) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "logits is %s %s, wanted a real [..., V]",
+                            gd_dtype_name(gd_tensor_dtype(logits)), gd_shape_text(logits).text);
+    }
+    bool same = gd_tensor_dtype(targets) == GD_INT32 && gd_tensor_ndim(targets) == ndim - 1;
+    for (int d = 0; same && d + 1 < ndim; d++) {
+        same = gd_tensor_shape(targets)[d] == gd_tensor_shape(logits)[d];
+    }
+    if (!same) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "targets is %s %s, wanted int32 and the shape of logits %s without its "
+                            "last dimension",
+                            gd_dtype_name(gd_tensor_dtype(targets)), gd_shape_text(targets).text,
+                            gd_shape_text(logits).text);
+    }
+    if (args->reduction != GD_MEAN && args->reduction != GD_SUM) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "reduction is %d, wanted GD_MEAN or GD_SUM",
+                            (int)args->reduction);
+    }
+    output[0] = (gd_spec){.dtype = gd_tensor_dtype(logits), .ndim = 0};
+    save[0] = gd_spec_like(targets);
+    save[0].dtype = call->dtype;
+    save[1] = (gd_spec){.dtype = call->dtype, .ndim = 0};
+    return GD_OK;
+}
+
+static const gd_cross_entropy_args mean = {GD_MEAN, 0, false}, sum = {GD_SUM, 0, false},
+                                   ignore = {GD_MEAN, 1, true}, ignore_sum = {GD_SUM, 2, true};
+
+#define INPUT(rows, v)                                                                            \
+    {                                                                                             \
+        {"logits", .ndim = 2, .shape = {rows, v}},                                                \
+        {                                                                                         \
+            "targets", .fill = GD_FILL_INDEX, .b = v, .fixed = true, .ndim = 1, .shape = { rows } \
+        }                                                                                         \
+    }
+
+static const gd_case cross_entropy_cases[] = {
+    {.name = "mean_5x11", .args = &mean, .inputs = 2, .input = INPUT(5, 11)},
+    {.name = "sum_4x7", .args = &sum, .inputs = 2, .input = INPUT(4, 7)},
+    {.name = "ignore_12x3", .args = &ignore, .inputs = 2, .input = INPUT(12, 3)},
+    {.name = "ignore_sum_9x4", .args = &ignore_sum, .inputs = 2, .input = INPUT(9, 4)},
+    {.name = "one_row",
+     .args = &mean,
+     .inputs = 2,
+     .input = {{"logits", .ndim = 1, .shape = {6}},
+               {"targets", .fill = GD_FILL_INDEX, .b = 6, .fixed = true, .ndim = 0}}},
+    {.name = "three_dimensions",
+     .args = &mean,
+     .inputs = 2,
+     .input = {{"logits", .ndim = 3, .shape = {2, 3, 5}},
+               {"targets", .fill = GD_FILL_INDEX, .b = 5, .fixed = true, .ndim = 2,
+                .shape = {2, 3}}}},
+    {.name = "far_from_zero",
+     .args = &mean,
+     .inputs = 2,
+     .input = {{"logits", .a = 500, .ndim = 2, .shape = {3, 9}},
+               {"targets", .fill = GD_FILL_INDEX, .b = 9, .fixed = true, .ndim = 1, .shape = {3}}}},
+    {.name = "no_rows", .args = &sum, .inputs = 2, .may_be_empty = true, .input = INPUT(0, 4)},
+};
+
+const gd_op gd_op_cross_entropy = {
+    .name = "cross_entropy",
+    .formula = "loss = mean or sum over rows of logsumexp(logits) - logits[target]",
+    .inputs = 2,
+    .outputs = 1,
+    .saves = 2,
+    .args_size = sizeof(gd_cross_entropy_args),
+    .backward_reads_inputs = 3,
+    .dinput_over_input = 1,
+    .shape = cross_entropy_shape,
+    .forward = {[GD_CPU] = cross_entropy_forward_cpu},
+    .backward = {[GD_CPU] = cross_entropy_backward_cpu},
+    .cases = cross_entropy_cases,
+    .case_count = sizeof cross_entropy_cases / sizeof *cross_entropy_cases,
+};
+
+gd_tensor *gd_cross_entropy_with(gd_tensor *logits, gd_tensor *targets,
+                                 const gd_cross_entropy_options *options)
+{
+    gd_cross_entropy_args args = options ? *options : (gd_cross_entropy_args){.reduction = GD_MEAN};
+    return gd_apply(&gd_op_cross_entropy, (gd_tensor *[]){logits, targets}, 2, &args);
+}
+
+gd_tensor *gd_cross_entropy(gd_tensor *logits, gd_tensor *targets)
+{
+    return gd_cross_entropy_with(logits, targets, NULL);
+}

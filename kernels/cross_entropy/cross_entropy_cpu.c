@@ -1,0 +1,97 @@
+/* cross_entropy_cpu.c - the CPU kernels of cross_entropy. */
+#include "cross_entropy/cross_entropy.h"
+
+static bool counts(const gd_cross_entropy_args *args, int32_t target)
+{
+    return !(args->use_ignore_index && target == args->ignore_index);
+}
+
+/* A target outside the vocabulary is found before anything is computed. Leaves the number of rows
+ * that count. */
+static gd_status check_targets(const gd_call *call, const int32_t *targets, int64_t rows,
+                               int64_t vocab, int64_t *counting)
+{
+    const gd_cross_entropy_args *args = call->args;
+    *counting = 0;
+    for (int64_t i = 0; i < rows; i++) {
+        if (!counts(args, targets[i])) continue;
+        if (targets[i] < 0 || targets[i] >= vocab) {
+            return gd_call_fail(call, GD_ERROR_ARGUMENT, "targets[%lld] is %d, wanted 0 to %lld%s",
+                                (long long)i, (int)targets[i], (long long)vocab - 1,
+                                args->use_ignore_index ? " or the ignore index" : "");
+        }
+        ++*counting;
+    }
+    return GD_OK;
+}
+
+/* log(sum_j exp(x_j)) against the row's maximum, so that it cannot overflow. */
+static double logsumexp(const REAL *x, int64_t n)
+{
+    REAL max = -(REAL)INFINITY;
+    double sum = 0;
+#pragma omp simd reduction(max : max)
+    for (int64_t j = 0; j < n; j++) max = x[j] > max ? x[j] : max;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t j = 0; j < n; j++) sum += (double)GD_MATH(exp)(x[j] - max);
+    return (double)max + log(sum);
+}
+
+/* loss = factor * sum_i (logsumexp_i - x[i, t_i]), factor = 1 or 1 / (rows that count) */
+gd_status GD_REAL_NAME(cross_entropy_forward)(const gd_call *call)
+{
+    const gd_cross_entropy_args *args = call->args;
+    const REAL *x = gd_data(call->input[0]);
+    const int32_t *targets = gd_data(call->input[1]);
+    REAL *lse = gd_data(call->save[0]), *factor_out = gd_data(call->save[1]);
+    int64_t rows = gd_tensor_count(call->input[1]), vocab = gd_last_dim(call->input[0]), counting;
+    gd_status status = check_targets(call, targets, rows, vocab, &counting);
+    if (status) return status;
+    double *losses = gd_call_scratch(call, (size_t)rows * sizeof *losses);
+    if (!losses) return GD_ERROR_MEMORY;
+    int threads = gd_threads_for(call->threads, 4 * rows * vocab);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t i = 0; i < rows; i++) {
+        bool counted = counts(args, targets[i]);
+        double row = counted ? logsumexp(x + i * vocab, vocab) : 0;
+        losses[i] = counted ? row - (double)x[i * vocab + targets[i]] : 0;
+        if (lse) lse[i] = (REAL)row;
+    }
+    double sum = 0, factor = args->reduction == GD_MEAN ? 1 / (double)counting : 1;
+    for (int64_t i = 0; i < rows; i++) sum += losses[i];
+    if (factor_out) *factor_out = (REAL)(counting ? factor : 0);
+    *(REAL *)gd_data(call->output[0]) = (REAL)(sum * factor); /* no rows: 0 * inf = NaN */
+    return GD_OK;
+}
+
+/* dx[i, j] = dloss * factor * (softmax(x[i])[j] - [j = t_i]); dx may be x. */
+gd_status GD_REAL_NAME(cross_entropy_backward)(const gd_call *call)
+{
+    const gd_cross_entropy_args *args = call->args;
+    if (!call->dinput[0] || gd_tensor_count(call->dinput[0]) == 0) return GD_OK;
+    const REAL *x = gd_data(call->input[0]), *lse = gd_data(call->save[0]);
+    const int32_t *targets = gd_data(call->input[1]);
+    REAL scale = *(const REAL *)gd_data(call->doutput[0]) * *(const REAL *)gd_data(call->save[1]);
+    REAL *dx = gd_data(call->dinput[0]);
+    int64_t rows = gd_tensor_count(call->input[1]), vocab = gd_last_dim(call->input[0]);
+    int threads = gd_threads_for(call->threads, 4 * rows * vocab);
+    bool add = call->accumulate[0];
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t i = 0; i < rows; i++) {
+        const REAL *from = x + i * vocab;
+        REAL *to = dx + i * vocab, shift = lse[i];
+        if (!counts(args, targets[i])) {
+            if (!add) memset(to, 0, (size_t)vocab * sizeof *to);
+            continue;
+        }
+        if (add) {
+#pragma omp simd
+            for (int64_t j = 0; j < vocab; j++) to[j] += GD_MATH(exp)(from[j] - shift) * scale;
+        } else {
+#pragma omp simd
+            for (int64_t j = 0; j < vocab; j++) to[j] = GD_MATH(exp)(from[j] - shift) * scale;
+        }
+        to[targets[i]] -= scale;
+    }
+    return GD_OK;
+}

@@ -1,0 +1,11 @@
+/* layer_norm.h - what layer_norm keeps of its arguments. */
+#ifndef GRADUS_LAYER_NORM_H
+#define GRADUS_LAYER_NORM_H
+
+#include "kernel.h"
+
+typedef struct gd_layer_norm_args {
+    double eps;
+} gd_layer_norm_args;
+
+#endif

@@ -1,0 +1,106 @@
+/* layer_norm_cpu.c - the CPU kernels of layer_norm. */
+#include "layer_norm/layer_norm.h"
+
+/* One row. The variance is taken around the mean in a second pass over the row, which is in cache:
+ * mean(x^2) - mean(x)^2 would lose all digits where x is far from zero. */
+static void row_forward(REAL *y, const REAL *x, const REAL *w, const REAL *b, int64_t n, double eps,
+                        REAL *mean_out, REAL *rstd_out)
+{
+    double sum = 0, squares = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++) sum += (double)x[i];
+    double mean = sum / (double)n;
+#pragma omp simd reduction(+ : squares)
+    for (int64_t i = 0; i < n; i++) squares += ((double)x[i] - mean) * ((double)x[i] - mean);
+    double rstd = 1 / sqrt(squares / (double)n + eps);
+    for (int64_t i = 0; i < n; i++) {
+        double xhat = ((double)x[i] - mean) * rstd;
+        y[i] = (REAL)(xhat * (w ? (double)w[i] : 1) + (b ? (double)b[i] : 0));
+    }
+    if (mean_out) *mean_out = (REAL)mean;
+    if (rstd_out) *rstd_out = (REAL)rstd;
+}
+
+/* x [M, N] -> y [M, N]; mean, rstd [M] are kept if a backward will come. */
+gd_status GD_REAL_NAME(layer_norm_forward)(const gd_call *call)
+{
+    const gd_layer_norm_args *args = call->args;
+    const REAL *x = gd_data(call->input[0]), *w = gd_data(call->input[1]),
+               *b = gd_data(call->input[2]);
+    REAL *y = gd_data(call->output[0]), *mean = gd_data(call->save[0]),
+         *rstd = gd_data(call->save[1]);
+    int64_t rows = gd_row_count(call->input[0]), n = gd_last_dim(call->input[0]);
+    if (rows * n == 0) return GD_OK;
+    int threads = gd_threads_for(call->threads, rows * n);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t r = 0; r < rows; r++) {
+        row_forward(y + r * n, x + r * n, w, b, n, args->eps, mean ? mean + r : NULL,
+                    rstd ? rstd + r : NULL);
+    }
+    return GD_OK;
+}
+
+/* One row: with h = dy w and xhat = (x - mean) rstd,
+ *     dx = rstd (h - mean(h) - xhat mean(h xhat)),  dw += dy xhat,  db += dy */
+static void row_backward(REAL *dx, double *dw, double *db, const REAL *x, const REAL *w,
+                         const REAL *dy, double mean, double rstd, int64_t n, bool add)
+{
+    double sum_h = 0, sum_hx = 0;
+#pragma omp simd reduction(+ : sum_h, sum_hx)
+    for (int64_t i = 0; i < n; i++) {
+        double h = (double)dy[i] * (w ? (double)w[i] : 1);
+        sum_h += h;
+        sum_hx += h * ((double)x[i] - mean) * rstd;
+    }
+    double mean_h = sum_h / (double)n, mean_hx = sum_hx / (double)n;
+    for (int64_t i = 0; i < n; i++) {
+        double d = (double)dy[i], xhat = ((double)x[i] - mean) * rstd;
+        double h = d * (w ? (double)w[i] : 1);
+        if (dw) dw[i] += d * xhat;
+        if (db) db[i] += d;
+        if (dx) { /* last: dx may be dy */
+            double value = rstd * (h - mean_h - xhat * mean_hx);
+            dx[i] = (REAL)(add ? (double)dx[i] + value : value);
+        }
+    }
+}
+
+/* dw or db [N] from the partial sums [P, N], added in the order of the pieces. */
+static void reduce_pieces(REAL *out, const double *partial, int64_t pieces, int64_t n, bool add)
+{
+    for (int64_t i = 0; out && i < n; i++) {
+        double sum = 0;
+        for (int64_t p = 0; p < pieces; p++) sum += partial[p * n + i];
+        out[i] = (REAL)(add ? (double)out[i] + sum : sum);
+    }
+}
+
+/* The rows are cut into P pieces, P a function of M alone; each piece sums its rows' part of dw and
+ * db in a row of its own, and these P rows are then added in order. */
+gd_status GD_REAL_NAME(layer_norm_backward)(const gd_call *call)
+{
+    const REAL *x = gd_data(call->input[0]), *w = gd_data(call->input[1]),
+               *dy = gd_data(call->doutput[0]);
+    const REAL *mean = gd_data(call->save[0]), *rstd = gd_data(call->save[1]);
+    REAL *dx = gd_data(call->dinput[0]), *dw = gd_data(call->dinput[1]),
+         *db = gd_data(call->dinput[2]);
+    int64_t rows = gd_row_count(call->input[0]), n = gd_last_dim(call->input[0]);
+    int64_t pieces = gd_min64(rows, 16);
+    bool sums = dw || db, add = call->accumulate[0];
+    size_t bytes = sums ? 2 * (size_t)(pieces * n) * sizeof(double) : 0;
+    double *partial_w = gd_call_scratch(call, bytes), *partial_b = NULL;
+    if (!partial_w) return GD_ERROR_MEMORY;
+    partial_b = partial_w + (sums ? pieces * n : 0);
+    if (sums) memset(partial_w, 0, bytes);
+#pragma omp parallel for num_threads(gd_threads_for(call->threads, rows *n)) schedule(static)
+    for (int64_t p = 0; p < pieces; p++) {
+        for (int64_t r = rows * p / pieces; r < rows * (p + 1) / pieces; r++) {
+            row_backward(dx ? dx + r * n : NULL, dw ? partial_w + p * n : NULL,
+                         db ? partial_b + p * n : NULL, x + r * n, w, dy + r * n, (double)mean[r],
+                         (double)rstd[r], n, add);
+        }
+    }
+    reduce_pieces(dw, partial_w, pieces, n, call->accumulate[1]);
+    reduce_pieces(db, partial_b, pieces, n, call->accumulate[2]);
+    return GD_OK;
+}

@@ -1,0 +1,105 @@
+/* softmax.c - the ops softmax and log_softmax. README.md has the derivations. */
+#include "softmax/softmax.h"
+#include "gradus/ops.h"
+
+GD_CPU_KERNEL(softmax_forward)
+GD_CPU_KERNEL(softmax_backward)
+GD_CPU_KERNEL(log_softmax_forward)
+GD_CPU_KERNEL(log_softmax_backward)
+
+static gd_status softmax_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)save;
+    (void)words;
+    const gd_softmax_args *args = call->args;
+    const gd_tensor *x = call->input[0];
+    if (!gd_dtype_is_real(gd_tensor_dtype(x))) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x is int32 %s, wanted a real dtype",
+                            gd_shape_text(x).text);
+    }
+    if (args->axis < 0 || args->axis >= gd_tensor_ndim(x)) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "axis is %d, wanted one of the %d dimensions of x %s", args->axis,
+                            gd_tensor_ndim(x), gd_shape_text(x).text);
+    }
+    output[0] = gd_spec_like(x);
+    return GD_OK;
+}
+
+static const gd_softmax_args first = {0}, second = {1};
+
+#define X(...)               \
+    {                        \
+        {                    \
+            "x", __VA_ARGS__ \
+        }                    \
+    }
+
+static const gd_case softmax_cases[] = {
+    {.name = "rows5_cols17", .args = &second, .inputs = 1, .input = X(.ndim = 2, .shape = {5, 17})},
+    {.name = "middle_axis",
+     .args = &second,
+     .inputs = 1,
+     .input = X(.ndim = 3, .shape = {2, 7, 3})},
+    {.name = "first_axis", .args = &first, .inputs = 1, .input = X(.ndim = 2, .shape = {9, 4})},
+    {.name = "far_from_zero",
+     .args = &second,
+     .inputs = 1,
+     .input = X(.a = 800, .ndim = 2, .shape = {3, 8})},
+    {.name = "spread",
+     .args = &second,
+     .inputs = 1,
+     .input = X(.b = 3, .ndim = 2, .shape = {3, 33})},
+    {.name = "two", .args = &first, .inputs = 1, .input = X(.ndim = 1, .shape = {2})},
+    {.name = "no_rows",
+     .args = &second,
+     .inputs = 1,
+     .may_be_empty = true,
+     .input = X(.ndim = 2, .shape = {0, 4})},
+};
+
+const gd_op gd_op_softmax = {
+    .name = "softmax",
+    .formula = "y_i = exp(x_i) / sum_j exp(x_j)",
+    .inputs = 1,
+    .outputs = 1,
+    .args_size = sizeof(gd_softmax_args),
+    .backward_reads_outputs = 1,
+    .shape = softmax_shape,
+    .forward = {[GD_CPU] = softmax_forward_cpu},
+    .backward = {[GD_CPU] = softmax_backward_cpu},
+    .cases = softmax_cases,
+    .case_count = sizeof softmax_cases / sizeof *softmax_cases,
+};
+
+const gd_op gd_op_log_softmax = {
+    .name = "log_softmax",
+    .formula = "y_i = x_i - log(sum_j exp(x_j))",
+    .inputs = 1,
+    .outputs = 1,
+    .args_size = sizeof(gd_softmax_args),
+    .backward_reads_outputs = 1,
+    .shape = softmax_shape,
+    .forward = {[GD_CPU] = log_softmax_forward_cpu},
+    .backward = {[GD_CPU] = log_softmax_backward_cpu},
+    .cases = softmax_cases,
+    .case_count = sizeof softmax_cases / sizeof *softmax_cases,
+};
+
+/* An axis that x does not have stays as it was given, for the message. */
+static gd_tensor *along(const gd_op *op, gd_tensor *x, int axis)
+{
+    int ndim = gd_tensor_ndim(x);
+    gd_softmax_args args = {axis < 0 && axis + ndim >= 0 ? axis + ndim : axis};
+    return gd_apply(op, &x, 1, &args);
+}
+
+gd_tensor *gd_softmax(gd_tensor *x, int axis)
+{
+    return along(&gd_op_softmax, x, axis);
+}
+
+gd_tensor *gd_log_softmax(gd_tensor *x, int axis)
+{
+    return along(&gd_op_log_softmax, x, axis);
+}

@@ -1,0 +1,181 @@
+/* softmax_cpu.c - the CPU kernels of softmax and log_softmax.
+ *
+ * x is seen as [outer, N, inner] with the axis in the middle. A task is one outer index and up to
+ * COLUMNS inner ones: its columns run side by side through the loops, so that memory is read in
+ * order for every axis. With inner = 1 a task is a row, and the loops run along it instead. */
+#include "softmax/softmax.h"
+
+enum { COLUMNS = 64 };
+
+typedef struct view {
+    int64_t outer, n, inner, tasks_inner; /* tasks_inner: tasks to one outer index */
+    int threads;
+} view;
+
+static view view_of(const gd_call *call, const gd_tensor *t)
+{
+    const gd_softmax_args *args = call->args;
+    view v = {.outer = 1, .n = gd_tensor_dim(t, args->axis), .inner = 1};
+    for (int d = 0; d < args->axis; d++) v.outer *= gd_tensor_shape(t)[d];
+    for (int d = args->axis + 1; d < gd_tensor_ndim(t); d++) v.inner *= gd_tensor_shape(t)[d];
+    v.tasks_inner = (v.inner + COLUMNS - 1) / COLUMNS;
+    v.threads = gd_threads_for(call->threads, 4 * gd_tensor_count(t));
+    return v;
+}
+
+/* ---- One row: N numbers next to each other --------------------------------------------------- */
+
+/* max_i x_i and sum_i exp(x_i - max). A NaN is not the maximum, but makes the sum NaN. */
+static double row_sum_exp(const REAL *x, int64_t n, REAL *max)
+{
+    REAL m = -(REAL)INFINITY;
+    double sum = 0;
+#pragma omp simd reduction(max : m)
+    for (int64_t i = 0; i < n; i++) m = x[i] > m ? x[i] : m;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++) sum += (double)GD_MATH(exp)(x[i] - m);
+    *max = m;
+    return sum;
+}
+
+static void row_forward(REAL *y, const REAL *x, int64_t n, bool log_of)
+{
+    REAL max;
+    double sum = row_sum_exp(x, n, &max);
+    if (log_of) {
+        REAL log_sum = (REAL)log(sum);
+        for (int64_t i = 0; i < n; i++) y[i] = (x[i] - max) - log_sum;
+    } else {
+        REAL scale = (REAL)(1 / sum);
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) y[i] = GD_MATH(exp)(x[i] - max) * scale;
+    }
+}
+
+/* softmax: dx_i = y_i (dy_i - sum_j dy_j y_j);  log_softmax: dx_i = dy_i - exp(y_i) sum_j dy_j */
+static void row_backward(REAL *dx, const REAL *y, const REAL *dy, int64_t n, bool log_of, bool add)
+{
+    double dot = 0;
+#pragma omp simd reduction(+ : dot)
+    for (int64_t i = 0; i < n; i++) dot += (double)dy[i] * (log_of ? 1 : (double)y[i]);
+    REAL s = (REAL)dot;
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        REAL d = log_of ? dy[i] - GD_MATH(exp)(y[i]) * s : y[i] * (dy[i] - s);
+        dx[i] = add ? dx[i] + d : d;
+    }
+}
+
+/* ---- Several columns, `stride` apart along the axis ------------------------------------------ */
+
+static void columns_forward(REAL *y, const REAL *x, int64_t n, int64_t stride, int64_t columns,
+                            bool log_of)
+{
+    REAL max[COLUMNS];
+    double sum[COLUMNS] = {0};
+    for (int64_t c = 0; c < columns; c++) max[c] = -(REAL)INFINITY;
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t c = 0; c < columns; c++) {
+            max[c] = x[i * stride + c] > max[c] ? x[i * stride + c] : max[c];
+        }
+    }
+    for (int64_t i = 0; i < n; i++) {
+#pragma omp simd
+        for (int64_t c = 0; c < columns; c++) {
+            sum[c] += (double)GD_MATH(exp)(x[i * stride + c] - max[c]);
+        }
+    }
+    for (int64_t c = 0; c < columns; c++) sum[c] = log_of ? log(sum[c]) : 1 / sum[c];
+    for (int64_t i = 0; i < n; i++) {
+#pragma omp simd
+        for (int64_t c = 0; c < columns; c++) {
+            REAL above = x[i * stride + c] - max[c], s = (REAL)sum[c];
+            y[i * stride + c] = log_of ? above - s : GD_MATH(exp)(above) * s;
+        }
+    }
+}
+
+static void columns_backward(REAL *dx, const REAL *y, const REAL *dy, int64_t n, int64_t stride,
+                             int64_t columns, bool log_of, bool add)
+{
+    double dot[COLUMNS] = {0};
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t c = 0; c < columns; c++) {
+            double d = (double)dy[i * stride + c];
+            dot[c] += log_of ? d : d * (double)y[i * stride + c];
+        }
+    }
+    for (int64_t i = 0; i < n; i++) {
+#pragma omp simd
+        for (int64_t c = 0; c < columns; c++) {
+            int64_t at = i * stride + c;
+            REAL s = (REAL)dot[c];
+            REAL d = log_of ? dy[at] - GD_MATH(exp)(y[at]) * s : y[at] * (dy[at] - s);
+            dx[at] = add ? dx[at] + d : d;
+        }
+    }
+}
+
+/* ---- All of them -------------------------------------------------------------------------- */
+
+static gd_status forward(const gd_call *call, bool log_of)
+{
+    const REAL *x = gd_data(call->input[0]);
+    REAL *y = gd_data(call->output[0]);
+    view v = view_of(call, call->output[0]);
+    if (gd_tensor_count(call->output[0]) == 0) return GD_OK;
+#pragma omp parallel for num_threads(v.threads) schedule(static)
+    for (int64_t task = 0; task < v.outer * v.tasks_inner; task++) {
+        int64_t column = task % v.tasks_inner * COLUMNS;
+        int64_t at = task / v.tasks_inner * v.n * v.inner + column;
+        int64_t columns = gd_min64(COLUMNS, v.inner - column);
+        if (v.inner == 1) {
+            row_forward(y + at, x + at, v.n, log_of);
+        } else {
+            columns_forward(y + at, x + at, v.n, v.inner, columns, log_of);
+        }
+    }
+    return GD_OK;
+}
+
+static gd_status backward(const gd_call *call, bool log_of)
+{
+    gd_tensor *gradient = call->dinput[0];
+    if (!gradient || gd_tensor_count(gradient) == 0) return GD_OK;
+    const REAL *y = gd_data(call->output[0]), *dy = gd_data(call->doutput[0]);
+    REAL *dx = gd_data(gradient);
+    view v = view_of(call, gradient);
+    bool add = call->accumulate[0];
+#pragma omp parallel for num_threads(v.threads) schedule(static)
+    for (int64_t task = 0; task < v.outer * v.tasks_inner; task++) {
+        int64_t column = task % v.tasks_inner * COLUMNS;
+        int64_t at = task / v.tasks_inner * v.n * v.inner + column;
+        int64_t columns = gd_min64(COLUMNS, v.inner - column);
+        if (v.inner == 1) {
+            row_backward(dx + at, y + at, dy + at, v.n, log_of, add);
+        } else {
+            columns_backward(dx + at, y + at, dy + at, v.n, v.inner, columns, log_of, add);
+        }
+    }
+    return GD_OK;
+}
+
+gd_status GD_REAL_NAME(softmax_forward)(const gd_call *call)
+{
+    return forward(call, false);
+}
+
+gd_status GD_REAL_NAME(softmax_backward)(const gd_call *call)
+{
+    return backward(call, false);
+}
+
+gd_status GD_REAL_NAME(log_softmax_forward)(const gd_call *call)
+{
+    return forward(call, true);
+}
+
+gd_status GD_REAL_NAME(log_softmax_backward)(const gd_call *call)
+{
+    return backward(call, true);
+}
