@@ -12,8 +12,17 @@
  *
  * Besides the numbers a check looks at how the backward behaves: runs it twice (same bits), adds
  * into gradients that hold something, writes over poisoned ones, asks for every subset of
- * gradients, leaves cotangents out, passes strided inputs, and verifies that neither inputs nor
- * what the forward saved was changed.
+ * gradients, leaves cotangents out, lets the tape reuse memory, passes strided inputs, and verifies
+ * that neither the inputs nor what the forward saved was changed. A context with the option
+ * `poison` makes these checks sharper.
+ *
+ * All real numbers of a report are relative to two scales, so that inputs of 1e-20 are judged as
+ * strictly as inputs of 1: steps to scale(x), the standard deviation of the input's values (at
+ * least a hundredth of their root mean square), and errors to the largest gradient of that input.
+ * A gradient that is zero throughout has no such scale; so errors are never measured against less
+ * than
+ *
+ *     atol / rtol * scale(u) * scale(f(x)) / scale(x).
  */
 #ifndef GRADUS_GRADCHECK_H
 #define GRADUS_GRADCHECK_H
@@ -36,57 +45,68 @@ typedef enum gd_verdict {
 
 GD_API const char *gd_verdict_name(gd_verdict verdict); /* "PASS" ... */
 
-/* All zero is the default for the dtype. */
+/* All zero is the default, which depends on the dtype: here for float64, float32, float16, bfloat16.
+ * Inputs of 16 bits are too coarse to be moved by any step; in an op's case the derivative is then
+ * measured on the op's float64 forward, at the values that the 16 bits hold. Where an output has
+ * less precision than the inputs (a cast), the defaults are larger. */
 typedef struct gd_gradcheck_options {
     gd_dtype dtype; /* GD_FLOAT64 unless `use_dtype`; the type of the inputs that are made */
     bool use_dtype;
     uint64_t seed;
-    double step; /* h, relative to the scale of the input: 1e-5 (float64), 1e-2 (float32) */
-    double rtol; /* relative to the largest gradient of that input: 1e-6, 1e-3 */
-    double atol; /* 1e-9, 1e-4, times the scale of the cotangent */
+    double step;            /* h, relative to scale(x): 1e-5, 1e-2, 1e-5, 1e-5 */
+    double rtol;            /* relative to the largest gradient: 1e-6, 1e-3, 4e-3, 3e-2 */
+    double atol;            /* see above: 1e-9, 1e-4, 4e-4, 3e-3 */
     int64_t max_elements;   /* per input; beyond it a sample of that many. 256 */
     int directions;         /* random directions, where a sample is taken. 4 */
     int cotangents;         /* random cotangents. 2 */
     bool only_numbers;      /* skip the checks of behaviour */
     const char *only_input; /* check this input alone, */
-    int64_t only_element;   /* and of it this element alone (flat index), unless negative... */
-    bool use_only_element;  /* ... if this is set */
+    int64_t only_element;   /* and of it this element alone (flat index); skips behaviour, too */
+    bool use_only_element;  /* whether only_element is meant */
 } gd_gradcheck_options;
 
-/* Where and how an input failed; see the report for words. */
+#define GD_GRADCHECK_SWEEP 6
+
+/* What became of one input; see the report for words. */
 typedef struct gd_gradcheck_input {
-    char name[32];
+    char name[64];
+    int index; /* among the op's inputs */
     int ndim;
     int64_t shape[GD_MAX_DIMS];
     gd_verdict verdict;
-    int64_t elements, compared, kinks, wrong;
-    double largest_error; /* relative to the largest gradient of this input */
+    int64_t elements, compared, kinks, wrong, inconclusive;
+    int directions;       /* random directions compared, besides */
+    double largest_error; /* |analytic - numeric|, relative as described above */
     double largest_gradient;
     int64_t worst;                     /* flat index of the worst element; -1: none */
     double analytic, numeric;          /* there */
-    double ratio_median, ratio_spread; /* analytic / numeric over the wrong elements */
+    double ratio_median, ratio_spread; /* analytic / numeric over the wrong elements; NaN: none */
     char finding[256];   /* what it looks like: "a constant factor 1/2", "the sign is flipped",
-                             * "a single element is off" ...; "" if nothing is recognised */
+                          * "a single element is off" ...; "" if nothing is recognised */
     char behaviour[256]; /* the check of behaviour that failed, "" if none */
+
+    /* Of a wrong or inconclusive worst element: the numeric derivative at several steps. */
+    int sweeps;
+    double sweep_step[GD_GRADCHECK_SWEEP], sweep_numeric[GD_GRADCHECK_SWEEP];
+    bool sweep_stable;
 } gd_gradcheck_input;
 
-#define GD_GRADCHECK_MAX_INPUTS 16
-
 typedef struct gd_gradcheck_report {
-    char op[64], name[64]; /* op and case */
-    gd_verdict verdict;    /* the worst of the inputs' */
+    char op[64], name[64]; /* op and case; for a function its name and "" */
+    gd_verdict verdict;    /* the worst of the inputs': fail, inconclusive, vacuous ... */
     gd_device device;
     gd_dtype dtype;
     uint64_t seed;
     double step, rtol, atol;
-    int inputs;
-    gd_gradcheck_input input[GD_GRADCHECK_MAX_INPUTS];
+    int inputs; /* that want a gradient */
+    gd_gradcheck_input *input;
     char message[512]; /* the library's error, where there was one */
-    char *sweep;       /* lines on the numeric derivative at several steps; NULL if none */
 } gd_gradcheck_report;
 
-/* Checks one case of an op's record. The context must have no error standing; its random state is
- * left as it was. Returns GD_OK if the check could be run, whatever its verdict. */
+/* Checks one case of an op's record. No error may stand in the context and no step be under way:
+ * this ends steps of its own. The random state is left as it was. Returns GD_OK if the check could
+ * be run, whatever its verdict; then, and only then, the report wants to be freed. An op that
+ * fails on its own case is a verdict too, with the error as the message. */
 GD_API gd_status gd_gradcheck_case(gd_context *ctx, const gd_op *op, const gd_case *check,
                                    const gd_gradcheck_options *options,
                                    gd_gradcheck_report *report);
@@ -95,16 +115,18 @@ GD_API gd_status gd_gradcheck_case(gd_context *ctx, const gd_op *op, const gd_ca
 typedef gd_tensor *(*gd_function)(void *user, gd_tensor *const *inputs, int count);
 
 /* Checks the gradients of all `inputs` that require one, at their present values, which are
- * perturbed and restored. The function must give the same result each time for the same inputs;
- * the random state is reset before each call so that dropout repeats. */
+ * perturbed and restored; their gradients are cleared. The function must give the same result each
+ * time for the same inputs; the random state is reset before each call so that dropout repeats.
+ * Elements at which the two one-sided slopes differ are left out as kinks if the gradient lies
+ * between the slopes. */
 GD_API gd_status gd_gradcheck_function(gd_context *ctx, const char *name, gd_function function,
                                        void *user, gd_tensor *const *inputs, int count,
                                        const gd_gradcheck_options *options,
                                        gd_gradcheck_report *report);
 
-/* Prints a report for people; `verbose` false: one line per input. */
+/* Prints a report for people: one line per input, and if `verbose` all about it instead. */
 GD_API gd_status gd_gradcheck_print(const gd_gradcheck_report *report, FILE *file, bool verbose);
-/* The same as one line of JSON. */
+/* The same as one line of JSON; numbers that are not finite become null. */
 GD_API gd_status gd_gradcheck_print_json(const gd_gradcheck_report *report, FILE *file);
 
 /* Frees what the report holds; the report itself is yours. */

@@ -1,0 +1,316 @@
+/* behaviour.c - everything about a backward but its numbers: each question runs it in another way
+ * and compares with the gradients that are known already. Fewer bits are asked for only where the
+ * arithmetic itself may differ. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gradcheck/check.h"
+
+/* What rounding alone may do when the same sums are taken in another way; relative. */
+static double close_enough(gd_dtype dtype)
+{
+    switch (dtype) {
+    case GD_FLOAT64:
+        return 1e-12;
+    case GD_FLOAT32:
+        return 3e-5;
+    case GD_FLOAT16:
+        return 8e-3;
+    default:
+        return 6e-2;
+    }
+}
+
+/* A run, what must come of it, and how to say that it did not. */
+typedef struct gd_expectation {
+    gd_run run;
+    double *const *gradient; /* [inputs] */
+    bool bitwise;
+    const char *when; /* "run a second time" */
+} gd_expectation;
+
+static bool equal(const gd_checker *c, const gd_argument *a, const double *got,
+                  const double *wanted, bool bitwise, int64_t *at)
+{
+    double largest = 0, slack = close_enough(c->options.dtype);
+    for (int64_t k = 0; k < a->count; k++)
+        if (isfinite(wanted[k])) largest = fmax(largest, fabs(wanted[k]));
+    for (*at = 0; *at < a->count; ++*at) {
+        double g = got[*at], w = wanted[*at];
+        if (!memcmp(&g, &w, sizeof g) || (isnan(g) && isnan(w))) continue;
+        if (bitwise || !(g == w || fabs(g - w) <= slack * largest)) return false;
+    }
+    return true;
+}
+
+/* Runs and compares; complains about the first input that differs. *kept: whether all is well. */
+static gd_status expect(gd_checker *c, const gd_expectation *e, bool *kept)
+{
+    double **got;
+    gd_status status = gd_check_make_gradients(c, &got);
+    if (!status) status = gd_check_backward(c, &e->run, got);
+    if (kept) *kept = true;
+    for (int i = 0; i < c->inputs && !status; i++) {
+        const gd_argument *a = &c->input[i];
+        int64_t at;
+        if (!a->wanted || (e->run.wanted && !e->run.wanted[i])) continue;
+        if (equal(c, a, got[i], e->gradient[i], e->bitwise, &at)) continue;
+        gd_check_complain(c, i, "%s: %s%s is %.9g instead of %.9g", e->when, a->name,
+                          gd_check_place(a->ndim, a->shape, at).text, got[i][at],
+                          e->gradient[i][at]);
+        if (kept) *kept = false;
+    }
+    return status;
+}
+
+/* ---- Again -------------------------------------------------------------------------------- */
+
+static gd_status repeats(gd_checker *c)
+{
+    gd_expectation e = {.run = {.cotangent = c->cotangent[0]},
+                        .gradient = c->analytic[0],
+                        .bitwise = true,
+                        .when = "run a second time it gives other bits"};
+    gd_status status = expect(c, &e, NULL);
+    e.run.twice = true;
+    e.when = "a second backward over the same tape gives other bits";
+    return status ? status : expect(c, &e, NULL);
+}
+
+/* The values must not depend on whether a gradient will be asked for. */
+static gd_status records(gd_checker *c)
+{
+    for (int o = 0; o < c->outputs; o++) /* base comes from the measured, not from the leaves */
+        if (c->output[o].measured != c->output[o].dtype) return GD_OK;
+    double **y = gd_check_allocate(c, c->outputs, sizeof *y), **got;
+    gd_status status = gd_check_make_gradients(c, &got);
+    if (!y || status) return GD_ERROR_MEMORY;
+    for (int o = 0; o < c->outputs; o++) {
+        y[o] = gd_check_numbers(c, c->output[o].count);
+        if (!y[o]) return GD_ERROR_MEMORY;
+    }
+    gd_run run = {.cotangent = c->cotangent[0], .values = y};
+    status = gd_check_backward(c, &run, got);
+    for (int o = 0; o < c->outputs && !status; o++) {
+        const gd_result *r = &c->output[o];
+        for (int64_t k = 0; k < r->count && r->real; k++) {
+            if (y[o][k] == r->base[k] || (isnan(y[o][k]) && isnan(r->base[k]))) continue;
+            gd_check_complain(c, -1, "output %d%s is %.9g when recorded, %.9g when not", o,
+                              gd_check_place(r->ndim, r->shape, k).text, y[o][k], r->base[k]);
+            return status;
+        }
+    }
+    return status;
+}
+
+/* ---- Accumulation ------------------------------------------------------------------------- */
+
+/* A gradient that holds g0 must come to hold g0 + g. */
+static gd_status accumulates(gd_checker *c)
+{
+    double **held, **sum;
+    gd_status status = gd_check_make_gradients(c, &held);
+    if (!status) status = gd_check_make_gradients(c, &sum);
+    for (int i = 0; i < c->inputs && !status; i++) {
+        const gd_argument *a = &c->input[i];
+        if (!a->wanted) continue;
+        double largest = 0;
+        for (int64_t k = 0; k < a->count; k++) largest = fmax(largest, fabs(c->analytic[0][i][k]));
+        if (!(largest > 0) || !isfinite(largest)) largest = 1;
+        int exponent; /* a power of two, and few bits: every dtype holds g0 */
+        frexp(largest, &exponent);
+        gd_check_normal(held[i], a->count, c->options.seed, 900 + (uint64_t)i);
+        for (int64_t k = 0; k < a->count; k++) {
+            held[i][k] = ldexp(round(held[i][k] * 4) / 4 + 0.125, exponent);
+            sum[i][k] = held[i][k] + c->analytic[0][i][k];
+        }
+    }
+    gd_expectation e = {.run = {.cotangent = c->cotangent[0], .twice = true, .held = held},
+                        .gradient = sum,
+                        .when = "added into a gradient that holds something"};
+    return status ? status : expect(c, &e, NULL);
+}
+
+/* ---- Cotangents --------------------------------------------------------------------------- */
+
+/* Cotangents of zeros for all outputs, or, with `but` >= 0, that of set `but` for its output. */
+static double **zero_cotangents(gd_checker *c, int set)
+{
+    double **u = gd_check_allocate(c, c->outputs, sizeof *u);
+    for (int o = 0; o < c->outputs && u; o++) {
+        if (!c->output[o].real) continue;
+        u[o] = set >= 0 && c->alone[set] == o ? c->cotangent[set][o]
+                                              : gd_check_numbers(c, c->output[o].count);
+        if (!u[o]) return NULL;
+    }
+    return u;
+}
+
+static bool finite_outputs(const gd_checker *c)
+{
+    for (int o = 0; o < c->outputs; o++)
+        for (int64_t k = 0; k < c->output[o].count && c->output[o].real; k++)
+            if (!isfinite(c->output[o].base[k])) return false;
+    return true;
+}
+
+static gd_status takes_cotangents(gd_checker *c)
+{
+    double **zero, **u = zero_cotangents(c, -1);
+    gd_status status = gd_check_make_gradients(c, &zero);
+    if (!u || status) return GD_ERROR_MEMORY;
+    gd_expectation e = {
+        .run = {.cotangent = u}, .gradient = zero, .when = "with a cotangent of zeros"};
+    if (finite_outputs(c)) status = expect(c, &e, NULL);
+    for (int set = 0; set < c->sets && !status; set++) {
+        if (c->alone[set] < 0) continue;
+        u = zero_cotangents(c, set);
+        if (!u) return GD_ERROR_MEMORY;
+        e = (gd_expectation){.run = {.cotangent = u},
+                             .gradient = c->analytic[set],
+                             .when = "with zeros for a gradient that was missing"};
+        status = expect(c, &e, NULL);
+    }
+    return status;
+}
+
+/* ---- Wanted gradients --------------------------------------------------------------------- */
+
+static gd_status wants(gd_checker *c, const bool *wanted)
+{
+    char when[160] = "when only ";
+    for (int i = 0, n = 0; i < c->inputs; i++) {
+        size_t used = strlen(when);
+        if (wanted[i])
+            snprintf(when + used, sizeof when - used, "%s%s", n++ ? ", " : "", c->input[i].name);
+    }
+    size_t used = strlen(when);
+    snprintf(when + used, sizeof when - used, " wants a gradient");
+    gd_expectation e = {.run = {.cotangent = c->cotangent[0], .wanted = wanted},
+                        .gradient = c->analytic[0],
+                        .bitwise = true,
+                        .when = when};
+    return expect(c, &e, NULL);
+}
+
+/* Every subset of up to 5 inputs; of more, each alone and all but each. */
+static gd_status takes_subsets(gd_checker *c)
+{
+    int wanted = 0;
+    bool *subset = gd_check_allocate(c, c->inputs, sizeof *subset);
+    int *index = gd_check_allocate(c, c->inputs, sizeof *index);
+    if (!subset || !index) return GD_ERROR_MEMORY;
+    for (int i = 0; i < c->inputs; i++)
+        if (c->input[i].wanted) index[wanted++] = i;
+    if (wanted < 2) return GD_OK;
+    int subsets = wanted <= 5 ? (1 << wanted) - 2 : 2 * wanted;
+    for (int s = 0; s < subsets; s++) {
+        for (int k = 0; k < wanted; k++) {
+            bool alone = s < wanted;
+            subset[index[k]] = wanted <= 5 ? (s + 1) >> k & 1 : (k == s % wanted) == alone;
+        }
+        gd_status status = wants(c, subset);
+        if (status) return status;
+    }
+    return GD_OK;
+}
+
+/* ---- Memory ------------------------------------------------------------------------------- */
+
+/* What the record does not declare as read is spoilt; nothing may change. */
+static gd_status declares(gd_checker *c, bool *kept)
+{
+    gd_expectation e = {.run = {.cotangent = c->cotangent[0]},
+                        .gradient = c->analytic[0],
+                        .bitwise = true,
+                        .when = "the backward reads something that the record does not declare"};
+    c->probe->spoil = true;
+    gd_status status = expect(c, &e, kept);
+    c->probe->spoil = false;
+    return status;
+}
+
+/* With op-made inputs the tape may write dx over dy or over x, where the record allows it. */
+static gd_status shares_memory(gd_checker *c)
+{
+    gd_expectation e = {.run = {.cotangent = c->cotangent[0], .op_made_inputs = true},
+                        .gradient = c->analytic[0],
+                        .when = "when the tape may reuse memory"};
+    gd_status status = expect(c, &e, NULL);
+    e.run.op_made_outputs = true;
+    if (!status) status = expect(c, &e, NULL);
+    e.run.op_made_inputs = false;
+    return status ? status : expect(c, &e, NULL);
+}
+
+static gd_status takes_strides(gd_checker *c)
+{
+    gd_expectation e = {.run = {.cotangent = c->cotangent[0], .strided = true},
+                        .gradient = c->analytic[0],
+                        .when = "with strided inputs and cotangents"};
+    return expect(c, &e, NULL);
+}
+
+/* f(x, x): the gradient of x is the sum of both. */
+static gd_status takes_same_twice(gd_checker *c, int i, int j)
+{
+    gd_argument *from = &c->input[i], *to = &c->input[j];
+    double *own = to->value, **separate, **sum;
+    gd_status status = gd_check_make_gradients(c, &separate);
+    if (!status) status = gd_check_make_gradients(c, &sum);
+    if (!status) status = gd_tensor_write_f64(to->leaf, from->value, to->count);
+    if (status) return status;
+    to->value = from->value;
+    gd_run run = {.cotangent = c->cotangent[0]};
+    status = gd_check_backward(c, &run, separate);
+    bool finite = true;
+    for (int64_t k = 0; k < from->count; k++) {
+        sum[i][k] = separate[i][k] + separate[j][k];
+        finite = finite && isfinite(sum[i][k]);
+    }
+    bool *wanted = gd_check_allocate(c, c->inputs, sizeof *wanted);
+    if (!wanted) status = GD_ERROR_MEMORY;
+    if (!status) wanted[i] = true;
+    gd_expectation e = {
+        .run = {.cotangent = c->cotangent[0], .same_from = i, .same_to = j, .wanted = wanted},
+        .gradient = sum,
+        .when = "with one tensor as two inputs"};
+    if (!status && finite) status = expect(c, &e, NULL);
+    to->value = own;
+    gd_status restored = gd_tensor_write_f64(to->leaf, own, to->count);
+    return status ? status : restored;
+}
+
+static gd_status takes_same(gd_checker *c)
+{
+    for (int j = 1; j < c->inputs; j++) {
+        for (int i = 0; i < j; i++) {
+            const gd_argument *a = &c->input[i], *b = &c->input[j];
+            if (!a->wanted || !b->wanted || a->ndim != b->ndim ||
+                memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape))
+                continue;
+            return takes_same_twice(c, i, j);
+        }
+    }
+    return GD_OK;
+}
+
+/* ---- All ---------------------------------------------------------------------------------- */
+
+gd_status gd_check_behaviour(gd_checker *c)
+{
+    static gd_status (*const always[])(gd_checker *) = {repeats, records, accumulates,
+                                                        takes_cotangents, takes_subsets};
+    gd_status status = GD_OK;
+    for (size_t i = 0; i < sizeof always / sizeof *always && !status; i++) status = always[i](c);
+    if (!c->probe || status) return status;
+    /* A function may use its inputs behind our back, so these are for ops. */
+    bool declared = true;
+    status = declares(c, &declared);
+    if (!status && declared) status = shares_memory(c); /* else it would read what is gone */
+    if (!status) status = takes_strides(c);
+    if (!status) status = takes_same(c);
+    if (c->probe->complaint[0]) gd_check_complain(c, c->probe->culprit, "%s", c->probe->complaint);
+    return status;
+}

@@ -1,0 +1,168 @@
+/* case.c - an op's case as a function with inputs. */
+#include <stdio.h>
+#include <string.h>
+
+#include "gradcheck/check.h"
+
+static gd_status apply_op(gd_checker *c, gd_tensor *const *in, gd_tensor **out)
+{
+    return gd_apply_multi(&c->probe->op, in, c->inputs, c->args, out);
+}
+
+/* Input i of the case: its place, its values, its leaf. */
+static gd_status make_input(gd_checker *c, const gd_case_input *how, int i)
+{
+    gd_argument *a = &c->input[i];
+    if (how->name)
+        gd_check_copy_name(a->name, sizeof a->name, how->name);
+    else
+        snprintf(a->name, sizeof a->name, "input%d", i);
+    a->given = !how->absent;
+    a->dtype = how->fill == GD_FILL_INDEX ? GD_INT32 : c->options.dtype;
+    a->wanted = a->given && !how->fixed && gd_dtype_is_real(a->dtype);
+    a->ndim = how->ndim;
+    a->count = 1;
+    a->scale = 1;
+    for (int axis = 0; axis < how->ndim; axis++) {
+        a->shape[axis] = how->shape[axis];
+        a->count *= how->shape[axis];
+    }
+    if (!a->given) return GD_OK;
+    a->value = gd_check_numbers(c, a->count);
+    double *room = gd_check_numbers(c, a->count);
+    if (!a->value || !room) return GD_ERROR_MEMORY;
+    /* No perturbation may take one value past another. */
+    double gap = c->options.step * 4 > 0.01 ? c->options.step * 4 : 0.01;
+    gd_check_fill(a->value, a->count, how, gap, c->options.seed, (uint64_t)i, room);
+    return gd_check_make_leaf(c, a);
+}
+
+/* Makes only_input and only_element hold, or says why they cannot. */
+static gd_status choose_input(gd_checker *c, const char *what)
+{
+    const gd_gradcheck_options *o = &c->options;
+    bool found = false;
+    for (int i = 0; i < c->inputs && o->only_input; i++) {
+        gd_argument *a = &c->input[i];
+        if (strcmp(a->name, o->only_input)) {
+            a->wanted = false;
+            continue;
+        }
+        found = true;
+        if (o->use_only_element && (o->only_element < 0 || o->only_element >= a->count))
+            return gd_fail(c->ctx, GD_ERROR_ARGUMENT, "gradcheck: %s: element %lld is not in %s %s",
+                           what, (long long)o->only_element, a->name,
+                           gd_check_shape(a->ndim, a->shape).text);
+    }
+    if (o->use_only_element && !o->only_input)
+        return gd_fail(c->ctx, GD_ERROR_ARGUMENT,
+                       "gradcheck: %s: only_element wants only_input, too", what);
+    if (o->only_input && !found)
+        return gd_fail(c->ctx, GD_ERROR_ARGUMENT, "gradcheck: %s has no input %s", what,
+                       o->only_input);
+    return GD_OK;
+}
+
+static gd_status make_inputs(gd_checker *c, const gd_op *op, const gd_case *check)
+{
+    c->inputs = check->inputs > op->inputs ? check->inputs : op->inputs;
+    c->outputs = op->outputs;
+    c->op = op;
+    c->args = check->args;
+    c->kinks = check->kinks;
+    c->may_be_empty = check->may_be_empty;
+    c->apply = apply_op;
+    c->probe = gd_check_allocate(c, 1, sizeof *c->probe);
+    c->input = gd_check_allocate(c, c->inputs, sizeof *c->input);
+    if (!c->probe || !c->input) return GD_ERROR_MEMORY;
+    gd_check_probe(c->probe, op, c);
+    for (int i = 0; i < check->inputs && i < GD_CASE_MAX_INPUTS; i++) {
+        gd_status status = make_input(c, &check->input[i], i);
+        if (status) return status;
+    }
+    return choose_input(c, op->name);
+}
+
+/* An op that is not there on this device; says so in the report. */
+static bool unsupported(const gd_op *op, gd_gradcheck_report *report)
+{
+    bool forward = op->forward[report->device], backward = op->backward[report->device];
+    if (forward && backward) return false;
+    report->verdict = GD_VERDICT_UNSUPPORTED;
+    snprintf(report->message, sizeof report->message, "%s: there is no %s on this device", op->name,
+             forward ? "backward" : "forward");
+    return true;
+}
+
+gd_status gd_gradcheck_case(gd_context *ctx, const gd_op *op, const gd_case *check,
+                            const gd_gradcheck_options *options, gd_gradcheck_report *report)
+{
+    gd_checker c;
+    if (ctx && (!op || !check))
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "gradcheck: %s is NULL", op ? "check" : "op");
+    gd_status status = gd_check_begin(&c, ctx, options, report);
+    if (status) return status;
+    gd_check_copy_name(report->op, sizeof report->op, op->name);
+    gd_check_copy_name(report->name, sizeof report->name, check->name);
+    if (unsupported(op, report)) return gd_check_end(&c, GD_OK);
+    status = make_inputs(&c, op, check);
+    if (!status) status = gd_check_all(&c);
+    return gd_check_end(&c, status);
+}
+
+/* ---- A function of the user's ------------------------------------------------------------- */
+
+static gd_status apply_function(gd_checker *c, gd_tensor *const *in, gd_tensor **out)
+{
+    out[0] = c->function(c->user, in, c->inputs);
+    if (!out[0] && !gd_error(c->ctx))
+        gd_fail(c->ctx, GD_ERROR_ARGUMENT, "gradcheck: the function %s returned NULL",
+                c->report->op);
+    return gd_error_status(c->ctx);
+}
+
+static gd_status borrow_input(gd_checker *c, gd_tensor *t, int i)
+{
+    gd_argument *a = &c->input[i];
+    if (!t) return GD_OK;
+    if (*gd_tensor_name(t))
+        gd_check_copy_name(a->name, sizeof a->name, gd_tensor_name(t));
+    else
+        snprintf(a->name, sizeof a->name, "input%d", i);
+    a->dtype = gd_tensor_dtype(t);
+    a->ndim = gd_tensor_ndim(t);
+    a->count = gd_tensor_count(t);
+    memcpy(a->shape, gd_tensor_shape(t), (size_t)a->ndim * sizeof *a->shape);
+    a->value = gd_check_numbers(c, a->count);
+    if (!a->value) return GD_ERROR_MEMORY;
+    a->leaf = a->measured = t;
+    a->given = a->borrowed = true;
+    a->wanted = a->required = gd_tensor_requires_grad(t);
+    if (a->wanted && !c->given.use_dtype) c->given.dtype = c->report->dtype = a->dtype;
+    return gd_check_read_leaf(a);
+}
+
+gd_status gd_gradcheck_function(gd_context *ctx, const char *name, gd_function function, void *user,
+                                gd_tensor *const *inputs, int count,
+                                const gd_gradcheck_options *options, gd_gradcheck_report *report)
+{
+    gd_checker c;
+    if (ctx && (!function || (!inputs && count)))
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "gradcheck: %s is NULL",
+                       function ? "inputs" : "function");
+    gd_status status = gd_check_begin(&c, ctx, options, report);
+    if (status) return status;
+    gd_check_copy_name(report->op, sizeof report->op, name ? name : "function");
+    c.function = function;
+    c.user = user;
+    c.apply = apply_function;
+    c.kinks = true;
+    c.inputs = count;
+    c.outputs = 1;
+    c.input = gd_check_allocate(&c, count, sizeof *c.input);
+    if (!c.input) status = GD_ERROR_MEMORY;
+    for (int i = 0; i < count && !status; i++) status = borrow_input(&c, inputs[i], i);
+    if (!status) status = choose_input(&c, report->op);
+    if (!status) status = gd_check_all(&c);
+    return gd_check_end(&c, status);
+}

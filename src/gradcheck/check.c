@@ -1,0 +1,382 @@
+/* check.c - the order of things: outputs, cotangents, gradients by backward, comparison, behaviour,
+ * verdict. */
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gradcheck/check.h"
+
+/* ---- Options ------------------------------------------------------------------------------ */
+
+/* Fills what was left at zero. The step balances the curve that a central difference cuts off
+ * against rounding, h^3 ~ eps; docs/numerics.md shows both. `measured` is the type of the forward
+ * that is differentiated, `stored` that of the inputs and gradients. */
+static gd_gradcheck_options with_defaults(gd_gradcheck_options o, gd_dtype measured,
+                                          gd_dtype stored)
+{
+    static const struct {
+        double step, rtol, atol;
+    } by_measured[GD_DTYPE_COUNT] = {
+        [GD_FLOAT64] = {1e-5, 1e-6, 1e-9},
+        [GD_FLOAT32] = {1e-2, 1e-3, 1e-4},
+        [GD_FLOAT16] = {0.1, 3e-2, 1e-2},
+        [GD_BFLOAT16] = {0.2, 0.15, 5e-2},
+    };
+    static const struct {
+        double rtol, atol;
+    } by_stored[GD_DTYPE_COUNT] = {[GD_FLOAT16] = {4e-3, 4e-4}, [GD_BFLOAT16] = {3e-2, 3e-3}};
+    if (o.step <= 0) o.step = by_measured[measured].step;
+    if (o.rtol <= 0) o.rtol = fmax(by_measured[measured].rtol, by_stored[stored].rtol);
+    if (o.atol <= 0) o.atol = fmax(by_measured[measured].atol, by_stored[stored].atol);
+    if (o.max_elements <= 0) o.max_elements = 256;
+    if (o.directions <= 0) o.directions = 4;
+    if (o.cotangents <= 0) o.cotangents = 2;
+    return o;
+}
+
+static int precision(gd_dtype dtype)
+{
+    static const int bits[GD_DTYPE_COUNT] = {
+        [GD_FLOAT64] = 53, [GD_FLOAT32] = 24, [GD_FLOAT16] = 11, [GD_BFLOAT16] = 8};
+    return bits[dtype];
+}
+
+static gd_dtype measured_dtype(gd_dtype dtype)
+{
+    return precision(dtype) < 24 ? GD_FLOAT64 : dtype;
+}
+
+void gd_check_copy_name(char *to, size_t size, const char *from)
+{
+    snprintf(to, size, "%s", from ? from : "");
+}
+
+gd_status gd_check_begin(gd_checker *c, gd_context *ctx, const gd_gradcheck_options *options,
+                         gd_gradcheck_report *report)
+{
+    if (!ctx || !report) return GD_ERROR_ARGUMENT;
+    if (gd_error(ctx)) return gd_error_status(ctx);
+    *c = (gd_checker){.ctx = ctx, .report = report, .random = gd_random_get(ctx)};
+    if (options) c->given = *options;
+    if (!c->given.use_dtype) c->given.dtype = GD_FLOAT64;
+    if (!gd_dtype_is_real(c->given.dtype))
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "gradcheck: dtype is %s, wanted a real one",
+                       gd_dtype_name(c->given.dtype));
+    c->options = with_defaults(c->given, measured_dtype(c->given.dtype), c->given.dtype);
+    *report = (gd_gradcheck_report){
+        .device = gd_context_device(ctx), .dtype = c->given.dtype, .seed = c->given.seed};
+    return GD_OK;
+}
+
+/* ---- Inputs ------------------------------------------------------------------------------- */
+
+gd_status gd_check_make_leaf(gd_checker *c, gd_argument *a)
+{
+    a->leaf = gd_tensor_create(c->ctx, a->dtype, a->ndim, a->shape);
+    if (!a->leaf) return gd_error_status(c->ctx);
+    gd_status status = gd_tensor_set_name(a->leaf, a->name);
+    if (!status) status = gd_tensor_write_f64(a->leaf, a->value, a->count);
+    if (!status) status = gd_check_read_leaf(a);
+    a->measured = a->leaf;
+    if (status || !gd_dtype_is_real(a->dtype) || measured_dtype(a->dtype) == a->dtype)
+        return status;
+    a->measured = gd_tensor_create(c->ctx, measured_dtype(a->dtype), a->ndim, a->shape);
+    if (!a->measured) return gd_error_status(c->ctx);
+    return gd_tensor_write_f64(a->measured, a->value, a->count);
+}
+
+/* How far values go on either side of their mean: a function of values near 1000 bends with their
+ * differences, not with their size. A few values say little about that. */
+static double spread(const double *x, int64_t count)
+{
+    double mean = 0, sum = 0, squares = 0;
+    int64_t n = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (!isfinite(x[i])) continue;
+        n++;
+        mean += (x[i] - mean) / (double)n;
+        squares += x[i] * x[i];
+    }
+    for (int64_t i = 0; i < count; i++)
+        if (isfinite(x[i])) sum += (x[i] - mean) * (x[i] - mean);
+    double size = n ? sqrt(squares / (double)n) : 0;
+    double scale = n < 8 ? size : fmax(sqrt(sum / (double)n), size / 100);
+    return scale > 0 && isfinite(scale) ? scale : 1;
+}
+
+gd_status gd_check_read_leaf(gd_argument *a)
+{
+    gd_status status = gd_tensor_read_f64(a->leaf, a->value, a->count);
+    a->scale = spread(a->value, a->count);
+    return status;
+}
+
+/* ---- Outputs ------------------------------------------------------------------------------ */
+
+static gd_status describe_output(gd_checker *c, int o)
+{
+    gd_result *r = &c->output[o];
+    const gd_tensor *y = c->out[o];
+    r->dtype = gd_tensor_dtype(y);
+    r->real = gd_dtype_is_real(r->dtype);
+    r->ndim = gd_tensor_ndim(y);
+    r->count = gd_tensor_count(y);
+    memcpy(r->shape, gd_tensor_shape(y), (size_t)r->ndim * sizeof *r->shape);
+    r->base = c->base[o] = gd_check_numbers(c, r->count);
+    r->plus = c->plus[o] = gd_check_numbers(c, r->count);
+    r->minus = c->minus[o] = gd_check_numbers(c, r->count);
+    r->moves = gd_check_allocate(c, r->count, 1);
+    return r->base && r->plus && r->minus && r->moves ? GD_OK : GD_ERROR_MEMORY;
+}
+
+static gd_dtype coarser(gd_dtype a, gd_dtype b)
+{
+    return precision(b) < precision(a) ? b : a;
+}
+
+static gd_status look_at_outputs(gd_checker *c)
+{
+    c->base = gd_check_allocate(c, c->outputs, sizeof *c->base);
+    c->plus = gd_check_allocate(c, c->outputs, sizeof *c->plus);
+    c->minus = gd_check_allocate(c, c->outputs, sizeof *c->minus);
+    c->output = gd_check_allocate(c, c->outputs, sizeof *c->output);
+    if (!c->base || !c->plus || !c->minus || !c->output) return GD_ERROR_MEMORY;
+
+    for (int i = 0; i < c->inputs; i++) c->in[i] = c->input[i].leaf;
+    gd_random_set(c->ctx, (gd_random_state){.seed = c->options.seed});
+    gd_no_grad_begin(c->ctx);
+    gd_status status = c->apply(c, c->in, c->out);
+    gd_no_grad_end(c->ctx);
+    for (int o = 0; o < c->outputs && !status; o++) status = describe_output(c, o);
+    gd_step_end(c->ctx);
+    if (!status) status = gd_check_forward(c, c->base);
+
+    gd_dtype coarsest = GD_FLOAT64;
+    for (int i = 0; i < c->inputs && !status; i++)
+        if (c->input[i].wanted) coarsest = coarser(coarsest, gd_tensor_dtype(c->input[i].measured));
+    for (int o = 0; o < c->outputs; o++)
+        if (c->output[o].real) coarsest = coarser(coarsest, c->output[o].measured);
+    c->options = with_defaults(c->given, coarsest, c->given.dtype);
+    return status;
+}
+
+/* ---- Cotangents --------------------------------------------------------------------------- */
+
+static double mean_square(const double *x, int64_t count)
+{
+    double sum = 0;
+    int64_t n = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (!isfinite(x[i])) continue;
+        sum += x[i] * x[i];
+        n++;
+    }
+    return n ? sum / (double)n : 0;
+}
+
+/* A random cotangent for each real output, or for output `alone`. */
+static gd_status make_set(gd_checker *c, int set, int alone)
+{
+    double **u = c->cotangent[set] = gd_check_allocate(c, c->outputs, sizeof *u);
+    if (!u) return GD_ERROR_MEMORY;
+    c->alone[set] = alone;
+    for (int o = 0; o < c->outputs; o++) {
+        const gd_result *r = &c->output[o];
+        if (!r->real || (alone >= 0 && alone != o)) continue;
+        u[o] = gd_check_numbers(c, r->count);
+        if (!u[o]) return GD_ERROR_MEMORY;
+        gd_check_normal(u[o], r->count, c->options.seed, 100 + 50 * (uint64_t)set + (uint64_t)o);
+        if (r->dtype != GD_FLOAT64) /* so that float32 holds it exactly; 16 bits take fewer */
+            for (int64_t i = 0; i < r->count; i++)
+                u[o][i] = round(u[o][i] * (precision(r->dtype) < 24 ? 8 : 4096)) /
+                          (precision(r->dtype) < 24 ? 8 : 4096);
+        double scale = sqrt(mean_square(u[o], r->count) * mean_square(r->base, r->count));
+        c->unit[set] = fmax(c->unit[set], scale);
+    }
+    return GD_OK;
+}
+
+static gd_status make_cotangents(gd_checker *c)
+{
+    int real = 0;
+    for (int o = 0; o < c->outputs; o++) real += c->output[o].real;
+    int sets = c->options.cotangents + (real > 1 ? real : 0);
+    c->cotangent = gd_check_allocate(c, sets, sizeof *c->cotangent);
+    c->alone = gd_check_allocate(c, sets, sizeof *c->alone);
+    c->unit = gd_check_numbers(c, sets);
+    c->slope = gd_check_allocate(c, sets, sizeof *c->slope);
+    if (!c->cotangent || !c->alone || !c->unit || !c->slope) return GD_ERROR_MEMORY;
+    if (!real) return GD_OK;
+    for (; c->sets < c->options.cotangents; c->sets++)
+        if (make_set(c, c->sets, -1)) return GD_ERROR_MEMORY;
+    for (int o = 0; o < c->outputs && real > 1; o++)
+        if (c->output[o].real && make_set(c, c->sets++, o)) return GD_ERROR_MEMORY;
+    return GD_OK;
+}
+
+/* ---- Gradients by backward ---------------------------------------------------------------- */
+
+gd_status gd_check_make_gradients(gd_checker *c, double ***gradient)
+{
+    *gradient = gd_check_allocate(c, c->inputs, sizeof **gradient);
+    for (int i = 0; i < c->inputs && *gradient; i++) {
+        if (!c->input[i].wanted) continue;
+        (*gradient)[i] = gd_check_numbers(c, c->input[i].count);
+        if (!(*gradient)[i]) return GD_ERROR_MEMORY;
+    }
+    return *gradient ? GD_OK : GD_ERROR_MEMORY;
+}
+
+static gd_status make_analytic(gd_checker *c)
+{
+    int64_t largest = 1;
+    for (int i = 0; i < c->inputs; i++)
+        if (c->input[i].count > largest) largest = c->input[i].count;
+    c->moved = gd_check_numbers(c, largest);
+    c->moved_back = gd_check_numbers(c, largest);
+    c->analytic = gd_check_allocate(c, c->sets, sizeof *c->analytic);
+    if (!c->moved || !c->moved_back || !c->analytic) return GD_ERROR_MEMORY;
+    for (int set = 0; set < c->sets; set++) {
+        gd_status status = gd_check_make_gradients(c, &c->analytic[set]);
+        gd_run run = {.cotangent = c->cotangent[set]};
+        if (!status) status = gd_check_backward(c, &run, c->analytic[set]);
+        if (status) return status;
+    }
+    return GD_OK;
+}
+
+/* ---- Verdicts ----------------------------------------------------------------------------- */
+
+void gd_check_complain(gd_checker *c, int input, const char *format, ...)
+{
+    gd_gradcheck_report *report = c->report;
+    for (int k = 0; k < report->inputs; k++) {
+        gd_gradcheck_input *in = &report->input[k];
+        if (input >= 0 && in->index != input) continue;
+        if (in->behaviour[0]) return;
+        va_list args;
+        va_start(args, format);
+        vsnprintf(in->behaviour, sizeof in->behaviour, format, args);
+        va_end(args);
+        return;
+    }
+    /* It is about an input that wants no gradient: tell it all the same. */
+    if (input >= 0 && report->inputs && !report->input[0].behaviour[0]) {
+        va_list args;
+        va_start(args, format);
+        vsnprintf(report->input[0].behaviour, sizeof report->input[0].behaviour, format, args);
+        va_end(args);
+    }
+}
+
+static gd_verdict verdict_of(const gd_checker *c, const gd_gradcheck_input *in)
+{
+    if (in->behaviour[0] || in->wrong) return GD_VERDICT_FAIL;
+    if (in->elements == 0) return c->may_be_empty ? GD_VERDICT_EMPTY : GD_VERDICT_VACUOUS;
+    if (in->inconclusive) return GD_VERDICT_INCONCLUSIVE;
+    if (in->compared) return GD_VERDICT_PASS;
+    return in->kinks ? GD_VERDICT_KINK : GD_VERDICT_VACUOUS;
+}
+
+static gd_verdict worse(gd_verdict a, gd_verdict b)
+{
+    static const int gravity[] = {
+        [GD_VERDICT_PASS] = 0,    [GD_VERDICT_EMPTY] = 1,        [GD_VERDICT_KINK] = 2,
+        [GD_VERDICT_VACUOUS] = 4, [GD_VERDICT_INCONCLUSIVE] = 5, [GD_VERDICT_UNSUPPORTED] = 3,
+        [GD_VERDICT_FAIL] = 6};
+    return gravity[a] >= gravity[b] ? a : b;
+}
+
+static void give_verdicts(gd_checker *c)
+{
+    gd_gradcheck_report *report = c->report;
+    for (int k = 0; k < report->inputs; k++) {
+        gd_gradcheck_input *in = &report->input[k];
+        in->verdict = verdict_of(c, in);
+        report->verdict = worse(report->verdict, in->verdict);
+    }
+    if (report->inputs && c->sets) return;
+    report->verdict = GD_VERDICT_VACUOUS;
+    snprintf(report->message, sizeof report->message, "%s",
+             report->inputs ? "no output is real" : "no input wants a gradient");
+}
+
+/* ---- The whole ---------------------------------------------------------------------------- */
+
+static gd_status make_report_inputs(gd_checker *c)
+{
+    gd_gradcheck_report *report = c->report;
+    int wanted = 0;
+    for (int i = 0; i < c->inputs; i++) wanted += c->input[i].wanted;
+    if (!wanted) return GD_OK;
+    report->input = calloc((size_t)wanted, sizeof *report->input);
+    if (!report->input) return gd_fail(c->ctx, GD_ERROR_MEMORY, "gradcheck: out of memory");
+    for (int i = 0; i < c->inputs; i++) {
+        const gd_argument *a = &c->input[i];
+        if (!a->wanted) continue;
+        gd_gradcheck_input *in = &report->input[report->inputs++];
+        *in = (gd_gradcheck_input){.index = i,
+                                   .ndim = a->ndim,
+                                   .elements = a->count,
+                                   .worst = -1,
+                                   .ratio_median = NAN,
+                                   .ratio_spread = NAN};
+        gd_check_copy_name(in->name, sizeof in->name, a->name);
+        memcpy(in->shape, a->shape, (size_t)a->ndim * sizeof *a->shape);
+    }
+    return GD_OK;
+}
+
+gd_status gd_check_all(gd_checker *c)
+{
+    gd_gradcheck_report *report = c->report;
+    c->in = gd_check_allocate(c, c->inputs, sizeof(gd_tensor *));
+    c->out = gd_check_allocate(c, c->outputs, sizeof(gd_tensor *));
+    if (!c->in || !c->out) return GD_ERROR_MEMORY;
+    gd_status status = make_report_inputs(c);
+    c->running = !status;
+    if (!status) status = look_at_outputs(c);
+    report->step = c->options.step;
+    report->rtol = c->options.rtol;
+    report->atol = c->options.atol;
+    if (!status) status = make_cotangents(c);
+    if (!status && report->inputs && c->sets) {
+        status = make_analytic(c);
+        for (int k = 0; k < report->inputs && !status; k++)
+            status = gd_check_compare(c, report->input[k].index, &report->input[k]);
+        if (!status && !c->options.only_numbers && !c->options.use_only_element)
+            status = gd_check_behaviour(c);
+    }
+    if (!status) give_verdicts(c);
+    return status;
+}
+
+gd_status gd_check_end(gd_checker *c, gd_status status)
+{
+    gd_gradcheck_report *report = c->report;
+    if (status && c->running && status != GD_ERROR_MEMORY) { /* the function's own trouble */
+        report->verdict = status == GD_ERROR_UNSUPPORTED ? GD_VERDICT_UNSUPPORTED : GD_VERDICT_FAIL;
+        for (int k = 0; k < report->inputs; k++) report->input[k].verdict = report->verdict;
+        gd_check_copy_name(report->message, sizeof report->message, gd_error(c->ctx));
+        gd_error_clear(c->ctx);
+        status = GD_OK;
+    }
+    for (int i = 0; i < c->inputs && c->input; i++) {
+        gd_argument *a = &c->input[i];
+        if (!a->leaf) continue;
+        if (a->borrowed) {
+            gd_tensor_write_f64(a->leaf, a->value, a->count);
+            gd_grad_clear(a->leaf);
+            if (gd_dtype_is_real(a->dtype)) gd_tensor_set_requires_grad(a->leaf, a->required);
+        } else {
+            if (a->measured != a->leaf) gd_tensor_free(a->measured);
+            gd_tensor_free(a->leaf);
+        }
+    }
+    gd_random_set(c->ctx, c->random);
+    gd_check_free(c);
+    if (status) gd_gradcheck_report_free(report);
+    return status;
+}

@@ -1,0 +1,321 @@
+/* compare.c - one input: which elements are looked at, and whether backward and numeric derivative
+ * agree there, for every set of cotangents. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gradcheck/check.h"
+
+/* The comparison of one input under way. Arrays of elements have room for the sample and for one
+ * element found along each direction. */
+typedef struct gd_comparison {
+    gd_checker *c;
+    int input;
+    gd_argument *argument;
+    int64_t count, room;
+    int64_t *at;
+    double **numeric;        /* [sets][room] */
+    char **state;            /* [sets][room] */
+    double *largest, *floor; /* [sets] */
+    bool lost;               /* a direction disagrees, but no element was found that does */
+} gd_comparison;
+
+static double tolerance_of(const gd_comparison *m, int set)
+{
+    return m->c->options.rtol * fmax(m->largest[set], m->floor[set]);
+}
+
+static double error_of(const gd_comparison *m, int set, int64_t e)
+{
+    double analytic = m->c->analytic[set][m->input][m->at[e]];
+    double gap = fabs(analytic - m->numeric[set][e]);
+    if (gap == 0) return 0;
+    gap /= fmax(m->largest[set], m->floor[set]);
+    return isnan(gap) ? INFINITY : gap;
+}
+
+/* ---- Which elements ----------------------------------------------------------------------- */
+
+static gd_status choose(gd_comparison *m)
+{
+    const gd_gradcheck_options *options = &m->c->options;
+    int64_t n = m->argument->count, k = n;
+    if (options->use_only_element) k = 1;
+    if (k > options->max_elements) k = options->max_elements;
+    m->room = k + (int64_t)options->directions * m->c->sets;
+    m->at = gd_check_allocate(m->c, m->room, sizeof *m->at);
+    if (!m->at) return GD_ERROR_MEMORY;
+    m->count = k;
+    for (int64_t e = 0; e < k; e++) { /* one from each of k stretches; the very last, too */
+        int64_t begin = (int64_t)((double)n * (double)e / (double)k);
+        int64_t end = (int64_t)((double)n * (double)(e + 1) / (double)k);
+        m->at[e] = begin + gd_check_below(end - begin, options->seed, 1000, e);
+        if (e == k - 1) m->at[e] = n - 1;
+    }
+    if (options->use_only_element) m->at[0] = options->only_element;
+    return GD_OK;
+}
+
+/* ---- One by one --------------------------------------------------------------------------- */
+
+static gd_status measure(gd_comparison *m)
+{
+    gd_checker *c = m->c;
+    for (int64_t e = 0; e < m->count; e++) {
+        gd_move move = {.input = m->input, .element = m->at[e]};
+        gd_status status = gd_check_slopes(c, &move, c->options.step, c->slope);
+        if (status) return status;
+        for (int set = 0; set < c->sets; set++) m->numeric[set][e] = c->slope[set].central;
+    }
+    for (int set = 0; set < c->sets; set++) {
+        m->floor[set] = c->options.atol / c->options.rtol * c->unit[set] / m->argument->scale;
+        for (int64_t e = 0; e < m->count; e++)
+            if (isfinite(m->numeric[set][e]))
+                m->largest[set] = fmax(m->largest[set], fabs(m->numeric[set][e]));
+    }
+    return GD_OK;
+}
+
+static gd_status judge(gd_comparison *m, int set, int64_t e)
+{
+    gd_checker *c = m->c;
+    double analytic = c->analytic[set][m->input][m->at[e]], tolerance = tolerance_of(m, set);
+    double gap = fabs(analytic - m->numeric[set][e]);
+    m->state[set][e] = GD_STATE_RIGHT;
+    if (gap <= tolerance) return GD_OK;
+    gd_ladder ladder;
+    gd_move move = {.input = m->input, .element = m->at[e]};
+    gd_status status = gd_check_ladder(c, &move, set, &ladder);
+    if (status) return status;
+    m->state[set][e] =
+        (char)gd_check_judge(&ladder, analytic, tolerance, c->kinks, &m->numeric[set][e]);
+    return GD_OK;
+}
+
+/* ---- Along directions --------------------------------------------------------------------- */
+
+/* Whether gradient and function disagree along a direction: at every one of three steps, and
+ * while the numeric derivative stands still. */
+static gd_status disagrees(gd_comparison *m, int set, const double *direction, bool *answer)
+{
+    gd_checker *c = m->c;
+    const double *gradient = c->analytic[set][m->input];
+    gd_move move = {.input = m->input, .element = -1, .direction = direction};
+    double h = c->options.step, previous = NAN, length = 0;
+    for (int64_t i = 0; i < m->argument->count; i++) length += direction[i] * direction[i];
+    *answer = false;
+    for (int rung = 0; rung < 3; rung++, h /= 4) {
+        gd_status status = gd_check_slopes(c, &move, h, c->slope);
+        if (status) return status;
+        double analytic = 0, numeric = c->slope[set].central;
+        for (int64_t i = 0; i < m->argument->count; i++) analytic += gradient[i] * c->moved[i];
+        double gap = fabs(analytic - numeric);
+        if (gap <= tolerance_of(m, set) * sqrt(length) + 4 * c->slope[set].noise) return GD_OK;
+        if (fabs(numeric - previous) > gap / 2) return GD_OK;
+        previous = numeric;
+    }
+    *answer = true;
+    return GD_OK;
+}
+
+/* Halves the direction, following the half that disagrees, down to one element. -1: lost it. */
+static gd_status search(gd_comparison *m, int set, const double *direction, double *half,
+                        int64_t *found)
+{
+    int64_t begin = 0, end = m->argument->count;
+    *found = -1;
+    while (end - begin > 1) {
+        int64_t middle = begin + (end - begin) / 2;
+        bool here = false;
+        for (int side = 0; side < 2 && !here; side++) {
+            int64_t from = side ? middle : begin, to = side ? end : middle;
+            memset(half, 0, (size_t)m->argument->count * sizeof *half);
+            memcpy(half + from, direction + from, (size_t)(to - from) * sizeof *half);
+            gd_status status = disagrees(m, set, half, &here);
+            if (status) return status;
+            if (here) begin = from, end = to;
+        }
+        if (!here) return GD_OK;
+    }
+    *found = begin;
+    return GD_OK;
+}
+
+static bool sampled(const gd_comparison *m, int64_t at)
+{
+    for (int64_t e = 0; e < m->count; e++)
+        if (m->at[e] == at) return true;
+    return false;
+}
+
+/* Takes one more element into the comparison. */
+static gd_status add_element(gd_comparison *m, int64_t at)
+{
+    gd_checker *c = m->c;
+    int64_t e = m->count;
+    gd_move move = {.input = m->input, .element = at};
+    gd_status status = gd_check_slopes(c, &move, c->options.step, c->slope);
+    m->at[e] = at;
+    m->count++;
+    for (int set = 0; set < c->sets && !status; set++) {
+        m->numeric[set][e] = c->slope[set].central;
+    }
+    for (int set = 0; set < c->sets && !status; set++) status = judge(m, set, e);
+    return status;
+}
+
+static gd_status go_directions(gd_comparison *m, gd_gradcheck_input *out)
+{
+    gd_checker *c = m->c;
+    int64_t n = m->argument->count;
+    double *direction = gd_check_numbers(c, n), *half = gd_check_numbers(c, n);
+    if (!direction || !half) return GD_ERROR_MEMORY;
+    for (int d = 0; d < c->options.directions; d++, out->directions++) {
+        gd_check_signs(direction, n, c->options.seed, 2000 + (uint64_t)d);
+        for (int set = 0; set < c->sets; set++) {
+            bool bad = false;
+            int64_t found = -1;
+            gd_status status = disagrees(m, set, direction, &bad);
+            if (!status && bad) status = search(m, set, direction, half, &found);
+            if (status) return status;
+            if (bad && found < 0) m->lost = true;
+            if (found < 0 || sampled(m, found)) continue;
+            status = add_element(m, found);
+            if (status) return status;
+            if (m->state[set][m->count - 1] != GD_STATE_WRONG) m->lost = true;
+        }
+    }
+    return GD_OK;
+}
+
+/* ---- What came of it ---------------------------------------------------------------------- */
+
+static void count_states(const gd_comparison *m, gd_gradcheck_input *out)
+{
+    for (int64_t e = 0; e < m->count; e++) {
+        bool seen[4] = {false};
+        for (int set = 0; set < m->c->sets; set++) seen[(int)m->state[set][e]] = true;
+        if (seen[GD_STATE_WRONG])
+            out->wrong++;
+        else if (seen[GD_STATE_UNSTABLE])
+            out->inconclusive++;
+        else if (seen[GD_STATE_KINK])
+            out->kinks++;
+        if (seen[GD_STATE_WRONG] || !(seen[GD_STATE_UNSTABLE] || seen[GD_STATE_KINK]))
+            out->compared++;
+    }
+}
+
+/* The worst element of the gravest kind: wrong before unstable before right. Returns its set. */
+static int find_worst(const gd_comparison *m, gd_gradcheck_input *out, gd_state *kind)
+{
+    static const int gravity[] = {
+        [GD_STATE_RIGHT] = 1, [GD_STATE_WRONG] = 3, [GD_STATE_UNSTABLE] = 2};
+    int worst_set = 0, gravest = 0;
+    double largest = -1;
+    for (int set = 0; set < m->c->sets; set++) {
+        for (int64_t e = 0; e < m->count; e++) {
+            int weight = gravity[(int)m->state[set][e]];
+            double error = error_of(m, set, e);
+            if (m->state[set][e] == GD_STATE_KINK || weight < gravest) continue;
+            if (weight == gravest && error <= largest) continue;
+            gravest = weight;
+            largest = error;
+            worst_set = set;
+            *kind = (gd_state)m->state[set][e];
+            out->worst = m->at[e];
+            out->analytic = m->c->analytic[set][m->input][m->at[e]];
+            out->numeric = m->numeric[set][e];
+            out->largest_error = error;
+        }
+        out->largest_gradient = fmax(out->largest_gradient, m->largest[set]);
+    }
+    return worst_set;
+}
+
+/* The numeric derivative of the worst element at several steps. */
+static gd_status sweep(gd_comparison *m, int set, gd_gradcheck_input *out)
+{
+    gd_ladder ladder;
+    gd_move move = {.input = m->input, .element = out->worst};
+    gd_status status = gd_check_ladder(m->c, &move, set, &ladder);
+    if (status) return status;
+    out->sweeps = GD_GRADCHECK_SWEEP;
+    for (int i = 0; i < out->sweeps; i++) {
+        out->sweep_step[i] = ladder.step[i];
+        out->sweep_numeric[i] = ladder.slope[i].central;
+    }
+    out->sweep_stable =
+        gd_check_estimate(&ladder, tolerance_of(m, set)).error <= tolerance_of(m, set);
+    return GD_OK;
+}
+
+static gd_status take_census(gd_comparison *m, int set, gd_gradcheck_input *out)
+{
+    gd_checker *c = m->c;
+    gd_census census = {.argument = m->argument,
+                        .count = m->count,
+                        .at = m->at,
+                        .numeric = m->numeric[set],
+                        .state = m->state[set],
+                        .scale = fmax(m->largest[set], m->floor[set]),
+                        .rtol = c->options.rtol};
+    census.analytic = gd_check_numbers(c, m->count);
+    census.room = gd_check_numbers(c, 2 * m->count);
+    if (!census.analytic || !census.room) return GD_ERROR_MEMORY;
+    for (int64_t e = 0; e < m->count; e++)
+        census.analytic[e] = c->analytic[set][m->input][m->at[e]];
+    gd_check_census(&census, out);
+    if (set >= c->options.cotangents && out->finding[0]) {
+        size_t used = strlen(out->finding);
+        snprintf(out->finding + used, sizeof out->finding - used,
+                 ", with a gradient for output %d alone", c->alone[set]);
+    }
+    return sweep(m, set, out);
+}
+
+static gd_status summarise(gd_comparison *m, gd_gradcheck_input *out)
+{
+    gd_state kind = GD_STATE_RIGHT;
+    int set = find_worst(m, out, &kind);
+    count_states(m, out);
+    if (m->lost && !out->wrong) {
+        out->inconclusive++;
+        snprintf(out->finding, sizeof out->finding,
+                 "a random direction disagrees, but no single element was found that does");
+    }
+    if (kind == GD_STATE_WRONG) return take_census(m, set, out);
+    return kind == GD_STATE_UNSTABLE ? sweep(m, set, out) : GD_OK;
+}
+
+static gd_status prepare(gd_comparison *m)
+{
+    gd_checker *c = m->c;
+    gd_status status = choose(m);
+    if (status) return status;
+    m->numeric = gd_check_allocate(c, c->sets, sizeof *m->numeric);
+    m->state = gd_check_allocate(c, c->sets, sizeof *m->state);
+    m->largest = gd_check_numbers(c, c->sets);
+    m->floor = gd_check_numbers(c, c->sets);
+    if (!m->numeric || !m->state || !m->largest || !m->floor) return GD_ERROR_MEMORY;
+    for (int set = 0; set < c->sets; set++) {
+        m->numeric[set] = gd_check_numbers(c, m->room);
+        m->state[set] = gd_check_allocate(c, m->room, 1);
+        if (!m->numeric[set] || !m->state[set]) return GD_ERROR_MEMORY;
+    }
+    return GD_OK;
+}
+
+gd_status gd_check_compare(gd_checker *c, int input, gd_gradcheck_input *out)
+{
+    gd_comparison m = {.c = c, .input = input, .argument = &c->input[input]};
+    gd_status status = prepare(&m);
+    if (!status) status = measure(&m);
+    for (int set = 0; set < c->sets; set++)
+        for (int64_t e = 0; e < m.count && !status; e++) status = judge(&m, set, e);
+    /* In float32 a direction crosses kinks wherever it goes. */
+    bool coarse_kinks = c->kinks && c->options.step > 1e-4;
+    if (!status && m.count < m.argument->count && !c->options.use_only_element && !coarse_kinks)
+        status = go_directions(&m, out);
+    return status ? status : summarise(&m, out);
+}

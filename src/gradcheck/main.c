@@ -1,0 +1,369 @@
+/* main.c - gradus-gradcheck: checks the gradients of the library's ops. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gradus/gradcheck.h"
+
+static const char usage[] =
+    "usage: gradus-gradcheck [OP...] [options]\n"
+    "\n"
+    "Compares the backward of each op with finite differences of its forward, on the cases\n"
+    "of its record, and looks at how the backward behaves. Without OP: every op.\n"
+    "\n"
+    "  --case CASE       this case only\n"
+    "  --dtype f64|f32|f16|bf16\n"
+    "                    type of the inputs (f64)\n"
+    "  --device cpu|cuda where to run (cpu)\n"
+    "  --seed S          of inputs and cotangents (0)\n"
+    "  --seeds N         that many seeds, from S on (1)\n"
+    "  --input INPUT     check this input only\n"
+    "  --at I,J,...      and this element of it only; wants OP, --case and --input\n"
+    "  --step H          step relative to the scale of the input (1e-5; f32: 1e-2)\n"
+    "  --threads N       CPU threads\n"
+    "  --json            one line of JSON for each op, case and seed\n"
+    "  --verbose         everything about each check, not only about those that fail\n"
+    "  --record          at the end, the largest relative error over all\n"
+    "  --list            every op with the number of its cases and its formula\n"
+    "  --help, --version\n"
+    "\n"
+    "Exit status: 0 if every check passes (or is empty by design) and none is vacuous, 1 if\n"
+    "not, 2 for a wrong call.\n";
+
+/* ---- The command line --------------------------------------------------------------------- */
+
+typedef struct settings {
+    const char **ops;
+    int op_count;
+    const char *only_case, *at;
+    gd_gradcheck_options check;
+    gd_context_options context;
+    int64_t seeds;
+    bool json, verbose, record, list;
+} settings;
+
+enum { WRONG_CALL = 2 };
+
+static bool parse_number(const char *text, int64_t low, int64_t *number)
+{
+    char *end;
+    errno = 0;
+    long long value = strtoll(text, &end, 10);
+    *number = value;
+    return *text && !*end && !errno && value >= low;
+}
+
+static bool parse_dtype(const char *text, gd_dtype *dtype)
+{
+    static const struct {
+        const char *name;
+        gd_dtype dtype;
+    } known[] = {{"f64", GD_FLOAT64},     {"float64", GD_FLOAT64},  {"f32", GD_FLOAT32},
+                 {"float32", GD_FLOAT32}, {"f16", GD_FLOAT16},      {"float16", GD_FLOAT16},
+                 {"bf16", GD_BFLOAT16},   {"bfloat16", GD_BFLOAT16}};
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        *dtype = known[i].dtype;
+        if (!strcmp(text, known[i].name)) return true;
+    }
+    return false;
+}
+
+static bool parse_device(const char *text, gd_device *device)
+{
+    *device = strcmp(text, "cuda") ? GD_CPU : GD_CUDA;
+    return !strcmp(text, "cuda") || !strcmp(text, "cpu");
+}
+
+static bool parse_step(const char *text, double *step)
+{
+    char *end;
+    *step = strtod(text, &end);
+    return *text && !*end && *step > 0 && isfinite(*step);
+}
+
+/* An option that stands alone. */
+static bool parse_switch(settings *s, const char *name)
+{
+    const struct {
+        const char *name;
+        bool *on;
+    } switches[] = {{"--json", &s->json},
+                    {"--verbose", &s->verbose},
+                    {"--record", &s->record},
+                    {"--list", &s->list}};
+    for (size_t i = 0; i < sizeof switches / sizeof *switches; i++) {
+        if (strcmp(name, switches[i].name)) continue;
+        return *switches[i].on = true;
+    }
+    return false;
+}
+
+/* An option with a value. -1: no such option; 0: a value that cannot be; 1: fine. */
+static int parse_value(settings *s, const char *name, const char *value)
+{
+    int64_t n = 0;
+    if (!strcmp(name, "--case")) return s->only_case = value, 1;
+    if (!strcmp(name, "--input")) return s->check.only_input = value, 1;
+    if (!strcmp(name, "--at")) return s->at = value, 1;
+    if (!strcmp(name, "--step")) return parse_step(value, &s->check.step);
+    if (!strcmp(name, "--dtype")) return parse_dtype(value, &s->check.dtype);
+    if (!strcmp(name, "--device")) return parse_device(value, &s->context.device);
+    if (!strcmp(name, "--seed")) {
+        bool fine = parse_number(value, 0, &n);
+        s->check.seed = (uint64_t)n;
+        return fine;
+    }
+    if (!strcmp(name, "--seeds")) return parse_number(value, 1, &s->seeds);
+    if (!strcmp(name, "--threads")) {
+        bool fine = parse_number(value, 1, &n) && n <= 4096;
+        s->context.threads = (int)n;
+        return fine;
+    }
+    return -1;
+}
+
+/* Returns -1 to go on, else the exit status. */
+static int parse(settings *s, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++) {
+        const char *name = argv[i];
+        if (!strcmp(name, "--help") || !strcmp(name, "-h")) return fputs(usage, stdout), 0;
+        if (!strcmp(name, "--version")) return printf("gradus-gradcheck %s\n", gd_version()), 0;
+        if (name[0] != '-') {
+            s->ops[s->op_count++] = name;
+            continue;
+        }
+        if (parse_switch(s, name)) continue;
+        const char *value = i + 1 < argc ? argv[i + 1] : "";
+        int parsed = parse_value(s, name, value);
+        if (parsed < 0)
+            fprintf(stderr, "gradus-gradcheck: unknown option %s (see --help)\n", name);
+        else if (i + 1 >= argc)
+            fprintf(stderr, "gradus-gradcheck: %s wants a value (see --help)\n", name);
+        else if (!parsed)
+            fprintf(stderr, "gradus-gradcheck: %s cannot be \"%s\" (see --help)\n", name, value);
+        if (parsed <= 0 || ++i >= argc) return WRONG_CALL;
+    }
+    if (s->at && (s->op_count != 1 || !s->only_case || !s->check.only_input)) {
+        fputs("gradus-gradcheck: --at wants one OP, --case and --input, too\n", stderr);
+        return WRONG_CALL;
+    }
+    return -1;
+}
+
+/* "2,17" as a flat index into the input of the case; -1 if it is none. */
+static int64_t flat_index(const char *at, const gd_case_input *input)
+{
+    int64_t flat = 0;
+    if (input->ndim == 0) return strcmp(at, "0") ? -1 : 0;
+    for (int axis = 0; axis < input->ndim; axis++) {
+        char *end;
+        long long i = strtoll(at, &end, 10);
+        if (end == at || i < 0 || i >= input->shape[axis]) return -1;
+        if (*end != (axis + 1 < input->ndim ? ',' : 0)) return -1;
+        flat = flat * input->shape[axis] + i;
+        at = end + 1;
+    }
+    return flat;
+}
+
+/* ---- Running ------------------------------------------------------------------------------ */
+
+enum { VERDICTS = GD_VERDICT_UNSUPPORTED + 1, TRACKED_INPUTS = 32 };
+
+typedef struct tally {
+    int64_t of[VERDICTS]; /* lines by verdict */
+    int64_t compared, ops;
+    double largest, largest_smooth; /* of those in the full precision of the dtype */
+    char where[160], where_smooth[160];
+    /* of the op under way: inputs that were compared, that ever had a gradient other than 0 */
+    bool seen[TRACKED_INPUTS], alive[TRACKED_INPUTS];
+    char name[TRACKED_INPUTS][64];
+} tally;
+
+static void note_record(tally *t, const gd_gradcheck_report *r, const gd_gradcheck_input *in,
+                        bool smooth)
+{
+    if (in->largest_error > t->largest) {
+        t->largest = in->largest_error;
+        snprintf(t->where, sizeof t->where, "%s, case %.40s, seed %llu, %.20s", r->op, r->name,
+                 (unsigned long long)r->seed, in->name);
+    }
+    if (smooth && in->largest_error > t->largest_smooth) {
+        t->largest_smooth = in->largest_error;
+        snprintf(t->where_smooth, sizeof t->where_smooth, "%s, case %.40s, seed %llu, %.20s", r->op,
+                 r->name, (unsigned long long)r->seed, in->name);
+    }
+}
+
+static void count_report(tally *t, const gd_gradcheck_report *r, const gd_case *check)
+{
+    double usual = r->dtype == GD_FLOAT64 ? 1e-6 : r->dtype == GD_FLOAT32 ? 1e-3 : 1;
+    bool smooth = !check->kinks && r->rtol <= usual;
+    if (!r->inputs) t->of[r->verdict]++;
+    for (int k = 0; k < r->inputs; k++) {
+        const gd_gradcheck_input *in = &r->input[k];
+        t->of[in->verdict]++;
+        t->compared += in->compared;
+        note_record(t, r, in, smooth);
+        if (in->index >= TRACKED_INPUTS) continue;
+        t->seen[in->index] = t->seen[in->index] || in->compared > 0;
+        t->alive[in->index] = t->alive[in->index] || in->largest_gradient > 0;
+        memcpy(t->name[in->index], in->name, sizeof in->name);
+    }
+}
+
+/* Returns false if the check could not be run. */
+static bool run_case(gd_context *ctx, const settings *s, const gd_op *op, const gd_case *check,
+                     tally *t)
+{
+    gd_gradcheck_options options = s->check;
+    for (int i = 0; s->at && i < check->inputs; i++) {
+        const gd_case_input *input = &check->input[i];
+        if (!input->name || strcmp(input->name, options.only_input)) continue;
+        options.use_only_element = true;
+        options.only_element = flat_index(s->at, input);
+    }
+    for (int64_t k = 0; k < s->seeds; k++, options.seed++) {
+        gd_gradcheck_report report;
+        if (gd_gradcheck_case(ctx, op, check, &options, &report)) {
+            fprintf(stderr, "gradus-gradcheck: %s, case %s: %s\n", op->name, check->name,
+                    gd_error(ctx));
+            gd_error_clear(ctx);
+            return false;
+        }
+        count_report(t, &report, check);
+        bool trouble = report.verdict != GD_VERDICT_PASS && report.verdict != GD_VERDICT_EMPTY;
+        if (s->json)
+            gd_gradcheck_print_json(&report, stdout);
+        else if (s->verbose)
+            gd_gradcheck_print(&report, stdout, true);
+        else
+            gd_gradcheck_print(&report, stdout, false);
+        if (trouble && !s->json && !s->verbose) gd_gradcheck_print(&report, stdout, true);
+        gd_gradcheck_report_free(&report);
+    }
+    return true;
+}
+
+/* A check that compares zeros with zeros cannot see a backward that does nothing. Single cases may
+ * be like that; all cases of an op may not. */
+static void judge_op(const settings *s, const gd_op *op, tally *t)
+{
+    for (int i = 0; i < TRACKED_INPUTS; i++) {
+        if (!t->seen[i] || t->alive[i] || s->only_case || s->check.only_input) continue;
+        t->of[GD_VERDICT_VACUOUS]++;
+        if (!s->json)
+            printf("%-14s %-24s %-10s %-16s VACUOUS  its gradient is zero in every case\n",
+                   op->name, "-", t->name[i], "");
+    }
+    memset(t->seen, 0, sizeof t->seen);
+    memset(t->alive, 0, sizeof t->alive);
+}
+
+static void vacuous(const settings *s, const gd_op *op, tally *t)
+{
+    t->of[GD_VERDICT_VACUOUS]++;
+    if (s->json)
+        printf("{\"op\": \"%s\", \"case\": \"\", \"verdict\": \"VACUOUS\", \"inputs\": []}\n",
+               op->name);
+    else
+        printf("%-14s %-24s %-10s %-16s VACUOUS  the op has no cases\n", op->name, "-", "-", "");
+}
+
+static bool run_op(gd_context *ctx, const settings *s, const gd_op *op, tally *t)
+{
+    int cases = 0;
+    t->ops++;
+    for (int i = 0; i < op->case_count; i++) {
+        if (s->only_case && strcmp(s->only_case, op->cases[i].name)) continue;
+        cases++;
+        if (!run_case(ctx, s, op, &op->cases[i], t)) return false;
+    }
+    if (!cases && s->only_case) {
+        fprintf(stderr, "gradus-gradcheck: %s has no case %s; it has", op->name, s->only_case);
+        for (int i = 0; i < op->case_count; i++)
+            fprintf(stderr, "%s %s", i ? "," : "", op->cases[i].name);
+        fputc('\n', stderr);
+        return false;
+    }
+    if (!cases) vacuous(s, op, t);
+    judge_op(s, op, t);
+    return true;
+}
+
+static bool run_all(gd_context *ctx, const settings *s, tally *t)
+{
+    const gd_op *op;
+    for (int i = 0; !s->op_count && (op = gd_op_at(ctx, i)); i++)
+        if (!run_op(ctx, s, op, t)) return false;
+    for (int i = 0; i < s->op_count; i++) {
+        op = gd_find_op(ctx, s->ops[i]);
+        if (!op) {
+            fprintf(stderr, "gradus-gradcheck: there is no op %s (see --list)\n", s->ops[i]);
+            return false;
+        }
+        if (!run_op(ctx, s, op, t)) return false;
+    }
+    return true;
+}
+
+/* ---- The end ------------------------------------------------------------------------------ */
+
+static int conclude(const settings *s, const tally *t)
+{
+    int64_t lines = 0, fine = t->of[GD_VERDICT_PASS] + t->of[GD_VERDICT_EMPTY];
+    for (int v = 0; v < VERDICTS; v++) lines += t->of[v];
+    bool success = fine == lines && t->of[GD_VERDICT_PASS] > 0;
+    FILE *file = s->json ? stderr : stdout;
+    if (s->record && t->of[GD_VERDICT_PASS]) {
+        fprintf(file, "largest relative error %.2e: %s\n", t->largest, t->where);
+        fprintf(file, "largest of smooth cases %.2e: %s\n", t->largest_smooth, t->where_smooth);
+    }
+    fprintf(file, "%lld ops, %lld checks, %lld elements compared:", (long long)t->ops,
+            (long long)lines, (long long)t->compared);
+    const char *comma = "";
+    for (int v = 0; v < VERDICTS; v++) {
+        if (!t->of[v]) continue;
+        fprintf(file, "%s %lld %s", comma, (long long)t->of[v], gd_verdict_name((gd_verdict)v));
+        comma = ",";
+    }
+    fputc('\n', file);
+    return success ? 0 : 1;
+}
+
+static int list_ops(void)
+{
+    const gd_op *op;
+    for (int i = 0; (op = gd_op_at(NULL, i)); i++)
+        printf("%-14s %3d cases  %s\n", op->name, op->case_count, op->formula ? op->formula : "");
+    return 0;
+}
+
+static int run(settings *s)
+{
+    gd_context *ctx = gd_context_create(&s->context);
+    tally t = {0};
+    int status = WRONG_CALL;
+    if (gd_error(ctx))
+        fprintf(stderr, "gradus-gradcheck: %s\n", gd_error(ctx));
+    else if (run_all(ctx, s, &t))
+        status = conclude(s, &t);
+    gd_context_free(ctx);
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    settings s = {
+        .check = {.dtype = GD_FLOAT64, .use_dtype = true}, .context = {.poison = true}, .seeds = 1};
+    s.ops = calloc((size_t)argc + 1, sizeof *s.ops);
+    if (!s.ops) return WRONG_CALL;
+    int status = parse(&s, argc, argv);
+    if (status < 0) status = s.list ? list_ops() : run(&s);
+    free(s.ops);
+    if (fflush(stdout)) status = WRONG_CALL;
+    return status;
+}

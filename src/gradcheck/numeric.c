@@ -1,0 +1,172 @@
+/* numeric.c - the numeric derivative, and how far it is to be trusted.
+ *
+ * A central difference with step h errs by h^2 f'''/6 for the curve it cuts off, and by about
+ * eps |f| / h for rounding; no single h is right for every function. So when an element disagrees
+ * at the usual step, its slope is taken at a ladder of steps, and the two neighbours that agree
+ * best among themselves decide; the finest of those that agree well. The analytic value has no say
+ * in that choice.
+ *
+ * A kink is a place where the slopes to the left and to the right differ, and keep differing as h
+ * shrinks; across smooth ground their difference shrinks with h. At a kink any gradient between
+ * the two is as good as another (a subgradient). One outside is wrong. */
+#include <math.h>
+#include <string.h>
+
+#include "gradcheck/check.h"
+
+/* ---- Slopes ------------------------------------------------------------------------------- */
+
+/* Moves the input by `length` and reads back where it really went: into `at`. Runs the function. */
+static gd_status move_and_run(gd_checker *c, const gd_move *move, double length, double *at,
+                              bool plus)
+{
+    gd_argument *a = &c->input[move->input];
+    for (int64_t i = 0; i < a->count; i++) {
+        double by = move->element < 0 ? move->direction[i] : (double)(i == move->element);
+        at[i] = a->value[i] + length * by;
+    }
+    gd_status status = gd_tensor_write_f64(a->measured, at, a->count);
+    if (!status) status = gd_tensor_read_f64(a->measured, at, a->count);
+    if (!status) status = gd_check_forward(c, plus ? c->plus : c->minus);
+    return status;
+}
+
+/* Half a unit in the last place, relative. */
+static double rounding(gd_dtype dtype)
+{
+    switch (dtype) {
+    case GD_FLOAT64:
+        return 0x1p-53;
+    case GD_FLOAT32:
+        return 0x1p-24;
+    case GD_FLOAT16:
+        return 0x1p-11;
+    default:
+        return 0x1p-8;
+    }
+}
+
+/* a - b, where an infinity that stays one has not moved. */
+static double difference(double a, double b)
+{
+    return a == b ? 0 : a - b;
+}
+
+/* u . f at the moved inputs, against u . f before. */
+static gd_slope slope_of_set(const gd_checker *c, int set, double left, double right)
+{
+    double both = 0, up = 0, down = 0, noise = 0;
+    for (int o = 0; o < c->outputs; o++) {
+        const gd_result *r = &c->output[o];
+        const double *u = c->cotangent[set][o];
+        if (!u) continue;
+        double eps = rounding(r->measured);
+        for (int64_t i = 0; i < r->count; i++) {
+            both += u[i] * difference(r->plus[i], r->minus[i]);
+            up += u[i] * difference(r->plus[i], r->base[i]);
+            down += u[i] * difference(r->base[i], r->minus[i]);
+            double rounded = u[i] * r->base[i] * eps;
+            if (r->moves[i] && isfinite(rounded)) noise += rounded * rounded;
+        }
+    }
+    return (gd_slope){.central = both / (left + right),
+                      .left = down / left,
+                      .right = up / right,
+                      .noise = 2 * sqrt(noise) / (left + right)};
+}
+
+gd_status gd_check_slopes(gd_checker *c, const gd_move *move, double h, gd_slope *slope)
+{
+    gd_argument *a = &c->input[move->input];
+    double length = h * a->scale, left = length, right = length;
+    gd_status status = move_and_run(c, move, length, c->moved, true);
+    if (!status) status = move_and_run(c, move, -length, c->moved_back, false);
+    if (move->element >= 0) { /* the steps as they were stored */
+        left = a->value[move->element] - c->moved_back[move->element];
+        right = c->moved[move->element] - a->value[move->element];
+    }
+    for (int64_t i = 0; i < a->count; i++)
+        c->moved[i] = (c->moved[i] - c->moved_back[i]) / (2 * length);
+    for (int o = 0; o < c->outputs && !status; o++) {
+        gd_result *r = &c->output[o];
+        for (int64_t i = 0; i < r->count; i++)
+            r->moves[i] = r->moves[i] || r->plus[i] != r->minus[i];
+    }
+    for (int set = 0; set < c->sets && !status; set++) {
+        slope[set] = slope_of_set(c, set, left, right);
+        if (!(left > 0) || !(right > 0)) slope[set].central = NAN;
+    }
+    if (!status) status = gd_tensor_write_f64(a->measured, a->value, a->count);
+    return status;
+}
+
+/* ---- The ladder --------------------------------------------------------------------------- */
+
+gd_status gd_check_ladder(gd_checker *c, const gd_move *move, int set, gd_ladder *ladder)
+{
+    double h = 16 * c->options.step;
+    for (int o = 0; o < c->outputs; o++) memset(c->output[o].moves, 0, (size_t)c->output[o].count);
+    for (int rung = 0; rung < GD_RUNGS; rung++, h /= 4) {
+        gd_status status = gd_check_slopes(c, move, h, c->slope);
+        if (status) return status;
+        ladder->step[rung] = h;
+        ladder->slope[rung] = c->slope[set];
+    }
+    return GD_OK;
+}
+
+gd_estimate gd_check_estimate(const gd_ladder *ladder, double tolerance)
+{
+    gd_estimate best = {.value = NAN, .error = INFINITY, .rung = 1};
+    double least = INFINITY;
+    for (int rung = 1; rung < GD_RUNGS; rung++) {
+        const gd_slope *coarse = &ladder->slope[rung - 1], *fine = &ladder->slope[rung];
+        double apart = fine->central - coarse->central;
+        double doubt = fabs(apart) + fine->noise;
+        if (doubt < tolerance / 8) doubt = tolerance / 8;
+        if (!(doubt <= least)) continue;
+        least = doubt;
+        /* Richardson: with a quarter of the step the error is a sixteenth. */
+        best.value = fine->central + apart / 15;
+        best.error = fabs(apart) / 4 + fine->noise;
+        best.rung = rung;
+    }
+    return best;
+}
+
+/* The finest rung on which rounding does not yet drown the tolerance. */
+static int finest(const gd_ladder *ladder, double tolerance)
+{
+    int rung = GD_RUNGS - 1;
+    while (rung > 1 && !(4 * ladder->slope[rung].noise <= tolerance)) rung--;
+    return rung;
+}
+
+static bool at_kink(const gd_ladder *ladder, double analytic, double tolerance)
+{
+    int rung = finest(ladder, tolerance);
+    const gd_slope *s = &ladder->slope[rung], *before = &ladder->slope[rung - 1];
+    double slack = tolerance + 4 * s->noise;
+    double jump = fabs(s->right - s->left);
+    if (!(jump > 2 * slack)) return false;
+    if (!(analytic >= fmin(s->left, s->right) - slack)) return false;
+    if (!(analytic <= fmax(s->left, s->right) + slack)) return false;
+    double left_moved = fabs(s->left - before->left), right_moved = fabs(s->right - before->right);
+    /* The kink is at x: both slopes stand still. */
+    if (left_moved <= jump / 4 && right_moved <= jump / 4) return true;
+    /* It is beside x, closer than h: the slope on the other side is the true one, and stands. */
+    return (left_moved <= slack && fabs(analytic - s->left) <= slack) ||
+           (right_moved <= slack && fabs(analytic - s->right) <= slack);
+}
+
+gd_state gd_check_judge(const gd_ladder *ladder, double analytic, double tolerance, bool kinks,
+                        double *numeric)
+{
+    gd_estimate estimate = gd_check_estimate(ladder, tolerance);
+    double gap = fabs(analytic - estimate.value);
+    *numeric = estimate.value;
+    if (!isfinite(analytic)) return GD_STATE_WRONG;
+    if (gap <= tolerance) return GD_STATE_RIGHT;
+    if (kinks && at_kink(ladder, analytic, tolerance)) return GD_STATE_KINK;
+    return gap > tolerance + 2 * estimate.error ? GD_STATE_WRONG : GD_STATE_UNSTABLE;
+}

@@ -1,0 +1,198 @@
+/* probe.c - a copy of an op's record whose kernels are watched. The forward finds NaN where it is
+ * to write its outputs, the backward NaN where it is to write gradients; and after a backward
+ * everything that it could read must have the bits it had before. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gradcheck/check.h"
+
+static void complain(gd_probe *p, int culprit, const char *what, int index)
+{
+    if (p->complaint[0]) return;
+    p->culprit = culprit;
+    snprintf(p->complaint, sizeof p->complaint, what, index);
+}
+
+/* ---- Whose memory ------------------------------------------------------------------------- */
+
+/* The bytes from a tensor's first to its last element. False if it has none. */
+static bool extent(const gd_tensor *t, uintptr_t *begin, uintptr_t *end)
+{
+    if (!t || !gd_tensor_data(t)) return false;
+    int64_t last = 0;
+    for (int axis = 0; axis < gd_tensor_ndim(t); axis++)
+        last += (gd_tensor_shape(t)[axis] - 1) * gd_tensor_strides(t)[axis];
+    *begin = (uintptr_t)gd_tensor_data(t);
+    *end = *begin + ((size_t)last + 1) * gd_dtype_size(gd_tensor_dtype(t));
+    return true;
+}
+
+static bool overlap(const gd_tensor *a, const gd_tensor *b)
+{
+    uintptr_t a_begin, a_end, b_begin, b_end;
+    if (!extent(a, &a_begin, &a_end) || !extent(b, &b_begin, &b_end)) return false;
+    return a_begin < b_end && b_begin < a_end;
+}
+
+static bool overlap_any(const gd_tensor *a, gd_tensor *const *list, int count)
+{
+    for (int i = 0; list && i < count; i++)
+        if (overlap(a, list[i])) return true;
+    return false;
+}
+
+static bool bit(uint32_t mask, int i)
+{
+    return mask >> (i < 31 ? i : 31) & 1;
+}
+
+/* ---- Forward ------------------------------------------------------------------------------ */
+
+static void poison(const gd_call *call, gd_tensor *const *list, int count)
+{
+    for (int i = 0; i < count; i++) {
+        gd_tensor *t = list[i];
+        if (!t || !gd_dtype_is_real(gd_tensor_dtype(t))) continue;
+        if (!overlap_any(t, call->input, call->inputs)) gd_tensor_fill(t, NAN);
+    }
+}
+
+static gd_status watched_forward(const gd_call *call)
+{
+    const gd_probe *p = (const gd_probe *)call->op;
+    poison(call, call->output, call->outputs);
+    poison(call, call->save, call->saves);
+    return p->real->forward[gd_context_device(call->context)](call);
+}
+
+/* ---- Backward ----------------------------------------------------------------------------- */
+
+/* A tensor that the backward must not change, and its bits before. */
+typedef struct gd_keepsake {
+    const gd_tensor *tensor;
+    const char *name; /* "input %d" */
+    int index;
+    size_t bytes;
+    void *before;
+} gd_keepsake;
+
+enum { MAX_KEEPSAKES = 32 };
+
+static int remember(const gd_call *call, gd_keepsake *kept, int count, gd_tensor *t,
+                    const char *name, int index)
+{
+    if (!t || count == MAX_KEEPSAKES || overlap_any(t, call->dinput, call->inputs)) return count;
+    gd_keepsake *k = &kept[count];
+    size_t bytes = (size_t)gd_tensor_count(t) * gd_dtype_size(gd_tensor_dtype(t));
+    *k = (gd_keepsake){t, name, index, bytes, malloc(bytes + 1)};
+    if (!k->before) gd_fail(call->context, GD_ERROR_MEMORY, "gradcheck: out of memory");
+    if (k->before && bytes) gd_tensor_read(t, k->before, bytes);
+    return count + 1;
+}
+
+static int remember_all(const gd_call *call, gd_keepsake *kept)
+{
+    const gd_op *op = call->op;
+    int n = 0;
+    for (int i = 0; i < call->inputs; i++)
+        if (bit(op->backward_reads_inputs, i))
+            n = remember(call, kept, n, call->input[i], "the backward changes input %d", i);
+    for (int i = 0; i < call->outputs; i++) {
+        if (bit(op->backward_reads_outputs, i))
+            n = remember(call, kept, n, call->output[i], "the backward changes output %d", i);
+        n = remember(call, kept, n, call->doutput[i],
+                     "the backward changes the gradient of output %d", i);
+    }
+    for (int i = 0; i < call->saves; i++)
+        n = remember(call, kept, n, call->save[i],
+                     "the backward changes what the forward saved (save %d)", i);
+    return n;
+}
+
+static void compare_all(const gd_call *call, gd_probe *p, gd_keepsake *kept, int count)
+{
+    for (int i = 0; i < count; i++) {
+        gd_keepsake *k = &kept[i];
+        void *after = malloc(k->bytes + 1);
+        if (!after) gd_fail(call->context, GD_ERROR_MEMORY, "gradcheck: out of memory");
+        if (after && k->before && k->bytes && !gd_tensor_read(k->tensor, after, k->bytes) &&
+            memcmp(after, k->before, k->bytes))
+            complain(p, -1, k->name, k->index);
+        free(after);
+        free(k->before);
+    }
+}
+
+/* NaN where nothing is to be added to, unless that memory is also something to be read. */
+static void poison_gradients(const gd_call *call, gd_probe *p)
+{
+    for (int i = 0; i < call->inputs; i++) {
+        gd_tensor *t = call->dinput[i];
+        if (!t) continue;
+        bool over_doutput = overlap_any(t, call->doutput, call->outputs);
+        bool over_input = overlap_any(t, call->input, call->inputs);
+        p->reused_doutput += over_doutput;
+        p->reused_input += over_input;
+        if (!call->accumulate[i] && !over_doutput && !over_input &&
+            !overlap_any(t, call->output, call->outputs) &&
+            !overlap_any(t, call->save, call->saves))
+            gd_tensor_fill(t, NAN);
+    }
+}
+
+/* Whole numbers may be indices: let those stay in range, but be others. */
+static void spoil_leaf(gd_checker *c, gd_argument *a)
+{
+    if (gd_dtype_is_real(a->dtype)) {
+        gd_tensor_fill(a->leaf, NAN);
+        return;
+    }
+    for (int64_t i = 0; i < a->count; i++) c->moved[i] = a->value[(i + 1) % a->count];
+    gd_tensor_write_f64(a->leaf, c->moved, a->count);
+}
+
+/* Spoils the inputs and outputs that the record does not say the backward reads; `restore` puts
+ * the inputs back. */
+static void spoil(const gd_call *call, gd_probe *p, bool restore)
+{
+    gd_checker *c = p->checker;
+    for (int i = 0; i < c->inputs; i++) {
+        gd_argument *a = &c->input[i];
+        if (!a->leaf || bit(call->op->backward_reads_inputs, i)) continue;
+        if (restore)
+            gd_tensor_write_f64(a->leaf, a->value, a->count);
+        else
+            spoil_leaf(c, a);
+    }
+    for (int i = 0; i < call->outputs && !restore; i++) {
+        gd_tensor *y = call->output[i];
+        if (y && !bit(call->op->backward_reads_outputs, i) &&
+            gd_dtype_is_real(gd_tensor_dtype(y)) && !overlap_any(y, call->input, call->inputs))
+            gd_tensor_fill(y, NAN);
+    }
+}
+
+static gd_status watched_backward(const gd_call *call)
+{
+    gd_probe *p = (gd_probe *)(uintptr_t)call->op;
+    gd_keepsake kept[MAX_KEEPSAKES];
+    poison_gradients(call, p);
+    if (p->spoil) spoil(call, p, false);
+    int count = remember_all(call, kept);
+    gd_status status = gd_error_status(call->context);
+    if (!status) status = p->real->backward[gd_context_device(call->context)](call);
+    compare_all(call, p, kept, count);
+    if (p->spoil) spoil(call, p, true);
+    return status ? status : gd_error_status(call->context);
+}
+
+void gd_check_probe(gd_probe *probe, const gd_op *op, gd_checker *c)
+{
+    *probe = (gd_probe){.op = *op, .real = op, .checker = c, .culprit = -1};
+    for (int device = 0; device < GD_DEVICE_COUNT; device++) {
+        if (op->forward[device]) probe->op.forward[device] = watched_forward;
+        if (op->backward[device]) probe->op.backward[device] = watched_backward;
+    }
+}

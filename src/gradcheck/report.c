@@ -1,0 +1,202 @@
+/* report.c - a report in words. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gradcheck/check.h"
+
+const char *gd_verdict_name(gd_verdict verdict)
+{
+    switch (verdict) {
+    case GD_VERDICT_PASS:
+        return "PASS";
+    case GD_VERDICT_FAIL:
+        return "FAIL";
+    case GD_VERDICT_KINK:
+        return "KINK";
+    case GD_VERDICT_VACUOUS:
+        return "VACUOUS";
+    case GD_VERDICT_EMPTY:
+        return "EMPTY";
+    case GD_VERDICT_INCONCLUSIVE:
+        return "INCONCLUSIVE";
+    case GD_VERDICT_UNSUPPORTED:
+        return "UNSUPPORTED";
+    }
+    return "?";
+}
+
+void gd_gradcheck_report_free(gd_gradcheck_report *report)
+{
+    if (!report) return;
+    free(report->input);
+    report->input = NULL;
+    report->inputs = 0;
+}
+
+/* ---- Pieces of text ----------------------------------------------------------------------- */
+
+gd_text gd_check_shape(int ndim, const int64_t *shape)
+{
+    gd_text text = {"["};
+    for (int axis = 0; axis < ndim; axis++) {
+        size_t used = strlen(text.text);
+        snprintf(text.text + used, sizeof text.text - used, "%s%lld", axis ? ", " : "",
+                 (long long)shape[axis]);
+    }
+    strcat(text.text, "]"); /* 8 sizes of at most 20 characters leave room */
+    return text;
+}
+
+gd_text gd_check_place(int ndim, const int64_t *shape, int64_t element)
+{
+    int64_t index[GD_MAX_DIMS];
+    if (ndim == 0) return (gd_text){""};
+    for (int axis = ndim - 1; axis >= 0; axis--) {
+        int64_t size = shape[axis] ? shape[axis] : 1;
+        index[axis] = element % size;
+        element /= size;
+    }
+    return gd_check_shape(ndim, index);
+}
+
+static const char *dtype_text(gd_dtype dtype)
+{
+    static const char *const text[GD_DTYPE_COUNT] = {
+        [GD_FLOAT32] = "f32", [GD_FLOAT64] = "f64", [GD_BFLOAT16] = "bf16", [GD_FLOAT16] = "f16"};
+    return dtype < GD_DTYPE_COUNT && text[dtype] ? text[dtype] : "?";
+}
+
+static gd_text place(const gd_gradcheck_input *in)
+{
+    return gd_check_place(in->ndim, in->shape, in->worst);
+}
+
+static bool has_case(const gd_gradcheck_report *report)
+{
+    return report->name[0] != 0;
+}
+
+/* ---- One line per input ------------------------------------------------------------------- */
+
+static void print_lines(const gd_gradcheck_report *report, FILE *file)
+{
+    const char *name = has_case(report) ? report->name : "-";
+    if (report->inputs == 0 || report->message[0])
+        fprintf(file, "%-14s %-24s %-10s %-16s %s  %s\n", report->op, name, "-", "",
+                gd_verdict_name(report->verdict), report->message);
+    for (int k = 0; k < report->inputs && !report->message[0]; k++) {
+        const gd_gradcheck_input *in = &report->input[k];
+        fprintf(file, "%-14s %-24s %-10s %-16s %s", report->op, name, in->name,
+                gd_check_shape(in->ndim, in->shape).text, gd_verdict_name(in->verdict));
+        if (in->elements) fprintf(file, "  %lld compared", (long long)in->compared);
+        if (in->directions) fprintf(file, " and %d directions", in->directions);
+        if (in->kinks) fprintf(file, ", %lld at kinks", (long long)in->kinks);
+        if (in->wrong) fprintf(file, ", %lld wrong", (long long)in->wrong);
+        if (in->inconclusive) fprintf(file, ", %lld inconclusive", (long long)in->inconclusive);
+        if (in->compared) fprintf(file, ", largest error %.1e", in->largest_error);
+        if (in->finding[0]) fprintf(file, ": %s", in->finding);
+        if (in->behaviour[0]) fprintf(file, "; %s", in->behaviour);
+        fputc('\n', file);
+    }
+}
+
+/* ---- All about it ------------------------------------------------------------------------- */
+
+static void print_sweep(const gd_gradcheck_input *in, FILE *file)
+{
+    if (!in->sweeps) return;
+    fprintf(file, "    step sweep at %s%s:", in->name, place(in).text);
+    for (int i = 0; i < in->sweeps; i++)
+        fprintf(file, "%s %.0e %.7g", i ? "," : "", in->sweep_step[i], in->sweep_numeric[i]);
+    fprintf(file, ": %s\n",
+            in->sweep_stable ? "numeric is stable, suspect the backward"
+                             : "numeric is not stable, suspect the step");
+}
+
+static void print_ratio(const gd_gradcheck_input *in, FILE *file)
+{
+    if (!isnan(in->ratio_median))
+        fprintf(file, "    ratio over the %lld: median %.4g, spread %.0e%s%s\n",
+                (long long)in->wrong, in->ratio_median, in->ratio_spread,
+                in->finding[0] ? ": " : "", in->finding);
+    else if (in->finding[0])
+        fprintf(file, "    %s\n", in->finding);
+}
+
+static void print_input(const gd_gradcheck_report *report, const gd_gradcheck_input *in, FILE *file)
+{
+    fprintf(file, "  %s %s: ", in->name, gd_check_shape(in->ndim, in->shape).text);
+    bool troubled = in->wrong || in->inconclusive;
+    if (in->verdict == GD_VERDICT_PASS)
+        fprintf(file, "ok, ");
+    else if (!troubled && !in->behaviour[0])
+        fprintf(file, "%s, ", gd_verdict_name(in->verdict));
+    fprintf(file, "%lld elements, %lld compared, ", (long long)in->elements,
+            (long long)in->compared);
+    if (in->directions) fprintf(file, "%d directions, ", in->directions);
+    fprintf(file, "%lld at kinks, ", (long long)in->kinks);
+    if (in->inconclusive) fprintf(file, "%lld inconclusive, ", (long long)in->inconclusive);
+    if (troubled)
+        fprintf(file, "%lld over tolerance (rtol %.0e, atol %.0e)\n", (long long)in->wrong,
+                report->rtol, report->atol);
+    else
+        fprintf(file, "largest error %.1e\n", in->largest_error);
+    if (troubled && in->worst >= 0) {
+        fprintf(file, "    worst %s%s  analytic %.7g  numeric %.7g", in->name, place(in).text,
+                in->analytic, in->numeric);
+        if (in->numeric != 0) fprintf(file, "  ratio %.4g", in->analytic / in->numeric);
+        fputc('\n', file);
+    }
+    print_ratio(in, file);
+    print_sweep(in, file);
+    if (in->behaviour[0]) fprintf(file, "    behaviour: %s\n", in->behaviour);
+}
+
+/* The line that repeats the check of the worst element, or of everything. */
+static void print_again(const gd_gradcheck_report *report, FILE *file)
+{
+    const gd_gradcheck_input *worst = NULL;
+    bool behaviour = false;
+    for (int k = 0; k < report->inputs; k++) {
+        const gd_gradcheck_input *in = &report->input[k];
+        bool troubled = in->wrong || in->inconclusive;
+        if (troubled && in->worst >= 0 && (!worst || in->largest_error > worst->largest_error))
+            worst = in;
+        behaviour = behaviour || in->behaviour[0];
+    }
+    if (!has_case(report) || (!worst && !behaviour && report->verdict != GD_VERDICT_FAIL)) return;
+    fprintf(file, "  again: gradus-gradcheck %s --case %s --seed %llu", report->op, report->name,
+            (unsigned long long)report->seed);
+    if (report->dtype != GD_FLOAT64) fprintf(file, " --dtype %s", dtype_text(report->dtype));
+    if (report->device != GD_CPU) fprintf(file, " --device cuda");
+    if (worst) {
+        char at[192];
+        snprintf(at, sizeof at, "%s", place(worst).text);
+        fprintf(file, " --input %s --at ", worst->name);
+        for (const char *p = at; *p; p++)
+            if (*p != '[' && *p != ']' && *p != ' ') fputc(*p, file);
+        if (!*at) fputc('0', file);
+    }
+    fputc('\n', file);
+}
+
+gd_status gd_gradcheck_print(const gd_gradcheck_report *report, FILE *file, bool verbose)
+{
+    if (!report || !file) return GD_ERROR_ARGUMENT;
+    if (!verbose) {
+        print_lines(report, file);
+        return ferror(file) ? GD_ERROR_IO : GD_OK;
+    }
+    fprintf(file, "gradcheck %s  %s", report->op, gd_verdict_name(report->verdict));
+    if (has_case(report)) fprintf(file, "  case %s", report->name);
+    fprintf(file, " seed %llu  %s %s  h %.0e central, random cotangent\n",
+            (unsigned long long)report->seed, report->device == GD_CPU ? "cpu" : "cuda",
+            dtype_text(report->dtype), report->step);
+    if (report->message[0]) fprintf(file, "  %s\n", report->message);
+    for (int k = 0; k < report->inputs && !report->message[0]; k++)
+        print_input(report, &report->input[k], file);
+    print_again(report, file);
+    return ferror(file) ? GD_ERROR_IO : GD_OK;
+}

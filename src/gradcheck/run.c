@@ -1,0 +1,179 @@
+/* run.c - the function forward at the present inputs, and backward in every way there is. */
+#include <math.h>
+#include <string.h>
+
+#include "gradcheck/check.h"
+
+/* Calls the function with the random state reset, so that random ops repeat. */
+static gd_status call_function(gd_checker *c, gd_tensor *const *in, gd_tensor **out)
+{
+    gd_random_set(c->ctx, (gd_random_state){.seed = c->options.seed});
+    return c->apply(c, in, out);
+}
+
+gd_status gd_check_forward(gd_checker *c, double *const *y)
+{
+    for (int i = 0; i < c->inputs; i++) c->in[i] = c->input[i].measured;
+    gd_no_grad_begin(c->ctx);
+    gd_status status = call_function(c, c->in, c->out);
+    for (int o = 0; o < c->outputs && !status; o++) {
+        c->output[o].measured = gd_tensor_dtype(c->out[o]);
+        if (c->output[o].real) status = gd_tensor_read_f64(c->out[o], y[o], c->output[o].count);
+    }
+    gd_no_grad_end(c->ctx);
+    gd_step_end(c->ctx);
+    return status;
+}
+
+/* ---- The pieces of a backward ------------------------------------------------------------- */
+
+/* A tensor of ours with a window on it: `values` inside, NaN around. Sets *large to it. */
+static gd_tensor *strided_tensor(gd_checker *c, gd_dtype dtype, int ndim, const int64_t *shape,
+                                 int64_t count, const double *values, bool wanted,
+                                 gd_tensor **large)
+{
+    gd_window w = gd_check_window(ndim, shape);
+    double *all = gd_check_numbers(c, w.count);
+    *large = gd_tensor_create(c->ctx, dtype, 1, &w.count);
+    if (!all || !*large) return NULL;
+    for (int64_t i = 0; i < w.count; i++) all[i] = gd_dtype_is_real(dtype) ? NAN : 0;
+    for (int64_t i = 0; i < count; i++) all[gd_check_window_at(&w, i)] = values[i];
+    if (gd_tensor_write_f64(*large, all, w.count)) return NULL;
+    if (wanted && gd_tensor_set_requires_grad(*large, true)) return NULL;
+    return gd_apply(&gd_check_window_op, large, 1, &w);
+}
+
+/* Fills c->in as the run wants it; source[i] is what holds the gradient of input i. */
+static gd_status make_inputs(gd_checker *c, const gd_run *run, gd_tensor **source)
+{
+    for (int i = 0; i < c->inputs; i++) {
+        gd_argument *a = &c->input[i];
+        bool wanted = run->wanted ? run->wanted[i] : a->wanted;
+        c->in[i] = source[i] = a->leaf;
+        if (!a->given) continue;
+        if (gd_dtype_is_real(a->dtype)) gd_tensor_set_requires_grad(a->leaf, wanted);
+        if (run->strided)
+            c->in[i] = strided_tensor(c, a->dtype, a->ndim, a->shape, a->count, a->value, wanted,
+                                      &source[i]);
+        if (run->op_made_inputs && gd_dtype_is_real(a->dtype))
+            c->in[i] = gd_apply(&gd_check_copy_op, &c->in[i], 1, NULL);
+    }
+    if (run->same_to > 0) c->in[run->same_to] = c->in[run->same_from];
+    return gd_error_status(c->ctx);
+}
+
+/* The outputs that have a cotangent, and these. Returns their number, -1 on error. `own` [outputs]
+ * gets what is to be freed. */
+static int make_cotangents(gd_checker *c, const gd_run *run, gd_tensor **y, gd_tensor **dy,
+                           gd_tensor **own)
+{
+    int count = 0;
+    for (int o = 0; o < c->outputs; o++) {
+        const gd_result *r = &c->output[o];
+        if (!run->cotangent[o]) continue;
+        if (run->strided) {
+            gd_no_grad_begin(c->ctx);
+            dy[count] = strided_tensor(c, r->dtype, r->ndim, r->shape, r->count, run->cotangent[o],
+                                       false, &own[o]);
+            gd_no_grad_end(c->ctx);
+        } else {
+            dy[count] = own[o] = gd_tensor_create(c->ctx, r->dtype, r->ndim, r->shape);
+            gd_tensor_write_f64(own[o], run->cotangent[o], r->count);
+        }
+        y[count] = c->out[o];
+        if (run->op_made_outputs) y[count] = gd_apply(&gd_check_copy_op, &y[count], 1, NULL);
+        count++;
+    }
+    return gd_error(c->ctx) ? -1 : count;
+}
+
+/* Clears the gradients, or makes them hold run->held, before the second walk. */
+static void prepare_second(const gd_checker *c, const gd_run *run, gd_tensor *const *source)
+{
+    for (int i = 0; i < c->inputs; i++) {
+        if (!c->input[i].wanted || !source[i]) continue;
+        gd_tensor *gradient = gd_grad(source[i]);
+        if (!run->held || !run->held[i])
+            gd_grad_clear(source[i]);
+        else if (gradient)
+            gd_tensor_write_f64(gradient, run->held[i], c->input[i].count);
+    }
+}
+
+/* Reads the gradient of input i out of its source. */
+static gd_status read_gradient(gd_checker *c, const gd_run *run, int i, const gd_tensor *source,
+                               double *to)
+{
+    const gd_argument *a = &c->input[i];
+    const gd_tensor *gradient = gd_grad(source);
+    for (int64_t k = 0; k < a->count && !gradient; k++)
+        to[k] = run->held && run->held[i] ? run->held[i][k] : 0;
+    if (!gradient) return GD_OK;
+    if (!run->strided) return gd_tensor_read_f64(gradient, to, a->count);
+
+    gd_window w = gd_check_window(a->ndim, a->shape);
+    double *all = gd_check_numbers(c, w.count);
+    if (!all) return GD_ERROR_MEMORY;
+    gd_status status = gd_tensor_read_f64(gradient, all, w.count);
+    for (int64_t k = 0; k < a->count; k++) to[k] = all[gd_check_window_at(&w, k)];
+    return status;
+}
+
+/* ---- The whole ---------------------------------------------------------------------------- */
+
+static gd_status walk(gd_checker *c, const gd_run *run, gd_tensor **source, gd_tensor **y,
+                      gd_tensor **dy, gd_tensor **own)
+{
+    gd_status status = make_inputs(c, run, source);
+    if (!status) status = call_function(c, c->in, c->out);
+    for (int o = 0; o < c->outputs && run->values && !status; o++)
+        if (c->output[o].real)
+            status = gd_tensor_read_f64(c->out[o], run->values[o], c->output[o].count);
+    if (status) return status;
+    int count = make_cotangents(c, run, y, dy, own);
+    if (count < 0) return gd_error_status(c->ctx);
+
+    gd_backward_options options = {.cotangents = dy, .keep_tape = run->twice};
+    status = gd_backward_from(y, count, &options);
+    if (!run->twice || status) return status;
+    prepare_second(c, run, source);
+    options.keep_tape = false;
+    return gd_backward_from(y, count, &options);
+}
+
+/* Neither forward nor backward may have written the inputs. */
+static gd_status restore_inputs(gd_checker *c, double *room)
+{
+    for (int i = 0; i < c->inputs; i++) {
+        gd_argument *a = &c->input[i];
+        if (!a->leaf || !a->count) continue;
+        gd_status status = gd_tensor_read_f64(a->leaf, room, a->count);
+        if (status) return status;
+        if (!memcmp(room, a->value, (size_t)a->count * sizeof *room)) continue;
+        gd_check_complain(c, i, "the input %s is changed", a->name);
+        status = gd_tensor_write_f64(a->leaf, a->value, a->count);
+        if (status) return status;
+    }
+    return GD_OK;
+}
+
+gd_status gd_check_backward(gd_checker *c, const gd_run *run, double **gradient)
+{
+    gd_tensor **source = gd_check_allocate(c, c->inputs, sizeof *source);
+    gd_tensor **room = gd_check_allocate(c, 3 * (int64_t)c->outputs, sizeof *room);
+    if (!source || !room) return GD_ERROR_MEMORY;
+    gd_tensor **y = room, **dy = room + c->outputs, **own = room + 2 * c->outputs;
+
+    gd_status status = walk(c, run, source, y, dy, own);
+    for (int i = 0; i < c->inputs && !status; i++)
+        if (gradient[i] && source[i]) status = read_gradient(c, run, i, source[i], gradient[i]);
+
+    gd_step_end(c->ctx);
+    for (int o = 0; o < c->outputs; o++) gd_tensor_free(own[o]);
+    for (int i = 0; i < c->inputs; i++) {
+        gd_tensor *leaf = c->input[i].leaf;
+        if (leaf) gd_grad_clear(leaf);
+        if (source[i] != leaf) gd_tensor_free(source[i]);
+    }
+    return status ? status : restore_inputs(c, c->moved);
+}
