@@ -39,7 +39,8 @@ probe_clang_format() { command -v clang-format-14 || clang-format --version | gr
     >/dev/null 2>&1
 probe_shellcheck() { command -v shellcheck >/dev/null; }
 probe_valgrind() { command -v valgrind >/dev/null; }
-probe_gcovr() { command -v gcovr >/dev/null; }
+probe_python3() { command -v python3 >/dev/null; }
+probe_gcov() { command -v gcov >/dev/null; }
 
 # The packages of Debian and Ubuntu that give it, and what it is.
 packages_of()
@@ -52,6 +53,7 @@ packages_of()
     openblas) echo libopenblas-dev ;;
     random123) echo librandom123-dev ;;
     clang_format) echo clang-format-14 ;;
+    gcov) echo gcc ;;
     *) echo "$1" ;;
     esac
 }
