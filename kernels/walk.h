@@ -35,6 +35,11 @@ static inline gd_walk gd_walk_over(int ndim, const int64_t *shape)
     return walk;
 }
 
+static inline gd_walk gd_walk_like(const gd_tensor *t)
+{
+    return gd_walk_over(gd_tensor_ndim(t), gd_tensor_shape(t));
+}
+
 /* Adds an operand of a shape that broadcasts to the walk's. */
 static inline void gd_walk_add(gd_walk *walk, int ndim, const int64_t *shape,
                                const int64_t *strides)

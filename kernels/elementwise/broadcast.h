@@ -1,0 +1,11 @@
+/* broadcast.h - the shape rule of ops that broadcast their inputs. */
+#ifndef GRADUS_BROADCAST_H
+#define GRADUS_BROADCAST_H
+
+#include "gradus/autograd.h"
+
+/* Fills `spec` with the shape that all inputs of the call broadcast to, and the dtype that its real
+ * inputs share; refuses inputs for which there is none. `names` [inputs] are for the messages. */
+gd_status gd_broadcast_shape(const gd_call *call, const char *const *names, gd_spec *spec);
+
+#endif

@@ -1,0 +1,86 @@
+/* where_cpu.c - the CPU kernels of where. */
+#include "reduce/reduction.h"
+#include "rows.h"
+
+gd_status GD_REAL_NAME(where_forward)(const gd_call *call)
+{
+    enum { Y, CONDITION, A, B };
+    REAL *y = gd_data(call->output[0]);
+    const int32_t *condition = gd_data(call->input[0]);
+    const REAL *a = gd_data(call->input[1]), *b = gd_data(call->input[2]);
+    gd_walk walk = gd_walk_like(call->output[0]);
+    gd_walk_add_tensor(&walk, call->output[0]);
+    for (int i = 0; i < 3; i++) gd_walk_add_tensor(&walk, call->input[i]);
+    const gd_rows rows = gd_rows_of(walk);
+    const int threads = gd_threads_for(call->threads, gd_tensor_count(call->output[0]));
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (int64_t i = 0; i < rows.pieces; i++) {
+        REAL a_buffer[GD_BLOCK], b_buffer[GD_BLOCK];
+        for (gd_piece p = gd_piece_begin(&rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
+            const REAL *a_row = gd_piece_load(&p, A, a, a_buffer);
+            const REAL *b_row = gd_piece_load(&p, B, b, b_buffer);
+            const int32_t *chosen = condition + gd_piece_offset(&p, CONDITION);
+            REAL *y_row = y + gd_piece_offset(&p, Y);
+            const int64_t step = rows.step[CONDITION];
+            for (int64_t k = 0; k < p.n; k++) y_row[k] = chosen[k * step] ? a_row[k] : b_row[k];
+        }
+    }
+    return GD_OK;
+}
+
+/* part = dy where the condition is met (wanted: true) or not (false), else 0; of y's shape. */
+static void select_part(const gd_call *call, REAL *part, bool add, bool wanted)
+{
+    enum { PART, CONDITION };
+    const gd_tensor *dy_tensor = call->doutput[0];
+    const REAL *dy = gd_data(dy_tensor);
+    const int32_t *condition = gd_data(call->input[0]);
+    gd_walk walk = gd_walk_like(dy_tensor);
+    gd_walk_add_tensor(&walk, dy_tensor);
+    gd_walk_add_tensor(&walk, call->input[0]);
+    const gd_rows rows = gd_rows_of(walk);
+    const int threads = gd_threads_for(call->threads, gd_tensor_count(dy_tensor));
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (int64_t i = 0; i < rows.pieces; i++) {
+        for (gd_piece p = gd_piece_begin(&rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
+            const int32_t *chosen = condition + gd_piece_offset(&p, CONDITION);
+            const REAL *dy_row = dy + gd_piece_offset(&p, PART);
+            REAL *row = part + gd_piece_offset(&p, PART);
+            const int64_t step = rows.step[CONDITION];
+            for (int64_t k = 0; k < p.n; k++) {
+                REAL mine = (chosen[k * step] != 0) == wanted ? dy_row[k] : 0;
+                row[k] = (add ? row[k] : 0) + mine;
+            }
+        }
+    }
+}
+
+/* The gradient of a (input 1) or b (input 2). Where it was broadcast, its part of dy is made in
+ * scratch and summed over the repeated axes. */
+static gd_status operand_backward(const gd_call *call, int k)
+{
+    const gd_tensor *dy = call->doutput[0], *dx = call->dinput[k];
+    if (!dx) return GD_OK;
+    const int64_t n = gd_tensor_count(dy);
+    const bool add = call->accumulate[k], wanted = k == 1;
+    if (gd_tensor_count(dx) == n) {
+        select_part(call, gd_data(dx), add, wanted);
+        return GD_OK;
+    }
+    REAL *part = gd_call_scratch(call, (size_t)n * sizeof(REAL));
+    if (!part) return gd_error_status(call->context);
+    select_part(call, part, false, wanted);
+    gd_reduction r = {.walk = gd_walk_like(dy), .data = {NULL, part}};
+    gd_walk_add_tensor(&r.walk, dx);
+    gd_walk_add_tensor(&r.walk, dy);
+    const double *sum = GD_REAL_NAME(gd_reduce)(call, &r);
+    if (!sum) return gd_error_status(call->context);
+    gd_reduction_store(gd_data(dx), add, sum, gd_tensor_count(dx));
+    return GD_OK;
+}
+
+gd_status GD_REAL_NAME(where_backward)(const gd_call *call)
+{
+    gd_status status = operand_backward(call, 1);
+    return status ? status : operand_backward(call, 2);
+}

@@ -1,0 +1,36 @@
+/* reduction.h - sums and maxima over some axes, for the reductions and for the gradients of
+ * operands that were broadcast.
+ *
+ * Both are one problem. y = a + b with b [N] repeated over the rows of y [M, N] has db = the sum
+ * of dy over the rows; and sum(x) over the rows has dx = dy repeated over them. Seen as a walk
+ * (walk.h) over the large shape, the result is an operand with stride 0 along the axes to reduce:
+ *
+ *     result[kept] = sum over the reduced axes of  term(operand 1, operand 2, operand 3)
+ */
+#ifndef GRADUS_REDUCTION_H
+#define GRADUS_REDUCTION_H
+
+#include "rows.h"
+
+/* out[i] = (add ? out[i] : 0) + an expression in a[i], b[i], c[i]. */
+typedef void gd_row_function(REAL *out, bool add, const REAL *a, const REAL *b, const REAL *c,
+                             int64_t n);
+
+typedef struct gd_reduction {
+    gd_walk walk; /* operand 0: the result, packed; 1 to 3: those that are read */
+    const REAL *data[GD_WALK_OPERANDS]; /* [0] is not used */
+    gd_row_function *term;              /* NULL: the term is operand 1 itself */
+    bool max;                           /* the largest term (NaN if there is one), not the sum */
+} gd_reduction;
+
+/* The results, packed, in scratch of the call; summed in double. Over nothing: 0, or -inf for max.
+ * NULL, and the error set, if there is no memory. */
+const double *GD_REAL_NAME(gd_reduce)(const gd_call *call, const gd_reduction *reduction);
+
+/* out = (add ? out : 0) + result, rounded once. */
+static inline void gd_reduction_store(REAL *out, bool add, const double *result, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) out[i] = (REAL)((add ? out[i] : 0) + result[i]);
+}
+
+#endif

@@ -1,0 +1,86 @@
+/* rows.h - several strided arrays of one shape, cut into pieces of rows for the threads.
+ *
+ * The index space of a walk is seen as [rows, cols], cols being the last dimension left after
+ * merging. A piece is at most GD_BLOCK places: a part of one long row, or several short rows.
+ * Kernels on rows are written for packed operands alone: gd_row_load brings an operand with another
+ * stride into a buffer first, so that one loop serves packed, repeated and strided operands, and
+ * gives the same bits for all of them. */
+#ifndef GRADUS_ROWS_H
+#define GRADUS_ROWS_H
+
+#include "kernel.h"
+#include "walk.h"
+
+typedef struct gd_rows {
+    gd_walk walk; /* over the rows */
+    int64_t rows, cols;
+    int64_t step[GD_WALK_OPERANDS]; /* along a row */
+    int64_t height, width;          /* of a piece */
+    int64_t pieces_per_row, pieces;
+} gd_rows;
+
+static inline gd_rows gd_rows_of(gd_walk walk)
+{
+    gd_rows rows = {0};
+    gd_walk_merge(&walk);
+    rows.cols = gd_walk_take_last(&walk, rows.step);
+    rows.rows = gd_walk_count(&walk);
+    rows.walk = walk;
+    rows.width = gd_min64(GD_BLOCK, gd_max64(rows.cols, 1));
+    rows.height = GD_BLOCK / rows.width;
+    rows.pieces_per_row = (rows.cols + rows.width - 1) / rows.width;
+    rows.pieces = rows.pieces_per_row * ((rows.rows + rows.height - 1) / rows.height);
+    return rows;
+}
+
+/* The part of a row that a piece stands at: columns col to col + n - 1. */
+typedef struct gd_piece {
+    const gd_rows *rows;
+    gd_walk walk;
+    int64_t row, row_end, col, n;
+} gd_piece;
+
+/* for (gd_piece p = gd_piece_begin(&rows, i); gd_piece_valid(&p); gd_piece_next(&p)) */
+static inline gd_piece gd_piece_begin(const gd_rows *rows, int64_t index)
+{
+    gd_piece piece = {.rows = rows, .walk = rows->walk};
+    piece.row = index / rows->pieces_per_row * rows->height;
+    piece.row_end = gd_min64(piece.row + rows->height, rows->rows);
+    piece.col = index % rows->pieces_per_row * rows->width;
+    piece.n = gd_min64(rows->width, rows->cols - piece.col);
+    gd_walk_seek(&piece.walk, piece.row);
+    return piece;
+}
+
+static inline bool gd_piece_valid(const gd_piece *piece)
+{
+    return piece->row < piece->row_end;
+}
+
+static inline void gd_piece_next(gd_piece *piece)
+{
+    piece->row++;
+    gd_walk_next(&piece->walk);
+}
+
+/* Where in operand k the piece stands. */
+static inline int64_t gd_piece_offset(const gd_piece *piece, int k)
+{
+    return piece->walk.offset[k] + piece->col * piece->rows->step[k];
+}
+
+/* n elements of x as a packed array: x itself, or a copy in `buffer` [GD_BLOCK]. */
+static inline const REAL *gd_row_load(REAL *buffer, const REAL *x, int64_t stride, int64_t n)
+{
+    if (stride == 1) return x;
+    for (int64_t i = 0; i < n; i++) buffer[i] = x[i * stride];
+    return buffer;
+}
+
+/* Operand k of the piece, packed. `x` is the operand's first element. */
+static inline const REAL *gd_piece_load(const gd_piece *piece, int k, const REAL *x, REAL *buffer)
+{
+    return gd_row_load(buffer, x + gd_piece_offset(piece, k), piece->rows->step[k], piece->n);
+}
+
+#endif

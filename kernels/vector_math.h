@@ -1,0 +1,50 @@
+/* vector_math.h - lets `#pragma omp simd` loops call exp and its relatives many elements at once.
+ *
+ * The GNU C library has vector versions of these functions (libmvec, a part of libm), exact to a
+ * few units in the last place, but its headers tell the compiler so only under -ffast-math, which
+ * would also give up NaN and infinity. So we say it here. Elsewhere the same loops call the plain
+ * functions, one element at a time.
+ *
+ * A vector and a plain version may differ in the last bit. Loops therefore go by pieces whose ends
+ * the sizes alone decide (kernel.h), so that each element always meets the same one. */
+#ifndef GRADUS_VECTOR_MATH_H
+#define GRADUS_VECTOR_MATH_H
+
+#include <math.h>
+
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#if __GLIBC_PREREQ(2, 22)
+#pragma omp declare simd notinbranch
+float expf(float);
+#pragma omp declare simd notinbranch
+double exp(double);
+#pragma omp declare simd notinbranch
+float logf(float);
+#pragma omp declare simd notinbranch
+double log(double);
+#pragma omp declare simd notinbranch
+float sinf(float);
+#pragma omp declare simd notinbranch
+double sin(double);
+#pragma omp declare simd notinbranch
+float cosf(float);
+#pragma omp declare simd notinbranch
+double cos(double);
+#pragma omp declare simd notinbranch
+float powf(float, float);
+#pragma omp declare simd notinbranch
+double pow(double, double);
+#endif
+#if __GLIBC_PREREQ(2, 35)
+#pragma omp declare simd notinbranch
+float tanhf(float);
+#pragma omp declare simd notinbranch
+double tanh(double);
+#pragma omp declare simd notinbranch
+float erfcf(float);
+#pragma omp declare simd notinbranch
+double erfc(double);
+#endif
+#endif
+
+#endif
