@@ -248,8 +248,11 @@ static gd_status takes_strides(gd_checker *c)
 {
     gd_expectation e = {.run = {.cotangent = c->cotangent[0], .strided = true},
                         .gradient = c->analytic[0],
-                        .when = "with strided inputs and cotangents"};
-    return expect(c, &e, NULL);
+                        .when = "with inputs and cotangents whose rows lie apart"};
+    gd_status status = expect(c, &e, NULL);
+    e.run.reversed = true;
+    e.when = "with inputs and cotangents that are transposed";
+    return status ? status : expect(c, &e, NULL);
 }
 
 /* f(x, x): the gradient of x is the sum of both. */

@@ -156,7 +156,7 @@ typedef struct gd_run {
     double *const *values;    /* [outputs]: room to read the outputs into; NULL: not wanted */
     bool op_made_inputs;      /* inputs and outputs pass through an op that copies them, so that */
     bool op_made_outputs;     /* their values and gradients are the tape's own, to reuse */
-    bool strided;             /* inputs and cotangents are windows on larger tensors */
+    bool strided, reversed;   /* inputs and cotangents are windows on larger tensors */
     int same_from, same_to;   /* if same_to > 0: input same_to is the tensor of same_from */
 } gd_run;
 
@@ -164,15 +164,15 @@ typedef struct gd_run {
  * changed are restored, with a complaint. */
 gd_status gd_check_backward(gd_checker *c, const gd_run *run, double **gradient);
 
-/* An op whose output is a window on a larger tensor: the innermost dimension comes first in
- * memory, one element is left around. Its backward works on the host and so on every device. */
+/* An op whose output is a window on a larger tensor, with one element left all around. Reversed,
+ * the last dimension is the slowest in memory; else rows are packed, with gaps between them. */
 typedef struct gd_window {
     int ndim;
     int64_t shape[GD_MAX_DIMS], strides[GD_MAX_DIMS];
     int64_t offset, count; /* of the large tensor's elements */
 } gd_window;
 extern const gd_op gd_check_window_op, gd_check_copy_op;
-gd_window gd_check_window(int ndim, const int64_t *shape);
+gd_window gd_check_window(int ndim, const int64_t *shape, bool reversed);
 int64_t gd_check_window_at(const gd_window *w, int64_t element);
 
 /* ---- probe.c ------------------------------------------------------------------------------ */

@@ -59,12 +59,32 @@ static void poison(const gd_call *call, gd_tensor *const *list, int count)
     }
 }
 
+/* The call as the real op knows it, whose record may be part of something larger. */
+static gd_call real_call(const gd_call *call)
+{
+    gd_call real = *call;
+    real.op = ((const gd_probe *)call->op)->real;
+    return real;
+}
+
 static gd_status watched_forward(const gd_call *call)
 {
-    const gd_probe *p = (const gd_probe *)call->op;
+    gd_call real = real_call(call);
     poison(call, call->output, call->outputs);
     poison(call, call->save, call->saves);
-    return p->real->forward[gd_context_device(call->context)](call);
+    return real.op->forward[gd_context_device(call->context)](&real);
+}
+
+static gd_status watched_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    gd_call real = real_call(call);
+    return real.op->shape(&real, output, save, words);
+}
+
+static bool watched_view(const gd_call *call, int index, int64_t *strides, int64_t *offset)
+{
+    gd_call real = real_call(call);
+    return real.op->view(&real, index, strides, offset);
 }
 
 /* ---- Backward ----------------------------------------------------------------------------- */
@@ -182,7 +202,8 @@ static gd_status watched_backward(const gd_call *call)
     if (p->spoil) spoil(call, p, false);
     int count = remember_all(call, kept);
     gd_status status = gd_error_status(call->context);
-    if (!status) status = p->real->backward[gd_context_device(call->context)](call);
+    gd_call real = real_call(call);
+    if (!status) status = real.op->backward[gd_context_device(call->context)](&real);
     compare_all(call, p, kept, count);
     if (p->spoil) spoil(call, p, true);
     return status ? status : gd_error_status(call->context);
@@ -191,6 +212,8 @@ static gd_status watched_backward(const gd_call *call)
 void gd_check_probe(gd_probe *probe, const gd_op *op, gd_checker *c)
 {
     *probe = (gd_probe){.op = *op, .real = op, .checker = c, .culprit = -1};
+    probe->op.shape = watched_shape;
+    if (op->view) probe->op.view = watched_view;
     for (int device = 0; device < GD_DEVICE_COUNT; device++) {
         if (op->forward[device]) probe->op.forward[device] = watched_forward;
         if (op->backward[device]) probe->op.backward[device] = watched_backward;

@@ -29,10 +29,10 @@ gd_status gd_check_forward(gd_checker *c, double *const *y)
 
 /* A tensor of ours with a window on it: `values` inside, NaN around. Sets *large to it. */
 static gd_tensor *strided_tensor(gd_checker *c, gd_dtype dtype, int ndim, const int64_t *shape,
-                                 int64_t count, const double *values, bool wanted,
+                                 int64_t count, const double *values, bool wanted, bool reversed,
                                  gd_tensor **large)
 {
-    gd_window w = gd_check_window(ndim, shape);
+    gd_window w = gd_check_window(ndim, shape, reversed);
     double *all = gd_check_numbers(c, w.count);
     *large = gd_tensor_create(c->ctx, dtype, 1, &w.count);
     if (!all || !*large) return NULL;
@@ -54,7 +54,7 @@ static gd_status make_inputs(gd_checker *c, const gd_run *run, gd_tensor **sourc
         if (gd_dtype_is_real(a->dtype)) gd_tensor_set_requires_grad(a->leaf, wanted);
         if (run->strided)
             c->in[i] = strided_tensor(c, a->dtype, a->ndim, a->shape, a->count, a->value, wanted,
-                                      &source[i]);
+                                      run->reversed, &source[i]);
         if (run->op_made_inputs && gd_dtype_is_real(a->dtype))
             c->in[i] = gd_apply(&gd_check_copy_op, &c->in[i], 1, NULL);
     }
@@ -74,7 +74,7 @@ static int make_cotangents(gd_checker *c, const gd_run *run, gd_tensor **y, gd_t
         if (run->strided) {
             gd_no_grad_begin(c->ctx);
             dy[count] = strided_tensor(c, r->dtype, r->ndim, r->shape, r->count, run->cotangent[o],
-                                       false, &own[o]);
+                                       false, run->reversed, &own[o]);
             gd_no_grad_end(c->ctx);
         } else {
             dy[count] = own[o] = gd_tensor_create(c->ctx, r->dtype, r->ndim, r->shape);
@@ -111,7 +111,7 @@ static gd_status read_gradient(gd_checker *c, const gd_run *run, int i, const gd
     if (!gradient) return GD_OK;
     if (!run->strided) return gd_tensor_read_f64(gradient, to, a->count);
 
-    gd_window w = gd_check_window(a->ndim, a->shape);
+    gd_window w = gd_check_window(a->ndim, a->shape, run->reversed);
     double *all = gd_check_numbers(c, w.count);
     if (!all) return GD_ERROR_MEMORY;
     gd_status status = gd_tensor_read_f64(gradient, all, w.count);

@@ -58,12 +58,13 @@ const gd_op gd_check_copy_op = {
     .backward = {[GD_CPU] = copy_backward, [GD_CUDA] = copy_backward},
 };
 
-/* ---- window: y[i0, i1, ...] = x[1 + i0, 1 + i1, ...] of an x with its axes reversed ------- */
+/* ---- window: y[i0, i1, ...] = x[1 + i0, 1 + i1, ...], where x may have its axes reversed -- */
 
-gd_window gd_check_window(int ndim, const int64_t *shape)
+gd_window gd_check_window(int ndim, const int64_t *shape, bool reversed)
 {
     gd_window w = {.ndim = ndim, .offset = ndim ? 0 : 1, .count = ndim ? 1 : 3};
-    for (int axis = 0; axis < ndim; axis++) {
+    for (int i = 0; i < ndim; i++) {
+        int axis = reversed ? i : ndim - 1 - i;
         w.shape[axis] = shape[axis];
         w.strides[axis] = w.count;
         w.offset += w.count;
