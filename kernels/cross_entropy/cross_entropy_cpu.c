@@ -1,5 +1,6 @@
 /* cross_entropy_cpu.c - the CPU kernels of cross_entropy. */
 #include "cross_entropy/cross_entropy.h"
+#include "vector_math.h"
 
 static bool counts(const gd_cross_entropy_args *args, int32_t target)
 {

@@ -4,6 +4,7 @@
  * COLUMNS inner ones: its columns run side by side through the loops, so that memory is read in
  * order for every axis. With inner = 1 a task is a row, and the loops run along it instead. */
 #include "softmax/softmax.h"
+#include "vector_math.h"
 
 enum { COLUMNS = 64 };
 

@@ -1,5 +1,6 @@
 /* swiglu_cpu.c - the CPU kernels of swiglu: one pass each, in blocks (kernel.h says why). */
 #include "kernel.h"
+#include "vector_math.h"
 
 /* sigmoid(z) = 1 / (1 + exp(-z)). For z far below 0 exp(-z) is infinite and the quotient 0, as it
  * should be; no branch is needed. */
