@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# Adds an op to a copy of the project exactly as CONTRIBUTING.md says, and gradchecks it; then breaks
+# its backward and sees that gradcheck notices.
+#   tests/contributing.sh SOURCE_DIR WORK_DIR
+set -euo pipefail
+source_dir=$1 work=$2
+rm -rf "$work"
+mkdir -p "$work/project"
+cd "$source_dir"
+cp -r CMakeLists.txt LICENSE README.md CHANGELOG.md cmake include src kernels "$work/project"
+cd "$work/project"
+
+# The fenced blocks of one language, or of the file that a C block names in its first line.
+block()
+{
+    awk -v kind="$1" -v path="$2" '
+        /^```/ { if (inside) { inside = 0 } else { inside = ($0 == "```" kind); first = inside }; next }
+        inside && first { first = 0; wanted = path == "" || index($0, "/* " path " ") == 1 }
+        inside && wanted { print }' "$source_dir/CONTRIBUTING.md"
+}
+
+mkdir kernels/cube
+# shellcheck disable=SC2094 # the argument is a name in the page, not the file
+block c kernels/cube/cube_cpu.c >kernels/cube/cube_cpu.c
+# shellcheck disable=SC2094
+block c kernels/cube/cube.c >kernels/cube/cube.c
+block row "" >>kernels/ops.def
+# shellcheck disable=SC2094
+block declaration "" >declaration
+sed -i '/^GD_API gd_tensor \*gd_neg/{
+    r declaration
+}' include/gradus/ops.h
+grep -q gd_cube include/gradus/ops.h
+
+check()
+{
+    cmake -S . -B build -DCMAKE_BUILD_TYPE=Debug -DGRADUS_CUDA=OFF -DGRADUS_TESTS=OFF \
+        -DGRADUS_TRAIN=OFF -DGRADUS_BENCH=OFF -DGRADUS_EXAMPLES=OFF -DGRADUS_WERROR=ON >/dev/null
+    cmake --build build --target gradus-gradcheck --parallel 2 >build.log 2>&1 ||
+        { cat build.log; exit 1; }
+    build/bin/gradus-gradcheck cube
+}
+
+check | tee report
+grep -q PASS report
+
+sed -i 's/3 \* x\[i\] \* x\[i\] \* dy/x[i] * x[i] * dy/' kernels/cube/cube_cpu.c
+if check >report; then
+    echo "the forgotten factor was not noticed"
+    exit 1
+fi
+grep -q FAIL report
+grep -q '1/3' report
