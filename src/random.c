@@ -1,6 +1,8 @@
 /* random.c - the context's place in its random stream, and fills from it. */
 #include "core.h"
 
+#include <math.h>
+
 gd_random_state gd_random_get(const gd_context *ctx)
 {
     return ctx ? ctx->random : (gd_random_state){0};
@@ -11,11 +13,12 @@ void gd_random_set(gd_context *ctx, gd_random_state state)
     if (ctx) ctx->random = state;
 }
 
-/* Multiples of four keep every call at the start of a Philox block. */
+/* Multiples of four keep every call at the start of a Philox block, even after a gd_random_set. */
 uint64_t gd_random_take(gd_context *ctx, uint64_t count)
 {
     if (!ctx) return 0;
-    uint64_t offset = ctx->random.offset;
+    uint64_t offset = (ctx->random.offset + 3) / 4 * 4;
+    ctx->random.offset = offset;
     ctx->random.offset += (count + 3) / 4 * 4;
     return offset;
 }
@@ -72,6 +75,16 @@ static gd_status check_fill(const fill *f, const gd_tensor *t)
         return gd_fail(t->ctx, GD_ERROR_ARGUMENT, "%s: the tensor is %s %s, wanted %s", f->name,
                        gd_dtype_name(t->dtype), gd_shape_text(t).text,
                        whole ? "int32" : "a real dtype");
+    }
+    if (f->kind == FILL_UNIFORM && !(f->a <= f->b && isfinite(f->b - f->a))) {
+        return gd_fail(t->ctx, GD_ERROR_ARGUMENT,
+                       "%s: low is %g and high is %g, wanted low <= high, both finite", f->name,
+                       f->a, f->b);
+    }
+    if (f->kind == FILL_NORMAL && !(f->b >= 0 && isfinite(f->a) && isfinite(f->b))) {
+        return gd_fail(t->ctx, GD_ERROR_ARGUMENT,
+                       "%s: mean is %g and stddev is %g, wanted both finite and stddev >= 0",
+                       f->name, f->a, f->b);
     }
     if (f->kind == FILL_PERMUTATION && (t->ndim != 1 || t->count > INT32_MAX)) {
         return gd_fail(t->ctx, GD_ERROR_ARGUMENT,

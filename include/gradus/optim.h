@@ -35,7 +35,8 @@ enum { GD_DECAY = 1 }; /* weight decay applies to this parameter: matrices, as a
 /* An empty group of parameters, GD_FLOAT32 or GD_FLOAT64. NULL on error. */
 GD_API gd_params *gd_params_create(gd_context *ctx, gd_dtype dtype);
 
-/* Frees the group and all its parameters, gradients included. Optimizers on it go first. */
+/* Frees the group and all its parameters, gradients included. Optimizers on it go first, the
+ * context after it. NULL is fine. */
 GD_API void gd_params_free(gd_params *params);
 
 /* Adds a parameter, which requires a gradient. Its memory comes with gd_params_finish; until then
@@ -89,7 +90,9 @@ GD_API gd_optimizer *gd_adamw_create(gd_params *params, const gd_adamw_options *
 
 GD_API void gd_optimizer_free(gd_optimizer *optimizer);
 
-/* One update with learning rate `lr`, from the gradients as they stand. */
+/* One update with learning rate `lr`, from the gradients as they stand. Parameters that no longer
+ * require a gradient (gd_tensor_set_requires_grad) stay as they are; where one requires a gradient
+ * and none arrived, it counts as zero. */
 GD_API gd_status gd_optimizer_step(gd_optimizer *optimizer, double lr);
 
 /* Number of updates so far, and setting it when a run is resumed. */
@@ -103,7 +106,7 @@ GD_API gd_tensor *gd_optimizer_state(const gd_optimizer *optimizer, int index);
 /* ---- Schedules ---------------------------------------------------------------------------- */
 
 typedef enum gd_schedule_kind {
-    GD_SCHEDULE_CONSTANT, /* rate */
+    GD_SCHEDULE_CONSTANT, /* rate, without end */
     GD_SCHEDULE_LINEAR,   /* straight down from rate to final_rate at the last step */
     GD_SCHEDULE_COSINE,   /* half a cosine from rate to final_rate (Loshchilov & Hutter 2017) */
     GD_SCHEDULE_WSD       /* warm-up, stable, decay: rate, then linear over the last decay_steps */
@@ -112,7 +115,8 @@ typedef enum gd_schedule_kind {
 typedef struct gd_schedule {
     gd_schedule_kind kind;
     double rate, final_rate;
-    int64_t steps;        /* of the whole run; from there on the rate is final_rate */
+    int64_t steps;        /* of the whole run: the last one, steps - 1, has final_rate, as has any
+                           * step after it */
     int64_t warmup_steps; /* every kind begins with rate * (step + 1) / warmup_steps */
     int64_t decay_steps;  /* GD_SCHEDULE_WSD only */
 } gd_schedule;

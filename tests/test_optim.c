@@ -1,0 +1,677 @@
+/* test_optim.c - groups of parameters, clipping, optimizers and schedules, against loops in double
+ * written out here. */
+#include "check_main.h"
+#include "gradus/gradus.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- A group to work on ------------------------------------------------------------------- */
+
+/* Decaying and other parameters mixed, of sizes that leave gaps in the block. */
+enum { PARAMETERS = 5, TOTAL = 3 * 7 + 7 + 1 + 40 + 2 };
+
+static const struct {
+    const char *name;
+    int ndim;
+    int64_t shape[2];
+    unsigned flags;
+} layout[PARAMETERS] = {{"w1", 2, {3, 7}, GD_DECAY},
+                        {"b1", 1, {7}, 0},
+                        {"scale", 0, {0}, 0},
+                        {"w2", 2, {20, 2}, GD_DECAY},
+                        {"b2", 1, {2}, 0}};
+
+static gd_context *context(int threads)
+{
+    gd_context *ctx =
+        gd_context_create(&(gd_context_options){.seed = 1, .threads = threads, .poison = true});
+    ck_assert_ptr_nonnull(ctx);
+    return ctx;
+}
+
+static gd_params *group(gd_context *ctx, gd_dtype dtype)
+{
+    gd_params *params = gd_params_create(ctx, dtype);
+    for (int i = 0; i < PARAMETERS; i++) {
+        gd_params_add(params, layout[i].name, layout[i].ndim, layout[i].shape, layout[i].flags);
+    }
+    gd_params_finish(params);
+    return params;
+}
+
+/* Gives t the gradient `values`, in place of what a tape would send: a leaf that is itself the
+ * output of a backward gets the cotangent. */
+static void give_grad(gd_tensor *t, const double *values)
+{
+    gd_context *ctx = gd_tensor_context(t);
+    gd_tensor *u = gd_tensor_create(ctx, gd_tensor_dtype(t), gd_tensor_ndim(t), gd_tensor_shape(t));
+    gd_tensor_write_f64(u, values, gd_tensor_count(u));
+    gd_backward_from(&t, 1, &(gd_backward_options){.cotangents = &u});
+    gd_tensor_free(u);
+    ck_assert_no_error(ctx);
+}
+
+/* All parameters' values, or gradients, one after the other. */
+static void read_all(const gd_params *params, double *values)
+{
+    for (int i = 0; i < gd_params_count(params); i++) {
+        gd_tensor *t = gd_params_at(params, i);
+        gd_tensor_read_f64(t, values, gd_tensor_count(t));
+        values += gd_tensor_count(t);
+    }
+}
+
+static void read_grads(const gd_params *params, double *values)
+{
+    for (int i = 0; i < gd_params_count(params); i++) {
+        gd_tensor *t = gd_params_at(params, i);
+        ck_assert_ptr_nonnull(gd_grad(t));
+        gd_tensor_read_f64(gd_grad(t), values, gd_tensor_count(t));
+        values += gd_tensor_count(t);
+    }
+}
+
+static void write_all(gd_params *params, const double *values)
+{
+    for (int i = 0; i < gd_params_count(params); i++) {
+        gd_tensor *t = gd_params_at(params, i);
+        gd_tensor_write_f64(t, values, gd_tensor_count(t));
+        values += gd_tensor_count(t);
+    }
+}
+
+static void give_all(gd_params *params, const double *grads)
+{
+    for (int i = 0; i < gd_params_count(params); i++) {
+        give_grad(gd_params_at(params, i), grads);
+        grads += gd_tensor_count(gd_params_at(params, i));
+    }
+}
+
+/* Numbers that look random and are floats exactly. */
+static void some_numbers(double *values, int n, int seed)
+{
+    for (int i = 0; i < n; i++) {
+        values[i] = (double)((float)sin(12.9898 * i + 78.233 * seed) * (i % 3 ? 1.0F : 0.01F));
+    }
+}
+
+/* ---- Groups ------------------------------------------------------------------------------- */
+
+START_TEST(one_block_decayed_first)
+{
+    gd_context *ctx = context(1);
+    gd_params *params = group(ctx, GD_FLOAT32);
+    ck_assert_no_error(ctx);
+    ck_assert_int_eq(gd_params_count(params), PARAMETERS);
+    ck_assert_int_eq(gd_params_elements(params), TOTAL);
+    /* 21, 40 | 7, 1, 2 elements, each rounded up to 16 */
+    static const uintptr_t places[PARAMETERS] = {0, 80, 96, 32, 112};
+    uintptr_t block = (uintptr_t)gd_tensor_data(gd_params_find(params, "w1"));
+    for (int i = 0; i < PARAMETERS; i++) {
+        gd_tensor *t = gd_params_at(params, i);
+        ck_assert_str_eq(gd_tensor_name(t), layout[i].name);
+        ck_assert_ptr_eq(gd_params_find(params, layout[i].name), t);
+        ck_assert_uint_eq(gd_params_flags(params, i), layout[i].flags);
+        ck_assert_uint_eq((uintptr_t)gd_tensor_data(t), block + 4 * places[i]);
+        ck_assert_uint_eq((uintptr_t)gd_tensor_data(t) % 64, 0);
+        ck_assert(gd_tensor_requires_grad(t));
+        ck_assert_ptr_null(gd_grad(t));
+    }
+    ck_assert_ptr_null(gd_params_find(params, "w3"));
+    ck_assert_ptr_null(gd_params_at(params, PARAMETERS));
+    ck_assert_ptr_null(gd_params_at(params, -1));
+    double values[TOTAL];
+    read_all(params, values);
+    for (int i = 0; i < TOTAL; i++) ck_assert(values[i] == 0);
+
+    gd_memory_stats memory = gd_memory(ctx);
+    ck_assert_uint_eq(memory.current[GD_MEMORY_PARAMETERS], 128 * 4);
+    ck_assert_uint_eq(memory.current[GD_MEMORY_GRADIENTS], 128 * 4);
+    gd_optimizer *adamw = gd_adamw_create(params, NULL);
+    ck_assert_uint_eq(gd_memory(ctx).current[GD_MEMORY_OPTIMIZER], 2 * 128 * 4);
+    ck_assert_str_eq(gd_tensor_name(gd_optimizer_state(adamw, 1)), "v");
+    ck_assert_ptr_null(gd_optimizer_state(adamw, 2));
+    gd_optimizer_free(adamw);
+    gd_params_free(params);
+    ck_assert_uint_eq(gd_memory(ctx).current_total, 0);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* A gradient that was cleared counts as zero, even where a new one never comes. */
+START_TEST(cleared_gradients_do_not_come_back)
+{
+    gd_context *ctx = context(1);
+    gd_params *params = group(ctx, GD_FLOAT64);
+    double grads[TOTAL], got[TOTAL], norm;
+    some_numbers(grads, TOTAL, 1);
+    give_all(params, grads);
+    give_all(params, grads); /* accumulates */
+    read_grads(params, got);
+    for (int i = 0; i < TOTAL; i++) ck_assert(got[i] == 2 * grads[i]);
+
+    gd_params_clear_grads(params);
+    ck_assert_ptr_null(gd_grad(gd_params_at(params, 0)));
+    give_grad(gd_params_find(params, "b2"), (double[]){3, 4});
+    gd_clip_grad_norm(params, 0, &norm);
+    ck_assert(norm == 5);
+    gd_optimizer *sgd = gd_sgd_create(params, NULL);
+    gd_optimizer_step(sgd, 0.5);
+    read_all(params, got);
+    for (int i = 0; i < TOTAL - 2; i++) ck_assert(got[i] == 0);
+    ck_assert(got[TOTAL - 2] == -1.5 && got[TOTAL - 1] == -2);
+    ck_assert_no_error(ctx);
+    gd_optimizer_free(sgd);
+    gd_params_free(params);
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(a_group_without_elements)
+{
+    gd_context *ctx = context(1);
+    gd_params *params = gd_params_create(ctx, GD_FLOAT32);
+    gd_params_add(params, "nothing", 2, (int64_t[]){0, 5}, GD_DECAY);
+    gd_params_finish(params);
+    gd_optimizer *adamw = gd_adamw_create(params, NULL);
+    double norm = 1;
+    gd_clip_grad_norm(params, 1, &norm);
+    gd_optimizer_step(adamw, 1);
+    ck_assert_no_error(ctx);
+    ck_assert(norm == 0);
+    gd_optimizer_free(adamw);
+    gd_params_free(params);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* ---- Clipping ----------------------------------------------------------------------------- */
+
+START_TEST(clipping)
+{
+    for (int dtype = GD_FLOAT32; dtype <= GD_FLOAT64; dtype++) {
+        gd_context *ctx = context(1);
+        gd_params *params = group(ctx, (gd_dtype)dtype);
+        double tolerance = dtype == GD_FLOAT32 ? 1e-6 : 1e-15;
+        double grads[TOTAL], got[TOTAL], norm = 0, wanted = 0;
+        some_numbers(grads, TOTAL, 2);
+        for (int i = 0; i < TOTAL; i++) wanted += grads[i] * grads[i];
+        wanted = sqrt(wanted);
+        give_all(params, grads);
+
+        gd_clip_grad_norm(params, wanted * 1.01, &norm); /* short enough: left alone */
+        ck_assert_double_eq_tol(norm, wanted, 1e-14 * wanted);
+        read_grads(params, got);
+        ck_assert_mem_eq(got, grads, sizeof got);
+
+        gd_clip_grad_norm(params, 0.5, NULL);
+        read_grads(params, got);
+        for (int i = 0; i < TOTAL; i++) {
+            ck_assert_double_eq_tol(got[i], grads[i] * 0.5 / (wanted + 1e-6), tolerance);
+        }
+
+        grads[5] = INFINITY; /* nothing finite to scale by: left alone */
+        gd_params_clear_grads(params);
+        give_all(params, grads);
+        gd_clip_grad_norm(params, 1, &norm);
+        ck_assert(isinf(norm));
+        read_grads(params, got);
+        ck_assert_mem_eq(got, grads, sizeof got);
+        gd_params_free(params);
+        gd_context_free(ctx);
+    }
+}
+END_TEST
+
+/* ---- Optimizers against plain loops -------------------------------------------------------- */
+
+typedef struct model {
+    double w[TOTAL], m[TOTAL], v[TOTAL];
+} model;
+
+static bool decays(int element)
+{
+    for (int i = 0; i < PARAMETERS; i++) {
+        int count = 1;
+        for (int k = 0; k < layout[i].ndim; k++) count *= (int)layout[i].shape[k];
+        if (element < count) return layout[i].flags & GD_DECAY;
+        element -= count;
+    }
+    return false;
+}
+
+static void model_sgd(model *s, const double *g, const gd_sgd_options *o, double lr, int step)
+{
+    for (int i = 0; i < TOTAL; i++) {
+        double d = g[i] + (decays(i) ? o->weight_decay * s->w[i] : 0);
+        if (o->momentum != 0) {
+            s->v[i] = step == 0 ? d : o->momentum * s->v[i] + (1 - o->dampening) * d;
+            d = o->nesterov ? d + o->momentum * s->v[i] : s->v[i];
+        }
+        s->w[i] -= lr * d;
+    }
+}
+
+static void model_adamw(model *s, const double *g, const gd_adamw_options *o, double lr, int step)
+{
+    for (int i = 0; i < TOTAL; i++) {
+        if (decays(i)) s->w[i] -= lr * o->weight_decay * s->w[i];
+        s->m[i] = o->beta1 * s->m[i] + (1 - o->beta1) * g[i];
+        s->v[i] = o->beta2 * s->v[i] + (1 - o->beta2) * g[i] * g[i];
+        double m_hat = s->m[i] / (1 - pow(o->beta1, step + 1));
+        double v_hat = s->v[i] / (1 - pow(o->beta2, step + 1));
+        s->w[i] -= lr * m_hat / (sqrt(v_hat) + o->eps);
+    }
+}
+
+static const gd_sgd_options sgd_options[] = {
+    {0},
+    {.weight_decay = 0.3},
+    {.momentum = 0.9},
+    {.momentum = 0.8, .dampening = 0.25},
+    {.momentum = 0.9, .weight_decay = 0.1},
+    {.momentum = 0.7, .nesterov = true},
+    {.momentum = 0.7, .nesterov = true, .weight_decay = 1}};
+static const gd_adamw_options adamw_options[] = {
+    {0.9, 0.999, 1e-8, 0}, {0.9, 0.99, 1e-8, 0.1}, {0.5, 0.6, 1e-3, 2}};
+
+enum { SGD_VARIANTS = 7, ADAMW_VARIANTS = 3, STEPS = 8 };
+
+static void follow(gd_dtype dtype, int variant)
+{
+    gd_context *ctx = context(2);
+    gd_params *params = group(ctx, dtype);
+    bool sgd = variant < SGD_VARIANTS;
+    gd_optimizer *optimizer = sgd ? gd_sgd_create(params, &sgd_options[variant])
+                                  : gd_adamw_create(params, &adamw_options[variant - SGD_VARIANTS]);
+    static model s;
+    memset(&s, 0, sizeof s);
+    double grads[TOTAL], got[TOTAL];
+    some_numbers(s.w, TOTAL, 10);
+    write_all(params, s.w);
+    for (int step = 0; step < STEPS; step++) {
+        double lr = 0.05 / (1 + step);
+        some_numbers(grads, TOTAL, step);
+        gd_params_clear_grads(params);
+        give_all(params, grads);
+        gd_optimizer_step(optimizer, lr);
+        if (sgd) {
+            model_sgd(&s, grads, &sgd_options[variant], lr, step);
+        } else {
+            model_adamw(&s, grads, &adamw_options[variant - SGD_VARIANTS], lr, step);
+        }
+        read_all(params, got);
+        ck_assert_no_error(ctx);
+        ck_assert_int_eq(gd_optimizer_steps(optimizer), step + 1);
+        double tolerance = dtype == GD_FLOAT32 ? 3e-6 : 1e-14;
+        for (int i = 0; i < TOTAL; i++) ck_assert_double_eq_tol(got[i], s.w[i], tolerance);
+    }
+    gd_optimizer_free(optimizer);
+    gd_params_free(params);
+    gd_context_free(ctx);
+}
+
+START_TEST(optimizers_follow_their_formulas)
+{
+    follow(GD_FLOAT32, _i);
+    follow(GD_FLOAT64, _i);
+}
+END_TEST
+
+START_TEST(the_defaults_of_adamw)
+{
+    gd_context *ctx = context(1);
+    gd_params *params = gd_params_create(ctx, GD_FLOAT64);
+    gd_tensor *w = gd_params_add(params, "w", 0, NULL, GD_DECAY);
+    gd_params_finish(params);
+    gd_optimizer *adamw = gd_adamw_create(params, NULL);
+    give_grad(w, (double[]){0.001});
+    gd_optimizer_step(adamw, 1);
+    ck_assert_double_eq_tol(gd_item(w), -0.001 / (0.001 + 1e-8), 1e-12);
+    ck_assert_double_eq_tol(gd_item(gd_slice(gd_optimizer_state(adamw, 0), 0, 0, 1)), 1e-4, 1e-12);
+    ck_assert_double_eq_tol(gd_item(gd_slice(gd_optimizer_state(adamw, 1), 0, 0, 1)), 1e-9, 1e-18);
+    gd_optimizer_free(adamw);
+    gd_params_free(params);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* A parameter that no longer requires a gradient is left alone, weight decay and all. */
+START_TEST(frozen_parameters_stay)
+{
+    for (int frozen = 0; frozen < PARAMETERS; frozen++) {
+        gd_context *ctx = context(1);
+        gd_params *params = group(ctx, GD_FLOAT64);
+        gd_optimizer *adamw = gd_adamw_create(params, &adamw_options[1]);
+        double before[TOTAL], after[TOTAL], grads[TOTAL];
+        some_numbers(before, TOTAL, 3);
+        some_numbers(grads, TOTAL, 4);
+        write_all(params, before);
+        give_all(params, grads);
+        gd_tensor_set_requires_grad(gd_params_at(params, frozen), false);
+        gd_optimizer_step(adamw, 0.1);
+        read_all(params, after);
+        int element = 0;
+        for (int i = 0; i < PARAMETERS; i++) {
+            int64_t count = gd_tensor_count(gd_params_at(params, i));
+            for (int64_t k = 0; k < count; k++, element++) {
+                ck_assert((after[element] == before[element]) == (i == frozen));
+            }
+        }
+        ck_assert_no_error(ctx);
+        gd_optimizer_free(adamw);
+        gd_params_free(params);
+        gd_context_free(ctx);
+    }
+}
+END_TEST
+
+/* Six steps, or three, and three more from copies of values and state: the same bits. */
+START_TEST(resuming_repeats)
+{
+    double whole[TOTAL], resumed[TOTAL], grads[TOTAL];
+    gd_context *ctx = context(1);
+    gd_params *params[2] = {group(ctx, GD_FLOAT32), group(ctx, GD_FLOAT32)};
+    gd_optimizer *adamw[2] = {gd_adamw_create(params[0], &adamw_options[1]),
+                              gd_adamw_create(params[1], &adamw_options[1])};
+    for (int step = 0; step < 6; step++) {
+        some_numbers(grads, TOTAL, step);
+        for (int run = 0; run <= (step >= 3); run++) {
+            gd_params_clear_grads(params[run]);
+            give_all(params[run], grads);
+            gd_optimizer_step(adamw[run], 0.01);
+        }
+        if (step != 2) continue;
+        read_all(params[0], whole);
+        write_all(params[1], whole);
+        for (int i = 0; gd_optimizer_state(adamw[0], i); i++) {
+            gd_tensor_copy(gd_optimizer_state(adamw[1], i), gd_optimizer_state(adamw[0], i));
+        }
+        gd_optimizer_set_steps(adamw[1], gd_optimizer_steps(adamw[0]));
+    }
+    read_all(params[0], whole);
+    read_all(params[1], resumed);
+    ck_assert_no_error(ctx);
+    ck_assert_mem_eq(whole, resumed, sizeof whole);
+    for (int run = 0; run < 2; run++) {
+        gd_optimizer_free(adamw[run]);
+        gd_params_free(params[run]);
+    }
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(threads_change_nothing)
+{
+    enum { N = 100003 };
+    static double one[N], three[N];
+    for (int kind = 0; kind < 2; kind++) {
+        for (int threads = 1; threads <= 3; threads += 2) {
+            gd_context *ctx = context(threads);
+            gd_params *params = gd_params_create(ctx, GD_FLOAT32);
+            gd_tensor *w = gd_params_add(params, "w", 1, (int64_t[]){N}, GD_DECAY);
+            gd_params_finish(params);
+            gd_random_normal(w, 0, 1);
+            gd_optimizer *optimizer =
+                kind ? gd_adamw_create(params, &adamw_options[1])
+                     : gd_sgd_create(params, &(gd_sgd_options){.momentum = 0.9});
+            for (int step = 0; step < 3; step++) {
+                gd_backward_from(&w, 1, NULL);
+                gd_tensor_copy(gd_grad(w), w);
+                gd_clip_grad_norm(params, 1, NULL);
+                gd_optimizer_step(optimizer, 0.1);
+                gd_params_clear_grads(params);
+            }
+            gd_tensor_read_f64(w, threads == 1 ? one : three, N);
+            ck_assert_no_error(ctx);
+            gd_optimizer_free(optimizer);
+            gd_params_free(params);
+            gd_context_free(ctx);
+        }
+        ck_assert_mem_eq(one, three, sizeof one);
+    }
+}
+END_TEST
+
+/* An update between a forward and its backward would give gradients of another function. */
+START_TEST(an_update_before_the_backward_is_noticed)
+{
+    gd_context *ctx = context(1);
+    gd_params *params = gd_params_create(ctx, GD_FLOAT32);
+    gd_tensor *table = gd_params_add(params, "w", 2, (int64_t[]){4, 4}, 0);
+    gd_params_finish(params);
+    gd_optimizer *sgd = gd_sgd_create(params, NULL);
+    gd_tensor *y = gd_swiglu(table, table); /* its backward reads its inputs */
+    gd_optimizer_step(sgd, 0.1);
+    ck_assert_int_eq(gd_backward_from(&y, 1, NULL), GD_ERROR_STATE);
+    ck_assert_error(ctx, "written since");
+    gd_step_end(ctx);
+    gd_optimizer_free(sgd);
+    gd_params_free(params);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* ---- Schedules ---------------------------------------------------------------------------- */
+
+START_TEST(schedules)
+{
+    static const struct {
+        gd_schedule schedule;
+        int64_t step;
+        double rate;
+    } rows[] = {
+        {{GD_SCHEDULE_CONSTANT, 2, 0, 10, 0, 0}, 0, 2},
+        {{GD_SCHEDULE_CONSTANT, 2, 0, 10, 0, 0}, 1000, 2},
+        {{GD_SCHEDULE_CONSTANT, 2, 0, 10, 4, 0}, 0, 0.5},
+        {{GD_SCHEDULE_CONSTANT, 2, 0, 10, 4, 0}, 3, 2},
+        {{GD_SCHEDULE_LINEAR, 2, 1, 11, 0, 0}, 0, 2},
+        {{GD_SCHEDULE_LINEAR, 2, 1, 11, 0, 0}, 5, 1.5},
+        {{GD_SCHEDULE_LINEAR, 2, 1, 11, 0, 0}, 10, 1},
+        {{GD_SCHEDULE_LINEAR, 2, 1, 11, 0, 0}, 11, 1},
+        {{GD_SCHEDULE_LINEAR, 2, 1, 11, 2, 0}, 1, 2},
+        {{GD_SCHEDULE_LINEAR, 2, 1, 11, 2, 0}, 2, 2},
+        {{GD_SCHEDULE_LINEAR, 2, 1, 11, 2, 0}, 6, 1.5},
+        {{GD_SCHEDULE_COSINE, 2, 0, 101, 0, 0}, 0, 2},
+        {{GD_SCHEDULE_COSINE, 2, 0, 101, 0, 0}, 50, 1},
+        {{GD_SCHEDULE_COSINE, 2, 0, 101, 0, 0}, 25, 1.7071067811865475},
+        {{GD_SCHEDULE_COSINE, 2, 0.5, 101, 0, 0}, 100, 0.5},
+        {{GD_SCHEDULE_COSINE, 2, 0.5, 101, 10, 0}, 0, 0.2},
+        {{GD_SCHEDULE_COSINE, 2, 0.5, 101, 10, 0}, 55, 1.25},
+        {{GD_SCHEDULE_COSINE, 2, 0.5, 101, 10, 0}, 5000, 0.5},
+        {{GD_SCHEDULE_WSD, 2, 0, 100, 10, 20}, 4, 1},
+        {{GD_SCHEDULE_WSD, 2, 0, 100, 10, 20}, 50, 2},
+        {{GD_SCHEDULE_WSD, 2, 0, 100, 10, 20}, 79, 2},
+        {{GD_SCHEDULE_WSD, 2, 0, 100, 10, 20}, 80, 1.9},
+        {{GD_SCHEDULE_WSD, 2, 0, 100, 10, 20}, 89, 1},
+        {{GD_SCHEDULE_WSD, 2, 0, 100, 10, 20}, 99, 0},
+        {{GD_SCHEDULE_WSD, 2, 0, 100, 10, 0}, 99, 2},
+        {{GD_SCHEDULE_COSINE, 2, 1, 5, 10, 0}, 3, 0.8}, /* the run ends in its warm-up */
+        {{GD_SCHEDULE_COSINE, 2, 1, 5, 10, 0}, 5, 1},
+        {{GD_SCHEDULE_LINEAR, 2, 1, 1, 0, 0}, 0, 1},
+        {{GD_SCHEDULE_LINEAR, 2, 1, 0, 0, 0}, 0, 1},
+        {{GD_SCHEDULE_LINEAR, 2, 1, 11, 0, 0}, -5, 2},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        double rate = gd_schedule_rate(&rows[i].schedule, rows[i].step);
+        ck_assert_msg(fabs(rate - rows[i].rate) < 1e-12, "row %zu: rate %g, wanted %g", i, rate,
+                      rows[i].rate);
+    }
+    ck_assert(isnan(gd_schedule_rate(NULL, 0)));
+}
+END_TEST
+
+/* ---- Bad calls ---------------------------------------------------------------------------- */
+
+START_TEST(bad_groups_are_refused)
+{
+    gd_context *ctx = context(1);
+    ck_assert_ptr_null(gd_params_create(ctx, GD_INT32));
+    ck_assert_error(ctx, "params_create: dtype is int32, wanted float32 or float64");
+    gd_params *params = gd_params_create(ctx, GD_FLOAT32);
+    gd_tensor *w = gd_params_add(params, "w", 1, (int64_t[]){3}, 0);
+    gd_random_normal(w, 0, 1);
+    ck_assert_error(ctx, "\"w\" has no memory yet, call gd_params_finish");
+    gd_tensor_free(w);
+    ck_assert_error(ctx, "belongs to another object");
+    ck_assert_ptr_null(gd_params_add(params, NULL, 0, NULL, 0));
+    ck_assert_error(ctx, "params_add: name is NULL");
+    gd_params_add(params, "", 0, NULL, 0);
+    ck_assert_error(ctx, "params_add: name is \"\"");
+    gd_params_add(params, "w", 0, NULL, 0);
+    ck_assert_error(ctx, "params_add: name is \"w\", wanted one that the group does not have");
+    gd_params_add(params, "x", 1, (int64_t[]){-1}, 0);
+    ck_assert_error(ctx, "params_add: shape is [-1]");
+    gd_params_clear_grads(params);
+    ck_assert_error(ctx, "params_clear_grads: the parameters have no memory yet");
+    gd_clip_grad_norm(params, 1, NULL);
+    ck_assert_error(ctx, "clip_grad_norm: the parameters have no memory yet");
+    ck_assert_ptr_null(gd_adamw_create(params, NULL));
+    ck_assert_error(ctx, "adamw_create: the parameters have no memory yet");
+    ck_assert_int_eq(gd_params_finish(params), GD_OK);
+    gd_params_finish(params);
+    ck_assert_error(ctx, "params_finish: it was called before");
+    gd_params_add(params, "late", 0, NULL, 0);
+    ck_assert_error(ctx, "params_add: \"late\" comes after gd_params_finish");
+    gd_clip_grad_norm(params, NAN, NULL);
+    ck_assert_error(ctx, "clip_grad_norm: max_norm is nan");
+    gd_params_free(params);
+
+    params = gd_params_create(ctx, GD_FLOAT32);
+    gd_params_add(params, "a", 1, (int64_t[]){INT64_C(1) << 60}, 0);
+    gd_params_add(params, "b", 1, (int64_t[]){INT64_C(1) << 60}, 0);
+    gd_params_finish(params);
+    ck_assert_error(ctx, "params_finish: the parameters have more than");
+    gd_params_free(params);
+    gd_params_free(NULL);
+    ck_assert_int_eq(gd_params_count(NULL), 0);
+    ck_assert_int_eq(gd_params_finish(NULL), GD_ERROR_ARGUMENT);
+    ck_assert_int_eq(gd_clip_grad_norm(NULL, 1, NULL), GD_ERROR_ARGUMENT);
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(bad_optimizers_are_refused)
+{
+    gd_context *ctx = context(1);
+    gd_params *params = group(ctx, GD_FLOAT32);
+    ck_assert_ptr_null(gd_sgd_create(params, &(gd_sgd_options){.momentum = -1}));
+    ck_assert_error(ctx, "sgd_create: momentum is -1, wanted a finite number of at least 0");
+    gd_sgd_create(params, &(gd_sgd_options){.weight_decay = INFINITY});
+    ck_assert_error(ctx, "sgd_create: weight_decay is inf");
+    gd_sgd_create(params, &(gd_sgd_options){.nesterov = true});
+    ck_assert_error(ctx, "sgd_create: nesterov with momentum 0 and dampening 0");
+    gd_sgd_create(params, &(gd_sgd_options){.nesterov = true, .momentum = 1, .dampening = 0.5});
+    ck_assert_error(ctx, "wanted some momentum and no dampening");
+    ck_assert_ptr_null(gd_adamw_create(params, &(gd_adamw_options){.beta1 = 1}));
+    ck_assert_error(ctx, "adamw_create: beta1 is 1, wanted at least 0 and less than 1");
+    gd_adamw_create(params, &(gd_adamw_options){.beta2 = NAN});
+    ck_assert_error(ctx, "adamw_create: beta2 is nan");
+    gd_adamw_create(params, &(gd_adamw_options){.eps = -1e-8});
+    ck_assert_error(ctx, "adamw_create: eps is -1e-08");
+    gd_optimizer *adamw = gd_adamw_create(params, NULL);
+    gd_optimizer_step(adamw, NAN);
+    ck_assert_error(ctx, "optimizer_step: lr is nan");
+    gd_optimizer_step(adamw, -0.1);
+    ck_assert_error(ctx, "optimizer_step: lr is -0.1");
+    gd_optimizer_set_steps(adamw, -1);
+    ck_assert_error(ctx, "optimizer_set_steps: steps is -1");
+    ck_assert_int_eq(gd_optimizer_steps(adamw), 0);
+    ck_assert_ptr_null(gd_adamw_create(NULL, NULL));
+    ck_assert_int_eq(gd_optimizer_step(NULL, 1), GD_ERROR_ARGUMENT);
+    gd_optimizer_free(NULL);
+    gd_optimizer_free(adamw);
+    gd_params_free(params);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* ---- Memory that fails -------------------------------------------------------------------- */
+
+typedef struct failing {
+    int64_t left;   /* allocations before they fail, for good; negative: never */
+    int64_t blocks; /* out now */
+} failing;
+
+static void *failing_allocate(void *user, size_t alignment, size_t bytes)
+{
+    failing *f = user;
+    if (f->left == 0) return NULL;
+    if (f->left > 0) f->left--;
+    f->blocks++;
+    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+static void failing_release(void *user, void *memory, size_t bytes)
+{
+    (void)bytes;
+    ((failing *)user)->blocks--;
+    free(memory);
+}
+
+/* Makes, uses and frees a group and an optimizer; true if all went well. */
+static bool whole_life(gd_context *ctx)
+{
+    gd_params *params = group(ctx, GD_FLOAT32);
+    gd_optimizer *adamw = params ? gd_adamw_create(params, NULL) : NULL;
+    for (int i = 0; i < gd_params_count(params); i++) {
+        gd_tensor *t = gd_params_at(params, i);
+        gd_backward_from(&t, 1, NULL);
+    }
+    gd_clip_grad_norm(params, 1, NULL);
+    gd_optimizer_step(adamw, 0.1);
+    bool well = params && adamw && !gd_error(ctx);
+    gd_optimizer_free(adamw);
+    gd_params_free(params);
+    gd_step_end(ctx);
+    gd_memory_trim(ctx);
+    return well;
+}
+
+START_TEST(every_allocation_may_fail)
+{
+    failing f = {.left = -1};
+    gd_context_options options = {.allocator = {failing_allocate, failing_release, &f}};
+    int points = 0;
+    for (bool well = false; !well; points++) {
+        gd_context *ctx = gd_context_create(&options);
+        ck_assert_ptr_nonnull(ctx);
+        f.left = points;
+        well = whole_life(ctx);
+        ck_assert(well || (f.left == 0 && gd_error_status(ctx) == GD_ERROR_MEMORY));
+        f.left = -1;
+        gd_error_clear(ctx);
+        ck_assert(whole_life(ctx));
+        gd_context_free(ctx);
+        ck_assert_int_eq(f.blocks, 0);
+        ck_assert_int_lt(points, 1000);
+    }
+    ck_assert_int_gt(points, 20);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("optim");
+    TCase *cases = tcase_create("optim");
+    tcase_add_test(cases, one_block_decayed_first);
+    tcase_add_test(cases, cleared_gradients_do_not_come_back);
+    tcase_add_test(cases, a_group_without_elements);
+    tcase_add_test(cases, clipping);
+    tcase_add_loop_test(cases, optimizers_follow_their_formulas, 0, SGD_VARIANTS + ADAMW_VARIANTS);
+    tcase_add_test(cases, the_defaults_of_adamw);
+    tcase_add_test(cases, frozen_parameters_stay);
+    tcase_add_test(cases, resuming_repeats);
+    tcase_add_test(cases, threads_change_nothing);
+    tcase_add_test(cases, an_update_before_the_backward_is_noticed);
+    tcase_add_test(cases, schedules);
+    tcase_add_test(cases, bad_groups_are_refused);
+    tcase_add_test(cases, bad_optimizers_are_refused);
+    tcase_add_test(cases, every_allocation_may_fail);
+    suite_add_tcase(suite, cases);
+    return check_main(suite);
+}
