@@ -1,0 +1,288 @@
+/* rms_norm.c - the ops rms_norm and add_rms_norm: what they accept, what they keep for the
+ * backward, and the cases that check them. README.md derives the backward; rms_norm_cpu.c computes.
+ *
+ * Kept: rstd [M], one number a row, and x (add_rms_norm: the sum) which the tape has anyway. xhat
+ * is not kept; x * rstd is cheaper than reading it back. */
+#include "gradus/ops.h"
+#include "kernel.h"
+#include "rms_norm/rms_norm.h"
+
+extern const gd_op gd_op_rms_norm, gd_op_add_rms_norm;
+
+GD_CPU_KERNEL(rms_norm_forward)
+GD_CPU_KERNEL(rms_norm_backward)
+GD_CPU_KERNEL(add_rms_norm_forward)
+GD_CPU_KERNEL(add_rms_norm_backward)
+
+/* ---- What is accepted --------------------------------------------------------------------- */
+
+static gd_status check_real(const gd_call *call, const char *name, const gd_tensor *t)
+{
+    if (gd_dtype_is_real(gd_tensor_dtype(t))) return GD_OK;
+    return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s, wanted a real dtype", name,
+                        gd_dtype_name(gd_tensor_dtype(t)));
+}
+
+/* weight or bias: absent, [N], or [H, N] beside x [..., H, N]. */
+static gd_status check_param(const gd_call *call, const char *name, const gd_tensor *t,
+                             const gd_tensor *x)
+{
+    if (!t) return GD_OK;
+    if (check_real(call, name, t)) return GD_ERROR_ARGUMENT;
+    gd_text shape = gd_shape_text(t), x_shape = gd_shape_text(x);
+    int ndim = gd_tensor_ndim(t);
+    if (ndim != 1 && ndim != 2)
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "%s has shape %s, wanted one dimension, or two for one row per head",
+                            name, shape.text);
+    if (gd_tensor_dim(t, -1) != gd_tensor_dim(x, -1))
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "%s has shape %s, but the last dimension of x %s is %lld", name,
+                            shape.text, x_shape.text, (long long)gd_tensor_dim(x, -1));
+    if (ndim == 2 && gd_tensor_ndim(x) < 2)
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "%s has shape %s, one row per head, but x %s has no heads", name,
+                            shape.text, x_shape.text);
+    if (ndim == 2 && gd_tensor_dim(t, 0) != gd_tensor_dim(x, -2))
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "%s has shape %s, but the last dimension but one of x %s is %lld", name,
+                            shape.text, x_shape.text, (long long)gd_tensor_dim(x, -2));
+    return GD_OK;
+}
+
+/* Checks what both ops share; `weight` is its place among the inputs, bias is next. */
+static gd_status check(const gd_call *call, int weight)
+{
+    const gd_rms_norm_args *args = call->args;
+    const gd_tensor *x = call->input[0];
+    gd_status status = check_real(call, "x", x);
+    if (!status && gd_tensor_ndim(x) < 1)
+        status = gd_call_fail(call, GD_ERROR_ARGUMENT, "x has no dimensions, wanted [..., N]");
+    if (!status) status = check_param(call, "weight", call->input[weight], x);
+    if (!status) status = check_param(call, "bias", call->input[weight + 1], x);
+    if (!status && !(args->eps >= 0 && isfinite(args->eps)))
+        status = gd_call_fail(call, GD_ERROR_ARGUMENT, "eps is %g, wanted at least 0", args->eps);
+    if (!status && !isfinite(args->offset))
+        status = gd_call_fail(call, GD_ERROR_ARGUMENT, "offset is %g, wanted a finite number",
+                              args->offset);
+    return status;
+}
+
+/* rstd: x's shape without the last dimension, in the type that is computed in. */
+static gd_spec rstd_spec(const gd_call *call)
+{
+    gd_spec spec = gd_spec_like(call->input[0]);
+    spec.dtype = call->dtype;
+    spec.ndim--;
+    return spec;
+}
+
+static gd_status rms_norm_shape(const gd_call *call, gd_spec *output, gd_spec *save,
+                                uint64_t *random_words)
+{
+    (void)random_words;
+    gd_status status = check(call, 1);
+    if (status) return status;
+    output[0] = gd_spec_like(call->input[0]);
+    save[0] = rstd_spec(call);
+    return GD_OK;
+}
+
+static gd_status add_rms_norm_shape(const gd_call *call, gd_spec *output, gd_spec *save,
+                                    uint64_t *random_words)
+{
+    (void)random_words;
+    const gd_tensor *x = call->input[0], *residual = call->input[1];
+    gd_status status = check(call, 2);
+    if (!status) status = check_real(call, "residual", residual);
+    if (status) return status;
+    bool same = gd_tensor_ndim(x) == gd_tensor_ndim(residual);
+    for (int d = 0; same && d < gd_tensor_ndim(x); d++)
+        same = gd_tensor_shape(x)[d] == gd_tensor_shape(residual)[d];
+    if (!same)
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "residual has shape %s, but that of x is %s",
+                            gd_shape_text(residual).text, gd_shape_text(x).text);
+    output[0] = gd_spec_like(x);
+    output[1] = gd_spec_like(residual);
+    save[0] = rstd_spec(call);
+    return GD_OK;
+}
+
+/* ---- What users call ---------------------------------------------------------------------- */
+
+static gd_rms_norm_args make_args(const gd_tensor *x, const gd_tensor *residual,
+                                  const gd_rms_norm_options *options)
+{
+    return (gd_rms_norm_args){
+        .eps = options->eps,
+        .offset = options->offset,
+        .round_xhat = options->round_before_weight ? gd_tensor_dtype(x) : GD_FLOAT64,
+        .round_sum = gd_tensor_dtype(residual),
+    };
+}
+
+static bool has_options(const gd_tensor *x, const gd_rms_norm_options *options, const char *name)
+{
+    if (!options && x)
+        gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
+                "%s: options is NULL, wanted at least an eps", name);
+    return options != NULL;
+}
+
+gd_tensor *gd_rms_norm(gd_tensor *x, gd_tensor *weight, double eps)
+{
+    return gd_rms_norm_with(x, weight, NULL, &(gd_rms_norm_options){.eps = eps});
+}
+
+gd_tensor *gd_rms_norm_with(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
+                            const gd_rms_norm_options *options)
+{
+    if (!has_options(x, options, "rms_norm")) return NULL;
+    gd_rms_norm_args args = make_args(x, NULL, options);
+    return gd_apply(&gd_op_rms_norm, (gd_tensor *[]){x, weight, bias}, 3, &args);
+}
+
+gd_tensor *gd_add_rms_norm(gd_tensor *x, gd_tensor *residual, gd_tensor *weight, gd_tensor *bias,
+                           const gd_rms_norm_options *options, gd_tensor **sum)
+{
+    gd_tensor *outputs[2] = {NULL, NULL};
+    if (has_options(x, options, "add_rms_norm")) {
+        gd_rms_norm_args args = make_args(x, residual, options);
+        gd_apply_multi(&gd_op_add_rms_norm, (gd_tensor *[]){x, residual, weight, bias}, 4, &args,
+                       outputs);
+    }
+    if (sum) *sum = outputs[1];
+    return outputs[0];
+}
+
+/* ---- Cases -------------------------------------------------------------------------------- */
+
+/* Weights are around 1 but not 1: with ones a forgotten weight looks right. Where N is small, or x
+ * is, eps is chosen so that dx is not a difference of nearly equal numbers: at N = 1 and eps = 0
+ * it is 0. */
+#define ARGS(e, o)                                                               \
+    {                                                                            \
+        .eps = e, .offset = o, .round_xhat = GD_FLOAT64, .round_sum = GD_FLOAT64 \
+    }
+static const gd_rms_norm_args plain = ARGS(1e-5, 0), half = ARGS(0.5, 0), no_eps = ARGS(0, 0),
+                              gemma = ARGS(1e-6, 1), large_eps = ARGS(100, 0),
+                              tiny_eps = ARGS(1e-10, 0), negative_offset = ARGS(1e-5, -0.5);
+
+#define CASE(label, arguments, count, ...)                                           \
+    {                                                                                \
+        .name = label, .args = &arguments, .inputs = count, .input = { __VA_ARGS__ } \
+    }
+#define EMPTY(label, arguments, count, ...)                                         \
+    {                                                                               \
+        .name = label, .args = &arguments, .inputs = count, .input = {__VA_ARGS__}, \
+        .may_be_empty = true                                                        \
+    }
+#define X(dims, ...)                                        \
+    {                                                       \
+        .name = "x", .ndim = dims, .shape = { __VA_ARGS__ } \
+    }
+#define RESIDUAL(dims, ...)                                                \
+    {                                                                      \
+        .name = "residual", .b = 2, .ndim = dims, .shape = { __VA_ARGS__ } \
+    }
+#define WEIGHT(dims, ...)                                                          \
+    {                                                                              \
+        .name = "weight", .a = 1, .b = 0.5, .ndim = dims, .shape = { __VA_ARGS__ } \
+    }
+#define BIAS(dims, ...)                                        \
+    {                                                          \
+        .name = "bias", .ndim = dims, .shape = { __VA_ARGS__ } \
+    }
+#define NO_WEIGHT                        \
+    {                                    \
+        .name = "weight", .absent = true \
+    }
+#define NO_BIAS                        \
+    {                                  \
+        .name = "bias", .absent = true \
+    }
+#define TINY_X                                                \
+    {                                                         \
+        .name = "x", .b = 1e-4, .ndim = 2, .shape = { 4, 24 } \
+    }
+#define HUGE_X                                               \
+    {                                                        \
+        .name = "x", .b = 1e4, .ndim = 2, .shape = { 4, 24 } \
+    }
+
+static const gd_case rms_norm_cases[] = {
+    CASE("rows4_cols64", plain, 3, X(2, 4, 64), WEIGHT(1, 64), NO_BIAS),
+    CASE("bias", plain, 3, X(2, 3, 17), WEIGHT(1, 17), BIAS(1, 17)),
+    CASE("no_weight", plain, 3, X(2, 5, 33), NO_WEIGHT, NO_BIAS),
+    CASE("only_bias", plain, 3, X(2, 5, 8), NO_WEIGHT, BIAS(1, 8)),
+    CASE("offset1", gemma, 3, X(2, 4, 31), WEIGHT(1, 31), NO_BIAS),
+    CASE("per_head", plain, 3, X(4, 3, 2, 5, 16), WEIGHT(2, 5, 16), BIAS(2, 5, 16)),
+    CASE("weight_per_head", half, 3, X(3, 2, 3, 7), WEIGHT(2, 3, 7), BIAS(1, 7)),
+    CASE("bias_per_head", half, 3, X(3, 2, 3, 7), WEIGHT(1, 7), BIAS(2, 3, 7)),
+    CASE("cols1", half, 3, X(2, 6, 1), WEIGHT(1, 1), BIAS(1, 1)),
+    CASE("cols3", half, 3, X(2, 7, 3), WEIGHT(1, 3), NO_BIAS),
+    CASE("tile_and_one", plain, 3, X(2, 2, 257), WEIGHT(1, 257), BIAS(1, 257)),
+    CASE("one_row", plain, 3, X(1, 64), WEIGHT(1, 64), NO_BIAS),
+    CASE("many_rows", half, 3, X(3, 5, 41, 9), WEIGHT(1, 9), BIAS(1, 9)),
+    CASE("uneven_pieces", half, 3, X(2, 1030, 10), WEIGHT(1, 10), NO_BIAS),
+    CASE("no_eps", no_eps, 3, X(2, 3, 40), WEIGHT(1, 40), NO_BIAS),
+    CASE("large_eps", large_eps, 3, X(2, 3, 20), WEIGHT(1, 20), NO_BIAS),
+    CASE("tiny_x", tiny_eps, 3, TINY_X, WEIGHT(1, 24), NO_BIAS),
+    CASE("huge_x", negative_offset, 3, HUGE_X, WEIGHT(1, 24), BIAS(1, 24)),
+    EMPTY("no_rows", plain, 3, X(2, 0, 12), WEIGHT(1, 12), BIAS(1, 12)),
+    EMPTY("no_cols", plain, 3, X(2, 4, 0), WEIGHT(1, 0), BIAS(1, 0)),
+};
+
+static const gd_case add_rms_norm_cases[] = {
+    CASE("rows4_cols64", plain, 4, X(2, 4, 64), RESIDUAL(2, 4, 64), WEIGHT(1, 64), NO_BIAS),
+    CASE("bias", plain, 4, X(2, 3, 17), RESIDUAL(2, 3, 17), WEIGHT(1, 17), BIAS(1, 17)),
+    CASE("no_weight", plain, 4, X(3, 2, 5, 9), RESIDUAL(3, 2, 5, 9), NO_WEIGHT, NO_BIAS),
+    CASE("offset1", gemma, 4, X(2, 4, 31), RESIDUAL(2, 4, 31), WEIGHT(1, 31), NO_BIAS),
+    CASE("per_head", plain, 4, X(3, 3, 5, 16), RESIDUAL(3, 3, 5, 16), WEIGHT(2, 5, 16),
+         BIAS(1, 16)),
+    CASE("cols1", half, 4, X(2, 6, 1), RESIDUAL(2, 6, 1), WEIGHT(1, 1), BIAS(1, 1)),
+    CASE("cols3", half, 4, X(2, 7, 3), RESIDUAL(2, 7, 3), WEIGHT(1, 3), NO_BIAS),
+    CASE("tile_and_one", plain, 4, X(2, 2, 257), RESIDUAL(2, 2, 257), WEIGHT(1, 257), BIAS(1, 257)),
+    CASE("many_rows", half, 4, X(2, 201, 9), RESIDUAL(2, 201, 9), WEIGHT(1, 9), BIAS(1, 9)),
+    CASE("large_eps", large_eps, 4, X(2, 3, 20), RESIDUAL(2, 3, 20), WEIGHT(1, 20), NO_BIAS),
+    EMPTY("no_rows", plain, 4, X(2, 0, 12), RESIDUAL(2, 0, 12), WEIGHT(1, 12), BIAS(1, 12)),
+};
+
+/* ---- The records -------------------------------------------------------------------------- */
+
+const gd_op gd_op_rms_norm = {
+    .name = "rms_norm",
+    .formula = "y = x * rstd * (offset + weight) + bias, rstd = 1 / sqrt(mean(x^2) + eps)",
+    .inputs = 3, /* x, weight, bias */
+    .optional_inputs = 1 << 1 | 1 << 2,
+    .outputs = 1,
+    .saves = 1, /* rstd */
+    .args_size = sizeof(gd_rms_norm_args),
+    .backward_reads_inputs = 1 << 0 | 1 << 1,
+    .dinput_over_doutput = 1 << 0,
+    .strided = true,
+    .shape = rms_norm_shape,
+    .forward = {[GD_CPU] = rms_norm_forward_cpu},
+    .backward = {[GD_CPU] = rms_norm_backward_cpu},
+    .cases = rms_norm_cases,
+    .case_count = sizeof rms_norm_cases / sizeof *rms_norm_cases,
+};
+
+const gd_op gd_op_add_rms_norm = {
+    .name = "add_rms_norm",
+    .formula = "sum = x + residual, y = rms_norm(sum, weight, bias)",
+    .inputs = 4, /* x, residual, weight, bias */
+    .optional_inputs = 1 << 2 | 1 << 3,
+    .outputs = 2, /* y, sum */
+    .saves = 1,   /* rstd */
+    .args_size = sizeof(gd_rms_norm_args),
+    .backward_reads_inputs = 1 << 2,
+    .backward_reads_outputs = 1 << 1,
+    .dinput_over_doutput = 1 << 0 | 1 << 1,
+    .strided = true,
+    .shape = add_rms_norm_shape,
+    .forward = {[GD_CPU] = add_rms_norm_forward_cpu},
+    .backward = {[GD_CPU] = add_rms_norm_backward_cpu},
+    .cases = add_rms_norm_cases,
+    .case_count = sizeof add_rms_norm_cases / sizeof *add_rms_norm_cases,
+};
