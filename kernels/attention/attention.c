@@ -1,0 +1,136 @@
+/* attention.c - y = softmax(scale q k^T) v per head. README.md derives the gradients. */
+#include "attention/attention.h"
+#include "arguments.h"
+#include "gradus/ops.h"
+
+/* k and v against q; `what` is "k" or "v", `last` the size wanted of its last dimension or -1. */
+static gd_status check_keys(const gd_call *call, int i, const char *what, int64_t S, int64_t KV,
+                            int64_t last)
+{
+    const gd_tensor *q = call->input[0], *t = call->input[i];
+    const int64_t *shape = gd_tensor_shape(t);
+    if (shape[0] == gd_tensor_dim(q, 0) && shape[1] == S && shape[2] == KV &&
+        (last < 0 || shape[3] == last)) {
+        return GD_OK;
+    }
+    char last_text[32] = "any";
+    if (last >= 0) snprintf(last_text, sizeof last_text, "%lld", (long long)last);
+    return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                        "%s has shape %s, wanted [%lld, %lld, %lld, %s] to go with q %s and k %s",
+                        what, gd_shape_text(t).text, (long long)gd_tensor_dim(q, 0), (long long)S,
+                        (long long)KV, last_text, gd_shape_text(q).text,
+                        gd_shape_text(call->input[1]).text);
+}
+
+static gd_status attention_shape(const gd_call *call, gd_spec *output, gd_spec *save,
+                                 uint64_t *words)
+{
+    (void)words;
+    static const char *const names[] = {"q", "k", "v"};
+    static const char *const wanted[] = {"[B, T, H, D]", "[B, S, KV, D]", "[B, S, KV, E]"};
+    if (gd_check_one_dtype(call, names)) return GD_ERROR_ARGUMENT;
+    for (int i = 0; i < 3; i++) {
+        if (gd_tensor_ndim(call->input[i]) == 4) continue;
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s has shape %s, wanted %s", names[i],
+                            gd_shape_text(call->input[i]).text, wanted[i]);
+    }
+    const gd_tensor *q = call->input[0], *k = call->input[1], *v = call->input[2];
+    int64_t T = gd_tensor_dim(q, 1), H = gd_tensor_dim(q, 2), D = gd_tensor_dim(q, 3);
+    int64_t S = gd_tensor_dim(k, 1), KV = gd_tensor_dim(k, 2);
+    if (check_keys(call, 1, "k", S, KV, D) || check_keys(call, 2, "v", S, KV, -1)) {
+        return GD_ERROR_ARGUMENT;
+    }
+    if (KV ? H % KV != 0 : H != 0) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "q %s has %lld heads, wanted a multiple of the %lld heads of k %s",
+                            gd_shape_text(q).text, (long long)H, (long long)KV,
+                            gd_shape_text(k).text);
+    }
+    const attention_args *args = call->args;
+    if (!isfinite(args->scale)) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "scale is %g, wanted a finite number",
+                            args->scale);
+    }
+    output[0] = gd_spec_like(q);
+    output[0].shape[3] = gd_tensor_dim(v, 3);
+    gd_dtype dtype = gd_tensor_dtype(q) == GD_FLOAT64 ? GD_FLOAT64 : GD_FLOAT32;
+    save[0] = (gd_spec){.dtype = dtype, .ndim = 3, .shape = {gd_tensor_dim(q, 0), H, T}};
+    return GD_OK;
+}
+
+GD_CPU_KERNEL(attention_forward)
+GD_CPU_KERNEL(attention_backward)
+
+/* ---- Cases -------------------------------------------------------------------------------- */
+
+static const attention_args full = {false, 0.5}, causal = {true, 0.5}, negative = {true, -0.3};
+
+#define Q(...)                            \
+    {                                     \
+        .name = "q", GD_DIMS(__VA_ARGS__) \
+    }
+#define K(...)                            \
+    {                                     \
+        .name = "k", GD_DIMS(__VA_ARGS__) \
+    }
+#define V(...)                            \
+    {                                     \
+        .name = "v", GD_DIMS(__VA_ARGS__) \
+    }
+#define CASE(case_name, case_args, ...)                                              \
+    {                                                                                \
+        .name = case_name, .args = &case_args, .inputs = 3, .input = { __VA_ARGS__ } \
+    }
+
+static const gd_case cases[] = {
+    CASE("full", full, Q(2, 5, 2, 4), K(2, 5, 2, 4), V(2, 5, 2, 4)),
+    CASE("causal", causal, Q(2, 7, 2, 4), K(2, 7, 2, 4), V(2, 7, 2, 4)),
+    CASE("groups", causal, Q(1, 6, 6, 3), K(1, 6, 2, 3), V(1, 6, 2, 3)),
+    CASE("one_key_head", full, Q(2, 3, 4, 2), K(2, 5, 1, 2), V(2, 5, 1, 2)),
+    CASE("wide_values", causal, Q(1, 5, 2, 3), K(1, 5, 2, 3), V(1, 5, 2, 7)),
+    CASE("narrow_values", full, Q(1, 5, 2, 9), K(1, 4, 2, 9), V(1, 4, 2, 1)),
+    CASE("more_keys", causal, Q(1, 3, 2, 4), K(1, 8, 2, 4), V(1, 8, 2, 4)),
+    CASE("more_queries", causal, Q(1, 8, 2, 4), K(1, 3, 2, 4), V(1, 3, 2, 4)),
+    CASE("negative_scale", negative, Q(1, 6, 1, 5), K(1, 6, 1, 5), V(1, 6, 1, 5)),
+    CASE("single", full, Q(1, 1, 1, 1), K(1, 2, 1, 1), V(1, 2, 1, 1)),
+    CASE("two_tiles", causal, Q(1, 70, 2, 5), K(1, 70, 1, 5), V(1, 70, 1, 4)),
+    CASE("two_tiles_full", full, Q(1, 33, 1, 3), K(1, 131, 1, 3), V(1, 131, 1, 3)),
+    {.name = "no_queries",
+     .args = &full,
+     .inputs = 3,
+     .input = {Q(1, 0, 2, 4), K(1, 3, 2, 4), V(1, 3, 2, 4)},
+     .may_be_empty = true},
+    {.name = "no_keys",
+     .args = &full,
+     .inputs = 3,
+     .input = {Q(1, 3, 2, 4), K(1, 0, 2, 4), V(1, 0, 2, 4)},
+     .may_be_empty = true},
+};
+
+const gd_op gd_op_attention = {
+    .name = "attention",
+    .formula = "y = softmax(scale q k^T) v per head",
+    .inputs = 3,
+    .outputs = 1,
+    .saves = 1, /* log-sum-exp of the scaled scores, [B, H, T] */
+    .args_size = sizeof(attention_args),
+    .backward_reads_inputs = 1u << 0 | 1u << 1 | 1u << 2,
+    .backward_reads_outputs = 1u << 0,
+    .strided = true,
+    .shape = attention_shape,
+    .forward = {[GD_CPU] = attention_forward_cpu},
+    .backward = {[GD_CPU] = attention_backward_cpu},
+    .cases = cases,
+    .case_count = sizeof cases / sizeof *cases,
+};
+
+gd_tensor *gd_attention(gd_tensor *q, gd_tensor *k, gd_tensor *v,
+                        const gd_attention_options *options)
+{
+    attention_args args = {options && options->causal, options ? options->scale : 0};
+    if (args.scale == 0) {
+        int64_t D = q && gd_tensor_ndim(q) ? gd_tensor_dim(q, -1) : 1;
+        args.scale = 1 / sqrt((double)gd_max64(D, 1));
+    }
+    return gd_apply(&gd_op_attention, (gd_tensor *[]){q, k, v}, 3, &args);
+}

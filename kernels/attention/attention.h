@@ -1,0 +1,36 @@
+/* attention.h - the arguments of attention, and its sizes by name. */
+#ifndef GRADUS_ATTENTION_H
+#define GRADUS_ATTENTION_H
+
+#include "kernel.h"
+
+typedef struct attention_args {
+    bool causal;
+    double scale; /* of the scores, not 0 */
+} attention_args;
+
+/* q [B, T, H, D], k [B, S, KV, D], v [B, S, KV, E]; G = H / KV query heads read one key head. */
+typedef struct attention_sizes {
+    int64_t B, T, S, H, KV, G, D, E;
+} attention_sizes;
+
+static inline attention_sizes attention_sizes_of(const gd_call *call)
+{
+    const int64_t *q = gd_tensor_shape(call->input[0]), *v = gd_tensor_shape(call->input[2]);
+    return (attention_sizes){.B = q[0],
+                             .T = q[1],
+                             .S = v[1],
+                             .H = q[2],
+                             .KV = v[2],
+                             .G = v[2] ? q[2] / v[2] : 0,
+                             .D = q[3],
+                             .E = v[3]};
+}
+
+/* How many keys query t sees: 0 .. t + S - T of S, or all of them. */
+static inline int64_t attention_visible(const attention_sizes *z, bool causal, int64_t t)
+{
+    return causal ? gd_max64(0, t + 1 + z->S - z->T) : z->S;
+}
+
+#endif

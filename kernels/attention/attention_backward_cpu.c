@@ -1,0 +1,236 @@
+/* attention_backward_cpu.c - the gradients of attention, with the weights computed again from the
+ * scores and the saved log-sum-exp, tile by tile (Dao et al. 2022, arXiv:2205.14135).
+ *
+ * One thread does all that reads one key head, so that dk and dv are summed over the tiles of
+ * queries, and over the group's query heads, in a fixed order. */
+#include "attention/tiles.h"
+
+typedef struct backward_pass {
+    attention_sizes z;
+    bool causal, wants_scores; /* wants_scores: dq or dk is asked for */
+    REAL scale;
+    heads q, k, v, dy;
+    const REAL *lse;
+    const REAL *delta; /* [B, H, T]: sum of dy * y along E */
+    heads dq, dk, dv;  /* data NULL: not wanted */
+    bool add_q, add_k, add_v;
+} backward_pass;
+
+/* What one thread works in; D and E rounded up to whole vectors. */
+typedef struct backward_room {
+    REAL *keys, *values; /* [D, KEYS], [E, KEYS]: as columns */
+    REAL *key_rows;      /* [KEYS, D] */
+    REAL *q_rows;        /* [QUERIES, D] */
+    REAL *dy_rows;       /* [QUERIES, E] */
+    REAL *weights;       /* [QUERIES, KEYS]: P */
+    REAL *dscores;       /* [QUERIES, KEYS]: dS, before the scale */
+    REAL *dk, *dv;       /* [KEYS, D], [KEYS, E]: sums of the tile */
+    REAL *dq;            /* [G, T, D]: sums */
+} backward_room;
+
+static size_t backward_room_bytes(const attention_sizes *z)
+{
+    int64_t D = round_up(z->D, LANES), E = round_up(z->E, LANES);
+    int64_t count = (3 * D + 2 * E) * KEYS + (D + E + 2 * KEYS) * QUERIES + z->G * z->T * D;
+    return (size_t)count * sizeof(REAL);
+}
+
+static backward_room backward_room_at(const attention_sizes *z, char *memory)
+{
+    int64_t D = round_up(z->D, LANES), E = round_up(z->E, LANES);
+    backward_room room;
+    REAL *at = (REAL *)memory;
+    room.keys = at, at += D * KEYS;
+    room.key_rows = at, at += D * KEYS;
+    room.dk = at, at += D * KEYS;
+    room.values = at, at += E * KEYS;
+    room.dv = at, at += E * KEYS;
+    room.q_rows = at, at += D * QUERIES;
+    room.dy_rows = at, at += E * QUERIES;
+    room.weights = at, at += KEYS * QUERIES;
+    room.dscores = at, at += KEYS * QUERIES;
+    room.dq = at;
+    return room;
+}
+
+/* One row of n columns: scores become weights p = exp(score - lse), and dp becomes
+ * p (dp - delta), the gradient of the scores. Columns that the row does not see become 0. */
+static void backward_row(REAL *weight, REAL *dscore, int64_t visible, int64_t n, REAL lse,
+                         REAL delta, bool wants_scores)
+{
+    for (int64_t j = 0; j < n; j += LANES) {
+#pragma omp simd simdlen(LANES)
+        for (int i = 0; i < LANES; i++) {
+            REAL exponent = j + i < visible ? weight[j + i] - lse : (REAL)-INFINITY;
+            weight[j + i] = inline_exp(exponent);
+        }
+    }
+    for (int64_t j = 0; wants_scores && j < n; j += LANES) {
+#pragma omp simd simdlen(LANES)
+        for (int i = 0; i < LANES; i++) {
+            REAL dp = j + i < visible ? dscore[j + i] - delta : 0;
+            dscore[j + i] = weight[j + i] * dp;
+        }
+    }
+}
+
+/* to (+)= factor * from, rows of `columns`. */
+static void write_rows(REAL *to, int64_t to_row, const REAL *from, int64_t from_row, int64_t rows,
+                       int64_t columns, REAL factor, bool add)
+{
+    for (int64_t r = 0; r < rows; r++, to += to_row, from += from_row) {
+#pragma omp simd
+        for (int64_t c = 0; c < columns; c++) {
+            to[c] = add ? to[c] + factor * from[c] : factor * from[c];
+        }
+    }
+}
+
+/* A tile of keys s0 .. s0 + keys against the queries t0 .. t0 + m of head h, m <= QUERIES. */
+static void backward_tile(const backward_pass *p, const backward_room *room, int64_t b, int64_t h,
+                          int64_t kv, int64_t s0, int64_t keys, int64_t t0, int64_t m)
+{
+    const attention_sizes *z = &p->z;
+    int64_t D = round_up(z->D, LANES), E = round_up(z->E, LANES);
+    int64_t q_row = p->q.row, dy_row = p->dy.row, k_row = p->k.row;
+    const REAL *q = head_of(&p->q, b, t0, h), *dy = head_of(&p->dy, b, t0, h);
+    const REAL *lse = p->lse + (b * z->H + h) * z->T + t0, *delta = p->delta + (lse - p->lse);
+    const REAL *k_rows = head_of(&p->k, b, s0, kv);
+    const REAL *q_whole = q, *dy_whole = dy;
+    int64_t width = round_up(keys, BLOCK);
+    if (D != z->D) k_rows = room->key_rows, k_row = D;
+    int64_t first[KEYS / BLOCK]; /* the first block of rows that sees columns BLOCK * i ... */
+    int64_t blocks = 0;
+    for (int64_t r = 0; r < m; r += BLOCK) {
+        int64_t rows = gd_min64(BLOCK, m - r);
+        int64_t seen = gd_min64(keys, attention_visible(z, p->causal, t0 + r + rows - 1) - s0);
+        if (seen <= 0) continue;
+        int64_t n = round_up(seen, BLOCK);
+        while (blocks * BLOCK < n) first[blocks++] = r;
+        REAL *weights = room->weights + r * KEYS, *dscores = room->dscores + r * KEYS;
+        tile_block(rows, (int)(n / LANES), weights, KEYS, q + r * p->q.row, p->q.row, 1, room->keys,
+                   width, z->D, false);
+        if (p->wants_scores) {
+            tile_block(rows, (int)(n / LANES), dscores, KEYS, dy + r * p->dy.row, p->dy.row, 1,
+                       room->values, width, z->E, false);
+        }
+        for (int64_t i = 0; i < rows; i++) {
+            int64_t visible = gd_min64(keys, attention_visible(z, p->causal, t0 + r + i) - s0);
+            backward_row(weights + i * KEYS, dscores + i * KEYS, visible, n, lse[r + i],
+                         delta[r + i], p->wants_scores);
+        }
+        if (p->dq.data) {
+            REAL *dq = room->dq + ((h - kv * z->G) * z->T + t0 + r) * D;
+            tile_block(rows, (int)(D / LANES), dq, D, dscores, KEYS, 1, k_rows, k_row, seen, true);
+        }
+    }
+    if (p->dk.data && blocks) q_whole = whole_rows(room->q_rows, q, &q_row, m, z->D);
+    if (p->dv.data && blocks) dy_whole = whole_rows(room->dy_rows, dy, &dy_row, m, z->E);
+    for (int64_t i = 0; i < blocks; i++) {
+        int64_t r = first[i], at = r * KEYS + i * BLOCK,
+                columns = gd_min64(BLOCK, keys - i * BLOCK);
+        if (p->dv.data) {
+            tile_block(columns, (int)(E / LANES), room->dv + i * BLOCK * E, E, room->weights + at,
+                       1, KEYS, dy_whole + r * dy_row, dy_row, m - r, true);
+        }
+        if (p->dk.data) {
+            tile_block(columns, (int)(D / LANES), room->dk + i * BLOCK * D, D, room->dscores + at,
+                       1, KEYS, q_whole + r * q_row, q_row, m - r, true);
+        }
+    }
+}
+
+/* Everything that reads key head (b, kv): its dk and dv, and dq of its group of query heads. */
+static void backward_group(const backward_pass *p, const backward_room *room, int64_t b, int64_t kv)
+{
+    const attention_sizes *z = &p->z;
+    int64_t D = round_up(z->D, LANES), E = round_up(z->E, LANES), row;
+    memset(room->dq, 0, (size_t)(z->G * z->T * D) * sizeof(REAL));
+    for (int64_t s0 = 0; s0 < z->S; s0 += KEYS) {
+        int64_t keys = gd_min64(KEYS, z->S - s0), width = round_up(keys, BLOCK);
+        const REAL *k = head_of(&p->k, b, s0, kv), *v = head_of(&p->v, b, s0, kv);
+        pack_columns(room->keys, width, k, row = p->k.row, keys, z->D, p->scale);
+        if (p->wants_scores) pack_columns(room->values, width, v, p->v.row, keys, z->E, 1);
+        if (p->dq.data) whole_rows(room->key_rows, k, &row, keys, z->D);
+        memset(room->dk, 0, (size_t)(KEYS * D) * sizeof(REAL));
+        memset(room->dv, 0, (size_t)(KEYS * E) * sizeof(REAL));
+        for (int64_t g = 0; g < z->G; g++) {
+            for (int64_t t0 = 0; t0 < z->T; t0 += QUERIES) {
+                backward_tile(p, room, b, kv * z->G + g, kv, s0, keys, t0,
+                              gd_min64(QUERIES, z->T - t0));
+            }
+        }
+        if (p->dk.data) {
+            write_rows(head_of(&p->dk, b, s0, kv), p->dk.row, room->dk, D, keys, z->D, p->scale,
+                       p->add_k);
+        }
+        if (p->dv.data) {
+            write_rows(head_of(&p->dv, b, s0, kv), p->dv.row, room->dv, E, keys, z->E, 1, p->add_v);
+        }
+    }
+    for (int64_t g = 0; p->dq.data && g < z->G; g++) {
+        write_rows(head_of(&p->dq, b, 0, kv * z->G + g), p->dq.row, room->dq + g * z->T * D, D,
+                   z->T, z->D, p->scale, p->add_q);
+    }
+}
+
+/* delta [B, H, T] = sum of dy * y along E, which is what softmax's gradient subtracts. */
+static void row_products(const backward_pass *p, const heads *y, REAL *delta, int threads)
+{
+    const attention_sizes *z = &p->z;
+#pragma omp parallel for num_threads(threads)
+    for (int64_t i = 0; i < z->B * z->T; i++) {
+        int64_t b = i / z->T, t = i % z->T;
+        for (int64_t h = 0; h < z->H; h++) {
+            const REAL *dy_row = head_of(&p->dy, b, t, h), *y_row = head_of(y, b, t, h);
+            double sum = 0;
+#pragma omp simd reduction(+ : sum)
+            for (int64_t e = 0; e < z->E; e++) sum += (double)dy_row[e] * (double)y_row[e];
+            delta[(b * z->H + h) * z->T + t] = (REAL)sum;
+        }
+    }
+}
+
+static heads wanted_heads(const gd_tensor *t)
+{
+    return t ? packed_heads(t) : (heads){0};
+}
+
+gd_status GD_REAL_NAME(attention_backward)(const gd_call *call)
+{
+    const attention_args *args = call->args;
+    backward_pass p = {.z = attention_sizes_of(call),
+                       .causal = args->causal,
+                       .wants_scores = call->dinput[0] || call->dinput[1],
+                       .scale = (REAL)args->scale,
+                       .dy = packed_heads(call->doutput[0]),
+                       .lse = gd_data(call->save[0]),
+                       .dq = wanted_heads(call->dinput[0]),
+                       .dk = wanted_heads(call->dinput[1]),
+                       .dv = wanted_heads(call->dinput[2]),
+                       .add_q = call->accumulate[0],
+                       .add_k = call->accumulate[1],
+                       .add_v = call->accumulate[2]};
+    const attention_sizes *z = &p.z;
+    heads y = packed_heads(call->output[0]);
+    if (input_heads(call, call->input[0], &p.q) || input_heads(call, call->input[1], &p.k) ||
+        input_heads(call, call->input[2], &p.v)) {
+        return gd_error_status(call->context);
+    }
+    int64_t tasks = z->B * z->KV;
+    int threads = gd_threads_for(call->threads, z->B * z->H * z->T * gd_min64(z->S, 4096));
+    size_t bytes = (backward_room_bytes(z) + 63) / 64 * 64;
+    REAL *delta = gd_call_scratch(call, (size_t)(z->B * z->H * z->T) * sizeof *delta);
+    char *memory = gd_call_scratch(call, bytes * (size_t)threads);
+    if (!delta || !memory) return gd_error_status(call->context);
+    row_products(&p, &y, delta, threads);
+    p.delta = delta;
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (int thread = 0; thread < threads; thread++) {
+        backward_room room = backward_room_at(z, memory + (size_t)thread * bytes);
+        for (int64_t i = tasks * thread / threads; i < tasks * (thread + 1) / threads; i++) {
+            backward_group(&p, &room, i / z->KV, i % z->KV);
+        }
+    }
+    return GD_OK;
+}

@@ -1,0 +1,169 @@
+/* attention_forward_cpu.c - attention by an online softmax (Milakov & Gimelshein 2018,
+ * arXiv:1805.02867): each query keeps its largest score so far, and sums relative to it. */
+#include "attention/tiles.h"
+
+typedef struct forward_pass {
+    attention_sizes z;
+    bool causal;
+    REAL scale;
+    heads q, k, v, y;
+    REAL *lse;       /* [B, H, T], or NULL */
+    int64_t queries; /* rows of a chunk */
+} forward_pass;
+
+/* What one thread works in. */
+typedef struct forward_room {
+    REAL *keys;    /* [D, KEYS], the tile's keys times scale, as columns */
+    REAL *values;  /* [KEYS, E rounded up] */
+    REAL *sums;    /* [G, queries, E rounded up]: sum of exp(score - largest) * value */
+    double *total; /* [G, queries]: sum of exp(score - largest) */
+    REAL *largest; /* [G, queries] */
+} forward_room;
+
+static size_t forward_room_bytes(const forward_pass *f)
+{
+    int64_t rows = f->z.G * f->queries, E = round_up(f->z.E, LANES);
+    return (size_t)((f->z.D + E) * KEYS + rows * (E + 1)) * sizeof(REAL) +
+           (size_t)rows * sizeof(double) + 128;
+}
+
+static forward_room forward_room_at(const forward_pass *f, char *memory)
+{
+    int64_t rows = f->z.G * f->queries, E = round_up(f->z.E, LANES);
+    forward_room room;
+    room.total = (double *)memory;
+    room.keys = (REAL *)(memory + round_up(rows * (int64_t)sizeof(double), 64));
+    room.values = room.keys + f->z.D * KEYS;
+    room.sums = room.values + E * KEYS;
+    room.largest = room.sums + rows * E;
+    return room;
+}
+
+/* One row of n scores (n a multiple of LANES), of which `visible` count: replaces them by
+ * exp(score - largest), where `largest` is the largest so far, and adds up. What was summed with an
+ * older largest is brought to the new one by the factor exp(old - new). The sum over the at most
+ * KEYS terms of a tile is taken in REAL, lane by lane and then in a tree, so that its error stays
+ * at a rounding or two; the sum over the tiles is in double. */
+static void softmax_row(REAL *score, int64_t visible, int64_t n, REAL *largest, double *total,
+                        REAL *sums, int64_t E)
+{
+    REAL most[LANES], sum[LANES] = {0}, most_of_all = *largest;
+    for (int i = 0; i < LANES; i++) most[i] = -INFINITY;
+    for (int64_t j = 0; j < n; j += LANES) {
+#pragma omp simd simdlen(LANES)
+        for (int i = 0; i < LANES; i++) {
+            REAL x = j + i < visible ? score[j + i] : (REAL)-INFINITY;
+            score[j + i] = x;
+            most[i] = x > most[i] ? x : most[i];
+        }
+    }
+    for (int half = LANES / 2; half > 0; half /= 2) {
+        for (int i = 0; i < half; i++)
+            most[i] = most[i] > most[i + half] ? most[i] : most[i + half];
+    }
+    if (most[0] > most_of_all) most_of_all = most[0];
+    for (int64_t j = 0; j < n; j += LANES) {
+#pragma omp simd simdlen(LANES)
+        for (int i = 0; i < LANES; i++) {
+            score[j + i] = inline_exp(score[j + i] - most_of_all);
+            sum[i] += score[j + i];
+        }
+    }
+    for (int half = LANES / 2; half > 0; half /= 2) {
+        for (int i = 0; i < half; i++) sum[i] += sum[i + half];
+    }
+    if (most_of_all > *largest && *total > 0) {
+        REAL factor = inline_exp(*largest - most_of_all);
+        *total *= (double)factor;
+#pragma omp simd
+        for (int64_t e = 0; e < E; e++) sums[e] *= factor;
+    }
+    *total += (double)sum[0];
+    *largest = most_of_all;
+}
+
+/* Chunk c of the queries of the heads that read key head (b, kv). */
+static void forward_chunk(const forward_pass *f, int64_t b, int64_t kv, int64_t c,
+                          const forward_room *room)
+{
+    const attention_sizes *z = &f->z;
+    int64_t t0 = c * f->queries, t1 = gd_min64(z->T, t0 + f->queries);
+    int64_t E = round_up(z->E, LANES), rows = z->G * f->queries;
+    int64_t last = gd_min64(z->S, attention_visible(z, f->causal, t1 - 1));
+    REAL scores[BLOCK * KEYS] __attribute__((aligned(VECTOR_BYTES)));
+    for (int64_t i = 0; i < rows; i++) room->largest[i] = -INFINITY, room->total[i] = 0;
+    memset(room->sums, 0, (size_t)(rows * E) * sizeof(REAL));
+    for (int64_t s0 = 0; s0 < last; s0 += KEYS) {
+        int64_t keys = gd_min64(KEYS, last - s0), width = round_up(keys, BLOCK);
+        int64_t v_row = f->v.row;
+        pack_columns(room->keys, width, head_of(&f->k, b, s0, kv), f->k.row, keys, z->D, f->scale);
+        const REAL *v = whole_rows(room->values, head_of(&f->v, b, s0, kv), &v_row, keys, z->E);
+        for (int64_t g = 0; g < z->G; g++) {
+            for (int64_t t = t0; t < t1; t += BLOCK) {
+                int64_t m = gd_min64(BLOCK, t1 - t), at = g * f->queries + t - t0;
+                int64_t seen = gd_min64(keys, attention_visible(z, f->causal, t + m - 1) - s0);
+                if (seen <= 0) continue;
+                int64_t n = round_up(seen, BLOCK);
+                tile_block(m, (int)(n / LANES), scores, KEYS, head_of(&f->q, b, t, kv * z->G + g),
+                           f->q.row, 1, room->keys, width, z->D, false);
+                for (int64_t i = 0; i < m; i++) {
+                    int64_t visible = gd_min64(keys, attention_visible(z, f->causal, t + i) - s0);
+                    if (visible > 0) {
+                        softmax_row(scores + i * KEYS, visible, n, &room->largest[at + i],
+                                    &room->total[at + i], room->sums + (at + i) * E, E);
+                    } else {
+                        memset(scores + i * KEYS, 0, (size_t)n * sizeof(REAL));
+                    }
+                }
+                tile_block(m, (int)(E / LANES), room->sums + at * E, E, scores, KEYS, 1, v, v_row,
+                           seen, true);
+            }
+        }
+    }
+    for (int64_t g = 0; g < z->G; g++) {
+        for (int64_t t = t0; t < t1; t++) {
+            int64_t at = g * f->queries + t - t0, h = kv * z->G + g;
+            REAL *y = head_of(&f->y, b, t, h);
+            double total = room->total[at];
+            REAL factor =
+                last > 0 && attention_visible(z, f->causal, t) > 0 ? (REAL)(1 / total) : 0;
+#pragma omp simd
+            for (int64_t e = 0; e < z->E; e++) y[e] = room->sums[at * E + e] * factor;
+            if (f->lse) {
+                f->lse[(b * z->H + h) * z->T + t] = (REAL)((double)room->largest[at] + log(total));
+            }
+        }
+    }
+}
+
+gd_status GD_REAL_NAME(attention_forward)(const gd_call *call)
+{
+    const attention_args *args = call->args;
+    forward_pass f = {.z = attention_sizes_of(call),
+                      .causal = args->causal,
+                      .scale = (REAL)args->scale,
+                      .y = packed_heads(call->output[0]),
+                      .lse = gd_data(call->save[0])};
+    const attention_sizes *z = &f.z;
+    if (gd_tensor_count(call->output[0]) == 0 && !f.lse) return GD_OK;
+    if (input_heads(call, call->input[0], &f.q) || input_heads(call, call->input[1], &f.k) ||
+        input_heads(call, call->input[2], &f.v)) {
+        return gd_error_status(call->context);
+    }
+    f.queries = gd_max64(BLOCK, round_up(256 / gd_max64(1, z->G), BLOCK));
+    f.queries = gd_min64(f.queries, round_up(z->T, BLOCK));
+    int64_t chunks = f.queries ? (z->T + f.queries - 1) / f.queries : 0;
+    int64_t tasks = z->B * z->KV * chunks;
+    int threads = gd_threads_for(call->threads, z->B * z->H * z->T * gd_min64(z->S, 4096));
+    size_t bytes = (forward_room_bytes(&f) + 63) / 64 * 64;
+    char *memory = gd_call_scratch(call, bytes * (size_t)threads);
+    if (!memory) return gd_error_status(call->context);
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (int thread = 0; thread < threads; thread++) {
+        forward_room room = forward_room_at(&f, memory + (size_t)thread * bytes);
+        for (int64_t i = tasks * thread / threads; i < tasks * (thread + 1) / threads; i++) {
+            forward_chunk(&f, i / chunks / z->KV, i / chunks % z->KV, i % chunks, &room);
+        }
+    }
+    return GD_OK;
+}

@@ -1,0 +1,98 @@
+/* tiles.h - what the forward and the backward of attention share: the sizes of their tiles, and how
+ * they get at the heads of their inputs.
+ *
+ * Neither ever holds more scores than one tile of KEYS keys, which stays in the cache. The scores of
+ * a tile are a small matrix product (kernels/matmul/tile.h) of queries with the keys packed as
+ * columns; what the exponentials of the scores weigh is another. Queries go in blocks of BLOCK
+ * rows; of a causal block only the columns that its last row sees are computed, rounded up to
+ * BLOCK, which saves almost half of the work.
+ *
+ * The scale is multiplied into the packed keys. Forward and backward then get the scores by the
+ * same sums, to the last bit, and exp(score - lse) is never more than 1, however large they are.
+ */
+#ifndef GRADUS_ATTENTION_TILES_H
+#define GRADUS_ATTENTION_TILES_H
+
+#include "attention/attention.h"
+#include "inline_exp.h"
+#include "matmul/tile.h"
+
+enum {
+    KEYS = 64,  /* in a tile */
+    BLOCK = 16, /* query rows; a multiple of LANES and TILE_ROWS */
+    QUERIES = 64
+};
+
+static inline int64_t round_up(int64_t n, int64_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+/* ---- Inputs ------------------------------------------------------------------------------- */
+
+/* [B, rows, heads, columns], packed along the last dimension. */
+typedef struct heads {
+    REAL *data;
+    int64_t batch, row, head; /* strides */
+} heads;
+
+static inline REAL *head_of(const heads *x, int64_t b, int64_t row, int64_t head)
+{
+    return x->data + b * x->batch + row * x->row + head * x->head;
+}
+
+static inline heads packed_heads(const gd_tensor *t)
+{
+    const int64_t *shape = gd_tensor_shape(t);
+    return (heads){gd_data(t), shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3]};
+}
+
+/* An input as it lies, or a copy if its last dimension is not packed. */
+static inline gd_status input_heads(const gd_call *call, const gd_tensor *t, heads *x)
+{
+    const int64_t *shape = gd_tensor_shape(t), *strides = gd_tensor_strides(t);
+    *x = (heads){gd_data(t), strides[0], strides[1], strides[2]};
+    if (strides[3] == 1 || shape[3] == 1 || gd_tensor_count(t) == 0) return GD_OK;
+    const REAL *from = x->data;
+    *x = packed_heads(t);
+    x->data = gd_call_scratch(call, (size_t)gd_tensor_count(t) * sizeof(REAL));
+    if (!x->data) return gd_error_status(call->context);
+    gd_dtype dtype = gd_tensor_dtype(t);
+    const int64_t packed[] = {x->batch, x->row, x->head, 1};
+    gd_copy_cpu((gd_layout){x->data, dtype, 4, shape, packed},
+                (gd_layout){(void *)(uintptr_t)from, dtype, 4, shape, strides}, call->threads);
+    return GD_OK;
+}
+
+/* to [columns, width] = factor * from [rows, columns]^T, zeros after column `rows`. */
+static inline void pack_columns(REAL *to, int64_t width, const REAL *from, int64_t row,
+                                int64_t rows, int64_t columns, REAL factor)
+{
+    for (int64_t r0 = 0; r0 < width; r0 += LANES, to += LANES, from += LANES * row) {
+        int64_t n = gd_min64(LANES, rows - r0);
+        for (int64_t c = 0; n >= LANES && c < columns; c++) {
+            for (int i = 0; i < LANES; i++) to[c * width + i] = factor * from[i * row + c];
+        }
+        for (int64_t c = 0; n < LANES && c < columns; c++) {
+            for (int64_t i = 0; i < LANES; i++)
+                to[c * width + i] = i < n ? factor * from[i * row + c] : 0;
+        }
+    }
+}
+
+/* Rows whose columns fill whole vectors: the given ones, or a copy with zeros at the end. */
+static inline const REAL *whole_rows(REAL *copy, const REAL *from, int64_t *row, int64_t rows,
+                                     int64_t columns)
+{
+    int64_t width = round_up(columns, LANES);
+    if (width == columns) return from;
+    for (int64_t r = 0; r < rows; r++) {
+        for (int64_t c = 0; c < width; c++) {
+            copy[r * width + c] = c < columns ? from[r * *row + c] : 0;
+        }
+    }
+    *row = width;
+    return copy;
+}
+
+#endif

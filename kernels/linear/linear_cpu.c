@@ -1,0 +1,76 @@
+/* linear_cpu.c - three matrix products (kernels/matmul/gemm.h) and the sum of dy's rows. */
+#include "matmul/gemm.h"
+
+gd_status GD_REAL_NAME(linear_forward)(const gd_call *call);
+gd_status GD_REAL_NAME(linear_backward)(const gd_call *call);
+
+/* One product with scratch of its own. */
+static gd_status product(const gd_call *call, REAL *c, gemm_matrix a, gemm_matrix b, int64_t M,
+                         int64_t N, int64_t K, bool accumulate)
+{
+    int threads = gemm_threads(call->threads, M, N, K);
+    void *scratch = gd_call_scratch(call, gemm_scratch(M, N, K, threads));
+    if (!scratch) return gd_error_status(call->context);
+    gemm(c, N, a, b, M, N, K, accumulate, scratch, threads);
+    return GD_OK;
+}
+
+gd_status GD_REAL_NAME(linear_forward)(const gd_call *call)
+{
+    const REAL *x = gd_data(call->input[0]), *weight = gd_data(call->input[1]);
+    const REAL *bias = gd_data(call->input[2]);
+    REAL *y = gd_data(call->output[0]);
+    int64_t M = gd_row_count(call->input[0]), K = gd_last_dim(call->input[0]);
+    int64_t N = gd_last_dim(call->output[0]);
+    for (int64_t i = 0; bias && i < M; i++) memcpy(y + i * N, bias, (size_t)N * sizeof *y);
+    return product(call, y, (gemm_matrix){x, K, 1}, (gemm_matrix){weight, 1, K}, M, N, K,
+                   bias != NULL);
+}
+
+/* db[j] (+)= sum over rows i of dy[i, j]: each piece of the rows into a row of sums of its own,
+ * these then in order. */
+static gd_status sum_rows(const gd_call *call, REAL *db, const REAL *dy, int64_t M, int64_t N,
+                          bool accumulate)
+{
+    enum { PIECES = 16 };
+    int64_t rows = gd_max64(32, (M + PIECES - 1) / PIECES), pieces = (M + rows - 1) / rows;
+    double *sums = gd_call_scratch(call, (size_t)(pieces * N) * sizeof *sums);
+    if (!sums) return gd_error_status(call->context);
+#pragma omp parallel for num_threads(gd_threads_for(call->threads, M *N))
+    for (int64_t p = 0; p < pieces; p++) {
+        double *sum = sums + p * N;
+        for (int64_t j = 0; j < N; j++) sum[j] = 0;
+        for (int64_t i = p * rows; i < gd_min64(M, (p + 1) * rows); i++) {
+#pragma omp simd
+            for (int64_t j = 0; j < N; j++) sum[j] += (double)dy[i * N + j];
+        }
+    }
+    for (int64_t j = 0; j < N; j++) {
+        double sum = accumulate ? (double)db[j] : 0;
+        for (int64_t p = 0; p < pieces; p++) sum += sums[p * N + j];
+        db[j] = (REAL)sum;
+    }
+    return GD_OK;
+}
+
+/* dx = dy weight,  dweight = dy^T x,  dbias = sum of dy's rows */
+gd_status GD_REAL_NAME(linear_backward)(const gd_call *call)
+{
+    const REAL *x = gd_data(call->input[0]), *weight = gd_data(call->input[1]);
+    const REAL *dy = gd_data(call->doutput[0]);
+    REAL *dx = gd_data(call->dinput[0]), *dweight = gd_data(call->dinput[1]);
+    REAL *dbias = gd_data(call->dinput[2]);
+    int64_t M = gd_row_count(call->input[0]), K = gd_last_dim(call->input[0]);
+    int64_t N = gd_last_dim(call->output[0]);
+    gd_status status = GD_OK;
+    if (dx) {
+        status = product(call, dx, (gemm_matrix){dy, N, 1}, (gemm_matrix){weight, K, 1}, M, K, N,
+                         call->accumulate[0]);
+    }
+    if (dweight && !status) {
+        status = product(call, dweight, (gemm_matrix){dy, 1, N}, (gemm_matrix){x, K, 1}, N, K, M,
+                         call->accumulate[1]);
+    }
+    if (dbias && !status) status = sum_rows(call, dbias, dy, M, N, call->accumulate[2]);
+    return status;
+}

@@ -1,0 +1,55 @@
+/* gemm.h - the general matrix product of everything here: c (+)= a b on REAL, in parallel.
+ *
+ * Matrices are windows with two strides, so that a transposed one is the same memory with its
+ * strides exchanged, and no kernel has a flag for it.
+ */
+#ifndef GRADUS_GEMM_H
+#define GRADUS_GEMM_H
+
+#include "kernel.h"
+
+/* Element (i, j) at data[i * row + j * column]; any strides. */
+typedef struct gemm_matrix {
+    const REAL *data;
+    int64_t row, column;
+} gemm_matrix;
+
+static inline gemm_matrix gemm_transposed(gemm_matrix x)
+{
+    return (gemm_matrix){x.data, x.column, x.row};
+}
+
+/* The threads worth starting for a product. */
+static inline int gemm_threads(int threads, int64_t M, int64_t N, int64_t K)
+{
+    return gd_threads_for(threads, M * N / 16 * gd_min64(K, 4096));
+}
+
+/* Bytes of scratch that a product of this size needs with this many threads. */
+size_t GD_REAL_NAME(gd_gemm_scratch)(int64_t M, int64_t N, int64_t K, int threads);
+
+/* c [M, N] = a [M, K] b [K, N], or added into c. The rows of c are packed, c_row apart. The same
+ * bits for any number of threads. */
+void GD_REAL_NAME(gd_gemm)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b, int64_t M,
+                           int64_t N, int64_t K, bool accumulate, void *scratch, int threads);
+
+/* ---- By way of CBLAS ---------------------------------------------------------------------- */
+
+/* Our tiles are compiled for one kind of processor, a BLAS library chooses its code when it runs.
+ * So where we are compiled for any x86-64 (GRADUS_NATIVE off), BLAS does the products. */
+#if (defined(__x86_64__) || defined(__i386__)) && !defined(__AVX2__)
+#define GEMM_BY_BLAS 1
+#else
+#define GEMM_BY_BLAS 0
+#endif
+
+size_t GD_REAL_NAME(gd_gemm_blas_scratch)(int64_t M, int64_t N, int64_t K);
+void GD_REAL_NAME(gd_gemm_blas)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b, int64_t M,
+                                int64_t N, int64_t K, bool accumulate, void *scratch, int threads);
+
+#define gemm GD_REAL_NAME(gd_gemm)
+#define gemm_scratch GD_REAL_NAME(gd_gemm_scratch)
+#define gemm_blas GD_REAL_NAME(gd_gemm_blas)
+#define gemm_blas_scratch GD_REAL_NAME(gd_gemm_blas_scratch)
+
+#endif

@@ -1,0 +1,96 @@
+/* gemm_blas_cpu.c - the same product by CBLAS: c = a b + beta c, beta = 1 to add into c.
+ *
+ * How a BLAS cuts a product among its threads decides its rounding, so it may not: it runs on one
+ * thread, and we cut c into tiles of a fixed size and give them to ours. With OpenBLAS that takes
+ * openblas_set_num_threads(1), which holds for the whole process.
+ */
+#include "gemm.h"
+
+#include <cblas.h>
+#include <limits.h>
+#include <stdatomic.h>
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+enum { BLAS_ROWS = 192, BLAS_COLUMNS = 512 };
+
+static void blas_on_one_thread(void)
+{
+#ifdef GD_HAVE_OPENBLAS
+    static atomic_bool done;
+    /* In the OpenMP variant that call would change the caller's OpenMP instead; see below. */
+    if (openblas_get_parallel() != OPENBLAS_OPENMP && !atomic_exchange(&done, true)) {
+        openblas_set_num_threads(1);
+    }
+#endif
+}
+
+/* A matrix as BLAS takes it: elements of a row, or of a column, next to each other. */
+typedef struct blas_matrix {
+    const REAL *data;
+    CBLAS_TRANSPOSE transpose;
+    int64_t stride;
+} blas_matrix;
+
+/* x [rows, columns] as it lies, or else copied to *copy, which moves on. */
+static blas_matrix blas_operand(gemm_matrix x, int64_t rows, int64_t columns, REAL **copy)
+{
+    if (x.column == 1 && x.row >= columns && x.row <= INT_MAX) {
+        return (blas_matrix){x.data, CblasNoTrans, x.row};
+    }
+    if (x.row == 1 && x.column >= rows && x.column <= INT_MAX) {
+        return (blas_matrix){x.data, CblasTrans, x.column};
+    }
+    REAL *to = *copy;
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = 0; j < columns; j++) {
+            to[i * columns + j] = x.data[i * x.row + j * x.column];
+        }
+    }
+    *copy += rows * columns;
+    return (blas_matrix){to, CblasNoTrans, columns};
+}
+
+/* x from row i and column j on. */
+static const REAL *blas_part(const blas_matrix *x, int64_t i, int64_t j)
+{
+    return x->transpose == CblasTrans ? x->data + i + j * x->stride : x->data + i * x->stride + j;
+}
+
+size_t GD_REAL_NAME(gd_gemm_blas_scratch)(int64_t M, int64_t N, int64_t K)
+{
+    return (size_t)(M * K + K * N) * sizeof(REAL);
+}
+
+void GD_REAL_NAME(gd_gemm_blas)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b, int64_t M,
+                                int64_t N, int64_t K, bool accumulate, void *scratch, int threads)
+{
+    if (M == 0 || N == 0) return;
+    (void)threads; /* one, without OpenMP */
+    REAL *copy = scratch, beta = accumulate;
+    blas_matrix x = blas_operand(a, M, K, &copy), y = blas_operand(b, K, N, &copy);
+    int64_t rows = M <= 2 * BLAS_ROWS ? BLAS_ROWS / 3 : BLAS_ROWS;
+    int64_t down = (M + rows - 1) / rows, across = (N + BLAS_COLUMNS - 1) / BLAS_COLUMNS;
+    blas_on_one_thread();
+#pragma omp parallel num_threads(threads)
+    {
+#ifdef _OPENMP
+        /* For each thread of this region alone: a BLAS that uses OpenMP shall start no others. */
+        omp_set_num_threads(1);
+#endif
+#pragma omp for schedule(static)
+        for (int64_t t = 0; t < down * across; t++) {
+            int64_t i = t / across * rows, j = t % across * BLAS_COLUMNS;
+            int m = (int)gd_min64(rows, M - i), n = (int)gd_min64(BLAS_COLUMNS, N - j);
+#ifdef GD_REAL_DOUBLE
+            cblas_dgemm(
+#else
+            cblas_sgemm(
+#endif
+                CblasRowMajor, x.transpose, y.transpose, m, n, (int)K, 1, blas_part(&x, i, 0),
+                (int)gd_max64(1, x.stride), blas_part(&y, 0, j), (int)gd_max64(1, y.stride), beta,
+                c + i * c_row + j, (int)gd_max64(1, c_row));
+        }
+    }
+}

@@ -1,0 +1,229 @@
+/* gemm_cpu.c - matrix products of any size, from tiles (tile.h).
+ *
+ * A tile wants the rows of b close together, and the TILE_ROWS elements of a's column k within
+ * reach. Where the strides are otherwise they are copied into that order first ("packed"), in
+ * pieces that stay in the caches (Goto & van de Geijn 2008, "Anatomy of high-performance matrix
+ * multiplication"):
+ *
+ *     for each K_BLOCK terms of the sums
+ *       for as many columns of b as PACK_LIMIT holds:        pack b     second level cache
+ *         for each ROWS rows of a and c
+ *           for each K_CHUNK terms:                          pack a     first level cache
+ *             for each panel of TILE_COLUMNS columns
+ *               tile_rows
+ *
+ * Each thread takes a range of rows of c (of columns, where there are few rows) and packs b for
+ * itself. That is more copying than packing once for all, and yet faster: the copy stays in the
+ * thread's own cache, and nobody waits for anybody. And neighbouring rows of an activation stay
+ * with one thread from op to op.
+ *
+ * The bits of c[i, j] depend on where K is cut, and that depends on sizes and strides alone.
+ */
+#include "gemm.h"
+#include "tile.h"
+
+enum {
+    K_BLOCK = 512,       /* terms of a sum between two passes through c */
+    K_CHUNK = 128,       /* with TILE_COLUMNS of b, and ROWS of a: in the first level cache */
+    ROWS = 64,           /* a multiple of TILE_ROWS */
+    PACK_LIMIT = 1 << 18 /* elements of b packed at a time: in the second level cache */
+};
+
+typedef struct product {
+    REAL *c;
+    int64_t c_row;
+    gemm_matrix a, b;
+    int64_t M, N, K;
+    bool accumulate;
+} product;
+
+/* x from row i and column j on. */
+static gemm_matrix part(gemm_matrix x, int64_t i, int64_t j)
+{
+    x.data += i * x.row + j * x.column;
+    return x;
+}
+
+static int64_t round_up(int64_t n, int64_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
+/* ---- Packing ------------------------------------------------------------------------------ */
+
+/* to [K, width] = b [K, n], with zeros after column n. */
+static void pack_b(REAL *to, int64_t width, gemm_matrix b, int64_t n, int64_t K)
+{
+    for (int64_t j0 = 0; j0 < width; j0 += LANES, to += LANES) {
+        const REAL *data = b.data + j0 * b.column;
+        int64_t lanes = gd_min64(LANES, n - j0);
+        if (lanes == LANES && b.column == 1) {
+            for (int64_t k = 0; k < K; k++) vec_store(to + k * width, vec_load(data + k * b.row));
+        } else if (lanes == LANES) {
+            for (int64_t k = 0; k < K; k++) {
+                for (int j = 0; j < LANES; j++) to[k * width + j] = data[k * b.row + j * b.column];
+            }
+        } else {
+            for (int64_t k = 0; k < K; k++) {
+                for (int64_t j = 0; j < LANES; j++) {
+                    to[k * width + j] = j < lanes ? data[k * b.row + j * b.column] : 0;
+                }
+            }
+        }
+    }
+}
+
+/* Tiles of TILE_ROWS rows, each stored column after column. */
+static void pack_a(REAL *to, gemm_matrix a, int64_t m, int64_t K)
+{
+    int64_t whole = a.row == 1 ? m / TILE_ROWS * TILE_ROWS : 0;
+    for (int64_t k = 0; k < K; k++) {
+        for (int64_t i = 0; i < whole; i += TILE_ROWS) {
+            memcpy(to + i * K + k * TILE_ROWS, a.data + k * a.column + i, TILE_ROWS * sizeof(REAL));
+        }
+    }
+    for (int64_t i = whole; i < m; i++) {
+        REAL *row = to + i / TILE_ROWS * TILE_ROWS * K + i % TILE_ROWS;
+        for (int64_t k = 0; k < K; k++) row[k * TILE_ROWS] = a.data[i * a.row + k * a.column];
+    }
+}
+
+/* ---- One thread's part -------------------------------------------------------------------- */
+
+/* c [m, n] (+)= a [m, K] b [K, n] for n <= TILE_COLUMNS. The tiles of the last, narrower vector
+ * pass through a buffer. */
+static void panel_rows(int64_t m, int64_t n, REAL *c, int64_t c_row, const REAL *a, int64_t a_row,
+                       int64_t a_column, int64_t a_tile, const REAL *b, int64_t b_row, int64_t K,
+                       bool accumulate)
+{
+    int vectors = (int)(round_up(n, LANES) / LANES);
+    if (n == vectors * LANES) {
+        tile_rows(m, vectors, c, c_row, a, a_row, a_column, a_tile, b, b_row, K, accumulate);
+        return;
+    }
+    REAL edge[TILE_ROWS * TILE_COLUMNS];
+    for (int64_t i0 = 0; i0 < m; i0 += TILE_ROWS, a += a_tile, c += TILE_ROWS * c_row) {
+        int64_t rows = gd_min64(TILE_ROWS, m - i0);
+        tile_rows(rows, vectors, edge, TILE_COLUMNS, a, a_row, a_column, a_tile, b, b_row, K,
+                  false);
+        for (int64_t i = 0; i < rows; i++) {
+            for (int64_t j = 0; j < n; j++) {
+                REAL sum = edge[i * TILE_COLUMNS + j];
+                c[i * c_row + j] = accumulate ? c[i * c_row + j] + sum : sum;
+            }
+        }
+    }
+}
+
+/* Whether b's rows can be used where they lie: packed, and few enough to stay in the cache. */
+static bool b_in_place(const product *p)
+{
+    return p->b.column == 1 && p->N * gd_min64(p->K, 2 * PACK_LIMIT) <= 2 * PACK_LIMIT;
+}
+
+/* Columns n0 to n1 and terms k0 to k1 of rows m0 to m1. `packed` holds what pack_columns left. */
+static void multiply_block(const product *p, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
+                           int64_t k0, int64_t k1, const REAL *packed)
+{
+    REAL a_packed[ROWS * K_CHUNK] __attribute__((aligned(VECTOR_BYTES)));
+    bool in_place = b_in_place(p);
+    /* Rows of b far apart share few sets of the cache: take fewer of them at a time. */
+    int64_t chunk = in_place && p->a.column != 1 ? K_CHUNK / 2 : K_CHUNK;
+    for (int64_t i = m0; i < m1; i += ROWS) {
+        int64_t m = gd_min64(ROWS, m1 - i);
+        for (int64_t k = k0; k < k1; k += chunk) {
+            int64_t K = gd_min64(chunk, k1 - k);
+            gemm_matrix a = part(p->a, i, k);
+            int64_t a_tile = TILE_ROWS * a.row;
+            if (a.column != 1) {
+                pack_a(a_packed, a, m, K);
+                a = (gemm_matrix){a_packed, 1, TILE_ROWS};
+                a_tile = TILE_ROWS * K;
+            }
+            for (int64_t j = n0; j < n1; j += TILE_COLUMNS) {
+                int64_t n = gd_min64(TILE_COLUMNS, n1 - j), b_row = round_up(n, LANES);
+                const REAL *b = packed + (j - n0) * (k1 - k0) + (k - k0) * b_row;
+                if (in_place && n == b_row) b = part(p->b, k, j).data, b_row = p->b.row;
+                panel_rows(m, n, p->c + i * p->c_row + j, p->c_row, a.data, a.row, a.column, a_tile,
+                           b, b_row, K, p->accumulate || k > 0);
+            }
+        }
+    }
+}
+
+/* The panels of columns n0 to n1, one after the other, for terms k0 to k1. */
+static void pack_columns(const product *p, int64_t n0, int64_t n1, int64_t k0, int64_t k1,
+                         REAL *packed)
+{
+    bool in_place = b_in_place(p);
+    for (int64_t j = n0; j < n1; j += TILE_COLUMNS) {
+        int64_t n = gd_min64(TILE_COLUMNS, n1 - j), width = round_up(n, LANES);
+        if (in_place && n == width) continue;
+        pack_b(packed + (j - n0) * (k1 - k0), width, part(p->b, k0, j), n, k1 - k0);
+    }
+}
+
+/* How many columns of b are packed at a time. */
+static int64_t packed_columns(int64_t K)
+{
+    int64_t columns = PACK_LIMIT / gd_max64(1, gd_min64(K, K_BLOCK));
+    return columns / TILE_COLUMNS * TILE_COLUMNS;
+}
+
+/* Rows m0 to m1, and columns n0 (a multiple of TILE_COLUMNS) to n1. */
+static void multiply(const product *p, int64_t m0, int64_t m1, int64_t n0, int64_t n1, REAL *packed)
+{
+    int64_t columns = packed_columns(p->K);
+    for (int64_t k0 = 0; k0 < p->K; k0 += K_BLOCK) {
+        int64_t k1 = gd_min64(k0 + K_BLOCK, p->K);
+        for (int64_t j0 = n0; j0 < n1; j0 += columns) {
+            int64_t j1 = gd_min64(j0 + columns, n1);
+            pack_columns(p, j0, j1, k0, k1, packed);
+            multiply_block(p, m0, m1, j0, j1, k0, k1, packed);
+        }
+    }
+}
+
+/* ---- All of it ---------------------------------------------------------------------------- */
+
+static int64_t packed_elements(int64_t N, int64_t K)
+{
+    return gd_min64(K, K_BLOCK) * gd_min64(packed_columns(K), round_up(N, LANES));
+}
+
+size_t GD_REAL_NAME(gd_gemm_scratch)(int64_t M, int64_t N, int64_t K, int threads)
+{
+    if (GEMM_BY_BLAS) return gemm_blas_scratch(M, N, K);
+    return (size_t)threads * (size_t)packed_elements(N, K) * sizeof(REAL);
+}
+
+void GD_REAL_NAME(gd_gemm)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b, int64_t M,
+                           int64_t N, int64_t K, bool accumulate, void *scratch, int threads)
+{
+    if (K == 0) { /* sums of nothing */
+        for (int64_t i = 0; i < M && !accumulate; i++) {
+            memset(c + i * c_row, 0, (size_t)N * sizeof *c);
+        }
+        return;
+    }
+    if (GEMM_BY_BLAS) {
+        gemm_blas(c, c_row, a, b, M, N, K, accumulate, scratch, threads);
+        return;
+    }
+    product p = {c, c_row, a, b, M, N, K, accumulate};
+    int64_t down = round_up(M, TILE_ROWS) / TILE_ROWS;
+    int64_t across = round_up(N, TILE_COLUMNS) / TILE_COLUMNS;
+    bool by_rows = down >= across || down >= 4 * threads;
+    int64_t tiles_all = by_rows ? down : across;
+#pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
+    for (int t = 0; t < threads; t++) {
+        REAL *packed = (REAL *)scratch + t * packed_elements(N, K);
+        int64_t first = tiles_all * t / threads, last = tiles_all * (t + 1) / threads;
+        if (first == last) continue;
+        if (by_rows) {
+            multiply(&p, first * TILE_ROWS, gd_min64(last * TILE_ROWS, M), 0, N, packed);
+        } else {
+            multiply(&p, 0, M, first * TILE_COLUMNS, gd_min64(last * TILE_COLUMNS, N), packed);
+        }
+    }
+}

@@ -1,0 +1,198 @@
+/* matmul_cpu.c - forward and backward of matmul as families of matrix products. */
+#include "matmul/gemm.h"
+#include "matmul/matmul.h"
+
+gd_status GD_REAL_NAME(matmul_forward)(const gd_call *call);
+gd_status GD_REAL_NAME(matmul_backward)(const gd_call *call);
+
+/* The matrix in the last two dimensions of a tensor, and the steps from one such matrix to the
+ * next along each dimension of the output before its last two: 0 where it is broadcast. */
+typedef struct stack {
+    REAL *data;
+    gemm_matrix matrix;
+    int64_t step[GD_MAX_DIMS];
+} stack;
+
+/* Over an index i of dims dimensions:  c_i [M, N] (+)= a_i b_i.  Along a dimension with
+ * c_step = 0 the products are summed. */
+typedef struct family {
+    REAL *c;
+    int64_t c_row;
+    gemm_matrix a, b;
+    int64_t M, N, K;
+    int dims;
+    int64_t size[GD_MAX_DIMS], c_step[GD_MAX_DIMS], a_step[GD_MAX_DIMS], b_step[GD_MAX_DIMS];
+    bool accumulate;
+} family;
+
+/* `t` with the strides of a tensor that has its shape; a packed one where `packed`. */
+static stack stack_of(const gd_tensor *t, REAL *data, bool packed, bool transpose,
+                      const gd_tensor *output)
+{
+    int n = gd_tensor_ndim(t), out = gd_tensor_ndim(output);
+    const int64_t *shape = gd_tensor_shape(t);
+    int64_t strides[GD_MAX_DIMS], next = 1;
+    for (int i = n - 1; i >= 0; i--) {
+        strides[i] = packed ? next : gd_tensor_strides(t)[i];
+        next *= shape[i];
+    }
+    stack s = {.data = data, .matrix = {data, strides[n - 2], strides[n - 1]}};
+    if (transpose) s.matrix = gemm_transposed(s.matrix);
+    for (int i = 0; i < n - 2; i++) s.step[out - n + i] = shape[i] == 1 ? 0 : strides[i];
+    return s;
+}
+
+static int64_t dot_position(int dims, const int64_t *index, const int64_t *step)
+{
+    int64_t at = 0;
+    for (int i = 0; i < dims; i++) at += index[i] * step[i];
+    return at;
+}
+
+static void drop_dimension(family *f, int d)
+{
+    f->dims--;
+    for (; d < f->dims; d++) {
+        f->size[d] = f->size[d + 1];
+        f->c_step[d] = f->c_step[d + 1];
+        f->a_step[d] = f->a_step[d + 1];
+        f->b_step[d] = f->b_step[d + 1];
+    }
+}
+
+/* Makes fewer and larger products of it. Where all share one b and the rows of one c and a follow
+ * those of the one before, they are one product of more rows; where they are summed and the terms
+ * follow each other, one longer sum. */
+static void merge_dimensions(family *f)
+{
+    for (int d = f->dims - 1; d >= 0; d--) {
+        if (f->size[d] == 1) {
+            drop_dimension(f, d);
+        } else if (f->c_step[d] == 0 && f->a_step[d] == f->K * f->a.column &&
+                   f->b_step[d] == f->K * f->b.row) {
+            f->K *= f->size[d];
+            drop_dimension(f, d);
+        } else if (f->b_step[d] == 0 && f->c_step[d] == f->M * f->c_row &&
+                   f->a_step[d] == f->M * f->a.row && f->c_step[d] != 0) {
+            f->M *= f->size[d];
+            drop_dimension(f, d);
+        }
+    }
+}
+
+/* One c: the sum of its products, in order. */
+static void sum_products(const family *f, const int64_t *index, void *scratch, int threads)
+{
+    int64_t summed = 1, i[GD_MAX_DIMS];
+    for (int d = 0; d < f->dims; d++) {
+        if (f->c_step[d] == 0) summed *= f->size[d];
+    }
+    REAL *c = f->c + dot_position(f->dims, index, f->c_step);
+    if (summed == 0) gemm(c, f->c_row, f->a, f->b, f->M, f->N, 0, f->accumulate, scratch, 1);
+    for (int64_t s = 0; s < summed; s++) {
+        int64_t rest = s;
+        for (int d = f->dims - 1; d >= 0; d--) {
+            i[d] = index[d];
+            if (f->c_step[d] != 0) continue;
+            i[d] = rest % f->size[d];
+            rest /= f->size[d];
+        }
+        gemm_matrix a = f->a, b = f->b;
+        a.data += dot_position(f->dims, i, f->a_step);
+        b.data += dot_position(f->dims, i, f->b_step);
+        gemm(c, f->c_row, a, b, f->M, f->N, f->K, f->accumulate || s > 0, scratch, threads);
+    }
+}
+
+/* Many small products: one thread for each. Few: all threads for each in turn. */
+static gd_status run_family(const gd_call *call, family *f)
+{
+    merge_dimensions(f);
+    int64_t count = 1;
+    for (int d = 0; d < f->dims; d++) {
+        if (f->c_step[d] != 0) count *= f->size[d];
+    }
+    if (count == 0) return GD_OK;
+    int inside = gemm_threads(call->threads, f->M, f->N, f->K), outside = 1;
+    if (count >= 2 * call->threads || inside == 1) {
+        outside = gd_threads_for(call->threads, count * gd_max64(1, f->M * f->N * f->K / 16));
+        inside = 1;
+    }
+    size_t bytes = gemm_scratch(f->M, f->N, f->K, inside);
+    bytes = (bytes + 63) / 64 * 64;
+    char *scratch = gd_call_scratch(call, bytes * (size_t)outside);
+    if (!scratch) return gd_error_status(call->context);
+#pragma omp parallel for num_threads(outside) schedule(static, 1) if (outside > 1)
+    for (int t = 0; t < outside; t++) {
+        for (int64_t o = count * t / outside; o < count * (t + 1) / outside; o++) {
+            int64_t index[GD_MAX_DIMS] = {0}, rest = o;
+            for (int d = f->dims - 1; d >= 0; d--) {
+                if (f->c_step[d] == 0) continue;
+                index[d] = rest % f->size[d];
+                rest /= f->size[d];
+            }
+            sum_products(f, index, scratch + (size_t)t * bytes, inside);
+        }
+    }
+    return GD_OK;
+}
+
+/* c (+)= a b over the dimensions of `output` before its last two. */
+static gd_status multiply_stacks(const gd_call *call, const gd_tensor *output, stack c, stack a,
+                                 stack b, int64_t M, int64_t N, int64_t K, bool accumulate)
+{
+    family f = {.c = c.data, .c_row = N, .a = a.matrix, .b = b.matrix, .M = M, .N = N, .K = K};
+    f.accumulate = accumulate;
+    f.dims = gd_tensor_ndim(output) - 2;
+    for (int d = 0; d < f.dims; d++) {
+        f.size[d] = gd_tensor_shape(output)[d];
+        f.c_step[d] = c.step[d], f.a_step[d] = a.step[d], f.b_step[d] = b.step[d];
+    }
+    if (M == 0 || N == 0) return GD_OK;
+    return run_family(call, &f);
+}
+
+static stack transposed(stack s)
+{
+    s.matrix = gemm_transposed(s.matrix);
+    return s;
+}
+
+gd_status GD_REAL_NAME(matmul_forward)(const gd_call *call)
+{
+    const matmul_args *args = call->args;
+    gd_tensor *y = call->output[0], *x0 = call->input[0], *x1 = call->input[1];
+    stack a = stack_of(x0, gd_data(x0), false, args->transpose_a, y);
+    stack b = stack_of(x1, gd_data(x1), false, args->transpose_b, y);
+    stack c = stack_of(y, gd_data(y), true, false, y);
+    int64_t K = gd_tensor_dim(x0, args->transpose_a ? -2 : -1);
+    return multiply_stacks(call, y, c, a, b, gd_tensor_dim(y, -2), gd_tensor_dim(y, -1), K, false);
+}
+
+/* With a and b standing for op(a) and op(b):  da = dc b^T,  db = a^T dc.  Where an input was given
+ * transposed its gradient is transposed too:  da^T = b dc^T,  db^T = dc^T a. */
+gd_status GD_REAL_NAME(matmul_backward)(const gd_call *call)
+{
+    const matmul_args *args = call->args;
+    gd_tensor *y = call->output[0], *x0 = call->input[0], *x1 = call->input[1];
+    gd_tensor *dx0 = call->dinput[0], *dx1 = call->dinput[1];
+    int64_t M = gd_tensor_dim(y, -2), N = gd_tensor_dim(y, -1);
+    int64_t K = gd_tensor_dim(x0, args->transpose_a ? -2 : -1);
+    stack a = stack_of(x0, gd_data(x0), false, args->transpose_a, y);
+    stack b = stack_of(x1, gd_data(x1), false, args->transpose_b, y);
+    stack dc = stack_of(y, gd_data(call->doutput[0]), true, false, y);
+    gd_status status = GD_OK;
+    if (dx0) {
+        stack da = stack_of(dx0, gd_data(dx0), true, false, y);
+        bool add = call->accumulate[0];
+        status = args->transpose_a ? multiply_stacks(call, y, da, b, transposed(dc), K, M, N, add)
+                                   : multiply_stacks(call, y, da, dc, transposed(b), M, K, N, add);
+    }
+    if (dx1 && !status) {
+        stack db = stack_of(dx1, gd_data(dx1), true, false, y);
+        bool add = call->accumulate[1];
+        status = args->transpose_b ? multiply_stacks(call, y, db, transposed(dc), a, N, K, M, add)
+                                   : multiply_stacks(call, y, db, transposed(a), dc, K, N, M, add);
+    }
+    return status;
+}

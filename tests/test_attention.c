@@ -1,0 +1,362 @@
+/* test_attention.c - attention against the textbook: all scores, softmax, values, in double. */
+#include "op_test.h"
+
+typedef struct sizes {
+    int64_t B, T, S, H, KV, D, E;
+    bool causal;
+    double scale; /* 0: the default */
+} sizes;
+
+typedef struct reference {
+    double *y, *dq, *dk, *dv;
+} reference;
+
+static double *zeros(int64_t n)
+{
+    return calloc((size_t)n + 1, sizeof(double));
+}
+
+/* With weights p_ij = softmax_j(scale q_i k_j):  y_i = sum p_ij v_j,  dv_j = sum p_ij dy_i,
+ * ds_ij = p_ij (dy_i v_j - sum_j p_ij dy_i v_j),  dq_i = scale sum ds_ij k_j,  dk_j alike. */
+static reference attend(const sizes *z, const double *q, const double *k, const double *v,
+                        const double *dy)
+{
+    int64_t G = z->H / z->KV, offset = z->S - z->T;
+    double scale = z->scale != 0 ? z->scale : 1 / sqrt((double)z->D);
+    reference r = {zeros(z->B * z->T * z->H * z->E), zeros(z->B * z->T * z->H * z->D),
+                   zeros(z->B * z->S * z->KV * z->D), zeros(z->B * z->S * z->KV * z->E)};
+    double *p = zeros(z->S), *dp = zeros(z->S);
+    for (int64_t b = 0; b < z->B; b++) {
+        for (int64_t h = 0; h < z->H; h++) {
+            for (int64_t t = 0; t < z->T; t++) {
+                int64_t seen = z->causal ? t + offset + 1 : z->S, iq = ((b * z->T + t) * z->H + h);
+                double largest = -INFINITY, total = 0, mean = 0;
+                for (int64_t s = 0; s < seen; s++) {
+                    int64_t ik = (b * z->S + s) * z->KV + h / G;
+                    p[s] = 0;
+                    for (int64_t d = 0; d < z->D; d++)
+                        p[s] += scale * q[iq * z->D + d] * k[ik * z->D + d];
+                    largest = fmax(largest, p[s]);
+                }
+                for (int64_t s = 0; s < seen; s++) total += p[s] = exp(p[s] - largest);
+                for (int64_t s = 0; s < seen; s++) {
+                    int64_t ik = (b * z->S + s) * z->KV + h / G;
+                    p[s] /= total;
+                    dp[s] = 0;
+                    for (int64_t e = 0; e < z->E; e++) {
+                        r.y[iq * z->E + e] += p[s] * v[ik * z->E + e];
+                        r.dv[ik * z->E + e] += p[s] * dy[iq * z->E + e];
+                        dp[s] += dy[iq * z->E + e] * v[ik * z->E + e];
+                    }
+                    mean += p[s] * dp[s];
+                }
+                for (int64_t s = 0; s < seen; s++) {
+                    int64_t ik = (b * z->S + s) * z->KV + h / G;
+                    double ds = scale * p[s] * (dp[s] - mean);
+                    for (int64_t d = 0; d < z->D; d++) {
+                        r.dq[iq * z->D + d] += ds * k[ik * z->D + d];
+                        r.dk[ik * z->D + d] += ds * q[iq * z->D + d];
+                    }
+                }
+            }
+        }
+    }
+    free(p), free(dp);
+    return r;
+}
+
+static void free_reference(reference r)
+{
+    free(r.y), free(r.dq), free(r.dk), free(r.dv);
+}
+
+/* How the inputs reach the op. */
+enum { PLAIN, BY_HEADS, SPREAD, LAYOUTS };
+
+/* [B, rows, heads, columns], either so, or as a view of [B, heads, rows, columns] (packed along
+ * the last dimension), or of [B, rows, columns, heads] (not packed). */
+static gd_tensor *input_of(gd_context *ctx, gd_tensor **leaf, gd_dtype dtype, int layout, int64_t B,
+                           int64_t rows, int64_t heads, int64_t columns, double scale,
+                           uint64_t *seed)
+{
+    if (layout == BY_HEADS) {
+        *leaf = test_leaf(ctx, dtype, GD_SHAPE(B, heads, rows, columns), scale, seed);
+        return gd_transpose(*leaf, 1, 2);
+    }
+    if (layout == SPREAD) {
+        *leaf = test_leaf(ctx, dtype, GD_SHAPE(B, rows, columns, heads), scale, seed);
+        return gd_transpose(*leaf, 2, 3);
+    }
+    return *leaf = test_leaf(ctx, dtype, GD_SHAPE(B, rows, heads, columns), scale, seed);
+}
+
+/* The gradient of a leaf of input_of in the order of the op's input. */
+static gd_tensor *gradient_of(gd_tensor *leaf, int layout)
+{
+    gd_tensor *gradient = gd_grad(leaf);
+    ck_assert_ptr_nonnull(gradient);
+    if (layout == BY_HEADS) return gd_transpose(gradient, 1, 2);
+    return layout == SPREAD ? gd_transpose(gradient, 2, 3) : gradient;
+}
+
+static void check_attention(int threads, gd_dtype dtype, int layout, const sizes *z, double size,
+                            uint64_t *seed)
+{
+    gd_context *ctx = test_context(threads);
+    gd_tensor *leaf[3];
+    gd_tensor *q = input_of(ctx, &leaf[0], dtype, layout, z->B, z->T, z->H, z->D, size, seed);
+    gd_tensor *k = input_of(ctx, &leaf[1], dtype, layout, z->B, z->S, z->KV, z->D, size, seed);
+    gd_tensor *v = input_of(ctx, &leaf[2], dtype, layout, z->B, z->S, z->KV, z->E, 1, seed);
+    gd_tensor *dy = test_leaf(ctx, dtype, GD_SHAPE(z->B, z->T, z->H, z->E), 1, seed);
+    gd_attention_options options = {.causal = z->causal, .scale = z->scale};
+    gd_tensor *y = gd_keep(gd_attention(q, k, v, &options));
+    ck_assert_no_error(ctx);
+    double *vq = test_values(q), *vk = test_values(k), *vv = test_values(v), *vdy = test_values(dy);
+    reference want = attend(z, vq, vk, vv, vdy);
+    /* The scores of size 100 inputs have as many digits less before their exponential. */
+    double tolerance = test_tolerance(dtype) * size * size;
+    test_close("y", y, want.y, tolerance);
+    test_backward(y, dy);
+    /* dq and dk are differences of larger numbers */
+    double loose = tolerance * (dtype == GD_FLOAT32 || dtype == GD_FLOAT64 ? 4 : 2);
+    test_close("dq", gradient_of(leaf[0], layout), want.dq, loose);
+    test_close("dk", gradient_of(leaf[1], layout), want.dk, loose);
+    test_close("dv", gradient_of(leaf[2], layout), want.dv, loose);
+    free(vq), free(vk), free(vv), free(vdy);
+    free_reference(want);
+    gd_context_free(ctx);
+}
+
+START_TEST(attention_is_the_textbook)
+{
+    const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32,  GD_FLOAT64,
+                               GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    uint64_t seed = 3;
+    for (int i = 0; i < 120; i++) {
+        sizes z = {.causal = i & 1};
+        z.B = test_random_size(&seed, 1, 3);
+        z.T = test_random_size(&seed, 1, i % 7 ? 40 : 150);
+        z.S = i & 2 ? z.T : test_random_size(&seed, 1, i % 5 ? 40 : 150);
+        z.KV = test_random_size(&seed, 1, 3);
+        z.H = z.KV * test_random_size(&seed, 1, 3);
+        z.D = test_random_size(&seed, 1, i % 3 ? 20 : 70);
+        z.E = i & 4 ? z.D : test_random_size(&seed, 1, 40);
+        check_attention(1 + i % 2, dtypes[i / 2 % 6], i / 3 % LAYOUTS, &z, 1, &seed);
+    }
+}
+END_TEST
+
+/* Sizes whose tiles and vectors are all whole, as in training. */
+START_TEST(attention_of_round_sizes)
+{
+    const sizes all[] = {
+        {2, 64, 64, 4, 4, 32, 32, true, 0},   {1, 64, 64, 4, 2, 32, 32, false, 0},
+        {1, 128, 128, 2, 1, 64, 64, true, 0}, {1, 300, 300, 6, 2, 16, 16, true, 0},
+        {1, 1, 200, 2, 2, 32, 32, true, 0},   {1, 48, 176, 20, 1, 16, 48, true, 0.3},
+    };
+    uint64_t seed = 4;
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        check_attention(2, GD_FLOAT32, PLAIN, &all[i], 1, &seed);
+        check_attention(1, GD_FLOAT64, BY_HEADS, &all[i], 1, &seed);
+    }
+}
+END_TEST
+
+/* Scores of thousands: the largest takes all the weight, and nothing overflows. */
+START_TEST(attention_of_huge_scores)
+{
+    sizes z = {1, 70, 70, 2, 1, 8, 8, true, 1};
+    uint64_t seed = 5;
+    check_attention(2, GD_FLOAT64, PLAIN, &z, 100, &seed);
+    z.scale = -3;
+    check_attention(2, GD_FLOAT64, PLAIN, &z, 100, &seed);
+    gd_context *ctx = test_context(2);
+    gd_tensor *q = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 70, 2, 8), 1e10, &seed);
+    gd_tensor *v = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 70, 2, 8), 1, &seed);
+    gd_tensor *dy = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 70, 2, 8), 1, &seed);
+    gd_tensor *y = gd_keep(gd_attention(q, q, v, NULL));
+    test_backward(y, dy);
+    double *vy = test_values(y), *dq = test_values(gd_grad(q)), *dv = test_values(gd_grad(v));
+    for (int i = 0; i < 70 * 2 * 8; i++)
+        ck_assert(isfinite(vy[i]) && isfinite(dq[i]) && isfinite(dv[i]));
+    free(vy), free(dq), free(dv);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* With more queries than keys the first T - S see nothing: zeros, and they pull on nothing. */
+START_TEST(attention_of_a_query_that_sees_nothing)
+{
+    gd_context *ctx = test_context(1);
+    uint64_t seed = 6;
+    gd_tensor *q = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 90, 2, 4), 1, &seed);
+    gd_tensor *k = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 3, 2, 4), 1, &seed);
+    gd_tensor *v = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 3, 2, 5), 1, &seed);
+    gd_tensor *dy = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 90, 2, 5), 1, &seed);
+    gd_attention_options options = {.causal = true};
+    gd_tensor *y = gd_keep(gd_attention(q, k, v, &options));
+    test_backward(y, dy);
+    double *vy = test_values(y), *dq = test_values(gd_grad(q));
+    for (int i = 0; i < 90 * 2 * 5; i++) ck_assert_int_eq(vy[i] != 0, i >= 87 * 2 * 5);
+    for (int i = 0; i < 87 * 2 * 4; i++) ck_assert(dq[i] == 0);
+    free(vy), free(dq);
+    gd_context_free(ctx);
+
+    /* No keys at all, and no queries. */
+    ctx = test_context(2);
+    q = test_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 3, 2, 4), 1, &seed);
+    k = test_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 0, 1, 4), 1, &seed);
+    y = gd_keep(gd_attention(q, k, k, NULL));
+    dy = test_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 3, 2, 4), 1, &seed);
+    test_backward(y, dy);
+    double zero[48] = {0};
+    test_close("y", y, zero, 0);
+    test_close("dq", gd_grad(q), zero, 0);
+    gd_tensor *none = test_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 0, 2, 4), 1, &seed);
+    gd_tensor *k5 = test_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 5, 1, 4), 1, &seed);
+    y = gd_attention(none, k5, k5, NULL);
+    dy = test_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 0, 2, 4), 1, &seed);
+    test_backward(y, dy);
+    test_close("dk", gd_grad(k5), zero, 0);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* What a causal query may not see does not reach it, be it NaN. (Within its block the product with
+ * weight 0 is taken, so the later rows here begin a block.) */
+START_TEST(attention_does_not_look_ahead)
+{
+    gd_context *ctx = test_context(1);
+    uint64_t seed = 7;
+    gd_tensor *q = test_leaf(ctx, GD_FLOAT64, GD_SHAPE(1, 100, 1, 4), 1, &seed);
+    gd_tensor *v = test_leaf(ctx, GD_FLOAT64, GD_SHAPE(1, 100, 1, 4), 1, &seed);
+    gd_attention_options options = {.causal = true};
+    double *before = test_values(gd_attention(q, q, v, &options));
+    for (int i = 48 * 4; i < 100 * 4; i++) ((double *)gd_tensor_data(q))[i] *= 5;
+    double *after = test_values(gd_attention(q, q, v, &options));
+    ck_assert_int_eq(memcmp(before, after, 48 * 4 * sizeof *before), 0);
+    free(before), free(after);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* Any subset of the gradients, written or added, is the same as in the full backward. */
+START_TEST(attention_gives_each_gradient_alone)
+{
+    for (int wanted = 1; wanted < 8; wanted++) {
+        gd_context *ctx = test_context(2);
+        uint64_t seed = 8;
+        sizes z = {2, 37, 70, 4, 2, 9, 17, true, 0};
+        gd_tensor *x[3] = {test_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 37, 4, 9), 1, &seed),
+                           test_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 70, 2, 9), 1, &seed),
+                           test_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 70, 2, 17), 1, &seed)};
+        gd_tensor *dy = test_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 37, 4, 17), 1, &seed);
+        double *v[3], *vdy = test_values(dy);
+        for (int i = 0; i < 3; i++) {
+            v[i] = test_values(x[i]);
+            gd_tensor_set_requires_grad(x[i], wanted >> i & 1);
+        }
+        gd_attention_options options = {.causal = true};
+        reference want = attend(&z, v[0], v[1], v[2], vdy);
+        double *gradient[3] = {want.dq, want.dk, want.dv};
+        for (int round = 1; round <= 2; round++) { /* the second adds */
+            test_backward(gd_attention(x[0], x[1], x[2], &options), dy);
+            for (int i = 0; i < 3; i++) {
+                if (!(wanted >> i & 1)) {
+                    ck_assert_ptr_null(gd_grad(x[i]));
+                    continue;
+                }
+                int64_t n = gd_tensor_count(x[i]);
+                double *sum = zeros(n);
+                for (int64_t j = 0; j < n; j++) sum[j] = round * gradient[i][j];
+                test_close("gradient", gd_grad(x[i]), sum, 1e-12);
+                free(sum);
+            }
+            gd_step_end(ctx);
+        }
+        for (int i = 0; i < 3; i++) free(v[i]);
+        free(vdy);
+        free_reference(want);
+        gd_context_free(ctx);
+    }
+}
+END_TEST
+
+START_TEST(attention_has_the_same_bits_for_any_number_of_threads)
+{
+    void *first[4] = {0};
+    for (int threads = 1; threads <= 5; threads++) {
+        gd_context *ctx = test_context(threads);
+        uint64_t seed = 9;
+        gd_tensor *q = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 333, 6, 20), 1, &seed);
+        gd_tensor *k = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 333, 2, 20), 1, &seed);
+        gd_tensor *v = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 333, 2, 20), 1, &seed);
+        gd_tensor *dy = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 333, 6, 20), 1, &seed);
+        gd_attention_options options = {.causal = true};
+        gd_tensor *y = gd_keep(gd_attention(q, k, v, &options));
+        test_backward(y, dy);
+        gd_tensor *results[4] = {y, gd_grad(q), gd_grad(k), gd_grad(v)};
+        for (int i = 0; i < 4; i++) {
+            size_t size;
+            void *bytes = test_bytes(results[i], &size);
+            if (!first[i]) {
+                first[i] = bytes;
+                continue;
+            }
+            ck_assert_int_eq(memcmp(first[i], bytes, size), 0);
+            free(bytes);
+        }
+        gd_context_free(ctx);
+    }
+    for (int i = 0; i < 4; i++) free(first[i]);
+}
+END_TEST
+
+START_TEST(attention_says_what_does_not_fit)
+{
+    gd_context *ctx = test_context(1);
+    gd_tensor *q = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 5, 4, 8));
+    gd_tensor *k = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 7, 2, 8));
+    gd_tensor *v = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 7, 2, 6));
+    gd_tensor *flat = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 7, 16));
+    gd_tensor *three = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 7, 3, 8));
+    gd_tensor *narrow = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 7, 2, 5));
+    gd_tensor *other = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(2, 7, 2, 6));
+    ck_assert_ptr_nonnull(gd_attention(q, k, v, NULL));
+    ck_assert_ptr_null(gd_attention(q, flat, v, NULL));
+    ck_assert_error(ctx, "attention: k has shape [2, 7, 16], wanted [B, S, KV, D]");
+    ck_assert_ptr_null(gd_attention(q, narrow, v, NULL));
+    ck_assert_error(
+        ctx, "attention: k has shape [2, 7, 2, 5], wanted [2, 7, 2, 8] to go with q [2, 5, 4, 8]");
+    ck_assert_ptr_null(gd_attention(q, k, three, NULL));
+    ck_assert_error(ctx, "attention: v has shape [2, 7, 3, 8], wanted [2, 7, 2, any] to go with");
+    ck_assert_ptr_null(gd_attention(q, three, three, NULL));
+    ck_assert_error(ctx,
+                    "attention: q [2, 5, 4, 8] has 4 heads, wanted a multiple of the 3 heads of k");
+    ck_assert_ptr_null(gd_attention(q, k, other, NULL));
+    ck_assert_error(ctx, "attention: v is float64, but q is float32, wanted one dtype");
+    gd_attention_options options = {.scale = NAN};
+    ck_assert_ptr_null(gd_attention(q, k, v, &options));
+    ck_assert_error(ctx, "attention: scale is nan, wanted a finite number");
+    ck_assert_ptr_null(gd_attention(NULL, k, v, NULL));
+    ck_assert_error(ctx, "attention: q is NULL");
+    gd_context_free(ctx);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("attention");
+    TCase *tests = tcase_create("attention");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, attention_is_the_textbook);
+    tcase_add_test(tests, attention_of_round_sizes);
+    tcase_add_test(tests, attention_of_huge_scores);
+    tcase_add_test(tests, attention_of_a_query_that_sees_nothing);
+    tcase_add_test(tests, attention_does_not_look_ahead);
+    tcase_add_test(tests, attention_gives_each_gradient_alone);
+    tcase_add_test(tests, attention_has_the_same_bits_for_any_number_of_threads);
+    tcase_add_test(tests, attention_says_what_does_not_fit);
+    suite_add_tcase(suite, tests);
+    return check_main(suite);
+}
