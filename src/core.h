@@ -77,6 +77,9 @@ gd_status gd_pool_allocate(gd_context *ctx, size_t bytes, gd_memory_class memory
 void gd_pool_release(gd_context *ctx, void *data, size_t bytes, gd_memory_class memory_class);
 void gd_pool_free(gd_context *ctx);
 
+/* Counts a storage's bytes under another class from now on. */
+void gd_storage_reclassify(gd_context *ctx, gd_storage *storage, gd_memory_class memory_class);
+
 /* ---- Devices (device_cpu.c) --------------------------------------------------------------- */
 
 /* The one place where the core meets a device; services (services.h) are its kernels. */

@@ -180,6 +180,15 @@ void gd_pool_release(gd_context *ctx, void *data, size_t bytes, gd_memory_class 
     ctx->stats.current_total -= bytes;
 }
 
+void gd_storage_reclassify(gd_context *ctx, gd_storage *storage, gd_memory_class memory_class)
+{
+    if (!storage->owned || storage->released) return;
+    ctx->stats.current[storage->memory_class] -= storage->bytes;
+    ctx->stats.current_total -= storage->bytes;
+    storage->memory_class = memory_class;
+    count_use(ctx, memory_class, storage->bytes);
+}
+
 void gd_memory_trim(gd_context *ctx)
 {
     if (!ctx) return;

@@ -616,6 +616,9 @@ gd_status gd_tensor_set_requires_grad(gd_tensor *t, bool on)
                        gd_shape_text(t).text);
     }
     t->requires_grad = on;
+    if (!t->owned && t->storage) { /* a group's parameters are counted already */
+        gd_storage_reclassify(t->ctx, t->storage, on ? GD_MEMORY_PARAMETERS : GD_MEMORY_OTHER);
+    }
     return GD_OK;
 }
 

@@ -70,6 +70,9 @@ START_TEST(memory_is_counted_by_class_and_reused)
     gd_memory_stats stats = gd_memory(ctx);
     ck_assert_uint_eq(stats.current[GD_MEMORY_OTHER], 4000);
     ck_assert_uint_eq(stats.current_total, 4000);
+    gd_tensor_set_requires_grad(t, true);
+    ck_assert_uint_eq(gd_memory(ctx).current[GD_MEMORY_PARAMETERS], 4000);
+    ck_assert_uint_eq(gd_memory(ctx).current[GD_MEMORY_OTHER], 0);
     ck_assert_uint_ge(stats.held, 4000);
     uint64_t calls = stats.system_calls;
     gd_tensor_free(t);

@@ -129,7 +129,7 @@ GD_API gd_status gd_fail(gd_context *ctx, gd_status status, const char *format, 
 
 /* Every byte of tensor memory is counted under one of these. */
 typedef enum gd_memory_class {
-    GD_MEMORY_PARAMETERS,
+    GD_MEMORY_PARAMETERS, /* groups, and your tensors that require a gradient */
     GD_MEMORY_GRADIENTS,
     GD_MEMORY_OPTIMIZER,
     GD_MEMORY_ACTIVATIONS, /* tensors made by ops, and what they save for their backward */
