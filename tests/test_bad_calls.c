@@ -1,0 +1,326 @@
+/* test_bad_calls.c - calls that cannot be right, one a line, each with the words that its error must
+ * contain. After each of them the context works on. */
+#include "check_main.h"
+#include "gradus/gradus.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static gd_context *ctx, *other;
+static gd_tensor *x, *x64, *w5, *ids, *matrix, *scalar, *elsewhere, *freed, *spent;
+static int refused;
+
+static gd_tensor *make(gd_context *in, gd_dtype dtype, int ndim, int64_t a, int64_t b, int64_t c,
+                       int64_t d)
+{
+    gd_tensor *t = gd_tensor_create(in, dtype, ndim, (int64_t[]){a, b, c, d});
+    if (dtype != GD_INT32) gd_tensor_set_requires_grad(t, true);
+    return t;
+}
+
+static void open_contexts(void)
+{
+    ctx = gd_context_create(NULL);
+    other = gd_context_create(NULL);
+    x = make(ctx, GD_FLOAT32, 2, 3, 4, 0, 0);
+    x64 = make(ctx, GD_FLOAT64, 2, 3, 4, 0, 0);
+    w5 = make(ctx, GD_FLOAT32, 1, 5, 0, 0, 0);
+    ids = make(ctx, GD_INT32, 1, 3, 0, 0, 0);
+    matrix = make(ctx, GD_FLOAT32, 2, 6, 7, 0, 0);
+    scalar = make(ctx, GD_FLOAT32, 0, 0, 0, 0, 0);
+    elsewhere = make(other, GD_FLOAT32, 2, 3, 4, 0, 0);
+    freed = make(ctx, GD_FLOAT32, 2, 3, 4, 0, 0);
+    gd_neg(x); /* so that the headers of what is freed wait for the end of the step */
+    gd_tensor_free(freed);
+    spent = gd_sum(gd_mul(x, x), NULL, 0, false);
+    gd_backward(spent);
+    refused = 0;
+    ck_assert_no_error(ctx);
+}
+
+static void close_contexts(void)
+{
+    ck_assert_no_error(ctx);
+    gd_tensor *y = gd_sum(gd_mul(x64, x64), NULL, 0, false); /* all still works */
+    ck_assert_int_eq(gd_backward(y), GD_OK);
+    gd_context_free(ctx);
+    gd_context_free(other);
+}
+
+/* `call` is evaluated, gives nothing, and leaves an error with these words in ctx. */
+#define BAD(call, words)                                                                  \
+    do {                                                                                  \
+        (void)(call);                                                                     \
+        ck_assert_msg(gd_error(ctx) != NULL, #call ": no error");                         \
+        ck_assert_msg(strstr(gd_error(ctx), words) != NULL,                               \
+                      #call ": the error is\n  %s\nand not\n  %s", gd_error(ctx), words); \
+        ck_assert_int_ne(gd_error_status(ctx), GD_OK);                                    \
+        gd_error_clear(ctx);                                                              \
+        refused++;                                                                        \
+    } while (0)
+
+#define SHAPE(...) ((const int64_t[]){__VA_ARGS__})
+
+START_TEST(tensors)
+{
+    const int64_t huge = INT64_C(1) << 62;
+    float four[4] = {0};
+    double wide[12] = {0};
+    BAD(gd_tensor_create(ctx, (gd_dtype)77, 0, NULL), "tensor_create: dtype is 77");
+    BAD(gd_tensor_create(ctx, GD_FLOAT32, -1, NULL), "ndim is -1, wanted 0 to 8");
+    BAD(gd_tensor_create(ctx, GD_FLOAT32, 9, SHAPE(1, 1, 1, 1, 1, 1, 1, 1, 1)), "ndim is 9");
+    BAD(gd_tensor_create(ctx, GD_FLOAT32, 2, NULL), "shape is NULL, wanted 2 dimensions");
+    BAD(gd_tensor_create(ctx, GD_FLOAT32, 1, SHAPE(-3)), "shape is [-3]");
+    BAD(gd_tensor_create(ctx, GD_FLOAT32, 1, &huge), "at most");
+    BAD(gd_tensor_create(ctx, GD_FLOAT64, 2, SHAPE(huge, 4)), "at most");
+    BAD(gd_tensor_create(ctx, GD_FLOAT32, 3, SHAPE(huge, 0, 8)), "at most");
+    BAD(gd_tensor_from(ctx, GD_FLOAT32, 1, SHAPE(4), NULL), "tensor_from: data is NULL, wanted 4");
+    BAD(gd_tensor_wrap(ctx, GD_FLOAT32, 1, SHAPE(4), NULL), "tensor_wrap: data is NULL");
+    BAD(gd_tensor_wrap(ctx, GD_FLOAT32, 1, SHAPE(2), (char *)four + 1), "wanted a multiple of 4");
+    BAD(gd_tensor_read(x, four, sizeof four),
+        "tensor_read: given 16 bytes for float32 [3, 4], wanted 48");
+    BAD(gd_tensor_read(x, NULL, 48), "host memory is NULL");
+    BAD(gd_tensor_write(x, four, 16), "tensor_write: given 16 bytes");
+    BAD(gd_tensor_read_f64(x, wide, 11),
+        "tensor_read_f64: given 11 elements for [3, 4], wanted 12");
+    BAD(gd_tensor_write_f64(x, NULL, 12), "at NULL");
+    BAD(gd_tensor_write_f64(ids, (double[]){1, 2.5, 3}, 3),
+        "element 1 is 2.5, wanted a whole number");
+    BAD(gd_tensor_write_f64(ids, (double[]){1, 2, NAN}, 3), "element 2 is");
+    BAD(gd_tensor_fill(gd_expand(w5, 2, SHAPE(2, 5)), 1), "expanded view");
+    BAD(gd_tensor_copy(x, w5), "tensor_copy: src is [5], wanted dst's shape [3, 4]");
+    BAD(gd_tensor_copy(x, elsewhere), "of another context");
+    BAD(gd_tensor_copy(x, NULL), "src is NULL");
+    BAD(gd_item(x), "item: the tensor is [3, 4], wanted one element");
+    BAD(gd_tensor_set_requires_grad(ids, true), "is int32, wanted a real dtype");
+    BAD(gd_tensor_set_requires_grad(gd_neg(x), false), "was made by an op");
+    BAD((gd_tensor_free(gd_grad(x)), 0), "belongs to another object");
+    BAD(gd_tensor_read(freed, four, 16), "tensor_read: tensor [3, 4] was freed");
+    ck_assert_int_ge(refused, 27);
+}
+END_TEST
+
+START_TEST(the_tape)
+{
+    gd_backward_options wrong = {.cotangents = &w5};
+    gd_tensor *y = gd_mul(x, x);
+    gd_tensor *constant = gd_detach(y), *mixed[2] = {y, elsewhere}, *with_null[2] = {y, NULL};
+    gd_op nameless = {.inputs = 1};
+    BAD(gd_backward(y), "backward: loss is [3, 4], wanted one element");
+    BAD(gd_backward(spent), "used up by an earlier backward");
+    BAD(gd_backward(gd_sum(constant, NULL, 0, false)), "does not depend on any tensor");
+    BAD(gd_backward_from(&y, 1, &wrong), "cotangent 0 is float32 [5], wanted");
+    BAD(gd_backward_from(mixed, 2, NULL), "output 1 is of another context");
+    BAD(gd_backward_from(with_null, 2, NULL), "output 1 is NULL");
+    BAD(gd_keep_grad(constant), "keep_grad: the tensor [3, 4] depends on nothing");
+    BAD(gd_keep(freed), "keep: tensor [3, 4] was freed");
+    BAD(gd_detach(freed), "detach: tensor [3, 4] was freed");
+    BAD((gd_no_grad_end(ctx), 0), "no_grad_end: there was no gd_no_grad_begin");
+    BAD(gd_checkpoint(ctx, NULL, NULL, &x, 1), "checkpoint: segment is NULL");
+    BAD(gd_register_op(ctx, NULL), "register_op: op is NULL");
+    BAD(gd_register_op(ctx, &nameless), "it has no name");
+    BAD(gd_register_op(ctx, gd_find_op(NULL, "softmax")), "the name \"softmax\" is taken");
+    BAD(gd_apply(gd_find_op(NULL, "softmax"), (gd_tensor *[]){x, x}, 2, NULL),
+        "softmax: given 2 inputs, wanted 1");
+    ck_assert_int_ge(refused, 15);
+}
+END_TEST
+
+START_TEST(shapes)
+{
+    BAD(gd_reshape(x, 2, SHAPE(5, 2)),
+        "reshape: x [3, 4] has 12 elements, which the shape does not have");
+    BAD(gd_reshape(x, 2, SHAPE(-1, 5)), "do not divide");
+    BAD(gd_reshape(x, 2, SHAPE(-1, -1)), "dimension 1 of the shape is -1");
+    BAD(gd_reshape(x, 2, SHAPE(-2, 6)), "dimension 0 of the shape is -2");
+    BAD(gd_reshape(x, 9, SHAPE(12)), "reshape: ndim is 9");
+    BAD(gd_reshape(x, 1, NULL), "shape is NULL");
+    BAD(gd_reshape(x, 3, SHAPE(INT64_C(1) << 40, INT64_C(1) << 40, 12)), "the shape does not have");
+    BAD(gd_permute(x, (int[]){0, 0}), "permute: axes[1] is 0, wanted each of the 2 dimensions");
+    BAD(gd_permute(x, (int[]){0, 2}), "permute: axes[1] is 2");
+    BAD(gd_permute(x, NULL), "permute: axes is NULL");
+    BAD(gd_transpose(x, 0, 2), "transpose: axis is 2, wanted one of the 2 dimensions of x [3, 4]");
+    BAD(gd_slice(x, 2, 0, 1), "slice: axis is 2");
+    BAD(gd_slice(x, 1, 2, 5), "slice: start is 2 and end is 5, wanted 0 <= start <= end <= 4");
+    BAD(gd_slice(x, 1, 3, 2), "slice: start is 3 and end is 2");
+    BAD(gd_expand(x, 2, SHAPE(3, 5)), "expand: x [3, 4] does not broadcast");
+    BAD(gd_expand(x, 1, SHAPE(4)), "expand: x [3, 4] does not broadcast");
+    BAD(gd_concat((gd_tensor *[]){x, w5}, 2, 0), "concat: x[1] is float32 [5], wanted");
+    BAD(gd_concat((gd_tensor *[]){x, x64}, 2, 0), "concat: x[1] is float64 [3, 4], wanted float32");
+    BAD(gd_concat((gd_tensor *[]){x, NULL}, 2, 0), "concat: x[1] is NULL");
+    BAD(gd_concat(&x, 1, 7), "concat: axis is 7");
+    BAD(gd_cast(x, (gd_dtype)12), "cast: dtype is 12");
+    ck_assert_int_ge(refused, 21);
+}
+END_TEST
+
+START_TEST(ops)
+{
+    gd_rope_options negative = {.position = -1}, base = {.base = -2};
+    gd_cross_entropy_options reduction = {.reduction = (gd_reduction)5};
+    gd_tensor *heads = make(ctx, GD_FLOAT32, 4, 2, 3, 4, 5);
+    gd_tensor *bad_ids = make(ctx, GD_INT32, 1, 3, 0, 0, 0);
+    gd_tensor_write_f64(bad_ids, (double[]){0, 6, 1}, 3);
+    BAD(gd_layer_norm(x, w5, NULL, 1e-5),
+        "layer_norm: weight has shape [5], but the last dimension of x [3, 4] is 4");
+    BAD(gd_layer_norm(x, NULL, w5, 1e-5), "layer_norm: bias has shape [5]");
+    BAD(gd_layer_norm(scalar, NULL, NULL, 1e-5), "layer_norm: x is float32 []");
+    BAD(gd_layer_norm(x, NULL, NULL, -1), "layer_norm: eps is -1");
+    BAD(gd_layer_norm(ids, NULL, NULL, 1e-5), "layer_norm: x is int32 [3]");
+    BAD(gd_layer_norm(freed, NULL, NULL, 1e-5), "layer_norm: x [3, 4] was freed");
+    BAD(gd_embedding(x, w5), "embedding: ids is float32 [5], wanted int32");
+    BAD(gd_embedding(w5, ids), "embedding: table is float32 [5], wanted a real [V, C]");
+    BAD(gd_embedding(matrix, bad_ids),
+        "embedding: ids[1] is 6, wanted 0 to 5, the rows of table [6, 7]");
+    BAD(gd_embedding(matrix, NULL), "embedding: ids is NULL");
+    BAD(gd_rope(x, NULL), "rope: x is float32 [3, 4], wanted a real [B, T, H, D] with D even");
+    BAD(gd_rope(heads, NULL), "rope: x is float32 [2, 3, 4, 5]");
+    BAD(gd_rope(make(ctx, GD_FLOAT32, 4, 2, 3, 4, 6), &negative), "rope: position is -1");
+    BAD(gd_rope(make(ctx, GD_FLOAT32, 4, 2, 3, 4, 6), &base), "rope: base is -2");
+    BAD(gd_softmax(x, 2), "softmax: axis is 2, wanted one of the 2 dimensions of x [3, 4]");
+    BAD(gd_softmax(x, -3), "softmax: axis is -3");
+    BAD(gd_log_softmax(ids, 0), "log_softmax: x is int32 [3]");
+    BAD(gd_softmax(scalar, 0), "softmax: axis is 0, wanted one of the 0 dimensions");
+    BAD(gd_cross_entropy(x, w5), "cross_entropy: targets is float32 [5], wanted int32");
+    BAD(gd_cross_entropy(w5, ids),
+        "cross_entropy: targets is int32 [3], wanted int32 and the shape of logits [5]");
+    BAD(gd_cross_entropy(scalar, ids), "cross_entropy: logits is float32 []");
+    BAD(gd_cross_entropy(x, bad_ids), "cross_entropy: targets[1] is 6, wanted 0 to 3");
+    BAD(gd_cross_entropy_with(x, ids, &reduction), "cross_entropy: reduction is 5");
+    BAD(gd_cross_entropy(x, NULL), "cross_entropy: targets is NULL");
+    BAD(gd_swiglu(x, w5),
+        "swiglu: up is float32 [5], wanted a real dtype and the shape of gate, float32 [3, 4]");
+    BAD(gd_swiglu(x, x64), "swiglu: up is float64 [3, 4]");
+    BAD(gd_swiglu(x, elsewhere), "swiglu: up is a tensor of another context");
+    BAD(gd_dropout(x, 1), "dropout: p is 1, wanted 0 <= p < 1");
+    BAD(gd_dropout(x, NAN), "dropout: p is");
+    BAD(gd_dropout(ids, 0.5), "dropout: x is int32");
+    ck_assert_int_ge(refused, 30);
+}
+END_TEST
+
+START_TEST(elementwise_and_reductions)
+{
+    BAD(gd_add(x, w5), "add: a [3, 4] and b [5] cannot be broadcast together");
+    BAD(gd_add(x, x64), "add: b is float64, but a is float32");
+    BAD(gd_sub(ids, ids), "sub: a is int32, wanted a real dtype");
+    BAD(gd_mul(x, NULL), "mul: b is NULL, wanted a tensor");
+    BAD(gd_mul(NULL, x), "mul: a is NULL, wanted a tensor");
+    BAD(gd_div(x, elsewhere), "div: b is a tensor of another context");
+    BAD(gd_maximum(x, freed), "maximum: b [3, 4] was freed");
+    BAD(gd_where(x, x, x), "where: condition is float32, wanted int32");
+    BAD(gd_where(ids, x, x), "cannot be broadcast");
+    BAD(gd_exp(ids), "exp: x is int32, wanted a real dtype");
+    BAD(gd_gelu(freed), "gelu: x [3, 4] was freed");
+    BAD(gd_sum(x, (int[]){2}, 1, false), "sum: axis 2 is not an axis of x [3, 4]");
+    BAD(gd_mean(x, (int[]){-3}, 1, false), "mean: axis -3 is not an axis of x [3, 4]");
+    BAD(gd_max(x, (int[]){0, -2}, 2, true), "is listed twice");
+    BAD(gd_logsumexp(x, (int[]){0, 1, 0}, 3, true), "logsumexp: given 3 axes, but x [3, 4] has 2");
+    BAD(gd_sum(ids, NULL, 0, false), "sum: x is int32");
+    ck_assert_int_ge(refused, 16);
+}
+END_TEST
+
+START_TEST(norms_and_products)
+{
+    const gd_rms_norm_options negative = {.eps = -1}, strange = {.offset = NAN},
+                              good = {.eps = 1e-5};
+    const gd_attention_options scale = {.scale = INFINITY};
+    gd_tensor *q = make(ctx, GD_FLOAT32, 4, 2, 3, 4, 6), *k = make(ctx, GD_FLOAT32, 4, 2, 5, 2, 6);
+    gd_tensor *k3 = make(ctx, GD_FLOAT32, 4, 2, 5, 3, 6),
+              *v7 = make(ctx, GD_FLOAT32, 4, 2, 7, 2, 6);
+    BAD(gd_rms_norm(x, w5, 1e-5),
+        "rms_norm: weight has shape [5], but the last dimension of x [3, 4] is 4");
+    BAD(gd_rms_norm(x, NULL, -1), "rms_norm: eps is -1");
+    BAD(gd_rms_norm_with(x, NULL, NULL, NULL), "rms_norm: options is NULL");
+    BAD(gd_rms_norm_with(x, NULL, NULL, &negative), "rms_norm: eps is -1, wanted at least 0");
+    BAD(gd_rms_norm_with(x, NULL, NULL, &strange), "rms_norm: offset is");
+    BAD(gd_rms_norm_with(x, NULL, w5, &good), "rms_norm: bias has shape [5]");
+    BAD(gd_rms_norm(x, matrix, 1e-5), "rms_norm: weight has shape [6, 7]");
+    BAD(gd_rms_norm(scalar, NULL, 1e-5), "rms_norm: x has no dimensions");
+    BAD(gd_rms_norm(ids, NULL, 1e-5), "rms_norm: x is int32");
+    BAD(gd_add_rms_norm(x, w5, NULL, NULL, &good, NULL), "add_rms_norm: residual has shape [5]");
+    BAD(gd_add_rms_norm(x, NULL, NULL, NULL, &good, NULL), "add_rms_norm: residual is NULL");
+    BAD(gd_matmul(x, x), "matmul: a [3, 4] has 4 columns, but b [3, 4] has 3 rows");
+    BAD(gd_matmul_with(x, matrix, true, false), "matmul: a [3, 4] transposed has 3 columns");
+    BAD(gd_matmul(x, w5), "matmul: b has shape [5], wanted at least 2 dimensions");
+    BAD(gd_matmul(x, x64), "matmul: b is float64, but a is float32");
+    BAD(gd_linear(x, matrix, NULL), "linear: weight has shape [6, 7], wanted [N, 4] for x [3, 4]");
+    BAD(gd_linear(x, make(ctx, GD_FLOAT32, 2, 2, 4, 0, 0), w5),
+        "linear: bias has shape [5], wanted [2]");
+    BAD(gd_linear(scalar, matrix, NULL), "linear: x has no dimensions");
+    BAD(gd_linear(x, NULL, NULL), "linear: weight is NULL");
+    BAD(gd_attention(x, k, k, NULL), "attention: q has shape [3, 4]");
+    BAD(gd_attention(q, k3, k3, NULL),
+        "attention: q [2, 3, 4, 6] has 4 heads, wanted a multiple of the 3");
+    BAD(gd_attention(q, k, v7, NULL), "attention: v has shape [2, 7, 2, 6]");
+    BAD(gd_attention(q, k, k, &scale), "attention: scale is");
+    BAD(gd_attention(q, k, NULL, NULL), "attention: v is NULL");
+    ck_assert_int_ge(refused, 24);
+}
+END_TEST
+
+START_TEST(optimizers)
+{
+    const gd_adamw_options beta = {.beta1 = 1.5};
+    const gd_sgd_options nesterov = {.nesterov = true};
+    const int64_t huge = INT64_C(1) << 62;
+    gd_params *params = gd_params_create(ctx, GD_FLOAT32),
+              *empty = gd_params_create(ctx, GD_FLOAT64);
+    gd_tensor *w = gd_params_add(params, "w", 1, SHAPE(4), 0);
+    BAD(gd_params_create(ctx, GD_FLOAT16),
+        "params_create: dtype is float16, wanted float32 or float64");
+    BAD(gd_params_add(params, "w", 1, SHAPE(4), 0), "params_add: name is \"w\"");
+    BAD(gd_params_add(params, NULL, 1, SHAPE(4), 0), "params_add: name is NULL");
+    BAD(gd_params_add(params, "v", 1, SHAPE(-4), 0), "params_add: shape is [-4]");
+    BAD(gd_params_add(params, "v", 1, &huge, 0), "at most");
+    BAD(gd_tensor_fill(w, 1), "tensor_fill: tensor \"w\" has no memory yet, call gd_params_finish");
+    BAD(gd_neg(w), "neg: x \"w\" has no memory yet");
+    BAD(gd_adamw_create(params, NULL), "gd_params_finish");
+    gd_params_finish(params);
+    BAD(gd_params_finish(params), "params_finish");
+    BAD(gd_params_add(params, "late", 1, SHAPE(4), 0),
+        "params_add: \"late\" comes after gd_params_finish");
+    BAD(gd_adamw_create(params, &beta), "beta1 is 1.5");
+    BAD(gd_sgd_create(params, &nesterov), "nesterov");
+    BAD((gd_tensor_free(w), 0), "belongs to another object");
+    gd_optimizer *sgd = gd_sgd_create(params, NULL);
+    BAD(gd_optimizer_step(sgd, NAN), "lr is");
+    BAD(gd_optimizer_set_steps(sgd, -1), "steps is -1");
+    gd_optimizer_free(sgd);
+    gd_params_free(empty);
+    gd_params_free(params);
+    ck_assert_int_ge(refused, 15);
+}
+END_TEST
+
+START_TEST(random_numbers)
+{
+    BAD(gd_random_uniform(ids, 0, 1),
+        "random_uniform: the tensor is int32 [3], wanted a real dtype");
+    BAD(gd_random_normal(freed, 0, 1), "random_normal: tensor [3, 4] was freed");
+    BAD(gd_random_integers(x, 0, 1), "random_integers: the tensor is float32 [3, 4], wanted int32");
+    BAD(gd_random_integers(ids, 5, 5), "low is 5 and high is 5, wanted low < high");
+    BAD(gd_random_integers(ids, 0, INT64_C(1) << 40), "within int32");
+    BAD(gd_random_permutation(make(ctx, GD_INT32, 2, 2, 2, 0, 0)),
+        "random_permutation: the tensor is [2, 2]");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("bad calls");
+    TCase *bad = tcase_create("bad calls");
+    tcase_add_checked_fixture(bad, open_contexts, close_contexts);
+    tcase_add_test(bad, tensors);
+    tcase_add_test(bad, the_tape);
+    tcase_add_test(bad, shapes);
+    tcase_add_test(bad, ops);
+    tcase_add_test(bad, elementwise_and_reductions);
+    tcase_add_test(bad, norms_and_products);
+    tcase_add_test(bad, optimizers);
+    tcase_add_test(bad, random_numbers);
+    suite_add_tcase(suite, bad);
+    return check_main(suite);
+}
