@@ -1,0 +1,182 @@
+/* test_out_of_memory.c - every allocation of host memory made to fail in turn, once and for good,
+ * in the forward and backward of every op and in a step of training. Each time there must be an
+ * error and no leak, and the context must work afterwards. */
+#include "check_main.h"
+#include "gradus/gradus.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- An allocator that fails on demand, and knows what is still out -------------------------- */
+
+typedef struct failing_allocator {
+    int64_t calls, fail_at; /* the call that fails; -1: none */
+    bool for_good;          /* and all after it */
+    int64_t blocks, bytes;  /* out now */
+    bool failed;
+} failing_allocator;
+
+static void *allocate(void *user, size_t alignment, size_t bytes)
+{
+    failing_allocator *a = user;
+    int64_t call = a->calls++;
+    if (a->fail_at >= 0 && (call == a->fail_at || (a->for_good && call > a->fail_at))) {
+        a->failed = true;
+        return NULL;
+    }
+    a->blocks++;
+    a->bytes += (int64_t)bytes;
+    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
+}
+
+static void release(void *user, void *memory, size_t bytes)
+{
+    failing_allocator *a = user;
+    a->blocks--;
+    a->bytes -= (int64_t)bytes;
+    free(memory);
+}
+
+static gd_context *create(failing_allocator *a)
+{
+    gd_context_options options = {.allocator = {allocate, release, a}, .seed = 3};
+    return gd_context_create(&options);
+}
+
+/* ---- What is run -------------------------------------------------------------------------- */
+
+typedef gd_status (*job)(gd_context *ctx, const void *what);
+
+/* Makes the inputs of a case as its record says, roughly: gradients do not matter here. */
+static gd_tensor *case_input(gd_context *ctx, const gd_case_input *input)
+{
+    bool index = input->fill == GD_FILL_INDEX;
+    gd_tensor *t = gd_tensor_create(ctx, index ? GD_INT32 : GD_FLOAT32, input->ndim, input->shape);
+    gd_tensor_fill(t, index ? input->a : input->fill == GD_FILL_UNIFORM ? input->a : 1);
+    if (!index && !input->fixed) gd_tensor_set_requires_grad(t, true);
+    return t;
+}
+
+typedef struct op_case {
+    const gd_op *op;
+    const gd_case *one;
+} op_case;
+
+static gd_status run_case(gd_context *ctx, const void *what)
+{
+    const op_case *c = what;
+    gd_tensor *inputs[GD_CASE_MAX_INPUTS] = {NULL}, *outputs[8] = {NULL};
+    for (int i = 0; i < c->one->inputs; i++) {
+        if (!c->one->input[i].absent) inputs[i] = case_input(ctx, &c->one->input[i]);
+    }
+    if (!gd_apply_multi(c->op, inputs, c->one->inputs, c->one->args, outputs) &&
+        gd_tensor_requires_grad(outputs[0])) {
+        gd_backward_from(outputs, c->op->outputs, NULL);
+    }
+    gd_step_end(ctx);
+    for (int i = 0; i < c->one->inputs; i++) gd_tensor_free(inputs[i]);
+    return gd_error_status(ctx);
+}
+
+/* A step of a small model with everything a training loop calls. */
+static gd_status run_training(gd_context *ctx, const void *what)
+{
+    (void)what;
+    gd_params *params = gd_params_create(ctx, GD_FLOAT32);
+    gd_tensor *w = gd_params_add(params, "w", 2, (int64_t[]){8, 6}, GD_DECAY);
+    gd_tensor *g = gd_params_add(params, "g", 1, (int64_t[]){6}, 0);
+    gd_params_finish(params);
+    gd_optimizer *adamw = gd_adamw_create(params, NULL);
+    gd_sgd_options momentum = {.momentum = 0.9};
+    gd_optimizer *sgd = gd_sgd_create(params, &momentum);
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, 2, (int64_t[]){5, 6});
+    gd_tensor *targets = gd_tensor_create(ctx, GD_INT32, 1, (int64_t[]){5});
+    gd_random_normal(w, 0, 1);
+    gd_random_normal(x, 0, 1);
+    gd_tensor_fill(g, 1);
+    for (int step = 0; step < 2; step++) {
+        gd_tensor *h = gd_dropout(gd_rms_norm(x, g, 1e-5), 0.5);
+        gd_backward(gd_cross_entropy(gd_linear(h, w, NULL), targets));
+        gd_clip_grad_norm(params, 1, NULL);
+        gd_optimizer_step(step ? sgd : adamw, 0.1);
+        gd_params_clear_grads(params);
+        gd_step_end(ctx);
+    }
+    gd_optimizer_free(sgd);
+    gd_optimizer_free(adamw);
+    gd_params_free(params);
+    gd_tensor_free(x);
+    gd_tensor_free(targets);
+    return gd_error_status(ctx);
+}
+
+/* ---- Failing ------------------------------------------------------------------------------ */
+
+static int64_t points, caught;
+
+/* One point: the `fail_at`-th allocation fails. Returns false when the job needs fewer. */
+static bool fail_once(job run, const void *what, const char *name, int64_t fail_at, bool for_good)
+{
+    failing_allocator a = {.fail_at = fail_at, .for_good = for_good};
+    gd_context *ctx = create(&a);
+    gd_status status = ctx ? run(ctx, what) : GD_ERROR_MEMORY;
+    if (a.failed) {
+        points++;
+        ck_assert_msg(status == GD_ERROR_MEMORY,
+                      "%s: allocation %lld failed%s, but the status is %s", name,
+                      (long long)fail_at, for_good ? " for good" : "", gd_status_name(status));
+        a.fail_at = -1;
+        gd_error_clear(ctx);
+        if (ctx) ck_assert_msg(!run(ctx, what), "%s: afterwards: %s", name, gd_error(ctx));
+        caught++;
+    } else {
+        ck_assert_msg(status == GD_OK, "%s: %s", name, gd_error(ctx));
+    }
+    gd_context_free(ctx);
+    ck_assert_msg(a.blocks == 0 && a.bytes == 0, "%s: allocation %lld failed%s: %lld blocks leaked",
+                  name, (long long)fail_at, for_good ? " for good" : "", (long long)a.blocks);
+    return a.failed;
+}
+
+static void fail_everywhere(job run, const void *what, const char *name)
+{
+    for (int for_good = 0; for_good < 2; for_good++) {
+        for (int64_t i = 0; fail_once(run, what, name, i, for_good); i++) continue;
+    }
+}
+
+START_TEST(every_op)
+{
+    points = caught = 0;
+    const gd_op *op;
+    for (int i = 0; (op = gd_op_at(NULL, i)); i++) {
+        for (int k = 0; k < op->case_count; k++) {
+            op_case what = {op, &op->cases[k]};
+            if (k < 3 || k == op->case_count - 1) fail_everywhere(run_case, &what, op->name);
+        }
+    }
+    printf("out of memory: every op: %lld of %lld points\n", (long long)caught, (long long)points);
+    ck_assert_int_gt(points, 1000);
+}
+END_TEST
+
+START_TEST(a_training_step)
+{
+    points = caught = 0;
+    fail_everywhere(run_training, NULL, "training");
+    printf("out of memory: training: %lld of %lld points\n", (long long)caught, (long long)points);
+    ck_assert_int_gt(points, 50);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("out of memory");
+    TCase *failing = tcase_create("failing");
+    tcase_set_timeout(failing, 100);
+    tcase_add_test(failing, every_op);
+    tcase_add_test(failing, a_training_step);
+    suite_add_tcase(suite, failing);
+    return check_main(suite);
+}

@@ -1,0 +1,18 @@
+/* loop.h - the training loop. */
+#ifndef GRADUS_TRAIN_LOOP_H
+#define GRADUS_TRAIN_LOOP_H
+
+#include "data.h"
+#include "model.h"
+#include "options.h"
+
+/* Trains as the options say, with a line on stdout every so often. Returns when the steps or the
+ * time are over, or with the context's error: a loss or a gradient that is not finite is one, and
+ * stops before the update. */
+gd_status loop_train(model *m, const text_data *data, const train_options *options);
+
+/* The mean loss over the whole validation part, in windows side by side, without dropout. NaN on
+ * error. */
+double loop_validate(model *m, const text_data *data, int64_t batch, int64_t context);
+
+#endif

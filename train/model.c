@@ -1,0 +1,163 @@
+/* model.c - see model.h. */
+#include "model.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const double norm_eps = 1e-5;
+
+/* ---- Parameters --------------------------------------------------------------------------- */
+
+/* A matrix [rows, columns], or a vector [rows] where columns is 0. */
+static gd_tensor *add(model *m, const char *name, int layer, int64_t rows, int64_t columns)
+{
+    char full[64];
+    if (layer < 0) {
+        snprintf(full, sizeof full, "%s", name);
+    } else {
+        snprintf(full, sizeof full, "layers.%d.%s", layer, name);
+    }
+    const int64_t shape[2] = {rows, columns};
+    return gd_params_add(m->params, full, columns ? 2 : 1, shape, columns ? GD_DECAY : 0);
+}
+
+static void add_layer(model *m, int i)
+{
+    const model_config *c = &m->config;
+    model_layer *l = &m->layers[i];
+    int64_t width = c->dim / c->heads;
+    l->owner = m;
+    l->norm1 = add(m, "norm1", i, c->dim, 0);
+    l->wq = add(m, "wq", i, c->dim, c->dim);
+    l->wk = add(m, "wk", i, c->kv_heads * width, c->dim);
+    l->wv = add(m, "wv", i, c->kv_heads * width, c->dim);
+    l->wo = add(m, "wo", i, c->dim, c->dim);
+    l->norm2 = add(m, "norm2", i, c->dim, 0);
+    l->w_gate = add(m, "w_gate", i, c->ffn, c->dim);
+    l->w_up = add(m, "w_up", i, c->ffn, c->dim);
+    l->w_down = add(m, "w_down", i, c->dim, c->ffn);
+}
+
+static void draw_values(model *m)
+{
+    double deep = 0.02 / sqrt(2 * (double)m->config.layers);
+    for (int i = 0; i < gd_params_count(m->params); i++) {
+        gd_tensor *t = gd_params_at(m->params, i);
+        if (gd_tensor_ndim(t) == 1) {
+            gd_tensor_fill(t, 1);
+        } else {
+            gd_random_normal(t, 0, 0.02);
+        }
+    }
+    for (int64_t i = 0; i < m->config.layers; i++) {
+        gd_random_normal(m->layers[i].wo, 0, deep);
+        gd_random_normal(m->layers[i].w_down, 0, deep);
+    }
+}
+
+gd_status model_create(model *m, gd_context *ctx, gd_dtype dtype, const model_config *config)
+{
+    *m = (model){.config = *config, .ctx = ctx};
+    m->layers = calloc((size_t)config->layers, sizeof *m->layers);
+    if (!m->layers) return gd_fail(ctx, GD_ERROR_MEMORY, "train: no memory for the model");
+    m->params = gd_params_create(ctx, dtype);
+    m->embedding = add(m, "embedding", -1, config->vocab, config->dim);
+    for (int i = 0; i < config->layers; i++) add_layer(m, i);
+    m->norm_final = add(m, "norm_final", -1, config->dim, 0);
+    m->output = config->tied ? m->embedding : add(m, "output", -1, config->vocab, config->dim);
+    gd_params_finish(m->params);
+    draw_values(m);
+    return gd_error_status(ctx);
+}
+
+void model_free(model *m)
+{
+    gd_params_free(m->params);
+    free(m->layers);
+    *m = (model){0};
+}
+
+/* ---- Forward ------------------------------------------------------------------------------ */
+
+static gd_tensor *dropped(const model *m, gd_tensor *x)
+{
+    return m->training && m->config.dropout > 0 ? gd_dropout(x, m->config.dropout) : x;
+}
+
+/* [B, T, heads * D] -> [B, T, heads, D], a view */
+static gd_tensor *as_heads(const model *m, gd_tensor *x, int64_t heads)
+{
+    int64_t shape[4] = {gd_tensor_dim(x, 0), gd_tensor_dim(x, 1), heads,
+                        m->config.dim / m->config.heads};
+    return gd_reshape(x, 4, shape);
+}
+
+static gd_tensor *attention_branch(const model *m, const model_layer *l, gd_tensor *h)
+{
+    const gd_attention_options causal = {.causal = true};
+    gd_tensor *q = gd_rope(as_heads(m, gd_linear(h, l->wq, NULL), m->config.heads), NULL);
+    gd_tensor *k = gd_rope(as_heads(m, gd_linear(h, l->wk, NULL), m->config.kv_heads), NULL);
+    gd_tensor *v = as_heads(m, gd_linear(h, l->wv, NULL), m->config.kv_heads);
+    gd_tensor *y = gd_attention(q, k, v, &causal);
+    int64_t shape[3] = {gd_tensor_dim(y, 0), gd_tensor_dim(y, 1), m->config.dim};
+    return dropped(m, gd_linear(gd_reshape(y, 3, shape), l->wo, NULL));
+}
+
+static gd_tensor *ffn_branch(const model *m, const model_layer *l, gd_tensor *h)
+{
+    gd_tensor *gate = gd_linear(h, l->w_gate, NULL), *up = gd_linear(h, l->w_up, NULL);
+    return dropped(m, gd_linear(gd_swiglu(gate, up), l->w_down, NULL));
+}
+
+/* x = x + branch, and the norm of the sum, in one op; no branch yet: the norm alone. */
+static gd_tensor *add_norm(gd_tensor **x, gd_tensor *branch, gd_tensor *weight)
+{
+    const gd_rms_norm_options options = {.eps = norm_eps};
+    if (!branch) return gd_rms_norm(*x, weight, norm_eps);
+    return gd_add_rms_norm(branch, *x, weight, NULL, &options, x);
+}
+
+/* One layer: takes the stream and a branch that is still to be added to it, and leaves the same. */
+static gd_tensor *run_layer(const model *m, const model_layer *l, gd_tensor **x, gd_tensor *branch)
+{
+    gd_tensor *h = add_norm(x, branch, l->norm1);
+    branch = attention_branch(m, l, h);
+    h = add_norm(x, branch, l->norm2);
+    return ffn_branch(m, l, h);
+}
+
+/* A layer as a segment to be computed again in the backward: from stream to stream. */
+static gd_tensor *layer_again(void *user, gd_tensor *const *inputs, int count)
+{
+    (void)count;
+    const model_layer *l = user;
+    gd_tensor *x = inputs[0];
+    gd_tensor *branch = run_layer(l->owner, l, &x, NULL);
+    return gd_add(x, branch);
+}
+
+gd_tensor *model_logits(model *m, gd_tensor *tokens)
+{
+    gd_tensor *x = dropped(m, gd_embedding(m->embedding, tokens)), *branch = NULL;
+    for (int64_t i = 0; i < m->config.layers; i++) {
+        if (m->config.recompute) {
+            x = gd_checkpoint(m->ctx, layer_again, &m->layers[i], &x, 1);
+        } else {
+            branch = run_layer(m, &m->layers[i], &x, branch);
+        }
+    }
+    return gd_linear(add_norm(&x, branch, m->norm_final), m->output, NULL);
+}
+
+double model_flops_per_token(const model *m, int64_t context)
+{
+    const model_config *c = &m->config;
+    double weights = 0;
+    for (int i = 0; i < gd_params_count(m->params); i++) {
+        gd_tensor *t = gd_params_at(m->params, i);
+        bool lookup = t == m->embedding && !c->tied;
+        if (gd_tensor_ndim(t) == 2 && !lookup) weights += (double)gd_tensor_count(t);
+    }
+    return 6 * weights + 12 * (double)c->layers * (double)c->dim * (double)context;
+}

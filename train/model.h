@@ -1,0 +1,50 @@
+/* model.h - a Llama-style transformer (Touvron et al. 2023, arXiv:2302.13971).
+ *
+ *     x = embedding[tokens]                                  [B, T, C]
+ *     each layer:
+ *         x = x + wo attention(rope(wq h), rope(wk h), wv h)     h = rms_norm(x, norm1)
+ *         x = x + w_down (silu(w_gate h) * (w_up h))             h = rms_norm(x, norm2)
+ *     logits = output rms_norm(x, norm_final)                [B, T, V]
+ *
+ * H query heads share KV key and value heads, each D = C / H wide. Matrices are [out, in].
+ */
+#ifndef GRADUS_TRAIN_MODEL_H
+#define GRADUS_TRAIN_MODEL_H
+
+#include "gradus/gradus.h"
+
+typedef struct model_config {
+    int64_t vocab, layers, dim, heads, kv_heads, ffn;
+    double dropout;
+    bool tied, recompute;
+} model_config;
+
+typedef struct model_layer {
+    gd_tensor *norm1, *wq, *wk, *wv, *wo;
+    gd_tensor *norm2, *w_gate, *w_up, *w_down;
+    const struct model *owner;
+} model_layer;
+
+typedef struct model {
+    model_config config;
+    gd_context *ctx;
+    gd_params *params;
+    gd_tensor *embedding, *norm_final, *output; /* tied: output is embedding */
+    model_layer *layers;                        /* [config.layers] */
+    bool training;                              /* dropout is on */
+} model;
+
+/* Makes the parameters and draws their values: normal with standard deviation 0.02, the two
+ * projections into the residual stream scaled by 1 / sqrt(2 layers) (Radford et al. 2019), norms 1.
+ * On error the context says why. */
+gd_status model_create(model *m, gd_context *ctx, gd_dtype dtype, const model_config *config);
+void model_free(model *m);
+
+/* tokens GD_INT32 [B, T] -> logits [B, T, V] */
+gd_tensor *model_logits(model *m, gd_tensor *tokens);
+
+/* Floating-point operations of forward and backward per token: 6 for each weight of a matrix, and
+ * 12 C T a layer for the scores and values of attention (Chowdhery et al. 2022, appendix B). */
+double model_flops_per_token(const model *m, int64_t context);
+
+#endif

@@ -1,0 +1,251 @@
+/* options.c - one table says everything of each option: its name, where its value goes, what values
+ * it takes, and what it means. Parsing and --help both walk it. */
+#define _GNU_SOURCE /* getopt_long */
+#include "options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum option_kind { TEXT, WHOLE, REAL_NUMBER, SWITCH, CHOICE } option_kind;
+
+typedef struct option_row {
+    const char *name;
+    option_kind kind;
+    size_t offset; /* in train_options */
+    double low, high;
+    const char *choices; /* CHOICE: "f32 f64"; the value is that of the same place in `values` */
+    const int *values;
+    const char *help; /* a row without a name is a heading */
+} option_row;
+
+#define AT(field) offsetof(train_options, field)
+
+static const int dtypes[] = {GD_FLOAT32, GD_FLOAT64};
+static const int devices[] = {GD_CPU, GD_CUDA, GD_DEVICE_AUTO};
+
+static const option_row rows[] = {
+    {.help = "Text"},
+    {"data", TEXT, AT(data), 0, 0, NULL, NULL, "FILE  any text; its last tenth is for validation"},
+    {.help = "Model"},
+    {"layers", WHOLE, AT(layers), 1, 1000, NULL, NULL, "N  transformer layers"},
+    {"dim", WHOLE, AT(dim), 2, 65536, NULL, NULL, "N  width of the residual stream"},
+    {"heads", WHOLE, AT(heads), 1, 1024, NULL, NULL, "N  query heads; dim / heads is even"},
+    {"kv-heads", WHOLE, AT(kv_heads), 0, 1024, NULL, NULL,
+     "N  key and value heads; 0: as many as heads"},
+    {"ffn", WHOLE, AT(ffn), 0, 1048576, NULL, NULL,
+     "N  width of the feed-forward layers; 0: 8/3 dim, to a multiple of 32"},
+    {"context", WHOLE, AT(context), 1, 1048576, NULL, NULL, "N  tokens seen at once"},
+    {"dropout", REAL_NUMBER, AT(dropout), 0, 0.99, NULL, NULL,
+     "P  probability, in both branches of a layer"},
+    {"tied", SWITCH, AT(tied), 0, 0, NULL, NULL, "  use the embedding as output projection"},
+    {.help = "Training"},
+    {"batch", WHOLE, AT(batch), 1, 65536, NULL, NULL, "N  sequences in a step"},
+    {"steps", WHOLE, AT(steps), 0, 1e12, NULL, NULL, "N"},
+    {"max-seconds", REAL_NUMBER, AT(max_seconds), 0, 1e9, NULL, NULL,
+     "S  stop after this time; 0: no limit"},
+    {"lr", REAL_NUMBER, AT(lr), 0, 1e3, NULL, NULL, "X  highest learning rate"},
+    {"min-lr", REAL_NUMBER, AT(min_lr), 0, 1e3, NULL, NULL,
+     "X  where the cosine ends; default: a tenth of lr"},
+    {"warmup", WHOLE, AT(warmup), 0, 1e12, NULL, NULL, "N  steps of linear warm-up"},
+    {"weight-decay", REAL_NUMBER, AT(weight_decay), 0, 100, NULL, NULL, "X  of matrices"},
+    {"beta2", REAL_NUMBER, AT(beta2), 0, 0.999999, NULL, NULL, "X  of AdamW; beta1 is 0.9"},
+    {"clip", REAL_NUMBER, AT(clip), 0, 1e9, NULL, NULL,
+     "X  highest norm of the gradient; 0: no clipping"},
+    {"recompute", SWITCH, AT(recompute), 0, 0, NULL, NULL,
+     "  less memory: compute each layer again in the backward"},
+    {.help = "Report"},
+    {"eval-every", WHOLE, AT(eval_every), 0, 1e12, NULL, NULL,
+     "N  steps between validations; 0: at the end alone"},
+    {"log-every", WHOLE, AT(log_every), 1, 1e12, NULL, NULL, "N  steps to a line"},
+    {"sample-length", WHOLE, AT(sample_length), 0, 1e7, NULL, NULL,
+     "N  characters of text at the end"},
+    {"temperature", REAL_NUMBER, AT(temperature), 0, 100, NULL, NULL,
+     "X  of sampling; 0: always the likeliest"},
+    {.help = "Machine"},
+    {"dtype", CHOICE, AT(dtype), 0, 0, "f32 f64", dtypes, "f32|f64"},
+    {"device", CHOICE, AT(device), 0, 0, "cpu cuda auto", devices, "cpu|cuda|auto"},
+    {"threads", WHOLE, AT(threads), 0, 4096, NULL, NULL,
+     "N  0: all; the result is the same for any number"},
+    {"seed", WHOLE, AT(seed), 0, 9e15, NULL, NULL, "N"},
+};
+
+enum { ROWS = sizeof rows / sizeof *rows };
+
+static const train_options defaults = {.layers = 4,
+                                       .dim = 128,
+                                       .heads = 4,
+                                       .context = 64,
+                                       .batch = 12,
+                                       .steps = 2000,
+                                       .lr = 3e-3,
+                                       .min_lr = -1,
+                                       .warmup = 100,
+                                       .weight_decay = 0.1,
+                                       .beta2 = 0.99,
+                                       .clip = 1,
+                                       .eval_every = 500,
+                                       .log_every = 100,
+                                       .sample_length = 500,
+                                       .temperature = 0.8,
+                                       .seed = 1};
+
+/* ---- Help --------------------------------------------------------------------------------- */
+
+static void print_default(const option_row *row)
+{
+    const char *at = (const char *)&defaults + row->offset;
+    int64_t whole;
+    double number;
+    if (row->kind == WHOLE) {
+        memcpy(&whole, at, sizeof whole);
+        printf(" (%lld)", (long long)whole);
+    } else if (row->kind == REAL_NUMBER) {
+        memcpy(&number, at, sizeof number);
+        if (number >= 0) printf(" (%g)", number);
+    } else if (row->kind == CHOICE) {
+        printf(" (%.*s)", (int)strcspn(row->choices, " "), row->choices);
+    }
+}
+
+static void print_help(void)
+{
+    printf("Usage: gradus-train --data FILE [OPTION...]\n\n"
+           "Trains a Llama-style transformer on the characters of a text: RMSNorm, rotary\n"
+           "positions, grouped-query attention, SwiGLU; AdamW with warm-up and cosine. Prints a\n"
+           "sample of what it learned. Defaults are in parentheses.\n");
+    for (int i = 0; i < ROWS; i++) {
+        if (!rows[i].name) {
+            printf("\n%s\n", rows[i].help);
+            continue;
+        }
+        printf("  --%s %s", rows[i].name, rows[i].help);
+        print_default(&rows[i]);
+        printf("\n");
+    }
+    printf("\n  --help  --version\n");
+}
+
+/* ---- Values ------------------------------------------------------------------------------- */
+
+static bool complain(const option_row *row, const char *text, const char *wanted)
+{
+    fprintf(stderr, "gradus-train: --%s is \"%s\", wanted %s\n", row->name, text, wanted);
+    return false;
+}
+
+/* The whole text must be the number, and the number within the row's range. */
+static bool read_number(const option_row *row, const char *text, char *at)
+{
+    char wanted[96], *end = NULL;
+    errno = 0;
+    double number = strtod(text, &end);
+    bool good = end != text && *end == '\0' && errno == 0 && number >= row->low &&
+                number <= row->high && strcspn(text, "xXnN ") == strlen(text);
+    if (row->kind == WHOLE) {
+        int64_t whole = good && number == floor(number) ? (int64_t)number : -1;
+        good = good && number == floor(number);
+        memcpy(at, &whole, sizeof whole);
+    } else {
+        memcpy(at, &number, sizeof number);
+    }
+    snprintf(wanted, sizeof wanted, "a %s from %g to %g",
+             row->kind == WHOLE ? "whole number" : "number", row->low, row->high);
+    return good || complain(row, text, wanted);
+}
+
+static bool read_choice(const option_row *row, const char *text, char *at)
+{
+    size_t length = strlen(text);
+    const char *choice = row->choices;
+    for (int i = 0; *choice; i++) {
+        size_t size = strcspn(choice, " ");
+        if (size == length && !strncmp(choice, text, size)) {
+            memcpy(at, &row->values[i], sizeof(int));
+            return true;
+        }
+        choice += size + (choice[size] == ' ');
+    }
+    return complain(row, text, row->help);
+}
+
+static bool read_value(train_options *options, const option_row *row, const char *text)
+{
+    char *at = (char *)options + row->offset;
+    switch (row->kind) {
+    case TEXT:
+        memcpy(at, &text, sizeof text);
+        return true;
+    case SWITCH:
+        *(bool *)at = true;
+        return true;
+    case CHOICE:
+        return read_choice(row, text, at);
+    case WHOLE:
+    case REAL_NUMBER:
+        return read_number(row, text, at);
+    }
+    return false;
+}
+
+/* ---- What must fit together ---------------------------------------------------------------- */
+
+static bool check(train_options *o)
+{
+    if (o->kv_heads == 0) o->kv_heads = o->heads;
+    if (o->ffn == 0) o->ffn = (o->dim * 8 / 3 + 31) / 32 * 32;
+    if (o->min_lr < 0) o->min_lr = o->lr / 10;
+    const char *fault = NULL;
+    if (!o->data)
+        fault = "--data FILE is missing: which text shall it learn?";
+    else if (o->dim % o->heads)
+        fault = "--dim is not a multiple of --heads";
+    else if (o->dim / o->heads % 2)
+        fault = "--dim / --heads is odd, but rotary positions turn pairs";
+    else if (o->heads % o->kv_heads)
+        fault = "--heads is not a multiple of --kv-heads";
+    else if (o->min_lr > o->lr)
+        fault = "--min-lr is more than --lr";
+    if (fault) fprintf(stderr, "gradus-train: %s\n", fault);
+    return !fault;
+}
+
+options_outcome options_read(train_options *options, int argc, char **argv)
+{
+    enum { HELP = ROWS, VERSION };
+    struct option longs[ROWS + 3] = {{0}};
+    int count = 0, code;
+    *options = defaults;
+    for (int i = 0; i < ROWS; i++) {
+        int argument = rows[i].kind == SWITCH ? no_argument : required_argument;
+        if (rows[i].name) longs[count++] = (struct option){rows[i].name, argument, NULL, i};
+    }
+    longs[count++] = (struct option){"help", no_argument, NULL, HELP};
+    longs[count++] = (struct option){"version", no_argument, NULL, VERSION};
+    opterr = 0;
+    while ((code = getopt_long(argc, argv, ":", longs, NULL)) != -1) {
+        if (code == HELP) {
+            print_help();
+            return OPTIONS_DONE;
+        }
+        if (code == VERSION) {
+            printf("gradus-train %s\n", gd_version());
+            return OPTIONS_DONE;
+        }
+        if (code == '?' || code == ':') {
+            fprintf(stderr, "gradus-train: %s%s; --help lists the options\n", argv[optind - 1],
+                    code == ':' ? " wants a value" : " is not an option, or not one like this");
+            return OPTIONS_BAD;
+        }
+        if (!read_value(options, &rows[code], optarg)) return OPTIONS_BAD;
+    }
+    if (optind < argc) {
+        fprintf(stderr, "gradus-train: \"%s\" is not an option; --help lists them\n", argv[optind]);
+        return OPTIONS_BAD;
+    }
+    return check(options) ? OPTIONS_RUN : OPTIONS_BAD;
+}

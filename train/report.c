@@ -1,0 +1,115 @@
+/* report.c - see report.h. */
+#define _POSIX_C_SOURCE 200809L /* clock_gettime */
+#include "report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* ---- The clock ---------------------------------------------------------------------------- */
+
+double report_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+report_clock report_clock_start(int64_t steps, int64_t tokens_per_step)
+{
+    return (report_clock){.steps = steps, .tokens_per_step = tokens_per_step, .last = report_now()};
+}
+
+void report_clock_step(report_clock *clock)
+{
+    double now = report_now();
+    clock->seconds += now - clock->last;
+    clock->since_report += now - clock->last;
+    clock->steps_since++;
+    clock->last = now;
+}
+
+void report_clock_resume(report_clock *clock)
+{
+    clock->last = report_now();
+}
+
+/* ---- Lines -------------------------------------------------------------------------------- */
+
+/* 812, 41.3k, 1.20M */
+static void print_rate(double rate)
+{
+    if (rate < 1e3) {
+        printf("%.0f", rate);
+    } else if (rate < 1e6) {
+        printf("%.1fk", rate / 1e3);
+    } else {
+        printf("%.2fM", rate / 1e6);
+    }
+}
+
+void report_step(report_clock *clock, int64_t step, double loss, double val, double norm, double lr)
+{
+    double seconds = clock->since_report / (double)(clock->steps_since ? clock->steps_since : 1);
+    int64_t left = (int64_t)((double)(clock->steps - step) * clock->seconds / (double)step + 0.5);
+    printf("step %lld/%lld | loss %.4f", (long long)step, (long long)clock->steps, loss);
+    if (!isnan(val)) printf(" | val %.4f", val);
+    printf(" | norm %.2f | lr %.1e | %.1f ms | ", norm, lr, 1e3 * seconds);
+    print_rate(seconds > 0 ? (double)clock->tokens_per_step / seconds : 0);
+    printf(" tok/s | eta %lld:%02lld\n", (long long)left / 60, (long long)left % 60);
+    fflush(stdout);
+    clock->since_report = 0;
+    clock->steps_since = 0;
+}
+
+void report_configuration(const model *m, const text_data *data, const train_options *o)
+{
+    const model_config *c = &m->config;
+    printf("gradus-train %s on %s, %s, seed %lld\n", gd_version(), gd_context_device_name(m->ctx),
+           gd_dtype_name(o->dtype), (long long)o->seed);
+    printf("text   %s: %lld characters, %lld different; validation on the last %lld\n", o->data,
+           (long long)data->length, (long long)data->vocab,
+           (long long)(data->length - data->train_length));
+    printf("model  %lld layers, dim %lld, %lld heads, %lld kv heads, ffn %lld, context %lld, "
+           "dropout %g, %s output%s\n",
+           (long long)c->layers, (long long)c->dim, (long long)c->heads, (long long)c->kv_heads,
+           (long long)c->ffn, (long long)o->context, c->dropout, c->tied ? "tied" : "untied",
+           c->recompute ? ", recomputing" : "");
+    printf("       %lld parameters, %.2f million operations a token\n",
+           (long long)gd_params_elements(m->params), model_flops_per_token(m, o->context) / 1e6);
+    printf("train  %lld steps of %lld x %lld tokens, lr %g to %g after %lld steps of warm-up, "
+           "weight decay %g, beta2 %g, clip %g\n",
+           (long long)o->steps, (long long)o->batch, (long long)o->context, o->lr, o->min_lr,
+           (long long)o->warmup, o->weight_decay, o->beta2, o->clip);
+    fflush(stdout);
+}
+
+void report_memory(const gd_context *ctx)
+{
+    gd_memory_stats stats = gd_memory(ctx);
+    printf("memory %.1f MiB at most", (double)stats.peak_total / 1048576);
+    for (int i = 0; i < GD_MEMORY_CLASS_COUNT; i++) {
+        printf("%s %s %.1f", i ? "," : ":", gd_memory_class_name((gd_memory_class)i),
+               (double)stats.peak[i] / 1048576);
+    }
+    printf("\n");
+}
+
+/* FNV-1a (Fowler, Noll, Vo) over the bytes of all parameters. */
+gd_status report_weights(const model *m)
+{
+    uint64_t hash = 14695981039346656037u;
+    for (int i = 0; i < gd_params_count(m->params); i++) {
+        const gd_tensor *t = gd_params_at(m->params, i);
+        size_t bytes = (size_t)gd_tensor_count(t) * gd_dtype_size(gd_tensor_dtype(t));
+        unsigned char *copy = malloc(bytes + 1);
+        if (!copy) return gd_fail(m->ctx, GD_ERROR_MEMORY, "train: no memory to read the weights");
+        gd_status status = gd_tensor_read(t, copy, bytes);
+        for (size_t k = 0; !status && k < bytes; k++) hash = (hash ^ copy[k]) * 1099511628211u;
+        free(copy);
+        if (status) return status;
+    }
+    printf("weights %016llx\n", (unsigned long long)hash);
+    return GD_OK;
+}
