@@ -128,6 +128,14 @@ static void count_use(gd_context *ctx, gd_memory_class memory_class, size_t byte
     if (stats->current_total > stats->peak_total) stats->peak_total = stats->current_total;
 }
 
+static bool has_free_blocks(const gd_context *ctx)
+{
+    for (int i = 0; i < GD_POOL_CLASSES; i++) {
+        if (ctx->pool[i].free_count) return true;
+    }
+    return false;
+}
+
 /* A new block from the device; its class makes room first, for the day it comes back. */
 static void *pool_new_block(gd_context *ctx, gd_pool_class *pool, const char *what)
 {
@@ -136,7 +144,7 @@ static void *pool_new_block(gd_context *ctx, gd_pool_class *pool, const char *wh
         return NULL;
     }
     void *data = ctx->device->allocate(ctx, pool->block_bytes);
-    if (!data) { /* perhaps the memory is here, in blocks of other sizes */
+    if (!data && has_free_blocks(ctx)) { /* the memory may be here, in other sizes */
         gd_memory_trim(ctx);
         data = ctx->device->allocate(ctx, pool->block_bytes);
     }
