@@ -1,0 +1,586 @@
+/* The elementwise ops against formulas in double and plain loops. */
+#include "arrays.h"
+#include "check_main.h"
+
+static gd_context *ctx;
+
+static void setup(void)
+{
+    ctx = gd_context_create(&(gd_context_options){.poison = true, .threads = 2});
+}
+
+static void teardown(void)
+{
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+
+/* ---- Functions of one variable ------------------------------------------------------------ */
+
+static gd_tensor *scale_by(gd_tensor *x)
+{
+    return gd_scale(x, -1.5);
+}
+
+static gd_tensor *add_quarter(gd_tensor *x)
+{
+    return gd_add_scalar(x, 0.25);
+}
+
+static gd_tensor *power_0(gd_tensor *x)
+{
+    return gd_pow(x, 0);
+}
+
+static gd_tensor *power_1(gd_tensor *x)
+{
+    return gd_pow(x, 1);
+}
+
+static gd_tensor *power_2(gd_tensor *x)
+{
+    return gd_pow(x, 2);
+}
+
+static gd_tensor *power_3(gd_tensor *x)
+{
+    return gd_pow(x, 3);
+}
+
+static gd_tensor *power_half(gd_tensor *x)
+{
+    return gd_pow(x, 0.5);
+}
+
+static gd_tensor *power_minus_1(gd_tensor *x)
+{
+    return gd_pow(x, -1);
+}
+
+static double logistic(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+static double density(double x)
+{
+    return exp(-x * x / 2) / sqrt(2 * acos(-1));
+}
+
+/* gelu_tanh: (1 + tanh(u)) / 2 is logistic(2 u). */
+static double cubic(double x)
+{
+    return sqrt(2 / acos(-1)) * (x + 0.044715 * pow(x, 3));
+}
+
+static double cubic_slope(double x)
+{
+    return sqrt(2 / acos(-1)) * (1 + 3 * 0.044715 * x * x);
+}
+
+/* Value and slope, by other formulas than the kernels' where there are any. */
+#define FUNCTIONS(F)                                                                               \
+    F("neg", gd_neg, -x, -1, -3, 3)                                                                \
+    F("scale", scale_by, -1.5 * x, -1.5, -3, 3)                                                    \
+    F("add_scalar", add_quarter, x + 0.25, 1, -3, 3)                                               \
+    F("pow 0", power_0, 1, 0, -3, 3)                                                               \
+    F("pow 1", power_1, x, 1, -3, 3)                                                               \
+    F("pow 2", power_2, x *x, 2 * x, -3, 3)                                                        \
+    F("pow 3", power_3, x *x *x, 3 * x * x, -3, 3)                                                 \
+    F("pow 0.5", power_half, sqrt(x), 0.5 / sqrt(x), 0.1, 4)                                       \
+    F("pow -1", power_minus_1, 1 / x, -1 / (x * x), -3, -0.2)                                      \
+    F("exp", gd_exp, exp(x), exp(x), -4, 4)                                                        \
+    F("log", gd_log, log(x), 1 / x, 0.1, 9)                                                        \
+    F("sqrt", gd_sqrt, sqrt(x), 0.5 / sqrt(x), 0.1, 9)                                             \
+    F("rsqrt", gd_rsqrt, 1 / sqrt(x), -0.5 / (x * sqrt(x)), 0.1, 9)                                \
+    F("sin", gd_sin, sin(x), cos(x), -9, 9)                                                        \
+    F("cos", gd_cos, cos(x), -sin(x), -9, 9)                                                       \
+    F("tanh", gd_tanh, tanh(x), 1 / (cosh(x) * cosh(x)), -3, 3)                                    \
+    F("sigmoid", gd_sigmoid, logistic(x), logistic(x) * logistic(-x), -6, 6)                       \
+    F("relu", gd_relu, x > 0 ? x : 0, x > 0 ? 1 : 0, -2, 2)                                        \
+    F("gelu", gd_gelu, x *(1 + erf(x / sqrt(2))) / 2, (1 + erf(x / sqrt(2))) / 2 + x * density(x), \
+      -4, 4)                                                                                       \
+    F("gelu_tanh", gd_gelu_tanh, x *logistic(2 * cubic(x)),                                        \
+      logistic(2 * cubic(x)) +                                                                     \
+          x * logistic(2 * cubic(x)) * logistic(-2 * cubic(x)) * 2 * cubic_slope(x),               \
+      -4, 4)                                                                                       \
+    F("silu", gd_silu, x *logistic(x), logistic(x) + x * logistic(x) * logistic(-x), -6, 6)        \
+    F("abs", gd_abs, fabs(x), x > 0 ? 1 : -1, -2, 2)
+
+typedef struct function {
+    const char *name;
+    gd_tensor *(*run)(gd_tensor *x);
+    double low, high;
+} function;
+
+#define ENTRY(name, run, value, slope, low, high) {name, run, low, high},
+static const function functions[] = {FUNCTIONS(ENTRY)};
+enum { FUNCTION_COUNT = sizeof functions / sizeof *functions };
+
+/* Value and slope of function `which` at x. */
+static void evaluate(int which, double x, double *value, double *slope)
+{
+    const double values[] = {
+#define VALUE(name, run, value, slope, low, high) value,
+        FUNCTIONS(VALUE)};
+    const double slopes[] = {
+#define SLOPE(name, run, value, slope, low, high) slope,
+        FUNCTIONS(SLOPE)};
+    *value = values[which];
+    *slope = slopes[which];
+}
+
+static void check_function(int which, gd_dtype dtype, shape s, int layout)
+{
+    const function *f = &functions[which];
+    int64_t count = count_of(s);
+    gd_tensor *x = random_tensor(ctx, dtype, s, layout, f->low, f->high);
+    double *at = read_all(x), *y = calloc((size_t)count + 1, sizeof *y);
+    double *dx = calloc((size_t)count + 1, sizeof *dx);
+    gd_tensor *result = f->run(x);
+    gd_keep(result);
+    double *dy = backward_random(ctx, result);
+    for (int64_t i = 0; i < count; i++) {
+        evaluate(which, at[i], &y[i], &dx[i]);
+        dx[i] *= dy[i];
+    }
+    /* What a 16-bit y has lost is missing in a slope that is made from it. */
+    bool coarse = dtype == GD_BFLOAT16 || dtype == GD_FLOAT16;
+    ck_assert(same_shape(shape_of(result), s));
+    assert_close(result, y, 16, 1, f->name);
+    double lost = coarse ? 8 * rounding_of(dtype) / 0x1p-24 : 0;
+    if (count) assert_close(gd_grad(x), dx, 32 + lost, 1, f->name);
+    free(at), free(y), free(dx), free(dy);
+    gd_step_end(ctx);
+}
+
+START_TEST(functions_of_one_variable)
+{
+    const shape shapes[] = {SHAPE(3, 5, 7), SHAPE(1), SCALAR_SHAPE, SHAPE(2, 2103), SHAPE(4, 0)};
+    for (int which = 0; which < FUNCTION_COUNT; which++)
+        for (int s = 0; s < 5; s++)
+            for (int layout = 0; layout < LAYOUTS; layout++)
+                for (int dtype = 0; dtype < 4; dtype++)
+                    check_function(which, (gd_dtype)dtype, shapes[s], layout);
+}
+END_TEST
+
+/* ---- Special values ----------------------------------------------------------------------- */
+
+typedef struct special {
+    const char *name;
+    gd_tensor *(*run)(gd_tensor *x);
+    double x, y, slope;
+} special;
+
+static const double inf = INFINITY, nan_value = NAN;
+
+START_TEST(special_values)
+{
+    const special table[] = {
+        {"exp", gd_exp, -inf, 0, 0},
+        {"exp", gd_exp, inf, inf, inf},
+        {"exp", gd_exp, nan_value, nan_value, nan_value},
+        {"log", gd_log, 0, -inf, inf},
+        {"log", gd_log, inf, inf, 0},
+        {"log", gd_log, -inf, nan_value, 0},
+        {"sqrt", gd_sqrt, 0, 0, inf},
+        {"sqrt", gd_sqrt, inf, inf, 0},
+        {"sqrt", gd_sqrt, -1, nan_value, nan_value},
+        {"rsqrt", gd_rsqrt, 0, inf, -inf},
+        {"rsqrt", gd_rsqrt, inf, 0, 0},
+        {"sin", gd_sin, inf, nan_value, nan_value},
+        {"tanh", gd_tanh, inf, 1, 0},
+        {"tanh", gd_tanh, -inf, -1, 0},
+        {"sigmoid", gd_sigmoid, inf, 1, 0},
+        {"sigmoid", gd_sigmoid, -inf, 0, 0},
+        {"sigmoid", gd_sigmoid, -1e30, 0, 0},
+        {"sigmoid", gd_sigmoid, 1e30, 1, 0},
+        {"sigmoid", gd_sigmoid, nan_value, nan_value, nan_value},
+        {"silu", gd_silu, 1e30, 1e30, 1},
+        {"silu", gd_silu, -1e30, 0, 0},
+        {"silu", gd_silu, nan_value, nan_value, nan_value},
+        {"gelu", gd_gelu, 1e30, 1e30, 1},
+        {"gelu", gd_gelu, -1e30, 0, 0},
+        {"gelu", gd_gelu, nan_value, nan_value, nan_value},
+        {"gelu_tanh", gd_gelu_tanh, 1e30, 1e30, 1},
+        {"gelu_tanh", gd_gelu_tanh, -1e30, 0, 0},
+        {"gelu_tanh", gd_gelu_tanh, nan_value, nan_value, nan_value},
+        {"relu", gd_relu, 0, 0, 0},
+        {"relu", gd_relu, inf, inf, 1},
+        {"relu", gd_relu, -inf, 0, 0},
+        {"relu", gd_relu, nan_value, nan_value, 1},
+        {"abs", gd_abs, 0, 0, 0},
+        {"abs", gd_abs, -inf, inf, -1},
+        {"pow 0", power_0, 0, 1, 0},
+        {"pow 0", power_0, nan_value, 1, 0},
+        {"pow 1", power_1, 0, 0, 1},
+        {"pow 2", power_2, 0, 0, 0},
+        {"pow 3", power_3, 0, 0, 0},
+        {"pow 3", power_3, -2, -8, 12},
+        {"pow 0.5", power_half, 0, 0, inf},
+        {"pow 0.5", power_half, -1, nan_value, nan_value},
+        {"pow -1", power_minus_1, 0, inf, -inf},
+        {"pow -1", power_minus_1, -inf, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
+        const special *s = &table[i];
+        /* 21 copies: the vector loop and its tail. */
+        for (int dtype = 0; dtype < 2; dtype++) {
+            gd_tensor *x = gd_tensor_create(ctx, (gd_dtype)dtype, GD_SHAPE(21));
+            gd_tensor_set_requires_grad(x, true);
+            gd_tensor_fill(x, s->x);
+            gd_tensor *y = s->run(x);
+            gd_keep(y);
+            gd_backward_from(&y, 1, NULL);
+            double wanted_y[21], wanted_dx[21];
+            for (int k = 0; k < 21; k++) wanted_y[k] = s->y, wanted_dx[k] = s->slope;
+            assert_close(y, wanted_y, 4, 0, s->name);
+            assert_close(gd_grad(x), wanted_dx, 4, 0, s->name);
+            gd_step_end(ctx);
+        }
+    }
+}
+END_TEST
+
+/* relu and abs let dy be anything where they are flat: 0 times infinity must not come out. */
+START_TEST(flat_places_stop_infinite_gradients)
+{
+    gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){-1, 0});
+    gd_tensor *u = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){INFINITY, INFINITY});
+    gd_tensor_set_requires_grad(x, true);
+    gd_tensor *y = gd_relu(x);
+    gd_backward_from(&y, 1, &(gd_backward_options){.cotangents = &u});
+    assert_close(gd_grad(x), (double[]){0, 0}, 0, 0, "relu");
+}
+END_TEST
+
+/* ---- Functions of two variables, with broadcast ------------------------------------------- */
+
+typedef gd_tensor *binary(gd_tensor *a, gd_tensor *b);
+
+enum { ADD, SUB, MUL, DIV, MAXIMUM, BINARIES };
+static binary *const binaries[] = {gd_add, gd_sub, gd_mul, gd_div, gd_maximum};
+static const char *const binary_names[] = {"add", "sub", "mul", "div", "maximum"};
+
+static void evaluate_binary(int which, double a, double b, double *y, double *da, double *db)
+{
+    double share = a > b ? 1 : a < b ? 0 : 0.5;
+    const double value[] = {a + b, a - b, a * b, a / b, a > b ? a : b};
+    const double by_a[] = {1, 1, b, 1 / b, share};
+    const double by_b[] = {1, -1, a, -a / (b * b), 1 - share};
+    *y = value[which], *da = by_a[which], *db = by_b[which];
+}
+
+typedef struct pair {
+    shape a, b, y;
+} pair;
+
+static const pair pairs[] = {
+    {{2, {5, 7}}, {2, {5, 7}}, {2, {5, 7}}},
+    {{2, {5, 7}}, {1, {7}}, {2, {5, 7}}},
+    {{1, {7}}, {2, {5, 7}}, {2, {5, 7}}},
+    {{2, {5, 7}}, {2, {5, 1}}, {2, {5, 7}}},
+    {{2, {5, 1}}, {2, {1, 7}}, {2, {5, 7}}},
+    {{2, {5, 7}}, {0, {0}}, {2, {5, 7}}},
+    {{0, {0}}, {3, {2, 3, 4}}, {3, {2, 3, 4}}},
+    {{3, {2, 1, 4}}, {3, {2, 3, 4}}, {3, {2, 3, 4}}},
+    {{4, {2, 1, 3, 1}}, {3, {5, 1, 2}}, {4, {2, 5, 3, 2}}},
+    {{4, {1, 1, 1, 1}}, {1, {1}}, {4, {1, 1, 1, 1}}},
+    {{0, {0}}, {0, {0}}, {0, {0}}},
+    {{2, {0, 7}}, {1, {7}}, {2, {0, 7}}},
+    {{2, {3, 0}}, {2, {3, 1}}, {2, {3, 0}}},
+    {{2, {2, 5003}}, {1, {5003}}, {2, {2, 5003}}},
+    {{2, {2000, 9}}, {1, {9}}, {2, {2000, 9}}},
+    {{2, {9000, 3}}, {2, {9000, 1}}, {2, {9000, 3}}},
+    {{1, {40000}}, {0, {0}}, {1, {40000}}},
+    {{3, {30, 5, 130}}, {3, {30, 1, 130}}, {3, {30, 5, 130}}},
+};
+enum { PAIRS = sizeof pairs / sizeof *pairs };
+
+static void check_binary(int which, const pair *p, gd_dtype dtype, int layout_a, int layout_b)
+{
+    const char *name = binary_names[which];
+    gd_tensor *a = random_tensor(ctx, dtype, p->a, layout_a, -2, 2);
+    gd_tensor *b = random_tensor(ctx, dtype, p->b, layout_b, 0.5, 2);
+    double *av = read_all(a), *bv = read_all(b);
+    int64_t count = count_of(p->y);
+    double *y = calloc((size_t)count + 1, sizeof *y);
+    double *da = calloc((size_t)count_of(p->a) + 1, sizeof *da);
+    double *db = calloc((size_t)count_of(p->b) + 1, sizeof *db);
+    gd_tensor *result = binaries[which](a, b);
+    gd_keep(result);
+    double *dy = backward_random(ctx, result);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t at = broadcast_place(p->a, p->y, i), bt = broadcast_place(p->b, p->y, i);
+        double by_a, by_b;
+        evaluate_binary(which, av[at], bv[bt], &y[i], &by_a, &by_b);
+        da[at] += dy[i] * by_a;
+        db[bt] += dy[i] * by_b;
+    }
+    ck_assert(same_shape(shape_of(result), p->y));
+    assert_close(result, y, 2, 0, name);
+    /* A sum of n terms has at most n times the rounding of one. */
+    double terms_a = (double)count / (double)count_of(p->a);
+    double terms_b = (double)count / (double)count_of(p->b);
+    if (count_of(p->a)) assert_close(gd_grad(a), da, 4, terms_a, name);
+    if (count_of(p->b)) assert_close(gd_grad(b), db, 16, terms_b, name);
+    free(av), free(bv), free(y), free(da), free(db), free(dy);
+    gd_step_end(ctx);
+}
+
+START_TEST(functions_of_two_variables)
+{
+    for (int which = 0; which < BINARIES; which++)
+        for (int p = 0; p < PAIRS; p++)
+            for (int layout = 0; layout < 5; layout++)
+                check_binary(which, &pairs[p], (gd_dtype)((which + p + layout) % 4), layout % 3,
+                             layout ? (layout + 1) % 3 : PACKED);
+}
+END_TEST
+
+/* A broadcast by gd_expand has strides of 0 in the middle of a full shape. */
+START_TEST(expanded_operands)
+{
+    gd_tensor *row = random_leaf(ctx, GD_FLOAT32, SHAPE(1, 5, 1), -1, 1);
+    gd_tensor *b = random_leaf(ctx, GD_FLOAT32, SHAPE(3, 5, 7), -1, 1);
+    gd_tensor *wide = gd_expand(row, GD_SHAPE(3, 5, 7)), *y = gd_mul(wide, b);
+    gd_keep(y);
+    double *rv = read_all(row), *bv = read_all(b), *dy = backward_random(ctx, y);
+    double wanted[105], d_row[5] = {0};
+    for (int i = 0; i < 105; i++) {
+        wanted[i] = rv[i / 7 % 5] * bv[i];
+        d_row[i / 7 % 5] += dy[i] * bv[i];
+    }
+    assert_close(y, wanted, 1, 0, "mul");
+    assert_close(gd_grad(row), d_row, 4, 21, "mul");
+    free(rv), free(bv), free(dy);
+}
+END_TEST
+
+/* With inputs made by ops, one gradient may be written over dy: the other must not notice. */
+START_TEST(gradients_over_dy)
+{
+    for (int which = 0; which < BINARIES; which++) {
+        gd_tensor *a = random_leaf(ctx, GD_FLOAT32, SHAPE(3, 11), -2, 2);
+        gd_tensor *b = random_leaf(ctx, GD_FLOAT32, SHAPE(3, 11), 0.5, 2);
+        gd_tensor *y = gd_neg(binaries[which](gd_exp(a), gd_sqrt(b)));
+        double *av = read_all(a), *bv = read_all(b), *dy = backward_random(ctx, y);
+        double da[33], db[33];
+        for (int i = 0; i < 33; i++) {
+            double value, by_a, by_b;
+            evaluate_binary(which, exp(av[i]), sqrt(bv[i]), &value, &by_a, &by_b);
+            da[i] = -dy[i] * by_a * exp(av[i]);
+            db[i] = -dy[i] * by_b / (2 * sqrt(bv[i]));
+        }
+        assert_close(gd_grad(a), da, 64, 1, binary_names[which]);
+        assert_close(gd_grad(b), db, 64, 1, binary_names[which]);
+        free(av), free(bv), free(dy);
+        gd_step_end(ctx);
+    }
+}
+END_TEST
+
+/* The same tensor twice: d(x x) = 2 x dy. Two backwards add up. */
+START_TEST(the_same_input_twice)
+{
+    gd_tensor *x = random_leaf(ctx, GD_FLOAT64, SHAPE(4, 6), -2, 2);
+    double *xv = read_all(x), wanted[24] = {0};
+    for (int round = 0; round < 2; round++) {
+        double *dy = backward_random(ctx, gd_mul(x, x));
+        for (int i = 0; i < 24; i++) wanted[i] += 2 * xv[i] * dy[i];
+        free(dy);
+        gd_step_end(ctx);
+    }
+    assert_close(gd_grad(x), wanted, 8, 1, "mul");
+    free(xv);
+}
+END_TEST
+
+START_TEST(maximum_of_ties_and_nan)
+{
+    gd_tensor *a = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(4), (float[]){1, 2, NAN, 4});
+    gd_tensor *b = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(4), (float[]){1, 3, 3, NAN});
+    gd_tensor_set_requires_grad(a, true);
+    gd_tensor_set_requires_grad(b, true);
+    gd_tensor *y = gd_maximum(a, b);
+    gd_keep(y);
+    gd_backward_from(&y, 1, NULL);
+    assert_close(y, (double[]){1, 3, NAN, NAN}, 0, 0, "maximum");
+    double ga[4], gb[4];
+    gd_tensor_read_f64(gd_grad(a), ga, 4);
+    gd_tensor_read_f64(gd_grad(b), gb, 4);
+    ck_assert(ga[0] == 0.5 && gb[0] == 0.5 && ga[1] == 0 && gb[1] == 1);
+}
+END_TEST
+
+START_TEST(division_by_zero)
+{
+    gd_tensor *a = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(3), (float[]){1, 0, -1});
+    gd_tensor *y = gd_div(a, gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3)));
+    assert_close(y, (double[]){INFINITY, NAN, -INFINITY}, 0, 0, "div");
+}
+END_TEST
+
+/* ---- where -------------------------------------------------------------------------------- */
+
+typedef struct triple {
+    shape condition, a, b, y;
+} triple;
+
+static const triple triples[] = {
+    {{2, {5, 7}}, {2, {5, 7}}, {2, {5, 7}}, {2, {5, 7}}},
+    {{1, {7}}, {2, {5, 1}}, {0, {0}}, {2, {5, 7}}},
+    {{3, {2, 1, 4}}, {2, {3, 1}}, {1, {4}}, {3, {2, 3, 4}}},
+    {{0, {0}}, {1, {1}}, {2, {1, 1}}, {2, {1, 1}}},
+    {{2, {0, 3}}, {1, {3}}, {1, {3}}, {2, {0, 3}}},
+    {{2, {300, 1}}, {2, {300, 130}}, {1, {130}}, {2, {300, 130}}},
+};
+
+static void check_where(const triple *t, gd_dtype dtype, int layout)
+{
+    gd_tensor *c = random_tensor(ctx, GD_INT32, t->condition, layout, -1, 2);
+    gd_tensor *a = random_tensor(ctx, dtype, t->a, layout, -2, 2);
+    gd_tensor *b = random_tensor(ctx, dtype, t->b, (layout + 1) % 3, -2, 2);
+    double *cv = read_all(c), *av = read_all(a), *bv = read_all(b);
+    int64_t count = count_of(t->y);
+    double *y = calloc((size_t)count + 1, sizeof *y);
+    double *da = calloc((size_t)count_of(t->a) + 1, sizeof *da);
+    double *db = calloc((size_t)count_of(t->b) + 1, sizeof *db);
+    gd_tensor *result = gd_where(c, a, b);
+    gd_keep(result);
+    double *dy = backward_random(ctx, result);
+    for (int64_t i = 0; i < count; i++) {
+        bool chosen = cv[broadcast_place(t->condition, t->y, i)] != 0;
+        int64_t at = broadcast_place(t->a, t->y, i), bt = broadcast_place(t->b, t->y, i);
+        y[i] = chosen ? av[at] : bv[bt];
+        *(chosen ? &da[at] : &db[bt]) += dy[i];
+    }
+    ck_assert(same_shape(shape_of(result), t->y));
+    assert_close(result, y, 0, 0, "where");
+    if (count_of(t->a)) assert_close(gd_grad(a), da, 2, (double)count, "where");
+    if (count_of(t->b)) assert_close(gd_grad(b), db, 2, (double)count, "where");
+    free(cv), free(av), free(bv), free(y), free(da), free(db), free(dy);
+    gd_step_end(ctx);
+}
+
+START_TEST(where_chooses)
+{
+    for (size_t t = 0; t < sizeof triples / sizeof *triples; t++)
+        for (int layout = 0; layout < LAYOUTS; layout++)
+            for (int dtype = 0; dtype < 4; dtype++)
+                check_where(&triples[t], (gd_dtype)dtype, layout);
+}
+END_TEST
+
+/* What is not chosen has no influence, not even by way of 0 times infinity. */
+START_TEST(where_hides_what_is_not_chosen)
+{
+    gd_tensor *c = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), (int32_t[]){1, 0});
+    gd_tensor *a = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){1, NAN});
+    gd_tensor_set_requires_grad(a, true);
+    gd_tensor *y = gd_where(c, a, gd_tensor_create(ctx, GD_FLOAT32, 0, NULL));
+    gd_keep(y);
+    gd_backward_from(&y, 1, NULL);
+    assert_close(y, (double[]){1, 0}, 0, 0, "where");
+    assert_close(gd_grad(a), (double[]){1, 0}, 0, 0, "where");
+}
+END_TEST
+
+/* ---- Threads, and refusals ---------------------------------------------------------------- */
+
+/* Everything of one context with `threads` threads, as bytes. */
+static void run_with_threads(int threads, shape b_shape, float *y, float *da, float *db)
+{
+    arrays_state = 12345;
+    gd_context *own = gd_context_create(&(gd_context_options){.threads = threads});
+    gd_tensor *a = random_leaf(own, GD_FLOAT32, SHAPE(301, 407), 0.1, 2);
+    gd_tensor *b = random_leaf(own, GD_FLOAT32, b_shape, 0.1, 2);
+    gd_tensor *result = gd_div(gd_gelu(gd_mul(gd_exp(a), b)), gd_log(gd_add_scalar(b, 2)));
+    gd_keep(result);
+    free(backward_random(own, result));
+    gd_tensor_read(result, y, 301 * 407 * sizeof(float));
+    gd_tensor_read(gd_grad(a), da, 301 * 407 * sizeof(float));
+    gd_tensor_read(gd_grad(b), db, (size_t)count_of(b_shape) * sizeof(float));
+    ck_assert_no_error(own);
+    gd_context_free(own);
+}
+
+START_TEST(threads_do_not_change_a_bit)
+{
+    enum { N = 301 * 407 };
+    const shape shapes[] = {SHAPE(301, 407), SHAPE(407), SHAPE(301, 1), SCALAR_SHAPE};
+    float *one = malloc(3 * N * sizeof(float)), *many = malloc(3 * N * sizeof(float));
+    for (int s = 0; s < 4; s++) {
+        memset(one, 0, 3 * N * sizeof(float));
+        memset(many, 0, 3 * N * sizeof(float));
+        run_with_threads(1, shapes[s], one, one + N, one + 2 * N);
+        for (int threads = 2; threads < 5; threads++) {
+            run_with_threads(threads, shapes[s], many, many + N, many + 2 * N);
+            ck_assert_mem_eq(one, many, 3 * N * sizeof(float));
+        }
+    }
+    free(one), free(many);
+}
+END_TEST
+
+START_TEST(refusals)
+{
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 4));
+    gd_tensor *ids = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(3, 4));
+    ck_assert_ptr_null(gd_exp(ids));
+    ck_assert_error(ctx, "exp: x is int32, wanted a real dtype");
+    ck_assert_ptr_null(gd_mul(x, ids));
+    ck_assert_error(ctx, "mul: b is int32, wanted a real dtype");
+    ck_assert_ptr_null(gd_add(x, gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3))));
+    ck_assert_error(ctx, "add: a [3, 4] and b [3] cannot be broadcast together");
+    ck_assert_ptr_null(gd_sub(gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 0)),
+                              gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 3))));
+    ck_assert_error(ctx, "sub: a [2, 0] and b [2, 3] cannot be broadcast together");
+    ck_assert_ptr_null(gd_div(x, gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(4))));
+    ck_assert_error(ctx, "div: b is float64, but a is float32; use gd_cast");
+    ck_assert_ptr_null(gd_where(x, x, x));
+    ck_assert_error(ctx, "where: condition is float32, wanted int32");
+    ck_assert_ptr_null(gd_where(ids, x, ids));
+    ck_assert_error(ctx, "where: b is int32, wanted a real dtype");
+    ck_assert_ptr_null(gd_where(ids, x, gd_tensor_create(ctx, GD_BFLOAT16, GD_SHAPE(4))));
+    ck_assert_error(ctx, "where: b is bfloat16, but a is float32; use gd_cast");
+    ck_assert_ptr_null(gd_where(ids, x, gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(5))));
+    ck_assert_error(ctx, "where: condition [3, 4] and b [5] cannot be broadcast together");
+    ck_assert_ptr_null(gd_add(x, NULL));
+    ck_assert_error(ctx, "add: b is NULL, wanted a tensor");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("elementwise");
+    TCase *one = tcase_create("one variable");
+    tcase_add_checked_fixture(one, setup, teardown);
+    tcase_add_test(one, functions_of_one_variable);
+    tcase_add_test(one, special_values);
+    tcase_add_test(one, flat_places_stop_infinite_gradients);
+    tcase_set_timeout(one, 60);
+    suite_add_tcase(suite, one);
+
+    TCase *two = tcase_create("two variables");
+    tcase_add_checked_fixture(two, setup, teardown);
+    tcase_add_test(two, functions_of_two_variables);
+    tcase_add_test(two, expanded_operands);
+    tcase_add_test(two, gradients_over_dy);
+    tcase_add_test(two, the_same_input_twice);
+    tcase_add_test(two, maximum_of_ties_and_nan);
+    tcase_add_test(two, division_by_zero);
+    tcase_add_test(two, where_chooses);
+    tcase_add_test(two, where_hides_what_is_not_chosen);
+    tcase_set_timeout(two, 60);
+    suite_add_tcase(suite, two);
+
+    TCase *all = tcase_create("all");
+    tcase_add_checked_fixture(all, setup, teardown);
+    tcase_add_test(all, threads_do_not_change_a_bit);
+    tcase_add_test(all, refusals);
+    tcase_set_timeout(all, 60);
+    suite_add_tcase(suite, all);
+    return check_main(suite);
+}
