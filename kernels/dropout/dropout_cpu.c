@@ -19,6 +19,7 @@ static void apply_mask(const gd_call *call, REAL *out, const REAL *in, int64_t n
         } else {
             memset(words, 0, (size_t)size * sizeof *words);
         }
+#pragma omp simd
         for (int64_t i = 0; i < size; i++) {
             REAL kept = words[i] < threshold ? 0 : in[block + i] * scale;
             out[block + i] = add ? out[block + i] + kept : kept;

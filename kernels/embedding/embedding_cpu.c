@@ -30,30 +30,53 @@ gd_status GD_REAL_NAME(embedding_forward)(const gd_call *call)
     return GD_OK;
 }
 
-/* dtable[v, :] = the sum of dy[i, :] over all i with ids[i] = v.
+/* Counting sort: order [M] lists the rows by their id, equal ids by the row; those with id v are
+ * order[start[v]] to order[start[v + 1] - 1]. start [V + 1] */
+static void sort_rows(int64_t *start, int64_t *order, const int32_t *ids, int64_t rows,
+                      int64_t vocab)
+{
+    memset(start, 0, (size_t)(vocab + 1) * sizeof *start);
+    for (int64_t i = 0; i < rows; i++) start[ids[i] + 1]++;
+    for (int64_t v = 0; v < vocab; v++) start[v + 1] += start[v];
+    for (int64_t i = 0; i < rows; i++) order[start[ids[i]]++] = i;
+    for (int64_t v = vocab; v > 0; v--) start[v] = start[v - 1];
+    start[0] = 0;
+}
+
+/* dtable[v, :] = the sum of dy[i, :] over all i with ids[i] = v, in the order of i and in double.
  *
- * The same id may come many times, so threads that took different i would write the same row.
- * Each takes some columns of all rows instead, and adds in the order of i: no two write the same
- * place, and the order of the sum does not depend on the threads. */
+ * The same id may come many times, so threads that took different i would write the same row. The
+ * rows of dy are sorted by id first; then each piece of dtable, COLUMNS columns of one row, has one
+ * thread that writes it, once. */
 gd_status GD_REAL_NAME(embedding_backward)(const gd_call *call)
 {
-    enum { COLUMNS = 32 }; /* 128 bytes of float: two cache lines at a time */
+    enum { COLUMNS = 64 };
     gd_tensor *gradient = call->dinput[0];
     if (!gradient || gd_tensor_count(gradient) == 0) return GD_OK;
     const REAL *dy = gd_data(call->doutput[0]);
     const int32_t *ids = gd_data(call->input[1]);
     REAL *dtable = gd_data(gradient);
-    int64_t rows = gd_tensor_count(call->input[1]), columns = gd_tensor_dim(gradient, 1);
-    int64_t slices = (columns + COLUMNS - 1) / COLUMNS;
+    int64_t rows = gd_tensor_count(call->input[1]);
+    int64_t vocab = gd_tensor_dim(gradient, 0), columns = gd_tensor_dim(gradient, 1);
+    int64_t *start = gd_call_scratch(call, (size_t)(vocab + 1) * sizeof *start);
+    int64_t *order = gd_call_scratch(call, (size_t)rows * sizeof *order);
+    if (!start || !order) return gd_error_status(call->context);
+    sort_rows(start, order, ids, rows, vocab);
+    bool add = call->accumulate[0];
     int threads = gd_threads_for(call->threads, rows * columns);
-    if (!call->accumulate[0]) memset(dtable, 0, (size_t)gd_tensor_count(gradient) * sizeof *dtable);
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t slice = 0; slice < slices; slice++) {
-        int64_t first = slice * COLUMNS, end = gd_min64(first + COLUMNS, columns);
-        for (int64_t i = 0; i < rows; i++) {
-            REAL *to = dtable + ids[i] * columns;
-            const REAL *from = dy + i * columns;
-            for (int64_t c = first; c < end; c++) to[c] += from[c];
+#pragma omp parallel for num_threads(threads) schedule(static, 4) collapse(2)
+    for (int64_t v = 0; v < vocab; v++) {
+        for (int64_t first = 0; first < columns; first += COLUMNS) {
+            double sum[COLUMNS] = {0};
+            int64_t n = gd_min64(COLUMNS, columns - first);
+            REAL *to = dtable + v * columns + first;
+            for (int64_t k = start[v]; k < start[v + 1]; k++) {
+                const REAL *from = dy + order[k] * columns + first;
+#pragma omp simd
+                for (int64_t c = 0; c < n; c++) sum[c] += (double)from[c];
+            }
+            if (add && start[v] == start[v + 1]) continue;
+            for (int64_t c = 0; c < n; c++) to[c] = (REAL)(add ? (double)to[c] + sum[c] : sum[c]);
         }
     }
     return GD_OK;

@@ -1,5 +1,6 @@
 /* rope_cpu.c - the CPU kernel of rope: one rotation, by the angle or by its negative. */
 #include "rope/rope.h"
+#include "vector_math.h"
 
 /* cosine and sine [T, D/2] of every angle, from double: an angle of thousands of radians has no
  * digits to lose in float. */
@@ -15,10 +16,16 @@ static bool fill_tables(const gd_call *call, int64_t rows, int64_t pairs, REAL *
     int threads = gd_threads_for(call->threads, rows * pairs);
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t t = 0; t < rows; t++) {
+        double position = (double)(args->position + t);
+        /* Two loops: in one the compiler would make a sincos of the pair, which has no vector
+         * version. */
+#pragma omp simd
         for (int64_t i = 0; i < pairs; i++) {
-            double angle = (double)(args->position + t) * rate[i];
-            (*cosine)[t * pairs + i] = (REAL)cos(angle);
-            (*sine)[t * pairs + i] = (REAL)sin(angle);
+            (*cosine)[t * pairs + i] = (REAL)cos(position * rate[i]);
+        }
+#pragma omp simd
+        for (int64_t i = 0; i < pairs; i++) {
+            (*sine)[t * pairs + i] = (REAL)sin(position * rate[i]);
         }
     }
     return true;

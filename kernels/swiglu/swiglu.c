@@ -47,7 +47,8 @@ const gd_op gd_op_swiglu = {
     .inputs = 2,
     .outputs = 1,
     .backward_reads_inputs = 3,
-    .dinput_over_doutput = 2, /* dup: each element of dy is read before it is written over */
+    .dinput_over_doutput = 2, /* dup, and dgate over gate: a block is read before it is written */
+    .dinput_over_input = 1,
     .shape = swiglu_shape,
     .forward = {[GD_CPU] = swiglu_forward_cpu},
     .backward = {[GD_CPU] = swiglu_backward_cpu},

@@ -1,12 +1,13 @@
 /* swiglu_cpu.c - the CPU kernels of swiglu: one pass each, in blocks (kernel.h says why). */
-#include "kernel.h"
-#include "vector_math.h"
+#include "inline_exp.h"
 
-/* sigmoid(z) = 1 / (1 + exp(-z)). For z far below 0 exp(-z) is infinite and the quotient 0, as it
- * should be; no branch is needed. */
+enum { BLOCK = 512, AT_ONCE = 64 / (int)sizeof(REAL) };
+
+/* sigmoid(z) = 1 / (1 + exp(-z)), with an exponential that is never more than 1. */
 static inline REAL sigmoid(REAL z)
 {
-    return 1 / (1 + GD_MATH(exp)(-z));
+    REAL e = inline_exp(z < 0 ? z : -z);
+    return (z < 0 ? e : 1) / (1 + e);
 }
 
 gd_status GD_REAL_NAME(swiglu_forward)(const gd_call *call)
@@ -15,9 +16,9 @@ gd_status GD_REAL_NAME(swiglu_forward)(const gd_call *call)
     REAL *y = gd_data(call->output[0]);
     int64_t n = gd_tensor_count(call->output[0]);
 #pragma omp parallel for num_threads(gd_threads_for(call->threads, n)) schedule(static)
-    for (int64_t block = 0; block < n; block += GD_BLOCK) {
-        int64_t end = gd_min64(block + GD_BLOCK, n);
-#pragma omp simd
+    for (int64_t block = 0; block < n; block += BLOCK) {
+        int64_t end = gd_min64(block + BLOCK, n);
+#pragma omp simd simdlen(AT_ONCE)
         for (int64_t i = block; i < end; i++) {
             REAL z = gate[i];
             /* -inf * 0 would be NaN where the limit is 0 */
@@ -37,10 +38,10 @@ gd_status GD_REAL_NAME(swiglu_backward)(const gd_call *call)
     bool add_gate = call->accumulate[0], add_up = call->accumulate[1];
     int64_t n = gd_tensor_count(call->input[0]);
 #pragma omp parallel for num_threads(gd_threads_for(call->threads, n)) schedule(static)
-    for (int64_t block = 0; block < n; block += GD_BLOCK) {
-        REAL for_gate[GD_BLOCK], for_up[GD_BLOCK];
-        int64_t size = gd_min64(GD_BLOCK, n - block);
-#pragma omp simd
+    for (int64_t block = 0; block < n; block += BLOCK) {
+        REAL for_gate[BLOCK], for_up[BLOCK];
+        int64_t size = gd_min64(BLOCK, n - block);
+#pragma omp simd simdlen(AT_ONCE)
         for (int64_t i = 0; i < size; i++) {
             REAL z = gate[block + i], d = dy[block + i];
             bool low = z < -(REAL)1e30; /* where both derivatives are 0, and not 0 * inf */

@@ -1,0 +1,105 @@
+/* test_dropout.c - dropout against the words of the random stream, and against chance. */
+#include "op_test.h"
+
+/* Element i is kept if word i of the stream is not below p 2^32, and then divided by 1 - p. */
+START_TEST(dropout_follows_the_stream)
+{
+    const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    const double rates[] = {0, 0.1, 0.5, 0.99};
+    const int64_t sizes[] = {0, 1, 5, 4095, 4096, 4097, 30000};
+    uint64_t seed = 1;
+    for (int i = 0; i < 7 * 16; i++) {
+        int64_t n = sizes[i / 16];
+        double p = rates[i / 4 % 4];
+        gd_dtype dtype = dtypes[i % 4];
+        gd_context *ctx = test_context(1 + i % 2);
+        gd_random_state state = {.seed = 77, .offset = (uint64_t)i * 1004};
+        gd_random_set(ctx, state);
+        gd_tensor *x = test_leaf(ctx, dtype, GD_SHAPE(n), 1, &seed);
+        gd_tensor *dy = test_leaf(ctx, dtype, GD_SHAPE(n), 1, &seed);
+        uint32_t *words = malloc(((size_t)n + 1) * sizeof *words);
+        gd_philox(state.seed, 0, state.offset, n, words);
+        gd_tensor *y = gd_keep(gd_dropout(x, p));
+        ck_assert_no_error(ctx);
+        int64_t taken = p > 0 ? (n + 3) / 4 * 4 : 0;
+        ck_assert_int_eq((int64_t)(gd_random_get(ctx).offset - state.offset), taken);
+        double *vx = test_values(x), *vdy = test_values(dy);
+        for (int64_t k = 0; k < n; k++) {
+            double factor = (double)words[k] / 4294967296.0 < p ? 0 : 1 / (1 - p);
+            vx[k] *= factor, vdy[k] *= factor;
+        }
+        test_close("y", y, vx, test_tolerance(dtype));
+        test_backward(y, dy);
+        test_close("dx", gd_grad(x), vdy, test_tolerance(dtype));
+        free(vx), free(vdy), free(words);
+        gd_context_free(ctx);
+    }
+}
+END_TEST
+
+/* The share of zeros is p to 5 standard deviations, the mean stays, two calls differ, and going back
+ * in the stream repeats the first. */
+START_TEST(dropout_by_chance)
+{
+    enum { N = 200000 };
+    gd_context *ctx = test_context(2);
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(N));
+    gd_tensor_fill(x, 1);
+    gd_random_state start = gd_random_get(ctx);
+    double *a = test_values(gd_dropout(x, 0.3)), *b = test_values(gd_dropout(x, 0.3));
+    gd_random_set(ctx, start);
+    double *again = test_values(gd_dropout(x, 0.3));
+    int64_t zeros = 0, both = 0;
+    for (int i = 0; i < N; i++) zeros += a[i] == 0, both += a[i] == 0 && b[i] == 0;
+    ck_assert_double_eq_tol((double)zeros / N, 0.3, 5 * sqrt(0.3 * 0.7 / N));
+    ck_assert_double_eq_tol((double)both / N, 0.09, 5 * sqrt(0.09 * 0.91 / N));
+    ck_assert_int_eq(memcmp(a, again, N * sizeof *a), 0);
+    free(a), free(b), free(again);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* A dropped NaN is 0, a kept one NaN. */
+START_TEST(dropout_of_nan)
+{
+    gd_context *ctx = test_context(1);
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(100));
+    gd_tensor_fill(x, NAN);
+    double *y = test_values(gd_dropout(x, 0.5));
+    int nan = 0, zero = 0;
+    for (int i = 0; i < 100; i++) nan += isnan(y[i]) != 0, zero += y[i] == 0;
+    ck_assert(nan > 20 && zero > 20 && nan + zero == 100);
+    free(y);
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(dropout_says_what_does_not_fit)
+{
+    gd_context *ctx = test_context(1);
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3)),
+              *ids = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(3));
+    ck_assert_ptr_null(gd_dropout(x, 1));
+    ck_assert_error(ctx, "dropout: p is 1, wanted 0 <= p < 1");
+    ck_assert_ptr_null(gd_dropout(x, -0.1));
+    ck_assert_error(ctx, "dropout: p is -0.1");
+    ck_assert_ptr_null(gd_dropout(x, NAN));
+    ck_assert_error(ctx, "dropout: p is nan");
+    ck_assert_ptr_null(gd_dropout(ids, 0.5));
+    ck_assert_error(ctx, "dropout: x is int32 [3], wanted a real dtype");
+    gd_context_free(ctx);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("dropout");
+    TCase *tests = tcase_create("dropout");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, dropout_follows_the_stream);
+    tcase_add_test(tests, dropout_by_chance);
+    tcase_add_test(tests, dropout_of_nan);
+    tcase_add_test(tests, dropout_says_what_does_not_fit);
+    suite_add_tcase(suite, tests);
+    return check_main(suite);
+}

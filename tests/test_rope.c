@@ -1,0 +1,128 @@
+/* test_rope.c - rope as multiplication with exp(i angle), in double complex numbers. */
+#include "op_test.h"
+
+#include <complex.h>
+
+typedef struct rope_case {
+    int64_t B, T, H, D;
+    gd_rope_options options;
+} rope_case;
+
+/* out = x turned by `way` times the angles. */
+static double *turned(const rope_case *c, const double *x, double way)
+{
+    int64_t pairs = c->D / 2;
+    double base = c->options.base != 0 ? c->options.base : 10000;
+    double *out = calloc((size_t)(c->B * c->T * c->H * c->D) + 1, sizeof *out);
+    for (int64_t row = 0; row < c->B * c->T * c->H; row++) {
+        double position = (double)(c->options.position + row / c->H % c->T);
+        for (int64_t i = 0; i < pairs; i++) {
+            int64_t a = c->options.interleaved ? 2 * i : i;
+            int64_t b = c->options.interleaved ? 2 * i + 1 : i + pairs;
+            double angle = way * position * pow(base, -2.0 * (double)i / (double)c->D);
+            double complex z = (x[row * c->D + a] + I * x[row * c->D + b]) * cexp(I * angle);
+            out[row * c->D + a] = creal(z), out[row * c->D + b] = cimag(z);
+        }
+    }
+    return out;
+}
+
+static void check_rope(const rope_case *c, gd_dtype dtype, int threads, bool by_heads,
+                       uint64_t *seed)
+{
+    gd_context *ctx = test_context(threads);
+    gd_tensor *leaf = by_heads ? test_leaf(ctx, dtype, GD_SHAPE(c->B, c->H, c->T, c->D), 1, seed)
+                               : test_leaf(ctx, dtype, GD_SHAPE(c->B, c->T, c->H, c->D), 1, seed);
+    gd_tensor *x = by_heads ? gd_transpose(leaf, 1, 2) : leaf;
+    gd_tensor *dy = test_leaf(ctx, dtype, GD_SHAPE(c->B, c->T, c->H, c->D), 1, seed);
+    gd_tensor *y = gd_keep(gd_rope(x, &c->options));
+    ck_assert_no_error(ctx);
+    double *vx = test_values(x), *vdy = test_values(dy);
+    double *want = turned(c, vx, 1), *dx = turned(c, vdy, -1);
+    /* An angle of n radians has an error of n roundings. */
+    double farthest = (double)(c->options.position + c->T);
+    double tolerance = fmax(test_tolerance(dtype), 1e-15 * farthest);
+    test_close("y", y, want, tolerance);
+    test_backward(y, dy);
+    gd_tensor *gradient = by_heads ? gd_transpose(gd_grad(leaf), 1, 2) : gd_grad(leaf);
+    test_close("dx", gradient, dx, tolerance);
+    free(vx), free(vdy), free(want), free(dx);
+    gd_context_free(ctx);
+}
+
+START_TEST(rope_is_a_complex_product)
+{
+    const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    uint64_t seed = 1;
+    for (int i = 0; i < 64; i++) {
+        rope_case c = {.options = {.base = i % 3 ? 0 : 500, .interleaved = i & 1}};
+        c.B = test_random_size(&seed, 1, 3);
+        c.T = test_random_size(&seed, 1, 70);
+        c.H = test_random_size(&seed, 1, 4);
+        c.D = 2 * test_random_size(&seed, 0, 40);
+        c.options.position = i & 2 ? test_random_size(&seed, 0, 3000) : 0;
+        check_rope(&c, dtypes[i / 4 % 4], 1 + i % 2, i & 8, &seed);
+    }
+}
+END_TEST
+
+/* Position 100 million: the angle of the first pair has no fraction left in float. */
+START_TEST(rope_far_out)
+{
+    uint64_t seed = 2;
+    rope_case c = {1, 5, 2, 8, {.position = 100000000}};
+    check_rope(&c, GD_FLOAT32, 1, false, &seed);
+    rope_case nothing = {2, 0, 3, 8, {.position = 0}};
+    check_rope(&nothing, GD_FLOAT32, 2, false, &seed);
+}
+END_TEST
+
+/* A product of a turned query and a turned key depends on the distance alone. */
+START_TEST(rope_is_relative)
+{
+    gd_context *ctx = test_context(1);
+    uint64_t seed = 3;
+    gd_tensor *x = test_leaf(ctx, GD_FLOAT64, GD_SHAPE(1, 2, 1, 16), 1, &seed);
+    double product[2];
+    for (int i = 0; i < 2; i++) {
+        gd_rope_options options = {.position = i * 777};
+        double *y = test_values(gd_rope(x, &options));
+        product[i] = 0;
+        for (int d = 0; d < 16; d++) product[i] += y[d] * y[16 + d];
+        free(y);
+    }
+    ck_assert_double_eq_tol(product[0], product[1], 1e-12);
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(rope_says_what_does_not_fit)
+{
+    gd_context *ctx = test_context(1);
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 2, 3, 4));
+    gd_tensor *odd = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 2, 3, 5));
+    gd_tensor *flat = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 3, 4));
+    ck_assert_ptr_null(gd_rope(odd, NULL));
+    ck_assert_error(ctx, "rope: x is float32 [1, 2, 3, 5], wanted a real [B, T, H, D] with D even");
+    ck_assert_ptr_null(gd_rope(flat, NULL));
+    ck_assert_error(ctx, "rope: x is float32 [2, 3, 4]");
+    ck_assert_ptr_null(gd_rope(x, &(gd_rope_options){.base = -1}));
+    ck_assert_error(ctx, "rope: base is -1, wanted more than 0");
+    ck_assert_ptr_null(gd_rope(x, &(gd_rope_options){.position = -2}));
+    ck_assert_error(ctx, "rope: position is -2, wanted 0 or more");
+    gd_context_free(ctx);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("rope");
+    TCase *tests = tcase_create("rope");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, rope_is_a_complex_product);
+    tcase_add_test(tests, rope_far_out);
+    tcase_add_test(tests, rope_is_relative);
+    tcase_add_test(tests, rope_says_what_does_not_fit);
+    suite_add_tcase(suite, tests);
+    return check_main(suite);
+}

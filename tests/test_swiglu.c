@@ -1,0 +1,119 @@
+/* test_swiglu.c - swiglu against its formula in long double. */
+#include "op_test.h"
+
+static double sigmoid(double z)
+{
+    return (double)(1 / (1 + expl(-(long double)z)));
+}
+
+/* Sizes around the kernel's blocks; the gates are results of an op, so that their gradients may be
+ * written over them. */
+START_TEST(swiglu_is_its_formula)
+{
+    const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    const int64_t sizes[] = {0, 1, 15, 16, 17, 511, 512, 513, 5000, 40000};
+    uint64_t seed = 1;
+    for (int i = 0; i < 40; i++) {
+        int64_t n = sizes[i / 4];
+        gd_dtype dtype = dtypes[i % 4];
+        gd_context *ctx = test_context(1 + i / 4 % 2);
+        gd_tensor *gate = test_leaf(ctx, dtype, GD_SHAPE(n), i % 3 ? 3 : 60, &seed);
+        gd_tensor *up = test_leaf(ctx, dtype, GD_SHAPE(n), 1, &seed);
+        gd_tensor *dy = test_leaf(ctx, dtype, GD_SHAPE(n), 1, &seed);
+        gd_tensor *y = gd_keep(gd_swiglu(gd_scale(gate, 1), gd_scale(up, 1)));
+        ck_assert_no_error(ctx);
+        double *g = test_values(gate), *u = test_values(up), *d = test_values(dy);
+        double *want = calloc((size_t)n + 1, sizeof *want);
+        double *dgate = calloc((size_t)n + 1, sizeof *dgate);
+        double *dup = calloc((size_t)n + 1, sizeof *dup);
+        for (int64_t k = 0; k < n; k++) {
+            double s = sigmoid(g[k]), t = sigmoid(-g[k]); /* t = 1 - s without cancellation */
+            want[k] = g[k] * s * u[k];
+            dgate[k] = d[k] * u[k] * (s + g[k] * s * t);
+            dup[k] = d[k] * g[k] * s;
+        }
+        test_close("y", y, want, test_tolerance(dtype));
+        test_backward(y, dy);
+        test_close("dgate", gd_grad(gate), dgate, test_tolerance(dtype));
+        test_close("dup", gd_grad(up), dup, test_tolerance(dtype));
+        free(g), free(u), free(d), free(want), free(dgate), free(dup);
+        gd_context_free(ctx);
+    }
+}
+END_TEST
+
+START_TEST(swiglu_of_extremes)
+{
+    const float gates[] = {-INFINITY, -3e38f, -1000, -100,  -88,      0,
+                           -0.0f,     88,     100,   3e38f, INFINITY, NAN};
+    const double want[] = {0, 0, 0, 0, 0, 0, 0, 88, 100, 3e38f, INFINITY, NAN};
+    gd_context *ctx = test_context(1);
+    gd_tensor *gate = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(12), gates),
+              *up = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(12));
+    gd_tensor_fill(up, 1);
+    gd_tensor_set_requires_grad(gate, true);
+    gd_tensor *y = gd_keep(gd_swiglu(gate, up));
+    double *got = test_values(y);
+    for (int i = 0; i < 12; i++) {
+        ck_assert_msg(isnan(want[i]) ? isnan(got[i])
+                                     : got[i] == want[i] || fabs(got[i] - want[i]) < 1e-35,
+                      "swiglu(%g) is %g, wanted %g", (double)gates[i], got[i], want[i]);
+    }
+    test_backward(y, up);
+    double *dgate = test_values(gd_grad(gate));
+    for (int i = 0; i < 10; i++)
+        ck_assert_msg(isfinite(dgate[i]), "at %g the slope is %g", (double)gates[i], dgate[i]);
+    free(got), free(dgate);
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(swiglu_has_the_same_bits_for_any_number_of_threads)
+{
+    double *first = NULL;
+    for (int threads = 1; threads <= 5; threads += 2) {
+        gd_context *ctx = test_context(threads);
+        uint64_t seed = 2;
+        gd_tensor *gate = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(70001), 3, &seed),
+                  *up = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(70001), 1, &seed);
+        test_backward(gd_swiglu(gate, up), up);
+        double *bits = test_values(gd_grad(gate));
+        if (first) {
+            ck_assert_int_eq(memcmp(first, bits, 70001 * sizeof *bits), 0);
+            free(bits);
+        } else {
+            first = bits;
+        }
+        gd_context_free(ctx);
+    }
+    free(first);
+}
+END_TEST
+
+START_TEST(swiglu_says_what_does_not_fit)
+{
+    gd_context *ctx = test_context(1);
+    gd_tensor *gate = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 3)),
+              *up = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 2));
+    ck_assert_ptr_null(gd_swiglu(gate, up));
+    ck_assert_error(
+        ctx,
+        "swiglu: up is float32 [3, 2], wanted a real dtype and the shape of gate, float32 [2, 3]");
+    ck_assert_ptr_null(gd_swiglu(gate, NULL));
+    ck_assert_error(ctx, "swiglu: up is NULL");
+    gd_context_free(ctx);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("swiglu");
+    TCase *tests = tcase_create("swiglu");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, swiglu_is_its_formula);
+    tcase_add_test(tests, swiglu_of_extremes);
+    tcase_add_test(tests, swiglu_has_the_same_bits_for_any_number_of_threads);
+    tcase_add_test(tests, swiglu_says_what_does_not_fit);
+    suite_add_tcase(suite, tests);
+    return check_main(suite);
+}
