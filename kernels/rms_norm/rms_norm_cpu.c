@@ -144,11 +144,10 @@ static leave how_to_store(int64_t count)
     return count * (int64_t)sizeof(REAL) >= GD_STREAM_FROM ? STREAM : STORE;
 }
 
-/* The two passes over a row call in the first and the second half of each tile of another. */
-static void prefetch_half(const REAL *tile, int64_t n, int half)
+/* Pass 0 and pass 1 over a row, at column j, each call in a part of one half of another row. */
+static void prefetch_half(const REAL *row, int64_t N, int64_t j, int64_t n, int half)
 {
-    int64_t bytes = n * (int64_t)sizeof(REAL) / 2;
-    gd_prefetch((const char *)tile + half * bytes, bytes);
+    gd_prefetch(row + (half * N + j) / 2, n * (int64_t)sizeof(REAL) / 2);
 }
 
 /* ---- Forward ------------------------------------------------------------------------------ */
@@ -179,10 +178,10 @@ static double mean_square(const forward *f, int64_t row, int64_t next)
     double total = 0;
     for (int64_t j = 0; j < f->N; j += TILE) {
         int64_t n = gd_min64(TILE, f->N - j);
-        prefetch_half(next_x + j, n, 0);
+        prefetch_half(next_x, f->N, j, n, 0);
         if (f->sum) {
             REAL *sum = f->sum + row * f->N + j;
-            prefetch_half(next_residual + j, n, 0);
+            prefetch_half(next_residual, f->N, j, n, 0);
 #pragma omp simd
             for (int64_t k = 0; k < n; k++) sum[k] = x[j + k] + residual[j + k];
             round_tile(sum, n, f->args->round_sum);
@@ -208,8 +207,8 @@ static void forward_row(const forward *f, int64_t row, int64_t next)
     for (int64_t j = 0; j < N; j += TILE) {
         int64_t n = gd_min64(TILE, N - j);
         REAL y[TILE];
-        prefetch_half(next_x + j, n, 1);
-        if (f->sum) prefetch_half(row_at(&f->residual, next) + j, n, 1);
+        prefetch_half(next_x, N, j, n, 1);
+        if (f->sum) prefetch_half(row_at(&f->residual, next), f->N, j, n, 1);
         for (int64_t k = 0; k < n; k++) y[k] = x[j + k] * rstd;
         round_tile(y, n, f->args->round_xhat);
         for (int64_t k = 0; k < n; k++) y[k] *= gain[j + k];
@@ -287,8 +286,8 @@ static REAL mean_h_xhat(const backward *b, int64_t row, int64_t next)
     double total = 0;
     for (int64_t j = 0; j < b->N; j += TILE) {
         int64_t n = gd_min64(TILE, b->N - j);
-        prefetch_half(next_x + j, n, 0);
-        prefetch_half(next_dy + j, n, 0);
+        prefetch_half(next_x, b->N, j, n, 0);
+        prefetch_half(next_dy, b->N, j, n, 0);
         double sum = 0;
 #pragma omp simd reduction(+ : sum)
         for (int64_t k = j; k < j + n; k++) sum += (double)(dy[k] * gain[k] * (x[k] * rstd));
@@ -342,8 +341,8 @@ static void backward_group(const backward *b, int64_t first, int64_t end, double
         int64_t n = gd_min64(TILE, b->N - j);
         for (int64_t row = first; row < end; row++) {
             int64_t next = gd_min64(row + ahead, last);
-            prefetch_half(row_at(&b->x, next) + j, n, 1);
-            prefetch_half(b->dy + next * b->N + j, n, 1);
+            prefetch_half(row_at(&b->x, next), b->N, j, n, 1);
+            prefetch_half(b->dy + next * b->N, b->N, j, n, 1);
             backward_tile(b, row, j, n, mean[row - first], partial);
         }
     }

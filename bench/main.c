@@ -1,0 +1,86 @@
+/* main.c - gradus-bench: measures kernels against ceilings that are measured beside them. */
+#include "bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const benchmark benchmarks[] = {
+    {"rms_norm", "rms_norm forward and backward against a copy of the same tensor", bench_rms_norm},
+    {"ops", "every op, forward and backward, on the largest of its cases", bench_ops},
+};
+
+enum { BENCHMARKS = sizeof benchmarks / sizeof *benchmarks };
+
+static int usage(FILE *file)
+{
+    fprintf(file, "usage: gradus-bench BENCHMARK [options]\n\n");
+    for (int i = 0; i < BENCHMARKS; i++)
+        fprintf(file, "  %-10s %s\n", benchmarks[i].name, benchmarks[i].summary);
+    fprintf(file, "\n"
+                  "  --rows M       rows of x (4096)\n"
+                  "  --cols N       columns of x (4096)\n"
+                  "  --dtype T      f32 (the default) or f64\n"
+                  "  --threads T    CPU threads (what OpenMP suggests)\n"
+                  "  --repeats R    take the median of so many (21)\n"
+                  "  --op NAME      ops: this one alone\n"
+                  "  --json         one line of JSON per figure\n");
+    return file == stdout ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+/* A whole number of at least 1; `limit` at most. */
+static bool read_count(const char *text, int64_t limit, int64_t *value)
+{
+    char *end;
+    *value = strtoll(text, &end, 10);
+    return *text && !*end && *value >= 1 && *value <= limit;
+}
+
+/* Takes one option with its value; false if it is none, or the value is wrong. */
+static bool read_option(bench_options *options, const char *name, const char *value)
+{
+    int64_t number = 0;
+    if (!strcmp(name, "--rows")) return read_count(value, INT64_C(1) << 40, &options->rows);
+    if (!strcmp(name, "--cols")) return read_count(value, INT64_C(1) << 40, &options->cols);
+    if (!strcmp(name, "--threads")) {
+        bool good = read_count(value, 4096, &number);
+        options->threads = (int)number;
+        return good;
+    }
+    if (!strcmp(name, "--repeats")) {
+        bool good = read_count(value, 100000, &number);
+        options->repeats = (int)number;
+        return good;
+    }
+    if (!strcmp(name, "--dtype")) {
+        options->dtype = !strcmp(value, "f64") ? GD_FLOAT64 : GD_FLOAT32;
+        return !strcmp(value, "f64") || !strcmp(value, "f32");
+    }
+    if (!strcmp(name, "--op")) {
+        options->op = value;
+        return gd_find_op(NULL, value) != NULL;
+    }
+    return false;
+}
+
+int main(int argc, char **argv)
+{
+    bench_options options = {.rows = 4096, .cols = 4096, .dtype = GD_FLOAT32, .repeats = 21};
+    if (argc < 2) return usage(stderr);
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) return usage(stdout);
+    for (int i = 2; i < argc; i++) {
+        if (!strcmp(argv[i], "--json")) {
+            options.json = true;
+        } else if (i + 1 < argc && read_option(&options, argv[i], argv[i + 1])) {
+            i++;
+        } else {
+            fprintf(stderr, "gradus-bench: cannot make sense of %s %s\n", argv[i],
+                    i + 1 < argc ? argv[i + 1] : "");
+            return EXIT_FAILURE;
+        }
+    }
+    for (int i = 0; i < BENCHMARKS; i++)
+        if (!strcmp(argv[1], benchmarks[i].name)) return benchmarks[i].run(&options);
+    fprintf(stderr, "gradus-bench: there is no benchmark \"%s\"\n\n", argv[1]);
+    return usage(stderr);
+}

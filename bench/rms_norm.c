@@ -1,0 +1,116 @@
+/* rms_norm.c - rms_norm forward and backward, x [rows, cols] and a weight, all gradients wanted.
+ *
+ * Bytes that must move: forward x in and y out, backward x and dy in and dx out; the weight, rstd
+ * and the partial sums of dw are not counted, their time is. */
+#include "bench.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { FORWARD, BACKWARD, COPY };
+
+typedef struct setup {
+    gd_context *ctx;
+    gd_tensor *x, *weight, *dy, *from, *to; /* from, to: for the copies */
+    timed_op op;
+} setup;
+
+static gd_tensor *random_tensor(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape,
+                                double mean)
+{
+    gd_tensor *t = gd_tensor_create(ctx, dtype, ndim, shape);
+    gd_random_normal(t, mean, 1);
+    return t;
+}
+
+static setup prepare(const bench_options *o)
+{
+    gd_context *ctx = gd_context_create(&(gd_context_options){.threads = o->threads});
+    const int64_t shape[] = {o->rows, o->cols};
+    setup s = {.ctx = ctx, .op = bench_time_op(gd_find_op(NULL, "rms_norm"))};
+    s.x = random_tensor(ctx, o->dtype, 2, shape, 0);
+    s.dy = random_tensor(ctx, o->dtype, 2, shape, 0);
+    s.from = random_tensor(ctx, o->dtype, 2, shape, 0);
+    s.to = random_tensor(ctx, o->dtype, 2, shape, 0);
+    s.weight = random_tensor(ctx, o->dtype, 1, shape + 1, 1);
+    gd_tensor_set_requires_grad(s.x, true);
+    gd_tensor_set_requires_grad(s.weight, true);
+    return s;
+}
+
+/* One of everything, in turn, so that all have the same company. */
+static gd_status run_once(setup *s, int repeat, bench_series *series)
+{
+    gd_tensor *inputs[] = {s->x, s->weight, NULL};
+    gd_tensor *y = gd_apply(&s->op.op, inputs, 3, s->op.op.cases[0].args);
+    gd_backward_from(&y, 1, &(gd_backward_options){.cotangents = &s->dy});
+    series[FORWARD].seconds[repeat] = s->op.forward_seconds;
+    series[BACKWARD].seconds[repeat] = s->op.backward_seconds;
+    gd_grad_clear(s->x);
+    gd_grad_clear(s->weight);
+    gd_step_end(s->ctx);
+    if (gd_error(s->ctx)) return gd_error_status(s->ctx);
+    for (int i = 0; i < bench_copy_count(); i++)
+        series[COPY + i].seconds[repeat] =
+            bench_copy(i, gd_tensor_data(s->to), gd_tensor_data(s->from),
+                       (int64_t)(series[COPY + i].bytes / 2), gd_context_threads(s->ctx));
+    return GD_OK;
+}
+
+/* The fastest of the copies. */
+static const bench_series *best_copy(bench_series *series)
+{
+    bench_series *best = NULL;
+    for (bench_series *s = series + COPY; s < series + COPY + bench_copy_count(); s++)
+        if (!best || bench_median(s->seconds, s->count) < bench_median(best->seconds, best->count))
+            best = s;
+    return best;
+}
+
+static void print_head(const bench_options *o, gd_context *ctx)
+{
+    printf("rms_norm %s, x [%lld, %lld], weight [%lld], %s, median of %d\n",
+           gd_dtype_name(o->dtype), (long long)o->rows, (long long)o->cols, (long long)o->cols,
+           gd_context_device_name(ctx), o->repeats);
+}
+
+static int report(const bench_options *o, gd_context *ctx, bench_series *series)
+{
+    bench_series ceiling = *best_copy(series);
+    if (!o->json) {
+        print_head(o, ctx);
+        bench_print(series, COPY + bench_copy_count(), &ceiling, false);
+    } else {
+        ceiling.name = "copy";
+        bench_print(series, COPY, &ceiling, true);
+        bench_print(&ceiling, 1, &ceiling, true);
+    }
+    return EXIT_SUCCESS;
+}
+
+int bench_rms_norm(const bench_options *o)
+{
+    enum { MOST = 16, WARM_UP = 2 };
+    setup s = prepare(o);
+    bench_series series[MOST] = {{.name = "rms_norm_forward"}, {.name = "rms_norm_backward"}};
+    double bytes = (double)o->rows * (double)o->cols * (double)gd_dtype_size(o->dtype);
+    int count = COPY + bench_copy_count(), status = EXIT_SUCCESS;
+    double *seconds = calloc((size_t)(count * o->repeats), sizeof *seconds);
+    if (!seconds || gd_error(s.ctx)) {
+        free(seconds);
+        return bench_fail(s.ctx);
+    }
+    for (int i = 0; i < count; i++) {
+        series[i].seconds = seconds + i * o->repeats;
+        series[i].count = o->repeats;
+        series[i].bytes = i == BACKWARD ? 3 * bytes : 2 * bytes;
+        if (i >= COPY) series[i].name = bench_copy_name(i - COPY);
+    }
+    gd_status run = GD_OK;
+    for (int i = -WARM_UP; i < o->repeats && !run; i++) run = run_once(&s, i < 0 ? 0 : i, series);
+    if (!run) status = report(o, s.ctx, series);
+    free(seconds);
+    if (run) return bench_fail(s.ctx);
+    gd_context_free(s.ctx);
+    return status;
+}
