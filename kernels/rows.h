@@ -69,11 +69,16 @@ static inline int64_t gd_piece_offset(const gd_piece *piece, int k)
     return piece->walk.offset[k] + piece->col * piece->rows->step[k];
 }
 
-/* n elements of x as a packed array: x itself, or a copy in `buffer` [GD_BLOCK]. */
+/* n elements of x as a packed array: x itself, or a copy in `buffer` [n]. */
 static inline const REAL *gd_row_load(REAL *buffer, const REAL *x, int64_t stride, int64_t n)
 {
     if (stride == 1) return x;
-    for (int64_t i = 0; i < n; i++) buffer[i] = x[i * stride];
+    if (stride == 0) {
+        const REAL value = n ? *x : 0;
+        for (int64_t i = 0; i < n; i++) buffer[i] = value;
+    } else {
+        for (int64_t i = 0; i < n; i++) buffer[i] = x[i * stride];
+    }
     return buffer;
 }
 

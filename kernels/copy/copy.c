@@ -5,12 +5,18 @@
 
 enum { DST, SRC };
 
+/* Side of a square tile. */
+#define TILE 32
+
 /* A copy as a number of tiles: rows x cols places that two dimensions span, for each place of an
  * outer walk over the other dimensions. */
 typedef struct copy_plan {
     gd_walk outer;
+    bool transposed;
     int64_t rows, row_stride[2], tile_rows;
     int64_t cols, col_stride[2], tile_cols;
+    gd_converter *convert, *move; /* from src's dtype to dst's; from dst's to dst's */
+    int64_t dst_size, src_size;   /* of one element, in bytes */
 } copy_plan;
 
 /* Makes dimension `from` the last but one. */
@@ -36,21 +42,54 @@ static int transposed_dimension(const gd_walk *walk)
     return -1;
 }
 
-/* Tiles are wide where both sides run along the rows. In a transposition one side runs across
- * them, so that each of its cache lines is read once for every row: a square tile keeps them in
- * the cache until they are used up. */
-static copy_plan make_plan(gd_walk walk)
+static copy_plan make_plan(gd_layout dst, gd_layout src, gd_walk walk)
 {
     copy_plan plan = {.rows = 1};
     gd_walk_merge(&walk);
     int across = transposed_dimension(&walk);
-    if (across >= 0) move_before_last(&walk, across);
+    plan.transposed = across >= 0;
+    if (plan.transposed) move_before_last(&walk, across);
     plan.cols = gd_walk_take_last(&walk, plan.col_stride);
     if (walk.ndim) plan.rows = gd_walk_take_last(&walk, plan.row_stride);
     plan.outer = walk;
-    plan.tile_cols = across >= 0 ? 32 : GD_BLOCK;
-    plan.tile_rows = across >= 0 ? 32 : gd_max64(1, GD_BLOCK / gd_max64(1, plan.cols));
+    plan.tile_cols = plan.transposed ? TILE : GD_BLOCK;
+    plan.tile_rows = plan.transposed ? TILE : gd_max64(1, GD_BLOCK / gd_max64(1, plan.cols));
+    plan.convert = gd_find_converter(dst.dtype, src.dtype);
+    plan.move = gd_find_converter(dst.dtype, dst.dtype);
+    plan.dst_size = (int64_t)gd_dtype_size(dst.dtype);
+    plan.src_size = (int64_t)gd_dtype_size(src.dtype);
     return plan;
+}
+
+/* Row by row; both sides run along the rows. */
+static void copy_rows(const copy_plan *p, char *dst, const char *src, int64_t rows, int64_t cols)
+{
+    for (int64_t row = 0; row < rows; row++)
+        p->convert(dst + row * p->row_stride[DST] * p->dst_size, p->col_stride[DST],
+                   src + row * p->row_stride[SRC] * p->src_size, p->col_stride[SRC], cols);
+}
+
+/* One side runs across the rows. Each side is touched in its own order, line by line, and the turn
+ * happens in a tile of [rows, TILE] in the first-level cache. */
+static void copy_turned(const copy_plan *p, char *dst, const char *src, int64_t rows, int64_t cols)
+{
+    double tile_memory[TILE * TILE]; /* room for any dtype */
+    char *tile = (char *)tile_memory;
+    if (p->row_stride[SRC] <= p->col_stride[SRC]) { /* src runs down the columns */
+        for (int64_t col = 0; col < cols; col++)
+            p->convert(tile + col * p->dst_size, TILE, src + col * p->col_stride[SRC] * p->src_size,
+                       p->row_stride[SRC], rows);
+        for (int64_t row = 0; row < rows; row++)
+            p->move(dst + row * p->row_stride[DST] * p->dst_size, p->col_stride[DST],
+                    tile + row * TILE * p->dst_size, 1, cols);
+    } else { /* dst does */
+        for (int64_t row = 0; row < rows; row++)
+            p->convert(tile + row * TILE * p->dst_size, 1,
+                       src + row * p->row_stride[SRC] * p->src_size, p->col_stride[SRC], cols);
+        for (int64_t col = 0; col < cols; col++)
+            p->move(dst + col * p->col_stride[DST] * p->dst_size, p->row_stride[DST],
+                    tile + col * p->dst_size, TILE, rows);
+    }
 }
 
 void gd_copy_cpu(gd_layout dst, gd_layout src, int threads)
@@ -58,13 +97,10 @@ void gd_copy_cpu(gd_layout dst, gd_layout src, int threads)
     gd_walk walk = gd_walk_over(dst.ndim, dst.shape);
     gd_walk_add(&walk, dst.ndim, dst.shape, dst.strides);
     gd_walk_add(&walk, src.ndim, src.shape, src.strides);
-    int64_t count = gd_walk_count(&walk);
+    const int64_t count = gd_walk_count(&walk);
     if (count == 0) return;
 
-    const copy_plan plan = make_plan(walk);
-    gd_converter *convert = gd_find_converter(dst.dtype, src.dtype);
-    const int64_t dst_size = (int64_t)gd_dtype_size(dst.dtype);
-    const int64_t src_size = (int64_t)gd_dtype_size(src.dtype);
+    const copy_plan plan = make_plan(dst, src, walk);
     const int64_t down = (plan.rows + plan.tile_rows - 1) / plan.tile_rows;
     const int64_t along = (plan.cols + plan.tile_cols - 1) / plan.tile_cols;
     const int64_t tiles = gd_walk_count(&plan.outer) * down * along;
@@ -75,13 +111,11 @@ void gd_copy_cpu(gd_layout dst, gd_layout src, int threads)
         gd_walk_seek(&at, tile / (down * along));
         int64_t row = tile / along % down * plan.tile_rows;
         int64_t col = tile % along * plan.tile_cols;
-        int64_t row_end = gd_min64(row + plan.tile_rows, plan.rows);
-        int64_t width = gd_min64(plan.tile_cols, plan.cols - col);
-        for (; row < row_end; row++) {
-            int64_t to = at.offset[DST] + row * plan.row_stride[DST] + col * plan.col_stride[DST];
-            int64_t from = at.offset[SRC] + row * plan.row_stride[SRC] + col * plan.col_stride[SRC];
-            convert((char *)dst.data + to * dst_size, plan.col_stride[DST],
-                    (const char *)src.data + from * src_size, plan.col_stride[SRC], width);
-        }
+        int64_t to = at.offset[DST] + row * plan.row_stride[DST] + col * plan.col_stride[DST];
+        int64_t from = at.offset[SRC] + row * plan.row_stride[SRC] + col * plan.col_stride[SRC];
+        (plan.transposed ? copy_turned : copy_rows)(&plan, (char *)dst.data + to * plan.dst_size,
+                                                    (const char *)src.data + from * plan.src_size,
+                                                    gd_min64(plan.tile_rows, plan.rows - row),
+                                                    gd_min64(plan.tile_cols, plan.cols - col));
     }
 }

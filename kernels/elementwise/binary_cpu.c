@@ -45,25 +45,68 @@ static inline REAL share(REAL a, REAL b)
 
 typedef void value_row(REAL *y, const REAL *a, const REAL *b, int64_t n);
 
+/* ---- Operands ----------------------------------------------------------------------------- */
+
+typedef struct operand {
+    const REAL *data;
+    int64_t strides[GD_MAX_DIMS];
+} operand;
+
+/* Whether the elements along the last dimension (of those larger than 1) lie apart. */
+static bool lies_across(const gd_tensor *t)
+{
+    int d = gd_tensor_ndim(t) - 1;
+    while (d >= 0 && gd_tensor_shape(t)[d] == 1) d--;
+    return d >= 0 && gd_tensor_strides(t)[d] > 1;
+}
+
+/* t as an operand. A transposed view would be gathered element by element, each from a cache line
+ * of its own; it is packed first, which goes by tiles. False, and the error set, without memory. */
+static bool load_operand(const gd_call *call, const gd_tensor *t, operand *o)
+{
+    const int ndim = gd_tensor_ndim(t);
+    for (int d = 0; d < ndim; d++) o->strides[d] = gd_tensor_strides(t)[d];
+    o->data = gd_data(t);
+    if (!lies_across(t)) return true;
+    REAL *packed = gd_call_scratch(call, (size_t)gd_tensor_count(t) * sizeof(REAL));
+    if (!packed) return false;
+    int64_t count = 1;
+    for (int d = ndim - 1; d >= 0; d--) {
+        o->strides[d] = count;
+        count *= gd_tensor_shape(t)[d];
+    }
+    gd_layout dst = {packed, gd_tensor_dtype(t), ndim, gd_tensor_shape(t), o->strides};
+    gd_copy_cpu(dst, gd_layout_of(t), call->threads);
+    o->data = packed;
+    return true;
+}
+
+static void add_operand(gd_walk *walk, const gd_tensor *t, const operand *o)
+{
+    gd_walk_add(walk, gd_tensor_ndim(t), gd_tensor_shape(t), o->strides);
+}
+
 /* ---- Forward ------------------------------------------------------------------------------ */
 
 static gd_status forward(const gd_call *call, value_row *row)
 {
     enum { Y, A, B };
+    operand a, b;
+    if (!load_operand(call, call->input[0], &a) || !load_operand(call, call->input[1], &b))
+        return gd_error_status(call->context);
     REAL *y = gd_data(call->output[0]);
-    const REAL *a = gd_data(call->input[0]), *b = gd_data(call->input[1]);
     gd_walk walk = gd_walk_like(call->output[0]);
     gd_walk_add_tensor(&walk, call->output[0]);
-    gd_walk_add_tensor(&walk, call->input[0]);
-    gd_walk_add_tensor(&walk, call->input[1]);
+    add_operand(&walk, call->input[0], &a);
+    add_operand(&walk, call->input[1], &b);
     const gd_rows rows = gd_rows_of(walk);
     const int threads = gd_threads_for(call->threads, gd_tensor_count(call->output[0]));
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (int64_t i = 0; i < rows.pieces; i++) {
         REAL a_buffer[GD_BLOCK], b_buffer[GD_BLOCK];
         for (gd_piece p = gd_piece_begin(&rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
-            const REAL *a_row = gd_piece_load(&p, A, a, a_buffer);
-            const REAL *b_row = gd_piece_load(&p, B, b, b_buffer);
+            const REAL *a_row = gd_piece_load(&p, A, a.data, a_buffer);
+            const REAL *b_row = gd_piece_load(&p, B, b.data, b_buffer);
             row(y + gd_piece_offset(&p, Y), a_row, b_row, p.n);
         }
     }
@@ -91,18 +134,23 @@ static void direct(const gd_call *call, const gd_reduction *r, REAL *dx, bool ad
     }
 }
 
-/* dx of one operand. Where it was broadcast, every copy sends its part, and dx is their sum. */
-static gd_status operand_backward(const gd_call *call, int k, gd_row_function *row)
+/* dx of input k, by a row of terms from dy, a and b [2]. Where the input was broadcast, every copy
+ * sends its part, and dx is their sum. */
+static gd_status input_backward(const gd_call *call, int k, const operand *inputs,
+                                gd_row_function *row)
 {
     const gd_tensor *dy = call->doutput[0], *dx = call->dinput[k];
-    if (!dx) return GD_OK;
-    /* What the backward does not read may be gone: dy stands in, and the row ignores it. */
-    const bool reads = call->op->backward_reads_inputs != 0;
-    const gd_tensor *operand[] = {dx, dy, reads ? call->input[0] : dy, reads ? call->input[1] : dy};
     gd_reduction r = {.walk = gd_walk_like(dy), .term = row};
-    for (int i = 0; i < 4; i++) {
-        gd_walk_add_tensor(&r.walk, operand[i]);
-        r.data[i] = gd_data(operand[i]);
+    gd_walk_add_tensor(&r.walk, dx);
+    gd_walk_add_tensor(&r.walk, dy);
+    r.data[DY] = gd_data(dy);
+    for (int i = 0; i < 2; i++) {
+        /* What the backward does not read may be gone: dy stands in, and the row ignores it. */
+        if (inputs)
+            add_operand(&r.walk, call->input[i], &inputs[i]);
+        else
+            gd_walk_add_tensor(&r.walk, dy);
+        r.data[A + i] = inputs ? inputs[i].data : r.data[DY];
     }
     const bool add = call->accumulate[k];
     if (gd_tensor_count(dx) == gd_tensor_count(dy)) {
@@ -115,14 +163,19 @@ static gd_status operand_backward(const gd_call *call, int k, gd_row_function *r
     return GD_OK;
 }
 
-/* One of the two may have been given dy's memory to write to; the other one goes first. */
 static gd_status backward(const gd_call *call, gd_row_function *da_row, gd_row_function *db_row)
 {
+    operand inputs[2];
+    const bool reads = call->op->backward_reads_inputs != 0;
+    for (int i = 0; reads && i < 2; i++)
+        if (!load_operand(call, call->input[i], &inputs[i])) return gd_error_status(call->context);
+    /* One of the two may have been given dy's memory to write to; the other one goes first. */
     const bool b_first = gd_data(call->dinput[0]) == gd_data(call->doutput[0]);
     gd_row_function *const row[] = {da_row, db_row};
     for (int i = 0; i < 2; i++) {
         int k = b_first ? 1 - i : i;
-        gd_status status = operand_backward(call, k, row[k]);
+        if (!call->dinput[k]) continue;
+        gd_status status = input_backward(call, k, reads ? inputs : NULL, row[k]);
         if (status) return status;
     }
     return GD_OK;

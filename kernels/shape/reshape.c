@@ -4,6 +4,7 @@
 
 GD_CPU_KERNEL(same_order_forward)
 GD_CPU_KERNEL(same_order_backward)
+GD_CPU_KERNEL(cast_forward)
 
 /* ---- reshape ------------------------------------------------------------------------------ */
 
@@ -168,8 +169,9 @@ const gd_op gd_op_contiguous = {
 
 gd_tensor *gd_contiguous(gd_tensor *x)
 {
-    /* A freed tensor goes the long way, where that is noticed. */
-    if (gd_tensor_is_contiguous(x) && gd_tensor_data(x)) return x;
+    /* A tensor that is freed, or comes after an error, goes the long way, where that is noticed. */
+    bool there = x && !gd_error(gd_tensor_context(x)) && (gd_tensor_data(x) || !gd_tensor_count(x));
+    if (there && gd_tensor_is_contiguous(x)) return x;
     return gd_apply(&gd_op_contiguous, &x, 1, NULL);
 }
 
@@ -210,7 +212,7 @@ const gd_op gd_op_cast = {
     .outputs = 1,
     .args_size = sizeof(gd_cast_args),
     .shape = cast_shape,
-    .forward = {[GD_CPU] = same_order_forward_cpu},
+    .forward = {[GD_CPU] = cast_forward_cpu},
     .backward = {[GD_CPU] = same_order_backward_cpu},
     .cases = cast_cases,
     .case_count = sizeof cast_cases / sizeof *cast_cases,

@@ -7,7 +7,8 @@
  *
  * Everything here is a strided copy or a strided sum between two windows. */
 #include "shape/shape.h"
-#include "walk.h"
+#include "reduce/reduction.h"
+#include "rows.h"
 
 /* A window on packed memory: the shape and strides that walk through part of it. */
 typedef struct window {
@@ -26,27 +27,37 @@ static window whole(const gd_tensor *t)
     return w;
 }
 
-/* dst = src, or dst += src where asked; the windows have one shape. */
-static void move(window dst, window src, bool add, int threads)
+static gd_layout layout_of(const window *w)
+{
+    gd_dtype dtype = sizeof(REAL) == sizeof(double) ? GD_FLOAT64 : GD_FLOAT32;
+    return (gd_layout){w->data, dtype, w->ndim, w->shape, w->strides};
+}
+
+/* dst += src; the windows have one shape. */
+static void add_window(window dst, window src, int threads)
 {
     gd_walk walk = gd_walk_over(dst.ndim, dst.shape);
     gd_walk_add(&walk, dst.ndim, dst.shape, dst.strides);
     gd_walk_add(&walk, src.ndim, src.shape, src.strides);
-    gd_walk_merge(&walk);
-    int64_t total = gd_walk_count(&walk), step[GD_WALK_OPERANDS];
-    int64_t n = gd_walk_take_last(&walk, step), rows = n ? total / n : 0;
-#pragma omp parallel for num_threads(gd_threads_for(threads, total)) schedule(static) \
-    firstprivate(walk)
-    for (int64_t row = 0; row < rows; row++) {
-        gd_walk_seek(&walk, row);
-        REAL *to = dst.data + walk.offset[0];
-        const REAL *from = src.data + walk.offset[1];
-        if (add) {
-            for (int64_t i = 0; i < n; i++) to[i * step[0]] += from[i * step[1]];
-        } else {
-            for (int64_t i = 0; i < n; i++) to[i * step[0]] = from[i * step[1]];
+    const gd_rows rows = gd_rows_of(walk);
+    threads = gd_threads_for(threads, gd_walk_count(&walk));
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (int64_t i = 0; i < rows.pieces; i++) {
+        for (gd_piece p = gd_piece_begin(&rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
+            REAL *to = dst.data + gd_piece_offset(&p, 0);
+            const REAL *from = src.data + gd_piece_offset(&p, 1);
+            for (int64_t k = 0; k < p.n; k++) to[k * rows.step[0]] += from[k * rows.step[1]];
         }
     }
+}
+
+/* dst = src, or dst += src where asked. */
+static void move(window dst, window src, bool add, int threads)
+{
+    if (add)
+        add_window(dst, src, threads);
+    else
+        gd_copy_cpu(layout_of(&dst), layout_of(&src), threads);
 }
 
 /* ---- y holds the elements of x in the same order: reshape, contiguous, cast ------------------ */
@@ -61,6 +72,25 @@ gd_status GD_REAL_NAME(same_order_forward)(const gd_call *call)
         x.strides = y.strides;
     }
     gd_copy_cpu(y, x, call->threads); /* and converts the dtype, for a cast */
+    return GD_OK;
+}
+
+/* The CPU computes 16-bit types in float32 and rounds what comes out. Whole numbers do not all fit
+ * into float32, and rounding twice is not rounding once: they go to the 16-bit type first. */
+gd_status GD_REAL_NAME(cast_forward)(const gd_call *call)
+{
+    const gd_cast_args *args = call->args;
+    gd_layout x = gd_layout_of(call->input[0]), y = gd_layout_of(call->output[0]);
+    if (x.dtype != GD_INT32 || y.dtype == args->dtype) {
+        return GD_REAL_NAME(same_order_forward)(call);
+    }
+    int64_t n = gd_tensor_count(call->output[0]);
+    gd_layout rounded = y;
+    rounded.dtype = args->dtype;
+    rounded.data = gd_call_scratch(call, (size_t)n * gd_dtype_size(args->dtype));
+    if (!rounded.data) return gd_error_status(call->context);
+    gd_copy_cpu(rounded, x, call->threads);
+    gd_copy_cpu(y, rounded, call->threads);
     return GD_OK;
 }
 
@@ -99,13 +129,23 @@ gd_status GD_REAL_NAME(permute_forward)(const gd_call *call)
     return GD_OK;
 }
 
-/* dx, seen in y's order, is dy. */
+/* dx, seen in y's order, is dy. To be added, dy is brought to dx's order first: a transposition is
+ * fast as a copy only. */
 gd_status GD_REAL_NAME(permute_backward)(const gd_call *call)
 {
     const gd_permute_args *args = call->args;
-    if (!call->dinput[0]) return GD_OK;
-    move(permuted(call->dinput[0], args->axes), whole(call->doutput[0]), call->accumulate[0],
-         call->threads);
+    gd_tensor *dx = call->dinput[0];
+    if (!dx || gd_tensor_count(dx) == 0) return GD_OK;
+    const int64_t n = gd_tensor_count(dx);
+    const gd_dtype dtype = gd_tensor_dtype(dx);
+    window target = permuted(dx, args->axes);
+    if (call->accumulate[0]) {
+        target.data = gd_call_scratch(call, (size_t)n * sizeof(REAL));
+        if (!target.data) return gd_error_status(call->context);
+    }
+    move(target, whole(call->doutput[0]), false, call->threads);
+    if (call->accumulate[0])
+        gd_accumulate_cpu(gd_tensor_data(dx), dtype, target.data, dtype, n, call->threads);
     return GD_OK;
 }
 
@@ -192,39 +232,16 @@ gd_status GD_REAL_NAME(expand_forward)(const gd_call *call)
     return GD_OK;
 }
 
-/* dx[j] sums dy over the copies of x[j]. Split the dimensions of y into those of x (kept) and the
- * repeated ones, and walk the one inside the other. */
+/* dx[j] sums dy over the copies of x[j]. */
 gd_status GD_REAL_NAME(expand_backward)(const gd_call *call)
 {
-    gd_tensor *dx = call->dinput[0];
+    const gd_tensor *dx = call->dinput[0], *dy = call->doutput[0];
     if (!dx) return GD_OK;
-    window y = whole(call->doutput[0]), x = repeated(dx, call->doutput[0]);
-    int64_t kept_shape[GD_MAX_DIMS], copy_shape[GD_MAX_DIMS];
-    for (int d = 0; d < y.ndim; d++) {
-        bool copies = x.strides[d] == 0 && y.shape[d] != 1;
-        kept_shape[d] = copies ? 1 : y.shape[d];
-        copy_shape[d] = copies ? y.shape[d] : 1;
-    }
-    gd_walk kept = gd_walk_over(y.ndim, kept_shape), copies = gd_walk_over(y.ndim, copy_shape);
-    gd_walk_add(&kept, y.ndim, kept_shape, x.strides);
-    gd_walk_add(&kept, y.ndim, kept_shape, y.strides);
-    gd_walk_add(&copies, y.ndim, copy_shape, y.strides);
-    gd_walk_merge(&kept);
-    gd_walk_merge(&copies);
-    int64_t places = gd_walk_count(&kept), count = gd_walk_count(&copies);
-    int threads = gd_threads_for(call->threads, places * gd_max64(count, 1));
-    bool add = call->accumulate[0];
-#pragma omp parallel for num_threads(threads) schedule(static) firstprivate(kept, copies)
-    for (int64_t i = 0; i < places; i++) {
-        gd_walk_seek(&kept, i);
-        gd_walk_seek(&copies, 0);
-        double sum = 0;
-        for (int64_t k = 0; k < count; k++) {
-            sum += (double)y.data[kept.offset[1] + copies.offset[0]];
-            gd_walk_next(&copies);
-        }
-        REAL *to = x.data + kept.offset[0];
-        *to = (REAL)(add ? (double)*to + sum : sum);
-    }
+    gd_reduction r = {.walk = gd_walk_like(dy), .data = {NULL, gd_data(dy)}};
+    gd_walk_add_tensor(&r.walk, dx);
+    gd_walk_add_tensor(&r.walk, dy);
+    const double *sum = GD_REAL_NAME(gd_reduce)(call, &r);
+    if (!sum) return gd_error_status(call->context);
+    gd_reduction_store(gd_data(dx), call->accumulate[0], sum, gd_tensor_count(dx));
     return GD_OK;
 }

@@ -1,0 +1,436 @@
+/* reshape, permute, slice, expand, concat, contiguous and cast, against plain loops over indices. */
+#include "arrays.h"
+#include "check_main.h"
+
+static gd_context *ctx;
+
+static void setup(void)
+{
+    ctx = gd_context_create(&(gd_context_options){.poison = true, .threads = 2});
+}
+
+static void teardown(void)
+{
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+
+/* ---- A model of a view: which element of the leaf each of its elements is ------------------- */
+
+typedef struct model {
+    shape s;
+    int64_t *source; /* [count_of(s)] */
+} model;
+
+static model model_like(shape s)
+{
+    model m = {s, calloc((size_t)count_of(s) + 1, sizeof(int64_t))};
+    ck_assert_ptr_nonnull(m.source);
+    return m;
+}
+
+/* The model of the leaf itself. */
+static model identity(shape s)
+{
+    model m = model_like(s);
+    for (int64_t i = 0; i < count_of(s); i++) m.source[i] = i;
+    return m;
+}
+
+static int64_t place_of(shape s, const int64_t *index)
+{
+    int64_t place = 0;
+    for (int d = 0; d < s.ndim; d++) place = place * s.dim[d] + index[d];
+    return place;
+}
+
+static void replace(model *m, model next)
+{
+    free(m->source);
+    *m = next;
+}
+
+static void permute_model(model *m, const int *axes)
+{
+    model next = model_like(m->s);
+    for (int d = 0; d < m->s.ndim; d++) next.s.dim[d] = m->s.dim[axes[d]];
+    for (int64_t i = 0; i < count_of(next.s); i++) {
+        int64_t index[GD_MAX_DIMS], from[GD_MAX_DIMS];
+        unravel(next.s, i, index);
+        for (int d = 0; d < m->s.ndim; d++) from[axes[d]] = index[d];
+        next.source[i] = m->source[place_of(m->s, from)];
+    }
+    replace(m, next);
+}
+
+static void slice_model(model *m, int axis, int64_t start, int64_t end)
+{
+    shape s = m->s;
+    s.dim[axis] = end - start;
+    model next = model_like(s);
+    for (int64_t i = 0; i < count_of(s); i++) {
+        int64_t index[GD_MAX_DIMS];
+        unravel(s, i, index);
+        index[axis] += start;
+        next.source[i] = m->source[place_of(m->s, index)];
+    }
+    replace(m, next);
+}
+
+static void expand_model(model *m, shape s)
+{
+    model next = model_like(s);
+    for (int64_t i = 0; i < count_of(s); i++)
+        next.source[i] = m->source[broadcast_place(m->s, s, i)];
+    replace(m, next);
+}
+
+/* ---- Random chains of ops ----------------------------------------------------------------- */
+
+static gd_tensor *random_permute(gd_tensor *x, model *m)
+{
+    int axes[GD_MAX_DIMS], given[GD_MAX_DIMS], ndim = m->s.ndim;
+    for (int d = 0; d < ndim; d++) {
+        int swap = (int)random_below(d + 1);
+        axes[d] = d;
+        axes[d] = axes[swap];
+        axes[swap] = d;
+    }
+    for (int d = 0; d < ndim; d++) given[d] = random_below(2) ? axes[d] : axes[d] - ndim;
+    permute_model(m, axes);
+    return gd_permute(x, given);
+}
+
+static gd_tensor *random_transpose(gd_tensor *x, model *m)
+{
+    int axes[GD_MAX_DIMS], ndim = m->s.ndim;
+    if (ndim == 0) return x;
+    int a = (int)random_below(ndim), b = (int)random_below(ndim);
+    for (int d = 0; d < ndim; d++) axes[d] = d == a ? b : d == b ? a : d;
+    permute_model(m, axes);
+    return gd_transpose(x, a - ndim, b);
+}
+
+static gd_tensor *random_slice(gd_tensor *x, model *m)
+{
+    if (m->s.ndim == 0) return x;
+    int axis = (int)random_below(m->s.ndim);
+    int64_t size = m->s.dim[axis], start = random_below(size + 1);
+    int64_t end = start + random_below(size - start + 1);
+    if (random_below(4)) start = 0; /* empty slices end a chain's interest */
+    slice_model(m, axis, start, end);
+    return gd_slice(x, axis, start, end);
+}
+
+/* Takes the size apart into random factors. */
+static gd_tensor *random_reshape(gd_tensor *x, model *m)
+{
+    shape s = {0};
+    int64_t rest = count_of(m->s), given[GD_MAX_DIMS];
+    while (rest > 1 && s.ndim < 5) {
+        int64_t factor = 1 + random_below(rest);
+        while (rest % factor) factor--;
+        s.dim[s.ndim++] = factor;
+        rest /= factor;
+    }
+    if (rest != 1) s.dim[s.ndim++] = rest;
+    if (random_below(3) == 0) s.dim[s.ndim++] = 1;
+    memcpy(given, s.dim, sizeof given);
+    if (s.ndim && count_of(s) && random_below(2)) given[random_below(s.ndim)] = -1;
+    m->s = s;
+    return gd_reshape(x, s.ndim, given);
+}
+
+static gd_tensor *random_expand(gd_tensor *x, model *m)
+{
+    shape s = m->s;
+    if (count_of(s) > 2000) return x;
+    for (int d = 0; d < s.ndim; d++)
+        if (s.dim[d] == 1) s.dim[d] = random_below(4);
+    if (s.ndim < 5 && random_below(2)) {
+        memmove(s.dim + 1, s.dim, (size_t)s.ndim * sizeof *s.dim);
+        s.dim[0] = 1 + random_below(3);
+        s.ndim++;
+    }
+    expand_model(m, s);
+    return gd_expand(x, s.ndim, s.dim);
+}
+
+static gd_tensor *pack(gd_tensor *x, model *m)
+{
+    (void)m;
+    gd_tensor *y = gd_contiguous(x);
+    ck_assert(y && gd_tensor_is_contiguous(y));
+    ck_assert(gd_tensor_is_contiguous(x) == (x == y));
+    return y;
+}
+
+typedef gd_tensor *step(gd_tensor *x, model *m);
+static step *const steps[] = {random_permute, random_transpose, random_slice,
+                              random_reshape, random_expand,    pack};
+
+/* Two chains from one leaf: the values of both, and the sum of their gradients. */
+static void check_chains(gd_dtype dtype, shape s)
+{
+    gd_tensor *leaf = random_leaf(ctx, dtype, s, -2, 2);
+    double *x = read_all(leaf), *dx = calloc((size_t)count_of(s) + 1, sizeof *dx);
+    double largest = 1;
+    for (int chain = 0; chain < 2; chain++) {
+        model m = identity(s);
+        gd_tensor *y = leaf;
+        for (int64_t length = 1 + random_below(4); length > 0; length--) {
+            y = steps[random_below(6)](y, &m);
+            ck_assert_msg(y != NULL, "%s", gd_error(ctx));
+            if (!same_shape(shape_of(y), m.s)) ck_abort_msg("wrong shape");
+        }
+        int64_t count = count_of(m.s);
+        double *wanted = calloc((size_t)count + 1, sizeof *wanted);
+        for (int64_t i = 0; i < count; i++) wanted[i] = x[m.source[i]];
+        assert_close(y, wanted, 0, 0, "values of a chain");
+        if (y != leaf) {
+            double *dy = backward_random(ctx, y);
+            for (int64_t i = 0; i < count; i++) dx[m.source[i]] += dy[i];
+            free(dy);
+        }
+        largest += (double)count / (double)(count_of(s) ? count_of(s) : 1);
+        free(wanted), free(m.source);
+    }
+    /* 16-bit gradients round at every step of the way. */
+    bool coarse = dtype == GD_BFLOAT16 || dtype == GD_FLOAT16;
+    double lost = coarse ? 16 * rounding_of(dtype) / 0x1p-24 : 4;
+    if (gd_grad(leaf)) assert_close(gd_grad(leaf), dx, lost, largest, "gradient of two chains");
+    free(x), free(dx);
+    gd_step_end(ctx);
+    gd_tensor_free(leaf);
+}
+
+START_TEST(random_chains)
+{
+    const shape shapes[] = {SHAPE(4, 6, 5), SHAPE(2, 1, 3, 4), SHAPE(12),     SHAPE(1),
+                            SCALAR_SHAPE,   SHAPE(2, 0, 3),    SHAPE(1, 5, 1)};
+    for (int round = 0; round < 3000; round++)
+        check_chains((gd_dtype)(round % 4), shapes[random_below(7)]);
+}
+END_TEST
+
+START_TEST(large_transpositions)
+{
+    const shape shapes[] = {SHAPE(130, 257), SHAPE(257, 130), SHAPE(5, 61, 67)};
+    for (int round = 0; round < 6; round++) {
+        gd_tensor *leaf = random_leaf(ctx, GD_FLOAT32, shapes[round % 3], -2, 2);
+        double *x = read_all(leaf), *dx = calloc((size_t)gd_tensor_count(leaf), sizeof *dx);
+        for (int backward = 0; backward < 2; backward++) {
+            model m = identity(shapes[round % 3]);
+            gd_tensor *y = gd_contiguous(random_permute(leaf, &m));
+            gd_keep(y);
+            double *dy = backward_random(ctx, y);
+            for (int64_t i = 0; i < count_of(m.s); i++) dx[m.source[i]] += dy[i];
+            free(dy), free(m.source);
+            gd_step_end(ctx);
+        }
+        assert_close(gd_grad(leaf), dx, 2, 0, "two transpositions");
+        free(x), free(dx);
+    }
+}
+END_TEST
+
+/* ---- Views share memory ------------------------------------------------------------------- */
+
+START_TEST(views_copy_nothing)
+{
+    gd_tensor *x = random_leaf(ctx, GD_FLOAT32, SHAPE(4, 6), -1, 1);
+    float *data = gd_tensor_data(x);
+    ck_assert_ptr_eq(gd_tensor_data(gd_reshape(x, GD_SHAPE(3, -1))), data);
+    ck_assert_ptr_eq(gd_tensor_data(gd_transpose(x, 0, 1)), data);
+    ck_assert_ptr_eq(gd_tensor_data(gd_slice(x, 1, 2, 5)), data + 2);
+    ck_assert_ptr_eq(gd_tensor_data(gd_slice(x, -2, 1, 3)), data + 6);
+    ck_assert_ptr_eq(gd_tensor_data(gd_expand(x, GD_SHAPE(9, 4, 6))), data);
+    ck_assert_ptr_eq(gd_tensor_data(gd_reshape(gd_slice(x, 1, 2, 5), GD_SHAPE(2, 2, 3))), data + 2);
+    ck_assert_ptr_eq(gd_contiguous(x), x);
+    ck_assert_ptr_ne(gd_tensor_data(gd_reshape(gd_transpose(x, 0, 1), GD_SHAPE(24))), data);
+}
+END_TEST
+
+/* ---- concat ------------------------------------------------------------------------------- */
+
+static void check_concat(gd_dtype dtype, int count, shape s, int axis, int layout)
+{
+    gd_tensor *x[4];
+    double *xv[4], *dx[4];
+    shape whole = s;
+    whole.dim[axis] = 0;
+    for (int k = 0; k < count; k++) {
+        shape part = s;
+        part.dim[axis] = random_below(5);
+        whole.dim[axis] += part.dim[axis];
+        x[k] = random_tensor(ctx, dtype, part, layout, -1, 1);
+        xv[k] = read_all(x[k]);
+        dx[k] = calloc((size_t)count_of(part) + 1, sizeof(double));
+    }
+    gd_tensor *y = gd_concat(x, count, axis - s.ndim);
+    gd_keep(y);
+    ck_assert(y && same_shape(shape_of(y), whole));
+    double *dy = backward_random(ctx, y), *wanted = calloc((size_t)count_of(whole) + 1, 8);
+    for (int64_t i = 0; i < count_of(whole); i++) {
+        int64_t index[GD_MAX_DIMS] = {0};
+        int k = 0;
+        unravel(whole, i, index);
+        for (; index[axis] >= gd_tensor_dim(x[k], axis); k++)
+            index[axis] -= gd_tensor_dim(x[k], axis);
+        int64_t place = place_of(shape_of(x[k]), index);
+        wanted[i] = xv[k][place];
+        dx[k][place] = dy[i];
+    }
+    assert_close(y, wanted, 0, 0, "concat");
+    for (int k = 0; k < count; k++) {
+        if (gd_tensor_count(x[k])) assert_close(gd_grad(x[k]), dx[k], 0, 0, "concat");
+        free(xv[k]), free(dx[k]);
+    }
+    free(dy), free(wanted);
+    gd_step_end(ctx);
+}
+
+START_TEST(concat_joins)
+{
+    for (int round = 0; round < 300; round++)
+        check_concat((gd_dtype)(round % 4), 1 + round % 4, SHAPE(2, 3, 4), round % 3,
+                     round % 7 % 3);
+}
+END_TEST
+
+START_TEST(concat_of_the_same_tensor)
+{
+    gd_tensor *x = random_leaf(ctx, GD_FLOAT64, SHAPE(2, 3), -1, 1);
+    gd_tensor *y = gd_concat((gd_tensor *[]){x, x, x}, 3, 0);
+    double *dy = backward_random(ctx, y), wanted[6] = {0};
+    for (int i = 0; i < 18; i++) wanted[i % 6] += dy[i];
+    assert_close(gd_grad(x), wanted, 4, 1, "concat");
+    free(dy);
+}
+END_TEST
+
+/* ---- cast --------------------------------------------------------------------------------- */
+
+START_TEST(casts_round_and_carry_gradients)
+{
+    for (int from = 0; from < 4; from++)
+        for (int to = 0; to < 4; to++)
+            for (int layout = 0; layout < LAYOUTS; layout++) {
+                gd_tensor *x = random_tensor(ctx, (gd_dtype)from, SHAPE(3, 7), layout, -2, 2);
+                double *xv = read_all(x), *dx;
+                gd_tensor *y = gd_cast(x, (gd_dtype)to);
+                gd_keep(y);
+                dx = backward_random(ctx, y);
+                ck_assert_int_eq((int)gd_tensor_dtype(y), to);
+                assert_close(y, xv, 0, 0, "cast");
+                assert_close(gd_grad(x), dx, 0, 0, "gradient of cast");
+                free(xv), free(dx);
+                gd_step_end(ctx);
+            }
+}
+END_TEST
+
+/* Each of these lies beside the middle between two numbers of the wanted dtype, by less than
+ * float32 can tell. */
+START_TEST(casts_round_once)
+{
+    double y;
+    const double above = 1 + 0x1p-8 + 0x1p-40;
+    gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(1), &above);
+    gd_tensor_read_f64(gd_cast(x, GD_BFLOAT16), &y, 1);
+    ck_assert(y == 1 + 0x1p-7);
+    const int32_t whole = (1 << 24) + (1 << 16) + 1;
+    x = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(1), &whole);
+    gd_tensor_read_f64(gd_cast(x, GD_BFLOAT16), &y, 1);
+    ck_assert(y == (1 << 24) + (1 << 17));
+    gd_tensor_read_f64(gd_cast(x, GD_FLOAT32), &y, 1);
+    ck_assert(y == (1 << 24) + (1 << 16));
+    gd_tensor_read_f64(gd_cast(x, GD_FLOAT16), &y, 1);
+    ck_assert(isinf(y));
+}
+END_TEST
+
+START_TEST(casts_from_and_to_whole_numbers)
+{
+    const double given[] = {0.9, -0.9, 3.5, -3.5, 1e30, -1e30, NAN};
+    const double wanted[] = {0, 0, 3, -3, 2147483647, -2147483648.0, 0};
+    for (int dtype = 0; dtype < 3; dtype++) {
+        gd_tensor *x = gd_tensor_create(ctx, (gd_dtype)dtype, GD_SHAPE(7));
+        gd_tensor_write_f64(x, given, 7);
+        gd_tensor_set_requires_grad(x, true);
+        gd_tensor *y = gd_cast(x, GD_INT32);
+        ck_assert_int_eq((int)gd_tensor_dtype(y), GD_INT32);
+        ck_assert(!gd_tensor_requires_grad(y));
+        assert_close(y, wanted, 0, 0, "to int32");
+        gd_tensor *back = gd_cast(y, (gd_dtype)dtype);
+        ck_assert(!gd_tensor_requires_grad(back));
+        assert_close(back, wanted, 0, 0, "from int32");
+    }
+}
+END_TEST
+
+/* ---- Refusals ----------------------------------------------------------------------------- */
+
+START_TEST(refusals)
+{
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 4));
+    gd_tensor *other = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 5));
+    ck_assert_ptr_null(gd_reshape(x, GD_SHAPE(5, 2)));
+    ck_assert_error(ctx, "reshape: x [3, 4] has 12 elements");
+    ck_assert_ptr_null(gd_reshape(x, GD_SHAPE(-1, 5)));
+    ck_assert_error(ctx, "reshape: x [3, 4] has 12 elements");
+    ck_assert_ptr_null(gd_reshape(x, GD_SHAPE(-1, -1)));
+    ck_assert_error(ctx, "reshape: ");
+    ck_assert_ptr_null(gd_reshape(x, GD_SHAPE(-2, 6)));
+    ck_assert_error(ctx, "reshape: ");
+    ck_assert_ptr_null(gd_reshape(x, 9, (int64_t[9]){12, 1, 1, 1, 1, 1, 1, 1, 1}));
+    ck_assert_error(ctx, "reshape: ndim is 9");
+    ck_assert_ptr_null(gd_reshape(x, GD_SHAPE(INT64_MAX, 4)));
+    ck_assert_error(ctx, "reshape: x [3, 4] has 12 elements");
+    ck_assert_ptr_null(gd_reshape(x, 2, NULL));
+    ck_assert_error(ctx, "reshape: ");
+    ck_assert_ptr_null(gd_permute(x, (int[]){0, 0}));
+    ck_assert_error(ctx, "permute: axes[1] is 0");
+    ck_assert_ptr_null(gd_permute(x, (int[]){0, 2}));
+    ck_assert_error(ctx, "permute: axes[1] is 2");
+    ck_assert_ptr_null(gd_permute(x, NULL));
+    ck_assert_error(ctx, "permute: axes is NULL");
+    ck_assert_ptr_null(gd_transpose(x, 0, 2));
+    ck_assert_error(ctx, "transpose: axis is 2");
+    ck_assert_ptr_null(gd_slice(x, 1, 3, 2));
+    ck_assert_error(ctx, "slice: start is 3 and end is 2");
+    ck_assert_ptr_null(gd_slice(x, 1, 0, 5));
+    ck_assert_error(ctx, "slice: start is 0 and end is 5");
+    ck_assert_ptr_null(gd_slice(x, 2, 0, 1));
+    ck_assert_error(ctx, "slice: axis is 2");
+    ck_assert_ptr_null(gd_expand(x, GD_SHAPE(3, 5)));
+    ck_assert_error(ctx, "expand: x [3, 4] does not broadcast");
+    ck_assert_ptr_null(gd_expand(x, GD_SHAPE(4)));
+    ck_assert_error(ctx, "expand: x [3, 4] does not broadcast");
+    ck_assert_ptr_null(gd_concat((gd_tensor *[]){x, other}, 2, 0));
+    ck_assert_error(ctx, "concat: x[1] is float32 [2, 5]");
+    ck_assert_ptr_null(gd_concat((gd_tensor *[]){x, x}, 2, 2));
+    ck_assert_error(ctx, "concat: axis is 2");
+    ck_assert_ptr_null(gd_cast(x, (gd_dtype)77));
+    ck_assert_error(ctx, "cast: dtype is 77");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("shape");
+    TCase *all = tcase_create("all");
+    tcase_add_checked_fixture(all, setup, teardown);
+    tcase_add_test(all, random_chains);
+    tcase_add_test(all, large_transpositions);
+    tcase_add_test(all, views_copy_nothing);
+    tcase_add_test(all, concat_joins);
+    tcase_add_test(all, concat_of_the_same_tensor);
+    tcase_add_test(all, casts_round_and_carry_gradients);
+    tcase_add_test(all, casts_round_once);
+    tcase_add_test(all, casts_from_and_to_whole_numbers);
+    tcase_add_test(all, refusals);
+    tcase_set_timeout(all, 60);
+    suite_add_tcase(suite, all);
+    return check_main(suite);
+}
