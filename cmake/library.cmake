@@ -1,7 +1,7 @@
 # The library: compiled once as position-independent objects, from which come
 #   gradus           libgradus.so, which shows what is marked GD_API
 #   gradus_static    libgradus.a, the same in one object, everything else made local
-#   gradus_internal  an archive with all symbols, for our own tests and programs
+#   gradus_internal  an archive with all symbols, for our own tests
 
 file(GLOB core_sources CONFIGURE_DEPENDS src/*.c src/gradcheck/*.c)
 file(GLOB op_sources CONFIGURE_DEPENDS kernels/*.c kernels/*/*.c)
@@ -104,6 +104,9 @@ gradus_library(gradus)
 set_target_properties(
     gradus PROPERTIES VERSION ${PROJECT_VERSION}
                       SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+if(CMAKE_EXECUTABLE_FORMAT STREQUAL "ELF" AND NOT GRADUS_SANITIZE)
+    target_link_options(gradus PRIVATE -Wl,--no-undefined)
+endif()
 
 # Hidden symbols are still seen by the linker inside an archive. So link the objects into one, and
 # make local what is hidden there; without objcopy (not on ELF) they stay visible.

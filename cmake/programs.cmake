@@ -6,7 +6,7 @@ function(gradus_program name)
     endif()
     add_executable(${name} ${ARGN})
     set_target_properties(${name} PROPERTIES C_EXTENSIONS OFF)
-    target_link_libraries(${name} PRIVATE gradus_internal gradus_flags)
+    target_link_libraries(${name} PRIVATE gradus_static gradus_flags)
     set_property(GLOBAL APPEND PROPERTY gradus_programs ${name})
 endfunction()
 
@@ -32,7 +32,7 @@ if(GRADUS_EXAMPLES)
             example_${name}
             PROPERTIES C_EXTENSIONS OFF OUTPUT_NAME ${name} RUNTIME_OUTPUT_DIRECTORY
                                                            ${PROJECT_BINARY_DIR}/bin/examples)
-        target_link_libraries(example_${name} PRIVATE gradus_internal gradus_flags)
+        target_link_libraries(example_${name} PRIVATE gradus_static gradus_flags)
         set_property(GLOBAL APPEND PROPERTY gradus_examples ${name})
     endforeach()
 endif()
