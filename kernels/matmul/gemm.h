@@ -35,9 +35,9 @@ void GD_REAL_NAME(gd_gemm)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b,
 
 /* ---- By way of CBLAS ---------------------------------------------------------------------- */
 
-/* Our tiles are compiled for one kind of processor, a BLAS library chooses its code when it runs.
- * So where we are compiled for any x86-64 (GRADUS_NATIVE off), BLAS does the products. */
-#if (defined(__x86_64__) || defined(__i386__)) && !defined(__AVX2__)
+/* BLAS does the products wherever there is one: it is tuned for many processors and chooses its code
+ * when it runs. Without (GRADUS_BLAS=OFF) tiles of our own do them. */
+#ifdef GD_HAVE_BLAS
 #define GEMM_BY_BLAS 1
 #else
 #define GEMM_BY_BLAS 0

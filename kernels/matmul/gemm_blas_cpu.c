@@ -6,6 +6,8 @@
  */
 #include "gemm.h"
 
+#if GEMM_BY_BLAS
+
 #include <cblas.h>
 #include <limits.h>
 #include <stdatomic.h>
@@ -13,7 +15,28 @@
 #include <omp.h>
 #endif
 
-enum { BLAS_ROWS = 192, BLAS_COLUMNS = 512 };
+/* How c [M, N] is cut: into tiles [rows, columns]. */
+typedef struct blas_tiles {
+    int64_t rows, columns, down, across;
+} blas_tiles;
+
+/* Every tile is a call that packs its part of a and b for itself, so few large ones cost least; but
+ * there should be two at least, and one more for each TILE_WORK multiply-adds, or threads would
+ * have nothing to do. Rows are cut first, to not less than ROWS_LEAST. Only M, N and K count. */
+static blas_tiles cut_tiles(int64_t M, int64_t N, int64_t K)
+{
+    const int64_t TILE_WORK = 1 << 24, PARALLEL_WORK = 1 << 19, ROWS_LEAST = 48,
+                  COLUMNS_LEAST = 128, UNIT = 16;
+    double work = (double)M * (double)N * (double)K;
+    int64_t wanted = work < (double)PARALLEL_WORK ? 1 : 2 + (int64_t)(work / (double)TILE_WORK);
+    int64_t down = gd_max64(1, gd_min64(wanted, M / ROWS_LEAST));
+    int64_t across = gd_max64(1, gd_min64((wanted + down - 1) / down, N / COLUMNS_LEAST));
+    blas_tiles t = {.rows = ((M + down - 1) / down + UNIT - 1) / UNIT * UNIT,
+                    .columns = ((N + across - 1) / across + UNIT - 1) / UNIT * UNIT};
+    t.down = (M + t.rows - 1) / t.rows;
+    t.across = (N + t.columns - 1) / t.columns;
+    return t;
+}
 
 static void blas_on_one_thread(void)
 {
@@ -70,8 +93,7 @@ void GD_REAL_NAME(gd_gemm_blas)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matr
     (void)threads; /* one, without OpenMP */
     REAL *copy = scratch, beta = accumulate;
     blas_matrix x = blas_operand(a, M, K, &copy), y = blas_operand(b, K, N, &copy);
-    int64_t rows = M <= 2 * BLAS_ROWS ? BLAS_ROWS / 3 : BLAS_ROWS;
-    int64_t down = (M + rows - 1) / rows, across = (N + BLAS_COLUMNS - 1) / BLAS_COLUMNS;
+    blas_tiles tiles = cut_tiles(M, N, K);
     blas_on_one_thread();
 #pragma omp parallel num_threads(threads)
     {
@@ -80,9 +102,9 @@ void GD_REAL_NAME(gd_gemm_blas)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matr
         omp_set_num_threads(1);
 #endif
 #pragma omp for schedule(static)
-        for (int64_t t = 0; t < down * across; t++) {
-            int64_t i = t / across * rows, j = t % across * BLAS_COLUMNS;
-            int m = (int)gd_min64(rows, M - i), n = (int)gd_min64(BLAS_COLUMNS, N - j);
+        for (int64_t t = 0; t < tiles.down * tiles.across; t++) {
+            int64_t i = t / tiles.across * tiles.rows, j = t % tiles.across * tiles.columns;
+            int m = (int)gd_min64(tiles.rows, M - i), n = (int)gd_min64(tiles.columns, N - j);
 #ifdef GD_REAL_DOUBLE
             cblas_dgemm(
 #else
@@ -94,3 +116,21 @@ void GD_REAL_NAME(gd_gemm_blas)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matr
         }
     }
 }
+
+#else
+
+size_t GD_REAL_NAME(gd_gemm_blas_scratch)(int64_t M, int64_t N, int64_t K)
+{
+    (void)M, (void)N, (void)K;
+    return 0;
+}
+
+/* Never called: gemm does not come here. */
+void GD_REAL_NAME(gd_gemm_blas)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b, int64_t M,
+                                int64_t N, int64_t K, bool accumulate, void *scratch, int threads)
+{
+    (void)c, (void)c_row, (void)a, (void)b, (void)M, (void)N, (void)K, (void)accumulate;
+    (void)scratch, (void)threads;
+}
+
+#endif

@@ -1,4 +1,4 @@
-/* gemm_cpu.c - matrix products of any size, from tiles (tile.h).
+/* gemm_cpu.c - matrix products of any size: by BLAS, or without one from tiles (tile.h).
  *
  * A tile wants the rows of b close together, and the TILE_ROWS elements of a's column k within
  * reach. Where the strides are otherwise they are copied into that order first ("packed"), in
