@@ -23,6 +23,23 @@ if(GRADUS_BENCH)
     gradus_program(gradus-bench ${sources})
 endif()
 
+# What needs nvcc: the benchmark of the CUDA kernels, and their test (which skips itself where there
+# is no GPU).
+function(gradus_cuda_program name)
+    add_executable(${name} ${ARGN})
+    set_target_properties(${name} PROPERTIES CUDA_STANDARD 17)
+    target_compile_options(
+        ${name} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings
+                        -Xcompiler=-Wall,-Wextra,-Werror>)
+    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/kernels)
+    target_link_libraries(${name} PRIVATE gradus_internal CUDA::cudart_static)
+endfunction()
+
+if(gradus_cuda AND GRADUS_BENCH)
+    gradus_cuda_program(gradus-bench-cuda bench/rms_norm_cuda.cu kernels/rms_norm/ladder.cu)
+    set_property(GLOBAL APPEND PROPERTY gradus_programs gradus-bench-cuda)
+endif()
+
 if(GRADUS_EXAMPLES)
     file(GLOB sources CONFIGURE_DEPENDS docs/examples/*.c)
     foreach(source IN LISTS sources)

@@ -1,0 +1,279 @@
+// rms_norm_cuda.cu - gradus-bench-cuda: the RMSNorm kernels of gradus/kernels.h on the GPU.
+//   gradus-bench-cuda [--ladder] [--quick] [--dtype float32|bfloat16]
+//
+// For each shape: first a check of y, dx and dw against a float64 reference on the CPU, then the
+// times of the forward and of the backward (dx and finished dw), and the share that they reach of
+// the ceiling: what the best of several plain kernels takes to move as many bytes, measured at the
+// same size a moment before. Bytes are those that must move: 2 M N for the forward, 3 M N for the
+// backward, times the size of an element.
+#include <string.h>
+
+#include "cuda_timing.cuh"
+#include "gradus/kernels.h"
+#include "rms_norm/ladder.h"
+
+struct Shape {
+    gd_dtype dtype;
+    int64_t rows, cols;
+};
+
+static double number(const char *p, gd_dtype dtype, size_t i)
+{
+    if (dtype == GD_FLOAT32) return ((const float *)p)[i];
+    const uint32_t bits = (uint32_t)((const uint16_t *)p)[i] << 16;
+    float v;
+    memcpy(&v, &bits, 4);
+    return v;
+}
+
+static std::vector<char> to_host(const void *device, size_t bytes)
+{
+    std::vector<char> host(bytes);
+    must(cudaMemcpy(host.data(), device, bytes, cudaMemcpyDeviceToHost), "copy to the host");
+    return host;
+}
+
+// What one call works on. x, dy and the output are buffers 0, 1 and 2 of a rotation.
+struct Work {
+    Shape shape;
+    size_t size, bytes;
+    float *weight, *rstd, *dw;
+    void *workspace;
+    gd_rms_norm_problem problem;
+
+    explicit Work(Shape s) : shape(s), size(gd_dtype_size(s.dtype))
+    {
+        bytes = (size_t)(s.rows * s.cols) * size;
+        problem = {};
+        problem.rows = s.rows, problem.cols = s.cols, problem.dtype = s.dtype, problem.eps = 1e-5;
+        const size_t n = (size_t)s.cols, m = (size_t)s.rows;
+        must(cudaMalloc(&weight, n * 4), "cudaMalloc");
+        must(cudaMalloc(&rstd, m * 4), "cudaMalloc");
+        must(cudaMalloc(&dw, n * 4), "cudaMalloc");
+        must(cudaMalloc(&workspace, gd_cuda_rms_norm_workspace(&problem) + 16), "cudaMalloc");
+        fill_numbers<<<64, 256>>>((uint32_t *)weight, n, 4, 99);
+    }
+    Work(const Work &) = delete;
+    ~Work()
+    {
+        cudaFree(weight), cudaFree(rstd), cudaFree(dw), cudaFree(workspace);
+    }
+    bool forward(const Rotation &r, int set, cudaStream_t stream) const
+    {
+        return !gd_cuda_rms_norm_forward(&problem, r.get(set, 2), shape.cols, rstd, r.get(set, 0),
+                                         shape.cols, weight, nullptr, stream);
+    }
+    bool backward(const Rotation &r, int set, cudaStream_t stream) const
+    {
+        gd_rms_norm_gradients g = {};
+        g.dx = r.get(set, 2), g.dy = r.get(set, 1), g.x = r.get(set, 0), g.rstd = rstd;
+        g.dx_stride = g.dy_stride = g.x_stride = shape.cols;
+        g.dweight = dw, g.weight = weight, g.workspace = workspace;
+        return !gd_cuda_rms_norm_backward(&problem, &g, stream);
+    }
+};
+
+// The largest error of y, dx and dw, each as a share of the largest value, on at most 256 rows.
+static double check(Shape s)
+{
+    s.rows =
+        std::min<int64_t>(s.rows, std::max<int64_t>(8, std::min<int64_t>(256, 2097152 / s.cols)));
+    const Work w(s);
+    const Rotation r(3, w.bytes, (int)w.size);
+    const size_t N = (size_t)s.cols;
+    if (!w.forward(r, 0, nullptr)) return NAN;
+    const std::vector<char> x = to_host(r.get(0, 0), w.bytes), dy = to_host(r.get(0, 1), w.bytes);
+    const std::vector<char> y = to_host(r.get(0, 2), w.bytes);
+    if (!w.backward(r, 0, nullptr)) return NAN;
+    const std::vector<char> dx = to_host(r.get(0, 2), w.bytes), dw = to_host(w.dw, N * 4);
+    const std::vector<char> weight = to_host(w.weight, N * 4);
+
+    std::vector<double> dw_ref(N);
+    double error[3] = {0, 0, 0}, largest[3] = {0, 0, 0};
+    auto compare = [&](int what, double got, double want) {
+        const double off = fabs(got - want);
+        error[what] = off <= error[what] ? error[what] : off; // NaN stays
+        largest[what] = fmax(largest[what], fabs(want));
+    };
+    for (int64_t i = 0; i < s.rows; i++) {
+        double sum = 0, dot = 0;
+        const size_t row = (size_t)i * N;
+        for (size_t j = 0; j < N; j++) sum += pow(number(x.data(), s.dtype, row + j), 2);
+        const double rstd = 1 / sqrt(sum / (double)N + 1e-5);
+        for (size_t j = 0; j < N; j++)
+            dot += number(dy.data(), s.dtype, row + j) * number(weight.data(), GD_FLOAT32, j) *
+                   number(x.data(), s.dtype, row + j) * rstd;
+        for (size_t j = 0; j < N; j++) {
+            const double xhat = number(x.data(), s.dtype, row + j) * rstd;
+            const double d = number(dy.data(), s.dtype, row + j);
+            const double f = number(weight.data(), GD_FLOAT32, j);
+            compare(0, number(y.data(), s.dtype, row + j), xhat * f);
+            compare(1, number(dx.data(), s.dtype, row + j),
+                    rstd * (d * f - xhat * dot / (double)N));
+            dw_ref[j] += d * xhat;
+        }
+    }
+    for (size_t j = 0; j < N; j++) compare(2, number(dw.data(), GD_FLOAT32, j), dw_ref[j]);
+    double worst = 0;
+    for (int k = 0; k < 3; k++) {
+        const double share = error[k] / largest[k];
+        const double allowed = k < 2 && s.dtype == GD_BFLOAT16 ? 1.0 / 256 : 1e-5;
+        if (!(share <= allowed)) return NAN;
+        worst = fmax(worst, share);
+    }
+    return worst;
+}
+
+static bool time_shape(Shape s)
+{
+    const double error = check(s);
+    if (!(error < 1)) {
+        printf("| %s | %lld x %lld | WRONG |\n", gd_dtype_name(s.dtype), (long long)s.rows,
+               (long long)s.cols);
+        return false;
+    }
+    const Work w(s);
+    const Rotation r(3, w.bytes, (int)w.size);
+    const double bytes = (double)w.bytes;
+    const double one = ceiling_seconds<1>(r, w.bytes), two = ceiling_seconds<2>(r, w.bytes);
+    auto forward = [&](int set, cudaStream_t stream) { return w.forward(r, set, stream); };
+    auto backward = [&](int set, cudaStream_t stream) { return w.backward(r, set, stream); };
+    const double f = seconds_of(r.sets, 2 * bytes, forward);
+    const double b = seconds_of(r.sets, 3 * bytes, backward);
+    printf("| %s | %lld x %lld | %.1f | %.0f | %.0f | %.3f | %.1f | %.0f | %.0f | %.3f | %.1e |\n",
+           gd_dtype_name(s.dtype), (long long)s.rows, (long long)s.cols, f * 1e6,
+           2 * bytes / f / 1e9, 2 * bytes / one / 1e9, one / f, b * 1e6, 3 * bytes / b / 1e9,
+           3 * bytes / two / 1e9, two / b, error);
+    fflush(stdout);
+    return true;
+}
+
+static bool print_table(const std::vector<Shape> &shapes)
+{
+    printf("| dtype | M x N | forward us | GB/s | ceiling | share | backward us | GB/s | ceiling | "
+           "share | error |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
+    bool right = true;
+    for (const Shape &s : shapes) right &= time_shape(s);
+    return right;
+}
+
+// ---- The ladder ----------------------------------------------------------------------------------
+
+static bool print_ladder(Shape s)
+{
+    const Work w(s);
+    const Rotation r(3, w.bytes, 4);
+    float *scratch = nullptr; // rungs of the backward want up to M x N partial sums
+    must(cudaMalloc(&scratch, w.bytes), "cudaMalloc");
+    const double bytes = (double)w.bytes;
+    const double ceiling[2] = {ceiling_seconds<1>(r, w.bytes), ceiling_seconds<2>(r, w.bytes)};
+    printf(
+        "\n%lld x %lld float32; ceilings %.0f and %.0f GB/s\n\n"
+        "| rung | us | GB/s | share of the ceiling | largest error |\n|---|---:|---:|---:|---:|\n",
+        (long long)s.rows, (long long)s.cols, 2 * bytes / ceiling[0] / 1e9,
+        3 * bytes / ceiling[1] / 1e9);
+
+    // Ours is the measure of the others: check() has compared it with the reference.
+    bool right = check(s) < 1;
+    w.forward(r, 0, nullptr);
+    const size_t seen = std::min<size_t>(w.bytes, (size_t)1 << 24);
+    const std::vector<char> y = to_host(r.get(0, 2), seen);
+    w.backward(r, 0, nullptr);
+    const std::vector<char> dx = to_host(r.get(0, 2), seen), dw = to_host(w.dw, (size_t)s.cols * 4);
+
+    auto difference = [](const std::vector<char> &got, const std::vector<char> &want) {
+        double error = 0, largest = 0;
+        for (size_t i = 0; i < want.size() / 4; i++) {
+            const double a = number(want.data(), GD_FLOAT32, i);
+            const double off = fabs(number(got.data(), GD_FLOAT32, i) - a);
+            error = off <= error ? error : off;
+            largest = fmax(largest, fabs(a));
+        }
+        return error / largest;
+    };
+    auto row = [&](const char *name, int inputs, double seconds, double error) {
+        printf("| %s | %.1f | %.0f | %.3f | %.1e |\n", name, seconds * 1e6,
+               (inputs + 1) * bytes / seconds / 1e9, ceiling[inputs - 1] / seconds, error);
+        fflush(stdout);
+        right &= error < 1e-4;
+    };
+    for (int rung = 0; rung < gd_ladder_forward_rungs; rung++) {
+        auto launch = [&](int set, cudaStream_t stream) {
+            return !gd_ladder_forward(rung, (float *)r.get(set, 2), w.rstd,
+                                      (const float *)r.get(set, 0), w.weight, s.rows, s.cols, 1e-5f,
+                                      stream);
+        };
+        cudaMemset(r.get(0, 2), 0xff, w.bytes);
+        launch(0, nullptr);
+        const double error = difference(to_host(r.get(0, 2), seen), y);
+        row(gd_ladder_forward_name(rung), 1, seconds_of(r.sets, 2 * bytes, launch), error);
+    }
+    row("ours", 1,
+        seconds_of(r.sets, 2 * bytes,
+                   [&](int set, cudaStream_t stream) { return w.forward(r, set, stream); }),
+        0);
+    for (int rung = 0; rung < gd_ladder_backward_rungs; rung++) {
+        auto launch = [&](int set, cudaStream_t stream) {
+            return !gd_ladder_backward(rung, (float *)r.get(set, 2), w.dw, scratch,
+                                       (const float *)r.get(set, 1), (const float *)r.get(set, 0),
+                                       w.rstd, w.weight, s.rows, s.cols, stream);
+        };
+        cudaMemset(r.get(0, 2), 0xff, w.bytes), cudaMemset(w.dw, 0xff, (size_t)s.cols * 4);
+        w.forward(r, 0, nullptr); // rstd of set 0
+        launch(0, nullptr);
+        const double error = fmax(difference(to_host(r.get(0, 2), seen), dx),
+                                  difference(to_host(w.dw, (size_t)s.cols * 4), dw));
+        row(gd_ladder_backward_name(rung), 2, seconds_of(r.sets, 3 * bytes, launch), error);
+    }
+    row("ours", 2,
+        seconds_of(r.sets, 3 * bytes,
+                   [&](int set, cudaStream_t stream) { return w.backward(r, set, stream); }),
+        0);
+    cudaFree(scratch);
+    return right;
+}
+
+int main(int argc, char **argv)
+{
+    bool ladder = false, quick = false;
+    const char *only = nullptr;
+    for (int i = 1; i < argc; i++) {
+        if (!strcmp(argv[i], "--ladder")) {
+            ladder = true;
+        } else if (!strcmp(argv[i], "--quick")) {
+            quick = true;
+        } else if (!strcmp(argv[i], "--dtype") && i + 1 < argc) {
+            only = argv[++i];
+        } else {
+            fprintf(stderr, "usage: gradus-bench-cuda [--ladder] [--quick] "
+                            "[--dtype float32|bfloat16]\n");
+            return 2;
+        }
+    }
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) || devices == 0) {
+        fprintf(stderr, "gradus-bench-cuda: no CUDA device\n");
+        return 77;
+    }
+    cudaDeviceProp properties;
+    must(cudaGetDeviceProperties(&properties, 0), "device");
+    printf("%s, %d multiprocessors, L2 %d MB\n\n", properties.name, properties.multiProcessorCount,
+           properties.l2CacheSize >> 20);
+
+    if (ladder) {
+        bool right = print_ladder({GD_FLOAT32, 2048, 8192});
+        if (!quick) right &= print_ladder({GD_FLOAT32, 262144, 4096});
+        return right ? 0 : 1;
+    }
+    const int64_t sizes[][2] = {{32768, 256},  {32768, 768},   {32768, 1024},  {32768, 2048},
+                                {32768, 4096}, {32768, 8192},  {32768, 16384}, {16384, 32768},
+                                {8192, 65536}, {4096, 131072}, {2048, 262144}, {2048, 8192},
+                                {512, 4096},   {64, 4096},     {262144, 128}};
+    std::vector<Shape> shapes;
+    for (gd_dtype dtype : {GD_FLOAT32, GD_BFLOAT16})
+        for (const auto &size : sizes)
+            if ((!only || !strcmp(only, gd_dtype_name(dtype))) &&
+                (!quick || size[0] * size[1] <= 33554432))
+                shapes.push_back({dtype, size[0], size[1]});
+    return print_table(shapes) ? 0 : 1;
+}

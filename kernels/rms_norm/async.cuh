@@ -1,0 +1,138 @@
+// async.cuh - copies that run by themselves, barriers that count their bytes, and clusters: what
+// came with compute capability 9.0, in its PTX.
+//
+// A transaction barrier (mbarrier) is in one of its phases, numbered 0, 1, 2 ... A phase ends when
+// as many arrivals as it was made for have come in and all bytes that were announced (expect) have
+// landed. Threads wait for the end of phase i by its parity, i & 1. A bulk copy is issued by one
+// thread, moves a contiguous piece of global memory into shared memory, and reports its bytes to a
+// barrier when they are there. So one thread keeps many kilobytes on their way for the others.
+//
+// Everything here is empty for older devices, which never call it: have_hopper() says so.
+#ifndef GD_RMS_NORM_ASYNC_CUH
+#define GD_RMS_NORM_ASYNC_CUH
+
+#include <stdint.h>
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define GD_HOPPER 1
+#else
+#define GD_HOPPER 0
+#endif
+
+namespace gd_rms
+{
+
+#if GD_HOPPER
+
+__device__ inline uint32_t shared_address(const void *p)
+{
+    return (uint32_t)__cvta_generic_to_shared(p);
+}
+
+__device__ inline void barrier_init(uint64_t *barrier, int arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
+                 "r"(arrivals)
+                 : "memory");
+}
+
+// Makes the initial barriers visible to bulk copies and to the other blocks of the cluster.
+__device__ inline void barrier_init_done()
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ inline void barrier_arrive(uint64_t *barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
+                 : "memory");
+}
+
+// Arrives, and announces bytes to come in this phase.
+__device__ inline void barrier_expect(uint64_t *barrier, uint32_t bytes)
+{
+    asm volatile(
+        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
+        "r"(bytes)
+        : "memory");
+}
+
+__device__ inline void barrier_wait(uint64_t *barrier, uint32_t parity)
+{
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again;\n"
+                 "}" ::"r"(shared_address(barrier)),
+                 "r"(parity)
+                 : "memory");
+}
+
+// bytes: a multiple of 16; both addresses too.
+__device__ inline void bulk_copy(void *to_shared, const void *from_global, uint32_t bytes,
+                                 uint64_t *barrier)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                 " [%0], [%1], %2, [%3];" ::"r"(shared_address(to_shared)),
+                 "l"(from_global), "r"(bytes), "r"(shared_address(barrier))
+                 : "memory");
+}
+
+__device__ inline uint32_t cluster_rank()
+{
+    uint32_t rank;
+    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    return rank;
+}
+
+__device__ inline uint32_t cluster_size()
+{
+    uint32_t size;
+    asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+    return size;
+}
+
+// All threads of the cluster have come here, and see what each wrote before.
+__device__ inline void cluster_sync()
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;\n"
+                 "barrier.cluster.wait.acquire.aligned;" ::
+                     : "memory");
+}
+
+// The address of `p` in the shared memory of block `rank` of the cluster.
+__device__ inline uint32_t remote_address(const void *p, uint32_t rank)
+{
+    uint32_t address;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
+                 : "=r"(address)
+                 : "r"(shared_address(p)), "r"(rank));
+    return address;
+}
+
+// Writes v to *p in the shared memory of block `rank`, and tells `barrier` there of its 4 bytes.
+__device__ inline void send(float *p, float v, uint64_t *barrier, uint32_t rank)
+{
+    asm volatile(
+        "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(
+            remote_address(p, rank)),
+        "r"(__float_as_uint(v)), "r"(remote_address(barrier, rank))
+        : "memory");
+}
+
+// Lets the kernel behind this one start its blocks as these end, and the other way round: waits
+// until the kernel before has ended and its writes are seen.
+__device__ inline void let_next_start()
+{
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+}
+__device__ inline void wait_for_previous()
+{
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
+
+#endif
+
+} // namespace gd_rms
+#endif

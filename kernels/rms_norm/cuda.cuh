@@ -1,0 +1,106 @@
+// cuda.cuh - what the CUDA files of RMSNorm share: the problem as the kernels get it, the plan of
+// how to run it, and one launch function per kernel.
+//
+// rms_norm.cu checks a call, makes its plan and launches; each kernel has a file of its own:
+//   forward.cu         y and rstd: a few lanes, a block or a cluster for each row
+//   backward_rows.cu   dx and partial dw for narrow rows: a warp works alone on its rows
+//   backward_ring.cu   dx and partial dw for wide rows: a block or a cluster for each row
+//   dweight.cu         partial dw -> dw
+//   fallback.cu        everything for any size, alignment and dtype
+#ifndef GD_RMS_NORM_CUDA_CUH
+#define GD_RMS_NORM_CUDA_CUH
+
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+#include "gradus/kernels.h"
+
+namespace gd_rms
+{
+
+struct Forward {
+    void *y;
+    void *rstd;
+    const void *x;
+    const void *weight;
+    const void *bias;
+    int64_t rows, cols;
+    int64_t y_stride, x_stride;
+    double eps, offset;
+    gd_dtype weight_dtype;
+    bool round; // before the weight
+};
+
+struct Backward {
+    void *dx;
+    void *partial; // [P, N] sums of dweight, float or double; NULL: not wanted
+    const void *dy;
+    const void *x;
+    const void *rstd;
+    const void *weight;
+    int64_t rows, cols;
+    int64_t dx_stride, dy_stride, x_stride;
+    double offset;
+    gd_dtype weight_dtype;
+    bool round;
+};
+
+enum Kernel { FALLBACK, ROWS, RING };
+
+// How to run a forward. ROWS: `lanes` lanes of a warp share a row. RING (here without a ring): a
+// block, or a cluster of them, shares a row. Each thread holds `chunks` vectors of 16 bytes.
+struct ForwardPlan {
+    Kernel kernel;
+    int lanes, chunks;
+    int threads, cluster;
+};
+
+// How to run a backward. The first three say it all for the fallback.
+struct BackwardPlan {
+    Kernel kernel;
+    int64_t partials; // P: rows of the partial buffer, which is also the number of blocks/clusters
+    int lanes, chunks;
+    int threads, cluster;
+    int tile_chunks; // RING: of a thread's chunks, how many arrive together
+    int stage_rows;  // ROWS: rows that arrive together
+    int stages;      // depth of the ring
+    int lookahead;   // RING: rows whose sums are worked out ahead of the row being finished
+};
+
+// Plans depend on the sizes and the dtype alone, never on the GPU, so that the order of every sum
+// is the same everywhere.
+ForwardPlan plan_forward(int64_t rows, int64_t cols, gd_dtype dtype);
+BackwardPlan plan_backward(int64_t rows, int64_t cols, gd_dtype dtype);
+int64_t fallback_partials(int64_t rows, int64_t cols);
+
+// Each puts a kernel on the stream and returns its launch error.
+cudaError_t launch_forward(const Forward &a, const ForwardPlan &plan, gd_dtype dtype,
+                           cudaStream_t stream);
+cudaError_t launch_backward_rows(const Backward &a, const BackwardPlan &plan, gd_dtype dtype,
+                                 cudaStream_t stream);
+cudaError_t launch_backward_ring(const Backward &a, const BackwardPlan &plan, gd_dtype dtype,
+                                 cudaStream_t stream);
+cudaError_t launch_dweight(void *dweight, gd_dtype dweight_dtype, bool accumulate,
+                           const void *partial, bool partial_is_double, int64_t partials,
+                           int64_t cols, bool after_fast_kernel, cudaStream_t stream);
+
+cudaError_t fallback_forward(const Forward &a, gd_dtype dtype, cudaStream_t stream);
+cudaError_t fallback_dx(const Backward &a, gd_dtype dtype, cudaStream_t stream);
+// partial = sums over rows p, p + P, ... of dy * xhat, or of dy alone for the bias
+cudaError_t fallback_partials_of(const Backward &a, gd_dtype dtype, bool bias, int64_t partials,
+                                 cudaStream_t stream);
+
+// Whether the device that is current can run, and this file was compiled for, what came with
+// compute capability 9.0: bulk copies, transaction barriers, clusters.
+bool have_hopper();
+
+// The most dynamic shared memory that one block can have there.
+constexpr int max_shared = 232448;
+
+inline int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+} // namespace gd_rms
+#endif

@@ -1,0 +1,159 @@
+// pack.cuh - vectors of 16 bytes and what is in them; sums over lanes.
+//
+// The widest load and store of a thread is 16 bytes: 4 floats or 8 numbers of 16 bits. The kernels
+// move such vectors as uint4 and turn them into floats where they compute.
+#ifndef GD_RMS_NORM_PACK_CUH
+#define GD_RMS_NORM_PACK_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <stdint.h>
+
+#include "gradus/tensor.h"
+
+namespace gd_rms
+{
+
+// How many T a vector holds.
+template <class T>
+constexpr int vector_size = 16 / (int)sizeof(T);
+
+__device__ inline void unpack(float *v, uint4 bits, const float *)
+{
+    v[0] = __uint_as_float(bits.x), v[1] = __uint_as_float(bits.y);
+    v[2] = __uint_as_float(bits.z), v[3] = __uint_as_float(bits.w);
+}
+
+// A bfloat16 is the upper half of a float.
+__device__ inline void unpack(float *v, uint4 bits, const __nv_bfloat16 *)
+{
+    const unsigned word[4] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        v[2 * i] = __uint_as_float(word[i] << 16);
+        v[2 * i + 1] = __uint_as_float(word[i] & 0xffff0000u);
+    }
+}
+
+__device__ inline void unpack(float *v, uint4 bits, const __half *)
+{
+    const unsigned word[4] = {bits.x, bits.y, bits.z, bits.w};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float2 pair = __half22float2(*reinterpret_cast<const __half2 *>(&word[i]));
+        v[2 * i] = pair.x, v[2 * i + 1] = pair.y;
+    }
+}
+
+template <class T>
+__device__ inline void unpack(float *v, uint4 bits)
+{
+    unpack(v, bits, (const T *)nullptr);
+}
+
+__device__ inline uint4 pack(const float *v, const float *)
+{
+    return make_uint4(__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]),
+                      __float_as_uint(v[3]));
+}
+
+__device__ inline uint4 pack(const float *v, const __nv_bfloat16 *)
+{
+    unsigned word[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const __nv_bfloat162 pair = __floats2bfloat162_rn(v[2 * i], v[2 * i + 1]);
+        word[i] = *reinterpret_cast<const unsigned *>(&pair);
+    }
+    return make_uint4(word[0], word[1], word[2], word[3]);
+}
+
+__device__ inline uint4 pack(const float *v, const __half *)
+{
+    unsigned word[4];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const __half2 pair = __floats2half2_rn(v[2 * i], v[2 * i + 1]);
+        word[i] = *reinterpret_cast<const unsigned *>(&pair);
+    }
+    return make_uint4(word[0], word[1], word[2], word[3]);
+}
+
+template <class T>
+__device__ inline uint4 pack(const float *v)
+{
+    return pack(v, (const T *)nullptr);
+}
+
+// Hides from the compiler that these bits are known, so that what is computed from them again is
+// not kept in registers instead: a kernel short of registers is the loser in that bargain.
+__device__ inline void forget(uint4 &bits)
+{
+    asm volatile("" : "+r"(bits.x), "+r"(bits.y), "+r"(bits.z), "+r"(bits.w));
+}
+
+// v rounded to T and back.
+template <class T>
+__device__ inline float rounded(float v)
+{
+    return static_cast<float>(static_cast<T>(v));
+}
+
+// ---- Weights: of any dtype, chosen at run time, since they are read once for many rows -----------
+
+// Four numbers from w[i]; i a multiple of 4 and w aligned to 16 bytes.
+__device__ inline float4 load4(const void *w, gd_dtype dtype, int64_t i)
+{
+    if (dtype == GD_FLOAT32) return __ldg(reinterpret_cast<const float4 *>((const float *)w + i));
+    if (dtype == GD_FLOAT64) {
+        const double *d = (const double *)w + i;
+        return make_float4((float)d[0], (float)d[1], (float)d[2], (float)d[3]);
+    }
+    const uint2 bits = __ldg(reinterpret_cast<const uint2 *>((const uint16_t *)w + i));
+    const uint4 wide = make_uint4(bits.x, bits.y, 0, 0);
+    float v[8];
+    if (dtype == GD_BFLOAT16)
+        unpack<__nv_bfloat16>(v, wide);
+    else
+        unpack<__half>(v, wide);
+    return make_float4(v[0], v[1], v[2], v[3]);
+}
+
+// v[0..V) = w[i..i+V) + add, or `otherwise` where w is NULL.
+template <int V>
+__device__ inline void load_weight(float *v, const void *w, gd_dtype dtype, int64_t i, float add,
+                                   float otherwise)
+{
+#pragma unroll
+    for (int j = 0; j < V; j += 4) {
+        if (w) {
+            const float4 four = load4(w, dtype, i + j);
+            v[j] = four.x + add, v[j + 1] = four.y + add;
+            v[j + 2] = four.z + add, v[j + 3] = four.w + add;
+        } else {
+            v[j] = v[j + 1] = v[j + 2] = v[j + 3] = otherwise;
+        }
+    }
+}
+
+// ---- Sums ----------------------------------------------------------------------------------------
+
+// The sum over groups of LANES neighbouring lanes, in every lane. Each step adds the same two
+// numbers in both of a pair of lanes, so all lanes get the same bits.
+template <int LANES>
+__device__ inline float lane_sum(float v)
+{
+#pragma unroll
+    for (int step = LANES / 2; step > 0; step /= 2) v += __shfl_xor_sync(~0u, v, step);
+    return v;
+}
+
+__device__ inline double lane_sum_double(double v)
+{
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) v += __shfl_xor_sync(~0u, v, step);
+    return v;
+}
+
+} // namespace gd_rms
+#endif

@@ -1,0 +1,169 @@
+// rms_norm.cu - the functions of gradus/kernels.h on CUDA: checks the call, chooses the kernels and
+// puts them on the stream.
+#include "rms_norm/async.cuh"
+#include "rms_norm/cuda.cuh"
+
+namespace gd_rms
+{
+
+__global__ void hopper_probe(int *answer)
+{
+    if (answer) *answer = GD_HOPPER;
+}
+
+// 90 or more where the driver chose code made for compute capability 9.0; asked once per device.
+bool have_hopper()
+{
+    static int known[64]; // 0: not asked yet; 1: no; 2: yes. Racing threads write the same answer.
+    int device = 0;
+    if (cudaGetDevice(&device) || device < 0) return false;
+    if (device < 64 && known[device]) return known[device] == 2;
+    cudaFuncAttributes attributes;
+    if (cudaFuncGetAttributes(&attributes, hopper_probe)) return false;
+    const bool yes = attributes.ptxVersion >= 90;
+    if (device < 64) known[device] = yes ? 2 : 1;
+    return yes;
+}
+
+static bool aligned(const void *p)
+{
+    return (uintptr_t)p % 16 == 0;
+}
+
+static bool aligned_rows(const void *p, int64_t stride, size_t size)
+{
+    return aligned(p) && stride * (int64_t)size % 16 == 0;
+}
+
+static bool good_problem(const gd_rms_norm_problem *p)
+{
+    return p && p->rows >= 0 && p->cols >= 0 && p->eps >= 0 && gd_dtype_is_real(p->dtype) &&
+           gd_dtype_is_real(p->weight_dtype) && gd_dtype_is_real(p->dweight_dtype);
+}
+
+static gd_status status_of(cudaError_t error)
+{
+    if (!error) return GD_OK;
+    (void)cudaGetLastError(); // it has been reported now
+    return error == cudaErrorMemoryAllocation ? GD_ERROR_MEMORY : GD_ERROR_DEVICE;
+}
+
+static size_t sum_size(gd_dtype dtype)
+{
+    return dtype == GD_FLOAT64 ? sizeof(double) : sizeof(float);
+}
+
+// Bytes of one partial buffer: the fallback may have to step in where the fast kernels were planned.
+static size_t partial_bytes(const gd_rms_norm_problem *p)
+{
+    const int64_t fast = plan_backward(p->rows, p->cols, p->dtype).partials;
+    const int64_t slow = fallback_partials(p->rows, p->cols);
+    const size_t bytes = (size_t)(fast > slow ? fast : slow) * (size_t)p->cols * sum_size(p->dtype);
+    return (bytes + 15) / 16 * 16;
+}
+
+// The partial sums of dweight or dbias, by the fallback, and then the sum itself.
+static cudaError_t column_sums(Backward a, const gd_rms_norm_problem *p, bool bias, void *result,
+                               bool accumulate, void *workspace, cudaStream_t stream)
+{
+    const int64_t partials = fallback_partials(a.rows, a.cols);
+    cudaError_t error = cudaSuccess;
+    a.partial = workspace;
+    if (partials > 0) error = fallback_partials_of(a, p->dtype, bias, partials, stream);
+    if (!error)
+        error = launch_dweight(result, p->dweight_dtype, accumulate, workspace,
+                               p->dtype == GD_FLOAT64, partials, a.cols, false, stream);
+    return error;
+}
+
+static cudaError_t run_backward(const gd_rms_norm_problem *p, const gd_rms_norm_gradients *g,
+                                cudaStream_t stream)
+{
+    Backward a = {g->dx,       nullptr,   g->dy,           g->x,         g->rstd,
+                  g->weight,   p->rows,   p->cols,         g->dx_stride, g->dy_stride,
+                  g->x_stride, p->offset, p->weight_dtype, false};
+    const size_t size = gd_dtype_size(p->dtype);
+    a.round = p->round_before_weight && size == 2;
+    cudaError_t error = cudaSuccess;
+
+    // First dbias: dx may overwrite dy.
+    if (g->dbias)
+        error = column_sums(a, p, true, g->dbias, g->accumulate_dbias, g->workspace, stream);
+    if (error) return error;
+
+    const BackwardPlan plan = plan_backward(p->rows, p->cols, p->dtype);
+    const bool fast = plan.kernel != FALLBACK && (g->dx || g->dweight) &&
+                      (!g->dx || aligned_rows(g->dx, g->dx_stride, size)) &&
+                      aligned_rows(g->dy, g->dy_stride, size) &&
+                      aligned_rows(g->x, g->x_stride, size) && aligned(g->weight) && have_hopper();
+    if (!fast) {
+        if (g->dweight)
+            error =
+                column_sums(a, p, false, g->dweight, g->accumulate_dweight, g->workspace, stream);
+        if (!error && g->dx && p->rows > 0) error = fallback_dx(a, p->dtype, stream);
+        return error;
+    }
+
+    // One partial row of the right dtype is the result.
+    const bool direct = plan.partials == 1 && p->dweight_dtype == GD_FLOAT32 &&
+                        !g->accumulate_dweight && aligned(g->dweight);
+    if (g->dweight) a.partial = direct ? g->dweight : g->workspace;
+    error = plan.kernel == ROWS ? launch_backward_rows(a, plan, p->dtype, stream)
+                                : launch_backward_ring(a, plan, p->dtype, stream);
+    if (!error && g->dweight && !direct)
+        error = launch_dweight(g->dweight, p->dweight_dtype, g->accumulate_dweight, a.partial,
+                               false, plan.partials, p->cols, true, stream);
+    return error;
+}
+
+} // namespace gd_rms
+
+using namespace gd_rms;
+
+gd_status gd_cuda_rms_norm_forward(const gd_rms_norm_problem *p, void *y, int64_t y_stride,
+                                   void *rstd, const void *x, int64_t x_stride, const void *weight,
+                                   const void *bias, void *stream)
+{
+    if (!good_problem(p)) return GD_ERROR_ARGUMENT;
+    if (p->rows == 0 || (p->cols == 0 && !rstd)) return GD_OK;
+    if (p->cols > 0 && (!y || !x)) return GD_ERROR_ARGUMENT;
+
+    const size_t size = gd_dtype_size(p->dtype);
+    const Forward a = {y,
+                       rstd,
+                       x,
+                       weight,
+                       bias,
+                       p->rows,
+                       p->cols,
+                       y_stride,
+                       x_stride,
+                       p->eps,
+                       p->offset,
+                       p->weight_dtype,
+                       p->round_before_weight && size == 2};
+    ForwardPlan plan = {};
+    if (p->dtype != GD_FLOAT64 && p->cols > 0 && p->cols * (int64_t)size % 16 == 0 &&
+        aligned_rows(x, x_stride, size) && aligned_rows(y, y_stride, size) && aligned(weight) &&
+        aligned(bias))
+        plan = plan_forward(p->rows, p->cols, p->dtype);
+    if (plan.kernel == FALLBACK || (plan.cluster > 1 && !have_hopper()))
+        return status_of(fallback_forward(a, p->dtype, (cudaStream_t)stream));
+    return status_of(launch_forward(a, plan, p->dtype, (cudaStream_t)stream));
+}
+
+gd_status gd_cuda_rms_norm_backward(const gd_rms_norm_problem *p, const gd_rms_norm_gradients *g,
+                                    void *stream)
+{
+    if (!good_problem(p) || !g) return GD_ERROR_ARGUMENT;
+    if (p->cols == 0 || (!g->dx && !g->dweight && !g->dbias)) return GD_OK;
+    if (p->rows > 0 && (!g->dy || !g->x || !g->rstd)) return GD_ERROR_ARGUMENT;
+    const bool sums = (g->dweight || g->dbias) && p->rows > 0;
+    if (sums && (!g->workspace || !aligned(g->workspace))) return GD_ERROR_ARGUMENT;
+    return status_of(run_backward(p, g, (cudaStream_t)stream));
+}
+
+size_t gd_cuda_rms_norm_workspace(const gd_rms_norm_problem *p)
+{
+    return good_problem(p) ? partial_bytes(p) : 0;
+}

@@ -1,0 +1,29 @@
+/* rms_norm_no_cuda.c - the functions of gradus/kernels.h in a library built without CUDA, so that
+ * whoever calls them links everywhere and is told. */
+#include "gradus/kernels.h"
+
+#ifndef GD_HAVE_CUDA
+
+gd_status gd_cuda_rms_norm_forward(const gd_rms_norm_problem *problem, void *y, int64_t y_stride,
+                                   void *rstd, const void *x, int64_t x_stride, const void *weight,
+                                   const void *bias, void *stream)
+{
+    (void)problem, (void)y, (void)y_stride, (void)rstd, (void)x, (void)x_stride;
+    (void)weight, (void)bias, (void)stream;
+    return GD_ERROR_UNSUPPORTED;
+}
+
+gd_status gd_cuda_rms_norm_backward(const gd_rms_norm_problem *problem,
+                                    const gd_rms_norm_gradients *gradients, void *stream)
+{
+    (void)problem, (void)gradients, (void)stream;
+    return GD_ERROR_UNSUPPORTED;
+}
+
+size_t gd_cuda_rms_norm_workspace(const gd_rms_norm_problem *problem)
+{
+    (void)problem;
+    return 0;
+}
+
+#endif

@@ -1,0 +1,368 @@
+// cuda_rms_norm.cu - the kernels of gradus/kernels.h against a float64 reference on the CPU.
+//   cuda_rms_norm [--short] [--huge]
+// --short leaves out what is slow under compute-sanitizer, --huge adds a tensor of more than 2^31
+// elements. Leaves with 77 where there is no GPU.
+//
+// Outputs are poisoned with NaN before each call, gaps between rows are checked to stay poisoned,
+// and every call is made twice and must give the same bits.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <random>
+#include <vector>
+
+#include "gradus/kernels.h"
+
+static int failures, checks;
+
+static void check_cuda(cudaError_t error, const char *what)
+{
+    if (!error) return;
+    fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
+    exit(1);
+}
+
+static double read_number(const void *p, gd_dtype dtype, size_t i)
+{
+    if (dtype == GD_FLOAT32) return ((const float *)p)[i];
+    if (dtype == GD_FLOAT64) return ((const double *)p)[i];
+    if (dtype == GD_BFLOAT16) return (double)(float)((const __nv_bfloat16 *)p)[i];
+    return (double)(float)((const __half *)p)[i];
+}
+
+static void write_number(void *p, gd_dtype dtype, size_t i, double v)
+{
+    if (dtype == GD_FLOAT32)
+        ((float *)p)[i] = (float)v;
+    else if (dtype == GD_FLOAT64)
+        ((double *)p)[i] = v;
+    else if (dtype == GD_BFLOAT16)
+        ((__nv_bfloat16 *)p)[i] = __float2bfloat16((float)v);
+    else
+        ((__half *)p)[i] = __float2half((float)v);
+}
+
+// An array on both sides. `shift` elements of misalignment, `stride` between its rows.
+struct Array {
+    gd_dtype dtype;
+    int64_t rows, cols, stride, shift;
+    std::vector<char> host;
+    char *device = nullptr;
+
+    Array(gd_dtype d, int64_t m, int64_t n, int64_t s = -1, int64_t off = 0)
+        : dtype(d), rows(m), cols(n), stride(s < 0 ? n : s), shift(off), host(bytes(), (char)0xff)
+    {
+        check_cuda(cudaMalloc(&device, bytes()), "cudaMalloc");
+        check_cuda(cudaMemset(device, 0xff, bytes()), "cudaMemset");
+    }
+    Array(const Array &) = delete;
+    ~Array()
+    {
+        cudaFree(device);
+    }
+    size_t bytes() const
+    {
+        return (size_t)(shift + rows * stride + cols + 1) * gd_dtype_size(dtype);
+    }
+    void *data() const
+    {
+        return device + (size_t)shift * gd_dtype_size(dtype);
+    }
+    size_t index(int64_t i, int64_t j) const
+    {
+        return (size_t)(shift + i * stride + j);
+    }
+    double get(int64_t i, int64_t j) const
+    {
+        return read_number(host.data(), dtype, index(i, j));
+    }
+    void fill(std::mt19937 &random, double mean, double deviation)
+    {
+        std::normal_distribution<double> normal(mean, deviation);
+        for (int64_t i = 0; i < rows; i++)
+            for (int64_t j = 0; j < cols; j++)
+                write_number(host.data(), dtype, index(i, j), normal(random));
+        up();
+    }
+    void up()
+    {
+        check_cuda(cudaMemcpy(device, host.data(), bytes(), cudaMemcpyHostToDevice), "copy");
+    }
+    void down()
+    {
+        check_cuda(cudaMemcpy(host.data(), device, bytes(), cudaMemcpyDeviceToHost), "copy");
+    }
+    void poison()
+    {
+        memset(host.data(), 0xff, bytes());
+        up();
+    }
+};
+
+struct Case {
+    int64_t rows, cols;
+    gd_dtype dtype, weight_dtype, dweight_dtype;
+    bool weight, bias, round, accumulate, in_place;
+    double offset;
+    int64_t gap, shift; // between rows; of the start
+};
+
+static double unit_of(gd_dtype dtype)
+{
+    return dtype == GD_BFLOAT16 ? 1.0 / 256 : dtype == GD_FLOAT16 ? 1.0 / 2048 : 0;
+}
+
+static bool within(const char *what, const Case &c, const Array &got,
+                   const std::vector<double> &want, double relative, double of_largest)
+{
+    double largest = 1e-30;
+    for (double w : want) largest = fmax(largest, fabs(w));
+    const double subnormal = got.dtype == GD_FLOAT16 ? 6e-8 : 0;
+    checks++;
+    for (int64_t i = 0; i < got.rows; i++)
+        for (int64_t j = 0; j < got.cols; j++) {
+            const double g = got.get(i, j), w = want[(size_t)(i * got.cols + j)];
+            if (fabs(g - w) <= relative * fabs(w) + of_largest * largest + subnormal) continue;
+            printf("%s [%lld, %lld] of %lld x %lld %s, weight %s%s%s%s offset %g gap %lld shift "
+                   "%lld: %.9g, wanted %.9g (largest %.3g)\n",
+                   what, (long long)i, (long long)j, (long long)c.rows, (long long)c.cols,
+                   gd_dtype_name(c.dtype), c.weight ? gd_dtype_name(c.weight_dtype) : "none",
+                   c.bias ? " bias" : "", c.round ? " round" : "", c.in_place ? " in place" : "",
+                   c.offset, (long long)c.gap, (long long)c.shift, g, w, largest);
+            failures++;
+            return false;
+        }
+    // What lies between the rows is still the poison.
+    for (int64_t i = 0; i < got.rows; i++)
+        for (int64_t j = got.cols; j < got.stride; j++)
+            if (!isnan(got.get(i, j))) {
+                printf("%s: wrote past row %lld\n", what, (long long)i);
+                failures++;
+                return false;
+            }
+    return true;
+}
+
+static void expect(bool ok, const char *what, const Case &c)
+{
+    checks++;
+    if (ok) return;
+    printf("%s: %lld x %lld %s\n", what, (long long)c.rows, (long long)c.cols,
+           gd_dtype_name(c.dtype));
+    failures++;
+}
+
+static void run(const Case &c, std::mt19937 &random)
+{
+    const int64_t M = c.rows, N = c.cols, stride = N + c.gap;
+    const gd_dtype sum_dtype = c.dtype == GD_FLOAT64 ? GD_FLOAT64 : GD_FLOAT32;
+    Array x(c.dtype, M, N, stride, c.shift), dy(c.dtype, M, N, stride, c.shift);
+    Array y(c.dtype, M, N, stride, c.shift), dx(c.dtype, M, N, stride, c.shift);
+    Array w(c.weight_dtype, 1, N, N, c.shift), b(c.weight_dtype, 1, N, N, c.shift);
+    Array rstd(sum_dtype, M, 1), dw(c.dweight_dtype, 1, N), db(c.dweight_dtype, 1, N);
+    x.fill(random, 0.3, 1.7), dy.fill(random, 0.1, 1.0), w.fill(random, 0.7, 0.5);
+    b.fill(random, 0, 1);
+
+    gd_rms_norm_problem p = {};
+    p.rows = M, p.cols = N, p.dtype = c.dtype, p.weight_dtype = c.weight_dtype;
+    p.dweight_dtype = c.dweight_dtype, p.eps = 1e-5, p.offset = c.offset;
+    p.round_before_weight = c.round;
+
+    // ---- The reference
+    std::vector<double> y_ref((size_t)(M * N)), dx_ref(y_ref), rstd_ref((size_t)M);
+    std::vector<double> dw_ref((size_t)N), db_ref((size_t)N);
+    const bool rounds = c.round && unit_of(c.dtype) > 0;
+    auto round_to = [&](double v) {
+        if (!rounds) return v;
+        char bits[8];
+        write_number(bits, c.dtype, 0, v);
+        return read_number(bits, c.dtype, 0);
+    };
+    auto factor = [&](int64_t j) { return c.weight ? c.offset + w.get(0, j) : 1.0; };
+    for (int64_t i = 0; i < M; i++) {
+        double sum = 0, dot = 0;
+        for (int64_t j = 0; j < N; j++) sum += x.get(i, j) * x.get(i, j);
+        const double r = 1 / sqrt(sum / (double)N + 1e-5);
+        rstd_ref[(size_t)i] = r;
+        for (int64_t j = 0; j < N; j++) dot += dy.get(i, j) * factor(j) * x.get(i, j) * r;
+        for (int64_t j = 0; j < N; j++) {
+            const double xhat = x.get(i, j) * r, d = dy.get(i, j);
+            const size_t at = (size_t)(i * N + j);
+            y_ref[at] = round_to(xhat) * factor(j) + (c.bias ? b.get(0, j) : 0);
+            dx_ref[at] = r * (d * factor(j) - xhat * dot / (double)N);
+            dw_ref[(size_t)j] += d * round_to(xhat), db_ref[(size_t)j] += d;
+        }
+    }
+    if (c.accumulate)
+        for (auto *v : {&dw_ref, &db_ref})
+            for (double &s : *v) s += 2.5;
+
+    // ---- Forward
+    const void *weight = c.weight ? w.data() : nullptr, *bias = c.bias ? b.data() : nullptr;
+    std::vector<char> before;
+    for (int time = 0; time < 2; time++) {
+        y.poison();
+        expect(!gd_cuda_rms_norm_forward(&p, y.data(), stride, rstd.data(), x.data(), stride,
+                                         weight, bias, nullptr),
+               "the forward failed", c);
+        check_cuda(cudaDeviceSynchronize(), "forward");
+        y.down(), rstd.down();
+        if (time) expect(before == y.host, "the forward does not repeat", c);
+        before = y.host;
+    }
+    const double u = unit_of(c.dtype), flip = rounds ? 2 : 1;
+    const double fine =
+        c.dtype == GD_FLOAT64 && (!c.weight || c.weight_dtype == GD_FLOAT64 || true) ? 1e-13 : 2e-6;
+    // A rounding that goes the other way moves xhat by a unit, whatever is then added to it.
+    within("y", c, y, y_ref, flip * u, rounds ? u / 2 : fine);
+    within("rstd", c, rstd, rstd_ref, fine, 0);
+
+    // ---- Backward
+    Array workspace(GD_FLOAT32, 1, (int64_t)gd_cuda_rms_norm_workspace(&p) / 4);
+    gd_rms_norm_gradients g = {};
+    g.dx = c.in_place ? dy.data() : dx.data(), g.dx_stride = stride;
+    g.dweight = dw.data(), g.dbias = c.bias ? db.data() : nullptr;
+    g.accumulate_dweight = g.accumulate_dbias = c.accumulate;
+    g.dy = dy.data(), g.dy_stride = stride, g.x = x.data(), g.x_stride = stride;
+    g.rstd = rstd.data(), g.weight = weight, g.workspace = workspace.data();
+    Array &dx_got = c.in_place ? dy : dx;
+    const std::vector<char> dy_host = dy.host;
+    std::vector<char> before_w;
+    for (int time = 0; time < 2; time++) {
+        if (c.in_place)
+            dy.host = dy_host, dy.up();
+        else
+            dx.poison();
+        dw.poison(), db.poison(), workspace.poison();
+        if (c.accumulate) {
+            for (Array *v : {&dw, &db}) {
+                for (int64_t j = 0; j < N; j++)
+                    write_number(v->host.data(), v->dtype, (size_t)j, 2.5);
+                v->up();
+            }
+        }
+        expect(!gd_cuda_rms_norm_backward(&p, &g, nullptr), "the backward failed", c);
+        check_cuda(cudaDeviceSynchronize(), "backward");
+        dx_got.down(), dw.down(), db.down();
+        if (time)
+            expect(before == dx_got.host && before_w == dw.host, "the backward does not repeat", c);
+        before = dx_got.host, before_w = dw.host;
+    }
+    const double of_dw = unit_of(c.dweight_dtype);
+    const double fine_dw = c.dtype == GD_FLOAT64 && c.dweight_dtype != GD_FLOAT32 ? 1e-13 : 3e-6;
+    within("dx", c, dx_got, dx_ref, u, fine * 2);
+    within("dw", c, dw, dw_ref, of_dw, rounds ? 1e-2 : fine_dw);
+    if (c.bias) within("db", c, db, db_ref, of_dw, fine_dw);
+}
+
+// x and dy of more than 2^31 elements: only the last rows have a gradient, so they alone make dw.
+static void run_huge(void)
+{
+    const int64_t N = 1024, M = (int64_t)2097152 + 3, tail = 2;
+    const size_t bytes = (size_t)(M * N) * 2;
+    size_t free_bytes = 0, all = 0;
+    cudaMemGetInfo(&free_bytes, &all);
+    if (free_bytes < 4 * bytes) {
+        printf("too little memory for the huge case\n");
+        return;
+    }
+    std::mt19937 random(5);
+    Array x(GD_BFLOAT16, tail, N), dy(GD_BFLOAT16, tail, N), out(GD_BFLOAT16, tail, N);
+    Array w(GD_FLOAT32, 1, N), dw(GD_FLOAT32, 1, N);
+    x.fill(random, 0, 1), dy.fill(random, 0, 1), w.fill(random, 1, 0.1);
+    gd_rms_norm_problem p = {};
+    p.rows = M, p.cols = N, p.dtype = GD_BFLOAT16, p.eps = 1e-5;
+    char *big[4];
+    void *workspace, *rstd;
+    for (char *&b : big) {
+        check_cuda(cudaMalloc(&b, bytes), "cudaMalloc");
+        check_cuda(cudaMemset(b, 0, bytes), "cudaMemset");
+    }
+    check_cuda(cudaMalloc(&workspace, gd_cuda_rms_norm_workspace(&p)), "cudaMalloc");
+    check_cuda(cudaMalloc(&rstd, (size_t)M * 4), "cudaMalloc");
+    const size_t at = (size_t)((M - tail) * N) * 2, size = (size_t)(tail * N) * 2;
+    cudaMemcpy(big[0] + at, x.device, size, cudaMemcpyDeviceToDevice);
+    cudaMemcpy(big[1] + at, dy.device, size, cudaMemcpyDeviceToDevice);
+    Case c = {};
+    c.rows = M, c.cols = N, c.dtype = GD_BFLOAT16, c.weight = true;
+    expect(!gd_cuda_rms_norm_forward(&p, big[2], N, rstd, big[0], N, w.data(), nullptr, nullptr),
+           "huge forward", c);
+    gd_rms_norm_gradients g = {};
+    g.dx = big[3], g.dx_stride = g.dy_stride = g.x_stride = N, g.dweight = dw.data(), g.dy = big[1];
+    g.x = big[0], g.rstd = rstd, g.weight = w.data(), g.workspace = workspace;
+    expect(!gd_cuda_rms_norm_backward(&p, &g, nullptr), "huge backward", c);
+    check_cuda(cudaDeviceSynchronize(), "huge");
+    std::vector<double> y_ref, dx_ref, dw_ref((size_t)N);
+    for (int64_t i = 0; i < tail; i++) {
+        double sum = 0, dot = 0;
+        for (int64_t j = 0; j < N; j++) sum += x.get(i, j) * x.get(i, j);
+        const double r = 1 / sqrt(sum / (double)N + 1e-5);
+        for (int64_t j = 0; j < N; j++) dot += dy.get(i, j) * w.get(0, j) * x.get(i, j) * r;
+        for (int64_t j = 0; j < N; j++) {
+            const double xhat = x.get(i, j) * r;
+            y_ref.push_back(xhat * w.get(0, j));
+            dx_ref.push_back(r * (dy.get(i, j) * w.get(0, j) - xhat * dot / (double)N));
+            dw_ref[(size_t)j] += dy.get(i, j) * xhat;
+        }
+    }
+    cudaMemcpy(out.device, big[2] + at, size, cudaMemcpyDeviceToDevice);
+    out.down(), within("huge y", c, out, y_ref, 1.0 / 256, 2e-6);
+    cudaMemcpy(out.device, big[3] + at, size, cudaMemcpyDeviceToDevice);
+    out.down(), within("huge dx", c, out, dx_ref, 1.0 / 256, 2e-6);
+    dw.down(), within("huge dw", c, dw, dw_ref, 0, 2e-6);
+    for (char *b : big) cudaFree(b);
+    cudaFree(workspace), cudaFree(rstd);
+}
+
+int main(int argc, char **argv)
+{
+    bool brief = false, huge = false;
+    for (int i = 1; i < argc; i++) {
+        brief |= !strcmp(argv[i], "--short");
+        huge |= !strcmp(argv[i], "--huge");
+    }
+    int devices = 0;
+    if (cudaGetDeviceCount(&devices) || devices == 0) {
+        printf("no GPU\n");
+        return 77;
+    }
+    const gd_dtype f32 = GD_FLOAT32, f64 = GD_FLOAT64, bf16 = GD_BFLOAT16, f16 = GD_FLOAT16;
+    std::mt19937 random(1);
+    // rows, cols, dtype, weight, dweight, weight? bias? round? accumulate? in place? offset gap shift
+    std::vector<Case> cases;
+    const gd_dtype dtypes[] = {f32, bf16, f16, f64};
+    const int64_t widths[] = {1,     2,     3,     7,     8,     16,     40,     64,
+                              128,   200,   256,   384,   512,   768,    1000,   1024,
+                              1536,  2048,  2056,  4096,  5000,  8192,   8200,   9999,
+                              16384, 20000, 32768, 40000, 65536, 131072, 262144, 300000};
+    for (int64_t n : widths)
+        for (gd_dtype d : dtypes) {
+            if (brief && (n > 70000 || (n > 9000 && d == f16))) continue;
+            const int64_t rows = n > 30000  ? 37
+                                 : n > 4000 ? (brief ? 150 : 301)
+                                            : (brief ? 300 : 997);
+            cases.push_back(
+                {rows, n, d, d, d == f64 ? f64 : f32, true, false, false, false, false, 0, 0, 0});
+        }
+    for (gd_dtype d : dtypes)
+        for (int64_t n : {256, 1024, 4096, 8192, 16384}) {
+            if (brief && n > 8192) continue;
+            const int64_t rows = brief ? 67 : 531;
+            cases.push_back({rows, n, d, f32, d, true, true, true, true, true, 1, 0, 0});
+            cases.push_back({rows, n, d, bf16, f32, true, false, true, true, false, 1, 64, 0});
+            cases.push_back({rows, n, d, f16, f16, true, true, false, false, true, 0, 8, 0});
+            cases.push_back({rows, n, d, f64, f64, true, false, false, true, false, 0.5, 0, 0});
+            cases.push_back({rows, n, d, f32, f32, false, true, false, false, false, 1, 3, 0});
+            cases.push_back({rows, n, d, f32, f32, true, false, false, false, false, 0, 0, 1});
+            for (int64_t m : {0, 1, 2, 5, 133})
+                cases.push_back(
+                    {m, n, d, f32, f32, true, m % 2 == 1, false, m == 5, false, 0, 0, 0});
+        }
+    for (const Case &c : cases) run(c, random);
+    if (huge) run_huge();
+    printf("%d checks, %d failures\n", checks, failures);
+    return failures ? 1 : 0;
+}
