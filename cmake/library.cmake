@@ -36,9 +36,11 @@ endif()
 if(gradus_cuda AND cuda_sources)
     add_library(gradus_objects_cuda OBJECT ${cuda_sources})
     set_target_properties(gradus_objects_cuda PROPERTIES CUDA_STANDARD 17 CUDA_VISIBILITY_PRESET hidden)
+    # Without what would need the C++ runtime: the library is linked as C.
     target_compile_options(
         gradus_objects_cuda
-        PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Werror>)
+        PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Werror
+                -Xcompiler=-fno-exceptions,-fno-rtti,-fno-threadsafe-statics>)
     target_include_directories(gradus_objects_cuda PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
     target_compile_definitions(gradus_objects PRIVATE GD_HAVE_CUDA)
     list(APPEND gradus_object_libraries gradus_objects_cuda)
