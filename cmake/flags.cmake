@@ -33,7 +33,7 @@ if(OpenMP_C_FOUND)
     target_link_libraries(gradus_flags INTERFACE OpenMP::OpenMP_C)
 else()
     # The simd pragmas need no library.
-    gradus_c_flags(-fopenmp-simd -Wno-unknown-pragmas)
+    gradus_c_flags(-fopenmp-simd -Wno-unknown-pragmas -Wno-unused-variable)
 endif()
 
 if(GRADUS_SANITIZE)
