@@ -471,11 +471,11 @@ START_TEST(test_subsets)
     for (int subset = 15; subset > 0; subset--) {
         uint64_t seed = 21;
         gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
-        gd_tensor *in[] = {ref_tensor(ctx, GD_FLOAT32, GD_SHAPE(37, 19), 0, 1, &seed),
-                           ref_tensor(ctx, GD_FLOAT32, GD_SHAPE(37, 19), 0, 1, &seed),
-                           ref_tensor(ctx, GD_FLOAT32, GD_SHAPE(19), 1, 0.5, &seed),
+        gd_tensor *in[] = {ref_tensor(ctx, GD_FLOAT32, GD_SHAPE(37, 6, 19), 0, 1, &seed),
+                           ref_tensor(ctx, GD_FLOAT32, GD_SHAPE(37, 6, 19), 0, 1, &seed),
+                           ref_tensor(ctx, GD_FLOAT32, GD_SHAPE(6, 19), 1, 0.5, &seed),
                            ref_tensor(ctx, GD_FLOAT32, GD_SHAPE(19), 0, 1, &seed)};
-        gd_tensor *dy = ref_tensor(ctx, GD_FLOAT32, GD_SHAPE(37, 19), 0, 1, &seed);
+        gd_tensor *dy = ref_tensor(ctx, GD_FLOAT32, GD_SHAPE(37, 6, 19), 0, 1, &seed);
         for (int i = 0; i < 4; i++) gd_tensor_set_requires_grad(in[i], subset >> i & 1);
         gd_rms_norm_options options = {.eps = 1e-5};
         gd_tensor *y = gd_add_rms_norm(in[0], in[1], in[2], in[3], &options, NULL);

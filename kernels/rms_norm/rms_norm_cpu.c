@@ -81,6 +81,11 @@ typedef struct param {
     int64_t heads;
 } param;
 
+static int64_t heads_of(const gd_tensor *weight)
+{
+    return weight ? gd_row_count(weight) : 1;
+}
+
 static int64_t param_row(int64_t heads, int64_t row)
 {
     return heads == 1 ? 0 : row % heads;
@@ -90,7 +95,7 @@ static int64_t param_row(int64_t heads, int64_t row)
 static bool open_gain(const gd_call *call, const gd_tensor *weight, double offset, int64_t N,
                       param *gain)
 {
-    gain->heads = weight ? gd_row_count(weight) : 1;
+    gain->heads = heads_of(weight);
     const REAL *w = weight ? packed(call, weight) : NULL;
     gain->data = w;
     if (weight && (!w || offset == 0)) return w != NULL;
@@ -102,7 +107,7 @@ static bool open_gain(const gd_call *call, const gd_tensor *weight, double offse
 
 static bool open_bias(const gd_call *call, const gd_tensor *bias, param *b)
 {
-    *b = (param){.data = bias ? packed(call, bias) : NULL, .heads = bias ? gd_row_count(bias) : 1};
+    *b = (param){.data = bias ? packed(call, bias) : NULL, .heads = heads_of(bias)};
     return !bias || b->data;
 }
 
@@ -375,11 +380,12 @@ static void reduce_partials(REAL *gradient, bool accumulate, const backward *b, 
     }
 }
 
-/* Divides the rows into pieces, which M and N alone decide, and finds memory for their sums. With
- * weights per head a piece has all heads equally often. */
-static bool plan_pieces(const gd_call *call, backward *b, int64_t *pieces)
+/* Divides the rows into pieces, which the shapes alone decide (and not which gradients are wanted),
+ * and finds memory for their sums. With weights per head a piece has all heads equally often. */
+static bool plan_pieces(const gd_call *call, backward *b, int weight, int64_t *pieces)
 {
-    int64_t heads = gd_max64(1, gd_max64(b->dw_heads, b->db_heads)), groups = b->M / heads;
+    int64_t heads = gd_max64(heads_of(call->input[weight]), heads_of(call->input[weight + 1]));
+    int64_t groups = b->M / heads;
     b->piece_rows = heads * gd_max64(PIECE_ROWS, (groups + PIECES - 1) / PIECES);
     *pieces = (b->M + b->piece_rows - 1) / b->piece_rows;
     int64_t row_bytes = 2 * b->N * (int64_t)sizeof(REAL);
@@ -421,7 +427,7 @@ static gd_status run_backward(const gd_call *call, backward *b, const gd_tensor 
     int64_t pieces = 0;
     if (b->dy && b->M > 0) {
         if (!open_gain(call, call->input[weight], b->args->offset, b->N, &b->gain) ||
-            !open_rows(call, x, &b->x) || !plan_pieces(call, b, &pieces))
+            !open_rows(call, x, &b->x) || !plan_pieces(call, b, weight, &pieces))
             return GD_ERROR_MEMORY;
 #pragma omp parallel num_threads(gd_threads_for(call->threads, b->M * b->N))
         {
