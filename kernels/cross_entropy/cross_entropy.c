@@ -5,8 +5,9 @@
 GD_CPU_KERNEL(cross_entropy_forward)
 GD_CPU_KERNEL(cross_entropy_backward)
 
-/* logits [..., V], targets [...] -> loss []; saves logsumexp [...] and the factor [] by which a row
- * enters the loss: 1, or 1 / the number of rows that count. */
+/* logits [..., V], targets [...] -> loss []; saves the two parts of logsumexp, the maximum [...]
+ * and the logarithm of the sum [...], and the factor [] by which a row enters the loss: 1, or
+ * 1 / the number of rows that count. */
 static gd_status cross_entropy_shape(const gd_call *call, gd_spec *output, gd_spec *save,
                                      uint64_t *words)
 {
@@ -36,7 +37,8 @@ static gd_status cross_entropy_shape(const gd_call *call, gd_spec *output, gd_sp
     output[0] = (gd_spec){.dtype = gd_tensor_dtype(logits), .ndim = 0};
     save[0] = gd_spec_like(targets);
     save[0].dtype = call->dtype;
-    save[1] = (gd_spec){.dtype = call->dtype, .ndim = 0};
+    save[1] = save[0];
+    save[2] = (gd_spec){.dtype = call->dtype, .ndim = 0};
     return GD_OK;
 }
 
@@ -80,7 +82,7 @@ const gd_op gd_op_cross_entropy = {
     .formula = "loss = mean or sum over rows of logsumexp(logits) - logits[target]",
     .inputs = 2,
     .outputs = 1,
-    .saves = 2,
+    .saves = 3,
     .args_size = sizeof(gd_cross_entropy_args),
     .backward_reads_inputs = 3,
     .dinput_over_input = 1,

@@ -26,8 +26,14 @@ static gd_status check_targets(const gd_call *call, const int32_t *targets, int6
     return GD_OK;
 }
 
-/* log(sum_j exp(x_j)) against the row's maximum, so that it cannot overflow. */
-static double logsumexp(const REAL *x, int64_t n)
+/* logsumexp(x) = max + log(sum_j exp(x_j - max)), in its two parts: no exponential overflows, and
+ * far from zero their sum, once rounded, would lose what tells the logits apart. */
+typedef struct log_sum {
+    REAL max;
+    double log; /* of a sum between 1 and n */
+} log_sum;
+
+static log_sum log_sum_of(const REAL *x, int64_t n)
 {
     REAL max = -(REAL)INFINITY;
     double sum = 0;
@@ -35,7 +41,7 @@ static double logsumexp(const REAL *x, int64_t n)
     for (int64_t j = 0; j < n; j++) max = x[j] > max ? x[j] : max;
 #pragma omp simd reduction(+ : sum)
     for (int64_t j = 0; j < n; j++) sum += (double)GD_MATH(exp)(x[j] - max);
-    return (double)max + log(sum);
+    return (log_sum){max, log(sum)};
 }
 
 /* loss = factor * sum_i (logsumexp_i - x[i, t_i]), factor = 1 or 1 / (rows that count) */
@@ -44,7 +50,8 @@ gd_status GD_REAL_NAME(cross_entropy_forward)(const gd_call *call)
     const gd_cross_entropy_args *args = call->args;
     const REAL *x = gd_data(call->input[0]);
     const int32_t *targets = gd_data(call->input[1]);
-    REAL *lse = gd_data(call->save[0]), *factor_out = gd_data(call->save[1]);
+    REAL *max_out = gd_data(call->save[0]), *log_out = gd_data(call->save[1]);
+    REAL *factor_out = gd_data(call->save[2]);
     int64_t rows = gd_tensor_count(call->input[1]), vocab = gd_last_dim(call->input[0]), counting;
     gd_status status = check_targets(call, targets, rows, vocab, &counting);
     if (status) return status;
@@ -54,9 +61,11 @@ gd_status GD_REAL_NAME(cross_entropy_forward)(const gd_call *call)
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t i = 0; i < rows; i++) {
         bool counted = counts(args, targets[i]);
-        double row = counted ? logsumexp(x + i * vocab, vocab) : 0;
-        losses[i] = counted ? row - (double)x[i * vocab + targets[i]] : 0;
-        if (lse) lse[i] = (REAL)row;
+        log_sum row = counted ? log_sum_of(x + i * vocab, vocab) : (log_sum){0, 0};
+        double target = counted ? (double)x[i * vocab + targets[i]] : 0;
+        losses[i] = row.log - (target - (double)row.max);
+        if (max_out) max_out[i] = row.max;
+        if (log_out) log_out[i] = (REAL)row.log;
     }
     double sum = 0, factor = args->reduction == GD_MEAN ? 1 / (double)counting : 1;
     for (int64_t i = 0; i < rows; i++) sum += losses[i];
@@ -70,9 +79,10 @@ gd_status GD_REAL_NAME(cross_entropy_backward)(const gd_call *call)
 {
     const gd_cross_entropy_args *args = call->args;
     if (!call->dinput[0] || gd_tensor_count(call->dinput[0]) == 0) return GD_OK;
-    const REAL *x = gd_data(call->input[0]), *lse = gd_data(call->save[0]);
+    const REAL *x = gd_data(call->input[0]);
+    const REAL *max = gd_data(call->save[0]), *log_of_sum = gd_data(call->save[1]);
     const int32_t *targets = gd_data(call->input[1]);
-    REAL scale = *(const REAL *)gd_data(call->doutput[0]) * *(const REAL *)gd_data(call->save[1]);
+    REAL scale = *(const REAL *)gd_data(call->doutput[0]) * *(const REAL *)gd_data(call->save[2]);
     REAL *dx = gd_data(call->dinput[0]);
     int64_t rows = gd_tensor_count(call->input[1]), vocab = gd_last_dim(call->input[0]);
     int threads = gd_threads_for(call->threads, 4 * rows * vocab);
@@ -80,17 +90,17 @@ gd_status GD_REAL_NAME(cross_entropy_backward)(const gd_call *call)
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t i = 0; i < rows; i++) {
         const REAL *from = x + i * vocab;
-        REAL *to = dx + i * vocab, shift = lse[i];
+        REAL *to = dx + i * vocab, m = max[i], l = log_of_sum[i];
         if (!counts(args, targets[i])) {
             if (!add) memset(to, 0, (size_t)vocab * sizeof *to);
             continue;
         }
         if (add) {
 #pragma omp simd
-            for (int64_t j = 0; j < vocab; j++) to[j] += GD_MATH(exp)(from[j] - shift) * scale;
+            for (int64_t j = 0; j < vocab; j++) to[j] += GD_MATH(exp)(from[j] - m - l) * scale;
         } else {
 #pragma omp simd
-            for (int64_t j = 0; j < vocab; j++) to[j] = GD_MATH(exp)(from[j] - shift) * scale;
+            for (int64_t j = 0; j < vocab; j++) to[j] = GD_MATH(exp)(from[j] - m - l) * scale;
         }
         to[targets[i]] -= scale;
     }

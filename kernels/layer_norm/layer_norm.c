@@ -22,7 +22,8 @@ static gd_status check_vector(const gd_call *call, int i, const char *name)
     return GD_OK;
 }
 
-/* x [..., N] -> y like x; saves mean and rstd [...] */
+/* x [..., N] -> y like x; saves mean and rstd [...], in double whatever x is: far from 0 a mean that
+ * is rounded to float32 is off by as much as the x's differ. */
 static gd_status layer_norm_shape(const gd_call *call, gd_spec *output, gd_spec *save,
                                   uint64_t *words)
 {
@@ -42,7 +43,7 @@ static gd_status layer_norm_shape(const gd_call *call, gd_spec *output, gd_spec 
     output[0] = gd_spec_like(x);
     save[0] = gd_spec_like(x);
     save[0].ndim--;
-    save[0].dtype = call->dtype;
+    save[0].dtype = GD_FLOAT64;
     save[1] = save[0];
     return GD_OK;
 }

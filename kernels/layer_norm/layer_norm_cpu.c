@@ -4,7 +4,7 @@
 /* One row. The variance is taken around the mean in a second pass over the row, which is in cache:
  * mean(x^2) - mean(x)^2 would lose all digits where x is far from zero. */
 static void row_forward(REAL *y, const REAL *x, const REAL *w, const REAL *b, int64_t n, double eps,
-                        REAL *mean_out, REAL *rstd_out)
+                        double *mean_out, double *rstd_out)
 {
     double sum = 0, squares = 0;
 #pragma omp simd reduction(+ : sum)
@@ -17,8 +17,8 @@ static void row_forward(REAL *y, const REAL *x, const REAL *w, const REAL *b, in
         double xhat = ((double)x[i] - mean) * rstd;
         y[i] = (REAL)(xhat * (w ? (double)w[i] : 1) + (b ? (double)b[i] : 0));
     }
-    if (mean_out) *mean_out = (REAL)mean;
-    if (rstd_out) *rstd_out = (REAL)rstd;
+    if (mean_out) *mean_out = mean;
+    if (rstd_out) *rstd_out = rstd;
 }
 
 /* x [M, N] -> y [M, N]; mean, rstd [M] are kept if a backward will come. */
@@ -27,8 +27,8 @@ gd_status GD_REAL_NAME(layer_norm_forward)(const gd_call *call)
     const gd_layer_norm_args *args = call->args;
     const REAL *x = gd_data(call->input[0]), *w = gd_data(call->input[1]),
                *b = gd_data(call->input[2]);
-    REAL *y = gd_data(call->output[0]), *mean = gd_data(call->save[0]),
-         *rstd = gd_data(call->save[1]);
+    REAL *y = gd_data(call->output[0]);
+    double *mean = gd_data(call->save[0]), *rstd = gd_data(call->save[1]);
     int64_t rows = gd_row_count(call->input[0]), n = gd_last_dim(call->input[0]);
     if (rows * n == 0) return GD_OK;
     int threads = gd_threads_for(call->threads, rows * n);
@@ -81,7 +81,7 @@ gd_status GD_REAL_NAME(layer_norm_backward)(const gd_call *call)
 {
     const REAL *x = gd_data(call->input[0]), *w = gd_data(call->input[1]),
                *dy = gd_data(call->doutput[0]);
-    const REAL *mean = gd_data(call->save[0]), *rstd = gd_data(call->save[1]);
+    const double *mean = gd_data(call->save[0]), *rstd = gd_data(call->save[1]);
     REAL *dx = gd_data(call->dinput[0]), *dw = gd_data(call->dinput[1]),
          *db = gd_data(call->dinput[2]);
     int64_t rows = gd_row_count(call->input[0]), n = gd_last_dim(call->input[0]);
@@ -96,8 +96,8 @@ gd_status GD_REAL_NAME(layer_norm_backward)(const gd_call *call)
     for (int64_t p = 0; p < pieces; p++) {
         for (int64_t r = rows * p / pieces; r < rows * (p + 1) / pieces; r++) {
             row_backward(dx ? dx + r * n : NULL, dw ? partial_w + p * n : NULL,
-                         db ? partial_b + p * n : NULL, x + r * n, w, dy + r * n, (double)mean[r],
-                         (double)rstd[r], n, add);
+                         db ? partial_b + p * n : NULL, x + r * n, w, dy + r * n, mean[r], rstd[r],
+                         n, add);
         }
     }
     reduce_pieces(dw, partial_w, pieces, n, call->accumulate[1]);
