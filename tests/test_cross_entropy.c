@@ -1,0 +1,314 @@
+/* test_cross_entropy.c - cross_entropy against -log(softmax(x)[t]) in long double. */
+#include "check_main.h"
+#include "reference.h"
+
+#include <string.h>
+
+typedef struct problem {
+    int64_t rows, vocab;
+    const double *x;
+    const int32_t *targets;
+    gd_cross_entropy_options options;
+} problem;
+
+static bool counts(const problem *p, int64_t row)
+{
+    return !p->options.use_ignore_index || p->targets[row] != p->options.ignore_index;
+}
+
+/* The loss, and for a gradient of 1 that arrives at it dx. */
+static double reference(const problem *p, double *dx)
+{
+    long double loss = 0;
+    int64_t counting = 0;
+    for (int64_t i = 0; i < p->rows; i++) counting += counts(p, i);
+    long double factor = p->options.reduction == GD_MEAN ? 1.0L / (long double)counting : 1;
+    for (int64_t i = 0; i < p->rows; i++) {
+        const double *x = p->x + i * p->vocab;
+        for (int64_t j = 0; j < p->vocab; j++) dx[i * p->vocab + j] = 0;
+        if (!counts(p, i)) continue;
+        long double sum = 0; /* of exp(x_j - x_t) = softmax_j / softmax_t */
+        for (int64_t j = 0; j < p->vocab; j++)
+            sum += expl((long double)x[j] - (long double)x[p->targets[i]]);
+        loss += logl(sum);
+        for (int64_t j = 0; j < p->vocab; j++) {
+            long double above = (long double)x[j] - (long double)x[p->targets[i]];
+            long double gradient = expl(above) / sum - (j == p->targets[i] ? 1 : 0);
+            dx[i * p->vocab + j] = (double)(factor * gradient);
+        }
+    }
+    return (double)(factor * loss);
+}
+
+static gd_tensor *make_targets(gd_context *ctx, const problem *p, int ndim, const int64_t *shape)
+{
+    gd_tensor *t = gd_tensor_create(ctx, GD_INT32, ndim, shape);
+    gd_tensor_write(t, p->targets, (size_t)p->rows * sizeof *p->targets);
+    return t;
+}
+
+/* dx = size * (softmax - [j = t]), a difference of terms of that size. */
+static void compare_dx(const gd_tensor *dx, const double *want, double factor, double size,
+                       double rtol, double ulps)
+{
+    int64_t count = gd_tensor_count(dx);
+    double *got = ref_values(dx), *scaled = ref_array(count), largest = 0;
+    for (int64_t i = 0; i < count; i++) {
+        scaled[i] = factor * want[i];
+        largest = fmax(largest, fabs(scaled[i]));
+    }
+    if (largest > 0) rtol *= fmax(1, factor * size / largest);
+    ref_near(got, scaled, count, rtol, gd_tensor_dtype(dx), ulps, "dx");
+    free(got), free(scaled);
+}
+
+static void check_problem(problem p, gd_dtype dtype, int ndim, const int64_t *shape, double mean,
+                          double scale, uint64_t seed)
+{
+    gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 2, .poison = true});
+    gd_tensor *x = ref_tensor(ctx, dtype, ndim, shape, mean, scale, &seed);
+    gd_tensor *targets = make_targets(ctx, &p, ndim - 1, shape);
+    p.x = ref_values(x);
+    double *dx = ref_array(p.rows * p.vocab), loss = reference(&p, dx);
+    gd_tensor *y = gd_cross_entropy_with(x, targets, &p.options);
+    ck_assert_no_error(ctx);
+    ck_assert_int_eq(gd_tensor_ndim(y), 0);
+    double rtol = dtype == GD_FLOAT64 ? 1e-13 : 2e-6;
+    double got = gd_item(y);
+    double size = loss > 0 && loss < 1 ? loss : 1; /* it is a difference of terms of size 1 */
+    ref_near(&got, &loss, 1, rtol / size, dtype, 1, "loss");
+    gd_tensor *u = gd_tensor_create(ctx, dtype, 0, NULL);
+    gd_tensor_fill(u, 0.75);
+    double term = p.options.reduction == GD_SUM ? 1 : 1 / (double)p.rows;
+    gd_backward_options options = {.cotangents = &u, .keep_tape = true};
+    for (int backwards = 1; backwards <= 2; backwards++) {
+        gd_backward_from(&y, 1, &options);
+        ck_assert_no_error(ctx);
+        compare_dx(gd_grad(x), dx, 0.75 * backwards, term, rtol, backwards);
+    }
+    free((void *)p.x), free(dx);
+    gd_context_free(ctx);
+}
+
+START_TEST(test_random)
+{
+    static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    static const int64_t vocabs[] = {1, 2, 3, 7, 17, 64, 65, 257, 1000};
+    uint64_t seed = 300 + (uint64_t)_i;
+    int ndim = (int)ref_integer(&seed, 1, 4);
+    int64_t shape[3] = {1, 1, 1}, rows = 1;
+    for (int d = 0; d + 1 < ndim; d++) rows *= shape[d] = ref_integer(&seed, 1, 12);
+    problem p = {.rows = rows, .vocab = shape[ndim - 1] = vocabs[ref_integer(&seed, 0, 9)]};
+    p.options.reduction = _i / 4 % 2 ? GD_SUM : GD_MEAN;
+    p.options.use_ignore_index = ref_uniform(&seed) < 0.5;
+    p.options.ignore_index = ref_uniform(&seed) < 0.5 ? -100 : 0;
+    int32_t *targets = malloc((size_t)rows * sizeof *targets);
+    for (int64_t i = 0; i < rows; i++) {
+        targets[i] = (int32_t)ref_integer(&seed, 0, p.vocab);
+        if (p.options.use_ignore_index && i > 0 && ref_uniform(&seed) < 0.3)
+            targets[i] = p.options.ignore_index;
+    }
+    if (p.options.use_ignore_index && p.options.ignore_index == 0) targets[0] = 0;
+    if (p.vocab > 1) targets[0] = 1; /* at least one row counts */
+    p.targets = targets;
+    if (p.vocab == 1) p.options.use_ignore_index = false, memset(targets, 0, (size_t)rows * 4);
+    check_problem(p, dtypes[_i % 4], ndim, shape, 0, 3, seed);
+    free(targets);
+}
+END_TEST
+
+/* exp overflows at 88 in float32; a logsumexp of 10000, rounded to float32, would be off by 0.0005
+ * and so would be every probability. */
+START_TEST(test_far_from_zero)
+{
+    static const double means[] = {-1e4, 1e4, 500, 1e6};
+    int32_t targets[] = {0, 7, 19, 3, 3, 12};
+    problem p = {.rows = 6, .vocab = 20, .targets = targets};
+    check_problem(p, GD_FLOAT32, 2, (int64_t[]){6, 20}, means[_i], 2, 1);
+    check_problem(p, GD_FLOAT64, 2, (int64_t[]){6, 20}, means[_i], 2, 2);
+    check_problem(p, GD_FLOAT32, 2, (int64_t[]){6, 20}, 0, 300, 3);
+}
+END_TEST
+
+static gd_tensor *logits_of(gd_context *ctx, int64_t rows, int64_t vocab, const float *values)
+{
+    gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(rows, vocab), values);
+    gd_tensor_set_requires_grad(x, true);
+    return x;
+}
+
+START_TEST(test_infinities_and_nan)
+{
+    static const struct {
+        float x[3];
+        int32_t target;
+        double loss; /* NaN: NaN */
+        bool finite_gradient;
+    } rows[] = {
+        {{1, -INFINITY, 1}, 0, 0.69314718, true}, /* a masked class has no probability */
+        {{1, -INFINITY, 1}, 1, INFINITY, true},   /* and is infinitely surprising */
+        {{-INFINITY, -INFINITY, -INFINITY}, 0, NAN, false},
+        {{1, INFINITY, 1}, 1, NAN, false},
+        {{1, NAN, 1}, 0, NAN, false},
+        {{3e38f, -3e38f, 0}, 0, 0, true},
+    };
+    gd_context *ctx = gd_context_create(NULL);
+    for (int i = 0; i < 6; i++) {
+        gd_tensor *x = logits_of(ctx, 1, 3, rows[i].x);
+        gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(1), &rows[i].target);
+        gd_tensor *y = gd_cross_entropy(x, t);
+        gd_backward(y);
+        ck_assert_no_error(ctx);
+        double loss = gd_item(y);
+        ref_near(&loss, &rows[i].loss, 1, 1e-6, GD_FLOAT32, 0, "loss");
+        double *dx = ref_values(gd_grad(x));
+        for (int j = 0; j < 3; j++) ck_assert(isfinite(dx[j]) || !rows[i].finite_gradient);
+        if (i == 0) ck_assert(dx[1] == 0 && fabs(dx[2] - 0.5) < 1e-6);
+        free(dx);
+        gd_step_end(ctx);
+    }
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* Rows that do not count have a gradient of 0 even where their logits are NaN, and without any row
+ * the mean is NaN and the sum 0. */
+START_TEST(test_ignored)
+{
+    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
+    const float values[] = {NAN, 1, 2, 1, 1, 1};
+    const int32_t one[] = {-1, 2}, none[] = {-1, -1};
+    gd_tensor *x = logits_of(ctx, 2, 3, values);
+    for (int sum = 0; sum < 2; sum++) {
+        gd_cross_entropy_options options = {sum ? GD_SUM : GD_MEAN, -1, true};
+        gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), one);
+        gd_tensor *y = gd_cross_entropy_with(x, t, &options);
+        gd_backward(y);
+        ck_assert_no_error(ctx);
+        ck_assert(fabs(gd_item(y) - log(3)) < 1e-6);
+        const float *dx = gd_tensor_data(gd_grad(x));
+        ck_assert(dx[0] == 0 && dx[1] == 0 && dx[2] == 0 && fabs(dx[5] + 2.0 / 3) < 1e-6);
+        gd_grad_clear(x);
+        gd_tensor_write(t, none, sizeof none);
+        y = gd_cross_entropy_with(x, t, &options);
+        gd_backward(y);
+        ck_assert_no_error(ctx);
+        ck_assert(sum ? gd_item(y) == 0 : isnan(gd_item(y)));
+        dx = gd_tensor_data(gd_grad(x));
+        for (int i = 0; i < 6; i++) ck_assert(dx[i] == 0);
+        gd_grad_clear(x);
+        gd_step_end(ctx);
+    }
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(test_empty)
+{
+    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(0, 4));
+    gd_tensor *t = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(0));
+    gd_tensor_set_requires_grad(x, true);
+    gd_tensor *mean = gd_cross_entropy(x, t);
+    gd_tensor *sum = gd_cross_entropy_with(x, t, &(gd_cross_entropy_options){.reduction = GD_SUM});
+    gd_backward_from((gd_tensor *[]){mean, sum}, 2, NULL);
+    ck_assert_no_error(ctx);
+    ck_assert(isnan(gd_item(mean)) && gd_item(sum) == 0);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* Logits that an op made and nobody else reads: the gradient takes their memory. */
+START_TEST(test_gradient_over_logits)
+{
+    enum { ROWS = 5, VOCAB = 33 };
+    const int32_t targets[ROWS] = {0, 32, 5, 17, 5};
+    double *first = NULL;
+    for (int keep = 0; keep < 2; keep++) {
+        uint64_t seed = 4;
+        gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
+        gd_tensor *x = ref_tensor(ctx, GD_FLOAT32, GD_SHAPE(ROWS, VOCAB), 0, 1, &seed);
+        gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(ROWS), targets);
+        gd_tensor *logits = gd_rms_norm(x, NULL, 0.1);
+        if (keep) gd_keep(logits);
+        gd_backward(gd_cross_entropy(logits, t));
+        ck_assert_no_error(ctx);
+        double *dx = ref_values(gd_grad(x));
+        first = first ? first : memcpy(ref_array(ROWS * VOCAB), dx, ROWS * VOCAB * sizeof *dx);
+        ref_near(dx, first, ROWS * VOCAB, 0, GD_FLOAT32, 0, "dx");
+        free(dx);
+        gd_context_free(ctx);
+    }
+    free(first);
+}
+END_TEST
+
+START_TEST(test_threads)
+{
+    enum { ROWS = 211, VOCAB = 150, COUNT = ROWS * VOCAB };
+    float *first = NULL;
+    for (int threads = 1; threads <= 4; threads++) {
+        uint64_t seed = 9;
+        gd_context *ctx = gd_context_create(&(gd_context_options){.threads = threads});
+        gd_tensor *x = ref_tensor(ctx, GD_FLOAT32, GD_SHAPE(ROWS, VOCAB), 0, 1, &seed);
+        int32_t targets[ROWS];
+        for (int i = 0; i < ROWS; i++) targets[i] = (int32_t)ref_integer(&seed, 0, VOCAB);
+        gd_tensor *y = gd_cross_entropy(x, gd_tensor_from(ctx, GD_INT32, GD_SHAPE(ROWS), targets));
+        gd_backward(y);
+        ck_assert_no_error(ctx);
+        float *all = malloc((COUNT + 1) * sizeof *all);
+        memcpy(all, gd_tensor_data(gd_grad(x)), COUNT * sizeof *all);
+        all[COUNT] = (float)gd_item(y);
+        if (!first) first = memcpy(malloc((COUNT + 1) * 4), all, (COUNT + 1) * 4);
+        ck_assert_msg(!memcmp(first, all, (COUNT + 1) * 4), "%d threads: other bits", threads);
+        free(all);
+        gd_context_free(ctx);
+    }
+    free(first);
+}
+END_TEST
+
+START_TEST(test_refused)
+{
+    gd_context *ctx = gd_context_create(NULL);
+    const int32_t bad[] = {0, 3, -1, 4};
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(4, 4));
+    gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(4), bad);
+    gd_tensor *three = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(3));
+    ck_assert_ptr_null(gd_cross_entropy(x, t));
+    ck_assert_error(ctx, "cross_entropy: targets[2] is -1, wanted 0 to 3");
+    gd_cross_entropy_options options = {.ignore_index = -1, .use_ignore_index = true};
+    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
+    ck_assert_error(ctx, "cross_entropy: targets[3] is 4, wanted 0 to 3 or the ignore index");
+    ck_assert_ptr_null(gd_cross_entropy(x, three));
+    ck_assert_error(ctx,
+                    "cross_entropy: targets is int32 [3], wanted int32 and the shape of logits "
+                    "[4, 4] without its last dimension");
+    ck_assert_ptr_null(gd_cross_entropy(x, x));
+    ck_assert_error(ctx, "cross_entropy: targets is float32 [4, 4]");
+    ck_assert_ptr_null(gd_cross_entropy(t, three));
+    ck_assert_error(ctx, "cross_entropy: logits is int32 [4]");
+    options = (gd_cross_entropy_options){.reduction = (gd_reduction)7};
+    gd_tensor_fill(t, 0);
+    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
+    ck_assert_error(ctx, "cross_entropy: reduction is 7, wanted GD_MEAN or GD_SUM");
+    gd_context_free(ctx);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cross_entropy");
+    TCase *tcase = tcase_create("cross_entropy");
+    tcase_set_timeout(tcase, 60);
+    tcase_add_loop_test(tcase, test_random, 0, 120);
+    tcase_add_loop_test(tcase, test_far_from_zero, 0, 4);
+    tcase_add_test(tcase, test_infinities_and_nan);
+    tcase_add_test(tcase, test_ignored);
+    tcase_add_test(tcase, test_empty);
+    tcase_add_test(tcase, test_gradient_over_logits);
+    tcase_add_test(tcase, test_threads);
+    tcase_add_test(tcase, test_refused);
+    suite_add_tcase(suite, tcase);
+    return check_main(suite);
+}
