@@ -46,4 +46,83 @@ static inline vec vec_all(REAL x)
     return x - (vec){0};
 }
 
+#ifdef GD_REAL_DOUBLE
+typedef int64_t lane_number;
+#else
+typedef int32_t lane_number;
+#endif
+typedef lane_number lanes __attribute__((vector_size(VECTOR_BYTES)));
+
+/* 0, 1, 2 ... */
+static inline lanes lane_numbers(void)
+{
+    lanes lane;
+    for (int i = 0; i < LANES; i++) lane[i] = (lane_number)i;
+    return lane;
+}
+
+/* v with the lanes i and i ^ s exchanged. */
+static inline vec vec_exchange(vec v, int s)
+{
+#if defined(__clang__)
+    vec result;
+    for (int i = 0; i < LANES; i++) result[i] = v[i ^ s];
+    return result;
+#else
+    return __builtin_shuffle(v, lane_numbers() ^ s);
+#endif
+}
+
+/* p where `choice` is -1, as it is where a comparison holds; q where it is 0. */
+static inline vec vec_choose(lanes choice, vec p, vec q)
+{
+    return (vec)(((lanes)p & choice) | ((lanes)q & ~choice));
+}
+
+/* The larger in each lane; q where p is NaN. */
+static inline vec vec_larger(vec p, vec q)
+{
+    return vec_choose(p > q, p, q);
+}
+
+/* The sum and the largest of all lanes, in a tree. */
+static inline REAL vec_sum(vec v)
+{
+    for (int s = LANES / 2; s > 0; s /= 2) v += vec_exchange(v, s);
+    return v[0];
+}
+
+static inline REAL vec_largest(vec v)
+{
+    for (int s = LANES / 2; s > 0; s /= 2) v = vec_larger(v, vec_exchange(v, s));
+    return v[0];
+}
+
+/* The transpose of a square of LANES vectors: for s = 1, 2, 4 ... exchanges bit s of the row number
+ * with bit s of the lane number. */
+static inline void vec_transpose(vec square[LANES])
+{
+#if defined(__clang__)
+    vec rows[LANES];
+    memcpy(rows, square, sizeof rows);
+    for (int i = 0; i < LANES; i++) {
+        for (int j = 0; j < LANES; j++) square[i][j] = rows[j][i];
+    }
+#else
+    lanes lane = lane_numbers();
+    for (int s = 1; s < LANES; s *= 2) {
+        /* Lanes 0 .. LANES - 1 are p's, the following q's: where the lane number has bit s, the
+         * first takes q's lane without it, the second its own of q. */
+        lanes set = (lane & s) != 0; /* -1 where it is */
+        lanes first = lane + (set & (LANES - s)), second = first + s;
+        for (int i = 0; i < LANES; i++) {
+            if (i & s) continue;
+            vec p = square[i], q = square[i + s];
+            square[i] = __builtin_shuffle(p, q, first);
+            square[i + s] = __builtin_shuffle(p, q, second);
+        }
+    }
+#endif
+}
+
 #endif

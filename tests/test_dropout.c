@@ -37,7 +37,7 @@ START_TEST(dropout_follows_the_stream)
 }
 END_TEST
 
-/* The share of zeros is p to 5 standard deviations, the mean stays, two calls differ, and going back
+/* The share of zeros is p to 5 standard deviations, two calls are independent, and going back
  * in the stream repeats the first. */
 START_TEST(dropout_by_chance)
 {

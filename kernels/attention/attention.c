@@ -93,7 +93,7 @@ static const gd_case cases[] = {
     CASE("more_queries", causal, Q(1, 8, 2, 4), K(1, 3, 2, 4), V(1, 3, 2, 4)),
     CASE("negative_scale", negative, Q(1, 6, 1, 5), K(1, 6, 1, 5), V(1, 6, 1, 5)),
     CASE("single", full, Q(1, 1, 1, 1), K(1, 2, 1, 1), V(1, 2, 1, 1)),
-    CASE("two_tiles", causal, Q(1, 70, 2, 5), K(1, 70, 1, 5), V(1, 70, 1, 4)),
+    CASE("two_tiles", causal, Q(1, 110, 2, 3), K(1, 110, 1, 3), V(1, 110, 1, 2)),
     CASE("two_tiles_full", full, Q(1, 33, 1, 3), K(1, 131, 1, 3), V(1, 131, 1, 3)),
     {.name = "no_queries",
      .args = &full,

@@ -47,30 +47,19 @@ static forward_room forward_room_at(const forward_pass *f, char *memory)
 static void softmax_row(REAL *score, int64_t visible, int64_t n, REAL *largest, double *total,
                         REAL *sums, int64_t E)
 {
-    REAL most[LANES], sum[LANES] = {0}, most_of_all = *largest;
-    for (int i = 0; i < LANES; i++) most[i] = -INFINITY;
+    vec most = vec_all(-INFINITY), sum = {0};
+    for (int64_t j = 0; j < n; j += LANES) {
+        lanes seen = lane_numbers() < (lane_number)(visible - j);
+        vec x = vec_choose(seen, vec_load(score + j), vec_all(-INFINITY));
+        vec_store(score + j, x);
+        most = vec_larger(x, most);
+    }
+    REAL most_of_all = vec_largest(most);
+    if (!(most_of_all > *largest)) most_of_all = *largest;
     for (int64_t j = 0; j < n; j += LANES) {
 #pragma omp simd simdlen(LANES)
-        for (int i = 0; i < LANES; i++) {
-            REAL x = j + i < visible ? score[j + i] : (REAL)-INFINITY;
-            score[j + i] = x;
-            most[i] = x > most[i] ? x : most[i];
-        }
-    }
-    for (int half = LANES / 2; half > 0; half /= 2) {
-        for (int i = 0; i < half; i++)
-            most[i] = most[i] > most[i + half] ? most[i] : most[i + half];
-    }
-    if (most[0] > most_of_all) most_of_all = most[0];
-    for (int64_t j = 0; j < n; j += LANES) {
-#pragma omp simd simdlen(LANES)
-        for (int i = 0; i < LANES; i++) {
-            score[j + i] = inline_exp(score[j + i] - most_of_all);
-            sum[i] += score[j + i];
-        }
-    }
-    for (int half = LANES / 2; half > 0; half /= 2) {
-        for (int i = 0; i < half; i++) sum[i] += sum[i + half];
+        for (int i = 0; i < LANES; i++) score[j + i] = inline_exp(score[j + i] - most_of_all);
+        sum += vec_load(score + j);
     }
     if (most_of_all > *largest && *total > 0) {
         REAL factor = inline_exp(*largest - most_of_all);
@@ -78,7 +67,7 @@ static void softmax_row(REAL *score, int64_t visible, int64_t n, REAL *largest, 
 #pragma omp simd
         for (int64_t e = 0; e < E; e++) sums[e] *= factor;
     }
-    *total += (double)sum[0];
+    *total += (double)vec_sum(sum);
     *largest = most_of_all;
 }
 

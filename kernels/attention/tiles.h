@@ -1,8 +1,8 @@
 /* tiles.h - what the forward and the backward of attention share: the sizes of their tiles, and how
  * they get at the heads of their inputs.
  *
- * Neither ever holds more scores than one tile of KEYS keys, which stays in the cache. The scores of
- * a tile are a small matrix product (kernels/matmul/tile.h) of queries with the keys packed as
+ * Neither ever holds more scores than one tile of KEYS keys, which stays in the cache. The scores
+ * of a tile are a small matrix product (kernels/matmul/tile.h) of queries with the keys packed as
  * columns; what the exponentials of the scores weigh is another. Queries go in blocks of BLOCK
  * rows; of a causal block only the columns that its last row sees are computed, rounded up to
  * BLOCK, which saves almost half of the work.
@@ -18,7 +18,7 @@
 #include "matmul/tile.h"
 
 enum {
-    KEYS = 64,  /* in a tile */
+    KEYS = 96,  /* in a tile */
     BLOCK = 16, /* query rows; a multiple of LANES and TILE_ROWS */
     QUERIES = 64
 };
@@ -69,11 +69,14 @@ static inline void pack_columns(REAL *to, int64_t width, const REAL *from, int64
                                 int64_t rows, int64_t columns, REAL factor)
 {
     for (int64_t r0 = 0; r0 < width; r0 += LANES, to += LANES, from += LANES * row) {
-        int64_t n = gd_min64(LANES, rows - r0);
-        for (int64_t c = 0; n >= LANES && c < columns; c++) {
-            for (int i = 0; i < LANES; i++) to[c * width + i] = factor * from[i * row + c];
+        int64_t n = gd_min64(LANES, rows - r0), c = 0;
+        for (; n == LANES && c + LANES <= columns; c += LANES) {
+            vec square[LANES];
+            for (int i = 0; i < LANES; i++) square[i] = factor * vec_load(from + i * row + c);
+            vec_transpose(square);
+            for (int i = 0; i < LANES; i++) vec_store(to + (c + i) * width, square[i]);
         }
-        for (int64_t c = 0; n < LANES && c < columns; c++) {
+        for (; c < columns; c++) {
             for (int64_t i = 0; i < LANES; i++)
                 to[c * width + i] = i < n ? factor * from[i * row + c] : 0;
         }

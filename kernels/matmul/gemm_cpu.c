@@ -59,12 +59,15 @@ static void pack_b(REAL *to, int64_t width, gemm_matrix b, int64_t n, int64_t K)
         int64_t lanes = gd_min64(LANES, n - j0);
         if (lanes == LANES && b.column == 1) {
             for (int64_t k = 0; k < K; k++) vec_store(to + k * width, vec_load(data + k * b.row));
-        } else if (lanes == LANES) {
-            for (int64_t k = 0; k < K; k++) {
-                for (int j = 0; j < LANES; j++) to[k * width + j] = data[k * b.row + j * b.column];
-            }
         } else {
-            for (int64_t k = 0; k < K; k++) {
+            int64_t k = 0;
+            for (; lanes == LANES && b.row == 1 && k + LANES <= K; k += LANES) {
+                vec square[LANES];
+                for (int j = 0; j < LANES; j++) square[j] = vec_load(data + j * b.column + k);
+                vec_transpose(square);
+                for (int i = 0; i < LANES; i++) vec_store(to + (k + i) * width, square[i]);
+            }
+            for (; k < K; k++) {
                 for (int64_t j = 0; j < LANES; j++) {
                     to[k * width + j] = j < lanes ? data[k * b.row + j * b.column] : 0;
                 }
