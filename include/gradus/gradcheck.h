@@ -54,8 +54,8 @@ typedef struct gd_gradcheck_options {
     bool use_dtype;
     uint64_t seed;
     double step;            /* h, relative to scale(x): 1e-5, 1e-2, 1e-5, 1e-5 */
-    double rtol;            /* relative to the largest gradient: 1e-6, 1e-3, 4e-3, 3e-2 */
-    double atol;            /* see above: 1e-9, 1e-4, 4e-4, 3e-3 */
+    double rtol;            /* relative to the largest gradient: 1e-6, 1e-3, 1e-2, 0.1 */
+    double atol;            /* see above: 1e-9, 1e-4, 1e-3, 1e-2 */
     int64_t max_elements;   /* per input; beyond it a sample of that many. 256 */
     int directions;         /* random directions, where a sample is taken. 4 */
     int cotangents;         /* random cotangents. 2 */

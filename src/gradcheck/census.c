@@ -24,6 +24,13 @@ static bool wrong(const gd_census *s, int64_t e)
     return s->state[e] == GD_STATE_WRONG;
 }
 
+static int64_t count_wrong(const gd_census *s)
+{
+    int64_t n = 0;
+    for (int64_t e = 0; e < s->count; e++) n += wrong(s, e);
+    return n;
+}
+
 static int compare_numbers(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -41,8 +48,8 @@ static bool not_finite(const gd_census *s, gd_gradcheck_input *out)
 {
     int64_t nan = 0, infinite = 0;
     for (int64_t e = 0; e < s->count; e++) {
-        nan += isnan(s->analytic[e]);
-        infinite += isinf(s->analytic[e]);
+        nan += isnan(s->analytic[e]) != 0;
+        infinite += isinf(s->analytic[e]) != 0;
     }
     if (nan) say(out, "%lld of %lld are NaN", (long long)nan, (long long)s->count);
     if (infinite)
@@ -99,7 +106,7 @@ static gd_text where(const gd_census *s)
 
 static bool single(const gd_census *s, gd_gradcheck_input *out)
 {
-    if (out->wrong != 1 || s->count < 3) return false;
+    if (count_wrong(s) != 1 || s->count < 3) return false;
     say(out, "a single element is off");
     if (out->numeric != 0 && fabs(out->analytic / out->numeric - 1) < 10)
         say(out, ", by %.2g%%", 100 * (out->analytic / out->numeric - 1));
@@ -108,15 +115,13 @@ static bool single(const gd_census *s, gd_gradcheck_input *out)
 
 /* ---- A factor ----------------------------------------------------------------------------- */
 
-/* Ratios analytic / numeric of the elements large enough to have a meaningful one, sorted. With
- * `all`, right elements take part, too. */
-static int64_t ratios(const gd_census *s, bool all, double *ratio)
+/* Ratios analytic / numeric of the wrong elements that are large enough for one, sorted. */
+static int64_t ratios(const gd_census *s, double *ratio)
 {
     int64_t n = 0;
-    for (int64_t e = 0; e < s->count; e++) {
-        if (s->state[e] == GD_STATE_KINK || (!all && !wrong(s, e))) continue;
-        if (fabs(s->numeric[e]) > 1e-2 * s->scale) ratio[n++] = s->analytic[e] / s->numeric[e];
-    }
+    for (int64_t e = 0; e < s->count; e++)
+        if (wrong(s, e) && fabs(s->numeric[e]) > 1e-2 * s->scale)
+            ratio[n++] = s->analytic[e] / s->numeric[e];
     sort(ratio, n);
     return n;
 }
@@ -153,19 +158,21 @@ static gd_text factor_text(const gd_census *s, double r, double spread)
 
 static bool constant_factor(const gd_census *s, gd_gradcheck_input *out)
 {
-    int64_t n = ratios(s, false, s->room);
+    int64_t n = ratios(s, s->room), wrongs = count_wrong(s);
     if (!n) return false;
     double median = s->room[n / 2];
+    double spread = fmax(s->room[n - 1] - median, median - s->room[0]);
     out->ratio_median = median;
-    out->ratio_spread = fmax(s->room[n - 1] - median, median - s->room[0]);
-    if (out->wrong < 2 && s->count > 1) return false;
-    if (!(out->ratio_spread <= ratio_slack(s) * fabs(median))) return false;
+    out->ratio_spread = spread;
+    if ((wrongs < 2 && s->count > 1) || 2 * n < wrongs) return false;
+    if (!(spread <= ratio_slack(s) * fabs(median)) || !(spread <= 0.05 * fabs(median - 1)))
+        return false;
     if (fabs(median + 1) < ratio_slack(s))
         say(out, "the sign is flipped");
     else if (fabs(median) < ratio_slack(s))
         say(out, "the gradient is zero at the wrong elements");
     else
-        say(out, "a constant factor %s", factor_text(s, median, out->ratio_spread).text);
+        say(out, "a constant factor %s", factor_text(s, median, spread).text);
     say(out, "%s", where(s).text);
     return true;
 }
@@ -240,48 +247,55 @@ static double pattern_error_by_input(const gd_census *s, int64_t e)
 }
 
 /* Whether the pattern's number is constant within each of `outer` groups of `inner` elements. NaN
- * takes no part; groups of fewer than three do not count as evidence. */
+ * takes no part; groups of fewer than three do not count as evidence, and the pattern must cover
+ * half of the wrong elements. */
 static bool constant_within(const gd_census *s, gd_pattern pattern, int64_t outer, int64_t inner,
                             int64_t outer_stride, int64_t inner_stride)
 {
-    int64_t evidence = 0;
+    int64_t evidence = 0, covered = 0;
     double slack = ratio_slack(s);
     for (int64_t i = 0; i < outer; i++) {
         double first = NAN;
         int64_t here = 0;
         for (int64_t j = 0; j < inner; j++) {
-            double v = pattern(s, i * outer_stride + j * inner_stride);
+            int64_t e = i * outer_stride + j * inner_stride;
+            double v = pattern(s, e);
             if (isnan(v)) continue;
             if (isnan(first)) first = v;
             if (!(fabs(v - first) <= slack * fmax(fabs(first), 1e-3))) return false;
             here++;
+            covered += wrong(s, e);
         }
         if (here > 2) evidence++;
     }
-    return evidence > 0;
+    return evidence > 0 && 2 * covered >= count_wrong(s);
 }
 
 static bool pattern(const gd_census *s, gd_gradcheck_input *out)
 {
+    enum { ALL, ROWS, COLUMNS };
     static const struct {
         gd_pattern number;
-        bool rows;
+        int within;
         const char *words;
     } questions[] = {
-        {pattern_ratio, true, "a factor for each row: a scale along the last axis"},
-        {pattern_ratio, false, "a factor for each column: a weight"},
-        {pattern_error, true, "each row is off by a constant: a mean term"},
-        {pattern_error, false, "each column is off by a constant"},
-        {pattern_error_by_input, true, "each row is off by a multiple of the input"},
+        {pattern_error, ALL, "a constant is added"},
+        {pattern_ratio, ROWS, "a factor for each row: a scale along the last axis"},
+        {pattern_ratio, COLUMNS, "a factor for each column: a weight"},
+        {pattern_error, ROWS, "each row is off by a constant: a mean term"},
+        {pattern_error, COLUMNS, "each column is off by a constant"},
+        {pattern_error_by_input, ROWS, "each row is off by a multiple of the input"},
     };
     const gd_argument *a = s->argument;
     int64_t columns = a->ndim ? a->shape[a->ndim - 1] : 1;
     if (s->count != a->count || !columns) return false;
     int64_t rows = a->count / columns;
     for (size_t i = 0; i < sizeof questions / sizeof *questions; i++) {
-        bool along = questions[i].rows;
-        if (!(along ? constant_within(s, questions[i].number, rows, columns, columns, 1)
-                    : constant_within(s, questions[i].number, columns, rows, 1, columns)))
+        gd_pattern number = questions[i].number;
+        int within = questions[i].within;
+        if (!(within == ALL    ? constant_within(s, number, 1, s->count, 0, 1)
+              : within == ROWS ? constant_within(s, number, rows, columns, columns, 1)
+                               : constant_within(s, number, columns, rows, 1, columns)))
             continue;
         say(out, "%s", questions[i].words);
         return true;

@@ -26,7 +26,7 @@ static gd_gradcheck_options with_defaults(gd_gradcheck_options o, gd_dtype measu
     };
     static const struct {
         double rtol, atol;
-    } by_stored[GD_DTYPE_COUNT] = {[GD_FLOAT16] = {4e-3, 4e-4}, [GD_BFLOAT16] = {3e-2, 3e-3}};
+    } by_stored[GD_DTYPE_COUNT] = {[GD_FLOAT16] = {1e-2, 1e-3}, [GD_BFLOAT16] = {0.1, 1e-2}};
     if (o.step <= 0) o.step = by_measured[measured].step;
     if (o.rtol <= 0) o.rtol = fmax(by_measured[measured].rtol, by_stored[stored].rtol);
     if (o.atol <= 0) o.atol = fmax(by_measured[measured].atol, by_stored[stored].atol);

@@ -185,7 +185,6 @@ struct gd_probe {
     gd_checker *checker;
     bool spoil;          /* during backward, fill what the record does not say it reads */
     char complaint[256]; /* the first one */
-    int culprit;         /* the input it is about; -1: none in particular */
     int reused_doutput, reused_input; /* how often a gradient was given such memory */
 };
 void gd_check_probe(gd_probe *probe, const gd_op *op, gd_checker *c);
@@ -217,7 +216,7 @@ typedef struct gd_estimate {
 } gd_estimate;
 
 gd_status gd_check_ladder(gd_checker *c, const gd_move *move, int set, gd_ladder *ladder);
-gd_estimate gd_check_estimate(const gd_ladder *ladder, double tolerance);
+gd_estimate gd_check_estimate(const gd_ladder *ladder, double tolerance, bool kinks);
 /* Whether an analytic slope agrees with the ladder; *numeric is what it was held against. */
 gd_state gd_check_judge(const gd_ladder *ladder, double analytic, double tolerance, bool kinks,
                         double *numeric);
@@ -237,6 +236,8 @@ typedef struct gd_census {
     double *room; /* [2 count] */
 } gd_census;
 
+/* float16 ends at 65504: whether an infinity stands for a number that is larger. */
+bool gd_check_overflows(gd_dtype dtype, double got, double wanted);
 gd_status gd_check_compare(gd_checker *c, int input, gd_gradcheck_input *out);
 void gd_check_census(const gd_census *census, gd_gradcheck_input *out);
 gd_status gd_check_behaviour(gd_checker *c);

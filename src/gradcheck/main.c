@@ -22,7 +22,7 @@ static const char usage[] =
     "  --input INPUT     check this input only\n"
     "  --at I,J,...      and this element of it only; wants OP, --case and --input\n"
     "  --step H          step relative to the scale of the input (1e-5; f32: 1e-2)\n"
-    "  --threads N       CPU threads\n"
+    "  --threads N       CPU threads (1: the cases are small)\n"
     "  --json            one line of JSON for each op, case and seed\n"
     "  --verbose         everything about each check, not only about those that fail\n"
     "  --record          at the end, the largest relative error over all\n"
@@ -357,8 +357,9 @@ static int run(settings *s)
 
 int main(int argc, char **argv)
 {
-    settings s = {
-        .check = {.dtype = GD_FLOAT64, .use_dtype = true}, .context = {.poison = true}, .seeds = 1};
+    settings s = {.check = {.dtype = GD_FLOAT64, .use_dtype = true},
+                  .context = {.poison = true, .threads = 1},
+                  .seeds = 1};
     s.ops = calloc((size_t)argc + 1, sizeof *s.ops);
     if (!s.ops) return WRONG_CALL;
     int status = parse(&s, argc, argv);

@@ -115,20 +115,37 @@ gd_status gd_check_ladder(gd_checker *c, const gd_move *move, int set, gd_ladder
     return GD_OK;
 }
 
-gd_estimate gd_check_estimate(const gd_ladder *ladder, double tolerance)
+/* How much noisier the function is than its last rounding: noise grows as h shrinks, so on both of
+ * the finest pairs of rungs the slopes differ by noise alone. 1 where it is as expected. */
+static double noise_factor(const gd_ladder *ladder)
+{
+    double factor = 1;
+    int rung = GD_RUNGS - 1;
+    while (rung > 2 && !isfinite(ladder->slope[rung].central)) rung--;
+    for (int i = 0; i < 2; i++, rung--) {
+        const gd_slope *fine = &ladder->slope[rung];
+        double apart = fabs(fine->central - ladder->slope[rung - 1].central);
+        if (!(apart > fine->noise)) return 1;
+        factor = fmax(factor, apart / fine->noise);
+    }
+    return factor > 16 && isfinite(factor) ? factor : 1;
+}
+
+gd_estimate gd_check_estimate(const gd_ladder *ladder, double tolerance, bool kinks)
 {
     gd_estimate best = {.value = NAN, .error = INFINITY, .rung = 1};
-    double least = INFINITY;
+    double least = INFINITY, factor = noise_factor(ladder);
     for (int rung = 1; rung < GD_RUNGS; rung++) {
         const gd_slope *coarse = &ladder->slope[rung - 1], *fine = &ladder->slope[rung];
-        double apart = fine->central - coarse->central;
-        double doubt = fabs(apart) + fine->noise;
+        double apart = fine->central - coarse->central, noise = factor * fine->noise;
+        double doubt = fabs(apart) + noise, jump = fabs(fine->right - fine->left);
+        if (kinks && jump > 8 * (tolerance + 2 * noise)) continue; /* one within the step */
         if (doubt < tolerance / 8) doubt = tolerance / 8;
         if (!(doubt <= least)) continue;
         least = doubt;
         /* Richardson: with a quarter of the step the error is a sixteenth. */
         best.value = fine->central + apart / 15;
-        best.error = fabs(apart) / 4 + fine->noise;
+        best.error = fabs(apart) / 4 + noise;
         best.rung = rung;
     }
     return best;
@@ -142,31 +159,52 @@ static int finest(const gd_ladder *ladder, double tolerance)
     return rung;
 }
 
-static bool at_kink(const gd_ladder *ladder, double analytic, double tolerance)
+/* Whether both slopes stand still from the rung before, and differ: the kink is at x. */
+static bool is_kink(const gd_slope *s, const gd_slope *before, double slack)
+{
+    double jump = fabs(s->right - s->left);
+    return jump > 2 * slack && fabs(s->left - before->left) <= jump / 4 &&
+           fabs(s->right - before->right) <= jump / 4;
+}
+
+/* Whether there is a kink beside x, closer than h: then the slope on x's own side is the true one,
+ * and stands still; and the gradient is that. */
+static bool beside_kink(const gd_slope *s, const gd_slope *before, double analytic, double slack)
+{
+    return fabs(s->right - s->left) > 2 * slack &&
+           ((fabs(s->left - before->left) <= slack && fabs(analytic - s->left) <= slack) ||
+            (fabs(s->right - before->right) <= slack && fabs(analytic - s->right) <= slack));
+}
+
+/* GD_STATE_KINK: there is one, and the gradient is a subgradient; GD_STATE_WRONG: it is none;
+ * GD_STATE_UNSTABLE: no kink is seen. */
+static gd_state judge_kink(const gd_ladder *ladder, double analytic, double tolerance)
 {
     int rung = finest(ladder, tolerance);
-    const gd_slope *s = &ladder->slope[rung], *before = &ladder->slope[rung - 1];
+    const gd_slope *s = &ladder->slope[rung];
     double slack = tolerance + 4 * s->noise;
-    double jump = fabs(s->right - s->left);
-    if (!(jump > 2 * slack)) return false;
-    if (!(analytic >= fmin(s->left, s->right) - slack)) return false;
-    if (!(analytic <= fmax(s->left, s->right) + slack)) return false;
-    double left_moved = fabs(s->left - before->left), right_moved = fabs(s->right - before->right);
-    /* The kink is at x: both slopes stand still. */
-    if (left_moved <= jump / 4 && right_moved <= jump / 4) return true;
-    /* It is beside x, closer than h: the slope on the other side is the true one, and stands. */
-    return (left_moved <= slack && fabs(analytic - s->left) <= slack) ||
-           (right_moved <= slack && fabs(analytic - s->right) <= slack);
+    if (is_kink(s, s - 1, slack)) {
+        bool below = analytic < fmin(s->left, s->right) - slack;
+        bool above = analytic > fmax(s->left, s->right) + slack;
+        return below || above ? GD_STATE_WRONG : GD_STATE_KINK;
+    }
+    for (int coarser = 0; coarser < 3 && rung > coarser; coarser++, s--)
+        if (beside_kink(s, s - 1, analytic, tolerance + 4 * s->noise)) return GD_STATE_KINK;
+    return GD_STATE_UNSTABLE;
 }
 
 gd_state gd_check_judge(const gd_ladder *ladder, double analytic, double tolerance, bool kinks,
                         double *numeric)
 {
-    gd_estimate estimate = gd_check_estimate(ladder, tolerance);
+    gd_estimate estimate = gd_check_estimate(ladder, tolerance, kinks);
     double gap = fabs(analytic - estimate.value);
     *numeric = estimate.value;
     if (!isfinite(analytic)) return GD_STATE_WRONG;
     if (gap <= tolerance) return GD_STATE_RIGHT;
-    if (kinks && at_kink(ladder, analytic, tolerance)) return GD_STATE_KINK;
-    return gap > tolerance + 2 * estimate.error ? GD_STATE_WRONG : GD_STATE_UNSTABLE;
+    if (kinks) {
+        gd_state state = judge_kink(ladder, analytic, tolerance);
+        if (isnan(*numeric)) *numeric = ladder->slope[finest(ladder, tolerance)].central;
+        if (state != GD_STATE_UNSTABLE) return state;
+    }
+    return gap > tolerance + 3 * estimate.error ? GD_STATE_WRONG : GD_STATE_UNSTABLE;
 }

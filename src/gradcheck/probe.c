@@ -8,11 +8,9 @@
 
 #include "gradcheck/check.h"
 
-static void complain(gd_probe *p, int culprit, const char *what, int index)
+static void complain(gd_probe *p, const char *what, int index)
 {
-    if (p->complaint[0]) return;
-    p->culprit = culprit;
-    snprintf(p->complaint, sizeof p->complaint, what, index);
+    if (!p->complaint[0]) snprintf(p->complaint, sizeof p->complaint, what, index);
 }
 
 /* ---- Whose memory ------------------------------------------------------------------------- */
@@ -139,7 +137,7 @@ static void compare_all(const gd_call *call, gd_probe *p, gd_keepsake *kept, int
         if (!after) gd_fail(call->context, GD_ERROR_MEMORY, "gradcheck: out of memory");
         if (after && k->before && k->bytes && !gd_tensor_read(k->tensor, after, k->bytes) &&
             memcmp(after, k->before, k->bytes))
-            complain(p, -1, k->name, k->index);
+            complain(p, k->name, k->index);
         free(after);
         free(k->before);
     }
@@ -211,7 +209,7 @@ static gd_status watched_backward(const gd_call *call)
 
 void gd_check_probe(gd_probe *probe, const gd_op *op, gd_checker *c)
 {
-    *probe = (gd_probe){.op = *op, .real = op, .checker = c, .culprit = -1};
+    *probe = (gd_probe){.op = *op, .real = op, .checker = c};
     probe->op.shape = watched_shape;
     if (op->view) probe->op.view = watched_view;
     for (int device = 0; device < GD_DEVICE_COUNT; device++) {

@@ -141,9 +141,13 @@ static gd_status walk(gd_checker *c, const gd_run *run, gd_tensor **source, gd_t
     return gd_backward_from(y, count, &options);
 }
 
-/* Neither forward nor backward may have written the inputs. */
+/* What the probe saw comes first: it knows more than that an input was written. */
 static gd_status restore_inputs(gd_checker *c, double *room)
 {
+    if (c->probe && c->probe->complaint[0]) {
+        gd_check_complain(c, -1, "%s", c->probe->complaint);
+        c->probe->complaint[0] = 0;
+    }
     for (int i = 0; i < c->inputs; i++) {
         gd_argument *a = &c->input[i];
         if (!a->leaf || !a->count) continue;
