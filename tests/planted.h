@@ -1,0 +1,71 @@
+/* planted.h - wrong backwards, to prove that gradcheck sees them.
+ *
+ * A bug is planted into a copy of an op's record. There are two kinds: a spoiler lets the true
+ * backward run and spoils what came of it; a wrong formula is the backward written out by hand, in
+ * float64 on packed arrays, with a mistake chosen by `variant`. Variant 0 has no mistake, and must
+ * pass: so it is the mistake that is caught, and nothing else. */
+#ifndef GRADUS_PLANTED_H
+#define GRADUS_PLANTED_H
+
+#include "gradus/gradus.h"
+
+enum { PLANTED_MAX = 8 };
+
+typedef struct planted_op planted_op;
+
+/* What a formula works on: all values packed; what is absent is NULL. g [inputs] is zero at first
+ * and takes the gradients; all of them are there, whoever wants them. */
+typedef struct planted_math {
+    const gd_call *call;
+    int variant;
+    double *x[PLANTED_MAX];                   /* inputs */
+    double *y[PLANTED_MAX], *dy[PLANTED_MAX]; /* outputs */
+    double *save[PLANTED_MAX], *g[PLANTED_MAX];
+} planted_math;
+
+typedef struct planted_bug {
+    const char *op, *check; /* op and case */
+    const char *what;       /* "the sign of dx" */
+    const char *finding;    /* words that the report must hold; NULL: any */
+    const gd_case *own;     /* a case of its own instead of `check` */
+    int input;              /* whose gradient a spoiler spoils */
+    double factor;          /* for some spoilers */
+    int variant;
+    /* One of these three: */
+    void (*formula)(planted_math *m);
+    void (*spoil)(planted_op *p, const gd_call *call, double *g, int64_t count);
+    gd_kernel backward;
+    void (*edit)(gd_op *op); /* changes the record, besides */
+    int seeds;               /* how many it may take; 0: one */
+} planted_bug;
+
+struct planted_op {
+    gd_op op; /* first, so that call->op leads here */
+    const gd_op *real;
+    const planted_bug *bug;
+    int calls;
+};
+
+/* Makes the record. False if there is no such op. */
+bool planted_make(planted_op *p, gd_context *ctx, const planted_bug *bug);
+
+/* The true backward. */
+gd_status planted_true(const gd_call *call);
+
+/* Lists of bugs; each ends with an entry without an op. */
+extern const planted_bug planted_spoilers[], planted_norms[], planted_heads[], planted_parts[],
+    planted_elements[];
+
+static inline int64_t planted_rows(const gd_tensor *t)
+{
+    int64_t rows = 1;
+    for (int axis = 0; axis + 1 < gd_tensor_ndim(t); axis++) rows *= gd_tensor_dim(t, axis);
+    return rows;
+}
+
+static inline int64_t planted_columns(const gd_tensor *t)
+{
+    return gd_tensor_ndim(t) ? gd_tensor_dim(t, -1) : 1;
+}
+
+#endif

@@ -1,0 +1,183 @@
+/* planted_elements.c - elementwise derivatives remembered wrongly. */
+#include "planted.h"
+
+#include <math.h>
+
+/* ---- One variable: dx = dy * slope -------------------------------------------------------- */
+
+enum {
+    EXP_X,         /* x instead of e^x */
+    LOG_X,         /* x instead of 1 / x */
+    SQRT_HALF,     /* 1 / y instead of 1 / (2 y) */
+    RSQRT_SQUARED, /* y^2 instead of y^3 */
+    SIN_SIN,
+    COS_SIGN,
+    TANH_Y,      /* 1 - y instead of 1 - y^2 */
+    SIGMOID_Y,   /* y instead of y (1 - y) */
+    SILU_GATE,   /* sigmoid(x) alone */
+    GELU_CDF,    /* Phi(x) without x phi(x) */
+    RELU_ALL,    /* 1 on both sides */
+    RELU_MINUS,  /* 1 on the wrong side */
+    ABS_NO_SIGN, /* 1 */
+    POW_NO_FACTOR,
+    POW_EXPONENT, /* x^3 instead of x^2 */
+    SCALE_TWICE,
+    NEG_SIGN
+};
+
+static double slope(int variant, double x, double y)
+{
+    switch (variant) {
+    case EXP_X:
+    case LOG_X:
+        return x;
+    case SQRT_HALF:
+        return 1 / y;
+    case RSQRT_SQUARED:
+        return -y * y / 2;
+    case SIN_SIN:
+    case COS_SIGN:
+        return sin(x);
+    case TANH_Y:
+        return 1 - y;
+    case SIGMOID_Y:
+        return y;
+    case SILU_GATE:
+        return 1 / (1 + exp(-x));
+    case GELU_CDF:
+        return (1 + erf(x / sqrt(2))) / 2;
+    case RELU_MINUS:
+        return x < 0;
+    case POW_NO_FACTOR:
+        return x * x;
+    case POW_EXPONENT:
+        return 3 * x * x * x;
+    case SCALE_TWICE:
+        return 6.25;
+    default: /* RELU_ALL, ABS_NO_SIGN, NEG_SIGN */
+        return 1;
+    }
+}
+
+static void unary(planted_math *m)
+{
+    for (int64_t i = 0; i < gd_tensor_count(m->call->input[0]); i++)
+        m->g[0][i] = m->dy[0][i] * slope(m->variant, m->x[0][i], m->y[0][i]);
+}
+
+/* ---- Two variables of one shape ----------------------------------------------------------- */
+
+enum {
+    ADD_SIGN,      /* db = -dy */
+    SUB_NO_SIGN,   /* db = dy */
+    MUL_OWN,       /* da = dy a */
+    DIV_NO_SIGN,   /* db = dy a / b^2 */
+    DIV_NO_SQUARE, /* db = -dy a / b */
+    MAXIMUM_BOTH,  /* both take all */
+    MAXIMUM_LESS   /* the smaller one takes it */
+};
+
+static void binary(planted_math *m)
+{
+    for (int64_t i = 0; i < gd_tensor_count(m->call->output[0]); i++) {
+        double a = m->x[0][i], b = m->x[1][i], dy = m->dy[0][i], da = dy, db = dy;
+        switch (m->variant) {
+        case ADD_SIGN:
+            db = -dy;
+            break;
+        case MUL_OWN:
+            da = dy * a;
+            db = dy * b;
+            break;
+        case DIV_NO_SIGN:
+            da = dy / b;
+            db = dy * a / (b * b);
+            break;
+        case DIV_NO_SQUARE:
+            da = dy / b;
+            db = -dy * a / b;
+            break;
+        case MAXIMUM_LESS:
+            da = a < b ? dy : 0;
+            db = a < b ? 0 : dy;
+            break;
+        default: /* SUB_NO_SIGN, MAXIMUM_BOTH */
+            break;
+        }
+        m->g[0][i] = da;
+        m->g[1][i] = db;
+    }
+}
+
+/* ---- Broadcast: b is one row under the rows of a ------------------------------------------ */
+
+enum { ROW_RIGHT, ROW_FIRST, ROW_LAST };
+
+/* y = a + b */
+static void add_row(planted_math *m)
+{
+    int64_t n = gd_tensor_count(m->call->input[0]), columns = gd_tensor_count(m->call->input[1]);
+    for (int64_t i = 0; i < n; i++) {
+        bool counts = m->variant == ROW_RIGHT || (m->variant == ROW_FIRST && i < columns) ||
+                      (m->variant == ROW_LAST && i >= n - columns);
+        m->g[0][i] = m->dy[0][i];
+        if (counts) m->g[1][i % columns] += m->dy[0][i];
+    }
+}
+
+/* ---- where -------------------------------------------------------------------------------- */
+
+enum { WHERE_RIGHT, WHERE_INVERSE, WHERE_BOTH };
+
+static void where(planted_math *m)
+{
+    for (int64_t i = 0; i < gd_tensor_count(m->call->output[0]); i++) {
+        bool first = m->x[0][i] != 0;
+        if (m->variant == WHERE_INVERSE) first = !first;
+        m->g[1][i] = first || m->variant == WHERE_BOTH ? m->dy[0][i] : 0;
+        m->g[2][i] = !first || m->variant == WHERE_BOTH ? m->dy[0][i] : 0;
+    }
+}
+
+/* ---- The list ----------------------------------------------------------------------------- */
+
+#define BUG(op, check, function, number, what, finding)                  \
+    {                                                                    \
+        op, check, what, finding, .variant = number, .formula = function \
+    }
+#define UNARY(op, number, what, finding) BUG(op, "odd", unary, number, what, finding)
+#define BINARY(op, number, what, finding) BUG(op, "same", binary, number, what, finding)
+
+const planted_bug planted_elements[] = {
+    UNARY("exp", EXP_X, "dy x", NULL),
+    UNARY("log", LOG_X, "dy x", NULL),
+    UNARY("sqrt", SQRT_HALF, "without the half", "a constant factor 2"),
+    UNARY("rsqrt", RSQRT_SQUARED, "y squared, not cubed", NULL),
+    UNARY("sin", SIN_SIN, "dy sin(x)", NULL),
+    UNARY("cos", COS_SIGN, "the sign", "the sign is flipped"),
+    UNARY("tanh", TANH_Y, "1 - y", NULL),
+    UNARY("sigmoid", SIGMOID_Y, "without 1 - y", NULL),
+    UNARY("silu", SILU_GATE, "the sigmoid alone", NULL),
+    UNARY("gelu", GELU_CDF, "without x phi(x)", NULL),
+    UNARY("relu", RELU_ALL, "1 on both sides", NULL),
+    UNARY("relu", RELU_MINUS, "1 on the wrong side", NULL),
+    UNARY("abs", ABS_NO_SIGN, "without the sign", "the sign is flipped"),
+    UNARY("pow", POW_NO_FACTOR, "without the exponent", "a constant factor 1/3"),
+    UNARY("pow", POW_EXPONENT, "the exponent stays", NULL),
+    UNARY("scale", SCALE_TWICE, "the factor twice", "a constant factor -5/2"),
+    UNARY("neg", NEG_SIGN, "the sign", "the sign is flipped"),
+    BINARY("add", ADD_SIGN, "the sign of db", "the sign is flipped"),
+    BINARY("sub", SUB_NO_SIGN, "the sign of db", "the sign is flipped"),
+    BINARY("mul", MUL_OWN, "a and b exchanged", NULL),
+    BINARY("div", DIV_NO_SIGN, "the sign of db", "the sign is flipped"),
+    BINARY("div", DIV_NO_SQUARE, "b, not b squared, in db", NULL),
+    BINARY("maximum", MAXIMUM_BOTH, "both take all", NULL),
+    BINARY("maximum", MAXIMUM_LESS, "the smaller takes it", NULL),
+    BUG("add", "b_row", add_row, ROW_RIGHT, "nothing", NULL),
+    BUG("add", "b_row", add_row, ROW_FIRST, "db of the first row alone", NULL),
+    BUG("add", "b_row", add_row, ROW_LAST, "db of the last row alone", NULL),
+    BUG("where", "same", where, WHERE_RIGHT, "nothing", NULL),
+    BUG("where", "same", where, WHERE_INVERSE, "the other one", NULL),
+    BUG("where", "same", where, WHERE_BOTH, "both take all", NULL),
+    BUG(NULL, NULL, NULL, 0, NULL, NULL),
+};

@@ -1,0 +1,248 @@
+/* planted_heads.c - the backwards of softmax, log_softmax, cross_entropy, attention and rope with
+ * their classic mistakes. */
+#include "planted.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "attention/attention.h"
+
+/* ---- softmax and log_softmax over the last axis ------------------------------------------- */
+
+enum {
+    SOFTMAX_RIGHT,
+    SOFTMAX_NO_SUM,    /* dx = y dy */
+    SOFTMAX_PLAIN_SUM, /* the sum of dy instead of dy y */
+    SOFTMAX_COLUMNS,   /* the sum along the wrong axis */
+    SOFTMAX_SIGN,
+    SOFTMAX_NO_EXP /* log_softmax: y where exp(y) belongs */
+};
+
+/* dx = y (dy - sum(dy y)) */
+static void softmax(planted_math *m)
+{
+    const gd_tensor *x = m->call->input[0];
+    int64_t rows = planted_rows(x), n = planted_columns(x);
+    const double *y = m->y[0], *dy = m->dy[0];
+    for (int64_t i = 0; i < rows; i++) {
+        for (int64_t j = 0; j < n; j++) {
+            double sum = 0;
+            for (int64_t k = 0; k < n; k++)
+                sum += dy[i * n + k] * (m->variant == SOFTMAX_PLAIN_SUM ? 1 : y[i * n + k]);
+            if (m->variant == SOFTMAX_NO_SUM) sum = 0;
+            if (m->variant == SOFTMAX_SIGN) sum = -sum;
+            if (m->variant == SOFTMAX_COLUMNS) sum = 0;
+            for (int64_t k = 0; k < rows && m->variant == SOFTMAX_COLUMNS; k++)
+                sum += dy[k * n + j] * y[k * n + j];
+            m->g[0][i * n + j] = y[i * n + j] * (dy[i * n + j] - sum);
+        }
+    }
+}
+
+/* dx = dy - exp(y) sum(dy) */
+static void log_softmax(planted_math *m)
+{
+    const gd_tensor *x = m->call->input[0];
+    int64_t rows = planted_rows(x), n = planted_columns(x);
+    for (int64_t i = 0; i < rows * n; i++) {
+        double sum = 0, p = exp(m->y[0][i]);
+        for (int64_t k = i / n * n; k < i / n * n + n; k++) sum += m->dy[0][k];
+        if (m->variant == SOFTMAX_NO_SUM) sum = 0;
+        if (m->variant == SOFTMAX_SIGN) sum = -sum;
+        if (m->variant == SOFTMAX_NO_EXP) p = m->y[0][i];
+        if (m->variant == SOFTMAX_PLAIN_SUM) sum = m->dy[0][i]; /* no sum at all */
+        m->g[0][i] = m->dy[0][i] - p * sum;
+    }
+}
+
+/* ---- cross_entropy, mean ------------------------------------------------------------------ */
+
+enum {
+    ENTROPY_RIGHT,
+    ENTROPY_NO_MEAN,     /* without 1 / n */
+    ENTROPY_NO_TARGET,   /* without - 1 at the target */
+    ENTROPY_NEXT_TARGET, /* - 1 one further */
+    ENTROPY_COLUMNS,     /* 1 / V instead of 1 / n */
+    ENTROPY_ALL,         /* the mean over ignored rows, too */
+    ENTROPY_NOT_IGNORED, /* ignored rows get a gradient */
+    ENTROPY_NO_DY        /* as if the loss were the end */
+};
+
+/* dlogits = dy / n (softmax - onehot(target)), n the rows that count */
+static void cross_entropy(planted_math *m)
+{
+    const gd_cross_entropy_options *args = m->call->args;
+    int64_t rows = planted_rows(m->call->input[0]), V = planted_columns(m->call->input[0]);
+    int64_t counted = 0;
+    for (int64_t i = 0; i < rows; i++) {
+        bool ignored = args->use_ignore_index && m->x[1][i] == args->ignore_index;
+        counted += !ignored || m->variant == ENTROPY_ALL;
+    }
+    double factor = m->variant == ENTROPY_NO_DY ? 1 : m->dy[0][0];
+    if (m->variant == ENTROPY_COLUMNS) factor /= (double)V;
+    if (m->variant != ENTROPY_COLUMNS && m->variant != ENTROPY_NO_MEAN) factor /= (double)counted;
+    for (int64_t i = 0; i < rows; i++) {
+        const double *x = m->x[0] + i * V;
+        int64_t target = (int64_t)m->x[1][i];
+        bool ignored = args->use_ignore_index && target == args->ignore_index;
+        if (ignored && m->variant != ENTROPY_NOT_IGNORED) continue;
+        if (m->variant == ENTROPY_NEXT_TARGET) target = (target + 1) % V;
+        double sum = 0;
+        for (int64_t j = 0; j < V; j++) sum += exp(x[j] - x[0]);
+        for (int64_t j = 0; j < V; j++) {
+            double p = exp(x[j] - x[0]) / sum;
+            bool one = j == target && m->variant != ENTROPY_NO_TARGET;
+            m->g[0][i * V + j] = factor * (p - one);
+        }
+    }
+}
+
+/* ---- attention, causal, grouped queries --------------------------------------------------- */
+
+enum {
+    ATTENTION_RIGHT,
+    ATTENTION_NO_DELTA,   /* dS = P dP */
+    ATTENTION_NO_SCALE,   /* dq without the scale */
+    ATTENTION_SCALE_V,    /* dv with the scale */
+    ATTENTION_OVERWRITE,  /* the last query overwrites dk of the first key */
+    ATTENTION_WRONG_HEAD, /* key head h modulo KV instead of h / G */
+    ATTENTION_NO_MASK,    /* the backward sees the future */
+    ATTENTION_DP_FOR_P    /* dv from dP instead of P */
+};
+
+typedef struct heads {
+    int64_t T, S, H, KV, D, E;
+    double scale;
+} heads;
+
+/* One query: q [D], dy [E]; keys [S, KV, D], values [S, KV, E] of its head. */
+static void one_query(const planted_math *m, const heads *z, int64_t t, int64_t h, double *p)
+{
+    int64_t head = m->variant == ATTENTION_WRONG_HEAD ? h % z->KV : h / (z->H / z->KV);
+    int64_t seen = m->variant == ATTENTION_NO_MASK ? z->S : t + 1 + z->S - z->T;
+    const double *q = m->x[0] + (t * z->H + h) * z->D, *dy = m->dy[0] + (t * z->H + h) * z->E;
+    double sum = 0, delta = 0, *dp = p + z->S, *dq = m->g[0] + (t * z->H + h) * z->D;
+    for (int64_t s = 0; s < seen; s++) {
+        const double *k = m->x[1] + (s * z->KV + head) * z->D;
+        const double *v = m->x[2] + (s * z->KV + head) * z->E;
+        p[s] = dp[s] = 0;
+        for (int64_t d = 0; d < z->D; d++) p[s] += z->scale * q[d] * k[d];
+        for (int64_t e = 0; e < z->E; e++) dp[s] += dy[e] * v[e];
+        sum += p[s] = exp(p[s]);
+    }
+    for (int64_t s = 0; s < seen; s++) delta += (p[s] /= sum) * dp[s];
+    if (m->variant == ATTENTION_NO_DELTA) delta = 0;
+    for (int64_t s = 0; s < seen; s++) {
+        double ds = p[s] * (dp[s] - delta) * z->scale;
+        double dv = m->variant == ATTENTION_DP_FOR_P ? dp[s] : p[s];
+        if (m->variant == ATTENTION_SCALE_V) dv *= z->scale;
+        double *dk = m->g[1] + (s * z->KV + head) * z->D;
+        for (int64_t d = 0; d < z->D; d++) {
+            dq[d] += (m->variant == ATTENTION_NO_SCALE ? ds / z->scale : ds) *
+                     m->x[1][(s * z->KV + head) * z->D + d];
+            if (m->variant == ATTENTION_OVERWRITE && t + 1 == z->T && s == 0) dk[d] = 0;
+            dk[d] += ds * q[d];
+        }
+        for (int64_t e = 0; e < z->E; e++) m->g[2][(s * z->KV + head) * z->E + e] += dv * dy[e];
+    }
+}
+
+/* P = softmax(scale q k^T), dv = P^T dy, dP = dy v^T, delta = sum(P dP), dS = P (dP - delta),
+ * dq = scale dS k, dk = scale dS^T q; q [1, T, H, D], k [1, S, KV, D], v [1, S, KV, E] */
+static void attention(planted_math *m)
+{
+    const attention_args *args = m->call->args;
+    const int64_t *q = gd_tensor_shape(m->call->input[0]), *v = gd_tensor_shape(m->call->input[2]);
+    heads z = {q[1], v[1], q[2], v[2], q[3], v[3], args->scale};
+    double *room = calloc((size_t)z.S * 2, sizeof *room);
+    for (int64_t t = 0; t < z.T; t++)
+        for (int64_t h = 0; h < z.H; h++) one_query(m, &z, t, h, room);
+    free(room);
+}
+
+/* ---- rope, halves ------------------------------------------------------------------------- */
+
+enum {
+    ROPE_RIGHT,
+    ROPE_FORWARD,     /* turned forward again */
+    ROPE_POSITION,    /* without the position of the first row */
+    ROPE_INTERLEAVED, /* pairs (2i, 2i + 1) */
+    ROPE_FREQUENCY    /* base^(-i/D) */
+};
+
+/* dx is dy turned back. x [B, T, H, D] */
+static void rope(planted_math *m)
+{
+    const gd_rope_options *args = m->call->args;
+    const int64_t *n = gd_tensor_shape(m->call->input[0]);
+    int64_t half = n[3] / 2;
+    for (int64_t row = 0; row < n[0] * n[1] * n[2]; row++) {
+        const double *dy = m->dy[0] + row * n[3];
+        double *dx = m->g[0] + row * n[3];
+        double position = (double)(row / n[2] % n[1]);
+        if (m->variant != ROPE_POSITION) position += (double)args->position;
+        for (int64_t i = 0; i < half; i++) {
+            double power = (m->variant == ROPE_FREQUENCY ? -1.0 : -2.0) * (double)i / (double)n[3];
+            double angle = position * pow(args->base, power);
+            if (m->variant != ROPE_FORWARD) angle = -angle;
+            bool interleaved = m->variant == ROPE_INTERLEAVED;
+            int64_t a = interleaved ? 2 * i : i, b = interleaved ? 2 * i + 1 : i + half;
+            dx[a] = dy[a] * cos(angle) - dy[b] * sin(angle);
+            dx[b] = dy[a] * sin(angle) + dy[b] * cos(angle);
+        }
+    }
+}
+
+/* ---- The list ----------------------------------------------------------------------------- */
+
+#define BUG(op, check, function, number, what, finding)                  \
+    {                                                                    \
+        op, check, what, finding, .variant = number, .formula = function \
+    }
+#define SOFTMAX(number, what, finding) \
+    BUG("softmax", "rows5_cols17", softmax, SOFTMAX_##number, what, finding)
+#define LOG_SOFTMAX(number, what, finding) \
+    BUG("log_softmax", "rows5_cols17", log_softmax, SOFTMAX_##number, what, finding)
+#define ENTROPY(check, number, what, finding) \
+    BUG("cross_entropy", check, cross_entropy, ENTROPY_##number, what, finding)
+#define ATTENTION(number, what, finding) \
+    BUG("attention", "groups", attention, ATTENTION_##number, what, finding)
+#define ROPE(number, what, finding) \
+    BUG("rope", "halves_from_12", rope, ROPE_##number, what, finding)
+
+const planted_bug planted_heads[] = {
+    SOFTMAX(RIGHT, "nothing", NULL),
+    SOFTMAX(NO_SUM, "the sum is missing", NULL),
+    SOFTMAX(PLAIN_SUM, "the sum without y", NULL),
+    SOFTMAX(COLUMNS, "the sum along the wrong axis", NULL),
+    SOFTMAX(SIGN, "the sign of the sum", NULL),
+    LOG_SOFTMAX(RIGHT, "nothing", NULL),
+    LOG_SOFTMAX(NO_SUM, "the sum is missing", NULL),
+    LOG_SOFTMAX(SIGN, "the sign of the sum", NULL),
+    LOG_SOFTMAX(NO_EXP, "y instead of exp(y)", NULL),
+    LOG_SOFTMAX(PLAIN_SUM, "dy instead of its sum", NULL),
+    ENTROPY("mean_5x11", RIGHT, "nothing", NULL),
+    ENTROPY("ignore_12x3", RIGHT, "nothing", NULL),
+    ENTROPY("mean_5x11", NO_MEAN, "without the mean's 1 / n",
+            "a constant factor 5, the size of axis 0"),
+    ENTROPY("mean_5x11", NO_TARGET, "without the target", NULL),
+    ENTROPY("mean_5x11", NEXT_TARGET, "the target one further", NULL),
+    ENTROPY("mean_5x11", COLUMNS, "divided by the vocabulary", "a constant factor 5/11"),
+    ENTROPY("ignore_12x3", ALL, "ignored rows counted", "a constant factor"),
+    ENTROPY("ignore_12x3", NOT_IGNORED, "ignored rows not ignored", NULL),
+    ENTROPY("mean_5x11", NO_DY, "without the loss's own gradient", "a constant factor"),
+    ATTENTION(RIGHT, "nothing", NULL),
+    ATTENTION(NO_DELTA, "delta is missing", NULL),
+    ATTENTION(NO_SCALE, "dq without the scale", "a constant factor"),
+    ATTENTION(SCALE_V, "dv with the scale", "a constant factor"),
+    ATTENTION(OVERWRITE, "dk overwritten by a later query", NULL),
+    ATTENTION(WRONG_HEAD, "the wrong key head", NULL),
+    ATTENTION(NO_MASK, "the backward sees the future", NULL),
+    ATTENTION(DP_FOR_P, "dP instead of P in dv", NULL),
+    ROPE(RIGHT, "nothing", NULL),
+    ROPE(FORWARD, "the positive angle", NULL),
+    ROPE(POSITION, "the first position forgotten", NULL),
+    ROPE(INTERLEAVED, "the other pairs", NULL),
+    ROPE(FREQUENCY, "the exponent halved", NULL),
+    BUG(NULL, NULL, NULL, 0, NULL, NULL),
+};

@@ -1,0 +1,184 @@
+/* planted_norms.c - the backwards of rms_norm, add_rms_norm and layer_norm with their classic
+ * mistakes. */
+#include "planted.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- rms_norm ----------------------------------------------------------------------------- */
+
+enum {
+    RMS_RIGHT,
+    RMS_NO_WEIGHT,    /* h = dy instead of dy * weight */
+    RMS_NO_MEAN_TERM, /* dx = rstd h */
+    RMS_SQUARED,      /* the mean term with rstd^2 instead of rstd^3 */
+    RMS_DW_WITHOUT_X, /* dweight = sum dy */
+    RMS_DW_ROWS,      /* dweight without the last row */
+    RMS_DEGREES,      /* mean over N - 1 */
+    RMS_SIGN,         /* dx = rstd (h + xhat mean(h xhat)) */
+    RMS_DW_RSTD,      /* dweight = sum dy x */
+    RMS_NEXT_ROW,     /* rstd of the next row */
+    RMS_STALE         /* rstd of the call before */
+};
+
+/* dx = rstd (h - xhat mean(h xhat)), h = dy weight; dweight = sum over rows of dy xhat. */
+static void rms_row(const planted_math *m, int64_t N, const double *x, const double *dy,
+                    double rstd, bool last, double *dx, double *dw)
+{
+    const double *w = m->x[1];
+    double dot = 0, power = m->variant == RMS_SQUARED ? 1 : rstd;
+    for (int64_t j = 0; j < N; j++) {
+        double h = m->variant == RMS_NO_WEIGHT ? dy[j] : dy[j] * w[j];
+        dot += h * x[j] * rstd;
+    }
+    double mean = dot / (double)(m->variant == RMS_DEGREES ? N - 1 : N);
+    if (m->variant == RMS_NO_MEAN_TERM) mean = 0;
+    if (m->variant == RMS_SIGN) mean = -mean;
+    for (int64_t j = 0; j < N; j++) {
+        double h = m->variant == RMS_NO_WEIGHT ? dy[j] : dy[j] * w[j];
+        double xhat = x[j] * rstd;
+        dx[j] = rstd * h - power * xhat * mean;
+        if (m->variant == RMS_DW_WITHOUT_X) xhat = 1;
+        if (m->variant == RMS_DW_RSTD) xhat = x[j];
+        if (m->variant != RMS_DW_ROWS || !last) dw[j] += dy[j] * xhat;
+    }
+}
+
+static void rms_norm(planted_math *m)
+{
+    static double stale[64];
+    const gd_tensor *x = m->call->input[0];
+    int64_t M = planted_rows(x), N = planted_columns(x);
+    for (int64_t i = 0; i < M; i++) {
+        double rstd = m->save[0][m->variant == RMS_NEXT_ROW ? (i + 1) % M : i];
+        if (m->variant == RMS_STALE && i < 64) {
+            double old = stale[i];
+            stale[i] = rstd;
+            if (old != 0) rstd = old;
+        }
+        rms_row(m, N, m->x[0] + i * N, m->dy[0] + i * N, rstd, i == M - 1, m->g[0] + i * N,
+                m->g[1]);
+    }
+}
+
+/* ---- add_rms_norm ------------------------------------------------------------------------- */
+
+enum {
+    ADD_RIGHT,
+    ADD_NO_DSUM,   /* the gradient of the sum is forgotten */
+    ADD_ONES,      /* one that did not come is taken for ones */
+    ADD_NO_SECOND, /* residual gets nothing */
+    ADD_NO_DY      /* dweight as if dy had not come when dsum did not */
+};
+
+static void add_rms_norm(planted_math *m)
+{
+    const gd_tensor *x = m->call->input[0];
+    int64_t M = planted_rows(x), N = planted_columns(x);
+    planted_math inner = {.x = {NULL, m->x[2]}, .variant = RMS_RIGHT};
+    for (int64_t i = 0; i < M && m->dy[0]; i++) {
+        if (m->variant == ADD_NO_DY && !m->dy[1]) break;
+        rms_row(&inner, N, m->y[1] + i * N, m->dy[0] + i * N, m->save[0][i], false, m->g[0] + i * N,
+                m->g[2]);
+    }
+    for (int64_t k = 0; k < M * N; k++) {
+        double dsum = m->dy[1] ? m->dy[1][k] : m->variant == ADD_ONES ? 1 : 0;
+        if (m->variant != ADD_NO_DSUM) m->g[0][k] += dsum;
+        m->g[1][k] = m->variant == ADD_NO_SECOND ? 0 : m->g[0][k];
+    }
+}
+
+/* ---- layer_norm --------------------------------------------------------------------------- */
+
+enum {
+    LAYER_RIGHT,
+    LAYER_NO_MEAN,       /* without mean(h) */
+    LAYER_NO_PROJECTION, /* without xhat mean(h xhat) */
+    LAYER_NO_WEIGHT,
+    LAYER_DBIAS,     /* dbias = sum dy xhat */
+    LAYER_DEGREES,   /* N - 1 */
+    LAYER_NO_CENTRE, /* xhat = x rstd */
+    LAYER_NO_RSTD
+};
+
+/* dx = rstd (h - mean(h) - xhat mean(h xhat)) */
+static void layer_row(const planted_math *m, int64_t N, const double *x, const double *dy,
+                      double mean, double rstd, double *dx)
+{
+    double sum = 0, dot = 0, n = (double)(m->variant == LAYER_DEGREES ? N - 1 : N);
+    if (m->variant == LAYER_NO_CENTRE) mean = 0;
+    for (int64_t j = 0; j < N; j++) {
+        double h = m->variant == LAYER_NO_WEIGHT ? dy[j] : dy[j] * m->x[1][j];
+        double xhat = (x[j] - mean) * rstd;
+        sum += h;
+        dot += h * xhat;
+        m->g[1][j] += dy[j] * xhat;
+        m->g[2][j] += m->variant == LAYER_DBIAS ? dy[j] * xhat : dy[j];
+    }
+    if (m->variant == LAYER_NO_MEAN) sum = 0;
+    if (m->variant == LAYER_NO_PROJECTION) dot = 0;
+    for (int64_t j = 0; j < N; j++) {
+        double h = m->variant == LAYER_NO_WEIGHT ? dy[j] : dy[j] * m->x[1][j];
+        double xhat = (x[j] - mean) * rstd;
+        dx[j] = (m->variant == LAYER_NO_RSTD ? 1 : rstd) * (h - sum / n - xhat * dot / n);
+    }
+}
+
+static void layer_norm(planted_math *m)
+{
+    const gd_tensor *x = m->call->input[0];
+    int64_t M = planted_rows(x), N = planted_columns(x);
+    for (int64_t i = 0; i < M; i++)
+        layer_row(m, N, m->x[0] + i * N, m->dy[0] + i * N, m->save[0][i], m->save[1][i],
+                  m->g[0] + i * N);
+}
+
+/* ---- The list ----------------------------------------------------------------------------- */
+
+#define RMS(number, what, ...)                                                                \
+    {                                                                                         \
+        "rms_norm", "rows4_cols64", what, .variant = number, .formula = rms_norm, __VA_ARGS__ \
+    }
+#define ADD(number, what, ...)                                                            \
+    {                                                                                     \
+        "add_rms_norm", "rows4_cols64", what, .variant = number, .formula = add_rms_norm, \
+                                              __VA_ARGS__                                 \
+    }
+#define LAYER(number, what, ...)                                                                  \
+    {                                                                                             \
+        "layer_norm", "rows4_cols64", what, .variant = number, .formula = layer_norm, __VA_ARGS__ \
+    }
+
+const planted_bug planted_norms[] = {
+    RMS(RMS_RIGHT, "nothing", .finding = NULL),
+    RMS(RMS_NO_WEIGHT, "the weight is forgotten", .finding = NULL),
+    RMS(RMS_NO_MEAN_TERM, "the mean term is missing",
+        .finding = "each row is off by a multiple of the input"),
+    RMS(RMS_SQUARED, "rstd squared instead of cubed",
+        .finding = "each row is off by a multiple of the input"),
+    RMS(RMS_DW_WITHOUT_X, "dweight without xhat", .finding = NULL),
+    RMS(RMS_DW_ROWS, "dweight without the last row", .finding = NULL),
+    RMS(RMS_DEGREES, "the mean over N - 1",
+        .finding = "each row is off by a multiple of the input"),
+    RMS(RMS_SIGN, "the sign of the mean term",
+        .finding = "each row is off by a multiple of the input"),
+    RMS(RMS_DW_RSTD, "dweight without rstd", .finding = NULL),
+    RMS(RMS_NEXT_ROW, "rstd of the next row", .finding = NULL),
+    RMS(RMS_STALE, "rstd of the call before", .seeds = 2),
+    ADD(ADD_RIGHT, "nothing", .finding = NULL),
+    ADD(ADD_NO_DSUM, "the gradient of the sum is forgotten", .finding = NULL),
+    ADD(ADD_ONES, "a missing gradient is taken for ones",
+        .finding = "with a gradient for output 0 alone"),
+    ADD(ADD_NO_SECOND, "residual gets nothing", .finding = "zero throughout"),
+    ADD(ADD_NO_DY, "dweight waits for the gradient of the sum",
+        .finding = "with a gradient for output 0 alone"),
+    LAYER(LAYER_RIGHT, "nothing", .finding = NULL),
+    LAYER(LAYER_NO_MEAN, "mean(h) is missing", .finding = "each row is off by a constant"),
+    LAYER(LAYER_NO_PROJECTION, "mean(h xhat) is missing", .finding = NULL),
+    LAYER(LAYER_NO_WEIGHT, "the weight is forgotten", .finding = NULL),
+    LAYER(LAYER_DBIAS, "dbias times xhat", .finding = NULL),
+    LAYER(LAYER_DEGREES, "the means over N - 1", .finding = NULL),
+    LAYER(LAYER_NO_CENTRE, "x is not centred", .finding = NULL),
+    LAYER(LAYER_NO_RSTD, "rstd is forgotten", .finding = "a factor for each row"),
+    {NULL, NULL, NULL, .finding = NULL},
+};

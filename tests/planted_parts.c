@@ -1,0 +1,287 @@
+/* planted_parts.c - the backwards of matmul, linear, swiglu, embedding, the reductions and the
+ * shapes with their classic mistakes. */
+#include "planted.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "matmul/matmul.h"
+
+/* ---- matmul ------------------------------------------------------------------------------- */
+
+enum {
+    MATMUL_RIGHT,
+    MATMUL_B,         /* da = dc b instead of dc b^T */
+    MATMUL_A,         /* db = a dc instead of a^T dc */
+    MATMUL_TRANSPOSE, /* da is transposed */
+    MATMUL_ORDER,     /* db = dc^T a */
+    MATMUL_SHORT,     /* the last term of each sum is missing */
+    MATMUL_BATCH      /* db of the last matrix only, where one b serves many */
+};
+
+static const matmul_args plain = {false, false};
+static const gd_case square = {
+    .name = "square4",
+    .args = &plain,
+    .inputs = 2,
+    .input = {{"a", .ndim = 2, .shape = {4, 4}}, {"b", .ndim = 2, .shape = {4, 4}}}};
+static const gd_case batch = {
+    .name = "one_b_for_three",
+    .args = &plain,
+    .inputs = 2,
+    .input = {{"a", .ndim = 3, .shape = {3, 4, 4}}, {"b", .ndim = 2, .shape = {4, 4}}}};
+
+/* da[i, k] = sum_j dc[i, j] b[k, j], db[k, j] = sum_i a[i, k] dc[i, j] */
+static void one_product(const planted_math *m, int64_t n, const double *a, const double *dc,
+                        double *da)
+{
+    const double *b = m->x[1];
+    int64_t terms = m->variant == MATMUL_SHORT ? n - 1 : n;
+    for (int64_t i = 0; i < n; i++) {
+        for (int64_t j = 0; j < n; j++) {
+            double sum_a = 0, sum_b = 0;
+            for (int64_t k = 0; k < terms; k++) {
+                sum_a += dc[i * n + k] * (m->variant == MATMUL_B ? b[k * n + j] : b[j * n + k]);
+                if (m->variant == MATMUL_A)
+                    sum_b += a[i * n + k] * dc[k * n + j];
+                else if (m->variant == MATMUL_ORDER)
+                    sum_b += dc[k * n + i] * a[k * n + j];
+                else
+                    sum_b += a[k * n + i] * dc[k * n + j];
+            }
+            da[m->variant == MATMUL_TRANSPOSE ? j * n + i : i * n + j] = sum_a;
+            if (m->variant == MATMUL_BATCH) m->g[1][i * n + j] = 0;
+            m->g[1][i * n + j] += sum_b;
+        }
+    }
+}
+
+static void matmul(planted_math *m)
+{
+    int64_t n = gd_tensor_dim(m->call->input[1], 0), count = gd_tensor_count(m->call->input[0]);
+    for (int64_t at = 0; at < count; at += n * n)
+        one_product(m, n, m->x[0] + at, m->dy[0] + at, m->g[0] + at);
+}
+
+/* ---- linear ------------------------------------------------------------------------------- */
+
+enum {
+    LINEAR_RIGHT,
+    LINEAR_BIAS_ROW, /* dbias = the first row of dy */
+    LINEAR_BIAS_X,   /* dbias is scaled by x */
+    LINEAR_NO_X,     /* dweight without x */
+    LINEAR_ROWS      /* dweight without the last row */
+};
+
+/* dx = dy weight, dweight = dy^T x, dbias = sum over rows of dy */
+static void linear(planted_math *m)
+{
+    int64_t M = planted_rows(m->call->input[0]), K = planted_columns(m->call->input[0]);
+    int64_t N = gd_tensor_dim(m->call->input[1], 0);
+    for (int64_t i = 0; i < M; i++) {
+        for (int64_t n = 0; n < N; n++) {
+            double dy = m->dy[0][i * N + n];
+            if (m->variant != LINEAR_BIAS_ROW || i == 0)
+                m->g[2][n] += m->variant == LINEAR_BIAS_X ? dy * m->x[0][i * K] : dy;
+            for (int64_t k = 0; k < K; k++) {
+                double x = m->variant == LINEAR_NO_X ? 1 : m->x[0][i * K + k];
+                m->g[0][i * K + k] += dy * m->x[1][n * K + k];
+                if (m->variant != LINEAR_ROWS || i + 1 < M) m->g[1][n * K + k] += dy * x;
+            }
+        }
+    }
+}
+
+/* ---- swiglu ------------------------------------------------------------------------------- */
+
+enum {
+    SWIGLU_RIGHT,
+    SWIGLU_SIGMOID,     /* silu' = sigmoid: without the term z sigmoid (1 - sigmoid) */
+    SWIGLU_ONLY_SECOND, /* silu' = z sigmoid (1 - sigmoid) */
+    SWIGLU_NO_UP,
+    SWIGLU_UP_BY_GATE, /* dup = dy gate */
+    SWIGLU_SWAPPED
+};
+
+/* dgate = dy up s (1 + z (1 - s)), dup = dy z s, s = sigmoid(z) */
+static void swiglu(planted_math *m)
+{
+    for (int64_t i = 0; i < gd_tensor_count(m->call->input[0]); i++) {
+        double z = m->x[0][i], up = m->x[1][i], dy = m->dy[0][i], s = 1 / (1 + exp(-z));
+        double slope = s * (1 + z * (1 - s));
+        if (m->variant == SWIGLU_SIGMOID) slope = s;
+        if (m->variant == SWIGLU_ONLY_SECOND) slope = s * z * (1 - s);
+        m->g[0][i] = dy * slope * (m->variant == SWIGLU_NO_UP ? 1 : up);
+        m->g[1][i] = dy * z * (m->variant == SWIGLU_UP_BY_GATE ? 1 : s);
+    }
+    if (m->variant != SWIGLU_SWAPPED) return;
+    double *dgate = m->g[0];
+    m->g[0] = m->g[1];
+    m->g[1] = dgate;
+}
+
+/* ---- embedding ---------------------------------------------------------------------------- */
+
+enum {
+    EMBEDDING_RIGHT,
+    EMBEDDING_OVERWRITES, /* repeated ids */
+    EMBEDDING_NEXT,       /* into the row after */
+    EMBEDDING_LAST        /* without the last id */
+};
+
+/* dtable[ids[i], :] += dy[i, :] */
+static void embedding(planted_math *m)
+{
+    int64_t V = gd_tensor_dim(m->call->input[0], 0), C = gd_tensor_dim(m->call->input[0], 1);
+    int64_t ids = gd_tensor_count(m->call->input[1]);
+    for (int64_t i = 0; i < ids - (m->variant == EMBEDDING_LAST); i++) {
+        int64_t row = (int64_t)m->x[1][i];
+        if (m->variant == EMBEDDING_NEXT) row = (row + 1) % V;
+        for (int64_t c = 0; c < C; c++) {
+            if (m->variant == EMBEDDING_OVERWRITES) m->g[0][row * C + c] = 0;
+            m->g[0][row * C + c] += m->dy[0][i * C + c];
+        }
+    }
+}
+
+/* ---- Reductions over all of x ------------------------------------------------------------- */
+
+enum {
+    ALL_RIGHT,
+    ALL_TIMES_COUNT, /* mean: without 1 / n */
+    ALL_TO_FIRST,    /* sum: only the first element */
+    ALL_EVERYWHERE,  /* max: the gradient goes to every element */
+    ALL_SMALLEST,    /* max: to the smallest */
+    ALL_NO_NORM      /* logsumexp: exp(x) instead of exp(x - y) */
+};
+
+static void mean_all(planted_math *m)
+{
+    int64_t n = gd_tensor_count(m->call->input[0]);
+    for (int64_t i = 0; i < n; i++)
+        m->g[0][i] = m->dy[0][0] / (m->variant == ALL_TIMES_COUNT ? 1 : (double)n);
+}
+
+static void sum_all(planted_math *m)
+{
+    int64_t n = m->variant == ALL_TO_FIRST ? 1 : gd_tensor_count(m->call->input[0]);
+    for (int64_t i = 0; i < n; i++) m->g[0][i] = m->dy[0][0];
+}
+
+static void max_all(planted_math *m)
+{
+    int64_t n = gd_tensor_count(m->call->input[0]), at = 0;
+    for (int64_t i = 0; i < n; i++) {
+        bool better = m->x[0][i] > m->x[0][at];
+        if (m->variant == ALL_SMALLEST) better = m->x[0][i] < m->x[0][at];
+        if (better) at = i;
+        if (m->variant == ALL_EVERYWHERE) m->g[0][i] = m->dy[0][0];
+    }
+    m->g[0][at] = m->dy[0][0];
+}
+
+static void logsumexp_all(planted_math *m)
+{
+    int64_t n = gd_tensor_count(m->call->input[0]);
+    for (int64_t i = 0; i < n; i++)
+        m->g[0][i] = m->dy[0][0] * exp(m->x[0][i] - (m->variant == ALL_NO_NORM ? 0 : m->y[0][0]));
+}
+
+/* ---- Shapes ------------------------------------------------------------------------------- */
+
+enum {
+    SHAPE_RIGHT,
+    SHAPE_NO_SUM,   /* expand: the first copy instead of the sum of all */
+    SHAPE_AVERAGE,  /* expand: the mean */
+    SHAPE_NOT_BACK, /* permute: dy as it lies */
+    SHAPE_FIRST     /* concat: every part takes dy from its beginning */
+};
+
+/* x [] expanded to [n] */
+static void expand_scalar(planted_math *m)
+{
+    int64_t n = gd_tensor_count(m->call->output[0]);
+    for (int64_t i = 0; i < (m->variant == SHAPE_NO_SUM ? 1 : n); i++) m->g[0][0] += m->dy[0][i];
+    if (m->variant == SHAPE_AVERAGE) m->g[0][0] /= (double)n;
+}
+
+/* x [A, B] with its axes exchanged */
+static void permute_two(planted_math *m)
+{
+    int64_t A = gd_tensor_dim(m->call->input[0], 0), B = gd_tensor_dim(m->call->input[0], 1);
+    for (int64_t i = 0; i < A * B; i++)
+        m->g[0][i] = m->dy[0][m->variant == SHAPE_NOT_BACK ? i : i % B * A + i / B];
+}
+
+/* Along the first axis, so that dy is one part after the other. */
+static void concat_rows(planted_math *m)
+{
+    const double *dy = m->dy[0];
+    for (int k = 0; k < m->call->inputs; k++) {
+        int64_t n = gd_tensor_count(m->call->input[k]);
+        for (int64_t i = 0; i < n; i++) m->g[k][i] = dy[i];
+        if (m->variant != SHAPE_FIRST) dy += n;
+    }
+}
+
+/* ---- The list ----------------------------------------------------------------------------- */
+
+#define BUG(op, check, function, number, what, finding)                  \
+    {                                                                    \
+        op, check, what, finding, .variant = number, .formula = function \
+    }
+#define MATMUL(own_case, number, what, words)                                                 \
+    {                                                                                         \
+        "matmul", NULL, what, .finding = words, .own = &own_case, .variant = MATMUL_##number, \
+                              .formula = matmul                                               \
+    }
+#define LINEAR(number, what, finding) \
+    BUG("linear", "rows4_5_to_7", linear, LINEAR_##number, what, finding)
+#define SWIGLU(number, what, finding) BUG("swiglu", "3x17", swiglu, SWIGLU_##number, what, finding)
+#define EMBEDDING(number, what, finding) \
+    BUG("embedding", "v11_c5_ids2x7", embedding, EMBEDDING_##number, what, finding)
+#define ALL(op, function, number, what, finding) \
+    BUG(op, "all", function, ALL_##number, what, finding)
+
+const planted_bug planted_parts[] = {
+    MATMUL(square, RIGHT, "nothing", NULL),
+    MATMUL(batch, RIGHT, "nothing", NULL),
+    MATMUL(square, B, "da with b instead of b^T", NULL),
+    MATMUL(square, A, "db with a instead of a^T", NULL),
+    MATMUL(square, TRANSPOSE, "da transposed", "transposed"),
+    MATMUL(square, ORDER, "db = dc^T a", "transposed"),
+    MATMUL(square, SHORT, "one term short", NULL),
+    MATMUL(batch, BATCH, "db of the last matrix of the batch alone", NULL),
+    LINEAR(RIGHT, "nothing", NULL),
+    LINEAR(BIAS_ROW, "dbias of the first row alone", NULL),
+    LINEAR(BIAS_X, "dbias times x", NULL),
+    LINEAR(NO_X, "dweight without x", NULL),
+    LINEAR(ROWS, "dweight without the last row", NULL),
+    SWIGLU(RIGHT, "nothing", NULL),
+    SWIGLU(SIGMOID, "silu' without the sigmoid term", NULL),
+    SWIGLU(ONLY_SECOND, "silu' with the sigmoid term alone", NULL),
+    SWIGLU(NO_UP, "dgate without up", NULL),
+    SWIGLU(UP_BY_GATE, "dup by the gate, not its silu", NULL),
+    SWIGLU(SWAPPED, "dgate and dup exchanged", NULL),
+    EMBEDDING(RIGHT, "nothing", NULL),
+    EMBEDDING(OVERWRITES, "repeated ids overwrite", NULL),
+    EMBEDDING(NEXT, "the row after", "moved by one row"),
+    EMBEDDING(LAST, "the last id is left out", "all in row"),
+    ALL("mean", mean_all, RIGHT, "nothing", NULL),
+    ALL("mean", mean_all, TIMES_COUNT, "without 1 / n", "a constant factor"),
+    ALL("sum", sum_all, RIGHT, "nothing", NULL),
+    ALL("sum", sum_all, TO_FIRST, "the first element alone", "zero at the wrong elements"),
+    ALL("max", max_all, RIGHT, "nothing", NULL),
+    ALL("max", max_all, EVERYWHERE, "the gradient goes everywhere", NULL),
+    ALL("max", max_all, SMALLEST, "the gradient of the minimum", NULL),
+    ALL("logsumexp", logsumexp_all, RIGHT, "nothing", NULL),
+    ALL("logsumexp", logsumexp_all, NO_NORM, "exp(x) without the sum", "a constant factor"),
+    BUG("expand", "scalar_to_7", expand_scalar, SHAPE_RIGHT, "nothing", NULL),
+    BUG("expand", "scalar_to_7", expand_scalar, SHAPE_NO_SUM, "the first copy alone", NULL),
+    BUG("expand", "scalar_to_7", expand_scalar, SHAPE_AVERAGE, "the mean instead of the sum", NULL),
+    BUG("permute", "3x5", permute_two, SHAPE_RIGHT, "nothing", NULL),
+    BUG("permute", "3x5", permute_two, SHAPE_NOT_BACK, "not permuted back", "transposed"),
+    BUG("concat", "rows", concat_rows, SHAPE_RIGHT, "nothing", NULL),
+    BUG("concat", "rows", concat_rows, SHAPE_FIRST, "every part from the beginning", NULL),
+    BUG(NULL, NULL, NULL, 0, NULL, NULL),
+};

@@ -1,0 +1,372 @@
+/* planted_spoilers.c - mistakes of any backward: a factor, a row, a flag, a piece of memory. */
+#include "planted.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- The numbers are off ------------------------------------------------------------------ */
+
+static void times(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)call;
+    for (int64_t i = 0; i < n; i++) g[i] *= p->bug->factor;
+}
+
+static void plus(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)call;
+    for (int64_t i = 0; i < n; i++) g[i] += p->bug->factor;
+}
+
+/* The largest element is multiplied. */
+static void times_one(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)call;
+    int64_t at = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (fabs(g[i]) > fabs(g[at])) at = i;
+    g[at] *= p->bug->factor;
+}
+
+static void one_nan(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)p;
+    (void)call;
+    g[n / 2] = NAN;
+}
+
+static void one_infinite(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)p;
+    (void)call;
+    g[n - 1] = INFINITY;
+}
+
+static void tiny_bias(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)call;
+    double largest = 0;
+    for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs(g[i]));
+    for (int64_t i = 0; i < n; i++) g[i] += p->bug->factor * largest;
+}
+
+/* ---- Rows and columns --------------------------------------------------------------------- */
+
+static void without_last_row(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    int64_t columns = planted_columns(call->dinput[p->bug->input]);
+    for (int64_t i = n - columns; i < n; i++) g[i] = 0;
+}
+
+static void times_first_column(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    int64_t columns = planted_columns(call->dinput[p->bug->input]);
+    for (int64_t i = 0; i < n; i += columns) g[i] *= p->bug->factor;
+}
+
+static void times_row(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    int64_t columns = planted_columns(call->dinput[p->bug->input]);
+    for (int64_t i = 0; i < n; i++) g[i] *= 1 + (double)(i / columns);
+}
+
+static void times_column(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    int64_t columns = planted_columns(call->dinput[p->bug->input]);
+    for (int64_t i = 0; i < n; i++) g[i] *= 1 + (double)(i % columns);
+}
+
+static void minus_row_mean(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    int64_t columns = planted_columns(call->dinput[p->bug->input]);
+    for (int64_t row = 0; row < n; row += columns) {
+        double mean = 0;
+        for (int64_t j = 0; j < columns; j++) mean += g[row + j] / (double)columns;
+        for (int64_t j = 0; j < columns; j++) g[row + j] -= mean;
+    }
+}
+
+/* ---- The right numbers elsewhere ---------------------------------------------------------- */
+
+static void rotate(double *g, int64_t n, int64_t by)
+{
+    double *copy = malloc((size_t)n * sizeof *g);
+    memcpy(copy, g, (size_t)n * sizeof *g);
+    for (int64_t i = 0; i < n; i++) g[(i + by) % n] = copy[i];
+    free(copy);
+}
+
+static void one_further(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)p;
+    (void)call;
+    rotate(g, n, 1);
+}
+
+static void one_row_further(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    rotate(g, n, planted_columns(call->dinput[p->bug->input]));
+}
+
+static void reversed(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)p;
+    (void)call;
+    for (int64_t i = 0; i < n / 2; i++) {
+        double v = g[i];
+        g[i] = g[n - 1 - i];
+        g[n - 1 - i] = v;
+    }
+}
+
+static void transposed(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    int64_t columns = planted_columns(call->dinput[p->bug->input]), rows = n / columns;
+    double *copy = malloc((size_t)n * sizeof *g);
+    memcpy(copy, g, (size_t)n * sizeof *g);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) g[j * rows + i] = copy[i * columns + j];
+    free(copy);
+}
+
+/* ---- Flags -------------------------------------------------------------------------------- */
+
+/* Runs the true backward with other accumulate flags. */
+static gd_status with_flags(const gd_call *call, bool accumulate)
+{
+    bool flags[PLANTED_MAX];
+    for (int i = 0; i < PLANTED_MAX; i++) flags[i] = accumulate;
+    gd_call other = *call;
+    other.accumulate = flags;
+    return planted_true(&other);
+}
+
+static gd_status always_overwrites(const gd_call *call)
+{
+    return with_flags(call, false);
+}
+
+static gd_status always_adds(const gd_call *call)
+{
+    return with_flags(call, true);
+}
+
+/* What one gradient is must not hang on whether another is wanted. */
+static gd_status needs_the_other(const gd_call *call)
+{
+    gd_status status = planted_true(call);
+    gd_tensor *dx = call->dinput[0];
+    if (dx && !call->dinput[1] && !call->accumulate[0]) gd_tensor_fill(dx, 0);
+    return status;
+}
+
+static gd_status only_the_first(const gd_call *call)
+{
+    gd_tensor *dinput[PLANTED_MAX] = {call->dinput[0]};
+    if (!call->dinput[0]) return planted_true(call);
+    gd_call other = *call;
+    other.dinput = dinput;
+    for (int i = 1; i < call->inputs; i++)
+        if (call->dinput[i] && !call->accumulate[i]) gd_tensor_fill(call->dinput[i], 0);
+    return planted_true(&other);
+}
+
+static gd_status does_nothing(const gd_call *call)
+{
+    (void)call;
+    return GD_OK;
+}
+
+/* ---- Not the same twice ------------------------------------------------------------------- */
+
+static void counts_calls(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)call;
+    for (int64_t i = 0; i < n; i++) g[i] *= 1 + 1e-14 * p->calls;
+}
+
+/* A reduction whose order hangs on something else. */
+static void in_the_last_bit(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)call;
+    if (p->calls % 3) g[n / 3] = nextafter(g[n / 3], INFINITY);
+}
+
+/* ---- Memory ------------------------------------------------------------------------------- */
+
+static gd_status writes_an_input(const gd_call *call)
+{
+    gd_status status = planted_true(call);
+    double *x = gd_tensor_data(call->input[0]);
+    x[0] += 1e-9;
+    return status;
+}
+
+static gd_status writes_a_save(const gd_call *call)
+{
+    gd_status status = planted_true(call);
+    double *save = gd_tensor_data(call->save[0]);
+    save[0] *= 1 + 1e-12;
+    return status;
+}
+
+static gd_status writes_its_output(const gd_call *call)
+{
+    gd_status status = planted_true(call);
+    double *y = gd_tensor_data(call->output[0]);
+    y[0] = 0;
+    return status;
+}
+
+static gd_status writes_the_cotangent(const gd_call *call)
+{
+    gd_status status = planted_true(call);
+    double *dy = gd_tensor_data(call->doutput[0]);
+    if (!call->dinput[0] || gd_tensor_data(call->dinput[0]) != (void *)dy) dy[0] = 0;
+    return status;
+}
+
+static void reads_fresh_scratch(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)p;
+    const double *scratch = gd_call_scratch(call, (size_t)n * sizeof *g);
+    for (int64_t i = 0; i < n; i++) g[i] += scratch[i];
+}
+
+static void allow_dx_over_dy(gd_op *op)
+{
+    op->dinput_over_doutput |= 1;
+}
+
+static void allow_dx_over_x(gd_op *op)
+{
+    op->dinput_over_input |= 1;
+}
+
+/* dx is cleared first; where it is dy's memory, or x's, nothing is left of that. */
+static gd_status clears_dx_first(const gd_call *call)
+{
+    if (call->dinput[0] && !call->accumulate[0]) gd_tensor_fill(call->dinput[0], 0);
+    return planted_true(call);
+}
+
+static void hide_inputs(gd_op *op)
+{
+    op->backward_reads_inputs = 0;
+}
+
+static void hide_output(gd_op *op)
+{
+    op->backward_reads_outputs = 0;
+}
+
+/* Takes the rows of a strided input for packed ones. */
+static void claim_strides(gd_op *op)
+{
+    op->strided = true;
+}
+
+/* ---- Random numbers ----------------------------------------------------------------------- */
+
+static gd_status with_another_mask(const gd_call *call)
+{
+    gd_call other = *call;
+    other.random_offset += 4;
+    return planted_true(&other);
+}
+
+/* ---- The list ----------------------------------------------------------------------------- */
+
+#define SPOIL(op, check, what, finding, ...)           \
+    {                                                  \
+        op, check, what, finding, .spoil = __VA_ARGS__ \
+    }
+#define MISUSE(op, check, what, finding, ...)             \
+    {                                                     \
+        op, check, what, finding, .backward = __VA_ARGS__ \
+    }
+
+const planted_bug planted_spoilers[] = {
+    SPOIL("softmax", "rows5_cols17", "times 3", "a constant factor 3", times, .factor = 3),
+    SPOIL("softmax", "rows5_cols17", "zeroed", "zero throughout", times, .factor = 0),
+    SPOIL("swiglu", "3x17", "sign of dgate", "the sign is flipped", times, .factor = -1),
+    SPOIL("swiglu", "3x17", "half of dup", "a constant factor 1/2", times, .factor = 0.5,
+          .input = 1),
+    SPOIL("layer_norm", "rows4_cols64", "dweight divided by the rows", "a constant factor 1/4",
+          times, .factor = 0.25, .input = 1),
+    SPOIL("layer_norm", "rows4_cols64", "dx divided by the columns",
+          "a constant factor 1/64, the size of axis 1", times, .factor = 1.0 / 64),
+    SPOIL("mean", "rows", "twice", "a constant factor 2", times, .factor = 2),
+    SPOIL("mul", "same", "off by a thousandth", "a constant factor 1.001", times, .factor = 1.001),
+    SPOIL("dropout", "p0.3_7x19", "without 1 / (1 - p)", "a constant factor 7/10", times,
+          .factor = 0.7),
+    SPOIL("tanh", "odd", "one element 1% off", "a single element is off, by 1%", times_one,
+          .factor = 1.01),
+    SPOIL("rope", "halves_2x5x3x8", "one element of 240 0.01% off", "a single element is off",
+          times_one, .factor = 1.0001),
+    SPOIL("cross_entropy", "mean_5x11", "one element 1% off", "a single element", times_one,
+          .factor = 0.99),
+    SPOIL("linear", "rows4_5_to_7", "one element of dbias zero", "a single element", times_one,
+          .factor = 0, .input = 2),
+    SPOIL("logsumexp", "wide", "one element of 3000 2% off", NULL, times_one, .factor = 1.02),
+    SPOIL("matmul", "larger", "one element of 3710 2% off", NULL, times_one, .factor = 1.02,
+          .input = 1),
+    SPOIL("exp", "odd", "one NaN", "NaN", one_nan),
+    SPOIL("sum", "rows", "one infinity", "infinite", one_infinite),
+    SPOIL("log", "odd", "1e-4 is added", "a constant is added", plus, .factor = 1e-4),
+    SPOIL("attention", NULL, "a millionth of the largest too much, everywhere", NULL, tiny_bias,
+          .factor = 3e-6),
+    SPOIL("rms_norm", "rows4_cols64", "the last row of dx is missing", "all in row 3 (the last)",
+          without_last_row),
+    SPOIL("embedding", "v11_c5_ids2x7", "a column twice", "all in column 0", times_first_column,
+          .factor = 2),
+    SPOIL("rms_norm", "rows4_cols64", "each row has a factor", "a factor for each row", times_row),
+    SPOIL("softmax", "rows5_cols17", "each column has a factor", "a factor for each column",
+          times_column),
+    SPOIL("mul", "same", "the mean of each row is taken off", "each row is off by a constant",
+          minus_row_mean),
+    SPOIL("gelu", "odd", "one element further", "moved by one element", one_further),
+    SPOIL("layer_norm", "rows4_cols64", "one row further", "moved by one row", one_row_further),
+    SPOIL("sub", "same", "backwards", "the right values in the wrong places", reversed),
+    SPOIL("permute", "3x5", "transposed", "transposed", transposed),
+    SPOIL("linear", "rows4_5_to_7", "dweight transposed", "transposed", transposed, .input = 1),
+
+    MISUSE("softmax", "rows5_cols17", "= for +=", "added into a gradient", always_overwrites),
+    MISUSE("linear", "rows4_5_to_7", "= for +=", "added into a gradient", always_overwrites),
+    MISUSE("embedding", "v11_c5_ids2x7", "= for +=", "added into a gradient", always_overwrites),
+    MISUSE("layer_norm", "rows4_cols64", "+= for =", "NaN", always_adds),
+    MISUSE("matmul", "rows3_inner5_cols7", "+= for =", "NaN", always_adds),
+    MISUSE("swiglu", "3x17", "dgate forgotten when dup is not wanted", "when only gate",
+           needs_the_other),
+    MISUSE("rms_norm", "rows4_cols64", "dweight forgotten beside dx", "zero throughout",
+           only_the_first),
+    MISUSE("relu", "odd", "writes nothing", "NaN", does_nothing),
+
+    SPOIL("attention", NULL, "a factor that grows with the calls", "other bits", counts_calls),
+    SPOIL("rms_norm", "rows4_cols64", "one last bit, every other time", "other bits",
+          in_the_last_bit, .input = 1),
+
+    MISUSE("layer_norm", "rows4_cols64", "writes x", "the backward changes input 0",
+           writes_an_input),
+    MISUSE("cross_entropy", "mean_5x11", "writes the logits", "the backward changes input 0",
+           writes_an_input),
+    MISUSE("layer_norm", "rows4_cols64", "writes what was saved", "the forward saved",
+           writes_a_save),
+    MISUSE("softmax", "rows5_cols17", "writes its output", "the backward changes output 0",
+           writes_its_output),
+    MISUSE("add", "same", "writes dy", "changes the gradient of output 0", writes_the_cotangent),
+    SPOIL("rms_norm", "rows4_cols64", "reads fresh scratch", "NaN", reads_fresh_scratch),
+    MISUSE("swiglu", "3x17", "dx over dy, but dx is cleared first", "reuse memory", clears_dx_first,
+           .edit = allow_dx_over_dy),
+    MISUSE("silu", "odd", "dx over x, but dx is cleared first", "reuse memory", clears_dx_first,
+           .edit = allow_dx_over_x),
+    MISUSE("layer_norm", "rows4_cols64", "does not declare that it reads x", "does not declare",
+           planted_true, .edit = hide_inputs),
+    MISUSE("softmax", "rows5_cols17", "does not declare that it reads y", "does not declare",
+           planted_true, .edit = hide_output),
+    MISUSE("layer_norm", "rows4_cols64", "takes any strides, but reads packed rows",
+           "inputs and cotangents", planted_true, .edit = claim_strides),
+    MISUSE("dropout", "p0.3_7x19", "another mask than the forward's", NULL, with_another_mask),
+    {NULL, NULL, NULL, NULL, .input = 0},
+};

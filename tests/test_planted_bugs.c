@@ -1,0 +1,129 @@
+/* test_planted_bugs.c - gradcheck sees every planted bug, and nothing where nothing is planted. */
+#include "check_main.h"
+#include "planted.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const planted_bug *const lists[] = {planted_spoilers, planted_norms, planted_heads,
+                                           planted_parts, planted_elements};
+
+static const gd_case *find_case(const planted_bug *bug, const gd_op *op)
+{
+    if (bug->own) return bug->own;
+    if (!bug->check) return &op->cases[0];
+    for (int i = 0; i < op->case_count; i++)
+        if (!strcmp(op->cases[i].name, bug->check)) return &op->cases[i];
+    ck_abort_msg("%s has no case %s", bug->op, bug->check);
+}
+
+static bool nothing_planted(const planted_bug *bug)
+{
+    return bug->formula && !strcmp(bug->what, "nothing");
+}
+
+/* Whether the report says the words, in a finding or on behaviour. Copies them, or the first thing
+ * that it does say. */
+static bool says(const gd_gradcheck_report *report, const char *words, char *said, size_t size)
+{
+    said[0] = 0;
+    for (int k = 0; k < report->inputs; k++) {
+        const gd_gradcheck_input *in = &report->input[k];
+        const char *texts[] = {in->finding, in->behaviour};
+        for (int i = 0; i < 2; i++) {
+            bool found = words && texts[i][0] && strstr(texts[i], words);
+            if (texts[i][0] && (found || !said[0]))
+                snprintf(said, size, "%s: %s", in->name, texts[i]);
+            if (found) return true;
+        }
+    }
+    return false;
+}
+
+typedef struct outcome {
+    gd_verdict verdict;
+    bool named; /* the finding holds the words that were expected */
+    char said[400];
+} outcome;
+
+static outcome run_bug(const planted_bug *bug)
+{
+    outcome result = {.verdict = GD_VERDICT_UNSUPPORTED};
+    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true, .threads = 1});
+    planted_op p;
+    ck_assert_no_error(ctx);
+    ck_assert_msg(planted_make(&p, ctx, bug), "there is no op %s", bug->op);
+    for (int seed = 0; seed < (bug->seeds ? bug->seeds : 1); seed++) {
+        gd_gradcheck_options options = {.seed = 11 + (uint64_t)seed};
+        gd_gradcheck_report report;
+        gd_gradcheck_case(ctx, &p.op, find_case(bug, p.real), &options, &report);
+        ck_assert_no_error(ctx);
+        result.verdict = report.verdict;
+        result.named = says(&report, bug->finding, result.said, sizeof result.said);
+        if (bug->seeds && report.verdict == GD_VERDICT_PASS && seed + 1 < bug->seeds) {
+            gd_gradcheck_report_free(&report);
+            continue;
+        }
+        if (nothing_planted(bug) && report.verdict != GD_VERDICT_PASS)
+            gd_gradcheck_print(&report, stdout, true);
+        gd_gradcheck_report_free(&report);
+        break;
+    }
+    gd_context_free(ctx);
+    return result;
+}
+
+START_TEST(every_planted_bug_is_caught)
+{
+    int planted = 0, caught = 0, to_name = 0, named = 0, ops = 0;
+    const char *seen[128];
+    for (size_t l = 0; l < sizeof lists / sizeof *lists; l++) {
+        for (const planted_bug *bug = lists[l]; bug->op; bug++) {
+            if (nothing_planted(bug)) continue;
+            outcome o = run_bug(bug);
+            bool fails = o.verdict == GD_VERDICT_FAIL;
+            planted++;
+            caught += fails;
+            to_name += bug->finding != NULL;
+            named += bug->finding && o.named;
+            bool known = false;
+            for (int i = 0; i < ops; i++) known = known || !strcmp(seen[i], bug->op);
+            if (!known) seen[ops++] = bug->op;
+            printf("%-13s %-50s %-7s %s\n", bug->op, bug->what,
+                   fails ? "caught" : gd_verdict_name(o.verdict), o.said);
+            if (bug->finding && !o.named) printf("    expected: %s\n", bug->finding);
+        }
+    }
+    printf("planted bugs: %d of %d caught, in %d ops; the cause named in %d of %d\n", caught,
+           planted, ops, named, to_name);
+    fflush(stdout);
+    ck_assert_int_eq(caught, planted);
+    ck_assert_int_eq(named, to_name);
+    ck_assert_int_ge(planted, 60);
+    ck_assert_int_ge(ops, 15);
+}
+END_TEST
+
+START_TEST(the_formulas_without_a_mistake_pass)
+{
+    for (size_t l = 0; l < sizeof lists / sizeof *lists; l++) {
+        for (const planted_bug *bug = lists[l]; bug->op; bug++) {
+            if (!nothing_planted(bug)) continue;
+            outcome o = run_bug(bug);
+            ck_assert_msg(o.verdict == GD_VERDICT_PASS, "%s: %s %s", bug->op,
+                          gd_verdict_name(o.verdict), o.said);
+        }
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("planted bugs");
+    TCase *tcase = tcase_create("planted bugs");
+    tcase_set_timeout(tcase, 100);
+    tcase_add_test(tcase, every_planted_bug_is_caught);
+    tcase_add_test(tcase, the_formulas_without_a_mistake_pass);
+    suite_add_tcase(suite, tcase);
+    return check_main(suite);
+}
