@@ -1,0 +1,46 @@
+/* slow_gradcheck_seeds.c - no false alarm: 20 seeds of every case of every op. */
+#include "all_cases.h"
+#include "check_main.h"
+
+enum { SEEDS = 20 };
+
+START_TEST(no_false_alarm_in_float64)
+{
+    all_cases all = all_cases_check(GD_FLOAT64, 100, SEEDS, 1);
+    ck_assert_int_eq(all.troubled, 0);
+    ck_assert(all.largest_smooth <= 1e-6);
+}
+END_TEST
+
+START_TEST(no_false_alarm_in_float32)
+{
+    ck_assert_int_eq(all_cases_check(GD_FLOAT32, 100, SEEDS, 1).troubled, 0);
+}
+END_TEST
+
+START_TEST(no_false_alarm_in_16_bits)
+{
+    ck_assert_int_eq(all_cases_check(GD_FLOAT16, 100, SEEDS, 1).troubled, 0);
+    ck_assert_int_eq(all_cases_check(GD_BFLOAT16, 100, SEEDS, 1).troubled, 0);
+}
+END_TEST
+
+/* The checks of behaviour ask for equal bits, with threads as without. */
+START_TEST(no_false_alarm_with_threads)
+{
+    ck_assert_int_eq(all_cases_check(GD_FLOAT64, 100, 1, 2).troubled, 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("gradcheck, many seeds");
+    TCase *tcase = tcase_create("gradcheck, many seeds");
+    tcase_set_timeout(tcase, 800);
+    tcase_add_test(tcase, no_false_alarm_in_float64);
+    tcase_add_test(tcase, no_false_alarm_in_float32);
+    tcase_add_test(tcase, no_false_alarm_in_16_bits);
+    tcase_add_test(tcase, no_false_alarm_with_threads);
+    suite_add_tcase(suite, tcase);
+    return check_main(suite);
+}

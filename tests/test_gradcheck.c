@@ -1,0 +1,557 @@
+/* test_gradcheck.c - verdicts, kinks, samples, functions, reports: on ops made for the purpose. */
+#include "check_main.h"
+#include "gradus/gradus.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- An op whose value and slope are chosen by its arguments ------------------------------ */
+
+typedef enum shape_of { SQUARE, RELU, NOISE, STEEP } shape_of;
+
+typedef struct curve_args {
+    shape_of shape;
+    double slope_at_zero; /* RELU: the gradient that the backward claims at 0 */
+    int64_t wrong_at;     /* an element whose gradient is doubled; -1: none */
+} curve_args;
+
+static gd_status curve_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)save;
+    (void)words;
+    output[0] = gd_spec_like(call->input[0]);
+    return GD_OK;
+}
+
+static double value(const curve_args *args, double x)
+{
+    switch (args->shape) {
+    case SQUARE:
+        return x * x;
+    case RELU:
+        return x > 0 ? x : 0;
+    case NOISE: /* the last bits of x decide about 1e-3 of it */
+        return x + 1e-3 * sin(1e13 * x);
+    default:
+        return exp(40 * x);
+    }
+}
+
+static gd_status curve_forward(const gd_call *call)
+{
+    int64_t n = gd_tensor_count(call->input[0]);
+    for (int64_t i = 0; i < n; i++) {
+        if (call->dtype == GD_FLOAT64) {
+            const double *x = gd_tensor_data(call->input[0]);
+            ((double *)gd_tensor_data(call->output[0]))[i] = value(call->args, x[i]);
+        } else {
+            const float *x = gd_tensor_data(call->input[0]);
+            ((float *)gd_tensor_data(call->output[0]))[i] = (float)value(call->args, x[i]);
+        }
+    }
+    return GD_OK;
+}
+
+static double slope(const curve_args *args, double x)
+{
+    switch (args->shape) {
+    case SQUARE:
+        return 2 * x;
+    case RELU:
+        return x == 0 ? args->slope_at_zero : x > 0;
+    case STEEP:
+        return 40 * exp(40 * x);
+    default:
+        return 1;
+    }
+}
+
+static gd_status curve_backward(const gd_call *call)
+{
+    const curve_args *args = call->args;
+    if (!call->dinput[0] || !call->doutput[0]) return GD_OK;
+    for (int64_t i = 0; i < gd_tensor_count(call->input[0]); i++) {
+        double factor = i == args->wrong_at ? 2 : 1;
+        if (call->dtype == GD_FLOAT64) {
+            const double *x = gd_tensor_data(call->input[0]);
+            double *dx = gd_tensor_data(call->dinput[0]);
+            double g = factor * slope(args, x[i]) * ((double *)gd_tensor_data(call->doutput[0]))[i];
+            dx[i] = call->accumulate[0] ? dx[i] + g : g;
+        } else {
+            const float *x = gd_tensor_data(call->input[0]);
+            float *dx = gd_tensor_data(call->dinput[0]);
+            float g = (float)(factor * slope(args, x[i]) *
+                              ((float *)gd_tensor_data(call->doutput[0]))[i]);
+            dx[i] = call->accumulate[0] ? dx[i] + g : g;
+        }
+    }
+    return GD_OK;
+}
+
+static const gd_op curve = {
+    .name = "curve",
+    .formula = "y = f(x)",
+    .inputs = 1,
+    .outputs = 1,
+    .args_size = sizeof(curve_args),
+    .backward_reads_inputs = 1,
+    .shape = curve_shape,
+    .forward = {[GD_CPU] = curve_forward},
+    .backward = {[GD_CPU] = curve_backward},
+};
+
+static gd_context *ctx;
+static gd_gradcheck_report report;
+
+static void setup(void)
+{
+    ctx = gd_context_create(&(gd_context_options){.poison = true, .threads = 1});
+    ck_assert_no_error(ctx);
+}
+
+static void teardown(void)
+{
+    gd_gradcheck_report_free(&report);
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+
+static gd_case case_of(const curve_args *args, gd_fill_kind fill, double a, double b, int64_t n)
+{
+    return (gd_case){
+        .name = "curve",
+        .args = args,
+        .inputs = 1,
+        .input = {{.name = "x", .fill = fill, .a = a, .b = b, .ndim = 1, .shape = {n}}}};
+}
+
+static const gd_gradcheck_input *check(const gd_case *c, const gd_gradcheck_options *options)
+{
+    gd_gradcheck_report_free(&report);
+    ck_assert_int_eq(gd_gradcheck_case(ctx, &curve, c, options, &report), GD_OK);
+    return report.inputs ? &report.input[0] : NULL;
+}
+
+static void ck_verdict(gd_verdict wanted)
+{
+    ck_assert_msg(report.verdict == wanted, "the verdict is %s, expected %s",
+                  gd_verdict_name(report.verdict), gd_verdict_name(wanted));
+}
+
+/* ---- Verdicts ----------------------------------------------------------------------------- */
+
+START_TEST(a_right_backward_passes)
+{
+    curve_args args = {.shape = SQUARE, .wrong_at = -1};
+    gd_case c = case_of(&args, GD_FILL_NORMAL, 0, 1, 20);
+    const gd_gradcheck_input *in = check(&c, NULL);
+    ck_verdict(GD_VERDICT_PASS);
+    ck_assert_int_eq(in->elements, 20);
+    ck_assert_int_eq(in->compared, 20);
+    ck_assert_int_eq(in->wrong + in->kinks + in->inconclusive, 0);
+    ck_assert(in->largest_error < 1e-8);
+    ck_assert_str_eq(in->finding, "");
+    ck_assert_str_eq(in->behaviour, "");
+    ck_assert_str_eq(report.op, "curve");
+}
+END_TEST
+
+START_TEST(every_dtype_works)
+{
+    static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_FLOAT16, GD_BFLOAT16};
+    for (int i = 0; i < 4; i++) {
+        gd_gradcheck_options options = {.dtype = dtypes[i], .use_dtype = true};
+        curve_args args = {.shape = SQUARE, .wrong_at = -1};
+        gd_case c = case_of(&args, GD_FILL_NORMAL, 0, 1, 20);
+        check(&c, &options);
+        ck_verdict(GD_VERDICT_PASS);
+        args.wrong_at = 7;
+        c = case_of(&args, GD_FILL_NORMAL, 1, 0.1, 20);
+        const gd_gradcheck_input *in = check(&c, &options);
+        ck_verdict(GD_VERDICT_FAIL);
+        ck_assert_int_eq(in->wrong, 1);
+        ck_assert_int_eq(in->worst, 7);
+        ck_assert_ptr_nonnull(strstr(in->finding, "a single element"));
+    }
+}
+END_TEST
+
+START_TEST(nothing_to_compare_is_not_a_pass)
+{
+    curve_args args = {.shape = SQUARE, .wrong_at = -1};
+    gd_case c = case_of(&args, GD_FILL_NORMAL, 0, 1, 0);
+    check(&c, NULL);
+    ck_verdict(GD_VERDICT_VACUOUS);
+    c.may_be_empty = true;
+    check(&c, NULL);
+    ck_verdict(GD_VERDICT_EMPTY);
+    c = case_of(&args, GD_FILL_NORMAL, 0, 1, 5);
+    c.input[0].fixed = true;
+    check(&c, NULL);
+    ck_verdict(GD_VERDICT_VACUOUS);
+    ck_assert_str_eq(report.message, "no input wants a gradient");
+}
+END_TEST
+
+START_TEST(a_noisy_function_is_inconclusive)
+{
+    curve_args args = {.shape = NOISE, .wrong_at = -1};
+    gd_case c = case_of(&args, GD_FILL_NORMAL, 0, 1, 5);
+    const gd_gradcheck_input *in = check(&c, &(gd_gradcheck_options){.seed = 3});
+    ck_verdict(GD_VERDICT_INCONCLUSIVE);
+    ck_assert(!in->sweep_stable);
+    ck_assert_int_gt(in->sweeps, 2);
+}
+END_TEST
+
+/* A first step far too long for a function that grows by e in 1/40; the ladder finds a better. */
+START_TEST(a_steep_function_is_measured_with_a_shorter_step)
+{
+    curve_args args = {.shape = STEEP, .wrong_at = -1};
+    gd_case c = case_of(&args, GD_FILL_UNIFORM, 4.9, 5, 30);
+    const gd_gradcheck_options options = {.step = 0.05};
+    check(&c, &options);
+    ck_verdict(GD_VERDICT_PASS);
+    args.wrong_at = 3;
+    const gd_gradcheck_input *in = check(&c, &options);
+    ck_verdict(GD_VERDICT_FAIL);
+    ck_assert_int_eq(in->wrong, 1);
+    ck_assert_int_eq(in->worst, 3);
+}
+END_TEST
+
+START_TEST(a_missing_backward_is_unsupported)
+{
+    gd_op op = curve;
+    op.backward[GD_CPU] = NULL;
+    curve_args args = {.shape = SQUARE, .wrong_at = -1};
+    gd_case c = case_of(&args, GD_FILL_NORMAL, 0, 1, 5);
+    ck_assert_int_eq(gd_gradcheck_case(ctx, &op, &c, NULL, &report), GD_OK);
+    ck_verdict(GD_VERDICT_UNSUPPORTED);
+    ck_assert_ptr_nonnull(strstr(report.message, "no backward"));
+}
+END_TEST
+
+static gd_status refuses(const gd_call *call)
+{
+    return gd_call_fail(call, GD_ERROR_ARGUMENT, "not today");
+}
+
+START_TEST(an_op_that_fails_on_its_case_fails)
+{
+    gd_op op = curve;
+    op.backward[GD_CPU] = refuses;
+    curve_args args = {.shape = SQUARE, .wrong_at = -1};
+    gd_case c = case_of(&args, GD_FILL_NORMAL, 0, 1, 5);
+    ck_assert_int_eq(gd_gradcheck_case(ctx, &op, &c, NULL, &report), GD_OK);
+    ck_verdict(GD_VERDICT_FAIL);
+    ck_assert_str_eq(report.message, "curve: not today");
+}
+END_TEST
+
+/* ---- Kinks -------------------------------------------------------------------------------- */
+
+START_TEST(at_a_kink_what_lies_between_the_slopes_is_left_out)
+{
+    static const double between[] = {0, 0.25, 1}, outside[] = {-0.1, 1.1, 2, NAN};
+    curve_args args = {.shape = RELU, .wrong_at = -1};
+    gd_case c = case_of(&args, GD_FILL_CONSTANT, 0, 0, 4);
+    c.kinks = true;
+    for (int i = 0; i < 3; i++) {
+        args.slope_at_zero = between[i];
+        const gd_gradcheck_input *in = check(&c, NULL);
+        ck_verdict(GD_VERDICT_KINK);
+        ck_assert_int_eq(in->kinks, 4);
+        ck_assert_int_eq(in->compared, 0);
+    }
+    for (int i = 0; i < 4; i++) {
+        args.slope_at_zero = outside[i];
+        check(&c, NULL);
+        ck_verdict(GD_VERDICT_FAIL);
+    }
+}
+END_TEST
+
+START_TEST(a_kink_must_be_declared)
+{
+    curve_args args = {.shape = RELU, .slope_at_zero = 0, .wrong_at = -1};
+    gd_case c = case_of(&args, GD_FILL_CONSTANT, 0, 0, 4);
+    check(&c, NULL);
+    ck_verdict(GD_VERDICT_FAIL);
+}
+END_TEST
+
+/* In float32 the step is so long that many elements have the kink inside it. */
+START_TEST(a_kink_within_the_step_hides_no_wrong_gradient)
+{
+    gd_gradcheck_options options = {.dtype = GD_FLOAT32, .use_dtype = true};
+    for (options.seed = 0; options.seed < 20; options.seed++) {
+        curve_args args = {.shape = RELU, .wrong_at = -1};
+        gd_case c = case_of(&args, GD_FILL_NORMAL, 0, 1, 200);
+        c.kinks = true;
+        const gd_gradcheck_input *in = check(&c, &options);
+        ck_verdict(GD_VERDICT_PASS);
+        ck_assert_int_ge(in->compared, 195);
+    }
+    curve_args args = {.shape = RELU, .wrong_at = 0};
+    gd_case c = case_of(&args, GD_FILL_CONSTANT, 1e-3, 0, 2);
+    c.kinks = true;
+    options.step = 100; /* 0.1: the kink is well inside */
+    check(&c, &options);
+    ck_verdict(GD_VERDICT_FAIL);
+}
+END_TEST
+
+/* ---- Samples ------------------------------------------------------------------------------ */
+
+START_TEST(a_direction_finds_what_the_sample_misses)
+{
+    curve_args args = {.shape = SQUARE, .wrong_at = 1234};
+    gd_case c = case_of(&args, GD_FILL_NORMAL, 2, 0.3, 5000);
+    gd_gradcheck_options options = {.max_elements = 16, .only_numbers = true};
+    const gd_gradcheck_input *in = check(&c, &options);
+    ck_verdict(GD_VERDICT_FAIL);
+    ck_assert_int_eq(in->worst, 1234);
+    ck_assert_int_eq(in->wrong, 1);
+    ck_assert_int_eq(in->directions, 4);
+    args.wrong_at = -1;
+    in = check(&c, &options);
+    ck_verdict(GD_VERDICT_PASS);
+    ck_assert_int_eq(in->compared, 16);
+}
+END_TEST
+
+START_TEST(one_element_can_be_chosen)
+{
+    curve_args args = {.shape = SQUARE, .wrong_at = 3};
+    gd_case c = case_of(&args, GD_FILL_NORMAL, 1, 0.1, 9);
+    gd_gradcheck_options options = {.only_input = "x", .only_element = 2, .use_only_element = true};
+    const gd_gradcheck_input *in = check(&c, &options);
+    ck_verdict(GD_VERDICT_PASS);
+    ck_assert_int_eq(in->compared, 1);
+    options.only_element = 3;
+    in = check(&c, &options);
+    ck_verdict(GD_VERDICT_FAIL);
+    ck_assert_int_eq(in->worst, 3);
+
+    options.only_element = 9;
+    ck_assert_int_ne(gd_gradcheck_case(ctx, &curve, &c, &options, &report), GD_OK);
+    ck_assert_error(ctx, "gradcheck: curve: element 9 is not in x [9]");
+    options = (gd_gradcheck_options){.only_input = "z"};
+    ck_assert_int_ne(gd_gradcheck_case(ctx, &curve, &c, &options, &report), GD_OK);
+    ck_assert_error(ctx, "gradcheck: curve has no input z");
+}
+END_TEST
+
+START_TEST(bad_calls_are_told)
+{
+    gd_case c = {.inputs = 0};
+    ck_assert_int_eq(gd_gradcheck_case(NULL, &curve, &c, NULL, &report), GD_ERROR_ARGUMENT);
+    gd_gradcheck_case(ctx, NULL, &c, NULL, &report);
+    ck_assert_error(ctx, "gradcheck: op is NULL");
+    gd_gradcheck_case(ctx, &curve, NULL, NULL, &report);
+    ck_assert_error(ctx, "gradcheck: check is NULL");
+    gd_gradcheck_options options = {.dtype = GD_INT32, .use_dtype = true};
+    gd_gradcheck_case(ctx, &curve, &c, &options, &report);
+    ck_assert_error(ctx, "gradcheck: dtype is int32, wanted a real one");
+    gd_gradcheck_function(ctx, "f", NULL, NULL, NULL, 0, NULL, &report);
+    ck_assert_error(ctx, "gradcheck: function is NULL");
+    gd_fail(ctx, GD_ERROR_IO, "an earlier error");
+    ck_assert_int_eq(gd_gradcheck_case(ctx, &curve, &c, NULL, &report), GD_ERROR_IO);
+    gd_error_clear(ctx);
+}
+END_TEST
+
+/* ---- Functions ---------------------------------------------------------------------------- */
+
+/* mean((x w - 1)^2), with dropout if asked */
+static gd_tensor *loss_of(void *user, gd_tensor *const *in, int count)
+{
+    (void)count;
+    gd_tensor *y = gd_matmul(in[0], in[1]);
+    if (user) y = gd_dropout(y, *(double *)user);
+    gd_tensor *error = gd_add_scalar(y, -1);
+    return gd_mean(gd_mul(error, error), NULL, 0, false);
+}
+
+static gd_tensor *random_tensor(gd_dtype dtype, int64_t rows, int64_t columns, const char *name)
+{
+    gd_tensor *t = gd_tensor_create(ctx, dtype, 2, (int64_t[]){rows, columns});
+    gd_random_normal(t, 0, 1);
+    gd_tensor_set_name(t, name);
+    gd_tensor_set_requires_grad(t, true);
+    return t;
+}
+
+START_TEST(a_function_is_checked_and_left_as_it_was)
+{
+    gd_tensor *in[] = {random_tensor(GD_FLOAT64, 5, 4, "x"), random_tensor(GD_FLOAT64, 4, 3, "")};
+    gd_tensor_set_requires_grad(in[0], false);
+    double before[12], after[12], p = 0.5;
+    gd_tensor_read_f64(in[1], before, 12);
+    gd_random_state state = gd_random_get(ctx);
+    for (int dropout = 0; dropout < 2; dropout++) {
+        gd_gradcheck_report_free(&report);
+        gd_gradcheck_function(ctx, "loss", loss_of, dropout ? &p : NULL, in, 2, NULL, &report);
+        ck_assert_no_error(ctx);
+        ck_verdict(GD_VERDICT_PASS);
+        ck_assert_int_eq(report.inputs, 1);
+        ck_assert_str_eq(report.input[0].name, "input1");
+        ck_assert_int_eq(report.input[0].compared, 12);
+    }
+    gd_tensor_read_f64(in[1], after, 12);
+    ck_assert_mem_eq(before, after, sizeof before);
+    ck_assert_ptr_null(gd_grad(in[1]));
+    ck_assert(gd_tensor_requires_grad(in[1]) && !gd_tensor_requires_grad(in[0]));
+    gd_random_state now = gd_random_get(ctx);
+    ck_assert(now.seed == state.seed && now.offset == state.offset);
+    ck_assert_int_eq(gd_tape_length(ctx), 0);
+}
+END_TEST
+
+START_TEST(a_function_in_float32)
+{
+    gd_tensor *in[] = {random_tensor(GD_FLOAT32, 5, 4, "x"), random_tensor(GD_FLOAT32, 4, 3, "w")};
+    gd_gradcheck_function(ctx, "loss", loss_of, NULL, in, 2, NULL, &report);
+    ck_assert_no_error(ctx);
+    ck_verdict(GD_VERDICT_PASS);
+    ck_assert_int_eq(report.dtype, GD_FLOAT32);
+    ck_assert_int_eq(report.inputs, 2);
+    ck_assert_str_eq(report.input[1].name, "w");
+}
+END_TEST
+
+/* Not a function: another result each time. */
+static gd_tensor *counts(void *user, gd_tensor *const *in, int count)
+{
+    (void)count;
+    return gd_scale(in[0], ++*(int *)user);
+}
+
+static gd_tensor *detaches(void *user, gd_tensor *const *in, int count)
+{
+    (void)user;
+    (void)count;
+    return gd_mul(in[0], gd_detach(in[0]));
+}
+
+static gd_tensor *returns_null(void *user, gd_tensor *const *in, int count)
+{
+    (void)user;
+    (void)in;
+    (void)count;
+    return NULL;
+}
+
+START_TEST(wrong_functions_fail)
+{
+    int calls = 0;
+    gd_tensor *x = random_tensor(GD_FLOAT64, 3, 3, "x");
+    gd_gradcheck_function(ctx, "counts", counts, &calls, &x, 1, NULL, &report);
+    ck_verdict(GD_VERDICT_FAIL);
+    gd_gradcheck_report_free(&report);
+    gd_gradcheck_function(ctx, "detaches", detaches, NULL, &x, 1, NULL, &report);
+    ck_verdict(GD_VERDICT_FAIL);
+    ck_assert_str_eq(report.input[0].finding, "a constant factor 1/2");
+    gd_gradcheck_report_free(&report);
+    gd_gradcheck_function(ctx, "returns_null", returns_null, NULL, &x, 1, NULL, &report);
+    ck_verdict(GD_VERDICT_FAIL);
+    ck_assert_str_eq(report.message, "gradcheck: the function returns_null returned NULL");
+}
+END_TEST
+
+/* ---- Reports ------------------------------------------------------------------------------ */
+
+static const char *print(gd_status (*printer)(FILE *), char *text, size_t size)
+{
+    FILE *file = tmpfile();
+    ck_assert_ptr_nonnull(file);
+    ck_assert_int_eq(printer(file), GD_OK);
+    rewind(file);
+    text[fread(text, 1, size - 1, file)] = 0;
+    fclose(file);
+    return text;
+}
+
+static gd_status print_long(FILE *file)
+{
+    return gd_gradcheck_print(&report, file, true);
+}
+
+static gd_status print_short(FILE *file)
+{
+    return gd_gradcheck_print(&report, file, false);
+}
+
+static gd_status print_json(FILE *file)
+{
+    return gd_gradcheck_print_json(&report, file);
+}
+
+START_TEST(a_failure_is_reported_in_full)
+{
+    char text[4096];
+    curve_args args = {.shape = SQUARE, .wrong_at = 17};
+    gd_case c = case_of(&args, GD_FILL_NORMAL, 1, 0.1, 20);
+    check(&c, &(gd_gradcheck_options){.seed = 7});
+    print(print_long, text, sizeof text);
+    static const char *const wanted[] = {
+        "gradcheck curve  FAIL  case curve seed 7  cpu f64  h 1e-05 central, random cotangent\n",
+        "  x [20]: 20 elements, 20 compared, 0 at kinks, 1 over tolerance (rtol 1e-06, atol 1e-09)",
+        "    worst x[17]  analytic ",
+        "  ratio 2\n",
+        "a single element is off, by 1e+02%",
+        "    step sweep at x[17]: ",
+        "numeric is stable, suspect the backward\n",
+        "  again: gradus-gradcheck curve --case curve --seed 7 --input x --at 17\n"};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        ck_assert_msg(strstr(text, wanted[i]) != NULL, "not in the report: %s\n%s", wanted[i],
+                      text);
+    print(print_short, text, sizeof text);
+    ck_assert_ptr_nonnull(strstr(text, "FAIL  20 compared, 1 wrong"));
+    ck_assert_ptr_eq(strchr(text, '\n'), text + strlen(text) - 1);
+}
+END_TEST
+
+START_TEST(json_is_one_line)
+{
+    char text[4096];
+    curve_args args = {.shape = RELU, .slope_at_zero = NAN, .wrong_at = -1};
+    gd_case c = case_of(&args, GD_FILL_CONSTANT, 0, 0, 2);
+    c.name = "a \"quoted\"\nname";
+    check(&c, NULL);
+    print(print_json, text, sizeof text);
+    ck_assert_ptr_nonnull(strstr(text, "\"case\": \"a \\\"quoted\\\"\\u000aname\""));
+    ck_assert_ptr_nonnull(strstr(text, "\"verdict\": \"FAIL\""));
+    ck_assert_ptr_nonnull(strstr(text, "\"analytic\": null"));
+    ck_assert_ptr_eq(strchr(text, '\n'), text + strlen(text) - 1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("gradcheck");
+    TCase *tcase = tcase_create("gradcheck");
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_add_test(tcase, a_right_backward_passes);
+    tcase_add_test(tcase, every_dtype_works);
+    tcase_add_test(tcase, nothing_to_compare_is_not_a_pass);
+    tcase_add_test(tcase, a_noisy_function_is_inconclusive);
+    tcase_add_test(tcase, a_steep_function_is_measured_with_a_shorter_step);
+    tcase_add_test(tcase, a_missing_backward_is_unsupported);
+    tcase_add_test(tcase, an_op_that_fails_on_its_case_fails);
+    tcase_add_test(tcase, at_a_kink_what_lies_between_the_slopes_is_left_out);
+    tcase_add_test(tcase, a_kink_must_be_declared);
+    tcase_add_test(tcase, a_kink_within_the_step_hides_no_wrong_gradient);
+    tcase_add_test(tcase, a_direction_finds_what_the_sample_misses);
+    tcase_add_test(tcase, one_element_can_be_chosen);
+    tcase_add_test(tcase, bad_calls_are_told);
+    tcase_add_test(tcase, a_function_is_checked_and_left_as_it_was);
+    tcase_add_test(tcase, a_function_in_float32);
+    tcase_add_test(tcase, wrong_functions_fail);
+    tcase_add_test(tcase, a_failure_is_reported_in_full);
+    tcase_add_test(tcase, json_is_one_line);
+    suite_add_tcase(suite, tcase);
+    return check_main(suite);
+}
