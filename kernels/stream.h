@@ -30,6 +30,9 @@ static inline void gd_prefetch(const void *address, int64_t bytes)
 #ifdef __GNUC__
     for (int64_t i = 0; i < bytes; i += GD_LINE)
         __builtin_prefetch((const char *)address + i, 0, 2);
+    /* GCC holds a function that only prefetches for one without effects, and drops its calls. This
+     * is no instruction, but an effect. */
+    __asm__ volatile("");
 #else
     (void)address, (void)bytes;
 #endif

@@ -1,159 +1,27 @@
-/* rms_norm_cpu.c - RMSNorm on the CPU, forward and backward. README.md derives the formulas.
+/* rms_norm_cpu.c - RMSNorm on the CPU. README.md derives the formulas. One row of N numbers:
  *
- * M rows of N columns, and one sum over a row before any of its results can be written. So every
- * row is gone through twice: the first time it comes from memory, the second time from the cache.
- * Memory is the limit, and it would rest during the second pass if nobody had asked for the next
- * row: each pass calls one half of it in (stream.h).
+ *     forward                                   backward
+ *     rstd = 1 / sqrt(mean(x[k]^2) + eps)       m = mean(dy[k] * gain[k] * xhat[k])
+ *     xhat[k] = x[k] * rstd                     dx[k] = rstd * (dy[k] * gain[k] - xhat[k] * m)
+ *     y[k] = xhat[k] * gain[k] + bias[k]        dw[k] += dy[k] * xhat[k],   db[k] += dy[k]
  *
- * Rows are worked on in tiles of TILE columns: a tile of results is built up in the first level
- * cache, one option after the other, and then leaves for memory at once.
+ * with gain = offset + weight. Either way there is a sum over the row first, and results after, so
+ * every row is gone through twice: the first time it comes from memory, the second time from the
+ * cache. Memory is the limit, and it would rest during the second pass if nobody had asked for the
+ * next row: each pass calls one half of it in (stream.h).
+ *
+ * Results are made in tiles: some columns of a row, built up in the first level cache, one option
+ * after the other, that then leave for memory at once (tiles.h).
  */
-#include "copy/convert.h"
-#include "kernel.h"
 #include "rms_norm/rms_norm.h"
-#include "stream.h"
+#include "rms_norm/tiles.h"
 
 enum {
-    TILE = 256,
     GROUP_BYTES = 128 << 10, /* backward: what a group of rows may fill of the second level cache */
     GROUP_ROWS = 8,          /* ... and how many it has at most */
-    PIECES = 64,             /* backward: rows are summed up in at most so many pieces ... */
-    PIECE_ROWS = 8           /* ... of at least so many rows */
+    PIECES = 64,   /* backward: dw is summed up in at most so many pieces of the rows ... */
+    PIECE_ROWS = 8 /* ... of at least so many */
 };
-
-/* ---- Rows and parameters ------------------------------------------------------------------ */
-
-/* The rows of x [..., N], which may lie anywhere, each one packed. */
-typedef struct rows {
-    const REAL *data;
-    const int64_t *shape, *strides; /* of the dimensions before the last */
-    int ndim;                       /* how many; 0: row i is at i * N */
-    int64_t N;
-} rows;
-
-static const REAL *row_at(const rows *x, int64_t row)
-{
-    if (x->ndim == 0) return x->data + row * x->N;
-    const REAL *at = x->data;
-    for (int d = x->ndim - 1; d >= 0; d--) {
-        at += row % x->shape[d] * x->strides[d];
-        row /= x->shape[d];
-    }
-    return at;
-}
-
-/* The elements of t side by side: its own memory, or a copy. NULL: out of memory. */
-static const REAL *packed(const gd_call *call, const gd_tensor *t)
-{
-    if (gd_tensor_is_contiguous(t)) return gd_tensor_data(t);
-    int64_t strides[GD_MAX_DIMS], count = 1;
-    for (int d = gd_tensor_ndim(t) - 1; d >= 0; d--) {
-        strides[d] = count;
-        count *= gd_tensor_shape(t)[d];
-    }
-    gd_layout from = {gd_tensor_data(t), call->dtype, gd_tensor_ndim(t), gd_tensor_shape(t),
-                      gd_tensor_strides(t)};
-    gd_layout to = from;
-    to.strides = strides;
-    to.data = gd_call_scratch(call, (size_t)count * sizeof(REAL));
-    if (to.data) gd_copy_cpu(to, from, call->threads);
-    return to.data;
-}
-
-static bool open_rows(const gd_call *call, const gd_tensor *t, rows *x)
-{
-    int last = gd_tensor_ndim(t) - 1;
-    *x = (rows){.data = gd_tensor_data(t), .N = gd_tensor_dim(t, -1)};
-    if (gd_tensor_is_contiguous(t)) return true;
-    if (gd_tensor_strides(t)[last] == 1 || x->N == 1) {
-        x->ndim = last;
-        x->shape = gd_tensor_shape(t);
-        x->strides = gd_tensor_strides(t);
-        return true;
-    }
-    x->data = packed(call, t);
-    return x->data != NULL;
-}
-
-/* A weight or bias [heads, N]: row i of x meets row i mod heads of it. */
-typedef struct param {
-    const REAL *data; /* NULL: there is none */
-    int64_t heads;
-} param;
-
-static int64_t heads_of(const gd_tensor *weight)
-{
-    return weight ? gd_row_count(weight) : 1;
-}
-
-static int64_t param_row(int64_t heads, int64_t row)
-{
-    return heads == 1 ? 0 : row % heads;
-}
-
-/* offset + weight, which is what xhat is multiplied with; ones where there is no weight. */
-static bool open_gain(const gd_call *call, const gd_tensor *weight, double offset, int64_t N,
-                      param *gain)
-{
-    gain->heads = heads_of(weight);
-    const REAL *w = weight ? packed(call, weight) : NULL;
-    gain->data = w;
-    if (weight && (!w || offset == 0)) return w != NULL;
-    REAL *sum = gd_call_scratch(call, (size_t)(gain->heads * N) * sizeof(REAL));
-    for (int64_t j = 0; sum && j < gain->heads * N; j++) sum[j] = w ? (REAL)offset + w[j] : 1;
-    gain->data = sum;
-    return sum != NULL;
-}
-
-static bool open_bias(const gd_call *call, const gd_tensor *bias, param *b)
-{
-    *b = (param){.data = bias ? packed(call, bias) : NULL, .heads = heads_of(bias)};
-    return !bias || b->data;
-}
-
-/* ---- Tiles -------------------------------------------------------------------------------- */
-
-/* Rounds n numbers to what a narrower dtype can hold. */
-static void round_tile(REAL *tile, int64_t n, gd_dtype dtype)
-{
-    bool wide = sizeof(REAL) > sizeof(float);
-    if (dtype == GD_BFLOAT16) {
-        for (int64_t k = 0; k < n; k++)
-            tile[k] = (REAL)gd_bf16_to_f32(wide ? gd_f64_to_bf16((double)tile[k])
-                                                : gd_f32_to_bf16((float)tile[k]));
-    } else if (dtype == GD_FLOAT16) {
-        for (int64_t k = 0; k < n; k++)
-            tile[k] = (REAL)gd_f16_to_f32(wide ? gd_f64_to_f16((double)tile[k])
-                                               : gd_f32_to_f16((float)tile[k]));
-    } else if (dtype == GD_FLOAT32 && wide) {
-        for (int64_t k = 0; k < n; k++) tile[k] = (REAL)(float)tile[k];
-    }
-}
-
-/* How a tile of results reaches its place. */
-typedef enum leave { STORE, STREAM, ADD } leave;
-
-static void put_tile(REAL *to, const REAL *tile, int64_t n, leave how)
-{
-    if (how == STREAM) {
-        gd_stream(to, tile, n * (int64_t)sizeof(REAL));
-    } else if (how == STORE) {
-        memcpy(to, tile, (size_t)n * sizeof(REAL));
-    } else {
-        for (int64_t k = 0; k < n; k++) to[k] += tile[k];
-    }
-}
-
-static leave how_to_store(int64_t count)
-{
-    return count * (int64_t)sizeof(REAL) >= GD_STREAM_FROM ? STREAM : STORE;
-}
-
-/* Pass 0 and pass 1 over a row, at column j, each call in a part of one half of another row. */
-static void prefetch_half(const REAL *row, int64_t N, int64_t j, int64_t n, int half)
-{
-    gd_prefetch(row + (half * N + j) / 2, n * (int64_t)sizeof(REAL) / 2);
-}
 
 /* ---- Forward ------------------------------------------------------------------------------ */
 
@@ -174,46 +42,48 @@ static double sum_of_squares(const REAL *x, int64_t n)
     return sum;
 }
 
-/* First pass: mean(x^2). In add_rms_norm x + residual becomes the sum on the way. */
+/* add_rms_norm: columns j to j + n of sum = x + residual, which is the x of what follows. */
+static const REAL *add_tile(const forward *f, int64_t row, int64_t j, int64_t n)
+{
+    const REAL *x = row_at(&f->x, row) + j, *residual = row_at(&f->residual, row) + j;
+    REAL *sum = f->sum + row * f->N + j;
+#pragma omp simd
+    for (int64_t k = 0; k < n; k++) sum[k] = x[k] + residual[k];
+    round_tile(sum, n, f->args->round_sum);
+    return sum;
+}
+
+static void prefetch_inputs(const forward *f, int64_t row, int64_t j, int64_t n, int half)
+{
+    prefetch_half(row_at(&f->x, row), f->N, j, n, half);
+    if (f->sum) prefetch_half(row_at(&f->residual, row), f->N, j, n, half);
+}
+
+/* First pass: mean(x^2). */
 static double mean_square(const forward *f, int64_t row, int64_t next)
 {
-    const REAL *x = row_at(&f->x, row), *next_x = row_at(&f->x, next);
-    const REAL *residual = f->sum ? row_at(&f->residual, row) : NULL;
-    const REAL *next_residual = f->sum ? row_at(&f->residual, next) : NULL;
     double total = 0;
     for (int64_t j = 0; j < f->N; j += TILE) {
         int64_t n = gd_min64(TILE, f->N - j);
-        prefetch_half(next_x, f->N, j, n, 0);
-        if (f->sum) {
-            REAL *sum = f->sum + row * f->N + j;
-            prefetch_half(next_residual, f->N, j, n, 0);
-#pragma omp simd
-            for (int64_t k = 0; k < n; k++) sum[k] = x[j + k] + residual[j + k];
-            round_tile(sum, n, f->args->round_sum);
-            total += sum_of_squares(sum, n);
-        } else {
-            total += sum_of_squares(x + j, n);
-        }
+        prefetch_inputs(f, next, j, n, 0);
+        const REAL *x = f->sum ? add_tile(f, row, j, n) : row_at(&f->x, row) + j;
+        total += sum_of_squares(x, n);
     }
     return total / (double)f->N;
 }
 
-/* y = xhat * gain + bias, xhat = x * rstd. */
+/* Second pass: y = xhat * gain + bias, xhat = x * rstd. */
 static void forward_row(const forward *f, int64_t row, int64_t next)
 {
-    REAL rstd = (REAL)(1 / sqrt(mean_square(f, row, next) + f->args->eps));
-    if (f->rstd) f->rstd[row] = rstd;
-
-    int64_t N = f->N;
+    const int64_t N = f->N;
+    const REAL rstd = (REAL)(1 / sqrt(mean_square(f, row, next) + f->args->eps));
     const REAL *x = f->sum ? f->sum + row * N : row_at(&f->x, row);
-    const REAL *gain = f->gain.data + param_row(f->gain.heads, row) * N;
-    const REAL *bias = f->bias.data ? f->bias.data + param_row(f->bias.heads, row) * N : NULL;
-    const REAL *next_x = row_at(&f->x, next);
+    const REAL *gain = param_row(&f->gain, row, N), *bias = param_row(&f->bias, row, N);
+    if (f->rstd) f->rstd[row] = rstd;
     for (int64_t j = 0; j < N; j += TILE) {
         int64_t n = gd_min64(TILE, N - j);
         REAL y[TILE];
-        prefetch_half(next_x, N, j, n, 1);
-        if (f->sum) prefetch_half(row_at(&f->residual, next), f->N, j, n, 1);
+        prefetch_inputs(f, next, j, n, 1);
         for (int64_t k = 0; k < n; k++) y[k] = x[j + k] * rstd;
         round_tile(y, n, f->args->round_xhat);
         for (int64_t k = 0; k < n; k++) y[k] *= gain[j + k];
@@ -281,18 +151,21 @@ typedef struct backward {
     double *partials; /* [pieces, (dw_heads + db_heads) * N] */
 } backward;
 
-/* First pass: mean(h * xhat), h = dy * gain. */
+static void prefetch_x_and_dy(const backward *b, int64_t row, int64_t j, int64_t n, int half)
+{
+    prefetch_half(row_at(&b->x, row), b->N, j, n, half);
+    prefetch_half(b->dy + row * b->N, b->N, j, n, half);
+}
+
+/* First pass: m = mean(h * xhat), h = dy * gain. */
 static REAL mean_h_xhat(const backward *b, int64_t row, int64_t next)
 {
-    const REAL *x = row_at(&b->x, row), *next_x = row_at(&b->x, next);
-    const REAL *dy = b->dy + row * b->N, *next_dy = b->dy + next * b->N;
-    const REAL *gain = b->gain.data + param_row(b->gain.heads, row) * b->N;
-    REAL rstd = b->rstd[row];
+    const REAL *x = row_at(&b->x, row), *dy = b->dy + row * b->N;
+    const REAL *gain = param_row(&b->gain, row, b->N), rstd = b->rstd[row];
     double total = 0;
     for (int64_t j = 0; j < b->N; j += TILE) {
         int64_t n = gd_min64(TILE, b->N - j);
-        prefetch_half(next_x, b->N, j, n, 0);
-        prefetch_half(next_dy, b->N, j, n, 0);
+        prefetch_x_and_dy(b, next, j, n, 0);
         double sum = 0;
 #pragma omp simd reduction(+ : sum)
         for (int64_t k = j; k < j + n; k++) sum += (double)(dy[k] * gain[k] * (x[k] * rstd));
@@ -301,9 +174,9 @@ static REAL mean_h_xhat(const backward *b, int64_t row, int64_t next)
     return (REAL)(total / (double)b->N);
 }
 
-/* Second pass, columns j to j + n of one row: dx = rstd * (h - xhat * mean(h * xhat)), and the
- * row's share in dw and db: dy * xhat and dy. */
-static void backward_tile(const backward *b, int64_t row, int64_t j, int64_t n, REAL mean,
+/* Second pass, columns j to j + n of one row: dx = rstd * (h - xhat * m), and the row's share
+ * in dw and db. dx comes last, as it may take the place of dy. */
+static void backward_tile(const backward *b, int64_t row, int64_t j, int64_t n, REAL m,
                           double *partial)
 {
     const int64_t N = b->N, at = row * N + j;
@@ -311,7 +184,7 @@ static void backward_tile(const backward *b, int64_t row, int64_t j, int64_t n, 
     const REAL rstd = b->rstd[row];
 
     if (b->dw_heads) {
-        double *dw = partial + param_row(b->dw_heads, row) * N + j;
+        double *dw = partial + head_of(b->dw_heads, row) * N + j;
         REAL xhat[TILE];
         for (int64_t k = 0; k < n; k++) xhat[k] = x[k] * rstd;
         round_tile(xhat, n, b->args->round_xhat);
@@ -319,14 +192,14 @@ static void backward_tile(const backward *b, int64_t row, int64_t j, int64_t n, 
         for (int64_t k = 0; k < n; k++) dw[k] += (double)(dy[k] * xhat[k]);
     }
     if (b->db_heads) {
-        double *db = partial + (b->dw_heads + param_row(b->db_heads, row)) * N + j;
+        double *db = partial + (b->dw_heads + head_of(b->db_heads, row)) * N + j;
 #pragma omp simd
         for (int64_t k = 0; k < n; k++) db[k] += (double)dy[k];
     }
     if (b->dx.data || b->dresidual.data) {
-        const REAL *gain = b->gain.data + param_row(b->gain.heads, row) * N + j;
+        const REAL *gain = param_row(&b->gain, row, N) + j;
         REAL dx[TILE];
-        for (int64_t k = 0; k < n; k++) dx[k] = rstd * (dy[k] * gain[k] - x[k] * rstd * mean);
+        for (int64_t k = 0; k < n; k++) dx[k] = rstd * (dy[k] * gain[k] - x[k] * rstd * m);
         for (int64_t k = 0; b->dsum && k < n; k++) dx[k] += b->dsum[at + k];
         if (b->dx.data) put_tile(b->dx.data + at, dx, n, b->dx.how);
         if (b->dresidual.data) put_tile(b->dresidual.data + at, dx, n, b->dresidual.how);
@@ -337,18 +210,16 @@ static void backward_tile(const backward *b, int64_t row, int64_t j, int64_t n, 
  * live in the second level cache, is fetched from there once for all of them. */
 static void backward_group(const backward *b, int64_t first, int64_t end, double *partial)
 {
-    REAL mean[GROUP_ROWS] = {0};
+    REAL m[GROUP_ROWS] = {0};
     int64_t ahead = b->group_rows, last = b->M - 1;
     bool wants_dx = b->dx.data || b->dresidual.data;
     for (int64_t row = first; wants_dx && row < end; row++)
-        mean[row - first] = mean_h_xhat(b, row, gd_min64(row + ahead, last));
+        m[row - first] = mean_h_xhat(b, row, gd_min64(row + ahead, last));
     for (int64_t j = 0; j < b->N; j += TILE) {
         int64_t n = gd_min64(TILE, b->N - j);
         for (int64_t row = first; row < end; row++) {
-            int64_t next = gd_min64(row + ahead, last);
-            prefetch_half(row_at(&b->x, next), b->N, j, n, 1);
-            prefetch_half(b->dy + next * b->N, b->N, j, n, 1);
-            backward_tile(b, row, j, n, mean[row - first], partial);
+            prefetch_x_and_dy(b, gd_min64(row + ahead, last), j, n, 1);
+            backward_tile(b, row, j, n, m[row - first], partial);
         }
     }
 }
