@@ -1,0 +1,227 @@
+#!/usr/bin/env python3
+"""RMSNorm of gradus beside PyTorch's, torch.compile's and, where installed, Liger's, on one GPU.
+
+    bench/compare_peers.py [--library build/lib/libgradus.so] [--dtype float32] [--shapes MxN,...]
+
+All in one process and on the same buffers: each is captured in a CUDA graph that goes round several
+sets of buffers, more than L2 holds, and the median of its replays is taken. The peers' backward is
+called with dx and dweight wanted, as autograd would call it. Figures are GB/s of the bytes that must
+move: 2 M N for a forward, 3 M N for a backward.
+"""
+import argparse
+import ctypes
+import math
+import sys
+
+import torch
+
+SHAPES = ("32768x256 32768x768 32768x1024 32768x2048 32768x4096 32768x8192 32768x16384 16384x32768 "
+          "8192x65536 4096x131072 2048x262144 2048x8192 512x4096 64x4096 262144x128")
+DTYPES = {"float32": (torch.float32, 0), "bfloat16": (torch.bfloat16, 2)}
+
+
+class Problem(ctypes.Structure):
+    _fields_ = [("rows", ctypes.c_int64), ("cols", ctypes.c_int64), ("dtype", ctypes.c_int),
+                ("weight_dtype", ctypes.c_int), ("dweight_dtype", ctypes.c_int),
+                ("eps", ctypes.c_double), ("offset", ctypes.c_double), ("round", ctypes.c_bool)]
+
+
+class Gradients(ctypes.Structure):
+    _fields_ = [("dx", ctypes.c_void_p), ("dx_stride", ctypes.c_int64),
+                ("dweight", ctypes.c_void_p), ("dbias", ctypes.c_void_p),
+                ("accumulate_dweight", ctypes.c_bool), ("accumulate_dbias", ctypes.c_bool),
+                ("dy", ctypes.c_void_p), ("dy_stride", ctypes.c_int64),
+                ("x", ctypes.c_void_p), ("x_stride", ctypes.c_int64),
+                ("rstd", ctypes.c_void_p), ("weight", ctypes.c_void_p),
+                ("workspace", ctypes.c_void_p)]
+
+
+class Gradus:
+    name = "gradus"
+
+    def __init__(self, path):
+        self.library = ctypes.CDLL(path)
+        self.library.gd_cuda_rms_norm_workspace.restype = ctypes.c_size_t
+        self.library.gd_cuda_rms_norm_forward.argtypes = (
+            [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64] + [ctypes.c_void_p] * 2 +
+            [ctypes.c_int64] + [ctypes.c_void_p] * 3)
+
+    def prepare(self, x, weight, code):
+        m, n = x.shape
+        self.problem = Problem(m, n, code, code, code, 1e-6, 0, False)
+        size = self.library.gd_cuda_rms_norm_workspace(ctypes.byref(self.problem))
+        self.workspace = torch.empty(max(size, 16), dtype=torch.uint8, device="cuda")
+        self.rstd = torch.empty(m, dtype=torch.float32, device="cuda")
+        self.dw = torch.empty_like(weight)
+
+    def stream(self):
+        return ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+
+    def forward(self, x, weight, out):
+        n = x.shape[1]
+        status = self.library.gd_cuda_rms_norm_forward(
+            ctypes.addressof(self.problem), out.data_ptr(), n, self.rstd.data_ptr(), x.data_ptr(), n,
+            weight.data_ptr(), None, self.stream())
+        assert status == 0, status
+        return out
+
+    def backward(self, x, dy, weight, out):
+        n = x.shape[1]
+        g = Gradients(out.data_ptr(), n, self.dw.data_ptr(), None, False, False, dy.data_ptr(), n,
+                      x.data_ptr(), n, self.rstd.data_ptr(), weight.data_ptr(),
+                      self.workspace.data_ptr())
+        status = self.library.gd_cuda_rms_norm_backward(ctypes.byref(self.problem), ctypes.byref(g),
+                                                        self.stream())
+        assert status == 0, status
+        return out, self.dw
+
+
+class Fused:
+    name = "PyTorch"
+
+    def prepare(self, x, weight, code):
+        self.n = [x.shape[1]]
+        _, self.rstd = torch.ops.aten._fused_rms_norm(x, self.n, weight, 1e-6)
+
+    def forward(self, x, weight, out):
+        return torch.ops.aten._fused_rms_norm(x, self.n, weight, 1e-6)[0]
+
+    def backward(self, x, dy, weight, out):
+        return torch.ops.aten._fused_rms_norm_backward(dy, x, self.n, self.rstd, weight, [True, True])
+
+
+def forward_text(x, weight):
+    xf = x.float()
+    rstd = torch.rsqrt(xf.square().mean(-1, keepdim=True) + 1e-6)
+    return (xf * rstd * weight.float()).to(x.dtype)
+
+
+def backward_text(x, dy, weight, rstd):
+    xhat = x.float() * rstd
+    h = dy.float() * weight.float()
+    dx = rstd * (h - xhat * (h * xhat).mean(-1, keepdim=True))
+    return dx.to(x.dtype), (dy.float() * xhat).sum(0).to(weight.dtype)
+
+
+class Compiled:
+    name = "torch.compile"
+
+    def prepare(self, x, weight, code):
+        torch._dynamo.reset()
+        self.rstd = torch.rsqrt(x.float().square().mean(-1, keepdim=True) + 1e-6)
+        self.f = torch.compile(forward_text, dynamic=False)
+        self.b = torch.compile(backward_text, dynamic=False)
+
+    def forward(self, x, weight, out):
+        return self.f(x, weight)
+
+    def backward(self, x, dy, weight, out):
+        return self.b(x, dy, weight, self.rstd)
+
+
+class Liger:
+    name = "Liger"
+
+    def __init__(self):
+        from liger_kernel.ops import rms_norm
+        self.ops = rms_norm
+
+    def prepare(self, x, weight, code):
+        self.saved = self.ops.rms_norm_forward(x, weight, 1e-6, 0.0, "llama", None)
+
+    def forward(self, x, weight, out):
+        return self.ops.rms_norm_forward(x, weight, 1e-6, 0.0, "llama", None)[0]
+
+    def backward(self, x, dy, weight, out):
+        _, _, rstd, block, warps, mode = self.saved
+        return self.ops.rms_norm_backward(dy, x, weight, rstd, 0.0, mode, block, warps, False, None)
+
+
+def seconds(call, sets):
+    """The median time of one call(set), by replays of a graph of many."""
+    call(0), torch.cuda.synchronize()
+    launches = sets * max(1, math.ceil(8 / sets))
+    graph, times = torch.cuda.CUDAGraph(), []
+    with torch.cuda.graph(graph):
+        for i in range(launches):
+            call(i % sets)
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    for i in range(9):
+        begin.record(), graph.replay(), end.record(), torch.cuda.synchronize()
+        if i >= 2:
+            times.append(begin.elapsed_time(end) * 1e-3)
+    return sorted(times)[len(times) // 2] / launches
+
+
+def measure(peer, data, weight, code):
+    m, n = data[0][0].shape
+    size = m * n * data[0][0].element_size()
+    result = []
+    try:
+        peer.prepare(data[0][0], weight, code)
+        result.append(2 * size / seconds(lambda s: peer.forward(data[s][0], weight, data[s][2]),
+                                         len(data)) / 1e9)
+        # rstd of set 0 serves all sets: the values do not change the time.
+        result.append(3 * size / seconds(
+            lambda s: peer.backward(data[s][0], data[s][1], weight, data[s][2]), len(data)) / 1e9)
+    except Exception as error:  # a peer that cannot do a shape is a dash in the table
+        print(f"{peer.name} {m}x{n}: {str(error).splitlines()[0][:100]}", file=sys.stderr)
+        torch.cuda.synchronize()
+    return result + [math.nan] * (2 - len(result))
+
+
+def check(ours, data, weight, code):
+    """The largest difference from float64, as a share of the largest value."""
+    x, dy, out = data[0]
+    ours.prepare(x, weight, code)
+    rows = slice(0, min(len(x), 64))
+    rstd = torch.rsqrt(x[rows].double().square().mean(-1, keepdim=True) + 1e-6)
+    xhat = x[rows].double() * rstd
+    y = ours.forward(x, weight, out)[rows].double()
+    want = xhat * weight.double()
+    worst = ((y - want).abs().max() / want.abs().max()).item()
+    h = dy[rows].double() * weight.double()
+    want = rstd * (h - xhat * (h * xhat).mean(-1, keepdim=True))
+    dx = ours.backward(x, dy, weight, out)[0][rows].double()
+    return max(worst, ((dx - want).abs().max() / want.abs().max()).item())
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--library", default="build/lib/libgradus.so")
+    options.add_argument("--dtype", choices=DTYPES, action="append")
+    options.add_argument("--shapes", default=SHAPES.replace(" ", ","))
+    options = options.parse_args()
+
+    ours, peers = Gradus(options.library), [Fused(), Compiled()]
+    try:
+        peers.append(Liger())
+    except ImportError:
+        pass
+    names = " | ".join(p.name for p in peers)
+    print(f"| dtype | M x N | fwd: gradus | {names} | ours / best | bwd: gradus | {names} "
+          f"| ours / best | error |")
+    print("|---" * (2 * len(peers) + 7) + "|")
+    for name in options.dtype or DTYPES:
+        dtype, code = DTYPES[name]
+        for shape in options.shapes.split(","):
+            m, n = map(int, shape.split("x"))
+            one = 3 * m * n * dtype.itemsize
+            sets = min(64, max(2, math.ceil(400e6 / one)))
+            torch.manual_seed(0)
+            data = [[torch.randn(m, n, device="cuda", dtype=dtype) for _ in range(2)] +
+                    [torch.empty(m, n, device="cuda", dtype=dtype)] for _ in range(sets)]
+            weight = torch.randn(n, device="cuda", dtype=dtype)
+            error = check(ours, data, weight, code)
+            rows = [measure(p, data, weight, code) for p in [ours] + peers]
+            cells = []
+            for way in range(2):
+                best = max((r[way] for r in rows[1:] if not math.isnan(r[way])), default=math.nan)
+                cells += [f"{r[way]:.0f}" for r in rows] + [f"**{rows[0][way] / best:.2f}**"]
+            print(f"| {name} | {m} x {n} | " + " | ".join(cells) + f" | {error:.1e} |", flush=True)
+            del data, rows
+            torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()
