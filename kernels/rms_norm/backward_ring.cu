@@ -1,52 +1,20 @@
 // backward_ring.cu - dx and the partial sums of dw for wide rows (N from 1024 to 262144).
 //
-// A cluster of blocks (often just one block) shares a row, each block a slice of it; P clusters walk
-// the rows, r, r + P, r + 2P, ..., so that all of them read in one neighbourhood of memory. Of each
-// block one warp is the producer: it sends for x and dy of the rows to come by bulk copies into a
-// ring of tiles in shared memory, and waits only for tiles to be given back. The other warps, the
-// consumers, hold factor and the sums of dw of their columns in registers from first row to last.
-//
-// A row takes two passes over its tiles, both from shared memory; DRAM is read once:
+// The rows come through the ring of ring.cuh. The consumers hold factor and the sums of dw of their
+// columns in registers from first row to last. A row takes two passes over its tiles, both from
+// shared memory; DRAM is read once:
 //   1. each warp sums h * xhat over its columns and sends the sum to every block of the cluster
 //      (st.async: the value, and its 4 bytes counted on a barrier there);
 //   2. when all warps' sums have come, each warp adds them, in the same order everywhere, and
 //      writes dx, adds to dw, and gives the tiles back.
 // With lookahead, pass 1 of row i + 1 comes before pass 2 of row i, so that the sums travel while
 // there is something to do. No barrier over the whole block is in the loop.
-//
-// How many sets of sums (EXCHANGES) there must be. A warp may send for row i + n only when no warp
-// can still be reading row i's. Before sending it has waited for the sums of row i + n - 2 at the
-// earliest, with lookahead; so every warp had sent those, and (with lookahead) had finished row
-// i + n - 4. That is row i for n = 4.
-#include "rms_norm/async.cuh"
 #include "rms_norm/cuda.cuh"
 #include "rms_norm/launch.cuh"
-#include "rms_norm/pack.cuh"
+#include "rms_norm/ring.cuh"
 
 namespace gd_rms
 {
-
-constexpr int EXCHANGES = 4;
-constexpr int MOST_SUMS = 16 * 16; // warps of a cluster
-constexpr int MOST_STAGES = 32;
-
-struct Shared {
-    uint64_t full[MOST_STAGES];  // a tile is there
-    uint64_t empty[MOST_STAGES]; // all warps have given it back
-    uint64_t arrived[EXCHANGES]; // all sums of a row are there
-    float sums[EXCHANGES][MOST_SUMS];
-};
-constexpr int RING_AT = (sizeof(Shared) + 127) / 128 * 128;
-
-// A walk around the ring of tiles.
-struct Place {
-    int stage;
-    uint32_t parity;
-    __device__ void next(int stages)
-    {
-        if (++stage == stages) stage = 0, parity ^= 1;
-    }
-};
 
 // CHUNKS: vectors of a row that each thread holds; TILE: of those, how many make a tile.
 template <class T, int CHUNKS, int TILE, int THREADS>
@@ -57,51 +25,17 @@ __global__ void __launch_bounds__(THREADS + 32)
     constexpr int V = vector_size<T>;
     constexpr int TILES = CHUNKS / TILE;
     extern __shared__ __align__(128) char shared[];
-    Shared &sh = *(Shared *)shared;
-    char *const ring = shared + RING_AT;
+    Ring<2> ring(shared, stages, TILE, (int)(a.cols / V));
+    const int threads = ring.threads, begin = ring.begin, length = ring.length;
+    const int tile_vectors = ring.tile_vectors;
+    const int64_t first = blockIdx.x / ring.blocks, step = gridDim.x / ring.blocks;
 
-    const int threads = (int)blockDim.x - 32, warps = threads / 32; // consumers
-    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
-    const int blocks = (int)cluster_size(), rank = (int)cluster_rank();
-    const int vectors = (int)(a.cols / V), slice = (vectors + blocks - 1) / blocks;
-    const int begin = rank * slice, length = min(slice, vectors - begin);
-    const int tile_vectors = TILE * threads;
-    const int64_t first = blockIdx.x / blocks, step = gridDim.x / blocks;
-    const uint32_t sums = (uint32_t)(blocks * warps);
-
-    if (threadIdx.x == 0) {
-        for (int s = 0; s < stages; s++)
-            barrier_init(&sh.full[s], 1), barrier_init(&sh.empty[s], warps);
-        // Alone, a block's warps write their sums and arrive; in a cluster what arrives is bytes.
-        for (int e = 0; e < EXCHANGES; e++) barrier_init(&sh.arrived[e], blocks > 1 ? 1 : warps);
-        barrier_init_done();
-        for (int e = 0; blocks > 1 && e < EXCHANGES; e++) barrier_expect(&sh.arrived[e], 4 * sums);
-    }
-    __syncthreads();
-    cluster_sync();
-
-    if (warp == warps) { // the producer
-        if (lane == 0) {
+    if (ring.warp == ring.warps) {
+        if (ring.lane == 0) {
             Place place = {0, 1};
-            for (int64_t row = first; row < a.rows; row += step) {
-                const uint4 *x = (const uint4 *)((const T *)a.x + row * a.x_stride) + begin;
-                const uint4 *dy = (const uint4 *)((const T *)a.dy + row * a.dy_stride) + begin;
-#pragma unroll 1
-                for (int t = 0; t < TILES; t++) {
-                    const int at = t * tile_vectors;
-                    const int there = max(0, min(tile_vectors, length - at));
-                    uint4 *tile = (uint4 *)ring + (size_t)place.stage * 2 * tile_vectors;
-                    // The first time round the parity is that of the phase before the first,
-                    // which counts as over.
-                    barrier_wait(&sh.empty[place.stage], place.parity);
-                    barrier_expect(&sh.full[place.stage], 32 * there);
-                    if (there) {
-                        bulk_copy(tile, x + at, 16 * there, &sh.full[place.stage]);
-                        bulk_copy(tile + tile_vectors, dy + at, 16 * there, &sh.full[place.stage]);
-                    }
-                    place.next(stages);
-                }
-            }
+            for (int64_t row = first; row < a.rows; row += step)
+                ring.fetch(place, (const uint4 *)((const T *)a.x + row * a.x_stride) + begin,
+                           (const uint4 *)((const T *)a.dy + row * a.dy_stride) + begin, TILES);
         }
         __syncwarp();
         let_next_start();
@@ -122,15 +56,12 @@ __global__ void __launch_bounds__(THREADS + 32)
     const float per_col = 1.0f / (float)a.cols;
     const float *const rstd_of = (const float *)a.rstd;
 
-    Place ahead = {0, 0}, behind = {0, 0}; // tiles of pass 1 and of pass 2
-    Place sent = {0, 0}, got = {0, 0};     // sums, likewise
-
     auto pass1 = [&](float rstd) {
         float dot = 0;
 #pragma unroll
         for (int t = 0; t < TILES; t++) {
-            const uint4 *tile = (const uint4 *)ring + (size_t)ahead.stage * 2 * tile_vectors;
-            barrier_wait(&sh.full[ahead.stage], ahead.parity);
+            const uint4 *tile = ring.tile(ring.ahead);
+            barrier_wait(&ring.sh.full[ring.ahead.stage], ring.ahead.parity);
 #pragma unroll
             for (int k = 0; k < TILE; k++) {
                 const int at = k * threads + (int)threadIdx.x;
@@ -142,31 +73,17 @@ __global__ void __launch_bounds__(THREADS + 32)
                         dot = fmaf(dyv[j] * w[t * TILE + k][j], xv[j] * rstd, dot);
                 }
             }
-            ahead.next(stages);
+            ring.ahead.next(stages);
         }
-        dot = lane_sum<32>(dot);
-        if (blocks > 1) {
-            if (lane < blocks)
-                send(&sh.sums[sent.stage][rank * warps + warp], dot, &sh.arrived[sent.stage],
-                     (uint32_t)lane);
-        } else if (lane == 0) {
-            sh.sums[sent.stage][warp] = dot;
-            barrier_arrive(&sh.arrived[sent.stage]);
-        }
-        sent.next(EXCHANGES);
+        ring.send_sum(dot);
     };
 
     auto pass2 = [&](float rstd, int64_t row) {
-        barrier_wait(&sh.arrived[got.stage], got.parity);
-        if (blocks > 1 && threadIdx.x == 0) barrier_expect(&sh.arrived[got.stage], 4 * sums);
-        float mean = 0;
-        for (int i = lane; i < (int)sums; i += 32) mean += sh.sums[got.stage][i];
-        mean = lane_sum<32>(mean) * per_col;
-        got.next(EXCHANGES);
+        const float mean = ring.total() * per_col;
         uint4 *const dx = (uint4 *)((T *)a.dx + row * a.dx_stride) + begin;
 #pragma unroll
         for (int t = 0; t < TILES; t++) {
-            const uint4 *tile = (const uint4 *)ring + (size_t)behind.stage * 2 * tile_vectors;
+            const uint4 *tile = ring.tile(ring.behind);
 #pragma unroll
             for (int k = 0; k < TILE; k++) {
                 const int at = k * threads + (int)threadIdx.x;
@@ -183,9 +100,7 @@ __global__ void __launch_bounds__(THREADS + 32)
                     if (a.dx) __stcs(dx + t * tile_vectors + at, pack<T>(xv));
                 }
             }
-            __syncwarp();
-            if (lane == 0) barrier_arrive(&sh.empty[behind.stage]);
-            behind.next(stages);
+            ring.give_back();
         }
     };
 

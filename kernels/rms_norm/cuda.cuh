@@ -3,8 +3,10 @@
 //
 // rms_norm.cu checks a call, makes its plan and launches; each kernel has a file of its own:
 //   forward.cu         y and rstd: a few lanes, a block or a cluster for each row
+//   forward_ring.cu    the same for rows that no block can hold
 //   backward_rows.cu   dx and partial dw for narrow rows: a warp works alone on its rows
 //   backward_ring.cu   dx and partial dw for wide rows: a block or a cluster for each row
+//   ring.cuh           what the two rings share
 //   dweight.cu         partial dw -> dw
 //   fallback.cu        everything for any size, alignment and dtype
 #ifndef GD_RMS_NORM_CUDA_CUH
@@ -45,14 +47,16 @@ struct Backward {
     bool round;
 };
 
-enum Kernel { FALLBACK, ROWS, RING };
+enum Kernel { FALLBACK, ROWS, WIDE, RING };
 
-// How to run a forward. ROWS: `lanes` lanes of a warp share a row. RING (here without a ring): a
-// block, or a cluster of them, shares a row. Each thread holds `chunks` vectors of 16 bytes.
+// How to run a forward. ROWS: `lanes` lanes of a warp share a row. WIDE: a block, or a cluster of
+// them, shares a row. RING: a cluster shares a row that comes through a ring. Each thread has
+// `chunks` vectors of 16 bytes of the row.
 struct ForwardPlan {
     Kernel kernel;
     int lanes, chunks;
     int threads, cluster;
+    int clusters, stages, lookahead; // RING
 };
 
 // How to run a backward. The first three say it all for the fallback.
@@ -76,6 +80,8 @@ int64_t fallback_partials(int64_t rows, int64_t cols);
 // Each puts a kernel on the stream and returns its launch error.
 cudaError_t launch_forward(const Forward &a, const ForwardPlan &plan, gd_dtype dtype,
                            cudaStream_t stream);
+cudaError_t launch_forward_ring(const Forward &a, const ForwardPlan &plan, gd_dtype dtype,
+                                cudaStream_t stream);
 cudaError_t launch_backward_rows(const Backward &a, const BackwardPlan &plan, gd_dtype dtype,
                                  cudaStream_t stream);
 cudaError_t launch_backward_ring(const Backward &a, const BackwardPlan &plan, gd_dtype dtype,

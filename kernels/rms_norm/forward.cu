@@ -214,6 +214,7 @@ static cudaError_t launch_of(const Forward &a, const ForwardPlan &p, cudaStream_
 cudaError_t launch_forward(const Forward &a, const ForwardPlan &p, gd_dtype dtype,
                            cudaStream_t stream)
 {
+    if (p.kernel == RING) return launch_forward_ring(a, p, dtype, stream);
     if (dtype == GD_FLOAT32) return launch_of<float>(a, p, stream);
     if (dtype == GD_BFLOAT16) return launch_of<__nv_bfloat16>(a, p, stream);
     return launch_of<__half>(a, p, stream);

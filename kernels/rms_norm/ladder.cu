@@ -226,7 +226,7 @@ cudaError_t gd_ladder_backward(int rung, float *dx, float *dw, float *scratch, c
                                int64_t cols, cudaStream_t stream)
 {
     const int n = (int)cols, threads = 256;
-    const unsigned walkers = (unsigned)(rows < 264 ? rows : 264);
+    const unsigned walkers = (unsigned)(rows < 528 ? rows : 528);
     const dim3 sum_blocks((unsigned)((cols + 31) / 32)), sum_threads(32, 32);
     if (rung == 0) {
         backward_block<PARTIALS>

@@ -40,7 +40,7 @@ ForwardPlan plan_forward(int64_t rows, int64_t cols, gd_dtype dtype)
     while (vectors > 8192 && p.cluster < 16 && ceil_div(vectors, p.cluster) > 4096) p.cluster *= 2;
     const int64_t slice = ceil_div(vectors, p.cluster);
     if (slice > 8192) return p; // too long: FALLBACK
-    p.kernel = RING;
+    p.kernel = WIDE;
     p.chunks = slice > 2048 || (size == 2 && slice > 512) ? 8 : 4;
     p.threads = round_up(ceil_div(slice, p.chunks), 32);
     return p;
@@ -54,13 +54,14 @@ int64_t fallback_partials(int64_t rows, int64_t cols)
     return wanted < most ? wanted : most;
 }
 
-static BackwardPlan plan_rows(int64_t rows, int64_t row_bytes)
+static BackwardPlan plan_rows(int64_t rows, int64_t row_bytes, gd_dtype dtype)
 {
     BackwardPlan p = {};
     const int64_t vectors = row_bytes / 16;
     p.kernel = ROWS;
     plan_lanes(vectors, &p.lanes, &p.chunks);
-    p.threads = p.chunks == 3 || p.chunks == 6 ? 384 : 256;
+    // More warps where a lane's numbers leave the registers for it.
+    p.threads = p.chunks == 3 || (p.chunks == 6 && dtype == GD_FLOAT32) ? 384 : 256;
     // A stage is some kilobytes, of whole groups of rows.
     const int at_once = 32 / p.lanes;
     p.stage_rows = round_up(ceil_div(row_bytes <= 256 ? 1024 : 2048, row_bytes), at_once);
@@ -113,7 +114,7 @@ BackwardPlan plan_backward(int64_t rows, int64_t cols, gd_dtype dtype)
     const int64_t row_bytes = cols * (int64_t)gd_dtype_size(dtype), vectors = row_bytes / 16;
     BackwardPlan p = {};
     if (dtype != GD_FLOAT64 && row_bytes % 16 == 0 && cols > 0 && rows > 0)
-        p = vectors <= 192 ? plan_rows(rows, row_bytes) : plan_ring(rows, vectors, dtype);
+        p = vectors <= 192 ? plan_rows(rows, row_bytes, dtype) : plan_ring(rows, vectors, dtype);
     if (p.kernel == FALLBACK) p.partials = fallback_partials(rows, cols);
     return p;
 }

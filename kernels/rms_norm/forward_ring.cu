@@ -1,0 +1,141 @@
+// forward_ring.cu - y for rows that no block can hold (N above 32768 or so).
+//
+// The rows come through the ring of ring.cuh, each shared by a cluster. Pass 1 sums the squares of a
+// row's tiles and sends the warps' sums round; pass 2 writes y from the same tiles, which are still
+// in shared memory, and gives them back. With lookahead, pass 1 of the next row comes first.
+#include "rms_norm/cuda.cuh"
+#include "rms_norm/launch.cuh"
+#include "rms_norm/ring.cuh"
+
+namespace gd_rms
+{
+
+// CHUNKS: vectors of a row that each thread has; TILE: of those, how many make a tile.
+template <class T, int CHUNKS, int TILE, int THREADS>
+__global__ void __launch_bounds__(THREADS + 32)
+    forward_ring(const __grid_constant__ Forward a, int stages, int lookahead)
+{
+#if GD_HOPPER
+    constexpr int V = vector_size<T>;
+    constexpr int TILES = CHUNKS / TILE;
+    extern __shared__ __align__(128) char shared[];
+    Ring<1> ring(shared, stages, TILE, (int)(a.cols / V));
+    const int begin = ring.begin, length = ring.length, tile_vectors = ring.tile_vectors;
+    const int64_t first = blockIdx.x / ring.blocks, step = gridDim.x / ring.blocks;
+
+    if (ring.warp == ring.warps) {
+        if (ring.lane == 0) {
+            Place place = {0, 1};
+            for (int64_t row = first; row < a.rows; row += step)
+                ring.fetch(place, (const uint4 *)((const T *)a.x + row * a.x_stride) + begin,
+                           nullptr, TILES);
+        }
+        __syncwarp();
+        cluster_sync();
+        return;
+    }
+
+    float factor[CHUNKS][V];
+#pragma unroll
+    for (int k = 0; k < CHUNKS; k++) {
+        const int i = k * ring.threads + (int)threadIdx.x;
+#pragma unroll
+        for (int j = 0; j < V; j++) factor[k][j] = 0;
+        if (i < length)
+            load_weight<V>(factor[k], a.weight, a.weight_dtype, (int64_t)(begin + i) * V,
+                           (float)a.offset, 1.0f);
+    }
+
+    auto pass1 = [&]() {
+        float sum = 0;
+#pragma unroll
+        for (int t = 0; t < TILES; t++) {
+            const uint4 *tile = ring.tile(ring.ahead);
+            barrier_wait(&ring.sh.full[ring.ahead.stage], ring.ahead.parity);
+#pragma unroll
+            for (int k = 0; k < TILE; k++) {
+                const int at = k * ring.threads + (int)threadIdx.x;
+                if (t * tile_vectors + at < length) {
+                    float v[V];
+                    unpack<T>(v, tile[at]);
+#pragma unroll
+                    for (int j = 0; j < V; j++) sum = fmaf(v[j], v[j], sum);
+                }
+            }
+            ring.ahead.next(stages);
+        }
+        ring.send_sum(sum);
+    };
+
+    auto pass2 = [&](int64_t row) {
+        const float rstd = 1.0f / sqrtf(ring.total() / (float)a.cols + (float)a.eps);
+        if (a.rstd && ring.rank == 0 && threadIdx.x == 0) ((float *)a.rstd)[row] = rstd;
+        uint4 *const y = (uint4 *)((T *)a.y + row * a.y_stride) + begin;
+#pragma unroll
+        for (int t = 0; t < TILES; t++) {
+            const uint4 *tile = ring.tile(ring.behind);
+#pragma unroll
+            for (int k = 0; k < TILE; k++) {
+                const int at = k * ring.threads + (int)threadIdx.x;
+                if (t * tile_vectors + at < length) {
+                    const int i = t * tile_vectors + at;
+                    float v[V];
+                    unpack<T>(v, tile[at]);
+#pragma unroll
+                    for (int j = 0; j < V; j++) {
+                        v[j] *= rstd;
+                        v[j] = (a.round ? rounded<T>(v[j]) : v[j]) * factor[t * TILE + k][j];
+                    }
+                    if (a.bias) {
+                        float b[V];
+                        load_weight<V>(b, a.bias, a.weight_dtype, (int64_t)(begin + i) * V, 0.0f,
+                                       0.0f);
+#pragma unroll
+                        for (int j = 0; j < V; j++) v[j] += b[j];
+                    }
+                    __stcs(y + i, pack<T>(v));
+                }
+            }
+            ring.give_back();
+        }
+    };
+
+    const int64_t rows = first < a.rows ? (a.rows - 1 - first) / step + 1 : 0;
+#pragma unroll 1
+    for (int64_t i = 0; i < rows + lookahead; i++) {
+        if (i < rows) pass1();
+        if (i >= lookahead) pass2(first + (i - lookahead) * step);
+    }
+    cluster_sync(); // no block ends while another may still send to it
+#endif
+}
+
+template <class T, int CHUNKS>
+static cudaError_t launch_ring(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
+{
+    const int64_t clusters = a.rows < p.clusters ? a.rows : p.clusters;
+    const size_t tile = (size_t)p.threads * 2 * 16;
+    return launch_with(forward_ring<T, CHUNKS, 2, 512>, dim3((unsigned)(clusters * p.cluster)),
+                       dim3((unsigned)p.threads + 32), RING_AT + tile * (size_t)p.stages, p.cluster,
+                       false, stream, a, p.stages, p.lookahead);
+}
+
+template <class T>
+static cudaError_t launch_of(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
+{
+    if (p.chunks == 2) return launch_ring<T, 2>(a, p, stream);
+    if (p.chunks == 4) return launch_ring<T, 4>(a, p, stream);
+    if constexpr (sizeof(T) == 4)
+        if (p.chunks == 8) return launch_ring<T, 8>(a, p, stream);
+    return cudaErrorInvalidConfiguration;
+}
+
+cudaError_t launch_forward_ring(const Forward &a, const ForwardPlan &p, gd_dtype dtype,
+                                cudaStream_t stream)
+{
+    if (dtype == GD_FLOAT32) return launch_of<float>(a, p, stream);
+    if (dtype == GD_BFLOAT16) return launch_of<__nv_bfloat16>(a, p, stream);
+    return launch_of<__half>(a, p, stream);
+}
+
+} // namespace gd_rms
