@@ -2,7 +2,7 @@
 // how to run it, and one launch function per kernel.
 //
 // rms_norm.cu checks a call, makes its plan and launches; each kernel has a file of its own:
-//   forward.cu         y and rstd: a few lanes, a block or a cluster for each row
+//   forward.cu         y and rstd: some lanes or a block for each row
 //   forward_ring.cu    the same for rows that no block can hold
 //   backward_rows.cu   dx and partial dw for narrow rows: a warp works alone on its rows
 //   backward_ring.cu   dx and partial dw for wide rows: a block or a cluster for each row
@@ -49,8 +49,8 @@ struct Backward {
 
 enum Kernel { FALLBACK, ROWS, WIDE, RING };
 
-// How to run a forward. ROWS: `lanes` lanes of a warp share a row. WIDE: a block, or a cluster of
-// them, shares a row. RING: a cluster shares a row that comes through a ring. Each thread has
+// How to run a forward. ROWS: `lanes` lanes of a warp share a row. WIDE: a block
+// has a row. RING: a cluster shares a row that comes through a ring. Each thread has
 // `chunks` vectors of 16 bytes of the row.
 struct ForwardPlan {
     Kernel kernel;

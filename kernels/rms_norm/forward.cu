@@ -3,10 +3,8 @@
 // A row is read into registers, 16 bytes a load, all loads of a thread in flight at once; then its
 // squares are summed, and y is written from the registers. What differs with N is who shares a row:
 //   forward_rows   N up to 1024 or so: some lanes of one warp. The sum takes shuffles alone.
-//   forward_wide   one block; its warps meet in shared memory. Where a row is too long for one
-//                  block to hold, a cluster of blocks holds it, each a slice, and the blocks'
-//                  sums travel by distributed shared memory. No row is read twice.
-#include "rms_norm/async.cuh"
+//   forward_wide   one block, up to 8192 vectors a row; its warps meet in shared memory.
+// Longer rows go through forward_ring.cu.
 #include "rms_norm/cuda.cuh"
 #include "rms_norm/launch.cuh"
 #include "rms_norm/pack.cuh"
@@ -100,31 +98,23 @@ __global__ void __launch_bounds__(256) forward_rows(const __grid_constant__ Forw
     }
 }
 
-// A block, or the blocks of a cluster, share a row. Block `rank` has vectors [begin, end) of it,
-// thread t of it vectors begin + k * blockDim.x + t.
-template <class T, int CHUNKS, int THREADS, bool CLUSTER>
+// A block has a row, thread t of it the vectors k * blockDim.x + t.
+template <class T, int CHUNKS, int THREADS>
 __global__ void __launch_bounds__(THREADS) forward_wide(const __grid_constant__ Forward a)
 {
     constexpr int V = vector_size<T>;
     __shared__ float warp_sums[32];
-    __shared__ float block_sums[16]; // of each block of the cluster
-    int blocks = 1, rank = 0;
-#if GD_HOPPER
-    if (CLUSTER) blocks = (int)cluster_size(), rank = (int)cluster_rank();
-#endif
     const int vectors = (int)(a.cols / V);
-    const int slice = (vectors + blocks - 1) / blocks;
-    const int begin = rank * slice, end = min(begin + slice, vectors);
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 
-    for (int64_t row = blockIdx.x / blocks; row < a.rows; row += gridDim.x / blocks) {
+    for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
         const uint4 *x = (const uint4 *)((const T *)a.x + row * a.x_stride);
         uint4 bits[CHUNKS];
         float sum = 0;
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++) {
-            const int i = begin + k * (int)blockDim.x + (int)threadIdx.x;
-            bits[k] = i < end ? __ldcs(x + i) : make_uint4(0, 0, 0, 0);
+            const int i = k * (int)blockDim.x + (int)threadIdx.x;
+            bits[k] = i < vectors ? __ldcs(x + i) : make_uint4(0, 0, 0, 0);
         }
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++) sum = square_sum<T>(bits[k], sum);
@@ -133,42 +123,19 @@ __global__ void __launch_bounds__(THREADS) forward_wide(const __grid_constant__ 
         if (lane == 0) warp_sums[warp] = sum;
         __syncthreads();
         sum = lane_sum<32>(lane < (int)blockDim.x / 32 ? warp_sums[lane] : 0.0f);
-#if GD_HOPPER
-        if (CLUSTER) {
-            if ((int)threadIdx.x < blocks)
-                asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(
-                                 remote_address(&block_sums[rank], threadIdx.x)),
-                             "f"(sum)
-                             : "memory");
-            cluster_sync();
-            sum = lane_sum<32>(lane < blocks ? block_sums[lane] : 0.0f);
-        }
-#endif
         const float rstd = 1.0f / sqrtf(sum / (float)a.cols + (float)a.eps);
         uint4 *y = (uint4 *)((T *)a.y + row * a.y_stride);
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++) {
-            const int i = begin + k * (int)blockDim.x + (int)threadIdx.x;
-            if (i >= end) continue;
+            const int i = k * (int)blockDim.x + (int)threadIdx.x;
+            if (i >= vectors) continue;
             float factor[V];
             load_weight<V>(factor, a.weight, a.weight_dtype, (int64_t)i * V, (float)a.offset, 1.0f);
             __stcs(y + i, normalise<T>(a, bits[k], rstd, factor, (int64_t)i * V));
         }
-        if (a.rstd && rank == 0 && threadIdx.x == 0) ((float *)a.rstd)[row] = rstd;
-        if (row + gridDim.x / blocks < a.rows) { // the sums are free for the next row
-            __syncthreads();
-#if GD_HOPPER
-            if (CLUSTER) cluster_sync();
-#endif
-        }
+        if (a.rstd && threadIdx.x == 0) ((float *)a.rstd)[row] = rstd;
+        if (row + gridDim.x < a.rows) __syncthreads(); // the sums are free for the next row
     }
-}
-
-// Where the grid's limit binds, the kernels' loops do the rest.
-static unsigned blocks_for(int64_t wanted, int multiple)
-{
-    const int64_t most = 2147483647 / multiple;
-    return (unsigned)((wanted < most ? wanted : most) * multiple);
 }
 
 template <class T, int LANES, int CHUNKS>
@@ -193,22 +160,20 @@ static cudaError_t launch_rows_of(const Forward &a, const ForwardPlan &p, cudaSt
     return launch_rows<T, 32, 8>(a, stream);
 }
 
-template <class T, int CHUNKS, int THREADS>
+template <class T, int CHUNKS>
 static cudaError_t launch_wide(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
 {
-    const unsigned blocks = blocks_for(a.rows, p.cluster);
-    if (p.cluster > 1)
-        return launch(forward_wide<T, CHUNKS, THREADS, true>, a, blocks, p.threads, 0, p.cluster,
-                      stream);
-    return launch(forward_wide<T, CHUNKS, THREADS, false>, a, blocks, p.threads, 0, 1, stream);
+    const int64_t most = 2147483647; // of blocks in a grid; the kernel's loop does the rest
+    const unsigned blocks = (unsigned)(a.rows < most ? a.rows : most);
+    return launch(forward_wide<T, CHUNKS, 1024>, a, blocks, p.threads, 0, 1, stream);
 }
 
 template <class T>
 static cudaError_t launch_of(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
 {
     if (p.kernel == ROWS) return launch_rows_of<T>(a, p, stream);
-    if (p.chunks == 4) return launch_wide<T, 4, 1024>(a, p, stream);
-    return launch_wide<T, 8, 1024>(a, p, stream);
+    if (p.chunks == 4) return launch_wide<T, 4>(a, p, stream);
+    return launch_wide<T, 8>(a, p, stream);
 }
 
 cudaError_t launch_forward(const Forward &a, const ForwardPlan &p, gd_dtype dtype,

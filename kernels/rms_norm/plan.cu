@@ -25,6 +25,15 @@ static int round_up(int64_t n, int multiple)
     return (int)(ceil_div(n, multiple) * multiple);
 }
 
+struct ForwardRing {
+    int64_t vectors; // of a row, at most
+    int cluster, chunks, stages, lookahead, clusters;
+};
+static const ForwardRing forward_ring_of_4_bytes[3] = {
+    {16384, 8, 4, 6, 1, 15}, {32768, 16, 8, 16, 0, 7}, {65536, 16, 8, 12, 1, 7}};
+static const ForwardRing forward_ring_of_2_bytes[3] = {
+    {8192, 4, 4, 8, 1, 30}, {16384, 8, 4, 8, 1, 15}, {32768, 16, 4, 8, 1, 7}};
+
 ForwardPlan plan_forward(int64_t rows, int64_t cols, gd_dtype dtype)
 {
     (void)rows;
@@ -36,14 +45,21 @@ ForwardPlan plan_forward(int64_t rows, int64_t cols, gd_dtype dtype)
         plan_lanes(vectors, &p.lanes, &p.chunks);
         return p;
     }
-    // A block holds up to 8192 vectors; a row that is longer gets a cluster, 4096 a block.
-    while (vectors > 8192 && p.cluster < 16 && ceil_div(vectors, p.cluster) > 4096) p.cluster *= 2;
-    const int64_t slice = ceil_div(vectors, p.cluster);
-    if (slice > 8192) return p; // too long: FALLBACK
-    p.kernel = WIDE;
-    p.chunks = slice > 2048 || (size == 2 && slice > 512) ? 8 : 4;
-    p.threads = round_up(ceil_div(slice, p.chunks), 32);
-    return p;
+    if (vectors <= 4096 || (size == 4 && vectors <= 8192)) { // a block holds it
+        p.kernel = WIDE;
+        p.chunks = vectors > 2048 || (size == 2 && vectors > 512) ? 8 : 4;
+        p.threads = round_up(ceil_div(vectors, p.chunks), 32);
+        return p;
+    }
+    for (const ForwardRing &row : size == 4 ? forward_ring_of_4_bytes : forward_ring_of_2_bytes)
+        if (vectors <= row.vectors) {
+            p.kernel = RING;
+            p.cluster = row.cluster, p.chunks = row.chunks;
+            p.threads = round_up(ceil_div(ceil_div(vectors, p.cluster), p.chunks), 32);
+            p.stages = row.stages, p.lookahead = row.lookahead, p.clusters = row.clusters;
+            return p;
+        }
+    return p; // too long: FALLBACK
 }
 
 // The partial rows of the fallback: enough blocks to fill a GPU, no more partial rows than an

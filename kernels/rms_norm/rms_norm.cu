@@ -147,7 +147,7 @@ gd_status gd_cuda_rms_norm_forward(const gd_rms_norm_problem *p, void *y, int64_
         aligned_rows(x, x_stride, size) && aligned_rows(y, y_stride, size) && aligned(weight) &&
         aligned(bias))
         plan = plan_forward(p->rows, p->cols, p->dtype);
-    if (plan.kernel == FALLBACK || (plan.cluster > 1 && !have_hopper()))
+    if (plan.kernel == FALLBACK || (plan.kernel == RING && !have_hopper()))
         return status_of(fallback_forward(a, p->dtype, (cudaStream_t)stream));
     return status_of(launch_forward(a, plan, p->dtype, (cudaStream_t)stream));
 }
