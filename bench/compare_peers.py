@@ -40,16 +40,16 @@ class Gradus:
     name = "gradus"
 
     def __init__(self, path):
-        self.library = ctypes.CDLL(path)
-        self.library.gd_cuda_rms_norm_workspace.restype = ctypes.c_size_t
-        self.library.gd_cuda_rms_norm_forward.argtypes = (
+        self.lib = ctypes.CDLL(path)
+        self.lib.gd_cuda_rms_norm_workspace.restype = ctypes.c_size_t
+        self.lib.gd_cuda_rms_norm_forward.argtypes = (
             [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64] + [ctypes.c_void_p] * 2 +
             [ctypes.c_int64] + [ctypes.c_void_p] * 3)
 
     def prepare(self, x, weight, code):
         m, n = x.shape
         self.problem = Problem(m, n, code, code, code, 1e-6, 0, False)
-        size = self.library.gd_cuda_rms_norm_workspace(ctypes.byref(self.problem))
+        size = self.lib.gd_cuda_rms_norm_workspace(ctypes.byref(self.problem))
         self.workspace = torch.empty(max(size, 16), dtype=torch.uint8, device="cuda")
         self.rstd = torch.empty(m, dtype=torch.float32, device="cuda")
         self.dw = torch.empty_like(weight)
@@ -59,7 +59,7 @@ class Gradus:
 
     def forward(self, x, weight, out):
         n = x.shape[1]
-        status = self.library.gd_cuda_rms_norm_forward(
+        status = self.lib.gd_cuda_rms_norm_forward(
             ctypes.addressof(self.problem), out.data_ptr(), n, self.rstd.data_ptr(), x.data_ptr(), n,
             weight.data_ptr(), None, self.stream())
         assert status == 0, status
@@ -70,7 +70,7 @@ class Gradus:
         g = Gradients(out.data_ptr(), n, self.dw.data_ptr(), None, False, False, dy.data_ptr(), n,
                       x.data_ptr(), n, self.rstd.data_ptr(), weight.data_ptr(),
                       self.workspace.data_ptr())
-        status = self.library.gd_cuda_rms_norm_backward(ctypes.byref(self.problem), ctypes.byref(g),
+        status = self.lib.gd_cuda_rms_norm_backward(ctypes.byref(self.problem), ctypes.byref(g),
                                                         self.stream())
         assert status == 0, status
         return out, self.dw
@@ -188,12 +188,12 @@ def check(ours, data, weight, code):
 
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("--library", default="build/lib/libgradus.so")
+    options.add_argument("--library", dest="path", default="build/lib/libgradus.so")
     options.add_argument("--dtype", choices=DTYPES, action="append")
     options.add_argument("--shapes", default=SHAPES.replace(" ", ","))
     options = options.parse_args()
 
-    ours, peers = Gradus(options.library), [Fused(), Compiled()]
+    ours, peers = Gradus(options.path), [Fused(), Compiled()]
     try:
         peers.append(Liger())
     except ImportError:
