@@ -80,42 +80,69 @@ void model_free(model *m)
 
 /* ---- Forward ------------------------------------------------------------------------------ */
 
+/* Every function here frees the tensors that it makes, or takes over, once it has read them. What a
+ * backward will read stays; the rest gives its memory to the next op instead of holding it until
+ * the step ends. Without a tape that is everything. */
+
+/* Returns y, which was made from x, and frees x. */
+static gd_tensor *last_use(gd_tensor *x, gd_tensor *y)
+{
+    if (y != x) gd_tensor_free(x);
+    return y;
+}
+
 static gd_tensor *dropped(const model *m, gd_tensor *x)
 {
-    return m->training && m->config.dropout > 0 ? gd_dropout(x, m->config.dropout) : x;
+    bool drop = m->training && m->config.dropout > 0;
+    return drop ? last_use(x, gd_dropout(x, m->config.dropout)) : x;
 }
 
-/* [B, T, heads * D] -> [B, T, heads, D], a view */
-static gd_tensor *as_heads(const model *m, gd_tensor *x, int64_t heads)
+/* h [B, T, C] -> [B, T, heads, D] */
+static gd_tensor *project_heads(const model *m, gd_tensor *h, gd_tensor *weight, int64_t heads)
 {
-    int64_t shape[4] = {gd_tensor_dim(x, 0), gd_tensor_dim(x, 1), heads,
+    gd_tensor *y = gd_linear(h, weight, NULL);
+    int64_t shape[4] = {gd_tensor_dim(h, 0), gd_tensor_dim(h, 1), heads,
                         m->config.dim / m->config.heads};
-    return gd_reshape(x, 4, shape);
+    return last_use(y, gd_reshape(y, 4, shape));
 }
 
+static gd_tensor *rotated(gd_tensor *x)
+{
+    return last_use(x, gd_rope(x, NULL));
+}
+
+/* Takes over h. */
 static gd_tensor *attention_branch(const model *m, const model_layer *l, gd_tensor *h)
 {
     const gd_attention_options causal = {.causal = true};
-    gd_tensor *q = gd_rope(as_heads(m, gd_linear(h, l->wq, NULL), m->config.heads), NULL);
-    gd_tensor *k = gd_rope(as_heads(m, gd_linear(h, l->wk, NULL), m->config.kv_heads), NULL);
-    gd_tensor *v = as_heads(m, gd_linear(h, l->wv, NULL), m->config.kv_heads);
-    gd_tensor *y = gd_attention(q, k, v, &causal);
-    int64_t shape[3] = {gd_tensor_dim(y, 0), gd_tensor_dim(y, 1), m->config.dim};
-    return dropped(m, gd_linear(gd_reshape(y, 3, shape), l->wo, NULL));
+    const int64_t shape[3] = {gd_tensor_dim(h, 0), gd_tensor_dim(h, 1), m->config.dim};
+    gd_tensor *q = rotated(project_heads(m, h, l->wq, m->config.heads));
+    gd_tensor *k = rotated(project_heads(m, h, l->wk, m->config.kv_heads));
+    gd_tensor *v = project_heads(m, h, l->wv, m->config.kv_heads);
+    gd_tensor_free(h);
+    gd_tensor *y = last_use(v, last_use(k, last_use(q, gd_attention(q, k, v, &causal))));
+    y = last_use(y, gd_reshape(y, 3, shape));
+    return dropped(m, last_use(y, gd_linear(y, l->wo, NULL)));
 }
 
+/* Takes over h. */
 static gd_tensor *ffn_branch(const model *m, const model_layer *l, gd_tensor *h)
 {
     gd_tensor *gate = gd_linear(h, l->w_gate, NULL), *up = gd_linear(h, l->w_up, NULL);
-    return dropped(m, gd_linear(gd_swiglu(gate, up), l->w_down, NULL));
+    gd_tensor_free(h);
+    gd_tensor *y = last_use(up, last_use(gate, gd_swiglu(gate, up)));
+    return dropped(m, last_use(y, gd_linear(y, l->w_down, NULL)));
 }
 
-/* x = x + branch, and the norm of the sum, in one op; no branch yet: the norm alone. */
+/* x = x + branch, and the norm of the sum, in one op; no branch yet: the norm alone. Takes over the
+ * branch and the x it replaces. */
 static gd_tensor *add_norm(gd_tensor **x, gd_tensor *branch, gd_tensor *weight)
 {
     const gd_rms_norm_options options = {.eps = norm_eps};
-    if (!branch) return gd_rms_norm(*x, weight, norm_eps);
-    return gd_add_rms_norm(branch, *x, weight, NULL, &options, x);
+    gd_tensor *before = *x;
+    if (!branch) return gd_rms_norm(before, weight, norm_eps);
+    gd_tensor *h = gd_add_rms_norm(branch, before, weight, NULL, &options, x);
+    return last_use(before, last_use(branch, h));
 }
 
 /* One layer: takes the stream and a branch that is still to be added to it, and leaves the same. */
@@ -127,14 +154,15 @@ static gd_tensor *run_layer(const model *m, const model_layer *l, gd_tensor **x,
     return ffn_branch(m, l, h);
 }
 
-/* A layer as a segment to be computed again in the backward: from stream to stream. */
+/* A layer as a segment to be computed again in the backward: from stream to stream. Its input is
+ * not ours to free, but a view of it is. */
 static gd_tensor *layer_again(void *user, gd_tensor *const *inputs, int count)
 {
     (void)count;
     const model_layer *l = user;
-    gd_tensor *x = inputs[0];
+    gd_tensor *x = gd_reshape(inputs[0], gd_tensor_ndim(inputs[0]), gd_tensor_shape(inputs[0]));
     gd_tensor *branch = run_layer(l->owner, l, &x, NULL);
-    return gd_add(x, branch);
+    return last_use(x, last_use(branch, gd_add(x, branch)));
 }
 
 gd_tensor *model_logits(model *m, gd_tensor *tokens)
@@ -142,12 +170,14 @@ gd_tensor *model_logits(model *m, gd_tensor *tokens)
     gd_tensor *x = dropped(m, gd_embedding(m->embedding, tokens)), *branch = NULL;
     for (int64_t i = 0; i < m->config.layers; i++) {
         if (m->config.recompute) {
-            x = gd_checkpoint(m->ctx, layer_again, &m->layers[i], &x, 1);
+            x = last_use(x, gd_checkpoint(m->ctx, layer_again, &m->layers[i], &x, 1));
         } else {
             branch = run_layer(m, &m->layers[i], &x, branch);
         }
     }
-    return gd_linear(add_norm(&x, branch, m->norm_final), m->output, NULL);
+    gd_tensor *h = add_norm(&x, branch, m->norm_final);
+    gd_tensor_free(x);
+    return last_use(h, gd_linear(h, m->output, NULL));
 }
 
 double model_flops_per_token(const model *m, int64_t context)

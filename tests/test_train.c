@@ -1,0 +1,402 @@
+/* test_train.c - the program gradus-train, run as a user would, on a text made here. */
+#define _POSIX_C_SOURCE 200809L /* popen, mkstemp */
+#include "check_main.h"
+#include "gradus/gradus.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#ifndef GRADUS_TRAIN_PROGRAM /* it is not built */
+#define GRADUS_TRAIN_PROGRAM NULL
+#endif
+
+static const char *const program = GRADUS_TRAIN_PROGRAM;
+static char text_path[] = "/tmp/gradus_test_train_XXXXXX",
+            short_path[] = "/tmp/gradus_short_XXXXXX";
+
+enum { TEXT_BYTES = 30000, OUTPUT_BYTES = 1 << 16, VOCAB = 17 };
+
+/* ---- Running it --------------------------------------------------------------------------- */
+
+/* Words in random order: there is something to learn, soon. */
+static void write_text(char *path, int bytes)
+{
+    static const char *const words[] = {"the cat ", "sat ", "on a mat ", "and saw ", "dogs run.\n"};
+    int file = mkstemp(path);
+    ck_assert_int_ge(file, 0);
+    FILE *out = fdopen(file, "w");
+    uint32_t state = 1;
+    for (int written = 0; written < bytes;) {
+        state = state * 1664525u + 1013904223u;
+        const char *word = words[(state >> 16) % 5];
+        fputs(word, out);
+        written += (int)strlen(word);
+    }
+    fclose(out);
+}
+
+static void set_up(void)
+{
+    write_text(text_path, TEXT_BYTES);
+    write_text(short_path, 100);
+}
+
+static void tear_down(void)
+{
+    remove(text_path);
+    remove(short_path);
+}
+
+/* Runs it with these arguments; returns its exit status, and what it wrote to either stream. */
+static int run(const char *arguments, char *output)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "'%s' %s 2>&1", program, arguments);
+    FILE *pipe = popen(command, "r");
+    ck_assert_ptr_nonnull(pipe);
+    size_t used = fread(output, 1, OUTPUT_BYTES - 1, pipe);
+    output[used] = '\0';
+    int status = pclose(pipe);
+    ck_assert(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+/* A small model on the text; `more` adds to or overrides the arguments. Must succeed. */
+static void train(const char *more, char *output)
+{
+    char arguments[512];
+    snprintf(arguments, sizeof arguments,
+             "--data %s --layers 2 --dim 32 --heads 4 --ffn 48 --context 16 --batch 8 --steps 20 "
+             "--warmup 5 --lr 0.01 --log-every 1 --eval-every 0 --sample-length 0 --threads 1 %s",
+             text_path, more);
+    int status = run(arguments, output);
+    ck_assert_msg(status == 0, "%s: exit status %d\n%s", arguments, status, output);
+}
+
+typedef struct line {
+    long long step, steps;
+    double loss, val, norm, lr; /* val NaN: not there */
+} line;
+
+/* Reads the step lines, each of which must be one to the last character; returns how many. */
+static int read_lines(const char *output, line *lines, int room)
+{
+    int count = 0;
+    for (const char *at = output; at && *at; at = strchr(at, '\n'), at += at != NULL) {
+        if (strncmp(at, "step ", 5) != 0) continue;
+        line l = {.val = NAN};
+        int end = 0;
+        double ms, rate;
+        long long minutes, seconds;
+        char unit[8] = "";
+        sscanf(at, "step %lld/%lld | loss %lf%n", &l.step, &l.steps, &l.loss, &end);
+        ck_assert_msg(end > 0, "not a step line: %.80s", at);
+        const char *rest = at + end;
+        end = 0;
+        sscanf(rest, " | val %lf%n", &l.val, &end);
+        rest += end;
+        end = 0;
+        sscanf(rest, " | norm %lf | lr %lf | %lf ms | %lf%7s tok/s | eta %lld:%lld%n", &l.norm,
+               &l.lr, &ms, &rate, unit, &minutes, &seconds, &end);
+        if (end == 0) {
+            sscanf(rest, " | norm %lf | lr %lf | %lf ms | %lf tok/s | eta %lld:%lld%n", &l.norm,
+                   &l.lr, &ms, &rate, &minutes, &seconds, &end);
+        }
+        ck_assert_msg(end > 0 && rest[end] == '\n', "not a step line: %.120s", at);
+        ck_assert(ms > 0 && rate > 0);
+        ck_assert_int_lt(count, room);
+        lines[count++] = l;
+    }
+    return count;
+}
+
+/* The number that follows a word. */
+static double number_after(const char *output, const char *word)
+{
+    const char *at = strstr(output, word);
+    ck_assert_msg(at != NULL, "no \"%s\" in\n%s", word, output);
+    return strtod(at + strlen(word), NULL);
+}
+
+/* Where the fingerprint of the weights begins. */
+static const char *weights(const char *output)
+{
+    const char *at = strstr(output, "\nweights ");
+    ck_assert_msg(at != NULL, "no weights in\n%s", output);
+    return at + 9;
+}
+
+static char first[OUTPUT_BYTES], second[OUTPUT_BYTES];
+static line first_lines[64], second_lines[64];
+
+/* Both runs gave the same numbers, to the last digit printed and to the last bit of the weights. */
+static void assert_same_run(const char *a, const char *b)
+{
+    train(a, first);
+    train(b, second);
+    int count = read_lines(first, first_lines, 64);
+    ck_assert_int_eq(count, 20);
+    ck_assert_int_eq(read_lines(second, second_lines, 64), count);
+    for (int i = 0; i < count; i++) {
+        ck_assert(first_lines[i].loss == second_lines[i].loss);
+        ck_assert(first_lines[i].norm == second_lines[i].norm);
+    }
+    ck_assert_int_eq(strncmp(weights(first), weights(second), 16), 0);
+}
+
+/* ---- Options ------------------------------------------------------------------------------ */
+
+START_TEST(help_names_every_option)
+{
+    static const char *const options[] = {
+        "data",      "layers",  "dim",           "heads",   "kv-heads",    "ffn",
+        "context",   "batch",   "steps",         "lr",      "max-seconds", "min-lr",
+        "warmup",    "clip",    "weight-decay",  "dropout", "tied",        "dtype",
+        "device",    "threads", "seed",          "help",    "eval-every",  "log-every",
+        "recompute", "version", "sample-length", "beta2",   "temperature"};
+    ck_assert_int_eq(run("--help", first), 0);
+    ck_assert_int_eq(strncmp(first, "Usage: gradus-train ", 20), 0);
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        char flag[32];
+        snprintf(flag, sizeof flag, "--%s ", options[i]);
+        bool last = !strcmp(options[i], "version");
+        if (last) snprintf(flag, sizeof flag, "--%s\n", options[i]);
+        ck_assert_msg(strstr(first, flag) != NULL, "--help does not name %s", flag);
+    }
+}
+END_TEST
+
+START_TEST(version_is_the_librarys)
+{
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "gradus-train %s\n", gd_version());
+    ck_assert_int_eq(run("--version", first), 0);
+    ck_assert_str_eq(first, wanted);
+}
+END_TEST
+
+static const struct {
+    const char *arguments, *message;
+} bad[] = {
+    {"", "--data FILE is missing"},
+    {"--data x --layer-s 2", "--layer-s is not an option"},
+    {"--bogus", "--bogus is not an option"},
+    {"-z", "-z is not an option"},
+    {"--data x stray", "\"stray\" is not an option"},
+    {"--layers", "--layers wants a value"},
+    {"--tied=1 --data x", "--tied=1 is not an option, or not one like this"},
+    {"--layers 0", "--layers is \"0\", wanted a whole number from 1 to 1000"},
+    {"--layers 2.5", "--layers is \"2.5\", wanted a whole number"},
+    {"--layers 2x", "--layers is \"2x\", wanted a whole number"},
+    {"--layers ''", "--layers is \"\", wanted a whole number"},
+    {"--layers ' 3'", "--layers is \" 3\", wanted a whole number"},
+    {"--steps -1", "--steps is \"-1\", wanted a whole number from 0"},
+    {"--steps 1e400", "--steps is \"1e400\", wanted a whole number"},
+    {"--batch 0x10", "--batch is \"0x10\", wanted a whole number"},
+    {"--lr nan", "--lr is \"nan\", wanted a number from 0"},
+    {"--lr inf", "--lr is \"inf\", wanted a number from 0"},
+    {"--lr -1e-3", "--lr is \"-1e-3\", wanted a number from 0"},
+    {"--dropout 1", "--dropout is \"1\", wanted a number from 0 to 0.99"},
+    {"--dtype f16", "--dtype is \"f16\", wanted f32|f64"},
+    {"--device gpu", "--device is \"gpu\", wanted cpu|cuda|auto"},
+    {"--data x --dim 30 --heads 4", "--dim is not a multiple of --heads"},
+    {"--data x --dim 12 --heads 4", "--dim / --heads is odd"},
+    {"--data x --heads 4 --kv-heads 3", "--heads is not a multiple of --kv-heads"},
+    {"--data x --lr 1e-3 --min-lr 1e-2", "--min-lr is more than --lr"},
+};
+
+START_TEST(bad_options_are_named)
+{
+    ck_assert_msg(run(bad[_i].arguments, first) == 2, "%s: %s", bad[_i].arguments, first);
+    ck_assert_int_eq(strncmp(first, "gradus-train: ", 14), 0);
+    ck_assert_msg(strstr(first, bad[_i].message) != NULL, "%s: %s", bad[_i].arguments, first);
+    ck_assert_ptr_eq(strchr(first, '\n'), first + strlen(first) - 1); /* one line */
+}
+END_TEST
+
+START_TEST(bad_texts_are_named)
+{
+    char arguments[128];
+    ck_assert_int_eq(run("--data /no/such/text", first), 1);
+    ck_assert_ptr_nonnull(strstr(first, "cannot open /no/such/text: No such file"));
+    ck_assert_int_eq(run("--data /", first), 1);
+    ck_assert_ptr_nonnull(strstr(first, "cannot read /: "));
+    snprintf(arguments, sizeof arguments, "--data %s", short_path);
+    ck_assert_int_eq(run(arguments, first), 1);
+    ck_assert_ptr_nonnull(strstr(first, "bytes, wanted 650 to 2147483647 for a context of 64"));
+}
+END_TEST
+
+/* ---- Training ----------------------------------------------------------------------------- */
+
+START_TEST(the_loss_falls)
+{
+    train("--eval-every 8", first);
+    int count = read_lines(first, first_lines, 64);
+    ck_assert_int_eq(count, 20);
+    const gd_schedule schedule = {GD_SCHEDULE_COSINE, 0.01, 0.001, 20, 5, 0};
+    for (int i = 0; i < count; i++) {
+        const line *l = &first_lines[i];
+        ck_assert_int_eq(l->step, i + 1);
+        ck_assert_int_eq(l->steps, 20);
+        ck_assert(l->norm > 0);
+        ck_assert_double_eq_tol(l->lr / gd_schedule_rate(&schedule, i), 1, 0.06); /* two digits */
+        ck_assert(isnan(l->val) == (l->step % 8 != 0));
+    }
+    /* Small weights know nothing: every one of the characters is as likely as any other. */
+    ck_assert_double_eq_tol(first_lines[0].loss, log(VOCAB), 0.05);
+    ck_assert_double_lt(first_lines[19].loss, first_lines[0].loss - 0.5);
+    double final = number_after(first, "\nvalidation loss ");
+    ck_assert_double_eq_tol(final, first_lines[19].loss, 0.3);
+    ck_assert_double_lt(final, first_lines[15].val);
+}
+END_TEST
+
+START_TEST(no_steps_is_a_model_that_knows_nothing)
+{
+    train("--steps 0", first);
+    ck_assert_int_eq(read_lines(first, first_lines, 64), 0);
+    ck_assert_double_eq_tol(number_after(first, "\nvalidation loss "), log(VOCAB), 0.02);
+}
+END_TEST
+
+START_TEST(the_same_seed_repeats_and_another_does_not)
+{
+    assert_same_run("--dropout 0.1 --seed 3", "--dropout 0.1 --seed 3");
+    train("--dropout 0.1 --seed 4", second);
+    read_lines(second, second_lines, 64);
+    ck_assert(first_lines[19].loss != second_lines[19].loss);
+    ck_assert(strncmp(weights(first), weights(second), 16) != 0);
+}
+END_TEST
+
+/* Wide enough for the kernels to use both threads. */
+START_TEST(threads_change_nothing)
+{
+    assert_same_run("--dim 64 --context 48 --dropout 0.1", "--dim 64 --context 48 --dropout 0.1 "
+                                                           "--threads 2");
+}
+END_TEST
+
+/* Recomputing adds in another order, so the last digits may differ; dropout repeats. */
+START_TEST(recomputing_is_the_same_model_in_less_memory)
+{
+    train("--layers 6 --dropout 0.1", first);
+    train("--layers 6 --dropout 0.1 --recompute", second);
+    ck_assert_int_eq(read_lines(first, first_lines, 64), 20);
+    ck_assert_int_eq(read_lines(second, second_lines, 64), 20);
+    for (int i = 0; i < 20; i++) {
+        ck_assert_double_eq_tol(first_lines[i].loss, second_lines[i].loss, 2e-3);
+    }
+    double kept = number_after(first, "activations "), again = number_after(second, "activations ");
+    ck_assert_double_lt(again, kept / 2);
+}
+END_TEST
+
+/* embedding and output, final norm, and a layer's wq, wk, wv, wo, three of ffn, two norms */
+static double parameters(int kv_heads, bool tied)
+{
+    int layer = 2 * 32 * 32 + 2 * 32 * 8 * kv_heads + 3 * 32 * 48 + 2 * 32;
+    return (tied ? 1 : 2) * VOCAB * 32 + 32 + 2 * layer;
+}
+
+START_TEST(every_shape_of_model_learns)
+{
+    static const struct {
+        const char *arguments;
+        int kv_heads;
+        bool tied;
+    } rows[] = {{"--kv-heads 2", 2, false},
+                {"--kv-heads 1 --tied", 1, true},
+                {"--dtype f64", 4, false},
+                {"--dtype f64 --tied --recompute --dropout 0.2", 4, true},
+                {"--batch 1 --context 1 --lr 0.001", 4, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        train(rows[i].arguments, first);
+        read_lines(first, first_lines, 64);
+        const char *line = strstr(first, " parameters, ");
+        ck_assert_ptr_nonnull(line);
+        while (line[-1] != ' ') line--;
+        ck_assert(strtod(line, NULL) == parameters(rows[i].kv_heads, rows[i].tied));
+        ck_assert_double_lt(number_after(first, "\nvalidation loss "), log(VOCAB) - 0.01);
+    }
+}
+END_TEST
+
+START_TEST(the_time_limit_ends_a_run)
+{
+    train("--steps 1000000 --max-seconds 0.3 --log-every 1000000", first);
+    ck_assert_int_eq(read_lines(first, first_lines, 64), 1); /* the last */
+    ck_assert_int_lt(first_lines[0].step, 1000000);
+    ck_assert_ptr_nonnull(strstr(first, "\nvalidation loss "));
+}
+END_TEST
+
+START_TEST(a_run_that_diverges_stops)
+{
+    char arguments[256];
+    snprintf(arguments, sizeof arguments,
+             "--data %s --layers 1 --dim 8 --heads 1 --context 8 --lr 1000 --weight-decay 100 "
+             "--warmup 0 --clip 0 --log-every 1 --threads 1",
+             text_path);
+    ck_assert_int_eq(run(arguments, first), 1);
+    ck_assert_ptr_nonnull(strstr(first, "gradus-train: train: step "));
+    ck_assert_ptr_nonnull(strstr(first, "wanted finite numbers; a lower --lr may help"));
+    ck_assert_ptr_null(strstr(first, "validation loss"));
+}
+END_TEST
+
+/* ---- The sample --------------------------------------------------------------------------- */
+
+START_TEST(the_sample_looks_like_the_text)
+{
+    train("--steps 150 --log-every 1000 --sample-length 200", first);
+    const char *begin = strstr(first, "---- sample, temperature 0.8\n");
+    ck_assert_ptr_nonnull(begin);
+    begin = strchr(begin, '\n') + 1;
+    const char *end = begin + 200;
+    ck_assert_str_eq(end, "\n----\n");
+    int known = 0;
+    static const char *const words[] = {"the cat ", "sat ", "on a mat ", "and saw ", "dogs run.\n"};
+    for (int w = 0; w < 5; w++) {
+        for (const char *at = begin; (at = strstr(at, words[w])) && at < end; at++) {
+            known += (int)strlen(words[w]);
+        }
+    }
+    ck_assert_msg(known > 100, "only %d of 200 characters are words of the text:\n%s", known,
+                  begin);
+    train("--steps 20 --sample-length 100 --temperature 0", first);
+    ck_assert_ptr_nonnull(strstr(first, "---- sample, temperature 0\n"));
+}
+END_TEST
+
+int main(void)
+{
+    if (!program) {
+        printf("gradus-train is not built: skipped\n");
+        return 77;
+    }
+    Suite *suite = suite_create("train");
+    TCase *cases = tcase_create("train");
+    tcase_add_unchecked_fixture(cases, set_up, tear_down);
+    tcase_add_test(cases, help_names_every_option);
+    tcase_add_test(cases, version_is_the_librarys);
+    tcase_add_loop_test(cases, bad_options_are_named, 0, sizeof bad / sizeof *bad);
+    tcase_add_test(cases, bad_texts_are_named);
+    tcase_add_test(cases, the_loss_falls);
+    tcase_add_test(cases, no_steps_is_a_model_that_knows_nothing);
+    tcase_add_test(cases, the_same_seed_repeats_and_another_does_not);
+    tcase_add_test(cases, threads_change_nothing);
+    tcase_add_test(cases, recomputing_is_the_same_model_in_less_memory);
+    tcase_add_test(cases, every_shape_of_model_learns);
+    tcase_add_test(cases, the_time_limit_ends_a_run);
+    tcase_add_test(cases, a_run_that_diverges_stops);
+    tcase_add_test(cases, the_sample_looks_like_the_text);
+    suite_add_tcase(suite, cases);
+    return check_main(suite);
+}
