@@ -415,7 +415,7 @@ static unsigned char *all_bits(int threads, const configuration *c, size_t *byte
 
 START_TEST(test_threads)
 {
-    configuration c = {.ndim = 3, .shape = {67, 6, 97}, .scale = 1, .options = {.eps = 1e-5}};
+    configuration c = {.ndim = 3, .shape = {701, 6, 17}, .scale = 1, .options = {.eps = 1e-5}};
     c.x = c.param = c.residual = _i % 2 ? GD_FLOAT64 : GD_FLOAT32;
     c.weight_per_head = c.bias_per_head = _i / 2;
     size_t bytes, other_bytes;
@@ -471,18 +471,18 @@ START_TEST(test_subsets)
     for (int subset = 15; subset > 0; subset--) {
         uint64_t seed = 21;
         gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
-        gd_tensor *in[] = {ref_tensor(ctx, GD_FLOAT32, GD_SHAPE(37, 6, 19), 0, 1, &seed),
-                           ref_tensor(ctx, GD_FLOAT32, GD_SHAPE(37, 6, 19), 0, 1, &seed),
-                           ref_tensor(ctx, GD_FLOAT32, GD_SHAPE(6, 19), 1, 0.5, &seed),
-                           ref_tensor(ctx, GD_FLOAT32, GD_SHAPE(19), 0, 1, &seed)};
-        gd_tensor *dy = ref_tensor(ctx, GD_FLOAT32, GD_SHAPE(37, 6, 19), 0, 1, &seed);
+        gd_tensor *in[] = {ref_tensor(ctx, GD_FLOAT64, GD_SHAPE(37, 6, 19), 0, 1, &seed),
+                           ref_tensor(ctx, GD_FLOAT64, GD_SHAPE(37, 6, 19), 0, 1, &seed),
+                           ref_tensor(ctx, GD_FLOAT64, GD_SHAPE(6, 19), 1, 0.5, &seed),
+                           ref_tensor(ctx, GD_FLOAT64, GD_SHAPE(19), 0, 1, &seed)};
+        gd_tensor *dy = ref_tensor(ctx, GD_FLOAT64, GD_SHAPE(37, 6, 19), 0, 1, &seed);
         for (int i = 0; i < 4; i++) gd_tensor_set_requires_grad(in[i], subset >> i & 1);
         gd_rms_norm_options options = {.eps = 1e-5};
         gd_tensor *y = gd_add_rms_norm(in[0], in[1], in[2], in[3], &options, NULL);
         gd_backward_from(&y, 1, &(gd_backward_options){.cotangents = &dy});
         ck_assert_no_error(ctx);
         for (int i = 0; i < 4; i++) {
-            size_t size = (size_t)gd_tensor_count(in[i]) * sizeof(float);
+            size_t size = (size_t)gd_tensor_count(in[i]) * sizeof(double);
             ck_assert_int_eq(gd_grad(in[i]) != NULL, subset >> i & 1);
             if (!gd_grad(in[i])) continue;
             if (subset == 15) bits[i] = memcpy(malloc(size), gd_tensor_data(gd_grad(in[i])), size);
