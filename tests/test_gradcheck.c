@@ -336,9 +336,11 @@ START_TEST(one_element_can_be_chosen)
     ck_assert_int_eq(in->worst, 3);
 
     options.only_element = 9;
+    gd_gradcheck_report_free(&report);
     ck_assert_int_ne(gd_gradcheck_case(ctx, &curve, &c, &options, &report), GD_OK);
     ck_assert_error(ctx, "gradcheck: curve: element 9 is not in x [9]");
     options = (gd_gradcheck_options){.only_input = "z"};
+    gd_gradcheck_report_free(&report);
     ck_assert_int_ne(gd_gradcheck_case(ctx, &curve, &c, &options, &report), GD_OK);
     ck_assert_error(ctx, "gradcheck: curve has no input z");
 }
