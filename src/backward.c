@@ -14,43 +14,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- Gradients of intermediates ----------------------------------------------------------- */
+/* ---- The beginning ---------------------------------------------------------------------- */
 
-/* Gradients of op-made tensors live in step storages; the last window gives the memory back. */
-void gd_grad_release(gd_tensor *t)
-{
-    gd_tensor *grad = t->grad;
-    t->grad = NULL;
-    t->grad_valid = false;
-    if (!grad) return;
-    grad->freed = true;
-    gd_storage *storage = grad->storage;
-    if (--storage->windows == 0) gd_storage_release(t->ctx, storage);
-}
-
-gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who)
-{
-    gd_context *ctx = t->ctx;
-    bool add = t->grad_valid;
-    if (gd_tensor_need_grad(t)) return gd_error_status(ctx);
-    t->grad_valid = true;
-    if (t->count == 0) return GD_OK;
-    if (!add) {
-        ctx->services->copy(gd_tensor_layout(t->grad), gd_tensor_layout(src), ctx->threads);
-    } else {
-        gd_call_frame frame;
-        gd_frame_begin(ctx, &frame);
-        gd_tensor *packed = gd_frame_prepare(ctx, (gd_tensor *)src, src->dtype, false, who);
-        if (packed) {
-            ctx->services->accumulate(gd_tensor_data(t->grad), t->grad->dtype,
-                                      gd_tensor_data(packed), packed->dtype, t->count,
-                                      ctx->threads);
-        }
-        gd_frame_end(ctx, &frame);
-    }
-    return gd_error_status(ctx);
-}
-
+/* Where the caller gives no cotangent, the walk begins with dy = 1: the gradient of the sum. */
 static gd_status seed_ones(gd_tensor *t)
 {
     gd_context *ctx = t->ctx;
@@ -65,7 +31,7 @@ static gd_status seed_ones(gd_tensor *t)
     return gd_error_status(ctx);
 }
 
-/* ---- Which nodes -------------------------------------------------------------------------- */
+/* ---- Which nodes ------------------------------------------------------------------------ */
 
 static gd_status check_outputs(gd_context *ctx, gd_tensor *const *outputs, int count,
                                gd_tensor *const *cotangents)
@@ -143,7 +109,7 @@ static int64_t mark(gd_context *ctx, gd_tensor *const *outputs, int count)
     return top;
 }
 
-/* ---- Giving memory back ------------------------------------------------------------------- */
+/* ---- Giving memory back ----------------------------------------------------------------- */
 
 /* A value made by a visited node that no backward will read again. */
 static void release_value(gd_tensor *t)
@@ -179,7 +145,7 @@ static void drop_gradients(gd_node *node)
     }
 }
 
-/* ---- One node ----------------------------------------------------------------------------- */
+/* ---- One node --------------------------------------------------------------------------- */
 
 /* "mean <- mul <- my_op", from the loss to the node. */
 static void path_text(const gd_node *node, char *text, size_t size)
@@ -456,7 +422,7 @@ static gd_status visit(gd_context *ctx, gd_node *node, bool keep_tape)
     return status;
 }
 
-/* ---- The walk ----------------------------------------------------------------------------- */
+/* ---- The walk --------------------------------------------------------------------------- */
 
 gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count,
                            gd_tensor *const *cotangents, bool keep_tape)

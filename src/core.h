@@ -25,7 +25,7 @@ typedef struct gd_storage gd_storage;
 typedef struct gd_node gd_node;
 typedef struct gd_device_table gd_device_table;
 
-/* ---- Memory (memory.c) -------------------------------------------------------------------- */
+/* ---- Memory (memory.c) ------------------------------------------------------------------ */
 
 struct gd_storage {
     void *data;
@@ -80,7 +80,7 @@ void gd_pool_free(gd_context *ctx);
 /* Counts a storage's bytes under another class from now on. */
 void gd_storage_reclassify(gd_context *ctx, gd_storage *storage, gd_memory_class memory_class);
 
-/* ---- Devices (device_cpu.c) --------------------------------------------------------------- */
+/* ---- Devices (device_cpu.c) ------------------------------------------------------------- */
 
 /* The one place where the core meets a device; services (services.h) are its kernels. */
 struct gd_device_table {
@@ -98,7 +98,7 @@ struct gd_device_table {
 
 extern const gd_device_table gd_device_cpu;
 
-/* ---- The context (context.c) -------------------------------------------------------------- */
+/* ---- The context (context.c) ------------------------------------------------------------ */
 
 struct gd_context {
     gd_context_options options;
@@ -142,7 +142,7 @@ static inline bool gd_failed(const gd_context *ctx)
     return ctx->status != GD_OK;
 }
 
-/* ---- Tensors (tensor.c) ------------------------------------------------------------------- */
+/* ---- Tensors (tensor.c, transfer.c) ----------------------------------------------------- */
 
 struct gd_tensor {
     gd_context *ctx;
@@ -204,10 +204,18 @@ bool gd_tensor_usable(const gd_tensor *t, const char *who, const char *argument)
 /* Product of the dimensions; false if a dimension is negative or the bytes overflow. */
 bool gd_shape_count(int ndim, const int64_t *shape, size_t element_bytes, int64_t *count);
 
+/* ---- Gradients (grad.c) ----------------------------------------------------------------- */
+
 /* A packed row-major gradient buffer for t, made at its first use; content undefined. */
 gd_status gd_tensor_need_grad(gd_tensor *t);
 
-/* ---- Calls (op.c) ------------------------------------------------------------------------- */
+/* Adds src (packed, of t's shape) into the gradient of t, or makes it the gradient. */
+gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who);
+
+/* Drops the gradient of a tensor made by an op. */
+void gd_grad_release(gd_tensor *t);
+
+/* ---- Calls (op.c) ----------------------------------------------------------------------- */
 
 /* What surrounds one forward or backward: memory that lives as long as the call. */
 typedef struct gd_temporary {
@@ -238,7 +246,7 @@ bool gd_kernel_takes(const gd_tensor *t, gd_dtype dtype);
 /* The type to compute in, from the real tensors and specs of a call. */
 gd_dtype gd_widen(gd_dtype compute, gd_dtype dtype);
 
-/* ---- The tape (tape.c, backward.c, checkpoint.c) ------------------------------------------ */
+/* ---- The tape (tape.c, backward.c, checkpoint.c) ---------------------------------------- */
 
 struct gd_node {
     const gd_op *op;
@@ -269,12 +277,6 @@ void gd_tape_truncate(gd_context *ctx, int64_t length);
  * cotangents (ones where NULL) and takes them back to the leaves. */
 gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count,
                            gd_tensor *const *cotangents, bool keep_tape);
-
-/* Drops the gradient of a tensor made by an op. */
-void gd_grad_release(gd_tensor *t);
-
-/* Adds src (packed, of t's shape) into the gradient of t, or makes it the gradient. */
-gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who);
 
 /* The backward of a node made by gd_checkpoint. */
 gd_status gd_checkpoint_backward(gd_node *node, gd_tensor *doutput);

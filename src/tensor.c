@@ -1,11 +1,10 @@
-/* tensor.c - shapes, storages, headers, and copies in and out. */
+/* tensor.c - dtypes, shapes, storages, and the life of a tensor's header. */
 #include "core.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* ---- Dtypes ------------------------------------------------------------------------------- */
+/* ---- Dtypes ----------------------------------------------------------------------------- */
 
 static const struct {
     const char *name;
@@ -35,7 +34,7 @@ bool gd_dtype_is_real(gd_dtype dtype)
     return dtype_known(dtype) && dtype != GD_INT32;
 }
 
-/* ---- Shapes ------------------------------------------------------------------------------- */
+/* ---- Shapes ----------------------------------------------------------------------------- */
 
 /* The largest tensor has PTRDIFF_MAX bytes. Zero dimensions are left out of the overflow check's
  * product, or a [0, 2^62, 2^62] would pass whose views could not be counted. */
@@ -82,7 +81,7 @@ gd_spec gd_spec_like(const gd_tensor *t)
     return spec;
 }
 
-/* ---- Storages ----------------------------------------------------------------------------- */
+/* ---- Storages --------------------------------------------------------------------------- */
 
 gd_storage *gd_storage_create(gd_context *ctx, bool step)
 {
@@ -107,7 +106,7 @@ void gd_storage_release(gd_context *ctx, gd_storage *storage)
     storage->released = true;
 }
 
-/* ---- Headers ------------------------------------------------------------------------------ */
+/* ---- Headers ---------------------------------------------------------------------------- */
 
 static void list_push(gd_tensor **list, gd_tensor *t)
 {
@@ -268,7 +267,7 @@ bool gd_tensor_usable(const gd_tensor *t, const char *who, const char *argument)
     return !gd_failed(ctx);
 }
 
-/* ---- Making ------------------------------------------------------------------------------- */
+/* ---- Making ----------------------------------------------------------------------------- */
 
 static gd_tensor *create(gd_context *ctx, const char *who, gd_dtype dtype, int ndim,
                          const int64_t *shape)
@@ -344,7 +343,7 @@ gd_tensor *gd_tensor_wrap(gd_context *ctx, gd_dtype dtype, int ndim, const int64
     return t;
 }
 
-/* ---- Looking ------------------------------------------------------------------------------ */
+/* ---- Looking ---------------------------------------------------------------------------- */
 
 gd_context *gd_tensor_context(const gd_tensor *t)
 {
@@ -417,239 +416,4 @@ void *gd_tensor_data(const gd_tensor *t)
 gd_layout gd_tensor_layout(const gd_tensor *t)
 {
     return (gd_layout){gd_tensor_data(t), t->dtype, t->ndim, t->shape, t->strides};
-}
-
-/* ---- Copies in and out -------------------------------------------------------------------- */
-
-/* Elements of an expanded view share memory, so writing one would write others. */
-static bool is_expanded(const gd_tensor *t)
-{
-    for (int i = 0; i < t->ndim; i++) {
-        if (t->shape[i] > 1 && t->strides[i] == 0) return true;
-    }
-    return false;
-}
-
-static bool writable(gd_tensor *t, const char *who)
-{
-    if (!t || gd_failed(t->ctx) || !gd_tensor_usable(t, who, "tensor")) return false;
-    if (is_expanded(t)) {
-        gd_fail(t->ctx, GD_ERROR_ARGUMENT,
-                "%s: the tensor %s is an expanded view, whose elements share memory; wanted one "
-                "with an element for each index",
-                who, gd_shape_text(t).text);
-        return false;
-    }
-    return true;
-}
-
-static gd_status refused(const gd_tensor *t)
-{
-    return t ? gd_error_status(t->ctx) : GD_ERROR_ARGUMENT;
-}
-
-static gd_status check_host(const gd_tensor *t, const char *who, const void *host, size_t bytes)
-{
-    size_t wanted = (size_t)t->count * gd_dtype_size(t->dtype);
-    if (bytes != wanted) {
-        return gd_fail(t->ctx, GD_ERROR_ARGUMENT, "%s: given %zu bytes for %s %s, wanted %zu", who,
-                       bytes, gd_dtype_name(t->dtype), gd_shape_text(t).text, wanted);
-    }
-    if (!host && wanted) {
-        return gd_fail(t->ctx, GD_ERROR_ARGUMENT, "%s: host memory is NULL, wanted %zu bytes", who,
-                       wanted);
-    }
-    return GD_OK;
-}
-
-static gd_status read_as(const gd_tensor *t, gd_dtype dtype, void *host, const char *who)
-{
-    gd_context *ctx = t->ctx;
-    if (t->count == 0) return GD_OK;
-    size_t bytes = (size_t)t->count * gd_dtype_size(dtype);
-    if (dtype == t->dtype && gd_tensor_is_contiguous(t)) {
-        return ctx->device->download(ctx, host, gd_tensor_data(t), bytes);
-    }
-    gd_call_frame frame;
-    gd_frame_begin(ctx, &frame);
-    gd_tensor *packed = gd_frame_tensor(ctx, dtype, t, who);
-    if (packed) {
-        ctx->services->copy(gd_tensor_layout(packed), gd_tensor_layout(t), ctx->threads);
-        ctx->device->download(ctx, host, gd_tensor_data(packed), bytes);
-    }
-    gd_frame_end(ctx, &frame);
-    return gd_error_status(ctx);
-}
-
-static gd_status write_as(gd_tensor *t, gd_dtype dtype, const void *host, const char *who)
-{
-    gd_context *ctx = t->ctx;
-    if (t->count == 0) return GD_OK;
-    size_t bytes = (size_t)t->count * gd_dtype_size(dtype);
-    if (dtype == t->dtype && gd_tensor_is_contiguous(t)) {
-        t->storage->version++;
-        return ctx->device->upload(ctx, gd_tensor_data(t), host, bytes);
-    }
-    gd_call_frame frame;
-    gd_frame_begin(ctx, &frame);
-    gd_tensor *packed = gd_frame_tensor(ctx, dtype, t, who);
-    if (packed && !ctx->device->upload(ctx, gd_tensor_data(packed), host, bytes)) {
-        t->storage->version++;
-        ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(packed), ctx->threads);
-    }
-    gd_frame_end(ctx, &frame);
-    return gd_error_status(ctx);
-}
-
-gd_status gd_tensor_read(const gd_tensor *t, void *host, size_t bytes)
-{
-    if (!t || gd_failed(t->ctx) || !gd_tensor_usable(t, "tensor_read", "tensor")) return refused(t);
-    if (check_host(t, "tensor_read", host, bytes)) return gd_error_status(t->ctx);
-    return read_as(t, t->dtype, host, "tensor_read");
-}
-
-gd_status gd_tensor_write(gd_tensor *t, const void *host, size_t bytes)
-{
-    if (!writable(t, "tensor_write")) return refused(t);
-    if (check_host(t, "tensor_write", host, bytes)) return gd_error_status(t->ctx);
-    return write_as(t, t->dtype, host, "tensor_write");
-}
-
-static gd_status check_count(const gd_tensor *t, const char *who, const double *host, int64_t count)
-{
-    if (count == t->count && (host || count == 0)) return GD_OK;
-    return gd_fail(t->ctx, GD_ERROR_ARGUMENT, "%s: given %lld elements%s for %s, wanted %lld", who,
-                   (long long)count, host ? "" : " at NULL", gd_shape_text(t).text,
-                   (long long)t->count);
-}
-
-gd_status gd_tensor_read_f64(const gd_tensor *t, double *host, int64_t count)
-{
-    const char *who = "tensor_read_f64";
-    if (!t || gd_failed(t->ctx) || !gd_tensor_usable(t, who, "tensor")) return refused(t);
-    if (check_count(t, who, host, count)) return gd_error_status(t->ctx);
-    return read_as(t, GD_FLOAT64, host, who);
-}
-
-gd_status gd_tensor_write_f64(gd_tensor *t, const double *host, int64_t count)
-{
-    const char *who = "tensor_write_f64";
-    if (!writable(t, who)) return refused(t);
-    if (check_count(t, who, host, count)) return gd_error_status(t->ctx);
-    for (int64_t i = 0; t->dtype == GD_INT32 && i < count; i++) {
-        if (!(host[i] >= INT32_MIN && host[i] <= INT32_MAX && host[i] == floor(host[i]))) {
-            return gd_fail(t->ctx, GD_ERROR_ARGUMENT,
-                           "%s: element %lld is %g, wanted a whole number that int32 can hold", who,
-                           (long long)i, host[i]);
-        }
-    }
-    return write_as(t, GD_FLOAT64, host, who);
-}
-
-gd_status gd_tensor_copy(gd_tensor *dst, const gd_tensor *src)
-{
-    const char *who = "tensor_copy";
-    if (!writable(dst, who)) return refused(dst);
-    gd_context *ctx = dst->ctx;
-    if (!src) return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: src is NULL, wanted a tensor", who);
-    if (!gd_tensor_usable(src, who, "src")) return gd_error_status(src->ctx);
-    bool same_shape = dst->ndim == src->ndim &&
-                      !memcmp(dst->shape, src->shape, (size_t)dst->ndim * sizeof *dst->shape);
-    if (src->ctx != ctx || !same_shape) {
-        return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: src is %s%s, wanted dst's shape %s%s", who,
-                       gd_shape_text(src).text, src->ctx != ctx ? " of another context" : "",
-                       gd_shape_text(dst).text, src->ctx != ctx ? " and its context" : "");
-    }
-    if (dst->count == 0) return GD_OK;
-    dst->storage->version++;
-    ctx->services->copy(gd_tensor_layout(dst), gd_tensor_layout(src), ctx->threads);
-    return gd_error_status(ctx);
-}
-
-gd_status gd_tensor_fill(gd_tensor *t, double value)
-{
-    if (!writable(t, "tensor_fill")) return refused(t);
-    gd_context *ctx = t->ctx;
-    if (t->count == 0) return GD_OK;
-    t->storage->version++;
-    if (gd_tensor_is_contiguous(t)) {
-        ctx->services->fill(gd_tensor_data(t), t->dtype, value, t->count, ctx->threads);
-        return gd_error_status(ctx);
-    }
-    gd_call_frame frame;
-    gd_frame_begin(ctx, &frame);
-    gd_tensor *packed = gd_frame_tensor(ctx, t->dtype, t, "tensor_fill");
-    if (packed) {
-        ctx->services->fill(gd_tensor_data(packed), t->dtype, value, t->count, ctx->threads);
-        ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(packed), ctx->threads);
-    }
-    gd_frame_end(ctx, &frame);
-    return gd_error_status(ctx);
-}
-
-double gd_item(const gd_tensor *t)
-{
-    double value = NAN;
-    if (!t || gd_failed(t->ctx) || !gd_tensor_usable(t, "item", "tensor")) return NAN;
-    if (t->count != 1) {
-        gd_fail(t->ctx, GD_ERROR_ARGUMENT, "item: the tensor is %s, wanted one element",
-                gd_shape_text(t).text);
-        return NAN;
-    }
-    return read_as(t, GD_FLOAT64, &value, "item") ? NAN : value;
-}
-
-/* ---- Gradients ---------------------------------------------------------------------------- */
-
-gd_status gd_tensor_set_requires_grad(gd_tensor *t, bool on)
-{
-    if (!t) return GD_ERROR_ARGUMENT;
-    if (gd_failed(t->ctx)) return t->ctx->status;
-    if (t->step) {
-        return gd_fail(t->ctx, GD_ERROR_ARGUMENT,
-                       "set_requires_grad: the tensor %s was made by an op, wanted one of yours",
-                       gd_shape_text(t).text);
-    }
-    if (on && !gd_dtype_is_real(t->dtype)) {
-        return gd_fail(t->ctx, GD_ERROR_ARGUMENT,
-                       "set_requires_grad: the tensor %s is int32, wanted a real dtype",
-                       gd_shape_text(t).text);
-    }
-    t->requires_grad = on;
-    if (!t->owned && t->storage) { /* a group's parameters are counted already */
-        gd_storage_reclassify(t->ctx, t->storage, on ? GD_MEMORY_PARAMETERS : GD_MEMORY_OTHER);
-    }
-    return GD_OK;
-}
-
-bool gd_tensor_requires_grad(const gd_tensor *t)
-{
-    return t && t->requires_grad;
-}
-
-gd_status gd_tensor_need_grad(gd_tensor *t)
-{
-    if (t->grad) return GD_OK;
-    gd_tensor *grad = gd_tensor_header(t->ctx, "backward", t->step, t->dtype, t->ndim, t->shape);
-    if (!grad) return gd_error_status(t->ctx);
-    if (gd_tensor_allocate(grad, GD_MEMORY_GRADIENTS, "backward")) {
-        if (!t->step) gd_tensor_destroy(grad);
-        return gd_error_status(t->ctx);
-    }
-    grad->owned = true;
-    if (!t->step) gd_tensor_unlist(grad); /* it goes with t */
-    t->grad = grad;
-    return GD_OK;
-}
-
-gd_tensor *gd_grad(const gd_tensor *t)
-{
-    return t && t->grad_valid ? t->grad : NULL;
-}
-
-gd_status gd_grad_clear(gd_tensor *t)
-{
-    if (!t) return GD_ERROR_ARGUMENT;
-    t->grad_valid = false;
-    return GD_OK;
 }

@@ -1,0 +1,94 @@
+/* grad.c - the gradient that a tensor carries: whether it wants one, its memory, its sum.
+ *
+ * A leaf's gradient stays until it is cleared. Clearing touches no memory: it says that the content
+ * counts for nothing, and the next gradient to arrive overwrites it instead of being added. An
+ * intermediate has a gradient only while the walk needs it. */
+#include "core.h"
+
+gd_status gd_tensor_set_requires_grad(gd_tensor *t, bool on)
+{
+    if (!t) return GD_ERROR_ARGUMENT;
+    if (gd_failed(t->ctx)) return t->ctx->status;
+    if (t->step) {
+        return gd_fail(t->ctx, GD_ERROR_ARGUMENT,
+                       "set_requires_grad: the tensor %s was made by an op, wanted one of yours",
+                       gd_shape_text(t).text);
+    }
+    if (on && !gd_dtype_is_real(t->dtype)) {
+        return gd_fail(t->ctx, GD_ERROR_ARGUMENT,
+                       "set_requires_grad: the tensor %s is int32, wanted a real dtype",
+                       gd_shape_text(t).text);
+    }
+    t->requires_grad = on;
+    if (!t->owned && t->storage) { /* a group's parameters are counted already */
+        gd_storage_reclassify(t->ctx, t->storage, on ? GD_MEMORY_PARAMETERS : GD_MEMORY_OTHER);
+    }
+    return GD_OK;
+}
+
+bool gd_tensor_requires_grad(const gd_tensor *t)
+{
+    return t && t->requires_grad;
+}
+
+gd_status gd_tensor_need_grad(gd_tensor *t)
+{
+    if (t->grad) return GD_OK;
+    gd_tensor *grad = gd_tensor_header(t->ctx, "backward", t->step, t->dtype, t->ndim, t->shape);
+    if (!grad) return gd_error_status(t->ctx);
+    if (gd_tensor_allocate(grad, GD_MEMORY_GRADIENTS, "backward")) {
+        if (!t->step) gd_tensor_destroy(grad);
+        return gd_error_status(t->ctx);
+    }
+    grad->owned = true;
+    if (!t->step) gd_tensor_unlist(grad); /* it goes with t */
+    t->grad = grad;
+    return GD_OK;
+}
+
+gd_tensor *gd_grad(const gd_tensor *t)
+{
+    return t && t->grad_valid ? t->grad : NULL;
+}
+
+gd_status gd_grad_clear(gd_tensor *t)
+{
+    if (!t) return GD_ERROR_ARGUMENT;
+    t->grad_valid = false;
+    return GD_OK;
+}
+
+/* Gradients of op-made tensors live in step storages; the last window gives the memory back. */
+void gd_grad_release(gd_tensor *t)
+{
+    gd_tensor *grad = t->grad;
+    t->grad = NULL;
+    t->grad_valid = false;
+    if (!grad) return;
+    grad->freed = true;
+    gd_storage *storage = grad->storage;
+    if (--storage->windows == 0) gd_storage_release(t->ctx, storage);
+}
+
+gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who)
+{
+    gd_context *ctx = t->ctx;
+    bool add = t->grad_valid;
+    if (gd_tensor_need_grad(t)) return gd_error_status(ctx);
+    t->grad_valid = true;
+    if (t->count == 0) return GD_OK;
+    if (!add) {
+        ctx->services->copy(gd_tensor_layout(t->grad), gd_tensor_layout(src), ctx->threads);
+    } else {
+        gd_call_frame frame;
+        gd_frame_begin(ctx, &frame);
+        gd_tensor *packed = gd_frame_prepare(ctx, (gd_tensor *)src, src->dtype, false, who);
+        if (packed) {
+            ctx->services->accumulate(gd_tensor_data(t->grad), t->grad->dtype,
+                                      gd_tensor_data(packed), packed->dtype, t->count,
+                                      ctx->threads);
+        }
+        gd_frame_end(ctx, &frame);
+    }
+    return gd_error_status(ctx);
+}
