@@ -10,7 +10,7 @@ static const benchmark benchmarks[] = {
     {"ops", "every op, forward and backward, on the largest of its cases", bench_ops},
 };
 
-enum { BENCHMARKS = sizeof benchmarks / sizeof *benchmarks };
+enum { BENCHMARKS = sizeof benchmarks / sizeof *benchmarks, WRONG_CALL = 2 };
 
 static int usage(FILE *file)
 {
@@ -25,7 +25,7 @@ static int usage(FILE *file)
                   "  --repeats R    take the median of so many (21)\n"
                   "  --op NAME      ops: this one alone\n"
                   "  --json         one line of JSON per figure\n");
-    return file == stdout ? EXIT_SUCCESS : EXIT_FAILURE;
+    return file == stdout ? EXIT_SUCCESS : WRONG_CALL;
 }
 
 /* A whole number of at least 1; `limit` at most. */
@@ -67,7 +67,8 @@ int main(int argc, char **argv)
 {
     bench_options options = {.rows = 4096, .cols = 4096, .dtype = GD_FLOAT32, .repeats = 21};
     if (argc < 2) return usage(stderr);
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) return usage(stdout);
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return usage(stdout);
     for (int i = 2; i < argc; i++) {
         if (!strcmp(argv[i], "--json")) {
             options.json = true;
@@ -76,7 +77,7 @@ int main(int argc, char **argv)
         } else {
             fprintf(stderr, "gradus-bench: cannot make sense of %s %s\n", argv[i],
                     i + 1 < argc ? argv[i + 1] : "");
-            return EXIT_FAILURE;
+            return WRONG_CALL;
         }
     }
     for (int i = 0; i < BENCHMARKS; i++)

@@ -2,24 +2,18 @@
 #define _POSIX_C_SOURCE 200809L /* popen, mkstemp */
 #include "check_main.h"
 #include "gradus/gradus.h"
+#include "program.h"
 
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
-#ifndef GRADUS_TRAIN_PROGRAM /* it is not built */
-#define GRADUS_TRAIN_PROGRAM NULL
-#endif
-
-static const char *const program = GRADUS_TRAIN_PROGRAM;
 static char text_path[] = "/tmp/gradus_test_train_XXXXXX",
             short_path[] = "/tmp/gradus_short_XXXXXX";
 
-enum { TEXT_BYTES = 30000, OUTPUT_BYTES = 1 << 16, VOCAB = 17 };
+enum { TEXT_BYTES = 30000, VOCAB = 17 };
 
 /* ---- Running it --------------------------------------------------------------------------- */
 
@@ -52,20 +46,6 @@ static void tear_down(void)
     remove(short_path);
 }
 
-/* Runs it with these arguments; returns its exit status, and what it wrote to either stream. */
-static int run(const char *arguments, char *output)
-{
-    char command[1024];
-    snprintf(command, sizeof command, "'%s' %s 2>&1", program, arguments);
-    FILE *pipe = popen(command, "r");
-    ck_assert_ptr_nonnull(pipe);
-    size_t used = fread(output, 1, OUTPUT_BYTES - 1, pipe);
-    output[used] = '\0';
-    int status = pclose(pipe);
-    ck_assert(WIFEXITED(status));
-    return WEXITSTATUS(status);
-}
-
 /* A small model on the text; `more` adds to or overrides the arguments. Must succeed. */
 static void train(const char *more, char *output)
 {
@@ -74,8 +54,7 @@ static void train(const char *more, char *output)
              "--data %s --layers 2 --dim 32 --heads 4 --ffn 48 --context 16 --batch 8 --steps 20 "
              "--warmup 5 --lr 0.01 --log-every 1 --eval-every 0 --sample-length 0 --threads 1 %s",
              text_path, more);
-    int status = run(arguments, output);
-    ck_assert_msg(status == 0, "%s: exit status %d\n%s", arguments, status, output);
+    program_must(0, arguments, output);
 }
 
 typedef struct line {
@@ -131,7 +110,7 @@ static const char *weights(const char *output)
     return at + 9;
 }
 
-static char first[OUTPUT_BYTES], second[OUTPUT_BYTES];
+static char first[PROGRAM_OUTPUT], second[PROGRAM_OUTPUT];
 static line first_lines[64], second_lines[64];
 
 /* Both runs gave the same numbers, to the last digit printed and to the last bit of the weights. */
@@ -159,7 +138,7 @@ START_TEST(help_names_every_option)
         "warmup",    "clip",    "weight-decay",  "dropout", "tied",        "dtype",
         "device",    "threads", "seed",          "help",    "eval-every",  "log-every",
         "recompute", "version", "sample-length", "beta2",   "temperature"};
-    ck_assert_int_eq(run("--help", first), 0);
+    ck_assert_int_eq(program_run("--help", first), 0);
     ck_assert_int_eq(strncmp(first, "Usage: gradus-train ", 20), 0);
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         char flag[32];
@@ -175,7 +154,7 @@ START_TEST(version_is_the_librarys)
 {
     char wanted[64];
     snprintf(wanted, sizeof wanted, "gradus-train %s\n", gd_version());
-    ck_assert_int_eq(run("--version", first), 0);
+    ck_assert_int_eq(program_run("--version", first), 0);
     ck_assert_str_eq(first, wanted);
 }
 END_TEST
@@ -212,7 +191,7 @@ static const struct {
 
 START_TEST(bad_options_are_named)
 {
-    ck_assert_msg(run(bad[_i].arguments, first) == 2, "%s: %s", bad[_i].arguments, first);
+    ck_assert_msg(program_run(bad[_i].arguments, first) == 2, "%s: %s", bad[_i].arguments, first);
     ck_assert_int_eq(strncmp(first, "gradus-train: ", 14), 0);
     ck_assert_msg(strstr(first, bad[_i].message) != NULL, "%s: %s", bad[_i].arguments, first);
     ck_assert_ptr_eq(strchr(first, '\n'), first + strlen(first) - 1); /* one line */
@@ -222,12 +201,12 @@ END_TEST
 START_TEST(bad_texts_are_named)
 {
     char arguments[128];
-    ck_assert_int_eq(run("--data /no/such/text", first), 1);
+    ck_assert_int_eq(program_run("--data /no/such/text", first), 1);
     ck_assert_ptr_nonnull(strstr(first, "cannot open /no/such/text: No such file"));
-    ck_assert_int_eq(run("--data /", first), 1);
+    ck_assert_int_eq(program_run("--data /", first), 1);
     ck_assert_ptr_nonnull(strstr(first, "cannot read /: "));
     snprintf(arguments, sizeof arguments, "--data %s", short_path);
-    ck_assert_int_eq(run(arguments, first), 1);
+    ck_assert_int_eq(program_run(arguments, first), 1);
     ck_assert_ptr_nonnull(strstr(first, "bytes, wanted 650 to 2147483647 for a context of 64"));
 }
 END_TEST
@@ -344,7 +323,7 @@ START_TEST(a_run_that_diverges_stops)
              "--data %s --layers 1 --dim 8 --heads 1 --context 8 --lr 1000 --weight-decay 100 "
              "--warmup 0 --clip 0 --log-every 1 --threads 1",
              text_path);
-    ck_assert_int_eq(run(arguments, first), 1);
+    ck_assert_int_eq(program_run(arguments, first), 1);
     ck_assert_ptr_nonnull(strstr(first, "gradus-train: train: step "));
     ck_assert_ptr_nonnull(strstr(first, "wanted finite numbers; a lower --lr may help"));
     ck_assert_ptr_null(strstr(first, "validation loss"));
@@ -377,10 +356,7 @@ END_TEST
 
 int main(void)
 {
-    if (!program) {
-        printf("gradus-train is not built: skipped\n");
-        return 77;
-    }
+    if (program_missing("gradus-train")) return PROGRAM_SKIPPED;
     Suite *suite = suite_create("train");
     TCase *cases = tcase_create("train");
     tcase_add_unchecked_fixture(cases, set_up, tear_down);

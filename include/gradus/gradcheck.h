@@ -98,7 +98,8 @@ typedef struct gd_gradcheck_report {
     gd_dtype dtype;
     uint64_t seed;
     double step, rtol, atol;
-    int inputs; /* that want a gradient */
+    bool step_given; /* in the options; false: the default */
+    int inputs;      /* that want a gradient */
     gd_gradcheck_input *input;
     char message[512]; /* the library's error, where there was one */
 } gd_gradcheck_report;

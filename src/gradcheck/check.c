@@ -339,6 +339,7 @@ gd_status gd_check_all(gd_checker *c)
     c->running = !status;
     if (!status) status = look_at_outputs(c);
     report->step = c->options.step;
+    report->step_given = c->given.step > 0;
     report->rtol = c->options.rtol;
     report->atol = c->options.atol;
     if (!status) status = make_cotangents(c);

@@ -13,7 +13,7 @@ static const char usage[] =
     "Compares the backward of each op with finite differences of its forward, on the cases\n"
     "of its record, and looks at how the backward behaves. Without OP: every op.\n"
     "\n"
-    "  --case CASE       this case only\n"
+    "  --case CASE       this case only, of the ops that have it\n"
     "  --dtype f64|f32|f16|bf16\n"
     "                    type of the inputs (f64)\n"
     "  --device cpu|cuda where to run (cpu)\n"
@@ -29,8 +29,8 @@ static const char usage[] =
     "  --list            every op with the number of its cases and its formula\n"
     "  --help, --version\n"
     "\n"
-    "Exit status: 0 if every check passes (or is empty by design) and none is vacuous, 1 if\n"
-    "not, 2 for a wrong call.\n";
+    "Exit status: 0 if every check passes (or is empty by design), none is vacuous, and\n"
+    "something was compared; 1 if not; 2 for a wrong call.\n";
 
 /* ---- The command line --------------------------------------------------------------------- */
 
@@ -215,6 +215,17 @@ static void count_report(tally *t, const gd_gradcheck_report *r, const gd_case *
     }
 }
 
+static bool refuse_place(const settings *s, const gd_op *op, const gd_case *check,
+                         const gd_case_input *input)
+{
+    fprintf(stderr, "gradus-gradcheck: %s, case %s: --at %s is no element of %s [", op->name,
+            check->name, s->at, input->name);
+    for (int d = 0; d < input->ndim; d++)
+        fprintf(stderr, "%s%lld", d ? ", " : "", (long long)input->shape[d]);
+    fputs("]\n", stderr);
+    return false;
+}
+
 /* Returns false if the check could not be run. */
 static bool run_case(gd_context *ctx, const settings *s, const gd_op *op, const gd_case *check,
                      tally *t)
@@ -225,6 +236,7 @@ static bool run_case(gd_context *ctx, const settings *s, const gd_op *op, const 
         if (!input->name || strcmp(input->name, options.only_input)) continue;
         options.use_only_element = true;
         options.only_element = flat_index(s->at, input);
+        if (options.only_element < 0) return refuse_place(s, op, check, input);
     }
     for (int64_t k = 0; k < s->seeds; k++, options.seed++) {
         gd_gradcheck_report report;
@@ -276,12 +288,12 @@ static void vacuous(const settings *s, const gd_op *op, tally *t)
 static bool run_op(gd_context *ctx, const settings *s, const gd_op *op, tally *t)
 {
     int cases = 0;
-    t->ops++;
     for (int i = 0; i < op->case_count; i++) {
         if (s->only_case && strcmp(s->only_case, op->cases[i].name)) continue;
         cases++;
         if (!run_case(ctx, s, op, &op->cases[i], t)) return false;
     }
+    if (!cases && s->only_case && !s->op_count) return true; /* of all ops, those that have it */
     if (!cases && s->only_case) {
         fprintf(stderr, "gradus-gradcheck: %s has no case %s; it has", op->name, s->only_case);
         for (int i = 0; i < op->case_count; i++)
@@ -289,6 +301,7 @@ static bool run_op(gd_context *ctx, const settings *s, const gd_op *op, tally *t
         fputc('\n', stderr);
         return false;
     }
+    t->ops++;
     if (!cases) vacuous(s, op, t);
     judge_op(s, op, t);
     return true;
@@ -300,14 +313,15 @@ static bool run_all(gd_context *ctx, const settings *s, tally *t)
     for (int i = 0; !s->op_count && (op = gd_op_at(ctx, i)); i++)
         if (!run_op(ctx, s, op, t)) return false;
     for (int i = 0; i < s->op_count; i++) {
-        op = gd_find_op(ctx, s->ops[i]);
-        if (!op) {
-            fprintf(stderr, "gradus-gradcheck: there is no op %s (see --list)\n", s->ops[i]);
-            return false;
-        }
-        if (!run_op(ctx, s, op, t)) return false;
+        if (gd_find_op(ctx, s->ops[i])) continue;
+        fprintf(stderr, "gradus-gradcheck: there is no op %s (see --list)\n", s->ops[i]);
+        return false;
     }
-    return true;
+    for (int i = 0; i < s->op_count; i++)
+        if (!run_op(ctx, s, gd_find_op(ctx, s->ops[i]), t)) return false;
+    if (t->ops) return true;
+    fprintf(stderr, "gradus-gradcheck: no op has a case %s\n", s->only_case);
+    return false;
 }
 
 /* ---- The end ------------------------------------------------------------------------------ */

@@ -171,6 +171,7 @@ static void print_again(const gd_gradcheck_report *report, FILE *file)
             (unsigned long long)report->seed);
     if (report->dtype != GD_FLOAT64) fprintf(file, " --dtype %s", dtype_text(report->dtype));
     if (report->device != GD_CPU) fprintf(file, " --device cuda");
+    if (report->step_given) fprintf(file, " --step %g", report->step);
     if (worst) {
         char at[192];
         snprintf(at, sizeof at, "%s", place(worst).text);

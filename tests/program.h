@@ -1,0 +1,64 @@
+/* program.h - a program of ours, run as a user would.
+ *
+ * GRADUS_PROGRAM is its path, from tests/CMakeLists.txt; it is missing where the program is not
+ * built. */
+#ifndef GRADUS_TEST_PROGRAM_H
+#define GRADUS_TEST_PROGRAM_H
+
+#include <check.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#ifndef GRADUS_PROGRAM
+#define GRADUS_PROGRAM NULL
+#endif
+
+enum { PROGRAM_OUTPUT = 1 << 20, PROGRAM_SKIPPED = 77 };
+
+static inline bool program_missing(const char *name)
+{
+    const char *path = GRADUS_PROGRAM;
+    if (!path) printf("%s is not built: skipped\n", name);
+    return !path;
+}
+
+/* Runs it with these arguments, in words of the shell; returns its exit status. `output` gets what
+ * it wrote to either stream; "2>/dev/null" among the arguments leaves one out. */
+static inline int program_run(const char *arguments, char output[PROGRAM_OUTPUT])
+{
+    char command[2048];
+    snprintf(command, sizeof command, "'%s' 2>&1 %s", (const char *)GRADUS_PROGRAM, arguments);
+    FILE *pipe = popen(command, "r");
+    ck_assert_ptr_nonnull(pipe);
+    size_t used = fread(output, 1, PROGRAM_OUTPUT - 1, pipe);
+    output[used] = '\0';
+    ck_assert_msg(used < PROGRAM_OUTPUT - 1, "%s: more output than expected", arguments);
+    int status = pclose(pipe);
+    ck_assert_msg(WIFEXITED(status), "%s: ended by a signal", arguments);
+    return WEXITSTATUS(status);
+}
+
+/* The same, and the exit status must be this one. */
+static inline void program_must(int wanted, const char *arguments, char output[PROGRAM_OUTPUT])
+{
+    int status = program_run(arguments, output);
+    ck_assert_msg(status == wanted, "%s: exit status %d, wanted %d\n%s", arguments, status, wanted,
+                  output);
+}
+
+/* The output contains the words. */
+static inline void program_said(const char *output, const char *words)
+{
+    ck_assert_msg(strstr(output, words) != NULL, "not said: %s\n%s", words, output);
+}
+
+static inline int count_lines(const char *output)
+{
+    int count = 0;
+    for (; (output = strchr(output, '\n')); output++) count++;
+    return count;
+}
+
+#endif

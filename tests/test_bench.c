@@ -1,0 +1,125 @@
+/* test_bench.c - the program gradus-bench, run as a user would, on sizes too small to measure
+ * anything: that it runs, and what it prints. No figure is judged. */
+#define _POSIX_C_SOURCE 200809L /* popen */
+#include "check_main.h"
+#include "gradus/gradus.h"
+#include "json.h"
+#include "program.h"
+
+static char output[PROGRAM_OUTPUT];
+
+START_TEST(help_names_benchmarks_and_options)
+{
+    static const char *const words[] = {"  rms_norm ", "  ops ",      "  --rows M",
+                                        "  --cols N",  "  --dtype T", "  --threads T",
+                                        "  --repeats", "  --op NAME", "  --json "};
+    static const char *const calls[] = {"--help", "-h", "rms_norm --help"};
+    for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
+        program_must(0, calls[i], output);
+        ck_assert_int_eq(strncmp(output, "usage: gradus-bench BENCHMARK [options]\n", 40), 0);
+        for (size_t k = 0; k < sizeof words / sizeof *words; k++) program_said(output, words[k]);
+    }
+}
+END_TEST
+
+START_TEST(rms_norm)
+{
+    program_must(0, "rms_norm --rows 7 --cols 33 --repeats 2 --threads 2", output);
+    program_said(output, "rms_norm float32, x [7, 33], weight [33], cpu, 2 threads, median of 2\n");
+    program_said(output, "\nrms_norm_forward ");
+    program_said(output, "\nrms_norm_backward ");
+    program_said(output, "\ncopy (memcpy) ");
+    program_must(0, "rms_norm --rows 1 --cols 1 --repeats 1 --threads 1 --dtype f64", output);
+    program_said(output, "rms_norm float64, x [1, 1], ");
+}
+END_TEST
+
+START_TEST(rms_norm_in_json)
+{
+    static const char *const names[] = {"rms_norm_forward", "rms_norm_backward", "copy"};
+    program_must(0, "rms_norm --rows 7 --cols 33 --repeats 1 --threads 1 --json", output);
+    const char *at = output;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        const char *end = json_end(at);
+        ck_assert_msg(*at == '{' && end && *end == '\n', "not JSON: %.200s", at);
+        ck_assert(json_is(json_member(at, "name"), names[i]));
+        ck_assert(strtod(json_member(at, "ms"), NULL) > 0);
+        ck_assert(strtod(json_member(at, "gbps"), NULL) > 0);
+        ck_assert_ptr_nonnull(json_member(at, "share"));
+        at = end + 1;
+    }
+    ck_assert_str_eq(at, "");
+}
+END_TEST
+
+START_TEST(every_op)
+{
+    program_must(0, "ops --repeats 1 --threads 1", output);
+    const gd_op *op;
+    for (int i = 0; (op = gd_op_at(NULL, i)); i++) {
+        char word[80];
+        if (!op->backward[GD_CPU]) continue;
+        snprintf(word, sizeof word, "%s_forward ", op->name);
+        program_said(output, word);
+        snprintf(word, sizeof word, "%s_backward ", op->name);
+        program_said(output, word);
+    }
+}
+END_TEST
+
+START_TEST(one_op_in_json)
+{
+    program_must(0, "ops --op attention --repeats 3 --threads 1 --json", output);
+    ck_assert_int_eq(count_lines(output), 2);
+    ck_assert_ptr_eq(json_end(output), strchr(output, '\n'));
+    ck_assert(json_is(json_member(output, "name"), "attention_forward"));
+    ck_assert(json_is(json_member(strchr(output, '\n'), "name"), "attention_backward"));
+}
+END_TEST
+
+static const struct {
+    const char *arguments, *message;
+} bad[] = {
+    {"", "usage: gradus-bench BENCHMARK [options]\n"},
+    {"nope", "gradus-bench: there is no benchmark \"nope\"\n"},
+    {"rms_norm --bogus", "gradus-bench: cannot make sense of --bogus \n"},
+    {"rms_norm --rows", "gradus-bench: cannot make sense of --rows \n"},
+    {"rms_norm --rows 0", "gradus-bench: cannot make sense of --rows 0\n"},
+    {"rms_norm --rows 3x", "gradus-bench: cannot make sense of --rows 3x\n"},
+    {"rms_norm --cols -3", "gradus-bench: cannot make sense of --cols -3\n"},
+    {"rms_norm --cols ''", "gradus-bench: cannot make sense of --cols \n"},
+    {"rms_norm --dtype f16", "gradus-bench: cannot make sense of --dtype f16\n"},
+    {"rms_norm --threads 5000", "gradus-bench: cannot make sense of --threads 5000\n"},
+    {"rms_norm --repeats 0", "gradus-bench: cannot make sense of --repeats 0\n"},
+    {"ops --op nope", "gradus-bench: cannot make sense of --op nope\n"},
+};
+
+START_TEST(bad_calls_are_named)
+{
+    program_must(2, bad[_i].arguments, output);
+    ck_assert_int_eq(strncmp(output, bad[_i].message, strlen(bad[_i].message)), 0);
+}
+END_TEST
+
+START_TEST(too_large_is_an_error)
+{
+    program_must(1, "rms_norm --rows 1099511627776 --cols 1099511627776", output);
+    program_said(output, "gradus-bench: tensor_create: shape is [1099511627776, 1099511627776]");
+}
+END_TEST
+
+int main(void)
+{
+    if (program_missing("gradus-bench")) return PROGRAM_SKIPPED;
+    Suite *suite = suite_create("bench");
+    TCase *cases = tcase_create("bench");
+    tcase_add_test(cases, help_names_benchmarks_and_options);
+    tcase_add_test(cases, rms_norm);
+    tcase_add_test(cases, rms_norm_in_json);
+    tcase_add_test(cases, every_op);
+    tcase_add_test(cases, one_op_in_json);
+    tcase_add_loop_test(cases, bad_calls_are_named, 0, sizeof bad / sizeof *bad);
+    tcase_add_test(cases, too_large_is_an_error);
+    suite_add_tcase(suite, cases);
+    return check_main(suite);
+}
