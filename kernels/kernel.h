@@ -3,12 +3,12 @@
  * An op is a folder (docs/architecture.md). Its CPU kernels are in NAME_cpu.c, written once on
  * REAL and compiled twice, for float and for double: every function that another file calls is
  * defined as GD_REAL_NAME(name), which becomes name_f32 and name_f64. NAME.c ties them to the
- * record with GD_CPU_KERNEL:
+ * record with GD_KERNEL, and its CUDA kernels are in NAME.cu (cuda.cuh):
  *
- *     GD_CPU_KERNEL(softmax_forward)    // declares softmax_forward_f32 and _f64, and defines
- *     GD_CPU_KERNEL(softmax_backward)   // softmax_forward_cpu, which picks one by call->dtype
- *
- *     const gd_op gd_op_softmax = { ..., .forward = {[GD_CPU] = softmax_forward_cpu}, ... };
+ *     GD_KERNEL(softmax_forward)    // declares softmax_forward_f32 and _f64, and defines
+ *     GD_KERNEL(softmax_backward)   // softmax_forward_cpu, which picks one by call->dtype;
+ *                                   // declares softmax_forward_cuda
+ *     const gd_op gd_op_softmax = { ..., .forward = GD_ON_DEVICES(softmax_forward), ... };
  *
  * Threads and bits. The result must not depend on the number of threads, bit for bit. So: divide
  * work into pieces whose size depends on the problem alone, never on the number of threads; let
@@ -39,13 +39,27 @@
 #define GD_MATH(function) function##f
 #endif
 
-#define GD_CPU_KERNEL(name)                                                     \
+#define GD_KERNEL(name)                                                         \
+    gd_status name##_cuda(const gd_call *call);                                 \
     gd_status name##_f32(const gd_call *call);                                  \
     gd_status name##_f64(const gd_call *call);                                  \
     static gd_status name##_cpu(const gd_call *call)                            \
     {                                                                           \
         return call->dtype == GD_FLOAT64 ? name##_f64(call) : name##_f32(call); \
     }
+
+/* The kernel's entry for each device of this build. */
+#ifdef GD_HAVE_CUDA
+#define GD_ON_DEVICES(name)                            \
+    {                                                  \
+        [GD_CPU] = name##_cpu, [GD_CUDA] = name##_cuda \
+    }
+#else
+#define GD_ON_DEVICES(name)   \
+    {                         \
+        [GD_CPU] = name##_cpu \
+    }
+#endif
 
 /* Elements per piece of an elementwise loop. */
 #define GD_BLOCK 4096
@@ -95,25 +109,5 @@ static inline gd_layout gd_layout_of(const gd_tensor *t)
     return (gd_layout){gd_tensor_data(t), gd_tensor_dtype(t), gd_tensor_ndim(t), gd_tensor_shape(t),
                        gd_tensor_strides(t)};
 }
-
-/* ---- Services: kernels/copy, kernels/random, kernels/optim; described in src/services.h ---- */
-
-void gd_copy_cpu(gd_layout dst, gd_layout src, int threads);
-void gd_accumulate_cpu(void *dst, gd_dtype dst_dtype, const void *src, gd_dtype src_dtype,
-                       int64_t n, int threads);
-void gd_fill_cpu(void *dst, gd_dtype dtype, double value, int64_t n, int threads);
-double gd_sum_squares_cpu(const void *x, gd_dtype dtype, int64_t n, int threads);
-void gd_scale_cpu(void *x, gd_dtype dtype, double factor, int64_t n, int threads);
-void gd_uniform_cpu(void *dst, gd_dtype dtype, int64_t n, double low, double high, uint64_t seed,
-                    uint64_t offset, int threads);
-void gd_normal_cpu(void *dst, gd_dtype dtype, int64_t n, double mean, double stddev, uint64_t seed,
-                   uint64_t offset, int threads);
-void gd_integers_cpu(int32_t *dst, int64_t n, int64_t low, int64_t high, uint64_t seed,
-                     uint64_t offset, int threads);
-void gd_permutation_cpu(int32_t *dst, int64_t n, uint64_t seed, uint64_t offset);
-void gd_sgd_cpu(void *w, void *v, const void *g, gd_dtype dtype, int64_t n, const gd_sgd_step *step,
-                int threads);
-void gd_adamw_cpu(void *w, void *m, void *v, const void *g, gd_dtype dtype, int64_t n,
-                  const gd_adamw_step *step, int threads);
 
 #endif

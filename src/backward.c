@@ -24,7 +24,7 @@ static gd_status seed_ones(gd_tensor *t)
     gd_frame_begin(ctx, &frame);
     gd_tensor *ones = gd_frame_tensor(ctx, t->dtype, t, "backward");
     if (ones && t->count) {
-        ctx->services->fill(gd_tensor_data(ones), t->dtype, 1, t->count, ctx->threads);
+        ctx->services->fill(gd_tensor_data(ones), t->dtype, 1, t->count, ctx);
     }
     if (ones) gd_grad_add(t, ones, "backward");
     gd_frame_end(ctx, &frame);
@@ -288,11 +288,9 @@ static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accum
     bool repeated = false;
     for (int k = 0; k < i; k++) repeated = repeated || node->input[k] == t;
     slot->target = t;
-    if (repeated || !gd_kernel_takes(t, call->dtype)) {
-        slot->buffer = gd_frame_tensor(ctx, repeated ? t->dtype : call->dtype, t, node->op->name);
-        if (slot->buffer && !gd_kernel_takes(slot->buffer, call->dtype)) {
-            slot->buffer = gd_frame_tensor(ctx, call->dtype, t, node->op->name);
-        }
+    gd_dtype dtype = gd_kernel_dtype(call, t);
+    if (repeated || t->dtype != dtype) {
+        slot->buffer = gd_frame_tensor(ctx, dtype, t, node->op->name);
         return gd_error_status(ctx);
     }
     *accumulate = t->grad_valid;
@@ -322,20 +320,22 @@ static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, gr
         gd_tensor *t = node->input[i];
         if (t && gd_op_reads_input(op, i)) {
             t = tape_window(t);
-            if (t) t = gd_frame_prepare(ctx, t, call->dtype, op->strided, op->name);
+            gd_dtype dtype = gd_kernel_dtype(call, node->input[i]);
+            if (t) t = gd_frame_prepare(ctx, t, dtype, op->strided, op->name);
             if (!t) return gd_error_status(ctx);
         }
         call->input[i] = t;
     }
     for (int i = 0; i < node->outputs; i++) {
         gd_tensor *t = node->output[i];
+        gd_dtype dtype = gd_kernel_dtype(call, t);
         if (t->grad_valid) {
-            call->doutput[i] = gd_frame_prepare(ctx, t->grad, call->dtype, false, op->name);
+            call->doutput[i] = gd_frame_prepare(ctx, t->grad, dtype, false, op->name);
             if (!call->doutput[i]) return gd_error_status(ctx);
         }
         if (gd_op_reads_output(op, i)) {
             t = tape_window(t);
-            if (t) t = gd_frame_prepare(ctx, t, call->dtype, false, op->name);
+            if (t) t = gd_frame_prepare(ctx, t, dtype, false, op->name);
             if (!t) return gd_error_status(ctx);
         }
         call->output[i] = t;
@@ -358,6 +358,7 @@ static gd_status call_backward(gd_context *ctx, gd_node *node, bool keep_tape)
                     .op = op,
                     .args = node->args,
                     .dtype = node->dtype,
+                    .storage = node->storage,
                     .threads = ctx->threads,
                     .inputs = node->inputs,
                     .outputs = node->outputs,
@@ -375,7 +376,7 @@ static gd_status call_backward(gd_context *ctx, gd_node *node, bool keep_tape)
     if (gd_failed(ctx) || prepare_call(node, &call, accumulate, slots, keep_tape)) {
         return gd_error_status(ctx);
     }
-    gd_status status = op->backward[ctx->device->device](&call);
+    gd_status status = gd_run_kernel(op->backward[ctx->device->device], &call, true);
     if (status || gd_failed(ctx)) {
         return gd_fail(ctx, status, "%s: its backward failed", op->name);
     }
@@ -399,8 +400,8 @@ static gd_status record_norms(gd_context *ctx, gd_node *node)
         const gd_tensor *grad = node->output[i]->grad_valid ? node->output[i]->grad : NULL;
         node->norms[i] = NAN;
         if (grad) {
-            node->norms[i] = sqrt(ctx->services->sum_squares(gd_tensor_data(grad), grad->dtype,
-                                                             grad->count, ctx->threads));
+            node->norms[i] = sqrt(
+                ctx->services->sum_squares(gd_tensor_data(grad), grad->dtype, grad->count, ctx));
         }
     }
     return GD_OK;

@@ -95,23 +95,34 @@ static int default_threads(void)
 #endif
 }
 
-static gd_status open_device(gd_context *ctx)
+static gd_status open_device(gd_context *ctx, const gd_device_table *device)
+{
+    ctx->device = device;
+    ctx->services = gd_services_of[device->device];
+    gd_status status = device->open(ctx);
+    if (status) ctx->device = NULL;
+    return status;
+}
+
+static gd_status choose_device(gd_context *ctx)
 {
     switch ((int)ctx->options.device) {
     case GD_CPU:
-    case GD_DEVICE_AUTO:
-        ctx->device = &gd_device_cpu;
-        break;
+        return open_device(ctx, &gd_device_cpu);
     case GD_CUDA:
-        return gd_fail(ctx, GD_ERROR_DEVICE, "no CUDA device: this build has no CUDA backend");
+        return open_device(ctx, &gd_device_cuda);
+    case GD_DEVICE_AUTO:
+        if (ctx->status == GD_OK && open_device(ctx, &gd_device_cuda)) {
+            ctx->status = GD_OK; /* no GPU is no error here */
+            ctx->error[0] = '\0';
+        }
+        return ctx->device ? GD_OK : open_device(ctx, &gd_device_cpu);
     default:
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
                        "context: device is %d, wanted GD_CPU, GD_CUDA or "
                        "GD_DEVICE_AUTO",
                        (int)ctx->options.device);
     }
-    ctx->services = gd_services_of[ctx->device->device];
-    return ctx->device->open(ctx);
 }
 
 gd_context *gd_context_create(const gd_context_options *options)
@@ -129,7 +140,7 @@ gd_context *gd_context_create(const gd_context_options *options)
     if (chosen.threads < 0) {
         gd_fail(ctx, GD_ERROR_ARGUMENT, "context: threads is %d, wanted 0 or more", chosen.threads);
     }
-    open_device(ctx);
+    choose_device(ctx);
     return ctx;
 }
 
@@ -161,6 +172,11 @@ int gd_context_threads(const gd_context *ctx)
 const char *gd_context_device_name(const gd_context *ctx)
 {
     return ctx ? ctx->device_name : "";
+}
+
+void *gd_context_stream(const gd_context *ctx)
+{
+    return ctx ? ctx->stream : NULL;
 }
 
 gd_status gd_synchronize(gd_context *ctx)

@@ -80,7 +80,7 @@ void gd_pool_free(gd_context *ctx);
 /* Counts a storage's bytes under another class from now on. */
 void gd_storage_reclassify(gd_context *ctx, gd_storage *storage, gd_memory_class memory_class);
 
-/* ---- Devices (device_cpu.c) ------------------------------------------------------------- */
+/* ---- Devices (device_cpu.c, device_cuda.c) ---------------------------------------------- */
 
 /* The one place where the core meets a device; services (services.h) are its kernels. */
 struct gd_device_table {
@@ -94,9 +94,12 @@ struct gd_device_table {
     gd_status (*download)(gd_context *ctx, void *host, const void *src, size_t bytes);
     gd_status (*fill_bytes)(gd_context *ctx, void *dst, int byte, size_t bytes);
     gd_status (*synchronize)(gd_context *ctx);
+    /* Around the kernels of one op, for a profiler's time line; NULL: nothing to do. */
+    void (*op_begin)(gd_context *ctx, const char *name, bool backward);
+    void (*op_end)(gd_context *ctx);
 };
 
-extern const gd_device_table gd_device_cpu;
+extern const gd_device_table gd_device_cpu, gd_device_cuda;
 
 /* ---- The context (context.c) ------------------------------------------------------------ */
 
@@ -106,6 +109,8 @@ struct gd_context {
     const gd_device_table *device; /* NULL: none could be opened, see the error */
     const gd_services *services;
     int threads;
+    void *stream;       /* cudaStream_t; NULL on the CPU */
+    void *device_state; /* the device's own */
     char device_name[128];
 
     gd_status status; /* of the first error */
@@ -235,23 +240,22 @@ void gd_frame_end(gd_context *ctx, gd_call_frame *frame);
 /* A packed tensor of class WORKSPACE with like's shape, for the current frame. */
 gd_tensor *gd_frame_tensor(gd_context *ctx, gd_dtype dtype, const gd_tensor *like, const char *who);
 
-/* t as a kernel that computes in `dtype` wants it: itself, or a packed copy. NULL on error. */
+/* t in `dtype`, packed unless it may be strided: itself, or a copy. NULL on error. */
 gd_tensor *gd_frame_prepare(gd_context *ctx, gd_tensor *t, gd_dtype dtype, bool strided,
                             const char *who);
 
-/* Whether a kernel that computes in `dtype` can use real t's memory as it is: everywhere but on the
- * CPU, which computes in float32 and float64 alone. */
-bool gd_kernel_takes(const gd_tensor *t, gd_dtype dtype);
+/* Runs forward[] or backward[] of call->op. */
+gd_status gd_run_kernel(gd_kernel kernel, const gd_call *call, bool backward);
 
-/* The type to compute in, from the real tensors and specs of a call. */
-gd_dtype gd_widen(gd_dtype compute, gd_dtype dtype);
+/* The dtype in which the kernels of this call take t. */
+gd_dtype gd_kernel_dtype(const gd_call *call, const gd_tensor *t);
 
 /* ---- The tape (tape.c, backward.c, checkpoint.c) ---------------------------------------- */
 
 struct gd_node {
     const gd_op *op;
     const void *args;
-    gd_dtype dtype; /* what the call computes in */
+    gd_dtype dtype, storage; /* of the call */
     int inputs, outputs, saves;
     gd_tensor **input, **output, **save;
     uint32_t *versions; /* [inputs] of the inputs' storages when they were read */

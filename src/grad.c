@@ -78,15 +78,14 @@ gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who)
     t->grad_valid = true;
     if (t->count == 0) return GD_OK;
     if (!add) {
-        ctx->services->copy(gd_tensor_layout(t->grad), gd_tensor_layout(src), ctx->threads);
+        ctx->services->copy(gd_tensor_layout(t->grad), gd_tensor_layout(src), ctx);
     } else {
         gd_call_frame frame;
         gd_frame_begin(ctx, &frame);
         gd_tensor *packed = gd_frame_prepare(ctx, (gd_tensor *)src, src->dtype, false, who);
         if (packed) {
             ctx->services->accumulate(gd_tensor_data(t->grad), t->grad->dtype,
-                                      gd_tensor_data(packed), packed->dtype, t->count,
-                                      ctx->threads);
+                                      gd_tensor_data(packed), packed->dtype, t->count, ctx);
         }
         gd_frame_end(ctx, &frame);
     }

@@ -139,20 +139,29 @@ void *gd_call_scratch(const gd_call *call, size_t bytes)
     return temporary ? temporary->storage.data : NULL;
 }
 
-bool gd_kernel_takes(const gd_tensor *t, gd_dtype dtype)
+gd_status gd_run_kernel(gd_kernel kernel, const gd_call *call, bool backward)
 {
-    return !gd_dtype_is_real(t->dtype) || t->dtype == dtype || t->ctx->device->device != GD_CPU;
+    gd_context *ctx = call->context;
+    if (ctx->device->op_begin) ctx->device->op_begin(ctx, call->op->name, backward);
+    gd_status status = kernel(call);
+    if (ctx->device->op_end) ctx->device->op_end(ctx);
+    return status;
+}
+
+gd_dtype gd_kernel_dtype(const gd_call *call, const gd_tensor *t)
+{
+    bool own = call->op->mixed && call->context->device->device != GD_CPU;
+    return own || !gd_dtype_is_real(t->dtype) ? t->dtype : call->storage;
 }
 
 gd_tensor *gd_frame_prepare(gd_context *ctx, gd_tensor *t, gd_dtype dtype, bool strided,
                             const char *who)
 {
-    bool takes = gd_kernel_takes(t, dtype);
     bool real = gd_dtype_is_real(t->dtype);
-    if (takes && ((strided && real) || gd_tensor_is_contiguous(t))) return t;
-    gd_tensor *packed = gd_frame_tensor(ctx, takes ? t->dtype : dtype, t, who);
+    if (t->dtype == dtype && ((strided && real) || gd_tensor_is_contiguous(t))) return t;
+    gd_tensor *packed = gd_frame_tensor(ctx, dtype, t, who);
     if (packed && t->count) {
-        ctx->services->copy(gd_tensor_layout(packed), gd_tensor_layout(t), ctx->threads);
+        ctx->services->copy(gd_tensor_layout(packed), gd_tensor_layout(t), ctx);
     }
     return packed;
 }
@@ -167,10 +176,17 @@ gd_status gd_call_fail(const gd_call *call, gd_status status, const char *format
     return gd_fail(call->context, status, "%s: %s", call->op->name, words);
 }
 
-/* The CPU computes in double if anything is double, in float otherwise. */
-gd_dtype gd_widen(gd_dtype compute, gd_dtype dtype)
+/* One more tensor or spec of type `dtype` in a call. Computed is in double if anything is double,
+ * in float otherwise. Stored is, on a GPU, in the one dtype that all have; if they differ, and on
+ * the CPU always, in what is computed in. `seen`: there was a real one before. */
+static void widen(gd_call *call, gd_dtype dtype, bool *seen)
 {
-    return dtype == GD_FLOAT64 ? GD_FLOAT64 : compute;
+    if (!gd_dtype_is_real(dtype)) return;
+    if (dtype == GD_FLOAT64) call->dtype = GD_FLOAT64;
+    bool same = !*seen || call->storage == dtype;
+    bool convert = call->context->device->device == GD_CPU || !same;
+    call->storage = convert ? call->dtype : dtype;
+    *seen = true;
 }
 
 /* ---- Checking a call ---------------------------------------------------------------------- */
@@ -231,6 +247,7 @@ typedef struct apply_state {
     gd_spec *output_spec, *save_spec;
     gd_tensor **kernel_input, **kernel_output; /* after conversion */
     bool record;                               /* a gradient shall flow */
+    bool seen_real;                            /* by widen() */
 } apply_state;
 
 static void *zeroed(gd_context *ctx, int count, size_t size)
@@ -258,10 +275,10 @@ static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op 
     state->kernel_output = zeroed(ctx, op->outputs, sizeof(gd_tensor *));
     if (gd_failed(ctx)) return ctx->status;
     memcpy(call->input, inputs, (size_t)count * sizeof *inputs);
-    call->dtype = GD_FLOAT32;
+    call->dtype = call->storage = GD_FLOAT32;
     for (int i = 0; i < count; i++) {
         if (!inputs[i]) continue;
-        call->dtype = gd_widen(call->dtype, inputs[i]->dtype);
+        widen(call, inputs[i]->dtype, &state->seen_real);
         if (!inputs[i]->requires_grad) continue;
         ctx->saw_gradient = true;
         if (ctx->no_grad == 0) state->record = true;
@@ -282,7 +299,7 @@ static gd_status run_shape(apply_state *state)
     }
     bool real_output = false;
     for (int i = 0; i < call->outputs; i++) {
-        call->dtype = gd_widen(call->dtype, state->output_spec[i].dtype);
+        widen(call, state->output_spec[i].dtype, &state->seen_real);
         real_output = real_output || gd_dtype_is_real(state->output_spec[i].dtype);
     }
     if (!real_output) state->record = false; /* whole numbers have no gradient */
@@ -341,26 +358,26 @@ static gd_status run_forward(apply_state *state)
     for (int i = 0; i < kernel_call.inputs; i++) {
         gd_tensor *t = kernel_call.input[i];
         if (!t) continue;
-        state->kernel_input[i] = gd_frame_prepare(ctx, t, kernel_call.dtype, op->strided, op->name);
+        state->kernel_input[i] =
+            gd_frame_prepare(ctx, t, gd_kernel_dtype(&kernel_call, t), op->strided, op->name);
         if (!state->kernel_input[i]) return ctx->status;
     }
     for (int i = 0; i < kernel_call.outputs; i++) {
         gd_tensor *t = kernel_call.output[i];
-        bool direct = gd_kernel_takes(t, kernel_call.dtype);
-        state->kernel_output[i] = direct ? t : gd_frame_tensor(ctx, kernel_call.dtype, t, op->name);
+        gd_dtype dtype = gd_kernel_dtype(&kernel_call, t);
+        state->kernel_output[i] = t->dtype == dtype ? t : gd_frame_tensor(ctx, dtype, t, op->name);
         if (!state->kernel_output[i]) return ctx->status;
     }
     kernel_call.input = state->kernel_input;
     kernel_call.output = state->kernel_output;
-    gd_status status = op->forward[ctx->device->device](&kernel_call);
+    gd_status status = gd_run_kernel(op->forward[ctx->device->device], &kernel_call, false);
     if (status || gd_failed(ctx)) {
         return gd_fail(ctx, status, "%s: its forward failed", op->name);
     }
     for (int i = 0; i < kernel_call.outputs; i++) {
         gd_tensor *t = state->call.output[i];
         if (state->kernel_output[i] == t || t->count == 0) continue;
-        ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(state->kernel_output[i]),
-                            ctx->threads);
+        ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(state->kernel_output[i]), ctx);
     }
     return GD_OK;
 }

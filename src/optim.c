@@ -256,7 +256,7 @@ static void zero_missing_grads(gd_params *params)
     for (int64_t i = 0; i < params->count; i++) {
         const gd_tensor *t = params->list[i].tensor;
         if (t->grad_valid || t->count == 0) continue;
-        ctx->services->fill(gd_tensor_data(t->grad), t->dtype, 0, t->count, ctx->threads);
+        ctx->services->fill(gd_tensor_data(t->grad), t->dtype, 0, t->count, ctx);
     }
 }
 
@@ -271,10 +271,10 @@ gd_status gd_clip_grad_norm(gd_params *params, double max_norm, double *norm)
     gd_tensor *grads = params->grads;
     void *data = gd_tensor_data(grads);
     zero_missing_grads(params);
-    double length = sqrt(services->sum_squares(data, grads->dtype, grads->count, ctx->threads));
+    double length = sqrt(services->sum_squares(data, grads->dtype, grads->count, ctx));
     double factor = max_norm / (length + 1e-6);
     if (max_norm > 0 && isfinite(length) && factor < 1) {
-        services->scale(data, grads->dtype, factor, grads->count, ctx->threads);
+        services->scale(data, grads->dtype, factor, grads->count, ctx);
         grads->storage->version++;
     }
     if (norm) *norm = length;
@@ -396,7 +396,7 @@ static void update_range(const gd_optimizer *optimizer, double lr, int64_t start
 {
     if (start == end) return;
     const gd_params *params = optimizer->params;
-    const gd_context *ctx = params->ctx;
+    gd_context *ctx = params->ctx;
     void *w = block_at(params->values, start), *g = block_at(params->grads, start);
     void *first = block_at(optimizer->state[0], start);
     if (optimizer->kind == OPTIMIZER_SGD) {
@@ -407,7 +407,7 @@ static void update_range(const gd_optimizer *optimizer, double lr, int64_t start
                             .weight_decay = decay ? o->weight_decay : 0,
                             .nesterov = o->nesterov,
                             .first = optimizer->steps == 0};
-        ctx->services->sgd(w, first, g, params->dtype, end - start, &step, ctx->threads);
+        ctx->services->sgd(w, first, g, params->dtype, end - start, &step, ctx);
     } else {
         const gd_adamw_options *o = &optimizer->adamw;
         gd_adamw_step step = {.lr = lr,
@@ -417,7 +417,7 @@ static void update_range(const gd_optimizer *optimizer, double lr, int64_t start
                               .weight_decay = decay ? o->weight_decay : 0,
                               .step = optimizer->steps + 1};
         ctx->services->adamw(w, first, block_at(optimizer->state[1], start), g, params->dtype,
-                             end - start, &step, ctx->threads);
+                             end - start, &step, ctx);
     }
 }
 

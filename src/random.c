@@ -54,16 +54,16 @@ static void fill_packed(const fill *f, gd_tensor *t, uint64_t offset)
     const gd_services *services = ctx->services;
     switch (f->kind) {
     case FILL_UNIFORM:
-        services->uniform(data, t->dtype, t->count, f->a, f->b, seed, offset, ctx->threads);
+        services->uniform(data, t->dtype, t->count, f->a, f->b, seed, offset, ctx);
         break;
     case FILL_NORMAL:
-        services->normal(data, t->dtype, t->count, f->a, f->b, seed, offset, ctx->threads);
+        services->normal(data, t->dtype, t->count, f->a, f->b, seed, offset, ctx);
         break;
     case FILL_INTEGERS:
-        services->integers(data, t->count, f->low, f->high, seed, offset, ctx->threads);
+        services->integers(data, t->count, f->low, f->high, seed, offset, ctx);
         break;
     case FILL_PERMUTATION:
-        services->permutation(data, t->count, seed, offset);
+        services->permutation(data, t->count, seed, offset, ctx);
         break;
     }
 }

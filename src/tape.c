@@ -39,6 +39,7 @@ gd_node *gd_tape_append(const gd_call *call)
     if (!node) return NULL;
     *node = (gd_node){.op = call->op,
                       .dtype = call->dtype,
+                      .storage = call->storage,
                       .inputs = call->inputs,
                       .outputs = call->outputs,
                       .saves = call->saves,

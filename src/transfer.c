@@ -61,7 +61,7 @@ static gd_status read_as(const gd_tensor *t, gd_dtype dtype, void *host, const c
     gd_frame_begin(ctx, &frame);
     gd_tensor *packed = gd_frame_tensor(ctx, dtype, t, who);
     if (packed) {
-        ctx->services->copy(gd_tensor_layout(packed), gd_tensor_layout(t), ctx->threads);
+        ctx->services->copy(gd_tensor_layout(packed), gd_tensor_layout(t), ctx);
         ctx->device->download(ctx, host, gd_tensor_data(packed), bytes);
     }
     gd_frame_end(ctx, &frame);
@@ -82,7 +82,7 @@ static gd_status write_as(gd_tensor *t, gd_dtype dtype, const void *host, const 
     gd_tensor *packed = gd_frame_tensor(ctx, dtype, t, who);
     if (packed && !ctx->device->upload(ctx, gd_tensor_data(packed), host, bytes)) {
         t->storage->version++;
-        ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(packed), ctx->threads);
+        ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(packed), ctx);
     }
     gd_frame_end(ctx, &frame);
     return gd_error_status(ctx);
@@ -149,7 +149,7 @@ gd_status gd_tensor_copy(gd_tensor *dst, const gd_tensor *src)
     }
     if (dst->count == 0) return GD_OK;
     dst->storage->version++;
-    ctx->services->copy(gd_tensor_layout(dst), gd_tensor_layout(src), ctx->threads);
+    ctx->services->copy(gd_tensor_layout(dst), gd_tensor_layout(src), ctx);
     return gd_error_status(ctx);
 }
 
@@ -160,15 +160,15 @@ gd_status gd_tensor_fill(gd_tensor *t, double value)
     if (t->count == 0) return GD_OK;
     t->storage->version++;
     if (gd_tensor_is_contiguous(t)) {
-        ctx->services->fill(gd_tensor_data(t), t->dtype, value, t->count, ctx->threads);
+        ctx->services->fill(gd_tensor_data(t), t->dtype, value, t->count, ctx);
         return gd_error_status(ctx);
     }
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);
     gd_tensor *packed = gd_frame_tensor(ctx, t->dtype, t, "tensor_fill");
     if (packed) {
-        ctx->services->fill(gd_tensor_data(packed), t->dtype, value, t->count, ctx->threads);
-        ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(packed), ctx->threads);
+        ctx->services->fill(gd_tensor_data(packed), t->dtype, value, t->count, ctx);
+        ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(packed), ctx);
     }
     gd_frame_end(ctx, &frame);
     return gd_error_status(ctx);

@@ -8,6 +8,19 @@
 #include "copy/convert.h"
 #include "kernel.h"
 
+/* threads[n]: a context with n threads, which must not be seen in any result. */
+static gd_context *threads[5];
+
+static void make_contexts(void)
+{
+    for (int n = 1; n < 5; n++) threads[n] = gd_context_create(&(gd_context_options){.threads = n});
+}
+
+static void free_contexts(void)
+{
+    for (int n = 1; n < 5; n++) gd_context_free(threads[n]);
+}
+
 /* ---- A slow model of the 16-bit formats --------------------------------------------------- */
 
 typedef struct format {
@@ -268,10 +281,10 @@ static void check_copy(int ndim, const int64_t *shape, gd_dtype to, gd_dtype fro
     }
     gd_layout to_layout = {dst, to, ndim, d.shape, d.strides};
     gd_layout from_layout = {src, from, ndim, s.shape, s.strides};
-    gd_copy_cpu(to_layout, from_layout, 1);
+    gd_copy_cpu(to_layout, from_layout, threads[1]);
     ck_assert_mem_eq(dst, wanted, bytes);
     to_layout.data = again;
-    gd_copy_cpu(to_layout, from_layout, 3);
+    gd_copy_cpu(to_layout, from_layout, threads[3]);
     ck_assert_mem_eq(again, wanted, bytes);
     free(dst), free(src), free(again), free(wanted);
 }
@@ -325,8 +338,8 @@ START_TEST(accumulate_adds_and_rounds_once)
                 double a = get(dst, to, i), b = get(src, from, i);
                 set(wanted, to, i, wide ? a + b : (float)a + (float)b);
             }
-            gd_accumulate_cpu(dst, to, src, from, n, 1);
-            gd_accumulate_cpu(again, to, src, from, n, 2);
+            gd_accumulate_cpu(dst, to, src, from, n, threads[1]);
+            gd_accumulate_cpu(again, to, src, from, n, threads[2]);
             ck_assert_mem_eq(dst, wanted, (size_t)n * gd_dtype_size(to));
             ck_assert_mem_eq(again, wanted, (size_t)n * gd_dtype_size(to));
             free(dst), free(src), free(again), free(wanted);
@@ -346,7 +359,7 @@ START_TEST(fill_sets_exactly_n)
                 void *data = numbers(dtype, n + 1), *wanted = numbers(dtype, n + 1);
                 memcpy(wanted, data, (size_t)(n + 1) * gd_dtype_size(dtype));
                 for (int64_t i = 0; i < n; i++) set(wanted, dtype, i, values[v]);
-                gd_fill_cpu(data, dtype, values[v], n, 1 + l % 2);
+                gd_fill_cpu(data, dtype, values[v], n, threads[1 + l % 2]);
                 ck_assert_mem_eq(data, wanted, (size_t)(n + 1) * gd_dtype_size(dtype));
                 free(data), free(wanted);
             }
@@ -362,10 +375,10 @@ START_TEST(sum_of_squares_is_close_and_the_same_for_all_threads)
             void *x = numbers(dtype, n);
             double wanted = 0;
             for (int64_t i = 0; i < n; i++) wanted += get(x, dtype, i) * get(x, dtype, i);
-            double sum = gd_sum_squares_cpu(x, dtype, n, 1);
+            double sum = gd_sum_squares_cpu(x, dtype, n, threads[1]);
             ck_assert_double_le(fabs(sum - wanted), 1e-12 * wanted);
-            for (int threads = 2; threads < 5; threads++)
-                ck_assert(gd_sum_squares_cpu(x, dtype, n, threads) == sum);
+            for (int k = 2; k < 5; k++)
+                ck_assert(gd_sum_squares_cpu(x, dtype, n, threads[k]) == sum);
             free(x);
         }
 }
@@ -375,9 +388,9 @@ END_TEST
 START_TEST(sum_of_squares_of_extremes)
 {
     float x[] = {1e30f, -1e30f, 1e-30f};
-    ck_assert_double_le(fabs(gd_sum_squares_cpu(x, GD_FLOAT32, 3, 1) / 2e60 - 1), 1e-6);
+    ck_assert_double_le(fabs(gd_sum_squares_cpu(x, GD_FLOAT32, 3, threads[1]) / 2e60 - 1), 1e-6);
     x[1] = NAN;
-    ck_assert(isnan(gd_sum_squares_cpu(x, GD_FLOAT32, 3, 1)));
+    ck_assert(isnan(gd_sum_squares_cpu(x, GD_FLOAT32, 3, threads[1])));
 }
 END_TEST
 
@@ -389,7 +402,7 @@ START_TEST(scale_multiplies_and_rounds_once)
             gd_dtype dtype = (gd_dtype)d;
             void *x = numbers(dtype, n), *wanted = numbers(dtype, n);
             for (int64_t i = 0; i < n; i++) set(wanted, dtype, i, get(x, dtype, i) * 0.3);
-            gd_scale_cpu(x, dtype, 0.3, n, 1 + l % 2);
+            gd_scale_cpu(x, dtype, 0.3, n, threads[1 + l % 2]);
             ck_assert_mem_eq(x, wanted, (size_t)n * gd_dtype_size(dtype));
             free(x), free(wanted);
         }
@@ -408,6 +421,7 @@ int main(void)
     suite_add_tcase(suite, convert);
 
     TCase *copy = tcase_create("copy");
+    tcase_add_checked_fixture(copy, make_contexts, free_contexts);
     tcase_add_test(copy, copies_any_strides_and_dtypes);
     tcase_add_test(copy, copies_large_arrays);
     tcase_add_test(copy, copies_eight_dimensions);
@@ -415,6 +429,7 @@ int main(void)
     suite_add_tcase(suite, copy);
 
     TCase *packed = tcase_create("packed");
+    tcase_add_checked_fixture(packed, make_contexts, free_contexts);
     tcase_add_test(packed, accumulate_adds_and_rounds_once);
     tcase_add_test(packed, fill_sets_exactly_n);
     tcase_add_test(packed, sum_of_squares_is_close_and_the_same_for_all_threads);

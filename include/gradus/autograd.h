@@ -126,13 +126,15 @@ typedef struct gd_call {
     gd_context *context;
     const gd_op *op;
     const void *args; /* the op's own argument struct; NULL if it has none */
-    gd_dtype dtype;   /* what to compute in: on the CPU GD_FLOAT32 or GD_FLOAT64, always */
+    gd_dtype dtype;   /* what to compute in, and keep saves in: GD_FLOAT32 or GD_FLOAT64 */
+    gd_dtype storage; /* what all real inputs, outputs and gradients are stored in, see below */
     int threads;      /* CPU threads to use at most; the result must not depend on it */
     int inputs, outputs, saves;
 
-    /* NULL: an optional input that was not given. Inside forward() and backward() on the CPU all
-     * real inputs are of type `dtype`, 16-bit ones having been converted, and all are contiguous
-     * unless the record says strided. */
+    /* NULL: an optional input that was not given. Inside forward() and backward() all real tensors
+     * are of type `storage`: on the CPU that is `dtype`, 16-bit ones having been converted; on a
+     * GPU the dtype that they have in common, or else `dtype`, unless the record says mixed. All
+     * are contiguous unless the record says strided. */
     gd_tensor **input;
     gd_tensor **output;
     gd_tensor **save; /* all NULL when no backward will come: then there is nothing to save */
@@ -208,6 +210,7 @@ struct gd_op {
     uint32_t dinput_over_input;
 
     bool strided; /* the kernels take real inputs of any strides */
+    bool mixed;   /* the GPU kernels take every real tensor in its own dtype */
     bool random;  /* draws random numbers; shape() sets *random_words */
 
     /* Checks inputs and arguments and fills output[outputs] and save[saves]. A save that this call

@@ -107,6 +107,10 @@ GD_API int gd_context_threads(const gd_context *ctx);
 /* One line for people: "cpu, 2 threads". Owned by the context. */
 GD_API const char *gd_context_device_name(const gd_context *ctx);
 
+/* The cudaStream_t that all work of this context goes through, for kernels of one's own; NULL on
+ * the CPU. Owned by the context. */
+GD_API void *gd_context_stream(const gd_context *ctx);
+
 /* Waits until the device has done everything asked of it so far. */
 GD_API gd_status gd_synchronize(gd_context *ctx);
 

@@ -58,8 +58,8 @@ static gd_status attention_shape(const gd_call *call, gd_spec *output, gd_spec *
     return GD_OK;
 }
 
-GD_CPU_KERNEL(attention_forward)
-GD_CPU_KERNEL(attention_backward)
+GD_KERNEL(attention_forward)
+GD_KERNEL(attention_backward)
 
 /* ---- Cases -------------------------------------------------------------------------------- */
 

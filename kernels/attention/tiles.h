@@ -60,7 +60,7 @@ static inline gd_status input_heads(const gd_call *call, const gd_tensor *t, hea
     gd_dtype dtype = gd_tensor_dtype(t);
     const int64_t packed[] = {x->batch, x->row, x->head, 1};
     gd_copy_cpu((gd_layout){x->data, dtype, 4, shape, packed},
-                (gd_layout){(void *)(uintptr_t)from, dtype, 4, shape, strides}, call->threads);
+                (gd_layout){(void *)(uintptr_t)from, dtype, 4, shape, strides}, call->context);
     return GD_OK;
 }
 

@@ -92,7 +92,7 @@ static void copy_turned(const copy_plan *p, char *dst, const char *src, int64_t 
     }
 }
 
-void gd_copy_cpu(gd_layout dst, gd_layout src, int threads)
+void gd_copy_cpu(gd_layout dst, gd_layout src, gd_context *ctx)
 {
     gd_walk walk = gd_walk_over(dst.ndim, dst.shape);
     gd_walk_add(&walk, dst.ndim, dst.shape, dst.strides);
@@ -104,7 +104,7 @@ void gd_copy_cpu(gd_layout dst, gd_layout src, int threads)
     const int64_t down = (plan.rows + plan.tile_rows - 1) / plan.tile_rows;
     const int64_t along = (plan.cols + plan.tile_cols - 1) / plan.tile_cols;
     const int64_t tiles = gd_walk_count(&plan.outer) * down * along;
-    threads = gd_threads_for(threads, count);
+    const int threads = gd_threads_for(gd_context_threads(ctx), count);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (int64_t tile = 0; tile < tiles; tile++) {
         gd_walk at = plan.outer;

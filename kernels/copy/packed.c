@@ -54,9 +54,9 @@ static void add_mixed(void *dst, gd_dtype dst_dtype, const void *src, gd_dtype s
 }
 
 void gd_accumulate_cpu(void *dst, gd_dtype dst_dtype, const void *src, gd_dtype src_dtype,
-                       int64_t n, int threads)
+                       int64_t n, gd_context *ctx)
 {
-    threads = gd_threads_for(threads, n);
+    const int threads = gd_threads_for(gd_context_threads(ctx), n);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (int64_t block = 0; block < block_count(n); block++) {
         int64_t start = block * GD_BLOCK, count = gd_min64(GD_BLOCK, n - start);
@@ -73,10 +73,10 @@ void gd_accumulate_cpu(void *dst, gd_dtype dst_dtype, const void *src, gd_dtype 
 
 /* ---- Fill --------------------------------------------------------------------------------- */
 
-void gd_fill_cpu(void *dst, gd_dtype dtype, double value, int64_t n, int threads)
+void gd_fill_cpu(void *dst, gd_dtype dtype, double value, int64_t n, gd_context *ctx)
 {
     gd_converter *convert = gd_find_converter(dtype, GD_FLOAT64);
-    threads = gd_threads_for(threads, n);
+    const int threads = gd_threads_for(gd_context_threads(ctx), n);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (int64_t block = 0; block < block_count(n); block++) {
         int64_t start = block * GD_BLOCK, count = gd_min64(GD_BLOCK, n - start);
@@ -117,13 +117,13 @@ static double squares(const void *x, gd_dtype dtype, int64_t n)
 }
 
 /* A fixed number of pieces, each a whole number of blocks, summed in order. */
-double gd_sum_squares_cpu(const void *x, gd_dtype dtype, int64_t n, int threads)
+double gd_sum_squares_cpu(const void *x, gd_dtype dtype, int64_t n, gd_context *ctx)
 {
     enum { PIECES = 256 };
     double part[PIECES], sum = 0;
     const int64_t length = (block_count(n) + PIECES - 1) / PIECES * GD_BLOCK;
     const int64_t pieces = length ? (n + length - 1) / length : 0;
-    threads = gd_threads_for(threads, n);
+    const int threads = gd_threads_for(gd_context_threads(ctx), n);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (int64_t piece = 0; piece < pieces; piece++) {
         int64_t start = piece * length;
@@ -156,9 +156,9 @@ static void scale_16(uint16_t *x, gd_dtype dtype, double factor, int64_t n)
     }
 }
 
-void gd_scale_cpu(void *x, gd_dtype dtype, double factor, int64_t n, int threads)
+void gd_scale_cpu(void *x, gd_dtype dtype, double factor, int64_t n, gd_context *ctx)
 {
-    threads = gd_threads_for(threads, n);
+    const int threads = gd_threads_for(gd_context_threads(ctx), n);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (int64_t block = 0; block < block_count(n); block++) {
         int64_t start = block * GD_BLOCK, count = gd_min64(GD_BLOCK, n - start);

@@ -2,8 +2,8 @@
  * the derivation. */
 #include "cross_entropy/cross_entropy.h"
 
-GD_CPU_KERNEL(cross_entropy_forward)
-GD_CPU_KERNEL(cross_entropy_backward)
+GD_KERNEL(cross_entropy_forward)
+GD_KERNEL(cross_entropy_backward)
 
 /* logits [..., V], targets [...] -> loss []; saves the two parts of logsumexp, the maximum [...]
  * and the logarithm of the sum [...], and the factor [] by which a row enters the loss: 1, or

@@ -2,8 +2,8 @@
 #include "dropout/dropout.h"
 #include "gradus/ops.h"
 
-GD_CPU_KERNEL(dropout_forward)
-GD_CPU_KERNEL(dropout_backward)
+GD_KERNEL(dropout_forward)
+GD_KERNEL(dropout_backward)
 
 static gd_status dropout_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
 {

@@ -123,8 +123,8 @@ enum { NOTHING, INPUTS };
 
 /* da or db may be written over dy, as each element needs only the dy at its own place. */
 #define BINARY(op_name, op_formula, y, da, db, reads, has_kinks)           \
-    GD_CPU_KERNEL(op_name##_forward)                                       \
-    GD_CPU_KERNEL(op_name##_backward)                                      \
+    GD_KERNEL(op_name##_forward)                                           \
+    GD_KERNEL(op_name##_backward)                                          \
     static const gd_case op_name##_cases[] = {CASES(has_kinks)};           \
     const gd_op gd_op_##op_name = {                                        \
         .name = #op_name,                                                  \

@@ -76,7 +76,7 @@ static bool load_operand(const gd_call *call, const gd_tensor *t, operand *o)
         count *= gd_tensor_shape(t)[d];
     }
     gd_layout dst = {packed, gd_tensor_dtype(t), ndim, gd_tensor_shape(t), o->strides};
-    gd_copy_cpu(dst, gd_layout_of(t), call->threads);
+    gd_copy_cpu(dst, gd_layout_of(t), call->context);
     o->data = packed;
     return true;
 }

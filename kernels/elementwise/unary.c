@@ -58,8 +58,8 @@ enum { NOTHING, INPUT, OUTPUT };
     };
 
 #define UNARY(name, formula, y, dx, reads, low, high, low2, high2, kinks)               \
-    GD_CPU_KERNEL(name##_forward)                                                       \
-    GD_CPU_KERNEL(name##_backward)                                                      \
+    GD_KERNEL(name##_forward)                                                           \
+    GD_KERNEL(name##_backward)                                                          \
     static const gd_case name##_cases[] = {CASES(NULL, low, high, low2, high2, kinks)}; \
     RECORD(name, formula, reads, 0)                                                     \
     gd_tensor *gd_##name(gd_tensor *x)                                                  \
@@ -68,8 +68,8 @@ enum { NOTHING, INPUT, OUTPUT };
     }
 
 #define SCALAR(name, formula, y, dx, reads, low, high, low2, high2, p_of_cases)              \
-    GD_CPU_KERNEL(name##_forward)                                                            \
-    GD_CPU_KERNEL(name##_backward)                                                           \
+    GD_KERNEL(name##_forward)                                                                \
+    GD_KERNEL(name##_backward)                                                               \
     static const double name##_p = p_of_cases;                                               \
     static const gd_case name##_cases[] = {CASES(&name##_p, low, high, low2, high2, false)}; \
     RECORD(name, formula, reads, sizeof(double))                                             \

@@ -3,8 +3,8 @@
 #include "gradus/ops.h"
 #include "kernel.h"
 
-GD_CPU_KERNEL(where_forward)
-GD_CPU_KERNEL(where_backward)
+GD_KERNEL(where_forward)
+GD_KERNEL(where_backward)
 
 static gd_status where_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
 {

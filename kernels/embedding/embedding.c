@@ -2,8 +2,8 @@
 #include "gradus/ops.h"
 #include "kernel.h"
 
-GD_CPU_KERNEL(embedding_forward)
-GD_CPU_KERNEL(embedding_backward)
+GD_KERNEL(embedding_forward)
+GD_KERNEL(embedding_backward)
 
 /* table [V, C], ids [...] -> y [..., C] */
 static gd_status embedding_shape(const gd_call *call, gd_spec *output, gd_spec *save,

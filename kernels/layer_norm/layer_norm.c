@@ -2,8 +2,8 @@
 #include "layer_norm/layer_norm.h"
 #include "gradus/ops.h"
 
-GD_CPU_KERNEL(layer_norm_forward)
-GD_CPU_KERNEL(layer_norm_backward)
+GD_KERNEL(layer_norm_forward)
+GD_KERNEL(layer_norm_backward)
 
 /* weight or bias: absent, or [N] */
 static gd_status check_vector(const gd_call *call, int i, const char *name)

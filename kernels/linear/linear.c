@@ -29,8 +29,8 @@ static gd_status linear_shape(const gd_call *call, gd_spec *output, gd_spec *sav
     return GD_OK;
 }
 
-GD_CPU_KERNEL(linear_forward)
-GD_CPU_KERNEL(linear_backward)
+GD_KERNEL(linear_forward)
+GD_KERNEL(linear_backward)
 
 #define X(...)                            \
     {                                     \

@@ -51,8 +51,8 @@ static gd_status matmul_shape(const gd_call *call, gd_spec *output, gd_spec *sav
     return GD_OK;
 }
 
-GD_CPU_KERNEL(matmul_forward)
-GD_CPU_KERNEL(matmul_backward)
+GD_KERNEL(matmul_forward)
+GD_KERNEL(matmul_backward)
 
 /* ---- Cases -------------------------------------------------------------------------------- */
 

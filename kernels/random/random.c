@@ -36,11 +36,11 @@ void gd_philox_words(uint64_t seed, uint64_t subsequence, uint64_t offset, int64
 typedef void (*from_words)(void *y, const uint32_t *words, int64_t n, double a, double b);
 
 static void fill(void *dst, gd_dtype dtype, int64_t n, from_words make, double a, double b,
-                 uint64_t seed, uint64_t offset, int threads)
+                 uint64_t seed, uint64_t offset, gd_context *ctx)
 {
     const int64_t words_each = dtype == GD_FLOAT64 ? 2 : 1;
     const int64_t pieces = n / PIECE + (n % PIECE != 0);
-#pragma omp parallel for schedule(static) num_threads(gd_threads_for(threads, n))
+#pragma omp parallel for schedule(static) num_threads(gd_threads_for(gd_context_threads(ctx), n))
     for (int64_t p = 0; p < pieces; p++) {
         uint32_t words[2 * PIECE];
         double values[PIECE]; /* of the made type, at most a double each */
@@ -57,31 +57,31 @@ static void fill(void *dst, gd_dtype dtype, int64_t n, from_words make, double a
             const int64_t packed = 1;
             gd_layout from = {values, GD_FLOAT32, 1, &count, &packed};
             gd_layout to = {at, dtype, 1, &count, &packed};
-            gd_copy_cpu(to, from, 1);
+            gd_copy_cpu(to, from, ctx);
         }
     }
 }
 
 void gd_uniform_cpu(void *dst, gd_dtype dtype, int64_t n, double low, double high, uint64_t seed,
-                    uint64_t offset, int threads)
+                    uint64_t offset, gd_context *ctx)
 {
     from_words make = dtype == GD_FLOAT64 ? gd_uniform_from_words_f64 : gd_uniform_from_words_f32;
-    fill(dst, dtype, n, make, low, high, seed, offset, threads);
+    fill(dst, dtype, n, make, low, high, seed, offset, ctx);
 }
 
 void gd_normal_cpu(void *dst, gd_dtype dtype, int64_t n, double mean, double stddev, uint64_t seed,
-                   uint64_t offset, int threads)
+                   uint64_t offset, gd_context *ctx)
 {
     from_words make = dtype == GD_FLOAT64 ? gd_normal_from_words_f64 : gd_normal_from_words_f32;
-    fill(dst, dtype, n, make, mean, stddev, seed, offset, threads);
+    fill(dst, dtype, n, make, mean, stddev, seed, offset, ctx);
 }
 
 void gd_integers_cpu(int32_t *dst, int64_t n, int64_t low, int64_t high, uint64_t seed,
-                     uint64_t offset, int threads)
+                     uint64_t offset, gd_context *ctx)
 {
     const uint64_t range = (uint64_t)(high - low); /* at most 2^32: the product fits */
     const int64_t pieces = n / PIECE + (n % PIECE != 0);
-#pragma omp parallel for schedule(static) num_threads(gd_threads_for(threads, n))
+#pragma omp parallel for schedule(static) num_threads(gd_threads_for(gd_context_threads(ctx), n))
     for (int64_t p = 0; p < pieces; p++) {
         uint32_t words[PIECE];
         const int64_t start = p * PIECE, count = gd_min64(PIECE, n - start);
@@ -100,8 +100,9 @@ static uint64_t below(uint32_t r_low, uint32_t r_high, uint64_t n)
 /* Fisher-Yates, inside out: before step i the first i places hold a random order of 0 .. i-1; i
  * goes to a random place j <= i, and what stood there to place i. One thread: every step depends
  * on the one before it. */
-void gd_permutation_cpu(int32_t *dst, int64_t n, uint64_t seed, uint64_t offset)
+void gd_permutation_cpu(int32_t *dst, int64_t n, uint64_t seed, uint64_t offset, gd_context *ctx)
 {
+    (void)ctx;
     uint32_t words[2 * PIECE];
     for (int64_t start = 0; start < n; start += PIECE) {
         const int64_t count = gd_min64(PIECE, n - start);

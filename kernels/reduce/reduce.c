@@ -3,14 +3,14 @@
 #include "gradus/ops.h"
 #include "kernel.h"
 
-GD_CPU_KERNEL(sum_forward)
-GD_CPU_KERNEL(sum_backward)
-GD_CPU_KERNEL(mean_forward)
-GD_CPU_KERNEL(mean_backward)
-GD_CPU_KERNEL(max_forward)
-GD_CPU_KERNEL(max_backward)
-GD_CPU_KERNEL(logsumexp_forward)
-GD_CPU_KERNEL(logsumexp_backward)
+GD_KERNEL(sum_forward)
+GD_KERNEL(sum_backward)
+GD_KERNEL(mean_forward)
+GD_KERNEL(mean_backward)
+GD_KERNEL(max_forward)
+GD_KERNEL(max_backward)
+GD_KERNEL(logsumexp_forward)
+GD_KERNEL(logsumexp_backward)
 
 /* ---- Arguments and shapes ----------------------------------------------------------------- */
 

@@ -9,10 +9,10 @@
 
 extern const gd_op gd_op_rms_norm, gd_op_add_rms_norm;
 
-GD_CPU_KERNEL(rms_norm_forward)
-GD_CPU_KERNEL(rms_norm_backward)
-GD_CPU_KERNEL(add_rms_norm_forward)
-GD_CPU_KERNEL(add_rms_norm_backward)
+GD_KERNEL(rms_norm_forward)
+GD_KERNEL(rms_norm_backward)
+GD_KERNEL(add_rms_norm_forward)
+GD_KERNEL(add_rms_norm_backward)
 
 /* ---- What is accepted --------------------------------------------------------------------- */
 

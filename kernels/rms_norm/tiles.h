@@ -45,7 +45,7 @@ static inline const REAL *packed(const gd_call *call, const gd_tensor *t)
     gd_layout to = from;
     to.strides = strides;
     to.data = gd_call_scratch(call, (size_t)count * sizeof(REAL));
-    if (to.data) gd_copy_cpu(to, from, call->threads);
+    if (to.data) gd_copy_cpu(to, from, call->context);
     return to.data;
 }
 

@@ -1,8 +1,8 @@
 /* rope.c - the op: rotary position embedding. README.md has the derivation. */
 #include "rope/rope.h"
 
-GD_CPU_KERNEL(rope_forward)
-GD_CPU_KERNEL(rope_backward)
+GD_KERNEL(rope_forward)
+GD_KERNEL(rope_backward)
 
 /* x [B, T, H, D] -> like x */
 static gd_status rope_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)

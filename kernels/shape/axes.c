@@ -2,14 +2,14 @@
 #include "gradus/ops.h"
 #include "shape/shape.h"
 
-GD_CPU_KERNEL(permute_forward)
-GD_CPU_KERNEL(permute_backward)
-GD_CPU_KERNEL(expand_forward)
-GD_CPU_KERNEL(expand_backward)
-GD_CPU_KERNEL(slice_forward)
-GD_CPU_KERNEL(slice_backward)
-GD_CPU_KERNEL(concat_forward)
-GD_CPU_KERNEL(concat_backward)
+GD_KERNEL(permute_forward)
+GD_KERNEL(permute_backward)
+GD_KERNEL(expand_forward)
+GD_KERNEL(expand_backward)
+GD_KERNEL(slice_forward)
+GD_KERNEL(slice_backward)
+GD_KERNEL(concat_forward)
+GD_KERNEL(concat_backward)
 
 /* An axis from the user, negative ones counted from the end; false, and the error set, if x has no
  * such axis. */

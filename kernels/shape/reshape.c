@@ -2,9 +2,9 @@
 #include "gradus/ops.h"
 #include "shape/shape.h"
 
-GD_CPU_KERNEL(same_order_forward)
-GD_CPU_KERNEL(same_order_backward)
-GD_CPU_KERNEL(cast_forward)
+GD_KERNEL(same_order_forward)
+GD_KERNEL(same_order_backward)
+GD_KERNEL(cast_forward)
 
 /* ---- reshape ------------------------------------------------------------------------------ */
 

@@ -34,13 +34,13 @@ static gd_layout layout_of(const window *w)
 }
 
 /* dst += src; the windows have one shape. */
-static void add_window(window dst, window src, int threads)
+static void add_window(window dst, window src, gd_context *ctx)
 {
     gd_walk walk = gd_walk_over(dst.ndim, dst.shape);
     gd_walk_add(&walk, dst.ndim, dst.shape, dst.strides);
     gd_walk_add(&walk, src.ndim, src.shape, src.strides);
     const gd_rows rows = gd_rows_of(walk);
-    threads = gd_threads_for(threads, gd_walk_count(&walk));
+    const int threads = gd_threads_for(gd_context_threads(ctx), gd_walk_count(&walk));
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (int64_t i = 0; i < rows.pieces; i++) {
         for (gd_piece p = gd_piece_begin(&rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
@@ -52,12 +52,12 @@ static void add_window(window dst, window src, int threads)
 }
 
 /* dst = src, or dst += src where asked. */
-static void move(window dst, window src, bool add, int threads)
+static void move(window dst, window src, bool add, gd_context *ctx)
 {
     if (add)
-        add_window(dst, src, threads);
+        add_window(dst, src, ctx);
     else
-        gd_copy_cpu(layout_of(&dst), layout_of(&src), threads);
+        gd_copy_cpu(layout_of(&dst), layout_of(&src), ctx);
 }
 
 /* ---- y holds the elements of x in the same order: reshape, contiguous, cast ------------------ */
@@ -71,7 +71,7 @@ gd_status GD_REAL_NAME(same_order_forward)(const gd_call *call)
         x.shape = y.shape;
         x.strides = y.strides;
     }
-    gd_copy_cpu(y, x, call->threads); /* and converts the dtype, for a cast */
+    gd_copy_cpu(y, x, call->context); /* and converts the dtype, for a cast */
     return GD_OK;
 }
 
@@ -89,8 +89,8 @@ gd_status GD_REAL_NAME(cast_forward)(const gd_call *call)
     rounded.dtype = args->dtype;
     rounded.data = gd_call_scratch(call, (size_t)n * gd_dtype_size(args->dtype));
     if (!rounded.data) return gd_error_status(call->context);
-    gd_copy_cpu(rounded, x, call->threads);
-    gd_copy_cpu(y, rounded, call->threads);
+    gd_copy_cpu(rounded, x, call->context);
+    gd_copy_cpu(y, rounded, call->context);
     return GD_OK;
 }
 
@@ -102,7 +102,7 @@ gd_status GD_REAL_NAME(same_order_backward)(const gd_call *call)
     if (!dx || dx == dy) return GD_OK; /* dx took dy's memory */
     if (call->accumulate[0]) {
         gd_dtype dtype = gd_tensor_dtype(call->dinput[0]);
-        gd_accumulate_cpu(dx, dtype, dy, dtype, n, call->threads);
+        gd_accumulate_cpu(dx, dtype, dy, dtype, n, call->context);
     } else {
         memcpy(dx, dy, (size_t)n * sizeof *dx);
     }
@@ -125,7 +125,7 @@ static window permuted(const gd_tensor *x, const int *axes)
 gd_status GD_REAL_NAME(permute_forward)(const gd_call *call)
 {
     const gd_permute_args *args = call->args;
-    move(whole(call->output[0]), permuted(call->input[0], args->axes), false, call->threads);
+    move(whole(call->output[0]), permuted(call->input[0], args->axes), false, call->context);
     return GD_OK;
 }
 
@@ -143,9 +143,9 @@ gd_status GD_REAL_NAME(permute_backward)(const gd_call *call)
         target.data = gd_call_scratch(call, (size_t)n * sizeof(REAL));
         if (!target.data) return gd_error_status(call->context);
     }
-    move(target, whole(call->doutput[0]), false, call->threads);
+    move(target, whole(call->doutput[0]), false, call->context);
     if (call->accumulate[0])
-        gd_accumulate_cpu(gd_tensor_data(dx), dtype, target.data, dtype, n, call->threads);
+        gd_accumulate_cpu(gd_tensor_data(dx), dtype, target.data, dtype, n, call->context);
     return GD_OK;
 }
 
@@ -165,7 +165,7 @@ gd_status GD_REAL_NAME(slice_forward)(const gd_call *call)
     const gd_slice_args *args = call->args;
     move(whole(call->output[0]),
          part(call->input[0], args->axis, args->start, args->end - args->start), false,
-         call->threads);
+         call->context);
     return GD_OK;
 }
 
@@ -176,10 +176,10 @@ gd_status GD_REAL_NAME(slice_backward)(const gd_call *call)
     gd_tensor *dx = call->dinput[0];
     if (!dx || gd_tensor_count(dx) == 0) return GD_OK;
     if (!call->accumulate[0]) {
-        gd_fill_cpu(gd_tensor_data(dx), gd_tensor_dtype(dx), 0, gd_tensor_count(dx), call->threads);
+        gd_fill_cpu(gd_tensor_data(dx), gd_tensor_dtype(dx), 0, gd_tensor_count(dx), call->context);
     }
     move(part(dx, args->axis, args->start, args->end - args->start), whole(call->doutput[0]),
-         call->accumulate[0], call->threads);
+         call->accumulate[0], call->context);
     return GD_OK;
 }
 
@@ -190,7 +190,7 @@ gd_status GD_REAL_NAME(concat_forward)(const gd_call *call)
     for (int i = 0; i < call->inputs; i++) {
         int64_t size = gd_tensor_dim(call->input[i], args->axis);
         move(part(call->output[0], args->axis, start, size), whole(call->input[i]), false,
-             call->threads);
+             call->context);
         start += size;
     }
     return GD_OK;
@@ -204,7 +204,7 @@ gd_status GD_REAL_NAME(concat_backward)(const gd_call *call)
         int64_t size = gd_tensor_dim(call->input[i], args->axis);
         if (call->dinput[i]) {
             move(whole(call->dinput[i]), part(call->doutput[0], args->axis, start, size),
-                 call->accumulate[i], call->threads);
+                 call->accumulate[i], call->context);
         }
         start += size;
     }
@@ -228,7 +228,7 @@ static window repeated(const gd_tensor *x, const gd_tensor *y)
 
 gd_status GD_REAL_NAME(expand_forward)(const gd_call *call)
 {
-    move(whole(call->output[0]), repeated(call->input[0], call->output[0]), false, call->threads);
+    move(whole(call->output[0]), repeated(call->input[0], call->output[0]), false, call->context);
     return GD_OK;
 }
 

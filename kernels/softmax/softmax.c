@@ -2,10 +2,10 @@
 #include "softmax/softmax.h"
 #include "gradus/ops.h"
 
-GD_CPU_KERNEL(softmax_forward)
-GD_CPU_KERNEL(softmax_backward)
-GD_CPU_KERNEL(log_softmax_forward)
-GD_CPU_KERNEL(log_softmax_backward)
+GD_KERNEL(softmax_forward)
+GD_KERNEL(softmax_backward)
+GD_KERNEL(log_softmax_forward)
+GD_KERNEL(log_softmax_backward)
 
 static gd_status softmax_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
 {

@@ -2,8 +2,8 @@
 #include "gradus/ops.h"
 #include "kernel.h"
 
-GD_CPU_KERNEL(swiglu_forward)
-GD_CPU_KERNEL(swiglu_backward)
+GD_KERNEL(swiglu_forward)
+GD_KERNEL(swiglu_backward)
 
 static gd_status swiglu_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
 {

@@ -1,0 +1,286 @@
+// cuda.cuh - what the author of a CUDA kernel has at hand; the counterpart of kernel.h.
+//
+// NAME.cu defines what GD_KERNEL(NAME_forward) in NAME.c declares:
+//
+//     template <class T>
+//     __global__ void neg_kernel(T *y, const T *x, int64_t n) { ... }
+//
+//     extern "C" gd_status neg_forward_cuda(const gd_call *call)
+//     {
+//         const int64_t n = gd_tensor_count(call->output[0]);
+//         if (n == 0) return GD_OK;
+//         return gd_by_storage(call, [&](auto zero) {
+//             using T = decltype(zero);
+//             neg_kernel<<<gd_blocks(n, 256), 256, 0, gd_stream(call)>>>(
+//                 gd_ptr<T>(call->output[0]), gd_ptr<T>(call->input[0]), n);
+//             return gd_launched(call);
+//         });
+//     }
+//
+// Types. All real tensors of a call are of one type T: float, double, __nv_bfloat16 or __half
+// (call->storage); it is stored in. gd_compute<T>, float or double, is computed and summed in:
+// gd_load(x[i]) widens, gd_store<T>(value) rounds, once. Saves are gd_compute<T>.
+//
+// Bits. Results are the same in every run and on every GPU: no atomics on floating point, and the
+// shape of every sum depends on the sizes alone, never on the number of multiprocessors. So a sum
+// is over the threads of one block, whose number is fixed, or over a number of pieces that the
+// sizes give.
+//
+// Sizes. Zero elements launch nothing (a grid of 0 blocks is an error). Indices are 64-bit: a tensor
+// may have more than 2^31 elements. The first dimension of a grid can have 2^31 - 1 blocks, the
+// others 65535; gd_blocks() caps at what fills any GPU many times over, and the kernel strides.
+//
+// The library is linked as C: no exceptions, no static objects with constructors, no C++ runtime.
+#ifndef GD_CUDA_CUH
+#define GD_CUDA_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+#include <stdint.h>
+
+#include "gradus/autograd.h"
+#include "services.h"
+
+// ---- Types ------------------------------------------------------------------------------------
+
+template <class T>
+struct gd_compute_type {
+    using type = float;
+};
+template <>
+struct gd_compute_type<double> {
+    using type = double;
+};
+template <class T>
+using gd_compute = typename gd_compute_type<T>::type;
+
+__device__ inline float gd_load(float x)
+{
+    return x;
+}
+__device__ inline double gd_load(double x)
+{
+    return x;
+}
+__device__ inline float gd_load(__nv_bfloat16 x)
+{
+    return __bfloat162float(x);
+}
+__device__ inline float gd_load(__half x)
+{
+    return __half2float(x);
+}
+
+// Rounds to nearest even, at once (a double not by way of a float).
+template <class T>
+__device__ inline T gd_store(double value)
+{
+    return (T)value;
+}
+template <class T>
+__device__ inline T gd_store(float value)
+{
+    return (T)value;
+}
+template <>
+__device__ inline __nv_bfloat16 gd_store<__nv_bfloat16>(float value)
+{
+    return __float2bfloat16_rn(value);
+}
+template <>
+__device__ inline __half gd_store<__half>(float value)
+{
+    return __float2half_rn(value);
+}
+template <>
+__device__ inline __nv_bfloat16 gd_store<__nv_bfloat16>(double value)
+{
+    return __double2bfloat16(value);
+}
+template <>
+__device__ inline __half gd_store<__half>(double value)
+{
+    return __double2half(value);
+}
+
+// Calls `body` with a value of the type that `dtype` names: body(float()), ...
+template <class Body>
+static inline gd_status gd_by_dtype(gd_dtype dtype, Body body)
+{
+    switch (dtype) {
+    case GD_FLOAT64:
+        return body(double());
+    case GD_BFLOAT16:
+        return body(__nv_bfloat16());
+    case GD_FLOAT16:
+        return body(__half());
+    default:
+        return body(float());
+    }
+}
+
+template <class Body>
+static inline gd_status gd_by_storage(const gd_call *call, Body body)
+{
+    return gd_by_dtype(call->storage, body);
+}
+
+// The data of a tensor that may be absent, as T.
+template <class T>
+static inline T *gd_ptr(const gd_tensor *t)
+{
+    return t ? (T *)gd_tensor_data(t) : nullptr;
+}
+
+// ---- Launching --------------------------------------------------------------------------------
+
+static inline cudaStream_t gd_stream(const gd_call *call)
+{
+    return (cudaStream_t)gd_context_stream(call->context);
+}
+
+// Whether the launch just made was accepted; an error becomes the call's.
+static inline gd_status gd_launched(const gd_call *call)
+{
+    const cudaError_t error = cudaGetLastError();
+    if (error == cudaSuccess) return GD_OK;
+    return gd_call_fail(call, GD_ERROR_DEVICE, "CUDA: %s (%d)", cudaGetErrorString(error),
+                        (int)error);
+}
+
+// The same for a service, which has no call.
+static inline gd_status gd_service_launched(gd_context *ctx, const char *who)
+{
+    const cudaError_t error = cudaGetLastError();
+    if (error == cudaSuccess) return GD_OK;
+    return gd_fail(ctx, GD_ERROR_DEVICE, "%s: CUDA: %s (%d)", who, cudaGetErrorString(error),
+                   (int)error);
+}
+
+// Blocks for n elements, `per_block` each, for a kernel that strides by gridDim.x * per_block. For
+// n > 0.
+static inline unsigned gd_blocks(int64_t n, int64_t per_block)
+{
+    const int64_t blocks = (n + per_block - 1) / per_block, most = 65536;
+    return (unsigned)(blocks < most ? blocks : most);
+}
+
+// for (int64_t i : all of [0, n) that are this thread's)
+#define GD_EACH(i, n)                                                         \
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); \
+         i += (int64_t)gridDim.x * blockDim.x)
+
+// ---- Sums over threads ------------------------------------------------------------------------
+
+struct gd_plus {
+    template <class V>
+    __device__ V operator()(V a, V b) const
+    {
+        return a + b;
+    }
+};
+
+// The larger; NaN if one is.
+struct gd_larger {
+    template <class V>
+    __device__ V operator()(V a, V b) const
+    {
+        return a > b || a != a ? a : b;
+    }
+};
+
+// Combines v of the 32 lanes of a warp, in a fixed tree; all lanes get the result.
+template <class V, class Combine>
+__device__ inline V gd_warp_reduce(V v, Combine combine)
+{
+#pragma unroll
+    for (int lane = 16; lane > 0; lane /= 2) v = combine(v, __shfl_xor_sync(0xffffffffu, v, lane));
+    return v;
+}
+
+// Combines v of all threads of the block (a multiple of 32, at most 1024); all threads get the
+// result. `shared` has room for 32 V; it may be used again at once.
+template <class V, class Combine>
+__device__ inline V gd_block_reduce(V v, V *shared, Combine combine)
+{
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    v = gd_warp_reduce(v, combine);
+    if (lane == 0) shared[warp] = v;
+    __syncthreads();
+    V all = shared[0];
+    for (int w = 1; w < warps; w++) all = combine(all, shared[w]);
+    __syncthreads();
+    return all;
+}
+
+// ---- Strided tensors --------------------------------------------------------------------------
+
+// Walks K tensors of one shape in row-major order, each with strides of its own (0 where it is
+// broadcast). Made on the host; neighbouring dimensions that lie packed in all K are merged, so a
+// walk over contiguous tensors has one dimension.
+template <int K>
+struct gd_cuda_walk {
+    int ndim;
+    int64_t count;
+    int64_t shape[GD_MAX_DIMS];
+    int64_t stride[K][GD_MAX_DIMS]; // in elements
+
+    // The places of element i in the K tensors.
+    __device__ void at(int64_t i, int64_t *offset) const
+    {
+        for (int k = 0; k < K; k++) offset[k] = 0;
+        if (count <= INT32_MAX) { // 32-bit division is several times faster
+            unsigned rest = (unsigned)i;
+            for (int d = ndim - 1; d > 0; d--) {
+                const unsigned size = (unsigned)shape[d], next = rest / size;
+                const unsigned index = rest - next * size;
+                for (int k = 0; k < K; k++) offset[k] += index * stride[k][d];
+                rest = next;
+            }
+            for (int k = 0; ndim && k < K; k++) offset[k] += rest * stride[k][0];
+        } else {
+            for (int d = ndim - 1; d >= 0; d--) {
+                const int64_t next = i / shape[d], index = i - next * shape[d];
+                for (int k = 0; k < K; k++) offset[k] += index * stride[k][d];
+                i = next;
+            }
+        }
+    }
+};
+
+// A walk over `shape`; each operand is a shape and strides that broadcast to it.
+template <int K>
+static inline gd_cuda_walk<K> gd_cuda_walk_over(int ndim, const int64_t *shape,
+                                                const gd_layout (&operand)[K])
+{
+    gd_cuda_walk<K> walk = {};
+    walk.count = 1;
+    for (int d = 0; d < ndim; d++) walk.count *= shape[d];
+    for (int d = 0; d < ndim; d++) {
+        if (shape[d] == 1) continue;
+        int64_t stride[K];
+        for (int k = 0; k < K; k++) {
+            const int own = d - (ndim - operand[k].ndim); // missing ones are in front
+            stride[k] = own < 0 || operand[k].shape[own] == 1 ? 0 : operand[k].strides[own];
+        }
+        // The dimension before and this one are one, if a step there is shape[d] steps here.
+        const int last = walk.ndim - 1;
+        bool merges = last >= 0;
+        for (int k = 0; merges && k < K; k++) merges = walk.stride[k][last] == stride[k] * shape[d];
+        const int to = merges ? last : walk.ndim++;
+        walk.shape[to] = merges ? walk.shape[last] * shape[d] : shape[d];
+        for (int k = 0; k < K; k++) walk.stride[k][to] = stride[k];
+    }
+    return walk;
+}
+
+// t as the services take it.
+static inline gd_layout gd_cuda_layout(const gd_tensor *t)
+{
+    gd_layout layout = {gd_tensor_data(t), gd_tensor_dtype(t), gd_tensor_ndim(t),
+                        gd_tensor_shape(t), gd_tensor_strides(t)};
+    return layout;
+}
+
+#endif

@@ -1,0 +1,64 @@
+/* device_cuda.h - what a context on a GPU has besides: for device_cuda.c, and for those kernels
+ * that need more of it than the stream. */
+#ifndef GRADUS_DEVICE_CUDA_H
+#define GRADUS_DEVICE_CUDA_H
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include "gradus/autograd.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Copies between the host and the device go through pinned memory, in pieces of this size. Two
+ * pieces: the host fills one while the device reads the other. */
+#define GD_STAGING_BYTES ((size_t)4 << 20)
+
+typedef struct gd_cuda_staging {
+    void *pinned;
+    cudaEvent_t free; /* recorded behind the copy that last used it */
+} gd_cuda_staging;
+
+/* What a kernel found wrong in its data, such as an index out of range. A kernel cannot return an
+ * error, and to wait for one would stop the host at every op. So it leaves a note in memory that
+ * the host sees too, and the next wait for the device (a read of a tensor, gd_synchronize) turns
+ * that into the context's error. */
+typedef struct gd_cuda_fault {
+    const gd_op *op;
+    int64_t limit;              /* indices are to be in [0, limit) */
+    volatile int64_t *position; /* pinned: 1 + where a bad index stands, 0: none */
+} gd_cuda_fault;
+
+#define GD_CUDA_FAULTS 64
+
+typedef struct gd_cuda {
+    cudaStream_t stream;
+    gd_cuda_staging staging[2];
+    gd_cuda_fault fault[GD_CUDA_FAULTS];
+    int faults;
+    volatile int64_t *fault_words; /* pinned, GD_CUDA_FAULTS of them */
+    cublasLtHandle_t blas;         /* NULL until gd_cuda_blas is first called */
+    /* What kernels/matmul keeps from call to call, and how to free it. */
+    void *matmul_plans;
+    void (*free_matmul_plans)(void *plans);
+} gd_cuda;
+
+/* The state of a context on a GPU. */
+gd_cuda *gd_cuda_of(const gd_context *ctx);
+
+/* The handle of cuBLASLt, made at the first call. NULL, and the error set, if it cannot be. */
+cublasLtHandle_t gd_cuda_blas(gd_context *ctx);
+
+/* Where kernels of this call write 1 + the position of an index that is not in [0, limit): any of
+ * them, if there are several. Device memory; NULL (nothing is noted) if there are too many ops. */
+int64_t *gd_cuda_fault_word(const gd_call *call, int64_t limit);
+
+/* Makes a CUDA error the context's: "rms_norm: CUDA: out of memory (2)". GD_OK for cudaSuccess. */
+gd_status gd_cuda_check(gd_context *ctx, cudaError_t error, const char *who);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,13 @@
+/* device_none.c - what stands in device_cuda.c's place in a library built without CUDA. */
+#include "core.h"
+
+#ifndef GD_HAVE_CUDA
+
+static gd_status none_open(gd_context *ctx)
+{
+    return gd_fail(ctx, GD_ERROR_DEVICE, "no CUDA device: this build has no CUDA backend");
+}
+
+const gd_device_table gd_device_cuda = {.device = GD_CUDA, .open = none_open};
+
+#endif
