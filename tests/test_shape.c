@@ -309,6 +309,51 @@ START_TEST(concat_of_the_same_tensor)
 }
 END_TEST
 
+/* ---- Whole numbers ------------------------------------------------------------------------ */
+
+/* Numbers that float32 would round, and that are no pieces of a float64. */
+static int32_t whole_number(int64_t i)
+{
+    return (int32_t)(0x7fffff01 - i);
+}
+
+static gd_tensor *whole_numbers(shape s, int64_t first)
+{
+    int32_t values[64];
+    for (int64_t i = 0; i < count_of(s); i++) values[i] = whole_number(first + i);
+    return gd_tensor_from(ctx, GD_INT32, s.ndim, s.dim, values);
+}
+
+static void check_whole_numbers(const gd_tensor *t, shape s, const int64_t *wanted)
+{
+    int32_t values[64];
+    ck_assert_msg(t != NULL, "%s", gd_error(ctx));
+    ck_assert_int_eq((int)gd_tensor_dtype(t), GD_INT32);
+    ck_assert(same_shape(shape_of(t), s));
+    ck_assert(!gd_tensor_requires_grad(t));
+    ck_assert_int_eq(gd_tensor_read(t, values, (size_t)count_of(s) * sizeof *values), GD_OK);
+    for (int64_t i = 0; i < count_of(s); i++) ck_assert_int_eq(values[i], whole_number(wanted[i]));
+}
+
+START_TEST(whole_numbers_move_like_others)
+{
+    gd_tensor *a = whole_numbers(SHAPE(2, 3), 0), *b = whole_numbers(SHAPE(1, 3), 6);
+    gd_tensor *none = whole_numbers(SHAPE(0, 3), 0), *turned = gd_transpose(a, 0, 1);
+    check_whole_numbers(gd_concat((gd_tensor *[]){a, b, none, a}, 4, 0), SHAPE(5, 3),
+                        (int64_t[]){0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 1, 2, 3, 4, 5});
+    check_whole_numbers(gd_concat((gd_tensor *[]){turned, gd_transpose(b, 0, 1)}, 2, -1),
+                        SHAPE(3, 3), (int64_t[]){0, 3, 6, 1, 4, 7, 2, 5, 8});
+    check_whole_numbers(gd_concat((gd_tensor *[]){none, none}, 2, 0), SHAPE(0, 3), NULL);
+    check_whole_numbers(turned, SHAPE(3, 2), (int64_t[]){0, 3, 1, 4, 2, 5});
+    check_whole_numbers(gd_contiguous(turned), SHAPE(3, 2), (int64_t[]){0, 3, 1, 4, 2, 5});
+    check_whole_numbers(gd_reshape(turned, GD_SHAPE(-1)), SHAPE(6), (int64_t[]){0, 3, 1, 4, 2, 5});
+    check_whole_numbers(gd_slice(a, 1, 1, 3), SHAPE(2, 2), (int64_t[]){1, 2, 4, 5});
+    check_whole_numbers(gd_expand(b, GD_SHAPE(2, 3)), SHAPE(2, 3), (int64_t[]){6, 7, 8, 6, 7, 8});
+    check_whole_numbers(gd_contiguous(gd_expand(gd_slice(b, 1, 0, 1), GD_SHAPE(2, 2))), SHAPE(2, 2),
+                        (int64_t[]){6, 6, 6, 6});
+}
+END_TEST
+
 /* ---- cast --------------------------------------------------------------------------------- */
 
 START_TEST(casts_round_and_carry_gradients)
@@ -409,6 +454,9 @@ START_TEST(refusals)
     ck_assert_error(ctx, "expand: x [3, 4] does not broadcast");
     ck_assert_ptr_null(gd_concat((gd_tensor *[]){x, other}, 2, 0));
     ck_assert_error(ctx, "concat: x[1] is float32 [2, 5]");
+    gd_tensor *ids = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(3, 4));
+    ck_assert_ptr_null(gd_concat((gd_tensor *[]){x, ids}, 2, 0));
+    ck_assert_error(ctx, "concat: x[1] is int32 [3, 4], wanted float32");
     ck_assert_ptr_null(gd_concat((gd_tensor *[]){x, x}, 2, 2));
     ck_assert_error(ctx, "concat: axis is 2");
     ck_assert_ptr_null(gd_cast(x, (gd_dtype)77));
@@ -426,6 +474,7 @@ int main(void)
     tcase_add_test(all, views_copy_nothing);
     tcase_add_test(all, concat_joins);
     tcase_add_test(all, concat_of_the_same_tensor);
+    tcase_add_test(all, whole_numbers_move_like_others);
     tcase_add_test(all, casts_round_and_carry_gradients);
     tcase_add_test(all, casts_round_once);
     tcase_add_test(all, casts_from_and_to_whole_numbers);

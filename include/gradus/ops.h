@@ -165,6 +165,9 @@ GD_API gd_tensor *gd_logsumexp(gd_tensor *x, const int *axes, int count, bool ke
 
 /* ---- Shapes (kernels/shape) --------------------------------------------------------------- */
 
+/* These take every dtype, whole numbers too: token ids are cut, joined and repeated like anything
+ * else, only without a gradient. */
+
 /* A view where the strides allow it, a copy where not. One dimension may be -1: what is left. */
 GD_API gd_tensor *gd_reshape(gd_tensor *x, int ndim, const int64_t *shape);
 /* Dimension i of the result is dimension axes[i] of x. axes [ndim of x]. A view. */
@@ -175,7 +178,7 @@ GD_API gd_tensor *gd_transpose(gd_tensor *x, int axis_a, int axis_b);
 GD_API gd_tensor *gd_slice(gd_tensor *x, int axis, int64_t start, int64_t end);
 /* Broadcast to `shape`, without a copy: repeated axes have stride 0. */
 GD_API gd_tensor *gd_expand(gd_tensor *x, int ndim, const int64_t *shape);
-/* Joins `count` >= 1 tensors along an axis; their other dimensions are equal. */
+/* Joins `count` >= 1 tensors of one dtype along an axis; their other dimensions are equal. */
 GD_API gd_tensor *gd_concat(gd_tensor *const *x, int count, int axis);
 /* A packed copy (or x itself if it is packed already). */
 GD_API gd_tensor *gd_contiguous(gd_tensor *x);

@@ -290,9 +290,6 @@ static gd_status concat_shape(const gd_call *call, gd_spec *output, gd_spec *sav
                                 args->axis);
         }
     }
-    if (!gd_dtype_is_real(gd_tensor_dtype(first))) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x[0] is int32, wanted a real dtype");
-    }
     return GD_OK;
 }
 

@@ -10,16 +10,18 @@
 #include "reduce/reduction.h"
 #include "rows.h"
 
-/* A window on packed memory: the shape and strides that walk through part of it. */
+/* A window on packed memory: the shape and strides that walk through part of it. What is only moved
+ * may be whole numbers too; gradients, which are added, are REAL. */
 typedef struct window {
-    REAL *data;
+    void *data;
+    gd_dtype dtype;
     int ndim;
     int64_t shape[GD_MAX_DIMS], strides[GD_MAX_DIMS];
 } window;
 
 static window whole(const gd_tensor *t)
 {
-    window w = {.data = gd_tensor_data(t), .ndim = gd_tensor_ndim(t)};
+    window w = {gd_tensor_data(t), gd_tensor_dtype(t), .ndim = gd_tensor_ndim(t)};
     for (int d = 0; d < w.ndim; d++) {
         w.shape[d] = gd_tensor_shape(t)[d];
         w.strides[d] = gd_tensor_strides(t)[d];
@@ -29,8 +31,7 @@ static window whole(const gd_tensor *t)
 
 static gd_layout layout_of(const window *w)
 {
-    gd_dtype dtype = sizeof(REAL) == sizeof(double) ? GD_FLOAT64 : GD_FLOAT32;
-    return (gd_layout){w->data, dtype, w->ndim, w->shape, w->strides};
+    return (gd_layout){w->data, w->dtype, w->ndim, w->shape, w->strides};
 }
 
 /* dst += src; the windows have one shape. */
@@ -44,8 +45,8 @@ static void add_window(window dst, window src, gd_context *ctx)
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (int64_t i = 0; i < rows.pieces; i++) {
         for (gd_piece p = gd_piece_begin(&rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
-            REAL *to = dst.data + gd_piece_offset(&p, 0);
-            const REAL *from = src.data + gd_piece_offset(&p, 1);
+            REAL *to = (REAL *)dst.data + gd_piece_offset(&p, 0);
+            const REAL *from = (const REAL *)src.data + gd_piece_offset(&p, 1);
             for (int64_t k = 0; k < p.n; k++) to[k * rows.step[0]] += from[k * rows.step[1]];
         }
     }
@@ -155,7 +156,7 @@ gd_status GD_REAL_NAME(permute_backward)(const gd_call *call)
 static window part(const gd_tensor *t, int axis, int64_t start, int64_t size)
 {
     window w = whole(t);
-    if (w.data) w.data += start * w.strides[axis];
+    if (w.data) w.data = (char *)w.data + start * w.strides[axis] * (int64_t)gd_dtype_size(w.dtype);
     w.shape[axis] = size;
     return w;
 }
