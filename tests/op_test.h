@@ -1,13 +1,104 @@
-/* op_test.h - what the tests of single ops share: contexts, random tensors, comparison with plain
- * arrays of double that the test computed in its own way. */
+/* op_test.h - what the tests of ops share: random numbers, tensors of them in every memory layout,
+ * and comparison with a reference.
+ *
+ * A reference works on packed arrays of double, read from the tensors as they were stored, in its
+ * own way: plain loops over indices, a full Jacobian, long double. Nothing here shares code with
+ * the library. Arrays that a function returns are to be freed. */
 #ifndef GRADUS_OP_TEST_H
 #define GRADUS_OP_TEST_H
+
+#include <math.h>
+#include <string.h>
 
 #include "check_main.h"
 #include "gradus/gradus.h"
 
-#include <math.h>
-#include <string.h>
+/* ---- Random numbers ----------------------------------------------------------------------- */
+
+/* SplitMix64 (Steele, Lea & Flood 2014): any seed will do, each gives another sequence. */
+static inline uint64_t random_bits(uint64_t *seed)
+{
+    uint64_t z = *seed += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
+/* In [low, high). */
+static inline double random_in(uint64_t *seed, double low, double high)
+{
+    return low + (high - low) * (double)(random_bits(seed) >> 11) * 0x1p-53;
+}
+
+/* Whether something of probability p happens. */
+static inline bool random_chance(uint64_t *seed, double p)
+{
+    return random_in(seed, 0, 1) < p;
+}
+
+/* 0 .. n - 1 */
+static inline int64_t random_below(uint64_t *seed, int64_t n)
+{
+    return (int64_t)(random_bits(seed) % (uint64_t)n);
+}
+
+/* low .. high, both of them */
+static inline int64_t random_size(uint64_t *seed, int64_t low, int64_t high)
+{
+    return low + random_below(seed, high - low + 1);
+}
+
+/* ---- Shapes ------------------------------------------------------------------------------- */
+
+typedef struct shape {
+    int ndim;
+    int64_t dim[GD_MAX_DIMS];
+} shape;
+
+#define SHAPE(...) ((shape){(int)(sizeof((int64_t[]){__VA_ARGS__}) / 8), {__VA_ARGS__}})
+#define SCALAR_SHAPE ((shape){0})
+
+static inline int64_t count_of(shape s)
+{
+    int64_t count = 1;
+    for (int d = 0; d < s.ndim; d++) count *= s.dim[d];
+    return count;
+}
+
+static inline shape shape_of(const gd_tensor *t)
+{
+    shape s = {gd_tensor_ndim(t), {0}};
+    for (int d = 0; d < s.ndim; d++) s.dim[d] = gd_tensor_shape(t)[d];
+    return s;
+}
+
+static inline bool same_shape(shape a, shape b)
+{
+    return a.ndim == b.ndim && !memcmp(a.dim, b.dim, (size_t)a.ndim * sizeof *a.dim);
+}
+
+/* The index of place `place` of shape s. */
+static inline void unravel(shape s, int64_t place, int64_t *index)
+{
+    for (int d = s.ndim - 1; d >= 0; d--) {
+        index[d] = place % s.dim[d];
+        place /= s.dim[d];
+    }
+}
+
+/* Where an array of shape `from`, broadcast to shape `to`, has the element of place `place`. */
+static inline int64_t broadcast_place(shape from, shape to, int64_t place)
+{
+    int64_t index[GD_MAX_DIMS], at = 0;
+    unravel(to, place, index);
+    for (int d = 0; d < from.ndim; d++) {
+        int64_t i = index[to.ndim - from.ndim + d];
+        at = at * from.dim[d] + (from.dim[d] == 1 ? 0 : i);
+    }
+    return at;
+}
+
+/* ---- Tensors and arrays ------------------------------------------------------------------- */
 
 /* A context whose fresh memory is NaN, with this many threads. */
 static inline gd_context *test_context(int threads)
@@ -16,74 +107,26 @@ static inline gd_context *test_context(int threads)
     return gd_context_create(&options);
 }
 
-/* A number in [-1, 1), from a linear congruential generator. */
-static inline double test_random(uint64_t *state)
+/* An array of zeros; one element more than asked for, so that none has an address too. */
+static inline double *zeros(int64_t count)
 {
-    *state = *state * 6364136223846793005u + 1442695040888963407u;
-    return (double)(int64_t)(*state >> 11) / 4503599627370496.0 - 1;
+    double *array = calloc((size_t)count + 1, sizeof *array);
+    ck_assert_ptr_nonnull(array);
+    return array;
 }
 
-/* A whole number in [low, high]. */
-static inline int64_t test_random_size(uint64_t *state, int64_t low, int64_t high)
+/* The elements of t. */
+static inline double *values_of(const gd_tensor *t)
 {
-    int64_t n = (int64_t)((test_random(state) + 1) / 2 * (double)(high - low + 1));
-    return low + (n > high - low ? high - low : n);
-}
-
-/* The elements of t; free them. */
-static inline double *test_values(const gd_tensor *t)
-{
-    ck_assert_ptr_nonnull(t);
-    int64_t n = gd_tensor_count(t);
-    double *values = calloc((size_t)n + 1, sizeof *values);
-    ck_assert_msg(gd_tensor_read_f64(t, values, n) == GD_OK, "cannot read: %s",
+    ck_assert_msg(t != NULL, "a tensor is missing");
+    double *values = zeros(gd_tensor_count(t));
+    ck_assert_msg(gd_tensor_read_f64(t, values, gd_tensor_count(t)) == GD_OK, "cannot read: %s",
                   gd_error(gd_tensor_context(t)));
     return values;
 }
 
-/* A tensor of yours that wants a gradient, with random elements in [-scale, scale). */
-static inline gd_tensor *test_leaf(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape,
-                                   double scale, uint64_t *state)
-{
-    gd_tensor *t = gd_tensor_create(ctx, dtype, ndim, shape);
-    ck_assert_no_error(ctx);
-    int64_t n = gd_tensor_count(t);
-    double *values = calloc((size_t)n + 1, sizeof *values);
-    for (int64_t i = 0; i < n; i++) values[i] = scale * test_random(state);
-    ck_assert_int_eq(gd_tensor_write_f64(t, values, n), GD_OK);
-    ck_assert_int_eq(gd_tensor_set_requires_grad(t, true), GD_OK);
-    free(values);
-    return t;
-}
-
-/* Every element of t is within `tolerance` of want's, relative to the largest of want, or to 1
- * where all of them are smaller. */
-static inline void test_close(const char *what, const gd_tensor *t, const double *want,
-                              double tolerance)
-{
-    double *got = test_values(t), largest = 1;
-    int64_t n = gd_tensor_count(t);
-    for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs(want[i]));
-    for (int64_t i = 0; i < n; i++) {
-        bool equal = got[i] == want[i] || (isnan(got[i]) && isnan(want[i]));
-        ck_assert_msg(equal || fabs(got[i] - want[i]) <= tolerance * largest,
-                      "%s[%lld] is %.17g, wanted %.17g (%s)", what, (long long)i, got[i], want[i],
-                      gd_shape_text(t).text);
-    }
-    free(got);
-}
-
-/* The tolerance that a sum of a few hundred products deserves. */
-static inline double test_tolerance(gd_dtype dtype)
-{
-    return dtype == GD_FLOAT64   ? 1e-13
-           : dtype == GD_FLOAT32 ? 3e-6
-           : dtype == GD_FLOAT16 ? 2e-3
-                                 : 1e-2;
-}
-
-/* A copy of t's bytes; free it. t must be packed. */
-static inline void *test_bytes(const gd_tensor *t, size_t *size)
+/* The bytes of t, which must be packed. */
+static inline void *bytes_of(const gd_tensor *t, size_t *size)
 {
     ck_assert_ptr_nonnull(t);
     *size = (size_t)gd_tensor_count(t) * gd_dtype_size(gd_tensor_dtype(t));
@@ -92,12 +135,168 @@ static inline void *test_bytes(const gd_tensor *t, size_t *size)
     return bytes;
 }
 
-/* Runs the backward from y with cotangent dy. */
-static inline void test_backward(gd_tensor *y, gd_tensor *dy)
+/* A tensor of yours with elements in [low, high); it wants a gradient, unless they are whole. */
+static inline gd_tensor *random_leaf(gd_context *ctx, gd_dtype dtype, int ndim,
+                                     const int64_t *shape, double low, double high, uint64_t *seed)
 {
+    gd_tensor *t = gd_tensor_create(ctx, dtype, ndim, shape);
+    ck_assert_no_error(ctx);
+    double *values = zeros(gd_tensor_count(t));
+    for (int64_t i = 0; i < gd_tensor_count(t); i++) {
+        values[i] = random_in(seed, low, high);
+        if (dtype == GD_INT32) values[i] = floor(values[i]);
+    }
+    gd_tensor_write_f64(t, values, gd_tensor_count(t));
+    if (dtype != GD_INT32) gd_tensor_set_requires_grad(t, true);
+    ck_assert_no_error(ctx);
+    free(values);
+    return t;
+}
+
+/* How the elements lie in memory. */
+typedef enum layout { PACKED, TRANSPOSED, SLICED, EXPANDED, LAYOUTS } layout;
+
+/* A random tensor that keeps its gradient; in other layouts than PACKED a view of a leaf that has
+ * its dimensions in the opposite order, longer rows, or a first dimension of 1. */
+static inline gd_tensor *random_tensor(gd_context *ctx, gd_dtype dtype, shape s, layout way,
+                                       double low, double high, uint64_t *seed)
+{
+    int axes[GD_MAX_DIMS], last = s.ndim - 1;
+    shape base = s;
+    if (s.ndim == 0) way = PACKED;
+    for (int d = 0; d < s.ndim; d++) {
+        axes[d] = last - d;
+        if (way == TRANSPOSED) base.dim[d] = s.dim[last - d];
+    }
+    if (way == SLICED) base.dim[last] += 3;
+    if (way == EXPANDED) base.dim[0] = 1;
+    gd_tensor *t = random_leaf(ctx, dtype, base.ndim, base.dim, low, high, seed);
+    if (way == TRANSPOSED) t = gd_permute(t, axes);
+    if (way == SLICED) t = gd_slice(t, -1, 2, 2 + s.dim[last]);
+    if (way == EXPANDED) t = gd_expand(t, s.ndim, s.dim);
+    return way == PACKED || dtype == GD_INT32 ? t : gd_keep_grad(t);
+}
+
+/* ---- Comparison --------------------------------------------------------------------------- */
+
+/* The distance between neighbouring numbers of a dtype around a value. */
+static inline double ulp_of(double value, gd_dtype dtype)
+{
+    static const int bits[GD_DTYPE_COUNT] = {
+        [GD_FLOAT32] = 23, [GD_FLOAT64] = 52, [GD_BFLOAT16] = 7, [GD_FLOAT16] = 10};
+    static const int lowest[GD_DTYPE_COUNT] = {
+        [GD_FLOAT32] = -126, [GD_FLOAT64] = -1022, [GD_BFLOAT16] = -126, [GD_FLOAT16] = -14};
+    int exponent = value == 0 || !isfinite(value) ? lowest[dtype] : ilogb(value);
+    if (exponent < lowest[dtype]) exponent = lowest[dtype];
+    return ldexp(1, exponent - bits[dtype]);
+}
+
+/* The nearest number of that dtype, ties to even (its range is taken to be endless). */
+static inline double rounded(double value, gd_dtype dtype)
+{
+    double ulp = ulp_of(value, dtype);
+    return isfinite(value) ? nearbyint(value / ulp) * ulp : value;
+}
+
+/* The most that rounding to a dtype changes a number near 1. */
+static inline double rounding_of(gd_dtype dtype)
+{
+    return ulp_of(1, dtype) / 2;
+}
+
+/* The tolerance that a sum of a few hundred products deserves, its rounding for storage included.
+ */
+static inline double tolerance_of(gd_dtype dtype)
+{
+    return dtype == GD_FLOAT64   ? 1e-13
+           : dtype == GD_FLOAT32 ? 3e-6
+           : dtype == GD_FLOAT16 ? 2e-3
+                                 : 1e-2;
+}
+
+/* One assertion for each element would be slow: this only fails. */
+static inline void not_near(const char *what, int64_t i, double got, double want, double allowed)
+{
+    ck_abort_msg("%s[%lld] is %.17g, wanted %.17g (allowed %.3g)", what, (long long)i, got, want,
+                 allowed);
+}
+
+static inline bool is_near(double got, double want, double allowed)
+{
+    if (isnan(want)) return isnan(got);
+    return isinf(want) ? got == want : fabs(got - want) <= allowed;
+}
+
+/* For sums, whose terms cancel: got is within `tolerance` of want relative to the largest of want,
+ * or to `size` (of the terms) where that is larger; and `ulps` units of the dtype on top, for what
+ * was rounded to be stored. NaN and infinities must be where they are wanted. */
+static inline void arrays_near(const double *got, const double *want, int64_t count, double size,
+                               double tolerance, gd_dtype dtype, double ulps, const char *what)
+{
+    double largest = size;
+    for (int64_t i = 0; i < count; i++)
+        if (isfinite(want[i])) largest = fmax(largest, fabs(want[i]));
+    for (int64_t i = 0; i < count; i++) {
+        double allowed = tolerance * largest + ulps * ulp_of(want[i], dtype);
+        if (!is_near(got[i], want[i], allowed)) not_near(what, i, got[i], want[i], allowed);
+    }
+}
+
+/* The same for t, wanted to be `factor` times want. */
+static inline void assert_near(const gd_tensor *t, const double *want, double factor, double size,
+                               double tolerance, double ulps, const char *what)
+{
+    ck_assert_msg(t != NULL, "%s is missing", what);
+    int64_t count = gd_tensor_count(t);
+    double *got = values_of(t), *scaled = zeros(count);
+    for (int64_t i = 0; i < count; i++) scaled[i] = factor * want[i];
+    arrays_near(got, scaled, count, size, tolerance, gd_tensor_dtype(t), ulps, what);
+    free(got), free(scaled);
+}
+
+/* The same for terms of size 1, storage included in the tolerance. */
+static inline void assert_sums(const char *what, const gd_tensor *t, const double *want,
+                               double tolerance)
+{
+    assert_near(t, want, 1, 1, tolerance, 0, what);
+}
+
+/* For elements that stand alone: each is within one rounding of its dtype and `roundings` of the
+ * computation, relative to itself plus `scale` for what cancelled on the way. */
+static inline void assert_close(const gd_tensor *t, const double *want, double roundings,
+                                double scale, const char *what)
+{
+    double *got = values_of(t);
+    gd_dtype dtype = gd_tensor_dtype(t);
+    double unit = dtype == GD_INT32 ? 0 : rounding_of(dtype);
+    double fine = rounding_of(dtype == GD_FLOAT64 ? GD_FLOAT64 : GD_FLOAT32);
+    for (int64_t i = 0; i < gd_tensor_count(t); i++) {
+        double allowed = unit * fabs(want[i]) + roundings * fine * (fabs(want[i]) + scale);
+        if (dtype == GD_FLOAT16) allowed += 0x1p-25; /* subnormal */
+        if (!is_near(got[i], want[i], allowed)) not_near(what, i, got[i], want[i], allowed);
+    }
+    free(got);
+}
+
+/* ---- Backward ----------------------------------------------------------------------------- */
+
+/* The backward of y with cotangent dy. */
+static inline void backward_with(gd_tensor *y, gd_tensor *dy)
+{
+    ck_assert_no_error(gd_tensor_context(dy));
     gd_backward_options options = {.cotangents = (gd_tensor *const[]){dy}};
     gd_backward_from(&y, 1, &options);
-    ck_assert_no_error(gd_tensor_context(y));
+    ck_assert_no_error(gd_tensor_context(dy));
+}
+
+/* The backward of y with a random cotangent, which is returned as it was stored. */
+static inline double *backward_random(gd_context *ctx, gd_tensor *y, uint64_t *seed)
+{
+    ck_assert_msg(y != NULL, "%s", gd_error(ctx) ? gd_error(ctx) : "no result");
+    gd_tensor *dy =
+        random_leaf(ctx, gd_tensor_dtype(y), gd_tensor_ndim(y), gd_tensor_shape(y), -1, 1, seed);
+    backward_with(y, dy);
+    return values_of(dy);
 }
 
 #endif

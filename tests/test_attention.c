@@ -11,11 +11,6 @@ typedef struct reference {
     double *y, *dq, *dk, *dv;
 } reference;
 
-static double *zeros(int64_t n)
-{
-    return calloc((size_t)n + 1, sizeof(double));
-}
-
 /* With weights p_ij = softmax_j(scale q_i k_j):  y_i = sum p_ij v_j,  dv_j = sum p_ij dy_i,
  * ds_ij = p_ij (dy_i v_j - sum_j p_ij dy_i v_j),  dq_i = scale sum ds_ij k_j,  dk_j alike. */
 static reference attend(const sizes *z, const double *q, const double *k, const double *v,
@@ -71,7 +66,7 @@ static void free_reference(reference r)
 }
 
 /* How the inputs reach the op. */
-enum { PLAIN, BY_HEADS, SPREAD, LAYOUTS };
+enum { PLAIN, BY_HEADS, SPREAD, HEAD_LAYOUTS };
 
 /* [B, rows, heads, columns], either so, or as a view of [B, heads, rows, columns] (packed along
  * the last dimension), or of [B, rows, columns, heads] (not packed). */
@@ -80,14 +75,14 @@ static gd_tensor *input_of(gd_context *ctx, gd_tensor **leaf, gd_dtype dtype, in
                            uint64_t *seed)
 {
     if (layout == BY_HEADS) {
-        *leaf = test_leaf(ctx, dtype, GD_SHAPE(B, heads, rows, columns), scale, seed);
+        *leaf = random_leaf(ctx, dtype, GD_SHAPE(B, heads, rows, columns), -scale, scale, seed);
         return gd_transpose(*leaf, 1, 2);
     }
     if (layout == SPREAD) {
-        *leaf = test_leaf(ctx, dtype, GD_SHAPE(B, rows, columns, heads), scale, seed);
+        *leaf = random_leaf(ctx, dtype, GD_SHAPE(B, rows, columns, heads), -scale, scale, seed);
         return gd_transpose(*leaf, 2, 3);
     }
-    return *leaf = test_leaf(ctx, dtype, GD_SHAPE(B, rows, heads, columns), scale, seed);
+    return *leaf = random_leaf(ctx, dtype, GD_SHAPE(B, rows, heads, columns), -scale, scale, seed);
 }
 
 /* The gradient of a leaf of input_of in the order of the op's input. */
@@ -107,21 +102,21 @@ static void check_attention(int threads, gd_dtype dtype, int layout, const sizes
     gd_tensor *q = input_of(ctx, &leaf[0], dtype, layout, z->B, z->T, z->H, z->D, size, seed);
     gd_tensor *k = input_of(ctx, &leaf[1], dtype, layout, z->B, z->S, z->KV, z->D, size, seed);
     gd_tensor *v = input_of(ctx, &leaf[2], dtype, layout, z->B, z->S, z->KV, z->E, 1, seed);
-    gd_tensor *dy = test_leaf(ctx, dtype, GD_SHAPE(z->B, z->T, z->H, z->E), 1, seed);
+    gd_tensor *dy = random_leaf(ctx, dtype, GD_SHAPE(z->B, z->T, z->H, z->E), -1, 1, seed);
     gd_attention_options options = {.causal = z->causal, .scale = z->scale};
     gd_tensor *y = gd_keep(gd_attention(q, k, v, &options));
     ck_assert_no_error(ctx);
-    double *vq = test_values(q), *vk = test_values(k), *vv = test_values(v), *vdy = test_values(dy);
+    double *vq = values_of(q), *vk = values_of(k), *vv = values_of(v), *vdy = values_of(dy);
     reference want = attend(z, vq, vk, vv, vdy);
     /* The scores of size 100 inputs have as many digits less before their exponential. */
-    double tolerance = test_tolerance(dtype) * size * size;
-    test_close("y", y, want.y, tolerance);
-    test_backward(y, dy);
+    double tolerance = tolerance_of(dtype) * size * size;
+    assert_sums("y", y, want.y, tolerance);
+    backward_with(y, dy);
     /* dq and dk are differences of larger numbers */
     double loose = tolerance * (dtype == GD_FLOAT32 || dtype == GD_FLOAT64 ? 4 : 2);
-    test_close("dq", gradient_of(leaf[0], layout), want.dq, loose);
-    test_close("dk", gradient_of(leaf[1], layout), want.dk, loose);
-    test_close("dv", gradient_of(leaf[2], layout), want.dv, loose);
+    assert_sums("dq", gradient_of(leaf[0], layout), want.dq, loose);
+    assert_sums("dk", gradient_of(leaf[1], layout), want.dk, loose);
+    assert_sums("dv", gradient_of(leaf[2], layout), want.dv, loose);
     free(vq), free(vk), free(vv), free(vdy);
     free_reference(want);
     gd_context_free(ctx);
@@ -134,14 +129,14 @@ START_TEST(attention_is_the_textbook)
     uint64_t seed = 3;
     for (int i = 0; i < 120; i++) {
         sizes z = {.causal = i & 1};
-        z.B = test_random_size(&seed, 1, 3);
-        z.T = test_random_size(&seed, 1, i % 7 ? 40 : 150);
-        z.S = i & 2 ? z.T : test_random_size(&seed, 1, i % 5 ? 40 : 150);
-        z.KV = test_random_size(&seed, 1, 3);
-        z.H = z.KV * test_random_size(&seed, 1, 3);
-        z.D = test_random_size(&seed, 1, i % 3 ? 20 : 70);
-        z.E = i & 4 ? z.D : test_random_size(&seed, 1, 40);
-        check_attention(1 + i % 2, dtypes[i / 2 % 6], i / 3 % LAYOUTS, &z, 1, &seed);
+        z.B = random_size(&seed, 1, 3);
+        z.T = random_size(&seed, 1, i % 7 ? 40 : 150);
+        z.S = i & 2 ? z.T : random_size(&seed, 1, i % 5 ? 40 : 150);
+        z.KV = random_size(&seed, 1, 3);
+        z.H = z.KV * random_size(&seed, 1, 3);
+        z.D = random_size(&seed, 1, i % 3 ? 20 : 70);
+        z.E = i & 4 ? z.D : random_size(&seed, 1, 40);
+        check_attention(1 + i % 2, dtypes[i / 2 % 6], i / 3 % HEAD_LAYOUTS, &z, 1, &seed);
     }
 }
 END_TEST
@@ -171,12 +166,12 @@ START_TEST(attention_of_huge_scores)
     z.scale = -3;
     check_attention(2, GD_FLOAT64, PLAIN, &z, 100, &seed);
     gd_context *ctx = test_context(2);
-    gd_tensor *q = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 70, 2, 8), 1e10, &seed);
-    gd_tensor *v = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 70, 2, 8), 1, &seed);
-    gd_tensor *dy = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 70, 2, 8), 1, &seed);
+    gd_tensor *q = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 70, 2, 8), -1e10, 1e10, &seed);
+    gd_tensor *v = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 70, 2, 8), -1, 1, &seed);
+    gd_tensor *dy = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 70, 2, 8), -1, 1, &seed);
     gd_tensor *y = gd_keep(gd_attention(q, q, v, NULL));
-    test_backward(y, dy);
-    double *vy = test_values(y), *dq = test_values(gd_grad(q)), *dv = test_values(gd_grad(v));
+    backward_with(y, dy);
+    double *vy = values_of(y), *dq = values_of(gd_grad(q)), *dv = values_of(gd_grad(v));
     for (int i = 0; i < 70 * 2 * 8; i++)
         ck_assert(isfinite(vy[i]) && isfinite(dq[i]) && isfinite(dv[i]));
     free(vy), free(dq), free(dv);
@@ -189,14 +184,14 @@ START_TEST(attention_of_a_query_that_sees_nothing)
 {
     gd_context *ctx = test_context(1);
     uint64_t seed = 6;
-    gd_tensor *q = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 90, 2, 4), 1, &seed);
-    gd_tensor *k = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 3, 2, 4), 1, &seed);
-    gd_tensor *v = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 3, 2, 5), 1, &seed);
-    gd_tensor *dy = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 90, 2, 5), 1, &seed);
+    gd_tensor *q = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 90, 2, 4), -1, 1, &seed);
+    gd_tensor *k = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 3, 2, 4), -1, 1, &seed);
+    gd_tensor *v = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 3, 2, 5), -1, 1, &seed);
+    gd_tensor *dy = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 90, 2, 5), -1, 1, &seed);
     gd_attention_options options = {.causal = true};
     gd_tensor *y = gd_keep(gd_attention(q, k, v, &options));
-    test_backward(y, dy);
-    double *vy = test_values(y), *dq = test_values(gd_grad(q));
+    backward_with(y, dy);
+    double *vy = values_of(y), *dq = values_of(gd_grad(q));
     for (int i = 0; i < 90 * 2 * 5; i++) ck_assert_int_eq(vy[i] != 0, i >= 87 * 2 * 5);
     for (int i = 0; i < 87 * 2 * 4; i++) ck_assert(dq[i] == 0);
     free(vy), free(dq);
@@ -204,20 +199,20 @@ START_TEST(attention_of_a_query_that_sees_nothing)
 
     /* No keys at all, and no queries. */
     ctx = test_context(2);
-    q = test_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 3, 2, 4), 1, &seed);
-    k = test_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 0, 1, 4), 1, &seed);
+    q = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 3, 2, 4), -1, 1, &seed);
+    k = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 0, 1, 4), -1, 1, &seed);
     y = gd_keep(gd_attention(q, k, k, NULL));
-    dy = test_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 3, 2, 4), 1, &seed);
-    test_backward(y, dy);
+    dy = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 3, 2, 4), -1, 1, &seed);
+    backward_with(y, dy);
     double zero[48] = {0};
-    test_close("y", y, zero, 0);
-    test_close("dq", gd_grad(q), zero, 0);
-    gd_tensor *none = test_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 0, 2, 4), 1, &seed);
-    gd_tensor *k5 = test_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 5, 1, 4), 1, &seed);
+    assert_sums("y", y, zero, 0);
+    assert_sums("dq", gd_grad(q), zero, 0);
+    gd_tensor *none = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 0, 2, 4), -1, 1, &seed);
+    gd_tensor *k5 = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 5, 1, 4), -1, 1, &seed);
     y = gd_attention(none, k5, k5, NULL);
-    dy = test_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 0, 2, 4), 1, &seed);
-    test_backward(y, dy);
-    test_close("dk", gd_grad(k5), zero, 0);
+    dy = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 0, 2, 4), -1, 1, &seed);
+    backward_with(y, dy);
+    assert_sums("dk", gd_grad(k5), zero, 0);
     gd_context_free(ctx);
 }
 END_TEST
@@ -228,12 +223,12 @@ START_TEST(attention_does_not_look_ahead)
 {
     gd_context *ctx = test_context(1);
     uint64_t seed = 7;
-    gd_tensor *q = test_leaf(ctx, GD_FLOAT64, GD_SHAPE(1, 100, 1, 4), 1, &seed);
-    gd_tensor *v = test_leaf(ctx, GD_FLOAT64, GD_SHAPE(1, 100, 1, 4), 1, &seed);
+    gd_tensor *q = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(1, 100, 1, 4), -1, 1, &seed);
+    gd_tensor *v = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(1, 100, 1, 4), -1, 1, &seed);
     gd_attention_options options = {.causal = true};
-    double *before = test_values(gd_attention(q, q, v, &options));
+    double *before = values_of(gd_attention(q, q, v, &options));
     for (int i = 48 * 4; i < 100 * 4; i++) ((double *)gd_tensor_data(q))[i] *= 5;
-    double *after = test_values(gd_attention(q, q, v, &options));
+    double *after = values_of(gd_attention(q, q, v, &options));
     ck_assert_int_eq(memcmp(before, after, 48 * 4 * sizeof *before), 0);
     free(before), free(after);
     gd_context_free(ctx);
@@ -247,20 +242,20 @@ START_TEST(attention_gives_each_gradient_alone)
         gd_context *ctx = test_context(2);
         uint64_t seed = 8;
         sizes z = {2, 37, 70, 4, 2, 9, 17, true, 0};
-        gd_tensor *x[3] = {test_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 37, 4, 9), 1, &seed),
-                           test_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 70, 2, 9), 1, &seed),
-                           test_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 70, 2, 17), 1, &seed)};
-        gd_tensor *dy = test_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 37, 4, 17), 1, &seed);
-        double *v[3], *vdy = test_values(dy);
+        gd_tensor *x[3] = {random_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 37, 4, 9), -1, 1, &seed),
+                           random_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 70, 2, 9), -1, 1, &seed),
+                           random_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 70, 2, 17), -1, 1, &seed)};
+        gd_tensor *dy = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 37, 4, 17), -1, 1, &seed);
+        double *v[3], *vdy = values_of(dy);
         for (int i = 0; i < 3; i++) {
-            v[i] = test_values(x[i]);
+            v[i] = values_of(x[i]);
             gd_tensor_set_requires_grad(x[i], wanted >> i & 1);
         }
         gd_attention_options options = {.causal = true};
         reference want = attend(&z, v[0], v[1], v[2], vdy);
         double *gradient[3] = {want.dq, want.dk, want.dv};
         for (int round = 1; round <= 2; round++) { /* the second adds */
-            test_backward(gd_attention(x[0], x[1], x[2], &options), dy);
+            backward_with(gd_attention(x[0], x[1], x[2], &options), dy);
             for (int i = 0; i < 3; i++) {
                 if (!(wanted >> i & 1)) {
                     ck_assert_ptr_null(gd_grad(x[i]));
@@ -269,7 +264,7 @@ START_TEST(attention_gives_each_gradient_alone)
                 int64_t n = gd_tensor_count(x[i]);
                 double *sum = zeros(n);
                 for (int64_t j = 0; j < n; j++) sum[j] = round * gradient[i][j];
-                test_close("gradient", gd_grad(x[i]), sum, 1e-12);
+                assert_sums("gradient", gd_grad(x[i]), sum, 1e-12);
                 free(sum);
             }
             gd_step_end(ctx);
@@ -288,17 +283,17 @@ START_TEST(attention_has_the_same_bits_for_any_number_of_threads)
     for (int threads = 1; threads <= 5; threads++) {
         gd_context *ctx = test_context(threads);
         uint64_t seed = 9;
-        gd_tensor *q = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 333, 6, 20), 1, &seed);
-        gd_tensor *k = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 333, 2, 20), 1, &seed);
-        gd_tensor *v = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 333, 2, 20), 1, &seed);
-        gd_tensor *dy = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 333, 6, 20), 1, &seed);
+        gd_tensor *q = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 333, 6, 20), -1, 1, &seed);
+        gd_tensor *k = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 333, 2, 20), -1, 1, &seed);
+        gd_tensor *v = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 333, 2, 20), -1, 1, &seed);
+        gd_tensor *dy = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 333, 6, 20), -1, 1, &seed);
         gd_attention_options options = {.causal = true};
         gd_tensor *y = gd_keep(gd_attention(q, k, v, &options));
-        test_backward(y, dy);
+        backward_with(y, dy);
         gd_tensor *results[4] = {y, gd_grad(q), gd_grad(k), gd_grad(v)};
         for (int i = 0; i < 4; i++) {
             size_t size;
-            void *bytes = test_bytes(results[i], &size);
+            void *bytes = bytes_of(results[i], &size);
             if (!first[i]) {
                 first[i] = bytes;
                 continue;

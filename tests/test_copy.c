@@ -1,12 +1,8 @@
 /* The services of kernels/copy against slow models: conversions bit by bit, copies element by
  * element. */
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "check_main.h"
 #include "copy/convert.h"
 #include "kernel.h"
+#include "op_test.h"
 
 /* threads[n]: a context with n threads, which must not be seen in any result. */
 static gd_context *threads[5];
@@ -91,20 +87,7 @@ static float to_f32(format f, uint16_t half)
     return f.dtype == GD_BFLOAT16 ? gd_bf16_to_f32(half) : gd_f16_to_f32(half);
 }
 
-static uint64_t random_state = 0x9e3779b97f4a7c15;
-
-static uint64_t random_bits(void)
-{
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return random_state;
-}
-
-static int64_t random_below(int64_t n)
-{
-    return (int64_t)(random_bits() % (uint64_t)n);
-}
+static uint64_t seed = 1;
 
 /* An assertion for each number would be slow. */
 static void check_half(uint16_t half, uint16_t wanted)
@@ -158,7 +141,7 @@ START_TEST(narrowing_agrees_on_random_bits)
 {
     format f = formats[_i];
     for (int i = 0; i < 50000; i++) {
-        uint64_t bits = random_bits();
+        uint64_t bits = random_bits(&seed);
         double wide;
         float single = gd_f32_from_bits((uint32_t)bits);
         memcpy(&wide, &bits, sizeof wide);
@@ -224,7 +207,7 @@ static void *numbers(gd_dtype dtype, int64_t n)
     void *data = calloc((size_t)n + 1, sizeof(double));
     ck_assert_ptr_nonnull(data);
     for (int64_t i = 0; i < n; i++)
-        set(data, dtype, i, ((double)random_below(2000001) - 1000000) / 1000);
+        set(data, dtype, i, ((double)random_below(&seed, 2000001) - 1000000) / 1000);
     return data;
 }
 
@@ -240,17 +223,17 @@ static array random_array(int ndim, const int64_t *shape, bool repeat)
     array a = {.size = 1};
     int order[GD_MAX_DIMS] = {0};
     for (int d = 0; d < ndim; d++) {
-        int swap = (int)random_below(d + 1);
+        int swap = (int)random_below(&seed, d + 1);
         order[d] = order[swap];
         order[swap] = d;
         a.shape[d] = shape[d];
     }
-    if (random_below(3) == 0) /* often the usual order */
+    if (random_below(&seed, 3) == 0) /* often the usual order */
         for (int d = 0; d < ndim; d++) order[d] = ndim - 1 - d;
     for (int i = 0; i < ndim; i++) {
         int d = order[i];
-        if (random_below(4) == 0) a.size += random_below(3);
-        a.strides[d] = repeat && random_below(4) == 0 ? 0 : a.size;
+        if (random_below(&seed, 4) == 0) a.size += random_below(&seed, 3);
+        a.strides[d] = repeat && random_below(&seed, 4) == 0 ? 0 : a.size;
         if (a.strides[d]) a.size *= gd_max64(shape[d], 1);
     }
     return a;
@@ -292,13 +275,13 @@ static void check_copy(int ndim, const int64_t *shape, gd_dtype to, gd_dtype fro
 START_TEST(copies_any_strides_and_dtypes)
 {
     for (int round = 0; round < 1000; round++) {
-        int ndim = (int)random_below(6);
+        int ndim = (int)random_below(&seed, 6);
         int64_t shape[GD_MAX_DIMS];
         for (int d = 0; d < ndim; d++) {
             const int64_t sizes[] = {1, 2, 3, 5, 8, 17};
-            shape[d] = random_below(40) == 0 ? 0 : sizes[random_below(6)];
+            shape[d] = random_below(&seed, 40) == 0 ? 0 : sizes[random_below(&seed, 6)];
         }
-        check_copy(ndim, shape, (gd_dtype)random_below(5), (gd_dtype)random_below(5));
+        check_copy(ndim, shape, (gd_dtype)random_below(&seed, 5), (gd_dtype)random_below(&seed, 5));
     }
 }
 END_TEST

@@ -15,22 +15,22 @@ START_TEST(dropout_follows_the_stream)
         gd_context *ctx = test_context(1 + i % 2);
         gd_random_state state = {.seed = 77, .offset = (uint64_t)i * 1004};
         gd_random_set(ctx, state);
-        gd_tensor *x = test_leaf(ctx, dtype, GD_SHAPE(n), 1, &seed);
-        gd_tensor *dy = test_leaf(ctx, dtype, GD_SHAPE(n), 1, &seed);
+        gd_tensor *x = random_leaf(ctx, dtype, GD_SHAPE(n), -1, 1, &seed);
+        gd_tensor *dy = random_leaf(ctx, dtype, GD_SHAPE(n), -1, 1, &seed);
         uint32_t *words = malloc(((size_t)n + 1) * sizeof *words);
         gd_philox(state.seed, 0, state.offset, n, words);
         gd_tensor *y = gd_keep(gd_dropout(x, p));
         ck_assert_no_error(ctx);
         int64_t taken = p > 0 ? (n + 3) / 4 * 4 : 0;
         ck_assert_int_eq((int64_t)(gd_random_get(ctx).offset - state.offset), taken);
-        double *vx = test_values(x), *vdy = test_values(dy);
+        double *vx = values_of(x), *vdy = values_of(dy);
         for (int64_t k = 0; k < n; k++) {
             double factor = (double)words[k] / 4294967296.0 < p ? 0 : 1 / (1 - p);
             vx[k] *= factor, vdy[k] *= factor;
         }
-        test_close("y", y, vx, test_tolerance(dtype));
-        test_backward(y, dy);
-        test_close("dx", gd_grad(x), vdy, test_tolerance(dtype));
+        assert_sums("y", y, vx, tolerance_of(dtype));
+        backward_with(y, dy);
+        assert_sums("dx", gd_grad(x), vdy, tolerance_of(dtype));
         free(vx), free(vdy), free(words);
         gd_context_free(ctx);
     }
@@ -46,9 +46,9 @@ START_TEST(dropout_by_chance)
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(N));
     gd_tensor_fill(x, 1);
     gd_random_state start = gd_random_get(ctx);
-    double *a = test_values(gd_dropout(x, 0.3)), *b = test_values(gd_dropout(x, 0.3));
+    double *a = values_of(gd_dropout(x, 0.3)), *b = values_of(gd_dropout(x, 0.3));
     gd_random_set(ctx, start);
-    double *again = test_values(gd_dropout(x, 0.3));
+    double *again = values_of(gd_dropout(x, 0.3));
     int64_t zeros = 0, both = 0;
     for (int i = 0; i < N; i++) zeros += a[i] == 0, both += a[i] == 0 && b[i] == 0;
     ck_assert_double_eq_tol((double)zeros / N, 0.3, 5 * sqrt(0.3 * 0.7 / N));
@@ -65,7 +65,7 @@ START_TEST(dropout_of_nan)
     gd_context *ctx = test_context(1);
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(100));
     gd_tensor_fill(x, NAN);
-    double *y = test_values(gd_dropout(x, 0.5));
+    double *y = values_of(gd_dropout(x, 0.5));
     int nan = 0, zero = 0;
     for (int i = 0; i < 100; i++) nan += isnan(y[i]) != 0, zero += y[i] == 0;
     ck_assert(nan > 20 && zero > 20 && nan + zero == 100);

@@ -1,8 +1,8 @@
 /* The elementwise ops against formulas in double and plain loops. */
-#include "arrays.h"
-#include "check_main.h"
+#include "op_test.h"
 
 static gd_context *ctx;
+static uint64_t seed = 1;
 
 static void setup(void)
 {
@@ -134,12 +134,12 @@ static void check_function(int which, gd_dtype dtype, shape s, int layout)
 {
     const function *f = &functions[which];
     int64_t count = count_of(s);
-    gd_tensor *x = random_tensor(ctx, dtype, s, layout, f->low, f->high);
-    double *at = read_all(x), *y = calloc((size_t)count + 1, sizeof *y);
-    double *dx = calloc((size_t)count + 1, sizeof *dx);
+    gd_tensor *x = random_tensor(ctx, dtype, s, layout, f->low, f->high, &seed);
+    double *at = values_of(x), *y = zeros(count);
+    double *dx = zeros(count);
     gd_tensor *result = f->run(x);
     gd_keep(result);
-    double *dy = backward_random(ctx, result);
+    double *dy = backward_random(ctx, result, &seed);
     for (int64_t i = 0; i < count; i++) {
         evaluate(which, at[i], &y[i], &dx[i]);
         dx[i] *= dy[i];
@@ -301,16 +301,16 @@ enum { PAIRS = sizeof pairs / sizeof *pairs };
 static void check_binary(int which, const pair *p, gd_dtype dtype, int layout_a, int layout_b)
 {
     const char *name = binary_names[which];
-    gd_tensor *a = random_tensor(ctx, dtype, p->a, layout_a, -2, 2);
-    gd_tensor *b = random_tensor(ctx, dtype, p->b, layout_b, 0.5, 2);
-    double *av = read_all(a), *bv = read_all(b);
+    gd_tensor *a = random_tensor(ctx, dtype, p->a, layout_a, -2, 2, &seed);
+    gd_tensor *b = random_tensor(ctx, dtype, p->b, layout_b, 0.5, 2, &seed);
+    double *av = values_of(a), *bv = values_of(b);
     int64_t count = count_of(p->y);
-    double *y = calloc((size_t)count + 1, sizeof *y);
-    double *da = calloc((size_t)count_of(p->a) + 1, sizeof *da);
-    double *db = calloc((size_t)count_of(p->b) + 1, sizeof *db);
+    double *y = zeros(count);
+    double *da = zeros(count_of(p->a));
+    double *db = zeros(count_of(p->b));
     gd_tensor *result = binaries[which](a, b);
     gd_keep(result);
-    double *dy = backward_random(ctx, result);
+    double *dy = backward_random(ctx, result, &seed);
     for (int64_t i = 0; i < count; i++) {
         int64_t at = broadcast_place(p->a, p->y, i), bt = broadcast_place(p->b, p->y, i);
         double by_a, by_b;
@@ -342,11 +342,11 @@ END_TEST
 /* A broadcast by gd_expand has strides of 0 in the middle of a full shape. */
 START_TEST(expanded_operands)
 {
-    gd_tensor *row = random_leaf(ctx, GD_FLOAT32, SHAPE(1, 5, 1), -1, 1);
-    gd_tensor *b = random_leaf(ctx, GD_FLOAT32, SHAPE(3, 5, 7), -1, 1);
+    gd_tensor *row = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 5, 1), -1, 1, &seed);
+    gd_tensor *b = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 5, 7), -1, 1, &seed);
     gd_tensor *wide = gd_expand(row, GD_SHAPE(3, 5, 7)), *y = gd_mul(wide, b);
     gd_keep(y);
-    double *rv = read_all(row), *bv = read_all(b), *dy = backward_random(ctx, y);
+    double *rv = values_of(row), *bv = values_of(b), *dy = backward_random(ctx, y, &seed);
     double wanted[105], d_row[5] = {0};
     for (int i = 0; i < 105; i++) {
         wanted[i] = rv[i / 7 % 5] * bv[i];
@@ -362,10 +362,10 @@ END_TEST
 START_TEST(gradients_over_dy)
 {
     for (int which = 0; which < BINARIES; which++) {
-        gd_tensor *a = random_leaf(ctx, GD_FLOAT32, SHAPE(3, 11), -2, 2);
-        gd_tensor *b = random_leaf(ctx, GD_FLOAT32, SHAPE(3, 11), 0.5, 2);
+        gd_tensor *a = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 11), -2, 2, &seed);
+        gd_tensor *b = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 11), 0.5, 2, &seed);
         gd_tensor *y = gd_neg(binaries[which](gd_exp(a), gd_sqrt(b)));
-        double *av = read_all(a), *bv = read_all(b), *dy = backward_random(ctx, y);
+        double *av = values_of(a), *bv = values_of(b), *dy = backward_random(ctx, y, &seed);
         double da[33], db[33];
         for (int i = 0; i < 33; i++) {
             double value, by_a, by_b;
@@ -384,10 +384,10 @@ END_TEST
 /* The same tensor twice: d(x x) = 2 x dy. Two backwards add up. */
 START_TEST(the_same_input_twice)
 {
-    gd_tensor *x = random_leaf(ctx, GD_FLOAT64, SHAPE(4, 6), -2, 2);
-    double *xv = read_all(x), wanted[24] = {0};
+    gd_tensor *x = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(4, 6), -2, 2, &seed);
+    double *xv = values_of(x), wanted[24] = {0};
     for (int round = 0; round < 2; round++) {
-        double *dy = backward_random(ctx, gd_mul(x, x));
+        double *dy = backward_random(ctx, gd_mul(x, x), &seed);
         for (int i = 0; i < 24; i++) wanted[i] += 2 * xv[i] * dy[i];
         free(dy);
         gd_step_end(ctx);
@@ -439,17 +439,17 @@ static const triple triples[] = {
 
 static void check_where(const triple *t, gd_dtype dtype, int layout)
 {
-    gd_tensor *c = random_tensor(ctx, GD_INT32, t->condition, layout, -1, 2);
-    gd_tensor *a = random_tensor(ctx, dtype, t->a, layout, -2, 2);
-    gd_tensor *b = random_tensor(ctx, dtype, t->b, (layout + 1) % 3, -2, 2);
-    double *cv = read_all(c), *av = read_all(a), *bv = read_all(b);
+    gd_tensor *c = random_tensor(ctx, GD_INT32, t->condition, layout, -1, 2, &seed);
+    gd_tensor *a = random_tensor(ctx, dtype, t->a, layout, -2, 2, &seed);
+    gd_tensor *b = random_tensor(ctx, dtype, t->b, (layout + 1) % 3, -2, 2, &seed);
+    double *cv = values_of(c), *av = values_of(a), *bv = values_of(b);
     int64_t count = count_of(t->y);
-    double *y = calloc((size_t)count + 1, sizeof *y);
-    double *da = calloc((size_t)count_of(t->a) + 1, sizeof *da);
-    double *db = calloc((size_t)count_of(t->b) + 1, sizeof *db);
+    double *y = zeros(count);
+    double *da = zeros(count_of(t->a));
+    double *db = zeros(count_of(t->b));
     gd_tensor *result = gd_where(c, a, b);
     gd_keep(result);
-    double *dy = backward_random(ctx, result);
+    double *dy = backward_random(ctx, result, &seed);
     for (int64_t i = 0; i < count; i++) {
         bool chosen = cv[broadcast_place(t->condition, t->y, i)] != 0;
         int64_t at = broadcast_place(t->a, t->y, i), bt = broadcast_place(t->b, t->y, i);
@@ -492,13 +492,13 @@ END_TEST
 /* Everything of one context with `threads` threads, as bytes. */
 static void run_with_threads(int threads, shape b_shape, float *y, float *da, float *db)
 {
-    arrays_state = 12345;
+    uint64_t seed = 12345;
     gd_context *own = gd_context_create(&(gd_context_options){.threads = threads});
-    gd_tensor *a = random_leaf(own, GD_FLOAT32, SHAPE(301, 407), 0.1, 2);
-    gd_tensor *b = random_leaf(own, GD_FLOAT32, b_shape, 0.1, 2);
+    gd_tensor *a = random_leaf(own, GD_FLOAT32, GD_SHAPE(301, 407), 0.1, 2, &seed);
+    gd_tensor *b = random_leaf(own, GD_FLOAT32, b_shape.ndim, b_shape.dim, 0.1, 2, &seed);
     gd_tensor *result = gd_div(gd_gelu(gd_mul(gd_exp(a), b)), gd_log(gd_add_scalar(b, 2)));
     gd_keep(result);
-    free(backward_random(own, result));
+    free(backward_random(own, result, &seed));
     gd_tensor_read(result, y, 301 * 407 * sizeof(float));
     gd_tensor_read(gd_grad(a), da, 301 * 407 * sizeof(float));
     gd_tensor_read(gd_grad(b), db, (size_t)count_of(b_shape) * sizeof(float));

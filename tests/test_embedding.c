@@ -8,7 +8,7 @@ static gd_tensor *random_ids(gd_context *ctx, int64_t n, int64_t vocab, uint64_t
     ck_assert_no_error(ctx);
     int32_t *id = gd_tensor_data(ids);
     for (int64_t i = 0; i < gd_tensor_count(ids); i++) {
-        id[i] = (int32_t)test_random_size(seed, 0, vocab - 1);
+        id[i] = (int32_t)random_size(seed, 0, vocab - 1);
     }
     return ids;
 }
@@ -22,29 +22,29 @@ START_TEST(embedding_is_the_loop)
         int64_t V = sizes[i / 8][0], C = sizes[i / 8][1], n = sizes[i / 8][2];
         gd_dtype dtype = dtypes[i % 4];
         gd_context *ctx = test_context(1 + i / 4 % 2);
-        gd_tensor *table = test_leaf(ctx, dtype, GD_SHAPE(V, C), 1, &seed);
+        gd_tensor *table = random_leaf(ctx, dtype, GD_SHAPE(V, C), -1, 1, &seed);
         gd_tensor *ids = random_ids(ctx, n, V, &seed);
-        gd_tensor *dy = test_leaf(ctx, dtype, GD_SHAPE(2, n / 2, C), 1, &seed);
+        gd_tensor *dy = random_leaf(ctx, dtype, GD_SHAPE(2, n / 2, C), -1, 1, &seed);
         gd_tensor *y = gd_keep(gd_embedding(table, ids));
         ck_assert_no_error(ctx);
         const int32_t *id = gd_tensor_data(ids);
-        double *rows = test_values(table), *vdy = test_values(dy);
-        double *want = calloc((size_t)(n * C) + 1, sizeof *want);
-        double *dtable = calloc((size_t)(V * C) + 1, sizeof *dtable);
+        double *rows = values_of(table), *vdy = values_of(dy);
+        double *want = zeros(n * C);
+        double *dtable = zeros(V * C);
         for (int64_t k = 0; k < n; k++) {
             for (int64_t c = 0; c < C; c++) {
                 want[k * C + c] = rows[id[k] * C + c];
                 dtable[id[k] * C + c] += vdy[k * C + c];
             }
         }
-        test_close("y", y, want, 0);
-        test_backward(y, dy);
-        test_close("dtable", gd_grad(table), dtable, test_tolerance(dtype));
+        assert_sums("y", y, want, 0);
+        backward_with(y, dy);
+        assert_sums("dtable", gd_grad(table), dtable, tolerance_of(dtype));
         gd_step_end(ctx);
         /* Once more: the second backward adds. */
-        test_backward(gd_embedding(table, ids), dy);
+        backward_with(gd_embedding(table, ids), dy);
         for (int64_t k = 0; k < V * C; k++) dtable[k] *= 2;
-        test_close("dtable", gd_grad(table), dtable, test_tolerance(dtype));
+        assert_sums("dtable", gd_grad(table), dtable, tolerance_of(dtype));
         free(rows), free(vdy), free(want), free(dtable);
         gd_context_free(ctx);
     }
@@ -56,14 +56,14 @@ START_TEST(embedding_sums_many_equal_ids)
 {
     gd_context *ctx = test_context(2);
     uint64_t seed = 2;
-    gd_tensor *table = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(2, 3), 1, &seed);
+    gd_tensor *table = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(2, 3), -1, 1, &seed);
     gd_tensor *ids = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(200000));
     gd_tensor *dy = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(200000, 3));
     gd_tensor_fill(ids, 1);
     gd_tensor_fill(dy, 0.1);
-    test_backward(gd_embedding(table, ids), dy);
+    backward_with(gd_embedding(table, ids), dy);
     double sum = 200000 * (double)0.1f, want[6] = {0, 0, 0, sum, sum, sum};
-    test_close("dtable", gd_grad(table), want, 1e-7);
+    assert_sums("dtable", gd_grad(table), want, 1e-7);
     gd_context_free(ctx);
 }
 END_TEST
@@ -74,12 +74,12 @@ START_TEST(embedding_has_the_same_bits_for_any_number_of_threads)
     for (int threads = 1; threads <= 5; threads += 2) {
         gd_context *ctx = test_context(threads);
         uint64_t seed = 3;
-        gd_tensor *table = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(65, 200), 1, &seed);
+        gd_tensor *table = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(65, 200), -1, 1, &seed);
         gd_tensor *ids = random_ids(ctx, 2000, 65, &seed);
-        gd_tensor *dy = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(2, 1000, 200), 1, &seed);
-        test_backward(gd_embedding(table, ids), dy);
+        gd_tensor *dy = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(2, 1000, 200), -1, 1, &seed);
+        backward_with(gd_embedding(table, ids), dy);
         size_t size;
-        void *bytes = test_bytes(gd_grad(table), &size);
+        void *bytes = bytes_of(gd_grad(table), &size);
         if (!first) {
             first = bytes;
         } else {

@@ -1,7 +1,6 @@
 /* test_layer_norm.c - layer_norm against its formula in double, and its backward against the full
  * Jacobian of each row. */
-#include "check_main.h"
-#include "reference.h"
+#include "op_test.h"
 
 #include <string.h>
 
@@ -51,54 +50,37 @@ typedef struct configuration {
     double mean, scale, eps;
 } configuration;
 
-static void compare(const gd_tensor *t, const double *want, double factor, double rtol, double ulps,
-                    const char *what)
-{
-    ck_assert_msg(t != NULL, "%s is missing", what);
-    int64_t count = gd_tensor_count(t);
-    double *got = ref_values(t), *scaled = ref_array(count);
-    for (int64_t i = 0; i < count; i++) scaled[i] = factor * want[i];
-    ref_near(got, scaled, count, rtol, gd_tensor_dtype(t), ulps, what);
-    free(got), free(scaled);
-}
-
-/* A sliced x has rows that do not follow each other. */
-static gd_tensor *make_x(gd_context *ctx, const configuration *c, uint64_t *seed)
-{
-    int64_t shape[3], last = c->ndim - 1;
-    memcpy(shape, c->shape, sizeof shape);
-    if (c->sliced) shape[last] += 3;
-    gd_tensor *x = ref_tensor(ctx, c->dtype, c->ndim, shape, c->mean, c->scale, seed);
-    return c->sliced ? gd_keep_grad(gd_slice(x, (int)last, 1, 1 + c->shape[last])) : x;
-}
-
 static void check_configuration(const configuration *c, uint64_t seed)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 2, .poison = true});
     int64_t N = c->shape[c->ndim - 1];
-    gd_tensor *x = make_x(ctx, c, &seed), *w = NULL, *b = NULL;
-    if (c->weight) w = ref_tensor(ctx, c->dtype, 1, &N, 1, 0.5, &seed);
-    if (c->bias) b = ref_tensor(ctx, c->dtype, 1, &N, 0, 1, &seed);
-    gd_tensor *dy = ref_tensor(ctx, c->dtype, c->ndim, c->shape, 0, 1, &seed);
+    shape s = {c->ndim, {c->shape[0], c->shape[1], c->shape[2]}};
+    gd_tensor *x = random_tensor(ctx, c->dtype, s, c->sliced ? SLICED : PACKED,
+                                 c->mean - 2 * c->scale, c->mean + 2 * c->scale, &seed),
+              *w = NULL, *b = NULL;
+    if (c->weight) w = random_leaf(ctx, c->dtype, 1, &N, 0, 2, &seed);
+    if (c->bias) b = random_leaf(ctx, c->dtype, 1, &N, -2, 2, &seed);
+    gd_tensor *dy = random_leaf(ctx, c->dtype, c->ndim, c->shape, -2, 2, &seed);
     gd_tensor *y = gd_layer_norm(x, w, b, c->eps);
     ck_assert_no_error(ctx);
 
     int64_t count = gd_tensor_count(x);
-    double *values[] = {ref_values(x), ref_values(w), ref_values(b), ref_values(dy)};
-    double *want_y = ref_array(count), *want_dx = ref_array(count);
-    double *want_dw = ref_array(N), *want_db = ref_array(N);
+    double *values[] = {values_of(x), w ? values_of(w) : NULL, b ? values_of(b) : NULL,
+                        values_of(dy)};
+    double *want_y = zeros(count), *want_dx = zeros(count);
+    double *want_dw = zeros(N), *want_db = zeros(N);
     problem p = {count / N, N, c->eps, values[0], values[1], values[2], values[3]};
     reference(&p, want_y, want_dx, want_dw, want_db);
     double rtol = c->dtype == GD_FLOAT64 ? 1e-11 : 4e-6;
-    compare(y, want_y, 1, rtol, 1, "y");
+    assert_near(y, want_y, 1, 0, rtol, 1, "y");
     gd_backward_options options = {.cotangents = &dy, .keep_tape = true};
     for (int backwards = 1; backwards <= 2; backwards++) { /* the second adds to the leaves' */
         gd_backward_from(&y, 1, &options);
         ck_assert_no_error(ctx);
         if (backwards == 1 || !c->sliced)
-            compare(gd_grad(x), want_dx, backwards, rtol, backwards, "dx");
-        if (w) compare(gd_grad(w), want_dw, backwards, rtol, backwards, "dw");
-        if (b) compare(gd_grad(b), want_db, backwards, rtol, backwards, "db");
+            assert_near(gd_grad(x), want_dx, backwards, 0, rtol, backwards, "dx");
+        if (w) assert_near(gd_grad(w), want_dw, backwards, 0, rtol, backwards, "dw");
+        if (b) assert_near(gd_grad(b), want_db, backwards, 0, rtol, backwards, "db");
     }
     for (int i = 0; i < 4; i++) free(values[i]);
     free(want_y), free(want_dx), free(want_dw), free(want_db);
@@ -110,15 +92,15 @@ START_TEST(test_random)
     static const int64_t columns[] = {2, 3, 7, 17, 31, 64, 65, 255, 257};
     static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     uint64_t seed = 100 + (uint64_t)_i;
-    configuration c = {.ndim = (int)ref_integer(&seed, 1, 4), .dtype = dtypes[_i % 4], .scale = 1};
-    for (int d = 0; d < c.ndim; d++) c.shape[d] = ref_integer(&seed, 1, 9);
-    c.shape[c.ndim - 1] = columns[ref_integer(&seed, 0, 9)];
-    if (c.ndim == 2 && c.shape[1] < 40) c.shape[0] = ref_integer(&seed, 1, 100);
-    c.weight = ref_uniform(&seed) < 0.7;
-    c.bias = ref_uniform(&seed) < 0.7;
-    c.sliced = c.ndim > 1 && ref_uniform(&seed) < 0.3;
+    configuration c = {.ndim = (int)random_size(&seed, 1, 3), .dtype = dtypes[_i % 4], .scale = 1};
+    for (int d = 0; d < c.ndim; d++) c.shape[d] = random_size(&seed, 1, 8);
+    c.shape[c.ndim - 1] = columns[random_below(&seed, 9)];
+    if (c.ndim == 2 && c.shape[1] < 40) c.shape[0] = random_size(&seed, 1, 99);
+    c.weight = random_chance(&seed, 0.7);
+    c.bias = random_chance(&seed, 0.7);
+    c.sliced = c.ndim > 1 && random_chance(&seed, 0.3);
     /* Two numbers and a small eps: only their order is left of x, and dx is 0 but for rounding. */
-    c.eps = c.shape[c.ndim - 1] < 8 || ref_uniform(&seed) < 0.5 ? 0.3 : 1e-5;
+    c.eps = c.shape[c.ndim - 1] < 8 || random_chance(&seed, 0.5) ? 0.3 : 1e-5;
     check_configuration(&c, seed);
 }
 END_TEST
@@ -170,7 +152,7 @@ START_TEST(test_sizes)
         gd_tensor *y = gd_layer_norm(x, w, w, 1e-5);
         gd_backward_from(&y, 1, NULL);
         ck_assert_no_error(ctx);
-        double *dw = ref_values(gd_grad(w)); /* dw = 0 as xhat = 0, and db = rows */
+        double *dw = values_of(gd_grad(w)); /* dw = 0 as xhat = 0, and db = rows */
         for (int64_t k = 0; k < shapes[i][1]; k++) ck_assert(dw[k] == (double)shapes[i][0]);
         free(dw);
         gd_step_end(ctx);
@@ -186,10 +168,10 @@ START_TEST(test_threads)
     for (int threads = 1; threads <= 4; threads++) {
         uint64_t seed = 9;
         gd_context *ctx = gd_context_create(&(gd_context_options){.threads = threads});
-        gd_tensor *x = ref_tensor(ctx, GD_FLOAT32, GD_SHAPE(M, N), 0, 1, &seed);
-        gd_tensor *w = ref_tensor(ctx, GD_FLOAT32, GD_SHAPE(N), 1, 0.5, &seed);
-        gd_tensor *b = ref_tensor(ctx, GD_FLOAT32, GD_SHAPE(N), 1, 0.5, &seed);
-        gd_tensor *dy = ref_tensor(ctx, GD_FLOAT32, GD_SHAPE(M, N), 0, 1, &seed);
+        gd_tensor *x = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(M, N), -2, 2, &seed);
+        gd_tensor *w = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(N), 0, 2, &seed);
+        gd_tensor *b = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(N), 0, 2, &seed);
+        gd_tensor *dy = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(M, N), -2, 2, &seed);
         gd_tensor *y = gd_layer_norm(x, w, b, 1e-5);
         gd_backward_from(&y, 1, &(gd_backward_options){.cotangents = &dy});
         ck_assert_no_error(ctx);

@@ -18,8 +18,8 @@ static float *run_product(product *multiply, size_t scratch_bytes, int64_t M, in
     int64_t a_size = (M + gap) * (K + gap) * 2, b_size = (K + gap) * (N + gap) * 2;
     float *a = malloc((size_t)(a_size + 1) * sizeof *a),
           *b = malloc((size_t)(b_size + 1) * sizeof *b);
-    for (int64_t i = 0; i < a_size; i++) a[i] = (float)test_random(&seed);
-    for (int64_t i = 0; i < b_size; i++) b[i] = (float)test_random(&seed);
+    for (int64_t i = 0; i < a_size; i++) a[i] = (float)random_in(&seed, -1, 1);
+    for (int64_t i = 0; i < b_size; i++) b[i] = (float)random_in(&seed, -1, 1);
     gemm_matrix x = {a, K + gap, 1}, y = {b, N + gap, 1};
     if (layout & 1) x = (gemm_matrix){a, 1, M + gap};
     if (layout & 2) y = (gemm_matrix){b, 1, K + gap};
@@ -27,7 +27,8 @@ static float *run_product(product *multiply, size_t scratch_bytes, int64_t M, in
     int64_t c_row = N + gap;
     float *c = malloc((size_t)(M * c_row + 1) * sizeof *c);
     double *want = malloc((size_t)(M * c_row + 1) * sizeof *want);
-    for (int64_t i = 0; i < M * c_row; i++) c[i] = accumulate ? (float)test_random(&seed) : NAN;
+    for (int64_t i = 0; i < M * c_row; i++)
+        c[i] = accumulate ? (float)random_in(&seed, -1, 1) : NAN;
     for (int64_t i = 0; i < M; i++) {
         for (int64_t j = 0; j < c_row; j++) {
             double sum = accumulate || j >= N ? (double)c[i * c_row + j] : 0;
@@ -151,8 +152,8 @@ static void check_matmul(int threads, gd_dtype dtype, matrix_stack sa, matrix_st
                          uint64_t *seed)
 {
     gd_context *ctx = test_context(threads);
-    gd_tensor *a = test_leaf(ctx, dtype, sa.ndim, sa.shape, 1, seed),
-              *b = test_leaf(ctx, dtype, sb.ndim, sb.shape, 1, seed);
+    gd_tensor *a = random_leaf(ctx, dtype, sa.ndim, sa.shape, -1, 1, seed),
+              *b = random_leaf(ctx, dtype, sb.ndim, sb.shape, -1, 1, seed);
     gd_tensor *x = a, *y = b;
     matrix_stack shown_a = sa, shown_b = sb;
     if (views) { /* the same matrices by way of transposed views */
@@ -167,11 +168,11 @@ static void check_matmul(int threads, gd_dtype dtype, matrix_stack sa, matrix_st
     int64_t M = shape[dims], N = shape[dims + 1], K = sa.shape[sa.ndim - (sa.transpose ? 2 : 1)];
     int64_t batch = 1;
     for (int i = 0; i < dims; i++) batch *= shape[i];
-    gd_tensor *dc = test_leaf(ctx, dtype, dims + 2, shape, 1, seed);
-    double *va = test_values(a), *vb = test_values(b), *vdc = test_values(dc);
-    double *want = calloc((size_t)(batch * M * N) + 1, sizeof *want);
-    double *da = calloc((size_t)gd_tensor_count(a) + 1, sizeof *da);
-    double *db = calloc((size_t)gd_tensor_count(b) + 1, sizeof *db);
+    gd_tensor *dc = random_leaf(ctx, dtype, dims + 2, shape, -1, 1, seed);
+    double *va = values_of(a), *vb = values_of(b), *vdc = values_of(dc);
+    double *want = zeros(batch * M * N);
+    double *da = zeros(gd_tensor_count(a));
+    double *db = zeros(gd_tensor_count(b));
     for (int64_t o = 0; o < batch; o++) {
         int64_t index[GD_MAX_DIMS], rest = o;
         for (int d = dims - 1; d >= 0; d--) index[d] = rest % shape[d], rest /= shape[d];
@@ -188,10 +189,10 @@ static void check_matmul(int threads, gd_dtype dtype, matrix_stack sa, matrix_st
             }
         }
     }
-    test_close("c", c, want, test_tolerance(dtype));
-    test_backward(c, dc);
-    test_close("da", gd_grad(a), da, test_tolerance(dtype));
-    test_close("db", gd_grad(b), db, test_tolerance(dtype));
+    assert_sums("c", c, want, tolerance_of(dtype));
+    backward_with(c, dc);
+    assert_sums("da", gd_grad(a), da, tolerance_of(dtype));
+    assert_sums("db", gd_grad(b), db, tolerance_of(dtype));
     free(va), free(vb), free(vdc), free(want), free(da), free(db);
     gd_context_free(ctx);
 }
@@ -201,8 +202,8 @@ START_TEST(matmul_of_two_matrices)
     const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     uint64_t seed = 5;
     for (int i = 0; i < 64; i++) {
-        int64_t M = test_random_size(&seed, 1, 40), N = test_random_size(&seed, 1, 60),
-                K = test_random_size(&seed, 1, 80);
+        int64_t M = random_size(&seed, 1, 40), N = random_size(&seed, 1, 60),
+                K = random_size(&seed, 1, 80);
         bool ta = i & 1, tb = i & 2;
         matrix_stack a = {2, {ta ? K : M, ta ? M : K}, ta}, b = {2, {tb ? N : K, tb ? K : N}, tb};
         check_matmul(1 + i % 3, dtypes[i / 4 % 4], a, b, i & 16, &seed);
@@ -256,15 +257,15 @@ START_TEST(matmul_of_views)
 {
     gd_context *ctx = test_context(2);
     uint64_t seed = 8;
-    gd_tensor *a = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(6, 20, 9), 1, &seed);
-    gd_tensor *b = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(9, 1), 1, &seed);
+    gd_tensor *a = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(6, 20, 9), -1, 1, &seed);
+    gd_tensor *b = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(9, 1), -1, 1, &seed);
     gd_tensor *x = gd_slice(gd_slice(a, 1, 3, 17), 2, 2, 7);         /* [6, 14, 5] */
     gd_tensor *y = gd_slice(gd_expand(b, GD_SHAPE(9, 11)), 0, 4, 9); /* [5, 11] */
     gd_tensor *views = gd_keep(gd_matmul(x, y));
     gd_tensor *copies = gd_keep(gd_matmul(gd_contiguous(x), gd_contiguous(y)));
     ck_assert_no_error(ctx);
-    double *want = test_values(copies);
-    test_close("c", views, want, 1e-6);
+    double *want = values_of(copies);
+    assert_sums("c", views, want, 1e-6);
     free(want);
     gd_context_free(ctx);
 }
@@ -274,11 +275,11 @@ START_TEST(matmul_carries_nan_along_its_row)
 {
     gd_context *ctx = test_context(1);
     uint64_t seed = 9;
-    gd_tensor *a = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(11, 20), 1, &seed),
-              *b = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(20, 19), 1, &seed);
+    gd_tensor *a = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(11, 20), -1, 1, &seed),
+              *b = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(20, 19), -1, 1, &seed);
     ((float *)gd_tensor_data(a))[4 * 20 + 7] = NAN;
     ((float *)gd_tensor_data(a))[6 * 20 + 7] = INFINITY;
-    double *c = test_values(gd_matmul(a, b));
+    double *c = values_of(gd_matmul(a, b));
     for (int i = 0; i < 11 * 19; i++) {
         ck_assert_int_eq(isnan(c[i]) != 0, i / 19 == 4);
         ck_assert_int_eq(isinf(c[i]) != 0, i / 19 == 6);
@@ -329,18 +330,15 @@ START_TEST(linear_is_the_loop)
         int64_t M = sizes[i / 6][0], N = sizes[i / 6][1], K = sizes[i / 6][2];
         bool with_bias = i / 3 % 2;
         gd_context *ctx = test_context(1 + i % 2);
-        gd_tensor *x = test_leaf(ctx, dtype, GD_SHAPE(M, 1, K), 1, &seed),
-                  *w = test_leaf(ctx, dtype, GD_SHAPE(N, K), 1, &seed);
-        gd_tensor *bias = test_leaf(ctx, dtype, GD_SHAPE(N), 1, &seed),
-                  *dy = test_leaf(ctx, dtype, GD_SHAPE(M, 1, N), 1, &seed);
+        gd_tensor *x = random_leaf(ctx, dtype, GD_SHAPE(M, 1, K), -1, 1, &seed),
+                  *w = random_leaf(ctx, dtype, GD_SHAPE(N, K), -1, 1, &seed);
+        gd_tensor *bias = random_leaf(ctx, dtype, GD_SHAPE(N), -1, 1, &seed),
+                  *dy = random_leaf(ctx, dtype, GD_SHAPE(M, 1, N), -1, 1, &seed);
         gd_tensor *y = gd_keep(gd_linear(x, w, with_bias ? bias : NULL));
         ck_assert_no_error(ctx);
-        double *vx = test_values(x), *vw = test_values(w), *vb = test_values(bias),
-               *vdy = test_values(dy);
-        double *want = calloc((size_t)(M * N) + 1, sizeof *want),
-               *dx = calloc((size_t)(M * K) + 1, sizeof *dx);
-        double *dw = calloc((size_t)(N * K) + 1, sizeof *dw),
-               *db = calloc((size_t)N + 1, sizeof *db);
+        double *vx = values_of(x), *vw = values_of(w), *vb = values_of(bias), *vdy = values_of(dy);
+        double *want = zeros(M * N), *dx = zeros(M * K);
+        double *dw = zeros(N * K), *db = zeros(N);
         for (int64_t m = 0; m < M; m++) {
             for (int64_t n = 0; n < N; n++) {
                 want[m * N + n] = with_bias ? vb[n] : 0;
@@ -352,11 +350,11 @@ START_TEST(linear_is_the_loop)
                 }
             }
         }
-        test_close("y", y, want, test_tolerance(dtype));
-        test_backward(y, dy);
-        test_close("dx", gd_grad(x), dx, test_tolerance(dtype));
-        test_close("dw", gd_grad(w), dw, test_tolerance(dtype));
-        if (with_bias) test_close("db", gd_grad(bias), db, test_tolerance(dtype));
+        assert_sums("y", y, want, tolerance_of(dtype));
+        backward_with(y, dy);
+        assert_sums("dx", gd_grad(x), dx, tolerance_of(dtype));
+        assert_sums("dw", gd_grad(w), dw, tolerance_of(dtype));
+        if (with_bias) assert_sums("db", gd_grad(bias), db, tolerance_of(dtype));
         free(vx), free(vw), free(vb), free(vdy), free(want), free(dx), free(dw), free(db);
         gd_context_free(ctx);
     }
@@ -390,16 +388,16 @@ START_TEST(linear_has_the_same_bits_for_any_number_of_threads)
     for (int threads = 1; threads <= 5; threads += threads == 1 ? 1 : 3) {
         gd_context *ctx = test_context(threads);
         uint64_t seed = 11;
-        gd_tensor *x = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(768, 128), 1, &seed),
-                  *w = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(65, 128), 1, &seed);
-        gd_tensor *bias = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(65), 1, &seed),
-                  *dy = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(768, 65), 1, &seed);
+        gd_tensor *x = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(768, 128), -1, 1, &seed),
+                  *w = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(65, 128), -1, 1, &seed);
+        gd_tensor *bias = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(65), -1, 1, &seed),
+                  *dy = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(768, 65), -1, 1, &seed);
         gd_tensor *y = gd_keep(gd_linear(x, w, bias));
-        test_backward(y, dy);
+        backward_with(y, dy);
         gd_tensor *results[3] = {gd_grad(x), gd_grad(w), gd_grad(bias)};
         for (int i = 0; i < 3; i++) {
             size_t size;
-            void *bytes = test_bytes(results[i], &size);
+            void *bytes = bytes_of(results[i], &size);
             if (!first[i]) {
                 first[i] = bytes;
                 continue;

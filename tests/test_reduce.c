@@ -1,8 +1,8 @@
 /* sum, mean, max and logsumexp against plain loops in double. */
-#include "arrays.h"
-#include "check_main.h"
+#include "op_test.h"
 
 static gd_context *ctx;
+static uint64_t seed = 1;
 
 static void setup(void)
 {
@@ -70,16 +70,16 @@ static void check_reduction(int which, shape s, unsigned reduced, bool keep_dims
     for (int d = s.ndim - 1; d >= 0; d--)
         if (reduced >> d & 1) axes[axis_count++] = d % 2 ? d : d - s.ndim;
     int64_t n = count_of(s), *group = calloc((size_t)n + 1, sizeof *group);
-    gd_tensor *x = random_tensor(ctx, dtype, s, layout, -2, 2);
+    gd_tensor *x = random_tensor(ctx, dtype, s, layout, -2, 2, &seed);
     shape y_shape = group_elements(s, reduced, keep_dims, group);
     int64_t results = count_of(y_shape);
-    double *xv = read_all(x), *y = calloc((size_t)results + 1, sizeof *y);
-    double *dx = calloc((size_t)n + 1, sizeof *dx);
+    double *xv = values_of(x), *y = zeros(results);
+    double *dx = zeros(n);
 
-    bool everything = reduced == (1u << s.ndim) - 1 && random_below(2);
+    bool everything = reduced == (1u << s.ndim) - 1 && random_below(&seed, 2);
     gd_tensor *result = reductions[which](x, everything ? NULL : axes, axis_count, keep_dims);
     gd_keep(result);
-    double *dy = backward_random(ctx, result);
+    double *dy = backward_random(ctx, result, &seed);
     for (int64_t g = 0; g < results; g++) {
         double members = 0, ties = 0;
         y[g] = reduce_group(which, xv, group, n, g);
@@ -109,7 +109,7 @@ START_TEST(any_axes_of_any_layout)
         for (unsigned reduced = 0; reduced < 1u << shapes[s].ndim; reduced++)
             for (int layout = 0; layout < LAYOUTS; layout++)
                 for (int dtype = 0; dtype < 4; dtype++)
-                    check_reduction(_i, shapes[s], reduced, random_below(2), (gd_dtype)dtype,
+                    check_reduction(_i, shapes[s], reduced, random_below(&seed, 2), (gd_dtype)dtype,
                                     layout);
 }
 END_TEST
@@ -131,8 +131,8 @@ END_TEST
 START_TEST(sums_of_many_are_exact_in_double)
 {
     const shape s = SHAPE(700, 1100);
-    gd_tensor *x = random_tensor(ctx, GD_FLOAT32, s, PACKED, 0, 1);
-    double *xv = read_all(x), rows[700] = {0}, columns[1100] = {0}, all = 0;
+    gd_tensor *x = random_tensor(ctx, GD_FLOAT32, s, PACKED, 0, 1, &seed);
+    double *xv = values_of(x), rows[700] = {0}, columns[1100] = {0}, all = 0;
     for (int i = 0; i < 700; i++)
         for (int j = 0; j < 1100; j++) {
             rows[i] += xv[i * 1100 + j];
@@ -226,12 +226,12 @@ START_TEST(threads_do_not_change_a_bit)
         for (int threads = 1; threads < 5; threads++) {
             float *out = threads == 1 ? one : many;
             memset(out, 0, 2 * M * N * sizeof *out);
-            arrays_state = 777;
+            uint64_t seed = 777;
             gd_context *own = gd_context_create(&(gd_context_options){.threads = threads});
-            gd_tensor *x = random_leaf(own, GD_FLOAT32, SHAPE(M, N), -2, 2);
+            gd_tensor *x = random_leaf(own, GD_FLOAT32, GD_SHAPE(M, N), -2, 2, &seed);
             gd_tensor *y = reductions[_i](x, form == 2 ? NULL : &axes[form], 1, false);
             gd_keep(y);
-            free(backward_random(own, y));
+            free(backward_random(own, y, &seed));
             gd_tensor_read(gd_grad(x), out, M * N * sizeof(float));
             gd_tensor_read(y, out + M * N, (size_t)gd_tensor_count(y) * sizeof(float));
             ck_assert_no_error(own);
@@ -244,8 +244,8 @@ END_TEST
 
 START_TEST(gradients_add_up)
 {
-    gd_tensor *x = random_leaf(ctx, GD_FLOAT32, SHAPE(3, 4), -1, 1);
-    double *xv = read_all(x), wanted[12], sum[3] = {0};
+    gd_tensor *x = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 4), -1, 1, &seed);
+    double *xv = values_of(x), wanted[12], sum[3] = {0};
     for (int i = 0; i < 12; i++) sum[i / 4] += exp(xv[i]);
     for (int which = 0; which < REDUCTIONS; which++) {
         gd_tensor *y = reductions[which](x, (int[]){1}, 1, false);

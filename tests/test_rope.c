@@ -13,7 +13,7 @@ static double *turned(const rope_case *c, const double *x, double way)
 {
     int64_t pairs = c->D / 2;
     double base = c->options.base != 0 ? c->options.base : 10000;
-    double *out = calloc((size_t)(c->B * c->T * c->H * c->D) + 1, sizeof *out);
+    double *out = zeros(c->B * c->T * c->H * c->D);
     for (int64_t row = 0; row < c->B * c->T * c->H; row++) {
         double position = (double)(c->options.position + row / c->H % c->T);
         for (int64_t i = 0; i < pairs; i++) {
@@ -31,21 +31,22 @@ static void check_rope(const rope_case *c, gd_dtype dtype, int threads, bool by_
                        uint64_t *seed)
 {
     gd_context *ctx = test_context(threads);
-    gd_tensor *leaf = by_heads ? test_leaf(ctx, dtype, GD_SHAPE(c->B, c->H, c->T, c->D), 1, seed)
-                               : test_leaf(ctx, dtype, GD_SHAPE(c->B, c->T, c->H, c->D), 1, seed);
+    gd_tensor *leaf = by_heads
+                          ? random_leaf(ctx, dtype, GD_SHAPE(c->B, c->H, c->T, c->D), -1, 1, seed)
+                          : random_leaf(ctx, dtype, GD_SHAPE(c->B, c->T, c->H, c->D), -1, 1, seed);
     gd_tensor *x = by_heads ? gd_transpose(leaf, 1, 2) : leaf;
-    gd_tensor *dy = test_leaf(ctx, dtype, GD_SHAPE(c->B, c->T, c->H, c->D), 1, seed);
+    gd_tensor *dy = random_leaf(ctx, dtype, GD_SHAPE(c->B, c->T, c->H, c->D), -1, 1, seed);
     gd_tensor *y = gd_keep(gd_rope(x, &c->options));
     ck_assert_no_error(ctx);
-    double *vx = test_values(x), *vdy = test_values(dy);
+    double *vx = values_of(x), *vdy = values_of(dy);
     double *want = turned(c, vx, 1), *dx = turned(c, vdy, -1);
     /* An angle of n radians has an error of n roundings. */
     double farthest = (double)(c->options.position + c->T);
-    double tolerance = fmax(test_tolerance(dtype), 1e-15 * farthest);
-    test_close("y", y, want, tolerance);
-    test_backward(y, dy);
+    double tolerance = fmax(tolerance_of(dtype), 1e-15 * farthest);
+    assert_sums("y", y, want, tolerance);
+    backward_with(y, dy);
     gd_tensor *gradient = by_heads ? gd_transpose(gd_grad(leaf), 1, 2) : gd_grad(leaf);
-    test_close("dx", gradient, dx, tolerance);
+    assert_sums("dx", gradient, dx, tolerance);
     free(vx), free(vdy), free(want), free(dx);
     gd_context_free(ctx);
 }
@@ -56,11 +57,11 @@ START_TEST(rope_is_a_complex_product)
     uint64_t seed = 1;
     for (int i = 0; i < 64; i++) {
         rope_case c = {.options = {.base = i % 3 ? 0 : 500, .interleaved = i & 1}};
-        c.B = test_random_size(&seed, 1, 3);
-        c.T = test_random_size(&seed, 1, 70);
-        c.H = test_random_size(&seed, 1, 4);
-        c.D = 2 * test_random_size(&seed, 0, 40);
-        c.options.position = i & 2 ? test_random_size(&seed, 0, 3000) : 0;
+        c.B = random_size(&seed, 1, 3);
+        c.T = random_size(&seed, 1, 70);
+        c.H = random_size(&seed, 1, 4);
+        c.D = 2 * random_size(&seed, 0, 40);
+        c.options.position = i & 2 ? random_size(&seed, 0, 3000) : 0;
         check_rope(&c, dtypes[i / 4 % 4], 1 + i % 2, i & 8, &seed);
     }
 }
@@ -82,11 +83,11 @@ START_TEST(rope_is_relative)
 {
     gd_context *ctx = test_context(1);
     uint64_t seed = 3;
-    gd_tensor *x = test_leaf(ctx, GD_FLOAT64, GD_SHAPE(1, 2, 1, 16), 1, &seed);
+    gd_tensor *x = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(1, 2, 1, 16), -1, 1, &seed);
     double product[2];
     for (int i = 0; i < 2; i++) {
         gd_rope_options options = {.position = i * 777};
-        double *y = test_values(gd_rope(x, &options));
+        double *y = values_of(gd_rope(x, &options));
         product[i] = 0;
         for (int d = 0; d < 16; d++) product[i] += y[d] * y[16 + d];
         free(y);

@@ -1,8 +1,8 @@
 /* reshape, permute, slice, expand, concat, contiguous and cast, against plain loops over indices. */
-#include "arrays.h"
-#include "check_main.h"
+#include "op_test.h"
 
 static gd_context *ctx;
+static uint64_t seed = 1;
 
 static void setup(void)
 {
@@ -91,12 +91,12 @@ static gd_tensor *random_permute(gd_tensor *x, model *m)
 {
     int axes[GD_MAX_DIMS], given[GD_MAX_DIMS], ndim = m->s.ndim;
     for (int d = 0; d < ndim; d++) {
-        int swap = (int)random_below(d + 1);
+        int swap = (int)random_below(&seed, d + 1);
         axes[d] = d;
         axes[d] = axes[swap];
         axes[swap] = d;
     }
-    for (int d = 0; d < ndim; d++) given[d] = random_below(2) ? axes[d] : axes[d] - ndim;
+    for (int d = 0; d < ndim; d++) given[d] = random_below(&seed, 2) ? axes[d] : axes[d] - ndim;
     permute_model(m, axes);
     return gd_permute(x, given);
 }
@@ -105,7 +105,7 @@ static gd_tensor *random_transpose(gd_tensor *x, model *m)
 {
     int axes[GD_MAX_DIMS], ndim = m->s.ndim;
     if (ndim == 0) return x;
-    int a = (int)random_below(ndim), b = (int)random_below(ndim);
+    int a = (int)random_below(&seed, ndim), b = (int)random_below(&seed, ndim);
     for (int d = 0; d < ndim; d++) axes[d] = d == a ? b : d == b ? a : d;
     permute_model(m, axes);
     return gd_transpose(x, a - ndim, b);
@@ -114,10 +114,10 @@ static gd_tensor *random_transpose(gd_tensor *x, model *m)
 static gd_tensor *random_slice(gd_tensor *x, model *m)
 {
     if (m->s.ndim == 0) return x;
-    int axis = (int)random_below(m->s.ndim);
-    int64_t size = m->s.dim[axis], start = random_below(size + 1);
-    int64_t end = start + random_below(size - start + 1);
-    if (random_below(4)) start = 0; /* empty slices end a chain's interest */
+    int axis = (int)random_below(&seed, m->s.ndim);
+    int64_t size = m->s.dim[axis], start = random_below(&seed, size + 1);
+    int64_t end = start + random_below(&seed, size - start + 1);
+    if (random_below(&seed, 4)) start = 0; /* empty slices end a chain's interest */
     slice_model(m, axis, start, end);
     return gd_slice(x, axis, start, end);
 }
@@ -128,15 +128,15 @@ static gd_tensor *random_reshape(gd_tensor *x, model *m)
     shape s = {0};
     int64_t rest = count_of(m->s), given[GD_MAX_DIMS];
     while (rest > 1 && s.ndim < 5) {
-        int64_t factor = 1 + random_below(rest);
+        int64_t factor = 1 + random_below(&seed, rest);
         while (rest % factor) factor--;
         s.dim[s.ndim++] = factor;
         rest /= factor;
     }
     if (rest != 1) s.dim[s.ndim++] = rest;
-    if (random_below(3) == 0) s.dim[s.ndim++] = 1;
+    if (random_below(&seed, 3) == 0) s.dim[s.ndim++] = 1;
     memcpy(given, s.dim, sizeof given);
-    if (s.ndim && count_of(s) && random_below(2)) given[random_below(s.ndim)] = -1;
+    if (s.ndim && count_of(s) && random_below(&seed, 2)) given[random_below(&seed, s.ndim)] = -1;
     m->s = s;
     return gd_reshape(x, s.ndim, given);
 }
@@ -146,10 +146,10 @@ static gd_tensor *random_expand(gd_tensor *x, model *m)
     shape s = m->s;
     if (count_of(s) > 2000) return x;
     for (int d = 0; d < s.ndim; d++)
-        if (s.dim[d] == 1) s.dim[d] = random_below(4);
-    if (s.ndim < 5 && random_below(2)) {
+        if (s.dim[d] == 1) s.dim[d] = random_below(&seed, 4);
+    if (s.ndim < 5 && random_below(&seed, 2)) {
         memmove(s.dim + 1, s.dim, (size_t)s.ndim * sizeof *s.dim);
-        s.dim[0] = 1 + random_below(3);
+        s.dim[0] = 1 + random_below(&seed, 3);
         s.ndim++;
     }
     expand_model(m, s);
@@ -172,23 +172,23 @@ static step *const steps[] = {random_permute, random_transpose, random_slice,
 /* Two chains from one leaf: the values of both, and the sum of their gradients. */
 static void check_chains(gd_dtype dtype, shape s)
 {
-    gd_tensor *leaf = random_leaf(ctx, dtype, s, -2, 2);
-    double *x = read_all(leaf), *dx = calloc((size_t)count_of(s) + 1, sizeof *dx);
+    gd_tensor *leaf = random_leaf(ctx, dtype, s.ndim, s.dim, -2, 2, &seed);
+    double *x = values_of(leaf), *dx = zeros(count_of(s));
     double largest = 1;
     for (int chain = 0; chain < 2; chain++) {
         model m = identity(s);
         gd_tensor *y = leaf;
-        for (int64_t length = 1 + random_below(4); length > 0; length--) {
-            y = steps[random_below(6)](y, &m);
+        for (int64_t length = 1 + random_below(&seed, 4); length > 0; length--) {
+            y = steps[random_below(&seed, 6)](y, &m);
             ck_assert_msg(y != NULL, "%s", gd_error(ctx));
             if (!same_shape(shape_of(y), m.s)) ck_abort_msg("wrong shape");
         }
         int64_t count = count_of(m.s);
-        double *wanted = calloc((size_t)count + 1, sizeof *wanted);
+        double *wanted = zeros(count);
         for (int64_t i = 0; i < count; i++) wanted[i] = x[m.source[i]];
         assert_close(y, wanted, 0, 0, "values of a chain");
         if (y != leaf) {
-            double *dy = backward_random(ctx, y);
+            double *dy = backward_random(ctx, y, &seed);
             for (int64_t i = 0; i < count; i++) dx[m.source[i]] += dy[i];
             free(dy);
         }
@@ -209,7 +209,7 @@ START_TEST(random_chains)
     const shape shapes[] = {SHAPE(4, 6, 5), SHAPE(2, 1, 3, 4), SHAPE(12),     SHAPE(1),
                             SCALAR_SHAPE,   SHAPE(2, 0, 3),    SHAPE(1, 5, 1)};
     for (int round = 0; round < 3000; round++)
-        check_chains((gd_dtype)(round % 4), shapes[random_below(7)]);
+        check_chains((gd_dtype)(round % 4), shapes[random_below(&seed, 7)]);
 }
 END_TEST
 
@@ -217,13 +217,14 @@ START_TEST(large_transpositions)
 {
     const shape shapes[] = {SHAPE(130, 257), SHAPE(257, 130), SHAPE(5, 61, 67)};
     for (int round = 0; round < 6; round++) {
-        gd_tensor *leaf = random_leaf(ctx, GD_FLOAT32, shapes[round % 3], -2, 2);
-        double *x = read_all(leaf), *dx = calloc((size_t)gd_tensor_count(leaf), sizeof *dx);
+        gd_tensor *leaf = random_leaf(ctx, GD_FLOAT32, shapes[round % 3].ndim,
+                                      shapes[round % 3].dim, -2, 2, &seed);
+        double *x = values_of(leaf), *dx = zeros(gd_tensor_count(leaf));
         for (int backward = 0; backward < 2; backward++) {
             model m = identity(shapes[round % 3]);
             gd_tensor *y = gd_contiguous(random_permute(leaf, &m));
             gd_keep(y);
-            double *dy = backward_random(ctx, y);
+            double *dy = backward_random(ctx, y, &seed);
             for (int64_t i = 0; i < count_of(m.s); i++) dx[m.source[i]] += dy[i];
             free(dy), free(m.source);
             gd_step_end(ctx);
@@ -238,7 +239,7 @@ END_TEST
 
 START_TEST(views_copy_nothing)
 {
-    gd_tensor *x = random_leaf(ctx, GD_FLOAT32, SHAPE(4, 6), -1, 1);
+    gd_tensor *x = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(4, 6), -1, 1, &seed);
     float *data = gd_tensor_data(x);
     ck_assert_ptr_eq(gd_tensor_data(gd_reshape(x, GD_SHAPE(3, -1))), data);
     ck_assert_ptr_eq(gd_tensor_data(gd_transpose(x, 0, 1)), data);
@@ -261,16 +262,16 @@ static void check_concat(gd_dtype dtype, int count, shape s, int axis, int layou
     whole.dim[axis] = 0;
     for (int k = 0; k < count; k++) {
         shape part = s;
-        part.dim[axis] = random_below(5);
+        part.dim[axis] = random_below(&seed, 5);
         whole.dim[axis] += part.dim[axis];
-        x[k] = random_tensor(ctx, dtype, part, layout, -1, 1);
-        xv[k] = read_all(x[k]);
-        dx[k] = calloc((size_t)count_of(part) + 1, sizeof(double));
+        x[k] = random_tensor(ctx, dtype, part, layout, -1, 1, &seed);
+        xv[k] = values_of(x[k]);
+        dx[k] = zeros(count_of(part));
     }
     gd_tensor *y = gd_concat(x, count, axis - s.ndim);
     gd_keep(y);
     ck_assert(y && same_shape(shape_of(y), whole));
-    double *dy = backward_random(ctx, y), *wanted = calloc((size_t)count_of(whole) + 1, 8);
+    double *dy = backward_random(ctx, y, &seed), *wanted = zeros(count_of(whole));
     for (int64_t i = 0; i < count_of(whole); i++) {
         int64_t index[GD_MAX_DIMS] = {0};
         int k = 0;
@@ -300,9 +301,9 @@ END_TEST
 
 START_TEST(concat_of_the_same_tensor)
 {
-    gd_tensor *x = random_leaf(ctx, GD_FLOAT64, SHAPE(2, 3), -1, 1);
+    gd_tensor *x = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 3), -1, 1, &seed);
     gd_tensor *y = gd_concat((gd_tensor *[]){x, x, x}, 3, 0);
-    double *dy = backward_random(ctx, y), wanted[6] = {0};
+    double *dy = backward_random(ctx, y, &seed), wanted[6] = {0};
     for (int i = 0; i < 18; i++) wanted[i % 6] += dy[i];
     assert_close(gd_grad(x), wanted, 4, 1, "concat");
     free(dy);
@@ -361,11 +362,12 @@ START_TEST(casts_round_and_carry_gradients)
     for (int from = 0; from < 4; from++)
         for (int to = 0; to < 4; to++)
             for (int layout = 0; layout < LAYOUTS; layout++) {
-                gd_tensor *x = random_tensor(ctx, (gd_dtype)from, SHAPE(3, 7), layout, -2, 2);
-                double *xv = read_all(x), *dx;
+                gd_tensor *x =
+                    random_tensor(ctx, (gd_dtype)from, SHAPE(3, 7), layout, -2, 2, &seed);
+                double *xv = values_of(x), *dx;
                 gd_tensor *y = gd_cast(x, (gd_dtype)to);
                 gd_keep(y);
-                dx = backward_random(ctx, y);
+                dx = backward_random(ctx, y, &seed);
                 ck_assert_int_eq((int)gd_tensor_dtype(y), to);
                 assert_close(y, xv, 0, 0, "cast");
                 assert_close(gd_grad(x), dx, 0, 0, "gradient of cast");

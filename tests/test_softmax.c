@@ -1,7 +1,6 @@
 /* test_softmax.c - softmax and log_softmax against their definitions, in long double and by the
  * full Jacobian, along every axis. */
-#include "check_main.h"
-#include "reference.h"
+#include "op_test.h"
 
 #include <string.h>
 
@@ -55,55 +54,32 @@ typedef struct configuration {
     double mean, scale;
 } configuration;
 
-static void compare(const gd_tensor *t, const double *want, double factor, double rtol, double ulps,
-                    const char *what)
-{
-    ck_assert_msg(t != NULL, "%s is missing", what);
-    int64_t count = gd_tensor_count(t);
-    double *got = ref_values(t), *scaled = ref_array(count);
-    double largest = 0; /* the terms of a gradient are of size 1 even where they cancel */
-    for (int64_t i = 0; i < count; i++) {
-        scaled[i] = factor * want[i];
-        if (isfinite(want[i])) largest = fmax(largest, fabs(scaled[i]));
-    }
-    if (largest > 0 && largest < 1) rtol /= largest;
-    ref_near(got, scaled, count, rtol, gd_tensor_dtype(t), ulps, what);
-    free(got), free(scaled);
-}
-
-static gd_tensor *make_x(gd_context *ctx, const configuration *c, uint64_t *seed)
-{
-    int64_t shape[4];
-    int last = c->ndim - 1;
-    memcpy(shape, c->shape, sizeof shape);
-    if (c->transposed) shape[0] = c->shape[last], shape[last] = c->shape[0];
-    gd_tensor *x = ref_tensor(ctx, c->dtype, c->ndim, shape, c->mean, c->scale, seed);
-    return c->transposed ? gd_keep_grad(gd_transpose(x, 0, last)) : x;
-}
-
 static void check_configuration(const configuration *c, uint64_t seed)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 2, .poison = true});
-    gd_tensor *x = make_x(ctx, c, &seed);
-    gd_tensor *dy = ref_tensor(ctx, c->dtype, c->ndim, c->shape, 0, 1, &seed);
+    shape s = {c->ndim, {c->shape[0], c->shape[1], c->shape[2], c->shape[3]}};
+    gd_tensor *x = random_tensor(ctx, c->dtype, s, c->transposed ? TRANSPOSED : PACKED,
+                                 c->mean - 2 * c->scale, c->mean + 2 * c->scale, &seed);
+    gd_tensor *dy = random_leaf(ctx, c->dtype, c->ndim, c->shape, -2, 2, &seed);
     int axis = seed % 2 ? c->axis : c->axis - c->ndim;
     gd_tensor *y = c->log_of ? gd_log_softmax(x, axis) : gd_softmax(x, axis);
     ck_assert_no_error(ctx);
-    problem p = {1, c->shape[c->axis], 1, c->log_of, ref_values(x), ref_values(dy)};
+    problem p = {1, c->shape[c->axis], 1, c->log_of, values_of(x), values_of(dy)};
     for (int d = 0; d < c->axis; d++) p.outer *= c->shape[d];
     for (int d = c->axis + 1; d < c->ndim; d++) p.inner *= c->shape[d];
-    double *want_y = ref_array(gd_tensor_count(x)), *want_dx = ref_array(gd_tensor_count(x));
+    double *want_y = zeros(gd_tensor_count(x)), *want_dx = zeros(gd_tensor_count(x));
     reference(&p, want_y, want_dx);
     /* From a y that is rounded to 16 bits, dx is no better than y. */
     bool narrow = c->dtype == GD_BFLOAT16 || c->dtype == GD_FLOAT16;
     double rtol = c->dtype == GD_FLOAT64 ? 1e-13 : 2e-6;
-    double rtol_dx = narrow ? 8 * ref_ulp(1, c->dtype) * (c->log_of ? fabs(log(1e-4)) : 1) : rtol;
-    compare(y, want_y, 1, rtol, 1, "y");
+    double rtol_dx = narrow ? 8 * ulp_of(1, c->dtype) * (c->log_of ? fabs(log(1e-4)) : 1) : rtol;
+    /* The terms of a gradient are of size 1 even where they cancel. */
+    assert_near(y, want_y, 1, 1, rtol, 1, "y");
     gd_backward_options options = {.cotangents = &dy, .keep_tape = true};
     for (int backwards = 1; backwards <= (c->transposed ? 1 : 2); backwards++) {
         gd_backward_from(&y, 1, &options);
         ck_assert_no_error(ctx);
-        compare(gd_grad(x), want_dx, backwards, 4 * rtol_dx, backwards, "dx");
+        assert_near(gd_grad(x), want_dx, backwards, 1, 4 * rtol_dx, backwards, "dx");
     }
     free((void *)p.x), free((void *)p.dy), free(want_y), free(want_dx);
     gd_context_free(ctx);
@@ -114,13 +90,13 @@ START_TEST(test_random)
     static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
     static const int64_t sizes[] = {1, 2, 3, 5, 8, 17, 31, 64, 65, 130};
     uint64_t seed = 50 + (uint64_t)_i;
-    configuration c = {.ndim = (int)ref_integer(&seed, 1, 5), .dtype = dtypes[_i % 4], .scale = 2};
-    for (int d = 0; d < c.ndim; d++) c.shape[d] = ref_integer(&seed, 1, 5);
-    c.axis = (int)ref_integer(&seed, 0, c.ndim);
-    c.shape[ref_integer(&seed, 0, c.ndim)] = sizes[ref_integer(&seed, 0, 10)];
-    c.shape[c.axis] = sizes[ref_integer(&seed, 0, 10)];
+    configuration c = {.ndim = (int)random_size(&seed, 1, 4), .dtype = dtypes[_i % 4], .scale = 2};
+    for (int d = 0; d < c.ndim; d++) c.shape[d] = random_size(&seed, 1, 4);
+    c.axis = (int)random_below(&seed, c.ndim);
+    c.shape[random_below(&seed, c.ndim)] = sizes[random_below(&seed, 10)];
+    c.shape[c.axis] = sizes[random_below(&seed, 10)];
     c.log_of = _i / 4 % 2;
-    c.transposed = c.ndim > 1 && ref_uniform(&seed) < 0.3;
+    c.transposed = c.ndim > 1 && random_chance(&seed, 0.3);
     check_configuration(&c, seed);
 }
 END_TEST
@@ -157,8 +133,8 @@ START_TEST(test_masks_and_nan)
         gd_tensor *z = axis ? gd_log_softmax(x, 1) : gd_log_softmax(gd_transpose(x, 0, 1), 0);
         gd_backward_from(&y, 1, NULL);
         ck_assert_no_error(ctx);
-        double *p = ref_values(axis ? y : gd_transpose(y, 0, 1));
-        double *q = ref_values(axis ? z : gd_transpose(z, 0, 1)), *dx = ref_values(gd_grad(x));
+        double *p = values_of(axis ? y : gd_transpose(y, 0, 1));
+        double *q = values_of(axis ? z : gd_transpose(z, 0, 1)), *dx = values_of(gd_grad(x));
         double sum = exp(-2) + exp(-1) + 1;
         for (int i = 0; i < N; i++) {
             double first = i % 2 ? 0 : exp(lines[0][i] - 3) / sum;
@@ -202,8 +178,8 @@ START_TEST(test_threads)
     for (int threads = 1; threads <= 4; threads++) {
         uint64_t seed = 9;
         gd_context *ctx = gd_context_create(&(gd_context_options){.threads = threads});
-        gd_tensor *x = ref_tensor(ctx, GD_FLOAT32, GD_SHAPE(M, N), 0, 1, &seed);
-        gd_tensor *dy = ref_tensor(ctx, GD_FLOAT32, GD_SHAPE(M, N), 0, 1, &seed);
+        gd_tensor *x = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(M, N), -2, 2, &seed);
+        gd_tensor *dy = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(M, N), -2, 2, &seed);
         gd_tensor *y = _i / 2 ? gd_log_softmax(x, _i % 2) : gd_softmax(x, _i % 2);
         gd_backward_from(&y, 1, &(gd_backward_options){.cotangents = &dy});
         ck_assert_no_error(ctx);

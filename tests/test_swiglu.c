@@ -17,25 +17,26 @@ START_TEST(swiglu_is_its_formula)
         int64_t n = sizes[i / 4];
         gd_dtype dtype = dtypes[i % 4];
         gd_context *ctx = test_context(1 + i / 4 % 2);
-        gd_tensor *gate = test_leaf(ctx, dtype, GD_SHAPE(n), i % 3 ? 3 : 60, &seed);
-        gd_tensor *up = test_leaf(ctx, dtype, GD_SHAPE(n), 1, &seed);
-        gd_tensor *dy = test_leaf(ctx, dtype, GD_SHAPE(n), 1, &seed);
+        double wide = i % 3 ? 3 : 60;
+        gd_tensor *gate = random_leaf(ctx, dtype, GD_SHAPE(n), -wide, wide, &seed);
+        gd_tensor *up = random_leaf(ctx, dtype, GD_SHAPE(n), -1, 1, &seed);
+        gd_tensor *dy = random_leaf(ctx, dtype, GD_SHAPE(n), -1, 1, &seed);
         gd_tensor *y = gd_keep(gd_swiglu(gd_scale(gate, 1), gd_scale(up, 1)));
         ck_assert_no_error(ctx);
-        double *g = test_values(gate), *u = test_values(up), *d = test_values(dy);
-        double *want = calloc((size_t)n + 1, sizeof *want);
-        double *dgate = calloc((size_t)n + 1, sizeof *dgate);
-        double *dup = calloc((size_t)n + 1, sizeof *dup);
+        double *g = values_of(gate), *u = values_of(up), *d = values_of(dy);
+        double *want = zeros(n);
+        double *dgate = zeros(n);
+        double *dup = zeros(n);
         for (int64_t k = 0; k < n; k++) {
             double s = sigmoid(g[k]), t = sigmoid(-g[k]); /* t = 1 - s without cancellation */
             want[k] = g[k] * s * u[k];
             dgate[k] = d[k] * u[k] * (s + g[k] * s * t);
             dup[k] = d[k] * g[k] * s;
         }
-        test_close("y", y, want, test_tolerance(dtype));
-        test_backward(y, dy);
-        test_close("dgate", gd_grad(gate), dgate, test_tolerance(dtype));
-        test_close("dup", gd_grad(up), dup, test_tolerance(dtype));
+        assert_sums("y", y, want, tolerance_of(dtype));
+        backward_with(y, dy);
+        assert_sums("dgate", gd_grad(gate), dgate, tolerance_of(dtype));
+        assert_sums("dup", gd_grad(up), dup, tolerance_of(dtype));
         free(g), free(u), free(d), free(want), free(dgate), free(dup);
         gd_context_free(ctx);
     }
@@ -53,14 +54,14 @@ START_TEST(swiglu_of_extremes)
     gd_tensor_fill(up, 1);
     gd_tensor_set_requires_grad(gate, true);
     gd_tensor *y = gd_keep(gd_swiglu(gate, up));
-    double *got = test_values(y);
+    double *got = values_of(y);
     for (int i = 0; i < 12; i++) {
         ck_assert_msg(isnan(want[i]) ? isnan(got[i])
                                      : got[i] == want[i] || fabs(got[i] - want[i]) < 1e-35,
                       "swiglu(%g) is %g, wanted %g", (double)gates[i], got[i], want[i]);
     }
-    test_backward(y, up);
-    double *dgate = test_values(gd_grad(gate));
+    backward_with(y, up);
+    double *dgate = values_of(gd_grad(gate));
     for (int i = 0; i < 10; i++)
         ck_assert_msg(isfinite(dgate[i]), "at %g the slope is %g", (double)gates[i], dgate[i]);
     free(got), free(dgate);
@@ -74,10 +75,10 @@ START_TEST(swiglu_has_the_same_bits_for_any_number_of_threads)
     for (int threads = 1; threads <= 5; threads += 2) {
         gd_context *ctx = test_context(threads);
         uint64_t seed = 2;
-        gd_tensor *gate = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(70001), 3, &seed),
-                  *up = test_leaf(ctx, GD_FLOAT32, GD_SHAPE(70001), 1, &seed);
-        test_backward(gd_swiglu(gate, up), up);
-        double *bits = test_values(gd_grad(gate));
+        gd_tensor *gate = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(70001), -3, 3, &seed),
+                  *up = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(70001), -1, 1, &seed);
+        backward_with(gd_swiglu(gate, up), up);
+        double *bits = values_of(gd_grad(gate));
         if (first) {
             ck_assert_int_eq(memcmp(first, bits, 70001 * sizeof *bits), 0);
             free(bits);

@@ -1,0 +1,307 @@
+/* test_rms_norm_same.c - what must not change a bit of rms_norm: threads, other rows, the gradients
+ * that nobody wants, the memory a gradient goes to; and what is refused. Whether the numbers are
+ * right is test_rms_norm.c's matter. */
+#include "op_test.h"
+
+/* ---- What must not make a difference ------------------------------------------------------ */
+
+/* The bits of sum, dx, dresidual, dw, db and y of one problem with parameters [N] or [H, N], one
+ * after the other. */
+static unsigned char *all_bits(int threads, gd_dtype dtype, bool per_head, size_t *bytes)
+{
+    enum { M = 701, H = 6, N = 17, RESULTS = 6 };
+    uint64_t seed = 77;
+    gd_context *ctx = test_context(threads);
+    const int64_t shape[] = {M, H, N}, *param = per_head ? shape + 1 : shape + 2;
+    int ndim = per_head ? 2 : 1;
+    gd_tensor *x = random_leaf(ctx, dtype, 3, shape, -2, 2, &seed), *sum;
+    gd_tensor *r = random_leaf(ctx, dtype, 3, shape, -2, 2, &seed);
+    gd_tensor *w = random_leaf(ctx, dtype, ndim, param, 0, 2, &seed);
+    gd_tensor *b = random_leaf(ctx, dtype, ndim, param, -1, 1, &seed);
+    gd_tensor *dy = random_leaf(ctx, dtype, 3, shape, -2, 2, &seed);
+    gd_tensor *y = gd_add_rms_norm(x, r, w, b, &(gd_rms_norm_options){.eps = 1e-5}, &sum);
+    gd_backward_from((gd_tensor *[]){y, sum}, 2,
+                     &(gd_backward_options){.cotangents = (gd_tensor *[]){dy, dy}});
+    ck_assert_no_error(ctx);
+    gd_tensor *all[RESULTS] = {sum, gd_grad(x), gd_grad(r), gd_grad(w), gd_grad(b), y};
+    *bytes = 0;
+    unsigned char *bits = NULL;
+    for (int i = 0; i < RESULTS; i++) {
+        size_t size;
+        void *part = bytes_of(all[i], &size);
+        bits = realloc(bits, *bytes + size);
+        memcpy(bits + *bytes, part, size);
+        *bytes += size;
+        free(part);
+    }
+    gd_context_free(ctx);
+    return bits;
+}
+
+START_TEST(test_threads)
+{
+    gd_dtype dtype = _i % 2 ? GD_FLOAT64 : GD_FLOAT32;
+    size_t bytes, other_bytes;
+    unsigned char *one = all_bits(1, dtype, _i / 2, &bytes);
+    for (int n = 2; n <= 5; n++) {
+        unsigned char *other = all_bits(n, dtype, _i / 2, &other_bytes);
+        ck_assert_uint_eq(bytes, other_bytes);
+        ck_assert_msg(!memcmp(one, other, bytes), "%d threads give other bits than one", n);
+        free(other);
+    }
+    free(one);
+}
+END_TEST
+
+/* A row's result is the same whatever other rows there are. */
+START_TEST(test_rows_do_not_see_each_other)
+{
+    gd_context *ctx = gd_context_create(NULL);
+    uint64_t seed = 3;
+    gd_tensor *x = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(500, 131), -2, 2, &seed);
+    gd_tensor *all = gd_rms_norm(x, NULL, 1e-5);
+    gd_tensor *one = gd_rms_norm(gd_slice(x, 0, 321, 322), NULL, 1e-5);
+    ck_assert_no_error(ctx);
+    const float *from_all = (const float *)gd_tensor_data(all) + 321 * 131;
+    ck_assert(!memcmp(from_all, gd_tensor_data(one), 131 * sizeof(float)));
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* Fused or not: the same numbers, to the bit where the sum is rounded to be stored. */
+START_TEST(test_add_is_add_then_norm)
+{
+    static const gd_dtype dtypes[] = {GD_FLOAT32, GD_FLOAT64, GD_BFLOAT16, GD_FLOAT16};
+    gd_context *ctx = gd_context_create(NULL);
+    uint64_t seed = 11;
+    gd_dtype dtype = dtypes[_i];
+    gd_tensor *x = random_leaf(ctx, dtype, GD_SHAPE(9, 300), -2, 2, &seed);
+    gd_tensor *r = random_leaf(ctx, dtype, GD_SHAPE(9, 300), -6, 6, &seed);
+    gd_tensor *w = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(300), 0, 2, &seed);
+    gd_rms_norm_options options = {.eps = 1e-5, .round_before_weight = true};
+    gd_tensor *sum, *y = gd_add_rms_norm(x, r, w, NULL, &options, &sum);
+    gd_tensor *again = gd_rms_norm_with(gd_detach(sum), w, NULL, &options);
+    ck_assert_no_error(ctx);
+    ck_assert(!memcmp(gd_tensor_data(y), gd_tensor_data(again), 9 * 300 * gd_dtype_size(dtype)));
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* Any subset of gradients has the bits that all of them together have. */
+START_TEST(test_subsets)
+{
+    unsigned char *bits[4] = {NULL};
+    for (int subset = 15; subset > 0; subset--) {
+        uint64_t seed = 21;
+        gd_context *ctx = test_context(1);
+        gd_tensor *in[] = {random_leaf(ctx, GD_FLOAT64, GD_SHAPE(37, 6, 19), -2, 2, &seed),
+                           random_leaf(ctx, GD_FLOAT64, GD_SHAPE(37, 6, 19), -2, 2, &seed),
+                           random_leaf(ctx, GD_FLOAT64, GD_SHAPE(6, 19), 0, 2, &seed),
+                           random_leaf(ctx, GD_FLOAT64, GD_SHAPE(19), -2, 2, &seed)};
+        gd_tensor *dy = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(37, 6, 19), -2, 2, &seed);
+        for (int i = 0; i < 4; i++) gd_tensor_set_requires_grad(in[i], subset >> i & 1);
+        gd_rms_norm_options options = {.eps = 1e-5};
+        gd_tensor *y = gd_add_rms_norm(in[0], in[1], in[2], in[3], &options, NULL);
+        gd_backward_from(&y, 1, &(gd_backward_options){.cotangents = &dy});
+        ck_assert_no_error(ctx);
+        for (int i = 0; i < 4; i++) {
+            size_t size = (size_t)gd_tensor_count(in[i]) * sizeof(double);
+            ck_assert_int_eq(gd_grad(in[i]) != NULL, subset >> i & 1);
+            if (!gd_grad(in[i])) continue;
+            if (subset == 15) bits[i] = memcpy(malloc(size), gd_tensor_data(gd_grad(in[i])), size);
+            ck_assert(!memcmp(bits[i], gd_tensor_data(gd_grad(in[i])), size));
+        }
+        gd_context_free(ctx);
+    }
+    for (int i = 0; i < 4; i++) free(bits[i]);
+}
+END_TEST
+
+/* add_rms_norm when a gradient came to one of its outputs alone. */
+START_TEST(test_missing_cotangents)
+{
+    gd_context *ctx = test_context(1);
+    uint64_t seed = 31;
+    gd_tensor *x = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(6, 10), -2, 2, &seed);
+    gd_tensor *r = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(6, 10), -2, 2, &seed);
+    gd_tensor *w = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(10), 0, 2, &seed);
+    gd_tensor *u = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(6, 10), -2, 2, &seed);
+    gd_rms_norm_options options = {.eps = 1e-5};
+    gd_tensor *sum, *y = gd_add_rms_norm(x, r, w, NULL, &options, &sum);
+    gd_backward_options given = {.cotangents = &u, .keep_tape = true};
+    double *want = values_of(u), *nothing = zeros(10);
+    for (int round = 1; round <= 2; round++) { /* the second time it adds */
+        gd_backward_from(&sum, 1, &given);
+        ck_assert_no_error(ctx);
+        double *dx = values_of(gd_grad(x)), *dr = values_of(gd_grad(r));
+        double *dw = values_of(gd_grad(w));
+        for (int i = 0; i < 60; i++) dx[i] /= round, dr[i] /= round;
+        arrays_near(dx, want, 60, 0, 0, GD_FLOAT32, 0, "dx");
+        arrays_near(dr, want, 60, 0, 0, GD_FLOAT32, 0, "dresidual");
+        arrays_near(dw, nothing, 10, 0, 0, GD_FLOAT32, 0, "dw");
+        free(dx), free(dr), free(dw);
+    }
+    gd_grad_clear(x), gd_grad_clear(w);
+    gd_backward_from(&y, 1, &given);
+    double *dx = values_of(gd_grad(x)), *dw = values_of(gd_grad(w));
+    gd_step_end(ctx);
+    gd_grad_clear(x), gd_grad_clear(w);
+    double *added = values_of(x), *rest = values_of(r);
+    for (int i = 0; i < 60; i++) added[i] += rest[i];
+    gd_tensor *plain = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(6, 10), -2, 2, &seed);
+    gd_tensor_write_f64(plain, added, 60);
+    y = gd_rms_norm(plain, w, 1e-5);
+    gd_backward_from(&y, 1, &given);
+    ck_assert_no_error(ctx);
+    double *plain_dx = values_of(gd_grad(plain)), *plain_dw = values_of(gd_grad(w));
+    arrays_near(dx, plain_dx, 60, 0, 0, GD_FLOAT32, 0, "dx");
+    arrays_near(dw, plain_dw, 10, 0, 0, GD_FLOAT32, 0, "dw");
+    free(want), free(nothing), free(dx), free(dw), free(added), free(rest);
+    free(plain_dx), free(plain_dw);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* In a chain the gradient of each middle tensor takes the memory of the one after it. */
+START_TEST(test_dx_in_place_of_dy)
+{
+    gd_context *ctx = test_context(1);
+    uint64_t seed = 41;
+    double *first = NULL;
+    for (int keep = 1; keep >= 0; keep--) {
+        seed = 41;
+        gd_tensor *x = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(20, 300), -2, 2, &seed);
+        gd_tensor *w = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(300), 0, 2, &seed);
+        gd_tensor *dy = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(20, 300), -2, 2, &seed);
+        gd_tensor *y = x;
+        for (int i = 0; i < 4; i++) {
+            y = gd_rms_norm(y, w, 1e-1);
+            if (keep) gd_keep_grad(y); /* then nothing may be written over it */
+        }
+        gd_backward_from(&y, 1, &(gd_backward_options){.cotangents = &dy});
+        ck_assert_no_error(ctx);
+        double *dx = values_of(gd_grad(x)), *dw = values_of(gd_grad(w));
+        first = first ? first : memcpy(zeros(6300), dx, 6000 * sizeof *dx);
+        if (keep) memcpy(first + 6000, dw, 300 * sizeof *dw);
+        arrays_near(dx, first, 6000, 0, 0, GD_FLOAT32, 0, "dx");
+        arrays_near(dw, first + 6000, 300, 0, 0, GD_FLOAT32, 0, "dw");
+        free(dx), free(dw);
+        gd_step_end(ctx);
+    }
+    free(first);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* ---- What is refused ---------------------------------------------------------------------- */
+
+/* Of an argument; not given: NULL. */
+typedef struct argument {
+    bool given;
+    int ndim;
+    int64_t dims[3];
+} argument;
+
+static const struct refusal {
+    const char *message;
+    argument x, weight, bias;
+    gd_dtype dtype; /* of x */
+    gd_rms_norm_options options;
+} refused[] = {
+    {.message =
+         "rms_norm: weight has shape [768], but the last dimension of x [32, 64, 512] is 512",
+     .x = {true, 3, {32, 64, 512}},
+     .weight = {true, 1, {768}}},
+    {.message = "rms_norm: bias has shape [1], but the last dimension of x [3, 4] is 4",
+     .x = {true, 2, {3, 4}},
+     .weight = {true, 1, {4}},
+     .bias = {true, 1, {1}}},
+    {.message = "rms_norm: weight has shape [2, 4], but the last dimension but one of x [2, 3, 4] "
+                "is 3",
+     .x = {true, 3, {2, 3, 4}},
+     .weight = {true, 2, {2, 4}}},
+    {.message = "rms_norm: weight has shape [1, 4], one row per head, but x [4] has no heads",
+     .x = {true, 1, {4}},
+     .weight = {true, 2, {1, 4}}},
+    {.message = "rms_norm: weight has shape [], wanted one dimension, or two for one row per head",
+     .x = {true, 2, {3, 4}},
+     .weight = {true, 0, {0}}},
+    {.message = "rms_norm: bias has shape [1, 3, 4], wanted one dimension, or two for one row per "
+                "head",
+     .x = {true, 2, {3, 4}},
+     .bias = {true, 3, {1, 3, 4}}},
+    {.message = "rms_norm: x has no dimensions, wanted [..., N]", .x = {true, 0, {0}}},
+    {.message = "rms_norm: x is int32, wanted a real dtype",
+     .x = {true, 2, {3, 4}},
+     .dtype = GD_INT32},
+    {.message = "rms_norm: eps is -1, wanted at least 0",
+     .x = {true, 2, {3, 4}},
+     .options = {.eps = -1}},
+    {.message = "rms_norm: eps is nan, wanted at least 0",
+     .x = {true, 2, {3, 4}},
+     .options = {.eps = (double)NAN}},
+    {.message = "rms_norm: offset is inf, wanted a finite number",
+     .x = {true, 2, {3, 4}},
+     .options = {.offset = (double)INFINITY}},
+};
+
+static gd_tensor *tensor_like(gd_context *ctx, gd_dtype dtype, const argument *s)
+{
+    return s->given ? gd_tensor_create(ctx, dtype, s->ndim, s->dims) : NULL;
+}
+
+START_TEST(test_refused)
+{
+    const struct refusal *r = &refused[_i];
+    gd_context *ctx = gd_context_create(NULL);
+    gd_tensor *x = tensor_like(ctx, r->dtype, &r->x);
+    gd_tensor *w = tensor_like(ctx, GD_FLOAT32, &r->weight);
+    gd_tensor *b = tensor_like(ctx, GD_FLOAT32, &r->bias);
+    ck_assert_ptr_null(gd_rms_norm_with(x, w, b, &r->options));
+    ck_assert_int_eq(gd_error_status(ctx), GD_ERROR_ARGUMENT);
+    ck_assert_error(ctx, r->message);
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(test_refused_add)
+{
+    gd_context *ctx = gd_context_create(NULL);
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 4)), *sum = x;
+    gd_tensor *r = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(4, 3));
+    gd_tensor *ids = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(3, 4));
+    gd_rms_norm_options options = {.eps = 1e-5};
+    ck_assert_ptr_null(gd_add_rms_norm(x, r, NULL, NULL, &options, &sum));
+    ck_assert_ptr_null(sum);
+    ck_assert_error(ctx, "add_rms_norm: residual has shape [4, 3], but that of x is [3, 4]");
+    ck_assert_ptr_null(gd_add_rms_norm(x, ids, NULL, NULL, &options, NULL));
+    ck_assert_error(ctx, "add_rms_norm: residual is int32, wanted a real dtype");
+    ck_assert_ptr_null(gd_add_rms_norm(x, NULL, NULL, NULL, &options, NULL));
+    ck_assert_error(ctx, "add_rms_norm: residual is NULL");
+    ck_assert_ptr_null(gd_add_rms_norm(x, x, NULL, NULL, NULL, &sum));
+    ck_assert_error(ctx, "add_rms_norm: options is NULL");
+    ck_assert_ptr_null(gd_rms_norm_with(x, NULL, NULL, NULL));
+    ck_assert_error(ctx, "rms_norm: options is NULL");
+    ck_assert_ptr_null(gd_rms_norm(NULL, NULL, 1e-5));
+    gd_context_free(ctx);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("rms_norm_same");
+    TCase *same = tcase_create("no difference");
+    tcase_set_timeout(same, 60);
+    tcase_add_loop_test(same, test_threads, 0, 4);
+    tcase_add_test(same, test_rows_do_not_see_each_other);
+    tcase_add_loop_test(same, test_add_is_add_then_norm, 0, 4);
+    tcase_add_test(same, test_subsets);
+    tcase_add_test(same, test_missing_cotangents);
+    tcase_add_test(same, test_dx_in_place_of_dy);
+    suite_add_tcase(suite, same);
+    TCase *errors = tcase_create("refused");
+    tcase_add_loop_test(errors, test_refused, 0, (int)(sizeof refused / sizeof *refused));
+    tcase_add_test(errors, test_refused_add);
+    suite_add_tcase(suite, errors);
+    return check_main(suite);
+}
