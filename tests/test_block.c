@@ -169,9 +169,9 @@ static double difference(const gd_tensor *t, const record *r)
     return worst / scale;
 }
 
-static void compare(gd_dtype dtype, bool fused, double tolerance)
+static void compare(gd_device device, gd_dtype dtype, bool fused, double tolerance)
 {
-    gd_context_options options = {.poison = true};
+    gd_context_options options = {.device = device, .poison = true};
     gd_context *ctx = gd_context_create(&options);
     read_file();
     parameter_count = 0;
@@ -197,15 +197,28 @@ static void compare(gd_dtype dtype, bool fused, double tolerance)
 
 START_TEST(in_float64)
 {
-    compare(GD_FLOAT64, false, 1e-10);
-    compare(GD_FLOAT64, true, 1e-10);
+    compare(GD_CPU, GD_FLOAT64, false, 1e-10);
+    compare(GD_CPU, GD_FLOAT64, true, 1e-10);
 }
 END_TEST
 
 START_TEST(in_float32)
 {
-    compare(GD_FLOAT32, false, 1e-5);
-    compare(GD_FLOAT32, true, 1e-5);
+    compare(GD_CPU, GD_FLOAT32, false, 1e-5);
+    compare(GD_CPU, GD_FLOAT32, true, 1e-5);
+}
+END_TEST
+
+START_TEST(on_a_gpu)
+{
+    gd_context *ctx = gd_context_create(&(gd_context_options){.device = GD_CUDA});
+    bool missing = gd_error(ctx) != NULL;
+    if (missing) printf("skipped: %s\n", gd_error(ctx));
+    gd_context_free(ctx);
+    for (int fused = 0; fused < 2 && !missing; fused++) {
+        compare(GD_CUDA, GD_FLOAT64, fused, 1e-10);
+        compare(GD_CUDA, GD_FLOAT32, fused, 1e-5);
+    }
 }
 END_TEST
 
@@ -215,6 +228,7 @@ int main(void)
     TCase *block = tcase_create("block against PyTorch");
     tcase_add_test(block, in_float64);
     tcase_add_test(block, in_float32);
+    tcase_add_test(block, on_a_gpu);
     suite_add_tcase(suite, block);
     return check_main(suite);
 }

@@ -55,9 +55,9 @@ static gd_status run_step(training *t, int64_t step, double *loss, double *norm)
     gd_context *ctx = t->m->ctx;
     data_draw(t->data, t->tokens, t->targets);
     gd_tensor *mean = gd_cross_entropy(model_logits(t->m, t->tokens), t->targets);
-    *loss = gd_item(mean);
     gd_backward(mean);
     gd_clip_grad_norm(t->m->params, t->options->clip, norm);
+    *loss = gd_item(mean); /* the host has waited for the device already, for the norm */
     if (!gd_error(ctx) && !(isfinite(*loss) && isfinite(*norm))) {
         gd_fail(ctx, GD_ERROR_STATE,
                 "train: step %lld: the loss is %g and the norm of the gradient %g, wanted finite "

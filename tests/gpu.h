@@ -1,0 +1,34 @@
+/* gpu.h - the end of a test program that needs a GPU: where there is none it says so and is
+ * skipped. */
+#ifndef GRADUS_TEST_GPU_H
+#define GRADUS_TEST_GPU_H
+
+#include <stdio.h>
+
+#include "check_main.h"
+#include "gradus/gradus.h"
+
+/* A context on the GPU whose fresh memory is NaN. */
+static inline gd_context *gpu_context(void)
+{
+    gd_context_options options = {.device = GD_CUDA, .seed = 1, .poison = true};
+    return gd_context_create(&options);
+}
+
+/* The tests run in this process: CUDA does not outlive a fork. */
+static inline int check_main_gpu(Suite *suite)
+{
+    enum { SKIPPED = 77 };
+    gd_context *ctx = gpu_context();
+    bool missing = gd_error(ctx) != NULL;
+    if (missing) printf("skipped: %s\n", gd_error(ctx));
+    gd_context_free(ctx);
+    SRunner *runner = srunner_create(suite);
+    srunner_set_fork_status(runner, CK_NOFORK);
+    if (!missing) srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return missing ? SKIPPED : failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+#endif

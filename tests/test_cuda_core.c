@@ -1,0 +1,293 @@
+/* test_cuda_core.c - the core on a GPU: copies, random numbers, optimizers, memory, errors. */
+#include <math.h>
+#include <string.h>
+
+#include "gpu.h"
+#include "services.h"
+
+static gd_context *gpu, *cpu;
+
+static void set_up(void)
+{
+    gpu = gpu_context();
+    cpu = gd_context_create(&(gd_context_options){.threads = 1, .seed = 1, .poison = true});
+    ck_assert_no_error(gpu);
+}
+
+static void tear_down(void)
+{
+    ck_assert_no_error(gpu);
+    ck_assert_no_error(cpu);
+    gd_context_free(gpu);
+    gd_context_free(cpu);
+}
+
+/* ---- Copies ------------------------------------------------------------------------------- */
+
+/* More than the staging buffers hold, and not a multiple of anything. */
+START_TEST(what_goes_in_comes_out)
+{
+    static const int64_t counts[] = {0, 1, 3, 1000003, 5000017};
+    for (int i = 0; i < 5; i++) {
+        const int64_t n = counts[i];
+        int32_t *in = malloc(((size_t)n + 1) * sizeof *in), *out = malloc(((size_t)n + 1) * 4);
+        for (int64_t k = 0; k < n; k++) in[k] = (int32_t)(k * 2654435761);
+        memset(out, 0, (size_t)n * sizeof *out);
+        gd_tensor *t = gd_tensor_from(gpu, GD_INT32, 1, &n, in);
+        gd_tensor_read(t, out, (size_t)n * sizeof *out);
+        ck_assert_no_error(gpu);
+        ck_assert_int_eq(memcmp(in, out, (size_t)n * sizeof *in), 0);
+        gd_tensor_free(t);
+        free(in), free(out);
+    }
+}
+END_TEST
+
+/* Random bits as every dtype, converted to every dtype, packed and turned: the CPU's bits. */
+START_TEST(conversions_are_those_of_the_cpu)
+{
+    enum { ROWS = 67, COLS = 129, N = ROWS * COLS };
+    static unsigned char bits[N * 8], want[N * 8], got[N * 8];
+    uint64_t state = 1;
+    for (int from = 0; from < GD_DTYPE_COUNT; from++) {
+        size_t size = gd_dtype_size((gd_dtype)from);
+        for (size_t i = 0; i < N * size; i++) {
+            state = state * 6364136223846793005u + 1442695040888963407u;
+            bits[i] = (unsigned char)(state >> 56);
+        }
+        for (int to = 0; to < 2 * GD_DTYPE_COUNT; to++) {
+            gd_dtype dtype = (gd_dtype)(to / 2);
+            gd_context *ctx[2] = {cpu, gpu};
+            size_t bytes = N * gd_dtype_size(dtype);
+            for (int k = 0; k < 2; k++) {
+                gd_tensor *x = gd_tensor_from(ctx[k], (gd_dtype)from, GD_SHAPE(ROWS, COLS), bits);
+                gd_tensor *y = to % 2 ? gd_tensor_create(ctx[k], dtype, GD_SHAPE(COLS, ROWS))
+                                      : gd_tensor_create(ctx[k], dtype, GD_SHAPE(ROWS, COLS));
+                gd_tensor_copy(y, to % 2 ? gd_transpose(x, 0, 1) : x);
+                gd_tensor_read(y, k ? got : want, bytes);
+                gd_step_end(ctx[k]);
+                gd_tensor_free(x), gd_tensor_free(y);
+                ck_assert_no_error(ctx[k]);
+            }
+            for (size_t i = 0, each = gd_dtype_size(dtype); i < bytes; i += each) {
+                /* NaN may carry other bits. */
+                double a = NAN, b = NAN;
+                if (dtype == GD_FLOAT64) memcpy(&a, got + i, 8), memcpy(&b, want + i, 8);
+                float c = NAN, d = NAN;
+                if (dtype == GD_FLOAT32) memcpy(&c, got + i, 4), memcpy(&d, want + i, 4);
+                bool both_nan = (dtype == GD_FLOAT64 && isnan(a) && isnan(b)) ||
+                                (dtype == GD_FLOAT32 && isnan(c) && isnan(d));
+                if (dtype == GD_BFLOAT16 || dtype == GD_FLOAT16) {
+                    uint16_t u, v, most = dtype == GD_FLOAT16 ? 0x7c00 : 0x7f80;
+                    memcpy(&u, got + i, 2), memcpy(&v, want + i, 2);
+                    both_nan = (u & 0x7fff) > most && (v & 0x7fff) > most;
+                }
+                ck_assert_msg(both_nan || !memcmp(got + i, want + i, each),
+                              "%s to %s%s: element %d", gd_dtype_name((gd_dtype)from),
+                              gd_dtype_name(dtype), to % 2 ? ", turned" : "", (int)(i / each));
+            }
+        }
+    }
+}
+END_TEST
+
+START_TEST(fill_scale_accumulate_and_sum_of_squares)
+{
+    static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    static const int64_t counts[] = {1, 5, 4097, 1048577};
+    for (int d = 0; d < 4; d++)
+        for (int c = 0; c < 4; c++) {
+            const int64_t n = counts[c];
+            double *value[2], square[2];
+            gd_context *ctx[2] = {cpu, gpu};
+            for (int k = 0; k < 2; k++) {
+                const gd_services *s = gd_services_of[k ? GD_CUDA : GD_CPU];
+                gd_tensor *x = gd_tensor_create(ctx[k], dtypes[d], 1, &n);
+                gd_tensor *y = gd_tensor_create(ctx[k], dtypes[d], 1, &n);
+                value[k] = malloc((size_t)n * sizeof(double));
+                for (int64_t i = 0; i < n; i++) value[k][i] = sin((double)i);
+                gd_tensor_write_f64(x, value[k], n);
+                gd_tensor_fill(y, 0.7);
+                s->accumulate(gd_tensor_data(x), dtypes[d], gd_tensor_data(y), dtypes[d], n,
+                              ctx[k]);
+                s->scale(gd_tensor_data(x), dtypes[d], 1.3, n, ctx[k]);
+                square[k] = s->sum_squares(gd_tensor_data(x), dtypes[d], n, ctx[k]);
+                gd_tensor_read_f64(x, value[k], n);
+                gd_tensor_free(x), gd_tensor_free(y);
+                ck_assert_no_error(ctx[k]);
+            }
+            for (int64_t i = 0; i < n; i++) ck_assert(value[0][i] == value[1][i]);
+            ck_assert_double_le(fabs(square[0] - square[1]), 1e-12 * square[0]);
+            free(value[0]), free(value[1]);
+        }
+}
+END_TEST
+
+/* ---- Random numbers ----------------------------------------------------------------------- */
+
+START_TEST(the_same_random_numbers)
+{
+    static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16, GD_INT32};
+    enum { N = 10007 };
+    static double value[2][N];
+    gd_context *ctx[2] = {cpu, gpu};
+    for (int d = 0; d < 5; d++)
+        for (int kind = 0; kind < 4; kind++) { /* uniform, normal; integers, permutation */
+            if ((dtypes[d] == GD_INT32) != (kind >= 2)) continue;
+            for (int k = 0; k < 2; k++) {
+                gd_random_set(ctx[k], (gd_random_state){.seed = 9, .offset = 12});
+                gd_tensor *t = gd_tensor_create(ctx[k], dtypes[d], GD_SHAPE(N));
+                if (kind == 0) gd_random_uniform(t, -2, 3);
+                if (kind == 1) gd_random_normal(t, 0.5, 2);
+                if (kind == 2) gd_random_integers(t, -100, 1000);
+                if (kind == 3) gd_random_permutation(t);
+                gd_tensor_read_f64(t, value[k], N);
+                gd_tensor_free(t);
+                ck_assert_no_error(ctx[k]);
+            }
+            ck_assert_uint_eq(gd_random_get(cpu).offset, gd_random_get(gpu).offset);
+            double unit = dtypes[d] == GD_BFLOAT16 ? 1.0 / 128 : 1.0 / 1024;
+            double tolerance = dtypes[d] == GD_FLOAT64 ? 1e-14 : dtypes[d] == GD_FLOAT32 ? 2e-6 : 0;
+            for (int i = 0; i < N; i++) {
+                double a = value[0][i], b = value[1][i], most = kind == 1 ? tolerance : 0;
+                if (kind == 1 && tolerance == 0) most = fabs(a) * unit;
+                ck_assert_msg(fabs(a - b) <= most, "%s, kind %d: element %d is %.17g, wanted %.17g",
+                              gd_dtype_name(dtypes[d]), kind, i, b, a);
+            }
+        }
+}
+END_TEST
+
+/* ---- Optimizers --------------------------------------------------------------------------- */
+
+/* Ten steps on the sum of w^4 over an odd number of weights, half of which decay. */
+static void optimize(gd_context *ctx, gd_dtype dtype, int kind, double *out, double *norm)
+{
+    enum { N = 1003 };
+    gd_params *params = gd_params_create(ctx, dtype);
+    gd_params_add(params, "a", GD_SHAPE(N), GD_DECAY);
+    gd_params_add(params, "b", GD_SHAPE(N), 0);
+    gd_params_finish(params);
+    double value[N];
+    for (int i = 0; i < N; i++) value[i] = cos(i);
+    for (int k = 0; k < 2; k++) gd_tensor_write_f64(gd_params_at(params, k), value, N);
+    gd_optimizer *optimizer =
+        kind == 0 ? gd_adamw_create(params, &(gd_adamw_options){.weight_decay = 0.1})
+                  : gd_sgd_create(params, &(gd_sgd_options){.momentum = kind == 1 ? 0.9 : 0,
+                                                            .nesterov = kind == 1,
+                                                            .weight_decay = 0.1});
+    for (int step = 0; step < 10; step++) {
+        gd_tensor *a = gd_params_at(params, 0), *b = gd_params_at(params, 1);
+        gd_tensor *sum = gd_add(gd_pow(gd_abs(a), 4), gd_pow(gd_abs(b), 4));
+        gd_backward(gd_sum(sum, NULL, 0, false));
+        gd_clip_grad_norm(params, 5, norm);
+        gd_optimizer_step(optimizer, 0.01);
+        gd_params_clear_grads(params);
+        gd_step_end(ctx);
+    }
+    for (int k = 0; k < 2; k++) gd_tensor_read_f64(gd_params_at(params, k), out + k * N, N);
+    ck_assert_no_error(ctx);
+    gd_optimizer_free(optimizer);
+    gd_params_free(params);
+}
+
+START_TEST(optimizers_go_the_same_way)
+{
+    static double want[2006], got[2006];
+    for (int dtype = 0; dtype < 2; dtype++)
+        for (int kind = 0; kind < 3; kind++) {
+            double norms[2], tolerance = dtype ? 1e-12 : 2e-6;
+            optimize(cpu, dtype ? GD_FLOAT64 : GD_FLOAT32, kind, want, &norms[0]);
+            optimize(gpu, dtype ? GD_FLOAT64 : GD_FLOAT32, kind, got, &norms[1]);
+            ck_assert_double_le(fabs(norms[0] - norms[1]), 10 * tolerance * norms[0]);
+            for (int i = 0; i < 2006; i++)
+                ck_assert_msg(fabs(want[i] - got[i]) <= tolerance,
+                              "optimizer %d: weight %d is %.9g, wanted %.9g", kind, i, got[i],
+                              want[i]);
+        }
+}
+END_TEST
+
+/* ---- The device --------------------------------------------------------------------------- */
+
+START_TEST(auto_takes_the_gpu)
+{
+    gd_context *ctx = gd_context_create(&(gd_context_options){.device = GD_DEVICE_AUTO});
+    ck_assert_no_error(ctx);
+    ck_assert_int_eq(gd_context_device(ctx), GD_CUDA);
+    ck_assert_ptr_nonnull(gd_context_stream(ctx));
+    printf("%s\n", gd_context_device_name(ctx));
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* A kernel sees a bad index, and the next wait tells. Good calls work afterwards. */
+START_TEST(bad_indices_are_told)
+{
+    const int32_t good[] = {0, 4, 2}, bad[] = {0, 5, -1};
+    gd_tensor *weight = gd_tensor_create(gpu, GD_FLOAT32, GD_SHAPE(5, 4));
+    gd_tensor *index = gd_tensor_from(gpu, GD_INT32, GD_SHAPE(3), bad);
+    gd_embedding(weight, index);
+    gd_synchronize(gpu);
+    ck_assert_error(gpu, "embedding: the index at position ");
+    gd_step_end(gpu);
+    gd_tensor_write(index, good, sizeof good);
+    gd_embedding(weight, index);
+    ck_assert_int_eq(gd_synchronize(gpu), GD_OK);
+
+    gd_tensor_write(index, bad, sizeof bad);
+    gd_tensor *logits = gd_tensor_create(gpu, GD_FLOAT32, GD_SHAPE(3, 5));
+    gd_item(gd_cross_entropy(logits, index));
+    ck_assert_error(gpu, "cross_entropy: the index at position ");
+    gd_step_end(gpu);
+    gd_tensor_write(index, good, sizeof good);
+    ck_assert_double_le(fabs(gd_item(gd_cross_entropy(logits, index)) - log(5)), 1e-6);
+    gd_step_end(gpu);
+    gd_tensor_free(weight), gd_tensor_free(index), gd_tensor_free(logits);
+}
+END_TEST
+
+START_TEST(no_memory_is_an_error)
+{
+    const int64_t huge = (int64_t)1 << 50;
+    ck_assert_ptr_null(gd_tensor_create(gpu, GD_FLOAT32, 1, &huge));
+    ck_assert_error(gpu, "out of memory");
+    gd_tensor *t = gd_tensor_create(gpu, GD_FLOAT32, GD_SHAPE(3));
+    ck_assert_no_error(gpu);
+    gd_tensor_free(t);
+}
+END_TEST
+
+START_TEST(recomputation_repeats_dropout)
+{
+    gd_tensor *x = gd_tensor_create(gpu, GD_FLOAT32, GD_SHAPE(64, 33));
+    gd_tensor_fill(x, 1);
+    gd_tensor_set_requires_grad(x, true);
+    gd_tensor *y = gd_keep(gd_dropout(x, 0.4));
+    gd_backward_from(&y, 1, NULL);
+    double a[64 * 33], b[64 * 33];
+    gd_tensor_read_f64(y, a, 64 * 33);
+    gd_tensor_read_f64(gd_grad(x), b, 64 * 33);
+    ck_assert_int_eq(memcmp(a, b, sizeof a), 0); /* x is 1: y and dx are the same mask */
+    gd_step_end(gpu);
+    gd_tensor_free(x);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("the core on the GPU");
+    TCase *tcase = tcase_create("core");
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, what_goes_in_comes_out);
+    tcase_add_test(tcase, conversions_are_those_of_the_cpu);
+    tcase_add_test(tcase, fill_scale_accumulate_and_sum_of_squares);
+    tcase_add_test(tcase, the_same_random_numbers);
+    tcase_add_test(tcase, optimizers_go_the_same_way);
+    tcase_add_test(tcase, auto_takes_the_gpu);
+    tcase_add_test(tcase, bad_indices_are_told);
+    tcase_add_test(tcase, no_memory_is_an_error);
+    tcase_add_test(tcase, recomputation_repeats_dropout);
+    suite_add_tcase(suite, tcase);
+    return check_main_gpu(suite);
+}

@@ -1,0 +1,117 @@
+/* test_cuda_train.c - a transformer trained on the GPU goes where it goes on the CPU. */
+#include <math.h>
+
+#include "gpu.h"
+#include "model.h"
+
+enum { BATCH = 4, CONTEXT = 24, STEPS = 100, VOCAB = 29 };
+
+static const model_config config = {
+    .vocab = VOCAB, .layers = 2, .dim = 48, .heads = 4, .kv_heads = 2, .ffn = 96};
+
+static const int64_t shape[2] = {BATCH, CONTEXT};
+
+/* A text with something to learn: each token follows from the one before it, most of the time. */
+static void make_text(int32_t *text, int64_t count)
+{
+    uint32_t state = 7;
+    for (int64_t i = 0; i < count; i++) {
+        state = state * 1664525u + 1013904223u;
+        int32_t follows = i == 0 ? 1 : (5 * text[i - 1] + 1) % VOCAB;
+        text[i] = state >> 29 ? follows : (int32_t)(state >> 8) % VOCAB;
+    }
+}
+
+typedef struct learner {
+    model m;
+    gd_optimizer *adamw;
+    gd_tensor *tokens, *targets;
+} learner;
+
+static void learner_create(learner *l, gd_device device)
+{
+    gd_context *ctx = gd_context_create(
+        &(gd_context_options){.device = device, .seed = 3, .threads = 1, .poison = true});
+    ck_assert_no_error(ctx);
+    model_create(&l->m, ctx, GD_FLOAT32, &config);
+    l->m.training = true;
+    l->adamw = gd_adamw_create(
+        l->m.params, &(gd_adamw_options){.beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1});
+    l->tokens = gd_tensor_create(ctx, GD_INT32, 2, shape);
+    l->targets = gd_tensor_create(ctx, GD_INT32, 2, shape);
+    ck_assert_no_error(ctx);
+}
+
+static void learner_free(learner *l)
+{
+    gd_context *ctx = l->m.ctx;
+    gd_optimizer_free(l->adamw);
+    model_free(&l->m);
+    gd_context_free(ctx);
+}
+
+static double loss_on(learner *l, const int32_t *text, bool learn)
+{
+    gd_context *ctx = l->m.ctx;
+    const size_t bytes = BATCH * CONTEXT * sizeof *text;
+    gd_tensor_write(l->tokens, text, bytes);
+    gd_tensor_write(l->targets, text + 1, bytes);
+    gd_tensor *mean = gd_cross_entropy(model_logits(&l->m, l->tokens), l->targets);
+    if (learn) {
+        gd_backward(mean);
+        gd_clip_grad_norm(l->m.params, 1, NULL);
+        gd_optimizer_step(l->adamw, 3e-3);
+        gd_params_clear_grads(l->m.params);
+    }
+    double loss = gd_item(mean);
+    gd_step_end(ctx);
+    ck_assert_no_error(ctx);
+    return loss;
+}
+
+START_TEST(losses_agree_over_100_steps)
+{
+    enum { TEXT = BATCH * CONTEXT * (STEPS + 1) };
+    static int32_t text[TEXT + 1];
+    make_text(text, TEXT + 1);
+    learner cpu, gpu;
+    learner_create(&cpu, GD_CPU);
+    learner_create(&gpu, GD_CUDA);
+    double first = 0, last = 0, worst = 0;
+    uint64_t warm = 0;
+    for (int step = 0; step < STEPS; step++) {
+        const int32_t *here = text + step * BATCH * CONTEXT;
+        last = loss_on(&cpu, here, true);
+        worst = fmax(worst, fabs(last - loss_on(&gpu, here, true)));
+        if (step == 0) first = last;
+        if (step == 2) warm = gd_memory(gpu.m.ctx).system_calls;
+    }
+    printf("losses over %d steps differ by at most %.2e\n", STEPS, worst);
+    ck_assert_double_le(worst, 1e-4);
+    ck_assert_double_lt(last, first - 0.5);
+    ck_assert_uint_eq(gd_memory(gpu.m.ctx).system_calls, warm);
+
+    /* Now with the very same weights. */
+    for (int i = 0; i < gd_params_count(cpu.m.params); i++) {
+        gd_tensor *from = gd_params_at(cpu.m.params, i), *to = gd_params_at(gpu.m.params, i);
+        size_t bytes = (size_t)gd_tensor_count(from) * sizeof(float);
+        gd_tensor_write(to, gd_tensor_data(from), bytes);
+    }
+    const int32_t *here = text + STEPS * BATCH * CONTEXT;
+    double difference = fabs(loss_on(&cpu, here, false) - loss_on(&gpu, here, false));
+    printf("with the same weights the loss differs by %.2e\n", difference);
+    ck_assert_double_le(difference, 1e-6);
+    learner_free(&cpu);
+    learner_free(&gpu);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("training on the GPU");
+    TCase *tcase = tcase_create("against the CPU");
+    tcase_add_test(tcase, losses_agree_over_100_steps);
+    tcase_set_timeout(tcase, 120);
+    suite_add_tcase(suite, tcase);
+    return check_main_gpu(suite);
+}
