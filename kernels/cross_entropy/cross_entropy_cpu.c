@@ -1,6 +1,6 @@
 /* cross_entropy_cpu.c - the CPU kernels of cross_entropy. */
 #include "cross_entropy/cross_entropy.h"
-#include "vector_math.h"
+#include "softmax/sum_exp.h"
 
 static bool counts(const gd_cross_entropy_args *args, int32_t target)
 {
@@ -26,24 +26,6 @@ static gd_status check_targets(const gd_call *call, const int32_t *targets, int6
     return GD_OK;
 }
 
-/* logsumexp(x) = max + log(sum_j exp(x_j - max)), in its two parts: no exponential overflows, and
- * far from zero their sum, once rounded, would lose what tells the logits apart. */
-typedef struct log_sum {
-    REAL max;
-    double log; /* of a sum between 1 and n */
-} log_sum;
-
-static log_sum log_sum_of(const REAL *x, int64_t n)
-{
-    REAL max = -(REAL)INFINITY;
-    double sum = 0;
-#pragma omp simd reduction(max : max)
-    for (int64_t j = 0; j < n; j++) max = x[j] > max ? x[j] : max;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t j = 0; j < n; j++) sum += (double)GD_MATH(exp)(x[j] - max);
-    return (log_sum){max, log(sum)};
-}
-
 /* loss = factor * sum_i (logsumexp_i - x[i, t_i]), factor = 1 or 1 / (rows that count) */
 gd_status GD_REAL_NAME(cross_entropy_forward)(const gd_call *call)
 {
@@ -61,11 +43,12 @@ gd_status GD_REAL_NAME(cross_entropy_forward)(const gd_call *call)
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t i = 0; i < rows; i++) {
         bool counted = counts(args, targets[i]);
-        log_sum row = counted ? log_sum_of(x + i * vocab, vocab) : (log_sum){0, 0};
+        REAL max = 0;
+        double log_of_sum = counted ? log(gd_sum_exp(x + i * vocab, vocab, &max)) : 0;
         double target = counted ? (double)x[i * vocab + targets[i]] : 0;
-        losses[i] = row.log - (target - (double)row.max);
-        if (max_out) max_out[i] = row.max;
-        if (log_out) log_out[i] = (REAL)row.log;
+        losses[i] = log_of_sum - (target - (double)max);
+        if (max_out) max_out[i] = max;
+        if (log_out) log_out[i] = (REAL)log_of_sum;
     }
     double sum = 0, factor = args->reduction == GD_MEAN ? 1 / (double)counting : 1;
     for (int64_t i = 0; i < rows; i++) sum += losses[i];

@@ -157,10 +157,7 @@ static gd_status input_backward(const gd_call *call, int k, const operand *input
         direct(call, &r, gd_data(dx), add);
         return GD_OK;
     }
-    const double *sum = GD_REAL_NAME(gd_reduce)(call, &r);
-    if (!sum) return gd_error_status(call->context);
-    gd_reduction_store(gd_data(dx), add, sum, gd_tensor_count(dx));
-    return GD_OK;
+    return gd_reduce_into(dx, add, call, &r);
 }
 
 static gd_status backward(const gd_call *call, gd_row_function *da_row, gd_row_function *db_row)

@@ -73,10 +73,7 @@ static gd_status operand_backward(const gd_call *call, int k)
     gd_reduction r = {.walk = gd_walk_like(dy), .data = {NULL, part}};
     gd_walk_add_tensor(&r.walk, dx);
     gd_walk_add_tensor(&r.walk, dy);
-    const double *sum = GD_REAL_NAME(gd_reduce)(call, &r);
-    if (!sum) return gd_error_status(call->context);
-    gd_reduction_store(gd_data(dx), add, sum, gd_tensor_count(dx));
-    return GD_OK;
+    return gd_reduce_into(dx, add, call, &r);
 }
 
 gd_status GD_REAL_NAME(where_backward)(const gd_call *call)

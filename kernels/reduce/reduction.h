@@ -27,10 +27,16 @@ typedef struct gd_reduction {
  * NULL, and the error set, if there is no memory. */
 const double *GD_REAL_NAME(gd_reduce)(const gd_call *call, const gd_reduction *reduction);
 
-/* out = (add ? out : 0) + result, rounded once. */
-static inline void gd_reduction_store(REAL *out, bool add, const double *result, int64_t n)
+/* dx = (add ? dx : 0) + the results, rounded once; dx is packed. */
+static inline gd_status gd_reduce_into(const gd_tensor *dx, bool add, const gd_call *call,
+                                       const gd_reduction *reduction)
 {
-    for (int64_t i = 0; i < n; i++) out[i] = (REAL)((add ? out[i] : 0) + result[i]);
+    const double *result = GD_REAL_NAME(gd_reduce)(call, reduction);
+    if (!result) return gd_error_status(call->context);
+    REAL *out = gd_data(dx);
+    for (int64_t i = 0; i < gd_tensor_count(dx); i++)
+        out[i] = (REAL)((add ? out[i] : 0) + result[i]);
+    return GD_OK;
 }
 
 #endif

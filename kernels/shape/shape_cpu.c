@@ -241,8 +241,5 @@ gd_status GD_REAL_NAME(expand_backward)(const gd_call *call)
     gd_reduction r = {.walk = gd_walk_like(dy), .data = {NULL, gd_data(dy)}};
     gd_walk_add_tensor(&r.walk, dx);
     gd_walk_add_tensor(&r.walk, dy);
-    const double *sum = GD_REAL_NAME(gd_reduce)(call, &r);
-    if (!sum) return gd_error_status(call->context);
-    gd_reduction_store(gd_data(dx), call->accumulate[0], sum, gd_tensor_count(dx));
-    return GD_OK;
+    return gd_reduce_into(dx, call->accumulate[0], call, &r);
 }

@@ -4,7 +4,7 @@
  * COLUMNS inner ones: its columns run side by side through the loops, so that memory is read in
  * order for every axis. With inner = 1 a task is a row, and the loops run along it instead. */
 #include "softmax/softmax.h"
-#include "vector_math.h"
+#include "softmax/sum_exp.h"
 
 enum { COLUMNS = 64 };
 
@@ -26,23 +26,10 @@ static view view_of(const gd_call *call, const gd_tensor *t)
 
 /* ---- One row: N numbers next to each other --------------------------------------------------- */
 
-/* max_i x_i and sum_i exp(x_i - max). A NaN is not the maximum, but makes the sum NaN. */
-static double row_sum_exp(const REAL *x, int64_t n, REAL *max)
-{
-    REAL m = -(REAL)INFINITY;
-    double sum = 0;
-#pragma omp simd reduction(max : m)
-    for (int64_t i = 0; i < n; i++) m = x[i] > m ? x[i] : m;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++) sum += (double)GD_MATH(exp)(x[i] - m);
-    *max = m;
-    return sum;
-}
-
 static void row_forward(REAL *y, const REAL *x, int64_t n, bool log_of)
 {
     REAL max;
-    double sum = row_sum_exp(x, n, &max);
+    double sum = gd_sum_exp(x, n, &max);
     if (log_of) {
         REAL log_sum = (REAL)log(sum);
         for (int64_t i = 0; i < n; i++) y[i] = (x[i] - max) - log_sum;
