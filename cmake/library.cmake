@@ -41,7 +41,7 @@ if(gradus_cuda AND cuda_sources)
         gradus_objects_cuda
         PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Werror
                 -Xcompiler=-fno-exceptions,-fno-rtti,-fno-threadsafe-statics>)
-    target_include_directories(gradus_objects_cuda PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+    target_include_directories(gradus_objects_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
     target_compile_definitions(gradus_objects PRIVATE GD_HAVE_CUDA)
     list(APPEND gradus_object_libraries gradus_objects_cuda)
     list(APPEND gradus_link_targets CUDA::cudart_static CUDA::cublasLt CUDA::curand)
