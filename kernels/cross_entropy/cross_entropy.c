@@ -87,8 +87,8 @@ const gd_op gd_op_cross_entropy = {
     .backward_reads_inputs = 3,
     .dinput_over_input = 1,
     .shape = cross_entropy_shape,
-    .forward = {[GD_CPU] = cross_entropy_forward_cpu},
-    .backward = {[GD_CPU] = cross_entropy_backward_cpu},
+    .forward = GD_ON_DEVICES(cross_entropy_forward),
+    .backward = GD_ON_DEVICES(cross_entropy_backward),
     .cases = cross_entropy_cases,
     .case_count = sizeof cross_entropy_cases / sizeof *cross_entropy_cases,
 };

@@ -114,8 +114,8 @@ const gd_op gd_op_layer_norm = {
     .backward_reads_inputs = 3,
     .dinput_over_doutput = 1,
     .shape = layer_norm_shape,
-    .forward = {[GD_CPU] = layer_norm_forward_cpu},
-    .backward = {[GD_CPU] = layer_norm_backward_cpu},
+    .forward = GD_ON_DEVICES(layer_norm_forward),
+    .backward = GD_ON_DEVICES(layer_norm_backward),
     .cases = layer_norm_cases,
     .case_count = sizeof layer_norm_cases / sizeof *layer_norm_cases,
 };

@@ -66,8 +66,8 @@ const gd_op gd_op_softmax = {
     .args_size = sizeof(gd_softmax_args),
     .backward_reads_outputs = 1,
     .shape = softmax_shape,
-    .forward = {[GD_CPU] = softmax_forward_cpu},
-    .backward = {[GD_CPU] = softmax_backward_cpu},
+    .forward = GD_ON_DEVICES(softmax_forward),
+    .backward = GD_ON_DEVICES(softmax_backward),
     .cases = softmax_cases,
     .case_count = sizeof softmax_cases / sizeof *softmax_cases,
 };
@@ -80,8 +80,8 @@ const gd_op gd_op_log_softmax = {
     .args_size = sizeof(gd_softmax_args),
     .backward_reads_outputs = 1,
     .shape = softmax_shape,
-    .forward = {[GD_CPU] = log_softmax_forward_cpu},
-    .backward = {[GD_CPU] = log_softmax_backward_cpu},
+    .forward = GD_ON_DEVICES(log_softmax_forward),
+    .backward = GD_ON_DEVICES(log_softmax_backward),
     .cases = softmax_cases,
     .case_count = sizeof softmax_cases / sizeof *softmax_cases,
 };

@@ -1,0 +1,183 @@
+// layer_norm.cu - the CUDA kernels of layer_norm.
+#include "column_sum.cuh"
+#include "layer_norm/layer_norm.h"
+#include "row_team.cuh"
+
+// A mean in two parts of type C, the second a correction to the first: far from 0 a mean that is
+// rounded to float32 is off by as much as the x's differ. x - high is nearly exact there, and - low
+// then takes off what rounding left.
+template <class C>
+struct mean_parts {
+    C high, low;
+
+    __device__ C from(C x) const
+    {
+        return (x - high) - low;
+    }
+};
+
+template <class C>
+__device__ static inline mean_parts<C> split(double mean)
+{
+    const C high = (C)mean;
+    return {high, (C)(mean - (double)high)};
+}
+
+// ---- Forward ----------------------------------------------------------------------------------
+
+// A team for each row of x [M, N]. The second pass over the row, which is in a cache by now, sums
+// d = x - high and d^2: the mean of d is what `high` lacks, and var = mean(d^2) - mean(d)^2 loses
+// nothing, since mean(d) is next to 0.
+template <class T, int V, bool BLOCK>
+__global__ static void row_forward(T *y, const T *x, const T *w, const T *b, double *mean_out,
+                                   double *rstd_out, int64_t rows, int64_t n, gd_compute<T> eps)
+{
+    using C = gd_compute<T>;
+    __shared__ C shared[32];
+    const gd_team<BLOCK> team;
+    for (int64_t r = team.row; r < rows; r += team.step) {
+        const T *from = x + r * n;
+        C sum = 0, squares = 0;
+        for (int64_t p = team.rank; p < n / V; p += team.size) {
+            const gd_pack<T, V> px = gd_load_pack<T, V>(from, p);
+            for (int v = 0; v < V; v++) sum += gd_load(px.element[v]);
+        }
+        mean_parts<C> mean = {team.reduce(sum, shared, gd_plus()) / (C)n, 0};
+        sum = 0;
+        for (int64_t p = team.rank; p < n / V; p += team.size) {
+            const gd_pack<T, V> px = gd_load_pack<T, V>(from, p);
+            for (int v = 0; v < V; v++) {
+                const C d = gd_load(px.element[v]) - mean.high;
+                sum += d;
+                squares += d * d;
+            }
+        }
+        mean.low = team.reduce(sum, shared, gd_plus()) / (C)n;
+        const C var = team.reduce(squares, shared, gd_plus()) / (C)n - mean.low * mean.low;
+        const C rstd = 1 / sqrt((var < 0 ? 0 : var) + eps);
+        for (int64_t p = team.rank; p < n / V; p += team.size) {
+            gd_pack<T, V> px = gd_load_pack<T, V>(from, p), pw = {}, pb = {};
+            if (w) pw = gd_load_pack<T, V>(w, p);
+            if (b) pb = gd_load_pack<T, V>(b, p);
+            for (int v = 0; v < V; v++) {
+                const C xhat = mean.from(gd_load(px.element[v])) * rstd;
+                const C scaled = w ? xhat * gd_load(pw.element[v]) : xhat;
+                px.element[v] = gd_store<T>(b ? scaled + gd_load(pb.element[v]) : scaled);
+            }
+            gd_store_pack(y + r * n, p, px);
+        }
+        if (team.rank > 0) continue;
+        if (mean_out) mean_out[r] = (double)mean.high + (double)mean.low;
+        if (rstd_out) rstd_out[r] = rstd;
+    }
+}
+
+extern "C" gd_status layer_norm_forward_cuda(const gd_call *call)
+{
+    const gd_layer_norm_args *args = (const gd_layer_norm_args *)call->args;
+    const int64_t n = gd_last_dim(call->input[0]), rows = gd_row_count(call->input[0]);
+    if (rows * n == 0) return GD_OK;
+    return gd_by_storage(call, [&](auto zero) {
+        using T = decltype(zero);
+        const T *x = gd_ptr<T>(call->input[0]), *w = gd_ptr<T>(call->input[1]),
+                *b = gd_ptr<T>(call->input[2]);
+        T *y = gd_ptr<T>(call->output[0]);
+        const gd_team_launch launch = gd_team_for(rows, n);
+        gd_by_team<T>(gd_rows_pack<T>(n, x, y, w, b), launch.block, [&](auto pack, auto block) {
+            row_forward<T, decltype(pack)::value, decltype(block)::value>
+                <<<launch.blocks, launch.threads, 0, gd_stream(call)>>>(
+                    y, x, w, b, gd_ptr<double>(call->save[0]), gd_ptr<double>(call->save[1]), rows,
+                    n, (gd_compute<T>)args->eps);
+        });
+        return gd_launched(call);
+    });
+}
+
+// ---- Backward: dx -------------------------------------------------------------------------------
+
+// With h = dy w:  dx = rstd (h - mean(h) - xhat mean(h xhat)).  dx may be dy.
+template <class T, int V, bool BLOCK>
+__global__ static void row_backward(T *dx, const T *x, const T *w, const T *dy,
+                                    const double *mean_in, const double *rstd_in, int64_t rows,
+                                    int64_t n, bool add)
+{
+    using C = gd_compute<T>;
+    __shared__ C shared[32];
+    const gd_team<BLOCK> team;
+    for (int64_t r = team.row; r < rows; r += team.step) {
+        const mean_parts<C> mean = split<C>(mean_in[r]);
+        const C rstd = (C)rstd_in[r];
+        C sum_h = 0, sum_hx = 0;
+        for (int64_t p = team.rank; p < n / V; p += team.size) {
+            const gd_pack<T, V> px = gd_load_pack<T, V>(x + r * n, p),
+                                pd = gd_load_pack<T, V>(dy + r * n, p);
+            gd_pack<T, V> pw = {};
+            if (w) pw = gd_load_pack<T, V>(w, p);
+            for (int v = 0; v < V; v++) {
+                const C d = gd_load(pd.element[v]), h = w ? d * gd_load(pw.element[v]) : d;
+                sum_h += h;
+                sum_hx += h * mean.from(gd_load(px.element[v]));
+            }
+        }
+        const C mean_h = team.reduce(sum_h, shared, gd_plus()) / (C)n;
+        const C mean_hx = team.reduce(sum_hx, shared, gd_plus()) / (C)n * rstd;
+        for (int64_t p = team.rank; p < n / V; p += team.size) {
+            const gd_pack<T, V> px = gd_load_pack<T, V>(x + r * n, p),
+                                pd = gd_load_pack<T, V>(dy + r * n, p);
+            gd_pack<T, V> pw = {}, out = {};
+            if (w) pw = gd_load_pack<T, V>(w, p);
+            if (add) out = gd_load_pack<T, V>(dx + r * n, p);
+            for (int v = 0; v < V; v++) {
+                const C d = gd_load(pd.element[v]), h = w ? d * gd_load(pw.element[v]) : d;
+                const C xhat = mean.from(gd_load(px.element[v])) * rstd;
+                const C value = rstd * (h - mean_h - xhat * mean_hx);
+                out.element[v] = gd_store<T>(add ? gd_load(out.element[v]) + value : value);
+            }
+            gd_store_pack(dx + r * n, p, out);
+        }
+    }
+}
+
+// ---- Backward: dweight and dbias ----------------------------------------------------------------
+
+// Column sums of dy xhat and of dy.
+template <class T>
+struct weight_terms {
+    const T *x, *dy; // [M, N]
+    const double *mean, *rstd;
+    int64_t N;
+
+    __device__ void add(int64_t row, int64_t column, gd_compute<T> *sum) const
+    {
+        using C = gd_compute<T>;
+        const C d = gd_load(dy[row * N + column]);
+        sum[0] += d * (split<C>(mean[row]).from(gd_load(x[row * N + column])) * (C)rstd[row]);
+        sum[1] += d;
+    }
+};
+
+extern "C" gd_status layer_norm_backward_cuda(const gd_call *call)
+{
+    const int64_t n = gd_last_dim(call->input[0]), rows = gd_row_count(call->input[0]);
+    return gd_by_storage(call, [&](auto zero) {
+        using T = decltype(zero);
+        const T *x = gd_ptr<T>(call->input[0]), *w = gd_ptr<T>(call->input[1]),
+                *dy = gd_ptr<T>(call->doutput[0]);
+        const double *mean = gd_ptr<double>(call->save[0]), *rstd = gd_ptr<double>(call->save[1]);
+        T *dx = gd_ptr<T>(call->dinput[0]);
+        T *const sums[2] = {gd_ptr<T>(call->dinput[1]), gd_ptr<T>(call->dinput[2])};
+        if (sums[0] || sums[1]) { // first: dx may be written over dy
+            const weight_terms<T> terms = {x, dy, mean, rstd, n};
+            gd_status status = gd_column_sums<2>(call, sums, call->accumulate + 1, rows, n, terms);
+            if (status) return status;
+        }
+        if (!dx || rows * n == 0) return GD_OK;
+        const gd_team_launch launch = gd_team_for(rows, n);
+        gd_by_team<T>(gd_rows_pack<T>(n, x, dy, dx, w), launch.block, [&](auto pack, auto block) {
+            row_backward<T, decltype(pack)::value, decltype(block)::value>
+                <<<launch.blocks, launch.threads, 0, gd_stream(call)>>>(
+                    dx, x, w, dy, mean, rstd, rows, n, call->accumulate[0]);
+        });
+        return gd_launched(call);
+    });
+}

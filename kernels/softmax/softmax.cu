@@ -1,0 +1,211 @@
+// softmax.cu - the CUDA kernels of softmax and log_softmax. x is seen as [outer, N, inner] with the
+// axis in the middle; where inner is 1 that is rows.
+#include "row_team.cuh"
+#include "softmax/softmax.h"
+
+struct softmax_view {
+    int64_t outer, n, inner;
+};
+
+static softmax_view view_of(const gd_call *call, const gd_tensor *t)
+{
+    const gd_softmax_args *args = (const gd_softmax_args *)call->args;
+    softmax_view v = {1, gd_tensor_dim(t, args->axis), 1};
+    for (int d = 0; d < args->axis; d++) v.outer *= gd_tensor_shape(t)[d];
+    for (int d = args->axis + 1; d < gd_tensor_ndim(t); d++) v.inner *= gd_tensor_shape(t)[d];
+    return v;
+}
+
+// softmax: exp(x - max) / sum;  log_softmax: (x - max) - log(sum). `s` is 1 / sum or log(sum).
+template <bool LOG, class C>
+__device__ static inline C result(C x, C max, C s)
+{
+    return LOG ? (x - max) - s : exp(x - max) * s;
+}
+
+// softmax: y (dy - sum dy y);  log_softmax: dy - exp(y) sum dy. `s` is that sum, of terms.
+template <bool LOG, class C>
+__device__ static inline C gradient(C y, C dy, C s)
+{
+    return LOG ? dy - exp(y) * s : y * (dy - s);
+}
+
+template <bool LOG, class C>
+__device__ static inline C term(C y, C dy)
+{
+    return LOG ? dy : dy * y;
+}
+
+// ---- Rows: a team each ------------------------------------------------------------------------
+
+template <bool LOG, class T, int V, bool BLOCK>
+__global__ static void row_forward(T *y, const T *x, int64_t rows, int64_t n)
+{
+    using C = gd_compute<T>;
+    __shared__ C shared[32];
+    const gd_team<BLOCK> team;
+    for (int64_t r = team.row; r < rows; r += team.step) {
+        const T *from = x + r * n;
+        T *to = y + r * n;
+        gd_sum_exp<C> row;
+        for (int64_t p = team.rank; p < n / V; p += team.size) {
+            const gd_pack<T, V> pack = gd_load_pack<T, V>(from, p);
+            for (int v = 0; v < V; v++) row.add(gd_load(pack.element[v]));
+        }
+        row.reduce(team, shared);
+        const C s = LOG ? log(row.sum) : 1 / row.sum;
+        for (int64_t p = team.rank; p < n / V; p += team.size) { // again: from a cache
+            gd_pack<T, V> pack = gd_load_pack<T, V>(from, p);
+            for (int v = 0; v < V; v++) {
+                pack.element[v] = gd_store<T>(result<LOG>(gd_load(pack.element[v]), row.max, s));
+            }
+            gd_store_pack(to, p, pack);
+        }
+    }
+}
+
+template <bool LOG, class T, int V, bool BLOCK>
+__global__ static void row_backward(T *dx, const T *y, const T *dy, int64_t rows, int64_t n,
+                                    bool add)
+{
+    using C = gd_compute<T>;
+    __shared__ C shared[32];
+    const gd_team<BLOCK> team;
+    for (int64_t r = team.row; r < rows; r += team.step) {
+        const T *row_y = y + r * n, *row_dy = dy + r * n;
+        T *to = dx + r * n;
+        C s = 0;
+        for (int64_t p = team.rank; p < n / V; p += team.size) {
+            const gd_pack<T, V> py = gd_load_pack<T, V>(row_y, p),
+                                pd = gd_load_pack<T, V>(row_dy, p);
+            for (int v = 0; v < V; v++) {
+                s += term<LOG>(gd_load(py.element[v]), gd_load(pd.element[v]));
+            }
+        }
+        s = team.reduce(s, shared, gd_plus());
+        for (int64_t p = team.rank; p < n / V; p += team.size) {
+            const gd_pack<T, V> py = gd_load_pack<T, V>(row_y, p),
+                                pd = gd_load_pack<T, V>(row_dy, p);
+            gd_pack<T, V> out = {};
+            if (add) out = gd_load_pack<T, V>(to, p);
+            for (int v = 0; v < V; v++) {
+                const C d = gradient<LOG>(gd_load(py.element[v]), gd_load(pd.element[v]), s);
+                out.element[v] = gd_store<T>(add ? gd_load(out.element[v]) + d : d);
+            }
+            gd_store_pack(to, p, out);
+        }
+    }
+}
+
+// ---- Another axis: a thread for each column -----------------------------------------------------
+
+// Neighbouring threads have neighbouring columns, so memory is read in order.
+template <bool LOG, class T>
+__global__ static void column_forward(T *y, const T *x, softmax_view v)
+{
+    using C = gd_compute<T>;
+    GD_EACH(c, v.outer * v.inner)
+    {
+        const int64_t at = c / v.inner * v.n * v.inner + c % v.inner;
+        gd_sum_exp<C> column;
+        for (int64_t i = 0; i < v.n; i++) column.add(gd_load(x[at + i * v.inner]));
+        const C sum = column.max > -(C)INFINITY ? column.sum : (C)NAN; // as gd_sum_exp::reduce
+        const C s = LOG ? log(sum) : 1 / sum;
+        for (int64_t i = 0; i < v.n; i++) {
+            const C value = result<LOG>((C)gd_load(x[at + i * v.inner]), column.max, s);
+            y[at + i * v.inner] = gd_store<T>(value);
+        }
+    }
+}
+
+template <bool LOG, class T>
+__global__ static void column_backward(T *dx, const T *y, const T *dy, softmax_view v, bool add)
+{
+    using C = gd_compute<T>;
+    GD_EACH(c, v.outer * v.inner)
+    {
+        const int64_t at = c / v.inner * v.n * v.inner + c % v.inner;
+        C s = 0;
+        for (int64_t i = 0; i < v.n; i++) {
+            const int64_t e = at + i * v.inner;
+            s += term<LOG>((C)gd_load(y[e]), (C)gd_load(dy[e]));
+        }
+        for (int64_t i = 0; i < v.n; i++) {
+            const int64_t e = at + i * v.inner;
+            const C d = gradient<LOG>((C)gd_load(y[e]), (C)gd_load(dy[e]), s);
+            dx[e] = gd_store<T>(add ? gd_load(dx[e]) + d : d);
+        }
+    }
+}
+
+// ---- The ops ----------------------------------------------------------------------------------
+
+template <bool LOG>
+static gd_status forward(const gd_call *call)
+{
+    gd_tensor *out = call->output[0];
+    if (gd_tensor_count(out) == 0) return GD_OK;
+    const softmax_view v = view_of(call, out);
+    const cudaStream_t stream = gd_stream(call);
+    return gd_by_storage(call, [&](auto zero) {
+        using T = decltype(zero);
+        const T *x = gd_ptr<T>(call->input[0]);
+        T *y = gd_ptr<T>(out);
+        if (v.inner > 1) {
+            column_forward<LOG><<<gd_blocks(v.outer * v.inner, 128), 128, 0, stream>>>(y, x, v);
+            return gd_launched(call);
+        }
+        const gd_team_launch launch = gd_team_for(v.outer, v.n);
+        gd_by_team<T>(gd_rows_pack<T>(v.n, x, y), launch.block, [&](auto pack, auto block) {
+            row_forward<LOG, T, decltype(pack)::value, decltype(block)::value>
+                <<<launch.blocks, launch.threads, 0, stream>>>(y, x, v.outer, v.n);
+        });
+        return gd_launched(call);
+    });
+}
+
+template <bool LOG>
+static gd_status backward(const gd_call *call)
+{
+    gd_tensor *out = call->dinput[0];
+    if (!out || gd_tensor_count(out) == 0) return GD_OK;
+    const softmax_view v = view_of(call, out);
+    const bool add = call->accumulate[0];
+    const cudaStream_t stream = gd_stream(call);
+    return gd_by_storage(call, [&](auto zero) {
+        using T = decltype(zero);
+        const T *y = gd_ptr<T>(call->output[0]), *dy = gd_ptr<T>(call->doutput[0]);
+        T *dx = gd_ptr<T>(out);
+        if (v.inner > 1) {
+            column_backward<LOG>
+                <<<gd_blocks(v.outer * v.inner, 128), 128, 0, stream>>>(dx, y, dy, v, add);
+            return gd_launched(call);
+        }
+        const gd_team_launch launch = gd_team_for(v.outer, v.n);
+        gd_by_team<T>(gd_rows_pack<T>(v.n, y, dy, dx), launch.block, [&](auto pack, auto block) {
+            row_backward<LOG, T, decltype(pack)::value, decltype(block)::value>
+                <<<launch.blocks, launch.threads, 0, stream>>>(dx, y, dy, v.outer, v.n, add);
+        });
+        return gd_launched(call);
+    });
+}
+
+extern "C" gd_status softmax_forward_cuda(const gd_call *call)
+{
+    return forward<false>(call);
+}
+
+extern "C" gd_status softmax_backward_cuda(const gd_call *call)
+{
+    return backward<false>(call);
+}
+
+extern "C" gd_status log_softmax_forward_cuda(const gd_call *call)
+{
+    return forward<true>(call);
+}
+
+extern "C" gd_status log_softmax_backward_cuda(const gd_call *call)
+{
+    return backward<true>(call);
+}
