@@ -71,21 +71,6 @@ void gd_error_clear(gd_context *ctx)
 
 /* ---- Making and freeing ------------------------------------------------------------------- */
 
-/* C11's aligned_alloc wants a multiple of the alignment; MSVC has none, but neither have we. */
-static void *default_allocate(void *user, size_t alignment, size_t bytes)
-{
-    (void)user;
-    if (bytes > SIZE_MAX - alignment) return NULL;
-    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-}
-
-static void default_release(void *user, void *memory, size_t bytes)
-{
-    (void)user;
-    (void)bytes;
-    free(memory);
-}
-
 static int default_threads(void)
 {
 #ifdef _OPENMP
@@ -130,11 +115,12 @@ gd_context *gd_context_create(const gd_context_options *options)
     gd_context_options chosen = options ? *options : (gd_context_options){0};
     gd_allocator allocator = chosen.allocator;
     if (!allocator.allocate || !allocator.release) {
-        allocator = (gd_allocator){default_allocate, default_release, NULL};
+        allocator = (gd_allocator){gd_host_default_allocate, gd_host_default_release, NULL};
     }
     gd_context *ctx = allocator.allocate(allocator.user, 64, sizeof *ctx);
     if (!ctx) return NULL;
     *ctx = (gd_context){.options = chosen, .allocator = allocator};
+    if (allocator.allocate == gd_host_default_allocate) ctx->allocator.user = &ctx->slabs;
     ctx->threads = chosen.threads > 0 ? chosen.threads : default_threads();
     ctx->random.seed = chosen.seed;
     if (chosen.threads < 0) {
@@ -156,6 +142,7 @@ void gd_context_free(gd_context *ctx)
     gd_host_release(ctx, ctx->user_ops, (size_t)ctx->user_op_capacity * sizeof *ctx->user_ops);
     if (ctx->device) ctx->device->close(ctx);
     gd_allocator allocator = ctx->allocator;
+    if (allocator.user == &ctx->slabs) allocator.user = NULL; /* as when ctx was made */
     allocator.release(allocator.user, ctx, sizeof *ctx);
 }
 

@@ -55,6 +55,13 @@ typedef struct gd_arena {
     gd_arena_chunk *first, *current;
 } gd_arena;
 
+typedef struct gd_slab gd_slab;
+
+/* The allocator of a user who names none (host_memory.c). `user` is a gd_slab *, the first of the
+ * list; NULL: no slabs. */
+void *gd_host_default_allocate(void *user, size_t alignment, size_t bytes);
+void gd_host_default_release(void *user, void *memory, size_t bytes);
+
 /* Host memory from the context's allocator; the error is set when there is none. `what` completes
  * "out of memory: ... bytes for <what>". */
 void *gd_host_allocate(gd_context *ctx, size_t bytes, const char *what);
@@ -106,6 +113,7 @@ extern const gd_device_table gd_device_cpu, gd_device_cuda;
 struct gd_context {
     gd_context_options options;
     gd_allocator allocator;
+    gd_slab *slabs;                /* of the default allocator */
     const gd_device_table *device; /* NULL: none could be opened, see the error */
     const gd_services *services;
     int threads;
