@@ -15,18 +15,23 @@ const gd_op *const gd_builtin_ops[] = {
 
 const int gd_builtin_op_count = (int)(sizeof gd_builtin_ops / sizeof *gd_builtin_ops) - 1;
 
-static const gd_services cpu_services = {
-    .copy = gd_copy_cpu,
-    .accumulate = gd_accumulate_cpu,
-    .fill = gd_fill_cpu,
-    .sum_squares = gd_sum_squares_cpu,
-    .scale = gd_scale_cpu,
-    .uniform = gd_uniform_cpu,
-    .normal = gd_normal_cpu,
-    .integers = gd_integers_cpu,
-    .permutation = gd_permutation_cpu,
-    .sgd = gd_sgd_cpu,
-    .adamw = gd_adamw_cpu,
-};
+#define SERVICES(device)                                                                          \
+    {                                                                                             \
+        .copy = gd_copy_##device, .accumulate = gd_accumulate_##device, .fill = gd_fill_##device, \
+        .sum_squares = gd_sum_squares_##device, .scale = gd_scale_##device,                       \
+        .uniform = gd_uniform_##device, .normal = gd_normal_##device,                             \
+        .integers = gd_integers_##device, .permutation = gd_permutation_##device,                 \
+        .sgd = gd_sgd_##device, .adamw = gd_adamw_##device,                                       \
+    }
 
-const gd_services *const gd_services_of[GD_DEVICE_COUNT] = {[GD_CPU] = &cpu_services};
+static const gd_services cpu_services = SERVICES(cpu);
+
+#ifdef GD_HAVE_CUDA
+static const gd_services cuda_services = SERVICES(cuda);
+#define CUDA_SERVICES &cuda_services
+#else
+#define CUDA_SERVICES NULL
+#endif
+
+const gd_services *const gd_services_of[GD_DEVICE_COUNT] = {
+    [GD_CPU] = &cpu_services, [GD_CUDA] = CUDA_SERVICES};

@@ -56,6 +56,8 @@ static cudaError_t make_state(gd_cuda *cuda)
     if (!error) error = cudaMallocHost(&words, GD_CUDA_FAULTS * sizeof(int64_t));
     if (!error) memset(words, 0, GD_CUDA_FAULTS * sizeof(int64_t));
     cuda->fault_words = words;
+    if (!error) error = cudaMalloc((void **)&cuda->sums, GD_CUDA_SUMS * sizeof(double));
+    if (!error) error = cudaMallocHost((void **)&cuda->host_sums, GD_CUDA_SUMS * sizeof(double));
     return error;
 }
 
@@ -71,6 +73,8 @@ static void free_state(gd_context *ctx)
         if (cuda->staging[i].pinned) cudaFreeHost(cuda->staging[i].pinned);
     }
     if (cuda->fault_words) cudaFreeHost((void *)(uintptr_t)cuda->fault_words);
+    if (cuda->sums) cudaFree(cuda->sums);
+    if (cuda->host_sums) cudaFreeHost(cuda->host_sums);
     if (cuda->stream) cudaStreamDestroy(cuda->stream);
     gd_host_release(ctx, cuda, sizeof *cuda);
     ctx->device_state = ctx->stream = NULL;
@@ -133,6 +137,16 @@ static gd_status cuda_fill_bytes(gd_context *ctx, void *dst, int byte, size_t by
     return gd_cuda_check(ctx, cudaMemsetAsync(dst, byte, bytes, gd_cuda_of(ctx)->stream), "fill");
 }
 
+void *gd_cuda_host_allocate(gd_context *ctx, size_t bytes, const char *what)
+{
+    return gd_host_allocate(ctx, bytes, what);
+}
+
+void gd_cuda_host_release(gd_context *ctx, void *memory, size_t bytes)
+{
+    gd_host_release(ctx, memory, bytes);
+}
+
 /* ---- Waiting, and what came out of it ------------------------------------------------------ */
 
 int64_t *gd_cuda_fault_word(const gd_call *call, int64_t limit)
@@ -172,7 +186,7 @@ static gd_status cuda_synchronize(gd_context *ctx)
 /* ---- Copies between host and device -------------------------------------------------------- */
 
 /* Returns as soon as the host's memory has been read. */
-static gd_status cuda_upload(gd_context *ctx, void *dst, const void *host, size_t bytes)
+gd_status gd_cuda_upload(gd_context *ctx, void *dst, const void *host, size_t bytes)
 {
     gd_cuda *cuda = gd_cuda_of(ctx);
     for (size_t done = 0, turn = 0; done < bytes; done += GD_STAGING_BYTES, turn++) {
@@ -239,7 +253,7 @@ const gd_device_table gd_device_cuda = {
     .close = free_state,
     .allocate = cuda_allocate,
     .release = cuda_release,
-    .upload = cuda_upload,
+    .upload = gd_cuda_upload,
     .download = cuda_download,
     .fill_bytes = cuda_fill_bytes,
     .synchronize = cuda_synchronize,

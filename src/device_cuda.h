@@ -33,12 +33,17 @@ typedef struct gd_cuda_fault {
 
 #define GD_CUDA_FAULTS 64
 
+/* Room for the partial sums of a number that the host waits for (kernels/copy/packed.cu). */
+#define GD_CUDA_SUMS 1024
+
 typedef struct gd_cuda {
     cudaStream_t stream;
     gd_cuda_staging staging[2];
     gd_cuda_fault fault[GD_CUDA_FAULTS];
     int faults;
     volatile int64_t *fault_words; /* pinned, GD_CUDA_FAULTS of them */
+    double *sums;                  /* GD_CUDA_SUMS of them, on the device */
+    double *host_sums;             /* pinned, as many */
     cublasLtHandle_t blas;         /* NULL until gd_cuda_blas is first called */
     /* What kernels/matmul keeps from call to call, and how to free it. */
     void *matmul_plans;
@@ -54,6 +59,13 @@ cublasLtHandle_t gd_cuda_blas(gd_context *ctx);
 /* Where kernels of this call write 1 + the position of an index that is not in [0, limit): any of
  * them, if there are several. Device memory; NULL (nothing is noted) if there are too many ops. */
 int64_t *gd_cuda_fault_word(const gd_call *call, int64_t limit);
+
+/* For a service whose work is the host's: memory from the context's allocator (NULL, and the error
+ * set, if there is none), and a copy from there to the device, which returns as soon as the host's
+ * memory has been read. `what` completes "out of memory: ... bytes for <what>". */
+void *gd_cuda_host_allocate(gd_context *ctx, size_t bytes, const char *what);
+void gd_cuda_host_release(gd_context *ctx, void *memory, size_t bytes);
+gd_status gd_cuda_upload(gd_context *ctx, void *dst, const void *host, size_t bytes);
 
 /* Makes a CUDA error the context's: "rms_norm: CUDA: out of memory (2)". GD_OK for cudaSuccess. */
 gd_status gd_cuda_check(gd_context *ctx, cudaError_t error, const char *who);

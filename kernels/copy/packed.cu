@@ -1,0 +1,150 @@
+// packed.cu - the core's arithmetic on packed arrays on a GPU: accumulate, fill, sum of squares,
+// scale. The numbers are those of packed.c, but for the order of the sum.
+#include <math.h>
+
+#include "copy/convert.cuh"
+#include "device_cuda.h"
+#include "pack.cuh"
+
+constexpr int threads = 256;
+
+static cudaStream_t stream_of(const gd_context *ctx)
+{
+    return (cudaStream_t)gd_context_stream(ctx);
+}
+
+// Blocks for n elements, V of which each thread takes at a time.
+static unsigned blocks_for(int64_t n, int V)
+{
+    return gd_blocks(n, (int64_t)threads * V);
+}
+
+// ---- Accumulate -------------------------------------------------------------------------------
+
+template <class To, class From>
+__global__ void accumulate_kernel(To *dst, const From *src, int64_t n)
+{
+    constexpr int V = gd_pack_size<To, From>;
+    GD_EACH(pack, gd_packs(n, V))
+    {
+        To to[V];
+        From from[V];
+        gd_pack_load(to, dst, pack * V, n);
+        gd_pack_load(from, src, pack * V, n);
+#pragma unroll
+        for (int v = 0; v < V; v++) to[v] = gd_store<To>(gd_load(to[v]) + gd_load(from[v]));
+        gd_pack_store(dst, to, pack * V, n);
+    }
+}
+
+extern "C" void gd_accumulate_cuda(void *dst, gd_dtype dst_dtype, const void *src,
+                                   gd_dtype src_dtype, int64_t n, gd_context *ctx)
+{
+    if (n == 0) return;
+    gd_by_dtype(dst_dtype, [&](auto to) {
+        return gd_by_dtype(src_dtype, [&](auto from) {
+            using To = decltype(to);
+            using From = decltype(from);
+            accumulate_kernel<<<blocks_for(n, gd_pack_size<To, From>), threads, 0,
+                                stream_of(ctx)>>>((To *)dst, (const From *)src, n);
+            return gd_service_launched(ctx, "accumulate");
+        });
+    });
+}
+
+// ---- Fill -------------------------------------------------------------------------------------
+
+template <class T>
+__global__ void fill_kernel(T *dst, double value, int64_t n)
+{
+    constexpr int V = gd_pack_size<T>;
+    T same[V];
+#pragma unroll
+    for (int v = 0; v < V; v++) same[v] = gd_convert<T>(value);
+    GD_EACH(pack, gd_packs(n, V)) gd_pack_store(dst, same, pack * V, n);
+}
+
+extern "C" void gd_fill_cuda(void *dst, gd_dtype dtype, double value, int64_t n, gd_context *ctx)
+{
+    if (n == 0) return;
+    gd_by_any_dtype(dtype, [&](auto zero) {
+        using T = decltype(zero);
+        fill_kernel<<<blocks_for(n, gd_pack_size<T>), threads, 0, stream_of(ctx)>>>((T *)dst, value,
+                                                                                    n);
+    });
+    gd_service_launched(ctx, "fill");
+}
+
+// ---- Sum of squares ---------------------------------------------------------------------------
+
+// sum[piece] = the squares of every gridDim-th run of the array, one run a block.
+template <class T>
+__global__ void sum_squares_kernel(double *sum, const T *x, int64_t n)
+{
+    constexpr int V = gd_pack_size<T>;
+    __shared__ double shared[32];
+    double own = 0;
+    GD_EACH(pack, gd_packs(n, V))
+    {
+        T value[V];
+        gd_pack_load(value, x, pack * V, n);
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            const double wide = gd_load(value[v]);
+            own += wide * wide;
+        }
+    }
+    own = gd_block_reduce(own, shared, gd_plus());
+    if (threadIdx.x == 0) sum[blockIdx.x] = own;
+}
+
+// As many pieces as n alone asks for: the grid is never fitted to the GPU. The host, which waits
+// for the number anyway, adds them up in order.
+extern "C" double gd_sum_squares_cuda(const void *x, gd_dtype dtype, int64_t n, gd_context *ctx)
+{
+    if (n == 0) return 0;
+    gd_cuda *cuda = gd_cuda_of(ctx);
+    unsigned pieces = blocks_for(n, 16);
+    if (pieces > GD_CUDA_SUMS) pieces = GD_CUDA_SUMS;
+    const gd_status launched = gd_by_dtype(dtype, [&](auto zero) {
+        using T = decltype(zero);
+        sum_squares_kernel<<<pieces, threads, 0, cuda->stream>>>(cuda->sums, (const T *)x, n);
+        return gd_service_launched(ctx, "sum of squares");
+    });
+    if (launched) return NAN;
+    cudaError_t error = cudaMemcpyAsync(cuda->host_sums, cuda->sums, pieces * sizeof(double),
+                                        cudaMemcpyDeviceToHost, cuda->stream);
+    if (!error) error = cudaStreamSynchronize(cuda->stream);
+    if (gd_cuda_check(ctx, error, "sum of squares")) return NAN;
+    double sum = 0;
+    for (unsigned piece = 0; piece < pieces; piece++) sum += cuda->host_sums[piece];
+    return sum;
+}
+
+// ---- Scale ------------------------------------------------------------------------------------
+
+// The product in double: a factor that no float holds exactly is not rounded before it is used.
+template <class T>
+__global__ void scale_kernel(T *x, double factor, int64_t n)
+{
+    constexpr int V = gd_pack_size<T>;
+    GD_EACH(pack, gd_packs(n, V))
+    {
+        T value[V];
+        gd_pack_load(value, x, pack * V, n);
+#pragma unroll
+        for (int v = 0; v < V; v++) value[v] = gd_store<T>((double)gd_load(value[v]) * factor);
+        gd_pack_store(x, value, pack * V, n);
+    }
+}
+
+extern "C" void gd_scale_cuda(void *x, gd_dtype dtype, double factor, int64_t n, gd_context *ctx)
+{
+    if (n == 0) return;
+    gd_by_dtype(dtype, [&](auto zero) {
+        using T = decltype(zero);
+        scale_kernel<<<blocks_for(n, gd_pack_size<T>), threads, 0, stream_of(ctx)>>>((T *)x, factor,
+                                                                                     n);
+        return gd_service_launched(ctx, "scale");
+    });
+}

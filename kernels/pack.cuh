@@ -1,0 +1,89 @@
+// pack.cuh - packed arrays in pieces of 16 bytes, the most that one load or store can move.
+//
+//     constexpr int V = gd_pack_size<T>;
+//     GD_EACH(pack, gd_packs(n, V)) {
+//         T x[V];
+//         gd_pack_load(x, from, pack * V, n);
+//         for (int v = 0; v < V; v++) ...
+//         gd_pack_store(to, x, pack * V, n);
+//     }
+//
+// A view of a tensor may begin at any element, and n may be any number: where a pack is not aligned,
+// or not whole, it moves element by element. Neighbouring threads take neighbouring packs, so that
+// even then a warp's accesses share their cache lines.
+#ifndef GD_PACK_CUH
+#define GD_PACK_CUH
+
+#include "cuda.cuh"
+
+template <class... T>
+struct gd_widest {
+    static constexpr int value = 0;
+};
+template <class T, class... Rest>
+struct gd_widest<T, Rest...> {
+    static constexpr int rest = gd_widest<Rest...>::value, own = (int)sizeof(T);
+    static constexpr int value = own > rest ? own : rest;
+};
+
+// How many elements to take at once of arrays of these types: 16 bytes of the widest.
+template <class... T>
+constexpr int gd_pack_size = 16 / gd_widest<T...>::value;
+
+static __host__ __device__ inline int64_t gd_packs(int64_t n, int size)
+{
+    return n / size + (n % size != 0);
+}
+
+// An unsigned type of so many bytes, which moves with one instruction.
+template <int Bytes>
+struct gd_raw {
+    using type = uint4;
+};
+template <>
+struct gd_raw<8> {
+    using type = uint2;
+};
+template <>
+struct gd_raw<4> {
+    using type = uint32_t;
+};
+
+template <class T, int V>
+using gd_raw_pack = typename gd_raw<(int)sizeof(T) * V>::type;
+
+template <class T, int V>
+__device__ inline bool gd_pack_fits(const T *x, int64_t first, int64_t n)
+{
+    return first + V <= n && (uintptr_t)(x + first) % sizeof(gd_raw_pack<T, V>) == 0;
+}
+
+// value[] = x[first], x[first + 1], ...; beyond x[n - 1] zeros.
+template <class T, int V>
+__device__ inline void gd_pack_load(T (&value)[V], const T *x, int64_t first, int64_t n)
+{
+    if (gd_pack_fits<T, V>(x, first, n)) {
+        const gd_raw_pack<T, V> raw = *(const gd_raw_pack<T, V> *)(x + first);
+        memcpy(value, &raw, sizeof raw);
+        return;
+    }
+#pragma unroll
+    for (int v = 0; v < V; v++) value[v] = first + v < n ? x[first + v] : T(0.0f);
+}
+
+template <class T, int V>
+__device__ inline void gd_pack_store(T *x, const T (&value)[V], int64_t first, int64_t n)
+{
+    if (gd_pack_fits<T, V>(x, first, n)) {
+        gd_raw_pack<T, V> raw;
+        memcpy(&raw, value, sizeof raw);
+        *(gd_raw_pack<T, V> *)(x + first) = raw;
+        return;
+    }
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        if (first + v < n) x[first + v] = value[v];
+    }
+}
+
+#endif

@@ -1,0 +1,33 @@
+// philox.cuh - the words of the random stream in kernels; philox.h on a GPU. random.h says how they
+// are named.
+#ifndef GD_PHILOX_CUH
+#define GD_PHILOX_CUH
+
+#include <curand_philox4x32_x.h>
+#include <stdint.h>
+
+// Words 4 block to 4 block + 3 of stream (seed, subsequence): cuRAND's Philox4x32-10, as
+// curand_init(seed, subsequence, 4 * block, &state) and curand4(&state) would give them.
+__device__ inline uint4 gd_philox_block(uint64_t seed, uint64_t subsequence, uint64_t block)
+{
+    const uint4 counter = {(uint32_t)block, (uint32_t)(block >> 32), (uint32_t)subsequence,
+                           (uint32_t)(subsequence >> 32)};
+    const uint2 key = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    return curand_Philox4x32_10(counter, key);
+}
+
+// words[] = words `word` to word + 3, which may lie in two blocks.
+__device__ inline void gd_philox_four(uint64_t seed, uint64_t subsequence, uint64_t word,
+                                      uint32_t (&words)[4])
+{
+    const uint4 a = gd_philox_block(seed, subsequence, word / 4);
+    words[0] = a.x, words[1] = a.y, words[2] = a.z, words[3] = a.w;
+    if (word % 4 == 0) return;
+    const uint4 b = gd_philox_block(seed, subsequence, word / 4 + 1);
+    for (int shift = (int)(word % 4), next = 0; shift > 0; shift--, next++) {
+        words[0] = words[1], words[1] = words[2], words[2] = words[3];
+        words[3] = next == 0 ? b.x : next == 1 ? b.y : b.z;
+    }
+}
+
+#endif
