@@ -1,4 +1,5 @@
-# Finds what the library needs: a CBLAS, Random123's header, and, where there are, OpenMP and CUDA.
+# Finds what the library needs: a CBLAS, Random123's header, and, where there are, jansson, OpenMP and
+# CUDA.
 
 # What to say, and how to get it, where something is missing.
 function(gradus_missing what debian_package)
@@ -42,6 +43,23 @@ find_path(GRADUS_RANDOM123_INCLUDE Random123/philox.h)
 mark_as_advanced(GRADUS_RANDOM123_INCLUDE)
 if(NOT GRADUS_RANDOM123_INCLUDE)
     gradus_missing("the header Random123/philox.h" librandom123-dev)
+endif()
+
+# ---- jansson: JSON, for safetensors files -------------------------------------------------------
+
+if(GRADUS_JANSSON)
+    find_path(GRADUS_JANSSON_INCLUDE jansson.h)
+    find_library(GRADUS_JANSSON_LIBRARY jansson)
+    mark_as_advanced(GRADUS_JANSSON_INCLUDE GRADUS_JANSSON_LIBRARY)
+endif()
+set(gradus_jansson OFF)
+if(GRADUS_JANSSON AND GRADUS_JANSSON_INCLUDE AND GRADUS_JANSSON_LIBRARY)
+    set(gradus_jansson ON)
+elseif(GRADUS_JANSSON STREQUAL "AUTO")
+    message(STATUS "No jansson: gradus will neither read nor write safetensors files. "
+                   "On Debian or Ubuntu: apt install libjansson-dev")
+elseif(GRADUS_JANSSON)
+    gradus_missing("jansson (GRADUS_JANSSON is ${GRADUS_JANSSON}; OFF does without)" libjansson-dev)
 endif()
 
 # ---- OpenMP -------------------------------------------------------------------------------------

@@ -36,6 +36,9 @@ else()
     gradus_c_flags(-fopenmp-simd -Wno-unknown-pragmas -Wno-unused-variable)
 endif()
 
+if(GRADUS_FUZZ)
+    set(GRADUS_SANITIZE fuzzer-no-link,address,undefined)
+endif()
 if(GRADUS_SANITIZE)
     target_compile_options(
         gradus_flags INTERFACE -fsanitize=${GRADUS_SANITIZE} -fno-sanitize-recover=all

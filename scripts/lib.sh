@@ -18,6 +18,7 @@ compiles() # LIBRARIES... < source
 }
 probe_cc() { compiles <<<'int main(void) { return 0; }'; }
 probe_cxx() { "${CXX:-c++}" --version >/dev/null 2>&1; }
+probe_clang() { command -v clang >/dev/null; }
 probe_make() { command -v ninja || command -v make; } >/dev/null
 probe_cmake()
 {
@@ -34,6 +35,7 @@ int main(void) { openblas_set_num_threads(1); return 0; }
 EOC
 }
 probe_random123() { "${CC:-cc}" -E -x c - <<<'#include <Random123/philox.h>' >/dev/null 2>&1; }
+probe_jansson() { compiles -ljansson <<<$'#include <jansson.h>\nint main(void) { return json_object() == 0; }'; }
 probe_pkg_config() { command -v pkg-config >/dev/null; }
 probe_check() { pkg-config --exists check 2>/dev/null; }
 probe_clang_format() { command -v clang-format-14 || clang-format --version | grep -q 'version 14\.'; } \
@@ -53,6 +55,7 @@ packages_of()
     pkg_config) echo pkg-config ;;
     openblas) echo libopenblas-dev ;;
     random123) echo librandom123-dev ;;
+    jansson) echo libjansson-dev ;;
     clang_format) echo clang-format-14 ;;
     gcov) echo gcc ;;
     *) echo "$1" ;;
@@ -67,6 +70,7 @@ meaning_of()
     cmake) echo "cmake 3.25 or newer" ;;
     openblas) echo "OpenBLAS with its header cblas.h" ;;
     random123) echo "the header Random123/philox.h" ;;
+    jansson) echo "jansson, for JSON" ;;
     check) echo "Check, the unit test framework" ;;
     clang_format) echo "clang-format 14" ;;
     *) echo "${1//_/-}" ;;

@@ -7,6 +7,7 @@
  *   optim.h       parameters, SGD, AdamW, clipping, schedules
  *   random.h      Philox: the same seed gives the same bits everywhere
  *   gradcheck.h   finite differences against a backward
+ *   safetensors.h tensors in files
  *
  * A whole step of learning, for a line y = w * x + b:
  *
@@ -31,5 +32,6 @@
 #include "gradus/optim.h"
 #include "gradus/random.h"
 #include "gradus/gradcheck.h"
+#include "gradus/safetensors.h"
 
 #endif

@@ -1,0 +1,64 @@
+/* safetensors.h - what the pieces of the safetensors reader and writer share. */
+#ifndef GRADUS_SRC_SAFETENSORS_H
+#define GRADUS_SRC_SAFETENSORS_H
+
+#include "core.h"
+
+enum { GD_SAFETENSORS_LENGTH_BYTES = 8, GD_SAFETENSORS_HEADER_LIMIT = 100000000 };
+
+struct gd_safetensors {
+    gd_context *ctx;
+    const char *path; /* for messages; in `chars` */
+    const unsigned char *bytes;
+    size_t size;
+    bool mapped; /* ours to unmap */
+
+    gd_safetensors_entry *entries; /* [count] in the order of their data */
+    int64_t count;
+    const gd_safetensors_entry **by_name; /* [count] */
+    gd_named_text *metadata;              /* [metadata_count] */
+    int64_t metadata_count;
+    int64_t *dims; /* all shapes */
+    int64_t dim_count;
+    char *chars; /* all texts */
+    size_t char_count;
+};
+
+/* A text from a file, fit for a sentence: no control characters, and not long. */
+typedef struct gd_printable {
+    char text[100];
+} gd_printable;
+
+gd_printable gd_printable_text(const char *text);
+
+/* The format's name of a dtype of ours. */
+const char *gd_safetensors_dtype_name(gd_dtype dtype);
+
+/* ---- The header (safetensors_header.c) -------------------------------------------------- */
+
+/* Reads and checks the header of file->bytes, and fills in everything else. On error what was
+ * allocated stays in *file, for gd_safetensors_close. */
+gd_status gd_safetensors_parse(gd_safetensors *file, const char *path);
+
+/* The header for tensors whose data follow one another, with its length before it and spaces behind
+ * it up to a multiple of 64 bytes. Free with free(). NULL on error. */
+char *gd_safetensors_print(gd_context *ctx, const gd_named_tensor *tensors, int64_t tensor_count,
+                           const gd_named_text *metadata, int64_t metadata_count, size_t *bytes);
+
+/* ---- Files that appear whole or not at all (whole_file.c) ------------------------------- */
+
+typedef struct gd_whole_file {
+    gd_context *ctx;
+    const char *who, *path;
+    char *temporary; /* its name until it is whole */
+    size_t temporary_bytes;
+    int descriptor;
+} gd_whole_file;
+
+gd_status gd_whole_file_begin(gd_whole_file *file, gd_context *ctx, const char *who,
+                              const char *path);
+gd_status gd_whole_file_write(gd_whole_file *file, const void *data, size_t bytes);
+/* Flushes and renames, or, where an error stands, removes what was written. */
+gd_status gd_whole_file_end(gd_whole_file *file);
+
+#endif
