@@ -86,7 +86,7 @@ static gd_status cuda_open(gd_context *ctx)
     if (find_device(ctx)) return ctx->status;
     gd_cuda *cuda = gd_host_allocate(ctx, sizeof *cuda, "a context on a GPU");
     if (!cuda) return ctx->status;
-    *cuda = (gd_cuda){0};
+    *cuda = (gd_cuda){.tf32 = ctx->options.tf32};
     ctx->device_state = cuda;
     cudaError_t error = make_state(cuda);
     ctx->stream = cuda->stream;

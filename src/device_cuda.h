@@ -44,6 +44,7 @@ typedef struct gd_cuda {
     volatile int64_t *fault_words; /* pinned, GD_CUDA_FAULTS of them */
     double *sums;                  /* GD_CUDA_SUMS of them, on the device */
     double *host_sums;             /* pinned, as many */
+    bool tf32;                     /* gd_context_options.tf32 */
     cublasLtHandle_t blas;         /* NULL until gd_cuda_blas is first called */
     /* What kernels/matmul keeps from call to call, and how to free it. */
     void *matmul_plans;

@@ -68,8 +68,8 @@ const gd_op gd_op_linear = {
     .outputs = 1,
     .backward_reads_inputs = 1u << 0 | 1u << 1,
     .shape = linear_shape,
-    .forward = {[GD_CPU] = linear_forward_cpu},
-    .backward = {[GD_CPU] = linear_backward_cpu},
+    .forward = GD_ON_DEVICES(linear_forward),
+    .backward = GD_ON_DEVICES(linear_backward),
     .cases = cases,
     .case_count = sizeof cases / sizeof *cases,
 };

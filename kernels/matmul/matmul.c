@@ -110,8 +110,8 @@ const gd_op gd_op_matmul = {
     .backward_reads_inputs = 1u << 0 | 1u << 1,
     .strided = true,
     .shape = matmul_shape,
-    .forward = {[GD_CPU] = matmul_forward_cpu},
-    .backward = {[GD_CPU] = matmul_backward_cpu},
+    .forward = GD_ON_DEVICES(matmul_forward),
+    .backward = GD_ON_DEVICES(matmul_backward),
     .cases = cases,
     .case_count = sizeof cases / sizeof *cases,
 };

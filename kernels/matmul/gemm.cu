@@ -1,0 +1,371 @@
+// gemm.cu - matrix products by cuBLASLt.
+//
+// cuBLASLt knows columns where we have rows. The memory of a row-major c [M, N] is that of a
+// column-major c^T [N, M], so it is asked for c^T = b^T a^T: our b is its first operand.
+//
+// For each product it is asked once, by its heuristic, for an algorithm; the answer is kept in a plan
+// with the descriptors, under everything that the question depended on. So the same product always
+// runs the same code.
+//
+// Bits. Where K is long, cuBLASLt may give its pieces to several blocks. We allow only algorithms
+// that keep the pieces' sums apart, in the type that is computed in, and add them in order; none that
+// adds them up in memory as they arrive, or rounds them to 16 bits first. The choice may depend on
+// the kind of GPU and on the version of cuBLAS, and so may the last bits.
+#include "matmul/gemm.cuh"
+
+#include <string.h>
+
+#include "device_cuda.h"
+
+static const size_t WORKSPACE_MOST = (size_t)32 << 20;
+
+static gd_status blas_failed(const gd_call *call, cublasStatus_t status)
+{
+    return gd_call_fail(call, GD_ERROR_DEVICE, "cuBLASLt: %s (%d)", cublasLtGetStatusString(status),
+                        (int)status);
+}
+
+// ---- Operands -----------------------------------------------------------------------------------
+
+// A matrix as cuBLASLt takes it: rows (or, where transposed, columns) that are packed, `ld` apart.
+struct blas_operand {
+    bool transposed;
+    int64_t ld;
+};
+
+// A dimension of size 1 has a stride that means nothing, and may be 0; it gets one that fits.
+static bool operand_of(gd_cuda_matrix x, int64_t rows, int64_t columns, blas_operand *operand)
+{
+    if (columns == 1) x.column = 1;
+    if (rows == 1) x.row = x.column == 1 ? columns : 1;
+    operand->transposed = x.column != 1 || x.row < columns;
+    operand->ld = operand->transposed ? x.column : x.row;
+    return operand->transposed ? x.row == 1 && x.column >= rows : true;
+}
+
+bool gd_gemm_takes(gd_cuda_matrix x, int64_t rows, int64_t columns)
+{
+    blas_operand operand;
+    return rows == 0 || columns == 0 || operand_of(x, rows, columns, &operand);
+}
+
+// Bytes, at most 16, at a multiple of which all matrices of a batch begin.
+static int64_t alignment_of(const void *data, int64_t step, gd_dtype dtype)
+{
+    const uint64_t bits = (uintptr_t)data | (uint64_t)step * gd_dtype_size(dtype) | 16;
+    return (int64_t)(bits & (~bits + 1));
+}
+
+// ---- Plans --------------------------------------------------------------------------------------
+
+// What the choice of an algorithm depends on. All of one type, so that there is no padding and keys
+// compare as bytes.
+struct plan_key {
+    int64_t dtype, c_dtype, tf32, bias;
+    int64_t M, N, K, batch;
+    int64_t a_transposed, b_transposed, a_ld, b_ld, c_ld, a_step, b_step, c_step;
+    int64_t a_alignment, b_alignment, c_alignment, bias_alignment;
+};
+
+struct gemm_plan {
+    gemm_plan *next;
+    plan_key key;
+    cublasStatus_t status; // no algorithm, for this reason
+    cublasLtMatmulDescOpaque_t product;
+    cublasLtMatrixLayoutOpaque_t a, b, c;
+    cublasLtMatmulAlgo_t algorithm;
+    size_t workspace;
+};
+
+// gd_cuda.matmul_plans. Forgotten when there are very many: sequences of ever new lengths.
+struct plan_table {
+    gd_context *context;
+    int count;
+    gemm_plan *bucket[256];
+};
+
+enum { PLANS_MOST = 4096 };
+
+static void forget_plans(plan_table *table)
+{
+    for (gemm_plan *&first : table->bucket) {
+        while (first) {
+            gemm_plan *plan = first;
+            first = plan->next;
+            gd_cuda_host_release(table->context, plan, sizeof *plan);
+        }
+    }
+    table->count = 0;
+}
+
+static void free_plans(void *plans)
+{
+    plan_table *table = (plan_table *)plans;
+    if (!table) return;
+    forget_plans(table);
+    gd_cuda_host_release(table->context, table, sizeof *table);
+}
+
+static plan_table *plans_of(gd_context *ctx)
+{
+    gd_cuda *cuda = gd_cuda_of(ctx);
+    if (cuda->matmul_plans) return (plan_table *)cuda->matmul_plans;
+    plan_table *table =
+        (plan_table *)gd_cuda_host_allocate(ctx, sizeof *table, "plans of products");
+    if (!table) return nullptr;
+    *table = {};
+    table->context = ctx;
+    cuda->matmul_plans = table;
+    cuda->free_matmul_plans = free_plans;
+    return table;
+}
+
+static plan_key key_of(const gd_call *call, const gd_gemm &g)
+{
+    blas_operand a, b;
+    operand_of(g.a, g.M, g.K, &a);
+    operand_of(g.b, g.K, g.N, &b);
+    plan_key key = {};
+    key.dtype = g.dtype, key.c_dtype = g.c_dtype;
+    key.tf32 = g.dtype == GD_FLOAT32 && gd_cuda_of(call->context)->tf32;
+    key.bias = g.bias != nullptr;
+    key.M = g.M, key.N = g.N, key.K = g.K, key.batch = g.batch;
+    key.a_transposed = a.transposed, key.b_transposed = b.transposed;
+    key.a_ld = a.ld, key.b_ld = b.ld, key.c_ld = g.M == 1 ? g.N : g.c.row;
+    if (g.batch > 1) key.a_step = g.a_step, key.b_step = g.b_step, key.c_step = g.c_step;
+    key.a_alignment = alignment_of(g.a.data, key.a_step, g.dtype);
+    key.b_alignment = alignment_of(g.b.data, key.b_step, g.dtype);
+    key.c_alignment = alignment_of(g.c.data, key.c_step, g.c_dtype);
+    if (g.bias) key.bias_alignment = alignment_of(g.bias, 0, g.c_dtype);
+    return key;
+}
+
+// Keeps the first of several statuses that is not success.
+struct first_status {
+    cublasStatus_t status;
+    void operator+=(cublasStatus_t next)
+    {
+        if (status == CUBLAS_STATUS_SUCCESS) status = next;
+    }
+};
+
+static cudaDataType_t data_type(int64_t dtype)
+{
+    return dtype == GD_FLOAT64    ? CUDA_R_64F
+           : dtype == GD_BFLOAT16 ? CUDA_R_16BF
+           : dtype == GD_FLOAT16  ? CUDA_R_16F
+                                  : CUDA_R_32F;
+}
+
+// CUBLAS_COMPUTE_32F multiplies float32 as float32; only ..._FAST_TF32 lets the tensor cores round
+// the factors to TF32's 10 bits of mantissa. (..._32F_PEDANTIC would also forbid what does not touch
+// the precision of products and sums, at a price in speed.)
+static cublasComputeType_t compute_type(const plan_key &key)
+{
+    if (key.dtype == GD_FLOAT64) return CUBLAS_COMPUTE_64F;
+    return key.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
+// A column-major matrix, or a batch of them.
+static cublasStatus_t describe_matrix(cublasLtMatrixLayout_t layout, int64_t dtype, int64_t rows,
+                                      int64_t columns, int64_t ld, int64_t batch, int64_t step)
+{
+    first_status first = {
+        cublasLtMatrixLayoutInit(layout, data_type(dtype), (uint64_t)rows, (uint64_t)columns, ld)};
+    if (batch > 1) {
+        const int32_t count = (int32_t)batch;
+        first += cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT,
+                                                  &count, sizeof count);
+        first += cublasLtMatrixLayoutSetAttribute(
+            layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &step, sizeof step);
+    }
+    return first.status;
+}
+
+static cublasStatus_t set_bias(cublasLtMatmulDesc_t product, const void *bias)
+{
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    first_status first = {cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                                         &epilogue, sizeof epilogue)};
+    first += cublasLtMatmulDescSetAttribute(product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias,
+                                            sizeof bias);
+    return first.status;
+}
+
+// c^T = b^T a^T: a transposed operand of ours is a transposed one of cuBLASLt's.
+static cublasStatus_t describe(gemm_plan *plan, const void *bias)
+{
+    const plan_key &k = plan->key;
+    const bool ta = k.a_transposed, tb = k.b_transposed;
+    const cublasOperation_t op_a = ta ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t op_b = tb ? CUBLAS_OP_T : CUBLAS_OP_N;
+    first_status first = {cublasLtMatmulDescInit(&plan->product, compute_type(k),
+                                                 k.dtype == GD_FLOAT64 ? CUDA_R_64F : CUDA_R_32F)};
+    first += cublasLtMatmulDescSetAttribute(&plan->product, CUBLASLT_MATMUL_DESC_TRANSA, &op_b,
+                                            sizeof op_b);
+    first += cublasLtMatmulDescSetAttribute(&plan->product, CUBLASLT_MATMUL_DESC_TRANSB, &op_a,
+                                            sizeof op_a);
+    if (bias) first += set_bias(&plan->product, bias);
+    first += describe_matrix(&plan->a, k.dtype, ta ? k.M : k.K, ta ? k.K : k.M, k.a_ld, k.batch,
+                             k.a_step);
+    first += describe_matrix(&plan->b, k.dtype, tb ? k.K : k.N, tb ? k.N : k.K, k.b_ld, k.batch,
+                             k.b_step);
+    first += describe_matrix(&plan->c, k.c_dtype, k.N, k.M, k.c_ld, k.batch, k.c_step);
+    return first.status;
+}
+
+static cublasStatus_t prefer(cublasLtMatmulPreference_t preference,
+                             cublasLtMatmulPreferenceAttributes_t attribute, int64_t value)
+{
+    const uint32_t word = (uint32_t)value;
+    return cublasLtMatmulPreferenceSetAttribute(preference, attribute, &word, sizeof word);
+}
+
+static cublasStatus_t choose_algorithm(gemm_plan *plan, cublasLtHandle_t blas)
+{
+    const plan_key &k = plan->key;
+    cublasLtMatmulPreferenceOpaque_t preference;
+    first_status first = {cublasLtMatmulPreferenceInit(&preference)};
+    first +=
+        cublasLtMatmulPreferenceSetAttribute(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                             &WORKSPACE_MOST, sizeof WORKSPACE_MOST);
+    first += prefer(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                    CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE); // besides none
+    first += prefer(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, k.b_alignment);
+    first += prefer(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, k.a_alignment);
+    first += prefer(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, k.c_alignment);
+    first += prefer(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, k.c_alignment);
+    if (first.status) return first.status;
+    cublasLtMatmulHeuristicResult_t found = {};
+    int count = 0;
+    first += cublasLtMatmulAlgoGetHeuristic(blas, &plan->product, &plan->b, &plan->a, &plan->c,
+                                            &plan->c, &preference, 1, &found, &count);
+    if (first.status) return first.status;
+    if (count == 0) return CUBLAS_STATUS_NOT_SUPPORTED;
+    plan->algorithm = found.algo;
+    plan->workspace = found.workspaceSize;
+    return found.state;
+}
+
+static uint64_t hash(const plan_key &key)
+{
+    const unsigned char *bytes = (const unsigned char *)&key;
+    uint64_t h = 14695981039346656037u; // FNV-1a
+    for (size_t i = 0; i < sizeof key; i++) h = (h ^ bytes[i]) * 1099511628211u;
+    return h ^ h >> 32;
+}
+
+// NULL, and the error set, if it cannot be made.
+static gemm_plan *plan_of(const gd_call *call, const gd_gemm &product)
+{
+    plan_table *table = plans_of(call->context);
+    const cublasLtHandle_t blas = gd_cuda_blas(call->context);
+    if (!table || !blas) return nullptr;
+    const plan_key key = key_of(call, product);
+    gemm_plan **first = &table->bucket[hash(key) % 256];
+    for (gemm_plan *plan = *first; plan; plan = plan->next) {
+        if (!memcmp(&plan->key, &key, sizeof key)) return plan;
+    }
+    if (table->count == PLANS_MOST) forget_plans(table);
+    gemm_plan *plan =
+        (gemm_plan *)gd_cuda_host_allocate(call->context, sizeof *plan, "the plan of a product");
+    if (!plan) return nullptr;
+    *plan = {};
+    plan->key = key;
+    plan->status = describe(plan, product.bias);
+    if (!plan->status) plan->status = choose_algorithm(plan, blas);
+    plan->next = *first;
+    *first = plan;
+    table->count++;
+    return plan;
+}
+
+// ---- Running ------------------------------------------------------------------------------------
+
+// c_i = bias, or 0, in every row.
+template <class T>
+__global__ static void fill_rows(T *c, int64_t c_row, int64_t c_step, const T *bias, int64_t M,
+                                 int64_t N, int64_t batch)
+{
+    GD_EACH(e, batch * M * N)
+    {
+        const int64_t row = e / N, column = e % N;
+        c[row / M * c_step + row % M * c_row + column] = bias ? bias[column] : gd_store<T>(0.0f);
+    }
+}
+
+static gd_status fill(const gd_call *call, const gd_gemm &g)
+{
+    return gd_by_dtype(g.c_dtype, [&](auto zero) {
+        using T = decltype(zero);
+        fill_rows<<<gd_blocks(g.batch * g.M * g.N, 256), 256, 0, gd_stream(call)>>>(
+            (T *)g.c.data, g.c.row, g.c_step, (const T *)g.bias, g.M, g.N, g.batch);
+        return gd_launched(call);
+    });
+}
+
+static gd_status need_workspace(const gd_call *call, size_t bytes, gd_gemm_workspace *workspace)
+{
+    if (bytes <= workspace->bytes) return GD_OK;
+    workspace->data = gd_call_scratch(call, bytes);
+    workspace->bytes = workspace->data ? bytes : 0;
+    return gd_error_status(call->context);
+}
+
+static gd_status run_plan(const gd_call *call, gemm_plan *plan, const gd_gemm &g,
+                          gd_gemm_workspace *workspace)
+{
+    if (need_workspace(call, plan->workspace, workspace)) return gd_error_status(call->context);
+    cublasLtMatmulDescOpaque_t product = plan->product;
+    if (g.bias) {
+        const cublasStatus_t status = set_bias(&product, g.bias);
+        if (status) return blas_failed(call, status);
+    }
+    const double alpha = g.alpha, beta = g.accumulate;
+    const float alpha_f32 = (float)alpha, beta_f32 = g.accumulate;
+    const bool f64 = g.dtype == GD_FLOAT64;
+    const cublasStatus_t status = cublasLtMatmul(
+        gd_cuda_blas(call->context), &product, f64 ? (const void *)&alpha : &alpha_f32, g.b.data,
+        &plan->b, g.a.data, &plan->a, f64 ? (const void *)&beta : &beta_f32, g.c.data, &plan->c,
+        g.c.data, &plan->c, &plan->algorithm, workspace->data, plan->workspace, gd_stream(call));
+    return status ? blas_failed(call, status) : GD_OK;
+}
+
+// A product whose sizes are at least 1. Not every kind of product has a bias built in (float64 has
+// none); then c is filled with it first.
+static gd_status multiply(const gd_call *call, gd_gemm g, gd_gemm_workspace *workspace)
+{
+    gemm_plan *plan = plan_of(call, g);
+    if (plan && plan->status && g.bias) {
+        if (fill(call, g)) return gd_error_status(call->context);
+        g.bias = nullptr;
+        g.accumulate = true;
+        plan = plan_of(call, g);
+    }
+    if (!plan) return gd_error_status(call->context);
+    if (plan->status) {
+        return gd_call_fail(call, GD_ERROR_DEVICE,
+                            "cuBLASLt has no way to multiply %s [%lld, %lld] by [%lld, %lld]: %s",
+                            gd_dtype_name(g.dtype), (long long)g.M, (long long)g.K, (long long)g.K,
+                            (long long)g.N, cublasLtGetStatusString(plan->status));
+    }
+    return run_plan(call, plan, g, workspace);
+}
+
+gd_status gd_gemm_cuda(const gd_call *call, const gd_gemm &product, gd_gemm_workspace *workspace)
+{
+    const int64_t BATCH_MOST = 65535; // of the last dimension of a grid
+    gd_gemm g = product;
+    if (g.M == 0 || g.N == 0 || g.batch == 0) return GD_OK;
+    if (g.K == 0) return g.accumulate ? GD_OK : fill(call, g);
+    for (int64_t done = 0; done < product.batch; done += BATCH_MOST) {
+        const int64_t left = product.batch - done, size = (int64_t)gd_dtype_size(g.dtype);
+        g.batch = left < BATCH_MOST ? left : BATCH_MOST;
+        g.a.data = (char *)product.a.data + done * g.a_step * size;
+        g.b.data = (char *)product.b.data + done * g.b_step * size;
+        g.c.data = (char *)product.c.data + done * g.c_step * (int64_t)gd_dtype_size(g.c_dtype);
+        const gd_status status = multiply(call, g, workspace);
+        if (status) return status;
+    }
+    return GD_OK;
+}

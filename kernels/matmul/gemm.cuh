@@ -1,0 +1,55 @@
+// gemm.cuh - the matrix product on a GPU, by cuBLASLt:
+//
+//     c_i [M, N] = alpha a_i [M, K] b_i [K, N] (+ bias [N]) (+ c_i),    i = 0 ... batch - 1
+//
+// Matrices are windows with two strides, as in gemm.h: a transposed one is the same memory with its
+// strides exchanged. float64 is summed in float64, everything else in float32.
+#ifndef GD_GEMM_CUH
+#define GD_GEMM_CUH
+
+#include "cuda.cuh"
+
+// Element (i, j) at data[i * row + j * column], in elements.
+struct gd_cuda_matrix {
+    void *data;
+    int64_t row, column;
+};
+
+struct gd_gemm {
+    gd_dtype dtype;   // of a and b
+    gd_dtype c_dtype; // of c and bias: the same, or float32
+    int64_t M, N, K;  // any may be 0
+    gd_cuda_matrix c, a,
+        b; // c has packed rows (column 1); a and b are such that gd_gemm_takes them
+    int64_t batch, c_step, a_step, b_step; // steps from one i to the next; 0: the same a or b
+    double alpha;
+    bool accumulate;  // add into c; otherwise its content is garbage
+    const void *bias; // or NULL; not with accumulate or a batch
+};
+
+// One product c = a b of matrices of type `dtype`.
+static inline gd_gemm gd_gemm_of(gd_dtype dtype, int64_t M, int64_t N, int64_t K, gd_cuda_matrix c,
+                                 gd_cuda_matrix a, gd_cuda_matrix b, bool accumulate)
+{
+    return {dtype, dtype, M, N, K, c, a, b, 1, 0, 0, 0, 1, accumulate, nullptr};
+}
+
+static inline gd_cuda_matrix gd_transposed(gd_cuda_matrix x)
+{
+    return {x.data, x.column, x.row};
+}
+
+// Whether x [rows, columns] can be an operand as it lies: the elements of its rows, or those of its
+// columns, next to each other. Any other must be copied first.
+bool gd_gemm_takes(gd_cuda_matrix x, int64_t rows, int64_t columns);
+
+// Scratch of cuBLASLt's, for all products of one call: they run one after the other.
+struct gd_gemm_workspace {
+    void *data;
+    size_t bytes;
+};
+
+// Queues the product. `workspace` is zero before the first of a call.
+gd_status gd_gemm_cuda(const gd_call *call, const gd_gemm &product, gd_gemm_workspace *workspace);
+
+#endif
