@@ -6,33 +6,9 @@
  *     dx[j] = sum over all i with y[i] = x[j] of dy[i]
  *
  * Everything here is a strided copy or a strided sum between two windows. */
-#include "shape/shape.h"
+#include "shape/window.h"
 #include "reduce/reduction.h"
 #include "rows.h"
-
-/* A window on packed memory: the shape and strides that walk through part of it. What is only moved
- * may be whole numbers too; gradients, which are added, are REAL. */
-typedef struct window {
-    void *data;
-    gd_dtype dtype;
-    int ndim;
-    int64_t shape[GD_MAX_DIMS], strides[GD_MAX_DIMS];
-} window;
-
-static window whole(const gd_tensor *t)
-{
-    window w = {gd_tensor_data(t), gd_tensor_dtype(t), .ndim = gd_tensor_ndim(t)};
-    for (int d = 0; d < w.ndim; d++) {
-        w.shape[d] = gd_tensor_shape(t)[d];
-        w.strides[d] = gd_tensor_strides(t)[d];
-    }
-    return w;
-}
-
-static gd_layout layout_of(const window *w)
-{
-    return (gd_layout){w->data, w->dtype, w->ndim, w->shape, w->strides};
-}
 
 /* dst += src; the windows have one shape. */
 static void add_window(window dst, window src, gd_context *ctx)
@@ -58,7 +34,7 @@ static void move(window dst, window src, bool add, gd_context *ctx)
     if (add)
         add_window(dst, src, ctx);
     else
-        gd_copy_cpu(layout_of(&dst), layout_of(&src), ctx);
+        gd_copy_cpu(window_layout(&dst), window_layout(&src), ctx);
 }
 
 /* ---- y holds the elements of x in the same order: reshape, contiguous, cast ------------------ */
@@ -112,17 +88,6 @@ gd_status GD_REAL_NAME(same_order_backward)(const gd_call *call)
 
 /* ---- permute ------------------------------------------------------------------------------ */
 
-/* x [n0, n1, ...] seen with its dimensions in the order of y. */
-static window permuted(const gd_tensor *x, const int *axes)
-{
-    window w = whole(x), v = w;
-    for (int d = 0; d < w.ndim; d++) {
-        v.shape[d] = w.shape[axes[d]];
-        v.strides[d] = w.strides[axes[d]];
-    }
-    return v;
-}
-
 gd_status GD_REAL_NAME(permute_forward)(const gd_call *call)
 {
     const gd_permute_args *args = call->args;
@@ -151,15 +116,6 @@ gd_status GD_REAL_NAME(permute_backward)(const gd_call *call)
 }
 
 /* ---- slice and concat --------------------------------------------------------------------- */
-
-/* t[..., start : start + size, ...] along one axis. */
-static window part(const gd_tensor *t, int axis, int64_t start, int64_t size)
-{
-    window w = whole(t);
-    if (w.data) w.data = (char *)w.data + start * w.strides[axis] * (int64_t)gd_dtype_size(w.dtype);
-    w.shape[axis] = size;
-    return w;
-}
 
 gd_status GD_REAL_NAME(slice_forward)(const gd_call *call)
 {
@@ -213,19 +169,6 @@ gd_status GD_REAL_NAME(concat_backward)(const gd_call *call)
 }
 
 /* ---- expand ------------------------------------------------------------------------------- */
-
-/* x seen with y's shape: stride 0 along what is repeated. */
-static window repeated(const gd_tensor *x, const gd_tensor *y)
-{
-    window w = whole(x), v = whole(y);
-    int missing = v.ndim - w.ndim;
-    v.data = w.data;
-    for (int d = 0; d < v.ndim; d++) {
-        bool copies = d < missing || (w.shape[d - missing] == 1 && v.shape[d] != 1);
-        v.strides[d] = copies ? 0 : w.strides[d - missing];
-    }
-    return v;
-}
 
 gd_status GD_REAL_NAME(expand_forward)(const gd_call *call)
 {

@@ -1,0 +1,153 @@
+// shape.cu - the ops that move elements, on a GPU: strided copies and strided sums between windows,
+// as shape_cpu.c has them.
+#include "cuda.cuh"
+#include "shape/window.h"
+
+constexpr int threads = 256;
+
+template <class T>
+__global__ void add_kernel(T *dst, const T *src, gd_cuda_walk<2> walk)
+{
+    GD_EACH(i, walk.count)
+    {
+        int64_t at[2];
+        walk.at(i, at);
+        dst[at[0]] = gd_store<T>(gd_load(dst[at[0]]) + gd_load(src[at[1]]));
+    }
+}
+
+// dst += src; the windows have one shape.
+static void add_window(const gd_call *call, const window &dst, const window &src)
+{
+    const gd_cuda_walk<2> walk =
+        gd_cuda_walk_over<2>(dst.ndim, dst.shape, {window_layout(&dst), window_layout(&src)});
+    if (walk.count == 0) return;
+    gd_by_dtype(dst.dtype, [&](auto zero) {
+        using T = decltype(zero);
+        add_kernel<<<gd_blocks(walk.count, threads), threads, 0, gd_stream(call)>>>(
+            (T *)dst.data, (const T *)src.data, walk);
+        return gd_launched(call);
+    });
+}
+
+// dst = src, or dst += src where asked.
+static gd_status move(const gd_call *call, const window &dst, const window &src, bool add)
+{
+    if (add)
+        add_window(call, dst, src);
+    else
+        gd_copy_cuda(window_layout(&dst), window_layout(&src), call->context);
+    return gd_error_status(call->context);
+}
+
+// ---- y holds the elements of x in the same order: reshape, contiguous, cast ---------------------
+
+extern "C" gd_status same_order_forward_cuda(const gd_call *call)
+{
+    const gd_tensor *x = call->input[0], *y = call->output[0];
+    if (gd_tensor_is_contiguous(x)) // of another shape, for a reshape; of another dtype, for a cast
+        return move(call, in_a_row(y), in_a_row(x), false);
+    return move(call, whole(y), whole(x), false);
+}
+
+// Here the record says mixed: every dtype is converted to every other at once.
+extern "C" gd_status cast_forward_cuda(const gd_call *call)
+{
+    return same_order_forward_cuda(call);
+}
+
+extern "C" gd_status same_order_backward_cuda(const gd_call *call)
+{
+    const gd_tensor *dx = call->dinput[0], *dy = call->doutput[0];
+    if (!dx || gd_tensor_data(dx) == gd_tensor_data(dy)) return GD_OK; // dx took dy's memory
+    if (!call->accumulate[0]) return move(call, in_a_row(dx), in_a_row(dy), false);
+    gd_accumulate_cuda(gd_tensor_data(dx), gd_tensor_dtype(dx), gd_tensor_data(dy),
+                       gd_tensor_dtype(dy), gd_tensor_count(dx), call->context);
+    return gd_error_status(call->context);
+}
+
+// ---- permute ----------------------------------------------------------------------------------
+
+extern "C" gd_status permute_forward_cuda(const gd_call *call)
+{
+    const gd_permute_args *args = (const gd_permute_args *)call->args;
+    return move(call, whole(call->output[0]), permuted(call->input[0], args->axes), false);
+}
+
+// dx, seen in y's order, is dy. To be added, dy is brought to dx's order first: the copy turns it by
+// tiles.
+extern "C" gd_status permute_backward_cuda(const gd_call *call)
+{
+    const gd_permute_args *args = (const gd_permute_args *)call->args;
+    const gd_tensor *dx = call->dinput[0], *dy = call->doutput[0];
+    if (!dx || gd_tensor_count(dx) == 0) return GD_OK;
+    const int64_t n = gd_tensor_count(dx);
+    window target = permuted(dx, args->axes);
+    if (call->accumulate[0]) {
+        target.data = gd_call_scratch(call, (size_t)n * gd_dtype_size(target.dtype));
+        if (!target.data) return gd_error_status(call->context);
+    }
+    if (move(call, target, whole(dy), false)) return gd_error_status(call->context);
+    if (call->accumulate[0])
+        gd_accumulate_cuda(gd_tensor_data(dx), target.dtype, target.data, target.dtype, n,
+                           call->context);
+    return gd_error_status(call->context);
+}
+
+// ---- slice and concat -------------------------------------------------------------------------
+
+extern "C" gd_status slice_forward_cuda(const gd_call *call)
+{
+    const gd_slice_args *args = (const gd_slice_args *)call->args;
+    const window taken = part(call->input[0], args->axis, args->start, args->end - args->start);
+    return move(call, whole(call->output[0]), taken, false);
+}
+
+// What the slice left out gets no gradient: zeros around dy.
+extern "C" gd_status slice_backward_cuda(const gd_call *call)
+{
+    const gd_slice_args *args = (const gd_slice_args *)call->args;
+    const gd_tensor *dx = call->dinput[0];
+    if (!dx) return GD_OK;
+    if (!call->accumulate[0]) {
+        gd_fill_cuda(gd_tensor_data(dx), gd_tensor_dtype(dx), 0, gd_tensor_count(dx),
+                     call->context);
+    }
+    const window taken = part(dx, args->axis, args->start, args->end - args->start);
+    return move(call, taken, whole(call->doutput[0]), call->accumulate[0]);
+}
+
+extern "C" gd_status concat_forward_cuda(const gd_call *call)
+{
+    const gd_concat_args *args = (const gd_concat_args *)call->args;
+    int64_t start = 0;
+    for (int i = 0; i < call->inputs; i++) {
+        const int64_t size = gd_tensor_dim(call->input[i], args->axis);
+        const window target = part(call->output[0], args->axis, start, size);
+        if (move(call, target, whole(call->input[i]), false)) break;
+        start += size;
+    }
+    return gd_error_status(call->context);
+}
+
+extern "C" gd_status concat_backward_cuda(const gd_call *call)
+{
+    const gd_concat_args *args = (const gd_concat_args *)call->args;
+    int64_t start = 0;
+    for (int i = 0; i < call->inputs; i++) {
+        const int64_t size = gd_tensor_dim(call->input[i], args->axis);
+        const gd_tensor *dx = call->dinput[i];
+        const window taken = part(call->doutput[0], args->axis, start, size);
+        if (dx && move(call, whole(dx), taken, call->accumulate[i])) break;
+        start += size;
+    }
+    return gd_error_status(call->context);
+}
+
+// ---- expand -----------------------------------------------------------------------------------
+
+extern "C" gd_status expand_forward_cuda(const gd_call *call)
+{
+    const gd_tensor *x = call->input[0], *y = call->output[0];
+    return move(call, whole(y), repeated(x, y), false);
+}

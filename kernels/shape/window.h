@@ -1,0 +1,80 @@
+/* window.h - windows on packed memory, the shape and strides that walk through part of it: what the
+ * kernels of this folder copy from and to, on every device. */
+#ifndef GRADUS_SHAPE_WINDOW_H
+#define GRADUS_SHAPE_WINDOW_H
+
+#include "shape/shape.h"
+
+/* What is only moved may be whole numbers too; gradients, which are added, are real. */
+typedef struct window {
+    void *data;
+    gd_dtype dtype;
+    int ndim;
+    int64_t shape[GD_MAX_DIMS], strides[GD_MAX_DIMS];
+} window;
+
+static inline gd_layout window_layout(const window *w)
+{
+    gd_layout layout = {w->data, w->dtype, w->ndim, w->shape, w->strides};
+    return layout;
+}
+
+static inline window whole(const gd_tensor *t)
+{
+    window w;
+    w.data = gd_tensor_data(t);
+    w.dtype = gd_tensor_dtype(t);
+    w.ndim = gd_tensor_ndim(t);
+    for (int d = 0; d < w.ndim; d++) {
+        w.shape[d] = gd_tensor_shape(t)[d];
+        w.strides[d] = gd_tensor_strides(t)[d];
+    }
+    return w;
+}
+
+/* All of a packed tensor, as one row. */
+static inline window in_a_row(const gd_tensor *t)
+{
+    window w;
+    w.data = gd_tensor_data(t);
+    w.dtype = gd_tensor_dtype(t);
+    w.ndim = 1;
+    w.shape[0] = gd_tensor_count(t);
+    w.strides[0] = 1;
+    return w;
+}
+
+/* x [n0, n1, ...] seen with its dimensions in the order of y. */
+static inline window permuted(const gd_tensor *x, const int *axes)
+{
+    window w = whole(x), v = w;
+    for (int d = 0; d < w.ndim; d++) {
+        v.shape[d] = w.shape[axes[d]];
+        v.strides[d] = w.strides[axes[d]];
+    }
+    return v;
+}
+
+/* t[..., start : start + size, ...] along one axis. */
+static inline window part(const gd_tensor *t, int axis, int64_t start, int64_t size)
+{
+    window w = whole(t);
+    if (w.data) w.data = (char *)w.data + start * w.strides[axis] * (int64_t)gd_dtype_size(w.dtype);
+    w.shape[axis] = size;
+    return w;
+}
+
+/* x seen with y's shape: stride 0 along what is repeated. */
+static inline window repeated(const gd_tensor *x, const gd_tensor *y)
+{
+    window w = whole(x), v = whole(y);
+    int missing = v.ndim - w.ndim;
+    v.data = w.data;
+    for (int d = 0; d < v.ndim; d++) {
+        bool copies = d < missing || (w.shape[d - missing] == 1 && v.shape[d] != 1);
+        v.strides[d] = copies ? 0 : w.strides[d - missing];
+    }
+    return v;
+}
+
+#endif
