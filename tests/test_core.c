@@ -44,6 +44,43 @@ START_TEST(no_cuda_device_is_said)
 }
 END_TEST
 
+START_TEST(wrong_options_are_said)
+{
+    gd_context *ctx = gd_context_create(&(gd_context_options){.device = (gd_device)42});
+    ck_assert_int_eq(strncmp(gd_error(ctx), "context: device is 42, wanted GD_CPU", 36), 0);
+    gd_context_free(ctx);
+    ctx = gd_context_create(&(gd_context_options){.threads = -1});
+    ck_assert_str_eq(gd_error(ctx), "context: threads is -1, wanted 0 or more");
+    gd_error_clear(ctx); /* the default instead */
+    ck_assert_int_ge(gd_context_threads(ctx), 1);
+    ck_assert_ptr_nonnull(gd_tensor_create(ctx, GD_FLOAT32, 0, NULL));
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(the_cpu_has_no_stream_and_is_never_behind)
+{
+    gd_context *ctx = gd_context_create(NULL);
+    ck_assert_ptr_null(gd_context_stream(ctx));
+    ck_assert_int_eq(gd_synchronize(ctx), GD_OK);
+    gd_fail(ctx, GD_ERROR_IO, "something");
+    ck_assert_int_eq(gd_synchronize(ctx), GD_ERROR_IO);
+    ck_assert_int_eq(gd_synchronize(NULL), GD_ERROR_MEMORY);
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(every_status_has_a_name)
+{
+    for (int a = GD_OK; a <= GD_ERROR_IO; a++) {
+        ck_assert_str_ne(gd_status_name((gd_status)a), gd_status_name((gd_status)99));
+        for (int b = GD_OK; b < a; b++)
+            ck_assert_str_ne(gd_status_name((gd_status)a), gd_status_name((gd_status)b));
+    }
+    ck_assert_str_eq(gd_status_name(GD_ERROR_MEMORY), "out of memory");
+}
+END_TEST
+
 START_TEST(null_is_answered_quietly)
 {
     gd_context_free(NULL);
@@ -186,6 +223,29 @@ START_TEST(values_go_in_and_come_out)
 }
 END_TEST
 
+/* Writing to a view changes what it shows and nothing else. */
+START_TEST(values_go_into_views)
+{
+    gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, 2, (int64_t[]){3, 4});
+    gd_tensor *middle = gd_slice(t, 1, 1, 3); /* columns 1 and 2 */
+    float all[12], part[6];
+    ck_assert_int_eq(gd_tensor_fill(middle, 7), GD_OK);
+    ck_assert_int_eq(gd_tensor_read(t, all, sizeof all), GD_OK);
+    for (int i = 0; i < 12; i++) ck_assert_float_eq(all[i], i % 4 == 1 || i % 4 == 2 ? 7 : 0);
+    for (int i = 0; i < 6; i++) part[i] = (float)i;
+    ck_assert_int_eq(gd_tensor_write(gd_transpose(middle, 0, 1), part, sizeof part), GD_OK);
+    ck_assert_int_eq(gd_tensor_read(middle, part, sizeof part), GD_OK);
+    for (int i = 0; i < 6; i++) ck_assert_float_eq(part[i], (float)(i % 2 * 3 + i / 2));
+    ck_assert_int_eq(gd_tensor_read(t, all, sizeof all), GD_OK);
+    for (int i = 0; i < 12; i++)
+        if (i % 4 == 0 || i % 4 == 3) ck_assert_float_eq(all[i], 0);
+    gd_tensor *none = gd_slice(t, 1, 2, 2);
+    ck_assert_int_eq(gd_tensor_fill(none, 7), GD_OK);
+    ck_assert_int_eq(gd_tensor_copy(none, none), GD_OK);
+    ck_assert_int_eq(gd_tensor_write(none, NULL, 0), GD_OK);
+}
+END_TEST
+
 START_TEST(sixteen_bit_storage_rounds_to_nearest_even)
 {
     /* between 1 and the next bfloat16 (1 + 2^-7) lies 1 + 2^-8: a tie, which goes to the even 1 */
@@ -240,6 +300,9 @@ int main(void)
     TCase *contexts = tcase_create("contexts");
     tcase_add_test(contexts, the_first_error_stays);
     tcase_add_test(contexts, no_cuda_device_is_said);
+    tcase_add_test(contexts, wrong_options_are_said);
+    tcase_add_test(contexts, the_cpu_has_no_stream_and_is_never_behind);
+    tcase_add_test(contexts, every_status_has_a_name);
     tcase_add_test(contexts, null_is_answered_quietly);
     tcase_add_test(contexts, memory_is_counted_by_class_and_reused);
     tcase_add_test(contexts, every_size_comes_back_to_its_class);
@@ -249,6 +312,7 @@ int main(void)
     tcase_add_checked_fixture(tensors, open_context, close_context);
     tcase_add_test(tensors, a_tensor_knows_its_shape);
     tcase_add_test(tensors, values_go_in_and_come_out);
+    tcase_add_test(tensors, values_go_into_views);
     tcase_add_test(tensors, sixteen_bit_storage_rounds_to_nearest_even);
     tcase_add_test(tensors, wrapped_memory_is_the_callers);
     tcase_add_test(tensors, huge_shapes_are_refused);

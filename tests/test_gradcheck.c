@@ -335,6 +335,11 @@ START_TEST(one_element_can_be_chosen)
     ck_verdict(GD_VERDICT_FAIL);
     ck_assert_int_eq(in->worst, 3);
 
+    options.only_input = NULL;
+    gd_gradcheck_report_free(&report);
+    ck_assert_int_ne(gd_gradcheck_case(ctx, &curve, &c, &options, &report), GD_OK);
+    ck_assert_error(ctx, "gradcheck: curve: only_element wants only_input, too");
+    options.only_input = "x";
     options.only_element = 9;
     gd_gradcheck_report_free(&report);
     ck_assert_int_ne(gd_gradcheck_case(ctx, &curve, &c, &options, &report), GD_OK);

@@ -222,6 +222,8 @@ START_TEST(matmul_broadcasts_the_leading_dimensions)
         {{5, {2, 1, 3, 2, 7}, false}, {4, {4, 1, 7, 3}, false}},
         {{3, {1, 4, 5}, false}, {3, {7, 5, 2}, false}},
         {{3, {7, 4, 5}, false}, {3, {1, 5, 2}, false}},
+        {{4, {1, 3, 4, 5}, false}, {4, {1, 3, 5, 6}, false}}, /* one sequence, three heads */
+        {{5, {2, 1, 3, 4, 5}, false}, {5, {2, 1, 3, 5, 6}, false}},
         {{8, {1, 2, 1, 2, 1, 2, 3, 2}, false}, {8, {2, 1, 2, 1, 2, 1, 2, 3}, false}},
     };
     uint64_t seed = 6;

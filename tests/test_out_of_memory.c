@@ -79,6 +79,37 @@ static gd_status run_case(gd_context *ctx, const void *what)
     return gd_error_status(ctx);
 }
 
+static gd_tensor *segment(void *user, gd_tensor *const *inputs, int count)
+{
+    (void)user, (void)count;
+    return gd_mul(inputs[0], gd_exp(inputs[0]));
+}
+
+/* What cases do not have: views that kernels pack, 16 bits and float64, a segment that is computed
+ * again, writing to a view and reading it, an op of one's own. */
+static gd_status run_views(gd_context *ctx, const void *what)
+{
+    const gd_op *own = what;
+    double values[24];
+    gd_tensor *x = gd_tensor_create(ctx, GD_BFLOAT16, 4, (int64_t[]){1, 3, 4, 2});
+    gd_tensor *w = gd_tensor_create(ctx, GD_FLOAT64, 2, (int64_t[]){3, 8});
+    gd_tensor_set_requires_grad(x, true);
+    gd_tensor_set_requires_grad(w, true);
+    gd_tensor_fill(gd_transpose(x, 2, 3), 1);
+    gd_tensor_read_f64(gd_transpose(x, 2, 3), values, 24);
+    if (!gd_find_op(ctx, own->name)) gd_register_op(ctx, own);
+    gd_tensor *across = gd_transpose(gd_cast(x, GD_FLOAT32), 2, 3); /* [1, 3, 2, 4] */
+    gd_tensor *y = gd_attention(across, across, across, NULL);
+    y = gd_checkpoint(ctx, segment, NULL, &y, 1);
+    y = gd_cast(gd_reshape(gd_transpose(y, 2, 3), 2, (int64_t[]){8, 3}), GD_FLOAT64);
+    y = gd_add(gd_transpose(y, 0, 1), gd_apply(own, &w, 1, NULL));
+    gd_backward(gd_sum(y, NULL, 0, false));
+    gd_step_end(ctx);
+    gd_tensor_free(x);
+    gd_tensor_free(w);
+    return gd_error_status(ctx);
+}
+
 /* A step of a small model with everything a training loop calls. */
 static gd_status run_training(gd_context *ctx, const void *what)
 {
@@ -165,6 +196,18 @@ START_TEST(every_op)
 }
 END_TEST
 
+START_TEST(views)
+{
+    points = caught = recovered = 0;
+    gd_op own = *gd_find_op(NULL, "exp");
+    own.name = "own";
+    fail_everywhere(run_views, &own, "views");
+    printf("out of memory: views: %lld of %lld points, %lld recovered\n", (long long)caught,
+           (long long)points, (long long)recovered);
+    ck_assert_int_gt(points, 50);
+}
+END_TEST
+
 START_TEST(a_training_step)
 {
     points = caught = recovered = 0;
@@ -181,6 +224,7 @@ int main(void)
     TCase *failing = tcase_create("failing");
     tcase_set_timeout(failing, 100);
     tcase_add_test(failing, every_op);
+    tcase_add_test(failing, views);
     tcase_add_test(failing, a_training_step);
     suite_add_tcase(suite, failing);
     return check_main(suite);

@@ -1,0 +1,225 @@
+/* test_user_functions.c - ops, segments and files of the user's that do what they should not: each
+ * gives a sentence, and the context works on. Ops with many outputs, and without some inputs. */
+#include "check_main.h"
+#include "gradus/gradus.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static gd_context *ctx, *other;
+static gd_tensor *x; /* [3] = 1, 2, 3 */
+
+static void open_contexts(void)
+{
+    ctx = gd_context_create(&(gd_context_options){.poison = true});
+    other = gd_context_create(NULL);
+    x = gd_tensor_from(ctx, GD_FLOAT64, GD_SHAPE(3), (double[]){1, 2, 3});
+    gd_tensor_set_requires_grad(x, true);
+}
+
+/* After all of it: d(sum x^2) = 2x. */
+static void close_contexts(void)
+{
+    ck_assert_no_error(ctx);
+    gd_grad_clear(x);
+    gd_backward(gd_sum(gd_mul(x, x), NULL, 0, false));
+    ck_assert_no_error(ctx);
+    double dx[3];
+    gd_tensor_read_f64(gd_grad(x), dx, 3);
+    for (int i = 0; i < 3; i++) ck_assert_double_eq(dx[i], 2 * (i + 1));
+    gd_context_free(ctx);
+    gd_context_free(other);
+}
+
+/* ---- Ops ---------------------------------------------------------------------------------- */
+
+enum { MANY = 12 };
+
+static gd_status shape_like_x(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)save, (void)words;
+    for (int k = 0; k < call->outputs; k++) output[k] = gd_spec_like(call->input[0]);
+    return GD_OK;
+}
+
+/* y_k = k x */
+static gd_status multiples_forward(const gd_call *call)
+{
+    const double *from = gd_tensor_data(call->input[0]);
+    for (int k = 0; k < call->outputs; k++) {
+        double *y = gd_tensor_data(call->output[k]);
+        for (int i = 0; i < 3; i++) y[i] = k * from[i];
+    }
+    return GD_OK;
+}
+
+static gd_status multiples_backward(const gd_call *call)
+{
+    double *dx = gd_tensor_data(call->dinput[0]);
+    for (int i = 0; i < 3; i++) {
+        double sum = call->accumulate[0] ? dx[i] : 0;
+        for (int k = 0; k < call->outputs; k++)
+            if (call->doutput[k]) sum += k * ((double *)gd_tensor_data(call->doutput[k]))[i];
+        dx[i] = sum;
+    }
+    return GD_OK;
+}
+
+static const gd_op multiples = {.name = "multiples",
+                                .inputs = 1,
+                                .outputs = MANY,
+                                .shape = shape_like_x,
+                                .forward = {[GD_CPU] = multiples_forward},
+                                .backward = {[GD_CPU] = multiples_backward}};
+
+START_TEST(an_op_may_have_many_outputs)
+{
+    gd_tensor *y[MANY], *first = gd_apply(&multiples, &x, 1, NULL);
+    ck_assert_double_eq(gd_item(gd_sum(first, NULL, 0, false)), 0);
+    ck_assert_int_eq(gd_apply_multi(&multiples, &x, 1, NULL, y), GD_OK);
+    ck_assert_double_eq(gd_item(gd_sum(y[MANY - 1], NULL, 0, false)), 6 * (MANY - 1));
+    gd_backward(gd_sum(gd_add(y[3], y[11]), NULL, 0, false)); /* the others want nothing */
+    double dx[3];
+    gd_tensor_read_f64(gd_grad(x), dx, 3);
+    for (int i = 0; i < 3; i++) ck_assert_double_eq(dx[i], 14);
+}
+END_TEST
+
+START_TEST(an_op_for_another_device_is_refused)
+{
+    gd_op elsewhere = multiples;
+    elsewhere.forward[GD_CUDA] = elsewhere.forward[GD_CPU];
+    elsewhere.forward[GD_CPU] = NULL;
+    elsewhere.backward[GD_CPU] = NULL;
+    ck_assert_ptr_null(gd_apply(&elsewhere, &x, 1, NULL));
+    ck_assert_error(ctx, "multiples: there is no forward for cpu");
+}
+END_TEST
+
+/* A backward runs while the tape is being walked: it may not walk it itself. */
+static gd_status backward_within(const gd_call *call)
+{
+    return gd_backward(gd_sum(call->doutput[0], NULL, 0, false));
+}
+
+START_TEST(a_backward_may_not_call_backward)
+{
+    gd_op within = multiples;
+    within.outputs = 1;
+    within.backward[GD_CPU] = backward_within;
+    gd_backward(gd_sum(gd_apply(&within, &x, 1, NULL), NULL, 0, false));
+    ck_assert_error(ctx, "backward: called from inside a backward");
+    gd_step_end(ctx);
+}
+END_TEST
+
+/* ---- Segments ----------------------------------------------------------------------------- */
+
+static gd_tensor *nothing(void *user, gd_tensor *const *inputs, int count)
+{
+    (void)user, (void)inputs, (void)count;
+    return NULL;
+}
+
+static gd_tensor *once(void *user, gd_tensor *const *inputs, int count)
+{
+    (void)count;
+    int *calls = user;
+    return (*calls)++ ? NULL : gd_mul(inputs[0], inputs[0]);
+}
+
+static gd_tensor *product(void *user, gd_tensor *const *inputs, int count)
+{
+    (void)user, (void)count;
+    return gd_mul(inputs[0], inputs[0]);
+}
+
+START_TEST(segments_that_return_nothing)
+{
+    int calls = 0;
+    ck_assert_ptr_null(gd_checkpoint(ctx, nothing, NULL, &x, 1));
+    ck_assert_error(ctx, "checkpoint: the segment returned NULL, wanted a tensor");
+    gd_backward(gd_sum(gd_checkpoint(ctx, once, &calls, &x, 1), NULL, 0, false));
+    ck_assert_error(ctx, "checkpoint: the segment returned NULL the second time it ran");
+    ck_assert_int_eq(calls, 2);
+    gd_step_end(ctx);
+}
+END_TEST
+
+START_TEST(segments_of_bad_inputs)
+{
+    gd_tensor *elsewhere = gd_tensor_create(other, GD_FLOAT64, GD_SHAPE(3));
+    gd_tensor *freed = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(3));
+    gd_neg(x); /* a step is under way: the header of what is freed waits for its end */
+    gd_tensor_free(freed);
+    ck_assert_ptr_null(gd_checkpoint(ctx, product, NULL, &elsewhere, 1));
+    ck_assert_error(ctx, "checkpoint: input 0 is a tensor of another context");
+    ck_assert_ptr_null(gd_checkpoint(ctx, product, NULL, (gd_tensor *[]){x, freed}, 2));
+    ck_assert_error(ctx, "checkpoint: input [3] was freed");
+    ck_assert_ptr_null(gd_checkpoint(ctx, product, NULL, &x, 0));
+    ck_assert_error(ctx, "checkpoint: there are no inputs");
+}
+END_TEST
+
+/* Without recording, a segment is a call like any other. */
+START_TEST(segments_without_a_tape)
+{
+    gd_no_grad_begin(ctx);
+    gd_tensor *y = gd_checkpoint(ctx, product, NULL, &x, 1);
+    gd_no_grad_end(ctx);
+    ck_assert(!gd_tensor_requires_grad(y));
+    ck_assert_double_eq(gd_item(gd_sum(y, NULL, 0, false)), 14);
+    y = gd_checkpoint(ctx, product, NULL, (gd_tensor *[]){gd_detach(x)}, 1);
+    ck_assert(!gd_tensor_requires_grad(y));
+}
+END_TEST
+
+/* ---- Files -------------------------------------------------------------------------------- */
+
+START_TEST(a_tape_on_a_full_disk)
+{
+    gd_mul(x, x);
+    FILE *full = fopen("/dev/full", "w");
+    if (!full) return; /* not on this system */
+    setvbuf(full, NULL, _IONBF, 0);
+    gd_tape_print(ctx, full);
+    ck_assert_error(ctx, "tape_print: writing to the file failed");
+    clearerr(full);
+    gd_tape_print_dot(ctx, full);
+    ck_assert_error(ctx, "tape_print_dot: writing to the file failed");
+    fclose(full);
+}
+END_TEST
+
+START_TEST(absent_inputs_and_saved_tensors_are_printed)
+{
+    char text[512] = "";
+    FILE *file = tmpfile();
+    gd_rms_norm(x, NULL, 1e-5); /* keeps x, 24 bytes, and rstd, 8 */
+    ck_assert_int_eq(gd_tape_print(ctx, file), GD_OK);
+    rewind(file);
+    ck_assert_uint_gt(fread(text, 1, sizeof text - 1, file), 0);
+    fclose(file);
+    ck_assert_msg(strstr(text, "#0 rms_norm(input [3], none, none) -> [3]  saved 32 bytes\n") !=
+                      NULL,
+                  "%s", text);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("user functions");
+    TCase *tcase = tcase_create("user functions");
+    tcase_add_checked_fixture(tcase, open_contexts, close_contexts);
+    tcase_add_test(tcase, an_op_may_have_many_outputs);
+    tcase_add_test(tcase, an_op_for_another_device_is_refused);
+    tcase_add_test(tcase, a_backward_may_not_call_backward);
+    tcase_add_test(tcase, segments_that_return_nothing);
+    tcase_add_test(tcase, segments_of_bad_inputs);
+    tcase_add_test(tcase, segments_without_a_tape);
+    tcase_add_test(tcase, a_tape_on_a_full_disk);
+    tcase_add_test(tcase, absent_inputs_and_saved_tensors_are_printed);
+    suite_add_tcase(suite, tcase);
+    return check_main(suite);
+}
