@@ -118,8 +118,8 @@ const gd_op gd_op_attention = {
     .backward_reads_outputs = 1u << 0,
     .strided = true,
     .shape = attention_shape,
-    .forward = {[GD_CPU] = attention_forward_cpu},
-    .backward = {[GD_CPU] = attention_backward_cpu},
+    .forward = GD_ON_DEVICES(attention_forward),
+    .backward = GD_ON_DEVICES(attention_backward),
     .cases = cases,
     .case_count = sizeof cases / sizeof *cases,
 };

@@ -1,0 +1,213 @@
+// attention_backward.cu - the gradients of attention, with the weights computed again from the scores
+// and the saved log-sum-exp, tile by tile (Dao et al. 2022, arXiv:2205.14135).
+//
+// One kernel, three times: each gradient is a sum over the tiles of the other side, weighted by a
+// tile of p or of ds = p (dp - delta),
+//
+//     dq [rows are queries] = sum over keys of    ds   scale k
+//     dk [rows are keys]    = sum over queries of ds^T scale q
+//     dv [rows are keys]    = sum over queries of p^T  dy
+//
+// and one block has the whole sum for its rows, in order; for dk and dv over all query heads that
+// read the key head. The scores are computed once for each of the three: that is a seventh more
+// work than to compute them once for dk and dv, and needs no sums that several blocks share.
+#include "attention/tiles.cuh"
+
+enum attention_gradient { ATTENTION_DQ, ATTENTION_DK, ATTENTION_DV };
+
+template <class T>
+struct attention_backward_pass {
+    attention_tasks tasks;
+    attention_sizes z;
+    bool causal, accumulate;
+    gd_compute<T> scale;
+    attention_heads<T> q, k, v, dy;
+    const gd_compute<T> *lse;   // [B, H, T]
+    const gd_compute<T> *delta; // [B, H, T]: sum of dy * y along E
+    attention_heads<T> gradient;
+};
+
+// delta, a warp a row. What softmax's gradient subtracts.
+template <class T>
+static __global__ void __launch_bounds__(256)
+    attention_delta_kernel(gd_compute<T> *delta, attention_heads<T> dy, attention_heads<T> y,
+                           attention_sizes z)
+{
+    using A = gd_compute<T>;
+    const int lane = threadIdx.x % 32;
+    const int64_t rows = z.B * z.T * z.H, step = (int64_t)gridDim.x * 8;
+    for (int64_t i = (int64_t)blockIdx.x * 8 + threadIdx.x / 32; i < rows; i += step) {
+        const int64_t h = i % z.H, t = i / z.H % z.T, b = i / z.H / z.T;
+        const T *dy_row = dy.at(b, t, h), *y_row = y.at(b, t, h);
+        A sum = 0;
+        for (int64_t e = lane; e < z.E; e += 32) sum += gd_load(dy_row[e]) * gd_load(y_row[e]);
+        sum = gd_warp_reduce(sum, gd_plus());
+        if (lane == 0) delta[(b * z.H + h) * z.T + t] = sum;
+    }
+}
+
+// What head h of the queries adds to the gradient of SIDE rows (from row r0 on, chunk from column c0
+// on), which are queries for dq, and keys of head kv for dk and dv.
+template <class T, int W, attention_gradient WHICH, class A>
+__device__ inline void add_head(const attention_backward_pass<T> &p, attention_room<A, W> &room,
+                                A (&out)[attention_side<A> / 16][W / 16], int64_t b, int64_t h,
+                                int64_t kv, int64_t r0, int64_t c0)
+{
+    constexpr int SIDE = attention_side<A>, R = SIDE / 16;
+    constexpr bool BY_KEY = WHICH != ATTENTION_DQ;
+    const attention_sizes &z = p.z;
+    const A *lse = p.lse + (b * z.H + h) * z.T, *delta = p.delta + (b * z.H + h) * z.T;
+
+    // The other side: queries from the first that sees key r0, or keys up to the last that is seen.
+    int64_t first = 0, end = z.T;
+    if (BY_KEY) {
+        if (p.causal && r0 + z.T - z.S > 0) first = (r0 + z.T - z.S) / SIDE * SIDE;
+    } else {
+        end = attention_seen_by(z, p.causal, r0 + SIDE < z.T ? r0 + SIDE - 1 : z.T - 1);
+    }
+    for (int64_t o0 = first; o0 < end; o0 += SIDE) {
+        const int64_t t0 = BY_KEY ? o0 : r0, s0 = BY_KEY ? r0 : o0;
+        const attention_rows<T> q = {p.q.at(b, t0, h), p.q.row, z.T - t0};
+        const attention_rows<T> k = {p.k.at(b, s0, kv), p.k.row, z.S - s0};
+        const attention_rows<T> v = {p.v.at(b, s0, kv), p.v.row, z.S - s0};
+        const attention_rows<T> dy = {p.dy.at(b, t0, h), p.dy.row, z.T - t0};
+
+        A weight[R][R], dweight[R][R];
+        if (BY_KEY)
+            attention_scores(weight, room, k, p.scale, q, (A)1, z.D, false);
+        else
+            attention_scores(weight, room, q, (A)1, k, p.scale, z.D, false);
+        if (WHICH == ATTENTION_DK) attention_scores(dweight, room, v, (A)1, dy, (A)1, z.E, false);
+        if (WHICH == ATTENTION_DQ) attention_scores(dweight, room, dy, (A)1, v, (A)1, z.E, false);
+#pragma unroll
+        for (int i = 0; i < R; i++)
+#pragma unroll
+            for (int j = 0; j < R; j++) {
+                const int row = attention_ty() * R + i, column = attention_tx() + 16 * j;
+                const int64_t t = t0 + (BY_KEY ? column : row), s = s0 + (BY_KEY ? row : column);
+                const bool sees = attention_sees(z, p.causal, t, s);
+                weight[i][j] = sees ? exp(weight[i][j] - lse[t]) : (A)0;
+                if (WHICH != ATTENTION_DV)
+                    weight[i][j] = sees ? weight[i][j] * (dweight[i][j] - delta[t]) : (A)0;
+            }
+        attention_rows<T> weighed = WHICH == ATTENTION_DQ ? k : WHICH == ATTENTION_DK ? q : dy;
+        weighed.data += c0;
+        attention_add_weighted(out, weight, room, weighed, (WHICH == ATTENTION_DV ? z.E : z.D) - c0,
+                               WHICH == ATTENTION_DV ? (A)1 : p.scale);
+    }
+}
+
+template <class T, int W, attention_gradient WHICH>
+static __global__ void __launch_bounds__(attention_threads, 2)
+    attention_backward_kernel(const __grid_constant__ attention_backward_pass<T> p)
+{
+    using A = gd_compute<T>;
+    constexpr int SIDE = attention_side<A>, R = SIDE / 16;
+    constexpr bool BY_KEY = WHICH != ATTENTION_DQ;
+    extern __shared__ __align__(16) unsigned char memory[];
+    auto &room = *(attention_room<A, W> *)memory;
+    const int64_t rows = BY_KEY ? p.z.S : p.z.T, columns = WHICH == ATTENTION_DV ? p.z.E : p.z.D;
+
+    for (int64_t n = blockIdx.x; n < p.tasks.count(); n += gridDim.x) {
+        const attention_task task = attention_task_at(p.tasks, n);
+        // What takes longest comes first: in a causal pass the late queries, the early keys.
+        const int64_t tile = BY_KEY ? task.tile : p.tasks.tiles - 1 - task.tile;
+        const int64_t r0 = tile * SIDE, c0 = task.chunk * W;
+        A out[R][W / 16];
+        for (int i = 0; i < R; i++)
+            for (int c = 0; c < W / 16; c++) out[i][c] = 0;
+        if (BY_KEY) {
+            for (int64_t g = 0; g < p.z.G; g++) {
+                const int64_t h = task.head * p.z.G + g;
+                add_head<T, W, WHICH>(p, room, out, task.b, h, task.head, r0, c0);
+            }
+        } else {
+            const int64_t kv = task.head / p.z.G;
+            add_head<T, W, WHICH>(p, room, out, task.b, task.head, kv, r0, c0);
+        }
+        for (int i = 0; i < R; i++) {
+            const int64_t row = r0 + attention_ty() * R + i;
+            if (row >= rows) break;
+            T *to = p.gradient.at(task.b, row, task.head) + c0;
+            for (int c = 0; c < W / 16; c++) {
+                const int column = attention_column<A>(c);
+                if (column >= columns - c0) continue;
+                const A before = p.accumulate ? gd_load(to[column]) : (A)0;
+                to[column] = gd_store<T>(before + out[i][c]);
+            }
+        }
+    }
+}
+
+template <class T, int W, attention_gradient WHICH>
+static gd_status run_gradient(const gd_call *call, attention_backward_pass<T> p)
+{
+    using A = gd_compute<T>;
+    const gd_tensor *gradient = call->dinput[WHICH]; // of q, k, v
+    if (!gradient || gd_tensor_count(gradient) == 0) return GD_OK;
+    const int64_t *shape = gd_tensor_shape(gradient);
+    p.gradient = attention_packed<T>(gradient);
+    p.accumulate = call->accumulate[WHICH];
+    p.tasks = attention_tasks_of(shape[0], shape[2], shape[1], attention_side<A>, shape[3], W);
+    return attention_launch<attention_room<A, W>>(call, attention_backward_kernel<T, W, WHICH>, p);
+}
+
+template <class T, int W>
+static gd_status run_gradients(const gd_call *call, const attention_backward_pass<T> &p)
+{
+    gd_status status = run_gradient<T, W, ATTENTION_DQ>(call, p);
+    if (!status) status = run_gradient<T, W, ATTENTION_DK>(call, p);
+    if (!status) status = run_gradient<T, W, ATTENTION_DV>(call, p);
+    return status;
+}
+
+template <class T>
+static gd_status run_delta(const gd_call *call, attention_backward_pass<T> *p)
+{
+    using A = gd_compute<T>;
+    const int64_t rows = p->z.B * p->z.H * p->z.T;
+    A *delta = (A *)gd_call_scratch(call, (size_t)rows * sizeof(A));
+    if (!delta) return gd_error_status(call->context);
+    p->delta = delta;
+    if (rows == 0) return GD_OK;
+    attention_delta_kernel<T><<<gd_blocks(rows, 8), 256, 0, gd_stream(call)>>>(
+        delta, p->dy, attention_packed<T>(call->output[0]), p->z);
+    return gd_launched(call);
+}
+
+// No gradient came to y.
+static gd_status write_zeros(const gd_call *call)
+{
+    for (int i = 0; i < 3; i++) {
+        const gd_tensor *t = call->dinput[i];
+        if (!t || call->accumulate[i] || gd_tensor_count(t) == 0) continue;
+        gd_fill_cuda(gd_tensor_data(t), gd_tensor_dtype(t), 0, gd_tensor_count(t), call->context);
+    }
+    return gd_error_status(call->context);
+}
+
+extern "C" gd_status attention_backward_cuda(const gd_call *call)
+{
+    const attention_args *args = (const attention_args *)call->args;
+    if (!call->doutput[0]) return write_zeros(call);
+    return gd_by_storage(call, [&](auto zero) {
+        using T = decltype(zero);
+        using A = gd_compute<T>;
+        attention_backward_pass<T> p = {};
+        p.z = attention_sizes_of(call);
+        p.causal = args->causal;
+        p.scale = (A)args->scale;
+        p.dy = attention_packed<T>(call->doutput[0]);
+        p.lse = gd_ptr<A>(call->save[0]);
+        if (attention_open(call, call->input[0], &p.q) ||
+            attention_open(call, call->input[1], &p.k) ||
+            attention_open(call, call->input[2], &p.v) || run_delta(call, &p)) {
+            return gd_error_status(call->context);
+        }
+        if constexpr (sizeof(A) == 8)
+            return run_gradients<T, 64>(call, p);
+        else
+            return p.z.D <= 64 && p.z.E <= 64 ? run_gradients<T, 64>(call, p)
+                                              : run_gradients<T, 128>(call, p);
+    });
+}

@@ -1,0 +1,285 @@
+// tiles.cuh - what the forward and the backward of attention on CUDA share: the tiles in shared
+// memory, and the two products that everything is made of.
+//
+// A block computes SIDE rows of one result: rows of y, dq, dk or dv. It goes through the other side
+// (keys for y and dq, queries for dk and dv) in tiles of SIDE rows as well, and keeps of the scores
+// only the SIDE x SIDE that belong to the two tiles. What can be wide, D and E, passes through
+// shared memory in chunks of W columns:
+//
+//     add_scores    score [SIDE, SIDE] += left [SIDE, W] right [SIDE, W]^T     chunk after chunk
+//     add_weighted  out [SIDE, W] += weights [SIDE, SIDE] right [SIDE, W]
+//
+// If a result has more than W columns, other blocks compute the rest, with the same scores again.
+//
+// The threads form a square of 16 x 16. Thread (ty, tx) has a small square of scores in registers,
+// R x R, rows ty * R + i and columns tx + 16 j; and of `out` the same rows and every 16th group of
+// VEC columns. So 16 lanes of one warp share a row, and sums along rows are a few shuffles.
+//
+// The scale is multiplied into the keys as they are loaded. Forward and backward then get every
+// score by the same sum over D, to the last bit, and exp(score - lse) is never more than 1.
+#ifndef GD_ATTENTION_TILES_CUH
+#define GD_ATTENTION_TILES_CUH
+
+#include "../cuda.cuh"
+#include "attention/attention.h"
+
+constexpr int attention_threads = 256;
+
+// A is what is computed in, float or double.
+template <class A>
+constexpr int attention_side = sizeof(A) == 8 ? 32 : 64;
+
+// Numbers in 16 bytes. Rows in shared memory are longer by as many, so that 8 threads which read 16
+// bytes of 8 rows each meet all 32 banks.
+template <class A>
+constexpr int attention_vec = 16 / (int)sizeof(A);
+
+template <class A>
+struct alignas(16) attention_pack {
+    A at[attention_vec<A>];
+};
+
+template <class A, int W>
+struct attention_room {
+    A left[attention_side<A>][W + attention_vec<A>];
+    A right[attention_side<A>][W + attention_vec<A>];
+    A weights[attention_side<A>][attention_side<A> + attention_vec<A>];
+};
+
+// A thread's place in the square.
+__device__ inline int attention_tx()
+{
+    return threadIdx.x % 16;
+}
+__device__ inline int attention_ty()
+{
+    return threadIdx.x / 16;
+}
+
+// ---- Heads ------------------------------------------------------------------------------------
+
+// [B, rows, heads, columns], packed along the last dimension.
+template <class T>
+struct attention_heads {
+    T *data; // NULL: not wanted
+    int64_t batch, row, head;
+
+    __device__ T *at(int64_t b, int64_t r, int64_t h) const
+    {
+        return data + b * batch + r * row + h * head;
+    }
+};
+
+template <class T>
+static inline attention_heads<T> attention_packed(const gd_tensor *t)
+{
+    if (!t) return {nullptr, 0, 0, 0};
+    const int64_t *shape = gd_tensor_shape(t);
+    return {gd_ptr<T>(t), shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3]};
+}
+
+// An input as it lies, or a copy if its last dimension is not packed.
+template <class T>
+static inline gd_status attention_open(const gd_call *call, const gd_tensor *t,
+                                       attention_heads<T> *heads)
+{
+    const gd_layout lies = gd_cuda_layout(t);
+    *heads = {(T *)lies.data, lies.strides[0], lies.strides[1], lies.strides[2]};
+    if (lies.strides[3] == 1 || lies.shape[3] == 1 || gd_tensor_count(t) == 0) return GD_OK;
+    *heads = attention_packed<T>(t);
+    heads->data = (T *)gd_call_scratch(call, (size_t)gd_tensor_count(t) * sizeof(T));
+    if (!heads->data) return gd_error_status(call->context);
+    const int64_t packed[] = {heads->batch, heads->row, heads->head, 1};
+    gd_copy_cuda({heads->data, lies.dtype, 4, lies.shape, packed}, lies, call->context);
+    return gd_error_status(call->context);
+}
+
+// Some rows of one head, from `data` on.
+template <class T>
+struct attention_rows {
+    const T *data;
+    int64_t stride, count;
+};
+
+// How many keys query t sees.
+__device__ inline int64_t attention_seen_by(const attention_sizes &z, bool causal, int64_t t)
+{
+    const int64_t end = t + 1 + z.S - z.T;
+    return !causal ? z.S : end > 0 ? end : 0;
+}
+
+// Whether query t sees key s; not where one of them is past the end.
+__device__ inline bool attention_sees(const attention_sizes &z, bool causal, int64_t t, int64_t s)
+{
+    return t < z.T && s < z.S && (!causal || s <= t + z.S - z.T);
+}
+
+// ---- Tiles ------------------------------------------------------------------------------------
+
+// tile [SIDE, W] = factor * the first rows and columns of `from`, and zeros around them.
+template <class A, int W, class T>
+__device__ inline void attention_load(A (*tile)[W + attention_vec<A>], attention_rows<T> from,
+                                      int64_t columns, A factor)
+{
+    for (int i = threadIdx.x; i < attention_side<A> * W; i += attention_threads) {
+        const int r = i / W, c = i % W;
+        const bool inside = r < from.count && c < columns;
+        tile[r][c] = inside ? factor * gd_load(from.data[r * from.stride + c]) : (A)0;
+    }
+}
+
+// score[i][j] += sum over the first `columns` of left[row i] * right[column j], in order.
+template <class A, int W>
+__device__ inline void
+attention_add_scores(A (&score)[attention_side<A> / 16][attention_side<A> / 16],
+                     const attention_room<A, W> &room, int columns)
+{
+    constexpr int R = attention_side<A> / 16, VEC = attention_vec<A>;
+    const int tx = attention_tx(), row = attention_ty() * R;
+#pragma unroll 2
+    for (int d = 0; d < columns; d += VEC) {
+        attention_pack<A> left[R], right[R];
+#pragma unroll
+        for (int i = 0; i < R; i++) left[i] = *(const attention_pack<A> *)&room.left[row + i][d];
+#pragma unroll
+        for (int j = 0; j < R; j++)
+            right[j] = *(const attention_pack<A> *)&room.right[tx + 16 * j][d];
+#pragma unroll
+        for (int v = 0; v < VEC; v++)
+#pragma unroll
+            for (int i = 0; i < R; i++)
+#pragma unroll
+                for (int j = 0; j < R; j++) score[i][j] += left[i].at[v] * right[j].at[v];
+    }
+}
+
+// score = left right^T over all `columns` of both, chunk after chunk. keep_left: they are in one
+// chunk, and room.left holds left's already.
+template <class A, int W, class T>
+__device__ inline void attention_scores(A (&score)[attention_side<A> / 16][attention_side<A> / 16],
+                                        attention_room<A, W> &room, attention_rows<T> left,
+                                        A left_factor, attention_rows<T> right, A right_factor,
+                                        int64_t columns, bool keep_left)
+{
+    constexpr int R = attention_side<A> / 16;
+    for (int i = 0; i < R; i++)
+        for (int j = 0; j < R; j++) score[i][j] = 0;
+    for (int64_t d = 0; d == 0 || d < columns; d += W) {
+        const int64_t rest = columns - d;
+        __syncthreads(); // everybody is done with the tiles before
+        if (!keep_left) attention_load<A, W>(room.left, left, rest, left_factor);
+        attention_load<A, W>(room.right, right, rest, right_factor);
+        __syncthreads();
+        attention_add_scores(score, room, (int)(rest < W ? rest : W));
+        left.data += W;
+        right.data += W;
+    }
+}
+
+// out [SIDE, W] += weights right, where `weight` is this thread's part of the weights, and `from`
+// the rows that they weigh.
+template <class A, int W, class T>
+__device__ inline void
+attention_add_weighted(A (&out)[attention_side<A> / 16][W / 16],
+                       const A (&weight)[attention_side<A> / 16][attention_side<A> / 16],
+                       attention_room<A, W> &room, attention_rows<T> from, int64_t columns,
+                       A factor)
+{
+    constexpr int R = attention_side<A> / 16, VEC = attention_vec<A>, GROUPS = W / 16 / VEC;
+    const int tx = attention_tx(), row = attention_ty() * R;
+#pragma unroll
+    for (int i = 0; i < R; i++)
+#pragma unroll
+        for (int j = 0; j < R; j++) room.weights[row + i][tx + 16 * j] = weight[i][j];
+    __syncthreads(); // everybody is done with room.right
+    attention_load<A, W>(room.right, from, columns, factor);
+    __syncthreads();
+#pragma unroll 2
+    for (int k = 0; k < attention_side<A>; k += VEC) {
+        attention_pack<A> weights[R];
+#pragma unroll
+        for (int i = 0; i < R; i++)
+            weights[i] = *(const attention_pack<A> *)&room.weights[row + i][k];
+#pragma unroll
+        for (int v = 0; v < VEC; v++)
+#pragma unroll
+            for (int g = 0; g < GROUPS; g++) {
+                const attention_pack<A> value =
+                    *(const attention_pack<A> *)&room.right[k + v][(tx + 16 * g) * VEC];
+#pragma unroll
+                for (int i = 0; i < R; i++)
+#pragma unroll
+                    for (int c = 0; c < VEC; c++)
+                        out[i][g * VEC + c] += weights[i].at[v] * value.at[c];
+            }
+    }
+}
+
+// The column of this thread's out[i][c].
+template <class A>
+__device__ inline int attention_column(int c)
+{
+    constexpr int VEC = attention_vec<A>;
+    return (attention_tx() + 16 * (c / VEC)) * VEC + c % VEC;
+}
+
+// Combines v over the 16 lanes that share a row.
+template <class A, class Combine>
+__device__ inline A attention_along_row(A v, Combine combine)
+{
+#pragma unroll
+    for (int lane = 8; lane > 0; lane /= 2) v = combine(v, __shfl_xor_sync(0xffffffffu, v, lane));
+    return v;
+}
+
+// ---- Launching --------------------------------------------------------------------------------
+
+// How the blocks share a result [B, rows, heads, columns]: one task is a tile of rows of one head, in
+// one chunk of the columns.
+struct attention_tasks {
+    int64_t B, heads, tiles, chunks;
+
+    __host__ __device__ int64_t count() const
+    {
+        return B * heads * tiles * chunks;
+    }
+};
+
+struct attention_task {
+    int64_t b, head, tile, chunk;
+};
+
+// Tasks in order: all heads of one tile, then the next tile.
+__device__ inline attention_task attention_task_at(const attention_tasks &tasks, int64_t i)
+{
+    attention_task task;
+    task.chunk = i % tasks.chunks, i /= tasks.chunks;
+    task.head = i % tasks.heads, i /= tasks.heads;
+    task.b = i % tasks.B, i /= tasks.B;
+    task.tile = i;
+    return task;
+}
+
+// At least one chunk: there is more to compute than columns.
+static inline attention_tasks attention_tasks_of(int64_t B, int64_t heads, int64_t rows, int side,
+                                                 int64_t columns, int width)
+{
+    const int64_t chunks = (columns + width - 1) / width;
+    return {B, heads, (rows + side - 1) / side, chunks > 0 ? chunks : 1};
+}
+
+// Launches a kernel for these tasks, with shared memory for a room.
+template <class Room, class Pass>
+static inline gd_status attention_launch(const gd_call *call, void (*kernel)(Pass),
+                                         const Pass &pass)
+{
+    const int64_t tasks = pass.tasks.count(), most = INT32_MAX;
+    if (tasks == 0) return GD_OK;
+    const int bytes = (int)sizeof(Room);
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+    kernel<<<(unsigned)(tasks < most ? tasks : most), attention_threads, bytes, gd_stream(call)>>>(
+        pass);
+    return gd_launched(call);
+}
+
+#endif
