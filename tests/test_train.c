@@ -70,7 +70,7 @@ static int read_lines(const char *output, line *lines, int room)
         if (strncmp(at, "step ", 5) != 0) continue;
         line l = {.val = NAN};
         int end = 0;
-        double ms, rate;
+        double ms, rate, memory;
         long long minutes, seconds;
         char unit[8] = "";
         sscanf(at, "step %lld/%lld | loss %lf%n", &l.step, &l.steps, &l.loss, &end);
@@ -80,11 +80,12 @@ static int read_lines(const char *output, line *lines, int room)
         sscanf(rest, " | val %lf%n", &l.val, &end);
         rest += end;
         end = 0;
-        sscanf(rest, " | norm %lf | lr %lf | %lf ms | %lf%7s tok/s | eta %lld:%lld%n", &l.norm,
-               &l.lr, &ms, &rate, unit, &minutes, &seconds, &end);
+        sscanf(rest, " | norm %lf | lr %lf | %lf ms | %lf%7s tok/s | mem %lf MiB | eta %lld:%lld%n",
+               &l.norm, &l.lr, &ms, &rate, unit, &memory, &minutes, &seconds, &end);
         if (end == 0) {
-            sscanf(rest, " | norm %lf | lr %lf | %lf ms | %lf tok/s | eta %lld:%lld%n", &l.norm,
-                   &l.lr, &ms, &rate, &minutes, &seconds, &end);
+            sscanf(rest,
+                   " | norm %lf | lr %lf | %lf ms | %lf tok/s | mem %lf MiB | eta %lld:%lld%n",
+                   &l.norm, &l.lr, &ms, &rate, &memory, &minutes, &seconds, &end);
         }
         ck_assert_msg(end > 0 && rest[end] == '\n', "not a step line: %.120s", at);
         ck_assert(ms > 0 && rate > 0);
@@ -187,6 +188,12 @@ static const struct {
     {"--data x --dim 12 --heads 4", "--dim / --heads is odd"},
     {"--data x --heads 4 --kv-heads 3", "--heads is not a multiple of --kv-heads"},
     {"--data x --lr 1e-3 --min-lr 1e-2", "--min-lr is more than --lr"},
+    {"--data x --tokens y", "--data and --tokens exclude each other"},
+    {"--tokens x", "--tokens wants --val-data PATTERN"},
+    {"--tokens x --val-data y", "--tokens wants --vocab N"},
+    {"--data x --vocab 255", "--vocab is less than 256"},
+    {"--data x --schedule step", "--schedule is \"step\", wanted cosine|linear|constant|wsd"},
+    {"--config /no/such/file", "--config /no/such/file: No such file"},
 };
 
 START_TEST(bad_options_are_named)
@@ -207,7 +214,8 @@ START_TEST(bad_texts_are_named)
     ck_assert_ptr_nonnull(strstr(first, "cannot read /: "));
     snprintf(arguments, sizeof arguments, "--data %s", short_path);
     ck_assert_int_eq(program_run(arguments, first), 1);
-    ck_assert_ptr_nonnull(strstr(first, "bytes, wanted 650 to 2147483647 for a context of 64"));
+    ck_assert_ptr_nonnull(
+        strstr(first, "are too few, wanted at least 65 each for a context of 64"));
 }
 END_TEST
 

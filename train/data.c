@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- Files -------------------------------------------------------------------------------- */
+
 /* All bytes of a file; NULL after a message. */
 static uint8_t *read_file(const char *path, int64_t *length)
 {
@@ -24,110 +26,226 @@ static uint8_t *read_file(const char *path, int64_t *length)
         bytes = grown;
     }
     bool failed = ferror(file) != 0;
+    int error = errno;
     fclose(file);
     if (bytes && !failed) {
         *length = (int64_t)used;
         return bytes;
     }
     fprintf(stderr, "gradus-train: cannot read %s: %s\n", path,
-            bytes ? strerror(errno) : "out of memory");
+            bytes ? strerror(error) : "out of memory");
     free(bytes);
     return NULL;
 }
 
-bool data_load(text_data *data, const char *path, int64_t context)
+static bool no_memory(void)
 {
-    *data = (text_data){0};
-    data->ids = read_file(path, &data->length);
-    if (!data->ids) return false;
-    data->train_length = data->length * 9 / 10;
-    if (data->length - data->train_length < context + 1 || data->length > INT32_MAX) {
-        fprintf(stderr,
-                "gradus-train: %s has %lld bytes, wanted %lld to %d for a context of %lld\n", path,
-                (long long)data->length, (long long)(10 * (context + 1)), INT32_MAX,
-                (long long)context);
-        data_free(data);
+    fprintf(stderr, "gradus-train: no memory for the text\n");
+    return false;
+}
+
+static bool encode(const tokenizer *t, const char *path, const uint8_t *text, int64_t length,
+                   token_source *source)
+{
+    int width;
+    int64_t count, unknown;
+    void *ids = tokenizer_encode(t, text, length, &width, &count, &unknown);
+    if (ids) return tokens_own(source, ids, width, count) || no_memory();
+    if (unknown < 0) return no_memory();
+    fprintf(stderr,
+            "gradus-train: %s: byte %lld is %d, which does not occur in the training text; "
+            "--vocab N makes pieces that can write any byte\n",
+            path, (long long)unknown, text[unknown]);
+    return false;
+}
+
+/* FNV-1a */
+static uint64_t hash_bytes(const uint8_t *bytes, int64_t length)
+{
+    uint64_t hash = 14695981039346656037u;
+    for (int64_t i = 0; i < length; i++) hash = (hash ^ bytes[i]) * 1099511628211u;
+    return hash;
+}
+
+static bool load_text(dataset *data)
+{
+    const data_options *o = &data->options;
+    int64_t length, train, other_length;
+    uint8_t *text = read_file(o->text, &length), *other = NULL;
+    if (!text) return false;
+    train = o->validation ? length : length * 9 / 10;
+    bool fine = true;
+    if (o->vocab == 0)
+        tokenizer_characters(&data->tokenizer, text, length);
+    else if (!tokenizer_train(&data->tokenizer, text, train, (int32_t)o->vocab))
+        fine = no_memory();
+    data->hash = hash_bytes(text, train);
+    if (fine) fine = encode(&data->tokenizer, o->text, text, train, &data->train);
+    if (fine && o->validation) {
+        other = read_file(o->validation, &other_length);
+        fine = other &&
+               encode(&data->tokenizer, o->validation, other, other_length, &data->validation);
+    } else if (fine) {
+        fine = encode(&data->tokenizer, o->text, text + train, length - train, &data->validation);
+    }
+    free(text);
+    free(other);
+    return fine;
+}
+
+static bool load_tokens(dataset *data)
+{
+    enum { HASHED = 1 << 20 };
+    char message[TOKENS_MESSAGE] = "";
+    data->tokenizer.vocab = data->options.vocab;
+    if (!tokens_open(&data->train, data->options.tokens, message) ||
+        !tokens_open(&data->validation, data->options.validation, message)) {
+        fprintf(stderr, "gradus-train: %s\n", message);
         return false;
     }
-    bool seen[256] = {false};
-    uint8_t id_of[256] = {0};
-    for (int64_t i = 0; i < data->length; i++) seen[data->ids[i]] = true;
-    for (int byte = 0; byte < 256; byte++) {
-        if (!seen[byte]) continue;
-        id_of[byte] = (uint8_t)data->vocab;
-        data->symbol[data->vocab++] = (unsigned char)byte;
-    }
-    for (int64_t i = 0; i < data->length; i++) data->ids[i] = id_of[data->ids[i]];
+    const token_shard *first = &data->train.shard[0];
+    int64_t bytes = first->length * first->width;
+    data->hash = hash_bytes(first->ids, bytes < HASHED ? bytes : HASHED);
     return true;
 }
 
-void data_free(text_data *data)
+/* ---- Windows ------------------------------------------------------------------------------- */
+
+/* Windows of `context` + 1 ids that a shard holds side by side. In training one is given up, so
+ * that the cuts can lie elsewhere in each epoch. */
+static int64_t shard_windows(const token_shard *shard, int64_t context, bool moving)
 {
-    free(data->ids);
-    data->ids = NULL;
+    int64_t windows = shard->length < 1 ? 0 : (shard->length - 1) / context;
+    return moving && windows > 1 ? windows - 1 : windows;
 }
 
-/* Copies rows of windows that begin at starts [B] into both tensors. */
-static gd_status fill(const text_data *data, const int32_t *starts, gd_tensor *tokens,
+static int64_t count_windows(const token_source *source, int64_t context, bool moving)
+{
+    int64_t windows = 0;
+    for (int s = 0; s < source->shards; s++)
+        windows += shard_windows(&source->shard[s], context, moving);
+    return windows;
+}
+
+bool data_load(dataset *data, const data_options *options)
+{
+    *data = (dataset){.options = *options};
+    if (!(options->text ? load_text(data) : load_tokens(data))) {
+        data_free(data);
+        return false;
+    }
+    data->windows = count_windows(&data->train, options->context, true);
+    data->validation_windows = count_windows(&data->validation, options->context, false);
+    if (data->windows > 0 && data->validation_windows > 0) return true;
+    fprintf(stderr,
+            "gradus-train: %lld tokens for training and %lld for validation are too few, wanted "
+            "at least %lld each for a context of %lld\n",
+            (long long)data->train.length, (long long)data->validation.length,
+            (long long)options->context + 1, (long long)options->context);
+    data_free(data);
+    return false;
+}
+
+void data_free(dataset *data)
+{
+    tokens_close(&data->train);
+    tokens_close(&data->validation);
+    tokenizer_free(&data->tokenizer);
+}
+
+/* ---- The order of an epoch ----------------------------------------------------------------- */
+
+/* The finalizer of SplitMix64 (Steele et al. 2014): every bit of the result depends on all of x. */
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebu;
+    return x ^ x >> 31;
+}
+
+/* Where number i < n goes in a random order of n that `key` decides. A Feistel network (Luby &
+ * Rackoff 1988) is a permutation of the numbers of 2k bits; walking on from those beyond n makes it
+ * one of [0, n). */
+static int64_t shuffled(int64_t i, int64_t n, uint64_t key)
+{
+    enum { ROUNDS = 6 };
+    int half = 1;
+    while ((int64_t)1 << 2 * half < n) half++;
+    const uint64_t mask = ((uint64_t)1 << half) - 1;
+    uint64_t x = (uint64_t)i;
+    do {
+        uint64_t left = x >> half, right = x & mask;
+        for (uint64_t round = 0; round < ROUNDS; round++) {
+            uint64_t next = left ^ (mix(right ^ mix(key + round)) & mask);
+            left = right;
+            right = next;
+        }
+        x = left << half | right;
+    } while (x >= (uint64_t)n);
+    return (int64_t)x;
+}
+
+/* ---- Batches ------------------------------------------------------------------------------- */
+
+/* The place of a window: its shard and first id. `phase` moves the cuts of training windows. */
+static const token_shard *find_window(const token_source *source, int64_t window, int64_t context,
+                                      bool moving, uint64_t phase, int64_t *start)
+{
+    const token_shard *shard = source->shard;
+    for (int64_t here; window >= (here = shard_windows(shard, context, moving)); shard++)
+        window -= here;
+    int64_t room = shard->length - 1 - shard_windows(shard, context, moving) * context;
+    *start = window * context + (moving ? (int64_t)(phase % (uint64_t)(room + 1)) : 0);
+    return shard;
+}
+
+/* Copies a window into a row of both. */
+static gd_status copy_window(gd_context *ctx, const dataset *data, const token_shard *shard,
+                             int64_t start, int32_t *row, int32_t *next)
+{
+    const int64_t context = data->options.context;
+    int64_t bad = tokens_read(shard, start, context, data->tokenizer.vocab, row);
+    if (bad < 0) bad = tokens_read(shard, start + 1, context, data->tokenizer.vocab, next);
+    if (bad < 0) return GD_OK;
+    return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                   "train: a token near place %lld of a token file is outside the vocabulary of "
+                   "%lld",
+                   (long long)(start + bad), (long long)data->tokenizer.vocab);
+}
+
+/* Rows of windows `first`, `first` + 1 ... */
+static gd_status fill(const dataset *data, bool training, int64_t first, gd_tensor *tokens,
                       gd_tensor *targets)
 {
-    int64_t batch = gd_tensor_dim(tokens, 0), context = gd_tensor_dim(tokens, 1);
-    size_t bytes = (size_t)(batch * context) * sizeof(int32_t);
+    gd_context *ctx = gd_tensor_context(tokens);
+    const int64_t batch = gd_tensor_dim(tokens, 0), context = gd_tensor_dim(tokens, 1);
+    const size_t bytes = (size_t)(batch * context) * sizeof(int32_t);
     int32_t *ids = malloc(2 * bytes);
-    if (!ids) {
-        return gd_fail(gd_tensor_context(tokens), GD_ERROR_MEMORY, "train: no memory for a batch");
-    }
+    if (!ids) return gd_fail(ctx, GD_ERROR_MEMORY, "train: no memory for a batch");
     int32_t *next = ids + batch * context;
-    for (int64_t b = 0; b < batch; b++) {
-        const uint8_t *window = data->ids + starts[b];
-        for (int64_t t = 0; t < context; t++) {
-            ids[b * context + t] = window[t];
-            next[b * context + t] = window[t + 1];
+    for (int64_t b = 0; b < batch && !gd_error(ctx); b++) {
+        int64_t window = first + b, start;
+        uint64_t key = 0;
+        if (training) {
+            key = mix(data->options.seed + mix((uint64_t)(window / data->windows)));
+            window = shuffled(window % data->windows, data->windows, key);
         }
+        const token_source *source = training ? &data->train : &data->validation;
+        const token_shard *shard = find_window(source, window, context, training, key, &start);
+        copy_window(ctx, data, shard, start, ids + b * context, next + b * context);
     }
     gd_tensor_write(tokens, ids, bytes);
-    gd_status status = gd_tensor_write(targets, next, bytes);
+    gd_tensor_write(targets, next, bytes);
     free(ids);
-    return status;
+    return gd_error_status(ctx);
 }
 
-gd_status data_draw(const text_data *data, gd_tensor *tokens, gd_tensor *targets)
+gd_status data_draw(const dataset *data, int64_t position, gd_tensor *tokens, gd_tensor *targets)
 {
-    gd_context *ctx = gd_tensor_context(tokens);
-    int64_t batch = gd_tensor_dim(tokens, 0), context = gd_tensor_dim(tokens, 1);
-    int32_t *starts = malloc((size_t)batch * sizeof *starts);
-    uint32_t *words = malloc((size_t)batch * sizeof *words);
-    gd_status status = GD_ERROR_MEMORY;
-    if (starts && words) {
-        uint64_t places = (uint64_t)(data->train_length - context);
-        gd_philox(gd_random_get(ctx).seed, 0, gd_random_take(ctx, (uint64_t)batch), batch, words);
-        for (int64_t b = 0; b < batch; b++) starts[b] = (int32_t)(words[b] * places >> 32);
-        status = fill(data, starts, tokens, targets);
-    } else {
-        status = gd_fail(ctx, GD_ERROR_MEMORY, "train: no memory for a batch");
-    }
-    free(starts);
-    free(words);
-    return status;
+    return fill(data, true, position, tokens, targets);
 }
 
-int64_t data_validation_windows(const text_data *data, int64_t context)
+gd_status data_validation(const dataset *data, int64_t first, gd_tensor *tokens, gd_tensor *targets)
 {
-    return (data->length - data->train_length - 1) / context;
-}
-
-gd_status data_validation(const text_data *data, int64_t first, gd_tensor *tokens,
-                          gd_tensor *targets)
-{
-    int64_t batch = gd_tensor_dim(tokens, 0), context = gd_tensor_dim(tokens, 1);
-    int32_t *starts = malloc((size_t)batch * sizeof *starts);
-    if (!starts) {
-        return gd_fail(gd_tensor_context(tokens), GD_ERROR_MEMORY, "train: no memory for a batch");
-    }
-    for (int64_t b = 0; b < batch; b++) {
-        starts[b] = (int32_t)(data->train_length + (first + b) * context);
-    }
-    gd_status status = fill(data, starts, tokens, targets);
-    free(starts);
-    return status;
+    return fill(data, false, first, tokens, targets);
 }

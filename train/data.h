@@ -1,31 +1,45 @@
-/* data.h - a text as numbers. The vocabulary is the set of bytes that occur in it; the first nine
- * tenths are for training, the rest for validation. */
+/* data.h - what the model learns from: windows of tokens, in an order that can be taken up anywhere.
+ *
+ * The training tokens are cut into windows of `context` + 1 (neighbours share one token), and each
+ * epoch takes every window once, in an order of its own. Which window stands at position p of the
+ * whole run is a function of p and the seed alone: there is no state, and a run that is resumed at
+ * any step goes on with the very windows it would have had.
+ */
 #ifndef GRADUS_TRAIN_DATA_H
 #define GRADUS_TRAIN_DATA_H
 
 #include "gradus/gradus.h"
+#include "tokenizer.h"
+#include "tokens.h"
 
-typedef struct text_data {
-    uint8_t *ids; /* [length], each below vocab */
-    int64_t length, train_length;
-    int64_t vocab;
-    unsigned char symbol[256]; /* the byte of each id */
-} text_data;
+typedef struct data_options {
+    const char *text;       /* a text file, or NULL: */
+    const char *tokens;     /* token files (tokens.h) */
+    const char *validation; /* the like for validation; NULL: the last tenth of the text */
+    int64_t vocab;          /* text: 0, its characters; else pieces of it. tokens: how many ids */
+    int64_t context;
+    uint64_t seed;
+} data_options;
 
-/* Reads a file. False after a message on stderr: no such file, no memory, or too short for windows
- * of `context` + 1 in both parts. */
-bool data_load(text_data *data, const char *path, int64_t context);
-void data_free(text_data *data);
+typedef struct dataset {
+    data_options options;
+    tokenizer tokenizer;
+    token_source train, validation;
+    int64_t windows, validation_windows; /* in one epoch; in all */
+    uint64_t hash;                       /* of the training text or the first training ids */
+} dataset;
 
-/* Fills tokens and targets, both GD_INT32 [B, T], with windows of the training part that begin
- * at random places; the targets are the tokens that follow. Draws from the context's stream. */
-gd_status data_draw(const text_data *data, gd_tensor *tokens, gd_tensor *targets);
+/* Reads the files. False after a message on stderr: no such file, no memory, or too short for a
+ * window. */
+bool data_load(dataset *data, const data_options *options);
+void data_free(dataset *data);
 
-/* The number of windows of `context` tokens in the validation part, side by side. */
-int64_t data_validation_windows(const text_data *data, int64_t context);
+/* Fills tokens and targets, both GD_INT32 [B, T], with the training windows at positions `position`
+ * to `position` + B - 1; the targets are the tokens that follow. */
+gd_status data_draw(const dataset *data, int64_t position, gd_tensor *tokens, gd_tensor *targets);
 
-/* Fills tokens and targets [B, T] with validation windows `first` to `first` + B - 1. */
-gd_status data_validation(const text_data *data, int64_t first, gd_tensor *tokens,
+/* Fills them with validation windows `first` to `first` + B - 1. */
+gd_status data_validation(const dataset *data, int64_t first, gd_tensor *tokens,
                           gd_tensor *targets);
 
 #endif

@@ -3,16 +3,20 @@
 #define GRADUS_TRAIN_LOOP_H
 
 #include "data.h"
+#include "log.h"
 #include "model.h"
 #include "options.h"
 
-/* Trains as the options say, with a line on stdout every so often. Returns when the steps or the
- * time are over, or with the context's error: a loss or a gradient that is not finite is one, and
- * stops before the update. */
-gd_status loop_train(model *m, const text_data *data, const train_options *options);
+/* Trains as the options say, with a line on stdout and in the log every so often. Returns when the
+ * steps or the time are over, or with the context's error: a loss or a gradient that is not finite
+ * is one, and stops before the update. */
+gd_status loop_train(model *m, const dataset *data, const train_options *options, run_log *log);
+
+/* One forward and backward without an update, to see what memory they take. */
+gd_status loop_try(model *m, const dataset *data, const train_options *options);
 
 /* The mean loss over the whole validation part, in windows side by side, without dropout. NaN on
  * error. */
-double loop_validate(model *m, const text_data *data, int64_t batch, int64_t context);
+double loop_validate(model *m, const dataset *data, int64_t batch, int64_t context);
 
 #endif

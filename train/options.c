@@ -1,5 +1,5 @@
 /* options.c - one table says everything of each option: its name, where its value goes, what values
- * it takes, and what it means. Parsing and --help both walk it. */
+ * it takes, and what it means. Parsing, --help, the configuration file and the log walk it. */
 #define _GNU_SOURCE /* getopt_long */
 #include "options.h"
 
@@ -27,10 +27,20 @@ typedef struct option_row {
 
 static const int dtypes[] = {GD_FLOAT32, GD_FLOAT64};
 static const int devices[] = {GD_CPU, GD_CUDA, GD_DEVICE_AUTO};
+static const int schedules[] = {GD_SCHEDULE_COSINE, GD_SCHEDULE_LINEAR, GD_SCHEDULE_CONSTANT,
+                                GD_SCHEDULE_WSD};
 
 static const option_row rows[] = {
     {.help = "Text"},
-    {"data", TEXT, AT(data), 0, 0, NULL, NULL, "FILE  any text; its last tenth is for validation"},
+    {"data", TEXT, AT(data), 0, 0, NULL, NULL, "FILE  any text"},
+    {"tokens", TEXT, AT(tokens), 0, 0, NULL, NULL,
+     "PATTERN  token files of nanoGPT or llm.c instead; wants --val-data and --vocab"},
+    {"val-data", TEXT, AT(val_data), 0, 0, NULL, NULL,
+     "FILE  the like for validation; default: the last tenth of the text"},
+    {"vocab", WHOLE, AT(vocab), 0, 1048576, NULL, NULL,
+     "N  pieces to learn from the text, 256 or more; 0: its characters"},
+    {"config", TEXT, AT(config), 0, 0, NULL, NULL,
+     "FILE  lines of \"option = value\", which the command line overrides"},
     {.help = "Model"},
     {"layers", WHOLE, AT(layers), 1, 1000, NULL, NULL, "N  transformer layers"},
     {"dim", WHOLE, AT(dim), 2, 65536, NULL, NULL, "N  width of the residual stream"},
@@ -45,12 +55,15 @@ static const option_row rows[] = {
     {"tied", SWITCH, AT(tied), 0, 0, NULL, NULL, "  use the embedding as output projection"},
     {.help = "Training"},
     {"batch", WHOLE, AT(batch), 1, 65536, NULL, NULL, "N  sequences in a step"},
+    {"accumulate", WHOLE, AT(accumulate), 1, 65536, NULL, NULL, "N  batches in a step"},
     {"steps", WHOLE, AT(steps), 0, 1e12, NULL, NULL, "N"},
     {"max-seconds", REAL_NUMBER, AT(max_seconds), 0, 1e9, NULL, NULL,
      "S  stop after this time; 0: no limit"},
+    {"schedule", CHOICE, AT(schedule), 0, 0, "cosine linear constant wsd", schedules,
+     "cosine|linear|constant|wsd  of the learning rate; wsd falls in the last fifth"},
     {"lr", REAL_NUMBER, AT(lr), 0, 1e3, NULL, NULL, "X  highest learning rate"},
     {"min-lr", REAL_NUMBER, AT(min_lr), 0, 1e3, NULL, NULL,
-     "X  where the cosine ends; default: a tenth of lr"},
+     "X  where it ends; default: a tenth of lr"},
     {"warmup", WHOLE, AT(warmup), 0, 1e12, NULL, NULL, "N  steps of linear warm-up"},
     {"weight-decay", REAL_NUMBER, AT(weight_decay), 0, 100, NULL, NULL, "X  of matrices"},
     {"beta2", REAL_NUMBER, AT(beta2), 0, 0.999999, NULL, NULL, "X  of AdamW; beta1 is 0.9"},
@@ -58,12 +71,19 @@ static const option_row rows[] = {
      "X  highest norm of the gradient; 0: no clipping"},
     {"recompute", SWITCH, AT(recompute), 0, 0, NULL, NULL,
      "  less memory: compute each layer again in the backward"},
+    {"overfit-one-batch", SWITCH, AT(overfit_one_batch), 0, 0, NULL, NULL,
+     "  the same batch in every step: its loss must go to 0"},
+    {"dry-run", SWITCH, AT(dry_run), 0, 0, NULL, NULL,
+     "  print the configuration and the memory of a step, and stop"},
     {.help = "Report"},
+    {"log", TEXT, AT(log), 0, 0, NULL, NULL, "FILE  the run as lines of JSON"},
     {"eval-every", WHOLE, AT(eval_every), 0, 1e12, NULL, NULL,
      "N  steps between validations; 0: at the end alone"},
     {"log-every", WHOLE, AT(log_every), 1, 1e12, NULL, NULL, "N  steps to a line"},
+    {"sample-every", WHOLE, AT(sample_every), 0, 1e12, NULL, NULL,
+     "N  steps between samples; 0: at the end alone"},
     {"sample-length", WHOLE, AT(sample_length), 0, 1e7, NULL, NULL,
-     "N  characters of text at the end"},
+     "N  tokens of text in a sample"},
     {"temperature", REAL_NUMBER, AT(temperature), 0, 100, NULL, NULL,
      "X  of sampling; 0: always the likeliest"},
     {.help = "Machine"},
@@ -81,6 +101,8 @@ static const train_options defaults = {.layers = 4,
                                        .heads = 4,
                                        .context = 64,
                                        .batch = 12,
+                                       .accumulate = 1,
+                                       .schedule = GD_SCHEDULE_COSINE,
                                        .steps = 2000,
                                        .lr = 2e-3,
                                        .min_lr = -1,
@@ -93,6 +115,73 @@ static const train_options defaults = {.layers = 4,
                                        .sample_length = 500,
                                        .temperature = 0.8,
                                        .seed = 1};
+
+/* ---- Values as text ----------------------------------------------------------------------- */
+
+static const char *choice_name(const option_row *row, int value, int *length)
+{
+    const char *choice = row->choices;
+    for (int i = 0; row->values[i] != value; i++) choice = strchr(choice, ' ') + 1;
+    *length = (int)strcspn(choice, " ");
+    return choice;
+}
+
+void json_print_string(const char *text, FILE *file)
+{
+    fputc('"', file);
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+        if (*c == '"' || *c == '\\')
+            fprintf(file, "\\%c", *c);
+        else if (*c < 32 || *c == 127)
+            fprintf(file, "\\u%04x", *c);
+        else
+            fputc(*c, file);
+    }
+    fputc('"', file);
+}
+
+static void print_json_value(const option_row *row, const char *at, FILE *file)
+{
+    int64_t whole;
+    double number;
+    const char *text;
+    int value, length;
+    switch (row->kind) {
+    case TEXT:
+        memcpy(&text, at, sizeof text);
+        if (text)
+            json_print_string(text, file);
+        else
+            fprintf(file, "null");
+        return;
+    case WHOLE:
+        memcpy(&whole, at, sizeof whole);
+        fprintf(file, "%lld", (long long)whole);
+        return;
+    case REAL_NUMBER:
+        memcpy(&number, at, sizeof number);
+        fprintf(file, "%.17g", number);
+        return;
+    case SWITCH:
+        fprintf(file, "%s", *(const bool *)at ? "true" : "false");
+        return;
+    case CHOICE:
+        memcpy(&value, at, sizeof value);
+        text = choice_name(row, value, &length);
+        fprintf(file, "\"%.*s\"", length, text);
+        return;
+    }
+}
+
+void options_print_json(const train_options *options, FILE *file)
+{
+    for (int i = 0, first = 1; i < ROWS; i++) {
+        if (!rows[i].name) continue;
+        fprintf(file, "%s\"%s\": ", first ? "" : ", ", rows[i].name);
+        print_json_value(&rows[i], (const char *)options + rows[i].offset, file);
+        first = 0;
+    }
+}
 
 /* ---- Help --------------------------------------------------------------------------------- */
 
@@ -115,7 +204,7 @@ static void print_default(const option_row *row)
 static void print_help(void)
 {
     printf("Usage: gradus-train --data FILE [OPTION...]\n\n"
-           "Trains a Llama-style transformer on the characters of a text: RMSNorm, rotary\n"
+           "Trains a Llama-style transformer on a text: RMSNorm, rotary\n"
            "positions, grouped-query attention, SwiGLU; AdamW with warm-up and cosine. Prints a\n"
            "sample of what it learned. Defaults are in parentheses.\n");
     for (int i = 0; i < ROWS; i++) {
@@ -132,14 +221,15 @@ static void print_help(void)
 
 /* ---- Values ------------------------------------------------------------------------------- */
 
-static bool complain(const option_row *row, const char *text, const char *wanted)
+/* `where` is "--" on the command line, and "FILE:LINE: " in a file. */
+static bool complain(const char *where, const option_row *row, const char *text, const char *wanted)
 {
-    fprintf(stderr, "gradus-train: --%s is \"%s\", wanted %s\n", row->name, text, wanted);
+    fprintf(stderr, "gradus-train: %s%s is \"%s\", wanted %s\n", where, row->name, text, wanted);
     return false;
 }
 
 /* The whole text must be the number, and the number within the row's range. */
-static bool read_number(const option_row *row, const char *text, char *at)
+static bool read_number(const char *where, const option_row *row, const char *text, char *at)
 {
     char wanted[96], *end = NULL;
     errno = 0;
@@ -155,10 +245,10 @@ static bool read_number(const option_row *row, const char *text, char *at)
     }
     snprintf(wanted, sizeof wanted, "a %s from %g to %g",
              row->kind == WHOLE ? "whole number" : "number", row->low, row->high);
-    return good || complain(row, text, wanted);
+    return good || complain(where, row, text, wanted);
 }
 
-static bool read_choice(const option_row *row, const char *text, char *at)
+static bool read_choice(const char *where, const option_row *row, const char *text, char *at)
 {
     size_t length = strlen(text);
     const char *choice = row->choices;
@@ -170,26 +260,103 @@ static bool read_choice(const option_row *row, const char *text, char *at)
         }
         choice += size + (choice[size] == ' ');
     }
-    return complain(row, text, row->help);
+    return complain(where, row, text, row->help);
 }
 
-static bool read_value(train_options *options, const option_row *row, const char *text)
+static bool read_value(train_options *options, const char *where, const option_row *row,
+                       const char *text)
 {
     char *at = (char *)options + row->offset;
     switch (row->kind) {
     case TEXT:
         memcpy(at, &text, sizeof text);
         return true;
-    case SWITCH:
-        *(bool *)at = true;
-        return true;
+    case SWITCH: /* without a value on the command line */
+        *(bool *)at = !text || !strcmp(text, "true");
+        return !text || *(bool *)at || !strcmp(text, "false") ||
+               complain(where, row, text, "true or false");
     case CHOICE:
-        return read_choice(row, text, at);
+        return read_choice(where, row, text, at);
     case WHOLE:
     case REAL_NUMBER:
-        return read_number(row, text, at);
+        return read_number(where, row, text, at);
     }
     return false;
+}
+
+/* ---- The configuration file ----------------------------------------------------------------- */
+
+/* All of a file of reasonable size, with a 0 behind it; NULL after a message. */
+static char *read_config(const char *path)
+{
+    enum { MOST = 1 << 20 };
+    FILE *file = fopen(path, "rb");
+    char *text = file ? malloc(MOST + 1) : NULL;
+    size_t size = text ? fread(text, 1, MOST, file) : 0;
+    const char *fault = !file                   ? strerror(errno)
+                        : !text                 ? "out of memory"
+                        : ferror(file)          ? strerror(errno)
+                        : size == MOST          ? "it has a megabyte or more"
+                        : memchr(text, 0, size) ? "it holds a byte 0"
+                                                : NULL;
+    if (file) fclose(file);
+    if (fault) {
+        fprintf(stderr, "gradus-train: --config %s: %s\n", path, fault);
+        free(text);
+        return NULL;
+    }
+    text[size] = '\0';
+    return text;
+}
+
+/* Cuts blanks off both ends. */
+static char *trimmed(char *text)
+{
+    static const char blanks[] = " \t\r";
+    text += strspn(text, blanks);
+    size_t length = strlen(text);
+    while (length && strchr(blanks, text[length - 1])) text[--length] = '\0';
+    return text;
+}
+
+/* One line: nothing, a comment, or "option = value". */
+static bool read_config_line(train_options *options, const char *where, char *line)
+{
+    char *name = trimmed(line), *equals = strchr(name, '=');
+    if (!*name || *name == '#') return true;
+    if (!equals) {
+        fprintf(stderr, "gradus-train: %s\"%s\" is not of the form option = value\n", where, name);
+        return false;
+    }
+    *equals = '\0';
+    name = trimmed(name);
+    for (int i = 0; i < ROWS; i++) {
+        if (!rows[i].name || strcmp(rows[i].name, name) || rows[i].offset == AT(config)) continue;
+        return read_value(options, where, &rows[i], trimmed(equals + 1));
+    }
+    fprintf(stderr, "gradus-train: %s\"%s\" is not an option; --help lists them\n", where, name);
+    return false;
+}
+
+static bool read_config_file(train_options *options, const char *path)
+{
+    options->config_text = read_config(path);
+    if (!options->config_text) return false;
+    char *line = options->config_text;
+    for (int number = 1; line; number++) {
+        char where[256], *end = strchr(line, '\n');
+        if (end) *end = '\0';
+        snprintf(where, sizeof where, "%.200s:%d: ", path, number);
+        if (!read_config_line(options, where, line)) return false;
+        line = end ? end + 1 : NULL;
+    }
+    return true;
+}
+
+void options_free(train_options *options)
+{
+    free(options->config_text);
+    options->config_text = NULL;
 }
 
 /* ---- What must fit together ---------------------------------------------------------------- */
@@ -200,8 +367,16 @@ static bool check(train_options *o)
     if (o->ffn == 0) o->ffn = (o->dim * 8 / 3 + 31) / 32 * 32;
     if (o->min_lr < 0) o->min_lr = o->lr / 10;
     const char *fault = NULL;
-    if (!o->data)
+    if (!o->data && !o->tokens)
         fault = "--data FILE is missing: which text shall it learn?";
+    else if (o->data && o->tokens)
+        fault = "--data and --tokens exclude each other";
+    else if (o->tokens && !o->val_data)
+        fault = "--tokens wants --val-data PATTERN, the tokens for validation";
+    else if (o->tokens && o->vocab == 0)
+        fault = "--tokens wants --vocab N, how many different tokens there are";
+    else if (o->data && o->vocab != 0 && o->vocab < 256)
+        fault = "--vocab is less than 256, the number of different bytes";
     else if (o->dim % o->heads)
         fault = "--dim is not a multiple of --heads";
     else if (o->dim / o->heads % 2)
@@ -227,21 +402,29 @@ options_outcome options_read(train_options *options, int argc, char **argv)
     longs[count++] = (struct option){"help", no_argument, NULL, HELP};
     longs[count++] = (struct option){"version", no_argument, NULL, VERSION};
     opterr = 0;
-    while ((code = getopt_long(argc, argv, ":", longs, NULL)) != -1) {
-        if (code == HELP) {
-            print_help();
-            return OPTIONS_DONE;
+    /* Twice: once for the file that --config names, then for what the command line says over it. */
+    for (int turn = 0; turn < 2; turn++) {
+        optind = 1;
+        while ((code = getopt_long(argc, argv, ":", longs, NULL)) != -1) {
+            if (code == HELP) {
+                print_help();
+                return OPTIONS_DONE;
+            }
+            if (code == VERSION) {
+                printf("gradus-train %s\n", gd_version());
+                return OPTIONS_DONE;
+            }
+            if (code == '?' || code == ':') {
+                fprintf(stderr, "gradus-train: %s%s; --help lists the options\n", argv[optind - 1],
+                        code == ':' ? " wants a value" : " is not an option, or not one like this");
+                return OPTIONS_BAD;
+            }
+            const bool names_file = rows[code].offset == AT(config);
+            if (turn == 0 && !names_file) continue;
+            if (!read_value(options, "--", &rows[code], optarg)) return OPTIONS_BAD;
         }
-        if (code == VERSION) {
-            printf("gradus-train %s\n", gd_version());
-            return OPTIONS_DONE;
-        }
-        if (code == '?' || code == ':') {
-            fprintf(stderr, "gradus-train: %s%s; --help lists the options\n", argv[optind - 1],
-                    code == ':' ? " wants a value" : " is not an option, or not one like this");
+        if (turn == 0 && options->config && !read_config_file(options, options->config))
             return OPTIONS_BAD;
-        }
-        if (!read_value(options, &rows[code], optarg)) return OPTIONS_BAD;
     }
     if (optind < argc) {
         fprintf(stderr, "gradus-train: \"%s\" is not an option; --help lists them\n", argv[optind]);

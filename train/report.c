@@ -16,9 +16,10 @@ double report_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-report_clock report_clock_start(int64_t steps, int64_t tokens_per_step)
+report_clock report_clock_start(int64_t first, int64_t steps, int64_t tokens_per_step)
 {
-    return (report_clock){.steps = steps, .tokens_per_step = tokens_per_step, .last = report_now()};
+    return (report_clock){
+        .first = first, .steps = steps, .tokens_per_step = tokens_per_step, .last = report_now()};
 }
 
 void report_clock_step(report_clock *clock)
@@ -49,28 +50,44 @@ static void print_rate(double rate)
     }
 }
 
-void report_step(report_clock *clock, int64_t step, double loss, double val, double norm, double lr)
+void report_step(report_clock *clock, run_log *log, const gd_context *ctx, int64_t step,
+                 double loss, double val, double norm, double lr)
 {
     double seconds = clock->since_report / (double)(clock->steps_since ? clock->steps_since : 1);
-    int64_t left = (int64_t)((double)(clock->steps - step) * clock->seconds / (double)step + 0.5);
+    double each = clock->seconds / (double)(step - clock->first);
+    double rate = seconds > 0 ? (double)clock->tokens_per_step / seconds : 0;
+    int64_t left = (int64_t)((double)(clock->steps - step) * each + 0.5);
     printf("step %lld/%lld | loss %.4f", (long long)step, (long long)clock->steps, loss);
     if (!isnan(val)) printf(" | val %.4f", val);
     printf(" | norm %.2f | lr %.1e | %.1f ms | ", norm, lr, 1e3 * seconds);
-    print_rate(seconds > 0 ? (double)clock->tokens_per_step / seconds : 0);
-    printf(" tok/s | eta %lld:%02lld\n", (long long)left / 60, (long long)left % 60);
+    print_rate(rate);
+    printf(" tok/s | mem %.0f MiB | eta %lld:%02lld\n",
+           ceil((double)gd_memory(ctx).peak_total / 1048576), (long long)left / 60,
+           (long long)left % 60);
     fflush(stdout);
+    log_write(log, &(log_line){.step = step,
+                               .loss = loss,
+                               .val = val,
+                               .norm = norm,
+                               .lr = lr,
+                               .ms = 1e3 * seconds,
+                               .tokens_per_second = rate,
+                               .seconds = clock->seconds});
     clock->since_report = 0;
     clock->steps_since = 0;
 }
 
-void report_configuration(const model *m, const text_data *data, const train_options *o)
+void report_configuration(const model *m, const dataset *data, const train_options *o)
 {
     const model_config *c = &m->config;
     printf("gradus-train %s on %s, %s, seed %lld\n", gd_version(), gd_context_device_name(m->ctx),
            gd_dtype_name(o->dtype), (long long)o->seed);
-    printf("text   %s: %lld characters, %lld different; validation on the last %lld\n", o->data,
-           (long long)data->length, (long long)data->vocab,
-           (long long)(data->length - data->train_length));
+    static const char *const kinds[] = {"ids", "characters", "pieces"};
+    printf("text   %s: %lld tokens (%s, %lld different), %lld more for validation%s%s\n",
+           o->data ? o->data : o->tokens, (long long)data->train.length,
+           kinds[data->tokenizer.kind], (long long)data->tokenizer.vocab,
+           (long long)data->validation.length, o->val_data ? ": " : "",
+           o->val_data ? o->val_data : "");
     printf("model  %lld layers, dim %lld, %lld heads, %lld kv heads, ffn %lld, context %lld, "
            "dropout %g, %s output%s\n",
            (long long)c->layers, (long long)c->dim, (long long)c->heads, (long long)c->kv_heads,
@@ -78,10 +95,11 @@ void report_configuration(const model *m, const text_data *data, const train_opt
            c->recompute ? ", recomputing" : "");
     printf("       %lld parameters, %.2f million operations a token\n",
            (long long)gd_params_elements(m->params), model_flops_per_token(m, o->context) / 1e6);
-    printf("train  %lld steps of %lld x %lld tokens, lr %g to %g after %lld steps of warm-up, "
-           "weight decay %g, beta2 %g, clip %g\n",
-           (long long)o->steps, (long long)o->batch, (long long)o->context, o->lr, o->min_lr,
-           (long long)o->warmup, o->weight_decay, o->beta2, o->clip);
+    printf(
+        "train  %lld steps of %lld x %lld x %lld tokens, lr %g to %g after %lld steps of warm-up, "
+        "weight decay %g, beta2 %g, clip %g\n",
+        (long long)o->steps, (long long)o->accumulate, (long long)o->batch, (long long)o->context,
+        o->lr, o->min_lr, (long long)o->warmup, o->weight_decay, o->beta2, o->clip);
     fflush(stdout);
 }
 

@@ -39,24 +39,17 @@ static gd_status last_logits(model *m, const int32_t *window, int64_t size, doub
     return gd_error_status(m->ctx);
 }
 
-static int32_t first_id(const text_data *data)
-{
-    for (int32_t v = 0; v < data->vocab; v++) {
-        if (data->symbol[v] == '\n') return v;
-    }
-    return 0;
-}
-
-gd_status sample_text(model *m, const text_data *data, int64_t context, int64_t length,
+gd_status sample_text(model *m, const tokenizer *t, int64_t context, int64_t length,
                       double temperature, FILE *file)
 {
     int32_t *window = calloc((size_t)context, sizeof *window);
-    double *logits = calloc((size_t)data->vocab, sizeof *logits);
+    double *logits = calloc((size_t)t->vocab, sizeof *logits);
     int64_t size = 1;
+    bool training = m->training;
     m->training = false;
     gd_no_grad_begin(m->ctx);
     if (window && logits) {
-        window[0] = first_id(data);
+        window[0] = tokenizer_first(t);
     } else {
         gd_fail(m->ctx, GD_ERROR_MEMORY, "sample: no memory for a window of %lld",
                 (long long)context);
@@ -65,12 +58,13 @@ gd_status sample_text(model *m, const text_data *data, int64_t context, int64_t 
         if (last_logits(m, window, size, logits)) break;
         uint32_t word;
         gd_philox(gd_random_get(m->ctx).seed, 0, gd_random_take(m->ctx, 1), 1, &word);
-        int32_t id = choose(logits, data->vocab, temperature, word / 4294967296.0);
-        fputc(data->symbol[id], file);
+        int32_t id = choose(logits, t->vocab, temperature, word / 4294967296.0);
+        tokenizer_print(t, id, file);
         if (size == context) memmove(window, window + 1, (size_t)--size * sizeof *window);
         window[size++] = id;
     }
     gd_no_grad_end(m->ctx);
+    m->training = training;
     free(window);
     free(logits);
     return gd_error_status(m->ctx);

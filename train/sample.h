@@ -4,13 +4,13 @@
 
 #include <stdio.h>
 
-#include "data.h"
 #include "model.h"
+#include "tokenizer.h"
 
-/* Writes `length` characters, one after the other: each is drawn from softmax(logits / temperature)
+/* Writes `length` tokens, one after the other: each is drawn from softmax(logits / temperature)
  * given the `context` before it (temperature 0: the likeliest). Begins after a line break if the
  * vocabulary has one. */
-gd_status sample_text(model *m, const text_data *data, int64_t context, int64_t length,
+gd_status sample_text(model *m, const tokenizer *t, int64_t context, int64_t length,
                       double temperature, FILE *file);
 
 #endif

@@ -1,0 +1,274 @@
+/* test_train_data.c - the training program's data: pieces, token files, the order of windows. */
+#define _POSIX_C_SOURCE 200809L /* mkstemp, mkfifo */
+#include "check_main.h"
+#include "data.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static uint32_t next_random(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+/* ---- Pieces ------------------------------------------------------------------------------- */
+
+static const char prose[] =
+    "the cat sat on the mat, and the cat saw 12345 mats.  The end?\n\n\tthe caf\xc3\xa9 of 2024\n";
+
+static void assert_round_trip(const bpe *b, const uint8_t *text, int64_t length)
+{
+    int64_t count, at = 0;
+    int32_t *ids = bpe_encode(b, text, length, &count);
+    ck_assert_ptr_nonnull(ids);
+    for (int64_t i = 0; i < count; i++) {
+        ck_assert(ids[i] >= 0 && ids[i] < b->vocab);
+        ck_assert_int_le(at + b->length[ids[i]], length);
+        ck_assert_int_eq(memcmp(text + at, b->bytes[ids[i]], (size_t)b->length[ids[i]]), 0);
+        at += b->length[ids[i]];
+    }
+    ck_assert_int_eq(at, length);
+    free(ids);
+}
+
+START_TEST(any_bytes_come_back)
+{
+    uint8_t noise[5000];
+    uint32_t state = 1;
+    bpe b;
+    ck_assert(bpe_train(&b, (const uint8_t *)prose, sizeof prose - 1, 300));
+    ck_assert_int_gt(b.vocab, 258);
+    assert_round_trip(&b, (const uint8_t *)prose, sizeof prose - 1);
+    assert_round_trip(&b, noise, 0);
+    for (int kind = 0; kind < 4; kind++) {
+        for (int i = 0; i < 5000; i++) {
+            uint8_t byte = (uint8_t)next_random(&state);
+            noise[i] = kind == 0   ? byte
+                       : kind == 1 ? (uint8_t)prose[byte % (sizeof prose - 1)]
+                       : kind == 2 ? ' '
+                                   : 'a';
+        }
+        assert_round_trip(&b, noise, 5000);
+        assert_round_trip(&b, noise, 1);
+    }
+    bpe_free(&b);
+}
+END_TEST
+
+/* By hand. */
+START_TEST(the_most_frequent_pair_is_merged_first)
+{
+    bpe b;
+    const char *text = " abab abab abcd";
+    ck_assert(bpe_train(&b, (const uint8_t *)text, (int64_t)strlen(text), 259));
+    ck_assert_int_eq(b.vocab, 259);
+    ck_assert_int_eq(b.merge[0][0], 'a'); /* ab, 5 times */
+    ck_assert_int_eq(b.merge[0][1], 'b');
+    ck_assert_int_eq(b.merge[1][0], ' '); /* " ab", 3 times */
+    ck_assert_int_eq(b.merge[1][1], 256);
+    ck_assert_int_eq(b.merge[2][0], 257); /* " abab", twice */
+    ck_assert_int_eq(b.merge[2][1], 256);
+    bpe same;
+    ck_assert(bpe_from_merges(&same, (const int32_t(*)[2])b.merge, 3));
+    for (int32_t i = 0; i < b.vocab; i++) {
+        ck_assert_int_eq(b.length[i], same.length[i]);
+        ck_assert_int_eq(memcmp(b.bytes[i], same.bytes[i], (size_t)b.length[i]), 0);
+    }
+    bpe_free(&b);
+    bpe_free(&same);
+}
+END_TEST
+
+START_TEST(training_stops_where_nothing_repeats)
+{
+    bpe b;
+    ck_assert(bpe_train(&b, (const uint8_t *)"abcdefg", 7, 1000));
+    ck_assert_int_eq(b.vocab, 256);
+    assert_round_trip(&b, (const uint8_t *)"xyz", 3);
+    bpe_free(&b);
+    ck_assert(bpe_train(&b, NULL, 0, 256));
+    bpe_free(&b);
+}
+END_TEST
+
+START_TEST(merges_that_cannot_be_are_refused)
+{
+    const int32_t later[][2] = {{97, 98}, {257, 97}}, twice[][2] = {{97, 98}, {97, 98}},
+                  negative[][2] = {{-1, 98}};
+    bpe b;
+    ck_assert(!bpe_from_merges(&b, later, 2));
+    ck_assert(!bpe_from_merges(&b, twice, 2));
+    ck_assert(!bpe_from_merges(&b, negative, 1));
+    ck_assert_int_eq(b.vocab, 0);
+}
+END_TEST
+
+START_TEST(words_are_cut_as_said)
+{
+    static const struct {
+        const char *text;
+        int64_t length;
+    } rows[] = {
+        {"cat sat", 3}, {" cat", 4},   {"  cat", 1}, {"12345", 3}, {" 12345", 4},
+        {"?!x", 2},     {"\n\n x", 2}, {"   ", 3},   {" ", 1},     {"\xc3\xa9t\xc3\xa9.", 5}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int64_t length = bpe_word((const uint8_t *)rows[i].text, (int64_t)strlen(rows[i].text));
+        ck_assert_msg(length == rows[i].length, "\"%s\": %lld, wanted %lld", rows[i].text,
+                      (long long)length, (long long)rows[i].length);
+    }
+}
+END_TEST
+
+/* ---- Token files -------------------------------------------------------------------------- */
+
+static char file_path[32];
+
+static void write_bytes(const void *bytes, size_t size)
+{
+    strcpy(file_path, "/tmp/gradus_tokens_XXXXXX");
+    int file = mkstemp(file_path);
+    ck_assert_int_ge(file, 0);
+    ck_assert_int_eq((int)write(file, bytes, size), (int)size);
+    close(file);
+}
+
+/* The header of llm.c, and ids. */
+static size_t llmc(unsigned char *bytes, int32_t version, int32_t count, size_t id_bytes)
+{
+    const int32_t header[3] = {20240520, version, count};
+    memset(bytes, 0, 1024 + id_bytes);
+    memcpy(bytes, header, sizeof header);
+    for (size_t i = 0; i < id_bytes; i++) bytes[1024 + i] = (unsigned char)(i + 1);
+    return 1024 + id_bytes;
+}
+
+START_TEST(both_kinds_are_read)
+{
+    unsigned char bytes[2048];
+    char message[TOKENS_MESSAGE];
+    token_source source;
+    int32_t ids[3];
+    for (int kind = 0; kind < 3; kind++) {
+        size_t size = kind == 0   ? (memcpy(bytes, "\1\2\3\4\5\6", 6), (size_t)6)
+                      : kind == 1 ? llmc(bytes, 1, 3, 6)
+                                  : llmc(bytes, 7, 3, 12);
+        write_bytes(bytes, size);
+        ck_assert_msg(tokens_open(&source, file_path, message), "%s", message);
+        ck_assert_int_eq(source.length, 3);
+        ck_assert_int_eq(tokens_read(&source.shard[0], 0, 3, INT32_MAX, ids), -1);
+        ck_assert_int_eq(ids[1], kind < 2 ? 0x0403 : 0x08070605);
+        ck_assert_int_eq(tokens_read(&source.shard[0], 0, 3, ids[1], ids), 1);
+        tokens_close(&source);
+        unlink(file_path);
+    }
+}
+END_TEST
+
+START_TEST(what_is_no_token_file_is_refused)
+{
+    unsigned char bytes[2048];
+    char message[TOKENS_MESSAGE];
+    token_source source;
+    for (int k = 0; k < 9; k++) {
+        size_t size = 0;
+        if (k == 0) size = 0;
+        if (k == 1) size = (memset(bytes, 1, 3), 3);
+        if (k == 2) size = llmc(bytes, 2, 3, 6); /* a version of something else */
+        if (k == 3) size = llmc(bytes, 1, 4, 6); /* fewer ids than it says */
+        if (k == 4) size = llmc(bytes, 1, 2, 6); /* more */
+        if (k == 5) size = llmc(bytes, 7, 3, 6);
+        if (k == 6) size = llmc(bytes, 1, -1, 6);
+        if (k == 7) size = llmc(bytes, 7, 0x40000001, 4); /* 4 times that is 4 in 32 bits */
+        if (k == 8) size = llmc(bytes, 1, 3, 5);
+        write_bytes(bytes, size);
+        ck_assert_msg(!tokens_open(&source, file_path, message), "row %d", k);
+        ck_assert_ptr_nonnull(strstr(message, file_path));
+        ck_assert_int_eq(source.shards, 0);
+        unlink(file_path);
+    }
+    ck_assert(!tokens_open(&source, "/", message));
+    ck_assert(!tokens_open(&source, "/dev/zero", message));
+    ck_assert(!tokens_open(&source, "/no/such/*.bin", message));
+    write_bytes("", 0);
+    unlink(file_path);
+    ck_assert_int_eq(mkfifo(file_path, 0600), 0);
+    ck_assert(!tokens_open(&source, file_path, message));
+    unlink(file_path);
+}
+END_TEST
+
+/* ---- The order of windows ------------------------------------------------------------------ */
+
+enum { LENGTH = 1000, CONTEXT = 7 };
+
+/* A dataset of LENGTH different ids in two shards. */
+static dataset counted(void)
+{
+    static unsigned char bytes[2][2 * LENGTH];
+    dataset data = {.options = {.context = CONTEXT, .seed = 3}, .tokenizer = {.vocab = LENGTH}};
+    data.train.shard = calloc(2, sizeof(token_shard));
+    ck_assert_ptr_nonnull(data.train.shard);
+    data.train.shards = 2;
+    for (int i = 0; i < LENGTH; i++) {
+        int s = i >= 300, at = s ? i - 300 : i;
+        bytes[s][2 * at] = (unsigned char)i;
+        bytes[s][2 * at + 1] = (unsigned char)(i >> 8);
+    }
+    data.train.shard[0] = (token_shard){.ids = bytes[0], .width = 2, .length = 300};
+    data.train.shard[1] = (token_shard){.ids = bytes[1], .width = 2, .length = 700};
+    data.windows = 299 / CONTEXT - 1 + 699 / CONTEXT - 1;
+    return data;
+}
+
+START_TEST(an_epoch_takes_every_window_once)
+{
+    dataset data = counted();
+    gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 1});
+    gd_tensor *tokens = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(1, CONTEXT));
+    gd_tensor *targets = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(1, CONTEXT));
+    static int first_order[LENGTH];
+    int same_place = 0;
+    for (int epoch = 0; epoch < 3; epoch++) {
+        bool seen[LENGTH] = {false};
+        for (int64_t i = 0; i < data.windows; i++) {
+            int32_t x[CONTEXT], y[CONTEXT];
+            ck_assert_int_eq(data_draw(&data, epoch * data.windows + i, tokens, targets), GD_OK);
+            gd_tensor_read(tokens, x, sizeof x);
+            gd_tensor_read(targets, y, sizeof y);
+            for (int t = 0; t < CONTEXT; t++) {
+                ck_assert_int_eq(x[t], x[0] + t);
+                ck_assert_int_eq(y[t], x[t] + 1);
+                ck_assert(!seen[x[t]]);
+                seen[x[t]] = true;
+            }
+            ck_assert(x[0] >= 300 || y[CONTEXT - 1] < 300); /* never across shards */
+            if (epoch == 0) first_order[i] = x[0];
+            same_place += epoch == 1 && abs(first_order[i] - x[0]) < CONTEXT;
+        }
+    }
+    ck_assert_int_lt(same_place, data.windows / 4);
+    gd_tensor_free(tokens), gd_tensor_free(targets);
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+    free(data.train.shard);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("data of gradus-train");
+    TCase *tcase = tcase_create("data");
+    tcase_add_test(tcase, any_bytes_come_back);
+    tcase_add_test(tcase, the_most_frequent_pair_is_merged_first);
+    tcase_add_test(tcase, training_stops_where_nothing_repeats);
+    tcase_add_test(tcase, merges_that_cannot_be_are_refused);
+    tcase_add_test(tcase, words_are_cut_as_said);
+    tcase_add_test(tcase, both_kinds_are_read);
+    tcase_add_test(tcase, what_is_no_token_file_is_refused);
+    tcase_add_test(tcase, an_epoch_takes_every_window_once);
+    suite_add_tcase(suite, tcase);
+    return check_main(suite);
+}

@@ -1,0 +1,288 @@
+/* test_train_options.c - gradus-train: the configuration file, the data it takes, the log. */
+#define _POSIX_C_SOURCE 200809L /* popen, mkdtemp */
+#include "check_main.h"
+#include "gradus/gradus.h"
+#include "program.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/gradus_options_XXXXXX";
+static char output[PROGRAM_OUTPUT], other[PROGRAM_OUTPUT];
+
+/* ---- Files -------------------------------------------------------------------------------- */
+
+static const char *path(const char *name)
+{
+    static char all[8][128];
+    static int turn;
+    char *p = all[turn++ % 8];
+    snprintf(p, sizeof all[0], "%s/%s", folder, name);
+    return p;
+}
+
+static void write_file(const char *name, const void *bytes, size_t size)
+{
+    FILE *file = fopen(path(name), "wb");
+    ck_assert_ptr_nonnull(file);
+    ck_assert_uint_eq(fwrite(bytes, 1, size, file), size);
+    fclose(file);
+}
+
+enum { TEXT = 20000 };
+
+/* "the cat sat on a mat. the dog ..." in random order; token files of the same. */
+static void set_up(void)
+{
+    static const char *const words[] = {"the cat ", "sat ", "on a mat ", "and saw ", "dogs run.\n"};
+    static char text[TEXT + 16];
+    static uint16_t ids[512 + TEXT];
+    uint32_t state = 5;
+    size_t used = 0;
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    while (used < TEXT) {
+        state = state * 1664525u + 1013904223u;
+        const char *word = words[(state >> 16) % 5];
+        memcpy(text + used, word, strlen(word) + 1);
+        used += strlen(word);
+    }
+    write_file("text", text, TEXT);
+    write_file("val", text, 2000);
+    for (int i = 0; i < TEXT; i++) ids[512 + i] = (uint16_t)text[i];
+    write_file("train_0.bin", ids + 512, TEXT); /* nanoGPT: half of the text */
+    const int32_t header[3] = {20240520, 1, TEXT};
+    memcpy(ids, header, sizeof header); /* llm.c */
+    write_file("train_1.bin", ids, sizeof ids);
+    write_file("val.bin", ids, sizeof ids);
+}
+
+static void tear_down(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
+/* A small model; must succeed. */
+static void run(const char *more, char *to)
+{
+    char arguments[1024];
+    snprintf(arguments, sizeof arguments,
+             "--layers 1 --dim 16 --heads 2 --ffn 32 --context 16 --batch 4 --warmup 2 --lr 0.01 "
+             "--log-every 1 --eval-every 0 --sample-length 20 --threads 1 %s",
+             more);
+    program_must(0, arguments, to);
+}
+
+static double number_after(const char *text, const char *words)
+{
+    const char *at = strstr(text, words);
+    ck_assert_msg(at != NULL, "no \"%s\" in\n%s", words, text);
+    return strtod(at + strlen(words), NULL);
+}
+
+static const char *weights(const char *text)
+{
+    const char *at = strstr(text, "\nweights ");
+    ck_assert_ptr_nonnull(at);
+    return at + 9;
+}
+
+/* ---- The configuration file ---------------------------------------------------------------- */
+
+START_TEST(a_file_says_what_the_command_line_does_not)
+{
+    char config[512], arguments[512];
+    snprintf(config, sizeof config,
+             "# a comment\n\n  steps = 7  \r\ndata=%s\ntied = true\nschedule = linear\ndry-run = "
+             "false\n",
+             path("text"));
+    write_file("config", config, strlen(config));
+    snprintf(arguments, sizeof arguments, "--config %s", path("config"));
+    run(arguments, output);
+    program_said(output, "step 7/7 ");
+    program_said(output, " tied output");
+    snprintf(arguments, sizeof arguments, "--steps 3 --config %s", path("config"));
+    run(arguments, output);
+    program_said(output, "step 3/3 ");
+}
+END_TEST
+
+static const struct {
+    const char *text, *message;
+} bad[] = {
+    {"steps = 5\nbogus = 1\n", ":2: \"bogus\" is not an option"},
+    {"steps\n", ":1: \"steps\" is not of the form option = value"},
+    {"steps = five\n", ":1: steps is \"five\", wanted a whole number"},
+    {"\n\ntied = yes", ":3: tied is \"yes\", wanted true or false"},
+    {"device = tpu", ":1: device is \"tpu\", wanted cpu|cuda|auto"},
+    {"config = x", ":1: \"config\" is not an option"},
+    {"= 3", ":1: \"\" is not an option"},
+};
+
+START_TEST(bad_files_are_named)
+{
+    char arguments[256];
+    write_file("config", bad[_i].text, strlen(bad[_i].text));
+    snprintf(arguments, sizeof arguments, "--data x --config %s", path("config"));
+    program_must(2, arguments, output);
+    program_said(output, bad[_i].message);
+    write_file("config", "steps = 1\0\n", 11);
+    program_must(2, arguments, output);
+    program_said(output, "it holds a byte 0");
+}
+END_TEST
+
+/* ---- Data --------------------------------------------------------------------------------- */
+
+START_TEST(pieces_are_learned_and_written)
+{
+    char arguments[256];
+    snprintf(arguments, sizeof arguments, "--data %s --vocab 270 --steps 5", path("text"));
+    run(arguments, output);
+    program_said(output, "(pieces, 270 different)");
+    double tokens = number_after(strstr(output, "\ntext "), ": ");
+    ck_assert_double_lt(tokens, 0.6 * TEXT);
+    ck_assert_double_gt(tokens, 1000);
+}
+END_TEST
+
+START_TEST(a_second_file_validates)
+{
+    char arguments[256];
+    snprintf(arguments, sizeof arguments, "--data %s --val-data %s --steps 2", path("text"),
+             path("val"));
+    run(arguments, output);
+    program_said(output, "20000 tokens (characters");
+    program_said(output, "2000 more for validation: ");
+    write_file("val", "the \x01 cat", 9);
+    snprintf(arguments, sizeof arguments, "--data %s --val-data %s", path("text"), path("val"));
+    program_must(1, arguments, output);
+    program_said(output, "byte 4 is 1, which does not occur in the training text");
+}
+END_TEST
+
+START_TEST(token_files_are_read)
+{
+    char arguments[512];
+    snprintf(arguments, sizeof arguments,
+             "--tokens '%s' --val-data '%s' --vocab 128 --steps 4 --sample-length 5",
+             path("train_*.bin"), path("val.bin"));
+    run(arguments, output);
+    program_said(output, ": 30000 tokens (ids, 128 different), 20000 more for validation");
+    snprintf(arguments, sizeof arguments,
+             "--tokens '%s' --val-data '%s' --vocab 60 --steps 4 --context 8", path("train_*.bin"),
+             path("val.bin"));
+    program_must(1, arguments, output);
+    program_said(output, "is outside the vocabulary of 60");
+    snprintf(arguments, sizeof arguments, "--tokens '%s' --val-data x --vocab 60", path("no*"));
+    program_must(1, arguments, output);
+    program_said(output, "no such file");
+}
+END_TEST
+
+/* ---- The run ------------------------------------------------------------------------------ */
+
+/* Two batches of 2 are one of 4: the same windows, the same mean. */
+START_TEST(accumulated_batches_are_one_large_one)
+{
+    char arguments[256];
+    snprintf(arguments, sizeof arguments, "--data %s --steps 6", path("text"));
+    run(arguments, output);
+    snprintf(arguments, sizeof arguments, "--data %s --steps 6 --batch 2 --accumulate 2",
+             path("text"));
+    run(arguments, other);
+    double a = number_after(output, "step 6/6 | loss "),
+           b = number_after(other, "step 6/6 | loss ");
+    ck_assert_double_le(fabs(a - b), 2e-4);
+    ck_assert(strncmp(weights(output), weights(other), 16) != 0 || a == b);
+}
+END_TEST
+
+START_TEST(one_batch_is_learned_by_heart)
+{
+    char arguments[256];
+    snprintf(arguments, sizeof arguments,
+             "--data %s --steps 150 --overfit-one-batch --schedule constant --batch 1 "
+             "--weight-decay 0",
+             path("text"));
+    run(arguments, output);
+    ck_assert_double_lt(number_after(output, "step 150/150 | loss "), 0.05);
+}
+END_TEST
+
+START_TEST(a_dry_run_only_looks)
+{
+    char arguments[256];
+    snprintf(arguments, sizeof arguments, "--data %s --dry-run", path("text"));
+    run(arguments, output);
+    program_said(output, " parameters, ");
+    program_said(output, "operations a token");
+    program_said(output, "activations ");
+    ck_assert_ptr_null(strstr(output, "step "));
+    ck_assert_ptr_null(strstr(output, "validation loss"));
+}
+END_TEST
+
+START_TEST(samples_come_in_between)
+{
+    char arguments[256];
+    snprintf(arguments, sizeof arguments, "--data %s --steps 3 --sample-every 1", path("text"));
+    run(arguments, output);
+    const char *one = strstr(output, "step 1/3"), *two = strstr(output, "step 2/3");
+    ck_assert(one && two && two - one > 20 + 60);
+}
+END_TEST
+
+START_TEST(the_log_has_a_line_for_each)
+{
+    char arguments[256], line[4096];
+    snprintf(arguments, sizeof arguments, "--data %s --steps 5 --eval-every 2 --log %s",
+             path("text"), path("log.jsonl"));
+    run(arguments, output);
+    FILE *file = fopen(path("log.jsonl"), "r");
+    ck_assert_ptr_nonnull(file);
+    for (int i = 0; i < 6; i++) {
+        ck_assert_ptr_nonnull(fgets(line, sizeof line, file));
+        size_t length = strlen(line);
+        ck_assert(line[0] == '{' && line[length - 2] == '}' && line[length - 1] == '\n');
+        if (i == 0) {
+            program_said(line, "\"version\": \"");
+            program_said(line, "\"text_hash\": \"");
+            program_said(line, "\"steps\": 5");
+            program_said(line, "\"schedule\": \"cosine\"");
+        } else {
+            ck_assert_double_eq(number_after(line, "\"step\": "), i);
+            ck_assert((strstr(line, "\"val\": null") == NULL) == (i == 2 || i == 4));
+            ck_assert_double_gt(number_after(line, "\"loss\": "), 0);
+        }
+    }
+    ck_assert_ptr_null(fgets(line, sizeof line, file));
+    fclose(file);
+    snprintf(arguments, sizeof arguments, "--data %s --log /no/such/folder/log", path("text"));
+    program_must(1, arguments, output);
+    program_said(output, "cannot write /no/such/folder/log: ");
+}
+END_TEST
+
+int main(void)
+{
+    if (program_missing("gradus-train")) return PROGRAM_SKIPPED;
+    Suite *suite = suite_create("options of gradus-train");
+    TCase *tcase = tcase_create("options");
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, a_file_says_what_the_command_line_does_not);
+    tcase_add_loop_test(tcase, bad_files_are_named, 0, sizeof bad / sizeof *bad);
+    tcase_add_test(tcase, pieces_are_learned_and_written);
+    tcase_add_test(tcase, a_second_file_validates);
+    tcase_add_test(tcase, token_files_are_read);
+    tcase_add_test(tcase, accumulated_batches_are_one_large_one);
+    tcase_add_test(tcase, one_batch_is_learned_by_heart);
+    tcase_add_test(tcase, a_dry_run_only_looks);
+    tcase_add_test(tcase, samples_come_in_between);
+    tcase_add_test(tcase, the_log_has_a_line_for_each);
+    suite_add_tcase(suite, tcase);
+    return check_main(suite);
+}

@@ -1,0 +1,352 @@
+/* bpe.c - see bpe.h. */
+#include "bpe.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { LONGEST_WORD = 64, LONGEST_NUMBER = 3 };
+
+/* ---- Words -------------------------------------------------------------------------------- */
+
+typedef enum byte_kind { LETTER, DIGIT, BLANK, SIGN } byte_kind;
+
+static byte_kind kind_of(uint8_t c)
+{
+    if ((c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c >= 128) return LETTER;
+    if (c >= '0' && c <= '9') return DIGIT;
+    return c == ' ' || (c >= '\t' && c <= '\r') ? BLANK : SIGN;
+}
+
+int64_t bpe_word(const uint8_t *text, int64_t length)
+{
+    int64_t start = text[0] == ' ' && length > 1 && kind_of(text[1]) != BLANK ? 1 : 0, end = start;
+    byte_kind kind = kind_of(text[start]);
+    int64_t most = start + (kind == DIGIT ? LONGEST_NUMBER : LONGEST_WORD);
+    while (end < length && end < most && kind_of(text[end]) == kind) end++;
+    /* The last of several spaces goes with the word behind them. */
+    bool more = end < length && end < most;
+    if (kind == BLANK && more && end > 1 && text[end - 1] == ' ') end--;
+    return end;
+}
+
+/* ---- The map from pairs ------------------------------------------------------------------- */
+
+static uint64_t pair_key(int32_t left, int32_t right)
+{
+    return ((uint64_t)(uint32_t)left << 32 | (uint32_t)right) + 1; /* not 0 */
+}
+
+static size_t map_place(const pair_map *map, uint64_t key)
+{
+    size_t at = (size_t)(key * 0x9e3779b97f4a7c15u >> 20) & (map->capacity - 1);
+    while (map->key[at] && map->key[at] != key) at = (at + 1) & (map->capacity - 1);
+    return at;
+}
+
+static void map_free(pair_map *map)
+{
+    free(map->key);
+    free(map->value);
+    *map = (pair_map){0};
+}
+
+static bool map_grow(pair_map *map)
+{
+    size_t capacity = map->capacity ? 2 * map->capacity : 1024;
+    pair_map grown = {calloc(capacity, sizeof *grown.key), calloc(capacity, sizeof *grown.value),
+                      capacity, map->used};
+    if (!grown.key || !grown.value) {
+        map_free(&grown);
+        return false;
+    }
+    for (size_t i = 0; i < map->capacity; i++) {
+        if (!map->key[i]) continue;
+        size_t at = map_place(&grown, map->key[i]);
+        grown.key[at] = map->key[i];
+        grown.value[at] = map->value[i];
+    }
+    map_free(map);
+    *map = grown;
+    return true;
+}
+
+/* Where the number of a pair is kept; it begins as 0. NULL if there is no memory. */
+static int64_t *map_entry(pair_map *map, int32_t left, int32_t right)
+{
+    if (2 * map->used >= map->capacity && !map_grow(map)) return NULL;
+    uint64_t key = pair_key(left, right);
+    size_t at = map_place(map, key);
+    map->used += !map->key[at];
+    map->key[at] = key;
+    return &map->value[at];
+}
+
+/* The token that a pair makes; -1: none. */
+static int32_t token_of(const bpe *b, int32_t left, int32_t right)
+{
+    if (!b->token_of.capacity) return -1;
+    size_t at = map_place(&b->token_of, pair_key(left, right));
+    return b->token_of.key[at] ? (int32_t)b->token_of.value[at] : -1;
+}
+
+/* ---- Building one up ---------------------------------------------------------------------- */
+
+void bpe_free(bpe *b)
+{
+    for (int32_t i = 0; b->bytes && i < b->vocab; i++) free(b->bytes[i]);
+    free(b->bytes);
+    free(b->length);
+    free(b->merge);
+    map_free(&b->token_of);
+    *b = (bpe){0};
+}
+
+/* The 256 bytes, and room for `vocab` tokens. */
+static bool begin(bpe *b, int32_t vocab)
+{
+    *b = (bpe){.merge = calloc((size_t)vocab, sizeof *b->merge),
+               .bytes = calloc((size_t)vocab, sizeof *b->bytes),
+               .length = calloc((size_t)vocab, sizeof *b->length)};
+    bool fine = b->merge && b->bytes && b->length;
+    for (int byte = 0; fine && byte < 256; byte++) {
+        b->bytes[byte] = malloc(1);
+        fine = b->bytes[byte] != NULL;
+        if (!fine) break;
+        b->bytes[byte][0] = (uint8_t)byte;
+        b->length[byte] = 1;
+        b->vocab++;
+    }
+    if (!fine) bpe_free(b);
+    return fine;
+}
+
+/* The next token: left, then right. */
+static bool add_merge(bpe *b, int32_t left, int32_t right)
+{
+    int64_t *token = map_entry(&b->token_of, left, right);
+    if (!token || b->length[left] > INT32_MAX - b->length[right]) return false;
+    size_t l = (size_t)b->length[left], r = (size_t)b->length[right];
+    uint8_t *bytes = malloc(l + r);
+    if (!bytes) return false;
+    memcpy(bytes, b->bytes[left], l);
+    memcpy(bytes + l, b->bytes[right], r);
+    b->bytes[b->vocab] = bytes;
+    b->length[b->vocab] = (int32_t)(l + r);
+    b->merge[b->vocab - 256][0] = left;
+    b->merge[b->vocab - 256][1] = right;
+    *token = b->vocab++;
+    return true;
+}
+
+bool bpe_from_merges(bpe *b, const int32_t (*merge)[2], int32_t count)
+{
+    if (count < 0 || count > INT32_MAX - 256 || !begin(b, 256 + count)) return false;
+    for (int32_t i = 0; i < count; i++) {
+        int32_t left = merge[i][0], right = merge[i][1];
+        bool earlier = left >= 0 && left < b->vocab && right >= 0 && right < b->vocab;
+        if (earlier && token_of(b, left, right) < 0 && add_merge(b, left, right)) continue;
+        bpe_free(b);
+        return false;
+    }
+    return true;
+}
+
+/* ---- Training ----------------------------------------------------------------------------- */
+
+/* A word that occurs in the text, as tokens. */
+typedef struct word {
+    int32_t *token;
+    int32_t tokens;
+    int64_t count; /* of its occurrences */
+} word;
+
+typedef struct lexicon {
+    word *word; /* [words] */
+    int64_t words, capacity;
+    int64_t *slot; /* [slots] 1 + index of a word; 0: free */
+    int64_t slots;
+    int32_t *tokens; /* all words' tokens */
+} lexicon;
+
+static void lexicon_free(lexicon *l)
+{
+    free(l->word);
+    free(l->slot);
+    free(l->tokens);
+}
+
+static uint64_t hash_bytes(const uint8_t *text, int64_t length)
+{
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    for (int64_t i = 0; i < length; i++) hash = (hash ^ text[i]) * 1099511628211u;
+    return hash ^ hash >> 29;
+}
+
+static bool same_word(const word *w, const uint8_t *text, int64_t length)
+{
+    if (w->tokens != length) return false;
+    for (int64_t i = 0; i < length; i++)
+        if (w->token[i] != text[i]) return false;
+    return true;
+}
+
+static bool lexicon_rehash(lexicon *l)
+{
+    int64_t slots = l->slots ? 2 * l->slots : 4096;
+    int64_t *slot = calloc((size_t)slots, sizeof *slot);
+    if (!slot) return false;
+    free(l->slot);
+    l->slot = slot;
+    l->slots = slots;
+    for (int64_t i = 0; i < l->words; i++) {
+        uint8_t text[LONGEST_WORD + 1];
+        for (int32_t k = 0; k < l->word[i].tokens; k++) text[k] = (uint8_t)l->word[i].token[k];
+        uint64_t at = hash_bytes(text, l->word[i].tokens) & (uint64_t)(slots - 1);
+        while (slot[at]) at = (at + 1) & (uint64_t)(slots - 1);
+        slot[at] = i + 1;
+    }
+    return true;
+}
+
+/* Counts one occurrence. A new word's tokens go to `room`; *used says how many were taken. */
+static bool count_word(lexicon *l, const uint8_t *text, int64_t length, int32_t *room,
+                       int64_t *used)
+{
+    if (2 * (l->words + 1) > l->slots && !lexicon_rehash(l)) return false;
+    uint64_t at = hash_bytes(text, length) & (uint64_t)(l->slots - 1);
+    while (l->slot[at] && !same_word(&l->word[l->slot[at] - 1], text, length))
+        at = (at + 1) & (uint64_t)(l->slots - 1);
+    if (!l->slot[at]) {
+        if (l->words == l->capacity) {
+            int64_t capacity = l->capacity ? 2 * l->capacity : 1024;
+            word *grown = realloc(l->word, (size_t)capacity * sizeof *grown);
+            if (!grown) return false;
+            l->word = grown;
+            l->capacity = capacity;
+        }
+        for (int64_t i = 0; i < length; i++) room[*used + i] = text[i];
+        l->word[l->words] = (word){room + *used, (int32_t)length, 0};
+        *used += length;
+        l->slot[at] = ++l->words;
+    }
+    l->word[l->slot[at] - 1].count++;
+    return true;
+}
+
+static bool lexicon_build(lexicon *l, const uint8_t *text, int64_t length)
+{
+    int64_t used = 0;
+    *l = (lexicon){.tokens = malloc((size_t)(length + 1) * sizeof(int32_t))};
+    bool fine = l->tokens != NULL;
+    for (int64_t at = 0, size; fine && at < length; at += size) {
+        size = bpe_word(text + at, length - at);
+        fine = count_word(l, text + at, size, l->tokens, &used);
+    }
+    return fine;
+}
+
+/* Adds `sign` times the word's count to the count of each pair of neighbours in it. */
+static bool count_pairs(pair_map *pairs, const word *w, int64_t sign)
+{
+    for (int32_t i = 0; i + 1 < w->tokens; i++) {
+        int64_t *count = map_entry(pairs, w->token[i], w->token[i + 1]);
+        if (!count) return false;
+        *count += sign * w->count;
+    }
+    return true;
+}
+
+static bool has_pair(const word *w, int32_t left, int32_t right)
+{
+    for (int32_t i = 0; i + 1 < w->tokens; i++)
+        if (w->token[i] == left && w->token[i + 1] == right) return true;
+    return false;
+}
+
+/* Replaces the pair by `token`, from the left; returns how many tokens there are then. */
+static int32_t merge_pair(int32_t *token, int32_t tokens, int32_t left, int32_t right,
+                          int32_t merged)
+{
+    int32_t to = 0;
+    for (int32_t i = 0; i < tokens; to++) {
+        bool pair = i + 1 < tokens && token[i] == left && token[i + 1] == right;
+        token[to] = pair ? merged : token[i];
+        i += pair ? 2 : 1;
+    }
+    return to;
+}
+
+/* The most frequent pair, the first in order among equals; its count. */
+static int64_t best_pair(const pair_map *pairs, int32_t *left, int32_t *right)
+{
+    int64_t most = 0;
+    uint64_t best = 0;
+    for (size_t i = 0; i < pairs->capacity; i++) {
+        int64_t count = pairs->key[i] ? pairs->value[i] : 0;
+        if (count < most || count == 0 || (count == most && pairs->key[i] > best)) continue;
+        most = count;
+        best = pairs->key[i];
+    }
+    *left = (int32_t)((best - 1) >> 32);
+    *right = (int32_t)((best - 1) & 0xffffffff);
+    return most;
+}
+
+/* One merge; false: no memory. *done: there is nothing left to merge. */
+static bool train_step(bpe *b, lexicon *l, pair_map *pairs, bool *done)
+{
+    int32_t left, right;
+    *done = best_pair(pairs, &left, &right) < 2;
+    if (*done) return true;
+    if (!add_merge(b, left, right)) return false;
+    for (int64_t i = 0; i < l->words; i++) {
+        word *w = &l->word[i];
+        if (!has_pair(w, left, right)) continue;
+        if (!count_pairs(pairs, w, -1)) return false;
+        w->tokens = merge_pair(w->token, w->tokens, left, right, b->vocab - 1);
+        if (!count_pairs(pairs, w, 1)) return false;
+    }
+    return true;
+}
+
+bool bpe_train(bpe *b, const uint8_t *text, int64_t length, int32_t vocab)
+{
+    if (!begin(b, vocab)) return false;
+    lexicon l;
+    pair_map pairs = {0};
+    bool fine = lexicon_build(&l, text, length), done = false;
+    for (int64_t i = 0; fine && i < l.words; i++) fine = count_pairs(&pairs, &l.word[i], 1);
+    while (fine && !done && b->vocab < vocab) fine = train_step(b, &l, &pairs, &done);
+    map_free(&pairs);
+    lexicon_free(&l);
+    if (!fine) bpe_free(b);
+    return fine;
+}
+
+/* ---- Encoding ----------------------------------------------------------------------------- */
+
+static int32_t encode_word(const bpe *b, int32_t *token, int32_t tokens)
+{
+    for (;;) {
+        int32_t lowest = -1, at = 0;
+        for (int32_t i = 0; i + 1 < tokens; i++) {
+            int32_t merged = token_of(b, token[i], token[i + 1]);
+            if (merged >= 0 && (lowest < 0 || merged < lowest)) lowest = merged, at = i;
+        }
+        if (lowest < 0) return tokens;
+        tokens = merge_pair(token, tokens, token[at], token[at + 1], lowest);
+    }
+}
+
+int32_t *bpe_encode(const bpe *b, const uint8_t *text, int64_t length, int64_t *count)
+{
+    int32_t *ids = malloc((size_t)(length + 1) * sizeof *ids);
+    *count = 0;
+    for (int64_t at = 0, size; ids && at < length; at += size) {
+        int32_t *word = ids + *count;
+        size = bpe_word(text + at, length - at);
+        for (int64_t i = 0; i < size; i++) word[i] = text[at + i];
+        *count += encode_word(b, word, (int32_t)size);
+    }
+    return ids;
+}

@@ -1,0 +1,94 @@
+/* tokenizer.c - see tokenizer.h. */
+#include "tokenizer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void tokenizer_characters(tokenizer *t, const uint8_t *text, int64_t length)
+{
+    bool seen[256] = {false};
+    *t = (tokenizer){.kind = TOKENIZER_CHARACTERS};
+    for (int64_t i = 0; i < length; i++) seen[text[i]] = true;
+    for (int byte = 0; byte < 256; byte++) {
+        t->id_of[byte] = -1;
+        if (!seen[byte]) continue;
+        t->id_of[byte] = (int16_t)t->vocab;
+        t->symbol[t->vocab++] = (unsigned char)byte;
+    }
+}
+
+bool tokenizer_train(tokenizer *t, const uint8_t *text, int64_t length, int32_t vocab)
+{
+    *t = (tokenizer){.kind = TOKENIZER_BPE};
+    if (!bpe_train(&t->bpe, text, length, vocab)) return false;
+    t->vocab = t->bpe.vocab;
+    return true;
+}
+
+void tokenizer_free(tokenizer *t)
+{
+    bpe_free(&t->bpe);
+    *t = (tokenizer){0};
+}
+
+static uint8_t *encode_characters(const tokenizer *t, const uint8_t *text, int64_t length,
+                                  int64_t *unknown)
+{
+    uint8_t *ids = malloc((size_t)length + 1);
+    for (int64_t i = 0; ids && i < length; i++) {
+        int16_t id = t->id_of[text[i]];
+        if (id < 0) {
+            *unknown = i;
+            free(ids);
+            return NULL;
+        }
+        ids[i] = (uint8_t)id;
+    }
+    return ids;
+}
+
+/* Two bytes are enough for most vocabularies: half the memory. */
+static void *encode_pieces(const tokenizer *t, const uint8_t *text, int64_t length, int *width,
+                           int64_t *count)
+{
+    int32_t *ids = bpe_encode(&t->bpe, text, length, count);
+    *width = t->vocab <= 65536 ? 2 : 4;
+    unsigned char *packed = (unsigned char *)ids;
+    for (int64_t i = 0; ids && i < *count; i++) { /* to at or before where ids[i] was read */
+        uint32_t id = (uint32_t)ids[i];
+        for (int k = 0; k < *width; k++) packed[i * *width + k] = (unsigned char)(id >> 8 * k);
+    }
+    return ids;
+}
+
+void *tokenizer_encode(const tokenizer *t, const uint8_t *text, int64_t length, int *width,
+                       int64_t *count, int64_t *unknown)
+{
+    *unknown = -1;
+    *count = length;
+    *width = 1;
+    if (t->kind == TOKENIZER_CHARACTERS) return encode_characters(t, text, length, unknown);
+    return encode_pieces(t, text, length, width, count);
+}
+
+void tokenizer_print(const tokenizer *t, int32_t id, FILE *file)
+{
+    switch (t->kind) {
+    case TOKENIZER_CHARACTERS:
+        fputc(t->symbol[id], file);
+        return;
+    case TOKENIZER_BPE:
+        fwrite(t->bpe.bytes[id], 1, (size_t)t->bpe.length[id], file);
+        return;
+    case TOKENIZER_NONE:
+        fprintf(file, "%d ", (int)id);
+        return;
+    }
+}
+
+int32_t tokenizer_first(const tokenizer *t)
+{
+    if (t->kind == TOKENIZER_BPE) return '\n';
+    if (t->kind == TOKENIZER_CHARACTERS && t->id_of['\n'] >= 0) return t->id_of['\n'];
+    return 0;
+}

@@ -1,0 +1,154 @@
+/* tokens.c - see tokens.h. */
+#define _POSIX_C_SOURCE 200809L /* glob, mmap */
+#include "tokens.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LLMC_MAGIC = 20240520, LLMC_HEADER = 256 * 4, REASON = 256 };
+
+/* ---- Reading ids -------------------------------------------------------------------------- */
+
+static uint32_t id_at(const token_shard *shard, int64_t i)
+{
+    const unsigned char *p = (const unsigned char *)shard->ids + i * shard->width;
+    if (shard->width == 1) return p[0];
+    uint32_t low = p[0] | (uint32_t)p[1] << 8;
+    return shard->width == 2 ? low : low | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+}
+
+int64_t tokens_read(const token_shard *shard, int64_t at, int64_t count, int64_t vocab,
+                    int32_t *ids)
+{
+    int64_t bad = -1;
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t id = id_at(shard, at + i);
+        if (id >= vocab && bad < 0) bad = i;
+        ids[i] = (int32_t)id;
+    }
+    return bad;
+}
+
+/* ---- Files -------------------------------------------------------------------------------- */
+
+static int32_t word_at(const unsigned char *p)
+{
+    return (int32_t)(p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
+}
+
+/* What the bytes of a file are; false and why, if they are no token file. */
+static bool understand(token_shard *shard, char why[REASON])
+{
+    const unsigned char *bytes = shard->mapping;
+    const size_t size = shard->mapped_bytes;
+    if (size < LLMC_HEADER || word_at(bytes) != LLMC_MAGIC) {
+        shard->ids = bytes;
+        shard->width = 2;
+        shard->length = (int64_t)(size / 2);
+        if (size % 2 == 0) return true;
+        snprintf(why, REASON, "it has %zu bytes, wanted an even number for uint16 ids", size);
+        return false;
+    }
+    int32_t version = word_at(bytes + 4), count = word_at(bytes + 8);
+    shard->width = version == 1 ? 2 : 4;
+    shard->ids = bytes + LLMC_HEADER;
+    shard->length = count;
+    if (version != 1 && version != 7) {
+        snprintf(why, REASON, "its header has version %d, wanted 1 or 7", version);
+        return false;
+    }
+    if (count < 0 || (size_t)count * (size_t)shard->width != size - LLMC_HEADER) {
+        snprintf(why, REASON, "its header says %d ids of %d bytes, but %zu bytes follow it", count,
+                 shard->width, size - LLMC_HEADER);
+        return false;
+    }
+    return true;
+}
+
+static bool map_file(token_shard *shard, const char *path, char why[REASON])
+{
+    *shard = (token_shard){0};
+    struct stat status;
+    int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe must not hang it */
+    if (file < 0 || fstat(file, &status)) {
+        snprintf(why, REASON, "%s", strerror(errno));
+        if (file >= 0) close(file);
+        return false;
+    }
+    bool regular = S_ISREG(status.st_mode);
+    if (regular && status.st_size > 0) {
+        shard->mapped_bytes = (size_t)status.st_size;
+        void *mapping = mmap(NULL, shard->mapped_bytes, PROT_READ, MAP_SHARED, file, 0);
+        if (mapping != MAP_FAILED) shard->mapping = mapping;
+    }
+    if (!regular)
+        snprintf(why, REASON, "it is not a regular file");
+    else if (status.st_size == 0)
+        snprintf(why, REASON, "it is empty");
+    else if (!shard->mapping)
+        snprintf(why, REASON, "%s", strerror(errno));
+    close(file);
+    if (!shard->mapping) return false;
+    if (understand(shard, why)) return true;
+    munmap(shard->mapping, shard->mapped_bytes);
+    *shard = (token_shard){0};
+    return false;
+}
+
+bool tokens_open(token_source *source, const char *pattern, char message[TOKENS_MESSAGE])
+{
+    *source = (token_source){0};
+    glob_t found;
+    int trouble = glob(pattern, 0, NULL, &found);
+    if (trouble) {
+        snprintf(message, TOKENS_MESSAGE, "%.200s: %s", pattern,
+                 trouble == GLOB_NOMATCH ? "no such file" : "cannot look for it");
+        return false;
+    }
+    source->shard = calloc(found.gl_pathc, sizeof *source->shard);
+    bool fine = source->shard != NULL;
+    if (!fine) snprintf(message, TOKENS_MESSAGE, "no memory for %zu files", found.gl_pathc);
+    for (size_t i = 0; fine && i < found.gl_pathc; i++) {
+        char why[REASON];
+        fine = map_file(&source->shard[i], found.gl_pathv[i], why);
+        source->shards += fine;
+        source->length += source->shard[i].length;
+        if (!fine) snprintf(message, TOKENS_MESSAGE, "%.200s: %s", found.gl_pathv[i], why);
+    }
+    globfree(&found);
+    if (!fine) tokens_close(source);
+    return fine;
+}
+
+bool tokens_own(token_source *source, void *ids, int width, int64_t length)
+{
+    *source = (token_source){.shard = calloc(1, sizeof *source->shard)};
+    if (!source->shard) {
+        free(ids);
+        return false;
+    }
+    source->shard[0] = (token_shard){.ids = ids, .width = width, .length = length};
+    source->shards = 1;
+    source->length = length;
+    return true;
+}
+
+void tokens_close(token_source *source)
+{
+    for (int i = 0; i < source->shards; i++) {
+        token_shard *shard = &source->shard[i];
+        if (shard->mapping)
+            munmap(shard->mapping, shard->mapped_bytes);
+        else
+            free((void *)(uintptr_t)shard->ids);
+    }
+    free(source->shard);
+    *source = (token_source){0};
+}

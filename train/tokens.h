@@ -1,0 +1,47 @@
+/* tokens.h - sequences of token ids: in memory, or in files mapped into it.
+ *
+ * Two kinds of token files are read. Those of nanoGPT are nothing but little-endian uint16. Those
+ * of llm.c begin with 256 little-endian int32, of which the first is 20240520, the second a version
+ * (1: uint16 ids, 7: uint32 ids) and the third the number of ids, which must fill the file exactly.
+ * A pattern such as "train_*.bin" names several files (shards), taken in the order of their names.
+ */
+#ifndef GRADUS_TRAIN_TOKENS_H
+#define GRADUS_TRAIN_TOKENS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct token_shard {
+    const void *ids; /* [length] of `width` bytes each, little-endian */
+    int width;       /* 1, 2 or 4 */
+    int64_t length;
+    void *mapping; /* NULL: `ids` was allocated and is freed as it is */
+    size_t mapped_bytes;
+} token_shard;
+
+typedef struct token_source {
+    token_shard *shard;
+    int shards;
+    int64_t length; /* of all shards */
+} token_source;
+
+/* The largest message of a function here that fails, without a newline. */
+enum { TOKENS_MESSAGE = 512 };
+
+/* Maps the files that a pattern names. False, *source empty and `message` filled, if there is none,
+ * or one is not a token file. The ids are not looked at: there may be billions. */
+bool tokens_open(token_source *source, const char *pattern, char message[TOKENS_MESSAGE]);
+
+/* A source of one shard on memory that it now owns, from malloc; frees it where there is no memory
+ * for the rest. */
+bool tokens_own(token_source *source, void *ids, int width, int64_t length);
+
+void tokens_close(token_source *source);
+
+/* Copies ids [at, at + count) of a shard, which must have them. Returns the place among them of the
+ * first that is not below `vocab`, or -1: all are. */
+int64_t tokens_read(const token_shard *shard, int64_t at, int64_t count, int64_t vocab,
+                    int32_t *ids);
+
+#endif
