@@ -116,15 +116,34 @@ __device__ inline bool attention_sees(const attention_sizes &z, bool causal, int
 
 // ---- Tiles ------------------------------------------------------------------------------------
 
+// VEC neighbours in memory, for one load if they lie on a multiple of their size.
+template <class T, int VEC>
+struct alignas(VEC * sizeof(T)) attention_neighbours {
+    T at[VEC];
+};
+
 // tile [SIDE, W] = factor * the first rows and columns of `from`, and zeros around them.
 template <class A, int W, class T>
 __device__ inline void attention_load(A (*tile)[W + attention_vec<A>], attention_rows<T> from,
                                       int64_t columns, A factor)
 {
-    for (int i = threadIdx.x; i < attention_side<A> * W; i += attention_threads) {
-        const int r = i / W, c = i % W;
-        const bool inside = r < from.count && c < columns;
-        tile[r][c] = inside ? factor * gd_load(from.data[r * from.stride + c]) : (A)0;
+    constexpr int VEC = attention_vec<A>, PER_ROW = W / VEC, COUNT = attention_side<A> * PER_ROW;
+    using neighbours = attention_neighbours<T, VEC>;
+    const bool aligned = (uintptr_t)from.data % sizeof(neighbours) == 0 && from.stride % VEC == 0;
+#pragma unroll
+    for (int i = threadIdx.x; i < COUNT; i += attention_threads) {
+        const int r = i / PER_ROW, c = i % PER_ROW * VEC;
+        const T *x = from.data + r * from.stride + c;
+        neighbours some = {};
+        if (r < from.count && c + VEC <= columns && aligned) {
+            some = *(const neighbours *)x;
+        } else if (r < from.count) {
+            for (int v = 0; v < VEC; v++)
+                if (c + v < columns) some.at[v] = x[v];
+        }
+        attention_pack<A> pack;
+        for (int v = 0; v < VEC; v++) pack.at[v] = factor * gd_load(some.at[v]);
+        *(attention_pack<A> *)&tile[r][c] = pack;
     }
 }
 
