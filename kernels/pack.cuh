@@ -35,10 +35,12 @@ static __host__ __device__ inline int64_t gd_packs(int64_t n, int size)
     return n / size + (n % size != 0);
 }
 
-// An unsigned type of so many bytes, which moves with one instruction.
+// So many bytes, which move with as few instructions as there can be.
 template <int Bytes>
 struct gd_raw {
-    using type = uint4;
+    struct type {
+        uint4 part[Bytes / 16];
+    };
 };
 template <>
 struct gd_raw<8> {
@@ -55,7 +57,7 @@ using gd_raw_pack = typename gd_raw<(int)sizeof(T) * V>::type;
 template <class T, int V>
 __device__ inline bool gd_pack_fits(const T *x, int64_t first, int64_t n)
 {
-    return first + V <= n && (uintptr_t)(x + first) % sizeof(gd_raw_pack<T, V>) == 0;
+    return first + V <= n && (uintptr_t)(x + first) % alignof(gd_raw_pack<T, V>) == 0;
 }
 
 // value[] = x[first], x[first + 1], ...; beyond x[n - 1] zeros.
@@ -83,6 +85,23 @@ __device__ inline void gd_pack_store(T *x, const T (&value)[V], int64_t first, i
 #pragma unroll
     for (int v = 0; v < V; v++) {
         if (first + v < n) x[first + v] = value[v];
+    }
+}
+
+// Where bytes only move, and their meaning does not matter: calls body with a value of a type of
+// `bytes` bytes, 2 to 16.
+template <class Body>
+static inline void gd_by_unit(int64_t bytes, Body body)
+{
+    switch (bytes) {
+    case 16:
+        return body(uint4());
+    case 8:
+        return body(uint64_t());
+    case 4:
+        return body(uint32_t());
+    default:
+        return body(uint16_t());
     }
 }
 

@@ -183,16 +183,11 @@ static int64_t widen(gd_cuda_walk<2> *walk, const void *const (&data)[2], int64_
 static void move_strided(const gd_layout &dst, const gd_layout &src, gd_cuda_walk<2> walk,
                          cudaStream_t stream)
 {
-    switch (widen(&walk, {dst.data, src.data}, (int64_t)gd_dtype_size(dst.dtype))) {
-    case 16:
-        return copy_strided<uint4, uint4>(dst.data, src.data, walk, stream);
-    case 8:
-        return copy_strided<uint64_t, uint64_t>(dst.data, src.data, walk, stream);
-    case 4:
-        return copy_strided<uint32_t, uint32_t>(dst.data, src.data, walk, stream);
-    default:
-        return copy_strided<uint16_t, uint16_t>(dst.data, src.data, walk, stream);
-    }
+    const int64_t unit = widen(&walk, {dst.data, src.data}, (int64_t)gd_dtype_size(dst.dtype));
+    gd_by_unit(unit, [&](auto zero) {
+        using Unit = decltype(zero);
+        copy_strided<Unit, Unit>(dst.data, src.data, walk, stream);
+    });
 }
 
 extern "C" void gd_copy_cuda(gd_layout dst, gd_layout src, gd_context *ctx)

@@ -59,8 +59,8 @@ const gd_op gd_op_embedding = {
     .outputs = 1,
     .backward_reads_inputs = 2, /* ids */
     .shape = embedding_shape,
-    .forward = {[GD_CPU] = embedding_forward_cpu},
-    .backward = {[GD_CPU] = embedding_backward_cpu},
+    .forward = GD_ON_DEVICES(embedding_forward),
+    .backward = GD_ON_DEVICES(embedding_backward),
     .cases = embedding_cases,
     .case_count = sizeof embedding_cases / sizeof *embedding_cases,
 };

@@ -54,8 +54,8 @@ const gd_op gd_op_rope = {
     .args_size = sizeof(gd_rope_args),
     .dinput_over_doutput = 1,
     .shape = rope_shape,
-    .forward = {[GD_CPU] = rope_forward_cpu},
-    .backward = {[GD_CPU] = rope_backward_cpu},
+    .forward = GD_ON_DEVICES(rope_forward),
+    .backward = GD_ON_DEVICES(rope_backward),
     .cases = rope_cases,
     .case_count = sizeof rope_cases / sizeof *rope_cases,
 };
