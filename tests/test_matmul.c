@@ -88,8 +88,8 @@ END_TEST
 
 START_TEST(product_has_the_same_bits_for_any_number_of_threads)
 {
-    const int64_t sizes[][3] = {
-        {1, 1, 1}, {5, 300, 70}, {65, 128, 768}, {200, 65, 129}, {33, 97, 1500}};
+    const int64_t sizes[][3] = {{1, 1, 1},      {5, 300, 70},   {65, 128, 768},
+                                {200, 65, 129}, {33, 97, 1500}, {9, 40, 5000}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         int64_t M = sizes[i][0], N = sizes[i][1], K = sizes[i][2];
         for (int layout = 0; layout < 4; layout++) {

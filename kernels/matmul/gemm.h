@@ -35,14 +35,7 @@ void GD_REAL_NAME(gd_gemm)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b,
 
 /* ---- By way of CBLAS ---------------------------------------------------------------------- */
 
-/* BLAS does the products wherever there is one: it is tuned for many processors and chooses its code
- * when it runs. Without (GRADUS_BLAS=OFF) tiles of our own do them. */
-#ifdef GD_HAVE_BLAS
-#define GEMM_BY_BLAS 1
-#else
-#define GEMM_BY_BLAS 0
-#endif
-
+/* What gemm_cpu.c leaves to BLAS, if there is one (GRADUS_BLAS=OFF: there is not). */
 size_t GD_REAL_NAME(gd_gemm_blas_scratch)(int64_t M, int64_t N, int64_t K);
 void GD_REAL_NAME(gd_gemm_blas)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b, int64_t M,
                                 int64_t N, int64_t K, bool accumulate, void *scratch, int threads);

@@ -6,7 +6,7 @@
  */
 #include "gemm.h"
 
-#if GEMM_BY_BLAS
+#ifdef GD_HAVE_BLAS
 
 #include <cblas.h>
 #include <limits.h>
@@ -21,14 +21,14 @@ typedef struct blas_tiles {
 } blas_tiles;
 
 /* Every tile is a call that packs its part of a and b for itself, so few large ones cost least; but
- * there should be two at least, and one more for each TILE_WORK multiply-adds, or threads would
+ * there should be two at least, and two more for each PAIR_WORK multiply-adds, or threads would
  * have nothing to do. Rows are cut first, to not less than ROWS_LEAST. Only M, N and K count. */
 static blas_tiles cut_tiles(int64_t M, int64_t N, int64_t K)
 {
-    const int64_t TILE_WORK = 1 << 24, PARALLEL_WORK = 1 << 19, ROWS_LEAST = 48,
+    const int64_t PAIR_WORK = 1 << 27, PARALLEL_WORK = 1 << 19, ROWS_LEAST = 48,
                   COLUMNS_LEAST = 128, UNIT = 16;
     double work = (double)M * (double)N * (double)K;
-    int64_t wanted = work < (double)PARALLEL_WORK ? 1 : 2 + (int64_t)(work / (double)TILE_WORK);
+    int64_t wanted = work < (double)PARALLEL_WORK ? 1 : 2 + 2 * (int64_t)(work / (double)PAIR_WORK);
     int64_t down = gd_max64(1, gd_min64(wanted, M / ROWS_LEAST));
     int64_t across = gd_max64(1, gd_min64((wanted + down - 1) / down, N / COLUMNS_LEAST));
     blas_tiles t = {.rows = ((M + down - 1) / down + UNIT - 1) / UNIT * UNIT,
@@ -125,7 +125,7 @@ size_t GD_REAL_NAME(gd_gemm_blas_scratch)(int64_t M, int64_t N, int64_t K)
     return 0;
 }
 
-/* Never called: gemm does not come here. */
+/* Never called: without a BLAS, gemm does not come here. */
 void GD_REAL_NAME(gd_gemm_blas)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b, int64_t M,
                                 int64_t N, int64_t K, bool accumulate, void *scratch, int threads)
 {

@@ -1,4 +1,4 @@
-/* gemm_cpu.c - matrix products of any size: by BLAS, or without one from tiles (tile.h).
+/* gemm_cpu.c - matrix products of any size, from tiles (tile.h), or by BLAS.
  *
  * A tile wants the rows of b close together, and the TILE_ROWS elements of a's column k within
  * reach. Where the strides are otherwise they are copied into that order first ("packed"), in
@@ -23,10 +23,12 @@
 #include "tile.h"
 
 enum {
-    K_BLOCK = 512,       /* terms of a sum between two passes through c */
-    K_CHUNK = 128,       /* with TILE_COLUMNS of b, and ROWS of a: in the first level cache */
-    ROWS = 64,           /* a multiple of TILE_ROWS */
-    PACK_LIMIT = 1 << 18 /* elements of b packed at a time: in the second level cache */
+    K_BLOCK = 512,        /* terms of a sum between two passes through c */
+    K_CHUNK = 128,        /* with TILE_COLUMNS of b, and ROWS of a: in the first level cache */
+    ROWS = 64,            /* a multiple of TILE_ROWS */
+    PACK_LIMIT = 1 << 18, /* elements of b packed at a time: in the second level cache */
+    PIECE = 384,          /* terms of a sum that is taken in pieces, at least ... */
+    PIECES = 8            /* ... and in how many pieces at most */
 };
 
 typedef struct product {
@@ -189,15 +191,85 @@ static void multiply(const product *p, int64_t m0, int64_t m1, int64_t n0, int64
 
 /* ---- All of it ---------------------------------------------------------------------------- */
 
+/* Whether the product is BLAS's: beyond the sizes at which the tiles were measured against it and
+ * found faster (README.md), and wherever the compiler was not told of wide vectors, while a BLAS
+ * looks for them when it runs. */
+static bool by_blas(int64_t M, int64_t N, int64_t K)
+{
+#ifdef GD_HAVE_BLAS
+    const double LARGE = 4294967296; /* multiply-adds: a cube of 1625 */
+    return VECTOR_BYTES < 32 || (double)M * (double)N * (double)K > LARGE;
+#else
+    (void)M, (void)N, (void)K;
+    return false;
+#endif
+}
+
 static int64_t packed_elements(int64_t N, int64_t K)
 {
     return gd_min64(K, K_BLOCK) * gd_min64(packed_columns(K), round_up(N, LANES));
 }
 
+/* A long sum into a small c, as the gradient of a weight is, is taken in pieces of this many terms,
+ * whatever the number of threads. */
+static int64_t piece_length(int64_t M, int64_t N, int64_t K)
+{
+    int64_t pieces = M * N <= PACK_LIMIT ? gd_min64(K / PIECE, PIECES) : 1;
+    return pieces > 1 ? round_up((K + pieces - 1) / pieces, LANES) : gd_max64(K, 1);
+}
+
+static int64_t piece_count(int64_t M, int64_t N, int64_t K)
+{
+    int64_t length = piece_length(M, N, K);
+    return (K + length - 1) / length;
+}
+
 size_t GD_REAL_NAME(gd_gemm_scratch)(int64_t M, int64_t N, int64_t K, int threads)
 {
-    if (GEMM_BY_BLAS) return gemm_blas_scratch(M, N, K);
-    return (size_t)threads * (size_t)packed_elements(N, K) * sizeof(REAL);
+    if (by_blas(M, N, K)) return gemm_blas_scratch(M, N, K);
+    int64_t sums = gd_max64(0, piece_count(M, N, K) - 1) * M * N;
+    return (size_t)(threads * packed_elements(N, K) + sums) * sizeof(REAL);
+}
+
+/* Part `part` of `parts` of a product: a range of rows, or of columns where there are few rows. */
+static void multiply_part(const product *p, int64_t part, int64_t parts, REAL *packed)
+{
+    int64_t down = round_up(p->M, TILE_ROWS) / TILE_ROWS;
+    int64_t across = round_up(p->N, TILE_COLUMNS) / TILE_COLUMNS;
+    bool by_rows = down >= across || down >= 4 * parts;
+    int64_t tiles_all = by_rows ? down : across;
+    int64_t first = tiles_all * part / parts, last = tiles_all * (part + 1) / parts;
+    if (first == last) return;
+    if (by_rows) {
+        multiply(p, first * TILE_ROWS, gd_min64(last * TILE_ROWS, p->M), 0, p->N, packed);
+    } else {
+        multiply(p, 0, p->M, first * TILE_COLUMNS, gd_min64(last * TILE_COLUMNS, p->N), packed);
+    }
+}
+
+/* Piece `piece` of the sums of p: the first goes to c, the others to `sums` [pieces - 1, M, N]. */
+static product piece_of(const product *p, int64_t piece, int64_t length, REAL *sums)
+{
+    product q = *p;
+    q.a = part(p->a, 0, piece * length);
+    q.b = part(p->b, piece * length, 0);
+    q.K = gd_min64(length, p->K - piece * length);
+    if (piece > 0) {
+        q.c = sums + (piece - 1) * p->M * p->N;
+        q.c_row = p->N;
+        q.accumulate = false;
+    }
+    return q;
+}
+
+/* Row i of c += that of every piece but the first, in order. */
+static void add_pieces(const product *p, int64_t i, int64_t pieces, const REAL *sums)
+{
+    REAL *c = p->c + i * p->c_row;
+    for (const REAL *sum = sums + i * p->N; pieces > 1; pieces--, sum += p->M * p->N) {
+#pragma omp simd
+        for (int64_t j = 0; j < p->N; j++) c[j] += sum[j];
+    }
 }
 
 void GD_REAL_NAME(gd_gemm)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b, int64_t M,
@@ -209,24 +281,27 @@ void GD_REAL_NAME(gd_gemm)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b,
         }
         return;
     }
-    if (GEMM_BY_BLAS) {
+    if (by_blas(M, N, K)) {
         gemm_blas(c, c_row, a, b, M, N, K, accumulate, scratch, threads);
         return;
     }
     product p = {c, c_row, a, b, M, N, K, accumulate};
-    int64_t down = round_up(M, TILE_ROWS) / TILE_ROWS;
-    int64_t across = round_up(N, TILE_COLUMNS) / TILE_COLUMNS;
-    bool by_rows = down >= across || down >= 4 * threads;
-    int64_t tiles_all = by_rows ? down : across;
-#pragma omp parallel for num_threads(threads) schedule(static, 1) if (threads > 1)
-    for (int t = 0; t < threads; t++) {
-        REAL *packed = (REAL *)scratch + t * packed_elements(N, K);
-        int64_t first = tiles_all * t / threads, last = tiles_all * (t + 1) / threads;
-        if (first == last) continue;
-        if (by_rows) {
-            multiply(&p, first * TILE_ROWS, gd_min64(last * TILE_ROWS, M), 0, N, packed);
-        } else {
-            multiply(&p, 0, M, first * TILE_COLUMNS, gd_min64(last * TILE_COLUMNS, N), packed);
+    int64_t length = piece_length(M, N, K), pieces = piece_count(M, N, K);
+    int64_t parts = (threads + pieces - 1) / pieces, tasks = pieces * parts;
+    REAL *sums = (REAL *)scratch + threads * packed_elements(N, K);
+#pragma omp parallel num_threads(threads) if (threads > 1)
+    {
+#pragma omp for schedule(static, 1)
+        for (int t = 0; t < threads; t++) {
+            REAL *packed = (REAL *)scratch + t * packed_elements(N, K);
+            for (int64_t i = tasks * t / threads; i < tasks * (t + 1) / threads; i++) {
+                product piece = piece_of(&p, i / parts, length, sums);
+                multiply_part(&piece, i % parts, parts, packed);
+            }
+        }
+        if (pieces > 1) {
+#pragma omp for schedule(static)
+            for (int64_t i = 0; i < M; i++) add_pieces(&p, i, pieces, sums);
         }
     }
 }
