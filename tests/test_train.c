@@ -133,12 +133,41 @@ static void assert_same_run(const char *a, const char *b)
 
 START_TEST(help_names_every_option)
 {
-    static const char *const options[] = {
-        "data",      "layers",  "dim",           "heads",   "kv-heads",    "ffn",
-        "context",   "batch",   "steps",         "lr",      "max-seconds", "min-lr",
-        "warmup",    "clip",    "weight-decay",  "dropout", "tied",        "dtype",
-        "device",    "threads", "seed",          "help",    "eval-every",  "log-every",
-        "recompute", "version", "sample-length", "beta2",   "temperature"};
+    static const char *const options[] = {"data",
+                                          "layers",
+                                          "dim",
+                                          "heads",
+                                          "kv-heads",
+                                          "ffn",
+                                          "context",
+                                          "batch",
+                                          "steps",
+                                          "lr",
+                                          "max-seconds",
+                                          "min-lr",
+                                          "warmup",
+                                          "clip",
+                                          "weight-decay",
+                                          "dropout",
+                                          "tied",
+                                          "dtype",
+                                          "device",
+                                          "threads",
+                                          "seed",
+                                          "help",
+                                          "eval-every",
+                                          "log-every",
+                                          "recompute",
+                                          "version",
+                                          "sample-length",
+                                          "beta2",
+                                          "temperature",
+                                          "out",
+                                          "checkpoint-every",
+                                          "keep",
+                                          "keep-every",
+                                          "resume",
+                                          "init"};
     ck_assert_int_eq(program_run("--help", first), 0);
     ck_assert_int_eq(strncmp(first, "Usage: gradus-train ", 20), 0);
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
@@ -188,6 +217,8 @@ static const struct {
     {"--data x --dim 12 --heads 4", "--dim / --heads is odd"},
     {"--data x --heads 4 --kv-heads 3", "--heads is not a multiple of --kv-heads"},
     {"--data x --lr 1e-3 --min-lr 1e-2", "--min-lr is more than --lr"},
+    {"--data x --resume a --init b", "--resume and --init: a run begins from one of them"},
+    {"--data x --resume auto", "--resume auto looks in --out DIR, which is missing"},
     {"--data x --tokens y", "--data and --tokens exclude each other"},
     {"--tokens x", "--tokens wants --val-data PATTERN"},
     {"--tokens x --val-data y", "--tokens wants --vocab N"},

@@ -2,8 +2,10 @@
 #include "loop.h"
 #include "report.h"
 #include "sample.h"
+#include "stop.h"
 
 #include <math.h>
+#include <stdio.h>
 
 /* ---- Validation --------------------------------------------------------------------------- */
 
@@ -87,32 +89,60 @@ static gd_status run_step(training *t, int64_t step, double *loss, double *norm)
     return gd_error_status(ctx);
 }
 
-/* All steps; the clock stands still during validation. */
-static gd_status run_steps(training *t)
+/* Training goes on as if there had been no sample. */
+static void sample(const training *t)
+{
+    const train_options *o = t->options;
+    gd_random_state before = gd_random_get(t->m->ctx);
+    sample_text(t->m, &t->data->tokenizer, o->context, o->sample_length, o->temperature, stdout);
+    printf("\n");
+    gd_random_set(t->m->ctx, before);
+}
+
+/* Saves step `done`. Before the last one a failure is no reason to lose what is in memory. */
+static void save(const training *t, int64_t done, bool last)
 {
     const train_options *o = t->options;
     gd_context *ctx = t->m->ctx;
-    report_clock clock = report_clock_start(0, o->steps, o->accumulate * o->batch * o->context);
-    for (int64_t step = 0; step < o->steps; step++) {
-        double loss, norm, val = NAN;
-        if (run_step(t, step, &loss, &norm)) return gd_error_status(ctx);
+    if (!checkpoint_save(t->m, t->data, o, t->adamw, done)) {
+        printf("saved %s/step-%08lld\n", o->out, (long long)done);
+        fflush(stdout);
+    } else if (!last) {
+        fprintf(stderr, "gradus-train: %s; training goes on\n", gd_error(ctx));
+        gd_error_clear(ctx);
+    }
+}
+
+static bool due(int64_t every, int64_t done)
+{
+    return every > 0 && done % every == 0;
+}
+
+/* All steps from `first` on; the clock stands still while no step is being done. */
+static gd_status run_steps(training *t, int64_t first)
+{
+    const train_options *o = t->options;
+    gd_context *ctx = t->m->ctx;
+    report_clock clock = report_clock_start(first, o->steps, o->accumulate * o->batch * o->context);
+    bool last = false;
+    for (int64_t step = first; step < o->steps && !last && !gd_error(ctx); step++) {
+        double loss, norm, val = NAN, lr = gd_schedule_rate(&t->schedule, step);
+        int64_t done = step + 1;
+        if (run_step(t, step, &loss, &norm)) break;
         report_clock_step(&clock);
-        bool last = step + 1 == o->steps || (o->max_seconds > 0 && clock.seconds >= o->max_seconds);
-        if (!last && o->eval_every > 0 && (step + 1) % o->eval_every == 0) {
+        last = done == o->steps || (o->max_seconds > 0 && clock.seconds >= o->max_seconds) ||
+               stop_asked();
+        if (!last && due(o->eval_every, done)) {
             val = loop_validate(t->m, t->data, o->batch, o->context);
-            report_clock_resume(&clock);
         }
-        if (last || !isnan(val) || (step + 1) % o->log_every == 0) {
-            double lr = gd_schedule_rate(&t->schedule, step);
-            report_step(&clock, t->log, ctx, step + 1, loss, val, norm, lr);
+        if (last || !isnan(val) || due(o->log_every, done)) {
+            report_step(&clock, t->log, ctx, done, loss, val, norm, lr);
         }
-        if (!last && o->sample_every > 0 && (step + 1) % o->sample_every == 0) {
-            sample_text(t->m, &t->data->tokenizer, o->context, o->sample_length, o->temperature,
-                        stdout);
-            printf("\n");
-            report_clock_resume(&clock);
+        if (!last && due(o->sample_every, done)) sample(t);
+        if (o->out && !gd_error(ctx) && (last || due(o->checkpoint_every, done))) {
+            save(t, done, last);
         }
-        if (last) break;
+        report_clock_resume(&clock);
     }
     return gd_error_status(ctx);
 }
@@ -143,10 +173,13 @@ static void end(training *t)
     gd_optimizer_free(t->adamw);
 }
 
-gd_status loop_train(model *m, const dataset *data, const train_options *options, run_log *log)
+gd_status loop_train(model *m, const dataset *data, const train_options *options, run_log *log,
+                     const checkpoint *from)
 {
     training t = {.m = m, .data = data, .options = options, .log = log};
-    if (!begin(&t)) run_steps(&t);
+    begin(&t);
+    if (from->state) checkpoint_load_state(from, m, t.adamw);
+    if (!gd_error(m->ctx)) run_steps(&t, from->step);
     end(&t);
     return gd_error_status(m->ctx);
 }

@@ -2,81 +2,117 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "checkpoint.h"
 #include "data.h"
 #include "loop.h"
 #include "model.h"
 #include "options.h"
 #include "report.h"
 #include "sample.h"
+#include "stop.h"
+
+/* With the weights and the shape of the checkpoint, if there is one. */
+static gd_status make_model(model *m, gd_context *ctx, const dataset *data, const train_options *o,
+                            const checkpoint *from)
+{
+    bool fresh = !from->folder[0];
+    model_config config = {.vocab = data->tokenizer.vocab,
+                           .layers = o->layers,
+                           .dim = o->dim,
+                           .heads = o->heads,
+                           .kv_heads = o->kv_heads,
+                           .ffn = o->ffn,
+                           .tied = o->tied};
+    if (!fresh) config = from->config;
+    if (config.positions < o->context) config.positions = o->context;
+    config.dropout = o->dropout;
+    config.recompute = o->recompute;
+    if (!model_create(m, ctx, o->dtype, &config) && !fresh) checkpoint_load_model(from, m, data);
+    return gd_error_status(ctx);
+}
+
+/* What is known when the training is over. */
+static void conclude(model *m, const dataset *data, const train_options *o, double begun)
+{
+    double loss = loop_validate(m, data, o->batch, o->context);
+    if (!gd_error(m->ctx)) {
+        printf("validation loss %.4f after %.1f s\n", loss, report_now() - begun);
+        report_memory(m->ctx);
+        report_weights(m);
+    }
+    if (!gd_error(m->ctx) && o->sample_length > 0) {
+        printf("---- sample, temperature %g\n", o->temperature);
+        sample_text(m, &data->tokenizer, o->context, o->sample_length, o->temperature, stdout);
+        printf("\n----\n");
+    }
+}
 
 /* Configuration, training, validation, a sample. */
-static void train(gd_context *ctx, const dataset *data, const train_options *o)
+static void train(gd_context *ctx, const dataset *data, const train_options *o,
+                  const checkpoint *from)
 {
-    const model_config config = {.vocab = data->tokenizer.vocab,
-                                 .layers = o->layers,
-                                 .dim = o->dim,
-                                 .heads = o->heads,
-                                 .kv_heads = o->kv_heads,
-                                 .ffn = o->ffn,
-                                 .dropout = o->dropout,
-                                 .tied = o->tied,
-                                 .recompute = o->recompute};
     model m;
     run_log log = {0};
     double begun = report_now();
-    bool ready = !model_create(&m, ctx, o->dtype, &config);
-    if (ready) report_configuration(&m, data, o);
-    if (ready && o->dry_run) {
-        if (!loop_try(&m, data, o)) report_memory(ctx);
-        model_free(&m);
-        return;
-    }
-    if (ready && !log_open(&log, o, data, &m, 0))
-        gd_fail(ctx, GD_ERROR_IO, "train: there is no log to write to");
-    if (!gd_error(ctx)) loop_train(&m, data, o, &log);
-    log_close(&log);
-    if (!gd_error(ctx)) {
-        double loss = loop_validate(&m, data, o->batch, o->context);
-        printf("validation loss %.4f after %.1f s\n", loss, report_now() - begun);
-        report_memory(ctx);
-        report_weights(&m);
-    }
-    if (!gd_error(ctx) && o->sample_length > 0) {
-        printf("---- sample, temperature %g\n", o->temperature);
-        sample_text(&m, &data->tokenizer, o->context, o->sample_length, o->temperature, stdout);
-        printf("\n----\n");
+    if (!make_model(&m, ctx, data, o, from)) {
+        report_configuration(&m, data, o);
+        if (from->folder[0]) printf("from   %s\n", from->folder);
+        if (o->dry_run) {
+            if (!loop_try(&m, data, o)) report_memory(ctx);
+        } else if (!log_open(&log, o, data, &m, from->step)) {
+            gd_fail(ctx, GD_ERROR_IO, "train: there is no log to write to");
+        } else if (!loop_train(&m, data, o, &log, from) && !stop_asked()) {
+            conclude(&m, data, o, begun);
+        }
+        log_close(&log);
     }
     model_free(&m);
+}
+
+/* What a checkpoint says of the options comes before they are checked. */
+static int run(gd_context *ctx, train_options *o)
+{
+    dataset data;
+    checkpoint from;
+    int status = EXIT_FAILURE;
+    if (checkpoint_open(&from, ctx, o)) {
+        fprintf(stderr, "gradus-train: %s\n", gd_error(ctx));
+        return status;
+    }
+    if (!options_check(o)) {
+        checkpoint_close(&from);
+        return 2;
+    }
+    const data_options wanted = {.text = o->data,
+                                 .tokens = o->tokens,
+                                 .validation = o->val_data,
+                                 .vocab = o->vocab,
+                                 .context = o->context,
+                                 .seed = (uint64_t)o->seed};
+    if (data_load(&data, &wanted)) {
+        gd_random_set(ctx, (gd_random_state){.seed = (uint64_t)o->seed});
+        train(ctx, &data, o, &from);
+        if (gd_error(ctx)) fprintf(stderr, "gradus-train: %s\n", gd_error(ctx));
+        status = gd_error(ctx) ? EXIT_FAILURE : EXIT_SUCCESS;
+        data_free(&data);
+    }
+    checkpoint_close(&from);
+    return status;
 }
 
 int main(int argc, char **argv)
 {
     train_options options;
-    dataset data;
     options_outcome outcome = options_read(&options, argc, argv);
-    if (outcome != OPTIONS_RUN) {
-        options_free(&options);
-        return outcome == OPTIONS_DONE ? EXIT_SUCCESS : 2;
+    int status = outcome == OPTIONS_DONE ? EXIT_SUCCESS : 2;
+    if (outcome == OPTIONS_RUN) {
+        const gd_context_options context = {.device = options.device,
+                                            .threads = (int)options.threads};
+        stop_watch();
+        gd_context *ctx = gd_context_create(&context);
+        status = run(ctx, &options);
+        gd_context_free(ctx);
     }
-    const data_options from = {.text = options.data,
-                               .tokens = options.tokens,
-                               .validation = options.val_data,
-                               .vocab = options.vocab,
-                               .context = options.context,
-                               .seed = (uint64_t)options.seed};
-    if (!data_load(&data, &from)) {
-        options_free(&options);
-        return EXIT_FAILURE;
-    }
-
-    const gd_context_options context = {
-        .device = options.device, .threads = (int)options.threads, .seed = (uint64_t)options.seed};
-    gd_context *ctx = gd_context_create(&context);
-    if (ctx && !gd_error(ctx)) train(ctx, &data, &options);
-    bool failed = gd_error(ctx) != NULL;
-    if (failed) fprintf(stderr, "gradus-train: %s\n", gd_error(ctx));
-    gd_context_free(ctx);
-    data_free(&data);
     options_free(&options);
-    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+    return status;
 }

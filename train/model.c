@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const double norm_eps = 1e-5;
-
 /* ---- Parameters --------------------------------------------------------------------------- */
 
 /* A matrix [rows, columns], or a vector [rows] where columns is 0. */
@@ -59,6 +57,8 @@ static void draw_values(model *m)
 gd_status model_create(model *m, gd_context *ctx, gd_dtype dtype, const model_config *config)
 {
     *m = (model){.config = *config, .ctx = ctx};
+    if (m->config.eps == 0) m->config.eps = 1e-5;
+    if (m->config.rope_base == 0) m->config.rope_base = 10000;
     m->layers = calloc((size_t)config->layers, sizeof *m->layers);
     if (!m->layers) return gd_fail(ctx, GD_ERROR_MEMORY, "train: no memory for the model");
     m->params = gd_params_create(ctx, dtype);
@@ -106,9 +106,10 @@ static gd_tensor *project_heads(const model *m, gd_tensor *h, gd_tensor *weight,
     return last_use(y, gd_reshape(y, 4, shape));
 }
 
-static gd_tensor *rotated(gd_tensor *x)
+static gd_tensor *rotated(const model *m, gd_tensor *x)
 {
-    return last_use(x, gd_rope(x, NULL));
+    const gd_rope_options options = {.base = m->config.rope_base};
+    return last_use(x, gd_rope(x, &options));
 }
 
 /* Takes over h. */
@@ -116,8 +117,8 @@ static gd_tensor *attention_branch(const model *m, const model_layer *l, gd_tens
 {
     const gd_attention_options causal = {.causal = true};
     const int64_t shape[3] = {gd_tensor_dim(h, 0), gd_tensor_dim(h, 1), m->config.dim};
-    gd_tensor *q = rotated(project_heads(m, h, l->wq, m->config.heads));
-    gd_tensor *k = rotated(project_heads(m, h, l->wk, m->config.kv_heads));
+    gd_tensor *q = rotated(m, project_heads(m, h, l->wq, m->config.heads));
+    gd_tensor *k = rotated(m, project_heads(m, h, l->wk, m->config.kv_heads));
     gd_tensor *v = project_heads(m, h, l->wv, m->config.kv_heads);
     gd_tensor_free(h);
     gd_tensor *y = last_use(v, last_use(k, last_use(q, gd_attention(q, k, v, &causal))));
@@ -136,11 +137,11 @@ static gd_tensor *ffn_branch(const model *m, const model_layer *l, gd_tensor *h)
 
 /* x = x + branch, and the norm of the sum, in one op; no branch yet: the norm alone. Takes over the
  * branch and the x it replaces. */
-static gd_tensor *add_norm(gd_tensor **x, gd_tensor *branch, gd_tensor *weight)
+static gd_tensor *add_norm(const model *m, gd_tensor **x, gd_tensor *branch, gd_tensor *weight)
 {
-    const gd_rms_norm_options options = {.eps = norm_eps};
+    const gd_rms_norm_options options = {.eps = m->config.eps};
     gd_tensor *before = *x;
-    if (!branch) return gd_rms_norm(before, weight, norm_eps);
+    if (!branch) return gd_rms_norm(before, weight, m->config.eps);
     gd_tensor *h = gd_add_rms_norm(branch, before, weight, NULL, &options, x);
     return last_use(before, last_use(branch, h));
 }
@@ -148,9 +149,9 @@ static gd_tensor *add_norm(gd_tensor **x, gd_tensor *branch, gd_tensor *weight)
 /* One layer: takes the stream and a branch that is still to be added to it, and leaves the same. */
 static gd_tensor *run_layer(const model *m, const model_layer *l, gd_tensor **x, gd_tensor *branch)
 {
-    gd_tensor *h = add_norm(x, branch, l->norm1);
+    gd_tensor *h = add_norm(m, x, branch, l->norm1);
     branch = attention_branch(m, l, h);
-    h = add_norm(x, branch, l->norm2);
+    h = add_norm(m, x, branch, l->norm2);
     return ffn_branch(m, l, h);
 }
 
@@ -175,7 +176,7 @@ gd_tensor *model_logits(model *m, gd_tensor *tokens)
             branch = run_layer(m, &m->layers[i], &x, branch);
         }
     }
-    gd_tensor *h = add_norm(&x, branch, m->norm_final);
+    gd_tensor *h = add_norm(m, &x, branch, m->norm_final);
     gd_tensor_free(x);
     return last_use(h, gd_linear(h, m->output, NULL));
 }

@@ -15,7 +15,10 @@
 
 typedef struct model_config {
     int64_t vocab, layers, dim, heads, kv_heads, ffn;
+    int64_t positions; /* the longest context it was made for; only told, never used */
     double dropout;
+    double eps;       /* of the norms; 0: 1e-5 */
+    double rope_base; /* 0: 10000 */
     bool tied, recompute;
 } model_config;
 

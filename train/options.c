@@ -86,6 +86,17 @@ static const option_row rows[] = {
      "N  tokens of text in a sample"},
     {"temperature", REAL_NUMBER, AT(temperature), 0, 100, NULL, NULL,
      "X  of sampling; 0: always the likeliest"},
+    {.help = "Checkpoints"},
+    {"out", TEXT, AT(out), 0, 0, NULL, NULL, "DIR  save checkpoints in this folder"},
+    {"checkpoint-every", WHOLE, AT(checkpoint_every), 0, 1e12, NULL, NULL,
+     "N  steps between checkpoints; 0: at the end alone"},
+    {"keep", WHOLE, AT(keep), 0, 1e9, NULL, NULL, "K  how many of the newest to keep; 0: all"},
+    {"keep-every", WHOLE, AT(keep_every), 0, 1e12, NULL, NULL,
+     "N  and those of every N-th step; 0: none"},
+    {"resume", TEXT, AT(resume), 0, 0, NULL, NULL,
+     "DIR|auto  go on from a checkpoint; auto: the newest one in --out, if any"},
+    {"init", TEXT, AT(init), 0, 0, NULL, NULL,
+     "DIR  begin with the weights of a Llama model in Hugging Face's form"},
     {.help = "Machine"},
     {"dtype", CHOICE, AT(dtype), 0, 0, "f32 f64", dtypes, "f32|f64"},
     {"device", CHOICE, AT(device), 0, 0, "cpu cuda auto", devices, "cpu|cuda|auto"},
@@ -95,6 +106,7 @@ static const option_row rows[] = {
 };
 
 enum { ROWS = sizeof rows / sizeof *rows };
+_Static_assert((int)ROWS <= (int)OPTIONS_MOST, "`given` has a bit for each");
 
 static const train_options defaults = {.layers = 4,
                                        .dim = 128,
@@ -113,6 +125,8 @@ static const train_options defaults = {.layers = 4,
                                        .eval_every = 500,
                                        .log_every = 100,
                                        .sample_length = 500,
+                                       .checkpoint_every = 500,
+                                       .keep = 2,
                                        .temperature = 0.8,
                                        .seed = 1};
 
@@ -284,6 +298,14 @@ static bool read_value(train_options *options, const char *where, const option_r
     return false;
 }
 
+/* The same, for what somebody asked for. */
+static bool give_value(train_options *options, const char *where, const option_row *row,
+                       const char *text)
+{
+    options->given |= (uint64_t)1 << (row - rows);
+    return read_value(options, where, row, text);
+}
+
 /* ---- The configuration file ----------------------------------------------------------------- */
 
 /* All of a file of reasonable size, with a 0 behind it; NULL after a message. */
@@ -332,7 +354,7 @@ static bool read_config_line(train_options *options, const char *where, char *li
     name = trimmed(name);
     for (int i = 0; i < ROWS; i++) {
         if (!rows[i].name || strcmp(rows[i].name, name) || rows[i].offset == AT(config)) continue;
-        return read_value(options, where, &rows[i], trimmed(equals + 1));
+        return give_value(options, where, &rows[i], trimmed(equals + 1));
     }
     fprintf(stderr, "gradus-train: %s\"%s\" is not an option; --help lists them\n", where, name);
     return false;
@@ -359,9 +381,81 @@ void options_free(train_options *options)
     options->config_text = NULL;
 }
 
+/* ---- In checkpoints ----------------------------------------------------------------------- */
+
+/* Options of one run alone: a resumed one does not get them from the checkpoint. */
+static bool passes(const option_row *row)
+{
+    static const char *const names[] = {"out",    "resume",  "init",        "config",
+                                        "device", "threads", "max-seconds", "dry-run"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (!strcmp(row->name, names[i])) return true;
+    }
+    return false;
+}
+
+static void print_value(const train_options *options, const option_row *row, options_item *item)
+{
+    const char *at = (const char *)options + row->offset, *choice;
+    int64_t whole;
+    double number;
+    int value, length;
+    item->text = item->number;
+    switch (row->kind) {
+    case TEXT:
+        memcpy(&item->text, at, sizeof item->text);
+        return;
+    case SWITCH:
+        item->text = *(const bool *)at ? "true" : "false";
+        return;
+    case CHOICE:
+        memcpy(&value, at, sizeof value);
+        choice = choice_name(row, value, &length);
+        snprintf(item->number, sizeof item->number, "%.*s", length, choice);
+        return;
+    case WHOLE:
+        memcpy(&whole, at, sizeof whole);
+        snprintf(item->number, sizeof item->number, "%lld", (long long)whole);
+        return;
+    case REAL_NUMBER:
+        memcpy(&number, at, sizeof number);
+        snprintf(item->number, sizeof item->number, "%.17g", number);
+        return;
+    }
+}
+
+bool options_saved(const train_options *options, int i, options_item *item)
+{
+    for (int row = 0; row < ROWS; row++) {
+        if (!rows[row].name || passes(&rows[row]) || i-- > 0) continue;
+        item->name = rows[row].name;
+        snprintf(item->key, sizeof item->key, "option.%s", item->name);
+        print_value(options, &rows[row], item);
+        return true;
+    }
+    return false;
+}
+
+bool options_restore(train_options *options, const char *name, const char *text, bool must_agree)
+{
+    for (int i = 0; i < ROWS; i++) {
+        if (!rows[i].name || strcmp(rows[i].name, name) != 0) continue;
+        if (!(options->given >> i & 1)) {
+            return read_value(options, "the checkpoint: ", &rows[i], text);
+        }
+        options_item given;
+        print_value(options, &rows[i], &given);
+        if (!must_agree || !strcmp(given.text, text)) return true;
+        fprintf(stderr, "gradus-train: --%s is %s, but the checkpoint has %s\n", name, given.text,
+                text);
+        return false;
+    }
+    return true;
+}
+
 /* ---- What must fit together ---------------------------------------------------------------- */
 
-static bool check(train_options *o)
+bool options_check(train_options *o)
 {
     if (o->kv_heads == 0) o->kv_heads = o->heads;
     if (o->ffn == 0) o->ffn = (o->dim * 8 / 3 + 31) / 32 * 32;
@@ -385,6 +479,19 @@ static bool check(train_options *o)
         fault = "--heads is not a multiple of --kv-heads";
     else if (o->min_lr > o->lr)
         fault = "--min-lr is more than --lr";
+    if (fault) fprintf(stderr, "gradus-train: %s\n", fault);
+    return !fault;
+}
+
+/* Where the run begins; what is there says more of the options. */
+static bool check_begin(const train_options *o)
+{
+    const char *fault = NULL;
+    if (o->resume && o->init) {
+        fault = "--resume and --init: a run begins from one of them";
+    } else if (o->resume && !strcmp(o->resume, "auto") && !o->out) {
+        fault = "--resume auto looks in --out DIR, which is missing";
+    }
     if (fault) fprintf(stderr, "gradus-train: %s\n", fault);
     return !fault;
 }
@@ -421,7 +528,7 @@ options_outcome options_read(train_options *options, int argc, char **argv)
             }
             const bool names_file = rows[code].offset == AT(config);
             if (turn == 0 && !names_file) continue;
-            if (!read_value(options, "--", &rows[code], optarg)) return OPTIONS_BAD;
+            if (!give_value(options, "--", &rows[code], optarg)) return OPTIONS_BAD;
         }
         if (turn == 0 && options->config && !read_config_file(options, options->config))
             return OPTIONS_BAD;
@@ -430,5 +537,5 @@ options_outcome options_read(train_options *options, int argc, char **argv)
         fprintf(stderr, "gradus-train: \"%s\" is not an option; --help lists them\n", argv[optind]);
         return OPTIONS_BAD;
     }
-    return check(options) ? OPTIONS_RUN : OPTIONS_BAD;
+    return check_begin(options) ? OPTIONS_RUN : OPTIONS_BAD;
 }

@@ -33,9 +33,15 @@ typedef struct train_options {
     const char *log; /* a file for JSON lines */
     double temperature;
 
+    const char *out; /* folder of checkpoints; NULL: none are saved */
+    const char *init, *resume;
+    int64_t checkpoint_every, keep, keep_every;
+
     gd_dtype dtype;
     gd_device device;
     int64_t threads, seed;
+
+    uint64_t given; /* a bit for each option that the command line or the file named */
 } train_options;
 
 typedef enum options_outcome {
@@ -44,10 +50,35 @@ typedef enum options_outcome {
     OPTIONS_BAD   /* a message was printed: exit with 2 */
 } options_outcome;
 
-/* Reads the command line over the configuration file, if one is named, over the defaults, and
- * checks that the parts fit together. Free it whatever the outcome. */
+/* Reads the command line over the configuration file, if one is named, over the defaults. Free it
+ * whatever the outcome. */
 options_outcome options_read(train_options *options, int argc, char **argv);
 void options_free(train_options *options);
+
+/* Fills in what follows from other options, and checks that all fit together. False after a
+ * message. */
+bool options_check(train_options *options);
+
+/* ---- As texts, for checkpoints ------------------------------------------------------------ */
+
+enum { OPTIONS_MOST = 64 };
+
+typedef struct options_item {
+    const char *name; /* "layers" */
+    char key[40];     /* "option.layers" */
+    char number[32];
+    const char *text; /* the value, as in a file of options; NULL: it has none */
+} options_item;
+
+/* The i-th option that a run keeps when it is resumed: not where it begins and ends, nor the
+ * machine. False past the end. */
+bool options_saved(const train_options *options, int i, options_item *item);
+
+/* Sets an option to such a text, unless it was given; then, if they must agree, a different value
+ * is a fault. False after a message. The options keep a pointer to the text. */
+bool options_restore(train_options *options, const char *name, const char *text, bool must_agree);
+
+/* ---- As JSON ------------------------------------------------------------------------------ */
 
 /* Writes all options as the members of a JSON object, without its braces. */
 void options_print_json(const train_options *options, FILE *file);

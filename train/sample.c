@@ -43,7 +43,7 @@ gd_status sample_text(model *m, const tokenizer *t, int64_t context, int64_t len
                       double temperature, FILE *file)
 {
     int32_t *window = calloc((size_t)context, sizeof *window);
-    double *logits = calloc((size_t)t->vocab, sizeof *logits);
+    double *logits = calloc((size_t)m->config.vocab, sizeof *logits);
     int64_t size = 1;
     bool training = m->training;
     m->training = false;

@@ -1,0 +1,319 @@
+/* test_checkpoints.c - gradus-train saved, stopped, killed and resumed: the same bits as without a
+ * break, and never half a checkpoint. */
+#define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
+#include "check_main.h"
+#include "gradus/gradus.h"
+#include "program.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/gradus_checkpoints_XXXXXX";
+static char output[PROGRAM_OUTPUT];
+
+/* ---- Running it --------------------------------------------------------------------------- */
+
+static void write_text(const char *name, const char *alphabet)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    uint32_t state = 1;
+    for (int i = 0; i < 8000; i++) {
+        state = state * 1664525u + 1013904223u;
+        fputc(alphabet[(state >> 16) % strlen(alphabet)], file);
+    }
+    fclose(file);
+}
+
+static void set_up(void)
+{
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    write_text("text", "abcde \n");
+    write_text("other", "abcdf \n");
+    write_text("same", "edcba \n");
+}
+
+static void shell(const char *format, const char *a, const char *b)
+{
+    char command[512];
+    snprintf(command, sizeof command, format, a, b);
+    ck_assert_msg(system(command) == 0, "%s", command);
+}
+
+static void tear_down(void)
+{
+    shell("rm -r '%s'%s", folder, "");
+    memcpy(folder + strlen(folder) - 6, "XXXXXX", 6);
+}
+
+static const char small[] = "--layers 2 --dim 16 --heads 4 --kv-heads 2 --ffn 24 --context 12 "
+                            "--batch 4 --warmup 4 --lr 0.01 --dropout 0.1 --eval-every 7 "
+                            "--log-every 1000 --sample-length 0 --threads 1";
+
+/* Runs gradus-train in the folder; %s of `arguments` is the small model. */
+static int train(const char *arguments)
+{
+    char line[1024], all[1024];
+    snprintf(all, sizeof all, arguments, small);
+    snprintf(line, sizeof line, "%s", all);
+    ck_assert_int_eq(chdir(folder), 0);
+    int status = program_run(line, output);
+    ck_assert_int_eq(chdir("/"), 0);
+    return status;
+}
+
+static void train_well(const char *arguments)
+{
+    int status = train(arguments);
+    ck_assert_msg(status == 0, "%s: exit status %d\n%s", arguments, status, output);
+}
+
+static void train_badly(const char *arguments, const char *wanted)
+{
+    int status = train(arguments);
+    ck_assert_msg(status == 1 || status == 2, "%s: exit status %d\n%s", arguments, status, output);
+    program_said(output, wanted);
+}
+
+static bool exists(const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return access(path, F_OK) == 0;
+}
+
+/* Every file of both is the same, byte by byte. */
+static void assert_same(const char *a, const char *b)
+{
+    char command[512];
+    snprintf(command, sizeof command, "cd '%s' && diff -r %s %s", folder, a, b);
+    ck_assert_msg(system(command) == 0, "%s and %s differ", a, b);
+}
+
+/* ---- Resuming ----------------------------------------------------------------------------- */
+
+START_TEST(a_resumed_run_has_the_same_bits)
+{
+    static const char *const kinds[] = {"", "--dtype f64 --tied", "--recompute --clip 0"};
+    char line[256];
+    snprintf(line, sizeof line,
+             "--data text %%s %s --steps 24 --checkpoint-every 8 --keep 0 --out a", kinds[_i]);
+    train_well(line);
+    ck_assert(exists("a/step-00000008") && exists("a/step-00000016") && exists("a/step-00000024"));
+    train_well("--resume a/step-00000008 --out b");
+    program_said(output, "from   a/step-00000008");
+    assert_same("a/step-00000016", "b/step-00000016");
+    assert_same("a/step-00000024", "b/step-00000024");
+    train_well("--resume auto --out b"); /* nothing is left to do */
+    program_said(output, "from   b/step-00000024");
+    ck_assert_ptr_null(strstr(output, "\nstep "));
+    train_well("--data text %s --steps 3 --resume auto --out new"); /* there is none yet */
+    ck_assert(exists("new/step-00000003"));
+}
+END_TEST
+
+START_TEST(options_given_anew_come_before_those_of_the_checkpoint)
+{
+    train_well("--data text %s --steps 4 --out a");
+    train_well("--resume a/step-00000004 --out a --steps 6 --lr 0.003 --min-lr 0.001");
+    program_said(output, "6 steps of 1 x 4 x 12 tokens, lr 0.003 to 0.001");
+    program_said(output, "2 layers, dim 16, 4 heads, 2 kv heads, ffn 24, context 12, dropout 0.1");
+    train_badly("--resume a/step-00000006 --layers 3", "--layers is 3, but the checkpoint has 2");
+    train_badly("--resume a/step-00000006 --tied", "--tied is true, but the checkpoint has false");
+    train_badly("--resume a/step-00000006 --data other", "was trained on other tokens");
+    train_badly("--resume a/step-00000006 --data same", "was trained on another text; --init");
+}
+END_TEST
+
+START_TEST(weights_begin_a_new_run)
+{
+    train_well("--data text %s --steps 8 --out a");
+    train_well("--data same --init a/step-00000008 --steps 2 --context 8 --eval-every 0 --out b "
+               "--sample-length 20");
+    program_said(output, "2 layers, dim 16, 4 heads, 2 kv heads, ffn 24, context 8, dropout 0");
+    program_said(output, "step 2/2");
+    train_badly("--data text --init a", "train: there is no config.json in a");
+    train_badly("--data text --init no/such", "train: there is no config.json in no/such");
+}
+END_TEST
+
+START_TEST(some_are_kept)
+{
+    train_well("--data text %s --steps 20 --checkpoint-every 2 --keep 3 --keep-every 6 --out a");
+    for (int step = 1; step <= 20; step++) {
+        char name[32];
+        snprintf(name, sizeof name, "a/step-%08d", step);
+        bool kept = step % 2 == 0 && (step > 14 || step % 6 == 0);
+        ck_assert_msg(exists(name) == kept, "%s is %s", name, kept ? "gone" : "there");
+    }
+    ck_assert(!exists("a/.saving") && !exists("a/.removing"));
+}
+END_TEST
+
+/* ---- Stopping ----------------------------------------------------------------------------- */
+
+/* Starts the program in the folder with its output in a file, `nap` milliseconds ago. */
+static pid_t begin(const char *arguments, int nap)
+{
+    char line[1024], command[2048];
+    snprintf(line, sizeof line, arguments, small);
+    snprintf(command, sizeof command, "cd '%s' && exec '%s' %s >log 2>&1", folder,
+             (const char *)GRADUS_PROGRAM, line);
+    pid_t child = fork();
+    if (child == 0) {
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    ck_assert_int_gt(child, 0);
+    struct timespec time = {nap / 1000, nap % 1000 * 1000000L};
+    nanosleep(&time, NULL);
+    return child;
+}
+
+/* Waits until the file is there. */
+static void wait_for(const char *name)
+{
+    struct timespec moment = {0, 2000000};
+    for (int i = 0; i < 20000 && !exists(name); i++) nanosleep(&moment, NULL);
+    ck_assert_msg(exists(name), "%s does not appear", name);
+}
+
+START_TEST(signals_save_and_leave)
+{
+    int status, number = _i ? SIGTERM : SIGINT;
+    pid_t child = begin("--data text %s --steps 1000000 --checkpoint-every 5 --out a", 0);
+    wait_for("a/step-00000005");
+    kill(child, number);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status 0x%x", status);
+    train_well("--resume auto --out a --max-seconds 0.01"); /* what it saved is whole */
+    program_said(output, "from   a/step-");
+}
+END_TEST
+
+/* SIGKILL at any moment, saving or not; whatever it leaves, the run comes to the same end. */
+START_TEST(killed_again_and_again)
+{
+    train_well("--data text %s --steps 60 --checkpoint-every 60 --out whole");
+    int status, killed = 0;
+    for (int i = 0; i < 200; i++) {
+        pid_t child = begin("--data text %s --steps 60 --checkpoint-every 1 --resume auto --out a",
+                            8 + i * 7 % 23 + i / 8);
+        kill(child, SIGKILL);
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        killed += WIFSIGNALED(status);
+        if (WIFEXITED(status)) break;
+        if (i > 6 && exists("a/step-00000060")) break;
+    }
+    train_well("--data text %s --steps 60 --checkpoint-every 1 --resume auto --out a");
+    printf("killed %d times before the end\n", killed);
+    ck_assert_int_gt(killed, 0);
+    shell("cmp '%s'/whole/step-00000060/model.safetensors %s/a/step-00000060/model.safetensors",
+          folder, folder);
+    ck_assert_ptr_null(strstr(output, "not resumed from"));
+}
+END_TEST
+
+/* ---- What goes wrong on the disk ---------------------------------------------------------- */
+
+START_TEST(a_broken_checkpoint_is_passed_over)
+{
+    train_well("--data text %s --steps 12 --checkpoint-every 4 --keep 0 --out a");
+    shell(
+        "cd '%s/a/step-00000012' && head -c 1000 state.safetensors >x && mv x state.safetensors%s",
+        folder, "");
+    shell("rm '%s/a/step-00000008/config.json'%s", folder, "");
+    train_well("--resume auto --out a");
+    program_said(output, "not resumed from a/step-00000012: safetensors_open: ");
+    program_said(output, "not resumed from a/step-00000008: train: there is no config.json");
+    program_said(output, "from   a/step-00000004");
+    train_well("--resume a/step-00000012 --out b"); /* the broken one was replaced */
+}
+END_TEST
+
+START_TEST(hostile_checkpoints_are_named)
+{
+    static const struct {
+        const char *file, *text, *wanted;
+    } rows[] = {
+        {"config.json", "{", "config.json in copy/step-00000002 is no JSON object"},
+        {"config.json", "[]", "config.json in copy/step-00000002 is no JSON object"},
+        {"config.json", "{\"a\":1,\"a\":2}", "is no JSON object: duplicate object key"},
+        {"config.json", "{}", "model_type is not \"llama\""},
+        {"config.json", "{\"model_type\":\"llama\"}", "num_attention_heads is not a whole number"},
+        {"config.json", "{\"model_type\":\"llama\",\"hidden_act\":\"gelu\"}", "hidden_act is not"},
+        {"config.json", "{\"model_type\":\"llama\",\"mlp_bias\":true}", "mlp_bias is not false"},
+        {"model.safetensors", "", "not even 8 bytes"},
+        {"model.safetensors.index.json", "{}", "has no weight_map"},
+        {"model.safetensors.index.json", "{\"weight_map\":{\"a\":\"../b\"}}", "no name of a file"},
+        {"model.safetensors.index.json", "{\"weight_map\":{\"a\":\"b\"}}",
+         "does not know \"model.embed_tokens.weight\""},
+    };
+    train_well("--data text %s --steps 2 --out a");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char path[256];
+        shell("cd '%s' && rm -rf copy && cp -r a copy%s", folder, "");
+        snprintf(path, sizeof path, "%s/copy/step-00000002/%s", folder, rows[i].file);
+        FILE *file = fopen(path, "w");
+        ck_assert_ptr_nonnull(file);
+        fputs(rows[i].text, file);
+        fclose(file);
+        train_badly("--resume copy/step-00000002", rows[i].wanted);
+        shell("cd '%s' && rm copy/step-00000002/%s", folder, rows[i].file);
+        shell("cd '%s' && mkfifo copy/step-00000002/%s", folder, rows[i].file);
+        train_badly("--resume copy/step-00000002", i == 7 ? "not a regular file" : "cannot read");
+    }
+}
+END_TEST
+
+START_TEST(a_disk_that_is_full)
+{
+    train_well("--data text %s --steps 3 --out a");
+    /* ulimit -f: no file may have more than that many blocks of 512 bytes */
+    train_well("--version");
+    char command[1024], line[512];
+    snprintf(line, sizeof line,
+             "--data text %s --steps 9 --checkpoint-every 3 --out a --resume auto", small);
+    snprintf(command, sizeof command,
+             "cd '%s' && trap '' XFSZ && ulimit -f 20 && '%s' %s >log 2>&1; test $? = 1", folder,
+             (const char *)GRADUS_PROGRAM, line);
+    ck_assert_int_eq(system(command), 0);
+    shell("grep -q 'cannot write to it: File too large; training goes on' '%s/log'%s", folder, "");
+    ck_assert(exists("a/step-00000003") && !exists("a/step-00000006") && !exists("a/.saving"));
+    train_well("--resume auto --out a --steps 6");
+    program_said(output, "from   a/step-00000003");
+    train_badly("--data text %s --steps 1 --out no/such/folder", "cannot make a folder in no/such");
+    train_badly("--data text %s --steps 1 --out text", "cannot make a folder in text: Not a dir");
+}
+END_TEST
+
+int main(void)
+{
+    if (program_missing("gradus-train")) return PROGRAM_SKIPPED;
+    gd_context *ctx = gd_context_create(NULL);
+    gd_safetensors_close(gd_safetensors_wrap(ctx, "\2\0\0\0\0\0\0\0{}", 10));
+    bool missing = gd_error_status(ctx) == GD_ERROR_UNSUPPORTED;
+    gd_context_free(ctx);
+    if (missing) return PROGRAM_SKIPPED; /* no jansson */
+    Suite *suite = suite_create("checkpoints");
+    TCase *cases = tcase_create("checkpoints");
+    tcase_add_checked_fixture(cases, set_up, tear_down);
+    tcase_add_loop_test(cases, a_resumed_run_has_the_same_bits, 0, 3);
+    tcase_add_test(cases, options_given_anew_come_before_those_of_the_checkpoint);
+    tcase_add_test(cases, weights_begin_a_new_run);
+    tcase_add_test(cases, some_are_kept);
+    tcase_add_loop_test(cases, signals_save_and_leave, 0, 2);
+    tcase_add_test(cases, killed_again_and_again);
+    tcase_add_test(cases, a_broken_checkpoint_is_passed_over);
+    tcase_add_test(cases, hostile_checkpoints_are_named);
+    tcase_add_test(cases, a_disk_that_is_full);
+    suite_add_tcase(suite, cases);
+    return check_main(suite);
+}

@@ -1,0 +1,325 @@
+/* checkpoint.c - see checkpoint.h. */
+#include "checkpoint.h"
+#include "llama.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char prefix[] = "step-", state_file[] = "state.safetensors";
+
+static const uint64_t MOST_STEPS = 1000000000000;
+
+enum { TOKENIZER_TEXT = 2 * 256 + 16, NUMBER_TEXT = 24 };
+
+/* What the tokens are: "characters:61620a", two digits for each, or a fingerprint of the pieces. */
+static void print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT])
+{
+    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    int used = 0;
+    switch (t->kind) {
+    case TOKENIZER_NONE:
+        snprintf(text, TOKENIZER_TEXT, "ids");
+        return;
+    case TOKENIZER_CHARACTERS:
+        used = snprintf(text, TOKENIZER_TEXT, "characters:");
+        for (int64_t i = 0; i < t->vocab; i++) {
+            snprintf(text + used + 2 * i, 3, "%02x", t->symbol[i]);
+        }
+        return;
+    case TOKENIZER_BPE:
+        for (int32_t i = 0; i < t->bpe.vocab - 256; i++) {
+            for (int side = 0; side < 2; side++) {
+                hash = (hash ^ (uint32_t)t->bpe.merge[i][side]) * 1099511628211u;
+            }
+        }
+        snprintf(text, TOKENIZER_TEXT, "pieces:%016llx", (unsigned long long)hash);
+        return;
+    }
+}
+
+static void print_whole(char text[NUMBER_TEXT], uint64_t whole)
+{
+    snprintf(text, NUMBER_TEXT, "%llu", (unsigned long long)whole);
+}
+
+/* ---- Saving ------------------------------------------------------------------------------- */
+
+/* m and v of every weight, under names like "m.model.norm.weight". */
+static gd_named_tensor *state_tensors(const model *m, gd_optimizer *adamw, char (**names)[96],
+                                      int64_t *count)
+{
+    int64_t weight_count = 0;
+    llama_weight *weights = llama_weights(m, &weight_count);
+    *count = 2 * weight_count;
+    gd_named_tensor *tensors = malloc((size_t)*count * sizeof *tensors + 1);
+    *names = malloc((size_t)*count * sizeof **names + 1);
+    for (int64_t i = 0; weights && tensors && *names && i < *count; i++) {
+        const llama_weight *w = &weights[i / 2];
+        snprintf((*names)[i], sizeof **names, "%s.%s", i % 2 ? "v" : "m", w->name);
+        gd_tensor *state = gd_optimizer_state(adamw, (int)(i % 2));
+        tensors[i] = (gd_named_tensor){(*names)[i], llama_state_view(m, w, state)};
+    }
+    if (!weights || !tensors || !*names) {
+        gd_fail(m->ctx, GD_ERROR_MEMORY, "train: no memory for the optimizer's state");
+    }
+    free(weights);
+    return tensors;
+}
+
+/* Where the run stands, as texts. */
+static int64_t state_texts(const model *m, const dataset *data, const train_options *o,
+                           const gd_optimizer *adamw, int64_t step, gd_named_text *texts,
+                           char (*room)[NUMBER_TEXT], options_item *items)
+{
+    gd_random_state random = gd_random_get(m->ctx);
+    const struct {
+        const char *name;
+        uint64_t value;
+    } numbers[] = {{"step", (uint64_t)step},
+                   {"optimizer_steps", (uint64_t)gd_optimizer_steps(adamw)},
+                   {"random_seed", random.seed},
+                   {"random_offset", random.offset},
+                   {"text_hash", data->hash}};
+    int64_t count = 0;
+    texts[count++] = (gd_named_text){"program", "gradus-train " GD_VERSION_STRING};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        print_whole(room[i], numbers[i].value);
+        texts[count++] = (gd_named_text){numbers[i].name, room[i]};
+    }
+    for (int i = 0; i < OPTIONS_MOST && options_saved(o, i, &items[i]); i++) {
+        if (items[i].text) texts[count++] = (gd_named_text){items[i].key, items[i].text};
+    }
+    return count;
+}
+
+static gd_status save_state(const model *m, const dataset *data, const train_options *o,
+                            gd_optimizer *adamw, int64_t step, const char *folder)
+{
+    char path[FOLDER_PATH], room[8][NUMBER_TEXT], (*names)[96] = NULL;
+    gd_named_text texts[OPTIONS_MOST + 8];
+    options_item items[OPTIONS_MOST];
+    int64_t count;
+    int64_t text_count = state_texts(m, data, o, adamw, step, texts, room, items);
+    gd_no_grad_begin(m->ctx);
+    gd_named_tensor *tensors = state_tensors(m, adamw, &names, &count);
+    if (!gd_error(m->ctx) && folder_join(path, folder, state_file)) {
+        gd_safetensors_write(m->ctx, path, tensors, count, texts, text_count);
+    }
+    gd_no_grad_end(m->ctx);
+    gd_step_end(m->ctx);
+    free(tensors);
+    free(names);
+    return gd_error_status(m->ctx);
+}
+
+static gd_status fail(gd_context *ctx, const char *what, const char *path)
+{
+    return gd_fail(ctx, GD_ERROR_IO, "train: cannot %s %s: %s", what, path, strerror(errno));
+}
+
+static bool step_folder(char path[FOLDER_PATH], const char *out, int64_t step)
+{
+    char name[32];
+    snprintf(name, sizeof name, "%s%08lld", prefix, (long long)step);
+    return folder_join(path, out, name);
+}
+
+/* Removes all but the newest `keep` and those of every `keep_every`-th step. */
+static gd_status thin_out(gd_context *ctx, const train_options *o)
+{
+    char path[FOLDER_PATH], removing[FOLDER_PATH];
+    int64_t *steps, count = folder_list(o->out, prefix, &steps);
+    if (count < 0 || !folder_join(removing, o->out, ".removing")) {
+        return fail(ctx, "list", o->out);
+    }
+    for (int64_t i = 0; o->keep > 0 && i < count - o->keep; i++) {
+        if (o->keep_every > 0 && steps[i] % o->keep_every == 0) continue;
+        bool removed = step_folder(path, o->out, steps[i]) && folder_remove(removing) &&
+                       folder_replace(path, removing) && folder_remove(removing);
+        if (!removed) {
+            fail(ctx, "remove", path);
+            break;
+        }
+    }
+    free(steps);
+    return gd_error_status(ctx);
+}
+
+gd_status checkpoint_save(const model *m, const dataset *data, const train_options *o,
+                          gd_optimizer *adamw, int64_t step)
+{
+    gd_context *ctx = m->ctx;
+    char saving[FOLDER_PATH], path[FOLDER_PATH], tokens[TOKENIZER_TEXT];
+    print_tokenizer(&data->tokenizer, tokens);
+    if (!folder_join(saving, o->out, ".saving") || !step_folder(path, o->out, step) ||
+        !folder_make(o->out) || !folder_remove(saving) || !folder_make(saving)) {
+        return fail(ctx, "make a folder in", o->out);
+    }
+    if (llama_save(m, saving, tokens) || save_state(m, data, o, adamw, step, saving)) {
+        folder_remove(saving);
+        return gd_error_status(ctx);
+    }
+    if (!folder_flush(saving) || !folder_replace(saving, path) || !folder_flush(o->out)) {
+        return fail(ctx, "complete", path);
+    }
+    return thin_out(ctx, o);
+}
+
+/* ---- Opening ------------------------------------------------------------------------------ */
+
+/* A whole number of the metadata. */
+static uint64_t read_whole(const checkpoint *from, gd_context *ctx, const char *name)
+{
+    const char *text = gd_safetensors_metadata(from->state, name);
+    char *end = NULL;
+    errno = 0;
+    unsigned long long whole = text ? strtoull(text, &end, 10) : 0;
+    if (!text || end == text || *end || errno || text[0] == '-') {
+        gd_fail(ctx, GD_ERROR_IO, "train: %s in %s has no whole number \"%s\" in its metadata",
+                state_file, from->folder, name);
+    }
+    return whole;
+}
+
+/* The state and the shape, and a look whether the weights are there. */
+static gd_status open_folder(checkpoint *from, gd_context *ctx, bool resume)
+{
+    char path[FOLDER_PATH];
+    if (llama_read_config(ctx, from->folder, &from->config) || !resume) return gd_error_status(ctx);
+    if (!folder_join(path, from->folder, "model.safetensors")) return fail(ctx, "open", path);
+    gd_safetensors_close(gd_safetensors_open(ctx, path));
+    if (!folder_join(path, from->folder, state_file)) return fail(ctx, "open", path);
+    from->state = gd_safetensors_open(ctx, path);
+    uint64_t step = from->state ? read_whole(from, ctx, "step") : 0;
+    if (step > MOST_STEPS) gd_fail(ctx, GD_ERROR_IO, "train: %s: step is out of range", path);
+    if (gd_error(ctx)) checkpoint_close(from);
+    from->step = gd_error(ctx) ? 0 : (int64_t)step;
+    return gd_error_status(ctx);
+}
+
+/* The newest whole checkpoint, if there is one. */
+static gd_status open_newest(checkpoint *from, gd_context *ctx, const char *out)
+{
+    int64_t *steps, count = folder_list(out, prefix, &steps);
+    if (count < 0 && errno != ENOENT) return fail(ctx, "list", out);
+    while (count-- > 0) {
+        if (step_folder(from->folder, out, steps[count]) && !open_folder(from, ctx, true)) break;
+        fprintf(stderr, "gradus-train: not resumed from %s: %s\n", from->folder, gd_error(ctx));
+        gd_error_clear(ctx);
+        from->folder[0] = '\0';
+    }
+    free(steps);
+    return gd_error_status(ctx);
+}
+
+/* The model's shape is the folder's; other options are those of the run, unless given anew. */
+static bool restore_options(const checkpoint *from, train_options *o)
+{
+    const model_config *c = &from->config;
+    const struct {
+        const char *name;
+        int64_t value;
+    } shape[] = {{"layers", c->layers},
+                 {"dim", c->dim},
+                 {"heads", c->heads},
+                 {"kv-heads", c->kv_heads},
+                 {"ffn", c->ffn}};
+    char text[NUMBER_TEXT];
+    for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
+        print_whole(text, (uint64_t)shape[i].value);
+        if (!options_restore(o, shape[i].name, text, true)) return false;
+    }
+    if (!options_restore(o, "tied", c->tied ? "true" : "false", true)) return false;
+    options_item item;
+    for (int i = 0; from->state && i < OPTIONS_MOST && options_saved(o, i, &item); i++) {
+        const char *value = gd_safetensors_metadata(from->state, item.key);
+        if (value && !options_restore(o, item.name, value, false)) return false;
+    }
+    return true;
+}
+
+gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
+{
+    *from = (checkpoint){.folder = ""};
+    const char *path = o->resume ? o->resume : o->init;
+    if (gd_error(ctx) || !path) return gd_error_status(ctx);
+    if (o->resume && !strcmp(path, "auto")) {
+        open_newest(from, ctx, o->out);
+    } else {
+        snprintf(from->folder, sizeof from->folder, "%s", path);
+        open_folder(from, ctx, o->resume != NULL);
+    }
+    if (!gd_error(ctx) && from->folder[0] && !restore_options(from, o)) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "train: the options do not fit the checkpoint %s",
+                from->folder);
+    }
+    return gd_error_status(ctx);
+}
+
+void checkpoint_close(checkpoint *from)
+{
+    gd_safetensors_close(from->state);
+    from->state = NULL;
+}
+
+/* ---- Loading ------------------------------------------------------------------------------ */
+
+/* Sharded models are of others, who have no such metadata. */
+static gd_status check_tokens(const checkpoint *from, gd_context *ctx, const tokenizer *t)
+{
+    char path[FOLDER_PATH], tokens[TOKENIZER_TEXT];
+    if (t->vocab > from->config.vocab) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "train: the text has %lld different tokens, but the model in %s only %lld",
+                       (long long)t->vocab, from->folder, (long long)from->config.vocab);
+    }
+    if (!folder_join(path, from->folder, "model.safetensors")) return fail(ctx, "open", path);
+    if (!folder_has(path)) return GD_OK;
+    gd_safetensors *file = gd_safetensors_open(ctx, path);
+    const char *trained = gd_safetensors_metadata(file, "tokens");
+    print_tokenizer(t, tokens);
+    if (trained && strcmp(trained, tokens) != 0) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT,
+                "train: the model in %s was trained on other tokens than those of the text",
+                from->folder);
+    }
+    gd_safetensors_close(file);
+    return gd_error_status(ctx);
+}
+
+gd_status checkpoint_load_model(const checkpoint *from, model *m, const dataset *data)
+{
+    if (check_tokens(from, m->ctx, &data->tokenizer)) return gd_error_status(m->ctx);
+    if (from->state && read_whole(from, m->ctx, "text_hash") != data->hash) {
+        return gd_fail(m->ctx, GD_ERROR_ARGUMENT,
+                       "train: %s was trained on another text; --init begins a new run from its "
+                       "weights",
+                       from->folder);
+    }
+    return llama_load(m, from->folder);
+}
+
+gd_status checkpoint_load_state(const checkpoint *from, const model *m, gd_optimizer *adamw)
+{
+    gd_context *ctx = m->ctx;
+    char(*names)[96] = NULL;
+    int64_t count;
+    gd_random_state random = {read_whole(from, ctx, "random_seed"),
+                              read_whole(from, ctx, "random_offset")};
+    uint64_t steps = read_whole(from, ctx, "optimizer_steps");
+    gd_optimizer_set_steps(adamw, (int64_t)(steps < MOST_STEPS ? steps : MOST_STEPS));
+    gd_no_grad_begin(ctx);
+    gd_named_tensor *tensors = state_tensors(m, adamw, &names, &count);
+    for (int64_t i = 0; i < count && !gd_error(ctx); i++) {
+        gd_safetensors_read(from->state, tensors[i].name,
+                            (gd_tensor *)(uintptr_t)tensors[i].tensor);
+    }
+    gd_no_grad_end(ctx);
+    gd_step_end(ctx);
+    gd_random_set(ctx, random);
+    free(tensors);
+    free(names);
+    return gd_error_status(ctx);
+}

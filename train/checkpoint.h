@@ -1,0 +1,48 @@
+/* checkpoint.h - what a run leaves on the disk, and what it begins from.
+ *
+ *     OUT/step-00000500/config.json           a Llama folder (llama.h), which others can read
+ *                       model.safetensors
+ *                       state.safetensors     AdamW's m and v under the weights' names; in the
+ *                                             metadata the step, the random state, the text's
+ *                                             fingerprint and the options
+ *
+ * A run that goes on from there does bit for bit what it would have done without the break: dropout
+ * comes from the random state, batches and the learning rate from the step.
+ *
+ * A checkpoint appears whole or not at all: it is written to OUT/.saving, flushed to the disk, and
+ * renamed. Old ones are renamed to OUT/.removing before they are taken apart. */
+#ifndef GRADUS_TRAIN_CHECKPOINT_H
+#define GRADUS_TRAIN_CHECKPOINT_H
+
+#include "data.h"
+#include "folder.h"
+#include "model.h"
+#include "options.h"
+
+typedef struct checkpoint {
+    char folder[FOLDER_PATH]; /* "" where the run begins with nothing */
+    model_config config;      /* of the folder */
+    gd_safetensors *state;    /* NULL where only weights are taken (--init) */
+    int64_t step;             /* how many were done */
+} checkpoint;
+
+/* Opens what --resume or --init names, and fills the options that were not given: those of the
+ * model, and with --resume all that the run had. `--resume auto` takes the newest checkpoint of
+ * --out that is whole, or begins anew where there is none. */
+gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *options);
+
+/* What the options say of texts is the checkpoint's memory: close it last. */
+void checkpoint_close(checkpoint *from);
+
+/* Fills the weights. The text must be cut into the tokens that they were trained on; to be resumed,
+ * it must be the same text. */
+gd_status checkpoint_load_model(const checkpoint *from, model *m, const dataset *data);
+
+/* Fills the optimizer's state and sets the random state. */
+gd_status checkpoint_load_state(const checkpoint *from, const model *m, gd_optimizer *adamw);
+
+/* Saves as OUT/step-N, and removes what --keep does not keep. */
+gd_status checkpoint_save(const model *m, const dataset *data, const train_options *options,
+                          gd_optimizer *adamw, int64_t step);
+
+#endif

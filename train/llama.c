@@ -1,0 +1,226 @@
+/* llama.c - see llama.h. */
+#include "llama.h"
+#include "folder.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Names -------------------------------------------------------------------------------- */
+
+static llama_weight *put(llama_weight *next, const char *name, gd_tensor *tensor)
+{
+    *next = (llama_weight){.tensor = tensor};
+    snprintf(next->name, sizeof next->name, "%s.weight", name);
+    return next + 1;
+}
+
+static llama_weight *put_layer(llama_weight *next, const model_layer *l, int64_t layer)
+{
+    const struct {
+        const char *name;
+        gd_tensor *tensor;
+    } rows[] = {{"input_layernorm", l->norm1}, {"self_attn.q_proj", l->wq},
+                {"self_attn.k_proj", l->wk},   {"self_attn.v_proj", l->wv},
+                {"self_attn.o_proj", l->wo},   {"post_attention_layernorm", l->norm2},
+                {"mlp.gate_proj", l->w_gate},  {"mlp.up_proj", l->w_up},
+                {"mlp.down_proj", l->w_down}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "model.layers.%lld.%s", (long long)layer, rows[i].name);
+        next = put(next, name, rows[i].tensor);
+    }
+    return next;
+}
+
+llama_weight *llama_weights(const model *m, int64_t *count)
+{
+    int64_t layers = m->config.layers;
+    llama_weight *weights = malloc((size_t)(9 * layers + 3) * sizeof *weights), *next = weights;
+    if (!weights) {
+        gd_fail(m->ctx, GD_ERROR_MEMORY, "train: no memory for the names of the weights");
+        return NULL;
+    }
+    next = put(next, "model.embed_tokens", m->embedding);
+    for (int64_t i = 0; i < layers; i++) next = put_layer(next, &m->layers[i], i);
+    next = put(next, "model.norm", m->norm_final);
+    if (!m->config.tied) next = put(next, "lm_head", m->output);
+    *count = next - weights;
+    return weights;
+}
+
+gd_tensor *llama_weight_view(const llama_weight *w)
+{
+    return w->rows ? gd_slice(w->tensor, 0, w->row, w->row + w->rows) : w->tensor;
+}
+
+/* Parameters lie in one block, and so does each state, in the same places. */
+gd_tensor *llama_state_view(const model *m, const llama_weight *w, gd_tensor *state)
+{
+    size_t size = gd_dtype_size(gd_tensor_dtype(w->tensor));
+    uintptr_t block = (uintptr_t)gd_tensor_data(gd_params_at(m->params, 0));
+    int64_t begin = (int64_t)(((uintptr_t)gd_tensor_data(w->tensor) - block) / size);
+    int64_t count = gd_tensor_count(w->tensor), shape[2] = {0, 0};
+    memcpy(shape, gd_tensor_shape(w->tensor), (size_t)gd_tensor_ndim(w->tensor) * sizeof *shape);
+    if (w->rows) {
+        begin += w->row * (count / shape[0]);
+        count = w->rows * (count / shape[0]);
+        shape[0] = w->rows;
+    }
+    gd_tensor *flat = gd_slice(state, 0, begin, begin + count);
+    return gd_reshape(flat, gd_tensor_ndim(w->tensor), shape);
+}
+
+/* ---- Saving ------------------------------------------------------------------------------- */
+
+typedef struct number {
+    char text[32];
+} number;
+
+/* The shortest of a few forms that reads back as the same double. */
+static number print_number(double value)
+{
+    number n;
+    for (int digits = 6; digits <= 17; digits += 11) {
+        snprintf(n.text, sizeof n.text, "%.*g", digits, value);
+        if (strtod(n.text, NULL) == value) break;
+    }
+    return n;
+}
+
+static gd_status save_config(const model *m, const char *folder)
+{
+    const model_config *c = &m->config;
+    char text[1024], path[FOLDER_PATH];
+    snprintf(text, sizeof text,
+             "{\n"
+             "  \"architectures\": [\"LlamaForCausalLM\"],\n"
+             "  \"model_type\": \"llama\",\n"
+             "  \"vocab_size\": %lld,\n"
+             "  \"hidden_size\": %lld,\n"
+             "  \"intermediate_size\": %lld,\n"
+             "  \"num_hidden_layers\": %lld,\n"
+             "  \"num_attention_heads\": %lld,\n"
+             "  \"num_key_value_heads\": %lld,\n"
+             "  \"head_dim\": %lld,\n"
+             "  \"max_position_embeddings\": %lld,\n"
+             "  \"hidden_act\": \"silu\",\n"
+             "  \"rms_norm_eps\": %s,\n"
+             "  \"rope_theta\": %s,\n"
+             "  \"attention_bias\": false,\n"
+             "  \"mlp_bias\": false,\n"
+             "  \"tie_word_embeddings\": %s,\n"
+             "  \"bos_token_id\": null,\n"
+             "  \"eos_token_id\": null,\n"
+             "  \"torch_dtype\": \"%s\"\n"
+             "}\n",
+             (long long)c->vocab, (long long)c->dim, (long long)c->ffn, (long long)c->layers,
+             (long long)c->heads, (long long)c->kv_heads, (long long)(c->dim / c->heads),
+             (long long)c->positions, print_number(c->eps).text, print_number(c->rope_base).text,
+             c->tied ? "true" : "false", gd_dtype_name(gd_tensor_dtype(m->embedding)));
+    if (folder_join(path, folder, "config.json") && folder_write_text(path, text)) return GD_OK;
+    return gd_fail(m->ctx, GD_ERROR_IO, "train: cannot write config.json in %s: %s", folder,
+                   strerror(errno));
+}
+
+gd_status llama_save(const model *m, const char *folder, const char *tokens)
+{
+    const gd_named_text metadata[] = {{"format", "pt"}, {"tokens", tokens}};
+    char path[FOLDER_PATH];
+    int64_t count;
+    if (save_config(m, folder)) return gd_error_status(m->ctx);
+    llama_weight *weights = llama_weights(m, &count);
+    gd_named_tensor *tensors = weights ? malloc((size_t)count * sizeof *tensors) : NULL;
+    gd_no_grad_begin(m->ctx);
+    for (int64_t i = 0; tensors && i < count; i++) {
+        tensors[i] = (gd_named_tensor){weights[i].name, llama_weight_view(&weights[i])};
+    }
+    if (!tensors || !folder_join(path, folder, "model.safetensors")) {
+        gd_fail(m->ctx, GD_ERROR_MEMORY, "train: no memory to save the model in %s", folder);
+    } else {
+        gd_safetensors_write(m->ctx, path, tensors, count, metadata, 2);
+    }
+    gd_no_grad_end(m->ctx);
+    gd_step_end(m->ctx);
+    free(tensors);
+    free(weights);
+    return gd_error_status(m->ctx);
+}
+
+/* ---- Loading ------------------------------------------------------------------------------ */
+
+/* The open file of the weight that was read last: they mostly lie together. */
+typedef struct source {
+    gd_context *ctx;
+    const char *folder;
+    llama_index *index; /* NULL: all is in model.safetensors */
+    char name[256];
+    gd_safetensors *file;
+} source;
+
+static const llama_weight *find(const llama_weight *weights, int64_t count, const char *name)
+{
+    for (int64_t i = 0; i < count; i++) {
+        if (!strcmp(weights[i].name, name)) return &weights[i];
+    }
+    return NULL;
+}
+
+/* Old files hold the rotary frequencies, and some a tied output; both follow from the rest. */
+static gd_status check_names(const source *s, const model *m, const llama_weight *weights,
+                             int64_t count)
+{
+    static const char rotary[] = ".rotary_emb.inv_freq";
+    const gd_safetensors_entry *entry;
+    for (int64_t i = 0; (entry = gd_safetensors_at(s->file, i)); i++) {
+        size_t length = strlen(entry->name), tail = sizeof rotary - 1;
+        if (find(weights, count, entry->name)) continue;
+        if (length >= tail && !strcmp(entry->name + length - tail, rotary)) continue;
+        if (m->config.tied && !strcmp(entry->name, "lm_head.weight")) continue;
+        return gd_fail(s->ctx, GD_ERROR_IO,
+                       "train: %s/%s holds \"%.100s\", which is no weight of this model", s->folder,
+                       s->name, entry->name);
+    }
+    return GD_OK;
+}
+
+/* Opens the file that holds a weight. */
+static gd_status turn_to(source *s, const model *m, const llama_weight *weights, int64_t count,
+                         const char *weight)
+{
+    char path[FOLDER_PATH];
+    const char *name = s->index ? llama_index_file(s->index, weight) : "model.safetensors";
+    if (!name) {
+        return gd_fail(s->ctx, GD_ERROR_IO, "train: the index of %s does not know \"%s\"",
+                       s->folder, weight);
+    }
+    if (s->file && !strcmp(s->name, name)) return GD_OK;
+    gd_safetensors_close(s->file);
+    s->file = NULL;
+    snprintf(s->name, sizeof s->name, "%s", name);
+    if (!folder_join(path, s->folder, name)) {
+        return gd_fail(s->ctx, GD_ERROR_IO, "train: the path %s is too long", s->folder);
+    }
+    s->file = gd_safetensors_open(s->ctx, path);
+    return s->file ? check_names(s, m, weights, count) : gd_error_status(s->ctx);
+}
+
+gd_status llama_load(model *m, const char *folder)
+{
+    source s = {.ctx = m->ctx, .folder = folder, .index = llama_index_open(m->ctx, folder)};
+    int64_t count = 0;
+    llama_weight *weights = llama_weights(m, &count);
+    gd_no_grad_begin(m->ctx);
+    for (int64_t i = 0; i < count && !gd_error(m->ctx); i++) {
+        const llama_weight *w = &weights[i];
+        if (turn_to(&s, m, weights, count, w->name)) break;
+        gd_safetensors_read(s.file, w->name, llama_weight_view(w));
+    }
+    gd_no_grad_end(m->ctx);
+    gd_step_end(m->ctx);
+    gd_safetensors_close(s.file);
+    llama_index_close(s.index);
+    free(weights);
+    return gd_error_status(m->ctx);
+}

@@ -1,0 +1,12 @@
+/* stop.h - being asked to stop: Ctrl-C (SIGINT) or SIGTERM. */
+#ifndef GRADUS_TRAIN_STOP_H
+#define GRADUS_TRAIN_STOP_H
+
+#include <stdbool.h>
+
+/* From now on the first of these signals is only noted; a second one ends the program at once. */
+void stop_watch(void);
+
+bool stop_asked(void);
+
+#endif
