@@ -263,7 +263,9 @@ static gd_tensor *grad_window(gd_tensor *t, gd_storage *storage)
     return t->grad = grad;
 }
 
-/* The memory of input i becomes that of its gradient. */
+/* The memory of input i becomes that of its gradient: the storage's content moves to a new header,
+ * and the old one, at which the value's tensors look, is left released. So reading the value after
+ * that is an error that says so, as for any value whose memory was used again. */
 static gd_status take_input(gd_node *node, gd_call *call, int i)
 {
     gd_tensor *t = node->input[i];
@@ -280,6 +282,16 @@ static gd_status take_input(gd_node *node, gd_call *call, int i)
     return gd_error_status(ctx);
 }
 
+/* Chooses where the kernel writes the gradient of input i.
+ *
+ * Best is the gradient itself: the kernel adds into it, or writes where nothing is yet, and nothing
+ * has to be moved. That cannot be where the kernel computes in another dtype, nor at the second
+ * place of an input that stands twice, as in mul(x, x): a kernel may compute both gradients in one
+ * loop, and each would overwrite what the other added. Those get a temporary, which call_backward
+ * adds to the gradient.
+ *
+ * A gradient that does not exist yet needs memory. Two buffers are about to be free, that of dy and
+ * that of the input; where the record says that the kernel can bear it, one of them serves. */
 static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accumulate,
                                 gradient_slot *slot, bool keep_tape)
 {
@@ -434,8 +446,10 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
     for (int i = 0; i < count; i++) {
         gd_tensor *u = cotangents ? cotangents[i] : NULL;
         if (u ? gd_grad_add(outputs[i], u, "backward") : seed_ones(outputs[i])) break;
+        /* The loss stays readable: gd_item after gd_backward is what everybody writes. */
         if (ctx->tape_floor == 0 && outputs[i]->storage) outputs[i]->storage->keep = true;
     }
+    /* Values that no backward reads were kept in case somebody looks at them; not any longer. */
     for (int64_t i = ctx->tape_floor; !keep_tape && i < top; i++) {
         gd_node *node = ctx->tape[i];
         for (int k = 0; node->marked && k < node->outputs; k++) release_value(node->output[k]);
@@ -443,6 +457,7 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
     for (int64_t i = top - 1; i >= ctx->tape_floor; i--) {
         gd_node *node = ctx->tape[i];
         if (!node->marked) continue;
+        /* After an error the walk goes on without computing, to leave the books in order. */
         if (!gd_failed(ctx)) visit(ctx, node, keep_tape);
         drop_gradients(node);
         if (!keep_tape) use_up(node);

@@ -40,8 +40,9 @@ bool gd_host_grow(gd_context *ctx, void **array, int64_t *capacity, int64_t want
 
 /* ---- The arena ---------------------------------------------------------------------------- */
 
-/* A list of chunks filled from the front. Resetting keeps the chunks, so that the next step finds
- * them. */
+/* A list of chunks filled from the front. What lives as long as a step (headers, nodes, arguments)
+ * is never freed one by one: the step's end empties all chunks at once, and keeps them for the next
+ * step to fill. */
 struct gd_arena_chunk {
     gd_arena_chunk *next;
     size_t capacity, used; /* of bytes behind this header */

@@ -1,4 +1,7 @@
-/* op.c - running an op: check, find memory, convert, compute, record. */
+/* op.c - running an op: check, find memory, convert, compute, record.
+ *
+ * gd_apply_multi, at the end of this file, is the whole story; each step of it is a function above,
+ * in the order in which they run. docs/architecture.md tells the same in prose. */
 #include "core.h"
 
 #include <stdarg.h>
@@ -241,7 +244,9 @@ static gd_status check_inputs(gd_context *ctx, const gd_op *op, gd_tensor *const
 
 /* ---- Running ------------------------------------------------------------------------------ */
 
-/* Everything gd_apply_multi keeps while it works; arrays live in the arena. */
+/* Everything gd_apply_multi keeps while it works; arrays live in the arena, since the tape may keep
+ * them. The call shows the user's tensors; the kernel sees a copy of it in which those that it
+ * cannot take (16 bits on the CPU, odd strides) are replaced by temporaries. */
 typedef struct apply_state {
     gd_call call;
     gd_spec *output_spec, *save_spec;
@@ -382,7 +387,8 @@ static gd_status run_forward(apply_state *state)
     return GD_OK;
 }
 
-/* A failed call leaves nothing behind: what it had made gives its memory back at once. */
+/* A failed call leaves nothing behind: what it had made gives its memory back at once. The headers
+ * stay in the lists until the step ends, as all headers do, but nobody has a pointer to them. */
 static void abandon(apply_state *state, gd_tensor *first_before, gd_storage *storage_before)
 {
     gd_context *ctx = state->call.context;

@@ -249,7 +249,8 @@ gd_status gd_params_clear_grads(gd_params *params)
     return GD_OK;
 }
 
-/* Parameters that no gradient reached may hold one of an earlier step: now it is written zero. */
+/* A parameter that no gradient reached in this step may still hold that of an earlier one, since
+ * clearing writes nothing; here, where the block is about to be read as a whole, it becomes zero. */
 static void zero_missing_grads(gd_params *params)
 {
     gd_context *ctx = params->ctx;

@@ -1,4 +1,12 @@
-/* tape.c - the list of what was computed, in order. */
+/* tape.c - the list of what was computed, in order; where a step ends.
+ *
+ * A node is what the backward will want to know of one call: the op's record and arguments, the
+ * tensors that went in and came out, what the forward saved. A call is appended when it has run, so
+ * the maker of a tensor always stands before those who read it, and nothing has to be sorted.
+ *
+ * The tape makes two promises. The memory that a node's backward reads stays until then, which
+ * `readers` counts for each storage. And if somebody writes to it in the meantime, that is noticed:
+ * the node remembers the version of each input as it was read. */
 #include "core.h"
 
 #include <string.h>
