@@ -20,6 +20,12 @@ if(GRADUS_WERROR)
     gradus_c_flags(-Werror)
 endif()
 
+# The same for nvcc and the compiler behind it.
+set(gradus_cuda_flags -Xcompiler=-Wall,-Wextra)
+if(GRADUS_WERROR)
+    list(APPEND gradus_cuda_flags --Werror=all-warnings)
+endif()
+
 # Fused multiply-adds wherever they fit, and no care for errno and floating-point traps. NaN,
 # infinities and the order of operations stay as written: this is not -ffast-math.
 gradus_c_flags(-ffp-contract=fast -fno-math-errno -fno-trapping-math)

@@ -43,7 +43,7 @@ if(gradus_cuda AND cuda_sources)
     # Without what would need the C++ runtime: the library is linked as C.
     target_compile_options(
         gradus_objects_cuda
-        PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings -Xcompiler=-Wall,-Wextra,-Werror
+        PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${gradus_cuda_flags}
                 -Xcompiler=-fno-exceptions,-fno-rtti,-fno-threadsafe-statics>)
     target_include_directories(gradus_objects_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
     target_compile_definitions(gradus_objects PRIVATE GD_HAVE_CUDA)

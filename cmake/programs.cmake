@@ -34,8 +34,7 @@ function(gradus_cuda_program name)
     add_executable(${name} ${ARGN})
     set_target_properties(${name} PROPERTIES CUDA_STANDARD 17)
     target_compile_options(
-        ${name} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--Werror=all-warnings
-                        -Xcompiler=-Wall,-Wextra,-Werror>)
+        ${name} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${gradus_cuda_flags}>)
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/kernels)
     target_link_libraries(${name} PRIVATE gradus_internal CUDA::cudart_static)
 endfunction()

@@ -43,7 +43,7 @@ static void pack_strides(int ndim, const int64_t *shape, int64_t *strides)
 static stack packed_stack(const gd_tensor *t, const gd_tensor *output)
 {
     const int ndim = gd_tensor_ndim(t);
-    int64_t strides[GD_MAX_DIMS];
+    int64_t strides[GD_MAX_DIMS] = {};
     pack_strides(ndim, gd_tensor_shape(t), strides);
     return stack_over(output, ndim, gd_tensor_data(t), gd_tensor_shape(t), strides);
 }
