@@ -1,5 +1,5 @@
-/* test_optim.c - groups of parameters, clipping, optimizers and schedules, against loops in double
- * written out here. */
+/* test_optim.c - groups of parameters, clipping and optimizers, against loops in double written out
+ * here. What happens without memory is test_out_of_memory.c's. */
 #include "check_main.h"
 #include "gradus/gradus.h"
 
@@ -456,55 +456,6 @@ START_TEST(an_update_before_the_backward_is_noticed)
 }
 END_TEST
 
-/* ---- Schedules ---------------------------------------------------------------------------- */
-
-START_TEST(schedules)
-{
-    static const struct {
-        gd_schedule schedule;
-        int64_t step;
-        double rate;
-    } rows[] = {
-        {{GD_SCHEDULE_CONSTANT, 2, 0, 10, 0, 0}, 0, 2},
-        {{GD_SCHEDULE_CONSTANT, 2, 0, 10, 0, 0}, 1000, 2},
-        {{GD_SCHEDULE_CONSTANT, 2, 0, 10, 4, 0}, 0, 0.5},
-        {{GD_SCHEDULE_CONSTANT, 2, 0, 10, 4, 0}, 3, 2},
-        {{GD_SCHEDULE_LINEAR, 2, 1, 11, 0, 0}, 0, 2},
-        {{GD_SCHEDULE_LINEAR, 2, 1, 11, 0, 0}, 5, 1.5},
-        {{GD_SCHEDULE_LINEAR, 2, 1, 11, 0, 0}, 10, 1},
-        {{GD_SCHEDULE_LINEAR, 2, 1, 11, 0, 0}, 11, 1},
-        {{GD_SCHEDULE_LINEAR, 2, 1, 11, 2, 0}, 1, 2},
-        {{GD_SCHEDULE_LINEAR, 2, 1, 11, 2, 0}, 2, 2},
-        {{GD_SCHEDULE_LINEAR, 2, 1, 11, 2, 0}, 6, 1.5},
-        {{GD_SCHEDULE_COSINE, 2, 0, 101, 0, 0}, 0, 2},
-        {{GD_SCHEDULE_COSINE, 2, 0, 101, 0, 0}, 50, 1},
-        {{GD_SCHEDULE_COSINE, 2, 0, 101, 0, 0}, 25, 1.7071067811865475},
-        {{GD_SCHEDULE_COSINE, 2, 0.5, 101, 0, 0}, 100, 0.5},
-        {{GD_SCHEDULE_COSINE, 2, 0.5, 101, 10, 0}, 0, 0.2},
-        {{GD_SCHEDULE_COSINE, 2, 0.5, 101, 10, 0}, 55, 1.25},
-        {{GD_SCHEDULE_COSINE, 2, 0.5, 101, 10, 0}, 5000, 0.5},
-        {{GD_SCHEDULE_WSD, 2, 0, 100, 10, 20}, 4, 1},
-        {{GD_SCHEDULE_WSD, 2, 0, 100, 10, 20}, 50, 2},
-        {{GD_SCHEDULE_WSD, 2, 0, 100, 10, 20}, 79, 2},
-        {{GD_SCHEDULE_WSD, 2, 0, 100, 10, 20}, 80, 1.9},
-        {{GD_SCHEDULE_WSD, 2, 0, 100, 10, 20}, 89, 1},
-        {{GD_SCHEDULE_WSD, 2, 0, 100, 10, 20}, 99, 0},
-        {{GD_SCHEDULE_WSD, 2, 0, 100, 10, 0}, 99, 2},
-        {{GD_SCHEDULE_COSINE, 2, 1, 5, 10, 0}, 3, 0.8}, /* the run ends in its warm-up */
-        {{GD_SCHEDULE_COSINE, 2, 1, 5, 10, 0}, 5, 1},
-        {{GD_SCHEDULE_LINEAR, 2, 1, 1, 0, 0}, 0, 1},
-        {{GD_SCHEDULE_LINEAR, 2, 1, 0, 0, 0}, 0, 1},
-        {{GD_SCHEDULE_LINEAR, 2, 1, 11, 0, 0}, -5, 2},
-    };
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        double rate = gd_schedule_rate(&rows[i].schedule, rows[i].step);
-        ck_assert_msg(fabs(rate - rows[i].rate) < 1e-12, "row %zu: rate %g, wanted %g", i, rate,
-                      rows[i].rate);
-    }
-    ck_assert(isnan(gd_schedule_rate(NULL, 0)));
-}
-END_TEST
-
 /* ---- Bad calls ---------------------------------------------------------------------------- */
 
 START_TEST(bad_groups_are_refused)
@@ -590,70 +541,6 @@ START_TEST(bad_optimizers_are_refused)
 }
 END_TEST
 
-/* ---- Memory that fails -------------------------------------------------------------------- */
-
-typedef struct failing {
-    int64_t left;   /* allocations before they fail, for good; negative: never */
-    int64_t blocks; /* out now */
-} failing;
-
-static void *failing_allocate(void *user, size_t alignment, size_t bytes)
-{
-    failing *f = user;
-    if (f->left == 0) return NULL;
-    if (f->left > 0) f->left--;
-    f->blocks++;
-    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-}
-
-static void failing_release(void *user, void *memory, size_t bytes)
-{
-    (void)bytes;
-    ((failing *)user)->blocks--;
-    free(memory);
-}
-
-/* Makes, uses and frees a group and an optimizer; true if all went well. */
-static bool whole_life(gd_context *ctx)
-{
-    gd_params *params = group(ctx, GD_FLOAT32);
-    gd_optimizer *adamw = params ? gd_adamw_create(params, NULL) : NULL;
-    for (int i = 0; i < gd_params_count(params); i++) {
-        gd_tensor *t = gd_params_at(params, i);
-        gd_backward_from(&t, 1, NULL);
-    }
-    gd_clip_grad_norm(params, 1, NULL);
-    gd_optimizer_step(adamw, 0.1);
-    bool well = params && adamw && !gd_error(ctx);
-    gd_optimizer_free(adamw);
-    gd_params_free(params);
-    gd_step_end(ctx);
-    gd_memory_trim(ctx);
-    return well;
-}
-
-START_TEST(every_allocation_may_fail)
-{
-    failing f = {.left = -1};
-    gd_context_options options = {.allocator = {failing_allocate, failing_release, &f}};
-    int points = 0;
-    for (bool well = false; !well; points++) {
-        gd_context *ctx = gd_context_create(&options);
-        ck_assert_ptr_nonnull(ctx);
-        f.left = points;
-        well = whole_life(ctx);
-        ck_assert(well || (f.left == 0 && gd_error_status(ctx) == GD_ERROR_MEMORY));
-        f.left = -1;
-        gd_error_clear(ctx);
-        ck_assert(whole_life(ctx));
-        gd_context_free(ctx);
-        ck_assert_int_eq(f.blocks, 0);
-        ck_assert_int_lt(points, 1000);
-    }
-    ck_assert_int_gt(points, 20);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("optim");
@@ -668,10 +555,8 @@ int main(void)
     tcase_add_test(cases, resuming_repeats);
     tcase_add_test(cases, threads_change_nothing);
     tcase_add_test(cases, an_update_before_the_backward_is_noticed);
-    tcase_add_test(cases, schedules);
     tcase_add_test(cases, bad_groups_are_refused);
     tcase_add_test(cases, bad_optimizers_are_refused);
-    tcase_add_test(cases, every_allocation_may_fail);
     suite_add_tcase(suite, cases);
     return check_main(suite);
 }

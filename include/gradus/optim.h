@@ -53,7 +53,8 @@ GD_API gd_tensor *gd_params_at(const gd_params *params, int index); /* in the or
 GD_API gd_tensor *gd_params_find(const gd_params *params, const char *name);
 GD_API unsigned gd_params_flags(const gd_params *params, int index);
 
-/* All gradients become zero. */
+/* Forgets all gradients, as gd_grad_clear does for one tensor: the next backward starts from
+ * nothing. */
 GD_API gd_status gd_params_clear_grads(gd_params *params);
 
 /* Scales all gradients by min(1, max_norm / (norm + 1e-6)), where norm is the 2-norm of all of
