@@ -58,7 +58,13 @@ struct gd_team {
     }
 };
 
-// How to launch a kernel on rows of length n.
+// How to launch a kernel on rows of length n. The kernel is declared with
+// __launch_bounds__(gd_team_most(BLOCK)), or it might use more registers than so many threads have.
+constexpr int gd_team_most(bool block)
+{
+    return block ? 1024 : 256;
+}
+
 struct gd_team_launch {
     bool block;
     unsigned blocks, threads;

@@ -36,8 +36,9 @@ static target_list targets_of(const gd_call *call)
 // A team for each row of x [rows, V]: losses[row] = logsumexp(x) - x[target], and the two parts of
 // the logsumexp.
 template <class T, int V, bool BLOCK>
-__global__ static void row_forward(double *losses, gd_compute<T> *max_out, gd_compute<T> *log_out,
-                                   const T *x, target_list targets, int64_t rows)
+__global__ static void __launch_bounds__(gd_team_most(BLOCK))
+    row_forward(double *losses, gd_compute<T> *max_out, gd_compute<T> *log_out, const T *x,
+                target_list targets, int64_t rows)
 {
     using C = gd_compute<T>;
     __shared__ C shared[32];
@@ -68,8 +69,9 @@ __global__ static void row_forward(double *losses, gd_compute<T> *max_out, gd_co
 
 // One block: the rows' losses, each thread every 1024th, then a tree; and the factor of a row.
 template <class T>
-__global__ static void total(T *loss, gd_compute<T> *factor_out, const double *losses,
-                             target_list targets, int64_t rows, bool mean)
+__global__ static void __launch_bounds__(1024)
+    total(T *loss, gd_compute<T> *factor_out, const double *losses, target_list targets,
+          int64_t rows, bool mean)
 {
     __shared__ double shared[32];
     double sum = 0, counting = 0;
@@ -118,10 +120,10 @@ extern "C" gd_status cross_entropy_forward_cuda(const gd_call *call)
 
 // dx[i, j] = dloss * factor * (softmax(x[i])[j] - [j = t_i]), element by element, so dx may be x.
 template <class T, int V, bool BLOCK>
-__global__ static void row_backward(T *dx, const T *x, const gd_compute<T> *max,
-                                    const gd_compute<T> *log_sum, const T *dloss,
-                                    const gd_compute<T> *factor, target_list targets, int64_t rows,
-                                    bool add)
+__global__ static void __launch_bounds__(gd_team_most(BLOCK))
+    row_backward(T *dx, const T *x, const gd_compute<T> *max, const gd_compute<T> *log_sum,
+                 const T *dloss, const gd_compute<T> *factor, target_list targets, int64_t rows,
+                 bool add)
 {
     using C = gd_compute<T>;
     const gd_team<BLOCK> team;

@@ -29,8 +29,9 @@ __device__ static inline mean_parts<C> split(double mean)
 // d = x - high and d^2: the mean of d is what `high` lacks, and var = mean(d^2) - mean(d)^2 loses
 // nothing, since mean(d) is next to 0.
 template <class T, int V, bool BLOCK>
-__global__ static void row_forward(T *y, const T *x, const T *w, const T *b, double *mean_out,
-                                   double *rstd_out, int64_t rows, int64_t n, gd_compute<T> eps)
+__global__ static void __launch_bounds__(gd_team_most(BLOCK))
+    row_forward(T *y, const T *x, const T *w, const T *b, double *mean_out, double *rstd_out,
+                int64_t rows, int64_t n, gd_compute<T> eps)
 {
     using C = gd_compute<T>;
     __shared__ C shared[32];
@@ -97,9 +98,9 @@ extern "C" gd_status layer_norm_forward_cuda(const gd_call *call)
 
 // With h = dy w:  dx = rstd (h - mean(h) - xhat mean(h xhat)).  dx may be dy.
 template <class T, int V, bool BLOCK>
-__global__ static void row_backward(T *dx, const T *x, const T *w, const T *dy,
-                                    const double *mean_in, const double *rstd_in, int64_t rows,
-                                    int64_t n, bool add)
+__global__ static void __launch_bounds__(gd_team_most(BLOCK))
+    row_backward(T *dx, const T *x, const T *w, const T *dy, const double *mean_in,
+                 const double *rstd_in, int64_t rows, int64_t n, bool add)
 {
     using C = gd_compute<T>;
     __shared__ C shared[32];

@@ -39,7 +39,8 @@ __device__ static inline C term(C y, C dy)
 // ---- Rows: a team each ------------------------------------------------------------------------
 
 template <bool LOG, class T, int V, bool BLOCK>
-__global__ static void row_forward(T *y, const T *x, int64_t rows, int64_t n)
+__global__ static void __launch_bounds__(gd_team_most(BLOCK))
+    row_forward(T *y, const T *x, int64_t rows, int64_t n)
 {
     using C = gd_compute<T>;
     __shared__ C shared[32];
@@ -65,8 +66,8 @@ __global__ static void row_forward(T *y, const T *x, int64_t rows, int64_t n)
 }
 
 template <bool LOG, class T, int V, bool BLOCK>
-__global__ static void row_backward(T *dx, const T *y, const T *dy, int64_t rows, int64_t n,
-                                    bool add)
+__global__ static void __launch_bounds__(gd_team_most(BLOCK))
+    row_backward(T *dx, const T *y, const T *dy, int64_t rows, int64_t n, bool add)
 {
     using C = gd_compute<T>;
     __shared__ C shared[32];
