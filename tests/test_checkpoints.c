@@ -144,6 +144,24 @@ START_TEST(weights_begin_a_new_run)
 }
 END_TEST
 
+/* A model of others (tests/llama), of more tokens than the text has. */
+START_TEST(the_weights_of_others_can_be_trained_on)
+{
+    static const char *const models[] = {"grouped", "tied", "bfloat16", "sharded"};
+    char line[512];
+    snprintf(line, sizeof line,
+             "--data text --init %s/llama/%s --steps 30 --lr 0.01 --warmup 2 --context 12 "
+             "--log-every 1 --eval-every 0 --sample-length 8 --out b",
+             GRADUS_TEST_DIR, models[_i]);
+    train_well(line);
+    double first = strtod(strstr(output, "| loss ") + 7, NULL);
+    double last = strtod(strstr(output, "step 30/30 | loss ") + 18, NULL);
+    ck_assert_double_lt(last, 0.7 * first);
+    train_well("--resume auto --out b --steps 31"); /* eps and theta are in the folder */
+    ck_assert_double_lt(strtod(strstr(output, "step 31/31 | loss ") + 18, NULL), 0.8 * first);
+}
+END_TEST
+
 START_TEST(some_are_kept)
 {
     train_well("--data text %s --steps 20 --checkpoint-every 2 --keep 3 --keep-every 6 --out a");
@@ -308,6 +326,7 @@ int main(void)
     tcase_add_loop_test(cases, a_resumed_run_has_the_same_bits, 0, 3);
     tcase_add_test(cases, options_given_anew_come_before_those_of_the_checkpoint);
     tcase_add_test(cases, weights_begin_a_new_run);
+    tcase_add_loop_test(cases, the_weights_of_others_can_be_trained_on, 0, 4);
     tcase_add_test(cases, some_are_kept);
     tcase_add_loop_test(cases, signals_save_and_leave, 0, 2);
     tcase_add_test(cases, killed_again_and_again);

@@ -1,0 +1,174 @@
+/* test_llama.c - Llama folders as `transformers` saved them (tests/llama/make_fixtures.py), against
+ * the logits that it computed; and the same after a round trip through a folder of ours. */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
+#include "check_main.h"
+#include "llama/logits.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ROWS = 3, LENGTH = 11, VOCAB = 24, COUNT = ROWS * LENGTH * VOCAB };
+
+static const struct {
+    const char *name;
+    bool tied;
+    int kv_heads;
+    double eps, rope_base;
+} fixtures[] = {{"grouped", false, 2, 1e-5, 1e4},
+                {"tied", true, 4, 1e-6, 5e5},
+                {"bfloat16", false, 1, 1e-5, 1e4},
+                {"sharded", false, 2, 1e-5, 1e4}};
+
+static gd_context *ctx;
+
+static void set_up(void)
+{
+    ctx = gd_context_create(NULL);
+}
+
+static void tear_down(void)
+{
+    gd_context_free(ctx);
+}
+
+static const char *path_of(const char *name, const char *suffix)
+{
+    static char path[512];
+    snprintf(path, sizeof path, "%s/llama/%s%s", GRADUS_TEST_DIR, name, suffix);
+    return path;
+}
+
+static void compute(model *m, gd_tensor *tokens, double *logits)
+{
+    gd_tensor_read_f64(llama_logits(m, tokens), logits, COUNT);
+    gd_step_end(ctx);
+    ck_assert_no_error(ctx);
+}
+
+/* The largest difference, in units of the largest logit. */
+static double difference(const double *a, const double *b)
+{
+    double most = 0, largest = 0;
+    for (int i = 0; i < COUNT; i++) {
+        most = fmax(most, fabs(a[i] - b[i]));
+        largest = fmax(largest, fabs(b[i]));
+    }
+    return most / largest;
+}
+
+START_TEST(the_logits_are_those_of_transformers)
+{
+    static double wanted[COUNT], logits[COUNT];
+    static const gd_dtype dtypes[] = {GD_FLOAT32, GD_FLOAT64};
+    gd_safetensors *file = gd_safetensors_open(ctx, path_of(fixtures[_i].name, ".safetensors"));
+    gd_tensor *tokens = gd_safetensors_tensor(file, "tokens");
+    gd_tensor *reference = gd_safetensors_tensor(file, "logits");
+    gd_tensor_read_f64(reference, wanted, COUNT);
+    for (int i = 0; i < 2; i++) {
+        model m;
+        llama_open(&m, ctx, dtypes[i], path_of(fixtures[_i].name, ""));
+        ck_assert_no_error(ctx);
+        ck_assert(m.config.tied == fixtures[_i].tied);
+        ck_assert_int_eq(m.config.kv_heads, fixtures[_i].kv_heads);
+        ck_assert_int_eq(m.config.positions, 32);
+        ck_assert(m.config.eps == fixtures[_i].eps);
+        ck_assert(m.config.rope_base == fixtures[_i].rope_base);
+        compute(&m, tokens, logits);
+        double off = difference(logits, wanted);
+        printf("%s in %s: off by %.1e of the largest logit\n", fixtures[_i].name,
+               gd_dtype_name(dtypes[i]), off);
+        ck_assert_double_lt(off, 3e-6);
+        model_free(&m);
+    }
+    gd_tensor_free(tokens);
+    gd_tensor_free(reference);
+    gd_safetensors_close(file);
+}
+END_TEST
+
+START_TEST(saved_and_loaded_it_is_the_same)
+{
+    static double before[COUNT], after[COUNT];
+    char folder[] = "/tmp/gradus_llama_XXXXXX", command[128];
+    model first, second;
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    gd_safetensors *file = gd_safetensors_open(ctx, path_of(fixtures[_i].name, ".safetensors"));
+    gd_tensor *tokens = gd_safetensors_tensor(file, "tokens");
+    llama_open(&first, ctx, GD_FLOAT32, path_of(fixtures[_i].name, ""));
+    ck_assert(!llama_save(&first, folder, "ids"));
+    llama_open(&second, ctx, GD_FLOAT32, folder);
+    ck_assert_no_error(ctx);
+    compute(&first, tokens, before);
+    compute(&second, tokens, after);
+    ck_assert(!memcmp(before, after, sizeof before));
+    ck_assert(first.config.eps == second.config.eps &&
+              first.config.rope_base == second.config.rope_base &&
+              first.config.positions == second.config.positions);
+    model_free(&first);
+    model_free(&second);
+    gd_tensor_free(tokens);
+    gd_safetensors_close(file);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
+/* A weight that is missing, of another shape, or unknown. */
+START_TEST(folders_that_do_not_fit)
+{
+    static const struct {
+        const char *change, *wanted;
+    } rows[] = {
+        {"rm model.safetensors", "model.safetensors: No such file"},
+        {"sed -i 's/\"intermediate_size\": 20/\"intermediate_size\": 24/' config.json",
+         "tensor \"model.layers.0.mlp.gate_proj.weight\" has shape [20, 16], wanted [24, 16]"},
+        {"sed -i 's/\"num_hidden_layers\": 2/\"num_hidden_layers\": 3/' config.json",
+         "has no tensor \"model.layers.2.input_layernorm.weight\""},
+        {"sed -i 's/\"num_hidden_layers\": 2/\"num_hidden_layers\": 1/' config.json",
+         "holds \"model.layers.1.input_layernorm.weight\", which is no weight of this model"},
+        {"sed -i 's/\"head_dim\": 4/\"head_dim\": 8/' config.json", "head_dim is not hidden_size"},
+        {"sed -i 's/\"rope_type\": \"default\"/\"rope_type\": \"yarn\"/' config.json",
+         "rope_type is not \"default\""},
+        {"sed -i 's/\"attention_bias\": false/\"attention_bias\": true/' config.json",
+         "attention_bias is not false"},
+        {"sed -i 's/\"num_key_value_heads\": 2/\"num_key_value_heads\": 3/' config.json",
+         "num_key_value_heads is not a divisor"},
+        {"sed -i 's/\"vocab_size\": 24/\"vocab_size\": 0/' config.json", "vocab_size is not a"},
+        {"sed -i 's/\"rms_norm_eps\": 1e-05/\"rms_norm_eps\": \"x\"/' config.json",
+         "rms_norm_eps is not a number"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char folder[] = "/tmp/gradus_llama_XXXXXX", command[1024];
+        model m;
+        ck_assert_ptr_nonnull(mkdtemp(folder));
+        snprintf(command, sizeof command, "cp %s/* %s && cd %s && %s", path_of("grouped", ""),
+                 folder, folder, rows[i].change);
+        ck_assert_int_eq(system(command), 0);
+        llama_open(&m, ctx, GD_FLOAT32, folder);
+        ck_assert_error(ctx, rows[i].wanted);
+        model_free(&m);
+        snprintf(command, sizeof command, "rm -r %s", folder);
+        ck_assert_int_eq(system(command), 0);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    model_config config;
+    gd_context *probe = gd_context_create(NULL);
+    llama_read_config(probe, path_of("grouped", ""), &config);
+    bool missing = gd_error_status(probe) == GD_ERROR_UNSUPPORTED;
+    gd_context_free(probe);
+    if (missing) return 77; /* no jansson: skipped */
+    Suite *suite = suite_create("llama");
+    TCase *cases = tcase_create("llama");
+    tcase_add_checked_fixture(cases, set_up, tear_down);
+    tcase_add_loop_test(cases, the_logits_are_those_of_transformers, 0, 4);
+    tcase_add_loop_test(cases, saved_and_loaded_it_is_the_same, 0, 4);
+    tcase_add_test(cases, folders_that_do_not_fit);
+    suite_add_tcase(suite, cases);
+    return check_main(suite);
+}
