@@ -15,7 +15,7 @@ constexpr int threads = 256;
 // ---- The kernels ------------------------------------------------------------------------------
 
 template <class To, class From>
-__global__ void convert_kernel(To *dst, const From *src, int64_t n)
+static __global__ void convert_kernel(To *dst, const From *src, int64_t n)
 {
     constexpr int V = gd_pack_size<To, From>;
     GD_EACH(pack, gd_packs(n, V))
@@ -30,7 +30,7 @@ __global__ void convert_kernel(To *dst, const From *src, int64_t n)
 }
 
 template <class To, class From>
-__global__ void strided_kernel(To *dst, const From *src, gd_cuda_walk<2> walk)
+static __global__ void strided_kernel(To *dst, const From *src, gd_cuda_walk<2> walk)
 {
     GD_EACH(i, walk.count)
     {
@@ -52,7 +52,7 @@ struct transposition {
 };
 
 template <class To, class From>
-__global__ void transpose_kernel(To *dst, const From *src, transposition t)
+static __global__ void transpose_kernel(To *dst, const From *src, transposition t)
 {
     // One more column than needed: going down a column then visits all banks.
     __shared__ To tile[tile_side][tile_side + 1];

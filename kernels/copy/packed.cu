@@ -22,7 +22,7 @@ static unsigned blocks_for(int64_t n, int V)
 // ---- Accumulate -------------------------------------------------------------------------------
 
 template <class To, class From>
-__global__ void accumulate_kernel(To *dst, const From *src, int64_t n)
+static __global__ void accumulate_kernel(To *dst, const From *src, int64_t n)
 {
     constexpr int V = gd_pack_size<To, From>;
     GD_EACH(pack, gd_packs(n, V))
@@ -55,7 +55,7 @@ extern "C" void gd_accumulate_cuda(void *dst, gd_dtype dst_dtype, const void *sr
 // ---- Fill -------------------------------------------------------------------------------------
 
 template <class T>
-__global__ void fill_kernel(T *dst, double value, int64_t n)
+static __global__ void fill_kernel(T *dst, double value, int64_t n)
 {
     constexpr int V = gd_pack_size<T>;
     T same[V];
@@ -79,7 +79,7 @@ extern "C" void gd_fill_cuda(void *dst, gd_dtype dtype, double value, int64_t n,
 
 // sum[piece] = the squares of every gridDim-th run of the array, one run a block.
 template <class T>
-__global__ void sum_squares_kernel(double *sum, const T *x, int64_t n)
+static __global__ void sum_squares_kernel(double *sum, const T *x, int64_t n)
 {
     constexpr int V = gd_pack_size<T>;
     __shared__ double shared[32];
@@ -125,7 +125,7 @@ extern "C" double gd_sum_squares_cuda(const void *x, gd_dtype dtype, int64_t n, 
 
 // The product in double: a factor that no float holds exactly is not rounded before it is used.
 template <class T>
-__global__ void scale_kernel(T *x, double factor, int64_t n)
+static __global__ void scale_kernel(T *x, double factor, int64_t n)
 {
     constexpr int V = gd_pack_size<T>;
     GD_EACH(pack, gd_packs(n, V))

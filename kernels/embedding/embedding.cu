@@ -9,8 +9,8 @@ constexpr int gather_threads = 256, gather_rows = gather_threads / 32;
 
 // y [rows, units] from table [vocab, units]; a warp has a row.
 template <class Unit>
-__global__ void gather_kernel(Unit *y, const Unit *table, const int32_t *ids, int64_t rows,
-                              int64_t units, int64_t vocab, int64_t *fault)
+static __global__ void gather_kernel(Unit *y, const Unit *table, const int32_t *ids, int64_t rows,
+                                     int64_t units, int64_t vocab, int64_t *fault)
 {
     const int lane = threadIdx.x % 32;
     for (int64_t row = (int64_t)blockIdx.x * gather_rows + threadIdx.x / 32; row < rows;
@@ -61,8 +61,8 @@ struct runs {
     uint32_t bad;
 };
 
-__global__ void number_kernel(gd_sort::sequence to, const int32_t *ids, int64_t rows, int64_t vocab,
-                              uint32_t bad, int64_t *fault)
+static __global__ void number_kernel(gd_sort::sequence to, const int32_t *ids, int64_t rows,
+                                     int64_t vocab, uint32_t bad, int64_t *fault)
 {
     GD_EACH(i, rows)
     {
@@ -96,8 +96,8 @@ __device__ inline void finish(T *dtable, uint32_t id, const S (&sum)[V], int64_t
 
 // A block has a chunk, a thread a pack of columns.
 template <class T>
-__global__ void sum_kernel(T *dtable, gd_compute<T> *parts, const T *dy, runs r, int64_t columns,
-                           bool add)
+static __global__ void sum_kernel(T *dtable, gd_compute<T> *parts, const T *dy, runs r,
+                                  int64_t columns, bool add)
 {
     constexpr int V = gd_pack_size<T>, ahead = 4;
     const int64_t chunk = blockIdx.x, begin = chunk * chunk_rows;
@@ -152,8 +152,8 @@ __device__ static int64_t run_end(const runs &r, uint32_t id, int64_t from)
 
 // The block of the chunk in which a run begins adds the parts of all chunks that it reaches.
 template <class T>
-__global__ void join_kernel(T *dtable, const gd_compute<T> *parts, runs r, int64_t columns,
-                            bool add)
+static __global__ void join_kernel(T *dtable, const gd_compute<T> *parts, runs r, int64_t columns,
+                                   bool add)
 {
     constexpr int V = gd_pack_size<T>;
     using C = gd_compute<T>;

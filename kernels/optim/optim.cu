@@ -25,7 +25,7 @@ __device__ inline void sgd_element(T *w, T *v, T g, const sgd_numbers<T> &s)
 
 // v is NULL without momentum.
 template <class T>
-__global__ void sgd_kernel(T *w, T *v, const T *g, int64_t n, sgd_numbers<T> s)
+static __global__ void sgd_kernel(T *w, T *v, const T *g, int64_t n, sgd_numbers<T> s)
 {
     constexpr int V = gd_pack_size<T>;
     GD_EACH(pack, gd_packs(n, V))
@@ -72,7 +72,7 @@ struct adamw_numbers {
 };
 
 template <class T>
-__global__ void adamw_kernel(T *w, T *m, T *v, const T *g, int64_t n, adamw_numbers<T> a)
+static __global__ void adamw_kernel(T *w, T *m, T *v, const T *g, int64_t n, adamw_numbers<T> a)
 {
     constexpr int V = gd_pack_size<T>;
     GD_EACH(pack, gd_packs(n, V))

@@ -66,7 +66,7 @@ struct normal {
 };
 
 template <class T, class Maker>
-__global__ void fill_kernel(T *dst, int64_t n, Maker maker, uint64_t seed, uint64_t offset)
+static __global__ void fill_kernel(T *dst, int64_t n, Maker maker, uint64_t seed, uint64_t offset)
 {
     using R = gd_compute<T>;
     constexpr int V = numbers_each<R>;
@@ -83,8 +83,8 @@ __global__ void fill_kernel(T *dst, int64_t n, Maker maker, uint64_t seed, uint6
     }
 }
 
-__global__ void integers_kernel(int32_t *dst, int64_t n, int64_t low, uint64_t range, uint64_t seed,
-                                uint64_t offset)
+static __global__ void integers_kernel(int32_t *dst, int64_t n, int64_t low, uint64_t range,
+                                       uint64_t seed, uint64_t offset)
 {
     GD_EACH(group, gd_packs(n, 4))
     {

@@ -7,8 +7,8 @@ constexpr int threads = 256;
 // cosine and sine [T, pairs] of every angle, from double: an angle of thousands of radians has no
 // digits to lose in float.
 template <class C>
-__global__ void angle_kernel(C *cosine, C *sine, int64_t positions, int64_t pairs, double base,
-                             int64_t position)
+static __global__ void angle_kernel(C *cosine, C *sine, int64_t positions, int64_t pairs,
+                                    double base, int64_t position)
 {
     GD_EACH(i, positions * pairs)
     {
@@ -61,8 +61,9 @@ __device__ inline void store_pairs(T *head, const T (&a)[V], const T (&b)[V], in
 // out (+)= the pairs of in, turned; `way` is the sign of the sine. blockIdx.x has rows, a thread V
 // pairs of one head: it reads them all before it writes one, so out may be in.
 template <class T>
-__global__ void turn_kernel(T *out, const T *in, const gd_compute<T> *cosine,
-                            const gd_compute<T> *sine, rope_sizes s, gd_compute<T> way, bool add)
+static __global__ void turn_kernel(T *out, const T *in, const gd_compute<T> *cosine,
+                                   const gd_compute<T> *sine, rope_sizes s, gd_compute<T> way,
+                                   bool add)
 {
     constexpr int V = gd_pack_size<T>;
     using C = gd_compute<T>;

@@ -6,7 +6,7 @@
 constexpr int threads = 256;
 
 template <class T>
-__global__ void add_kernel(T *dst, const T *src, gd_cuda_walk<2> walk)
+static __global__ void add_kernel(T *dst, const T *src, gd_cuda_walk<2> walk)
 {
     GD_EACH(i, walk.count)
     {
