@@ -2,8 +2,9 @@
 //   forward_kernel   y and rstd, with a residual added first
 //   dx_kernel        dx, added to what goes past the norm (dsum) or is there already
 //   xhat_kernel      xhat alone
-// They take weights per head and every tensor in its own dtype, chosen at run time: one load an
-// element. Each row is read twice, the second time from the cache.
+// They take weights per head and every tensor in its own dtype, chosen at run time, for four
+// columns at once. Each row is read twice, the second time from the cache. Its sums are taken in
+// double, as on the CPU: xhat, which may be rounded next, is then the same in nearly every bit.
 #ifndef GD_RMS_NORM_OP_CUH
 #define GD_RMS_NORM_OP_CUH
 
@@ -51,38 +52,88 @@ struct rms_backward {
     gd_rms_norm_args args;
 };
 
-// Element i of an array of any real dtype.
+// Four neighbours, of which the last ones may be past the end of the row: then they are 0. They are
+// read and written at once where they lie on a multiple of their size.
 template <class A>
-__device__ inline A rms_get(const void *data, gd_dtype dtype, int64_t i)
+struct rms_four {
+    A at[4];
+};
+
+template <class T>
+struct alignas(4 * sizeof(T) < 16 ? 4 * sizeof(T) : 16) rms_neighbours {
+    T at[4];
+};
+
+// How many of four columns there are where `rest` are left.
+__device__ inline int rms_count(int64_t rest)
+{
+    return rest < 4 ? (int)rest : 4;
+}
+
+template <class T>
+__device__ inline bool rms_at_once(const T *x, int n)
+{
+    return n == 4 && (uintptr_t)x % sizeof(rms_neighbours<T>) == 0;
+}
+
+template <class A, class T>
+__device__ inline rms_four<A> rms_load(const T *x, int n)
+{
+    rms_neighbours<T> some = {};
+    if (rms_at_once(x, n))
+        some = *(const rms_neighbours<T> *)x;
+    else
+        for (int v = 0; v < 4; v++)
+            if (v < n) some.at[v] = x[v];
+    rms_four<A> four;
+    for (int v = 0; v < 4; v++) four.at[v] = (A)gd_load(some.at[v]);
+    return four;
+}
+
+template <class A, class T>
+__device__ inline void rms_store(T *x, int n, const rms_four<A> &four)
+{
+    rms_neighbours<T> some;
+    for (int v = 0; v < 4; v++) some.at[v] = gd_store<T>(four.at[v]);
+    if (rms_at_once(x, n))
+        *(rms_neighbours<T> *)x = some;
+    else
+        for (int v = 0; v < 4; v++)
+            if (v < n) x[v] = some.at[v];
+}
+
+// Elements i to i + n of an array of any real dtype.
+template <class A>
+__device__ inline rms_four<A> rms_get(const void *data, gd_dtype dtype, int64_t i, int n)
 {
     switch (dtype) {
     case GD_FLOAT64:
-        return (A)((const double *)data)[i];
+        return rms_load<A>((const double *)data + i, n);
     case GD_BFLOAT16:
-        return gd_load(((const __nv_bfloat16 *)data)[i]);
+        return rms_load<A>((const __nv_bfloat16 *)data + i, n);
     case GD_FLOAT16:
-        return gd_load(((const __half *)data)[i]);
+        return rms_load<A>((const __half *)data + i, n);
     default:
-        return ((const float *)data)[i];
+        return rms_load<A>((const float *)data + i, n);
     }
 }
 
 template <class A>
-__device__ inline void rms_put(rms_packed to, int64_t i, A value)
+__device__ inline void rms_put(const rms_packed &to, int64_t i, int n, rms_four<A> four)
 {
-    if (to.accumulate) value += rms_get<A>(to.data, to.dtype, i);
+    if (to.accumulate) {
+        const rms_four<A> before = rms_get<A>(to.data, to.dtype, i, n);
+        for (int v = 0; v < 4; v++) four.at[v] += before.at[v];
+    }
     switch (to.dtype) {
     case GD_FLOAT64:
-        ((double *)to.data)[i] = gd_store<double>(value);
-        break;
+        return rms_store((double *)to.data + i, n, four);
     case GD_BFLOAT16:
-        ((__nv_bfloat16 *)to.data)[i] = gd_store<__nv_bfloat16>(value);
-        break;
+        return rms_store((__nv_bfloat16 *)to.data + i, n, four);
     case GD_FLOAT16:
-        ((__half *)to.data)[i] = gd_store<__half>(value);
-        break;
+        return rms_store((__half *)to.data + i, n, four);
     default:
-        ((float *)to.data)[i] = gd_store<float>(value);
+        return rms_store((float *)to.data + i, n, four);
     }
 }
 
@@ -106,76 +157,92 @@ __device__ inline int64_t rms_row(const rms_rows &rows, int64_t row)
     return rows.data ? row / rows.inner * rows.stride + row % rows.inner * rows.step : 0;
 }
 
-// What xhat is multiplied by in column j; `row` is where the weights of this row begin.
+// What xhat is multiplied by from column j on; `row` is where the weights of this row begin.
 template <class A>
-__device__ inline A rms_gain(const rms_param &weight, int64_t row, int64_t j, double offset)
+__device__ inline rms_four<A> rms_gain(const rms_param &weight, int64_t row, int64_t j, int n,
+                                       double offset)
 {
-    return weight.data ? rms_get<A>(weight.data, weight.dtype, row + j) + (A)offset : (A)1;
+    if (!weight.data) return {{1, 1, 1, 1}};
+    rms_four<A> gain = rms_get<A>(weight.data, weight.dtype, row + j, n);
+    for (int v = 0; v < 4; v++) gain.at[v] += (A)offset;
+    return gain;
 }
 
 // ---- Kernels ----------------------------------------------------------------------------------
 
 // x, or x + residual rounded as the sum is stored.
 template <class A>
-__device__ inline A rms_input(const rms_forward &f, int64_t x, int64_t residual)
+__device__ inline rms_four<A> rms_input(const rms_forward &f, int64_t x, int64_t residual, int n)
 {
-    A value = rms_get<A>(f.x.data, f.x.dtype, x);
+    rms_four<A> value = rms_get<A>(f.x.data, f.x.dtype, x, n);
     if (!f.residual.data) return value;
-    value += rms_get<A>(f.residual.data, f.residual.dtype, residual);
-    return rms_round(value, f.args.round_sum);
+    const rms_four<A> more = rms_get<A>(f.residual.data, f.residual.dtype, residual, n);
+    for (int v = 0; v < 4; v++) value.at[v] = rms_round(value.at[v] + more.at[v], f.args.round_sum);
+    return value;
 }
 
 template <class A>
 static __global__ void __launch_bounds__(512) forward_kernel(const __grid_constant__ rms_forward f)
 {
-    __shared__ A shared[32];
+    __shared__ double shared[32];
+    const int64_t step = 4 * (int64_t)blockDim.x;
     for (int64_t row = blockIdx.x; row < f.M; row += gridDim.x) {
         const int64_t x = rms_row(f.x, row), residual = rms_row(f.residual, row);
         const int64_t weight = f.weight.data ? row % f.weight.heads * f.N : 0;
         const int64_t bias = f.bias.data ? row % f.bias.heads * f.N : 0;
-        A sum = 0;
-        for (int64_t j = threadIdx.x; j < f.N; j += blockDim.x) {
-            const A value = rms_input<A>(f, x + j, residual + j);
-            if (f.sum.data) rms_put(f.sum, row * f.N + j, value);
-            sum += value * value;
+        double sum = 0;
+        for (int64_t j = 4 * threadIdx.x; j < f.N; j += step) {
+            const int n = rms_count(f.N - j);
+            const rms_four<A> value = rms_input<A>(f, x + j, residual + j, n);
+            if (f.sum.data) rms_put(f.sum, row * f.N + j, n, value);
+            for (int v = 0; v < 4; v++) sum += (double)value.at[v] * (double)value.at[v];
         }
         sum = gd_block_reduce(sum, shared, gd_plus());
-        const A rstd = (A)1 / sqrt(sum / (A)f.N + (A)f.args.eps);
+        const A rstd = (A)rsqrt(sum / (double)f.N + f.args.eps);
         if (f.rstd && threadIdx.x == 0) ((A *)f.rstd)[row] = rstd;
-        for (int64_t j = threadIdx.x; j < f.N; j += blockDim.x) {
-            A y = rms_round(rms_input<A>(f, x + j, residual + j) * rstd, f.args.round_xhat);
-            y *= rms_gain<A>(f.weight, weight, j, f.args.offset);
-            if (f.bias.data) y += rms_get<A>(f.bias.data, f.bias.dtype, bias + j);
-            rms_put(f.y, row * f.N + j, y);
+        for (int64_t j = 4 * threadIdx.x; j < f.N; j += step) {
+            const int n = rms_count(f.N - j);
+            const rms_four<A> gain = rms_gain<A>(f.weight, weight, j, n, f.args.offset);
+            rms_four<A> y = rms_input<A>(f, x + j, residual + j, n), add = {};
+            if (f.bias.data) add = rms_get<A>(f.bias.data, f.bias.dtype, bias + j, n);
+            for (int v = 0; v < 4; v++)
+                y.at[v] = rms_round(y.at[v] * rstd, f.args.round_xhat) * gain.at[v] + add.at[v];
+            rms_put(f.y, row * f.N + j, n, y);
         }
     }
 }
 
 // dx = rstd (h - xhat mean(h xhat)) + dsum with h = dy gain. dx may take the place of dy: a thread
-// writes column j after it has read it, and all have read for the mean.
+// writes its columns after it has read them, and all have read for the mean.
 template <class A>
 static __global__ void __launch_bounds__(512) dx_kernel(const __grid_constant__ rms_backward b)
 {
-    __shared__ A shared[32];
+    __shared__ double shared[32];
+    const int64_t step = 4 * (int64_t)blockDim.x;
     for (int64_t row = blockIdx.x; row < b.M; row += gridDim.x) {
-        const int64_t x = rms_row(b.x, row), at = row * b.N;
+        const int64_t x_row = rms_row(b.x, row), at = row * b.N;
         const int64_t weight = b.weight.data ? row % b.weight.heads * b.N : 0;
         const A rstd = ((const A *)b.rstd)[row];
-        A dot = 0;
-        for (int64_t j = threadIdx.x; j < b.N; j += blockDim.x) {
-            const A gain = rms_gain<A>(b.weight, weight, j, b.args.offset);
-            const A h = rms_get<A>(b.dy.data, b.dy.dtype, at + j) * gain;
-            dot += h * (rms_get<A>(b.x.data, b.x.dtype, x + j) * rstd);
+        double dot = 0;
+        for (int64_t j = 4 * threadIdx.x; j < b.N; j += step) {
+            const int n = rms_count(b.N - j);
+            const rms_four<A> gain = rms_gain<A>(b.weight, weight, j, n, b.args.offset);
+            const rms_four<A> dy = rms_get<A>(b.dy.data, b.dy.dtype, at + j, n);
+            const rms_four<A> x = rms_get<A>(b.x.data, b.x.dtype, x_row + j, n);
+            for (int v = 0; v < 4; v++) dot += (double)(dy.at[v] * gain.at[v] * (x.at[v] * rstd));
         }
-        const A mean = gd_block_reduce(dot, shared, gd_plus()) / (A)b.N;
-        for (int64_t j = threadIdx.x; j < b.N; j += blockDim.x) {
-            const A gain = rms_gain<A>(b.weight, weight, j, b.args.offset);
-            const A h = rms_get<A>(b.dy.data, b.dy.dtype, at + j) * gain;
-            const A xhat = rms_get<A>(b.x.data, b.x.dtype, x + j) * rstd;
-            A dx = rstd * (h - xhat * mean);
-            if (b.dsum.data) dx += rms_get<A>(b.dsum.data, b.dsum.dtype, at + j);
-            if (b.dx.data) rms_put(b.dx, at + j, dx);
-            if (b.dresidual.data) rms_put(b.dresidual, at + j, dx);
+        const A mean = (A)(gd_block_reduce(dot, shared, gd_plus()) / (double)b.N);
+        for (int64_t j = 4 * threadIdx.x; j < b.N; j += step) {
+            const int n = rms_count(b.N - j);
+            const rms_four<A> gain = rms_gain<A>(b.weight, weight, j, n, b.args.offset);
+            const rms_four<A> dy = rms_get<A>(b.dy.data, b.dy.dtype, at + j, n);
+            const rms_four<A> x = rms_get<A>(b.x.data, b.x.dtype, x_row + j, n);
+            rms_four<A> dx, past = {};
+            if (b.dsum.data) past = rms_get<A>(b.dsum.data, b.dsum.dtype, at + j, n);
+            for (int v = 0; v < 4; v++)
+                dx.at[v] = rstd * (dy.at[v] * gain.at[v] - x.at[v] * rstd * mean) + past.at[v];
+            if (b.dx.data) rms_put(b.dx, at + j, n, dx);
+            if (b.dresidual.data) rms_put(b.dresidual, at + j, n, dx);
         }
     }
 }
@@ -186,11 +253,11 @@ static __global__ void __launch_bounds__(512)
     xhat_kernel(A *xhat, const __grid_constant__ rms_backward b)
 {
     for (int64_t row = blockIdx.x; row < b.M; row += gridDim.x) {
-        const int64_t x = rms_row(b.x, row);
+        const int64_t x_row = rms_row(b.x, row);
         const A rstd = ((const A *)b.rstd)[row];
         for (int64_t j = threadIdx.x; j < b.N; j += blockDim.x) {
-            const A value = rms_get<A>(b.x.data, b.x.dtype, x + j) * rstd;
-            xhat[row * b.N + j] = rms_round(value, b.args.round_xhat);
+            const A x = rms_get<A>(b.x.data, b.x.dtype, x_row + j, 1).at[0];
+            xhat[row * b.N + j] = rms_round(x * rstd, b.args.round_xhat);
         }
     }
 }
