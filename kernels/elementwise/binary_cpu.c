@@ -1,19 +1,7 @@
 /* binary_cpu.c - the CPU kernels of the functions of two variables (binary.def), with broadcast. */
+#include "elementwise/functions.h"
 #include "reduce/reduction.h"
 #include "rows.h"
-
-/* NaN if either is. */
-static inline REAL larger(REAL a, REAL b)
-{
-    return a > b || a != a ? a : b;
-}
-
-/* The part of the gradient of max(a, b) that goes to a. NaN, which is neither larger nor smaller,
- * gets all of it. */
-static inline REAL share(REAL a, REAL b)
-{
-    return a < b ? 0 : a == b ? (REAL)0.5 : 1;
-}
 
 /* ---- Rows, by table ----------------------------------------------------------------------- */
 
