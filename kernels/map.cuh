@@ -1,0 +1,229 @@
+// map.cuh - a function of each element, of operands with any strides:
+//
+//     out[i] = f(in0[i], in1[i], ...)         or, to add into a gradient,   out[i] += ...
+//
+// Memory moves fastest in packs of 16 bytes, 8 bfloat16 or 4 floats. So a thread has as many
+// elements as a pack holds. Where the operands allow it, these are neighbours and are loaded at
+// once; along an axis where an operand is repeated (stride 0), one element of it serves the pack.
+// Otherwise a thread's elements lie as far apart as the block has threads, so that neighbouring
+// threads still touch neighbouring elements.
+#ifndef GD_MAP_CUH
+#define GD_MAP_CUH
+
+#include "cuda.cuh"
+
+// ---- Packs ------------------------------------------------------------------------------------
+
+// N numbers that are loaded or stored at once.
+template <class A, int N>
+struct alignas(sizeof(A) * N < 16 ? sizeof(A) * N : 16) gd_pack {
+    A at[N];
+};
+
+// How many T fill 16 bytes.
+template <class T>
+constexpr int gd_pack_size = 16 / (int)sizeof(T);
+
+template <class A, int N>
+static inline bool gd_pack_aligned(const void *data)
+{
+    return (uintptr_t)data % alignof(gd_pack<A, N>) == 0;
+}
+
+// A condition (of where) as a number: 0 only for 0.
+__device__ inline float gd_load(int32_t x)
+{
+    return (float)x;
+}
+
+// x[j] = from[j]
+template <class A, int N, class V>
+__device__ inline void gd_load_pack(V (&x)[N], const A *from)
+{
+    const gd_pack<A, N> pack = *(const gd_pack<A, N> *)from;
+#pragma unroll
+    for (int j = 0; j < N; j++) x[j] = gd_load(pack.at[j]);
+}
+
+// to[j] = (add ? to[j] : 0) + x[j]
+template <class A, int N, class V>
+__device__ inline void gd_store_pack(A *to, bool add, const V (&x)[N])
+{
+    gd_pack<A, N> pack = {};
+    if (add) pack = *(const gd_pack<A, N> *)to;
+#pragma unroll
+    for (int j = 0; j < N; j++) pack.at[j] = gd_store<A>(add ? gd_load(pack.at[j]) + x[j] : x[j]);
+    *(gd_pack<A, N> *)to = pack;
+}
+
+// ---- Operands ---------------------------------------------------------------------------------
+
+// What a kernel reads: the first operand is of type First, the others are of type T.
+template <class T, class First, int K>
+struct gd_operands {
+    const void *data[K];
+    bool packed[K]; // neighbours along the innermost axis lie side by side; else they are the same
+
+    // x[k][j] = the element of operand k that lies j places behind offset[k]
+    template <int N>
+    __device__ void load(const int64_t (&offset)[K], gd_compute<T> (&x)[K][N]) const
+    {
+        load_one<First>(0, offset[0], x[0]);
+#pragma unroll
+        for (int k = 1; k < K; k++) load_one<T>(k, offset[k], x[k]);
+    }
+
+  private:
+    template <class A, int N>
+    __device__ void load_one(int k, int64_t offset, gd_compute<T> (&x)[N]) const
+    {
+        const A *from = (const A *)data[k] + offset;
+        if (N == 1 || packed[k]) {
+            gd_load_pack(x, from);
+        } else {
+            const gd_compute<T> same = gd_load(*from);
+#pragma unroll
+            for (int j = 0; j < N; j++) x[j] = same;
+        }
+    }
+};
+
+// f of element j of each operand.
+template <class V, int N, class Function>
+__device__ inline V gd_evaluate(const Function &f, const V (&x)[1][N], int j)
+{
+    return f(x[0][j]);
+}
+template <class V, int N, class Function>
+__device__ inline V gd_evaluate(const Function &f, const V (&x)[2][N], int j)
+{
+    return f(x[0][j], x[1][j]);
+}
+template <class V, int N, class Function>
+__device__ inline V gd_evaluate(const Function &f, const V (&x)[3][N], int j)
+{
+    return f(x[0][j], x[1][j], x[2][j]);
+}
+
+// `in` as operands; they are number `first` and so on of the walk.
+template <class T, class First, int K, int W>
+static inline gd_operands<T, First, K> gd_operands_of(const gd_layout (&in)[K],
+                                                      const gd_cuda_walk<W> &walk, int first)
+{
+    gd_operands<T, First, K> operands = {};
+    for (int k = 0; k < K; k++) {
+        operands.data[k] = in[k].data;
+        operands.packed[k] = walk.ndim && walk.stride[first + k][walk.ndim - 1] == 1;
+    }
+    return operands;
+}
+
+// Whether every gd_pack_size<T> neighbours along the innermost axis can be loaded at once. (That
+// they are neighbours, and none is in the next row, is for the caller to see to.)
+template <class T, class First, int K, int W>
+static inline bool gd_packs_fit(const gd_operands<T, First, K> &in, const gd_cuda_walk<W> &walk,
+                                int first)
+{
+    constexpr int N = gd_pack_size<T>;
+    const int last = walk.ndim - 1;
+    for (int k = 0; k < K; k++) {
+        const int64_t *stride = walk.stride[first + k];
+        const bool aligned =
+            k == 0 ? gd_pack_aligned<First, N>(in.data[k]) : gd_pack_aligned<T, N>(in.data[k]);
+        if (last < 0 || !(in.packed[k] ? aligned : stride[last] == 0)) return false;
+        for (int d = 0; in.packed[k] && d < last; d++)
+            if (stride[d] % N) return false;
+    }
+    return true;
+}
+
+// ---- The kernel -------------------------------------------------------------------------------
+
+#define GD_MAP_THREADS 256
+
+// The walk of operands that are all packed: element i lies at i.
+template <int K>
+struct gd_flat_walk {
+    int64_t count;
+
+    __device__ void at(int64_t i, int64_t *offset) const
+    {
+#pragma unroll
+        for (int k = 0; k < K; k++) offset[k] = i;
+    }
+};
+
+// Elements i to i + N - 1. All are read before any is written: out may be an operand.
+template <int N, class T, class First, int K, class Walk, class Function>
+__device__ inline void gd_map_at(T *out, bool add, int64_t i, const Walk &walk,
+                                 const gd_operands<T, First, K> &in, const Function &f)
+{
+    int64_t offset[K];
+    gd_compute<T> x[K][N], y[N];
+    walk.at(i, offset);
+    in.load(offset, x);
+#pragma unroll
+    for (int j = 0; j < N; j++) y[j] = gd_evaluate(f, x, j);
+    gd_store_pack(out + i, add, y);
+}
+
+template <class T, class First, int K, class Walk, class Function>
+__global__ void __launch_bounds__(GD_MAP_THREADS)
+    gd_map_kernel(T *out, bool add, Walk walk, gd_operands<T, First, K> in, bool packs, Function f)
+{
+    constexpr int N = gd_pack_size<T>;
+    const int64_t tile = (int64_t)GD_MAP_THREADS * N, n = walk.count;
+    for (int64_t start = blockIdx.x * tile; start < n; start += gridDim.x * tile) {
+        int64_t i = start + (packs ? (int)threadIdx.x * N : (int)threadIdx.x);
+        if (packs && i + N <= n) {
+            gd_map_at<N>(out, add, i, walk, in, f);
+        } else {
+            const int apart = packs ? 1 : GD_MAP_THREADS;
+#pragma unroll 1
+            for (int j = 0; j < N && i < n; j++, i += apart) gd_map_at<1>(out, add, i, walk, in, f);
+        }
+    }
+}
+
+template <class T, class First, int K, class Walk, class Function>
+static inline gd_status gd_map_launch(const gd_call *call, T *out, bool add, const Walk &walk,
+                                      const gd_operands<T, First, K> &in, bool packs, Function f)
+{
+    const unsigned blocks = gd_blocks(walk.count, GD_MAP_THREADS * gd_pack_size<T>);
+    gd_map_kernel<<<blocks, GD_MAP_THREADS, 0, gd_stream(call)>>>(out, add, walk, in, packs, f);
+    return gd_launched(call);
+}
+
+// out[i] = (add ? out[i] : 0) + f(in[0][i], in[1][i], ...) over the shape of `like`, to which the
+// operands are broadcast. `out` is packed, and may be the memory of an operand of that shape.
+template <class T, class First = T, int K, class Function>
+static inline gd_status gd_map(const gd_call *call, T *out, bool add, const gd_tensor *like,
+                               const gd_layout (&in)[K], Function f)
+{
+    constexpr int N = gd_pack_size<T>;
+    const auto walk = gd_cuda_walk_over(gd_tensor_ndim(like), gd_tensor_shape(like), in);
+    if (walk.count == 0) return GD_OK;
+    const auto operands = gd_operands_of<T, First>(in, walk, 0);
+    const bool packs = gd_packs_fit(operands, walk, 0) && gd_pack_aligned<T, N>(out) &&
+                       (walk.ndim == 1 || walk.shape[walk.ndim - 1] % N == 0);
+    return gd_map_launch(call, out, add, walk, operands, packs, f);
+}
+
+// The same over n elements of operands that are all packed.
+template <class T, int K, class Function>
+static inline gd_status gd_map_flat(const gd_call *call, T *out, bool add, int64_t n,
+                                    const T *const (&in)[K], Function f)
+{
+    constexpr int N = gd_pack_size<T>;
+    if (n == 0) return GD_OK;
+    gd_operands<T, T, K> operands = {};
+    bool packs = gd_pack_aligned<T, N>(out);
+    for (int k = 0; k < K; k++) {
+        operands.data[k] = in[k];
+        operands.packed[k] = true;
+        packs = packs && gd_pack_aligned<T, N>(in[k]);
+    }
+    return gd_map_launch(call, out, add, gd_flat_walk<K>{n}, operands, packs, f);
+}
+
+#endif
