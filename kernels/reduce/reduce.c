@@ -107,8 +107,8 @@ const gd_op gd_op_sum = {
     .args_size = sizeof(gd_reduce_args),
     .strided = true,
     .shape = reduce_shape,
-    .forward = {[GD_CPU] = sum_forward_cpu},
-    .backward = {[GD_CPU] = sum_backward_cpu},
+    .forward = GD_ON_DEVICES(sum_forward),
+    .backward = GD_ON_DEVICES(sum_backward),
     .cases = smooth_cases,
     .case_count = sizeof smooth_cases / sizeof *smooth_cases,
 };
@@ -121,8 +121,8 @@ const gd_op gd_op_mean = {
     .args_size = sizeof(gd_reduce_args),
     .strided = true,
     .shape = reduce_shape,
-    .forward = {[GD_CPU] = mean_forward_cpu},
-    .backward = {[GD_CPU] = mean_backward_cpu},
+    .forward = GD_ON_DEVICES(mean_forward),
+    .backward = GD_ON_DEVICES(mean_backward),
     .cases = smooth_cases,
     .case_count = sizeof smooth_cases / sizeof *smooth_cases,
 };
@@ -137,8 +137,8 @@ const gd_op gd_op_max = {
     .backward_reads_outputs = 1,
     .strided = true,
     .shape = reduce_shape,
-    .forward = {[GD_CPU] = max_forward_cpu},
-    .backward = {[GD_CPU] = max_backward_cpu},
+    .forward = GD_ON_DEVICES(max_forward),
+    .backward = GD_ON_DEVICES(max_backward),
     .cases = distinct_cases,
     .case_count = sizeof distinct_cases / sizeof *distinct_cases,
 };
@@ -153,8 +153,8 @@ const gd_op gd_op_logsumexp = {
     .backward_reads_outputs = 1,
     .strided = true,
     .shape = reduce_shape,
-    .forward = {[GD_CPU] = logsumexp_forward_cpu},
-    .backward = {[GD_CPU] = logsumexp_backward_cpu},
+    .forward = GD_ON_DEVICES(logsumexp_forward),
+    .backward = GD_ON_DEVICES(logsumexp_backward),
     .cases = smooth_cases,
     .case_count = sizeof smooth_cases / sizeof *smooth_cases,
 };

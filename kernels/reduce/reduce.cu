@@ -1,0 +1,290 @@
+// reduce.cu - the CUDA kernels of sum, mean, max and logsumexp.
+//
+// As in reduce_cpu.c, `result` stands for anything of the shape of y with the reduced axes kept at
+// size 1: over the shape of x it is broadcast along them. Forward reduces (reduce.cuh), backward
+// repeats (map.cuh).
+#include "reduce/reduce.cuh"
+#include "reduce/reduce.h"
+
+namespace gd_reductions
+{
+
+// The shape and packed strides of a result, and n, the number of elements of x behind each.
+struct result_layout {
+    int ndim;
+    int64_t shape[GD_MAX_DIMS], strides[GD_MAX_DIMS];
+    int64_t count, n;
+
+    gd_layout of(const void *data) const
+    {
+        return {(void *)data, GD_FLOAT32, ndim, shape, strides};
+    }
+};
+
+static result_layout layout_of_result(const gd_call *call)
+{
+    const gd_tensor *x = call->input[0];
+    result_layout layout = {};
+    layout.ndim = gd_tensor_ndim(x);
+    layout.count = layout.n = 1;
+    const unsigned reduced = gd_reduced_axes((const gd_reduce_args *)call->args, layout.ndim);
+    for (int d = layout.ndim - 1; d >= 0; d--) {
+        const int64_t size = gd_tensor_shape(x)[d];
+        layout.shape[d] = reduced >> d & 1 ? 1 : size;
+        layout.strides[d] = layout.count ? layout.count : 1;
+        layout.count *= layout.shape[d];
+        layout.n *= reduced >> d & 1 ? size : 1;
+    }
+    return layout;
+}
+
+// ---- Forward ------------------------------------------------------------------------------------
+
+struct itself {
+    template <class V>
+    __device__ V operator()(V x) const
+    {
+        return x;
+    }
+};
+
+template <class V>
+struct mean_of : gd_sum_of<V, itself> {
+    V n; // 1 for the sum
+
+    __device__ V result(V sum, int64_t) const
+    {
+        return sum / n;
+    }
+};
+
+static gd_status sum_over(const gd_call *call, bool mean)
+{
+    const result_layout layout = layout_of_result(call);
+    return gd_by_storage(call, [&](auto zero) {
+        using T = decltype(zero);
+        mean_of<gd_compute<T>> reduction = {};
+        reduction.n = mean ? (gd_compute<T>)layout.n : 1;
+        const gd_layout in[] = {gd_cuda_layout(call->input[0])};
+        return gd_cuda_reduce<T>(call, gd_ptr<T>(call->output[0]), false, layout.of(nullptr),
+                                 call->input[0], in, reduction);
+    });
+}
+
+template <class V>
+struct largest {
+    itself term;
+    bool finite; // 0 instead of an infinite maximum
+
+    __device__ V identity() const
+    {
+        return -(V)INFINITY;
+    }
+    __device__ V combine(V a, V b) const
+    {
+        return gd_larger()(a, b);
+    }
+    __device__ V result(V max, int64_t) const
+    {
+        return finite && isinf(max) ? 0 : max;
+    }
+};
+
+// Of type Out, since for logsumexp it is not to be rounded to 16 bits.
+template <class T, class Out>
+static gd_status max_over(const gd_call *call, const result_layout &layout, Out *max, bool finite)
+{
+    const largest<gd_compute<T>> reduction = {{}, finite};
+    const gd_layout in[] = {gd_cuda_layout(call->input[0])};
+    return gd_cuda_reduce<T>(call, max, false, layout.of(nullptr), call->input[0], in, reduction);
+}
+
+struct exp_shifted {
+    template <class V>
+    __device__ V operator()(V shift, V x) const
+    {
+        return exp(x - shift);
+    }
+};
+
+template <class V>
+struct log_of_sum : gd_sum_of<V, exp_shifted> {
+    const V *shift;
+
+    __device__ V result(V sum, int64_t r) const
+    {
+        return shift[r] + log(sum);
+    }
+};
+
+// ln(sum e^x) = m + ln(sum e^(x - m)) with m = max x, or 0 if that is infinite.
+static gd_status logsumexp(const gd_call *call)
+{
+    const result_layout layout = layout_of_result(call);
+    return gd_by_storage(call, [&](auto zero) {
+        using T = decltype(zero);
+        using V = gd_compute<T>;
+        V *shift = (V *)gd_call_scratch(call, (size_t)layout.count * sizeof(V));
+        if (!shift) return gd_error_status(call->context);
+        const gd_status status = max_over<T>(call, layout, shift, true);
+        if (status) return status;
+        log_of_sum<V> reduction = {};
+        reduction.shift = shift;
+        const gd_layout in[] = {layout.of(shift), gd_cuda_layout(call->input[0])};
+        return gd_cuda_reduce<T, V>(call, gd_ptr<T>(call->output[0]), false, layout.of(nullptr),
+                                    call->input[0], in, reduction);
+    });
+}
+
+// ---- Backward -----------------------------------------------------------------------------------
+
+template <class V>
+struct repeat {
+    V n;
+
+    __device__ V operator()(V dy) const
+    {
+        return dy / n;
+    }
+};
+
+// Each element of x has the gradient dy of its result: the whole, or of a mean 1 / n of it.
+static gd_status spread(const gd_call *call, bool mean)
+{
+    if (!call->dinput[0]) return GD_OK;
+    const result_layout layout = layout_of_result(call);
+    return gd_by_storage(call, [&](auto zero) {
+        using T = decltype(zero);
+        const repeat<gd_compute<T>> f = {mean ? (gd_compute<T>)layout.n : 1};
+        const gd_layout in[] = {layout.of(gd_tensor_data(call->doutput[0]))};
+        return gd_map(call, gd_ptr<T>(call->dinput[0]), call->accumulate[0], call->input[0], in, f);
+    });
+}
+
+// A NaN result came from the NaN elements.
+template <class V>
+__device__ inline bool same(V x, V y)
+{
+    return x == y || (x != x && y != y);
+}
+
+struct is_largest {
+    template <class V>
+    __device__ V operator()(V x, V y) const
+    {
+        return same(x, y) ? 1 : 0;
+    }
+};
+
+// dy / k, k the number of elements that are equal to the maximum.
+template <class T>
+struct share_of_largest : gd_sum_of<gd_compute<T>, is_largest> {
+    const T *dy;
+
+    __device__ gd_compute<T> result(gd_compute<T> k, int64_t r) const
+    {
+        return gd_load(dy[r]) / k;
+    }
+};
+
+struct give_share {
+    template <class V>
+    __device__ V operator()(V share, V x, V y) const
+    {
+        return same(x, y) ? share : 0;
+    }
+};
+
+static gd_status max_backward(const gd_call *call)
+{
+    if (!call->dinput[0]) return GD_OK;
+    const gd_tensor *x = call->input[0];
+    const result_layout layout = layout_of_result(call);
+    const gd_layout x_layout = gd_cuda_layout(x), y = layout.of(gd_tensor_data(call->output[0]));
+    return gd_by_storage(call, [&](auto zero) {
+        using T = decltype(zero);
+        using V = gd_compute<T>;
+        V *share = (V *)gd_call_scratch(call, (size_t)layout.count * sizeof(V));
+        if (!share) return gd_error_status(call->context);
+        share_of_largest<T> reduction = {};
+        reduction.dy = gd_ptr<T>(call->doutput[0]);
+        const gd_layout in[] = {x_layout, y};
+        const gd_status status =
+            gd_cuda_reduce<T>(call, share, false, layout.of(nullptr), x, in, reduction);
+        if (status) return status;
+        const gd_layout from[] = {layout.of(share), x_layout, y};
+        return gd_map<T, V>(call, gd_ptr<T>(call->dinput[0]), call->accumulate[0], x, from,
+                            give_share());
+    });
+}
+
+struct softmax_weight {
+    template <class V>
+    __device__ V operator()(V dy, V x, V y) const
+    {
+        return y == -(V)INFINITY ? 0 : dy * exp(x - y);
+    }
+};
+
+// dy/dx_j = e^(x_j - y). Where y is -inf, no element has an influence.
+static gd_status logsumexp_backward(const gd_call *call)
+{
+    if (!call->dinput[0]) return GD_OK;
+    const gd_tensor *x = call->input[0];
+    const result_layout layout = layout_of_result(call);
+    const gd_layout in[] = {layout.of(gd_tensor_data(call->doutput[0])), gd_cuda_layout(x),
+                            layout.of(gd_tensor_data(call->output[0]))};
+    return gd_by_storage(call, [&](auto zero) {
+        using T = decltype(zero);
+        return gd_map(call, gd_ptr<T>(call->dinput[0]), call->accumulate[0], x, in,
+                      softmax_weight());
+    });
+}
+
+} // namespace gd_reductions
+
+// ---- The kernels --------------------------------------------------------------------------------
+
+extern "C" gd_status sum_forward_cuda(const gd_call *call)
+{
+    return gd_reductions::sum_over(call, false);
+}
+
+extern "C" gd_status sum_backward_cuda(const gd_call *call)
+{
+    return gd_reductions::spread(call, false);
+}
+
+extern "C" gd_status mean_forward_cuda(const gd_call *call)
+{
+    return gd_reductions::sum_over(call, true);
+}
+
+extern "C" gd_status mean_backward_cuda(const gd_call *call)
+{
+    return gd_reductions::spread(call, true);
+}
+
+extern "C" gd_status max_forward_cuda(const gd_call *call)
+{
+    const gd_reductions::result_layout layout = gd_reductions::layout_of_result(call);
+    return gd_by_storage(call, [&](auto zero) {
+        using T = decltype(zero);
+        return gd_reductions::max_over<T>(call, layout, gd_ptr<T>(call->output[0]), false);
+    });
+}
+
+extern "C" gd_status max_backward_cuda(const gd_call *call)
+{
+    return gd_reductions::max_backward(call);
+}
+
+extern "C" gd_status logsumexp_forward_cuda(const gd_call *call)
+{
+    return gd_reductions::logsumexp(call);
+}
+
+extern "C" gd_status logsumexp_backward_cuda(const gd_call *call)
+{
+    return gd_reductions::logsumexp_backward(call);
+}

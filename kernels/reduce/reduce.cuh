@@ -1,0 +1,328 @@
+// reduce.cuh - sums and maxima over some axes of anything; the counterpart of reduction.h:
+//
+//     result[kept] = combine over the reduced axes of  term(in0, in1, ...)
+//
+// A result belongs to `lanes` threads of one block. Each combines every lanes-th step of the terms,
+// then they combine theirs pairwise. A step is a pack of N elements (16 bytes) along the innermost
+// axis. If that axis is reduced, they are N terms of one result; if it is kept, they are one term
+// each of N results, and the thread carries N results at once:
+//
+//     innermost reduced (a sum along rows)      innermost kept (a sum of the rows)
+//
+//     lane 0     1     2     0     1            lane 0   [v v v v] [v v v v]  N results each
+//         [v v v v]                  -> r       lane 1   [v v v v] [v v v v]
+//                                               lane 0   [v v v v] [v v v v]
+//
+// Where results are few and terms many, the terms are cut into pieces; a second kernel combines
+// what the pieces gave. How many lanes and pieces there are follows from the sizes alone, and a
+// thread's N numbers are kept apart until the end even where packs cannot be loaded. So neither
+// strides nor the place in memory nor the GPU changes the order of a sum.
+#ifndef GD_REDUCE_CUH
+#define GD_REDUCE_CUH
+
+#include "map.cuh"
+
+#define GD_REDUCE_THREADS 256
+
+// ---- What to do with the terms ------------------------------------------------------------------
+
+// A reduction has term(in0, in1, ...) -> V, identity(), combine(V, V), and result(V, r), which
+// makes of all terms together what is stored as result number r. This one is for sums.
+template <class V, class Term>
+struct gd_sum_of {
+    Term term;
+
+    __device__ V identity() const
+    {
+        return 0;
+    }
+    __device__ V combine(V a, V b) const
+    {
+        return a + b;
+    }
+    __device__ V result(V sum, int64_t) const
+    {
+        return sum;
+    }
+};
+
+// ---- The plan -----------------------------------------------------------------------------------
+
+template <int K>
+struct gd_reduce_plan {
+    gd_cuda_walk<K> kept, reduced; // the places of the results; of the terms of one result
+    bool last_kept;                // the innermost axis is kept
+    bool packs;                    // whole packs can be loaded
+    int lanes;                     // threads that share a result, or a group of results
+    int64_t groups;                // of results that a thread carries: of N if last_kept, or of 1
+    int64_t steps;                 // to go through for a group
+    int64_t pieces, piece;         // into how many the steps are cut; steps in each
+};
+
+__host__ __device__ static inline int64_t gd_divide_up(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+// The smallest power of two that is at least n, but at most `most`.
+static inline int gd_power_of_two(int64_t n, int most)
+{
+    int power = 1;
+    while (power < most && power < n) power *= 2;
+    return power;
+}
+
+// Lanes, pieces. At least four steps for a lane, and where results are kept side by side, threads
+// side by side to read them. Enough pieces to fill a GPU, if each has eight steps for a lane; and
+// no lane sums more than 256 steps, for the sake of its rounding errors.
+template <int K>
+static inline void gd_reduce_divide(gd_reduce_plan<K> *plan)
+{
+    const int beside = plan->last_kept ? gd_power_of_two(plan->groups, 32) : 1;
+    plan->lanes = gd_power_of_two(gd_divide_up(plan->steps, 4), GD_REDUCE_THREADS / beside);
+    const int64_t tiles = gd_divide_up(plan->groups, GD_REDUCE_THREADS / plan->lanes);
+    const int64_t fill = gd_divide_up(1024, tiles), most = plan->steps / (8 * plan->lanes);
+    plan->pieces = fill < most ? fill : most;
+    const int64_t least = gd_divide_up(plan->steps, 256 * (int64_t)plan->lanes);
+    if (plan->pieces < least) plan->pieces = least;
+    if (plan->pieces < 1) plan->pieces = 1;
+    plan->piece = gd_divide_up(plan->steps, plan->pieces);
+    if (plan->piece) plan->pieces = gd_divide_up(plan->steps, plan->piece);
+}
+
+// The part of `walk` (whose operand 0 is the result) along which the result moves, or the rest.
+template <int K>
+static inline gd_cuda_walk<K> gd_reduce_axes(const gd_cuda_walk<K + 1> &walk, bool kept)
+{
+    gd_cuda_walk<K> part = {};
+    part.count = 1;
+    for (int d = 0; d < walk.ndim; d++) {
+        if ((walk.stride[0][d] != 0) != kept) continue;
+        part.shape[part.ndim] = walk.shape[d];
+        for (int k = 0; k < K; k++) part.stride[k][part.ndim] = walk.stride[k + 1][d];
+        part.count *= walk.shape[d];
+        part.ndim++;
+    }
+    return part;
+}
+
+// ---- The kernels --------------------------------------------------------------------------------
+
+// Combines the totals of lanes 0, 1, ... pairwise into those of lane 0. The next lane is the thread
+// that is `apart` further.
+template <int N, class V, class Reduction>
+__device__ inline void gd_combine_lanes(V (&total)[N], int lane, int lanes, int apart,
+                                        const Reduction &reduction)
+{
+    __shared__ V shared[N][GD_REDUCE_THREADS];
+    const int me = threadIdx.x;
+#pragma unroll
+    for (int j = 0; j < N; j++) shared[j][me] = total[j];
+    for (int half = lanes / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (lane < half) {
+#pragma unroll
+            for (int j = 0; j < N; j++) {
+                total[j] = reduction.combine(total[j], shared[j][me + half * apart]);
+                shared[j][me] = total[j];
+            }
+        }
+    }
+    __syncthreads(); // before the next totals
+}
+
+// The steps t, t + lanes, ... before `end`, by whole packs. IN_LINE: the terms lie along one axis, so
+// that no division is needed to find them, and several loads are under way at once.
+template <bool IN_LINE, class T, class First, int K, class Reduction>
+__device__ inline void
+gd_reduce_packs(gd_compute<T> (&total)[gd_pack_size<T>], int64_t t, int64_t end,
+                const int64_t (&start)[K], const gd_reduce_plan<K> &plan,
+                const gd_operands<T, First, K> &in, const Reduction &reduction)
+{
+    constexpr int N = gd_pack_size<T>;
+    const int width = plan.last_kept ? 1 : N;
+#pragma unroll(IN_LINE ? 4 : 1)
+    for (; t < end; t += plan.lanes) {
+        int64_t offset[K];
+        if (!IN_LINE) plan.reduced.at(t * width, offset);
+#pragma unroll
+        for (int k = 0; k < K; k++)
+            offset[k] = start[k] + (IN_LINE ? t * width * plan.reduced.stride[k][0] : offset[k]);
+        gd_compute<T> x[K][N];
+        in.load(offset, x);
+#pragma unroll
+        for (int j = 0; j < N; j++)
+            total[j] = reduction.combine(total[j], gd_evaluate(reduction.term, x, j));
+    }
+}
+
+// The same, element by element.
+template <class T, class First, int K, class Reduction>
+__device__ inline void gd_reduce_elements(gd_compute<T> (&total)[gd_pack_size<T>], int64_t t,
+                                          int64_t end, int64_t group, const gd_reduce_plan<K> &plan,
+                                          const gd_operands<T, First, K> &in,
+                                          const Reduction &reduction)
+{
+    constexpr int N = gd_pack_size<T>;
+    for (; t < end; t += plan.lanes) {
+#pragma unroll 1
+        for (int j = 0; j < N; j++) {
+            const int64_t result = plan.last_kept ? group * N + j : group;
+            const int64_t term = plan.last_kept ? t : t * N + j;
+            if (result >= plan.kept.count || term >= plan.reduced.count) break;
+            int64_t start[K], offset[K];
+            plan.kept.at(result, start);
+            plan.reduced.at(term, offset);
+#pragma unroll
+            for (int k = 0; k < K; k++) offset[k] += start[k];
+            gd_compute<T> x[K][1];
+            in.load(offset, x);
+            const gd_compute<T> value = gd_evaluate(reduction.term, x, 0);
+#pragma unroll
+            for (int i = 0; i < N; i++) // total[j], but what stays in registers has no index
+                if (i == j) total[i] = reduction.combine(total[i], value);
+        }
+    }
+}
+
+// total[j] = what the steps of one piece that are this lane's give for a group.
+template <class T, class First, int K, class Reduction>
+__device__ inline void gd_reduce_lane(gd_compute<T> (&total)[gd_pack_size<T>], int64_t group,
+                                      int64_t piece, int lane, const gd_reduce_plan<K> &plan,
+                                      const gd_operands<T, First, K> &in,
+                                      const Reduction &reduction)
+{
+    constexpr int N = gd_pack_size<T>;
+    int64_t t = piece * plan.piece + lane;
+    const int64_t end = min((piece + 1) * plan.piece, plan.steps);
+    /* the steps that are whole packs: all, or all but the last */
+    const bool inside = !plan.last_kept || (group + 1) * N <= plan.kept.count;
+    const int64_t packs = min(end, plan.last_kept ? plan.steps : plan.reduced.count / N);
+    if (plan.packs && inside && t < packs) {
+        int64_t start[K];
+        plan.kept.at(plan.last_kept ? group * N : group, start);
+        if (plan.reduced.ndim <= 1)
+            gd_reduce_packs<true>(total, t, packs, start, plan, in, reduction);
+        else
+            gd_reduce_packs<false>(total, t, packs, start, plan, in, reduction);
+        t += gd_divide_up(packs - t, plan.lanes) * plan.lanes;
+    }
+    gd_reduce_elements(total, t, end, group, plan, in, reduction);
+}
+
+template <class V, class Out, class Reduction>
+__device__ inline void gd_reduce_store(Out *out, bool add, V total, int64_t r,
+                                       const Reduction &reduction)
+{
+    const V result = reduction.result(total, r);
+    out[r] = gd_store<Out>(add ? gd_load(out[r]) + result : result);
+}
+
+template <class T, class First, int K, class Out, class Reduction>
+__global__ void __launch_bounds__(GD_REDUCE_THREADS)
+    gd_reduce_kernel(Out *out, bool add, gd_compute<T> *part, gd_reduce_plan<K> plan,
+                     gd_operands<T, First, K> in, Reduction reduction)
+{
+    constexpr int N = gd_pack_size<T>;
+    using V = gd_compute<T>;
+    // Neighbouring threads read neighbouring packs.
+    const int side = GD_REDUCE_THREADS / plan.lanes, me = threadIdx.x;
+    const int beside = plan.last_kept ? me % side : me / plan.lanes;
+    const int lane = plan.last_kept ? me / side : me % plan.lanes;
+    const int64_t results = plan.kept.count;
+    const int64_t tasks = gd_divide_up(plan.groups, side) * plan.pieces;
+    for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
+        const int64_t piece = task % plan.pieces, group = task / plan.pieces * side + beside;
+        V total[N];
+#pragma unroll
+        for (int j = 0; j < N; j++) total[j] = reduction.identity();
+        if (group < plan.groups) gd_reduce_lane(total, group, piece, lane, plan, in, reduction);
+        if (!plan.last_kept) { // all N are of one result
+#pragma unroll
+            for (int half = N / 2; half > 0; half /= 2)
+#pragma unroll
+                for (int j = 0; j < half; j++)
+                    total[j] = reduction.combine(total[j], total[j + half]);
+        }
+        gd_combine_lanes(total, lane, plan.lanes, plan.last_kept ? side : 1, reduction);
+        if (lane != 0 || group >= plan.groups) continue;
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            const int64_t r = plan.last_kept ? group * N + j : group;
+            if (r >= results || (j > 0 && !plan.last_kept)) continue;
+            if (plan.pieces > 1)
+                part[piece * results + r] = total[j];
+            else
+                gd_reduce_store(out, add, total[j], r, reduction);
+        }
+    }
+}
+
+// The results of the pieces [pieces, results], combined in the same way.
+template <class V, class Out, class Reduction>
+__global__ void __launch_bounds__(GD_REDUCE_THREADS)
+    gd_reduce_pieces_kernel(Out *out, bool add, const V *part, int64_t results, int64_t pieces,
+                            int lanes, Reduction reduction)
+{
+    const int side = GD_REDUCE_THREADS / lanes, lane = threadIdx.x / side;
+    for (int64_t tile = (int64_t)blockIdx.x * side; tile < results;
+         tile += (int64_t)gridDim.x * side) {
+        const int64_t r = tile + threadIdx.x % side;
+        V total[1] = {reduction.identity()};
+        for (int64_t p = lane; r < results && p < pieces; p += lanes)
+            total[0] = reduction.combine(total[0], part[p * results + r]);
+        gd_combine_lanes(total, lane, lanes, side, reduction);
+        if (lane == 0 && r < results) gd_reduce_store(out, add, total[0], r, reduction);
+    }
+}
+
+// ---- Launching ----------------------------------------------------------------------------------
+
+// out[r] = (add ? out[r] : 0) + the reduction over the shape of `like`, to which the operands are
+// broadcast. `result` has the shape and strides of a packed array that is broadcast to it, too:
+// along the axes that are repeated is reduced. Reduced over nothing, it is of identity().
+template <class T, class First = T, int K, class Out, class Reduction>
+static inline gd_status gd_cuda_reduce(const gd_call *call, Out *out, bool add,
+                                       const gd_layout &result, const gd_tensor *like,
+                                       const gd_layout (&in)[K], Reduction reduction)
+{
+    constexpr int N = gd_pack_size<T>;
+    using V = gd_compute<T>;
+    gd_layout layout[K + 1] = {result};
+    for (int k = 0; k < K; k++) layout[k + 1] = in[k];
+    const auto walk = gd_cuda_walk_over(gd_tensor_ndim(like), gd_tensor_shape(like), layout);
+    const auto operands = gd_operands_of<T, First>(in, walk, 1);
+
+    gd_reduce_plan<K> plan = {};
+    plan.kept = gd_reduce_axes<K>(walk, true);
+    plan.reduced = gd_reduce_axes<K>(walk, false);
+    const int64_t results = plan.kept.count, terms = plan.reduced.count;
+    if (results == 0) return GD_OK;
+    const int last = walk.ndim - 1;
+    plan.last_kept = last >= 0 && walk.stride[0][last] != 0;
+    const int axes = plan.last_kept ? plan.kept.ndim : plan.reduced.ndim;
+    plan.packs = gd_packs_fit(operands, walk, 1) && (axes == 1 || walk.shape[last] % N == 0);
+    plan.groups = plan.last_kept ? gd_divide_up(results, N) : results;
+    plan.steps = plan.last_kept ? terms : gd_divide_up(terms, N);
+    gd_reduce_divide(&plan);
+
+    V *part = nullptr;
+    if (plan.pieces > 1) {
+        part = (V *)gd_call_scratch(call, (size_t)(plan.pieces * results) * sizeof(V));
+        if (!part) return gd_error_status(call->context);
+    }
+    const int64_t tasks = gd_divide_up(plan.groups, GD_REDUCE_THREADS / plan.lanes) * plan.pieces;
+    gd_reduce_kernel<<<gd_blocks(tasks, 1), GD_REDUCE_THREADS, 0, gd_stream(call)>>>(
+        out, add, part, plan, operands, reduction);
+    const gd_status status = gd_launched(call);
+    if (status || plan.pieces == 1) return status;
+
+    const int beside = gd_power_of_two(results, 32);
+    const int lanes = gd_power_of_two(gd_divide_up(plan.pieces, 4), GD_REDUCE_THREADS / beside);
+    gd_reduce_pieces_kernel<<<gd_blocks(results, GD_REDUCE_THREADS / lanes), GD_REDUCE_THREADS, 0,
+                              gd_stream(call)>>>(out, add, part, results, plan.pieces, lanes,
+                                                 reduction);
+    return gd_launched(call);
+}
+
+#endif
