@@ -135,8 +135,8 @@ enum { NOTHING, INPUTS };
         .dinput_over_doutput = 3,                                          \
         .strided = true,                                                   \
         .shape = binary_shape,                                             \
-        .forward = {[GD_CPU] = op_name##_forward_cpu},                     \
-        .backward = {[GD_CPU] = op_name##_backward_cpu},                   \
+        .forward = GD_ON_DEVICES(op_name##_forward),                       \
+        .backward = GD_ON_DEVICES(op_name##_backward),                     \
         .cases = op_name##_cases,                                          \
         .case_count = sizeof op_name##_cases / sizeof(gd_case),            \
     };                                                                     \

@@ -60,8 +60,8 @@ const gd_op gd_op_where = {
     .backward_reads_inputs = 1,
     .strided = true,
     .shape = where_shape,
-    .forward = {[GD_CPU] = where_forward_cpu},
-    .backward = {[GD_CPU] = where_backward_cpu},
+    .forward = GD_ON_DEVICES(where_forward),
+    .backward = GD_ON_DEVICES(where_backward),
     .cases = cases,
     .case_count = sizeof cases / sizeof *cases,
 };

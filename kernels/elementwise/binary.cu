@@ -1,0 +1,91 @@
+// binary.cu - the CUDA kernels of the functions of two variables (binary.def): maps (map.cuh), and
+// sums over the axes along which an operand was broadcast (reduce.cuh).
+#include "elementwise/functions.h"
+#include "reduce/reduce.cuh"
+
+// ---- Functions, by table ------------------------------------------------------------------------
+
+namespace gd_elementwise
+{
+
+#define GRADIENT(gradient_name, gradient)                            \
+    struct gradient_name {                                           \
+        template <class REAL>                                        \
+        __device__ REAL operator()(REAL dy, [[maybe_unused]] REAL a, \
+                                   [[maybe_unused]] REAL b) const    \
+        {                                                            \
+            return gradient;                                         \
+        }                                                            \
+    };
+
+#define BINARY(name, formula, value, da, db, ...)        \
+    struct name##_value {                                \
+        template <class REAL>                            \
+        __device__ REAL operator()(REAL a, REAL b) const \
+        {                                                \
+            return value;                                \
+        }                                                \
+    };                                                   \
+    GRADIENT(name##_da, da)                              \
+    GRADIENT(name##_db, db)
+#include "elementwise/binary.def"
+#undef BINARY
+
+template <class Value>
+static gd_status forward(const gd_call *call)
+{
+    const gd_layout in[] = {gd_cuda_layout(call->input[0]), gd_cuda_layout(call->input[1])};
+    return gd_by_storage(call, [&](auto zero) {
+        using T = decltype(zero);
+        return gd_map(call, gd_ptr<T>(call->output[0]), false, call->output[0], in, Value());
+    });
+}
+
+// dx of input k. Where the input was broadcast, every copy sends its part, and dx is their sum.
+template <class Gradient>
+static gd_status input_backward(const gd_call *call, int k)
+{
+    const gd_tensor *dx = call->dinput[k], *dy = call->doutput[0];
+    if (!dx) return GD_OK;
+    const bool reads = call->op->backward_reads_inputs != 0;
+    const gd_tensor *a = reads ? call->input[0] : dy; // what is not read may be gone
+    const gd_tensor *b = reads ? call->input[1] : dy;
+    const gd_layout in[] = {gd_cuda_layout(dy), gd_cuda_layout(a), gd_cuda_layout(b)};
+    return gd_by_storage(call, [&](auto zero) {
+        using T = decltype(zero);
+        T *out = gd_ptr<T>(dx);
+        if (gd_tensor_count(dx) == gd_tensor_count(dy))
+            return gd_map(call, out, call->accumulate[k], dy, in, Gradient());
+        const gd_sum_of<gd_compute<T>, Gradient> sum = {};
+        return gd_cuda_reduce<T>(call, out, call->accumulate[k], gd_cuda_layout(dx), dy, in, sum);
+    });
+}
+
+// One of the two may have been given dy's memory to write to; the other one goes first.
+template <class ByA, class ByB>
+static gd_status backward(const gd_call *call)
+{
+    const gd_tensor *da = call->dinput[0];
+    if (da && gd_tensor_data(da) == gd_tensor_data(call->doutput[0])) {
+        const gd_status status = input_backward<ByB>(call, 1);
+        return status ? status : input_backward<ByA>(call, 0);
+    }
+    const gd_status status = input_backward<ByA>(call, 0);
+    return status ? status : input_backward<ByB>(call, 1);
+}
+
+} // namespace gd_elementwise
+
+// ---- The kernels --------------------------------------------------------------------------------
+
+#define BINARY(name, ...)                                                   \
+    extern "C" gd_status name##_forward_cuda(const gd_call *call)           \
+    {                                                                       \
+        return gd_elementwise::forward<gd_elementwise::name##_value>(call); \
+    }                                                                       \
+    extern "C" gd_status name##_backward_cuda(const gd_call *call)          \
+    {                                                                       \
+        using namespace gd_elementwise;                                     \
+        return backward<name##_da, name##_db>(call);                        \
+    }
+#include "elementwise/binary.def"
