@@ -50,8 +50,8 @@ const gd_op gd_op_swiglu = {
     .dinput_over_doutput = 2, /* dup, and dgate over gate: a block is read before it is written */
     .dinput_over_input = 1,
     .shape = swiglu_shape,
-    .forward = {[GD_CPU] = swiglu_forward_cpu},
-    .backward = {[GD_CPU] = swiglu_backward_cpu},
+    .forward = GD_ON_DEVICES(swiglu_forward),
+    .backward = GD_ON_DEVICES(swiglu_backward),
     .cases = swiglu_cases,
     .case_count = sizeof swiglu_cases / sizeof *swiglu_cases,
 };
