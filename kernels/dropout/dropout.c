@@ -46,8 +46,8 @@ const gd_op gd_op_dropout = {
     .dinput_over_doutput = 1,
     .random = true,
     .shape = dropout_shape,
-    .forward = {[GD_CPU] = dropout_forward_cpu},
-    .backward = {[GD_CPU] = dropout_backward_cpu},
+    .forward = GD_ON_DEVICES(dropout_forward),
+    .backward = GD_ON_DEVICES(dropout_backward),
     .cases = dropout_cases,
     .case_count = sizeof dropout_cases / sizeof *dropout_cases,
 };
