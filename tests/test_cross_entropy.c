@@ -26,13 +26,12 @@ static double reference(const problem *p, double *dx)
         const double *x = p->x + i * p->vocab;
         for (int64_t j = 0; j < p->vocab; j++) dx[i * p->vocab + j] = 0;
         if (!counts(p, i)) continue;
-        long double sum = 0; /* of exp(x_j - x_t) = softmax_j / softmax_t */
-        for (int64_t j = 0; j < p->vocab; j++)
-            sum += expl((long double)x[j] - (long double)x[p->targets[i]]);
-        loss += logl(sum);
+        long double sum = 0, max = -INFINITY;
+        for (int64_t j = 0; j < p->vocab; j++) max = fmaxl(max, x[j]);
+        for (int64_t j = 0; j < p->vocab; j++) sum += expl(x[j] - max);
+        loss += logl(sum) + (max - x[p->targets[i]]);
         for (int64_t j = 0; j < p->vocab; j++) {
-            long double above = (long double)x[j] - (long double)x[p->targets[i]];
-            long double gradient = expl(above) / sum - (j == p->targets[i] ? 1 : 0);
+            long double gradient = expl(x[j] - max) / sum - (j == p->targets[i] ? 1 : 0);
             dx[i * p->vocab + j] = (double)(factor * gradient);
         }
     }
