@@ -16,26 +16,32 @@ static int64_t place(const problem *p, int64_t o, int64_t i, int64_t c)
     return (o * p->n + i) * p->inner + c;
 }
 
-/* log(sum exp x) of one line; NaN where there is an inf or nothing but -inf, as inf - inf is. */
-static long double log_sum(const problem *p, int64_t o, int64_t c)
+/* log(sum exp x) of one line, as a sum of two parts; the first is NaN where there is an inf or
+ * nothing but -inf, as inf - inf is. */
+typedef struct log_sum {
+    long double log, max;
+} log_sum;
+
+static log_sum log_sum_of(const problem *p, int64_t o, int64_t c)
 {
     double max = -INFINITY;
     long double sum = 0;
     for (int64_t i = 0; i < p->n; i++) max = fmax(max, p->x[place(p, o, i, c)]);
     for (int64_t i = 0; i < p->n; i++) sum += expl((long double)p->x[place(p, o, i, c)] - max);
-    return max + logl(sum);
+    return (log_sum){logl(sum), max};
 }
 
 static void reference(const problem *p, double *y, double *dx)
 {
     for (int64_t o = 0; o < p->outer; o++) {
         for (int64_t c = 0; c < p->inner; c++) {
-            long double lse = log_sum(p, o, c);
+            log_sum l = log_sum_of(p, o, c);
             for (int64_t k = 0; k < p->n; k++) {
-                double log_y = (double)(p->x[place(p, o, k, c)] - lse), sum = 0;
-                y[place(p, o, k, c)] = p->log_of ? log_y : exp(log_y);
+                double log_y = (double)(p->x[place(p, o, k, c)] - l.max - l.log), sum = 0;
+                double y_k = exp(log_y);
+                y[place(p, o, k, c)] = p->log_of ? log_y : y_k;
                 for (int64_t i = 0; i < p->n; i++) {
-                    double y_i = (double)expl(p->x[place(p, o, i, c)] - lse), y_k = exp(log_y);
+                    double y_i = (double)expl(p->x[place(p, o, i, c)] - l.max - l.log);
                     double softmax = y_i * ((i == k ? 1 : 0) - y_k);
                     double log_softmax = (i == k ? 1 : 0) - y_k;
                     sum += p->dy[place(p, o, i, c)] * (p->log_of ? log_softmax : softmax);
