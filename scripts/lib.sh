@@ -41,6 +41,7 @@ probe_check() { pkg-config --exists check 2>/dev/null; }
 probe_clang_format() { command -v clang-format-14 || clang-format --version | grep -q 'version 14\.'; } \
     >/dev/null 2>&1
 probe_shellcheck() { command -v shellcheck >/dev/null; }
+probe_strace() { command -v strace >/dev/null; }
 probe_valgrind() { command -v valgrind >/dev/null; }
 probe_python3() { command -v python3 >/dev/null; }
 probe_gcov() { command -v gcov >/dev/null; }
