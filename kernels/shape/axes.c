@@ -247,7 +247,7 @@ const gd_op gd_op_expand = {
     .shape = expand_shape,
     .view = expand_view,
     .forward = GD_ON_DEVICES(expand_forward),
-    .backward = {[GD_CPU] = expand_backward_cpu},
+    .backward = GD_ON_DEVICES(expand_backward),
     .cases = expand_cases,
     .case_count = sizeof expand_cases / sizeof *expand_cases,
 };

@@ -1,6 +1,6 @@
 // shape.cu - the ops that move elements, on a GPU: strided copies and strided sums between windows,
 // as shape_cpu.c has them.
-#include "cuda.cuh"
+#include "reduce/reduce.cuh"
 #include "shape/window.h"
 
 constexpr int threads = 256;
@@ -150,4 +150,25 @@ extern "C" gd_status expand_forward_cuda(const gd_call *call)
 {
     const gd_tensor *x = call->input[0], *y = call->output[0];
     return move(call, whole(y), repeated(x, y), false);
+}
+
+struct itself {
+    template <class V>
+    __device__ V operator()(V x) const
+    {
+        return x;
+    }
+};
+
+// dx[j] sums dy over the copies of x[j].
+extern "C" gd_status expand_backward_cuda(const gd_call *call)
+{
+    const gd_tensor *dx = call->dinput[0], *dy = call->doutput[0];
+    if (!dx) return GD_OK;
+    return gd_by_storage(call, [&](auto zero) {
+        using T = decltype(zero);
+        const gd_layout terms[] = {gd_cuda_layout(dy)};
+        return gd_cuda_reduce<T>(call, gd_ptr<T>(dx), call->accumulate[0], gd_cuda_layout(dx), dy,
+                                 terms, gd_sum_of<gd_compute<T>, itself>{});
+    });
 }
