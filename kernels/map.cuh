@@ -10,24 +10,14 @@
 #ifndef GD_MAP_CUH
 #define GD_MAP_CUH
 
-#include "cuda.cuh"
+#include "pack.cuh"
 
 // ---- Packs ------------------------------------------------------------------------------------
-
-// N numbers that are loaded or stored at once.
-template <class A, int N>
-struct alignas(sizeof(A) * N < 16 ? sizeof(A) * N : 16) gd_pack {
-    A at[N];
-};
-
-// How many T fill 16 bytes.
-template <class T>
-constexpr int gd_pack_size = 16 / (int)sizeof(T);
 
 template <class A, int N>
 static inline bool gd_pack_aligned(const void *data)
 {
-    return (uintptr_t)data % alignof(gd_pack<A, N>) == 0;
+    return (uintptr_t)data % alignof(gd_raw_pack<A, N>) == 0;
 }
 
 // A condition (of where) as a number: 0 only for 0.
@@ -36,24 +26,29 @@ __device__ inline float gd_load(int32_t x)
     return (float)x;
 }
 
-// x[j] = from[j]
+// x[j] = from[j], of an aligned pack.
 template <class A, int N, class V>
-__device__ inline void gd_load_pack(V (&x)[N], const A *from)
+__device__ inline void gd_load_aligned(V (&x)[N], const A *from)
 {
-    const gd_pack<A, N> pack = *(const gd_pack<A, N> *)from;
+    const gd_raw_pack<A, N> raw = *(const gd_raw_pack<A, N> *)from;
+    A value[N];
+    memcpy(value, &raw, sizeof raw);
 #pragma unroll
-    for (int j = 0; j < N; j++) x[j] = gd_load(pack.at[j]);
+    for (int j = 0; j < N; j++) x[j] = gd_load(value[j]);
 }
 
-// to[j] = (add ? to[j] : 0) + x[j]
+// to[j] = (add ? to[j] : 0) + x[j], the same way.
 template <class A, int N, class V>
-__device__ inline void gd_store_pack(A *to, bool add, const V (&x)[N])
+__device__ inline void gd_store_aligned(A *to, bool add, const V (&x)[N])
 {
-    gd_pack<A, N> pack = {};
-    if (add) pack = *(const gd_pack<A, N> *)to;
+    A value[N];
+    V old[N] = {};
+    if (add) gd_load_aligned(old, to);
 #pragma unroll
-    for (int j = 0; j < N; j++) pack.at[j] = gd_store<A>(add ? gd_load(pack.at[j]) + x[j] : x[j]);
-    *(gd_pack<A, N> *)to = pack;
+    for (int j = 0; j < N; j++) value[j] = gd_store<A>(add ? old[j] + x[j] : x[j]);
+    gd_raw_pack<A, N> raw;
+    memcpy(&raw, value, sizeof raw);
+    *(gd_raw_pack<A, N> *)to = raw;
 }
 
 // ---- Operands ---------------------------------------------------------------------------------
@@ -79,7 +74,7 @@ struct gd_operands {
     {
         const A *from = (const A *)data[k] + offset;
         if (N == 1 || packed[k]) {
-            gd_load_pack(x, from);
+            gd_load_aligned(x, from);
         } else {
             const gd_compute<T> same = gd_load(*from);
 #pragma unroll
@@ -164,7 +159,7 @@ __device__ inline void gd_map_at(T *out, bool add, int64_t i, const Walk &walk,
     in.load(offset, x);
 #pragma unroll
     for (int j = 0; j < N; j++) y[j] = gd_evaluate(f, x, j);
-    gd_store_pack(out + i, add, y);
+    gd_store_aligned(out + i, add, y);
 }
 
 template <class T, class First, int K, class Walk, class Function>

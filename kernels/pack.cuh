@@ -50,6 +50,10 @@ template <>
 struct gd_raw<4> {
     using type = uint32_t;
 };
+template <>
+struct gd_raw<2> {
+    using type = uint16_t;
+};
 
 template <class T, int V>
 using gd_raw_pack = typename gd_raw<(int)sizeof(T) * V>::type;

@@ -1,50 +1,34 @@
 // dropout.cu - the CUDA kernel of dropout, forward and backward (dropout_cpu.c says why one does).
-#include <curand_kernel.h>
-
 #include "dropout/dropout.h"
-#include "map.cuh"
+#include "pack.cuh"
+#include "random/philox.cuh"
 
 namespace gd_dropout_cuda
 {
 
-// Where the call is in the random stream, and below which word an element is dropped.
-struct mask {
-    uint64_t seed, offset, threshold;
-};
+constexpr int threads = 256;
 
-// A thread has the four elements that one Philox block decides: word `offset` + i is element i's.
-// `before`: words of the first block that come before the call's, and belong to no element.
+// out[i] (+)= in[i] * scale where word `offset` + i of the random stream keeps it, else 0. A thread
+// has four elements, as many as a Philox block has words.
 template <class T>
-__global__ void __launch_bounds__(GD_MAP_THREADS)
-    dropout_kernel(T *out, bool add, const T *in, int64_t n, gd_compute<T> scale, mask drop,
-                   int before, bool aligned)
+__global__ void __launch_bounds__(threads)
+    dropout_kernel(T *out, bool add, const T *in, int64_t n, gd_compute<T> scale,
+                   uint64_t threshold, uint64_t seed, uint64_t offset)
 {
-    using V = gd_compute<T>;
-    GD_EACH(block, (n + before + 3) / 4)
+    GD_EACH(pack, gd_packs(n, 4))
     {
-        uint4 words = {0, 0, 0, 0};
-        if (drop.threshold) { // p = 0 drops nothing and draws nothing
-            curandStatePhilox4_32_10_t state;
-            curand_init(drop.seed, 0, drop.offset - before + 4 * (uint64_t)block, &state);
-            words = curand4(&state);
-        }
-        const uint32_t word[4] = {words.x, words.y, words.z, words.w};
-        const int64_t first = 4 * block - before;
-        V x[4];
-        if (aligned && first + 4 <= n) {
-            gd_load_pack(x, in + first);
+        uint32_t words[4] = {};
+        // p = 0 drops nothing and draws nothing
+        if (threshold) gd_philox_four(seed, 0, offset + 4 * (uint64_t)pack, words);
+        T x[4], y[4] = {};
+        gd_pack_load(x, in, 4 * pack, n);
+        if (add) gd_pack_load(y, out, 4 * pack, n);
 #pragma unroll
-            for (int j = 0; j < 4; j++) x[j] = word[j] < drop.threshold ? 0 : x[j] * scale;
-            gd_store_pack(out + first, add, x);
-        } else {
-#pragma unroll
-            for (int j = 0; j < 4; j++) {
-                const int64_t i = first + j;
-                if (i < 0 || i >= n) continue;
-                const V kept = word[j] < drop.threshold ? 0 : gd_load(in[i]) * scale;
-                out[i] = gd_store<T>(add ? gd_load(out[i]) + kept : kept);
-            }
+        for (int j = 0; j < 4; j++) {
+            const gd_compute<T> kept = words[j] < threshold ? 0 : gd_load(x[j]) * scale;
+            y[j] = gd_store<T>(add ? gd_load(y[j]) + kept : kept);
         }
+        gd_pack_store(out, y, 4 * pack, n);
     }
 }
 
@@ -54,17 +38,11 @@ static gd_status apply_mask(const gd_call *call, const gd_tensor *out, const gd_
     const int64_t n = gd_tensor_count(out);
     if (n == 0) return GD_OK;
     const double p = ((const gd_dropout_args *)call->args)->p;
-    const mask drop = {call->seed, call->random_offset, (uint64_t)(p * 4294967296.0)};
-    const int before = (int)(drop.offset % 4);
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
-        T *to = gd_ptr<T>(out);
-        const T *from = gd_ptr<T>(in);
-        const bool aligned =
-            before == 0 && gd_pack_aligned<T, 4>(to) && gd_pack_aligned<T, 4>(from);
-        const gd_compute<T> scale = (gd_compute<T>)(1 / (1 - p));
-        dropout_kernel<<<gd_blocks(n + before, 4 * GD_MAP_THREADS), GD_MAP_THREADS, 0,
-                         gd_stream(call)>>>(to, add, from, n, scale, drop, before, aligned);
+        dropout_kernel<<<gd_blocks(n, 4 * threads), threads, 0, gd_stream(call)>>>(
+            gd_ptr<T>(out), add, (const T *)gd_ptr<T>(in), n, (gd_compute<T>)(1 / (1 - p)),
+            (uint64_t)(p * 4294967296.0), call->seed, call->random_offset);
         return gd_launched(call);
     });
 }
