@@ -38,6 +38,18 @@ static inline void gd_prefetch(const void *address, int64_t bytes)
 #endif
 }
 
+/* The same for what will be written as well. The line comes as this core's own at once; read first,
+ * it would come as a copy, and the write would have to call in all others. */
+static inline void gd_prefetch_to_write(void *address, int64_t bytes)
+{
+#ifdef __GNUC__
+    for (int64_t i = 0; i < bytes; i += GD_LINE) __builtin_prefetch((char *)address + i, 1, 2);
+    __asm__ volatile("");
+#else
+    (void)address, (void)bytes;
+#endif
+}
+
 /* One whole line; dst is aligned to it. */
 static inline void gd_stream_line(char *dst, const char *src)
 {

@@ -4,6 +4,7 @@
 #include "kernel.h"
 
 #include "optim/optim.h"
+#include "stream.h"
 
 /* v = momentum v + (1 - dampening) g;  w -= lr v, or lr (g + momentum v) for Nesterov's. v is NULL
  * without momentum. */
@@ -42,32 +43,52 @@ void GD_REAL_NAME(gd_sgd)(void *w, void *v, const void *g, int64_t n, const gd_s
                   gd_min64(GD_BLOCK, n - i), step);
 }
 
-/* The bias corrections 1 - beta^t are the same for every element, so with
+/* What is the same for every element. With
  *   rate = lr / (1 - beta1^t),  scale = 1 / sqrt(1 - beta2^t)
  * the update is  w = (1 - lr wd) w - rate m / (scale sqrt(v) + eps). */
-static void adamw_block(REAL *restrict w, REAL *restrict m, REAL *restrict v,
-                        const REAL *restrict g, int64_t n, const gd_adamw_step *step)
+typedef struct adamw_factors {
+    REAL keep, rate, scale, beta1, fresh1, beta2, fresh2, eps;
+} adamw_factors;
+
+static adamw_factors adamw_factors_of(const gd_adamw_step *step)
 {
     const double t = (double)step->step;
-    const REAL keep = (REAL)(1 - step->lr * step->weight_decay);
-    const REAL rate = (REAL)(step->lr / (1 - pow(step->beta1, t)));
-    const REAL scale = (REAL)(1 / sqrt(1 - pow(step->beta2, t)));
-    const REAL beta1 = (REAL)step->beta1, fresh1 = (REAL)(1 - step->beta1);
-    const REAL beta2 = (REAL)step->beta2, fresh2 = (REAL)(1 - step->beta2);
-    const REAL eps = (REAL)step->eps;
+    return (adamw_factors){.keep = (REAL)(1 - step->lr * step->weight_decay),
+                           .rate = (REAL)(step->lr / (1 - pow(step->beta1, t))),
+                           .scale = (REAL)(1 / sqrt(1 - pow(step->beta2, t))),
+                           .beta1 = (REAL)step->beta1,
+                           .fresh1 = (REAL)(1 - step->beta1),
+                           .beta2 = (REAL)step->beta2,
+                           .fresh2 = (REAL)(1 - step->beta2),
+                           .eps = (REAL)step->eps};
+}
+
+static void adamw_block(REAL *restrict w, REAL *restrict m, REAL *restrict v,
+                        const REAL *restrict g, int64_t n, adamw_factors f)
+{
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
-        m[i] = beta1 * m[i] + fresh1 * g[i];
-        v[i] = beta2 * v[i] + fresh2 * g[i] * g[i];
-        w[i] = keep * w[i] - rate * m[i] / (scale * GD_MATH(sqrt)(v[i]) + eps);
+        m[i] = f.beta1 * m[i] + f.fresh1 * g[i];
+        v[i] = f.beta2 * v[i] + f.fresh2 * g[i] * g[i];
+        w[i] = f.keep * w[i] - f.rate * m[i] / (f.scale * GD_MATH(sqrt)(v[i]) + f.eps);
     }
 }
 
+/* The whole model passes by once a step, from memory and from the caches of other threads: it is
+ * called in some blocks ahead. */
 void GD_REAL_NAME(gd_adamw)(void *w, void *m, void *v, const void *g, int64_t n,
                             const gd_adamw_step *step, int threads)
 {
+    enum { BLOCK = 256, AHEAD = 2 * BLOCK, BYTES = BLOCK * (int)sizeof(REAL) };
+    const adamw_factors factors = adamw_factors_of(step);
 #pragma omp parallel for schedule(static) num_threads(gd_threads_for(threads, n))
-    for (int64_t i = 0; i < n; i += GD_BLOCK)
+    for (int64_t i = 0; i < n; i += BLOCK) {
+        int64_t ahead = gd_min64(i + AHEAD, n);
+        gd_prefetch_to_write((REAL *)w + ahead, BYTES);
+        gd_prefetch_to_write((REAL *)m + ahead, BYTES);
+        gd_prefetch_to_write((REAL *)v + ahead, BYTES);
+        gd_prefetch((const REAL *)g + ahead, BYTES);
         adamw_block((REAL *)w + i, (REAL *)m + i, (REAL *)v + i, (const REAL *)g + i,
-                    gd_min64(GD_BLOCK, n - i), step);
+                    gd_min64(BLOCK, n - i), factors);
+    }
 }
