@@ -1,34 +1,31 @@
 /* fuzz_safetensors.c - any bytes as a safetensors file: refused with a sentence, or true to every
  * rule and the same when written and read again. */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
+#include "fuzz.h"
 #include "gradus/gradus.h"
 #include "safetensors_oracle.h"
 
-#include <stdio.h>
-#include <stdlib.h>
-
 static gd_context *ctx;
 
-static void demand(bool holds, const char *what)
+static void demand_of(bool holds, const char *what)
 {
-    if (holds) return;
-    fprintf(stderr, "fuzz_safetensors: %s (%s)\n", what,
-            gd_error(ctx) ? gd_error(ctx) : "no error");
-    abort();
+    if (!holds && gd_error(ctx)) fprintf(stderr, "%s\n", gd_error(ctx));
+    demand(holds, what);
 }
 
 static void feed(const uint8_t *bytes, size_t size)
 {
     gd_safetensors *file = gd_safetensors_wrap(ctx, bytes, size);
     if (!file) {
-        demand(gd_error(ctx) && !strchr(gd_error(ctx), '\n'), "refused without a sentence");
+        demand_of(gd_error(ctx) && !strchr(gd_error(ctx), '\n'), "refused without a sentence");
         gd_error_clear(ctx);
         return;
     }
     const char *fault = oracle_rules(file, bytes, size);
     if (!fault) fault = oracle_round_trip(ctx, file);
-    demand(!fault && !gd_error(ctx), fault ? fault : "accepted, but");
+    demand_of(!fault && !gd_error(ctx), fault ? fault : "accepted, but");
     gd_safetensors_close(file);
-    demand(gd_memory(ctx).current_total == 0, "tensors leaked");
+    demand_of(gd_memory(ctx).current_total == 0, "tensors leaked");
 }
 
 /* Once as it is, and once as a header of the right length before some zeros, or the length would
@@ -40,7 +37,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     if (!ctx) {
         const gd_context_options options = {.threads = 1};
         ctx = gd_context_create(&options);
-        demand(ctx && !gd_error(ctx), "no context");
+        demand_of(ctx && !gd_error(ctx), "no context");
     }
     feed(bytes, size);
     if (size == 0 || size > MOST) return 0;

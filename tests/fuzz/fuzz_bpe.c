@@ -1,0 +1,77 @@
+/* fuzz_bpe.c - any text, and any merges: what is encoded decodes to the same bytes, training is
+ * repeated by its own merges, and merges that are accepted name earlier tokens only. */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
+#include "bpe.h"
+#include "fuzz.h"
+
+static void check_text(const bpe *b, const uint8_t *text, int64_t length)
+{
+    int64_t count, at = 0;
+    int32_t *ids = bpe_encode(b, text, length, &count);
+    demand(ids && count <= length, "ids");
+    for (int64_t i = 0; i < count; i++) {
+        demand(ids[i] >= 0 && ids[i] < b->vocab, "an id of the vocabulary");
+        int32_t size = b->length[ids[i]];
+        demand(size > 0 && size <= length - at, "bytes that are there");
+        demand(!memcmp(text + at, b->bytes[ids[i]], (size_t)size), "the same bytes");
+        at += size;
+    }
+    demand(at == length, "all bytes");
+    free(ids);
+}
+
+static void check_merges(const bpe *b)
+{
+    for (int32_t i = 0; i < b->vocab - 256; i++) {
+        int32_t left = b->merge[i][0], right = b->merge[i][1];
+        demand(left >= 0 && left < 256 + i && right >= 0 && right < 256 + i, "earlier tokens");
+        for (int32_t k = 0; k < i; k++) {
+            demand(b->merge[k][0] != left || b->merge[k][1] != right, "no pair twice");
+        }
+    }
+}
+
+/* The text, and how many pieces at most, from the first byte. */
+static void train(const uint8_t *bytes, size_t size)
+{
+    const uint8_t *text = bytes + 1;
+    int64_t length = (int64_t)size - 1;
+    bpe trained, again;
+    demand(bpe_train(&trained, text, length / 2, 256 + bytes[0] % 64), "trained");
+    check_merges(&trained);
+    check_text(&trained, text, length);
+    demand(bpe_from_merges(&again, (const int32_t(*)[2])trained.merge, trained.vocab - 256) &&
+               again.vocab == trained.vocab,
+           "its merges make it again");
+    check_text(&again, text, length);
+    bpe_free(&again);
+    bpe_free(&trained);
+}
+
+/* Each token can be twice as long as the one before it, so only a few. */
+static void take_merges(const uint8_t *bytes, size_t size)
+{
+    enum { MOST = 12 };
+    int32_t merge[MOST][2];
+    int32_t count = bytes[0] % (MOST + 1);
+    bpe b;
+    if (size < 1 + (size_t)count * 4) return;
+    for (int32_t i = 0; i < 2 * count; i++) {
+        merge[i / 2][i % 2] = (int16_t)(bytes[1 + 2 * i] | bytes[2 + 2 * i] << 8);
+    }
+    if (!bpe_from_merges(&b, (const int32_t(*)[2])merge, count)) {
+        demand(b.vocab == 0 && !b.bytes, "nothing is left of what was refused");
+        return;
+    }
+    check_merges(&b);
+    check_text(&b, bytes, (int64_t)size);
+    bpe_free(&b);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
+{
+    if (size < 2) return 0;
+    train(bytes, size);
+    take_merges(bytes, size);
+    return 0;
+}
