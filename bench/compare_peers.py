@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""RMSNorm of gradus beside PyTorch's, torch.compile's and, where installed, Liger's, on one GPU.
+"""RMSNorm of gradus beside PyTorch's, torch.compile's and, where installed, Liger's and QuACK's.
 
     bench/compare_peers.py [--library build/lib/libgradus.so] [--dtype float32] [--shapes MxN,...]
 
 All in one process and on the same buffers: each is captured in a CUDA graph that goes round several
-sets of buffers, more than L2 holds, and the median of its replays is taken. The peers' backward is
-called with dx and dweight wanted, as autograd would call it. Figures are GB/s of the bytes that must
-move: 2 M N for a forward, 3 M N for a backward.
+sets of buffers, more than L2 holds, and the median of its replays is taken. What a peer allocates
+for its results is kept as long as there are sets, so that it writes to as many places as gradus does
+and not to one that L2 holds. The peers' backward is called with dx and dweight wanted, as autograd
+would call it. Figures are GB/s of the bytes that must move: 2 M N for a forward, 3 M N for a backward.
 """
 import argparse
 import ctypes
@@ -84,7 +85,7 @@ class Fused:
         _, self.rstd = torch.ops.aten._fused_rms_norm(x, self.n, weight, 1e-6)
 
     def forward(self, x, weight, out):
-        return torch.ops.aten._fused_rms_norm(x, self.n, weight, 1e-6)[0]
+        return torch.ops.aten._fused_rms_norm(x, self.n, weight, 1e-6)
 
     def backward(self, x, dy, weight, out):
         return torch.ops.aten._fused_rms_norm_backward(dy, x, self.n, self.rstd, weight, [True, True])
@@ -130,21 +131,47 @@ class Liger:
         self.saved = self.ops.rms_norm_forward(x, weight, 1e-6, 0.0, "llama", None)
 
     def forward(self, x, weight, out):
-        return self.ops.rms_norm_forward(x, weight, 1e-6, 0.0, "llama", None)[0]
+        return self.ops.rms_norm_forward(x, weight, 1e-6, 0.0, "llama", None)
 
     def backward(self, x, dy, weight, out):
         _, _, rstd, block, warps, mode = self.saved
         return self.ops.rms_norm_backward(dy, x, weight, rstd, 0.0, mode, block, warps, False, None)
 
 
+class Quack:
+    name = "QuACK"
+
+    def __init__(self):
+        from quack import rmsnorm
+        self.ops = rmsnorm
+
+    def prepare(self, x, weight, code):
+        self.rstd = self.ops.rmsnorm_fwd(x, weight, eps=1e-6, store_rstd=True)[2]
+
+    def forward(self, x, weight, out):
+        return self.ops.rmsnorm_fwd(x, weight, eps=1e-6, store_rstd=True)
+
+    def backward(self, x, dy, weight, out):
+        return self.ops.rmsnorm_bwd(x, weight, dy, self.rstd)
+
+
+def installed(peers):
+    """Those of the peers whose packages are there."""
+    for peer in peers:
+        try:
+            yield peer()
+        except Exception as error:  # a broken install is a missing one
+            print(f"{peer.name} is left out: {str(error).splitlines()[0][:100]}", file=sys.stderr)
+
+
 def seconds(call, sets):
     """The median time of one call(set), by replays of a graph of many."""
     call(0), torch.cuda.synchronize()
     launches = sets * max(1, math.ceil(8 / sets))
-    graph, times = torch.cuda.CUDAGraph(), []
+    graph, times, results = torch.cuda.CUDAGraph(), [], [None] * sets
     with torch.cuda.graph(graph):
         for i in range(launches):
-            call(i % sets)
+            results[i % sets] = call(i % sets)
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     for i in range(9):
         begin.record(), graph.replay(), end.record(), torch.cuda.synchronize()
@@ -193,11 +220,7 @@ def main():
     options.add_argument("--shapes", default=SHAPES.replace(" ", ","))
     options = options.parse_args()
 
-    ours, peers = Gradus(options.path), [Fused(), Compiled()]
-    try:
-        peers.append(Liger())
-    except ImportError:
-        pass
+    ours, peers = Gradus(options.path), [Fused(), Compiled(), *installed([Liger, Quack])]
     names = " | ".join(p.name for p in peers)
     print(f"| dtype | M x N | fwd: gradus | {names} | ours / best | bwd: gradus | {names} "
           f"| ours / best | error |")

@@ -5,8 +5,13 @@
 // times of the forward and of the backward (dx and finished dw), and the share that they reach of
 // the ceiling: what the best of several plain kernels takes to move as many bytes, measured at the
 // same size a moment before. Bytes are those that must move: 2 M N for the forward, 3 M N for the
-// backward, times the size of an element.
+// backward, times the size of an element. The weight is of x's dtype, dw float32.
+//
+// The last column is the error of dw over all M rows against float64 on the GPU, as a share of the
+// usual float32 tolerance, 5e-6 sqrt(M) max|dy xhat|. Below the table: what a call takes of the host.
 #include <string.h>
+
+#include <chrono>
 
 #include "cuda_timing.cuh"
 #include "gradus/kernels.h"
@@ -37,7 +42,8 @@ static std::vector<char> to_host(const void *device, size_t bytes)
 struct Work {
     Shape shape;
     size_t size, bytes;
-    float *weight, *rstd, *dw;
+    void *weight;
+    float *rstd, *dw;
     void *workspace;
     gd_rms_norm_problem problem;
 
@@ -45,13 +51,14 @@ struct Work {
     {
         bytes = (size_t)(s.rows * s.cols) * size;
         problem = {};
-        problem.rows = s.rows, problem.cols = s.cols, problem.dtype = s.dtype, problem.eps = 1e-5;
+        problem.rows = s.rows, problem.cols = s.cols, problem.eps = 1e-5;
+        problem.dtype = problem.weight_dtype = s.dtype;
         const size_t n = (size_t)s.cols, m = (size_t)s.rows;
-        must(cudaMalloc(&weight, n * 4), "cudaMalloc");
+        must(cudaMalloc(&weight, n * size), "cudaMalloc");
         must(cudaMalloc(&rstd, m * 4), "cudaMalloc");
         must(cudaMalloc(&dw, n * 4), "cudaMalloc");
         must(cudaMalloc(&workspace, gd_cuda_rms_norm_workspace(&problem) + 16), "cudaMalloc");
-        fill_numbers<<<64, 256>>>((uint32_t *)weight, n, 4, 99);
+        fill_numbers<<<64, 256>>>((uint32_t *)weight, n * size / 4, (int)size, 99);
     }
     Work(const Work &) = delete;
     ~Work()
@@ -86,7 +93,7 @@ static double check(Shape s)
     const std::vector<char> y = to_host(r.get(0, 2), w.bytes);
     if (!w.backward(r, 0, nullptr)) return NAN;
     const std::vector<char> dx = to_host(r.get(0, 2), w.bytes), dw = to_host(w.dw, N * 4);
-    const std::vector<char> weight = to_host(w.weight, N * 4);
+    const std::vector<char> weight = to_host(w.weight, N * w.size);
 
     std::vector<double> dw_ref(N);
     double error[3] = {0, 0, 0}, largest[3] = {0, 0, 0};
@@ -101,12 +108,12 @@ static double check(Shape s)
         for (size_t j = 0; j < N; j++) sum += pow(number(x.data(), s.dtype, row + j), 2);
         const double rstd = 1 / sqrt(sum / (double)N + 1e-5);
         for (size_t j = 0; j < N; j++)
-            dot += number(dy.data(), s.dtype, row + j) * number(weight.data(), GD_FLOAT32, j) *
+            dot += number(dy.data(), s.dtype, row + j) * number(weight.data(), s.dtype, j) *
                    number(x.data(), s.dtype, row + j) * rstd;
         for (size_t j = 0; j < N; j++) {
             const double xhat = number(x.data(), s.dtype, row + j) * rstd;
             const double d = number(dy.data(), s.dtype, row + j);
-            const double f = number(weight.data(), GD_FLOAT32, j);
+            const double f = number(weight.data(), s.dtype, j);
             compare(0, number(y.data(), s.dtype, row + j), xhat * f);
             compare(1, number(dx.data(), s.dtype, row + j),
                     rstd * (d * f - xhat * dot / (double)N));
@@ -124,6 +131,105 @@ static double check(Shape s)
     return worst;
 }
 
+// ---- dw over all rows, against float64 on the GPU -------------------------------------------------
+
+static __device__ double number_of(const char *p, int size, size_t i)
+{
+    if (size == 4) return ((const float *)p)[i];
+    return __uint_as_float((uint32_t)((const uint16_t *)p)[i] << 16);
+}
+
+// A block a row.
+static __global__ void exact_rstd(double *rstd, const char *x, int size, size_t cols)
+{
+    __shared__ double sums[256];
+    double sum = 0;
+    for (size_t j = threadIdx.x; j < cols; j += 256) {
+        const double v = number_of(x, size, blockIdx.x * cols + j);
+        sum += v * v;
+    }
+    sums[threadIdx.x] = sum;
+    for (int half = 128; half > 0; half /= 2) {
+        __syncthreads();
+        if ((int)threadIdx.x < half) sums[threadIdx.x] += sums[threadIdx.x + half];
+    }
+    if (threadIdx.x == 0) rstd[blockIdx.x] = 1 / sqrt(sums[0] / (double)cols + 1e-5);
+}
+
+// A thread a column: the error of dw, and the largest |dy xhat| of the column.
+static __global__ void dw_errors(double *error, double *largest, const float *dw, const char *dy,
+                                 const char *x, int size, const double *rstd, size_t rows,
+                                 size_t cols)
+{
+    const size_t j = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (j >= cols) return;
+    double sum = 0, most = 0;
+#pragma unroll 8
+    for (size_t i = 0; i < rows; i++) {
+        const size_t at = i * cols + j;
+        const double v = number_of(dy, size, at) * number_of(x, size, at) * rstd[i];
+        sum += v, most = fmax(most, fabs(v));
+    }
+    error[j] = fabs(dw[j] - sum), largest[j] = most;
+}
+
+// The largest error of dw, as a share of 5e-6 sqrt(M) max|dy xhat|.
+static double dw_share(const Work &w, const Rotation &r)
+{
+    const size_t M = (size_t)w.shape.rows, N = (size_t)w.shape.cols;
+    double *exact, *error;
+    must(cudaMalloc(&exact, M * 8), "cudaMalloc");
+    must(cudaMalloc(&error, 2 * N * 8), "cudaMalloc");
+    if (!w.forward(r, 0, nullptr) || !w.backward(r, 0, nullptr)) return NAN;
+    exact_rstd<<<(unsigned)M, 256>>>(exact, r.get(0, 0), (int)w.size, N);
+    dw_errors<<<(unsigned)((N + 63) / 64), 64>>>(error, error + N, w.dw, r.get(0, 1), r.get(0, 0),
+                                                 (int)w.size, exact, M, N);
+    must(cudaGetLastError(), "dw_errors");
+    const std::vector<char> host = to_host(error, 2 * N * 8);
+    const double *const e = (const double *)host.data();
+    double worst = 0, most = 0;
+    for (size_t j = 0; j < N; j++) {
+        worst = e[j] <= worst ? worst : e[j]; // NaN stays
+        most = fmax(most, e[N + j]);
+    }
+    cudaFree(exact), cudaFree(error);
+    return worst / (5e-6 * sqrt((double)M) * most);
+}
+
+// The median host time of a call, in microseconds: of batches of calls short enough that none waits
+// for room in the stream.
+template <class Call>
+static double host_microseconds(const Call &call)
+{
+    using clock = std::chrono::steady_clock;
+    std::vector<double> times;
+    for (int batch = 0; batch < 32; batch++) {
+        const clock::time_point begin = clock::now();
+        for (int i = 0; i < 64; i++) call();
+        const std::chrono::duration<double, std::micro> took = clock::now() - begin;
+        must(cudaDeviceSynchronize(), "calls");
+        times.push_back(took.count() / 64);
+    }
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+}
+
+static void print_host_times()
+{
+    printf("\n| dtype | M x N | host us a forward | host us a backward |\n|---|---|---:|---:|\n");
+    for (gd_dtype dtype : {GD_FLOAT32, GD_BFLOAT16})
+        for (int64_t cols : {256, 4096, 16384, 131072}) {
+            const int64_t rows = cols == 4096 ? 64 : 1024;
+            const Work w({dtype, rows, cols});
+            const Rotation r(3, w.bytes, (int)w.size);
+            printf("| %s | %lld x %lld | %.2f | %.2f |\n", gd_dtype_name(dtype), (long long)rows,
+                   (long long)cols, host_microseconds([&] { w.forward(r, 0, nullptr); }),
+                   host_microseconds([&] { w.backward(r, 0, nullptr); }));
+        }
+}
+
+// ---- The table -----------------------------------------------------------------------------------
+
 static bool time_shape(Shape s)
 {
     const double error = check(s);
@@ -140,10 +246,12 @@ static bool time_shape(Shape s)
     auto backward = [&](int set, cudaStream_t stream) { return w.backward(r, set, stream); };
     const double f = seconds_of(r.sets, 2 * bytes, forward);
     const double b = seconds_of(r.sets, 3 * bytes, backward);
-    printf("| %s | %lld x %lld | %.1f | %.0f | %.0f | %.3f | %.1f | %.0f | %.0f | %.3f | %.1e |\n",
-           gd_dtype_name(s.dtype), (long long)s.rows, (long long)s.cols, f * 1e6,
-           2 * bytes / f / 1e9, 2 * bytes / one / 1e9, one / f, b * 1e6, 3 * bytes / b / 1e9,
-           3 * bytes / two / 1e9, two / b, error);
+    printf(
+        "| %s | %lld x %lld | %.1f | %.0f | %.0f | %.3f | %.1f | %.0f | %.0f | %.3f | %.1e | %.3f "
+        "|\n",
+        gd_dtype_name(s.dtype), (long long)s.rows, (long long)s.cols, f * 1e6, 2 * bytes / f / 1e9,
+        2 * bytes / one / 1e9, one / f, b * 1e6, 3 * bytes / b / 1e9, 3 * bytes / two / 1e9,
+        two / b, error, dw_share(w, r));
     fflush(stdout);
     return true;
 }
@@ -151,7 +259,8 @@ static bool time_shape(Shape s)
 static bool print_table(const std::vector<Shape> &shapes)
 {
     printf("| dtype | M x N | forward us | GB/s | ceiling | share | backward us | GB/s | ceiling | "
-           "share | error |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
+           "share | error | dw error |\n"
+           "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
     bool right = true;
     for (const Shape &s : shapes) right &= time_shape(s);
     return right;
@@ -200,8 +309,8 @@ static bool print_ladder(Shape s)
     for (int rung = 0; rung < gd_ladder_forward_rungs; rung++) {
         auto launch = [&](int set, cudaStream_t stream) {
             return !gd_ladder_forward(rung, (float *)r.get(set, 2), w.rstd,
-                                      (const float *)r.get(set, 0), w.weight, s.rows, s.cols, 1e-5f,
-                                      stream);
+                                      (const float *)r.get(set, 0), (const float *)w.weight, s.rows,
+                                      s.cols, 1e-5f, stream);
         };
         cudaMemset(r.get(0, 2), 0xff, w.bytes);
         launch(0, nullptr);
@@ -216,7 +325,7 @@ static bool print_ladder(Shape s)
         auto launch = [&](int set, cudaStream_t stream) {
             return !gd_ladder_backward(rung, (float *)r.get(set, 2), w.dw, scratch,
                                        (const float *)r.get(set, 1), (const float *)r.get(set, 0),
-                                       w.rstd, w.weight, s.rows, s.cols, stream);
+                                       w.rstd, (const float *)w.weight, s.rows, s.cols, stream);
         };
         cudaMemset(r.get(0, 2), 0xff, w.bytes), cudaMemset(w.dw, 0xff, (size_t)s.cols * 4);
         w.forward(r, 0, nullptr); // rstd of set 0
@@ -275,5 +384,7 @@ int main(int argc, char **argv)
             if ((!only || !strcmp(only, gd_dtype_name(dtype))) &&
                 (!quick || size[0] * size[1] <= 33554432))
                 shapes.push_back({dtype, size[0], size[1]});
-    return print_table(shapes) ? 0 : 1;
+    const bool right = print_table(shapes);
+    print_host_times();
+    return right ? 0 : 1;
 }

@@ -316,6 +316,83 @@ static void run_huge(void)
     cudaFree(workspace), cudaFree(rstd);
 }
 
+// Kernels may start before those ahead of them have ended (programmatic dependent launch), but must
+// not read before what they read is written: calls that feed each other, on a stream and in a graph
+// with a fork, give the bits that the same calls give one at a time.
+static void run_chain(int64_t M, int64_t N, gd_dtype dtype)
+{
+    std::mt19937 random(3);
+    const int steps = 6;
+    Array x(dtype, M, N), dy(dtype, M, N), w(dtype, 1, N);
+    Array rstd(dtype == GD_FLOAT64 ? GD_FLOAT64 : GD_FLOAT32, M, 1);
+    Array y(dtype, M, N), dx(dtype, M, N), dw(GD_FLOAT32, 1, N);
+    x.fill(random, 0, 1), dy.fill(random, 0, 1), w.fill(random, 1, 0.1);
+    gd_rms_norm_problem p = {};
+    p.rows = M, p.cols = N, p.dtype = p.weight_dtype = dtype, p.eps = 1e-5;
+    Array workspace(GD_FLOAT32, 1, (int64_t)gd_cuda_rms_norm_workspace(&p) / 4 + 4);
+    Case c = {};
+    c.rows = M, c.cols = N, c.dtype = dtype;
+    // y = norm(x) and dx, then y and dx change places with x and dy.
+    auto steps_on = [&](cudaStream_t stream, bool one_at_a_time) {
+        const void *from[2] = {x.data(), dy.data()};
+        void *to[2] = {y.data(), dx.data()};
+        for (int i = 0; i < steps; i++) {
+            expect(!gd_cuda_rms_norm_forward(&p, to[0], N, rstd.data(), from[0], N, w.data(),
+                                             nullptr, stream),
+                   "chain: forward", c);
+            if (one_at_a_time) cudaStreamSynchronize(stream);
+            gd_rms_norm_gradients g = {};
+            g.dx = to[1], g.dy = from[1], g.x = from[0], g.rstd = rstd.data(), g.weight = w.data();
+            g.dx_stride = g.dy_stride = g.x_stride = N, g.dweight = dw.data();
+            g.accumulate_dweight = i > 0, g.workspace = workspace.data();
+            expect(!gd_cuda_rms_norm_backward(&p, &g, stream), "chain: backward", c);
+            if (one_at_a_time) cudaStreamSynchronize(stream);
+            for (int k = 0; k < 2; k++) {
+                void *const was = to[k];
+                to[k] = (void *)from[k], from[k] = was;
+            }
+        }
+    };
+    Array *const all[] = {&x, &dy, &y, &dx, &dw};
+    std::vector<std::vector<char>> want;
+    cudaStream_t stream, other;
+    check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+    check_cuda(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), "stream");
+    for (int way = 0; way < 3; way++) {
+        x.up(), dy.up();
+        if (way < 2) {
+            steps_on(stream, way == 0);
+        } else {
+            cudaGraph_t graph;
+            cudaGraphExec_t exec;
+            cudaEvent_t fork, join;
+            cudaEventCreate(&fork), cudaEventCreate(&join);
+            check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+            cudaEventRecord(fork, stream), cudaStreamWaitEvent(other, fork, 0);
+            check_cuda(cudaMemsetAsync(y.device, 0, y.bytes(), other), "memset");
+            cudaEventRecord(join, other), cudaStreamWaitEvent(stream, join, 0);
+            steps_on(stream, false);
+            check_cuda(cudaStreamEndCapture(stream, &graph), "end of capture");
+            check_cuda(cudaGraphInstantiate(&exec, graph, 0), "graph");
+            check_cuda(cudaGraphLaunch(exec, stream), "graph launch");
+            check_cuda(cudaStreamSynchronize(stream), "graph");
+            cudaGraphExecDestroy(exec), cudaGraphDestroy(graph);
+            cudaEventDestroy(fork), cudaEventDestroy(join);
+        }
+        check_cuda(cudaStreamSynchronize(stream), "chain");
+        for (size_t k = 0; k < 5; k++) {
+            std::vector<char> got(all[k]->bytes());
+            cudaMemcpy(got.data(), all[k]->device, got.size(), cudaMemcpyDeviceToHost);
+            got.resize((size_t)(all[k]->rows * N) * gd_dtype_size(all[k]->dtype));
+            if (way == 0)
+                want.push_back(got);
+            else
+                expect(got == want[k], way == 1 ? "chain on a stream" : "chain in a graph", c);
+        }
+    }
+    cudaStreamDestroy(stream), cudaStreamDestroy(other);
+}
+
 int main(int argc, char **argv)
 {
     bool brief = false, huge = false;
@@ -357,11 +434,16 @@ int main(int argc, char **argv)
             cases.push_back({rows, n, d, f64, f64, true, false, false, true, false, 0.5, 0, 0});
             cases.push_back({rows, n, d, f32, f32, false, true, false, false, false, 1, 3, 0});
             cases.push_back({rows, n, d, f32, f32, true, false, false, false, false, 0, 0, 1});
-            for (int64_t m : {0, 1, 2, 5, 133})
+            cases.push_back({600, n, d, d, f32, true, false, false, false, true, 0, 0, 0});
+            for (int64_t m : {0, 1, 2, 5, 133, 512})
                 cases.push_back(
                     {m, n, d, f32, f32, true, m % 2 == 1, false, m == 5, false, 0, 0, 0});
         }
     for (const Case &c : cases) run(c, random);
+    for (gd_dtype d : {f32, bf16, f64})
+        for (int64_t n : {40, 256, 1000, 4096, 16384, 40000})
+            for (int64_t m : {64, 700})
+                if (!brief || (n < 5000 && m < 100)) run_chain(m, n, d);
     if (huge) run_huge();
     printf("%d checks, %d failures\n", checks, failures);
     return failures ? 1 : 0;

@@ -29,6 +29,8 @@ __global__ void __launch_bounds__(THREADS + 32)
     const int threads = ring.threads, begin = ring.begin, length = ring.length;
     const int tile_vectors = ring.tile_vectors;
     const int64_t first = blockIdx.x / ring.blocks, step = gridDim.x / ring.blocks;
+    let_next_start();
+    wait_for_previous();
 
     if (ring.warp == ring.warps) {
         if (ring.lane == 0) {
@@ -38,7 +40,6 @@ __global__ void __launch_bounds__(THREADS + 32)
                            (const uint4 *)((const T *)a.dy + row * a.dy_stride) + begin, TILES);
         }
         __syncwarp();
-        let_next_start();
         cluster_sync();
         return;
     }
@@ -69,13 +70,12 @@ __global__ void __launch_bounds__(THREADS + 32)
                     float xv[V], dyv[V];
                     unpack<T>(xv, tile[at]), unpack<T>(dyv, tile[tile_vectors + at]);
 #pragma unroll
-                    for (int j = 0; j < V; j++)
-                        dot = fmaf(dyv[j] * w[t * TILE + k][j], xv[j] * rstd, dot);
+                    for (int j = 0; j < V; j++) dot = fmaf(dyv[j] * w[t * TILE + k][j], xv[j], dot);
                 }
             }
             ring.ahead.next(stages);
         }
-        ring.send_sum(dot);
+        ring.send_sum(dot * rstd);
     };
 
     auto pass2 = [&](float rstd, int64_t row) {
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(THREADS + 32)
                         float &sum = dw[t * TILE + k][j];
                         sum = fmaf(dyv[j], a.round ? rounded<T>(xhat) : xhat, sum);
                     }
-                    if (a.dx) __stcs(dx + t * tile_vectors + at, pack<T>(xv));
+                    if (a.dx) dx[t * tile_vectors + at] = pack<T>(xv);
                 }
             }
             ring.give_back();
@@ -128,7 +128,6 @@ __global__ void __launch_bounds__(THREADS + 32)
                         make_float4(dw[k][j], dw[k][j + 1], dw[k][j + 2], dw[k][j + 3]);
         }
     }
-    let_next_start();
     cluster_sync(); // no block ends while another may still send to it
 #endif
 }
@@ -136,22 +135,25 @@ __global__ void __launch_bounds__(THREADS + 32)
 template <class T, int CHUNKS, int TILE, int THREADS>
 static cudaError_t launch_ring(const Backward &a, const BackwardPlan &p, cudaStream_t stream)
 {
+    if (p.threads > THREADS) return cudaErrorInvalidConfiguration;
     const size_t tile = (size_t)p.threads * TILE * 2 * 16;
     return launch_with(backward_ring<T, CHUNKS, TILE, THREADS>,
                        dim3((unsigned)(p.partials * p.cluster)), dim3((unsigned)p.threads + 32),
-                       RING_AT + tile * (size_t)p.stages, p.cluster, false, stream, a, p.stages,
+                       RING_AT + tile * (size_t)p.stages, p.cluster, true, stream, a, p.stages,
                        p.lookahead);
 }
 
 template <class T>
 static cudaError_t launch_of(const Backward &a, const BackwardPlan &p, cudaStream_t stream)
 {
-    if (p.threads > 512 || p.stages > MOST_STAGES) return cudaErrorInvalidConfiguration;
-    if (p.chunks == 1) return launch_ring<T, 1, 1, 512>(a, p, stream);
+    if (p.stages > MOST_STAGES) return cudaErrorInvalidConfiguration;
+    if (p.chunks == 2 && p.tile_chunks == 1) return launch_ring<T, 2, 1, 512>(a, p, stream);
     if (p.chunks == 2) return launch_ring<T, 2, 2, 512>(a, p, stream);
+    if (p.chunks == 3) return launch_ring<T, 3, 1, 480>(a, p, stream);
     if (p.chunks == 4) return launch_ring<T, 4, 2, 512>(a, p, stream);
+    if (p.chunks == 5) return launch_ring<T, 5, 1, 480>(a, p, stream);
     if constexpr (sizeof(T) == 4)
-        if (p.chunks == 8) return launch_ring<T, 8, 2, 512>(a, p, stream);
+        if (p.chunks == 9) return launch_ring<T, 9, 1, 480>(a, p, stream);
     return cudaErrorInvalidConfiguration;
 }
 

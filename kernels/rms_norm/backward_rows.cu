@@ -1,12 +1,18 @@
-// backward_rows.cu - dx and the partial sums of dw for narrow rows (N up to 1024 or so).
+// backward_rows.cu - dx and the partial sums of dw for rows that a block can hold.
 //
-// As many blocks as there are partial rows P, one to a multiprocessor, and every warp of them works
-// alone: no barrier but its own, no waiting for another warp. Rows come in stages of a few
-// (stage_rows) which lie side by side in memory, so that one bulk copy brings x and another dy; a
-// warp keeps `stages` of them on their way in a ring. LANES lanes share a row. factor and the sums
-// of dw for a lane's columns stay in registers from the first row to the last.
+// As many blocks as there are partial rows P, mostly one to a multiprocessor. In it work crews, each
+// alone with its own rows and its own ring of stages in shared memory: a warp whose lanes share a
+// row by 8, 16 or 32, or several warps that share one. Rows come in stages of a few (stage_rows)
+// that lie side by side in memory, so that one bulk copy brings x and another dy; `stages` of them
+// are on their way. A row goes from its stage to registers once; when all of the crew have it, the
+// stage is sent for again. factor and the sums of dw for a thread's columns stay in registers from
+// the first row to the last.
 //
-// Stage u goes to block u mod P, in it to warp (u / P) mod W: at any time all blocks read in one
+// A crew of several warps meets once a row, to add up the row's sum, in two areas used in turn: who
+// writes to an area again has passed the barrier of the row between, which all came to after they
+// had read it. The same barrier says that the stage has been read.
+//
+// Stage u goes to block u mod P, in it to crew (u / P) mod crews: at any time all blocks read in one
 // neighbourhood of memory, which DRAM likes (worth up to 9% against a range of rows per block).
 #include "rms_norm/async.cuh"
 #include "rms_norm/cuda.cuh"
@@ -15,6 +21,25 @@
 
 namespace gd_rms
 {
+
+constexpr int MOST_CREWS = 15;        // barrier 0 is that of the whole block
+constexpr int MOST_CREW_STAGES = 128; // crews times stages
+constexpr int ROWS_RING_AT = 2048;
+
+struct CrewsShared {
+    uint64_t full[MOST_CREW_STAGES]; // [crews, stages]: a stage is there
+    uint64_t drained, gathered;      // at the end: all rings are empty, all crews' sums are there
+    float sums[2][32];               // [2, warps]
+};
+static_assert(sizeof(CrewsShared) <= ROWS_RING_AT);
+
+// Of registers: a thread has x, dy, factor and dw of its columns. The 112 for 16 numbers are a little
+// less than it would take: then 512 threads leave room on a multiprocessor for a block of dweight.cu,
+// which waits there for them to end.
+template <int CHUNKS, int V>
+constexpr int most_registers = CHUNKS *V == 8    ? 96
+                               : CHUNKS *V == 16 ? 112
+                                                 : 248;
 
 #if GD_HOPPER
 
@@ -29,13 +54,15 @@ __device__ inline void fetch_rows(const Backward &a, char *stage, uint64_t *full
     char *const dy_stage = stage + stage_rows * row_bytes;
     const T *x = (const T *)a.x + row * a.x_stride, *dy = (const T *)a.dy + row * a.dy_stride;
     if (lane == 0) barrier_expect(full, 2 * rows * row_bytes);
-    __syncwarp();
-    if (a.x_stride == a.cols && a.dy_stride == a.cols) {
+    if (rows == 1 || (a.x_stride == a.cols && a.dy_stride == a.cols)) {
         if (lane == 0) {
             bulk_copy(stage, x, rows * row_bytes, full);
             bulk_copy(dy_stage, dy, rows * row_bytes, full);
         }
-    } else if (lane < rows) {
+        return;
+    }
+    __syncwarp();
+    if (lane < rows) {
         bulk_copy(stage + lane * row_bytes, x + lane * a.x_stride, row_bytes, full);
         bulk_copy(dy_stage + lane * row_bytes, dy + lane * a.dy_stride, row_bytes, full);
     }
@@ -43,44 +70,55 @@ __device__ inline void fetch_rows(const Backward &a, char *stage, uint64_t *full
 
 #endif
 
-template <class T, int LANES, int CHUNKS>
-__global__ void __launch_bounds__(CHUNKS *vector_size<T> > 32 ? 256 : 384)
+// GROUP threads share a row and hold CHUNKS vectors of it each.
+template <class T, int GROUP, int CHUNKS>
+__global__ void __maxnreg__((most_registers<CHUNKS, vector_size<T>>))
     backward_rows(const __grid_constant__ Backward a, int stage_rows, int stages)
 {
 #if GD_HOPPER
     constexpr int V = vector_size<T>;
-    constexpr int AT_ONCE = 32 / LANES; // rows that a warp works on at a time
+    constexpr int CREW = GROUP < 32 ? 32 : GROUP; // threads
+    constexpr int AT_ONCE = CREW / GROUP;         // rows that a crew works on at a time
+    constexpr int WARPS = CREW / 32;              // of a crew
+    constexpr int LANES = GROUP < 32 ? GROUP : 32;
     extern __shared__ __align__(128) char shared[];
-    const int warps = blockDim.x / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const int sublane = lane % LANES;
+    const int crews = blockDim.x / CREW, crew = threadIdx.x / CREW, member = threadIdx.x % CREW;
+    const int warp = member / 32, lane = member % 32, at = member % GROUP;
     const int cols = (int)a.cols, vectors = cols / V;
-    const int row_bytes = cols * (int)sizeof(T);
-    uint64_t *const full = (uint64_t *)shared + warp * stages;
-    char *const ring =
-        shared + 1024 + (size_t)warp * stages * stage_rows * 2 * row_bytes; // barriers come first
-
-    if (lane == 0) {
-        for (int s = 0; s < stages; s++) barrier_init(&full[s], 1);
-        barrier_init_done();
-    }
-    __syncwarp();
+    const int row_bytes = cols * (int)sizeof(T), stage_bytes = stage_rows * 2 * row_bytes;
+    CrewsShared &sh = *(CrewsShared *)shared;
+    uint64_t *const full = sh.full + crew * stages;
+    char *const ring = shared + ROWS_RING_AT + (size_t)crew * stages * stage_bytes;
 
     const int64_t units = (a.rows + stage_rows - 1) / stage_rows;
-    const int64_t first = blockIdx.x + (int64_t)gridDim.x * warp;
-    const int64_t step = (int64_t)gridDim.x * warps;
-    for (int s = 0; s < stages && first + s * step < units; s++)
-        fetch_rows<T>(a, ring + (size_t)s * stage_rows * 2 * row_bytes, &full[s], first + s * step,
-                      stage_rows, lane);
+    const int64_t first = blockIdx.x + (int64_t)gridDim.x * crew;
+    const int64_t step = (int64_t)gridDim.x * crews;
+    if (warp == 0 && lane == 0) {
+        for (int s = 0; s < stages; s++) barrier_init(&full[s], 1);
+        if (crew == 0) {
+            barrier_init(&sh.drained, (int)blockDim.x);
+            barrier_init(&sh.gathered, (int)blockDim.x);
+        }
+        barrier_init_done();
+    }
+    let_next_start();
+    wait_for_previous();
+    if (warp == 0) {
+        __syncwarp();
+        for (int s = 0; s < stages && first + s * step < units; s++)
+            fetch_rows<T>(a, ring + s * stage_bytes, &full[s], first + s * step, stage_rows, lane);
+    }
 
     float w[CHUNKS][V], dw[CHUNKS][V];
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
-        const int i = k * LANES + sublane;
+        const int i = k * GROUP + at;
 #pragma unroll
         for (int j = 0; j < V; j++) w[k][j] = dw[k][j] = 0;
         if (i < vectors)
             load_weight<V>(w[k], a.weight, a.weight_dtype, (int64_t)i * V, (float)a.offset, 1.0f);
     }
+    __syncthreads(); // the barriers are there for all
     const float per_col = 1.0f / (float)cols;
     const float *const rstd_of = (const float *)a.rstd;
 
@@ -90,61 +128,76 @@ __global__ void __launch_bounds__(CHUNKS *vector_size<T> > 32 ? 256 : 384)
         return lane < stage_rows && row < a.rows ? rstd_of[row] : 0.0f;
     };
     float rstds = first < units ? read_rstd(first) : 0.0f;
-    int s = 0;
+    int s = 0, area = 0;
     uint32_t parity = 0;
 #pragma unroll 1
     for (int64_t unit = first; unit < units; unit += step) {
         const float rstds_next = unit + step < units ? read_rstd(unit + step) : 0.0f;
-        char *const stage = ring + (size_t)s * stage_rows * 2 * row_bytes;
+        char *const stage = ring + s * stage_bytes;
         barrier_wait(&full[s], parity);
 #pragma unroll 1
         for (int r0 = 0; r0 < stage_rows; r0 += AT_ONCE) {
-            const int r = r0 + lane / LANES;
+            const int r = r0 + member / GROUP;
             const int64_t row = unit * stage_rows + r;
             const bool here = r < stage_rows && row < a.rows;
             const uint4 *x = (const uint4 *)(stage + r * row_bytes);
             const uint4 *dy = (const uint4 *)(stage + (stage_rows + r) * row_bytes);
             const float rstd = __shfl_sync(~0u, rstds, r % 32);
+            uint4 x_bits[CHUNKS], dy_bits[CHUNKS];
             float dot = 0; // of h and xhat, h = dy * factor
 #pragma unroll
             for (int k = 0; k < CHUNKS; k++) {
-                const int i = k * LANES + sublane;
-                if (here && i < vectors) {
-                    float xv[V], dyv[V];
-                    unpack<T>(xv, x[i]), unpack<T>(dyv, dy[i]);
-#pragma unroll
-                    for (int j = 0; j < V; j++) dot = fmaf(dyv[j] * w[k][j], xv[j] * rstd, dot);
-                }
+                const int i = k * GROUP + at;
+                x_bits[k] = dy_bits[k] = make_uint4(0, 0, 0, 0);
+                if (here && i < vectors) x_bits[k] = x[i], dy_bits[k] = dy[i];
             }
-            const float mean = lane_sum<LANES>(dot) * per_col;
-            uint4 *const dx = (uint4 *)((T *)a.dx + row * a.dx_stride);
-            // Reading the stage again is cheaper than the registers that x and dy would take.
 #pragma unroll
             for (int k = 0; k < CHUNKS; k++) {
-                const int i = k * LANES + sublane;
-                if (here && i < vectors) {
-                    float xv[V], dyv[V];
-                    unpack<T>(xv, x[i]), unpack<T>(dyv, dy[i]);
+                float xv[V], dyv[V];
+                unpack<T>(xv, x_bits[k]), unpack<T>(dyv, dy_bits[k]);
 #pragma unroll
-                    for (int j = 0; j < V; j++) {
-                        const float xhat = xv[j] * rstd;
-                        xv[j] = rstd * fmaf(-xhat, mean, dyv[j] * w[k][j]); // dx
-                        dw[k][j] = fmaf(dyv[j], a.round ? rounded<T>(xhat) : xhat, dw[k][j]);
-                    }
-                    if (a.dx) __stcs(dx + i, pack<T>(xv));
+                for (int j = 0; j < V; j++) dot = fmaf(dyv[j] * w[k][j], xv[j], dot);
+            }
+            dot = lane_sum<LANES>(dot) * rstd;
+            if (WARPS > 1) {
+                float *const sums = &sh.sums[area][crew * WARPS];
+                if (lane == 0) sums[warp] = dot;
+                named_barrier_sync(1 + crew, CREW);
+                dot = 0;
+#pragma unroll
+                for (int i = 0; i < WARPS; i++) dot += sums[i];
+                area ^= 1;
+            } else {
+                __syncwarp();
+            }
+            if (r0 + AT_ONCE >= stage_rows && warp == 0 && unit + stages * step < units)
+                fetch_rows<T>(a, stage, &full[s], unit + stages * step, stage_rows, lane);
+            const float mean = dot * per_col;
+            uint4 *const dx = (uint4 *)((T *)a.dx + row * a.dx_stride);
+#pragma unroll
+            for (int k = 0; k < CHUNKS; k++) {
+                const int i = k * GROUP + at;
+                forget(x_bits[k]), forget(dy_bits[k]);
+                float xv[V], dyv[V];
+                unpack<T>(xv, x_bits[k]), unpack<T>(dyv, dy_bits[k]);
+#pragma unroll
+                for (int j = 0; j < V; j++) {
+                    const float xhat = xv[j] * rstd;
+                    xv[j] = rstd * fmaf(-xhat, mean, dyv[j] * w[k][j]); // dx
+                    dw[k][j] = fmaf(dyv[j], a.round ? rounded<T>(xhat) : xhat, dw[k][j]);
                 }
+                if (a.dx && here && i < vectors) dx[i] = pack<T>(xv);
             }
         }
-        __syncwarp(); // the whole warp has read the stage: refill it
-        if (unit + stages * step < units)
-            fetch_rows<T>(a, stage, &full[s], unit + stages * step, stage_rows, lane);
         rstds = rstds_next;
         if (++s == stages) s = 0, parity ^= 1;
     }
-    let_next_start();
     if (!a.partial) return;
 
-        // dw: over the groups of lanes, then over the warps, whose rings are empty by now.
+    // dw: over the groups of lanes, then over the crews, in the memory of the rings. The crews have
+    // passed different numbers of barriers, at which compute-sanitizer's racecheck loses count: it
+    // does see the order that these two give.
+    float *const partial = (float *)a.partial + (int64_t)blockIdx.x * cols;
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++)
 #pragma unroll
@@ -152,49 +205,66 @@ __global__ void __launch_bounds__(CHUNKS *vector_size<T> > 32 ? 256 : 384)
 #pragma unroll
             for (int apart = LANES; apart < 32; apart *= 2)
                 dw[k][j] += __shfl_xor_sync(~0u, dw[k][j], apart);
-    __syncthreads();
-    float *const sums = (float *)(shared + 1024); // [warps, cols]
-    if (lane < LANES)
+    float *const all = (float *)(shared + ROWS_RING_AT); // [crews, cols]
+    auto put_sums = [&](float *sums) {
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++) {
-            const int i = k * LANES + sublane;
-            if (i < vectors)
+            const int i = k * GROUP + at;
+            if (member < GROUP && i < vectors)
 #pragma unroll
                 for (int j = 0; j < V; j += 4)
-                    *(float4 *)(sums + warp * cols + i * V + j) =
+                    *(float4 *)(sums + i * V + j) =
                         make_float4(dw[k][j], dw[k][j + 1], dw[k][j + 2], dw[k][j + 3]);
         }
-    __syncthreads();
-    float *const partial = (float *)a.partial + (int64_t)blockIdx.x * cols;
-    for (int i = threadIdx.x; i < cols; i += blockDim.x) {
-        float sum = 0;
-        for (int k = 0; k < warps; k++) sum += sums[k * cols + i];
-        partial[i] = sum;
+    };
+    if (crews == 1) {
+        put_sums(partial);
+        return;
+    }
+    barrier_arrive(&sh.drained);
+    barrier_wait(&sh.drained, 0);
+    put_sums(all + crew * cols);
+    barrier_arrive(&sh.gathered);
+    barrier_wait(&sh.gathered, 0);
+    for (int i = 4 * threadIdx.x; i < cols; i += 4 * blockDim.x) {
+        float4 sum = *(const float4 *)(all + i);
+        for (int k = 1; k < crews; k++) {
+            const float4 more = *(const float4 *)(all + k * cols + i);
+            sum.x += more.x, sum.y += more.y, sum.z += more.z, sum.w += more.w;
+        }
+        *(float4 *)(partial + i) = sum;
     }
 #endif
 }
 
-template <class T, int LANES, int CHUNKS>
+template <class T, int GROUP, int CHUNKS>
 static cudaError_t launch_rows(const Backward &a, const BackwardPlan &p, cudaStream_t stream)
 {
+    constexpr int crew = GROUP < 32 ? 32 : GROUP;
+    const int crews = p.threads / crew;
+    if (p.threads * most_registers < CHUNKS,
+        vector_size < T >>> 65536 || crews > MOST_CREWS || crews * p.stages > MOST_CREW_STAGES)
+        return cudaErrorInvalidConfiguration;
     const size_t row = (size_t)a.cols * sizeof(T);
-    const size_t ring = (size_t)(p.threads / 32) * (size_t)(p.stages * p.stage_rows) * 2 * row;
-    const size_t sums = (size_t)(p.threads / 32) * (size_t)a.cols * sizeof(float);
-    return launch_with(backward_rows<T, LANES, CHUNKS>, dim3((unsigned)p.partials),
-                       dim3((unsigned)p.threads), 1024 + (ring > sums ? ring : sums), 1, false,
-                       stream, a, p.stage_rows, p.stages);
+    const size_t ring = (size_t)crews * (size_t)(p.stages * p.stage_rows) * 2 * row;
+    const size_t sums = crews > 1 ? (size_t)crews * (size_t)a.cols * sizeof(float) : 0;
+    return launch_with(backward_rows<T, GROUP, CHUNKS>, dim3((unsigned)p.partials),
+                       dim3((unsigned)p.threads), ROWS_RING_AT + (ring > sums ? ring : sums), 1,
+                       true, stream, a, p.stage_rows, p.stages);
 }
 
 template <class T>
 static cudaError_t launch_of(const Backward &a, const BackwardPlan &p, cudaStream_t stream)
 {
-    if (p.lanes == 8 && p.chunks == 2) return launch_rows<T, 8, 2>(a, p, stream);
-    if (p.lanes == 8 && p.chunks == 4) return launch_rows<T, 8, 4>(a, p, stream);
-    if (p.lanes == 16 && p.chunks == 4) return launch_rows<T, 16, 4>(a, p, stream);
-    if (p.lanes == 32 && p.chunks == 3) return launch_rows<T, 32, 3>(a, p, stream);
-    if (p.lanes == 32 && p.chunks == 4) return launch_rows<T, 32, 4>(a, p, stream);
-    if (p.lanes == 32 && p.chunks == 6) return launch_rows<T, 32, 6>(a, p, stream);
-    return launch_rows<T, 32, 8>(a, p, stream);
+    if (p.lanes == 8) return launch_rows<T, 8, 2>(a, p, stream);
+    if (p.lanes == 16) return launch_rows<T, 16, 2>(a, p, stream);
+    if (p.lanes == 32) return launch_rows<T, 32, 2>(a, p, stream);
+    if (p.lanes == 64) return launch_rows<T, 64, 2>(a, p, stream);
+    if (p.lanes == 128 && p.chunks == 2) return launch_rows<T, 128, 2>(a, p, stream);
+    if constexpr (sizeof(T) == 2)
+        if (p.lanes == 128) return launch_rows<T, 128, 4>(a, p, stream);
+    if (p.lanes == 256) return launch_rows<T, 256, 2>(a, p, stream);
+    return launch_rows<T, 512, 2>(a, p, stream);
 }
 
 cudaError_t launch_backward_rows(const Backward &a, const BackwardPlan &p, gd_dtype dtype,

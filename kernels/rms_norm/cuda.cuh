@@ -4,8 +4,9 @@
 // rms_norm.cu checks a call, makes its plan and launches; each kernel has a file of its own:
 //   forward.cu         y and rstd: some lanes or a block for each row
 //   forward_ring.cu    the same for rows that no block can hold
-//   backward_rows.cu   dx and partial dw for narrow rows: a warp works alone on its rows
+//   backward_rows.cu   dx and partial dw for rows that a block can hold: crews of threads
 //   backward_ring.cu   dx and partial dw for wide rows: a block or a cluster for each row
+//   backward_small.cu  dx and dw for few rows, in one kernel
 //   ring.cuh           what the two rings share
 //   dweight.cu         partial dw -> dw
 //   fallback.cu        everything for any size, alignment and dtype
@@ -30,7 +31,8 @@ struct Forward {
     int64_t y_stride, x_stride;
     double eps, offset;
     gd_dtype weight_dtype;
-    bool round; // before the weight
+    bool round;    // before the weight
+    float per_col; // 1 / cols
 };
 
 struct Backward {
@@ -47,19 +49,30 @@ struct Backward {
     bool round;
 };
 
-enum Kernel { FALLBACK, ROWS, WIDE, RING };
+// Where a kernel that needs no partial sums puts dw.
+struct SmallDweight {
+    void *dweight; // NULL: not wanted
+    gd_dtype dtype;
+    bool accumulate;
+};
 
-// How to run a forward. ROWS: `lanes` lanes of a warp share a row. WIDE: a block
-// has a row. RING: a cluster shares a row that comes through a ring. Each thread has
-// `chunks` vectors of 16 bytes of the row.
+enum Kernel { FALLBACK, ROWS, WIDE, RING, SMALL };
+
+// How to run a forward. ROWS: `lanes` lanes of a warp share a row, and have `rows` of them at once.
+// WIDE: a block has a row. RING: a cluster shares a row that comes through a ring. Each thread has
+// `chunks` vectors of 16 bytes of a row.
 struct ForwardPlan {
     Kernel kernel;
-    int lanes, chunks;
+    int lanes, rows, chunks;
     int threads, cluster;
+    bool early;                      // WIDE: the weight is read before the sum
+    int blocks;                      // WIDE: how many a multiprocessor shall hold
     int clusters, stages, lookahead; // RING
 };
 
-// How to run a backward. The first three say it all for the fallback.
+// How to run a backward. The first two say it all for the fallback. ROWS: `lanes` threads share a row
+// (8 lanes of a warp to 512 threads), crews of as many make up a block. RING: a cluster has a row.
+// SMALL: a block has a row of dx, or some columns of dw. Each thread has `chunks` vectors of a row.
 struct BackwardPlan {
     Kernel kernel;
     int64_t partials; // P: rows of the partial buffer, which is also the number of blocks/clusters
@@ -75,6 +88,7 @@ struct BackwardPlan {
 // is the same everywhere.
 ForwardPlan plan_forward(int64_t rows, int64_t cols, gd_dtype dtype);
 BackwardPlan plan_backward(int64_t rows, int64_t cols, gd_dtype dtype);
+BackwardPlan plan_backward_small(int64_t rows, int64_t cols, gd_dtype dtype); // or FALLBACK: not so
 int64_t fallback_partials(int64_t rows, int64_t cols);
 
 // Each puts a kernel on the stream and returns its launch error.
@@ -86,6 +100,8 @@ cudaError_t launch_backward_rows(const Backward &a, const BackwardPlan &plan, gd
                                  cudaStream_t stream);
 cudaError_t launch_backward_ring(const Backward &a, const BackwardPlan &plan, gd_dtype dtype,
                                  cudaStream_t stream);
+cudaError_t launch_backward_small(const Backward &a, const SmallDweight &d,
+                                  const BackwardPlan &plan, gd_dtype dtype, cudaStream_t stream);
 cudaError_t launch_dweight(void *dweight, gd_dtype dweight_dtype, bool accumulate,
                            const void *partial, bool partial_is_double, int64_t partials,
                            int64_t cols, bool after_fast_kernel, cudaStream_t stream);

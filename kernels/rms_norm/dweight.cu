@@ -1,8 +1,11 @@
 // dweight.cu - the P partial rows of dw (or db) to dw: summed in a fixed order, added to what is
 // there if asked, rounded once to the dtype of dw.
 //
-// A block has 32 columns and up to 32 rows of threads; row y sums partial rows y, y + Y, ..., then
-// the Y sums are added pairwise. The partials were written a moment ago and lie in L2.
+// A block has WIDE columns and up to 256 / WIDE rows of threads; row y sums partial rows y, y + Y,
+// ..., then the Y sums are added, within warps by shuffles. The partials were written a moment ago
+// and lie in L2, and what counts is the wait for them: so 8 columns a block, 32 bytes of a row, where
+// there are many partial rows, all loads of a thread on their way at once, and few enough threads
+// and registers that the block can start while those before it still run.
 #include "rms_norm/async.cuh"
 #include "rms_norm/cuda.cuh"
 #include "rms_norm/launch.cuh"
@@ -11,68 +14,63 @@
 namespace gd_rms
 {
 
-template <class A>
-__device__ inline A read_as(const void *p, gd_dtype dtype, int64_t i)
-{
-    if (dtype == GD_FLOAT32) return (A)((const float *)p)[i];
-    if (dtype == GD_FLOAT64) return (A)((const double *)p)[i];
-    if (dtype == GD_BFLOAT16) return (A)(float)((const __nv_bfloat16 *)p)[i];
-    return (A)(float)((const __half *)p)[i];
-}
-
-template <class A>
-__device__ inline void write_as(void *p, gd_dtype dtype, int64_t i, A v)
-{
-    if (dtype == GD_FLOAT32)
-        ((float *)p)[i] = (float)v;
-    else if (dtype == GD_FLOAT64)
-        ((double *)p)[i] = (double)v;
-    else if (dtype == GD_BFLOAT16)
-        ((__nv_bfloat16 *)p)[i] = (__nv_bfloat16)v;
-    else
-        ((__half *)p)[i] = (__half)v;
-}
-
-template <class A>
-__global__ void __launch_bounds__(1024)
+// WIDE columns of a block side by side.
+template <class A, int WIDE>
+__global__ void __launch_bounds__(256, 8)
     dweight_kernel(void *dweight, gd_dtype dtype, bool accumulate, const A *partial,
                    int64_t partials, int64_t cols)
 {
-    __shared__ A sums[32][33];
-    const int64_t j = (int64_t)blockIdx.x * 32 + threadIdx.x;
-#if GD_HOPPER
+    __shared__ A sums[8][WIDE]; // of warps
+    const int rows = (int)blockDim.x / WIDE;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const int64_t j = (int64_t)blockIdx.x * WIDE + threadIdx.x % WIDE;
+    let_next_start();
     wait_for_previous();
-#endif
     A sum = 0;
     if (j < cols) {
-#pragma unroll 4
-        for (int64_t p = threadIdx.y; p < partials; p += blockDim.y) sum += partial[p * cols + j];
+#pragma unroll 8
+        for (int64_t p = threadIdx.x / WIDE; p < partials; p += rows) sum += partial[p * cols + j];
     }
-    sums[threadIdx.y][threadIdx.x] = sum;
-    for (int half = (int)blockDim.y / 2; half > 0; half /= 2) {
-        __syncthreads();
-        if ((int)threadIdx.y < half)
-            sums[threadIdx.y][threadIdx.x] += sums[threadIdx.y + half][threadIdx.x];
-    }
-    if (threadIdx.y || j >= cols) return;
-    sum = sums[0][threadIdx.x];
+#pragma unroll
+    for (int apart = WIDE; apart < 32; apart *= 2) sum += __shfl_xor_sync(~0u, sum, apart);
+    if (lane < WIDE) sums[warp][lane] = sum;
+    __syncthreads();
+    if (threadIdx.x >= WIDE || j >= cols) return;
+    sum = 0;
+    for (int i = 0; i < warps; i++) sum += sums[i][threadIdx.x];
     if (accumulate) sum += read_as<A>(dweight, dtype, j);
     write_as<A>(dweight, dtype, j, sum);
 }
 
-cudaError_t launch_dweight(void *dweight, gd_dtype dweight_dtype, bool accumulate,
-                           const void *partial, bool partial_is_double, int64_t partials,
-                           int64_t cols, bool after_fast_kernel, cudaStream_t stream)
+template <class A, int WIDE>
+static cudaError_t launch_sum(void *dweight, gd_dtype dtype, bool accumulate, const void *partial,
+                              int64_t partials, int64_t cols, bool early, cudaStream_t stream)
 {
-    unsigned rows = 1;
-    while (rows < 32 && 2 * (int64_t)rows < partials) rows *= 2;
-    const dim3 blocks((unsigned)ceil_div(cols, 32)), threads(32, rows);
+    unsigned rows = 256 / WIDE;
+    while (rows > 128 / WIDE && (int64_t)rows / 2 >= partials) rows /= 2;
+    return launch_with(dweight_kernel<A, WIDE>, dim3((unsigned)ceil_div(cols, WIDE)),
+                       dim3(rows * WIDE), 0, 1, early, stream, dweight, dtype, accumulate,
+                       (const A *)partial, partials, cols);
+}
+
+template <class A>
+static cudaError_t launch_sum_of(void *dweight, gd_dtype dtype, bool accumulate,
+                                 const void *partial, int64_t partials, int64_t cols, bool early,
+                                 cudaStream_t stream)
+{
+    if (partials > 32)
+        return launch_sum<A, 8>(dweight, dtype, accumulate, partial, partials, cols, early, stream);
+    return launch_sum<A, 32>(dweight, dtype, accumulate, partial, partials, cols, early, stream);
+}
+
+cudaError_t launch_dweight(void *dweight, gd_dtype dtype, bool accumulate, const void *partial,
+                           bool partial_is_double, int64_t partials, int64_t cols, bool early,
+                           cudaStream_t stream)
+{
     if (partial_is_double)
-        return launch_with(dweight_kernel<double>, blocks, threads, 0, 1, after_fast_kernel, stream,
-                           dweight, dweight_dtype, accumulate, (const double *)partial, partials,
-                           cols);
-    return launch_with(dweight_kernel<float>, blocks, threads, 0, 1, after_fast_kernel, stream,
-                       dweight, dweight_dtype, accumulate, (const float *)partial, partials, cols);
+        return launch_sum_of<double>(dweight, dtype, accumulate, partial, partials, cols, early,
+                                     stream);
+    return launch_sum_of<float>(dweight, dtype, accumulate, partial, partials, cols, early, stream);
 }
 
 } // namespace gd_rms

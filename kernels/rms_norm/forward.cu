@@ -2,9 +2,13 @@
 //
 // A row is read into registers, 16 bytes a load, all loads of a thread in flight at once; then its
 // squares are summed, and y is written from the registers. What differs with N is who shares a row:
-//   forward_rows   N up to 1024 or so: some lanes of one warp. The sum takes shuffles alone.
-//   forward_wide   one block, up to 8192 vectors a row; its warps meet in shared memory.
-// Longer rows go through forward_ring.cu.
+//   forward_rows   lanes of one warp, N up to 1024 or so. The sum takes shuffles alone.
+//   forward_wide   a block, whose warps meet in shared memory.
+// Longer rows go through forward_ring.cu. What counts is how many loads are on their way: so each
+// kernel says how many blocks a multiprocessor shall hold, and the compiler makes do with the
+// registers that leaves. Nothing tells the caches that x and y are streams: loads and stores so
+// marked were 2 to 4% slower.
+#include "rms_norm/async.cuh"
 #include "rms_norm/cuda.cuh"
 #include "rms_norm/launch.cuh"
 #include "rms_norm/pack.cuh"
@@ -12,23 +16,46 @@
 namespace gd_rms
 {
 
-// y of one vector from x and factor.
+// What most calls are: a weight of x's own dtype, no bias, no rounding before the weight. Kernels
+// that know it are shorter and take fewer registers.
 template <class T>
+static bool is_plain(const Forward &a)
+{
+    return a.weight && !a.bias && !a.round && a.weight_dtype == dtype_of<T>;
+}
+
+// factor of the vector at col.
+template <class T, bool PLAIN>
+__device__ inline void load_factor(float *factor, const Forward &a, int64_t col)
+{
+    constexpr int V = vector_size<T>;
+    if (PLAIN) {
+        unpack<T>(factor, __ldg((const uint4 *)((const T *)a.weight + col)));
+#pragma unroll
+        for (int i = 0; i < V; i++) factor[i] += (float)a.offset;
+    } else {
+        load_weight<V>(factor, a.weight, a.weight_dtype, col, (float)a.offset, 1.0f);
+    }
+}
+
+// y of one vector from x and factor.
+template <class T, bool PLAIN, bool FORGET>
 __device__ inline uint4 normalise(const Forward &a, uint4 x, float rstd, const float *factor,
                                   int64_t col)
 {
     constexpr int V = vector_size<T>;
     float v[V];
+    if (FORGET) forget(x); // rather unpack it again than keep all of a row unpacked
     unpack<T>(v, x);
 #pragma unroll
     for (int i = 0; i < V; i++) v[i] *= rstd;
-    if (a.round) {
+    if (!PLAIN && a.round) {
 #pragma unroll
         for (int i = 0; i < V; i++) v[i] = rounded<T>(v[i]);
     }
 #pragma unroll
     for (int i = 0; i < V; i++) v[i] *= factor[i];
-    if (a.bias) {
+    if (!PLAIN && a.bias) {
         float w[V];
         load_weight<V>(w, a.bias, a.weight_dtype, col, 0.0f, 0.0f);
 #pragma unroll
@@ -47,133 +74,170 @@ __device__ inline float square_sum(uint4 x, float sum)
     return sum;
 }
 
-// LANES lanes share a row and hold CHUNKS vectors of it each; a warp has 32 / LANES rows. factor is
-// put into shared memory by the whole block, while its first rows are on their way.
-template <class T, int LANES, int CHUNKS>
-__global__ void __launch_bounds__(256) forward_rows(const __grid_constant__ Forward a)
+__device__ inline float rstd_of(float sum, const Forward &a)
+{
+    return reciprocal_root(fmaf(sum, a.per_col, (float)a.eps));
+}
+
+// LANES lanes share a row and hold CHUNKS vectors of it each, of ROWS rows at once. The block puts
+// factor into shared memory while its rows are on their way.
+template <class T, int LANES, int CHUNKS, int ROWS, int BLOCKS, bool PLAIN>
+__global__ void __launch_bounds__(256, BLOCKS) forward_rows(const __grid_constant__ Forward a)
 {
     constexpr int V = vector_size<T>;
-    extern __shared__ float factor[];
-    const int lane = threadIdx.x % LANES;
+    extern __shared__ float shared_factor[];
+    const int lane = threadIdx.x % LANES, groups = (int)blockDim.x / LANES;
     const int vectors = (int)(a.cols / V);
-    const int64_t step = (int64_t)gridDim.x * (blockDim.x / LANES);
-    int64_t row = (int64_t)blockIdx.x * (blockDim.x / LANES) + threadIdx.x / LANES;
+    const int64_t row = (int64_t)blockIdx.x * groups * ROWS + threadIdx.x / LANES;
+    let_next_start();
+    wait_for_previous();
 
-    uint4 bits[CHUNKS];
-    auto read_row = [&] {
-        const uint4 *x = (const uint4 *)((const T *)a.x + row * a.x_stride);
+    uint4 bits[ROWS][CHUNKS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        const uint4 *x = (const uint4 *)((const T *)a.x + (row + r * groups) * a.x_stride);
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++) {
             const int i = k * LANES + lane;
-            bits[k] = make_uint4(0, 0, 0, 0);
-            if (row < a.rows && i < vectors) bits[k] = __ldcs(x + i);
+            bits[r][k] = make_uint4(0, 0, 0, 0);
+            if (row + r * groups < a.rows && i < vectors) bits[r][k] = x[i];
         }
-    };
-    read_row();
-    for (int i = 4 * threadIdx.x; i < (int)a.cols; i += 4 * blockDim.x)
-        load_weight<4>(factor + i, a.weight, a.weight_dtype, i, (float)a.offset, 1.0f);
+    }
+    for (int i = threadIdx.x; i < vectors; i += blockDim.x)
+        load_factor<T, PLAIN>(shared_factor + i * V, a, i * V);
     __syncthreads();
-
-    // Whole warps stay in the loop together, for the shuffles: the bound is their first row.
-    const int ahead = (threadIdx.x % 32) / LANES;
-#pragma unroll 1
-    while (row - ahead < a.rows) {
+    float rstd[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
         float sum = 0;
 #pragma unroll
-        for (int k = 0; k < CHUNKS; k++) sum = square_sum<T>(bits[k], sum);
-        sum = lane_sum<LANES>(sum);
-        const float rstd = 1.0f / sqrtf(sum / (float)a.cols + (float)a.eps);
-        if (row < a.rows) {
-            uint4 *y = (uint4 *)((T *)a.y + row * a.y_stride);
+        for (int k = 0; k < CHUNKS; k++) sum = square_sum<T>(bits[r][k], sum);
+        rstd[r] = rstd_of(lane_sum<LANES>(sum), a);
+        if (a.rstd && lane == 0 && row + r * groups < a.rows)
+            ((float *)a.rstd)[row + r * groups] = rstd[r];
+    }
 #pragma unroll
-            for (int k = 0; k < CHUNKS; k++) {
-                const int i = k * LANES + lane;
-                if (i < vectors)
-                    __stcs(y + i, normalise<T>(a, bits[k], rstd, factor + i * V, (int64_t)i * V));
-            }
-            if (a.rstd && lane == 0) ((float *)a.rstd)[row] = rstd;
+    for (int k = 0; k < CHUNKS; k++) {
+        const int i = k * LANES + lane;
+        if (i >= vectors) continue;
+        const float *const factor = shared_factor + i * V;
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            uint4 *y = (uint4 *)((T *)a.y + (row + r * groups) * a.y_stride);
+            if (row + r * groups < a.rows)
+                y[i] = normalise<T, PLAIN, sizeof(T) == 2>(a, bits[r][k], rstd[r], factor, i * V);
         }
-        row += step;
-        if (row - ahead < a.rows) read_row();
     }
 }
 
-// A block has a row, thread t of it the vectors k * blockDim.x + t.
-template <class T, int CHUNKS, int THREADS>
-__global__ void __launch_bounds__(THREADS) forward_wide(const __grid_constant__ Forward a)
+// A block has a row, thread t of it the vectors k * blockDim.x + t. EARLY: factor is read before the
+// sum is known, for rows so few that nothing else hides its latency.
+template <class T, int CHUNKS, int THREADS, int BLOCKS, bool EARLY, bool PLAIN>
+__global__ void __launch_bounds__(THREADS, BLOCKS) forward_wide(const __grid_constant__ Forward a)
 {
     constexpr int V = vector_size<T>;
+    constexpr bool MANY = CHUNKS * V > 32; // numbers a thread
     __shared__ float warp_sums[32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const int vectors = (int)(a.cols / V);
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-
+    let_next_start();
+    wait_for_previous();
+#pragma unroll 1
     for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
         const uint4 *x = (const uint4 *)((const T *)a.x + row * a.x_stride);
         uint4 bits[CHUNKS];
-        float sum = 0;
+        float factor[EARLY ? CHUNKS : 1][V], sum = 0;
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++) {
             const int i = k * (int)blockDim.x + (int)threadIdx.x;
-            bits[k] = i < vectors ? __ldcs(x + i) : make_uint4(0, 0, 0, 0);
+            bits[k] = i < vectors ? x[i] : make_uint4(0, 0, 0, 0);
+        }
+        if (EARLY) {
+#pragma unroll
+            for (int k = 0; k < CHUNKS; k++) {
+                const int i = k * (int)blockDim.x + (int)threadIdx.x;
+                if (i < vectors) load_factor<T, PLAIN>(factor[k], a, (int64_t)i * V);
+            }
         }
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++) sum = square_sum<T>(bits[k], sum);
-
         sum = lane_sum<32>(sum);
         if (lane == 0) warp_sums[warp] = sum;
         __syncthreads();
-        sum = lane_sum<32>(lane < (int)blockDim.x / 32 ? warp_sums[lane] : 0.0f);
-        const float rstd = 1.0f / sqrtf(sum / (float)a.cols + (float)a.eps);
+        sum = lane_sum<32>(lane < warps ? warp_sums[lane] : 0.0f);
+        // Division and root are subroutines, past which the compiler moves nothing: where registers are
+        // short, it would else begin the results before the sum is known, and spill.
+        const float rstd =
+            MANY ? 1.0f / sqrtf(fmaf(sum, a.per_col, (float)a.eps)) : rstd_of(sum, a);
         uint4 *y = (uint4 *)((T *)a.y + row * a.y_stride);
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++) {
             const int i = k * (int)blockDim.x + (int)threadIdx.x;
             if (i >= vectors) continue;
-            float factor[V];
-            load_weight<V>(factor, a.weight, a.weight_dtype, (int64_t)i * V, (float)a.offset, 1.0f);
-            __stcs(y + i, normalise<T>(a, bits[k], rstd, factor, (int64_t)i * V));
+            const int64_t col = (int64_t)i * V;
+            if (!EARLY) load_factor<T, PLAIN>(factor[0], a, col);
+            y[i] =
+                normalise<T, PLAIN, sizeof(T) == 2>(a, bits[k], rstd, factor[EARLY ? k : 0], col);
         }
         if (a.rstd && threadIdx.x == 0) ((float *)a.rstd)[row] = rstd;
         if (row + gridDim.x < a.rows) __syncthreads(); // the sums are free for the next row
     }
 }
 
-template <class T, int LANES, int CHUNKS>
+template <class T, int LANES, int CHUNKS, int ROWS, int BLOCKS>
 static cudaError_t launch_rows(const Forward &a, cudaStream_t stream)
 {
     const int threads = 256;
-    const int64_t wanted = ceil_div(a.rows, threads / LANES);
-    const unsigned blocks = (unsigned)(wanted < 8192 ? wanted : 8192);
-    return launch(forward_rows<T, LANES, CHUNKS>, a, blocks, threads,
-                  (size_t)a.cols * sizeof(float), 1, stream);
+    const int64_t blocks = ceil_div(a.rows, threads / LANES * ROWS);
+    if (blocks > 2147483647) return cudaErrorInvalidValue;
+    const dim3 grid((unsigned)blocks), block(threads);
+    const size_t shared = (size_t)a.cols * sizeof(float);
+    if (is_plain<T>(a))
+        return launch_with(forward_rows<T, LANES, CHUNKS, ROWS, BLOCKS, true>, grid, block, shared,
+                           1, true, stream, a);
+    return launch_with(forward_rows<T, LANES, CHUNKS, ROWS, BLOCKS, false>, grid, block, shared, 1,
+                       true, stream, a);
 }
 
 template <class T>
 static cudaError_t launch_rows_of(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
 {
-    if (p.lanes == 8 && p.chunks == 2) return launch_rows<T, 8, 2>(a, stream);
-    if (p.lanes == 8 && p.chunks == 4) return launch_rows<T, 8, 4>(a, stream);
-    if (p.lanes == 16 && p.chunks == 4) return launch_rows<T, 16, 4>(a, stream);
-    if (p.lanes == 32 && p.chunks == 3) return launch_rows<T, 32, 3>(a, stream);
-    if (p.lanes == 32 && p.chunks == 4) return launch_rows<T, 32, 4>(a, stream);
-    if (p.lanes == 32 && p.chunks == 6) return launch_rows<T, 32, 6>(a, stream);
-    return launch_rows<T, 32, 8>(a, stream);
+    if (p.lanes == 16 && p.chunks == 1) return launch_rows<T, 16, 1, 2, 6>(a, stream);
+    if (p.lanes == 16 && p.rows == 2) return launch_rows<T, 16, 2, 2, 8>(a, stream);
+    if (p.lanes == 16) return launch_rows<T, 16, 2, 1, 8>(a, stream);
+    if (p.chunks == 2 && p.rows == 2) return launch_rows<T, 32, 2, 2, 6>(a, stream);
+    if (p.chunks == 2) return launch_rows<T, 32, 2, 1, 8>(a, stream);
+    if (p.chunks == 3) return launch_rows<T, 32, 3, 1, 6>(a, stream);
+    return launch_rows<T, 32, 4, 1, 4>(a, stream);
 }
 
-template <class T, int CHUNKS>
+template <class T, int CHUNKS, int THREADS, int BLOCKS, bool EARLY>
 static cudaError_t launch_wide(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
 {
+    if (p.threads > THREADS) return cudaErrorInvalidConfiguration;
     const int64_t most = 2147483647; // of blocks in a grid; the kernel's loop does the rest
-    const unsigned blocks = (unsigned)(a.rows < most ? a.rows : most);
-    return launch(forward_wide<T, CHUNKS, 1024>, a, blocks, p.threads, 0, 1, stream);
+    const dim3 grid((unsigned)(a.rows < most ? a.rows : most)), block((unsigned)p.threads);
+    if (is_plain<T>(a))
+        return launch_with(forward_wide<T, CHUNKS, THREADS, BLOCKS, EARLY, true>, grid, block, 0, 1,
+                           true, stream, a);
+    return launch_with(forward_wide<T, CHUNKS, THREADS, BLOCKS, EARLY, false>, grid, block, 0, 1,
+                       true, stream, a);
 }
 
 template <class T>
 static cudaError_t launch_of(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
 {
     if (p.kernel == ROWS) return launch_rows_of<T>(a, p, stream);
-    if (p.chunks == 4) return launch_wide<T, 4>(a, p, stream);
-    return launch_wide<T, 8>(a, p, stream);
+    if (p.early && p.chunks == 1) return launch_wide<T, 1, 512, 4, true>(a, p, stream);
+    if (p.early && p.blocks == 2) return launch_wide<T, 2, 512, 2, true>(a, p, stream);
+    if (p.early) return launch_wide<T, 2, 512, 4, true>(a, p, stream);
+    if (p.chunks == 2 && p.threads > 512) return launch_wide<T, 2, 1024, 2, false>(a, p, stream);
+    if (p.chunks == 2 && p.blocks == 3) return launch_wide<T, 2, 512, 3, false>(a, p, stream);
+    if (p.chunks == 2) return launch_wide<T, 2, 512, 4, false>(a, p, stream);
+    if (p.chunks == 4 && p.threads > 512) return launch_wide<T, 4, 1024, 2, false>(a, p, stream);
+    if (p.chunks == 4) return launch_wide<T, 4, 512, 2, false>(a, p, stream);
+    if (p.threads > 512) return launch_wide<T, 8, 1024, 1, false>(a, p, stream);
+    return launch_wide<T, 8, 512, 2, false>(a, p, stream);
 }
 
 cudaError_t launch_forward(const Forward &a, const ForwardPlan &p, gd_dtype dtype,

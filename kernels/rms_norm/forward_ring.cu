@@ -22,6 +22,8 @@ __global__ void __launch_bounds__(THREADS + 32)
     Ring<1> ring(shared, stages, TILE, (int)(a.cols / V));
     const int begin = ring.begin, length = ring.length, tile_vectors = ring.tile_vectors;
     const int64_t first = blockIdx.x / ring.blocks, step = gridDim.x / ring.blocks;
+    let_next_start();
+    wait_for_previous();
 
     if (ring.warp == ring.warps) {
         if (ring.lane == 0) {
@@ -68,7 +70,7 @@ __global__ void __launch_bounds__(THREADS + 32)
     };
 
     auto pass2 = [&](int64_t row) {
-        const float rstd = 1.0f / sqrtf(ring.total() / (float)a.cols + (float)a.eps);
+        const float rstd = reciprocal_root(fmaf(ring.total(), a.per_col, (float)a.eps));
         if (a.rstd && ring.rank == 0 && threadIdx.x == 0) ((float *)a.rstd)[row] = rstd;
         uint4 *const y = (uint4 *)((T *)a.y + row * a.y_stride) + begin;
 #pragma unroll
@@ -93,7 +95,7 @@ __global__ void __launch_bounds__(THREADS + 32)
 #pragma unroll
                         for (int j = 0; j < V; j++) v[j] += b[j];
                     }
-                    __stcs(y + i, pack<T>(v));
+                    y[i] = pack<T>(v);
                 }
             }
             ring.give_back();
@@ -117,7 +119,7 @@ static cudaError_t launch_ring(const Forward &a, const ForwardPlan &p, cudaStrea
     const size_t tile = (size_t)p.threads * 2 * 16;
     return launch_with(forward_ring<T, CHUNKS, 2, 512>, dim3((unsigned)(clusters * p.cluster)),
                        dim3((unsigned)p.threads + 32), RING_AT + tile * (size_t)p.stages, p.cluster,
-                       false, stream, a, p.stages, p.lookahead);
+                       true, stream, a, p.stages, p.lookahead);
 }
 
 template <class T>

@@ -4,6 +4,8 @@
 
 #include <cuda_runtime.h>
 
+#include "rms_norm/cuda.cuh"
+
 namespace gd_rms
 {
 
@@ -31,7 +33,7 @@ static cudaError_t launch_with(void (*kernel)(Parameters...), dim3 blocks, dim3 
         attribute[attributes].val.clusterDim.z = 1;
         attributes++;
     }
-    if (early) {
+    if (early && have_hopper()) {
         attribute[attributes].id = cudaLaunchAttributeProgrammaticStreamSerialization;
         attribute[attributes].val.programmaticStreamSerializationAllowed = 1;
         attributes++;

@@ -18,6 +18,13 @@ namespace gd_rms
 template <class T>
 constexpr int vector_size = 16 / (int)sizeof(T);
 
+template <class T>
+constexpr gd_dtype dtype_of = GD_FLOAT32;
+template <>
+constexpr gd_dtype dtype_of<__nv_bfloat16> = GD_BFLOAT16;
+template <>
+constexpr gd_dtype dtype_of<__half> = GD_FLOAT16;
+
 __device__ inline void unpack(float *v, uint4 bits, const float *)
 {
     v[0] = __uint_as_float(bits.x), v[1] = __uint_as_float(bits.y);
@@ -92,6 +99,14 @@ __device__ inline void forget(uint4 &bits)
     asm volatile("" : "+r"(bits.x), "+r"(bits.y), "+r"(bits.z), "+r"(bits.w));
 }
 
+// 1 / sqrt(v): the fast approximation, good to two units, and a step of Newton's. What is 0, infinite
+// or not a number stays as the approximation has it.
+__device__ inline float reciprocal_root(float v)
+{
+    const float r = rsqrtf(v), error = fmaf(-v * r, r, 1.0f);
+    return fabsf(error) < 0.5f ? fmaf(0.5f * r, error, r) : r;
+}
+
 // v rounded to T and back.
 template <class T>
 __device__ inline float rounded(float v)
@@ -134,6 +149,30 @@ __device__ inline void load_weight(float *v, const void *w, gd_dtype dtype, int6
             v[j] = v[j + 1] = v[j + 2] = v[j + 3] = otherwise;
         }
     }
+}
+
+// ---- Results of any dtype -------------------------------------------------------------------------
+
+template <class A>
+__device__ inline A read_as(const void *p, gd_dtype dtype, int64_t i)
+{
+    if (dtype == GD_FLOAT32) return (A)((const float *)p)[i];
+    if (dtype == GD_FLOAT64) return (A)((const double *)p)[i];
+    if (dtype == GD_BFLOAT16) return (A)(float)((const __nv_bfloat16 *)p)[i];
+    return (A)(float)((const __half *)p)[i];
+}
+
+template <class A>
+__device__ inline void write_as(void *p, gd_dtype dtype, int64_t i, A v)
+{
+    if (dtype == GD_FLOAT32)
+        ((float *)p)[i] = (float)v;
+    else if (dtype == GD_FLOAT64)
+        ((double *)p)[i] = (double)v;
+    else if (dtype == GD_BFLOAT16)
+        ((__nv_bfloat16 *)p)[i] = (__nv_bfloat16)v;
+    else
+        ((__half *)p)[i] = (__half)v;
 }
 
 // ---- Sums ----------------------------------------------------------------------------------------

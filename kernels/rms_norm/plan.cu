@@ -8,18 +8,6 @@
 namespace gd_rms
 {
 
-// The lanes that share a row of so many vectors, and the vectors each of them holds.
-static void plan_lanes(int64_t vectors, int *lanes, int *chunks)
-{
-    *lanes = vectors <= 32 ? 8 : vectors <= 64 ? 16 : 32;
-    *chunks = vectors <= 16    ? 2
-              : vectors <= 64  ? 4
-              : vectors <= 96  ? 3
-              : vectors <= 128 ? 4
-              : vectors <= 192 ? 6
-                               : 8;
-}
-
 static int round_up(int64_t n, int multiple)
 {
     return (int)(ceil_div(n, multiple) * multiple);
@@ -30,28 +18,48 @@ struct ForwardRing {
     int cluster, chunks, stages, lookahead, clusters;
 };
 static const ForwardRing forward_ring_of_4_bytes[3] = {
-    {16384, 8, 4, 6, 1, 15}, {32768, 16, 8, 16, 0, 7}, {65536, 16, 8, 12, 1, 7}};
+    {16384, 8, 4, 6, 1, 15}, {32768, 16, 4, 6, 1, 7}, {65536, 16, 8, 12, 1, 7}};
 static const ForwardRing forward_ring_of_2_bytes[3] = {
-    {8192, 4, 4, 8, 1, 30}, {16384, 8, 4, 8, 1, 15}, {32768, 16, 4, 8, 1, 7}};
+    {8192, 4, 4, 8, 0, 30}, {16384, 8, 4, 8, 1, 15}, {32768, 16, 4, 8, 1, 7}};
+
+// Rows that lanes of a warp share.
+static ForwardPlan plan_forward_rows(int64_t vectors, bool wide)
+{
+    ForwardPlan p = {};
+    p.kernel = ROWS;
+    p.lanes = vectors <= 32 ? 16 : 32;
+    p.chunks = vectors <= 16 ? 1 : vectors <= 64 ? 2 : vectors <= 96 ? 3 : 4;
+    p.rows = p.chunks == 1 || (p.chunks == 2 && wide) ? 2 : 1;
+    return p;
+}
+
+// Rows that a block holds. wide: of 4-byte numbers.
+static ForwardPlan plan_forward_wide(int64_t rows, int64_t vectors, bool wide)
+{
+    ForwardPlan p = {};
+    p.kernel = WIDE;
+    if (rows <= 512 && vectors <= 1024) {
+        p.early = true;
+        p.chunks = vectors <= 512 ? 1 : 2;
+        p.blocks = rows <= 132 ? 2 : 4;
+    } else {
+        p.chunks = vectors <= 1024 || (wide && vectors <= 2048)   ? 2
+                   : vectors <= 2048 || (wide && vectors <= 4096) ? 4
+                                                                  : 8;
+        p.blocks = wide || vectors <= 512 ? 3 : 4;
+    }
+    p.threads = round_up(ceil_div(vectors, p.chunks), 32);
+    return p;
+}
 
 ForwardPlan plan_forward(int64_t rows, int64_t cols, gd_dtype dtype)
 {
-    (void)rows;
-    ForwardPlan p = {};
     const int64_t size = (int64_t)gd_dtype_size(dtype), vectors = cols * size / 16;
-    p.cluster = 1;
-    if (vectors < 256) {
-        p.kernel = ROWS;
-        plan_lanes(vectors, &p.lanes, &p.chunks);
-        return p;
-    }
-    if (vectors <= 4096 || (size == 4 && vectors <= 8192)) { // a block holds it
-        p.kernel = WIDE;
-        p.chunks = vectors > 2048 || (size == 2 && vectors > 512) ? 8 : 4;
-        p.threads = round_up(ceil_div(vectors, p.chunks), 32);
-        return p;
-    }
-    for (const ForwardRing &row : size == 4 ? forward_ring_of_4_bytes : forward_ring_of_2_bytes)
+    const bool wide = size == 4;
+    if (vectors <= 128) return plan_forward_rows(vectors, wide);
+    if (vectors <= 4096 || (wide && vectors <= 8192)) return plan_forward_wide(rows, vectors, wide);
+    ForwardPlan p = {};
+    for (const ForwardRing &row : wide ? forward_ring_of_4_bytes : forward_ring_of_2_bytes)
         if (vectors <= row.vectors) {
             p.kernel = RING;
             p.cluster = row.cluster, p.chunks = row.chunks;
@@ -70,68 +78,97 @@ int64_t fallback_partials(int64_t rows, int64_t cols)
     return wanted < most ? wanted : most;
 }
 
-static BackwardPlan plan_rows(int64_t rows, int64_t row_bytes, gd_dtype dtype)
+// Crews: so many threads share a row, so many make up a block; partials: blocks at most.
+struct CrewRow {
+    int64_t vectors; // of a row, at most
+    int lanes, chunks, threads, stage_rows, stages, partials;
+};
+static const CrewRow crews_of_4_bytes[] = {
+    {16, 8, 2, 192, 8, 2, 264},    {32, 16, 2, 256, 2, 2, 264},    {64, 32, 2, 256, 1, 2, 264},
+    {128, 64, 2, 256, 1, 2, 264},  {192, 128, 2, 384, 2, 2, 132},  {256, 128, 2, 384, 1, 3, 132},
+    {512, 256, 2, 512, 1, 2, 132}, {1024, 512, 2, 512, 1, 2, 132},
+};
+static const CrewRow crews_of_2_bytes[] = {
+    {16, 8, 2, 192, 8, 2, 264},    {32, 16, 2, 256, 2, 2, 264},    {64, 32, 2, 256, 1, 2, 264},
+    {96, 64, 2, 256, 2, 2, 264},   {128, 64, 2, 256, 1, 2, 264},   {256, 128, 2, 256, 1, 2, 264},
+    {512, 128, 4, 256, 1, 2, 132}, {1024, 512, 2, 512, 1, 2, 132},
+};
+
+struct RingRow {
+    int64_t vectors; // of a row, at most
+    int cluster, chunks, tile_chunks, stages, lookahead;
+    int partials; // as many clusters as one H200 runs at a time
+};
+static const RingRow ring_of_4_bytes[] = {
+    {2048, 2, 2, 2, 3, 1, 66},   {4096, 4, 3, 1, 11, 1, 30}, {8192, 8, 3, 1, 11, 1, 15},
+    {16384, 8, 5, 1, 14, 1, 15}, {32768, 16, 4, 2, 6, 1, 7}, {65536, 16, 9, 1, 14, 0, 7},
+};
+static const RingRow ring_of_2_bytes[] = {
+    {2048, 2, 2, 1, 6, 0, 66},   {4096, 4, 2, 2, 4, 1, 30},   {8192, 8, 2, 2, 4, 1, 15},
+    {16384, 8, 5, 1, 17, 1, 15}, {32768, 16, 5, 1, 17, 1, 7},
+};
+
+// The first entry of a table that a row of so many vectors fits in, or NULL.
+template <class Row, int COUNT>
+static const Row *find_row(const Row (&table)[COUNT], int64_t vectors)
+{
+    for (const Row &row : table)
+        if (vectors <= row.vectors) return &row;
+    return nullptr;
+}
+
+static BackwardPlan plan_crews(const CrewRow &row, int64_t rows)
 {
     BackwardPlan p = {};
-    const int64_t vectors = row_bytes / 16;
     p.kernel = ROWS;
-    plan_lanes(vectors, &p.lanes, &p.chunks);
-    // More warps where a lane's numbers leave the registers for it.
-    p.threads = p.chunks == 3 || (p.chunks == 6 && dtype == GD_FLOAT32) ? 384 : 256;
-    // A stage is some kilobytes, of whole groups of rows.
-    const int at_once = 32 / p.lanes;
-    p.stage_rows = round_up(ceil_div(row_bytes <= 256 ? 1024 : 2048, row_bytes), at_once);
-    if (p.stage_rows > 32) p.stage_rows = 32;
-    p.stages = p.chunks == 6 ? 3 : 2;
-    const int64_t stages = ceil_div(rows, p.stage_rows), most = row_bytes <= 256 ? 264 : 132;
-    p.partials = stages < most ? stages : most;
+    p.lanes = row.lanes, p.chunks = row.chunks, p.threads = row.threads;
+    p.stage_rows = row.stage_rows, p.stages = row.stages;
+    const int64_t stages = ceil_div(rows, p.stage_rows);
+    p.partials = stages < row.partials ? stages : row.partials;
     p.cluster = 1;
     return p;
 }
 
-struct RingRow {
-    int64_t vectors; // of a row, at most
-    int cluster, chunks, stages, lookahead;
-    int partials; // as many clusters as one H200 runs at a time
-};
-
-// Deeper rings than these were slower: more bytes on their way than it takes to hide the latency
-// only spread the reads over more of DRAM.
-static const RingRow ring_of_4_bytes[] = {
-    {256, 1, 2, 3, 0, 396},  {512, 1, 2, 3, 1, 264},  {1024, 1, 2, 3, 1, 132},
-    {2048, 2, 4, 5, 0, 66},  {4096, 4, 2, 3, 0, 30},  {8192, 8, 4, 8, 0, 15},
-    {16384, 16, 4, 8, 1, 7}, {32768, 16, 4, 6, 1, 7}, {65536, 16, 8, 4, 0, 7},
-};
-static const RingRow ring_of_2_bytes[] = {
-    {256, 1, 2, 3, 0, 528},  {512, 1, 2, 3, 1, 264},  {1024, 1, 2, 3, 0, 132},
-    {2048, 2, 2, 3, 0, 66},  {4096, 4, 2, 4, 1, 30},  {8192, 8, 2, 4, 1, 15},
-    {16384, 8, 4, 4, 0, 15}, {32768, 16, 4, 4, 0, 7},
-};
-
-static BackwardPlan plan_ring(int64_t rows, int64_t vectors, gd_dtype dtype)
+static BackwardPlan plan_ring(const RingRow &row, int64_t rows, int64_t vectors)
 {
-    const bool wide = gd_dtype_size(dtype) == 4;
-    const RingRow *row = wide ? ring_of_4_bytes : ring_of_2_bytes;
-    const RingRow *const end = row + (wide ? 9 : 8);
-    while (row < end && row->vectors < vectors) row++;
     BackwardPlan p = {};
-    if (row == end) return p; // too long: FALLBACK
     p.kernel = RING;
-    p.cluster = row->cluster, p.chunks = row->chunks;
-    p.tile_chunks = p.chunks < 2 ? p.chunks : 2;
+    p.cluster = row.cluster, p.chunks = row.chunks, p.tile_chunks = row.tile_chunks;
     p.threads = round_up(ceil_div(ceil_div(vectors, p.cluster), p.chunks), 32);
-    p.stages = row->stages, p.lookahead = row->lookahead;
-    p.partials = row->partials < rows ? row->partials : rows;
+    p.stages = row.stages, p.lookahead = row.lookahead;
+    p.partials = row.partials < rows ? row.partials : rows;
     return p;
 }
 
 BackwardPlan plan_backward(int64_t rows, int64_t cols, gd_dtype dtype)
 {
+    const bool wide = gd_dtype_size(dtype) == 4;
+    const int64_t row_bytes = cols * (int64_t)gd_dtype_size(dtype), vectors = row_bytes / 16;
+    if (dtype != GD_FLOAT64 && row_bytes % 16 == 0 && cols > 0 && rows > 0) {
+        const CrewRow *const crews =
+            wide ? find_row(crews_of_4_bytes, vectors) : find_row(crews_of_2_bytes, vectors);
+        if (crews) return plan_crews(*crews, rows);
+        const RingRow *const ring =
+            wide ? find_row(ring_of_4_bytes, vectors) : find_row(ring_of_2_bytes, vectors);
+        if (ring) return plan_ring(*ring, rows, vectors);
+    }
+    BackwardPlan p = {};
+    p.partials = fallback_partials(rows, cols);
+    return p;
+}
+
+BackwardPlan plan_backward_small(int64_t rows, int64_t cols, gd_dtype dtype)
+{
     const int64_t row_bytes = cols * (int64_t)gd_dtype_size(dtype), vectors = row_bytes / 16;
     BackwardPlan p = {};
-    if (dtype != GD_FLOAT64 && row_bytes % 16 == 0 && cols > 0 && rows > 0)
-        p = vectors <= 192 ? plan_rows(rows, row_bytes, dtype) : plan_ring(rows, vectors, dtype);
-    if (p.kernel == FALLBACK) p.partials = fallback_partials(rows, cols);
+    if (dtype == GD_FLOAT64 || row_bytes % 16 || vectors < 1 || vectors > 1024 || rows < 1 ||
+        rows > 512)
+        return p;
+    p.kernel = SMALL;
+    p.chunks = vectors <= 512 ? 1 : 2;
+    p.threads = round_up(ceil_div(vectors, p.chunks), 32);
+    if (p.threads < 256) p.threads = 256; // for the columns' sake
+    p.cluster = 1;
     return p;
 }
 

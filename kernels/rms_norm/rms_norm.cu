@@ -48,6 +48,19 @@ static gd_status status_of(cudaError_t error)
     return error == cudaErrorMemoryAllocation ? GD_ERROR_MEMORY : GD_ERROR_DEVICE;
 }
 
+// Whether writing dx may change what another block has yet to read.
+static bool overwrites(const gd_rms_norm_problem *p, const gd_rms_norm_gradients *g)
+{
+    const size_t size = gd_dtype_size(p->dtype);
+    auto overlap = [&](const void *input, int64_t stride) {
+        const char *const a = (const char *)g->dx, *const b = (const char *)input;
+        const size_t a_bytes = (size_t)((p->rows - 1) * g->dx_stride + p->cols) * size;
+        const size_t b_bytes = (size_t)((p->rows - 1) * stride + p->cols) * size;
+        return a < b + b_bytes && b < a + a_bytes;
+    };
+    return g->dx && (overlap(g->dy, g->dy_stride) || overlap(g->x, g->x_stride));
+}
+
 static size_t sum_size(gd_dtype dtype)
 {
     return dtype == GD_FLOAT64 ? sizeof(double) : sizeof(float);
@@ -104,6 +117,12 @@ static cudaError_t run_backward(const gd_rms_norm_problem *p, const gd_rms_norm_
         return error;
     }
 
+    const BackwardPlan small = plan_backward_small(p->rows, p->cols, p->dtype);
+    if (small.kernel == SMALL && !overwrites(p, g)) {
+        const SmallDweight d = {g->dweight, p->dweight_dtype, g->accumulate_dweight};
+        return launch_backward_small(a, d, small, p->dtype, stream);
+    }
+
     // One partial row of the right dtype is the result.
     const bool direct = plan.partials == 1 && p->dweight_dtype == GD_FLOAT32 &&
                         !g->accumulate_dweight && aligned(g->dweight);
@@ -141,7 +160,8 @@ gd_status gd_cuda_rms_norm_forward(const gd_rms_norm_problem *p, void *y, int64_
                        p->eps,
                        p->offset,
                        p->weight_dtype,
-                       p->round_before_weight && size == 2};
+                       p->round_before_weight && size == 2,
+                       p->cols ? 1.0f / (float)p->cols : 0.0f};
     ForwardPlan plan = {};
     if (p->dtype != GD_FLOAT64 && p->cols > 0 && p->cols * (int64_t)size % 16 == 0 &&
         aligned_rows(x, x_stride, size) && aligned_rows(y, y_stride, size) && aligned(weight) &&
