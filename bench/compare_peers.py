@@ -2,6 +2,7 @@
 """RMSNorm of gradus beside PyTorch's, torch.compile's and, where installed, Liger's and QuACK's.
 
     bench/compare_peers.py [--library build/lib/libgradus.so] [--dtype float32] [--shapes MxN,...]
+                           [--peers PyTorch,QuACK]
 
 All in one process and on the same buffers: each is captured in a CUDA graph that goes round several
 sets of buffers, more than L2 holds, and the median of its replays is taken. What a peer allocates
@@ -155,9 +156,11 @@ class Quack:
         return self.ops.rmsnorm_bwd(x, weight, dy, self.rstd)
 
 
-def installed(peers):
-    """Those of the peers whose packages are there."""
-    for peer in peers:
+def installed(names):
+    """Those of the peers whose packages are there, and which are in names if that says any."""
+    for peer in (Fused, Compiled, Liger, Quack):
+        if names and peer.name not in names:
+            continue
         try:
             yield peer()
         except Exception as error:  # a broken install is a missing one
@@ -218,9 +221,11 @@ def main():
     options.add_argument("--library", dest="path", default="build/lib/libgradus.so")
     options.add_argument("--dtype", choices=DTYPES, action="append")
     options.add_argument("--shapes", default=SHAPES.replace(" ", ","))
+    options.add_argument("--peers", default="", help="of PyTorch,torch.compile,Liger,QuACK; all")
     options = options.parse_args()
 
-    ours, peers = Gradus(options.path), [Fused(), Compiled(), *installed([Liger, Quack])]
+    names = options.peers.split(",") if options.peers else []
+    ours, peers = Gradus(options.path), list(installed(names))
     names = " | ".join(p.name for p in peers)
     print(f"| dtype | M x N | fwd: gradus | {names} | ours / best | bwd: gradus | {names} "
           f"| ours / best | error |")

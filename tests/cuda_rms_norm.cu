@@ -360,6 +360,7 @@ static void run_chain(int64_t M, int64_t N, gd_dtype dtype)
     check_cuda(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), "stream");
     for (int way = 0; way < 3; way++) {
         x.up(), dy.up();
+        check_cuda(cudaDeviceSynchronize(), "copies"); // which the streams would not wait for
         if (way < 2) {
             steps_on(stream, way == 0);
         } else {
