@@ -164,14 +164,14 @@ static double unit(double x, gd_dtype dtype)
 }
 
 /* What an element may be off by. `largest` is of its tensor. 16-bit results are rounded once, but
- * where linear has a bias: there the library may round the product and then the sum, and what it
- * loses are units of the summands, which are about 1 in size. */
+ * where linear has a bias: there the library may round the product, and then the sum with a bias of
+ * up to 4; what it loses are units of the product. */
 static double tolerance(const gd_op *op, double want, double largest, const part *p, gd_dtype dtype)
 {
     double f32 = 1e-5 * largest;
     if (dtype == GD_FLOAT64) return 1e-12 * largest;
     if (dtype == GD_FLOAT32) return f32;
-    if (!strcmp(op->name, "linear")) want = fmax(fabs(want), 1);
+    if (!strcmp(op->name, "linear")) want = fabs(want) + 4;
     return f32 + (p->summed ? 2 : 1) * unit(want, dtype);
 }
 
