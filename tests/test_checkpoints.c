@@ -162,6 +162,35 @@ START_TEST(the_weights_of_others_can_be_trained_on)
 }
 END_TEST
 
+static void read_into_output(const char *name)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    output[fread(output, 1, sizeof output - 1, file)] = '\0';
+    fclose(file);
+}
+
+/* A line break is written as U+010A and a space as U+0120, as in GPT-2's vocabulary. */
+START_TEST(the_tokenizer_lies_beside_the_model)
+{
+    train_well("--data text %s --steps 1 --out a");
+    read_into_output("a/step-00000001/tokenizer.json");
+    program_said(output, "\"vocab\": {\n      \"\xc4\x8a\": 0,\n      \"\xc4\xa0\": 1,\n"
+                         "      \"a\": 2,\n      \"b\": 3,\n      \"c\": 4,\n      \"d\": 5,\n"
+                         "      \"e\": 6\n    },\n    \"merges\": []\n");
+    train_well("--data text --vocab 300 %s --steps 1 --out b");
+    read_into_output("b/step-00000001/tokenizer.json");
+    program_said(output, "\"Regex\": \" ?[^\\\\x00-@");
+    program_said(output, "      \"\xc4\x80\": 0,\n"); /* byte 0 is U+0100 */
+    program_said(output, "      \"\\\"\": 34,\n");
+    program_said(output, "      \"\xc3\xbf\": 255,\n");
+    program_said(output, "\"merges\": [\n      [\"");
+    ck_assert_int_eq(count_lines(strstr(output, "\"merges\"")), 300 - 256 + 3);
+}
+END_TEST
+
 START_TEST(some_are_kept)
 {
     train_well("--data text %s --steps 20 --checkpoint-every 2 --keep 3 --keep-every 6 --out a");
@@ -252,6 +281,7 @@ START_TEST(a_broken_checkpoint_is_passed_over)
     program_said(output, "not resumed from a/step-00000012: safetensors_open: ");
     program_said(output, "not resumed from a/step-00000008: train: there is no config.json");
     program_said(output, "from   a/step-00000004");
+    ck_assert(exists("a/step-00000012/tokenizer.json"));
     train_well("--resume a/step-00000012 --out b"); /* the broken one was replaced */
 }
 END_TEST
@@ -307,8 +337,9 @@ START_TEST(a_disk_that_is_full)
     ck_assert(exists("a/step-00000003") && !exists("a/step-00000006") && !exists("a/.saving"));
     train_well("--resume auto --out a --steps 6");
     program_said(output, "from   a/step-00000003");
-    train_badly("--data text %s --steps 1 --out no/such/folder", "cannot make a folder in no/such");
-    train_badly("--data text %s --steps 1 --out text", "cannot make a folder in text: Not a dir");
+    train_badly("--data text %s --steps 1 --out no/such/folder",
+                "cannot make the folder no/such/folder: No such");
+    train_badly("--data text %s --steps 1 --out text", "cannot make the folder text: Not a dir");
 }
 END_TEST
 
@@ -327,6 +358,7 @@ int main(void)
     tcase_add_test(cases, options_given_anew_come_before_those_of_the_checkpoint);
     tcase_add_test(cases, weights_begin_a_new_run);
     tcase_add_loop_test(cases, the_weights_of_others_can_be_trained_on, 0, 4);
+    tcase_add_test(cases, the_tokenizer_lies_beside_the_model);
     tcase_add_test(cases, some_are_kept);
     tcase_add_loop_test(cases, signals_save_and_leave, 0, 2);
     tcase_add_test(cases, killed_again_and_again);

@@ -292,12 +292,30 @@ static int64_t best_pair(const pair_map *pairs, int32_t *left, int32_t *right)
     return most;
 }
 
-/* One merge; false: no memory. *done: there is nothing left to merge. */
+/* Whether there is a token of the bytes that the pair stands for. */
+static bool is_known(const bpe *b, int32_t left, int32_t right)
+{
+    size_t l = (size_t)b->length[left], r = (size_t)b->length[right];
+    for (int32_t i = 256; i < b->vocab; i++) {
+        if ((size_t)b->length[i] == l + r && !memcmp(b->bytes[i], b->bytes[left], l) &&
+            !memcmp(b->bytes[i] + l, b->bytes[right], r))
+            return true;
+    }
+    return false;
+}
+
+/* One merge; false: no memory. *done: there is nothing left to merge. A pair that would only be
+ * another way to an old token is passed over: tokens are told apart by their bytes. */
 static bool train_step(bpe *b, lexicon *l, pair_map *pairs, bool *done)
 {
     int32_t left, right;
     *done = best_pair(pairs, &left, &right) < 2;
     if (*done) return true;
+    if (is_known(b, left, right)) {
+        int64_t *count = map_entry(pairs, left, right);
+        if (count) *count = 0;
+        return count != NULL;
+    }
     if (!add_merge(b, left, right)) return false;
     for (int64_t i = 0; i < l->words; i++) {
         word *w = &l->word[i];

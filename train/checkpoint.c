@@ -1,6 +1,7 @@
 /* checkpoint.c - see checkpoint.h. */
 #include "checkpoint.h"
 #include "llama.h"
+#include "tokenizer_file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -157,7 +158,8 @@ gd_status checkpoint_save(const model *m, const dataset *data, const train_optio
         !folder_make(o->out) || !folder_remove(saving) || !folder_make(saving)) {
         return fail(ctx, "make a folder in", o->out);
     }
-    if (llama_save(m, saving, tokens) || save_state(m, data, o, adamw, step, saving)) {
+    if (llama_save(m, saving, tokens) || tokenizer_save(&data->tokenizer, ctx, saving) ||
+        save_state(m, data, o, adamw, step, saving)) {
         folder_remove(saving);
         return gd_error_status(ctx);
     }
@@ -244,7 +246,9 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
 {
     *from = (checkpoint){.folder = ""};
     const char *path = o->resume ? o->resume : o->init;
-    if (gd_error(ctx) || !path) return gd_error_status(ctx);
+    if (gd_error(ctx)) return gd_error_status(ctx);
+    if (o->out && !folder_make(o->out)) return fail(ctx, "make the folder", o->out);
+    if (!path) return GD_OK;
     if (o->resume && !strcmp(path, "auto")) {
         open_newest(from, ctx, o->out);
     } else {

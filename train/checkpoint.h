@@ -2,6 +2,7 @@
  *
  *     OUT/step-00000500/config.json           a Llama folder (llama.h), which others can read
  *                       model.safetensors
+ *                       tokenizer.json        (tokenizer_file.h)
  *                       state.safetensors     AdamW's m and v under the weights' names; in the
  *                                             metadata the step, the random state, the text's
  *                                             fingerprint and the options
@@ -26,7 +27,7 @@ typedef struct checkpoint {
     int64_t step;             /* how many were done */
 } checkpoint;
 
-/* Opens what --resume or --init names, and fills the options that were not given: those of the
+/* Makes the folder --out. Opens what --resume or --init names, and fills the options that were not given: those of the
  * model, and with --resume all that the run had. `--resume auto` takes the newest checkpoint of
  * --out that is whole, or begins anew where there is none. */
 gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *options);

@@ -39,6 +39,13 @@ static void train(const uint8_t *bytes, size_t size)
     bpe trained, again;
     demand(bpe_train(&trained, text, length / 2, 256 + bytes[0] % 64), "trained");
     check_merges(&trained);
+    for (int32_t i = 0; i < trained.vocab; i++) {
+        for (int32_t k = 0; k < i; k++) {
+            bool same = trained.length[i] == trained.length[k] &&
+                        !memcmp(trained.bytes[i], trained.bytes[k], (size_t)trained.length[i]);
+            demand(!same, "no two tokens of the same bytes");
+        }
+    }
     check_text(&trained, text, length);
     demand(bpe_from_merges(&again, (const int32_t(*)[2])trained.merge, trained.vocab - 256) &&
                again.vocab == trained.vocab,
