@@ -127,7 +127,8 @@ START_TEST(options_given_anew_come_before_those_of_the_checkpoint)
     program_said(output, "2 layers, dim 16, 4 heads, 2 kv heads, ffn 24, context 12, dropout 0.1");
     train_badly("--resume a/step-00000006 --layers 3", "--layers is 3, but the checkpoint has 2");
     train_badly("--resume a/step-00000006 --tied", "--tied is true, but the checkpoint has false");
-    train_badly("--resume a/step-00000006 --data other", "was trained on other tokens");
+    train_badly("--resume a/step-00000006 --data other",
+                "which does not occur in the training text");
     train_badly("--resume a/step-00000006 --data same", "was trained on another text; --init");
 }
 END_TEST
@@ -139,6 +140,14 @@ START_TEST(weights_begin_a_new_run)
                "--sample-length 20");
     program_said(output, "2 layers, dim 16, 4 heads, 2 kv heads, ffn 24, context 8, dropout 0");
     program_said(output, "step 2/2");
+    /* The pieces are those that the weights know, whatever the text. */
+    train_well("--data text --vocab 280 %s --steps 3 --out pieces");
+    train_well("--data other --init pieces/step-00000003 --steps 1 --context 8 --out b");
+    shell("cd '%s' && cmp pieces/step-00000003/tokenizer.json b/step-00000001/tokenizer.json%s",
+          folder, "");
+    shell("cd '%s' && sed -i 's/\"Isolated\"/\"Removed\"/' pieces/step-00000003/tokenizer.json%s",
+          folder, "");
+    train_badly("--data other --init pieces/step-00000003", "is not a tokenizer of this program");
     train_badly("--data text --init a", "train: there is no config.json in a");
     train_badly("--data text --init no/such", "train: there is no config.json in no/such");
 }

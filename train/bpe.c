@@ -120,11 +120,11 @@ static bool begin(bpe *b, int32_t vocab)
     return fine;
 }
 
-/* The next token: left, then right. */
+/* The next token: left, then right; no longer than a word with its space can be. */
 static bool add_merge(bpe *b, int32_t left, int32_t right)
 {
     int64_t *token = map_entry(&b->token_of, left, right);
-    if (!token || b->length[left] > INT32_MAX - b->length[right]) return false;
+    if (!token || b->length[left] + b->length[right] > LONGEST_WORD + 1) return false;
     size_t l = (size_t)b->length[left], r = (size_t)b->length[right];
     uint8_t *bytes = malloc(l + r);
     if (!bytes) return false;

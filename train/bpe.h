@@ -34,7 +34,8 @@ typedef struct bpe {
  * go to the pair that comes first in (left, right). False, and *b empty, if there is no memory. */
 bool bpe_train(bpe *b, const uint8_t *text, int64_t length, int32_t vocab);
 
-/* Makes an encoder from its merges [count], which must name earlier tokens only and no pair twice.
+/* Makes an encoder from its merges [count], which must name earlier tokens only, no pair twice, and
+ * make nothing longer than a word.
  * False, and *b empty, if they do not or there is no memory. */
 bool bpe_from_merges(bpe *b, const int32_t (*merge)[2], int32_t count);
 

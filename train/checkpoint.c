@@ -259,12 +259,14 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
         gd_fail(ctx, GD_ERROR_ARGUMENT, "train: the options do not fit the checkpoint %s",
                 from->folder);
     }
+    if (from->folder[0] && !o->tokens) tokenizer_load(&from->tokenizer, ctx, from->folder);
     return gd_error_status(ctx);
 }
 
 void checkpoint_close(checkpoint *from)
 {
     gd_safetensors_close(from->state);
+    tokenizer_free(&from->tokenizer);
     from->state = NULL;
 }
 

@@ -25,6 +25,7 @@ typedef struct checkpoint {
     model_config config;      /* of the folder */
     gd_safetensors *state;    /* NULL where only weights are taken (--init) */
     int64_t step;             /* how many were done */
+    tokenizer tokenizer; /* TOKENIZER_NONE where the folder has none; then the text makes one */
 } checkpoint;
 
 /* Makes the folder --out. Opens what --resume or --init names, and fills the options that were not given: those of the

@@ -71,11 +71,14 @@ static bool load_text(dataset *data)
 {
     const data_options *o = &data->options;
     int64_t length, train, other_length;
+    if (o->tokenizer) data->tokenizer = *o->tokenizer;
     uint8_t *text = read_file(o->text, &length), *other = NULL;
     if (!text) return false;
     train = o->validation ? length : length * 9 / 10;
     bool fine = true;
-    if (o->vocab == 0)
+    if (o->tokenizer)
+        fine = true;
+    else if (o->vocab == 0)
         tokenizer_characters(&data->tokenizer, text, length);
     else if (!tokenizer_train(&data->tokenizer, text, train, (int32_t)o->vocab))
         fine = no_memory();

@@ -19,6 +19,8 @@ typedef struct data_options {
     int64_t vocab;          /* text: 0, its characters; else pieces of it. tokens: how many ids */
     int64_t context;
     uint64_t seed;
+    const tokenizer *tokenizer; /* to encode a text; its parts are the dataset's from now on. NULL:
+                                 * one is made from the text, as `vocab` says */
 } data_options;
 
 typedef struct dataset {

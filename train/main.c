@@ -88,8 +88,11 @@ static int run(gd_context *ctx, train_options *o)
                                  .validation = o->val_data,
                                  .vocab = o->vocab,
                                  .context = o->context,
-                                 .seed = (uint64_t)o->seed};
-    if (data_load(&data, &wanted)) {
+                                 .seed = (uint64_t)o->seed,
+                                 .tokenizer = from.tokenizer.kind ? &from.tokenizer : NULL};
+    bool loaded = data_load(&data, &wanted);
+    from.tokenizer = (tokenizer){0}; /* now the data's */
+    if (loaded) {
         gd_random_set(ctx, (gd_random_state){.seed = (uint64_t)o->seed});
         train(ctx, &data, o, &from);
         if (gd_error(ctx)) fprintf(stderr, "gradus-train: %s\n", gd_error(ctx));

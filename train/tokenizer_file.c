@@ -95,15 +95,24 @@ static void print_tokenizer(const tokenizer *t, FILE *file)
     fprintf(file, "]\n  }\n}\n");
 }
 
-static bool write_tokenizer(const tokenizer *t, const char *path)
+/* The whole file as a text, allocated here. */
+static char *tokenizer_text(const tokenizer *t)
 {
     char *text = NULL;
     size_t length;
     FILE *file = open_memstream(&text, &length);
-    if (!file) return false;
+    if (!file) return NULL;
     print_tokenizer(t, file);
     bool whole = !ferror(file);
-    whole = !fclose(file) && whole && folder_write_text(path, text);
+    if (!fclose(file) && whole) return text;
+    free(text);
+    return NULL;
+}
+
+static bool write_tokenizer(const tokenizer *t, const char *path)
+{
+    char *text = tokenizer_text(t);
+    bool whole = text && folder_write_text(path, text);
     int why = errno;
     free(text);
     errno = why;
@@ -122,3 +131,110 @@ gd_status tokenizer_save(const tokenizer *t, gd_context *ctx, const char *folder
     }
     return gd_fail(ctx, GD_ERROR_IO, "train: cannot write %s: %s", path, strerror(errno));
 }
+
+/* ---- Reading ------------------------------------------------------------------------------ */
+
+#ifdef GD_HAVE_JANSSON
+
+#include <jansson.h>
+
+/* The byte that a text of one character stands for; -1: none. */
+static int byte_of(const char *text)
+{
+    const unsigned char *c = (const unsigned char *)text;
+    int character = c[0];
+    if (c[0] >= 0xc0) character = c[1] ? (c[0] & 0x1f) << 6 | (c[1] & 0x3f) : -1;
+    for (int byte = 0; byte < 256; byte++) {
+        if (character_of((uint8_t)byte) == character) return byte;
+    }
+    return -1;
+}
+
+static bool read_characters(tokenizer *t, json_t *vocab)
+{
+    const char *name;
+    json_t *id;
+    *t = (tokenizer){.kind = TOKENIZER_CHARACTERS, .vocab = (int64_t)json_object_size(vocab)};
+    for (int byte = 0; byte < 256; byte++) t->id_of[byte] = -1;
+    json_object_foreach(vocab, name, id)
+    {
+        int byte = byte_of(name);
+        json_int_t value = json_integer_value(id);
+        if (byte < 0 || value < 0 || value >= t->vocab || value >= 256) return false;
+        t->symbol[value] = (unsigned char)byte;
+        t->id_of[byte] = (int16_t)value;
+    }
+    return t->vocab > 0;
+}
+
+static int32_t id_of(const json_t *vocab, const json_t *name)
+{
+    const json_t *id = json_object_get(vocab, json_string_value(name));
+    json_int_t value = json_is_integer(id) ? json_integer_value(id) : -1;
+    return value >= 0 && value <= INT32_MAX ? (int32_t)value : -1;
+}
+
+static bool read_pieces(tokenizer *t, const json_t *vocab, const json_t *merges)
+{
+    size_t count = json_array_size(merges);
+    int32_t(*merge)[2] = count < INT32_MAX / 8 ? malloc(count * sizeof *merge + 1) : NULL;
+    *t = (tokenizer){.kind = TOKENIZER_BPE};
+    for (size_t i = 0; merge && i < count; i++) {
+        const json_t *pair = json_array_get(merges, i);
+        for (size_t side = 0; side < 2; side++) {
+            merge[i][side] = id_of(vocab, json_array_get(pair, side));
+        }
+    }
+    bool made = merge && bpe_from_merges(&t->bpe, (const int32_t(*)[2])merge, (int32_t)count);
+    free(merge);
+    t->vocab = t->bpe.vocab;
+    return made;
+}
+
+/* What was read must give the very same file, or it is not ours. */
+static bool read_tokenizer(tokenizer *t, const char *text, size_t length)
+{
+    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, NULL);
+    const json_t *model = json_object_get(root, "model");
+    json_t *vocab = json_object_get(model, "vocab"), *merges = json_object_get(model, "merges");
+    bool pieces = strstr(text, "\"Split\"") != NULL;
+    bool read = json_is_object(vocab) &&
+                (pieces ? read_pieces(t, vocab, merges) : read_characters(t, vocab));
+    json_decref(root);
+    char *again = read ? tokenizer_text(t) : NULL;
+    read = again && strlen(again) == length && !memcmp(again, text, length);
+    free(again);
+    if (!read) tokenizer_free(t);
+    return read;
+}
+
+gd_status tokenizer_load(tokenizer *t, gd_context *ctx, const char *folder)
+{
+    enum { LIMIT = 64 << 20 };
+    char path[FOLDER_PATH];
+    size_t length;
+    *t = (tokenizer){.kind = TOKENIZER_NONE};
+    bool there = folder_join(path, folder, "tokenizer.json") && folder_has(path);
+    if (gd_error(ctx) || !there) return gd_error_status(ctx);
+    char *text = folder_read_text(path, LIMIT, &length);
+    if (!text) {
+        gd_fail(ctx, GD_ERROR_IO, "train: cannot read %s: %s", path, strerror(errno));
+    } else if (!read_tokenizer(t, text, length)) {
+        gd_fail(ctx, GD_ERROR_UNSUPPORTED,
+                "train: %s is not a tokenizer of this program; --tokens takes ids as they are",
+                path);
+    }
+    free(text);
+    return gd_error_status(ctx);
+}
+
+#else
+
+gd_status tokenizer_load(tokenizer *t, gd_context *ctx, const char *folder)
+{
+    (void)folder;
+    *t = (tokenizer){.kind = TOKENIZER_NONE};
+    return gd_error_status(ctx);
+}
+
+#endif
