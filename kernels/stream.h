@@ -74,10 +74,10 @@ static inline void gd_stream(void *dst, const void *src, int64_t bytes)
     const char *from = src;
     int64_t head = -(int64_t)(uintptr_t)to & (GD_LINE - 1);
     if (head > bytes) head = bytes;
-    memcpy(to, from, (size_t)head);
+    if (head) memcpy(to, from, (size_t)head);
     int64_t i = head;
     for (; i + GD_LINE <= bytes; i += GD_LINE) gd_stream_line(to + i, from + i);
-    memcpy(to + i, from + i, (size_t)(bytes - i));
+    if (i < bytes) memcpy(to + i, from + i, (size_t)(bytes - i));
 }
 
 static inline void gd_stream_end(void)

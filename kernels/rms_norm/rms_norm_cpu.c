@@ -17,6 +17,7 @@
 #include "rms_norm/tiles.h"
 
 enum {
+    STRETCH = 512,           /* columns summed up at a time */
     GROUP_BYTES = 128 << 10, /* backward: what a group of rows may fill of the second level cache */
     GROUP_ROWS = 8,          /* ... and how many it has at most */
     PIECES = 64,   /* backward: dw is summed up in at most so many pieces of the rows ... */
@@ -34,12 +35,21 @@ typedef struct forward {
     leave how;
 } forward;
 
+/* In four sums side by side: an addition waits for the one before it, and in one sum alone that
+ * would take longer than the memory. */
 static double sum_of_squares(const REAL *x, int64_t n)
 {
-    double sum = 0;
-#pragma omp simd reduction(+ : sum)
-    for (int64_t k = 0; k < n; k++) sum += (double)x[k] * (double)x[k];
-    return sum;
+    double a = 0, b = 0, c = 0, d = 0;
+    int64_t q = n / 4;
+#pragma omp simd reduction(+ : a, b, c, d)
+    for (int64_t k = 0; k < q; k++) {
+        a += (double)x[k] * (double)x[k];
+        b += (double)x[k + q] * (double)x[k + q];
+        c += (double)x[k + 2 * q] * (double)x[k + 2 * q];
+        d += (double)x[k + 3 * q] * (double)x[k + 3 * q];
+    }
+    for (int64_t k = 4 * q; k < n; k++) a += (double)x[k] * (double)x[k];
+    return (a + b) + (c + d);
 }
 
 /* add_rms_norm: columns j to j + n of sum = x + residual, which is the x of what follows. */
@@ -63,8 +73,8 @@ static void prefetch_inputs(const forward *f, int64_t row, int64_t j, int64_t n,
 static double mean_square(const forward *f, int64_t row, int64_t next)
 {
     double total = 0;
-    for (int64_t j = 0; j < f->N; j += TILE) {
-        int64_t n = gd_min64(TILE, f->N - j);
+    for (int64_t j = 0; j < f->N; j += STRETCH) {
+        int64_t n = gd_min64(STRETCH, f->N - j);
         prefetch_inputs(f, next, j, n, 0);
         const REAL *x = f->sum ? add_tile(f, row, j, n) : row_at(&f->x, row) + j;
         total += sum_of_squares(x, n);
@@ -84,9 +94,13 @@ static void forward_row(const forward *f, int64_t row, int64_t next)
         int64_t n = gd_min64(TILE, N - j);
         REAL y[TILE];
         prefetch_inputs(f, next, j, n, 1);
-        for (int64_t k = 0; k < n; k++) y[k] = x[j + k] * rstd;
-        round_tile(y, n, f->args->round_xhat);
-        for (int64_t k = 0; k < n; k++) y[k] *= gain[j + k];
+        if (rounds_tile(f->args->round_xhat)) {
+            for (int64_t k = 0; k < n; k++) y[k] = x[j + k] * rstd;
+            round_tile(y, n, f->args->round_xhat);
+            for (int64_t k = 0; k < n; k++) y[k] *= gain[j + k];
+        } else {
+            for (int64_t k = 0; k < n; k++) y[k] = x[j + k] * rstd * gain[j + k];
+        }
         for (int64_t k = 0; bias && k < n; k++) y[k] += bias[j + k];
         put_tile(f->y + row * N + j, y, n, f->how);
     }
@@ -157,19 +171,32 @@ static void prefetch_x_and_dy(const backward *b, int64_t row, int64_t j, int64_t
     prefetch_half(b->dy + row * b->N, b->N, j, n, half);
 }
 
-/* First pass: m = mean(h * xhat), h = dy * gain. */
+/* The sum of h * xhat over n columns, h = dy * gain; see sum_of_squares. */
+static double sum_h_xhat(const REAL *dy, const REAL *gain, const REAL *x, REAL rstd, int64_t n)
+{
+    double a = 0, b = 0, c = 0, d = 0;
+    int64_t q = n / 4;
+#pragma omp simd reduction(+ : a, b, c, d)
+    for (int64_t k = 0; k < q; k++) {
+        a += (double)(dy[k] * gain[k] * (x[k] * rstd));
+        b += (double)(dy[k + q] * gain[k + q] * (x[k + q] * rstd));
+        c += (double)(dy[k + 2 * q] * gain[k + 2 * q] * (x[k + 2 * q] * rstd));
+        d += (double)(dy[k + 3 * q] * gain[k + 3 * q] * (x[k + 3 * q] * rstd));
+    }
+    for (int64_t k = 4 * q; k < n; k++) a += (double)(dy[k] * gain[k] * (x[k] * rstd));
+    return (a + b) + (c + d);
+}
+
+/* First pass: m = mean(h * xhat). */
 static REAL mean_h_xhat(const backward *b, int64_t row, int64_t next)
 {
     const REAL *x = row_at(&b->x, row), *dy = b->dy + row * b->N;
     const REAL *gain = param_row(&b->gain, row, b->N), rstd = b->rstd[row];
     double total = 0;
-    for (int64_t j = 0; j < b->N; j += TILE) {
-        int64_t n = gd_min64(TILE, b->N - j);
+    for (int64_t j = 0; j < b->N; j += STRETCH) {
+        int64_t n = gd_min64(STRETCH, b->N - j);
         prefetch_x_and_dy(b, next, j, n, 0);
-        double sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t k = j; k < j + n; k++) sum += (double)(dy[k] * gain[k] * (x[k] * rstd));
-        total += sum;
+        total += sum_h_xhat(dy + j, gain + j, x + j, rstd, n);
     }
     return (REAL)(total / (double)b->N);
 }
@@ -185,11 +212,16 @@ static void backward_tile(const backward *b, int64_t row, int64_t j, int64_t n, 
 
     if (b->dw_heads) {
         double *dw = partial + head_of(b->dw_heads, row) * N + j;
-        REAL xhat[TILE];
-        for (int64_t k = 0; k < n; k++) xhat[k] = x[k] * rstd;
-        round_tile(xhat, n, b->args->round_xhat);
+        if (rounds_tile(b->args->round_xhat)) {
+            REAL xhat[TILE];
+            for (int64_t k = 0; k < n; k++) xhat[k] = x[k] * rstd;
+            round_tile(xhat, n, b->args->round_xhat);
 #pragma omp simd
-        for (int64_t k = 0; k < n; k++) dw[k] += (double)(dy[k] * xhat[k]);
+            for (int64_t k = 0; k < n; k++) dw[k] += (double)(dy[k] * xhat[k]);
+        } else {
+#pragma omp simd
+            for (int64_t k = 0; k < n; k++) dw[k] += (double)(dy[k] * (x[k] * rstd));
+        }
     }
     if (b->db_heads) {
         double *db = partial + (b->dw_heads + head_of(b->db_heads, row)) * N + j;

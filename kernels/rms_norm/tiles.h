@@ -108,6 +108,13 @@ static inline bool open_bias(const gd_call *call, const gd_tensor *bias, param *
 
 /* ---- Tiles -------------------------------------------------------------------------------- */
 
+/* Whether rounding to dtype changes anything. */
+static inline bool rounds_tile(gd_dtype dtype)
+{
+    return dtype == GD_BFLOAT16 || dtype == GD_FLOAT16 ||
+           (dtype == GD_FLOAT32 && sizeof(REAL) > sizeof(float));
+}
+
 /* Rounds n numbers to what a narrower dtype can hold. */
 static inline void round_tile(REAL *tile, int64_t n, gd_dtype dtype)
 {
