@@ -247,6 +247,23 @@ START_TEST(bad_indices_are_told)
 }
 END_TEST
 
+/* Whole numbers are moved too: cut, turned, repeated, joined. */
+START_TEST(whole_numbers_are_moved)
+{
+    const int32_t values[] = {1, -2, 3, 4, 5, 1 << 30};
+    static const int32_t want[] = {1, 4, 4, 4, -2, 5, 5, 5, 3, 1 << 30, 1 << 30, 1 << 30};
+    int32_t got[12];
+    gd_tensor *x = gd_tensor_from(gpu, GD_INT32, GD_SHAPE(2, 3), values);
+    gd_tensor *turned = gd_transpose(x, 0, 1); /* [3, 2] */
+    gd_tensor *twice = gd_contiguous(gd_expand(gd_slice(turned, 1, 1, 2), GD_SHAPE(3, 2)));
+    gd_tensor *all = gd_concat((gd_tensor *[]){turned, twice}, 2, 1); /* [3, 4] */
+    ck_assert_int_eq(gd_tensor_read(all, got, sizeof got), GD_OK);
+    ck_assert_int_eq(memcmp(got, want, sizeof want), 0);
+    gd_step_end(gpu);
+    gd_tensor_free(x);
+}
+END_TEST
+
 /* memcheck reports the very failure that is asked for here, so it goes without. */
 START_TEST(no_memory_is_an_error)
 {
@@ -288,6 +305,7 @@ int main(void)
     tcase_add_test(tcase, optimizers_go_the_same_way);
     tcase_add_test(tcase, auto_takes_the_gpu);
     tcase_add_test(tcase, bad_indices_are_told);
+    tcase_add_test(tcase, whole_numbers_are_moved);
     tcase_add_test(tcase, no_memory_is_an_error);
     tcase_add_test(tcase, recomputation_repeats_dropout);
     suite_add_tcase(suite, tcase);
