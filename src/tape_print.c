@@ -120,6 +120,45 @@ gd_status gd_tape_print_dot(gd_context *ctx, FILE *file)
     return finish(ctx, file, "tape_print_dot");
 }
 
+/* ---- Where it went wrong ------------------------------------------------------------------ */
+
+static bool holds_nonfinite(gd_context *ctx, const gd_tensor *t)
+{
+    bool there = t && t->storage && !t->storage->released && gd_dtype_is_real(t->dtype);
+    if (!there || t->count == 0) return false;
+    bool found = false;
+    size_t bytes = (size_t)t->count * sizeof(double);
+    double *values = gd_host_allocate(ctx, bytes, "a look at the values of a tensor");
+    gd_tensor window = *t; /* the user may have freed it: the values are still the tape's */
+    window.freed = false;
+    if (values && !gd_tensor_read_f64(&window, values, t->count)) {
+        for (int64_t i = 0; i < t->count && !found; i++) found = !isfinite(values[i]);
+    }
+    gd_host_release(ctx, values, bytes);
+    return found;
+}
+
+int64_t gd_tape_find_nonfinite(gd_context *ctx, char *text, size_t size)
+{
+    if (!ctx || gd_failed(ctx)) return -1;
+    for (int64_t i = 0; i < ctx->tape_length && !gd_failed(ctx); i++) {
+        const gd_node *node = ctx->tape[i];
+        for (int k = 0; k < node->outputs; k++) {
+            if (!holds_nonfinite(ctx, node->output[k])) continue;
+            char label[96];
+            tensor_label(node->output[k], label, sizeof label);
+            if (text) {
+                snprintf(text, size, "%s %s %s", label, node->op->name,
+                         gd_shape_text(node->output[k]).text);
+            }
+            return i;
+        }
+    }
+    return -1;
+}
+
+/* ---- Norms -------------------------------------------------------------------------------- */
+
 void gd_tape_record_norms(gd_context *ctx, bool on)
 {
     if (ctx) ctx->record_norms = on;

@@ -549,6 +549,28 @@ START_TEST(ops_can_be_registered)
 }
 END_TEST
 
+START_TEST(the_first_output_that_is_not_finite_is_found)
+{
+    const float values[] = {1, 0, 4};
+    char text[64] = "";
+    gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(3), values);
+    gd_tensor_set_requires_grad(x, true);
+    gd_tensor *y = gd_exp(x);
+    ck_assert_int_eq(gd_tape_find_nonfinite(ctx, text, sizeof text), -1);
+    gd_tensor *z = gd_log(gd_mul(x, x)); /* log 0 */
+    gd_tensor_free(y);
+    gd_sum(gd_mul(z, z), NULL, 0, false);
+    ck_assert_int_eq(gd_tape_find_nonfinite(ctx, text, sizeof text), 2);
+    ck_assert_str_eq(text, "#2 log [3]");
+    ck_assert_int_eq(gd_tape_find_nonfinite(ctx, NULL, 0), 2);
+    ck_assert_no_error(ctx);
+    ck_assert_int_eq(gd_tape_find_nonfinite(NULL, text, sizeof text), -1);
+    gd_step_end(ctx);
+    ck_assert_int_eq(gd_tape_find_nonfinite(ctx, text, sizeof text), -1);
+    gd_tensor_free(x);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("tape");
@@ -573,6 +595,7 @@ int main(void)
     tcase_add_test(tape, a_segment_may_not_reach_outside);
     tcase_add_test(tape, a_segment_may_return_its_input);
     tcase_add_test(tape, the_tape_can_be_printed);
+    tcase_add_test(tape, the_first_output_that_is_not_finite_is_found);
     tcase_add_test(tape, ops_can_be_registered);
     suite_add_tcase(suite, tape);
     return check_main(suite);

@@ -133,41 +133,24 @@ static void assert_same_run(const char *a, const char *b)
 
 START_TEST(help_names_every_option)
 {
-    static const char *const options[] = {"data",
-                                          "layers",
-                                          "dim",
-                                          "heads",
-                                          "kv-heads",
-                                          "ffn",
-                                          "context",
-                                          "batch",
-                                          "steps",
-                                          "lr",
-                                          "max-seconds",
-                                          "min-lr",
-                                          "warmup",
-                                          "clip",
-                                          "weight-decay",
-                                          "dropout",
-                                          "tied",
-                                          "dtype",
-                                          "device",
-                                          "threads",
-                                          "seed",
-                                          "help",
-                                          "eval-every",
-                                          "log-every",
-                                          "recompute",
-                                          "version",
-                                          "sample-length",
-                                          "beta2",
-                                          "temperature",
-                                          "out",
-                                          "checkpoint-every",
-                                          "keep",
-                                          "keep-every",
-                                          "resume",
-                                          "init"};
+    static const char *const options[] = {"data",          "layers",
+                                          "dim",           "heads",
+                                          "kv-heads",      "ffn",
+                                          "context",       "batch",
+                                          "steps",         "lr",
+                                          "max-seconds",   "min-lr",
+                                          "warmup",        "clip",
+                                          "weight-decay",  "dropout",
+                                          "tied",          "dtype",
+                                          "device",        "threads",
+                                          "seed",          "help",
+                                          "eval-every",    "log-every",
+                                          "recompute",     "version",
+                                          "sample-length", "beta2",
+                                          "temperature",   "skip-nonfinite",
+                                          "out",           "checkpoint-every",
+                                          "keep",          "keep-every",
+                                          "resume",        "init"};
     ck_assert_int_eq(program_run("--help", first), 0);
     ck_assert_int_eq(strncmp(first, "Usage: gradus-train ", 20), 0);
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
@@ -365,7 +348,13 @@ START_TEST(a_run_that_diverges_stops)
     ck_assert_int_eq(program_run(arguments, first), 1);
     ck_assert_ptr_nonnull(strstr(first, "gradus-train: train: step "));
     ck_assert_ptr_nonnull(strstr(first, "wanted finite numbers; a lower --lr may help"));
+    program_said(first, "; the first op whose output is not finite is #");
     ck_assert_ptr_null(strstr(first, "validation loss"));
+    strcat(arguments, " --skip-nonfinite 2");
+    ck_assert_int_eq(program_run(arguments, first), 1);
+    const char *out = strstr(first, " is left out: the loss is ");
+    ck_assert(out && (out = strstr(out + 1, " is left out: the loss is ")));
+    ck_assert_ptr_null(strstr(out + 1, " is left out: "));
 }
 END_TEST
 

@@ -51,15 +51,23 @@ typedef struct training {
     gd_optimizer *adamw;
     gd_schedule schedule;
     gd_tensor *tokens, *targets; /* [B, T] */
+    int64_t skipped;             /* steps left out */
 } training;
+
+/* The mean loss of a batch, on the tape. */
+static gd_tensor *batch_loss(training *t, int64_t batch)
+{
+    const train_options *o = t->options;
+    data_draw(t->data, o->overfit_one_batch ? 0 : batch * o->batch, t->tokens, t->targets);
+    return gd_cross_entropy(model_logits(t->m, t->tokens), t->targets);
+}
 
 /* Adds the gradient of one batch's share of the step's loss, which is the mean over its batches.
  * Returns the loss of the batch. */
 static double run_batch(training *t, int64_t batch)
 {
     const train_options *o = t->options;
-    data_draw(t->data, o->overfit_one_batch ? 0 : batch * o->batch, t->tokens, t->targets);
-    gd_tensor *mean = gd_cross_entropy(model_logits(t->m, t->tokens), t->targets);
+    gd_tensor *mean = batch_loss(t, batch);
     gd_tensor *share = o->accumulate > 1 ? gd_scale(mean, 1 / (double)o->accumulate) : mean;
     gd_keep(mean);
     gd_backward(share);
@@ -68,20 +76,58 @@ static double run_batch(training *t, int64_t batch)
     return loss;
 }
 
+/* Does the forward of a step again, with the same random numbers, to see what op began it. */
+static void find_nonfinite(training *t, int64_t step, gd_random_state begun, char *text,
+                           size_t size)
+{
+    const int64_t batches = t->options->accumulate;
+    gd_context *ctx = t->m->ctx;
+    gd_random_state now = gd_random_get(ctx);
+    int64_t node = -1;
+    snprintf(text, size, "every op of the forward gave finite numbers, so a backward did not");
+    gd_random_set(ctx, begun);
+    for (int64_t k = 0; k < batches && node < 0 && !gd_error(ctx); k++) {
+        char op[128];
+        batch_loss(t, step * batches + k);
+        node = gd_tape_find_nonfinite(ctx, op, sizeof op);
+        if (node >= 0) snprintf(text, size, "the first op whose output is not finite is %s", op);
+        gd_step_end(ctx);
+    }
+    gd_random_set(ctx, now);
+}
+
+/* A loss or a gradient that is not finite: no update. */
+static gd_status refuse_step(training *t, int64_t step, gd_random_state begun, double loss,
+                             double norm)
+{
+    char why[192];
+    gd_params_clear_grads(t->m->params);
+    gd_step_end(t->m->ctx);
+    find_nonfinite(t, step, begun, why, sizeof why);
+    if (t->skipped++ < t->options->skip_nonfinite) {
+        fprintf(stderr, "gradus-train: step %lld is left out: the loss is %g, the norm %g; %s\n",
+                (long long)step, loss, norm, why);
+        return gd_error_status(t->m->ctx);
+    }
+    return gd_fail(
+        t->m->ctx, GD_ERROR_STATE,
+        "train: step %lld: the loss is %g and the norm of the gradient %g, wanted finite "
+        "numbers; a lower --lr may help; %s",
+        (long long)step, loss, norm, why);
+}
+
 /* One step: forward and backward of each batch, clip, update. */
 static gd_status run_step(training *t, int64_t step, double *loss, double *norm)
 {
     const int64_t batches = t->options->accumulate;
     gd_context *ctx = t->m->ctx;
-    *loss = 0;
+    gd_random_state begun = gd_random_get(ctx);
+    *loss = *norm = 0;
     for (int64_t k = 0; k < batches; k++)
         *loss += run_batch(t, step * batches + k) / (double)batches;
     gd_clip_grad_norm(t->m->params, t->options->clip, norm);
     if (!gd_error(ctx) && !(isfinite(*loss) && isfinite(*norm))) {
-        gd_fail(ctx, GD_ERROR_STATE,
-                "train: step %lld: the loss is %g and the norm of the gradient %g, wanted finite "
-                "numbers; a lower --lr may help",
-                (long long)step, *loss, *norm);
+        return refuse_step(t, step, begun, *loss, *norm);
     }
     gd_optimizer_step(t->adamw, gd_schedule_rate(&t->schedule, step));
     gd_params_clear_grads(t->m->params);

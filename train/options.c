@@ -69,6 +69,8 @@ static const option_row rows[] = {
     {"beta2", REAL_NUMBER, AT(beta2), 0, 0.999999, NULL, NULL, "X  of AdamW; beta1 is 0.9"},
     {"clip", REAL_NUMBER, AT(clip), 0, 1e9, NULL, NULL,
      "X  highest norm of the gradient; 0: no clipping"},
+    {"skip-nonfinite", WHOLE, AT(skip_nonfinite), 0, 1e9, NULL, NULL,
+     "N  leave out so many steps whose loss or gradient is not finite, then stop"},
     {"recompute", SWITCH, AT(recompute), 0, 0, NULL, NULL,
      "  less memory: compute each layer again in the backward"},
     {"overfit-one-batch", SWITCH, AT(overfit_one_batch), 0, 0, NULL, NULL,

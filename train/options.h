@@ -26,6 +26,7 @@ typedef struct train_options {
     double lr, min_lr; /* min_lr below 0: a tenth of lr */
     int64_t warmup;
     bool overfit_one_batch, dry_run;
+    int64_t skip_nonfinite; /* how many steps may be left out */
     double weight_decay, beta2, clip;
     bool recompute; /* keep one tensor a layer, and compute the rest again in the backward */
 

@@ -99,6 +99,12 @@ GD_API gd_status gd_tape_print(gd_context *ctx, FILE *file);
 /* The same as a DOT graph (Graphviz): `dot -Tsvg`. */
 GD_API gd_status gd_tape_print_dot(gd_context *ctx, FILE *file);
 
+/* The first node on the tape, in the order of the forward, with an output that holds a NaN or an
+ * infinity: its index, and "#7 log [4, 16]" in `text`; -1 where there is none. It reads what is
+ * there: all values before the backward, but those of tensors that were freed and no backward
+ * needs. */
+GD_API int64_t gd_tape_find_nonfinite(gd_context *ctx, char *text, size_t size);
+
 /* Whether the following backwards note the 2-norm of every gradient they pass (it costs a read of
  * each, and a wait for the device). Off by default. */
 GD_API void gd_tape_record_norms(gd_context *ctx, bool on);
