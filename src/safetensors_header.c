@@ -121,6 +121,22 @@ static const char *find_header(const gd_safetensors *file, size_t *length)
     return NULL;
 }
 
+/* jansson takes -0 for 0. No number of a header has a minus sign. */
+static bool has_minus(const char *text, size_t length)
+{
+    bool within = false; /* a string */
+    for (size_t i = 0; i < length; i++) {
+        if (within && text[i] == '\\') {
+            i++;
+        } else if (text[i] == '"') {
+            within = !within;
+        } else if (!within && text[i] == '-') {
+            return true;
+        }
+    }
+    return false;
+}
+
 static gd_status refuse_json(const gd_safetensors *file, const json_error_t *error)
 {
     if (json_error_code(error) == json_error_out_of_memory) {
@@ -349,7 +365,8 @@ gd_status gd_safetensors_parse(gd_safetensors *file, const char *path)
     qsort(file->entries, (size_t)file->count, sizeof *file->entries, compare_places);
     for (int64_t i = 0; i < file->count; i++) file->by_name[i] = &file->entries[i];
     qsort(file->by_name, (size_t)file->count, sizeof *file->by_name, compare_names);
-    return check_tiling(file, data_begin);
+    if (check_tiling(file, data_begin)) return gd_error_status(file->ctx);
+    return has_minus(text, length) ? refuse(file, "a number has a minus sign") : GD_OK;
 }
 
 /* ---- Writing ------------------------------------------------------------------------------ */

@@ -144,6 +144,8 @@ static const struct {
 
     /* shapes */
     {ONE("F32", "[-1]", "[0,4]"), 4, "dimension 0 is not a whole number from 0"},
+    {ONE("F32", "[-0]", "[0,0]"), 0, "a number has a minus sign"},
+    {"{\"-\\\"-\":" FIELDS("F32", "[]", "[0,4]") "}", 4, NULL},
     {ONE("F32", "[1,1.0]", "[0,4]"), 4, "dimension 1 is not a whole number from 0"},
     {ONE("F32", "[1e0]", "[0,4]"), 4, "dimension 0 is not a whole number from 0"},
     {ONE("F32", "[\"1\"]", "[0,4]"), 4, "dimension 0 is not a whole number from 0"},
