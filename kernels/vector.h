@@ -110,11 +110,14 @@ static inline void vec_transpose(vec square[LANES])
     }
 #else
     lanes lane = lane_numbers();
+    /* Unrolled, the square stays in registers, and the lane numbers are constants. */
+#pragma GCC unroll 8
     for (int s = 1; s < LANES; s *= 2) {
         /* Lanes 0 .. LANES - 1 are p's, the following q's: where the lane number has bit s, the
          * first takes q's lane without it, the second its own of q. */
         lanes set = (lane & s) != 0; /* -1 where it is */
         lanes first = lane + (set & (LANES - s)), second = first + s;
+#pragma GCC unroll 64
         for (int i = 0; i < LANES; i++) {
             if (i & s) continue;
             vec p = square[i], q = square[i + s];

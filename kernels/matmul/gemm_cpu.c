@@ -20,6 +20,7 @@
  * The bits of c[i, j] depend on where K is cut, and that depends on sizes and strides alone.
  */
 #include "gemm.h"
+#include "stream.h"
 #include "tile.h"
 
 enum {
@@ -59,6 +60,10 @@ static void pack_b(REAL *to, int64_t width, gemm_matrix b, int64_t n, int64_t K)
     for (int64_t j0 = 0; j0 < width; j0 += LANES, to += LANES) {
         const REAL *data = b.data + j0 * b.column;
         int64_t lanes = gd_min64(LANES, n - j0);
+        if (b.row == 1) { /* the next columns, while these are transposed */
+            for (int64_t j = j0 + LANES; j < gd_min64(j0 + 2 * LANES, n); j++)
+                gd_prefetch(b.data + j * b.column, K * (int64_t)sizeof(REAL));
+        }
         if (lanes == LANES && b.column == 1) {
             for (int64_t k = 0; k < K; k++) vec_store(to + k * width, vec_load(data + k * b.row));
         } else {
