@@ -35,21 +35,19 @@ typedef struct forward {
     leave how;
 } forward;
 
-/* In four sums side by side: an addition waits for the one before it, and in one sum alone that
- * would take longer than the memory. */
+/* In two sums side by side: an addition waits for the one before it, and in one sum alone that would
+ * take longer than the memory. */
 static double sum_of_squares(const REAL *x, int64_t n)
 {
-    double a = 0, b = 0, c = 0, d = 0;
-    int64_t q = n / 4;
-#pragma omp simd reduction(+ : a, b, c, d)
-    for (int64_t k = 0; k < q; k++) {
-        a += (double)x[k] * (double)x[k];
-        b += (double)x[k + q] * (double)x[k + q];
-        c += (double)x[k + 2 * q] * (double)x[k + 2 * q];
-        d += (double)x[k + 3 * q] * (double)x[k + 3 * q];
+    double first = 0, second = 0;
+    int64_t half = n / 2;
+#pragma omp simd reduction(+ : first, second)
+    for (int64_t k = 0; k < half; k++) {
+        first += (double)x[k] * (double)x[k];
+        second += (double)x[k + half] * (double)x[k + half];
     }
-    for (int64_t k = 4 * q; k < n; k++) a += (double)x[k] * (double)x[k];
-    return (a + b) + (c + d);
+    for (int64_t k = 2 * half; k < n; k++) first += (double)x[k] * (double)x[k];
+    return first + second;
 }
 
 /* add_rms_norm: columns j to j + n of sum = x + residual, which is the x of what follows. */
@@ -174,17 +172,16 @@ static void prefetch_x_and_dy(const backward *b, int64_t row, int64_t j, int64_t
 /* The sum of h * xhat over n columns, h = dy * gain; see sum_of_squares. */
 static double sum_h_xhat(const REAL *dy, const REAL *gain, const REAL *x, REAL rstd, int64_t n)
 {
-    double a = 0, b = 0, c = 0, d = 0;
-    int64_t q = n / 4;
-#pragma omp simd reduction(+ : a, b, c, d)
-    for (int64_t k = 0; k < q; k++) {
-        a += (double)(dy[k] * gain[k] * (x[k] * rstd));
-        b += (double)(dy[k + q] * gain[k + q] * (x[k + q] * rstd));
-        c += (double)(dy[k + 2 * q] * gain[k + 2 * q] * (x[k + 2 * q] * rstd));
-        d += (double)(dy[k + 3 * q] * gain[k + 3 * q] * (x[k + 3 * q] * rstd));
+    double first = 0, second = 0;
+    int64_t half = n / 2;
+#pragma omp simd reduction(+ : first, second)
+    for (int64_t k = 0; k < half; k++) {
+        int64_t j = k + half;
+        first += (double)(dy[k] * gain[k] * (x[k] * rstd));
+        second += (double)(dy[j] * gain[j] * (x[j] * rstd));
     }
-    for (int64_t k = 4 * q; k < n; k++) a += (double)(dy[k] * gain[k] * (x[k] * rstd));
-    return (a + b) + (c + d);
+    for (int64_t k = 2 * half; k < n; k++) first += (double)(dy[k] * gain[k] * (x[k] * rstd));
+    return first + second;
 }
 
 /* First pass: m = mean(h * xhat). */
