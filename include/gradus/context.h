@@ -89,7 +89,7 @@ typedef struct gd_context_options {
     int threads;            /* CPU threads of this context; 0: what OpenMP suggests. The results
                              * are the same for every number of threads, bit for bit. */
     uint64_t seed;          /* of the random state */
-    gd_allocator allocator; /* all NULL: the C library's */
+    gd_allocator allocator; /* all NULL: the C library's, large blocks on huge pages */
     bool poison;            /* fill all fresh tensor memory with NaN, so that a kernel that reads
                              * what nobody wrote, or forgets to write, is found out */
     bool tf32;              /* on a GPU, let matmul and linear round the factors of float32 products
