@@ -19,8 +19,7 @@
  *
  * Sums are taken in float32 (float64 for GD_FLOAT64), rstd is float32 (float64) whatever x is. The
  * bits of the result depend on the sizes and dtypes, on no scheduling, and those of a row on no
- * other row nor on how many there are; those of dweight also on whether dx takes the place of dy or
- * x. Sums of squares beyond the range of float32 (|x| > 1e19) make the row 0.
+ * other row. Sums of squares beyond the range of float32 (|x| > 1e19) make the row 0.
  *
  * Speed wants pointers and rows (stride times size) on 16-byte boundaries, and N * size a multiple
  * of 16; whatever is not so goes another, slower way. Use:

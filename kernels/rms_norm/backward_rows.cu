@@ -33,12 +33,12 @@ struct CrewsShared {
 };
 static_assert(sizeof(CrewsShared) <= ROWS_RING_AT);
 
-// Of registers: a thread has x, dy, factor and dw of its columns. The 112 for 16 numbers are a little
-// less than it would take: then 512 threads leave room on a multiprocessor for a block of dweight.cu,
-// which waits there for them to end.
+// Of registers: a thread has x, dy, factor and dw of its columns. With 16 numbers it needs all that
+// 512 threads can have; at 112, which would leave room for a waiting block of dweight.cu, it spills
+// in the loop, and ran at 0.70 instead of 0.91 of the ceiling at bfloat16 N = 8192.
 template <int CHUNKS, int V>
-constexpr int most_registers = CHUNKS *V == 8    ? 96
-                               : CHUNKS *V == 16 ? 112
+constexpr int most_registers = CHUNKS *V == 8    ? 112
+                               : CHUNKS *V == 16 ? 128
                                                  : 248;
 
 #if GD_HOPPER
@@ -70,8 +70,10 @@ __device__ inline void fetch_rows(const Backward &a, char *stage, uint64_t *full
 
 #endif
 
-// GROUP threads share a row and hold CHUNKS vectors of it each.
-template <class T, int GROUP, int CHUNKS>
+// GROUP threads share a row and hold CHUNKS vectors of it each. ROUND: xhat is rounded to T before it
+// goes into dw, as it was before the weight; in 16 bits this kernel is near the limit of its
+// arithmetic, so those who do not want it have a kernel of their own.
+template <class T, int GROUP, int CHUNKS, bool ROUND>
 __global__ void __maxnreg__((most_registers<CHUNKS, vector_size<T>>))
     backward_rows(const __grid_constant__ Backward a, int stage_rows, int stages)
 {
@@ -184,7 +186,7 @@ __global__ void __maxnreg__((most_registers<CHUNKS, vector_size<T>>))
                 for (int j = 0; j < V; j++) {
                     const float xhat = xv[j] * rstd;
                     xv[j] = rstd * fmaf(-xhat, mean, dyv[j] * w[k][j]); // dx
-                    dw[k][j] = fmaf(dyv[j], a.round ? rounded<T>(xhat) : xhat, dw[k][j]);
+                    dw[k][j] = fmaf(dyv[j], ROUND ? rounded<T>(xhat) : xhat, dw[k][j]);
                 }
                 if (a.dx && here && i < vectors) dx[i] = pack<T>(xv);
             }
@@ -241,16 +243,19 @@ template <class T, int GROUP, int CHUNKS>
 static cudaError_t launch_rows(const Backward &a, const BackwardPlan &p, cudaStream_t stream)
 {
     constexpr int crew = GROUP < 32 ? 32 : GROUP;
+    constexpr int registers = most_registers<CHUNKS, vector_size<T>>;
     const int crews = p.threads / crew;
-    if (p.threads * most_registers < CHUNKS,
-        vector_size < T >>> 65536 || crews > MOST_CREWS || crews * p.stages > MOST_CREW_STAGES)
+    if (p.threads * registers > 65536 || crews > MOST_CREWS || crews * p.stages > MOST_CREW_STAGES)
         return cudaErrorInvalidConfiguration;
     const size_t row = (size_t)a.cols * sizeof(T);
     const size_t ring = (size_t)crews * (size_t)(p.stages * p.stage_rows) * 2 * row;
     const size_t sums = crews > 1 ? (size_t)crews * (size_t)a.cols * sizeof(float) : 0;
-    return launch_with(backward_rows<T, GROUP, CHUNKS>, dim3((unsigned)p.partials),
-                       dim3((unsigned)p.threads), ROWS_RING_AT + (ring > sums ? ring : sums), 1,
-                       true, stream, a, p.stage_rows, p.stages);
+    auto kernel = backward_rows<T, GROUP, CHUNKS, false>;
+    if constexpr (sizeof(T) == 2) // in float32 there is nothing to round
+        if (a.round) kernel = backward_rows<T, GROUP, CHUNKS, true>;
+    return launch_with(kernel, dim3((unsigned)p.partials), dim3((unsigned)p.threads),
+                       ROWS_RING_AT + (ring > sums ? ring : sums), 1, true, stream, a, p.stage_rows,
+                       p.stages);
 }
 
 template <class T>

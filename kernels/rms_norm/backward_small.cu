@@ -4,9 +4,6 @@
 // more than the data. But rstd is given, so that dw needs no row's sum: some blocks work by columns,
 // and sum dy * xhat over all rows, the others by rows, and write dx. Each number of x and dy is read
 // twice, from DRAM only once: both kinds of blocks run at the same time and L2 holds it all.
-//
-// A row's sum is taken in the order of backward_rows.cu, so that the bits of a row of dx do not tell
-// how many rows there are.
 #include "rms_norm/async.cuh"
 #include "rms_norm/cuda.cuh"
 #include "rms_norm/launch.cuh"
@@ -58,31 +55,28 @@ __device__ inline void dweight_of_columns(const Backward &a, const SmallDweight 
     write_as<float>(d.dweight, d.dtype, col, sum);
 }
 
-// GROUP threads have a row, several such groups make up a block.
-template <class T, int GROUP, int CHUNKS>
-__device__ inline void dx_of_rows(const Backward &a, int64_t block)
+// A block has a row.
+template <class T, int CHUNKS>
+__device__ inline void dx_of_row(const Backward &a, int64_t row)
 {
     constexpr int V = vector_size<T>;
-    constexpr int LANES = GROUP < 32 ? GROUP : 32, WARPS = GROUP < 32 ? 1 : GROUP / 32;
     __shared__ float warp_sums[32];
-    const int vectors = (int)(a.cols / V), at = (int)threadIdx.x % GROUP;
-    const int group = (int)threadIdx.x / GROUP, groups = (int)blockDim.x / GROUP;
-    const int64_t row = block * groups + group;
-    const bool here = row < a.rows;
+    const int vectors = (int)(a.cols / V);
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     const uint4 *x = (const uint4 *)((const T *)a.x + row * a.x_stride);
     const uint4 *dy = (const uint4 *)((const T *)a.dy + row * a.dy_stride);
-    const float rstd = here ? ((const float *)a.rstd)[row] : 0.0f;
+    const float rstd = ((const float *)a.rstd)[row];
     uint4 x_bits[CHUNKS], dy_bits[CHUNKS];
     float w[CHUNKS][V], dot = 0;
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
-        const int i = k * GROUP + at;
+        const int i = k * (int)blockDim.x + (int)threadIdx.x;
         x_bits[k] = dy_bits[k] = make_uint4(0, 0, 0, 0);
-        if (here && i < vectors) x_bits[k] = x[i], dy_bits[k] = dy[i];
+        if (i < vectors) x_bits[k] = x[i], dy_bits[k] = dy[i];
     }
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
-        const int i = k * GROUP + at;
+        const int i = k * (int)blockDim.x + (int)threadIdx.x;
 #pragma unroll
         for (int j = 0; j < V; j++) w[k][j] = 0;
         if (i < vectors)
@@ -95,31 +89,24 @@ __device__ inline void dx_of_rows(const Backward &a, int64_t block)
 #pragma unroll
         for (int j = 0; j < V; j++) dot = fmaf(dyv[j] * w[k][j], xv[j], dot);
     }
-    dot = lane_sum<LANES>(dot) * rstd;
-    if (WARPS > 1) {
-        if (threadIdx.x % 32 == 0) warp_sums[threadIdx.x / 32] = dot;
-        __syncthreads();
-        dot = 0;
-#pragma unroll
-        for (int i = 0; i < WARPS; i++) dot += warp_sums[group * WARPS + i];
-    }
-    const float mean = dot * (1.0f / (float)a.cols);
+    dot = lane_sum<32>(dot);
+    if (lane == 0) warp_sums[warp] = dot;
+    __syncthreads();
+    const float mean =
+        lane_sum<32>(lane < warps ? warp_sums[lane] : 0.0f) * rstd * (1.0f / (float)a.cols);
     uint4 *const dx = (uint4 *)((T *)a.dx + row * a.dx_stride);
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
-        const int i = k * GROUP + at;
+        const int i = k * (int)blockDim.x + (int)threadIdx.x;
         float xv[V], dyv[V];
         unpack<T>(xv, x_bits[k]), unpack<T>(dyv, dy_bits[k]);
 #pragma unroll
-        for (int j = 0; j < V; j++) {
-            const float xhat = xv[j] * rstd;
-            xv[j] = rstd * fmaf(-xhat, mean, dyv[j] * w[k][j]);
-        }
-        if (here && i < vectors) dx[i] = pack<T>(xv);
+        for (int j = 0; j < V; j++) xv[j] = rstd * fmaf(-xv[j] * rstd, mean, dyv[j] * w[k][j]);
+        if (i < vectors) dx[i] = pack<T>(xv);
     }
 }
 
-template <class T, int GROUP, int CHUNKS, int WIDE>
+template <class T, int CHUNKS, int WIDE>
 __global__ void __launch_bounds__(512)
     backward_small(const __grid_constant__ Backward a, const __grid_constant__ SmallDweight d,
                    int dweight_blocks)
@@ -129,32 +116,26 @@ __global__ void __launch_bounds__(512)
     if ((int)blockIdx.x < dweight_blocks)
         dweight_of_columns<T, WIDE>(a, d);
     else
-        dx_of_rows<T, GROUP, CHUNKS>(a, (int)blockIdx.x - dweight_blocks);
+        dx_of_row<T, CHUNKS>(a, (int)blockIdx.x - dweight_blocks);
 }
 
-template <class T, int GROUP, int CHUNKS>
-static cudaError_t launch_small(const Backward &a, const SmallDweight &d, cudaStream_t stream)
+template <class T, int CHUNKS>
+static cudaError_t launch_small(const Backward &a, const SmallDweight &d, const BackwardPlan &p,
+                                cudaStream_t stream)
 {
-    constexpr int wide = 32 / vector_size<T>, threads = GROUP < 256 ? 256 : GROUP;
+    constexpr int wide = 8;
     const int64_t dweight_blocks = d.dweight ? ceil_div(a.cols / vector_size<T>, wide) : 0;
-    const int64_t blocks = dweight_blocks + (a.dx ? ceil_div(a.rows, threads / GROUP) : 0);
-    return launch_with(backward_small<T, GROUP, CHUNKS, wide>, dim3((unsigned)blocks),
-                       dim3(threads), 0, 1, true, stream, a, d, (int)dweight_blocks);
+    const int64_t blocks = dweight_blocks + (a.dx ? a.rows : 0);
+    return launch_with(backward_small<T, CHUNKS, wide>, dim3((unsigned)blocks),
+                       dim3((unsigned)p.threads), 0, 1, true, stream, a, d, (int)dweight_blocks);
 }
 
 template <class T>
 static cudaError_t launch_of(const Backward &a, const SmallDweight &d, const BackwardPlan &p,
                              cudaStream_t stream)
 {
-    if (p.lanes == 8) return launch_small<T, 8, 2>(a, d, stream);
-    if (p.lanes == 16) return launch_small<T, 16, 2>(a, d, stream);
-    if (p.lanes == 32) return launch_small<T, 32, 2>(a, d, stream);
-    if (p.lanes == 64) return launch_small<T, 64, 2>(a, d, stream);
-    if (p.lanes == 128 && p.chunks == 2) return launch_small<T, 128, 2>(a, d, stream);
-    if constexpr (sizeof(T) == 2)
-        if (p.lanes == 128) return launch_small<T, 128, 4>(a, d, stream);
-    if (p.lanes == 256) return launch_small<T, 256, 2>(a, d, stream);
-    return launch_small<T, 512, 2>(a, d, stream);
+    if (p.chunks == 1) return launch_small<T, 1>(a, d, p, stream);
+    return launch_small<T, 2>(a, d, p, stream);
 }
 
 cudaError_t launch_backward_small(const Backward &a, const SmallDweight &d, const BackwardPlan &p,

@@ -72,8 +72,7 @@ struct ForwardPlan {
 
 // How to run a backward. The first two say it all for the fallback. ROWS: `lanes` threads share a row
 // (8 lanes of a warp to 512 threads), crews of as many make up a block. RING: a cluster has a row.
-// SMALL: a block has some rows of dx, shared as in ROWS, or some columns of dw. Each thread has
-// `chunks` vectors of a row.
+// SMALL: a block has a row of dx, or some columns of dw. Each thread has `chunks` vectors of a row.
 struct BackwardPlan {
     Kernel kernel;
     int64_t partials; // P: rows of the partial buffer, which is also the number of blocks/clusters
@@ -86,11 +85,10 @@ struct BackwardPlan {
 };
 
 // Plans depend on the sizes and the dtype alone, never on the GPU, so that the order of every sum
-// is the same everywhere; and the order of a row's sum depends on cols and the dtype alone.
+// is the same everywhere.
 ForwardPlan plan_forward(int64_t rows, int64_t cols, gd_dtype dtype);
 BackwardPlan plan_backward(int64_t rows, int64_t cols, gd_dtype dtype);
-// SMALL, or FALLBACK where that is not for these sizes.
-BackwardPlan plan_backward_small(int64_t rows, int64_t cols, gd_dtype dtype);
+BackwardPlan plan_backward_small(int64_t rows, int64_t cols, gd_dtype dtype); // or FALLBACK: not so
 int64_t fallback_partials(int64_t rows, int64_t cols);
 
 // Each puts a kernel on the stream and returns its launch error.

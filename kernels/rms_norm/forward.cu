@@ -228,6 +228,7 @@ template <class T>
 static cudaError_t launch_of(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
 {
     if (p.kernel == ROWS) return launch_rows_of<T>(a, p, stream);
+    if (p.early && p.chunks == 1) return launch_wide<T, 1, 512, 4, true>(a, p, stream);
     if (p.early && p.blocks == 2) return launch_wide<T, 2, 512, 2, true>(a, p, stream);
     if (p.early) return launch_wide<T, 2, 512, 4, true>(a, p, stream);
     if (p.chunks == 2 && p.threads > 512) return launch_wide<T, 2, 1024, 2, false>(a, p, stream);

@@ -159,8 +159,16 @@ BackwardPlan plan_backward(int64_t rows, int64_t cols, gd_dtype dtype)
 
 BackwardPlan plan_backward_small(int64_t rows, int64_t cols, gd_dtype dtype)
 {
-    BackwardPlan p = plan_backward(rows, cols, dtype);
-    p.kernel = p.kernel == ROWS && rows <= 512 ? SMALL : FALLBACK;
+    const int64_t row_bytes = cols * (int64_t)gd_dtype_size(dtype), vectors = row_bytes / 16;
+    BackwardPlan p = {};
+    if (dtype == GD_FLOAT64 || row_bytes % 16 || vectors < 1 || vectors > 1024 || rows < 1 ||
+        rows > 512)
+        return p;
+    p.kernel = SMALL;
+    p.chunks = vectors <= 512 ? 1 : 2;
+    p.threads = round_up(ceil_div(vectors, p.chunks), 32);
+    if (p.threads < 256) p.threads = 256; // for the columns' sake
+    p.cluster = 1;
     return p;
 }
 
