@@ -144,7 +144,7 @@ static double move_seconds(const Rotation &r, size_t bytes, int threads)
     const size_t n = bytes / 16, blocks = (n + (size_t)threads * U - 1) / ((size_t)threads * U);
     return seconds_of(r.sets, (INPUTS + 1.0) * (double)bytes, [&](int set, cudaStream_t stream) {
         move_kernel<INPUTS, U, HINTS><<<(unsigned)blocks, threads, 0, stream>>>(
-            (uint4 *)r.get(set, INPUTS), (const uint4 *)r.get(set, 0),
+            (uint4 *)r.get(set, 2), (const uint4 *)r.get(set, 0),
             (const uint4 *)r.get(set, INPUTS - 1), n);
         return cudaGetLastError() == cudaSuccess;
     });
