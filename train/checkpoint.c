@@ -248,9 +248,12 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
     const char *path = o->resume ? o->resume : o->init;
     if (gd_error(ctx)) return gd_error_status(ctx);
 #ifndef GD_HAVE_JANSSON
-    if (o->out) {
+    if (o->out || path) {
         return gd_fail(ctx, GD_ERROR_UNSUPPORTED,
-                       "train: --out: this build of gradus has no jansson (GRADUS_JANSSON)");
+                       "train: %s: this build of gradus has no jansson (GRADUS_JANSSON)",
+                       o->out      ? "--out"
+                       : o->resume ? "--resume"
+                                   : "--init");
     }
 #endif
     if (o->out && !folder_make(o->out)) return fail(ctx, "make the folder", o->out);
