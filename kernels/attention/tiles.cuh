@@ -20,7 +20,7 @@
 #ifndef GD_ATTENTION_TILES_CUH
 #define GD_ATTENTION_TILES_CUH
 
-#include "../cuda.cuh"
+#include "cuda.cuh"
 #include "attention/attention.h"
 
 constexpr int attention_threads = 256;

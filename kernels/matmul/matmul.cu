@@ -10,12 +10,10 @@ struct stack {
     int64_t step[GD_MAX_DIMS];
 };
 
-// Over an index i of dims dimensions:  c_i (+)= a_i b_i.  Along a dimension with c_step = 0 the
-// products are summed.
+// Over an index i:  c_i (+)= a_i b_i.  Along a dimension with c_step = 0 the products are summed.
 struct family {
     gd_gemm product;
-    int dims;
-    int64_t size[GD_MAX_DIMS], c_step[GD_MAX_DIMS], a_step[GD_MAX_DIMS], b_step[GD_MAX_DIMS];
+    matmul_batch over;
 };
 
 // ---- Operands -----------------------------------------------------------------------------------
@@ -92,55 +90,46 @@ static stack transposed(stack s)
 
 // ---- Fewer and larger products ------------------------------------------------------------------
 
-static void drop_dimension(family *f, int d)
-{
-    f->dims--;
-    for (; d < f->dims; d++) {
-        f->size[d] = f->size[d + 1];
-        f->c_step[d] = f->c_step[d + 1];
-        f->a_step[d] = f->a_step[d + 1];
-        f->b_step[d] = f->b_step[d + 1];
-    }
-}
-
 // Summed products whose terms follow each other are one product with a longer sum.
 static bool extends_sum(const family *f, int d)
 {
     const gd_gemm &p = f->product;
-    return f->c_step[d] == 0 && f->a_step[d] == p.K * p.a.column && f->b_step[d] == p.K * p.b.row &&
-           gd_gemm_takes(p.a, p.M, p.K * f->size[d]) && gd_gemm_takes(p.b, p.K * f->size[d], p.N);
+    return f->over.c_step[d] == 0 && f->over.a_step[d] == p.K * p.a.column &&
+           f->over.b_step[d] == p.K * p.b.row && gd_gemm_takes(p.a, p.M, p.K * f->over.size[d]) &&
+           gd_gemm_takes(p.b, p.K * f->over.size[d], p.N);
 }
 
 // Products that share one b, with rows of a and c that follow each other, are one of more rows.
 static bool extends_rows(const family *f, int d)
 {
     const gd_gemm &p = f->product;
-    return f->c_step[d] != 0 && f->b_step[d] == 0 && f->c_step[d] == p.M * p.c.row &&
-           f->a_step[d] == p.M * p.a.row && gd_gemm_takes(p.a, p.M * f->size[d], p.K);
+    return f->over.c_step[d] != 0 && f->over.b_step[d] == 0 && f->over.c_step[d] == p.M * p.c.row &&
+           f->over.a_step[d] == p.M * p.a.row && gd_gemm_takes(p.a, p.M * f->over.size[d], p.K);
 }
 
 // Two dimensions that are walked in even steps are one.
 static bool extends_dimension(const family *f, int d)
 {
-    return d + 1 < f->dims && f->c_step[d] == f->c_step[d + 1] * f->size[d + 1] &&
-           f->a_step[d] == f->a_step[d + 1] * f->size[d + 1] &&
-           f->b_step[d] == f->b_step[d + 1] * f->size[d + 1];
+    return d + 1 < f->over.dims &&
+           f->over.c_step[d] == f->over.c_step[d + 1] * f->over.size[d + 1] &&
+           f->over.a_step[d] == f->over.a_step[d + 1] * f->over.size[d + 1] &&
+           f->over.b_step[d] == f->over.b_step[d + 1] * f->over.size[d + 1];
 }
 
 static void merge_dimensions(family *f)
 {
-    for (int d = f->dims - 1; d >= 0; d--) {
-        if (f->size[d] == 1) {
-            drop_dimension(f, d);
+    for (int d = f->over.dims - 1; d >= 0; d--) {
+        if (f->over.size[d] == 1) {
+            matmul_drop_dimension(&f->over, d);
         } else if (extends_sum(f, d)) {
-            f->product.K *= f->size[d];
-            drop_dimension(f, d);
+            f->product.K *= f->over.size[d];
+            matmul_drop_dimension(&f->over, d);
         } else if (extends_rows(f, d)) {
-            f->product.M *= f->size[d];
-            drop_dimension(f, d);
+            f->product.M *= f->over.size[d];
+            matmul_drop_dimension(&f->over, d);
         } else if (extends_dimension(f, d)) {
-            f->size[d + 1] *= f->size[d];
-            drop_dimension(f, d);
+            f->over.size[d + 1] *= f->over.size[d];
+            matmul_drop_dimension(&f->over, d);
         }
     }
 }
@@ -151,16 +140,16 @@ static void merge_dimensions(family *f)
 static void take_batch(family *f)
 {
     int longest = -1;
-    for (int d = 0; d < f->dims; d++) {
-        if (f->c_step[d] == 0) continue;
-        if (longest < 0 || f->size[d] > f->size[longest]) longest = d;
+    for (int d = 0; d < f->over.dims; d++) {
+        if (f->over.c_step[d] == 0) continue;
+        if (longest < 0 || f->over.size[d] > f->over.size[longest]) longest = d;
     }
     if (longest < 0) return;
-    f->product.batch = f->size[longest];
-    f->product.c_step = f->c_step[longest];
-    f->product.a_step = f->a_step[longest];
-    f->product.b_step = f->b_step[longest];
-    drop_dimension(f, longest);
+    f->product.batch = f->over.size[longest];
+    f->product.c_step = f->over.c_step[longest];
+    f->product.a_step = f->over.a_step[longest];
+    f->product.b_step = f->over.b_step[longest];
+    matmul_drop_dimension(&f->over, longest);
 }
 
 // Calls for all places of the remaining dimensions in order, so that the products that are summed
@@ -171,15 +160,16 @@ static gd_status run_products(const gd_call *call, const family *f)
     const int64_t c_size = (int64_t)gd_dtype_size(f->product.c_dtype);
     gd_gemm_workspace workspace = {};
     int64_t places = 1;
-    for (int d = 0; d < f->dims; d++) places *= f->size[d];
+    for (int d = 0; d < f->over.dims; d++) places *= f->over.size[d];
     for (int64_t place = 0; place < places; place++) {
         gd_gemm product = f->product;
         int64_t rest = place, c = 0, a = 0, b = 0;
-        for (int d = f->dims - 1; d >= 0; d--) {
-            const int64_t index = rest % f->size[d];
-            rest /= f->size[d];
-            c += index * f->c_step[d], a += index * f->a_step[d], b += index * f->b_step[d];
-            if (f->c_step[d] == 0 && index > 0) product.accumulate = true;
+        for (int d = f->over.dims - 1; d >= 0; d--) {
+            const int64_t index = rest % f->over.size[d];
+            rest /= f->over.size[d];
+            c += index * f->over.c_step[d], a += index * f->over.a_step[d],
+                b += index * f->over.b_step[d];
+            if (f->over.c_step[d] == 0 && index > 0) product.accumulate = true;
         }
         product.c.data = (char *)product.c.data + c * c_size;
         product.a.data = (char *)product.a.data + a * size;
@@ -222,18 +212,18 @@ static gd_status multiply_stacks(const gd_call *call, const gd_tensor *output,
     family f = {};
     f.product = gd_gemm_of(call->storage, gd_tensor_dim(target, -2), gd_tensor_dim(target, -1), K,
                            c.matrix, a.matrix, b.matrix, add);
-    f.dims = gd_tensor_ndim(output) - 2;
+    f.over.dims = gd_tensor_ndim(output) - 2;
     bool sums = false;
-    for (int d = 0; d < f.dims; d++) {
-        f.size[d] = gd_tensor_shape(output)[d];
-        f.c_step[d] = c.step[d], f.a_step[d] = a.step[d], f.b_step[d] = b.step[d];
-        if (f.size[d] > 0) continue;
-        f.size[d] = 1; // no products at all: a sum of no terms
+    for (int d = 0; d < f.over.dims; d++) {
+        f.over.size[d] = gd_tensor_shape(output)[d];
+        f.over.c_step[d] = c.step[d], f.over.a_step[d] = a.step[d], f.over.b_step[d] = b.step[d];
+        if (f.over.size[d] > 0) continue;
+        f.over.size[d] = 1; // no products at all: a sum of no terms
         f.product.K = 0;
     }
     merge_dimensions(&f);
     take_batch(&f);
-    for (int d = 0; d < f.dims; d++) sums = sums || f.c_step[d] == 0;
+    for (int d = 0; d < f.over.dims; d++) sums = sums || f.over.c_step[d] == 0;
     if (sums && gd_dtype_size(call->storage) < sizeof(float)) {
         return run_in_float32(call, &f, gd_tensor_count(target));
     }

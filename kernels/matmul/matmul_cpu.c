@@ -13,15 +13,14 @@ typedef struct stack {
     int64_t step[GD_MAX_DIMS];
 } stack;
 
-/* Over an index i of dims dimensions:  c_i [M, N] (+)= a_i b_i.  Along a dimension with
- * c_step = 0 the products are summed. */
+/* Over an index i:  c_i [M, N] (+)= a_i b_i.  Along a dimension with c_step = 0 the products are
+ * summed. */
 typedef struct family {
     REAL *c;
     int64_t c_row;
     gemm_matrix a, b;
     int64_t M, N, K;
-    int dims;
-    int64_t size[GD_MAX_DIMS], c_step[GD_MAX_DIMS], a_step[GD_MAX_DIMS], b_step[GD_MAX_DIMS];
+    matmul_batch over;
     bool accumulate;
 } family;
 
@@ -49,33 +48,22 @@ static int64_t dot_position(int dims, const int64_t *index, const int64_t *step)
     return at;
 }
 
-static void drop_dimension(family *f, int d)
-{
-    f->dims--;
-    for (; d < f->dims; d++) {
-        f->size[d] = f->size[d + 1];
-        f->c_step[d] = f->c_step[d + 1];
-        f->a_step[d] = f->a_step[d + 1];
-        f->b_step[d] = f->b_step[d + 1];
-    }
-}
-
 /* Makes fewer and larger products of it. Where all share one b and the rows of one c and a follow
  * those of the one before, they are one product of more rows; where they are summed and the terms
  * follow each other, one longer sum. */
 static void merge_dimensions(family *f)
 {
-    for (int d = f->dims - 1; d >= 0; d--) {
-        if (f->size[d] == 1) {
-            drop_dimension(f, d);
-        } else if (f->c_step[d] == 0 && f->a_step[d] == f->K * f->a.column &&
-                   f->b_step[d] == f->K * f->b.row) {
-            f->K *= f->size[d];
-            drop_dimension(f, d);
-        } else if (f->b_step[d] == 0 && f->c_step[d] == f->M * f->c_row &&
-                   f->a_step[d] == f->M * f->a.row && f->c_step[d] != 0) {
-            f->M *= f->size[d];
-            drop_dimension(f, d);
+    for (int d = f->over.dims - 1; d >= 0; d--) {
+        if (f->over.size[d] == 1) {
+            matmul_drop_dimension(&f->over, d);
+        } else if (f->over.c_step[d] == 0 && f->over.a_step[d] == f->K * f->a.column &&
+                   f->over.b_step[d] == f->K * f->b.row) {
+            f->K *= f->over.size[d];
+            matmul_drop_dimension(&f->over, d);
+        } else if (f->over.b_step[d] == 0 && f->over.c_step[d] == f->M * f->c_row &&
+                   f->over.a_step[d] == f->M * f->a.row && f->over.c_step[d] != 0) {
+            f->M *= f->over.size[d];
+            matmul_drop_dimension(&f->over, d);
         }
     }
 }
@@ -84,22 +72,22 @@ static void merge_dimensions(family *f)
 static void sum_products(const family *f, const int64_t *index, void *scratch, int threads)
 {
     int64_t summed = 1, i[GD_MAX_DIMS];
-    for (int d = 0; d < f->dims; d++) {
-        if (f->c_step[d] == 0) summed *= f->size[d];
+    for (int d = 0; d < f->over.dims; d++) {
+        if (f->over.c_step[d] == 0) summed *= f->over.size[d];
     }
-    REAL *c = f->c + dot_position(f->dims, index, f->c_step);
+    REAL *c = f->c + dot_position(f->over.dims, index, f->over.c_step);
     if (summed == 0) gemm(c, f->c_row, f->a, f->b, f->M, f->N, 0, f->accumulate, scratch, 1);
     for (int64_t s = 0; s < summed; s++) {
         int64_t rest = s;
-        for (int d = f->dims - 1; d >= 0; d--) {
+        for (int d = f->over.dims - 1; d >= 0; d--) {
             i[d] = index[d];
-            if (f->c_step[d] != 0) continue;
-            i[d] = rest % f->size[d];
-            rest /= f->size[d];
+            if (f->over.c_step[d] != 0) continue;
+            i[d] = rest % f->over.size[d];
+            rest /= f->over.size[d];
         }
         gemm_matrix a = f->a, b = f->b;
-        a.data += dot_position(f->dims, i, f->a_step);
-        b.data += dot_position(f->dims, i, f->b_step);
+        a.data += dot_position(f->over.dims, i, f->over.a_step);
+        b.data += dot_position(f->over.dims, i, f->over.b_step);
         gemm(c, f->c_row, a, b, f->M, f->N, f->K, f->accumulate || s > 0, scratch, threads);
     }
 }
@@ -109,8 +97,8 @@ static gd_status run_family(const gd_call *call, family *f)
 {
     merge_dimensions(f);
     int64_t count = 1;
-    for (int d = 0; d < f->dims; d++) {
-        if (f->c_step[d] != 0) count *= f->size[d];
+    for (int d = 0; d < f->over.dims; d++) {
+        if (f->over.c_step[d] != 0) count *= f->over.size[d];
     }
     if (count == 0) return GD_OK;
     int inside = gemm_threads(call->threads, f->M, f->N, f->K), outside = 1;
@@ -126,10 +114,10 @@ static gd_status run_family(const gd_call *call, family *f)
     for (int t = 0; t < outside; t++) {
         for (int64_t o = count * t / outside; o < count * (t + 1) / outside; o++) {
             int64_t index[GD_MAX_DIMS] = {0}, rest = o;
-            for (int d = f->dims - 1; d >= 0; d--) {
-                if (f->c_step[d] == 0) continue;
-                index[d] = rest % f->size[d];
-                rest /= f->size[d];
+            for (int d = f->over.dims - 1; d >= 0; d--) {
+                if (f->over.c_step[d] == 0) continue;
+                index[d] = rest % f->over.size[d];
+                rest /= f->over.size[d];
             }
             sum_products(f, index, scratch + (size_t)t * bytes, inside);
         }
@@ -143,10 +131,10 @@ static gd_status multiply_stacks(const gd_call *call, const gd_tensor *output, s
 {
     family f = {.c = c.data, .c_row = N, .a = a.matrix, .b = b.matrix, .M = M, .N = N, .K = K};
     f.accumulate = accumulate;
-    f.dims = gd_tensor_ndim(output) - 2;
-    for (int d = 0; d < f.dims; d++) {
-        f.size[d] = gd_tensor_shape(output)[d];
-        f.c_step[d] = c.step[d], f.a_step[d] = a.step[d], f.b_step[d] = b.step[d];
+    f.over.dims = gd_tensor_ndim(output) - 2;
+    for (int d = 0; d < f.over.dims; d++) {
+        f.over.size[d] = gd_tensor_shape(output)[d];
+        f.over.c_step[d] = c.step[d], f.over.a_step[d] = a.step[d], f.over.b_step[d] = b.step[d];
     }
     if (M == 0 || N == 0) return GD_OK;
     return run_family(call, &f);

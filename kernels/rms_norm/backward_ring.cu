@@ -1,4 +1,4 @@
-// backward_ring.cu - dx and the partial sums of dw for wide rows (N from 1024 to 262144).
+// backward_ring.cu - dx and the partial sums of dw for rows of more than 16 KB (up to N = 262144).
 //
 // The rows come through the ring of ring.cuh. The consumers hold factor and the sums of dw of their
 // columns in registers from first row to last. A row takes two passes over its tiles, both from
@@ -9,7 +9,7 @@
 //      writes dx, adds to dw, and gives the tiles back.
 // With lookahead, pass 1 of row i + 1 comes before pass 2 of row i, so that the sums travel while
 // there is something to do. No barrier over the whole block is in the loop.
-#include "rms_norm/cuda.cuh"
+#include "rms_norm/plan.cuh"
 #include "rms_norm/launch.cuh"
 #include "rms_norm/ring.cuh"
 

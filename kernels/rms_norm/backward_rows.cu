@@ -15,7 +15,7 @@
 // Stage u goes to block u mod P, in it to crew (u / P) mod crews: at any time all blocks read in one
 // neighbourhood of memory, which DRAM likes (worth up to 9% against a range of rows per block).
 #include "rms_norm/async.cuh"
-#include "rms_norm/cuda.cuh"
+#include "rms_norm/plan.cuh"
 #include "rms_norm/launch.cuh"
 #include "rms_norm/pack.cuh"
 

@@ -5,7 +5,7 @@
 // and sum dy * xhat over all rows, the others by rows, and write dx. Each number of x and dy is read
 // twice, from DRAM only once: both kinds of blocks run at the same time and L2 holds it all.
 #include "rms_norm/async.cuh"
-#include "rms_norm/cuda.cuh"
+#include "rms_norm/plan.cuh"
 #include "rms_norm/launch.cuh"
 #include "rms_norm/pack.cuh"
 

@@ -7,7 +7,7 @@
 // there are many partial rows, all loads of a thread on their way at once, and few enough threads
 // and registers that the block can start while those before it still run.
 #include "rms_norm/async.cuh"
-#include "rms_norm/cuda.cuh"
+#include "rms_norm/plan.cuh"
 #include "rms_norm/launch.cuh"
 #include "rms_norm/pack.cuh"
 

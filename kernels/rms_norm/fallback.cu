@@ -5,21 +5,13 @@
 //   fallback_forward        a warp or a block a row: sum of squares, then y
 //   fallback_dx             a warp or a block a row: sum of h * xhat, then dx
 //   fallback_partials_of    a thread a column, over rows p, p + P, ...: partial sums for dw or db
-#include "rms_norm/cuda.cuh"
+#include "cuda.cuh"
 #include "rms_norm/launch.cuh"
 #include "rms_norm/pack.cuh"
+#include "rms_norm/plan.cuh"
 
 namespace gd_rms
 {
-
-template <class T>
-struct Sum {
-    using type = float;
-};
-template <>
-struct Sum<double> {
-    using type = double;
-};
 
 // w[i] of any dtype plus `add`, or `otherwise` where there is no w. The sum is taken in A.
 template <class A>
@@ -65,7 +57,7 @@ __device__ inline A at(const void *x, int64_t i)
 template <class T, int GROUP>
 __global__ void __launch_bounds__(512) forward_kernel(const __grid_constant__ Forward a)
 {
-    using A = typename Sum<T>::type;
+    using A = gd_compute<T>;
     const int64_t step = (int64_t)gridDim.x * (blockDim.x / GROUP);
     const int member = threadIdx.x % GROUP;
     for (int64_t row = (int64_t)blockIdx.x * (blockDim.x / GROUP) + threadIdx.x / GROUP;
@@ -92,7 +84,7 @@ __global__ void __launch_bounds__(512) forward_kernel(const __grid_constant__ Fo
 template <class T, int GROUP>
 __global__ void __launch_bounds__(512) dx_kernel(const __grid_constant__ Backward a)
 {
-    using A = typename Sum<T>::type;
+    using A = gd_compute<T>;
     const int64_t step = (int64_t)gridDim.x * (blockDim.x / GROUP);
     const int member = threadIdx.x % GROUP;
     for (int64_t row = (int64_t)blockIdx.x * (blockDim.x / GROUP) + threadIdx.x / GROUP;
@@ -117,7 +109,7 @@ __global__ void __launch_bounds__(512) dx_kernel(const __grid_constant__ Backwar
 template <class T, bool BIAS>
 __global__ void __launch_bounds__(256) partials_kernel(const __grid_constant__ Backward a)
 {
-    using A = typename Sum<T>::type;
+    using A = gd_compute<T>;
     __shared__ A sums[8][33];
     const int64_t partials = gridDim.y;
     const int64_t j = (int64_t)blockIdx.x * 32 + threadIdx.x;

@@ -9,7 +9,7 @@
 // registers that leaves. Nothing tells the caches that x and y are streams: loads and stores so
 // marked were 2 to 4% slower.
 #include "rms_norm/async.cuh"
-#include "rms_norm/cuda.cuh"
+#include "rms_norm/plan.cuh"
 #include "rms_norm/launch.cuh"
 #include "rms_norm/pack.cuh"
 

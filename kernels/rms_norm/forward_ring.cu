@@ -1,9 +1,9 @@
-// forward_ring.cu - y for rows that no block can hold (N above 32768 or so).
+// forward_ring.cu - y for rows that no block can hold (N from 32768 or so to 262144).
 //
 // The rows come through the ring of ring.cuh, each shared by a cluster. Pass 1 sums the squares of a
 // row's tiles and sends the warps' sums round; pass 2 writes y from the same tiles, which are still
 // in shared memory, and gives them back. With lookahead, pass 1 of the next row comes first.
-#include "rms_norm/cuda.cuh"
+#include "rms_norm/plan.cuh"
 #include "rms_norm/launch.cuh"
 #include "rms_norm/ring.cuh"
 

@@ -4,7 +4,7 @@
 
 #include <cuda_runtime.h>
 
-#include "rms_norm/cuda.cuh"
+#include "rms_norm/plan.cuh"
 
 namespace gd_rms
 {

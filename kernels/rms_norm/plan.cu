@@ -3,7 +3,7 @@
 // The numbers were found by measuring on one GPU (CUDA.md has the figures) but depend on the sizes
 // and the dtype alone: a GPU with fewer multiprocessors runs the same blocks in more than one wave
 // and gets the same bits.
-#include "rms_norm/cuda.cuh"
+#include "rms_norm/plan.cuh"
 
 namespace gd_rms
 {

@@ -1,7 +1,7 @@
 // rms_norm.cu - the functions of gradus/kernels.h on CUDA: checks the call, chooses the kernels and
 // puts them on the stream.
 #include "rms_norm/async.cuh"
-#include "rms_norm/cuda.cuh"
+#include "rms_norm/plan.cuh"
 
 namespace gd_rms
 {

@@ -8,7 +8,7 @@
 #ifndef GD_RMS_NORM_OP_CUH
 #define GD_RMS_NORM_OP_CUH
 
-#include "../cuda.cuh"
+#include "cuda.cuh"
 #include "rms_norm/rms_norm.h"
 
 // ---- What the kernels get ---------------------------------------------------------------------

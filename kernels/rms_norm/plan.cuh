@@ -1,17 +1,17 @@
-// cuda.cuh - what the CUDA files of RMSNorm share: the problem as the kernels get it, the plan of
+// plan.cuh - what the CUDA files of RMSNorm share: the problem as the kernels get it, the plan of
 // how to run it, and one launch function per kernel.
 //
 // rms_norm.cu checks a call, makes its plan and launches; each kernel has a file of its own:
 //   forward.cu         y and rstd: some lanes or a block for each row
 //   forward_ring.cu    the same for rows that no block can hold
 //   backward_rows.cu   dx and partial dw for rows that a block can hold: crews of threads
-//   backward_ring.cu   dx and partial dw for wide rows: a block or a cluster for each row
+//   backward_ring.cu   dx and partial dw for rows that no block can hold: a cluster for each
 //   backward_small.cu  dx and dw for few rows, in one kernel
 //   ring.cuh           what the two rings share
 //   dweight.cu         partial dw -> dw
 //   fallback.cu        everything for any size, alignment and dtype
-#ifndef GD_RMS_NORM_CUDA_CUH
-#define GD_RMS_NORM_CUDA_CUH
+#ifndef GD_RMS_NORM_PLAN_CUH
+#define GD_RMS_NORM_PLAN_CUH
 
 #include <cuda_runtime.h>
 #include <stdint.h>
