@@ -148,8 +148,8 @@ START_TEST(weights_begin_a_new_run)
     shell("cd '%s' && sed -i 's/\"Isolated\"/\"Removed\"/' pieces/step-00000003/tokenizer.json%s",
           folder, "");
     train_badly("--data other --init pieces/step-00000003", "is not a tokenizer of this program");
-    train_badly("--data text --init a", "train: there is no config.json in a");
-    train_badly("--data text --init no/such", "train: there is no config.json in no/such");
+    train_badly("--data text --init a", "there is no config.json in a");
+    train_badly("--data text --init no/such", "there is no config.json in no/such");
 }
 END_TEST
 
@@ -288,7 +288,7 @@ START_TEST(a_broken_checkpoint_is_passed_over)
     shell("rm '%s/a/step-00000008/config.json'%s", folder, "");
     train_well("--resume auto --out a");
     program_said(output, "not resumed from a/step-00000012: safetensors_open: ");
-    program_said(output, "not resumed from a/step-00000008: train: there is no config.json");
+    program_said(output, "not resumed from a/step-00000008: there is no config.json");
     program_said(output, "from   a/step-00000004");
     ck_assert(exists("a/step-00000012/tokenizer.json"));
     train_well("--resume a/step-00000012 --out b"); /* the broken one was replaced */

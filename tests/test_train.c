@@ -150,8 +150,11 @@ START_TEST(help_names_every_option)
                                           "temperature",   "skip-nonfinite",
                                           "out",           "checkpoint-every",
                                           "keep",          "keep-every",
-                                          "resume",        "init"};
+                                          "resume",        "init",
+                                          "on-save-error", "tf32"};
+    ck_assert_int_eq(program_run("-h", second), 0);
     ck_assert_int_eq(program_run("--help", first), 0);
+    ck_assert_str_eq(first, second);
     ck_assert_int_eq(strncmp(first, "Usage: gradus-train ", 20), 0);
     for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
         char flag[32];
@@ -200,6 +203,10 @@ static const struct {
     {"--data x --dim 12 --heads 4", "--dim / --heads is odd"},
     {"--data x --heads 4 --kv-heads 3", "--heads is not a multiple of --kv-heads"},
     {"--data x --lr 1e-3 --min-lr 1e-2", "--min-lr is more than --lr"},
+    {"--data x --schedule constant --min-lr 0", "--min-lr is never reached"},
+    {"--data x --dtype f64 --tf32", "--tf32 is about --dtype f32"},
+    {"--data x --keep 3", "--out DIR is missing: where shall checkpoints be saved?"},
+    {"--data x --on-save-error die", "--on-save-error is \"die\", wanted continue|stop"},
     {"--data x --resume a --init b", "--resume and --init: a run begins from one of them"},
     {"--data x --resume auto", "--resume auto looks in --out DIR, which is missing"},
     {"--data x --tokens y", "--data and --tokens exclude each other"},
@@ -346,7 +353,7 @@ START_TEST(a_run_that_diverges_stops)
              "--warmup 0 --clip 0 --log-every 1 --threads 1",
              text_path);
     ck_assert_int_eq(program_run(arguments, first), 1);
-    ck_assert_ptr_nonnull(strstr(first, "gradus-train: train: step "));
+    ck_assert_ptr_nonnull(strstr(first, "gradus-train: step "));
     ck_assert_ptr_nonnull(strstr(first, "wanted finite numbers; a lower --lr may help"));
     program_said(first, "; the first op whose output is not finite is #");
     ck_assert_ptr_null(strstr(first, "validation loss"));

@@ -1,5 +1,6 @@
 /* checkpoint.c - see checkpoint.h. */
 #include "checkpoint.h"
+#include "console.h"
 #include "llama.h"
 #include "tokenizer_file.h"
 
@@ -63,7 +64,7 @@ static gd_named_tensor *state_tensors(const model *m, gd_optimizer *adamw, char 
         tensors[i] = (gd_named_tensor){(*names)[i], llama_state_view(m, w, state)};
     }
     if (!weights || !tensors || !*names) {
-        gd_fail(m->ctx, GD_ERROR_MEMORY, "train: no memory for the optimizer's state");
+        gd_fail(m->ctx, GD_ERROR_MEMORY, "no memory for the optimizer's state");
     }
     free(weights);
     return tensors;
@@ -89,7 +90,7 @@ static int64_t state_texts(const model *m, const dataset *data, const train_opti
         print_whole(room[i], numbers[i].value);
         texts[count++] = (gd_named_text){numbers[i].name, room[i]};
     }
-    for (int i = 0; i < OPTIONS_MOST && options_saved(o, i, &items[i]); i++) {
+    for (int i = 0; i < OPTIONS_MOST && options_saved(&o->base, i, &items[i]); i++) {
         if (items[i].text) texts[count++] = (gd_named_text){items[i].key, items[i].text};
     }
     return count;
@@ -117,7 +118,7 @@ static gd_status save_state(const model *m, const dataset *data, const train_opt
 
 static gd_status fail(gd_context *ctx, const char *what, const char *path)
 {
-    return gd_fail(ctx, GD_ERROR_IO, "train: cannot %s %s: %s", what, path, strerror(errno));
+    return gd_fail(ctx, GD_ERROR_IO, "cannot %s %s: %s", what, path, strerror(errno));
 }
 
 static bool step_folder(char path[FOLDER_PATH], const char *out, int64_t step)
@@ -179,8 +180,8 @@ static uint64_t read_whole(const checkpoint *from, gd_context *ctx, const char *
     errno = 0;
     unsigned long long whole = text ? strtoull(text, &end, 10) : 0;
     if (!text || end == text || *end || errno || text[0] == '-') {
-        gd_fail(ctx, GD_ERROR_IO, "train: %s in %s has no whole number \"%s\" in its metadata",
-                state_file, from->folder, name);
+        gd_fail(ctx, GD_ERROR_IO, "%s in %s has no whole number \"%s\" in its metadata", state_file,
+                from->folder, name);
     }
     return whole;
 }
@@ -195,7 +196,7 @@ static gd_status open_folder(checkpoint *from, gd_context *ctx, bool resume)
     if (!folder_join(path, from->folder, state_file)) return fail(ctx, "open", path);
     from->state = gd_safetensors_open(ctx, path);
     uint64_t step = from->state ? read_whole(from, ctx, "step") : 0;
-    if (step > MOST_STEPS) gd_fail(ctx, GD_ERROR_IO, "train: %s: step is out of range", path);
+    if (step > MOST_STEPS) gd_fail(ctx, GD_ERROR_IO, "%s: step is out of range", path);
     if (gd_error(ctx)) checkpoint_close(from);
     from->step = gd_error(ctx) ? 0 : (int64_t)step;
     return gd_error_status(ctx);
@@ -208,7 +209,7 @@ static gd_status open_newest(checkpoint *from, gd_context *ctx, const char *out)
     if (count < 0 && errno != ENOENT) return fail(ctx, "list", out);
     while (count-- > 0) {
         if (step_folder(from->folder, out, steps[count]) && !open_folder(from, ctx, true)) break;
-        fprintf(stderr, "gradus-train: not resumed from %s: %s\n", from->folder, gd_error(ctx));
+        console_message("not resumed from %s: %s", from->folder, gd_error(ctx));
         gd_error_clear(ctx);
         from->folder[0] = '\0';
     }
@@ -231,13 +232,13 @@ static bool restore_options(const checkpoint *from, train_options *o)
     char text[NUMBER_TEXT];
     for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
         print_whole(text, (uint64_t)shape[i].value);
-        if (!options_restore(o, shape[i].name, text, true)) return false;
+        if (!options_restore(&o->base, shape[i].name, text, true)) return false;
     }
-    if (!options_restore(o, "tied", c->tied ? "true" : "false", true)) return false;
+    if (!options_restore(&o->base, "tied", c->tied ? "true" : "false", true)) return false;
     options_item item;
-    for (int i = 0; from->state && i < OPTIONS_MOST && options_saved(o, i, &item); i++) {
+    for (int i = 0; from->state && i < OPTIONS_MOST && options_saved(&o->base, i, &item); i++) {
         const char *value = gd_safetensors_metadata(from->state, item.key);
-        if (value && !options_restore(o, item.name, value, false)) return false;
+        if (value && !options_restore(&o->base, item.name, value, false)) return false;
     }
     return true;
 }
@@ -250,7 +251,7 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
 #ifndef GD_HAVE_JANSSON
     if (o->out || path) {
         return gd_fail(ctx, GD_ERROR_UNSUPPORTED,
-                       "train: %s: this build of gradus has no jansson (GRADUS_JANSSON)",
+                       "%s: this build of gradus has no jansson (GRADUS_JANSSON)",
                        o->out      ? "--out"
                        : o->resume ? "--resume"
                                    : "--init");
@@ -265,8 +266,7 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
         open_folder(from, ctx, o->resume != NULL);
     }
     if (!gd_error(ctx) && from->folder[0] && !restore_options(from, o)) {
-        gd_fail(ctx, GD_ERROR_ARGUMENT, "train: the options do not fit the checkpoint %s",
-                from->folder);
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "the options do not fit the checkpoint %s", from->folder);
     }
     if (from->folder[0] && !o->tokens) tokenizer_load(&from->tokenizer, ctx, from->folder);
     return gd_error_status(ctx);
@@ -287,7 +287,7 @@ static gd_status check_tokens(const checkpoint *from, gd_context *ctx, const tok
     char path[FOLDER_PATH], tokens[TOKENIZER_TEXT];
     if (t->vocab > from->config.vocab) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                       "train: the text has %lld different tokens, but the model in %s only %lld",
+                       "the text has %lld different tokens, but the model in %s only %lld",
                        (long long)t->vocab, from->folder, (long long)from->config.vocab);
     }
     if (!folder_join(path, from->folder, "model.safetensors")) return fail(ctx, "open", path);
@@ -297,8 +297,7 @@ static gd_status check_tokens(const checkpoint *from, gd_context *ctx, const tok
     print_tokenizer(t, tokens);
     if (trained && strcmp(trained, tokens) != 0) {
         gd_fail(ctx, GD_ERROR_ARGUMENT,
-                "train: the model in %s was trained on other tokens than those of the text",
-                from->folder);
+                "the model in %s was trained on other tokens than those of the text", from->folder);
     }
     gd_safetensors_close(file);
     return gd_error_status(ctx);
@@ -309,7 +308,7 @@ gd_status checkpoint_load_model(const checkpoint *from, model *m, const dataset 
     if (check_tokens(from, m->ctx, &data->tokenizer)) return gd_error_status(m->ctx);
     if (from->state && read_whole(from, m->ctx, "text_hash") != data->hash) {
         return gd_fail(m->ctx, GD_ERROR_ARGUMENT,
-                       "train: %s was trained on another text; --init begins a new run from its "
+                       "%s was trained on another text; --init begins a new run from its "
                        "weights",
                        from->folder);
     }

@@ -18,7 +18,7 @@
 #include "data.h"
 #include "folder.h"
 #include "model.h"
-#include "options.h"
+#include "train_options.h"
 
 typedef struct checkpoint {
     char folder[FOLDER_PATH]; /* "" where the run begins with nothing */

@@ -1,5 +1,6 @@
 /* data.c - see data.h. */
 #include "data.h"
+#include "console.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -13,7 +14,7 @@ static uint8_t *read_file(const char *path, int64_t *length)
 {
     FILE *file = fopen(path, "rb");
     if (!file) {
-        fprintf(stderr, "gradus-train: cannot open %s: %s\n", path, strerror(errno));
+        console_message("cannot open %s: %s", path, strerror(errno));
         return NULL;
     }
     size_t capacity = 1 << 16, used = 0, got;
@@ -32,15 +33,14 @@ static uint8_t *read_file(const char *path, int64_t *length)
         *length = (int64_t)used;
         return bytes;
     }
-    fprintf(stderr, "gradus-train: cannot read %s: %s\n", path,
-            bytes ? strerror(error) : "out of memory");
+    console_message("cannot read %s: %s", path, bytes ? strerror(error) : "out of memory");
     free(bytes);
     return NULL;
 }
 
 static bool no_memory(void)
 {
-    fprintf(stderr, "gradus-train: no memory for the text\n");
+    console_message("no memory for the text");
     return false;
 }
 
@@ -52,10 +52,9 @@ static bool encode(const tokenizer *t, const char *path, const uint8_t *text, in
     void *ids = tokenizer_encode(t, text, length, &width, &count, &unknown);
     if (ids) return tokens_own(source, ids, width, count) || no_memory();
     if (unknown < 0) return no_memory();
-    fprintf(stderr,
-            "gradus-train: %s: byte %lld is %d, which does not occur in the training text; "
-            "--vocab N makes pieces that can write any byte\n",
-            path, (long long)unknown, text[unknown]);
+    console_message("%s: byte %lld is %d, which does not occur in the training text; "
+                    "--vocab N makes pieces that can write any byte",
+                    path, (long long)unknown, text[unknown]);
     return false;
 }
 
@@ -103,7 +102,7 @@ static bool load_tokens(dataset *data)
     data->tokenizer.vocab = data->options.vocab;
     if (!tokens_open(&data->train, data->options.tokens, message) ||
         !tokens_open(&data->validation, data->options.validation, message)) {
-        fprintf(stderr, "gradus-train: %s\n", message);
+        console_message("%s", message);
         return false;
     }
     const token_shard *first = &data->train.shard[0];
@@ -140,11 +139,10 @@ bool data_load(dataset *data, const data_options *options)
     data->windows = count_windows(&data->train, options->context, true);
     data->validation_windows = count_windows(&data->validation, options->context, false);
     if (data->windows > 0 && data->validation_windows > 0) return true;
-    fprintf(stderr,
-            "gradus-train: %lld tokens for training and %lld for validation are too few, wanted "
-            "at least %lld each for a context of %lld\n",
-            (long long)data->train.length, (long long)data->validation.length,
-            (long long)options->context + 1, (long long)options->context);
+    console_message("%lld tokens for training and %lld for validation are too few, wanted "
+                    "at least %lld each for a context of %lld",
+                    (long long)data->train.length, (long long)data->validation.length,
+                    (long long)options->context + 1, (long long)options->context);
     data_free(data);
     return false;
 }
@@ -211,7 +209,7 @@ static gd_status copy_window(gd_context *ctx, const dataset *data, const token_s
     if (bad < 0) bad = tokens_read(shard, start + 1, context, data->tokenizer.vocab, next);
     if (bad < 0) return GD_OK;
     return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                   "train: a token near place %lld of a token file is outside the vocabulary of "
+                   "a token near place %lld of a token file is outside the vocabulary of "
                    "%lld",
                    (long long)(start + bad), (long long)data->tokenizer.vocab);
 }
@@ -224,7 +222,7 @@ static gd_status fill(const dataset *data, bool training, int64_t first, gd_tens
     const int64_t batch = gd_tensor_dim(tokens, 0), context = gd_tensor_dim(tokens, 1);
     const size_t bytes = (size_t)(batch * context) * sizeof(int32_t);
     int32_t *ids = malloc(2 * bytes);
-    if (!ids) return gd_fail(ctx, GD_ERROR_MEMORY, "train: no memory for a batch");
+    if (!ids) return gd_fail(ctx, GD_ERROR_MEMORY, "no memory for a batch");
     int32_t *next = ids + batch * context;
     for (int64_t b = 0; b < batch && !gd_error(ctx); b++) {
         int64_t window = first + b, start;

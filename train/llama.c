@@ -39,7 +39,7 @@ llama_weight *llama_weights(const model *m, int64_t *count)
     int64_t layers = m->config.layers;
     llama_weight *weights = malloc((size_t)(9 * layers + 3) * sizeof *weights), *next = weights;
     if (!weights) {
-        gd_fail(m->ctx, GD_ERROR_MEMORY, "train: no memory for the names of the weights");
+        gd_fail(m->ctx, GD_ERROR_MEMORY, "no memory for the names of the weights");
         return NULL;
     }
     next = put(next, "model.embed_tokens", m->embedding);
@@ -120,7 +120,7 @@ static gd_status save_config(const model *m, const char *folder)
              (long long)c->positions, print_number(c->eps).text, print_number(c->rope_base).text,
              c->tied ? "true" : "false", gd_dtype_name(gd_tensor_dtype(m->embedding)));
     if (folder_join(path, folder, "config.json") && folder_write_text(path, text)) return GD_OK;
-    return gd_fail(m->ctx, GD_ERROR_IO, "train: cannot write config.json in %s: %s", folder,
+    return gd_fail(m->ctx, GD_ERROR_IO, "cannot write config.json in %s: %s", folder,
                    strerror(errno));
 }
 
@@ -137,7 +137,7 @@ gd_status llama_save(const model *m, const char *folder, const char *tokens)
         tensors[i] = (gd_named_tensor){weights[i].name, llama_weight_view(&weights[i])};
     }
     if (!tensors || !folder_join(path, folder, "model.safetensors")) {
-        gd_fail(m->ctx, GD_ERROR_MEMORY, "train: no memory to save the model in %s", folder);
+        gd_fail(m->ctx, GD_ERROR_MEMORY, "no memory to save the model in %s", folder);
     } else {
         gd_safetensors_write(m->ctx, path, tensors, count, metadata, 2);
     }
@@ -179,7 +179,7 @@ static gd_status check_names(const source *s, const model *m, const llama_weight
         if (length >= tail && !strcmp(entry->name + length - tail, rotary)) continue;
         if (m->config.tied && !strcmp(entry->name, "lm_head.weight")) continue;
         return gd_fail(s->ctx, GD_ERROR_IO,
-                       "train: %s/%s holds \"%.100s\", which is no weight of this model", s->folder,
+                       "%s/%s holds \"%.100s\", which is no weight of this model", s->folder,
                        s->name, entry->name);
     }
     return GD_OK;
@@ -192,15 +192,15 @@ static gd_status turn_to(source *s, const model *m, const llama_weight *weights,
     char path[FOLDER_PATH];
     const char *name = s->index ? llama_index_file(s->index, weight) : "model.safetensors";
     if (!name) {
-        return gd_fail(s->ctx, GD_ERROR_IO, "train: the index of %s does not know \"%s\"",
-                       s->folder, weight);
+        return gd_fail(s->ctx, GD_ERROR_IO, "the index of %s does not know \"%s\"", s->folder,
+                       weight);
     }
     if (s->file && !strcmp(s->name, name)) return GD_OK;
     gd_safetensors_close(s->file);
     s->file = NULL;
     snprintf(s->name, sizeof s->name, "%s", name);
     if (!folder_join(path, s->folder, name)) {
-        return gd_fail(s->ctx, GD_ERROR_IO, "train: the path %s is too long", s->folder);
+        return gd_fail(s->ctx, GD_ERROR_IO, "the path %s is too long", s->folder);
     }
     s->file = gd_safetensors_open(s->ctx, path);
     return s->file ? check_names(s, m, weights, count) : gd_error_status(s->ctx);

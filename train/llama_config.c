@@ -22,16 +22,15 @@ static json_t *read_object(gd_context *ctx, const char *folder, const char *name
     char *text = folder_join(path, folder, name) ? folder_read_text(path, LIMIT, &length) : NULL;
     if (!text) {
         if (errno != ENOENT) {
-            gd_fail(ctx, GD_ERROR_IO, "train: cannot read %s in %s: %s", name, folder,
-                    strerror(errno));
+            gd_fail(ctx, GD_ERROR_IO, "cannot read %s in %s: %s", name, folder, strerror(errno));
         }
         return NULL;
     }
     json_t *object = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
     free(text);
     if (json_is_object(object)) return object;
-    gd_fail(ctx, GD_ERROR_IO, "train: %s in %s is no JSON object%s%.80s", name, folder,
-            object ? "" : ": ", object ? "" : error.text);
+    gd_fail(ctx, GD_ERROR_IO, "%s in %s is no JSON object%s%.80s", name, folder, object ? "" : ": ",
+            object ? "" : error.text);
     json_decref(object);
     return NULL;
 }
@@ -46,7 +45,7 @@ typedef struct reader {
 
 static void refuse(const reader *r, const char *key, const char *wanted)
 {
-    gd_fail(r->ctx, GD_ERROR_IO, "train: config.json in %s: %s is not %s", r->folder, key, wanted);
+    gd_fail(r->ctx, GD_ERROR_IO, "config.json in %s: %s is not %s", r->folder, key, wanted);
 }
 
 static bool absent(const json_t *value)
@@ -115,7 +114,7 @@ gd_status llama_read_config(gd_context *ctx, const char *folder, model_config *c
 {
     json_t *object = read_object(ctx, folder, "config.json");
     const reader r = {ctx, folder, object};
-    if (!object) return gd_fail(ctx, GD_ERROR_IO, "train: there is no config.json in %s", folder);
+    if (!object) return gd_fail(ctx, GD_ERROR_IO, "there is no config.json in %s", folder);
     check_kind(&r);
     int64_t heads = read_whole(&r, "num_attention_heads", 1024, 0);
     *config = (model_config){
@@ -164,15 +163,15 @@ llama_index *llama_index_open(gd_context *ctx, const char *folder)
     {
         const char *text = json_string_value(file);
         if (text && text[0] && text[0] != '.' && !strchr(text, '/') && strlen(text) < 256) continue;
-        gd_fail(ctx, GD_ERROR_IO, "train: %s in %s: the file of \"%.80s\" is no name of a file",
-                name, folder, weight);
+        gd_fail(ctx, GD_ERROR_IO, "%s in %s: the file of \"%.80s\" is no name of a file", name,
+                folder, weight);
         break;
     }
     if (index && !gd_error(ctx)) {
         index->object = object;
         return index;
     }
-    gd_fail(ctx, GD_ERROR_IO, "train: %s in %s has no weight_map", name, folder);
+    gd_fail(ctx, GD_ERROR_IO, "%s in %s has no weight_map", name, folder);
     free(index);
     json_decref(object);
     return NULL;
@@ -195,7 +194,7 @@ gd_status llama_read_config(gd_context *ctx, const char *folder, model_config *c
 {
     *config = (model_config){0};
     return gd_fail(ctx, GD_ERROR_UNSUPPORTED,
-                   "train: %s: this build of gradus has no jansson (GRADUS_JANSSON)", folder);
+                   "%s: this build of gradus has no jansson (GRADUS_JANSSON)", folder);
 }
 
 llama_index *llama_index_open(gd_context *ctx, const char *folder)

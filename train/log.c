@@ -1,5 +1,7 @@
 /* log.c - see log.h. */
 #include "log.h"
+#include "console.h"
+#include "json.h"
 
 #include <errno.h>
 #include <math.h>
@@ -9,8 +11,7 @@ static void check(run_log *log)
 {
     if (!ferror(log->file) && !fflush(log->file)) return;
     if (!log->failed) {
-        fprintf(stderr, "gradus-train: cannot write the log: %s; training goes on\n",
-                strerror(errno));
+        console_message("cannot write the log: %s; training goes on", strerror(errno));
     }
     log->failed = true;
     clearerr(log->file);
@@ -23,7 +24,7 @@ bool log_open(run_log *log, const train_options *options, const dataset *data, c
     if (!options->log) return true;
     log->file = fopen(options->log, first_step > 0 ? "a" : "w");
     if (!log->file) {
-        fprintf(stderr, "gradus-train: cannot write %s: %s\n", options->log, strerror(errno));
+        console_message("cannot write %s: %s", options->log, strerror(errno));
         return false;
     }
     fprintf(log->file, "{\"version\": \"%s\", \"device\": ", gd_version());
@@ -33,7 +34,7 @@ bool log_open(run_log *log, const train_options *options, const dataset *data, c
             "\"first_step\": %lld, \"options\": {",
             (unsigned long long)data->hash, (long long)data->tokenizer.vocab,
             (long long)gd_params_elements(m->params), (long long)first_step);
-    options_print_json(options, log->file);
+    options_print_json(&options->base, log->file);
     fprintf(log->file, "}}\n");
     check(log);
     return true;

@@ -12,7 +12,7 @@
 
 #include "data.h"
 #include "model.h"
-#include "options.h"
+#include "train_options.h"
 
 typedef struct run_log {
     FILE *file; /* NULL: nothing is logged */

@@ -1,5 +1,6 @@
 /* loop.c - see loop.h. */
 #include "loop.h"
+#include "console.h"
 #include "report.h"
 #include "sample.h"
 #include "stop.h"
@@ -105,15 +106,14 @@ static gd_status refuse_step(training *t, int64_t step, gd_random_state begun, d
     gd_step_end(t->m->ctx);
     find_nonfinite(t, step, begun, why, sizeof why);
     if (t->skipped++ < t->options->skip_nonfinite) {
-        fprintf(stderr, "gradus-train: step %lld is left out: the loss is %g, the norm %g; %s\n",
-                (long long)step, loss, norm, why);
+        console_message("step %lld is left out: the loss is %g, the norm %g; %s", (long long)step,
+                        loss, norm, why);
         return gd_error_status(t->m->ctx);
     }
-    return gd_fail(
-        t->m->ctx, GD_ERROR_STATE,
-        "train: step %lld: the loss is %g and the norm of the gradient %g, wanted finite "
-        "numbers; a lower --lr may help; %s",
-        (long long)step, loss, norm, why);
+    return gd_fail(t->m->ctx, GD_ERROR_STATE,
+                   "step %lld: the loss is %g and the norm of the gradient %g, wanted finite "
+                   "numbers; a lower --lr may help; %s",
+                   (long long)step, loss, norm, why);
 }
 
 /* One step: forward and backward of each batch, clip, update. */
@@ -154,7 +154,7 @@ static void save(const training *t, int64_t done, bool last)
         printf("saved %s/step-%08lld\n", o->out, (long long)done);
         fflush(stdout);
     } else if (!last) {
-        fprintf(stderr, "gradus-train: %s; training goes on\n", gd_error(ctx));
+        console_message("%s; training goes on", gd_error(ctx));
         gd_error_clear(ctx);
     }
 }

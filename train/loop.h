@@ -6,7 +6,7 @@
 #include "data.h"
 #include "log.h"
 #include "model.h"
-#include "options.h"
+#include "train_options.h"
 
 /* Trains as the options say, with a line on stdout and in the log every so often, from where the
  * checkpoint stands. Returns when the steps or the time are over, when a signal asked for it

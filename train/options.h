@@ -1,49 +1,58 @@
-/* options.h - what the training program can be told. */
+/* options.h - what a program of ours can be told. One table a program says everything of each of its
+ * options: its name, where its value goes, what values it takes, and what it means. The command line,
+ * the file of options, --help, checkpoints and the log walk it.
+ */
 #ifndef GRADUS_TRAIN_OPTIONS_H
 #define GRADUS_TRAIN_OPTIONS_H
 
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 
-#include "gradus/gradus.h"
+/* ---- The table ---------------------------------------------------------------------------- */
 
-typedef struct train_options {
-    const char *config;   /* a file of options */
-    char *config_text;    /* what was read from it; texts among the options point into it */
-    const char *data;     /* a text file, or */
-    const char *tokens;   /* token files */
-    const char *val_data; /* the like for validation */
-    int64_t vocab;        /* 0: the characters of the text */
+typedef enum option_kind {
+    OPTION_TEXT,   /* const char * */
+    OPTION_WHOLE,  /* int64_t */
+    OPTION_NUMBER, /* double */
+    OPTION_SWITCH, /* bool; takes no value on the command line */
+    OPTION_CHOICE  /* int, of an enum */
+} option_kind;
 
-    int64_t layers, dim, heads, kv_heads, ffn; /* kv_heads 0: heads; ffn 0: 8/3 dim, rounded up */
-    int64_t context, batch;
-    double dropout;
-    bool tied; /* the output projection is the embedding */
+typedef struct option_row {
+    option_kind kind;
+    const char *name;    /* "layers"; a row without a name is a heading */
+    size_t offset;       /* of the value in the program's struct */
+    double low, high;    /* WHOLE, NUMBER: what it may be */
+    const char *help;    /* "N  transformer layers": what its value is called, and what it means */
+    const char *choices; /* CHOICE: "f32 f64"; the value is that of the same place in `values` */
+    const int *values;
+    bool passes; /* concerns one run alone: a resumed one does not get it from the checkpoint */
+} option_row;
 
-    int64_t accumulate; /* batches to a step */
-    int64_t steps;
-    double max_seconds; /* 0: no limit */
-    gd_schedule_kind schedule;
-    double lr, min_lr; /* min_lr below 0: a tenth of lr */
-    int64_t warmup;
-    bool overfit_one_batch, dry_run;
-    int64_t skip_nonfinite; /* how many steps may be left out */
-    double weight_decay, beta2, clip;
-    bool recompute; /* keep one tensor a layer, and compute the rest again in the backward */
+enum { OPTIONS_MOST = 64 }; /* rows of a table */
 
-    int64_t eval_every, log_every, sample_every, sample_length;
-    const char *log; /* a file for JSON lines */
-    double temperature;
+typedef struct option_table {
+    const char *program; /* "gradus-train" */
+    const char *usage;   /* how --help begins */
+    const char
+        *operand; /* the option that a word without "--" is the value of; NULL: there is none */
+    const option_row *rows;
+    int count;
+    const void *defaults; /* the program's struct, `size` bytes */
+    size_t size;
+} option_table;
 
-    const char *out; /* folder of checkpoints; NULL: none are saved */
-    const char *init, *resume;
-    int64_t checkpoint_every, keep, keep_every;
+/* The first member of every program's struct. */
+typedef struct options {
+    const option_table *table;
+    uint64_t given;     /* a bit for each row that the command line or the file named */
+    const char *config; /* a file of options */
+    char *config_text;  /* what was read from it; texts among the values point into it */
+} options;
 
-    gd_dtype dtype;
-    gd_device device;
-    int64_t threads, seed;
-
-    uint64_t given; /* a bit for each option that the command line or the file named */
-} train_options;
+/* ---- Reading ------------------------------------------------------------------------------ */
 
 typedef enum options_outcome {
     OPTIONS_RUN,  /* go on */
@@ -51,18 +60,15 @@ typedef enum options_outcome {
     OPTIONS_BAD   /* a message was printed: exit with 2 */
 } options_outcome;
 
-/* Reads the command line over the configuration file, if one is named, over the defaults. Free it
- * whatever the outcome. */
-options_outcome options_read(train_options *options, int argc, char **argv);
-void options_free(train_options *options);
+/* Reads the command line over the configuration file, if one is named, over the defaults; `o` is the
+ * first member of a struct of the table's size. Free it whatever the outcome. */
+options_outcome options_read(options *o, const option_table *table, int argc, char **argv);
+void options_free(options *o);
 
-/* Fills in what follows from other options, and checks that all fit together. False after a
- * message. */
-bool options_check(train_options *options);
+/* Whether the command line or the file named the option. */
+bool options_given(const options *o, const char *name);
 
 /* ---- As texts, for checkpoints ------------------------------------------------------------ */
-
-enum { OPTIONS_MOST = 64 };
 
 typedef struct options_item {
     const char *name; /* "layers" */
@@ -73,18 +79,15 @@ typedef struct options_item {
 
 /* The i-th option that a run keeps when it is resumed: not where it begins and ends, nor the
  * machine. False past the end. */
-bool options_saved(const train_options *options, int i, options_item *item);
+bool options_saved(const options *o, int i, options_item *item);
 
 /* Sets an option to such a text, unless it was given; then, if they must agree, a different value
  * is a fault. False after a message. The options keep a pointer to the text. */
-bool options_restore(train_options *options, const char *name, const char *text, bool must_agree);
+bool options_restore(options *o, const char *name, const char *text, bool must_agree);
 
 /* ---- As JSON ------------------------------------------------------------------------------ */
 
 /* Writes all options as the members of a JSON object, without its braces. */
-void options_print_json(const train_options *options, FILE *file);
-
-/* Writes a text as a JSON string, quotes included. */
-void json_print_string(const char *text, FILE *file);
+void options_print_json(const options *o, FILE *file);
 
 #endif

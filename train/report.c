@@ -122,7 +122,7 @@ gd_status report_weights(const model *m)
         const gd_tensor *t = gd_params_at(m->params, i);
         size_t bytes = (size_t)gd_tensor_count(t) * gd_dtype_size(gd_tensor_dtype(t));
         unsigned char *copy = malloc(bytes + 1);
-        if (!copy) return gd_fail(m->ctx, GD_ERROR_MEMORY, "train: no memory to read the weights");
+        if (!copy) return gd_fail(m->ctx, GD_ERROR_MEMORY, "no memory to read the weights");
         gd_status status = gd_tensor_read(t, copy, bytes);
         for (size_t k = 0; !status && k < bytes; k++) hash = (hash ^ copy[k]) * 1099511628211u;
         free(copy);

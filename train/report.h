@@ -5,7 +5,7 @@
 #include "data.h"
 #include "log.h"
 #include "model.h"
-#include "options.h"
+#include "train_options.h"
 
 /* Seconds from some fixed moment. */
 double report_now(void);

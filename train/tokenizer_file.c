@@ -2,7 +2,7 @@
 #define _POSIX_C_SOURCE 200809L /* open_memstream */
 #include "tokenizer_file.h"
 #include "folder.h"
-#include "options.h"
+#include "json.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -129,7 +129,7 @@ gd_status tokenizer_save(const tokenizer *t, gd_context *ctx, const char *folder
         folder_join(path, folder, "tokenizer_config.json") && folder_write_text(path, config)) {
         return GD_OK;
     }
-    return gd_fail(ctx, GD_ERROR_IO, "train: cannot write %s: %s", path, strerror(errno));
+    return gd_fail(ctx, GD_ERROR_IO, "cannot write %s: %s", path, strerror(errno));
 }
 
 /* ---- Reading ------------------------------------------------------------------------------ */
@@ -218,11 +218,10 @@ gd_status tokenizer_load(tokenizer *t, gd_context *ctx, const char *folder)
     if (gd_error(ctx) || !there) return gd_error_status(ctx);
     char *text = folder_read_text(path, LIMIT, &length);
     if (!text) {
-        gd_fail(ctx, GD_ERROR_IO, "train: cannot read %s: %s", path, strerror(errno));
+        gd_fail(ctx, GD_ERROR_IO, "cannot read %s: %s", path, strerror(errno));
     } else if (!read_tokenizer(t, text, length)) {
         gd_fail(ctx, GD_ERROR_UNSUPPORTED,
-                "train: %s is not a tokenizer of this program; --tokens takes ids as they are",
-                path);
+                "%s is not a tokenizer of this program; --tokens takes ids as they are", path);
     }
     free(text);
     return gd_error_status(ctx);

@@ -2,23 +2,23 @@
  * together, and the same when they come back from a checkpoint's texts. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "fuzz.h"
-#include "options.h"
+#include "train_options.h"
 
 static void check_texts(const train_options *o)
 {
     char *argv[] = {"gradus-train", NULL};
     train_options again;
     options_item item, other;
-    demand(options_read(&again, 1, argv) == OPTIONS_RUN, "defaults");
-    for (int i = 0; options_saved(o, i, &item); i++) {
-        if (item.text) demand(options_restore(&again, item.name, item.text, true), item.name);
+    demand(train_options_read(&again, 1, argv) == OPTIONS_RUN, "defaults");
+    for (int i = 0; options_saved(&o->base, i, &item); i++) {
+        if (item.text) demand(options_restore(&again.base, item.name, item.text, true), item.name);
     }
-    for (int i = 0; options_saved(o, i, &item); i++) {
-        demand(options_saved(&again, i, &other) && !strcmp(item.key, other.key), "as many");
+    for (int i = 0; options_saved(&o->base, i, &item); i++) {
+        demand(options_saved(&again.base, i, &other) && !strcmp(item.key, other.key), "as many");
         demand(!item.text == !other.text, item.name);
         demand(!item.text || !strcmp(item.text, other.text), item.name);
     }
-    options_free(&again);
+    options_free(&again.base);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
@@ -27,15 +27,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     snprintf(path, sizeof path, "%s", fuzz_file("options", bytes, size));
     char *argv[] = {"gradus-train", "--config", path, NULL};
     train_options options;
-    options_outcome outcome = options_read(&options, 3, argv);
+    options_outcome outcome = train_options_read(&options, 3, argv);
     demand(outcome != OPTIONS_DONE, "no option of a file ends the program");
-    if (outcome == OPTIONS_RUN && options_check(&options)) {
+    if (outcome == OPTIONS_RUN && train_options_check(&options)) {
         demand(options.data || options.tokens, "a text");
         demand(options.heads > 0 && options.dim % options.heads == 0, "heads that fit");
         demand(options.kv_heads > 0 && options.heads % options.kv_heads == 0, "groups that fit");
         demand(options.min_lr >= 0 && options.min_lr <= options.lr, "rates that fit");
         check_texts(&options);
     }
-    options_free(&options);
+    options_free(&options.base);
     return 0;
 }

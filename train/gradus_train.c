@@ -1,12 +1,13 @@
-/* main.c - gradus-train: a text in, a transformer that writes like it out. */
+/* gradus_train.c - gradus-train: a text in, a transformer that writes like it out. */
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "checkpoint.h"
+#include "console.h"
 #include "data.h"
 #include "loop.h"
 #include "model.h"
-#include "options.h"
+#include "train_options.h"
 #include "report.h"
 #include "sample.h"
 #include "stop.h"
@@ -60,7 +61,7 @@ static void train(gd_context *ctx, const dataset *data, const train_options *o,
         if (o->dry_run) {
             if (!loop_try(&m, data, o)) report_memory(ctx);
         } else if (!log_open(&log, o, data, &m, from->step)) {
-            gd_fail(ctx, GD_ERROR_IO, "train: there is no log to write to");
+            gd_fail(ctx, GD_ERROR_IO, "there is no log to write to");
         } else if (!loop_train(&m, data, o, &log, from) && !stop_asked()) {
             conclude(&m, data, o, begun);
         }
@@ -76,10 +77,10 @@ static int run(gd_context *ctx, train_options *o)
     checkpoint from;
     int status = EXIT_FAILURE;
     if (checkpoint_open(&from, ctx, o)) {
-        fprintf(stderr, "gradus-train: %s\n", gd_error(ctx));
+        console_message("%s", gd_error(ctx));
         return status;
     }
-    if (!options_check(o)) {
+    if (!train_options_check(o)) {
         checkpoint_close(&from);
         return 2;
     }
@@ -95,7 +96,7 @@ static int run(gd_context *ctx, train_options *o)
     if (loaded) {
         gd_random_set(ctx, (gd_random_state){.seed = (uint64_t)o->seed});
         train(ctx, &data, o, &from);
-        if (gd_error(ctx)) fprintf(stderr, "gradus-train: %s\n", gd_error(ctx));
+        if (gd_error(ctx)) console_message("%s", gd_error(ctx));
         status = gd_error(ctx) ? EXIT_FAILURE : EXIT_SUCCESS;
         data_free(&data);
     }
@@ -106,16 +107,16 @@ static int run(gd_context *ctx, train_options *o)
 int main(int argc, char **argv)
 {
     train_options options;
-    options_outcome outcome = options_read(&options, argc, argv);
+    options_outcome outcome = train_options_read(&options, argc, argv);
     int status = outcome == OPTIONS_DONE ? EXIT_SUCCESS : 2;
     if (outcome == OPTIONS_RUN) {
-        const gd_context_options context = {.device = options.device,
-                                            .threads = (int)options.threads};
+        const gd_context_options context = {
+            .device = options.device, .threads = (int)options.threads, .tf32 = options.tf32};
         stop_watch();
         gd_context *ctx = gd_context_create(&context);
         status = run(ctx, &options);
         gd_context_free(ctx);
     }
-    options_free(&options);
+    options_free(&options.base);
     return status;
 }

@@ -1,0 +1,26 @@
+/* console.h - what a person sees while a program runs: messages on stderr, and, where stdout is a
+ * terminal, a live line that is drawn over and over in one place. What stays on the screen is what a
+ * file would hold.
+ */
+#ifndef GRADUS_TRAIN_CONSOLE_H
+#define GRADUS_TRAIN_CONSOLE_H
+
+#include "gradus/gradus.h"
+
+/* Who speaks; a text that lasts. */
+void console_program(const char *name);
+
+/* Writes "program: ..." and a newline to stderr. */
+void console_message(const char *format, ...) GD_PRINTF(1, 2);
+
+/* Whether there can be a live line: stdout is a terminal that can erase (TERM is set and not
+ * "dumb"), and NO_COLOR, which asks for plain text, is not set. */
+bool console_is_live(void);
+
+/* Draws the live line, of one column a byte, cut to the terminal's width. */
+void console_draw(const char *line);
+
+/* Takes the live line away: to be called before anything else is written to stdout. */
+void console_erase(void);
+
+#endif

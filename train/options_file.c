@@ -1,0 +1,74 @@
+/* options_file.c - a file of options: lines "option = value", blank ones, and comments behind #. */
+#include "console.h"
+#include "options_value.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* All of a file of reasonable size, with a 0 behind it; NULL after a message. */
+static char *read_text(const char *path)
+{
+    enum { MOST = 1 << 20 };
+    FILE *file = fopen(path, "rb");
+    char *text = file ? malloc(MOST + 1) : NULL;
+    size_t size = text ? fread(text, 1, MOST, file) : 0;
+    const char *fault = !file                   ? strerror(errno)
+                        : !text                 ? "out of memory"
+                        : ferror(file)          ? strerror(errno)
+                        : size == MOST          ? "it has a megabyte or more"
+                        : memchr(text, 0, size) ? "it holds a byte 0"
+                                                : NULL;
+    if (file) fclose(file);
+    if (fault) {
+        console_message("--config %s: %s", path, fault);
+        free(text);
+        return NULL;
+    }
+    text[size] = '\0';
+    return text;
+}
+
+/* Cuts blanks off both ends. */
+static char *trimmed(char *text)
+{
+    static const char blanks[] = " \t\r";
+    text += strspn(text, blanks);
+    size_t length = strlen(text);
+    while (length && strchr(blanks, text[length - 1])) text[--length] = '\0';
+    return text;
+}
+
+/* No file names another. */
+static bool read_line(options *o, const char *where, char *line)
+{
+    char *name = trimmed(line), *equals = strchr(name, '=');
+    if (!*name || *name == '#') return true;
+    if (!equals) {
+        console_message("%s\"%s\" is not of the form option = value", where, name);
+        return false;
+    }
+    *equals = '\0';
+    name = trimmed(name);
+    const option_row *row = option_find(o, name);
+    if (row && row->offset != offsetof(options, config)) {
+        return option_give(o, where, row, trimmed(equals + 1));
+    }
+    console_message("%s\"%s\" is not an option; --help lists them", where, name);
+    return false;
+}
+
+bool options_read_file(options *o, const char *path)
+{
+    o->config_text = read_text(path);
+    if (!o->config_text) return false;
+    char *line = o->config_text;
+    for (int number = 1; line; number++) {
+        char where[256], *end = strchr(line, '\n');
+        if (end) *end = '\0';
+        snprintf(where, sizeof where, "%.200s:%d: ", path, number);
+        if (!read_line(o, where, line)) return false;
+        line = end ? end + 1 : NULL;
+    }
+    return true;
+}

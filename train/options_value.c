@@ -1,0 +1,170 @@
+/* options_value.c - the values of options: read from a text, printed as text and as JSON. */
+#include "options_value.h"
+#include "console.h"
+#include "json.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void *value_of(options *o, const option_row *row)
+{
+    return (char *)o + row->offset;
+}
+
+/* ---- Reading ------------------------------------------------------------------------------ */
+
+static bool complain(const char *where, const option_row *row, const char *text, const char *wanted)
+{
+    console_message("%s%s is \"%s\", wanted %s", where, row->name, text, wanted);
+    return false;
+}
+
+/* The whole text must be the number, and the number within the row's range. */
+static bool read_number(const char *where, const option_row *row, const char *text, void *value)
+{
+    const bool whole = row->kind == OPTION_WHOLE;
+    char wanted[96], *end = NULL;
+    errno = 0;
+    double number = strtod(text, &end);
+    if (end == text || *end || errno || strcspn(text, "xXnN ") < strlen(text) ||
+        !(number >= row->low && number <= row->high) || (whole && number != floor(number))) {
+        snprintf(wanted, sizeof wanted, "a %s from %g to %g", whole ? "whole number" : "number",
+                 row->low, row->high);
+        return complain(where, row, text, wanted);
+    }
+    if (whole)
+        *(int64_t *)value = (int64_t)number;
+    else
+        *(double *)value = number;
+    return true;
+}
+
+static bool read_choice(const char *where, const option_row *row, const char *text, void *value)
+{
+    size_t length = strlen(text);
+    const char *choice = row->choices;
+    for (int i = 0; *choice; i++) {
+        size_t size = strcspn(choice, " ");
+        if (size == length && !strncmp(choice, text, size)) {
+            *(int *)value = row->values[i];
+            return true;
+        }
+        choice += size + (choice[size] == ' ');
+    }
+    return complain(where, row, text, row->help);
+}
+
+bool option_read(options *o, const char *where, const option_row *row, const char *text)
+{
+    void *value = value_of(o, row);
+    switch (row->kind) {
+    case OPTION_TEXT:
+        *(const char **)value = text;
+        return true;
+    case OPTION_SWITCH:
+        *(bool *)value = !text || !strcmp(text, "true");
+        return *(bool *)value || !strcmp(text, "false") ||
+               complain(where, row, text, "true or false");
+    case OPTION_CHOICE:
+        return read_choice(where, row, text, value);
+    case OPTION_WHOLE:
+    case OPTION_NUMBER:
+        return read_number(where, row, text, value);
+    }
+    return false;
+}
+
+bool option_give(options *o, const char *where, const option_row *row, const char *text)
+{
+    o->given |= (uint64_t)1 << (row - o->table->rows);
+    return option_read(o, where, row, text);
+}
+
+/* ---- Printing ----------------------------------------------------------------------------- */
+
+void option_print(const options *o, const option_row *row, options_item *item)
+{
+    const void *value = (const char *)o + row->offset;
+    const char *choice = row->choices;
+    item->text = item->number;
+    switch (row->kind) {
+    case OPTION_TEXT:
+        item->text = *(const char *const *)value;
+        return;
+    case OPTION_SWITCH:
+        item->text = *(const bool *)value ? "true" : "false";
+        return;
+    case OPTION_CHOICE:
+        for (int i = 0; row->values[i] != *(const int *)value; i++)
+            choice = strchr(choice, ' ') + 1;
+        snprintf(item->number, sizeof item->number, "%.*s", (int)strcspn(choice, " "), choice);
+        return;
+    case OPTION_WHOLE:
+        snprintf(item->number, sizeof item->number, "%lld", (long long)*(const int64_t *)value);
+        return;
+    case OPTION_NUMBER:
+        snprintf(item->number, sizeof item->number, "%.17g", *(const double *)value);
+        return;
+    }
+}
+
+void options_print_json(const options *o, FILE *file)
+{
+    const char *comma = "";
+    for (int i = 0; i < o->table->count; i++) {
+        const option_row *row = &o->table->rows[i];
+        options_item item;
+        if (!row->name) continue;
+        option_print(o, row, &item);
+        fprintf(file, "%s\"%s\": ", comma, row->name);
+        comma = ", ";
+        if (item.text && (row->kind == OPTION_TEXT || row->kind == OPTION_CHOICE))
+            json_print_string(item.text, file);
+        else
+            fprintf(file, "%s", item.text ? item.text : "null");
+    }
+}
+
+/* ---- In checkpoints ----------------------------------------------------------------------- */
+
+const option_row *option_find(const options *o, const char *name)
+{
+    for (int i = 0; i < o->table->count; i++) {
+        const option_row *row = &o->table->rows[i];
+        if (row->name && !strcmp(row->name, name)) return row;
+    }
+    return NULL;
+}
+
+bool options_given(const options *o, const char *name)
+{
+    const option_row *row = option_find(o, name);
+    return row && (o->given >> (row - o->table->rows) & 1);
+}
+
+bool options_saved(const options *o, int i, options_item *item)
+{
+    for (int k = 0; k < o->table->count; k++) {
+        const option_row *row = &o->table->rows[k];
+        if (!row->name || row->passes || i-- > 0) continue;
+        item->name = row->name;
+        snprintf(item->key, sizeof item->key, "option.%s", item->name);
+        option_print(o, row, item);
+        return true;
+    }
+    return false;
+}
+
+bool options_restore(options *o, const char *name, const char *text, bool must_agree)
+{
+    const option_row *row = option_find(o, name);
+    options_item given;
+    if (!row) return true;
+    if (!options_given(o, name)) return option_read(o, "the checkpoint: ", row, text);
+    option_print(o, row, &given);
+    if (!must_agree || !strcmp(given.text, text)) return true;
+    console_message("--%s is %s, but the checkpoint has %s", name, given.text, text);
+    return false;
+}

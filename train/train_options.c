@@ -1,0 +1,202 @@
+/* train_options.c - see train_options.h. */
+#include "train_options.h"
+#include "console.h"
+
+#include <string.h>
+
+#define AT(field) offsetof(train_options, field)
+
+static const int dtypes[] = {GD_FLOAT32, GD_FLOAT64};
+static const int devices[] = {GD_CPU, GD_CUDA, GD_DEVICE_AUTO};
+static const int schedules[] = {GD_SCHEDULE_COSINE, GD_SCHEDULE_LINEAR, GD_SCHEDULE_CONSTANT,
+                                GD_SCHEDULE_WSD};
+static const int save_errors[] = {SAVE_ERROR_CONTINUE, SAVE_ERROR_STOP};
+
+static const option_row rows[] = {
+    {.help = "Text"},
+    {OPTION_TEXT, "data", AT(data), .help = "FILE  any text"},
+    {OPTION_TEXT, "tokens", AT(tokens),
+     .help = "PATTERN  token files of nanoGPT or llm.c instead; wants --val-data and --vocab"},
+    {OPTION_TEXT, "val-data", AT(val_data),
+     .help = "FILE  the like for validation; default: the last tenth of the text"},
+    {OPTION_WHOLE, "vocab", AT(vocab), 0, 1048576,
+     .help = "N  pieces to learn from the text, 256 or more; 0: its characters"},
+    {OPTION_TEXT, "config", AT(base.config),
+     .help = "FILE  lines of \"option = value\", which the command line overrides", .passes = true},
+    {.help = "Model"},
+    {OPTION_WHOLE, "layers", AT(layers), 1, 1000, .help = "N  transformer layers"},
+    {OPTION_WHOLE, "dim", AT(dim), 2, 65536, .help = "N  width of the residual stream"},
+    {OPTION_WHOLE, "heads", AT(heads), 1, 1024, .help = "N  query heads; dim / heads is even"},
+    {OPTION_WHOLE, "kv-heads", AT(kv_heads), 0, 1024,
+     .help = "N  key and value heads; 0: as many as heads"},
+    {OPTION_WHOLE, "ffn", AT(ffn), 0, 1048576,
+     .help = "N  width of the feed-forward layers; 0: 8/3 dim, to a multiple of 32"},
+    {OPTION_WHOLE, "context", AT(context), 1, 1048576, .help = "N  tokens seen at once"},
+    {OPTION_NUMBER, "dropout", AT(dropout), 0, 0.99,
+     .help = "P  probability, in both branches of a layer"},
+    {OPTION_SWITCH, "tied", AT(tied), .help = "  use the embedding as output projection"},
+    {.help = "Training"},
+    {OPTION_WHOLE, "batch", AT(batch), 1, 65536, .help = "N  sequences in a step"},
+    {OPTION_WHOLE, "accumulate", AT(accumulate), 1, 65536, .help = "N  batches in a step"},
+    {OPTION_WHOLE, "steps", AT(steps), 0, 1e12, .help = "N  updates of the weights"},
+    {OPTION_NUMBER, "max-seconds", AT(max_seconds), 0, 1e9,
+     .help = "S  stop after this time; 0: no limit", .passes = true},
+    {OPTION_CHOICE, "schedule", AT(schedule), .choices = "cosine linear constant wsd",
+     .values = schedules,
+     .help = "cosine|linear|constant|wsd  of the learning rate; wsd falls in the last fifth"},
+    {OPTION_NUMBER, "lr", AT(lr), 0, 1e3, .help = "X  highest learning rate"},
+    {OPTION_NUMBER, "min-lr", AT(min_lr), 0, 1e3,
+     .help = "X  where it ends; default: a tenth of lr"},
+    {OPTION_WHOLE, "warmup", AT(warmup), 0, 1e12,
+     .help = "N  steps of linear warm-up; default: a tenth of all, 100 at most"},
+    {OPTION_NUMBER, "weight-decay", AT(weight_decay), 0, 100, .help = "X  of matrices"},
+    {OPTION_NUMBER, "beta2", AT(beta2), 0, 0.999999, .help = "X  of AdamW; beta1 is 0.9"},
+    {OPTION_NUMBER, "clip", AT(clip), 0, 1e9,
+     .help = "X  highest norm of the gradient; 0: no clipping"},
+    {OPTION_WHOLE, "skip-nonfinite", AT(skip_nonfinite), 0, 1e9,
+     .help = "N  leave out so many steps whose loss or gradient is not finite, then stop"},
+    {OPTION_SWITCH, "recompute", AT(recompute),
+     .help = "  less memory: compute each layer again in the backward"},
+    {OPTION_SWITCH, "overfit-one-batch", AT(overfit_one_batch),
+     .help = "  the same batch in every step: its loss must go to 0"},
+    {OPTION_SWITCH, "dry-run", AT(dry_run),
+     .help = "  print the configuration and the memory of a step, and stop", .passes = true},
+    {.help = "Report"},
+    {OPTION_TEXT, "log", AT(log), .help = "FILE  the run as lines of JSON"},
+    {OPTION_WHOLE, "eval-every", AT(eval_every), 0, 1e12,
+     .help = "N  steps between validations; 0: at the end alone"},
+    {OPTION_WHOLE, "log-every", AT(log_every), 1, 1e12, .help = "N  steps to a line"},
+    {OPTION_WHOLE, "sample-every", AT(sample_every), 0, 1e12,
+     .help = "N  steps between samples; 0: at the end alone"},
+    {OPTION_WHOLE, "sample-length", AT(sample_length), 0, 1e7,
+     .help = "N  tokens of text in a sample"},
+    {OPTION_NUMBER, "temperature", AT(temperature), 0, 100,
+     .help = "X  of sampling; 0: always the likeliest"},
+    {.help = "Checkpoints"},
+    {OPTION_TEXT, "out", AT(out), .help = "DIR  save checkpoints in this folder", .passes = true},
+    {OPTION_WHOLE, "checkpoint-every", AT(checkpoint_every), 0, 1e12,
+     .help = "N  steps between checkpoints; 0: at the end alone"},
+    {OPTION_WHOLE, "keep", AT(keep), 0, 1e9, .help = "K  how many of the newest to keep; 0: all"},
+    {OPTION_WHOLE, "keep-every", AT(keep_every), 0, 1e12,
+     .help = "N  and those of every N-th step; 0: none"},
+    {OPTION_CHOICE, "on-save-error", AT(on_save_error), .choices = "continue stop",
+     .values = save_errors,
+     .help = "continue|stop  when a checkpoint before the last cannot be saved"},
+    {OPTION_TEXT, "resume", AT(resume),
+     .help = "DIR|auto  go on from a checkpoint; auto: the newest one in --out, if any",
+     .passes = true},
+    {OPTION_TEXT, "init", AT(init),
+     .help = "DIR  begin with the weights of a Llama model in Hugging Face's form", .passes = true},
+    {.help = "Machine"},
+    {OPTION_CHOICE, "dtype", AT(dtype), .choices = "f32 f64", .values = dtypes,
+     .help = "f32|f64  of weights and computation"},
+    {OPTION_CHOICE, "device", AT(device), .choices = "cpu cuda auto", .values = devices,
+     .help = "cpu|cuda|auto  auto: a GPU where there is one", .passes = true},
+    {OPTION_SWITCH, "tf32", AT(tf32),
+     .help = "  on a GPU, round the factors of float32 products to TF32: faster"},
+    {OPTION_WHOLE, "threads", AT(threads), 0, 4096,
+     .help = "N  0: all; the result is the same for any number", .passes = true},
+    {OPTION_WHOLE, "seed", AT(seed), 0, 9e15, .help = "N  of the random numbers"},
+};
+static const train_options defaults = {.layers = 4,
+                                       .dim = 128,
+                                       .heads = 4,
+                                       .context = 64,
+                                       .batch = 12,
+                                       .accumulate = 1,
+                                       .schedule = GD_SCHEDULE_COSINE,
+                                       .steps = 2000,
+                                       .lr = 2e-3,
+                                       .min_lr = -1,
+                                       .warmup = -1,
+                                       .weight_decay = 0.1,
+                                       .beta2 = 0.99,
+                                       .clip = 1,
+                                       .eval_every = 500,
+                                       .log_every = 100,
+                                       .sample_length = 500,
+                                       .checkpoint_every = 500,
+                                       .keep = 2,
+                                       .temperature = 0.8,
+                                       .seed = 1};
+
+static const option_table table = {
+    .program = "gradus-train",
+    .usage = "Usage: gradus-train --data FILE [OPTION...]\n\n"
+             "Trains a Llama-style transformer on a text: RMSNorm, rotary positions,\n"
+             "grouped-query attention, SwiGLU; AdamW with warm-up and cosine. Prints a\n"
+             "sample of what it learned.\n",
+    .rows = rows,
+    .count = sizeof rows / sizeof *rows,
+    .defaults = &defaults,
+    .size = sizeof defaults,
+};
+_Static_assert(sizeof rows / sizeof *rows <= OPTIONS_MOST, "`given` has a bit for each");
+
+/* ---- What must fit together ---------------------------------------------------------------- */
+
+static bool fits(const char *fault)
+{
+    if (fault) console_message("%s", fault);
+    return !fault;
+}
+
+static const char *find_fault_of_text(const train_options *o)
+{
+    if (!o->data && !o->tokens) return "--data FILE is missing: which text shall it learn?";
+    if (o->data && o->tokens) return "--data and --tokens exclude each other";
+    if (o->tokens && !o->val_data)
+        return "--tokens wants --val-data PATTERN, the tokens for validation";
+    if (o->tokens && o->vocab == 0)
+        return "--tokens wants --vocab N, how many different tokens there are";
+    if (o->data && o->vocab != 0 && o->vocab < 256)
+        return "--vocab is less than 256, the number of different bytes";
+    return NULL;
+}
+
+static const char *find_fault_of_model(const train_options *o)
+{
+    if (o->dim % o->heads) return "--dim is not a multiple of --heads";
+    if (o->dim / o->heads % 2) return "--dim / --heads is odd, but rotary positions turn pairs";
+    if (o->heads % o->kv_heads) return "--heads is not a multiple of --kv-heads";
+    return NULL;
+}
+
+/* Of two options that were given, one would do nothing. */
+static const char *find_idle(const train_options *o)
+{
+    const options *given = &o->base;
+    if (o->min_lr > o->lr) return "--min-lr is more than --lr";
+    if (options_given(given, "min-lr") && o->schedule == GD_SCHEDULE_CONSTANT)
+        return "--min-lr is never reached with --schedule constant";
+    if (o->tf32 && o->dtype != GD_FLOAT32) return "--tf32 is about --dtype f32";
+    if (!o->out && (options_given(given, "checkpoint-every") || options_given(given, "keep") ||
+                    options_given(given, "keep-every") || options_given(given, "on-save-error")))
+        return "--out DIR is missing: where shall checkpoints be saved?";
+    return NULL;
+}
+
+bool train_options_check(train_options *o)
+{
+    if (o->kv_heads == 0) o->kv_heads = o->heads;
+    if (o->ffn == 0) o->ffn = (o->dim * 8 / 3 + 31) / 32 * 32;
+    if (o->min_lr < 0) o->min_lr = o->lr / 10;
+    if (o->warmup < 0) o->warmup = o->steps < 1000 ? o->steps / 10 : 100;
+    const char *fault = find_fault_of_text(o);
+    if (!fault) fault = find_fault_of_model(o);
+    return fits(fault ? fault : find_idle(o));
+}
+
+/* What is there says more of the options. */
+options_outcome train_options_read(train_options *o, int argc, char **argv)
+{
+    const char *fault = NULL;
+    options_outcome outcome = options_read(&o->base, &table, argc, argv);
+    if (outcome != OPTIONS_RUN) return outcome;
+    if (o->resume && o->init) {
+        fault = "--resume and --init: a run begins from one of them";
+    } else if (o->resume && !strcmp(o->resume, "auto") && !o->out) {
+        fault = "--resume auto looks in --out DIR, which is missing";
+    }
+    return fits(fault) ? OPTIONS_RUN : OPTIONS_BAD;
+}

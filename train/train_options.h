@@ -1,0 +1,56 @@
+/* train_options.h - what gradus-train can be told. */
+#ifndef GRADUS_TRAIN_TRAIN_OPTIONS_H
+#define GRADUS_TRAIN_TRAIN_OPTIONS_H
+
+#include "gradus/gradus.h"
+#include "options.h"
+
+/* What to do where a checkpoint before the last cannot be saved. */
+typedef enum save_error { SAVE_ERROR_CONTINUE, SAVE_ERROR_STOP } save_error;
+
+typedef struct train_options {
+    options base;
+    const char *data;     /* a text file, or */
+    const char *tokens;   /* token files */
+    const char *val_data; /* the like for validation */
+    int64_t vocab;        /* 0: the characters of the text */
+
+    int64_t layers, dim, heads, kv_heads, ffn; /* kv_heads 0: heads; ffn 0: 8/3 dim, rounded up */
+    int64_t context, batch;
+    double dropout;
+    bool tied; /* the output projection is the embedding */
+
+    int64_t accumulate; /* batches to a step */
+    int64_t steps;
+    double max_seconds; /* 0: no limit */
+    gd_schedule_kind schedule;
+    double lr, min_lr; /* min_lr below 0: a tenth of lr */
+    int64_t warmup;    /* below 0: a tenth of the steps, 100 at most */
+    bool overfit_one_batch, dry_run;
+    int64_t skip_nonfinite; /* how many steps may be left out */
+    double weight_decay, beta2, clip;
+    bool recompute; /* keep one tensor a layer, and compute the rest again in the backward */
+
+    int64_t eval_every, log_every, sample_every, sample_length;
+    const char *log; /* a file for JSON lines */
+    double temperature;
+
+    const char *out; /* folder of checkpoints; NULL: none are saved */
+    const char *init, *resume;
+    int64_t checkpoint_every, keep, keep_every;
+    save_error on_save_error;
+
+    gd_dtype dtype;
+    gd_device device;
+    bool tf32;
+    int64_t threads, seed;
+} train_options;
+
+/* options_read (options.h), and a look at where the run begins. */
+options_outcome train_options_read(train_options *o, int argc, char **argv);
+
+/* Fills in what follows from other options, and checks that all fit together. False after a
+ * message. */
+bool train_options_check(train_options *o);
+
+#endif
