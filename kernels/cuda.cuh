@@ -126,6 +126,17 @@ static inline gd_status gd_by_storage(const gd_call *call, Body body)
     return gd_by_dtype(call->storage, body);
 }
 
+// Calls `body` with a value of the type of a gradient: T, or float where T has 16 bits and the
+// record's dinput_float32 allows both.
+template <class T, class Body>
+static inline gd_status gd_by_gradient(const gd_tensor *gradient, Body body)
+{
+    if constexpr (sizeof(T) == 2) {
+        if (gd_tensor_dtype(gradient) == GD_FLOAT32) return body(float());
+    }
+    return body(T());
+}
+
 // The data of a tensor that may be absent, as T.
 template <class T>
 static inline T *gd_ptr(const gd_tensor *t)

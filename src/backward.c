@@ -282,10 +282,25 @@ static gd_status take_input(gd_node *node, gd_call *call, int i)
     return gd_error_status(ctx);
 }
 
+static gd_dtype kept_dtype(const gd_tensor *t)
+{
+    return t->grad ? t->grad->dtype : t->dtype;
+}
+
+/* The dtype in which the kernel writes the gradient of input i: that in which it takes the input,
+ * or float32 where the gradient is kept so and the kernel can write it. */
+static gd_dtype written_dtype(const gd_node *node, const gd_call *call, int i)
+{
+    const gd_tensor *t = node->input[i];
+    const gd_dtype dtype = gd_kernel_dtype(call, t);
+    const bool wide = node->op->dinput_float32 >> (i < 31 ? i : 31) & 1;
+    return wide && kept_dtype(t) == GD_FLOAT32 && gd_dtype_size(dtype) == 2 ? GD_FLOAT32 : dtype;
+}
+
 /* Chooses where the kernel writes the gradient of input i.
  *
  * Best is the gradient itself: the kernel adds into it, or writes where nothing is yet, and nothing
- * has to be moved. That cannot be where the kernel computes in another dtype, nor at the second
+ * has to be moved. That cannot be where the kernel writes another dtype, nor at the second
  * place of an input that stands twice, as in mul(x, x): a kernel may compute both gradients in one
  * loop, and each would overwrite what the other added. Those get a temporary, which call_backward
  * adds to the gradient.
@@ -300,8 +315,8 @@ static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accum
     bool repeated = false;
     for (int k = 0; k < i; k++) repeated = repeated || node->input[k] == t;
     slot->target = t;
-    gd_dtype dtype = gd_kernel_dtype(call, t);
-    if (repeated || t->dtype != dtype) {
+    gd_dtype dtype = written_dtype(node, call, i);
+    if (repeated || kept_dtype(t) != dtype) {
         slot->buffer = gd_frame_tensor(ctx, dtype, t, node->op->name);
         return gd_error_status(ctx);
     }

@@ -3,6 +3,7 @@
  *     values     | embed (decay) | w1 (decay) | ... || norm1 | bias | ... |
  *     grads      | the same places                                        |
  *     m, v       | the same places                                        |
+ *     master     | the same places: values in float32, where they are 16-bit |
  *
  * Parameters that decay come first, so that an update is two calls of a kernel, one with weight
  * decay and one without, whatever the number of parameters. The gaps that align each parameter to
@@ -12,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { ALIGNMENT_BYTES = 64, MAX_STATES = 2 };
+enum { ALIGNMENT_BYTES = 64, MAX_STATES = 3 };
 
 typedef struct parameter {
     gd_tensor *tensor; /* its header; its gradient's header is tensor->grad */
@@ -32,8 +33,8 @@ struct gd_params {
 gd_params *gd_params_create(gd_context *ctx, gd_dtype dtype)
 {
     if (gd_error_status(ctx)) return NULL;
-    if (dtype != GD_FLOAT32 && dtype != GD_FLOAT64) {
-        gd_fail(ctx, GD_ERROR_ARGUMENT, "params_create: dtype is %s, wanted float32 or float64",
+    if (!gd_dtype_is_real(dtype)) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "params_create: dtype is %s, wanted a real one",
                 gd_dtype_name(dtype));
         return NULL;
     }
@@ -99,6 +100,12 @@ static int decays(const parameter *p)
     return p->flags & GD_DECAY ? 1 : 0;
 }
 
+/* The dtype of gradients, of the optimizer's state, and of what it computes. */
+static gd_dtype state_dtype(const gd_params *params)
+{
+    return params->dtype == GD_FLOAT64 ? GD_FLOAT64 : GD_FLOAT32;
+}
+
 /* Elements that a parameter takes of the block, the gap behind it included. */
 static int64_t room_for(const gd_tensor *t)
 {
@@ -109,7 +116,8 @@ static int64_t room_for(const gd_tensor *t)
 /* Gives every parameter its place in the block; false if the bytes overflow. */
 static bool lay_out(gd_params *params, int64_t *block)
 {
-    const int64_t limit = PTRDIFF_MAX / (int64_t)gd_dtype_size(params->dtype) - ALIGNMENT_BYTES;
+    const int64_t limit =
+        PTRDIFF_MAX / (int64_t)gd_dtype_size(state_dtype(params)) - ALIGNMENT_BYTES;
     int64_t next = 0;
     for (int decay = 1; decay >= 0; decay--) {
         for (int64_t i = 0; i < params->count; i++) {
@@ -142,7 +150,8 @@ static gd_tensor *create_block(gd_context *ctx, gd_dtype dtype, int64_t block,
 /* The gradient of t: the same place in the block of gradients. */
 static gd_status create_grad(gd_tensor *t, const gd_tensor *grads)
 {
-    gd_tensor *grad = gd_tensor_header(t->ctx, "params_finish", false, t->dtype, t->ndim, t->shape);
+    gd_tensor *grad =
+        gd_tensor_header(t->ctx, "params_finish", false, grads->dtype, t->ndim, t->shape);
     if (!grad) return gd_error_status(t->ctx);
     grad->owned = true;
     grad->offset = t->offset;
@@ -178,7 +187,7 @@ gd_status gd_params_finish(gd_params *params)
     }
     params->values = create_block(ctx, params->dtype, block, GD_MEMORY_PARAMETERS, who);
     if (params->values) {
-        params->grads = create_block(ctx, params->dtype, block, GD_MEMORY_GRADIENTS, who);
+        params->grads = create_block(ctx, state_dtype(params), block, GD_MEMORY_GRADIENTS, who);
     }
     for (int64_t i = 0; i < params->count && params->grads; i++) {
         if (create_grad(params->list[i].tensor, params->grads)) break;
@@ -257,8 +266,23 @@ static void zero_missing_grads(gd_params *params)
     for (int64_t i = 0; i < params->count; i++) {
         const gd_tensor *t = params->list[i].tensor;
         if (t->grad_valid || t->count == 0) continue;
-        ctx->services->fill(gd_tensor_data(t->grad), t->dtype, 0, t->count, ctx);
+        ctx->services->fill(gd_tensor_data(t->grad), t->grad->dtype, 0, t->count, ctx);
     }
+}
+
+gd_status gd_params_scale_grads(gd_params *params, double factor)
+{
+    if (!ready(params, "params_scale_grads")) return refused(params);
+    gd_context *ctx = params->ctx;
+    if (!isfinite(factor)) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "params_scale_grads: factor is %g, wanted a finite number", factor);
+    }
+    gd_tensor *grads = params->grads;
+    zero_missing_grads(params);
+    ctx->services->scale(gd_tensor_data(grads), grads->dtype, factor, grads->count, ctx);
+    grads->storage->version++;
+    return gd_error_status(ctx);
 }
 
 gd_status gd_clip_grad_norm(gd_params *params, double max_norm, double *norm)
@@ -292,24 +316,29 @@ struct gd_optimizer {
     gd_sgd_options sgd;
     gd_adamw_options adamw;
     int64_t steps;
-    gd_tensor *state[MAX_STATES]; /* AdamW: m, v; SGD with momentum: v */
+    gd_tensor *state[MAX_STATES]; /* AdamW: m, v; SGD with momentum: v; then the master, if any */
+    gd_tensor *master;            /* one of them, or NULL */
 };
 
+/* `state_names` [states], to which the master of 16-bit parameters is added. */
 static gd_optimizer *create_optimizer(gd_params *params, optimizer_kind kind,
-                                      const char *const *state_names, const char *who)
+                                      const char *const *state_names, int states, const char *who)
 {
     gd_context *ctx = params->ctx;
+    const bool narrow = params->dtype != state_dtype(params);
     gd_optimizer *optimizer = gd_host_allocate(ctx, sizeof *optimizer, who);
     if (!optimizer) return NULL;
     *optimizer = (gd_optimizer){.params = params, .kind = kind};
-    for (int i = 0; i < MAX_STATES && state_names[i]; i++) {
-        optimizer->state[i] =
-            create_block(ctx, params->dtype, params->values->count, GD_MEMORY_OPTIMIZER, who);
-        if (!optimizer->state[i]) {
+    for (int i = 0; i < states + narrow; i++) {
+        gd_tensor *state =
+            create_block(ctx, state_dtype(params), params->values->count, GD_MEMORY_OPTIMIZER, who);
+        if (!state) {
             gd_optimizer_free(optimizer);
             return NULL;
         }
-        gd_tensor_set_name(optimizer->state[i], state_names[i]);
+        gd_tensor_set_name(state, i < states ? state_names[i] : "master");
+        optimizer->state[i] = state;
+        if (i == states) optimizer->master = state;
     }
     return optimizer;
 }
@@ -347,8 +376,9 @@ gd_optimizer *gd_sgd_create(gd_params *params, const gd_sgd_options *options)
                 who, o.momentum, o.dampening);
         return NULL;
     }
-    const char *const names[MAX_STATES] = {o.momentum != 0 ? "v" : NULL};
-    gd_optimizer *optimizer = create_optimizer(params, OPTIMIZER_SGD, names, who);
+    const int states = o.momentum != 0;
+    gd_optimizer *optimizer =
+        create_optimizer(params, OPTIMIZER_SGD, (const char *[]){"v"}, states, who);
     if (optimizer) optimizer->sgd = o;
     return optimizer;
 }
@@ -368,8 +398,8 @@ gd_optimizer *gd_adamw_create(gd_params *params, const gd_adamw_options *options
         !in_range(ctx, who, "weight_decay", o.weight_decay, 0, INFINITY)) {
         return NULL;
     }
-    const char *const names[MAX_STATES] = {"m", "v"};
-    gd_optimizer *optimizer = create_optimizer(params, OPTIMIZER_ADAMW, names, who);
+    gd_optimizer *optimizer =
+        create_optimizer(params, OPTIMIZER_ADAMW, (const char *[]){"m", "v"}, 2, who);
     if (optimizer) optimizer->adamw = o;
     return optimizer;
 }
@@ -398,8 +428,11 @@ static void update_range(const gd_optimizer *optimizer, double lr, int64_t start
     if (start == end) return;
     const gd_params *params = optimizer->params;
     gd_context *ctx = params->ctx;
-    void *w = block_at(params->values, start), *g = block_at(params->grads, start);
-    void *first = block_at(optimizer->state[0], start);
+    const gd_dtype dtype = state_dtype(params);
+    gd_rounded rounded = {NULL, params->dtype};
+    if (optimizer->master) rounded.data = block_at(params->values, start);
+    void *w = block_at(optimizer->master ? optimizer->master : params->values, start);
+    void *g = block_at(params->grads, start), *first = block_at(optimizer->state[0], start);
     if (optimizer->kind == OPTIMIZER_SGD) {
         const gd_sgd_options *o = &optimizer->sgd;
         gd_sgd_step step = {.lr = lr,
@@ -408,7 +441,8 @@ static void update_range(const gd_optimizer *optimizer, double lr, int64_t start
                             .weight_decay = decay ? o->weight_decay : 0,
                             .nesterov = o->nesterov,
                             .first = optimizer->steps == 0};
-        ctx->services->sgd(w, first, g, params->dtype, end - start, &step, ctx);
+        void *v = o->momentum != 0 ? first : NULL;
+        ctx->services->sgd(w, v, g, dtype, rounded, end - start, &step, ctx);
     } else {
         const gd_adamw_options *o = &optimizer->adamw;
         gd_adamw_step step = {.lr = lr,
@@ -417,7 +451,7 @@ static void update_range(const gd_optimizer *optimizer, double lr, int64_t start
                               .eps = o->eps,
                               .weight_decay = decay ? o->weight_decay : 0,
                               .step = optimizer->steps + 1};
-        ctx->services->adamw(w, first, block_at(optimizer->state[1], start), g, params->dtype,
+        ctx->services->adamw(w, first, block_at(optimizer->state[1], start), g, dtype, rounded,
                              end - start, &step, ctx);
     }
 }

@@ -38,6 +38,14 @@ typedef struct gd_adamw_step {
     int64_t step; /* 1 for the first update */
 } gd_adamw_step;
 
+/* Parameters in 16 bits, GD_BFLOAT16 or GD_FLOAT16; NULL: there are none. An update leaves in them
+ * their masters, rounded. Before it, a master that does not round to its parameter takes the value
+ * of that: somebody has written it. */
+typedef struct gd_rounded {
+    void *data;
+    gd_dtype dtype;
+} gd_rounded;
+
 typedef struct gd_services {
     /* dst = src, converting; the shapes are equal. Between real dtypes rounds to nearest even (at
      * once, never by way of another dtype); real to GD_INT32 truncates and saturates. */
@@ -66,11 +74,12 @@ typedef struct gd_services {
     void (*permutation)(int32_t *dst, int64_t n, uint64_t seed, uint64_t offset, gd_context *ctx);
 
     /* Updates of n parameters w from gradients g; v and m are states of the same dtype, float32 or
-     * float64. optim.h has the formulas. */
-    void (*sgd)(void *w, void *v, const void *g, gd_dtype dtype, int64_t n, const gd_sgd_step *step,
-                gd_context *ctx);
-    void (*adamw)(void *w, void *m, void *v, const void *g, gd_dtype dtype, int64_t n,
-                  const gd_adamw_step *step, gd_context *ctx);
+     * float64. optim.h has the formulas. Where ops read the parameters in 16 bits, w is their master
+     * in float32, and `rounded` what they read; see gd_rounded. */
+    void (*sgd)(void *w, void *v, const void *g, gd_dtype dtype, gd_rounded rounded, int64_t n,
+                const gd_sgd_step *step, gd_context *ctx);
+    void (*adamw)(void *w, void *m, void *v, const void *g, gd_dtype dtype, gd_rounded rounded,
+                  int64_t n, const gd_adamw_step *step, gd_context *ctx);
 } gd_services;
 
 /* Filled in by kernels/registry.c. NULL for a device that is not built in. */
@@ -97,10 +106,11 @@ extern const int gd_builtin_op_count;
                               uint64_t offset, gd_context *ctx);                                 \
     void gd_permutation_##device(int32_t *dst, int64_t n, uint64_t seed, uint64_t offset,        \
                                  gd_context *ctx);                                               \
-    void gd_sgd_##device(void *w, void *v, const void *g, gd_dtype dtype, int64_t n,             \
-                         const gd_sgd_step *step, gd_context *ctx);                              \
-    void gd_adamw_##device(void *w, void *m, void *v, const void *g, gd_dtype dtype, int64_t n,  \
-                           const gd_adamw_step *step, gd_context *ctx);
+    void gd_sgd_##device(void *w, void *v, const void *g, gd_dtype dtype, gd_rounded rounded,    \
+                         int64_t n, const gd_sgd_step *step, gd_context *ctx);                   \
+    void gd_adamw_##device(void *w, void *m, void *v, const void *g, gd_dtype dtype,             \
+                           gd_rounded rounded, int64_t n, const gd_adamw_step *step,             \
+                           gd_context *ctx);
 
 GD_DECLARE_SERVICES(cpu)
 GD_DECLARE_SERVICES(cuda)

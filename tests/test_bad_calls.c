@@ -274,8 +274,8 @@ START_TEST(optimizers)
     gd_params *params = gd_params_create(ctx, GD_FLOAT32),
               *empty = gd_params_create(ctx, GD_FLOAT64);
     gd_tensor *w = gd_params_add(params, "w", 1, SHAPE(4), 0);
-    BAD(gd_params_create(ctx, GD_FLOAT16),
-        "params_create: dtype is float16, wanted float32 or float64");
+    BAD(gd_params_create(ctx, GD_INT32), "params_create: dtype is int32, wanted a real one");
+    BAD(gd_params_scale_grads(params, 2), "params_scale_grads: the parameters have no memory yet");
     BAD(gd_params_add(params, "w", 1, SHAPE(4), 0), "params_add: name is \"w\"");
     BAD(gd_params_add(params, NULL, 1, SHAPE(4), 0), "params_add: name is NULL");
     BAD(gd_params_add(params, "v", 1, SHAPE(-4), 0), "params_add: shape is [-4]");
@@ -287,6 +287,7 @@ START_TEST(optimizers)
     BAD(gd_params_finish(params), "params_finish");
     BAD(gd_params_add(params, "late", 1, SHAPE(4), 0),
         "params_add: \"late\" comes after gd_params_finish");
+    BAD(gd_params_scale_grads(params, INFINITY), "factor is inf, wanted a finite number");
     BAD(gd_adamw_create(params, &beta), "beta1 is 1.5");
     BAD(gd_sgd_create(params, &nesterov), "nesterov");
     BAD((gd_tensor_free(w), 0), "belongs to another object");
@@ -296,7 +297,7 @@ START_TEST(optimizers)
     gd_optimizer_free(sgd);
     gd_params_free(empty);
     gd_params_free(params);
-    ck_assert_int_ge(refused, 15);
+    ck_assert_int_ge(refused, 17);
 }
 END_TEST
 

@@ -462,7 +462,7 @@ START_TEST(bad_groups_are_refused)
 {
     gd_context *ctx = context(1);
     ck_assert_ptr_null(gd_params_create(ctx, GD_INT32));
-    ck_assert_error(ctx, "params_create: dtype is int32, wanted float32 or float64");
+    ck_assert_error(ctx, "params_create: dtype is int32, wanted a real one");
     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
     gd_tensor *w = gd_params_add(params, "w", 1, (int64_t[]){3}, 0);
     gd_random_normal(w, 0, 1);

@@ -113,15 +113,15 @@ static gd_status run_views(gd_context *ctx, const void *what)
 /* A step of a small model with everything a training loop calls. */
 static gd_status run_training(gd_context *ctx, const void *what)
 {
-    (void)what;
-    gd_params *params = gd_params_create(ctx, GD_FLOAT32);
+    const gd_dtype dtype = *(const gd_dtype *)what;
+    gd_params *params = gd_params_create(ctx, dtype);
     gd_tensor *w = gd_params_add(params, "w", 2, (int64_t[]){8, 6}, GD_DECAY);
     gd_tensor *g = gd_params_add(params, "g", 1, (int64_t[]){6}, 0);
     gd_params_finish(params);
     gd_optimizer *adamw = gd_adamw_create(params, NULL);
     gd_sgd_options momentum = {.momentum = 0.9};
     gd_optimizer *sgd = gd_sgd_create(params, &momentum);
-    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, 2, (int64_t[]){5, 6});
+    gd_tensor *x = gd_tensor_create(ctx, dtype, 2, (int64_t[]){5, 6});
     gd_tensor *targets = gd_tensor_create(ctx, GD_INT32, 1, (int64_t[]){5});
     gd_random_normal(w, 0, 1);
     gd_random_normal(x, 0, 1);
@@ -129,6 +129,7 @@ static gd_status run_training(gd_context *ctx, const void *what)
     for (int step = 0; step < 2; step++) {
         gd_tensor *h = gd_dropout(gd_rms_norm(x, g, 1e-5), 0.5);
         gd_backward(gd_cross_entropy(gd_linear(h, w, NULL), targets));
+        gd_params_scale_grads(params, 0.5);
         gd_clip_grad_norm(params, 1, NULL);
         gd_optimizer_step(step ? sgd : adamw, 0.1);
         gd_params_clear_grads(params);
@@ -210,10 +211,11 @@ END_TEST
 
 START_TEST(a_training_step)
 {
+    static const gd_dtype dtypes[] = {GD_FLOAT32, GD_BFLOAT16};
     points = caught = recovered = 0;
-    fail_everywhere(run_training, NULL, "training");
-    printf("out of memory: training: %lld of %lld points, %lld recovered\n", (long long)caught,
-           (long long)points, (long long)recovered);
+    fail_everywhere(run_training, &dtypes[_i], "training");
+    printf("out of memory: training in %s: %lld of %lld points, %lld recovered\n",
+           gd_dtype_name(dtypes[_i]), (long long)caught, (long long)points, (long long)recovered);
     ck_assert_int_gt(points, 50);
 }
 END_TEST
@@ -225,7 +227,7 @@ int main(void)
     tcase_set_timeout(failing, 100);
     tcase_add_test(failing, every_op);
     tcase_add_test(failing, views);
-    tcase_add_test(failing, a_training_step);
+    tcase_add_loop_test(failing, a_training_step, 0, 2);
     suite_add_tcase(suite, failing);
     return check_main(suite);
 }

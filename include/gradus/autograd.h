@@ -45,8 +45,9 @@ typedef struct gd_backward_options {
 GD_API gd_status gd_backward_from(gd_tensor *const *outputs, int count,
                                   const gd_backward_options *options);
 
-/* The gradient of t: a contiguous tensor of t's shape and dtype, or NULL (which is no error) if
- * none has arrived since it was last cleared. Owned by t. For a tensor made by an op there is one
+/* The gradient of t: a contiguous tensor of t's shape and dtype (of float32 for the parameters of a
+ * 16-bit group), or NULL (which is no error) if none has arrived since it was last cleared. Owned
+ * by t. For a tensor made by an op there is one
  * only if gd_keep_grad(t) was called before the backward. */
 GD_API gd_tensor *gd_grad(const gd_tensor *t);
 
@@ -148,7 +149,7 @@ typedef struct gd_call {
     /* Backward only. doutput[i] is NULL if no gradient reached that output: treat it as zeros, at
      * no cost. dinput[i] is NULL if nobody wants it: compute nothing for it. Where accumulate[i],
      * add into dinput[i]; otherwise overwrite it, its content is garbage. All are contiguous and
-     * have the shape of their tensor. */
+     * have the shape of their tensor, and its dtype but for what `dinput_float32` says. */
     gd_tensor **doutput;
     gd_tensor **dinput;
     const bool *accumulate;
@@ -214,6 +215,10 @@ struct gd_op {
      * the same shape): doutput[0], or input[i] itself. */
     uint32_t dinput_over_doutput;
     uint32_t dinput_over_input;
+
+    /* Where backward() on a GPU takes a dinput[i] of float32 though what it reads is 16-bit (bit i):
+     * gradients of parameters are kept so (optim.h). Any other comes to them rounded to 16 bits. */
+    uint32_t dinput_float32;
 
     bool strided; /* the kernels take real inputs of any strides */
     bool mixed;   /* the GPU kernels take every real tensor in its own dtype */

@@ -106,9 +106,10 @@ typedef struct gd_cross_entropy_options {
 } gd_cross_entropy_options;
 
 /* loss = reduction over rows i of  logsumexp(logits[i, :]) - logits[i, targets[i]].
- * logits [..., V], targets GD_INT32 [...] -> a tensor without dimensions. A target outside [0, V)
- * that is not ignored is an error, on a GPU at the next wait for it. The mean over no rows at all is
- * NaN. The gradient overwrites the logits where nobody else needs them. */
+ * logits [..., V], targets GD_INT32 [...] -> a tensor without dimensions, of float32 where the
+ * logits are 16-bit. A target outside [0, V) that is not ignored is an error, on a GPU at the next
+ * wait for it. The mean over no rows at all is NaN. The gradient overwrites the logits where nobody
+ * else needs them. */
 GD_API gd_tensor *gd_cross_entropy(gd_tensor *logits, gd_tensor *targets);
 GD_API gd_tensor *gd_cross_entropy_with(gd_tensor *logits, gd_tensor *targets,
                                         const gd_cross_entropy_options *options);

@@ -32,7 +32,11 @@ typedef struct gd_params gd_params;
 
 enum { GD_DECAY = 1 }; /* weight decay applies to this parameter: matrices, as a rule */
 
-/* An empty group of parameters, GD_FLOAT32 or GD_FLOAT64. NULL on error. */
+/* An empty group of parameters of a real dtype. NULL on error.
+ *
+ * Parameters of 16 bits have gradients of float32, so that what many backwards add up loses nothing
+ * to rounding, and their optimizer keeps a "master" of them in float32, so that updates too small
+ * for 16 bits add up too (Micikevicius et al. 2018, arXiv:1710.03740). */
 GD_API gd_params *gd_params_create(gd_context *ctx, gd_dtype dtype);
 
 /* Frees the group and all its parameters, gradients included. Optimizers on it go first, the
@@ -57,6 +61,10 @@ GD_API unsigned gd_params_flags(const gd_params *params, int index);
  * nothing. */
 GD_API gd_status gd_params_clear_grads(gd_params *params);
 
+/* Multiplies all gradients by a finite factor: by 1 / s, if the loss was multiplied by s to lift
+ * small gradients out of the range in which float16 loses them. */
+GD_API gd_status gd_params_scale_grads(gd_params *params, double factor);
+
 /* Scales all gradients by min(1, max_norm / (norm + 1e-6)), where norm is the 2-norm of all of
  * them together (Pascanu et al. 2013), which is left in *norm unless that is NULL. max_norm <= 0
  * only measures. A norm that is not finite leaves the gradients as they are. */
@@ -64,6 +72,11 @@ GD_API gd_status gd_clip_grad_norm(gd_params *params, double max_norm, double *n
 
 /* ---- Optimizers --------------------------------------------------------------------------- */
 
+/* Optimizers compute, and keep their state, in float32; in float64 for a float64 group. For 16-bit
+ * parameters part of the state is the master: updates go to it, and the parameter becomes the master
+ * rounded to nearest even. Where the master does not round to the parameter, because that has been
+ * written, the next update begins from the parameter. So parameters may be written at any time, and
+ * the master of those that no update has reached yet may hold anything. */
 typedef struct gd_optimizer gd_optimizer;
 
 typedef struct gd_sgd_options {
@@ -86,7 +99,7 @@ typedef struct gd_adamw_options {
 /* Adam with decoupled weight decay (Loshchilov & Hutter 2019, arXiv:1711.05101):
  *   w = w - lr wd w;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
  *   w = w - lr (m / (1 - b1^t)) / (sqrt(v / (1 - b2^t)) + eps)
- * NULL for the defaults. The state is of the group's dtype. */
+ * NULL for the defaults. */
 GD_API gd_optimizer *gd_adamw_create(gd_params *params, const gd_adamw_options *options);
 
 GD_API void gd_optimizer_free(gd_optimizer *optimizer);
@@ -100,8 +113,9 @@ GD_API gd_status gd_optimizer_step(gd_optimizer *optimizer, double lr);
 GD_API int64_t gd_optimizer_steps(const gd_optimizer *optimizer);
 GD_API gd_status gd_optimizer_set_steps(gd_optimizer *optimizer, int64_t steps);
 
-/* The state blocks (AdamW: "m" and "v"; SGD with momentum: "v") as one-dimensional tensors over
- * the group's block, for saving; NULL past the end. Owned by the optimizer. */
+/* The state blocks (AdamW: "m" and "v"; SGD with momentum: "v"; after them, for 16-bit parameters,
+ * "master") as one-dimensional tensors over the group's block, for saving; NULL past the end.
+ * gd_tensor_name tells which is which. Owned by the optimizer. */
 GD_API gd_tensor *gd_optimizer_state(const gd_optimizer *optimizer, int index);
 
 /* ---- Schedules ---------------------------------------------------------------------------- */

@@ -5,7 +5,7 @@
 GD_KERNEL(cross_entropy_forward)
 GD_KERNEL(cross_entropy_backward)
 
-/* logits [..., V], targets [...] -> loss []; saves the two parts of logsumexp, the maximum [...]
+/* logits [..., V], targets [...] -> loss [], which would be of no use in 16 bits; saves the two parts of logsumexp, the maximum [...]
  * and the logarithm of the sum [...], and the factor [] by which a row enters the loss: 1, or
  * 1 / the number of rows that count. */
 static gd_status cross_entropy_shape(const gd_call *call, gd_spec *output, gd_spec *save,
@@ -34,7 +34,7 @@ static gd_status cross_entropy_shape(const gd_call *call, gd_spec *output, gd_sp
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "reduction is %d, wanted GD_MEAN or GD_SUM",
                             (int)args->reduction);
     }
-    output[0] = (gd_spec){.dtype = gd_tensor_dtype(logits), .ndim = 0};
+    output[0] = (gd_spec){.dtype = call->dtype, .ndim = 0};
     save[0] = gd_spec_like(targets);
     save[0].dtype = call->dtype;
     save[1] = save[0];
@@ -86,6 +86,7 @@ const gd_op gd_op_cross_entropy = {
     .args_size = sizeof(gd_cross_entropy_args),
     .backward_reads_inputs = 3,
     .dinput_over_input = 1,
+    .mixed = true,
     .shape = cross_entropy_shape,
     .forward = GD_ON_DEVICES(cross_entropy_forward),
     .backward = GD_ON_DEVICES(cross_entropy_backward),

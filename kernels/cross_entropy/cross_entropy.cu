@@ -68,10 +68,9 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
 }
 
 // One block: the rows' losses, each thread every 1024th, then a tree; and the factor of a row.
-template <class T>
-__global__ static void __launch_bounds__(1024)
-    total(T *loss, gd_compute<T> *factor_out, const double *losses, target_list targets,
-          int64_t rows, bool mean)
+template <class C>
+__global__ static void __launch_bounds__(1024) total(C *loss, C *factor_out, const double *losses,
+                                                     target_list targets, int64_t rows, bool mean)
 {
     __shared__ double shared[32];
     double sum = 0, counting = 0;
@@ -83,8 +82,8 @@ __global__ static void __launch_bounds__(1024)
     counting = gd_block_reduce(counting, shared, gd_plus());
     if (threadIdx.x > 0) return;
     const double factor = mean ? 1 / counting : 1;
-    *loss = gd_store<T>(sum * factor); // no rows: 0 * inf = NaN
-    if (factor_out) *factor_out = (gd_compute<T>)(counting > 0 ? factor : 0);
+    *loss = (C)(sum * factor); // no rows: 0 * inf = NaN
+    if (factor_out) *factor_out = (C)(counting > 0 ? factor : 0);
 }
 
 extern "C" gd_status cross_entropy_forward_cuda(const gd_call *call)
@@ -95,7 +94,7 @@ extern "C" gd_status cross_entropy_forward_cuda(const gd_call *call)
     targets.fault = gd_cuda_fault_word(call, targets.vocab);
     double *losses = (double *)gd_call_scratch(call, (size_t)rows * sizeof *losses);
     if (!losses) return gd_error_status(call->context);
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_dtype(gd_tensor_dtype(call->input[0]), [&](auto zero) {
         using T = decltype(zero);
         using C = gd_compute<T>;
         const T *x = gd_ptr<T>(call->input[0]);
@@ -110,7 +109,7 @@ extern "C" gd_status cross_entropy_forward_cuda(const gd_call *call)
             });
             if (gd_launched(call)) return gd_error_status(call->context);
         }
-        total<<<1, 1024, 0, gd_stream(call)>>>(gd_ptr<T>(call->output[0]), gd_ptr<C>(call->save[2]),
+        total<<<1, 1024, 0, gd_stream(call)>>>(gd_ptr<C>(call->output[0]), gd_ptr<C>(call->save[2]),
                                                losses, targets, rows, args->reduction == GD_MEAN);
         return gd_launched(call);
     });
@@ -122,12 +121,12 @@ extern "C" gd_status cross_entropy_forward_cuda(const gd_call *call)
 template <class T, int V, bool BLOCK>
 __global__ static void __launch_bounds__(gd_team_most(BLOCK))
     row_backward(T *dx, const T *x, const gd_compute<T> *max, const gd_compute<T> *log_sum,
-                 const T *dloss, const gd_compute<T> *factor, target_list targets, int64_t rows,
-                 bool add)
+                 const gd_compute<T> *dloss, const gd_compute<T> *factor, target_list targets,
+                 int64_t rows, bool add)
 {
     using C = gd_compute<T>;
     const gd_team<BLOCK> team;
-    const C scale = gd_load(*dloss) * *factor;
+    const C scale = *dloss * *factor;
     for (int64_t r = team.row; r < rows; r += team.step) {
         const T *from = x + r * targets.vocab;
         T *to = dx + r * targets.vocab;
@@ -156,7 +155,7 @@ extern "C" gd_status cross_entropy_backward_cuda(const gd_call *call)
     if (!out || gd_tensor_count(out) == 0) return GD_OK;
     const int64_t rows = gd_tensor_count(call->input[1]);
     const target_list targets = targets_of(call);
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_dtype(gd_tensor_dtype(call->input[0]), [&](auto zero) {
         using T = decltype(zero);
         using C = gd_compute<T>;
         const T *x = gd_ptr<T>(call->input[0]);
@@ -167,7 +166,7 @@ extern "C" gd_status cross_entropy_backward_cuda(const gd_call *call)
             row_backward<T, decltype(pack)::value, decltype(block)::value>
                 <<<launch.blocks, launch.threads, 0, gd_stream(call)>>>(
                     dx, x, gd_ptr<C>(call->save[0]), gd_ptr<C>(call->save[1]),
-                    gd_ptr<T>(call->doutput[0]), gd_ptr<C>(call->save[2]), targets, rows,
+                    gd_ptr<C>(call->doutput[0]), gd_ptr<C>(call->save[2]), targets, rows,
                     call->accumulate[0]);
         });
         return gd_launched(call);

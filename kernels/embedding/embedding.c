@@ -58,6 +58,7 @@ const gd_op gd_op_embedding = {
     .inputs = 2,
     .outputs = 1,
     .backward_reads_inputs = 2, /* ids */
+    .dinput_float32 = 1,
     .shape = embedding_shape,
     .forward = GD_ON_DEVICES(embedding_forward),
     .backward = GD_ON_DEVICES(embedding_backward),

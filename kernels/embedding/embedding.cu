@@ -95,8 +95,8 @@ __device__ inline void finish(T *dtable, uint32_t id, const S (&sum)[V], int64_t
 }
 
 // A block has a chunk, a thread a pack of columns.
-template <class T>
-static __global__ void sum_kernel(T *dtable, gd_compute<T> *parts, const T *dy, runs r,
+template <class G, class T>
+static __global__ void sum_kernel(G *dtable, gd_compute<T> *parts, const T *dy, runs r,
                                   int64_t columns, bool add)
 {
     constexpr int V = gd_pack_size<T>, ahead = 4;
@@ -205,7 +205,7 @@ static gd_status sort_rows(const gd_call *call, int64_t vocab, runs *r)
     return gd_launched(call);
 }
 
-template <class T>
+template <class T, class G>
 static gd_status sum_runs(const gd_call *call, const runs &r)
 {
     gd_tensor *dtable = call->dinput[0];
@@ -215,10 +215,10 @@ static gd_status sum_runs(const gd_call *call, const runs &r)
     using C = gd_compute<T>;
     C *parts = (C *)gd_call_scratch(call, (size_t)(2 * chunks * columns) * sizeof(C));
     if (!parts) return gd_error_status(call->context);
-    sum_kernel<<<blocks, sum_threads, 0, gd_stream(call)>>>(gd_ptr<T>(dtable), parts,
+    sum_kernel<<<blocks, sum_threads, 0, gd_stream(call)>>>(gd_ptr<G>(dtable), parts,
                                                             gd_ptr<const T>(call->doutput[0]), r,
                                                             columns, call->accumulate[0]);
-    join_kernel<<<blocks, sum_threads, 0, gd_stream(call)>>>(gd_ptr<T>(dtable), (const C *)parts, r,
+    join_kernel<<<blocks, sum_threads, 0, gd_stream(call)>>>(gd_ptr<G>(dtable), (const C *)parts, r,
                                                              columns, call->accumulate[0]);
     return gd_launched(call);
 }
@@ -235,5 +235,9 @@ extern "C" gd_status embedding_backward_cuda(const gd_call *call)
     if (gd_tensor_count(call->input[1]) == 0) return gd_error_status(call->context);
     runs r;
     if (sort_rows(call, gd_tensor_dim(dtable, 0), &r)) return gd_error_status(call->context);
-    return gd_by_storage(call, [&](auto zero) { return sum_runs<decltype(zero)>(call, r); });
+    return gd_by_storage(call, [&](auto zero) {
+        using T = decltype(zero);
+        return gd_by_gradient<T>(
+            dtable, [&](auto gradient) { return sum_runs<T, decltype(gradient)>(call, r); });
+    });
 }

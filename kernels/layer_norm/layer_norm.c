@@ -113,6 +113,7 @@ const gd_op gd_op_layer_norm = {
     .args_size = sizeof(gd_layer_norm_args),
     .backward_reads_inputs = 3,
     .dinput_over_doutput = 1,
+    .dinput_float32 = 1u << 1 | 1u << 2,
     .shape = layer_norm_shape,
     .forward = GD_ON_DEVICES(layer_norm_forward),
     .backward = GD_ON_DEVICES(layer_norm_backward),

@@ -67,6 +67,7 @@ const gd_op gd_op_linear = {
     .optional_inputs = 1u << 2,
     .outputs = 1,
     .backward_reads_inputs = 1u << 0 | 1u << 1,
+    .dinput_float32 = 1u << 1 | 1u << 2,
     .shape = linear_shape,
     .forward = GD_ON_DEVICES(linear_forward),
     .backward = GD_ON_DEVICES(linear_backward),

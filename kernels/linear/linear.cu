@@ -44,15 +44,19 @@ extern "C" gd_status linear_backward_cuda(const gd_call *call)
         status = gd_gemm_cuda(call, product, &workspace);
     }
     if (dweight && !status) {
-        const gd_gemm product = gd_gemm_of(call->storage, N, K, M, {gd_tensor_data(dweight), K, 1},
-                                           gd_transposed(dy), x, call->accumulate[1]);
+        gd_gemm product = gd_gemm_of(call->storage, N, K, M, {gd_tensor_data(dweight), K, 1},
+                                     gd_transposed(dy), x, call->accumulate[1]);
+        product.c_dtype = gd_tensor_dtype(dweight);
         status = gd_gemm_cuda(call, product, &workspace);
     }
     if (!dbias || status) return status;
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
-        T *const sum[1] = {gd_ptr<T>(dbias)};
         const dy_terms<T> terms = {(const T *)dy.data, N};
-        return gd_column_sums<1>(call, sum, call->accumulate + 2, M, N, terms);
+        return gd_by_gradient<T>(dbias, [&](auto gradient) {
+            using G = decltype(gradient);
+            G *const sum[1] = {gd_ptr<G>(dbias)};
+            return gd_column_sums<1>(call, sum, call->accumulate + 2, M, N, terms);
+        });
     });
 }

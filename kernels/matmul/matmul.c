@@ -108,6 +108,7 @@ const gd_op gd_op_matmul = {
     .outputs = 1,
     .args_size = sizeof(matmul_args),
     .backward_reads_inputs = 1u << 0 | 1u << 1,
+    .dinput_float32 = 1u << 0 | 1u << 1,
     .strided = true,
     .shape = matmul_shape,
     .forward = GD_ON_DEVICES(matmul_forward),

@@ -212,6 +212,7 @@ static gd_status multiply_stacks(const gd_call *call, const gd_tensor *output,
     family f = {};
     f.product = gd_gemm_of(call->storage, gd_tensor_dim(target, -2), gd_tensor_dim(target, -1), K,
                            c.matrix, a.matrix, b.matrix, add);
+    f.product.c_dtype = gd_tensor_dtype(target);
     f.over.dims = gd_tensor_ndim(output) - 2;
     bool sums = false;
     for (int d = 0; d < f.over.dims; d++) {
@@ -224,7 +225,7 @@ static gd_status multiply_stacks(const gd_call *call, const gd_tensor *output,
     merge_dimensions(&f);
     take_batch(&f);
     for (int d = 0; d < f.over.dims; d++) sums = sums || f.over.c_step[d] == 0;
-    if (sums && gd_dtype_size(call->storage) < sizeof(float)) {
+    if (sums && gd_dtype_size(f.product.c_dtype) < sizeof(float)) {
         return run_in_float32(call, &f, gd_tensor_count(target));
     }
     return run_products(call, &f);

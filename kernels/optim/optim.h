@@ -1,14 +1,21 @@
-/* optim.h - the updates of optim_cpu.c, for float and for double; optim.c picks one. */
+/* optim.h - the updates of optim_cpu.c, for float and for double; optim.c picks one. master.c. */
 #ifndef GRADUS_KERNELS_OPTIM_H
 #define GRADUS_KERNELS_OPTIM_H
 
 #include "services.h"
 
-void gd_sgd_f32(void *w, void *v, const void *g, int64_t n, const gd_sgd_step *step, int threads);
-void gd_sgd_f64(void *w, void *v, const void *g, int64_t n, const gd_sgd_step *step, int threads);
-void gd_adamw_f32(void *w, void *m, void *v, const void *g, int64_t n, const gd_adamw_step *step,
-                  int threads);
-void gd_adamw_f64(void *w, void *m, void *v, const void *g, int64_t n, const gd_adamw_step *step,
-                  int threads);
+void gd_sgd_f32(void *w, void *v, const void *g, gd_rounded rounded, int64_t n,
+                const gd_sgd_step *step, int threads);
+void gd_sgd_f64(void *w, void *v, const void *g, gd_rounded rounded, int64_t n,
+                const gd_sgd_step *step, int threads);
+void gd_adamw_f32(void *w, void *m, void *v, const void *g, gd_rounded rounded, int64_t n,
+                  const gd_adamw_step *step, int threads);
+void gd_adamw_f64(void *w, void *m, void *v, const void *g, gd_rounded rounded, int64_t n,
+                  const gd_adamw_step *step, int threads);
+
+/* For elements [start, start + n) of the parameters; `master` points to the first of them. Before
+ * and after an update, as gd_rounded says. */
+void gd_master_follow(float *master, gd_rounded rounded, int64_t start, int64_t n);
+void gd_master_round(gd_rounded rounded, const float *master, int64_t start, int64_t n);
 
 #endif

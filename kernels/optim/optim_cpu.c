@@ -1,6 +1,7 @@
 /* optim_cpu.c - SGD and AdamW on packed arrays of REAL, in blocks (kernel.h says why).
  *
- * What does not change from element to element is computed once, in double. */
+ * What does not change from element to element is computed once, in double. Only float has
+ * parameters in 16 bits beside it. */
 #include "kernel.h"
 
 #include "optim/optim.h"
@@ -34,13 +35,17 @@ static void sgd_block(REAL *restrict w, REAL *restrict v, const REAL *restrict g
     }
 }
 
-void GD_REAL_NAME(gd_sgd)(void *w, void *v, const void *g, int64_t n, const gd_sgd_step *step,
-                          int threads)
+void GD_REAL_NAME(gd_sgd)(void *w, void *v, const void *g, gd_rounded rounded, int64_t n,
+                          const gd_sgd_step *step, int threads)
 {
 #pragma omp parallel for schedule(static) num_threads(gd_threads_for(threads, n))
-    for (int64_t i = 0; i < n; i += GD_BLOCK)
-        sgd_block((REAL *)w + i, v ? (REAL *)v + i : NULL, (const REAL *)g + i,
-                  gd_min64(GD_BLOCK, n - i), step);
+    for (int64_t i = 0; i < n; i += GD_BLOCK) {
+        REAL *weight = (REAL *)w + i;
+        const int64_t count = gd_min64(GD_BLOCK, n - i);
+        if (rounded.data) gd_master_follow((float *)weight, rounded, i, count);
+        sgd_block(weight, v ? (REAL *)v + i : NULL, (const REAL *)g + i, count, step);
+        if (rounded.data) gd_master_round(rounded, (float *)weight, i, count);
+    }
 }
 
 /* What is the same for every element. With
@@ -76,19 +81,21 @@ static void adamw_block(REAL *restrict w, REAL *restrict m, REAL *restrict v,
 
 /* The whole model passes by once a step, from memory and from the caches of other threads: it is
  * called in some blocks ahead. */
-void GD_REAL_NAME(gd_adamw)(void *w, void *m, void *v, const void *g, int64_t n,
+void GD_REAL_NAME(gd_adamw)(void *w, void *m, void *v, const void *g, gd_rounded rounded, int64_t n,
                             const gd_adamw_step *step, int threads)
 {
     enum { BLOCK = 256, AHEAD = 2 * BLOCK, BYTES = BLOCK * (int)sizeof(REAL) };
     const adamw_factors factors = adamw_factors_of(step);
 #pragma omp parallel for schedule(static) num_threads(gd_threads_for(threads, n))
     for (int64_t i = 0; i < n; i += BLOCK) {
-        int64_t ahead = gd_min64(i + AHEAD, n);
+        const int64_t ahead = gd_min64(i + AHEAD, n), count = gd_min64(BLOCK, n - i);
+        REAL *weight = (REAL *)w + i;
         gd_prefetch_to_write((REAL *)w + ahead, BYTES);
         gd_prefetch_to_write((REAL *)m + ahead, BYTES);
         gd_prefetch_to_write((REAL *)v + ahead, BYTES);
         gd_prefetch((const REAL *)g + ahead, BYTES);
-        adamw_block((REAL *)w + i, (REAL *)m + i, (REAL *)v + i, (const REAL *)g + i,
-                    gd_min64(BLOCK, n - i), factors);
+        if (rounded.data) gd_master_follow((float *)weight, rounded, i, count);
+        adamw_block(weight, (REAL *)m + i, (REAL *)v + i, (const REAL *)g + i, count, factors);
+        if (rounded.data) gd_master_round(rounded, (float *)weight, i, count);
     }
 }

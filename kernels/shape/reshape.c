@@ -211,6 +211,7 @@ const gd_op gd_op_cast = {
     .inputs = 1,
     .outputs = 1,
     .args_size = sizeof(gd_cast_args),
+    .dinput_float32 = 1,
     .mixed = true,
     .shape = cast_shape,
     .forward = GD_ON_DEVICES(cast_forward),

@@ -1,0 +1,474 @@
+/* test_optim16.c - parameters in 16 bits: gradients of float32, masters of float32, and what the ops
+ * see of both. */
+#include "check_main.h"
+#include "gradus/gradus.h"
+
+#include <math.h>
+#include <string.h>
+
+static const gd_dtype dtypes[2] = {GD_BFLOAT16, GD_FLOAT16};
+
+static gd_context *context(int threads)
+{
+    gd_context *ctx =
+        gd_context_create(&(gd_context_options){.seed = 1, .threads = threads, .poison = true});
+    ck_assert_ptr_nonnull(ctx);
+    return ctx;
+}
+
+/* A group of two parameters, "w" [n] which decays and "b" [3] which does not. */
+enum { N = 37, GAP = 64, ALL = 96 }; /* w has 64 places, b 32 */
+
+static gd_params *group(gd_context *ctx, gd_dtype dtype)
+{
+    gd_params *params = gd_params_create(ctx, dtype);
+    gd_params_add(params, "b", 1, (int64_t[]){3}, 0);
+    gd_params_add(params, "w", 1, (int64_t[]){N}, GD_DECAY);
+    gd_params_finish(params);
+    ck_assert_no_error(ctx);
+    return params;
+}
+
+/* Sets the gradient to `values`, which need not fit into 16 bits. */
+static void give_grad(gd_tensor *t, const double *values)
+{
+    gd_backward_from(&t, 1, NULL);
+    gd_tensor_write_f64(gd_grad(t), values, gd_tensor_count(t));
+    ck_assert_no_error(gd_tensor_context(t));
+}
+
+static double noise(int i, int seed)
+{
+    return (double)(float)sin(12.9898 * i + 78.233 * seed);
+}
+
+/* What a 16-bit tensor makes of numbers. */
+static void round_all(gd_context *ctx, gd_dtype dtype, double *values, int64_t n)
+{
+    gd_tensor *t = gd_tensor_create(ctx, dtype, 1, &n);
+    gd_tensor_write_f64(t, values, n);
+    gd_tensor_read_f64(t, values, n);
+    gd_tensor_free(t);
+}
+
+/* ---- What there is ------------------------------------------------------------------------ */
+
+START_TEST(gradients_and_state_are_float32)
+{
+    gd_context *ctx = context(1);
+    gd_params *params = group(ctx, dtypes[_i]);
+    gd_tensor *w = gd_params_find(params, "w");
+    gd_memory_stats memory = gd_memory(ctx);
+    ck_assert_uint_eq(memory.current[GD_MEMORY_PARAMETERS], 2 * ALL);
+    ck_assert_uint_eq(memory.current[GD_MEMORY_GRADIENTS], 4 * ALL);
+    ck_assert_int_eq(gd_tensor_dtype(w), dtypes[_i]);
+    gd_backward_from(&w, 1, NULL);
+    ck_assert_int_eq(gd_tensor_dtype(gd_grad(w)), GD_FLOAT32);
+
+    static const char *const names[3][4] = {{"m", "v", "master"}, {"v", "master"}, {"master"}};
+    gd_optimizer *optimizers[3] = {gd_adamw_create(params, NULL),
+                                   gd_sgd_create(params, &(gd_sgd_options){.momentum = 0.9}),
+                                   gd_sgd_create(params, NULL)};
+    ck_assert_uint_eq(gd_memory(ctx).current[GD_MEMORY_OPTIMIZER], (3 + 2 + 1) * 4 * ALL);
+    for (int k = 0; k < 3; k++) {
+        int i = 0;
+        for (gd_tensor *state; (state = gd_optimizer_state(optimizers[k], i)); i++) {
+            ck_assert_str_eq(gd_tensor_name(state), names[k][i]);
+            ck_assert_int_eq(gd_tensor_dtype(state), GD_FLOAT32);
+            ck_assert_int_eq(gd_tensor_count(state), ALL);
+        }
+        ck_assert_ptr_null(names[k][i]);
+        gd_optimizer_free(optimizers[k]);
+    }
+    gd_params_free(params);
+    ck_assert_uint_eq(gd_memory(ctx).current_total, 0);
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* ---- Updates ------------------------------------------------------------------------------ */
+
+enum { KINDS = 4 };
+
+static gd_optimizer *create(gd_params *params, int kind)
+{
+    static const gd_sgd_options momentum = {.momentum = 0.9, .nesterov = true, .weight_decay = 0.1};
+    static const gd_adamw_options decay = {.beta2 = 0.99, .weight_decay = 0.1};
+    return kind == 0   ? gd_sgd_create(params, NULL)
+           : kind == 1 ? gd_sgd_create(params, &momentum)
+           : kind == 2 ? gd_adamw_create(params, NULL)
+                       : gd_adamw_create(params, &decay);
+}
+
+static gd_tensor *master_of(const gd_optimizer *optimizer)
+{
+    gd_tensor *state, *last = NULL;
+    for (int i = 0; (state = gd_optimizer_state(optimizer, i)); i++) last = state;
+    return last;
+}
+
+/* The master goes where a float32 group goes from the same values and gradients, to the last bit,
+ * and the parameters are the master rounded. */
+START_TEST(the_master_is_what_a_float32_group_would_be)
+{
+    const gd_dtype dtype = dtypes[_i % 2];
+    gd_context *ctx = context(1);
+    gd_params *narrow = group(ctx, dtype), *wide = group(ctx, GD_FLOAT32);
+    gd_optimizer *optimizers[2] = {create(narrow, _i / 2), create(wide, _i / 2)};
+    gd_tensor *w = gd_params_find(narrow, "w"), *b = gd_params_find(narrow, "b");
+    gd_random_normal(w, 0, 1);
+    gd_random_normal(b, 0, 1);
+    gd_tensor_copy(gd_params_find(wide, "w"), w);
+    gd_tensor_copy(gd_params_find(wide, "b"), b);
+    for (int step = 0; step < 12; step++) {
+        double grads[N], master[ALL], want[N], got[N];
+        for (int i = 0; i < N; i++) grads[i] = noise(i, step);
+        for (int k = 0; k < 2; k++) {
+            gd_params *params = k ? wide : narrow;
+            gd_params_clear_grads(params);
+            give_grad(gd_params_find(params, "w"), grads);
+            give_grad(gd_params_find(params, "b"), grads + 5);
+            gd_optimizer_step(optimizers[k], 1e-3);
+        }
+        gd_tensor_read_f64(master_of(optimizers[0]), master, ALL);
+        gd_tensor_read_f64(gd_params_find(wide, "w"), want, N);
+        ck_assert_mem_eq(master, want, sizeof want);
+        gd_tensor_read_f64(gd_params_find(wide, "b"), want, 3);
+        ck_assert_mem_eq(master + GAP, want, 3 * sizeof *want);
+        round_all(ctx, dtype, master, ALL);
+        gd_tensor_read_f64(w, got, N);
+        ck_assert_mem_eq(got, master, sizeof got);
+        gd_tensor_read_f64(b, got, 3);
+        ck_assert_mem_eq(got, master + GAP, 3 * sizeof *got);
+    }
+    ck_assert_no_error(ctx);
+    for (int k = 0; k < 2; k++) gd_optimizer_free(optimizers[k]);
+    gd_params_free(narrow);
+    gd_params_free(wide);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* 1 - 100 x 0.0001: every update alone is lost in 16 bits, where neighbours of 1 are 2^-8 and 2^-11
+ * away. */
+START_TEST(updates_too_small_for_16_bits_add_up)
+{
+    gd_context *ctx = context(1);
+    gd_params *params = group(ctx, dtypes[_i]);
+    gd_tensor *w = gd_params_find(params, "w");
+    gd_optimizer *sgd = gd_sgd_create(params, NULL);
+    gd_tensor_fill(w, 1);
+    double values[N], want = 1 - 100 * 1e-4;
+    for (int step = 0; step < 100; step++) {
+        gd_params_clear_grads(params);
+        gd_backward_from(&w, 1, NULL);
+        gd_optimizer_step(sgd, 1e-4);
+        gd_tensor_read_f64(w, values, N);
+        if (step == 0) ck_assert(values[0] == 1);
+    }
+    round_all(ctx, dtypes[_i], &want, 1);
+    for (int i = 0; i < N; i++) ck_assert(values[i] == want);
+    gd_optimizer_free(sgd);
+    gd_params_free(params);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* What is written to a parameter counts, whatever the master was; the others go on. */
+START_TEST(parameters_may_be_written)
+{
+    gd_context *ctx = context(1);
+    gd_params *params = group(ctx, dtypes[_i]);
+    gd_tensor *w = gd_params_find(params, "w");
+    gd_optimizer *sgd = gd_sgd_create(params, NULL);
+    double values[N], master[ALL], written[N];
+    gd_tensor_fill(w, 1);
+    gd_backward_from(&w, 1, NULL);
+    gd_optimizer_step(sgd, 1e-4);
+    gd_tensor_read_f64(w, written, N);
+    written[3] = 5;
+    written[4] = -0.0;
+    written[5] = NAN;
+    gd_tensor_write_f64(w, written, N);
+    gd_optimizer_step(sgd, 1e-4);
+    gd_tensor_read_f64(w, values, N);
+    gd_tensor_read_f64(master_of(sgd), master, ALL);
+    ck_assert(values[3] == 5 && master[3] == (float)(5 - (double)1e-4F));
+    ck_assert(master[4] == -(double)1e-4F);
+    ck_assert(isnan(values[5]) && isnan(master[5]));
+    for (int i = 6; i < N; i++) ck_assert_double_eq_tol(master[i], 1 - 2e-4, 1e-7);
+    for (int i = N; i < GAP; i++) ck_assert(master[i] == 0); /* the gap behind it */
+    gd_tensor_set_requires_grad(w, false);                   /* frozen: nothing follows */
+    gd_tensor_fill(w, 2);
+    gd_optimizer_step(sgd, 1e-4);
+    gd_tensor_read_f64(w, values, N);
+    for (int i = 0; i < N; i++) ck_assert(values[i] == 2);
+    ck_assert_no_error(ctx);
+    gd_optimizer_free(sgd);
+    gd_params_free(params);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* Six steps, or three, and three more from copies of parameters and state: the same bits. */
+START_TEST(resuming_repeats)
+{
+    gd_context *ctx = context(1);
+    gd_params *params[2] = {group(ctx, dtypes[_i % 2]), group(ctx, dtypes[_i % 2])};
+    gd_optimizer *optimizer[2] = {create(params[0], _i / 2), create(params[1], _i / 2)};
+    double grads[N], values[2][ALL];
+    gd_random_normal(gd_params_find(params[0], "w"), 0, 1);
+    for (int step = 0; step < 6; step++) {
+        for (int i = 0; i < N; i++) grads[i] = noise(i, step);
+        for (int run = 0; run <= (step >= 3); run++) {
+            gd_params_clear_grads(params[run]);
+            give_grad(gd_params_find(params[run], "w"), grads);
+            gd_optimizer_step(optimizer[run], 1e-3);
+        }
+        if (step != 2) continue;
+        for (int i = 0; gd_optimizer_state(optimizer[0], i); i++) {
+            gd_tensor_copy(gd_optimizer_state(optimizer[1], i),
+                           gd_optimizer_state(optimizer[0], i));
+        }
+        for (int i = 0; i < 2; i++)
+            gd_tensor_copy(gd_params_at(params[1], i), gd_params_at(params[0], i));
+        gd_optimizer_set_steps(optimizer[1], gd_optimizer_steps(optimizer[0]));
+    }
+    for (int run = 0; run < 2; run++) {
+        gd_tensor_read_f64(master_of(optimizer[run]), values[run], ALL);
+    }
+    ck_assert_mem_eq(values[0], values[1], sizeof values[0]);
+    for (int run = 0; run < 2; run++) {
+        gd_optimizer_free(optimizer[run]);
+        gd_params_free(params[run]);
+    }
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(threads_change_nothing)
+{
+    enum { MANY = 100003 };
+    static double values[2][MANY];
+    for (int run = 0; run < 2; run++) {
+        gd_context *ctx = context(1 + 2 * run);
+        gd_params *params = gd_params_create(ctx, dtypes[_i % 2]);
+        gd_tensor *w = gd_params_add(params, "w", 1, (int64_t[]){MANY}, GD_DECAY);
+        gd_params_finish(params);
+        gd_random_normal(w, 0, 1);
+        gd_optimizer *optimizer = create(params, _i / 2);
+        for (int step = 0; step < 3; step++) {
+            gd_backward_from(&w, 1, NULL);
+            gd_tensor_copy(gd_grad(w), w);
+            gd_params_scale_grads(params, 0.25);
+            gd_clip_grad_norm(params, 1, NULL);
+            gd_optimizer_step(optimizer, 0.1);
+            gd_params_clear_grads(params);
+        }
+        gd_tensor_read_f64(gd_slice(master_of(optimizer), 0, 0, MANY), values[run], MANY);
+        ck_assert_no_error(ctx);
+        gd_optimizer_free(optimizer);
+        gd_params_free(params);
+        gd_context_free(ctx);
+    }
+    ck_assert_mem_eq(values[0], values[1], sizeof values[0]);
+}
+END_TEST
+
+/* ---- Gradients ---------------------------------------------------------------------------- */
+
+START_TEST(scaling_gradients)
+{
+    gd_context *ctx = context(1);
+    gd_params *params = group(ctx, dtypes[_i]);
+    gd_tensor *w = gd_params_find(params, "w"), *b = gd_params_find(params, "b");
+    double grads[N], got[N], norm;
+    for (int i = 0; i < N; i++) grads[i] = noise(i, 1);
+    give_grad(w, grads);
+    give_grad(b, grads);
+    gd_grad_clear(b); /* counts as zero */
+    gd_params_scale_grads(params, 0x1p-20);
+    gd_tensor_read_f64(gd_grad(w), got, N);
+    for (int i = 0; i < N; i++) ck_assert(got[i] == grads[i] * 0x1p-20);
+    gd_clip_grad_norm(params, 0, &norm);
+    double squares = 0;
+    for (int i = 0; i < N; i++) squares += grads[i] * grads[i];
+    ck_assert_double_eq_tol(norm, 0x1p-20 * sqrt(squares), 1e-13 * norm);
+    ck_assert_int_eq(gd_params_scale_grads(NULL, 1), GD_ERROR_ARGUMENT);
+    ck_assert_no_error(ctx);
+    gd_params_free(params);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* Every way in which an op can meet a parameter; outputs of float32 or of 16 bits. */
+enum { OPS = 9, ROWS = 6, WIDTH = 8 };
+
+static gd_tensor *segment(void *user, gd_tensor *const *inputs, int count)
+{
+    (void)count;
+    return gd_linear(inputs[0], user, NULL);
+}
+
+static gd_tensor *use(gd_context *ctx, int op, gd_tensor *w, gd_tensor *v, gd_tensor *x,
+                      gd_tensor *ids)
+{
+    const gd_rms_norm_options norm = {.eps = 1e-5};
+    gd_tensor *sum;
+    switch (op) {
+    case 0:
+        return gd_linear(x, w, v);
+    case 1:
+        return gd_embedding(w, ids);
+    case 2:
+        return gd_linear(gd_embedding(w, ids), w, NULL); /* tied: two gradients are added */
+    case 3:
+        return gd_rms_norm_with(x, v, v, &norm);
+    case 4:
+        return gd_add_rms_norm(x, x, v, NULL, &norm, &sum);
+    case 5:
+        return gd_layer_norm(x, v, v, 1e-5);
+    case 6:
+        return gd_matmul(x, gd_mul(w, w));
+    case 7:
+        return gd_add(gd_cast(gd_matmul(x, w), GD_FLOAT32), gd_cast(v, GD_FLOAT32));
+    default:
+        return gd_checkpoint(ctx, segment, w, &x, 1);
+    }
+}
+
+/* The float32 gradients of a group, rounded, are the gradients of two leaves in 16 bits: on the CPU
+ * they are computed in float32 and rounded at the end, where one comes alone. */
+START_TEST(every_op_gives_float32_gradients)
+{
+    const gd_dtype dtype = dtypes[_i % 2];
+    const int op = _i / 2;
+    const bool several = op == 2 || op == 3 || op == 5 || op == 6;
+    gd_context *ctx = context(1);
+    gd_params *params = gd_params_create(ctx, dtype);
+    gd_tensor *w[2] = {gd_params_add(params, "w", 2, (int64_t[]){WIDTH, WIDTH}, GD_DECAY)};
+    gd_tensor *v[2] = {gd_params_add(params, "v", 1, (int64_t[]){WIDTH}, 0)};
+    gd_params_finish(params);
+    gd_random_normal(w[0], 0, 1);
+    gd_random_normal(v[0], 0, 1);
+    w[1] = gd_tensor_create(ctx, dtype, 2, (int64_t[]){WIDTH, WIDTH});
+    v[1] = gd_tensor_create(ctx, dtype, 1, (int64_t[]){WIDTH});
+    gd_tensor_copy(w[1], w[0]);
+    gd_tensor_copy(v[1], v[0]);
+    gd_tensor_set_requires_grad(w[1], true);
+    gd_tensor_set_requires_grad(v[1], true);
+    gd_tensor *x = gd_tensor_create(ctx, dtype, 2, (int64_t[]){ROWS, WIDTH});
+    gd_tensor *ids = gd_tensor_create(ctx, GD_INT32, 1, (int64_t[]){ROWS});
+    gd_random_normal(x, 0, 1);
+    gd_random_integers(ids, 0, WIDTH);
+    double wide[WIDTH * WIDTH], narrow[WIDTH * WIDTH], rounded[WIDTH * WIDTH];
+    int reached = 0;
+    for (int k = 0; k < 2; k++) {
+        gd_tensor *y = use(ctx, op, w[k], v[k], x, ids);
+        gd_backward(gd_sum(gd_mul(y, y), NULL, 0, false));
+        gd_step_end(ctx);
+        ck_assert_no_error(ctx);
+    }
+    for (int which = 0; which < 2; which++) {
+        const gd_tensor *ours = gd_grad(which ? v[0] : w[0]), *leaf = gd_grad(which ? v[1] : w[1]);
+        ck_assert((ours == NULL) == (leaf == NULL));
+        if (!ours) continue;
+        const int64_t n = gd_tensor_count(ours);
+        double largest = 0;
+        reached++;
+        ck_assert_int_eq(gd_tensor_dtype(ours), GD_FLOAT32);
+        ck_assert_int_eq(gd_tensor_dtype(leaf), dtype);
+        gd_tensor_read_f64(ours, wide, n);
+        gd_tensor_read_f64(leaf, narrow, n);
+        memcpy(rounded, wide, sizeof rounded);
+        round_all(ctx, dtype, rounded, n);
+        for (int64_t i = 0; i < n; i++) largest = fmax(largest, fabs(wide[i]));
+        ck_assert(largest > 0);
+        if (!several) {
+            ck_assert_mem_eq(rounded, narrow, (size_t)n * sizeof *narrow);
+        } else {
+            for (int64_t i = 0; i < n; i++) {
+                ck_assert_double_eq_tol(wide[i], narrow[i], largest * 0x1p-7);
+            }
+        }
+    }
+    ck_assert_int_ge(reached, 1);
+    gd_tensor_free(w[1]);
+    gd_tensor_free(v[1]);
+    gd_tensor_free(x);
+    gd_tensor_free(ids);
+    gd_params_free(params);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* 200 batches whose gradients are all the same: in 16 bits the sum would stop growing where a batch
+ * is less than half a unit of it. */
+START_TEST(many_batches_add_up)
+{
+    enum { BATCHES = 200 };
+    gd_context *ctx = context(1);
+    gd_params *params = gd_params_create(ctx, dtypes[_i]);
+    gd_tensor *w = gd_params_add(params, "w", 2, (int64_t[]){5, 7}, GD_DECAY);
+    gd_params_finish(params);
+    gd_tensor *x = gd_tensor_create(ctx, dtypes[_i], 2, (int64_t[]){3, 7});
+    gd_random_normal(x, 0, 1);
+    double once[35], all[35];
+    for (int batch = 0; batch < BATCHES; batch++) {
+        gd_tensor *y = gd_linear(x, w, NULL);
+        gd_backward_from(&y, 1, NULL);
+        gd_step_end(ctx);
+        if (batch == 0) gd_tensor_read_f64(gd_grad(w), once, 35);
+    }
+    gd_tensor_read_f64(gd_grad(w), all, 35);
+    for (int i = 0; i < 35; i++) {
+        ck_assert_double_eq_tol(all[i], BATCHES * once[i], 1e-5 * fabs(all[i]));
+    }
+    ck_assert_no_error(ctx);
+    gd_tensor_free(x);
+    gd_params_free(params);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* In 16 bits a loss near 6 would be a multiple of 1/32 or of 1/256. */
+START_TEST(the_loss_is_float32)
+{
+    enum { BATCH = 11, VOCAB = 400 };
+    gd_context *ctx = context(1);
+    gd_tensor *logits = gd_tensor_create(ctx, dtypes[_i], 2, (int64_t[]){BATCH, VOCAB});
+    gd_tensor *wide = gd_tensor_create(ctx, GD_FLOAT64, 2, (int64_t[]){BATCH, VOCAB});
+    gd_tensor *targets = gd_tensor_create(ctx, GD_INT32, 1, (int64_t[]){BATCH});
+    gd_random_normal(logits, 0, 1);
+    gd_random_integers(targets, 0, VOCAB);
+    gd_tensor_copy(wide, logits);
+    gd_tensor_set_requires_grad(logits, true);
+    gd_tensor *loss = gd_cross_entropy(logits, targets);
+    ck_assert_int_eq(gd_tensor_dtype(loss), GD_FLOAT32);
+    ck_assert_double_eq_tol(gd_item(loss), gd_item(gd_cross_entropy(wide, targets)), 1e-6);
+    gd_backward(gd_scale(loss, 0x1p+10));
+    ck_assert_int_eq(gd_tensor_dtype(gd_grad(logits)), dtypes[_i]);
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("optim16");
+    TCase *cases = tcase_create("optim16");
+    tcase_add_loop_test(cases, gradients_and_state_are_float32, 0, 2);
+    tcase_add_loop_test(cases, the_master_is_what_a_float32_group_would_be, 0, 2 * KINDS);
+    tcase_add_loop_test(cases, updates_too_small_for_16_bits_add_up, 0, 2);
+    tcase_add_loop_test(cases, parameters_may_be_written, 0, 2);
+    tcase_add_loop_test(cases, resuming_repeats, 0, 2 * KINDS);
+    tcase_add_loop_test(cases, threads_change_nothing, 0, 2 * KINDS);
+    tcase_add_loop_test(cases, scaling_gradients, 0, 2);
+    tcase_add_loop_test(cases, every_op_gives_float32_gradients, 0, 2 * OPS);
+    tcase_add_loop_test(cases, many_batches_add_up, 0, 2);
+    tcase_add_loop_test(cases, the_loss_is_float32, 0, 2);
+    suite_add_tcase(suite, cases);
+    return check_main(suite);
+}
