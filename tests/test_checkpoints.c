@@ -352,6 +352,66 @@ START_TEST(a_disk_that_is_full)
 }
 END_TEST
 
+START_TEST(a_disk_that_is_full_ends_a_run_where_asked)
+{
+    char command[1024], line[512];
+    train_well("--data text %s --steps 3 --out a");
+    snprintf(line, sizeof line,
+             "--steps 9 --checkpoint-every 3 --out a --resume auto --on-save-error stop");
+    snprintf(command, sizeof command,
+             "cd '%s' && trap '' XFSZ && ulimit -f 20 && '%s' %s >log 2>&1; test $? = 1", folder,
+             (const char *)GRADUS_PROGRAM, line);
+    ck_assert_int_eq(system(command), 0);
+    shell("grep -q 'cannot write to it: File too large$' '%s/log'%s", folder, "");
+    shell("! grep -q 'step [789]/9' '%s/log'%s", folder, "");
+    ck_assert(exists("a/step-00000003") && !exists("a/step-00000006") && !exists("a/.saving"));
+}
+END_TEST
+
+/* The folder of the checkpoints vanishes, with the one that it is in. */
+START_TEST(a_folder_that_vanishes)
+{
+    static const char *const more[] = {"", "--on-save-error stop"};
+    char line[512];
+    int status;
+    shell("mkdir '%s/p'%s", folder, "");
+    snprintf(line, sizeof line, "--data text %%s --steps 1000000 --checkpoint-every 5 --out p/a %s",
+             more[_i]);
+    pid_t child = begin(line, 0);
+    wait_for("p/a/step-00000005");
+    shell("mv '%s/p' '%s/q'", folder, folder);
+    if (_i == 0) { /* it goes on without, and tries again */
+        shell(
+            "until grep -q 'No such file or directory; training goes on' '%s/log'; do sleep 0.02; "
+            "done%s",
+            folder, "");
+        shell("mkdir '%s/p'%s", folder, "");
+        struct timespec moment = {0, 2000000};
+        while (!exists("p/a")) nanosleep(&moment, NULL);
+        kill(child, SIGINT);
+    }
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == _i, "status 0x%x", status);
+    shell("grep -q 'gradus-train: .*No such file or directory' '%s/log'%s", folder, "");
+}
+END_TEST
+
+/* Those that may still be left out are what is left of those that may. */
+START_TEST(steps_left_out_are_counted_across_a_break)
+{
+    static const char wild[] = " is left out: ";
+    int count = 0;
+    train_well("--data text --layers 1 --dim 8 --heads 1 --context 8 --lr 1000 --weight-decay 100 "
+               "--warmup 0 --clip 0 --steps 12 --skip-nonfinite 20 --out a --sample-length 0");
+    for (const char *at = output; (at = strstr(at, wild)); at++) count++;
+    ck_assert_int_gt(count, 0);
+    ck_assert_int_le(count, 12);
+    train_badly("--resume auto --out a --steps 100", "wanted finite numbers");
+    for (const char *at = output; (at = strstr(at, wild)); at++) count++;
+    ck_assert_int_eq(count, 20);
+}
+END_TEST
+
 int main(void)
 {
     if (program_missing("gradus-train")) return PROGRAM_SKIPPED;
@@ -374,6 +434,9 @@ int main(void)
     tcase_add_test(cases, a_broken_checkpoint_is_passed_over);
     tcase_add_test(cases, hostile_checkpoints_are_named);
     tcase_add_test(cases, a_disk_that_is_full);
+    tcase_add_test(cases, a_disk_that_is_full_ends_a_run_where_asked);
+    tcase_add_loop_test(cases, a_folder_that_vanishes, 0, 2);
+    tcase_add_test(cases, steps_left_out_are_counted_across_a_break);
     suite_add_tcase(suite, cases);
     return check_main(suite);
 }

@@ -72,14 +72,15 @@ static gd_named_tensor *state_tensors(const model *m, gd_optimizer *adamw, char 
 
 /* Where the run stands, as texts. */
 static int64_t state_texts(const model *m, const dataset *data, const train_options *o,
-                           const gd_optimizer *adamw, int64_t step, gd_named_text *texts,
-                           char (*room)[NUMBER_TEXT], options_item *items)
+                           const gd_optimizer *adamw, const checkpoint_progress *progress,
+                           gd_named_text *texts, char (*room)[NUMBER_TEXT], options_item *items)
 {
     gd_random_state random = gd_random_get(m->ctx);
     const struct {
         const char *name;
         uint64_t value;
-    } numbers[] = {{"step", (uint64_t)step},
+    } numbers[] = {{"step", (uint64_t)progress->step},
+                   {"skipped_steps", (uint64_t)progress->skipped},
                    {"optimizer_steps", (uint64_t)gd_optimizer_steps(adamw)},
                    {"random_seed", random.seed},
                    {"random_offset", random.offset},
@@ -97,13 +98,14 @@ static int64_t state_texts(const model *m, const dataset *data, const train_opti
 }
 
 static gd_status save_state(const model *m, const dataset *data, const train_options *o,
-                            gd_optimizer *adamw, int64_t step, const char *folder)
+                            gd_optimizer *adamw, const checkpoint_progress *progress,
+                            const char *folder)
 {
     char path[FOLDER_PATH], room[8][NUMBER_TEXT], (*names)[96] = NULL;
     gd_named_text texts[OPTIONS_MOST + 8];
     options_item items[OPTIONS_MOST];
     int64_t count;
-    int64_t text_count = state_texts(m, data, o, adamw, step, texts, room, items);
+    int64_t text_count = state_texts(m, data, o, adamw, progress, texts, room, items);
     gd_no_grad_begin(m->ctx);
     gd_named_tensor *tensors = state_tensors(m, adamw, &names, &count);
     if (!gd_error(m->ctx) && folder_join(path, folder, state_file)) {
@@ -150,17 +152,17 @@ static gd_status thin_out(gd_context *ctx, const train_options *o)
 }
 
 gd_status checkpoint_save(const model *m, const dataset *data, const train_options *o,
-                          gd_optimizer *adamw, int64_t step)
+                          gd_optimizer *adamw, const checkpoint_progress *progress)
 {
     gd_context *ctx = m->ctx;
     char saving[FOLDER_PATH], path[FOLDER_PATH], tokens[TOKENIZER_TEXT];
     print_tokenizer(&data->tokenizer, tokens);
-    if (!folder_join(saving, o->out, ".saving") || !step_folder(path, o->out, step) ||
+    if (!folder_join(saving, o->out, ".saving") || !step_folder(path, o->out, progress->step) ||
         !folder_make(o->out) || !folder_remove(saving) || !folder_make(saving)) {
         return fail(ctx, "make a folder in", o->out);
     }
     if (llama_save(m, saving, tokens) || tokenizer_save(&data->tokenizer, ctx, saving) ||
-        save_state(m, data, o, adamw, step, saving)) {
+        save_state(m, data, o, adamw, progress, saving)) {
         folder_remove(saving);
         return gd_error_status(ctx);
     }
@@ -196,9 +198,14 @@ static gd_status open_folder(checkpoint *from, gd_context *ctx, bool resume)
     if (!folder_join(path, from->folder, state_file)) return fail(ctx, "open", path);
     from->state = gd_safetensors_open(ctx, path);
     uint64_t step = from->state ? read_whole(from, ctx, "step") : 0;
-    if (step > MOST_STEPS) gd_fail(ctx, GD_ERROR_IO, "%s: step is out of range", path);
+    uint64_t skipped = from->state ? read_whole(from, ctx, "skipped_steps") : 0;
+    if (step > MOST_STEPS || skipped > step) {
+        gd_fail(ctx, GD_ERROR_IO, "%s: %llu steps, %llu of them left out, cannot be", path,
+                (unsigned long long)step, (unsigned long long)skipped);
+    }
     if (gd_error(ctx)) checkpoint_close(from);
-    from->step = gd_error(ctx) ? 0 : (int64_t)step;
+    from->progress = gd_error(ctx) ? (checkpoint_progress){0}
+                                   : (checkpoint_progress){(int64_t)step, (int64_t)skipped};
     return gd_error_status(ctx);
 }
 

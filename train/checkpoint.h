@@ -4,7 +4,7 @@
  *                       model.safetensors
  *                       tokenizer.json        (tokenizer_file.h)
  *                       state.safetensors     AdamW's m and v under the weights' names; in the
- *                                             metadata the step, the random state, the text's
+ *                                             metadata the steps, the random state, the text's
  *                                             fingerprint and the options
  *
  * A run that goes on from there does bit for bit what it would have done without the break: dropout
@@ -20,11 +20,17 @@
 #include "model.h"
 #include "train_options.h"
 
+/* How far a run has come. */
+typedef struct checkpoint_progress {
+    int64_t step;    /* how many were done */
+    int64_t skipped; /* of these, left out (--skip-nonfinite) */
+} checkpoint_progress;
+
 typedef struct checkpoint {
     char folder[FOLDER_PATH]; /* "" where the run begins with nothing */
     model_config config;      /* of the folder */
     gd_safetensors *state;    /* NULL where only weights are taken (--init) */
-    int64_t step;             /* how many were done */
+    checkpoint_progress progress;
     tokenizer tokenizer; /* TOKENIZER_NONE where the folder has none; then the text makes one */
 } checkpoint;
 
@@ -45,6 +51,6 @@ gd_status checkpoint_load_state(const checkpoint *from, const model *m, gd_optim
 
 /* Saves as OUT/step-N, and removes what --keep does not keep. */
 gd_status checkpoint_save(const model *m, const dataset *data, const train_options *options,
-                          gd_optimizer *adamw, int64_t step);
+                          gd_optimizer *adamw, const checkpoint_progress *progress);
 
 #endif

@@ -1,4 +1,5 @@
 /* gradus_train.c - gradus-train: a text in, a transformer that writes like it out. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -33,9 +34,10 @@ static gd_status make_model(model *m, gd_context *ctx, const dataset *data, cons
 }
 
 /* What is known when the training is over. */
-static void conclude(model *m, const dataset *data, const train_options *o, double begun)
+static void conclude(model *m, const dataset *data, const train_options *o, double loss,
+                     double begun)
 {
-    double loss = loop_validate(m, data, o->batch, o->context);
+    if (isnan(loss)) loss = loop_validate(m, data, o->batch, o->context); /* no step was made */
     if (!gd_error(m->ctx)) {
         printf("validation loss %.4f after %.1f s\n", loss, report_now() - begun);
         report_memory(m->ctx);
@@ -54,16 +56,19 @@ static void train(gd_context *ctx, const dataset *data, const train_options *o,
 {
     model m;
     run_log log = {0};
-    double begun = report_now();
+    double begun = report_now(), val;
     if (!make_model(&m, ctx, data, o, from)) {
         report_configuration(&m, data, o);
         if (from->folder[0]) printf("from   %s\n", from->folder);
         if (o->dry_run) {
             if (!loop_try(&m, data, o)) report_memory(ctx);
-        } else if (!log_open(&log, o, data, &m, from->step)) {
+        } else if (!log_open(&log, o, data, &m, from->progress.step)) {
             gd_fail(ctx, GD_ERROR_IO, "there is no log to write to");
-        } else if (!loop_train(&m, data, o, &log, from) && !stop_asked()) {
-            conclude(&m, data, o, begun);
+        } else if (!loop_train(&m, data, o, &log, from, &val) && !stop_asked()) {
+            conclude(&m, data, o, val, begun);
+        }
+        if (stop_asked()) {
+            printf("stopped by a signal%s\n", o->out ? "; --resume auto goes on" : "");
         }
         log_close(&log);
     }

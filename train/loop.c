@@ -101,19 +101,20 @@ static void find_nonfinite(training *t, int64_t step, gd_random_state begun, cha
 static gd_status refuse_step(training *t, int64_t step, gd_random_state begun, double loss,
                              double norm)
 {
+    const long long number = step + 1; /* as the lines count them */
     char why[192];
     gd_params_clear_grads(t->m->params);
     gd_step_end(t->m->ctx);
     find_nonfinite(t, step, begun, why, sizeof why);
     if (t->skipped++ < t->options->skip_nonfinite) {
-        console_message("step %lld is left out: the loss is %g, the norm %g; %s", (long long)step,
-                        loss, norm, why);
+        console_message("step %lld is left out: the loss is %g, the norm %g; %s", number, loss,
+                        norm, why);
         return gd_error_status(t->m->ctx);
     }
     return gd_fail(t->m->ctx, GD_ERROR_STATE,
                    "step %lld: the loss is %g and the norm of the gradient %g, wanted finite "
                    "numbers; a lower --lr may help; %s",
-                   (long long)step, loss, norm, why);
+                   number, loss, norm, why);
 }
 
 /* One step: forward and backward of each batch, clip, update. */
@@ -140,20 +141,24 @@ static void sample(const training *t)
 {
     const train_options *o = t->options;
     gd_random_state before = gd_random_get(t->m->ctx);
+    console_erase();
     sample_text(t->m, &t->data->tokenizer, o->context, o->sample_length, o->temperature, stdout);
     printf("\n");
     gd_random_set(t->m->ctx, before);
 }
 
-/* Saves step `done`. Before the last one a failure is no reason to lose what is in memory. */
+/* Saves step `done`. Before the last one a failure is no reason to lose what is in memory, unless
+ * one wants it to be. */
 static void save(const training *t, int64_t done, bool last)
 {
     const train_options *o = t->options;
     gd_context *ctx = t->m->ctx;
-    if (!checkpoint_save(t->m, t->data, o, t->adamw, done)) {
+    const checkpoint_progress progress = {.step = done, .skipped = t->skipped};
+    if (!checkpoint_save(t->m, t->data, o, t->adamw, &progress)) {
+        console_erase();
         printf("saved %s/step-%08lld\n", o->out, (long long)done);
         fflush(stdout);
-    } else if (!last) {
+    } else if (!last && o->on_save_error == SAVE_ERROR_CONTINUE) {
         console_message("%s; training goes on", gd_error(ctx));
         gd_error_clear(ctx);
     }
@@ -164,32 +169,43 @@ static bool due(int64_t every, int64_t done)
     return every > 0 && done % every == 0;
 }
 
-/* All steps from `first` on; the clock stands still while no step is being done. */
-static gd_status run_steps(training *t, int64_t first)
+/* What comes after a step. Only Ctrl-C leaves the last one without a validation. */
+static void conclude_step(training *t, report_clock *clock, report_values *now, bool last)
 {
     const train_options *o = t->options;
     gd_context *ctx = t->m->ctx;
-    report_clock clock = report_clock_start(first, o->steps, o->accumulate * o->batch * o->context);
+    if (last ? !stop_asked() : due(o->eval_every, now->step)) {
+        now->val = loop_validate(t->m, t->data, o->batch, o->context);
+    }
+    if (last || !isnan(now->val) || due(o->log_every, now->step)) {
+        report_step(clock, t->log, ctx, now);
+    }
+    if (!last && due(o->sample_every, now->step)) sample(t);
+    if (o->out && !gd_error(ctx) && (last || due(o->checkpoint_every, now->step))) {
+        save(t, now->step, last);
+    }
+}
+
+/* All steps from `first` on; the clock stands still while no step is being done. */
+static gd_status run_steps(training *t, int64_t first, double *val)
+{
+    const train_options *o = t->options;
+    gd_context *ctx = t->m->ctx;
+    report_clock clock = report_clock_start(t->m, o, first);
     bool last = false;
     for (int64_t step = first; step < o->steps && !last && !gd_error(ctx); step++) {
-        double loss, norm, val = NAN, lr = gd_schedule_rate(&t->schedule, step);
-        int64_t done = step + 1;
-        if (run_step(t, step, &loss, &norm)) break;
+        report_values now = {
+            .step = step + 1, .val = NAN, .lr = gd_schedule_rate(&t->schedule, step)};
+        if (run_step(t, step, &now.loss, &now.norm)) break;
         report_clock_step(&clock);
-        last = done == o->steps || (o->max_seconds > 0 && clock.seconds >= o->max_seconds) ||
+        report_progress(&clock, ctx, &now);
+        last = now.step == o->steps || (o->max_seconds > 0 && clock.seconds >= o->max_seconds) ||
                stop_asked();
-        if (!last && due(o->eval_every, done)) {
-            val = loop_validate(t->m, t->data, o->batch, o->context);
-        }
-        if (last || !isnan(val) || due(o->log_every, done)) {
-            report_step(&clock, t->log, ctx, done, loss, val, norm, lr);
-        }
-        if (!last && due(o->sample_every, done)) sample(t);
-        if (o->out && !gd_error(ctx) && (last || due(o->checkpoint_every, done))) {
-            save(t, done, last);
-        }
+        conclude_step(t, &clock, &now, last);
+        *val = now.val;
         report_clock_resume(&clock);
     }
+    console_erase();
     return gd_error_status(ctx);
 }
 
@@ -220,12 +236,17 @@ static void end(training *t)
 }
 
 gd_status loop_train(model *m, const dataset *data, const train_options *options, run_log *log,
-                     const checkpoint *from)
+                     const checkpoint *from, double *val)
 {
-    training t = {.m = m, .data = data, .options = options, .log = log};
+    training t = {
+        .m = m, .data = data, .options = options, .log = log, .skipped = from->progress.skipped};
+    *val = NAN;
     begin(&t);
     if (from->state) checkpoint_load_state(from, m, t.adamw);
-    if (!gd_error(m->ctx)) run_steps(&t, from->step);
+    if (!gd_error(m->ctx)) {
+        report_memory_at_rest(m->ctx);
+        run_steps(&t, from->progress.step, val);
+    }
     end(&t);
     return gd_error_status(m->ctx);
 }

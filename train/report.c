@@ -1,6 +1,8 @@
 /* report.c - see report.h. */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #include "report.h"
+#include "console.h"
+#include "peak.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -16,10 +18,14 @@ double report_now(void)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-report_clock report_clock_start(int64_t first, int64_t steps, int64_t tokens_per_step)
+report_clock report_clock_start(const model *m, const train_options *o, int64_t first)
 {
-    return (report_clock){
-        .first = first, .steps = steps, .tokens_per_step = tokens_per_step, .last = report_now()};
+    double peak = peak_flops(gd_context_device_name(m->ctx), o->dtype, o->tf32);
+    return (report_clock){.first = first,
+                          .steps = o->steps,
+                          .tokens_per_step = o->accumulate * o->batch * o->context,
+                          .peak_rate = peak / model_flops_per_token(m, o->context),
+                          .last = report_now()};
 }
 
 void report_clock_step(report_clock *clock)
@@ -39,42 +45,75 @@ void report_clock_resume(report_clock *clock)
 /* ---- Lines -------------------------------------------------------------------------------- */
 
 /* 812, 41.3k, 1.20M */
-static void print_rate(double rate)
+static void format_rate(double rate, char text[16])
 {
     if (rate < 1e3) {
-        printf("%.0f", rate);
+        snprintf(text, 16, "%.0f", rate);
     } else if (rate < 1e6) {
-        printf("%.1fk", rate / 1e3);
+        snprintf(text, 16, "%.1fk", rate / 1e3);
     } else {
-        printf("%.2fM", rate / 1e6);
+        snprintf(text, 16, "%.2fM", rate / 1e6);
     }
 }
 
-void report_step(report_clock *clock, run_log *log, const gd_context *ctx, int64_t step,
-                 double loss, double val, double norm, double lr)
+/* Means over the steps since the last line. */
+static double mean_seconds(const report_clock *clock)
 {
-    double seconds = clock->since_report / (double)(clock->steps_since ? clock->steps_since : 1);
-    double each = clock->seconds / (double)(step - clock->first);
-    double rate = seconds > 0 ? (double)clock->tokens_per_step / seconds : 0;
-    int64_t left = (int64_t)((double)(clock->steps - step) * each + 0.5);
-    printf("step %lld/%lld | loss %.4f", (long long)step, (long long)clock->steps, loss);
-    if (!isnan(val)) printf(" | val %.4f", val);
-    printf(" | norm %.2f | lr %.1e | %.1f ms | ", norm, lr, 1e3 * seconds);
-    print_rate(rate);
-    printf(" tok/s | mem %.0f MiB | eta %lld:%02lld\n",
-           ceil((double)gd_memory(ctx).peak_total / 1048576), (long long)left / 60,
-           (long long)left % 60);
+    return clock->since_report / (double)(clock->steps_since ? clock->steps_since : 1);
+}
+
+static double mean_rate(const report_clock *clock)
+{
+    double seconds = mean_seconds(clock);
+    return seconds > 0 ? (double)clock->tokens_per_step / seconds : 0;
+}
+
+enum { LINE = 256 };
+
+static void format_step(const report_clock *clock, const gd_context *ctx, const report_values *v,
+                        char line[LINE])
+{
+    char val[32] = "", mfu[32] = "", rate[16];
+    double each = clock->seconds / (double)(v->step - clock->first);
+    long long left = (long long)((double)(clock->steps - v->step) * each + 0.5);
+    if (!isnan(v->val)) snprintf(val, sizeof val, " | val %.4f", v->val);
+    if (clock->peak_rate > 0)
+        snprintf(mfu, sizeof mfu, " | mfu %.1f%%", 100 * mean_rate(clock) / clock->peak_rate);
+    format_rate(mean_rate(clock), rate);
+    snprintf(line, LINE,
+             "step %lld/%lld | loss %.4f%s | norm %.2f | lr %.1e | %.1f ms | %s tok/s%s | "
+             "mem %.0f MiB | eta %lld:%02lld",
+             (long long)v->step, (long long)clock->steps, v->loss, val, v->norm, v->lr,
+             1e3 * mean_seconds(clock), rate, mfu,
+             ceil((double)gd_memory(ctx).peak_total / 1048576), left / 60, left % 60);
+}
+
+void report_step(report_clock *clock, run_log *log, const gd_context *ctx, const report_values *v)
+{
+    char line[LINE];
+    format_step(clock, ctx, v, line);
+    console_erase();
+    printf("%s\n", line);
     fflush(stdout);
-    log_write(log, &(log_line){.step = step,
-                               .loss = loss,
-                               .val = val,
-                               .norm = norm,
-                               .lr = lr,
-                               .ms = 1e3 * seconds,
-                               .tokens_per_second = rate,
+    log_write(log, &(log_line){.step = v->step,
+                               .loss = v->loss,
+                               .val = v->val,
+                               .norm = v->norm,
+                               .lr = v->lr,
+                               .ms = 1e3 * mean_seconds(clock),
+                               .tokens_per_second = mean_rate(clock),
                                .seconds = clock->seconds});
     clock->since_report = 0;
     clock->steps_since = 0;
+}
+
+void report_progress(report_clock *clock, const gd_context *ctx, const report_values *v)
+{
+    char line[LINE];
+    if (clock->last - clock->drawn < 0.1 || !console_is_live()) return;
+    format_step(clock, ctx, v, line);
+    console_draw(line);
+    clock->drawn = clock->last;
 }
 
 void report_configuration(const model *m, const dataset *data, const train_options *o)
@@ -83,6 +122,10 @@ void report_configuration(const model *m, const dataset *data, const train_optio
     printf("gradus-train %s on %s, %s, seed %lld\n", gd_version(), gd_context_device_name(m->ctx),
            gd_dtype_name(o->dtype), (long long)o->seed);
     static const char *const kinds[] = {"ids", "characters", "pieces"};
+    static const char *const schedules[] = {[GD_SCHEDULE_CONSTANT] = "constant",
+                                            [GD_SCHEDULE_LINEAR] = "linear",
+                                            [GD_SCHEDULE_COSINE] = "cosine",
+                                            [GD_SCHEDULE_WSD] = "wsd"};
     printf("text   %s: %lld tokens (%s, %lld different), %lld more for validation%s%s\n",
            o->data ? o->data : o->tokens, (long long)data->train.length,
            kinds[data->tokenizer.kind], (long long)data->tokenizer.vocab,
@@ -95,11 +138,25 @@ void report_configuration(const model *m, const dataset *data, const train_optio
            c->recompute ? ", recomputing" : "");
     printf("       %lld parameters, %.2f million operations a token\n",
            (long long)gd_params_elements(m->params), model_flops_per_token(m, o->context) / 1e6);
-    printf(
-        "train  %lld steps of %lld x %lld x %lld tokens, lr %g to %g after %lld steps of warm-up, "
-        "weight decay %g, beta2 %g, clip %g\n",
-        (long long)o->steps, (long long)o->accumulate, (long long)o->batch, (long long)o->context,
-        o->lr, o->min_lr, (long long)o->warmup, o->weight_decay, o->beta2, o->clip);
+    printf("train  %lld steps of %lld x %lld x %lld tokens, lr %g to %g (%s) after %lld steps of "
+           "warm-up, weight decay %g, beta2 %g, clip %g\n",
+           (long long)o->steps, (long long)o->accumulate, (long long)o->batch,
+           (long long)o->context, o->lr, o->schedule == GD_SCHEDULE_CONSTANT ? o->lr : o->min_lr,
+           schedules[o->schedule], (long long)o->warmup, o->weight_decay, o->beta2, o->clip);
+    fflush(stdout);
+}
+
+void report_memory_at_rest(const gd_context *ctx)
+{
+    gd_memory_stats stats = gd_memory(ctx);
+    printf("memory %.1f MiB before the first step", (double)stats.current_total / 1048576);
+    for (int i = 0, first = 1; i < GD_MEMORY_CLASS_COUNT; i++) {
+        if (stats.current[i] == 0) continue;
+        printf("%s %s %.1f", first ? ":" : ",", gd_memory_class_name((gd_memory_class)i),
+               (double)stats.current[i] / 1048576);
+        first = 0;
+    }
+    printf("\n");
     fflush(stdout);
 }
 
