@@ -8,13 +8,20 @@
 
 #include "gradus/gradus.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 typedef struct bench_options {
-    int64_t rows, cols;
+    int64_t rows, cols; /* 0: 4096 on the CPU, a table of sizes on a GPU */
     gd_dtype dtype;
+    bool dtype_given; /* false: float32 on the CPU, float32 and bfloat16 on a GPU */
+    gd_device device;
     int threads; /* 0: what OpenMP suggests */
     int repeats;
     bool json;
-    const char *op; /* NULL: all */
+    bool ladder, quick; /* on a GPU: the rungs of the ladder; fewer sizes */
+    const char *op;     /* NULL: all */
 } bench_options;
 
 /* A benchmark is a subcommand: gradus-bench NAME [options]. Returns the exit status. */
@@ -23,8 +30,9 @@ typedef struct benchmark {
     int (*run)(const bench_options *options);
 } benchmark;
 
-int bench_rms_norm(const bench_options *options); /* rms_norm.c */
-int bench_ops(const bench_options *options);      /* ops.c */
+int bench_rms_norm(const bench_options *options);      /* rms_norm.c */
+int bench_rms_norm_cuda(const bench_options *options); /* rms_norm_cuda.cu, or no_cuda.c */
+int bench_ops(const bench_options *options);           /* ops.c */
 
 /* ---- Clock and figures (measure.c) -------------------------------------------------------- */
 
@@ -70,5 +78,9 @@ const char *bench_copy_name(int which);
 
 /* Copies `bytes` bytes with `threads` threads; both aligned to 64. Returns the seconds it took. */
 double bench_copy(int which, void *dst, const void *src, int64_t bytes, int threads);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

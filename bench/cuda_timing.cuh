@@ -19,20 +19,33 @@
 static void must(cudaError_t error, const char *what)
 {
     if (!error) return;
-    fprintf(stderr, "gradus-bench-cuda: %s: %s\n", what, cudaGetErrorString(error));
+    fprintf(stderr, "gradus-bench: %s: %s\n", what, cudaGetErrorString(error));
     exit(1);
 }
 
-// Numbers around 0.1 that look random, of 4 or 2 bytes (float, bfloat16, or half of like bits).
+static __device__ inline uint32_t mixed(uint32_t h)
+{
+    h ^= h >> 15, h *= 2246822519u, h ^= h >> 13, h *= 3266489917u;
+    return h ^ h >> 16;
+}
+
+// Four bytes of random bits to a number of mean 0 and deviation 1, nearly normal.
+static __device__ inline float normal_of(uint32_t h)
+{
+    const int sum = (int)((h & 255) + (h >> 8 & 255) + (h >> 16 & 255) + (h >> 24));
+    return (float)(sum - 510) / 147.8f;
+}
+
+// Fills p with normal numbers of 4 or 2 bytes, float or bfloat16.
 static __global__ void fill_numbers(uint32_t *p, size_t words, int size, uint32_t seed)
 {
+    const uint32_t key = mixed(seed);
     for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < words;
          i += (size_t)gridDim.x * blockDim.x) {
-        uint32_t h = (uint32_t)i * 2654435761u + seed * 40503u;
-        h ^= h >> 15, h *= 2246822519u, h ^= h >> 13, h *= 3266489917u, h ^= h >> 16;
-        const float v = ((int)(h & 0xffff) - 32768) / 32768.0f + 0.1f;
-        const uint32_t bits = __float_as_uint(v);
-        p[i] = size == 4 ? bits : (bits & 0xffff0000u) | ((bits >> 16) ^ (h & 0x8000u));
+        const uint32_t h = mixed(((uint32_t)i ^ key) * 2654435761u);
+        const uint32_t high = __float_as_uint(normal_of(h));
+        const uint32_t low = __float_as_uint(normal_of(mixed(h + key)));
+        p[i] = size == 4 ? high : (high & 0xffff0000u) | low >> 16;
     }
 }
 

@@ -1,5 +1,4 @@
-// rms_norm_cuda.cu - gradus-bench-cuda: the RMSNorm kernels of gradus/kernels.h on the GPU.
-//   gradus-bench-cuda [--ladder] [--quick] [--dtype float32|bfloat16]
+// rms_norm_cuda.cu - gradus-bench rms_norm --device cuda: the RMSNorm kernels of gradus/kernels.h.
 //
 // For each shape: first a check of y, dx and dw against a float64 reference on the CPU, then the
 // times of the forward and of the backward (dx and finished dw), and the share that they reach of
@@ -13,6 +12,7 @@
 
 #include <chrono>
 
+#include "bench.h"
 #include "cuda_timing.cuh"
 #include "gradus/kernels.h"
 #include "rms_norm/ladder.h"
@@ -214,28 +214,34 @@ static double host_microseconds(const Call &call)
     return times[times.size() / 2];
 }
 
-static void print_host_times()
+static void print_host_times(bool json)
 {
-    printf("\n| dtype | M x N | host us a forward | host us a backward |\n|---|---|---:|---:|\n");
+    if (!json)
+        printf("\n| dtype | M x N | host us a forward | host us a backward |\n"
+               "|---|---|---:|---:|\n");
     for (gd_dtype dtype : {GD_FLOAT32, GD_BFLOAT16})
         for (int64_t cols : {256, 4096, 16384, 131072}) {
             const int64_t rows = cols == 4096 ? 64 : 1024;
             const Work w({dtype, rows, cols});
             const Rotation r(3, w.bytes, (int)w.size);
-            printf("| %s | %lld x %lld | %.2f | %.2f |\n", gd_dtype_name(dtype), (long long)rows,
-                   (long long)cols, host_microseconds([&] { w.forward(r, 0, nullptr); }),
-                   host_microseconds([&] { w.backward(r, 0, nullptr); }));
+            const double f = host_microseconds([&] { w.forward(r, 0, nullptr); });
+            const double b = host_microseconds([&] { w.backward(r, 0, nullptr); });
+            printf(json ? "{\"dtype\": \"%s\", \"rows\": %lld, \"cols\": %lld, "
+                          "\"forward_host_us\": %.2f, \"backward_host_us\": %.2f}\n"
+                        : "| %s | %lld x %lld | %.2f | %.2f |\n",
+                   gd_dtype_name(dtype), (long long)rows, (long long)cols, f, b);
         }
 }
 
 // ---- The table -----------------------------------------------------------------------------------
 
-static bool time_shape(Shape s)
+static bool time_shape(Shape s, bool json)
 {
     const double error = check(s);
+    const char *const name = gd_dtype_name(s.dtype);
+    const long long rows = s.rows, cols = s.cols;
     if (!(error < 1)) {
-        printf("| %s | %lld x %lld | WRONG |\n", gd_dtype_name(s.dtype), (long long)s.rows,
-               (long long)s.cols);
+        fprintf(stderr, "gradus-bench: %s %lld x %lld: the results are wrong\n", name, rows, cols);
         return false;
     }
     const Work w(s);
@@ -247,22 +253,26 @@ static bool time_shape(Shape s)
     const double f = seconds_of(r.sets, 2 * bytes, forward);
     const double b = seconds_of(r.sets, 3 * bytes, backward);
     printf(
-        "| %s | %lld x %lld | %.1f | %.0f | %.0f | %.3f | %.1f | %.0f | %.0f | %.3f | %.1e | %.3f "
-        "|\n",
-        gd_dtype_name(s.dtype), (long long)s.rows, (long long)s.cols, f * 1e6, 2 * bytes / f / 1e9,
-        2 * bytes / one / 1e9, one / f, b * 1e6, 3 * bytes / b / 1e9, 3 * bytes / two / 1e9,
-        two / b, error, dw_share(w, r));
+        json ? "{\"dtype\": \"%s\", \"rows\": %lld, \"cols\": %lld, \"forward_us\": %.1f, "
+               "\"forward_gbps\": %.0f, \"forward_ceiling_gbps\": %.0f, \"forward_share\": %.3f, "
+               "\"backward_us\": %.1f, \"backward_gbps\": %.0f, \"backward_ceiling_gbps\": %.0f, "
+               "\"backward_share\": %.3f, \"error\": %.1e, \"dw_error\": %.3f}\n"
+             : "| %s | %lld x %lld | %.1f | %.0f | %.0f | %.3f | %.1f | %.0f | %.0f | %.3f | %.1e "
+               "| %.3f |\n",
+        name, rows, cols, f * 1e6, 2 * bytes / f / 1e9, 2 * bytes / one / 1e9, one / f, b * 1e6,
+        3 * bytes / b / 1e9, 3 * bytes / two / 1e9, two / b, error, dw_share(w, r));
     fflush(stdout);
     return true;
 }
 
-static bool print_table(const std::vector<Shape> &shapes)
+static bool print_table(const std::vector<Shape> &shapes, bool json)
 {
-    printf("| dtype | M x N | forward us | GB/s | ceiling | share | backward us | GB/s | ceiling | "
-           "share | error | dw error |\n"
-           "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
+    if (!json)
+        printf("| dtype | M x N | forward us | GB/s | ceiling | share | backward us | GB/s | "
+               "ceiling | share | error | dw error |\n"
+               "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
     bool right = true;
-    for (const Shape &s : shapes) right &= time_shape(s);
+    for (const Shape &s : shapes) right &= time_shape(s, json);
     return right;
 }
 
@@ -342,36 +352,25 @@ static bool print_ladder(Shape s)
     return right;
 }
 
-int main(int argc, char **argv)
+extern "C" int bench_rms_norm_cuda(const bench_options *o)
 {
-    bool ladder = false, quick = false;
-    const char *only = nullptr;
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--ladder")) {
-            ladder = true;
-        } else if (!strcmp(argv[i], "--quick")) {
-            quick = true;
-        } else if (!strcmp(argv[i], "--dtype") && i + 1 < argc) {
-            only = argv[++i];
-        } else {
-            fprintf(stderr, "usage: gradus-bench-cuda [--ladder] [--quick] "
-                            "[--dtype float32|bfloat16]\n");
-            return 2;
-        }
-    }
+    constexpr int skipped = 77;
     int devices = 0;
     if (cudaGetDeviceCount(&devices) || devices == 0) {
-        fprintf(stderr, "gradus-bench-cuda: no CUDA device\n");
-        return 77;
+        fprintf(stderr, "gradus-bench: no CUDA device\n");
+        return skipped;
     }
     cudaDeviceProp properties;
     must(cudaGetDeviceProperties(&properties, 0), "device");
-    printf("%s, %d multiprocessors, L2 %d MB\n\n", properties.name, properties.multiProcessorCount,
-           properties.l2CacheSize >> 20);
+    if (!o->json)
+        printf("%s, %d multiprocessors, L2 %d MB\n\n", properties.name,
+               properties.multiProcessorCount, properties.l2CacheSize >> 20);
 
-    if (ladder) {
-        bool right = print_ladder({GD_FLOAT32, 2048, 8192});
-        if (!quick) right &= print_ladder({GD_FLOAT32, 262144, 4096});
+    if (o->ladder) {
+        bool right = true;
+        if (o->rows) return print_ladder({GD_FLOAT32, o->rows, o->cols}) ? 0 : 1;
+        right &= print_ladder({GD_FLOAT32, 2048, 8192});
+        if (!o->quick) right &= print_ladder({GD_FLOAT32, 262144, 4096});
         return right ? 0 : 1;
     }
     const int64_t sizes[][2] = {{32768, 256},  {32768, 768},   {32768, 1024},  {32768, 2048},
@@ -379,12 +378,14 @@ int main(int argc, char **argv)
                                 {8192, 65536}, {4096, 131072}, {2048, 262144}, {2048, 8192},
                                 {512, 4096},   {64, 4096},     {262144, 128}};
     std::vector<Shape> shapes;
-    for (gd_dtype dtype : {GD_FLOAT32, GD_BFLOAT16})
+    for (gd_dtype dtype : {GD_FLOAT32, GD_BFLOAT16}) {
+        if (o->dtype_given && o->dtype != dtype) continue;
+        if (o->rows) shapes.push_back({dtype, o->rows, o->cols});
         for (const auto &size : sizes)
-            if ((!only || !strcmp(only, gd_dtype_name(dtype))) &&
-                (!quick || size[0] * size[1] <= 33554432))
+            if (!o->rows && (!o->quick || size[0] * size[1] <= 33554432))
                 shapes.push_back({dtype, size[0], size[1]});
-    const bool right = print_table(shapes);
-    print_host_times();
+    }
+    const bool right = print_table(shapes, o->json);
+    if (!o->rows) print_host_times(o->json);
     return right ? 0 : 1;
 }

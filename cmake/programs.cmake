@@ -41,25 +41,24 @@ if(GRADUS_TRAIN OR GRADUS_TESTS)
     endforeach()
 endif()
 
-if(GRADUS_BENCH)
-    file(GLOB sources CONFIGURE_DEPENDS bench/*.c)
-    gradus_program(gradus-bench ${sources})
-endif()
-
-# What needs nvcc: the benchmark of the CUDA kernels, and their test (which skips itself where there
-# is no GPU).
-function(gradus_cuda_program name)
-    add_executable(${name} ${ARGN})
+# For a program with .cu files of its own.
+function(gradus_compile_cuda name)
     set_target_properties(${name} PROPERTIES CUDA_STANDARD 17)
-    target_compile_options(
-        ${name} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${gradus_cuda_flags}>)
+    target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${gradus_cuda_flags}>)
     target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/kernels)
-    target_link_libraries(${name} PRIVATE gradus_internal CUDA::cudart_static)
+    target_link_libraries(${name} PRIVATE CUDA::cudart_static)
 endfunction()
 
-if(gradus_cuda AND GRADUS_BENCH)
-    gradus_cuda_program(gradus-bench-cuda bench/rms_norm_cuda.cu kernels/rms_norm/ladder.cu)
-    set_property(GLOBAL APPEND PROPERTY gradus_programs gradus-bench-cuda)
+if(GRADUS_BENCH)
+    file(GLOB sources CONFIGURE_DEPENDS bench/*.c)
+    if(gradus_cuda)
+        list(FILTER sources EXCLUDE REGEX "/no_cuda\\.c$")
+        list(APPEND sources bench/rms_norm_cuda.cu kernels/rms_norm/ladder.cu)
+    endif()
+    gradus_program(gradus-bench ${sources})
+    if(gradus_cuda)
+        gradus_compile_cuda(gradus-bench)
+    endif()
 endif()
 
 if(GRADUS_EXAMPLES)

@@ -1,0 +1,13 @@
+/* no_cuda.c - what a build without CUDA says to `gradus-bench rms_norm --device cuda`. */
+#include "bench.h"
+
+#include <stdio.h>
+
+enum { SKIPPED = 77 };
+
+int bench_rms_norm_cuda(const bench_options *options)
+{
+    (void)options;
+    fprintf(stderr, "gradus-bench: no CUDA device: built without CUDA\n");
+    return SKIPPED;
+}
