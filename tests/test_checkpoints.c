@@ -119,6 +119,30 @@ START_TEST(a_resumed_run_has_the_same_bits)
 }
 END_TEST
 
+/* What was measured, without the time it took. */
+static void assert_same_log(const char *a, const char *b)
+{
+    shell("cd '%s' && for run in %s; do grep -v '\"program\"' $run/log.jsonl |"
+          " sed 's/, \"ms\".*//' >$run/measured; done",
+          folder, a);
+    shell("cd '%s' && cmp %s", folder, b);
+}
+
+START_TEST(a_resumed_run_has_the_same_log)
+{
+    train_well("--data text %s --steps 24 --log-every 1 --out a");
+    train_well("--data text %s --steps 24 --log-every 1 --out b --checkpoint-every 8 --keep 0");
+    train_well("--resume b/step-00000008 --out b --steps 24"); /* steps 9 to 24 once more */
+    assert_same_log("a b", "a/measured b/measured");
+    shell("cd '%s' && printf '{\"step\": 25, \"loss\": 1.' >>b/log.jsonl%s", folder, "");
+    train_well("--resume auto --out b");
+    shell("test $(grep -c . '%s/b/log.jsonl'%s) = 27", folder, ""); /* 24 steps, 3 beginnings */
+    shell("cd '%s' && cp text b/log.jsonl%s", folder, "");
+    train_badly("--resume auto --out b", "b/log.jsonl is left as it is: it is not a log of");
+    shell("cd '%s' && cmp text b/log.jsonl%s", folder, "");
+}
+END_TEST
+
 START_TEST(options_given_anew_come_before_those_of_the_checkpoint)
 {
     train_well("--data text %s --steps 4 --out a");
@@ -424,6 +448,7 @@ int main(void)
     TCase *cases = tcase_create("checkpoints");
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_loop_test(cases, a_resumed_run_has_the_same_bits, 0, 3);
+    tcase_add_test(cases, a_resumed_run_has_the_same_log);
     tcase_add_test(cases, options_given_anew_come_before_those_of_the_checkpoint);
     tcase_add_test(cases, weights_begin_a_new_run);
     tcase_add_loop_test(cases, the_weights_of_others_can_be_trained_on, 0, 4);

@@ -261,6 +261,9 @@ START_TEST(the_log_has_a_line_for_each)
     }
     ck_assert_ptr_null(fgets(line, sizeof line, file));
     fclose(file);
+    snprintf(arguments, sizeof arguments, "--data %s --log %s", path("text"), path("text"));
+    program_must(1, arguments, output);
+    program_said(output, "text is left as it is: it is not a log of gradus-train; --log names");
     snprintf(arguments, sizeof arguments, "--data %s --log /no/such/folder/log", path("text"));
     program_must(1, arguments, output);
     program_said(output, "cannot write /no/such/folder/log: ");

@@ -4,7 +4,7 @@
 
 #include <stdio.h>
 
-/* Writes a text as a JSON string, quotes included. */
+/* Writes a text as a JSON string, quotes included; what is not UTF-8 becomes U+FFFD. */
 void json_print_string(const char *text, FILE *file);
 
 /* Writes a number in the fewest of 6, 9 or 17 digits that read back as the same one; null where JSON

@@ -1,22 +1,27 @@
-/* log.h - the run as lines of JSON, one object each, for programs to read.
+/* log.h - the run as lines of JSON, one object each, for programs to read (scripts/plot).
  *
- * The first line holds the configuration: {"version": ..., "device": ..., "text_hash": ...,
- * "parameters": ..., "options": {...}}. Then one line a report: {"step": ..., "loss": ..., "val": ...
- * (null between validations), "norm": ..., "lr": ..., "ms": ..., "tokens_per_second": ...,
- * "seconds": ...}. Each is written whole and flushed.
+ * The first line holds the configuration: {"program": "gradus-train", "version": ..., "device": ...,
+ * "text_hash": ..., "parameters": ..., "first_step": ..., "options": {..., "seed": ...}}. Then one
+ * line a report: {"step": ..., "loss": ..., "val": ... (null between validations), "norm": ...,
+ * "lr": ..., "ms": ..., "tokens_per_second": ..., "seconds": ...}.
+ *
+ * A run that goes on from step S keeps the lines up to S (log_keep.h) and adds a first line of its
+ * own. Each line is written whole, or not at all.
  */
 #ifndef GRADUS_TRAIN_LOG_H
 #define GRADUS_TRAIN_LOG_H
 
-#include <stdio.h>
-
 #include "data.h"
+#include "folder.h"
 #include "model.h"
 #include "train_options.h"
 
 typedef struct run_log {
-    FILE *file; /* NULL: nothing is logged */
+    bool open; /* false: nothing is logged */
+    int file;
+    int64_t size; /* of all whole lines */
     bool failed;
+    char path[FOLDER_PATH];
 } run_log;
 
 typedef struct log_line {
@@ -25,8 +30,8 @@ typedef struct log_line {
     double ms, tokens_per_second, seconds;
 } log_line;
 
-/* Begins a log at options->log; appends where the run goes on from a step after 0. False after a
- * message: the file cannot be written. */
+/* Begins a log at --log, or else in the folder --out, or else nowhere. False after a message: the
+ * file cannot be written, or holds something else. */
 bool log_open(run_log *log, const train_options *options, const dataset *data, const model *m,
               int64_t first_step);
 /* Trouble with the file is told once, and does not stop the training. */

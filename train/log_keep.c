@@ -1,0 +1,127 @@
+/* log_keep.c - see log_keep.h. */
+#include "log_keep.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+const char log_mark[] = "{\"program\": \"gradus-train\"";
+
+/* Whether the file, or all that is left of it, begins as a log does. */
+static bool has_mark(FILE *old)
+{
+    char begin[sizeof log_mark - 1];
+    size_t size = fread(begin, 1, sizeof begin, old);
+    rewind(old);
+    return memcmp(begin, log_mark, size) == 0;
+}
+
+#ifdef GD_HAVE_JANSSON
+
+#include <jansson.h>
+
+/* ---- One line ----------------------------------------------------------------------------- */
+
+typedef enum line_kind { LINE_BAD, LINE_BEGIN, LINE_STEP } line_kind;
+
+/* Reads a line with its end; false where it is torn, too long, or holds a 0. */
+static bool read_line(FILE *old, char *line, size_t *length)
+{
+    if (!fgets(line, LOG_LINE, old)) return false;
+    *length = strlen(line);
+    return *length > 0 && line[*length - 1] == '\n';
+}
+
+/* What was measured is a number, or null. */
+static bool has_numbers(json_t *object)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(object, key, value)
+    {
+        if (!json_is_number(value) && !json_is_null(value)) return false;
+    }
+    return true;
+}
+
+static line_kind kind_of(json_t *object)
+{
+    if (json_object_get(object, "program")) {
+        return json_is_object(json_object_get(object, "options")) ? LINE_BEGIN : LINE_BAD;
+    }
+    return has_numbers(object) ? LINE_STEP : LINE_BAD;
+}
+
+/* What a line is, and of which step. The texts of a first line may be compared with `text_hash`. */
+static line_kind parse(const char *line, size_t length, int64_t *step, char text_hash[18])
+{
+    json_t *object = json_loadb(line, length, JSON_REJECT_DUPLICATES, NULL);
+    line_kind kind = json_is_object(object) ? kind_of(object) : LINE_BAD;
+    const json_t *whole = json_object_get(object, kind == LINE_BEGIN ? "first_step" : "step");
+    *step = json_is_integer(whole) ? (int64_t)json_integer_value(whole) : -1;
+    const char *hash = json_string_value(json_object_get(object, "text_hash"));
+    snprintf(text_hash, 18, "%s", hash ? hash : "");
+    json_decref(object);
+    return *step < 0 ? LINE_BAD : kind;
+}
+
+/* ---- All of them -------------------------------------------------------------------------- */
+
+/* A line of the step `at` may follow one of the step `last`. */
+static bool in_order(line_kind kind, int64_t at, int64_t last)
+{
+    return kind == LINE_STEP ? at > last : kind != LINE_BAD && at >= last;
+}
+
+/* A run that begins where this one does has nothing to tell any more. */
+static bool is_later(line_kind kind, int64_t at, int64_t step)
+{
+    return kind == LINE_BEGIN ? at >= step : at > step;
+}
+
+/* A first line that is torn, with nothing behind it, is that of a run that did not get far. */
+static int64_t keep_lines(FILE *old, int64_t step, uint64_t text_hash, const char **why, char *line)
+{
+    static const char other[] = "its first line is not one of this program";
+    char hash[18], wanted[17];
+    int64_t bytes = 0, last = 0, at;
+    size_t length;
+    bool first = true;
+    snprintf(wanted, sizeof wanted, "%016llx", (unsigned long long)text_hash);
+    while (read_line(old, line, &length)) {
+        line_kind kind = parse(line, length, &at, hash);
+        if (first && kind != LINE_BEGIN) *why = other;
+        if (first && kind == LINE_BEGIN && strcmp(hash, wanted) != 0)
+            *why = "it is of another text";
+        if (*why) return -1;
+        first = false;
+        if (!in_order(kind, at, last) || is_later(kind, at, step)) break;
+        bytes += (int64_t)length;
+        last = at;
+    }
+    if (first && !feof(old)) *why = other;
+    if (ferror(old)) *why = "it cannot be read";
+    return *why ? -1 : bytes;
+}
+
+#else
+
+/* Nothing can be resumed, so all begins anew. */
+static int64_t keep_lines(FILE *old, int64_t step, uint64_t text_hash, const char **why, char *line)
+{
+    (void)old, (void)step, (void)text_hash, (void)why, (void)line;
+    return 0;
+}
+
+#endif
+
+int64_t log_keep(FILE *old, int64_t step, uint64_t text_hash, const char **why)
+{
+    *why = NULL;
+    if (!has_mark(old)) *why = "it is not a log of gradus-train";
+    if (*why || step == 0) return *why ? -1 : 0;
+    char *line = malloc(LOG_LINE);
+    if (!line) *why = "there is no memory to read it";
+    int64_t bytes = line ? keep_lines(old, step, text_hash, why, line) : -1;
+    free(line);
+    return bytes;
+}
