@@ -197,7 +197,7 @@ static const struct {
     {"--lr inf", "--lr is \"inf\", wanted a number from 0"},
     {"--lr -1e-3", "--lr is \"-1e-3\", wanted a number from 0"},
     {"--dropout 1", "--dropout is \"1\", wanted a number from 0 to 0.99"},
-    {"--dtype f16", "--dtype is \"f16\", wanted f32|f64"},
+    {"--dtype f8", "--dtype is \"f8\", wanted f32|bf16|f16|f64"},
     {"--device gpu", "--device is \"gpu\", wanted cpu|cuda|auto"},
     {"--data x --dim 30 --heads 4", "--dim is not a multiple of --heads"},
     {"--data x --dim 12 --heads 4", "--dim / --heads is odd"},

@@ -48,19 +48,20 @@ static void print_whole(char text[NUMBER_TEXT], uint64_t whole)
 
 /* ---- Saving ------------------------------------------------------------------------------- */
 
-/* m and v of every weight, under names like "m.model.norm.weight". */
+/* What the optimizer keeps for every weight, under names like "m.model.norm.weight". */
 static gd_named_tensor *state_tensors(const model *m, gd_optimizer *adamw, char (**names)[96],
                                       int64_t *count)
 {
-    int64_t weight_count = 0;
+    int64_t weight_count = 0, states = 0;
     llama_weight *weights = llama_weights(m, &weight_count);
-    *count = 2 * weight_count;
+    while (gd_optimizer_state(adamw, (int)states)) states++;
+    *count = states * weight_count;
     gd_named_tensor *tensors = malloc((size_t)*count * sizeof *tensors + 1);
     *names = malloc((size_t)*count * sizeof **names + 1);
     for (int64_t i = 0; weights && tensors && *names && i < *count; i++) {
-        const llama_weight *w = &weights[i / 2];
-        snprintf((*names)[i], sizeof **names, "%s.%s", i % 2 ? "v" : "m", w->name);
-        gd_tensor *state = gd_optimizer_state(adamw, (int)(i % 2));
+        const llama_weight *w = &weights[i / states];
+        gd_tensor *state = gd_optimizer_state(adamw, (int)(i % states));
+        snprintf((*names)[i], sizeof **names, "%s.%s", gd_tensor_name(state), w->name);
         tensors[i] = (gd_named_tensor){(*names)[i], llama_state_view(m, w, state)};
     }
     if (!weights || !tensors || !*names) {
@@ -84,10 +85,13 @@ static int64_t state_texts(const model *m, const dataset *data, const train_opti
                    {"optimizer_steps", (uint64_t)gd_optimizer_steps(adamw)},
                    {"random_seed", random.seed},
                    {"random_offset", random.offset},
-                   {"text_hash", data->hash}};
+                   {"text_hash", data->hash},
+                   {"loss_scale", (uint64_t)progress->scale.factor},
+                   {"loss_scale_good", (uint64_t)progress->scale.good}};
     int64_t count = 0;
     texts[count++] = (gd_named_text){"program", "gradus-train " GD_VERSION_STRING};
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    const size_t used = sizeof numbers / sizeof *numbers - (progress->scale.adapts ? 0 : 2);
+    for (size_t i = 0; i < used; i++) {
         print_whole(room[i], numbers[i].value);
         texts[count++] = (gd_named_text){numbers[i].name, room[i]};
     }
@@ -102,7 +106,7 @@ static gd_status save_state(const model *m, const dataset *data, const train_opt
                             const char *folder)
 {
     char path[FOLDER_PATH], room[8][NUMBER_TEXT], (*names)[96] = NULL;
-    gd_named_text texts[OPTIONS_MOST + 8];
+    gd_named_text texts[OPTIONS_MOST + 9];
     options_item items[OPTIONS_MOST];
     int64_t count;
     int64_t text_count = state_texts(m, data, o, adamw, progress, texts, room, items);
@@ -188,6 +192,19 @@ static uint64_t read_whole(const checkpoint *from, gd_context *ctx, const char *
     return whole;
 }
 
+/* The loss scale of a run in float16; others have none. */
+static loss_scale read_scale(const checkpoint *from, gd_context *ctx)
+{
+    if (!gd_safetensors_metadata(from->state, "loss_scale")) return (loss_scale){0};
+    const uint64_t factor = read_whole(from, ctx, "loss_scale");
+    const uint64_t good = read_whole(from, ctx, "loss_scale_good");
+    if (factor == 0 || factor > MOST_STEPS || factor & (factor - 1) || good > MOST_STEPS) {
+        gd_fail(ctx, GD_ERROR_IO, "%s in %s: loss_scale is %llu, wanted a power of two", state_file,
+                from->folder, (unsigned long long)factor);
+    }
+    return (loss_scale){.adapts = true, .factor = (int64_t)factor, .good = (int64_t)good};
+}
+
 /* The state and the shape, and a look whether the weights are there. */
 static gd_status open_folder(checkpoint *from, gd_context *ctx, bool resume)
 {
@@ -199,13 +216,14 @@ static gd_status open_folder(checkpoint *from, gd_context *ctx, bool resume)
     from->state = gd_safetensors_open(ctx, path);
     uint64_t step = from->state ? read_whole(from, ctx, "step") : 0;
     uint64_t skipped = from->state ? read_whole(from, ctx, "skipped_steps") : 0;
+    const loss_scale scale = from->state ? read_scale(from, ctx) : (loss_scale){0};
     if (step > MOST_STEPS || skipped > step) {
         gd_fail(ctx, GD_ERROR_IO, "%s: %llu steps, %llu of them left out, cannot be", path,
                 (unsigned long long)step, (unsigned long long)skipped);
     }
     if (gd_error(ctx)) checkpoint_close(from);
     from->progress = gd_error(ctx) ? (checkpoint_progress){0}
-                                   : (checkpoint_progress){(int64_t)step, (int64_t)skipped};
+                                   : (checkpoint_progress){(int64_t)step, (int64_t)skipped, scale};
     return gd_error_status(ctx);
 }
 
@@ -322,6 +340,20 @@ gd_status checkpoint_load_model(const checkpoint *from, model *m, const dataset 
     return llama_load(m, from->folder);
 }
 
+/* The weights of a run in 16 bits are its masters, rounded; in another dtype, with more bits. */
+static void load_masters(const checkpoint *from, const model *m)
+{
+    int64_t count = 0;
+    llama_weight *weights = llama_weights(m, &count);
+    for (int64_t i = 0; i < count && !gd_error(m->ctx); i++) {
+        char name[96];
+        snprintf(name, sizeof name, "master.%s", weights[i].name);
+        if (!gd_safetensors_find(from->state, name)) continue;
+        gd_safetensors_read(from->state, name, llama_weight_view(&weights[i]));
+    }
+    free(weights);
+}
+
 gd_status checkpoint_load_state(const checkpoint *from, const model *m, gd_optimizer *adamw)
 {
     gd_context *ctx = m->ctx;
@@ -334,9 +366,12 @@ gd_status checkpoint_load_state(const checkpoint *from, const model *m, gd_optim
     gd_no_grad_begin(ctx);
     gd_named_tensor *tensors = state_tensors(m, adamw, &names, &count);
     for (int64_t i = 0; i < count && !gd_error(ctx); i++) {
+        const bool master = !strncmp(tensors[i].name, "master.", 7);
+        if (master && !gd_safetensors_find(from->state, tensors[i].name)) continue;
         gd_safetensors_read(from->state, tensors[i].name,
                             (gd_tensor *)(uintptr_t)tensors[i].tensor);
     }
+    if (steps > 0) load_masters(from, m); /* the first update makes them */
     gd_no_grad_end(ctx);
     gd_step_end(ctx);
     gd_random_set(ctx, random);

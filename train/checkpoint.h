@@ -3,9 +3,10 @@
  *     OUT/step-00000500/config.json           a Llama folder (llama.h), which others can read
  *                       model.safetensors
  *                       tokenizer.json        (tokenizer_file.h)
- *                       state.safetensors     AdamW's m and v under the weights' names; in the
- *                                             metadata the steps, the random state, the text's
- *                                             fingerprint and the options
+ *                       state.safetensors     AdamW's m and v, and the masters of 16-bit weights, under
+ *                                             the weights' names; in the metadata the steps, the
+ *                                             random state, the text's fingerprint, the loss scale
+ *                                             and the options
  *
  * A run that goes on from there does bit for bit what it would have done without the break: dropout
  * comes from the random state, batches and the learning rate from the step.
@@ -17,13 +18,15 @@
 
 #include "data.h"
 #include "folder.h"
+#include "loss_scale.h"
 #include "model.h"
 #include "train_options.h"
 
 /* How far a run has come. */
 typedef struct checkpoint_progress {
-    int64_t step;    /* how many were done */
-    int64_t skipped; /* of these, left out (--skip-nonfinite) */
+    int64_t step;     /* how many were done */
+    int64_t skipped;  /* of these, left out (--skip-nonfinite) */
+    loss_scale scale; /* adapts: of a run in float16 */
 } checkpoint_progress;
 
 typedef struct checkpoint {
@@ -46,7 +49,8 @@ void checkpoint_close(checkpoint *from);
  * it must be the same text. */
 gd_status checkpoint_load_model(const checkpoint *from, model *m, const dataset *data);
 
-/* Fills the optimizer's state and sets the random state. */
+/* Fills the optimizer's state and sets the random state. A run in 16 bits may go on in another dtype,
+ * and the other way round: its weights are then what its masters are. */
 gd_status checkpoint_load_state(const checkpoint *from, const model *m, gd_optimizer *adamw);
 
 /* Saves as OUT/step-N, and removes what --keep does not keep. */

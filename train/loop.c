@@ -50,6 +50,7 @@ typedef struct training {
     const train_options *options;
     run_log *log;
     gd_optimizer *adamw;
+    loss_scale scale;
     gd_schedule schedule;
     gd_tensor *tokens, *targets; /* [B, T] */
     int64_t skipped;             /* steps left out */
@@ -63,13 +64,14 @@ static gd_tensor *batch_loss(training *t, int64_t batch)
     return gd_cross_entropy(model_logits(t->m, t->tokens), t->targets);
 }
 
-/* Adds the gradient of one batch's share of the step's loss, which is the mean over its batches.
- * Returns the loss of the batch. */
+/* Adds the gradient of one batch's share of the step's loss, which is the mean over its batches, times
+ * the loss scale. Returns the loss of the batch. */
 static double run_batch(training *t, int64_t batch)
 {
     const train_options *o = t->options;
     gd_tensor *mean = batch_loss(t, batch);
-    gd_tensor *share = o->accumulate > 1 ? gd_scale(mean, 1 / (double)o->accumulate) : mean;
+    const double factor = (double)t->scale.factor / (double)o->accumulate;
+    gd_tensor *share = factor != 1 ? gd_scale(mean, factor) : mean;
     gd_keep(mean);
     gd_backward(share);
     double loss = gd_item(mean);
@@ -117,6 +119,17 @@ static gd_status refuse_step(training *t, int64_t step, gd_random_state begun, d
                    number, loss, norm, why);
 }
 
+/* A gradient overflowed float16, which is no fault: no update either, but a smaller scale. */
+static gd_status shrink_scale(training *t, int64_t step)
+{
+    gd_params_clear_grads(t->m->params);
+    gd_step_end(t->m->ctx);
+    console_message("step %lld is left out: a gradient overflows float16; the loss is multiplied "
+                    "by %lld from here on",
+                    (long long)step + 1, (long long)t->scale.factor);
+    return gd_error_status(t->m->ctx);
+}
+
 /* One step: forward and backward of each batch, clip, update. */
 static gd_status run_step(training *t, int64_t step, double *loss, double *norm)
 {
@@ -126,11 +139,18 @@ static gd_status run_step(training *t, int64_t step, double *loss, double *norm)
     *loss = *norm = 0;
     for (int64_t k = 0; k < batches; k++)
         *loss += run_batch(t, step * batches + k) / (double)batches;
+    if (t->scale.factor > 1) {
+        gd_params_scale_grads(t->m->params, 1 / (double)t->scale.factor);
+    }
     gd_clip_grad_norm(t->m->params, t->options->clip, norm);
+    if (!gd_error(ctx) && isfinite(*loss) && !isfinite(*norm) && loss_scale_overflowed(&t->scale)) {
+        return shrink_scale(t, step);
+    }
     if (!gd_error(ctx) && !(isfinite(*loss) && isfinite(*norm))) {
         return refuse_step(t, step, begun, *loss, *norm);
     }
     gd_optimizer_step(t->adamw, gd_schedule_rate(&t->schedule, step));
+    loss_scale_succeeded(&t->scale);
     gd_params_clear_grads(t->m->params);
     gd_step_end(ctx);
     return gd_error_status(ctx);
@@ -153,7 +173,7 @@ static void save(const training *t, int64_t done, bool last)
 {
     const train_options *o = t->options;
     gd_context *ctx = t->m->ctx;
-    const checkpoint_progress progress = {.step = done, .skipped = t->skipped};
+    const checkpoint_progress progress = {.step = done, .skipped = t->skipped, .scale = t->scale};
     if (!checkpoint_save(t->m, t->data, o, t->adamw, &progress)) {
         console_erase();
         printf("saved %s/step-%08lld\n", o->out, (long long)done);
@@ -222,6 +242,7 @@ static gd_status begin(training *t)
                                 .warmup_steps = o->warmup,
                                 .decay_steps = o->steps / 5};
     t->adamw = gd_adamw_create(t->m->params, &adamw);
+    t->scale = loss_scale_begin(o->dtype);
     t->tokens = gd_tensor_create(t->m->ctx, GD_INT32, 2, shape);
     t->targets = gd_tensor_create(t->m->ctx, GD_INT32, 2, shape);
     t->m->training = true;
@@ -242,7 +263,10 @@ gd_status loop_train(model *m, const dataset *data, const train_options *options
         .m = m, .data = data, .options = options, .log = log, .skipped = from->progress.skipped};
     *val = NAN;
     begin(&t);
-    if (from->state) checkpoint_load_state(from, m, t.adamw);
+    if (from->state) {
+        checkpoint_load_state(from, m, t.adamw);
+        if (t.scale.adapts && from->progress.scale.adapts) t.scale = from->progress.scale;
+    }
     if (!gd_error(m->ctx)) {
         report_memory_at_rest(m->ctx);
         run_steps(&t, from->progress.step, val);

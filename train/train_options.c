@@ -6,7 +6,7 @@
 
 #define AT(field) offsetof(train_options, field)
 
-static const int dtypes[] = {GD_FLOAT32, GD_FLOAT64};
+static const int dtypes[] = {GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16, GD_FLOAT64};
 static const int devices[] = {GD_CPU, GD_CUDA, GD_DEVICE_AUTO};
 static const int schedules[] = {GD_SCHEDULE_COSINE, GD_SCHEDULE_LINEAR, GD_SCHEDULE_CONSTANT,
                                 GD_SCHEDULE_WSD};
@@ -89,8 +89,8 @@ static const option_row rows[] = {
     {OPTION_TEXT, "init", AT(init),
      .help = "DIR  begin with the weights of a Llama model in Hugging Face's form", .passes = true},
     {.help = "Machine"},
-    {OPTION_CHOICE, "dtype", AT(dtype), .choices = "f32 f64", .values = dtypes,
-     .help = "f32|f64  of weights and computation"},
+    {OPTION_CHOICE, "dtype", AT(dtype), .choices = "f32 bf16 f16 f64", .values = dtypes,
+     .help = "f32|bf16|f16|f64  of weights and activations; in 16 bits with float32 masters"},
     {OPTION_CHOICE, "device", AT(device), .choices = "cpu cuda auto", .values = devices,
      .help = "cpu|cuda|auto  auto: a GPU where there is one", .passes = true},
     {OPTION_SWITCH, "tf32", AT(tf32),
