@@ -24,6 +24,8 @@ mkdir kernels/cube
 block c kernels/cube/cube_cpu.c >kernels/cube/cube_cpu.c
 # shellcheck disable=SC2094
 block c kernels/cube/cube.c >kernels/cube/cube.c
+# shellcheck disable=SC2094
+block cuda kernels/cube/cube.cu >kernels/cube/cube.cu
 block row "" >>kernels/ops.def
 # shellcheck disable=SC2094
 block declaration "" >declaration
@@ -40,6 +42,13 @@ check()
         { cat build.log; exit 1; }
     build/bin/gradus-gradcheck cube
 }
+
+# The whole CUDA build takes minutes, and its other files are built elsewhere.
+if command -v nvcc >/dev/null; then
+    nvcc -std=c++17 -arch=sm_80 --Werror=all-warnings -Iinclude -Isrc -Ikernels -c \
+        -o "$work/cube.o" kernels/cube/cube.cu
+    nm "$work/cube.o" | grep -q 'T cube_backward_cuda'
+fi
 
 check | tee report
 grep -q PASS report
