@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "gpu.h"
+#include "loss_scale.h"
 #include "model.h"
 
 enum { BATCH = 4, CONTEXT = 24, STEPS = 100, VOCAB = 29 };
@@ -24,16 +25,18 @@ static void make_text(int32_t *text, int64_t count)
 
 typedef struct learner {
     model m;
+    loss_scale scale;
     gd_optimizer *adamw;
     gd_tensor *tokens, *targets;
 } learner;
 
-static void learner_create(learner *l, gd_device device)
+static void learner_create(learner *l, gd_device device, gd_dtype dtype)
 {
     gd_context *ctx = gd_context_create(
         &(gd_context_options){.device = device, .seed = 3, .threads = 1, .poison = true});
     ck_assert_no_error(ctx);
-    model_create(&l->m, ctx, GD_FLOAT32, &config);
+    model_create(&l->m, ctx, dtype, &config);
+    l->scale = loss_scale_begin(dtype);
     l->m.training = true;
     l->adamw = gd_adamw_create(
         l->m.params, &(gd_adamw_options){.beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1});
@@ -58,7 +61,9 @@ static double loss_on(learner *l, const int32_t *text, bool learn)
     gd_tensor_write(l->targets, text + 1, bytes);
     gd_tensor *mean = gd_cross_entropy(model_logits(&l->m, l->tokens), l->targets);
     if (learn) {
-        gd_backward(mean);
+        gd_keep(mean);
+        gd_backward(gd_scale(mean, (double)l->scale.factor));
+        gd_params_scale_grads(l->m.params, 1 / (double)l->scale.factor);
         gd_clip_grad_norm(l->m.params, 1, NULL);
         gd_optimizer_step(l->adamw, 3e-3);
         gd_params_clear_grads(l->m.params);
@@ -75,8 +80,8 @@ START_TEST(losses_agree_over_100_steps)
     static int32_t text[TEXT + 1];
     make_text(text, TEXT + 1);
     learner cpu, gpu;
-    learner_create(&cpu, GD_CPU);
-    learner_create(&gpu, GD_CUDA);
+    learner_create(&cpu, GD_CPU, GD_FLOAT32);
+    learner_create(&gpu, GD_CUDA, GD_FLOAT32);
     double first = 0, last = 0, worst = 0;
     uint64_t warm = 0;
     for (int step = 0; step < STEPS; step++) {
@@ -106,11 +111,77 @@ START_TEST(losses_agree_over_100_steps)
 }
 END_TEST
 
+/* Both round every activation to 16 bits, at the same places; what differs before that by the order
+ * of a sum may be rounded to the other side, and the next layer goes on from there. */
+START_TEST(losses_agree_in_16_bits)
+{
+    enum { FEW = 20 };
+    static const gd_dtype dtypes[2] = {GD_BFLOAT16, GD_FLOAT16};
+    static const double bounds[2] = {1e-2, 2e-3};
+    static int32_t text[BATCH * CONTEXT * FEW + 1];
+    make_text(text, BATCH * CONTEXT * FEW + 1);
+    learner cpu, gpu;
+    learner_create(&cpu, GD_CPU, dtypes[_i]);
+    learner_create(&gpu, GD_CUDA, dtypes[_i]);
+    double worst = 0;
+    for (int step = 0; step < FEW; step++) {
+        const int32_t *here = text + step * BATCH * CONTEXT;
+        double off = fabs(loss_on(&cpu, here, true) - loss_on(&gpu, here, true));
+        if (step == 0) printf("%s: the first loss differs by %.2e", gd_dtype_name(dtypes[_i]), off);
+        worst = fmax(worst, off);
+    }
+    printf(", losses over %d steps by at most %.2e\n", FEW, worst);
+    ck_assert_double_le(worst, bounds[_i]);
+    learner_free(&cpu);
+    learner_free(&gpu);
+}
+END_TEST
+
+/* Nothing large is converted behind the scenes: bfloat16 has half the activations of float32, and the
+ * scratch of single calls stays far below one float32 copy of the logits, 64 MiB. */
+START_TEST(nothing_large_is_copied_in_16_bits)
+{
+    static const model_config wide = {
+        .vocab = 8192, .layers = 2, .dim = 256, .heads = 4, .kv_heads = 2, .ffn = 704};
+    const int64_t tokens[2] = {8, 256};
+    double activations[2], workspace[2];
+    for (int narrow = 0; narrow < 2; narrow++) {
+        gd_context *ctx = gd_context_create(&(gd_context_options){.device = GD_CUDA, .seed = 3});
+        model m;
+        model_create(&m, ctx, narrow ? GD_BFLOAT16 : GD_FLOAT32, &wide);
+        gd_optimizer *adamw = gd_adamw_create(m.params, NULL);
+        gd_tensor *ids = gd_tensor_create(ctx, GD_INT32, 2, tokens);
+        gd_random_integers(ids, 0, wide.vocab);
+        gd_memory_reset_peak(ctx);
+        for (int batch = 0; batch < 2; batch++) {
+            gd_backward(gd_cross_entropy(model_logits(&m, ids), ids));
+            gd_step_end(ctx);
+        }
+        gd_clip_grad_norm(m.params, 1, NULL);
+        gd_optimizer_step(adamw, 1e-3);
+        gd_memory_stats memory = gd_memory(ctx);
+        activations[narrow] = (double)memory.peak[GD_MEMORY_ACTIVATIONS] / 1048576;
+        workspace[narrow] = (double)memory.peak[GD_MEMORY_WORKSPACE] / 1048576;
+        ck_assert_no_error(ctx);
+        gd_tensor_free(ids);
+        gd_optimizer_free(adamw);
+        model_free(&m);
+        gd_context_free(ctx);
+    }
+    printf("MiB of activations: %.1f in float32, %.1f in bfloat16; of scratch: %.1f and %.1f\n",
+           activations[0], activations[1], workspace[0], workspace[1]);
+    ck_assert_double_le(activations[1], 0.55 * activations[0]);
+    ck_assert_double_le(workspace[1], 48);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("training on the GPU");
     TCase *tcase = tcase_create("against the CPU");
     tcase_add_test(tcase, losses_agree_over_100_steps);
+    tcase_add_loop_test(tcase, losses_agree_in_16_bits, 0, 2);
+    tcase_add_test(tcase, nothing_large_is_copied_in_16_bits);
     tcase_set_timeout(tcase, 120);
     suite_add_tcase(suite, tcase);
     return check_main_gpu(suite);

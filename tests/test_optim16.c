@@ -2,6 +2,7 @@
  * see of both. */
 #include "check_main.h"
 #include "gradus/gradus.h"
+#include "param_uses.h"
 
 #include <math.h>
 #include <string.h>
@@ -303,70 +304,36 @@ START_TEST(scaling_gradients)
 }
 END_TEST
 
-/* Every way in which an op can meet a parameter; outputs of float32 or of 16 bits. */
-enum { OPS = 9, ROWS = 6, WIDTH = 8 };
-
-static gd_tensor *segment(void *user, gd_tensor *const *inputs, int count)
-{
-    (void)count;
-    return gd_linear(inputs[0], user, NULL);
-}
-
-static gd_tensor *use(gd_context *ctx, int op, gd_tensor *w, gd_tensor *v, gd_tensor *x,
-                      gd_tensor *ids)
-{
-    const gd_rms_norm_options norm = {.eps = 1e-5};
-    gd_tensor *sum;
-    switch (op) {
-    case 0:
-        return gd_linear(x, w, v);
-    case 1:
-        return gd_embedding(w, ids);
-    case 2:
-        return gd_linear(gd_embedding(w, ids), w, NULL); /* tied: two gradients are added */
-    case 3:
-        return gd_rms_norm_with(x, v, v, &norm);
-    case 4:
-        return gd_add_rms_norm(x, x, v, NULL, &norm, &sum);
-    case 5:
-        return gd_layer_norm(x, v, v, 1e-5);
-    case 6:
-        return gd_matmul(x, gd_mul(w, w));
-    case 7:
-        return gd_add(gd_cast(gd_matmul(x, w), GD_FLOAT32), gd_cast(v, GD_FLOAT32));
-    default:
-        return gd_checkpoint(ctx, segment, w, &x, 1);
-    }
-}
-
 /* The float32 gradients of a group, rounded, are the gradients of two leaves in 16 bits: on the CPU
  * they are computed in float32 and rounded at the end, where one comes alone. */
 START_TEST(every_op_gives_float32_gradients)
 {
     const gd_dtype dtype = dtypes[_i % 2];
     const int op = _i / 2;
-    const bool several = op == 2 || op == 3 || op == 5 || op == 6;
+    const bool several = param_use_is_long(op);
     gd_context *ctx = context(1);
     gd_params *params = gd_params_create(ctx, dtype);
-    gd_tensor *w[2] = {gd_params_add(params, "w", 2, (int64_t[]){WIDTH, WIDTH}, GD_DECAY)};
-    gd_tensor *v[2] = {gd_params_add(params, "v", 1, (int64_t[]){WIDTH}, 0)};
+    gd_tensor *w[2] = {
+        gd_params_add(params, "w", 2, (int64_t[]){PARAM_WIDTH, PARAM_WIDTH}, GD_DECAY)};
+    gd_tensor *v[2] = {gd_params_add(params, "v", 1, (int64_t[]){PARAM_WIDTH}, 0)};
     gd_params_finish(params);
     gd_random_normal(w[0], 0, 1);
     gd_random_normal(v[0], 0, 1);
-    w[1] = gd_tensor_create(ctx, dtype, 2, (int64_t[]){WIDTH, WIDTH});
-    v[1] = gd_tensor_create(ctx, dtype, 1, (int64_t[]){WIDTH});
+    w[1] = gd_tensor_create(ctx, dtype, 2, (int64_t[]){PARAM_WIDTH, PARAM_WIDTH});
+    v[1] = gd_tensor_create(ctx, dtype, 1, (int64_t[]){PARAM_WIDTH});
     gd_tensor_copy(w[1], w[0]);
     gd_tensor_copy(v[1], v[0]);
     gd_tensor_set_requires_grad(w[1], true);
     gd_tensor_set_requires_grad(v[1], true);
-    gd_tensor *x = gd_tensor_create(ctx, dtype, 2, (int64_t[]){ROWS, WIDTH});
-    gd_tensor *ids = gd_tensor_create(ctx, GD_INT32, 1, (int64_t[]){ROWS});
+    gd_tensor *x = gd_tensor_create(ctx, dtype, 2, (int64_t[]){PARAM_ROWS, PARAM_WIDTH});
+    gd_tensor *ids = gd_tensor_create(ctx, GD_INT32, 1, (int64_t[]){PARAM_ROWS});
     gd_random_normal(x, 0, 1);
-    gd_random_integers(ids, 0, WIDTH);
-    double wide[WIDTH * WIDTH], narrow[WIDTH * WIDTH], rounded[WIDTH * WIDTH];
+    gd_random_integers(ids, 0, PARAM_WIDTH);
+    double wide[PARAM_WIDTH * PARAM_WIDTH], narrow[PARAM_WIDTH * PARAM_WIDTH],
+        rounded[PARAM_WIDTH * PARAM_WIDTH];
     int reached = 0;
     for (int k = 0; k < 2; k++) {
-        gd_tensor *y = use(ctx, op, w[k], v[k], x, ids);
+        gd_tensor *y = param_use(ctx, op, w[k], v[k], x, ids);
         gd_backward(gd_sum(gd_mul(y, y), NULL, 0, false));
         gd_step_end(ctx);
         ck_assert_no_error(ctx);
@@ -466,7 +433,7 @@ int main(void)
     tcase_add_loop_test(cases, resuming_repeats, 0, 2 * KINDS);
     tcase_add_loop_test(cases, threads_change_nothing, 0, 2 * KINDS);
     tcase_add_loop_test(cases, scaling_gradients, 0, 2);
-    tcase_add_loop_test(cases, every_op_gives_float32_gradients, 0, 2 * OPS);
+    tcase_add_loop_test(cases, every_op_gives_float32_gradients, 0, 2 * PARAM_USES);
     tcase_add_loop_test(cases, many_batches_add_up, 0, 2);
     tcase_add_loop_test(cases, the_loss_is_float32, 0, 2);
     suite_add_tcase(suite, cases);

@@ -1,0 +1,193 @@
+/* test_cuda_optim16.c - parameters in 16 bits on the GPU, against the CPU: their float32 gradients
+ * from every op, and their masters. */
+#include <math.h>
+#include <string.h>
+
+#include "gpu.h"
+#include "param_uses.h"
+
+static const gd_dtype dtypes[2] = {GD_BFLOAT16, GD_FLOAT16};
+
+static double noise(int64_t i, int seed)
+{
+    return (double)(float)sin(12.9898 * (double)i + 78.233 * seed);
+}
+
+static gd_context *open_context(gd_device device)
+{
+    gd_context *ctx = device == GD_CUDA
+                          ? gpu_context()
+                          : gd_context_create(&(gd_context_options){.threads = 1, .poison = true});
+    ck_assert_no_error(ctx);
+    return ctx;
+}
+
+/* ---- Gradients ---------------------------------------------------------------------------- */
+
+enum { MOST = PARAM_WIDTH * PARAM_WIDTH };
+
+typedef struct gradients {
+    int64_t count[2]; /* of w and v; 0: none */
+    double value[2][MOST];
+} gradients;
+
+static gd_tensor *make(gd_context *ctx, gd_dtype dtype, int64_t rows, int64_t columns, int seed)
+{
+    const int64_t shape[2] = {rows, columns};
+    double values[MOST];
+    gd_tensor *t = gd_tensor_create(ctx, dtype, columns ? 2 : 1, shape);
+    for (int64_t i = 0; i < gd_tensor_count(t); i++) {
+        values[i] = dtype == GD_INT32 ? (double)((5 * i + seed) % PARAM_WIDTH) : noise(i, seed);
+    }
+    gd_tensor_write_f64(t, values, gd_tensor_count(t));
+    return t;
+}
+
+/* The gradients of a group after `turns` backwards of one forward each; a cotangent of few bits. */
+static void find_gradients(gd_device device, gd_dtype dtype, int use, int turns, gradients *out)
+{
+    gd_context *ctx = open_context(device);
+    gd_params *params = gd_params_create(ctx, dtype);
+    gd_tensor *w = gd_params_add(params, "w", 2, (int64_t[]){PARAM_WIDTH, PARAM_WIDTH}, GD_DECAY);
+    gd_tensor *v = gd_params_add(params, "v", 1, (int64_t[]){PARAM_WIDTH}, 0);
+    gd_params_finish(params);
+    gd_tensor *parts[4] = {
+        make(ctx, dtype, PARAM_WIDTH, PARAM_WIDTH, 1), make(ctx, dtype, PARAM_WIDTH, 0, 2),
+        make(ctx, dtype, PARAM_ROWS, PARAM_WIDTH, 3), make(ctx, GD_INT32, PARAM_ROWS, 0, 4)};
+    gd_tensor_copy(w, parts[0]);
+    gd_tensor_copy(v, parts[1]);
+    for (int turn = 0; turn < turns; turn++) {
+        gd_tensor *y = param_use(ctx, use, w, v, parts[2], parts[3]);
+        ck_assert_no_error(ctx);
+        gd_tensor *u = make(ctx, gd_tensor_dtype(y), PARAM_ROWS, PARAM_WIDTH, 5);
+        gd_backward_from(&y, 1, &(gd_backward_options){.cotangents = &u});
+        gd_step_end(ctx);
+        gd_tensor_free(u);
+    }
+    for (int k = 0; k < 2; k++) {
+        const gd_tensor *grad = gd_grad(k ? v : w);
+        out->count[k] = grad ? gd_tensor_count(grad) : 0;
+        if (!grad) continue;
+        ck_assert_int_eq(gd_tensor_dtype(grad), GD_FLOAT32);
+        gd_tensor_read_f64(grad, out->value[k], out->count[k]);
+    }
+    ck_assert_no_error(ctx);
+    for (int i = 0; i < 4; i++) gd_tensor_free(parts[i]);
+    gd_params_free(params);
+    gd_context_free(ctx);
+}
+
+/* Sums of the same 16-bit numbers are the same but for their order; what passes through 16 bits on
+ * its way may be rounded to the other side. */
+START_TEST(every_op_gives_float32_gradients)
+{
+    const gd_dtype dtype = dtypes[_i % 2];
+    const int use = _i / 2;
+    const double loose = dtype == GD_BFLOAT16 ? 0x1p-7 : 0x1p-10;
+    for (int turns = 1; turns <= 3; turns += 2) {
+        gradients cpu, gpu;
+        find_gradients(GD_CPU, dtype, use, turns, &cpu);
+        find_gradients(GD_CUDA, dtype, use, turns, &gpu);
+        for (int k = 0; k < 2; k++) {
+            double largest = 0;
+            ck_assert_int_eq(gpu.count[k], cpu.count[k]);
+            for (int64_t i = 0; i < cpu.count[k]; i++) {
+                largest = fmax(largest, fabs(cpu.value[k][i]));
+            }
+            for (int64_t i = 0; i < cpu.count[k]; i++) {
+                double off = fabs(gpu.value[k][i] - cpu.value[k][i]) / largest;
+                ck_assert_msg(off <= (param_use_is_long(use) ? loose : 1e-5),
+                              "use %d, %s, %d turns: d%s[%lld] is %.9g, wanted %.9g", use,
+                              gd_dtype_name(dtype), turns, k ? "v" : "w", (long long)i,
+                              gpu.value[k][i], cpu.value[k][i]);
+            }
+        }
+    }
+}
+END_TEST
+
+/* ---- Masters ------------------------------------------------------------------------------ */
+
+enum { KINDS = 4, ELEMENTS = 100003, SMALL = 5, STEPS = 5 };
+
+static gd_optimizer *create(gd_params *params, int kind)
+{
+    static const gd_sgd_options momentum = {.momentum = 0.9, .nesterov = true, .weight_decay = 0.1};
+    static const gd_adamw_options decay = {.beta2 = 0.99, .weight_decay = 0.1};
+    return kind == 0   ? gd_sgd_create(params, NULL)
+           : kind == 1 ? gd_sgd_create(params, &momentum)
+           : kind == 2 ? gd_adamw_create(params, NULL)
+                       : gd_adamw_create(params, &decay);
+}
+
+/* Leaves the masters of "w" in master, and w as it is then in rounded. "w" is written in between,
+ * and has a frozen neighbour. */
+static void follow(gd_device device, gd_dtype dtype, int kind, double *master, double *rounded)
+{
+    static double values[ELEMENTS];
+    gd_context *ctx = open_context(device);
+    gd_params *params = gd_params_create(ctx, dtype);
+    gd_tensor *frozen = gd_params_add(params, "frozen", 1, (int64_t[]){SMALL}, GD_DECAY);
+    gd_tensor *w = gd_params_add(params, "w", 1, (int64_t[]){ELEMENTS}, GD_DECAY);
+    gd_params_finish(params);
+    gd_optimizer *optimizer = create(params, kind);
+    gd_tensor_fill(frozen, 3);
+    gd_tensor_set_requires_grad(frozen, false);
+    for (int64_t i = 0; i < ELEMENTS; i++) values[i] = noise(i, 1);
+    gd_tensor_write_f64(w, values, ELEMENTS);
+    for (int step = 0; step < STEPS; step++) {
+        if (step == 3) {
+            gd_tensor_read_f64(w, values, ELEMENTS);
+            for (int64_t i = 0; i < ELEMENTS; i += 7) values[i] = -0.5;
+            gd_tensor_write_f64(w, values, ELEMENTS);
+        }
+        gd_backward_from(&w, 1, NULL);
+        for (int64_t i = 0; i < ELEMENTS; i++) values[i] = noise(i, step + 2);
+        gd_tensor_write_f64(gd_grad(w), values, ELEMENTS);
+        gd_optimizer_step(optimizer, 1e-3);
+        gd_params_clear_grads(params);
+    }
+    gd_tensor *state, *last = NULL;
+    for (int i = 0; (state = gd_optimizer_state(optimizer, i)); i++) last = state;
+    ck_assert_str_eq(gd_tensor_name(last), "master");
+    gd_tensor_read_f64(gd_slice(last, 0, 32, 32 + ELEMENTS), master, ELEMENTS);
+    gd_tensor_read_f64(w, rounded, ELEMENTS);
+    gd_tensor_read_f64(frozen, values, SMALL);
+    for (int i = 0; i < SMALL; i++) ck_assert(values[i] == 3);
+    ck_assert_no_error(ctx);
+    gd_optimizer_free(optimizer);
+    gd_params_free(params);
+    gd_context_free(ctx);
+}
+
+/* The parameters are the masters rounded, exactly; the masters are the CPU's to float32's rounding. */
+START_TEST(masters_follow_those_of_the_cpu)
+{
+    static double cpu[2][ELEMENTS], gpu[2][ELEMENTS];
+    const gd_dtype dtype = dtypes[_i % 2];
+    follow(GD_CPU, dtype, _i / 2, cpu[0], cpu[1]);
+    follow(GD_CUDA, dtype, _i / 2, gpu[0], gpu[1]);
+    for (int64_t i = 0; i < ELEMENTS; i++) {
+        ck_assert_double_eq_tol(gpu[0][i], cpu[0][i], 1e-6);
+    }
+    const int64_t count = ELEMENTS;
+    gd_context *ctx = open_context(GD_CPU);
+    gd_tensor *narrow = gd_tensor_create(ctx, dtype, 1, &count);
+    gd_tensor_write_f64(narrow, gpu[0], ELEMENTS);
+    gd_tensor_read_f64(narrow, gpu[0], ELEMENTS);
+    ck_assert_mem_eq(gpu[0], gpu[1], sizeof gpu[0]);
+    gd_tensor_free(narrow);
+    gd_context_free(ctx);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("16-bit parameters on the GPU");
+    TCase *cases = tcase_create("against the CPU");
+    tcase_set_timeout(cases, 120);
+    tcase_add_loop_test(cases, every_op_gives_float32_gradients, 0, 2 * PARAM_USES);
+    tcase_add_loop_test(cases, masters_follow_those_of_the_cpu, 0, 2 * KINDS);
+    suite_add_tcase(suite, cases);
+    return check_main_gpu(suite);
+}
