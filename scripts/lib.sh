@@ -44,6 +44,8 @@ probe_shellcheck() { command -v shellcheck >/dev/null; }
 probe_strace() { command -v strace >/dev/null; }
 probe_valgrind() { command -v valgrind >/dev/null; }
 probe_python3() { command -v python3 >/dev/null; }
+probe_gnuplot() { gnuplot -e 'set terminal pngcairo; set terminal svg'; } >/dev/null 2>&1
+probe_jq() { command -v jq >/dev/null; }
 probe_gcov() { command -v gcov >/dev/null; }
 
 # The packages of Debian and Ubuntu that give it, and what it is.
@@ -59,6 +61,7 @@ packages_of()
     jansson) echo libjansson-dev ;;
     clang_format) echo clang-format-14 ;;
     gcov) echo gcc ;;
+    gnuplot) echo gnuplot-nox ;;
     *) echo "$1" ;;
     esac
 }
@@ -72,6 +75,7 @@ meaning_of()
     openblas) echo "OpenBLAS with its header cblas.h" ;;
     random123) echo "the header Random123/philox.h" ;;
     jansson) echo "jansson, for JSON" ;;
+    gnuplot) echo "gnuplot, with its terminals pngcairo and svg" ;;
     check) echo "Check, the unit test framework" ;;
     clang_format) echo "clang-format 14" ;;
     *) echo "${1//_/-}" ;;

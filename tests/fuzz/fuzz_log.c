@@ -11,7 +11,7 @@ enum { MOST = 1 << 16 };
 static const uint64_t text_hash = 0x0123456789abcdef;
 static gd_context *ctx;
 static model m;
-static train_options options;
+static train_options defaults;
 
 /* ---- What is kept, judged without the program's own eyes ------------------------------------ */
 
@@ -91,8 +91,8 @@ static bool go_on(const char *path, int64_t step)
 {
     const dataset data = {.hash = text_hash};
     run_log log;
-    options.log = path;
-    if (!log_open(&log, &options, &data, &m, step)) return false;
+    defaults.log = path;
+    if (!log_open(&log, &defaults, &data, &m, step)) return false;
     log_write(&log, &(log_line){.step = step + 1, .loss = 1, .norm = 2, .lr = 3});
     demand(!log.failed, "written");
     log_close(&log);
@@ -104,7 +104,7 @@ static void set_up(void)
     const model_config small = {
         .vocab = 2, .layers = 1, .dim = 2, .heads = 1, .kv_heads = 1, .ffn = 1};
     char *argv[] = {"gradus-train", NULL};
-    demand(train_options_read(&options, 1, argv) == OPTIONS_RUN, "defaults");
+    demand(train_options_read(&defaults, 1, argv) == OPTIONS_RUN, "defaults");
     ctx = gd_context_create(&(gd_context_options){.threads = 1});
     demand(!model_create(&m, ctx, GD_FLOAT32, &small), "a model");
 }

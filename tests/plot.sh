@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# Draws runs of gradus-train with scripts/plot, and looks into the pictures.
+#   tests/plot.sh SOURCE_DIR GRADUS_TRAIN WORK_DIR
+# Exits with 77, skipped, where there is no gnuplot or no jq.
+set -euo pipefail
+plot=$1/scripts/plot train=$2 work=$3
+# shellcheck source=scripts/lib.sh
+source "$1/scripts/lib.sh"
+if [[ $(missing_of gnuplot jq) ]]; then
+    echo "gnuplot or jq is not there: skipped"
+    exit 77
+fi
+rm -rf "$work"
+mkdir -p "$work"
+cd "$work"
+
+fail()
+{
+    echo "$1" >&2
+    exit 1
+}
+# The picture has these curves, in this order, and no others.
+has_curves()
+{
+    local said
+    said=$(sed -n 's/.*id="gnuplot_plot_[^>]*><title>\(.*\)<\/title>.*/\1/p' "$1" | paste -sd,)
+    [[ $said == "$2" ]] || fail "$1 has the curves $said, wanted $2"
+    grep -q '</svg>' "$1" || fail "$1 is not whole"
+}
+# How many points a curve of a picture has: its own, and two in the legend.
+points() # FILE CURVE
+{
+    sed -n "/<title>$2</,/<title>/p" "$1" | grep -oE '[ML][0-9]+\.[0-9]+,' | wc -l
+}
+is_png() # FILE WIDTH HEIGHT
+{
+    [[ $(head -c 24 "$1" | od -An -tu1 | tr -s ' \n' ' ') == \
+        " 137 80 78 71 13 10 26 10 0 0 0 13 73 72 68 82 0 0 $(($2 / 256)) $(($2 % 256)) 0 0 \
+$(($3 / 256)) $(($3 % 256)) " ]] || fail "$1 is not a PNG of $2 x $3"
+}
+# One sentence, no picture, exit status 1.
+refused() # WANTED ARGUMENT...
+{
+    local wanted=$1 status=0
+    shift
+    "$plot" "$@" >said 2>&1 || status=$?
+    [[ $status == 1 ]] || fail "$*: exit status $status"
+    grep -qF -- "$wanted" said || fail "$*: not said: $wanted: $(<said)"
+    [[ $(tail -n +2 said) == "" ]] || fail "$*: more than a sentence: $(<said)"
+    [[ ! -e no.svg ]] || fail "$*: a picture all the same"
+}
+
+small=(--layers 1 --dim 8 --heads 2 --context 8 --batch 2 --warmup 5 --sample-length 0 --threads 1)
+export OMP_NUM_THREADS=1
+"$train" --data "$1/README.md" "${small[@]}" --steps 40 --log-every 2 --eval-every 10 \
+    --log one.jsonl >/dev/null
+mkdir -p "it's <b"
+"$train" --data "$1/README.md" "${small[@]}" --steps 30 --log-every 1 --eval-every 0 --lr 0.01 \
+    --log "it's <b/log.jsonl" >/dev/null
+
+"$plot" one.jsonl -o one
+has_curves one.svg training,validation,norm,rate,speed
+is_png one.png 1200 800
+[[ $(points one.svg training) == 22 ]] || fail "one.svg: $(points one.svg training) points of 22"
+
+"$plot" one.jsonl "it's <b" -o two.svg
+two="one.jsonl: training,it's &lt;b: training,one.jsonl: validation,it's &lt;b: validation"
+for curve in norm rate speed; do two+=",one.jsonl: $curve,it's &lt;b: $curve"; done
+has_curves two.svg "$two"
+[[ ! -e two.png ]] || fail "two.png was not asked for"
+
+# A run that has just begun; a line that is being written.
+head -2 one.jsonl >first.jsonl
+"$plot" first.jsonl -o first
+has_curves first.svg training,norm,rate,speed
+head -c -5 one.jsonl >torn.jsonl
+"$plot" torn.jsonl -o torn.svg 2>said
+grep -q 'the last line of torn.jsonl is torn, and left out' said
+has_curves torn.svg training,validation,norm,rate,speed
+
+head -1 one.jsonl >bare.jsonl
+tail -n +2 one.jsonl >headless.jsonl
+sed '5s/.$//' one.jsonl >broken.jsonl
+sed '5s/"loss": /"loss": "/; 5s/, "val"/", "val"/' one.jsonl >text.jsonl
+: >empty.jsonl
+refused "no RUN is given"
+refused "there is no nowhere" nowhere -o no.svg
+refused "there is no ./log.jsonl" . -o no.svg
+refused "/dev/zero is not a file that can be read" /dev/zero -o no.svg
+refused "README.md: line 1 is not one of a log of gradus-train" "$1/README.md" -o no.svg
+refused "bare.jsonl has no step yet" bare.jsonl -o no.svg
+refused "headless.jsonl: line 1 is not one of a log" headless.jsonl -o no.svg
+refused "broken.jsonl: line 5 is not one of a log" one.jsonl broken.jsonl -o no.svg
+refused "text.jsonl: line 5 is not one of a log" text.jsonl -o no.svg
+refused "empty.jsonl is empty" empty.jsonl -o no.svg
+refused "--bogus is not an option" one.jsonl --bogus
+refused "-o wants the name of a picture" one.jsonl -o
+refused "there is no folder for the picture none/no.svg" one.jsonl -o none/no.svg
+echo "pictures as they should be"
