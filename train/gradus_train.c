@@ -44,8 +44,10 @@ static void conclude(model *m, const dataset *data, const train_options *o, doub
         report_weights(m);
     }
     if (!gd_error(m->ctx) && o->sample_length > 0) {
+        const sample_options options = {
+            .length = o->sample_length, .context = o->context, .temperature = o->temperature};
         printf("---- sample, temperature %g\n", o->temperature);
-        sample_text(m, &data->tokenizer, o->context, o->sample_length, o->temperature, stdout);
+        sample_text(m, &data->tokenizer, &options, stdout, NULL);
         printf("\n----\n");
     }
 }

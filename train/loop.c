@@ -162,7 +162,9 @@ static void sample(const training *t)
     const train_options *o = t->options;
     gd_random_state before = gd_random_get(t->m->ctx);
     console_erase();
-    sample_text(t->m, &t->data->tokenizer, o->context, o->sample_length, o->temperature, stdout);
+    const sample_options options = {
+        .length = o->sample_length, .context = o->context, .temperature = o->temperature};
+    sample_text(t->m, &t->data->tokenizer, &options, stdout, NULL);
     printf("\n");
     gd_random_set(t->m->ctx, before);
 }

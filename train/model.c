@@ -1,5 +1,6 @@
 /* model.c - see model.h. */
 #include "model.h"
+#include "cache.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -108,7 +109,8 @@ static gd_tensor *project_heads(const model *m, gd_tensor *h, gd_tensor *weight,
 
 static gd_tensor *rotated(const model *m, gd_tensor *x)
 {
-    const gd_rope_options options = {.base = m->config.rope_base};
+    const gd_rope_options options = {.base = m->config.rope_base,
+                                     .position = m->cache ? m->cache->length : 0};
     return last_use(x, gd_rope(x, &options));
 }
 
@@ -121,6 +123,7 @@ static gd_tensor *attention_branch(const model *m, const model_layer *l, gd_tens
     gd_tensor *k = rotated(m, project_heads(m, h, l->wk, m->config.kv_heads));
     gd_tensor *v = project_heads(m, h, l->wv, m->config.kv_heads);
     gd_tensor_free(h);
+    if (m->cache) cache_extend(m->cache, l - m->layers, &k, &v);
     gd_tensor *y = last_use(v, last_use(k, last_use(q, gd_attention(q, k, v, &causal))));
     y = last_use(y, gd_reshape(y, 3, shape));
     return dropped(m, last_use(y, gd_linear(y, l->wo, NULL)));
@@ -178,6 +181,7 @@ gd_tensor *model_logits(model *m, gd_tensor *tokens)
     }
     gd_tensor *h = add_norm(m, &x, branch, m->norm_final);
     gd_tensor_free(x);
+    if (m->cache) h = last_use(h, gd_slice(h, 1, gd_tensor_dim(h, 1) - 1, gd_tensor_dim(h, 1)));
     return last_use(h, gd_linear(h, m->output, NULL));
 }
 

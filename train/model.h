@@ -35,6 +35,7 @@ typedef struct model {
     gd_tensor *embedding, *norm_final, *output; /* tied: output is embedding */
     model_layer *layers;                        /* [config.layers] */
     bool training;                              /* dropout is on */
+    struct model_cache *cache;                  /* NULL, unless cache.h reads tokens by it */
 } model;
 
 /* Makes the parameters and draws their values: normal with standard deviation 0.02, the two

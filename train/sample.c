@@ -1,71 +1,160 @@
 /* sample.c - see sample.h. */
 #include "sample.h"
+#include "cache.h"
+#include "text_stream.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The id that the logits [V] choose, u uniform in [0, 1). */
-static int32_t choose(double *logits, int64_t vocab, double temperature, double u)
+typedef struct candidate {
+    double weight; /* probability times a constant */
+    int32_t id;
+} candidate;
+
+typedef struct sampler {
+    model *m;
+    const tokenizer *t;
+    const sample_options *options;
+    model_cache cache;
+    int32_t *window; /* [context], of which `size` tokens are there */
+    int64_t size;
+    double *logits;        /* [V] */
+    candidate *candidates; /* [V] */
+} sampler;
+
+/* ---- Drawing ------------------------------------------------------------------------------ */
+
+/* The likeliest first; of equals the one with the smaller id. */
+static int compare(const void *left, const void *right)
 {
+    const candidate *a = left, *b = right;
+    if (a->weight != b->weight) return a->weight < b->weight ? 1 : -1;
+    return (a->id > b->id) - (a->id < b->id);
+}
+
+/* How many of the sorted candidates stay: at most top_k, and of these the fewest that make up top_p
+ * of their probability. */
+static int64_t cut(const sample_options *o, const candidate *c, int64_t count)
+{
+    double sum = 0, passed = 0;
+    if (o->top_k > 0 && o->top_k < count) count = o->top_k;
+    for (int64_t i = 0; i < count; i++) sum += c[i].weight;
+    if (o->top_p <= 0 || o->top_p >= 1) return count;
+    for (int64_t i = 0; i < count; i++) {
+        passed += c[i].weight;
+        if (passed >= o->top_p * sum) return i + 1;
+    }
+    return count;
+}
+
+/* The id that the logits choose, u uniform in [0, 1). */
+static int32_t choose(const sampler *s, double u)
+{
+    const sample_options *o = s->options;
+    int64_t count = s->t->vocab;
     int32_t likeliest = 0;
     double sum = 0, passed = 0;
-    for (int64_t v = 1; v < vocab; v++) {
-        if (logits[v] > logits[likeliest]) likeliest = (int32_t)v;
+    for (int64_t v = 1; v < count; v++) {
+        if (s->logits[v] > s->logits[likeliest]) likeliest = (int32_t)v;
     }
-    if (temperature <= 0) return likeliest;
-    double max = logits[likeliest];
-    for (int64_t v = 0; v < vocab; v++) {
-        logits[v] = exp((logits[v] - max) / temperature);
-        sum += logits[v];
+    if (o->temperature <= 0) return likeliest;
+    for (int64_t v = 0; v < count; v++) {
+        double weight = exp((s->logits[v] - s->logits[likeliest]) / o->temperature);
+        s->candidates[v] = (candidate){weight, (int32_t)v};
     }
-    for (int64_t v = 0; v < vocab; v++) {
-        passed += logits[v];
-        if (u * sum < passed) return (int32_t)v;
+    if (o->top_k > 0 || (o->top_p > 0 && o->top_p < 1)) {
+        qsort(s->candidates, (size_t)count, sizeof *s->candidates, compare);
+        count = cut(o, s->candidates, count);
+    }
+    for (int64_t i = 0; i < count; i++) sum += s->candidates[i].weight;
+    for (int64_t i = 0; i < count; i++) {
+        passed += s->candidates[i].weight;
+        if (u * sum < passed) return s->candidates[i].id;
     }
     return likeliest;
 }
 
-/* The logits of the last position of window [T]. */
-static gd_status last_logits(model *m, const int32_t *window, int64_t size, double *logits)
+/* ---- The window --------------------------------------------------------------------------- */
+
+static void push(sampler *s, int32_t id)
 {
-    const int64_t shape[2] = {1, size};
-    gd_tensor *tokens = gd_tensor_from(m->ctx, GD_INT32, 2, shape, window);
-    gd_tensor *all = model_logits(m, tokens); /* [1, T, V] */
-    gd_tensor *last = gd_slice(all, 1, size - 1, size);
-    gd_tensor_read_f64(last, logits, m->config.vocab);
-    gd_step_end(m->ctx);
-    gd_tensor_free(tokens);
-    return gd_error_status(m->ctx);
+    const int64_t context = s->options->context;
+    if (s->size == context) {
+        int64_t forgotten = context < 8 ? 1 : context / 8;
+        s->size -= forgotten;
+        memmove(s->window, s->window + forgotten, (size_t)s->size * sizeof *s->window);
+        s->cache.length = 0;
+    }
+    s->window[s->size++] = id;
 }
 
-gd_status sample_text(model *m, const tokenizer *t, int64_t context, int64_t length,
-                      double temperature, FILE *file)
+/* The logits of the token after the window: the model reads what it has not read yet. */
+static gd_status predict(sampler *s)
 {
-    int32_t *window = calloc((size_t)context, sizeof *window);
-    double *logits = calloc((size_t)m->config.vocab, sizeof *logits);
-    int64_t size = 1;
+    gd_context *ctx = s->m->ctx;
+    const int64_t shape[2] = {1, s->size - s->cache.length};
+    gd_tensor *tokens = gd_tensor_from(ctx, GD_INT32, 2, shape, s->window + s->cache.length);
+    gd_tensor_read_f64(cache_logits(&s->cache, s->m, tokens), s->logits, s->m->config.vocab);
+    gd_step_end(ctx);
+    gd_tensor_free(tokens);
+    return gd_error_status(ctx);
+}
+
+static gd_status begin(sampler *s)
+{
+    const sample_options *o = s->options;
+    const size_t vocab = (size_t)s->m->config.vocab;
+    s->window = calloc((size_t)o->context, sizeof *s->window);
+    s->logits = calloc(vocab, sizeof *s->logits);
+    s->candidates = calloc(vocab, sizeof *s->candidates);
+    if (!s->window || !s->logits || !s->candidates) {
+        return gd_fail(s->m->ctx, GD_ERROR_MEMORY, "no memory for a window of %lld tokens",
+                       (long long)o->context);
+    }
+    if (o->prompt_length == 0) {
+        s->window[s->size++] = tokenizer_first(s->t);
+    } else {
+        s->size = o->prompt_length < o->context ? o->prompt_length : o->context;
+        memcpy(s->window, o->prompt + (o->prompt_length - s->size),
+               (size_t)s->size * sizeof *s->window);
+    }
+    return cache_create(&s->cache, s->m, o->context);
+}
+
+static void end(sampler *s)
+{
+    cache_free(&s->cache);
+    free(s->window);
+    free(s->logits);
+    free(s->candidates);
+}
+
+gd_status sample_text(model *m, const tokenizer *t, const sample_options *options, FILE *file,
+                      int64_t *count)
+{
+    sampler s = {.m = m, .t = t, .options = options};
+    text_stream out = {.file = file, .stop = options->stop};
+    int64_t done = 0;
     bool training = m->training;
     m->training = false;
     gd_no_grad_begin(m->ctx);
-    if (window && logits) {
-        window[0] = tokenizer_first(t);
-    } else {
-        gd_fail(m->ctx, GD_ERROR_MEMORY, "sample: no memory for a window of %lld",
-                (long long)context);
-    }
-    for (int64_t i = 0; i < length && !gd_error(m->ctx); i++) {
-        if (last_logits(m, window, size, logits)) break;
+    begin(&s);
+    while (done < options->length && !out.stopped && !gd_error(m->ctx)) {
+        char text[TOKENIZER_ID_TEXT];
         uint32_t word;
+        if (predict(&s)) break;
         gd_philox(gd_random_get(m->ctx).seed, 0, gd_random_take(m->ctx, 1), 1, &word);
-        int32_t id = choose(logits, t->vocab, temperature, word / 4294967296.0);
-        tokenizer_print(t, id, file);
-        if (size == context) memmove(window, window + 1, (size_t)--size * sizeof *window);
-        window[size++] = id;
+        int32_t id = choose(&s, word / 4294967296.0);
+        size_t length;
+        const void *bytes = tokenizer_text_of(t, id, text, &length);
+        text_stream_put(&out, bytes, length);
+        if (++done < options->length) push(&s, id);
     }
+    text_stream_end(&out);
     gd_no_grad_end(m->ctx);
     m->training = training;
-    free(window);
-    free(logits);
+    end(&s);
+    if (count) *count = done;
     return gd_error_status(m->ctx);
 }

@@ -1,6 +1,7 @@
 /* tokenizer.c - see tokenizer.h. */
 #include "tokenizer.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -71,19 +72,21 @@ void *tokenizer_encode(const tokenizer *t, const uint8_t *text, int64_t length, 
     return encode_pieces(t, text, length, width, count);
 }
 
-void tokenizer_print(const tokenizer *t, int32_t id, FILE *file)
+const void *tokenizer_text_of(const tokenizer *t, int32_t id, char room[TOKENIZER_ID_TEXT],
+                              size_t *length)
 {
     switch (t->kind) {
     case TOKENIZER_CHARACTERS:
-        fputc(t->symbol[id], file);
-        return;
+        *length = 1;
+        return &t->symbol[id];
     case TOKENIZER_BPE:
-        fwrite(t->bpe.bytes[id], 1, (size_t)t->bpe.length[id], file);
-        return;
+        *length = (size_t)t->bpe.length[id];
+        return t->bpe.bytes[id];
     case TOKENIZER_NONE:
-        fprintf(file, "%d ", (int)id);
-        return;
+        break;
     }
+    *length = (size_t)snprintf(room, TOKENIZER_ID_TEXT, "%d ", (int)id);
+    return room;
 }
 
 int32_t tokenizer_first(const tokenizer *t)

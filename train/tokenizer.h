@@ -2,8 +2,6 @@
 #ifndef GRADUS_TRAIN_TOKENIZER_H
 #define GRADUS_TRAIN_TOKENIZER_H
 
-#include <stdio.h>
-
 #include "bpe.h"
 
 typedef enum tokenizer_kind {
@@ -34,8 +32,12 @@ void tokenizer_free(tokenizer *t);
 void *tokenizer_encode(const tokenizer *t, const uint8_t *text, int64_t length, int *width,
                        int64_t *count, int64_t *unknown);
 
-/* Writes what an id stands for; the id itself and a space where nobody knows. */
-void tokenizer_print(const tokenizer *t, int32_t id, FILE *file);
+enum { TOKENIZER_ID_TEXT = 16 };
+
+/* The bytes that an id stands for, *length of them; the id itself and a space, written in `room`,
+ * where nobody knows. */
+const void *tokenizer_text_of(const tokenizer *t, int32_t id, char room[TOKENIZER_ID_TEXT],
+                              size_t *length);
 
 /* An id to begin a text with: a line break if there is one, else 0. */
 int32_t tokenizer_first(const tokenizer *t);
