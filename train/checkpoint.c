@@ -127,7 +127,7 @@ static gd_status fail(gd_context *ctx, const char *what, const char *path)
     return gd_fail(ctx, GD_ERROR_IO, "cannot %s %s: %s", what, path, strerror(errno));
 }
 
-static bool step_folder(char path[FOLDER_PATH], const char *out, int64_t step)
+bool checkpoint_path(char path[FOLDER_PATH], const char *out, int64_t step)
 {
     char name[32];
     snprintf(name, sizeof name, "%s%08lld", prefix, (long long)step);
@@ -144,7 +144,7 @@ static gd_status thin_out(gd_context *ctx, const train_options *o)
     }
     for (int64_t i = 0; o->keep > 0 && i < count - o->keep; i++) {
         if (o->keep_every > 0 && steps[i] % o->keep_every == 0) continue;
-        bool removed = step_folder(path, o->out, steps[i]) && folder_remove(removing) &&
+        bool removed = checkpoint_path(path, o->out, steps[i]) && folder_remove(removing) &&
                        folder_replace(path, removing) && folder_remove(removing);
         if (!removed) {
             fail(ctx, "remove", path);
@@ -161,7 +161,7 @@ gd_status checkpoint_save(const model *m, const dataset *data, const train_optio
     gd_context *ctx = m->ctx;
     char saving[FOLDER_PATH], path[FOLDER_PATH], tokens[TOKENIZER_TEXT];
     print_tokenizer(&data->tokenizer, tokens);
-    if (!folder_join(saving, o->out, ".saving") || !step_folder(path, o->out, progress->step) ||
+    if (!folder_join(saving, o->out, ".saving") || !checkpoint_path(path, o->out, progress->step) ||
         !folder_make(o->out) || !folder_remove(saving) || !folder_make(saving)) {
         return fail(ctx, "make a folder in", o->out);
     }
@@ -233,7 +233,8 @@ static gd_status open_newest(checkpoint *from, gd_context *ctx, const char *out)
     int64_t *steps, count = folder_list(out, prefix, &steps);
     if (count < 0 && errno != ENOENT) return fail(ctx, "list", out);
     while (count-- > 0) {
-        if (step_folder(from->folder, out, steps[count]) && !open_folder(from, ctx, true)) break;
+        if (checkpoint_path(from->folder, out, steps[count]) && !open_folder(from, ctx, true))
+            break;
         console_message("not resumed from %s: %s", from->folder, gd_error(ctx));
         gd_error_clear(ctx);
         from->folder[0] = '\0';

@@ -37,6 +37,9 @@ typedef struct checkpoint {
     tokenizer tokenizer; /* TOKENIZER_NONE where the folder has none; then the text makes one */
 } checkpoint;
 
+/* OUT/step-N; false, with ENAMETOOLONG, where it does not fit. */
+bool checkpoint_path(char path[FOLDER_PATH], const char *out, int64_t step);
+
 /* Makes the folder --out. Opens what --resume or --init names, and fills the options that were not given: those of the
  * model, and with --resume all that the run had. `--resume auto` takes the newest checkpoint of
  * --out that is whole, or begins anew where there is none. */

@@ -1,42 +1,13 @@
 /* data.c - see data.h. */
 #include "data.h"
 #include "console.h"
+#include "text_file.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- Files -------------------------------------------------------------------------------- */
-
-/* All bytes of a file; NULL after a message. */
-static uint8_t *read_file(const char *path, int64_t *length)
-{
-    FILE *file = fopen(path, "rb");
-    if (!file) {
-        console_message("cannot open %s: %s", path, strerror(errno));
-        return NULL;
-    }
-    size_t capacity = 1 << 16, used = 0, got;
-    uint8_t *bytes = malloc(capacity);
-    while (bytes && (got = fread(bytes + used, 1, capacity - used, file)) > 0) {
-        used += got;
-        if (used < capacity) continue;
-        uint8_t *grown = realloc(bytes, capacity *= 2);
-        if (!grown) free(bytes);
-        bytes = grown;
-    }
-    bool failed = ferror(file) != 0;
-    int error = errno;
-    fclose(file);
-    if (bytes && !failed) {
-        *length = (int64_t)used;
-        return bytes;
-    }
-    console_message("cannot read %s: %s", path, bytes ? strerror(error) : "out of memory");
-    free(bytes);
-    return NULL;
-}
 
 static bool no_memory(void)
 {
@@ -71,9 +42,9 @@ static bool load_text(dataset *data)
     const data_options *o = &data->options;
     int64_t length, train, other_length;
     if (o->tokenizer) data->tokenizer = *o->tokenizer;
-    uint8_t *text = read_file(o->text, &length), *other = NULL;
+    uint8_t *text = text_file_read(o->text, &length), *other = NULL;
     if (!text) return false;
-    train = o->validation ? length : length * 9 / 10;
+    train = o->part == DATA_WHOLE ? 0 : o->validation ? length : length * 9 / 10;
     bool fine = true;
     if (o->tokenizer)
         fine = true;
@@ -82,9 +53,10 @@ static bool load_text(dataset *data)
     else if (!tokenizer_train(&data->tokenizer, text, train, (int32_t)o->vocab))
         fine = no_memory();
     data->hash = hash_bytes(text, train);
-    if (fine) fine = encode(&data->tokenizer, o->text, text, train, &data->train);
+    if (fine && o->part == DATA_BOTH)
+        fine = encode(&data->tokenizer, o->text, text, train, &data->train);
     if (fine && o->validation) {
-        other = read_file(o->validation, &other_length);
+        other = text_file_read(o->validation, &other_length);
         fine = other &&
                encode(&data->tokenizer, o->validation, other, other_length, &data->validation);
     } else if (fine) {
@@ -100,11 +72,14 @@ static bool load_tokens(dataset *data)
     enum { HASHED = 1 << 20 };
     char message[TOKENS_MESSAGE] = "";
     data->tokenizer.vocab = data->options.vocab;
-    if (!tokens_open(&data->train, data->options.tokens, message) ||
-        !tokens_open(&data->validation, data->options.validation, message)) {
+    const bool both = data->options.part == DATA_BOTH;
+    const char *validation = both ? data->options.validation : data->options.tokens;
+    if ((both && !tokens_open(&data->train, data->options.tokens, message)) ||
+        !tokens_open(&data->validation, validation, message)) {
         console_message("%s", message);
         return false;
     }
+    if (!both) return true;
     const token_shard *first = &data->train.shard[0];
     int64_t bytes = first->length * first->width;
     data->hash = hash_bytes(first->ids, bytes < HASHED ? bytes : HASHED);
@@ -138,11 +113,18 @@ bool data_load(dataset *data, const data_options *options)
     }
     data->windows = count_windows(&data->train, options->context, true);
     data->validation_windows = count_windows(&data->validation, options->context, false);
-    if (data->windows > 0 && data->validation_windows > 0) return true;
-    console_message("%lld tokens for training and %lld for validation are too few, wanted "
-                    "at least %lld each for a context of %lld",
-                    (long long)data->train.length, (long long)data->validation.length,
-                    (long long)options->context + 1, (long long)options->context);
+    const bool both = options->part == DATA_BOTH;
+    if ((data->windows > 0 || !both) && data->validation_windows > 0) return true;
+    if (both) {
+        console_message("%lld tokens for training and %lld for validation are too few, wanted "
+                        "at least %lld each for a context of %lld",
+                        (long long)data->train.length, (long long)data->validation.length,
+                        (long long)options->context + 1, (long long)options->context);
+    } else {
+        console_message("%lld tokens are too few, wanted at least %lld for a context of %lld",
+                        (long long)data->validation.length, (long long)options->context + 1,
+                        (long long)options->context);
+    }
     data_free(data);
     return false;
 }
@@ -249,4 +231,24 @@ gd_status data_draw(const dataset *data, int64_t position, gd_tensor *tokens, gd
 gd_status data_validation(const dataset *data, int64_t first, gd_tensor *tokens, gd_tensor *targets)
 {
     return fill(data, false, first, tokens, targets);
+}
+
+int64_t data_validation_bytes(const dataset *data)
+{
+    enum { PIECE = 1024 };
+    const tokenizer *t = &data->tokenizer;
+    int64_t bytes = 0;
+    int32_t ids[PIECE];
+    if (t->kind == TOKENIZER_NONE) return 0;
+    for (int s = 0; s < data->validation.shards; s++) {
+        const token_shard *shard = &data->validation.shard[s];
+        int64_t context = data->options.context;
+        int64_t end = shard_windows(shard, context, false) * context + 1; /* token 0 is given */
+        for (int64_t at = 1; at < end; at += PIECE) {
+            int64_t count = end - at < PIECE ? end - at : PIECE;
+            if (tokens_read(shard, at, count, t->vocab, ids) >= 0) return 0;
+            for (int64_t i = 0; i < count; i++) bytes += tokenizer_bytes(t, ids[i]);
+        }
+    }
+    return bytes;
 }

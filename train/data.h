@@ -12,6 +12,13 @@
 #include "tokenizer.h"
 #include "tokens.h"
 
+/* What is wanted of a text or of token files. */
+typedef enum data_part {
+    DATA_BOTH,  /* training and validation */
+    DATA_TENTH, /* the last tenth of the text, for validation; the rest is left alone */
+    DATA_WHOLE  /* all that `text` or `tokens` names, for validation */
+} data_part;
+
 typedef struct data_options {
     const char *text;       /* a text file, or NULL: */
     const char *tokens;     /* token files (tokens.h) */
@@ -21,6 +28,7 @@ typedef struct data_options {
     uint64_t seed;
     const tokenizer *tokenizer; /* to encode a text; its parts are the dataset's from now on. NULL:
                                  * one is made from the text, as `vocab` says */
+    data_part part;
 } data_options;
 
 typedef struct dataset {
@@ -30,6 +38,10 @@ typedef struct dataset {
     int64_t windows, validation_windows; /* in one epoch; in all */
     uint64_t hash;                       /* of the training text or the first training ids */
 } dataset;
+
+/* The bytes that all tokens of the validation windows stand for, those foretold; 0 where nobody
+ * knows. */
+int64_t data_validation_bytes(const dataset *data);
 
 /* Reads the files. False after a message on stderr: no such file, no memory, or too short for a
  * window. */

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "checkpoint.h"
+#include "clock.h"
 #include "console.h"
 #include "data.h"
 #include "loop.h"
@@ -12,6 +13,7 @@
 #include "report.h"
 #include "sample.h"
 #include "stop.h"
+#include "validate.h"
 
 /* With the weights and the shape of the checkpoint, if there is one. */
 static gd_status make_model(model *m, gd_context *ctx, const dataset *data, const train_options *o,
@@ -37,9 +39,9 @@ static gd_status make_model(model *m, gd_context *ctx, const dataset *data, cons
 static void conclude(model *m, const dataset *data, const train_options *o, double loss,
                      double begun)
 {
-    if (isnan(loss)) loss = loop_validate(m, data, o->batch, o->context); /* no step was made */
+    if (isnan(loss)) loss = validate(m, data, o->batch, o->context); /* no step was made */
     if (!gd_error(m->ctx)) {
-        printf("validation loss %.4f after %.1f s\n", loss, report_now() - begun);
+        printf("validation loss %.4f after %.1f s\n", loss, clock_now() - begun);
         report_memory(m->ctx);
         report_weights(m);
     }
@@ -58,7 +60,7 @@ static void train(gd_context *ctx, const dataset *data, const train_options *o,
 {
     model m;
     run_log log = {0};
-    double begun = report_now(), val;
+    double begun = clock_now(), val;
     if (!make_model(&m, ctx, data, o, from)) {
         report_configuration(&m, data, o);
         if (from->folder[0]) printf("from   %s\n", from->folder);

@@ -4,43 +4,10 @@
 #include "report.h"
 #include "sample.h"
 #include "stop.h"
+#include "validate.h"
 
 #include <math.h>
 #include <stdio.h>
-
-/* ---- Validation --------------------------------------------------------------------------- */
-
-/* The mean loss of `rows` windows from `first` on. */
-static double validate_batch(model *m, const dataset *data, int64_t first, int64_t rows,
-                             int64_t context)
-{
-    const int64_t shape[2] = {rows, context};
-    gd_tensor *tokens = gd_tensor_create(m->ctx, GD_INT32, 2, shape);
-    gd_tensor *targets = gd_tensor_create(m->ctx, GD_INT32, 2, shape);
-    double loss = NAN;
-    if (tokens && targets && !data_validation(data, first, tokens, targets)) {
-        loss = gd_item(gd_cross_entropy(model_logits(m, tokens), targets));
-    }
-    gd_step_end(m->ctx);
-    gd_tensor_free(tokens);
-    gd_tensor_free(targets);
-    return loss;
-}
-
-double loop_validate(model *m, const dataset *data, int64_t batch, int64_t context)
-{
-    int64_t windows = data->validation_windows;
-    double sum = 0;
-    m->training = false;
-    gd_no_grad_begin(m->ctx);
-    for (int64_t first = 0; first < windows && !gd_error(m->ctx); first += batch) {
-        int64_t rows = windows - first < batch ? windows - first : batch;
-        sum += (double)rows * validate_batch(m, data, first, rows, context);
-    }
-    gd_no_grad_end(m->ctx);
-    m->training = true;
-    return gd_error(m->ctx) ? NAN : sum / (double)windows;
-}
 
 /* ---- Training ----------------------------------------------------------------------------- */
 
@@ -197,7 +164,7 @@ static void conclude_step(training *t, report_clock *clock, report_values *now, 
     const train_options *o = t->options;
     gd_context *ctx = t->m->ctx;
     if (last ? !stop_asked() : due(o->eval_every, now->step)) {
-        now->val = loop_validate(t->m, t->data, o->batch, o->context);
+        now->val = validate(t->m, t->data, o->batch, o->context);
     }
     if (last || !isnan(now->val) || due(o->log_every, now->step)) {
         report_step(clock, t->log, ctx, now);

@@ -20,8 +20,4 @@ gd_status loop_train(model *m, const dataset *data, const train_options *options
 /* One forward and backward without an update, to see what memory they take. */
 gd_status loop_try(model *m, const dataset *data, const train_options *options);
 
-/* The mean loss over the whole validation part, in windows side by side, without dropout. NaN on
- * error. */
-double loop_validate(model *m, const dataset *data, int64_t batch, int64_t context);
-
 #endif

@@ -116,8 +116,7 @@ static options_outcome read_arguments(options *o, const struct option *longs, in
         if (config_alone && row->offset != offsetof(options, config)) continue;
         if (!option_give(o, "--", row, optarg)) return OPTIONS_BAD;
     }
-    if (!config_alone && optind == argc - 1 && table->operand &&
-        !options_given(o, table->operand)) {
+    if (!config_alone && optind < argc && table->operand && !options_given(o, table->operand)) {
         option_give(o, "--", option_find(o, table->operand), argv[optind++]);
     }
     if (config_alone || optind >= argc) return OPTIONS_RUN;

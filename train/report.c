@@ -1,22 +1,14 @@
 /* report.c - see report.h. */
-#define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #include "report.h"
+#include "clock.h"
 #include "console.h"
 #include "peak.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 /* ---- The clock ---------------------------------------------------------------------------- */
-
-double report_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 report_clock report_clock_start(const model *m, const train_options *o, int64_t first)
 {
@@ -25,12 +17,12 @@ report_clock report_clock_start(const model *m, const train_options *o, int64_t 
                           .steps = o->steps,
                           .tokens_per_step = o->accumulate * o->batch * o->context,
                           .peak_rate = peak / model_flops_per_token(m, o->context),
-                          .last = report_now()};
+                          .last = clock_now()};
 }
 
 void report_clock_step(report_clock *clock)
 {
-    double now = report_now();
+    double now = clock_now();
     clock->seconds += now - clock->last;
     clock->since_report += now - clock->last;
     clock->steps_since++;
@@ -39,7 +31,7 @@ void report_clock_step(report_clock *clock)
 
 void report_clock_resume(report_clock *clock)
 {
-    clock->last = report_now();
+    clock->last = clock_now();
 }
 
 /* ---- Lines -------------------------------------------------------------------------------- */

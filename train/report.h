@@ -7,9 +7,6 @@
 #include "model.h"
 #include "train_options.h"
 
-/* Seconds from some fixed moment. */
-double report_now(void);
-
 /* Time spent in steps, and nothing else. */
 typedef struct report_clock {
     int64_t first, steps, tokens_per_step; /* the run goes from step `first` to `steps` */

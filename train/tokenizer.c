@@ -89,6 +89,11 @@ const void *tokenizer_text_of(const tokenizer *t, int32_t id, char room[TOKENIZE
     return room;
 }
 
+int64_t tokenizer_bytes(const tokenizer *t, int32_t id)
+{
+    return t->kind == TOKENIZER_BPE ? t->bpe.length[id] : t->kind == TOKENIZER_CHARACTERS;
+}
+
 int32_t tokenizer_first(const tokenizer *t)
 {
     if (t->kind == TOKENIZER_BPE) return '\n';

@@ -39,6 +39,9 @@ enum { TOKENIZER_ID_TEXT = 16 };
 const void *tokenizer_text_of(const tokenizer *t, int32_t id, char room[TOKENIZER_ID_TEXT],
                               size_t *length);
 
+/* How many bytes an id stands for; 0 where nobody knows. */
+int64_t tokenizer_bytes(const tokenizer *t, int32_t id);
+
 /* An id to begin a text with: a line break if there is one, else 0. */
 int32_t tokenizer_first(const tokenizer *t);
 

@@ -1,0 +1,253 @@
+/* gradus_eval.c - gradus-eval: how well a trained model foretells a text. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "console.h"
+#include "data.h"
+#include "json.h"
+#include "options.h"
+#include "trained.h"
+#include "validate.h"
+
+/* ---- Options ------------------------------------------------------------------------------ */
+
+typedef struct eval_command {
+    options base;
+    const char *model, *data, *val_data, *tokens;
+    int64_t batch, context, threads;
+    bool whole, json, tf32;
+    int dtype, device;
+} eval_command;
+
+#define AT(field) offsetof(eval_command, field)
+
+static const int dtypes[] = {TRAINED_DTYPE, GD_FLOAT32, GD_FLOAT64};
+static const int devices[] = {GD_CPU, GD_CUDA, GD_DEVICE_AUTO};
+
+static const option_row rows[] = {
+    {.help = "Model"},
+    {OPTION_TEXT, "model", AT(model),
+     .help = "DIR  a checkpoint, the --out of a run (its newest one), or a Llama model in Hugging "
+             "Face's form; \"--model\" may be left out"},
+    {OPTION_WHOLE, "context", AT(context), 0, 1048576,
+     .help = "N  tokens to a window; 0: as many as in its training, else as the model was made "
+             "for, up to 2048"},
+    {OPTION_TEXT, "config", AT(base.config),
+     .help = "FILE  lines of \"option = value\", which the command line overrides"},
+    {.help = "Text (default: what its run validated on)"},
+    {OPTION_TEXT, "data", AT(data),
+     .help = "FILE  a text, of which gradus-train trains on the first nine tenths: its last tenth"},
+    {OPTION_SWITCH, "whole", AT(whole), .help = "  all of --data FILE"},
+    {OPTION_TEXT, "val-data", AT(val_data), .help = "FILE  a text for validation: all of it"},
+    {OPTION_TEXT, "tokens", AT(tokens), .help = "PATTERN  token files of nanoGPT or llm.c: all"},
+    {.help = "Report"},
+    {OPTION_SWITCH, "json", AT(json), .help = "  one object of JSON instead"},
+    {.help = "Machine"},
+    {OPTION_WHOLE, "batch", AT(batch), 0, 65536,
+     .help = "N  windows at once; 0: as in its training, else 8"},
+    {OPTION_CHOICE, "dtype", AT(dtype), .choices = "model f32 f64", .values = dtypes,
+     .help = "model|f32|f64  of the computation; model: f64 where the weights are, else f32"},
+    {OPTION_CHOICE, "device", AT(device), .choices = "cpu cuda auto", .values = devices,
+     .help = "cpu|cuda|auto  auto: a GPU where there is one"},
+    {OPTION_SWITCH, "tf32", AT(tf32),
+     .help = "  on a GPU, round the factors of float32 products to TF32: faster"},
+    {OPTION_WHOLE, "threads", AT(threads), 0, 4096,
+     .help = "N  0: all; the result is the same for any number"},
+};
+
+static const eval_command defaults = {.dtype = TRAINED_DTYPE};
+
+static const option_table table = {
+    .program = "gradus-eval",
+    .usage = "Usage: gradus-eval DIR [OPTION...]\n\n"
+             "How well a model that gradus-train trained, or another Llama model, foretells\n"
+             "each token of a text from those before it: the mean of -log(probability).\n",
+    .operand = "model",
+    .rows = rows,
+    .count = sizeof rows / sizeof *rows,
+    .defaults = &defaults,
+    .size = sizeof defaults,
+};
+_Static_assert(sizeof rows / sizeof *rows <= OPTIONS_MOST, "`given` has a bit for each");
+
+static bool check(const eval_command *o)
+{
+    const char *fault = NULL;
+    if (!o->model)
+        fault = "--model DIR is missing: which model?";
+    else if ((o->data != NULL) + (o->val_data != NULL) + (o->tokens != NULL) > 1)
+        fault = "--data, --val-data and --tokens exclude each other";
+    else if (o->whole && !o->data)
+        fault = "--whole is about --data FILE, which is missing";
+    if (fault) console_message("%s", fault);
+    return !fault;
+}
+
+/* ---- The text ----------------------------------------------------------------------------- */
+
+/* What to read: as the command says, else as its run did. */
+static data_options find_text(const trained *t, const eval_command *o)
+{
+    data_options found = {.text = o->data, .tokens = o->tokens, .part = DATA_WHOLE};
+    if (o->val_data) found.text = o->val_data;
+    if (o->data && !o->whole) found.part = DATA_TENTH;
+    if (!found.text && !found.tokens) {
+        const char *validation = trained_option(t, "val-data");
+        if (trained_option(t, "tokens")) {
+            found.tokens = validation;
+        } else {
+            found.text = validation ? validation : trained_option(t, "data");
+            found.part = validation ? DATA_WHOLE : DATA_TENTH;
+        }
+    }
+    found.vocab = t->tokenizer.vocab;
+    found.context = o->context;
+    return found;
+}
+
+static bool load(dataset *data, trained *t, const eval_command *o)
+{
+    data_options wanted = find_text(t, o);
+    const char *fault = NULL;
+    if (!wanted.text && !wanted.tokens)
+        fault = "--data FILE is missing: on which text?";
+    else if (wanted.text && t->tokenizer.kind == TOKENIZER_NONE)
+        fault = "the model has no tokenizer to cut a text with; --tokens takes ids as they are";
+    if (fault) {
+        console_message("%s", fault);
+        return false;
+    }
+    tokenizer own = t->tokenizer;
+    if (wanted.text) {
+        wanted.tokenizer = &own; /* now the data's */
+        t->tokenizer = (tokenizer){0};
+    }
+    return data_load(data, &wanted);
+}
+
+/* ---- The report --------------------------------------------------------------------------- */
+
+typedef struct evaluation {
+    double loss, seconds;
+    int64_t windows, tokens, bytes; /* bytes 0: nobody knows */
+} evaluation;
+
+static double bits_per_byte(const evaluation *e)
+{
+    return e->bytes ? e->loss * (double)e->tokens / (double)e->bytes / log(2) : NAN;
+}
+
+static double rate(const evaluation *e)
+{
+    return e->seconds > 0 ? (double)e->tokens / e->seconds : 0;
+}
+
+static void print_json(const trained *t, const dataset *data, const eval_command *o,
+                       const evaluation *e)
+{
+    const data_options *d = &data->options;
+    const struct {
+        const char *name, *value;
+    } texts[] = {{"version", gd_version()},
+                 {"device", gd_context_device_name(t->m.ctx)},
+                 {"dtype", gd_dtype_name(gd_tensor_dtype(t->m.embedding))},
+                 {"model", t->folder},
+                 {"text", d->text ? d->text : d->tokens},
+                 {"part", d->part == DATA_WHOLE ? "whole" : "last tenth"}};
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {{"context", (double)o->context},
+                   {"batch", (double)o->batch},
+                   {"windows", (double)e->windows},
+                   {"tokens", (double)e->tokens},
+                   {"bytes", e->bytes ? (double)e->bytes : NAN},
+                   {"loss", e->loss},
+                   {"perplexity", exp(e->loss)},
+                   {"bits_per_byte", bits_per_byte(e)},
+                   {"seconds", e->seconds},
+                   {"tokens_per_second", rate(e)}};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        printf("%s\"%s\": ", i ? ", " : "{", texts[i].name);
+        json_print_string(texts[i].value, stdout);
+    }
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        printf(", \"%s\": ", numbers[i].name);
+        json_print_number(numbers[i].value, stdout);
+    }
+    printf("}\n");
+}
+
+static void print_text(const trained *t, const dataset *data, const eval_command *o,
+                       const evaluation *e)
+{
+    const data_options *d = &data->options;
+    printf("gradus-eval %s on %s, %s\n", gd_version(), gd_context_device_name(t->m.ctx),
+           gd_dtype_name(gd_tensor_dtype(t->m.embedding)));
+    printf("model  %s: %lld parameters\n", t->folder, (long long)gd_params_elements(t->m.params));
+    printf("text   %s, %s: %lld tokens in %lld windows of %lld, %lld at once\n",
+           d->text ? d->text : d->tokens, d->part == DATA_WHOLE ? "whole" : "last tenth",
+           (long long)e->tokens, (long long)e->windows, (long long)o->context, (long long)o->batch);
+    printf("loss %.4f | perplexity %.3f", e->loss, exp(e->loss));
+    if (e->bytes) printf(" | %.4f bits per byte", bits_per_byte(e));
+    printf(" | %.2f s | %.0f tok/s\n", e->seconds, rate(e));
+}
+
+/* ---- Running it --------------------------------------------------------------------------- */
+
+static void evaluate(trained *t, const dataset *data, const eval_command *o)
+{
+    double begun = clock_now();
+    evaluation e = {.loss = validate(&t->m, data, o->batch, o->context)};
+    e.seconds = clock_now() - begun;
+    e.windows = data->validation_windows;
+    e.tokens = e.windows * o->context;
+    e.bytes = data_validation_bytes(data);
+    if (gd_error(t->m.ctx)) return;
+    if (o->json)
+        print_json(t, data, o, &e);
+    else
+        print_text(t, data, o, &e);
+}
+
+static int run(gd_context *ctx, eval_command *o)
+{
+    trained t;
+    dataset data;
+    bool loaded = false;
+    if (!trained_open(&t, ctx, o->model, o->dtype, o->tokens != NULL)) {
+        int64_t positions = t.m.config.positions;
+        positions = trained_number(&t, "context", positions < 2048 ? positions : 2048);
+        if (o->context == 0) o->context = positions;
+        if (o->batch == 0) o->batch = trained_number(&t, "batch", 8);
+        loaded = load(&data, &t, o);
+    }
+    if (loaded) {
+        evaluate(&t, &data, o);
+        data_free(&data);
+    }
+    if (gd_error(ctx)) console_message("%s", gd_error(ctx));
+    trained_close(&t);
+    return loaded && !gd_error(ctx) ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+int main(int argc, char **argv)
+{
+    eval_command command;
+    options_outcome outcome = options_read(&command.base, &table, argc, argv);
+    if (outcome == OPTIONS_RUN && !check(&command)) outcome = OPTIONS_BAD;
+    int status = outcome == OPTIONS_DONE ? EXIT_SUCCESS : 2;
+    if (outcome == OPTIONS_RUN) {
+        const gd_context_options options = {.device = (gd_device)command.device,
+                                            .threads = (int)command.threads,
+                                            .tf32 = command.tf32};
+        gd_context *ctx = gd_context_create(&options);
+        status = run(ctx, &command);
+        gd_context_free(ctx);
+    }
+    options_free(&command.base);
+    return status;
+}

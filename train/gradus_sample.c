@@ -1,0 +1,209 @@
+/* gradus_sample.c - gradus-sample: a trained model in, text out. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "clock.h"
+#include "console.h"
+#include "options.h"
+#include "prompt.h"
+#include "sample.h"
+#include "text_file.h"
+#include "text_stream.h"
+#include "trained.h"
+
+/* ---- Options ------------------------------------------------------------------------------ */
+
+typedef struct sample_command {
+    options base;
+    const char *model;
+    const char *prompt, *prompt_file, *stop;
+    int64_t length, samples, context, top_k, seed, threads;
+    double temperature, top_p;
+    bool ids, timing, tf32;
+    int dtype, device;
+} sample_command;
+
+#define AT(field) offsetof(sample_command, field)
+
+static const int dtypes[] = {TRAINED_DTYPE, GD_FLOAT32, GD_FLOAT64};
+static const int devices[] = {GD_CPU, GD_CUDA, GD_DEVICE_AUTO};
+
+static const option_row rows[] = {
+    {.help = "Model"},
+    {OPTION_TEXT, "model", AT(model),
+     .help = "DIR  a checkpoint, the --out of a run (its newest one), or a Llama model in Hugging "
+             "Face's form; \"--model\" may be left out"},
+    {OPTION_WHOLE, "context", AT(context), 0, 1048576,
+     .help = "N  tokens seen at once; 0: as many as the model was made for"},
+    {OPTION_TEXT, "config", AT(base.config),
+     .help = "FILE  lines of \"option = value\", which the command line overrides"},
+    {.help = "Text"},
+    {OPTION_TEXT, "prompt", AT(prompt),
+     .help = "TEXT  what it goes on from; default: the beginning of a line"},
+    {OPTION_TEXT, "prompt-file", AT(prompt_file), .help = "FILE  the same from a file"},
+    {OPTION_SWITCH, "ids", AT(ids),
+     .help = "  the prompt and what is printed are ids of tokens; the folder's tokenizer is left "
+             "alone"},
+    {OPTION_WHOLE, "length", AT(length), 0, 1e12, .help = "N  tokens to write"},
+    {OPTION_TEXT, "stop", AT(stop), .help = "TEXT  end before this text"},
+    {OPTION_WHOLE, "samples", AT(samples), 1, 1e6, .help = "N  texts, with ---- between them"},
+    {.help = "Drawing"},
+    {OPTION_NUMBER, "temperature", AT(temperature), 0, 100,
+     .help = "X  divides the logits; 0: always the likeliest token"},
+    {OPTION_WHOLE, "top-k", AT(top_k), 0, 1e9,
+     .help = "K  draw from the K likeliest tokens; 0: from all"},
+    {OPTION_NUMBER, "top-p", AT(top_p), 0, 1,
+     .help = "P  draw from the fewest tokens that make up this probability; 0 or 1: from all"},
+    {OPTION_WHOLE, "seed", AT(seed), 0, 9e15, .help = "N  the same seed, the same text"},
+    {.help = "Machine"},
+    {OPTION_CHOICE, "dtype", AT(dtype), .choices = "model f32 f64", .values = dtypes,
+     .help = "model|f32|f64  of the computation; model: f64 where the weights are, else f32"},
+    {OPTION_CHOICE, "device", AT(device), .choices = "cpu cuda auto", .values = devices,
+     .help = "cpu|cuda|auto  auto: a GPU where there is one"},
+    {OPTION_SWITCH, "tf32", AT(tf32),
+     .help = "  on a GPU, round the factors of float32 products to TF32: faster"},
+    {OPTION_WHOLE, "threads", AT(threads), 0, 4096,
+     .help = "N  0: all; the text is the same for any number"},
+    {OPTION_SWITCH, "timing", AT(timing), .help = "  say on stderr how long it took"},
+};
+
+static const sample_command defaults = {
+    .length = 500, .samples = 1, .temperature = 0.8, .top_p = 1, .seed = 1, .dtype = TRAINED_DTYPE};
+
+static const option_table table = {
+    .program = "gradus-sample",
+    .usage = "Usage: gradus-sample DIR [OPTION...]\n\n"
+             "Writes text by a model that gradus-train trained, or by another Llama model:\n"
+             "the prompt, then token after token, as they come.\n",
+    .operand = "model",
+    .rows = rows,
+    .count = sizeof rows / sizeof *rows,
+    .defaults = &defaults,
+    .size = sizeof defaults,
+};
+_Static_assert(sizeof rows / sizeof *rows <= OPTIONS_MOST, "`given` has a bit for each");
+
+static bool check(const sample_command *o)
+{
+    const char *fault = NULL;
+    if (!o->model)
+        fault = "--model DIR is missing: which model shall write?";
+    else if (o->prompt && o->prompt_file)
+        fault = "--prompt and --prompt-file exclude each other";
+    else if (o->stop && !o->stop[0])
+        fault = "--stop is empty, and every text begins with that";
+    else if (o->stop && strlen(o->stop) > TEXT_STREAM_STOP)
+        fault = "--stop is longer than 255 bytes";
+    if (fault) console_message("%s", fault);
+    return !fault;
+}
+
+/* ---- Writing ------------------------------------------------------------------------------ */
+
+/* The context: of its training, else what it was made for; never more than the text needs. */
+static int64_t find_context(const trained *t, const sample_command *o, int64_t prompt)
+{
+    int64_t made_for = t->m.config.positions;
+    int64_t context = o->context ? o->context : trained_number(t, "context", made_for);
+    int64_t needed = (prompt ? prompt : 1) + o->length;
+    if (context > made_for) {
+        console_message("--context is %lld, but the model was made for %lld", (long long)context,
+                        (long long)made_for);
+    }
+    return context < needed ? context : needed;
+}
+
+/* Text number i has random numbers of its own, so that it does not depend on those before it. */
+static gd_status write_text(trained *t, const sample_command *o, const char *prompt, int64_t length,
+                            const sample_options *sample, int64_t i, int64_t *count)
+{
+    gd_random_set(t->m.ctx, (gd_random_state){(uint64_t)o->seed, (uint64_t)i << 40});
+    fwrite(prompt, 1, (size_t)length, stdout);
+    if (t->tokenizer.kind == TOKENIZER_NONE && sample->prompt_length > 0) putchar(' ');
+    gd_status status = sample_text(&t->m, &t->tokenizer, sample, stdout, count);
+    printf("\n");
+    return status;
+}
+
+static gd_status write_all(trained *t, const sample_command *o, const char *prompt, int64_t length,
+                           const int32_t *ids, int64_t id_count)
+{
+    const sample_options sample = {.prompt = ids,
+                                   .prompt_length = id_count,
+                                   .length = o->length,
+                                   .context = find_context(t, o, id_count),
+                                   .temperature = o->temperature,
+                                   .top_k = o->top_k,
+                                   .top_p = o->top_p,
+                                   .stop = o->stop};
+    double begun = clock_now();
+    int64_t all = 0;
+    for (int64_t i = 0; i < o->samples && !gd_error(t->m.ctx); i++) {
+        int64_t count = 0;
+        if (i > 0) printf("----\n");
+        write_text(t, o, prompt, length, &sample, i, &count);
+        all += count;
+    }
+    double seconds = clock_now() - begun;
+    if (o->timing) {
+        console_message("%lld tokens in %.3f s, %.1f tok/s", (long long)all, seconds,
+                        seconds > 0 ? (double)all / seconds : 0);
+    }
+    return gd_error_status(t->m.ctx);
+}
+
+/* The prompt with a 0 behind it, allocated here; NULL after a message. */
+static char *read_prompt(const sample_command *o, int64_t *length)
+{
+    if (o->prompt_file) {
+        char *text = (char *)text_file_read(o->prompt_file, length);
+        char *longer = text ? realloc(text, (size_t)*length + 1) : NULL;
+        if (longer) longer[*length] = '\0';
+        if (text && !longer) free(text);
+        return longer;
+    }
+    const char *text = o->prompt ? o->prompt : "";
+    *length = (int64_t)strlen(text);
+    char *copy = malloc((size_t)*length + 1);
+    if (copy) memcpy(copy, text, (size_t)*length + 1);
+    return copy;
+}
+
+static int run(gd_context *ctx, const sample_command *o)
+{
+    trained t;
+    int64_t length = 0, count = 0;
+    int32_t *ids = NULL;
+    char *prompt = NULL;
+    bool told = false;
+    if (!trained_open(&t, ctx, o->model, o->dtype, o->ids)) {
+        prompt = read_prompt(o, &length);
+        ids = prompt ? prompt_encode(&t.tokenizer, prompt, length, &count) : NULL;
+        told = !ids;
+        if (ids) write_all(&t, o, prompt, length, ids, count);
+    }
+    if (gd_error(ctx)) console_message("%s", gd_error(ctx));
+    free(ids);
+    free(prompt);
+    trained_close(&t);
+    return told || gd_error(ctx) || ferror(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+    sample_command command;
+    options_outcome outcome = options_read(&command.base, &table, argc, argv);
+    if (outcome == OPTIONS_RUN && !check(&command)) outcome = OPTIONS_BAD;
+    int status = outcome == OPTIONS_DONE ? EXIT_SUCCESS : 2;
+    if (outcome == OPTIONS_RUN) {
+        const gd_context_options options = {.device = (gd_device)command.device,
+                                            .threads = (int)command.threads,
+                                            .tf32 = command.tf32};
+        gd_context *ctx = gd_context_create(&options);
+        status = run(ctx, &command);
+        gd_context_free(ctx);
+    }
+    options_free(&command.base);
+    return status;
+}

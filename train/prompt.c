@@ -1,0 +1,58 @@
+/* prompt.c - see prompt.h. */
+#include "prompt.h"
+#include "console.h"
+#include "tokens.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int32_t *no_memory(void)
+{
+    console_message("no memory for the prompt");
+    return NULL;
+}
+
+/* "12 7 33" */
+static int32_t *read_ids(const char *text, int64_t length, int64_t vocab, int64_t *count)
+{
+    static const char blanks[] = " \t\r\n";
+    int32_t *ids = malloc((size_t)length * sizeof *ids + 1);
+    *count = 0;
+    if (!ids) return no_memory();
+    for (const char *at = text + strspn(text, blanks); *at; at += strspn(at, blanks)) {
+        char *end;
+        errno = 0;
+        long long id = *at == '-' || *at == '+' ? -1 : strtoll(at, &end, 10);
+        if (id < 0 || id >= vocab || errno || end == at || (*end && !strchr(blanks, *end))) {
+            console_message("the prompt has \"%.*s\" where the id of a token is wanted, a number "
+                            "below %lld: nobody knows what they mean",
+                            (int)strcspn(at, blanks), at, (long long)vocab);
+            free(ids);
+            return NULL;
+        }
+        ids[(*count)++] = (int32_t)id;
+        at = end;
+    }
+    return ids;
+}
+
+int32_t *prompt_encode(const tokenizer *t, const char *text, int64_t length, int64_t *count)
+{
+    if (t->kind == TOKENIZER_NONE) return read_ids(text, length, t->vocab, count);
+    int width;
+    int64_t unknown;
+    token_source source;
+    void *packed = tokenizer_encode(t, (const uint8_t *)text, length, &width, count, &unknown);
+    if (!packed && unknown >= 0) {
+        console_message("the prompt has the byte %d at place %lld, which the model's vocabulary "
+                        "does not have",
+                        (unsigned char)text[unknown], (long long)unknown);
+        return NULL;
+    }
+    if (!packed || !tokens_own(&source, packed, width, *count)) return no_memory();
+    int32_t *ids = malloc((size_t)*count * sizeof *ids + 1);
+    if (ids) tokens_read(&source.shard[0], 0, *count, t->vocab, ids);
+    tokens_close(&source);
+    return ids ? ids : no_memory();
+}

@@ -1,0 +1,110 @@
+/* trained.c - see trained.h. */
+#include "trained.h"
+#include "checkpoint.h"
+#include "console.h"
+#include "llama.h"
+#include "tokenizer_file.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Which folder ------------------------------------------------------------------------- */
+
+static bool holds(const char *folder, const char *name)
+{
+    char path[FOLDER_PATH];
+    return folder_join(path, folder, name) && folder_has(path);
+}
+
+/* The newest checkpoint in a folder that has a model, else the folder itself. */
+static gd_status find_folder(trained *t, gd_context *ctx, const char *path)
+{
+    int64_t *steps, count;
+    if (strlen(path) >= FOLDER_PATH) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "the path %.80s... is too long", path);
+    }
+    strcpy(t->folder, path);
+    if (holds(path, "config.json") || (count = folder_list(path, "step-", &steps)) < 0) {
+        return GD_OK; /* reading it says what is wrong, if anything is */
+    }
+    bool found = false;
+    while (count-- > 0 && !found) {
+        found = checkpoint_path(t->folder, path, steps[count]) && holds(t->folder, "config.json") &&
+                holds(t->folder, "model.safetensors");
+        if (!found) console_message("%s is not whole, and passed over", t->folder);
+    }
+    free(steps);
+    if (found) return GD_OK;
+    return gd_fail(ctx, GD_ERROR_IO,
+                   "%s holds neither a model (config.json) nor a checkpoint "
+                   "(step-...)",
+                   path);
+}
+
+/* ---- Opening ------------------------------------------------------------------------------ */
+
+/* As the first file of weights has it; a model in several files is float32 to us. */
+static gd_dtype stored_dtype(gd_context *ctx, const char *folder)
+{
+    gd_dtype dtype = GD_FLOAT32;
+    char path[FOLDER_PATH];
+    if (!folder_join(path, folder, "model.safetensors") || !folder_has(path)) return dtype;
+    gd_safetensors *file = gd_safetensors_open(ctx, path);
+    const gd_safetensors_entry *entry = gd_safetensors_at(file, 0);
+    if (entry && entry->dtype == GD_FLOAT64) dtype = GD_FLOAT64;
+    gd_safetensors_close(file);
+    return dtype;
+}
+
+static gd_status open_state(trained *t, gd_context *ctx)
+{
+    char path[FOLDER_PATH];
+    if (!folder_join(path, t->folder, "state.safetensors") || !folder_has(path)) return GD_OK;
+    t->state = gd_safetensors_open(ctx, path);
+    return gd_error_status(ctx);
+}
+
+gd_status trained_open(trained *t, gd_context *ctx, const char *path, int dtype, bool ids)
+{
+    model_config config;
+    *t = (trained){.folder = ""};
+    if (gd_error(ctx) || find_folder(t, ctx, path)) return gd_error_status(ctx);
+    if (llama_read_config(ctx, t->folder, &config) || open_state(t, ctx)) {
+        return gd_error_status(ctx);
+    }
+    if (dtype == TRAINED_DTYPE) dtype = (int)stored_dtype(ctx, t->folder);
+    if (model_create(&t->m, ctx, (gd_dtype)dtype, &config) || llama_load(&t->m, t->folder)) {
+        return gd_error_status(ctx);
+    }
+    if (!ids) tokenizer_load(&t->tokenizer, ctx, t->folder);
+    if (t->tokenizer.kind == TOKENIZER_NONE) t->tokenizer.vocab = config.vocab;
+    if (t->tokenizer.vocab > config.vocab) {
+        gd_fail(ctx, GD_ERROR_IO, "the tokenizer in %s has %lld tokens, but the model only %lld",
+                t->folder, (long long)t->tokenizer.vocab, (long long)config.vocab);
+    }
+    return gd_error_status(ctx);
+}
+
+void trained_close(trained *t)
+{
+    gd_safetensors_close(t->state);
+    tokenizer_free(&t->tokenizer);
+    model_free(&t->m);
+    t->state = NULL;
+}
+
+const char *trained_option(const trained *t, const char *name)
+{
+    char key[64];
+    snprintf(key, sizeof key, "option.%s", name);
+    return t->state ? gd_safetensors_metadata(t->state, key) : NULL;
+}
+
+int64_t trained_number(const trained *t, const char *name, int64_t fallback)
+{
+    const char *text = trained_option(t, name);
+    char *end = NULL;
+    long long number = text ? strtoll(text, &end, 10) : 0;
+    return end && end != text && !*end && number > 0 && number < INT32_MAX ? number : fallback;
+}

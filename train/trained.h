@@ -1,0 +1,31 @@
+/* trained.h - a model to be used and not trained: a Llama folder (llama.h) with its tokenizer and,
+ * where it is a checkpoint of ours, the options of its run. */
+#ifndef GRADUS_TRAIN_TRAINED_H
+#define GRADUS_TRAIN_TRAINED_H
+
+#include "folder.h"
+#include "model.h"
+#include "tokenizer.h"
+
+typedef struct trained {
+    char folder[FOLDER_PATH];
+    model m;
+    tokenizer tokenizer;   /* TOKENIZER_NONE where the folder has none, or none is wanted */
+    gd_safetensors *state; /* of a checkpoint; NULL where there is none */
+} trained;
+
+/* A dtype that is none: float64 where the weights lie so in their file, else float32. */
+enum { TRAINED_DTYPE = -1 };
+
+/* Opens `path`, or the newest whole checkpoint in it where it is what --out named. `ids`: without
+ * its tokenizer. On error the context says why; close it whatever comes. */
+gd_status trained_open(trained *t, gd_context *ctx, const char *path, int dtype, bool ids);
+void trained_close(trained *t);
+
+/* What an option of its run was, as a text; NULL where nobody knows. */
+const char *trained_option(const trained *t, const char *name);
+
+/* The same for a whole number. */
+int64_t trained_number(const trained *t, const char *name, int64_t fallback);
+
+#endif

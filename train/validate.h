@@ -1,0 +1,12 @@
+/* validate.h - how well a model foretells a text that it did not learn. */
+#ifndef GRADUS_TRAIN_VALIDATE_H
+#define GRADUS_TRAIN_VALIDATE_H
+
+#include "data.h"
+#include "model.h"
+
+/* The mean loss over the whole validation part, in windows side by side, `batch` at a time, without
+ * dropout. NaN on error. */
+double validate(model *m, const dataset *data, int64_t batch, int64_t context);
+
+#endif
