@@ -11,8 +11,10 @@
 #include <string.h>
 #include <sys/wait.h>
 
+#include "gradus/gradus.h"
+
 #ifndef GRADUS_PROGRAM
-#define GRADUS_PROGRAM NULL
+#define GRADUS_PROGRAM ""
 #endif
 
 enum { PROGRAM_OUTPUT = 1 << 20, PROGRAM_SKIPPED = 77 };
@@ -20,16 +22,30 @@ enum { PROGRAM_OUTPUT = 1 << 20, PROGRAM_SKIPPED = 77 };
 static inline bool program_missing(const char *name)
 {
     const char *path = GRADUS_PROGRAM;
-    if (!path) printf("%s is not built: skipped\n", name);
-    return !path;
+    if (!path[0]) printf("%s is not built: skipped\n", name);
+    return !path[0];
 }
 
-/* Runs it with these arguments, in words of the shell; returns its exit status. `output` gets what
- * it wrote to either stream; "2>/dev/null" among the arguments leaves one out. */
-static inline int program_run(const char *arguments, char output[PROGRAM_OUTPUT])
+/* The library was built without jansson: there are no checkpoints. */
+static inline bool safetensors_missing(void)
+{
+    gd_context *ctx = gd_context_create(NULL);
+    gd_safetensors_close(gd_safetensors_wrap(ctx, "\2\0\0\0\0\0\0\0{}", 10));
+    bool missing = gd_error_status(ctx) == GD_ERROR_UNSUPPORTED;
+    gd_context_free(ctx);
+    return missing;
+}
+
+/* Runs a program that lies beside ours with these arguments, in words of the shell; returns its exit
+ * status. `output` gets what it wrote to either stream; "2>/dev/null" among the arguments leaves one
+ * out. */
+static inline int program_run_other(const char *name, const char *arguments,
+                                    char output[PROGRAM_OUTPUT])
 {
     char command[2048];
-    snprintf(command, sizeof command, "'%s' 2>&1 %s", (const char *)GRADUS_PROGRAM, arguments);
+    const char *path = GRADUS_PROGRAM, *slash = strrchr(path, '/');
+    snprintf(command, sizeof command, "'%.*s/%s' 2>&1 %s", (int)(slash - path), path, name,
+             arguments);
     FILE *pipe = popen(command, "r");
     ck_assert_ptr_nonnull(pipe);
     size_t used = fread(output, 1, PROGRAM_OUTPUT - 1, pipe);
@@ -38,6 +54,12 @@ static inline int program_run(const char *arguments, char output[PROGRAM_OUTPUT]
     int status = pclose(pipe);
     ck_assert_msg(WIFEXITED(status), "%s: ended by a signal", arguments);
     return WEXITSTATUS(status);
+}
+
+/* The same for ours. */
+static inline int program_run(const char *arguments, char output[PROGRAM_OUTPUT])
+{
+    return program_run_other(strrchr((const char *)GRADUS_PROGRAM, '/') + 1, arguments, output);
 }
 
 /* The same, and the exit status must be this one. */

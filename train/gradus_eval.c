@@ -24,7 +24,7 @@ typedef struct eval_command {
 
 #define AT(field) offsetof(eval_command, field)
 
-static const int dtypes[] = {TRAINED_DTYPE, GD_FLOAT32, GD_FLOAT64};
+static const int dtypes[] = {TRAINED_DTYPE, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16, GD_FLOAT64};
 static const int devices[] = {GD_CPU, GD_CUDA, GD_DEVICE_AUTO};
 
 static const option_row rows[] = {
@@ -48,8 +48,8 @@ static const option_row rows[] = {
     {.help = "Machine"},
     {OPTION_WHOLE, "batch", AT(batch), 0, 65536,
      .help = "N  windows at once; 0: as in its training, else 8"},
-    {OPTION_CHOICE, "dtype", AT(dtype), .choices = "model f32 f64", .values = dtypes,
-     .help = "model|f32|f64  of the computation; model: f64 where the weights are, else f32"},
+    {OPTION_CHOICE, "dtype", AT(dtype), .choices = "run f32 bf16 f16 f64", .values = dtypes,
+     .help = "run|f32|bf16|f16|f64  of weights and activations; run: as it was trained, else f32"},
     {OPTION_CHOICE, "device", AT(device), .choices = "cpu cuda auto", .values = devices,
      .help = "cpu|cuda|auto  auto: a GPU where there is one"},
     {OPTION_SWITCH, "tf32", AT(tf32),

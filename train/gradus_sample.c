@@ -26,7 +26,7 @@ typedef struct sample_command {
 
 #define AT(field) offsetof(sample_command, field)
 
-static const int dtypes[] = {TRAINED_DTYPE, GD_FLOAT32, GD_FLOAT64};
+static const int dtypes[] = {TRAINED_DTYPE, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16, GD_FLOAT64};
 static const int devices[] = {GD_CPU, GD_CUDA, GD_DEVICE_AUTO};
 
 static const option_row rows[] = {
@@ -57,8 +57,8 @@ static const option_row rows[] = {
      .help = "P  draw from the fewest tokens that make up this probability; 0 or 1: from all"},
     {OPTION_WHOLE, "seed", AT(seed), 0, 9e15, .help = "N  the same seed, the same text"},
     {.help = "Machine"},
-    {OPTION_CHOICE, "dtype", AT(dtype), .choices = "model f32 f64", .values = dtypes,
-     .help = "model|f32|f64  of the computation; model: f64 where the weights are, else f32"},
+    {OPTION_CHOICE, "dtype", AT(dtype), .choices = "run f32 bf16 f16 f64", .values = dtypes,
+     .help = "run|f32|bf16|f16|f64  of weights and activations; run: as it was trained, else f32"},
     {OPTION_CHOICE, "device", AT(device), .choices = "cpu cuda auto", .values = devices,
      .help = "cpu|cuda|auto  auto: a GPU where there is one"},
     {OPTION_SWITCH, "tf32", AT(tf32),

@@ -44,17 +44,17 @@ static gd_status find_folder(trained *t, gd_context *ctx, const char *path)
 
 /* ---- Opening ------------------------------------------------------------------------------ */
 
-/* As the first file of weights has it; a model in several files is float32 to us. */
-static gd_dtype stored_dtype(gd_context *ctx, const char *folder)
+static gd_dtype run_dtype(const trained *t)
 {
-    gd_dtype dtype = GD_FLOAT32;
-    char path[FOLDER_PATH];
-    if (!folder_join(path, folder, "model.safetensors") || !folder_has(path)) return dtype;
-    gd_safetensors *file = gd_safetensors_open(ctx, path);
-    const gd_safetensors_entry *entry = gd_safetensors_at(file, 0);
-    if (entry && entry->dtype == GD_FLOAT64) dtype = GD_FLOAT64;
-    gd_safetensors_close(file);
-    return dtype;
+    static const struct {
+        const char *name;
+        gd_dtype dtype;
+    } rows[] = {{"bf16", GD_BFLOAT16}, {"f16", GD_FLOAT16}, {"f64", GD_FLOAT64}};
+    const char *name = trained_option(t, "dtype");
+    for (size_t i = 0; name && i < sizeof rows / sizeof *rows; i++) {
+        if (!strcmp(rows[i].name, name)) return rows[i].dtype;
+    }
+    return GD_FLOAT32;
 }
 
 static gd_status open_state(trained *t, gd_context *ctx)
@@ -73,7 +73,7 @@ gd_status trained_open(trained *t, gd_context *ctx, const char *path, int dtype,
     if (llama_read_config(ctx, t->folder, &config) || open_state(t, ctx)) {
         return gd_error_status(ctx);
     }
-    if (dtype == TRAINED_DTYPE) dtype = (int)stored_dtype(ctx, t->folder);
+    if (dtype == TRAINED_DTYPE) dtype = (int)run_dtype(t);
     if (model_create(&t->m, ctx, (gd_dtype)dtype, &config) || llama_load(&t->m, t->folder)) {
         return gd_error_status(ctx);
     }

@@ -14,7 +14,7 @@ typedef struct trained {
     gd_safetensors *state; /* of a checkpoint; NULL where there is none */
 } trained;
 
-/* A dtype that is none: float64 where the weights lie so in their file, else float32. */
+/* A dtype that is none: that of its run; float32 where there was none. */
 enum { TRAINED_DTYPE = -1 };
 
 /* Opens `path`, or the newest whole checkpoint in it where it is what --out named. `ids`: without

@@ -1,0 +1,244 @@
+/* test_eval.c - gradus-eval: the losses that gradus-train found, found again. */
+#define _XOPEN_SOURCE 700 /* mkdtemp, popen */
+#include "check_main.h"
+#include "program.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/gradus_eval_XXXXXX";
+static char output[PROGRAM_OUTPUT];
+
+enum { LINES = 300 };
+
+static int in_folder(const char *name, const char *arguments, char *to)
+{
+    ck_assert_int_eq(chdir(folder), 0);
+    int status = program_run_other(name, arguments, to);
+    ck_assert_int_eq(chdir("/"), 0);
+    return status;
+}
+
+static void train(const char *more)
+{
+    char line[1024];
+    snprintf(line, sizeof line,
+             "--layers 2 --dim 16 --heads 2 --ffn 24 --context 12 --batch 5 --steps 6 --lr 0.01 "
+             "--eval-every 3 --checkpoint-every 3 --keep 0 --sample-length 0 %s",
+             more);
+    ck_assert_msg(in_folder("gradus-train", line, output) == 0, "%s\n%s", more, output);
+}
+
+static void evaluate(const char *arguments)
+{
+    int status = in_folder("gradus-eval", arguments, output);
+    ck_assert_msg(status == 0, "%s: exit status %d\n%s", arguments, status, output);
+}
+
+static double number(const char *name)
+{
+    char key[64];
+    snprintf(key, sizeof key, "\"%s\": ", name);
+    const char *at = strstr(output, key);
+    ck_assert_msg(at != NULL, "no %s in %s", key, output);
+    return strtod(at + strlen(key), NULL);
+}
+
+static void set_up(void)
+{
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(chdir(folder), 0);
+    FILE *text = fopen("text", "w"), *second = fopen("second", "w"), *ids = fopen("ids", "w"),
+         *few = fopen("few", "w");
+    for (int i = 0; i < LINES; i++) {
+        fprintf(text, i % 7 % 3 ? "the cat sat. " : "%d of them\n", i);
+        fprintf(second, "the cats sat. them %d\n", i * i);
+        for (int k = 0; k < 16; k++) {
+            fputc((k * i + 3) % 50, ids);
+            fputc(0, ids);
+            fputc((k * i + 3) % 20, few);
+            fputc(0, few);
+        }
+    }
+    fclose(text);
+    fclose(second);
+    fclose(ids);
+    fclose(few);
+    ck_assert_int_eq(chdir("/"), 0);
+}
+
+static void tear_down(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
+/* ---- The same loss ------------------------------------------------------------------------ */
+
+/* The validation loss of a step in the log, a text of digits. */
+static void logged(int step, char text[64])
+{
+    char line[1 << 14], key[32], path[128];
+    snprintf(key, sizeof key, "{\"step\": %d,", step);
+    snprintf(path, sizeof path, "%s/log", folder);
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    text[0] = '\0';
+    while (fgets(line, sizeof line, file)) {
+        const char *val = strstr(line, "\"val\": ");
+        if (!strncmp(line, key, strlen(key)) && val) sscanf(val + 7, "%63[0-9.e+-]", text);
+    }
+    fclose(file);
+    ck_assert_msg(text[0] != '\0', "no validation of step %d in the log", step);
+}
+
+START_TEST(the_loss_of_the_run_is_found_again)
+{
+    static const struct {
+        const char *train, *data;
+    } runs[] = {{"--data text", "--data text"},
+                {"--data text --vocab 280 --dropout 0.2", "--data text"},
+                {"--data text --val-data second", "--val-data second"},
+                {"--data text --dtype f64 --threads 2", "--data text"},
+                {"--data text --dtype bf16", "--data text"},
+                {"--tokens ids --val-data ids --vocab 60", "--tokens ids"}};
+    char line[512], wanted[64], found[64];
+    snprintf(line, sizeof line, "%s --log log --out run%d", runs[_i].train, _i);
+    train(line);
+    for (int step = 3; step <= 6; step += 3) {
+        logged(step, wanted);
+        for (int kind = 0; kind < 2; kind++) { /* the run's own text; the same named */
+            snprintf(line, sizeof line, "run%d/step-%08d --json %s", _i, step,
+                     kind ? runs[_i].data : "");
+            evaluate(line);
+            snprintf(found, sizeof found, "%.9g", number("loss"));
+            ck_assert_msg(strtod(found, NULL) == strtod(wanted, NULL) ||
+                              number("loss") == strtod(wanted, NULL),
+                          "%s: %s, but the run had %s", line, found, wanted);
+        }
+    }
+    double loss = number("loss");
+    snprintf(line, sizeof line, "run%d --json --threads 1", _i); /* the newest */
+    evaluate(line);
+    ck_assert(number("loss") == loss);
+    snprintf(line, sizeof line, "run%d --json --batch 3", _i); /* another order of the sum */
+    evaluate(line);
+    ck_assert_double_eq_tol(number("loss"), loss, 1e-5);
+}
+END_TEST
+
+/* ---- What is printed ---------------------------------------------------------------------- */
+
+START_TEST(figures_follow_from_the_loss)
+{
+    train("--data text --vocab 280 --out pieces");
+    evaluate("pieces --data second --whole --json");
+    double loss = number("loss"), tokens = number("tokens"), bytes = number("bytes");
+    ck_assert_double_eq_tol(number("perplexity"), exp(loss), 1e-12 * exp(loss));
+    ck_assert_double_eq_tol(number("bits_per_byte"), loss * tokens / bytes / log(2), 1e-12);
+    ck_assert_double_gt(bytes, tokens); /* a piece is a byte or more */
+    ck_assert(number("windows") * 12 == tokens);
+    evaluate("pieces --val-data second --json");
+    ck_assert(number("loss") == loss);
+    evaluate("pieces --data second --json");
+    ck_assert_double_lt(number("tokens"), tokens / 8);
+    evaluate("pieces --data second --whole");
+    char words[64];
+    snprintf(words, sizeof words, "loss %.4f | perplexity %.3f | ", loss, exp(loss));
+    program_said(output, words);
+    program_said(output, " bits per byte | ");
+    program_said(output, "text   second, whole: ");
+    train("--tokens ids --val-data ids --vocab 60 --out ids_run");
+    evaluate("ids_run --json");
+    program_said(output, "\"bytes\": null");
+    program_said(output, "\"bits_per_byte\": null");
+}
+END_TEST
+
+/* All bytes of a text of characters but the first, which nothing foretells, and the last few. */
+START_TEST(bytes_are_counted)
+{
+    train("--data text --out run");
+    evaluate("run --data text --whole --context 10 --json");
+    ck_assert(number("bytes") == number("tokens"));
+    ck_assert(number("context") == 10);
+    char command[256];
+    snprintf(command, sizeof command, "%s/text", folder);
+    FILE *file = fopen(command, "r");
+    fseek(file, 0, SEEK_END);
+    long size = ftell(file);
+    fclose(file);
+    ck_assert(number("tokens") == (double)((size - 1) / 10 * 10));
+}
+END_TEST
+
+static const struct {
+    const char *arguments;
+    int status;
+    const char *message;
+} bad[] = {
+    {"", 2, "--model DIR is missing: which model?"},
+    {"run --data a --tokens b", 2, "--data, --val-data and --tokens exclude each other"},
+    {"run --whole", 2, "--whole is about --data FILE, which is missing"},
+    {"run --batch x", 2, "--batch is \"x\", wanted a whole number"},
+    {"run --prompt x", 2, "--prompt is not an option"},
+    {"nowhere", 1, "there is no config.json in nowhere"},
+    {"run --data nothing", 1, "cannot open nothing: No such file"},
+    {"run --val-data /dev/null", 1, "0 tokens are too few, wanted at least 13 for a context of 12"},
+    {"run --tokens 'no*'", 1, "no*: no such file"},
+    {"run --val-data run/step-00000003/config.json", 1, "which does not occur in the training"},
+    {GRADUS_TEST_DIR "/llama/tied", 1, "--data FILE is missing: on which text?"},
+    {GRADUS_TEST_DIR "/llama/tied --data text", 1, "the model has no tokenizer to cut a text with"},
+};
+
+START_TEST(bad_wishes_are_named)
+{
+    train("--data text --out run");
+    int status = in_folder("gradus-eval", bad[_i].arguments, output);
+    ck_assert_msg(status == bad[_i].status, "%s: %d\n%s", bad[_i].arguments, status, output);
+    ck_assert_int_eq(strncmp(output, "gradus-eval: ", 13), 0);
+    program_said(output, bad[_i].message);
+    ck_assert_int_eq(count_lines(output), 1);
+}
+END_TEST
+
+/* A model of others on token files. */
+START_TEST(models_of_others_are_judged)
+{
+    evaluate(GRADUS_TEST_DIR "/llama/grouped --tokens few --context 16 --json");
+    ck_assert_double_gt(number("loss"), 1);
+    double loss = number("loss");
+    evaluate(GRADUS_TEST_DIR "/llama/grouped --tokens few --context 16 --json --dtype f64");
+    ck_assert_double_eq_tol(number("loss"), loss, 1e-5);
+}
+END_TEST
+
+START_TEST(help_is_complete)
+{
+    evaluate("--help");
+    program_said(output, "Usage: gradus-eval DIR [OPTION...]");
+    static const char *const names[] = {"model", "data", "val-data", "tokens",
+                                        "whole", "json", "batch",    "context"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) program_said(output, names[i]);
+    evaluate("--version");
+    ck_assert_str_eq(output, "gradus-eval " GD_VERSION_STRING "\n");
+}
+END_TEST
+
+int main(void)
+{
+    if (program_missing("gradus-eval") || safetensors_missing()) return PROGRAM_SKIPPED;
+    Suite *suite = suite_create("gradus-eval");
+    TCase *cases = tcase_create("gradus-eval");
+    tcase_add_unchecked_fixture(cases, set_up, tear_down);
+    tcase_add_loop_test(cases, the_loss_of_the_run_is_found_again, 0, 6);
+    tcase_add_test(cases, figures_follow_from_the_loss);
+    tcase_add_test(cases, bytes_are_counted);
+    tcase_add_loop_test(cases, bad_wishes_are_named, 0, sizeof bad / sizeof *bad);
+    tcase_add_test(cases, models_of_others_are_judged);
+    tcase_add_test(cases, help_is_complete);
+    suite_add_tcase(suite, cases);
+    return check_main(suite);
+}

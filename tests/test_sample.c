@@ -1,0 +1,200 @@
+/* test_sample.c - gradus-sample from inside: keys and values that are kept, drawing, text on its way
+ * out. */
+#define _POSIX_C_SOURCE 200809L /* open_memstream */
+#include "cache.h"
+#include "check_main.h"
+#include "sample.h"
+#include "text_stream.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Text on its way out ------------------------------------------------------------------ */
+
+/* Puts the bytes one by one; returns what arrived, with "|" after each that made something arrive. */
+static char *stream_out(const char *bytes, const char *stop)
+{
+    static char seen[256];
+    char *written = NULL;
+    size_t length = 0, before = 0, used = 0;
+    text_stream s = {.file = open_memstream(&written, &length), .stop = stop};
+    ck_assert_ptr_nonnull(s.file);
+    for (size_t i = 0; i <= strlen(bytes); i++) {
+        if (bytes[i])
+            text_stream_put(&s, bytes + i, 1);
+        else
+            text_stream_end(&s);
+        if (length > before) {
+            memcpy(seen + used, written + before, length - before);
+            used += length - before;
+            seen[used++] = '|';
+        }
+        before = length;
+    }
+    seen[used] = '\0';
+    fclose(s.file);
+    free(written);
+    return seen;
+}
+
+START_TEST(characters_are_written_whole)
+{
+    ck_assert_str_eq(stream_out("abc", NULL), "a|b|c|");
+    ck_assert_str_eq(stream_out("a\xc3\xa9z", NULL), "a|\xc3\xa9|z|");
+    ck_assert_str_eq(stream_out("\xe2\x82\xac\xf0\x9f\x98\x80", NULL),
+                     "\xe2\x82\xac|\xf0\x9f\x98\x80|");
+    ck_assert_str_eq(stream_out("\xe2\x82z", NULL), "\xe2\x82z|"); /* breaks off */
+    ck_assert_str_eq(stream_out("\x80\xff", NULL), "\x80|\xff|");  /* none at all */
+    ck_assert_str_eq(stream_out("a\xf0\x9f", NULL), "a|\xf0\x9f|");
+}
+END_TEST
+
+START_TEST(nothing_follows_the_stop_text)
+{
+    ck_assert_str_eq(stream_out("one END two", "END"), "o|n|e| |");
+    ck_assert_str_eq(stream_out("ENEND", "END"), "EN|");
+    ck_assert_str_eq(stream_out("ENEN", "END"), "EN|EN|");
+    ck_assert_str_eq(stream_out("aaab", "aab"), "a|");
+    ck_assert_str_eq(stream_out("END", "END"), "");
+    ck_assert_str_eq(stream_out("x\xc3\xa9y", "\xc3\xa9"), "x|");
+}
+END_TEST
+
+/* ---- Keys and values ---------------------------------------------------------------------- */
+
+enum { VOCAB = 23, LENGTH = 19 };
+
+static const int32_t tokens[LENGTH] = {3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9, 22, 0, 21, 4};
+
+/* Weights far larger than those that training begins with, so that positions matter. */
+static void make_model(model *m, gd_context *ctx, gd_dtype dtype)
+{
+    const model_config config = {
+        .vocab = VOCAB, .layers = 3, .dim = 24, .heads = 4, .kv_heads = 2, .ffn = 40};
+    ck_assert_int_eq(model_create(m, ctx, dtype, &config), GD_OK);
+    for (int i = 0; i < gd_params_count(m->params); i++) {
+        gd_tensor *t = gd_params_at(m->params, i);
+        if (gd_tensor_ndim(t) == 2) gd_random_normal(t, 0, 0.3);
+    }
+}
+
+/* Reads tokens [from, to), and compares the logits with those of the whole model. */
+static void compare(model_cache *cache, model *m, int64_t from, int64_t to, double tolerance)
+{
+    const int64_t new_shape[2] = {1, to - from}, shape[2] = {1, to};
+    double quick[VOCAB], whole[LENGTH * VOCAB];
+    gd_tensor *some = gd_tensor_from(m->ctx, GD_INT32, 2, new_shape, tokens + from);
+    gd_tensor *all = gd_tensor_from(m->ctx, GD_INT32, 2, shape, tokens);
+    gd_tensor_read_f64(cache_logits(cache, m, some), quick, VOCAB);
+    gd_tensor_read_f64(model_logits(m, all), whole, to * VOCAB);
+    gd_step_end(m->ctx);
+    gd_tensor_free(some);
+    gd_tensor_free(all);
+    ck_assert_msg(!gd_error(m->ctx), "%s", gd_error(m->ctx));
+    for (int v = 0; v < VOCAB; v++)
+        ck_assert_double_eq_tol(quick[v], whole[(to - 1) * VOCAB + v], tolerance);
+}
+
+START_TEST(what_is_kept_is_what_would_be_computed)
+{
+    const gd_dtype dtypes[] = {GD_FLOAT32, GD_FLOAT64, GD_BFLOAT16};
+    const double tolerances[] = {2e-5, 1e-13, 0.1};
+    gd_context *ctx = gd_context_create(NULL);
+    model m;
+    model_cache cache;
+    make_model(&m, ctx, dtypes[_i]);
+    gd_no_grad_begin(ctx);
+    ck_assert_int_eq(cache_create(&cache, &m, LENGTH), GD_OK);
+    for (int round = 0; round < 2; round++) { /* the second time over what the first one left */
+        int64_t at = round ? 1 : 7;
+        cache.length = 0;
+        compare(&cache, &m, 0, at, tolerances[_i]);
+        for (; at < 12; at++) compare(&cache, &m, at, at + 1, tolerances[_i]);
+        compare(&cache, &m, at, LENGTH, tolerances[_i]);
+    }
+    cache_free(&cache);
+    gd_no_grad_end(ctx);
+    model_free(&m);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* ---- Drawing ------------------------------------------------------------------------------ */
+
+/* Which ids come first in 400 draws of one token. */
+static void draw(model *m, const sample_options *options, int drawn[VOCAB])
+{
+    const tokenizer ids = {.kind = TOKENIZER_NONE, .vocab = VOCAB};
+    memset(drawn, 0, VOCAB * sizeof *drawn);
+    for (int i = 0; i < 400; i++) {
+        char *text = NULL;
+        size_t length;
+        FILE *file = open_memstream(&text, &length);
+        ck_assert_int_eq(sample_text(m, &ids, options, file, NULL), GD_OK);
+        fclose(file);
+        drawn[atoi(text)]++;
+        free(text);
+    }
+}
+
+START_TEST(only_the_likeliest_are_drawn)
+{
+    gd_context *ctx = gd_context_create(NULL);
+    model m;
+    double logits[VOCAB], sum = 0, passed = 0;
+    int order[VOCAB], drawn[VOCAB];
+    const int64_t shape[2] = {1, 1};
+    make_model(&m, ctx, GD_FLOAT64);
+    gd_tensor *prompt = gd_tensor_from(ctx, GD_INT32, 2, shape, tokens);
+    gd_tensor_read_f64(model_logits(&m, prompt), logits, VOCAB);
+    gd_step_end(ctx);
+    for (int v = 0; v < VOCAB; v++) {
+        int place = v;
+        for (; place > 0 && logits[order[place - 1]] < logits[v]; place--)
+            order[place] = order[place - 1];
+        order[place] = v;
+        sum += exp(logits[v] / 2);
+    }
+    sample_options o = {
+        .prompt = tokens, .prompt_length = 1, .length = 1, .context = 4, .temperature = 2};
+    o.top_k = 3;
+    draw(&m, &o, drawn);
+    for (int place = 0; place < VOCAB; place++)
+        ck_assert_msg((drawn[order[place]] > 0) == (place < 3), "place %d: %d times", place,
+                      drawn[order[place]]);
+    o.top_k = 0;
+    o.top_p = 0.6;
+    draw(&m, &o, drawn);
+    for (int place = 0; place < VOCAB; place++) {
+        bool wanted = passed < 0.6 * sum;
+        ck_assert_msg((drawn[order[place]] > 0) == wanted, "place %d: %d times", place,
+                      drawn[order[place]]);
+        passed += exp(logits[order[place]] / 2);
+    }
+    o.top_p = 1;
+    draw(&m, &o, drawn); /* as often as softmax says */
+    for (int v = 0; v < VOCAB; v++) {
+        double p = exp(logits[v] / 2) / sum;
+        ck_assert_double_eq_tol(drawn[v] / 400.0, p, 4.5 * sqrt(p * (1 - p) / 400) + 1e-3);
+    }
+    o.temperature = 0;
+    draw(&m, &o, drawn);
+    ck_assert_int_eq(drawn[order[0]], 400);
+    gd_tensor_free(prompt);
+    model_free(&m);
+    gd_context_free(ctx);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("sample");
+    TCase *cases = tcase_create("sample");
+    tcase_add_test(cases, characters_are_written_whole);
+    tcase_add_test(cases, nothing_follows_the_stop_text);
+    tcase_add_loop_test(cases, what_is_kept_is_what_would_be_computed, 0, 3);
+    tcase_add_test(cases, only_the_likeliest_are_drawn);
+    suite_add_tcase(suite, cases);
+    return check_main(suite);
+}

@@ -1,0 +1,187 @@
+/* test_sample_program.c - gradus-sample, run as a user would, on models that gradus-train made here. */
+#define _XOPEN_SOURCE 700 /* mkdtemp, popen */
+#include "check_main.h"
+#include "program.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/gradus_sample_XXXXXX";
+static char output[PROGRAM_OUTPUT], other[PROGRAM_OUTPUT];
+
+/* In the folder; returns the exit status. */
+static int in_folder(const char *name, const char *arguments, char *to)
+{
+    ck_assert_int_eq(chdir(folder), 0);
+    int status = program_run_other(name, arguments, to);
+    ck_assert_int_eq(chdir("/"), 0);
+    return status;
+}
+
+static void sample(const char *arguments, char *to)
+{
+    int status = in_folder("gradus-sample", arguments, to);
+    ck_assert_msg(status == 0, "%s: exit status %d\n%s", arguments, status, to);
+}
+
+/* Runs of gradus-train: by characters, by pieces, of ids. */
+static void set_up(void)
+{
+    static const char small[] = "--layers 2 --dim 16 --heads 2 --ffn 24 --context 12 --batch 4 "
+                                "--lr 0.01 --eval-every 0 --threads 1 --temperature 0";
+    char line[1024];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    ck_assert_int_eq(chdir(folder), 0);
+    FILE *file = fopen("text", "w"), *ids = fopen("ids", "w");
+    for (int i = 0; i < 400; i++) {
+        fputs(i % 3 ? "the caf\xc3\xa9 sat. " : "one of them\n", file);
+        for (int k = 0; k < 16; k++) {
+            fputc((k * i + 3) % 50, ids);
+            fputc(0, ids);
+        }
+    }
+    fclose(file);
+    fclose(ids);
+    static const char *const kinds[] = {"--data text --out run --steps 40 --checkpoint-every 20",
+                                        "--data text --vocab 300 --out pieces --steps 40",
+                                        "--tokens ids --val-data ids --vocab 60 --out ids_run "
+                                        "--steps 5"};
+    for (int i = 0; i < 3; i++) {
+        snprintf(line, sizeof line, "%s --sample-length 60 %s", small, kinds[i]);
+        ck_assert_msg(program_run_other("gradus-train", line, i ? other : output) == 0, "%s",
+                      i ? other : output);
+    }
+    ck_assert_int_eq(chdir("/"), 0);
+}
+
+static void tear_down(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
+START_TEST(a_checkpoint_writes_what_its_run_wrote)
+{
+    char *begin = strstr(output, "---- sample, temperature 0\n"), text[1024];
+    ck_assert_ptr_nonnull(begin);
+    begin = strchr(begin, '\n') + 1;
+    char *end = strstr(begin, "\n----\n");
+    ck_assert(end && end - begin < 1000);
+    snprintf(text, sizeof text, "%.*s\n", (int)(end - begin), begin);
+    sample("run --temperature 0 --length 60", other);
+    ck_assert_str_eq(other, text);
+    sample("--model run/step-00000040 --temperature 0 --length 60 --threads 2", other);
+    ck_assert_str_eq(other, text);
+    sample("run --top-k 1 --length 60", other);
+    ck_assert_str_eq(other, text);
+}
+END_TEST
+
+START_TEST(texts_go_on_from_a_prompt)
+{
+    sample("pieces --prompt 'the caf' --length 40 --temperature 1", output);
+    ck_assert_int_eq(strncmp(output, "the caf", 7), 0);
+    sample("pieces --prompt 'the caf' --length 40 --temperature 1", other);
+    ck_assert_str_eq(output, other); /* the same seed */
+    sample("pieces --prompt 'the caf' --length 40 --temperature 1 --seed 2", other);
+    ck_assert_str_ne(output, other);
+    sample("pieces --prompt 'the caf' --length 40 --temperature 1 --samples 2", other);
+    ck_assert_int_eq(strncmp(output, other, strlen(output)), 0);
+    ck_assert_int_eq(strncmp(other + strlen(output), "----\nthe caf", 12), 0);
+    sample("pieces --prompt-file text --length 5", output); /* longer than the context */
+    sample("pieces --prompt 'abc' --length 0", output);
+    ck_assert_str_eq(output, "abc\n");
+    sample("pieces --prompt '' --length 0", output);
+    ck_assert_str_eq(output, "\n");
+    sample("run --prompt 'the caf' --length 200 --temperature 0 --stop sat", output);
+    ck_assert_ptr_null(strstr(output, "sat"));
+    sample("run --length 3 --timing 2>&1 >/dev/null", output);
+    ck_assert_int_eq(strncmp(output, "gradus-sample: 3 tokens in ", 27), 0);
+    sample("run --context 1 --length 20", output); /* it forgets at once */
+    ck_assert_uint_ge(strlen(output), 20);
+}
+END_TEST
+
+START_TEST(ids_are_taken_where_they_mean_nothing)
+{
+    sample("ids_run --prompt '3 4 59' --length 4", output);
+    ck_assert_int_eq(strncmp(output, "3 4 59 ", 7), 0);
+    int a, b, c, d;
+    ck_assert_int_eq(sscanf(output + 7, "%d %d %d %d", &a, &b, &c, &d), 4);
+    sample("run --ids --prompt '3 4' --length 1", output);
+    ck_assert_int_eq(sscanf(output, "%d %d %d %d", &a, &b, &c, &d), 3);
+}
+END_TEST
+
+static const struct {
+    const char *arguments;
+    int status;
+    const char *message;
+} bad[] = {
+    {"", 2, "--model DIR is missing"},
+    {"run more", 2, "\"more\" is not an option"},
+    {"run --prompt a --prompt-file b", 2, "--prompt and --prompt-file exclude each other"},
+    {"run --stop ''", 2, "--stop is empty"},
+    {"run --top-p 1.5", 2, "--top-p is \"1.5\", wanted a number from 0 to 1"},
+    {"run --length -1", 2, "--length is \"-1\""},
+    {"run --samples 0", 2, "--samples is \"0\""},
+    {"nowhere", 1, "there is no config.json in nowhere"},
+    {".", 1, "holds neither a model (config.json) nor a checkpoint (step-...)"},
+    {"text", 1, "cannot read config.json in text: Not a directory"},
+    {"run --prompt x", 1, "the prompt has the byte 120 at place 0"},
+    {"run --prompt-file nothing", 1, "cannot open nothing: No such file"},
+    {"run --prompt-file .", 1, "cannot read .: Is a directory"},
+    {"ids_run --prompt '3 60'", 1, "the prompt has \"60\" where the id of a token is wanted"},
+    {"ids_run --prompt '3 x'", 1, "the prompt has \"x\" where"},
+    {"ids_run --prompt '-3'", 1, "the prompt has \"-3\" where"},
+};
+
+START_TEST(bad_wishes_are_named)
+{
+    int status = in_folder("gradus-sample", bad[_i].arguments, output);
+    ck_assert_msg(status == bad[_i].status, "%s: %d\n%s", bad[_i].arguments, status, output);
+    program_said(output, "gradus-sample: ");
+    program_said(output, bad[_i].message);
+    ck_assert_int_eq(count_lines(output), 1);
+}
+END_TEST
+
+START_TEST(a_checkpoint_that_is_not_whole_is_passed_over)
+{
+    char command[256];
+    snprintf(command, sizeof command, "cd '%s' && cp -r run half && rm half/step-*40/config.json",
+             folder);
+    ck_assert_int_eq(system(command), 0);
+    sample("half --length 5", output);
+    program_said(output, "gradus-sample: half/step-00000040 is not whole, and passed over\n");
+}
+END_TEST
+
+START_TEST(help_is_complete)
+{
+    sample("--help", output);
+    program_said(output, "Usage: gradus-sample DIR [OPTION...]");
+    static const char *const names[] = {"model", "prompt", "length", "temperature", "top-k",
+                                        "top-p", "seed",   "device", "threads",     "dtype"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) program_said(output, names[i]);
+    sample("--version", output);
+    ck_assert_str_eq(output, "gradus-sample " GD_VERSION_STRING "\n");
+}
+END_TEST
+
+int main(void)
+{
+    if (program_missing("gradus-sample") || safetensors_missing()) return PROGRAM_SKIPPED;
+    Suite *suite = suite_create("gradus-sample");
+    TCase *cases = tcase_create("gradus-sample");
+    tcase_add_unchecked_fixture(cases, set_up, tear_down);
+    tcase_add_test(cases, a_checkpoint_writes_what_its_run_wrote);
+    tcase_add_test(cases, texts_go_on_from_a_prompt);
+    tcase_add_test(cases, ids_are_taken_where_they_mean_nothing);
+    tcase_add_loop_test(cases, bad_wishes_are_named, 0, sizeof bad / sizeof *bad);
+    tcase_add_test(cases, a_checkpoint_that_is_not_whole_is_passed_over);
+    tcase_add_test(cases, help_is_complete);
+    suite_add_tcase(suite, cases);
+    return check_main(suite);
+}
