@@ -30,8 +30,8 @@ static bool read_number(const char *where, const option_row *row, const char *te
     double number = strtod(text, &end);
     if (end == text || *end || errno || strcspn(text, "xXnN ") < strlen(text) ||
         !(number >= row->low && number <= row->high) || (whole && number != floor(number))) {
-        snprintf(wanted, sizeof wanted, "a %s from %g to %g", whole ? "whole number" : "number",
-                 row->low, row->high);
+        const char *format = whole ? "a whole number from %.0f to %.0f" : "a number from %g to %g";
+        snprintf(wanted, sizeof wanted, format, row->low, row->high);
         return complain(where, row, text, wanted);
     }
     if (whole)

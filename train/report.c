@@ -15,6 +15,7 @@ report_clock report_clock_start(const model *m, const train_options *o, int64_t 
     double peak = peak_flops(gd_context_device_name(m->ctx), o->dtype, o->tf32);
     return (report_clock){.first = first,
                           .steps = o->steps,
+                          .max_seconds = o->max_seconds,
                           .tokens_per_step = o->accumulate * o->batch * o->context,
                           .peak_rate = peak / model_flops_per_token(m, o->context),
                           .last = clock_now()};
@@ -62,22 +63,34 @@ static double mean_rate(const report_clock *clock)
 
 enum { LINE = 256 };
 
+/* 0:23, 1:02:03: what is left of the steps, or of the time that they may take. */
+static void format_eta(const report_clock *clock, int64_t step, char text[32])
+{
+    double each = clock->seconds / (double)(step - clock->first);
+    double left = (double)(clock->steps - step) * each;
+    if (clock->max_seconds > 0) left = fmin(left, fmax(clock->max_seconds - clock->seconds, 0));
+    long long seconds = (long long)(left + 0.5), minutes = seconds / 60;
+    if (minutes < 60)
+        snprintf(text, 32, "%lld:%02lld", minutes, seconds % 60);
+    else
+        snprintf(text, 32, "%lld:%02lld:%02lld", minutes / 60, minutes % 60, seconds % 60);
+}
+
 static void format_step(const report_clock *clock, const gd_context *ctx, const report_values *v,
                         char line[LINE])
 {
-    char val[32] = "", mfu[32] = "", rate[16];
-    double each = clock->seconds / (double)(v->step - clock->first);
-    long long left = (long long)((double)(clock->steps - v->step) * each + 0.5);
+    char val[32] = "", mfu[32] = "", rate[16], eta[32];
     if (!isnan(v->val)) snprintf(val, sizeof val, " | val %.4f", v->val);
     if (clock->peak_rate > 0)
         snprintf(mfu, sizeof mfu, " | mfu %.1f%%", 100 * mean_rate(clock) / clock->peak_rate);
     format_rate(mean_rate(clock), rate);
+    format_eta(clock, v->step, eta);
     snprintf(line, LINE,
              "step %lld/%lld | loss %.4f%s | norm %.2f | lr %.1e | %.1f ms | %s tok/s%s | "
-             "mem %.0f MiB | eta %lld:%02lld",
+             "mem %.0f MiB | eta %s",
              (long long)v->step, (long long)clock->steps, v->loss, val, v->norm, v->lr,
              1e3 * mean_seconds(clock), rate, mfu,
-             ceil((double)gd_memory(ctx).peak_total / 1048576), left / 60, left % 60);
+             ceil((double)gd_memory(ctx).peak_total / 1048576), eta);
 }
 
 void report_step(report_clock *clock, run_log *log, const gd_context *ctx, const report_values *v)

@@ -10,6 +10,7 @@
 /* Time spent in steps, and nothing else. */
 typedef struct report_clock {
     int64_t first, steps, tokens_per_step; /* the run goes from step `first` to `steps` */
+    double max_seconds;                    /* or until so many have passed; 0: no limit */
     double peak_rate;                      /* tokens a second at the device's peak; 0: unknown */
     double seconds;                        /* in all steps */
     double since_report;                   /* in those since the last line */

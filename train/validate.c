@@ -1,5 +1,6 @@
 /* validate.c - see validate.h. */
 #include "validate.h"
+#include "stop.h"
 
 #include <math.h>
 
@@ -27,11 +28,11 @@ double validate(model *m, const dataset *data, int64_t batch, int64_t context)
     bool training = m->training;
     m->training = false;
     gd_no_grad_begin(m->ctx);
-    for (int64_t first = 0; first < windows && !gd_error(m->ctx); first += batch) {
+    for (int64_t first = 0; first < windows && !gd_error(m->ctx) && !stop_asked(); first += batch) {
         int64_t rows = windows - first < batch ? windows - first : batch;
         sum += (double)rows * validate_batch(m, data, first, rows, context);
     }
     gd_no_grad_end(m->ctx);
     m->training = training;
-    return gd_error(m->ctx) ? NAN : sum / (double)windows;
+    return gd_error(m->ctx) || stop_asked() ? NAN : sum / (double)windows;
 }

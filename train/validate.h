@@ -6,7 +6,7 @@
 #include "model.h"
 
 /* The mean loss over the whole validation part, in windows side by side, `batch` at a time, without
- * dropout. NaN on error. */
+ * dropout. NaN on error, and where a signal breaks it off (stop.h). */
 double validate(model *m, const dataset *data, int64_t batch, int64_t context);
 
 #endif
