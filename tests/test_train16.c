@@ -345,13 +345,16 @@ int main(void)
     tcase_add_loop_test(cases, a_dry_run_counts_the_masters, 0, 2);
     tcase_add_test(cases, the_scale_falls_at_once_and_rises_slowly);
     tcase_add_loop_test(cases, a_run_that_diverges_stops, 0, 2);
-#ifdef GD_HAVE_JANSSON
-    tcase_add_loop_test(cases, a_resumed_run_has_the_same_bits, 0, 6);
-    tcase_add_loop_test(cases, the_folder_holds_the_masters_rounded, 0, 2);
-    tcase_add_loop_test(cases, a_run_goes_on_in_another_dtype, 0, 4);
-    tcase_add_loop_test(cases, the_weights_of_others_can_be_trained_on, 0, 4);
-    tcase_add_test(cases, overflows_are_survived);
-#endif
+    gd_context *ctx = gd_context_create(NULL);
+    gd_safetensors_close(gd_safetensors_wrap(ctx, "\2\0\0\0\0\0\0\0{}", 10));
+    if (gd_error_status(ctx) != GD_ERROR_UNSUPPORTED) { /* there is jansson */
+        tcase_add_loop_test(cases, a_resumed_run_has_the_same_bits, 0, 6);
+        tcase_add_loop_test(cases, the_folder_holds_the_masters_rounded, 0, 2);
+        tcase_add_loop_test(cases, a_run_goes_on_in_another_dtype, 0, 4);
+        tcase_add_loop_test(cases, the_weights_of_others_can_be_trained_on, 0, 4);
+        tcase_add_test(cases, overflows_are_survived);
+    }
+    gd_context_free(ctx);
     suite_add_tcase(suite, cases);
     return check_main(suite);
 }
