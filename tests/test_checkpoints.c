@@ -167,6 +167,9 @@ START_TEST(weights_begin_a_new_run)
     /* The pieces are those that the weights know, whatever the text. */
     train_well("--data text --vocab 280 %s --steps 3 --out pieces");
     train_well("--data other --init pieces/step-00000003 --steps 1 --context 8 --out b");
+    train_badly("--data other --init pieces/step-00000003 --vocab 300",
+                "--vocab and --init: a text");
+    train_badly("--resume pieces/step-00000003 --vocab 300", "--vocab is 300, but the checkpoint");
     shell("cd '%s' && cmp pieces/step-00000003/tokenizer.json b/step-00000001/tokenizer.json%s",
           folder, "");
     shell("cd '%s' && sed -i 's/\"Isolated\"/\"Removed\"/' pieces/step-00000003/tokenizer.json%s",

@@ -264,7 +264,8 @@ static bool restore_options(const checkpoint *from, train_options *o)
     options_item item;
     for (int i = 0; from->state && i < OPTIONS_MOST && options_saved(&o->base, i, &item); i++) {
         const char *value = gd_safetensors_metadata(from->state, item.key);
-        if (value && !options_restore(&o->base, item.name, value, false)) return false;
+        bool must_agree = !strcmp(item.name, "vocab");
+        if (value && !options_restore(&o->base, item.name, value, must_agree)) return false;
     }
     return true;
 }
@@ -295,6 +296,11 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
         gd_fail(ctx, GD_ERROR_ARGUMENT, "the options do not fit the checkpoint %s", from->folder);
     }
     if (from->folder[0] && !o->tokens) tokenizer_load(&from->tokenizer, ctx, from->folder);
+    if (from->tokenizer.kind != TOKENIZER_NONE && o->init && options_given(&o->base, "vocab")) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT,
+                "--vocab and --init: a text is cut into the tokens that the model in %s knows",
+                from->folder);
+    }
     return gd_error_status(ctx);
 }
 

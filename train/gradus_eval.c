@@ -125,7 +125,9 @@ static bool load(dataset *data, trained *t, const eval_command *o)
         wanted.tokenizer = &own; /* now the data's */
         t->tokenizer = (tokenizer){0};
     }
-    return data_load(data, &wanted);
+    bool loaded = data_load(data, &wanted);
+    data->options.tokenizer = NULL; /* `own` ends here */
+    return loaded;
 }
 
 /* ---- The report --------------------------------------------------------------------------- */
