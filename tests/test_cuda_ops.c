@@ -164,14 +164,20 @@ static double unit(double x, gd_dtype dtype)
 }
 
 /* What an element may be off by. `largest` is of its tensor. 16-bit results are rounded once, but
- * where linear has a bias: there the library may round the product, and then the sum with a bias of
- * up to 4; what it loses are units of the product. */
+ *
+ * - where linear has a bias: there the library may round the product, and then the sum with a bias
+ *   of up to 4; what it loses are units of the product;
+ * - in attention, which rounds p and ds before their products, as tensor cores want it. That is half
+ *   a unit of each term of a sum, so y is off by a unit of the largest. And delta = dy . y, with such
+ *   a y, stands in ds = p (dp - delta) against what may be several times smaller. */
 static double tolerance(const gd_op *op, double want, double largest, const part *p, gd_dtype dtype)
 {
     double f32 = 1e-5 * largest;
     if (dtype == GD_FLOAT64) return 1e-12 * largest;
     if (dtype == GD_FLOAT32) return f32;
     if (!strcmp(op->name, "linear")) want = fabs(want) + 4;
+    if (!strcmp(op->name, "attention"))
+        f32 += (strcmp(p->name, "output") ? 6 : 1) * unit(largest, dtype);
     return f32 + (p->summed ? 2 : 1) * unit(want, dtype);
 }
 

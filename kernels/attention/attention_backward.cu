@@ -11,6 +11,8 @@
 // and one block has the whole sum for its rows, in order; for dk and dv over all query heads that
 // read the key head. The scores are computed once for each of the three: that is a seventh more
 // work than to compute them once for dk and dv, and needs no sums that several blocks share.
+#include "attention/attention_mma.cuh"
+#include "attention/delta.cuh"
 #include "attention/tiles.cuh"
 
 enum attention_gradient { ATTENTION_DQ, ATTENTION_DK, ATTENTION_DV };
@@ -26,25 +28,6 @@ struct attention_backward_pass {
     const gd_compute<T> *delta; // [B, H, T]: sum of dy * y along E
     attention_heads<T> gradient;
 };
-
-// delta, a warp a row. What softmax's gradient subtracts.
-template <class T>
-static __global__ void __launch_bounds__(256)
-    attention_delta_kernel(gd_compute<T> *delta, attention_heads<T> dy, attention_heads<T> y,
-                           attention_sizes z)
-{
-    using A = gd_compute<T>;
-    const int lane = threadIdx.x % 32;
-    const int64_t rows = z.B * z.T * z.H, step = (int64_t)gridDim.x * 8;
-    for (int64_t i = (int64_t)blockIdx.x * 8 + threadIdx.x / 32; i < rows; i += step) {
-        const int64_t h = i % z.H, t = i / z.H % z.T, b = i / z.H / z.T;
-        const T *dy_row = dy.at(b, t, h), *y_row = y.at(b, t, h);
-        A sum = 0;
-        for (int64_t e = lane; e < z.E; e += 32) sum += gd_load(dy_row[e]) * gd_load(y_row[e]);
-        sum = gd_warp_reduce(sum, gd_plus());
-        if (lane == 0) delta[(b * z.H + h) * z.T + t] = sum;
-    }
-}
 
 // What head h of the queries adds to the gradient of SIDE rows (from row r0 on, chunk from column c0
 // on), which are queries for dq, and keys of head kv for dk and dv.
@@ -149,7 +132,8 @@ static gd_status run_gradient(const gd_call *call, attention_backward_pass<T> p)
     p.gradient = attention_packed<T>(gradient);
     p.accumulate = call->accumulate[WHICH];
     p.tasks = attention_tasks_of(shape[0], shape[2], shape[1], attention_side<A>, shape[3], W);
-    return attention_launch<attention_room<A, W>>(call, attention_backward_kernel<T, W, WHICH>, p);
+    return attention_launch(call, attention_backward_kernel<T, W, WHICH>, p, attention_threads,
+                            sizeof(attention_room<A, W>));
 }
 
 template <class T, int W>
@@ -159,20 +143,6 @@ static gd_status run_gradients(const gd_call *call, const attention_backward_pas
     if (!status) status = run_gradient<T, W, ATTENTION_DK>(call, p);
     if (!status) status = run_gradient<T, W, ATTENTION_DV>(call, p);
     return status;
-}
-
-template <class T>
-static gd_status run_delta(const gd_call *call, attention_backward_pass<T> *p)
-{
-    using A = gd_compute<T>;
-    const int64_t rows = p->z.B * p->z.H * p->z.T;
-    A *delta = (A *)gd_call_scratch(call, (size_t)rows * sizeof(A));
-    if (!delta) return gd_error_status(call->context);
-    p->delta = delta;
-    if (rows == 0) return GD_OK;
-    attention_delta_kernel<T><<<gd_blocks(rows, 8), 256, 0, gd_stream(call)>>>(
-        delta, p->dy, attention_packed<T>(call->output[0]), p->z);
-    return gd_launched(call);
 }
 
 // No gradient came to y.
@@ -189,23 +159,28 @@ static gd_status write_zeros(const gd_call *call)
 extern "C" gd_status attention_backward_cuda(const gd_call *call)
 {
     const attention_args *args = (const attention_args *)call->args;
+    const attention_sizes z = attention_sizes_of(call);
     if (!call->doutput[0]) return write_zeros(call);
+    if (attention_mma_takes(call, &z)) return attention_backward_mma(call);
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
         using A = gd_compute<T>;
         attention_backward_pass<T> p = {};
-        p.z = attention_sizes_of(call);
+        p.z = z;
         p.causal = args->causal;
         p.scale = (A)args->scale;
         p.dy = attention_packed<T>(call->doutput[0]);
         p.lse = gd_ptr<A>(call->save[0]);
         if (attention_open(call, call->input[0], &p.q) ||
             attention_open(call, call->input[1], &p.k) ||
-            attention_open(call, call->input[2], &p.v) || run_delta(call, &p)) {
+            attention_open(call, call->input[2], &p.v) ||
+            attention_delta(call, p.dy, z, &p.delta)) {
             return gd_error_status(call->context);
         }
         if constexpr (sizeof(A) == 8)
             return run_gradients<T, 64>(call, p);
+        else if constexpr (sizeof(T) == 2)
+            return run_gradients<T, 128>(call, p);
         else
             return p.z.D <= 64 && p.z.E <= 64 ? run_gradients<T, 64>(call, p)
                                               : run_gradients<T, 128>(call, p);

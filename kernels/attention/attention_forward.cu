@@ -1,6 +1,7 @@
 // attention_forward.cu - attention by an online softmax (Milakov & Gimelshein 2018,
 // arXiv:1805.02867) over tiles of keys (Dao et al. 2022, arXiv:2205.14135).
 #include "attention/tiles.cuh"
+#include "attention/attention_mma.cuh"
 
 template <class T>
 struct attention_forward_pass {
@@ -98,7 +99,8 @@ static gd_status run_forward(const gd_call *call, attention_forward_pass<T> f)
 {
     using A = gd_compute<T>;
     f.tasks = attention_tasks_of(f.z.B, f.z.H, f.z.T, attention_side<A>, f.z.E, W);
-    return attention_launch<attention_room<A, W>>(call, attention_forward_kernel<T, W>, f);
+    return attention_launch(call, attention_forward_kernel<T, W>, f, attention_threads,
+                            sizeof(attention_room<A, W>));
 }
 
 extern "C" gd_status attention_forward_cuda(const gd_call *call)
@@ -106,6 +108,7 @@ extern "C" gd_status attention_forward_cuda(const gd_call *call)
     const attention_args *args = (const attention_args *)call->args;
     const attention_sizes z = attention_sizes_of(call);
     if (gd_tensor_count(call->output[0]) == 0 && !call->save[0]) return GD_OK;
+    if (attention_mma_takes(call, &z)) return attention_forward_mma(call);
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
         using A = gd_compute<T>;
@@ -122,6 +125,8 @@ extern "C" gd_status attention_forward_cuda(const gd_call *call)
         }
         if constexpr (sizeof(A) == 8)
             return run_forward<T, 64>(call, f);
+        else if constexpr (sizeof(T) == 2)
+            return run_forward<T, 128>(call, f);
         else
             return z.D <= 64 && z.E <= 64 ? run_forward<T, 64>(call, f)
                                           : run_forward<T, 128>(call, f);

@@ -1,0 +1,203 @@
+// attention_forward_mma.cu - the forward in 16 bits on tensor cores: an online softmax in registers.
+// The same mathematics as attention_forward.cu; attention_mma.cuh has the parts.
+#include "attention/attention_mma.cuh"
+
+template <class T>
+struct attention_forward_mma_pass {
+    attention_tasks tasks;
+    attention_sizes z;
+    attention_mma_view view;
+    float scale;
+    attention_heads<T> q, k, v, y;
+    float *lse; // [B, H, T], or NULL
+};
+
+constexpr int attention_forward_keys = 64; // of a tile
+
+// Two stages, each of a tile of keys and one of values. The block's queries come through the second,
+// before it is needed.
+template <class T, int W>
+constexpr size_t attention_forward_bytes = 4 * attention_forward_keys *
+                                           sizeof(attention_mma_row<T, W>);
+
+// Of a lane's two rows of each 16: the largest score so far and the sum of exp(score - largest), of
+// this lane's columns alone.
+template <int M>
+struct attention_online {
+    float largest[M][2], total[M][2];
+};
+
+// Scores become scaled scores, and -inf where the query does not see the key. Row 0 is query t,
+// column 0 is key s. The product with the scale is rounded by itself: in one instruction with the
+// difference that follows, the largest score less itself would not be 0.
+template <int M, int N>
+__device__ inline void scale_and_mask(attention_mma_sums<M, N> &score, float scale,
+                                      const attention_mma_view &view, int t, int s)
+{
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) score.at[m][n][i] = __fmul_rn(score.at[m][n][i], scale);
+    if (s + N <= view.seen_by(t)) return; // what the first query sees, the others do
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int seen = min(view.seen_by(t + attention_mma_row_of(m, i)), view.S) - s;
+#pragma unroll
+            for (int n = 0; n < N / 8; n++)
+                if (attention_mma_column_of(n, i) >= seen) score.at[m][n][i] = -INFINITY;
+        }
+}
+
+// A tile of scores becomes weights exp(score - largest). What was summed up with an older `largest`
+// is brought to the new one by exp(old - new). __expf is good to 2^-21 for the weights that count,
+// far below a unit of 16 bits.
+template <int M, int N, int W>
+__device__ inline void online_softmax(attention_mma_sums<M, N> &score, attention_online<M> &online,
+                                      attention_mma_sums<M, W> &out)
+{
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            float &largest = online.largest[m][i / 2], &total = online.total[m][i / 2];
+            float most = largest;
+#pragma unroll
+            for (int n = 0; n < N / 8; n++)
+                most = fmaxf(most, fmaxf(score.at[m][n][i], score.at[m][n][i + 1]));
+            most = attention_mma_along_row(most, [](float a, float b) { return fmaxf(a, b); });
+            const float base = most == -INFINITY ? 0 : most; // a row that has seen nothing yet
+            const float factor = __expf(largest - base);
+            float sum = 0;
+#pragma unroll
+            for (int n = 0; n < N / 8; n++)
+#pragma unroll
+                for (int v = i; v < i + 2; v++)
+                    sum += score.at[m][n][v] = __expf(score.at[m][n][v] - base);
+            largest = most;
+            total = total * factor + sum;
+#pragma unroll
+            for (int n = 0; n < W / 8; n++)
+#pragma unroll
+                for (int v = i; v < i + 2; v++) out.at[m][n][v] *= factor;
+        }
+}
+
+// y = out / total and lse = largest + log(total), for the warp's queries from t on.
+template <class T, int M, int W>
+__device__ inline void finish(const attention_forward_mma_pass<T> &f, attention_mma_sums<M, W> &out,
+                              const attention_online<M> &online, int64_t b, int64_t h, int t)
+{
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            const float total = attention_mma_along_row(online.total[m][i / 2], gd_plus());
+            const int row = t + attention_mma_row_of(m, i);
+            const bool sees = f.view.seen_by(row) > 0;
+#pragma unroll
+            for (int n = 0; n < W / 8; n++)
+#pragma unroll
+                for (int v = i; v < i + 2; v++) out.at[m][n][v] *= sees ? 1 / total : 0;
+            if (f.lse && row < f.view.T && attention_mma_lane() % 4 == 0)
+                f.lse[(b * f.z.H + h) * f.z.T + row] = online.largest[m][i / 2] + logf(total);
+        }
+    attention_mma_store(f.y.at(b, t, h), f.y.row, f.view.T - t, f.z.E, out, 1, false);
+}
+
+// A task is a block's queries of one head. Late queries, which see the most keys, come first.
+template <class T, int W>
+static __global__ void __launch_bounds__(attention_mma_threads, 2)
+    attention_forward_mma_kernel(const __grid_constant__ attention_forward_mma_pass<T> f)
+{
+    constexpr int M = attention_mma_groups<W>, ROWS = attention_mma_rows<W>;
+    constexpr int KEYS = attention_forward_keys;
+    static_assert(ROWS <= 2 * KEYS, "the queries fit into one stage");
+    extern __shared__ __align__(16) unsigned char memory[];
+    auto *room = (attention_mma_row<T, W> *)memory;
+    const attention_sizes &z = f.z;
+    const attention_mma_view &view = f.view;
+
+    for (int64_t task_at = blockIdx.x; task_at < f.tasks.count(); task_at += gridDim.x) {
+        const attention_task task = attention_task_at(f.tasks, task_at);
+        const int64_t kv = task.head / z.G;
+        const int t0 = (int)(f.tasks.tiles - 1 - task.tile) * ROWS;
+        const int t = t0 + attention_mma_warp_row<W>(); // this warp's first
+        const int end = view.seen_by(min(t0 + ROWS, view.T) - 1);
+        const int warp_end = t < view.T ? view.seen_by(t + 16 * M - 1) : 0;
+        const auto load = [&](int stage, int s0) {
+            auto *k = room + stage * 2 * KEYS, *v = k + KEYS;
+            const attention_rows<T> keys = {f.k.at(task.b, s0, kv), f.k.row, view.S - s0};
+            const attention_rows<T> values = {f.v.at(task.b, s0, kv), f.v.row, view.S - s0};
+            attention_mma_load<KEYS>(k, keys, z.D);
+            attention_mma_load<KEYS>(v, values, z.E);
+        };
+
+        uint32_t q[W / 16][M][4];
+        attention_mma_sums<M, W> out = {};
+        attention_online<M> online;
+        for (int m = 0; m < M; m++)
+            for (int r = 0; r < 2; r++) online.largest[m][r] = -INFINITY, online.total[m][r] = 0;
+
+        __syncthreads(); // all are done with the task before
+        const attention_rows<T> queries = {f.q.at(task.b, t0, task.head), f.q.row, view.T - t0};
+        attention_mma_load<ROWS>(room + 2 * KEYS, queries, z.D);
+        if (end > 0) load(0, 0);
+        gd_mma::copies_wait();
+        __syncthreads();
+#pragma unroll
+        for (int d = 0; d < W / 16; d++)
+            attention_mma_left(q[d], room + 2 * KEYS + attention_mma_warp_row<W>(), 16 * d);
+
+        int stage = 0;
+        for (int s0 = 0; s0 < end; s0 += KEYS, stage ^= 1) {
+            gd_mma::copies_wait();
+            __syncthreads(); // this tile is there, and all are done with the one before
+            if (s0 + KEYS < end) load(stage ^ 1, s0 + KEYS);
+            if (s0 >= warp_end) continue;
+            const auto *k = room + stage * 2 * KEYS, *v = k + KEYS;
+            attention_mma_sums<M, KEYS> score = {};
+#pragma unroll
+            for (int d = 0; d < W / 16; d++) attention_mma_scores_step(score, q[d], k, 16 * d);
+            scale_and_mask(score, f.scale, view, t, s0);
+            online_softmax(score, online, out);
+            attention_mma_weigh(out, score, v);
+        }
+        finish(f, out, online, task.b, task.head, t);
+    }
+}
+
+bool attention_mma_takes(const gd_call *call, const attention_sizes *z)
+{
+    const bool half = call->storage == GD_BFLOAT16 || call->storage == GD_FLOAT16;
+    const int64_t columns = attention_mma_most_columns, rows = attention_mma_most_rows;
+    return half && z->D > 0 && z->E > 0 && z->D <= columns && z->E <= columns && z->T <= rows &&
+           z->S <= rows && gd_mma::have_mma(attention_forward_mma_kernel<__half, 32>);
+}
+
+gd_status attention_forward_mma(const gd_call *call)
+{
+    const attention_args *args = (const attention_args *)call->args;
+    const attention_sizes z = attention_sizes_of(call);
+    return attention_mma_by_type(call, z, [&](auto zero, auto width) {
+        using T = decltype(zero);
+        constexpr int W = decltype(width)::value;
+        attention_forward_mma_pass<T> f = {};
+        f.tasks = attention_mma_tasks(z.B, z.H, z.T, attention_mma_rows<W>);
+        f.z = z;
+        f.view = {(int)z.T, (int)z.S, args->causal};
+        f.scale = (float)args->scale;
+        f.y = attention_packed<T>(call->output[0]);
+        f.lse = gd_ptr<float>(call->save[0]);
+        if (attention_open(call, call->input[0], &f.q) ||
+            attention_open(call, call->input[1], &f.k) ||
+            attention_open(call, call->input[2], &f.v)) {
+            return gd_error_status(call->context);
+        }
+        return attention_launch(call, attention_forward_mma_kernel<T, W>, f, attention_mma_threads,
+                                attention_forward_bytes<T, W>);
+    });
+}

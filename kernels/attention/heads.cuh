@@ -1,0 +1,115 @@
+// heads.cuh - what all kernels of attention on CUDA share: where the rows of a head lie, who sees
+// whom, and how the blocks divide a result.
+#ifndef GD_ATTENTION_HEADS_CUH
+#define GD_ATTENTION_HEADS_CUH
+
+#include "cuda.cuh"
+#include "attention/attention.h"
+
+// ---- Heads ------------------------------------------------------------------------------------
+
+// [B, rows, heads, columns], packed along the last dimension.
+template <class T>
+struct attention_heads {
+    T *data; // NULL: not wanted
+    int64_t batch, row, head;
+
+    __device__ T *at(int64_t b, int64_t r, int64_t h) const
+    {
+        return data + b * batch + r * row + h * head;
+    }
+};
+
+template <class T>
+static inline attention_heads<T> attention_packed(const gd_tensor *t)
+{
+    if (!t) return {nullptr, 0, 0, 0};
+    const int64_t *shape = gd_tensor_shape(t);
+    return {gd_ptr<T>(t), shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3]};
+}
+
+// An input as it lies, or a copy if its last dimension is not packed.
+template <class T>
+static inline gd_status attention_open(const gd_call *call, const gd_tensor *t,
+                                       attention_heads<T> *heads)
+{
+    const gd_layout lies = gd_cuda_layout(t);
+    *heads = {(T *)lies.data, lies.strides[0], lies.strides[1], lies.strides[2]};
+    if (lies.strides[3] == 1 || lies.shape[3] == 1 || gd_tensor_count(t) == 0) return GD_OK;
+    *heads = attention_packed<T>(t);
+    heads->data = (T *)gd_call_scratch(call, (size_t)gd_tensor_count(t) * sizeof(T));
+    if (!heads->data) return gd_error_status(call->context);
+    const int64_t packed[] = {heads->batch, heads->row, heads->head, 1};
+    gd_copy_cuda({heads->data, lies.dtype, 4, lies.shape, packed}, lies, call->context);
+    return gd_error_status(call->context);
+}
+
+// Some rows of one head, from `data` on.
+template <class T>
+struct attention_rows {
+    const T *data;
+    int64_t stride, count;
+};
+
+// How many keys query t sees.
+__device__ inline int64_t attention_seen_by(const attention_sizes &z, bool causal, int64_t t)
+{
+    const int64_t end = t + 1 + z.S - z.T;
+    return !causal ? z.S : end > 0 ? end : 0;
+}
+
+// Whether query t sees key s; not where one of them is past the end.
+__device__ inline bool attention_sees(const attention_sizes &z, bool causal, int64_t t, int64_t s)
+{
+    return t < z.T && s < z.S && (!causal || s <= t + z.S - z.T);
+}
+
+// ---- Launching --------------------------------------------------------------------------------
+
+// How the blocks share a result [B, rows, heads, columns]: one task is a tile of rows of one head, in
+// one chunk of the columns.
+struct attention_tasks {
+    int64_t B, heads, tiles, chunks;
+
+    __host__ __device__ int64_t count() const
+    {
+        return B * heads * tiles * chunks;
+    }
+};
+
+struct attention_task {
+    int64_t b, head, tile, chunk;
+};
+
+// Tasks in order: all heads of one tile, then the next tile.
+__device__ inline attention_task attention_task_at(const attention_tasks &tasks, int64_t i)
+{
+    attention_task task;
+    task.chunk = i % tasks.chunks, i /= tasks.chunks;
+    task.head = i % tasks.heads, i /= tasks.heads;
+    task.b = i % tasks.B, i /= tasks.B;
+    task.tile = i;
+    return task;
+}
+
+// At least one chunk: there is more to compute than columns.
+static inline attention_tasks attention_tasks_of(int64_t B, int64_t heads, int64_t rows, int side,
+                                                 int64_t columns, int width)
+{
+    const int64_t chunks = (columns + width - 1) / width;
+    return {B, heads, (rows + side - 1) / side, chunks > 0 ? chunks : 1};
+}
+
+// Launches a kernel for the tasks of a pass, `threads` and `bytes` of shared memory a block.
+template <class Pass>
+static inline gd_status attention_launch(const gd_call *call, void (*kernel)(Pass),
+                                         const Pass &pass, int threads, size_t bytes)
+{
+    const int64_t tasks = pass.tasks.count(), most = INT32_MAX;
+    if (tasks == 0) return GD_OK;
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    kernel<<<(unsigned)(tasks < most ? tasks : most), threads, bytes, gd_stream(call)>>>(pass);
+    return gd_launched(call);
+}
+
+#endif
