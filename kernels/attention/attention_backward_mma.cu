@@ -175,12 +175,12 @@ static __global__ void __launch_bounds__(attention_mma_threads, 2)
 
     for (int64_t task_at = blockIdx.x; task_at < p.tasks.count(); task_at += gridDim.x) {
         const attention_task task = attention_task_at(p.tasks, task_at);
-        const int64_t b = task.b, kv = task.head;
+        const int b = (int)task.b, kv = (int)task.head, G = (int)z.G;
         const int s0 = (int)task.tile * ROWS;
         const int s = s0 + attention_mma_warp_row<W>(); // this warp's first
         // Queries from the tile of the first that sees key s0 on.
         const int sees = s0 - (view.S - view.T), first = view.causal && sees > 0 ? sees / N * N : 0;
-        const auto load = [&](int stage, int64_t h, int t0) {
+        const auto load = [&](int stage, int h, int t0) {
             const attention_rows<T> q = {p.q.at(b, t0, h), p.q.row, view.T - t0};
             const attention_rows<T> dy = {p.dy.at(b, t0, h), p.dy.row, view.T - t0};
             attention_mma_load<N>(room.right[stage][0], q, z.D);
@@ -199,17 +199,16 @@ static __global__ void __launch_bounds__(attention_mma_threads, 2)
         const attention_rows<T> values = {p.v.at(b, s0, kv), p.v.row, view.S - s0};
         attention_mma_load<ROWS>(room.left[0], keys, z.D);
         attention_mma_load<ROWS>(room.left[1], values, z.E);
-        if (first < view.T) load(0, kv * z.G, first);
+        if (first < view.T) load(0, kv * G, first);
 
         attention_mma_sums<M, W> dk = {}, dv = {};
         int stage = 0;
-        int64_t h = kv * z.G; // heads in order, and their queries in order
-        int t0 = first;
+        int h = kv * G, t0 = first; // heads in order, and their queries in order
         for (bool more = first < view.T; more; stage ^= 1) {
             const int t = t0;
             t0 += N;
             if (t0 >= view.T) t0 = first, h++;
-            more = h < (kv + 1) * z.G;
+            more = h < (kv + 1) * G;
             gd_mma::copies_wait();
             __syncthreads(); // this tile is there, and all are done with the one before
             if (more) load(stage ^ 1, h, t0);

@@ -173,9 +173,10 @@ static __global__ void __launch_bounds__(attention_mma_threads, 2)
 bool attention_mma_takes(const gd_call *call, const attention_sizes *z)
 {
     const bool half = call->storage == GD_BFLOAT16 || call->storage == GD_FLOAT16;
-    const int64_t columns = attention_mma_most_columns, rows = attention_mma_most_rows;
-    return half && z->D > 0 && z->E > 0 && z->D <= columns && z->E <= columns && z->T <= rows &&
-           z->S <= rows && gd_mma::have_mma(attention_forward_mma_kernel<__half, 32>);
+    const int64_t widest = z->D > z->E ? z->D : z->E, longest = z->T > z->S ? z->T : z->S;
+    return half && z->D > 0 && z->E > 0 && widest <= attention_mma_most_columns &&
+           longest <= attention_mma_most && z->B <= attention_mma_most &&
+           z->H <= attention_mma_most && gd_mma::have_mma(attention_forward_mma_kernel<__half, 32>);
 }
 
 gd_status attention_forward_mma(const gd_call *call)

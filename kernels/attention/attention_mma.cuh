@@ -62,8 +62,8 @@ struct attention_mma_view {
     }
 };
 
-// The longest head that leaves room for a tile past the end.
-constexpr int64_t attention_mma_most_rows = 1 << 30;
+// The longest T, S, B and H that leave room for a tile past the end.
+constexpr int64_t attention_mma_most = 1 << 30;
 
 // ---- A lane's place ---------------------------------------------------------------------------
 
