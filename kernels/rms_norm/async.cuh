@@ -13,6 +13,8 @@
 
 #include <stdint.h>
 
+#include "rms_norm/pack.cuh"
+
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define GD_HOPPER 1
 #else
@@ -76,14 +78,43 @@ __device__ inline void named_barrier_sync(int barrier, int threads)
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-// bytes: a multiple of 16; both addresses too.
+// bytes: a multiple of 16; both addresses too. keep: what is read shall outlive what is written in L2
+// (pack.cuh).
 __device__ inline void bulk_copy(void *to_shared, const void *from_global, uint32_t bytes,
-                                 uint64_t *barrier)
+                                 uint64_t *barrier, bool keep)
 {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 " [%0], [%1], %2, [%3];" ::"r"(shared_address(to_shared)),
-                 "l"(from_global), "r"(bytes), "r"(shared_address(barrier))
-                 : "memory");
+    if (keep)
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                     ".L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to_shared)),
+                     "l"(from_global), "r"(bytes), "r"(shared_address(barrier)), "l"(keep_policy())
+                     : "memory");
+    else
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+                     " [%0], [%1], %2, [%3];" ::"r"(shared_address(to_shared)),
+                     "l"(from_global), "r"(bytes), "r"(shared_address(barrier))
+                     : "memory");
+}
+
+// From DRAM to L2, ahead of time; bytes and address: multiples of 16.
+//
+// This may come before wait_for_previous, even for numbers that the kernel ahead has yet to write:
+// all writes and reads of the GPU meet in L2, so a line that is there too early is changed there by
+// that kernel, and nobody gets to see the old numbers.
+__device__ inline void bulk_prefetch(const void *global, uint32_t bytes, bool keep)
+{
+    if (keep)
+        asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(global),
+                     "r"(bytes), "l"(keep_policy())
+                     : "memory");
+    else
+        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes)
+                     : "memory");
+}
+
+// The line of one number, likewise.
+__device__ inline void line_prefetch(const void *global)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(global) : "memory");
 }
 
 __device__ inline uint32_t cluster_rank()
@@ -132,7 +163,8 @@ __device__ inline void send(float *p, float v, uint64_t *barrier, uint32_t rank)
 
 // Programmatic dependent launch. A kernel launched `early` may start its blocks when all blocks of
 // the kernel before it have said let_next_start or ended; it must wait_for_previous, in every thread,
-// before it reads or writes global memory: then that kernel has ended and its writes are seen.
+// before it reads or writes global memory: then that kernel has ended and its writes are seen. Only
+// prefetches to L2 may come earlier.
 __device__ inline void let_next_start()
 {
 #if GD_HOPPER

@@ -111,12 +111,20 @@ __global__ void __launch_bounds__(512)
     backward_small(const __grid_constant__ Backward a, const __grid_constant__ SmallDweight d,
                    int dweight_blocks)
 {
+    const int row = (int)blockIdx.x - dweight_blocks;
     let_next_start();
+#if GD_HOPPER
+    if (row >= 0 && threadIdx.x == 0) {
+        const uint32_t row_bytes = (uint32_t)a.cols * sizeof(T);
+        bulk_prefetch((const T *)a.x + row * a.x_stride, row_bytes, false);
+        bulk_prefetch((const T *)a.dy + row * a.dy_stride, row_bytes, false);
+    }
+#endif
     wait_for_previous();
-    if ((int)blockIdx.x < dweight_blocks)
+    if (row < 0)
         dweight_of_columns<T, WIDE>(a, d);
     else
-        dx_of_row<T, CHUNKS>(a, (int)blockIdx.x - dweight_blocks);
+        dx_of_row<T, CHUNKS>(a, row);
 }
 
 template <class T, int CHUNKS>

@@ -6,8 +6,7 @@
 //   forward_wide   a block, whose warps meet in shared memory.
 // Longer rows go through forward_ring.cu. What counts is how many loads are on their way: so each
 // kernel says how many blocks a multiprocessor shall hold, and the compiler makes do with the
-// registers that leaves. Nothing tells the caches that x and y are streams: loads and stores so
-// marked were 2 to 4% slower.
+// registers that leaves. The cache is told to keep x longer than y: pack.cuh says why.
 #include "rms_norm/async.cuh"
 #include "rms_norm/plan.cuh"
 #include "rms_norm/launch.cuh"
@@ -15,14 +14,6 @@
 
 namespace gd_rms
 {
-
-// What most calls are: a weight of x's own dtype, no bias, no rounding before the weight. Kernels
-// that know it are shorter and take fewer registers.
-template <class T>
-static bool is_plain(const Forward &a)
-{
-    return a.weight && !a.bias && !a.round && a.weight_dtype == dtype_of<T>;
-}
 
 // factor of the vector at col.
 template <class T, bool PLAIN>
@@ -81,7 +72,7 @@ __device__ inline float rstd_of(float sum, const Forward &a)
 
 // LANES lanes share a row and hold CHUNKS vectors of it each, of ROWS rows at once. The block puts
 // factor into shared memory while its rows are on their way.
-template <class T, int LANES, int CHUNKS, int ROWS, int BLOCKS, bool PLAIN>
+template <class T, int LANES, int CHUNKS, int ROWS, int BLOCKS, bool PLAIN, bool KEEP>
 __global__ void __launch_bounds__(256, BLOCKS) forward_rows(const __grid_constant__ Forward a)
 {
     constexpr int V = vector_size<T>;
@@ -92,6 +83,7 @@ __global__ void __launch_bounds__(256, BLOCKS) forward_rows(const __grid_constan
     let_next_start();
     wait_for_previous();
 
+    const uint64_t policy = KEEP ? keep_policy() : 0;
     uint4 bits[ROWS][CHUNKS];
 #pragma unroll
     for (int r = 0; r < ROWS; r++) {
@@ -100,7 +92,8 @@ __global__ void __launch_bounds__(256, BLOCKS) forward_rows(const __grid_constan
         for (int k = 0; k < CHUNKS; k++) {
             const int i = k * LANES + lane;
             bits[r][k] = make_uint4(0, 0, 0, 0);
-            if (row + r * groups < a.rows && i < vectors) bits[r][k] = x[i];
+            if (row + r * groups < a.rows && i < vectors)
+                bits[r][k] = KEEP ? load_and_keep(x + i, policy) : x[i];
         }
     }
     for (int i = threadIdx.x; i < vectors; i += blockDim.x)
@@ -132,7 +125,7 @@ __global__ void __launch_bounds__(256, BLOCKS) forward_rows(const __grid_constan
 
 // A block has a row, thread t of it the vectors k * blockDim.x + t. EARLY: factor is read before the
 // sum is known, for rows so few that nothing else hides its latency.
-template <class T, int CHUNKS, int THREADS, int BLOCKS, bool EARLY, bool PLAIN>
+template <class T, int CHUNKS, int THREADS, int BLOCKS, bool EARLY, bool PLAIN, bool KEEP>
 __global__ void __launch_bounds__(THREADS, BLOCKS) forward_wide(const __grid_constant__ Forward a)
 {
     constexpr int V = vector_size<T>;
@@ -142,6 +135,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) forward_wide(const __grid_con
     const int vectors = (int)(a.cols / V);
     let_next_start();
     wait_for_previous();
+    const uint64_t policy = KEEP ? keep_policy() : 0;
 #pragma unroll 1
     for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
         const uint4 *x = (const uint4 *)((const T *)a.x + row * a.x_stride);
@@ -150,7 +144,8 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) forward_wide(const __grid_con
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++) {
             const int i = k * (int)blockDim.x + (int)threadIdx.x;
-            bits[k] = i < vectors ? x[i] : make_uint4(0, 0, 0, 0);
+            bits[k] = make_uint4(0, 0, 0, 0);
+            if (i < vectors) bits[k] = KEEP ? load_and_keep(x + i, policy) : x[i];
         }
         if (EARLY) {
 #pragma unroll
@@ -190,13 +185,12 @@ static cudaError_t launch_rows(const Forward &a, cudaStream_t stream)
     const int threads = 256;
     const int64_t blocks = ceil_div(a.rows, threads / LANES * ROWS);
     if (blocks > 2147483647) return cudaErrorInvalidValue;
-    const dim3 grid((unsigned)blocks), block(threads);
-    const size_t shared = (size_t)a.cols * sizeof(float);
-    if (is_plain<T>(a))
-        return launch_with(forward_rows<T, LANES, CHUNKS, ROWS, BLOCKS, true>, grid, block, shared,
-                           1, true, stream, a);
-    return launch_with(forward_rows<T, LANES, CHUNKS, ROWS, BLOCKS, false>, grid, block, shared, 1,
-                       true, stream, a);
+    const bool plain = is_plain(a, dtype_of<T>);
+    auto kernel = forward_rows<T, LANES, CHUNKS, ROWS, BLOCKS, false, false>;
+    if (plain) kernel = forward_rows<T, LANES, CHUNKS, ROWS, BLOCKS, true, false>;
+    if (plain && a.keep) kernel = forward_rows<T, LANES, CHUNKS, ROWS, BLOCKS, true, true>;
+    return launch_with(kernel, dim3((unsigned)blocks), dim3(threads),
+                       (size_t)a.cols * sizeof(float), 1, true, stream, a);
 }
 
 template <class T>
@@ -217,11 +211,12 @@ static cudaError_t launch_wide(const Forward &a, const ForwardPlan &p, cudaStrea
     if (p.threads > THREADS) return cudaErrorInvalidConfiguration;
     const int64_t most = 2147483647; // of blocks in a grid; the kernel's loop does the rest
     const dim3 grid((unsigned)(a.rows < most ? a.rows : most)), block((unsigned)p.threads);
-    if (is_plain<T>(a))
-        return launch_with(forward_wide<T, CHUNKS, THREADS, BLOCKS, EARLY, true>, grid, block, 0, 1,
-                           true, stream, a);
-    return launch_with(forward_wide<T, CHUNKS, THREADS, BLOCKS, EARLY, false>, grid, block, 0, 1,
-                       true, stream, a);
+    const bool plain = is_plain(a, dtype_of<T>);
+    auto kernel = forward_wide<T, CHUNKS, THREADS, BLOCKS, EARLY, false, false>;
+    if (plain) kernel = forward_wide<T, CHUNKS, THREADS, BLOCKS, EARLY, true, false>;
+    if constexpr (!EARLY) // those few rows fit in L2
+        if (plain && a.keep) kernel = forward_wide<T, CHUNKS, THREADS, BLOCKS, false, true, true>;
+    return launch_with(kernel, grid, block, 0, 1, true, stream, a);
 }
 
 template <class T>
@@ -231,11 +226,8 @@ static cudaError_t launch_of(const Forward &a, const ForwardPlan &p, cudaStream_
     if (p.early && p.chunks == 1) return launch_wide<T, 1, 512, 4, true>(a, p, stream);
     if (p.early && p.blocks == 2) return launch_wide<T, 2, 512, 2, true>(a, p, stream);
     if (p.early) return launch_wide<T, 2, 512, 4, true>(a, p, stream);
-    if (p.chunks == 2 && p.threads > 512) return launch_wide<T, 2, 1024, 2, false>(a, p, stream);
-    if (p.chunks == 2 && p.blocks == 3) return launch_wide<T, 2, 512, 3, false>(a, p, stream);
     if (p.chunks == 2) return launch_wide<T, 2, 512, 4, false>(a, p, stream);
-    if (p.chunks == 4 && p.threads > 512) return launch_wide<T, 4, 1024, 2, false>(a, p, stream);
-    if (p.chunks == 4) return launch_wide<T, 4, 512, 2, false>(a, p, stream);
+    if (p.chunks == 4) return launch_wide<T, 4, 512, 3, false>(a, p, stream);
     if (p.threads > 512) return launch_wide<T, 8, 1024, 1, false>(a, p, stream);
     return launch_wide<T, 8, 512, 2, false>(a, p, stream);
 }

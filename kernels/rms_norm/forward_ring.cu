@@ -10,8 +10,9 @@
 namespace gd_rms
 {
 
-// CHUNKS: vectors of a row that each thread has; TILE: of those, how many make a tile.
-template <class T, int CHUNKS, int TILE, int THREADS>
+// CHUNKS: vectors of a row that each thread has; TILE: of those, how many make a tile. PACKED: the
+// weight stays in registers as it is in memory, for 16 bits half as many; for plain calls (plan.cuh).
+template <class T, int CHUNKS, int TILE, int THREADS, bool PACKED>
 __global__ void __launch_bounds__(THREADS + 32)
     forward_ring(const __grid_constant__ Forward a, int stages, int lookahead)
 {
@@ -30,22 +31,29 @@ __global__ void __launch_bounds__(THREADS + 32)
             Place place = {0, 1};
             for (int64_t row = first; row < a.rows; row += step)
                 ring.fetch(place, (const uint4 *)((const T *)a.x + row * a.x_stride) + begin,
-                           nullptr, TILES);
+                           nullptr, TILES, a.keep);
         }
         __syncwarp();
         cluster_sync();
         return;
     }
 
-    float factor[CHUNKS][V];
+    uint4 weight[PACKED ? CHUNKS : 1];
+    float factor[PACKED ? 1 : CHUNKS][V];
+    const float offset = (float)a.offset;
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++) {
         const int i = k * ring.threads + (int)threadIdx.x;
+        if (PACKED) {
+            weight[k] = make_uint4(0, 0, 0, 0);
+            if (i < length) weight[k] = __ldg((const uint4 *)a.weight + begin + i);
+        } else {
 #pragma unroll
-        for (int j = 0; j < V; j++) factor[k][j] = 0;
-        if (i < length)
-            load_weight<V>(factor[k], a.weight, a.weight_dtype, (int64_t)(begin + i) * V,
-                           (float)a.offset, 1.0f);
+            for (int j = 0; j < V; j++) factor[k][j] = 0;
+            if (i < length)
+                load_weight<V>(factor[k], a.weight, a.weight_dtype, (int64_t)(begin + i) * V,
+                               offset, 1.0f);
+        }
     }
 
     auto pass1 = [&]() {
@@ -81,14 +89,20 @@ __global__ void __launch_bounds__(THREADS + 32)
                 const int at = k * ring.threads + (int)threadIdx.x;
                 if (t * tile_vectors + at < length) {
                     const int i = t * tile_vectors + at;
-                    float v[V];
+                    float v[V], *const f = factor[PACKED ? 0 : t * TILE + k];
                     unpack<T>(v, tile[at]);
+                    if (PACKED) {
+                        if (sizeof(T) == 2) forget(weight[t * TILE + k]);
+                        unpack<T>(f, weight[t * TILE + k]);
+#pragma unroll
+                        for (int j = 0; j < V; j++) f[j] += offset;
+                    }
 #pragma unroll
                     for (int j = 0; j < V; j++) {
                         v[j] *= rstd;
-                        v[j] = (a.round ? rounded<T>(v[j]) : v[j]) * factor[t * TILE + k][j];
+                        v[j] = (!PACKED && a.round ? rounded<T>(v[j]) : v[j]) * f[j];
                     }
-                    if (a.bias) {
+                    if (!PACKED && a.bias) {
                         float b[V];
                         load_weight<V>(b, a.bias, a.weight_dtype, (int64_t)(begin + i) * V, 0.0f,
                                        0.0f);
@@ -116,8 +130,11 @@ template <class T, int CHUNKS>
 static cudaError_t launch_ring(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
 {
     const int64_t clusters = a.rows < p.clusters ? a.rows : p.clusters;
-    const size_t tile = (size_t)p.threads * 2 * 16;
-    return launch_with(forward_ring<T, CHUNKS, 2, 512>, dim3((unsigned)(clusters * p.cluster)),
+    constexpr int TILE = CHUNKS < 8 ? 2 : 4;
+    const size_t tile = (size_t)p.threads * TILE * 16;
+    auto kernel = forward_ring<T, CHUNKS, TILE, 512, false>;
+    if (p.packed && is_plain(a, dtype_of<T>)) kernel = forward_ring<T, CHUNKS, TILE, 512, true>;
+    return launch_with(kernel, dim3((unsigned)(clusters * p.cluster)),
                        dim3((unsigned)p.threads + 32), RING_AT + tile * (size_t)p.stages, p.cluster,
                        true, stream, a, p.stages, p.lookahead);
 }
@@ -125,7 +142,6 @@ static cudaError_t launch_ring(const Forward &a, const ForwardPlan &p, cudaStrea
 template <class T>
 static cudaError_t launch_of(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
 {
-    if (p.chunks == 2) return launch_ring<T, 2>(a, p, stream);
     if (p.chunks == 4) return launch_ring<T, 4>(a, p, stream);
     if constexpr (sizeof(T) == 4)
         if (p.chunks == 8) return launch_ring<T, 8>(a, p, stream);

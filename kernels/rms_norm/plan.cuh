@@ -33,6 +33,7 @@ struct Forward {
     gd_dtype weight_dtype;
     bool round;    // before the weight
     float per_col; // 1 / cols
+    bool keep;     // x shall outlive y in L2 (pack.cuh)
 };
 
 struct Backward {
@@ -47,7 +48,15 @@ struct Backward {
     double offset;
     gd_dtype weight_dtype;
     bool round;
+    bool keep; // x and dy shall outlive dx in L2 (pack.cuh)
 };
+
+// What most calls are: a weight of x's own dtype, no bias, no rounding before the weight. Kernels
+// that know it are shorter and take fewer registers.
+inline bool is_plain(const Forward &a, gd_dtype dtype)
+{
+    return a.weight && !a.bias && !a.round && a.weight_dtype == dtype;
+}
 
 // Where a kernel that needs no partial sums puts dw.
 struct SmallDweight {
@@ -66,8 +75,9 @@ struct ForwardPlan {
     int lanes, rows, chunks;
     int threads, cluster;
     bool early;                      // WIDE: the weight is read before the sum
-    int blocks;                      // WIDE: how many a multiprocessor shall hold
+    int blocks;                      // early: how many a multiprocessor shall hold
     int clusters, stages, lookahead; // RING
+    bool packed;                     // RING: the weight of a plain call is held as it is in memory
 };
 
 // How to run a backward. The first two say it all for the fallback. ROWS: `lanes` threads share a row

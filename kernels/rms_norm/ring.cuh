@@ -86,7 +86,8 @@ struct Ring {
 
     // The producer's part for one row, of which x (and dy) is this block's slice. The first time
     // round the parity is that of the phase before the first, which counts as over.
-    __device__ void fetch(Place &place, const uint4 *x, const uint4 *dy, int tiles_of_row)
+    __device__ void fetch(Place &place, const uint4 *x, const uint4 *dy, int tiles_of_row,
+                          bool keep)
     {
 #pragma unroll 1
         for (int t = 0; t < tiles_of_row; t++) {
@@ -95,8 +96,9 @@ struct Ring {
             barrier_wait(&sh.empty[place.stage], place.parity);
             barrier_expect(full, INPUTS * 16 * there);
             if (there) {
-                bulk_copy(tile(place), x + at, 16 * there, full);
-                if (INPUTS == 2) bulk_copy(tile(place) + tile_vectors, dy + at, 16 * there, full);
+                bulk_copy(tile(place), x + at, 16 * there, full, keep);
+                if (INPUTS == 2)
+                    bulk_copy(tile(place) + tile_vectors, dy + at, 16 * there, full, keep);
             }
             place.next(stages);
         }

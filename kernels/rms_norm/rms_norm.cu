@@ -61,6 +61,14 @@ static bool overwrites(const gd_rms_norm_problem *p, const gd_rms_norm_gradients
     return g->dx && (overlap(g->dy, g->dy_stride) || overlap(g->x, g->x_stride));
 }
 
+// Whether the tensors are so large that L2, 50 MB or so, cannot hold them from one kernel to the next
+// anyway. Smaller ones lost by it.
+static bool keeps_inputs(const gd_rms_norm_problem *p, int inputs)
+{
+    const int64_t one = p->rows * p->cols * (int64_t)gd_dtype_size(p->dtype);
+    return one >= (inputs == 1 ? 32 << 20 : 80 << 20);
+}
+
 static size_t sum_size(gd_dtype dtype)
 {
     return dtype == GD_FLOAT64 ? sizeof(double) : sizeof(float);
@@ -94,9 +102,10 @@ static cudaError_t run_backward(const gd_rms_norm_problem *p, const gd_rms_norm_
 {
     Backward a = {g->dx,       nullptr,   g->dy,           g->x,         g->rstd,
                   g->weight,   p->rows,   p->cols,         g->dx_stride, g->dy_stride,
-                  g->x_stride, p->offset, p->weight_dtype, false};
+                  g->x_stride, p->offset, p->weight_dtype, false,        false};
     const size_t size = gd_dtype_size(p->dtype);
     a.round = p->round_before_weight && size == 2;
+    a.keep = keeps_inputs(p, 2);
     cudaError_t error = cudaSuccess;
 
     // First dbias: dx may overwrite dy.
@@ -161,7 +170,8 @@ gd_status gd_cuda_rms_norm_forward(const gd_rms_norm_problem *p, void *y, int64_
                        p->offset,
                        p->weight_dtype,
                        p->round_before_weight && size == 2,
-                       p->cols ? 1.0f / (float)p->cols : 0.0f};
+                       p->cols ? 1.0f / (float)p->cols : 0.0f,
+                       keeps_inputs(p, 1)};
     ForwardPlan plan = {};
     if (p->dtype != GD_FLOAT64 && p->cols > 0 && p->cols * (int64_t)size % 16 == 0 &&
         aligned_rows(x, x_stride, size) && aligned_rows(y, y_stride, size) && aligned(weight) &&
