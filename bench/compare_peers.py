@@ -4,16 +4,19 @@
     bench/compare_peers.py [--library build/lib/libgradus.so] [--dtype float32] [--shapes MxN,...]
                            [--peers PyTorch,QuACK]
 
-All in one process and on the same buffers: each is captured in a CUDA graph that goes round several
-sets of buffers, more than L2 holds, and the median of its replays is taken. What a peer allocates
+All in one process and on the same buffers: each is captured in a CUDA graph of a millisecond or more
+that goes round several sets of buffers, more than L2 holds; it is replayed until the GPU has come out
+of its rest, and then the median of its replays is taken. What a peer allocates
 for its results is kept as long as there are sets, so that it writes to as many places as gradus does
 and not to one that L2 holds. The peers' backward is called with dx and dweight wanted, as autograd
 would call it. Figures are GB/s of the bytes that must move: 2 M N for a forward, 3 M N for a backward.
 """
 import argparse
 import ctypes
+import importlib
 import math
 import sys
+import time
 
 import torch
 
@@ -143,8 +146,7 @@ class Quack:
     name = "QuACK"
 
     def __init__(self):
-        from quack import rmsnorm
-        self.ops = rmsnorm
+        self.ops = importlib.import_module("quack.rmsnorm")  # quack.rmsnorm is a function too
 
     def prepare(self, x, weight, code):
         self.rstd = self.ops.rmsnorm_fwd(x, weight, eps=1e-6, store_rstd=True)[2]
@@ -167,19 +169,21 @@ def installed(names):
             print(f"{peer.name} is left out: {str(error).splitlines()[0][:100]}", file=sys.stderr)
 
 
-def seconds(call, sets):
-    """The median time of one call(set), by replays of a graph of many."""
+def seconds(call, sets, size):
+    """The median time of one call(set), which moves `size` bytes, by replays of a graph of many."""
     call(0), torch.cuda.synchronize()
-    launches = sets * max(1, math.ceil(8 / sets))
+    launches = sets * max(1, math.ceil(max(8, 4e9 / size) / sets))
     graph, times, results = torch.cuda.CUDAGraph(), [], [None] * sets
     with torch.cuda.graph(graph):
         for i in range(launches):
             results[i % sets] = call(i % sets)
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    warm = time.monotonic() + 0.05
+    while time.monotonic() < warm:
+        graph.replay(), torch.cuda.synchronize()
     for i in range(9):
         begin.record(), graph.replay(), end.record(), torch.cuda.synchronize()
-        if i >= 2:
-            times.append(begin.elapsed_time(end) * 1e-3)
+        times.append(begin.elapsed_time(end) * 1e-3)
     return sorted(times)[len(times) // 2] / launches
 
 
@@ -190,10 +194,11 @@ def measure(peer, data, weight, code):
     try:
         peer.prepare(data[0][0], weight, code)
         result.append(2 * size / seconds(lambda s: peer.forward(data[s][0], weight, data[s][2]),
-                                         len(data)) / 1e9)
+                                         len(data), 2 * size) / 1e9)
         # rstd of set 0 serves all sets: the values do not change the time.
         result.append(3 * size / seconds(
-            lambda s: peer.backward(data[s][0], data[s][1], weight, data[s][2]), len(data)) / 1e9)
+            lambda s: peer.backward(data[s][0], data[s][1], weight, data[s][2]), len(data),
+            3 * size) / 1e9)
     except Exception as error:  # a peer that cannot do a shape is a dash in the table
         print(f"{peer.name} {m}x{n}: {str(error).splitlines()[0][:100]}", file=sys.stderr)
         torch.cuda.synchronize()
