@@ -136,47 +136,42 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) forward_wide(const __grid_con
     let_next_start();
     wait_for_previous();
     const uint64_t policy = KEEP ? keep_policy() : 0;
-#pragma unroll 1
-    for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
-        const uint4 *x = (const uint4 *)((const T *)a.x + row * a.x_stride);
-        uint4 bits[CHUNKS];
-        float factor[EARLY ? CHUNKS : 1][V], sum = 0;
+    const int64_t row = blockIdx.x;
+    const uint4 *x = (const uint4 *)((const T *)a.x + row * a.x_stride);
+    uint4 bits[CHUNKS];
+    float factor[EARLY ? CHUNKS : 1][V], sum = 0;
 #pragma unroll
-        for (int k = 0; k < CHUNKS; k++) {
-            const int i = k * (int)blockDim.x + (int)threadIdx.x;
-            bits[k] = make_uint4(0, 0, 0, 0);
-            if (i < vectors) bits[k] = KEEP ? load_and_keep(x + i, policy) : x[i];
-        }
-        if (EARLY) {
-#pragma unroll
-            for (int k = 0; k < CHUNKS; k++) {
-                const int i = k * (int)blockDim.x + (int)threadIdx.x;
-                if (i < vectors) load_factor<T, PLAIN>(factor[k], a, (int64_t)i * V);
-            }
-        }
-#pragma unroll
-        for (int k = 0; k < CHUNKS; k++) sum = square_sum<T>(bits[k], sum);
-        sum = lane_sum<32>(sum);
-        if (lane == 0) warp_sums[warp] = sum;
-        __syncthreads();
-        sum = lane_sum<32>(lane < warps ? warp_sums[lane] : 0.0f);
-        // Division and root are subroutines, past which the compiler moves nothing: where registers are
-        // short, it would else begin the results before the sum is known, and spill.
-        const float rstd =
-            MANY ? 1.0f / sqrtf(fmaf(sum, a.per_col, (float)a.eps)) : rstd_of(sum, a);
-        uint4 *y = (uint4 *)((T *)a.y + row * a.y_stride);
-#pragma unroll
-        for (int k = 0; k < CHUNKS; k++) {
-            const int i = k * (int)blockDim.x + (int)threadIdx.x;
-            if (i >= vectors) continue;
-            const int64_t col = (int64_t)i * V;
-            if (!EARLY) load_factor<T, PLAIN>(factor[0], a, col);
-            y[i] =
-                normalise<T, PLAIN, sizeof(T) == 2>(a, bits[k], rstd, factor[EARLY ? k : 0], col);
-        }
-        if (a.rstd && threadIdx.x == 0) ((float *)a.rstd)[row] = rstd;
-        if (row + gridDim.x < a.rows) __syncthreads(); // the sums are free for the next row
+    for (int k = 0; k < CHUNKS; k++) {
+        const int i = k * (int)blockDim.x + (int)threadIdx.x;
+        bits[k] = make_uint4(0, 0, 0, 0);
+        if (i < vectors) bits[k] = KEEP ? load_and_keep(x + i, policy) : x[i];
     }
+    if (EARLY) {
+#pragma unroll
+        for (int k = 0; k < CHUNKS; k++) {
+            const int i = k * (int)blockDim.x + (int)threadIdx.x;
+            if (i < vectors) load_factor<T, PLAIN>(factor[k], a, (int64_t)i * V);
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < CHUNKS; k++) sum = square_sum<T>(bits[k], sum);
+    sum = lane_sum<32>(sum);
+    if (lane == 0) warp_sums[warp] = sum;
+    __syncthreads();
+    sum = lane_sum<32>(lane < warps ? warp_sums[lane] : 0.0f);
+    // Division and root are subroutines, past which the compiler moves nothing: where registers are
+    // short, it would else begin the results before the sum is known, and spill.
+    const float rstd = MANY ? 1.0f / sqrtf(fmaf(sum, a.per_col, (float)a.eps)) : rstd_of(sum, a);
+    uint4 *y = (uint4 *)((T *)a.y + row * a.y_stride);
+#pragma unroll
+    for (int k = 0; k < CHUNKS; k++) {
+        const int i = k * (int)blockDim.x + (int)threadIdx.x;
+        if (i >= vectors) continue;
+        const int64_t col = (int64_t)i * V;
+        if (!EARLY) load_factor<T, PLAIN>(factor[0], a, col);
+        y[i] = normalise<T, PLAIN, sizeof(T) == 2>(a, bits[k], rstd, factor[EARLY ? k : 0], col);
+    }
+    if (a.rstd && threadIdx.x == 0) ((float *)a.rstd)[row] = rstd;
 }
 
 template <class T, int LANES, int CHUNKS, int ROWS, int BLOCKS>
@@ -208,9 +203,9 @@ static cudaError_t launch_rows_of(const Forward &a, const ForwardPlan &p, cudaSt
 template <class T, int CHUNKS, int THREADS, int BLOCKS, bool EARLY>
 static cudaError_t launch_wide(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
 {
-    if (p.threads > THREADS) return cudaErrorInvalidConfiguration;
-    const int64_t most = 2147483647; // of blocks in a grid; the kernel's loop does the rest
-    const dim3 grid((unsigned)(a.rows < most ? a.rows : most)), block((unsigned)p.threads);
+    // A row has at least 2 KB: more than a grid can hold would be 4 TB of them.
+    if (p.threads > THREADS || a.rows > 2147483647) return cudaErrorInvalidConfiguration;
+    const dim3 grid((unsigned)a.rows), block((unsigned)p.threads);
     const bool plain = is_plain(a, dtype_of<T>);
     auto kernel = forward_wide<T, CHUNKS, THREADS, BLOCKS, EARLY, false, false>;
     if (plain) kernel = forward_wide<T, CHUNKS, THREADS, BLOCKS, EARLY, true, false>;
