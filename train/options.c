@@ -74,7 +74,8 @@ static void print_help(const option_table *table)
 
 /* ---- The command line --------------------------------------------------------------------- */
 
-enum { HELP = 1000, VERSION };
+/* What getopt_long returns: above all letters, so that a letter that is no option is known as one. */
+enum { HELP = 256, VERSION, FIRST_ROW };
 
 static void list_options(const option_table *table, struct option longs[OPTIONS_MOST + 3])
 {
@@ -82,11 +83,20 @@ static void list_options(const option_table *table, struct option longs[OPTIONS_
     for (int i = 0; i < table->count; i++) {
         const option_row *row = &table->rows[i];
         int argument = row->kind == OPTION_SWITCH ? no_argument : required_argument;
-        if (row->name) longs[count++] = (struct option){row->name, argument, NULL, i};
+        if (row->name) longs[count++] = (struct option){row->name, argument, NULL, FIRST_ROW + i};
     }
     longs[count++] = (struct option){"help", no_argument, NULL, HELP};
     longs[count++] = (struct option){"version", no_argument, NULL, VERSION};
     longs[count] = (struct option){0};
+}
+
+/* The word that getopt_long finds fault with. It has gone past it, but for the first of several
+ * letters, as in -xy. */
+static const char *faulty_word(char **argv)
+{
+    const char alone[] = {'-', (char)optopt, '\0'};
+    bool within = optopt != 0 && optopt < HELP && strcmp(argv[optind - 1], alone) != 0;
+    return argv[within ? optind : optind - 1];
 }
 
 /* Takes either --config alone, or all options, and words that are none. */
@@ -107,12 +117,12 @@ static options_outcome read_arguments(options *o, const struct option *longs, in
             return OPTIONS_DONE;
         }
         if (code == '?' || code == ':') {
-            console_message("%s%s; --help lists the options", argv[optind - 1],
+            console_message("%s%s; --help lists the options", faulty_word(argv),
                             code == ':' ? " wants a value"
                                         : " is not an option, or not one like this");
             return OPTIONS_BAD;
         }
-        const option_row *row = &table->rows[code];
+        const option_row *row = &table->rows[code - FIRST_ROW];
         if (config_alone && row->offset != offsetof(options, config)) continue;
         if (!option_give(o, "--", row, optarg)) return OPTIONS_BAD;
     }

@@ -53,7 +53,10 @@ static bool read_choice(const char *where, const option_row *row, const char *te
         }
         choice += size + (choice[size] == ' ');
     }
-    return complain(where, row, text, row->help);
+    char wanted[96]; /* the help begins with the choices */
+    const char *end = strstr(row->help, "  ");
+    snprintf(wanted, sizeof wanted, "%.*s", (int)(end - row->help), row->help);
+    return complain(where, row, text, wanted);
 }
 
 bool option_read(options *o, const char *where, const option_row *row, const char *text)
