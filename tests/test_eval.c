@@ -187,6 +187,7 @@ static const struct {
     {"nowhere", 1, "there is no config.json in nowhere"},
     {"run --data nothing", 1, "cannot open nothing: No such file"},
     {"run --val-data /dev/null", 1, "0 tokens are too few, wanted at least 13 for a context of 12"},
+    {"run >/dev/full", 1, "cannot write to stdout: No space left on device"},
     {"run --tokens 'no*'", 1, "no*: no such file"},
     {"run --val-data run/step-00000003/config.json", 1, "which does not occur in the training"},
     {GRADUS_TEST_DIR "/llama/tied", 1, "--data FILE is missing: on which text?"},

@@ -42,6 +42,9 @@ static void set_up(void)
     }
     fclose(file);
     fclose(ids);
+    FILE *zero = fopen("zero", "w");
+    fwrite("3\0 4", 1, 4, zero);
+    fclose(zero);
     static const char *const kinds[] = {"--data text --out run --steps 40 --checkpoint-every 20",
                                         "--data text --vocab 300 --out pieces --steps 40",
                                         "--tokens ids --val-data ids --vocab 60 --out ids_run "
@@ -135,6 +138,8 @@ static const struct {
     {"ids_run --prompt '3 60'", 1, "the prompt has \"60\" where the id of a token is wanted"},
     {"ids_run --prompt '3 x'", 1, "the prompt has \"x\" where"},
     {"ids_run --prompt '-3'", 1, "the prompt has \"-3\" where"},
+    {"ids_run --prompt-file zero", 1, "the prompt has \"\" where"},
+    {"run --length 3 >/dev/full", 1, "cannot write to stdout: No space left on device"},
 };
 
 START_TEST(bad_wishes_are_named)

@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE /* TIOCGWINSZ */
 #include "console.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,6 +27,14 @@ void console_message(const char *format, ...)
     vfprintf(stderr, format, arguments);
     va_end(arguments);
     fputc('\n', stderr);
+}
+
+bool console_arrived(void)
+{
+    bool flushed = !fflush(stdout);
+    if (flushed && !ferror(stdout)) return true;
+    console_message("cannot write to stdout: %s", flushed ? "some is lost" : strerror(errno));
+    return false;
 }
 
 bool console_is_live(void)

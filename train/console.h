@@ -13,6 +13,9 @@ void console_program(const char *name);
 /* Writes "program: ..." and a newline to stderr. */
 void console_message(const char *format, ...) GD_PRINTF(1, 2);
 
+/* Whether all that was written to stdout has arrived; false after a message. For the end. */
+bool console_arrived(void);
+
 /* Whether there can be a live line: stdout is a terminal that can erase (TERM is set and not
  * "dumb"), and NO_COLOR, which asks for plain text, is not set. */
 bool console_is_live(void);

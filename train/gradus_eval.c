@@ -233,7 +233,7 @@ static int run(gd_context *ctx, eval_command *o)
     }
     if (gd_error(ctx)) console_message("%s", gd_error(ctx));
     trained_close(&t);
-    return loaded && !gd_error(ctx) ? EXIT_SUCCESS : EXIT_FAILURE;
+    return console_arrived() && loaded && !gd_error(ctx) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 int main(int argc, char **argv)

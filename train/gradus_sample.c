@@ -156,18 +156,19 @@ static gd_status write_all(trained *t, const sample_command *o, const char *prom
 /* The prompt with a 0 behind it, allocated here; NULL after a message. */
 static char *read_prompt(const sample_command *o, int64_t *length)
 {
-    if (o->prompt_file) {
-        char *text = (char *)text_file_read(o->prompt_file, length);
-        char *longer = text ? realloc(text, (size_t)*length + 1) : NULL;
-        if (longer) longer[*length] = '\0';
-        if (text && !longer) free(text);
-        return longer;
+    const char *given = o->prompt ? o->prompt : "";
+    char *text = NULL;
+    *length = (int64_t)strlen(given);
+    if (o->prompt_file && !(text = (char *)text_file_read(o->prompt_file, length))) return NULL;
+    char *prompt = realloc(text, (size_t)*length + 1);
+    if (!prompt) {
+        console_message("no memory for the prompt");
+        free(text);
+        return NULL;
     }
-    const char *text = o->prompt ? o->prompt : "";
-    *length = (int64_t)strlen(text);
-    char *copy = malloc((size_t)*length + 1);
-    if (copy) memcpy(copy, text, (size_t)*length + 1);
-    return copy;
+    if (!o->prompt_file) memcpy(prompt, given, (size_t)*length);
+    prompt[*length] = '\0';
+    return prompt;
 }
 
 static int run(gd_context *ctx, const sample_command *o)
@@ -187,7 +188,7 @@ static int run(gd_context *ctx, const sample_command *o)
     free(ids);
     free(prompt);
     trained_close(&t);
-    return told || gd_error(ctx) || ferror(stdout) ? EXIT_FAILURE : EXIT_SUCCESS;
+    return console_arrived() && !told && !gd_error(ctx) ? EXIT_SUCCESS : EXIT_FAILURE;
 }
 
 int main(int argc, char **argv)

@@ -20,14 +20,15 @@ static int32_t *read_ids(const char *text, int64_t length, int64_t vocab, int64_
     int32_t *ids = malloc((size_t)length * sizeof *ids + 1);
     *count = 0;
     if (!ids) return no_memory();
-    for (const char *at = text + strspn(text, blanks); *at; at += strspn(at, blanks)) {
+    const char *const after = text + length; /* a byte 0 can come before */
+    for (const char *at = text + strspn(text, blanks); at < after; at += strspn(at, blanks)) {
         char *end;
         errno = 0;
         long long id = *at == '-' || *at == '+' ? -1 : strtoll(at, &end, 10);
         if (id < 0 || id >= vocab || errno || end == at || (*end && !strchr(blanks, *end))) {
-            console_message("the prompt has \"%.*s\" where the id of a token is wanted, a number "
-                            "below %lld: nobody knows what they mean",
-                            (int)strcspn(at, blanks), at, (long long)vocab);
+            console_message("the prompt has \"%.*s\" where the id of a token is wanted, a whole "
+                            "number from 0 to %lld",
+                            (int)strcspn(at, blanks), at, (long long)vocab - 1);
             free(ids);
             return NULL;
         }

@@ -5,7 +5,7 @@
 #include "tokenizer.h"
 
 /* The ids of a text, allocated here; where the tokens have no meaning, the text is the ids
- * themselves, with blanks between them. NULL after a message. */
+ * themselves, with blanks between them. A byte 0 stands behind the text. NULL after a message. */
 int32_t *prompt_encode(const tokenizer *t, const char *text, int64_t length, int64_t *count);
 
 #endif
