@@ -3,7 +3,7 @@
  *     values     | embed (decay) | w1 (decay) | ... || norm1 | bias | ... |
  *     grads      | the same places                                        |
  *     m, v       | the same places                                        |
- *     master     | the same places: values in float32, where they are 16-bit |
+ *     master     | the same places: float32 where the values are 16-bit   |
  *
  * Parameters that decay come first, so that an update is two calls of a kernel, one with weight
  * decay and one without, whatever the number of parameters. The gaps that align each parameter to

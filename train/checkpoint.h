@@ -12,7 +12,8 @@
  * comes from the random state, batches and the learning rate from the step.
  *
  * A checkpoint appears whole or not at all: it is written to OUT/.saving, flushed to the disk, and
- * renamed. Old ones are renamed to OUT/.removing before they are taken apart. */
+ * renamed. Old ones are renamed to OUT/.removing before they are taken apart.
+ */
 #ifndef GRADUS_TRAIN_CHECKPOINT_H
 #define GRADUS_TRAIN_CHECKPOINT_H
 
@@ -40,9 +41,9 @@ typedef struct checkpoint {
 /* OUT/step-N; false, with ENAMETOOLONG, where it does not fit. */
 bool checkpoint_path(char path[FOLDER_PATH], const char *out, int64_t step);
 
-/* Makes the folder --out. Opens what --resume or --init names, and fills the options that were not given: those of the
- * model, and with --resume all that the run had. `--resume auto` takes the newest checkpoint of
- * --out that is whole, or begins anew where there is none. */
+/* Makes the folder --out. Opens what --resume or --init names, and fills the options that were not
+ * given: those of the model, and with --resume all that the run had. `--resume auto` takes the newest
+ * checkpoint of --out that is whole, or begins anew where there is none. */
 gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *options);
 
 /* What the options say of texts is the checkpoint's memory: close it last. */

@@ -9,10 +9,10 @@
 #include "data.h"
 #include "loop.h"
 #include "model.h"
-#include "train_options.h"
 #include "report.h"
 #include "sample.h"
 #include "stop.h"
+#include "train_options.h"
 #include "validate.h"
 
 /* With the weights and the shape of the checkpoint, if there is one. */

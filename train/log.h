@@ -34,6 +34,7 @@ typedef struct log_line {
  * file cannot be written, or holds something else. */
 bool log_open(run_log *log, const train_options *options, const dataset *data, const model *m,
               int64_t first_step);
+
 /* Trouble with the file is told once, and does not stop the training. */
 void log_write(run_log *log, const log_line *line);
 void log_close(run_log *log);

@@ -36,8 +36,7 @@ enum { OPTIONS_MOST = 64 }; /* rows of a table */
 typedef struct option_table {
     const char *program; /* "gradus-train" */
     const char *usage;   /* how --help begins */
-    const char
-        *operand; /* the option that a word without "--" is the value of; NULL: there is none */
+    const char *operand; /* the option that a word without "--" gives; NULL: none */
     const option_row *rows;
     int count;
     const void *defaults; /* the program's struct, `size` bytes */

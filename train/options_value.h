@@ -11,10 +11,11 @@ const option_row *option_find(const options *o, const char *name);
  * line, "FILE:LINE: " in a file. A switch without a text is on. */
 bool option_read(options *o, const char *where, const option_row *row, const char *text);
 
-/* The same, for what somebody asked for. */
+/* The same, and the option counts as given from here on. */
 bool option_give(options *o, const char *where, const option_row *row, const char *text);
 
-/* The value as a text that option_read takes: in item->text, which is NULL or lasts as long as both. */
+/* The value as a text that option_read takes, in item->text: NULL where there is none; it lasts as
+ * long as both `o` and `item`. */
 void option_print(const options *o, const option_row *row, options_item *item);
 
 /* Reads a file of lines "option = value" (options_file.c). False after a message. */

@@ -99,6 +99,7 @@ static const option_row rows[] = {
      .help = "N  0: all; the result is the same for any number", .passes = true},
     {OPTION_WHOLE, "seed", AT(seed), 0, 9e15, .help = "N  of the random numbers"},
 };
+
 static const train_options defaults = {.layers = 4,
                                        .dim = 128,
                                        .heads = 4,
@@ -188,7 +189,7 @@ bool train_options_check(train_options *o)
     return fits(fault ? fault : find_idle(o));
 }
 
-/* What is there says more of the options. */
+/* All else is checked once the checkpoint has filled in what was not given. */
 options_outcome train_options_read(train_options *o, int argc, char **argv)
 {
     const char *fault = NULL;

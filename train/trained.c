@@ -37,9 +37,7 @@ static gd_status find_folder(trained *t, gd_context *ctx, const char *path)
     free(steps);
     if (found) return GD_OK;
     return gd_fail(ctx, GD_ERROR_IO,
-                   "%s holds neither a model (config.json) nor a checkpoint "
-                   "(step-...)",
-                   path);
+                   "%s holds neither a model (config.json) nor a checkpoint (step-...)", path);
 }
 
 /* ---- Opening ------------------------------------------------------------------------------ */
