@@ -241,6 +241,16 @@ START_TEST(bad_texts_are_named)
 }
 END_TEST
 
+START_TEST(what_cannot_be_written_is_told)
+{
+    char arguments[256];
+    snprintf(arguments, sizeof arguments,
+             "--data %s --layers 1 --dim 8 --heads 2 --context 8 --steps 1 >/dev/full", text_path);
+    ck_assert_int_eq(program_run(arguments, first), 1);
+    ck_assert_str_eq(first, "gradus-train: cannot write to stdout: No space left on device\n");
+}
+END_TEST
+
 /* ---- Training ----------------------------------------------------------------------------- */
 
 START_TEST(the_loss_falls)
@@ -401,6 +411,7 @@ int main(void)
     tcase_add_test(cases, version_is_the_librarys);
     tcase_add_loop_test(cases, bad_options_are_named, 0, sizeof bad / sizeof *bad);
     tcase_add_test(cases, bad_texts_are_named);
+    tcase_add_test(cases, what_cannot_be_written_is_told);
     tcase_add_test(cases, the_loss_falls);
     tcase_add_test(cases, no_steps_is_a_model_that_knows_nothing);
     tcase_add_test(cases, the_same_seed_repeats_and_another_does_not);

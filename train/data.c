@@ -121,7 +121,8 @@ bool data_load(dataset *data, const data_options *options)
                         (long long)data->train.length, (long long)data->validation.length,
                         (long long)options->context + 1, (long long)options->context);
     } else {
-        console_message("%lld tokens are too few, wanted at least %lld for a context of %lld",
+        console_message("%s: %lld tokens are too few, wanted at least %lld for a context of %lld",
+                        options->text ? options->text : options->tokens,
                         (long long)data->validation.length, (long long)options->context + 1,
                         (long long)options->context);
     }

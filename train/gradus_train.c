@@ -106,7 +106,7 @@ static int run(gd_context *ctx, train_options *o)
         gd_random_set(ctx, (gd_random_state){.seed = (uint64_t)o->seed});
         train(ctx, &data, o, &from);
         if (gd_error(ctx)) console_message("%s", gd_error(ctx));
-        status = gd_error(ctx) ? EXIT_FAILURE : EXIT_SUCCESS;
+        status = console_arrived() && !gd_error(ctx) ? EXIT_SUCCESS : EXIT_FAILURE;
         data_free(&data);
     }
     checkpoint_close(&from);
