@@ -35,7 +35,8 @@ static const option_row rows[] = {
      .help = "DIR  a checkpoint, the --out of a run (its newest one), or a Llama model in Hugging "
              "Face's form; \"--model\" may be left out"},
     {OPTION_WHOLE, "context", AT(context), 0, 1048576,
-     .help = "N  tokens seen at once; 0: as many as the model was made for"},
+     .help =
+         "N  tokens seen at once; 0: as many as in its training, else as the model was made for"},
     {OPTION_TEXT, "config", AT(base.config),
      .help = "FILE  lines of \"option = value\", which the command line overrides"},
     {.help = "Text"},

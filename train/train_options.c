@@ -126,7 +126,7 @@ static const option_table table = {
     .program = "gradus-train",
     .usage = "Usage: gradus-train --data FILE [OPTION...]\n\n"
              "Trains a Llama-style transformer on a text: RMSNorm, rotary positions,\n"
-             "grouped-query attention, SwiGLU; AdamW with warm-up and cosine. Prints a\n"
+             "grouped-query attention, SwiGLU; AdamW with warm-up and a schedule. Prints a\n"
              "sample of what it learned.\n",
     .rows = rows,
     .count = sizeof rows / sizeof *rows,
