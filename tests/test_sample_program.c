@@ -101,6 +101,8 @@ START_TEST(texts_go_on_from_a_prompt)
     ck_assert_ptr_null(strstr(output, "sat"));
     sample("run --length 3 --timing 2>&1 >/dev/null", output);
     ck_assert_int_eq(strncmp(output, "gradus-sample: 3 tokens in ", 27), 0);
+    sample("run --length 3 --timing", output);
+    program_said(output, "\ngradus-sample: 3 tokens in ");
     sample("run --context 1 --length 20", output); /* it forgets at once */
     ck_assert_uint_ge(strlen(output), 20);
 }

@@ -22,6 +22,7 @@ void console_message(const char *format, ...)
 {
     va_list arguments;
     console_erase();
+    fflush(stdout); /* what was written before stands before */
     fprintf(stderr, "%s: ", program);
     va_start(arguments, format);
     vfprintf(stderr, format, arguments);
