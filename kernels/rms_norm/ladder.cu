@@ -1,5 +1,5 @@
 // ladder.cu - the steps by which one comes to a fast RMSNorm, for study; not part of the library.
-// `gradus-bench rms_norm --device cuda --ladder` checks and times each rung; CUDA.md has the figures.
+// `gradus-bench rms_norm --device cuda --ladder` checks and times each rung; README.md has the figures.
 //
 // RMSNorm computes next to nothing, so that the one question is how close the kernel comes to the
 // time that its bytes take: x in and y out once (forward), x and dy in, dx out (backward). Every
