@@ -121,7 +121,6 @@ int main(int argc, char **argv)
     if (outcome == OPTIONS_RUN) {
         const gd_context_options context = {
             .device = options.device, .threads = (int)options.threads, .tf32 = options.tf32};
-        stop_watch();
         gd_context *ctx = gd_context_create(&context);
         status = run(ctx, &options);
         gd_context_free(ctx);

@@ -238,6 +238,7 @@ gd_status loop_train(model *m, const dataset *data, const train_options *options
     }
     if (!gd_error(m->ctx)) {
         report_memory_at_rest(m->ctx);
+        stop_watch(); /* before, there was nothing to save: a signal just ended the program */
         run_steps(&t, from->progress.step, val);
     }
     end(&t);
