@@ -38,15 +38,32 @@ const char *gd_status_name(gd_status status)
     return "unknown status";
 }
 
+/* What does not fit loses its middle: a path of some thousand bytes stands before the reason. */
+static void keep_ends(char *error, size_t size, const char *whole)
+{
+    static const char dots[] = " ... ";
+    size_t length = strlen(whole), tail = size / 2;
+    if (length < size) {
+        memcpy(error, whole, length + 1);
+        return;
+    }
+    size_t head = size - tail - strlen(dots);
+    memcpy(error, whole, head);
+    memcpy(error + head, dots, strlen(dots));
+    memcpy(error + size - tail, whole + length + 1 - tail, tail);
+}
+
 gd_status gd_fail(gd_context *ctx, gd_status status, const char *format, ...)
 {
     if (!ctx) return GD_ERROR_MEMORY;
     if (ctx->status != GD_OK) return ctx->status;
     ctx->status = status == GD_OK ? GD_ERROR_STATE : status;
+    char whole[10000]; /* room for two paths */
     va_list args;
     va_start(args, format);
-    vsnprintf(ctx->error, sizeof ctx->error, format, args);
+    vsnprintf(whole, sizeof whole, format, args);
     va_end(args);
+    keep_ends(ctx->error, sizeof ctx->error, whole);
     return ctx->status;
 }
 

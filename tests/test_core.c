@@ -7,6 +7,27 @@
 
 /* ---- Contexts and errors ------------------------------------------------------------------ */
 
+/* A reason stands behind what may be long. */
+START_TEST(a_long_message_loses_its_middle)
+{
+    char path[4096], wanted[1024];
+    gd_context *ctx = gd_context_create(NULL);
+    for (int length = 600; length < 4096; length += length < 800 ? 1 : 500) {
+        memset(path, 'a', (size_t)length);
+        path[length] = '\0';
+        ck_assert_int_eq(gd_fail(ctx, GD_ERROR_IO, "cannot open %s: no such file", path),
+                         GD_ERROR_IO);
+        size_t size = strlen(gd_error(ctx));
+        snprintf(wanted, sizeof wanted, "cannot open %.200s", path);
+        ck_assert_int_eq(strncmp(gd_error(ctx), wanted, 212), 0);
+        ck_assert_str_eq(gd_error(ctx) + size - 17, "aaa: no such file");
+        ck_assert(strstr(gd_error(ctx), " ... ") != NULL || size == (size_t)length + 26);
+        gd_error_clear(ctx);
+    }
+    gd_context_free(ctx);
+}
+END_TEST
+
 START_TEST(the_first_error_stays)
 {
     gd_context *ctx = gd_context_create(NULL);
@@ -299,6 +320,7 @@ int main(void)
     Suite *suite = suite_create("core");
     TCase *contexts = tcase_create("contexts");
     tcase_add_test(contexts, the_first_error_stays);
+    tcase_add_test(contexts, a_long_message_loses_its_middle);
     tcase_add_test(contexts, no_cuda_device_is_said);
     tcase_add_test(contexts, wrong_options_are_said);
     tcase_add_test(contexts, the_cpu_has_no_stream_and_is_never_behind);

@@ -61,6 +61,7 @@ static void set_up(void)
             fputc(0, few);
         }
     }
+    fclose(fopen("empty", "w"));
     fclose(text);
     fclose(second);
     fclose(ids);
@@ -185,13 +186,15 @@ static const struct {
     {"run --batch x", 2, "--batch is \"x\", wanted a whole number"},
     {"run --prompt x", 2, "--prompt is not an option"},
     {"nowhere", 1, "there is no config.json in nowhere"},
-    {"run --data nothing", 1, "cannot open nothing: No such file"},
-    {"run --val-data /dev/null", 1,
-     "/dev/null: 0 tokens are too few, wanted at least 13 for a context of 12"},
+    {"run --data nothing", 1, "--data nothing: No such file"},
+    {"run --val-data empty", 1, "empty: 0 tokens are too few, wanted at least 13 for a context"},
     {"run >/dev/full", 1, "cannot write to stdout: No space left on device"},
     {"run --tokens 'no*'", 1, "no*: no such file"},
     {"run --val-data run/step-00000003/config.json", 1, "which does not occur in the training"},
     {GRADUS_TEST_DIR "/llama/tied", 1, "--data FILE is missing: on which text?"},
+    {"run --data /dev/zero", 1, "--data /dev/zero: it is a device, wanted a file or a pipe"},
+    {"run --val-data /dev/zero", 1, "--val-data /dev/zero: it is a device"},
+    {"run --tokens /dev/zero", 1, "--tokens /dev/zero: it is not a regular file"},
     {GRADUS_TEST_DIR "/llama/tied --data text", 1, "the model has no tokenizer to cut a text with"},
 };
 

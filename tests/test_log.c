@@ -71,7 +71,7 @@ static bool begin(run_log *log, int64_t step)
 {
     train_options options = defaults();
     options.log = path;
-    return log_open(log, &options, &data, &m, step);
+    return !log_open(log, &options, &data, &m, step);
 }
 
 /* ---- What is kept -------------------------------------------------------------------------- */
@@ -196,7 +196,7 @@ START_TEST(the_first_line_holds_the_run)
     options.log = path;
     options.data = "caf\xc3\xa9 \xff\xc3\"\n";
     options.seed = 7;
-    ck_assert(log_open(&log, &options, &data, &m, 0));
+    ck_assert_int_eq(log_open(&log, &options, &data, &m, 0), GD_OK);
     log_close(&log);
     read_log();
     const char *chosen = json_member(text, "options");
@@ -214,7 +214,7 @@ START_TEST(the_folder_has_a_log_of_its_own)
     run_log log;
     train_options options = defaults();
     options.out = folder;
-    ck_assert(log_open(&log, &options, &data, &m, 0));
+    ck_assert_int_eq(log_open(&log, &options, &data, &m, 0), GD_OK);
     ck_assert_str_eq(log.path, path);
     log_write(&log, &(log_line){.step = 3, .loss = 1.25, .val = NAN});
     log_close(&log);
@@ -224,7 +224,7 @@ START_TEST(the_folder_has_a_log_of_its_own)
         "{\"step\": 3, \"loss\": 1.25, \"val\": null, \"norm\": 0, \"lr\": 0, \"ms\": 0, "
         "\"tokens_per_second\": 0, \"seconds\": 0}\n");
     options.out = NULL;
-    ck_assert(log_open(&log, &options, &data, &m, 0));
+    ck_assert_int_eq(log_open(&log, &options, &data, &m, 0), GD_OK);
     log_write(&log, &(log_line){.step = 1}); /* to nowhere */
     log_close(&log);
 }
@@ -273,6 +273,20 @@ START_TEST(a_pipe_is_just_written_to)
 }
 END_TEST
 
+/* That somebody does not read on is no reason to end the run. */
+START_TEST(a_pipe_may_close)
+{
+    run_log log;
+    ck_assert_int_eq(mkfifo(path, 0600), 0);
+    int reader = open(path, O_RDONLY | O_NONBLOCK);
+    ck_assert(begin(&log, 0));
+    close(reader);
+    log_write(&log, &(log_line){.step = 1});
+    ck_assert(log.failed);
+    log_close(&log);
+}
+END_TEST
+
 #ifdef GD_HAVE_JANSSON
 enum { resuming = 1 };
 #else
@@ -293,6 +307,7 @@ int main(void)
     tcase_add_test(cases, the_folder_has_a_log_of_its_own);
     tcase_add_test(cases, a_full_disk_leaves_whole_lines);
     tcase_add_test(cases, a_pipe_is_just_written_to);
+    tcase_add_test(cases, a_pipe_may_close);
     suite_add_tcase(suite, cases);
     return check_main(suite);
 }

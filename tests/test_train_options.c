@@ -1,5 +1,5 @@
 /* test_train_options.c - gradus-train: the configuration file, the data it takes, the log. */
-#define _POSIX_C_SOURCE 200809L /* popen, mkdtemp */
+#define _POSIX_C_SOURCE 200809L /* popen, mkdtemp, mkfifo */
 #include "check_main.h"
 #include "gradus/gradus.h"
 #include "program.h"
@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char folder[] = "/tmp/gradus_options_XXXXXX";
@@ -132,6 +133,75 @@ START_TEST(bad_files_are_named)
     write_file("config", "steps = 1\0\n", 11);
     program_must(2, arguments, output);
     program_said(output, "it holds a byte 0");
+}
+END_TEST
+
+/* ---- Files that are none ------------------------------------------------------------------- */
+
+START_TEST(devices_are_refused_at_once)
+{
+    static const struct {
+        const char *arguments, *message;
+    } rows[] = {
+        {"--data /dev/zero", "--data /dev/zero: it is a device, wanted a file or a pipe\n"},
+        {"--data /dev/null", "--data /dev/null: it is a device, wanted a file or a pipe\n"},
+        {"--data %s --val-data /dev/zero", "--val-data /dev/zero: it is a device"},
+        {"--data %s --config /dev/zero", "--config /dev/zero: it is a device"},
+        {"--tokens /dev/zero --val-data x --vocab 9", "--tokens /dev/zero: it is not a regular"},
+        {"--tokens %s --val-data /dev/zero --vocab 9", "--val-data /dev/zero: it is not a regular"},
+        {"--tokens %s --val-data / --vocab 9", "--val-data /: it is not a regular file"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char arguments[256];
+        snprintf(arguments, sizeof arguments, rows[i].arguments, path("text"));
+        ck_assert_int_ne(program_run(arguments, output), 0);
+        program_said(output, rows[i].message);
+        ck_assert_int_eq(count_lines(output), 1);
+    }
+}
+END_TEST
+
+/* A pipe is read to its end, and waited for where nobody writes yet. */
+START_TEST(pipes_are_read)
+{
+    char arguments[512];
+    snprintf(arguments, sizeof arguments, "--data /dev/stdin --steps 1 < '%s'", path("text"));
+    run(arguments, output);
+    ck_assert_int_eq(mkfifo(path("fifo"), 0600), 0);
+    snprintf(arguments, sizeof arguments,
+             "--data %s --steps 1 & sleep 1.3; cat %s >%s; echo steps=3 >%s; wait $!", path("fifo"),
+             path("text"), path("fifo"), path("config"));
+    run(arguments, other);
+    snprintf(arguments, sizeof arguments, "%s: waiting for somebody to write to it\n",
+             path("fifo"));
+    program_said(other, arguments);
+    ck_assert_int_eq(strncmp(weights(other), weights(output), 16), 0);
+    snprintf(arguments, sizeof arguments, "--data %s --config %s & cat %s >%s; wait $!",
+             path("text"), path("fifo"), path("config"), path("fifo"));
+    run(arguments, output);
+    program_said(output, "step 3/3 ");
+}
+END_TEST
+
+/* Nothing is cut. */
+START_TEST(long_paths_are_told)
+{
+    static const char *const options[] = {"data", "val-data", "tokens", "config",
+                                          "out",  "log",      "resume", "init"};
+    char arguments[128], wanted[80];
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        snprintf(arguments, sizeof arguments, "--%s \"$(printf %%4096s | tr ' ' a)\"", options[i]);
+        program_must(2, arguments, output);
+        snprintf(wanted, sizeof wanted, "gradus-train: --%s is a path of 4096 bytes, wanted 4095",
+                 options[i]);
+        program_said(output, wanted);
+        ck_assert_int_eq(count_lines(output), 1);
+        snprintf(arguments, sizeof arguments, "--%s ''", options[i]);
+        program_must(2, arguments, output);
+        program_said(output, " is \"\", wanted the name of a file or a folder\n");
+    }
+    program_must(1, "--data \"$(printf %4095s | tr ' ' a)\"", output);
+    program_said(output, "aaa: File name too long\n");
 }
 END_TEST
 
@@ -266,7 +336,7 @@ START_TEST(the_log_has_a_line_for_each)
     program_said(output, "text is left as it is: it is not a log of gradus-train; --log names");
     snprintf(arguments, sizeof arguments, "--data %s --log /no/such/folder/log", path("text"));
     program_must(1, arguments, output);
-    program_said(output, "cannot write /no/such/folder/log: ");
+    program_said(output, "cannot write the log /no/such/folder/log: ");
 }
 END_TEST
 
@@ -278,6 +348,9 @@ int main(void)
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, a_file_says_what_the_command_line_does_not);
     tcase_add_loop_test(tcase, bad_files_are_named, 0, sizeof bad / sizeof *bad);
+    tcase_add_test(tcase, devices_are_refused_at_once);
+    tcase_add_test(tcase, pipes_are_read);
+    tcase_add_test(tcase, long_paths_are_told);
     tcase_add_test(tcase, pieces_are_learned_and_written);
     tcase_add_test(tcase, a_second_file_validates);
     tcase_add_test(tcase, token_files_are_read);

@@ -289,7 +289,7 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
     if (o->resume && !strcmp(path, "auto")) {
         open_newest(from, ctx, o->out);
     } else {
-        snprintf(from->folder, sizeof from->folder, "%s", path);
+        if (!folder_copy(from->folder, path)) return fail(ctx, "open", path);
         open_folder(from, ctx, o->resume != NULL);
     }
     if (!gd_error(ctx) && from->folder[0] && !restore_options(from, o)) {

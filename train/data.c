@@ -42,7 +42,7 @@ static bool load_text(dataset *data)
     const data_options *o = &data->options;
     int64_t length, train, other_length;
     if (o->tokenizer) data->tokenizer = *o->tokenizer;
-    uint8_t *text = text_file_read(o->text, &length), *other = NULL;
+    uint8_t *text = text_file_read(o->option, o->text, INT64_MAX, &length), *other = NULL;
     if (!text) return false;
     train = o->part == DATA_WHOLE ? 0 : o->validation ? length : length * 9 / 10;
     bool fine = true;
@@ -56,7 +56,7 @@ static bool load_text(dataset *data)
     if (fine && o->part == DATA_BOTH)
         fine = encode(&data->tokenizer, o->text, text, train, &data->train);
     if (fine && o->validation) {
-        other = text_file_read(o->validation, &other_length);
+        other = text_file_read("--val-data", o->validation, INT64_MAX, &other_length);
         fine = other &&
                encode(&data->tokenizer, o->validation, other, other_length, &data->validation);
     } else if (fine) {
@@ -74,9 +74,12 @@ static bool load_tokens(dataset *data)
     data->tokenizer.vocab = data->options.vocab;
     const bool both = data->options.part == DATA_BOTH;
     const char *validation = both ? data->options.validation : data->options.tokens;
-    if ((both && !tokens_open(&data->train, data->options.tokens, message)) ||
-        !tokens_open(&data->validation, validation, message)) {
-        console_message("%s", message);
+    if (both && !tokens_open(&data->train, data->options.tokens, message)) {
+        console_message("--tokens %s", message);
+        return false;
+    }
+    if (!tokens_open(&data->validation, validation, message)) {
+        console_message("%s %s", both ? "--val-data" : data->options.option, message);
         return false;
     }
     if (!both) return true;

@@ -22,6 +22,7 @@ typedef enum data_part {
 typedef struct data_options {
     const char *text;       /* a text file, or NULL: */
     const char *tokens;     /* token files (tokens.h) */
+    const char *option;     /* that named either, for messages */
     const char *validation; /* the like for validation; NULL: the last tenth of the text */
     int64_t vocab;          /* text: 0, its characters; else pieces of it. tokens: how many ids */
     int64_t context;

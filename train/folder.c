@@ -11,6 +11,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+bool folder_copy(char path[FOLDER_PATH], const char *from)
+{
+    size_t length = strlen(from);
+    errno = ENAMETOOLONG;
+    if (length >= FOLDER_PATH) return false;
+    memcpy(path, from, length + 1);
+    return true;
+}
+
 bool folder_join(char path[FOLDER_PATH], const char *folder, const char *name)
 {
     int length = snprintf(path, FOLDER_PATH, "%s/%s", folder, name);

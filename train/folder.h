@@ -8,6 +8,9 @@
 
 enum { FOLDER_PATH = 4096 }; /* bytes of a path of ours, the NUL included */
 
+/* A path as it is; false, with ENAMETOOLONG, where it does not fit. */
+bool folder_copy(char path[FOLDER_PATH], const char *from);
+
 /* folder/name; false, with ENAMETOOLONG, where it does not fit. */
 bool folder_join(char path[FOLDER_PATH], const char *folder, const char *name);
 

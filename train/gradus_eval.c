@@ -29,20 +29,20 @@ static const int devices[] = {GD_CPU, GD_CUDA, GD_DEVICE_AUTO};
 
 static const option_row rows[] = {
     {.help = "Model"},
-    {OPTION_TEXT, "model", AT(model),
+    {OPTION_PATH, "model", AT(model),
      .help = "DIR  a checkpoint, the --out of a run (its newest one), or a Llama model in Hugging "
              "Face's form; \"--model\" may be left out"},
     {OPTION_WHOLE, "context", AT(context), 0, 1048576,
      .help = "N  tokens to a window; 0: as many as in its training, else as the model was made "
              "for, up to 2048"},
-    {OPTION_TEXT, "config", AT(base.config),
+    {OPTION_PATH, "config", AT(base.config),
      .help = "FILE  lines of \"option = value\", which the command line overrides"},
     {.help = "Text (default: what its run validated on)"},
-    {OPTION_TEXT, "data", AT(data),
+    {OPTION_PATH, "data", AT(data),
      .help = "FILE  a text, of which gradus-train trains on the first nine tenths: its last tenth"},
     {OPTION_SWITCH, "whole", AT(whole), .help = "  all of --data FILE"},
-    {OPTION_TEXT, "val-data", AT(val_data), .help = "FILE  a text for validation: all of it"},
-    {OPTION_TEXT, "tokens", AT(tokens), .help = "PATTERN  token files of nanoGPT or llm.c: all"},
+    {OPTION_PATH, "val-data", AT(val_data), .help = "FILE  a text for validation: all of it"},
+    {OPTION_PATH, "tokens", AT(tokens), .help = "PATTERN  token files of nanoGPT or llm.c: all"},
     {.help = "Report"},
     {OPTION_SWITCH, "json", AT(json), .help = "  one object of JSON instead"},
     {.help = "Machine"},
@@ -94,8 +94,10 @@ static data_options find_text(const trained *t, const eval_command *o)
     data_options found = {.text = o->data, .tokens = o->tokens, .part = DATA_WHOLE};
     if (o->val_data) found.text = o->val_data;
     if (o->data && !o->whole) found.part = DATA_TENTH;
+    found.option = o->tokens ? "--tokens" : o->val_data ? "--val-data" : "--data";
     if (!found.text && !found.tokens) {
         const char *validation = trained_option(t, "val-data");
+        if (validation) found.option = "--val-data";
         if (trained_option(t, "tokens")) {
             found.tokens = validation;
         } else {

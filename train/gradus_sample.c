@@ -31,18 +31,18 @@ static const int devices[] = {GD_CPU, GD_CUDA, GD_DEVICE_AUTO};
 
 static const option_row rows[] = {
     {.help = "Model"},
-    {OPTION_TEXT, "model", AT(model),
+    {OPTION_PATH, "model", AT(model),
      .help = "DIR  a checkpoint, the --out of a run (its newest one), or a Llama model in Hugging "
              "Face's form; \"--model\" may be left out"},
     {OPTION_WHOLE, "context", AT(context), 0, 1048576,
      .help =
          "N  tokens seen at once; 0: as many as in its training, else as the model was made for"},
-    {OPTION_TEXT, "config", AT(base.config),
+    {OPTION_PATH, "config", AT(base.config),
      .help = "FILE  lines of \"option = value\", which the command line overrides"},
     {.help = "Text"},
     {OPTION_TEXT, "prompt", AT(prompt),
      .help = "TEXT  what it goes on from; default: the beginning of a line"},
-    {OPTION_TEXT, "prompt-file", AT(prompt_file), .help = "FILE  the same from a file"},
+    {OPTION_PATH, "prompt-file", AT(prompt_file), .help = "FILE  the same from a file"},
     {OPTION_SWITCH, "ids", AT(ids),
      .help = "  the prompt and what is printed are ids of tokens; the folder's tokenizer is left "
              "alone"},
@@ -158,17 +158,15 @@ static gd_status write_all(trained *t, const sample_command *o, const char *prom
 static char *read_prompt(const sample_command *o, int64_t *length)
 {
     const char *given = o->prompt ? o->prompt : "";
-    char *text = NULL;
-    *length = (int64_t)strlen(given);
-    if (o->prompt_file && !(text = (char *)text_file_read(o->prompt_file, length))) return NULL;
-    char *prompt = realloc(text, (size_t)*length + 1);
-    if (!prompt) {
-        console_message("no memory for the prompt");
-        free(text);
-        return NULL;
+    if (o->prompt_file) {
+        return (char *)text_file_read("--prompt-file", o->prompt_file, INT64_MAX, length);
     }
-    if (!o->prompt_file) memcpy(prompt, given, (size_t)*length);
-    prompt[*length] = '\0';
+    *length = (int64_t)strlen(given);
+    char *prompt = malloc((size_t)*length + 1);
+    if (prompt)
+        memcpy(prompt, given, (size_t)*length + 1);
+    else
+        console_message("no memory for the prompt");
     return prompt;
 }
 

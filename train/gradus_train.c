@@ -66,9 +66,8 @@ static void train(gd_context *ctx, const dataset *data, const train_options *o,
         if (from->folder[0]) printf("from   %s\n", from->folder);
         if (o->dry_run) {
             if (!loop_try(&m, data, o)) report_memory(ctx);
-        } else if (!log_open(&log, o, data, &m, from->progress.step)) {
-            gd_fail(ctx, GD_ERROR_IO, "there is no log to write to");
-        } else if (!loop_train(&m, data, o, &log, from, &val) && !stop_asked()) {
+        } else if (!log_open(&log, o, data, &m, from->progress.step) &&
+                   !loop_train(&m, data, o, &log, from, &val) && !stop_asked()) {
             conclude(&m, data, o, val, begun);
         }
         if (stop_asked()) {
@@ -95,6 +94,7 @@ static int run(gd_context *ctx, train_options *o)
     }
     const data_options wanted = {.text = o->data,
                                  .tokens = o->tokens,
+                                 .option = o->data ? "--data" : "--tokens",
                                  .validation = o->val_data,
                                  .vocab = o->vocab,
                                  .context = o->context,

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,11 +26,24 @@ static void tell(run_log *log, int why)
     log->failed = true;
 }
 
+/* A reader that has gone is trouble with the log, and not the end of the run. */
+static ssize_t write_some(int file, const char *text, size_t size)
+{
+    const struct sigaction ignored = {.sa_handler = SIG_IGN};
+    struct sigaction before;
+    sigaction(SIGPIPE, &ignored, &before);
+    ssize_t written = write(file, text, size);
+    int why = errno;
+    sigaction(SIGPIPE, &before, NULL);
+    errno = why;
+    return written;
+}
+
 /* All of a line; where that cannot be, what there is of it is cut off again. */
 static void append(run_log *log, const char *text, size_t size)
 {
     for (size_t done = 0; done < size;) {
-        ssize_t written = write(log->file, text + done, size - done);
+        ssize_t written = write_some(log->file, text + done, size - done);
         if (written < 0 && errno == EINTR) continue;
         if (written <= 0) {
             tell(log, written < 0 ? errno : ENOSPC);
@@ -105,7 +119,7 @@ void log_write(run_log *log, const log_line *l)
 /* ---- The file ----------------------------------------------------------------------------- */
 
 /* Cuts off what does not belong to the run so far. */
-static bool keep_old(run_log *log, int64_t first_step, uint64_t text_hash)
+static gd_status keep_old(run_log *log, gd_context *ctx, int64_t first_step, uint64_t text_hash)
 {
     const char *why = NULL;
     int copy = dup(log->file);
@@ -117,48 +131,59 @@ static bool keep_old(run_log *log, int64_t first_step, uint64_t text_hash)
         close(copy);
     }
     if (why) {
-        console_message("the log %s is left as it is: %s; --log names another", log->path, why);
-        return false;
+        return gd_fail(ctx, GD_ERROR_IO, "the log %s is left as it is: %s; --log names another",
+                       log->path, why);
     }
     if (old && !ftruncate(log->file, log->size) && lseek(log->file, log->size, SEEK_SET) >= 0) {
-        return true;
+        return GD_OK;
     }
-    console_message("cannot go on with the log %s: %s", log->path, strerror(errno));
-    return false;
+    return gd_fail(ctx, GD_ERROR_IO, "cannot go on with the log %s: %s", log->path,
+                   strerror(errno));
+}
+
+/* Opens a pipe to be written to, which takes somebody who reads it. */
+static int open_pipe(const char *path)
+{
+    int file = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    if (file < 0 && errno == ENXIO) {
+        console_message("--log %s: waiting for somebody to read it", path);
+        return open(path, O_WRONLY | O_CLOEXEC);
+    }
+    if (file >= 0) fcntl(file, F_SETFL, fcntl(file, F_GETFL) & ~O_NONBLOCK);
+    return file;
 }
 
 /* A pipe or a terminal, which has nothing old, is not opened to be read, or it would never end. */
-static bool open_file(run_log *log, int64_t first_step, uint64_t text_hash)
+static gd_status open_file(run_log *log, gd_context *ctx, int64_t first_step, uint64_t text_hash)
 {
     struct stat status;
-    bool regular = stat(log->path, &status) || S_ISREG(status.st_mode);
+    const bool there = !stat(log->path, &status), regular = !there || S_ISREG(status.st_mode);
+    const int how = (regular ? O_RDWR : O_WRONLY) | O_CREAT | O_CLOEXEC | O_NOCTTY;
     log->file =
-        open(log->path, (regular ? O_RDWR : O_WRONLY) | O_CREAT | O_CLOEXEC | O_NOCTTY, 0666);
+        there && S_ISFIFO(status.st_mode) ? open_pipe(log->path) : open(log->path, how, 0666);
     if (log->file < 0) {
-        console_message("cannot write %s: %s", log->path, strerror(errno));
-        return false;
+        return gd_fail(ctx, GD_ERROR_IO, "cannot write the log %s: %s", log->path, strerror(errno));
     }
     log->open = true;
-    if (!regular || keep_old(log, first_step, text_hash)) return true;
-    log_close(log);
-    return false;
+    if (regular && keep_old(log, ctx, first_step, text_hash)) log_close(log);
+    return gd_error_status(ctx);
 }
 
-bool log_open(run_log *log, const train_options *options, const dataset *data, const model *m,
-              int64_t first_step)
+gd_status log_open(run_log *log, const train_options *options, const dataset *data, const model *m,
+                   int64_t first_step)
 {
     *log = (run_log){0};
-    if (options->log) {
-        snprintf(log->path, sizeof log->path, "%s", options->log);
-    } else if (!options->out) {
-        return true;
-    } else if (!folder_join(log->path, options->out, "log.jsonl")) {
-        console_message("--out has too long a name");
-        return false;
+    if (!options->log && !options->out) return GD_OK;
+    bool named = options->log ? folder_copy(log->path, options->log)
+                              : folder_join(log->path, options->out, "log.jsonl");
+    if (!named) {
+        return gd_fail(m->ctx, GD_ERROR_IO, "cannot write the log in %s: %s",
+                       options->log ? options->log : options->out, strerror(errno));
     }
-    if (!open_file(log, first_step, data->hash)) return false;
-    write_first(log, options, data, m, first_step);
-    return true;
+    if (!open_file(log, m->ctx, first_step, data->hash)) {
+        write_first(log, options, data, m, first_step);
+    }
+    return gd_error_status(m->ctx);
 }
 
 void log_close(run_log *log)

@@ -30,10 +30,10 @@ typedef struct log_line {
     double ms, tokens_per_second, seconds;
 } log_line;
 
-/* Begins a log at --log, or else in the folder --out, or else nowhere. False after a message: the
- * file cannot be written, or holds something else. */
-bool log_open(run_log *log, const train_options *options, const dataset *data, const model *m,
-              int64_t first_step);
+/* Begins a log at --log, or else in the folder --out, or else nowhere. Where the file cannot be
+ * written, or holds something else, the error is that of the model's context. */
+gd_status log_open(run_log *log, const train_options *options, const dataset *data, const model *m,
+                   int64_t first_step);
 
 /* Trouble with the file is told once, and does not stop the training. */
 void log_write(run_log *log, const log_line *line);

@@ -31,7 +31,7 @@ static int print_words(const char *text, int at)
 /* NULL where there is nothing to be told; a number below 0 stands for what the help says. */
 static const char *default_text(const option_row *row, const options *defaults, options_item *item)
 {
-    if (row->kind == OPTION_TEXT || row->kind == OPTION_SWITCH) return NULL;
+    if (option_is_text(row) || row->kind == OPTION_SWITCH) return NULL;
     option_print(defaults, row, item);
     if (row->kind == OPTION_NUMBER)
         snprintf(item->number, sizeof item->number, "%g", strtod(item->text, NULL));
@@ -127,7 +127,8 @@ static options_outcome read_arguments(options *o, const struct option *longs, in
         if (!option_give(o, "--", row, optarg)) return OPTIONS_BAD;
     }
     if (!config_alone && optind < argc && table->operand && !options_given(o, table->operand)) {
-        option_give(o, "--", option_find(o, table->operand), argv[optind++]);
+        if (!option_give(o, "--", option_find(o, table->operand), argv[optind++]))
+            return OPTIONS_BAD;
     }
     if (config_alone || optind >= argc) return OPTIONS_RUN;
     console_message("\"%s\" is not an option; --help lists them", argv[optind]);

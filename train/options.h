@@ -14,6 +14,7 @@
 
 typedef enum option_kind {
     OPTION_TEXT,   /* const char * */
+    OPTION_PATH,   /* const char *, the name of a file or a folder */
     OPTION_WHOLE,  /* int64_t */
     OPTION_NUMBER, /* double */
     OPTION_SWITCH, /* bool; takes no value on the command line */

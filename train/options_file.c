@@ -1,8 +1,8 @@
 /* options_file.c - a file of options: lines "option = value", blank ones, and comments behind #. */
 #include "console.h"
 #include "options_value.h"
+#include "text_file.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,22 +10,13 @@
 static char *read_text(const char *path)
 {
     enum { MOST = 1 << 20 };
-    FILE *file = fopen(path, "rb");
-    char *text = file ? malloc(MOST + 1) : NULL;
-    size_t size = text ? fread(text, 1, MOST, file) : 0;
-    const char *fault = !file                   ? strerror(errno)
-                        : !text                 ? "out of memory"
-                        : ferror(file)          ? strerror(errno)
-                        : size == MOST          ? "it has a megabyte or more"
-                        : memchr(text, 0, size) ? "it holds a byte 0"
-                                                : NULL;
-    if (file) fclose(file);
-    if (fault) {
-        console_message("--config %s: %s", path, fault);
+    int64_t length;
+    char *text = (char *)text_file_read("--config", path, MOST, &length);
+    if (text && memchr(text, 0, (size_t)length)) {
+        console_message("--config %s: it holds a byte 0", path);
         free(text);
-        return NULL;
+        text = NULL;
     }
-    text[size] = '\0';
     return text;
 }
 

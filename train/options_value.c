@@ -1,6 +1,7 @@
 /* options_value.c - the values of options: read from a text, printed as text and as JSON. */
 #include "options_value.h"
 #include "console.h"
+#include "folder.h"
 #include "json.h"
 
 #include <errno.h>
@@ -59,6 +60,25 @@ static bool read_choice(const char *where, const option_row *row, const char *te
     return complain(where, row, text, wanted);
 }
 
+/* What does not fit into a path of ours would be cut somewhere. */
+static bool read_path(const char *where, const option_row *row, const char *text, void *value)
+{
+    size_t length = strlen(text);
+    if (length == 0) return complain(where, row, text, "the name of a file or a folder");
+    if (length >= FOLDER_PATH) {
+        console_message("%s%s is a path of %zu bytes, wanted %d at most: %.40s...", where,
+                        row->name, length, FOLDER_PATH - 1, text);
+        return false;
+    }
+    *(const char **)value = text;
+    return true;
+}
+
+bool option_is_text(const option_row *row)
+{
+    return row->kind == OPTION_TEXT || row->kind == OPTION_PATH;
+}
+
 bool option_read(options *o, const char *where, const option_row *row, const char *text)
 {
     void *value = value_of(o, row);
@@ -66,6 +86,8 @@ bool option_read(options *o, const char *where, const option_row *row, const cha
     case OPTION_TEXT:
         *(const char **)value = text;
         return true;
+    case OPTION_PATH:
+        return read_path(where, row, text, value);
     case OPTION_SWITCH:
         *(bool *)value = !text || !strcmp(text, "true");
         return *(bool *)value || !strcmp(text, "false") ||
@@ -94,6 +116,7 @@ void option_print(const options *o, const option_row *row, options_item *item)
     item->text = item->number;
     switch (row->kind) {
     case OPTION_TEXT:
+    case OPTION_PATH:
         item->text = *(const char *const *)value;
         return;
     case OPTION_SWITCH:
@@ -123,7 +146,7 @@ void options_print_json(const options *o, FILE *file)
         option_print(o, row, &item);
         fprintf(file, "%s\"%s\": ", comma, row->name);
         comma = ", ";
-        if (item.text && (row->kind == OPTION_TEXT || row->kind == OPTION_CHOICE))
+        if (item.text && (option_is_text(row) || row->kind == OPTION_CHOICE))
             json_print_string(item.text, file);
         else
             fprintf(file, "%s", item.text ? item.text : "null");

@@ -7,6 +7,9 @@
 /* The row of that name; NULL: there is none. */
 const option_row *option_find(const options *o, const char *name);
 
+/* Whether its value is a text as it stands. */
+bool option_is_text(const option_row *row);
+
 /* Sets the value that the text says. `where` begins the message of a fault: "--" on the command
  * line, "FILE:LINE: " in a file. A switch without a text is on. */
 bool option_read(options *o, const char *where, const option_row *row, const char *text);

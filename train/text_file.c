@@ -1,36 +1,90 @@
 /* text_file.c - see text_file.h. */
+#define _DEFAULT_SOURCE /* the types of <sys/stat.h> */
 #include "text_file.h"
 #include "console.h"
 
 #include <errno.h>
-#include <stdio.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
-uint8_t *text_file_read(const char *path, int64_t *length)
+enum { PIECE = 1 << 16, PATIENCE = 1000 /* milliseconds */ };
+
+/* Opens what can be read to its end; -1, and why, where that cannot be. A pipe is not waited for:
+ * opening one that nobody writes to would last until somebody does. */
+static int open_text(const char *path, struct stat *status, const char **why)
 {
-    FILE *file = fopen(path, "rb");
-    if (!file) {
-        console_message("cannot open %s: %s", path, strerror(errno));
-        return NULL;
+    int file = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    if (file < 0 || fstat(file, status))
+        *why = strerror(errno);
+    else if (S_ISBLK(status->st_mode) || (S_ISCHR(status->st_mode) && !isatty(file)))
+        *why = "it is a device, wanted a file or a pipe";
+    if (*why && file >= 0) close(file);
+    return *why ? -1 : file;
+}
+
+/* Waits until there is something in a pipe, and says so where that takes its time. */
+static void wait_for_text(int file, const char *option, const char *path)
+{
+    struct pollfd one = {.fd = file, .events = POLLIN};
+    if (poll(&one, 1, PATIENCE) == 0) {
+        console_message("%s %s: waiting for somebody to write to it", option, path);
+        while (poll(&one, 1, -1) < 0 && errno == EINTR) continue;
     }
-    size_t capacity = 1 << 16, used = 0, got;
-    uint8_t *bytes = malloc(capacity);
-    while (bytes && (got = fread(bytes + used, 1, capacity - used, file)) > 0) {
-        used += got;
-        if (used < capacity) continue;
-        uint8_t *grown = realloc(bytes, capacity *= 2);
-        if (!grown) free(bytes);
-        bytes = grown;
+    fcntl(file, F_SETFL, fcntl(file, F_GETFL) & ~O_NONBLOCK);
+}
+
+/* Reads to the end, but not past `most` bytes, into memory that grows; `room` is a first guess. */
+static uint8_t *read_all(int file, size_t room, size_t most, size_t *used, const char **why)
+{
+    uint8_t *bytes = malloc(room + 1);
+    *used = 0;
+    for (ssize_t got = 1; bytes && got > 0 && *used <= most;) {
+        if (*used == room) {
+            uint8_t *grown = realloc(bytes, (room *= 2) + 1);
+            if (!grown) free(bytes);
+            bytes = grown;
+        }
+        got = bytes ? read(file, bytes + *used, room - *used) : 0;
+        if (got < 0 && errno == EINTR)
+            got = 1;
+        else if (got < 0)
+            *why = strerror(errno);
+        else
+            *used += (size_t)got;
     }
-    bool failed = ferror(file) != 0;
-    int error = errno;
-    fclose(file);
-    if (bytes && !failed) {
+    if (!bytes) *why = "there is no memory for all of it";
+    if (*used > most) *why = strerror(EFBIG);
+    return bytes;
+}
+
+uint8_t *text_file_read(const char *option, const char *path, int64_t most, int64_t *length)
+{
+    struct stat status = {0};
+    const char *why = NULL;
+    uint8_t *bytes = NULL;
+    size_t used = 0;
+    int file = open_text(path, &status, &why);
+    if (file >= 0) {
+        bool regular = S_ISREG(status.st_mode);
+        size_t room = regular && status.st_size > 0 ? (size_t)status.st_size : 0;
+        if (!regular) wait_for_text(file, option, path);
+        if ((int64_t)room > most)
+            why = strerror(EFBIG);
+        else
+            bytes = read_all(file, room + PIECE, (size_t)most, &used, &why);
+        close(file);
+    }
+    if (!why) {
+        bytes[used] = 0;
         *length = (int64_t)used;
         return bytes;
     }
-    console_message("cannot read %s: %s", path, bytes ? strerror(error) : "out of memory");
+    console_message("%s %s: %s", option, path, why);
     free(bytes);
     return NULL;
 }

@@ -5,6 +5,7 @@
 #include "llama.h"
 #include "tokenizer_file.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,10 +22,9 @@ static bool holds(const char *folder, const char *name)
 static gd_status find_folder(trained *t, gd_context *ctx, const char *path)
 {
     int64_t *steps, count;
-    if (strlen(path) >= FOLDER_PATH) {
-        return gd_fail(ctx, GD_ERROR_ARGUMENT, "the path %.80s... is too long", path);
+    if (!folder_copy(t->folder, path)) {
+        return gd_fail(ctx, GD_ERROR_IO, "cannot open %s: %s", path, strerror(errno));
     }
-    strcpy(t->folder, path);
     if (holds(path, "config.json") || (count = folder_list(path, "step-", &steps)) < 0) {
         return GD_OK; /* reading it says what is wrong, if anything is */
     }

@@ -92,7 +92,10 @@ static bool go_on(const char *path, int64_t step)
     const dataset data = {.hash = text_hash};
     run_log log;
     defaults.log = path;
-    if (!log_open(&log, &defaults, &data, &m, step)) return false;
+    if (log_open(&log, &defaults, &data, &m, step)) {
+        gd_error_clear(ctx);
+        return false;
+    }
     log_write(&log, &(log_line){.step = step + 1, .loss = 1, .norm = 2, .lr = 3});
     demand(!log.failed, "written");
     log_close(&log);
