@@ -97,6 +97,14 @@ static void assert_same(const char *a, const char *b)
     ck_assert_msg(system(command) == 0, "%s and %s differ", a, b);
 }
 
+static void assert_same_weights(const char *a, const char *b)
+{
+    char command[512];
+    snprintf(command, sizeof command, "cd '%s' && cmp %s/model.safetensors %s/model.safetensors",
+             folder, a, b);
+    ck_assert_msg(system(command) == 0, "%s and %s differ", a, b);
+}
+
 /* ---- Resuming ----------------------------------------------------------------------------- */
 
 START_TEST(a_resumed_run_has_the_same_bits)
@@ -157,6 +165,47 @@ START_TEST(options_given_anew_come_before_those_of_the_checkpoint)
 }
 END_TEST
 
+/* Where it holds a run, the newest whole checkpoint is meant; what goes on from there, goes on there. */
+START_TEST(the_folder_of_a_run_means_its_newest_checkpoint)
+{
+    train_well("--data text %s --schedule constant --steps 8 --checkpoint-every 4 --out a");
+    train_well("--resume a/ --steps 12 --checkpoint-every 0");
+    program_said(output, "from   a/step-00000008\n");
+    program_said(output, "saved a/step-00000012\n");
+    train_well("--data text %s --schedule constant --steps 12 --out b");
+    assert_same_weights("a/step-00000012", "b/step-00000012");
+    train_well("--data same --init a --steps 1 --context 8 --out c");
+    program_said(output, "from   a/step-00000012\n");
+    train_well("--resume a/step-00000012 --steps 13"); /* of one checkpoint, as ever, only --out */
+    ck_assert(!exists("a/step-00000013"));
+    shell("rm '%s/a/step-00000012/state.safetensors'%s", folder, "");
+    train_well("--data same --init a --steps 1 --context 8 --out d");
+    program_said(output, "from   a/step-00000012\n"); /* its weights are whole */
+    train_badly("--resume a/step-00000012", "has no state.safetensors, without which no run");
+    train_well("--resume a --dry-run");
+    program_said(output, "a/step-00000012 is passed over: safetensors_open: ");
+    program_said(output, "from   a/step-00000008\n");
+    shell("rm '%s'/a/*/config.json%s", folder, "");
+    train_badly("--resume a", "--resume a: it holds neither a model (config.json) nor a whole");
+}
+END_TEST
+
+START_TEST(runs_do_not_mix)
+{
+    train_well("--data text %s --steps 8 --checkpoint-every 4 --out a");
+    train_badly("--data text %s --steps 2 --out a",
+                "--out a: it holds the checkpoints of a run, up to step 8; --resume auto goes on");
+    train_badly("--data text --init a --steps 2 --out a", "--out a: it holds the checkpoints of");
+    ck_assert(exists("a/step-00000004") && exists("a/step-00000008"));
+    train_well("--data text %s --steps 8 --out a --dry-run");
+    train_well("--data text %s --steps 8 --out b --dry-run");
+    ck_assert(!exists("b"));
+    /* One that goes back keeps what it saves, not only what is newer. */
+    train_well("--resume a/step-00000004 --out a --steps 5 --keep 1");
+    ck_assert(exists("a/step-00000005"));
+}
+END_TEST
+
 START_TEST(weights_begin_a_new_run)
 {
     train_well("--data text %s --steps 8 --out a");
@@ -166,17 +215,18 @@ START_TEST(weights_begin_a_new_run)
     program_said(output, "step 2/2");
     /* The pieces are those that the weights know, whatever the text. */
     train_well("--data text --vocab 280 %s --steps 3 --out pieces");
-    train_well("--data other --init pieces/step-00000003 --steps 1 --context 8 --out b");
+    train_well("--data other --init pieces/step-00000003 --steps 1 --context 8 --out c");
     train_badly("--data other --init pieces/step-00000003 --vocab 300",
                 "--vocab and --init: a text");
     train_badly("--resume pieces/step-00000003 --vocab 300", "--vocab is 300, but the checkpoint");
-    shell("cd '%s' && cmp pieces/step-00000003/tokenizer.json b/step-00000001/tokenizer.json%s",
+    shell("cd '%s' && cmp pieces/step-00000003/tokenizer.json c/step-00000001/tokenizer.json%s",
           folder, "");
     shell("cd '%s' && sed -i 's/\"Isolated\"/\"Removed\"/' pieces/step-00000003/tokenizer.json%s",
           folder, "");
     train_badly("--data other --init pieces/step-00000003", "is not a tokenizer of this program");
-    train_badly("--data text --init a", "there is no config.json in a");
-    train_badly("--data text --init no/such", "there is no config.json in no/such");
+    train_badly("--data text --init no/such", "--init no/such: No such file or directory");
+    train_badly("--data text --init text", "--init text: Not a directory");
+    train_badly("--data text --init .", "--init .: it holds neither a model (config.json) nor");
 }
 END_TEST
 
@@ -300,7 +350,7 @@ START_TEST(killed_again_and_again)
     ck_assert_int_gt(killed, 0);
     shell("cmp '%s'/whole/step-00000060/model.safetensors %s/a/step-00000060/model.safetensors",
           folder, folder);
-    ck_assert_ptr_null(strstr(output, "not resumed from"));
+    ck_assert_ptr_null(strstr(output, " is passed over: "));
 }
 END_TEST
 
@@ -314,8 +364,8 @@ START_TEST(a_broken_checkpoint_is_passed_over)
         folder, "");
     shell("rm '%s/a/step-00000008/config.json'%s", folder, "");
     train_well("--resume auto --out a");
-    program_said(output, "not resumed from a/step-00000012: safetensors_open: ");
-    program_said(output, "not resumed from a/step-00000008: there is no config.json");
+    program_said(output, "a/step-00000012 is passed over: safetensors_open: ");
+    program_said(output, "a/step-00000008 is passed over: there is no config.json");
     program_said(output, "from   a/step-00000004");
     ck_assert(exists("a/step-00000012/tokenizer.json"));
     train_well("--resume a/step-00000012 --out b"); /* the broken one was replaced */
@@ -448,6 +498,8 @@ int main(void)
     tcase_add_loop_test(cases, a_resumed_run_has_the_same_bits, 0, 3);
     tcase_add_test(cases, a_resumed_run_has_the_same_log);
     tcase_add_test(cases, options_given_anew_come_before_those_of_the_checkpoint);
+    tcase_add_test(cases, the_folder_of_a_run_means_its_newest_checkpoint);
+    tcase_add_test(cases, runs_do_not_mix);
     tcase_add_test(cases, weights_begin_a_new_run);
     tcase_add_loop_test(cases, the_weights_of_others_can_be_trained_on, 0, 4);
     tcase_add_test(cases, the_tokenizer_lies_beside_the_model);

@@ -67,6 +67,7 @@ static void set_up(void)
     fclose(ids);
     fclose(few);
     ck_assert_int_eq(chdir("/"), 0);
+    train("--data text --out run");
 }
 
 static void tear_down(void)
@@ -161,7 +162,6 @@ END_TEST
 /* All bytes of a text of characters but the first, which nothing foretells, and the last few. */
 START_TEST(bytes_are_counted)
 {
-    train("--data text --out run");
     evaluate("run --data text --whole --context 10 --json");
     ck_assert(number("bytes") == number("tokens"));
     ck_assert(number("context") == 10);
@@ -185,7 +185,7 @@ static const struct {
     {"run --whole", 2, "--whole is about --data FILE, which is missing"},
     {"run --batch x", 2, "--batch is \"x\", wanted a whole number"},
     {"run --prompt x", 2, "--prompt is not an option"},
-    {"nowhere", 1, "there is no config.json in nowhere"},
+    {"nowhere", 1, "--model nowhere: No such file or directory"},
     {"run --data nothing", 1, "--data nothing: No such file"},
     {"run --val-data empty", 1, "empty: 0 tokens are too few, wanted at least 13 for a context"},
     {"run >/dev/full", 1, "cannot write to stdout: No space left on device"},
@@ -200,7 +200,6 @@ static const struct {
 
 START_TEST(bad_wishes_are_named)
 {
-    train("--data text --out run");
     int status = in_folder("gradus-eval", bad[_i].arguments, output);
     ck_assert_msg(status == bad[_i].status, "%s: %d\n%s", bad[_i].arguments, status, output);
     ck_assert_int_eq(strncmp(output, "gradus-eval: ", 13), 0);

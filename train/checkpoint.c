@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char prefix[] = "step-", state_file[] = "state.safetensors";
-
 static const uint64_t MOST_STEPS = 1000000000000;
 
 enum { TOKENIZER_TEXT = 2 * 256 + 16, NUMBER_TEXT = 24 };
@@ -112,7 +110,7 @@ static gd_status save_state(const model *m, const dataset *data, const train_opt
     int64_t text_count = state_texts(m, data, o, adamw, progress, texts, room, items);
     gd_no_grad_begin(m->ctx);
     gd_named_tensor *tensors = state_tensors(m, adamw, &names, &count);
-    if (!gd_error(m->ctx) && folder_join(path, folder, state_file)) {
+    if (!gd_error(m->ctx) && folder_join(path, folder, CHECKPOINT_STATE)) {
         gd_safetensors_write(m->ctx, path, tensors, count, texts, text_count);
     }
     gd_no_grad_end(m->ctx);
@@ -127,23 +125,17 @@ static gd_status fail(gd_context *ctx, const char *what, const char *path)
     return gd_fail(ctx, GD_ERROR_IO, "cannot %s %s: %s", what, path, strerror(errno));
 }
 
-bool checkpoint_path(char path[FOLDER_PATH], const char *out, int64_t step)
-{
-    char name[32];
-    snprintf(name, sizeof name, "%s%08lld", prefix, (long long)step);
-    return folder_join(path, out, name);
-}
-
-/* Removes all but the newest `keep` and those of every `keep_every`-th step. */
-static gd_status thin_out(gd_context *ctx, const train_options *o)
+/* Removes all but the newest `keep`, those of every `keep_every`-th step, and the one just saved: a
+ * run that has gone back to an older checkpoint finds newer ones. */
+static gd_status thin_out(gd_context *ctx, const train_options *o, int64_t saved)
 {
     char path[FOLDER_PATH], removing[FOLDER_PATH];
-    int64_t *steps, count = folder_list(o->out, prefix, &steps);
+    int64_t *steps, count = checkpoint_list(o->out, &steps);
     if (count < 0 || !folder_join(removing, o->out, ".removing")) {
         return fail(ctx, "list", o->out);
     }
     for (int64_t i = 0; o->keep > 0 && i < count - o->keep; i++) {
-        if (o->keep_every > 0 && steps[i] % o->keep_every == 0) continue;
+        if (steps[i] == saved || (o->keep_every > 0 && steps[i] % o->keep_every == 0)) continue;
         bool removed = checkpoint_path(path, o->out, steps[i]) && folder_remove(removing) &&
                        folder_replace(path, removing) && folder_remove(removing);
         if (!removed) {
@@ -173,7 +165,7 @@ gd_status checkpoint_save(const model *m, const dataset *data, const train_optio
     if (!folder_flush(saving) || !folder_replace(saving, path) || !folder_flush(o->out)) {
         return fail(ctx, "complete", path);
     }
-    return thin_out(ctx, o);
+    return thin_out(ctx, o, progress->step);
 }
 
 /* ---- Opening ------------------------------------------------------------------------------ */
@@ -186,8 +178,9 @@ static uint64_t read_whole(const checkpoint *from, gd_context *ctx, const char *
     errno = 0;
     unsigned long long whole = text ? strtoull(text, &end, 10) : 0;
     if (!text || end == text || *end || errno || text[0] == '-') {
-        gd_fail(ctx, GD_ERROR_IO, "%s in %s has no whole number \"%s\" in its metadata", state_file,
-                from->folder, name);
+        gd_fail(ctx, GD_ERROR_IO,
+                CHECKPOINT_STATE " in %s has no whole number \"%s\" in its metadata", from->folder,
+                name);
     }
     return whole;
 }
@@ -199,8 +192,9 @@ static loss_scale read_scale(const checkpoint *from, gd_context *ctx)
     const uint64_t factor = read_whole(from, ctx, "loss_scale");
     const uint64_t good = read_whole(from, ctx, "loss_scale_good");
     if (factor == 0 || factor > MOST_STEPS || factor & (factor - 1) || good > MOST_STEPS) {
-        gd_fail(ctx, GD_ERROR_IO, "%s in %s: loss_scale is %llu, wanted a power of two", state_file,
-                from->folder, (unsigned long long)factor);
+        gd_fail(ctx, GD_ERROR_IO,
+                CHECKPOINT_STATE " in %s: loss_scale is %llu, wanted a power of two", from->folder,
+                (unsigned long long)factor);
     }
     return (loss_scale){.adapts = true, .factor = (int64_t)factor, .good = (int64_t)good};
 }
@@ -212,7 +206,13 @@ static gd_status open_folder(checkpoint *from, gd_context *ctx, bool resume)
     if (llama_read_config(ctx, from->folder, &from->config) || !resume) return gd_error_status(ctx);
     if (!folder_join(path, from->folder, "model.safetensors")) return fail(ctx, "open", path);
     gd_safetensors_close(gd_safetensors_open(ctx, path));
-    if (!folder_join(path, from->folder, state_file)) return fail(ctx, "open", path);
+    if (!folder_join(path, from->folder, CHECKPOINT_STATE)) return fail(ctx, "open", path);
+    if (!gd_error(ctx) && !folder_has(path)) {
+        return gd_fail(ctx, GD_ERROR_IO,
+                       "--resume %s: it has no " CHECKPOINT_STATE ", without which no run goes on; "
+                       "--init begins a new one with its weights",
+                       from->folder);
+    }
     from->state = gd_safetensors_open(ctx, path);
     uint64_t step = from->state ? read_whole(from, ctx, "step") : 0;
     uint64_t skipped = from->state ? read_whole(from, ctx, "skipped_steps") : 0;
@@ -224,22 +224,6 @@ static gd_status open_folder(checkpoint *from, gd_context *ctx, bool resume)
     if (gd_error(ctx)) checkpoint_close(from);
     from->progress = gd_error(ctx) ? (checkpoint_progress){0}
                                    : (checkpoint_progress){(int64_t)step, (int64_t)skipped, scale};
-    return gd_error_status(ctx);
-}
-
-/* The newest whole checkpoint, if there is one. */
-static gd_status open_newest(checkpoint *from, gd_context *ctx, const char *out)
-{
-    int64_t *steps, count = folder_list(out, prefix, &steps);
-    if (count < 0 && errno != ENOENT) return fail(ctx, "list", out);
-    while (count-- > 0) {
-        if (checkpoint_path(from->folder, out, steps[count]) && !open_folder(from, ctx, true))
-            break;
-        console_message("not resumed from %s: %s", from->folder, gd_error(ctx));
-        gd_error_clear(ctx);
-        from->folder[0] = '\0';
-    }
-    free(steps);
     return gd_error_status(ctx);
 }
 
@@ -270,6 +254,21 @@ static bool restore_options(const checkpoint *from, train_options *o)
     return true;
 }
 
+/* A run that begins anew does not mix its checkpoints with those of another. */
+static gd_status make_out(gd_context *ctx, const train_options *o)
+{
+    int64_t *steps = NULL, count = 0;
+    if (!folder_make(o->out)) return fail(ctx, "make the folder", o->out);
+    if (!o->resume && (count = checkpoint_list(o->out, &steps)) > 0) {
+        gd_fail(ctx, GD_ERROR_IO,
+                "--out %s: it holds the checkpoints of a run, up to step %lld; --resume auto goes "
+                "on with it, another --out begins a new one",
+                o->out, (long long)steps[count - 1]);
+    }
+    free(steps);
+    return gd_error_status(ctx);
+}
+
 gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
 {
     *from = (checkpoint){.folder = ""};
@@ -284,14 +283,16 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
                                    : "--init");
     }
 #endif
-    if (o->out && !folder_make(o->out)) return fail(ctx, "make the folder", o->out);
+    if (o->out && !o->dry_run && make_out(ctx, o)) return gd_error_status(ctx);
     if (!path) return GD_OK;
     if (o->resume && !strcmp(path, "auto")) {
-        open_newest(from, ctx, o->out);
+        checkpoint_newest(ctx, o->out, from->folder);
     } else {
-        if (!folder_copy(from->folder, path)) return fail(ctx, "open", path);
-        open_folder(from, ctx, o->resume != NULL);
+        checkpoint_find(ctx, o->resume ? "--resume" : "--init", path, o->resume, from->folder);
+        bool of_run = strcmp(from->folder, path) != 0;
+        if (o->resume && of_run && !o->out) o->out = path; /* it goes on where it was */
     }
+    if (!gd_error(ctx) && from->folder[0]) open_folder(from, ctx, o->resume != NULL);
     if (!gd_error(ctx) && from->folder[0] && !restore_options(from, o)) {
         gd_fail(ctx, GD_ERROR_ARGUMENT, "the options do not fit the checkpoint %s", from->folder);
     }

@@ -38,8 +38,26 @@ typedef struct checkpoint {
     tokenizer tokenizer; /* TOKENIZER_NONE where the folder has none; then the text makes one */
 } checkpoint;
 
+/* ---- Which one (checkpoint_find.c) --------------------------------------------------------- */
+
+/* What lies beside the model, and a run needs to go on. */
+#define CHECKPOINT_STATE "state.safetensors"
+
 /* OUT/step-N; false, with ENAMETOOLONG, where it does not fit. */
 bool checkpoint_path(char path[FOLDER_PATH], const char *out, int64_t step);
+
+/* The steps of all that are in a folder, in ascending order; -1 on error. Free *steps. */
+int64_t checkpoint_list(const char *out, int64_t **steps);
+
+/* The newest in --out that is whole, "" where there is none. Those passed over are told. */
+gd_status checkpoint_newest(gd_context *ctx, const char *out, char folder[FOLDER_PATH]);
+
+/* The folder of a model that is meant by `path`, given as `option`: itself where it has a
+ * config.json, else the newest whole checkpoint in it. `resume`: one that a run can go on from. */
+gd_status checkpoint_find(gd_context *ctx, const char *option, const char *path, bool resume,
+                          char folder[FOLDER_PATH]);
+
+/* ---- Beginning ------------------------------------------------------------------------------ */
 
 /* Makes the folder --out. Opens what --resume or --init names, and fills the options that were not
  * given: those of the model, and with --resume all that the run had. `--resume auto` takes the newest
@@ -56,6 +74,8 @@ gd_status checkpoint_load_model(const checkpoint *from, model *m, const dataset 
 /* Fills the optimizer's state and sets the random state. A run in 16 bits may go on in another dtype,
  * and the other way round: its weights are then what its masters are. */
 gd_status checkpoint_load_state(const checkpoint *from, const model *m, gd_optimizer *adamw);
+
+/* ---- Saving --------------------------------------------------------------------------------- */
 
 /* Saves as OUT/step-N, and removes what --keep does not keep. */
 gd_status checkpoint_save(const model *m, const dataset *data, const train_options *options,

@@ -22,7 +22,9 @@ bool folder_copy(char path[FOLDER_PATH], const char *from)
 
 bool folder_join(char path[FOLDER_PATH], const char *folder, const char *name)
 {
-    int length = snprintf(path, FOLDER_PATH, "%s/%s", folder, name);
+    size_t end = strlen(folder);
+    const char *slash = end > 0 && folder[end - 1] == '/' ? "" : "/";
+    int length = snprintf(path, FOLDER_PATH, "%s%s%s", folder, slash, name);
     if (length >= 0 && length < FOLDER_PATH) return true;
     errno = ENAMETOOLONG;
     return false;

@@ -140,6 +140,7 @@ static gd_status write_all(trained *t, const sample_command *o, const char *prom
                                    .stop = o->stop};
     double begun = clock_now();
     int64_t all = 0;
+    if (strcmp(t->folder, o->model) != 0) console_message("the model is %s", t->folder);
     for (int64_t i = 0; i < o->samples && !gd_error(t->m.ctx); i++) {
         int64_t count = 0;
         if (i > 0) printf("----\n");

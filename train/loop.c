@@ -145,7 +145,9 @@ static void save(const training *t, int64_t done, bool last)
     const checkpoint_progress progress = {.step = done, .skipped = t->skipped, .scale = t->scale};
     if (!checkpoint_save(t->m, t->data, o, t->adamw, &progress)) {
         console_erase();
-        printf("saved %s/step-%08lld\n", o->out, (long long)done);
+        char path[FOLDER_PATH] = "";
+        checkpoint_path(path, o->out, done);
+        printf("saved %s\n", path);
         fflush(stdout);
     } else if (!last && o->on_save_error == SAVE_ERROR_CONTINUE) {
         console_message("%s; training goes on", gd_error(ctx));

@@ -84,10 +84,13 @@ static const option_row rows[] = {
      .values = save_errors,
      .help = "continue|stop  when a checkpoint before the last cannot be saved"},
     {OPTION_PATH, "resume", AT(resume),
-     .help = "DIR|auto  go on from a checkpoint; auto: the newest one in --out, if any",
+     .help = "DIR|auto  go on from a checkpoint, or from the newest one of a run, in its folder; "
+             "auto: the same for --out, where there is one",
      .passes = true},
     {OPTION_PATH, "init", AT(init),
-     .help = "DIR  begin with the weights of a Llama model in Hugging Face's form", .passes = true},
+     .help = "DIR  begin with the weights of a checkpoint, the newest one of a run, or a Llama "
+             "model in Hugging Face's form",
+     .passes = true},
     {.help = "Machine"},
     {OPTION_CHOICE, "dtype", AT(dtype), .choices = "f32 bf16 f16 f64", .values = dtypes,
      .help = "f32|bf16|f16|f64  of weights and activations; in 16 bits with float32 masters"},

@@ -1,44 +1,12 @@
 /* trained.c - see trained.h. */
 #include "trained.h"
 #include "checkpoint.h"
-#include "console.h"
 #include "llama.h"
 #include "tokenizer_file.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- Which folder ------------------------------------------------------------------------- */
-
-static bool holds(const char *folder, const char *name)
-{
-    char path[FOLDER_PATH];
-    return folder_join(path, folder, name) && folder_has(path);
-}
-
-/* The newest checkpoint in a folder that has a model, else the folder itself. */
-static gd_status find_folder(trained *t, gd_context *ctx, const char *path)
-{
-    int64_t *steps, count;
-    if (!folder_copy(t->folder, path)) {
-        return gd_fail(ctx, GD_ERROR_IO, "cannot open %s: %s", path, strerror(errno));
-    }
-    if (holds(path, "config.json") || (count = folder_list(path, "step-", &steps)) < 0) {
-        return GD_OK; /* reading it says what is wrong, if anything is */
-    }
-    bool found = false;
-    while (count-- > 0 && !found) {
-        found = checkpoint_path(t->folder, path, steps[count]) && holds(t->folder, "config.json") &&
-                holds(t->folder, "model.safetensors");
-        if (!found) console_message("%s is not whole, and passed over", t->folder);
-    }
-    free(steps);
-    if (found) return GD_OK;
-    return gd_fail(ctx, GD_ERROR_IO,
-                   "%s holds neither a model (config.json) nor a checkpoint (step-...)", path);
-}
 
 /* ---- Opening ------------------------------------------------------------------------------ */
 
@@ -58,7 +26,7 @@ static gd_dtype run_dtype(const trained *t)
 static gd_status open_state(trained *t, gd_context *ctx)
 {
     char path[FOLDER_PATH];
-    if (!folder_join(path, t->folder, "state.safetensors") || !folder_has(path)) return GD_OK;
+    if (!folder_join(path, t->folder, CHECKPOINT_STATE) || !folder_has(path)) return GD_OK;
     t->state = gd_safetensors_open(ctx, path);
     return gd_error_status(ctx);
 }
@@ -67,8 +35,9 @@ gd_status trained_open(trained *t, gd_context *ctx, const char *path, int dtype,
 {
     model_config config;
     *t = (trained){.folder = ""};
-    if (gd_error(ctx) || find_folder(t, ctx, path)) return gd_error_status(ctx);
-    if (llama_read_config(ctx, t->folder, &config) || open_state(t, ctx)) {
+    if (gd_error(ctx)) return gd_error_status(ctx);
+    if (checkpoint_find(ctx, "--model", path, false, t->folder) ||
+        llama_read_config(ctx, t->folder, &config) || open_state(t, ctx)) {
         return gd_error_status(ctx);
     }
     if (dtype == TRAINED_DTYPE) dtype = (int)run_dtype(t);
