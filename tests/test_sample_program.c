@@ -152,7 +152,8 @@ static const struct {
     {"ids_run --prompt '3 x'", 1, "the prompt has \"x\" where"},
     {"ids_run --prompt '-3'", 1, "the prompt has \"-3\" where"},
     {"ids_run --prompt-file zero", 1, "the prompt has \"\" where"},
-    {"run/step-00000040 --length 3 >/dev/full", 1, "cannot write to stdout: No space left on device"},
+    {"run/step-00000040 --length 3 >/dev/full", 1,
+     "cannot write to stdout: No space left on device"},
 };
 
 START_TEST(bad_wishes_are_named)

@@ -1,0 +1,65 @@
+#!/usr/bin/env bash
+# scripts/train gives gradus-train its own text only where no other is named. CMake and gradus-train
+# are played by scripts here, the second of which prints its arguments.
+#   tests/train_script.sh SOURCE_DIR WORK_DIR
+# Exits with 77, skipped, where something that the build needs is missing.
+set -euo pipefail
+source=$1 work=$2
+# shellcheck source=scripts/lib.sh
+source "$source/scripts/lib.sh"
+if [[ $(missing_of cc make openblas random123 jansson) ]]; then
+    echo "not all is there that a build needs: skipped"
+    exit 77
+fi
+rm -rf "$work"
+mkdir -p "$work/tree/scripts" "$work/tree/build/bin" "$work/bin" "$work/run/step-00000005"
+cp "$source/scripts/train" "$source/scripts/lib.sh" "$work/tree/scripts"
+echo "int main(void);" >"$work/tree/main.c"
+printf '#!/bin/sh\necho cmake version 3.25.1\n' >"$work/bin/cmake"
+printf '#!/bin/sh\necho "$@"\n' >"$work/tree/build/bin/gradus-train"
+chmod +x "$work/bin/cmake" "$work/tree/build/bin/gradus-train"
+cd "$work"
+export PATH=$work/bin:$PATH
+printf 'steps = 3\n  data = x\n' >text.config
+printf 'tokens=y\n' >tokens.config
+printf '# data = x\nval-data = x\nsteps = 3\n' >other.config
+
+failed=0
+# says own|none ARGUMENT...: whether the text is the project's own
+says()
+{
+    local wanted=$1 said
+    shift
+    said=$(tree/scripts/train "$@" 2>/dev/null) || said="exit status $?"
+    case $said in
+    "--data $work/tree/build/gradus-sources.txt${*:+ $*}") said=own ;;
+    "$*") said=none ;;
+    esac
+    [[ $said == "$wanted" ]] || {
+        echo "scripts/train $*: $said, wanted $wanted"
+        failed=1
+    }
+}
+
+says own
+grep -q "int main" tree/build/gradus-sources.txt
+says own --steps 3
+says own --out new --resume auto
+says own --resume auto --out=new
+says own --init run
+says own --config other.config
+says own --val-data x
+says none --data x
+says none --data=x --steps 3
+says none --steps 3 --dat x
+says none --tokens x --val-data y
+says none --tok=x
+says none --config text.config
+says none --config=tokens.config --steps 3
+says none --conf text.config
+says none --config <(echo "data = x")
+says none --resume run
+says none --resume=run/step-00000005 --steps 9
+says none --res auto --out run
+says none --out=run --resume=auto
+exit $failed
