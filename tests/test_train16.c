@@ -205,6 +205,58 @@ START_TEST(a_run_goes_on_in_another_dtype)
 }
 END_TEST
 
+/* The masters of a checkpoint, after a step with a rate of 0, are the weights of another folder. */
+static void assert_masters(const char *folder_of_weights)
+{
+    char path[2][256];
+    int64_t differ = 0;
+    snprintf(path[0], sizeof path[0], "%s/model.safetensors", folder_of_weights);
+    snprintf(path[1], sizeof path[1], "%s/b/step-00000006/state.safetensors", folder);
+    gd_context *ctx = gd_context_create(NULL);
+    gd_safetensors *model = gd_safetensors_open(ctx, path[0]);
+    gd_safetensors *state = gd_safetensors_open(ctx, path[1]);
+    ck_assert_no_error(ctx);
+    for (int64_t i = 0; i < gd_safetensors_count(model); i++) {
+        char name[128];
+        const gd_safetensors_entry *weight = gd_safetensors_at(model, i);
+        snprintf(name, sizeof name, "master.%s", weight->name);
+        const gd_safetensors_entry *master = gd_safetensors_find(state, name);
+        ck_assert_msg(master != NULL, "no %s", name);
+        ck_assert_str_eq(weight->format_dtype, "F32");
+        ck_assert_uint_eq(master->bytes, weight->bytes);
+        differ += memcmp(master->data, weight->data, weight->bytes) != 0;
+    }
+    ck_assert_msg(differ == 0, "%lld masters are not the weights", (long long)differ);
+    gd_safetensors_close(model);
+    gd_safetensors_close(state);
+    gd_context_free(ctx);
+    shell("rm -r b");
+}
+
+START_TEST(masters_begin_with_all_bits)
+{
+    char line[512], weights[128];
+    snprintf(weights, sizeof weights, "%s/a/step-00000005", folder);
+    run_well("--steps 5 --out a", "", "");
+    run_well("--resume a/step-00000005 --steps 6 --lr 0 --min-lr 0 --out b --dtype %s", dtypes[_i],
+             "");
+    assert_masters(weights);
+    run_well("--init a/step-00000005 --steps 6 --lr 0 --min-lr 0 --out b --dtype %s", dtypes[_i],
+             "");
+    assert_masters(weights);
+    snprintf(weights, sizeof weights, "%s/llama/grouped", GRADUS_TEST_DIR);
+    snprintf(line, sizeof line,
+             "--data text --init %s --steps 6 --lr 0 --min-lr 0 --context 12 --sample-length 0 "
+             "--out b --dtype %s",
+             weights, dtypes[_i]);
+    ck_assert_int_eq(chdir(folder), 0);
+    program_must(0, line, output);
+    ck_assert_int_eq(chdir("/"), 0);
+    assert_masters(weights);
+    shell("rm -r a");
+}
+END_TEST
+
 /* A model of others (tests/llama), whatever it is stored in. */
 START_TEST(the_weights_of_others_can_be_trained_on)
 {
@@ -351,6 +403,7 @@ int main(void)
         tcase_add_loop_test(cases, a_resumed_run_has_the_same_bits, 0, 6);
         tcase_add_loop_test(cases, the_folder_holds_the_masters_rounded, 0, 2);
         tcase_add_loop_test(cases, a_run_goes_on_in_another_dtype, 0, 4);
+        tcase_add_loop_test(cases, masters_begin_with_all_bits, 0, 2);
         tcase_add_loop_test(cases, the_weights_of_others_can_be_trained_on, 0, 4);
         tcase_add_test(cases, overflows_are_survived);
     }

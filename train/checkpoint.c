@@ -362,11 +362,40 @@ static void load_masters(const checkpoint *from, const model *m)
     free(weights);
 }
 
+static gd_tensor *masters_of(const gd_optimizer *adamw)
+{
+    gd_tensor *state;
+    for (int i = 0; (state = gd_optimizer_state(adamw, i)); i++) {
+        if (!strcmp(gd_tensor_name(state), "master")) return state;
+    }
+    return NULL;
+}
+
+/* Weights that come with more than 16 bits are masters as they are, and not only once rounded. */
+static gd_status begin_masters(const checkpoint *from, const model *m, const gd_optimizer *adamw)
+{
+    gd_tensor *masters = masters_of(adamw);
+    if (!masters || llama_load_state(m, from->folder, masters)) return gd_error_status(m->ctx);
+    int64_t count = 0;
+    llama_weight *weights = llama_weights(m, &count);
+    gd_no_grad_begin(m->ctx);
+    for (int64_t i = 0; i < count && !gd_error(m->ctx); i++) {
+        const llama_weight *w = &weights[i];
+        gd_tensor_copy(llama_weight_view(w), llama_state_view(m, w, masters));
+    }
+    gd_no_grad_end(m->ctx);
+    gd_step_end(m->ctx);
+    free(weights);
+    return gd_error_status(m->ctx);
+}
+
 gd_status checkpoint_load_state(const checkpoint *from, const model *m, gd_optimizer *adamw)
 {
     gd_context *ctx = m->ctx;
     char(*names)[96] = NULL;
     int64_t count;
+    if (from->folder[0]) begin_masters(from, m, adamw);
+    if (gd_error(ctx) || !from->state) return gd_error_status(ctx);
     gd_random_state random = {read_whole(from, ctx, "random_seed"),
                               read_whole(from, ctx, "random_offset")};
     uint64_t steps = read_whole(from, ctx, "optimizer_steps");

@@ -72,7 +72,8 @@ void checkpoint_close(checkpoint *from);
 gd_status checkpoint_load_model(const checkpoint *from, model *m, const dataset *data);
 
 /* Fills the optimizer's state and sets the random state. A run in 16 bits may go on in another dtype,
- * and the other way round: its weights are then what its masters are. */
+ * and the other way round: its weights are then what its masters are, and its masters what its weights
+ * are, unrounded. Where only weights are taken, masters begin with these. */
 gd_status checkpoint_load_state(const checkpoint *from, const model *m, gd_optimizer *adamw);
 
 /* ---- Saving --------------------------------------------------------------------------------- */

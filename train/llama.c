@@ -206,7 +206,8 @@ static gd_status turn_to(source *s, const model *m, const llama_weight *weights,
     return s->file ? check_names(s, m, weights, count) : gd_error_status(s->ctx);
 }
 
-gd_status llama_load(model *m, const char *folder)
+/* `state` NULL: into the weights themselves. */
+static gd_status load(const model *m, const char *folder, gd_tensor *state)
 {
     source s = {.ctx = m->ctx, .folder = folder, .index = llama_index_open(m->ctx, folder)};
     int64_t count = 0;
@@ -215,7 +216,8 @@ gd_status llama_load(model *m, const char *folder)
     for (int64_t i = 0; i < count && !gd_error(m->ctx); i++) {
         const llama_weight *w = &weights[i];
         if (turn_to(&s, m, weights, count, w->name)) break;
-        gd_safetensors_read(s.file, w->name, llama_weight_view(w));
+        gd_safetensors_read(s.file, w->name,
+                            state ? llama_state_view(m, w, state) : llama_weight_view(w));
     }
     gd_no_grad_end(m->ctx);
     gd_step_end(m->ctx);
@@ -223,4 +225,14 @@ gd_status llama_load(model *m, const char *folder)
     llama_index_close(s.index);
     free(weights);
     return gd_error_status(m->ctx);
+}
+
+gd_status llama_load(model *m, const char *folder)
+{
+    return load(m, folder, NULL);
+}
+
+gd_status llama_load_state(const model *m, const char *folder, gd_tensor *state)
+{
+    return load(m, folder, state);
 }

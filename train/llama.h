@@ -41,6 +41,9 @@ gd_status llama_read_config(gd_context *ctx, const char *folder, model_config *c
  * or is none of this model's is an error. */
 gd_status llama_load(model *m, const char *folder);
 
+/* The same into a block that an optimizer keeps for all parameters. */
+gd_status llama_load_state(const model *m, const char *folder, gd_tensor *state);
+
 /* ---- Which file a weight is in (llama_config.c) ------------------------------------------- */
 
 typedef struct llama_index llama_index;

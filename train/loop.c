@@ -234,10 +234,8 @@ gd_status loop_train(model *m, const dataset *data, const train_options *options
         .m = m, .data = data, .options = options, .log = log, .skipped = from->progress.skipped};
     *val = NAN;
     begin(&t);
-    if (from->state) {
-        checkpoint_load_state(from, m, t.adamw);
-        if (t.scale.adapts && from->progress.scale.adapts) t.scale = from->progress.scale;
-    }
+    checkpoint_load_state(from, m, t.adamw);
+    if (t.scale.adapts && from->progress.scale.adapts) t.scale = from->progress.scale;
     if (!gd_error(m->ctx)) {
         report_memory_at_rest(m->ctx);
         stop_watch(); /* before, there was nothing to save: a signal just ended the program */
