@@ -165,6 +165,11 @@ START_TEST(bytes_are_counted)
     evaluate("run --data text --whole --context 10 --json");
     ck_assert(number("bytes") == number("tokens"));
     ck_assert(number("context") == 10);
+    ck_assert_int_eq(strncmp(output, "{", 1), 0);
+    evaluate("run --data text --whole --context 13 --json");
+    program_said(output, "gradus-eval: --context is 13, but the model was made for 12\n");
+    ck_assert(number("context") == 13);
+    evaluate("run --data text --whole --context 10 --json");
     char command[256];
     snprintf(command, sizeof command, "%s/text", folder);
     FILE *file = fopen(command, "r");

@@ -180,6 +180,28 @@ START_TEST(a_checkpoint_that_is_not_whole_is_passed_over)
 }
 END_TEST
 
+/* The last four bytes of the weights become a NaN. */
+START_TEST(logits_that_are_not_finite_are_told)
+{
+    char command[512];
+    snprintf(command, sizeof command,
+             "cd '%s' && cp -r run/step-00000040 nan && truncate -s -4 nan/model.safetensors && "
+             "printf '\\000\\000\\300\\177' >>nan/model.safetensors",
+             folder);
+    ck_assert_int_eq(system(command), 0);
+    static const char *const ways[] = {"", "--temperature 0", "--top-k 3", "--samples 3"};
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        snprintf(command, sizeof command, "nan --length 9 %s", ways[i]);
+        ck_assert_int_eq(in_folder("gradus-sample", command, output), 1);
+        program_said(output, "gradus-sample: the model's logits are not finite (");
+        ck_assert_int_eq(count_lines(output), 2); /* what there is of the text; the message */
+    }
+    ck_assert_int_eq(in_folder("gradus-eval", "nan --json", output), 1);
+    program_said(output, "\"loss\": null");
+    program_said(output, "gradus-eval: the loss is not finite (");
+}
+END_TEST
+
 START_TEST(help_is_complete)
 {
     sample("--help", output);
@@ -203,6 +225,7 @@ int main(void)
     tcase_add_test(cases, ids_are_taken_where_they_mean_nothing);
     tcase_add_loop_test(cases, bad_wishes_are_named, 0, sizeof bad / sizeof *bad);
     tcase_add_test(cases, a_checkpoint_that_is_not_whole_is_passed_over);
+    tcase_add_test(cases, logits_that_are_not_finite_are_told);
     tcase_add_test(cases, help_is_complete);
     suite_add_tcase(suite, cases);
     return check_main(suite);

@@ -191,13 +191,14 @@ static gd_status copy_window(gd_context *ctx, const dataset *data, const token_s
                              int64_t start, int32_t *row, int32_t *next)
 {
     const int64_t context = data->options.context;
-    int64_t bad = tokens_read(shard, start, context, data->tokenizer.vocab, row);
-    if (bad < 0) bad = tokens_read(shard, start + 1, context, data->tokenizer.vocab, next);
-    if (bad < 0) return GD_OK;
+    const int64_t vocab = data->tokenizer.vocab;
+    int64_t bad = tokens_read(shard, start, context, vocab, row);
+    if (bad < 0 && (bad = tokens_read(shard, start + 1, context, vocab, next)) < 0) return GD_OK;
+    while (tokens_id(shard, start + bad) < vocab) bad++; /* of `next` it was one further on */
     return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                   "a token near place %lld of a token file is outside the vocabulary of "
-                   "%lld",
-                   (long long)(start + bad), (long long)data->tokenizer.vocab);
+                   "%s: token %lld is %lu, wanted less than %lld, the size of the vocabulary",
+                   shard->path ? shard->path : "the text", (long long)(start + bad),
+                   (unsigned long)tokens_id(shard, start + bad), (long long)vocab);
 }
 
 /* Rows of windows `first`, `first` + 1 ... */

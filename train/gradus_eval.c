@@ -215,6 +215,10 @@ static void evaluate(trained *t, const dataset *data, const eval_command *o)
         print_json(t, data, o, &e);
     else
         print_text(t, data, o, &e);
+    if (isfinite(e.loss)) return;
+    gd_fail(t->m.ctx, GD_ERROR_STATE,
+            "the loss is not finite (%g): the model's weights are not, or its dtype is too narrow",
+            e.loss);
 }
 
 static int run(gd_context *ctx, eval_command *o)
@@ -223,9 +227,7 @@ static int run(gd_context *ctx, eval_command *o)
     dataset data;
     bool loaded = false;
     if (!trained_open(&t, ctx, o->model, o->dtype, o->tokens != NULL)) {
-        int64_t positions = t.m.config.positions;
-        positions = trained_number(&t, "context", positions < 2048 ? positions : 2048);
-        if (o->context == 0) o->context = positions;
+        o->context = trained_context(&t, o->context, 2048);
         if (o->batch == 0) o->batch = trained_number(&t, "batch", 8);
         loaded = load(&data, &t, o);
     }

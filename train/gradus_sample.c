@@ -105,13 +105,8 @@ static bool check(const sample_command *o)
 /* The context: of its training, else what it was made for; never more than the text needs. */
 static int64_t find_context(const trained *t, const sample_command *o, int64_t prompt)
 {
-    int64_t made_for = t->m.config.positions;
-    int64_t context = o->context ? o->context : trained_number(t, "context", made_for);
+    int64_t context = trained_context(t, o->context, INT64_MAX);
     int64_t needed = (prompt ? prompt : 1) + o->length;
-    if (context > made_for) {
-        console_message("--context is %lld, but the model was made for %lld", (long long)context,
-                        (long long)made_for);
-    }
     return context < needed ? context : needed;
 }
 

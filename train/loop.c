@@ -131,8 +131,12 @@ static void sample(const training *t)
     console_erase();
     const sample_options options = {
         .length = o->sample_length, .context = o->context, .temperature = o->temperature};
-    sample_text(t->m, &t->data->tokenizer, &options, stdout, NULL);
+    gd_status status = sample_text(t->m, &t->data->tokenizer, &options, stdout, NULL);
     printf("\n");
+    if (status == GD_ERROR_STATE) {
+        console_message("the sample ends here: %s; training goes on", gd_error(t->m->ctx));
+        gd_error_clear(t->m->ctx);
+    }
     gd_random_set(t->m->ctx, before);
 }
 

@@ -101,6 +101,18 @@ static gd_status predict(sampler *s)
     return gd_error_status(ctx);
 }
 
+static gd_status check_logits(const sampler *s)
+{
+    for (int64_t v = 0; v < s->t->vocab; v++) {
+        if (isfinite(s->logits[v])) continue;
+        return gd_fail(s->m->ctx, GD_ERROR_STATE,
+                       "the model's logits are not finite (%g for token %lld): its weights are "
+                       "not, or its dtype is too narrow",
+                       s->logits[v], (long long)v);
+    }
+    return GD_OK;
+}
+
 static gd_status begin(sampler *s)
 {
     const sample_options *o = s->options;
@@ -143,7 +155,7 @@ gd_status sample_text(model *m, const tokenizer *t, const sample_options *option
     while (done < options->length && !out.stopped && !gd_error(m->ctx)) {
         char text[TOKENIZER_ID_TEXT];
         uint32_t word;
-        if (predict(&s)) break;
+        if (predict(&s) || check_logits(&s)) break;
         gd_philox(gd_random_get(m->ctx).seed, 0, gd_random_take(m->ctx, 1), 1, &word);
         int32_t id = choose(&s, word / 4294967296.0);
         size_t length;

@@ -16,9 +16,9 @@ enum { LLMC_MAGIC = 20240520, LLMC_HEADER = 256 * 4, REASON = 256 };
 
 /* ---- Reading ids -------------------------------------------------------------------------- */
 
-static uint32_t id_at(const token_shard *shard, int64_t i)
+uint32_t tokens_id(const token_shard *shard, int64_t at)
 {
-    const unsigned char *p = (const unsigned char *)shard->ids + i * shard->width;
+    const unsigned char *p = (const unsigned char *)shard->ids + at * shard->width;
     if (shard->width == 1) return p[0];
     uint32_t low = p[0] | (uint32_t)p[1] << 8;
     return shard->width == 2 ? low : low | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
@@ -29,7 +29,7 @@ int64_t tokens_read(const token_shard *shard, int64_t at, int64_t count, int64_t
 {
     int64_t bad = -1;
     for (int64_t i = 0; i < count; i++) {
-        uint32_t id = id_at(shard, at + i);
+        uint32_t id = tokens_id(shard, at + i);
         if (id >= vocab && bad < 0) bad = i;
         ids[i] = (int32_t)id;
     }
@@ -96,8 +96,11 @@ static bool map_file(token_shard *shard, const char *path, char why[REASON])
         snprintf(why, REASON, "%s", strerror(errno));
     close(file);
     if (!shard->mapping) return false;
-    if (understand(shard, why)) return true;
+    shard->path = strdup(path);
+    if (!shard->path) snprintf(why, REASON, "%s", strerror(errno));
+    if (shard->path && understand(shard, why)) return true;
     munmap(shard->mapping, shard->mapped_bytes);
+    free(shard->path);
     *shard = (token_shard){0};
     return false;
 }
@@ -148,6 +151,7 @@ void tokens_close(token_source *source)
             munmap(shard->mapping, shard->mapped_bytes);
         else
             free((void *)(uintptr_t)shard->ids);
+        free(shard->path);
     }
     free(source->shard);
     *source = (token_source){0};

@@ -16,6 +16,7 @@ typedef struct token_shard {
     const void *ids; /* [length] of `width` bytes each, little-endian */
     int width;       /* 1, 2 or 4 */
     int64_t length;
+    char *path;    /* NULL: of no file */
     void *mapping; /* NULL: `ids` was allocated and is freed as it is */
     size_t mapped_bytes;
 } token_shard;
@@ -38,6 +39,9 @@ bool tokens_open(token_source *source, const char *pattern, char message[TOKENS_
 bool tokens_own(token_source *source, void *ids, int width, int64_t length);
 
 void tokens_close(token_source *source);
+
+/* The id at a place of a shard. */
+uint32_t tokens_id(const token_shard *shard, int64_t at);
 
 /* Copies ids [at, at + count) of a shard, which must have them. Returns the place among them of the
  * first that is not below `vocab`, or -1: all are. */

@@ -1,6 +1,7 @@
 /* trained.c - see trained.h. */
 #include "trained.h"
 #include "checkpoint.h"
+#include "console.h"
 #include "llama.h"
 #include "tokenizer_file.h"
 
@@ -74,4 +75,16 @@ int64_t trained_number(const trained *t, const char *name, int64_t fallback)
     char *end = NULL;
     long long number = text ? strtoll(text, &end, 10) : 0;
     return end && end != text && !*end && number > 0 && number < INT32_MAX ? number : fallback;
+}
+
+int64_t trained_context(const trained *t, int64_t wanted, int64_t most)
+{
+    int64_t made_for = t->m.config.positions;
+    int64_t context =
+        wanted ? wanted : trained_number(t, "context", made_for < most ? made_for : most);
+    if (context > made_for) {
+        console_message("--context is %lld, but the model was made for %lld", (long long)context,
+                        (long long)made_for);
+    }
+    return context;
 }

@@ -28,4 +28,8 @@ const char *trained_option(const trained *t, const char *name);
 /* The same for a whole number. */
 int64_t trained_number(const trained *t, const char *name, int64_t fallback);
 
+/* The context: what is wanted, else that of its training, else what the model was made for, up to
+ * `most`. Says so where that is more than it was made for. */
+int64_t trained_context(const trained *t, int64_t wanted, int64_t most);
+
 #endif
