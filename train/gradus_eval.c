@@ -9,56 +9,35 @@
 #include "data.h"
 #include "json.h"
 #include "options.h"
+#include "program.h"
 #include "trained.h"
 #include "validate.h"
 
 /* ---- Options ------------------------------------------------------------------------------ */
 
 typedef struct eval_command {
-    options base;
-    const char *model, *data, *val_data, *tokens;
-    int64_t batch, context, threads;
-    bool whole, json, tf32;
-    int dtype, device;
+    trained_options from;
+    const char *data, *val_data, *tokens;
+    int64_t batch;
+    bool whole, json;
 } eval_command;
 
 #define AT(field) offsetof(eval_command, field)
 
-static const int dtypes[] = {TRAINED_DTYPE, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16, GD_FLOAT64};
-static const int devices[] = {GD_CPU, GD_CUDA, GD_DEVICE_AUTO};
-
 static const option_row rows[] = {
-    {.help = "Model"},
-    {OPTION_PATH, "model", AT(model),
-     .help = "DIR  a checkpoint, the --out of a run (its newest one), or a Llama model in Hugging "
-             "Face's form; \"--model\" may be left out"},
-    {OPTION_WHOLE, "context", AT(context), 0, 1048576,
-     .help = "N  tokens to a window; 0: as many as in its training, else as the model was made "
-             "for, up to 2048"},
-    {OPTION_PATH, "config", AT(base.config),
-     .help = "FILE  lines of \"option = value\", which the command line overrides"},
     {.help = "Text (default: what its run validated on)"},
     {OPTION_PATH, "data", AT(data),
      .help = "FILE  a text, of which gradus-train trains on the first nine tenths: its last tenth"},
     {OPTION_SWITCH, "whole", AT(whole), .help = "  all of --data FILE"},
     {OPTION_PATH, "val-data", AT(val_data), .help = "FILE  a text for validation: all of it"},
     {OPTION_PATH, "tokens", AT(tokens), .help = "PATTERN  token files of nanoGPT or llm.c: all"},
-    {.help = "Report"},
-    {OPTION_SWITCH, "json", AT(json), .help = "  one object of JSON instead"},
-    {.help = "Machine"},
     {OPTION_WHOLE, "batch", AT(batch), 0, 65536,
      .help = "N  windows at once; 0: as in its training, else 8"},
-    {OPTION_CHOICE, "dtype", AT(dtype), .choices = "run f32 bf16 f16 f64", .values = dtypes,
-     .help = "run|f32|bf16|f16|f64  of weights and activations; run: as it was trained, else f32"},
-    {OPTION_CHOICE, "device", AT(device), .choices = "cpu cuda auto", .values = devices,
-     .help = "cpu|cuda|auto  auto: a GPU where there is one"},
-    {OPTION_SWITCH, "tf32", AT(tf32),
-     .help = "  on a GPU, round the factors of float32 products to TF32: faster"},
-    {OPTION_WHOLE, "threads", AT(threads), 0, 4096,
-     .help = "N  0: all; the result is the same for any number"},
+    {.help = "Report"},
+    {OPTION_SWITCH, "json", AT(json), .help = "  one object of JSON instead"},
 };
 
-static const eval_command defaults = {.dtype = TRAINED_DTYPE};
+static const eval_command defaults = {.from.dtype = TRAINED_DTYPE};
 
 static const option_table table = {
     .program = "gradus-eval",
@@ -66,17 +45,19 @@ static const option_table table = {
              "How well a model that gradus-train trained, or another Llama model, foretells\n"
              "each token of a text from those before it: the mean of -log(probability).\n",
     .operand = "model",
+    .shared = trained_rows,
+    .shared_count = TRAINED_ROWS,
     .rows = rows,
     .count = sizeof rows / sizeof *rows,
     .defaults = &defaults,
     .size = sizeof defaults,
 };
-_Static_assert(sizeof rows / sizeof *rows <= OPTIONS_MOST, "`given` has a bit for each");
-
+_Static_assert(sizeof rows / sizeof *rows + TRAINED_ROWS + OPTIONS_COMMON <= OPTIONS_MOST,
+               "`given` has a bit for each");
 static bool check(const eval_command *o)
 {
     const char *fault = NULL;
-    if (!o->model)
+    if (!o->from.model)
         fault = "--model DIR is missing: which model?";
     else if ((o->data != NULL) + (o->val_data != NULL) + (o->tokens != NULL) > 1)
         fault = "--data, --val-data and --tokens exclude each other";
@@ -106,7 +87,7 @@ static data_options find_text(const trained *t, const eval_command *o)
         }
     }
     found.vocab = t->tokenizer.vocab;
-    found.context = o->context;
+    found.context = o->from.context;
     return found;
 }
 
@@ -164,7 +145,7 @@ static void print_json(const trained *t, const dataset *data, const eval_command
     const struct {
         const char *name;
         double value;
-    } numbers[] = {{"context", (double)o->context},
+    } numbers[] = {{"context", (double)o->from.context},
                    {"batch", (double)o->batch},
                    {"windows", (double)e->windows},
                    {"tokens", (double)e->tokens},
@@ -194,7 +175,8 @@ static void print_text(const trained *t, const dataset *data, const eval_command
     printf("model  %s: %lld parameters\n", t->folder, (long long)gd_params_elements(t->m.params));
     printf("text   %s, %s: %lld tokens in %lld windows of %lld, %lld at once\n",
            d->text ? d->text : d->tokens, d->part == DATA_WHOLE ? "whole" : "last tenth",
-           (long long)e->tokens, (long long)e->windows, (long long)o->context, (long long)o->batch);
+           (long long)e->tokens, (long long)e->windows, (long long)o->from.context,
+           (long long)o->batch);
     printf("loss %.4f | perplexity %.3f", e->loss, exp(e->loss));
     if (e->bytes) printf(" | %.4f bits per byte", bits_per_byte(e));
     printf(" | %.2f s | %.0f tok/s\n", e->seconds, rate(e));
@@ -205,10 +187,10 @@ static void print_text(const trained *t, const dataset *data, const eval_command
 static void evaluate(trained *t, const dataset *data, const eval_command *o)
 {
     double begun = clock_now();
-    evaluation e = {.loss = validate(&t->m, data, o->batch, o->context)};
+    evaluation e = {.loss = validate(&t->m, data, o->batch, o->from.context)};
     e.seconds = clock_now() - begun;
     e.windows = data->validation_windows;
-    e.tokens = e.windows * o->context;
+    e.tokens = e.windows * o->from.context;
     e.bytes = data_validation_bytes(data);
     if (gd_error(t->m.ctx)) return;
     if (o->json)
@@ -221,13 +203,14 @@ static void evaluate(trained *t, const dataset *data, const eval_command *o)
             e.loss);
 }
 
-static int run(gd_context *ctx, eval_command *o)
+static int run(gd_context *ctx, options *command)
 {
+    eval_command *o = (eval_command *)command;
     trained t;
     dataset data;
     bool loaded = false;
-    if (!trained_open(&t, ctx, o->model, o->dtype, o->tokens != NULL)) {
-        o->context = trained_context(&t, o->context, 2048);
+    if (!trained_open(&t, ctx, &o->from, o->tokens != NULL)) {
+        o->from.context = trained_context(&t, o->from.context, 2048);
         if (o->batch == 0) o->batch = trained_number(&t, "batch", 8);
         loaded = load(&data, &t, o);
     }
@@ -243,17 +226,8 @@ static int run(gd_context *ctx, eval_command *o)
 int main(int argc, char **argv)
 {
     eval_command command;
-    options_outcome outcome = options_read(&command.base, &table, argc, argv);
+    options *base = &command.from.base;
+    options_outcome outcome = options_read(base, &table, argc, argv);
     if (outcome == OPTIONS_RUN && !check(&command)) outcome = OPTIONS_BAD;
-    int status = outcome == OPTIONS_DONE ? EXIT_SUCCESS : 2;
-    if (outcome == OPTIONS_RUN) {
-        const gd_context_options options = {.device = (gd_device)command.device,
-                                            .threads = (int)command.threads,
-                                            .tf32 = command.tf32};
-        gd_context *ctx = gd_context_create(&options);
-        status = run(ctx, &command);
-        gd_context_free(ctx);
-    }
-    options_free(&command.base);
-    return status;
+    return program_main(base, outcome, run);
 }

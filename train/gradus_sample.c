@@ -6,6 +6,7 @@
 #include "clock.h"
 #include "console.h"
 #include "options.h"
+#include "program.h"
 #include "prompt.h"
 #include "sample.h"
 #include "text_file.h"
@@ -15,30 +16,16 @@
 /* ---- Options ------------------------------------------------------------------------------ */
 
 typedef struct sample_command {
-    options base;
-    const char *model;
+    trained_options from;
     const char *prompt, *prompt_file, *stop;
-    int64_t length, samples, context, top_k, seed, threads;
+    int64_t length, samples, top_k, seed;
     double temperature, top_p;
-    bool ids, timing, tf32;
-    int dtype, device;
+    bool ids, timing;
 } sample_command;
 
 #define AT(field) offsetof(sample_command, field)
 
-static const int dtypes[] = {TRAINED_DTYPE, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16, GD_FLOAT64};
-static const int devices[] = {GD_CPU, GD_CUDA, GD_DEVICE_AUTO};
-
 static const option_row rows[] = {
-    {.help = "Model"},
-    {OPTION_PATH, "model", AT(model),
-     .help = "DIR  a checkpoint, the --out of a run (its newest one), or a Llama model in Hugging "
-             "Face's form; \"--model\" may be left out"},
-    {OPTION_WHOLE, "context", AT(context), 0, 1048576,
-     .help =
-         "N  tokens seen at once; 0: as many as in its training, else as the model was made for"},
-    {OPTION_PATH, "config", AT(base.config),
-     .help = "FILE  lines of \"option = value\", which the command line overrides"},
     {.help = "Text"},
     {OPTION_TEXT, "prompt", AT(prompt),
      .help = "TEXT  what it goes on from; default: the beginning of a line"},
@@ -49,6 +36,7 @@ static const option_row rows[] = {
     {OPTION_WHOLE, "length", AT(length), 0, 1e12, .help = "N  tokens to write"},
     {OPTION_TEXT, "stop", AT(stop), .help = "TEXT  end before this text"},
     {OPTION_WHOLE, "samples", AT(samples), 1, 1e6, .help = "N  texts, with ---- between them"},
+    {OPTION_SWITCH, "timing", AT(timing), .help = "  say on stderr how long it took"},
     {.help = "Drawing"},
     {OPTION_NUMBER, "temperature", AT(temperature), 0, 100,
      .help = "X  divides the logits; 0: always the likeliest token"},
@@ -57,20 +45,14 @@ static const option_row rows[] = {
     {OPTION_NUMBER, "top-p", AT(top_p), 0, 1,
      .help = "P  draw from the fewest tokens that make up this probability; 0 or 1: from all"},
     {OPTION_WHOLE, "seed", AT(seed), 0, 9e15, .help = "N  the same seed, the same text"},
-    {.help = "Machine"},
-    {OPTION_CHOICE, "dtype", AT(dtype), .choices = "run f32 bf16 f16 f64", .values = dtypes,
-     .help = "run|f32|bf16|f16|f64  of weights and activations; run: as it was trained, else f32"},
-    {OPTION_CHOICE, "device", AT(device), .choices = "cpu cuda auto", .values = devices,
-     .help = "cpu|cuda|auto  auto: a GPU where there is one"},
-    {OPTION_SWITCH, "tf32", AT(tf32),
-     .help = "  on a GPU, round the factors of float32 products to TF32: faster"},
-    {OPTION_WHOLE, "threads", AT(threads), 0, 4096,
-     .help = "N  0: all; the text is the same for any number"},
-    {OPTION_SWITCH, "timing", AT(timing), .help = "  say on stderr how long it took"},
 };
 
-static const sample_command defaults = {
-    .length = 500, .samples = 1, .temperature = 0.8, .top_p = 1, .seed = 1, .dtype = TRAINED_DTYPE};
+static const sample_command defaults = {.length = 500,
+                                        .samples = 1,
+                                        .temperature = 0.8,
+                                        .top_p = 1,
+                                        .seed = 1,
+                                        .from.dtype = TRAINED_DTYPE};
 
 static const option_table table = {
     .program = "gradus-sample",
@@ -78,17 +60,19 @@ static const option_table table = {
              "Writes text by a model that gradus-train trained, or by another Llama model:\n"
              "the prompt, then token after token, as they come.\n",
     .operand = "model",
+    .shared = trained_rows,
+    .shared_count = TRAINED_ROWS,
     .rows = rows,
     .count = sizeof rows / sizeof *rows,
     .defaults = &defaults,
     .size = sizeof defaults,
 };
-_Static_assert(sizeof rows / sizeof *rows <= OPTIONS_MOST, "`given` has a bit for each");
-
+_Static_assert(sizeof rows / sizeof *rows + TRAINED_ROWS + OPTIONS_COMMON <= OPTIONS_MOST,
+               "`given` has a bit for each");
 static bool check(const sample_command *o)
 {
     const char *fault = NULL;
-    if (!o->model)
+    if (!o->from.model)
         fault = "--model DIR is missing: which model shall write?";
     else if (o->prompt && o->prompt_file)
         fault = "--prompt and --prompt-file exclude each other";
@@ -105,7 +89,7 @@ static bool check(const sample_command *o)
 /* The context: of its training, else what it was made for; never more than the text needs. */
 static int64_t find_context(const trained *t, const sample_command *o, int64_t prompt)
 {
-    int64_t context = trained_context(t, o->context, INT64_MAX);
+    int64_t context = trained_context(t, o->from.context, INT64_MAX);
     int64_t needed = (prompt ? prompt : 1) + o->length;
     return context < needed ? context : needed;
 }
@@ -135,7 +119,7 @@ static gd_status write_all(trained *t, const sample_command *o, const char *prom
                                    .stop = o->stop};
     double begun = clock_now();
     int64_t all = 0;
-    if (strcmp(t->folder, o->model) != 0) console_message("the model is %s", t->folder);
+    if (strcmp(t->folder, o->from.model) != 0) console_message("the model is %s", t->folder);
     for (int64_t i = 0; i < o->samples && !gd_error(t->m.ctx); i++) {
         int64_t count = 0;
         if (i > 0) printf("----\n");
@@ -166,14 +150,15 @@ static char *read_prompt(const sample_command *o, int64_t *length)
     return prompt;
 }
 
-static int run(gd_context *ctx, const sample_command *o)
+static int run(gd_context *ctx, options *command)
 {
+    const sample_command *o = (const sample_command *)command;
     trained t;
     int64_t length = 0, count = 0;
     int32_t *ids = NULL;
     char *prompt = NULL;
     bool told = false;
-    if (!trained_open(&t, ctx, o->model, o->dtype, o->ids)) {
+    if (!trained_open(&t, ctx, &o->from, o->ids)) {
         prompt = read_prompt(o, &length);
         ids = prompt ? prompt_encode(&t.tokenizer, prompt, length, &count) : NULL;
         told = !ids;
@@ -189,17 +174,8 @@ static int run(gd_context *ctx, const sample_command *o)
 int main(int argc, char **argv)
 {
     sample_command command;
-    options_outcome outcome = options_read(&command.base, &table, argc, argv);
+    options *base = &command.from.base;
+    options_outcome outcome = options_read(base, &table, argc, argv);
     if (outcome == OPTIONS_RUN && !check(&command)) outcome = OPTIONS_BAD;
-    int status = outcome == OPTIONS_DONE ? EXIT_SUCCESS : 2;
-    if (outcome == OPTIONS_RUN) {
-        const gd_context_options options = {.device = (gd_device)command.device,
-                                            .threads = (int)command.threads,
-                                            .tf32 = command.tf32};
-        gd_context *ctx = gd_context_create(&options);
-        status = run(ctx, &command);
-        gd_context_free(ctx);
-    }
-    options_free(&command.base);
-    return status;
+    return program_main(base, outcome, run);
 }

@@ -9,6 +9,7 @@
 #include "data.h"
 #include "loop.h"
 #include "model.h"
+#include "program.h"
 #include "report.h"
 #include "sample.h"
 #include "stop.h"
@@ -79,8 +80,9 @@ static void train(gd_context *ctx, const dataset *data, const train_options *o,
 }
 
 /* What a checkpoint says of the options comes before they are checked. */
-static int run(gd_context *ctx, train_options *o)
+static int run(gd_context *ctx, options *command)
 {
+    train_options *o = (train_options *)command;
     dataset data;
     checkpoint from;
     int status = EXIT_FAILURE;
@@ -115,16 +117,6 @@ static int run(gd_context *ctx, train_options *o)
 
 int main(int argc, char **argv)
 {
-    train_options options;
-    options_outcome outcome = train_options_read(&options, argc, argv);
-    int status = outcome == OPTIONS_DONE ? EXIT_SUCCESS : 2;
-    if (outcome == OPTIONS_RUN) {
-        const gd_context_options context = {
-            .device = options.device, .threads = (int)options.threads, .tf32 = options.tf32};
-        gd_context *ctx = gd_context_create(&context);
-        status = run(ctx, &options);
-        gd_context_free(ctx);
-    }
-    options_free(&options.base);
-    return status;
+    train_options command;
+    return program_main(&command.base, train_options_read(&command, argc, argv), run);
 }

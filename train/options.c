@@ -9,6 +9,35 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- The table ---------------------------------------------------------------------------- */
+
+#define AT(field) offsetof(options, field)
+
+static const int devices[] = {GD_CPU, GD_CUDA, GD_DEVICE_AUTO};
+
+/* Of all programs. */
+static const option_row common[OPTIONS_COMMON] = {
+    {.help = "Machine"},
+    {OPTION_CHOICE, "device", AT(device), .choices = "cpu cuda auto", .values = devices,
+     .help = "cpu|cuda|auto  auto: a GPU where there is one", .passes = true},
+    {OPTION_SWITCH, "tf32", AT(tf32),
+     .help = "  on a GPU, round the factors of float32 products to TF32: faster"},
+    {OPTION_WHOLE, "threads", AT(threads), 0, 4096,
+     .help = "N  0: all; the result is the same for any number", .passes = true},
+    {.help = "Other"},
+    {OPTION_PATH, "config", AT(config),
+     .help = "FILE  lines of \"option = value\", which the command line overrides", .passes = true},
+};
+
+const option_row *option_at(const option_table *table, int i)
+{
+    if (i < table->shared_count) return &table->shared[i];
+    i -= table->shared_count;
+    if (i < table->count) return &table->rows[i];
+    i -= table->count;
+    return i < OPTIONS_COMMON ? &common[i] : NULL;
+}
+
 /* ---- Help --------------------------------------------------------------------------------- */
 
 enum { HELP_COLUMN = 28, HELP_WIDTH = 80 };
@@ -63,13 +92,14 @@ static void print_row(const option_row *row, const options *defaults)
 static void print_help(const option_table *table)
 {
     printf("%s\nDefaults are in parentheses.\n", table->usage);
-    for (int i = 0; i < table->count; i++) {
-        if (table->rows[i].name)
-            print_row(&table->rows[i], table->defaults);
+    const option_row *row;
+    for (int i = 0; (row = option_at(table, i)); i++) {
+        if (row->name)
+            print_row(row, table->defaults);
         else
-            printf("\n%s\n", table->rows[i].help);
+            printf("\n%s\n", row->help);
     }
-    printf("\n  --help  --version\n");
+    printf("  --help  --version\n");
 }
 
 /* ---- The command line --------------------------------------------------------------------- */
@@ -79,9 +109,9 @@ enum { HELP = 256, VERSION, FIRST_ROW };
 
 static void list_options(const option_table *table, struct option longs[OPTIONS_MOST + 3])
 {
+    const option_row *row;
     int count = 0;
-    for (int i = 0; i < table->count; i++) {
-        const option_row *row = &table->rows[i];
+    for (int i = 0; (row = option_at(table, i)); i++) {
         int argument = row->kind == OPTION_SWITCH ? no_argument : required_argument;
         if (row->name) longs[count++] = (struct option){row->name, argument, NULL, FIRST_ROW + i};
     }
@@ -122,7 +152,7 @@ static options_outcome read_arguments(options *o, const struct option *longs, in
                                         : " is not an option, or not one like this");
             return OPTIONS_BAD;
         }
-        const option_row *row = &table->rows[code - FIRST_ROW];
+        const option_row *row = option_at(table, code - FIRST_ROW);
         if (config_alone && row->offset != offsetof(options, config)) continue;
         if (!option_give(o, "--", row, optarg)) return OPTIONS_BAD;
     }

@@ -32,25 +32,36 @@ typedef struct option_row {
     bool passes; /* concerns one run alone: a resumed one does not get it from the checkpoint */
 } option_row;
 
-enum { OPTIONS_MOST = 64 }; /* rows of a table */
+/* Rows of a table, and how many of these are the same for all programs (options.c). */
+enum { OPTIONS_MOST = 64, OPTIONS_COMMON = 6 };
 
 typedef struct option_table {
-    const char *program; /* "gradus-train" */
-    const char *usage;   /* how --help begins */
-    const char *operand; /* the option that a word without "--" gives; NULL: none */
-    const option_row *rows;
+    const char *program;      /* "gradus-train" */
+    const char *usage;        /* how --help begins */
+    const char *operand;      /* the option that a word without "--" gives; NULL: none */
+    const option_row *shared; /* rows of several programs, which come first; NULL: none */
+    int shared_count;
+    const option_row *rows; /* its own */
     int count;
     const void *defaults; /* the program's struct, `size` bytes */
     size_t size;
 } option_table;
 
-/* The first member of every program's struct. */
+/* The first member of every program's struct, with what all programs can be told. */
 typedef struct options {
     const option_table *table;
-    uint64_t given;     /* a bit for each row that the command line or the file named */
+    uint64_t given;    /* a bit for each row that the command line or the file named */
+    char *config_text; /* what was read from `config`; texts among the values point into it */
+
     const char *config; /* a file of options */
-    char *config_text;  /* what was read from it; texts among the values point into it */
+    int device;         /* gd_device */
+    bool tf32;
+    int64_t threads; /* 0: all */
 } options;
+
+/* The rows of a table, one after the other: shared ones, its own, those of all programs. NULL past
+ * the end. */
+const option_row *option_at(const option_table *table, int i);
 
 /* ---- Reading ------------------------------------------------------------------------------ */
 

@@ -101,9 +101,16 @@ bool option_read(options *o, const char *where, const option_row *row, const cha
     return false;
 }
 
+static uint64_t bit_of(const options *o, const option_row *row)
+{
+    int i = 0;
+    while (option_at(o->table, i) != row) i++;
+    return (uint64_t)1 << i;
+}
+
 bool option_give(options *o, const char *where, const option_row *row, const char *text)
 {
-    o->given |= (uint64_t)1 << (row - o->table->rows);
+    o->given |= bit_of(o, row);
     return option_read(o, where, row, text);
 }
 
@@ -139,8 +146,8 @@ void option_print(const options *o, const option_row *row, options_item *item)
 void options_print_json(const options *o, FILE *file)
 {
     const char *comma = "";
-    for (int i = 0; i < o->table->count; i++) {
-        const option_row *row = &o->table->rows[i];
+    const option_row *row;
+    for (int i = 0; (row = option_at(o->table, i)); i++) {
         options_item item;
         if (!row->name) continue;
         option_print(o, row, &item);
@@ -157,8 +164,8 @@ void options_print_json(const options *o, FILE *file)
 
 const option_row *option_find(const options *o, const char *name)
 {
-    for (int i = 0; i < o->table->count; i++) {
-        const option_row *row = &o->table->rows[i];
+    const option_row *row;
+    for (int i = 0; (row = option_at(o->table, i)); i++) {
         if (row->name && !strcmp(row->name, name)) return row;
     }
     return NULL;
@@ -167,13 +174,13 @@ const option_row *option_find(const options *o, const char *name)
 bool options_given(const options *o, const char *name)
 {
     const option_row *row = option_find(o, name);
-    return row && (o->given >> (row - o->table->rows) & 1);
+    return row && (o->given & bit_of(o, row));
 }
 
 bool options_saved(const options *o, int i, options_item *item)
 {
-    for (int k = 0; k < o->table->count; k++) {
-        const option_row *row = &o->table->rows[k];
+    const option_row *row;
+    for (int k = 0; (row = option_at(o->table, k)); k++) {
         if (!row->name || row->passes || i-- > 0) continue;
         item->name = row->name;
         snprintf(item->key, sizeof item->key, "option.%s", item->name);

@@ -12,7 +12,7 @@
 
 report_clock report_clock_start(const model *m, const train_options *o, int64_t first)
 {
-    double peak = peak_flops(gd_context_device_name(m->ctx), o->dtype, o->tf32);
+    double peak = peak_flops(gd_context_device_name(m->ctx), o->dtype, o->base.tf32);
     return (report_clock){.first = first,
                           .steps = o->steps,
                           .max_seconds = o->max_seconds,

@@ -7,7 +7,6 @@
 #define AT(field) offsetof(train_options, field)
 
 static const int dtypes[] = {GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16, GD_FLOAT64};
-static const int devices[] = {GD_CPU, GD_CUDA, GD_DEVICE_AUTO};
 static const int schedules[] = {GD_SCHEDULE_COSINE, GD_SCHEDULE_LINEAR, GD_SCHEDULE_CONSTANT,
                                 GD_SCHEDULE_WSD};
 static const int save_errors[] = {SAVE_ERROR_CONTINUE, SAVE_ERROR_STOP};
@@ -21,8 +20,6 @@ static const option_row rows[] = {
      .help = "FILE  the like for validation; default: the last tenth of the text"},
     {OPTION_WHOLE, "vocab", AT(vocab), 0, 1048576,
      .help = "N  pieces to learn from the text, 256 or more; 0: its characters"},
-    {OPTION_PATH, "config", AT(base.config),
-     .help = "FILE  lines of \"option = value\", which the command line overrides", .passes = true},
     {.help = "Model"},
     {OPTION_WHOLE, "layers", AT(layers), 1, 1000, .help = "N  transformer layers"},
     {OPTION_WHOLE, "dim", AT(dim), 2, 65536, .help = "N  width of the residual stream"},
@@ -55,6 +52,9 @@ static const option_row rows[] = {
      .help = "X  highest norm of the gradient; 0: no clipping"},
     {OPTION_WHOLE, "skip-nonfinite", AT(skip_nonfinite), 0, 1e9,
      .help = "N  leave out so many steps whose loss or gradient is not finite, then stop"},
+    {OPTION_CHOICE, "dtype", AT(dtype), .choices = "f32 bf16 f16 f64", .values = dtypes,
+     .help = "f32|bf16|f16|f64  of weights and activations; in 16 bits with float32 masters"},
+    {OPTION_WHOLE, "seed", AT(seed), 0, 9e15, .help = "N  of the random numbers"},
     {OPTION_SWITCH, "recompute", AT(recompute),
      .help = "  less memory: compute each layer again in the backward"},
     {OPTION_SWITCH, "overfit-one-batch", AT(overfit_one_batch),
@@ -91,16 +91,6 @@ static const option_row rows[] = {
      .help = "DIR  begin with the weights of a checkpoint, the newest one of a run, or a Llama "
              "model in Hugging Face's form",
      .passes = true},
-    {.help = "Machine"},
-    {OPTION_CHOICE, "dtype", AT(dtype), .choices = "f32 bf16 f16 f64", .values = dtypes,
-     .help = "f32|bf16|f16|f64  of weights and activations; in 16 bits with float32 masters"},
-    {OPTION_CHOICE, "device", AT(device), .choices = "cpu cuda auto", .values = devices,
-     .help = "cpu|cuda|auto  auto: a GPU where there is one", .passes = true},
-    {OPTION_SWITCH, "tf32", AT(tf32),
-     .help = "  on a GPU, round the factors of float32 products to TF32: faster"},
-    {OPTION_WHOLE, "threads", AT(threads), 0, 4096,
-     .help = "N  0: all; the result is the same for any number", .passes = true},
-    {OPTION_WHOLE, "seed", AT(seed), 0, 9e15, .help = "N  of the random numbers"},
 };
 
 static const train_options defaults = {.layers = 4,
@@ -136,8 +126,8 @@ static const option_table table = {
     .defaults = &defaults,
     .size = sizeof defaults,
 };
-_Static_assert(sizeof rows / sizeof *rows <= OPTIONS_MOST, "`given` has a bit for each");
-
+_Static_assert(sizeof rows / sizeof *rows + OPTIONS_COMMON <= OPTIONS_MOST,
+               "`given` has a bit for each");
 /* ---- What must fit together ---------------------------------------------------------------- */
 
 static bool fits(const char *fault)
@@ -174,7 +164,7 @@ static const char *find_idle(const train_options *o)
     if (o->min_lr > o->lr) return "--min-lr is more than --lr";
     if (options_given(given, "min-lr") && o->schedule == GD_SCHEDULE_CONSTANT)
         return "--min-lr is never reached with --schedule constant";
-    if (o->tf32 && o->dtype != GD_FLOAT32) return "--tf32 is about --dtype f32";
+    if (o->base.tf32 && o->dtype != GD_FLOAT32) return "--tf32 is about --dtype f32";
     if (!o->out && (options_given(given, "checkpoint-every") || options_given(given, "keep") ||
                     options_given(given, "keep-every") || options_given(given, "on-save-error")))
         return "--out DIR is missing: where shall checkpoints be saved?";

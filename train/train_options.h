@@ -41,9 +41,7 @@ typedef struct train_options {
     save_error on_save_error;
 
     gd_dtype dtype;
-    gd_device device;
-    bool tf32;
-    int64_t threads, seed;
+    int64_t seed;
 } train_options;
 
 /* options_read (options.h), and a look at where the run begins. */

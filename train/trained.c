@@ -9,6 +9,24 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- Options ------------------------------------------------------------------------------ */
+
+#define AT(field) offsetof(trained_options, field)
+
+static const int dtypes[] = {TRAINED_DTYPE, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16, GD_FLOAT64};
+
+const option_row trained_rows[TRAINED_ROWS] = {
+    {.help = "Model"},
+    {OPTION_PATH, "model", AT(model),
+     .help = "DIR  a checkpoint, the --out of a run (its newest one), or a Llama model in Hugging "
+             "Face's form; \"--model\" may be left out"},
+    {OPTION_WHOLE, "context", AT(context), 0, 1048576,
+     .help = "N  tokens seen at once; 0: as many as in its training, else as the model was made "
+             "for (gradus-eval: 2048 at most)"},
+    {OPTION_CHOICE, "dtype", AT(dtype), .choices = "run f32 bf16 f16 f64", .values = dtypes,
+     .help = "run|f32|bf16|f16|f64  of weights and activations; run: as it was trained, else f32"},
+};
+
 /* ---- Opening ------------------------------------------------------------------------------ */
 
 static gd_dtype run_dtype(const trained *t)
@@ -32,17 +50,18 @@ static gd_status open_state(trained *t, gd_context *ctx)
     return gd_error_status(ctx);
 }
 
-gd_status trained_open(trained *t, gd_context *ctx, const char *path, int dtype, bool ids)
+gd_status trained_open(trained *t, gd_context *ctx, const trained_options *options, bool ids)
 {
     model_config config;
     *t = (trained){.folder = ""};
     if (gd_error(ctx)) return gd_error_status(ctx);
-    if (checkpoint_find(ctx, "--model", path, false, t->folder) ||
+    if (checkpoint_find(ctx, "--model", options->model, false, t->folder) ||
         llama_read_config(ctx, t->folder, &config) || open_state(t, ctx)) {
         return gd_error_status(ctx);
     }
-    if (dtype == TRAINED_DTYPE) dtype = (int)run_dtype(t);
-    if (model_create(&t->m, ctx, (gd_dtype)dtype, &config) || llama_load(&t->m, t->folder)) {
+    const gd_dtype dtype =
+        options->dtype == TRAINED_DTYPE ? run_dtype(t) : (gd_dtype)options->dtype;
+    if (model_create(&t->m, ctx, dtype, &config) || llama_load(&t->m, t->folder)) {
         return gd_error_status(ctx);
     }
     if (!ids) tokenizer_load(&t->tokenizer, ctx, t->folder);

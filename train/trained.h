@@ -5,7 +5,24 @@
 
 #include "folder.h"
 #include "model.h"
+#include "options.h"
 #include "tokenizer.h"
+
+/* ---- Options ------------------------------------------------------------------------------ */
+
+/* Which model, and how: the first member of a program's struct. */
+typedef struct trained_options {
+    options base;
+    const char *model;
+    int64_t context; /* 0: see trained_context */
+    int dtype;       /* TRAINED_DTYPE: that of its run; float32 where there was none */
+} trained_options;
+
+enum { TRAINED_DTYPE = -1, TRAINED_ROWS = 4 };
+
+extern const option_row trained_rows[TRAINED_ROWS];
+
+/* ---- The model ---------------------------------------------------------------------------- */
 
 typedef struct trained {
     char folder[FOLDER_PATH];
@@ -14,12 +31,9 @@ typedef struct trained {
     gd_safetensors *state; /* of a checkpoint; NULL where there is none */
 } trained;
 
-/* A dtype that is none: that of its run; float32 where there was none. */
-enum { TRAINED_DTYPE = -1 };
-
-/* Opens `path`, or the newest whole checkpoint in it where it is what --out named. `ids`: without
+/* Opens the model, or the newest whole checkpoint of the run, that the options name. `ids`: without
  * its tokenizer. On error the context says why; close it whatever comes. */
-gd_status trained_open(trained *t, gd_context *ctx, const char *path, int dtype, bool ids);
+gd_status trained_open(trained *t, gd_context *ctx, const trained_options *options, bool ids);
 void trained_close(trained *t);
 
 /* What an option of its run was, as a text; NULL where nobody knows. */
