@@ -120,7 +120,8 @@ START_TEST(a_resumed_run_has_the_same_bits)
     assert_same("a/step-00000016", "b/step-00000016");
     assert_same("a/step-00000024", "b/step-00000024");
     train_well("--resume auto --out b"); /* nothing is left to do */
-    program_said(output, "from   b/step-00000024");
+    program_said(output,
+                 "from   b/step-00000024\n       which has done 24 steps: none of 24 is left");
     ck_assert_ptr_null(strstr(output, "\nstep "));
     train_well("--data text %s --steps 3 --resume auto --out new"); /* there is none yet */
     ck_assert(exists("new/step-00000003"));
@@ -157,10 +158,12 @@ START_TEST(options_given_anew_come_before_those_of_the_checkpoint)
     train_well("--resume a/step-00000004 --out a --steps 6 --lr 0.003 --min-lr 0.001");
     program_said(output, "6 steps of 1 x 4 x 12 tokens, lr 0.003 to 0.001");
     program_said(output, "2 layers, dim 16, 4 heads, 2 kv heads, ffn 24, context 12, dropout 0.1");
-    train_badly("--resume a/step-00000006 --layers 3", "--layers is 3, but the checkpoint has 2");
-    train_badly("--resume a/step-00000006 --tied", "--tied is true, but the checkpoint has false");
+    train_badly("--resume a/step-00000006 --layers 3",
+                "--layers is 3, but the model in a/step-00000006 has 2\n");
+    train_badly("--resume a/step-00000006 --tied",
+                "--tied is true, but the model in a/step-00000006 has false");
     train_badly("--resume a/step-00000006 --data other",
-                "which does not occur in the training text");
+                "which is none of the characters that the model knows");
     train_badly("--resume a/step-00000006 --data same", "was trained on another text; --init");
 }
 END_TEST
@@ -199,6 +202,8 @@ START_TEST(runs_do_not_mix)
     ck_assert(exists("a/step-00000004") && exists("a/step-00000008"));
     train_well("--data text %s --steps 8 --out a --dry-run");
     train_well("--data text %s --steps 8 --out b --dry-run");
+    train_well("--data text %s --steps 1 --out c/d/e"); /* made with all that it is in */
+    ck_assert(exists("c/d/e/step-00000001"));
     ck_assert(!exists("b"));
     /* One that goes back keeps what it saves, not only what is newer. */
     train_well("--resume a/step-00000004 --out a --steps 5 --keep 1");
@@ -218,7 +223,8 @@ START_TEST(weights_begin_a_new_run)
     train_well("--data other --init pieces/step-00000003 --steps 1 --context 8 --out c");
     train_badly("--data other --init pieces/step-00000003 --vocab 300",
                 "--vocab and --init: a text");
-    train_badly("--resume pieces/step-00000003 --vocab 300", "--vocab is 300, but the checkpoint");
+    train_badly("--resume pieces/step-00000003 --vocab 300",
+                "--vocab is 300, but the model in pieces/step-00000003 has 280");
     shell("cd '%s' && cmp pieces/step-00000003/tokenizer.json c/step-00000001/tokenizer.json%s",
           folder, "");
     shell("cd '%s' && sed -i 's/\"Isolated\"/\"Removed\"/' pieces/step-00000003/tokenizer.json%s",
@@ -423,8 +429,8 @@ START_TEST(a_disk_that_is_full)
     ck_assert(exists("a/step-00000003") && !exists("a/step-00000006") && !exists("a/.saving"));
     train_well("--resume auto --out a --steps 6");
     program_said(output, "from   a/step-00000003");
-    train_badly("--data text %s --steps 1 --out no/such/folder",
-                "cannot make the folder no/such/folder: No such");
+    train_badly("--data text %s --steps 1 --out text/such/folder",
+                "cannot make the folder text/such/folder: Not a dir");
     train_badly("--data text %s --steps 1 --out text", "cannot make the folder text: Not a dir");
 }
 END_TEST

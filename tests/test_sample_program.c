@@ -143,7 +143,7 @@ static const struct {
     {"nowhere", 1, "--model nowhere: No such file or directory"},
     {".", 1, "--model .: it holds neither a model (config.json) nor a whole checkpoint (step-N)"},
     {"text", 1, "--model text: Not a directory"},
-    {"run --prompt x", 1, "the prompt has the byte 120 at place 0"},
+    {"run --prompt x", 1, "the prompt has the byte 120 ('x') at place 0"},
     {"run --prompt-file nothing", 1, "--prompt-file nothing: No such file"},
     {"run --prompt-file .", 1, "--prompt-file .: Is a directory"},
     {"run --prompt-file /dev/zero", 1, "--prompt-file /dev/zero: it is a device, wanted a file"},

@@ -179,13 +179,21 @@ static const struct {
     const char *arguments, *message;
 } bad[] = {
     {"", "--data FILE is missing"},
-    {"--data x --layer-s 2", "--layer-s is not an option"},
+    {"--data x --layer-s 2", "--layer-s is not an option; did you mean --layers?"},
+    {"--learning_rate 1e-3", "--learning_rate is not an option; did you mean --lr? --help lists"},
+    {"--n_layer=6", "--n_layer=6 is not an option; did you mean --layers?"},
+    {"--max_iters 5", "--max_iters is not an option; did you mean --steps?"},
+    {"--weight_decay 1", "--weight_decay is not an option; did you mean --weight-decay?"},
+    {"--dropuot 1", "--dropuot is not an option; did you mean --dropout?"},
+    {"-data x", "-data is not an option; did you mean --data?"},
+    {"--compile", "--compile is not an option; --help lists them"},
+    {"--l 3", "--l is short for several options; --help lists them"},
     {"--bogus", "--bogus is not an option"},
     {"-z", "-z is not an option"},
     {"-zy --data x", "-zy is not an option"},
     {"--data x stray", "\"stray\" is not an option"},
     {"--layers", "--layers wants a value"},
-    {"--tied=1 --data x", "--tied=1 is not an option, or not one like this"},
+    {"--tied=1 --data x", "--tied takes no value, but there is --tied=1"},
     {"--layers 0", "--layers is \"0\", wanted a whole number from 1 to 1000"},
     {"--layers 2.5", "--layers is \"2.5\", wanted a whole number"},
     {"--layers 2x", "--layers is \"2x\", wanted a whole number"},
@@ -238,6 +246,40 @@ START_TEST(bad_texts_are_named)
     ck_assert_int_eq(program_run(arguments, first), 1);
     ck_assert_ptr_nonnull(
         strstr(first, "are too few, wanted at least 65 each for a context of 64"));
+}
+END_TEST
+
+START_TEST(texts_that_do_not_do_are_named)
+{
+    static const struct {
+        const char *text, *arguments, *message;
+    } rows[] = {
+        {"", "", ": it is empty\n"},
+        {"ab", "--context 8", ": 1 tokens for training and 1 for validation are too few, wanted"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char path[] = "/tmp/gradus_text_XXXXXX", arguments[256];
+        int file = mkstemp(path);
+        ck_assert_int_eq(write(file, rows[i].text, strlen(rows[i].text)),
+                         (ssize_t)strlen(rows[i].text));
+        close(file);
+        snprintf(arguments, sizeof arguments, "--data %s %s", path, rows[i].arguments);
+        program_must(1, arguments, first);
+        remove(path);
+        program_said(first, "gradus-train: --data /tmp/gradus_text_");
+        program_said(first, rows[i].message);
+        ck_assert_int_eq(count_lines(first), 1);
+    }
+}
+END_TEST
+
+/* Nobody is kept from it. */
+START_TEST(rates_that_teach_nothing_are_told)
+{
+    train("--lr 0 --steps 6", first);
+    program_said(first, "gradus-train: --lr is 0: the weights stay as they are\n");
+    train("--steps 4", first);
+    program_said(first, "gradus-train: --warmup is 5, but there are 4 steps: the rate stays below");
 }
 END_TEST
 
@@ -411,6 +453,8 @@ int main(void)
     tcase_add_test(cases, version_is_the_librarys);
     tcase_add_loop_test(cases, bad_options_are_named, 0, sizeof bad / sizeof *bad);
     tcase_add_test(cases, bad_texts_are_named);
+    tcase_add_test(cases, texts_that_do_not_do_are_named);
+    tcase_add_test(cases, rates_that_teach_nothing_are_told);
     tcase_add_test(cases, what_cannot_be_written_is_told);
     tcase_add_test(cases, the_loss_falls);
     tcase_add_test(cases, no_steps_is_a_model_that_knows_nothing);

@@ -120,6 +120,7 @@ static const struct {
     {"steps = five\n", ":1: steps is \"five\", wanted a whole number"},
     {"\n\ntied = yes", ":3: tied is \"yes\", wanted true or false"},
     {"device = tpu", ":1: device is \"tpu\", wanted cpu|cuda|auto"},
+    {"n_layer = 6", ":1: \"n_layer\" is not an option; did you mean layers? --help lists them"},
     {"config = x", ":1: \"config\" is not an option"},
     {"= 3", ":1: \"\" is not an option"},
 };

@@ -227,8 +227,22 @@ static gd_status open_folder(checkpoint *from, gd_context *ctx, bool resume)
     return gd_error_status(ctx);
 }
 
+/* Takes an option's value from the checkpoint; one that was given may have to be the same. */
+static gd_status restore(const checkpoint *from, gd_context *ctx, train_options *o,
+                         const char *name, const char *text, bool must_agree)
+{
+    options_item given;
+    if (must_agree && !options_agree(&o->base, name, text, &given)) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "--%s is %s, but the model in %s has %s", name,
+                       given.text, from->folder, text);
+    }
+    if (options_restore(&o->base, name, text)) return gd_error_status(ctx);
+    return gd_fail(ctx, GD_ERROR_IO, "the options of the run in %s are not to be read",
+                   from->folder);
+}
+
 /* The model's shape is the folder's; other options are those of the run, unless given anew. */
-static bool restore_options(const checkpoint *from, train_options *o)
+static gd_status restore_options(const checkpoint *from, gd_context *ctx, train_options *o)
 {
     const model_config *c = &from->config;
     const struct {
@@ -240,25 +254,24 @@ static bool restore_options(const checkpoint *from, train_options *o)
                  {"kv-heads", c->kv_heads},
                  {"ffn", c->ffn}};
     char text[NUMBER_TEXT];
-    for (size_t i = 0; i < sizeof shape / sizeof *shape; i++) {
+    for (size_t i = 0; i < sizeof shape / sizeof *shape && !gd_error(ctx); i++) {
         print_whole(text, (uint64_t)shape[i].value);
-        if (!options_restore(&o->base, shape[i].name, text, true)) return false;
+        restore(from, ctx, o, shape[i].name, text, true);
     }
-    if (!options_restore(&o->base, "tied", c->tied ? "true" : "false", true)) return false;
+    if (!gd_error(ctx)) restore(from, ctx, o, "tied", c->tied ? "true" : "false", true);
     options_item item;
-    for (int i = 0; from->state && i < OPTIONS_MOST && options_saved(&o->base, i, &item); i++) {
+    for (int i = 0; from->state && !gd_error(ctx) && options_saved(&o->base, i, &item); i++) {
         const char *value = gd_safetensors_metadata(from->state, item.key);
-        bool must_agree = !strcmp(item.name, "vocab");
-        if (value && !options_restore(&o->base, item.name, value, must_agree)) return false;
+        if (value) restore(from, ctx, o, item.name, value, !strcmp(item.name, "vocab"));
     }
-    return true;
+    return gd_error_status(ctx);
 }
 
 /* A run that begins anew does not mix its checkpoints with those of another. */
 static gd_status make_out(gd_context *ctx, const train_options *o)
 {
     int64_t *steps = NULL, count = 0;
-    if (!folder_make(o->out)) return fail(ctx, "make the folder", o->out);
+    if (!folder_make_all(o->out)) return fail(ctx, "make the folder", o->out);
     if (!o->resume && (count = checkpoint_list(o->out, &steps)) > 0) {
         gd_fail(ctx, GD_ERROR_IO,
                 "--out %s: it holds the checkpoints of a run, up to step %lld; --resume auto goes "
@@ -293,9 +306,7 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
         if (o->resume && of_run && !o->out) o->out = path; /* it goes on where it was */
     }
     if (!gd_error(ctx) && from->folder[0]) open_folder(from, ctx, o->resume != NULL);
-    if (!gd_error(ctx) && from->folder[0] && !restore_options(from, o)) {
-        gd_fail(ctx, GD_ERROR_ARGUMENT, "the options do not fit the checkpoint %s", from->folder);
-    }
+    if (!gd_error(ctx) && from->folder[0]) restore_options(from, ctx, o);
     if (from->folder[0] && !o->tokens) tokenizer_load(&from->tokenizer, ctx, from->folder);
     if (from->tokenizer.kind != TOKENIZER_NONE && o->init && options_given(&o->base, "vocab")) {
         gd_fail(ctx, GD_ERROR_ARGUMENT,

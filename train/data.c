@@ -15,17 +15,27 @@ static bool no_memory(void)
     return false;
 }
 
-static bool encode(const tokenizer *t, const char *path, const uint8_t *text, int64_t length,
-                   token_source *source)
+/* A byte that a vocabulary of characters lacks. */
+static void tell_unknown(const data_options *o, const char *option, const char *path, int64_t at,
+                         uint8_t byte)
+{
+    char letter[8] = "";
+    if (byte > 32 && byte < 127) snprintf(letter, sizeof letter, " ('%c')", byte);
+    console_message("%s %s: byte %lld is %d%s, %s", option, path, (long long)at, byte, letter,
+                    o->tokenizer ? "which is none of the characters that the model knows"
+                                 : "which does not occur in the training text; --vocab N makes "
+                                   "pieces that can write any byte");
+}
+
+static bool encode(const dataset *data, const char *option, const char *path, const uint8_t *text,
+                   int64_t length, token_source *source)
 {
     int width;
     int64_t count, unknown;
-    void *ids = tokenizer_encode(t, text, length, &width, &count, &unknown);
+    void *ids = tokenizer_encode(&data->tokenizer, text, length, &width, &count, &unknown);
     if (ids) return tokens_own(source, ids, width, count) || no_memory();
     if (unknown < 0) return no_memory();
-    console_message("%s: byte %lld is %d, which does not occur in the training text; "
-                    "--vocab N makes pieces that can write any byte",
-                    path, (long long)unknown, text[unknown]);
+    tell_unknown(&data->options, option, path, unknown, text[unknown]);
     return false;
 }
 
@@ -54,13 +64,13 @@ static bool load_text(dataset *data)
         fine = no_memory();
     data->hash = hash_bytes(text, train);
     if (fine && o->part == DATA_BOTH)
-        fine = encode(&data->tokenizer, o->text, text, train, &data->train);
+        fine = encode(data, o->option, o->text, text, train, &data->train);
     if (fine && o->validation) {
         other = text_file_read("--val-data", o->validation, INT64_MAX, &other_length);
         fine = other &&
-               encode(&data->tokenizer, o->validation, other, other_length, &data->validation);
+               encode(data, "--val-data", o->validation, other, other_length, &data->validation);
     } else if (fine) {
-        fine = encode(&data->tokenizer, o->text, text + train, length - train, &data->validation);
+        fine = encode(data, o->option, o->text, text + train, length - train, &data->validation);
     }
     free(text);
     free(other);
@@ -75,7 +85,7 @@ static bool load_tokens(dataset *data)
     const bool both = data->options.part == DATA_BOTH;
     const char *validation = both ? data->options.validation : data->options.tokens;
     if (both && !tokens_open(&data->train, data->options.tokens, message)) {
-        console_message("--tokens %s", message);
+        console_message("%s %s", data->options.option, message);
         return false;
     }
     if (!tokens_open(&data->validation, validation, message)) {
@@ -107,6 +117,25 @@ static int64_t count_windows(const token_source *source, int64_t context, bool m
     return windows;
 }
 
+static void tell_too_few(const dataset *data)
+{
+    const data_options *o = &data->options;
+    const char *path = o->text ? o->text : o->tokens;
+    const long long train = data->train.length, validation = data->validation.length;
+    const long long context = o->context;
+    if (train + validation == 0) {
+        console_message("%s %s: it is empty", o->option, path);
+    } else if (o->part == DATA_BOTH) {
+        console_message("%s %s: %lld tokens for training and %lld for validation are too few, "
+                        "wanted at least %lld each for a context of %lld",
+                        o->option, path, train, validation, context + 1, context);
+    } else {
+        console_message(
+            "%s %s: %lld tokens are too few, wanted at least %lld for a context of %lld", o->option,
+            path, validation, context + 1, context);
+    }
+}
+
 bool data_load(dataset *data, const data_options *options)
 {
     *data = (dataset){.options = *options};
@@ -118,17 +147,7 @@ bool data_load(dataset *data, const data_options *options)
     data->validation_windows = count_windows(&data->validation, options->context, false);
     const bool both = options->part == DATA_BOTH;
     if ((data->windows > 0 || !both) && data->validation_windows > 0) return true;
-    if (both) {
-        console_message("%lld tokens for training and %lld for validation are too few, wanted "
-                        "at least %lld each for a context of %lld",
-                        (long long)data->train.length, (long long)data->validation.length,
-                        (long long)options->context + 1, (long long)options->context);
-    } else {
-        console_message("%s: %lld tokens are too few, wanted at least %lld for a context of %lld",
-                        options->text ? options->text : options->tokens,
-                        (long long)data->validation.length, (long long)options->context + 1,
-                        (long long)options->context);
-    }
+    tell_too_few(data);
     data_free(data);
     return false;
 }

@@ -44,6 +44,18 @@ bool folder_make(const char *path)
     return S_ISDIR(status.st_mode);
 }
 
+bool folder_make_all(const char *path)
+{
+    char part[FOLDER_PATH];
+    if (!folder_copy(part, path)) return false;
+    for (char *slash = part; (slash = strchr(slash + 1, '/'));) {
+        *slash = '\0';
+        if (!folder_make(part)) return false;
+        *slash = '/';
+    }
+    return folder_make(part);
+}
+
 /* Some file systems cannot flush a folder, and say EINVAL. */
 bool folder_flush(const char *path)
 {

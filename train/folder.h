@@ -20,6 +20,9 @@ bool folder_has(const char *path);
 /* Makes a folder; one that is there already will do. */
 bool folder_make(const char *path);
 
+/* The same with all folders that it is in. */
+bool folder_make_all(const char *path);
+
 /* Waits until the folder's own entries are on the disk. */
 bool folder_flush(const char *path);
 

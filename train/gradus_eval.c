@@ -31,7 +31,7 @@ static const option_row rows[] = {
     {OPTION_SWITCH, "whole", AT(whole), .help = "  all of --data FILE"},
     {OPTION_PATH, "val-data", AT(val_data), .help = "FILE  a text for validation: all of it"},
     {OPTION_PATH, "tokens", AT(tokens), .help = "PATTERN  token files of nanoGPT or llm.c: all"},
-    {OPTION_WHOLE, "batch", AT(batch), 0, 65536,
+    {OPTION_WHOLE, "batch", AT(batch), 0, 65536, .others = "batch_size",
      .help = "N  windows at once; 0: as in its training, else 8"},
     {.help = "Report"},
     {OPTION_SWITCH, "json", AT(json), .help = "  one object of JSON instead"},
@@ -78,7 +78,7 @@ static data_options find_text(const trained *t, const eval_command *o)
     found.option = o->tokens ? "--tokens" : o->val_data ? "--val-data" : "--data";
     if (!found.text && !found.tokens) {
         const char *validation = trained_option(t, "val-data");
-        if (validation) found.option = "--val-data";
+        found.option = validation ? "the run's --val-data" : "the run's --data";
         if (trained_option(t, "tokens")) {
             found.tokens = validation;
         } else {

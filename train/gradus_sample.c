@@ -27,15 +27,17 @@ typedef struct sample_command {
 
 static const option_row rows[] = {
     {.help = "Text"},
-    {OPTION_TEXT, "prompt", AT(prompt),
+    {OPTION_TEXT, "prompt", AT(prompt), .others = "start",
      .help = "TEXT  what it goes on from; default: the beginning of a line"},
     {OPTION_PATH, "prompt-file", AT(prompt_file), .help = "FILE  the same from a file"},
     {OPTION_SWITCH, "ids", AT(ids),
      .help = "  the prompt and what is printed are ids of tokens; the folder's tokenizer is left "
              "alone"},
-    {OPTION_WHOLE, "length", AT(length), 0, 1e12, .help = "N  tokens to write"},
+    {OPTION_WHOLE, "length", AT(length), 0, 1e12, .others = "max_new_tokens max_tokens",
+     .help = "N  tokens to write"},
     {OPTION_TEXT, "stop", AT(stop), .help = "TEXT  end before this text"},
-    {OPTION_WHOLE, "samples", AT(samples), 1, 1e6, .help = "N  texts, with ---- between them"},
+    {OPTION_WHOLE, "samples", AT(samples), 1, 1e6, .others = "num_samples",
+     .help = "N  texts, with ---- between them"},
     {OPTION_SWITCH, "timing", AT(timing), .help = "  say on stderr how long it took"},
     {.help = "Drawing"},
     {OPTION_NUMBER, "temperature", AT(temperature), 0, 100,

@@ -65,6 +65,10 @@ static void train(gd_context *ctx, const dataset *data, const train_options *o,
     if (!make_model(&m, ctx, data, o, from)) {
         report_configuration(&m, data, o);
         if (from->folder[0]) printf("from   %s\n", from->folder);
+        if (from->state && from->progress.step >= o->steps) {
+            printf("       which has done %lld steps: none of %lld is left, --steps N goes on\n",
+                   (long long)from->progress.step, (long long)o->steps);
+        }
         if (o->dry_run) {
             if (!loop_try(&m, data, o)) report_memory(ctx);
         } else if (!log_open(&log, o, data, &m, from->progress.step) &&
@@ -77,6 +81,12 @@ static void train(gd_context *ctx, const dataset *data, const train_options *o,
         log_close(&log);
     }
     model_free(&m);
+}
+
+static const char *name_text(const train_options *o)
+{
+    if (o->data) return options_given(&o->base, "data") ? "--data" : "the run's --data";
+    return options_given(&o->base, "tokens") ? "--tokens" : "the run's --tokens";
 }
 
 /* What a checkpoint says of the options comes before they are checked. */
@@ -96,7 +106,7 @@ static int run(gd_context *ctx, options *command)
     }
     const data_options wanted = {.text = o->data,
                                  .tokens = o->tokens,
-                                 .option = o->data ? "--data" : "--tokens",
+                                 .option = name_text(o),
                                  .validation = o->val_data,
                                  .vocab = o->vocab,
                                  .context = o->context,

@@ -129,6 +129,39 @@ static const char *faulty_word(char **argv)
     return argv[within ? optind : optind - 1];
 }
 
+/* How many options a word like "--wo" or "--word=value" may be short for; *whole: the one that it
+ * names. */
+static int count_alike(const option_table *table, const char *word, const option_row **whole)
+{
+    const option_row *row;
+    int count = 0;
+    if (strncmp(word, "--", 2) != 0) return 0;
+    const char *name = word + 2;
+    const size_t length = strcspn(name, "=");
+    for (int i = 0; (row = option_at(table, i)); i++) {
+        if (!row->name || strncmp(row->name, name, length) != 0) continue;
+        count++;
+        if (!row->name[length]) *whole = row;
+    }
+    return count;
+}
+
+static options_outcome refuse(const option_table *table, const char *word)
+{
+    const option_row *whole = NULL;
+    const char *guess = option_guess(table, word);
+    int alike = count_alike(table, word, &whole);
+    if (whole)
+        console_message("--%s takes no value, but there is %s", whole->name, word);
+    else if (alike > 1)
+        console_message("%s is short for several options; --help lists them", word);
+    else if (guess)
+        console_message("%s is not an option; did you mean --%s? --help lists them", word, guess);
+    else
+        console_message("%s is not an option; --help lists them", word);
+    return OPTIONS_BAD;
+}
+
 /* Takes either --config alone, or all options, and words that are none. */
 static options_outcome read_arguments(options *o, const struct option *longs, int argc, char **argv,
                                       bool config_alone)
@@ -146,10 +179,9 @@ static options_outcome read_arguments(options *o, const struct option *longs, in
             printf("%s %s\n", table->program, gd_version());
             return OPTIONS_DONE;
         }
-        if (code == '?' || code == ':') {
-            console_message("%s%s; --help lists the options", faulty_word(argv),
-                            code == ':' ? " wants a value"
-                                        : " is not an option, or not one like this");
+        if (code == '?') return refuse(table, faulty_word(argv));
+        if (code == ':') {
+            console_message("%s wants a value; --help lists the options", faulty_word(argv));
             return OPTIONS_BAD;
         }
         const option_row *row = option_at(table, code - FIRST_ROW);

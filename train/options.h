@@ -29,6 +29,7 @@ typedef struct option_row {
     const char *help;    /* "N  transformer layers": what its value is called, and what it means */
     const char *choices; /* CHOICE: "f32 f64"; the value is that of the same place in `values` */
     const int *values;
+    const char *others; /* what other programs call it, "n_layer depth": to guess what was meant */
     bool passes; /* concerns one run alone: a resumed one does not get it from the checkpoint */
 } option_row;
 
@@ -92,9 +93,12 @@ typedef struct options_item {
  * machine. False past the end. */
 bool options_saved(const options *o, int i, options_item *item);
 
-/* Sets an option to such a text, unless it was given; then, if they must agree, a different value
- * is a fault. False after a message. The options keep a pointer to the text. */
-bool options_restore(options *o, const char *name, const char *text, bool must_agree);
+/* Whether an option that was given has the value that such a text says. *given gets it as a text. */
+bool options_agree(const options *o, const char *name, const char *text, options_item *given);
+
+/* Sets an option to such a text, unless it was given. False after a message. The options keep a
+ * pointer to the text. */
+bool options_restore(options *o, const char *name, const char *text);
 
 /* ---- As JSON ------------------------------------------------------------------------------ */
 

@@ -45,7 +45,13 @@ static bool read_line(options *o, const char *where, char *line)
     if (row && row->offset != offsetof(options, config)) {
         return option_give(o, where, row, trimmed(equals + 1));
     }
-    console_message("%s\"%s\" is not an option; --help lists them", where, name);
+    const char *guess = option_guess(o->table, name);
+    if (guess) {
+        console_message("%s\"%s\" is not an option; did you mean %s? --help lists them", where,
+                        name, guess);
+    } else {
+        console_message("%s\"%s\" is not an option; --help lists them", where, name);
+    }
     return false;
 }
 

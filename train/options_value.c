@@ -190,14 +190,16 @@ bool options_saved(const options *o, int i, options_item *item)
     return false;
 }
 
-bool options_restore(options *o, const char *name, const char *text, bool must_agree)
+bool options_agree(const options *o, const char *name, const char *text, options_item *given)
+{
+    if (!options_given(o, name)) return true;
+    option_print(o, option_find(o, name), given);
+    return !strcmp(given->text, text);
+}
+
+bool options_restore(options *o, const char *name, const char *text)
 {
     const option_row *row = option_find(o, name);
-    options_item given;
-    if (!row) return true;
-    if (!options_given(o, name)) return option_read(o, "the checkpoint: ", row, text);
-    option_print(o, row, &given);
-    if (!must_agree || !strcmp(given.text, text)) return true;
-    console_message("--%s is %s, but the checkpoint has %s", name, given.text, text);
-    return false;
+    if (!row || options_given(o, name)) return true;
+    return option_read(o, "the checkpoint: ", row, text);
 }

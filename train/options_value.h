@@ -7,6 +7,9 @@
 /* The row of that name; NULL: there is none. */
 const option_row *option_find(const options *o, const char *name);
 
+/* The name of the option that was perhaps meant by a word; NULL: nothing is near. */
+const char *option_guess(const option_table *table, const char *word);
+
 /* Whether its value is a text as it stands. */
 bool option_is_text(const option_row *row);
 

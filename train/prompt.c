@@ -4,6 +4,7 @@
 #include "tokens.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -46,9 +47,12 @@ int32_t *prompt_encode(const tokenizer *t, const char *text, int64_t length, int
     token_source source;
     void *packed = tokenizer_encode(t, (const uint8_t *)text, length, &width, count, &unknown);
     if (!packed && unknown >= 0) {
-        console_message("the prompt has the byte %d at place %lld, which the model's vocabulary "
-                        "does not have",
-                        (unsigned char)text[unknown], (long long)unknown);
+        const unsigned char byte = (unsigned char)text[unknown];
+        char letter[8] = "";
+        if (byte > 32 && byte < 127) snprintf(letter, sizeof letter, " ('%c')", byte);
+        console_message("the prompt has the byte %d%s at place %lld, which is none of the "
+                        "characters that the model knows",
+                        byte, letter, (long long)unknown);
         return NULL;
     }
     if (!packed || !tokens_own(&source, packed, width, *count)) return no_memory();

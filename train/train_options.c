@@ -13,46 +13,58 @@ static const int save_errors[] = {SAVE_ERROR_CONTINUE, SAVE_ERROR_STOP};
 
 static const option_row rows[] = {
     {.help = "Text"},
-    {OPTION_PATH, "data", AT(data), .help = "FILE  any text"},
-    {OPTION_PATH, "tokens", AT(tokens),
+    {OPTION_PATH, "data", AT(data), .others = "dataset input text train_data",
+     .help = "FILE  any text"},
+    {OPTION_PATH, "tokens", AT(tokens), .others = "input_bin",
      .help = "PATTERN  token files of nanoGPT or llm.c instead; wants --val-data and --vocab"},
-    {OPTION_PATH, "val-data", AT(val_data),
+    {OPTION_PATH, "val-data", AT(val_data), .others = "val input_val_bin",
      .help = "FILE  the like for validation; default: the last tenth of the text"},
-    {OPTION_WHOLE, "vocab", AT(vocab), 0, 1048576,
+    {OPTION_WHOLE, "vocab", AT(vocab), 0, 1048576, .others = "vocab_size",
      .help = "N  pieces to learn from the text, 256 or more; 0: its characters"},
     {.help = "Model"},
-    {OPTION_WHOLE, "layers", AT(layers), 1, 1000, .help = "N  transformer layers"},
-    {OPTION_WHOLE, "dim", AT(dim), 2, 65536, .help = "N  width of the residual stream"},
-    {OPTION_WHOLE, "heads", AT(heads), 1, 1024, .help = "N  query heads; dim / heads is even"},
-    {OPTION_WHOLE, "kv-heads", AT(kv_heads), 0, 1024,
+    {OPTION_WHOLE, "layers", AT(layers), 1, 1000, .others = "n_layer num_layers depth",
+     .help = "N  transformer layers"},
+    {OPTION_WHOLE, "dim", AT(dim), 2, 65536, .others = "n_embd d_model hidden_size width",
+     .help = "N  width of the residual stream"},
+    {OPTION_WHOLE, "heads", AT(heads), 1, 1024, .others = "n_head num_heads",
+     .help = "N  query heads; dim / heads is even"},
+    {OPTION_WHOLE, "kv-heads", AT(kv_heads), 0, 1024, .others = "n_kv_head num_kv_heads",
      .help = "N  key and value heads; 0: as many as heads"},
-    {OPTION_WHOLE, "ffn", AT(ffn), 0, 1048576,
+    {OPTION_WHOLE, "ffn", AT(ffn), 0, 1048576, .others = "d_ff intermediate_size hidden_dim",
      .help = "N  width of the feed-forward layers; 0: 8/3 dim, to a multiple of 32"},
-    {OPTION_WHOLE, "context", AT(context), 1, 1048576, .help = "N  tokens seen at once"},
+    {OPTION_WHOLE, "context", AT(context), 1, 1048576,
+     .others = "block_size sequence_length seq_len", .help = "N  tokens seen at once"},
     {OPTION_NUMBER, "dropout", AT(dropout), 0, 0.99,
      .help = "P  probability, in both branches of a layer"},
-    {OPTION_SWITCH, "tied", AT(tied), .help = "  use the embedding as output projection"},
+    {OPTION_SWITCH, "tied", AT(tied), .others = "tie_weights",
+     .help = "  use the embedding as output projection"},
     {.help = "Training"},
-    {OPTION_WHOLE, "batch", AT(batch), 1, 65536, .help = "N  sequences in a step"},
-    {OPTION_WHOLE, "accumulate", AT(accumulate), 1, 65536, .help = "N  batches in a step"},
-    {OPTION_WHOLE, "steps", AT(steps), 0, 1e12, .help = "N  updates of the weights"},
+    {OPTION_WHOLE, "batch", AT(batch), 1, 65536, .others = "batch_size",
+     .help = "N  sequences in a step"},
+    {OPTION_WHOLE, "accumulate", AT(accumulate), 1, 65536,
+     .others = "gradient_accumulation_steps grad_accum", .help = "N  batches in a step"},
+    {OPTION_WHOLE, "steps", AT(steps), 0, 1e12,
+     .others = "max_iters max_steps num_iterations iters", .help = "N  updates of the weights"},
     {OPTION_NUMBER, "max-seconds", AT(max_seconds), 0, 1e9,
      .help = "S  stop after this time; 0: no limit", .passes = true},
     {OPTION_CHOICE, "schedule", AT(schedule), .choices = "cosine linear constant wsd",
-     .values = schedules,
+     .values = schedules, .others = "scheduler lr_schedule",
      .help = "cosine|linear|constant|wsd  of the learning rate; wsd falls in the last fifth"},
-    {OPTION_NUMBER, "lr", AT(lr), 0, 1e3, .help = "X  highest learning rate"},
+    {OPTION_NUMBER, "lr", AT(lr), 0, 1e3, .others = "learning_rate",
+     .help = "X  highest learning rate"},
     {OPTION_NUMBER, "min-lr", AT(min_lr), 0, 1e3,
      .help = "X  where it ends; default: a tenth of lr"},
-    {OPTION_WHOLE, "warmup", AT(warmup), 0, 1e12,
+    {OPTION_WHOLE, "warmup", AT(warmup), 0, 1e12, .others = "warmup_iters warmup_steps",
      .help = "N  steps of linear warm-up; default: a tenth of all, 100 at most"},
-    {OPTION_NUMBER, "weight-decay", AT(weight_decay), 0, 100, .help = "X  of matrices"},
+    {OPTION_NUMBER, "weight-decay", AT(weight_decay), 0, 100, .others = "wd",
+     .help = "X  of matrices"},
     {OPTION_NUMBER, "beta2", AT(beta2), 0, 0.999999, .help = "X  of AdamW; beta1 is 0.9"},
-    {OPTION_NUMBER, "clip", AT(clip), 0, 1e9,
+    {OPTION_NUMBER, "clip", AT(clip), 0, 1e9, .others = "grad_clip max_grad_norm",
      .help = "X  highest norm of the gradient; 0: no clipping"},
     {OPTION_WHOLE, "skip-nonfinite", AT(skip_nonfinite), 0, 1e9,
      .help = "N  leave out so many steps whose loss or gradient is not finite, then stop"},
     {OPTION_CHOICE, "dtype", AT(dtype), .choices = "f32 bf16 f16 f64", .values = dtypes,
+     .others = "precision",
      .help = "f32|bf16|f16|f64  of weights and activations; in 16 bits with float32 masters"},
     {OPTION_WHOLE, "seed", AT(seed), 0, 9e15, .help = "N  of the random numbers"},
     {OPTION_SWITCH, "recompute", AT(recompute),
@@ -62,20 +74,23 @@ static const option_row rows[] = {
     {OPTION_SWITCH, "dry-run", AT(dry_run),
      .help = "  print the configuration and the memory of a step, and stop", .passes = true},
     {.help = "Report"},
-    {OPTION_PATH, "log", AT(log),
+    {OPTION_PATH, "log", AT(log), .others = "log_file",
      .help = "FILE  the run as lines of JSON; default: log.jsonl in --out"},
-    {OPTION_WHOLE, "eval-every", AT(eval_every), 0, 1e12,
+    {OPTION_WHOLE, "eval-every", AT(eval_every), 0, 1e12, .others = "eval_interval val_loss_every",
      .help = "N  steps between validations; 0: at the end alone"},
-    {OPTION_WHOLE, "log-every", AT(log_every), 1, 1e12, .help = "N  steps to a line"},
-    {OPTION_WHOLE, "sample-every", AT(sample_every), 0, 1e12,
+    {OPTION_WHOLE, "log-every", AT(log_every), 1, 1e12, .others = "log_interval",
+     .help = "N  steps to a line"},
+    {OPTION_WHOLE, "sample-every", AT(sample_every), 0, 1e12, .others = "sample_interval",
      .help = "N  steps between samples; 0: at the end alone"},
     {OPTION_WHOLE, "sample-length", AT(sample_length), 0, 1e7,
      .help = "N  tokens of text in a sample"},
     {OPTION_NUMBER, "temperature", AT(temperature), 0, 100,
      .help = "X  of sampling; 0: always the likeliest"},
     {.help = "Checkpoints"},
-    {OPTION_PATH, "out", AT(out), .help = "DIR  save checkpoints in this folder", .passes = true},
+    {OPTION_PATH, "out", AT(out), .others = "out_dir output_dir output",
+     .help = "DIR  save checkpoints in this folder", .passes = true},
     {OPTION_WHOLE, "checkpoint-every", AT(checkpoint_every), 0, 1e12,
+     .others = "save_interval save_every",
      .help = "N  steps between checkpoints; 0: at the end alone"},
     {OPTION_WHOLE, "keep", AT(keep), 0, 1e9, .help = "K  how many of the newest to keep; 0: all"},
     {OPTION_WHOLE, "keep-every", AT(keep_every), 0, 1e12,
@@ -87,7 +102,7 @@ static const option_row rows[] = {
      .help = "DIR|auto  go on from a checkpoint, or from the newest one of a run, in its folder; "
              "auto: the same for --out, where there is one",
      .passes = true},
-    {OPTION_PATH, "init", AT(init),
+    {OPTION_PATH, "init", AT(init), .others = "init_from",
      .help = "DIR  begin with the weights of a checkpoint, the newest one of a run, or a Llama "
              "model in Hugging Face's form",
      .passes = true},
@@ -171,6 +186,16 @@ static const char *find_idle(const train_options *o)
     return NULL;
 }
 
+/* What can be meant, but hardly is. */
+static void warn_of_rate(const train_options *o)
+{
+    if (o->lr == 0) console_message("--lr is 0: the weights stay as they are");
+    if (o->warmup > o->steps && o->steps > 0) {
+        console_message("--warmup is %lld, but there are %lld steps: the rate stays below --lr",
+                        (long long)o->warmup, (long long)o->steps);
+    }
+}
+
 bool train_options_check(train_options *o)
 {
     if (o->kv_heads == 0) o->kv_heads = o->heads;
@@ -179,7 +204,9 @@ bool train_options_check(train_options *o)
     if (o->warmup < 0) o->warmup = o->steps < 1000 ? o->steps / 10 : 100;
     const char *fault = find_fault_of_text(o);
     if (!fault) fault = find_fault_of_model(o);
-    return fits(fault ? fault : find_idle(o));
+    if (!fits(fault ? fault : find_idle(o))) return false;
+    warn_of_rate(o);
+    return true;
 }
 
 /* All else is checked once the checkpoint has filled in what was not given. */

@@ -17,13 +17,14 @@ static const int dtypes[] = {TRAINED_DTYPE, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16,
 
 const option_row trained_rows[TRAINED_ROWS] = {
     {.help = "Model"},
-    {OPTION_PATH, "model", AT(model),
+    {OPTION_PATH, "model", AT(model), .others = "out_dir checkpoint",
      .help = "DIR  a checkpoint, the --out of a run (its newest one), or a Llama model in Hugging "
              "Face's form; \"--model\" may be left out"},
-    {OPTION_WHOLE, "context", AT(context), 0, 1048576,
+    {OPTION_WHOLE, "context", AT(context), 0, 1048576, .others = "block_size seq_len",
      .help = "N  tokens seen at once; 0: as many as in its training, else as the model was made "
              "for (gradus-eval: 2048 at most)"},
     {OPTION_CHOICE, "dtype", AT(dtype), .choices = "run f32 bf16 f16 f64", .values = dtypes,
+     .others = "precision",
      .help = "run|f32|bf16|f16|f64  of weights and activations; run: as it was trained, else f32"},
 };
 

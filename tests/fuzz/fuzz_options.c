@@ -11,7 +11,7 @@ static void check_texts(const train_options *o)
     options_item item, other;
     demand(train_options_read(&again, 1, argv) == OPTIONS_RUN, "defaults");
     for (int i = 0; options_saved(&o->base, i, &item); i++) {
-        if (item.text) demand(options_restore(&again.base, item.name, item.text, true), item.name);
+        if (item.text) demand(options_restore(&again.base, item.name, item.text), item.name);
     }
     for (int i = 0; options_saved(&o->base, i, &item); i++) {
         demand(options_saved(&again.base, i, &other) && !strcmp(item.key, other.key), "as many");
