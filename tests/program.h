@@ -36,9 +36,9 @@ static inline bool safetensors_missing(void)
     return missing;
 }
 
-/* Runs a program that lies beside ours with these arguments, in words of the shell; returns its exit
- * status. `output` gets what it wrote to either stream; "2>/dev/null" among the arguments leaves one
- * out. */
+/* Runs a program that lies beside ours with these arguments, in words of the shell; returns its
+ * exit status. `output` gets what it wrote to either stream; "2>/dev/null" among the arguments
+ * leaves one out. */
 static inline int program_run_other(const char *name, const char *arguments,
                                     char output[PROGRAM_OUTPUT])
 {

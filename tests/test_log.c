@@ -82,7 +82,7 @@ static bool begin(run_log *log, int64_t step)
 #define BEGIN(step) HEAD("0000000000abcdef", step)
 #define STEP(step) "{\"step\": " step ", \"loss\": 1.5, \"val\": null}\n"
 
-/* A log, where the run goes on, and how much is kept: all lines before the `|`; with no `|`, all. */
+/* A log, where the run goes on, and how much is kept: all before the `|`, or all. */
 static const struct {
     int64_t step;
     const char *log;

@@ -1,5 +1,5 @@
-/* test_sample.c - gradus-sample from inside: keys and values that are kept, drawing, text on its way
- * out. */
+/* test_sample.c - gradus-sample from inside: keys and values that are kept, drawing, text on its
+ * way out. */
 #define _POSIX_C_SOURCE 200809L /* open_memstream */
 #include "cache.h"
 #include "check_main.h"
@@ -12,7 +12,7 @@
 
 /* ---- Text on its way out ------------------------------------------------------------------ */
 
-/* Puts the bytes one by one; returns what arrived, with "|" after each that made something arrive. */
+/* Puts the bytes one by one; returns what arrived, "|" after each that made something arrive. */
 static char *stream_out(const char *bytes, const char *stop)
 {
     static char seen[256];

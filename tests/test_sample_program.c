@@ -1,4 +1,4 @@
-/* test_sample_program.c - gradus-sample, run as a user would, on models that gradus-train made here. */
+/* test_sample_program.c - gradus-sample, run as a user would, on models of gradus-train. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen */
 #include "check_main.h"
 #include "program.h"

@@ -1,5 +1,5 @@
-/* test_train16.c - gradus-train --dtype bf16 and f16: it goes where float32 goes, keeps its masters,
- * and is resumed bit for bit. */
+/* test_train16.c - gradus-train --dtype bf16 and f16: it goes where float32 goes, keeps its
+ * masters, and is resumed bit for bit. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen */
 #include "check_main.h"
 #include "gradus/gradus.h"
@@ -92,8 +92,8 @@ static double number_after(const char *words)
 
 /* ---- Where it goes ------------------------------------------------------------------------ */
 
-/* From a loss of 2.9 to one of 0.6. The first steps differ by rounding alone; later ones also by where
- * that led. */
+/* From a loss of 2.9 to one of 0.6. The first steps differ by rounding alone; later ones also by
+ * where that led. */
 START_TEST(losses_are_those_of_float32)
 {
     static double wide[STEPS], narrow[STEPS];
@@ -278,7 +278,7 @@ END_TEST
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
-/* 2 bytes a parameter, 4 a gradient, 12 of state, where float32 has 4, 4 and 8. MiB have one digit. */
+/* 2 bytes a parameter, 4 a gradient, 12 of state; in float32 4, 4 and 8. MiB have one digit. */
 START_TEST(a_dry_run_counts_the_masters)
 {
     for (int narrow = 0; narrow < 2; narrow++) {

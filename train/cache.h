@@ -22,8 +22,8 @@ void cache_free(model_cache *cache);
  * follows. To begin anew, set `length` to 0. Not for training: call it without a tape. */
 gd_tensor *cache_logits(model_cache *cache, model *m, gd_tensor *tokens);
 
-/* For the model: takes over the keys and values [1, T, KV, D] of a layer, and replaces them by those
- * of all tokens, [1, length + T, KV, D]. */
+/* For the model: takes over the keys and values [1, T, KV, D] of a layer, and replaces them by
+ * those of all tokens, [1, length + T, KV, D]. */
 void cache_extend(model_cache *cache, int64_t layer, gd_tensor **k, gd_tensor **v);
 
 #endif

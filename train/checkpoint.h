@@ -3,8 +3,8 @@
  *     OUT/step-00000500/config.json           a Llama folder (llama.h), which others can read
  *                       model.safetensors
  *                       tokenizer.json        (tokenizer_file.h)
- *                       state.safetensors     AdamW's m and v, and the masters of 16-bit weights, under
- *                                             the weights' names; in the metadata the steps, the
+ *                       state.safetensors     AdamW's m and v, and the masters of 16-bit weights,
+ *                                             under their names; in the metadata the steps, the
  *                                             random state, the text's fingerprint, the loss scale
  *                                             and the options
  *
@@ -60,8 +60,8 @@ gd_status checkpoint_find(gd_context *ctx, const char *option, const char *path,
 /* ---- Beginning ------------------------------------------------------------------------------ */
 
 /* Makes the folder --out. Opens what --resume or --init names, and fills the options that were not
- * given: those of the model, and with --resume all that the run had. `--resume auto` takes the newest
- * checkpoint of --out that is whole, or begins anew where there is none. */
+ * given: those of the model, and with --resume all that the run had. `--resume auto` takes the
+ * newest checkpoint of --out that is whole, or begins anew where there is none. */
 gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *options);
 
 /* What the options say of texts is the checkpoint's memory: close it last. */
@@ -71,9 +71,9 @@ void checkpoint_close(checkpoint *from);
  * it must be the same text. */
 gd_status checkpoint_load_model(const checkpoint *from, model *m, const dataset *data);
 
-/* Fills the optimizer's state and sets the random state. A run in 16 bits may go on in another dtype,
- * and the other way round: its weights are then what its masters are, and its masters what its weights
- * are, unrounded. Where only weights are taken, masters begin with these. */
+/* Fills the optimizer's state and sets the random state. A run in 16 bits may go on in another
+ * dtype, and the other way round: its weights are then what its masters are, and its masters what
+ * its weights are, unrounded. Where only weights are taken, masters begin with these. */
 gd_status checkpoint_load_state(const checkpoint *from, const model *m, gd_optimizer *adamw);
 
 /* ---- Saving --------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* checkpoint_find.c - which folder is meant: a model's own, or the newest whole checkpoint of a run's.
- * See checkpoint.h. */
+/* checkpoint_find.c - which folder is meant: that of a model, or of a run its newest whole
+ * checkpoint. See checkpoint.h. */
 #include "checkpoint.h"
 #include "console.h"
 #include "llama.h"
@@ -23,7 +23,7 @@ int64_t checkpoint_list(const char *out, int64_t **steps)
     return folder_list(out, prefix, steps);
 }
 
-/* Opens a safetensors file to see whether it is whole. Where it need not be, its absence is fine. */
+/* Opens a safetensors file to see whether it is whole. One that is not needed may be absent. */
 static gd_status check_file(gd_context *ctx, const char *folder, const char *name, bool needed)
 {
     char path[FOLDER_PATH];

@@ -1,6 +1,6 @@
 /* console.h - what a person sees while a program runs: messages on stderr, and, where stdout is a
- * terminal, a live line that is drawn over and over in one place. What stays on the screen is what a
- * file would hold.
+ * terminal, a live line that is drawn over and over in one place. What stays on the screen is what
+ * a file would hold.
  */
 #ifndef GRADUS_TRAIN_CONSOLE_H
 #define GRADUS_TRAIN_CONSOLE_H

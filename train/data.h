@@ -1,4 +1,4 @@
-/* data.h - what the model learns from: windows of tokens, in an order that can be taken up anywhere.
+/* data.h - what the model learns from: windows of tokens, in an order to be taken up anywhere.
  *
  * The training tokens are cut into windows of `context` + 1 (neighbours share one token), and each
  * epoch takes every window once, in an order of its own. Which window stands at position p of the

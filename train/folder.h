@@ -32,8 +32,8 @@ bool folder_remove(const char *path);
 /* Renames a folder; one that has the new name is replaced in the same instant, and removed. */
 bool folder_replace(const char *from, const char *to);
 
-/* The numbers N of all entries "<prefix>N" in eight digits or more, in ascending order; -1 on error.
- * Free *numbers. */
+/* The numbers N of all entries "<prefix>N" in eight digits or more, in ascending order; -1 on
+ * error. Free *numbers. */
 int64_t folder_list(const char *path, const char *prefix, int64_t **numbers);
 
 /* Writes a text file and waits until it is on the disk. */

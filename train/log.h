@@ -1,8 +1,8 @@
 /* log.h - the run as lines of JSON, one object each, for programs to read (scripts/plot).
  *
- * The first line holds the configuration: {"program": "gradus-train", "version": ..., "device": ...,
- * "text_hash": ..., "parameters": ..., "first_step": ..., "options": {..., "seed": ...}}. Then one
- * line a report: {"step": ..., "loss": ..., "val": ... (null between validations), "norm": ...,
+ * The first line holds the configuration: {"program": "gradus-train", "version": ..., "device":
+ * ..., "text_hash": ..., "parameters": ..., "first_step": ..., "options": {..., "seed": ...}}. Then
+ * one line a report: {"step": ..., "loss": ..., "val": ... (null between validations), "norm": ...,
  * "lr": ..., "ms": ..., "tokens_per_second": ..., "seconds": ...}.
  *
  * A run that goes on from step S keeps the lines up to S (log_keep.h) and adds a first line of its

@@ -31,8 +31,8 @@ static gd_tensor *batch_loss(training *t, int64_t batch)
     return gd_cross_entropy(model_logits(t->m, t->tokens), t->targets);
 }
 
-/* Adds the gradient of one batch's share of the step's loss, which is the mean over its batches, times
- * the loss scale. Returns the loss of the batch. */
+/* Adds the gradient of one batch's share of the step's loss, which is the mean over its batches,
+ * times the loss scale. Returns the loss of the batch. */
 static double run_batch(training *t, int64_t batch)
 {
     const train_options *o = t->options;

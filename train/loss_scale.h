@@ -20,7 +20,7 @@ typedef struct loss_scale {
     int64_t good;   /* steps since it last changed */
 } loss_scale;
 
-/* Where a run begins: 65536 for float16. The other dtypes reach down to 1e-38 and are not scaled. */
+/* Where a run begins: 65536 for float16. The others reach down to 1e-38 and are not scaled. */
 loss_scale loss_scale_begin(gd_dtype dtype);
 
 /* Whether float16's range may explain a gradient that is not finite. If so, halves the factor. */

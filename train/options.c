@@ -104,7 +104,7 @@ static void print_help(const option_table *table)
 
 /* ---- The command line --------------------------------------------------------------------- */
 
-/* What getopt_long returns: above all letters, so that a letter that is no option is known as one. */
+/* What getopt_long returns: above all letters, so that one that is no option is known as such. */
 enum { HELP = 256, VERSION, FIRST_ROW };
 
 static void list_options(const option_table *table, struct option longs[OPTIONS_MOST + 3])

@@ -1,6 +1,6 @@
-/* options.h - what a program of ours can be told. One table a program says everything of each of its
- * options: its name, where its value goes, what values it takes, and what it means. The command line,
- * the file of options, --help, checkpoints and the log walk it.
+/* options.h - what a program of ours can be told. One table a program says everything of each of
+ * its options: its name, where its value goes, what values it takes, and what it means. The command
+ * line, the file of options, --help, checkpoints and the log walk it.
  */
 #ifndef GRADUS_TRAIN_OPTIONS_H
 #define GRADUS_TRAIN_OPTIONS_H
@@ -72,8 +72,8 @@ typedef enum options_outcome {
     OPTIONS_BAD   /* a message was printed: exit with 2 */
 } options_outcome;
 
-/* Reads the command line over the configuration file, if one is named, over the defaults; `o` is the
- * first member of a struct of the table's size. Free it whatever the outcome. */
+/* Reads the command line over the configuration file, if one is named, over the defaults; `o` is
+ * the first member of a struct of the table's size. Free it whatever the outcome. */
 options_outcome options_read(options *o, const option_table *table, int argc, char **argv);
 void options_free(options *o);
 
@@ -93,7 +93,7 @@ typedef struct options_item {
  * machine. False past the end. */
 bool options_saved(const options *o, int i, options_item *item);
 
-/* Whether an option that was given has the value that such a text says. *given gets it as a text. */
+/* Whether an option, if it was given, has the value that such a text says. *given gets it. */
 bool options_agree(const options *o, const char *name, const char *text, options_item *given);
 
 /* Sets an option to such a text, unless it was given. False after a message. The options keep a

@@ -1,4 +1,4 @@
-/* options_guess.c - what somebody may have meant by a word that is no option. See options_value.h. */
+/* options_guess.c - what may have been meant by a word that is no option. See options_value.h. */
 #include "options_value.h"
 
 #include <ctype.h>

@@ -5,9 +5,9 @@
 #include "gradus/gradus.h"
 #include "options.h"
 
-/* Does what reading the options came to: runs the program on the machine that they describe, or just
- * ends. Frees the options, and returns the exit status: `run`'s, 2 for bad options. `run` gets the
- * program's own struct, whose first member `command` is. */
+/* Does what reading the options came to: runs the program on the machine that they describe, or
+ * just ends. Frees the options, and returns the exit status: `run`'s, 2 for bad options. `run` gets
+ * the program's own struct, whose first member `command` is. */
 int program_main(options *command, options_outcome outcome,
                  int (*run)(gd_context *ctx, options *command));
 

@@ -32,9 +32,9 @@ typedef struct report_values {
 } report_values;
 
 /* step 120/2000 | loss 2.3114 | val 2.4012 | norm 0.83 | lr 3.0e-04 | 12.4 ms | 41.3k tok/s | mfu
- * 31.0% | mem 212 MiB | eta 0:23; val only where there is one. ms and tok/s are means since the line
- * before; mfu is the part of the device's peak that the model's operations make up (Chowdhery et
- * al. 2022), where the peak is known. The same goes to the log. */
+ * 31.0% | mem 212 MiB | eta 0:23; val only where there is one. ms and tok/s are means since the
+ * line before; mfu is the part of the device's peak that the model's operations make up (Chowdhery
+ * et al. 2022), where the peak is known. The same goes to the log. */
 void report_step(report_clock *clock, run_log *log, const gd_context *ctx,
                  const report_values *values);
 

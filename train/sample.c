@@ -1,6 +1,7 @@
 /* sample.c - see sample.h. */
 #include "sample.h"
 #include "cache.h"
+#include "stop.h"
 #include "text_stream.h"
 
 #include <math.h>
@@ -152,7 +153,7 @@ gd_status sample_text(model *m, const tokenizer *t, const sample_options *option
     m->training = false;
     gd_no_grad_begin(m->ctx);
     begin(&s);
-    while (done < options->length && !out.stopped && !gd_error(m->ctx)) {
+    while (done < options->length && !out.stopped && !stop_asked() && !gd_error(m->ctx)) {
         char text[TOKENIZER_ID_TEXT];
         uint32_t word;
         if (predict(&s) || check_logits(&s)) break;

@@ -18,10 +18,11 @@ typedef struct sample_options {
     const char *stop;      /* the text ends before this one; NULL: it does not */
 } sample_options;
 
-/* Writes tokens, one after the other, as they come: each is drawn from softmax(logits / temperature)
- * given those before it. Where the context is full, the oldest eighth of it is forgotten, and the
- * rest read again from position 0. *count, if not NULL, gets how many tokens there were. Logits that
- * are not finite are an error (GD_ERROR_STATE). */
+/* Writes tokens, one after the other, as they come: each is drawn from softmax(logits /
+ * temperature) given those before it. Where the context is full, the oldest eighth of it is
+ * forgotten, and the rest read again from position 0. Ends early where a signal comes (stop.h).
+ * *count, if not NULL, gets how many tokens there were. Logits that are not finite are an error
+ * (GD_ERROR_STATE). */
 gd_status sample_text(model *m, const tokenizer *t, const sample_options *options, FILE *file,
                       int64_t *count);
 

@@ -4,7 +4,8 @@
 
 #include <stdbool.h>
 
-/* From now on the first of these signals is only noted; a second one ends the program at once. */
+/* From now on the first of these signals is only noted; a second one, 50 ms later or more, ends the
+ * program at once. */
 void stop_watch(void);
 
 bool stop_asked(void);

@@ -10,11 +10,12 @@
 #include "gradus/gradus.h"
 #include "tokenizer.h"
 
-/* Writes tokenizer.json and tokenizer_config.json into a folder; nothing for ids without meaning. */
+/* Writes tokenizer.json and tokenizer_config.json into a folder; nothing for ids without
+ * meaning. */
 gd_status tokenizer_save(const tokenizer *t, gd_context *ctx, const char *folder);
 
-/* Reads what tokenizer_save wrote, to the last byte; anything else is an error. TOKENIZER_NONE where
- * the folder has no tokenizer.json. */
+/* Reads what tokenizer_save wrote, to the last byte; anything else is an error. TOKENIZER_NONE
+ * where the folder has no tokenizer.json. */
 gd_status tokenizer_load(tokenizer *t, gd_context *ctx, const char *folder);
 
 #endif
