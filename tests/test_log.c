@@ -273,6 +273,22 @@ START_TEST(a_pipe_is_just_written_to)
 }
 END_TEST
 
+START_TEST(two_runs_do_not_share_a_log)
+{
+    run_log log, second;
+    ck_assert(begin(&log, 0));
+    ck_assert(!begin(&second, 0));
+    ck_assert_ptr_nonnull(strstr(gd_error(ctx), "is being written by another run"));
+    gd_error_clear(ctx);
+    log_write(&log, &(log_line){.step = 1});
+    log_close(&log);
+    read_log();
+    ck_assert_ptr_nonnull(strstr(text, "\n{\"step\": 1, "));
+    ck_assert(begin(&second, 1));
+    log_close(&second);
+}
+END_TEST
+
 /* That somebody does not read on is no reason to end the run. */
 START_TEST(a_pipe_may_close)
 {
@@ -308,6 +324,7 @@ int main(void)
     tcase_add_test(cases, a_full_disk_leaves_whole_lines);
     tcase_add_test(cases, a_pipe_is_just_written_to);
     tcase_add_test(cases, a_pipe_may_close);
+    tcase_add_test(cases, two_runs_do_not_share_a_log);
     suite_add_tcase(suite, cases);
     return check_main(suite);
 }

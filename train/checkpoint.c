@@ -1,4 +1,5 @@
 /* checkpoint.c - see checkpoint.h. */
+#define _POSIX_C_SOURCE 200809L /* access */
 #include "checkpoint.h"
 #include "console.h"
 #include "llama.h"
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static const uint64_t MOST_STEPS = 1000000000000;
 
@@ -272,6 +274,7 @@ static gd_status make_out(gd_context *ctx, const train_options *o)
 {
     int64_t *steps = NULL, count = 0;
     if (!folder_make_all(o->out)) return fail(ctx, "make the folder", o->out);
+    if (access(o->out, W_OK | X_OK)) return fail(ctx, "write in the folder", o->out);
     if (!o->resume && (count = checkpoint_list(o->out, &steps)) > 0) {
         gd_fail(ctx, GD_ERROR_IO,
                 "--out %s: it holds the checkpoints of a run, up to step %lld; --resume auto goes "

@@ -1,5 +1,5 @@
 /* log.c - see log.h. */
-#define _POSIX_C_SOURCE 200809L /* open_memstream, dup */
+#define _DEFAULT_SOURCE /* open_memstream, dup, flock */
 #include "log.h"
 #include "console.h"
 #include "json.h"
@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -165,6 +166,13 @@ static gd_status open_file(run_log *log, gd_context *ctx, int64_t first_step, ui
         return gd_fail(ctx, GD_ERROR_IO, "cannot write the log %s: %s", log->path, strerror(errno));
     }
     log->open = true;
+    if (regular && flock(log->file, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
+        log_close(log);
+        return gd_fail(ctx, GD_ERROR_IO,
+                       "the log %s is being written by another run; another --out or --log is for "
+                       "this one",
+                       log->path);
+    }
     if (regular && keep_old(log, ctx, first_step, text_hash)) log_close(log);
     return gd_error_status(ctx);
 }

@@ -31,7 +31,8 @@ typedef struct log_line {
 } log_line;
 
 /* Begins a log at --log, or else in the folder --out, or else nowhere. Where the file cannot be
- * written, or holds something else, the error is that of the model's context. */
+ * written, holds something else, or is being written by another run, the error is that of the
+ * model's context. */
 gd_status log_open(run_log *log, const train_options *options, const dataset *data, const model *m,
                    int64_t first_step);
 
