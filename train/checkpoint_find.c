@@ -44,12 +44,14 @@ static gd_status check_whole(gd_context *ctx, const char *folder, bool resume)
     return check_file(ctx, folder, CHECKPOINT_STATE, resume);
 }
 
-/* Goes back from the newest, and says what it passes over; "" where none is whole. */
+/* Goes back from the newest, and says what it passes over; "" where none is whole. A build that can
+ * read none stops at the first. */
 static void find_newest(gd_context *ctx, const char *out, const int64_t *steps, int64_t count,
                         bool resume, char folder[FOLDER_PATH])
 {
     while (count-- > 0) {
         if (checkpoint_path(folder, out, steps[count]) && !check_whole(ctx, folder, resume)) return;
+        if (gd_error_status(ctx) == GD_ERROR_UNSUPPORTED) return;
         console_message("%s is passed over: %s", folder,
                         gd_error(ctx) ? gd_error(ctx) : strerror(errno));
         gd_error_clear(ctx);
@@ -66,7 +68,7 @@ gd_status checkpoint_newest(gd_context *ctx, const char *out, char folder[FOLDER
     }
     find_newest(ctx, out, steps, count, true, folder);
     free(steps);
-    return GD_OK;
+    return gd_error_status(ctx);
 }
 
 gd_status checkpoint_find(gd_context *ctx, const char *option, const char *path, bool resume,
@@ -79,7 +81,7 @@ gd_status checkpoint_find(gd_context *ctx, const char *option, const char *path,
     }
     if (!folder_has(config)) find_newest(ctx, path, steps, count, resume, folder);
     free(steps);
-    if (folder[0]) return GD_OK;
+    if (folder[0]) return gd_error_status(ctx);
     return gd_fail(ctx, GD_ERROR_IO,
                    "%s %s: it holds neither a model (config.json) nor a whole checkpoint (step-N)",
                    option, path);
