@@ -49,7 +49,7 @@ START_TEST(hostile_checkpoints_are_named)
         train_badly("--resume copy/step-00000002", rows[i].wanted);
         shell("cd '%s' && rm copy/step-00000002/%s", folder, rows[i].file);
         shell("cd '%s' && mkfifo copy/step-00000002/%s", folder, rows[i].file);
-        train_badly("--resume copy/step-00000002", i == 7 ? "not a regular file" : "cannot read");
+        train_badly("--resume copy/step-00000002", "not a regular file");
     }
 }
 END_TEST

@@ -112,6 +112,25 @@ START_TEST(a_file_says_what_the_command_line_does_not)
 }
 END_TEST
 
+/* As in a file that once was Python. */
+START_TEST(values_may_be_quoted_and_commented)
+{
+    static const char *const rows[] = {"'%s'", "\"%s\" # here", "%s # here", "\t'%s'\t#'", "%s"};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char config[512], value[256], arguments[256];
+        write_file(i < 4 ? "te#xt" : "te#xt 'a'", text, TEXT);
+        snprintf(value, sizeof value, rows[i], path(i < 4 ? "te#xt" : "te#xt 'a'"));
+        snprintf(config, sizeof config,
+                 "  # all of it\nsteps = 2 # two\ntied = true\t# \"or\" not\ndata = %s\n", value);
+        write_file("config", config, strlen(config));
+        snprintf(arguments, sizeof arguments, "--config %s", path("config"));
+        run(arguments, output);
+        program_said(output, "step 2/2 ");
+        program_said(output, " tied output");
+    }
+}
+END_TEST
+
 static const struct {
     const char *text, *message;
 } bad[] = {
@@ -121,6 +140,9 @@ static const struct {
     {"\n\ntied = yes", ":3: tied is \"yes\", wanted true or false"},
     {"device = tpu", ":1: device is \"tpu\", wanted cpu|cuda|auto"},
     {"n_layer = 6", ":1: \"n_layer\" is not an option; did you mean layers? --help lists them"},
+    {"steps = 5 five # 5\n", ":1: steps is \"5 five\", wanted a whole number"},
+    {"steps = '5\n", ":1: steps is \"'5\", wanted a whole number"},
+    {"steps = # 5\n", ":1: steps is \"\", wanted a whole number"},
     {"config = x", ":1: \"config\" is not an option"},
     {"= 3", ":1: \"\" is not an option"},
 };
@@ -355,6 +377,7 @@ int main(void)
     TCase *tcase = tcase_create("options");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, a_file_says_what_the_command_line_does_not);
+    tcase_add_test(tcase, values_may_be_quoted_and_commented);
     tcase_add_loop_test(tcase, bad_files_are_named, 0, sizeof bad / sizeof *bad);
     tcase_add_test(tcase, devices_are_refused_at_once);
     tcase_add_test(tcase, pipes_are_read);

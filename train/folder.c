@@ -187,3 +187,8 @@ char *folder_read_text(const char *path, size_t limit, size_t *length)
     errno = why;
     return text;
 }
+
+const char *folder_read_reason(void)
+{
+    return errno == EINVAL ? "it is not a regular file" : strerror(errno);
+}

@@ -43,4 +43,7 @@ bool folder_write_text(const char *path, const char *text);
  * a FIFO or a device is EINVAL. Free it. */
 char *folder_read_text(const char *path, size_t limit, size_t *length);
 
+/* What errno says when that failed. */
+const char *folder_read_reason(void);
+
 #endif

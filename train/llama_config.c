@@ -22,7 +22,8 @@ static json_t *read_object(gd_context *ctx, const char *folder, const char *name
     char *text = folder_join(path, folder, name) ? folder_read_text(path, LIMIT, &length) : NULL;
     if (!text) {
         if (errno != ENOENT) {
-            gd_fail(ctx, GD_ERROR_IO, "cannot read %s in %s: %s", name, folder, strerror(errno));
+            gd_fail(ctx, GD_ERROR_IO, "cannot read %s in %s: %s", name, folder,
+                    folder_read_reason());
         }
         return NULL;
     }

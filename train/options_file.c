@@ -1,4 +1,5 @@
-/* options_file.c - a file of options: lines "option = value", blank ones, and comments behind #. */
+/* options_file.c - a file of options: lines "option = value", blank ones, and comments behind #. A
+ * value may stand in quotes of either kind. */
 #include "console.h"
 #include "options_value.h"
 #include "text_file.h"
@@ -30,11 +31,34 @@ static char *trimmed(char *text)
     return text;
 }
 
+static bool is_comment(const char *text)
+{
+    return *text == '\0' || *text == '#';
+}
+
+/* What stands behind the equals sign, without quotes and without a comment, which begins with the
+ * line or behind a blank: "a#b" is a name. */
+static char *bare_value(char *text)
+{
+    text = trimmed(text);
+    char *end = *text == '"' || *text == '\'' ? strchr(text + 1, *text) : NULL;
+    if (end && is_comment(trimmed(end + 1))) {
+        *end = '\0';
+        return text + 1;
+    }
+    for (char *at = text; *at; at++) {
+        if (*at != '#' || (at > text && at[-1] != ' ' && at[-1] != '\t')) continue;
+        *at = '\0';
+        break;
+    }
+    return trimmed(text);
+}
+
 /* No file names another. */
 static bool read_line(options *o, const char *where, char *line)
 {
     char *name = trimmed(line), *equals = strchr(name, '=');
-    if (!*name || *name == '#') return true;
+    if (is_comment(name)) return true;
     if (!equals) {
         console_message("%s\"%s\" is not of the form option = value", where, name);
         return false;
@@ -43,7 +67,7 @@ static bool read_line(options *o, const char *where, char *line)
     name = trimmed(name);
     const option_row *row = option_find(o, name);
     if (row && row->offset != offsetof(options, config)) {
-        return option_give(o, where, row, trimmed(equals + 1));
+        return option_give(o, where, row, bare_value(equals + 1));
     }
     const char *guess = option_guess(o->table, name);
     if (guess) {

@@ -218,7 +218,7 @@ gd_status tokenizer_load(tokenizer *t, gd_context *ctx, const char *folder)
     if (gd_error(ctx) || !there) return gd_error_status(ctx);
     char *text = folder_read_text(path, LIMIT, &length);
     if (!text) {
-        gd_fail(ctx, GD_ERROR_IO, "cannot read %s: %s", path, strerror(errno));
+        gd_fail(ctx, GD_ERROR_IO, "cannot read %s: %s", path, folder_read_reason());
     } else if (!read_tokenizer(t, text, length)) {
         gd_fail(ctx, GD_ERROR_UNSUPPORTED,
                 "%s is not a tokenizer of this program; --tokens takes ids as they are", path);
