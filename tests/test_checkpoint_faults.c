@@ -29,6 +29,7 @@ START_TEST(hostile_checkpoints_are_named)
         {"config.json", "{\"a\":1,\"a\":2}", "is no JSON object: duplicate object key"},
         {"config.json", "{}", "model_type is not \"llama\""},
         {"config.json", "{\"model_type\":\"llama\"}", "num_attention_heads is not a whole number"},
+        {"config.json", "{\"model_type\":\"gpt2\"}", "model_type is not \"llama\", but \"gpt2\"\n"},
         {"config.json", "{\"model_type\":\"llama\",\"hidden_act\":\"gelu\"}", "hidden_act is not"},
         {"config.json", "{\"model_type\":\"llama\",\"mlp_bias\":true}", "mlp_bias is not false"},
         {"model.safetensors", "", "not even 8 bytes"},

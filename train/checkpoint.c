@@ -354,10 +354,11 @@ gd_status checkpoint_load_model(const checkpoint *from, model *m, const dataset 
 {
     if (check_tokens(from, m->ctx, &data->tokenizer)) return gd_error_status(m->ctx);
     if (from->state && read_whole(from, m->ctx, "text_hash") != data->hash) {
+        const data_options *d = &data->options;
         return gd_fail(m->ctx, GD_ERROR_ARGUMENT,
-                       "%s was trained on another text; --init begins a new run from its "
-                       "weights",
-                       from->folder);
+                       "%s %s: the run in %s was trained on another text; --init begins a new one "
+                       "with its weights",
+                       d->option, d->text ? d->text : d->tokens, from->folder);
     }
     return llama_load(m, from->folder);
 }

@@ -46,7 +46,11 @@ typedef struct reader {
 
 static void refuse(const reader *r, const char *key, const char *wanted)
 {
-    gd_fail(r->ctx, GD_ERROR_IO, "config.json in %s: %s is not %s", r->folder, key, wanted);
+    const json_t *value = json_object_get(r->object, key);
+    char *found = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+    gd_fail(r->ctx, GD_ERROR_IO, "config.json in %s: %s is not %s%s%.60s", r->folder, key, wanted,
+            found ? ", but " : "", found ? found : "");
+    free(found);
 }
 
 static bool absent(const json_t *value)

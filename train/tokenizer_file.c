@@ -221,7 +221,9 @@ gd_status tokenizer_load(tokenizer *t, gd_context *ctx, const char *folder)
         gd_fail(ctx, GD_ERROR_IO, "cannot read %s: %s", path, folder_read_reason());
     } else if (!read_tokenizer(t, text, length)) {
         gd_fail(ctx, GD_ERROR_UNSUPPORTED,
-                "%s is not a tokenizer of this program; --tokens takes ids as they are", path);
+                "%s is not a tokenizer of this program; ids are taken as they are by --tokens, or "
+                "--ids of gradus-sample",
+                path);
     }
     free(text);
     return gd_error_status(ctx);
