@@ -200,7 +200,11 @@ END_TEST
 
 START_TEST(some_are_kept)
 {
+    train_well("--data text %s --steps 1");
+    program_said(output, "\nout    nowhere: no checkpoint is saved without --out DIR\n");
     train_well("--data text %s --steps 20 --checkpoint-every 2 --keep 3 --keep-every 6 --out a");
+    program_said(output, "\nout    a: a checkpoint every 2 steps and at the end, the newest 3 are "
+                         "kept, and those of every 6 steps\n");
     for (int step = 1; step <= 20; step++) {
         char name[32];
         snprintf(name, sizeof name, "a/step-%08d", step);

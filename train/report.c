@@ -121,6 +121,22 @@ void report_progress(report_clock *clock, const gd_context *ctx, const report_va
     clock->drawn = clock->last;
 }
 
+/* Who trains for hours must know before that nothing will be left of it. */
+static void print_checkpoints(const train_options *o)
+{
+    if (!o->out) {
+        printf("out    nowhere: no checkpoint is saved without --out DIR\n");
+        return;
+    }
+    printf("out    %s: a checkpoint ", o->out);
+    if (o->checkpoint_every > 0) printf("every %lld steps and ", (long long)o->checkpoint_every);
+    printf("at the end");
+    if (o->keep > 0) printf(", the newest %lld are kept", (long long)o->keep);
+    if (o->keep > 0 && o->keep_every > 0)
+        printf(", and those of every %lld steps", (long long)o->keep_every);
+    printf("\n");
+}
+
 void report_configuration(const model *m, const dataset *data, const train_options *o)
 {
     const model_config *c = &m->config;
@@ -148,6 +164,7 @@ void report_configuration(const model *m, const dataset *data, const train_optio
            (long long)o->steps, (long long)o->accumulate, (long long)o->batch,
            (long long)o->context, o->lr, o->schedule == GD_SCHEDULE_CONSTANT ? o->lr : o->min_lr,
            schedules[o->schedule], (long long)o->warmup, o->weight_decay, o->beta2, o->clip);
+    if (!o->dry_run) print_checkpoints(o);
     fflush(stdout);
 }
 
