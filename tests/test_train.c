@@ -409,6 +409,7 @@ START_TEST(a_run_that_diverges_stops)
     ck_assert_int_eq(program_run(arguments, first), 1);
     ck_assert_ptr_nonnull(strstr(first, "gradus-train: step "));
     ck_assert_ptr_nonnull(strstr(first, "wanted finite numbers; a lower --lr may help"));
+    ck_assert_ptr_null(strstr(first, "-nan"));
     program_said(first, "; the first op whose output is not finite is #");
     ck_assert_ptr_null(strstr(first, "validation loss"));
     strcat(arguments, " --skip-nonfinite 2");

@@ -3,6 +3,7 @@
 #include "console.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,11 @@ void console_message(const char *format, ...)
     vfprintf(stderr, format, arguments);
     va_end(arguments);
     fputc('\n', stderr);
+}
+
+double console_number(double number)
+{
+    return isnan(number) ? NAN : number;
 }
 
 bool console_arrived(void)

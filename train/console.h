@@ -13,6 +13,10 @@ void console_program(const char *name);
 /* Writes "program: ..." and a newline to stderr. */
 void console_message(const char *format, ...) GD_PRINTF(1, 2);
 
+/* The same number, but of the two kinds of NaN that printf knows, "nan" and "-nan", the one that
+ * says no more than there is to say. */
+double console_number(double number);
+
 /* Whether all that was written to stdout has arrived; false after a message. For the end. */
 bool console_arrived(void);
 

@@ -200,7 +200,7 @@ static void evaluate(trained *t, const dataset *data, const eval_command *o)
     if (isfinite(e.loss)) return;
     gd_fail(t->m.ctx, GD_ERROR_STATE,
             "the loss is not finite (%g): the model's weights are not, or its dtype is too narrow",
-            e.loss);
+            console_number(e.loss));
 }
 
 static int run(gd_context *ctx, options *command)

@@ -70,20 +70,21 @@ static void find_nonfinite(training *t, int64_t step, gd_random_state begun, cha
 static gd_status refuse_step(training *t, int64_t step, gd_random_state begun, double loss,
                              double norm)
 {
+    const double shown[2] = {console_number(loss), console_number(norm)};
     const long long number = step + 1; /* as the lines count them */
     char why[192];
     gd_params_clear_grads(t->m->params);
     gd_step_end(t->m->ctx);
     find_nonfinite(t, step, begun, why, sizeof why);
     if (t->skipped++ < t->options->skip_nonfinite) {
-        console_message("step %lld is left out: the loss is %g, the norm %g; %s", number, loss,
-                        norm, why);
+        console_message("step %lld is left out: the loss is %g, the norm %g; %s", number, shown[0],
+                        shown[1], why);
         return gd_error_status(t->m->ctx);
     }
     return gd_fail(t->m->ctx, GD_ERROR_STATE,
                    "step %lld: the loss is %g and the norm of the gradient %g, wanted finite "
                    "numbers; a lower --lr may help; %s",
-                   number, loss, norm, why);
+                   number, shown[0], shown[1], why);
 }
 
 /* A gradient overflowed float16, which is no fault: no update either, but a smaller scale. */

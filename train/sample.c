@@ -1,6 +1,7 @@
 /* sample.c - see sample.h. */
 #include "sample.h"
 #include "cache.h"
+#include "console.h"
 #include "stop.h"
 #include "text_stream.h"
 
@@ -109,7 +110,7 @@ static gd_status check_logits(const sampler *s)
         return gd_fail(s->m->ctx, GD_ERROR_STATE,
                        "the model's logits are not finite (%g for token %lld): its weights are "
                        "not, or its dtype is too narrow",
-                       s->logits[v], (long long)v);
+                       console_number(s->logits[v]), (long long)v);
     }
     return GD_OK;
 }
