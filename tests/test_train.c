@@ -417,6 +417,7 @@ START_TEST(a_run_that_diverges_stops)
     const char *out = strstr(first, " is left out: the loss is ");
     ck_assert(out && (out = strstr(out + 1, " is left out: the loss is ")));
     ck_assert_ptr_null(strstr(out + 1, " is left out: "));
+    ck_assert_ptr_null(strstr(first, "-nan"));
 }
 END_TEST
 

@@ -88,8 +88,8 @@ static void format_step(const report_clock *clock, const gd_context *ctx, const 
     snprintf(line, LINE,
              "step %lld/%lld | loss %.4f%s | norm %.2f | lr %.1e | %.1f ms | %s tok/s%s | "
              "mem %.0f MiB | eta %s",
-             (long long)v->step, (long long)clock->steps, v->loss, val, v->norm, v->lr,
-             1e3 * mean_seconds(clock), rate, mfu,
+             (long long)v->step, (long long)clock->steps, console_number(v->loss), val,
+             console_number(v->norm), v->lr, 1e3 * mean_seconds(clock), rate, mfu,
              ceil((double)gd_memory(ctx).peak_total / 1048576), eta);
 }
 
