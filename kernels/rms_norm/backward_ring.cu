@@ -38,9 +38,11 @@ __global__ void __launch_bounds__(THREADS + 32)
     };
     const bool producer = ring.warp == ring.warps;
     let_next_start();
-    if (producer && ring.lane == 0 && first < a.rows && length > 0) {
-        bulk_prefetch(x(first), 16 * length, a.keep);
-        bulk_prefetch(dy(first), 16 * length, a.keep);
+    const int64_t soon = first + ring.lane * step;
+    if (producer && ring.lane < SOON && soon < a.rows && length > 0) {
+        bulk_prefetch(x(soon), 16 * length, a.keep);
+        bulk_prefetch(dy(soon), 16 * length, a.keep);
+        line_prefetch((const float *)a.rstd + soon);
     }
     wait_for_previous();
 
@@ -161,12 +163,15 @@ static cudaError_t launch_of(const Backward &a, const BackwardPlan &p, cudaStrea
 {
     if (p.stages > MOST_STAGES) return cudaErrorInvalidConfiguration;
     if (p.chunks == 2 && p.tile_chunks == 1) return launch_ring<T, 2, 1, 512>(a, p, stream);
-    if (p.chunks == 2) return launch_ring<T, 2, 2, 512>(a, p, stream);
-    if (p.chunks == 3) return launch_ring<T, 3, 1, 480>(a, p, stream);
-    if (p.chunks == 4) return launch_ring<T, 4, 2, 512>(a, p, stream);
-    if (p.chunks == 5) return launch_ring<T, 5, 1, 480>(a, p, stream);
-    if constexpr (sizeof(T) == 4)
+    if constexpr (sizeof(T) == 4) {
+        if (p.chunks == 3) return launch_ring<T, 3, 1, 480>(a, p, stream);
+        if (p.chunks == 4) return launch_ring<T, 4, 2, 512>(a, p, stream);
         if (p.chunks == 9) return launch_ring<T, 9, 1, 480>(a, p, stream);
+    } else {
+        if (p.chunks == 2) return launch_ring<T, 2, 2, 512>(a, p, stream);
+        if (p.tile_chunks == 1) return launch_ring<T, 5, 1, 480>(a, p, stream);
+        if (p.chunks == 5) return launch_ring<T, 5, 5, 480>(a, p, stream);
+    }
     return cudaErrorInvalidConfiguration;
 }
 

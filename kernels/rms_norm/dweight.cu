@@ -1,11 +1,11 @@
 // dweight.cu - the P partial rows of dw (or db) to dw: summed in a fixed order, added to what is
 // there if asked, rounded once to the dtype of dw.
 //
-// A block has WIDE columns and 256 / WIDE rows of threads; row y sums partial rows y, y + Y, ...,
-// then the Y sums are added, within warps by shuffles. The partials were written a moment ago and
-// lie in L2, and what counts is the wait for them: so the more partial rows the fewer columns, that
-// all of a thread's loads, about 8, are on their way at once; and few enough threads and registers
-// that a block can start while those before it still run.
+// The partials were written a moment ago and lie in L2, and what counts is the wait for them: once, if
+// all loads of a thread are on their way together. A block has LANES threads side by side, V columns
+// each, and 256 / LANES rows of threads; row y takes partial rows y, y + Y, ..., AT_ONCE of them at a
+// time; then the Y sums are added, within warps by shuffles. There are as many lanes as leave a thread
+// AT_ONCE loads or fewer: the fewer blocks, the sooner the next kernel's can start.
 #include "rms_norm/async.cuh"
 #include "rms_norm/plan.cuh"
 #include "rms_norm/launch.cuh"
@@ -14,70 +14,94 @@
 namespace gd_rms
 {
 
-// WIDE columns of a block side by side.
-template <class A, int WIDE>
-__global__ void __launch_bounds__(256, 8)
+constexpr int AT_ONCE = 9; // 264 partial rows, the most of any plan, over 32 rows of threads
+
+template <class A, int V>
+struct alignas(V * sizeof(A)) Columns {
+    A sum[V];
+};
+
+template <class A, int V, int LANES>
+__global__ void __launch_bounds__(256, 4)
     dweight_kernel(void *dweight, gd_dtype dtype, bool accumulate, const A *partial,
                    int64_t partials, int64_t cols)
 {
-    constexpr int SHARE = WIDE < 32 ? 32 : WIDE; // threads that leave one sum a column
-    __shared__ A sums[256 / SHARE][WIDE];
-    const int rows = 256 / WIDE, member = threadIdx.x % SHARE;
-    const int64_t j = (int64_t)blockIdx.x * WIDE + threadIdx.x % WIDE;
+    using Group = Columns<A, V>;
+    constexpr int ROWS = 256 / LANES;
+    constexpr int SHARE = LANES < 32 ? 32 : LANES; // threads that leave one sum a column
+    static_assert(LANES * V <= 256);
+    __shared__ Group sums[256 / SHARE][LANES];
+    const int member = threadIdx.x % SHARE, row = threadIdx.x / LANES;
+    const int64_t group = (int64_t)blockIdx.x * LANES + threadIdx.x % LANES;
+    const int64_t groups = cols / V, step = ROWS * groups;
+    const Group *next = (const Group *)partial + row * groups + group;
     let_next_start();
     wait_for_previous();
-    A sum = 0;
-    if (j < cols) {
-#pragma unroll 8
-        for (int64_t p = threadIdx.x / WIDE; p < partials; p += rows) sum += partial[p * cols + j];
+    Group total = {};
+#pragma unroll 1
+    for (int p = row; group < groups && p < (int)partials; p += AT_ONCE * ROWS) {
+        Group part[AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++) {
+            part[k] = {};
+            if (p + k * ROWS < (int)partials) part[k] = next[k * step];
+        }
+#pragma unroll
+        for (int k = 0; k < AT_ONCE; k++)
+#pragma unroll
+            for (int j = 0; j < V; j++) total.sum[j] += part[k].sum[j];
+        next += AT_ONCE * step;
     }
 #pragma unroll
-    for (int apart = WIDE; apart < 32; apart *= 2) sum += __shfl_xor_sync(~0u, sum, apart);
-    if (member < WIDE) sums[threadIdx.x / SHARE][member] = sum;
+    for (int j = 0; j < V; j++)
+#pragma unroll
+        for (int apart = LANES; apart < 32; apart *= 2)
+            total.sum[j] += __shfl_xor_sync(~0u, total.sum[j], apart);
+    if (member < LANES) sums[threadIdx.x / SHARE][member] = total;
     __syncthreads();
-    if (threadIdx.x >= WIDE || j >= cols) return;
-    sum = 0;
-    for (int i = 0; i < 256 / SHARE; i++) sum += sums[i][threadIdx.x];
-    if (accumulate) sum += read_as<A>(dweight, dtype, j);
-    write_as<A>(dweight, dtype, j, sum);
+
+    const int64_t col = (int64_t)blockIdx.x * LANES * V + threadIdx.x;
+    if (threadIdx.x >= LANES * V || col >= cols) return;
+    A sum = 0;
+    for (int i = 0; i < 256 / SHARE; i++) sum += sums[i][threadIdx.x / V].sum[threadIdx.x % V];
+    if (accumulate) sum += read_as<A>(dweight, dtype, col);
+    write_as<A>(dweight, dtype, col, sum);
 }
 
-template <class A, int WIDE>
+template <class A, int V, int LANES>
 static cudaError_t launch_sum(void *dweight, gd_dtype dtype, bool accumulate, const void *partial,
                               int64_t partials, int64_t cols, bool early, cudaStream_t stream)
 {
-    return launch_with(dweight_kernel<A, WIDE>, dim3((unsigned)ceil_div(cols, WIDE)), dim3(256), 0,
-                       1, early, stream, dweight, dtype, accumulate, (const A *)partial, partials,
-                       cols);
+    return launch_with(dweight_kernel<A, V, LANES>, dim3((unsigned)ceil_div(cols, LANES * V)),
+                       dim3(256), 0, 1, early, stream, dweight, dtype, accumulate,
+                       (const A *)partial, partials, cols);
 }
 
-template <class A>
+template <class A, int V>
 static cudaError_t launch_sum_of(void *dweight, gd_dtype dtype, bool accumulate,
                                  const void *partial, int64_t partials, int64_t cols, bool early,
                                  cudaStream_t stream)
 {
-    auto sum = launch_sum<A, 8>;
-    if (partials <= 8)
-        sum = launch_sum<A, 256>;
-    else if (partials <= 16)
-        sum = launch_sum<A, 128>;
-    else if (partials <= 32)
-        sum = launch_sum<A, 64>;
-    else if (partials <= 66)
-        sum = launch_sum<A, 32>;
-    else if (partials <= 132)
-        sum = launch_sum<A, 16>;
+    auto sum = launch_sum<A, V, 8>;
+    if (partials <= 4 * AT_ONCE)
+        sum = launch_sum<A, V, 64>;
+    else if (partials <= 8 * AT_ONCE)
+        sum = launch_sum<A, V, 32>;
+    else if (partials <= 16 * AT_ONCE)
+        sum = launch_sum<A, V, 16>;
     return sum(dweight, dtype, accumulate, partial, partials, cols, early, stream);
 }
 
-cudaError_t launch_dweight(void *dweight, gd_dtype dtype, bool accumulate, const void *partial,
-                           bool partial_is_double, int64_t partials, int64_t cols, bool early,
-                           cudaStream_t stream)
+cudaError_t launch_dweight(void *dweight, gd_dtype dweight_dtype, bool accumulate,
+                           const void *partial, bool partial_is_double, int64_t partials,
+                           int64_t cols, bool early, cudaStream_t stream)
 {
+    auto sum = launch_sum_of<float, 1>;
     if (partial_is_double)
-        return launch_sum_of<double>(dweight, dtype, accumulate, partial, partials, cols, early,
-                                     stream);
-    return launch_sum_of<float>(dweight, dtype, accumulate, partial, partials, cols, early, stream);
+        sum = launch_sum_of<double, 1>;
+    else if (cols % 4 == 0)
+        sum = launch_sum_of<float, 4>;
+    return sum(dweight, dweight_dtype, accumulate, partial, partials, cols, early, stream);
 }
 
 } // namespace gd_rms

@@ -19,19 +19,26 @@ __global__ void __launch_bounds__(THREADS + 32)
 #if GD_HOPPER
     constexpr int V = vector_size<T>;
     constexpr int TILES = CHUNKS / TILE;
+    constexpr bool MATRIX = PACKED && sizeof(T) == 2; // sums squares on tensor cores
     extern __shared__ __align__(128) char shared[];
     Ring<1> ring(shared, stages, TILE, (int)(a.cols / V));
     const int begin = ring.begin, length = ring.length, tile_vectors = ring.tile_vectors;
     const int64_t first = blockIdx.x / ring.blocks, step = gridDim.x / ring.blocks;
+    auto x = [&](int64_t row) {
+        return (const uint4 *)((const T *)a.x + row * a.x_stride) + begin;
+    };
+    const bool producer = ring.warp == ring.warps;
+    const int64_t soon = first + ring.lane * step;
     let_next_start();
+    if (producer && ring.lane < SOON && soon < a.rows && length > 0)
+        bulk_prefetch(x(soon), 16 * length, a.keep);
     wait_for_previous();
 
-    if (ring.warp == ring.warps) {
+    if (producer) {
         if (ring.lane == 0) {
             Place place = {0, 1};
             for (int64_t row = first; row < a.rows; row += step)
-                ring.fetch(place, (const uint4 *)((const T *)a.x + row * a.x_stride) + begin,
-                           nullptr, TILES, a.keep);
+                ring.fetch(place, x(row), nullptr, TILES, a.keep);
         }
         __syncwarp();
         cluster_sync();
@@ -57,7 +64,7 @@ __global__ void __launch_bounds__(THREADS + 32)
     }
 
     auto pass1 = [&]() {
-        float sum = 0;
+        float sum = 0, squares[4] = {0, 0, 0, 0};
 #pragma unroll
         for (int t = 0; t < TILES; t++) {
             const uint4 *tile = ring.tile(ring.ahead);
@@ -65,16 +72,21 @@ __global__ void __launch_bounds__(THREADS + 32)
 #pragma unroll
             for (int k = 0; k < TILE; k++) {
                 const int at = k * ring.threads + (int)threadIdx.x;
-                if (t * tile_vectors + at < length) {
+                uint4 bits = make_uint4(0, 0, 0, 0);
+                if (t * tile_vectors + at < length) bits = tile[at];
+                if constexpr (MATRIX) {
+                    add_squares<T>(squares, bits.x, bits.y);
+                    add_squares<T>(squares, bits.z, bits.w);
+                } else {
                     float v[V];
-                    unpack<T>(v, tile[at]);
+                    unpack<T>(v, bits);
 #pragma unroll
                     for (int j = 0; j < V; j++) sum = fmaf(v[j], v[j], sum);
                 }
             }
             ring.ahead.next(stages);
         }
-        ring.send_sum(sum);
+        ring.send_sum(MATRIX ? sum_of_squares(squares) : sum);
     };
 
     auto pass2 = [&](int64_t row) {
@@ -126,11 +138,10 @@ __global__ void __launch_bounds__(THREADS + 32)
 #endif
 }
 
-template <class T, int CHUNKS>
+template <class T, int CHUNKS, int TILE>
 static cudaError_t launch_ring(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
 {
     const int64_t clusters = a.rows < p.clusters ? a.rows : p.clusters;
-    constexpr int TILE = CHUNKS < 8 ? 2 : 4;
     const size_t tile = (size_t)p.threads * TILE * 16;
     auto kernel = forward_ring<T, CHUNKS, TILE, 512, false>;
     if (p.packed && is_plain(a, dtype_of<T>)) kernel = forward_ring<T, CHUNKS, TILE, 512, true>;
@@ -142,9 +153,13 @@ static cudaError_t launch_ring(const Forward &a, const ForwardPlan &p, cudaStrea
 template <class T>
 static cudaError_t launch_of(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
 {
-    if (p.chunks == 4) return launch_ring<T, 4>(a, p, stream);
-    if constexpr (sizeof(T) == 4)
-        if (p.chunks == 8) return launch_ring<T, 8>(a, p, stream);
+    if (p.chunks == 4 && p.tile_chunks == 2) return launch_ring<T, 4, 2>(a, p, stream);
+    if constexpr (sizeof(T) == 4) {
+        if (p.chunks == 8 && p.tile_chunks == 4) return launch_ring<T, 8, 4>(a, p, stream);
+    } else {
+        if (p.chunks == 4 && p.tile_chunks == 1) return launch_ring<T, 4, 1>(a, p, stream);
+        if (p.chunks == 4 && p.tile_chunks == 4) return launch_ring<T, 4, 4>(a, p, stream);
+    }
     return cudaErrorInvalidConfiguration;
 }
 

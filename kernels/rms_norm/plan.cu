@@ -15,13 +15,15 @@ static int round_up(int64_t n, int multiple)
 
 struct ForwardRing {
     int64_t vectors; // of a row, at most
-    int cluster, chunks, stages, lookahead, clusters;
+    int cluster, chunks, tile_chunks, stages, lookahead, clusters;
     bool packed;
 };
-static const ForwardRing forward_ring_of_4_bytes[3] = {
-    {16384, 8, 4, 6, 1, 15, true}, {32768, 16, 4, 6, 1, 7, true}, {65536, 16, 8, 6, 1, 7, true}};
-static const ForwardRing forward_ring_of_2_bytes[3] = {
-    {8192, 4, 4, 6, 0, 30, false}, {16384, 8, 4, 8, 1, 15, false}, {32768, 16, 4, 8, 1, 7, true}};
+static const ForwardRing forward_ring_of_4_bytes[3] = {{16384, 8, 4, 2, 6, 1, 15, true},
+                                                       {32768, 16, 4, 2, 6, 1, 7, true},
+                                                       {65536, 16, 8, 4, 6, 1, 7, true}};
+static const ForwardRing forward_ring_of_2_bytes[3] = {{8192, 4, 4, 4, 3, 0, 30, false},
+                                                       {16384, 8, 4, 1, 16, 1, 15, true},
+                                                       {32768, 16, 4, 2, 8, 1, 7, true}};
 
 // Rows that lanes of a warp share.
 static ForwardPlan plan_forward_rows(int64_t vectors, bool wide)
@@ -62,7 +64,8 @@ ForwardPlan plan_forward(int64_t rows, int64_t cols, gd_dtype dtype)
             p.kernel = RING;
             p.cluster = row.cluster, p.chunks = row.chunks;
             p.threads = round_up(ceil_div(ceil_div(vectors, p.cluster), p.chunks), 32);
-            p.stages = row.stages, p.lookahead = row.lookahead, p.clusters = row.clusters;
+            p.tile_chunks = row.tile_chunks, p.stages = row.stages, p.lookahead = row.lookahead;
+            p.clusters = row.clusters;
             p.packed = row.packed;
             return p;
         }
@@ -85,13 +88,13 @@ struct CrewRow {
     int lanes, chunks, threads, stage_rows, stages, partials;
 };
 static const CrewRow crews_of_4_bytes[] = {
-    {16, 8, 2, 192, 8, 2, 264},    {32, 16, 2, 256, 2, 2, 264},    {64, 32, 2, 256, 1, 2, 264},
+    {16, 8, 2, 192, 8, 2, 264},    {32, 16, 2, 256, 2, 2, 264},    {64, 32, 2, 256, 1, 2, 256},
     {128, 64, 2, 256, 1, 2, 264},  {192, 128, 2, 384, 2, 2, 132},  {256, 128, 2, 384, 1, 3, 132},
     {512, 256, 2, 512, 1, 2, 132}, {1024, 512, 2, 512, 1, 2, 132},
 };
 static const CrewRow crews_of_2_bytes[] = {
-    {8, 8, 2, 192, 8, 2, 264},     {16, 8, 2, 256, 4, 3, 256},    {32, 16, 2, 256, 2, 2, 264},
-    {64, 32, 2, 256, 1, 2, 264},   {96, 64, 2, 256, 2, 2, 264},   {128, 64, 2, 256, 1, 2, 262},
+    {8, 8, 2, 192, 8, 2, 264},     {16, 8, 2, 256, 4, 3, 256},    {32, 16, 2, 256, 2, 2, 256},
+    {64, 32, 2, 256, 1, 2, 264},   {96, 64, 2, 256, 2, 2, 240},   {128, 64, 2, 256, 1, 2, 262},
     {256, 128, 2, 256, 1, 2, 262}, {512, 128, 4, 256, 1, 2, 132}, {1024, 256, 4, 256, 1, 2, 132},
 };
 
@@ -101,12 +104,12 @@ struct RingRow {
     int partials; // as many clusters as one H200 runs at a time
 };
 static const RingRow ring_of_4_bytes[] = {
-    {2048, 2, 2, 2, 3, 1, 66},   {4096, 4, 3, 1, 11, 1, 30}, {8192, 8, 3, 1, 11, 1, 15},
-    {16384, 8, 5, 1, 14, 1, 15}, {32768, 16, 4, 2, 6, 1, 7}, {65536, 16, 9, 1, 14, 0, 7},
+    {2048, 2, 2, 1, 5, 0, 66},  {4096, 4, 3, 1, 11, 1, 30}, {8192, 8, 3, 1, 11, 1, 15},
+    {16384, 8, 4, 2, 6, 1, 15}, {32768, 16, 4, 2, 6, 1, 7}, {65536, 16, 9, 1, 14, 0, 7},
 };
 static const RingRow ring_of_2_bytes[] = {
-    {2048, 2, 2, 1, 6, 0, 66},   {4096, 4, 2, 2, 4, 1, 30},   {8192, 8, 2, 2, 4, 1, 15},
-    {16384, 8, 5, 1, 17, 1, 15}, {32768, 16, 5, 1, 15, 0, 7},
+    {2048, 2, 2, 1, 6, 0, 66},  {4096, 4, 2, 2, 4, 1, 30},   {8192, 8, 2, 2, 4, 1, 15},
+    {16384, 8, 5, 5, 3, 1, 15}, {32768, 16, 5, 1, 13, 0, 7},
 };
 
 // The first entry of a table that a row of so many vectors fits in, or NULL.

@@ -77,6 +77,7 @@ struct ForwardPlan {
     bool early;                      // WIDE: the weight is read before the sum
     int blocks;                      // early: how many a multiprocessor shall hold
     int clusters, stages, lookahead; // RING
+    int tile_chunks;                 // RING: of a thread's chunks, how many arrive together
     bool packed;                     // RING: the weight of a plain call is held as it is in memory
 };
 

@@ -22,6 +22,7 @@ namespace gd_rms
 constexpr int EXCHANGES = 4;
 constexpr int MOST_SUMS = 16 * 16; // warps of a cluster
 constexpr int MOST_STAGES = 32;
+constexpr int SOON = 2; // rows of a cluster that are brought to L2 before it may read them
 
 struct Shared {
     uint64_t full[MOST_STAGES];  // a tile is there
