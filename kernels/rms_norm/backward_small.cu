@@ -12,7 +12,8 @@
 namespace gd_rms
 {
 
-// Columns of a block: WIDE vectors side by side, the rows dealt out to blockDim.x / WIDE threads.
+// Columns of a block: WIDE vectors side by side, the rows dealt out to blockDim.x / WIDE threads. The
+// narrower, the fewer rows a thread has to wait for, and the more blocks.
 template <class T, int WIDE>
 __device__ inline void dweight_of_columns(const Backward &a, const SmallDweight &d)
 {
@@ -114,7 +115,7 @@ __global__ void __launch_bounds__(512)
     const int row = (int)blockIdx.x - dweight_blocks;
     let_next_start();
 #if GD_HOPPER
-    if (row >= 0 && threadIdx.x == 0) {
+    if (row >= 0 && row < a.waiting && threadIdx.x == 0) {
         const uint32_t row_bytes = (uint32_t)a.cols * sizeof(T);
         bulk_prefetch((const T *)a.x + row * a.x_stride, row_bytes, false);
         bulk_prefetch((const T *)a.dy + row * a.dy_stride, row_bytes, false);
@@ -127,14 +128,13 @@ __global__ void __launch_bounds__(512)
         dx_of_row<T, CHUNKS>(a, row);
 }
 
-template <class T, int CHUNKS>
+template <class T, int CHUNKS, int WIDE>
 static cudaError_t launch_small(const Backward &a, const SmallDweight &d, const BackwardPlan &p,
                                 cudaStream_t stream)
 {
-    constexpr int wide = 8;
-    const int64_t dweight_blocks = d.dweight ? ceil_div(a.cols / vector_size<T>, wide) : 0;
+    const int64_t dweight_blocks = d.dweight ? ceil_div(a.cols / vector_size<T>, WIDE) : 0;
     const int64_t blocks = dweight_blocks + (a.dx ? a.rows : 0);
-    return launch_with(backward_small<T, CHUNKS, wide>, dim3((unsigned)blocks),
+    return launch_with(backward_small<T, CHUNKS, WIDE>, dim3((unsigned)blocks),
                        dim3((unsigned)p.threads), 0, 1, true, stream, a, d, (int)dweight_blocks);
 }
 
@@ -142,8 +142,10 @@ template <class T>
 static cudaError_t launch_of(const Backward &a, const SmallDweight &d, const BackwardPlan &p,
                              cudaStream_t stream)
 {
-    if (p.chunks == 1) return launch_small<T, 1>(a, d, p, stream);
-    return launch_small<T, 2>(a, d, p, stream);
+    if (p.chunks == 2) return launch_small<T, 2, 8>(a, d, p, stream);
+    if (p.columns == 2) return launch_small<T, 1, 2>(a, d, p, stream);
+    if (p.columns == 4) return launch_small<T, 1, 4>(a, d, p, stream);
+    return launch_small<T, 1, 8>(a, d, p, stream);
 }
 
 cudaError_t launch_backward_small(const Backward &a, const SmallDweight &d, const BackwardPlan &p,

@@ -70,6 +70,21 @@ __device__ inline float rstd_of(float sum, const Forward &a)
     return reciprocal_root(fmaf(sum, a.per_col, (float)a.eps));
 }
 
+// Brings a block's rows of x to L2, if it is one of those that wait while the kernel ahead ends. Those
+// that start later read theirs at once, and for them it would be a detour.
+template <class T, int ROWS>
+__device__ inline void prefetch_rows(const Forward &a)
+{
+#if GD_HOPPER
+    if ((int)blockIdx.x < a.waiting && threadIdx.x == 0 && (ROWS == 1 || a.x_stride == a.cols)) {
+        const int64_t first = (int64_t)blockIdx.x * ROWS;
+        const int64_t rows = ROWS > 1 ? min((int64_t)ROWS, a.rows - first) : 1;
+        bulk_prefetch((const T *)a.x + first * a.x_stride, (uint32_t)(rows * a.cols * sizeof(T)),
+                      a.keep);
+    }
+#endif
+}
+
 // LANES lanes share a row and hold CHUNKS vectors of it each, of ROWS rows at once. The block puts
 // factor into shared memory while its rows are on their way.
 template <class T, int LANES, int CHUNKS, int ROWS, int BLOCKS, bool PLAIN, bool KEEP>
@@ -81,7 +96,15 @@ __global__ void __launch_bounds__(256, BLOCKS) forward_rows(const __grid_constan
     const int vectors = (int)(a.cols / V);
     const int64_t row = (int64_t)blockIdx.x * groups * ROWS + threadIdx.x / LANES;
     let_next_start();
+    prefetch_rows<T, 256 / LANES * ROWS>(a);
     wait_for_previous();
+
+    // A vector of factor for each thread, since there are LANES * CHUNKS at most; the threads to spare
+    // take the last again. It is sent for before x, and without a branch: the compiler likes to unpack x,
+    // and so to wait for it, as soon as it can.
+    const int mine = (int)threadIdx.x;
+    uint4 weight = make_uint4(0, 0, 0, 0);
+    if (PLAIN) weight = load_now((const uint4 *)a.weight + min(mine, vectors - 1));
 
     const uint64_t policy = KEEP ? keep_policy() : 0;
     uint4 bits[ROWS][CHUNKS];
@@ -96,8 +119,16 @@ __global__ void __launch_bounds__(256, BLOCKS) forward_rows(const __grid_constan
                 bits[r][k] = KEEP ? load_and_keep(x + i, policy) : x[i];
         }
     }
-    for (int i = threadIdx.x; i < vectors; i += blockDim.x)
-        load_factor<T, PLAIN>(shared_factor + i * V, a, i * V);
+    float factor[V];
+    if (PLAIN) {
+        unpack<T>(factor, weight);
+#pragma unroll
+        for (int j = 0; j < V; j++) factor[j] += (float)a.offset;
+    } else {
+        load_factor<T, PLAIN>(factor, a, min(mine, vectors - 1) * V);
+    }
+#pragma unroll
+    for (int j = 0; j < V; j++) shared_factor[mine * V + j] = factor[j];
     __syncthreads();
     float rstd[ROWS];
 #pragma unroll
@@ -178,6 +209,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) forward_wide(const __grid_con
     constexpr bool LOOP =
         THREADS == 1024 || (CHUNKS == 4 && vector_size<T> == 8) || (EARLY && BLOCKS == 2);
     let_next_start();
+    prefetch_rows<T, 1>(a);
     wait_for_previous();
     const uint64_t policy = KEEP ? keep_policy() : 0;
     if constexpr (LOOP) {
@@ -202,7 +234,7 @@ static cudaError_t launch_rows(const Forward &a, cudaStream_t stream)
     if (plain) kernel = forward_rows<T, LANES, CHUNKS, ROWS, BLOCKS, true, false>;
     if (plain && a.keep) kernel = forward_rows<T, LANES, CHUNKS, ROWS, BLOCKS, true, true>;
     return launch_with(kernel, dim3((unsigned)blocks), dim3(threads),
-                       (size_t)a.cols * sizeof(float), 1, true, stream, a);
+                       threads * vector_size<T> * sizeof(float), 1, true, stream, a);
 }
 
 template <class T>

@@ -72,14 +72,14 @@ __global__ void __launch_bounds__(THREADS + 32)
 #pragma unroll
             for (int k = 0; k < TILE; k++) {
                 const int at = k * ring.threads + (int)threadIdx.x;
-                uint4 bits = make_uint4(0, 0, 0, 0);
-                if (t * tile_vectors + at < length) bits = tile[at];
-                if constexpr (MATRIX) {
+                if constexpr (MATRIX) { // for which all lanes of a warp must be there
+                    uint4 bits = make_uint4(0, 0, 0, 0);
+                    if (t * tile_vectors + at < length) bits = tile[at];
                     add_squares<T>(squares, bits.x, bits.y);
                     add_squares<T>(squares, bits.z, bits.w);
-                } else {
+                } else if (t * tile_vectors + at < length) {
                     float v[V];
-                    unpack<T>(v, bits);
+                    unpack<T>(v, tile[at]);
 #pragma unroll
                     for (int j = 0; j < V; j++) sum = fmaf(v[j], v[j], sum);
                 }

@@ -118,6 +118,16 @@ __device__ inline uint64_t keep_policy()
     return policy;
 }
 
+// Like *p, but not put off by the compiler until the value is wanted.
+__device__ inline uint4 load_now(const uint4 *p)
+{
+    uint4 v;
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(p));
+    return v;
+}
+
 // volatile: it must stay behind wait_for_previous().
 __device__ inline uint4 load_and_keep(const uint4 *p, uint64_t policy)
 {

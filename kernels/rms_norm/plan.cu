@@ -108,7 +108,7 @@ static const RingRow ring_of_4_bytes[] = {
     {16384, 8, 4, 2, 6, 1, 15}, {32768, 16, 4, 2, 6, 1, 7}, {65536, 16, 9, 1, 14, 0, 7},
 };
 static const RingRow ring_of_2_bytes[] = {
-    {2048, 2, 2, 1, 6, 0, 66},  {4096, 4, 2, 2, 4, 1, 30},   {8192, 8, 2, 2, 4, 1, 15},
+    {2048, 2, 2, 1, 7, 0, 66},  {4096, 4, 2, 2, 4, 1, 30},   {8192, 8, 2, 2, 4, 1, 15},
     {16384, 8, 5, 5, 3, 1, 15}, {32768, 16, 5, 1, 13, 0, 7},
 };
 
@@ -172,6 +172,7 @@ BackwardPlan plan_backward_small(int64_t rows, int64_t cols, gd_dtype dtype)
     p.chunks = vectors <= 512 ? 1 : 2;
     p.threads = round_up(ceil_div(vectors, p.chunks), 32);
     if (p.threads < 256) p.threads = 256; // for the columns' sake
+    p.columns = vectors <= 128 && rows > 256 ? 2 : vectors <= 512 && rows > 64 ? 4 : 8;
     p.cluster = 1;
     return p;
 }

@@ -34,6 +34,7 @@ struct Forward {
     bool round;    // before the weight
     float per_col; // 1 / cols
     bool keep;     // x shall outlive y in L2 (pack.cuh)
+    int waiting;   // the first blocks, which bring x to L2 while the kernel ahead ends
 };
 
 struct Backward {
@@ -48,7 +49,8 @@ struct Backward {
     double offset;
     gd_dtype weight_dtype;
     bool round;
-    bool keep; // x and dy shall outlive dx in L2 (pack.cuh)
+    bool keep;   // x and dy shall outlive dx in L2 (pack.cuh)
+    int waiting; // SMALL: the first rows, which are brought to L2 while the kernel ahead ends
 };
 
 // What most calls are: a weight of x's own dtype, no bias, no rounding before the weight. Kernels
@@ -89,6 +91,7 @@ struct BackwardPlan {
     int64_t partials; // P: rows of the partial buffer, which is also the number of blocks/clusters
     int lanes, chunks;
     int threads, cluster;
+    int columns;     // SMALL: of dw to a block, in vectors
     int tile_chunks; // RING: of a thread's chunks, how many arrive together
     int stage_rows;  // ROWS: rows that arrive together
     int stages;      // depth of the ring

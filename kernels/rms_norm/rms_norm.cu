@@ -69,6 +69,9 @@ static bool keeps_inputs(const gd_rms_norm_problem *p, int inputs)
     return one >= (inputs == 1 ? 32 << 20 : 80 << 20);
 }
 
+// Of an H200. How many blocks may wait for the kernel ahead is a guess that changes no result.
+constexpr int MULTIPROCESSORS = 132;
+
 static size_t sum_size(gd_dtype dtype)
 {
     return dtype == GD_FLOAT64 ? sizeof(double) : sizeof(float);
@@ -100,12 +103,14 @@ static cudaError_t column_sums(Backward a, const gd_rms_norm_problem *p, bool bi
 static cudaError_t run_backward(const gd_rms_norm_problem *p, const gd_rms_norm_gradients *g,
                                 cudaStream_t stream)
 {
-    Backward a = {g->dx,       nullptr,   g->dy,           g->x,         g->rstd,
-                  g->weight,   p->rows,   p->cols,         g->dx_stride, g->dy_stride,
-                  g->x_stride, p->offset, p->weight_dtype, false,        false};
+    Backward a = {g->dx,           nullptr,      g->dy,       g->x,
+                  g->rstd,         g->weight,    p->rows,     p->cols,
+                  g->dx_stride,    g->dy_stride, g->x_stride, p->offset,
+                  p->weight_dtype, false,        false,       0};
     const size_t size = gd_dtype_size(p->dtype);
     a.round = p->round_before_weight && size == 2;
     a.keep = keeps_inputs(p, 2);
+    a.waiting = MULTIPROCESSORS;
     cudaError_t error = cudaSuccess;
 
     // First dbias: dx may overwrite dy.
@@ -157,26 +162,28 @@ gd_status gd_cuda_rms_norm_forward(const gd_rms_norm_problem *p, void *y, int64_
     if (p->cols > 0 && (!y || !x)) return GD_ERROR_ARGUMENT;
 
     const size_t size = gd_dtype_size(p->dtype);
-    const Forward a = {y,
-                       rstd,
-                       x,
-                       weight,
-                       bias,
-                       p->rows,
-                       p->cols,
-                       y_stride,
-                       x_stride,
-                       p->eps,
-                       p->offset,
-                       p->weight_dtype,
-                       p->round_before_weight && size == 2,
-                       p->cols ? 1.0f / (float)p->cols : 0.0f,
-                       keeps_inputs(p, 1)};
+    Forward a = {y,
+                 rstd,
+                 x,
+                 weight,
+                 bias,
+                 p->rows,
+                 p->cols,
+                 y_stride,
+                 x_stride,
+                 p->eps,
+                 p->offset,
+                 p->weight_dtype,
+                 p->round_before_weight && size == 2,
+                 p->cols ? 1.0f / (float)p->cols : 0.0f,
+                 keeps_inputs(p, 1),
+                 0};
     ForwardPlan plan = {};
     if (p->dtype != GD_FLOAT64 && p->cols > 0 && p->cols * (int64_t)size % 16 == 0 &&
         aligned_rows(x, x_stride, size) && aligned_rows(y, y_stride, size) && aligned(weight) &&
         aligned(bias))
         plan = plan_forward(p->rows, p->cols, p->dtype);
+    a.waiting = (plan.kernel == ROWS ? 3 : 2) * MULTIPROCESSORS;
     if (plan.kernel == FALLBACK || (plan.kernel == RING && !have_hopper()))
         return status_of(fallback_forward(a, p->dtype, (cudaStream_t)stream));
     return status_of(launch_forward(a, plan, p->dtype, (cudaStream_t)stream));
