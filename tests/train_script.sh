@@ -42,7 +42,10 @@ says()
 }
 
 says own
-grep -q "int main" tree/build/gradus-sources.txt
+grep -q "int main" tree/build/gradus-sources.txt || {
+    echo "scripts/train: main.c is not in its own text"
+    failed=1
+}
 says own --steps 3
 says own --out new --resume auto
 says own --resume auto --out=new
