@@ -148,7 +148,10 @@ __global__ void __launch_bounds__(THREADS + 32)
 template <class T, int CHUNKS, int TILE, int THREADS>
 static cudaError_t launch_ring(const Backward &a, const BackwardPlan &p, cudaStream_t stream)
 {
-    if (p.threads > THREADS) return cudaErrorInvalidConfiguration;
+    // The ring must hold all rows that are under way at once, or producer and consumers wait for each
+    // other.
+    if (p.threads > THREADS || p.stages < (1 + p.lookahead) * (CHUNKS / TILE))
+        return cudaErrorInvalidConfiguration;
     const size_t tile = (size_t)p.threads * TILE * 2 * 16;
     auto kernel = backward_ring<T, CHUNKS, TILE, THREADS, false>;
     if constexpr (sizeof(T) == 2) // in float32 there is nothing to round

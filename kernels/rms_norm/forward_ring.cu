@@ -141,6 +141,8 @@ __global__ void __launch_bounds__(THREADS + 32)
 template <class T, int CHUNKS, int TILE>
 static cudaError_t launch_ring(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
 {
+    // As in backward_ring.cu: all rows that are under way at once.
+    if (p.stages < (1 + p.lookahead) * (CHUNKS / TILE)) return cudaErrorInvalidConfiguration;
     const int64_t clusters = a.rows < p.clusters ? a.rows : p.clusters;
     const size_t tile = (size_t)p.threads * TILE * 16;
     auto kernel = forward_ring<T, CHUNKS, TILE, 512, false>;

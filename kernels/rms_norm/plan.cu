@@ -81,8 +81,8 @@ int64_t fallback_partials(int64_t rows, int64_t cols)
 }
 
 // Crews: so many threads share a row, so many make up a block; partials: blocks at most. Those are
-// one or two for each multiprocessor of an H200, 132 or 264. Rows of 2 and 4 KB ran 1.5 to 2% faster
-// on 258 or 262 blocks than on 256 or 264, shorter and longer ones did not.
+// one or two for each multiprocessor of an H200, 132 or 264, or a few less, where that was measured to
+// be 1 to 2% faster: there is no rule in it.
 struct CrewRow {
     int64_t vectors; // of a row, at most
     int lanes, chunks, threads, stage_rows, stages, partials;
