@@ -99,9 +99,9 @@ __global__ void __launch_bounds__(256, BLOCKS) forward_rows(const __grid_constan
     prefetch_rows<T, 256 / LANES * ROWS>(a);
     wait_for_previous();
 
-    // A vector of factor for each thread, since there are LANES * CHUNKS at most; the threads to spare
-    // take the last again. It is sent for before x, and without a branch: the compiler likes to unpack x,
-    // and so to wait for it, as soon as it can.
+    // A vector of factor for each thread, since there are LANES * CHUNKS at most; the threads to
+    // spare take the last again. It is sent for before x, and without a branch: the compiler likes to
+    // unpack x, and so to wait for it, as soon as it can.
     const int mine = (int)threadIdx.x;
     uint4 weight = make_uint4(0, 0, 0, 0);
     if (PLAIN) weight = load_now((const uint4 *)a.weight + min(mine, vectors - 1));
