@@ -2,19 +2,24 @@
 """RMSNorm of gradus beside PyTorch's, torch.compile's and, where installed, Liger's and QuACK's.
 
     bench/compare_peers.py [--library build/lib/libgradus.so] [--dtype float32] [--shapes MxN,...]
-                           [--peers PyTorch,QuACK]
+                           [--peers PyTorch,QuACK] [--rounds 7]
 
-All in one process and on the same buffers: each is captured in a CUDA graph of a millisecond or more
-that goes round several sets of buffers, more than L2 holds; it is replayed until the GPU has come out
-of its rest, and then the median of its replays is taken. What a peer allocates
-for its results is kept as long as there are sets, so that it writes to as many places as gradus does
-and not to one that L2 holds. The peers' backward is called with dx and dweight wanted, as autograd
-would call it. Figures are GB/s of the bytes that must move: 2 M N for a forward, 3 M N for a backward.
+All in one process and on the same x, dy and weight. Each is captured in a CUDA graph of a
+millisecond or more that goes round several sets of buffers, more than L2 holds; what a call writes
+is allocated in the capture and kept as long as there are sets, for gradus as for its peers. Then
+the graphs are replayed in turns, in rounds: a round brings each out of its rest and takes the median
+of its replays. GB/s are medians over the rounds, of the bytes that must move: 2 M N for a forward,
+3 M N for a backward. "ours / best" is the median over the rounds of our speed in a round over that
+of the best peer in the same round, with the least and the most of it behind.
+
+Every forward returns y and rstd; every backward is called with dx and dweight wanted, as autograd
+would call it.
 """
 import argparse
 import ctypes
 import importlib
 import math
+import statistics
 import sys
 import time
 
@@ -56,29 +61,30 @@ class Gradus:
         self.problem = Problem(m, n, code, code, code, 1e-6, 0, False)
         size = self.lib.gd_cuda_rms_norm_workspace(ctypes.byref(self.problem))
         self.workspace = torch.empty(max(size, 16), dtype=torch.uint8, device="cuda")
-        self.rstd = torch.empty(m, dtype=torch.float32, device="cuda")
-        self.dw = torch.empty_like(weight)
+        _, self.rstd = self.forward(x, weight)
 
     def stream(self):
         return ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
 
-    def forward(self, x, weight, out):
-        n = x.shape[1]
+    def forward(self, x, weight):
+        m, n = x.shape
+        y, rstd = torch.empty_like(x), torch.empty(m, dtype=torch.float32, device="cuda")
         status = self.lib.gd_cuda_rms_norm_forward(
-            ctypes.addressof(self.problem), out.data_ptr(), n, self.rstd.data_ptr(), x.data_ptr(), n,
+            ctypes.addressof(self.problem), y.data_ptr(), n, rstd.data_ptr(), x.data_ptr(), n,
             weight.data_ptr(), None, self.stream())
         assert status == 0, status
-        return out
+        return y, rstd
 
-    def backward(self, x, dy, weight, out):
+    def backward(self, x, dy, weight):
         n = x.shape[1]
-        g = Gradients(out.data_ptr(), n, self.dw.data_ptr(), None, False, False, dy.data_ptr(), n,
+        dx, dw = torch.empty_like(x), torch.empty_like(weight)
+        g = Gradients(dx.data_ptr(), n, dw.data_ptr(), None, False, False, dy.data_ptr(), n,
                       x.data_ptr(), n, self.rstd.data_ptr(), weight.data_ptr(),
                       self.workspace.data_ptr())
         status = self.lib.gd_cuda_rms_norm_backward(ctypes.byref(self.problem), ctypes.byref(g),
-                                                        self.stream())
+                                                    self.stream())
         assert status == 0, status
-        return out, self.dw
+        return dx, dw
 
 
 class Fused:
@@ -88,17 +94,18 @@ class Fused:
         self.n = [x.shape[1]]
         _, self.rstd = torch.ops.aten._fused_rms_norm(x, self.n, weight, 1e-6)
 
-    def forward(self, x, weight, out):
+    def forward(self, x, weight):
         return torch.ops.aten._fused_rms_norm(x, self.n, weight, 1e-6)
 
-    def backward(self, x, dy, weight, out):
-        return torch.ops.aten._fused_rms_norm_backward(dy, x, self.n, self.rstd, weight, [True, True])
+    def backward(self, x, dy, weight):
+        return torch.ops.aten._fused_rms_norm_backward(dy, x, self.n, self.rstd, weight,
+                                                       [True, True])
 
 
 def forward_text(x, weight):
     xf = x.float()
     rstd = torch.rsqrt(xf.square().mean(-1, keepdim=True) + 1e-6)
-    return (xf * rstd * weight.float()).to(x.dtype)
+    return (xf * rstd * weight.float()).to(x.dtype), rstd
 
 
 def backward_text(x, dy, weight, rstd):
@@ -117,10 +124,10 @@ class Compiled:
         self.f = torch.compile(forward_text, dynamic=False)
         self.b = torch.compile(backward_text, dynamic=False)
 
-    def forward(self, x, weight, out):
+    def forward(self, x, weight):
         return self.f(x, weight)
 
-    def backward(self, x, dy, weight, out):
+    def backward(self, x, dy, weight):
         return self.b(x, dy, weight, self.rstd)
 
 
@@ -134,10 +141,10 @@ class Liger:
     def prepare(self, x, weight, code):
         self.saved = self.ops.rms_norm_forward(x, weight, 1e-6, 0.0, "llama", None)
 
-    def forward(self, x, weight, out):
+    def forward(self, x, weight):
         return self.ops.rms_norm_forward(x, weight, 1e-6, 0.0, "llama", None)
 
-    def backward(self, x, dy, weight, out):
+    def backward(self, x, dy, weight):
         _, _, rstd, block, warps, mode = self.saved
         return self.ops.rms_norm_backward(dy, x, weight, rstd, 0.0, mode, block, warps, False, None)
 
@@ -151,10 +158,10 @@ class Quack:
     def prepare(self, x, weight, code):
         self.rstd = self.ops.rmsnorm_fwd(x, weight, eps=1e-6, store_rstd=True)[2]
 
-    def forward(self, x, weight, out):
+    def forward(self, x, weight):
         return self.ops.rmsnorm_fwd(x, weight, eps=1e-6, store_rstd=True)
 
-    def backward(self, x, dy, weight, out):
+    def backward(self, x, dy, weight):
         return self.ops.rmsnorm_bwd(x, weight, dy, self.rstd)
 
 
@@ -169,55 +176,71 @@ def installed(names):
             print(f"{peer.name} is left out: {str(error).splitlines()[0][:100]}", file=sys.stderr)
 
 
-def seconds(call, sets, size):
-    """The median time of one call(set), which moves `size` bytes, by replays of a graph of many."""
-    call(0), torch.cuda.synchronize()
-    launches = sets * max(1, math.ceil(max(8, 4e9 / size) / sets))
-    graph, times, results = torch.cuda.CUDAGraph(), [], [None] * sets
-    with torch.cuda.graph(graph):
-        for i in range(launches):
-            results[i % sets] = call(i % sets)
-    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    warm = time.monotonic() + 0.05
-    while time.monotonic() < warm:
-        graph.replay(), torch.cuda.synchronize()
-    for i in range(9):
-        begin.record(), graph.replay(), end.record(), torch.cuda.synchronize()
-        times.append(begin.elapsed_time(end) * 1e-3)
-    return sorted(times)[len(times) // 2] / launches
+class Replay:
+    """A graph of calls to call(set), which moves `size` bytes each time."""
+
+    def __init__(self, call, sets, size):
+        call(0), torch.cuda.synchronize()
+        self.size, self.rounds, self.results = size, [], [None] * sets
+        self.launches = sets * max(1, math.ceil(max(8, 4e9 / size) / sets))
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            for i in range(self.launches):
+                self.results[i % sets] = call(i % sets)
+
+    def round(self):
+        """Adds the GB/s of one round."""
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        times, warm = [], time.monotonic() + 0.02
+        while time.monotonic() < warm:
+            self.graph.replay(), torch.cuda.synchronize()
+        for _ in range(7):
+            begin.record(), self.graph.replay(), end.record(), torch.cuda.synchronize()
+            times.append(begin.elapsed_time(end) * 1e-3)
+        self.rounds.append(self.size * self.launches / statistics.median(times) / 1e9)
 
 
-def measure(peer, data, weight, code):
-    m, n = data[0][0].shape
-    size = m * n * data[0][0].element_size()
-    result = []
+def attempt(peer, function, *arguments):
+    """What it returns, or True; None for a peer that cannot do a shape, which is told of."""
     try:
-        peer.prepare(data[0][0], weight, code)
-        result.append(2 * size / seconds(lambda s: peer.forward(data[s][0], weight, data[s][2]),
-                                         len(data), 2 * size) / 1e9)
-        # rstd of set 0 serves all sets: the values do not change the time.
-        result.append(3 * size / seconds(
-            lambda s: peer.backward(data[s][0], data[s][1], weight, data[s][2]), len(data),
-            3 * size) / 1e9)
-    except Exception as error:  # a peer that cannot do a shape is a dash in the table
-        print(f"{peer.name} {m}x{n}: {str(error).splitlines()[0][:100]}", file=sys.stderr)
+        result = function(*arguments)
+    except Exception as error:
+        print(f"{peer.name}: {str(error).splitlines()[0][:100]}", file=sys.stderr)
         torch.cuda.synchronize()
-    return result + [math.nan] * (2 - len(result))
+        return None
+    return True if result is None else result
 
 
-def check(ours, data, weight, code):
+def measure(everyone, rounds, calls, sets, size):
+    """The cells of one way: GB/s of each, ours first, and ours over the best peer's.
+
+    calls(peer) is what to time; None for one that cannot do the shape, a dash in the table.
+    """
+    replays = [attempt(p, Replay, calls(p), sets, size) if p else None for p in everyone]
+    for _ in range(rounds):
+        for replay in filter(None, replays):
+            replay.round()
+    speed = [statistics.median(r.rounds) if r else math.nan for r in replays]
+    cells = [f"{s:.0f}" if s == s else "-" for s in speed]
+    peers = [i for i in range(1, len(speed)) if speed[i] == speed[i]]
+    if not peers:
+        return cells + ["-"]
+    best = max(peers, key=lambda i: speed[i])
+    ratios = [a / b for a, b in zip(replays[0].rounds, replays[best].rounds)]
+    return cells + [f"**{statistics.median(ratios):.3f}** {min(ratios):.3f}-{max(ratios):.3f}"]
+
+
+def check(ours, x, dy, weight):
     """The largest difference from float64, as a share of the largest value."""
-    x, dy, out = data[0]
-    ours.prepare(x, weight, code)
     rows = slice(0, min(len(x), 64))
     rstd = torch.rsqrt(x[rows].double().square().mean(-1, keepdim=True) + 1e-6)
     xhat = x[rows].double() * rstd
-    y = ours.forward(x, weight, out)[rows].double()
+    y = ours.forward(x, weight)[0][rows].double()
     want = xhat * weight.double()
     worst = ((y - want).abs().max() / want.abs().max()).item()
     h = dy[rows].double() * weight.double()
     want = rstd * (h - xhat * (h * xhat).mean(-1, keepdim=True))
-    dx = ours.backward(x, dy, weight, out)[0][rows].double()
+    dx = ours.backward(x, dy, weight)[0][rows].double()
     return max(worst, ((dx - want).abs().max() / want.abs().max()).item())
 
 
@@ -227,6 +250,7 @@ def main():
     options.add_argument("--dtype", choices=DTYPES, action="append")
     options.add_argument("--shapes", default=SHAPES.replace(" ", ","))
     options.add_argument("--peers", default="", help="of PyTorch,torch.compile,Liger,QuACK; all")
+    options.add_argument("--rounds", type=int, default=7)
     options = options.parse_args()
 
     names = options.peers.split(",") if options.peers else []
@@ -239,20 +263,27 @@ def main():
         dtype, code = DTYPES[name]
         for shape in options.shapes.split(","):
             m, n = map(int, shape.split("x"))
-            one = 3 * m * n * dtype.itemsize
-            sets = min(64, max(2, math.ceil(400e6 / one)))
+            one = m * n * dtype.itemsize
+            sets = min(64, max(2, math.ceil(400e6 / (3 * one))))
             torch.manual_seed(0)
-            data = [[torch.randn(m, n, device="cuda", dtype=dtype) for _ in range(2)] +
-                    [torch.empty(m, n, device="cuda", dtype=dtype)] for _ in range(sets)]
+            data = [[torch.randn(m, n, device="cuda", dtype=dtype) for _ in range(2)]
+                    for _ in range(sets)]
             weight = torch.randn(n, device="cuda", dtype=dtype)
-            error = check(ours, data, weight, code)
-            rows = [measure(p, data, weight, code) for p in [ours] + peers]
-            cells = []
-            for way in range(2):
-                best = max((r[way] for r in rows[1:] if not math.isnan(r[way])), default=math.nan)
-                cells += [f"{r[way]:.0f}" for r in rows] + [f"**{rows[0][way] / best:.2f}**"]
+            ours.prepare(data[0][0], weight, code)
+            error = check(ours, *data[0], weight)
+            able = {ours} | {p for p in peers if attempt(p, p.prepare, data[0][0], weight, code)}
+
+            def forward(peer):
+                return lambda s: peer.forward(data[s][0], weight)
+
+            def backward(peer):  # rstd of set 0 serves all sets: the values do not change the time
+                return lambda s: peer.backward(*data[s], weight)
+
+            everyone = [p if p in able else None for p in [ours] + peers]
+            cells = measure(everyone, options.rounds, forward, sets, 2 * one)
+            cells += measure(everyone, options.rounds, backward, sets, 3 * one)
             print(f"| {name} | {m} x {n} | " + " | ".join(cells) + f" | {error:.1e} |", flush=True)
-            del data, rows
+            del data
             torch.cuda.empty_cache()
 
 
