@@ -135,10 +135,13 @@ static void write_bytes(const void *bytes, size_t size)
     close(file);
 }
 
+enum { GPT2 = 20240520, LLAMA3 = 20240801 };
+
 /* The header of llm.c, and ids. */
-static size_t llmc(unsigned char *bytes, int32_t version, int32_t count, size_t id_bytes)
+static size_t llmc(unsigned char *bytes, int32_t magic, int32_t version, int32_t count,
+                   size_t id_bytes)
 {
-    const int32_t header[3] = {20240520, version, count};
+    const int32_t header[3] = {magic, version, count};
     memset(bytes, 0, 1024 + id_bytes);
     memcpy(bytes, header, sizeof header);
     for (size_t i = 0; i < id_bytes; i++) bytes[1024 + i] = (unsigned char)(i + 1);
@@ -153,8 +156,8 @@ START_TEST(both_kinds_are_read)
     int32_t ids[3];
     for (int kind = 0; kind < 3; kind++) {
         size_t size = kind == 0   ? (memcpy(bytes, "\1\2\3\4\5\6", 6), (size_t)6)
-                      : kind == 1 ? llmc(bytes, 1, 3, 6)
-                                  : llmc(bytes, 7, 3, 12);
+                      : kind == 1 ? llmc(bytes, GPT2, 1, 3, 6)
+                                  : llmc(bytes, LLAMA3, 7, 3, 12);
         write_bytes(bytes, size);
         ck_assert_msg(tokens_open(&source, file_path, message), "%s", message);
         ck_assert_int_eq(source.length, 3);
@@ -172,17 +175,20 @@ START_TEST(what_is_no_token_file_is_refused)
     unsigned char bytes[2048];
     char message[TOKENS_MESSAGE];
     token_source source;
-    for (int k = 0; k < 9; k++) {
+    for (int k = 0; k < 12; k++) {
         size_t size = 0;
         if (k == 0) size = 0;
         if (k == 1) size = (memset(bytes, 1, 3), 3);
-        if (k == 2) size = llmc(bytes, 2, 3, 6); /* a version of something else */
-        if (k == 3) size = llmc(bytes, 1, 4, 6); /* fewer ids than it says */
-        if (k == 4) size = llmc(bytes, 1, 2, 6); /* more */
-        if (k == 5) size = llmc(bytes, 7, 3, 6);
-        if (k == 6) size = llmc(bytes, 1, -1, 6);
-        if (k == 7) size = llmc(bytes, 7, 0x40000001, 4); /* 4 times that is 4 in 32 bits */
-        if (k == 8) size = llmc(bytes, 1, 3, 5);
+        if (k == 2) size = llmc(bytes, GPT2, 2, 3, 6); /* a version of something else */
+        if (k == 3) size = llmc(bytes, GPT2, 1, 4, 6); /* fewer ids than it says */
+        if (k == 4) size = llmc(bytes, GPT2, 1, 2, 6); /* more */
+        if (k == 5) size = llmc(bytes, LLAMA3, 7, 3, 6);
+        if (k == 6) size = llmc(bytes, GPT2, 1, -1, 6);
+        if (k == 7) size = llmc(bytes, LLAMA3, 7, 0x40000001, 4); /* 4 times that is 4 in 32 bits */
+        if (k == 8) size = llmc(bytes, GPT2, 1, 3, 5);
+        if (k == 9) size = llmc(bytes, GPT2, 7, 3, 12);
+        if (k == 10) size = llmc(bytes, LLAMA3, 1, 3, 6);
+        if (k == 11) size = (llmc(bytes, LLAMA3, 7, 3, 12), 1022); /* the header is cut short */
         write_bytes(bytes, size);
         ck_assert_msg(!tokens_open(&source, file_path, message), "row %d", k);
         ck_assert_ptr_nonnull(strstr(message, file_path));

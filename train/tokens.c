@@ -12,7 +12,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LLMC_MAGIC = 20240520, LLMC_HEADER = 256 * 4, REASON = 256 };
+enum { LLMC_HEADER = 256 * 4, REASON = 256 };
+
+/* How llm.c marks the tokens of GPT-2 and those of Llama 3. */
+static const struct {
+    int32_t magic, version;
+    int width;
+} llmc_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 
 /* ---- Reading ids -------------------------------------------------------------------------- */
 
@@ -43,25 +49,39 @@ static int32_t word_at(const unsigned char *p)
     return (int32_t)(p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
 }
 
-/* What the bytes of a file are; false and why, if they are no token file. */
+/* What a file without a header is. */
+static bool understand_raw(token_shard *shard, char why[REASON])
+{
+    shard->ids = shard->mapping;
+    shard->width = 2;
+    shard->length = (int64_t)(shard->mapped_bytes / 2);
+    if (shard->mapped_bytes % 2 == 0) return true;
+    snprintf(why, REASON, "it has %zu bytes, wanted an even number for uint16 ids",
+             shard->mapped_bytes);
+    return false;
+}
+
+/* What the bytes of a file are; false and why, if they are no token file. The first 16 bits of the
+ * marks are beyond the ids of GPT-2, so that no file of nanoGPT has them. */
 static bool understand(token_shard *shard, char why[REASON])
 {
     const unsigned char *bytes = shard->mapping;
-    const size_t size = shard->mapped_bytes;
-    if (size < LLMC_HEADER || word_at(bytes) != LLMC_MAGIC) {
-        shard->ids = bytes;
-        shard->width = 2;
-        shard->length = (int64_t)(size / 2);
-        if (size % 2 == 0) return true;
-        snprintf(why, REASON, "it has %zu bytes, wanted an even number for uint16 ids", size);
+    const size_t size = shard->mapped_bytes, kinds = sizeof llmc_kinds / sizeof *llmc_kinds;
+    const int32_t magic = size < 4 ? 0 : word_at(bytes);
+    size_t kind = 0;
+    while (kind < kinds && llmc_kinds[kind].magic != magic) kind++;
+    if (kind == kinds) return understand_raw(shard, why);
+    if (size < LLMC_HEADER) {
+        snprintf(why, REASON, "it has %zu bytes, fewer than the header of llm.c", size);
         return false;
     }
-    int32_t version = word_at(bytes + 4), count = word_at(bytes + 8);
-    shard->width = version == 1 ? 2 : 4;
+    const int32_t version = word_at(bytes + 4), count = word_at(bytes + 8);
+    shard->width = llmc_kinds[kind].width;
     shard->ids = bytes + LLMC_HEADER;
     shard->length = count;
-    if (version != 1 && version != 7) {
-        snprintf(why, REASON, "its header has version %d, wanted 1 or 7", version);
+    if (version != llmc_kinds[kind].version) {
+        snprintf(why, REASON, "its header has version %d, wanted %d behind %d", version,
+                 llmc_kinds[kind].version, magic);
         return false;
     }
     if (count < 0 || (size_t)count * (size_t)shard->width != size - LLMC_HEADER) {

@@ -1,8 +1,8 @@
 /* tokens.h - sequences of token ids: in memory, or in files mapped into it.
  *
  * Two kinds of token files are read. Those of nanoGPT are nothing but little-endian uint16. Those
- * of llm.c begin with 256 little-endian int32, of which the first is 20240520, the second a version
- * (1: uint16 ids, 7: uint32 ids) and the third the number of ids, which must fill the file exactly.
+ * of llm.c begin with 256 little-endian int32: the first two are 20240520 and 1 (GPT-2: uint16 ids)
+ * or 20240801 and 7 (Llama 3: uint32), the third is the number of ids, which must fill the file.
  * A pattern such as "train_*.bin" names several files (shards), taken in the order of their names.
  */
 #ifndef GRADUS_TRAIN_TOKENS_H

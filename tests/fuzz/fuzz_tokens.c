@@ -12,11 +12,13 @@ static uint32_t word_at(const uint8_t *p)
 static void check(const token_source *source, const uint8_t *bytes, size_t size)
 {
     const token_shard *s = &source->shard[0];
-    bool headed = size >= 1024 && word_at(bytes) == 20240520;
+    const uint32_t magic = size >= 4 ? word_at(bytes) : 0;
+    bool headed = magic == 20240520 || magic == 20240801;
     size_t begin = headed ? 1024 : 0;
     demand(source->shards == 1 && source->length == s->length && s->length >= 0, "one shard");
-    demand(s->width == (headed && word_at(bytes + 4) == 7 ? 4 : 2), "its width");
+    demand(s->width == (magic == 20240801 ? 4 : 2), "its width");
     demand(begin + (size_t)s->length * (size_t)s->width == size, "all of the file");
+    if (headed) demand(word_at(bytes + 4) == (s->width == 4 ? 7 : 1), "its version");
     if (headed) demand(word_at(bytes + 8) == (uint32_t)s->length, "as many as the header says");
     int64_t bad = -1;
     int32_t *ids = malloc((size_t)s->length * sizeof *ids + 1);
@@ -38,7 +40,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     const uint8_t *tries[2] = {bytes, headed};
     size_t sizes[2] = {size, 0};
     if (size >= 3 && size <= 4096) {
-        const uint32_t magic = 20240520;
+        const uint32_t magic = bytes[0] < 4 ? 20240520 : 20240801;
         memset(headed, 0, 1024);
         memcpy(headed, &magic, sizeof magic);
         headed[4] = bytes[0];
