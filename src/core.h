@@ -72,7 +72,7 @@ void gd_host_release(gd_context *ctx, void *memory, size_t bytes);
 bool gd_host_grow(gd_context *ctx, void **array, int64_t *capacity, int64_t wanted, size_t size,
                   const char *what);
 
-/* Zeroed memory that lives until the arena is reset to an earlier mark. */
+/* Zeroed memory that lives until gd_arena_reset, which gd_step_end calls. */
 void *gd_arena_allocate(gd_context *ctx, size_t bytes, const char *what);
 void gd_arena_reset(gd_context *ctx);
 void gd_arena_free(gd_context *ctx);
@@ -275,7 +275,8 @@ struct gd_node {
     double *norms; /* [outputs] of the gradients, NaN: unknown; NULL if not recorded */
 };
 
-/* Appends a node; arrays are copied into the arena. */
+/* Appends a node. The call's arrays lie in the arena, and become the node's; its arguments are
+ * copied there. */
 gd_node *gd_tape_append(const gd_call *call);
 
 /* Whether the backward of `op` reads input or output i. */

@@ -98,8 +98,8 @@ void gd_arena_free(gd_context *ctx)
 
 /* ---- The pool of tensor memory ------------------------------------------------------------ */
 
-/* Size classes: 64 bytes, then four to each power of two, so at most a fifth is wasted:
- * 64, 80, 96, 112, 128, 160, 192, 224, 256, 320 ... rounded up to multiples of 64. */
+/* Size classes: 64 bytes, then four to each power of two, 64, 80, 96, 112, 128, 160 ..., so at most
+ * a fifth of a block is wasted; of small ones more, as blocks are multiples of 64. */
 static int pool_class_of(size_t bytes, size_t *block_bytes)
 {
     size_t base = 64;

@@ -6,8 +6,8 @@
 
 enum { TRAIN = 512, TEST = 512, HIDDEN = 48, STEPS = 600 };
 
-/* Points (x, y) [n, 2] on two arms that wind around each other one and a half times; target: the
- * arm. The noise comes from the context's random stream, so every call makes new points. */
+/* Points (x, y) [n, 2] on two arms that wind around each other one and a quarter times; target:
+ * the arm. The noise comes from the context's random stream, so every call makes new points. */
 static gd_status make_spirals(gd_tensor *points, gd_tensor *targets, int n)
 {
     float xy[2 * TRAIN], noise[2 * TRAIN];

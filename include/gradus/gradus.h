@@ -9,10 +9,12 @@
  *   gradcheck.h   finite differences against a backward
  *   safetensors.h tensors in files
  *
+ * and kernels.h, which is to be included by itself: RMSNorm on raw device pointers.
+ *
  * A whole step of learning, for a line y = w * x + b:
  *
  *     gd_context *ctx = gd_context_create(NULL);
- *     gd_tensor *w = gd_tensor_create(ctx, GD_FLOAT32, 1, (int64_t[]){1});
+ *     gd_tensor *w = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1));
  *     gd_tensor_set_requires_grad(w, true);
  *     ...
  *     gd_tensor *error = gd_sub(gd_add(gd_mul(w, x), b), y);

@@ -62,7 +62,8 @@ GD_API gd_tensor *gd_matmul_with(gd_tensor *a, gd_tensor *b, bool transpose_a, b
 GD_API gd_tensor *gd_linear(gd_tensor *x, gd_tensor *weight, gd_tensor *bias);
 
 /* y[i, :] = table[ids[i], :].  table [V, C], ids GD_INT32 [...] -> [..., C]. An id outside
- * [0, V) is an error on the CPU, found before anything is computed. */
+ * [0, V) is an error: on the CPU found before anything is computed, on a GPU at the next wait for
+ * it. */
 GD_API gd_tensor *gd_embedding(gd_tensor *table, gd_tensor *ids);
 
 /* ---- Attention (kernels/rope, kernels/attention) ------------------------------------------ */

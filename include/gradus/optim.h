@@ -2,11 +2,11 @@
  *
  * All parameters of a model live in one group: one block of memory for the values, one for the
  * gradients, one for each of the optimizer's states. Each parameter is a view into the block, so
- * clearing, clipping, the update (and one day an all-reduce) are one pass each.
+ * clipping and the update are one pass each, however many parameters there are.
  *
  *     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
- *     gd_tensor *w = gd_params_add(params, "w", 2, (int64_t[]){64, 32}, GD_DECAY);
- *     gd_tensor *b = gd_params_add(params, "b", 1, (int64_t[]){64}, 0);
+ *     gd_tensor *w = gd_params_add(params, "w", GD_SHAPE(64, 32), GD_DECAY);
+ *     gd_tensor *b = gd_params_add(params, "b", GD_SHAPE(64), 0);
  *     gd_params_finish(params);             // now they have memory, zeroed; fill them
  *     gd_optimizer *opt = gd_adamw_create(params, NULL);
  *     for (...) {

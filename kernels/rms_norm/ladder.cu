@@ -3,8 +3,7 @@
 //
 // RMSNorm computes next to nothing, so that the one question is how close the kernel comes to the
 // time that its bytes take: x in and y out once (forward), x and dy in, dx out (backward). Every
-// rung is float32 with one block a row, N a multiple of 4, and differs from the one before in one
-// idea.
+// rung is float32, N a multiple of 4, and differs from the one before in one idea.
 #include "rms_norm/ladder.h"
 
 namespace

@@ -147,7 +147,7 @@ static gd_status accumulates(gd_checker *c)
 
 /* ---- Cotangents --------------------------------------------------------------------------- */
 
-/* Cotangents of zeros for all outputs, or, with `but` >= 0, that of set `but` for its output. */
+/* Cotangents of zeros for all outputs; with `set` >= 0, for all but the one that set is for. */
 static double **zero_cotangents(gd_checker *c, int set)
 {
     double **u = gd_check_allocate(c, c->outputs, sizeof *u);
