@@ -2,12 +2,11 @@
  *
  * The gradient of a tensor is complete when every node that read it has been visited. Since a node
  * only reads what earlier nodes made, going through the tape from the end visits all readers of a
- * tensor before its maker, and one pass is enough.
+ * tensor before its maker, and one pass is enough. What happens at one node is in backward_call.c.
  *
- * Three rules keep memory small. A value is given back to the pool when the last backward that
- * reads it has run (storage->readers). The gradient of an intermediate is given back as soon as its
- * maker has used it. And a backward may write its result over its dy or its input where the op's
- * record allows that and nobody else will look there again. */
+ * Two rules keep memory small. A value is given back to the pool when the last backward that reads
+ * it has run (storage->readers). And the gradient of an intermediate is given back as soon as its
+ * maker has used it. */
 #include "core.h"
 
 #include <math.h>
@@ -207,218 +206,6 @@ static gd_status check_values(const gd_node *node)
     return GD_OK;
 }
 
-/* A gd_tensor_free'd step tensor answers NULL to gd_tensor_data; the tape may still look at it
- * through a header of its own. */
-static gd_tensor *tape_window(gd_tensor *t)
-{
-    if (!t->freed || !t->step || !t->storage || t->storage->released) return t;
-    gd_tensor *window = gd_tensor_header(t->ctx, "backward", true, t->dtype, t->ndim, t->shape);
-    if (!window) return NULL;
-    memcpy(window->strides, t->strides, sizeof window->strides);
-    window->offset = t->offset;
-    window->freed = false;
-    gd_tensor_attach(window, t->storage);
-    window->storage->windows--; /* `readers` keeps the memory */
-    return window;
-}
-
-/* One input's gradient on its way through a call: where the kernel writes it. */
-typedef struct gradient_slot {
-    gd_tensor *target; /* the input */
-    gd_tensor *buffer; /* what the kernel gets as dinput: target->grad, or a temporary */
-} gradient_slot;
-
-static bool same_memory_shape(const gd_tensor *t, const gd_tensor *other)
-{
-    return t->dtype == other->dtype && t->count == other->count;
-}
-
-/* dinput may be written over dy: the gradient of output 0, if nobody wants to see that later. */
-static bool can_take_doutput(const gd_node *node, const gd_call *call, int i)
-{
-    gd_tensor *t = node->input[i], *y = node->output[0];
-    if (!(node->op->dinput_over_doutput >> (i < 31 ? i : 31) & 1)) return false;
-    return t->step && y->grad_valid && !y->keep_grad && call->doutput[0] == y->grad &&
-           y->grad->storage->windows == 1 && same_memory_shape(t, y);
-}
-
-/* dinput may be written over the input itself, if this node is its last reader. */
-static bool can_take_input(const gd_node *node, const gd_call *call, int i, bool keep_tape)
-{
-    gd_tensor *t = node->input[i];
-    if (keep_tape || !(node->op->dinput_over_input >> (i < 31 ? i : 31) & 1)) return false;
-    const gd_storage *storage = t->storage;
-    return t->node && storage->step && !storage->keep && storage->readers == 1 &&
-           !storage->released && call->input[i] == t && gd_tensor_is_contiguous(t) &&
-           storage->bytes == (size_t)t->count * gd_dtype_size(t->dtype);
-}
-
-/* A gradient header for t on a storage that exists. */
-static gd_tensor *grad_window(gd_tensor *t, gd_storage *storage)
-{
-    gd_tensor *grad = gd_tensor_header(t->ctx, "backward", true, t->dtype, t->ndim, t->shape);
-    if (!grad) return NULL;
-    gd_tensor_attach(grad, storage);
-    grad->owned = true;
-    return t->grad = grad;
-}
-
-/* The memory of input i becomes that of its gradient: the storage's content moves to a new header,
- * and the old one, at which the value's tensors look, is left released. So reading the value after
- * that is an error that says so, as for any value whose memory was used again. */
-static gd_status take_input(gd_node *node, gd_call *call, int i)
-{
-    gd_tensor *t = node->input[i];
-    gd_context *ctx = t->ctx;
-    gd_storage *moved = gd_storage_create(ctx, true);
-    if (!moved) return gd_error_status(ctx);
-    gd_storage *next = moved->next, *old = t->storage;
-    *moved = *old;
-    moved->next = next;
-    moved->windows = moved->readers = 0;
-    old->data = NULL;
-    old->released = true;
-    call->input[i] = grad_window(t, moved);
-    return gd_error_status(ctx);
-}
-
-static gd_dtype kept_dtype(const gd_tensor *t)
-{
-    return t->grad ? t->grad->dtype : t->dtype;
-}
-
-/* The dtype in which the kernel writes the gradient of input i: that in which it takes the input,
- * or float32 where the gradient is kept so and the kernel can write it. */
-static gd_dtype written_dtype(const gd_node *node, const gd_call *call, int i)
-{
-    const gd_tensor *t = node->input[i];
-    const gd_dtype dtype = gd_kernel_dtype(call, t);
-    const bool wide = node->op->dinput_float32 >> (i < 31 ? i : 31) & 1;
-    return wide && kept_dtype(t) == GD_FLOAT32 && gd_dtype_size(dtype) == 2 ? GD_FLOAT32 : dtype;
-}
-
-/* Chooses where the kernel writes the gradient of input i.
- *
- * Best is the gradient itself: the kernel adds into it, or writes where nothing is yet, and nothing
- * has to be moved. That cannot be where the kernel writes another dtype, nor at the second
- * place of an input that stands twice, as in mul(x, x): a kernel may compute both gradients in one
- * loop, and each would overwrite what the other added. Those get a temporary, which call_backward
- * adds to the gradient.
- *
- * A gradient that does not exist yet needs memory. Two buffers are about to be free, that of dy and
- * that of the input; where the record says that the kernel can bear it, one of them serves. */
-static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accumulate,
-                                gradient_slot *slot, bool keep_tape)
-{
-    gd_tensor *t = node->input[i];
-    gd_context *ctx = t->ctx;
-    bool repeated = false;
-    for (int k = 0; k < i; k++) repeated = repeated || node->input[k] == t;
-    slot->target = t;
-    gd_dtype dtype = written_dtype(node, call, i);
-    if (repeated || kept_dtype(t) != dtype) {
-        slot->buffer = gd_frame_tensor(ctx, dtype, t, node->op->name);
-        return gd_error_status(ctx);
-    }
-    *accumulate = t->grad_valid;
-    if (!t->grad_valid && !t->grad && can_take_doutput(node, call, i)) {
-        grad_window(t, node->output[0]->grad->storage);
-    } else if (!t->grad_valid && !t->grad && can_take_input(node, call, i, keep_tape)) {
-        take_input(node, call, i);
-    } else {
-        gd_tensor_need_grad(t);
-    }
-    slot->buffer = t->grad;
-    return gd_error_status(ctx);
-}
-
-static void *zeroed(gd_context *ctx, int count, size_t size)
-{
-    return gd_arena_allocate(ctx, (size_t)(count ? count : 1) * size, "backward");
-}
-
-/* The gd_call that the op's backward gets: values and gradients as its kernels take them. */
-static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, gradient_slot *slots,
-                              bool keep_tape)
-{
-    gd_context *ctx = call->context;
-    const gd_op *op = node->op;
-    for (int i = 0; i < node->inputs; i++) {
-        gd_tensor *t = node->input[i];
-        if (t && gd_op_reads_input(op, i)) {
-            t = tape_window(t);
-            gd_dtype dtype = gd_kernel_dtype(call, node->input[i]);
-            if (t) t = gd_frame_prepare(ctx, t, dtype, op->strided, op->name);
-            if (!t) return gd_error_status(ctx);
-        }
-        call->input[i] = t;
-    }
-    for (int i = 0; i < node->outputs; i++) {
-        gd_tensor *t = node->output[i];
-        gd_dtype dtype = gd_kernel_dtype(call, t);
-        if (t->grad_valid) {
-            call->doutput[i] = gd_frame_prepare(ctx, t->grad, dtype, false, op->name);
-            if (!call->doutput[i]) return gd_error_status(ctx);
-        }
-        if (gd_op_reads_output(op, i)) {
-            t = tape_window(t);
-            if (t) t = gd_frame_prepare(ctx, t, dtype, false, op->name);
-            if (!t) return gd_error_status(ctx);
-        }
-        call->output[i] = t;
-    }
-    for (int i = 0; i < node->inputs; i++) {
-        gd_tensor *t = node->input[i];
-        if (!t || !t->requires_grad) continue;
-        if (place_gradient(node, call, i, &accumulate[i], &slots[i], keep_tape)) {
-            return gd_error_status(ctx);
-        }
-        call->dinput[i] = slots[i].buffer;
-    }
-    return GD_OK;
-}
-
-static gd_status call_backward(gd_context *ctx, gd_node *node, bool keep_tape)
-{
-    const gd_op *op = node->op;
-    gd_call call = {.context = ctx,
-                    .op = op,
-                    .args = node->args,
-                    .dtype = node->dtype,
-                    .storage = node->storage,
-                    .threads = ctx->threads,
-                    .inputs = node->inputs,
-                    .outputs = node->outputs,
-                    .saves = node->saves,
-                    .save = node->save,
-                    .seed = node->seed,
-                    .random_offset = node->random_offset};
-    call.input = zeroed(ctx, node->inputs, sizeof(gd_tensor *));
-    call.output = zeroed(ctx, node->outputs, sizeof(gd_tensor *));
-    call.doutput = zeroed(ctx, node->outputs, sizeof(gd_tensor *));
-    call.dinput = zeroed(ctx, node->inputs, sizeof(gd_tensor *));
-    bool *accumulate = zeroed(ctx, node->inputs, sizeof(bool));
-    gradient_slot *slots = zeroed(ctx, node->inputs, sizeof(gradient_slot));
-    call.accumulate = accumulate;
-    if (gd_failed(ctx) || prepare_call(node, &call, accumulate, slots, keep_tape)) {
-        return gd_error_status(ctx);
-    }
-    gd_status status = gd_run_kernel(op->backward[ctx->device->device], &call, true);
-    if (status || gd_failed(ctx)) {
-        return gd_fail(ctx, status, "%s: its backward failed", op->name);
-    }
-    for (int i = 0; i < node->inputs; i++) {
-        gradient_slot *slot = &slots[i];
-        if (!slot->target) continue;
-        if (slot->buffer == slot->target->grad) {
-            slot->target->grad_valid = true;
-        } else if (gd_grad_add(slot->target, slot->buffer, op->name)) {
-            return gd_error_status(ctx);
-        }
-    }
-    return GD_OK;
-}
-
 static gd_status record_norms(gd_context *ctx, gd_node *node)
 {
     node->norms = gd_arena_allocate(ctx, (size_t)node->outputs * sizeof(double), "the norms");
@@ -445,7 +232,7 @@ static gd_status visit(gd_context *ctx, gd_node *node, bool keep_tape)
     if (!node->op->backward[ctx->device->device]) return refuse_missing_backward(ctx, node);
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);
-    gd_status status = call_backward(ctx, node, keep_tape);
+    gd_status status = gd_node_backward(node, keep_tape);
     gd_frame_end(ctx, &frame);
     return status;
 }

@@ -74,6 +74,13 @@ bool gd_host_grow(gd_context *ctx, void **array, int64_t *capacity, int64_t want
 
 /* Zeroed memory that lives until gd_arena_reset, which gd_step_end calls. */
 void *gd_arena_allocate(gd_context *ctx, size_t bytes, const char *what);
+
+/* The same for an array; of no elements, too, it is not NULL. */
+static inline void *gd_arena_array(gd_context *ctx, int count, size_t size, const char *what)
+{
+    return gd_arena_allocate(ctx, (size_t)count * size, what);
+}
+
 void gd_arena_reset(gd_context *ctx);
 void gd_arena_free(gd_context *ctx);
 
@@ -258,7 +265,7 @@ gd_status gd_run_kernel(gd_kernel kernel, const gd_call *call, bool backward);
 /* The dtype in which the kernels of this call take t. */
 gd_dtype gd_kernel_dtype(const gd_call *call, const gd_tensor *t);
 
-/* ---- The tape (tape.c, backward.c, checkpoint.c) ---------------------------------------- */
+/* ---- The tape (tape.c, backward.c, backward_call.c, checkpoint.c) ----------------------- */
 
 struct gd_node {
     const gd_op *op;
@@ -279,6 +286,12 @@ struct gd_node {
  * copied there. */
 gd_node *gd_tape_append(const gd_call *call);
 
+/* Bit i of a mask of a record, in which all from the 32nd on share the last. */
+static inline bool gd_op_bit(uint32_t mask, int i)
+{
+    return mask >> (i < 31 ? i : 31) & 1;
+}
+
 /* Whether the backward of `op` reads input or output i. */
 bool gd_op_reads_input(const gd_op *op, int i);
 bool gd_op_reads_output(const gd_op *op, int i);
@@ -290,6 +303,9 @@ void gd_tape_truncate(gd_context *ctx, int64_t length);
  * cotangents (ones where NULL) and takes them back to the leaves. */
 gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count,
                            gd_tensor *const *cotangents, bool keep_tape);
+
+/* Runs the backward of a node's op: its gradients go to, or are added to, those of the inputs. */
+gd_status gd_node_backward(gd_node *node, bool keep_tape);
 
 /* The backward of a node made by gd_checkpoint. */
 gd_status gd_checkpoint_backward(gd_node *node, gd_tensor *doutput);

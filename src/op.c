@@ -66,19 +66,14 @@ gd_status gd_register_op(gd_context *ctx, const gd_op *op)
     return GD_OK;
 }
 
-static bool bit(uint32_t mask, int i)
-{
-    return mask >> (i < 31 ? i : 31) & 1;
-}
-
 bool gd_op_reads_input(const gd_op *op, int i)
 {
-    return bit(op->backward_reads_inputs, i);
+    return gd_op_bit(op->backward_reads_inputs, i);
 }
 
 bool gd_op_reads_output(const gd_op *op, int i)
 {
-    return bit(op->backward_reads_outputs, i);
+    return gd_op_bit(op->backward_reads_outputs, i);
 }
 
 /* ---- Memory of one call ------------------------------------------------------------------- */
@@ -224,7 +219,7 @@ static gd_status check_inputs(gd_context *ctx, const gd_op *op, gd_tensor *const
         const char *name = input_name(op, i, buffer, sizeof buffer);
         gd_tensor *t = inputs[i];
         if (!t) {
-            if (bit(op->optional_inputs, i)) continue;
+            if (gd_op_bit(op->optional_inputs, i)) continue;
             return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: %s is NULL, wanted a tensor", op->name,
                            name);
         }
@@ -255,14 +250,10 @@ typedef struct apply_state {
     bool seen_real;                            /* by widen() */
 } apply_state;
 
-static void *zeroed(gd_context *ctx, int count, size_t size)
-{
-    return gd_arena_allocate(ctx, (size_t)(count ? count : 1) * size, "a call");
-}
-
 static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op *op,
                                gd_tensor *const *inputs, int count, const void *args)
 {
+    const char *what = "a call";
     gd_call *call = &state->call;
     *call = (gd_call){.context = ctx,
                       .op = op,
@@ -271,13 +262,13 @@ static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op 
                       .inputs = count,
                       .outputs = op->outputs,
                       .saves = op->saves};
-    call->input = zeroed(ctx, count, sizeof(gd_tensor *));
-    call->output = zeroed(ctx, op->outputs, sizeof(gd_tensor *));
-    call->save = zeroed(ctx, op->saves, sizeof(gd_tensor *));
-    state->output_spec = zeroed(ctx, op->outputs, sizeof(gd_spec));
-    state->save_spec = zeroed(ctx, op->saves, sizeof(gd_spec));
-    state->kernel_input = zeroed(ctx, count, sizeof(gd_tensor *));
-    state->kernel_output = zeroed(ctx, op->outputs, sizeof(gd_tensor *));
+    call->input = gd_arena_array(ctx, count, sizeof(gd_tensor *), what);
+    call->output = gd_arena_array(ctx, op->outputs, sizeof(gd_tensor *), what);
+    call->save = gd_arena_array(ctx, op->saves, sizeof(gd_tensor *), what);
+    state->output_spec = gd_arena_array(ctx, op->outputs, sizeof(gd_spec), what);
+    state->save_spec = gd_arena_array(ctx, op->saves, sizeof(gd_spec), what);
+    state->kernel_input = gd_arena_array(ctx, count, sizeof(gd_tensor *), what);
+    state->kernel_output = gd_arena_array(ctx, op->outputs, sizeof(gd_tensor *), what);
     if (gd_failed(ctx)) return ctx->status;
     memcpy(call->input, inputs, (size_t)count * sizeof *inputs);
     call->dtype = call->storage = GD_FLOAT32;
