@@ -1,0 +1,45 @@
+/* params.h - a group of parameters from inside: params.c makes it, optim.c moves what is in it. */
+#ifndef GRADUS_PARAMS_H
+#define GRADUS_PARAMS_H
+
+#include "core.h"
+
+typedef struct gd_param {
+    gd_tensor *tensor; /* its header; its gradient's header is tensor->grad */
+    unsigned flags;
+} gd_param;
+
+struct gd_params {
+    gd_context *ctx;
+    gd_dtype dtype;
+    gd_param *list; /* in the order added */
+    int64_t count, capacity;
+    gd_tensor *values, *grads; /* the blocks [block]; NULL before gd_params_finish */
+};
+
+static inline int gd_param_decays(const gd_param *p)
+{
+    return p->flags & GD_DECAY ? 1 : 0;
+}
+
+/* The dtype of gradients, of the optimizer's state, and of what it computes. */
+static inline gd_dtype gd_params_state_dtype(const gd_params *params)
+{
+    return params->dtype == GD_FLOAT64 ? GD_FLOAT64 : GD_FLOAT32;
+}
+
+/* Elements that a parameter takes of the block, the gap behind it included. */
+int64_t gd_params_room(const gd_tensor *t);
+
+/* A one-dimensional tensor of zeros that belongs to a group or an optimizer. */
+gd_tensor *gd_params_block(gd_context *ctx, gd_dtype dtype, int64_t block,
+                           gd_memory_class memory_class, const char *who);
+
+/* True when the group can be worked on: no error stands, and it has memory. */
+bool gd_params_ready(const gd_params *params, const char *who);
+
+/* A parameter that no gradient reached in this step may still hold that of an earlier one, since
+ * clearing writes nothing; where the block is about to be read as a whole, it becomes zero. */
+void gd_params_zero_missing_grads(gd_params *params);
+
+#endif
