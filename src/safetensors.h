@@ -31,6 +31,9 @@ typedef struct gd_printable {
 
 gd_printable gd_printable_text(const char *text);
 
+/* The name in a header that is not a tensor's; what a build without jansson says. */
+extern const char gd_safetensors_metadata_name[], gd_safetensors_no_jansson[];
+
 /* The format's name of a dtype of ours. */
 const char *gd_safetensors_dtype_name(gd_dtype dtype);
 
@@ -41,7 +44,7 @@ const char *gd_safetensors_dtype_name(gd_dtype dtype);
 gd_status gd_safetensors_parse(gd_safetensors *file, const char *path);
 
 /* The header for tensors whose data follow one another, with its length before it and spaces behind
- * it up to a multiple of 64 bytes. Free with free(). NULL on error. */
+ * it up to a multiple of 64 bytes (safetensors_write.c). Free with free(). NULL on error. */
 char *gd_safetensors_print(gd_context *ctx, const gd_named_tensor *tensors, int64_t tensor_count,
                            const gd_named_text *metadata, int64_t metadata_count, size_t *bytes);
 

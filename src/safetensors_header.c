@@ -1,5 +1,5 @@
-/* safetensors_header.c - the header of a safetensors file: JSON in and out, and the rules that make
- * a file true (gradus/safetensors.h lists them).
+/* safetensors_header.c - the header of a safetensors file, read, and held to the rules that make a
+ * file true (gradus/safetensors.h lists them).
  *
  * jansson turns the text into a tree; it refuses duplicate names, what is not UTF-8, numbers beyond
  * 64 bits and deep nesting. One walk over the tree counts what will be needed, a second fills it
@@ -73,13 +73,14 @@ gd_printable gd_printable_text(const char *text)
     return clean;
 }
 
+const char gd_safetensors_metadata_name[] = "__metadata__";
+const char gd_safetensors_no_jansson[] = "this build of gradus has no jansson (GRADUS_JANSSON)";
+
 #ifdef GD_HAVE_JANSSON
 
 #include <jansson.h>
 
 /* ---- What a file holds -------------------------------------------------------------------- */
-
-static const char metadata_name[] = "__metadata__";
 
 static gd_status refuse(const gd_safetensors *file, const char *format, ...) GD_PRINTF(2, 3);
 
@@ -153,11 +154,12 @@ static gd_status count_metadata(gd_safetensors *file, json_t *map)
 {
     const char *name;
     json_t *text;
-    if (!json_is_object(map)) return refuse(file, "%s is not an object", metadata_name);
+    if (!json_is_object(map))
+        return refuse(file, "%s is not an object", gd_safetensors_metadata_name);
     json_object_foreach(map, name, text)
     {
         if (!json_is_string(text)) {
-            return refuse(file, "%s: \"%s\" is not a text", metadata_name,
+            return refuse(file, "%s: \"%s\" is not a text", gd_safetensors_metadata_name,
                           gd_printable_text(name).text);
         }
         file->char_count += strlen(name) + json_string_length(text) + 2;
@@ -172,7 +174,7 @@ static gd_status count_header(gd_safetensors *file, json_t *root)
     json_t *value;
     json_object_foreach(root, name, value)
     {
-        if (!strcmp(name, metadata_name)) {
+        if (!strcmp(name, gd_safetensors_metadata_name)) {
             if (count_metadata(file, value)) return gd_error_status(file->ctx);
             continue;
         }
@@ -292,7 +294,7 @@ static gd_status fill_header(gd_safetensors *file, json_t *root, size_t data_beg
     file->path = keep_text(&chars, file->path);
     json_object_foreach(root, name, value)
     {
-        if (strcmp(name, metadata_name) != 0) {
+        if (strcmp(name, gd_safetensors_metadata_name) != 0) {
             gd_safetensors_entry *entry = &file->entries[count++];
             entry->name = keep_text(&chars, name);
             if (fill_entry(file, entry, value, dims, data_begin)) break;
@@ -369,137 +371,13 @@ gd_status gd_safetensors_parse(gd_safetensors *file, const char *path)
     return has_minus(text, length) ? refuse(file, "a number has a minus sign") : GD_OK;
 }
 
-/* ---- Writing ------------------------------------------------------------------------------ */
-
-static gd_status refuse_name(gd_context *ctx, const char *what, const char *name, const char *why)
-{
-    return gd_fail(ctx, GD_ERROR_ARGUMENT, "safetensors_write: %s \"%s\" %s", what,
-                   gd_printable_text(name).text, why);
-}
-
-/* A text as JSON; NULL, with the reason, where there is no memory or it is not UTF-8. */
-static json_t *print_text(gd_context *ctx, const char *what, const char *text)
-{
-    json_t *value = text ? json_string(text) : NULL, *unchecked = NULL;
-    if (value) return value;
-    if (!text) {
-        gd_fail(ctx, GD_ERROR_ARGUMENT, "safetensors_write: %s is NULL, wanted a text", what);
-    } else if ((unchecked = json_string_nocheck(text))) {
-        refuse_name(ctx, what, text, "is not UTF-8");
-        json_decref(unchecked);
-    } else {
-        gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: the header of a safetensors file");
-    }
-    return NULL;
-}
-
-/* object[name] = value, which it takes over. */
-static gd_status put(gd_context *ctx, json_t *object, const char *what, const char *name,
-                     json_t *value)
-{
-    json_t *checked = print_text(ctx, what, name);
-    json_decref(checked);
-    if (checked && json_object_get(object, name)) refuse_name(ctx, what, name, "is there twice");
-    if (gd_failed(ctx)) {
-        json_decref(value);
-        return gd_error_status(ctx);
-    }
-    if (!json_object_set_new(object, name, value)) return GD_OK;
-    return gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: the header of a safetensors file");
-}
-
-static json_t *print_tensor(const gd_tensor *t, int64_t begin, int64_t end)
-{
-    json_t *shape = json_array();
-    for (int i = 0; i < t->ndim; i++) {
-        if (json_array_append_new(shape, json_integer(t->shape[i]))) {
-            json_decref(shape);
-            return NULL;
-        }
-    }
-    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", gd_safetensors_dtype_name(t->dtype), "shape",
-                     shape, "data_offsets", (json_int_t)begin, (json_int_t)end);
-}
-
-static gd_status print_all(gd_context *ctx, json_t *root, const gd_named_tensor *tensors,
-                           int64_t tensor_count, const gd_named_text *metadata,
-                           int64_t metadata_count)
-{
-    if (metadata_count > 0) {
-        json_t *map = json_object();
-        if (json_object_set_new(root, metadata_name, map)) {
-            return gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: the header of a safetensors file");
-        }
-        for (int64_t i = 0; i < metadata_count; i++) {
-            json_t *text = print_text(ctx, "metadata", metadata[i].text);
-            if (put(ctx, map, "metadata", metadata[i].name, text)) return gd_error_status(ctx);
-        }
-    }
-    int64_t begin = 0;
-    for (int64_t i = 0; i < tensor_count; i++) {
-        const gd_tensor *t = tensors[i].tensor;
-        int64_t end = begin + t->count * (int64_t)gd_dtype_size(t->dtype);
-        if (tensors[i].name && !strcmp(tensors[i].name, metadata_name)) {
-            return refuse_name(ctx, "tensor", metadata_name, "has a name that the format keeps");
-        }
-        if (put(ctx, root, "tensor", tensors[i].name, print_tensor(t, begin, end))) break;
-        begin = end;
-    }
-    return gd_error_status(ctx);
-}
-
-char *gd_safetensors_print(gd_context *ctx, const gd_named_tensor *tensors, int64_t tensor_count,
-                           const gd_named_text *metadata, int64_t metadata_count, size_t *bytes)
-{
-    enum { ALIGNMENT = 64 };
-    json_t *root = json_object();
-    char *header = NULL;
-    size_t length = 0;
-    if (root && !print_all(ctx, root, tensors, tensor_count, metadata, metadata_count)) {
-        length = json_dumpb(root, NULL, 0, JSON_COMPACT);
-        *bytes = (GD_SAFETENSORS_LENGTH_BYTES + length + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-        header = length ? malloc(*bytes) : NULL;
-    }
-    size_t padded = header ? *bytes - GD_SAFETENSORS_LENGTH_BYTES : 0;
-    if (padded > GD_SAFETENSORS_HEADER_LIMIT) {
-        gd_fail(ctx, GD_ERROR_ARGUMENT,
-                "safetensors_write: the header has %zu bytes, wanted at most %d", padded,
-                GD_SAFETENSORS_HEADER_LIMIT);
-    } else if (header) {
-        memset(header, ' ', *bytes);
-        for (int i = 0; i < GD_SAFETENSORS_LENGTH_BYTES; i++) {
-            header[i] = (char)(unsigned char)((uint64_t)padded >> (8 * i));
-        }
-        json_dumpb(root, header + GD_SAFETENSORS_LENGTH_BYTES, length, JSON_COMPACT);
-    } else {
-        gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: the header of a safetensors file");
-    }
-    json_decref(root);
-    if (!gd_failed(ctx)) return header;
-    free(header);
-    return NULL;
-}
-
 #else
-
-static const char without[] = "this build of gradus has no jansson (GRADUS_JANSSON)";
 
 gd_status gd_safetensors_parse(gd_safetensors *file, const char *path)
 {
     file->path = path;
-    return gd_fail(file->ctx, GD_ERROR_UNSUPPORTED, "safetensors_open: %s", without);
-}
-
-char *gd_safetensors_print(gd_context *ctx, const gd_named_tensor *tensors, int64_t tensor_count,
-                           const gd_named_text *metadata, int64_t metadata_count, size_t *bytes)
-{
-    (void)tensors;
-    (void)tensor_count;
-    (void)metadata;
-    (void)metadata_count;
-    (void)bytes;
-    gd_fail(ctx, GD_ERROR_UNSUPPORTED, "safetensors_write: %s", without);
-    return NULL;
+    return gd_fail(file->ctx, GD_ERROR_UNSUPPORTED, "safetensors_open: %s",
+                   gd_safetensors_no_jansson);
 }
 
 #endif

@@ -4,6 +4,136 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* ---- The header --------------------------------------------------------------------------- */
+
+#ifdef GD_HAVE_JANSSON
+
+#include <jansson.h>
+
+static gd_status refuse_name(gd_context *ctx, const char *what, const char *name, const char *why)
+{
+    return gd_fail(ctx, GD_ERROR_ARGUMENT, "safetensors_write: %s \"%s\" %s", what,
+                   gd_printable_text(name).text, why);
+}
+
+/* A text as JSON; NULL, with the reason, where there is no memory or it is not UTF-8. */
+static json_t *print_text(gd_context *ctx, const char *what, const char *text)
+{
+    json_t *value = text ? json_string(text) : NULL, *unchecked = NULL;
+    if (value) return value;
+    if (!text) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "safetensors_write: %s is NULL, wanted a text", what);
+    } else if ((unchecked = json_string_nocheck(text))) {
+        refuse_name(ctx, what, text, "is not UTF-8");
+        json_decref(unchecked);
+    } else {
+        gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: the header of a safetensors file");
+    }
+    return NULL;
+}
+
+/* object[name] = value, which it takes over. */
+static gd_status put(gd_context *ctx, json_t *object, const char *what, const char *name,
+                     json_t *value)
+{
+    json_t *checked = print_text(ctx, what, name);
+    json_decref(checked);
+    if (checked && json_object_get(object, name)) refuse_name(ctx, what, name, "is there twice");
+    if (gd_failed(ctx)) {
+        json_decref(value);
+        return gd_error_status(ctx);
+    }
+    if (!json_object_set_new(object, name, value)) return GD_OK;
+    return gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: the header of a safetensors file");
+}
+
+static json_t *print_tensor(const gd_tensor *t, int64_t begin, int64_t end)
+{
+    json_t *shape = json_array();
+    for (int i = 0; i < t->ndim; i++) {
+        if (json_array_append_new(shape, json_integer(t->shape[i]))) {
+            json_decref(shape);
+            return NULL;
+        }
+    }
+    return json_pack("{s:s, s:o, s:[I, I]}", "dtype", gd_safetensors_dtype_name(t->dtype), "shape",
+                     shape, "data_offsets", (json_int_t)begin, (json_int_t)end);
+}
+
+static gd_status print_all(gd_context *ctx, json_t *root, const gd_named_tensor *tensors,
+                           int64_t tensor_count, const gd_named_text *metadata,
+                           int64_t metadata_count)
+{
+    if (metadata_count > 0) {
+        json_t *map = json_object();
+        if (json_object_set_new(root, gd_safetensors_metadata_name, map)) {
+            return gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: the header of a safetensors file");
+        }
+        for (int64_t i = 0; i < metadata_count; i++) {
+            json_t *text = print_text(ctx, "metadata", metadata[i].text);
+            if (put(ctx, map, "metadata", metadata[i].name, text)) return gd_error_status(ctx);
+        }
+    }
+    int64_t begin = 0;
+    for (int64_t i = 0; i < tensor_count; i++) {
+        const gd_tensor *t = tensors[i].tensor;
+        int64_t end = begin + t->count * (int64_t)gd_dtype_size(t->dtype);
+        if (tensors[i].name && !strcmp(tensors[i].name, gd_safetensors_metadata_name)) {
+            return refuse_name(ctx, "tensor", gd_safetensors_metadata_name,
+                               "has a name that the format keeps");
+        }
+        if (put(ctx, root, "tensor", tensors[i].name, print_tensor(t, begin, end))) break;
+        begin = end;
+    }
+    return gd_error_status(ctx);
+}
+
+char *gd_safetensors_print(gd_context *ctx, const gd_named_tensor *tensors, int64_t tensor_count,
+                           const gd_named_text *metadata, int64_t metadata_count, size_t *bytes)
+{
+    enum { ALIGNMENT = 64 };
+    json_t *root = json_object();
+    char *header = NULL;
+    size_t length = 0;
+    if (root && !print_all(ctx, root, tensors, tensor_count, metadata, metadata_count)) {
+        length = json_dumpb(root, NULL, 0, JSON_COMPACT);
+        *bytes = (GD_SAFETENSORS_LENGTH_BYTES + length + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        header = length ? malloc(*bytes) : NULL;
+    }
+    size_t padded = header ? *bytes - GD_SAFETENSORS_LENGTH_BYTES : 0;
+    if (padded > GD_SAFETENSORS_HEADER_LIMIT) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT,
+                "safetensors_write: the header has %zu bytes, wanted at most %d", padded,
+                GD_SAFETENSORS_HEADER_LIMIT);
+    } else if (header) {
+        memset(header, ' ', *bytes);
+        for (int i = 0; i < GD_SAFETENSORS_LENGTH_BYTES; i++) {
+            header[i] = (char)(unsigned char)((uint64_t)padded >> (8 * i));
+        }
+        json_dumpb(root, header + GD_SAFETENSORS_LENGTH_BYTES, length, JSON_COMPACT);
+    } else {
+        gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: the header of a safetensors file");
+    }
+    json_decref(root);
+    if (!gd_failed(ctx)) return header;
+    free(header);
+    return NULL;
+}
+
+#else
+
+char *gd_safetensors_print(gd_context *ctx, const gd_named_tensor *tensors, int64_t tensor_count,
+                           const gd_named_text *metadata, int64_t metadata_count, size_t *bytes)
+{
+    (void)tensors, (void)tensor_count, (void)metadata, (void)metadata_count, (void)bytes;
+    gd_fail(ctx, GD_ERROR_UNSUPPORTED, "safetensors_write: %s", gd_safetensors_no_jansson);
+    return NULL;
+}
+
+#endif
+
+/* ---- The file ----------------------------------------------------------------------------- */
+
 static gd_status check_arguments(gd_context *ctx, const char *path, const gd_named_tensor *tensors,
                                  int64_t tensor_count, const gd_named_text *metadata,
                                  int64_t metadata_count)
