@@ -170,17 +170,16 @@ static gd_status refuse_missing_backward(const gd_context *ctx, const gd_node *n
 
 /* What the backward reads must be there, and be what the forward saw. */
 static gd_status check_value(const gd_node *node, const gd_tensor *t, const char *role,
-                             const uint32_t *version)
+                             uint32_t version)
 {
     const char *name = node->op->name;
-    if (!t->storage || t->freed || t->storage->released) {
-        /* A step tensor that the user freed keeps its memory while it has readers. */
-        if (t->storage && !t->storage->released && t->step) return GD_OK;
+    /* A step tensor that the user freed keeps its memory while it has readers. */
+    if (!t->storage || t->storage->released || (t->freed && !t->step)) {
         return gd_fail(t->ctx, GD_ERROR_STATE,
                        "%s: its backward needs the %s %s, but that was freed", name, role,
                        gd_shape_text(t).text);
     }
-    if (version && *version != t->storage->version) {
+    if (version != t->storage->version) {
         return gd_fail(t->ctx, GD_ERROR_STATE,
                        "%s: its backward needs the %s %s as it was in the forward, but that was "
                        "written since",
@@ -193,13 +192,13 @@ static gd_status check_values(const gd_node *node)
 {
     for (int i = 0; i < node->inputs; i++) {
         if (!node->input[i] || !gd_op_reads_input(node->op, i)) continue;
-        if (check_value(node, node->input[i], "input", &node->versions[i])) {
+        if (check_value(node, node->input[i], "input", node->versions[i])) {
             return gd_error_status(node->input[i]->ctx);
         }
     }
     for (int i = 0; i < node->outputs; i++) {
         if (!gd_op_reads_output(node->op, i)) continue;
-        if (check_value(node, node->output[i], "output", NULL)) {
+        if (check_value(node, node->output[i], "output", node->versions[node->inputs + i])) {
             return gd_error_status(node->output[i]->ctx);
         }
     }

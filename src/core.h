@@ -273,7 +273,7 @@ struct gd_node {
     gd_dtype dtype, storage; /* of the call */
     int inputs, outputs, saves;
     gd_tensor **input, **output, **save;
-    uint32_t *versions; /* [inputs] of the inputs' storages when they were read */
+    uint32_t *versions; /* [inputs + outputs] of their storages when the forward had run */
     uint64_t seed, random_offset;
     int64_t index; /* on the tape */
     bool used;     /* a backward has been through */

@@ -6,7 +6,7 @@
  *
  * The tape makes two promises. The memory that a node's backward reads stays until then, which
  * `readers` counts for each storage. And if somebody writes to it in the meantime, that is noticed:
- * the node remembers the version of each input as it was read. */
+ * the node remembers the version of each input as it was read, and of each output as it was made. */
 #include "core.h"
 
 #include <string.h>
@@ -59,8 +59,8 @@ gd_node *gd_tape_append(const gd_call *call)
                       .index = ctx->tape_length};
     size_t args_size = call->args ? call->op->args_size : 0;
     node->args = args_size ? copy_to_arena(ctx, call->args, args_size) : NULL;
-    node->versions =
-        gd_arena_allocate(ctx, (size_t)call->inputs * sizeof *node->versions, "the tape");
+    size_t tensors = (size_t)call->inputs + (size_t)call->outputs;
+    node->versions = gd_arena_allocate(ctx, tensors * sizeof *node->versions, "the tape");
     if (gd_failed(ctx)) return NULL;
     for (int i = 0; i < node->inputs; i++) {
         if (node->input[i]) node->versions[i] = node->input[i]->storage->version;
@@ -69,6 +69,7 @@ gd_node *gd_tape_append(const gd_call *call)
         gd_tensor *t = node->output[i];
         t->node = node;
         t->output = i;
+        node->versions[node->inputs + i] = t->storage->version;
         t->requires_grad = gd_dtype_is_real(t->dtype);
     }
     count_readers(node, +1);

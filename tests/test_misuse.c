@@ -1,0 +1,73 @@
+/* test_misuse.c - what programs do to tensors between a forward and its backward, or at the wrong
+ * moment: each is either told, or does no harm. */
+#include "check_main.h"
+#include "gradus/gradus.h"
+
+#include <math.h>
+#include <string.h>
+
+static gd_context *ctx;
+static gd_tensor *x; /* [3]: 1, 2, 3 */
+
+static void open_context(void)
+{
+    ctx = gd_context_create(NULL);
+    x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(3), (float[]){1, 2, 3});
+    gd_tensor_set_requires_grad(x, true);
+    ck_assert_no_error(ctx);
+}
+
+static void close_context(void)
+{
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+
+static gd_tensor *total(gd_tensor *t)
+{
+    return gd_sum(t, NULL, 0, false);
+}
+
+static void ck_assert_values(const gd_tensor *t, double a, double b, double c)
+{
+    double values[3] = {NAN, NAN, NAN};
+    ck_assert_int_eq(gd_tensor_read_f64(t, values, 3), GD_OK);
+    ck_assert_double_eq(values[0], a);
+    ck_assert_double_eq(values[1], b);
+    ck_assert_double_eq(values[2], c);
+}
+
+/* ---- Written to ----------------------------------------------------------------------------- */
+
+START_TEST(an_output_that_its_backward_needs)
+{
+    gd_tensor *y = gd_exp(x), *loss = total(y); /* dx = y dy */
+    gd_tensor_fill(y, 0);
+    gd_backward(loss);
+    ck_assert_error(ctx, "exp: its backward needs the output [3] as it was in the forward, but");
+    gd_step_end(ctx);
+
+    y = gd_exp(x), loss = total(y);
+    gd_tensor *window = gd_reshape(y, GD_SHAPE(3, 1));
+    gd_tensor_free(y);
+    gd_tensor_fill(window, 0);
+    gd_backward(loss);
+    ck_assert_error(ctx, "exp: its backward needs the output [3] as it was in the forward, but");
+    gd_step_end(ctx);
+
+    y = gd_neg(x), loss = total(y); /* dx = -dy */
+    gd_tensor_fill(y, 0);
+    gd_backward(loss);
+    ck_assert_values(gd_grad(x), -1, -1, -1);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("misuse");
+    TCase *misuse = tcase_create("misuse");
+    tcase_add_checked_fixture(misuse, open_context, close_context);
+    tcase_add_test(misuse, an_output_that_its_backward_needs);
+    suite_add_tcase(suite, misuse);
+    return check_main(suite);
+}
