@@ -208,6 +208,7 @@ void gd_tensor_destroy(gd_tensor *t)
     if (t->grad) gd_tensor_destroy(t->grad);
     t->grad = NULL;
     t->freed = true;
+    t->requires_grad = false; /* a tape that reaches it has nobody left to bring a gradient to */
     list_remove(&ctx->user_tensors, t);
     drop_window(t);
     /* The tape, or a variable of the user's, may still point here until the step ends. */

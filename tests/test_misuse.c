@@ -62,12 +62,34 @@ START_TEST(an_output_that_its_backward_needs)
 }
 END_TEST
 
+/* ---- Freed ---------------------------------------------------------------------------------- */
+
+/* A sum does not need the values of what it summed. */
+START_TEST(leaves_whose_values_no_backward_needs)
+{
+    gd_tensor *y = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(3), (float[]){1, 1, 1});
+    gd_tensor_set_requires_grad(y, true);
+    gd_params *params = gd_params_create(ctx, GD_FLOAT32);
+    gd_tensor *w = gd_params_add(params, "w", GD_SHAPE(3), 0);
+    gd_params_finish(params);
+
+    gd_tensor *loss = total(gd_add(gd_add(x, y), w));
+    gd_tensor_free(y);
+    gd_params_free(params);
+    gd_backward(loss);
+    ck_assert_values(gd_grad(x), 1, 1, 1);
+    gd_step_end(ctx);
+    ck_assert_uint_eq(gd_memory(ctx).current_total, 2 * 3 * sizeof(float)); /* x and its gradient */
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("misuse");
     TCase *misuse = tcase_create("misuse");
     tcase_add_checked_fixture(misuse, open_context, close_context);
     tcase_add_test(misuse, an_output_that_its_backward_needs);
+    tcase_add_test(misuse, leaves_whose_values_no_backward_needs);
     suite_add_tcase(suite, misuse);
     return check_main(suite);
 }
