@@ -62,6 +62,33 @@ START_TEST(an_output_that_its_backward_needs)
 }
 END_TEST
 
+/* Else the backward of the first product would read 2 x + x g for g: dx = 4 x^2 is wanted. */
+START_TEST(a_gradient_that_a_backward_needs)
+{
+    gd_backward(total(gd_mul(x, x)));
+    gd_step_end(ctx);
+    gd_tensor *g = gd_grad(x);
+    gd_grad_clear(x);
+    gd_backward(total(gd_mul(gd_mul(x, g), x)));
+    ck_assert_error(ctx, "backward: the gradient of [3] was given to an op, whose backward would "
+                         "read it after");
+    gd_step_end(ctx);
+
+    gd_tensor *copy = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3));
+    gd_tensor_write_f64(copy, (double[]){2, 4, 6}, 3);
+    gd_grad_clear(x);
+    gd_backward(total(gd_mul(gd_mul(x, copy), x)));
+    ck_assert_values(gd_grad(x), 4, 16, 36);
+
+    gd_mul(x, gd_grad(x)); /* no backward comes: the step's end lets go of it */
+    gd_step_end(ctx);
+    gd_backward(total(x));
+    ck_assert_values(gd_grad(x), 5, 17, 37);
+    gd_backward(total(gd_add(gd_grad(x), x))); /* which needs no values */
+    ck_assert_values(gd_grad(x), 6, 18, 38);
+}
+END_TEST
+
 /* ---- Freed ---------------------------------------------------------------------------------- */
 
 /* A sum does not need the values of what it summed. */
@@ -90,6 +117,7 @@ int main(void)
     tcase_add_checked_fixture(misuse, open_context, close_context);
     tcase_add_test(misuse, an_output_that_its_backward_needs);
     tcase_add_test(misuse, leaves_whose_values_no_backward_needs);
+    tcase_add_test(misuse, a_gradient_that_a_backward_needs);
     suite_add_tcase(suite, misuse);
     return check_main(suite);
 }
