@@ -274,6 +274,10 @@ static gd_status backward(gd_context *ctx, gd_tensor *const *outputs, int count,
     if (ctx->in_backward) {
         return gd_fail(ctx, GD_ERROR_STATE, "backward: called from inside a backward");
     }
+    if (ctx->segments) {
+        return gd_fail(ctx, GD_ERROR_STATE,
+                       "backward: called from inside a segment, wanted it after gd_checkpoint");
+    }
     ctx->in_backward = true;
     gd_status status = gd_backward_walk(ctx, outputs, count, cotangents, keep_tape);
     ctx->in_backward = false;

@@ -47,6 +47,15 @@ static bool made_since(const gd_context *ctx, const gd_tensor *tensor_before, co
     return false;
 }
 
+static gd_tensor *run_segment(gd_context *ctx, const checkpoint_args *args,
+                              gd_tensor *const *inputs, int count)
+{
+    ctx->segments++;
+    gd_tensor *y = args->segment(args->user, inputs, count);
+    ctx->segments--;
+    return y;
+}
+
 /* The segment's output as a tensor that a node may call its own. */
 static gd_tensor *run_unrecorded(gd_context *ctx, const checkpoint_args *args,
                                  gd_tensor *const *inputs, int count)
@@ -55,7 +64,7 @@ static gd_tensor *run_unrecorded(gd_context *ctx, const checkpoint_args *args,
     gd_storage *storage_before = ctx->step_storages;
     int no_grad = ctx->no_grad;
     ctx->no_grad = no_grad + 1;
-    gd_tensor *y = args->segment(args->user, inputs, count);
+    gd_tensor *y = run_segment(ctx, args, inputs, count);
     ctx->no_grad = no_grad;
     if (!y && !gd_failed(ctx)) {
         gd_fail(ctx, GD_ERROR_ARGUMENT, "checkpoint: the segment returned NULL, wanted a tensor");
@@ -95,7 +104,7 @@ gd_tensor *gd_checkpoint(gd_context *ctx, gd_segment segment, void *user, gd_ten
 {
     if (gd_error_status(ctx) || check_inputs(ctx, segment, inputs, count)) return NULL;
     checkpoint_args args = {segment, user, ctx->random};
-    if (ctx->no_grad > 0) return segment(user, inputs, count);
+    if (ctx->no_grad > 0) return run_segment(ctx, &args, inputs, count);
 
     bool saw_before = ctx->saw_gradient;
     ctx->saw_gradient = false;
@@ -144,7 +153,7 @@ static gd_status repeat(gd_context *ctx, const checkpoint_args *args, gd_tensor 
     int no_grad = ctx->no_grad;
     ctx->random = args->random;
     ctx->no_grad = 0;
-    gd_tensor *y = args->segment(args->user, local, count);
+    gd_tensor *y = run_segment(ctx, args, local, count);
     ctx->random = random;
     ctx->no_grad = no_grad;
     if (gd_failed(ctx)) return ctx->status;

@@ -145,6 +145,7 @@ struct gd_context {
     int no_grad;       /* depth of gd_no_grad_begin */
     bool saw_gradient; /* an op was given an input that requires a gradient; see checkpoint.c */
     bool in_backward;
+    int segments; /* of gd_checkpoint that run now, one within the other */
     bool record_norms;
     int64_t tape_floor; /* nodes before this one are outside the segment being recomputed */
 

@@ -207,6 +207,16 @@ static const char *input_name(const gd_op *op, int i, char *buffer, size_t size)
     return buffer;
 }
 
+static gd_status check_record(gd_context *ctx, const gd_op *op)
+{
+    const char *fault = record_fault(op);
+    if (fault) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "apply: the record of \"%s\" is not usable: %s",
+                       op->name ? op->name : "", fault);
+    }
+    return GD_OK;
+}
+
 static gd_status check_inputs(gd_context *ctx, const gd_op *op, gd_tensor *const *inputs, int count)
 {
     char buffer[32];
@@ -233,6 +243,20 @@ static gd_status check_inputs(gd_context *ctx, const gd_op *op, gd_tensor *const
     if (!op->forward[ctx->device->device]) {
         return gd_fail(ctx, GD_ERROR_UNSUPPORTED, "%s: there is no forward for %s", op->name,
                        ctx->device_name);
+    }
+    return GD_OK;
+}
+
+static gd_status check_args(gd_context *ctx, const gd_op *op, const void *args)
+{
+    if (args && op->args_size == 0) { /* the backward would not find them */
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "%s: given arguments, but its record has no args_size", op->name);
+    }
+    if (!args && op->args_size > 0) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "%s: args is NULL, wanted the %zu bytes of args_size", op->name,
+                       op->args_size);
     }
     return GD_OK;
 }
@@ -396,7 +420,9 @@ static void abandon(apply_state *state, gd_tensor *first_before, gd_storage *sto
 static gd_status apply(apply_state *state, gd_context *ctx, const gd_op *op,
                        gd_tensor *const *inputs, int count, const void *args)
 {
-    gd_status status = check_inputs(ctx, op, inputs, count);
+    gd_status status = check_record(ctx, op);
+    if (!status) status = check_inputs(ctx, op, inputs, count);
+    if (!status) status = check_args(ctx, op, args);
     if (!status) status = prepare_state(state, ctx, op, inputs, count, args);
     if (!status) status = run_shape(state);
     if (status) return status;

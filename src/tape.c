@@ -95,11 +95,18 @@ int64_t gd_tape_length(const gd_context *ctx)
 
 void gd_step_end(gd_context *ctx)
 {
-    if (!ctx || ctx->in_backward) return;
+    if (!ctx) return;
+    if (ctx->frame || ctx->in_backward || ctx->segments) { /* somebody still uses what would go */
+        gd_fail(ctx, GD_ERROR_STATE,
+                "step_end: called from inside %s, wanted it after the backward",
+                ctx->segments ? "a segment" : "an op");
+        return;
+    }
     ctx->tape_length = 0;
     ctx->tape_floor = 0;
     for (gd_tensor *t = ctx->step_tensors; t; t = t->next) {
         gd_storage *storage = t->storage;
+        t->storage = NULL; /* who looks at t all the same is told so, until the header is reused */
         if (!storage || storage->step) continue;
         storage->readers = 0;
         if (--storage->windows == 0) { /* its owner went before this view of it */

@@ -89,6 +89,103 @@ START_TEST(a_gradient_that_a_backward_needs)
 }
 END_TEST
 
+/* ---- At the wrong moment -------------------------------------------------------------------- */
+
+START_TEST(tensors_of_a_step_that_has_ended)
+{
+    gd_tensor *loss = total(x), *view = gd_slice(x, 0, 0, 2);
+    gd_backward(loss);
+    gd_step_end(ctx);
+    ck_assert(isnan(gd_item(loss)));
+    ck_assert_error(ctx, "item: tensor [] belongs to a step that gd_step_end has ended");
+    ck_assert_ptr_null(gd_tensor_data(view));
+    gd_tensor_fill(view, 7);
+    ck_assert_error(ctx, "tensor_fill: tensor [2] belongs to a step that gd_step_end has ended");
+    ck_assert_values(x, 1, 2, 3);
+}
+END_TEST
+
+static gd_tensor *ends_the_step(void *user, gd_tensor *const *inputs, int count)
+{
+    (void)user, (void)count;
+    gd_tensor *y = gd_mul(inputs[0], inputs[0]);
+    gd_step_end(ctx);
+    return y;
+}
+
+static gd_tensor *goes_back(void *user, gd_tensor *const *inputs, int count)
+{
+    (void)user, (void)count;
+    gd_tensor *y = gd_mul(inputs[0], inputs[0]);
+    gd_backward(total(y));
+    return y;
+}
+
+START_TEST(segments_that_end_the_step_or_go_back)
+{
+    gd_tensor *y = gd_neg(x);
+    ck_assert_ptr_null(gd_checkpoint(ctx, ends_the_step, NULL, &y, 1));
+    ck_assert_error(ctx, "step_end: called from inside a segment");
+    ck_assert_ptr_null(gd_checkpoint(ctx, goes_back, NULL, &y, 1));
+    ck_assert_error(ctx, "backward: called from inside a segment");
+    gd_no_grad_begin(ctx);
+    gd_checkpoint(ctx, ends_the_step, NULL, &y, 1);
+    gd_no_grad_end(ctx);
+    ck_assert_error(ctx, "step_end: called from inside a segment");
+    gd_backward(total(y));
+    ck_assert_values(gd_grad(x), -1, -1, -1);
+    gd_step_end(ctx);
+}
+END_TEST
+
+static gd_status shape_like_x(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)save, (void)words;
+    output[0] = gd_spec_like(call->input[0]);
+    return GD_OK;
+}
+
+static gd_status ending_kernel(const gd_call *call)
+{
+    gd_step_end(call->context);
+    return GD_OK;
+}
+
+static const gd_op ending = {
+    .name = "ending",
+    .inputs = 1,
+    .outputs = 1,
+    .shape = shape_like_x,
+    .forward = {[GD_CPU] = ending_kernel},
+};
+
+START_TEST(an_op_that_ends_the_step)
+{
+    ck_assert_ptr_null(gd_apply(&ending, &x, 1, NULL));
+    ck_assert_error(ctx, "step_end: called from inside an op");
+}
+END_TEST
+
+/* A record that was never registered, so that nobody has looked at it yet. */
+START_TEST(records_that_contradict_themselves)
+{
+    gd_op op = ending;
+    op.shape = NULL;
+    ck_assert_ptr_null(gd_apply(&op, &x, 1, NULL));
+    ck_assert_error(ctx, "apply: the record of \"ending\" is not usable: it has no shape()");
+    op = ending, op.outputs = 0;
+    ck_assert_ptr_null(gd_apply(&op, &x, 1, NULL));
+    ck_assert_error(ctx, "it has no output");
+    op = ending, op.name = NULL;
+    ck_assert_ptr_null(gd_apply(&op, &x, 1, NULL));
+    ck_assert_error(ctx, "apply: the record of \"\" is not usable: it has no name");
+    ck_assert_ptr_null(gd_apply(&ending, &x, 1, &op)); /* the backward would get NULL */
+    ck_assert_error(ctx, "ending: given arguments, but its record has no args_size");
+    ck_assert_ptr_null(gd_apply(gd_find_op(NULL, "softmax"), &x, 1, NULL));
+    ck_assert_error(ctx, "softmax: args is NULL, wanted");
+}
+END_TEST
+
 /* ---- Freed ---------------------------------------------------------------------------------- */
 
 /* A sum does not need the values of what it summed. */
@@ -118,6 +215,10 @@ int main(void)
     tcase_add_test(misuse, an_output_that_its_backward_needs);
     tcase_add_test(misuse, leaves_whose_values_no_backward_needs);
     tcase_add_test(misuse, a_gradient_that_a_backward_needs);
+    tcase_add_test(misuse, tensors_of_a_step_that_has_ended);
+    tcase_add_test(misuse, segments_that_end_the_step_or_go_back);
+    tcase_add_test(misuse, an_op_that_ends_the_step);
+    tcase_add_test(misuse, records_that_contradict_themselves);
     suite_add_tcase(suite, misuse);
     return check_main(suite);
 }

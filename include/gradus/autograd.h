@@ -71,7 +71,8 @@ GD_API void gd_no_grad_end(gd_context *ctx);
 GD_API bool gd_grad_enabled(const gd_context *ctx);
 
 /* Ends the step: every tensor made by an op vanishes, the tape is empty, their memory is in the
- * pool. Pointers to them must not be used again. Works while an error stands, and keeps it. */
+ * pool. Pointers to them must not be used again. Works while an error stands, and keeps it; but not
+ * from inside an op or a segment (gd_checkpoint), which is an error. */
 GD_API void gd_step_end(gd_context *ctx);
 
 /* ---- Recomputation ------------------------------------------------------------------------ */
@@ -245,7 +246,8 @@ struct gd_op {
 };
 
 /* Runs an op, and records it if a gradient shall flow: returns its first output, or NULL on
- * error. `inputs` [count] may hold NULL for optional inputs. */
+ * error. `inputs` [count] may hold NULL for optional inputs, but not for all, since they tell the
+ * context. `args` points to args_size bytes, which are copied; NULL where the record has none. */
 GD_API gd_tensor *gd_apply(const gd_op *op, gd_tensor *const *inputs, int count, const void *args);
 
 /* The same for an op with several outputs: fills outputs[op->outputs], with NULL on error. */
@@ -254,7 +256,7 @@ GD_API gd_status gd_apply_multi(const gd_op *op, gd_tensor *const *inputs, int c
 
 /* Enters an op of your own into this context's list, where gradcheck and gd_find_op see it. The
  * record must live as long as the context. Refuses a record that contradicts itself (no name, no
- * shape(), no forward, a name that is taken), saying why. gd_apply needs no registration. */
+ * shape(), no forward), as gd_apply does, and a name that is taken. gd_apply needs no registration. */
 GD_API gd_status gd_register_op(gd_context *ctx, const gd_op *op);
 
 /* The ops of the library, then those registered in ctx (may be NULL); NULL past the end. */
