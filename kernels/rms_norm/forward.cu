@@ -8,67 +8,11 @@
 // kernel says how many blocks a multiprocessor shall hold, and the compiler makes do with the
 // registers that leaves. The cache is told to keep x longer than y: pack.cuh says why.
 #include "rms_norm/async.cuh"
-#include "rms_norm/plan.cuh"
+#include "rms_norm/forward.cuh"
 #include "rms_norm/launch.cuh"
-#include "rms_norm/pack.cuh"
 
 namespace gd_rms
 {
-
-// factor of the vector at col.
-template <class T, bool PLAIN>
-__device__ inline void load_factor(float *factor, const Forward &a, int64_t col)
-{
-    constexpr int V = vector_size<T>;
-    if (PLAIN) {
-        unpack<T>(factor, __ldg((const uint4 *)((const T *)a.weight + col)));
-#pragma unroll
-        for (int i = 0; i < V; i++) factor[i] += (float)a.offset;
-    } else {
-        load_weight<V>(factor, a.weight, a.weight_dtype, col, (float)a.offset, 1.0f);
-    }
-}
-
-// y of one vector from x and factor.
-template <class T, bool PLAIN, bool FORGET>
-__device__ inline uint4 normalise(const Forward &a, uint4 x, float rstd, const float *factor,
-                                  int64_t col)
-{
-    constexpr int V = vector_size<T>;
-    float v[V];
-    if (FORGET) forget(x); // rather unpack it again than keep all of a row unpacked
-    unpack<T>(v, x);
-#pragma unroll
-    for (int i = 0; i < V; i++) v[i] *= rstd;
-    if (!PLAIN && a.round) {
-#pragma unroll
-        for (int i = 0; i < V; i++) v[i] = rounded<T>(v[i]);
-    }
-#pragma unroll
-    for (int i = 0; i < V; i++) v[i] *= factor[i];
-    if (!PLAIN && a.bias) {
-        float w[V];
-        load_weight<V>(w, a.bias, a.weight_dtype, col, 0.0f, 0.0f);
-#pragma unroll
-        for (int i = 0; i < V; i++) v[i] += w[i];
-    }
-    return pack<T>(v);
-}
-
-template <class T>
-__device__ inline float square_sum(uint4 x, float sum)
-{
-    float v[vector_size<T>];
-    unpack<T>(v, x);
-#pragma unroll
-    for (int i = 0; i < vector_size<T>; i++) sum = fmaf(v[i], v[i], sum);
-    return sum;
-}
-
-__device__ inline float rstd_of(float sum, const Forward &a)
-{
-    return reciprocal_root(fmaf(sum, a.per_col, (float)a.eps));
-}
 
 // Brings a block's rows of x to L2, if it is one of those that wait while the kernel ahead ends. Those
 // that start later read theirs at once, and for them it would be a detour.

@@ -151,40 +151,6 @@ __device__ inline float reciprocal_root(float v)
     return fabsf(error) < 0.5f ? fmaf(0.5f * r, error, r) : r;
 }
 
-// ---- Squares on tensor cores ---------------------------------------------------------------------
-//
-// A kernel that unpacks 16-bit numbers twice, for their squares' sum and for its results, is near the
-// limit of its arithmetic. Tensor cores multiply them as they are, exactly, and add in float32: a warp
-// gives its numbers as A and again as the transposed B, and on the diagonal of A B are sums of squares.
-// The rest of the product is not needed.
-
-// c += A B, A [16, 16] and B [16, 8]. In the order of mma.m16n8k16 a thread's words w0 and w1 are, in
-// both, of row (or column) lane / 4; rows 8 and on of A are a copy of the first.
-template <class T>
-__device__ inline void add_squares(float *c, uint32_t w0, uint32_t w1)
-{
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    if constexpr (dtype_of<T> == GD_BFLOAT16)
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-            "{%0, %1, %2, %3}, {%4, %4, %5, %5}, {%4, %5}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(w0), "r"(w1));
-    else
-        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-            "{%0, %1, %2, %3}, {%4, %4, %5, %5}, {%4, %5}, {%0, %1, %2, %3};"
-            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-            : "r"(w0), "r"(w1));
-#endif
-}
-
-// What a thread has of the diagonal: c[0] and c[1] are of row lane / 4, columns 2 (lane % 4) and the
-// next.
-__device__ inline float sum_of_squares(const float *c)
-{
-    const int row = threadIdx.x % 32 / 4, pair = threadIdx.x % 4;
-    return row / 2 != pair ? 0.0f : row % 2 ? c[1] : c[0];
-}
-
 // v rounded to T and back.
 template <class T>
 __device__ inline float rounded(float v)

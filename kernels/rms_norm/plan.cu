@@ -15,15 +15,12 @@ static int round_up(int64_t n, int multiple)
 
 struct ForwardRing {
     int64_t vectors; // of a row, at most
-    int cluster, chunks, tile_chunks, stages, lookahead, clusters;
-    bool packed;
+    int cluster, chunks, tile_chunks, stages, lead, clusters;
 };
-static const ForwardRing forward_ring_of_4_bytes[3] = {{16384, 8, 4, 2, 6, 1, 15, true},
-                                                       {32768, 16, 4, 2, 6, 1, 7, true},
-                                                       {65536, 16, 8, 4, 6, 1, 7, true}};
-static const ForwardRing forward_ring_of_2_bytes[3] = {{8192, 4, 4, 4, 3, 0, 30, false},
-                                                       {16384, 8, 4, 1, 16, 1, 15, true},
-                                                       {32768, 16, 4, 2, 8, 1, 7, true}};
+static const ForwardRing forward_ring_of_4_bytes[3] = {
+    {16384, 8, 4, 2, 6, -1, 15}, {32768, 16, 4, 2, 6, -1, 7}, {65536, 16, 8, 4, 6, -1, 7}};
+static const ForwardRing forward_ring_of_2_bytes[3] = {
+    {8192, 4, 4, 1, 12, 0, 30}, {16384, 8, 4, 1, 16, 3, 15}, {32768, 16, 4, 2, 7, 0, 7}};
 
 // Rows that lanes of a warp share.
 static ForwardPlan plan_forward_rows(int64_t vectors, bool wide)
@@ -64,9 +61,8 @@ ForwardPlan plan_forward(int64_t rows, int64_t cols, gd_dtype dtype)
             p.kernel = RING;
             p.cluster = row.cluster, p.chunks = row.chunks;
             p.threads = round_up(ceil_div(ceil_div(vectors, p.cluster), p.chunks), 32);
-            p.tile_chunks = row.tile_chunks, p.stages = row.stages, p.lookahead = row.lookahead;
+            p.tile_chunks = row.tile_chunks, p.stages = row.stages, p.lead = row.lead;
             p.clusters = row.clusters;
-            p.packed = row.packed;
             return p;
         }
     return p; // too long: FALLBACK

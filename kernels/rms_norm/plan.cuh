@@ -4,6 +4,7 @@
 // rms_norm.cu checks a call, makes its plan and launches; each kernel has a file of its own:
 //   forward.cu         y and rstd: some lanes or a block for each row
 //   forward_ring.cu    the same for rows that no block can hold
+//   forward.cuh        the arithmetic of both
 //   backward_rows.cu   dx and partial dw for rows that a block can hold: crews of threads
 //   backward_ring.cu   dx and partial dw for rows that no block can hold: a cluster for each
 //   backward_small.cu  dx and dw for few rows, in one kernel
@@ -76,11 +77,11 @@ struct ForwardPlan {
     Kernel kernel;
     int lanes, rows, chunks;
     int threads, cluster;
-    bool early;                      // WIDE: the weight is read before the sum
-    int blocks;                      // early: how many a multiprocessor shall hold
-    int clusters, stages, lookahead; // RING
-    int tile_chunks;                 // RING: of a thread's chunks, how many arrive together
-    bool packed;                     // RING: the weight of a plain call is held as it is in memory
+    bool early;           // WIDE: the weight is read before the sum
+    int blocks;           // early: how many a multiprocessor shall hold
+    int clusters, stages; // RING
+    int tile_chunks;      // RING: of a thread's chunks, how many arrive together
+    int lead;             // RING: tiles that writing a row is behind reading the next; -1: all
 };
 
 // How to run a backward. The first two say it all for the fallback. ROWS: `lanes` threads share a row
