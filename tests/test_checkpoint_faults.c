@@ -19,6 +19,16 @@ START_TEST(a_broken_checkpoint_is_passed_over)
 }
 END_TEST
 
+static void write_copy(const char *name, const char *text)
+{
+    char path[256];
+    snprintf(path, sizeof path, "%s/copy/step-00000002/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    fclose(file);
+}
+
 START_TEST(hostile_checkpoints_are_named)
 {
     static const struct {
@@ -33,25 +43,43 @@ START_TEST(hostile_checkpoints_are_named)
         {"config.json", "{\"model_type\":\"llama\",\"hidden_act\":\"gelu\"}", "hidden_act is not"},
         {"config.json", "{\"model_type\":\"llama\",\"mlp_bias\":true}", "mlp_bias is not false"},
         {"model.safetensors", "", "not even 8 bytes"},
-        {"model.safetensors.index.json", "{}", "has no weight_map"},
-        {"model.safetensors.index.json", "{\"weight_map\":{\"a\":\"../b\"}}", "no name of a file"},
-        {"model.safetensors.index.json", "{\"weight_map\":{\"a\":\"b\"}}",
-         "does not know \"model.embed_tokens.weight\""},
     };
     train_well("--data text %s --steps 2 --out a");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char path[256];
         shell("cd '%s' && rm -rf copy && cp -r a copy%s", folder, "");
-        snprintf(path, sizeof path, "%s/copy/step-00000002/%s", folder, rows[i].file);
-        FILE *file = fopen(path, "w");
-        ck_assert_ptr_nonnull(file);
-        fputs(rows[i].text, file);
-        fclose(file);
+        write_copy(rows[i].file, rows[i].text);
         train_badly("--resume copy/step-00000002", rows[i].wanted);
         shell("cd '%s' && rm copy/step-00000002/%s", folder, rows[i].file);
         shell("cd '%s' && mkfifo copy/step-00000002/%s", folder, rows[i].file);
         train_badly("--resume copy/step-00000002", "not a regular file");
     }
+}
+END_TEST
+
+/* It counts where there is no model.safetensors. */
+START_TEST(hostile_indexes_are_named)
+{
+    static const char index[] = "model.safetensors.index.json";
+    static const struct {
+        const char *text, *wanted;
+    } rows[] = {
+        {"{}", "has no weight_map"},
+        {"{\"weight_map\":{\"a\":\"../b\"}}", "no name of a file"},
+        {"{\"weight_map\":{\"a\":\"b\"}}", "does not know \"model.embed_tokens.weight\""},
+    };
+    static const char begin[] = "--data text --init copy/step-00000002 --steps 0";
+    train_well("--data text %s --steps 2 --out a");
+    shell("cd '%s' && cp -r a copy%s", folder, "");
+    write_copy(index, rows[0].text);
+    train_well(begin);
+    shell("cd '%s' && rm copy/step-00000002/model.safetensors%s", folder, "");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        write_copy(index, rows[i].text);
+        train_badly(begin, rows[i].wanted);
+    }
+    shell("cd '%s' && rm copy/step-00000002/%s", folder, index);
+    shell("cd '%s' && mkfifo copy/step-00000002/%s", folder, index);
+    train_badly(begin, "not a regular file");
 }
 END_TEST
 
@@ -129,6 +157,7 @@ int main(void)
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_test(cases, a_broken_checkpoint_is_passed_over);
     tcase_add_test(cases, hostile_checkpoints_are_named);
+    tcase_add_test(cases, hostile_indexes_are_named);
     tcase_add_test(cases, a_disk_that_is_full);
     tcase_add_test(cases, a_disk_that_is_full_ends_a_run_where_asked);
     tcase_add_loop_test(cases, a_folder_that_vanishes, 0, 2);

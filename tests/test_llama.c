@@ -115,6 +115,49 @@ START_TEST(saved_and_loaded_it_is_the_same)
 }
 END_TEST
 
+/* Opens the folder of a fixture as a command has changed it. */
+static void open_changed(model *m, const char *name, const char *change)
+{
+    char folder[] = "/tmp/gradus_llama_XXXXXX", command[1024];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(command, sizeof command, "cp %s/* %s && cd %s && %s", path_of(name, ""), folder,
+             folder, change);
+    ck_assert_msg(system(command) == 0, "%s", change);
+    llama_open(m, ctx, GD_FLOAT32, folder);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+
+/* Files of other versions of transformers, and what lies beside them. */
+START_TEST(the_same_in_other_words)
+{
+    static const char *const changes[] = {
+        "sed -i 's/\"rope_theta\": 10000.0,/\"rope_theta\": 10000.0/; /rope_type/d' config.json",
+        "sed -i '/rope_parameters/,/}/d' config.json",
+        "sed -i '/rope_parameters/,/}/d; s/\"use_cache\": true/\"rope_theta\": 10000, "
+        "\"rope_scaling\": {\"type\": \"default\"}, \"torch_dtype\": \"float32\"/' config.json",
+        "sed -i '/tie_word/d; /head_dim/d; /_bias/d; /architectures/,/]/d; /hidden_act/d' "
+        "config.json",
+        "echo '{\"weight_map\": {\"lm_head.weight\": \"none\"}}' >model.safetensors.index.json"};
+    static double wanted[COUNT], logits[COUNT];
+    gd_safetensors *file = gd_safetensors_open(ctx, path_of("grouped", ".safetensors"));
+    gd_tensor *tokens = gd_safetensors_tensor(file, "tokens");
+    model m;
+    llama_open(&m, ctx, GD_FLOAT32, path_of("grouped", ""));
+    compute(&m, tokens, wanted);
+    model_free(&m);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
+        open_changed(&m, "grouped", changes[i]);
+        ck_assert_msg(!gd_error(ctx), "%s: %s", changes[i], gd_error(ctx));
+        compute(&m, tokens, logits);
+        ck_assert_msg(!memcmp(logits, wanted, sizeof wanted), "%s", changes[i]);
+        model_free(&m);
+    }
+    gd_tensor_free(tokens);
+    gd_safetensors_close(file);
+}
+END_TEST
+
 /* A weight that is missing, of another shape, or unknown. */
 START_TEST(folders_that_do_not_fit)
 {
@@ -130,7 +173,15 @@ START_TEST(folders_that_do_not_fit)
          "holds \"model.layers.1.input_layernorm.weight\", which is no weight of this model"},
         {"sed -i 's/\"head_dim\": 4/\"head_dim\": 8/' config.json", "head_dim is not hidden_size"},
         {"sed -i 's/\"rope_type\": \"default\"/\"rope_type\": \"yarn\"/' config.json",
-         "rope_type is not \"default\""},
+         "rope_parameters is not of rope_type \"default\", the one that this program can compute, "
+         "but {\"rope_theta\":10000.0,\"rope_type\":\"yarn\"}"},
+        {"sed -i 's/\"use_cache\": true/\"rope_scaling\": {\"type\": \"linear\", \"factor\": "
+         "2.0}/' "
+         "config.json",
+         "rope_scaling is not of rope_type \"default\", the one that this program can compute, but "
+         "{\"type\":\"linear\",\"factor\":2.0}"},
+        {"sed -i 's/\"tie_word_embeddings\": false/\"tie_word_embeddings\": true/' config.json",
+         "lm_head.weight is not model.embed_tokens.weight once more"},
         {"sed -i 's/\"attention_bias\": false/\"attention_bias\": true/' config.json",
          "attention_bias is not false"},
         {"sed -i 's/\"num_key_value_heads\": 2/\"num_key_value_heads\": 3/' config.json",
@@ -140,17 +191,10 @@ START_TEST(folders_that_do_not_fit)
          "rms_norm_eps is not a number"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        char folder[] = "/tmp/gradus_llama_XXXXXX", command[1024];
         model m;
-        ck_assert_ptr_nonnull(mkdtemp(folder));
-        snprintf(command, sizeof command, "cp %s/* %s && cd %s && %s", path_of("grouped", ""),
-                 folder, folder, rows[i].change);
-        ck_assert_int_eq(system(command), 0);
-        llama_open(&m, ctx, GD_FLOAT32, folder);
+        open_changed(&m, "grouped", rows[i].change);
         ck_assert_error(ctx, rows[i].wanted);
         model_free(&m);
-        snprintf(command, sizeof command, "rm -r %s", folder);
-        ck_assert_int_eq(system(command), 0);
     }
 }
 END_TEST
@@ -168,6 +212,7 @@ int main(void)
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_loop_test(cases, the_logits_are_those_of_transformers, 0, 4);
     tcase_add_loop_test(cases, saved_and_loaded_it_is_the_same, 0, 4);
+    tcase_add_test(cases, the_same_in_other_words);
     tcase_add_test(cases, folders_that_do_not_fit);
     suite_add_tcase(suite, cases);
     return check_main(suite);

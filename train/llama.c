@@ -206,10 +206,42 @@ static gd_status turn_to(source *s, const model *m, const llama_weight *weights,
     return s->file ? check_names(s, m, weights, count) : gd_error_status(s->ctx);
 }
 
+/* A file may hold the output of a tied model: as what it is, the embedding once more. */
+static gd_status check_tied(const source *s, const model *m, const llama_weight *weights,
+                            int64_t count)
+{
+    static const char embedded[] = "model.embed_tokens.weight", head[] = "lm_head.weight";
+    source first = {.ctx = s->ctx, .folder = s->folder, .index = s->index}, second = first;
+    if (s->index && !llama_index_file(s->index, head)) return GD_OK;
+    turn_to(&first, m, weights, count, embedded);
+    turn_to(&second, m, weights, count, head);
+    if (!gd_error(s->ctx)) {
+        const gd_safetensors_entry *a = gd_safetensors_find(first.file, embedded);
+        const gd_safetensors_entry *b = gd_safetensors_find(second.file, head);
+        if (b && (a->bytes != b->bytes || memcmp(a->data, b->data, a->bytes) != 0)) {
+            gd_fail(s->ctx, GD_ERROR_IO,
+                    "%s: lm_head.weight is not model.embed_tokens.weight once more, although "
+                    "tie_word_embeddings is true in config.json; with false both are taken",
+                    s->folder);
+        }
+    }
+    gd_safetensors_close(first.file);
+    gd_safetensors_close(second.file);
+    return gd_error_status(s->ctx);
+}
+
+/* As transformers does, looks for an index where there is no model.safetensors. */
+static llama_index *find_index(gd_context *ctx, const char *folder)
+{
+    char path[FOLDER_PATH];
+    bool whole = folder_join(path, folder, "model.safetensors") && folder_has(path);
+    return whole ? NULL : llama_index_open(ctx, folder);
+}
+
 /* `state` NULL: into the weights themselves. */
 static gd_status load(const model *m, const char *folder, gd_tensor *state)
 {
-    source s = {.ctx = m->ctx, .folder = folder, .index = llama_index_open(m->ctx, folder)};
+    source s = {.ctx = m->ctx, .folder = folder, .index = find_index(m->ctx, folder)};
     int64_t count = 0;
     llama_weight *weights = llama_weights(m, &count);
     gd_no_grad_begin(m->ctx);
@@ -219,6 +251,7 @@ static gd_status load(const model *m, const char *folder, gd_tensor *state)
         gd_safetensors_read(s.file, w->name,
                             state ? llama_state_view(m, w, state) : llama_weight_view(w));
     }
+    if (m->config.tied && !gd_error(m->ctx)) check_tied(&s, m, weights, count);
     gd_no_grad_end(m->ctx);
     gd_step_end(m->ctx);
     gd_safetensors_close(s.file);

@@ -89,17 +89,24 @@ static bool text_is(const json_t *value, const char *text)
     return json_is_string(value) && !strcmp(json_string_value(value), text);
 }
 
+/* What is said of rotary positions under `key`: older files call the kind "type". */
+static void check_rope(const reader *r, const char *key)
+{
+    const json_t *said = json_object_get(r->object, key);
+    const json_t *kind = json_object_get(said, "rope_type");
+    if (!kind) kind = json_object_get(said, "type");
+    if (absent(said) || text_is(kind, "default")) return;
+    if (json_is_object(said) && !kind && !json_object_get(said, "factor")) return;
+    refuse(r, key, "of rope_type \"default\", the one that this program can compute");
+}
+
 /* Newer files have the base among rope_parameters, older ones on its own with rope_scaling. */
 static double read_rope_base(const reader *r)
 {
     const json_t *parameters = json_object_get(r->object, "rope_parameters");
-    const json_t *scaling = json_object_get(r->object, "rope_scaling");
     const json_t *base = json_object_get(parameters, "rope_theta");
-    const json_t *described = absent(parameters) ? scaling : parameters;
-    const json_t *kind = json_object_get(described, "rope_type");
-    if (!absent(described) && !text_is(kind, "default")) {
-        refuse(r, "rope_type", "\"default\", the one that this program can compute");
-    }
+    check_rope(r, "rope_parameters");
+    check_rope(r, "rope_scaling");
     if (!base) base = json_object_get(r->object, "rope_theta");
     return read_number(r, base, "rope_theta", 1, 1e12, 10000);
 }
