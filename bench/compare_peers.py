@@ -7,10 +7,10 @@
 All in one process and on the same x, dy and weight. Each is captured in a CUDA graph of a
 millisecond or more that goes round several sets of buffers, more than L2 holds; what a call writes
 is allocated in the capture and kept as long as there are sets, for gradus as for its peers. Then
-the graphs are replayed in turns, in rounds: a round brings each out of its rest and takes the median
-of its replays. GB/s are medians over the rounds, of the bytes that must move: 2 M N for a forward,
-3 M N for a backward. "ours / best" is the median over the rounds of our speed in a round over that
-of the best peer in the same round, with the least and the most of it behind.
+the graphs are replayed in turns, in rounds: a round brings each out of its rest and takes the
+median of its replays. GB/s are medians over the rounds, of the bytes that must move: 2 M N for a
+forward, 3 M N for a backward. "ours / best" is the median over the rounds of our speed in a round
+over that of the best peer in the same round, with the least and the most of it behind.
 
 Every forward returns y and rstd; every backward is called with dx and dweight wanted, as autograd
 would call it.

@@ -118,7 +118,7 @@ static double seconds_of(int sets, double guess_bytes,
     return times[times.size() / 2] * 1e-3 / launches;
 }
 
-// ---- Ceilings ------------------------------------------------------------------------------------
+// ---- Ceilings -----------------------------------------------------------------------------------
 
 // out = a (INPUTS 1) or a ^ b (INPUTS 2), U vectors of 16 bytes a thread at once.
 template <int INPUTS, int U, bool HINTS>

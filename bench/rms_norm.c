@@ -40,8 +40,8 @@ static setup prepare(const bench_options *o)
 
 enum { WARM_UP = 2 };
 
-/* Each piece of work is repeated by itself, so that every one finds in the last level cache what the
- * one before left there; PyTorch is measured like this too (compare_torch.py). */
+/* Each piece of work is repeated by itself, so that every one finds in the last level cache what
+ * the one before left there; PyTorch is measured like this too (compare_torch.py). */
 static gd_tensor *apply(setup *s)
 {
     gd_tensor *inputs[] = {s->x, s->weight, NULL};

@@ -7,7 +7,8 @@
 // backward, times the size of an element. The weight is of x's dtype, dw float32.
 //
 // The last column is the error of dw over all M rows against float64 on the GPU, as a share of the
-// usual float32 tolerance, 5e-6 sqrt(M) max|dy xhat|. Below the table: what a call takes of the host.
+// usual float32 tolerance, 5e-6 sqrt(M) max|dy xhat|. Below the table: what a call takes of the
+// host.
 #include <string.h>
 
 #include <chrono>
@@ -131,7 +132,7 @@ static double check(Shape s)
     return worst;
 }
 
-// ---- dw over all rows, against float64 on the GPU -------------------------------------------------
+// ---- dw over all rows, against float64 on the GPU -----------------------------------------------
 
 static __device__ double number_of(const char *p, int size, size_t i)
 {
@@ -233,7 +234,7 @@ static void print_host_times(bool json)
         }
 }
 
-// ---- The table -----------------------------------------------------------------------------------
+// ---- The table ----------------------------------------------------------------------------------
 
 static bool time_shape(Shape s, bool json)
 {
@@ -276,7 +277,7 @@ static bool print_table(const std::vector<Shape> &shapes, bool json)
     return right;
 }
 
-// ---- The ladder ----------------------------------------------------------------------------------
+// ---- The ladder ---------------------------------------------------------------------------------
 
 static bool print_ladder(Shape s)
 {

@@ -1,5 +1,5 @@
-# Finds what the library needs: a CBLAS, Random123's header, and, where there are, jansson, OpenMP and
-# CUDA.
+# Finds what the library needs: a CBLAS, Random123's header, and, where there are, jansson, OpenMP
+# and CUDA.
 
 # What to say, and how to get it, where something is missing.
 function(gradus_missing what debian_package)

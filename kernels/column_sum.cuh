@@ -1,9 +1,9 @@
 // column_sum.cuh - sums over the rows of something [M, N]: the gradient of what all rows shared.
 //
 // A block stands on 32 columns and a piece of the rows. Its 8 warps take the piece's rows in turn
-// (a warp reads 32 neighbours of one row), and their 8 sums are added in order. The pieces' sums, at
-// most 256 rows of them, are then summed by the same kernel as one piece. Pieces and turns follow
-// from M alone, so the order of every sum does.
+// (a warp reads 32 neighbours of one row), and their 8 sums are added in order. The pieces' sums,
+// at most 256 rows of them, are then summed by the same kernel as one piece. Pieces and turns
+// follow from M alone, so the order of every sum does.
 #ifndef GD_COLUMN_SUM_CUH
 #define GD_COLUMN_SUM_CUH
 

@@ -26,9 +26,9 @@
 // is over the threads of one block, whose number is fixed, or over a number of pieces that the
 // sizes give.
 //
-// Sizes. Zero elements launch nothing (a grid of 0 blocks is an error). Indices are 64-bit: a tensor
-// may have more than 2^31 elements. The first dimension of a grid can have 2^31 - 1 blocks, the
-// others 65535; gd_blocks() caps at what fills any GPU many times over, and the kernel strides.
+// Sizes. Zero elements launch nothing (a grid of 0 blocks is an error). Indices are 64-bit: a
+// tensor may have more than 2^31 elements. The first dimension of a grid can have 2^31 - 1 blocks,
+// the others 65535; gd_blocks() caps at what fills any GPU many times over, and the kernel strides.
 //
 // The library is linked as C: no exceptions, no static objects with constructors, no C++ runtime.
 #ifndef GD_CUDA_CUH

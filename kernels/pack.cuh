@@ -8,9 +8,9 @@
 //         gd_pack_store(to, x, pack * V, n);
 //     }
 //
-// A view of a tensor may begin at any element, and n may be any number: where a pack is not aligned,
-// or not whole, it moves element by element. Neighbouring threads take neighbouring packs, so that
-// even then a warp's accesses share their cache lines.
+// A view of a tensor may begin at any element, and n may be any number: where a pack is not
+// aligned, or not whole, it moves element by element. Neighbouring threads take neighbouring packs,
+// so that even then a warp's accesses share their cache lines.
 #ifndef GD_PACK_CUH
 #define GD_PACK_CUH
 

@@ -1,10 +1,10 @@
 // row_team.cuh - for kernels that work on rows: a team of threads for each row.
 //
-// A short row has a warp to itself, eight of them in a block; a longer one has a whole block. Either
-// way thread `rank` of `size` takes the packs rank, rank + size, ... of the row, so neighbours read
-// neighbouring memory, and sums over the row are one tree of shuffles (gd_warp_reduce) or of these
-// and a walk over the warps in order (gd_block_reduce). Which team serves is decided by the length
-// of the row, so the shape of a sum is too.
+// A short row has a warp to itself, eight of them in a block; a longer one has a whole block.
+// Either way thread `rank` of `size` takes the packs rank, rank + size, ... of the row, so
+// neighbours read neighbouring memory, and sums over the row are one tree of shuffles
+// (gd_warp_reduce) or of these and a walk over the warps in order (gd_block_reduce). Which team
+// serves is decided by the length of the row, so the shape of a sum is too.
 //
 // A pack is what one load brings: 16 bytes where all rows begin at a multiple of that, else one
 // element.

@@ -1,5 +1,5 @@
-/* optim.c - the books of the optimizers: which kernel updates which stretch of the parameters' block
- * (params.c), with what numbers. kernels/optim has the rules themselves. */
+/* optim.c - the books of the optimizers: which kernel updates which stretch of the parameters'
+ * block (params.c), with what numbers. kernels/optim has the rules themselves. */
 #include "params.h"
 
 #include <math.h>

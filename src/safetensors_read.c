@@ -30,7 +30,7 @@ static gd_safetensors *finish(gd_safetensors *file, const char *path)
     return NULL;
 }
 
-/* Private memory that may be written: a write makes a copy of the page and leaves the file alone. */
+/* Private memory that may be written: a write copies the page and leaves the file alone. */
 static void map(gd_safetensors *file, const char *path, int descriptor)
 {
     struct stat status;

@@ -5,10 +5,10 @@
  * of strided views, fills, random numbers, optimizer updates, come through this table, one per
  * device. kernels/registry.c fills in both; no other arrow runs between the two rooms.
  *
- * Conventions: outputs first; n and all strides in elements; the context comes last, for the threads
- * (whose number never changes a bit of the result) or the stream to run on. Trouble on a device
- * becomes the context's error. On a GPU the work is queued, not waited for, but where a number is
- * returned.
+ * Conventions: outputs first; n and all strides in elements; the context comes last, for the
+ * threads (whose number never changes a bit of the result) or the stream to run on. Trouble on a
+ * device becomes the context's error. On a GPU the work is queued, not waited for, but where a
+ * number is returned.
  */
 #ifndef GRADUS_SERVICES_H
 #define GRADUS_SERVICES_H
@@ -74,8 +74,8 @@ typedef struct gd_services {
     void (*permutation)(int32_t *dst, int64_t n, uint64_t seed, uint64_t offset, gd_context *ctx);
 
     /* Updates of n parameters w from gradients g; v and m are states of the same dtype, float32 or
-     * float64. optim.h has the formulas. Where ops read the parameters in 16 bits, w is their master
-     * in float32, and `rounded` what they read; see gd_rounded. */
+     * float64. optim.h has the formulas. Where ops read the parameters in 16 bits, w is their
+     * master in float32, and `rounded` what they read; see gd_rounded. */
     void (*sgd)(void *w, void *v, const void *g, gd_dtype dtype, gd_rounded rounded, int64_t n,
                 const gd_sgd_step *step, gd_context *ctx);
     void (*adamw)(void *w, void *m, void *v, const void *g, gd_dtype dtype, gd_rounded rounded,

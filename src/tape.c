@@ -6,7 +6,8 @@
  *
  * The tape makes two promises. The memory that a node's backward reads stays until then, which
  * `readers` counts for each storage. And if somebody writes to it in the meantime, that is noticed:
- * the node remembers the version of each input as it was read, and of each output as it was made. */
+ * the node remembers the version of each input as it was read, and of each output as it was
+ * made. */
 #include "core.h"
 
 #include <string.h>

@@ -186,7 +186,7 @@ gd_status gd_tensor_allocate(gd_tensor *t, gd_memory_class memory_class, const c
     return status;
 }
 
-/* The heap part of a header's life: its window closes, and with the last window the storage goes. */
+/* The heap part of a header's life: its window closes; with the last window the storage goes. */
 static void drop_window(gd_tensor *t)
 {
     gd_storage *storage = t->storage;

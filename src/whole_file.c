@@ -1,8 +1,8 @@
 /* whole_file.c - a file that appears whole or not at all.
  *
- * What is written goes to a temporary name in the same folder. At the end it is flushed to the disk,
- * then renamed, which replaces an older file in one step; then the folder is flushed, or the new
- * name could be lost with the power. Every call may fail, close included. */
+ * What is written goes to a temporary name in the same folder. At the end it is flushed to the
+ * disk, then renamed, which replaces an older file in one step; then the folder is flushed, or the
+ * new name could be lost with the power. Every call may fail, close included. */
 #define _POSIX_C_SOURCE 200809L /* open, fsync */
 #include "safetensors.h"
 

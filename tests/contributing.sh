@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Adds an op to a copy of the project exactly as CONTRIBUTING.md says, and gradchecks it; then breaks
-# its backward and sees that gradcheck notices.
+# Adds an op to a copy of the project exactly as CONTRIBUTING.md says, and gradchecks it; then
+# breaks its backward and sees that gradcheck notices.
 #   tests/contributing.sh SOURCE_DIR WORK_DIR
 set -euo pipefail
 source_dir=$1 work=$2

@@ -408,7 +408,7 @@ int main(int argc, char **argv)
     }
     const gd_dtype f32 = GD_FLOAT32, f64 = GD_FLOAT64, bf16 = GD_BFLOAT16, f16 = GD_FLOAT16;
     std::mt19937 random(1);
-    // rows, cols, dtype, weight, dweight, weight? bias? round? accumulate? in place? offset gap shift
+    // rows cols dtype weight dweight weight? bias? round? accumulate? in place? offset gap shift
     std::vector<Case> cases;
     const gd_dtype dtypes[] = {f32, bf16, f16, f64};
     const int64_t widths[] = {1,     2,     3,     7,     8,     16,     40,     64,

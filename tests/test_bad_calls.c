@@ -1,5 +1,5 @@
-/* test_bad_calls.c - calls that cannot be right, one a line, each with the words that its error must
- * contain. After each of them the context works on. */
+/* test_bad_calls.c - calls that cannot be right, one a line, each with the words that its error
+ * must contain. After each of them the context works on. */
 #include "check_main.h"
 #include "gradus/gradus.h"
 

@@ -147,7 +147,7 @@ START_TEST(attention_in_16_bits_is_that_of_the_cpu)
 }
 END_TEST
 
-/* Scores far beyond what 16 bits resolve: the largest takes all the weight, and nothing overflows. */
+/* Scores far beyond what 16 bits resolve: the largest takes all the weight; nothing overflows. */
 START_TEST(attention_of_huge_scores)
 {
     gd_context *gpu = gpu_context();

@@ -1,8 +1,8 @@
 /* test_cuda_huge.c - tensors of more than 2^31 elements on the GPU.
  *
  * What an op makes of the last rows of a huge tensor must be, bit for bit, what it makes of these
- * rows alone (matmul: nearly, since the library it calls cuts sums by the number of rows). Takes some 40 GB of the GPU's memory, so it runs only with GRADUS_TEST_HUGE in the
- * environment. */
+ * rows alone (matmul: nearly, since the library it calls cuts sums by the number of rows). Takes
+ * some 40 GB of the GPU's memory, so it runs only with GRADUS_TEST_HUGE in the environment. */
 #include <math.h>
 
 #include "gpu.h"

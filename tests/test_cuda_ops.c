@@ -167,9 +167,9 @@ static double unit(double x, gd_dtype dtype)
  *
  * - where linear has a bias: there the library may round the product, and then the sum with a bias
  *   of up to 4; what it loses are units of the product;
- * - in attention, which rounds p and ds before their products, as tensor cores want it. That is half
- *   a unit of each term of a sum, so y is off by a unit of the largest. And delta = dy . y, with such
- *   a y, stands in ds = p (dp - delta) against what may be several times smaller. */
+ * - in attention, which rounds p and ds before their products, as tensor cores want it. That is
+ *   half a unit of each term of a sum, so y is off by a unit of the largest. And delta = dy . y,
+ *   with such a y, stands in ds = p (dp - delta) against what may be several times smaller. */
 static double tolerance(const gd_op *op, double want, double largest, const part *p, gd_dtype dtype)
 {
     double f32 = 1e-5 * largest;

@@ -160,7 +160,7 @@ static void follow(gd_device device, gd_dtype dtype, int kind, double *master, d
     gd_context_free(ctx);
 }
 
-/* The parameters are the masters rounded, exactly; the masters are the CPU's to float32's rounding. */
+/* The parameters are the masters rounded, exactly; the masters are the CPU's but for rounding. */
 START_TEST(masters_follow_those_of_the_cpu)
 {
     static double cpu[2][ELEMENTS], gpu[2][ELEMENTS];

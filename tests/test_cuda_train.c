@@ -137,8 +137,8 @@ START_TEST(losses_agree_in_16_bits)
 }
 END_TEST
 
-/* Nothing large is converted behind the scenes: bfloat16 has half the activations of float32, and the
- * scratch of single calls stays far below one float32 copy of the logits, 64 MiB. */
+/* Nothing large is converted behind the scenes: bfloat16 has half the activations of float32, and
+ * the scratch of single calls stays far below one float32 copy of the logits, 64 MiB. */
 START_TEST(nothing_large_is_copied_in_16_bits)
 {
     static const model_config wide = {

@@ -1,5 +1,5 @@
-/* test_optim16.c - parameters in 16 bits: gradients of float32, masters of float32, and what the ops
- * see of both. */
+/* test_optim16.c - parameters in 16 bits: gradients of float32, masters of float32, and what the
+ * ops see of both. */
 #include "check_main.h"
 #include "gradus/gradus.h"
 #include "param_uses.h"

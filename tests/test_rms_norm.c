@@ -220,7 +220,7 @@ static configuration random_configuration(uint64_t *seed, bool add)
     c.options.offset = random_chance(seed, 0.5) ? 0 : 1;
     c.options.round_before_weight = random_chance(seed, 0.3);
     c.layout = c.ndim == 1 ? PACKED : (layout)random_below(seed, LAYOUTS);
-    /* The gradient for x is as good as 0 at N = 1 with a small eps: rounding is all that is left. */
+    /* The gradient for x is as good as 0 at N = 1 with a small eps: rounding is all there is. */
     if (c.shape[c.ndim - 1] < 4) c.options.eps = 0.3;
     return c;
 }

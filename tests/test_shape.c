@@ -1,4 +1,5 @@
-/* reshape, permute, slice, expand, concat, contiguous and cast, against plain loops over indices. */
+/* test_shape.c - reshape, permute, slice, expand, concat, contiguous and cast, against plain loops
+ * over indices. */
 #include "op_test.h"
 
 #include "shape/shape.h"

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Sees that every block of C in docs/tutorial.md stands in the example that the line before it names.
+# Sees that every block of C in docs/tutorial.md stands in the example that the line before it
+# names.
 #   tests/tutorial.sh SOURCE_DIR
 set -euo pipefail
 cd "$1"

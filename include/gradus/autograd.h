@@ -218,8 +218,8 @@ struct gd_op {
     uint32_t dinput_over_doutput;
     uint32_t dinput_over_input;
 
-    /* Where backward() on a GPU takes a dinput[i] of float32 though what it reads is 16-bit (bit i):
-     * gradients of parameters are kept so (optim.h). Any other comes to them rounded to 16 bits. */
+    /* Bit i: backward() on a GPU takes a dinput[i] of float32 though what it reads is 16-bit.
+     * Gradients of parameters are kept so (optim.h); any other comes to them rounded to 16 bits. */
     uint32_t dinput_float32;
 
     bool strided; /* the kernels take real inputs of any strides */
@@ -256,7 +256,8 @@ GD_API gd_status gd_apply_multi(const gd_op *op, gd_tensor *const *inputs, int c
 
 /* Enters an op of your own into this context's list, where gradcheck and gd_find_op see it. The
  * record must live as long as the context. Refuses a record that contradicts itself (no name, no
- * shape(), no forward), as gd_apply does, and a name that is taken. gd_apply needs no registration. */
+ * shape(), no forward), as gd_apply does, and a name that is taken. gd_apply needs no
+ * registration. */
 GD_API gd_status gd_register_op(gd_context *ctx, const gd_op *op);
 
 /* The ops of the library, then those registered in ctx (may be NULL); NULL past the end. */

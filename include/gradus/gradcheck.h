@@ -45,10 +45,10 @@ typedef enum gd_verdict {
 
 GD_API const char *gd_verdict_name(gd_verdict verdict); /* "PASS" ... */
 
-/* All zero is the default, which depends on the dtype: here for float64, float32, float16, bfloat16.
- * Inputs of 16 bits are too coarse to be moved by any step; in an op's case the derivative is then
- * measured on the op's float64 forward, at the values that the 16 bits hold. Where an output has
- * less precision than the inputs (a cast), the defaults are larger. */
+/* All zero is the default, which depends on the dtype: here for float64, float32, float16,
+ * bfloat16. Inputs of 16 bits are too coarse to be moved by any step; in an op's case the
+ * derivative is then measured on the op's float64 forward, at the values that the 16 bits hold.
+ * Where an output has less precision than the inputs (a cast), the defaults are larger. */
 typedef struct gd_gradcheck_options {
     gd_dtype dtype; /* GD_FLOAT64 unless `use_dtype`; the type of the inputs that are made */
     bool use_dtype;

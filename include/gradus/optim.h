@@ -73,10 +73,10 @@ GD_API gd_status gd_clip_grad_norm(gd_params *params, double max_norm, double *n
 /* ---- Optimizers --------------------------------------------------------------------------- */
 
 /* Optimizers compute, and keep their state, in float32; in float64 for a float64 group. For 16-bit
- * parameters part of the state is the master: updates go to it, and the parameter becomes the master
- * rounded to nearest even. Where the master does not round to the parameter, because that has been
- * written, the next update begins from the parameter. So parameters may be written at any time, and
- * the master of those that no update has reached yet may hold anything. */
+ * parameters part of the state is the master: updates go to it, and the parameter becomes the
+ * master rounded to nearest even. Where the master does not round to the parameter, because that
+ * has been written, the next update begins from the parameter. So parameters may be written at any
+ * time, and the master of those that no update has reached yet may hold anything. */
 typedef struct gd_optimizer gd_optimizer;
 
 typedef struct gd_sgd_options {

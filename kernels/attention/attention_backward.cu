@@ -1,5 +1,5 @@
-// attention_backward.cu - the gradients of attention, with the weights computed again from the scores
-// and the saved log-sum-exp, tile by tile (Dao et al. 2022, arXiv:2205.14135).
+// attention_backward.cu - the gradients of attention, with the weights computed again from the
+// scores and the saved log-sum-exp, tile by tile (Dao et al. 2022, arXiv:2205.14135).
 //
 // One kernel, three times: each gradient is a sum over the tiles of the other side, weighted by a
 // tile of p or of ds = p (dp - delta),
@@ -29,8 +29,8 @@ struct attention_backward_pass {
     attention_heads<T> gradient;
 };
 
-// What head h of the queries adds to the gradient of SIDE rows (from row r0 on, chunk from column c0
-// on), which are queries for dq, and keys of head kv for dk and dv.
+// What head h of the queries adds to the gradient of SIDE rows (from row r0 on, chunk from column
+// c0 on), which are queries for dq, and keys of head kv for dk and dv.
 template <class T, int W, attention_gradient WHICH, class A>
 __device__ inline void add_head(const attention_backward_pass<T> &p, attention_room<A, W> &room,
                                 A (&out)[attention_side<A> / 16][W / 16], int64_t b, int64_t h,

@@ -30,8 +30,8 @@ struct attention_backward_mma_pass {
 template <int W>
 constexpr int attention_backward_tile = W == 32 ? 64 : 32;
 
-// The block's rows of two tensors, which stay; two stages of a tile of two others; and for the keys'
-// kernel the lse and delta of two tiles.
+// The block's rows of two tensors, which stay; two stages of a tile of two others; and for the
+// keys' kernel the lse and delta of two tiles.
 template <class T, int W>
 struct attention_backward_room {
     attention_mma_row<T, W> left[2][attention_mma_rows<W>];

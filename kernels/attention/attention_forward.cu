@@ -48,8 +48,8 @@ __device__ inline void online_softmax(A (&score)[attention_side<A> / 16][attenti
     }
 }
 
-// A task is SIDE queries of one head, in a chunk of W columns of the values. Late queries, which see
-// the most keys, come first.
+// A task is SIDE queries of one head, in a chunk of W columns of the values. Late queries, which
+// see the most keys, come first.
 template <class T, int W>
 static __global__ void __launch_bounds__(attention_threads, 2)
     attention_forward_kernel(const __grid_constant__ attention_forward_pass<T> f)

@@ -1,5 +1,5 @@
-// attention_forward_mma.cu - the forward in 16 bits on tensor cores: an online softmax in registers.
-// The same mathematics as attention_forward.cu; attention_mma.cuh has the parts.
+// attention_forward_mma.cu - the forward in 16 bits on tensor cores: an online softmax in
+// registers. The same mathematics as attention_forward.cu; attention_mma.cuh has the parts.
 #include "attention/attention_mma.cuh"
 
 template <class T>
@@ -14,8 +14,8 @@ struct attention_forward_mma_pass {
 
 constexpr int attention_forward_keys = 64; // of a tile
 
-// Two stages, each of a tile of keys and one of values. The block's queries come through the second,
-// before it is needed.
+// Two stages, each of a tile of keys and one of values. The block's queries come through the
+// second, before it is needed.
 template <class T, int W>
 constexpr size_t attention_forward_bytes = 4 * attention_forward_keys *
                                            sizeof(attention_mma_row<T, W>);

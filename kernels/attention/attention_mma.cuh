@@ -42,8 +42,8 @@ struct alignas(16) attention_mma_row {
     T at[W + 8];
 };
 
-// Sums of 16 M rows and COLUMNS columns, as a warp holds them: sum[m][n][i] is the c[i] of rows 16 m
-// and columns 8 n (mma.cuh). So i / 2 is one of a lane's two rows.
+// Sums of 16 M rows and COLUMNS columns, as a warp holds them: sum[m][n][i] is the c[i] of mma.cuh,
+// rows from 16 m and columns from 8 n on. So i / 2 is one of a lane's two rows.
 template <int M, int COLUMNS>
 struct attention_mma_sums {
     float at[M][COLUMNS / 8][4];

@@ -66,8 +66,8 @@ __device__ inline bool attention_sees(const attention_sizes &z, bool causal, int
 
 // ---- Launching --------------------------------------------------------------------------------
 
-// How the blocks share a result [B, rows, heads, columns]: one task is a tile of rows of one head, in
-// one chunk of the columns.
+// How the blocks share a result [B, rows, heads, columns]: one task is a tile of rows of one head,
+// in one chunk of the columns.
 struct attention_tasks {
     int64_t B, heads, tiles, chunks;
 

@@ -3,14 +3,14 @@
 // cuBLASLt knows columns where we have rows. The memory of a row-major c [M, N] is that of a
 // column-major c^T [N, M], so it is asked for c^T = b^T a^T: our b is its first operand.
 //
-// For each product it is asked once, by its heuristic, for an algorithm; the answer is kept in a plan
-// with the descriptors, under everything that the question depended on. So the same product always
-// runs the same code.
+// For each product it is asked once, by its heuristic, for an algorithm; the answer is kept in a
+// plan with the descriptors, under everything that the question depended on. So the same product
+// always runs the same code.
 //
 // Bits. Where K is long, cuBLASLt may give its pieces to several blocks. We allow only algorithms
-// that keep the pieces' sums apart, in the type that is computed in, and add them in order; none that
-// adds them up in memory as they arrive, or rounds them to 16 bits first. The choice may depend on
-// the kind of GPU and on the version of cuBLAS, and so may the last bits.
+// that keep the pieces' sums apart, in the type that is computed in, and add them in order; none
+// that adds them up in memory as they arrive, or rounds them to 16 bits first. The choice may
+// depend on the kind of GPU and on the version of cuBLAS, and so may the last bits.
 #include "matmul/gemm.cuh"
 
 #include <string.h>
@@ -158,8 +158,8 @@ static cudaDataType_t data_type(int64_t dtype)
 }
 
 // CUBLAS_COMPUTE_32F multiplies float32 as float32; only ..._FAST_TF32 lets the tensor cores round
-// the factors to TF32's 10 bits of mantissa. (..._32F_PEDANTIC would also forbid what does not touch
-// the precision of products and sums, at a price in speed.)
+// the factors to TF32's 10 bits of mantissa. (..._32F_PEDANTIC would also forbid what does not
+// touch the precision of products and sums, at a price in speed.)
 static cublasComputeType_t compute_type(const plan_key &key)
 {
     if (key.dtype == GD_FLOAT64) return CUBLAS_COMPUTE_64F;

@@ -134,7 +134,7 @@ static void merge_dimensions(family *f)
     }
 }
 
-// ---- Running a family -----------------------------------------------------------------------------
+// ---- Running a family ---------------------------------------------------------------------------
 
 // The longest dimension that is not summed becomes the batch of one call.
 static void take_batch(family *f)
@@ -231,7 +231,7 @@ static gd_status multiply_stacks(const gd_call *call, const gd_tensor *output,
     return run_products(call, &f);
 }
 
-// ---- The op ---------------------------------------------------------------------------------------
+// ---- The op -------------------------------------------------------------------------------------
 
 extern "C" gd_status matmul_forward_cuda(const gd_call *call)
 {

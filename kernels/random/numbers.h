@@ -1,10 +1,10 @@
 /* numbers.h - one random word, or two, into a uniform number of type REAL; two or four into a pair
  * of normal ones.
  *
- * The same words shall give the same bits on every machine and every device, so nothing here is left
- * to a library's log or sin, nor to the compiler's choice of fusing a product with a sum: it is
- * additions, products, one division, one square root and explicit fused multiply-adds, each of which
- * IEEE 754 defines to the last bit.
+ * The same words shall give the same bits on every machine and every device, so nothing here is
+ * left to a library's log or sin, nor to the compiler's choice of fusing a product with a sum: it
+ * is additions, products, one division, one square root and explicit fused multiply-adds, each of
+ * which IEEE 754 defines to the last bit.
  *
  * Whoever includes this has defined REAL, GD_MATH and, for double, GD_REAL_DOUBLE (kernel.h);
  * random.cu does so twice, in a namespace for each type. Hence no include guard. */

@@ -6,7 +6,7 @@
 
 #include <stdint.h>
 
-/* y[i] = low + (high - low) * u_i, in [low, high); n elements from n words (float) or 2n (double) */
+/* y[i] = low + (high - low) u_i, in [low, high); n elements from n words (float) or 2n (double) */
 void gd_uniform_from_words_f32(void *y, const uint32_t *words, int64_t n, double low, double high);
 void gd_uniform_from_words_f64(void *y, const uint32_t *words, int64_t n, double low, double high);
 

@@ -131,8 +131,8 @@ __device__ inline void gd_combine_lanes(V (&total)[N], int lane, int lanes, int 
     __syncthreads(); // before the next totals
 }
 
-// The steps t, t + lanes, ... before `end`, by whole packs. IN_LINE: the terms lie along one axis, so
-// that no division is needed to find them, and several loads are under way at once.
+// The steps t, t + lanes, ... before `end`, by whole packs. IN_LINE: the terms lie along one axis,
+// so that no division is needed to find them, and several loads are under way at once.
 template <bool IN_LINE, class T, class First, int K, class Reduction>
 __device__ inline void
 gd_reduce_packs(gd_compute<T> (&total)[gd_pack_size<T>], int64_t t, int64_t end,

@@ -71,15 +71,15 @@ __device__ inline void barrier_wait(uint64_t *barrier, uint32_t parity)
                  : "memory");
 }
 
-// A barrier of the hardware, numbered 0 (that of __syncthreads) to 15, for `threads` threads in whole
-// warps.
+// A barrier of the hardware, numbered 0 (that of __syncthreads) to 15, for `threads` threads in
+// whole warps.
 __device__ inline void named_barrier_sync(int barrier, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-// bytes: a multiple of 16; both addresses too. keep: what is read shall outlive what is written in L2
-// (pack.cuh).
+// bytes: a multiple of 16; both addresses too. keep: what is read shall outlive what is written in
+// L2 (pack.cuh).
 __device__ inline void bulk_copy(void *to_shared, const void *from_global, uint32_t bytes,
                                  uint64_t *barrier, bool keep)
 {
@@ -162,9 +162,9 @@ __device__ inline void send(float *p, float v, uint64_t *barrier, uint32_t rank)
 #endif
 
 // Programmatic dependent launch. A kernel launched `early` may start its blocks when all blocks of
-// the kernel before it have said let_next_start or ended; it must wait_for_previous, in every thread,
-// before it reads or writes global memory: then that kernel has ended and its writes are seen. Only
-// prefetches to L2 may come earlier.
+// the kernel before it have said let_next_start or ended; it must wait_for_previous, in every
+// thread, before it reads or writes global memory: then that kernel has ended and its writes are
+// seen. Only prefetches to L2 may come earlier.
 __device__ inline void let_next_start()
 {
 #if GD_HOPPER

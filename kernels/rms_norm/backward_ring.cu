@@ -16,8 +16,8 @@
 namespace gd_rms
 {
 
-// CHUNKS: vectors of a row that each thread holds; TILE: of those, how many make a tile. ROUND: xhat
-// is rounded to T before it goes into dw; who does not want it does not pay for it (up to 8%).
+// CHUNKS: vectors of a row that each thread holds; TILE: of those, how many make a tile. ROUND:
+// xhat is rounded to T before it goes into dw; who does not want it does not pay for it (up to 8%).
 template <class T, int CHUNKS, int TILE, int THREADS, bool ROUND>
 __global__ void __launch_bounds__(THREADS + 32)
     backward_ring(const __grid_constant__ Backward a, int stages, int lookahead)
@@ -148,8 +148,8 @@ __global__ void __launch_bounds__(THREADS + 32)
 template <class T, int CHUNKS, int TILE, int THREADS>
 static cudaError_t launch_ring(const Backward &a, const BackwardPlan &p, cudaStream_t stream)
 {
-    // The ring must hold all rows that are under way at once, or producer and consumers wait for each
-    // other.
+    // The ring must hold all rows that are under way at once, or producer and consumers wait for
+    // each other.
     if (p.threads > THREADS || p.stages < (1 + p.lookahead) * (CHUNKS / TILE))
         return cudaErrorInvalidConfiguration;
     const size_t tile = (size_t)p.threads * TILE * 2 * 16;

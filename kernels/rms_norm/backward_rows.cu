@@ -1,19 +1,19 @@
 // backward_rows.cu - dx and the partial sums of dw for rows that a block can hold.
 //
-// As many blocks as there are partial rows P, mostly one to a multiprocessor. In it work crews, each
-// alone with its own rows and its own ring of stages in shared memory: a warp whose lanes share a
-// row by 8, 16 or 32, or several warps that share one. Rows come in stages of a few (stage_rows)
-// that lie side by side in memory, so that one bulk copy brings x and another dy; `stages` of them
-// are on their way. A row goes from its stage to registers once; when all of the crew have it, the
-// stage is sent for again. factor and the sums of dw for a thread's columns stay in registers from
-// the first row to the last.
+// As many blocks as there are partial rows P, one or two to a multiprocessor. In each work crews,
+// each alone with its own rows and its own ring of stages in shared memory: a warp whose lanes
+// share a row by 8, 16 or 32, or several warps that share one. Rows come in stages of a few
+// (stage_rows) that lie side by side in memory, so that one bulk copy brings x and another dy;
+// `stages` of them are on their way. A row goes from its stage to registers once; when all of the
+// crew have it, the stage is sent for again. factor and the sums of dw for a thread's columns stay
+// in registers from the first row to the last.
 //
 // A crew of several warps meets once a row, to add up the row's sum, in two areas used in turn: who
 // writes to an area again has passed the barrier of the row between, which all came to after they
 // had read it. The same barrier says that the stage has been read.
 //
-// Stage u goes to block u mod P, in it to crew (u / P) mod crews: at any time all blocks read in one
-// neighbourhood of memory, which DRAM likes (worth up to 9% against a range of rows per block).
+// Stage u goes to block u mod P, in it to crew (u / P) mod crews: at any time all blocks read in
+// one neighbourhood of memory, which DRAM likes (worth up to 9% against a range of rows per block).
 //
 // Before a crew may read what the kernel ahead has written, it has its first stages brought to L2.
 #include "rms_norm/async.cuh"
@@ -82,8 +82,8 @@ __device__ inline void prefetch_rows(const Backward &a, int64_t unit, int stage_
 
 #endif
 
-// GROUP threads share a row and hold CHUNKS vectors of it each. ROUND: xhat is rounded to T before it
-// goes into dw, as it was before the weight; in 16 bits this kernel is near the limit of its
+// GROUP threads share a row and hold CHUNKS vectors of it each. ROUND: xhat is rounded to T before
+// it goes into dw, as it was before the weight; in 16 bits this kernel is near the limit of its
 // arithmetic, so those who do not want it have a kernel of their own.
 template <class T, int GROUP, int CHUNKS, bool ROUND>
 __global__ void __maxnreg__((most_registers<CHUNKS, vector_size<T>>))
@@ -95,8 +95,8 @@ __global__ void __maxnreg__((most_registers<CHUNKS, vector_size<T>>))
     constexpr int AT_ONCE = CREW / GROUP;         // rows that a crew works on at a time
     constexpr int WARPS = CREW / 32;              // of a crew
     constexpr int LANES = GROUP < 32 ? GROUP : 32;
-    // With g = dy rstd, dx = g factor - x rstd^2 mean and dw += g x: one product fewer for each number,
-    // which counts (1.5%) where threads have 16. rstd^2 is in range wherever the sum of x^2 was.
+    // With g = dy rstd, dx = g factor - x rstd^2 mean and dw += g x: one product fewer for each
+    // number, which counts (1.5%) where threads have 16. rstd^2 is in range where sum(x^2) was.
     constexpr bool FOLD = !ROUND && CHUNKS * V == 16;
     extern __shared__ __align__(128) char shared[];
     const int crews = blockDim.x / CREW, crew = threadIdx.x / CREW, member = threadIdx.x % CREW;

@@ -1,9 +1,9 @@
 // backward_small.cu - dx and dw for few rows, in one kernel.
 //
 // With few rows the launch of a second kernel and the way of the partial sums through memory cost
-// more than the data. But rstd is given, so that dw needs no row's sum: some blocks work by columns,
-// and sum dy * xhat over all rows, the others by rows, and write dx. Each number of x and dy is read
-// twice, from DRAM only once: both kinds of blocks run at the same time and L2 holds it all.
+// more than the data. But rstd is given, so that dw needs no row's sum: some blocks work by
+// columns, and sum dy * xhat over all rows, the others by rows, and write dx. Each number of x and
+// dy is read twice, from DRAM only once: both kinds of blocks run at once, and L2 holds it all.
 #include "rms_norm/async.cuh"
 #include "rms_norm/plan.cuh"
 #include "rms_norm/launch.cuh"
@@ -12,8 +12,8 @@
 namespace gd_rms
 {
 
-// Columns of a block: WIDE vectors side by side, the rows dealt out to blockDim.x / WIDE threads. The
-// narrower, the fewer rows a thread has to wait for, and the more blocks.
+// Columns of a block: WIDE vectors side by side, the rows dealt out to blockDim.x / WIDE threads.
+// The narrower, the fewer rows a thread has to wait for, and the more blocks.
 template <class T, int WIDE>
 __device__ inline void dweight_of_columns(const Backward &a, const SmallDweight &d)
 {

@@ -1,11 +1,11 @@
 // dweight.cu - the P partial rows of dw (or db) to dw: summed in a fixed order, added to what is
 // there if asked, rounded once to the dtype of dw.
 //
-// The partials were written a moment ago and lie in L2, and what counts is the wait for them: once, if
-// all loads of a thread are on their way together. A block has LANES threads side by side, V columns
-// each, and 256 / LANES rows of threads; row y takes partial rows y, y + Y, ..., AT_ONCE of them at a
-// time; then the Y sums are added, within warps by shuffles. There are as many lanes as leave a thread
-// AT_ONCE loads or fewer: the fewer blocks, the sooner the next kernel's can start.
+// The partials were written a moment ago and lie in L2, and what counts is the wait for them: once,
+// if all loads of a thread are on their way together. A block has LANES threads side by side, V
+// columns each, and 256 / LANES rows of threads; row y takes partial rows y, y + Y, ..., AT_ONCE of
+// them at a time; then the Y sums are added, within warps by shuffles. There are as many lanes as
+// leave a thread AT_ONCE loads or fewer: the fewer blocks, the sooner the next kernel's can start.
 #include "rms_norm/async.cuh"
 #include "rms_norm/plan.cuh"
 #include "rms_norm/launch.cuh"

@@ -14,8 +14,8 @@
 namespace gd_rms
 {
 
-// Brings a block's rows of x to L2, if it is one of those that wait while the kernel ahead ends. Those
-// that start later read theirs at once, and for them it would be a detour.
+// Brings a block's rows of x to L2, if it is one of those that wait while the kernel ahead ends.
+// Those that start later read theirs at once, and for them it would be a detour.
 template <class T, int ROWS>
 __device__ inline void prefetch_rows(const Forward &a)
 {
@@ -44,8 +44,8 @@ __global__ void __launch_bounds__(256, BLOCKS) forward_rows(const __grid_constan
     wait_for_previous();
 
     // A vector of factor for each thread, since there are LANES * CHUNKS at most; the threads to
-    // spare take the last again. It is sent for before x, and without a branch: the compiler likes to
-    // unpack x, and so to wait for it, as soon as it can.
+    // spare take the last again. It is sent for before x, and without a branch: the compiler likes
+    // to unpack x, and so to wait for it, as soon as it can.
     const int mine = (int)threadIdx.x;
     uint4 weight = make_uint4(0, 0, 0, 0);
     if (PLAIN) weight = load_now((const uint4 *)a.weight + min(mine, vectors - 1));
@@ -98,8 +98,8 @@ __global__ void __launch_bounds__(256, BLOCKS) forward_rows(const __grid_constan
     }
 }
 
-// One row, by a block, thread t of it the vectors k * blockDim.x + t. EARLY: factor is read before the
-// sum is known, for rows so few that nothing else hides its latency.
+// One row, by a block, thread t of it the vectors k * blockDim.x + t. EARLY: factor is read before
+// the sum is known, for rows so few that nothing else hides its latency.
 template <class T, int CHUNKS, bool EARLY, bool PLAIN, bool KEEP>
 __device__ __forceinline__ void forward_row(const Forward &a, int64_t row, uint64_t policy)
 {
@@ -145,8 +145,8 @@ __device__ __forceinline__ void forward_row(const Forward &a, int64_t row, uint6
     if (a.rstd && threadIdx.x == 0) ((float *)a.rstd)[row] = rstd;
 }
 
-// There is never more than one row to a block. But where registers are short, what the compiler makes
-// of a loop over rows was 2 to 7% faster than what it makes of one row, and elsewhere slower.
+// There is never more than one row to a block. But where registers are short, what the compiler
+// makes of a loop over rows was 2 to 7% faster than what it makes of one row, and elsewhere slower.
 template <class T, int CHUNKS, int THREADS, int BLOCKS, bool EARLY, bool PLAIN, bool KEEP>
 __global__ void __launch_bounds__(THREADS, BLOCKS) forward_wide(const __grid_constant__ Forward a)
 {

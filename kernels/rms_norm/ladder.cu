@@ -1,5 +1,6 @@
 // ladder.cu - the steps by which one comes to a fast RMSNorm, for study; not part of the library.
-// `gradus-bench rms_norm --device cuda --ladder` checks and times each rung; README.md has the figures.
+// `gradus-bench rms_norm --device cuda --ladder` checks and times each rung; README.md has the
+// figures.
 //
 // RMSNorm computes next to nothing, so that the one question is how close the kernel comes to the
 // time that its bytes take: x in and y out once (forward), x and dy in, dx out (backward). Every
@@ -9,7 +10,7 @@
 namespace
 {
 
-// ---- Forward -------------------------------------------------------------------------------------
+// ---- Forward ------------------------------------------------------------------------------------
 
 // Rung 0, naive: a thread a row. Neighbouring threads read addresses N floats apart, so that each
 // load of a warp touches 32 different pieces of memory and uses 4 bytes of each 32 that come.
@@ -122,7 +123,7 @@ __global__ void forward_registers(float4 *y, float *rstd_out, const float4 *x, c
     if (threadIdx.x == 0) rstd_out[row] = rstd;
 }
 
-// ---- Backward ------------------------------------------------------------------------------------
+// ---- Backward -----------------------------------------------------------------------------------
 
 // What a row sends to dw goes to: a row of an M x N array, summed by another kernel (PARTIALS);
 // dw itself, by atomic additions (ATOMICS); the sums of this block, which walks many rows (BLOCKS).

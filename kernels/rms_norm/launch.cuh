@@ -9,7 +9,7 @@
 namespace gd_rms
 {
 
-// What a kernel has been allowed on a device: dynamic shared memory, clusters of more than 8 blocks.
+// What a kernel has been allowed on a device: dynamic shared memory, clusters of more than 8.
 struct Allowed {
     uint64_t key; // the kernel's address and the device; 0: nobody's yet
     size_t shared;
@@ -27,8 +27,8 @@ static inline Allowed *find_allowed(Allowed (&table)[256], uint64_t key)
     return nullptr;
 }
 
-// More than 48 KB of shared memory, and clusters of more than 8, must be asked for. That takes half a
-// microsecond of the host's time, so it is done once, and again only where more is wanted.
+// More than 48 KB of shared memory, and clusters of more than 8, must be asked for. That takes half
+// a microsecond of the host's time, so it is done once, and again only where more is wanted.
 static inline cudaError_t allow(const void *kernel, size_t shared, int cluster)
 {
     static Allowed table[256];

@@ -99,13 +99,14 @@ __device__ inline void forget(uint4 &bits)
     asm volatile("" : "+r"(bits.x), "+r"(bits.y), "+r"(bits.z), "+r"(bits.w));
 }
 
-// ---- What leaves the second-level cache first ----------------------------------------------------
+// ---- What leaves the second-level cache first ---------------------------------------------------
 //
-// A kernel that reads x once and writes y once needs neither in the cache, and yet it matters which of
-// the two leaves first: lines of y wait there to be written to DRAM. With more data than the cache
-// holds, a forward whose x is marked to outlive y is 2 to 4% faster than one that marks nothing; where
-// y outlives x it is 3 to 5% slower, and where both are marked alike nothing changes. So x is read with
-// the priority evict_last, and y written with the normal one; in the backward x and dy, and dx.
+// A kernel that reads x once and writes y once needs neither in the cache, and yet it matters which
+// of the two leaves first: lines of y wait there to be written to DRAM. With more data than the
+// cache holds, a forward whose x is marked to outlive y is 2 to 4% faster than one that marks
+// nothing; where y outlives x it is 3 to 5% slower, and where both are marked alike nothing
+// changes. So x is read with the priority evict_last, and y written with the normal one; in the
+// backward x and dy, and dx.
 //
 // Kernels know beforehand whether there is so much (rms_norm.cu): where all fits, the marks cost 1%
 // or more, and so do the longer instructions that carry them.
@@ -143,8 +144,8 @@ __device__ inline uint4 load_and_keep(const uint4 *p, uint64_t policy)
 #endif
 }
 
-// 1 / sqrt(v): the fast approximation, good to two units, and a step of Newton's. What is 0, infinite
-// or not a number stays as the approximation has it.
+// 1 / sqrt(v): the fast approximation, good to two units, and a step of Newton's. What is 0,
+// infinite or not a number stays as the approximation has it.
 __device__ inline float reciprocal_root(float v)
 {
     const float r = rsqrtf(v), error = fmaf(-v * r, r, 1.0f);
@@ -158,7 +159,7 @@ __device__ inline float rounded(float v)
     return static_cast<float>(static_cast<T>(v));
 }
 
-// ---- Weights: of any dtype, chosen at run time, since they are read once for many rows -----------
+// ---- Weights: of any dtype, chosen at run time, since they are read once for many rows ----------
 
 // Four numbers from w[i]; i a multiple of 4 and w aligned to 16 bytes.
 __device__ inline float4 load4(const void *w, gd_dtype dtype, int64_t i)
@@ -195,7 +196,7 @@ __device__ inline void load_weight(float *v, const void *w, gd_dtype dtype, int6
     }
 }
 
-// ---- Results of any dtype -------------------------------------------------------------------------
+// ---- Results of any dtype -----------------------------------------------------------------------
 
 template <class A>
 __device__ inline A read_as(const void *p, gd_dtype dtype, int64_t i)
@@ -219,7 +220,7 @@ __device__ inline void write_as(void *p, gd_dtype dtype, int64_t i, A v)
         ((__half *)p)[i] = (__half)v;
 }
 
-// ---- Sums ----------------------------------------------------------------------------------------
+// ---- Sums ---------------------------------------------------------------------------------------
 
 // The sum over groups of LANES neighbouring lanes, in every lane. Each step adds the same two
 // numbers in both of a pair of lanes, so all lanes get the same bits.

@@ -77,8 +77,8 @@ int64_t fallback_partials(int64_t rows, int64_t cols)
 }
 
 // Crews: so many threads share a row, so many make up a block; partials: blocks at most. Those are
-// one or two for each multiprocessor of an H200, 132 or 264, or a few less, where that was measured to
-// be 1 to 2% faster: there is no rule in it.
+// one or two for each multiprocessor of an H200, 132 or 264, or a few less, where that was measured
+// to be 1 to 2% faster: there is no rule in it.
 struct CrewRow {
     int64_t vectors; // of a row, at most
     int lanes, chunks, threads, stage_rows, stages, partials;

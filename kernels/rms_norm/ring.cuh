@@ -69,7 +69,7 @@ struct Ring {
                 barrier_init(&sh.full[s], 1);
                 barrier_init(&sh.empty[s], threads);
             }
-            // Alone, a block's warps write their sums and arrive; in a cluster what arrives is bytes.
+            // Alone, a block's warps write their sums and arrive; in a cluster bytes do.
             for (int e = 0; e < EXCHANGES; e++)
                 barrier_init(&sh.arrived[e], blocks > 1 ? 1 : warps);
             barrier_init_done();

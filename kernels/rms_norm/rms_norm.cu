@@ -61,8 +61,8 @@ static bool overwrites(const gd_rms_norm_problem *p, const gd_rms_norm_gradients
     return g->dx && (overlap(g->dy, g->dy_stride) || overlap(g->x, g->x_stride));
 }
 
-// Whether the tensors are so large that L2, 50 MB or so, cannot hold them from one kernel to the next
-// anyway. Smaller ones lost by it.
+// Whether the tensors are so large that L2, 50 MB or so, cannot hold them from one kernel to the
+// next anyway. Smaller ones lost by it.
 static bool keeps_inputs(const gd_rms_norm_problem *p, int inputs)
 {
     const int64_t one = p->rows * p->cols * (int64_t)gd_dtype_size(p->dtype);
@@ -77,7 +77,7 @@ static size_t sum_size(gd_dtype dtype)
     return dtype == GD_FLOAT64 ? sizeof(double) : sizeof(float);
 }
 
-// Bytes of one partial buffer: the fallback may have to step in where the fast kernels were planned.
+// Bytes of one partial buffer: the fallback may have to step in where fast kernels were planned.
 static size_t partial_bytes(const gd_rms_norm_problem *p)
 {
     const int64_t fast = plan_backward(p->rows, p->cols, p->dtype).partials;

@@ -35,8 +35,8 @@ typedef struct forward {
     leave how;
 } forward;
 
-/* In two sums side by side: an addition waits for the one before it, and in one sum alone that would
- * take longer than the memory. */
+/* In two sums side by side: an addition waits for the one before it, and in one sum alone that
+ * would take longer than the memory. */
 static double sum_of_squares(const REAL *x, int64_t n)
 {
     double first = 0, second = 0;

@@ -74,8 +74,8 @@ extern "C" gd_status permute_forward_cuda(const gd_call *call)
     return move(call, whole(call->output[0]), permuted(call->input[0], args->axes), false);
 }
 
-// dx, seen in y's order, is dy. To be added, dy is brought to dx's order first: the copy turns it by
-// tiles.
+// dx, seen in y's order, is dy. To be added, dy is brought to dx's order first: the copy turns it
+// by tiles.
 extern "C" gd_status permute_backward_cuda(const gd_call *call)
 {
     const gd_permute_args *args = (const gd_permute_args *)call->args;

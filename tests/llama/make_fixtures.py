@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes the folders here: small Llama models with random weights, as `transformers` saves them, and
-the logits that it computes for some tokens.
+"""Writes the folders here: small Llama models with random weights, as `transformers` saves them,
+and the logits that it computes for some tokens.
 
     pip install torch transformers safetensors
     python3 tests/llama/make_fixtures.py
