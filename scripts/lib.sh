@@ -5,6 +5,16 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 jobs=$(nproc 2>/dev/null || echo 2)
 export CTEST_PARALLEL_LEVEL=${CTEST_PARALLEL_LEVEL:-$jobs}
 
+# ---- Help ---------------------------------------------------------------------------------------
+
+# help_for ARGUMENT...: where the first asks for help, prints the comment that the script begins with.
+help_for()
+{
+    [[ ${1-} == -h || ${1-} == --help ]] || return 0
+    sed -n '2,/^set/s/^# \{0,1\}//p' "$0"
+    exit
+}
+
 # ---- What is needed -----------------------------------------------------------------------------
 
 # Each probe asks whether the thing is there, wherever it came from.
