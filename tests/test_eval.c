@@ -131,6 +131,45 @@ START_TEST(the_loss_of_the_run_is_found_again)
 }
 END_TEST
 
+/* Ids [at, at + count) in a file of their own, and the loss of `run` on them. */
+static double loss_of_part(const char *run, int at, int count)
+{
+    char line[256];
+    snprintf(line, sizeof line, "cd '%s' && tail -c +%d ids | head -c %d >part", folder, 2 * at + 1,
+             2 * count);
+    ck_assert_int_eq(system(line), 0);
+    snprintf(line, sizeof line, "%s --tokens part --json", run);
+    evaluate(line);
+    return number("loss");
+}
+
+/* 4800 ids are 399 windows of 12, in 80 batches of 5, the last of 4: of three, those from windows 0,
+ * 130 (batch 26) and 265 on. */
+START_TEST(a_validation_may_take_fewer_batches)
+{
+    static const int begins[] = {0, 130, 265};
+    static const char tokens[] = "--tokens ids --val-data ids --vocab 60 --log log";
+    char few[64], all[64], line[256];
+    double sum = 0;
+    snprintf(line, sizeof line, "%s --out three --eval-batches 3", tokens);
+    train(line);
+    program_said(output, "each validation takes 3 x 5 x 12 of them");
+    logged(6, few);
+    for (int i = 0; i < 3; i++) sum += loss_of_part("three", begins[i] * 12, 5 * 12 + 1);
+    ck_assert_double_eq_tol(strtod(few, NULL), sum / 3, 1e-6);
+    for (int batches = 80; batches <= 81; batches++) {
+        snprintf(line, sizeof line, "%s --steps 6 --resume three --eval-batches %d", tokens,
+                 batches);
+        train(line); /* no step is left, so that this is all it does */
+        const char *said = strstr(output, "validation loss ");
+        ck_assert_ptr_nonnull(said);
+        evaluate("three --json");
+        snprintf(all, sizeof all, "validation loss %.4f ", number("loss"));
+        ck_assert_msg(!strncmp(said, all, strlen(all)), "%s, wanted %s", said, all);
+    }
+}
+END_TEST
+
 /* ---- What is printed ---------------------------------------------------------------------- */
 
 START_TEST(figures_follow_from_the_loss)
@@ -244,6 +283,7 @@ int main(void)
     TCase *cases = tcase_create("gradus-eval");
     tcase_add_unchecked_fixture(cases, set_up, tear_down);
     tcase_add_loop_test(cases, the_loss_of_the_run_is_found_again, 0, 6);
+    tcase_add_test(cases, a_validation_may_take_fewer_batches);
     tcase_add_test(cases, figures_follow_from_the_loss);
     tcase_add_test(cases, bytes_are_counted);
     tcase_add_loop_test(cases, bad_wishes_are_named, 0, sizeof bad / sizeof *bad);

@@ -151,7 +151,8 @@ START_TEST(help_names_every_option)
                                           "out",           "checkpoint-every",
                                           "keep",          "keep-every",
                                           "resume",        "init",
-                                          "on-save-error", "tf32"};
+                                          "on-save-error", "tf32",
+                                          "eval-batches"};
     ck_assert_int_eq(program_run("-h", second), 0);
     ck_assert_int_eq(program_run("--help", first), 0);
     ck_assert_str_eq(first, second);

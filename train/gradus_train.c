@@ -40,7 +40,8 @@ static gd_status make_model(model *m, gd_context *ctx, const dataset *data, cons
 static void conclude(model *m, const dataset *data, const train_options *o, double loss,
                      double begun)
 {
-    if (isnan(loss)) loss = validate(m, data, o->batch, o->context); /* no step was made */
+    if (isnan(loss))
+        loss = validate(m, data, o->batch, o->context, o->eval_batches); /* no step was made */
     if (!gd_error(m->ctx)) {
         printf("validation loss %.4f after %.1f s\n", loss, clock_now() - begun);
         report_memory(m->ctx);

@@ -171,7 +171,7 @@ static void conclude_step(training *t, report_clock *clock, report_values *now, 
     const train_options *o = t->options;
     gd_context *ctx = t->m->ctx;
     if (last ? !stop_asked() : due(o->eval_every, now->step)) {
-        now->val = validate(t->m, t->data, o->batch, o->context);
+        now->val = validate(t->m, t->data, o->batch, o->context, o->eval_batches);
     }
     if (last || !isnan(now->val) || due(o->log_every, now->step)) {
         report_step(clock, t->log, ctx, now);

@@ -152,6 +152,9 @@ void report_configuration(const model *m, const dataset *data, const train_optio
            kinds[data->tokenizer.kind], (long long)data->tokenizer.vocab,
            (long long)data->validation.length, o->val_data ? ": " : "",
            o->val_data ? o->val_data : "");
+    if (o->eval_batches > 0)
+        printf("       each validation takes %lld x %lld x %lld of them, if there are so many\n",
+               (long long)o->eval_batches, (long long)o->batch, (long long)o->context);
     printf("model  %lld layers, dim %lld, %lld heads, %lld kv heads, ffn %lld, context %lld, "
            "dropout %g, %s output%s\n",
            (long long)c->layers, (long long)c->dim, (long long)c->heads, (long long)c->kv_heads,

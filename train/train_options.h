@@ -32,7 +32,8 @@ typedef struct train_options {
     bool recompute; /* keep one tensor a layer, and compute the rest again in the backward */
 
     int64_t eval_every, log_every, sample_every, sample_length;
-    const char *log; /* a file for JSON lines; NULL: log.jsonl in `out`, if there is one */
+    int64_t eval_batches; /* to a validation; 0: all */
+    const char *log;      /* a file for JSON lines; NULL: log.jsonl in `out`, if there is one */
     double temperature;
 
     const char *out; /* folder of checkpoints; NULL: none are saved */

@@ -21,18 +21,22 @@ static double validate_batch(model *m, const dataset *data, int64_t first, int64
     return loss;
 }
 
-double validate(model *m, const dataset *data, int64_t batch, int64_t context)
+double validate(model *m, const dataset *data, int64_t batch, int64_t context, int64_t most)
 {
-    int64_t windows = data->validation_windows;
+    const int64_t windows = data->validation_windows, all = (windows + batch - 1) / batch;
+    const int64_t taken = most > 0 && most < all ? most : all;
     double sum = 0;
+    int64_t seen = 0;
     bool training = m->training;
     m->training = false;
     gd_no_grad_begin(m->ctx);
-    for (int64_t first = 0; first < windows && !gd_error(m->ctx) && !stop_asked(); first += batch) {
+    for (int64_t k = 0; k < taken && !gd_error(m->ctx) && !stop_asked(); k++) {
+        int64_t first = (k * (all / taken) + k * (all % taken) / taken) * batch; /* k all / taken */
         int64_t rows = windows - first < batch ? windows - first : batch;
         sum += (double)rows * validate_batch(m, data, first, rows, context);
+        seen += rows;
     }
     gd_no_grad_end(m->ctx);
     m->training = training;
-    return gd_error(m->ctx) || stop_asked() ? NAN : sum / (double)windows;
+    return gd_error(m->ctx) || stop_asked() ? NAN : sum / (double)seen;
 }
