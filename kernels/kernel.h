@@ -83,6 +83,12 @@ static inline int64_t gd_max64(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* The least multiple of `unit` that is not below n. */
+static inline int64_t gd_round_up(int64_t n, int64_t unit)
+{
+    return (n + unit - 1) / unit * unit;
+}
+
 /* The data of a tensor that may be absent: NULL for NULL. */
 static inline void *gd_data(const gd_tensor *t)
 {
@@ -108,6 +114,22 @@ static inline gd_layout gd_layout_of(const gd_tensor *t)
 {
     return (gd_layout){gd_tensor_data(t), gd_tensor_dtype(t), gd_tensor_ndim(t), gd_tensor_shape(t),
                        gd_tensor_strides(t)};
+}
+
+/* A packed copy of t in scratch, for CPU kernels that want its rows or columns together; its
+ * strides are left in `strides` [ndim]. NULL, and the error set, without memory. */
+static inline void *gd_packed_copy(const gd_call *call, const gd_tensor *t, int64_t *strides)
+{
+    int64_t count = 1;
+    for (int d = gd_tensor_ndim(t) - 1; d >= 0; d--) {
+        strides[d] = count;
+        count *= gd_tensor_shape(t)[d];
+    }
+    gd_layout to = gd_layout_of(t);
+    to.data = gd_call_scratch(call, (size_t)count * gd_dtype_size(to.dtype));
+    to.strides = strides;
+    if (to.data) gd_copy_cpu(to, gd_layout_of(t), call->context);
+    return to.data;
 }
 
 #endif

@@ -30,14 +30,14 @@ typedef struct backward_room {
 
 static size_t backward_room_bytes(const attention_sizes *z)
 {
-    int64_t D = round_up(z->D, LANES), E = round_up(z->E, LANES);
+    int64_t D = gd_round_up(z->D, LANES), E = gd_round_up(z->E, LANES);
     int64_t count = (3 * D + 2 * E) * KEYS + (D + E + 2 * KEYS) * QUERIES + z->G * z->T * D;
     return (size_t)count * sizeof(REAL);
 }
 
 static backward_room backward_room_at(const attention_sizes *z, char *memory)
 {
-    int64_t D = round_up(z->D, LANES), E = round_up(z->E, LANES);
+    int64_t D = gd_round_up(z->D, LANES), E = gd_round_up(z->E, LANES);
     backward_room room;
     REAL *at = (REAL *)memory;
     room.keys = at, at += D * KEYS;
@@ -91,13 +91,13 @@ static void backward_tile(const backward_pass *p, const backward_room *room, int
                           int64_t kv, int64_t s0, int64_t keys, int64_t t0, int64_t m)
 {
     const attention_sizes *z = &p->z;
-    int64_t D = round_up(z->D, LANES), E = round_up(z->E, LANES);
+    int64_t D = gd_round_up(z->D, LANES), E = gd_round_up(z->E, LANES);
     int64_t q_row = p->q.row, dy_row = p->dy.row, k_row = p->k.row;
     const REAL *q = head_of(&p->q, b, t0, h), *dy = head_of(&p->dy, b, t0, h);
     const REAL *lse = p->lse + (b * z->H + h) * z->T + t0, *delta = p->delta + (lse - p->lse);
     const REAL *k_rows = head_of(&p->k, b, s0, kv);
     const REAL *q_whole = q, *dy_whole = dy;
-    int64_t width = round_up(keys, BLOCK);
+    int64_t width = gd_round_up(keys, BLOCK);
     if (D != z->D) k_rows = room->key_rows, k_row = D;
     int64_t first[KEYS / BLOCK]; /* the first block of rows that sees columns BLOCK * i ... */
     int64_t blocks = 0;
@@ -105,7 +105,7 @@ static void backward_tile(const backward_pass *p, const backward_room *room, int
         int64_t rows = gd_min64(BLOCK, m - r);
         int64_t seen = gd_min64(keys, attention_visible(z, p->causal, t0 + r + rows - 1) - s0);
         if (seen <= 0) continue;
-        int64_t n = round_up(seen, BLOCK);
+        int64_t n = gd_round_up(seen, BLOCK);
         while (blocks * BLOCK < n) first[blocks++] = r;
         REAL *weights = room->weights + r * KEYS, *dscores = room->dscores + r * KEYS;
         tile_block(rows, (int)(n / LANES), weights, KEYS, q + r * p->q.row, p->q.row, 1, room->keys,
@@ -144,10 +144,10 @@ static void backward_tile(const backward_pass *p, const backward_room *room, int
 static void backward_group(const backward_pass *p, const backward_room *room, int64_t b, int64_t kv)
 {
     const attention_sizes *z = &p->z;
-    int64_t D = round_up(z->D, LANES), E = round_up(z->E, LANES), row;
+    int64_t D = gd_round_up(z->D, LANES), E = gd_round_up(z->E, LANES), row;
     memset(room->dq, 0, (size_t)(z->G * z->T * D) * sizeof(REAL));
     for (int64_t s0 = 0; s0 < z->S; s0 += KEYS) {
-        int64_t keys = gd_min64(KEYS, z->S - s0), width = round_up(keys, BLOCK);
+        int64_t keys = gd_min64(KEYS, z->S - s0), width = gd_round_up(keys, BLOCK);
         const REAL *k = head_of(&p->k, b, s0, kv), *v = head_of(&p->v, b, s0, kv);
         pack_columns(room->keys, width, k, row = p->k.row, keys, z->D, p->scale);
         if (p->wants_scores) pack_columns(room->values, width, v, p->v.row, keys, z->E, 1);

@@ -22,17 +22,17 @@ typedef struct forward_room {
 
 static size_t forward_room_bytes(const forward_pass *f)
 {
-    int64_t rows = f->z.G * f->queries, E = round_up(f->z.E, LANES);
+    int64_t rows = f->z.G * f->queries, E = gd_round_up(f->z.E, LANES);
     return (size_t)((f->z.D + E) * KEYS + rows * (E + 1)) * sizeof(REAL) +
            (size_t)rows * sizeof(double) + 128;
 }
 
 static forward_room forward_room_at(const forward_pass *f, char *memory)
 {
-    int64_t rows = f->z.G * f->queries, E = round_up(f->z.E, LANES);
+    int64_t rows = f->z.G * f->queries, E = gd_round_up(f->z.E, LANES);
     forward_room room;
     room.total = (double *)memory;
-    room.keys = (REAL *)(memory + round_up(rows * (int64_t)sizeof(double), 64));
+    room.keys = (REAL *)(memory + gd_round_up(rows * (int64_t)sizeof(double), 64));
     room.values = room.keys + f->z.D * KEYS;
     room.sums = room.values + E * KEYS;
     room.largest = room.sums + rows * E;
@@ -77,13 +77,13 @@ static void forward_chunk(const forward_pass *f, int64_t b, int64_t kv, int64_t 
 {
     const attention_sizes *z = &f->z;
     int64_t t0 = c * f->queries, t1 = gd_min64(z->T, t0 + f->queries);
-    int64_t E = round_up(z->E, LANES), rows = z->G * f->queries;
+    int64_t E = gd_round_up(z->E, LANES), rows = z->G * f->queries;
     int64_t last = gd_min64(z->S, attention_visible(z, f->causal, t1 - 1));
     REAL scores[BLOCK * KEYS] __attribute__((aligned(VECTOR_BYTES)));
     for (int64_t i = 0; i < rows; i++) room->largest[i] = -INFINITY, room->total[i] = 0;
     memset(room->sums, 0, (size_t)(rows * E) * sizeof(REAL));
     for (int64_t s0 = 0; s0 < last; s0 += KEYS) {
-        int64_t keys = gd_min64(KEYS, last - s0), width = round_up(keys, BLOCK);
+        int64_t keys = gd_min64(KEYS, last - s0), width = gd_round_up(keys, BLOCK);
         int64_t v_row = f->v.row;
         pack_columns(room->keys, width, head_of(&f->k, b, s0, kv), f->k.row, keys, z->D, f->scale);
         const REAL *v = whole_rows(room->values, head_of(&f->v, b, s0, kv), &v_row, keys, z->E);
@@ -92,7 +92,7 @@ static void forward_chunk(const forward_pass *f, int64_t b, int64_t kv, int64_t 
                 int64_t m = gd_min64(BLOCK, t1 - t), at = g * f->queries + t - t0;
                 int64_t seen = gd_min64(keys, attention_visible(z, f->causal, t + m - 1) - s0);
                 if (seen <= 0) continue;
-                int64_t n = round_up(seen, BLOCK);
+                int64_t n = gd_round_up(seen, BLOCK);
                 tile_block(m, (int)(n / LANES), scores, KEYS, head_of(&f->q, b, t, kv * z->G + g),
                            f->q.row, 1, room->keys, width, z->D, false);
                 for (int64_t i = 0; i < m; i++) {
@@ -139,8 +139,9 @@ gd_status GD_REAL_NAME(attention_forward)(const gd_call *call)
         input_heads(call, call->input[2], &f.v)) {
         return gd_error_status(call->context);
     }
-    f.queries = gd_max64(BLOCK, round_up(256 / gd_max64(1, z->G), BLOCK));
-    f.queries = gd_min64(f.queries, round_up(z->T, BLOCK));
+    /* Some 256 rows, those of the group's heads together, share one packing of the keys. */
+    f.queries = gd_max64(BLOCK, gd_round_up(256 / gd_max64(1, z->G), BLOCK));
+    f.queries = gd_min64(f.queries, gd_round_up(z->T, BLOCK));
     int64_t chunks = f.queries ? (z->T + f.queries - 1) / f.queries : 0;
     int64_t tasks = z->B * z->KV * chunks;
     int threads = gd_threads_for(call->threads, z->B * z->H * z->T * gd_min64(z->S, 4096));

@@ -18,15 +18,10 @@
 #include "matmul/tile.h"
 
 enum {
-    KEYS = 96,  /* in a tile */
-    BLOCK = 16, /* query rows; a multiple of LANES and TILE_ROWS */
-    QUERIES = 64
+    KEYS = 96,   /* in a tile */
+    BLOCK = 16,  /* query rows; a multiple of LANES and TILE_ROWS */
+    QUERIES = 64 /* of a tile in the backward */
 };
-
-static inline int64_t round_up(int64_t n, int64_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
 
 /* ---- Inputs ------------------------------------------------------------------------------- */
 
@@ -53,15 +48,10 @@ static inline gd_status input_heads(const gd_call *call, const gd_tensor *t, hea
     const int64_t *shape = gd_tensor_shape(t), *strides = gd_tensor_strides(t);
     *x = (heads){gd_data(t), strides[0], strides[1], strides[2]};
     if (strides[3] == 1 || shape[3] == 1 || gd_tensor_count(t) == 0) return GD_OK;
-    const REAL *from = x->data;
+    int64_t packed[4];
     *x = packed_heads(t);
-    x->data = gd_call_scratch(call, (size_t)gd_tensor_count(t) * sizeof(REAL));
-    if (!x->data) return gd_error_status(call->context);
-    gd_dtype dtype = gd_tensor_dtype(t);
-    const int64_t packed[] = {x->batch, x->row, x->head, 1};
-    gd_copy_cpu((gd_layout){x->data, dtype, 4, shape, packed},
-                (gd_layout){(void *)(uintptr_t)from, dtype, 4, shape, strides}, call->context);
-    return GD_OK;
+    x->data = gd_packed_copy(call, t, packed);
+    return x->data ? GD_OK : gd_error_status(call->context);
 }
 
 /* to [columns, width] = factor * from [rows, columns]^T, zeros after column `rows`. */
@@ -87,7 +77,7 @@ static inline void pack_columns(REAL *to, int64_t width, const REAL *from, int64
 static inline const REAL *whole_rows(REAL *copy, const REAL *from, int64_t *row, int64_t rows,
                                      int64_t columns)
 {
-    int64_t width = round_up(columns, LANES);
+    int64_t width = gd_round_up(columns, LANES);
     if (width == columns) return from;
     for (int64_t r = 0; r < rows; r++) {
         for (int64_t c = 0; c < width; c++) {

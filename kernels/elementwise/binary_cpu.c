@@ -52,21 +52,11 @@ static bool lies_across(const gd_tensor *t)
  * of its own; it is packed first, which goes by tiles. False, and the error set, without memory. */
 static bool load_operand(const gd_call *call, const gd_tensor *t, operand *o)
 {
-    const int ndim = gd_tensor_ndim(t);
-    for (int d = 0; d < ndim; d++) o->strides[d] = gd_tensor_strides(t)[d];
+    for (int d = 0; d < gd_tensor_ndim(t); d++) o->strides[d] = gd_tensor_strides(t)[d];
     o->data = gd_data(t);
     if (!lies_across(t)) return true;
-    REAL *packed = gd_call_scratch(call, (size_t)gd_tensor_count(t) * sizeof(REAL));
-    if (!packed) return false;
-    int64_t count = 1;
-    for (int d = ndim - 1; d >= 0; d--) {
-        o->strides[d] = count;
-        count *= gd_tensor_shape(t)[d];
-    }
-    gd_layout dst = {packed, gd_tensor_dtype(t), ndim, gd_tensor_shape(t), o->strides};
-    gd_copy_cpu(dst, gd_layout_of(t), call->context);
-    o->data = packed;
-    return true;
+    o->data = gd_packed_copy(call, t, o->strides);
+    return o->data != NULL;
 }
 
 static void add_operand(gd_walk *walk, const gd_tensor *t, const operand *o)

@@ -1,9 +1,6 @@
 /* linear_cpu.c - three matrix products (kernels/matmul/gemm.h) and the sum of dy's rows. */
 #include "matmul/gemm.h"
 
-gd_status GD_REAL_NAME(linear_forward)(const gd_call *call);
-gd_status GD_REAL_NAME(linear_backward)(const gd_call *call);
-
 /* One product with scratch of its own. */
 static gd_status product(const gd_call *call, REAL *c, gemm_matrix a, gemm_matrix b, int64_t M,
                          int64_t N, int64_t K, bool accumulate)

@@ -47,11 +47,6 @@ static gemm_matrix part(gemm_matrix x, int64_t i, int64_t j)
     return x;
 }
 
-static int64_t round_up(int64_t n, int64_t unit)
-{
-    return (n + unit - 1) / unit * unit;
-}
-
 /* ---- Packing ------------------------------------------------------------------------------ */
 
 /* to [K, width] = b [K, n], with zeros after column n. */
@@ -106,7 +101,7 @@ static void panel_rows(int64_t m, int64_t n, REAL *c, int64_t c_row, const REAL 
                        int64_t a_column, int64_t a_tile, const REAL *b, int64_t b_row, int64_t K,
                        bool accumulate)
 {
-    int vectors = (int)(round_up(n, LANES) / LANES);
+    int vectors = (int)(gd_round_up(n, LANES) / LANES);
     if (n == vectors * LANES) {
         tile_rows(m, vectors, c, c_row, a, a_row, a_column, a_tile, b, b_row, K, accumulate);
         return;
@@ -151,7 +146,7 @@ static void multiply_block(const product *p, int64_t m0, int64_t m1, int64_t n0,
                 a_tile = TILE_ROWS * K;
             }
             for (int64_t j = n0; j < n1; j += TILE_COLUMNS) {
-                int64_t n = gd_min64(TILE_COLUMNS, n1 - j), b_row = round_up(n, LANES);
+                int64_t n = gd_min64(TILE_COLUMNS, n1 - j), b_row = gd_round_up(n, LANES);
                 const REAL *b = packed + (j - n0) * (k1 - k0) + (k - k0) * b_row;
                 if (in_place && n == b_row) b = part(p->b, k, j).data, b_row = p->b.row;
                 panel_rows(m, n, p->c + i * p->c_row + j, p->c_row, a.data, a.row, a.column, a_tile,
@@ -167,7 +162,7 @@ static void pack_columns(const product *p, int64_t n0, int64_t n1, int64_t k0, i
 {
     bool in_place = b_in_place(p);
     for (int64_t j = n0; j < n1; j += TILE_COLUMNS) {
-        int64_t n = gd_min64(TILE_COLUMNS, n1 - j), width = round_up(n, LANES);
+        int64_t n = gd_min64(TILE_COLUMNS, n1 - j), width = gd_round_up(n, LANES);
         if (in_place && n == width) continue;
         pack_b(packed + (j - n0) * (k1 - k0), width, part(p->b, k0, j), n, k1 - k0);
     }
@@ -212,7 +207,7 @@ static bool by_blas(int64_t M, int64_t N, int64_t K)
 
 static int64_t packed_elements(int64_t N, int64_t K)
 {
-    return gd_min64(K, K_BLOCK) * gd_min64(packed_columns(K), round_up(N, LANES));
+    return gd_min64(K, K_BLOCK) * gd_min64(packed_columns(K), gd_round_up(N, LANES));
 }
 
 /* A long sum into a small c, as the gradient of a weight is, is taken in pieces of this many terms,
@@ -220,7 +215,7 @@ static int64_t packed_elements(int64_t N, int64_t K)
 static int64_t piece_length(int64_t M, int64_t N, int64_t K)
 {
     int64_t pieces = M * N <= PACK_LIMIT ? gd_min64(K / PIECE, PIECES) : 1;
-    return pieces > 1 ? round_up((K + pieces - 1) / pieces, LANES) : gd_max64(K, 1);
+    return pieces > 1 ? gd_round_up((K + pieces - 1) / pieces, LANES) : gd_max64(K, 1);
 }
 
 static int64_t piece_count(int64_t M, int64_t N, int64_t K)
@@ -239,8 +234,8 @@ size_t GD_REAL_NAME(gd_gemm_scratch)(int64_t M, int64_t N, int64_t K, int thread
 /* Part `part` of `parts` of a product: a range of rows, or of columns where there are few rows. */
 static void multiply_part(const product *p, int64_t part, int64_t parts, REAL *packed)
 {
-    int64_t down = round_up(p->M, TILE_ROWS) / TILE_ROWS;
-    int64_t across = round_up(p->N, TILE_COLUMNS) / TILE_COLUMNS;
+    int64_t down = gd_round_up(p->M, TILE_ROWS) / TILE_ROWS;
+    int64_t across = gd_round_up(p->N, TILE_COLUMNS) / TILE_COLUMNS;
     bool by_rows = down >= across || down >= 4 * parts;
     int64_t tiles_all = by_rows ? down : across;
     int64_t first = tiles_all * part / parts, last = tiles_all * (part + 1) / parts;

@@ -2,9 +2,6 @@
 #include "matmul/gemm.h"
 #include "matmul/matmul.h"
 
-gd_status GD_REAL_NAME(matmul_forward)(const gd_call *call);
-gd_status GD_REAL_NAME(matmul_backward)(const gd_call *call);
-
 /* The matrix in the last two dimensions of a tensor, and the steps from one such matrix to the
  * next along each dimension of the output before its last two: 0 where it is broadcast. */
 typedef struct stack {

@@ -3,8 +3,8 @@
  *
  * Kept: rstd [M], one number a row, and x (add_rms_norm: the sum) which the tape has anyway. xhat
  * is not kept; x * rstd is cheaper than reading it back. */
+#include "arguments.h"
 #include "gradus/ops.h"
-#include "kernel.h"
 #include "rms_norm/rms_norm.h"
 
 extern const gd_op gd_op_rms_norm, gd_op_add_rms_norm;
@@ -16,19 +16,12 @@ GD_KERNEL(add_rms_norm_backward)
 
 /* ---- What is accepted --------------------------------------------------------------------- */
 
-static gd_status check_real(const gd_call *call, const char *name, const gd_tensor *t)
+/* Input i, weight or bias: absent, [N], or [H, N] beside x [..., H, N]. */
+static gd_status check_param(const gd_call *call, int i, const char *name)
 {
-    if (gd_dtype_is_real(gd_tensor_dtype(t))) return GD_OK;
-    return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s, wanted a real dtype", name,
-                        gd_dtype_name(gd_tensor_dtype(t)));
-}
-
-/* weight or bias: absent, [N], or [H, N] beside x [..., H, N]. */
-static gd_status check_param(const gd_call *call, const char *name, const gd_tensor *t,
-                             const gd_tensor *x)
-{
+    const gd_tensor *x = call->input[0], *t = call->input[i];
     if (!t) return GD_OK;
-    if (check_real(call, name, t)) return GD_ERROR_ARGUMENT;
+    if (gd_check_real(call, i, name)) return GD_ERROR_ARGUMENT;
     gd_text shape = gd_shape_text(t), x_shape = gd_shape_text(x);
     int ndim = gd_tensor_ndim(t);
     if (ndim != 1 && ndim != 2)
@@ -55,11 +48,11 @@ static gd_status check(const gd_call *call, int weight)
 {
     const gd_rms_norm_args *args = call->args;
     const gd_tensor *x = call->input[0];
-    gd_status status = check_real(call, "x", x);
+    gd_status status = gd_check_real(call, 0, "x");
     if (!status && gd_tensor_ndim(x) < 1)
         status = gd_call_fail(call, GD_ERROR_ARGUMENT, "x has no dimensions, wanted [..., N]");
-    if (!status) status = check_param(call, "weight", call->input[weight], x);
-    if (!status) status = check_param(call, "bias", call->input[weight + 1], x);
+    if (!status) status = check_param(call, weight, "weight");
+    if (!status) status = check_param(call, weight + 1, "bias");
     if (!status && !(args->eps >= 0 && isfinite(args->eps)))
         status = gd_call_fail(call, GD_ERROR_ARGUMENT, "eps is %g, wanted at least 0", args->eps);
     if (!status && !isfinite(args->offset))
@@ -94,7 +87,7 @@ static gd_status add_rms_norm_shape(const gd_call *call, gd_spec *output, gd_spe
     (void)random_words;
     const gd_tensor *x = call->input[0], *residual = call->input[1];
     gd_status status = check(call, 2);
-    if (!status) status = check_real(call, "residual", residual);
+    if (!status) status = gd_check_real(call, 1, "residual");
     if (status) return status;
     bool same = gd_tensor_ndim(x) == gd_tensor_ndim(residual);
     for (int d = 0; same && d < gd_tensor_ndim(x); d++)

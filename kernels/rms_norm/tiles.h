@@ -34,19 +34,8 @@ static inline const REAL *row_at(const rows *x, int64_t row)
 /* The elements of t side by side: its own memory, or a copy. NULL: out of memory. */
 static inline const REAL *packed(const gd_call *call, const gd_tensor *t)
 {
-    if (gd_tensor_is_contiguous(t)) return gd_tensor_data(t);
-    int64_t strides[GD_MAX_DIMS], count = 1;
-    for (int d = gd_tensor_ndim(t) - 1; d >= 0; d--) {
-        strides[d] = count;
-        count *= gd_tensor_shape(t)[d];
-    }
-    gd_layout from = {gd_tensor_data(t), call->dtype, gd_tensor_ndim(t), gd_tensor_shape(t),
-                      gd_tensor_strides(t)};
-    gd_layout to = from;
-    to.strides = strides;
-    to.data = gd_call_scratch(call, (size_t)count * sizeof(REAL));
-    if (to.data) gd_copy_cpu(to, from, call->context);
-    return to.data;
+    int64_t strides[GD_MAX_DIMS];
+    return gd_tensor_is_contiguous(t) ? gd_tensor_data(t) : gd_packed_copy(call, t, strides);
 }
 
 static inline bool open_rows(const gd_call *call, const gd_tensor *t, rows *x)
