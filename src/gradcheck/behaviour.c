@@ -132,7 +132,7 @@ static gd_status accumulates(gd_checker *c)
         if (!(largest > 0)) largest = 1;
         int exponent; /* a power of two, and few bits: every dtype holds g0 */
         frexp(largest, &exponent);
-        gd_check_normal(held[i], a->count, c->options.seed, 900 + (uint64_t)i);
+        gd_check_normal(held[i], a->count, c->options.seed, GD_STREAM_HELD + (uint64_t)i);
         for (int64_t k = 0; k < a->count; k++) {
             held[i][k] = ldexp(round(held[i][k] * 4) / 4 + 0.125, exponent - 3);
             sum[i][k] = held[i][k] + c->analytic[0][i][k];

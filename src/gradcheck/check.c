@@ -187,11 +187,12 @@ static gd_status make_set(gd_checker *c, int set, int alone)
         if (!r->real || (alone >= 0 && alone != o)) continue;
         u[o] = gd_check_numbers(c, r->count);
         if (!u[o]) return GD_ERROR_MEMORY;
-        gd_check_normal(u[o], r->count, c->options.seed, 100 + 50 * (uint64_t)set + (uint64_t)o);
-        if (r->dtype != GD_FLOAT64) /* so that float32 holds it exactly; 16 bits take fewer */
-            for (int64_t i = 0; i < r->count; i++)
-                u[o][i] = round(u[o][i] * (precision(r->dtype) < 24 ? 8 : 4096)) /
-                          (precision(r->dtype) < 24 ? 8 : 4096);
+        gd_check_normal(u[o], r->count, c->options.seed,
+                        GD_STREAM_COTANGENT + 50 * (uint64_t)set + (uint64_t)o);
+        /* Few enough bits for the dtype to hold them exactly. */
+        const double parts = precision(r->dtype) < 24 ? 8 : 4096;
+        for (int64_t i = 0; r->dtype != GD_FLOAT64 && i < r->count; i++)
+            u[o][i] = round(u[o][i] * parts) / parts;
         double scale = sqrt(mean_square(u[o], r->count) * mean_square(r->base, r->count));
         c->unit[set] = fmax(c->unit[set], scale);
     }

@@ -132,6 +132,14 @@ void gd_check_copy_name(char *to, size_t size, const char *from);
 
 /* ---- fill.c ------------------------------------------------------------------------------- */
 
+/* Each use of random numbers has streams of its own; input i has stream i. */
+enum {
+    GD_STREAM_COTANGENT = 100, /* + 50 set + output */
+    GD_STREAM_HELD = 900,      /* + input: what a gradient holds already */
+    GD_STREAM_SAMPLE = 1000,
+    GD_STREAM_DIRECTION = 2000 /* + direction */
+};
+
 /* The values of a case's input, which depend on the seed and the stream alone. No two of
  * GD_FILL_DISTINCT are closer than `gap`. */
 void gd_check_fill(double *value, int64_t count, const gd_case_input *how, double gap,
@@ -236,7 +244,8 @@ typedef struct gd_census {
     double *room; /* [2 count] */
 } gd_census;
 
-/* float16 ends at 65504: whether an infinity stands for a number that is larger. */
+/* float16 ends at 65504, and a measured number may be a little off: whether an infinity stands for
+ * one that is larger. */
 bool gd_check_overflows(gd_dtype dtype, double got, double wanted);
 gd_status gd_check_compare(gd_checker *c, int input, gd_gradcheck_input *out);
 void gd_check_census(const gd_census *census, gd_gradcheck_input *out);

@@ -61,7 +61,7 @@ static gd_status choose(gd_comparison *m)
     for (int64_t e = 0; e < k; e++) { /* one from each of k stretches; the very last, too */
         int64_t begin = (int64_t)((double)n * (double)e / (double)k);
         int64_t end = (int64_t)((double)n * (double)(e + 1) / (double)k);
-        m->at[e] = begin + gd_check_below(end - begin, options->seed, 1000, e);
+        m->at[e] = begin + gd_check_below(end - begin, options->seed, GD_STREAM_SAMPLE, e);
         if (e == k - 1) m->at[e] = n - 1;
     }
     if (options->use_only_element) m->at[0] = options->only_element;
@@ -182,7 +182,7 @@ static gd_status go_directions(gd_comparison *m, gd_gradcheck_input *out)
     double *direction = gd_check_numbers(c, n), *half = gd_check_numbers(c, n);
     if (!direction || !half) return GD_ERROR_MEMORY;
     for (int d = 0; d < c->options.directions; d++, out->directions++) {
-        gd_check_signs(direction, n, c->options.seed, 2000 + (uint64_t)d);
+        gd_check_signs(direction, n, c->options.seed, GD_STREAM_DIRECTION + (uint64_t)d);
         for (int set = 0; set < c->sets; set++) {
             bool bad = false;
             int64_t found = -1;
