@@ -9,8 +9,8 @@ struct value {
     template <class V>
     __device__ V operator()(V z, V up) const
     {
-        return (z < -(V)1e30 ? 0 : z * sigmoid(z)) *
-               up; // -inf * 0 would be NaN, and the limit is 0
+        // -inf * 0 would be NaN where the limit is 0
+        return (z < -(V)1e30 ? 0 : z * sigmoid(z)) * up;
     }
 };
 
