@@ -222,6 +222,9 @@ gd_layout gd_tensor_layout(const gd_tensor *t);
 /* False, and the error set, if t is NULL, freed, or its memory is gone. */
 bool gd_tensor_usable(const gd_tensor *t, const char *who, const char *argument);
 
+/* The same for a tensor that is to be written, which an expanded view cannot be. */
+bool gd_tensor_writable(const gd_tensor *t, const char *who);
+
 /* Product of the dimensions; false if a dimension is negative or the bytes overflow. */
 bool gd_shape_count(int ndim, const int64_t *shape, size_t element_bytes, int64_t *count);
 

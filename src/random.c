@@ -104,7 +104,7 @@ static gd_status run_fill(const fill *f, gd_tensor *t)
 {
     if (!t) return GD_ERROR_ARGUMENT;
     gd_context *ctx = t->ctx;
-    if (gd_failed(ctx) || !gd_tensor_usable(t, f->name, "tensor")) return gd_error_status(ctx);
+    if (!gd_tensor_writable(t, f->name)) return gd_error_status(ctx);
     if (check_fill(f, t)) return gd_error_status(ctx);
     if (t->count == 0) return GD_OK;
     gd_call_frame frame;

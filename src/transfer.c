@@ -17,7 +17,7 @@ static bool is_expanded(const gd_tensor *t)
     return false;
 }
 
-static bool writable(gd_tensor *t, const char *who)
+bool gd_tensor_writable(const gd_tensor *t, const char *who)
 {
     if (!t || gd_failed(t->ctx) || !gd_tensor_usable(t, who, "tensor")) return false;
     if (is_expanded(t)) {
@@ -97,7 +97,7 @@ gd_status gd_tensor_read(const gd_tensor *t, void *host, size_t bytes)
 
 gd_status gd_tensor_write(gd_tensor *t, const void *host, size_t bytes)
 {
-    if (!writable(t, "tensor_write")) return refused(t);
+    if (!gd_tensor_writable(t, "tensor_write")) return refused(t);
     if (check_host(t, "tensor_write", host, bytes)) return gd_error_status(t->ctx);
     return write_as(t, t->dtype, host, "tensor_write");
 }
@@ -121,7 +121,7 @@ gd_status gd_tensor_read_f64(const gd_tensor *t, double *host, int64_t count)
 gd_status gd_tensor_write_f64(gd_tensor *t, const double *host, int64_t count)
 {
     const char *who = "tensor_write_f64";
-    if (!writable(t, who)) return refused(t);
+    if (!gd_tensor_writable(t, who)) return refused(t);
     if (check_count(t, who, host, count)) return gd_error_status(t->ctx);
     for (int64_t i = 0; t->dtype == GD_INT32 && i < count; i++) {
         if (!(host[i] >= INT32_MIN && host[i] <= INT32_MAX && host[i] == floor(host[i]))) {
@@ -136,7 +136,7 @@ gd_status gd_tensor_write_f64(gd_tensor *t, const double *host, int64_t count)
 gd_status gd_tensor_copy(gd_tensor *dst, const gd_tensor *src)
 {
     const char *who = "tensor_copy";
-    if (!writable(dst, who)) return refused(dst);
+    if (!gd_tensor_writable(dst, who)) return refused(dst);
     gd_context *ctx = dst->ctx;
     if (!src) return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: src is NULL, wanted a tensor", who);
     if (!gd_tensor_usable(src, who, "src")) return gd_error_status(src->ctx);
@@ -148,14 +148,24 @@ gd_status gd_tensor_copy(gd_tensor *dst, const gd_tensor *src)
                        gd_shape_text(dst).text, src->ctx != ctx ? " and its context" : "");
     }
     if (dst->count == 0) return GD_OK;
-    dst->storage->version++;
-    ctx->services->copy(gd_tensor_layout(dst), gd_tensor_layout(src), ctx);
+    gd_call_frame frame;
+    gd_frame_begin(ctx, &frame);
+    if (src->storage == dst->storage) { /* the windows may overlap: all is read before */
+        gd_tensor *aside = gd_frame_tensor(ctx, src->dtype, src, who);
+        if (aside) ctx->services->copy(gd_tensor_layout(aside), gd_tensor_layout(src), ctx);
+        src = aside;
+    }
+    if (src) {
+        dst->storage->version++;
+        ctx->services->copy(gd_tensor_layout(dst), gd_tensor_layout(src), ctx);
+    }
+    gd_frame_end(ctx, &frame);
     return gd_error_status(ctx);
 }
 
 gd_status gd_tensor_fill(gd_tensor *t, double value)
 {
-    if (!writable(t, "tensor_fill")) return refused(t);
+    if (!gd_tensor_writable(t, "tensor_fill")) return refused(t);
     gd_context *ctx = t->ctx;
     if (t->count == 0) return GD_OK;
     t->storage->version++;

@@ -89,6 +89,35 @@ START_TEST(a_gradient_that_a_backward_needs)
 }
 END_TEST
 
+START_TEST(a_copy_onto_a_part_of_itself)
+{
+    enum { N = 5000 };
+    static float values[N];
+    for (int i = 0; i < N; i++) values[i] = (float)i;
+    gd_tensor *t = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(N), values);
+    gd_tensor_copy(gd_slice(t, 0, 1, N), gd_slice(t, 0, 0, N - 1));
+    gd_tensor_read(t, values, sizeof values);
+    for (int i = 0; i < N; i++) ck_assert_float_eq(values[i], (float)(i ? i - 1 : 0));
+
+    gd_tensor *m = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2, 2), (float[]){1, 2, 3, 4});
+    gd_tensor_copy(m, gd_transpose(m, 0, 1));
+    gd_tensor_read(m, values, 4 * sizeof *values);
+    ck_assert_float_eq(values[1], 3);
+    ck_assert_float_eq(values[2], 2);
+    gd_step_end(ctx);
+}
+END_TEST
+
+START_TEST(random_numbers_for_elements_that_share_memory)
+{
+    gd_random_state before = gd_random_get(ctx);
+    gd_random_normal(gd_expand(x, GD_SHAPE(2, 3)), 0, 1);
+    ck_assert_error(ctx, "random_normal: the tensor [2, 3] is an expanded view");
+    ck_assert_uint_eq(gd_random_get(ctx).offset, before.offset);
+    gd_step_end(ctx);
+}
+END_TEST
+
 /* ---- At the wrong moment -------------------------------------------------------------------- */
 
 START_TEST(tensors_of_a_step_that_has_ended)
@@ -219,6 +248,8 @@ int main(void)
     tcase_add_test(misuse, segments_that_end_the_step_or_go_back);
     tcase_add_test(misuse, an_op_that_ends_the_step);
     tcase_add_test(misuse, records_that_contradict_themselves);
+    tcase_add_test(misuse, a_copy_onto_a_part_of_itself);
+    tcase_add_test(misuse, random_numbers_for_elements_that_share_memory);
     suite_add_tcase(suite, misuse);
     return check_main(suite);
 }
