@@ -19,7 +19,7 @@ static const char usage[] =
     "  --device cpu|cuda where to run (cpu)\n"
     "  --seed S          of inputs and cotangents (0)\n"
     "  --seeds N         that many seeds, from S on (1)\n"
-    "  --input INPUT     check this input only\n"
+    "  --input INPUT     check this input only, in the cases that have it\n"
     "  --at I,J,...      and this element of it only; wants OP, --case and --input\n"
     "  --step H          step relative to the scale of the input (1e-5; f32: 1e-2)\n"
     "  --threads N       CPU threads (1: the cases are small)\n"
@@ -124,6 +124,40 @@ static int parse_value(settings *s, const char *name, const char *value)
     return -1;
 }
 
+static const char *wanted_value(const char *name)
+{
+    static const char *const wanted[][2] = {
+        {"--dtype", "f64, f32, f16 or bf16"}, {"--device", "cpu or cuda"},
+        {"--seed", "a whole number from 0"},  {"--seeds", "a whole number from 1"},
+        {"--step", "a number above 0"},       {"--threads", "a whole number from 1 to 4096"}};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        if (!strcmp(name, wanted[i][0])) return wanted[i][1];
+    return "another";
+}
+
+/* An option that is not a switch, and its value, which stands behind a '=' or is `next` (NULL: there
+ * is none). Returns how many of the two arguments were used, 0 if it complained. */
+static int parse_option(settings *s, const char *option, const char *next)
+{
+    char name[32];
+    const size_t length = strcspn(option, "=");
+    const bool inside = option[length] == '=';
+    snprintf(name, sizeof name, "%.*s", (int)length, option);
+    const char *value = inside ? option + length + 1 : next;
+    const int parsed = parse_value(s, name, value ? value : "");
+    if (parsed > 0 && value) return inside ? 1 : 2;
+    if (parsed < 0 && inside && parse_switch(s, name))
+        fprintf(stderr, "gradus-gradcheck: %s takes no value (see --help)\n", name);
+    else if (parsed < 0)
+        fprintf(stderr, "gradus-gradcheck: unknown option %s (see --help)\n", option);
+    else if (!value)
+        fprintf(stderr, "gradus-gradcheck: %s wants a value (see --help)\n", name);
+    else
+        fprintf(stderr, "gradus-gradcheck: %s is \"%s\", wanted %s\n", name, value,
+                wanted_value(name));
+    return 0;
+}
+
 /* Returns -1 to go on, else the exit status. */
 static int parse(settings *s, int argc, char **argv)
 {
@@ -136,15 +170,9 @@ static int parse(settings *s, int argc, char **argv)
             continue;
         }
         if (parse_switch(s, name)) continue;
-        const char *value = i + 1 < argc ? argv[i + 1] : "";
-        int parsed = parse_value(s, name, value);
-        if (parsed < 0)
-            fprintf(stderr, "gradus-gradcheck: unknown option %s (see --help)\n", name);
-        else if (i + 1 >= argc)
-            fprintf(stderr, "gradus-gradcheck: %s wants a value (see --help)\n", name);
-        else if (!parsed)
-            fprintf(stderr, "gradus-gradcheck: %s cannot be \"%s\" (see --help)\n", name, value);
-        if (parsed <= 0 || ++i >= argc) return WRONG_CALL;
+        const int used = parse_option(s, name, argv[i + 1]);
+        if (!used) return WRONG_CALL;
+        i += used - 1;
     }
     if (s->at && (s->op_count != 1 || !s->only_case || !s->check.only_input)) {
         fputs("gradus-gradcheck: --at wants one OP, --case and --input, too\n", stderr);
@@ -285,12 +313,23 @@ static void vacuous(const settings *s, const gd_op *op, tally *t)
         printf("%-14s %-24s %-10s %-16s VACUOUS  the op has no cases\n", op->name, "-", "-", "");
 }
 
+/* Whether the case does without the input that alone shall be checked. */
+static bool does_without(const gd_case *check, const char *name)
+{
+    for (int i = 0; name && i < check->inputs; i++) {
+        const gd_case_input *input = &check->input[i];
+        if (input->name && !strcmp(input->name, name)) return input->absent;
+    }
+    return false;
+}
+
 static bool run_op(gd_context *ctx, const settings *s, const gd_op *op, tally *t)
 {
     int cases = 0;
     for (int i = 0; i < op->case_count; i++) {
         if (s->only_case && strcmp(s->only_case, op->cases[i].name)) continue;
         cases++;
+        if (!s->only_case && does_without(&op->cases[i], s->check.only_input)) continue;
         if (!run_case(ctx, s, op, &op->cases[i], t)) return false;
     }
     if (!cases && s->only_case && !s->op_count) return true; /* of all ops, those that have it */
