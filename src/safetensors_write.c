@@ -19,11 +19,9 @@ static gd_status refuse_name(gd_context *ctx, const char *what, const char *name
 /* A text as JSON; NULL, with the reason, where there is no memory or it is not UTF-8. */
 static json_t *print_text(gd_context *ctx, const char *what, const char *text)
 {
-    json_t *value = text ? json_string(text) : NULL, *unchecked = NULL;
+    json_t *value = json_string(text), *unchecked = NULL;
     if (value) return value;
-    if (!text) {
-        gd_fail(ctx, GD_ERROR_ARGUMENT, "safetensors_write: %s is NULL, wanted a text", what);
-    } else if ((unchecked = json_string_nocheck(text))) {
+    if ((unchecked = json_string_nocheck(text))) {
         refuse_name(ctx, what, text, "is not UTF-8");
         json_decref(unchecked);
     } else {
@@ -156,6 +154,15 @@ static gd_status check_arguments(gd_context *ctx, const char *path, const gd_nam
                            who, (long long)i, t ? "of another context" : "NULL");
         }
         if (!gd_tensor_usable(t, who, "a tensor")) return gd_error_status(ctx);
+        if (!tensors[i].name) {
+            return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                           "%s: the name of tensor %lld is NULL, wanted a text", who, (long long)i);
+        }
+    }
+    for (int64_t i = 0; i < metadata_count; i++) {
+        if (metadata[i].name && metadata[i].text) continue;
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: the %s of metadata %lld is NULL, wanted a text",
+                       who, metadata[i].name ? "text" : "name", (long long)i);
     }
     return GD_OK;
 }
