@@ -259,6 +259,7 @@ gd_status gd_params_scale_grads(gd_params *params, double factor)
 
 gd_status gd_clip_grad_norm(gd_params *params, double max_norm, double *norm)
 {
+    if (norm) *norm = NAN; /* unless it can be measured */
     if (!gd_params_ready(params, "clip_grad_norm")) return refused(params);
     gd_context *ctx = params->ctx;
     if (isnan(max_norm)) {

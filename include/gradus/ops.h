@@ -2,7 +2,8 @@
  *
  * Every function here returns a tensor that belongs to the step (tensor.h), or NULL on error, with
  * the first cause kept in the context. NULL inputs give NULL quietly if an error stands already,
- * so calls nest. An input described as optional may be NULL.
+ * so calls nest. An input described as optional may be NULL. Where no input is given at all, there
+ * is no context to keep an error: the result is NULL, and that is all.
  *
  * Shapes are written as [M, N]; `...` stands for any number of leading dimensions, none included.
  * "Broadcast" is NumPy's rule: align the shapes at the right; a missing dimension or one of size 1

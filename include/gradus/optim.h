@@ -66,8 +66,8 @@ GD_API gd_status gd_params_clear_grads(gd_params *params);
 GD_API gd_status gd_params_scale_grads(gd_params *params, double factor);
 
 /* Scales all gradients by min(1, max_norm / (norm + 1e-6)), where norm is the 2-norm of all of
- * them together (Pascanu et al. 2013), which is left in *norm unless that is NULL. max_norm <= 0
- * only measures. A norm that is not finite leaves the gradients as they are. */
+ * them together (Pascanu et al. 2013), which is left in *norm (NaN on error) unless that is NULL.
+ * max_norm <= 0 only measures. A norm that is not finite leaves the gradients as they are. */
 GD_API gd_status gd_clip_grad_norm(gd_params *params, double max_norm, double *norm);
 
 /* ---- Optimizers --------------------------------------------------------------------------- */
