@@ -38,15 +38,15 @@ static setup prepare(const bench_options *o)
     return s;
 }
 
-enum { WARM_UP = 2 };
-
-/* Each piece of work is repeated by itself, so that every one finds in the last level cache what
- * the one before left there; PyTorch is measured like this too (compare_torch.py). */
 static gd_tensor *apply(setup *s)
 {
     gd_tensor *inputs[] = {s->x, s->weight, NULL};
     return gd_apply(&s->op.op, inputs, 3, s->op.op.cases[0].args);
 }
+
+/* Each piece of work is repeated by itself, so that every one finds in the last level cache what
+ * the one before left there; PyTorch is measured like this too (compare_torch.py). */
+enum { WARM_UP = 2 };
 
 static void run_forward(setup *s, bench_series *series)
 {

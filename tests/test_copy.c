@@ -1,5 +1,5 @@
-/* The services of kernels/copy against slow models: conversions bit by bit, copies element by
- * element. */
+/* test_copy.c - the services of kernels/copy against slow models: conversions bit by bit, copies
+ * element by element. */
 #include "copy/convert.h"
 #include "kernel.h"
 #include "op_test.h"

@@ -1,4 +1,4 @@
-/* The elementwise ops against formulas in double and plain loops. */
+/* test_elementwise.c - the elementwise ops against formulas in double and plain loops. */
 #include "op_test.h"
 
 static gd_context *ctx;

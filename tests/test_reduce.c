@@ -1,4 +1,4 @@
-/* sum, mean, max and logsumexp against plain loops in double. */
+/* test_reduce.c - sum, mean, max and logsumexp against plain loops in double. */
 #include "op_test.h"
 
 static gd_context *ctx;

@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "gradcheck/check.h"
@@ -29,17 +28,6 @@ static int64_t count_wrong(const gd_census *s)
     int64_t n = 0;
     for (int64_t e = 0; e < s->count; e++) n += wrong(s, e);
     return n;
-}
-
-static int compare_numbers(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static void sort(double *x, int64_t count)
-{
-    qsort(x, (size_t)count, sizeof *x, compare_numbers);
 }
 
 /* ---- Not a number, nothing at all --------------------------------------------------------- */
@@ -122,7 +110,7 @@ static int64_t ratios(const gd_census *s, double *ratio)
     for (int64_t e = 0; e < s->count; e++)
         if (wrong(s, e) && fabs(s->numeric[e]) > 1e-2 * s->scale)
             ratio[n++] = s->analytic[e] / s->numeric[e];
-    sort(ratio, n);
+    gd_check_sort(ratio, n);
     return n;
 }
 
@@ -208,8 +196,8 @@ static bool permuted(const gd_census *s, gd_gradcheck_input *out)
     double *analytic = s->room, *numeric = s->room + n;
     memcpy(analytic, s->analytic, (size_t)n * sizeof *analytic);
     memcpy(numeric, s->numeric, (size_t)n * sizeof *numeric);
-    sort(analytic, n);
-    sort(numeric, n);
+    gd_check_sort(analytic, n);
+    gd_check_sort(numeric, n);
     for (int64_t e = 0; e < n; e++)
         if (!close_to(s, analytic[e], numeric[e])) return false;
 

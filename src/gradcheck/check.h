@@ -149,6 +149,7 @@ void gd_check_normal(double *value, int64_t count, uint64_t seed, uint64_t strea
 void gd_check_signs(double *value, int64_t count, uint64_t seed, uint64_t stream);
 /* A random number below `limit`. */
 int64_t gd_check_below(int64_t limit, uint64_t seed, uint64_t stream, int64_t at);
+void gd_check_sort(double *x, int64_t count); /* ascending */
 
 /* ---- run.c -------------------------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* fill.c - random inputs and cotangents, on the host, from Philox: they depend on a seed and a
  * stream number, and on nothing else. */
 #include <math.h>
+#include <stdlib.h>
 
 #include "gradcheck/check.h"
 
@@ -43,17 +44,15 @@ int64_t gd_check_below(int64_t limit, uint64_t seed, uint64_t stream, int64_t at
     return k < limit ? k : limit - 1;
 }
 
-/* Shell sort: short, in place, and fast enough for what a check compares. */
-static void sort(double *x, int64_t count)
+static int compare_numbers(const void *a, const void *b)
 {
-    for (int64_t gap = count / 2; gap > 0; gap = gap == 2 ? 1 : gap * 5 / 11) {
-        for (int64_t i = gap; i < count; i++) {
-            double v = x[i];
-            int64_t j = i;
-            for (; j >= gap && x[j - gap] > v; j -= gap) x[j] = x[j - gap];
-            x[j] = v;
-        }
-    }
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void gd_check_sort(double *x, int64_t count)
+{
+    qsort(x, (size_t)count, sizeof *x, compare_numbers);
 }
 
 /* Sorts normal numbers, pushes neighbours apart until no two are closer than `gap`, moves them
@@ -63,7 +62,7 @@ static void distinct(double *value, int64_t count, double gap, uint64_t seed, ui
 {
     double before = 0, after = 0;
     for (int64_t i = 0; i < count; i++) room[i] = value[i];
-    sort(room, count);
+    gd_check_sort(room, count);
     for (int64_t i = 0; i < count; i++) {
         before += room[i];
         if (i > 0 && room[i] < room[i - 1] + gap) room[i] = room[i - 1] + gap;
