@@ -278,10 +278,8 @@ static bool run_case(gd_context *ctx, const settings *s, const gd_op *op, const 
         bool trouble = report.verdict != GD_VERDICT_PASS && report.verdict != GD_VERDICT_EMPTY;
         if (s->json)
             gd_gradcheck_print_json(&report, stdout);
-        else if (s->verbose)
-            gd_gradcheck_print(&report, stdout, true);
         else
-            gd_gradcheck_print(&report, stdout, false);
+            gd_gradcheck_print(&report, stdout, s->verbose);
         if (trouble && !s->json && !s->verbose) gd_gradcheck_print(&report, stdout, true);
         gd_gradcheck_report_free(&report);
     }
