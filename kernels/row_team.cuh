@@ -70,6 +70,8 @@ struct gd_team_launch {
     unsigned blocks, threads;
 };
 
+// A lane of a warp has up to 32 elements of its row, a thread of 256 up to 64; still longer rows
+// have 1024 threads.
 static inline gd_team_launch gd_team_for(int64_t rows, int64_t n)
 {
     gd_team_launch launch;

@@ -144,6 +144,7 @@ gd_status GD_REAL_NAME(attention_forward)(const gd_call *call)
     f.queries = gd_min64(f.queries, gd_round_up(z->T, BLOCK));
     int64_t chunks = f.queries ? (z->T + f.queries - 1) / f.queries : 0;
     int64_t tasks = z->B * z->KV * chunks;
+    /* The number of scores; S is bounded so that it cannot overflow. */
     int threads = gd_threads_for(call->threads, z->B * z->H * z->T * gd_min64(z->S, 4096));
     size_t bytes = (forward_room_bytes(&f) + 63) / 64 * 64;
     char *memory = gd_call_scratch(call, bytes * (size_t)threads);

@@ -85,7 +85,8 @@ gd_status GD_REAL_NAME(layer_norm_backward)(const gd_call *call)
     REAL *dx = gd_data(call->dinput[0]), *dw = gd_data(call->dinput[1]),
          *db = gd_data(call->dinput[2]);
     int64_t rows = gd_row_count(call->input[0]), n = gd_last_dim(call->input[0]);
-    int64_t pieces = gd_min64(rows, 16);
+    enum { PIECES = 16 };
+    int64_t pieces = gd_min64(rows, PIECES);
     bool sums = dw || db, add = call->accumulate[0];
     size_t bytes = sums ? 2 * (size_t)(pieces * n) * sizeof(double) : 0;
     double *partial_w = gd_call_scratch(call, bytes), *partial_b = NULL;

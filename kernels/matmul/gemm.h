@@ -19,7 +19,8 @@ static inline gemm_matrix gemm_transposed(gemm_matrix x)
     return (gemm_matrix){x.data, x.column, x.row};
 }
 
-/* The threads worth starting for a product. */
+/* The threads worth starting for a product. Sixteen multiply-adds count as one element
+ * (kernel.h); K is bounded so that nothing overflows. */
 static inline int gemm_threads(int threads, int64_t M, int64_t N, int64_t K)
 {
     return gd_threads_for(threads, M * N / 16 * gd_min64(K, 4096));
