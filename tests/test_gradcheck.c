@@ -451,6 +451,13 @@ static gd_tensor *returns_null(void *user, gd_tensor *const *in, int count)
     return NULL;
 }
 
+static gd_tensor *returns_another(void *user, gd_tensor *const *in, int count)
+{
+    (void)in;
+    (void)count;
+    return user;
+}
+
 START_TEST(wrong_functions_fail)
 {
     int calls = 0;
@@ -465,6 +472,13 @@ START_TEST(wrong_functions_fail)
     gd_gradcheck_function(ctx, "returns_null", returns_null, NULL, &x, 1, NULL, &report);
     ck_verdict(GD_VERDICT_FAIL);
     ck_assert_str_eq(report.message, "gradcheck: the function returns_null returned NULL");
+    gd_gradcheck_report_free(&report);
+    gd_context *other = gd_context_create(NULL);
+    gd_tensor *elsewhere = gd_tensor_create(other, GD_FLOAT64, 2, (int64_t[]){3, 3});
+    gd_gradcheck_function(ctx, "another", returns_another, elsewhere, &x, 1, NULL, &report);
+    ck_verdict(GD_VERDICT_FAIL);
+    ck_assert_ptr_nonnull(strstr(report.message, "another returned a tensor of another context"));
+    gd_context_free(other);
 }
 END_TEST
 

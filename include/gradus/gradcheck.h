@@ -116,7 +116,8 @@ GD_API gd_status gd_gradcheck_case(gd_context *ctx, const gd_op *op, const gd_ca
 typedef gd_tensor *(*gd_function)(void *user, gd_tensor *const *inputs, int count);
 
 /* Checks the gradients of all `inputs` that require one, at their present values, which are
- * perturbed and restored; their gradients are cleared. The function must give the same result each
+ * perturbed and restored; their gradients are cleared, and those of other tensors that the
+ * function uses are added to, as by any backward. The function must give the same result each
  * time for the same inputs; the random state is reset before each call so that dropout repeats.
  * Elements at which the two one-sided slopes differ are left out as kinks if the gradient lies
  * between the slopes. */

@@ -119,6 +119,11 @@ static gd_status apply_function(gd_checker *c, gd_tensor *const *in, gd_tensor *
     if (!out[0] && !gd_error(c->ctx))
         gd_fail(c->ctx, GD_ERROR_ARGUMENT, "gradcheck: the function %s returned NULL",
                 c->report->op);
+    if (out[0] && gd_tensor_context(out[0]) != c->ctx)
+        gd_fail(c->ctx, GD_ERROR_ARGUMENT,
+                "gradcheck: the function %s returned a tensor of another context, wanted one of "
+                "the inputs' context",
+                c->report->op);
     return gd_error_status(c->ctx);
 }
 
