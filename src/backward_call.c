@@ -84,13 +84,24 @@ static gd_dtype written_dtype(const gd_node *node, const gd_call *call, int i)
     return wide && kept_dtype(t) == GD_FLOAT32 && gd_dtype_size(dtype) == 2 ? GD_FLOAT32 : dtype;
 }
 
+/* Whether the gradient of t, as it was before this backward, is an input of the node. */
+static bool reads_gradient(const gd_node *node, const gd_tensor *t)
+{
+    for (int i = 0; t->grad && i < node->inputs; i++) {
+        const gd_tensor *input = node->input[i];
+        if (!input || !gd_op_reads_input(node->op, i)) continue;
+        if (input->storage == t->grad->storage) return true;
+    }
+    return false;
+}
+
 /* Chooses where the kernel writes the gradient of input i.
  *
  * Best is the gradient itself: the kernel adds into it, or writes where nothing is yet, and nothing
  * has to be moved. That cannot be where the kernel writes another dtype, nor at the second
  * place of an input that stands twice, as in mul(x, x): a kernel may compute both gradients in one
- * loop, and each would overwrite what the other added. Those get a temporary, which call_backward
- * adds to the gradient.
+ * loop, and each would overwrite what the other added; nor where the gradient is what the kernel
+ * reads, as in mul(x, grad(x)). Those get a temporary, which gd_node_backward adds to the gradient.
  *
  * A gradient that does not exist yet needs memory. Two buffers are about to be free, that of dy and
  * that of the input; where the record says that the kernel can bear it, one of them serves. */
@@ -103,7 +114,7 @@ static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accum
     for (int k = 0; k < i; k++) repeated = repeated || node->input[k] == t;
     slot->target = t;
     gd_dtype dtype = written_dtype(node, call, i);
-    if (repeated || kept_dtype(t) != dtype) {
+    if (repeated || kept_dtype(t) != dtype || reads_gradient(node, t)) {
         slot->buffer = gd_frame_tensor(ctx, dtype, t, node->op->name);
         return gd_error_status(ctx);
     }

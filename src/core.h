@@ -230,8 +230,8 @@ bool gd_shape_count(int ndim, const int64_t *shape, size_t element_bytes, int64_
 
 /* ---- Gradients (grad.c) ----------------------------------------------------------------- */
 
-/* A packed row-major gradient buffer for t, made at its first use; content undefined. An error
- * where a node of the tape is yet to read the one that is there. */
+/* A packed row-major gradient buffer for t, to be written to; made at its first use, content
+ * undefined. */
 gd_status gd_tensor_need_grad(gd_tensor *t);
 
 /* Adds src (packed, of t's shape) into the gradient of t, or makes it the gradient. */

@@ -33,13 +33,10 @@ bool gd_tensor_requires_grad(const gd_tensor *t)
 
 gd_status gd_tensor_need_grad(gd_tensor *t)
 {
-    if (t->grad && t->grad->storage->readers > 0) {
-        return gd_fail(t->ctx, GD_ERROR_STATE,
-                       "backward: the gradient of %s%s%s was given to an op, whose backward would "
-                       "read it after this one wrote to it; give the op a copy (gd_tensor_copy)",
-                       t->name, t->name[0] ? " " : "", gd_shape_text(t).text);
+    if (t->grad) {
+        t->grad->storage->version++; /* it may be an op's input, whose backward will notice */
+        return GD_OK;
     }
-    if (t->grad) return GD_OK;
     gd_tensor *grad = gd_tensor_header(t->ctx, "backward", t->step, t->dtype, t->ndim, t->shape);
     if (!grad) return gd_error_status(t->ctx);
     if (gd_tensor_allocate(grad, GD_MEMORY_GRADIENTS, "backward")) {

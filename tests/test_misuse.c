@@ -62,7 +62,7 @@ START_TEST(an_output_that_its_backward_needs)
 }
 END_TEST
 
-/* Else the backward of the first product would read 2 x + x g for g: dx = 4 x^2 is wanted. */
+/* The backward of the outer product writes the gradient that the one of the inner product reads. */
 START_TEST(a_gradient_that_a_backward_needs)
 {
     gd_backward(total(gd_mul(x, x)));
@@ -70,8 +70,8 @@ START_TEST(a_gradient_that_a_backward_needs)
     gd_tensor *g = gd_grad(x);
     gd_grad_clear(x);
     gd_backward(total(gd_mul(gd_mul(x, g), x)));
-    ck_assert_error(ctx, "backward: the gradient of [3] was given to an op, whose backward would "
-                         "read it after");
+    ck_assert_error(ctx,
+                    "mul: its backward needs the input [3] as it was in the forward, but that");
     gd_step_end(ctx);
 
     gd_tensor *copy = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3));
@@ -79,13 +79,27 @@ START_TEST(a_gradient_that_a_backward_needs)
     gd_grad_clear(x);
     gd_backward(total(gd_mul(gd_mul(x, copy), x)));
     ck_assert_values(gd_grad(x), 4, 16, 36);
-
-    gd_mul(x, gd_grad(x)); /* no backward comes: the step's end lets go of it */
     gd_step_end(ctx);
+
+    gd_mul(x, gd_grad(x)); /* not what the next loss is made of */
     gd_backward(total(x));
     ck_assert_values(gd_grad(x), 5, 17, 37);
-    gd_backward(total(gd_add(gd_grad(x), x))); /* which needs no values */
-    ck_assert_values(gd_grad(x), 6, 18, 38);
+}
+END_TEST
+
+/* da = g^T dy: the kernel may not add it to the memory in which it still reads g. */
+START_TEST(a_gradient_that_its_own_backward_needs)
+{
+    enum { N = 200 };
+    static double da[N * N];
+    gd_tensor *a = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(N, N));
+    gd_tensor_fill(a, 1);
+    gd_tensor_set_requires_grad(a, true);
+    gd_backward(total(gd_mul(a, a)));             /* g = 2 */
+    gd_backward(total(gd_matmul(gd_grad(a), a))); /* and now the sum of a column of it */
+    gd_tensor_read_f64(gd_grad(a), da, N * N);
+    for (int i = 0; i < N * N; i++) ck_assert_double_eq(da[i], 2 + 2 * N);
+    gd_step_end(ctx);
 }
 END_TEST
 
@@ -244,6 +258,7 @@ int main(void)
     tcase_add_test(misuse, an_output_that_its_backward_needs);
     tcase_add_test(misuse, leaves_whose_values_no_backward_needs);
     tcase_add_test(misuse, a_gradient_that_a_backward_needs);
+    tcase_add_test(misuse, a_gradient_that_its_own_backward_needs);
     tcase_add_test(misuse, tensors_of_a_step_that_has_ended);
     tcase_add_test(misuse, segments_that_end_the_step_or_go_back);
     tcase_add_test(misuse, an_op_that_ends_the_step);

@@ -48,8 +48,8 @@ GD_API gd_status gd_backward_from(gd_tensor *const *outputs, int count,
 /* The gradient of t: a contiguous tensor of t's shape and dtype (of float32 for the parameters of a
  * 16-bit group), or NULL (which is no error) if none has arrived since it was last cleared. Owned
  * by t. For a tensor made by an op there is one only if gd_keep_grad(t) was called before the
- * backward. The next backward writes to the same memory: an op whose own backward needs the
- * gradient as it is now, such as gd_mul(gd_grad(t), t), wants a copy of it. */
+ * backward. The next backward writes to the same memory, and then refuses an op whose own backward
+ * needs the gradient as it was, such as gd_mul(gd_grad(t), t): give the op a copy. */
 GD_API gd_tensor *gd_grad(const gd_tensor *t);
 
 /* Forgets the gradient of t; the next backward starts from nothing. */
