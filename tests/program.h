@@ -8,6 +8,7 @@
 #include <check.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
@@ -74,6 +75,23 @@ static inline void program_must(int wanted, const char *arguments, char output[P
 static inline void program_said(const char *output, const char *words)
 {
     ck_assert_msg(strstr(output, words) != NULL, "not said: %s\n%s", words, output);
+}
+
+/* The number behind the words in the output. */
+static inline double number_after(const char *output, const char *words)
+{
+    const char *at = strstr(output, words);
+    ck_assert_msg(at != NULL, "no \"%s\" in\n%s", words, output);
+    return strtod(at + strlen(words), NULL);
+}
+
+/* Where the fingerprint of the weights begins. */
+static inline const char *weights(const char *output)
+{
+    static const char line[] = "\nweights ";
+    const char *at = strstr(output, line);
+    ck_assert_msg(at != NULL, "no weights in\n%s", output);
+    return at + strlen(line);
 }
 
 static inline int count_lines(const char *output)

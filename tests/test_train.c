@@ -95,22 +95,6 @@ static int read_lines(const char *output, line *lines, int room)
     return count;
 }
 
-/* The number that follows a word. */
-static double number_after(const char *output, const char *word)
-{
-    const char *at = strstr(output, word);
-    ck_assert_msg(at != NULL, "no \"%s\" in\n%s", word, output);
-    return strtod(at + strlen(word), NULL);
-}
-
-/* Where the fingerprint of the weights begins. */
-static const char *weights(const char *output)
-{
-    const char *at = strstr(output, "\nweights ");
-    ck_assert_msg(at != NULL, "no weights in\n%s", output);
-    return at + 9;
-}
-
 static char first[PROGRAM_OUTPUT], second[PROGRAM_OUTPUT];
 static line first_lines[64], second_lines[64];
 

@@ -83,13 +83,6 @@ static void read_losses(double *losses)
     }
 }
 
-static double number_after(const char *words)
-{
-    const char *at = strstr(output, words);
-    ck_assert_msg(at != NULL, "no \"%s\" in\n%s", words, output);
-    return strtod(at + strlen(words), NULL);
-}
-
 /* ---- Where it goes ------------------------------------------------------------------------ */
 
 /* From a loss of 2.9 to one of 0.6. The first steps differ by rounding alone; later ones also by
@@ -99,7 +92,7 @@ START_TEST(losses_are_those_of_float32)
     static double wide[STEPS], narrow[STEPS];
     run_well("--steps 100", "", "");
     read_losses(wide);
-    double wide_end = number_after("\nvalidation loss ");
+    double wide_end = number_after(output, "\nvalidation loss ");
     run_well("--steps 100 --dtype %s", dtypes[_i], "");
     read_losses(narrow);
     double worst = 0, first = 0;
@@ -113,7 +106,7 @@ START_TEST(losses_are_those_of_float32)
     ck_assert_double_lt(wide[STEPS - 1], wide[0] - 1.5);
     ck_assert_double_le(first, _i ? 0.001 : 0.005);
     ck_assert_double_le(worst, _i ? 0.01 : 0.05);
-    ck_assert_double_le(fabs(number_after("\nvalidation loss ") - wide_end), 0.03);
+    ck_assert_double_le(fabs(number_after(output, "\nvalidation loss ") - wide_end), 0.03);
 }
 END_TEST
 
@@ -194,12 +187,12 @@ START_TEST(a_run_goes_on_in_another_dtype)
 {
     static const char *const all[] = {"f32", "bf16", "f16", "f64"};
     run_well("--steps 60 --out a --dtype %s", all[_i], "");
-    double before = number_after("\nvalidation loss ");
+    double before = number_after(output, "\nvalidation loss ");
     for (int k = 0; k < 4; k++) {
         run_well("--resume a/step-00000060 --dtype %s --steps 61 --lr 1e-6 --min-lr 0", all[k], "");
-        ck_assert_double_eq_tol(number_after("\nvalidation loss "), before, 0.01);
+        ck_assert_double_eq_tol(number_after(output, "\nvalidation loss "), before, 0.01);
         run_well("--init a/step-00000060 --dtype %s --steps 1 --lr 1e-6 --min-lr 0", all[k], "");
-        ck_assert_double_eq_tol(number_after("\nvalidation loss "), before, 0.01);
+        ck_assert_double_eq_tol(number_after(output, "\nvalidation loss "), before, 0.01);
     }
     shell("rm -r a");
 }
@@ -271,8 +264,8 @@ START_TEST(the_weights_of_others_can_be_trained_on)
     ck_assert_int_eq(chdir(folder), 0);
     program_must(0, all, output);
     ck_assert_int_eq(chdir("/"), 0);
-    ck_assert_double_lt(number_after("step 30/30 | loss "),
-                        0.7 * number_after("step 1/30 | loss "));
+    ck_assert_double_lt(number_after(output, "step 30/30 | loss "),
+                        0.7 * number_after(output, "step 1/30 | loss "));
 }
 END_TEST
 
@@ -287,9 +280,11 @@ START_TEST(a_dry_run_counts_the_masters)
         ck_assert_ptr_nonnull(line);
         while (line[-1] != ' ') line--;
         double unit = strtod(line, NULL) / 1048576;
-        ck_assert_double_eq_tol(number_after(": parameters "), (narrow ? 2 : 4) * unit, 0.06);
-        ck_assert_double_ge(number_after(", gradients "), 4 * unit - 0.06);
-        ck_assert_double_eq_tol(number_after(", optimizer "), (narrow ? 12 : 8) * unit, 0.06);
+        ck_assert_double_eq_tol(number_after(output, ": parameters "), (narrow ? 2 : 4) * unit,
+                                0.06);
+        ck_assert_double_ge(number_after(output, ", gradients "), 4 * unit - 0.06);
+        ck_assert_double_eq_tol(number_after(output, ", optimizer "), (narrow ? 12 : 8) * unit,
+                                0.06);
         ck_assert_ptr_null(strstr(output, "\nstep "));
     }
 }
@@ -362,8 +357,8 @@ START_TEST(overflows_are_survived)
     printf("%d steps were left out\n", left_out);
     ck_assert_int_ge(left_out, 10);
     ck_assert_int_le(left_out, 34);
-    ck_assert_double_lt(number_after("step 60/60 | loss "),
-                        number_after("step 6/60 | loss ") - 0.5);
+    ck_assert_double_lt(number_after(output, "step 60/60 | loss "),
+                        number_after(output, "step 6/60 | loss ") - 0.5);
     run_well("--resume b/step-00000009 --out c --keep 0", "", "");
     program_said(output, words);
     shell("diff -r b/step-00000060 c/step-00000060");

@@ -78,20 +78,6 @@ static void run(const char *more, char *to)
     program_must(0, arguments, to);
 }
 
-static double number_after(const char *text, const char *words)
-{
-    const char *at = strstr(text, words);
-    ck_assert_msg(at != NULL, "no \"%s\" in\n%s", words, text);
-    return strtod(at + strlen(words), NULL);
-}
-
-static const char *weights(const char *text)
-{
-    const char *at = strstr(text, "\nweights ");
-    ck_assert_ptr_nonnull(at);
-    return at + 9;
-}
-
 /* ---- The configuration file ---------------------------------------------------------------- */
 
 START_TEST(a_file_says_what_the_command_line_does_not)
