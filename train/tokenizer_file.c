@@ -191,19 +191,48 @@ static bool read_pieces(tokenizer *t, const json_t *vocab, const json_t *merges)
     return made;
 }
 
-/* What was read must give the very same file, or it is not ours. */
+/* What Hugging Face's tokenizers add when they write a file: null, false, and a post-processor that
+ * adds no token. */
+static bool says_nothing(const json_t *value)
+{
+    const json_t *added = json_object_get(value, "special_tokens");
+    return json_is_null(value) || json_is_false(value) ||
+           (json_is_object(added) && json_object_size(added) == 0);
+}
+
+/* The members of one are those of ours, or say nothing; the model has members of its own. */
+static bool same_members(json_t *theirs, json_t *ours, bool root)
+{
+    const char *name;
+    json_t *value;
+    json_object_foreach(ours, name, value)
+    {
+        json_t *other = json_object_get(theirs, name);
+        bool model = root && !strcmp(name, "model");
+        if (model ? !same_members(other, value, false) : !json_equal(other, value)) return false;
+    }
+    json_object_foreach(theirs, name, value)
+    {
+        if (!json_object_get(ours, name) && !says_nothing(value)) return false;
+    }
+    return json_is_object(theirs);
+}
+
+/* What was read must mean the same as what would be written, or it is not ours. */
 static bool read_tokenizer(tokenizer *t, const char *text, size_t length)
 {
-    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, NULL);
+    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, NULL), *ours = NULL;
     const json_t *model = json_object_get(root, "model");
     json_t *vocab = json_object_get(model, "vocab"), *merges = json_object_get(model, "merges");
     bool pieces = strstr(text, "\"Split\"") != NULL;
     bool read = json_is_object(vocab) &&
                 (pieces ? read_pieces(t, vocab, merges) : read_characters(t, vocab));
-    json_decref(root);
     char *again = read ? tokenizer_text(t) : NULL;
-    read = again && strlen(again) == length && !memcmp(again, text, length);
+    if (again) ours = json_loads(again, 0, NULL);
+    read = ours && same_members(root, ours, true);
     free(again);
+    json_decref(ours);
+    json_decref(root);
     if (!read) tokenizer_free(t);
     return read;
 }

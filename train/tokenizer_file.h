@@ -14,8 +14,8 @@
  * meaning. */
 gd_status tokenizer_save(const tokenizer *t, gd_context *ctx, const char *folder);
 
-/* Reads what tokenizer_save wrote, to the last byte; anything else is an error. TOKENIZER_NONE
- * where the folder has no tokenizer.json. */
+/* Reads what tokenizer_save wrote, or transformers after it had read that; anything that means
+ * something else is an error. TOKENIZER_NONE where the folder has no tokenizer.json. */
 gd_status tokenizer_load(tokenizer *t, gd_context *ctx, const char *folder);
 
 #endif
