@@ -271,8 +271,8 @@ def time_calls(function, count, warm=4):
 # The gradus side: run the programs and read what they print.
 # ---------------------------------------------------------------------------
 
-# A progress line of gradus-train looks like this:
-#   step 120/2000 | loss 2.3114 | norm 0.83 | lr 3.0e-04 | 12.4 ms | 41.3k tok/s | eta 0:23
+# A line of gradus-train, whose ms is the mean since the line before (--log-every 1: of one step):
+#   step 40/40 | loss 3.4724 | norm 0.90 | lr 2.0e-04 | 2.6 ms | 24.7k tok/s | mem 1 MiB | eta 0:00
 STEP = re.compile(r"\bstep\s+(\d+)(?:/\d+)?\s*\|")
 MILLISECONDS = re.compile(r"\|\s*([0-9]*\.?[0-9]+(?:[eE][-+]?\d+)?)\s*ms\b")
 TERMINAL_CODE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -338,7 +338,8 @@ class GradusTrainer:
                    "--layers", a.layers, "--dim", a.dim, "--heads", a.heads,
                    "--kv-heads", a.kv_heads, "--ffn", a.ffn, "--context", a.context,
                    "--batch", a.batch, "--steps", steps + WARM_STEPS,
-                   "--threads", a.threads, "--seed", a.seed, *shlex.split(a.train_args)]
+                   "--threads", a.threads, "--seed", a.seed, "--log-every", 1,
+                   *shlex.split(a.train_args)]
         times = read_train_output(run_program([str(c) for c in command], self.environment))
         if not times:
             raise Missing(f"{a.train_program.name} printed no step line after step "
@@ -516,7 +517,7 @@ def parse_arguments():
     model.add_argument("--context", type=positive, default=64, help="tokens a row")
     model.add_argument("--batch", type=positive, default=12, help="rows a step")
     model.add_argument("--data", type=pathlib.Path,
-                       help="text to train on (default: a made-up text)")
+                       help="text to train on, in place of a made-up one")
     norm = p.add_argument_group("RMSNorm")
     norm.add_argument("--rows", type=positive, default=4096, help="rows of the matrix")
     norm.add_argument("--cols", type=positive, default=4096, help="columns of the matrix")
