@@ -351,6 +351,37 @@ START_TEST(one_element_can_be_chosen)
 }
 END_TEST
 
+START_TEST(bad_cases_are_told)
+{
+    const gd_case good = {.name = "bad", .inputs = 1, .input = {{"x", .ndim = 1, .shape = {3}}}};
+    const struct {
+        gd_case_input input;
+        int inputs;
+        const char *words;
+    } rows[] = {
+        {{"x"}, 0, "gradcheck: curve, case bad: it has 0 inputs, wanted 1 to 6"},
+        {{"x"}, 7, "it has 7 inputs, wanted 1 to 6"},
+        {{"x", .absent = true}, 1, "it has 1 inputs, all absent, wanted 1 to 6"},
+        {{"x", .ndim = 9}, 1, "ndim of input 0 is 9, wanted 0 to 8"},
+        {{"x", .ndim = 2, .shape = {2, -3}}, 1, "the shape of input 0 is [2, -3], wanted no neg"},
+        {{"x", .fill = (gd_fill_kind)5}, 1, "the fill of input 0 is 5, wanted one of gd_fill"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        gd_case c = good;
+        c.inputs = rows[i].inputs;
+        c.input[0] = rows[i].input;
+        gd_gradcheck_case(ctx, &curve, &c, NULL, &report);
+        ck_assert_error(ctx, rows[i].words);
+    }
+    gd_op op = curve;
+    op.shape = NULL;
+    gd_gradcheck_case(ctx, &op, &good, NULL, &report);
+    ck_assert_error(ctx, "gradcheck: the record of \"curve\" has no shape()");
+}
+END_TEST
+
+static gd_tensor *loss_of(void *user, gd_tensor *const *in, int count);
+
 START_TEST(bad_calls_are_told)
 {
     gd_case c = {.inputs = 0};
@@ -362,8 +393,21 @@ START_TEST(bad_calls_are_told)
     gd_gradcheck_options options = {.dtype = GD_INT32, .use_dtype = true};
     gd_gradcheck_case(ctx, &curve, &c, &options, &report);
     ck_assert_error(ctx, "gradcheck: dtype is int32, wanted a real one");
+    options = (gd_gradcheck_options){.step = NAN};
+    gd_gradcheck_case(ctx, &curve, &c, &options, &report);
+    ck_assert_error(ctx, "gradcheck: step is nan, wanted a finite number");
+    options = (gd_gradcheck_options){.rtol = -1};
+    gd_gradcheck_case(ctx, &curve, &c, &options, &report);
+    ck_assert_error(ctx, "gradcheck: rtol is -1, wanted a finite number");
+    gd_no_grad_begin(ctx);
+    gd_gradcheck_case(ctx, &curve, &c, NULL, &report);
+    gd_no_grad_end(ctx);
+    ck_assert_error(ctx, "gradcheck: called after gd_no_grad_begin");
     gd_gradcheck_function(ctx, "f", NULL, NULL, NULL, 0, NULL, &report);
     ck_assert_error(ctx, "gradcheck: function is NULL");
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT64, 1, (int64_t[]){3});
+    gd_gradcheck_function(ctx, "loss", loss_of, NULL, &x, -1, NULL, &report);
+    ck_assert_error(ctx, "gradcheck: count is -1, wanted at least 0");
     gd_fail(ctx, GD_ERROR_IO, "an earlier error");
     ck_assert_int_eq(gd_gradcheck_case(ctx, &curve, &c, NULL, &report), GD_ERROR_IO);
     gd_error_clear(ctx);
@@ -568,6 +612,7 @@ int main(void)
     tcase_add_test(tcase, a_direction_finds_what_the_sample_misses);
     tcase_add_test(tcase, one_element_can_be_chosen);
     tcase_add_test(tcase, bad_calls_are_told);
+    tcase_add_test(tcase, bad_cases_are_told);
     tcase_add_test(tcase, a_function_is_checked_and_left_as_it_was);
     tcase_add_test(tcase, a_function_in_float32);
     tcase_add_test(tcase, wrong_functions_fail);

@@ -9,6 +9,41 @@ static gd_status apply_op(gd_checker *c, gd_tensor *const *in, gd_tensor **out)
     return gd_apply_multi(&c->probe->op, in, c->inputs, c->args, out);
 }
 
+/* What can be seen of a record and a case before anything is run. */
+static gd_status look_at_case(gd_context *ctx, const gd_op *op, const gd_case *check)
+{
+    const char *name = op->name ? op->name : "", *of = check->name ? check->name : "";
+    if (!op->name || !op->shape || op->outputs < 1)
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "gradcheck: the record of \"%s\" has no %s", name,
+                       !op->name    ? "name"
+                       : !op->shape ? "shape()"
+                                    : "output");
+    bool given = false;
+    for (int i = 0; i < check->inputs && i < GD_CASE_MAX_INPUTS; i++) {
+        const gd_case_input *in = &check->input[i];
+        given = given || !in->absent;
+        if ((unsigned)in->fill > GD_FILL_INDEX)
+            return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                           "gradcheck: %s, case %s: the fill of input %d is %d, wanted one of "
+                           "gd_fill_kind",
+                           name, of, i, (int)in->fill);
+        if (in->ndim < 0 || in->ndim > GD_MAX_DIMS)
+            return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                           "gradcheck: %s, case %s: ndim of input %d is %d, wanted 0 to %d", name,
+                           of, i, in->ndim, GD_MAX_DIMS);
+        for (int axis = 0; axis < in->ndim; axis++)
+            if (in->shape[axis] < 0)
+                return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                               "gradcheck: %s, case %s: the shape of input %d is %s, wanted no "
+                               "negative dimension",
+                               name, of, i, gd_check_shape(in->ndim, in->shape).text);
+    }
+    if (given && check->inputs <= GD_CASE_MAX_INPUTS) return GD_OK;
+    return gd_fail(
+        ctx, GD_ERROR_ARGUMENT, "gradcheck: %s, case %s: it has %d inputs%s, wanted 1 to %d", name,
+        of, check->inputs, check->inputs > 0 && !given ? ", all absent" : "", GD_CASE_MAX_INPUTS);
+}
+
 /* Input i of the case: its place, its values, its leaf. */
 static gd_status make_input(gd_checker *c, const gd_case_input *how, int i)
 {
@@ -102,6 +137,7 @@ gd_status gd_gradcheck_case(gd_context *ctx, const gd_op *op, const gd_case *che
     if (ctx && (!op || !check))
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "gradcheck: %s is NULL", op ? "check" : "op");
     gd_status status = gd_check_begin(&c, ctx, options, report);
+    if (!status) status = look_at_case(ctx, op, check);
     if (status) return status;
     gd_check_copy_name(report->op, sizeof report->op, op->name);
     gd_check_copy_name(report->name, sizeof report->name, check->name);
@@ -156,6 +192,8 @@ gd_status gd_gradcheck_function(gd_context *ctx, const char *name, gd_function f
     if (ctx && (!function || (!inputs && count)))
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "gradcheck: %s is NULL",
                        function ? "inputs" : "function");
+    if (ctx && count < 0)
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "gradcheck: count is %d, wanted at least 0", count);
     gd_status status = gd_check_begin(&c, ctx, options, report);
     if (status) return status;
     gd_check_copy_name(report->op, sizeof report->op, name ? name : "function");

@@ -53,6 +53,24 @@ void gd_check_copy_name(char *to, size_t size, const char *from)
     snprintf(to, size, "%s", from ? from : "");
 }
 
+static gd_status look_at_options(gd_context *ctx, const gd_gradcheck_options *o)
+{
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {{"step", o->step}, {"rtol", o->rtol}, {"atol", o->atol}};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+        if (numbers[i].value >= 0 && isfinite(numbers[i].value)) continue;
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "gradcheck: %s is %g, wanted a finite number of at least 0", numbers[i].name,
+                       numbers[i].value);
+    }
+    if (!gd_dtype_is_real(o->dtype))
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "gradcheck: dtype is %s, wanted a real one",
+                       gd_dtype_name(o->dtype));
+    return GD_OK;
+}
+
 gd_status gd_check_begin(gd_checker *c, gd_context *ctx, const gd_gradcheck_options *options,
                          gd_gradcheck_report *report)
 {
@@ -61,9 +79,10 @@ gd_status gd_check_begin(gd_checker *c, gd_context *ctx, const gd_gradcheck_opti
     *c = (gd_checker){.ctx = ctx, .report = report, .random = gd_random_get(ctx)};
     if (options) c->given = *options;
     if (!c->given.use_dtype) c->given.dtype = GD_FLOAT64;
-    if (!gd_dtype_is_real(c->given.dtype))
-        return gd_fail(ctx, GD_ERROR_ARGUMENT, "gradcheck: dtype is %s, wanted a real one",
-                       gd_dtype_name(c->given.dtype));
+    if (!gd_grad_enabled(ctx))
+        return gd_fail(ctx, GD_ERROR_STATE,
+                       "gradcheck: called after gd_no_grad_begin, wanted it after gd_no_grad_end");
+    if (look_at_options(ctx, &c->given)) return gd_error_status(ctx);
     c->options = with_defaults(c->given, measured_dtype(c->given.dtype), c->given.dtype);
     *report = (gd_gradcheck_report){
         .device = gd_context_device(ctx), .dtype = c->given.dtype, .seed = c->given.seed};
