@@ -54,8 +54,8 @@ typedef struct gd_tensor gd_tensor;
 
 /* ---- Making and freeing ------------------------------------------------------------------- */
 
-/* A tensor of zeros, owned by the caller. `ndim` from 0 to GD_MAX_DIMS. NULL on error: a negative
- * dimension, more than PTRDIFF_MAX bytes, no memory. */
+/* A tensor of zeros, owned by the caller. `ndim` from 0 (one element; shape may be NULL) to
+ * GD_MAX_DIMS. NULL on error: a negative dimension, more than PTRDIFF_MAX bytes, no memory. */
 GD_API gd_tensor *gd_tensor_create(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape);
 
 /* The same, filled from packed row-major host memory of that dtype. */
@@ -89,7 +89,8 @@ GD_API gd_status gd_tensor_set_name(gd_tensor *t, const char *name);
 GD_API const char *gd_tensor_name(const gd_tensor *t); /* "" where it has none */
 
 /* The address of element (0, 0, ...), in the memory of the device; NULL for a tensor without
- * elements or one whose memory is gone. */
+ * elements or one whose memory is gone. What you write there no backward notices, unlike
+ * gd_tensor_write. */
 GD_API void *gd_tensor_data(const gd_tensor *t);
 
 /* ---- Copies in and out -------------------------------------------------------------------- */
