@@ -256,6 +256,19 @@ START_TEST(a_full_disk_leaves_whole_lines)
 }
 END_TEST
 
+START_TEST(a_log_that_is_deleted_is_missed)
+{
+    run_log log;
+    ck_assert(begin(&log, 0));
+    log_write(&log, &(log_line){.step = 1, .val = NAN});
+    ck_assert(!log.failed);
+    ck_assert_int_eq(remove(path), 0);
+    log_write(&log, &(log_line){.step = 2, .val = NAN});
+    ck_assert(log.failed);
+    log_close(&log);
+}
+END_TEST
+
 START_TEST(a_pipe_is_just_written_to)
 {
     run_log log;
@@ -322,6 +335,7 @@ int main(void)
     tcase_add_test(cases, the_first_line_holds_the_run);
     tcase_add_test(cases, the_folder_has_a_log_of_its_own);
     tcase_add_test(cases, a_full_disk_leaves_whole_lines);
+    tcase_add_test(cases, a_log_that_is_deleted_is_missed);
     tcase_add_test(cases, a_pipe_is_just_written_to);
     tcase_add_test(cases, a_pipe_may_close);
     tcase_add_test(cases, two_runs_do_not_share_a_log);

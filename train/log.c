@@ -40,9 +40,17 @@ static ssize_t write_some(int file, const char *text, size_t size)
     return written;
 }
 
+/* A file that somebody has deleted takes all that is written to it, for nobody to read. */
+static bool is_deleted(int file)
+{
+    struct stat status;
+    return !fstat(file, &status) && S_ISREG(status.st_mode) && status.st_nlink == 0;
+}
+
 /* All of a line; where that cannot be, what there is of it is cut off again. */
 static void append(run_log *log, const char *text, size_t size)
 {
+    if (is_deleted(log->file)) tell(log, ENOENT);
     for (size_t done = 0; done < size;) {
         ssize_t written = write_some(log->file, text + done, size - done);
         if (written < 0 && errno == EINTR) continue;
