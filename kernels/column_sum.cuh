@@ -18,9 +18,9 @@ struct gd_row_pieces {
 static inline gd_row_pieces gd_row_pieces_of(int64_t M)
 {
     const int64_t least = 64, most = 256;
-    gd_row_pieces pieces = {(M + most - 1) / most, 1};
+    gd_row_pieces pieces = {gd_cuda_divide_up(M, most), 1};
     if (pieces.rows < least) pieces.rows = least;
-    if (M > 0) pieces.count = (M + pieces.rows - 1) / pieces.rows;
+    if (M > 0) pieces.count = gd_cuda_divide_up(M, pieces.rows);
     return pieces;
 }
 
@@ -93,8 +93,7 @@ static inline gd_status gd_column_sums(const gd_call *call, T *const *out, const
     if (N == 0) return GD_OK;
     const gd_row_pieces pieces = gd_row_pieces_of(M);
     const dim3 threads(GD_SUM_COLUMNS, GD_SUM_WARPS);
-    const dim3 blocks((unsigned)((N + GD_SUM_COLUMNS - 1) / GD_SUM_COLUMNS),
-                      (unsigned)pieces.count);
+    const dim3 blocks((unsigned)gd_cuda_divide_up(N, GD_SUM_COLUMNS), (unsigned)pieces.count);
     C *partial = (C *)gd_call_scratch(call, (size_t)(S * pieces.count * N) * sizeof(C));
     if (!partial) return gd_error_status(call->context);
     gd_sum_columns<S, C><<<blocks, threads, 0, gd_stream(call)>>>(

@@ -83,10 +83,16 @@ static inline int64_t gd_max64(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
+/* n / unit, rounded up: how many of `unit` it takes for n. */
+static inline int64_t gd_divide_up(int64_t n, int64_t unit)
+{
+    return (n + unit - 1) / unit;
+}
+
 /* The least multiple of `unit` that is not below n. */
 static inline int64_t gd_round_up(int64_t n, int64_t unit)
 {
-    return (n + unit - 1) / unit * unit;
+    return gd_divide_up(n, unit) * unit;
 }
 
 /* The data of a tensor that may be absent: NULL for NULL. */

@@ -28,8 +28,8 @@ static inline gd_rows gd_rows_of(gd_walk walk)
     rows.walk = walk;
     rows.width = gd_min64(GD_BLOCK, gd_max64(rows.cols, 1));
     rows.height = GD_BLOCK / rows.width;
-    rows.pieces_per_row = (rows.cols + rows.width - 1) / rows.width;
-    rows.pieces = rows.pieces_per_row * ((rows.rows + rows.height - 1) / rows.height);
+    rows.pieces_per_row = gd_divide_up(rows.cols, rows.width);
+    rows.pieces = rows.pieces_per_row * gd_divide_up(rows.rows, rows.height);
     return rows;
 }
 

@@ -142,7 +142,7 @@ gd_status GD_REAL_NAME(attention_forward)(const gd_call *call)
     /* Some 256 rows, those of the group's heads together, share one packing of the keys. */
     f.queries = gd_max64(BLOCK, gd_round_up(256 / gd_max64(1, z->G), BLOCK));
     f.queries = gd_min64(f.queries, gd_round_up(z->T, BLOCK));
-    int64_t chunks = f.queries ? (z->T + f.queries - 1) / f.queries : 0;
+    int64_t chunks = f.queries ? gd_divide_up(z->T, f.queries) : 0;
     int64_t tasks = z->B * z->KV * chunks;
     /* The number of scores; S is bounded so that it cannot overflow. */
     int threads = gd_threads_for(call->threads, z->B * z->H * z->T * gd_min64(z->S, 4096));

@@ -96,8 +96,8 @@ __device__ inline attention_task attention_task_at(const attention_tasks &tasks,
 static inline attention_tasks attention_tasks_of(int64_t B, int64_t heads, int64_t rows, int side,
                                                  int64_t columns, int width)
 {
-    const int64_t chunks = (columns + width - 1) / width;
-    return {B, heads, (rows + side - 1) / side, chunks > 0 ? chunks : 1};
+    const int64_t chunks = gd_cuda_divide_up(columns, width);
+    return {B, heads, gd_cuda_divide_up(rows, side), chunks > 0 ? chunks : 1};
 }
 
 // Launches a kernel for the tasks of a pass, `threads` and `bytes` of shared memory a block.

@@ -101,8 +101,8 @@ void gd_copy_cpu(gd_layout dst, gd_layout src, gd_context *ctx)
     if (count == 0) return;
 
     const copy_plan plan = make_plan(dst, src, walk);
-    const int64_t down = (plan.rows + plan.tile_rows - 1) / plan.tile_rows;
-    const int64_t along = (plan.cols + plan.tile_cols - 1) / plan.tile_cols;
+    const int64_t down = gd_divide_up(plan.rows, plan.tile_rows);
+    const int64_t along = gd_divide_up(plan.cols, plan.tile_cols);
     const int64_t tiles = gd_walk_count(&plan.outer) * down * along;
     const int threads = gd_threads_for(gd_context_threads(ctx), count);
 #pragma omp parallel for num_threads(threads) if (threads > 1)

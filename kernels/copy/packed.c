@@ -10,7 +10,7 @@
 
 static int64_t block_count(int64_t n)
 {
-    return (n + GD_BLOCK - 1) / GD_BLOCK;
+    return gd_divide_up(n, GD_BLOCK);
 }
 
 static const void *const_at(const void *data, gd_dtype dtype, int64_t i)
@@ -121,8 +121,8 @@ double gd_sum_squares_cpu(const void *x, gd_dtype dtype, int64_t n, gd_context *
 {
     enum { PIECES = 256 };
     double part[PIECES], sum = 0;
-    const int64_t length = (block_count(n) + PIECES - 1) / PIECES * GD_BLOCK;
-    const int64_t pieces = length ? (n + length - 1) / length : 0;
+    const int64_t length = gd_divide_up(block_count(n), PIECES) * GD_BLOCK;
+    const int64_t pieces = length ? gd_divide_up(n, length) : 0;
     const int threads = gd_threads_for(gd_context_threads(ctx), n);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (int64_t piece = 0; piece < pieces; piece++) {

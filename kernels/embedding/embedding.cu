@@ -209,8 +209,9 @@ template <class T, class G>
 static gd_status sum_runs(const gd_call *call, const runs &r)
 {
     gd_tensor *dtable = call->dinput[0];
-    const int64_t columns = gd_tensor_dim(dtable, 1), chunks = gd_packs(r.count, chunk_rows);
-    const int64_t groups = gd_packs(columns, sum_threads * gd_pack_size<T>);
+    const int64_t columns = gd_tensor_dim(dtable, 1),
+                  chunks = gd_cuda_divide_up(r.count, chunk_rows);
+    const int64_t groups = gd_cuda_divide_up(columns, sum_threads * gd_pack_size<T>);
     const dim3 blocks((unsigned)chunks, (unsigned)(groups < 65535 ? groups : 65535));
     using C = gd_compute<T>;
     C *parts = (C *)gd_call_scratch(call, (size_t)(2 * chunks * columns) * sizeof(C));

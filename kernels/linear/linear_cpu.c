@@ -30,7 +30,7 @@ static gd_status sum_rows(const gd_call *call, REAL *db, const REAL *dy, int64_t
                           bool accumulate)
 {
     enum { PIECES = 16 };
-    int64_t rows = gd_max64(32, (M + PIECES - 1) / PIECES), pieces = (M + rows - 1) / rows;
+    int64_t rows = gd_max64(32, gd_divide_up(M, PIECES)), pieces = gd_divide_up(M, rows);
     double *sums = gd_call_scratch(call, (size_t)(pieces * N) * sizeof *sums);
     if (!sums) return gd_error_status(call->context);
 #pragma omp parallel for num_threads(gd_threads_for(call->threads, M *N))

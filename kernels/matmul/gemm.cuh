@@ -16,11 +16,10 @@ struct gd_cuda_matrix {
 };
 
 struct gd_gemm {
-    gd_dtype dtype;   // of a and b
-    gd_dtype c_dtype; // of c and bias: the same, or float32
-    int64_t M, N, K;  // any may be 0
-    gd_cuda_matrix c, a,
-        b; // c has packed rows (column 1); a and b are such that gd_gemm_takes them
+    gd_dtype dtype;         // of a and b
+    gd_dtype c_dtype;       // of c and bias: the same, or float32
+    int64_t M, N, K;        // any may be 0
+    gd_cuda_matrix c, a, b; // c with packed rows (column 1), a and b as gd_gemm_takes them
     int64_t batch, c_step, a_step, b_step; // steps from one i to the next; 0: the same a or b
     double alpha;
     bool accumulate;  // add into c; otherwise its content is garbage
@@ -49,7 +48,7 @@ struct gd_gemm_workspace {
     size_t bytes;
 };
 
-// Queues the product. `workspace` is zero before the first of a call.
+// Queues the product. `workspace` is {} before the first of a call.
 gd_status gd_gemm_cuda(const gd_call *call, const gd_gemm &product, gd_gemm_workspace *workspace);
 
 #endif

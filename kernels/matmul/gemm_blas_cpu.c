@@ -30,11 +30,11 @@ static blas_tiles cut_tiles(int64_t M, int64_t N, int64_t K)
     double work = (double)M * (double)N * (double)K;
     int64_t wanted = work < (double)PARALLEL_WORK ? 1 : 2 + 2 * (int64_t)(work / (double)PAIR_WORK);
     int64_t down = gd_max64(1, gd_min64(wanted, M / ROWS_LEAST));
-    int64_t across = gd_max64(1, gd_min64((wanted + down - 1) / down, N / COLUMNS_LEAST));
-    blas_tiles t = {.rows = ((M + down - 1) / down + UNIT - 1) / UNIT * UNIT,
-                    .columns = ((N + across - 1) / across + UNIT - 1) / UNIT * UNIT};
-    t.down = (M + t.rows - 1) / t.rows;
-    t.across = (N + t.columns - 1) / t.columns;
+    int64_t across = gd_max64(1, gd_min64(gd_divide_up(wanted, down), N / COLUMNS_LEAST));
+    blas_tiles t = {.rows = gd_round_up(gd_divide_up(M, down), UNIT),
+                    .columns = gd_round_up(gd_divide_up(N, across), UNIT)};
+    t.down = gd_divide_up(M, t.rows);
+    t.across = gd_divide_up(N, t.columns);
     return t;
 }
 

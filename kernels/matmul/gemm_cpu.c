@@ -101,7 +101,7 @@ static void panel_rows(int64_t m, int64_t n, REAL *c, int64_t c_row, const REAL 
                        int64_t a_column, int64_t a_tile, const REAL *b, int64_t b_row, int64_t K,
                        bool accumulate)
 {
-    int vectors = (int)(gd_round_up(n, LANES) / LANES);
+    int vectors = (int)gd_divide_up(n, LANES);
     if (n == vectors * LANES) {
         tile_rows(m, vectors, c, c_row, a, a_row, a_column, a_tile, b, b_row, K, accumulate);
         return;
@@ -215,13 +215,13 @@ static int64_t packed_elements(int64_t N, int64_t K)
 static int64_t piece_length(int64_t M, int64_t N, int64_t K)
 {
     int64_t pieces = M * N <= PACK_LIMIT ? gd_min64(K / PIECE, PIECES) : 1;
-    return pieces > 1 ? gd_round_up((K + pieces - 1) / pieces, LANES) : gd_max64(K, 1);
+    return pieces > 1 ? gd_round_up(gd_divide_up(K, pieces), LANES) : gd_max64(K, 1);
 }
 
 static int64_t piece_count(int64_t M, int64_t N, int64_t K)
 {
     int64_t length = piece_length(M, N, K);
-    return (K + length - 1) / length;
+    return gd_divide_up(K, length);
 }
 
 size_t GD_REAL_NAME(gd_gemm_scratch)(int64_t M, int64_t N, int64_t K, int threads)
@@ -234,8 +234,8 @@ size_t GD_REAL_NAME(gd_gemm_scratch)(int64_t M, int64_t N, int64_t K, int thread
 /* Part `part` of `parts` of a product: a range of rows, or of columns where there are few rows. */
 static void multiply_part(const product *p, int64_t part, int64_t parts, REAL *packed)
 {
-    int64_t down = gd_round_up(p->M, TILE_ROWS) / TILE_ROWS;
-    int64_t across = gd_round_up(p->N, TILE_COLUMNS) / TILE_COLUMNS;
+    int64_t down = gd_divide_up(p->M, TILE_ROWS);
+    int64_t across = gd_divide_up(p->N, TILE_COLUMNS);
     bool by_rows = down >= across || down >= 4 * parts;
     int64_t tiles_all = by_rows ? down : across;
     int64_t first = tiles_all * part / parts, last = tiles_all * (part + 1) / parts;
@@ -287,7 +287,7 @@ void GD_REAL_NAME(gd_gemm)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b,
     }
     product p = {c, c_row, a, b, M, N, K, accumulate};
     int64_t length = piece_length(M, N, K), pieces = piece_count(M, N, K);
-    int64_t parts = (threads + pieces - 1) / pieces, tasks = pieces * parts;
+    int64_t parts = gd_divide_up(threads, pieces), tasks = pieces * parts;
     REAL *sums = (REAL *)scratch + threads * packed_elements(N, K);
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {

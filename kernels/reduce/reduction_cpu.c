@@ -22,11 +22,6 @@ typedef struct plan {
 /* Columns taken at once. */
 #define STRIP 1024
 
-static int64_t divide_up(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 /* The walk over those dimensions along which the result moves, or over the others. */
 static gd_walk select_axes(const gd_walk *walk, bool kept)
 {
@@ -47,17 +42,17 @@ static plan make_plan(const gd_reduction *reduction)
     p.cols = gd_walk_take_last(&walk, p.step);
     p.kept = select_axes(&walk, true);
     p.reduced = select_axes(&walk, false);
-    p.strips = divide_up(p.cols, STRIP);
+    p.strips = gd_divide_up(p.cols, STRIP);
     p.kept_rows = gd_walk_count(&p.kept);
     p.terms = gd_walk_count(&p.reduced) * (p.last_kept ? 1 : p.strips);
     p.results = p.kept_rows * (p.last_kept ? p.cols : 1);
 
     int64_t work = p.terms * gd_min64(p.cols, STRIP); /* for one place and strip */
     p.group = gd_max64(1, GD_BLOCK / gd_max64(work, 1));
-    p.groups = divide_up(p.kept_rows, p.group);
+    p.groups = gd_divide_up(p.kept_rows, p.group);
     bool few = p.groups * (p.last_kept ? p.strips : 1) < 32;
     p.shares = few ? gd_max64(1, gd_min64(64, work / (4 * GD_BLOCK))) : 1;
-    p.share = divide_up(p.terms, p.shares);
+    p.share = gd_divide_up(p.terms, p.shares);
     return p;
 }
 

@@ -286,8 +286,8 @@ static bool plan_pieces(const gd_call *call, backward *b, int weight, int64_t *p
 {
     int64_t heads = gd_max64(heads_of(call->input[weight]), heads_of(call->input[weight + 1]));
     int64_t groups = b->M / heads;
-    b->piece_rows = heads * gd_max64(PIECE_ROWS, (groups + PIECES - 1) / PIECES);
-    *pieces = (b->M + b->piece_rows - 1) / b->piece_rows;
+    b->piece_rows = heads * gd_max64(PIECE_ROWS, gd_divide_up(groups, PIECES));
+    *pieces = gd_divide_up(b->M, b->piece_rows);
     int64_t row_bytes = 2 * b->N * (int64_t)sizeof(REAL);
     b->group_rows = gd_max64(1, gd_min64(GROUP_ROWS, GROUP_BYTES / row_bytes));
     int64_t sums = *pieces * (b->dw_heads + b->db_heads) * b->N;

@@ -108,7 +108,8 @@ static gd_status rotate(const gd_call *call, const gd_tensor *out, const gd_tens
         if (!cosine || !sine) return gd_error_status(call->context);
         angle_kernel<<<gd_blocks(angles, threads), threads, 0, gd_stream(call)>>>(
             cosine, sine, s.positions, s.pairs, args->base, args->position);
-        const int64_t groups = gd_packs(s.heads * gd_packs(s.pairs, gd_pack_size<T>), threads);
+        const int64_t groups =
+            gd_cuda_divide_up(s.heads * gd_packs(s.pairs, gd_pack_size<T>), threads);
         const dim3 blocks(gd_blocks(s.rows, 1), (unsigned)(groups < 1024 ? groups : 1024));
         turn_kernel<<<blocks, threads, 0, gd_stream(call)>>>(gd_ptr<T>(out), gd_ptr<const T>(in),
                                                              (const C *)cosine, (const C *)sine, s,

@@ -19,7 +19,7 @@ static view view_of(const gd_call *call, const gd_tensor *t)
     view v = {.outer = 1, .n = gd_tensor_dim(t, args->axis), .inner = 1};
     for (int d = 0; d < args->axis; d++) v.outer *= gd_tensor_shape(t)[d];
     for (int d = args->axis + 1; d < gd_tensor_ndim(t); d++) v.inner *= gd_tensor_shape(t)[d];
-    v.tasks_inner = (v.inner + COLUMNS - 1) / COLUMNS;
+    v.tasks_inner = gd_divide_up(v.inner, COLUMNS);
     v.threads = gd_threads_for(call->threads, 4 * gd_tensor_count(t));
     return v;
 }
