@@ -88,6 +88,8 @@ void gd_error_clear(gd_context *ctx)
 
 /* ---- Making and freeing ------------------------------------------------------------------- */
 
+enum { MAX_THREADS = 4096 }; /* OpenMP ends the program where it cannot make as many as asked */
+
 static int default_threads(void)
 {
 #ifdef _OPENMP
@@ -138,10 +140,12 @@ gd_context *gd_context_create(const gd_context_options *options)
     if (!ctx) return NULL;
     *ctx = (gd_context){.options = chosen, .allocator = allocator};
     if (allocator.allocate == gd_host_default_allocate) ctx->allocator.user = &ctx->slabs;
-    ctx->threads = chosen.threads > 0 ? chosen.threads : default_threads();
+    const bool fits = chosen.threads >= 0 && chosen.threads <= MAX_THREADS;
+    ctx->threads = fits && chosen.threads ? chosen.threads : default_threads();
     ctx->random.seed = chosen.seed;
-    if (chosen.threads < 0) {
-        gd_fail(ctx, GD_ERROR_ARGUMENT, "context: threads is %d, wanted 0 or more", chosen.threads);
+    if (!fits) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "context: threads is %d, wanted 0 to %d", chosen.threads,
+                MAX_THREADS);
     }
     choose_device(ctx);
     return ctx;

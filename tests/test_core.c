@@ -71,10 +71,15 @@ START_TEST(wrong_options_are_said)
     ck_assert_int_eq(strncmp(gd_error(ctx), "context: device is 42, wanted GD_CPU", 36), 0);
     gd_context_free(ctx);
     ctx = gd_context_create(&(gd_context_options){.threads = -1});
-    ck_assert_str_eq(gd_error(ctx), "context: threads is -1, wanted 0 or more");
+    ck_assert_str_eq(gd_error(ctx), "context: threads is -1, wanted 0 to 4096");
     gd_error_clear(ctx); /* the default instead */
     ck_assert_int_ge(gd_context_threads(ctx), 1);
     ck_assert_ptr_nonnull(gd_tensor_create(ctx, GD_FLOAT32, 0, NULL));
+    gd_context_free(ctx);
+    ctx = gd_context_create(&(gd_context_options){.threads = 100000});
+    ck_assert_str_eq(gd_error(ctx), "context: threads is 100000, wanted 0 to 4096");
+    gd_error_clear(ctx);
+    ck_assert_int_lt(gd_context_threads(ctx), 100000);
     gd_context_free(ctx);
 }
 END_TEST

@@ -52,8 +52,8 @@ GD_API gd_safetensors *gd_safetensors_open(gd_context *ctx, const char *path);
 /* The same for a file that lies in memory, which the caller keeps alive and unchanged. */
 GD_API gd_safetensors *gd_safetensors_wrap(gd_context *ctx, const void *file, size_t bytes);
 
-/* Also takes away the memory of tensors that are windows on the file: see gd_safetensors_tensor.
- * NULL is fine. */
+/* Before the context is freed. Takes away the memory of tensors that are windows on the file, too:
+ * see gd_safetensors_tensor. NULL is fine. */
 GD_API void gd_safetensors_close(gd_safetensors *file);
 
 GD_API int64_t gd_safetensors_count(const gd_safetensors *file); /* tensors */
