@@ -118,13 +118,18 @@ gd_status gd_tensor_read_f64(const gd_tensor *t, double *host, int64_t count)
     return read_as(t, GD_FLOAT64, host, who);
 }
 
+static bool is_int32(double value)
+{
+    return value >= INT32_MIN && value <= INT32_MAX && value == floor(value);
+}
+
 gd_status gd_tensor_write_f64(gd_tensor *t, const double *host, int64_t count)
 {
     const char *who = "tensor_write_f64";
     if (!gd_tensor_writable(t, who)) return refused(t);
     if (check_count(t, who, host, count)) return gd_error_status(t->ctx);
     for (int64_t i = 0; t->dtype == GD_INT32 && i < count; i++) {
-        if (!(host[i] >= INT32_MIN && host[i] <= INT32_MAX && host[i] == floor(host[i]))) {
+        if (!is_int32(host[i])) {
             return gd_fail(t->ctx, GD_ERROR_ARGUMENT,
                            "%s: element %lld is %g, wanted a whole number that int32 can hold", who,
                            (long long)i, host[i]);
@@ -167,6 +172,11 @@ gd_status gd_tensor_fill(gd_tensor *t, double value)
 {
     if (!gd_tensor_writable(t, "tensor_fill")) return refused(t);
     gd_context *ctx = t->ctx;
+    if (t->dtype == GD_INT32 && !is_int32(value)) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "tensor_fill: value is %g, wanted a whole number that int32 can hold",
+                       value);
+    }
     if (t->count == 0) return GD_OK;
     t->storage->version++;
     if (gd_tensor_is_contiguous(t)) {
