@@ -1,5 +1,9 @@
 /* attention_backward_cpu.c - the gradients of attention, with the weights computed again from the
- * scores and the saved log-sum-exp, tile by tile (Dao et al. 2022, arXiv:2205.14135).
+ * scores and the saved log-sum-exp, tile by tile (Dao et al. 2022, arXiv:2205.14135). README.md
+ * derives, and here a tile has,
+ *
+ *     P  = exp(scale q k^T - lse)     dP = dy v^T            dS = P (dP - delta)
+ *     dq = scale dS k                 dk = scale dS^T q      dv = P^T dy
  *
  * One thread does all that reads one key head, so that dk and dv are summed over the tiles of
  * queries, and over the group's query heads, in a fixed order. */
@@ -68,8 +72,8 @@ static void backward_row(REAL *weight, REAL *dscore, int64_t visible, int64_t n,
     for (int64_t j = 0; wants_scores && j < n; j += LANES) {
 #pragma omp simd simdlen(LANES)
         for (int i = 0; i < LANES; i++) {
-            REAL dp = j + i < visible ? dscore[j + i] - delta : 0;
-            dscore[j + i] = weight[j + i] * dp;
+            REAL difference = j + i < visible ? dscore[j + i] - delta : 0;
+            dscore[j + i] = weight[j + i] * difference;
         }
     }
 }
@@ -108,6 +112,7 @@ static void backward_tile(const backward_pass *p, const backward_room *room, int
         int64_t n = gd_round_up(seen, BLOCK);
         while (blocks * BLOCK < n) first[blocks++] = r;
         REAL *weights = room->weights + r * KEYS, *dscores = room->dscores + r * KEYS;
+        /* scores in `weights`, dP in `dscores`, until backward_row makes P and dS of them */
         tile_block(rows, (int)(n / LANES), weights, KEYS, q + r * p->q.row, p->q.row, 1, room->keys,
                    width, z->D, false);
         if (p->wants_scores) {

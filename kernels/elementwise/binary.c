@@ -1,5 +1,5 @@
 /* binary.c - the functions of two variables: records, cases and public functions, made from the
- * table in binary.def; and the rule of broadcasting. */
+ * table in binary.def; and the rule of broadcasting, which README.md derives. */
 #include "elementwise/broadcast.h"
 #include "gradus/ops.h"
 #include "kernel.h"

@@ -1,5 +1,5 @@
 /* unary.c - the functions of one variable: records, cases and public functions, made from the
- * table in unary.def. */
+ * table in unary.def. README.md has the derivatives. */
 #include "gradus/ops.h"
 #include "kernel.h"
 

@@ -1,4 +1,5 @@
-/* reduce.c - sum, mean, max and logsumexp over any axes: arguments, shapes, records, cases. */
+/* reduce.c - sum, mean, max and logsumexp over any axes: arguments, shapes, records, cases.
+ * README.md has the derivations. */
 #include "reduce/reduce.h"
 #include "gradus/ops.h"
 #include "kernel.h"

@@ -148,6 +148,7 @@ gd_status GD_REAL_NAME(sum_backward)(const gd_call *call)
     return GD_OK;
 }
 
+/* y = (x_1 + ... + x_n) / n: each x_j has the gradient dy / n. */
 gd_status GD_REAL_NAME(mean_backward)(const gd_call *call)
 {
     if (!call->dinput[0]) return GD_OK;

@@ -74,6 +74,7 @@ gd_status GD_REAL_NAME(rope_forward)(const gd_call *call)
                   false);
 }
 
+/* The transpose of a rotation turns the other way. */
 gd_status GD_REAL_NAME(rope_backward)(const gd_call *call)
 {
     if (!call->dinput[0]) return GD_OK;
