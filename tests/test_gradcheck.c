@@ -359,8 +359,8 @@ START_TEST(bad_cases_are_told)
         int inputs;
         const char *words;
     } rows[] = {
-        {{"x"}, 0, "gradcheck: curve, case bad: it has 0 inputs, wanted 1 to 6"},
-        {{"x"}, 7, "it has 7 inputs, wanted 1 to 6"},
+        {{.name = "x"}, 0, "gradcheck: curve, case bad: it has 0 inputs, wanted 1 to 6"},
+        {{.name = "x"}, 7, "it has 7 inputs, wanted 1 to 6"},
         {{"x", .absent = true}, 1, "it has 1 inputs, all absent, wanted 1 to 6"},
         {{"x", .ndim = 9}, 1, "ndim of input 0 is 9, wanted 0 to 8"},
         {{"x", .ndim = 2, .shape = {2, -3}}, 1, "the shape of input 0 is [2, -3], wanted no neg"},
