@@ -7,7 +7,8 @@ export CTEST_PARALLEL_LEVEL=${CTEST_PARALLEL_LEVEL:-$jobs}
 
 # ---- Help ---------------------------------------------------------------------------------------
 
-# help_for ARGUMENT...: where the first asks for help, prints the comment that the script begins with.
+# help_for ARGUMENT...: where the first asks for help, prints the comment that the script begins
+# with.
 help_for()
 {
     [[ ${1-} == -h || ${1-} == --help ]] || return 0

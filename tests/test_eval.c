@@ -143,8 +143,8 @@ static double loss_of_part(const char *run, int at, int count)
     return number("loss");
 }
 
-/* 4800 ids are 399 windows of 12, in 80 batches of 5, the last of 4: of three, those from windows 0,
- * 130 (batch 26) and 265 on. */
+/* 4800 ids are 399 windows of 12, in 80 batches of 5, the last of 4: of three, those from windows
+ * 0, 130 (batch 26) and 265 on. */
 START_TEST(a_validation_may_take_fewer_batches)
 {
     static const int begins[] = {0, 130, 265};

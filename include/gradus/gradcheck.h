@@ -105,9 +105,10 @@ typedef struct gd_gradcheck_report {
 } gd_gradcheck_report;
 
 /* Checks one case of an op's record. No error may stand in the context, no step be under way (this
- * ends steps of its own), and recording not be off (gd_no_grad_begin). The random state is left as it was. Returns GD_OK if the check could
- * be run, whatever its verdict; then, and only then, the report wants to be freed. An op that
- * fails on its own case is a verdict too, with the error as the message. */
+ * ends steps of its own), and recording not be off (gd_no_grad_begin). The random state is left as
+ * it was. Returns GD_OK if the check could be run, whatever its verdict; then, and only then, the
+ * report wants to be freed. An op that fails on its own case is a verdict too, with the error as
+ * the message. */
 GD_API gd_status gd_gradcheck_case(gd_context *ctx, const gd_op *op, const gd_case *check,
                                    const gd_gradcheck_options *options,
                                    gd_gradcheck_report *report);

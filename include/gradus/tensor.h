@@ -107,8 +107,8 @@ GD_API gd_status gd_tensor_write(gd_tensor *t, const void *host, size_t bytes);
 GD_API gd_status gd_tensor_read_f64(const gd_tensor *t, double *host, int64_t count);
 GD_API gd_status gd_tensor_write_f64(gd_tensor *t, const double *host, int64_t count);
 
-/* Copies src into dst, of the same shape, converting the dtype as gd_cast does. Not recorded on the tape. Both may
- * be windows on the same memory: dst becomes what src was. */
+/* Copies src into dst, of the same shape, converting the dtype as gd_cast does. Not recorded on the
+ * tape. Both may be windows on the same memory: dst becomes what src was. */
 GD_API gd_status gd_tensor_copy(gd_tensor *dst, const gd_tensor *src);
 
 /* Sets every element, rounding as above; of GD_INT32 to a whole number in range. */

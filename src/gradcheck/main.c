@@ -135,8 +135,8 @@ static const char *wanted_value(const char *name)
     return "another";
 }
 
-/* An option that is not a switch, and its value, which stands behind a '=' or is `next` (NULL: there
- * is none). Returns how many of the two arguments were used, 0 if it complained. */
+/* An option that is not a switch, and its value, which stands behind a '=' or is `next` (NULL:
+ * there is none). Returns how many of the two arguments were used, 0 if it complained. */
 static int parse_option(settings *s, const char *option, const char *next)
 {
     char name[32];
