@@ -9,6 +9,7 @@ enum { MAX_STATES = 3 };
 typedef enum optimizer_kind { OPTIMIZER_SGD, OPTIMIZER_ADAMW } optimizer_kind;
 
 struct gd_optimizer {
+    gd_context *ctx; /* of the params, which may be freed before the optimizer is */
     gd_params *params;
     optimizer_kind kind;
     gd_sgd_options sgd;
@@ -26,7 +27,7 @@ static gd_optimizer *create_optimizer(gd_params *params, optimizer_kind kind,
     const bool narrow = params->dtype != gd_params_state_dtype(params);
     gd_optimizer *optimizer = gd_host_allocate(ctx, sizeof *optimizer, who);
     if (!optimizer) return NULL;
-    *optimizer = (gd_optimizer){.params = params, .kind = kind};
+    *optimizer = (gd_optimizer){.ctx = ctx, .params = params, .kind = kind};
     for (int i = 0; i < states + narrow; i++) {
         gd_tensor *state = gd_params_block(ctx, gd_params_state_dtype(params),
                                            params->values->count, GD_MEMORY_OPTIMIZER, who);
@@ -105,7 +106,7 @@ gd_optimizer *gd_adamw_create(gd_params *params, const gd_adamw_options *options
 void gd_optimizer_free(gd_optimizer *optimizer)
 {
     if (!optimizer) return;
-    gd_context *ctx = optimizer->params->ctx;
+    gd_context *ctx = optimizer->ctx;
     for (int i = 0; i < MAX_STATES; i++) {
         if (optimizer->state[i]) gd_tensor_destroy(optimizer->state[i]);
     }
@@ -195,7 +196,7 @@ int64_t gd_optimizer_steps(const gd_optimizer *optimizer)
 gd_status gd_optimizer_set_steps(gd_optimizer *optimizer, int64_t steps)
 {
     if (!optimizer) return GD_ERROR_ARGUMENT;
-    gd_context *ctx = optimizer->params->ctx;
+    gd_context *ctx = optimizer->ctx;
     if (gd_failed(ctx)) return ctx->status;
     if (steps < 0) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT,

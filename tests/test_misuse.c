@@ -231,6 +231,18 @@ END_TEST
 
 /* ---- Freed ---------------------------------------------------------------------------------- */
 
+START_TEST(a_group_before_its_optimizer)
+{
+    gd_params *params = gd_params_create(ctx, GD_BFLOAT16);
+    gd_params_add(params, "w", GD_SHAPE(3), GD_DECAY);
+    gd_params_finish(params);
+    gd_optimizer *adamw = gd_adamw_create(params, NULL);
+    gd_params_free(params);
+    gd_optimizer_free(adamw);
+    ck_assert_uint_eq(gd_memory(ctx).current_total, 3 * sizeof(float)); /* x */
+}
+END_TEST
+
 /* A sum does not need the values of what it summed. */
 START_TEST(leaves_whose_values_no_backward_needs)
 {
@@ -265,6 +277,7 @@ int main(void)
     tcase_add_test(misuse, records_that_contradict_themselves);
     tcase_add_test(misuse, a_copy_onto_a_part_of_itself);
     tcase_add_test(misuse, random_numbers_for_elements_that_share_memory);
+    tcase_add_test(misuse, a_group_before_its_optimizer);
     suite_add_tcase(suite, misuse);
     return check_main(suite);
 }
