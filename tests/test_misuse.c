@@ -231,6 +231,22 @@ END_TEST
 
 /* ---- Freed ---------------------------------------------------------------------------------- */
 
+START_TEST(a_view_before_the_backward_and_its_leaf_after)
+{
+    gd_tensor *y = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(3), (float[]){1, 2, 3});
+    gd_tensor_set_requires_grad(y, true);
+    gd_tensor *view = gd_slice(y, 0, 0, 2), *other = gd_slice(y, 0, 1, 3);
+    gd_tensor *loss = total(gd_mul(view, view));
+    gd_tensor_free(view);
+    gd_backward(loss);
+    ck_assert_values(gd_grad(y), 2, 4, 0);
+    gd_tensor_free(y);
+    ck_assert_double_eq(gd_item(gd_slice(other, 0, 1, 2)), 3); /* `other` still looks at it */
+    gd_step_end(ctx);
+    ck_assert_uint_eq(gd_memory(ctx).current_total, 3 * sizeof(float)); /* x */
+}
+END_TEST
+
 START_TEST(a_group_before_its_optimizer)
 {
     gd_params *params = gd_params_create(ctx, GD_BFLOAT16);
@@ -278,6 +294,7 @@ int main(void)
     tcase_add_test(misuse, a_copy_onto_a_part_of_itself);
     tcase_add_test(misuse, random_numbers_for_elements_that_share_memory);
     tcase_add_test(misuse, a_group_before_its_optimizer);
+    tcase_add_test(misuse, a_view_before_the_backward_and_its_leaf_after);
     suite_add_tcase(suite, misuse);
     return check_main(suite);
 }
