@@ -1,4 +1,5 @@
-/* param_uses.h - the ways in which an op can meet a parameter, for tests of its gradient. */
+/* param_uses.h - the ways in which an op can meet a parameter, for tests of its gradient, and the
+ * optimizers that can move it. */
 #ifndef GRADUS_TEST_PARAM_USES_H
 #define GRADUS_TEST_PARAM_USES_H
 
@@ -44,6 +45,18 @@ static inline gd_tensor *param_use(gd_context *ctx, int use, gd_tensor *w, gd_te
 static inline bool param_use_is_long(int use)
 {
     return use == 2 || use == 3 || use == 5 || use == 6;
+}
+
+enum { OPTIMIZER_KINDS = 4 };
+
+static inline gd_optimizer *optimizer_of_kind(gd_params *params, int kind)
+{
+    static const gd_sgd_options momentum = {.momentum = 0.9, .nesterov = true, .weight_decay = 0.1};
+    static const gd_adamw_options decay = {.beta2 = 0.99, .weight_decay = 0.1};
+    return kind == 0   ? gd_sgd_create(params, NULL)
+           : kind == 1 ? gd_sgd_create(params, &momentum)
+           : kind == 2 ? gd_adamw_create(params, NULL)
+                       : gd_adamw_create(params, &decay);
 }
 
 #endif

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "gradus/gradus.h"
 
@@ -57,7 +58,17 @@ static inline int program_run_other(const char *name, const char *arguments,
     return WEXITSTATUS(status);
 }
 
-/* The same for ours. */
+/* The same, in a folder. */
+static inline int program_run_in(const char *folder, const char *name, const char *arguments,
+                                 char output[PROGRAM_OUTPUT])
+{
+    ck_assert_int_eq(chdir(folder), 0);
+    int status = program_run_other(name, arguments, output);
+    ck_assert_int_eq(chdir("/"), 0);
+    return status;
+}
+
+/* Runs ours, where we are. */
 static inline int program_run(const char *arguments, char output[PROGRAM_OUTPUT])
 {
     return program_run_other(strrchr((const char *)GRADUS_PROGRAM, '/') + 1, arguments, output);
@@ -92,6 +103,13 @@ static inline const char *weights(const char *output)
     const char *at = strstr(output, line);
     ck_assert_msg(at != NULL, "no weights in\n%s", output);
     return at + strlen(line);
+}
+
+static inline void remove_folder(const char *folder)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -r '%s'", folder);
+    ck_assert_int_eq(system(command), 0);
 }
 
 static inline int count_lines(const char *output)

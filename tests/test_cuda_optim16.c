@@ -108,17 +108,7 @@ END_TEST
 
 /* ---- Masters ------------------------------------------------------------------------------ */
 
-enum { KINDS = 4, ELEMENTS = 100003, SMALL = 5, STEPS = 5 };
-
-static gd_optimizer *create(gd_params *params, int kind)
-{
-    static const gd_sgd_options momentum = {.momentum = 0.9, .nesterov = true, .weight_decay = 0.1};
-    static const gd_adamw_options decay = {.beta2 = 0.99, .weight_decay = 0.1};
-    return kind == 0   ? gd_sgd_create(params, NULL)
-           : kind == 1 ? gd_sgd_create(params, &momentum)
-           : kind == 2 ? gd_adamw_create(params, NULL)
-                       : gd_adamw_create(params, &decay);
-}
+enum { ELEMENTS = 100003, SMALL = 5, STEPS = 5 };
 
 /* Leaves the masters of "w" in master, and w as it is then in rounded. "w" is written in between,
  * and has a frozen neighbour. */
@@ -130,7 +120,7 @@ static void follow(gd_device device, gd_dtype dtype, int kind, double *master, d
     gd_tensor *frozen = gd_params_add(params, "frozen", 1, (int64_t[]){SMALL}, GD_DECAY);
     gd_tensor *w = gd_params_add(params, "w", 1, (int64_t[]){ELEMENTS}, GD_DECAY);
     gd_params_finish(params);
-    gd_optimizer *optimizer = create(params, kind);
+    gd_optimizer *optimizer = optimizer_of_kind(params, kind);
     gd_tensor_fill(frozen, 3);
     gd_tensor_set_requires_grad(frozen, false);
     for (int64_t i = 0; i < ELEMENTS; i++) values[i] = noise(i, 1);
@@ -187,7 +177,7 @@ int main(void)
     TCase *cases = tcase_create("against the CPU");
     tcase_set_timeout(cases, 120);
     tcase_add_loop_test(cases, every_op_gives_float32_gradients, 0, 2 * PARAM_USES);
-    tcase_add_loop_test(cases, masters_follow_those_of_the_cpu, 0, 2 * KINDS);
+    tcase_add_loop_test(cases, masters_follow_those_of_the_cpu, 0, 2 * OPTIMIZER_KINDS);
     suite_add_tcase(suite, cases);
     return check_main_gpu(suite);
 }

@@ -12,14 +12,6 @@ static char output[PROGRAM_OUTPUT];
 
 enum { LINES = 300 };
 
-static int in_folder(const char *name, const char *arguments, char *to)
-{
-    ck_assert_int_eq(chdir(folder), 0);
-    int status = program_run_other(name, arguments, to);
-    ck_assert_int_eq(chdir("/"), 0);
-    return status;
-}
-
 static void train(const char *more)
 {
     char line[1024];
@@ -27,12 +19,13 @@ static void train(const char *more)
              "--layers 2 --dim 16 --heads 2 --ffn 24 --context 12 --batch 5 --steps 6 --lr 0.01 "
              "--eval-every 3 --checkpoint-every 3 --keep 0 --sample-length 0 %s",
              more);
-    ck_assert_msg(in_folder("gradus-train", line, output) == 0, "%s\n%s", more, output);
+    ck_assert_msg(program_run_in(folder, "gradus-train", line, output) == 0, "%s\n%s", more,
+                  output);
 }
 
 static void evaluate(const char *arguments)
 {
-    int status = in_folder("gradus-eval", arguments, output);
+    int status = program_run_in(folder, "gradus-eval", arguments, output);
     ck_assert_msg(status == 0, "%s: exit status %d\n%s", arguments, status, output);
 }
 
@@ -72,9 +65,7 @@ static void set_up(void)
 
 static void tear_down(void)
 {
-    char command[128];
-    snprintf(command, sizeof command, "rm -r '%s'", folder);
-    ck_assert_int_eq(system(command), 0);
+    remove_folder(folder);
 }
 
 /* ---- The same loss ------------------------------------------------------------------------ */
@@ -245,7 +236,7 @@ static const struct {
 
 START_TEST(bad_wishes_are_named)
 {
-    int status = in_folder("gradus-eval", bad[_i].arguments, output);
+    int status = program_run_in(folder, "gradus-eval", bad[_i].arguments, output);
     ck_assert_msg(status == bad[_i].status, "%s: %d\n%s", bad[_i].arguments, status, output);
     ck_assert_int_eq(strncmp(output, "gradus-eval: ", 13), 0);
     program_said(output, bad[_i].message);

@@ -90,18 +90,6 @@ END_TEST
 
 /* ---- Updates ------------------------------------------------------------------------------ */
 
-enum { KINDS = 4 };
-
-static gd_optimizer *create(gd_params *params, int kind)
-{
-    static const gd_sgd_options momentum = {.momentum = 0.9, .nesterov = true, .weight_decay = 0.1};
-    static const gd_adamw_options decay = {.beta2 = 0.99, .weight_decay = 0.1};
-    return kind == 0   ? gd_sgd_create(params, NULL)
-           : kind == 1 ? gd_sgd_create(params, &momentum)
-           : kind == 2 ? gd_adamw_create(params, NULL)
-                       : gd_adamw_create(params, &decay);
-}
-
 static gd_tensor *master_of(const gd_optimizer *optimizer)
 {
     gd_tensor *state, *last = NULL;
@@ -116,7 +104,8 @@ START_TEST(the_master_is_what_a_float32_group_would_be)
     const gd_dtype dtype = dtypes[_i % 2];
     gd_context *ctx = context(1);
     gd_params *narrow = group(ctx, dtype), *wide = group(ctx, GD_FLOAT32);
-    gd_optimizer *optimizers[2] = {create(narrow, _i / 2), create(wide, _i / 2)};
+    gd_optimizer *optimizers[2] = {optimizer_of_kind(narrow, _i / 2),
+                                   optimizer_of_kind(wide, _i / 2)};
     gd_tensor *w = gd_params_find(narrow, "w"), *b = gd_params_find(narrow, "b");
     gd_random_normal(w, 0, 1);
     gd_random_normal(b, 0, 1);
@@ -217,7 +206,8 @@ START_TEST(resuming_repeats)
 {
     gd_context *ctx = context(1);
     gd_params *params[2] = {group(ctx, dtypes[_i % 2]), group(ctx, dtypes[_i % 2])};
-    gd_optimizer *optimizer[2] = {create(params[0], _i / 2), create(params[1], _i / 2)};
+    gd_optimizer *optimizer[2] = {optimizer_of_kind(params[0], _i / 2),
+                                  optimizer_of_kind(params[1], _i / 2)};
     double grads[N], values[2][ALL];
     gd_random_normal(gd_params_find(params[0], "w"), 0, 1);
     for (int step = 0; step < 6; step++) {
@@ -259,7 +249,7 @@ START_TEST(threads_change_nothing)
         gd_tensor *w = gd_params_add(params, "w", 1, (int64_t[]){MANY}, GD_DECAY);
         gd_params_finish(params);
         gd_random_normal(w, 0, 1);
-        gd_optimizer *optimizer = create(params, _i / 2);
+        gd_optimizer *optimizer = optimizer_of_kind(params, _i / 2);
         for (int step = 0; step < 3; step++) {
             gd_backward_from(&w, 1, NULL);
             gd_tensor_copy(gd_grad(w), w);
@@ -427,11 +417,11 @@ int main(void)
     Suite *suite = suite_create("optim16");
     TCase *cases = tcase_create("optim16");
     tcase_add_loop_test(cases, gradients_and_state_are_float32, 0, 2);
-    tcase_add_loop_test(cases, the_master_is_what_a_float32_group_would_be, 0, 2 * KINDS);
+    tcase_add_loop_test(cases, the_master_is_what_a_float32_group_would_be, 0, 2 * OPTIMIZER_KINDS);
     tcase_add_loop_test(cases, updates_too_small_for_16_bits_add_up, 0, 2);
     tcase_add_loop_test(cases, parameters_may_be_written, 0, 2);
-    tcase_add_loop_test(cases, resuming_repeats, 0, 2 * KINDS);
-    tcase_add_loop_test(cases, threads_change_nothing, 0, 2 * KINDS);
+    tcase_add_loop_test(cases, resuming_repeats, 0, 2 * OPTIMIZER_KINDS);
+    tcase_add_loop_test(cases, threads_change_nothing, 0, 2 * OPTIMIZER_KINDS);
     tcase_add_loop_test(cases, scaling_gradients, 0, 2);
     tcase_add_loop_test(cases, every_op_gives_float32_gradients, 0, 2 * PARAM_USES);
     tcase_add_loop_test(cases, many_batches_add_up, 0, 2);

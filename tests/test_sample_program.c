@@ -9,18 +9,9 @@
 static char folder[] = "/tmp/gradus_sample_XXXXXX";
 static char output[PROGRAM_OUTPUT], other[PROGRAM_OUTPUT];
 
-/* In the folder; returns the exit status. */
-static int in_folder(const char *name, const char *arguments, char *to)
-{
-    ck_assert_int_eq(chdir(folder), 0);
-    int status = program_run_other(name, arguments, to);
-    ck_assert_int_eq(chdir("/"), 0);
-    return status;
-}
-
 static void sample_aloud(const char *arguments, char *to)
 {
-    int status = in_folder("gradus-sample", arguments, to);
+    int status = program_run_in(folder, "gradus-sample", arguments, to);
     ck_assert_msg(status == 0, "%s: exit status %d\n%s", arguments, status, to);
 }
 
@@ -67,9 +58,7 @@ static void set_up(void)
 
 static void tear_down(void)
 {
-    char command[128];
-    snprintf(command, sizeof command, "rm -r '%s'", folder);
-    ck_assert_int_eq(system(command), 0);
+    remove_folder(folder);
 }
 
 START_TEST(a_checkpoint_writes_what_its_run_wrote)
@@ -158,7 +147,7 @@ static const struct {
 
 START_TEST(bad_wishes_are_named)
 {
-    int status = in_folder("gradus-sample", bad[_i].arguments, output);
+    int status = program_run_in(folder, "gradus-sample", bad[_i].arguments, output);
     ck_assert_msg(status == bad[_i].status, "%s: %d\n%s", bad[_i].arguments, status, output);
     program_said(output, "gradus-sample: ");
     program_said(output, bad[_i].message);
@@ -192,11 +181,11 @@ START_TEST(logits_that_are_not_finite_are_told)
     static const char *const ways[] = {"", "--temperature 0", "--top-k 3", "--samples 3"};
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         snprintf(command, sizeof command, "nan --length 9 %s", ways[i]);
-        ck_assert_int_eq(in_folder("gradus-sample", command, output), 1);
+        ck_assert_int_eq(program_run_in(folder, "gradus-sample", command, output), 1);
         program_said(output, "gradus-sample: the model's logits are not finite (");
         ck_assert_int_eq(count_lines(output), 2); /* what there is of the text; the message */
     }
-    ck_assert_int_eq(in_folder("gradus-eval", "nan --json", output), 1);
+    ck_assert_int_eq(program_run_in(folder, "gradus-eval", "nan --json", output), 1);
     program_said(output, "\"loss\": null");
     program_said(output, "gradus-eval: the loss is not finite (");
 }

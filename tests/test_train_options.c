@@ -62,9 +62,7 @@ static void set_up(void)
 
 static void tear_down(void)
 {
-    char command[128];
-    snprintf(command, sizeof command, "rm -r '%s'", folder);
-    ck_assert_int_eq(system(command), 0);
+    remove_folder(folder);
 }
 
 /* A small model; must succeed. */
