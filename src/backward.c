@@ -1,4 +1,7 @@
-/* backward.c - the walk back along the tape.
+/* backward.c - the walk back along the tape: the chain rule, node by node. A node's backward turns
+ * dy, the gradient of the loss with respect to its outputs, into dx = J^T dy, that with respect to
+ * its inputs (J is the Jacobian of its forward). The gradient of a tensor that several nodes read
+ * is the sum of what they give.
  *
  * The gradient of a tensor is complete when every node that read it has been visited. Since a node
  * only reads what earlier nodes made, going through the tape from the end visits all readers of a

@@ -234,7 +234,8 @@ bool gd_shape_count(int ndim, const int64_t *shape, size_t element_bytes, int64_
  * undefined. */
 gd_status gd_tensor_need_grad(gd_tensor *t);
 
-/* Adds src (packed, of t's shape) into the gradient of t, or makes it the gradient. */
+/* Adds src (of t's shape, any strides and real dtype) to the gradient of t, or makes a copy of it
+ * the gradient. */
 gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who);
 
 /* Drops the gradient of a tensor made by an op. */
@@ -304,8 +305,8 @@ bool gd_op_reads_output(const gd_op *op, int i);
 /* Forgets the nodes from `length` on. */
 void gd_tape_truncate(gd_context *ctx, int64_t length);
 
-/* The walk itself, over the nodes from ctx->tape_floor on: sets the outputs' gradients to the
- * cotangents (ones where NULL) and takes them back to the leaves. */
+/* The walk itself, over the nodes from ctx->tape_floor on: adds the cotangents (ones where NULL) to
+ * the outputs' gradients and takes these back to the leaves. */
 gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count,
                            gd_tensor *const *cotangents, bool keep_tape);
 
