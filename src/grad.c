@@ -14,6 +14,10 @@ gd_status gd_tensor_set_requires_grad(gd_tensor *t, bool on)
                        "set_requires_grad: the tensor %s was made by an op, wanted one of yours",
                        gd_shape_text(t).text);
     }
+    if (t->freed) {
+        return gd_fail(t->ctx, GD_ERROR_STATE, "set_requires_grad: the tensor %s was freed",
+                       gd_shape_text(t).text);
+    }
     if (on && !gd_dtype_is_real(t->dtype)) {
         return gd_fail(t->ctx, GD_ERROR_ARGUMENT,
                        "set_requires_grad: the tensor %s is int32, wanted a real dtype",

@@ -221,7 +221,6 @@ int main(void)
 {
     Suite *suite = suite_create("random calls");
     TCase *all = tcase_create("random calls");
-
     tcase_add_test(all, random_calls);
     suite_add_tcase(suite, all);
     return check_main(suite);

@@ -9,6 +9,8 @@
  *   gradcheck.h   finite differences against a backward
  *   safetensors.h tensors in files
  *
+ * kernels.h is not among them: the RMSNorm kernels alone, on raw pointers to memory of a GPU.
+ *
  * and kernels.h, which is to be included by itself: RMSNorm on raw device pointers.
  *
  * A whole step of learning, for a line y = w * x + b:
