@@ -36,6 +36,11 @@ static gd_status shape(const gd_call *call, gd_spec *output, gd_spec *save, uint
     (void)save;
     (void)random_words;
     const gd_tensor *x = call->input[0], *beta = call->input[1];
+    const gd_dtype of_x = gd_tensor_dtype(x), of_beta = gd_tensor_dtype(beta);
+    if (!gd_dtype_is_real(of_x) || !gd_dtype_is_real(of_beta)) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x is %s and beta %s, wanted real dtypes",
+                            gd_dtype_name(of_x), gd_dtype_name(of_beta));
+    }
     if (gd_tensor_ndim(x) < 1 || gd_tensor_ndim(beta) != 1 ||
         gd_tensor_dim(beta, 0) != gd_tensor_dim(x, -1)) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT,

@@ -247,7 +247,8 @@ struct gd_op {
 
 /* Runs an op, and records it if a gradient shall flow: returns its first output, or NULL on
  * error. `inputs` [count] may hold NULL for optional inputs, but not for all, since they tell the
- * context. `args` points to args_size bytes, which are copied; NULL where the record has none. */
+ * context. `args` points to args_size bytes, which are copied; NULL where the record has none. The
+ * record itself must live until the step ends. */
 GD_API gd_tensor *gd_apply(const gd_op *op, gd_tensor *const *inputs, int count, const void *args);
 
 /* The same for an op with several outputs: fills outputs[op->outputs], with NULL on error. */
