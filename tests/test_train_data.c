@@ -82,6 +82,67 @@ START_TEST(the_most_frequent_pair_is_merged_first)
 }
 END_TEST
 
+enum { TEXT = 6000, MOST = 420 };
+
+/* The merge that comes next, found by counting all pairs anew: the most frequent pair of neighbours
+ * within a word that makes no token there is, the first among equals. False: none occurs twice. */
+static bool next_merge(const int32_t *token, const bool *begins, int count, const bpe *known,
+                       int32_t tokens, int32_t pair[2])
+{
+    static int counts[MOST][MOST];
+    memset(counts, 0, sizeof counts);
+    for (int i = 0; i + 1 < count; i++)
+        if (!begins[i + 1]) counts[token[i]][token[i + 1]]++;
+    int most = 1;
+    for (int32_t l = 0; l < tokens; l++) {
+        for (int32_t r = 0; r < tokens; r++) {
+            if (counts[l][r] <= most) continue;
+            size_t ll = (size_t)known->length[l], rl = (size_t)known->length[r];
+            bool old = false;
+            for (int32_t t = 256; t < tokens && !old; t++)
+                old = (size_t)known->length[t] == ll + rl &&
+                      !memcmp(known->bytes[t], known->bytes[l], ll) &&
+                      !memcmp(known->bytes[t] + ll, known->bytes[r], rl);
+            if (old) continue;
+            most = counts[l][r], pair[0] = l, pair[1] = r;
+        }
+    }
+    return most > 1;
+}
+
+START_TEST(merges_are_those_of_counting_anew)
+{
+    static uint8_t text[TEXT];
+    static int32_t token[TEXT];
+    static bool begins[TEXT];
+    uint32_t state = (uint32_t)_i + 1;
+    bpe b;
+    for (int i = 0; i < TEXT; i++)
+        text[i] = (uint8_t) "aaabbcd   e"[next_random(&state) % (_i ? 11 : 3)];
+    for (int64_t at = 0; at < TEXT; at += bpe_word(text + at, TEXT - at)) begins[at] = true;
+    for (int i = 0; i < TEXT; i++) token[i] = text[i];
+    ck_assert(bpe_train(&b, text, TEXT, MOST));
+    int count = TEXT;
+    int32_t tokens = 256, pair[2] = {0, 0};
+    for (; tokens < MOST && next_merge(token, begins, count, &b, tokens, pair); tokens++) {
+        ck_assert_int_lt(tokens, b.vocab);
+        ck_assert_int_eq(b.merge[tokens - 256][0], pair[0]);
+        ck_assert_int_eq(b.merge[tokens - 256][1], pair[1]);
+        int to = 0;
+        for (int i = 0; i < count; to++) {
+            bool both =
+                i + 1 < count && !begins[i + 1] && token[i] == pair[0] && token[i + 1] == pair[1];
+            token[to] = both ? tokens : token[i];
+            begins[to] = begins[i];
+            i += both ? 2 : 1;
+        }
+        count = to;
+    }
+    ck_assert_int_eq(b.vocab, tokens);
+    bpe_free(&b);
+}
+END_TEST
+
 START_TEST(training_stops_where_nothing_repeats)
 {
     bpe b;
@@ -269,6 +330,7 @@ int main(void)
     TCase *tcase = tcase_create("data");
     tcase_add_test(tcase, any_bytes_come_back);
     tcase_add_test(tcase, the_most_frequent_pair_is_merged_first);
+    tcase_add_loop_test(tcase, merges_are_those_of_counting_anew, 0, 3);
     tcase_add_test(tcase, training_stops_where_nothing_repeats);
     tcase_add_test(tcase, merges_that_cannot_be_are_refused);
     tcase_add_test(tcase, words_are_cut_as_said);

@@ -160,12 +160,22 @@ typedef struct word {
     int64_t count; /* of its occurrences */
 } word;
 
+/* A word that has a pair of neighbours, or had it. */
+typedef struct place {
+    int64_t word, next; /* next: 1 + index of another place of the pair; 0: there is none */
+} place;
+
 typedef struct lexicon {
     word *word; /* [words] */
     int64_t words, capacity;
     int64_t *slot; /* [slots] 1 + index of a word; 0: free */
     int64_t slots;
     int32_t *tokens; /* all words' tokens */
+    place *place;    /* [places] of all pairs */
+    int64_t places, place_capacity;
+    pair_map first;   /* of a pair: 1 + index of its first place; 0: it has none */
+    uint64_t *likely; /* [likely_count] keys: all pairs that occur `least` times, and new ones */
+    int64_t likely_count, likely_capacity, least;
 } lexicon;
 
 static void lexicon_free(lexicon *l)
@@ -173,6 +183,9 @@ static void lexicon_free(lexicon *l)
     free(l->word);
     free(l->slot);
     free(l->tokens);
+    free(l->place);
+    free(l->likely);
+    map_free(&l->first);
 }
 
 static uint64_t hash_bytes(const uint8_t *text, int64_t length)
@@ -236,7 +249,7 @@ static bool count_word(lexicon *l, const uint8_t *text, int64_t length, int32_t 
 static bool lexicon_build(lexicon *l, const uint8_t *text, int64_t length)
 {
     int64_t used = 0;
-    *l = (lexicon){.tokens = malloc((size_t)(length + 1) * sizeof(int32_t))};
+    *l = (lexicon){.tokens = malloc((size_t)(length + 1) * sizeof(int32_t)), .least = INT64_MAX};
     bool fine = l->tokens != NULL;
     for (int64_t at = 0, size; fine && at < length; at += size) {
         size = bpe_word(text + at, length - at);
@@ -263,6 +276,49 @@ static bool has_pair(const word *w, int32_t left, int32_t right)
     return false;
 }
 
+static bool add_likely(lexicon *l, uint64_t key)
+{
+    if (l->likely_count == l->likely_capacity) {
+        int64_t capacity = l->likely_capacity ? 2 * l->likely_capacity : 1024;
+        uint64_t *grown = realloc(l->likely, (size_t)capacity * sizeof *grown);
+        if (!grown) return false;
+        l->likely = grown;
+        l->likely_capacity = capacity;
+    }
+    l->likely[l->likely_count++] = key;
+    return true;
+}
+
+/* Notes that a word has the pair; all pairs of a word are noted one after the other. */
+static bool note_place(lexicon *l, int64_t word, int32_t left, int32_t right)
+{
+    int64_t *first = map_entry(&l->first, left, right);
+    if (!first) return false;
+    if (*first && l->place[*first - 1].word == word) return true;
+    if (!*first && !add_likely(l, pair_key(left, right))) return false;
+    if (l->places == l->place_capacity) {
+        int64_t capacity = l->place_capacity ? 2 * l->place_capacity : 4096;
+        place *grown = realloc(l->place, (size_t)capacity * sizeof *grown);
+        if (!grown) return false;
+        l->place = grown;
+        l->place_capacity = capacity;
+    }
+    l->place[l->places] = (place){word, *first};
+    *first = ++l->places;
+    return true;
+}
+
+/* Notes the pairs of a word that have `token` in them; those of all tokens, where it is -1. */
+static bool note_pairs(lexicon *l, int64_t word, int32_t token)
+{
+    const int32_t *at = l->word[word].token;
+    for (int32_t i = 0; i + 1 < l->word[word].tokens; i++) {
+        if (token >= 0 && at[i] != token && at[i + 1] != token) continue;
+        if (!note_place(l, word, at[i], at[i + 1])) return false;
+    }
+    return true;
+}
+
 /* Replaces the pair by `token`, from the left; returns how many tokens there are then. */
 static int32_t merge_pair(int32_t *token, int32_t tokens, int32_t left, int32_t right,
                           int32_t merged)
@@ -276,20 +332,50 @@ static int32_t merge_pair(int32_t *token, int32_t tokens, int32_t left, int32_t 
     return to;
 }
 
-/* The most frequent pair, the first in order among equals; its count. */
-static int64_t best_pair(const pair_map *pairs, int32_t *left, int32_t *right)
+/* All pairs from half of the highest count down are likely now; false: no memory. */
+static bool find_likely(lexicon *l, const pair_map *pairs)
 {
     int64_t most = 0;
-    uint64_t best = 0;
-    for (size_t i = 0; i < pairs->capacity; i++) {
-        int64_t count = pairs->key[i] ? pairs->value[i] : 0;
-        if (count < most || count == 0 || (count == most && pairs->key[i] > best)) continue;
+    for (size_t i = 0; i < pairs->capacity; i++)
+        if (pairs->value[i] > most) most = pairs->value[i];
+    l->least = most < 4 ? 2 : most / 2;
+    l->likely_count = 0;
+    for (size_t i = 0; i < pairs->capacity; i++)
+        if (pairs->value[i] >= l->least && !add_likely(l, pairs->key[i])) return false;
+    return true;
+}
+
+/* The most frequent of them, the first in order among equals; its count. What is not likely any more
+ * will not be again: counts only fall, once all words have been merged. */
+static int64_t best_likely(lexicon *l, const pair_map *pairs, uint64_t *best)
+{
+    int64_t most = 0, kept = 0;
+    for (int64_t i = 0; i < l->likely_count; i++) {
+        const uint64_t key = l->likely[i];
+        const int64_t count = pairs->value[map_place(pairs, key)];
+        if (count < l->least) continue;
+        l->likely[kept++] = key;
+        if (count < most || (count == most && key > *best)) continue;
         most = count;
-        best = pairs->key[i];
+        *best = key;
+    }
+    l->likely_count = kept;
+    return most;
+}
+
+/* The most frequent pair, and its count: 0 where none occurs twice. False: no memory. */
+static bool best_pair(lexicon *l, const pair_map *pairs, int32_t *left, int32_t *right,
+                      int64_t *count)
+{
+    uint64_t best = 1;
+    *count = best_likely(l, pairs, &best);
+    if (*count == 0 && l->least > 2) {
+        if (!find_likely(l, pairs)) return false;
+        *count = best_likely(l, pairs, &best);
     }
     *left = (int32_t)((best - 1) >> 32);
     *right = (int32_t)((best - 1) & 0xffffffff);
-    return most;
+    return true;
 }
 
 /* Whether there is a token of the bytes that the pair stands for. */
@@ -304,27 +390,39 @@ static bool is_known(const bpe *b, int32_t left, int32_t right)
     return false;
 }
 
+/* Replaces the pair by the newest token in all words that have it. Two tokens that have been parted
+ * are never neighbours again, so that its places are done with. */
+static bool merge_everywhere(const bpe *b, lexicon *l, pair_map *pairs, int32_t left, int32_t right)
+{
+    const int64_t *first = map_entry(&l->first, left, right);
+    if (!first) return false;
+    for (int64_t at = *first; at;) {
+        const place here = l->place[at - 1];
+        word *w = &l->word[here.word];
+        at = here.next;
+        if (!has_pair(w, left, right)) continue;
+        if (!count_pairs(pairs, w, -1)) return false;
+        w->tokens = merge_pair(w->token, w->tokens, left, right, b->vocab - 1);
+        if (!count_pairs(pairs, w, 1) || !note_pairs(l, here.word, b->vocab - 1)) return false;
+    }
+    return true;
+}
+
 /* One merge; false: no memory. *done: there is nothing left to merge. A pair that would only be
  * another way to an old token is passed over: tokens are told apart by their bytes. */
 static bool train_step(bpe *b, lexicon *l, pair_map *pairs, bool *done)
 {
     int32_t left, right;
-    *done = best_pair(pairs, &left, &right) < 2;
+    int64_t most;
+    if (!best_pair(l, pairs, &left, &right, &most)) return false;
+    *done = most == 0;
     if (*done) return true;
     if (is_known(b, left, right)) {
         int64_t *count = map_entry(pairs, left, right);
         if (count) *count = 0;
         return count != NULL;
     }
-    if (!add_merge(b, left, right)) return false;
-    for (int64_t i = 0; i < l->words; i++) {
-        word *w = &l->word[i];
-        if (!has_pair(w, left, right)) continue;
-        if (!count_pairs(pairs, w, -1)) return false;
-        w->tokens = merge_pair(w->token, w->tokens, left, right, b->vocab - 1);
-        if (!count_pairs(pairs, w, 1)) return false;
-    }
-    return true;
+    return add_merge(b, left, right) && merge_everywhere(b, l, pairs, left, right);
 }
 
 bool bpe_train(bpe *b, const uint8_t *text, int64_t length, int32_t vocab)
@@ -333,7 +431,8 @@ bool bpe_train(bpe *b, const uint8_t *text, int64_t length, int32_t vocab)
     lexicon l;
     pair_map pairs = {0};
     bool fine = lexicon_build(&l, text, length), done = false;
-    for (int64_t i = 0; fine && i < l.words; i++) fine = count_pairs(&pairs, &l.word[i], 1);
+    for (int64_t i = 0; fine && i < l.words; i++)
+        fine = count_pairs(&pairs, &l.word[i], 1) && note_pairs(&l, i, -1);
     while (fine && !done && b->vocab < vocab) fine = train_step(b, &l, &pairs, &done);
     map_free(&pairs);
     lexicon_free(&l);
