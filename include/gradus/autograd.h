@@ -9,7 +9,7 @@
  *     dL/dx = sum over outputs y of (dy/dx)^T dL/dy,
  *
  * and a tensor that several nodes read sums what they send. In the names of this library the
- * gradient of the loss by x is `dx`, whatever the loss is.
+ * gradient of the loss with respect to x is `dx`, whatever the loss is.
  *
  * A step:  ops ... gd_backward(loss) ... optimizer ... gd_step_end(ctx).
  */
