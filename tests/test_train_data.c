@@ -236,8 +236,9 @@ START_TEST(what_is_no_token_file_is_refused)
     unsigned char bytes[2048];
     char message[TOKENS_MESSAGE];
     token_source source;
-    for (int k = 0; k < 12; k++) {
+    for (int k = 0; k < 13; k++) {
         size_t size = 0;
+        if (k == 12) size = (memset(bytes, 'a', 64), 64); /* a text */
         if (k == 0) size = 0;
         if (k == 1) size = (memset(bytes, 1, 3), 3);
         if (k == 2) size = llmc(bytes, GPT2, 2, 3, 6); /* a version of something else */

@@ -161,7 +161,8 @@ START_TEST(devices_are_refused_at_once)
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char arguments[256];
-        snprintf(arguments, sizeof arguments, rows[i].arguments, path("text"));
+        bool ids = !strncmp(rows[i].arguments, "--tokens", 8);
+        snprintf(arguments, sizeof arguments, rows[i].arguments, path(ids ? "val.bin" : "text"));
         ck_assert_int_ne(program_run(arguments, output), 0);
         program_said(output, rows[i].message);
         ck_assert_int_eq(count_lines(output), 1);
@@ -239,6 +240,22 @@ START_TEST(a_second_file_validates)
     snprintf(arguments, sizeof arguments, "--data %s --val-data %s", path("text"), path("val"));
     program_must(1, arguments, output);
     program_said(output, "byte 4 is 1, which does not occur in the training text");
+}
+END_TEST
+
+/* Ids where a text is wanted are a text of sorts, and many a text might be ids. */
+START_TEST(ids_and_texts_are_not_confused)
+{
+    char arguments[512];
+    snprintf(arguments, sizeof arguments, "--data %s --steps 1", path("val.bin"));
+    run(arguments, output);
+    program_said(output, "val.bin: it has bytes of 0, which are rare in a text; --tokens takes");
+    snprintf(arguments, sizeof arguments, "--data %s --steps 1", path("text"));
+    run(arguments, output);
+    ck_assert_ptr_null(strstr(output, "bytes of 0"));
+    snprintf(arguments, sizeof arguments, "--tokens '%s' --val-data x --vocab 50257", path("text"));
+    program_must(1, arguments, output);
+    program_said(output, "text: it is a text, wanted ids of tokens; --data FILE takes a text");
 }
 END_TEST
 
@@ -368,6 +385,7 @@ int main(void)
     tcase_add_test(tcase, long_paths_are_told);
     tcase_add_test(tcase, pieces_are_learned_and_written);
     tcase_add_test(tcase, a_second_file_validates);
+    tcase_add_test(tcase, ids_and_texts_are_not_confused);
     tcase_add_test(tcase, token_files_are_read);
     tcase_add_test(tcase, accumulated_batches_are_one_large_one);
     tcase_add_test(tcase, one_batch_is_learned_by_heart);

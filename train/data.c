@@ -54,6 +54,12 @@ static bool load_text(dataset *data)
     if (o->tokenizer) data->tokenizer = *o->tokenizer;
     uint8_t *text = text_file_read(o->option, o->text, INT64_MAX, &length), *other = NULL;
     if (!text) return false;
+    if (memchr(text, 0, (size_t)length)) {
+        console_message(
+            "%s %s: it has bytes of 0, which are rare in a text; --tokens takes the ids "
+            "of a token file",
+            o->option, o->text);
+    }
     train = o->part == DATA_WHOLE ? 0 : o->validation ? length : length * 9 / 10;
     bool fine = true;
     if (o->tokenizer)

@@ -49,9 +49,26 @@ static int32_t word_at(const unsigned char *p)
     return (int32_t)(p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
 }
 
+/* Two letters make an id that may well be in the vocabulary, so that a text given by mistake would be
+ * trained on without a word. Whose bytes are all letters, signs and blanks is taken to be one. */
+static bool is_text(const unsigned char *bytes, size_t size)
+{
+    enum { ENOUGH = 64, LOOKED_AT = 4096 };
+    if (size < ENOUGH) return false;
+    for (size_t i = 0; i < size && i < LOOKED_AT; i++) {
+        bool blank = bytes[i] >= '\t' && bytes[i] <= '\r';
+        if (!blank && (bytes[i] < ' ' || bytes[i] > '~')) return false;
+    }
+    return true;
+}
+
 /* What a file without a header is. */
 static bool understand_raw(token_shard *shard, char why[REASON])
 {
+    if (is_text(shard->mapping, shard->mapped_bytes)) {
+        snprintf(why, REASON, "it is a text, wanted ids of tokens; --data FILE takes a text");
+        return false;
+    }
     shard->ids = shard->mapping;
     shard->width = 2;
     shard->length = (int64_t)(shard->mapped_bytes / 2);
