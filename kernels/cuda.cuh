@@ -24,7 +24,7 @@
 // Bits. Results are the same in every run and on every GPU: no atomics on floating point, and the
 // shape of every sum depends on the sizes alone, never on the number of multiprocessors. So a sum
 // is over the threads of one block, whose number is fixed, or over a number of pieces that the
-// sizes give.
+// sizes give. (Matrix products are cuBLASLt's: the same in every run, but maybe not on every GPU.)
 //
 // Sizes. Zero elements launch nothing (a grid of 0 blocks is an error). Indices are 64-bit: a
 // tensor may have more than 2^31 elements. The first dimension of a grid can have 2^31 - 1 blocks,
