@@ -197,7 +197,7 @@ static void multiply(const product *p, int64_t m0, int64_t m1, int64_t n0, int64
 static bool by_blas(int64_t M, int64_t N, int64_t K)
 {
 #ifdef GD_HAVE_BLAS
-    const double LARGE = 4294967296; /* multiply-adds: a cube of 1625 */
+    const double LARGE = 0x1p32; /* multiply-adds: a cube of 1625 */
     return VECTOR_BYTES < 32 || (double)M * (double)N * (double)K > LARGE;
 #else
     (void)M, (void)N, (void)K;

@@ -91,7 +91,7 @@ static tile_function *const tiles[][TILE_VECTORS] = {{tile_1x1, tile_1x2, tile_1
 };
 enum { TILE_LOG_ROWS = TILE_ROWS == 8 ? 3 : 2 };
 
-/* Any number of rows, by tiles of 8, and 4, 2, 1 for the rest. `a_tile` is the step in a from one
+/* Any number of rows, by whole tiles, and 4, 2, 1 for the rest. `a_tile` is the step in a from one
  * whole tile to the next: TILE_ROWS * a_row, unless a is packed. */
 static inline void tile_rows(int64_t m, int vectors, REAL *c, int64_t c_row, const REAL *a,
                              int64_t a_row, int64_t a_column, int64_t a_tile, const REAL *b,
