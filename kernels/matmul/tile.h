@@ -5,9 +5,9 @@
  * Everything fast in matmul, linear and attention ends here. For each k the tile loads row k of b,
  * up to three vectors, and for each row i of a broadcasts a[i, k], multiplies and adds. The sums,
  * up to 8 x 3 vectors, stay in registers over the whole of K: of AVX-512's 32 registers that
- * leaves enough for b and a, and there are always enough independent sums to hide the latency of a
- * multiply-add (4 cycles, two started in each). Per k it is 24 multiply-adds to 3 + 8 loads, so
- * that arithmetic is the limit, not the cache.
+ * leaves enough for b and a, and so many independent sums hide the latency of a multiply-add (4
+ * cycles, two started in each). Per k it is 24 multiply-adds to 3 + 8 loads, so that arithmetic is
+ * the limit, not the cache.
  *
  * Every c[i, j] is one sum over k in order, whichever tile it falls into: how the rows and columns
  * of a product are cut changes no bit of it. Only where K is cut matters.
