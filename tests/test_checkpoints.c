@@ -126,6 +126,21 @@ START_TEST(runs_do_not_mix)
 }
 END_TEST
 
+/* How many ids there are need not be said where the model says it. */
+START_TEST(ids_of_a_model)
+{
+    shell("cd '%s' && cp -r '%s/llama/grouped' llama", folder, GRADUS_TEST_DIR);
+    shell("cd '%s' && head -c 4000 /dev/zero >ids%s", folder, "");
+    train_well("--tokens ids --val-data ids --init llama --context 16 --steps 2 --out ids_run "
+               "--sample-length 3");
+    program_said(output, "ids: 2000 tokens (ids, 24 different), 2000 more for validation");
+    train_well("--resume ids_run --steps 3 --sample-length 3");
+    program_said(output, "(ids, 24 different)");
+    train_badly("--tokens ids --val-data ids --init llama --vocab 25 --context 16",
+                "has 25 different tokens, but the model in llama only 24");
+}
+END_TEST
+
 /* As transformers writes it again, and with parts that would change what it does. */
 START_TEST(a_tokenizer_that_others_have_written)
 {
@@ -342,6 +357,7 @@ int main(void)
     tcase_add_test(cases, the_folder_of_a_run_means_its_newest_checkpoint);
     tcase_add_test(cases, runs_do_not_mix);
     tcase_add_test(cases, weights_begin_a_new_run);
+    tcase_add_test(cases, ids_of_a_model);
     tcase_add_test(cases, a_tokenizer_that_others_have_written);
     tcase_add_loop_test(cases, the_weights_of_others_can_be_trained_on, 0, 4);
     tcase_add_test(cases, the_tokenizer_lies_beside_the_model);

@@ -310,6 +310,8 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
     }
     if (!gd_error(ctx) && from->folder[0]) open_folder(from, ctx, o->resume != NULL);
     if (!gd_error(ctx) && from->folder[0]) restore_options(from, ctx, o);
+    /* How many ids there are is the model's to say. */
+    if (!gd_error(ctx) && o->init && o->tokens && o->vocab == 0) o->vocab = from->config.vocab;
     if (from->folder[0] && !o->tokens) tokenizer_load(&from->tokenizer, ctx, from->folder);
     if (from->tokenizer.kind != TOKENIZER_NONE && o->init && options_given(&o->base, "vocab")) {
         gd_fail(ctx, GD_ERROR_ARGUMENT,

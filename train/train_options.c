@@ -16,7 +16,8 @@ static const option_row rows[] = {
     {OPTION_PATH, "data", AT(data), .others = "dataset input text train_data",
      .help = "FILE  any text"},
     {OPTION_PATH, "tokens", AT(tokens), .others = "input_bin",
-     .help = "PATTERN  token files of nanoGPT or llm.c instead; wants --val-data and --vocab"},
+     .help = "PATTERN  token files of nanoGPT or llm.c instead; wants --val-data, and --vocab or "
+             "--init"},
     {OPTION_PATH, "val-data", AT(val_data), .others = "val input_val_bin",
      .help = "FILE  the like for validation; default: the last tenth of the text"},
     {OPTION_WHOLE, "vocab", AT(vocab), 0, 1048576, .others = "vocab_size",
