@@ -16,8 +16,8 @@
  * is fine as it is. A loop over a flat array goes by blocks of GD_BLOCK elements (a vectorised loop
  * and its scalar tail may round differently, so the ends of the blocks must not move).
  *
- * Sums are taken in double whatever REAL is, but those of matrix products (attention's too) in REAL,
- * and in an order that the sizes alone decide; `#pragma omp simd reduction` is such an order.
+ * Sums are taken in double whatever REAL is, but those of matrix products (attention's too) in
+ * REAL, and in an order that the sizes alone decide; `#pragma omp simd reduction` is such an order.
  */
 #ifndef GRADUS_KERNEL_H
 #define GRADUS_KERNEL_H

@@ -143,7 +143,8 @@ static gd_tensor *tape_window(gd_tensor *t)
     window->offset = t->offset;
     window->freed = false;
     gd_tensor_attach(window, t->storage);
-    /* `readers` keeps the memory of a step's storage; of a leaf's, gd_step_end closes all windows. */
+    /* `readers` keeps the memory of a step's storage; of a leaf's, gd_step_end closes all
+     * windows. */
     if (window->storage->step) window->storage->windows--;
     return window;
 }

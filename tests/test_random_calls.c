@@ -28,7 +28,8 @@ static gd_tensor *any(void)
     return yours_count ? yours[pick(yours_count)] : gd_params_at(params, 0);
 }
 
-/* What an op returned, unless it is a tensor that we have already (gd_contiguous, gd_checkpoint). */
+/* What an op returned, unless it is a tensor that we have already (gd_contiguous,
+ * gd_checkpoint). */
 static void note(gd_tensor *t)
 {
     for (int i = 0; i < yours_count; i++) {
