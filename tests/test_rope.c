@@ -110,7 +110,9 @@ START_TEST(rope_says_what_does_not_fit)
     ck_assert_ptr_null(gd_rope(x, &(gd_rope_options){.base = -1}));
     ck_assert_error(ctx, "rope: base is -1, wanted more than 0");
     ck_assert_ptr_null(gd_rope(x, &(gd_rope_options){.position = -2}));
-    ck_assert_error(ctx, "rope: position is -2, wanted 0 or more");
+    ck_assert_error(ctx, "rope: position is -2, wanted 0 to 9007199254740992");
+    ck_assert_ptr_null(gd_rope(x, &(gd_rope_options){.position = INT64_MAX}));
+    ck_assert_error(ctx, "rope: position is 9223372036854775807, wanted 0 to");
     gd_context_free(ctx);
 }
 END_TEST

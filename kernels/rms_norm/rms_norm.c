@@ -54,7 +54,8 @@ static gd_status check(const gd_call *call, int weight)
     if (!status) status = check_param(call, weight, "weight");
     if (!status) status = check_param(call, weight + 1, "bias");
     if (!status && !(args->eps >= 0 && isfinite(args->eps)))
-        status = gd_call_fail(call, GD_ERROR_ARGUMENT, "eps is %g, wanted at least 0", args->eps);
+        status = gd_call_fail(call, GD_ERROR_ARGUMENT,
+                              "eps is %g, wanted a finite number of at least 0", args->eps);
     if (!status && !isfinite(args->offset))
         status = gd_call_fail(call, GD_ERROR_ARGUMENT, "offset is %g, wanted a finite number",
                               args->offset);

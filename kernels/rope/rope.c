@@ -20,9 +20,10 @@ static gd_status rope_shape(const gd_call *call, gd_spec *output, gd_spec *save,
     if (!(args->base > 0)) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "base is %g, wanted more than 0", args->base);
     }
-    if (args->position < 0) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "position is %lld, wanted 0 or more",
-                            (long long)args->position);
+    const int64_t last = INT64_C(1) << 53; /* beyond, a double does not have them all */
+    if (args->position < 0 || args->position > last) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "position is %lld, wanted 0 to %lld",
+                            (long long)args->position, (long long)last);
     }
     output[0] = gd_spec_like(x);
     return GD_OK;

@@ -40,14 +40,16 @@ static gd_status reshape_shape(const gd_call *call, gd_spec *output, gd_spec *sa
                                  : "the shape's other dimensions do not divide");
 }
 
-/* The shape with -1 filled in. */
+/* The shape with -1 filled in. Without elements the sizes need have no product, and -1 is 0. */
 static void resolved_shape(const gd_call *call, int64_t *shape)
 {
     const gd_shape_args *args = call->args;
     int64_t known = 1, count = gd_tensor_count(call->input[0]);
-    for (int d = 0; d < args->ndim; d++) known *= args->shape[d] == -1 ? 1 : args->shape[d];
+    for (int d = 0; d < args->ndim && count; d++) {
+        if (args->shape[d] != -1) known *= args->shape[d];
+    }
     for (int d = 0; d < args->ndim; d++) {
-        shape[d] = args->shape[d] == -1 ? (known ? count / known : 0) : args->shape[d];
+        shape[d] = args->shape[d] == -1 ? count / known : args->shape[d];
     }
 }
 
