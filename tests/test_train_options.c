@@ -261,15 +261,24 @@ END_TEST
 
 START_TEST(token_files_are_read)
 {
+    static const char few[400] = {1};
     char arguments[512];
     snprintf(arguments, sizeof arguments,
              "--tokens '%s' --val-data '%s' --vocab 128 --steps 4 --sample-length 5",
              path("train_*.bin"), path("val.bin"));
     run(arguments, output);
     program_said(output, ": 30000 tokens (ids, 128 different), 20000 more for validation");
+    /* One beyond the vocabulary: among those for validation it is found before the first step. */
     snprintf(arguments, sizeof arguments,
              "--tokens '%s' --val-data '%s' --vocab 60 --steps 4 --context 8", path("train_*.bin"),
              path("val.bin"));
+    program_must(1, arguments, output);
+    program_said(output, "val.bin: token ");
+    ck_assert_ptr_null(strstr(output, "before the first step"));
+    write_file("few.bin", few, sizeof few);
+    snprintf(arguments, sizeof arguments,
+             "--tokens '%s' --val-data '%s' --vocab 60 --steps 4 --context 8", path("train_*.bin"),
+             path("few.bin"));
     program_must(1, arguments, output);
     const char *said = strstr(strstr(output, "gradus-train: "), "train_");
     int shard, place, id;

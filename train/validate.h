@@ -10,4 +10,9 @@
  * `most` is 0 or there are no more. NaN on error, and where a signal breaks it off (stop.h). */
 double validate(model *m, const dataset *data, int64_t batch, int64_t context, int64_t most);
 
+/* Looks at the ids that it will read, since one beyond the vocabulary would end a run at its first
+ * validation, when there may be much to lose already. */
+gd_status validate_ids(gd_context *ctx, const dataset *data, int64_t batch, int64_t context,
+                       int64_t most);
+
 #endif
