@@ -324,10 +324,10 @@ END_TEST
 START_TEST(linear_is_the_loop)
 {
     const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16};
-    const int64_t sizes[][3] = {{1, 1, 1}, {5, 7, 3},     {0, 4, 3},
-                                {4, 3, 0}, {600, 33, 20}, {70, 65, 128}};
+    const int64_t sizes[][3] = {{1, 1, 1}, {5, 7, 3},     {0, 4, 3},    {4, 3, 0},
+                                {4, 0, 0}, {600, 33, 20}, {70, 65, 128}};
     uint64_t seed = 10;
-    for (int i = 0; i < 36; i++) {
+    for (int i = 0; i < 42; i++) {
         gd_dtype dtype = dtypes[i % 3];
         int64_t M = sizes[i / 6][0], N = sizes[i / 6][1], K = sizes[i / 6][2];
         bool with_bias = i / 3 % 2;

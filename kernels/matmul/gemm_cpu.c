@@ -276,7 +276,7 @@ void GD_REAL_NAME(gd_gemm)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b,
                            int64_t N, int64_t K, bool accumulate, void *scratch, int threads)
 {
     if (K == 0) { /* sums of nothing */
-        for (int64_t i = 0; i < M && !accumulate; i++) {
+        for (int64_t i = 0; i < M && N > 0 && !accumulate; i++) {
             memset(c + i * c_row, 0, (size_t)N * sizeof *c);
         }
         return;
