@@ -6,6 +6,8 @@
 #include "log.h"
 #include "log_keep.h"
 
+#include <math.h>
+
 enum { MOST = 1 << 16 };
 
 static const uint64_t text_hash = 0x0123456789abcdef;
@@ -35,11 +37,15 @@ static bool is_object(const char *line)
 static void check_line(const char *line, bool first, double step, double *last)
 {
     demand(is_object(line), "each line is an object");
-    if (strchr(line, '\\')) return; /* a key in disguise, which json.h does not see through */
+    if (strchr(line, '\\')) { /* a key in disguise, which json.h does not see through */
+        *last = HUGE_VAL;     /* of any step */
+        return;
+    }
     bool begins = json_member(line, "program") != NULL;
     demand(begins || !first, "the first line holds the configuration");
     double at = number_of(line, begins ? "first_step" : "step");
-    demand(at >= 0 && (begins ? at >= *last : at > *last), "in order");
+    bool in_order = *last == HUGE_VAL || (begins ? at >= *last : at > *last);
+    demand(at >= 0 && in_order, "in order");
     demand(begins ? at < step : at <= step, "of a step that was done");
     *last = at;
     if (begins)
