@@ -200,23 +200,23 @@ class Replay:
         self.rounds.append(self.size * self.launches / statistics.median(times) / 1e9)
 
 
-def attempt(peer, function, *arguments):
-    """What it returns, or True; None for a peer that cannot do a shape, which is told of."""
+def attempt(peer, shape, function, *arguments):
+    """What it returns, or True; None for a peer that cannot do the shape, which is told of."""
     try:
         result = function(*arguments)
     except Exception as error:
-        print(f"{peer.name}: {str(error).splitlines()[0][:100]}", file=sys.stderr)
+        print(f"{peer.name} {shape}: {str(error).splitlines()[0][:100]}", file=sys.stderr)
         torch.cuda.synchronize()
         return None
     return True if result is None else result
 
 
-def measure(everyone, rounds, calls, sets, size):
+def measure(everyone, shape, rounds, calls, sets, size):
     """The cells of one way: GB/s of each, ours first, and ours over the best peer's.
 
     calls(peer) is what to time; None for one that cannot do the shape, a dash in the table.
     """
-    replays = [attempt(p, Replay, calls(p), sets, size) if p else None for p in everyone]
+    replays = [attempt(p, shape, Replay, calls(p), sets, size) if p else None for p in everyone]
     for _ in range(rounds):
         for replay in filter(None, replays):
             replay.round()
@@ -271,7 +271,8 @@ def main():
             weight = torch.randn(n, device="cuda", dtype=dtype)
             ours.prepare(data[0][0], weight, code)
             error = check(ours, *data[0], weight)
-            able = {ours} | {p for p in peers if attempt(p, p.prepare, data[0][0], weight, code)}
+            able = {ours} | {p for p in peers
+                             if attempt(p, shape, p.prepare, data[0][0], weight, code)}
 
             def forward(peer):
                 return lambda s: peer.forward(data[s][0], weight)
@@ -280,8 +281,8 @@ def main():
                 return lambda s: peer.backward(*data[s], weight)
 
             everyone = [p if p in able else None for p in [ours] + peers]
-            cells = measure(everyone, options.rounds, forward, sets, 2 * one)
-            cells += measure(everyone, options.rounds, backward, sets, 3 * one)
+            cells = measure(everyone, shape, options.rounds, forward, sets, 2 * one)
+            cells += measure(everyone, shape, options.rounds, backward, sets, 3 * one)
             print(f"| {name} | {m} x {n} | " + " | ".join(cells) + f" | {error:.1e} |", flush=True)
             del data
             torch.cuda.empty_cache()

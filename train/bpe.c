@@ -178,6 +178,16 @@ typedef struct lexicon {
     int64_t likely_count, likely_capacity, least;
 } lexicon;
 
+/* The array, with room for one more than `count`; NULL, and the old one as it was: no memory. */
+static void *with_room(void *array, int64_t count, int64_t *capacity, size_t size)
+{
+    if (count < *capacity) return array;
+    int64_t wanted = *capacity ? 2 * *capacity : 1024;
+    void *grown = realloc(array, (size_t)wanted * size);
+    if (grown) *capacity = wanted;
+    return grown;
+}
+
 static void lexicon_free(lexicon *l)
 {
     free(l->word);
@@ -230,13 +240,9 @@ static bool count_word(lexicon *l, const uint8_t *text, int64_t length, int32_t 
     while (l->slot[at] && !same_word(&l->word[l->slot[at] - 1], text, length))
         at = (at + 1) & (uint64_t)(l->slots - 1);
     if (!l->slot[at]) {
-        if (l->words == l->capacity) {
-            int64_t capacity = l->capacity ? 2 * l->capacity : 1024;
-            word *grown = realloc(l->word, (size_t)capacity * sizeof *grown);
-            if (!grown) return false;
-            l->word = grown;
-            l->capacity = capacity;
-        }
+        word *grown = with_room(l->word, l->words, &l->capacity, sizeof *grown);
+        if (!grown) return false;
+        l->word = grown;
         for (int64_t i = 0; i < length; i++) room[*used + i] = text[i];
         l->word[l->words] = (word){room + *used, (int32_t)length, 0};
         *used += length;
@@ -278,13 +284,9 @@ static bool has_pair(const word *w, int32_t left, int32_t right)
 
 static bool add_likely(lexicon *l, uint64_t key)
 {
-    if (l->likely_count == l->likely_capacity) {
-        int64_t capacity = l->likely_capacity ? 2 * l->likely_capacity : 1024;
-        uint64_t *grown = realloc(l->likely, (size_t)capacity * sizeof *grown);
-        if (!grown) return false;
-        l->likely = grown;
-        l->likely_capacity = capacity;
-    }
+    uint64_t *grown = with_room(l->likely, l->likely_count, &l->likely_capacity, sizeof *grown);
+    if (!grown) return false;
+    l->likely = grown;
     l->likely[l->likely_count++] = key;
     return true;
 }
@@ -296,13 +298,9 @@ static bool note_place(lexicon *l, int64_t word, int32_t left, int32_t right)
     if (!first) return false;
     if (*first && l->place[*first - 1].word == word) return true;
     if (!*first && !add_likely(l, pair_key(left, right))) return false;
-    if (l->places == l->place_capacity) {
-        int64_t capacity = l->place_capacity ? 2 * l->place_capacity : 4096;
-        place *grown = realloc(l->place, (size_t)capacity * sizeof *grown);
-        if (!grown) return false;
-        l->place = grown;
-        l->place_capacity = capacity;
-    }
+    place *grown = with_room(l->place, l->places, &l->place_capacity, sizeof *grown);
+    if (!grown) return false;
+    l->place = grown;
     l->place[l->places] = (place){word, *first};
     *first = ++l->places;
     return true;
@@ -345,8 +343,8 @@ static bool find_likely(lexicon *l, const pair_map *pairs)
     return true;
 }
 
-/* The most frequent of them, the first in order among equals; its count. What is not likely any more
- * will not be again: counts only fall, once all words have been merged. */
+/* The most frequent of them, the first in order among equals; its count. What is not likely any
+ * more will not be again: counts only fall, once all words have been merged. */
 static int64_t best_likely(lexicon *l, const pair_map *pairs, uint64_t *best)
 {
     int64_t most = 0, kept = 0;

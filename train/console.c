@@ -36,6 +36,15 @@ double console_number(double number)
     return isnan(number) ? NAN : number;
 }
 
+console_byte_text console_byte(unsigned char byte)
+{
+    console_byte_text told;
+    int used = snprintf(told.text, sizeof told.text, "%d", byte);
+    if (byte > 32 && byte < 127)
+        snprintf(told.text + used, sizeof told.text - (size_t)used, " ('%c')", byte);
+    return told;
+}
+
 bool console_arrived(void)
 {
     bool flushed = !fflush(stdout);

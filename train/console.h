@@ -17,6 +17,12 @@ void console_message(const char *format, ...) GD_PRINTF(1, 2);
  * says no more than there is to say. */
 double console_number(double number);
 
+/* How a byte is told of: its number, and what it looks like where that can be seen, "65 ('A')". */
+typedef struct console_byte_text {
+    char text[16];
+} console_byte_text;
+console_byte_text console_byte(unsigned char byte);
+
 /* Whether all that was written to stdout has arrived; false after a message. For the end. */
 bool console_arrived(void);
 

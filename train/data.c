@@ -3,7 +3,6 @@
 #include "console.h"
 #include "text_file.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,9 +18,8 @@ static bool no_memory(void)
 static void tell_unknown(const data_options *o, const char *option, const char *path, int64_t at,
                          uint8_t byte)
 {
-    char letter[8] = "";
-    if (byte > 32 && byte < 127) snprintf(letter, sizeof letter, " ('%c')", byte);
-    console_message("%s %s: byte %lld is %d%s, %s", option, path, (long long)at, byte, letter,
+    console_message("%s %s: byte %lld is %s, %s", option, path, (long long)at,
+                    console_byte(byte).text,
                     o->tokenizer ? "which is none of the characters that the model knows"
                                  : "which does not occur in the training text; --vocab N makes "
                                    "pieces that can write any byte");

@@ -4,7 +4,6 @@
 #include "tokens.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,12 +46,9 @@ int32_t *prompt_encode(const tokenizer *t, const char *text, int64_t length, int
     token_source source;
     void *packed = tokenizer_encode(t, (const uint8_t *)text, length, &width, count, &unknown);
     if (!packed && unknown >= 0) {
-        const unsigned char byte = (unsigned char)text[unknown];
-        char letter[8] = "";
-        if (byte > 32 && byte < 127) snprintf(letter, sizeof letter, " ('%c')", byte);
-        console_message("the prompt has the byte %d%s at place %lld, which is none of the "
+        console_message("the prompt has the byte %s at place %lld, which is none of the "
                         "characters that the model knows",
-                        byte, letter, (long long)unknown);
+                        console_byte((unsigned char)text[unknown]).text, (long long)unknown);
         return NULL;
     }
     if (!packed || !tokens_own(&source, packed, width, *count)) return no_memory();

@@ -49,8 +49,8 @@ static int32_t word_at(const unsigned char *p)
     return (int32_t)(p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
 }
 
-/* Two letters make an id that may well be in the vocabulary, so that a text given by mistake would be
- * trained on without a word. Whose bytes are all letters, signs and blanks is taken to be one. */
+/* Two letters make an id that may well be in the vocabulary, so that a text given by mistake would
+ * be trained on without a word. Whose bytes are all letters, signs and blanks is taken to be one. */
 static bool is_text(const unsigned char *bytes, size_t size)
 {
     enum { ENOUGH = 64, LOOKED_AT = 4096 };

@@ -11,8 +11,6 @@
  *
  * kernels.h is not among them: the RMSNorm kernels alone, on raw pointers to memory of a GPU.
  *
- * and kernels.h, which is to be included by itself: RMSNorm on raw device pointers.
- *
  * A whole step of learning, for a line y = w * x + b:
  *
  *     gd_context *ctx = gd_context_create(NULL);

@@ -49,6 +49,8 @@ __global__ void __launch_bounds__(MOST_THREADS + 32)
         return;
     }
 
+    // What load_factor does; through it the compiler made other code of all that follows, which has
+    // not been timed.
     float factor[CHUNKS][V];
     const float offset = (float)a.offset;
 #pragma unroll
