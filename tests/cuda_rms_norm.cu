@@ -213,10 +213,11 @@ static void run(const Case &c, std::mt19937 &random)
         if (time) expect(before == y.host, "the forward does not repeat", c);
         before = y.host;
     }
-    const double u = unit_of(c.dtype), flip = rounds ? 2 : 1;
+    const double u = unit_of(c.dtype);
     const double fine = c.dtype == GD_FLOAT64 ? 1e-13 : 2e-6;
-    // A rounding that goes the other way moves xhat by a unit, whatever is then added to it.
-    within("y", c, y, y_ref, flip * u, rounds ? u / 2 : fine);
+    // Where xhat is rounded the other way, it is off by 2 u of itself at most, and y by 2 u of y
+    // without its bias, which is less than half of the largest y. Then y itself is rounded.
+    within("y", c, y, y_ref, rounds ? 3 * u : u, rounds ? u : fine);
     within("rstd", c, rstd, rstd_ref, fine, 0);
 
     // ---- Backward
@@ -411,10 +412,10 @@ int main(int argc, char **argv)
     // rows cols dtype weight dweight weight? bias? round? accumulate? in place? offset gap shift
     std::vector<Case> cases;
     const gd_dtype dtypes[] = {f32, bf16, f16, f64};
-    const int64_t widths[] = {1,     2,     3,     7,     8,     16,     40,     64,
-                              128,   200,   256,   384,   512,   768,    1000,   1024,
-                              1536,  2048,  2056,  4096,  5000,  8192,   8200,   9999,
-                              16384, 20000, 32768, 40000, 65536, 131072, 262144, 300000};
+    const int64_t widths[] = {1,     2,     3,     7,     8,      16,     40,     64,     128,
+                              200,   256,   384,   512,   768,    1000,   1024,   1536,   2048,
+                              2056,  4096,  5000,  8192,  8200,   9999,   16384,  20000,  32768,
+                              40000, 50008, 65536, 90008, 131072, 160008, 180232, 262144, 300000};
     for (int64_t n : widths)
         for (gd_dtype d : dtypes) {
             if (n > 70000 && (d == f16 || d == f64) && n != 131072) continue;
@@ -426,19 +427,22 @@ int main(int argc, char **argv)
                 {rows, n, d, d, d == f64 ? f64 : f32, true, false, false, false, false, 0, 0, 0});
         }
     for (gd_dtype d : dtypes)
-        for (int64_t n : {256, 1024, 4096, 8192, 16384}) {
-            if (brief && n > 8192) continue;
-            const int64_t rows = brief || n > 8192 ? 67 : n > 1024 ? 150 : 531;
+        for (int64_t n : {256, 1024, 4096, 8192, 16384, 40008, 60008, 100008, 163840, 200008}) {
+            if (brief && n > 8192 && n != 40008) continue;
+            if (n > 20000 && d == f64) continue; // the fallback, at any n
+            const int64_t rows = n > 50000 ? 40 : brief || n > 8192 ? 67 : n > 1024 ? 150 : 531;
             cases.push_back({rows, n, d, f32, d, true, true, true, true, true, 1, 0, 0});
             cases.push_back({rows, n, d, bf16, f32, true, false, true, true, false, 1, 64, 0});
             cases.push_back({rows, n, d, f16, f16, true, true, false, false, true, 0, 8, 0});
             cases.push_back({rows, n, d, f64, f64, true, false, false, true, false, 0.5, 0, 0});
             cases.push_back({rows, n, d, f32, f32, false, true, false, false, false, 1, 3, 0});
             cases.push_back({rows, n, d, f32, f32, true, false, false, false, false, 0, 0, 1});
-            cases.push_back({600, n, d, d, f32, true, false, false, false, true, 0, 0, 0});
+            if (n < 20000)
+                cases.push_back({600, n, d, d, f32, true, false, false, false, true, 0, 0, 0});
             for (int64_t m : {0, 1, 2, 5, 133, 512})
-                cases.push_back(
-                    {m, n, d, f32, f32, true, m % 2 == 1, false, m == 5, false, 0, 0, 0});
+                if (n < 20000 || m < 10)
+                    cases.push_back(
+                        {m, n, d, f32, f32, true, m % 2 == 1, false, m == 5, false, 0, 0, 0});
         }
     for (const Case &c : cases) run(c, random);
     for (gd_dtype d : {f32, bf16, f64})

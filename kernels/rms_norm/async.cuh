@@ -7,6 +7,10 @@
 // thread, moves a contiguous piece of global memory into shared memory, and reports its bytes to a
 // barrier when they are there. So one thread keeps many kilobytes on their way for the others.
 //
+// Shared memory is named by its address, 32 bits, which shared_address() makes of a pointer. That
+// asks the hardware which block this is, some 40 cycles each time: who needs many addresses keeps
+// one and adds to it.
+//
 // Everything here is empty for older devices, which never call it: have_hopper() says so.
 #ifndef GD_RMS_NORM_ASYNC_CUH
 #define GD_RMS_NORM_ASYNC_CUH
@@ -31,10 +35,26 @@ __device__ inline uint32_t shared_address(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-__device__ inline void barrier_init(uint64_t *barrier, int arrivals)
+__device__ inline uint4 load_shared(uint32_t address)
 {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
-                 "r"(arrivals)
+    uint4 v;
+    asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(address)
+                 : "memory");
+    return v;
+}
+
+__device__ inline float load_shared_float(uint32_t address)
+{
+    float v;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address) : "memory");
+    return v;
+}
+
+__device__ inline void barrier_init(uint32_t barrier, int arrivals)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)
                  : "memory");
 }
 
@@ -44,29 +64,40 @@ __device__ inline void barrier_init_done()
     asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-__device__ inline void barrier_arrive(uint64_t *barrier)
+__device__ inline void barrier_arrive(uint32_t barrier)
 {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(barrier))
-                 : "memory");
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 // Arrives, and announces bytes to come in this phase.
-__device__ inline void barrier_expect(uint64_t *barrier, uint32_t bytes)
+__device__ inline void barrier_expect(uint32_t barrier, uint32_t bytes)
 {
-    asm volatile(
-        "mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(barrier)),
-        "r"(bytes)
-        : "memory");
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+                 : "memory");
 }
 
-__device__ inline void barrier_wait(uint64_t *barrier, uint32_t parity)
+// For what threads of this block have written, or bulk copies brought.
+__device__ inline void barrier_wait(uint32_t barrier, uint32_t parity)
+{
+    asm volatile("{\n"
+                 ".reg .pred done;\n"
+                 "again:\n"
+                 "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%0], %1;\n"
+                 "@!done bra again;\n"
+                 "}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+// For what other blocks of the cluster have sent: it empties the first-level cache, too.
+__device__ inline void barrier_wait_cluster(uint32_t barrier, uint32_t parity)
 {
     asm volatile("{\n"
                  ".reg .pred done;\n"
                  "again:\n"
                  "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
                  "@!done bra again;\n"
-                 "}" ::"r"(shared_address(barrier)),
+                 "}" ::"r"(barrier),
                  "r"(parity)
                  : "memory");
 }
@@ -80,18 +111,18 @@ __device__ inline void named_barrier_sync(int barrier, int threads)
 
 // bytes: a multiple of 16; both addresses too. keep: what is read shall outlive what is written in
 // L2 (pack.cuh).
-__device__ inline void bulk_copy(void *to_shared, const void *from_global, uint32_t bytes,
-                                 uint64_t *barrier, bool keep)
+__device__ inline void bulk_copy(uint32_t to_shared, const void *from_global, uint32_t bytes,
+                                 uint32_t barrier, bool keep)
 {
     if (keep)
         asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-                     ".L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(shared_address(to_shared)),
-                     "l"(from_global), "r"(bytes), "r"(shared_address(barrier)), "l"(keep_policy())
+                     ".L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to_shared),
+                     "l"(from_global), "r"(bytes), "r"(barrier), "l"(keep_policy())
                      : "memory");
     else
         asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-                     " [%0], [%1], %2, [%3];" ::"r"(shared_address(to_shared)),
-                     "l"(from_global), "r"(bytes), "r"(shared_address(barrier))
+                     " [%0], [%1], %2, [%3];" ::"r"(to_shared),
+                     "l"(from_global), "r"(bytes), "r"(barrier)
                      : "memory");
 }
 
@@ -139,22 +170,22 @@ __device__ inline void cluster_sync()
                      : "memory");
 }
 
-// The address of `p` in the shared memory of block `rank` of the cluster.
-__device__ inline uint32_t remote_address(const void *p, uint32_t rank)
+// What is at `address` in this block's shared memory is there in that of block `rank` of the
+// cluster.
+__device__ inline uint32_t remote_address(uint32_t address, uint32_t rank)
 {
-    uint32_t address;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;"
-                 : "=r"(address)
-                 : "r"(shared_address(p)), "r"(rank));
-    return address;
+    uint32_t remote;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
+    return remote;
 }
 
-// Writes v to *p in the shared memory of block `rank`, and tells `barrier` there of its 4 bytes.
-__device__ inline void send(float *p, float v, uint64_t *barrier, uint32_t rank)
+// Writes v to `address` in the shared memory of block `rank`, and tells `barrier` there of its 4
+// bytes.
+__device__ inline void send(uint32_t address, float v, uint32_t barrier, uint32_t rank)
 {
     asm volatile(
         "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(
-            remote_address(p, rank)),
+            remote_address(address, rank)),
         "r"(__float_as_uint(v)), "r"(remote_address(barrier, rank))
         : "memory");
 }

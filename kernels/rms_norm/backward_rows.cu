@@ -45,13 +45,13 @@ constexpr int most_registers = CHUNKS *V == 8    ? 112
 
 // Starts the copies of stage `unit`: rows unit * stage_rows and on. Called by a whole warp.
 template <class T>
-__device__ inline void fetch_rows(const Backward &a, char *stage, uint64_t *full, int64_t unit,
+__device__ inline void fetch_rows(const Backward &a, uint32_t stage, uint32_t full, int64_t unit,
                                   int stage_rows, int lane)
 {
     const int64_t row = unit * stage_rows;
     const int rows = (int)min((int64_t)stage_rows, a.rows - row);
     const uint32_t row_bytes = (uint32_t)a.cols * sizeof(T);
-    char *const dy_stage = stage + stage_rows * row_bytes;
+    const uint32_t dy_stage = stage + stage_rows * row_bytes;
     const T *x = (const T *)a.x + row * a.x_stride, *dy = (const T *)a.dy + row * a.dy_stride;
     if (lane == 0) barrier_expect(full, 2 * rows * row_bytes);
     if (rows == 1 || (a.x_stride == a.cols && a.dy_stride == a.cols)) {
@@ -104,8 +104,9 @@ __global__ void __maxnreg__((most_registers<CHUNKS, vector_size<T>>))
     const int cols = (int)a.cols, vectors = cols / V;
     const int row_bytes = cols * (int)sizeof(T), stage_bytes = stage_rows * 2 * row_bytes;
     CrewsShared &sh = *(CrewsShared *)shared;
-    uint64_t *const full = sh.full + crew * stages;
     char *const ring = shared + ROWS_RING_AT + (size_t)crew * stages * stage_bytes;
+    const uint32_t ring_at = shared_address(ring), full = shared_address(sh.full + crew * stages);
+    const uint32_t drained = shared_address(&sh.drained), gathered = shared_address(&sh.gathered);
 
     const int64_t units = (a.rows + stage_rows - 1) / stage_rows;
     const int64_t first = blockIdx.x + (int64_t)gridDim.x * crew;
@@ -114,10 +115,10 @@ __global__ void __maxnreg__((most_registers<CHUNKS, vector_size<T>>))
     for (int s = 0; warp == 0 && s < stages && first + s * step < units; s++)
         prefetch_rows<T>(a, first + s * step, stage_rows, lane);
     if (warp == 0 && lane == 0) {
-        for (int s = 0; s < stages; s++) barrier_init(&full[s], 1);
+        for (int s = 0; s < stages; s++) barrier_init(full + 8 * s, 1);
         if (crew == 0) {
-            barrier_init(&sh.drained, (int)blockDim.x);
-            barrier_init(&sh.gathered, (int)blockDim.x);
+            barrier_init(drained, (int)blockDim.x);
+            barrier_init(gathered, (int)blockDim.x);
         }
         barrier_init_done();
     }
@@ -125,7 +126,8 @@ __global__ void __maxnreg__((most_registers<CHUNKS, vector_size<T>>))
     if (warp == 0) {
         __syncwarp();
         for (int s = 0; s < stages && first + s * step < units; s++)
-            fetch_rows<T>(a, ring + s * stage_bytes, &full[s], first + s * step, stage_rows, lane);
+            fetch_rows<T>(a, ring_at + s * stage_bytes, full + 8 * s, first + s * step, stage_rows,
+                          lane);
     }
 
     float w[CHUNKS][V], dw[CHUNKS][V];
@@ -153,7 +155,7 @@ __global__ void __maxnreg__((most_registers<CHUNKS, vector_size<T>>))
     for (int64_t unit = first; unit < units; unit += step) {
         const float rstds_next = unit + step < units ? read_rstd(unit + step) : 0.0f;
         char *const stage = ring + s * stage_bytes;
-        barrier_wait(&full[s], parity);
+        barrier_wait(full + 8 * s, parity);
 #pragma unroll 1
         for (int r0 = 0; r0 < stage_rows; r0 += AT_ONCE) {
             const int r = r0 + member / GROUP;
@@ -190,7 +192,8 @@ __global__ void __maxnreg__((most_registers<CHUNKS, vector_size<T>>))
                 __syncwarp();
             }
             if (r0 + AT_ONCE >= stage_rows && warp == 0 && unit + stages * step < units)
-                fetch_rows<T>(a, stage, &full[s], unit + stages * step, stage_rows, lane);
+                fetch_rows<T>(a, ring_at + s * stage_bytes, full + 8 * s, unit + stages * step,
+                              stage_rows, lane);
             const float mean = dot * per_col, fold = rstd * rstd * mean;
             uint4 *const dx = (uint4 *)((T *)a.dx + row * a.dx_stride);
 #pragma unroll
@@ -246,11 +249,11 @@ __global__ void __maxnreg__((most_registers<CHUNKS, vector_size<T>>))
         put_sums(partial);
         return;
     }
-    barrier_arrive(&sh.drained);
-    barrier_wait(&sh.drained, 0);
+    barrier_arrive(drained);
+    barrier_wait(drained, 0);
     put_sums(all + crew * cols);
-    barrier_arrive(&sh.gathered);
-    barrier_wait(&sh.gathered, 0);
+    barrier_arrive(gathered);
+    barrier_wait(gathered, 0);
     for (int i = 4 * threadIdx.x; i < cols; i += 4 * blockDim.x) {
         float4 sum = *(const float4 *)(all + i);
         for (int k = 1; k < crews; k++) {

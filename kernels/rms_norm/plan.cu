@@ -5,6 +5,8 @@
 // and gets the same bits.
 #include "rms_norm/plan.cuh"
 
+#include "rms_norm/ring.cuh"
+
 namespace gd_rms
 {
 
@@ -13,14 +15,54 @@ static int round_up(int64_t n, int multiple)
     return (int)(ceil_div(n, multiple) * multiple);
 }
 
-struct ForwardRing {
+// A ring (ring.cuh): clusters of so many blocks share a row, of which each thread has `chunks`.
+struct RingRow {
     int64_t vectors; // of a row, at most
-    int cluster, chunks, tile_chunks, stages, lead, clusters;
+    int cluster, chunks, tile_chunks, lead;
+    int flight;   // KB of a block that are on their way
+    int clusters; // as many as one H200 runs at a time; in the backward the partial rows
 };
-static const ForwardRing forward_ring_of_4_bytes[3] = {
-    {16384, 8, 4, 2, 6, -1, 15}, {32768, 16, 4, 2, 6, -1, 7}, {65536, 16, 8, 4, 6, -1, 7}};
-static const ForwardRing forward_ring_of_2_bytes[3] = {
-    {8192, 4, 4, 1, 12, 0, 30}, {16384, 8, 4, 1, 16, 3, 15}, {32768, 16, 4, 2, 7, 0, 7}};
+static const RingRow forward_rings_of_4_bytes[] = {
+    {12288, 4, 8, 1, 1, 48, 30}, {16384, 8, 4, 1, 3, 40, 15}, {24576, 8, 8, 1, 1, 48, 15},
+    {32768, 16, 4, 1, 0, 64, 7}, {65536, 16, 8, 2, 0, 64, 7},
+};
+static const RingRow forward_rings_of_2_bytes[] = {
+    {8192, 4, 4, 1, 2, 48, 30},
+    {16384, 8, 4, 1, 2, 48, 15},
+    {20480, 8, 5, 1, 2, 48, 15},
+    {32768, 16, 4, 1, 0, 64, 7},
+};
+static const RingRow backward_rings_of_4_bytes[] = {
+    {2048, 2, 2, 1, 1, 48, 66},  {2880, 2, 3, 1, 1, 48, 66},  {5760, 4, 3, 1, 0, 66, 30},
+    {8192, 8, 3, 1, 0, 66, 15},  {16384, 8, 4, 1, 0, 64, 15}, {32768, 16, 4, 1, 0, 80, 7},
+    {65536, 16, 9, 1, 0, 75, 7},
+};
+static const RingRow backward_rings_of_2_bytes[] = {
+    {2048, 2, 2, 1, 0, 64, 66},  {2880, 2, 3, 1, 0, 66, 66},  {4096, 4, 2, 1, 0, 80, 30},
+    {5760, 4, 3, 1, 0, 66, 30},  {6656, 4, 5, 1, 0, 66, 30},  {8192, 8, 2, 1, 0, 80, 15},
+    {11520, 8, 3, 1, 0, 66, 15}, {16384, 8, 5, 1, 0, 65, 15}, {20480, 16, 3, 1, 0, 66, 7},
+    {32768, 16, 5, 1, 0, 78, 7},
+};
+
+// The first entry of a table that a row of so many vectors fits in, or NULL.
+template <class Row, int COUNT>
+static const Row *find_row(const Row (&table)[COUNT], int64_t vectors)
+{
+    for (const Row &row : table)
+        if (vectors <= row.vectors) return &row;
+    return nullptr;
+}
+
+// What the ring holds, and what is on its way. Shorter rows have smaller tiles, and more of them.
+static int ring_stages(const RingRow &row, int threads, int inputs)
+{
+    const int tile = threads * row.tile_chunks * inputs * 16;
+    const int wanted =
+        row.chunks / row.tile_chunks + row.lead + (int)ceil_div(row.flight * 1024, tile);
+    const int room = (max_shared - RING_AT) / tile;
+    const int most = room < MOST_STAGES ? room : MOST_STAGES;
+    return wanted < most ? wanted : most;
+}
 
 // Rows that lanes of a warp share.
 static ForwardPlan plan_forward_rows(int64_t vectors, bool wide)
@@ -56,16 +98,15 @@ ForwardPlan plan_forward(int64_t rows, int64_t cols, gd_dtype dtype)
     if (vectors <= 128) return plan_forward_rows(vectors, wide);
     if (vectors <= 4096 || (wide && vectors <= 8192)) return plan_forward_wide(rows, vectors);
     ForwardPlan p = {};
-    for (const ForwardRing &row : wide ? forward_ring_of_4_bytes : forward_ring_of_2_bytes)
-        if (vectors <= row.vectors) {
-            p.kernel = RING;
-            p.cluster = row.cluster, p.chunks = row.chunks;
-            p.threads = round_up(ceil_div(ceil_div(vectors, p.cluster), p.chunks), 32);
-            p.tile_chunks = row.tile_chunks, p.stages = row.stages, p.lead = row.lead;
-            p.clusters = row.clusters;
-            return p;
-        }
-    return p; // too long: FALLBACK
+    const RingRow *const ring = wide ? find_row(forward_rings_of_4_bytes, vectors)
+                                     : find_row(forward_rings_of_2_bytes, vectors);
+    if (!ring) return p; // too long: FALLBACK
+    p.kernel = RING;
+    p.cluster = ring->cluster, p.clusters = ring->clusters;
+    p.chunks = ring->chunks, p.tile_chunks = ring->tile_chunks, p.lead = ring->lead;
+    p.threads = round_up(ceil_div(ceil_div(vectors, p.cluster), p.chunks), 32);
+    p.stages = ring_stages(*ring, p.threads, 1);
+    return p;
 }
 
 // The partial rows of the fallback: enough blocks to fill a GPU, no more partial rows than an
@@ -94,29 +135,6 @@ static const CrewRow crews_of_2_bytes[] = {
     {256, 128, 2, 256, 1, 2, 262}, {512, 128, 4, 256, 1, 2, 132}, {1024, 256, 4, 256, 1, 2, 132},
 };
 
-struct RingRow {
-    int64_t vectors; // of a row, at most
-    int cluster, chunks, tile_chunks, stages, lookahead;
-    int partials; // as many clusters as one H200 runs at a time
-};
-static const RingRow ring_of_4_bytes[] = {
-    {2048, 2, 2, 1, 5, 0, 66},  {4096, 4, 3, 1, 11, 1, 30}, {8192, 8, 3, 1, 11, 1, 15},
-    {16384, 8, 4, 2, 6, 1, 15}, {32768, 16, 4, 2, 6, 1, 7}, {65536, 16, 9, 1, 14, 0, 7},
-};
-static const RingRow ring_of_2_bytes[] = {
-    {2048, 2, 2, 1, 7, 0, 66},  {4096, 4, 2, 2, 4, 1, 30},   {8192, 8, 2, 2, 4, 1, 15},
-    {16384, 8, 5, 5, 3, 1, 15}, {32768, 16, 5, 1, 13, 0, 7},
-};
-
-// The first entry of a table that a row of so many vectors fits in, or NULL.
-template <class Row, int COUNT>
-static const Row *find_row(const Row (&table)[COUNT], int64_t vectors)
-{
-    for (const Row &row : table)
-        if (vectors <= row.vectors) return &row;
-    return nullptr;
-}
-
 static BackwardPlan plan_crews(const CrewRow &row, int64_t rows)
 {
     BackwardPlan p = {};
@@ -135,8 +153,8 @@ static BackwardPlan plan_ring(const RingRow &row, int64_t rows, int64_t vectors)
     p.kernel = RING;
     p.cluster = row.cluster, p.chunks = row.chunks, p.tile_chunks = row.tile_chunks;
     p.threads = round_up(ceil_div(ceil_div(vectors, p.cluster), p.chunks), 32);
-    p.stages = row.stages, p.lookahead = row.lookahead;
-    p.partials = row.partials < rows ? row.partials : rows;
+    p.stages = ring_stages(row, p.threads, 2), p.lead = row.lead;
+    p.partials = row.clusters < rows ? row.clusters : rows;
     return p;
 }
 
@@ -148,8 +166,8 @@ BackwardPlan plan_backward(int64_t rows, int64_t cols, gd_dtype dtype)
         const CrewRow *const crews =
             wide ? find_row(crews_of_4_bytes, vectors) : find_row(crews_of_2_bytes, vectors);
         if (crews) return plan_crews(*crews, rows);
-        const RingRow *const ring =
-            wide ? find_row(ring_of_4_bytes, vectors) : find_row(ring_of_2_bytes, vectors);
+        const RingRow *const ring = wide ? find_row(backward_rings_of_4_bytes, vectors)
+                                         : find_row(backward_rings_of_2_bytes, vectors);
         if (ring) return plan_ring(*ring, rows, vectors);
     }
     BackwardPlan p = {};

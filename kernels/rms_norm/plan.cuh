@@ -81,7 +81,7 @@ struct ForwardPlan {
     int blocks;           // early: how many a multiprocessor shall hold
     int clusters, stages; // RING
     int tile_chunks;      // RING: of a thread's chunks, how many arrive together
-    int lead;             // RING: tiles that writing a row is behind reading the next; -1: all
+    int lead;             // RING: tiles that writing a row is behind reading the next
 };
 
 // How to run a backward. The first two say it all for the fallback. ROWS: `lanes` threads share a
@@ -96,7 +96,7 @@ struct BackwardPlan {
     int tile_chunks; // RING: of a thread's chunks, how many arrive together
     int stage_rows;  // ROWS: rows that arrive together
     int stages;      // depth of the ring
-    int lookahead;   // RING: rows whose sums are worked out ahead of the row being finished
+    int lead;        // RING: tiles that writing a row is behind reading the next
 };
 
 // Plans depend on the sizes and the dtype alone, never on the GPU, so that the order of every sum

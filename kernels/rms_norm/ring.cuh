@@ -1,17 +1,35 @@
 // ring.cuh - what the kernels for wide rows share: the ring of tiles in shared memory, the producer
-// that fills it, and the sums that the warps of a cluster exchange.
+// that fills it, the order in which the consumers go through it, and the sums that the warps of a
+// cluster exchange.
 //
-// A cluster of blocks (often just one block) shares a row, each block a slice of it; the clusters
-// walk the rows, r, r + P, r + 2P, ..., so that all of them read in one neighbourhood of memory. Of
-// each block one warp is the producer: it sends for the rows to come by bulk copies, and waits only
-// for tiles to be given back. The other warps are the consumers.
+// A cluster of blocks shares a row, each block a slice of it; the clusters walk the rows, r, r + P,
+// r + 2P, ..., so that all of them read in one neighbourhood of memory. Of each block one warp is
+// the producer: it sends for the rows to come by bulk copies, and waits only for tiles to be given
+// back. The other warps are the consumers. They go over a row twice: pass 1 gathers its sum; pass
+// 2, when the sum is known, writes the result from the same tiles, which are still in shared
+// memory.
 //
-// How many sets of sums (EXCHANGES) there must be. A warp may send for row i + n only when no warp
-// can still be reading row i's. Before sending it has waited for the sums of row i + n - 2 at the
-// earliest, with lookahead; so every warp had sent those, and (with lookahead) had finished row
-// i + n - 4. That is row i for n = 4.
+// Pass 2 of a row goes in between the tiles of the next row's pass 1, LEAD tiles behind it. With
+// rows of three tiles and a LEAD of 1 a step is:
+//
+//     read 0     read 1, write 0'     read 2, write 1'     write 2'     send the sum
+//
+// where ' is of the row before. So a warp that waits for a tile to arrive has just written one:
+// reads and writes leave at an even pace, where a row written at once is a burst, and before that
+// DRAM has nothing to write. And the sums have LEAD + 1 tiles' time to come.
+//
+// Of the ring's stages the tiles of a row and LEAD more are held, the others are on their way: too
+// few of those, and DRAM waits; too many, and it is slower by 1 or 2% as well (plan.cu).
+//
+// How many sets of sums (EXCHANGES) there must be. A warp sends for row i + 2 at the end of step
+// i + 2. In that step it has waited for the sums of row i + 1, which the last warp sent at the end
+// of step i + 1, and so after it had read the sums of row i. Two are enough.
 #ifndef GD_RMS_NORM_RING_CUH
 #define GD_RMS_NORM_RING_CUH
+
+#include <stddef.h>
+
+#include <type_traits>
 
 #include "rms_norm/async.cuh"
 #include "rms_norm/pack.cuh"
@@ -19,7 +37,7 @@
 namespace gd_rms
 {
 
-constexpr int EXCHANGES = 4;
+constexpr int EXCHANGES = 2;
 constexpr int MOST_SUMS = 16 * 16; // warps of a cluster
 constexpr int MOST_STAGES = 32;
 constexpr int SOON = 2; // rows of a cluster that are brought to L2 before it may read them
@@ -47,8 +65,7 @@ struct Place {
 // One block's part in it. INPUTS arrays come in, tile by tile, side by side.
 template <int INPUTS>
 struct Ring {
-    Shared &sh;
-    uint4 *const tiles;
+    uint32_t base;                                // the address of Shared; behind it are the tiles
     const int stages, threads, warps, warp, lane; // threads: of the consumers
     const int blocks, rank;                       // of the cluster
     const int begin, length;                      // this block's slice of a row, in vectors
@@ -57,32 +74,51 @@ struct Ring {
     Place sent, got;     // sums, likewise
 
     __device__ Ring(char *shared, int stages, int tile_chunks, int vectors)
-        : sh(*(Shared *)shared), tiles((uint4 *)(shared + RING_AT)), stages(stages),
-          threads((int)blockDim.x - 32), warps(threads / 32), warp((int)threadIdx.x / 32),
-          lane((int)threadIdx.x % 32), blocks((int)cluster_size()), rank((int)cluster_rank()),
+        : base(shared_address(shared)), stages(stages), threads((int)blockDim.x - 32),
+          warps(threads / 32), warp((int)threadIdx.x / 32), lane((int)threadIdx.x % 32),
+          blocks((int)cluster_size()), rank((int)cluster_rank()),
           begin(rank * ((vectors + blocks - 1) / blocks)),
           length(min((vectors + blocks - 1) / blocks, vectors - begin)),
           tile_vectors(tile_chunks * threads), ahead{0, 0}, behind{0, 0}, sent{0, 0}, got{0, 0}
     {
+        // Or the compiler asks for it again wherever it is used.
+        asm volatile("" : "+r"(base));
+        // total() adds up more of them than there are warps.
+        for (int i = (int)threadIdx.x; i < EXCHANGES * MOST_SUMS; i += (int)blockDim.x)
+            ((Shared *)shared)->sums[i / MOST_SUMS][i % MOST_SUMS] = 0;
         if (threadIdx.x == 0) {
-            for (int s = 0; s < stages; s++) {
-                barrier_init(&sh.full[s], 1);
-                barrier_init(&sh.empty[s], threads);
+            for (Place p = {0, 0}; p.stage < stages; p.stage++) {
+                barrier_init(full(p), 1);
+                barrier_init(empty(p), threads);
             }
-            // Alone, a block's warps write their sums and arrive; in a cluster bytes do.
-            for (int e = 0; e < EXCHANGES; e++)
-                barrier_init(&sh.arrived[e], blocks > 1 ? 1 : warps);
+            for (Place p = {0, 0}; p.stage < EXCHANGES; p.stage++) barrier_init(arrived(p), 1);
             barrier_init_done();
-            for (int e = 0; blocks > 1 && e < EXCHANGES; e++)
-                barrier_expect(&sh.arrived[e], 4 * blocks * warps);
+            for (Place p = {0, 0}; p.stage < EXCHANGES; p.stage++)
+                barrier_expect(arrived(p), 4 * blocks * warps);
         }
         __syncthreads();
         cluster_sync();
     }
 
-    __device__ uint4 *tile(const Place &place) const
+    __device__ uint32_t full(const Place &place) const
     {
-        return tiles + (size_t)place.stage * INPUTS * tile_vectors;
+        return base + (uint32_t)(offsetof(Shared, full) + sizeof(uint64_t) * place.stage);
+    }
+    __device__ uint32_t empty(const Place &place) const
+    {
+        return base + (uint32_t)(offsetof(Shared, empty) + sizeof(uint64_t) * place.stage);
+    }
+    __device__ uint32_t arrived(const Place &place) const
+    {
+        return base + (uint32_t)(offsetof(Shared, arrived) + sizeof(uint64_t) * place.stage);
+    }
+    __device__ uint32_t sums(const Place &place) const
+    {
+        return base + (uint32_t)(offsetof(Shared, sums) + sizeof(float) * MOST_SUMS * place.stage);
+    }
+    __device__ uint32_t tile(const Place &place) const
+    {
+        return base + (uint32_t)(RING_AT + 16 * INPUTS * tile_vectors * place.stage);
     }
 
     // The producer's part for one row, of which x (and dy) is this block's slice. The first time
@@ -93,41 +129,55 @@ struct Ring {
 #pragma unroll 1
         for (int t = 0; t < tiles_of_row; t++) {
             const int at = t * tile_vectors, there = max(0, min(tile_vectors, length - at));
-            uint64_t *const full = &sh.full[place.stage];
-            barrier_wait(&sh.empty[place.stage], place.parity);
-            barrier_expect(full, INPUTS * 16 * there);
+            barrier_wait(empty(place), place.parity);
+            barrier_expect(full(place), INPUTS * 16 * there);
             if (there) {
-                bulk_copy(tile(place), x + at, 16 * there, full, keep);
+                bulk_copy(tile(place), x + at, 16 * there, full(place), keep);
                 if (INPUTS == 2)
-                    bulk_copy(tile(place) + tile_vectors, dy + at, 16 * there, full, keep);
+                    bulk_copy(tile(place) + 16 * tile_vectors, dy + at, 16 * there, full(place),
+                              keep);
             }
             place.next(stages);
         }
+    }
+
+    // This thread's vector k of a tile of the first (0) or second (1) input. Beyond the row's end
+    // it is what the tile had before.
+    __device__ uint4 load(const Place &place, int input, int k) const
+    {
+        return load_shared(tile(place) +
+                           16 * (uint32_t)(input * tile_vectors + k * threads + (int)threadIdx.x));
+    }
+
+    // The vectors of a row that this thread has are k * threads + threadIdx.x for k below this.
+    __device__ int mine() const
+    {
+        return (length - (int)threadIdx.x + threads - 1) / threads;
     }
 
     // This warp's sum to every block of the cluster.
     __device__ void send_sum(float v)
     {
         v = lane_sum<32>(v);
-        uint64_t *const arrived = &sh.arrived[sent.stage];
-        if (blocks > 1) {
-            if (lane < blocks)
-                send(&sh.sums[sent.stage][rank * warps + warp], v, arrived, (uint32_t)lane);
-        } else if (lane == 0) {
-            sh.sums[sent.stage][warp] = v;
-            barrier_arrive(arrived);
-        }
+        if (lane < blocks)
+            send(sums(sent) + 4 * (uint32_t)(rank * warps + warp), v, arrived(sent),
+                 (uint32_t)lane);
         sent.next(EXCHANGES);
     }
 
     // The sum over the row, in the same order in every warp.
     __device__ float total()
     {
-        uint64_t *const arrived = &sh.arrived[got.stage];
-        barrier_wait(arrived, got.parity);
-        if (blocks > 1 && threadIdx.x == 0) barrier_expect(arrived, 4 * blocks * warps);
+        barrier_wait_cluster(arrived(got), got.parity);
+        if (threadIdx.x == 0) barrier_expect(arrived(got), 4 * blocks * warps);
+        const uint32_t from = sums(got) + 4 * (uint32_t)lane;
         float v = 0;
-        for (int i = lane; i < blocks * warps; i += 32) v += sh.sums[got.stage][i];
+#pragma unroll
+        for (int i = 0; i < MOST_SUMS / 2; i += 32) v += load_shared_float(from + 4 * i);
+        if (blocks * warps > MOST_SUMS / 2)
+#pragma unroll
+            for (int i = MOST_SUMS / 2; i < MOST_SUMS; i += 32)
+                v += load_shared_float(from + 4 * i);
         got.next(EXCHANGES);
         return lane_sum<32>(v);
     }
@@ -137,10 +187,26 @@ struct Ring {
     // slower.
     __device__ void give_back()
     {
-        barrier_arrive(&sh.empty[behind.stage]);
+        barrier_arrive(empty(behind));
         behind.next(stages);
     }
 };
+
+// A consumer's steps for the rows first, first + stride, ...: step(row, READS, WRITES) does pass 1
+// of row + stride, if READS, and pass 2 of `row`, if WRITES. The first step only reads, and its row
+// is first - stride; the last only writes. Both are known when it is compiled.
+template <class Step>
+__device__ inline void walk_rows(int64_t first, int64_t rows, int64_t stride, const Step &step)
+{
+    constexpr std::true_type yes;
+    constexpr std::false_type no;
+    if (first >= rows) return;
+    int64_t row = first;
+    step(row - stride, yes, no);
+#pragma unroll 1
+    for (; row + stride < rows; row += stride) step(row, yes, yes);
+    step(row, no, yes);
+}
 
 #endif
 
