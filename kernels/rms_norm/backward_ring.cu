@@ -17,8 +17,8 @@ namespace gd_rms
 // CHUNKS: vectors of a row that each thread holds; TILE: of those, how many make a tile; LEAD: see
 // ring.cuh. ROUND: xhat is rounded to T before it goes into dw; who does not want it does not pay
 // for it (up to 8%). One block to a multiprocessor, as in forward_ring.cu.
-template <class T, int CHUNKS, int TILE, int LEAD, int THREADS, bool ROUND>
-__global__ void __launch_bounds__(THREADS + 32, 1)
+template <class T, int CHUNKS, int TILE, int LEAD, bool ROUND>
+__global__ void __launch_bounds__(backward_ring_threads(CHUNKS) + 32, 1)
     backward_ring(const __grid_constant__ Backward a, int stages)
 {
 #if GD_HOPPER
@@ -144,17 +144,18 @@ __global__ void __launch_bounds__(THREADS + 32, 1)
 #endif
 }
 
-template <class T, int CHUNKS, int TILE, int LEAD, int THREADS>
+template <class T, int CHUNKS, int TILE, int LEAD>
 static cudaError_t launch_ring(const Backward &a, const BackwardPlan &p, cudaStream_t stream)
 {
     constexpr int TILES = CHUNKS / TILE; // as in forward_ring.cu
     static_assert(LEAD < TILES);
-    if (p.threads > THREADS || p.stages <= TILES + LEAD || p.stages > MOST_STAGES)
+    if (p.threads > backward_ring_threads(CHUNKS) || p.stages <= TILES + LEAD ||
+        p.stages > MOST_STAGES)
         return cudaErrorInvalidConfiguration;
     const size_t tile = (size_t)p.threads * TILE * 2 * 16;
-    auto kernel = backward_ring<T, CHUNKS, TILE, LEAD, THREADS, false>;
+    auto kernel = backward_ring<T, CHUNKS, TILE, LEAD, false>;
     if constexpr (sizeof(T) == 2) // in float32 there is nothing to round
-        if (a.round) kernel = backward_ring<T, CHUNKS, TILE, LEAD, THREADS, true>;
+        if (a.round) kernel = backward_ring<T, CHUNKS, TILE, LEAD, true>;
     return launch_with(kernel, dim3((unsigned)(p.partials * p.cluster)),
                        dim3((unsigned)p.threads + 32), RING_AT + tile * (size_t)p.stages, p.cluster,
                        true, stream, a, p.stages);
@@ -167,15 +168,15 @@ static cudaError_t launch_of(const Backward &a, const BackwardPlan &p, cudaStrea
         return p.chunks == chunks && p.tile_chunks == tile && p.lead == lead;
     };
     if constexpr (sizeof(T) == 4) {
-        if (is(2, 1, 1)) return launch_ring<T, 2, 1, 1, 512>(a, p, stream);
-        if (is(3, 1, 0)) return launch_ring<T, 3, 1, 0, 480>(a, p, stream);
-        if (is(3, 1, 1)) return launch_ring<T, 3, 1, 1, 480>(a, p, stream);
-        if (is(4, 1, 0)) return launch_ring<T, 4, 1, 0, 512>(a, p, stream);
-        if (is(9, 1, 0)) return launch_ring<T, 9, 1, 0, 480>(a, p, stream);
+        if (is(2, 1, 1)) return launch_ring<T, 2, 1, 1>(a, p, stream);
+        if (is(3, 1, 0)) return launch_ring<T, 3, 1, 0>(a, p, stream);
+        if (is(3, 1, 1)) return launch_ring<T, 3, 1, 1>(a, p, stream);
+        if (is(4, 1, 0)) return launch_ring<T, 4, 1, 0>(a, p, stream);
+        if (is(9, 1, 0)) return launch_ring<T, 9, 1, 0>(a, p, stream);
     } else {
-        if (is(2, 1, 0)) return launch_ring<T, 2, 1, 0, 512>(a, p, stream);
-        if (is(3, 1, 0)) return launch_ring<T, 3, 1, 0, 480>(a, p, stream);
-        if (is(5, 1, 0)) return launch_ring<T, 5, 1, 0, 480>(a, p, stream);
+        if (is(2, 1, 0)) return launch_ring<T, 2, 1, 0>(a, p, stream);
+        if (is(3, 1, 0)) return launch_ring<T, 3, 1, 0>(a, p, stream);
+        if (is(5, 1, 0)) return launch_ring<T, 5, 1, 0>(a, p, stream);
     }
     return cudaErrorInvalidConfiguration;
 }

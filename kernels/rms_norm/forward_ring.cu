@@ -10,13 +10,11 @@
 namespace gd_rms
 {
 
-constexpr int MOST_THREADS = 512; // of the consumers
-
 // CHUNKS: vectors of a row that each thread has; TILE: of those, how many make a tile; LEAD: see
 // ring.cuh. PLAIN: a call of the plain kind (plan.cuh). One block to a multiprocessor; unless told,
 // the compiler makes room for two, with registers too few.
 template <class T, int CHUNKS, int TILE, int LEAD, bool PLAIN>
-__global__ void __launch_bounds__(MOST_THREADS + 32, 1)
+__global__ void __launch_bounds__(FORWARD_RING_THREADS + 32, 1)
     forward_ring(const __grid_constant__ Forward a, int stages)
 {
 #if GD_HOPPER
@@ -105,7 +103,7 @@ static cudaError_t launch_ring(const Forward &a, const ForwardPlan &p, cudaStrea
     // The ring must have a place for the tile that is waited for, beside all that are held.
     constexpr int TILES = CHUNKS / TILE;
     static_assert(LEAD < TILES);
-    if (p.threads > MOST_THREADS || p.stages <= TILES + LEAD || p.stages > MOST_STAGES)
+    if (p.threads > FORWARD_RING_THREADS || p.stages <= TILES + LEAD || p.stages > MOST_STAGES)
         return cudaErrorInvalidConfiguration;
     const int64_t clusters = a.rows < p.clusters ? a.rows : p.clusters;
     const size_t tile = (size_t)p.threads * TILE * 16;

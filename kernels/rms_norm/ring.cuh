@@ -40,6 +40,14 @@ namespace gd_rms
 constexpr int EXCHANGES = 2;
 constexpr int MOST_SUMS = 16 * 16; // warps of a cluster
 constexpr int MOST_STAGES = 32;
+
+// The most consumers. With the producer's warp 480 leave a thread 128 registers, 512 leave 96.
+constexpr int FORWARD_RING_THREADS = 512;
+constexpr int backward_ring_threads(int chunks)
+{
+    return chunks == 2 || chunks == 4 ? 512 : 480;
+}
+
 constexpr int SOON = 2; // rows of a cluster that are brought to L2 before it may read them
 
 struct Shared {

@@ -1,0 +1,65 @@
+// cuda_plan.cu - what plan.cu plans for the RMSNorm kernels, at every N that they take: whether a
+// row finds room, and the ring. It needs no GPU.
+#include <stdio.h>
+
+#include "rms_norm/plan.cuh"
+#include "rms_norm/ring.cuh"
+
+using namespace gd_rms;
+
+static int failures, rings;
+
+static void expect(bool ok, const char *what, const char *way, gd_dtype dtype, int64_t cols)
+{
+    if (ok) return;
+    failures++;
+    if (failures <= 20)
+        printf("%s, %s, N = %lld: %s\n", way, gd_dtype_name(dtype), (long long)cols, what);
+}
+
+// A plan of either kind for rows that come through a ring, of so many inputs.
+template <class Plan>
+static void check_ring(const Plan &p, const char *way, gd_dtype dtype, int64_t cols, int inputs)
+{
+    const int64_t vectors = cols * (int64_t)gd_dtype_size(dtype) / 16;
+    const int tiles = p.chunks / p.tile_chunks, tile = p.threads * p.tile_chunks * inputs * 16;
+    rings++;
+    const int most = inputs == 1 ? FORWARD_RING_THREADS : backward_ring_threads(p.chunks);
+    expect(p.threads % 32 == 0 && p.threads >= 32 && p.threads <= most, "threads", way, dtype,
+           cols);
+    expect(tiles * p.tile_chunks == p.chunks, "a tile is not whole", way, dtype, cols);
+    const int64_t slice = ceil_div(vectors, p.cluster);
+    expect((int64_t)p.threads * p.chunks >= slice, "a row finds no room", way, dtype, cols);
+    expect(slice * (p.cluster - 1) <= vectors, "a block has nothing", way, dtype, cols);
+    expect(p.cluster * p.threads / 32 <= MOST_SUMS, "too many sums", way, dtype, cols);
+    // Else the producer waits for tiles that nobody can give back yet.
+    expect(p.lead < tiles && p.stages > tiles + p.lead, "the ring holds too little", way, dtype,
+           cols);
+    expect(p.stages <= MOST_STAGES, "too many stages", way, dtype, cols);
+    expect(RING_AT + tile * p.stages <= max_shared, "too much shared memory", way, dtype, cols);
+}
+
+int main()
+{
+    const gd_dtype dtypes[] = {GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    for (gd_dtype dtype : dtypes)
+        for (int64_t cols = 8; cols <= 300000; cols += 8) {
+            const int64_t row_bytes = cols * (int64_t)gd_dtype_size(dtype);
+            const ForwardPlan f = plan_forward(100, cols, dtype);
+            if (f.kernel == RING) check_ring(f, "forward", dtype, cols, 1);
+            expect((f.kernel == FALLBACK) == (cols > 262144), "the fallback", "forward", dtype,
+                   cols);
+            for (int64_t rows : {1, 6, 1000}) {
+                const BackwardPlan b = plan_backward(rows, cols, dtype);
+                if (b.kernel == RING) check_ring(b, "backward", dtype, cols, 2);
+                expect((b.kernel == FALLBACK) == (cols > 262144), "the fallback", "backward", dtype,
+                       cols);
+                expect(b.kernel == FALLBACK || (b.kernel == RING) == (row_bytes > 16384),
+                       "crews or ring", "backward", dtype, cols);
+                expect(b.partials >= 1 && b.partials <= rows, "partial rows", "backward", dtype,
+                       cols);
+            }
+        }
+    printf("%d rings, %d failures\n", rings, failures);
+    return failures || !rings;
+}
