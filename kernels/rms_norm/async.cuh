@@ -8,7 +8,7 @@
 // barrier when they are there. So one thread keeps many kilobytes on their way for the others.
 //
 // Shared memory is named by its address, 32 bits, which shared_address() makes of a pointer. That
-// asks the hardware which block this is, some 40 cycles each time: who needs many addresses keeps
+// asks the hardware which block this is, tens of cycles each time: who needs many addresses keeps
 // one and adds to it.
 //
 // Everything here is empty for older devices, which never call it: have_hopper() says so.
