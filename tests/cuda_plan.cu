@@ -30,7 +30,7 @@ static void check_ring(const Plan &p, const char *way, gd_dtype dtype, int64_t c
     expect(tiles * p.tile_chunks == p.chunks, "a tile is not whole", way, dtype, cols);
     const int64_t slice = ceil_div(vectors, p.cluster);
     expect((int64_t)p.threads * p.chunks >= slice, "a row finds no room", way, dtype, cols);
-    expect(slice * (p.cluster - 1) <= vectors, "a block has nothing", way, dtype, cols);
+    expect(slice * (p.cluster - 1) < vectors, "a block has nothing", way, dtype, cols);
     expect(p.cluster * p.threads / 32 <= MOST_SUMS, "too many sums", way, dtype, cols);
     // Else the producer waits for tiles that nobody can give back yet.
     expect(p.lead < tiles && p.stages > tiles + p.lead, "the ring holds too little", way, dtype,

@@ -64,6 +64,17 @@ static int ring_stages(const RingRow &row, int threads, int inputs)
     return wanted < most ? wanted : most;
 }
 
+// What a forward and a backward take from the table alike.
+template <class Plan>
+static void take_ring(Plan *p, const RingRow &row, int64_t vectors, int inputs)
+{
+    p->kernel = RING;
+    p->cluster = row.cluster, p->chunks = row.chunks;
+    p->tile_chunks = row.tile_chunks, p->lead = row.lead;
+    p->threads = round_up(ceil_div(ceil_div(vectors, row.cluster), row.chunks), 32);
+    p->stages = ring_stages(row, p->threads, inputs);
+}
+
 // Rows that lanes of a warp share.
 static ForwardPlan plan_forward_rows(int64_t vectors, bool wide)
 {
@@ -101,11 +112,8 @@ ForwardPlan plan_forward(int64_t rows, int64_t cols, gd_dtype dtype)
     const RingRow *const ring = wide ? find_row(forward_rings_of_4_bytes, vectors)
                                      : find_row(forward_rings_of_2_bytes, vectors);
     if (!ring) return p; // too long: FALLBACK
-    p.kernel = RING;
-    p.cluster = ring->cluster, p.clusters = ring->clusters;
-    p.chunks = ring->chunks, p.tile_chunks = ring->tile_chunks, p.lead = ring->lead;
-    p.threads = round_up(ceil_div(ceil_div(vectors, p.cluster), p.chunks), 32);
-    p.stages = ring_stages(*ring, p.threads, 1);
+    take_ring(&p, *ring, vectors, 1);
+    p.clusters = ring->clusters;
     return p;
 }
 
@@ -150,10 +158,7 @@ static BackwardPlan plan_crews(const CrewRow &row, int64_t rows)
 static BackwardPlan plan_ring(const RingRow &row, int64_t rows, int64_t vectors)
 {
     BackwardPlan p = {};
-    p.kernel = RING;
-    p.cluster = row.cluster, p.chunks = row.chunks, p.tile_chunks = row.tile_chunks;
-    p.threads = round_up(ceil_div(ceil_div(vectors, p.cluster), p.chunks), 32);
-    p.stages = ring_stages(row, p.threads, 2), p.lead = row.lead;
+    take_ring(&p, row, vectors, 2);
     p.partials = row.clusters < rows ? row.clusters : rows;
     return p;
 }
