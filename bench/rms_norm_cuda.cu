@@ -8,7 +8,7 @@
 //
 // The last column is the error of dw over all M rows against float64 on the GPU, as a share of the
 // usual float32 tolerance, 5e-6 sqrt(M) max|dy xhat|. Below the table: what a call takes of the
-// host.
+// host, and what launches of empty kernels take.
 #include <string.h>
 
 #include <chrono>
@@ -215,6 +215,37 @@ static double host_microseconds(const Call &call)
     return times[times.size() / 2];
 }
 
+// As large as what the kernels of the backward get.
+struct Empty {
+    char arguments[144];
+};
+static __global__ void empty_kernel(const __grid_constant__ Empty)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    cudaTriggerProgrammaticLaunchCompletion();
+    cudaGridDependencySynchronize();
+#endif
+}
+
+// What launches alone take of the host, such as the fast kernels' are: a forward is one, a backward
+// one or two.
+static double empty_microseconds(int launches)
+{
+    int device = 0, major = 0;
+    must(cudaGetDevice(&device), "cudaGetDevice");
+    must(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device), "attribute");
+    cudaLaunchAttribute early = {};
+    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3(132), config.blockDim = dim3(256);
+    config.attrs = &early, config.numAttrs = major >= 9;
+    return host_microseconds([&] {
+        for (int i = 0; i < launches; i++)
+            must(cudaLaunchKernelEx(&config, empty_kernel, Empty()), "an empty kernel");
+    });
+}
+
 static void print_host_times(bool json)
 {
     if (!json)
@@ -232,6 +263,9 @@ static void print_host_times(bool json)
                         : "| %s | %lld x %lld | %.2f | %.2f |\n",
                    gd_dtype_name(dtype), (long long)rows, (long long)cols, f, b);
         }
+    printf(json ? "{\"empty_kernel_host_us\": %.2f, \"two_empty_kernels_host_us\": %.2f}\n"
+                : "\nAn empty kernel: %.2f us of the host; two: %.2f us.\n",
+           empty_microseconds(1), empty_microseconds(2));
 }
 
 // ---- The table ----------------------------------------------------------------------------------

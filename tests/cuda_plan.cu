@@ -1,5 +1,5 @@
 // cuda_plan.cu - what plan.cu plans for the RMSNorm kernels, at every N that they take: whether a
-// row finds room, and the ring. It needs no GPU.
+// row finds room, and the ring, and registers. It needs no GPU.
 #include <stdio.h>
 
 #include "rms_norm/plan.cuh"
@@ -7,7 +7,7 @@
 
 using namespace gd_rms;
 
-static int failures, rings;
+static int failures, rings, crews;
 
 static void expect(bool ok, const char *what, const char *way, gd_dtype dtype, int64_t cols)
 {
@@ -39,6 +39,24 @@ static void check_ring(const Plan &p, const char *way, gd_dtype dtype, int64_t c
     expect(RING_AT + tile * p.stages <= max_shared, "too much shared memory", way, dtype, cols);
 }
 
+static void check_crews(const BackwardPlan &p, gd_dtype dtype, int64_t cols)
+{
+    const char *const way = "crews";
+    const int64_t row_bytes = cols * (int64_t)gd_dtype_size(dtype);
+    const int crew = p.lanes < 32 ? 32 : p.lanes, count = p.threads / crew;
+    const int blocks = p.partials > 132 ? 2 : 1; // to a multiprocessor
+    crews++;
+    expect(2 * p.lanes * 16 >= row_bytes, "a row finds no room", way, dtype, cols);
+    expect(p.threads % crew == 0 && p.lanes % 8 == 0 && (p.lanes < 32 || p.lanes % 32 == 0),
+           "threads", way, dtype, cols);
+    expect(blocks * p.threads * (gd_dtype_size(dtype) == 4 ? 112 : 128) <= 65536, "registers", way,
+           dtype, cols);
+    const int64_t ring = (int64_t)count * p.stages * p.stage_rows * 2 * row_bytes;
+    const int64_t sums = count > 1 ? count * cols * 4 : 0;
+    expect(2048 + (ring > sums ? ring : sums) <= max_shared / blocks - 1024,
+           "too much shared memory", way, dtype, cols);
+}
+
 int main()
 {
     const gd_dtype dtypes[] = {GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
@@ -52,6 +70,7 @@ int main()
             for (int64_t rows : {1, 6, 1000}) {
                 const BackwardPlan b = plan_backward(rows, cols, dtype);
                 if (b.kernel == RING) check_ring(b, "backward", dtype, cols, 2);
+                if (b.kernel == ROWS) check_crews(b, dtype, cols);
                 expect((b.kernel == FALLBACK) == (cols > 262144), "the fallback", "backward", dtype,
                        cols);
                 expect(b.kernel == FALLBACK || (b.kernel == RING) == (row_bytes > 16384),
@@ -60,6 +79,6 @@ int main()
                        cols);
             }
         }
-    printf("%d rings, %d failures\n", rings, failures);
-    return failures || !rings;
+    printf("%d rings, %d crews, %d failures\n", rings, crews, failures);
+    return failures || !rings || !crews;
 }

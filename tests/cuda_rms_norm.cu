@@ -403,6 +403,102 @@ static void run_chain(int64_t M, int64_t N, gd_dtype dtype)
     cudaStreamDestroy(stream), cudaStreamDestroy(other);
 }
 
+// A backward's parts, all of them the caller's, and what one at rest gives.
+struct Quiet {
+    Case c = {};
+    gd_rms_norm_problem p = {};
+    Array x, dy, w, rstd;
+    std::vector<char> dx_want, dw_want;
+
+    Quiet(int64_t M, int64_t N, gd_dtype dtype)
+        : x(dtype, M, N), dy(dtype, M, N), w(dtype, 1, N), rstd(GD_FLOAT32, M, 1)
+    {
+        std::mt19937 random(11);
+        c.rows = M, c.cols = N, c.dtype = dtype;
+        p.rows = M, p.cols = N, p.dtype = p.weight_dtype = dtype, p.eps = 1e-5;
+        x.fill(random, 0, 1), dy.fill(random, 0, 1), w.fill(random, 1, 0.1);
+        Array y(dtype, M, N), dx(dtype, M, N), dw(GD_FLOAT32, 1, N);
+        Array workspace(GD_FLOAT32, 1, (int64_t)gd_cuda_rms_norm_workspace(&p) / 4);
+        expect(!gd_cuda_rms_norm_forward(&p, y.data(), N, rstd.data(), x.data(), N, w.data(),
+                                         nullptr, nullptr),
+               "forward at rest", c);
+        backward(dx.data(), dw.data(), workspace.data(), nullptr);
+        check_cuda(cudaDeviceSynchronize(), "at rest");
+        dx.down(), dw.down();
+        dx_want = dx.host, dw_want = dw.host;
+    }
+    void backward(void *dx, void *dw, void *workspace, cudaStream_t stream) const
+    {
+        gd_rms_norm_gradients g = {};
+        g.dx = dx, g.dy = dy.data(), g.x = x.data(), g.rstd = rstd.data(), g.weight = w.data();
+        g.dx_stride = g.dy_stride = g.x_stride = c.cols, g.dweight = dw, g.workspace = workspace;
+        expect(!gd_cuda_rms_norm_backward(&p, &g, stream), "backward", c);
+    }
+};
+
+// Keeps the multiprocessors it runs on for so many nanoseconds.
+static __global__ void occupy(volatile int *running, unsigned long long nanoseconds)
+{
+    unsigned long long begin, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+    *running = 1;
+    do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    while (now - begin < nanoseconds);
+}
+
+// Where few multiprocessors are free, the blocks of a backward do not all run at once; and several
+// backwards may be under way. Neither may change a bit, or hang.
+static void run_crowded(int64_t M, int64_t N, gd_dtype dtype)
+{
+    const Quiet quiet(M, N, dtype);
+    const int calls = 3;
+    int device = 0, multiprocessors = 0, shared = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
+    cudaDeviceGetAttribute(&shared, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    check_cuda(cudaFuncSetAttribute(occupy, cudaFuncAttributeMaxDynamicSharedMemorySize, shared),
+               "shared memory");
+    int *running, *running_there;
+    check_cuda(cudaHostAlloc(&running, sizeof(int), cudaHostAllocMapped), "cudaHostAlloc");
+    check_cuda(cudaHostGetDevicePointer(&running_there, running, 0), "cudaHostGetDevicePointer");
+    cudaStream_t stream[calls], other;
+    Array *dx[calls], *dw[calls], *workspace[calls];
+    const int64_t partials = (int64_t)gd_cuda_rms_norm_workspace(&quiet.p) / 4;
+    check_cuda(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), "stream");
+    for (int i = 0; i < calls; i++) {
+        check_cuda(cudaStreamCreateWithFlags(&stream[i], cudaStreamNonBlocking), "stream");
+        dx[i] = new Array(dtype, M, N), dw[i] = new Array(GD_FLOAT32, 1, N);
+        workspace[i] = new Array(GD_FLOAT32, 1, partials);
+    }
+    for (int busy : {0, multiprocessors / 2, multiprocessors - 20, multiprocessors - 3}) {
+        for (Array *const *a : {dx, dw, workspace})
+            for (int i = 0; i < calls; i++) a[i]->poison();
+        check_cuda(cudaDeviceSynchronize(), "poison");
+        *(volatile int *)running = 0;
+        if (busy > 0) {
+            occupy<<<busy, 64, shared, other>>>(running_there, 2000000);
+            check_cuda(cudaGetLastError(), "occupy");
+            while (!*(volatile int *)running) {
+            }
+        }
+        for (int time = 0; time < 3; time++)
+            for (int i = 0; i < calls; i++)
+                quiet.backward(dx[i]->data(), dw[i]->data(), workspace[i]->data(), stream[i]);
+        check_cuda(cudaDeviceSynchronize(), "crowded");
+        for (int i = 0; i < calls; i++) {
+            dx[i]->down(), dw[i]->down();
+            expect(dx[i]->host == quiet.dx_want, "dx in a crowd", quiet.c);
+            expect(dw[i]->host == quiet.dw_want, "dw in a crowd", quiet.c);
+        }
+    }
+    for (int i = 0; i < calls; i++) {
+        delete dx[i], delete dw[i], delete workspace[i];
+        cudaStreamDestroy(stream[i]);
+    }
+    cudaStreamDestroy(other);
+    cudaFreeHost(running);
+}
+
 int main(int argc, char **argv)
 {
     bool brief = false, huge = false;
@@ -421,8 +517,9 @@ int main(int argc, char **argv)
     std::vector<Case> cases;
     const gd_dtype dtypes[] = {f32, bf16, f16, f64};
     const int64_t widths[] = {1,     2,     3,     7,     8,      16,     40,     64,     128,
-                              200,   256,   384,   512,   768,    1000,   1024,   1536,   2048,
-                              2056,  4096,  5000,  8192,  8200,   9999,   16384,  20000,  32768,
+                              200,   256,   384,   512,   640,    768,    1000,   1024,   1280,
+                              1536,  2048,  2056,  2504,  2560,   3072,   3584,   4096,   5000,
+                              5120,  6144,  7000,  8192,  8200,   9999,   16384,  20000,  32768,
                               40000, 50008, 65536, 90008, 131072, 160008, 180232, 262144, 300000};
     for (int64_t n : widths)
         for (gd_dtype d : dtypes) {
@@ -435,8 +532,9 @@ int main(int argc, char **argv)
                 {rows, n, d, d, d == f64 ? f64 : f32, true, false, false, false, false, 0, 0, 0});
         }
     for (gd_dtype d : dtypes)
-        for (int64_t n : {256, 1024, 4096, 8192, 16384, 40008, 60008, 100008, 163840, 200008}) {
-            if (brief && n > 8192 && n != 40008) continue;
+        for (int64_t n : {256, 1024, 1536, 2504, 3072, 4096, 5120, 7000, 8192, 16384, 40008, 60008,
+                          100008, 163840, 200008}) {
+            if (brief && (n > 1024 && n != 4096 && n != 8192 && n != 40008)) continue;
             if (n > 20000 && d == f64) continue; // the fallback, at any n
             const int64_t rows = n > 50000 ? 40 : brief || n > 8192 ? 67 : n > 1024 ? 150 : 531;
             cases.push_back({rows, n, d, f32, d, true, true, true, true, true, 1, 0, 0});
@@ -457,6 +555,9 @@ int main(int argc, char **argv)
         for (int64_t n : {40, 256, 1000, 4096, 16384, 40000})
             for (int64_t m : {64, 700})
                 if (!brief || (n < 5000 && m < 100)) run_chain(m, n, d);
+    for (gd_dtype d : {f32, bf16})
+        for (int64_t n : {64, 1024, 4096, 8192, 16384, 65536})
+            if (!brief || n == 1024 || n == 8192) run_crowded(n < 5000 ? 2000 : 150, n, d);
     if (huge) run_huge();
     printf("%d checks, %d failures\n", checks, failures);
     return failures ? 1 : 0;

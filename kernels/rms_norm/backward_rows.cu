@@ -2,11 +2,11 @@
 //
 // As many blocks as there are partial rows P, one or two to a multiprocessor. In each work crews,
 // each alone with its own rows and its own ring of stages in shared memory: a warp whose lanes
-// share a row by 8, 16 or 32, or several warps that share one. Rows come in stages of a few
-// (stage_rows) that lie side by side in memory, so that one bulk copy brings x and another dy;
-// `stages` of them are on their way. A row goes from its stage to registers once; when all of the
-// crew have it, the stage is sent for again. factor and the sums of dw for a thread's columns stay
-// in registers from the first row to the last.
+// share a row by 8, 16 or 32, or several warps that share one: so many that a thread has two vectors
+// of it. Rows come in stages of a few (stage_rows) that lie side by side in memory, so that one bulk
+// copy brings x and another dy; `stages` of them are on their way. A row goes from its stage to
+// registers once; when all of the crew have it, the stage is sent for again. factor and the sums of
+// dw for a thread's columns stay in registers from the first row to the last.
 //
 // A crew of several warps meets once a row, to add up the row's sum, in two areas used in turn: who
 // writes to an area again has passed the barrier of the row between, which all came to after they
@@ -35,44 +35,37 @@ struct CrewsShared {
 };
 static_assert(sizeof(CrewsShared) <= ROWS_RING_AT);
 
-// Of registers: a thread has x, dy, factor and dw of its columns.
-template <int CHUNKS, int V>
-constexpr int most_registers = CHUNKS *V == 8    ? 112
-                               : CHUNKS *V == 16 ? 128
-                                                 : 248;
+constexpr int CHUNKS = 2; // vectors of a row that a thread has
+
+// With x, dy, factor and dw of its columns a thread needs so many.
+template <class T>
+constexpr int crew_registers = sizeof(T) == 4 ? 112 : 128;
 
 #if GD_HOPPER
 
-// Starts the copies of stage `unit`: rows unit * stage_rows and on. Called by a whole warp.
+// Starts the copies of x or of dy for stage `unit`, rows unit * stage_rows and on. Called by a whole
+// warp. One lane at work holds up its warp, and so the crew: where there are two warps, each takes
+// one of the two.
 template <class T>
-__device__ inline void fetch_rows(const Backward &a, uint32_t stage, uint32_t full, int64_t unit,
-                                  int stage_rows, int lane)
+__device__ inline void fetch_rows(const Backward &a, uint32_t stage, uint32_t full, int unit,
+                                  int stage_rows, int lane, bool is_dy)
 {
-    const int64_t row = unit * stage_rows;
+    const int64_t row = (int64_t)unit * stage_rows, stride = is_dy ? a.dy_stride : a.x_stride;
     const int rows = (int)min((int64_t)stage_rows, a.rows - row);
     const uint32_t row_bytes = (uint32_t)a.cols * sizeof(T);
-    const uint32_t dy_stage = stage + stage_rows * row_bytes;
-    const T *x = (const T *)a.x + row * a.x_stride, *dy = (const T *)a.dy + row * a.dy_stride;
-    if (lane == 0) barrier_expect(full, 2 * rows * row_bytes);
-    if (rows == 1 || (a.x_stride == a.cols && a.dy_stride == a.cols)) {
-        if (lane == 0) {
-            bulk_copy(stage, x, rows * row_bytes, full, a.keep);
-            bulk_copy(dy_stage, dy, rows * row_bytes, full, a.keep);
-        }
-        return;
-    }
-    __syncwarp();
-    if (lane < rows) {
-        bulk_copy(stage + lane * row_bytes, x + lane * a.x_stride, row_bytes, full, a.keep);
-        bulk_copy(dy_stage + lane * row_bytes, dy + lane * a.dy_stride, row_bytes, full, a.keep);
-    }
+    const T *const from = (const T *)(is_dy ? a.dy : a.x) + row * stride;
+    const bool packed = rows == 1 || stride == a.cols;
+    if (lane >= (packed ? 1 : rows)) return;
+    if (lane == 0 && !is_dy) barrier_expect(full, 2 * rows * row_bytes);
+    bulk_copy(stage + (is_dy ? stage_rows : 0) * row_bytes + lane * row_bytes, from + lane * stride,
+              packed ? rows * row_bytes : row_bytes, full, a.keep);
 }
 
 // Brings stage `unit` to L2. Called by a whole warp.
 template <class T>
-__device__ inline void prefetch_rows(const Backward &a, int64_t unit, int stage_rows, int lane)
+__device__ inline void prefetch_rows(const Backward &a, int unit, int stage_rows, int lane)
 {
-    const int64_t row = unit * stage_rows + lane;
+    const int64_t row = (int64_t)unit * stage_rows + lane;
     const uint32_t row_bytes = (uint32_t)a.cols * sizeof(T);
     if (lane >= stage_rows || row >= a.rows) return;
     bulk_prefetch((const T *)a.x + row * a.x_stride, row_bytes, a.keep);
@@ -82,12 +75,12 @@ __device__ inline void prefetch_rows(const Backward &a, int64_t unit, int stage_
 
 #endif
 
-// GROUP threads share a row and hold CHUNKS vectors of it each. ROUND: xhat is rounded to T before
-// it goes into dw, as it was before the weight; in 16 bits this kernel is near the limit of its
-// arithmetic, so those who do not want it have a kernel of their own.
-template <class T, int GROUP, int CHUNKS, bool ROUND>
-__global__ void __maxnreg__((most_registers<CHUNKS, vector_size<T>>))
-    backward_rows(const __grid_constant__ Backward a, int stage_rows, int stages)
+// GROUP threads share a row. ROUND: xhat is rounded to T before it goes into dw, as it was before the
+// weight; in 16 bits this kernel is near the limit of its arithmetic, so those who do not want it
+// have a kernel of their own. GUARD changes no result: see below.
+template <class T, int GROUP, bool GUARD, bool ROUND>
+__global__ void __maxnreg__((crew_registers<T>))
+    backward_rows(const __grid_constant__ Backward a, int units, int stage_rows, int stages)
 {
 #if GD_HOPPER
     constexpr int V = vector_size<T>;
@@ -97,7 +90,7 @@ __global__ void __maxnreg__((most_registers<CHUNKS, vector_size<T>>))
     constexpr int LANES = GROUP < 32 ? GROUP : 32;
     // With g = dy rstd, dx = g factor - x rstd^2 mean and dw += g x: one product fewer for each
     // number, which counts (1.5%) where threads have 16. rstd^2 is in range where sum(x^2) was.
-    constexpr bool FOLD = !ROUND && CHUNKS * V == 16;
+    constexpr bool FOLD = !ROUND && V == 8;
     extern __shared__ __align__(128) char shared[];
     const int crews = blockDim.x / CREW, crew = threadIdx.x / CREW, member = threadIdx.x % CREW;
     const int warp = member / 32, lane = member % 32, at = member % GROUP;
@@ -108,9 +101,7 @@ __global__ void __maxnreg__((most_registers<CHUNKS, vector_size<T>>))
     const uint32_t ring_at = shared_address(ring), full = shared_address(sh.full + crew * stages);
     const uint32_t drained = shared_address(&sh.drained), gathered = shared_address(&sh.gathered);
 
-    const int64_t units = (a.rows + stage_rows - 1) / stage_rows;
-    const int64_t first = blockIdx.x + (int64_t)gridDim.x * crew;
-    const int64_t step = (int64_t)gridDim.x * crews;
+    const int first = (int)(blockIdx.x + gridDim.x * crew), step = (int)gridDim.x * crews;
     let_next_start();
     for (int s = 0; warp == 0 && s < stages && first + s * step < units; s++)
         prefetch_rows<T>(a, first + s * step, stage_rows, lane);
@@ -123,12 +114,16 @@ __global__ void __maxnreg__((most_registers<CHUNKS, vector_size<T>>))
         barrier_init_done();
     }
     wait_for_previous();
-    if (warp == 0) {
-        __syncwarp();
-        for (int s = 0; s < stages && first + s * step < units; s++)
-            fetch_rows<T>(a, ring_at + s * stage_bytes, full + 8 * s, first + s * step, stage_rows,
-                          lane);
-    }
+    auto fetch = [&](int s, int unit) {
+        const uint32_t to = ring_at + s * stage_bytes, barrier = full + 8 * s;
+        if (warp < 2) fetch_rows<T>(a, to, barrier, unit, stage_rows, lane, warp == 1);
+        if (WARPS == 1) fetch_rows<T>(a, to, barrier, unit, stage_rows, lane, true);
+    };
+    if (WARPS == 1)
+        __syncwarp(); // the barriers are there for all
+    else
+        __syncthreads();
+    for (int s = 0; s < stages && first + s * step < units; s++) fetch(s, first + s * step);
 
     float w[CHUNKS][V], dw[CHUNKS][V];
 #pragma unroll
@@ -139,27 +134,30 @@ __global__ void __maxnreg__((most_registers<CHUNKS, vector_size<T>>))
         if (i < vectors)
             load_weight<V>(w[k], a.weight, a.weight_dtype, (int64_t)i * V, (float)a.offset, 1.0f);
     }
-    __syncthreads(); // the barriers are there for all
+    if (WARPS == 1) __syncthreads();
     const float per_col = 1.0f / (float)cols;
     const float *const rstd_of = (const float *)a.rstd;
 
-    // Lane l holds rstd of row l of the stage, read one stage ahead.
-    auto read_rstd = [&](int64_t unit) {
-        const int64_t row = unit * stage_rows + lane;
+    // Lane l holds rstd of row l of the stage, read one stage ahead. With GUARD the compiler makes a
+    // branch of that load, without it a predicate, and the second is worth up to 16%, but for rows of
+    // 8 KB and a few others, which lose by it up to 6% (plan.cu says which). Why, the machine code
+    // does not show; perhaps it is by how far the blocks drift apart in memory.
+    auto read_rstd = [&](int unit) {
+        const int64_t row = (int64_t)unit * stage_rows + lane;
         return lane < stage_rows && row < a.rows ? rstd_of[row] : 0.0f;
     };
-    float rstds = first < units ? read_rstd(first) : 0.0f;
+    float rstds = !GUARD || first < units ? read_rstd(first) : 0.0f;
     int s = 0, area = 0;
     uint32_t parity = 0;
 #pragma unroll 1
-    for (int64_t unit = first; unit < units; unit += step) {
-        const float rstds_next = unit + step < units ? read_rstd(unit + step) : 0.0f;
+    for (int unit = first; unit < units; unit += step) {
+        const float rstds_next = !GUARD || unit + step < units ? read_rstd(unit + step) : 0.0f;
         char *const stage = ring + s * stage_bytes;
         barrier_wait(full + 8 * s, parity);
 #pragma unroll 1
         for (int r0 = 0; r0 < stage_rows; r0 += AT_ONCE) {
             const int r = r0 + member / GROUP;
-            const int64_t row = unit * stage_rows + r;
+            const int64_t row = (int64_t)unit * stage_rows + r;
             const bool here = r < stage_rows && row < a.rows;
             const uint4 *x = (const uint4 *)(stage + r * row_bytes);
             const uint4 *dy = (const uint4 *)(stage + (stage_rows + r) * row_bytes);
@@ -191,9 +189,8 @@ __global__ void __maxnreg__((most_registers<CHUNKS, vector_size<T>>))
             } else {
                 __syncwarp();
             }
-            if (r0 + AT_ONCE >= stage_rows && warp == 0 && unit + stages * step < units)
-                fetch_rows<T>(a, ring_at + s * stage_bytes, full + 8 * s, unit + stages * step,
-                              stage_rows, lane);
+            if (r0 + AT_ONCE >= stage_rows && unit + stages * step < units)
+                fetch(s, unit + stages * step);
             const float mean = dot * per_col, fold = rstd * rstd * mean;
             uint4 *const dx = (uint4 *)((T *)a.dx + row * a.dx_stride);
 #pragma unroll
@@ -265,40 +262,50 @@ __global__ void __maxnreg__((most_registers<CHUNKS, vector_size<T>>))
 #endif
 }
 
-template <class T, int GROUP, int CHUNKS>
+template <class T, int GROUP, bool GUARD = false>
 static cudaError_t launch_rows(const Backward &a, const BackwardPlan &p, cudaStream_t stream)
 {
     constexpr int crew = GROUP < 32 ? 32 : GROUP;
-    constexpr int registers = most_registers<CHUNKS, vector_size<T>>;
-    const int crews = p.threads / crew;
-    if (p.threads * registers > 65536 || crews > MOST_CREWS || crews * p.stages > MOST_CREW_STAGES)
+    const int crews = p.threads / crew, most = 65536 / crew_registers<T>;
+    if (p.threads % crew || p.threads > most || crews > MOST_CREWS ||
+        crews * p.stages > MOST_CREW_STAGES || a.cols > CHUNKS * GROUP * vector_size<T>)
         return cudaErrorInvalidConfiguration;
     const size_t row = (size_t)a.cols * sizeof(T);
     const size_t ring = (size_t)crews * (size_t)(p.stages * p.stage_rows) * 2 * row;
     const size_t sums = crews > 1 ? (size_t)crews * (size_t)a.cols * sizeof(float) : 0;
-    auto kernel = backward_rows<T, GROUP, CHUNKS, false>;
+    auto kernel = backward_rows<T, GROUP, GUARD, false>;
     if constexpr (sizeof(T) == 2) // in float32 there is nothing to round
-        if (a.round) kernel = backward_rows<T, GROUP, CHUNKS, true>;
+        if (a.round) kernel = backward_rows<T, GROUP, GUARD, true>;
     return launch_with(kernel, dim3((unsigned)p.partials), dim3((unsigned)p.threads),
-                       ROWS_RING_AT + (ring > sums ? ring : sums), 1, true, stream, a, p.stage_rows,
-                       p.stages);
+                       ROWS_RING_AT + (ring > sums ? ring : sums), 1, true, stream, a,
+                       (int)ceil_div(a.rows, p.stage_rows), p.stage_rows, p.stages);
 }
 
 template <class T>
 static cudaError_t launch_of(const Backward &a, const BackwardPlan &p, cudaStream_t stream)
 {
-    if (p.lanes == 8) return launch_rows<T, 8, 2>(a, p, stream);
-    if (p.lanes == 16) return launch_rows<T, 16, 2>(a, p, stream);
-    if (p.lanes == 32) return launch_rows<T, 32, 2>(a, p, stream);
-    if (p.lanes == 64) return launch_rows<T, 64, 2>(a, p, stream);
-    if (p.lanes == 128 && p.chunks == 2) return launch_rows<T, 128, 2>(a, p, stream);
-    if constexpr (sizeof(T) == 2) {
-        if (p.lanes == 128) return launch_rows<T, 128, 4>(a, p, stream);
-        return launch_rows<T, 256, 4>(a, p, stream);
+    auto is = [&](int lanes, bool guard = false) { return p.lanes == lanes && p.guard == guard; };
+    if (is(8)) return launch_rows<T, 8>(a, p, stream);
+    if (is(64)) return launch_rows<T, 64>(a, p, stream);
+    if (is(128)) return launch_rows<T, 128>(a, p, stream);
+    if (is(160)) return launch_rows<T, 160>(a, p, stream);
+    if (is(192)) return launch_rows<T, 192>(a, p, stream);
+    if (is(256, true)) return launch_rows<T, 256, true>(a, p, stream);
+    if (is(320)) return launch_rows<T, 320>(a, p, stream);
+    if (is(384)) return launch_rows<T, 384>(a, p, stream);
+    if (is(512)) return launch_rows<T, 512>(a, p, stream);
+    if constexpr (sizeof(T) == 4) {
+        if (is(16, true)) return launch_rows<T, 16, true>(a, p, stream);
+        if (is(32, true)) return launch_rows<T, 32, true>(a, p, stream);
+        if (is(128, true)) return launch_rows<T, 128, true>(a, p, stream);
     } else {
-        if (p.lanes == 256) return launch_rows<T, 256, 2>(a, p, stream);
-        return launch_rows<T, 512, 2>(a, p, stream);
+        if (is(16)) return launch_rows<T, 16>(a, p, stream);
+        if (is(32)) return launch_rows<T, 32>(a, p, stream);
+        if (is(96)) return launch_rows<T, 96>(a, p, stream);
+        if (is(224)) return launch_rows<T, 224>(a, p, stream);
+        if (is(448)) return launch_rows<T, 448>(a, p, stream);
     }
+    return cudaErrorInvalidConfiguration;
 }
 
 cudaError_t launch_backward_rows(const Backward &a, const BackwardPlan &p, gd_dtype dtype,

@@ -126,28 +126,38 @@ int64_t fallback_partials(int64_t rows, int64_t cols)
 }
 
 // Crews: so many threads share a row, so many make up a block; partials: blocks at most. Those are
-// one or two for each multiprocessor of an H200, 132 or 264, or a few less, where that was measured
-// to be 1 to 2% faster: there is no rule in it.
+// one or two for each multiprocessor of an H200, 132 or 264, or a few less where that was measured
+// to be faster. A multiprocessor has 60 to 115 KB of rows on their way.
 struct CrewRow {
     int64_t vectors; // of a row, at most
-    int lanes, chunks, threads, stage_rows, stages, partials;
+    int lanes, threads, stage_rows, stages, partials;
+    bool guard; // backward_rows.cu
 };
 static const CrewRow crews_of_4_bytes[] = {
-    {16, 8, 2, 192, 8, 2, 264},    {32, 16, 2, 256, 2, 2, 264},    {64, 32, 2, 256, 1, 2, 256},
-    {128, 64, 2, 256, 1, 2, 264},  {192, 128, 2, 384, 2, 2, 132},  {256, 128, 2, 384, 1, 3, 132},
-    {512, 256, 2, 512, 1, 2, 132}, {1024, 512, 2, 512, 1, 2, 132},
+    {16, 8, 192, 8, 2, 264, false},     {32, 16, 256, 2, 2, 264, true},
+    {64, 32, 256, 1, 2, 256, true},     {128, 64, 384, 1, 3, 132, false},
+    {192, 128, 384, 2, 2, 132, true},   {256, 128, 384, 1, 3, 132, false},
+    {320, 160, 320, 1, 3, 132, false},  {384, 192, 384, 1, 3, 132, false},
+    {512, 256, 512, 1, 2, 132, true},   {640, 320, 320, 1, 3, 132, false},
+    {768, 384, 384, 1, 3, 132, false},  {896, 512, 512, 1, 4, 132, false},
+    {1024, 512, 512, 1, 2, 132, false},
 };
 static const CrewRow crews_of_2_bytes[] = {
-    {8, 8, 2, 192, 8, 2, 264},     {16, 8, 2, 256, 4, 3, 256},    {32, 16, 2, 256, 2, 2, 256},
-    {64, 32, 2, 256, 1, 2, 264},   {96, 64, 2, 256, 2, 2, 240},   {128, 64, 2, 256, 1, 2, 262},
-    {256, 128, 2, 256, 1, 2, 262}, {512, 128, 4, 256, 1, 2, 132}, {1024, 256, 4, 256, 1, 2, 132},
+    {8, 8, 192, 8, 2, 264, false},     {16, 8, 256, 4, 3, 264, false},
+    {32, 16, 256, 2, 2, 256, false},   {64, 32, 256, 1, 2, 264, false},
+    {96, 64, 384, 2, 2, 132, false},   {128, 64, 384, 1, 3, 132, false},
+    {192, 96, 480, 1, 3, 132, false},  {256, 128, 384, 1, 3, 132, false},
+    {320, 160, 320, 1, 3, 132, false}, {384, 192, 384, 1, 3, 132, false},
+    {448, 224, 448, 1, 2, 132, false}, {512, 256, 512, 1, 2, 132, true},
+    {640, 320, 320, 1, 3, 132, false}, {768, 384, 384, 1, 3, 132, false},
+    {896, 448, 448, 1, 4, 132, false}, {1024, 512, 512, 1, 2, 132, false},
 };
 
 static BackwardPlan plan_crews(const CrewRow &row, int64_t rows)
 {
     BackwardPlan p = {};
     p.kernel = ROWS;
-    p.lanes = row.lanes, p.chunks = row.chunks, p.threads = row.threads;
+    p.lanes = row.lanes, p.threads = row.threads, p.guard = row.guard;
     p.stage_rows = row.stage_rows, p.stages = row.stages;
     const int64_t stages = ceil_div(rows, p.stage_rows);
     p.partials = stages < row.partials ? stages : row.partials;
@@ -170,10 +180,10 @@ BackwardPlan plan_backward(int64_t rows, int64_t cols, gd_dtype dtype)
     if (dtype != GD_FLOAT64 && row_bytes % 16 == 0 && cols > 0 && rows > 0) {
         const CrewRow *const crews =
             wide ? find_row(crews_of_4_bytes, vectors) : find_row(crews_of_2_bytes, vectors);
-        if (crews) return plan_crews(*crews, rows);
+        if (crews && rows <= 1 << 30) return plan_crews(*crews, rows);
         const RingRow *const ring = wide ? find_row(backward_rings_of_4_bytes, vectors)
                                          : find_row(backward_rings_of_2_bytes, vectors);
-        if (ring) return plan_ring(*ring, rows, vectors);
+        if (ring && !crews) return plan_ring(*ring, rows, vectors);
     }
     BackwardPlan p = {};
     p.partials = fallback_partials(rows, cols);

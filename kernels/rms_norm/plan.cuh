@@ -86,7 +86,7 @@ struct ForwardPlan {
 
 // How to run a backward. The first two say it all for the fallback. ROWS: `lanes` threads share a
 // row (8 lanes of a warp to 512 threads), crews of as many make up a block. RING: a cluster has a
-// row. SMALL: a block has a row of dx, or some columns of dw. Each thread has `chunks` vectors.
+// row. SMALL: a block has a row of dx, or some columns of dw. There each thread has `chunks` vectors.
 struct BackwardPlan {
     Kernel kernel;
     int64_t partials; // P: rows of the partial buffer, which is also the number of blocks/clusters
@@ -95,6 +95,7 @@ struct BackwardPlan {
     int columns;     // SMALL: of dw to a block, in vectors
     int tile_chunks; // RING: of a thread's chunks, how many arrive together
     int stage_rows;  // ROWS: rows that arrive together
+    bool guard;      // ROWS: see backward_rows.cu
     int stages;      // depth of the ring
     int lead;        // RING: tiles that writing a row is behind reading the next
 };
