@@ -120,7 +120,7 @@ __global__ void __maxnreg__((crew_registers<T>))
         if (WARPS == 1) fetch_rows<T>(a, to, barrier, unit, stage_rows, lane, true);
     };
     if (WARPS == 1)
-        __syncwarp(); // the barriers are there for all
+        __syncwarp(); // the crew's barriers are there for all of it
     else
         __syncthreads();
     for (int s = 0; s < stages && first + s * step < units; s++) fetch(s, first + s * step);
@@ -134,14 +134,15 @@ __global__ void __maxnreg__((crew_registers<T>))
         if (i < vectors)
             load_weight<V>(w[k], a.weight, a.weight_dtype, (int64_t)i * V, (float)a.offset, 1.0f);
     }
-    if (WARPS == 1) __syncthreads();
+    if (WARPS == 1) __syncthreads(); // the block's, too
     const float per_col = 1.0f / (float)cols;
     const float *const rstd_of = (const float *)a.rstd;
 
-    // Lane l holds rstd of row l of the stage, read one stage ahead. With GUARD the compiler makes a
-    // branch of that load, without it a predicate, and the second is worth up to 16%, but for rows of
-    // 8 KB and a few others, which lose by it up to 6% (plan.cu says which). Why, the machine code
-    // does not show; perhaps it is by how far the blocks drift apart in memory.
+    // Lane l holds rstd of row l of the stage, read one stage ahead. With GUARD, which asks what
+    // read_rstd asks anyway, the compiler makes a branch of that load, without it a predicate. That
+    // is up to 16% faster, but for rows of 8 KB and a few others, which lose by it up to 6% (plan.cu
+    // says which). Why, the machine code does not show; perhaps it is by how far the blocks drift
+    // apart in memory.
     auto read_rstd = [&](int unit) {
         const int64_t row = (int64_t)unit * stage_rows + lane;
         return lane < stage_rows && row < a.rows ? rstd_of[row] : 0.0f;
