@@ -49,11 +49,12 @@ static void check_crews(const BackwardPlan &p, gd_dtype dtype, int64_t cols)
     expect(2 * p.lanes * 16 >= row_bytes, "a row finds no room", way, dtype, cols);
     expect(p.threads % crew == 0 && p.lanes % 8 == 0 && (p.lanes < 32 || p.lanes % 32 == 0),
            "threads", way, dtype, cols);
-    expect(blocks * p.threads * (gd_dtype_size(dtype) == 4 ? 112 : 128) <= 65536, "registers", way,
+    expect(blocks * p.threads * crew_registers(gd_dtype_size(dtype)) <= 65536, "registers", way,
            dtype, cols);
+    expect(count <= MOST_CREWS && count * p.stages <= MOST_CREW_STAGES, "crews", way, dtype, cols);
     const int64_t ring = (int64_t)count * p.stages * p.stage_rows * 2 * row_bytes;
     const int64_t sums = count > 1 ? count * cols * 4 : 0;
-    expect(2048 + (ring > sums ? ring : sums) <= max_shared / blocks - 1024,
+    expect(ROWS_RING_AT + (ring > sums ? ring : sums) <= max_shared / blocks - 1024,
            "too much shared memory", way, dtype, cols);
 }
 
@@ -78,6 +79,8 @@ int main()
                 expect(b.partials >= 1 && b.partials <= rows, "partial rows", "backward", dtype,
                        cols);
             }
+            expect(plan_backward(MOST_ROWS + 1, cols, dtype).kernel == FALLBACK, "too many rows",
+                   "backward", dtype, cols);
         }
     printf("%d rings, %d crews, %d failures\n", rings, crews, failures);
     return failures || !rings || !crews;

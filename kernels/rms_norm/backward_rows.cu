@@ -24,10 +24,6 @@
 namespace gd_rms
 {
 
-constexpr int MOST_CREWS = 15;        // barrier 0 is that of the whole block
-constexpr int MOST_CREW_STAGES = 128; // crews times stages
-constexpr int ROWS_RING_AT = 2048;
-
 struct CrewsShared {
     uint64_t full[MOST_CREW_STAGES]; // [crews, stages]: a stage is there
     uint64_t drained, gathered;      // at the end: all rings are empty, all crews' sums are there
@@ -35,11 +31,7 @@ struct CrewsShared {
 };
 static_assert(sizeof(CrewsShared) <= ROWS_RING_AT);
 
-constexpr int CHUNKS = 2; // vectors of a row that a thread has
-
-// With x, dy, factor and dw of its columns a thread needs so many.
-template <class T>
-constexpr int crew_registers = sizeof(T) == 4 ? 112 : 128;
+constexpr int CHUNKS = 2; // vectors of a row that a thread has: of x, dy, factor and dw
 
 #if GD_HOPPER
 
@@ -79,7 +71,7 @@ __device__ inline void prefetch_rows(const Backward &a, int unit, int stage_rows
 // weight; in 16 bits this kernel is near the limit of its arithmetic, so those who do not want it
 // have a kernel of their own. GUARD changes no result: see below.
 template <class T, int GROUP, bool GUARD, bool ROUND>
-__global__ void __maxnreg__((crew_registers<T>))
+__global__ void __maxnreg__(crew_registers(sizeof(T)))
     backward_rows(const __grid_constant__ Backward a, int units, int stage_rows, int stages)
 {
 #if GD_HOPPER
@@ -267,7 +259,7 @@ template <class T, int GROUP, bool GUARD = false>
 static cudaError_t launch_rows(const Backward &a, const BackwardPlan &p, cudaStream_t stream)
 {
     constexpr int crew = GROUP < 32 ? 32 : GROUP;
-    const int crews = p.threads / crew, most = 65536 / crew_registers<T>;
+    const int crews = p.threads / crew, most = 65536 / crew_registers(sizeof(T));
     if (p.threads % crew || p.threads > most || crews > MOST_CREWS ||
         crews * p.stages > MOST_CREW_STAGES || a.cols > CHUNKS * GROUP * vector_size<T>)
         return cudaErrorInvalidConfiguration;

@@ -127,7 +127,7 @@ int64_t fallback_partials(int64_t rows, int64_t cols)
 
 // Crews: so many threads share a row, so many make up a block; partials: blocks at most. Those are
 // one or two for each multiprocessor of an H200, 132 or 264, or a few less where that was measured
-// to be faster. A multiprocessor has 60 to 115 KB of rows on their way.
+// to be faster. The rings of a multiprocessor hold 50 to 115 KB.
 struct CrewRow {
     int64_t vectors; // of a row, at most
     int lanes, threads, stage_rows, stages, partials;
@@ -177,13 +177,13 @@ BackwardPlan plan_backward(int64_t rows, int64_t cols, gd_dtype dtype)
 {
     const bool wide = gd_dtype_size(dtype) == 4;
     const int64_t row_bytes = cols * (int64_t)gd_dtype_size(dtype), vectors = row_bytes / 16;
-    if (dtype != GD_FLOAT64 && row_bytes % 16 == 0 && cols > 0 && rows > 0) {
+    if (dtype != GD_FLOAT64 && row_bytes % 16 == 0 && cols > 0 && rows > 0 && rows <= MOST_ROWS) {
         const CrewRow *const crews =
             wide ? find_row(crews_of_4_bytes, vectors) : find_row(crews_of_2_bytes, vectors);
-        if (crews && rows <= 1 << 30) return plan_crews(*crews, rows);
+        if (crews) return plan_crews(*crews, rows);
         const RingRow *const ring = wide ? find_row(backward_rings_of_4_bytes, vectors)
                                          : find_row(backward_rings_of_2_bytes, vectors);
-        if (ring && !crews) return plan_ring(*ring, rows, vectors);
+        if (ring) return plan_ring(*ring, rows, vectors);
     }
     BackwardPlan p = {};
     p.partials = fallback_partials(rows, cols);

@@ -135,6 +135,18 @@ bool have_hopper();
 // The most dynamic shared memory that one block can have there.
 constexpr int max_shared = 232448;
 
+// What a plan of crews must keep to (backward_rows.cu): rows are counted in 32 bits, also those a
+// few steps behind the last; barrier 0 is that of the whole block; a thread has so many registers;
+// the rings begin behind the barriers and sums.
+constexpr int64_t MOST_ROWS = 1 << 30;
+constexpr int MOST_CREWS = 15;
+constexpr int MOST_CREW_STAGES = 128; // crews times stages
+constexpr int ROWS_RING_AT = 2048;
+constexpr int crew_registers(size_t element)
+{
+    return element == 4 ? 112 : 128;
+}
+
 inline int64_t ceil_div(int64_t a, int64_t b)
 {
     return (a + b - 1) / b;
