@@ -43,7 +43,7 @@ class Gradients(ctypes.Structure):
                 ("dy", ctypes.c_void_p), ("dy_stride", ctypes.c_int64),
                 ("x", ctypes.c_void_p), ("x_stride", ctypes.c_int64),
                 ("rstd", ctypes.c_void_p), ("weight", ctypes.c_void_p),
-                ("workspace", ctypes.c_void_p)]
+                ("workspace", ctypes.c_void_p), ("overlap", ctypes.c_bool)]
 
 
 class Gradus:

@@ -8,7 +8,7 @@
 //
 // The last column is the error of dw over all M rows against float64 on the GPU, as a share of the
 // usual float32 tolerance, 5e-6 sqrt(M) max|dy xhat|. Below the table: what a call takes of the
-// host, and what launches of empty kernels take.
+// host, what launches of empty kernels take, and what a backward takes in a loop that calls it.
 #include <string.h>
 
 #include <chrono>
@@ -44,9 +44,10 @@ struct Work {
     Shape shape;
     size_t size, bytes;
     void *weight;
-    float *rstd, *dw;
+    float *rstd, *dw, *db;
     void *workspace;
     gd_rms_norm_problem problem;
+    bool dbias = false, overlap = false; // of the backward
 
     explicit Work(Shape s) : shape(s), size(gd_dtype_size(s.dtype))
     {
@@ -58,13 +59,14 @@ struct Work {
         must(cudaMalloc(&weight, n * size), "cudaMalloc");
         must(cudaMalloc(&rstd, m * 4), "cudaMalloc");
         must(cudaMalloc(&dw, n * 4), "cudaMalloc");
+        must(cudaMalloc(&db, n * 4), "cudaMalloc");
         must(cudaMalloc(&workspace, gd_cuda_rms_norm_workspace(&problem) + 16), "cudaMalloc");
         fill_numbers<<<64, 256>>>((uint32_t *)weight, n * size / 4, (int)size, 99);
     }
     Work(const Work &) = delete;
     ~Work()
     {
-        cudaFree(weight), cudaFree(rstd), cudaFree(dw), cudaFree(workspace);
+        cudaFree(weight), cudaFree(rstd), cudaFree(dw), cudaFree(db), cudaFree(workspace);
     }
     bool forward(const Rotation &r, int set, cudaStream_t stream) const
     {
@@ -77,6 +79,7 @@ struct Work {
         g.dx = r.get(set, 2), g.dy = r.get(set, 1), g.x = r.get(set, 0), g.rstd = rstd;
         g.dx_stride = g.dy_stride = g.x_stride = shape.cols;
         g.dweight = dw, g.weight = weight, g.workspace = workspace;
+        g.dbias = dbias ? db : nullptr, g.overlap = overlap;
         return !gd_cuda_rms_norm_backward(&problem, &g, stream);
     }
 };
@@ -246,22 +249,56 @@ static double empty_microseconds(int launches)
     });
 }
 
+// What one of many calls takes until all have run: the host's time or the GPU's, whichever is more.
+static double loop_microseconds(const Work &w, const Rotation &r)
+{
+    using clock = std::chrono::steady_clock;
+    const int calls = 400;
+    std::vector<double> times;
+    for (int time = 0; time < 7; time++) {
+        must(cudaDeviceSynchronize(), "before a loop");
+        const clock::time_point begin = clock::now();
+        for (int i = 0; i < calls; i++) w.backward(r, i % r.sets, nullptr);
+        must(cudaDeviceSynchronize(), "a loop");
+        const std::chrono::duration<double, std::micro> took = clock::now() - begin;
+        times.push_back(took.count() / calls);
+    }
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
+}
+
+// The backward in one launch, and overlapping (kernels.h). An odd N, or a dbias, takes more kernels.
 static void print_host_times(bool json)
 {
+    const struct {
+        int64_t rows, cols;
+        bool dbias;
+    } calls[] = {{1024, 256, false},   {64, 4096, false},     {1024, 4096, false},
+                 {1024, 16384, false}, {1024, 131072, false}, {1024, 4096, true},
+                 {1024, 4097, false},  {1024, 4097, true}};
     if (!json)
-        printf("\n| dtype | M x N | host us a forward | host us a backward |\n"
-               "|---|---|---:|---:|\n");
+        printf("\n| dtype | M x N | host us a forward | a backward | overlapping | us in a loop, a "
+               "backward | overlapping |\n|---|---|---:|---:|---:|---:|---:|\n");
     for (gd_dtype dtype : {GD_FLOAT32, GD_BFLOAT16})
-        for (int64_t cols : {256, 4096, 16384, 131072}) {
-            const int64_t rows = cols == 4096 ? 64 : 1024;
-            const Work w({dtype, rows, cols});
+        for (const auto &c : calls) {
+            Work w({dtype, c.rows, c.cols});
+            w.dbias = c.dbias;
             const Rotation r(3, w.bytes, (int)w.size);
             const double f = host_microseconds([&] { w.forward(r, 0, nullptr); });
-            const double b = host_microseconds([&] { w.backward(r, 0, nullptr); });
-            printf(json ? "{\"dtype\": \"%s\", \"rows\": %lld, \"cols\": %lld, "
-                          "\"forward_host_us\": %.2f, \"backward_host_us\": %.2f}\n"
-                        : "| %s | %lld x %lld | %.2f | %.2f |\n",
-                   gd_dtype_name(dtype), (long long)rows, (long long)cols, f, b);
+            double host[2], loop[2];
+            for (int i = 0; i < 2; i++) {
+                w.overlap = i == 1;
+                host[i] = host_microseconds([&] { w.backward(r, 0, nullptr); });
+                loop[i] = loop_microseconds(w, r);
+            }
+            printf(json ? "{\"dtype\": \"%s\", \"rows\": %lld, \"cols\": %lld, \"dbias\": %s, "
+                          "\"forward_host_us\": %.2f, \"backward_host_us\": %.2f, "
+                          "\"overlapping_host_us\": %.2f, \"backward_loop_us\": %.2f, "
+                          "\"overlapping_loop_us\": %.2f}\n"
+                        : "| %s | %lld x %lld%s | %.2f | %.2f | %.2f | %.1f | %.1f |\n",
+                   gd_dtype_name(dtype), (long long)c.rows, (long long)c.cols,
+                   json ? (c.dbias ? "true" : "false") : (c.dbias ? ", dbias" : ""), f, host[0],
+                   host[1], loop[0], loop[1]);
         }
     printf(json ? "{\"empty_kernel_host_us\": %.2f, \"two_empty_kernels_host_us\": %.2f}\n"
                 : "\nAn empty kernel: %.2f us of the host; two: %.2f us.\n",

@@ -1,10 +1,11 @@
 // cuda_rms_norm.cu - the kernels of gradus/kernels.h against a float64 reference on the CPU.
-//   cuda_rms_norm [--short] [--huge]
-// --short leaves out what is slow under compute-sanitizer, --huge adds a tensor of more than 2^31
-// elements. Leaves with 77 where there is no GPU.
+//   cuda_rms_norm [--short] [--one-thread] [--huge]
+// --short leaves out what is slow under compute-sanitizer, --one-thread calls from several threads,
+// --huge adds a tensor of more than 2^31 elements. Leaves with 77 where there is no GPU.
 //
 // Outputs are poisoned with NaN before each call, gaps between rows are checked to stay poisoned,
-// and every call is made twice and must give the same bits.
+// and every call is made twice, a backward once as a graph and once overlapping, and must give the
+// same bits.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <math.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "gradus/kernels.h"
@@ -238,13 +240,14 @@ static void run(const Case &c, std::mt19937 &random)
     g.rstd = rstd.data(), g.weight = weight, g.workspace = workspace.data();
     Array &dx_got = c.in_place ? dy : dx;
     const std::vector<char> dy_host = dy.host;
-    std::vector<char> before_w;
+    std::vector<char> before_w, before_b;
     for (int time = 0; time < 2; time++) {
         if (c.in_place)
             dy.host = dy_host, dy.up();
         else
             dx.poison();
         dw.poison(), db.poison(), workspace.poison();
+        g.overlap = time == 1;
         if (c.accumulate) {
             for (Array *v : {&dw, &db}) {
                 for (int64_t j = 0; j < N; j++)
@@ -256,8 +259,9 @@ static void run(const Case &c, std::mt19937 &random)
         check_cuda(cudaDeviceSynchronize(), "backward");
         dx_got.down(), dw.down(), db.down();
         if (time)
-            expect(before == dx_got.host && before_w == dw.host, "the backward does not repeat", c);
-        before = dx_got.host, before_w = dw.host;
+            expect(before == dx_got.host && before_w == dw.host && before_b == db.host,
+                   "the backward does not repeat", c);
+        before = dx_got.host, before_w = dw.host, before_b = db.host;
     }
     const double of_dw = unit_of(c.dweight_dtype);
     const double fine_dw = c.dtype == GD_FLOAT64 && c.dweight_dtype != GD_FLOAT32 ? 1e-13 : 3e-6;
@@ -326,8 +330,8 @@ static void run_huge(void)
 }
 
 // Kernels may start before those ahead of them have ended (programmatic dependent launch), but must
-// not read before what they read is written: calls that feed each other, on a stream and in a graph
-// with a fork, give the bits that the same calls give one at a time.
+// not read before what they read is written: calls that feed each other, on a stream, overlapping
+// now and then, always, and in a graph with a fork, give the bits that they give one at a time.
 static void run_chain(int64_t M, int64_t N, gd_dtype dtype)
 {
     std::mt19937 random(3);
@@ -342,7 +346,8 @@ static void run_chain(int64_t M, int64_t N, gd_dtype dtype)
     Case c = {};
     c.rows = M, c.cols = N, c.dtype = dtype;
     // y = norm(x) and dx, then y and dx change places with x and dy.
-    auto steps_on = [&](cudaStream_t stream, bool one_at_a_time) {
+    auto steps_on = [&](cudaStream_t stream, int way) {
+        const bool one_at_a_time = way == 0;
         const void *from[2] = {x.data(), dy.data()};
         void *to[2] = {y.data(), dx.data()};
         for (int i = 0; i < steps; i++) {
@@ -354,6 +359,7 @@ static void run_chain(int64_t M, int64_t N, gd_dtype dtype)
             g.dx = to[1], g.dy = from[1], g.x = from[0], g.rstd = rstd.data(), g.weight = w.data();
             g.dx_stride = g.dy_stride = g.x_stride = N, g.dweight = dw.data();
             g.accumulate_dweight = i > 0, g.workspace = workspace.data();
+            g.overlap = way == 1 ? i % 3 == 1 : way == 2;
             expect(!gd_cuda_rms_norm_backward(&p, &g, stream), "chain: backward", c);
             if (one_at_a_time) cudaStreamSynchronize(stream);
             for (int k = 0; k < 2; k++) {
@@ -367,11 +373,11 @@ static void run_chain(int64_t M, int64_t N, gd_dtype dtype)
     cudaStream_t stream, other;
     check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
     check_cuda(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), "stream");
-    for (int way = 0; way < 3; way++) {
+    for (int way = 0; way < 4; way++) {
         x.up(), dy.up();
         check_cuda(cudaDeviceSynchronize(), "copies"); // which the streams would not wait for
-        if (way < 2) {
-            steps_on(stream, way == 0);
+        if (way < 3) {
+            steps_on(stream, way);
         } else {
             cudaGraph_t graph;
             cudaGraphExec_t exec;
@@ -381,7 +387,7 @@ static void run_chain(int64_t M, int64_t N, gd_dtype dtype)
             cudaEventRecord(fork, stream), cudaStreamWaitEvent(other, fork, 0);
             check_cuda(cudaMemsetAsync(y.device, 0, y.bytes(), other), "memset");
             cudaEventRecord(join, other), cudaStreamWaitEvent(stream, join, 0);
-            steps_on(stream, false);
+            steps_on(stream, way);
             check_cuda(cudaStreamEndCapture(stream, &graph), "end of capture");
             check_cuda(cudaGraphInstantiate(&exec, graph, 0), "graph");
             check_cuda(cudaGraphLaunch(exec, stream), "graph launch");
@@ -397,7 +403,7 @@ static void run_chain(int64_t M, int64_t N, gd_dtype dtype)
             if (way == 0)
                 want.push_back(got);
             else
-                expect(got == want[k], way == 1 ? "chain on a stream" : "chain in a graph", c);
+                expect(got == want[k], way < 3 ? "chain on a stream" : "chain in a graph", c);
         }
     }
     cudaStreamDestroy(stream), cudaStreamDestroy(other);
@@ -422,17 +428,17 @@ struct Quiet {
         expect(!gd_cuda_rms_norm_forward(&p, y.data(), N, rstd.data(), x.data(), N, w.data(),
                                          nullptr, nullptr),
                "forward at rest", c);
-        backward(dx.data(), dw.data(), workspace.data(), nullptr);
+        expect(backward(dx.data(), dw.data(), workspace.data(), nullptr), "backward at rest", c);
         check_cuda(cudaDeviceSynchronize(), "at rest");
         dx.down(), dw.down();
         dx_want = dx.host, dw_want = dw.host;
     }
-    void backward(void *dx, void *dw, void *workspace, cudaStream_t stream) const
+    bool backward(void *dx, void *dw, void *workspace, cudaStream_t stream) const
     {
         gd_rms_norm_gradients g = {};
         g.dx = dx, g.dy = dy.data(), g.x = x.data(), g.rstd = rstd.data(), g.weight = w.data();
         g.dx_stride = g.dy_stride = g.x_stride = c.cols, g.dweight = dw, g.workspace = workspace;
-        expect(!gd_cuda_rms_norm_backward(&p, &g, stream), "backward", c);
+        return !gd_cuda_rms_norm_backward(&p, &g, stream);
     }
 };
 
@@ -483,7 +489,9 @@ static void run_crowded(int64_t M, int64_t N, gd_dtype dtype)
         }
         for (int time = 0; time < 3; time++)
             for (int i = 0; i < calls; i++)
-                quiet.backward(dx[i]->data(), dw[i]->data(), workspace[i]->data(), stream[i]);
+                expect(
+                    quiet.backward(dx[i]->data(), dw[i]->data(), workspace[i]->data(), stream[i]),
+                    "backward in a crowd", quiet.c);
         check_cuda(cudaDeviceSynchronize(), "crowded");
         for (int i = 0; i < calls; i++) {
             dx[i]->down(), dw[i]->down();
@@ -499,11 +507,110 @@ static void run_crowded(int64_t M, int64_t N, gd_dtype dtype)
     cudaFreeHost(running);
 }
 
+// Several threads launch on streams of their own, more of them than graphs are kept (launch.cu),
+// without a wait, so that graphs get other arguments, and are destroyed, while they run; meanwhile
+// another thread captures, in the mode that forbids to all what a capture does not allow.
+static void run_threads(int threads, int streams)
+{
+    const int64_t M = 600, N = 1024; // two kernels
+    const int calls = 3;
+    const Quiet quiet(M, N, GD_BFLOAT16);
+    struct Lane {
+        cudaStream_t stream;
+        Array *dx[calls], *dw[calls], *workspace;
+        bool launched = true;
+    };
+    std::vector<Lane> lanes((size_t)(threads * streams));
+    for (Lane &lane : lanes) {
+        check_cuda(cudaStreamCreateWithFlags(&lane.stream, cudaStreamNonBlocking), "stream");
+        lane.workspace =
+            new Array(GD_FLOAT32, 1, (int64_t)gd_cuda_rms_norm_workspace(&quiet.p) / 4);
+        for (int i = 0; i < calls; i++)
+            lane.dx[i] = new Array(GD_BFLOAT16, M, N), lane.dw[i] = new Array(GD_FLOAT32, 1, N);
+    }
+    Array dx(GD_BFLOAT16, M, N), dw(GD_FLOAT32, 1, N), *const workspace = lanes[0].workspace;
+    check_cuda(cudaDeviceSynchronize(), "arrays");
+
+    cudaStream_t captured;
+    cudaGraph_t graph;
+    check_cuda(cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking), "stream");
+    check_cuda(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal), "capture");
+    std::vector<std::thread> all;
+    for (int t = 0; t < threads; t++)
+        all.emplace_back([&, t] {
+            for (int i = 0; i < calls; i++)
+                for (int k = t * streams; k < (t + 1) * streams; k++) {
+                    Lane &lane = lanes[(size_t)k];
+                    lane.launched &= quiet.backward(lane.dx[i]->data(), lane.dw[i]->data(),
+                                                    lane.workspace->data(), lane.stream);
+                }
+        });
+    expect(quiet.backward(dx.data(), dw.data(), workspace->data(), captured), "captured", quiet.c);
+    for (std::thread &thread : all) thread.join();
+    check_cuda(cudaStreamEndCapture(captured, &graph), "end of capture");
+    size_t nodes = 0;
+    check_cuda(cudaGraphGetNodes(graph, nullptr, &nodes), "nodes");
+    expect(nodes == 2, "captured kernels", quiet.c);
+    check_cuda(cudaDeviceSynchronize(), "threads");
+    for (Lane &lane : lanes) {
+        expect(lane.launched, "backward of a thread", quiet.c);
+        for (int i = 0; i < calls; i++) {
+            lane.dx[i]->down(), lane.dw[i]->down();
+            expect(lane.dx[i]->host == quiet.dx_want, "dx of a thread", quiet.c);
+            expect(lane.dw[i]->host == quiet.dw_want, "dw of a thread", quiet.c);
+            delete lane.dx[i], delete lane.dw[i];
+        }
+        delete lane.workspace;
+        cudaStreamDestroy(lane.stream);
+    }
+    cudaGraphDestroy(graph);
+    cudaStreamDestroy(captured);
+}
+
+// The linker puts this in the place of the runtime's function, for the library too.
+static bool no_graphs;
+extern "C" cudaError_t __real_cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec,
+                                                            cudaGraph_t graph,
+                                                            unsigned long long flags);
+extern "C" cudaError_t __wrap_cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec,
+                                                            cudaGraph_t graph,
+                                                            unsigned long long flags)
+{
+    if (no_graphs) return cudaErrorMemoryAllocation;
+    return __real_cudaGraphInstantiateWithFlags(exec, graph, flags);
+}
+
+// Where no graph can be made, the kernels are launched one by one.
+static void run_without_graphs(void)
+{
+    const int64_t M = 600, N = 1024;
+    const Quiet quiet(M, N, GD_FLOAT32);
+    Array dx(GD_FLOAT32, M, N), dw(GD_FLOAT32, 1, N);
+    Array workspace(GD_FLOAT32, 1, (int64_t)gd_cuda_rms_norm_workspace(&quiet.p) / 4);
+    cudaStream_t stream;
+    check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+    no_graphs = true;
+    for (int time = 0; time < 2; time++) {
+        dx.poison(), dw.poison();
+        check_cuda(cudaDeviceSynchronize(), "poison");
+        expect(quiet.backward(dx.data(), dw.data(), workspace.data(), stream), "without graphs",
+               quiet.c);
+        check_cuda(cudaStreamSynchronize(stream), "without graphs");
+        dx.down(), dw.down();
+        expect(dx.host == quiet.dx_want, "dx without graphs", quiet.c);
+        expect(dw.host == quiet.dw_want, "dw without graphs", quiet.c);
+        expect(cudaGetLastError() == cudaSuccess, "an error left behind", quiet.c);
+    }
+    no_graphs = false;
+    cudaStreamDestroy(stream);
+}
+
 int main(int argc, char **argv)
 {
-    bool brief = false, huge = false;
+    bool brief = false, one_thread = false, huge = false;
     for (int i = 1; i < argc; i++) {
         brief |= !strcmp(argv[i], "--short");
+        one_thread |= !strcmp(argv[i], "--one-thread");
         huge |= !strcmp(argv[i], "--huge");
     }
     int devices = 0;
@@ -558,6 +665,9 @@ int main(int argc, char **argv)
     for (gd_dtype d : {f32, bf16})
         for (int64_t n : {64, 1024, 4096, 8192, 16384, 65536})
             if (!brief || n == 1024 || n == 8192) run_crowded(n < 5000 ? 2000 : 150, n, d);
+    const int threads = one_thread ? 1 : brief ? 2 : 4;
+    run_threads(threads, (brief ? 80 : 200) / threads);
+    run_without_graphs();
     if (huge) run_huge();
     printf("%d checks, %d failures\n", checks, failures);
     return failures ? 1 : 0;

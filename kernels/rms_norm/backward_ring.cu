@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(backward_ring_threads(CHUNKS) + 32, 1)
 }
 
 template <class T, int CHUNKS, int TILE, int LEAD>
-static cudaError_t launch_ring(const Backward &a, const BackwardPlan &p, cudaStream_t stream)
+static cudaError_t add_ring(const Backward &a, const BackwardPlan &p, Launches *to)
 {
     constexpr int TILES = CHUNKS / TILE; // as in forward_ring.cu
     static_assert(LEAD < TILES);
@@ -156,37 +156,37 @@ static cudaError_t launch_ring(const Backward &a, const BackwardPlan &p, cudaStr
     auto kernel = backward_ring<T, CHUNKS, TILE, LEAD, false>;
     if constexpr (sizeof(T) == 2) // in float32 there is nothing to round
         if (a.round) kernel = backward_ring<T, CHUNKS, TILE, LEAD, true>;
-    return launch_with(kernel, dim3((unsigned)(p.partials * p.cluster)),
-                       dim3((unsigned)p.threads + 32), RING_AT + tile * (size_t)p.stages, p.cluster,
-                       true, stream, a, p.stages);
+    return add_launch(kernel, dim3((unsigned)(p.partials * p.cluster)),
+                      dim3((unsigned)p.threads + 32), RING_AT + tile * (size_t)p.stages, p.cluster,
+                      true, to, a, p.stages);
 }
 
 template <class T>
-static cudaError_t launch_of(const Backward &a, const BackwardPlan &p, cudaStream_t stream)
+static cudaError_t add_of(const Backward &a, const BackwardPlan &p, Launches *to)
 {
     auto is = [&](int chunks, int tile, int lead) {
         return p.chunks == chunks && p.tile_chunks == tile && p.lead == lead;
     };
     if constexpr (sizeof(T) == 4) {
-        if (is(2, 1, 1)) return launch_ring<T, 2, 1, 1>(a, p, stream);
-        if (is(3, 1, 0)) return launch_ring<T, 3, 1, 0>(a, p, stream);
-        if (is(3, 1, 1)) return launch_ring<T, 3, 1, 1>(a, p, stream);
-        if (is(4, 1, 0)) return launch_ring<T, 4, 1, 0>(a, p, stream);
-        if (is(9, 1, 0)) return launch_ring<T, 9, 1, 0>(a, p, stream);
+        if (is(2, 1, 1)) return add_ring<T, 2, 1, 1>(a, p, to);
+        if (is(3, 1, 0)) return add_ring<T, 3, 1, 0>(a, p, to);
+        if (is(3, 1, 1)) return add_ring<T, 3, 1, 1>(a, p, to);
+        if (is(4, 1, 0)) return add_ring<T, 4, 1, 0>(a, p, to);
+        if (is(9, 1, 0)) return add_ring<T, 9, 1, 0>(a, p, to);
     } else {
-        if (is(2, 1, 0)) return launch_ring<T, 2, 1, 0>(a, p, stream);
-        if (is(3, 1, 0)) return launch_ring<T, 3, 1, 0>(a, p, stream);
-        if (is(5, 1, 0)) return launch_ring<T, 5, 1, 0>(a, p, stream);
+        if (is(2, 1, 0)) return add_ring<T, 2, 1, 0>(a, p, to);
+        if (is(3, 1, 0)) return add_ring<T, 3, 1, 0>(a, p, to);
+        if (is(5, 1, 0)) return add_ring<T, 5, 1, 0>(a, p, to);
     }
     return cudaErrorInvalidConfiguration;
 }
 
-cudaError_t launch_backward_ring(const Backward &a, const BackwardPlan &p, gd_dtype dtype,
-                                 cudaStream_t stream)
+cudaError_t add_backward_ring(const Backward &a, const BackwardPlan &p, gd_dtype dtype,
+                              Launches *to)
 {
-    if (dtype == GD_FLOAT32) return launch_of<float>(a, p, stream);
-    if (dtype == GD_BFLOAT16) return launch_of<__nv_bfloat16>(a, p, stream);
-    return launch_of<__half>(a, p, stream);
+    if (dtype == GD_FLOAT32) return add_of<float>(a, p, to);
+    if (dtype == GD_BFLOAT16) return add_of<__nv_bfloat16>(a, p, to);
+    return add_of<__half>(a, p, to);
 }
 
 } // namespace gd_rms

@@ -256,7 +256,7 @@ __global__ void __maxnreg__(crew_registers(sizeof(T)))
 }
 
 template <class T, int GROUP, bool GUARD = false>
-static cudaError_t launch_rows(const Backward &a, const BackwardPlan &p, cudaStream_t stream)
+static cudaError_t add_rows(const Backward &a, const BackwardPlan &p, Launches *to)
 {
     constexpr int crew = GROUP < 32 ? 32 : GROUP;
     const int crews = p.threads / crew, most = 65536 / crew_registers(sizeof(T));
@@ -269,44 +269,44 @@ static cudaError_t launch_rows(const Backward &a, const BackwardPlan &p, cudaStr
     auto kernel = backward_rows<T, GROUP, GUARD, false>;
     if constexpr (sizeof(T) == 2) // in float32 there is nothing to round
         if (a.round) kernel = backward_rows<T, GROUP, GUARD, true>;
-    return launch_with(kernel, dim3((unsigned)p.partials), dim3((unsigned)p.threads),
-                       ROWS_RING_AT + (ring > sums ? ring : sums), 1, true, stream, a,
-                       (int)ceil_div(a.rows, p.stage_rows), p.stage_rows, p.stages);
+    return add_launch(kernel, dim3((unsigned)p.partials), dim3((unsigned)p.threads),
+                      ROWS_RING_AT + (ring > sums ? ring : sums), 1, true, to, a,
+                      (int)ceil_div(a.rows, p.stage_rows), p.stage_rows, p.stages);
 }
 
 template <class T>
-static cudaError_t launch_of(const Backward &a, const BackwardPlan &p, cudaStream_t stream)
+static cudaError_t add_of(const Backward &a, const BackwardPlan &p, Launches *to)
 {
     auto is = [&](int lanes, bool guard = false) { return p.lanes == lanes && p.guard == guard; };
-    if (is(8)) return launch_rows<T, 8>(a, p, stream);
-    if (is(64)) return launch_rows<T, 64>(a, p, stream);
-    if (is(128)) return launch_rows<T, 128>(a, p, stream);
-    if (is(160)) return launch_rows<T, 160>(a, p, stream);
-    if (is(192)) return launch_rows<T, 192>(a, p, stream);
-    if (is(256, true)) return launch_rows<T, 256, true>(a, p, stream);
-    if (is(320)) return launch_rows<T, 320>(a, p, stream);
-    if (is(384)) return launch_rows<T, 384>(a, p, stream);
-    if (is(512)) return launch_rows<T, 512>(a, p, stream);
+    if (is(8)) return add_rows<T, 8>(a, p, to);
+    if (is(64)) return add_rows<T, 64>(a, p, to);
+    if (is(128)) return add_rows<T, 128>(a, p, to);
+    if (is(160)) return add_rows<T, 160>(a, p, to);
+    if (is(192)) return add_rows<T, 192>(a, p, to);
+    if (is(256, true)) return add_rows<T, 256, true>(a, p, to);
+    if (is(320)) return add_rows<T, 320>(a, p, to);
+    if (is(384)) return add_rows<T, 384>(a, p, to);
+    if (is(512)) return add_rows<T, 512>(a, p, to);
     if constexpr (sizeof(T) == 4) {
-        if (is(16, true)) return launch_rows<T, 16, true>(a, p, stream);
-        if (is(32, true)) return launch_rows<T, 32, true>(a, p, stream);
-        if (is(128, true)) return launch_rows<T, 128, true>(a, p, stream);
+        if (is(16, true)) return add_rows<T, 16, true>(a, p, to);
+        if (is(32, true)) return add_rows<T, 32, true>(a, p, to);
+        if (is(128, true)) return add_rows<T, 128, true>(a, p, to);
     } else {
-        if (is(16)) return launch_rows<T, 16>(a, p, stream);
-        if (is(32)) return launch_rows<T, 32>(a, p, stream);
-        if (is(96)) return launch_rows<T, 96>(a, p, stream);
-        if (is(224)) return launch_rows<T, 224>(a, p, stream);
-        if (is(448)) return launch_rows<T, 448>(a, p, stream);
+        if (is(16)) return add_rows<T, 16>(a, p, to);
+        if (is(32)) return add_rows<T, 32>(a, p, to);
+        if (is(96)) return add_rows<T, 96>(a, p, to);
+        if (is(224)) return add_rows<T, 224>(a, p, to);
+        if (is(448)) return add_rows<T, 448>(a, p, to);
     }
     return cudaErrorInvalidConfiguration;
 }
 
-cudaError_t launch_backward_rows(const Backward &a, const BackwardPlan &p, gd_dtype dtype,
-                                 cudaStream_t stream)
+cudaError_t add_backward_rows(const Backward &a, const BackwardPlan &p, gd_dtype dtype,
+                              Launches *to)
 {
-    if (dtype == GD_FLOAT32) return launch_of<float>(a, p, stream);
-    if (dtype == GD_BFLOAT16) return launch_of<__nv_bfloat16>(a, p, stream);
-    return launch_of<__half>(a, p, stream);
+    if (dtype == GD_FLOAT32) return add_of<float>(a, p, to);
+    if (dtype == GD_BFLOAT16) return add_of<__nv_bfloat16>(a, p, to);
+    return add_of<__half>(a, p, to);
 }
 
 } // namespace gd_rms

@@ -129,31 +129,31 @@ __global__ void __launch_bounds__(512)
 }
 
 template <class T, int CHUNKS, int WIDE>
-static cudaError_t launch_small(const Backward &a, const SmallDweight &d, const BackwardPlan &p,
-                                cudaStream_t stream)
+static cudaError_t add_small(const Backward &a, const SmallDweight &d, const BackwardPlan &p,
+                             Launches *to)
 {
     const int64_t dweight_blocks = d.dweight ? ceil_div(a.cols / vector_size<T>, WIDE) : 0;
     const int64_t blocks = dweight_blocks + (a.dx ? a.rows : 0);
-    return launch_with(backward_small<T, CHUNKS, WIDE>, dim3((unsigned)blocks),
-                       dim3((unsigned)p.threads), 0, 1, true, stream, a, d, (int)dweight_blocks);
+    return add_launch(backward_small<T, CHUNKS, WIDE>, dim3((unsigned)blocks),
+                      dim3((unsigned)p.threads), 0, 1, true, to, a, d, (int)dweight_blocks);
 }
 
 template <class T>
-static cudaError_t launch_of(const Backward &a, const SmallDweight &d, const BackwardPlan &p,
-                             cudaStream_t stream)
+static cudaError_t add_of(const Backward &a, const SmallDweight &d, const BackwardPlan &p,
+                          Launches *to)
 {
-    if (p.chunks == 2) return launch_small<T, 2, 8>(a, d, p, stream);
-    if (p.columns == 2) return launch_small<T, 1, 2>(a, d, p, stream);
-    if (p.columns == 4) return launch_small<T, 1, 4>(a, d, p, stream);
-    return launch_small<T, 1, 8>(a, d, p, stream);
+    if (p.chunks == 2) return add_small<T, 2, 8>(a, d, p, to);
+    if (p.columns == 2) return add_small<T, 1, 2>(a, d, p, to);
+    if (p.columns == 4) return add_small<T, 1, 4>(a, d, p, to);
+    return add_small<T, 1, 8>(a, d, p, to);
 }
 
-cudaError_t launch_backward_small(const Backward &a, const SmallDweight &d, const BackwardPlan &p,
-                                  gd_dtype dtype, cudaStream_t stream)
+cudaError_t add_backward_small(const Backward &a, const SmallDweight &d, const BackwardPlan &p,
+                               gd_dtype dtype, Launches *to)
 {
-    if (dtype == GD_FLOAT32) return launch_of<float>(a, d, p, stream);
-    if (dtype == GD_BFLOAT16) return launch_of<__nv_bfloat16>(a, d, p, stream);
-    return launch_of<__half>(a, d, p, stream);
+    if (dtype == GD_FLOAT32) return add_of<float>(a, d, p, to);
+    if (dtype == GD_BFLOAT16) return add_of<__nv_bfloat16>(a, d, p, to);
+    return add_of<__half>(a, d, p, to);
 }
 
 } // namespace gd_rms

@@ -69,39 +69,38 @@ __global__ void __launch_bounds__(256, 4)
 }
 
 template <class A, int V, int LANES>
-static cudaError_t launch_sum(void *dweight, gd_dtype dtype, bool accumulate, const void *partial,
-                              int64_t partials, int64_t cols, bool early, cudaStream_t stream)
+static cudaError_t add_sum(void *dweight, gd_dtype dtype, bool accumulate, const void *partial,
+                           int64_t partials, int64_t cols, bool early, Launches *to)
 {
-    return launch_with(dweight_kernel<A, V, LANES>, dim3((unsigned)ceil_div(cols, LANES * V)),
-                       dim3(256), 0, 1, early, stream, dweight, dtype, accumulate,
-                       (const A *)partial, partials, cols);
+    return add_launch(dweight_kernel<A, V, LANES>, dim3((unsigned)ceil_div(cols, LANES * V)),
+                      dim3(256), 0, 1, early, to, dweight, dtype, accumulate, (const A *)partial,
+                      partials, cols);
 }
 
 template <class A, int V>
-static cudaError_t launch_sum_of(void *dweight, gd_dtype dtype, bool accumulate,
-                                 const void *partial, int64_t partials, int64_t cols, bool early,
-                                 cudaStream_t stream)
+static cudaError_t add_sum_of(void *dweight, gd_dtype dtype, bool accumulate, const void *partial,
+                              int64_t partials, int64_t cols, bool early, Launches *to)
 {
-    auto sum = launch_sum<A, V, 8>;
+    auto sum = add_sum<A, V, 8>;
     if (partials <= 4 * AT_ONCE)
-        sum = launch_sum<A, V, 64>;
+        sum = add_sum<A, V, 64>;
     else if (partials <= 8 * AT_ONCE)
-        sum = launch_sum<A, V, 32>;
+        sum = add_sum<A, V, 32>;
     else if (partials <= 16 * AT_ONCE)
-        sum = launch_sum<A, V, 16>;
-    return sum(dweight, dtype, accumulate, partial, partials, cols, early, stream);
+        sum = add_sum<A, V, 16>;
+    return sum(dweight, dtype, accumulate, partial, partials, cols, early, to);
 }
 
-cudaError_t launch_dweight(void *dweight, gd_dtype dweight_dtype, bool accumulate,
-                           const void *partial, bool partial_is_double, int64_t partials,
-                           int64_t cols, bool early, cudaStream_t stream)
+cudaError_t add_dweight(void *dweight, gd_dtype dweight_dtype, bool accumulate, const void *partial,
+                        bool partial_is_double, int64_t partials, int64_t cols, bool early,
+                        Launches *to)
 {
-    auto sum = launch_sum_of<float, 1>;
+    auto sum = add_sum_of<float, 1>;
     if (partial_is_double)
-        sum = launch_sum_of<double, 1>;
+        sum = add_sum_of<double, 1>;
     else if (cols % 4 == 0)
-        sum = launch_sum_of<float, 4>;
-    return sum(dweight, dweight_dtype, accumulate, partial, partials, cols, early, stream);
+        sum = add_sum_of<float, 4>;
+    return sum(dweight, dweight_dtype, accumulate, partial, partials, cols, early, to);
 }
 
 } // namespace gd_rms

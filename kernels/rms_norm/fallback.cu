@@ -146,36 +146,36 @@ static unsigned blocks_for(int64_t rows)
     return (unsigned)(rows < 1000000 ? rows : 1000000);
 }
 
-cudaError_t fallback_forward(const Forward &a, gd_dtype dtype, cudaStream_t stream)
+cudaError_t fallback_forward(const Forward &a, gd_dtype dtype, Launches *to)
 {
     return by_dtype(dtype, [&](auto zero) {
         using T = decltype(zero);
         if (a.cols <= 1024)
-            return launch(forward_kernel<T, 32>, a, blocks_for(ceil_div(a.rows, 8)), 256, 0, 1,
-                          stream);
-        return launch(forward_kernel<T, 512>, a, blocks_for(a.rows), 512, 0, 1, stream);
+            return add_launch(forward_kernel<T, 32>, blocks_for(ceil_div(a.rows, 8)), 256, 0, 1,
+                              false, to, a);
+        return add_launch(forward_kernel<T, 512>, blocks_for(a.rows), 512, 0, 1, false, to, a);
     });
 }
 
-cudaError_t fallback_dx(const Backward &a, gd_dtype dtype, cudaStream_t stream)
+cudaError_t fallback_dx(const Backward &a, gd_dtype dtype, Launches *to)
 {
     return by_dtype(dtype, [&](auto zero) {
         using T = decltype(zero);
         if (a.cols <= 1024)
-            return launch(dx_kernel<T, 32>, a, blocks_for(ceil_div(a.rows, 8)), 256, 0, 1, stream);
-        return launch(dx_kernel<T, 512>, a, blocks_for(a.rows), 512, 0, 1, stream);
+            return add_launch(dx_kernel<T, 32>, blocks_for(ceil_div(a.rows, 8)), 256, 0, 1, false,
+                              to, a);
+        return add_launch(dx_kernel<T, 512>, blocks_for(a.rows), 512, 0, 1, false, to, a);
     });
 }
 
 cudaError_t fallback_partials_of(const Backward &a, gd_dtype dtype, bool bias, int64_t partials,
-                                 cudaStream_t stream)
+                                 Launches *to)
 {
     const dim3 blocks((unsigned)ceil_div(a.cols, 32), (unsigned)partials), threads(32, 8);
     return by_dtype(dtype, [&](auto zero) {
         using T = decltype(zero);
-        if (bias)
-            return launch_with(partials_kernel<T, true>, blocks, threads, 0, 1, false, stream, a);
-        return launch_with(partials_kernel<T, false>, blocks, threads, 0, 1, false, stream, a);
+        if (bias) return add_launch(partials_kernel<T, true>, blocks, threads, 0, 1, false, to, a);
+        return add_launch(partials_kernel<T, false>, blocks, threads, 0, 1, false, to, a);
     });
 }
 

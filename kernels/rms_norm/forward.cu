@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(THREADS, BLOCKS) forward_wide(const __grid_con
 }
 
 template <class T, int LANES, int CHUNKS, int ROWS, int BLOCKS>
-static cudaError_t launch_rows(const Forward &a, cudaStream_t stream)
+static cudaError_t add_rows(const Forward &a, Launches *to)
 {
     const int threads = 256;
     const int64_t blocks = ceil_div(a.rows, threads / LANES * ROWS);
@@ -177,24 +177,24 @@ static cudaError_t launch_rows(const Forward &a, cudaStream_t stream)
     auto kernel = forward_rows<T, LANES, CHUNKS, ROWS, BLOCKS, false, false>;
     if (plain) kernel = forward_rows<T, LANES, CHUNKS, ROWS, BLOCKS, true, false>;
     if (plain && a.keep) kernel = forward_rows<T, LANES, CHUNKS, ROWS, BLOCKS, true, true>;
-    return launch_with(kernel, dim3((unsigned)blocks), dim3(threads),
-                       threads * vector_size<T> * sizeof(float), 1, true, stream, a);
+    return add_launch(kernel, dim3((unsigned)blocks), dim3(threads),
+                      threads * vector_size<T> * sizeof(float), 1, true, to, a);
 }
 
 template <class T>
-static cudaError_t launch_rows_of(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
+static cudaError_t add_rows_of(const Forward &a, const ForwardPlan &p, Launches *to)
 {
-    if (p.lanes == 16 && p.chunks == 1) return launch_rows<T, 16, 1, 2, 6>(a, stream);
-    if (p.lanes == 16 && p.rows == 2) return launch_rows<T, 16, 2, 2, 8>(a, stream);
-    if (p.lanes == 16) return launch_rows<T, 16, 2, 1, 8>(a, stream);
-    if (p.chunks == 2 && p.rows == 2) return launch_rows<T, 32, 2, 2, 6>(a, stream);
-    if (p.chunks == 2) return launch_rows<T, 32, 2, 1, 8>(a, stream);
-    if (p.chunks == 3) return launch_rows<T, 32, 3, 1, 6>(a, stream);
-    return launch_rows<T, 32, 4, 1, 4>(a, stream);
+    if (p.lanes == 16 && p.chunks == 1) return add_rows<T, 16, 1, 2, 6>(a, to);
+    if (p.lanes == 16 && p.rows == 2) return add_rows<T, 16, 2, 2, 8>(a, to);
+    if (p.lanes == 16) return add_rows<T, 16, 2, 1, 8>(a, to);
+    if (p.chunks == 2 && p.rows == 2) return add_rows<T, 32, 2, 2, 6>(a, to);
+    if (p.chunks == 2) return add_rows<T, 32, 2, 1, 8>(a, to);
+    if (p.chunks == 3) return add_rows<T, 32, 3, 1, 6>(a, to);
+    return add_rows<T, 32, 4, 1, 4>(a, to);
 }
 
 template <class T, int CHUNKS, int THREADS, int BLOCKS, bool EARLY>
-static cudaError_t launch_wide(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
+static cudaError_t add_wide(const Forward &a, const ForwardPlan &p, Launches *to)
 {
     // A row has at least 2 KB: more than a grid can hold would be 4 TB of them.
     if (p.threads > THREADS || a.rows > 2147483647) return cudaErrorInvalidConfiguration;
@@ -204,29 +204,28 @@ static cudaError_t launch_wide(const Forward &a, const ForwardPlan &p, cudaStrea
     if (plain) kernel = forward_wide<T, CHUNKS, THREADS, BLOCKS, EARLY, true, false>;
     if constexpr (!EARLY) // those few rows fit in L2
         if (plain && a.keep) kernel = forward_wide<T, CHUNKS, THREADS, BLOCKS, false, true, true>;
-    return launch_with(kernel, grid, block, 0, 1, true, stream, a);
+    return add_launch(kernel, grid, block, 0, 1, true, to, a);
 }
 
 template <class T>
-static cudaError_t launch_of(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
+static cudaError_t add_of(const Forward &a, const ForwardPlan &p, Launches *to)
 {
-    if (p.kernel == ROWS) return launch_rows_of<T>(a, p, stream);
-    if (p.early && p.chunks == 1) return launch_wide<T, 1, 512, 4, true>(a, p, stream);
-    if (p.early && p.blocks == 2) return launch_wide<T, 2, 512, 2, true>(a, p, stream);
-    if (p.early) return launch_wide<T, 2, 512, 4, true>(a, p, stream);
-    if (p.chunks == 2) return launch_wide<T, 2, 512, 4, false>(a, p, stream);
-    if (p.chunks == 4) return launch_wide<T, 4, 512, 3, false>(a, p, stream);
-    if (p.threads > 512) return launch_wide<T, 8, 1024, 1, false>(a, p, stream);
-    return launch_wide<T, 8, 512, 2, false>(a, p, stream);
+    if (p.kernel == ROWS) return add_rows_of<T>(a, p, to);
+    if (p.early && p.chunks == 1) return add_wide<T, 1, 512, 4, true>(a, p, to);
+    if (p.early && p.blocks == 2) return add_wide<T, 2, 512, 2, true>(a, p, to);
+    if (p.early) return add_wide<T, 2, 512, 4, true>(a, p, to);
+    if (p.chunks == 2) return add_wide<T, 2, 512, 4, false>(a, p, to);
+    if (p.chunks == 4) return add_wide<T, 4, 512, 3, false>(a, p, to);
+    if (p.threads > 512) return add_wide<T, 8, 1024, 1, false>(a, p, to);
+    return add_wide<T, 8, 512, 2, false>(a, p, to);
 }
 
-cudaError_t launch_forward(const Forward &a, const ForwardPlan &p, gd_dtype dtype,
-                           cudaStream_t stream)
+cudaError_t add_forward(const Forward &a, const ForwardPlan &p, gd_dtype dtype, Launches *to)
 {
-    if (p.kernel == RING) return launch_forward_ring(a, p, dtype, stream);
-    if (dtype == GD_FLOAT32) return launch_of<float>(a, p, stream);
-    if (dtype == GD_BFLOAT16) return launch_of<__nv_bfloat16>(a, p, stream);
-    return launch_of<__half>(a, p, stream);
+    if (p.kernel == RING) return add_forward_ring(a, p, dtype, to);
+    if (dtype == GD_FLOAT32) return add_of<float>(a, p, to);
+    if (dtype == GD_BFLOAT16) return add_of<__nv_bfloat16>(a, p, to);
+    return add_of<__half>(a, p, to);
 }
 
 } // namespace gd_rms

@@ -98,7 +98,7 @@ __global__ void __launch_bounds__(FORWARD_RING_THREADS + 32, 1)
 }
 
 template <class T, int CHUNKS, int TILE, int LEAD>
-static cudaError_t launch_ring(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
+static cudaError_t add_ring(const Forward &a, const ForwardPlan &p, Launches *to)
 {
     // The ring must have a place for the tile that is waited for, beside all that are held.
     constexpr int TILES = CHUNKS / TILE;
@@ -109,36 +109,35 @@ static cudaError_t launch_ring(const Forward &a, const ForwardPlan &p, cudaStrea
     const size_t tile = (size_t)p.threads * TILE * 16;
     auto kernel = forward_ring<T, CHUNKS, TILE, LEAD, false>;
     if (is_plain(a, dtype_of<T>)) kernel = forward_ring<T, CHUNKS, TILE, LEAD, true>;
-    return launch_with(kernel, dim3((unsigned)(clusters * p.cluster)),
-                       dim3((unsigned)p.threads + 32), RING_AT + tile * (size_t)p.stages, p.cluster,
-                       true, stream, a, p.stages);
+    return add_launch(kernel, dim3((unsigned)(clusters * p.cluster)),
+                      dim3((unsigned)p.threads + 32), RING_AT + tile * (size_t)p.stages, p.cluster,
+                      true, to, a, p.stages);
 }
 
 template <class T>
-static cudaError_t launch_of(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
+static cudaError_t add_of(const Forward &a, const ForwardPlan &p, Launches *to)
 {
     auto is = [&](int chunks, int tile, int lead) {
         return p.chunks == chunks && p.tile_chunks == tile && p.lead == lead;
     };
     if constexpr (sizeof(T) == 4) {
-        if (is(4, 1, 0)) return launch_ring<T, 4, 1, 0>(a, p, stream);
-        if (is(4, 1, 3)) return launch_ring<T, 4, 1, 3>(a, p, stream);
-        if (is(8, 1, 1)) return launch_ring<T, 8, 1, 1>(a, p, stream);
-        if (is(8, 2, 0)) return launch_ring<T, 8, 2, 0>(a, p, stream);
+        if (is(4, 1, 0)) return add_ring<T, 4, 1, 0>(a, p, to);
+        if (is(4, 1, 3)) return add_ring<T, 4, 1, 3>(a, p, to);
+        if (is(8, 1, 1)) return add_ring<T, 8, 1, 1>(a, p, to);
+        if (is(8, 2, 0)) return add_ring<T, 8, 2, 0>(a, p, to);
     } else {
-        if (is(4, 1, 0)) return launch_ring<T, 4, 1, 0>(a, p, stream);
-        if (is(4, 1, 2)) return launch_ring<T, 4, 1, 2>(a, p, stream);
-        if (is(5, 1, 2)) return launch_ring<T, 5, 1, 2>(a, p, stream);
+        if (is(4, 1, 0)) return add_ring<T, 4, 1, 0>(a, p, to);
+        if (is(4, 1, 2)) return add_ring<T, 4, 1, 2>(a, p, to);
+        if (is(5, 1, 2)) return add_ring<T, 5, 1, 2>(a, p, to);
     }
     return cudaErrorInvalidConfiguration;
 }
 
-cudaError_t launch_forward_ring(const Forward &a, const ForwardPlan &p, gd_dtype dtype,
-                                cudaStream_t stream)
+cudaError_t add_forward_ring(const Forward &a, const ForwardPlan &p, gd_dtype dtype, Launches *to)
 {
-    if (dtype == GD_FLOAT32) return launch_of<float>(a, p, stream);
-    if (dtype == GD_BFLOAT16) return launch_of<__nv_bfloat16>(a, p, stream);
-    return launch_of<__half>(a, p, stream);
+    if (dtype == GD_FLOAT32) return add_of<float>(a, p, to);
+    if (dtype == GD_BFLOAT16) return add_of<__nv_bfloat16>(a, p, to);
+    return add_of<__half>(a, p, to);
 }
 
 } // namespace gd_rms

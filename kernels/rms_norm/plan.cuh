@@ -1,7 +1,8 @@
 // plan.cuh - what the CUDA files of RMSNorm share: the problem as the kernels get it, the plan of
-// how to run it, and one launch function per kernel.
+// how to run it, and one function per kernel that adds it to the launches.
 //
-// rms_norm.cu checks a call, makes its plan and launches; each kernel has a file of its own:
+// rms_norm.cu checks a call and makes its plan, launch.cu puts the kernels on the stream; each
+// kernel has a file of its own:
 //   forward.cu         y and rstd: some lanes or a block for each row
 //   forward_ring.cu    the same for rows that no block can hold
 //   forward.cuh        the arithmetic of both
@@ -107,26 +108,26 @@ BackwardPlan plan_backward(int64_t rows, int64_t cols, gd_dtype dtype);
 BackwardPlan plan_backward_small(int64_t rows, int64_t cols, gd_dtype dtype); // or FALLBACK: not so
 int64_t fallback_partials(int64_t rows, int64_t cols);
 
-// Each puts a kernel on the stream and returns its launch error.
-cudaError_t launch_forward(const Forward &a, const ForwardPlan &plan, gd_dtype dtype,
-                           cudaStream_t stream);
-cudaError_t launch_forward_ring(const Forward &a, const ForwardPlan &plan, gd_dtype dtype,
-                                cudaStream_t stream);
-cudaError_t launch_backward_rows(const Backward &a, const BackwardPlan &plan, gd_dtype dtype,
-                                 cudaStream_t stream);
-cudaError_t launch_backward_ring(const Backward &a, const BackwardPlan &plan, gd_dtype dtype,
-                                 cudaStream_t stream);
-cudaError_t launch_backward_small(const Backward &a, const SmallDweight &d,
-                                  const BackwardPlan &plan, gd_dtype dtype, cudaStream_t stream);
-cudaError_t launch_dweight(void *dweight, gd_dtype dweight_dtype, bool accumulate,
-                           const void *partial, bool partial_is_double, int64_t partials,
-                           int64_t cols, bool after_fast_kernel, cudaStream_t stream);
+// Each adds a kernel to what the call launches (launch.cuh), or says what is wrong with it.
+struct Launches;
+cudaError_t add_forward(const Forward &a, const ForwardPlan &plan, gd_dtype dtype, Launches *to);
+cudaError_t add_forward_ring(const Forward &a, const ForwardPlan &plan, gd_dtype dtype,
+                             Launches *to);
+cudaError_t add_backward_rows(const Backward &a, const BackwardPlan &plan, gd_dtype dtype,
+                              Launches *to);
+cudaError_t add_backward_ring(const Backward &a, const BackwardPlan &plan, gd_dtype dtype,
+                              Launches *to);
+cudaError_t add_backward_small(const Backward &a, const SmallDweight &d, const BackwardPlan &plan,
+                               gd_dtype dtype, Launches *to);
+cudaError_t add_dweight(void *dweight, gd_dtype dweight_dtype, bool accumulate, const void *partial,
+                        bool partial_is_double, int64_t partials, int64_t cols,
+                        bool after_fast_kernel, Launches *to);
 
-cudaError_t fallback_forward(const Forward &a, gd_dtype dtype, cudaStream_t stream);
-cudaError_t fallback_dx(const Backward &a, gd_dtype dtype, cudaStream_t stream);
+cudaError_t fallback_forward(const Forward &a, gd_dtype dtype, Launches *to);
+cudaError_t fallback_dx(const Backward &a, gd_dtype dtype, Launches *to);
 // partial = sums over rows p, p + P, ... of dy * xhat, or of dy alone for the bias
 cudaError_t fallback_partials_of(const Backward &a, gd_dtype dtype, bool bias, int64_t partials,
-                                 cudaStream_t stream);
+                                 Launches *to);
 
 // Whether the device that is current can run, and this file was compiled for, what came with
 // compute capability 9.0: bulk copies, transaction barriers, clusters.

@@ -1,6 +1,7 @@
 // rms_norm.cu - the functions of gradus/kernels.h on CUDA: checks the call, chooses the kernels and
 // puts them on the stream.
 #include "rms_norm/async.cuh"
+#include "rms_norm/launch.cuh"
 #include "rms_norm/plan.cuh"
 
 namespace gd_rms
@@ -88,20 +89,20 @@ static size_t partial_bytes(const gd_rms_norm_problem *p)
 
 // The partial sums of dweight or dbias, by the fallback, and then the sum itself.
 static cudaError_t column_sums(Backward a, const gd_rms_norm_problem *p, bool bias, void *result,
-                               bool accumulate, void *workspace, cudaStream_t stream)
+                               bool accumulate, void *workspace, Launches *to)
 {
     const int64_t partials = fallback_partials(a.rows, a.cols);
     cudaError_t error = cudaSuccess;
     a.partial = workspace;
-    if (partials > 0) error = fallback_partials_of(a, p->dtype, bias, partials, stream);
+    if (partials > 0) error = fallback_partials_of(a, p->dtype, bias, partials, to);
     if (!error)
-        error = launch_dweight(result, p->dweight_dtype, accumulate, workspace,
-                               p->dtype == GD_FLOAT64, partials, a.cols, false, stream);
+        error = add_dweight(result, p->dweight_dtype, accumulate, workspace, p->dtype == GD_FLOAT64,
+                            partials, a.cols, false, to);
     return error;
 }
 
-static cudaError_t run_backward(const gd_rms_norm_problem *p, const gd_rms_norm_gradients *g,
-                                cudaStream_t stream)
+static cudaError_t add_backward(const gd_rms_norm_problem *p, const gd_rms_norm_gradients *g,
+                                Launches *to)
 {
     Backward a = {g->dx,           nullptr,      g->dy,       g->x,
                   g->rstd,         g->weight,    p->rows,     p->cols,
@@ -114,8 +115,7 @@ static cudaError_t run_backward(const gd_rms_norm_problem *p, const gd_rms_norm_
     cudaError_t error = cudaSuccess;
 
     // First dbias: dx may overwrite dy.
-    if (g->dbias)
-        error = column_sums(a, p, true, g->dbias, g->accumulate_dbias, g->workspace, stream);
+    if (g->dbias) error = column_sums(a, p, true, g->dbias, g->accumulate_dbias, g->workspace, to);
     if (error) return error;
 
     const BackwardPlan plan = plan_backward(p->rows, p->cols, p->dtype);
@@ -125,27 +125,26 @@ static cudaError_t run_backward(const gd_rms_norm_problem *p, const gd_rms_norm_
                       aligned_rows(g->x, g->x_stride, size) && aligned(g->weight) && have_hopper();
     if (!fast) {
         if (g->dweight)
-            error =
-                column_sums(a, p, false, g->dweight, g->accumulate_dweight, g->workspace, stream);
-        if (!error && g->dx && p->rows > 0) error = fallback_dx(a, p->dtype, stream);
+            error = column_sums(a, p, false, g->dweight, g->accumulate_dweight, g->workspace, to);
+        if (!error && g->dx && p->rows > 0) error = fallback_dx(a, p->dtype, to);
         return error;
     }
 
     const BackwardPlan small = plan_backward_small(p->rows, p->cols, p->dtype);
     if (small.kernel == SMALL && !overwrites(p, g)) {
         const SmallDweight d = {g->dweight, p->dweight_dtype, g->accumulate_dweight};
-        return launch_backward_small(a, d, small, p->dtype, stream);
+        return add_backward_small(a, d, small, p->dtype, to);
     }
 
     // One partial row of the right dtype is the result.
     const bool direct = plan.partials == 1 && p->dweight_dtype == GD_FLOAT32 &&
                         !g->accumulate_dweight && aligned(g->dweight);
     if (g->dweight) a.partial = direct ? g->dweight : g->workspace;
-    error = plan.kernel == ROWS ? launch_backward_rows(a, plan, p->dtype, stream)
-                                : launch_backward_ring(a, plan, p->dtype, stream);
+    error = plan.kernel == ROWS ? add_backward_rows(a, plan, p->dtype, to)
+                                : add_backward_ring(a, plan, p->dtype, to);
     if (!error && g->dweight && !direct)
-        error = launch_dweight(g->dweight, p->dweight_dtype, g->accumulate_dweight, a.partial,
-                               false, plan.partials, p->cols, true, stream);
+        error = add_dweight(g->dweight, p->dweight_dtype, g->accumulate_dweight, a.partial, false,
+                            plan.partials, p->cols, true, to);
     return error;
 }
 
@@ -184,9 +183,12 @@ gd_status gd_cuda_rms_norm_forward(const gd_rms_norm_problem *p, void *y, int64_
         aligned(bias))
         plan = plan_forward(p->rows, p->cols, p->dtype);
     a.waiting = (plan.kernel == ROWS ? 3 : 2) * MULTIPROCESSORS;
-    if (plan.kernel == FALLBACK || (plan.kernel == RING && !have_hopper()))
-        return status_of(fallback_forward(a, p->dtype, (cudaStream_t)stream));
-    return status_of(launch_forward(a, plan, p->dtype, (cudaStream_t)stream));
+    Launches all;
+    cudaError_t error = plan.kernel == FALLBACK || (plan.kernel == RING && !have_hopper())
+                            ? fallback_forward(a, p->dtype, &all)
+                            : add_forward(a, plan, p->dtype, &all);
+    if (!error) error = run(all, true, (cudaStream_t)stream);
+    return status_of(error);
 }
 
 gd_status gd_cuda_rms_norm_backward(const gd_rms_norm_problem *p, const gd_rms_norm_gradients *g,
@@ -197,7 +199,10 @@ gd_status gd_cuda_rms_norm_backward(const gd_rms_norm_problem *p, const gd_rms_n
     if (p->rows > 0 && (!g->dy || !g->x || !g->rstd)) return GD_ERROR_ARGUMENT;
     const bool sums = (g->dweight || g->dbias) && p->rows > 0;
     if (sums && (!g->workspace || !aligned(g->workspace))) return GD_ERROR_ARGUMENT;
-    return status_of(run_backward(p, g, (cudaStream_t)stream));
+    Launches all;
+    cudaError_t error = add_backward(p, g, &all);
+    if (!error) error = run(all, g->overlap, (cudaStream_t)stream);
+    return status_of(error);
 }
 
 size_t gd_cuda_rms_norm_workspace(const gd_rms_norm_problem *p)

@@ -216,6 +216,8 @@ static gd_status run_fast(const gd_call *call, const gd_rms_norm_problem *p,
     const int64_t sum_size = (int64_t)gd_dtype_size(call->dtype);
     g.workspace = gd_call_scratch(call, gd_cuda_rms_norm_workspace(p));
     if (!g.workspace) return gd_error_status(call->context);
+    // From 10 us or so the GPU takes longer than the host does to launch.
+    g.overlap = p->rows * N * size >= 8 << 20;
     for (int64_t h = 0; h < heads; h++) {
         const gd_status status = gd_cuda_rms_norm_backward(p, &g, gd_stream(call));
         if (status) return fast_launched(call, status);
