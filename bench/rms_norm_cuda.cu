@@ -267,7 +267,8 @@ static double loop_microseconds(const Work &w, const Rotation &r)
     return times[times.size() / 2];
 }
 
-// The backward in one launch, and overlapping (kernels.h). An odd N, or a dbias, takes more kernels.
+// The backward in one launch, and overlapping (kernels.h), which more than two kernels, for an odd N
+// or a dbias, do not.
 static void print_host_times(bool json)
 {
     const struct {

@@ -3,10 +3,12 @@
  * For those who have their own tensors and want the kernels alone. Everything is a number or a
  * pointer to memory of the CUDA device that is current; `stream` is a cudaStream_t as void *. The
  * calls put kernels on the stream and return: they allocate nothing, wait for nothing and can be
- * captured in a CUDA graph. Any thread may make them. (A backward of several kernels is launched as
- * a small graph, made the first time that a stream gets these kernels, and kept: of the 64 used
- * last. After a cudaDeviceReset it is no longer valid, nor is the backward.) A library built
- * without CUDA has them too, and they answer GD_ERROR_UNSUPPORTED.
+ * captured in a CUDA graph. Any thread may make them. A library built without CUDA has them too,
+ * and they answer GD_ERROR_UNSUPPORTED.
+ *
+ * A backward of several kernels is launched as a small graph, which the driver makes, and takes
+ * memory for, the first time that a stream gets these kernels. The 64 used last are kept, and do
+ * not outlive a cudaDeviceReset: call no backward after one.
  *
  * With x [M, N], xhat = x * rstd and factor = offset + weight (1 where there is no weight):
  *
