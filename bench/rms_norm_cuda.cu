@@ -200,22 +200,32 @@ static double dw_share(const Work &w, const Rotation &r)
     return worst / (5e-6 * sqrt((double)M) * most);
 }
 
-// The median host time of a call, in microseconds: of batches of calls short enough that none waits
-// for room in the stream.
+// Microseconds that one of `calls` calls in a row takes, the median of so many batches: of the host
+// alone or, `to_the_end`, until all have run.
 template <class Call>
-static double host_microseconds(const Call &call)
+static double batch_microseconds(int batches, int calls, bool to_the_end, const Call &call)
 {
     using clock = std::chrono::steady_clock;
     std::vector<double> times;
-    for (int batch = 0; batch < 32; batch++) {
+    for (int batch = 0; batch < batches; batch++) {
+        bool good = true;
         const clock::time_point begin = clock::now();
-        for (int i = 0; i < 64; i++) call();
+        for (int i = 0; i < calls; i++) good &= call(i);
+        if (to_the_end) must(cudaDeviceSynchronize(), "calls");
         const std::chrono::duration<double, std::micro> took = clock::now() - begin;
         must(cudaDeviceSynchronize(), "calls");
-        times.push_back(took.count() / 64);
+        if (!good) return NAN;
+        times.push_back(took.count() / calls);
     }
     std::sort(times.begin(), times.end());
     return times[times.size() / 2];
+}
+
+// In batches short enough that none waits for room in the stream.
+template <class Call>
+static double host_microseconds(const Call &call)
+{
+    return batch_microseconds(32, 64, false, call);
 }
 
 // As large as what the kernels of the backward get.
@@ -230,8 +240,8 @@ static __global__ void empty_kernel(const __grid_constant__ Empty)
 #endif
 }
 
-// What launches alone take of the host, such as the fast kernels' are: a forward is one, a backward
-// one or two.
+// What launches alone take of the host, such as the fast kernels' are: a forward is one, an
+// overlapping backward one or two.
 static double empty_microseconds(int launches)
 {
     int device = 0, major = 0;
@@ -243,32 +253,16 @@ static double empty_microseconds(int launches)
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(132), config.blockDim = dim3(256);
     config.attrs = &early, config.numAttrs = major >= 9;
-    return host_microseconds([&] {
+    return host_microseconds([&](int) {
+        bool good = true;
         for (int i = 0; i < launches; i++)
-            must(cudaLaunchKernelEx(&config, empty_kernel, Empty()), "an empty kernel");
+            good &= !cudaLaunchKernelEx(&config, empty_kernel, Empty());
+        return good;
     });
 }
 
-// What one of many calls takes until all have run: the host's time or the GPU's, whichever is more.
-static double loop_microseconds(const Work &w, const Rotation &r)
-{
-    using clock = std::chrono::steady_clock;
-    const int calls = 400;
-    std::vector<double> times;
-    for (int time = 0; time < 7; time++) {
-        must(cudaDeviceSynchronize(), "before a loop");
-        const clock::time_point begin = clock::now();
-        for (int i = 0; i < calls; i++) w.backward(r, i % r.sets, nullptr);
-        must(cudaDeviceSynchronize(), "a loop");
-        const std::chrono::duration<double, std::micro> took = clock::now() - begin;
-        times.push_back(took.count() / calls);
-    }
-    std::sort(times.begin(), times.end());
-    return times[times.size() / 2];
-}
-
-// The backward in one launch, and overlapping (kernels.h), which more than two kernels, for an odd N
-// or a dbias, do not.
+// Backwards launched as graphs, and overlapping (kernels.h), which those of more than two kernels,
+// for an odd N or a dbias, never do.
 static void print_host_times(bool json)
 {
     const struct {
@@ -285,12 +279,13 @@ static void print_host_times(bool json)
             Work w({dtype, c.rows, c.cols});
             w.dbias = c.dbias;
             const Rotation r(3, w.bytes, (int)w.size);
-            const double f = host_microseconds([&] { w.forward(r, 0, nullptr); });
+            const double f = host_microseconds([&](int) { return w.forward(r, 0, nullptr); });
             double host[2], loop[2];
             for (int i = 0; i < 2; i++) {
                 w.overlap = i == 1;
-                host[i] = host_microseconds([&] { w.backward(r, 0, nullptr); });
-                loop[i] = loop_microseconds(w, r);
+                host[i] = host_microseconds([&](int) { return w.backward(r, 0, nullptr); });
+                loop[i] = batch_microseconds(
+                    7, 400, true, [&](int k) { return w.backward(r, k % r.sets, nullptr); });
             }
             printf(json ? "{\"dtype\": \"%s\", \"rows\": %lld, \"cols\": %lld, \"dbias\": %s, "
                           "\"forward_host_us\": %.2f, \"backward_host_us\": %.2f, "

@@ -1,6 +1,6 @@
-// cuda_launch.cu - how the kernels of a call come to the stream (kernels/rms_norm/launch.cu), against
-// a runtime that only notes what it is told: the linker puts the functions below in the place of
-// CUDA's. Needs no GPU.
+// cuda_launch.cu - how the kernels of a call come to the stream (kernels/rms_norm/launch.cu),
+// against a runtime that only notes what it is told: the linker puts the functions below in the
+// place of CUDA's. Needs no GPU.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,11 +2,11 @@
 //
 // As many blocks as there are partial rows P, one or two to a multiprocessor. In each work crews,
 // each alone with its own rows and its own ring of stages in shared memory: a warp whose lanes
-// share a row by 8, 16 or 32, or several warps that share one: so many that a thread has two vectors
-// of it. Rows come in stages of a few (stage_rows) that lie side by side in memory, so that one bulk
-// copy brings x and another dy; `stages` of them are on their way. A row goes from its stage to
-// registers once; when all of the crew have it, the stage is sent for again. factor and the sums of
-// dw for a thread's columns stay in registers from the first row to the last.
+// share a row by 8, 16 or 32, or several warps that share one, so many that a thread has two
+// vectors of it. Rows come in stages of a few (stage_rows) that lie side by side in memory, so that
+// one bulk copy brings x and another dy; `stages` of them are on their way. A row goes from its
+// stage to registers once; when all of the crew have it, the stage is sent for again. factor and
+// the sums of dw for a thread's columns stay in registers from the first row to the last.
 //
 // A crew of several warps meets once a row, to add up the row's sum, in two areas used in turn: who
 // writes to an area again has passed the barrier of the row between, which all came to after they
@@ -35,9 +35,9 @@ constexpr int CHUNKS = 2; // vectors of a row that a thread has: of x, dy, facto
 
 #if GD_HOPPER
 
-// Starts the copies of x or of dy for stage `unit`, rows unit * stage_rows and on. Called by a whole
-// warp. One lane at work holds up its warp, and so the crew: where there are two warps, each takes
-// one of the two.
+// Starts the copies of x or of dy for stage `unit`, rows unit * stage_rows and on. Called by a
+// whole warp. One lane at work holds up its warp, and so the crew: where there are two warps, each
+// takes one of the two.
 template <class T>
 __device__ inline void fetch_rows(const Backward &a, uint32_t stage, uint32_t full, int unit,
                                   int stage_rows, int lane, bool is_dy)
@@ -67,9 +67,9 @@ __device__ inline void prefetch_rows(const Backward &a, int unit, int stage_rows
 
 #endif
 
-// GROUP threads share a row. ROUND: xhat is rounded to T before it goes into dw, as it was before the
-// weight; in 16 bits this kernel is near the limit of its arithmetic, so those who do not want it
-// have a kernel of their own. GUARD changes no result: see below.
+// GROUP threads share a row. ROUND: xhat is rounded to T before it goes into dw, as it was before
+// the weight; in 16 bits this kernel is near the limit of its arithmetic, so those who do not want
+// it have a kernel of their own. GUARD changes no result: see below.
 template <class T, int GROUP, bool GUARD, bool ROUND>
 __global__ void __maxnreg__(crew_registers(sizeof(T)))
     backward_rows(const __grid_constant__ Backward a, int units, int stage_rows, int stages)
@@ -131,10 +131,10 @@ __global__ void __maxnreg__(crew_registers(sizeof(T)))
     const float *const rstd_of = (const float *)a.rstd;
 
     // Lane l holds rstd of row l of the stage, read one stage ahead. With GUARD, which asks what
-    // read_rstd asks anyway, the compiler makes a branch of that load, without it a predicate. That
-    // is up to 16% faster, but for rows of 8 KB and a few others, which lose by it up to 6% (plan.cu
-    // says which). Why, the machine code does not show; perhaps it is by how far the blocks drift
-    // apart in memory.
+    // read_rstd asks anyway, the compiler makes a branch of that load, without it a predicate. The
+    // predicate is up to 16% faster, but for rows of 8 KB and a few others, which lose by it up to
+    // 6% (plan.cu says which). Why, the machine code does not show; perhaps it is by how far the
+    // blocks drift apart in memory.
     auto read_rstd = [&](int unit) {
         const int64_t row = (int64_t)unit * stage_rows + lane;
         return lane < stage_rows && row < a.rows ? rstd_of[row] : 0.0f;

@@ -1,7 +1,7 @@
 // launch.cu - puts the kernels of a call on a stream.
 //
-// To launch a kernel takes 2 to 4 us of the host, and a backward is two kernels or more; a small
-// one takes the GPU less than that. A graph of several kernels is launched faster than one kernel.
+// To launch a kernel takes 2 to 4 us of the host, and most backwards are two kernels or more; a
+// small one takes the GPU less than that. A graph of several is launched faster than one kernel.
 // So the first time that a stream gets some sequence of kernels they are made into a graph, which
 // is kept; then, and from then on, it is given the arguments of the call, half a microsecond a
 // kernel, and launched. (Parameters are copied when a graph is launched: it may be given the next
@@ -113,10 +113,10 @@ struct Graph {
         const void *kernel;
         int cluster;
         bool early;
-    } step[5];
+        cudaGraphNode_t node;
+    } step[MOST_LAUNCHES];
     uint64_t used; // the higher, the later
     cudaGraph_t graph;
-    cudaGraphNode_t node[5];
     cudaGraphExec_t exec; // NULL: could not be made
 };
 
@@ -168,12 +168,13 @@ static cudaError_t make(Graph *g, const Launches &all)
     for (int i = 0; i < all.count && !error; i++) {
         const Launch &l = all.launch[i];
         const cudaKernelNodeParams p = parameters(l);
-        error = cudaGraphAddKernelNode(&g->node[i], g->graph, nullptr, 0, &p);
+        cudaGraphNode_t *const node = &g->step[i].node;
+        error = cudaGraphAddKernelNode(node, g->graph, nullptr, 0, &p);
         if (!error && l.cluster > 1) {
             const cudaLaunchAttribute cluster = cluster_attribute(l);
-            error = cudaGraphKernelNodeSetAttribute(g->node[i], cluster.id, &cluster.val);
+            error = cudaGraphKernelNodeSetAttribute(*node, cluster.id, &cluster.val);
         }
-        if (!error && i > 0) error = add_edge(g->graph, g->node[i - 1], g->node[i], l.early);
+        if (!error && i > 0) error = add_edge(g->graph, g->step[i - 1].node, *node, l.early);
     }
     return error ? error : cudaGraphInstantiateWithFlags(&g->exec, g->graph, 0);
 }
@@ -206,7 +207,7 @@ static Graph *find_graph(const Launches &all, int device, cudaStream_t stream)
     g->device = device, g->stream = stream, g->count = all.count;
     for (int i = 0; i < all.count; i++) {
         const Launch &l = all.launch[i];
-        g->step[i] = {l.kernel, l.cluster, l.early};
+        g->step[i].kernel = l.kernel, g->step[i].cluster = l.cluster, g->step[i].early = l.early;
     }
     g->used = ++calls;
     return g;
@@ -228,7 +229,7 @@ static cudaError_t run_graph(const Launches &all, cudaStream_t stream, bool *don
     *done = g->exec;
     for (int i = 0; i < all.count && *done && !error; i++) {
         const cudaKernelNodeParams p = parameters(all.launch[i]);
-        error = cudaGraphExecKernelNodeSetParams(g->exec, g->node[i], &p);
+        error = cudaGraphExecKernelNodeSetParams(g->exec, g->step[i].node, &p);
     }
     if (*done && !error) error = cudaGraphLaunch(g->exec, stream);
     pthread_mutex_unlock(&lock);

@@ -23,11 +23,11 @@ struct Launch {
     alignas(8) unsigned char storage[192];
 };
 
-// What a call launches, in this order. The most is five: dbias and dweight, each partial sums and
-// their sum, and dx.
+// What a call launches, in this order.
+constexpr int MOST_LAUNCHES = 5; // dbias and dweight, each partial sums and their sum, and dx
 struct Launches {
     int count = 0;
-    Launch launch[5];
+    Launch launch[MOST_LAUNCHES];
 
     Launches() = default;
     Launches(const Launches &) = delete; // arguments are pointed to
@@ -44,7 +44,7 @@ static cudaError_t add_launch(void (*kernel)(Parameters...), dim3 blocks, dim3 t
 {
     static_assert(sizeof...(Parameters) <= sizeof Launch::argument / sizeof(void *));
     static_assert((0 + ... + ((sizeof(Parameters) + 7) / 8 * 8)) <= sizeof Launch::storage);
-    if (to->count == sizeof to->launch / sizeof(Launch)) return cudaErrorInvalidValue;
+    if (to->count == MOST_LAUNCHES) return cudaErrorInvalidValue;
     const cudaError_t error = allow((const void *)kernel, shared, cluster);
     if (error) return error;
     Launch *const l = &to->launch[to->count++];

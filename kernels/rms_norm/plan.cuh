@@ -87,7 +87,8 @@ struct ForwardPlan {
 
 // How to run a backward. The first two say it all for the fallback. ROWS: `lanes` threads share a
 // row (8 lanes of a warp to 512 threads), crews of as many make up a block. RING: a cluster has a
-// row. SMALL: a block has a row of dx, or some columns of dw. There each thread has `chunks` vectors.
+// row. SMALL: a block has a row of dx, or some columns of dw. In the last two each thread has
+// `chunks` vectors.
 struct BackwardPlan {
     Kernel kernel;
     int64_t partials; // P: rows of the partial buffer, which is also the number of blocks/clusters

@@ -1,5 +1,5 @@
-// rms_norm.cu - the functions of gradus/kernels.h on CUDA: checks the call, chooses the kernels and
-// puts them on the stream.
+// rms_norm.cu - the functions of gradus/kernels.h on CUDA: checks the call, chooses its kernels and
+// runs them.
 #include "rms_norm/async.cuh"
 #include "rms_norm/launch.cuh"
 #include "rms_norm/plan.cuh"
