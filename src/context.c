@@ -53,6 +53,14 @@ static void keep_ends(char *error, size_t size, const char *whole)
     memcpy(error + size - tail, whole + length + 1 - tail, tail);
 }
 
+/* A name, or what a file holds, may break the line, or tell a terminal what to do. */
+static void replace_controls(char *text)
+{
+    for (; *text; text++) {
+        if ((unsigned char)*text < 0x20 || *text == 0x7f) *text = '?';
+    }
+}
+
 gd_status gd_fail(gd_context *ctx, gd_status status, const char *format, ...)
 {
     if (!ctx) return GD_ERROR_MEMORY;
@@ -63,6 +71,7 @@ gd_status gd_fail(gd_context *ctx, gd_status status, const char *format, ...)
     va_start(args, format);
     vsnprintf(whole, sizeof whole, format, args);
     va_end(args);
+    replace_controls(whole);
     keep_ends(ctx->error, sizeof ctx->error, whole);
     return ctx->status;
 }

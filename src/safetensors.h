@@ -24,12 +24,12 @@ struct gd_safetensors {
     size_t char_count;
 };
 
-/* A text from a file, fit for a sentence: no control characters, and not long. */
-typedef struct gd_printable {
+/* The beginning of a text from a file, short enough for a sentence. */
+typedef struct gd_excerpt {
     char text[100];
-} gd_printable;
+} gd_excerpt;
 
-gd_printable gd_printable_text(const char *text);
+gd_excerpt gd_excerpt_of(const char *text);
 
 /* The name in a header that is not a tensor's; what a build without jansson says. */
 extern const char gd_safetensors_metadata_name[], gd_safetensors_no_jansson[];

@@ -56,21 +56,18 @@ const char *gd_safetensors_dtype_name(gd_dtype dtype)
     return NULL;
 }
 
-gd_printable gd_printable_text(const char *text)
+gd_excerpt gd_excerpt_of(const char *text)
 {
-    gd_printable clean;
-    size_t room = sizeof clean.text - 4, i = 0;
-    for (; text[i] && i < room; i++) {
-        unsigned char c = (unsigned char)text[i];
-        clean.text[i] = c < 0x20 || c == 0x7f ? '?' : text[i];
-    }
+    gd_excerpt cut;
+    size_t room = sizeof cut.text - 4, i = 0;
+    for (; text[i] && i < room; i++) cut.text[i] = text[i];
     if (text[i]) {
         while (i > 0 && ((unsigned char)text[i] & 0xc0) == 0x80) i--; /* not within a character */
-        memcpy(clean.text + i, "...", 3);
+        memcpy(cut.text + i, "...", 3);
         i += 3;
     }
-    clean.text[i] = '\0';
-    return clean;
+    cut.text[i] = '\0';
+    return cut;
 }
 
 const char gd_safetensors_metadata_name[] = "__metadata__";
@@ -92,7 +89,7 @@ static gd_status refuse(const gd_safetensors *file, const char *format, ...)
     vsnprintf(why, sizeof why, format, args);
     va_end(args);
     return gd_fail(file->ctx, GD_ERROR_IO, "safetensors_open: %s: %s",
-                   gd_printable_text(file->path).text, why);
+                   gd_excerpt_of(file->path).text, why);
 }
 
 /* The text of the header, or NULL. */
@@ -142,10 +139,10 @@ static gd_status refuse_json(const gd_safetensors *file, const json_error_t *err
 {
     if (json_error_code(error) == json_error_out_of_memory) {
         return gd_fail(file->ctx, GD_ERROR_MEMORY, "out of memory: the header of %s",
-                       gd_printable_text(file->path).text);
+                       gd_excerpt_of(file->path).text);
     }
     return refuse(file, "the header is not JSON as wanted: %s, at byte %d",
-                  gd_printable_text(error->text).text, error->position);
+                  gd_excerpt_of(error->text).text, error->position);
 }
 
 /* ---- First walk: how much is there, and is it of the right kind ---------------------------- */
@@ -160,7 +157,7 @@ static gd_status count_metadata(gd_safetensors *file, json_t *map)
     {
         if (!json_is_string(text)) {
             return refuse(file, "%s: \"%s\" is not a text", gd_safetensors_metadata_name,
-                          gd_printable_text(name).text);
+                          gd_excerpt_of(name).text);
         }
         file->char_count += strlen(name) + json_string_length(text) + 2;
         file->metadata_count++;
@@ -185,7 +182,7 @@ static gd_status count_header(gd_safetensors *file, json_t *root)
             return refuse(file,
                           "tensor \"%s\" has not just the fields dtype (a text), shape (numbers) "
                           "and data_offsets (two numbers)",
-                          gd_printable_text(name).text);
+                          gd_excerpt_of(name).text);
         }
         file->count++;
         file->dim_count += (int64_t)json_array_size(shape);
@@ -237,8 +234,8 @@ static bool count_bytes(int ndim, const int64_t *shape, int bits, size_t *bytes)
 static gd_status fill_entry(gd_safetensors *file, gd_safetensors_entry *entry, json_t *value,
                             int64_t *dims, size_t data_begin)
 {
-    const gd_printable printable = gd_printable_text(entry->name);
-    const char *name = printable.text;
+    const gd_excerpt excerpt = gd_excerpt_of(entry->name);
+    const char *name = excerpt.text;
     const json_t *shape = json_object_get(value, "shape");
     const json_t *offsets = json_object_get(value, "data_offsets");
     const char *dtype = json_string_value(json_object_get(value, "dtype"));
@@ -248,7 +245,7 @@ static gd_status fill_entry(gd_safetensors *file, gd_safetensors_entry *entry, j
     }
     if (!known) {
         return refuse(file, "tensor \"%s\": there is no dtype \"%s\"", name,
-                      gd_printable_text(dtype).text);
+                      gd_excerpt_of(dtype).text);
     }
     size_t ndim = json_array_size(shape);
     for (size_t i = 0; i < ndim; i++) {
@@ -340,7 +337,7 @@ static gd_status check_tiling(const gd_safetensors *file, size_t data_begin)
             return refuse(file,
                           "tensor \"%s\" begins at byte %zu of the data, but the one before "
                           "it ends at %zu",
-                          gd_printable_text(entry->name).text, begin, end);
+                          gd_excerpt_of(entry->name).text, begin, end);
         }
         end = begin + entry->bytes;
     }

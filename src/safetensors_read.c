@@ -13,7 +13,7 @@
 
 static gd_status refuse_file(gd_context *ctx, const char *path, const char *why)
 {
-    return gd_fail(ctx, GD_ERROR_IO, "safetensors_open: %s: %s", gd_printable_text(path).text, why);
+    return gd_fail(ctx, GD_ERROR_IO, "safetensors_open: %s: %s", gd_excerpt_of(path).text, why);
 }
 
 static gd_safetensors *create(gd_context *ctx)
@@ -147,17 +147,17 @@ static const gd_safetensors_entry *usable(const gd_safetensors *file, const char
                                           const char *who)
 {
     if (!file || gd_failed(file->ctx)) return NULL;
-    const gd_printable path = gd_printable_text(file->path),
-                       printable = gd_printable_text(name ? name : "(NULL)");
+    const gd_excerpt path = gd_excerpt_of(file->path),
+                     excerpt = gd_excerpt_of(name ? name : "(NULL)");
     const gd_safetensors_entry *entry = gd_safetensors_find(file, name);
     if (!entry) {
         gd_fail(file->ctx, GD_ERROR_IO, "%s: %s has no tensor \"%s\"", who, path.text,
-                printable.text);
+                excerpt.text);
     } else if (entry->dtype == GD_DTYPE_COUNT || entry->ndim > GD_MAX_DIMS) {
         gd_fail(file->ctx, GD_ERROR_UNSUPPORTED,
                 "%s: %s: tensor \"%s\" is %s with %d dimensions; wanted a dtype of gd_dtype and at "
                 "most %d dimensions",
-                who, path.text, printable.text, entry->format_dtype, entry->ndim, GD_MAX_DIMS);
+                who, path.text, excerpt.text, entry->format_dtype, entry->ndim, GD_MAX_DIMS);
         entry = NULL;
     }
     return entry;
@@ -195,7 +195,7 @@ gd_status gd_safetensors_read(const gd_safetensors *file, const char *name, gd_t
     if (source->ndim != tensor->ndim ||
         memcmp(source->shape, tensor->shape, (size_t)source->ndim * sizeof *source->shape) != 0) {
         gd_fail(ctx, GD_ERROR_IO, "%s: %s: tensor \"%s\" has shape %s, wanted %s", who,
-                gd_printable_text(file->path).text, gd_printable_text(name).text,
+                gd_excerpt_of(file->path).text, gd_excerpt_of(name).text,
                 gd_shape_text(source).text, gd_shape_text(tensor).text);
     }
     if (!gd_failed(ctx)) gd_tensor_copy(tensor, source);

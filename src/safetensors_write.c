@@ -13,7 +13,7 @@
 static gd_status refuse_name(gd_context *ctx, const char *what, const char *name, const char *why)
 {
     return gd_fail(ctx, GD_ERROR_ARGUMENT, "safetensors_write: %s \"%s\" %s", what,
-                   gd_printable_text(name).text, why);
+                   gd_excerpt_of(name).text, why);
 }
 
 /* A text as JSON; NULL, with the reason, where there is no memory or it is not UTF-8. */

@@ -16,7 +16,7 @@
 static gd_status fail(const gd_whole_file *file, const char *what)
 {
     return gd_fail(file->ctx, GD_ERROR_IO, "%s: %s: cannot %s: %s", file->who,
-                   gd_printable_text(file->path).text, what, strerror(errno));
+                   gd_excerpt_of(file->path).text, what, strerror(errno));
 }
 
 /* Renaming would put a file in the place of a pipe or of /dev/null. */
@@ -25,7 +25,7 @@ static gd_status check_place(const gd_whole_file *file)
     struct stat status;
     if (stat(file->path, &status) || S_ISREG(status.st_mode)) return GD_OK;
     return gd_fail(file->ctx, GD_ERROR_IO, "%s: %s: it is there, and not a regular file", file->who,
-                   gd_printable_text(file->path).text);
+                   gd_excerpt_of(file->path).text);
 }
 
 gd_status gd_whole_file_begin(gd_whole_file *file, gd_context *ctx, const char *who,

@@ -28,6 +28,15 @@ START_TEST(a_long_message_loses_its_middle)
 }
 END_TEST
 
+START_TEST(a_message_is_one_line)
+{
+    gd_context *ctx = gd_context_create(NULL);
+    gd_fail(ctx, GD_ERROR_IO, "near %s: bad", "a\nb\t\x7f\x1b[2J \xc3\xa9");
+    ck_assert_str_eq(gd_error(ctx), "near a?b???[2J \xc3\xa9: bad");
+    gd_context_free(ctx);
+}
+END_TEST
+
 START_TEST(the_first_error_stays)
 {
     gd_context *ctx = gd_context_create(NULL);
@@ -324,6 +333,7 @@ int main(void)
 {
     Suite *suite = suite_create("core");
     TCase *contexts = tcase_create("contexts");
+    tcase_add_test(contexts, a_message_is_one_line);
     tcase_add_test(contexts, the_first_error_stays);
     tcase_add_test(contexts, a_long_message_loses_its_middle);
     tcase_add_test(contexts, no_cuda_device_is_said);

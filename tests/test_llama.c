@@ -189,6 +189,7 @@ START_TEST(folders_that_do_not_fit)
         {"sed -i 's/\"vocab_size\": 24/\"vocab_size\": 0/' config.json", "vocab_size is not a"},
         {"sed -i 's/\"rms_norm_eps\": 1e-05/\"rms_norm_eps\": \"x\"/' config.json",
          "rms_norm_eps is not a number"},
+        {"printf '{\"a\\\\\\n\"' > config.json", "invalid escape near '\"a\\?'"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         model m;

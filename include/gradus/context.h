@@ -128,8 +128,9 @@ GD_API gd_status gd_error_status(const gd_context *ctx);
 GD_API void gd_error_clear(gd_context *ctx);
 
 /* Sets the context's error, as a kernel or a loop of one's own may want to; the first one stays.
- * The sentence should name who complains: gd_fail(ctx, GD_ERROR_ARGUMENT, "train: ..."). Returns
- * the status that now stands, so that `return gd_fail(...)` reads well. */
+ * The sentence should name who complains: gd_fail(ctx, GD_ERROR_ARGUMENT, "train: ..."). It becomes
+ * one line: control characters, as a file may hold them, become "?". Returns the status that now
+ * stands, so that `return gd_fail(...)` reads well. */
 GD_API gd_status gd_fail(gd_context *ctx, gd_status status, const char *format, ...)
     GD_PRINTF(3, 4);
 
