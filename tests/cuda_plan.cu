@@ -7,7 +7,7 @@
 
 using namespace gd_rms;
 
-static int failures, rings, crews;
+static int failures, rings, wides, crews;
 
 static void expect(bool ok, const char *what, const char *way, gd_dtype dtype, int64_t cols)
 {
@@ -28,15 +28,27 @@ static void check_ring(const Plan &p, const char *way, gd_dtype dtype, int64_t c
     expect(p.threads % 32 == 0 && p.threads >= 32 && p.threads <= most, "threads", way, dtype,
            cols);
     expect(tiles * p.tile_chunks == p.chunks, "a tile is not whole", way, dtype, cols);
-    const int64_t slice = ceil_div(vectors, p.cluster);
+    expect(p.teams == 1 || p.teams == 2, "teams", way, dtype, cols);
+    const int members = p.cluster / p.teams;
+    const int64_t slice = ceil_div(vectors, members);
     expect((int64_t)p.threads * p.chunks >= slice, "a row finds no room", way, dtype, cols);
-    expect(slice * (p.cluster - 1) < vectors, "a block has nothing", way, dtype, cols);
-    expect(p.cluster * p.threads / 32 <= MOST_SUMS, "too many sums", way, dtype, cols);
+    expect(slice * (members - 1) < vectors, "a block has nothing", way, dtype, cols);
+    expect(members * p.threads / 32 <= MOST_SUMS / p.teams, "too many sums", way, dtype, cols);
     // Else the producer waits for tiles that nobody can give back yet.
     expect(p.lead < tiles && p.stages > tiles + p.lead, "the ring holds too little", way, dtype,
            cols);
     expect(p.stages <= MOST_STAGES, "too many stages", way, dtype, cols);
     expect(RING_AT + tile * p.stages <= max_shared, "too much shared memory", way, dtype, cols);
+}
+
+// The forward of rows that a block holds.
+static void check_wide(const ForwardPlan &p, gd_dtype dtype, int64_t cols)
+{
+    const int64_t vectors = cols * (int64_t)gd_dtype_size(dtype) / 16;
+    const int most = p.early ? 512 : wide_threads(p.chunks, p.blocks);
+    wides++;
+    expect(p.threads % 32 == 0 && p.threads <= most, "threads", "wide", dtype, cols);
+    expect((int64_t)p.threads * p.chunks >= vectors, "a row finds no room", "wide", dtype, cols);
 }
 
 static void check_crews(const BackwardPlan &p, gd_dtype dtype, int64_t cols)
@@ -64,8 +76,11 @@ int main()
     for (gd_dtype dtype : dtypes)
         for (int64_t cols = 8; cols <= 300000; cols += 8) {
             const int64_t row_bytes = cols * (int64_t)gd_dtype_size(dtype);
-            const ForwardPlan f = plan_forward(100, cols, dtype);
+            const ForwardPlan few = plan_forward(100, cols, dtype);
+            if (few.kernel == WIDE) check_wide(few, dtype, cols);
+            const ForwardPlan f = plan_forward(1000, cols, dtype);
             if (f.kernel == RING) check_ring(f, "forward", dtype, cols, 1);
+            if (f.kernel == WIDE) check_wide(f, dtype, cols);
             expect((f.kernel == FALLBACK) == (cols > 262144), "the fallback", "forward", dtype,
                    cols);
             for (int64_t rows : {1, 6, 1000}) {
@@ -82,6 +97,6 @@ int main()
             expect(plan_backward(MOST_ROWS + 1, cols, dtype).kernel == FALLBACK, "too many rows",
                    "backward", dtype, cols);
         }
-    printf("%d rings, %d crews, %d failures\n", rings, crews, failures);
-    return failures || !rings || !crews;
+    printf("%d rings, %d wide, %d crews, %d failures\n", rings, wides, crews, failures);
+    return failures || !rings || !wides || !crews;
 }

@@ -19,15 +19,16 @@ namespace gd_rms
 // for it (up to 8%). One block to a multiprocessor, as in forward_ring.cu.
 template <class T, int CHUNKS, int TILE, int LEAD, bool ROUND>
 __global__ void __launch_bounds__(backward_ring_threads(CHUNKS) + 32, 1)
-    backward_ring(const __grid_constant__ Backward a, int stages)
+    backward_ring(const __grid_constant__ Backward a, int stages, int teams)
 {
 #if GD_HOPPER
     constexpr int V = vector_size<T>;
     constexpr int TILES = CHUNKS / TILE;
     extern __shared__ __align__(128) char shared[];
-    Ring<2> ring(shared, stages, TILE, (int)(a.cols / V));
+    Ring<2> ring(shared, stages, TILE, teams, (int)(a.cols / V));
     const int begin = ring.begin, length = ring.length;
-    const int64_t first = blockIdx.x / ring.blocks, step = gridDim.x / ring.blocks;
+    // Rows of the cluster's first team; the second's are one further.
+    const int64_t first = blockIdx.x / ring.blocks * teams, step = gridDim.x / ring.blocks * teams;
     auto x = [&](int64_t row) {
         return (const uint4 *)((const T *)a.x + row * a.x_stride) + begin;
     };
@@ -36,7 +37,7 @@ __global__ void __launch_bounds__(backward_ring_threads(CHUNKS) + 32, 1)
     };
     const bool producer = ring.warp == ring.warps;
     let_next_start();
-    const int64_t soon = first + ring.lane * step;
+    const int64_t soon = first + ring.team + ring.lane * step;
     if (producer && ring.lane < SOON && soon < a.rows && length > 0) {
         bulk_prefetch(x(soon), 16 * length, a.keep);
         bulk_prefetch(dy(soon), 16 * length, a.keep);
@@ -48,7 +49,8 @@ __global__ void __launch_bounds__(backward_ring_threads(CHUNKS) + 32, 1)
         if (ring.lane == 0) {
             Place place = {0, 1};
             for (int64_t row = first; row < a.rows; row += step)
-                ring.fetch(place, x(row), dy(row), TILES, a.keep);
+                ring.fetch(place, x(row + ring.team), dy(row + ring.team), row + ring.team < a.rows,
+                           TILES, a.keep);
         }
         __syncwarp();
         cluster_sync();
@@ -56,21 +58,25 @@ __global__ void __launch_bounds__(backward_ring_threads(CHUNKS) + 32, 1)
     }
 
     float w[CHUNKS][V], dw[CHUNKS][V];
-    const int mine = ring.mine();
+    const int most = ring.mine();
 #pragma unroll
     for (int c = 0; c < CHUNKS; c++) {
         const int64_t col = (int64_t)(begin + c * ring.threads + (int)threadIdx.x) * V;
 #pragma unroll
         for (int j = 0; j < V; j++) w[c][j] = dw[c][j] = 0;
-        if (c < mine) load_weight<V>(w[c], a.weight, a.weight_dtype, col, (float)a.offset, 1.0f);
+        if (c < most) load_weight<V>(w[c], a.weight, a.weight_dtype, col, (float)a.offset, 1.0f);
     }
     const float per_col = 1.0f / (float)a.cols;
     const float *const rstd_of = (const float *)a.rstd;
 
     // rstd of pass 2, of pass 1, and of pass 1 of the next step: it is read a step ahead.
-    float rstd = 0, rstd_ahead = 0, rstd_next = first < a.rows ? rstd_of[first] : 0.0f;
-    walk_rows(first, a.rows, step, [&](int64_t row, auto reads, auto writes) {
+    float rstd = 0, rstd_ahead = 0, rstd_next = 0;
+    if (first + ring.team < a.rows) rstd_next = rstd_of[first + ring.team];
+    walk_rows(first, a.rows, step, [&](int64_t first_teams, auto reads, auto writes) {
         constexpr bool READS = decltype(reads)::value, WRITES = decltype(writes)::value;
+        const int64_t row = first_teams + ring.team;
+        const int mine =
+            !READS && row >= a.rows ? 0 : most; // in the last step the team may have none
         // Pass 2 asks for its numbers before pass 1 waits, where there are registers to keep them.
         constexpr bool EARLY = CHUNKS * V <= 16;
         uint4 *const dx = (uint4 *)((T *)a.dx + row * a.dx_stride) + begin + (int)threadIdx.x;
@@ -128,12 +134,12 @@ __global__ void __launch_bounds__(backward_ring_threads(CHUNKS) + 32, 1)
         if (READS) ring.send_sum(dot * rstd_ahead);
     });
 
-    if (a.partial) {
-        float *const partial = (float *)a.partial + first * a.cols;
+    if (a.partial && first + ring.team < a.rows) {
+        float *const partial = (float *)a.partial + (first + ring.team) * a.cols;
 #pragma unroll
         for (int c = 0; c < CHUNKS; c++) {
             const int64_t col = (int64_t)(begin + c * ring.threads + (int)threadIdx.x) * V;
-            if (c < mine)
+            if (c < most)
 #pragma unroll
                 for (int j = 0; j < V; j += 4)
                     *(float4 *)(partial + col + j) =
@@ -156,9 +162,9 @@ static cudaError_t add_ring(const Backward &a, const BackwardPlan &p, Launches *
     auto kernel = backward_ring<T, CHUNKS, TILE, LEAD, false>;
     if constexpr (sizeof(T) == 2) // in float32 there is nothing to round
         if (a.round) kernel = backward_ring<T, CHUNKS, TILE, LEAD, true>;
-    return add_launch(kernel, dim3((unsigned)(p.partials * p.cluster)),
+    return add_launch(kernel, dim3((unsigned)(ceil_div(p.partials, p.teams) * p.cluster)),
                       dim3((unsigned)p.threads + 32), RING_AT + tile * (size_t)p.stages, p.cluster,
-                      true, to, a, p.stages);
+                      true, to, a, p.stages, p.teams);
 }
 
 template <class T>

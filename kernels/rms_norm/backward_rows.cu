@@ -279,21 +279,21 @@ static cudaError_t add_of(const Backward &a, const BackwardPlan &p, Launches *to
 {
     auto is = [&](int lanes, bool guard = false) { return p.lanes == lanes && p.guard == guard; };
     if (is(8)) return add_rows<T, 8>(a, p, to);
+    if (is(16, true)) return add_rows<T, 16, true>(a, p, to);
+    if (is(32, true)) return add_rows<T, 32, true>(a, p, to);
     if (is(64)) return add_rows<T, 64>(a, p, to);
+    if (is(96, true)) return add_rows<T, 96, true>(a, p, to);
     if (is(128)) return add_rows<T, 128>(a, p, to);
-    if (is(160)) return add_rows<T, 160>(a, p, to);
+    if (is(160, true)) return add_rows<T, 160, true>(a, p, to);
     if (is(192)) return add_rows<T, 192>(a, p, to);
     if (is(256, true)) return add_rows<T, 256, true>(a, p, to);
     if (is(320)) return add_rows<T, 320>(a, p, to);
     if (is(384)) return add_rows<T, 384>(a, p, to);
     if (is(512)) return add_rows<T, 512>(a, p, to);
     if constexpr (sizeof(T) == 4) {
-        if (is(16, true)) return add_rows<T, 16, true>(a, p, to);
-        if (is(32, true)) return add_rows<T, 32, true>(a, p, to);
         if (is(128, true)) return add_rows<T, 128, true>(a, p, to);
     } else {
-        if (is(16)) return add_rows<T, 16>(a, p, to);
-        if (is(32)) return add_rows<T, 32>(a, p, to);
+        if (is(8, true)) return add_rows<T, 8, true>(a, p, to);
         if (is(96)) return add_rows<T, 96>(a, p, to);
         if (is(224)) return add_rows<T, 224>(a, p, to);
         if (is(448)) return add_rows<T, 448>(a, p, to);

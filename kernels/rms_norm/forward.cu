@@ -184,18 +184,30 @@ static cudaError_t add_rows(const Forward &a, Launches *to)
 template <class T>
 static cudaError_t add_rows_of(const Forward &a, const ForwardPlan &p, Launches *to)
 {
-    if (p.lanes == 16 && p.chunks == 1) return add_rows<T, 16, 1, 2, 6>(a, to);
-    if (p.lanes == 16 && p.rows == 2) return add_rows<T, 16, 2, 2, 8>(a, to);
-    if (p.lanes == 16) return add_rows<T, 16, 2, 1, 8>(a, to);
-    if (p.chunks == 2 && p.rows == 2) return add_rows<T, 32, 2, 2, 6>(a, to);
-    if (p.chunks == 2) return add_rows<T, 32, 2, 1, 8>(a, to);
-    if (p.chunks == 3) return add_rows<T, 32, 3, 1, 6>(a, to);
-    return add_rows<T, 32, 4, 1, 4>(a, to);
+    auto is = [&](int lanes, int chunks, int rows) {
+        return p.lanes == lanes && p.chunks == chunks && p.rows == rows;
+    };
+    if (is(16, 1, 2)) return add_rows<T, 16, 1, 2, 6>(a, to);
+    if constexpr (sizeof(T) == 4) {
+        if (is(16, 2, 2)) return add_rows<T, 16, 2, 2, 8>(a, to);
+        if (is(32, 2, 2)) return add_rows<T, 32, 2, 2, 6>(a, to);
+    } else {
+        if (is(8, 3, 1)) return add_rows<T, 8, 3, 1, 6>(a, to);
+        if (is(16, 2, 1)) return add_rows<T, 16, 2, 1, 8>(a, to);
+        if (is(16, 3, 1)) return add_rows<T, 16, 3, 1, 6>(a, to);
+        if (is(32, 2, 1)) return add_rows<T, 32, 2, 1, 8>(a, to);
+    }
+    if (is(32, 3, 1)) return add_rows<T, 32, 3, 1, 6>(a, to);
+    if (is(32, 4, 1)) return add_rows<T, 32, 4, 1, 4>(a, to);
+    if (is(32, 5, 1)) return add_rows<T, 32, 5, 1, 4>(a, to);
+    if (is(32, 6, 1)) return add_rows<T, 32, 6, 1, 4>(a, to);
+    return cudaErrorInvalidConfiguration;
 }
 
-template <class T, int CHUNKS, int THREADS, int BLOCKS, bool EARLY>
+template <class T, int CHUNKS, int BLOCKS, bool EARLY>
 static cudaError_t add_wide(const Forward &a, const ForwardPlan &p, Launches *to)
 {
+    constexpr int THREADS = EARLY ? 512 : wide_threads(CHUNKS, BLOCKS);
     // A row has at least 2 KB: more than a grid can hold would be 4 TB of them.
     if (p.threads > THREADS || a.rows > 2147483647) return cudaErrorInvalidConfiguration;
     const dim3 grid((unsigned)a.rows), block((unsigned)p.threads);
@@ -211,13 +223,22 @@ template <class T>
 static cudaError_t add_of(const Forward &a, const ForwardPlan &p, Launches *to)
 {
     if (p.kernel == ROWS) return add_rows_of<T>(a, p, to);
-    if (p.early && p.chunks == 1) return add_wide<T, 1, 512, 4, true>(a, p, to);
-    if (p.early && p.blocks == 2) return add_wide<T, 2, 512, 2, true>(a, p, to);
-    if (p.early) return add_wide<T, 2, 512, 4, true>(a, p, to);
-    if (p.chunks == 2) return add_wide<T, 2, 512, 4, false>(a, p, to);
-    if (p.chunks == 4) return add_wide<T, 4, 512, 3, false>(a, p, to);
-    if (p.threads > 512) return add_wide<T, 8, 1024, 1, false>(a, p, to);
-    return add_wide<T, 8, 512, 2, false>(a, p, to);
+    if (p.early && p.chunks == 1) return add_wide<T, 1, 4, true>(a, p, to);
+    if (p.early && p.blocks == 2) return add_wide<T, 2, 2, true>(a, p, to);
+    if (p.early) return add_wide<T, 2, 4, true>(a, p, to);
+    auto is = [&](int chunks, int blocks) { return p.chunks == chunks && p.blocks == blocks; };
+    if (is(2, 4)) return add_wide<T, 2, 4, false>(a, p, to);
+    if (is(3, 2)) return add_wide<T, 3, 2, false>(a, p, to);
+    if (is(4, 2)) return add_wide<T, 4, 2, false>(a, p, to);
+    if (is(5, 2)) return add_wide<T, 5, 2, false>(a, p, to);
+    if (is(6, 2)) return add_wide<T, 6, 2, false>(a, p, to);
+    if (is(8, 2)) return add_wide<T, 8, 2, false>(a, p, to);
+    if constexpr (sizeof(T) == 4) {
+        if (is(8, 1)) return add_wide<T, 8, 1, false>(a, p, to);
+    } else {
+        if (is(6, 1)) return add_wide<T, 6, 1, false>(a, p, to);
+    }
+    return cudaErrorInvalidConfiguration;
 }
 
 cudaError_t add_forward(const Forward &a, const ForwardPlan &p, gd_dtype dtype, Launches *to)

@@ -15,20 +15,21 @@ namespace gd_rms
 // the compiler makes room for two, with registers too few.
 template <class T, int CHUNKS, int TILE, int LEAD, bool PLAIN>
 __global__ void __launch_bounds__(FORWARD_RING_THREADS + 32, 1)
-    forward_ring(const __grid_constant__ Forward a, int stages)
+    forward_ring(const __grid_constant__ Forward a, int stages, int teams)
 {
 #if GD_HOPPER
     constexpr int V = vector_size<T>;
     constexpr int TILES = CHUNKS / TILE;
     extern __shared__ __align__(128) char shared[];
-    Ring<1> ring(shared, stages, TILE, (int)(a.cols / V));
+    Ring<1> ring(shared, stages, TILE, teams, (int)(a.cols / V));
     const int begin = ring.begin, length = ring.length;
-    const int64_t first = blockIdx.x / ring.blocks, step = gridDim.x / ring.blocks;
+    // Rows of the cluster's first team; the second's are one further.
+    const int64_t first = blockIdx.x / ring.blocks * teams, step = gridDim.x / ring.blocks * teams;
     auto x = [&](int64_t row) {
         return (const uint4 *)((const T *)a.x + row * a.x_stride) + begin;
     };
     const bool producer = ring.warp == ring.warps;
-    const int64_t soon = first + ring.lane * step;
+    const int64_t soon = first + ring.team + ring.lane * step;
     let_next_start();
     if (producer && ring.lane < SOON && soon < a.rows && length > 0)
         bulk_prefetch(x(soon), 16 * length, a.keep);
@@ -38,7 +39,8 @@ __global__ void __launch_bounds__(FORWARD_RING_THREADS + 32, 1)
         if (ring.lane == 0) {
             Place place = {0, 1};
             for (int64_t row = first; row < a.rows; row += step)
-                ring.fetch(place, x(row), nullptr, TILES, a.keep);
+                ring.fetch(place, x(row + ring.team), nullptr, row + ring.team < a.rows, TILES,
+                           a.keep);
         }
         __syncwarp();
         cluster_sync();
@@ -46,17 +48,21 @@ __global__ void __launch_bounds__(FORWARD_RING_THREADS + 32, 1)
     }
 
     float factor[CHUNKS][V];
-    const int mine = ring.mine();
+    const int most = ring.mine();
 #pragma unroll
     for (int c = 0; c < CHUNKS; c++) {
         const int64_t col = (int64_t)(begin + c * ring.threads + (int)threadIdx.x) * V;
 #pragma unroll
         for (int j = 0; j < V; j++) factor[c][j] = 0;
-        if (c < mine) load_factor<T, PLAIN>(factor[c], a, col);
+        if (c < most) load_factor<T, PLAIN>(factor[c], a, col);
     }
 
     // Chunks that are not mine are worked on like the others, and what comes of them is dropped.
-    walk_rows(first, a.rows, step, [&](int64_t row, auto reads, auto writes) {
+    walk_rows(first, a.rows, step, [&](int64_t first_teams, auto reads, auto writes) {
+        const int64_t row = first_teams + ring.team;
+        const int mine = !decltype(reads)::value && row >= a.rows
+                             ? 0
+                             : most; // in the last step the team may have none
         uint4 *const y = (uint4 *)((T *)a.y + row * a.y_stride) + begin + (int)threadIdx.x;
         float sum = 0, rstd = 0;
 #pragma unroll
@@ -79,7 +85,8 @@ __global__ void __launch_bounds__(FORWARD_RING_THREADS + 32, 1)
             }
             if (write && t == LEAD) {
                 rstd = rstd_of(ring.total(), a);
-                if (a.rstd && ring.rank == 0 && threadIdx.x == 0) ((float *)a.rstd)[row] = rstd;
+                if (a.rstd && ring.member == 0 && threadIdx.x == 0 && row < a.rows)
+                    ((float *)a.rstd)[row] = rstd;
             }
 #pragma unroll
             for (int k = 0; write && k < TILE; k++) {
@@ -105,13 +112,14 @@ static cudaError_t add_ring(const Forward &a, const ForwardPlan &p, Launches *to
     static_assert(LEAD < TILES);
     if (p.threads > FORWARD_RING_THREADS || p.stages <= TILES + LEAD || p.stages > MOST_STAGES)
         return cudaErrorInvalidConfiguration;
-    const int64_t clusters = a.rows < p.clusters ? a.rows : p.clusters;
+    const int64_t wanted = ceil_div(a.rows, p.teams);
+    const int64_t clusters = wanted < p.clusters ? wanted : p.clusters;
     const size_t tile = (size_t)p.threads * TILE * 16;
     auto kernel = forward_ring<T, CHUNKS, TILE, LEAD, false>;
     if (is_plain(a, dtype_of<T>)) kernel = forward_ring<T, CHUNKS, TILE, LEAD, true>;
     return add_launch(kernel, dim3((unsigned)(clusters * p.cluster)),
                       dim3((unsigned)p.threads + 32), RING_AT + tile * (size_t)p.stages, p.cluster,
-                      true, to, a, p.stages);
+                      true, to, a, p.stages, p.teams);
 }
 
 template <class T>
@@ -121,9 +129,9 @@ static cudaError_t add_of(const Forward &a, const ForwardPlan &p, Launches *to)
         return p.chunks == chunks && p.tile_chunks == tile && p.lead == lead;
     };
     if constexpr (sizeof(T) == 4) {
-        if (is(4, 1, 0)) return add_ring<T, 4, 1, 0>(a, p, to);
-        if (is(4, 1, 3)) return add_ring<T, 4, 1, 3>(a, p, to);
+        if (is(5, 1, 1)) return add_ring<T, 5, 1, 1>(a, p, to);
         if (is(8, 1, 1)) return add_ring<T, 8, 1, 1>(a, p, to);
+        if (is(8, 1, 3)) return add_ring<T, 8, 1, 3>(a, p, to);
         if (is(8, 2, 0)) return add_ring<T, 8, 2, 0>(a, p, to);
     } else {
         if (is(4, 1, 0)) return add_ring<T, 4, 1, 0>(a, p, to);

@@ -15,33 +15,33 @@ static int round_up(int64_t n, int multiple)
     return (int)(ceil_div(n, multiple) * multiple);
 }
 
-// A ring (ring.cuh): clusters of so many blocks share a row, of which each thread has `chunks`.
+// A ring (ring.cuh): clusters of so many blocks, in so many teams that share a row each, of which
+// each thread has `chunks`.
 struct RingRow {
     int64_t vectors; // of a row, at most
-    int cluster, chunks, tile_chunks, lead;
+    int cluster, teams, chunks, tile_chunks, lead;
     int flight;   // KB of a block that are on their way
-    int clusters; // as many as one H200 runs at a time; in the backward the partial rows
+    int clusters; // as many as one H200 runs at a time; partial rows come from each of their teams
 };
 static const RingRow forward_rings_of_4_bytes[] = {
-    {12288, 4, 8, 1, 1, 48, 30}, {16384, 8, 4, 1, 3, 40, 15}, {24576, 8, 8, 1, 1, 48, 15},
-    {32768, 16, 4, 1, 0, 64, 7}, {65536, 16, 8, 2, 0, 64, 7},
+    {9728, 8, 2, 5, 1, 1, 48, 15},  {12288, 8, 2, 8, 1, 1, 48, 15}, {16384, 8, 2, 8, 1, 3, 40, 15},
+    {19456, 8, 1, 5, 1, 1, 48, 15}, {24576, 8, 1, 8, 1, 1, 48, 15}, {32768, 8, 1, 8, 1, 3, 40, 15},
+    {65536, 16, 1, 8, 2, 0, 64, 7},
 };
 static const RingRow forward_rings_of_2_bytes[] = {
-    {8192, 4, 4, 1, 2, 48, 30},
-    {16384, 8, 4, 1, 2, 48, 15},
-    {20480, 8, 5, 1, 2, 48, 15},
-    {32768, 16, 4, 1, 0, 64, 7},
+    {8192, 8, 2, 4, 1, 2, 48, 15},  {10240, 8, 2, 5, 1, 2, 48, 15}, {12288, 8, 1, 4, 1, 2, 54, 15},
+    {16384, 8, 1, 4, 1, 2, 48, 15}, {20480, 8, 1, 5, 1, 2, 48, 15}, {32768, 16, 1, 4, 1, 0, 64, 7},
 };
 static const RingRow backward_rings_of_4_bytes[] = {
-    {2048, 2, 2, 1, 1, 48, 66},  {2880, 2, 3, 1, 1, 48, 66},  {5760, 4, 3, 1, 0, 66, 30},
-    {8192, 8, 3, 1, 0, 66, 15},  {16384, 8, 4, 1, 0, 64, 15}, {32768, 16, 4, 1, 0, 80, 7},
-    {65536, 16, 9, 1, 0, 75, 7},
+    {1152, 2, 2, 3, 1, 1, 48, 66},  {2048, 2, 1, 2, 1, 1, 48, 66},  {2432, 2, 1, 3, 1, 1, 48, 66},
+    {2880, 4, 2, 3, 1, 1, 48, 30},  {5760, 8, 2, 3, 1, 0, 66, 15},  {9216, 8, 1, 3, 1, 0, 66, 15},
+    {16384, 8, 1, 4, 1, 0, 64, 15}, {32768, 16, 1, 4, 1, 0, 80, 7}, {65536, 16, 1, 9, 1, 0, 75, 7},
 };
 static const RingRow backward_rings_of_2_bytes[] = {
-    {2048, 2, 2, 1, 0, 64, 66},  {2880, 2, 3, 1, 0, 66, 66},  {4096, 4, 2, 1, 0, 80, 30},
-    {5760, 4, 3, 1, 0, 66, 30},  {6656, 4, 5, 1, 0, 66, 30},  {8192, 8, 2, 1, 0, 80, 15},
-    {11520, 8, 3, 1, 0, 66, 15}, {16384, 8, 5, 1, 0, 65, 15}, {20480, 16, 3, 1, 0, 66, 7},
-    {32768, 16, 5, 1, 0, 78, 7},
+    {1152, 2, 2, 3, 1, 0, 66, 66},  {2048, 2, 1, 2, 1, 0, 64, 66},  {2880, 4, 2, 3, 1, 0, 66, 30},
+    {4096, 8, 2, 2, 1, 0, 80, 15},  {5760, 8, 2, 3, 1, 0, 66, 15},  {6144, 8, 2, 5, 1, 0, 66, 15},
+    {8192, 8, 1, 2, 1, 0, 80, 15},  {11520, 8, 1, 3, 1, 0, 66, 15}, {16384, 8, 1, 5, 1, 0, 65, 15},
+    {23040, 16, 1, 3, 1, 0, 80, 7}, {32768, 16, 1, 5, 1, 0, 78, 7},
 };
 
 // The first entry of a table that a row of so many vectors fits in, or NULL.
@@ -69,9 +69,9 @@ template <class Plan>
 static void take_ring(Plan *p, const RingRow &row, int64_t vectors, int inputs)
 {
     p->kernel = RING;
-    p->cluster = row.cluster, p->chunks = row.chunks;
+    p->cluster = row.cluster, p->teams = row.teams, p->chunks = row.chunks;
     p->tile_chunks = row.tile_chunks, p->lead = row.lead;
-    p->threads = round_up(ceil_div(ceil_div(vectors, row.cluster), row.chunks), 32);
+    p->threads = round_up(ceil_div(ceil_div(vectors, row.cluster / row.teams), row.chunks), 32);
     p->stages = ring_stages(row, p->threads, inputs);
 }
 
@@ -80,23 +80,39 @@ static ForwardPlan plan_forward_rows(int64_t vectors, bool wide)
 {
     ForwardPlan p = {};
     p.kernel = ROWS;
-    p.lanes = vectors <= 32 ? 16 : 32;
-    p.chunks = vectors <= 16 ? 1 : vectors <= 64 ? 2 : vectors <= 96 ? 3 : 4;
+    // 16-bit rows pay more for lanes that have nothing to do.
+    const bool eight = !wide && vectors > 16 && vectors <= 24;
+    const bool sixteen = vectors <= 32 || (!wide && vectors <= 48);
+    p.lanes = eight ? 8 : sixteen ? 16 : 32;
+    p.chunks = (int)ceil_div(vectors, p.lanes);
     p.rows = p.chunks == 1 || (p.chunks == 2 && wide) ? 2 : 1;
     return p;
 }
 
-// Rows that a block holds.
-static ForwardPlan plan_forward_wide(int64_t rows, int64_t vectors)
+// Rows that a block holds: how many vectors each thread has, and how many blocks a multiprocessor
+// shall hold.
+struct WideRow {
+    int64_t vectors; // of a row, at most
+    int chunks, blocks;
+};
+static const WideRow wide_rows_of_4_bytes[] = {
+    {1024, 2, 4}, {1536, 3, 2}, {1792, 4, 2}, {2048, 3, 2}, {2560, 4, 2},
+    {3072, 5, 2}, {4096, 6, 2}, {4608, 8, 2}, {8192, 8, 1},
+};
+static const WideRow wide_rows_of_2_bytes[] = {
+    {1024, 2, 4}, {1536, 3, 2}, {1792, 4, 2}, {2048, 3, 2}, {2560, 4, 2},
+    {3072, 5, 2}, {4096, 6, 2}, {5120, 8, 2}, {6144, 6, 1},
+};
+
+static ForwardPlan plan_forward_wide(int64_t rows, int64_t vectors, const WideRow &row)
 {
     ForwardPlan p = {};
     p.kernel = WIDE;
+    p.chunks = row.chunks, p.blocks = row.blocks;
     if (rows <= 512 && vectors <= 1024) {
         p.early = true;
         p.chunks = vectors <= 512 ? 1 : 2;
         p.blocks = rows <= 132 ? 2 : 4;
-    } else {
-        p.chunks = vectors <= 1024 ? 2 : vectors <= 2048 ? 4 : 8;
     }
     p.threads = round_up(ceil_div(vectors, p.chunks), 32);
     return p;
@@ -106,8 +122,10 @@ ForwardPlan plan_forward(int64_t rows, int64_t cols, gd_dtype dtype)
 {
     const int64_t size = (int64_t)gd_dtype_size(dtype), vectors = cols * size / 16;
     const bool wide = size == 4;
-    if (vectors <= 128) return plan_forward_rows(vectors, wide);
-    if (vectors <= 4096 || (wide && vectors <= 8192)) return plan_forward_wide(rows, vectors);
+    if (vectors <= 128 || (vectors <= 192 && rows > 512)) return plan_forward_rows(vectors, wide);
+    const WideRow *const block =
+        wide ? find_row(wide_rows_of_4_bytes, vectors) : find_row(wide_rows_of_2_bytes, vectors);
+    if (block) return plan_forward_wide(rows, vectors, *block);
     ForwardPlan p = {};
     const RingRow *const ring = wide ? find_row(forward_rings_of_4_bytes, vectors)
                                      : find_row(forward_rings_of_2_bytes, vectors);
@@ -134,23 +152,24 @@ struct CrewRow {
     bool guard; // backward_rows.cu
 };
 static const CrewRow crews_of_4_bytes[] = {
-    {16, 8, 192, 8, 2, 264, false},     {32, 16, 256, 2, 2, 264, true},
-    {64, 32, 256, 1, 2, 256, true},     {128, 64, 384, 1, 3, 132, false},
-    {192, 128, 384, 2, 2, 132, true},   {256, 128, 384, 1, 3, 132, false},
-    {320, 160, 320, 1, 3, 132, false},  {384, 192, 384, 1, 3, 132, false},
-    {512, 256, 512, 1, 2, 132, true},   {640, 320, 320, 1, 3, 132, false},
-    {768, 384, 384, 1, 3, 132, false},  {896, 512, 512, 1, 4, 132, false},
-    {1024, 512, 512, 1, 2, 132, false},
+    {16, 8, 192, 8, 2, 264, false},    {32, 16, 256, 2, 2, 264, true},
+    {64, 32, 256, 1, 2, 256, true},    {128, 64, 384, 1, 3, 132, false},
+    {160, 96, 480, 1, 3, 132, true},   {192, 128, 384, 2, 2, 132, true},
+    {256, 128, 384, 1, 3, 132, false}, {320, 160, 480, 1, 2, 132, true},
+    {384, 192, 384, 1, 3, 132, false}, {512, 256, 512, 1, 2, 132, true},
+    {640, 320, 320, 1, 3, 132, false}, {768, 384, 384, 1, 3, 132, false},
+    {896, 512, 512, 1, 4, 132, false}, {1024, 512, 512, 1, 2, 132, false},
 };
 static const CrewRow crews_of_2_bytes[] = {
-    {8, 8, 192, 8, 2, 264, false},     {16, 8, 256, 4, 3, 264, false},
-    {32, 16, 256, 2, 2, 256, false},   {64, 32, 256, 1, 2, 264, false},
-    {96, 64, 384, 2, 2, 132, false},   {128, 64, 384, 1, 3, 132, false},
-    {192, 96, 480, 1, 3, 132, false},  {256, 128, 384, 1, 3, 132, false},
-    {320, 160, 320, 1, 3, 132, false}, {384, 192, 384, 1, 3, 132, false},
-    {448, 224, 448, 1, 2, 132, false}, {512, 256, 512, 1, 2, 132, true},
-    {640, 320, 320, 1, 3, 132, false}, {768, 384, 384, 1, 3, 132, false},
-    {896, 448, 448, 1, 4, 132, false}, {1024, 512, 512, 1, 2, 132, false},
+    {8, 8, 192, 8, 2, 264, false},      {16, 8, 256, 4, 3, 264, true},
+    {32, 16, 256, 2, 2, 256, true},     {64, 32, 256, 1, 2, 264, true},
+    {96, 64, 384, 2, 2, 132, false},    {128, 64, 384, 1, 3, 132, false},
+    {160, 96, 480, 1, 3, 132, false},   {192, 96, 480, 1, 2, 132, true},
+    {256, 128, 384, 1, 3, 132, false},  {320, 160, 480, 1, 3, 132, true},
+    {384, 192, 384, 1, 3, 132, false},  {448, 224, 448, 1, 2, 132, false},
+    {512, 256, 512, 1, 2, 132, true},   {640, 320, 320, 1, 3, 132, false},
+    {768, 384, 384, 1, 3, 132, false},  {896, 448, 448, 1, 4, 132, false},
+    {1024, 512, 512, 1, 2, 132, false},
 };
 
 static BackwardPlan plan_crews(const CrewRow &row, int64_t rows)
@@ -169,7 +188,8 @@ static BackwardPlan plan_ring(const RingRow &row, int64_t rows, int64_t vectors)
 {
     BackwardPlan p = {};
     take_ring(&p, row, vectors, 2);
-    p.partials = row.clusters < rows ? row.clusters : rows;
+    const int64_t teams = (int64_t)row.clusters * row.teams;
+    p.partials = teams < rows ? teams : rows;
     return p;
 }
 

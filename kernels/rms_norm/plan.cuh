@@ -72,28 +72,28 @@ struct SmallDweight {
 enum Kernel { FALLBACK, ROWS, WIDE, RING, SMALL };
 
 // How to run a forward. ROWS: `lanes` lanes of a warp share a row, and have `rows` of them at once.
-// WIDE: a block has a row. RING: a cluster shares a row that comes through a ring. Each thread has
-// `chunks` vectors of 16 bytes of a row.
+// WIDE: a block has a row. RING: a cluster has a row, or one for each of its teams, that comes through
+// a ring. Each thread has `chunks` vectors of 16 bytes of a row.
 struct ForwardPlan {
     Kernel kernel;
     int lanes, rows, chunks;
     int threads, cluster;
-    bool early;           // WIDE: the weight is read before the sum
-    int blocks;           // early: how many a multiprocessor shall hold
-    int clusters, stages; // RING
-    int tile_chunks;      // RING: of a thread's chunks, how many arrive together
-    int lead;             // RING: tiles that writing a row is behind reading the next
+    bool early;                  // WIDE: the weight is read before the sum
+    int blocks;                  // WIDE: how many a multiprocessor shall hold
+    int teams, clusters, stages; // RING
+    int tile_chunks;             // RING: of a thread's chunks, how many arrive together
+    int lead;                    // RING: tiles that writing a row is behind reading the next
 };
 
 // How to run a backward. The first two say it all for the fallback. ROWS: `lanes` threads share a
 // row (8 lanes of a warp to 512 threads), crews of as many make up a block. RING: a cluster has a
-// row. SMALL: a block has a row of dx, or some columns of dw. In the last two each thread has
+// row, or one for each of its teams. SMALL: a block has a row of dx, or some columns of dw. In the last two each thread has
 // `chunks` vectors.
 struct BackwardPlan {
     Kernel kernel;
-    int64_t partials; // P: rows of the partial buffer, which is also the number of blocks/clusters
+    int64_t partials; // P: rows of the partial buffer, which is also the number of blocks or teams
     int lanes, chunks;
-    int threads, cluster;
+    int threads, cluster, teams;
     int columns;     // SMALL: of dw to a block, in vectors
     int tile_chunks; // RING: of a thread's chunks, how many arrive together
     int stage_rows;  // ROWS: rows that arrive together
@@ -136,6 +136,12 @@ bool have_hopper();
 
 // The most dynamic shared memory that one block can have there.
 constexpr int max_shared = 232448;
+
+// WIDE: the most threads of a block, of which a multiprocessor shall hold so many.
+constexpr int wide_threads(int chunks, int blocks)
+{
+    return blocks == 1 ? 1024 : blocks == 4 ? 512 : chunks == 8 ? 640 : 704;
+}
 
 // What a plan of crews must keep to (backward_rows.cu): rows are counted in 32 bits, also those a
 // few steps behind the last; barrier 0 is that of the whole block; a thread has so many registers;

@@ -21,6 +21,10 @@
 // Of the ring's stages the tiles of a row and LEAD more are held, the others are on their way: too
 // few of those, and DRAM waits; too many, and it is slower by 1 or 2% as well (plan.cu).
 //
+// Teams. A cluster may have two rows at once, each with a team of half its blocks. They wait for
+// both rows' sums and so keep in step, and in one neighbourhood of DRAM, where two clusters would
+// drift apart.
+//
 // How many sets of sums (EXCHANGES) there must be. A warp sends for row i + 2 at the end of step
 // i + 2. In that step it has waited for the sums of row i + 1, which the last warp sent at the end
 // of step i + 1, and so after it had read the sums of row i. Two are enough.
@@ -38,7 +42,8 @@ namespace gd_rms
 {
 
 constexpr int EXCHANGES = 2;
-constexpr int MOST_SUMS = 16 * 16; // warps of a cluster
+constexpr int MOST_SUMS = 16 * 16;       // warps of a cluster
+constexpr int TEAM_SUMS = MOST_SUMS / 2; // where there are two teams
 constexpr int MOST_STAGES = 32;
 
 // The most consumers. With the producer's warp 480 leave a thread 128 registers, 512 leave 96.
@@ -76,17 +81,19 @@ struct Ring {
     uint32_t base;                                // the address of Shared; behind it are the tiles
     const int stages, threads, warps, warp, lane; // threads: of the consumers
     const int blocks, rank;                       // of the cluster
+    const int members, member, team;              // blocks to a row; which of them, and of the rows
     const int begin, length;                      // this block's slice of a row, in vectors
     const int tile_vectors;
     Place ahead, behind; // tiles of pass 1 and of pass 2
     Place sent, got;     // sums, likewise
 
-    __device__ Ring(char *shared, int stages, int tile_chunks, int vectors)
+    __device__ Ring(char *shared, int stages, int tile_chunks, int teams, int vectors)
         : base(shared_address(shared)), stages(stages), threads((int)blockDim.x - 32),
           warps(threads / 32), warp((int)threadIdx.x / 32), lane((int)threadIdx.x % 32),
-          blocks((int)cluster_size()), rank((int)cluster_rank()),
-          begin(rank * ((vectors + blocks - 1) / blocks)),
-          length(min((vectors + blocks - 1) / blocks, vectors - begin)),
+          blocks((int)cluster_size()), rank((int)cluster_rank()), members(blocks / teams),
+          member(rank % members), team(rank / members),
+          begin(member * ((vectors + members - 1) / members)),
+          length(min((vectors + members - 1) / members, vectors - begin)),
           tile_vectors(tile_chunks * threads), ahead{0, 0}, behind{0, 0}, sent{0, 0}, got{0, 0}
     {
         // Or the compiler asks for it again wherever it is used.
@@ -129,14 +136,16 @@ struct Ring {
         return base + (uint32_t)(RING_AT + 16 * INPUTS * tile_vectors * place.stage);
     }
 
-    // The producer's part for one row, of which x (and dy) is this block's slice. The first time
-    // round the parity is that of the phase before the first, which counts as over.
-    __device__ void fetch(Place &place, const uint4 *x, const uint4 *dy, int tiles_of_row,
-                          bool keep)
+    // The producer's part for one row, of which x (and dy) is this block's slice; `exists`: not so
+    // where the other team has the last row. The first time round the parity is that of the phase
+    // before the first, which counts as over.
+    __device__ void fetch(Place &place, const uint4 *x, const uint4 *dy, bool exists,
+                          int tiles_of_row, bool keep)
     {
+        const int vectors = exists ? length : 0;
 #pragma unroll 1
         for (int t = 0; t < tiles_of_row; t++) {
-            const int at = t * tile_vectors, there = max(0, min(tile_vectors, length - at));
+            const int at = t * tile_vectors, there = max(0, min(tile_vectors, vectors - at));
             barrier_wait(empty(place), place.parity);
             barrier_expect(full(place), INPUTS * 16 * there);
             if (there) {
@@ -163,29 +172,28 @@ struct Ring {
         return (length - (int)threadIdx.x + threads - 1) / threads;
     }
 
-    // This warp's sum to every block of the cluster.
+    // This warp's sum to every block of the cluster: the other team's wait for it, too.
     __device__ void send_sum(float v)
     {
         v = lane_sum<32>(v);
         if (lane < blocks)
-            send(sums(sent) + 4 * (uint32_t)(rank * warps + warp), v, arrived(sent),
-                 (uint32_t)lane);
+            send(sums(sent) + 4 * (uint32_t)(team * TEAM_SUMS + member * warps + warp), v,
+                 arrived(sent), (uint32_t)lane);
         sent.next(EXCHANGES);
     }
 
-    // The sum over the row, in the same order in every warp.
+    // The sum over this team's row, in the same order in every warp.
     __device__ float total()
     {
         barrier_wait_cluster(arrived(got), got.parity);
         if (threadIdx.x == 0) barrier_expect(arrived(got), 4 * blocks * warps);
-        const uint32_t from = sums(got) + 4 * (uint32_t)lane;
+        const uint32_t from = sums(got) + 4 * (uint32_t)(team * TEAM_SUMS + lane);
         float v = 0;
 #pragma unroll
-        for (int i = 0; i < MOST_SUMS / 2; i += 32) v += load_shared_float(from + 4 * i);
-        if (blocks * warps > MOST_SUMS / 2)
+        for (int i = 0; i < TEAM_SUMS; i += 32) v += load_shared_float(from + 4 * i);
+        if (members * warps > TEAM_SUMS) // all of them are one team's
 #pragma unroll
-            for (int i = MOST_SUMS / 2; i < MOST_SUMS; i += 32)
-                v += load_shared_float(from + 4 * i);
+            for (int i = TEAM_SUMS; i < MOST_SUMS; i += 32) v += load_shared_float(from + 4 * i);
         got.next(EXCHANGES);
         return lane_sum<32>(v);
     }
@@ -200,9 +208,10 @@ struct Ring {
     }
 };
 
-// A consumer's steps for the rows first, first + stride, ...: step(row, READS, WRITES) does pass 1
-// of row + stride, if READS, and pass 2 of `row`, if WRITES. The first step only reads, and its row
-// is first - stride; the last only writes. Both are known when it is compiled.
+// A consumer's steps for the rows first, first + stride, ..., of the cluster's first team:
+// step(row, READS, WRITES) does pass 1 of row + stride, if READS, and pass 2 of `row`, if WRITES.
+// The first step only reads, and its row is first - stride; the last only writes, and then alone
+// the second team may have none to write. Both are known when it is compiled.
 template <class Step>
 __device__ inline void walk_rows(int64_t first, int64_t rows, int64_t stride, const Step &step)
 {
