@@ -72,11 +72,11 @@ __global__ void __launch_bounds__(backward_ring_threads(CHUNKS) + 32, 1)
     // rstd of pass 2, of pass 1, and of pass 1 of the next step: it is read a step ahead.
     float rstd = 0, rstd_ahead = 0, rstd_next = 0;
     if (first + ring.team < a.rows) rstd_next = rstd_of[first + ring.team];
-    walk_rows(first, a.rows, step, [&](int64_t first_teams, auto reads, auto writes) {
+    walk_rows(first, a.rows, step, [&](int64_t row_of_first, auto reads, auto writes) {
         constexpr bool READS = decltype(reads)::value, WRITES = decltype(writes)::value;
-        const int64_t row = first_teams + ring.team;
-        const int mine =
-            !READS && row >= a.rows ? 0 : most; // in the last step the team may have none
+        const int64_t row = row_of_first + ring.team;
+        // In the last step the team may have no row.
+        const int mine = !READS && row >= a.rows ? 0 : most;
         // Pass 2 asks for its numbers before pass 1 waits, where there are registers to keep them.
         constexpr bool EARLY = CHUNKS * V <= 16;
         uint4 *const dx = (uint4 *)((T *)a.dx + row * a.dx_stride) + begin + (int)threadIdx.x;

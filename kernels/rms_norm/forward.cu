@@ -2,7 +2,7 @@
 //
 // A row is read into registers, 16 bytes a load, all loads of a thread in flight at once; then its
 // squares are summed, and y is written from the registers. What differs with N is who shares a row:
-//   forward_rows   lanes of one warp, N up to 1024 or so. The sum takes shuffles alone.
+//   forward_rows   lanes of one warp, rows up to 3 KB. The sum takes shuffles alone.
 //   forward_wide   a block, whose warps meet in shared memory.
 // Longer rows go through forward_ring.cu. What counts is how many loads are on their way: so each
 // kernel says how many blocks a multiprocessor shall hold, and the compiler makes do with the

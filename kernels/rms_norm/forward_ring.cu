@@ -58,11 +58,10 @@ __global__ void __launch_bounds__(FORWARD_RING_THREADS + 32, 1)
     }
 
     // Chunks that are not mine are worked on like the others, and what comes of them is dropped.
-    walk_rows(first, a.rows, step, [&](int64_t first_teams, auto reads, auto writes) {
-        const int64_t row = first_teams + ring.team;
-        const int mine = !decltype(reads)::value && row >= a.rows
-                             ? 0
-                             : most; // in the last step the team may have none
+    walk_rows(first, a.rows, step, [&](int64_t row_of_first, auto reads, auto writes) {
+        const int64_t row = row_of_first + ring.team;
+        // In the last step the team may have no row.
+        const int mine = !decltype(reads)::value && row >= a.rows ? 0 : most;
         uint4 *const y = (uint4 *)((T *)a.y + row * a.y_stride) + begin + (int)threadIdx.x;
         float sum = 0, rstd = 0;
 #pragma unroll

@@ -72,8 +72,8 @@ struct SmallDweight {
 enum Kernel { FALLBACK, ROWS, WIDE, RING, SMALL };
 
 // How to run a forward. ROWS: `lanes` lanes of a warp share a row, and have `rows` of them at once.
-// WIDE: a block has a row. RING: a cluster has a row, or one for each of its teams, that comes through
-// a ring. Each thread has `chunks` vectors of 16 bytes of a row.
+// WIDE: a block has a row. RING: a cluster has a row, or one for each of its teams, that comes
+// through a ring. Each thread has `chunks` vectors of 16 bytes of a row.
 struct ForwardPlan {
     Kernel kernel;
     int lanes, rows, chunks;
@@ -87,8 +87,8 @@ struct ForwardPlan {
 
 // How to run a backward. The first two say it all for the fallback. ROWS: `lanes` threads share a
 // row (8 lanes of a warp to 512 threads), crews of as many make up a block. RING: a cluster has a
-// row, or one for each of its teams. SMALL: a block has a row of dx, or some columns of dw. In the last two each thread has
-// `chunks` vectors.
+// row, or one for each of its teams. SMALL: a block has a row of dx, or some columns of dw. In the
+// last two each thread has `chunks` vectors.
 struct BackwardPlan {
     Kernel kernel;
     int64_t partials; // P: rows of the partial buffer, which is also the number of blocks or teams
