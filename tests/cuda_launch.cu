@@ -1,6 +1,6 @@
-// cuda_launch.cu - how the kernels of a call come to the stream (kernels/rms_norm/launch.cu),
-// against a runtime that only notes what it is told: the linker puts the functions below in the
-// place of CUDA's. Needs no GPU.
+// cuda_launch.cu - how the kernels of a call come to the stream (kernels/rms_norm/launch.cu), and
+// whether every plan has one, against a runtime that only notes what it is told: the linker puts
+// the functions below in the place of CUDA's. Needs no GPU.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "rms_norm/launch.cuh"
+#include "rms_norm/plan.cuh"
 
 using namespace gd_rms;
 
@@ -61,6 +62,10 @@ cudaError_t __wrap_cudaFuncGetAttributes(cudaFuncAttributes *attributes, const v
 {
     *attributes = cudaFuncAttributes{};
     attributes->ptxVersion = 90;
+    return cudaSuccess;
+}
+cudaError_t __wrap_cudaFuncSetAttribute(const void *, cudaFuncAttribute, int)
+{
     return cudaSuccess;
 }
 cudaError_t __wrap_cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus *status)
@@ -283,11 +288,45 @@ static void check_room(void)
     expect_graphs("two more", 64);
 }
 
+// Kernels are templates, of which some are made; a plan may ask for one that is not, or for more
+// threads than it has registers for.
+static void check_kernels(void)
+{
+    auto added = [](cudaError_t error, const char *way, gd_dtype dtype, int64_t rows,
+                    int64_t cols) {
+        checks++;
+        if (!error) return;
+        failures++;
+        printf("no kernel for a plan: %s, %s, %lld x %lld\n", way, gd_dtype_name(dtype),
+               (long long)rows, (long long)cols);
+    };
+    for (gd_dtype dtype : {GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16})
+        for (int64_t cols = 8; cols <= 262144; cols += 8)
+            for (int64_t rows : {100, 200, 1000}) {
+                Forward f = {};
+                Backward b = {};
+                f.rows = b.rows = rows, f.cols = b.cols = cols;
+                f.weight_dtype = b.weight_dtype = dtype;
+                Launches forward, backward, small;
+                const ForwardPlan fp = plan_forward(rows, cols, dtype);
+                const BackwardPlan bp = plan_backward(rows, cols, dtype);
+                const BackwardPlan sp = plan_backward_small(rows, cols, dtype);
+                added(add_forward(f, fp, dtype, &forward), "forward", dtype, rows, cols);
+                added(bp.kernel == RING ? add_backward_ring(b, bp, dtype, &backward)
+                                        : add_backward_rows(b, bp, dtype, &backward),
+                      "backward", dtype, rows, cols);
+                if (sp.kernel == SMALL)
+                    added(add_backward_small(b, {}, sp, dtype, &small), "small backward", dtype,
+                          rows, cols);
+            }
+}
+
 int main(void)
 {
     check_ways();
     check_failure();
     check_room();
+    check_kernels();
     printf("%d checks, %d failures\n", checks, failures);
     return failures ? 1 : 0;
 }

@@ -131,10 +131,10 @@ __global__ void __maxnreg__(crew_registers(sizeof(T)))
     const float *const rstd_of = (const float *)a.rstd;
 
     // Lane l holds rstd of row l of the stage, read one stage ahead. With GUARD, which asks what
-    // read_rstd asks anyway, the compiler makes a branch of that load, without it a predicate. The
-    // predicate is up to 16% faster, but for rows of 8 KB and a few others, which lose by it up to
-    // 6% (plan.cu says which). Why, the machine code does not show; perhaps it is by how far the
-    // blocks drift apart in memory.
+    // read_rstd asks anyway, the compiler makes a branch of that load, without it a predicate.
+    // Crews of up to 384 threads a block are up to 16% faster with the predicate, many of more
+    // threads and those of the shortest rows up to 8% with the branch (plan.cu says which). Why,
+    // the machine code does not show; perhaps it is by how far the blocks drift apart in memory.
     auto read_rstd = [&](int unit) {
         const int64_t row = (int64_t)unit * stage_rows + lane;
         return lane < stage_rows && row < a.rows ? rstd_of[row] : 0.0f;

@@ -230,7 +230,6 @@ static cudaError_t add_of(const Forward &a, const ForwardPlan &p, Launches *to)
     if (is(2, 4)) return add_wide<T, 2, 4, false>(a, p, to);
     if (is(3, 2)) return add_wide<T, 3, 2, false>(a, p, to);
     if (is(4, 2)) return add_wide<T, 4, 2, false>(a, p, to);
-    if (is(5, 2)) return add_wide<T, 5, 2, false>(a, p, to);
     if (is(6, 2)) return add_wide<T, 6, 2, false>(a, p, to);
     if (is(8, 2)) return add_wide<T, 8, 2, false>(a, p, to);
     if constexpr (sizeof(T) == 4) {

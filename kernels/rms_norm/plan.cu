@@ -21,7 +21,7 @@ struct RingRow {
     int64_t vectors; // of a row, at most
     int cluster, teams, chunks, tile_chunks, lead;
     int flight;   // KB of a block that are on their way
-    int clusters; // as many as one H200 runs at a time; partial rows come from each of their teams
+    int clusters; // as many as one H200 runs at a time; each team makes a partial row of dw
 };
 static const RingRow forward_rings_of_4_bytes[] = {
     {9728, 8, 2, 5, 1, 1, 48, 15},  {12288, 8, 2, 8, 1, 1, 48, 15}, {16384, 8, 2, 8, 1, 3, 40, 15},
@@ -33,15 +33,15 @@ static const RingRow forward_rings_of_2_bytes[] = {
     {16384, 8, 1, 4, 1, 2, 48, 15}, {20480, 8, 1, 5, 1, 2, 48, 15}, {32768, 16, 1, 4, 1, 0, 64, 7},
 };
 static const RingRow backward_rings_of_4_bytes[] = {
-    {1152, 2, 2, 3, 1, 1, 48, 66},  {2048, 2, 1, 2, 1, 1, 48, 66},  {2432, 2, 1, 3, 1, 1, 48, 66},
-    {2880, 4, 2, 3, 1, 1, 48, 30},  {5760, 8, 2, 3, 1, 0, 66, 15},  {9216, 8, 1, 3, 1, 0, 66, 15},
-    {16384, 8, 1, 4, 1, 0, 64, 15}, {32768, 16, 1, 4, 1, 0, 80, 7}, {65536, 16, 1, 9, 1, 0, 75, 7},
+    {1152, 2, 2, 3, 1, 1, 48, 66},  {2048, 2, 1, 2, 1, 1, 48, 66},  {2880, 2, 1, 3, 1, 1, 48, 66},
+    {5760, 8, 2, 3, 1, 0, 66, 15},  {9216, 8, 1, 3, 1, 0, 66, 15},  {16384, 8, 1, 4, 1, 0, 64, 15},
+    {32768, 16, 1, 4, 1, 0, 80, 7}, {65536, 16, 1, 9, 1, 0, 75, 7},
 };
 static const RingRow backward_rings_of_2_bytes[] = {
     {1152, 2, 2, 3, 1, 0, 66, 66},  {2048, 2, 1, 2, 1, 0, 64, 66},  {2880, 4, 2, 3, 1, 0, 66, 30},
-    {4096, 8, 2, 2, 1, 0, 80, 15},  {5760, 8, 2, 3, 1, 0, 66, 15},  {6144, 8, 2, 5, 1, 0, 66, 15},
-    {8192, 8, 1, 2, 1, 0, 80, 15},  {11520, 8, 1, 3, 1, 0, 66, 15}, {16384, 8, 1, 5, 1, 0, 65, 15},
-    {23040, 16, 1, 3, 1, 0, 80, 7}, {32768, 16, 1, 5, 1, 0, 78, 7},
+    {4096, 8, 2, 2, 1, 0, 80, 15},  {5760, 8, 2, 3, 1, 0, 66, 15},  {8192, 8, 1, 2, 1, 0, 80, 15},
+    {11520, 8, 1, 3, 1, 0, 66, 15}, {16384, 8, 1, 5, 1, 0, 65, 15}, {23040, 16, 1, 3, 1, 0, 80, 7},
+    {32768, 16, 1, 5, 1, 0, 78, 7},
 };
 
 // The first entry of a table that a row of so many vectors fits in, or NULL.
@@ -95,14 +95,20 @@ struct WideRow {
     int64_t vectors; // of a row, at most
     int chunks, blocks;
 };
-static const WideRow wide_rows_of_4_bytes[] = {
-    {1024, 2, 4}, {1536, 3, 2}, {1792, 4, 2}, {2048, 3, 2}, {2560, 4, 2},
-    {3072, 5, 2}, {4096, 6, 2}, {4608, 8, 2}, {8192, 8, 1},
+static const WideRow wide_rows[] = {
+    {1024, 2, 4}, {1536, 3, 2}, {1792, 4, 2}, {2048, 3, 2},
+    {2560, 4, 2}, {4096, 6, 2}, {4608, 8, 2},
 };
-static const WideRow wide_rows_of_2_bytes[] = {
-    {1024, 2, 4}, {1536, 3, 2}, {1792, 4, 2}, {2048, 3, 2}, {2560, 4, 2},
-    {3072, 5, 2}, {4096, 6, 2}, {5120, 8, 2}, {6144, 6, 1},
-};
+static const WideRow longer_rows_of_4_bytes[] = {{8192, 8, 1}};
+static const WideRow longer_rows_of_2_bytes[] = {{5120, 8, 2}, {6144, 6, 1}};
+
+static const WideRow *find_wide(int64_t vectors, bool wide)
+{
+    const WideRow *const row = find_row(wide_rows, vectors);
+    if (row) return row;
+    return wide ? find_row(longer_rows_of_4_bytes, vectors)
+                : find_row(longer_rows_of_2_bytes, vectors);
+}
 
 static ForwardPlan plan_forward_wide(int64_t rows, int64_t vectors, const WideRow &row)
 {
@@ -123,8 +129,7 @@ ForwardPlan plan_forward(int64_t rows, int64_t cols, gd_dtype dtype)
     const int64_t size = (int64_t)gd_dtype_size(dtype), vectors = cols * size / 16;
     const bool wide = size == 4;
     if (vectors <= 128 || (vectors <= 192 && rows > 512)) return plan_forward_rows(vectors, wide);
-    const WideRow *const block =
-        wide ? find_row(wide_rows_of_4_bytes, vectors) : find_row(wide_rows_of_2_bytes, vectors);
+    const WideRow *const block = find_wide(vectors, wide);
     if (block) return plan_forward_wide(rows, vectors, *block);
     ForwardPlan p = {};
     const RingRow *const ring = wide ? find_row(forward_rings_of_4_bytes, vectors)
