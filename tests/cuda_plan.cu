@@ -1,7 +1,12 @@
 // cuda_plan.cu - what plan.cu plans for the RMSNorm kernels, at every N that they take: whether a
-// row finds room, and the ring, and registers. It needs no GPU.
+// row finds room, and the ring, and registers, and whether cuda_rms_norm tests that plan. It needs
+// no GPU.
 #include <stdio.h>
 
+#include <algorithm>
+#include <vector>
+
+#include "cuda_widths.h"
 #include "rms_norm/plan.cuh"
 #include "rms_norm/ring.cuh"
 
@@ -70,6 +75,41 @@ static void check_crews(const BackwardPlan &p, gd_dtype dtype, int64_t cols)
            "too much shared memory", way, dtype, cols);
 }
 
+// What chooses a kernel, and how its blocks share the work. Threads, stages and partial rows follow
+// from the size.
+static std::vector<int> way_of(const ForwardPlan &p)
+{
+    return {p.kernel, p.lanes,  p.rows,  p.chunks,      p.cluster,
+            p.early,  p.blocks, p.teams, p.tile_chunks, p.lead};
+}
+static std::vector<int> way_of(const BackwardPlan &p)
+{
+    return {p.kernel, p.lanes,       p.chunks,     p.cluster, p.teams,
+            p.lead,   p.tile_chunks, p.stage_rows, p.guard};
+}
+
+// Whether the widths of cuda_rms_norm meet every plan for many rows. float16 has bfloat16's.
+static void check_widths(gd_dtype dtype)
+{
+    const int64_t size = (int64_t)gd_dtype_size(dtype);
+    std::vector<std::vector<int>> forward, backward;
+    for (int64_t cols : cuda_widths) {
+        if (cols * size % 16) continue;
+        const int64_t rows = cuda_rows(cols, false);
+        forward.push_back(way_of(plan_forward(rows, cols, dtype)));
+        backward.push_back(way_of(plan_backward(rows, cols, dtype)));
+    }
+    auto in = [](const std::vector<std::vector<int>> &ways, const std::vector<int> &way) {
+        return std::find(ways.begin(), ways.end(), way) != ways.end();
+    };
+    for (int64_t cols = 16 / size; cols <= 262144; cols += 16 / size) {
+        expect(in(forward, way_of(plan_forward(1000, cols, dtype))), "not tested on a GPU",
+               "forward", dtype, cols);
+        expect(in(backward, way_of(plan_backward(1000, cols, dtype))), "not tested on a GPU",
+               "backward", dtype, cols);
+    }
+}
+
 int main()
 {
     const gd_dtype dtypes[] = {GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
@@ -97,6 +137,7 @@ int main()
             expect(plan_backward(MOST_ROWS + 1, cols, dtype).kernel == FALLBACK, "too many rows",
                    "backward", dtype, cols);
         }
+    check_widths(GD_FLOAT32), check_widths(GD_BFLOAT16);
     printf("%d rings, %d wide, %d crews, %d failures\n", rings, wides, crews, failures);
     return failures || !rings || !wides || !crews;
 }

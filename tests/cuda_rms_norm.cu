@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "cuda_widths.h"
 #include "gradus/kernels.h"
 
 static int failures, checks;
@@ -623,20 +624,11 @@ int main(int argc, char **argv)
     // rows cols dtype weight dweight weight? bias? round? accumulate? in place? offset gap shift
     std::vector<Case> cases;
     const gd_dtype dtypes[] = {f32, bf16, f16, f64};
-    const int64_t widths[] = {
-        1,     2,     3,     7,     8,     16,    40,     64,     128,    136,    160,   200,
-        256,   320,   384,   512,   576,   640,   704,    768,    1000,   1024,   1152,  1280,
-        1408,  1536,  2048,  2056,  2304,  2504,  2560,   3072,   3584,   4096,   4352,  5000,
-        5120,  6144,  7000,  8192,  8200,  8448,  9999,   16384,  18432,  20000,  32768, 36864,
-        40000, 45056, 50008, 65536, 73728, 90008, 131072, 160008, 180232, 262144, 300000};
-    for (int64_t n : widths)
+    for (int64_t n : cuda_widths)
         for (gd_dtype d : dtypes) {
             if (n > 70000 && (d == f16 || d == f64) && n != 131072) continue;
             if (brief && (n > 70000 || (n > 9000 && d == f16))) continue;
-            const int64_t rows = n > 30000  ? 37
-                                 : n > 4000 ? (brief ? 150 : 301)
-                                 : n > 1536 ? (brief ? 300 : 997)
-                                            : (brief ? 530 : 997);
+            const int64_t rows = cuda_rows(n, brief);
             cases.push_back(
                 {rows, n, d, d, d == f64 ? f64 : f32, true, false, false, false, false, 0, 0, 0});
         }

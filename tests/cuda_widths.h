@@ -1,0 +1,24 @@
+// cuda_widths.h - the sizes at which cuda_rms_norm runs every kernel of RMSNorm; cuda_plan checks
+// that no plan is left out.
+#ifndef GRADUS_CUDA_WIDTHS_H
+#define GRADUS_CUDA_WIDTHS_H
+
+#include <stdint.h>
+
+static const int64_t cuda_widths[] = {
+    1,     2,     3,     7,     8,     16,    40,     64,     128,    136,    160,   200,
+    256,   320,   384,   512,   576,   640,   704,    768,    1000,   1024,   1152,  1280,
+    1408,  1536,  2048,  2056,  2304,  2504,  2560,   3072,   3584,   4096,   4352,  5000,
+    5120,  6144,  7000,  8192,  8200,  8448,  9999,   16384,  18432,  20000,  32768, 36864,
+    40000, 45056, 50008, 65536, 73728, 90008, 131072, 160008, 180232, 262144, 300000};
+
+// How many rows of each. brief: fewer, for compute-sanitizer.
+static inline int64_t cuda_rows(int64_t cols, bool brief)
+{
+    if (cols > 30000) return 37;
+    if (cols > 4000) return brief ? 150 : 301;
+    if (cols > 1536) return brief ? 300 : 997;
+    return brief ? 530 : 997;
+}
+
+#endif
