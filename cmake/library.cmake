@@ -82,7 +82,7 @@ foreach(objects IN LISTS gradus_object_libraries)
                               C_EXTENSIONS OFF LINKER_LANGUAGE C)
     target_include_directories(
         ${objects} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
-                           ${PROJECT_SOURCE_DIR}/kernels)
+                           ${PROJECT_SOURCE_DIR}/kernels ${PROJECT_SOURCE_DIR}/kernels/common)
     target_include_directories(
         ${objects} SYSTEM PRIVATE ${GRADUS_RANDOM123_INCLUDE})
     if(GRADUS_BLAS)

@@ -13,16 +13,16 @@ endfunction()
 file(GLOB sources CONFIGURE_DEPENDS src/gradcheck/main.c)
 gradus_program(gradus-gradcheck ${sources})
 
-# train/gradus_NAME.c is the main of gradus-NAME; the other files are parts that all of them share.
+# train/cli/gradus_NAME.c is the main of gradus-NAME; the other files are parts that all share.
 if(GRADUS_TRAIN OR GRADUS_TESTS)
-    file(GLOB sources CONFIGURE_DEPENDS train/*.c)
-    file(GLOB mains CONFIGURE_DEPENDS train/gradus_*.c)
+    file(GLOB sources CONFIGURE_DEPENDS train/*/*.c)
+    file(GLOB mains CONFIGURE_DEPENDS train/cli/gradus_*.c)
     list(REMOVE_ITEM sources ${mains})
     add_library(gradus_train_parts OBJECT ${sources})
     set_target_properties(gradus_train_parts PROPERTIES C_EXTENSIONS OFF)
     target_include_directories(
         gradus_train_parts
-        PUBLIC train
+        PUBLIC train/text train/model train/run train/cli
         PRIVATE $<TARGET_PROPERTY:gradus_static,INTERFACE_INCLUDE_DIRECTORIES>)
     target_link_libraries(gradus_train_parts PRIVATE gradus_flags)
     if(gradus_jansson)
@@ -45,7 +45,8 @@ endif()
 function(gradus_compile_cuda name)
     set_target_properties(${name} PROPERTIES CUDA_STANDARD 17)
     target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${gradus_cuda_flags}>)
-    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/kernels)
+    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/kernels
+                                               ${PROJECT_SOURCE_DIR}/kernels/common)
     target_link_libraries(${name} PRIVATE CUDA::cudart_static)
 endfunction()
 

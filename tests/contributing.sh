@@ -45,7 +45,7 @@ check()
 
 # The whole CUDA build takes minutes, and its other files are built elsewhere.
 if command -v nvcc >/dev/null; then
-    nvcc -std=c++17 -arch=sm_80 --Werror=all-warnings -Iinclude -Isrc -Ikernels -c \
+    nvcc -std=c++17 -arch=sm_80 --Werror=all-warnings -Iinclude -Isrc -Ikernels -Ikernels/common -c \
         -o "$work/cube.o" kernels/cube/cube.cu
     nm "$work/cube.o" | grep -q 'T cube_backward_cuda'
 fi
