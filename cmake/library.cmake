@@ -76,9 +76,10 @@ endforeach()
 list(REMOVE_DUPLICATES words)
 set(gradus_link_words ${words})
 
+get_property(shared_libraries GLOBAL PROPERTY TARGET_SUPPORTS_SHARED_LIBS) # WebAssembly: no
 foreach(objects IN LISTS gradus_object_libraries)
     set_target_properties(
-        ${objects} PROPERTIES POSITION_INDEPENDENT_CODE ON C_VISIBILITY_PRESET hidden
+        ${objects} PROPERTIES POSITION_INDEPENDENT_CODE ${shared_libraries} C_VISIBILITY_PRESET hidden
                               C_EXTENSIONS OFF LINKER_LANGUAGE C)
     target_include_directories(
         ${objects} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
@@ -117,14 +118,16 @@ function(gradus_library target)
     endif()
 endfunction()
 
-add_library(gradus SHARED ${gradus_object_files})
-add_library(gradus::gradus ALIAS gradus)
-gradus_library(gradus)
-set_target_properties(
-    gradus PROPERTIES VERSION ${PROJECT_VERSION}
-                      SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
-if(CMAKE_EXECUTABLE_FORMAT STREQUAL "ELF" AND NOT GRADUS_SANITIZE)
-    target_link_options(gradus PRIVATE -Wl,--no-undefined)
+if(shared_libraries)
+    add_library(gradus SHARED ${gradus_object_files})
+    add_library(gradus::gradus ALIAS gradus)
+    gradus_library(gradus)
+    set_target_properties(
+        gradus PROPERTIES VERSION ${PROJECT_VERSION}
+                          SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+    if(CMAKE_EXECUTABLE_FORMAT STREQUAL "ELF" AND NOT GRADUS_SANITIZE)
+        target_link_options(gradus PRIVATE -Wl,--no-undefined)
+    endif()
 endif()
 
 # Hidden symbols are still seen by the linker inside an archive. So link the objects into one, and

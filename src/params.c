@@ -157,7 +157,7 @@ gd_status gd_params_finish(gd_params *params)
     int64_t block;
     if (!lay_out(params, &block)) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: the parameters have more than %td bytes", who,
-                       PTRDIFF_MAX);
+                       (ptrdiff_t)PTRDIFF_MAX);
     }
     params->values = gd_params_block(ctx, params->dtype, block, GD_MEMORY_PARAMETERS, who);
     if (params->values) {

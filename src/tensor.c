@@ -142,7 +142,7 @@ static gd_status check_shape(gd_context *ctx, const char *who, gd_dtype dtype, i
     if (!gd_shape_count(ndim, shape, gd_dtype_size(dtype), count)) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
                        "%s: shape is %s, wanted no negative dimension and at most %td bytes", who,
-                       shape_text(ndim, shape).text, PTRDIFF_MAX);
+                       shape_text(ndim, shape).text, (ptrdiff_t)PTRDIFF_MAX);
     }
     return GD_OK;
 }
