@@ -30,6 +30,24 @@ compiles() # LIBRARIES... < source
 probe_cc() { compiles <<<'int main(void) { return 0; }'; }
 probe_cxx() { "${CXX:-c++}" --version >/dev/null 2>&1; }
 probe_clang() { command -v clang >/dev/null; }
+probe_wasm()
+{
+    local out status=0
+    out=$(mktemp)
+    clang --target=wasm32-wasi -x c - -lwasi-emulated-mman -o "$out" >/dev/null 2>&1 \
+        <<<'int main(void) { return 0; }' || status=1
+    rm -f "$out"
+    return $status
+}
+probe_node() { command -v node >/dev/null; }
+# Where study/site/tools.js looks.
+probe_katex()
+{
+    [[ -e /usr/share/javascript/katex/katex.min.css ]] &&
+        node -e 'require("/usr/share/javascript/katex/katex.js")' >/dev/null 2>&1
+}
+probe_marked() { node -e 'require("/usr/share/nodejs/marked")' >/dev/null 2>&1; }
+probe_graphviz() { command -v dot >/dev/null; }
 probe_make() { command -v ninja || command -v make; } >/dev/null
 probe_cmake()
 {
@@ -71,6 +89,10 @@ packages_of()
     random123) echo librandom123-dev ;;
     jansson) echo libjansson-dev ;;
     clang_format) echo clang-format-14 ;;
+    wasm) echo clang lld wasi-libc libclang-rt-dev-wasm32 ;;
+    node) echo nodejs ;;
+    katex) echo libjs-katex ;;
+    marked) echo node-marked ;;
     gcov) echo gcc ;;
     gnuplot) echo gnuplot-nox ;;
     *) echo "$1" ;;
@@ -89,6 +111,10 @@ meaning_of()
     gnuplot) echo "gnuplot, with its terminals pngcairo and svg" ;;
     check) echo "Check, the unit test framework" ;;
     clang_format) echo "clang-format 14" ;;
+    wasm) echo "clang and lld with wasi-libc, for WebAssembly" ;;
+    node) echo "node" ;;
+    katex) echo "KaTeX" ;;
+    marked) echo "marked, for markdown" ;;
     *) echo "${1//_/-}" ;;
     esac
 }

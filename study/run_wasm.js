@@ -4,7 +4,7 @@
 //     node study/run_wasm.js PROGRAM.wasm [ARGUMENT...]
 'use strict';
 const fs = require('fs');
-require('./wasi.js');
+require('./page/wasi.js');
 
 async function main() {
     const [program, ...args] = process.argv.slice(2);

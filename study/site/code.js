@@ -1,0 +1,65 @@
+// code.js - C and CUDA as HTML, a line an anchor.
+'use strict';
+const { escape } = require('./tools.js');
+const marks = require('./marks.js');
+const sources = require('./sources.js');
+
+const words = new Set(`auto bool break case char const continue default do double else enum extern
+    false float for goto if inline int int32_t int64_t long restrict return short signed size_t
+    sizeof static struct switch true typedef uint32_t uint64_t uint8_t union unsigned void volatile
+    while template class typename constexpr auto using namespace REAL NULL __global__ __device__
+    __shared__ __host__`.split(/\s+/));
+const token = /\/\*[^]*?\*\/|\/\/[^\n]*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|^[ \t]*#[^\n]*|\b[A-Za-z_]\w*\b|[^]/gm;
+
+function colour(text) {
+    if (/^\/[*/]/.test(text)) return 'comment';
+    if (/^["']/.test(text)) return 'string';
+    if (/^\s*#/.test(text)) return 'preprocessor';
+    return words.has(text) ? 'keyword' : '';
+}
+
+// Coloured HTML. symbols: { name in the code: name of the symbol }, which then light up together.
+function highlight(code, symbols = {}) {
+    let html = '';
+    for (const [text] of code.matchAll(token)) {
+        const kind = colour(text);
+        const symbol = Object.prototype.hasOwnProperty.call(symbols, text) && symbols[text];
+        // A token of several lines is closed and opened again at each, so that lines stand alone.
+        const piece = escape(text);
+        if (symbol) html += `<span data-symbol="${escape(symbol)}">${piece}</span>`;
+        else if (kind) html += piece.split('\n').map((line) => `<span class="${kind}">${line}</span>`).join('\n');
+        else html += piece;
+    }
+    return html;
+}
+
+// A comment's mark as a link to where the derivation has it.
+function linkMarks(html, readmePage) {
+    return html.replace(/\[([\w. ]+)\](?= \*\/<|<)/, (whole, mark) => readmePage
+        ? `<a class="mark" href="${readmePage}#mark-${mark.replace(/ /g, '-')}" data-mark="${mark}">${whole}</a>`
+        : whole);
+}
+
+// The whole of a file.
+function listing(file, readmePage) {
+    const lines = highlight(sources.read(file).replace(/\n$/, '')).split('\n');
+    const plain = sources.read(file).split('\n');
+    return `<pre class="code listing">${lines.map((line, i) => {
+        const marked = marks.inCode.test(plain[i]);
+        return `<span class="line${marked ? ' marked' : ''}" id="L${i + 1}"><a class="number" href="#L${i + 1}" tabindex="-1">${i + 1}</a>${marked ? linkMarks(line, readmePage) : line}\n</span>`;
+    }).join('')}</pre>`;
+}
+
+// The lines around a mark, with a link to the file.
+function excerpt(at, symbols, around = 2) {
+    const all = sources.read(at.file).split('\n');
+    const first = Math.max(0, at.line - 1 - around), end = Math.min(all.length, at.line + around);
+    const page = sources.page(at.file);
+    const lines = all.slice(first, end).map((text, i) => {
+        const number = first + i + 1;
+        return `<span class="line${number === at.line ? ' marked' : ''}"><a class="number" href="${page}#L${number}" tabindex="-1">${number}</a>${highlight(text, symbols)}\n</span>`;
+    });
+    return `<figure class="excerpt" id="code-${at.mark.replace(/ /g, '-')}" data-mark="${at.mark}"><figcaption><a href="${page}#L${at.line}">${escape(at.file)}:${at.line}</a></figcaption><pre class="code">${lines.join('')}</pre></figure>`;
+}
+
+module.exports = { highlight, listing, excerpt };

@@ -1,0 +1,205 @@
+// site.js - makes the study: a folder of pages that opens from a file, made of the project's own
+// texts and sources, with numbers from its own code.
+//
+//     node study/site/site.js FOLDER_OF_THE_WASM_PROGRAMS FOLDER_TO_WRITE
+'use strict';
+const fs = require('fs');
+const path = require('path');
+const { katexFolder, escape } = require('./tools.js');
+const sources = require('./sources.js');
+const markdown = require('./markdown.js');
+const code = require('./code.js');
+const marks = require('./marks.js');
+const reference = require('./reference.js');
+const tapes = require('./tapes.js');
+const frame = require('./page.js');
+require('../page/wasi.js');
+const Gradus = require('../page/module.js');
+const { example, steps } = require('../page/examples.js');
+const worked = require('../page/worked.js');
+
+const [programs, out] = process.argv.slice(2).map((folder) => path.resolve(folder));
+const files = sources.list(), known = new Set(files);
+const search = [];
+
+// ---- Writing -----------------------------------------------------------------------------------
+
+const strip = (html) => html.replace(/<(template|script|style)[^]*?<\/\1>/g, '').replace(/<[^>]*>/g, ' ')
+    .replace(/&lt;/g, '<').replace(/&gt;/g, '>').replace(/&quot;/g, '"').replace(/&amp;/g, '&').replace(/\s+/g, ' ');
+
+// A page, and its entries in the search: one a heading.
+function write(name, page) {
+    fs.writeFileSync(path.join(out, name), frame({ here: name, ...page }));
+    if (page.kind === 'listing') {
+        search.push({ title: page.title, page: 'code', href: name, text: '' });
+        return;
+    }
+    const parts = page.html.split(/(?=<h[1-3] id=|<a id=")/);
+    for (const part of parts) {
+        const id = /^<(?:h[1-3]|a) id="([^"]*)"/.exec(part);
+        const heading = /^<h[1-3][^>]*>([^]*?)<\/h/.exec(part);
+        const title = heading ? strip(heading[1]).replace(/ #$/, '').trim() : id ? id[1] : page.title;
+        search.push({ title, page: page.title, href: name + (id ? '#' + id[1] : ''), text: strip(part).slice(0, 600).trim() });
+    }
+}
+
+// ---- Ops ---------------------------------------------------------------------------------------
+
+// The ops whose records stand in the folder of a README.
+function opsOf(readme, gradus) {
+    const folder = path.dirname(readme);
+    const text = files.filter((file) => path.dirname(file) === folder && /\.(c|def)$/.test(file))
+        .map(sources.read).join('\n');
+    return gradus.ops().map((op) => op.name).filter((name) =>
+        new RegExp(`const gd_op gd_op_${name} =|^(UNARY|SCALAR|BINARY)\\(${name},`, 'm').test(text));
+}
+
+function workedExample(gradus, op) {
+    const it = example(gradus, op), formulas = {};
+    const format = (tex) => (formulas[tex] = formulas[tex] || markdown.formula(tex, false, []));
+    const body = worked.render(gradus, it, format);
+    const variants = it.own.variants ? `<select data-act="variant" aria-label="eps">${Object.keys(it.own.variants).map((v) =>
+        `<option${it.own.variants[v][0] === it.own.case ? ' selected' : ''}>${v}</option>`).join('')}</select>` : '';
+    const templates = Object.entries(formulas).map(([tex, html]) => `<template data-tex="${escape(tex)}">${html}</template>`).join('');
+    return `<h3 id="worked-${op}">${op}: <code>${escape(gradus.find(op).formula)}</code></h3>
+<div class="worked" data-op="${op}"><div class="controls">${it.own.steps ? '<button type="button" data-act="step">Step</button><button type="button" data-act="all">All steps</button>' : ''}<button type="button" data-act="again">As it was</button>${variants}</div>
+<div class="body">${body}</div>${templates}</div>`;
+}
+
+function opPage(gradus, readme, page) {
+    const ops = opsOf(readme, gradus).filter((op) => gradus.find(op).backward);
+    const found = marks.ofFolder(readme, files);
+    const names = Object.fromEntries(markdown.symbolsOf(sources.read(readme)).map((s) => [s.code, s.name]));
+    let html = '';
+    if (found.length) {
+        html += '<h2 id="marked">The lines</h2>\n<p>Where the steps above stand in the code. Point at a mark, or at a symbol, to see its partners.</p>' +
+            found.map((at) => code.excerpt(at, names)).join('\n');
+        page.headings.push({ depth: 2, text: 'The lines', id: 'marked' });
+    }
+    if (ops.length) {
+        html += `<h2 id="worked">Worked ${ops.length > 1 ? 'examples' : 'example'}</h2>
+<p>The numbers are the library's own, computed in float64 by its WebAssembly build${''}; with JavaScript they follow what you write into a box.</p>` +
+            (ops.length > 4 ? ops.map((op) => `<details><summary><code>${op}</code></summary>${workedExample(gradus, op)}</details>`) : ops.map((op) => workedExample(gradus, op))).join('\n');
+        page.headings.push({ depth: 2, text: 'Worked examples', id: 'worked' });
+        const bugs = gradus.bugs().filter((bug) => ops.includes(bug.op) && !bug.right).length;
+        if (bugs) html += `<h2 id="break">Break it</h2><p><a href="break.html#${ops[0]}">${bugs} ways to get these backwards wrong</a>, and what gradcheck says of each.</p>`;
+    }
+    const folder = path.dirname(readme);
+    html += '<h2 id="files">Files</h2><ul>' + files.filter((file) => path.dirname(file) === folder && sources.isCode(file))
+        .map((file) => `<li><a href="${sources.page(file)}">${path.basename(file)}</a></li>`).join('') + '</ul>';
+    return { ...page, html: page.html + html, scripts: ['gradus-wasm.js', 'wasi.js', 'module.js', 'examples.js', 'worked.js'] };
+}
+
+// ---- Pages of text -----------------------------------------------------------------------------
+
+function textPages(gradus) {
+    for (const file of files.filter((name) => name.endsWith('.md') && sources.page(name))) {
+        const source = sources.read(file);
+        const found = Object.fromEntries(marks.ofFolder(file, files).reverse().map((at) => [at.mark, { ...at }]));
+        const page = markdown.render(file, source, { known, marks: found, symbols: markdown.symbolsOf(source) });
+        const op = /^kernels\/\w+\/README\.md$/.test(file);
+        write(sources.page(file), op ? opPage(gradus, file, page) : page);
+    }
+    const index = markdown.render('study/index.md', sources.read('study/index.md'), { known });
+    write('index.html', { ...index, title: 'gradus, a study', kind: 'index' });
+    for (const file of files.filter((name) => name.endsWith('.svg')))
+        fs.copyFileSync(sources.path(file), path.join(out, path.basename(file)));
+}
+
+// ---- Code, reference, ops ----------------------------------------------------------------------
+
+function codePages() {
+    const shown = files.filter(sources.isCode);
+    for (const file of shown) {
+        const readme = path.posix.join(path.posix.dirname(file), 'README.md');
+        const name = `code-${file.replace(/\//g, '-')}.html`;
+        write(name, {
+            title: file, kind: 'listing',
+            html: `<h1 id="top">${file.split('/').join('/<wbr>')}</h1>${known.has(readme) ? `<p><a href="${sources.page(readme)}">the derivation</a></p>` : ''}${code.listing(file, known.has(readme) ? sources.page(readme) : '')}`,
+        });
+    }
+    const folders = [...new Set(shown.map((file) => path.posix.dirname(file)))];
+    write('code.html', {
+        title: 'Code',
+        html: '<h1 id="top">Code</h1>' + folders.map((folder) => `<h2 id="${folder.replace(/\//g, '-')}">${folder}</h2><ul>${
+            shown.filter((file) => path.posix.dirname(file) === folder).map((file) =>
+                `<li><a href="code-${file.replace(/\//g, '-')}.html">${path.posix.basename(file)}</a></li>`).join('')}</ul>`).join('\n'),
+    });
+}
+
+function referencePages() {
+    const pages = files.filter((file) => file.startsWith('include/gradus/')).map((file) => ({ file, ...reference.render(file) }));
+    for (const page of pages) write(sources.page(page.file), page);
+    write('reference.html', {
+        title: 'Reference',
+        html: '<h1 id="top">Reference</h1><p class="lead">Every public function, by header.</p>' + pages.map((page) =>
+            `<h2 id="${path.basename(page.file, '.h')}"><a href="${sources.page(page.file)}">${page.title}</a></h2><p>${page.headings[0].text.replace(/^[^:]*: /, '')}</p><p>${
+                page.names.map((name) => `<a href="${sources.page(page.file)}#${name}"><code>${name}</code></a>`).join(' &middot; ')}</p>`).join('\n'),
+    });
+}
+
+function opsPage(gradus) {
+    const readmes = files.filter((file) => /^kernels\/\w+\/README\.md$/.test(file));
+    const rows = readmes.flatMap((readme) => opsOf(readme, gradus).map((name) => {
+        const op = gradus.find(name);
+        return `<tr><td><a href="${sources.page(readme)}#worked-${name}"><code>${name}</code></a></td><td><code>${escape(op.formula)}</code></td><td align="right">${op.cases.length}</td></tr>`;
+    }));
+    write('ops.html', {
+        title: 'Ops',
+        html: `<h1 id="top">Ops</h1><p class="lead">The records that the tape, gradcheck, the tests and this page walk.</p><div class="wide"><table><thead><tr><th>op</th><th>formula</th><th>cases of gradcheck</th></tr></thead><tbody>${rows.join('')}</tbody></table></div>`,
+    });
+}
+
+// ---- Break it ----------------------------------------------------------------------------------
+
+function breakPage(gradus) {
+    const bugs = gradus.bugs().map((bug, i) => ({ ...bug, i, ...gradus.breakIt(i, false) }));
+    const ops = [...new Set(bugs.map((bug) => bug.op))];
+    const said = (bug) => bug.report.inputs.flatMap((input) => [input.finding, input.behaviour]
+        .filter(Boolean).map((text) => `${input.name}: ${text}`)).join('; ');
+    const options = ops.map((op) => `<optgroup label="${op}">${bugs.filter((b) => b.op === op).map((b) =>
+        `<option value="${b.i}">${op}: ${escape(b.what)}</option>`).join('')}</optgroup>`).join('');
+    const list = ops.map((op) => `<h3 id="${op}">${op}</h3><div class="wide"><table><tbody>${bugs.filter((b) => b.op === op).map((b) =>
+        `<tr data-bug="${b.i}"><td>${b.right ? 'nothing: the formula as it should be' : escape(b.what)}</td><td class="${b.report.verdict === 'PASS' ? 'good' : 'bad'}">${b.report.verdict}</td><td>${escape(said(b))}</td></tr>`).join('')}</tbody></table></div>`).join('\n');
+    const wrong = bugs.filter((bug) => !bug.right);
+    write('break.html', {
+        title: 'Break it',
+        scripts: ['gradus-wasm.js', 'wasi.js', 'module.js', 'examples.js', 'worked.js', 'break.js'],
+        headings: [{ depth: 2, text: 'Every planted bug', id: 'all' }],
+        html: `<h1 id="top">Break it</h1>
+<p class="lead">A wrong backward still trains, only worse. Choose a mistake; gradcheck compares what that backward says with finite differences of the forward, here, in this page.</p>
+<div class="panel" id="break"><div class="controls"><select aria-label="mistake" id="bug">${options}</select> <button type="button" id="run">Check</button></div>
+<div id="result"><noscript>Choosing takes JavaScript. What gradcheck said of each stands below.</noscript></div></div>
+<p>Left: the gradient by the broken backward. Right: by central differences. Red is above 0, blue below. <a href="numerics.html">Numerics</a> says how the step is chosen and what the tolerances are.</p>
+<h2 id="all">Every planted bug</h2><p>${wrong.length} mistakes, and ${bugs.length - wrong.length} formulas without one. All of the first must fail, all of the others pass.</p>
+${list}`,
+    });
+}
+
+// ---- All of it ---------------------------------------------------------------------------------
+
+async function main() {
+    fs.mkdirSync(path.join(out, 'katex/fonts'), { recursive: true });
+    const bytes = fs.readFileSync(path.join(programs, 'study.wasm'));
+    const gradus = await Gradus.load(bytes);
+    fs.writeFileSync(path.join(out, 'gradus-wasm.js'), `gradusWasm = '${bytes.toString('base64')}';\n`);
+    for (const script of fs.readdirSync(path.join(__dirname, '../page')))
+        fs.copyFileSync(path.join(__dirname, '../page', script), path.join(out, script));
+    fs.copyFileSync(path.join(katexFolder, 'katex.min.css'), path.join(out, 'katex/katex.min.css'));
+    for (const font of fs.readdirSync(path.join(katexFolder, 'fonts')).filter((name) => name.endsWith('.woff2')))
+        fs.copyFileSync(path.join(katexFolder, 'fonts', font), path.join(out, 'katex/fonts', font));
+    textPages(gradus);
+    opsPage(gradus);
+    referencePages();
+    codePages();
+    breakPage(gradus);
+    write('tape.html', await tapes.page(programs));
+    fs.writeFileSync(path.join(out, 'search.js'), `searchIndex = ${JSON.stringify(search)};\n`);
+    console.log(`${fs.readdirSync(out).filter((name) => name.endsWith('.html')).length} pages in ${out}`);
+}
+
+main().catch((error) => {
+    // KaTeX is one line of 300 kB, which a stack trace would quote.
+    console.error(`study: ${error.message}\n${String(error.stack).split('\n').filter((line) => /^\s+at /.test(line)).slice(0, 6).join('\n')}`);
+    process.exitCode = 1;
+});
