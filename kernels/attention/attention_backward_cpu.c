@@ -65,15 +65,15 @@ static void backward_row(REAL *weight, REAL *dscore, int64_t visible, int64_t n,
     for (int64_t j = 0; j < n; j += LANES) {
 #pragma omp simd simdlen(LANES)
         for (int i = 0; i < LANES; i++) {
-            REAL exponent = j + i < visible ? weight[j + i] - lse : (REAL)-INFINITY;
-            weight[j + i] = inline_exp(exponent);
+            REAL exponent = j + i < visible ? weight[j + i] - lse : (REAL)-INFINITY; /* [score] */
+            weight[j + i] = inline_exp(exponent);                                    /* [p] */
         }
     }
     for (int64_t j = 0; wants_scores && j < n; j += LANES) {
 #pragma omp simd simdlen(LANES)
         for (int i = 0; i < LANES; i++) {
-            REAL difference = j + i < visible ? dscore[j + i] - delta : 0;
-            dscore[j + i] = weight[j + i] * difference;
+            REAL difference = j + i < visible ? dscore[j + i] - delta : 0; /* [dp] */
+            dscore[j + i] = weight[j + i] * difference;                    /* [ds] */
         }
     }
 }
@@ -126,6 +126,7 @@ static void backward_tile(const backward_pass *p, const backward_room *room, int
         }
         if (p->dq.data) {
             REAL *dq = room->dq + ((h - kv * z->G) * z->T + t0 + r) * D;
+            /* [dq] */
             tile_block(rows, (int)(D / LANES), dq, D, dscores, KEYS, 1, k_rows, k_row, seen, true);
         }
     }
@@ -135,10 +136,12 @@ static void backward_tile(const backward_pass *p, const backward_room *room, int
         int64_t r = first[i], at = r * KEYS + i * BLOCK,
                 columns = gd_min64(BLOCK, keys - i * BLOCK);
         if (p->dv.data) {
+            /* [dv] */
             tile_block(columns, (int)(E / LANES), room->dv + i * BLOCK * E, E, room->weights + at,
                        1, KEYS, dy_whole + r * dy_row, dy_row, m - r, true);
         }
         if (p->dk.data) {
+            /* [dk] */
             tile_block(columns, (int)(D / LANES), room->dk + i * BLOCK * D, D, room->dscores + at,
                        1, KEYS, q_whole + r * q_row, q_row, m - r, true);
         }
@@ -190,6 +193,7 @@ static void row_products(const backward_pass *p, const heads *y, REAL *delta, in
             const REAL *dy_row = head_of(&p->dy, b, t, h), *y_row = head_of(y, b, t, h);
             double sum = 0;
 #pragma omp simd reduction(+ : sum)
+            /* [delta] */
             for (int64_t e = 0; e < z->E; e++) sum += (double)dy_row[e] * (double)y_row[e];
             delta[(b * z->H + h) * z->T + t] = (REAL)sum;
         }

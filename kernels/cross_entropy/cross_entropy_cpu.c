@@ -83,9 +83,10 @@ gd_status GD_REAL_NAME(cross_entropy_backward)(const gd_call *call)
             for (int64_t j = 0; j < vocab; j++) to[j] += GD_MATH(exp)(from[j] - m - l) * scale;
         } else {
 #pragma omp simd
+            /* [dx] */
             for (int64_t j = 0; j < vocab; j++) to[j] = GD_MATH(exp)(from[j] - m - l) * scale;
         }
-        to[targets[i]] -= scale;
+        to[targets[i]] -= scale; /* [dx target] */
     }
     return GD_OK;
 }

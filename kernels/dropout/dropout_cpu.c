@@ -21,7 +21,7 @@ static void apply_mask(const gd_call *call, REAL *out, const REAL *in, int64_t n
         }
 #pragma omp simd
         for (int64_t i = 0; i < size; i++) {
-            REAL kept = words[i] < threshold ? 0 : in[block + i] * scale;
+            REAL kept = words[i] < threshold ? 0 : in[block + i] * scale; /* [dx] */
             out[block + i] = add ? out[block + i] + kept : kept;
         }
     }

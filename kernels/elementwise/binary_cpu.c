@@ -135,7 +135,7 @@ static gd_status input_backward(const gd_call *call, int k, const operand *input
         direct(call, &r, gd_data(dx), add);
         return GD_OK;
     }
-    return gd_reduce_into(dx, add, call, &r);
+    return gd_reduce_into(dx, add, call, &r); /* [broadcast] */
 }
 
 static gd_status backward(const gd_call *call, gd_row_function *da_row, gd_row_function *db_row)

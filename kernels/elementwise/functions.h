@@ -31,7 +31,7 @@ GD_FUNCTION REAL sigmoid(REAL x)
 GD_FUNCTION REAL silu_slope(REAL x)
 {
     REAL s = sigmoid(x);
-    return s * (1 + x * (1 - s));
+    return s * (1 + x * (1 - s)); /* [silu slope] */
 }
 
 /* Phi(x) = (1 + erf(x / sqrt 2)) / 2 = erfc(-x / sqrt 2) / 2, which keeps its digits for negative
@@ -45,7 +45,7 @@ GD_FUNCTION REAL normal_cdf(REAL x)
 GD_FUNCTION REAL gelu_slope(REAL x)
 {
     REAL density = GD_MATH(exp)(x * x / -2) * (REAL)0.39894228040143267794;
-    return normal_cdf(x) + x * density;
+    return normal_cdf(x) + x * density; /* [gelu slope] */
 }
 
 #define SQRT_2_OVER_PI ((REAL)0.79788456080286535588)
@@ -64,7 +64,7 @@ GD_FUNCTION REAL gelu_tanh_slope(REAL x)
     REAL c = x > 20 ? 20 : x < -20 ? -20 : x;
     REAL t = GD_MATH(tanh)(SQRT_2_OVER_PI * (c + GELU_CUBIC * c * c * c));
     REAL du = SQRT_2_OVER_PI * (1 + 3 * GELU_CUBIC * c * c);
-    return (1 + t + c * (1 - t * t) * du) / 2;
+    return (1 + t + c * (1 - t * t) * du) / 2; /* [gelu_tanh slope] */
 }
 
 /* Squares are worth a short cut. */

@@ -48,7 +48,7 @@ static void select_part(const gd_call *call, REAL *part, bool add, bool wanted)
             REAL *row = part + gd_piece_offset(&p, PART);
             const int64_t step = rows.step[CONDITION];
             for (int64_t k = 0; k < p.n; k++) {
-                REAL mine = (chosen[k * step] != 0) == wanted ? dy_row[k] : 0;
+                REAL mine = (chosen[k * step] != 0) == wanted ? dy_row[k] : 0; /* [where] */
                 row[k] = (add ? row[k] : 0) + mine;
             }
         }

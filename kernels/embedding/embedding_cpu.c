@@ -73,7 +73,7 @@ gd_status GD_REAL_NAME(embedding_backward)(const gd_call *call)
             for (int64_t k = start[v]; k < start[v + 1]; k++) {
                 const REAL *from = dy + order[k] * columns + first;
 #pragma omp simd
-                for (int64_t c = 0; c < n; c++) sum[c] += (double)from[c];
+                for (int64_t c = 0; c < n; c++) sum[c] += (double)from[c]; /* [dtable] */
             }
             if (add && start[v] == start[v + 1]) continue;
             for (int64_t c = 0; c < n; c++) to[c] = (REAL)(add ? (double)to[c] + sum[c] : sum[c]);

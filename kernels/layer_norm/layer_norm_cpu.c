@@ -52,13 +52,14 @@ static void row_backward(REAL *dx, double *dw, double *db, const REAL *x, const 
         sum_h += h;
         sum_hx += h * ((double)x[i] - mean) * rstd;
     }
-    double mean_h = sum_h / (double)n, mean_hx = sum_hx / (double)n;
+    double mean_h = sum_h / (double)n, mean_hx = sum_hx / (double)n; /* [means] */
     for (int64_t i = 0; i < n; i++) {
-        double d = (double)dy[i], xhat = ((double)x[i] - mean) * rstd;
-        double h = d * (w ? (double)w[i] : 1);
-        if (dw) dw[i] += d * xhat;
-        if (db) db[i] += d;
-        if (dx) { /* last: dx may be dy */
+        double d = (double)dy[i], xhat = ((double)x[i] - mean) * rstd; /* [xhat] */
+        double h = d * (w ? (double)w[i] : 1);                         /* [h] */
+        if (dw) dw[i] += d * xhat;                                     /* [dw] */
+        if (db) db[i] += d;                                            /* [db] */
+        if (dx) {
+            /* last, as dx may be dy [dx] */
             double value = rstd * (h - mean_h - xhat * mean_hx);
             dx[i] = (REAL)(add ? (double)dx[i] + value : value);
         }

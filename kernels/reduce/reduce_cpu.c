@@ -136,7 +136,7 @@ static void repeat_row(REAL *dx, bool add, const REAL *share, const REAL *x, con
                        int64_t n)
 {
     (void)x, (void)y;
-    for (int64_t i = 0; i < n; i++) dx[i] = (add ? dx[i] : 0) + share[i];
+    for (int64_t i = 0; i < n; i++) dx[i] = (add ? dx[i] : 0) + share[i]; /* [sum] */
 }
 
 /* y = x_1 + ... + x_n: each x_j has the gradient dy. */
@@ -156,6 +156,7 @@ gd_status GD_REAL_NAME(mean_backward)(const gd_call *call)
     const REAL *dy = gd_data(call->doutput[0]);
     REAL *share = gd_call_scratch(call, (size_t)layout.count * sizeof(REAL));
     if (!share) return gd_error_status(call->context);
+    /* [mean] */
     for (int64_t i = 0; i < layout.count; i++) share[i] = (REAL)(dy[i] / (double)layout.n);
     spread(call, &layout, repeat_row, share, NULL, NULL);
     return GD_OK;
@@ -177,6 +178,7 @@ static void same_row(REAL *out, bool add, const REAL *x, const REAL *y, const RE
 static void share_row(REAL *dx, bool add, const REAL *share, const REAL *x, const REAL *y,
                       int64_t n)
 {
+    /* [max] */
     for (int64_t i = 0; i < n; i++) dx[i] = (add ? dx[i] : 0) + (same(x[i], y[i]) ? share[i] : 0);
 }
 
@@ -190,7 +192,7 @@ gd_status GD_REAL_NAME(max_backward)(const gd_call *call)
     const double *k = reduce(call, &layout, same_row, y, false);
     REAL *share = gd_call_scratch(call, (size_t)layout.count * sizeof(REAL));
     if (!k || !share) return gd_error_status(call->context);
-    for (int64_t i = 0; i < layout.count; i++) share[i] = (REAL)(dy[i] / k[i]);
+    for (int64_t i = 0; i < layout.count; i++) share[i] = (REAL)(dy[i] / k[i]); /* [max share] */
     spread(call, &layout, share_row, share, x, y);
     return GD_OK;
 }
@@ -199,7 +201,7 @@ static void softmax_row(REAL *dx, bool add, const REAL *dy, const REAL *x, const
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
-        REAL weight = GD_MATH(exp)(x[i] - y[i]);
+        REAL weight = GD_MATH(exp)(x[i] - y[i]); /* [logsumexp] */
         dx[i] = (add ? dx[i] : 0) + (y[i] == -(REAL)INFINITY ? 0 : dy[i] * weight);
     }
 }

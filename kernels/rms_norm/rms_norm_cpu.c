@@ -84,7 +84,7 @@ static double mean_square(const forward *f, int64_t row, int64_t next)
 static void forward_row(const forward *f, int64_t row, int64_t next)
 {
     const int64_t N = f->N;
-    const REAL rstd = (REAL)(1 / sqrt(mean_square(f, row, next) + f->args->eps));
+    const REAL rstd = (REAL)(1 / sqrt(mean_square(f, row, next) + f->args->eps)); /* [rstd] */
     const REAL *x = f->sum ? f->sum + row * N : row_at(&f->x, row);
     const REAL *gain = param_row(&f->gain, row, N), *bias = param_row(&f->bias, row, N);
     if (f->rstd) f->rstd[row] = rstd;
@@ -177,7 +177,7 @@ static double sum_h_xhat(const REAL *dy, const REAL *gain, const REAL *x, REAL r
 #pragma omp simd reduction(+ : first, second)
     for (int64_t k = 0; k < half; k++) {
         int64_t j = k + half;
-        first += (double)(dy[k] * gain[k] * (x[k] * rstd));
+        first += (double)(dy[k] * gain[k] * (x[k] * rstd)); /* [h] [m] */
         second += (double)(dy[j] * gain[j] * (x[j] * rstd));
     }
     for (int64_t k = 2 * half; k < n; k++) first += (double)(dy[k] * gain[k] * (x[k] * rstd));
@@ -211,25 +211,26 @@ static void backward_tile(const backward *b, int64_t row, int64_t j, int64_t n, 
         double *dw = partial + head_of(b->dw_heads, row) * N + j;
         if (rounds_tile(b->args->round_xhat)) {
             REAL xhat[TILE];
-            for (int64_t k = 0; k < n; k++) xhat[k] = x[k] * rstd;
+            for (int64_t k = 0; k < n; k++) xhat[k] = x[k] * rstd; /* [xhat] */
             round_tile(xhat, n, b->args->round_xhat);
 #pragma omp simd
             for (int64_t k = 0; k < n; k++) dw[k] += (double)(dy[k] * xhat[k]);
         } else {
 #pragma omp simd
-            for (int64_t k = 0; k < n; k++) dw[k] += (double)(dy[k] * (x[k] * rstd));
+            for (int64_t k = 0; k < n; k++) dw[k] += (double)(dy[k] * (x[k] * rstd)); /* [dw] */
         }
     }
     if (b->db_heads) {
         double *db = partial + (b->dw_heads + head_of(b->db_heads, row)) * N + j;
 #pragma omp simd
-        for (int64_t k = 0; k < n; k++) db[k] += (double)dy[k];
+        for (int64_t k = 0; k < n; k++) db[k] += (double)dy[k]; /* [db] */
     }
     if (b->dx.data || b->dresidual.data) {
         const REAL *gain = param_row(&b->gain, row, N) + j;
         REAL dx[TILE];
+        /* [dx] */
         for (int64_t k = 0; k < n; k++) dx[k] = rstd * (dy[k] * gain[k] - x[k] * rstd * m);
-        for (int64_t k = 0; b->dsum && k < n; k++) dx[k] += b->dsum[at + k];
+        for (int64_t k = 0; b->dsum && k < n; k++) dx[k] += b->dsum[at + k]; /* [add_rms_norm] */
         if (b->dx.data) put_tile(b->dx.data + at, dx, n, b->dx.how);
         if (b->dresidual.data) put_tile(b->dresidual.data + at, dx, n, b->dresidual.how);
     }
@@ -273,7 +274,7 @@ static void reduce_partials(REAL *gradient, bool accumulate, const backward *b, 
     for (int64_t j = 0; j < n; j += TILE) {
         int64_t width = gd_min64(TILE, n - j);
         double sum[TILE] = {0};
-        for (int64_t p = 0; p < pieces; p++)
+        for (int64_t p = 0; p < pieces; p++) /* [dw sum] */
             for (int64_t k = 0; k < width; k++) sum[k] += b->partials[p * stride + from + j + k];
         for (int64_t k = 0; k < width; k++)
             gradient[j + k] = (REAL)(accumulate ? (double)gradient[j + k] + sum[k] : sum[k]);

@@ -39,7 +39,7 @@ static void turn(REAL *out, const REAL *in, const REAL *cosine, const REAL *sine
 #pragma omp simd
     for (int64_t i = 0; i < pairs; i++) {
         REAL a = in[i * step], b = in[i * step + apart], c = cosine[i], s = way * sine[i];
-        REAL turned_a = a * c - b * s, turned_b = a * s + b * c;
+        REAL turned_a = a * c - b * s, turned_b = a * s + b * c; /* [dx] */
         out[i * step] = add ? out[i * step] + turned_a : turned_a;
         out[i * step + apart] = add ? out[i * step + apart] + turned_b : turned_b;
     }

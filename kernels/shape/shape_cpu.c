@@ -81,7 +81,7 @@ gd_status GD_REAL_NAME(same_order_backward)(const gd_call *call)
         gd_dtype dtype = gd_tensor_dtype(call->dinput[0]);
         gd_accumulate_cpu(dx, dtype, dy, dtype, n, call->context);
     } else {
-        memcpy(dx, dy, (size_t)n * sizeof *dx);
+        memcpy(dx, dy, (size_t)n * sizeof *dx); /* [reshape] [contiguous] [cast] */
     }
     return GD_OK;
 }
@@ -109,7 +109,7 @@ gd_status GD_REAL_NAME(permute_backward)(const gd_call *call)
         target.data = gd_call_scratch(call, (size_t)n * sizeof(REAL));
         if (!target.data) return gd_error_status(call->context);
     }
-    move(target, whole(call->doutput[0]), false, call->context);
+    move(target, whole(call->doutput[0]), false, call->context); /* [permute] */
     if (call->accumulate[0])
         gd_accumulate_cpu(gd_tensor_data(dx), dtype, target.data, dtype, n, call->context);
     return GD_OK;
@@ -135,6 +135,7 @@ gd_status GD_REAL_NAME(slice_backward)(const gd_call *call)
     if (!call->accumulate[0]) {
         gd_fill_cpu(gd_tensor_data(dx), gd_tensor_dtype(dx), 0, gd_tensor_count(dx), call->context);
     }
+    /* [slice] */
     move(part(dx, args->axis, args->start, args->end - args->start), whole(call->doutput[0]),
          call->accumulate[0], call->context);
     return GD_OK;
@@ -160,6 +161,7 @@ gd_status GD_REAL_NAME(concat_backward)(const gd_call *call)
     for (int i = 0; i < call->inputs; i++) {
         int64_t size = gd_tensor_dim(call->input[i], args->axis);
         if (call->dinput[i]) {
+            /* [concat] */
             move(whole(call->dinput[i]), part(call->doutput[0], args->axis, start, size),
                  call->accumulate[i], call->context);
         }
@@ -184,5 +186,5 @@ gd_status GD_REAL_NAME(expand_backward)(const gd_call *call)
     gd_reduction r = {.walk = gd_walk_like(dy), .data = {NULL, gd_data(dy)}};
     gd_walk_add_tensor(&r.walk, dx);
     gd_walk_add_tensor(&r.walk, dy);
-    return gd_reduce_into(dx, call->accumulate[0], call, &r);
+    return gd_reduce_into(dx, call->accumulate[0], call, &r); /* [expand] */
 }

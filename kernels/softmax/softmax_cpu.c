@@ -45,10 +45,11 @@ static void row_backward(REAL *dx, const REAL *y, const REAL *dy, int64_t n, boo
 {
     double dot = 0;
 #pragma omp simd reduction(+ : dot)
-    for (int64_t i = 0; i < n; i++) dot += (double)dy[i] * (log_of ? 1 : (double)y[i]);
+    for (int64_t i = 0; i < n; i++) dot += (double)dy[i] * (log_of ? 1 : (double)y[i]); /* [s] */
     REAL s = (REAL)dot;
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
+        /* [softmax] [log_softmax] */
         REAL d = log_of ? dy[i] - GD_MATH(exp)(y[i]) * s : y[i] * (dy[i] - s);
         dx[i] = add ? dx[i] + d : d;
     }

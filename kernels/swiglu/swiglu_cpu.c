@@ -45,9 +45,9 @@ gd_status GD_REAL_NAME(swiglu_backward)(const gd_call *call)
         for (int64_t i = 0; i < size; i++) {
             REAL z = gate[block + i], d = dy[block + i];
             bool low = z < -(REAL)1e30; /* where both derivatives are 0, and not 0 * inf */
-            REAL s = sigmoid(z);
-            for_gate[i] = low ? 0 : d * up[block + i] * s * (1 + z * (1 - s));
-            for_up[i] = low ? 0 : d * z * s;
+            REAL s = sigmoid(z);        /* [s] */
+            for_gate[i] = low ? 0 : d * up[block + i] * s * (1 + z * (1 - s)); /* [dgate] */
+            for_up[i] = low ? 0 : d * z * s;                                   /* [dup] */
         }
         for (int64_t i = 0; dgate && i < size; i++) {
             dgate[block + i] = add_gate ? dgate[block + i] + for_gate[i] : for_gate[i];

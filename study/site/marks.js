@@ -4,12 +4,17 @@
 const path = require('path');
 const sources = require('./sources.js');
 
-const inCode = /\/[*/] \[([\w. ]+)\](?: \*\/|$)/;
+const inCode = /((?: \[[a-z][\w. ]*\])+) \*\/$/;
 
-// [{mark, file, line, text}] of one source file.
+// [{mark, file, line, lines}] of one source file. A mark above its line counts for the line; a row of
+// a table is a mark by its name.
 exports.ofFile = (file) => sources.read(file).split('\n').flatMap((text, i) => {
+    const row = /^(?:UNARY|SCALAR|BINARY)\((\w+),/.exec(text);
+    if (row) return [{ mark: row[1], file, line: i + 1 }];
     const found = inCode.exec(text);
-    return found ? [{ mark: found[1], file, line: i + 1, text: text.trim() }] : [];
+    if (!found) return [];
+    const line = /^\s*\/\*/.test(text) ? i + 2 : i + 1;
+    return [...found[1].matchAll(/\[([^\]]*)\]/g)].map(([, mark]) => ({ mark, file, line }));
 });
 
 // The same of all sources in the folder of a README.

@@ -1,0 +1,137 @@
+#!/usr/bin/env bash
+# Sees that each step of a derivation and its line of code have found each other. A mark, [dx], stands
+# in the text of kernels/NAME/README.md, in a line of its blocks of C as /* [dx] */, and in the code
+# of the folder, at the end of a comment: beside the line, or above it. A row of a table, UNARY(exp,
+# ...), is a mark by its name.
+#   tests/marks.sh SOURCE_DIR
+#
+# It complains where a mark has no partner, where the README's line does not stand in the code at the
+# mark, and where an op with a backward has no mark: [NAME] or [NAME ...], or for the op that its
+# folder is named for, any.
+set -euo pipefail
+cd "$1"
+shopt -s nullglob
+failed=0 compared=0
+complain()
+{
+    echo "$1"
+    failed=1
+}
+
+# Every mark of the code in a folder: "MARK<tab>code", the code from the mark on, three lines more.
+marks_of_code()
+{
+    awk '
+        function marks(comment,    name) {
+            while (match(comment, /\[[a-z][a-z_0-9A-Z. ]*\]/)) {
+                name = substr(comment, RSTART + 1, RLENGTH - 2)
+                comment = substr(comment, RSTART + RLENGTH)
+                print name "\t" code
+            }
+        }
+        function flush(    i, j) {
+            for (i = 1; i <= lines; i++) {
+                comment = line[i]
+                if (match(line[i], /^ *(UNARY|SCALAR|BINARY)\([a-z_]+,/)) {
+                    code = line[i]
+                    for (j = i; line[j] !~ /\)$/ && j < lines; j++) code = code " " line[j + 1]
+                    gsub(/ +/, " ", code)
+                    comment = substr(line[i], RSTART, RLENGTH - 1)
+                    sub(/^.*\(/, "", comment)
+                    print comment "\t" code
+                } else if (match(comment, /( \[[a-z][a-z_0-9A-Z. ]*\])+ \*\/$/)) {
+                    comment = substr(comment, RSTART)
+                    code = line[i] " " line[i + 1] " " line[i + 2] " " line[i + 3]
+                    gsub(/ +/, " ", code)
+                    marks(comment)
+                }
+            }
+            lines = 0
+            split("", line)
+        }
+        FNR == 1 { flush() }
+        { line[++lines] = $0 }
+        END { flush() }' "$@"
+}
+
+# "MARK<tab>code" of the blocks of C in a README, then "MARK<tab>" of its text.
+marks_of_readme()
+{
+    awk '
+        /^```c$/ { inside = 1; next }
+        /^```/ { inside = 0; next }
+        inside && match($0, /( \[[a-z][a-z_0-9A-Z. ]*\]| \/\*)+ \*\/$/) {
+            code = substr($0, 1, index($0, "/* [") - 1)
+            gsub(/ +/, " ", code)
+            sub(/[ ;]+$/, "", code)
+            rest = substr($0, index($0, "/* ["))
+            while (match(rest, /\[[a-z][a-z_0-9A-Z. ]*\]/)) {
+                print "line\t" substr(rest, RSTART + 1, RLENGTH - 2) "\t" code
+                rest = substr(rest, RSTART + RLENGTH)
+            }
+        }
+        inside || /^    / { next }
+        {
+            rest = $0
+            gsub(/`[^`]*`|\$[^$]*\$/, "", rest)
+            while (match(rest, /\[[a-z][a-z_0-9A-Z. ]*\]/)) {
+                before = RSTART > 1 ? substr(rest, RSTART - 1, 1) : " "
+                if (before !~ /[A-Za-z0-9_\]\[]/ && substr(rest, RSTART + RLENGTH, 1) !~ /[(\[]/)
+                    print "text\t" substr(rest, RSTART + 1, RLENGTH - 2) "\t"
+                rest = substr(rest, RSTART + RLENGTH)
+            }
+        }' "$1"
+}
+
+for readme in kernels/*/README.md; do
+    folder=${readme%/README.md}
+    sources=("$folder"/*.c "$folder"/*.h "$folder"/*.cu "$folder"/*.cuh "$folder"/*.def)
+    declare -A code=() line=() text=()
+    while IFS=$'\t' read -r mark where; do
+        code[$mark]+=" $where"
+    done < <(marks_of_code "${sources[@]}")
+    while IFS=$'\t' read -r kind mark where; do
+        if [[ $kind == line ]]; then line[$mark]=$where; else text[$mark]=1; fi
+    done < <(marks_of_readme "$readme")
+
+    for mark in "${!code[@]}"; do
+        [[ ${line[$mark]+there} ]] || complain "$readme: no line of C for [$mark] of the code"
+    done
+    for mark in "${!text[@]}"; do
+        [[ ${line[$mark]+there} ]] || complain "$readme: no line of C for [$mark] of the text"
+    done
+    for mark in "${!line[@]}"; do
+        compared=$((compared + 1))
+        if [[ ! ${code[$mark]+there} ]]; then
+            complain "$readme: no code in $folder has [$mark]"
+        elif [[ ${code[$mark]} != *"${line[$mark]}"* ]]; then
+            complain "$readme: what the code has at [$mark] is not: ${line[$mark]}"
+        fi
+        [[ ${text[$mark]+there} || $mark == *" slope" ]] ||
+            complain "$readme: no step of the derivation has [$mark]"
+    done
+
+    # The ops of this folder that have a backward.
+    mapfile -t ops < <(awk '
+        match($0, /^ *(UNARY|SCALAR|BINARY)\([a-z_]+,/) {
+            name = substr($0, RSTART, RLENGTH - 1); sub(/^.*\(/, "", name); print name
+        }
+        /^const gd_op gd_op_/ { name = substr($3, 7) }
+        /^#define/ { name = "" }
+        /^ *\.backward =/ && name != "" { print name }
+        /^};/ { name = "" }' "${sources[@]}")
+    for op in "${ops[@]}"; do
+        if [[ $op == "${folder##*/}" ]]; then
+            ((${#line[@]})) || complain "$readme: $op has a backward, but no mark"
+            continue
+        fi
+        found=0
+        for mark in "${!line[@]}"; do [[ $mark != "$op" && $mark != "$op "* ]] || found=1; done
+        ((found)) || complain "$readme: $op has a backward, but no mark [$op]"
+    done
+    count=$((${count-0} + ${#ops[@]}))
+    unset code line text
+done
+((count > 40)) || complain "only $count ops with a backward were found"
+echo "$compared marks compared, $count ops with a backward"
+exit $failed
