@@ -35,7 +35,7 @@ function highlight(code, symbols = {}) {
 
 // A comment's mark as a link to where the derivation has it.
 function linkMarks(html, readmePage) {
-    return html.replace(/\[([\w. ]+)\](?= \*\/<|<)/, (whole, mark) => readmePage
+    return html.replace(/\[([a-z][\w. ]*)\](?=( \[[\w. ]+\])* \*\/<)/g, (whole, mark) => readmePage
         ? `<a class="mark" href="${readmePage}#mark-${mark.replace(/ /g, '-')}" data-mark="${mark}">${whole}</a>`
         : whole);
 }

@@ -15,7 +15,7 @@ function withSymbols(tex, symbols) {
     const names = Object.fromEntries(symbols.map((s) => [s.tex, s.name]));
     const pattern = new RegExp(`(${quoted.join('|')})(?![a-zA-Z])|\\\\(?:text|mathrm|operatorname|begin|end|html\\w+)\\{[^}]*\\}|\\\\[a-zA-Z]+|[a-zA-Z]`, 'g');
     return tex.replace(pattern, (whole, symbol) => symbol
-        ? `\\htmlData{symbol=${names[symbol]}}{${symbol}}` : whole);
+        ? `{\\htmlData{symbol=${names[symbol]}}{${symbol}}}` : whole);
 }
 
 function formula(tex, displayMode, symbols) {
@@ -98,7 +98,10 @@ function render(file, source, context) {
         },
         code(text, language) {
             const c = /^(c|cpp|cuda|)$/.test(language || '');
-            return `<pre class="code${c ? '' : ' ' + escape(language)}">${c ? highlight(text, codeNames) : escape(text)}\n</pre>\n`;
+            const html = c ? highlight(text, codeNames) : escape(text);
+            const linked = html.replace(/\[([a-z][\w. ]*)\](?=[^\n]*\*\/<)/g, (whole, name) => (marks[name]
+                ? `<a class="mark" href="${sources.page(marks[name].file)}#L${marks[name].line}" data-mark="${name}">${whole}</a>` : whole));
+            return `<pre class="code${c ? '' : ' ' + escape(language)}">${linked}\n</pre>\n`;
         },
         table(head, body) {
             return `<div class="wide"><table><thead>${head}</thead><tbody>${body}</tbody></table></div>\n`;

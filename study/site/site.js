@@ -11,6 +11,7 @@ const markdown = require('./markdown.js');
 const code = require('./code.js');
 const marks = require('./marks.js');
 const reference = require('./reference.js');
+const rmsNorm = require('./rms_norm.js');
 const tapes = require('./tapes.js');
 const frame = require('./page.js');
 require('../page/wasi.js');
@@ -66,28 +67,48 @@ function workedExample(gradus, op) {
 <div class="body">${body}</div>${templates}</div>`;
 }
 
+// The lines of code at the marks.
+function markedLines(found, names) {
+    if (!found.length) return '';
+    const rows = found.filter((at) => at.file.endsWith('.def'));
+    return '<h2 id="marked">The lines</h2>\n<p>Where the steps stand in the code. Point at a mark or a symbol, and its partners light up.</p>' +
+        found.filter((at) => !rows.includes(at)).map((at) => code.excerpt(at, names)).join('\n') +
+        (rows.length ? `<p>Rows of tables: ${rows.map((at) => `<a class="mark" data-mark="${at.mark}" href="${sources.page(at.file)}#L${at.line}">[${at.mark}]</a>`).join(' ')}</p>` : '');
+}
+
+function workedExamples(gradus, ops) {
+    if (!ops.length) return '';
+    const examples = ops.map((op) => workedExample(gradus, op));
+    return `<h2 id="worked">Worked ${ops.length > 1 ? 'examples' : 'example'}</h2>
+<p>The numbers are the library's own, in float64, from its WebAssembly build. With JavaScript they follow what you write into a box.</p>` +
+        (ops.length > 4 ? ops.map((op, i) => `<details><summary><code>${op}</code></summary>${examples[i]}</details>`) : examples).join('\n');
+}
+
 function opPage(gradus, readme, page) {
     const ops = opsOf(readme, gradus).filter((op) => gradus.find(op).backward);
     const found = marks.ofFolder(readme, files);
     const names = Object.fromEntries(markdown.symbolsOf(sources.read(readme)).map((s) => [s.code, s.name]));
-    let html = '';
-    if (found.length) {
-        html += '<h2 id="marked">The lines</h2>\n<p>Where the steps above stand in the code. Point at a mark, or at a symbol, to see its partners.</p>' +
-            found.map((at) => code.excerpt(at, names)).join('\n');
-        page.headings.push({ depth: 2, text: 'The lines', id: 'marked' });
-    }
-    if (ops.length) {
-        html += `<h2 id="worked">Worked ${ops.length > 1 ? 'examples' : 'example'}</h2>
-<p>The numbers are the library's own, computed in float64 by its WebAssembly build${''}; with JavaScript they follow what you write into a box.</p>` +
-            (ops.length > 4 ? ops.map((op) => `<details><summary><code>${op}</code></summary>${workedExample(gradus, op)}</details>`) : ops.map((op) => workedExample(gradus, op))).join('\n');
-        page.headings.push({ depth: 2, text: 'Worked examples', id: 'worked' });
-        const bugs = gradus.bugs().filter((bug) => ops.includes(bug.op) && !bug.right).length;
-        if (bugs) html += `<h2 id="break">Break it</h2><p><a href="break.html#${ops[0]}">${bugs} ways to get these backwards wrong</a>, and what gradcheck says of each.</p>`;
-    }
+    const norm = ops[0] === 'rms_norm';
+    let html = markedLines(found, names) + workedExamples(gradus, ops);
+    if (norm) html += rmsNorm.walk(example(gradus, 'rms_norm')) + rmsNorm.cheatSheet() + rmsNorm.ladder();
+    const bugs = gradus.bugs().filter((bug) => ops.includes(bug.op) && !bug.right).length;
+    if (bugs) html += `<h2 id="break">Break it</h2><p><a href="break.html#${ops[0]}">${bugs} ways to get ${ops.length > 1 ? 'these backwards' : 'this backward'} wrong</a>, and what gradcheck says of each.</p>`;
+
+    // After the derivation, which ends in its lines of code; what follows there is about kernels.
+    const end = page.html.lastIndexOf('class="mark"'), at = page.html.indexOf('</pre>', end) + '</pre>'.length;
+    const derivation = end < 0 ? page.html : page.html.slice(0, at);
+    let rest = end < 0 ? '' : page.html.slice(at);
+    if (html && rest.trim() && !/^\s*<h2/.test(rest)) rest = '<h2 id="how-it-runs">How it runs</h2>' + rest;
     const folder = path.dirname(readme);
-    html += '<h2 id="files">Files</h2><ul>' + files.filter((file) => path.dirname(file) === folder && sources.isCode(file))
+    const list = '<h2 id="files">Files</h2><ul>' + files.filter((file) => path.dirname(file) === folder && sources.isCode(file))
         .map((file) => `<li><a href="${sources.page(file)}">${path.basename(file)}</a></li>`).join('') + '</ul>';
-    return { ...page, html: page.html + html, scripts: ['gradus-wasm.js', 'wasi.js', 'module.js', 'examples.js', 'worked.js'] };
+    html = derivation + html + rest + list;
+    const headings = [...html.matchAll(/<h2 id="([^"]*)">([^]*?)<\/h2>/g)].map(([, id, text]) =>
+        ({ depth: 2, id, text: strip(text).replace(/ # *$/, '') }));
+    return {
+        ...page, html, headings,
+        scripts: ['gradus-wasm.js', 'wasi.js', 'module.js', 'examples.js', 'worked.js', ...(norm ? ['walk.js', 'ladder.js'] : [])],
+    };
 }
 
 // ---- Pages of text -----------------------------------------------------------------------------
@@ -170,7 +191,7 @@ function breakPage(gradus) {
 <p class="lead">A wrong backward still trains, only worse. Choose a mistake; gradcheck compares what that backward says with finite differences of the forward, here, in this page.</p>
 <div class="panel" id="break"><div class="controls"><select aria-label="mistake" id="bug">${options}</select> <button type="button" id="run">Check</button></div>
 <div id="result"><noscript>Choosing takes JavaScript. What gradcheck said of each stands below.</noscript></div></div>
-<p>Left: the gradient by the broken backward. Right: by central differences. Red is above 0, blue below. <a href="numerics.html">Numerics</a> says how the step is chosen and what the tolerances are.</p>
+<p>First the gradient by the broken backward, then by central differences. Red is above 0, blue below. <a href="numerics.html">Numerics</a> says how the step is chosen and what the tolerances are.</p>
 <h2 id="all">Every planted bug</h2><p>${wrong.length} mistakes, and ${bugs.length - wrong.length} formulas without one. All of the first must fail, all of the others pass.</p>
 ${list}`,
     });
