@@ -82,19 +82,66 @@ static void print_quoted(FILE *file, const char *text)
     }
 }
 
-/* A leaf is drawn once for each pointer: its address is its name in the graph. */
-static void print_dot_edge(FILE *file, const gd_tensor *t, const gd_node *node)
+/* A node of the tape is n4. A leaf goes by the place where the tape first reads it: t4_1 is input 1
+ * of node 4. So the same program prints the same bytes every time. */
+static gd_text dot_id(const gd_context *ctx, const gd_tensor *t)
 {
+    gd_text id = {"t"};
     if (t->node) {
-        fprintf(file, "    n%lld -> n%lld [label=\"%s\"];\n", (long long)t->node->index,
-                (long long)node->index, gd_shape_text(t).text);
-        return;
+        snprintf(id.text, sizeof id.text, "n%lld", (long long)t->node->index);
+        return id;
     }
-    fprintf(file, "    t%p [shape=ellipse, style=%s, label=\"", (const void *)t,
+    for (int64_t i = 0; i < ctx->tape_length; i++) {
+        for (int k = 0; k < ctx->tape[i]->inputs; k++) {
+            if (ctx->tape[i]->input[k] != t) continue;
+            snprintf(id.text, sizeof id.text, "t%lld_%d", (long long)i, k);
+            return id;
+        }
+    }
+    return id;
+}
+
+/* The gradient of a leaf, where norms are recorded and it has one. */
+static void print_dot_leaf(gd_context *ctx, FILE *file, const gd_tensor *t, const char *id)
+{
+    fprintf(file, "    %s [id=\"%s\", shape=ellipse, style=%s, label=\"", id, id,
             t->requires_grad ? "filled" : "solid");
     print_quoted(file, t->name[0] ? t->name : "input");
-    fprintf(file, "\\n%s\"];\n    t%p -> n%lld;\n", gd_shape_text(t).text, (const void *)t,
-            (long long)node->index);
+    fprintf(file, "\\n%s", gd_shape_text(t).text);
+    if (ctx->record_norms && t->grad_valid) {
+        const gd_tensor *grad = t->grad;
+        fprintf(
+            file, "\\n|grad| %.3g",
+            sqrt(ctx->services->sum_squares(gd_tensor_data(grad), grad->dtype, grad->count, ctx)));
+    }
+    fprintf(file, "\"];\n");
+}
+
+/* Input k of a node: an arrow for the value, and a dashed one for the gradient that comes back. */
+static void print_dot_input(gd_context *ctx, FILE *file, const gd_node *node, int k)
+{
+    const gd_tensor *t = node->input[k];
+    const gd_text id = dot_id(ctx, t);
+    char first[32];
+    snprintf(first, sizeof first, "t%lld_%d", (long long)node->index, k);
+    if (!t->node && !strcmp(id.text, first)) print_dot_leaf(ctx, file, t, id.text);
+    fprintf(file, "    %s -> n%lld [id=\"%s_n%lld_%d\", label=\"%s\"];\n", id.text,
+            (long long)node->index, id.text, (long long)node->index, k, gd_shape_text(t).text);
+    if (!t->requires_grad) return;
+    fprintf(file, "    n%lld -> %s [id=\"n%lld_%d_%s\", style=dashed, constraint=false];\n",
+            (long long)node->index, id.text, (long long)node->index, k, id.text);
+}
+
+static void print_dot_node(FILE *file, const gd_node *node)
+{
+    fprintf(file, "    n%lld [id=\"n%lld\", label=\"#%lld ", (long long)node->index,
+            (long long)node->index, (long long)node->index);
+    print_quoted(file, node->op->name);
+    for (int k = 0; k < node->outputs; k++) {
+        fprintf(file, "\\n%s", gd_shape_text(node->output[k]).text);
+        if (node->norms && !isnan(node->norms[k])) fprintf(file, " |grad| %.3g", node->norms[k]);
+    }
+    fprintf(file, "\\nsaved %zu bytes\"];\n", bytes_saved(node));
 }
 
 gd_status gd_tape_print_dot(gd_context *ctx, FILE *file)
@@ -103,17 +150,9 @@ gd_status gd_tape_print_dot(gd_context *ctx, FILE *file)
     fprintf(file, "digraph tape {\n    rankdir=TB;\n    node [shape=box, fontname=monospace];\n");
     for (int64_t i = 0; i < ctx->tape_length; i++) {
         const gd_node *node = ctx->tape[i];
-        fprintf(file, "    n%lld [label=\"#%lld ", (long long)i, (long long)i);
-        print_quoted(file, node->op->name);
-        for (int k = 0; k < node->outputs; k++) {
-            fprintf(file, "\\n%s", gd_shape_text(node->output[k]).text);
-            if (node->norms && !isnan(node->norms[k])) {
-                fprintf(file, " |grad| %.3g", node->norms[k]);
-            }
-        }
-        fprintf(file, "\"];\n");
+        print_dot_node(file, node);
         for (int k = 0; k < node->inputs; k++) {
-            if (node->input[k]) print_dot_edge(file, node->input[k], node);
+            if (node->input[k]) print_dot_input(ctx, file, node, k);
         }
     }
     fprintf(file, "}\n");

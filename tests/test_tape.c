@@ -530,6 +530,34 @@ START_TEST(the_tape_can_be_printed)
 }
 END_TEST
 
+/* The whole graph: no address is in it, the gradients come back, and x, which two ops read, is drawn
+ * once. */
+START_TEST(the_graph_of_a_tape)
+{
+    char text[4096];
+    gd_tensor *x = leaf(3);
+    gd_tensor_set_name(x, "x");
+    gd_tape_record_norms(ctx, true);
+    gd_backward(do_plus(do_square(x), x));
+    print_to(text, sizeof text, gd_tape_print_dot);
+    ck_assert_str_eq(text,
+                     "digraph tape {\n"
+                     "    rankdir=TB;\n"
+                     "    node [shape=box, fontname=monospace];\n"
+                     "    n0 [id=\"n0\", label=\"#0 square\\n[] |grad| 1\\nsaved 8 bytes\"];\n"
+                     "    t0_0 [id=\"t0_0\", shape=ellipse, style=filled, "
+                     "label=\"x\\n[]\\n|grad| 7\"];\n"
+                     "    t0_0 -> n0 [id=\"t0_0_n0_0\", label=\"[]\"];\n"
+                     "    n0 -> t0_0 [id=\"n0_0_t0_0\", style=dashed, constraint=false];\n"
+                     "    n1 [id=\"n1\", label=\"#1 plus\\n[] |grad| 1\\nsaved 0 bytes\"];\n"
+                     "    n0 -> n1 [id=\"n0_n1_0\", label=\"[]\"];\n"
+                     "    n1 -> n0 [id=\"n1_0_n0\", style=dashed, constraint=false];\n"
+                     "    t0_0 -> n1 [id=\"t0_0_n1_1\", label=\"[]\"];\n"
+                     "    n1 -> t0_0 [id=\"n1_1_t0_0\", style=dashed, constraint=false];\n"
+                     "}\n");
+}
+END_TEST
+
 /* ---- Ops of one's own ---------------------------------------------------------------------- */
 
 START_TEST(ops_can_be_registered)
@@ -595,6 +623,7 @@ int main(void)
     tcase_add_test(tape, a_segment_may_not_reach_outside);
     tcase_add_test(tape, a_segment_may_return_its_input);
     tcase_add_test(tape, the_tape_can_be_printed);
+    tcase_add_test(tape, the_graph_of_a_tape);
     tcase_add_test(tape, the_first_output_that_is_not_finite_is_found);
     tcase_add_test(tape, ops_can_be_registered);
     suite_add_tcase(suite, tape);

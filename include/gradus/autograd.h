@@ -99,7 +99,9 @@ GD_API int64_t gd_tape_length(const gd_context *ctx);
  * for with gd_tape_record_norms. */
 GD_API gd_status gd_tape_print(gd_context *ctx, FILE *file);
 
-/* The same as a DOT graph (Graphviz): `dot -Tsvg`. */
+/* The same as a DOT graph (Graphviz): `dot -Tsvg`. Solid arrows are values, dashed ones the gradients
+ * that come back; where norms are recorded, leaves show that of their gradient, too. The same
+ * program prints the same bytes every time. */
 GD_API gd_status gd_tape_print_dot(gd_context *ctx, FILE *file);
 
 /* The first node on the tape, in the order of the forward, with an output that holds a NaN or an
