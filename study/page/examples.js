@@ -19,7 +19,7 @@
         const N = last(t.shape) || 1;
         return Array.from({ length: t.values.length / N }, (_, i) => t.values.slice(i * N, i * N + N));
     };
-    const column = (list) => ({ shape: [list.length, 1], values: list });
+    const column = (list) => ({ shape: [list.length], values: list });
     const like = (t, f) => ({ shape: t.shape, values: t.values.map(f) });
     const multiply = (a, b) => grid(a.shape[0], b.shape[1], (i, j) =>
         sum(Array.from({ length: a.shape[1] }, (_, k) => a.values[i * a.shape[1] + k] * b.values[k * b.shape[1] + j])));
@@ -169,6 +169,16 @@
         ];
     }
 
+    // The series of erf, which for the numbers of an example is exact enough.
+    function erf(x) {
+        let term = x, total = x;
+        for (let n = 1; n < 100; n++) {
+            term *= -x * x / n;
+            total += term / (2 * n + 1);
+        }
+        return 2 / Math.sqrt(Math.PI) * total;
+    }
+
     // Functions of one variable: the slope, then dy times it.
     const slopes = {
         neg: ['-1', () => -1], exp: ['y', (x, y) => y], log: ['1 / x', (x) => 1 / x],
@@ -177,6 +187,8 @@
         tanh: ['1 - y^2', (x, y) => 1 - y * y], sigmoid: ['y (1 - y)', (x, y) => y * (1 - y)],
         silu: ['s + x s (1 - s)', (x) => { const s = 1 / (1 + Math.exp(-x)); return s + x * s * (1 - s); }],
         relu: ['[y > 0]', (x, y) => (y > 0 ? 1 : 0)], abs: ['\\mathrm{sign}\\, x', (x) => Math.sign(x)],
+        scale: ['p = -2.5', () => -2.5], add_scalar: ['1', () => 1], pow: ['p\\, x^{p - 1},\\; p = 3', (x) => 3 * x * x],
+        gelu: ['\\Phi(x) + x\\, \\varphi(x)', (x) => (1 + erf(x / Math.SQRT2)) / 2 + x * Math.exp(-x * x / 2) / Math.sqrt(2 * Math.PI)],
         gelu_tanh: ['\\tfrac12 (1 + t) + \\tfrac12 x (1 - t^2) u\'', (x) => {
             const c = Math.sqrt(2 / Math.PI), u = c * (x + 0.044715 * x ** 3), t = Math.tanh(u);
             return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x);
@@ -189,6 +201,46 @@
             step('dx', "dx_i = dy_i\\, f'(x_i)", like(v.x, (_, i) => v.dy.values[i] * slope.values[i]), { mark, gradient: 'x' }),
         ];
     };
+
+    // Functions of two variables: a [2, 3], b [3] is repeated over the rows, and its gradient summed.
+    const parts = {
+        add: ['dy', () => 1, 'dy', () => 1], sub: ['dy', () => 1, '-dy', () => -1],
+        mul: ['dy\\, b', (a, b) => b, 'dy\\, a', (a) => a],
+        div: ['dy / b', (a, b) => 1 / b, '-(dy / b)(a / b)', (a, b) => -a / (b * b)],
+        maximum: ['dy\\, [a > b]', (a, b) => (a > b ? 1 : a === b ? 0.5 : 0), 'dy\\, [b > a]', (a, b) => (b > a ? 1 : a === b ? 0.5 : 0)],
+    };
+    const binary = ([texA, da, texB, db], mark) => (v) => {
+        const N = last(v.a.shape), at = (f) => like(v.a, (a, i) => v.dy.values[i] * f(a, v.b.values[i % N]));
+        const terms = at(db);
+        return [
+            step('da', `da = ${texA}`, at(da), { mark, gradient: 'a' }),
+            step('terms', `\\text{each copy of } b: \\; ${texB}`, terms, { mark }),
+            step('db', 'db_j = \\sum \\text{ over the copies}', { shape: [N], values: Array.from({ length: N }, (_, j) => sum(rowsOf(terms).map((row) => row[j]))) }, { mark: 'broadcast', gradient: 'b' }),
+        ];
+    };
+
+    // Over the rows of x [2, 4].
+    const reduction = (tex, weight, mark) => (v) => {
+        const N = last(v.x.shape), w = grid(v.x.shape[0], N, (i, j) => weight(rowsOf(v.x)[i], j, v.y.values[i]));
+        return [
+            step('weight', `\\partial y / \\partial x_j = ${tex}`, w),
+            step('dx', 'dx_j = dy\\; \\partial y / \\partial x_j', like(w, (e, i) => e * v.dy.values[Math.floor(i / N)]), { mark, gradient: 'x' }),
+        ];
+    };
+
+    function embedding(v) {
+        const C = last(v.table.shape), dy = rowsOf(v.dy);
+        return [step('dtable', 'd\\mathrm{table}_v = \\sum_{i:\\, \\mathrm{ids}_i = v} dy_i', grid(v.table.shape[0], C, (row, c) =>
+            sum(dy.map((values, i) => (v.ids.values[i] === row ? values[c] : 0)))), { mark: 'dtable', gradient: 'table' })];
+    }
+
+    function dropout(v) {
+        const keep = like(v.x, (_, i) => (v.y.values[i] === 0 ? 0 : 1));
+        return [
+            step('k', 'k_i \\text{, from the random stream}', keep),
+            step('dx', 'dx_i = dy_i\\, k_i / (1 - p)', like(v.x, (_, i) => v.dy.values[i] * keep.values[i] / 0.7), { mark: 'dx', gradient: 'x' }),
+        ];
+    }
 
     // ---- The examples --------------------------------------------------------------------------
 
@@ -212,8 +264,18 @@
         linear: { shapes: { x: [3, 4], weight: [2, 4], bias: [2] }, steps: linear },
         matmul: { shapes: { a: [2, 3], b: [3, 2] }, outputs: ['c'], steps: matmul },
         attention: { case: 'causal', causal: true, scale: 0.5, shapes: { q: [1, 3, 1, 2], k: [1, 3, 1, 2], v: [1, 3, 1, 2] }, saves: ['L'], steps: attention },
-        add_rms_norm: { outputs: ['y', 'sum'] },
+        add_rms_norm: { shapes: { x: [2, 4], residual: [2, 4], weight: [4] }, saves: ['rstd'], outputs: ['y', 'sum'] },
+        embedding: { shapes: { table: [4, 2], ids: [5] }, values: { ids: [1, 3, 1, 0, 3] }, steps: embedding },
+        dropout: { case: 'p0.3_7x19', shapes: { x: [2, 4] }, steps: dropout },
+        rope: { case: 'one_pair', shapes: { x: [1, 3, 1, 2] } },
+        where: { shapes: { condition: [2, 3], a: [2, 3], b: [3] }, values: { condition: [1, 0, 1, 0, 1, 0] } },
+        sum: { case: 'rows', shapes: { x: [2, 4] }, steps: reduction('1', () => 1, 'sum') },
+        mean: { case: 'rows', shapes: { x: [2, 4] }, steps: reduction('1 / n', (row) => 1 / row.length, 'mean') },
+        max: { case: 'rows', shapes: { x: [2, 4] }, steps: reduction('[x_j = y] / k', (row, j, y) => (row[j] === y ? 1 / row.filter((e) => e === y).length : 0), 'max') },
+        logsumexp: { case: 'rows', shapes: { x: [2, 4] }, steps: reduction('e^{x_j - y}', (row, j, y) => Math.exp(row[j] - y), 'logsumexp') },
     };
+    for (const [name, part] of Object.entries(parts))
+        examples[name] = { shapes: { a: [2, 3], b: [3] }, steps: binary(part, name) };
     for (const [name, slope] of Object.entries(slopes))
         examples[name] = { shapes: { x: [2, 4] }, steps: unary(slope, name) };
 

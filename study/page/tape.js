@@ -6,10 +6,10 @@
     function tape(place) {
         const svg = place.querySelector('svg'), said = place.querySelector('.said');
         const all = [...svg.querySelectorAll('g.node, g.edge')];
-        const nodes = all.filter((g) => /^n\d+$/.test(g.id)).sort((a, b) => a.id.slice(1) - b.id.slice(1));
-        const into = (node) => all.filter((g) => g.classList.contains('edge') && new RegExp(`_${node.id}_\\d+$`).test(g.id));
-        const back = (node) => all.filter((g) => new RegExp(`^${node.id}_\\d+_[nt]\\d`).test(g.id) && g.classList.contains('edge'));
-        const by = (id) => svg.getElementById(id);
+        const nodes = all.filter((g) => /^n\d+$/.test(g.dataset.id)).sort((a, b) => a.dataset.id.slice(1) - b.dataset.id.slice(1));
+        const into = (node) => all.filter((g) => g.classList.contains('edge') && new RegExp(`_${node.dataset.id}_\\d+$`).test(g.dataset.id));
+        const back = (node) => all.filter((g) => new RegExp(`^${node.dataset.id}_\\d+_[nt]\\d`).test(g.dataset.id) && g.classList.contains('edge'));
+        const by = (id) => svg.querySelector(`[data-id="${id}"]`);
         const name = (g) => g.querySelector('text').textContent;
         const steps = [];
 
@@ -17,7 +17,7 @@
             steps.push(() => {
                 for (const edge of into(node)) {
                     edge.classList.remove('hidden');
-                    by(edge.id.replace(/_n\d+_\d+$/, ''))?.classList.remove('hidden');
+                    by(edge.dataset.id.replace(/_n\d+_\d+$/, ''))?.classList.remove('hidden');
                 }
                 node.classList.remove('hidden');
                 node.classList.add('alive');
@@ -29,7 +29,7 @@
                 const edges = back(node);
                 for (const edge of edges) {
                     edge.classList.remove('hidden');
-                    by(edge.id.replace(/^n\d+_\d+_/, ''))?.classList.add('reached');
+                    by(edge.dataset.id.replace(/^n\d+_\d+_/, ''))?.classList.add('reached');
                 }
                 node.classList.add('freed');
                 said.textContent = edges.length ? `backward: ${name(node)}, whose gradients go to ${edges.length} of its inputs; what it kept is free` : `backward: ${name(node)}`;

@@ -89,7 +89,7 @@
             const i = s.gradient ? check.inputs.findIndex((input) => input.name === s.gradient) : -1;
             const theirs = i >= 0 ? result.gradients[i] : null;
             const off = theirs ? apart(s.value, theirs) : 0;
-            const verdict = theirs ? ` <span class="${off < 1e-9 ? 'good' : 'bad'}" data-agrees="${off}">${off < 1e-9 ? 'what the library says' : 'not what the library says'}, to ${off.toExponential(0)}</span>` : '';
+            const verdict = theirs ? ` <span class="${off < 1e-9 ? 'good' : 'bad'}" data-agrees="${off}">${off < 1e-9 ? 'what the library says' : 'not what the library says'}, ${off ? `to ${off.toExponential(0)}` : 'to the last bit'}</span>` : '';
             return `<div class="step" data-step="${n}">${format(s.tex)}${s.mark ? ` <a class="mark" href="#mark-${s.mark}" data-mark="${s.mark}">[${s.mark}]</a>` : ''}${verdict}<br>${tensor(s.name, s.value, { id: 'step ' + s.name, label: ' ', blocks: s.value.shape[1] === 8 ? blocks : 0 })}</div>`;
         }).join('');
         inputs.forEach((input) => {

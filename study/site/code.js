@@ -52,7 +52,7 @@ function listing(file, readmePage) {
 
 // The lines around a mark, with a link to the file.
 function excerpt(at, symbols, around = 2) {
-    const all = sources.read(at.file).split('\n');
+    const all = sources.read(at.file).replace(/\n$/, '').split('\n');
     const first = Math.max(0, at.line - 1 - around), end = Math.min(all.length, at.line + around);
     const page = sources.page(at.file);
     const lines = all.slice(first, end).map((text, i) => {

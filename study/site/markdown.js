@@ -29,7 +29,7 @@ function formula(tex, displayMode, symbols) {
 
 // A link in `file` as a link between pages; links to what has no page go to nothing.
 function resolve(href, file, known) {
-    if (/^(\w+:|#)/.test(href)) return href;
+    if (/^(\w+:|#)|^\w+\.html/.test(href)) return href;
     const [target, anchor] = href.split('#');
     let name = path.posix.normalize(path.posix.join(path.posix.dirname(file), target)).replace(/\/$/, '');
     if (!known.has(name) && known.has(name + '/README.md')) name += '/README.md';

@@ -55,9 +55,9 @@ function opsOf(readme, gradus) {
         new RegExp(`const gd_op gd_op_${name} =|^(UNARY|SCALAR|BINARY)\\(${name},`, 'm').test(text));
 }
 
-function workedExample(gradus, op) {
+function workedExample(gradus, op, symbols) {
     const it = example(gradus, op), formulas = {};
-    const format = (tex) => (formulas[tex] = formulas[tex] || markdown.formula(tex, false, []));
+    const format = (tex) => (formulas[tex] = formulas[tex] || markdown.formula(tex, false, symbols));
     const body = worked.render(gradus, it, format);
     const variants = it.own.variants ? `<select data-act="variant" aria-label="eps">${Object.keys(it.own.variants).map((v) =>
         `<option${it.own.variants[v][0] === it.own.case ? ' selected' : ''}>${v}</option>`).join('')}</select>` : '';
@@ -71,14 +71,15 @@ function workedExample(gradus, op) {
 function markedLines(found, names) {
     if (!found.length) return '';
     const rows = found.filter((at) => at.file.endsWith('.def'));
+    const first = (at, i) => found.findIndex((other) => other.file === at.file && other.line === at.line) === i;
     return '<h2 id="marked">The lines</h2>\n<p>Where the steps stand in the code. Point at a mark or a symbol, and its partners light up.</p>' +
-        found.filter((at) => !rows.includes(at)).map((at) => code.excerpt(at, names)).join('\n') +
+        found.filter((at, i) => !rows.includes(at) && first(at, i)).map((at) => code.excerpt(at, names)).join('\n') +
         (rows.length ? `<p>Rows of tables: ${rows.map((at) => `<a class="mark" data-mark="${at.mark}" href="${sources.page(at.file)}#L${at.line}">[${at.mark}]</a>`).join(' ')}</p>` : '');
 }
 
-function workedExamples(gradus, ops) {
+function workedExamples(gradus, ops, symbols) {
     if (!ops.length) return '';
-    const examples = ops.map((op) => workedExample(gradus, op));
+    const examples = ops.map((op) => workedExample(gradus, op, symbols));
     return `<h2 id="worked">Worked ${ops.length > 1 ? 'examples' : 'example'}</h2>
 <p>The numbers are the library's own, in float64, from its WebAssembly build. With JavaScript they follow what you write into a box.</p>` +
         (ops.length > 4 ? ops.map((op, i) => `<details><summary><code>${op}</code></summary>${examples[i]}</details>`) : examples).join('\n');
@@ -87,12 +88,13 @@ function workedExamples(gradus, ops) {
 function opPage(gradus, readme, page) {
     const ops = opsOf(readme, gradus).filter((op) => gradus.find(op).backward);
     const found = marks.ofFolder(readme, files);
-    const names = Object.fromEntries(markdown.symbolsOf(sources.read(readme)).map((s) => [s.code, s.name]));
+    const symbols = markdown.symbolsOf(sources.read(readme));
+    const names = Object.fromEntries(symbols.map((s) => [s.code, s.name]));
     const norm = ops[0] === 'rms_norm';
-    let html = markedLines(found, names) + workedExamples(gradus, ops);
+    let html = markedLines(found, names) + workedExamples(gradus, ops, symbols);
     if (norm) html += rmsNorm.walk(example(gradus, 'rms_norm')) + rmsNorm.cheatSheet() + rmsNorm.ladder();
-    const bugs = gradus.bugs().filter((bug) => ops.includes(bug.op) && !bug.right).length;
-    if (bugs) html += `<h2 id="break">Break it</h2><p><a href="break.html#${ops[0]}">${bugs} ways to get ${ops.length > 1 ? 'these backwards' : 'this backward'} wrong</a>, and what gradcheck says of each.</p>`;
+    const bugs = gradus.bugs().filter((bug) => ops.includes(bug.op) && !bug.right);
+    if (bugs.length) html += `<h2 id="break">Break it</h2><p><a href="break.html#${bugs[0].op}">${bugs.length} ways to get ${ops.length > 1 ? 'these backwards' : 'this backward'} wrong</a>, and what gradcheck says of each.</p>`;
 
     // After the derivation, which ends in its lines of code; what follows there is about kernels.
     const end = page.html.lastIndexOf('class="mark"'), at = page.html.indexOf('</pre>', end) + '</pre>'.length;

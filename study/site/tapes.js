@@ -32,7 +32,7 @@ function draw(dot) {
     const svg = execFileSync('dot', ['-Tsvg', '-Gbgcolor=transparent', '-Gfontname=monospace', '-Nfontsize=11', '-Efontsize=9', '-Gnodesep=0.3', '-Granksep=0.35'], { input: dot }).toString();
     return svg.slice(svg.indexOf('<svg')).replace(/<title>[^]*?<\/title>\n?/g, '')
         .replace(/ (stroke|fill)="(black|lightgrey)"/g, '').replace(/<svg width="[^"]*" height="[^"]*"/, '<svg role="img"')
-        .replace(/<polygon fill="transparent"[^>]*>/, '');
+        .replace(/<polygon fill="transparent"[^>]*>/, '').replace(/ id="/g, ' data-id="');
 }
 
 exports.page = async function page(folder) {
