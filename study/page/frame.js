@@ -8,7 +8,8 @@
     if (stored) document.documentElement.dataset.theme = stored;
 
     function changeTheme() {
-        const dark = getComputedStyle(document.documentElement).colorScheme.startsWith('dark');
+        const system = matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light';
+        const dark = (document.documentElement.dataset.theme || system) === 'dark';
         document.documentElement.dataset.theme = dark ? 'light' : 'dark';
         try { localStorage.setItem('theme', document.documentElement.dataset.theme); } catch { /* private */ }
     }

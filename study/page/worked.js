@@ -153,6 +153,10 @@
     }
 
     document.addEventListener('DOMContentLoaded', () => {
-        for (const place of document.querySelectorAll('.worked[data-op]')) start(place);
+        for (const place of document.querySelectorAll('.worked[data-op]')) {
+            const closed = place.closest('details:not([open])');
+            if (closed) closed.addEventListener('toggle', () => start(place), { once: true });
+            else start(place);
+        }
     });
 })(globalThis);
