@@ -52,7 +52,7 @@
 
     // ---- In the page: rows downwards, sectors to the right -------------------------------------
 
-    const ROWS = 32, SHOWN = 64, N = 8192;
+    const ROWS = 32, SHOWN = 256, N = 8192;
 
     // The sectors that all rows' warps ask for in one turn, as [row, sector in the row].
     function asked(rung, turn) {
@@ -79,10 +79,10 @@
             draw.clearRect(0, 0, canvas.width, canvas.height);
             const now = asked(rung, turn);
             draw.fillStyle = style.getPropertyValue('--line');
-            for (const key of came) draw.fillRect((key % SHOWN) * w + 1, Math.floor(key / SHOWN) * h + 1, w - 1, h - 1);
+            for (const key of came) draw.fillRect((key % SHOWN) * w + 1, Math.floor(key / SHOWN) * h + 1, w - 0.5, h - 1);
             draw.fillStyle = style.getPropertyValue('--mark');
             for (const [row, sector] of now) {
-                draw.fillRect(sector * w + 1, row * h + 1, w - 1, h - 1);
+                draw.fillRect(sector * w + 1, row * h + 1, w - 0.5, h - 1);
                 came.add(row * SHOWN + sector);
             }
             figure.querySelector('.turn').textContent = `load ${turn}`;

@@ -43,7 +43,7 @@ exports.ladder = () => {
         const share = shares[rung.name] || ['?', '?'];
         const way = ladder.onTheirWay(rung, 2048, 8192);
         return `<figure class="rung" data-rung="${i}"><figcaption><b>${i}. ${escape(rung.name)}</b> <span class="turn"></span></figcaption>
-<canvas width="640" height="192" role="img" aria-label="which sectors of memory are asked for"></canvas>
+<canvas width="1024" height="256" role="img" aria-label="which sectors of memory are asked for"></canvas>
 <div class="controls"><button type="button">Play or stop</button></div>
 <table class="numbers left"><tr><td>a load of a warp asks for</td><td data-value="${asked}">${bytes(asked)}</td></tr><tr><td>memory moves</td><td data-value="${moved}">${bytes(moved)}</td></tr><tr><td>on their way at once, at most (2048 x 8192)</td><td data-value="${way}">${bytes(way)}</td></tr><tr><td>reads the row</td><td>${rung.once ? 'once' : 'twice'}</td></tr><tr><td>measured share of the ceiling, 2048 x 8192</td><td>${share[0]}</td></tr><tr><td>262144 x 4096</td><td>${share[1]}</td></tr></table>
 <pre class="code">${rung.code.map(escape).join('\n')}</pre></figure>`;
