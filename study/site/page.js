@@ -4,7 +4,7 @@ const { escape } = require('./tools.js');
 
 const sections = [
     ['Path', 'index.html'], ['Tutorial', 'tutorial.html'], ['Ops', 'ops.html'],
-    ['Tape', 'tape.html'], ['Break it', 'break.html'], ['Reference', 'reference.html'],
+    ['Tape', 'tape.html'], ['Break it', 'break.html'], ['Train', 'train.html'], ['Reference', 'reference.html'],
     ['Code', 'code.html'],
 ];
 

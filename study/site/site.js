@@ -199,6 +199,25 @@ ${list}`,
     });
 }
 
+// ---- Live training -----------------------------------------------------------------------------
+
+function trainPage() {
+    write('train.html', {
+        title: 'Train', scripts: ['train-wasm.js', 'wasi.js', 'train.js'],
+        html: `<h1 id="top">A model learns, here</h1>
+<p class="lead">The transformer of <code>gradus-train</code>, 2 layers and 64 wide, trained in this page by the library: forward, backward, clipping, AdamW, in the same C.</p>
+<p>It reads bytes, 64 at a time, in batches of 8, and guesses each next one. At first all are as likely as each other: the loss is the logarithm of their number. Soon it knows which are frequent, then which follow which, then words. <a href="${sources.page('train/model/model.h')}">model.h</a> has the model, <a href="tutorial.html">the tutorial</a> its block.</p>
+<div class="panel" id="train"><div class="controls"><button type="button" data-part="go">Train</button><button type="button" data-part="again">From the start</button><label>learning rate <select data-part="rate"><option>0.0003</option><option>0.001</option><option selected>0.003</option><option>0.01</option><option>0.1</option></select></label></div>
+<p data-part="said" role="status"></p><svg data-part="loss" viewBox="0 0 640 220" role="img" aria-label="loss over the steps"></svg>
+<h4>What it writes</h4><pre class="code words" data-part="sample"></pre>
+<details><summary>The text it learns from, or your own</summary><textarea data-part="text" rows="12" aria-label="text to learn from"></textarea></details>
+<noscript>Training takes JavaScript.</noscript></div>`,
+    });
+    const bytes = fs.readFileSync(path.join(programs, 'study_train.wasm'));
+    const text = files.filter((file) => file.startsWith('include/gradus/')).map(sources.read).join('\n');
+    fs.writeFileSync(path.join(out, 'train-wasm.js'), `trainWasm = '${bytes.toString('base64')}';\ntrainText = ${JSON.stringify(text)};\n`);
+}
+
 // ---- All of it ---------------------------------------------------------------------------------
 
 async function main() {
@@ -216,6 +235,7 @@ async function main() {
     referencePages();
     codePages();
     breakPage(gradus);
+    trainPage();
     write('tape.html', await tapes.page(programs));
     fs.writeFileSync(path.join(out, 'search.js'), `searchIndex = ${JSON.stringify(search)};\n`);
     console.log(`${fs.readdirSync(out).filter((name) => name.endsWith('.html')).length} pages in ${out}`);

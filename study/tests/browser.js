@@ -173,6 +173,18 @@ async function tape(tab) {
     assert.equal(seen.hidden, 0);
 }
 
+async function train(tab) {
+    await tab.open(url('train.html'));
+    await tab.evaluate(`document.querySelector('#train [data-part=go]').click()`);
+    await tab.until(`Number(document.getElementById('train').dataset.steps) >= 30`);
+    await tab.evaluate(`document.querySelector('#train [data-part=go]').click()`);
+    const seen = await tab.evaluate(`({ said: document.querySelector('[data-part=said]').textContent, points: document.querySelector('.smooth').getAttribute('points').split(' ').length, sample: document.querySelector('[data-part=sample]').textContent.length })`);
+    const [, loss, guess] = /loss ([\d.]+) \(a uniform guess has ([\d.]+)/.exec(seen.said);
+    assert.ok(Number(loss) < Number(guess) - 0.7, seen.said);
+    assert.ok(seen.points >= 30 && seen.sample >= 150);
+    console.log(`training: ${seen.said}`);
+}
+
 async function frame(tab) {
     await tab.open(url('index.html'));
     await tab.evaluate(`(() => { const b = document.getElementById('search'); b.value = 'gd_rms_norm'; b.dispatchEvent(new Event('input')); })()`);
@@ -207,7 +219,7 @@ async function main() {
     const browser = new Browser(program);
     try {
         const tab = await browser.tab();
-        for (const part of [opPages, rmsNorm, breakIt, tape, frame, phone]) await part(tab);
+        for (const part of [opPages, rmsNorm, breakIt, tape, train, frame, phone]) await part(tab);
         assert.deepEqual(tab.troubles, []);
         const elsewhere = tab.requests.filter((request) => !/^(file|data|about|blob):/.test(request));
         assert.deepEqual(elsewhere, []);

@@ -8,6 +8,27 @@ const zlib = require('zlib');
 require('../page/wasi.js');
 const Gradus = require('../page/module.js');
 const { example } = require('../page/examples.js');
+const Training = require('../page/train.js');
+
+// The model learns, the same way every time, and from bad numbers comes to a stop.
+async function train(folder) {
+    const bytes = fs.readFileSync(path.join(folder, 'study_train.wasm'));
+    assert.ok(zlib.gzipSync(bytes, { level: 9 }).length < 200000, 'study_train.wasm has 200 kB or more, gzipped');
+    const text = 'a gradient step, and a book to climb by. '.repeat(40);
+    const run = async () => {
+        const training = await Training.load(bytes, text), begun = training.open(1), losses = [];
+        assert.equal(begun.error, '');
+        assert.ok(begun.parameters > 90000);
+        for (let i = 0; i < 60; i++) losses.push(training.step(0.003).loss);
+        return { first: begun.loss, losses, sample: training.sample(60, 0.5) };
+    };
+    const a = await run(), b = await run();
+    assert.deepEqual(a, b);
+    assert.ok(Math.abs(a.losses[0] - a.first) < 0.3, `the first loss is ${a.losses[0]}, a guess has ${a.first}`);
+    assert.ok(a.losses[59] < 0.5, `the last loss is ${a.losses[59]}`);
+    assert.equal(a.sample.length, 60);
+    console.log(`study_train.wasm: loss ${a.losses[0].toFixed(3)} to ${a.losses[59].toFixed(3)} in 60 steps: ${JSON.stringify(a.sample)}`);
+}
 
 async function main() {
     const bytes = fs.readFileSync(path.join(process.argv[2], 'study.wasm'));
@@ -34,6 +55,8 @@ async function main() {
     assert.equal(grids[0].analytic.length, 256);
     assert.ok(off(grids[0]) > 200);
     assert.equal(off(grids[1]), 0);
+
+    await train(process.argv[2]);
 
     // An error is a sentence, and the next call works.
     const it = example(gradus, 'rms_norm');
