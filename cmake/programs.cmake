@@ -74,4 +74,24 @@ if(GRADUS_EXAMPLES)
         target_link_libraries(example_${name} PRIVATE gradus_static gradus_flags)
         set_property(GLOBAL APPEND PROPERTY gradus_examples ${name})
     endforeach()
+
+    # docs/exercises/NAME.c with a wrong backward, and with the right one.
+    file(GLOB sources CONFIGURE_DEPENDS docs/exercises/*.c)
+    foreach(source IN LISTS sources)
+        get_filename_component(name ${source} NAME_WE)
+        foreach(program IN ITEMS exercise solution)
+            set(folder docs/exercises)
+            if(program STREQUAL "solution")
+                set(folder docs/exercises/solutions)
+            endif()
+            add_executable(${program}_${name} ${source})
+            set_target_properties(
+                ${program}_${name}
+                PROPERTIES C_EXTENSIONS OFF RUNTIME_OUTPUT_DIRECTORY
+                                            ${PROJECT_BINARY_DIR}/bin/exercises)
+            target_include_directories(${program}_${name} PRIVATE ${folder})
+            target_link_libraries(${program}_${name} PRIVATE gradus_static gradus_flags)
+        endforeach()
+        set_property(GLOBAL APPEND PROPERTY gradus_exercises ${name})
+    endforeach()
 endif()
