@@ -22,8 +22,21 @@ enum {
     POW_NO_FACTOR,
     POW_EXPONENT, /* x^3 instead of x^2 */
     SCALE_TWICE,
-    NEG_SIGN
+    NEG_SIGN,
+    GELU_TANH_RIGHT,
+    GELU_TANH_CDF,   /* (1 + t) / 2 without what x moves in t */
+    GELU_TANH_INNER, /* t' without u' */
+    GELU_TANH_CUBIC  /* u' without the factor 3 of the cube */
 };
+
+static double gelu_tanh_slope_but(int variant, double x)
+{
+    const double c = sqrt(2 / acos(-1)), t = tanh(c * (x + 0.044715 * x * x * x));
+    const double cubic = variant == GELU_TANH_CUBIC ? 1 : 3;
+    const double du = variant == GELU_TANH_INNER ? 1 : c * (1 + cubic * 0.044715 * x * x);
+    const double inner = variant == GELU_TANH_CDF ? 0 : x * (1 - t * t) * du;
+    return (1 + t + inner) / 2;
+}
 
 static double slope(int variant, double x, double y)
 {
@@ -54,6 +67,11 @@ static double slope(int variant, double x, double y)
         return 3 * x * x * x;
     case SCALE_TWICE:
         return 6.25;
+    case GELU_TANH_RIGHT:
+    case GELU_TANH_CDF:
+    case GELU_TANH_INNER:
+    case GELU_TANH_CUBIC:
+        return gelu_tanh_slope_but(variant, x);
     default: /* RELU_ALL, ABS_NO_SIGN, NEG_SIGN */
         return 1;
     }
@@ -159,6 +177,10 @@ const planted_bug planted_elements[] = {
     UNARY("sigmoid", SIGMOID_Y, "without 1 - y", NULL),
     UNARY("silu", SILU_GATE, "the sigmoid alone", NULL),
     UNARY("gelu", GELU_CDF, "without x phi(x)", NULL),
+    UNARY("gelu_tanh", GELU_TANH_RIGHT, "nothing", NULL),
+    UNARY("gelu_tanh", GELU_TANH_CDF, "without the slope of tanh", NULL),
+    UNARY("gelu_tanh", GELU_TANH_INNER, "without the inner derivative", NULL),
+    UNARY("gelu_tanh", GELU_TANH_CUBIC, "without the 3 of the cube", NULL),
     UNARY("relu", RELU_ALL, "1 on both sides", NULL),
     UNARY("relu", RELU_MINUS, "1 on the wrong side", NULL),
     UNARY("abs", ABS_NO_SIGN, "without the sign", "the sign is flipped"),
