@@ -165,6 +165,27 @@ static bool constant_factor(const gd_census *s, gd_gradcheck_input *out)
     return true;
 }
 
+/* ---- Where there should be none --------------------------------------------------------------- */
+
+/* All wrong elements have a gradient where there should be none; or some do, and all others that are
+ * wrong have none where there should be one: a mask of another kind. */
+static bool should_be_zero(const gd_census *s, gd_gradcheck_input *out)
+{
+    int64_t extra = 0, lost = 0, wrongs = count_wrong(s);
+    for (int64_t e = 0; e < s->count; e++) {
+        if (!wrong(s, e)) continue;
+        extra += fabs(s->numeric[e]) <= s->rtol * s->scale;
+        lost += s->analytic[e] == 0;
+    }
+    if (!extra || extra + lost < wrongs || extra == s->count) return false;
+    if (lost)
+        say(out, "zeros in the wrong places: %lld where there should be none, %lld missing",
+            (long long)lost, (long long)extra);
+    else
+        say(out, "a gradient where it should be 0%s", where(s).text);
+    return true;
+}
+
 /* ---- Right values in wrong places --------------------------------------------------------- */
 
 static bool close_to(const gd_census *s, double a, double b)
@@ -192,7 +213,9 @@ static bool permuted(const gd_census *s, gd_gradcheck_input *out)
 {
     const gd_argument *a = s->argument;
     int64_t n = s->count;
-    if (n != a->count || n < 3) return false;
+    bool moved = false; /* what lies beside its own place by less than we look at has not moved */
+    for (int64_t e = 0; e < n; e++) moved = moved || !close_to(s, s->analytic[e], s->numeric[e]);
+    if (n != a->count || n < 3 || !moved) return false;
     double *analytic = s->room, *numeric = s->room + n;
     memcpy(analytic, s->analytic, (size_t)n * sizeof *analytic);
     memcpy(numeric, s->numeric, (size_t)n * sizeof *numeric);
@@ -298,6 +321,7 @@ void gd_check_census(const gd_census *s, gd_gradcheck_input *out)
     bool known = not_finite(s, out);
     if (!known) known = all_zero(s, out);
     if (!known) known = single(s, out);
+    if (!known) known = should_be_zero(s, out);
     if (!known) known = constant_factor(s, out);
     if (!known) known = permuted(s, out);
     if (!known) known = pattern(s, out);
