@@ -9,7 +9,8 @@ require('./page/wasi.js');
 async function main() {
     const [program, ...args] = process.argv.slice(2);
     const print = (text, fd) => fs.writeSync(fd, text);
-    const exports = await wasi.start(fs.readFileSync(program), { args: [program, ...args], print });
+    const exports =
+        await wasi.start(fs.readFileSync(program), {args : [ program, ...args ], print});
     try {
         exports._start();
     } catch (stop) {

@@ -1,50 +1,74 @@
 // break.js - runs gradcheck on the mistake that was chosen, and shows both gradients.
 'use strict';
-(function () {
-    const { number } = worked;
-    const escape = (text) => String(text).replace(/&/g, '&amp;').replace(/</g, '&lt;');
+(function() {
+const {number} = worked;
+const escape = (text) => String(text).replace(/&/g, '&amp;').replace(/</g, '&lt;');
 
-    // One heat map, of rows as long as the last axis; NaN is crossed out.
-    function heat(title, shape, values, largest) {
-        const N = shape.length ? shape[shape.length - 1] || 1 : 1;
-        let rows = '';
-        for (let at = 0; at < values.length; at += N) {
-            rows += '<tr>' + values.slice(at, at + N).map((v) => (typeof v === 'number'
-                ? `<td data-value="${v}" title="${number(v)}" style="background:rgba(var(${v < 0 ? '--minus' : '--plus'}),${Math.min(1, Math.abs(v) / largest).toFixed(3)})"></td>`
-                : `<td class="bad" title="${v}">&times;</td>`)).join('') + '</tr>';
+// One heat map, of rows as long as the last axis; NaN is crossed out.
+function heat(title, shape, values, largest) {
+    const N = shape.length ? shape[shape.length - 1] || 1 : 1;
+    let rows = '';
+    for (let at = 0; at < values.length; at += N) {
+        rows += '<tr>' +
+                values.slice(at, at + N)
+                    .map((v) => (typeof v === 'number'
+                                     ? `<td data-value="${v}" title="${
+                                           number(v)}" style="background:rgba(var(${
+                                           v < 0 ? '--minus' : '--plus'}),${
+                                           Math.min(1, Math.abs(v) / largest).toFixed(3)})"></td>`
+                                     : `<td class="bad" title="${v}">&times;</td>`))
+                    .join('') +
+                '</tr>';
+    }
+    return `<div class="tensor"><b>${title}</b><table class="numbers jacobian grid">${
+        rows}</table></div>`;
+}
+
+function show(found) {
+    const {report, grids} = found;
+    const good = report.verdict === 'PASS';
+    let html = `<p class="${good ? 'good' : 'bad'}" id="verdict"><b>${report.verdict}</b> ${
+        escape(report.op)}, case ${escape(report.case)}</p>`;
+    report.inputs.forEach((input, k) => {
+        const grid = grids[k];
+        const words = [ input.finding, input.behaviour ].filter(Boolean).join('; ');
+        html += `<h4>d${escape(input.name)} <span class="${
+            input.verdict === 'PASS' ? 'good' : 'bad'}">${input.verdict}</span></h4>`;
+        if (words) html += `<p class="finding"><b>${escape(words)}</b></p>`;
+        if (input.wrong)
+            html += `<p>${input.wrong} of ${input.elements} elements are off; at the worst ${
+                number(input.analytic)} instead of ${number(input.numeric)}, a ratio of ${
+                number(input.analytic / input.numeric)}.</p>`;
+        if (grid && grid.analytic.length) {
+            const largest = Math.max(...grid.numeric.filter(Number.isFinite).map(Math.abs), 1e-300);
+            html += heat('backward', grid.shape, grid.analytic, largest) +
+                    heat('differences', grid.shape, grid.numeric, largest);
         }
-        return `<div class="tensor"><b>${title}</b><table class="numbers jacobian grid">${rows}</table></div>`;
-    }
-
-    function show(found) {
-        const { report, grids } = found;
-        const good = report.verdict === 'PASS';
-        let html = `<p class="${good ? 'good' : 'bad'}" id="verdict"><b>${report.verdict}</b> ${escape(report.op)}, case ${escape(report.case)}</p>`;
-        report.inputs.forEach((input, k) => {
-            const grid = grids[k];
-            const words = [input.finding, input.behaviour].filter(Boolean).join('; ');
-            html += `<h4>d${escape(input.name)} <span class="${input.verdict === 'PASS' ? 'good' : 'bad'}">${input.verdict}</span></h4>`;
-            if (words) html += `<p class="finding"><b>${escape(words)}</b></p>`;
-            if (input.wrong) html += `<p>${input.wrong} of ${input.elements} elements are off; at the worst ${number(input.analytic)} instead of ${number(input.numeric)}, a ratio of ${number(input.analytic / input.numeric)}.</p>`;
-            if (grid && grid.analytic.length) {
-                const largest = Math.max(...grid.numeric.filter(Number.isFinite).map(Math.abs), 1e-300);
-                html += heat('backward', grid.shape, grid.analytic, largest) + heat('differences', grid.shape, grid.numeric, largest);
-            }
-            if (input.sweep_step.length) html += `<p>Ladder of steps: ${input.sweep_step.map((h, i) => `h = ${h.toExponential(0)}: ${number(input.sweep_numeric[i])}`).join(', ')}. ${input.sweep_stable ? 'The differences agree among themselves: suspect the backward.' : 'They do not settle.'}</p>`;
-        });
-        return html + `<details><summary>as gradus-gradcheck prints it</summary><pre class="code">${escape(found.words)}</pre></details>`;
-    }
-
-    document.addEventListener('DOMContentLoaded', async () => {
-        const select = document.getElementById('bug'), result = document.getElementById('result');
-        const gradus = await Gradus.here();
-        const run = () => { result.innerHTML = show(gradus.breakIt(Number(select.value), true)); };
-        select.addEventListener('change', run);
-        document.getElementById('run').addEventListener('click', run);
-        const group = [...select.querySelectorAll('optgroup')].find((g) => '#' + g.label === location.hash);
-        const wrong = [...select.options].find((o) => (group ? o.parentElement === group : /mean term is missing/.test(o.text)) && !/: nothing$/.test(o.text));
-        if (wrong) select.value = wrong.value;
-        run();
-        result.dataset.ready = '1';
+        if (input.sweep_step.length)
+            html += `<p>Ladder of steps: ${
+                input.sweep_step
+                    .map((h, i) => `h = ${h.toExponential(0)}: ${number(input.sweep_numeric[i])}`)
+                    .join(', ')}. ${
+                input.sweep_stable ? 'The differences agree among themselves: suspect the backward.'
+                                   : 'They do not settle.'}</p>`;
     });
+    return html + `<details><summary>as gradus-gradcheck prints it</summary><pre class="code">${
+                      escape(found.words)}</pre></details>`;
+}
+
+document.addEventListener('DOMContentLoaded', async () => {
+    const select = document.getElementById('bug'), result = document.getElementById('result');
+    const gradus = await Gradus.here();
+    const run = () => { result.innerHTML = show(gradus.breakIt(Number(select.value), true)); };
+    select.addEventListener('change', run);
+    document.getElementById('run').addEventListener('click', run);
+    const group =
+        [...select.querySelectorAll('optgroup') ].find((g) => '#' + g.label === location.hash);
+    const wrong = [...select.options ].find(
+        (o) => (group ? o.parentElement === group : /mean term is missing/.test(o.text)) &&
+               !/: nothing$/.test(o.text));
+    if (wrong) select.value = wrong.value;
+    run();
+    result.dataset.ready = '1';
+});
 })();

@@ -1,331 +1,487 @@
 // examples.js - the worked example of each op: a case of its record, at a size that one can read,
 // and the steps of its backward as the derivation names them. The steps are computed here, in
 // float64, so that each can be seen; the last of them must be what the library says.
-(function (root) {
-    'use strict';
+(function(root) {
+'use strict';
 
-    // ---- Small arithmetic ----------------------------------------------------------------------
+// ---- Small arithmetic ----------------------------------------------------------------------
 
-    const sum = (list) => list.reduce((a, b) => a + b, 0);
-    const mean = (list) => sum(list) / list.length;
-    const dot = (a, b) => sum(a.map((v, i) => v * b[i]));
-    const last = (shape) => shape[shape.length - 1];
+const sum = (list) => list.reduce((a, b) => a + b, 0);
+const mean = (list) => sum(list) / list.length;
+const dot = (a, b) => sum(a.map((v, i) => v * b[i]));
+const last = (shape) => shape[shape.length - 1];
 
-    // A tensor from a function of row and column.
-    const grid = (M, N, f) => ({
-        shape: [M, N], values: Array.from({ length: M * N }, (_, i) => f(Math.floor(i / N), i % N)),
-    });
-    const rowsOf = (t) => {
-        const N = last(t.shape) || 1;
-        return Array.from({ length: t.values.length / N }, (_, i) => t.values.slice(i * N, i * N + N));
+// A tensor from a function of row and column.
+const grid = (M, N, f) => ({
+    shape : [ M, N ],
+    values : Array.from({length : M * N}, (_, i) => f(Math.floor(i / N), i % N)),
+});
+const rowsOf = (t) => {
+    const N = last(t.shape) || 1;
+    return Array.from({length : t.values.length / N}, (_, i) => t.values.slice(i * N, i * N + N));
+};
+const column = (list) => ({shape : [ list.length ], values : list});
+const like = (t, f) => ({shape : t.shape, values : t.values.map(f)});
+const multiply = (a, b) => grid(a.shape[0], b.shape[1],
+    (i, j) => sum(Array.from({length : a.shape[1]},
+        (_, k) => a.values[i * a.shape[1] + k] * b.values[k * b.shape[1] + j])));
+const transposed = (a) => grid(a.shape[1], a.shape[0], (i, j) => a.values[j * a.shape[1] + i]);
+
+const step = (name, tex, value, more = {}) => ({name, tex, value, ...more});
+
+// ---- The steps of each backward: (v) => [step]; v has inputs, outputs, dy and saves ---------
+
+function rmsNorm(v) {
+    const eps = v.eps, x = rowsOf(v.x), dy = rowsOf(v.dy), N = x[0].length, M = x.length;
+    const w = v.weight ? v.weight.values : Array(N).fill(1);
+    const a = x.map((row) => mean(row.map((e) => e * e)));
+    const rms = a.map((e) => Math.sqrt(e + eps)), rstd = rms.map((e) => 1 / e);
+    const xhat = grid(M, N, (i, k) => x[i][k] * rstd[i]);
+    const h = grid(M, N, (i, k) => dy[i][k] * w[k]);
+    const m = rowsOf(h).map((row, i) => mean(row.map((e, k) => e * xhat.values[i * N + k])));
+    const along = grid(M, N, (i, k) => xhat.values[i * N + k] * m[i]);
+    const dx = grid(M, N, (i, k) => rstd[i] * (h.values[i * N + k] - along.values[i * N + k]));
+    const parts = grid(M, N, (i, k) => dy[i][k] * xhat.values[i * N + k]);
+    const dw = {
+        shape : [ N ],
+        values : Array.from({length : N}, (_, k) => sum(x.map((_, i) => parts.values[i * N + k])))
     };
-    const column = (list) => ({ shape: [list.length], values: list });
-    const like = (t, f) => ({ shape: t.shape, values: t.values.map(f) });
-    const multiply = (a, b) => grid(a.shape[0], b.shape[1], (i, j) =>
-        sum(Array.from({ length: a.shape[1] }, (_, k) => a.values[i * a.shape[1] + k] * b.values[k * b.shape[1] + j])));
-    const transposed = (a) => grid(a.shape[1], a.shape[0], (i, j) => a.values[j * a.shape[1] + i]);
+    return [
+        step('a', 'a_i = \\frac1N \\sum_k x_{ik}^2', column(a)),
+        step('rms', '\\mathrm{rms}_i = \\sqrt{a_i + \\varepsilon}', column(rms)),
+        step('rstd', '\\mathrm{rstd}_i = 1 / \\mathrm{rms}_i', column(rstd), {mark : 'rstd'}),
+        step('xhat', '\\hat x_{ik} = x_{ik}\\,\\mathrm{rstd}_i', xhat, {mark : 'xhat'}),
+        step('h', 'h_{ik} = dy_{ik}\\, g_k', h),
+        step('m', 'm_i = \\frac1N \\sum_k h_{ik}\\,\\hat x_{ik}', column(m), {mark : 'm'}),
+        step('along', '\\hat x_{ik}\\, m_i', along),
+        step('dx', 'dx_{ik} = \\mathrm{rstd}_i\\,(h_{ik} - \\hat x_{ik}\\, m_i)', dx,
+            {mark : 'dx', gradient : 'x'}),
+        step('parts', 'dy_{ik}\\,\\hat x_{ik}', parts),
+        step('dw', 'dw_k = \\sum_i dy_{ik}\\,\\hat x_{ik}', dw, {mark : 'dw', gradient : 'weight'}),
+    ];
+}
 
-    const step = (name, tex, value, more = {}) => ({ name, tex, value, ...more });
+function layerNorm(v) {
+    const x = rowsOf(v.x), dy = rowsOf(v.dy), N = x[0].length, M = x.length;
+    const w = v.weight ? v.weight.values : Array(N).fill(1);
+    const m = x.map(mean), va = x.map((row, i) => mean(row.map((e) => (e - m[i]) ** 2)));
+    const rstd = va.map((e) => 1 / Math.sqrt(e + v.eps));
+    const xhat = grid(M, N, (i, k) => (x[i][k] - m[i]) * rstd[i]);
+    const h = grid(M, N, (i, k) => dy[i][k] * w[k]);
+    const mh = rowsOf(h).map(mean);
+    const mhx = rowsOf(h).map((row, i) => mean(row.map((e, k) => e * xhat.values[i * N + k])));
+    const dx = grid(
+        M, N, (i, k) => rstd[i] * (h.values[i * N + k] - mh[i] - xhat.values[i * N + k] * mhx[i]));
+    const total = (f) => ({
+        shape : [ N ],
+        values : Array.from({length : N}, (_, k) => sum(x.map((_, i) => f(i, k))))
+    });
+    return [
+        step('mean', 'm_i = \\frac1N \\sum_k x_{ik}', column(m)),
+        step('v', 'v_i = \\frac1N \\sum_k (x_{ik} - m_i)^2', column(va)),
+        step('rstd', 'r_i = 1/\\sqrt{v_i + \\varepsilon}', column(rstd)),
+        step('xhat', '\\hat x_{ik} = (x_{ik} - m_i)\\, r_i', xhat),
+        step('h', 'h_{ik} = dy_{ik}\\, w_k', h),
+        step('mean_h', '\\mathrm{mean}(h)_i', column(mh)),
+        step('mean_hx', '\\mathrm{mean}(h \\hat x)_i', column(mhx)),
+        step('dx',
+            'dx_{ik} = r_i\\,(h_{ik} - \\mathrm{mean}(h)_i - \\hat x_{ik}\\,\\mathrm{mean}(h \\hat x)_i)',
+            dx, {mark : 'dx', gradient : 'x'}),
+        step('dw', 'dw_k = \\sum_i dy_{ik}\\,\\hat x_{ik}',
+            total((i, k) => dy[i][k] * xhat.values[i * N + k]), {mark : 'dw', gradient : 'weight'}),
+        step('db', 'db_k = \\sum_i dy_{ik}', total((i, k) => dy[i][k]),
+            {mark : 'db', gradient : 'bias'}),
+    ];
+}
 
-    // ---- The steps of each backward: (v) => [step]; v has inputs, outputs, dy and saves ---------
+function softmax(v) {
+    const y = rowsOf(v.y), dy = rowsOf(v.dy), N = y[0].length, M = y.length;
+    const s = y.map((row, i) => dot(row, dy[i]));
+    return [
+        step('s', 's_i = \\sum_k dy_{ik}\\, y_{ik}', column(s)),
+        step('diff', 'dy_{ik} - s_i', grid(M, N, (i, k) => dy[i][k] - s[i])),
+        step('dx', 'dx_{ik} = y_{ik}\\,(dy_{ik} - s_i)',
+            grid(M, N, (i, k) => y[i][k] * (dy[i][k] - s[i])), {mark : 'softmax', gradient : 'x'}),
+    ];
+}
 
-    function rmsNorm(v) {
-        const eps = v.eps, x = rowsOf(v.x), dy = rowsOf(v.dy), N = x[0].length, M = x.length;
-        const w = v.weight ? v.weight.values : Array(N).fill(1);
-        const a = x.map((row) => mean(row.map((e) => e * e)));
-        const rms = a.map((e) => Math.sqrt(e + eps)), rstd = rms.map((e) => 1 / e);
-        const xhat = grid(M, N, (i, k) => x[i][k] * rstd[i]);
-        const h = grid(M, N, (i, k) => dy[i][k] * w[k]);
-        const m = rowsOf(h).map((row, i) => mean(row.map((e, k) => e * xhat.values[i * N + k])));
-        const along = grid(M, N, (i, k) => xhat.values[i * N + k] * m[i]);
-        const dx = grid(M, N, (i, k) => rstd[i] * (h.values[i * N + k] - along.values[i * N + k]));
-        const parts = grid(M, N, (i, k) => dy[i][k] * xhat.values[i * N + k]);
-        const dw = { shape: [N], values: Array.from({ length: N }, (_, k) => sum(x.map((_, i) => parts.values[i * N + k]))) };
-        return [
-            step('a', 'a_i = \\frac1N \\sum_k x_{ik}^2', column(a)),
-            step('rms', '\\mathrm{rms}_i = \\sqrt{a_i + \\varepsilon}', column(rms)),
-            step('rstd', '\\mathrm{rstd}_i = 1 / \\mathrm{rms}_i', column(rstd), { mark: 'rstd' }),
-            step('xhat', '\\hat x_{ik} = x_{ik}\\,\\mathrm{rstd}_i', xhat, { mark: 'xhat' }),
-            step('h', 'h_{ik} = dy_{ik}\\, g_k', h),
-            step('m', 'm_i = \\frac1N \\sum_k h_{ik}\\,\\hat x_{ik}', column(m), { mark: 'm' }),
-            step('along', '\\hat x_{ik}\\, m_i', along),
-            step('dx', 'dx_{ik} = \\mathrm{rstd}_i\\,(h_{ik} - \\hat x_{ik}\\, m_i)', dx, { mark: 'dx', gradient: 'x' }),
-            step('parts', 'dy_{ik}\\,\\hat x_{ik}', parts),
-            step('dw', 'dw_k = \\sum_i dy_{ik}\\,\\hat x_{ik}', dw, { mark: 'dw', gradient: 'weight' }),
-        ];
+function logSoftmax(v) {
+    const y = rowsOf(v.y), dy = rowsOf(v.dy), N = y[0].length, M = y.length;
+    const s = dy.map(sum);
+    return [
+        step('s', 's_i = \\sum_k dy_{ik}', column(s)),
+        step('p', 'e^{y_{ik}}', like(v.y, Math.exp)),
+        step('dx', 'dx_{ik} = dy_{ik} - e^{y_{ik}}\\, s_i',
+            grid(M, N, (i, k) => dy[i][k] - Math.exp(y[i][k]) * s[i]),
+            {mark : 'log_softmax', gradient : 'x'}),
+    ];
+}
+
+function crossEntropy(v) {
+    const x = rowsOf(v.logits), t = v.targets.values, V = x[0].length, M = x.length;
+    const m = x.map((row) => Math.max(...row));
+    const l = x.map((row, i) => Math.log(sum(row.map((e) => Math.exp(e - m[i])))));
+    const scale = v.dy.values[0] / M;
+    const p = grid(M, V, (i, j) => Math.exp(x[i][j] - m[i] - l[i]));
+    return [
+        step('m', 'm_i = \\max_j x_{ij}', column(m)),
+        step('l', 'l_i = \\log \\sum_j e^{x_{ij} - m_i}', column(l)),
+        step('p', 'p_{ij} = e^{x_{ij} - m_i - l_i}', p),
+        step('scale', 'd\\ell\\; r', {shape : [], values : [ scale ]}),
+        step('dx', 'dx_{ij} = (p_{ij} - [j = t_i])\\; d\\ell\\; r',
+            grid(M, V, (i, j) => (p.values[i * V + j] - (j === t[i] ? 1 : 0)) * scale),
+            {mark : 'dx', gradient : 'logits'}),
+    ];
+}
+
+function swiglu(v) {
+    const z = v.gate, s = like(z, (e) => 1 / (1 + Math.exp(-e)));
+    const at = (f) =>
+        like(z, (_, i) => f(z.values[i], v.up.values[i], s.values[i], v.dy.values[i]));
+    return [
+        step('s', 's = 1 / (1 + e^{-z})', s),
+        step('slope', 's\\,(1 + z (1 - s))', at((zi, up, si) => si * (1 + zi * (1 - si)))),
+        step('dgate', 'd\\mathrm{gate} = dy\\, u\\, s\\,(1 + z (1 - s))',
+            at((zi, up, si, dy) => dy * up * si * (1 + zi * (1 - si))),
+            {mark : 'dgate', gradient : 'gate'}),
+        step('dup', 'd\\mathrm{up} = dy\\, z\\, s', at((zi, up, si, dy) => dy * zi * si),
+            {mark : 'dup', gradient : 'up'}),
+    ];
+}
+
+function linear(v) {
+    const M = v.x.values.length / last(v.x.shape),
+          x = {shape : [ M, last(v.x.shape) ], values : v.x.values};
+    const dy = {shape : [ M, last(v.dy.shape) ], values : v.dy.values};
+    const N = dy.shape[1];
+    return [
+        step('dx', 'dx = dy\\; w', multiply(dy, v.weight), {mark : 'dx', gradient : 'x'}),
+        step('dw', 'dw = dy^T x', multiply(transposed(dy), x), {mark : 'dw', gradient : 'weight'}),
+        ...(v.bias ? [ step('db', 'db_n = \\sum_m dy_{mn}', {
+            shape : [ N ],
+            values : Array.from({length : N}, (_, n) => sum(rowsOf(dy).map((row) => row[n])))
+        },
+                         {mark : 'db', gradient : 'bias'}) ]
+                   : []),
+    ];
+}
+
+function matmul(v) {
+    return [
+        step(
+            'da', 'da = dc\\; b^T', multiply(v.dy, transposed(v.b)), {mark : 'da', gradient : 'a'}),
+        step('db', 'db = a^T dc', multiply(transposed(v.a), v.dy), {mark : 'db', gradient : 'b'}),
+    ];
+}
+
+// One batch, one head: q [1, T, 1, D], k [1, S, 1, D], v [1, S, 1, E].
+function attention(v) {
+    const q = rowsOf(v.q), k = rowsOf(v.k), vv = rowsOf(v.v), dy = rowsOf(v.dy), y = rowsOf(v.y);
+    const T = q.length, S = k.length, scale = v.scale;
+    const s =
+        grid(T, S, (i, j) => (j <= i + S - T || !v.causal ? scale * dot(q[i], k[j]) : -Infinity));
+    const lse = rowsOf(s).map((row) => Math.log(sum(row.map(Math.exp))));
+    const p = grid(T, S, (i, j) => Math.exp(s.values[i * S + j] - lse[i]));
+    const dp = grid(T, S, (i, j) => dot(dy[i], vv[j]));
+    const delta = dy.map((row, i) => dot(row, y[i]));
+    const ds = grid(T, S, (i, j) => p.values[i * S + j] * (dp.values[i * S + j] - delta[i]));
+    const times = (a, b, f) =>
+        ({...multiply(a, b), ...(f ? {values : multiply(a, b).values.map((e) => e * f)} : {})});
+    const rows = (list) => ({shape : [ list.length, list[0].length ], values : list.flat()});
+    return [
+        step('s', 's_{ij} = \\mathrm{scale}\\; q_i \\cdot k_j', s),
+        step('lse', 'L_i = \\log \\sum_j e^{s_{ij}}', column(lse)),
+        step('p', 'p_{ij} = e^{s_{ij} - L_i}', p, {mark : 'p'}),
+        step('dv', 'dv_j = \\sum_i p_{ij}\\, dy_i', times(transposed(p), rows(dy)),
+            {mark : 'dv', gradient : 'v'}),
+        step('dp', 'dp_{ij} = dy_i \\cdot v_j', dp, {mark : 'dp'}),
+        step('delta', '\\delta_i = dy_i \\cdot y_i', column(delta), {mark : 'delta'}),
+        step('ds', 'ds_{ij} = p_{ij}\\,(dp_{ij} - \\delta_i)', ds, {mark : 'ds'}),
+        step('dq', 'dq_i = \\mathrm{scale} \\sum_j ds_{ij}\\, k_j', times(ds, rows(k), scale),
+            {mark : 'dq', gradient : 'q'}),
+        step('dk', 'dk_j = \\mathrm{scale} \\sum_i ds_{ij}\\, q_i',
+            times(transposed(ds), rows(q), scale), {mark : 'dk', gradient : 'k'}),
+    ];
+}
+
+// The series of erf, which for the numbers of an example is exact enough.
+function erf(x) {
+    let term = x, total = x;
+    for (let n = 1; n < 100; n++) {
+        term *= -x * x / n;
+        total += term / (2 * n + 1);
     }
+    return 2 / Math.sqrt(Math.PI) * total;
+}
 
-    function layerNorm(v) {
-        const x = rowsOf(v.x), dy = rowsOf(v.dy), N = x[0].length, M = x.length;
-        const w = v.weight ? v.weight.values : Array(N).fill(1);
-        const m = x.map(mean), va = x.map((row, i) => mean(row.map((e) => (e - m[i]) ** 2)));
-        const rstd = va.map((e) => 1 / Math.sqrt(e + v.eps));
-        const xhat = grid(M, N, (i, k) => (x[i][k] - m[i]) * rstd[i]);
-        const h = grid(M, N, (i, k) => dy[i][k] * w[k]);
-        const mh = rowsOf(h).map(mean);
-        const mhx = rowsOf(h).map((row, i) => mean(row.map((e, k) => e * xhat.values[i * N + k])));
-        const dx = grid(M, N, (i, k) => rstd[i] * (h.values[i * N + k] - mh[i] - xhat.values[i * N + k] * mhx[i]));
-        const total = (f) => ({ shape: [N], values: Array.from({ length: N }, (_, k) => sum(x.map((_, i) => f(i, k)))) });
-        return [
-            step('mean', 'm_i = \\frac1N \\sum_k x_{ik}', column(m)),
-            step('v', 'v_i = \\frac1N \\sum_k (x_{ik} - m_i)^2', column(va)),
-            step('rstd', 'r_i = 1/\\sqrt{v_i + \\varepsilon}', column(rstd)),
-            step('xhat', '\\hat x_{ik} = (x_{ik} - m_i)\\, r_i', xhat),
-            step('h', 'h_{ik} = dy_{ik}\\, w_k', h),
-            step('mean_h', '\\mathrm{mean}(h)_i', column(mh)),
-            step('mean_hx', '\\mathrm{mean}(h \\hat x)_i', column(mhx)),
-            step('dx', 'dx_{ik} = r_i\\,(h_{ik} - \\mathrm{mean}(h)_i - \\hat x_{ik}\\,\\mathrm{mean}(h \\hat x)_i)', dx, { mark: 'dx', gradient: 'x' }),
-            step('dw', 'dw_k = \\sum_i dy_{ik}\\,\\hat x_{ik}', total((i, k) => dy[i][k] * xhat.values[i * N + k]), { mark: 'dw', gradient: 'weight' }),
-            step('db', 'db_k = \\sum_i dy_{ik}', total((i, k) => dy[i][k]), { mark: 'db', gradient: 'bias' }),
-        ];
-    }
-
-    function softmax(v) {
-        const y = rowsOf(v.y), dy = rowsOf(v.dy), N = y[0].length, M = y.length;
-        const s = y.map((row, i) => dot(row, dy[i]));
-        return [
-            step('s', 's_i = \\sum_k dy_{ik}\\, y_{ik}', column(s)),
-            step('diff', 'dy_{ik} - s_i', grid(M, N, (i, k) => dy[i][k] - s[i])),
-            step('dx', 'dx_{ik} = y_{ik}\\,(dy_{ik} - s_i)', grid(M, N, (i, k) => y[i][k] * (dy[i][k] - s[i])), { mark: 'softmax', gradient: 'x' }),
-        ];
-    }
-
-    function logSoftmax(v) {
-        const y = rowsOf(v.y), dy = rowsOf(v.dy), N = y[0].length, M = y.length;
-        const s = dy.map(sum);
-        return [
-            step('s', 's_i = \\sum_k dy_{ik}', column(s)),
-            step('p', 'e^{y_{ik}}', like(v.y, Math.exp)),
-            step('dx', 'dx_{ik} = dy_{ik} - e^{y_{ik}}\\, s_i', grid(M, N, (i, k) => dy[i][k] - Math.exp(y[i][k]) * s[i]), { mark: 'log_softmax', gradient: 'x' }),
-        ];
-    }
-
-    function crossEntropy(v) {
-        const x = rowsOf(v.logits), t = v.targets.values, V = x[0].length, M = x.length;
-        const m = x.map((row) => Math.max(...row));
-        const l = x.map((row, i) => Math.log(sum(row.map((e) => Math.exp(e - m[i])))));
-        const scale = v.dy.values[0] / M;
-        const p = grid(M, V, (i, j) => Math.exp(x[i][j] - m[i] - l[i]));
-        return [
-            step('m', 'm_i = \\max_j x_{ij}', column(m)),
-            step('l', 'l_i = \\log \\sum_j e^{x_{ij} - m_i}', column(l)),
-            step('p', 'p_{ij} = e^{x_{ij} - m_i - l_i}', p),
-            step('scale', 'd\\ell\\; r', { shape: [], values: [scale] }),
-            step('dx', 'dx_{ij} = (p_{ij} - [j = t_i])\\; d\\ell\\; r', grid(M, V, (i, j) => (p.values[i * V + j] - (j === t[i] ? 1 : 0)) * scale), { mark: 'dx', gradient: 'logits' }),
-        ];
-    }
-
-    function swiglu(v) {
-        const z = v.gate, s = like(z, (e) => 1 / (1 + Math.exp(-e)));
-        const at = (f) => like(z, (_, i) => f(z.values[i], v.up.values[i], s.values[i], v.dy.values[i]));
-        return [
-            step('s', 's = 1 / (1 + e^{-z})', s),
-            step('slope', 's\\,(1 + z (1 - s))', at((zi, up, si) => si * (1 + zi * (1 - si)))),
-            step('dgate', 'd\\mathrm{gate} = dy\\, u\\, s\\,(1 + z (1 - s))', at((zi, up, si, dy) => dy * up * si * (1 + zi * (1 - si))), { mark: 'dgate', gradient: 'gate' }),
-            step('dup', 'd\\mathrm{up} = dy\\, z\\, s', at((zi, up, si, dy) => dy * zi * si), { mark: 'dup', gradient: 'up' }),
-        ];
-    }
-
-    function linear(v) {
-        const M = v.x.values.length / last(v.x.shape), x = { shape: [M, last(v.x.shape)], values: v.x.values };
-        const dy = { shape: [M, last(v.dy.shape)], values: v.dy.values };
-        const N = dy.shape[1];
-        return [
-            step('dx', 'dx = dy\\; w', multiply(dy, v.weight), { mark: 'dx', gradient: 'x' }),
-            step('dw', 'dw = dy^T x', multiply(transposed(dy), x), { mark: 'dw', gradient: 'weight' }),
-            ...(v.bias ? [step('db', 'db_n = \\sum_m dy_{mn}', { shape: [N], values: Array.from({ length: N }, (_, n) => sum(rowsOf(dy).map((row) => row[n]))) }, { mark: 'db', gradient: 'bias' })] : []),
-        ];
-    }
-
-    function matmul(v) {
-        return [
-            step('da', 'da = dc\\; b^T', multiply(v.dy, transposed(v.b)), { mark: 'da', gradient: 'a' }),
-            step('db', 'db = a^T dc', multiply(transposed(v.a), v.dy), { mark: 'db', gradient: 'b' }),
-        ];
-    }
-
-    // One batch, one head: q [1, T, 1, D], k [1, S, 1, D], v [1, S, 1, E].
-    function attention(v) {
-        const q = rowsOf(v.q), k = rowsOf(v.k), vv = rowsOf(v.v), dy = rowsOf(v.dy), y = rowsOf(v.y);
-        const T = q.length, S = k.length, scale = v.scale;
-        const s = grid(T, S, (i, j) => (j <= i + S - T || !v.causal ? scale * dot(q[i], k[j]) : -Infinity));
-        const lse = rowsOf(s).map((row) => Math.log(sum(row.map(Math.exp))));
-        const p = grid(T, S, (i, j) => Math.exp(s.values[i * S + j] - lse[i]));
-        const dp = grid(T, S, (i, j) => dot(dy[i], vv[j]));
-        const delta = dy.map((row, i) => dot(row, y[i]));
-        const ds = grid(T, S, (i, j) => p.values[i * S + j] * (dp.values[i * S + j] - delta[i]));
-        const times = (a, b, f) => ({ ...multiply(a, b), ...(f ? { values: multiply(a, b).values.map((e) => e * f) } : {}) });
-        const rows = (list) => ({ shape: [list.length, list[0].length], values: list.flat() });
-        return [
-            step('s', 's_{ij} = \\mathrm{scale}\\; q_i \\cdot k_j', s),
-            step('lse', 'L_i = \\log \\sum_j e^{s_{ij}}', column(lse)),
-            step('p', 'p_{ij} = e^{s_{ij} - L_i}', p, { mark: 'p' }),
-            step('dv', 'dv_j = \\sum_i p_{ij}\\, dy_i', times(transposed(p), rows(dy)), { mark: 'dv', gradient: 'v' }),
-            step('dp', 'dp_{ij} = dy_i \\cdot v_j', dp, { mark: 'dp' }),
-            step('delta', '\\delta_i = dy_i \\cdot y_i', column(delta), { mark: 'delta' }),
-            step('ds', 'ds_{ij} = p_{ij}\\,(dp_{ij} - \\delta_i)', ds, { mark: 'ds' }),
-            step('dq', 'dq_i = \\mathrm{scale} \\sum_j ds_{ij}\\, k_j', times(ds, rows(k), scale), { mark: 'dq', gradient: 'q' }),
-            step('dk', 'dk_j = \\mathrm{scale} \\sum_i ds_{ij}\\, q_i', times(transposed(ds), rows(q), scale), { mark: 'dk', gradient: 'k' }),
-        ];
-    }
-
-    // The series of erf, which for the numbers of an example is exact enough.
-    function erf(x) {
-        let term = x, total = x;
-        for (let n = 1; n < 100; n++) {
-            term *= -x * x / n;
-            total += term / (2 * n + 1);
+// Functions of one variable: the slope, then dy times it.
+const slopes = {
+    neg : [ '-1', () => -1 ],
+    exp : [ 'y', (x, y) => y ],
+    log : [ '1 / x', (x) => 1 / x ],
+    sqrt : [ '1 / (2 y)', (x, y) => 1 / (2 * y) ],
+    rsqrt : [ '-y^3 / 2', (x, y) => -(y ** 3) / 2 ],
+    sin : [ '\\cos x', Math.cos ],
+    cos : [ '-\\sin x', (x) => -Math.sin(x) ],
+    tanh : [ '1 - y^2', (x, y) => 1 - y * y ],
+    sigmoid : [ 'y (1 - y)', (x, y) => y * (1 - y) ],
+    silu : [
+        's + x s (1 - s)',
+        (x) => {
+            const s = 1 / (1 + Math.exp(-x));
+            return s + x * s * (1 - s);
         }
-        return 2 / Math.sqrt(Math.PI) * total;
-    }
-
-    // Functions of one variable: the slope, then dy times it.
-    const slopes = {
-        neg: ['-1', () => -1], exp: ['y', (x, y) => y], log: ['1 / x', (x) => 1 / x],
-        sqrt: ['1 / (2 y)', (x, y) => 1 / (2 * y)], rsqrt: ['-y^3 / 2', (x, y) => -(y ** 3) / 2],
-        sin: ['\\cos x', Math.cos], cos: ['-\\sin x', (x) => -Math.sin(x)],
-        tanh: ['1 - y^2', (x, y) => 1 - y * y], sigmoid: ['y (1 - y)', (x, y) => y * (1 - y)],
-        silu: ['s + x s (1 - s)', (x) => { const s = 1 / (1 + Math.exp(-x)); return s + x * s * (1 - s); }],
-        relu: ['[y > 0]', (x, y) => (y > 0 ? 1 : 0)], abs: ['\\mathrm{sign}\\, x', (x) => Math.sign(x)],
-        scale: ['p = -2.5', () => -2.5], add_scalar: ['1', () => 1], pow: ['p\\, x^{p - 1},\\; p = 3', (x) => 3 * x * x],
-        gelu: ['\\Phi(x) + x\\, \\varphi(x)', (x) => (1 + erf(x / Math.SQRT2)) / 2 + x * Math.exp(-x * x / 2) / Math.sqrt(2 * Math.PI)],
-        gelu_tanh: ['\\tfrac12 (1 + t) + \\tfrac12 x (1 - t^2) u\'', (x) => {
+    ],
+    relu : [ '[y > 0]', (x, y) => (y > 0 ? 1 : 0) ],
+    abs : [ '\\mathrm{sign}\\, x', (x) => Math.sign(x) ],
+    scale : [ 'p = -2.5', () => -2.5 ],
+    add_scalar : [ '1', () => 1 ],
+    pow : [ 'p\\, x^{p - 1},\\; p = 3', (x) => 3 * x * x ],
+    gelu : [
+        '\\Phi(x) + x\\, \\varphi(x)',
+        (x) => (1 + erf(x / Math.SQRT2)) / 2 + x * Math.exp(-x * x / 2) / Math.sqrt(2 * Math.PI)
+    ],
+    gelu_tanh : [
+        '\\tfrac12 (1 + t) + \\tfrac12 x (1 - t^2) u\'',
+        (x) => {
             const c = Math.sqrt(2 / Math.PI), u = c * (x + 0.044715 * x ** 3), t = Math.tanh(u);
             return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x);
-        }],
-    };
-    const unary = ([tex, f], mark) => (v) => {
-        const slope = like(v.x, (x, i) => f(x, v.y.values[i]));
-        return [
-            step('slope', `f'(x) = ${tex}`, slope),
-            step('dx', "dx_i = dy_i\\, f'(x_i)", like(v.x, (_, i) => v.dy.values[i] * slope.values[i]), { mark, gradient: 'x' }),
-        ];
-    };
+        }
+    ],
+};
+const unary = ([ tex, f ], mark) => (v) => {
+    const slope = like(v.x, (x, i) => f(x, v.y.values[i]));
+    return [
+        step('slope', `f'(x) = ${tex}`, slope),
+        step('dx', 'dx_i = dy_i\\, f\'(x_i)', like(v.x, (_, i) => v.dy.values[i] * slope.values[i]),
+            {mark, gradient : 'x'}),
+    ];
+};
 
-    // Functions of two variables: a [2, 3], b [3] is repeated over the rows, and its gradient summed.
-    const parts = {
-        add: ['dy', () => 1, 'dy', () => 1], sub: ['dy', () => 1, '-dy', () => -1],
-        mul: ['dy\\, b', (a, b) => b, 'dy\\, a', (a) => a],
-        div: ['dy / b', (a, b) => 1 / b, '-(dy / b)(a / b)', (a, b) => -a / (b * b)],
-        maximum: ['dy\\, [a > b]', (a, b) => (a > b ? 1 : a === b ? 0.5 : 0), 'dy\\, [b > a]', (a, b) => (b > a ? 1 : a === b ? 0.5 : 0)],
-    };
-    const binary = ([texA, da, texB, db], mark) => (v) => {
-        const N = last(v.a.shape), at = (f) => like(v.a, (a, i) => v.dy.values[i] * f(a, v.b.values[i % N]));
-        const terms = at(db);
-        return [
-            step('da', `da = ${texA}`, at(da), { mark, gradient: 'a' }),
-            step('terms', `\\text{each copy of } b: \\; ${texB}`, terms, { mark }),
-            step('db', 'db_j = \\sum \\text{ over the copies}', { shape: [N], values: Array.from({ length: N }, (_, j) => sum(rowsOf(terms).map((row) => row[j]))) }, { mark: 'broadcast', gradient: 'b' }),
-        ];
-    };
-
-    // Over the rows of x [2, 4].
-    const reduction = (tex, weight, mark) => (v) => {
-        const N = last(v.x.shape), w = grid(v.x.shape[0], N, (i, j) => weight(rowsOf(v.x)[i], j, v.y.values[i]));
-        return [
-            step('weight', `\\partial y / \\partial x_j = ${tex}`, w),
-            step('dx', 'dx_j = dy\\; \\partial y / \\partial x_j', like(w, (e, i) => e * v.dy.values[Math.floor(i / N)]), { mark, gradient: 'x' }),
-        ];
-    };
-
-    function embedding(v) {
-        const C = last(v.table.shape), dy = rowsOf(v.dy);
-        return [step('dtable', 'd\\mathrm{table}_v = \\sum_{i:\\, \\mathrm{ids}_i = v} dy_i', grid(v.table.shape[0], C, (row, c) =>
-            sum(dy.map((values, i) => (v.ids.values[i] === row ? values[c] : 0)))), { mark: 'dtable', gradient: 'table' })];
-    }
-
-    function dropout(v) {
-        const keep = like(v.x, (_, i) => (v.y.values[i] === 0 ? 0 : 1));
-        return [
-            step('k', 'k_i \\text{, from the random stream}', keep),
-            step('dx', 'dx_i = dy_i\\, k_i / (1 - p)', like(v.x, (_, i) => v.dy.values[i] * keep.values[i] / 0.7), { mark: 'dx', gradient: 'x' }),
-        ];
-    }
-
-    // ---- The examples --------------------------------------------------------------------------
-
-    // case: of the record; shapes: instead of its own; values: instead of the pattern below.
-    const examples = {
-        rms_norm: {
-            case: 'rows4_cols64', eps: 1e-5, shapes: { x: [3, 8], weight: [8] }, saves: ['rstd'],
-            steps: rmsNorm, blocks: 4,
-            // the same with another eps: cases of the record that differ in nothing else
-            variants: { 'eps = 0': ['no_eps', 0], 'eps = 1e-5': ['rows4_cols64', 1e-5], 'eps = 0.5': ['cols3', 0.5], 'eps = 100': ['large_eps', 100] },
-            values: {
-                x: [1, -0.5, 2, 1.5, -2, 0.5, 1, -1, 2, -1.5, 3, 0, 1, -2.5, 2, 3.5, -1, 2, 4, 1.5, 0, -3, 1, -2],
-                weight: [1, 0.5, 2, 1, -1, 1.5, 1, 0.5],
-            },
+// Functions of two variables: a [2, 3], b [3] is repeated over the rows, and its gradient summed.
+const parts = {
+    add : [ 'dy', () => 1, 'dy', () => 1 ],
+    sub : [ 'dy', () => 1, '-dy', () => -1 ],
+    mul : [ 'dy\\, b', (a, b) => b, 'dy\\, a', (a) => a ],
+    div : [ 'dy / b', (a, b) => 1 / b, '-(dy / b)(a / b)', (a, b) => -a / (b * b) ],
+    maximum : [
+        'dy\\, [a > b]',
+        (a, b) => (a > b     ? 1
+                   : a === b ? 0.5
+                             : 0),
+        'dy\\, [b > a]',
+        (a, b) => (b > a     ? 1
+                   : a === b ? 0.5
+                             : 0)
+    ],
+};
+const binary = ([ texA, da, texB, db ], mark) => (v) => {
+    const N = last(v.a.shape),
+          at = (f) => like(v.a, (a, i) => v.dy.values[i] * f(a, v.b.values[i % N]));
+    const terms = at(db);
+    return [
+        step('da', `da = ${texA}`, at(da), {mark, gradient : 'a'}),
+        step('terms', `\\text{each copy of } b: \\; ${texB}`, terms, {mark}),
+        step('db', 'db_j = \\sum \\text{ over the copies}', {
+            shape : [ N ],
+            values : Array.from({length : N}, (_, j) => sum(rowsOf(terms).map((row) => row[j])))
         },
-        layer_norm: { shapes: { x: [2, 4], weight: [4], bias: [4] }, saves: ['mean', 'rstd'], steps: layerNorm, eps: 1e-5 },
-        softmax: { shapes: { x: [2, 4] }, steps: softmax },
-        log_softmax: { shapes: { x: [2, 4] }, steps: logSoftmax },
-        cross_entropy: { shapes: { logits: [2, 4], targets: [2] }, values: { targets: [1, 3] }, saves: ['m', 'l'], outputs: ['loss'], steps: crossEntropy },
-        swiglu: { shapes: { gate: [2, 3], up: [2, 3] }, steps: swiglu },
-        linear: { shapes: { x: [3, 4], weight: [2, 4], bias: [2] }, steps: linear },
-        matmul: { shapes: { a: [2, 3], b: [3, 2] }, outputs: ['c'], steps: matmul },
-        attention: { case: 'causal', causal: true, scale: 0.5, shapes: { q: [1, 3, 1, 2], k: [1, 3, 1, 2], v: [1, 3, 1, 2] }, saves: ['L'], steps: attention },
-        add_rms_norm: { shapes: { x: [2, 4], residual: [2, 4], weight: [4] }, saves: ['rstd'], outputs: ['y', 'sum'] },
-        embedding: { shapes: { table: [4, 2], ids: [5] }, values: { ids: [1, 3, 1, 0, 3] }, steps: embedding },
-        dropout: { case: 'p0.3_7x19', shapes: { x: [2, 4] }, steps: dropout },
-        rope: { case: 'one_pair', shapes: { x: [1, 3, 1, 2] } },
-        where: { shapes: { condition: [2, 3], a: [2, 3], b: [3] }, values: { condition: [1, 0, 1, 0, 1, 0] } },
-        sum: { case: 'rows', shapes: { x: [2, 4] }, steps: reduction('1', () => 1, 'sum') },
-        mean: { case: 'rows', shapes: { x: [2, 4] }, steps: reduction('1 / n', (row) => 1 / row.length, 'mean') },
-        max: { case: 'rows', shapes: { x: [2, 4] }, steps: reduction('[x_j = y] / k', (row, j, y) => (row[j] === y ? 1 / row.filter((e) => e === y).length : 0), 'max') },
-        logsumexp: { case: 'rows', shapes: { x: [2, 4] }, steps: reduction('e^{x_j - y}', (row, j, y) => Math.exp(row[j] - y), 'logsumexp') },
+            {mark : 'broadcast', gradient : 'b'}),
+    ];
+};
+
+// Over the rows of x [2, 4].
+const reduction = (tex, weight, mark) => (v) => {
+    const N = last(v.x.shape),
+          w = grid(v.x.shape[0], N, (i, j) => weight(rowsOf(v.x)[i], j, v.y.values[i]));
+    return [
+        step('weight', `\\partial y / \\partial x_j = ${tex}`, w),
+        step('dx', 'dx_j = dy\\; \\partial y / \\partial x_j',
+            like(w, (e, i) => e * v.dy.values[Math.floor(i / N)]), {mark, gradient : 'x'}),
+    ];
+};
+
+function embedding(v) {
+    const C = last(v.table.shape), dy = rowsOf(v.dy);
+    return [ step('dtable', 'd\\mathrm{table}_v = \\sum_{i:\\, \\mathrm{ids}_i = v} dy_i',
+        grid(v.table.shape[0], C,
+            (row, c) => sum(dy.map((values, i) => (v.ids.values[i] === row ? values[c] : 0)))),
+        {mark : 'dtable', gradient : 'table'}) ];
+}
+
+function dropout(v) {
+    const keep = like(v.x, (_, i) => (v.y.values[i] === 0 ? 0 : 1));
+    return [
+        step('k', 'k_i \\text{, from the random stream}', keep),
+        step('dx', 'dx_i = dy_i\\, k_i / (1 - p)',
+            like(v.x, (_, i) => v.dy.values[i] * keep.values[i] / 0.7),
+            {mark : 'dx', gradient : 'x'}),
+    ];
+}
+
+// ---- The examples --------------------------------------------------------------------------
+
+// case: of the record; shapes: instead of its own; values: instead of the pattern below.
+const examples = {
+    rms_norm : {
+        case : 'rows4_cols64',
+        eps : 1e-5,
+        shapes : {x : [ 3, 8 ], weight : [ 8 ]},
+        saves : [ 'rstd' ],
+        steps : rmsNorm,
+        blocks : 4,
+        // the same with another eps: cases of the record that differ in nothing else
+        variants : {
+            'eps = 0' : [ 'no_eps', 0 ],
+            'eps = 1e-5' : [ 'rows4_cols64', 1e-5 ],
+            'eps = 0.5' : [ 'cols3', 0.5 ],
+            'eps = 100' : [ 'large_eps', 100 ]
+        },
+        values : {
+            x : [
+                1, -0.5, 2, 1.5, -2, 0.5, 1, -1, 2, -1.5, 3, 0, 1, -2.5, 2, 3.5, -1, 2, 4, 1.5, 0,
+                -3, 1, -2
+            ],
+            weight : [ 1, 0.5, 2, 1, -1, 1.5, 1, 0.5 ],
+        },
+    },
+    layer_norm : {
+        shapes : {x : [ 2, 4 ], weight : [ 4 ], bias : [ 4 ]},
+        saves : [ 'mean', 'rstd' ],
+        steps : layerNorm,
+        eps : 1e-5
+    },
+    softmax : {shapes : {x : [ 2, 4 ]}, steps : softmax},
+    log_softmax : {shapes : {x : [ 2, 4 ]}, steps : logSoftmax},
+    cross_entropy : {
+        shapes : {logits : [ 2, 4 ], targets : [ 2 ]},
+        values : {targets : [ 1, 3 ]},
+        saves : [ 'm', 'l' ],
+        outputs : [ 'loss' ],
+        steps : crossEntropy
+    },
+    swiglu : {shapes : {gate : [ 2, 3 ], up : [ 2, 3 ]}, steps : swiglu},
+    linear : {shapes : {x : [ 3, 4 ], weight : [ 2, 4 ], bias : [ 2 ]}, steps : linear},
+    matmul : {shapes : {a : [ 2, 3 ], b : [ 3, 2 ]}, outputs : [ 'c' ], steps : matmul},
+    attention : {
+        case : 'causal',
+        causal : true,
+        scale : 0.5,
+        shapes : {q : [ 1, 3, 1, 2 ], k : [ 1, 3, 1, 2 ], v : [ 1, 3, 1, 2 ]},
+        saves : [ 'L' ],
+        steps : attention
+    },
+    add_rms_norm : {
+        shapes : {x : [ 2, 4 ], residual : [ 2, 4 ], weight : [ 4 ]},
+        saves : [ 'rstd' ],
+        outputs : [ 'y', 'sum' ]
+    },
+    embedding : {
+        shapes : {table : [ 4, 2 ], ids : [ 5 ]},
+        values : {ids : [ 1, 3, 1, 0, 3 ]},
+        steps : embedding
+    },
+    dropout : {case : 'p0.3_7x19', shapes : {x : [ 2, 4 ]}, steps : dropout},
+    rope : {case : 'one_pair', shapes : {x : [ 1, 3, 1, 2 ]}},
+    where : {
+        shapes : {condition : [ 2, 3 ], a : [ 2, 3 ], b : [ 3 ]},
+        values : {condition : [ 1, 0, 1, 0, 1, 0 ]}
+    },
+    sum : {case : 'rows', shapes : {x : [ 2, 4 ]}, steps : reduction('1', () => 1, 'sum')},
+    mean : {
+        case : 'rows',
+        shapes : {x : [ 2, 4 ]},
+        steps : reduction('1 / n', (row) => 1 / row.length, 'mean')
+    },
+    max : {
+        case : 'rows',
+        shapes : {x : [ 2, 4 ]},
+        steps : reduction('[x_j = y] / k',
+            (row, j, y) => (row[j] === y ? 1 / row.filter((e) => e === y).length : 0), 'max')
+    },
+    logsumexp : {
+        case : 'rows',
+        shapes : {x : [ 2, 4 ]},
+        steps : reduction('e^{x_j - y}', (row, j, y) => Math.exp(row[j] - y), 'logsumexp')
+    },
+};
+for (const [name, part] of Object.entries(parts))
+    examples[name] = {shapes : {a : [ 2, 3 ], b : [ 3 ]}, steps : binary(part, name)};
+for (const [name, slope] of Object.entries(slopes))
+    examples[name] = {shapes : {x : [ 2, 4 ]}, steps : unary(slope, name)};
+
+// ---- Numbers to begin with -----------------------------------------------------------------
+
+const pattern = [ 0.5, -1, 1.5, -0.25, 2, -1.5, 0.75, -0.5, 1, -2, 0.25, 1.25 ];
+const rounded = (v) => Math.round(v * 100) / 100;
+const count = (shape) => shape.reduce((a, b) => a * b, 1);
+const kinds = {
+    NORMAL : 0,
+    UNIFORM : 1,
+    DISTINCT : 2,
+    CONSTANT : 3,
+    INDEX : 4
+};
+
+function fill(input, shape, k) {
+    const {fill : kind, a, b} = input;
+    return Array.from({length : count(shape)}, (_, i) => {
+        const p = pattern[(5 * i + 7 * k) % 12];
+        if (kind === kinds.UNIFORM)
+            return rounded(a + (b - a) * (((5 * i + 3 * k) % 11) + 0.5) / 11);
+        if (kind === kinds.CONSTANT) return a;
+        if (kind === kinds.INDEX) return a + ((7 * i + 3) % (b - a));
+        if (kind === kinds.DISTINCT) return rounded(p + 0.02 * Math.floor(i / 12));
+        return rounded(a + (b || 1) * p);
+    });
+}
+
+// The example of an op, with numbers: what Gradus.run takes, and what worked.js shows.
+function example(gradus, op) {
+    const own = examples[op] || {}, record = gradus.find(op);
+    const small = (c) =>
+        c.inputs.every((i) => i.absent || (count(i.shape) > 1 && count(i.shape) <= 24));
+    const check = record.cases.find((c) => c.name === own.case) ||
+                  (own.shapes ? record.cases[0] : record.cases.find(small) || record.cases[0]);
+    const shapes = {}, inputs = {};
+    check.inputs.forEach((input, k) => {
+        if (input.absent) return;
+        shapes[input.name] = (own.shapes && own.shapes[input.name]) || input.shape;
+        inputs[input.name] =
+            (own.values && own.values[input.name]) || fill(input, shapes[input.name], k);
+    });
+    const request = {op, case : check.name, shapes, inputs};
+    const first = gradus.run(request);
+    request.cotangents =
+        first.outputs.map((t, k) => (t ? fill({fill : 0, a : 0, b : 1}, t.shape, 3 + k) : []));
+    return {request, check, own};
+}
+
+// What the steps of an example are computed from.
+function steps({request, check, own}, result) {
+    if (!own.steps || result.error) return [];
+    const v = {
+        eps : own.eps,
+        causal : own.causal,
+        scale : own.scale,
+        y : result.outputs[0],
+        dy : {shape : result.outputs[0].shape, values : request.cotangents[0]}
     };
-    for (const [name, part] of Object.entries(parts))
-        examples[name] = { shapes: { a: [2, 3], b: [3] }, steps: binary(part, name) };
-    for (const [name, slope] of Object.entries(slopes))
-        examples[name] = { shapes: { x: [2, 4] }, steps: unary(slope, name) };
+    for (const input of check.inputs)
+        if (!input.absent)
+            v[input.name] = {
+                shape : request.shapes[input.name],
+                values : request.inputs[input.name]
+            };
+    return own.steps(v);
+}
 
-    // ---- Numbers to begin with -----------------------------------------------------------------
-
-    const pattern = [0.5, -1, 1.5, -0.25, 2, -1.5, 0.75, -0.5, 1, -2, 0.25, 1.25];
-    const rounded = (v) => Math.round(v * 100) / 100;
-    const count = (shape) => shape.reduce((a, b) => a * b, 1);
-    const kinds = { NORMAL: 0, UNIFORM: 1, DISTINCT: 2, CONSTANT: 3, INDEX: 4 };
-
-    function fill(input, shape, k) {
-        const { fill: kind, a, b } = input;
-        return Array.from({ length: count(shape) }, (_, i) => {
-            const p = pattern[(5 * i + 7 * k) % 12];
-            if (kind === kinds.UNIFORM) return rounded(a + (b - a) * (((5 * i + 3 * k) % 11) + 0.5) / 11);
-            if (kind === kinds.CONSTANT) return a;
-            if (kind === kinds.INDEX) return a + ((7 * i + 3) % (b - a));
-            if (kind === kinds.DISTINCT) return rounded(p + 0.02 * Math.floor(i / 12));
-            return rounded(a + (b || 1) * p);
-        });
-    }
-
-    // The example of an op, with numbers: what Gradus.run takes, and what worked.js shows.
-    function example(gradus, op) {
-        const own = examples[op] || {}, record = gradus.find(op);
-        const small = (c) => c.inputs.every((i) => i.absent || (count(i.shape) > 1 && count(i.shape) <= 24));
-        const check = record.cases.find((c) => c.name === own.case) ||
-            (own.shapes ? record.cases[0] : record.cases.find(small) || record.cases[0]);
-        const shapes = {}, inputs = {};
-        check.inputs.forEach((input, k) => {
-            if (input.absent) return;
-            shapes[input.name] = (own.shapes && own.shapes[input.name]) || input.shape;
-            inputs[input.name] = (own.values && own.values[input.name]) || fill(input, shapes[input.name], k);
-        });
-        const request = { op, case: check.name, shapes, inputs };
-        const first = gradus.run(request);
-        request.cotangents = first.outputs.map((t, k) => (t ? fill({ fill: 0, a: 0, b: 1 }, t.shape, 3 + k) : []));
-        return { request, check, own };
-    }
-
-    // What the steps of an example are computed from.
-    function steps({ request, check, own }, result) {
-        if (!own.steps || result.error) return [];
-        const v = { eps: own.eps, causal: own.causal, scale: own.scale, y: result.outputs[0], dy: { shape: result.outputs[0].shape, values: request.cotangents[0] } };
-        for (const input of check.inputs)
-            if (!input.absent) v[input.name] = { shape: request.shapes[input.name], values: request.inputs[input.name] };
-        return own.steps(v);
-    }
-
-    const api = { example, steps, examples, count };
-    root.examples = api;
-    if (typeof module !== 'undefined') module.exports = api;
+const api = {
+    example,
+    steps,
+    examples,
+    count
+};
+root.examples = api;
+if (typeof module !== 'undefined') module.exports = api;
 })(globalThis);

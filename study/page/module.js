@@ -1,81 +1,79 @@
 // module.js - the library, as WebAssembly, for the page and for node.
-(function (root) {
-    'use strict';
+(function(root) {
+'use strict';
 
-    class Gradus {
-        // bytes: of study.wasm
-        static async load(bytes) {
-            const it = new Gradus();
-            it.out = '';
-            it.exports = await root.wasi.start(bytes, { print: (text) => { it.out += text; } });
-            return it;
-        }
-
-        take() {
-            const text = this.out;
-            this.out = '';
-            return text;
-        }
-
-        json(call) {
-            call();
-            return JSON.parse(this.take());
-        }
-
-        // The records of all ops: [{name, formula, backward, cases}].
-        ops() {
-            this.known = this.known || this.json(() => this.exports.study_ops());
-            return this.known;
-        }
-
-        find(op) {
-            return this.ops().find((record) => record.name === op);
-        }
-
-        // Forward and backward of an op on a case with inputs of one's own:
-        // {op, case, shapes: {name: shape}, inputs: {name: values}, cotangents: [values]} to
-        // {outputs, saves, gradients, error}, each tensor {shape, values}.
-        run({ op, case: name, shapes = {}, inputs, cotangents }) {
-            const x = this.exports, memory = x.memory;
-            new Uint8Array(memory.buffer).set(new TextEncoder().encode(op + '\0'), x.study_text());
-            const cases = this.find(op).cases;
-            const index = Math.max(0, cases.findIndex((c) => c.name === name));
-            x.study_open(index);
-            cases[index].inputs.forEach((input, i) => {
-                if (input.absent) return;
-                const shape = shapes[input.name];
-                if (shape) x.study_shape(i, shape.length, ...shape, ...Array(4 - shape.length).fill(0));
-                const at = x.study_input(i);
-                new Float64Array(memory.buffer, at, inputs[input.name].length).set(inputs[input.name]);
-            });
-            (cotangents || []).forEach((values, k) => {
-                const at = x.study_cotangent(k, values.length);
-                new Float64Array(memory.buffer, at, values.length).set(values);
-            });
-            return this.json(() => x.study_run());
-        }
-
-        bugs() {
-            this.planted = this.planted || this.json(() => this.exports.study_bugs());
-            return this.planted;
-        }
-
-        // gradcheck on a planted bug: {words, report, grids}.
-        breakIt(index, grids) {
-            this.exports.study_break(index, grids ? 1 : 0);
-            const text = this.take(), at = text.lastIndexOf('\n{"report":');
-            return { words: text.slice(0, at).trim(), ...JSON.parse(text.slice(at)) };
-        }
+class Gradus {
+    // bytes: of study.wasm
+    static async load(bytes) {
+        const it = new Gradus();
+        it.out = '';
+        it.exports = await root.wasi.start(bytes, {print : (text) => { it.out += text; }});
+        return it;
     }
 
-    // In a page: the module stands in gradus-wasm.js as base64, since a page opened from a file may
-    // not fetch others.
-    Gradus.here = function here() {
-        Gradus.loading = Gradus.loading || Gradus.load(
-            Uint8Array.from(atob(root.gradusWasm), (c) => c.charCodeAt(0)));
-        return Gradus.loading;
-    };
+    take() {
+        const text = this.out;
+        this.out = '';
+        return text;
+    }
 
-    root.Gradus = Gradus;
-    if (typeof module !== 'undefined') module.exports = Gradus;
+    json(call) {
+        call();
+        return JSON.parse(this.take());
+    }
+
+    // The records of all ops: [{name, formula, backward, cases}].
+    ops() {
+        this.known = this.known || this.json(() => this.exports.study_ops());
+        return this.known;
+    }
+
+    find(op) { return this.ops().find((record) => record.name === op); }
+
+    // Forward and backward of an op on a case with inputs of one's own:
+    // {op, case, shapes: {name: shape}, inputs: {name: values}, cotangents: [values]} to
+    // {outputs, saves, gradients, error}, each tensor {shape, values}.
+    run({op, case: name, shapes = {}, inputs, cotangents}) {
+        const x = this.exports, memory = x.memory;
+        new Uint8Array(memory.buffer).set(new TextEncoder().encode(op + '\0'), x.study_text());
+        const cases = this.find(op).cases;
+        const index = Math.max(0, cases.findIndex((c) => c.name === name));
+        x.study_open(index);
+        cases[index].inputs.forEach((input, i) => {
+            if (input.absent) return;
+            const shape = shapes[input.name];
+            if (shape) x.study_shape(i, shape.length, ...shape, ...Array(4 - shape.length).fill(0));
+            const at = x.study_input(i);
+            new Float64Array(memory.buffer, at, inputs[input.name].length).set(inputs[input.name]);
+        });
+        (cotangents || []).forEach((values, k) => {
+            const at = x.study_cotangent(k, values.length);
+            new Float64Array(memory.buffer, at, values.length).set(values);
+        });
+        return this.json(() => x.study_run());
+    }
+
+    bugs() {
+        this.planted = this.planted || this.json(() => this.exports.study_bugs());
+        return this.planted;
+    }
+
+    // gradcheck on a planted bug: {words, report, grids}.
+    breakIt(index, grids) {
+        this.exports.study_break(index, grids ? 1 : 0);
+        const text = this.take(), at = text.lastIndexOf('\n{"report":');
+        return {words : text.slice(0, at).trim(), ...JSON.parse(text.slice(at))};
+    }
+}
+
+// In a page: the module stands in gradus-wasm.js as base64, since a page opened from a file may
+// not fetch others.
+Gradus.here = function here() {
+    Gradus.loading = Gradus.loading ||
+                     Gradus.load(Uint8Array.from(atob(root.gradusWasm), (c) => c.charCodeAt(0)));
+    return Gradus.loading;
+};
+
+root.Gradus = Gradus;
+if (typeof module !== 'undefined') module.exports = Gradus;
 })(globalThis);

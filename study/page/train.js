@@ -1,83 +1,95 @@
-// train.js - trains a small transformer in the page, a step at a time, and shows its loss and what it
-// writes.
+// train.js - trains a small transformer in the page, a step at a time, and shows its loss and what
+// it writes.
 'use strict';
-(function (root) {
-    class Training {
-        static async load(bytes, text) {
-            const it = new Training();
-            it.out = '';
-            it.exports = await root.wasi.start(bytes, { print: (piece) => { it.out += piece; } });
-            const data = new TextEncoder().encode(text);
-            const at = it.exports.train_text(data.length);
-            new Uint8Array(it.exports.memory.buffer, at, data.length).set(data);
-            return it;
-        }
-
-        call(name, ...args) {
-            this.exports[name](...args);
-            const text = this.out;
-            this.out = '';
-            return text;
-        }
-
-        open(seed) { return JSON.parse(this.call('train_open', seed)); }
-        step(rate) { return JSON.parse(this.call('train_step', rate)); }
-        sample(length, temperature) { return this.call('train_sample', length, temperature); }
-    }
-    root.Training = Training;
-    if (typeof module !== 'undefined') { module.exports = Training; return; }
-
-    // ---- In the page ---------------------------------------------------------------------------
-
-    // The losses as a line; the dashed one is that of a uniform guess.
-    function plot(svg, losses, first) {
-        const W = 640, H = 220, left = 34, most = Math.max(first, ...losses) * 1.05, steps = Math.max(200, losses.length);
-        const x = (i) => left + (W - left - 6) * i / steps, y = (v) => H - 20 - (H - 30) * v / most;
-        const smooth = [];
-        losses.reduce((mean, v, i) => (smooth[i] = i ? 0.9 * mean + 0.1 * v : v), 0);
-        const line = (list) => list.map((v, i) => `${x(i).toFixed(1)},${y(v).toFixed(1)}`).join(' ');
-        const ticks = [];
-        for (let v = 0; v <= most; v++) ticks.push(`<text x="${left - 6}" y="${y(v) + 4}" text-anchor="end">${v}</text><line x1="${left}" x2="${W}" y1="${y(v)}" y2="${y(v)}" class="tick"/>`);
-        svg.innerHTML = `${ticks.join('')}<line x1="${left}" x2="${W}" y1="${y(first)}" y2="${y(first)}" class="guess"/><polyline points="${line(losses)}" class="raw"/><polyline points="${line(smooth)}" class="smooth"/><text x="${W - 4}" y="${H - 4}" text-anchor="end">${steps} steps</text>`;
+(function(root) {
+class Training {
+    static async load(bytes, text) {
+        const it = new Training();
+        it.out = '';
+        it.exports = await root.wasi.start(bytes, {print : (piece) => { it.out += piece; }});
+        const data = new TextEncoder().encode(text);
+        const at = it.exports.train_text(data.length);
+        new Uint8Array(it.exports.memory.buffer, at, data.length).set(data);
+        return it;
     }
 
-    document.addEventListener('DOMContentLoaded', () => {
-        const place = document.getElementById('train');
-        const get = (name) => place.querySelector(`[data-part=${name}]`);
-        const text = get('text'), said = get('said'), written = get('sample');
-        let training = null, losses = [], first = 0, running = false;
-        text.value = root.trainText;
+    call(name, ...args) {
+        this.exports[name](...args);
+        const text = this.out;
+        this.out = '';
+        return text;
+    }
 
-        async function begin() {
-            const bytes = Uint8Array.from(atob(root.trainWasm), (c) => c.charCodeAt(0));
-            training = await Training.load(bytes, text.value.length > 200 ? text.value : root.trainText);
-            const state = training.open(1);
-            losses = [];
-            first = state.loss;
-            said.textContent = `${state.parameters} parameters, ${state.vocab} different bytes`;
-        }
-        function turn() {
-            if (!running) return;
-            const state = training.step(Number(get('rate').value));
-            losses.push(state.loss);
-            said.textContent = state.error || `step ${state.step}, loss ${state.loss.toFixed(3)} (a uniform guess has ${first.toFixed(3)})`;
-            plot(get('loss'), losses, first);
-            if (state.step % 25 === 0) written.textContent = training.sample(200, 0.8);
-            place.dataset.steps = state.step;
-            if (state.error || !(state.loss >= 0)) running = false;
-            setTimeout(turn, 0);
-        }
-        get('go').addEventListener('click', async () => {
-            if (!training) await begin();
-            running = !running;
-            get('go').textContent = running ? 'Pause' : 'Go on';
-            turn();
-        });
-        get('again').addEventListener('click', () => {
-            running = false;
-            training = null;
-            get('go').textContent = 'Train';
-            get('loss').innerHTML = written.textContent = said.textContent = '';
-        });
+    open(seed) { return JSON.parse(this.call('train_open', seed)); }
+    step(rate) { return JSON.parse(this.call('train_step', rate)); }
+    sample(length, temperature) { return this.call('train_sample', length, temperature); }
+}
+root.Training = Training;
+if (typeof module !== 'undefined') {
+    module.exports = Training;
+    return;
+}
+
+// ---- In the page ---------------------------------------------------------------------------
+
+// The losses as a line; the dashed one is that of a uniform guess.
+function plot(svg, losses, first) {
+    const W = 640, H = 220, left = 34, most = Math.max(first, ...losses) * 1.05,
+          steps = Math.max(200, losses.length);
+    const x = (i) => left + (W - left - 6) * i / steps, y = (v) => H - 20 - (H - 30) * v / most;
+    const smooth = [];
+    losses.reduce((mean, v, i) => (smooth[i] = i ? 0.9 * mean + 0.1 * v : v), 0);
+    const line = (list) => list.map((v, i) => `${x(i).toFixed(1)},${y(v).toFixed(1)}`).join(' ');
+    const ticks = [];
+    for (let v = 0; v <= most; v++)
+        ticks.push(`<text x="${left - 6}" y="${y(v) + 4}" text-anchor="end">${v}</text><line x1="${
+            left}" x2="${W}" y1="${y(v)}" y2="${y(v)}" class="tick"/>`);
+    svg.innerHTML = `${ticks.join('')}<line x1="${left}" x2="${W}" y1="${y(first)}" y2="${
+        y(first)}" class="guess"/><polyline points="${
+        line(losses)}" class="raw"/><polyline points="${line(smooth)}" class="smooth"/><text x="${
+        W - 4}" y="${H - 4}" text-anchor="end">${steps} steps</text>`;
+}
+
+document.addEventListener('DOMContentLoaded', () => {
+    const place = document.getElementById('train');
+    const get = (name) => place.querySelector(`[data-part=${name}]`);
+    const text = get('text'), said = get('said'), written = get('sample');
+    let training = null, losses = [], first = 0, running = false;
+    text.value = root.trainText;
+
+    async function begin() {
+        const bytes = Uint8Array.from(atob(root.trainWasm), (c) => c.charCodeAt(0));
+        training =
+            await Training.load(bytes, text.value.length > 200 ? text.value : root.trainText);
+        const state = training.open(1);
+        losses = [];
+        first = state.loss;
+        said.textContent = `${state.parameters} parameters, ${state.vocab} different bytes`;
+    }
+    function turn() {
+        if (!running) return;
+        const state = training.step(Number(get('rate').value));
+        losses.push(state.loss);
+        said.textContent =
+            state.error || `step ${state.step}, loss ${
+                               state.loss.toFixed(3)} (a uniform guess has ${first.toFixed(3)})`;
+        plot(get('loss'), losses, first);
+        if (state.step % 25 === 0) written.textContent = training.sample(200, 0.8);
+        place.dataset.steps = state.step;
+        if (state.error || !(state.loss >= 0)) running = false;
+        setTimeout(turn, 0);
+    }
+    get('go').addEventListener('click', async () => {
+        if (!training) await begin();
+        running = !running;
+        get('go').textContent = running ? 'Pause' : 'Go on';
+        turn();
     });
+    get('again').addEventListener('click', () => {
+        running = false;
+        training = null;
+        get('go').textContent = 'Train';
+        get('loss').innerHTML = written.textContent = said.textContent = '';
+    });
+});
 })(globalThis);

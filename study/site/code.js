@@ -1,6 +1,6 @@
 // code.js - C and CUDA as HTML, a line an anchor.
 'use strict';
-const { escape } = require('./tools.js');
+const {escape} = require('./tools.js');
 const marks = require('./marks.js');
 const sources = require('./sources.js');
 
@@ -9,7 +9,8 @@ const words = new Set(`auto bool break case char const continue default do doubl
     sizeof static struct switch true typedef uint32_t uint64_t uint8_t union unsigned void volatile
     while template class typename constexpr auto using namespace REAL NULL __global__ __device__
     __shared__ __host__`.split(/\s+/));
-const token = /\/\*[^]*?\*\/|\/\/[^\n]*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|^[ \t]*#[^\n]*|\b[A-Za-z_]\w*\b|[^]/gm;
+const token =
+    /\/\*[^]*?\*\/|\/\/[^\n]*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|^[ \t]*#[^\n]*|\b[A-Za-z_]\w*\b|[^]/gm;
 
 function colour(text) {
     if (/^\/[*/]/.test(text)) return 'comment';
@@ -26,28 +27,39 @@ function highlight(code, symbols = {}) {
         const symbol = Object.prototype.hasOwnProperty.call(symbols, text) && symbols[text];
         // A token of several lines is closed and opened again at each, so that lines stand alone.
         const piece = escape(text);
-        if (symbol) html += `<span data-symbol="${escape(symbol)}">${piece}</span>`;
-        else if (kind) html += piece.split('\n').map((line) => `<span class="${kind}">${line}</span>`).join('\n');
-        else html += piece;
+        if (symbol)
+            html += `<span data-symbol="${escape(symbol)}">${piece}</span>`;
+        else if (kind)
+            html +=
+                piece.split('\n').map((line) => `<span class="${kind}">${line}</span>`).join('\n');
+        else
+            html += piece;
     }
     return html;
 }
 
 // A comment's mark as a link to where the derivation has it.
 function linkMarks(html, readmePage) {
-    return html.replace(/\[([a-z][\w. ]*)\](?=( \[[\w. ]+\])* \*\/<)/g, (whole, mark) => readmePage
-        ? `<a class="mark" href="${readmePage}#mark-${mark.replace(/ /g, '-')}" data-mark="${mark}">${whole}</a>`
-        : whole);
+    return html.replace(/\[([a-z][\w. ]*)\](?=( \[[\w. ]+\])* \*\/<)/g,
+        (whole, mark) => readmePage
+                             ? `<a class="mark" href="${readmePage}#mark-${
+                                   mark.replace(/ /g, '-')}" data-mark="${mark}">${whole}</a>`
+                             : whole);
 }
 
 // The whole of a file.
 function listing(file, readmePage) {
     const lines = highlight(sources.read(file).replace(/\n$/, '')).split('\n');
     const plain = sources.read(file).split('\n');
-    return `<pre class="code listing">${lines.map((line, i) => {
-        const marked = marks.inCode.test(plain[i]);
-        return `<span class="line${marked ? ' marked' : ''}" id="L${i + 1}"><a class="number" href="#L${i + 1}" tabindex="-1">${i + 1}</a>${marked ? linkMarks(line, readmePage) : line}\n</span>`;
-    }).join('')}</pre>`;
+    return `<pre class="code listing">${
+        lines
+            .map((line, i) => {
+                const marked = marks.inCode.test(plain[i]);
+                return `<span class="line${marked ? ' marked' : ''}" id="L${
+                    i + 1}"><a class="number" href="#L${i + 1}" tabindex="-1">${i + 1}</a>${
+                    marked ? linkMarks(line, readmePage) : line}\n</span>`;
+            })
+            .join('')}</pre>`;
 }
 
 // The lines around a mark, with a link to the file.
@@ -57,9 +69,16 @@ function excerpt(at, symbols, around = 2) {
     const page = sources.page(at.file);
     const lines = all.slice(first, end).map((text, i) => {
         const number = first + i + 1;
-        return `<span class="line${number === at.line ? ' marked' : ''}"><a class="number" href="${page}#L${number}" tabindex="-1">${number}</a>${highlight(text, symbols)}\n</span>`;
+        return `<span class="line${number === at.line ? ' marked' : ''}"><a class="number" href="${
+            page}#L${number}" tabindex="-1">${number}</a>${highlight(text, symbols)}\n</span>`;
     });
-    return `<figure class="excerpt" id="code-${at.mark.replace(/ /g, '-')}" data-mark="${at.mark}"><figcaption><a href="${page}#L${at.line}">${escape(at.file)}:${at.line}</a></figcaption><pre class="code">${lines.join('')}</pre></figure>`;
+    return `<figure class="excerpt" id="code-${at.mark.replace(/ /g, '-')}" data-mark="${
+        at.mark}"><figcaption><a href="${page}#L${at.line}">${escape(at.file)}:${
+        at.line}</a></figcaption><pre class="code">${lines.join('')}</pre></figure>`;
 }
 
-module.exports = { highlight, listing, excerpt };
+module.exports = {
+    highlight,
+    listing,
+    excerpt
+};

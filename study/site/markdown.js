@@ -1,8 +1,8 @@
 // markdown.js - a page of markdown as HTML: formulas set by KaTeX, marks and files as links.
 'use strict';
 const path = require('path');
-const { katex, marked, escape, slug } = require('./tools.js');
-const { highlight } = require('./code.js');
+const {katex, marked, escape, slug} = require('./tools.js');
+const {highlight} = require('./code.js');
 const sources = require('./sources.js');
 
 // ---- Formulas ----------------------------------------------------------------------------------
@@ -10,18 +10,25 @@ const sources = require('./sources.js');
 // Wraps the symbols of a page's table in the formula, longest first: [{tex, name}].
 function withSymbols(tex, symbols) {
     if (!symbols.length) return tex;
-    const quoted = symbols.map((s) => s.tex).sort((a, b) => b.length - a.length)
-        .map((text) => text.replace(/[\\{}^$.*+?()[\]|]/g, '\\$&'));
+    const quoted = symbols.map((s) => s.tex)
+                       .sort((a, b) => b.length - a.length)
+                       .map((text) => text.replace(/[\\{}^$.*+?()[\]|]/g, '\\$&'));
     const names = Object.fromEntries(symbols.map((s) => [s.tex, s.name]));
-    const pattern = new RegExp(`(${quoted.join('|')})(?![a-zA-Z])|\\\\(?:text|mathrm|operatorname|begin|end|html\\w+)\\{[^}]*\\}|\\\\[a-zA-Z]+|[a-zA-Z]`, 'g');
-    return tex.replace(pattern, (whole, symbol) => symbol
-        ? `{\\htmlData{symbol=${names[symbol]}}{${symbol}}}` : whole);
+    const pattern = new RegExp(
+        `(${
+            quoted.join(
+                '|')})(?![a-zA-Z])|\\\\(?:text|mathrm|operatorname|begin|end|html\\w+)\\{[^}]*\\}|\\\\[a-zA-Z]+|[a-zA-Z]`,
+        'g');
+    return tex.replace(pattern,
+        (whole, symbol) => symbol ? `{\\htmlData{symbol=${names[symbol]}}{${symbol}}}` : whole);
 }
 
 function formula(tex, displayMode, symbols) {
     return katex.renderToString(withSymbols(tex, symbols), {
-        displayMode, trust: true, output: 'html',
-        strict: (code) => (code === 'htmlExtension' ? 'ignore' : 'error'),
+        displayMode,
+        trust : true,
+        output : 'html',
+        strict : (code) => (code === 'htmlExtension' ? 'ignore' : 'error'),
     });
 }
 
@@ -31,7 +38,8 @@ function formula(tex, displayMode, symbols) {
 function resolve(href, file, known) {
     if (/^(\w+:|#)|^\w+\.html/.test(href)) return href;
     const [target, anchor] = href.split('#');
-    let name = path.posix.normalize(path.posix.join(path.posix.dirname(file), target)).replace(/\/$/, '');
+    let name =
+        path.posix.normalize(path.posix.join(path.posix.dirname(file), target)).replace(/\/$/, '');
     if (!known.has(name) && known.has(name + '/README.md')) name += '/README.md';
     const page = known.has(name) ? sources.page(name) : undefined;
     if (!page) return name.endsWith('.svg') ? path.posix.basename(name) : undefined;
@@ -51,46 +59,58 @@ function fileNamed(text, file, known) {
 // pages, marks: {mark: {file, line}}, symbols: [{tex, name, code}]}.
 function render(file, source, context) {
     const headings = [];
-    const { known, marks = {}, symbols = [] } = context;
+    const {known, marks = {}, symbols = []} = context;
     const codeNames = Object.fromEntries(symbols.map((s) => [s.code, s.name]));
     const math = (name, level, start, rule, display) => ({
-        name, level,
-        start: (text) => { const at = text.search(start); return at < 0 ? undefined : at; },
+        name,
+        level,
+        start : (text) => {
+            const at = text.search(start);
+            return at < 0 ? undefined : at;
+        },
         tokenizer(text) {
             const found = rule.exec(text);
-            return found ? { type: name, raw: found[0], tex: found[1].trim() } : undefined;
+            return found ? {type : name, raw : found[0], tex : found[1].trim()} : undefined;
         },
-        renderer: (token) => (display ? `<div class="formula">${formula(token.tex, true, symbols)}</div>\n`
-            : formula(token.tex, false, symbols)),
+        renderer : (token) =>
+            (display ? `<div class="formula">${formula(token.tex, true, symbols)}</div>\n`
+                     : formula(token.tex, false, symbols)),
     });
     const mark = {
-        name: 'mark', level: 'inline',
-        start: (text) => { const at = text.search(/\[[\w. ]+\](?![([])/); return at < 0 ? undefined : at; },
+        name : 'mark',
+        level : 'inline',
+        start : (text) => {
+            const at = text.search(/\[[\w. ]+\](?![([])/);
+            return at < 0 ? undefined : at;
+        },
         tokenizer(text) {
             const found = /^\[([\w. ]+)\](?![([])/.exec(text);
             if (found && Object.prototype.hasOwnProperty.call(marks, found[1]))
-                return { type: 'mark', raw: found[0], mark: found[1] };
+                return {type : 'mark', raw : found[0], mark : found[1]};
             return undefined;
         },
-        renderer: ({ mark: name }) => {
+        renderer : ({mark : name}) => {
             const at = marks[name], id = name.replace(/ /g, '-');
             const first = !at.seen;
             at.seen = true;
-            return `<a class="mark"${first ? ` id="mark-${id}"` : ''} href="${sources.page(at.file)}#L${at.line}" data-mark="${name}">[${name}]</a>`;
+            return `<a class="mark"${first ? ` id="mark-${id}"` : ''} href="${
+                sources.page(at.file)}#L${at.line}" data-mark="${name}">[${name}]</a>`;
         },
     };
     const renderer = {
         heading(html, depth, raw) {
             const id = slug(raw);
-            headings.push({ depth, text: html.replace(/<[^>]*>/g, ''), id });
-            return `<h${depth} id="${id}">${html} <a class="anchor" href="#${id}" aria-label="link to this">#</a></h${depth}>\n`;
+            headings.push({depth, text : html.replace(/<[^>]*>/g, ''), id});
+            return `<h${depth} id="${id}">${html} <a class="anchor" href="#${
+                id}" aria-label="link to this">#</a></h${depth}>\n`;
         },
         link(href, title, html) {
             const to = resolve(href, file, known);
             return to ? `<a href="${escape(to)}">${html}</a>` : html;
         },
         image(href, title, alt) {
-            return `<img src="${escape(path.posix.basename(href))}" alt="${escape(alt)}" loading="lazy">`;
+            return `<img src="${escape(path.posix.basename(href))}" alt="${
+                escape(alt)}" loading="lazy">`;
         },
         codespan(html) {
             const page = fileNamed(html, file, known);
@@ -99,17 +119,21 @@ function render(file, source, context) {
         code(text, language) {
             const c = /^(c|cpp|cuda|)$/.test(language || '');
             const html = c ? highlight(text, codeNames) : escape(text);
-            const linked = html.replace(/\[([a-z][\w. ]*)\](?=[^\n]*\*\/<)/g, (whole, name) => (marks[name]
-                ? `<a class="mark" href="${sources.page(marks[name].file)}#L${marks[name].line}" data-mark="${name}">${whole}</a>` : whole));
+            const linked = html.replace(/\[([a-z][\w. ]*)\](?=[^\n]*\*\/<)/g,
+                (whole, name) =>
+                    (marks[name] ? `<a class="mark" href="${sources.page(marks[name].file)}#L${
+                                       marks[name].line}" data-mark="${name}">${whole}</a>`
+                                 : whole));
             return `<pre class="code${c ? '' : ' ' + escape(language)}">${linked}\n</pre>\n`;
         },
         table(head, body) {
-            return `<div class="wide"><table><thead>${head}</thead><tbody>${body}</tbody></table></div>\n`;
+            return `<div class="wide"><table><thead>${head}</thead><tbody>${
+                body}</tbody></table></div>\n`;
         },
     };
-    marked.setOptions({ ...marked.getDefaults(), headerIds: false, mangle: false });
+    marked.setOptions({...marked.getDefaults(), headerIds : false, mangle : false});
     marked.use({
-        extensions: [
+        extensions : [
             math('displayMath', 'block', /\$\$/, /^\$\$([^]+?)\$\$/, true),
             math('displayMathInline', 'inline', /\$\$/, /^\$\$([^]+?)\$\$/, true),
             math('inlineMath', 'inline', /\$/, /^\$(?!\s)((?:[^$\\]|\\[^])+?)\$(?!\d)/, false),
@@ -119,18 +143,25 @@ function render(file, source, context) {
     });
     const html = marked.parse(source);
     const title = headings.length ? headings[0].text : path.posix.basename(file);
-    return { html, title, headings };
+    return {html, title, headings};
 }
 
 // The table whose first column is called symbol: [{tex, code, name}].
 function symbolsOf(source) {
     const found = /^\| symbol \|.*\n\|[-| :]+\n((?:\|.*\n)+)/m.exec(source);
     if (!found) return [];
-    return found[1].trim().split('\n').map((row) => row.split('|').slice(1, -1).map((cell) => cell.trim()))
-        .flatMap(([symbol, code]) => {
+    return found[1]
+        .trim()
+        .split('\n')
+        .map((row) => row.split('|').slice(1, -1).map((cell) => cell.trim()))
+        .flatMap(([ symbol, code ]) => {
             const tex = /^\$(.+)\$$/.exec(symbol), name = /`(\w+)/.exec(code || '');
-            return tex && name ? [{ tex: tex[1], code: name[1], name: name[1] }] : [];
+            return tex && name ? [ {tex : tex[1], code : name[1], name : name[1]} ] : [];
         });
 }
 
-module.exports = { render, symbolsOf, formula };
+module.exports = {
+    render,
+    symbolsOf,
+    formula
+};

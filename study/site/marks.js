@@ -6,20 +6,20 @@ const sources = require('./sources.js');
 
 const inCode = /((?: \[[a-z][\w. ]*\])+) \*\/$/;
 
-// [{mark, file, line, lines}] of one source file. A mark above its line counts for the line; a row of
-// a table is a mark by its name.
+// [{mark, file, line, lines}] of one source file. A mark above its line counts for the line; a row
+// of a table is a mark by its name.
 exports.ofFile = (file) => sources.read(file).split('\n').flatMap((text, i) => {
     const row = /^(?:UNARY|SCALAR|BINARY)\((\w+),/.exec(text);
-    if (row) return [{ mark: row[1], file, line: i + 1 }];
+    if (row) return [ {mark : row[1], file, line : i + 1} ];
     const found = inCode.exec(text);
     if (!found) return [];
     const line = /^\s*\/\*/.test(text) ? i + 2 : i + 1;
-    return [...found[1].matchAll(/\[([^\]]*)\]/g)].map(([, mark]) => ({ mark, file, line }));
+    return [...found[1].matchAll(/\[([^\]]*)\]/g) ].map(([, mark ]) => ({mark, file, line}));
 });
 
 // The same of all sources in the folder of a README.
-exports.ofFolder = (readme, files) => files
-    .filter((file) => path.dirname(file) === path.dirname(readme) && sources.isCode(file))
-    .flatMap(exports.ofFile);
+exports.ofFolder = (readme, files) =>
+    files.filter((file) => path.dirname(file) === path.dirname(readme) && sources.isCode(file))
+        .flatMap(exports.ofFile);
 
 exports.inCode = inCode;

@@ -1,20 +1,31 @@
 // page.js - the frame around every page.
 'use strict';
-const { escape } = require('./tools.js');
+const {escape} = require('./tools.js');
 
 const sections = [
-    ['Path', 'index.html'], ['Tutorial', 'tutorial.html'], ['Ops', 'ops.html'],
-    ['Tape', 'tape.html'], ['Break it', 'break.html'], ['Train', 'train.html'], ['Reference', 'reference.html'],
-    ['Code', 'code.html'],
+    [ 'Path', 'index.html' ],
+    [ 'Tutorial', 'tutorial.html' ],
+    [ 'Ops', 'ops.html' ],
+    [ 'Tape', 'tape.html' ],
+    [ 'Break it', 'break.html' ],
+    [ 'Train', 'train.html' ],
+    [ 'Reference', 'reference.html' ],
+    [ 'Code', 'code.html' ],
 ];
 
 // scripts: of this page alone, besides the ones that all have.
-module.exports = function page({ title, html, headings = [], scripts = [], here, kind = '' }) {
+module.exports = function page({title, html, headings = [], scripts = [], here, kind = ''}) {
     const contents = headings.filter((h) => h.depth === 2);
-    const aside = contents.length > 1 ? `<aside class="contents"><nav aria-label="on this page"><ul>${
-        contents.map((h) => `<li><a href="#${h.id}">${escape(h.text)}</a></li>`).join('')}</ul></nav></aside>` : '';
-    const links = sections.map(([name, file]) =>
-        `<a href="${file}"${file === here ? ' aria-current="page"' : ''}>${name}</a>`).join(' ');
+    const aside = contents.length > 1
+                      ? `<aside class="contents"><nav aria-label="on this page"><ul>${
+                            contents.map((h) => `<li><a href="#${h.id}">${escape(h.text)}</a></li>`)
+                                .join('')}</ul></nav></aside>`
+                      : '';
+    const links =
+        sections
+            .map(([ name, file ]) =>
+                     `<a href="${file}"${file === here ? ' aria-current="page"' : ''}>${name}</a>`)
+            .join(' ');
     return `<!doctype html>
 <html lang="en">
 <head>

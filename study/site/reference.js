@@ -1,18 +1,27 @@
-// reference.js - the public headers as reference pages: what a comment says, beside what it is about.
+// reference.js - the public headers as reference pages: what a comment says, beside what it is
+// about.
 'use strict';
-const { escape, slug } = require('./tools.js');
-const { highlight } = require('./code.js');
+const {escape, slug} = require('./tools.js');
+const {highlight} = require('./code.js');
 const sources = require('./sources.js');
 
 // The words of a comment, without its stars.
-const words = (comment) => comment.replace(/^\/\*+/, '').replace(/\*\/$/, '')
-    .split('\n').map((line) => line.replace(/^ ?\* ?/, '')).join('\n').trim();
+const words = (comment) => comment.replace(/^\/\*+/, '')
+                               .replace(/\*\/$/, '')
+                               .split('\n')
+                               .map((line) => line.replace(/^ ?\* ?/, ''))
+                               .join('\n')
+                               .trim();
 
 // Paragraphs; indented lines stay as they are.
 function prose(text) {
-    return text.split(/\n\s*\n/).map((part) => (/^ {3,}/m.test(part) && !/^\S/.test(part)
-        ? `<pre class="code">${highlight(part)}</pre>`
-        : `<p>${escape(part).replace(/\n {3,}.*/g, (line) => `<br><code>${line.trim()}</code>`)}</p>`)).join('\n');
+    return text.split(/\n\s*\n/)
+        .map((part) => (/^ {3,}/m.test(part) && !/^\S/.test(part)
+                            ? `<pre class="code">${highlight(part)}</pre>`
+                            : `<p>${
+                                  escape(part).replace(/\n {3,}.*/g,
+                                      (line) => `<br><code>${line.trim()}</code>`)}</p>`))
+        .join('\n');
 }
 
 // A header as blocks: {section} or {comment, code, names}.
@@ -21,7 +30,7 @@ function parse(file) {
     const blocks = [];
     let comment = '', code = '';
     const flush = () => {
-        if (comment || code.trim()) blocks.push({ comment, code: code.trim() });
+        if (comment || code.trim()) blocks.push({comment, code : code.trim()});
         comment = code = '';
     };
     let depth = 0;
@@ -31,7 +40,7 @@ function parse(file) {
         const section = /^\/\* -+ (.*?) -+ \*\/$/.exec(line);
         if (section) {
             flush();
-            blocks.push({ section: section[1] });
+            blocks.push({section : section[1]});
         } else if (depth === 0 && /^\/\*/.test(line)) {
             flush();
             comment = line;
@@ -56,9 +65,10 @@ function namesIn(code) {
     const names = new Set();
     for (const [, name] of plain.matchAll(/GD_API[^;(]*?\b(gd_\w+)\s*\(/g)) names.add(name);
     for (const [, name] of plain.matchAll(/^typedef [^{;]*?\(\*(gd_\w+)\)/gm)) names.add(name);
-    for (const [, name] of plain.matchAll(/^(?:\} |typedef struct \w+ )(gd_\w+);/gm)) names.add(name);
+    for (const [, name] of plain.matchAll(/^(?:\} |typedef struct \w+ )(gd_\w+);/gm))
+        names.add(name);
     for (const [, name] of plain.matchAll(/^#define (GD_\w+)/gm)) names.add(name);
-    return [...names];
+    return [...names ];
 }
 
 // {html, title, headings, names}
@@ -68,25 +78,25 @@ function render(file) {
     const [first, ...rest] = about.split('\n');
     const title = first.replace(/^\w+\.h - /, '').replace(/\.$/, '');
     const name = file.replace('include/', '');
-    headings.push({ depth: 1, text: `${name}: ${title}`, id: 'top' });
+    headings.push({depth : 1, text : `${name}: ${title}`, id : 'top'});
     let html = `<h1 id="top"><code>${name}</code></h1>\n<p class="lead">${escape(title)}</p>\n` +
-        (rest.join('').trim() ? prose(rest.join('\n').trim()) : '') +
-        `<p><a href="code-${file.replace(/\//g, '-')}.html">The header itself</a></p>`;
+               (rest.join('').trim() ? prose(rest.join('\n').trim()) : '') +
+               `<p><a href="code-${file.replace(/\//g, '-')}.html">The header itself</a></p>`;
     for (const block of blocks.slice(1)) {
         if (block.section) {
             const id = slug(block.section);
-            headings.push({ depth: 2, text: block.section, id });
+            headings.push({depth : 2, text : block.section, id});
             html += `<h2 id="${id}">${escape(block.section)}</h2>\n`;
             continue;
         }
         const declared = namesIn(block.code);
         names.push(...declared);
-        for (const id of declared) headings.push({ depth: 3, text: id, id });
+        for (const id of declared) headings.push({depth : 3, text : id, id});
         html += '<section class="entry">' + declared.map((id) => `<a id="${id}"></a>`).join('') +
-            (block.code ? `<pre class="code">${highlight(block.code)}</pre>` : '') +
-            (block.comment ? prose(words(block.comment)) : '') + '</section>\n';
+                (block.code ? `<pre class="code">${highlight(block.code)}</pre>` : '') +
+                (block.comment ? prose(words(block.comment)) : '') + '</section>\n';
     }
-    return { html, title: name, headings, names };
+    return {html, title : name, headings, names};
 }
 
-module.exports = { render };
+module.exports = {render};

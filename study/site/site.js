@@ -5,7 +5,7 @@
 'use strict';
 const fs = require('fs');
 const path = require('path');
-const { katexFolder, escape } = require('./tools.js');
+const {katexFolder, escape} = require('./tools.js');
 const sources = require('./sources.js');
 const markdown = require('./markdown.js');
 const code = require('./code.js');
@@ -16,7 +16,7 @@ const tapes = require('./tapes.js');
 const frame = require('./page.js');
 require('../page/wasi.js');
 const Gradus = require('../page/module.js');
-const { example, steps } = require('../page/examples.js');
+const {example, steps} = require('../page/examples.js');
 const worked = require('../page/worked.js');
 
 const [programs, out] = process.argv.slice(2).map((folder) => path.resolve(folder));
@@ -25,22 +25,34 @@ const search = [];
 
 // ---- Writing -----------------------------------------------------------------------------------
 
-const strip = (html) => html.replace(/<(template|script|style)[^]*?<\/\1>/g, '').replace(/<[^>]*>/g, ' ')
-    .replace(/&lt;/g, '<').replace(/&gt;/g, '>').replace(/&quot;/g, '"').replace(/&amp;/g, '&').replace(/\s+/g, ' ');
+const strip = (html) => html.replace(/<(template|script|style)[^]*?<\/\1>/g, '')
+                            .replace(/<[^>]*>/g, ' ')
+                            .replace(/&lt;/g, '<')
+                            .replace(/&gt;/g, '>')
+                            .replace(/&quot;/g, '"')
+                            .replace(/&amp;/g, '&')
+                            .replace(/\s+/g, ' ');
 
 // A page, and its entries in the search: one a heading.
 function write(name, page) {
-    fs.writeFileSync(path.join(out, name), frame({ here: name, ...page }));
+    fs.writeFileSync(path.join(out, name), frame({here : name, ...page}));
     if (page.kind === 'listing') {
-        search.push({ title: page.title, page: 'code', href: name, text: '' });
+        search.push({title : page.title, page : 'code', href : name, text : ''});
         return;
     }
     const parts = page.html.split(/(?=<h[1-3] id=|<a id=")/);
     for (const part of parts) {
         const id = /^<(?:h[1-3]|a) id="([^"]*)"/.exec(part);
         const heading = /^<h[1-3][^>]*>([^]*?)<\/h/.exec(part);
-        const title = heading ? strip(heading[1]).replace(/ #$/, '').trim() : id ? id[1] : page.title;
-        search.push({ title, page: page.title, href: name + (id ? '#' + id[1] : ''), text: strip(part).slice(0, 600).trim() });
+        const title = heading ? strip(heading[1]).replace(/ #$/, '').trim()
+                      : id    ? id[1]
+                              : page.title;
+        search.push({
+            title,
+            page : page.title,
+            href : name + (id ? '#' + id[1] : ''),
+            text : strip(part).slice(0, 600).trim()
+        });
     }
 }
 
@@ -50,20 +62,37 @@ function write(name, page) {
 function opsOf(readme, gradus) {
     const folder = path.dirname(readme);
     const text = files.filter((file) => path.dirname(file) === folder && /\.(c|def)$/.test(file))
-        .map(sources.read).join('\n');
-    return gradus.ops().map((op) => op.name).filter((name) =>
-        new RegExp(`const gd_op gd_op_${name} =|^(UNARY|SCALAR|BINARY)\\(${name},`, 'm').test(text));
+                     .map(sources.read)
+                     .join('\n');
+    return gradus.ops()
+        .map((op) => op.name)
+        .filter(
+            (name) => new RegExp(`const gd_op gd_op_${name} =|^(UNARY|SCALAR|BINARY)\\(${name},`,
+                'm').test(text));
 }
 
 function workedExample(gradus, op, symbols) {
     const it = example(gradus, op), formulas = {};
-    const format = (tex) => (formulas[tex] = formulas[tex] || markdown.formula(tex, false, symbols));
+    const format = (tex) =>
+        (formulas[tex] = formulas[tex] || markdown.formula(tex, false, symbols));
     const body = worked.render(gradus, it, format);
-    const variants = it.own.variants ? `<select data-act="variant" aria-label="eps">${Object.keys(it.own.variants).map((v) =>
-        `<option${it.own.variants[v][0] === it.own.case ? ' selected' : ''}>${v}</option>`).join('')}</select>` : '';
-    const templates = Object.entries(formulas).map(([tex, html]) => `<template data-tex="${escape(tex)}">${html}</template>`).join('');
+    const variants = it.own.variants ? `<select data-act="variant" aria-label="eps">${
+                                           Object.keys(it.own.variants)
+                                               .map((v) => `<option${
+                                                        it.own.variants[v][0] === it.own.case
+                                                            ? ' selected'
+                                                            : ''}>${v}</option>`)
+                                               .join('')}</select>`
+                                     : '';
+    const templates =
+        Object.entries(formulas)
+            .map(([ tex, html ]) => `<template data-tex="${escape(tex)}">${html}</template>`)
+            .join('');
     return `<h3 id="worked-${op}">${op}: <code>${escape(gradus.find(op).formula)}</code></h3>
-<div class="worked" data-op="${op}"><div class="controls">${it.own.steps ? '<button type="button" data-act="step">Step</button><button type="button" data-act="all">All steps</button>' : ''}<button type="button" data-act="again">As it was</button>${variants}</div>
+<div class="worked" data-op="${op}"><div class="controls">${
+        it.own.steps
+            ? '<button type="button" data-act="step">Step</button><button type="button" data-act="all">All steps</button>'
+            : ''}<button type="button" data-act="again">As it was</button>${variants}</div>
 <div class="body">${body}</div>${templates}</div>`;
 }
 
@@ -71,10 +100,17 @@ function workedExample(gradus, op, symbols) {
 function markedLines(found, names) {
     if (!found.length) return '';
     const rows = found.filter((at) => at.file.endsWith('.def'));
-    const first = (at, i) => found.findIndex((other) => other.file === at.file && other.line === at.line) === i;
+    const first = (at, i) =>
+        found.findIndex((other) => other.file === at.file && other.line === at.line) === i;
     return '<h2 id="marked">The lines</h2>\n<p>Where the steps stand in the code. Point at a mark or a symbol, and its partners light up.</p>' +
-        found.filter((at, i) => !rows.includes(at) && first(at, i)).map((at) => code.excerpt(at, names)).join('\n') +
-        (rows.length ? `<p>Rows of tables: ${rows.map((at) => `<a class="mark" data-mark="${at.mark}" href="${sources.page(at.file)}#L${at.line}">[${at.mark}]</a>`).join(' ')}</p>` : '');
+           found.filter((at, i) => !rows.includes(at) && first(at, i))
+               .map((at) => code.excerpt(at, names))
+               .join('\n') +
+           (rows.length ? `<p>Rows of tables: ${
+                              rows.map((at) => `<a class="mark" data-mark="${at.mark}" href="${
+                                           sources.page(at.file)}#L${at.line}">[${at.mark}]</a>`)
+                                  .join(' ')}</p>`
+                        : '');
 }
 
 function workedExamples(gradus, ops, symbols) {
@@ -82,7 +118,10 @@ function workedExamples(gradus, ops, symbols) {
     const examples = ops.map((op) => workedExample(gradus, op, symbols));
     return `<h2 id="worked">Worked ${ops.length > 1 ? 'examples' : 'example'}</h2>
 <p>The numbers are the library's own, in float64, from its WebAssembly build. With JavaScript they follow what you write into a box.</p>` +
-        (ops.length > 4 ? ops.map((op, i) => `<details><summary><code>${op}</code></summary>${examples[i]}</details>`) : examples).join('\n');
+           (ops.length > 4 ? ops.map((op, i) => `<details><summary><code>${op}</code></summary>${
+                                         examples[i]}</details>`)
+                           : examples)
+               .join('\n');
 }
 
 function opPage(gradus, readme, page) {
@@ -92,24 +131,40 @@ function opPage(gradus, readme, page) {
     const names = Object.fromEntries(symbols.map((s) => [s.code, s.name]));
     const norm = ops[0] === 'rms_norm';
     let html = markedLines(found, names) + workedExamples(gradus, ops, symbols);
-    if (norm) html += rmsNorm.walk(example(gradus, 'rms_norm')) + rmsNorm.cheatSheet() + rmsNorm.ladder();
+    if (norm)
+        html += rmsNorm.walk(example(gradus, 'rms_norm')) + rmsNorm.cheatSheet() + rmsNorm.ladder();
     const bugs = gradus.bugs().filter((bug) => ops.includes(bug.op) && !bug.right);
-    if (bugs.length) html += `<h2 id="break">Break it</h2><p><a href="break.html#${bugs[0].op}">${bugs.length} ways to get ${ops.length > 1 ? 'these backwards' : 'this backward'} wrong</a>, and what gradcheck says of each.</p>`;
+    if (bugs.length)
+        html += `<h2 id="break">Break it</h2><p><a href="break.html#${bugs[0].op}">${
+            bugs.length} ways to get ${
+            ops.length > 1 ? 'these backwards'
+                           : 'this backward'} wrong</a>, and what gradcheck says of each.</p>`;
 
     // After the derivation, which ends in its lines of code; what follows there is about kernels.
-    const end = page.html.lastIndexOf('class="mark"'), at = page.html.indexOf('</pre>', end) + '</pre>'.length;
+    const end = page.html.lastIndexOf('class="mark"'),
+          at = page.html.indexOf('</pre>', end) + '</pre>'.length;
     const derivation = end < 0 ? page.html : page.html.slice(0, at);
     let rest = end < 0 ? '' : page.html.slice(at);
-    if (html && rest.trim() && !/^\s*<h2/.test(rest)) rest = '<h2 id="how-it-runs">How it runs</h2>' + rest;
+    if (html && rest.trim() && !/^\s*<h2/.test(rest))
+        rest = '<h2 id="how-it-runs">How it runs</h2>' + rest;
     const folder = path.dirname(readme);
-    const list = '<h2 id="files">Files</h2><ul>' + files.filter((file) => path.dirname(file) === folder && sources.isCode(file))
-        .map((file) => `<li><a href="${sources.page(file)}">${path.basename(file)}</a></li>`).join('') + '</ul>';
+    const list =
+        '<h2 id="files">Files</h2><ul>' +
+        files.filter((file) => path.dirname(file) === folder && sources.isCode(file))
+            .map((file) => `<li><a href="${sources.page(file)}">${path.basename(file)}</a></li>`)
+            .join('') +
+        '</ul>';
     html = derivation + html + rest + list;
-    const headings = [...html.matchAll(/<h2 id="([^"]*)">([^]*?)<\/h2>/g)].map(([, id, text]) =>
-        ({ depth: 2, id, text: strip(text).replace(/ # *$/, '') }));
+    const headings = [...html.matchAll(/<h2 id="([^"]*)">([^]*?)<\/h2>/g) ].map(
+        ([, id, text ]) => ({depth : 2, id, text : strip(text).replace(/ # *$/, '')}));
     return {
-        ...page, html, headings,
-        scripts: ['gradus-wasm.js', 'wasi.js', 'module.js', 'examples.js', 'worked.js', ...(norm ? ['walk.js', 'ladder.js'] : [])],
+        ...page,
+        html,
+        headings,
+        scripts : [
+            'gradus-wasm.js', 'wasi.js', 'module.js', 'examples.js', 'worked.js',
+            ...(norm ? [ 'walk.js', 'ladder.js' ] : [])
+        ],
     };
 }
 
@@ -118,13 +173,15 @@ function opPage(gradus, readme, page) {
 function textPages(gradus) {
     for (const file of files.filter((name) => name.endsWith('.md') && sources.page(name))) {
         const source = sources.read(file);
-        const found = Object.fromEntries(marks.ofFolder(file, files).reverse().map((at) => [at.mark, { ...at }]));
-        const page = markdown.render(file, source, { known, marks: found, symbols: markdown.symbolsOf(source) });
+        const found = Object.fromEntries(
+            marks.ofFolder(file, files).reverse().map((at) => [at.mark, {...at}]));
+        const page = markdown.render(
+            file, source, {known, marks : found, symbols : markdown.symbolsOf(source)});
         const op = /^kernels\/\w+\/README\.md$/.test(file);
         write(sources.page(file), op ? opPage(gradus, file, page) : page);
     }
-    const index = markdown.render('study/index.md', sources.read('study/index.md'), { known });
-    write('index.html', { ...index, title: 'gradus, a study', kind: 'index' });
+    const index = markdown.render('study/index.md', sources.read('study/index.md'), {known});
+    write('index.html', {...index, title : 'gradus, a study', kind : 'index'});
     for (const file of files.filter((name) => name.endsWith('.svg')))
         fs.copyFileSync(sources.path(file), path.join(out, path.basename(file)));
 }
@@ -137,27 +194,45 @@ function codePages() {
         const readme = path.posix.join(path.posix.dirname(file), 'README.md');
         const name = `code-${file.replace(/\//g, '-')}.html`;
         write(name, {
-            title: file, kind: 'listing',
-            html: `<h1 id="top">${file.split('/').join('/<wbr>')}</h1>${known.has(readme) ? `<p><a href="${sources.page(readme)}">the derivation</a></p>` : ''}${code.listing(file, known.has(readme) ? sources.page(readme) : '')}`,
+            title : file,
+            kind : 'listing',
+            html : `<h1 id="top">${file.split('/').join('/<wbr>')}</h1>${
+                known.has(readme)
+                    ? `<p><a href="${sources.page(readme)}">the derivation</a></p>`
+                    : ''}${code.listing(file, known.has(readme) ? sources.page(readme) : '')}`,
         });
     }
-    const folders = [...new Set(shown.map((file) => path.posix.dirname(file)))];
+    const folders = [...new Set(shown.map((file) => path.posix.dirname(file))) ];
     write('code.html', {
-        title: 'Code',
-        html: '<h1 id="top">Code</h1>' + folders.map((folder) => `<h2 id="${folder.replace(/\//g, '-')}">${folder}</h2><ul>${
-            shown.filter((file) => path.posix.dirname(file) === folder).map((file) =>
-                `<li><a href="code-${file.replace(/\//g, '-')}.html">${path.posix.basename(file)}</a></li>`).join('')}</ul>`).join('\n'),
+        title : 'Code',
+        html : '<h1 id="top">Code</h1>' +
+                   folders
+                       .map((folder) => `<h2 id="${folder.replace(/\//g, '-')}">${folder}</h2><ul>${
+                                shown.filter((file) => path.posix.dirname(file) === folder)
+                                    .map((file) =>
+                                             `<li><a href="code-${file.replace(/\//g, '-')}.html">${
+                                                 path.posix.basename(file)}</a></li>`)
+                                    .join('')}</ul>`)
+                       .join('\n'),
     });
 }
 
 function referencePages() {
-    const pages = files.filter((file) => file.startsWith('include/gradus/')).map((file) => ({ file, ...reference.render(file) }));
+    const pages = files.filter((file) => file.startsWith('include/gradus/'))
+                      .map((file) => ({file, ...reference.render(file)}));
     for (const page of pages) write(sources.page(page.file), page);
     write('reference.html', {
-        title: 'Reference',
-        html: '<h1 id="top">Reference</h1><p class="lead">Every public function, by header.</p>' + pages.map((page) =>
-            `<h2 id="${path.basename(page.file, '.h')}"><a href="${sources.page(page.file)}">${page.title}</a></h2><p>${page.headings[0].text.replace(/^[^:]*: /, '')}</p><p>${
-                page.names.map((name) => `<a href="${sources.page(page.file)}#${name}"><code>${name}</code></a>`).join(' &middot; ')}</p>`).join('\n'),
+        title : 'Reference',
+        html : '<h1 id="top">Reference</h1><p class="lead">Every public function, by header.</p>' +
+                   pages
+                       .map((page) => `<h2 id="${path.basename(page.file, '.h')}"><a href="${
+                                sources.page(page.file)}">${page.title}</a></h2><p>${
+                                page.headings[0].text.replace(/^[^:]*: /, '')}</p><p>${
+                                page.names
+                                    .map((name) => `<a href="${sources.page(page.file)}#${
+                                             name}"><code>${name}</code></a>`)
+                                    .join(' &middot; ')}</p>`)
+                       .join('\n'),
     });
 }
 
@@ -165,36 +240,59 @@ function opsPage(gradus) {
     const readmes = files.filter((file) => /^kernels\/\w+\/README\.md$/.test(file));
     const rows = readmes.flatMap((readme) => opsOf(readme, gradus).map((name) => {
         const op = gradus.find(name);
-        return `<tr><td><a href="${sources.page(readme)}#worked-${name}"><code>${name}</code></a></td><td><code>${escape(op.formula)}</code></td><td align="right">${op.cases.length}</td></tr>`;
+        return `<tr><td><a href="${sources.page(readme)}#worked-${name}"><code>${
+            name}</code></a></td><td><code>${escape(op.formula)}</code></td><td align="right">${
+            op.cases.length}</td></tr>`;
     }));
     write('ops.html', {
-        title: 'Ops',
-        html: `<h1 id="top">Ops</h1><p class="lead">The records that the tape, gradcheck, the tests and this page walk.</p><div class="wide"><table><thead><tr><th>op</th><th>formula</th><th>cases of gradcheck</th></tr></thead><tbody>${rows.join('')}</tbody></table></div>`,
+        title : 'Ops',
+        html :
+            `<h1 id="top">Ops</h1><p class="lead">The records that the tape, gradcheck, the tests and this page walk.</p><div class="wide"><table><thead><tr><th>op</th><th>formula</th><th>cases of gradcheck</th></tr></thead><tbody>${
+                rows.join('')}</tbody></table></div>`,
     });
 }
 
 // ---- Break it ----------------------------------------------------------------------------------
 
 function breakPage(gradus) {
-    const bugs = gradus.bugs().map((bug, i) => ({ ...bug, i, ...gradus.breakIt(i, false) }));
-    const ops = [...new Set(bugs.map((bug) => bug.op))];
-    const said = (bug) => bug.report.inputs.flatMap((input) => [input.finding, input.behaviour]
-        .filter(Boolean).map((text) => `${input.name}: ${text}`)).join('; ');
-    const options = ops.map((op) => `<optgroup label="${op}">${bugs.filter((b) => b.op === op).map((b) =>
-        `<option value="${b.i}">${op}: ${escape(b.what)}</option>`).join('')}</optgroup>`).join('');
-    const list = ops.map((op) => `<h3 id="${op}">${op}</h3><div class="wide"><table><tbody>${bugs.filter((b) => b.op === op).map((b) =>
-        `<tr data-bug="${b.i}"><td>${b.right ? 'nothing: the formula as it should be' : escape(b.what)}</td><td class="${b.report.verdict === 'PASS' ? 'good' : 'bad'}">${b.report.verdict}</td><td>${escape(said(b))}</td></tr>`).join('')}</tbody></table></div>`).join('\n');
+    const bugs = gradus.bugs().map((bug, i) => ({...bug, i, ...gradus.breakIt(i, false)}));
+    const ops = [...new Set(bugs.map((bug) => bug.op)) ];
+    const said = (bug) =>
+        bug.report.inputs
+            .flatMap((input) => [input.finding, input.behaviour].filter(Boolean).map(
+                         (text) => `${input.name}: ${text}`))
+            .join('; ');
+    const options =
+        ops.map((op) => `<optgroup label="${op}">${
+                    bugs.filter((b) => b.op === op)
+                        .map((b) => `<option value="${b.i}">${op}: ${escape(b.what)}</option>`)
+                        .join('')}</optgroup>`)
+            .join('');
+    const list = ops.map((op) => `<h3 id="${op}">${op}</h3><div class="wide"><table><tbody>${
+                             bugs.filter((b) => b.op === op)
+                                 .map((b) => `<tr data-bug="${b.i}"><td>${
+                                          b.right ? 'nothing: the formula as it should be'
+                                                  : escape(b.what)}</td><td class="${
+                                          b.report.verdict === 'PASS' ? 'good' : 'bad'}">${
+                                          b.report.verdict}</td><td>${escape(said(b))}</td></tr>`)
+                                 .join('')}</tbody></table></div>`)
+                     .join('\n');
     const wrong = bugs.filter((bug) => !bug.right);
     write('break.html', {
-        title: 'Break it',
-        scripts: ['gradus-wasm.js', 'wasi.js', 'module.js', 'examples.js', 'worked.js', 'break.js'],
-        headings: [{ depth: 2, text: 'Every planted bug', id: 'all' }],
-        html: `<h1 id="top">Break it</h1>
+        title : 'Break it',
+        scripts :
+            [ 'gradus-wasm.js', 'wasi.js', 'module.js', 'examples.js', 'worked.js', 'break.js' ],
+        headings : [ {depth : 2, text : 'Every planted bug', id : 'all'} ],
+        html : `<h1 id="top">Break it</h1>
 <p class="lead">A wrong backward still trains, only worse. Choose a mistake; gradcheck compares what that backward says with finite differences of the forward, here, in this page.</p>
-<div class="panel" id="break"><div class="controls"><select aria-label="mistake" id="bug">${options}</select> <button type="button" id="run">Check</button></div>
+<div class="panel" id="break"><div class="controls"><select aria-label="mistake" id="bug">${
+            options}</select> <button type="button" id="run">Check</button></div>
 <div id="result"><noscript>Choosing takes JavaScript. What gradcheck said of each stands below.</noscript></div></div>
 <p>First the gradient by the broken backward, then by central differences. Red is above 0, blue below. <a href="numerics.html">Numerics</a> says how the step is chosen and what the tolerances are.</p>
-<h2 id="all">Every planted bug</h2><p>${wrong.length} mistakes, and ${bugs.length - wrong.length} formulas without one. All of the first must fail, all of the others pass.</p>
+<h2 id="all">Every planted bug</h2><p>${wrong.length} mistakes, and ${
+            bugs.length -
+            wrong
+                .length} formulas without one. All of the first must fail, all of the others pass.</p>
 ${list}`,
     });
 }
@@ -203,10 +301,13 @@ ${list}`,
 
 function trainPage() {
     write('train.html', {
-        title: 'Train', scripts: ['train-wasm.js', 'wasi.js', 'train.js'],
-        html: `<h1 id="top">A model learns, here</h1>
+        title : 'Train',
+        scripts : [ 'train-wasm.js', 'wasi.js', 'train.js' ],
+        html : `<h1 id="top">A model learns, here</h1>
 <p class="lead">The transformer of <code>gradus-train</code>, 2 layers and 64 wide, trained in this page by the library: forward, backward, clipping, AdamW, in the same C.</p>
-<p>It reads bytes, 64 at a time, in batches of 8, and guesses each next one. At first all are as likely as each other: the loss is the logarithm of their number. Soon it knows which are frequent, then which follow which, then words. <a href="${sources.page('train/model/model.h')}">model.h</a> has the model, <a href="tutorial.html">the tutorial</a> its block.</p>
+<p>It reads bytes, 64 at a time, in batches of 8, and guesses each next one. At first all are as likely as each other: the loss is the logarithm of their number. Soon it knows which are frequent, then which follow which, then words. <a href="${
+            sources.page(
+                'train/model/model.h')}">model.h</a> has the model, <a href="tutorial.html">the tutorial</a> its block.</p>
 <div class="panel" id="train"><div class="controls"><button type="button" data-part="go">Train</button><button type="button" data-part="again">From the start</button><label>learning rate <select data-part="rate"><option>0.0003</option><option>0.001</option><option selected>0.003</option><option>0.01</option><option>0.1</option></select></label></div>
 <p data-part="said" role="status"></p><svg data-part="loss" viewBox="0 0 640 220" role="img" aria-label="loss over the steps"></svg>
 <h4>What it writes</h4><pre class="code words" data-part="sample"></pre>
@@ -214,21 +315,25 @@ function trainPage() {
 <noscript>Training takes JavaScript.</noscript></div>`,
     });
     const bytes = fs.readFileSync(path.join(programs, 'study_train.wasm'));
-    const text = files.filter((file) => file.startsWith('include/gradus/')).map(sources.read).join('\n');
-    fs.writeFileSync(path.join(out, 'train-wasm.js'), `trainWasm = '${bytes.toString('base64')}';\ntrainText = ${JSON.stringify(text)};\n`);
+    const text =
+        files.filter((file) => file.startsWith('include/gradus/')).map(sources.read).join('\n');
+    fs.writeFileSync(path.join(out, 'train-wasm.js'),
+        `trainWasm = '${bytes.toString('base64')}';\ntrainText = ${JSON.stringify(text)};\n`);
 }
 
 // ---- All of it ---------------------------------------------------------------------------------
 
 async function main() {
-    fs.mkdirSync(path.join(out, 'katex/fonts'), { recursive: true });
+    fs.mkdirSync(path.join(out, 'katex/fonts'), {recursive : true});
     const bytes = fs.readFileSync(path.join(programs, 'study.wasm'));
     const gradus = await Gradus.load(bytes);
-    fs.writeFileSync(path.join(out, 'gradus-wasm.js'), `gradusWasm = '${bytes.toString('base64')}';\n`);
+    fs.writeFileSync(
+        path.join(out, 'gradus-wasm.js'), `gradusWasm = '${bytes.toString('base64')}';\n`);
     for (const script of fs.readdirSync(path.join(__dirname, '../page')))
         fs.copyFileSync(path.join(__dirname, '../page', script), path.join(out, script));
     fs.copyFileSync(path.join(katexFolder, 'katex.min.css'), path.join(out, 'katex/katex.min.css'));
-    for (const font of fs.readdirSync(path.join(katexFolder, 'fonts')).filter((name) => name.endsWith('.woff2')))
+    for (const font of fs.readdirSync(path.join(katexFolder, 'fonts'))
+             .filter((name) => name.endsWith('.woff2')))
         fs.copyFileSync(path.join(katexFolder, 'fonts', font), path.join(out, 'katex/fonts', font));
     textPages(gradus);
     opsPage(gradus);
@@ -238,11 +343,17 @@ async function main() {
     trainPage();
     write('tape.html', await tapes.page(programs));
     fs.writeFileSync(path.join(out, 'search.js'), `searchIndex = ${JSON.stringify(search)};\n`);
-    console.log(`${fs.readdirSync(out).filter((name) => name.endsWith('.html')).length} pages in ${out}`);
+    console.log(
+        `${fs.readdirSync(out).filter((name) => name.endsWith('.html')).length} pages in ${out}`);
 }
 
 main().catch((error) => {
     // KaTeX is one line of 300 kB, which a stack trace would quote.
-    console.error(`study: ${error.message}\n${String(error.stack).split('\n').filter((line) => /^\s+at /.test(line)).slice(0, 6).join('\n')}`);
+    console.error(`study: ${error.message}\n${
+        String(error.stack)
+            .split('\n')
+            .filter((line) => /^\s+at /.test(line))
+            .slice(0, 6)
+            .join('\n')}`);
     process.exitCode = 1;
 });

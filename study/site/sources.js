@@ -2,7 +2,7 @@
 'use strict';
 const fs = require('fs');
 const path = require('path');
-const { execFileSync } = require('child_process');
+const {execFileSync} = require('child_process');
 
 exports.root = path.resolve(__dirname, '../..');
 
@@ -11,19 +11,26 @@ const shown = /\.(c|h|cu|cuh|def)$/;
 // Every file that git knows, or, where there is no git, every file in the project's folders.
 exports.list = function list() {
     try {
-        return execFileSync('git', ['ls-files'], { cwd: exports.root, stdio: ['ignore', 'pipe', 'ignore'] })
-            .toString().trim().split('\n').filter((file) => fs.existsSync(exports.path(file)));
+        return execFileSync(
+            'git', [ 'ls-files' ], {cwd : exports.root, stdio : [ 'ignore', 'pipe', 'ignore' ]})
+            .toString()
+            .trim()
+            .split('\n')
+            .filter((file) => fs.existsSync(exports.path(file)));
     } catch {
         const found = [];
         const walk = (folder) => {
-            for (const entry of fs.readdirSync(exports.path(folder), { withFileTypes: true })) {
+            for (const entry of fs.readdirSync(exports.path(folder), {withFileTypes : true})) {
                 const name = path.posix.join(folder, entry.name);
-                if (entry.isDirectory()) walk(name);
-                else found.push(name);
+                if (entry.isDirectory())
+                    walk(name);
+                else
+                    found.push(name);
             }
         };
-        for (const folder of ['include', 'src', 'kernels', 'train', 'bench', 'docs', 'tests']) walk(folder);
-        return [...found, 'README.md', 'CHANGELOG.md', 'CONTRIBUTING.md'];
+        for (const folder of ['include', 'src', 'kernels', 'train', 'bench', 'docs', 'tests'])
+            walk(folder);
+        return [...found, 'README.md', 'CHANGELOG.md', 'CONTRIBUTING.md' ];
     }
 };
 

@@ -1,24 +1,38 @@
 // tapes.js - the tapes of the example programs as graphs: drawn by Graphviz, put in motion by
 // page/tape.js.
 'use strict';
-const { execFileSync } = require('child_process');
+const {execFileSync} = require('child_process');
 const fs = require('fs');
 const path = require('path');
-const { escape } = require('./tools.js');
+const {escape} = require('./tools.js');
 require('../page/wasi.js');
 
 const programs = [
-    ['fit_line', 'A line', 'The first program of the tutorial: w and b are broadcast to five points, and error is read twice.'],
-    ['mlp', 'A network', 'Three linear layers with tanh between them.'],
-    ['custom_op', 'An op of one\'s own', 'A record from outside the library is a node like any other.'],
-    ['transformer_block', 'A block of a transformer', 'The fourth program: norms, attention, SwiGLU and two residual streams, whose gradients are sums.'],
+    [
+        'fit_line', 'A line',
+        'The first program of the tutorial: w and b are broadcast to five points, and error is read twice.'
+    ],
+    [ 'mlp', 'A network', 'Three linear layers with tanh between them.' ],
+    [
+        'custom_op', 'An op of one\'s own',
+        'A record from outside the library is a node like any other.'
+    ],
+    [
+        'transformer_block', 'A block of a transformer',
+        'The fourth program: norms, attention, SwiGLU and two residual streams, whose gradients are sums.'
+    ],
 ];
 
 // What the program prints at its first backward.
 async function tapeOf(folder, name) {
     let text = '';
     const file = path.join(folder, `tape_${name}.wasm`);
-    const exports = await wasi.start(fs.readFileSync(file), { args: [name], print: (piece, fd) => { if (fd === 1) text += piece; } });
+    const exports = await wasi.start(fs.readFileSync(file), {
+        args : [ name ],
+        print : (piece, fd) => {
+            if (fd === 1) text += piece;
+        }
+    });
     try {
         exports._start();
     } catch (stop) {
@@ -29,10 +43,20 @@ async function tapeOf(folder, name) {
 
 // The graph as SVG in the page's colours.
 function draw(dot) {
-    const svg = execFileSync('dot', ['-Tsvg', '-Gbgcolor=transparent', '-Gfontname=monospace', '-Nfontsize=11', '-Efontsize=9', '-Gnodesep=0.3', '-Granksep=0.35'], { input: dot }).toString();
-    return svg.slice(svg.indexOf('<svg')).replace(/<title>[^]*?<\/title>\n?/g, '')
-        .replace(/ (stroke|fill)="(black|lightgrey)"/g, '').replace(/<svg width="[^"]*" height="[^"]*"/, '<svg role="img"')
-        .replace(/<polygon fill="transparent"[^>]*>/, '').replace(/ id="/g, ' data-id="');
+    const svg = execFileSync('dot',
+        [
+            '-Tsvg', '-Gbgcolor=transparent', '-Gfontname=monospace', '-Nfontsize=11',
+            '-Efontsize=9', '-Gnodesep=0.3', '-Granksep=0.35'
+        ],
+        {
+            input : dot
+        }).toString();
+    return svg.slice(svg.indexOf('<svg'))
+        .replace(/<title>[^]*?<\/title>\n?/g, '')
+        .replace(/ (stroke|fill)="(black|lightgrey)"/g, '')
+        .replace(/<svg width="[^"]*" height="[^"]*"/, '<svg role="img"')
+        .replace(/<polygon fill="transparent"[^>]*>/, '')
+        .replace(/ id="/g, ' data-id="');
 }
 
 exports.page = async function page(folder) {
@@ -40,14 +64,19 @@ exports.page = async function page(folder) {
     for (const [name, title, words] of programs) {
         const dot = await tapeOf(folder, name), svg = draw(dot);
         const width = Number(/viewBox="[\d.]+ [\d.]+ ([\d.]+)/.exec(svg)[1]);
-        parts.push(`<h2 id="${name}">${title}</h2><p>${words} <a href="code-docs-examples-${name}.c.html">${name}.c</a></p>
-<div class="panel tape" id="tape-${name}"><div class="controls"><button type="button" data-act="play">Play</button> <button type="button" data-act="step">Step</button> <span class="said" role="status"></span></div>
-<div class="wide" style="--width:${width}pt">${svg}</div><details><summary>as gd_tape_print_dot prints it</summary><pre class="code">${escape(dot)}</pre></details></div>`);
+        parts.push(`<h2 id="${name}">${title}</h2><p>${words} <a href="code-docs-examples-${
+            name}.c.html">${name}.c</a></p>
+<div class="panel tape" id="tape-${
+            name}"><div class="controls"><button type="button" data-act="play">Play</button> <button type="button" data-act="step">Step</button> <span class="said" role="status"></span></div>
+<div class="wide" style="--width:${width}pt">${
+            svg}</div><details><summary>as gd_tape_print_dot prints it</summary><pre class="code">${
+            escape(dot)}</pre></details></div>`);
     }
     return {
-        title: 'Tape', scripts: ['tape.js'],
-        headings: programs.map(([id, text]) => ({ depth: 2, id, text })),
-        html: `<h1 id="top">The tape</h1>
+        title : 'Tape',
+        scripts : [ 'tape.js' ],
+        headings : programs.map(([ id, text ]) => ({depth : 2, id, text})),
+        html : `<h1 id="top">The tape</h1>
 <p class="lead">What the example programs write down while they compute, and how the gradients come back. The graphs are what <code>gd_tape_print_dot</code> prints after the first backward, drawn by Graphviz.</p>
 <p>A box is a node: an op, the shape of what it made, the 2-norm of the gradient that reached it, the bytes that waited for its backward. An ellipse is a leaf, filled where it wants a gradient. Solid arrows carry values, dashed ones gradients. Press Play: nodes appear in the order of the forward; then the walk goes back, each node's gradients reach its inputs, and what it kept is free.</p>
 ${parts.join('\n')}`,

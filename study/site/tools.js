@@ -16,9 +16,12 @@ exports.katex = find('katex', '/usr/share/nodejs/katex', '/usr/share/javascript/
 exports.marked = find('marked', '/usr/share/nodejs/marked');
 exports.katexFolder = '/usr/share/javascript/katex';
 
-exports.escape = (text) => String(text).replace(/&/g, '&amp;').replace(/</g, '&lt;')
-    .replace(/>/g, '&gt;').replace(/"/g, '&quot;');
+exports.escape = (text) => String(
+    text).replace(/&/g, '&amp;')
+                               .replace(/</g, '&lt;')
+                               .replace(/>/g, '&gt;')
+                               .replace(/"/g, '&quot;');
 
 // A heading or a title as the name of an anchor, as GitHub makes it.
-exports.slug = (text) => text.toLowerCase().replace(/<[^>]*>/g, '').replace(/[^\w\- ]/g, '')
-    .trim().replace(/ /g, '-');
+exports.slug = (text) =>
+    text.toLowerCase().replace(/<[^>]*>/g, '').replace(/[^\w\- ]/g, '').trim().replace(/ /g, '-');

@@ -1,18 +1,19 @@
 // browser.js - the study in a real browser, from files, with the network off: every number that is
-// shown, before and after a reader changes one, against an independent computation; every planted bug
-// chosen; search, steps, light and dark, a phone's width; and no error in the console.
+// shown, before and after a reader changes one, against an independent computation; every planted
+// bug chosen; search, steps, light and dark, a phone's width; and no error in the console.
 //     node browser.js FOLDER
 'use strict';
 const assert = require('assert');
 const fs = require('fs');
 const path = require('path');
-const { pathToFileURL } = require('url');
-const { find, Browser } = require('./chromium.js');
-const { expected, apart } = require('./reference.js');
+const {pathToFileURL} = require('url');
+const {find, Browser} = require('./chromium.js');
+const {expected, apart} = require('./reference.js');
 
 const folder = path.resolve(process.argv[2]);
 const url = (page) => pathToFileURL(path.join(folder, page)).href;
-const pages = fs.readdirSync(folder).filter((name) => name.endsWith('.html') && !name.startsWith('code-'));
+const pages =
+    fs.readdirSync(folder).filter((name) => name.endsWith('.html') && !name.startsWith('code-'));
 
 // ---- Numbers -----------------------------------------------------------------------------------
 
@@ -40,11 +41,13 @@ function same(ours, theirs, what) {
 }
 
 // The request that the page's inputs make, then everything that it shows beside them.
-function check(op, { tensors, disagree }, eps) {
+function check(op, {tensors, disagree}, eps) {
     assert.equal(disagree, 0, `${op}: a step is not what the library says`);
-    const request = { op, shapes: {}, inputs: {}, cotangents: [] };
+    const request = {op, shapes : {}, inputs : {}, cotangents : []};
     for (const [name, t] of Object.entries(tensors)) {
-        t.values.forEach((v, i) => assert.ok(Math.abs(v - t.shown[i]) <= 5.001e-5 * Math.max(1, Math.abs(v) / 100), `${op}, ${name}: ${v} is shown as ${t.shown[i]}`));
+        t.values.forEach((v, i) => assert.ok(
+                             Math.abs(v - t.shown[i]) <= 5.001e-5 * Math.max(1, Math.abs(v) / 100),
+                             `${op}, ${name}: ${v} is shown as ${t.shown[i]}`));
         const edit = t.edits[0];
         if (!edit) continue;
         const cotangent = /^cotangent (\d)/.exec(edit);
@@ -57,12 +60,14 @@ function check(op, { tensors, disagree }, eps) {
     }
     const names = Object.keys(tensors), outputs = [];
     for (const name of names) {
-        if (request.inputs[name] || !tensors['d' + name] || !tensors['d' + name].edits.length) continue;
+        if (request.inputs[name] || !tensors['d' + name] || !tensors['d' + name].edits.length)
+            continue;
         outputs.push(name);
     }
-    const wanted = expected(request, { outputs: outputs.map((name) => tensors[name]) }, eps);
+    const wanted = expected(request, {outputs : outputs.map((name) => tensors[name])}, eps);
     outputs.forEach((name, k) => same(tensors[name].values, wanted.outputs[k], `${op}: ${name}`));
-    names.filter((name) => name.startsWith('saved ')).forEach((name, k) => same(tensors[name].values, wanted.saves[k], `${op}: ${name}`));
+    names.filter((name) => name.startsWith('saved '))
+        .forEach((name, k) => same(tensors[name].values, wanted.saves[k], `${op}: ${name}`));
     let gradients = 0, first = null;
     for (const name of Object.keys(request.inputs)) {
         const t = tensors['d' + name];
@@ -72,7 +77,8 @@ function check(op, { tensors, disagree }, eps) {
         gradients++;
     }
     assert.ok(gradients > 0, `${op} shows no gradient`);
-    if (tensors.jacobian) same(tensors.jacobian.values, wanted.jacobian(first).flat(), `${op}: the Jacobian`);
+    if (tensors.jacobian)
+        same(tensors.jacobian.values, wanted.jacobian(first).flat(), `${op}: the Jacobian`);
 }
 
 async function example(tab, op) {
@@ -93,29 +99,38 @@ async function opPages(tab) {
     let ops = 0;
     const times = [];
     for (const page of pages) {
-        const here = [...fs.readFileSync(path.join(folder, page), 'utf8').matchAll(/class="worked" data-op="(\w+)"/g)].map(([, op]) => op);
+        const here = [
+            ...fs.readFileSync(path.join(folder, page), 'utf8')
+                .matchAll(/class="worked" data-op="(\w+)"/g)
+        ].map(([, op ]) => op);
         if (!here.length) continue;
         await tab.open(url(page));
-        await tab.until(`[...document.querySelectorAll('.worked')].every((e) => e.dataset.ready || e.closest('details'))`);
-        times.push([await tab.evaluate('performance.now()'), page]);
-        await tab.evaluate(`document.querySelectorAll('details').forEach((d) => { d.open = true; })`);
+        await tab.until(
+            `[...document.querySelectorAll('.worked')].every((e) => e.dataset.ready || e.closest('details'))`);
+        times.push([ await tab.evaluate('performance.now()'), page ]);
+        await tab.evaluate(
+            `document.querySelectorAll('details').forEach((d) => { d.open = true; })`);
         await tab.until(`[...document.querySelectorAll('.worked')].every((e) => e.dataset.ready)`);
         for (const op of here) await example(tab, op);
         ops += here.length;
     }
     assert.ok(ops >= 47, `${ops} ops`);
-    console.log(`${ops} ops, ${compared} numbers shown, each within 1e-6; live after ${times.map(([ms, page]) => `${Math.round(ms)} ms ${page}`).join(', ')}`);
+    console.log(`${ops} ops, ${compared} numbers shown, each within 1e-6; live after ${
+        times.map(([ ms, page ]) => `${Math.round(ms)} ms ${page}`).join(', ')}`);
 }
 
 async function rmsNorm(tab) {
     await tab.open(url('rms_norm.html'));
     await tab.until(`document.querySelector('.worked').dataset.ready`);
-    for (const [i, eps] of [[0, 0], [2, 0.5], [3, 100]]) {
-        await tab.evaluate(`(() => { const s = document.querySelector('select[data-act=variant]'); s.selectedIndex = ${i}; s.dispatchEvent(new Event('change')); })()`);
+    for (const [i, eps] of [[ 0, 0 ], [ 2, 0.5 ], [ 3, 100 ]]) {
+        await tab.evaluate(
+            `(() => { const s = document.querySelector('select[data-act=variant]'); s.selectedIndex = ${
+                i}; s.dispatchEvent(new Event('change')); })()`);
         check('rms_norm', await tab.evaluate(READ('rms_norm')), eps);
     }
     // Steps, one after the other.
-    const now = `document.querySelectorAll('.worked[data-op="rms_norm"] .step.now').length + ' ' + document.querySelectorAll('.worked[data-op="rms_norm"] .step.later').length`;
+    const now =
+        `document.querySelectorAll('.worked[data-op="rms_norm"] .step.now').length + ' ' + document.querySelectorAll('.worked[data-op="rms_norm"] .step.later').length`;
     await tab.evaluate(`document.querySelector('.worked [data-act=step]').click()`);
     assert.equal(await tab.evaluate(now), '1 9');
     await tab.evaluate(`document.querySelector('.worked [data-act=step]').click()`);
@@ -126,12 +141,16 @@ async function rmsNorm(tab) {
     await tab.evaluate(`document.querySelector('#walk [data-act=step]').click()`);
     assert.ok(await tab.evaluate(later) > 50);
     // A symbol lights up in formula, numbers and code.
-    await tab.evaluate(`document.querySelector('.katex [data-symbol="rstd"]').dispatchEvent(new MouseEvent('mouseover', { bubbles: true }))`);
+    await tab.evaluate(
+        `document.querySelector('.katex [data-symbol="rstd"]').dispatchEvent(new MouseEvent('mouseover', { bubbles: true }))`);
     for (const where of ['.katex', 'pre.code', '.tensor'])
-        assert.ok(await tab.evaluate(`document.querySelectorAll('${where} [data-symbol="rstd"].lit').length`) > 0, where);
+        assert.ok(await tab.evaluate(
+                      `document.querySelectorAll('${where} [data-symbol="rstd"].lit').length`) > 0,
+            where);
     // The ladder draws.
     assert.equal(await tab.evaluate(`document.querySelectorAll('figure.rung canvas').length`), 6);
-    assert.ok(await tab.evaluate(`[...document.querySelectorAll('figure.rung canvas')].every((c) => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(Boolean))`));
+    assert.ok(await tab.evaluate(
+        `[...document.querySelectorAll('figure.rung canvas')].every((c) => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(Boolean))`));
 }
 
 // ---- Break it ----------------------------------------------------------------------------------
@@ -167,7 +186,8 @@ async function tape(tab) {
     assert.match(seen.said[0], /^forward: #0 mul/);
     assert.match(seen.said[5], /^backward: #4 mean/);
     assert.match(seen.said[9], /^backward: #0 mul/);
-    // All five nodes are freed; w, b and three inner nodes were reached; nothing is hidden any more.
+    // All five nodes are freed; w, b and three inner nodes were reached; nothing is hidden any
+    // more.
     assert.equal(seen.freed, 5);
     assert.equal(seen.reached, 6);
     assert.equal(seen.hidden, 0);
@@ -178,7 +198,8 @@ async function train(tab) {
     await tab.evaluate(`document.querySelector('#train [data-part=go]').click()`);
     await tab.until(`Number(document.getElementById('train').dataset.steps) >= 30`);
     await tab.evaluate(`document.querySelector('#train [data-part=go]').click()`);
-    const seen = await tab.evaluate(`({ said: document.querySelector('[data-part=said]').textContent, points: document.querySelector('.smooth').getAttribute('points').split(' ').length, sample: document.querySelector('[data-part=sample]').textContent.length })`);
+    const seen = await tab.evaluate(
+        `({ said: document.querySelector('[data-part=said]').textContent, points: document.querySelector('.smooth').getAttribute('points').split(' ').length, sample: document.querySelector('[data-part=sample]').textContent.length })`);
     const [, loss, guess] = /loss ([\d.]+) \(a uniform guess has ([\d.]+)/.exec(seen.said);
     assert.ok(Number(loss) < Number(guess) - 0.7, seen.said);
     assert.ok(seen.points >= 30 && seen.sample >= 150);
@@ -187,21 +208,25 @@ async function train(tab) {
 
 async function frame(tab) {
     await tab.open(url('index.html'));
-    await tab.evaluate(`(() => { const b = document.getElementById('search'); b.value = 'gd_rms_norm'; b.dispatchEvent(new Event('input')); })()`);
+    await tab.evaluate(
+        `(() => { const b = document.getElementById('search'); b.value = 'gd_rms_norm'; b.dispatchEvent(new Event('input')); })()`);
     await tab.until(`document.querySelector('#found a')`);
-    assert.match(await tab.evaluate(`document.querySelector('#found a').href`), /reference-ops\.html#gd_rms_norm$/);
+    assert.match(await tab.evaluate(`document.querySelector('#found a').href`),
+        /reference-ops\.html#gd_rms_norm$/);
     const ground = `getComputedStyle(document.body).backgroundColor`;
     const light = await tab.evaluate(ground);
-    await tab.send('Emulation.setEmulatedMedia', { features: [{ name: 'prefers-color-scheme', value: 'dark' }] });
+    await tab.send('Emulation.setEmulatedMedia',
+        {features : [ {name : 'prefers-color-scheme', value : 'dark'} ]});
     assert.notEqual(await tab.evaluate(ground), light);
     await tab.evaluate(`document.getElementById('theme').click()`);
     assert.equal(await tab.evaluate(ground), light);
     await tab.evaluate(`localStorage.clear()`);
-    await tab.send('Emulation.setEmulatedMedia', { features: [] });
+    await tab.send('Emulation.setEmulatedMedia', {features : []});
 }
 
 async function phone(tab) {
-    await tab.send('Emulation.setDeviceMetricsOverride', { width: 375, height: 800, deviceScaleFactor: 2, mobile: true });
+    await tab.send('Emulation.setDeviceMetricsOverride',
+        {width : 375, height : 800, deviceScaleFactor : 2, mobile : true});
     for (const page of pages) {
         await tab.open(url(page));
         const width = await tab.evaluate(`document.documentElement.scrollWidth`);
@@ -221,12 +246,18 @@ async function main() {
         const tab = await browser.tab();
         for (const part of [opPages, rmsNorm, breakIt, tape, train, frame, phone]) await part(tab);
         assert.deepEqual(tab.troubles, []);
-        const elsewhere = tab.requests.filter((request) => !/^(file|data|about|blob):/.test(request));
+        const elsewhere =
+            tab.requests.filter((request) => !/^(file|data|about|blob):/.test(request));
         assert.deepEqual(elsewhere, []);
-        console.log(`${pages.length} pages, ${tab.requests.length} files asked for, none from elsewhere, no word in the console`);
+        console.log(`${pages.length} pages, ${
+            tab.requests.length} files asked for, none from elsewhere, no word in the console`);
     } finally {
         await browser.close();
     }
 }
 
-main().catch((error) => { console.error(error.message || error); console.error(error.stack); process.exitCode = 1; });
+main().catch((error) => {
+    console.error(error.message || error);
+    console.error(error.stack);
+    process.exitCode = 1;
+});

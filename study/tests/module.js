@@ -7,51 +7,57 @@ const path = require('path');
 const zlib = require('zlib');
 require('../page/wasi.js');
 const Gradus = require('../page/module.js');
-const { example } = require('../page/examples.js');
+const {example} = require('../page/examples.js');
 const Training = require('../page/train.js');
 
 // The model learns, the same way every time, and from bad numbers comes to a stop.
 async function train(folder) {
     const bytes = fs.readFileSync(path.join(folder, 'study_train.wasm'));
-    assert.ok(zlib.gzipSync(bytes, { level: 9 }).length < 200000, 'study_train.wasm has 200 kB or more, gzipped');
+    assert.ok(zlib.gzipSync(bytes, {level : 9}).length < 200000,
+        'study_train.wasm has 200 kB or more, gzipped');
     const text = 'a gradient step, and a book to climb by. '.repeat(40);
     const run = async () => {
         const training = await Training.load(bytes, text), begun = training.open(1), losses = [];
         assert.equal(begun.error, '');
         assert.ok(begun.parameters > 90000);
         for (let i = 0; i < 60; i++) losses.push(training.step(0.003).loss);
-        return { first: begun.loss, losses, sample: training.sample(60, 0.5) };
+        return {first : begun.loss, losses, sample : training.sample(60, 0.5)};
     };
     const a = await run(), b = await run();
     assert.deepEqual(a, b);
-    assert.ok(Math.abs(a.losses[0] - a.first) < 0.3, `the first loss is ${a.losses[0]}, a guess has ${a.first}`);
+    assert.ok(Math.abs(a.losses[0] - a.first) < 0.3,
+        `the first loss is ${a.losses[0]}, a guess has ${a.first}`);
     assert.ok(a.losses[59] < 0.5, `the last loss is ${a.losses[59]}`);
     assert.equal(a.sample.length, 60);
-    console.log(`study_train.wasm: loss ${a.losses[0].toFixed(3)} to ${a.losses[59].toFixed(3)} in 60 steps: ${JSON.stringify(a.sample)}`);
+    console.log(`study_train.wasm: loss ${a.losses[0].toFixed(3)} to ${
+        a.losses[59].toFixed(3)} in 60 steps: ${JSON.stringify(a.sample)}`);
 }
 
 async function main() {
     const bytes = fs.readFileSync(path.join(process.argv[2], 'study.wasm'));
-    const packed = zlib.gzipSync(bytes, { level: 9 }).length;
+    const packed = zlib.gzipSync(bytes, {level : 9}).length;
     console.log(`study.wasm: ${bytes.length} bytes, ${packed} gzipped`);
     assert.ok(packed < 200000, 'the module has 200 kB or more, gzipped');
 
     const gradus = await Gradus.load(bytes);
     let wrong = 0, right = 0;
     gradus.bugs().forEach((bug, i) => {
-        const { report } = gradus.breakIt(i, false);
+        const {report} = gradus.breakIt(i, false);
         assert.equal(report.verdict, bug.right ? 'PASS' : 'FAIL', `${bug.op}: ${bug.what}`);
         const findings = report.inputs.filter((input) => input.finding || input.behaviour);
-        if (bug.right) assert.equal(findings.length, 0, `${bug.op} is right, but: ${findings[0]?.finding}`);
+        if (bug.right)
+            assert.equal(findings.length, 0, `${bug.op} is right, but: ${findings[0]?.finding}`);
         bug.right ? right++ : wrong++;
     });
     assert.ok(wrong >= 153 && right >= 20, `${wrong} bugs, ${right} controls`);
     console.log(`${wrong} planted bugs fail, ${right} correct formulas pass`);
 
     // The grids: both gradients of every element, which differ where the bug is.
-    const at = gradus.bugs().findIndex((bug) => bug.op === 'rms_norm' && bug.what === 'the mean term is missing');
-    const { grids } = gradus.breakIt(at, true);
-    const off = (grid) => grid.analytic.filter((v, i) => Math.abs(v - grid.numeric[i]) > 1e-6).length;
+    const at = gradus.bugs().findIndex(
+        (bug) => bug.op === 'rms_norm' && bug.what === 'the mean term is missing');
+    const {grids} = gradus.breakIt(at, true);
+    const off = (grid) =>
+        grid.analytic.filter((v, i) => Math.abs(v - grid.numeric[i]) > 1e-6).length;
     assert.equal(grids[0].analytic.length, 256);
     assert.ok(off(grids[0]) > 200);
     assert.equal(off(grids[1]), 0);
@@ -60,9 +66,16 @@ async function main() {
 
     // An error is a sentence, and the next call works.
     const it = example(gradus, 'rms_norm');
-    const bad = gradus.run({ ...it.request, shapes: { x: [3, 8], weight: [7] }, inputs: { ...it.request.inputs, weight: [1, 1, 1, 1, 1, 1, 1] } });
+    const bad = gradus.run({
+        ...it.request,
+        shapes : {x : [ 3, 8 ], weight : [ 7 ]},
+        inputs : {...it.request.inputs, weight : [ 1, 1, 1, 1, 1, 1, 1 ]}
+    });
     assert.match(bad.error, /^rms_norm: weight has shape \[7\]/);
     assert.equal(gradus.run(it.request).error, '');
 }
 
-main().catch((error) => { console.error(error); process.exitCode = 1; });
+main().catch((error) => {
+    console.error(error);
+    process.exitCode = 1;
+});

@@ -2,7 +2,7 @@
 //     node native.js WASM_FOLDER NATIVE_FOLDER
 'use strict';
 const assert = require('assert');
-const { execFileSync } = require('child_process');
+const {execFileSync} = require('child_process');
 const fs = require('fs');
 const path = require('path');
 
@@ -13,9 +13,12 @@ if (!fs.existsSync(path.join(native, 'study_bits'))) {
 }
 
 function both(name) {
-    const options = { encoding: 'utf8', maxBuffer: 1 << 26 };
-    return [execFileSync('node', [path.join(__dirname, '../run_wasm.js'), path.join(wasm, `${name}.wasm`)], options),
-        execFileSync(path.join(native, name), [], options)];
+    const options = {encoding : 'utf8', maxBuffer : 1 << 26};
+    return [
+        execFileSync('node',
+            [ path.join(__dirname, '../run_wasm.js'), path.join(wasm, `${name}.wasm`) ], options),
+        execFileSync(path.join(native, name), [], options)
+    ];
 }
 
 // y and dweight of RMSNorm. dx is not asked for: natively it is a sum in another order.

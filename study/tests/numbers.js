@@ -6,10 +6,10 @@ const fs = require('fs');
 const path = require('path');
 require('../page/wasi.js');
 const Gradus = require('../page/module.js');
-const { example, steps } = require('../page/examples.js');
+const {example, steps} = require('../page/examples.js');
 const worked = require('../page/worked.js');
 const walk = require('../page/walk.js');
-const { expected, apart } = require('./reference.js');
+const {expected, apart} = require('./reference.js');
 
 const LIMIT = 1e-6;
 let compared = 0;
@@ -20,22 +20,26 @@ function same(ours, theirs, what) {
 }
 
 function check(gradus, it, eps) {
-    const { request } = it, result = gradus.run(request), name = request.op;
+    const {request} = it, result = gradus.run(request), name = request.op;
     assert.equal(result.error, '', name);
     const wanted = expected(request, result, eps);
     result.outputs.forEach((t, k) => same(t.values, wanted.outputs[k], `${name} output ${k}`));
     wanted.saves.forEach((values, k) => same(result.saves[k].values, values, `${name} save ${k}`));
     it.check.inputs.forEach((input, i) => {
-        if (result.gradients[i]) same(result.gradients[i].values, wanted.gradients[input.name], `d${input.name} of ${name}`);
+        if (result.gradients[i])
+            same(result.gradients[i].values, wanted.gradients[input.name],
+                `d${input.name} of ${name}`);
     });
     for (const step of steps(it, result)) {
         assert.ok(step.value.values.every((v) => !Number.isNaN(v)), `${name}: ${step.name}`);
-        if (step.gradient) same(step.value.values, wanted.gradients[step.gradient], `${name}, step ${step.name}`);
+        if (step.gradient)
+            same(step.value.values, wanted.gradients[step.gradient], `${name}, step ${step.name}`);
     }
     const first = it.check.inputs.findIndex((input, i) => result.gradients[i]);
     if (first < 0) return;
     const rows = worked.jacobian(gradus, request, it.check, first);
-    wanted.jacobian(it.check.inputs[first].name).forEach((row, o) => same(rows[o], row, `${name}: row ${o} of the Jacobian`));
+    wanted.jacobian(it.check.inputs[first].name)
+        .forEach((row, o) => same(rows[o], row, `${name}: row ${o} of the Jacobian`));
 }
 
 async function main() {
@@ -44,17 +48,29 @@ async function main() {
     for (const op of with_backward) check(gradus, example(gradus, op.name));
     const norm = example(gradus, 'rms_norm');
     for (const [name, eps] of Object.values(norm.own.variants))
-        check(gradus, { ...norm, own: { ...norm.own, eps }, request: { ...norm.request, case: name } }, eps);
+        check(gradus, {...norm, own : {...norm.own, eps}, request : {...norm.request, case : name}},
+            eps);
 
     // The walk's own numbers: the sums of squares of rows 1 and 2 are 38.75 and 37.25.
-    const { request } = norm, N = 8, result = gradus.run(request);
-    const { rows, dw } = walk.numbers({ x: request.inputs.x, weight: request.inputs.weight, dy: request.cotangents[0], N, eps: 1e-5 });
-    assert.deepEqual(rows.map((row) => row.total), [13.75, 38.75, 37.25]);
-    assert.deepEqual(rows.map((row) => row.blocks.map((b) => b.squares)), [[7.5, 6.25], [15.25, 23.5], [23.25, 14]]);
+    const {request} = norm, N = 8, result = gradus.run(request);
+    const {rows, dw} = walk.numbers({
+        x : request.inputs.x,
+        weight : request.inputs.weight,
+        dy : request.cotangents[0],
+        N,
+        eps : 1e-5
+    });
+    assert.deepEqual(rows.map((row) => row.total), [ 13.75, 38.75, 37.25 ]);
+    assert.deepEqual(rows.map((row) => row.blocks.map((b) => b.squares)),
+        [ [ 7.5, 6.25 ], [ 15.25, 23.5 ], [ 23.25, 14 ] ]);
     const wanted = expected(request, result);
     same(rows.map((row) => row.rstd), wanted.saves[0], 'rstd of the walk');
     same(dw, wanted.gradients.weight, 'dw of the walk');
-    console.log(`${with_backward.length} ops, ${compared} numbers within ${LIMIT} of an independent computation`);
+    console.log(`${with_backward.length} ops, ${compared} numbers within ${
+        LIMIT} of an independent computation`);
 }
 
-main().catch((error) => { console.error(error); process.exitCode = 1; });
+main().catch((error) => {
+    console.error(error);
+    process.exitCode = 1;
+});

@@ -6,18 +6,31 @@
 // ---- A number and its derivative ---------------------------------------------------------------
 
 class Dual {
-    constructor(v, d = 0) { this.v = v; this.d = d; }
+    constructor(v, d = 0) {
+        this.v = v;
+        this.d = d;
+    }
 }
 const dual = (x) => (x instanceof Dual ? x : new Dual(x));
-const make = (f, slope) => (x) => { x = dual(x); const y = f(x.v); return new Dual(y, x.d ? x.d * slope(x.v, y) : 0); };
-const add = (...list) => list.map(dual).reduce((a, b) => new Dual(a.v + b.v, a.d + b.d), new Dual(0));
+const make = (f, slope) => (x) => {
+    x = dual(x);
+    const y = f(x.v);
+    return new Dual(y, x.d ? x.d * slope(x.v, y) : 0);
+};
+const add = (...list) =>
+    list.map(dual).reduce((a, b) => new Dual(a.v + b.v, a.d + b.d), new Dual(0));
 const neg = (a) => mul(a, -1);
 const sub = (a, b) => add(a, neg(b));
-const mul = (a, b) => { a = dual(a); b = dual(b); return new Dual(a.v * b.v, a.d * b.v + a.v * b.d); };
+const mul = (a, b) => {
+    a = dual(a);
+    b = dual(b);
+    return new Dual(a.v * b.v, a.d * b.v + a.v * b.d);
+};
 const inverse = make((x) => 1 / x, (x) => -1 / (x * x));
 const div = (a, b) => mul(a, inverse(b));
 const exp = make(Math.exp, (x, y) => y), log = make(Math.log, (x) => 1 / x);
-const sqrt = make(Math.sqrt, (x, y) => 0.5 / y), tanh = make(Math.tanh, (x) => 1 / Math.cosh(x) ** 2);
+const sqrt = make(Math.sqrt, (x, y) => 0.5 / y),
+      tanh = make(Math.tanh, (x) => 1 / Math.cosh(x) ** 2);
 const sin = make(Math.sin, Math.cos), cos = make(Math.cos, (x) => -Math.sin(x));
 const sum = (list) => add(...list), mean = (list) => div(sum(list), list.length);
 const dot = (a, b) => sum(a.map((x, i) => mul(x, b[i])));
@@ -33,14 +46,19 @@ const phi = make((x) => {
     return 0.5 + total * h / 3;
 }, density);
 
-// ---- The ops: inputs as flat lists, with shapes; returns the list of outputs ---------------------
+// ---- The ops: inputs as flat lists, with shapes; returns the list of outputs
+// ---------------------
 
-const rowsOf = (x, n) => Array.from({ length: x.length / n }, (_, i) => x.slice(i * n, i * n + n));
+const rowsOf = (x, n) => Array.from({length : x.length / n}, (_, i) => x.slice(i * n, i * n + n));
 const lastOf = (shape) => shape[shape.length - 1];
 const byRow = (f) => (x, s) => [rowsOf(x.x, lastOf(s.x)).flatMap((row, i) => f(row, x, s, i))];
 const each = (f) => (x) => [x.x.map(f)];
-const pair = (f) => (x) => [x.a.map((a, i) => f(a, x.b[i % x.b.length]))]; // b is repeated over rows
-const logSumExp = (row) => { const m = largest(row).v; return add(m, log(sum(row.map((e) => exp(sub(e, m)))))); };
+const pair = (f) =>
+    (x) => [x.a.map((a, i) => f(a, x.b[i % x.b.length]))]; // b is repeated over rows
+const logSumExp = (row) => {
+    const m = largest(row).v;
+    return add(m, log(sum(row.map((e) => exp(sub(e, m))))));
+};
 
 // eps as the case has it.
 const rmsRow = (row, weight, eps) => {
@@ -49,81 +67,152 @@ const rmsRow = (row, weight, eps) => {
 };
 
 const ops = (eps) => ({
-    rms_norm: byRow((row, x) => rmsRow(row, x.weight, eps)),
-    add_rms_norm: (x, s) => {
+    rms_norm : byRow((row, x) => rmsRow(row, x.weight, eps)),
+    add_rms_norm : (x, s) => {
         const total = x.x.map((e, i) => add(e, x.residual[i]));
-        return [rowsOf(total, lastOf(s.x)).flatMap((row) => rmsRow(row, x.weight, 1e-5)), total];
+        return [ rowsOf(total, lastOf(s.x)).flatMap((row) => rmsRow(row, x.weight, 1e-5)), total ];
     },
-    layer_norm: byRow((row, x) => {
+    layer_norm : byRow((row, x) => {
         const m = mean(row), centred = row.map((e) => sub(e, m));
         const rstd = inverse(sqrt(add(mean(centred.map((e) => mul(e, e))), 1e-5)));
         return centred.map((e, k) => add(mul(mul(e, rstd), x.weight[k]), x.bias[k]));
     }),
-    softmax: byRow((row) => { const l = logSumExp(row); return row.map((e) => exp(sub(e, l))); }),
-    log_softmax: byRow((row) => { const l = logSumExp(row); return row.map((e) => sub(e, l)); }),
-    cross_entropy: (x, s) => [[mean(rowsOf(x.logits, lastOf(s.logits)).map((row, i) => sub(logSumExp(row), row[x.targets[i].v])))]],
-    swiglu: (x) => [x.gate.map((z, i) => mul(mul(z, sigmoid(z)), x.up[i]))],
-    linear: (x, s) => [rowsOf(x.x, lastOf(s.x)).flatMap((row) => rowsOf(x.weight, lastOf(s.x)).map((w, n) => add(dot(row, w), x.bias[n])))],
-    matmul: (x, s) => [rowsOf(x.a, lastOf(s.a)).flatMap((row) => Array.from({ length: s.b[1] }, (_, j) => dot(row, row.map((_, k) => x.b[k * s.b[1] + j]))))],
-    attention: (x, s) => { // causal, scale 0.5, one batch and one head
+    softmax : byRow((row) => {
+        const l = logSumExp(row);
+        return row.map((e) => exp(sub(e, l)));
+    }),
+    log_softmax : byRow((row) => {
+        const l = logSumExp(row);
+        return row.map((e) => sub(e, l));
+    }),
+    cross_entropy : (x, s) => [[ mean(rowsOf(
+        x.logits, lastOf(s.logits)).map((row, i) => sub(logSumExp(row), row[x.targets[i].v]))) ]],
+    swiglu : (x) => [x.gate.map((z, i) => mul(mul(z, sigmoid(z)), x.up[i]))],
+    linear : (x, s) => [rowsOf(x.x, lastOf(s.x))
+                            .flatMap((row) => rowsOf(x.weight, lastOf(s.x))
+                                                  .map((w, n) => add(dot(row, w), x.bias[n])))],
+    matmul :
+        (x, s) => [rowsOf(x.a, lastOf(s.a))
+                       .flatMap((row) => Array.from({length : s.b[1]},
+                                    (_, j) => dot(row, row.map((_, k) => x.b[k * s.b[1] + j]))))],
+    attention : (x, s) => { // causal, scale 0.5, one batch and one head
         const D = lastOf(s.q), q = rowsOf(x.q, D), k = rowsOf(x.k, D), v = rowsOf(x.v, lastOf(s.v));
-        return [q.flatMap((row, i) => {
-            const seen = k.slice(0, i + k.length - q.length + 1), scores = seen.map((key) => mul(0.5, dot(row, key)));
+        return [ q.flatMap((row, i) => {
+            const seen = k.slice(0, i + k.length - q.length + 1),
+                  scores = seen.map((key) => mul(0.5, dot(row, key)));
             const l = logSumExp(scores), p = scores.map((e) => exp(sub(e, l)));
             return v[0].map((_, e) => dot(p, p.map((_, j) => v[j][e])));
-        })];
+        }) ];
     },
-    rope: (x) => [rowsOf(x.x, 2).flatMap(([a, b], t) => [sub(mul(a, Math.cos(t)), mul(b, Math.sin(t))), add(mul(a, Math.sin(t)), mul(b, Math.cos(t)))])],
-    embedding: (x, s) => [x.ids.flatMap((id) => rowsOf(x.table, lastOf(s.table))[id.v])],
-    dropout: (x, s, result) => [x.x.map((e, i) => (result.outputs[0].values[i] === 0 ? mul(e, 0) : div(e, 0.7)))],
-    sum: byRow((row) => [sum(row)]), mean: byRow((row) => [mean(row)]), logsumexp: byRow((row) => [logSumExp(row)]),
-    max: byRow((row) => { const m = largest(row).v, equal = row.map(dual).filter((e) => e.v === m); return [mean(equal)]; }),
-    add: pair(add), sub: pair(sub), mul: pair(mul), div: pair(div),
-    maximum: pair((a, b) => (a.v === b.v ? mean([a, b]) : largest([a, b]))),
-    where: (x) => [x.condition.map((c, i) => (c.v ? x.a[i] : x.b[i % x.b.length]))],
-    neg: each(neg), scale: each((e) => mul(e, -2.5)), add_scalar: each((e) => add(e, 0.75)),
-    pow: each((e) => mul(e, mul(e, e))), exp: each(exp), log: each(log), sqrt: each(sqrt),
-    rsqrt: each((e) => inverse(sqrt(e))), sin: each(sin), cos: each(cos), tanh: each(tanh),
-    sigmoid: each(sigmoid), silu: each((e) => mul(e, sigmoid(e))), gelu: each((e) => mul(e, phi(e))),
-    gelu_tanh: each((e) => mul(mul(e, 0.5), add(1, tanh(mul(Math.sqrt(2 / Math.PI), add(e, mul(0.044715, mul(e, mul(e, e))))))))),
-    relu: each((e) => (dual(e).v > 0 ? dual(e) : new Dual(0))), abs: each((e) => (dual(e).v < 0 ? neg(e) : dual(e).v > 0 ? dual(e) : new Dual(0))),
-    reshape: each(dual), contiguous: each(dual), cast: each(dual),
-    permute: (x, s) => [Array.from({ length: x.x.length }, (_, i) => x.x[(i % s.x[0]) * s.x[1] + Math.floor(i / s.x[0])])],
-    slice: (x, s) => [x.x.slice(s.x[1], 3 * s.x[1])],
-    expand: (x) => [Array.from({ length: 4 }, () => x.x).flat()],
-    concat: (x) => [[...x['x[0]'], ...x['x[1]']]],
+    rope : (x) => [rowsOf(x.x, 2).flatMap(
+        ([ a, b ], t) => [sub(mul(a, Math.cos(t)), mul(b, Math.sin(t))),
+            add(mul(a, Math.sin(t)), mul(b, Math.cos(t)))])],
+    embedding : (x, s) => [x.ids.flatMap((id) => rowsOf(x.table, lastOf(s.table))[id.v])],
+    dropout : (x, s, result) => [x.x.map(
+        (e, i) => (result.outputs[0].values[i] === 0 ? mul(e, 0) : div(e, 0.7)))],
+    sum : byRow((row) => [sum(row)]),
+    mean : byRow((row) => [mean(row)]),
+    logsumexp : byRow((row) => [logSumExp(row)]),
+    max : byRow((row) => {
+        const m = largest(row).v, equal = row.map(dual).filter((e) => e.v === m);
+        return [ mean(equal) ];
+    }),
+    add : pair(add),
+    sub : pair(sub),
+    mul : pair(mul),
+    div : pair(div),
+    maximum : pair((a, b) => (a.v === b.v ? mean([ a, b ]) : largest([ a, b ]))),
+    where : (x) => [x.condition.map((c, i) => (c.v ? x.a[i] : x.b[i % x.b.length]))],
+    neg : each(neg),
+    scale : each((e) => mul(e, -2.5)),
+    add_scalar : each((e) => add(e, 0.75)),
+    pow : each((e) => mul(e, mul(e, e))),
+    exp : each(exp),
+    log : each(log),
+    sqrt : each(sqrt),
+    rsqrt : each((e) => inverse(sqrt(e))),
+    sin : each(sin),
+    cos : each(cos),
+    tanh : each(tanh),
+    sigmoid : each(sigmoid),
+    silu : each((e) => mul(e, sigmoid(e))),
+    gelu : each((e) => mul(e, phi(e))),
+    gelu_tanh : each(
+        (e) => mul(mul(e, 0.5),
+            add(1, tanh(mul(Math.sqrt(2 / Math.PI), add(e, mul(0.044715, mul(e, mul(e, e))))))))),
+    relu : each((e) => (dual(e).v > 0 ? dual(e) : new Dual(0))),
+    abs : each((e) => (dual(e).v < 0   ? neg(e)
+                       : dual(e).v > 0 ? dual(e)
+                                       : new Dual(0))),
+    reshape : each(dual),
+    contiguous : each(dual),
+    cast : each(dual),
+    permute : (x, s) => [Array.from(
+        {length : x.x.length}, (_, i) => x.x[(i % s.x[0]) * s.x[1] + Math.floor(i / s.x[0])])],
+    slice : (x, s) => [x.x.slice(s.x[1], 3 * s.x[1])],
+    expand : (x) => [Array.from({length : 4}, () => x.x).flat()],
+    concat : (x) => [[...x['x[0]'], ...x['x[1]'] ]],
 });
 
 // What is kept for the backward, where an example shows it.
 const saved = (eps) => ({
-    rms_norm: [(x, s) => rowsOf(x.x, lastOf(s.x)).map((row) => inverse(sqrt(add(mean(row.map((e) => mul(e, e))), eps))))],
-    add_rms_norm: [(x, s) => rowsOf(x.x.map((e, i) => add(e, x.residual[i])), lastOf(s.x)).map((row) => inverse(sqrt(add(mean(row.map((e) => mul(e, e))), 1e-5))))],
-    layer_norm: [(x, s) => rowsOf(x.x, lastOf(s.x)).map(mean), (x, s) => rowsOf(x.x, lastOf(s.x)).map((row) => { const m = mean(row); return inverse(sqrt(add(mean(row.map((e) => mul(sub(e, m), sub(e, m)))), 1e-5))); })],
-    cross_entropy: [(x, s) => rowsOf(x.logits, lastOf(s.logits)).map(largest), (x, s) => rowsOf(x.logits, lastOf(s.logits)).map((row) => sub(logSumExp(row), largest(row).v))],
-    attention: [(x, s) => { const q = rowsOf(x.q, lastOf(s.q)), k = rowsOf(x.k, lastOf(s.k)); return q.map((row, i) => logSumExp(k.slice(0, i + 1).map((key) => mul(0.5, dot(row, key))))); }],
+    rms_norm :
+        [ (
+              x, s) => rowsOf(x.x,
+              lastOf(s.x)).map((row) => inverse(sqrt(add(mean(row.map((e) => mul(e, e))), eps)))) ],
+    add_rms_norm :
+        [ (x, s) => rowsOf(x.x.map((e, i) => add(e, x.residual[i])), lastOf(s.x))
+                        .map((row) => inverse(sqrt(add(mean(row.map((e) => mul(e, e))), 1e-5)))) ],
+    layer_norm : [
+        (x, s) => rowsOf(x.x, lastOf(s.x)).map(mean),
+        (x, s) => rowsOf(x.x, lastOf(s.x)).map((row) => {
+            const m = mean(row);
+            return inverse(sqrt(add(mean(row.map((e) => mul(sub(e, m), sub(e, m)))), 1e-5)));
+        })
+    ],
+    cross_entropy : [
+        (x, s) => rowsOf(x.logits, lastOf(s.logits)).map(largest),
+        (x, s) =>
+            rowsOf(x.logits, lastOf(s.logits)).map((row) => sub(logSumExp(row), largest(row).v))
+    ],
+    attention : [ (x, s) => {
+        const q = rowsOf(x.q, lastOf(s.q)), k = rowsOf(x.k, lastOf(s.k));
+        return q.map(
+            (row, i) => logSumExp(k.slice(0, i + 1).map((key) => mul(0.5, dot(row, key)))));
+    } ],
 });
 
-// For a request of Gradus.run: {outputs, saves, gradients: {input: values}, jacobian(input)}. `result`
-// is looked at for dropout's mask alone.
+// For a request of Gradus.run: {outputs, saves, gradients: {input: values}, jacobian(input)}.
+// `result` is looked at for dropout's mask alone.
 function expected(request, result, eps = 1e-5) {
-    const f = ops(eps)[request.op], { shapes, inputs, cotangents } = request;
-    const values = (seed, at) => Object.fromEntries(Object.entries(inputs).map(([name, list]) =>
-        [name, list.map((v, i) => new Dual(v, name === seed && i === at ? 1 : 0))]));
+    const f = ops(eps)[request.op], {shapes, inputs, cotangents} = request;
+    const values = (seed, at) => Object.fromEntries(Object.entries(inputs).map(([ name,
+        list ]) => [name, list.map((v, i) => new Dual(v, name === seed && i === at ? 1 : 0))]));
     const outputs = f(values(), shapes, result).map((list) => list.map((e) => dual(e).v));
-    const column = (name, i) => f(values(name, i), shapes, result).map((list) => list.map((e) => dual(e).d));
+    const column = (name, i) =>
+        f(values(name, i), shapes, result).map((list) => list.map((e) => dual(e).d));
     const gradients = {};
     for (const [name, list] of Object.entries(inputs))
-        gradients[name] = list.map((_, i) => column(name, i).reduce((total, out, k) => total + out.reduce((t, d, j) => t + d * cotangents[k][j], 0), 0));
-    const saves = (saved(eps)[request.op] || []).map((save) => save(values(), shapes).map((e) => dual(e).v));
-    const jacobian = (name) => outputs[0].map((_, o) => inputs[name].map((_, i) => column(name, i)[0][o]));
-    return { outputs, saves, gradients, jacobian };
+        gradients[name] = list.map(
+            (_, i) => column(name, i).reduce(
+                (total, out, k) => total + out.reduce((t, d, j) => t + d * cotangents[k][j], 0),
+                0));
+    const saves =
+        (saved(eps)[request.op] || []).map((save) => save(values(), shapes).map((e) => dual(e).v));
+    const jacobian = (name) =>
+        outputs[0].map((_, o) => inputs[name].map((_, i) => column(name, i)[0][o]));
+    return {outputs, saves, gradients, jacobian};
 }
 
 // The largest difference, as a share of the largest number.
 function apart(ours, theirs) {
     if (ours.length !== theirs.length) return Infinity;
     const scale = Math.max(1e-30, ...theirs.map(Math.abs));
-    return ours.reduce((most, v, i) => Math.max(most, Math.abs(v - theirs[i]) / (scale > 1e-12 ? scale : 1)), 0);
+    return ours.reduce(
+        (most, v, i) => Math.max(most, Math.abs(v - theirs[i]) / (scale > 1e-12 ? scale : 1)), 0);
 }
 
-module.exports = { expected, apart };
+module.exports = {
+    expected,
+    apart
+};
