@@ -1,5 +1,5 @@
-/* tape.c - linked with an example program: after its first gd_backward it prints the tape as a graph,
- * and the program ends there. */
+/* tape.c - linked with an example program: after its first gd_backward it prints the tape as a
+ * graph, and the program ends there. */
 #include <stdio.h>
 #include <stdlib.h>
 

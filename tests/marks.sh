@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Sees that each step of a derivation and its line of code have found each other. A mark, [dx], stands
-# in the text of kernels/NAME/README.md, in a line of its blocks of C as /* [dx] */, and in the code
-# of the folder, at the end of a comment: beside the line, or above it. A row of a table, UNARY(exp,
-# ...), is a mark by its name.
+# Sees that each step of a derivation and its line of code have found each other. A mark, [dx],
+# stands in the text of kernels/NAME/README.md, in a line of its blocks of C as /* [dx] */, and in the
+# code of the folder, at the end of a comment: beside the line, or above it. A row of a table,
+# UNARY(exp, ...), is a mark by its name.
 #   tests/marks.sh SOURCE_DIR
 #
-# It complains where a mark has no partner, where the README's line does not stand in the code at the
-# mark, and where an op with a backward has no mark: [NAME] or [NAME ...], or for the op that its
+# It complains where a mark has no partner, where the README's line does not stand in the code at
+# the mark, and where an op with a backward has no mark: [NAME] or [NAME ...], or for the op that its
 # folder is named for, any.
 set -euo pipefail
 cd "$1"

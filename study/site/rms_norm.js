@@ -13,7 +13,11 @@ const bytes = (n) => (n >= 1e6 ? `${(n / 1e6).toFixed(1)} MB`
 exports.walk = function(it) {
     const {html, steps} = walk.render(it.request, it.own.eps);
     return `<h3 id="walk-title">Row to program, block by block</h3>
-<p>A kernel gives each row to one program (on a GPU a block of threads). The row is longer than what the program holds at once, so it walks: here 8 numbers in blocks of 4. The sum of squares grows block by block; only then rstd is known, and the row is gone through again for y. The backward walks the same way for the sum of h xhat. What it leaves for dw is a row of its own for every program, and these rows are added at the end, in order.</p>
+<p>A kernel gives each row to one program (on a GPU a block of threads). The row is longer than
+what the program holds at once, so it walks: here 8 numbers in blocks of 4. The sum of squares
+grows block by block; only then rstd is known, and the row is gone through again for y. The
+backward walks the same way for the sum of h xhat. What it leaves for dw is a row of its own for
+every program, and these rows are added at the end, in order.</p>
 <div class="panel" id="walk" data-steps="${
         steps}"><div class="controls"><button type="button" data-act="step">Step</button><button type="button" data-act="play">Play</button></div>${
         html}</div>`;
@@ -77,20 +81,37 @@ exports.ladder = () => {
             })
             .join('\n');
     return `<h3 id="ladder-pictures">The ladder in pictures</h3>
-<p>Rows of x run downwards, 32 of them; a cell is a sector, the 32 bytes that memory moves at least. Bright: what the warps of all rows ask for with this load. Pale: what has come. The picture is computed from the index formula under it, which is the kernel's.</p>
-<p>The naive rung wastes 7 of 8 bytes of what a load moves, unless a cache keeps the sector for the next seven loads. That explains a factor of 8, and the rung is 20 to 50 times too slow: with a thread a row, 2048 rows are 32 blocks on 132 multiprocessors, each thread has one load on its way, and memory waits.</p>
+<p>Rows of x run downwards, 32 of them; a cell is a sector, the 32 bytes that memory moves at
+least. Bright: what the warps of all rows ask for with this load. Pale: what has come. The picture
+is computed from the index formula under it, which is the kernel's.</p>
+<p>The naive rung wastes 7 of 8 bytes of what a load moves, unless a cache keeps the sector for
+the next seven loads. That explains a factor of 8, and the rung is 20 to 50 times too slow: with a
+thread a row, 2048 rows are 32 blocks on 132 multiprocessors, each thread has one load on its way,
+and memory waits.</p>
 <div class="rungs">${figures}</div>
 <h3 id="glossary">Glossary</h3>
 <dl>
-<dt>thread, warp, lane</dt><dd>A thread runs the kernel's code on numbers of its own. 32 of them, a warp, run each instruction together; a thread's place in its warp is its lane.</dd>
-<dt>block, multiprocessor</dt><dd>Threads that can wait for one another and share memory are a block. A block runs on one multiprocessor (SM), which has several at a time; an H200 has 132.</dd>
-<dt>cluster</dt><dd>Blocks that run at the same time on neighbouring multiprocessors and can read each other's shared memory.</dd>
-<dt>sector, coalescing</dt><dd>Memory moves 32 bytes at least, a sector. The addresses of a warp's load are taken together: lanes that are neighbours in memory share sectors, and then nothing is wasted.</dd>
-<dt>shared memory, registers, L2</dt><dd>Registers belong to a thread, shared memory to a block, the L2 cache to all. Each is an order of magnitude larger and slower than the one before.</dd>
-<dt>loads on their way</dt><dd>A load takes hundreds of cycles. Bandwidth is bytes on their way divided by that time, so a kernel that asks for little at once is slow however few bytes it reads.</dd>
+<dt>thread, warp, lane</dt><dd>A thread runs the kernel's code on numbers of its own. 32 of them,
+a warp, run each instruction together; a thread's place in its warp is its lane.</dd>
+<dt>block, multiprocessor</dt><dd>Threads that can wait for one another and share memory are a
+block. A block runs on one multiprocessor (SM), which has several at a time; an H200 has 132.</dd>
+<dt>cluster</dt><dd>Blocks that run at the same time on neighbouring multiprocessors and can read
+each other's shared memory.</dd>
+<dt>sector, coalescing</dt><dd>Memory moves 32 bytes at least, a sector. The addresses of a warp's
+load are taken together: lanes that are neighbours in memory share sectors, and then nothing is
+wasted.</dd>
+<dt>shared memory, registers, L2</dt><dd>Registers belong to a thread, shared memory to a block,
+the L2 cache to all. Each is an order of magnitude larger and slower than the one before.</dd>
+<dt>loads on their way</dt><dd>A load takes hundreds of cycles. Bandwidth is bytes on their way
+divided by that time, so a kernel that asks for little at once is slow however few bytes it
+reads.</dd>
 <dt>shuffle</dt><dd>An instruction by which lanes of a warp read each other's registers.</dd>
-<dt>bulk copy, st.async</dt><dd>A copy of a whole piece of a row that one thread starts and the hardware carries out (cp.async.bulk); and a store into another block's shared memory that says when it has arrived.</dd>
-<dt>arithmetic intensity</dt><dd>Operations for each byte moved. RMSNorm has about one, where an H200 could do more than ten in float32: the memory is the limit.</dd>
-<dt>ceiling</dt><dd>The speed of a plain copy of as many bytes, measured in the same run. Shares are of that.</dd>
+<dt>bulk copy, st.async</dt><dd>A copy of a whole piece of a row that one thread starts and the
+hardware carries out (cp.async.bulk); and a store into another block's shared memory that says
+when it has arrived.</dd>
+<dt>arithmetic intensity</dt><dd>Operations for each byte moved. RMSNorm has about one, where an
+H200 could do more than ten in float32: the memory is the limit.</dd>
+<dt>ceiling</dt><dd>The speed of a plain copy of as many bytes, measured in the same run. Shares
+are of that.</dd>
 </dl>`;
 };

@@ -117,7 +117,8 @@ function workedExamples(gradus, ops, symbols) {
     if (!ops.length) return '';
     const examples = ops.map((op) => workedExample(gradus, op, symbols));
     return `<h2 id="worked">Worked ${ops.length > 1 ? 'examples' : 'example'}</h2>
-<p>The numbers are the library's own, in float64, from its WebAssembly build. With JavaScript they follow what you write into a box.</p>` +
+<p>The numbers are the library's own, in float64, from its WebAssembly build. With JavaScript they
+follow what you write into a box.</p>` +
            (ops.length > 4 ? ops.map((op, i) => `<details><summary><code>${op}</code></summary>${
                                          examples[i]}</details>`)
                            : examples)
@@ -284,11 +285,15 @@ function breakPage(gradus) {
             [ 'gradus-wasm.js', 'wasi.js', 'module.js', 'examples.js', 'worked.js', 'break.js' ],
         headings : [ {depth : 2, text : 'Every planted bug', id : 'all'} ],
         html : `<h1 id="top">Break it</h1>
-<p class="lead">A wrong backward still trains, only worse. Choose a mistake; gradcheck compares what that backward says with finite differences of the forward, here, in this page.</p>
+<p class="lead">A wrong backward still trains, only worse. Choose a mistake; gradcheck compares
+what that backward says with finite differences of the forward, here, in this page.</p>
 <div class="panel" id="break"><div class="controls"><select aria-label="mistake" id="bug">${
             options}</select> <button type="button" id="run">Check</button></div>
-<div id="result"><noscript>Choosing takes JavaScript. What gradcheck said of each stands below.</noscript></div></div>
-<p>First the gradient by the broken backward, then by central differences. Red is above 0, blue below. <a href="numerics.html">Numerics</a> says how the step is chosen and what the tolerances are.</p>
+<div id="result"><noscript>Choosing takes JavaScript. What gradcheck said of each stands
+below.</noscript></div></div>
+<p>First the gradient by the broken backward, then by central differences. Red is above 0, blue
+below. <a href="numerics.html">Numerics</a> says how the step is chosen and what the tolerances
+are.</p>
 <h2 id="all">Every planted bug</h2><p>${wrong.length} mistakes, and ${
             bugs.length -
             wrong
@@ -304,14 +309,18 @@ function trainPage() {
         title : 'Train',
         scripts : [ 'train-wasm.js', 'wasi.js', 'train.js' ],
         html : `<h1 id="top">A model learns, here</h1>
-<p class="lead">The transformer of <code>gradus-train</code>, 2 layers and 64 wide, trained in this page by the library: forward, backward, clipping, AdamW, in the same C.</p>
-<p>It reads bytes, 64 at a time, in batches of 8, and guesses each next one. At first all are as likely as each other: the loss is the logarithm of their number. Soon it knows which are frequent, then which follow which, then words. <a href="${
+<p class="lead">The transformer of <code>gradus-train</code>, 2 layers and 64 wide, trained in
+this page by the library: forward, backward, clipping, AdamW, in the same C.</p>
+<p>It reads bytes, 64 at a time, in batches of 8, and guesses each next one. At first all are as
+likely as each other: the loss is the logarithm of their number. Soon it knows which are frequent,
+then which follow which, then words. <a href="${
             sources.page(
                 'train/model/model.h')}">model.h</a> has the model, <a href="tutorial.html">the tutorial</a> its block.</p>
 <div class="panel" id="train"><div class="controls"><button type="button" data-part="go">Train</button><button type="button" data-part="again">From the start</button><label>learning rate <select data-part="rate"><option>0.0003</option><option>0.001</option><option selected>0.003</option><option>0.01</option><option>0.1</option></select></label></div>
 <p data-part="said" role="status"></p><svg data-part="loss" viewBox="0 0 640 220" role="img" aria-label="loss over the steps"></svg>
 <h4>What it writes</h4><pre class="code words" data-part="sample"></pre>
-<details><summary>The text it learns from, or your own</summary><textarea data-part="text" rows="12" aria-label="text to learn from"></textarea></details>
+<details><summary>The text it learns from, or your
+own</summary><textarea data-part="text" rows="12" aria-label="text to learn from"></textarea></details>
 <noscript>Training takes JavaScript.</noscript></div>`,
     });
     const bytes = fs.readFileSync(path.join(programs, 'study_train.wasm'));

@@ -77,8 +77,14 @@ exports.page = async function page(folder) {
         scripts : [ 'tape.js' ],
         headings : programs.map(([ id, text ]) => ({depth : 2, id, text})),
         html : `<h1 id="top">The tape</h1>
-<p class="lead">What the example programs write down while they compute, and how the gradients come back. The graphs are what <code>gd_tape_print_dot</code> prints after the first backward, drawn by Graphviz.</p>
-<p>A box is a node: an op, the shape of what it made, the 2-norm of the gradient that reached it, the bytes that waited for its backward. An ellipse is a leaf, filled where it wants a gradient. Solid arrows carry values, dashed ones gradients. Press Play: nodes appear in the order of the forward; then the walk goes back, each node's gradients reach its inputs, and what it kept is free.</p>
+<p class="lead">What the example programs write down while they compute, and how the gradients
+come back. The graphs are what <code>gd_tape_print_dot</code> prints after the first backward,
+drawn by Graphviz.</p>
+<p>A box is a node: an op, the shape of what it made, the 2-norm of the gradient that reached it,
+the bytes that waited for its backward. An ellipse is a leaf, filled where it wants a gradient.
+Solid arrows carry values, dashed ones gradients. Press Play: nodes appear in the order of the
+forward; then the walk goes back, each node's gradients reach its inputs, and what it kept is
+free.</p>
 ${parts.join('\n')}`,
     };
 };
