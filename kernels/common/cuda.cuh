@@ -216,6 +216,13 @@ __device__ inline V gd_warp_reduce(V v, Combine combine)
     return v;
 }
 
+// The sum of v over `lanes` neighbouring lanes, a power of two; each of them gets the same bits.
+static __device__ inline float gd_lane_sum(float v, int lanes)
+{
+    for (int step = lanes / 2; step > 0; step /= 2) v += __shfl_xor_sync(0xffffffffu, v, step);
+    return v;
+}
+
 // Combines v of all threads of the block (a multiple of 32, at most 1024); all threads get the
 // result. `shared` has room for 32 V; it may be used again at once.
 template <class V, class Combine>
