@@ -188,8 +188,8 @@ static void run_statuses()
     check_cuda(cudaDeviceSynchronize(), "bad calls");
     r.y.down(), r.sum.down();
     expect(r.y.after == r.y.before && r.sum.after == r.sum.before, "a bad call wrote", c);
-    Case empty(7, 0, f32);
-    run(empty), run(empty.added(bf16));
+    const Case empty(7, 0, f32);
+    Run(empty).run(), Run(empty.added(bf16)).run();
 }
 
 // ---- Among other work ---------------------------------------------------------------------------

@@ -274,7 +274,7 @@ struct Run {
                                                   : tensor(c.dx, c.dtype)),
           dbranch(tensor(c.dbranch, c.y_dtype)), dw(param(c.dw, c.dweight_dtype)),
           db(param(c.db, c.dweight_dtype)),
-          workspace(true, GD_FLOAT32, 1, (int64_t)gd_cuda_rms_norm_workspace(&p) / 4, 0)
+          workspace(floats((int64_t)gd_cuda_rms_norm_workspace(&p) / 4))
     {
         if (c.accumulate_dx && !c.in_place) dx.fill(0.2, 0.9);
         if (c.accumulate_dbranch) dbranch.fill(-0.1, 0.5);
@@ -289,6 +289,10 @@ struct Run {
     Array param(bool present, gd_dtype dtype)
     {
         return Array(present, dtype, 1, sums, sums, c.odd >> made++ & 1);
+    }
+    static Array floats(int64_t n)
+    {
+        return Array(true, GD_FLOAT32, 1, n, n);
     }
     static gd_rms_norm_problem problem_of(const Case &c)
     {
