@@ -398,11 +398,11 @@ static gd_status run_backward(const gd_call *call, rms_backward *b, const gd_ten
     b->dw = dparam_of(call, weight), b->db = dparam_of(call, weight + 1);
     if (b->N == 0) return GD_OK;
     if (b->dy.data && b->M > 0) {
-        rms_param bias;
-        if (!open_param(call, call->input[weight], &b->weight) ||
-            !open_param(call, call->input[weight + 1], &bias) || !open_rows(call, x, &b->x))
+        if (!open_param(call, call->input[weight], &b->weight) || !open_rows(call, x, &b->x))
             return GD_ERROR_MEMORY;
-        b->piece_rows = rms_piece_rows(b->M, gd_max64(b->weight.heads, bias.heads));
+        const gd_tensor *bias = call->input[weight + 1];
+        int64_t bias_heads = bias ? gd_row_count(bias) : 1;
+        b->piece_rows = rms_piece_rows(b->M, gd_max64(b->weight.heads, bias_heads));
         b->partials = gd_call_scratch(
             call, rms_partials_bytes(b->M, b->N, b->piece_rows, b->dw.heads + b->db.heads));
         if (!b->partials) return GD_ERROR_MEMORY;
