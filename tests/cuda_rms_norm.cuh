@@ -469,8 +469,8 @@ struct Run {
             const double past = c.dsum ? dsum.was(t, at) : 0;
             const double gradient = r * (d * f - xhat * dot) + past;
             const double size = r * (fabs(d * f) + fabs(xhat) * dot_size) + fabs(past);
-            const double dx_was = c.accumulate_dx && !c.in_place ? dx.was(t, at) : 0;
-            const double dbranch_was = c.accumulate_dbranch ? dbranch.was(t, at) : 0;
+            const double dx_was = dx.present && c.accumulate_dx && !c.in_place ? dx.was(t, at) : 0;
+            const double dbranch_was = c.dbranch && c.accumulate_dbranch ? dbranch.was(t, at) : 0;
             if (dx.present) check("dx", dx, t, at, gradient + dx_was, fine * (size + fabs(dx_was)));
             if (c.dbranch)
                 check("dbranch", dbranch, t, at, gradient + dbranch_was,
