@@ -238,6 +238,9 @@ gd_status gd_tensor_need_grad(gd_tensor *t);
  * the gradient. */
 gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who);
 
+/* Gives the gradient of t memory of its own, before something is written to it. */
+gd_status gd_grad_unshare(gd_tensor *t);
+
 /* Drops the gradient of a tensor made by an op. */
 void gd_grad_release(gd_tensor *t);
 

@@ -218,6 +218,10 @@ struct gd_op {
     uint32_t dinput_over_doutput;
     uint32_t dinput_over_input;
 
+    /* Bit i: the gradient of input i is the same numbers as that of input 0 (of one shape), as for
+     * a sum. Where both are new, dinput[i] and dinput[0] may be one memory, to be written once. */
+    uint32_t dinput_shared;
+
     /* Bit i: backward() on a GPU takes a dinput[i] of float32 though what it reads is 16-bit.
      * Gradients of parameters are kept so (optim.h); any other comes to them rounded to 16 bits. */
     uint32_t dinput_float32;

@@ -31,6 +31,8 @@ struct BlockShared {
 };
 constexpr int STAGES_AT = (sizeof(BlockShared) + 127) / 128 * 128;
 
+constexpr int CHUNKS = 2; // packs of a row that a thread has
+
 // What a team's threads do: whose rows, which columns.
 struct Team {
     int size, count, index, member; // threads of a team, teams of the block
@@ -54,7 +56,7 @@ __device__ inline void fetch_tokens(uint32_t to, uint32_t full, const char *from
 #endif
 
 // WARP: a row is shared by lanes of one warp.
-template <class S, class B, bool ADD, int CHUNKS, bool WARP>
+template <class S, class B, bool ADD, bool WARP>
 __global__ void __maxnreg__(BLOCK_REGISTERS)
     backward_block_kernel(const __grid_constant__ Backward a, const __grid_constant__ BlockPlan p)
 {
@@ -272,17 +274,8 @@ static cudaError_t by_plan(const Backward &a, const BlockPlan &p, cudaStream_t s
     const size_t sums = teams > 1 ? (size_t)(teams * width) * sizeof(float) : 0;
     Shape shape = {p.partials * (a.heads > 1 ? slices : 1), p.threads};
     shape.shared = STAGES_AT + (ring > sums ? ring : sums);
-    switch (p.chunks * 2 + warp) {
-    case 5:
-        return launch<backward_block_kernel<S, B, ADD, 2, true>>(shape, stream, a, p);
-    case 7:
-        return launch<backward_block_kernel<S, B, ADD, 3, true>>(shape, stream, a, p);
-    case 4:
-        return launch<backward_block_kernel<S, B, ADD, 2, false>>(shape, stream, a, p);
-    case 6:
-        return launch<backward_block_kernel<S, B, ADD, 3, false>>(shape, stream, a, p);
-    }
-    return cudaErrorInvalidConfiguration;
+    if (warp) return launch<backward_block_kernel<S, B, ADD, true>>(shape, stream, a, p);
+    return launch<backward_block_kernel<S, B, ADD, false>>(shape, stream, a, p);
 }
 
 cudaError_t backward_block(const Backward &a, const BlockPlan &plan, cudaStream_t stream)

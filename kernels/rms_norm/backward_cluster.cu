@@ -14,7 +14,9 @@ namespace gd_rms
 
 // CHUNKS: packs of a row that each thread has. One block to a multiprocessor, as in
 // forward_cluster.cu.
-template <class S, class B, bool ADD, int CHUNKS, int LEAD>
+constexpr int LEAD = 0; // of the stages (ring.cuh)
+
+template <class S, class B, bool ADD, int CHUNKS>
 __global__ void __launch_bounds__(cluster_threads(CHUNKS) + 32, 1)
     backward_cluster_kernel(const __grid_constant__ Backward a, int stages)
 {
@@ -128,17 +130,13 @@ static cudaError_t by_chunks(const Backward &a, const ClusterPlan &p, cudaStream
 {
     constexpr int V = pack_size<S, B>;
     const Shape shape = ring_shape(p, ADD ? stage_bytes<V, S, B, S> : stage_bytes<V, S, B>);
-    switch (p.chunks) {
-    case 2:
-        return launch<backward_cluster_kernel<S, B, ADD, 2, 0>>(shape, stream, a, p.stages);
-    case 3:
-        return launch<backward_cluster_kernel<S, B, ADD, 3, 0>>(shape, stream, a, p.stages);
-    case 5:
-        return launch<backward_cluster_kernel<S, B, ADD, 5, 0>>(shape, stream, a, p.stages);
-    }
+    if (p.chunks == 3)
+            return launch<backward_cluster_kernel<S, B, ADD, 3>>(shape, stream, a, p.stages);
+    if (p.chunks == 5)
+            return launch<backward_cluster_kernel<S, B, ADD, 5>>(shape, stream, a, p.stages);
     if constexpr (V == 4)
         if (p.chunks == 9)
-            return launch<backward_cluster_kernel<S, B, ADD, 9, 0>>(shape, stream, a, p.stages);
+            return launch<backward_cluster_kernel<S, B, ADD, 9>>(shape, stream, a, p.stages);
     return cudaErrorInvalidConfiguration;
 }
 

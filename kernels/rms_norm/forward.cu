@@ -14,11 +14,11 @@ namespace gd_rms
 // The first blocks wait while the kernel ahead ends, and meanwhile bring their rows to L2. Those
 // that start later read theirs at once, and for them it would be a detour.
 template <class T>
-__device__ inline void prefetch_rows(const Problem &p, const void *x, int64_t stride, int64_t row,
+__device__ inline void prefetch_rows(const Problem &p, const void *x, int64_t stride, int row,
                                      int rows)
 {
 #if GD_HOPPER
-    const int64_t there = min((int64_t)rows, p.rows - row);
+    const int there = min(rows, (int)p.rows - row);
     if (there > 0 && (rows == 1 || stride == p.heads * p.cols))
         bulk_prefetch(Row(p, row).of<T>(x, stride), (uint32_t)(there * p.cols * sizeof(T)));
 #endif
@@ -39,85 +39,93 @@ __device__ inline float row_sum(float v, int shift)
 // The most registers of a thread: for what it holds of its row, and some to compute in; with 64 a
 // block of 1024 threads, the largest, can still run.
 template <class S, class B, bool ADD>
-constexpr int forward_cap(int chunks)
+constexpr int forward_cap(int chunks, int rows)
 {
     constexpr int V = pack_size<S, B>;
-    const int held = chunks * V * (int)(sizeof(S) + (ADD ? sizeof(B) : 0)) / 4;
-    return held == 32 ? 64 : (held + 32 + V + 7) / 8 * 8;
+    const int held = chunks * rows * V * (int)(sizeof(S) + (ADD ? sizeof(B) : 0)) / 4;
+    return held == 32 ? 64 : (held + (rows > 1 ? 40 : 32) + V + 7) / 8 * 8;
 }
 
-template <class S, class B, bool ADD, int CHUNKS>
-__global__ void __maxnreg__((forward_cap<S, B, ADD>(CHUNKS)))
+// ROWS: of a thread, `groups` rows apart, where rows are so short that one is soon done.
+template <class S, class B, bool ADD, int CHUNKS, int ROWS>
+__global__ void __maxnreg__((forward_cap<S, B, ADD>(CHUNKS, ROWS)))
     forward_kernel(const __grid_constant__ Forward a, int shift, int waiting)
 {
     constexpr int V = pack_size<S, B>;
-    constexpr bool EARLY = CHUNKS <= 2; // the weight is on its way with x
+    constexpr bool EARLY = CHUNKS <= 3; // the weight is on its way with x
     const int threads = shift <= 5 ? 1 << shift : (int)blockDim.x, packs = (int)(a.cols / V);
     const int member = (int)threadIdx.x & ((1 << shift) - 1);
-    const int rows = max(1, (int)blockDim.x >> shift); // of a block
-    const int64_t first = (int64_t)blockIdx.x * rows, row = first + ((int)threadIdx.x >> shift);
-    const bool here = row < a.rows;
+    const int groups = max(1, (int)blockDim.x >> shift), first = (int)blockIdx.x * groups * ROWS;
     let_next_start();
     if ((int)blockIdx.x < waiting && threadIdx.x == 0) {
-        if (ADD) prefetch_rows<S>(a, a.at.residual, a.at.residual_stride, first, rows);
-        prefetch_rows<std::conditional_t<ADD, B, S>>(a, a.at.x, a.at.x_stride, first, rows);
+        if (ADD)
+            prefetch_rows<S>(a, a.at.residual, a.at.residual_stride, first, groups * ROWS);
+        prefetch_rows<std::conditional_t<ADD, B, S>>(a, a.at.x, a.at.x_stride, first,
+                                                     groups * ROWS);
     }
     wait_for_previous();
 
-    const uint64_t policy = load_policy(a.keep);
-    const Row at(a, row);
-    gd_raw_pack<S, V> x[CHUNKS] = {};
-    if constexpr (ADD) {
-        gd_raw_pack<B, V> branch[CHUNKS] = {};
-#pragma unroll
-        for (int k = 0; k < CHUNKS; k++) {
-            const int i = k * threads + member;
-            if (!here || i >= packs) continue;
-            x[k] = load_pack<S, V>(at.of<S>(a.at.residual, a.at.residual_stride), i, policy);
-            branch[k] = load_pack<B, V>(at.of<B>(a.at.x, a.at.x_stride), i, policy);
-        }
-#pragma unroll
-        for (int k = 0; k < CHUNKS; k++) {
-            const int i = k * threads + member;
-            x[k] = add_pack<S, B, V>(x[k], branch[k]);
-            if (here && i < packs)
-                *(gd_raw_pack<S, V> *)(at.of<S>(a.at.sum, a.at.sum_stride) + (int64_t)i * V) = x[k];
-        }
-    } else {
-#pragma unroll
-        for (int k = 0; k < CHUNKS; k++) {
-            const int i = k * threads + member;
-            if (here && i < packs)
-                x[k] = load_pack<S, V>(at.of<S>(a.at.x, a.at.x_stride), i, policy);
-        }
-    }
-
     by_weight<B>(a.weight_dtype, [&](auto zero) {
         using W = decltype(zero);
-        const W *weight = (const W *)a.at.weight, *bias = (const W *)a.at.bias;
-        if (weight) weight += at.weight;
-        if (bias) bias += at.weight;
-        gd_raw_pack<W, V> w[EARLY ? CHUNKS : 1] = {};
-        float sum = 0;
+        const W *const weight = (const W *)a.at.weight, *const bias = (const W *)a.at.bias;
+        const float offset = weight ? a.float_offset : 0.0f;
+        const uint64_t policy = load_policy(a.keep);
+        gd_raw_pack<S, V> x[ROWS][CHUNKS];
+        gd_raw_pack<W, V> w[EARLY ? CHUNKS : 1];
+        int row[ROWS];
 #pragma unroll
-        for (int k = 0; EARLY && k < CHUNKS; k++) {
-            const int i = min(k * threads + member, packs - 1);
-            if (weight) w[k] = load_weight<W, V>(weight, i);
+        for (int r = 0; r < ROWS; r++) {
+            row[r] = first + r * groups + ((int)threadIdx.x >> shift);
+            const Row at(a, row[r]);
+            const bool here = row[r] < (int)a.rows;
+            gd_raw_pack<B, V> branch[CHUNKS];
+#pragma unroll
+            for (int k = 0; k < CHUNKS; k++) {
+                const int i = k * threads + member;
+                x[r][k] = {}, branch[k] = {};
+                if (EARLY && r == 0)
+                    w[k] = load_weight<W, V>(weight ? weight + at.weight : nullptr,
+                                                min(i, packs - 1));
+                if (!here || i >= packs) continue;
+                if (ADD) branch[k] = load_pack<B, V>(at.of<B>(a.at.x, a.at.x_stride), i, policy);
+                x[r][k] = load_pack<S, V>(ADD ? at.of<S>(a.at.residual, a.at.residual_stride)
+                                              : at.of<S>(a.at.x, a.at.x_stride),
+                                          i, policy);
+            }
+#pragma unroll
+            for (int k = 0; ADD && k < CHUNKS; k++) {
+                const int i = k * threads + member;
+                x[r][k] = add_pack<S, B, V>(x[r][k], branch[k]);
+                if (here && i < packs)
+                    *(gd_raw_pack<S, V> *)(at.of<S>(a.at.sum, a.at.sum_stride) + i * V) = x[r][k];
+            }
+        }
+        float rstd[ROWS];
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            float sum = 0;
+#pragma unroll
+            for (int k = 0; k < CHUNKS; k++) sum = add_squares<S, V>(sum, x[r][k]);
+            rstd[r] = rstd_of(row_sum(sum, shift), a);
+            if (a.at.rstd && member == 0 && row[r] < (int)a.rows)
+                ((float *)a.at.rstd)[row[r]] = rstd[r];
         }
 #pragma unroll
-        for (int k = 0; k < CHUNKS; k++) sum = add_squares<S, V>(sum, x[k]);
-        const float rstd = rstd_of(row_sum(sum, shift), a);
-        if (a.at.rstd && member == 0 && here) ((float *)a.at.rstd)[row] = rstd;
+        for (int r = 0; r < ROWS; r++) {
+            const Row at(a, row[r]);
 #pragma unroll
-        for (int k = 0; k < CHUNKS; k++) {
-            const int i = k * threads + member;
-            if (!here || i >= packs) continue;
-            if (!EARLY && weight) w[0] = load_weight<W, V>(weight, i);
-            float factor[V], y[V];
-            factor_of<W>(factor, w[EARLY ? k : 0], weight, (float)a.offset);
-            norm_pack<S, B>(y, x[k], rstd, a.round, factor);
-            if (bias) add_bias(y, bias, i);
-            store_pack(at.of<B>(a.at.y, a.at.y_stride), i, y);
+            for (int k = 0; k < CHUNKS; k++) {
+                const int i = k * threads + member;
+                if (row[r] >= (int)a.rows || i >= packs) continue;
+                gd_raw_pack<W, V> mine = w[EARLY ? k : 0];
+                if (!EARLY || (r > 0 && a.weight_per_head))
+                    mine = load_weight<W, V>(weight ? weight + at.weight : nullptr, i);
+                float factor[V], y[V];
+                factor_of<W>(factor, mine, offset);
+                norm_pack<S, B>(y, x[r][k], rstd[r], a.round, factor);
+                if (bias) add_bias(y, bias + at.weight, i);
+                store_pack(at.of<B>(a.at.y, a.at.y_stride), i, y);
+            }
         }
     });
 }
@@ -125,24 +133,33 @@ __global__ void __maxnreg__((forward_cap<S, B, ADD>(CHUNKS)))
 template <class S, class B, bool ADD>
 static cudaError_t by_chunks(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
 {
-    const int shift = p.threads_per_row > 32 ? 10 : __builtin_ctz((unsigned)p.threads_per_row);
-    const int rows = p.threads_per_row > 32 ? 1 : p.threads / p.threads_per_row;
-    const Shape shape = {ceil_div(a.rows, rows), p.threads};
-    if (shape.blocks > INT32_MAX) return cudaErrorInvalidValue;
-    const int waiting = (p.threads_per_row > 32 ? 2 : 3) * MULTIPROCESSORS;
-    switch (p.chunks) {
-    case 1:
-        return launch<forward_kernel<S, B, ADD, 1>>(shape, stream, a, shift, waiting);
-    case 2:
-        return launch<forward_kernel<S, B, ADD, 2>>(shape, stream, a, shift, waiting);
-    case 3:
-        return launch<forward_kernel<S, B, ADD, 3>>(shape, stream, a, shift, waiting);
-    case 4:
-        return launch<forward_kernel<S, B, ADD, 4>>(shape, stream, a, shift, waiting);
-    case 6:
-        return launch<forward_kernel<S, B, ADD, 6>>(shape, stream, a, shift, waiting);
-    case 8:
-        return launch<forward_kernel<S, B, ADD, 8>>(shape, stream, a, shift, waiting);
+    const bool block = p.threads_per_row > 32;
+    const int shift = block ? 10 : __builtin_ctz((unsigned)p.threads_per_row);
+    const int groups = block ? 1 : p.threads / p.threads_per_row;
+    const Shape shape = {ceil_div(a.rows, groups * p.rows), p.threads};
+    const int waiting = (block ? 2 : 3) * MULTIPROCESSORS;
+    auto with = [&](auto chunks, auto rows) {
+        return launch<forward_kernel<S, B, ADD, decltype(chunks)::value, decltype(rows)::value>>(
+            shape, stream, a, shift, waiting);
+    };
+    using std::integral_constant;
+    switch (p.rows * 10 + p.chunks) {
+    case 11:
+        return with(integral_constant<int, 1>(), integral_constant<int, 1>());
+    case 12:
+        return with(integral_constant<int, 2>(), integral_constant<int, 1>());
+    case 13:
+        return with(integral_constant<int, 3>(), integral_constant<int, 1>());
+    case 14:
+        return with(integral_constant<int, 4>(), integral_constant<int, 1>());
+    case 16:
+        return with(integral_constant<int, 6>(), integral_constant<int, 1>());
+    case 18:
+        return with(integral_constant<int, 8>(), integral_constant<int, 1>());
+    case 22:
+        return with(integral_constant<int, 2>(), integral_constant<int, 2>());
+    case 23:
+        return with(integral_constant<int, 3>(), integral_constant<int, 2>());
     }
     return cudaErrorInvalidConfiguration;
 }

@@ -10,7 +10,9 @@ namespace gd_rms
 
 // CHUNKS: packs of a row that each thread has. One block to a multiprocessor; unless told, the
 // compiler makes room for two, with registers too few.
-template <class S, class B, bool ADD, int CHUNKS, int LEAD>
+constexpr int LEAD = 1; // of the stages (ring.cuh)
+
+template <class S, class B, bool ADD, int CHUNKS>
 __global__ void __launch_bounds__(512 + 32, 1)
     forward_cluster_kernel(const __grid_constant__ Forward a, int stages)
 {
@@ -108,10 +110,10 @@ static cudaError_t by_chunks(const Forward &a, const ClusterPlan &p, cudaStream_
 {
     constexpr int V = pack_size<S, B>;
     const Shape shape = ring_shape(p, ADD ? stage_bytes<V, S, B> : stage_bytes<V, S>);
-    if (p.chunks == 4)
-        return launch<forward_cluster_kernel<S, B, ADD, 4, 2>>(shape, stream, a, p.stages);
+    if (p.chunks == 5)
+            return launch<forward_cluster_kernel<S, B, ADD, 5>>(shape, stream, a, p.stages);
     if (p.chunks == 8)
-        return launch<forward_cluster_kernel<S, B, ADD, 8, 2>>(shape, stream, a, p.stages);
+            return launch<forward_cluster_kernel<S, B, ADD, 8>>(shape, stream, a, p.stages);
     return cudaErrorInvalidConfiguration;
 }
 

@@ -32,8 +32,8 @@ struct Problem {
     bool is_double; // sums and rstd are
     bool round;     // xhat to y_dtype, before the weight
     bool keep;      // inputs should outlive results in L2 (async.cuh)
-    double eps, offset;
-    float per_col; // 1 / cols
+    double eps, offset; // for the plain kernels; the others have no use for more than float
+    float float_eps, float_offset, per_col; // per_col: 1 / cols
 };
 
 struct Forward : Problem {
@@ -50,11 +50,14 @@ struct Row {
     int64_t token, column;
     int64_t weight; // where its weights begin
 
-    __device__ Row(const Problem &p, int64_t row) : token(row), column(0), weight(0)
+    // Index: int in the fast kernels, whose divisions are several times faster.
+    template <class Index>
+    __device__ Row(const Problem &p, Index row) : token(row), column(0), weight(0)
     {
         if (p.heads == 1) return;
-        token = row / p.heads;
-        column = (row - token * p.heads) * p.cols;
+        const Index heads = (Index)p.heads, t = row / heads;
+        token = t;
+        column = (row - t * heads) * p.cols;
         if (p.weight_per_head) weight = column;
     }
     template <class T>
@@ -182,25 +185,34 @@ __device__ inline void forget(Raw &raw)
     for (uint4 &v : raw.part) asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w));
 }
 
-// Pack i of weight or bias.
+// Pack i of weight or bias; ones where there is none.
 template <class W, int V>
 __device__ inline gd_raw_pack<W, V> load_weight(const W *weight, int64_t i)
 {
+    constexpr unsigned ONE = std::is_same_v<W, float> ? 0x3f800000u
+                             : std::is_same_v<W, __half> ? 0x3c003c00u : 0x3f803f80u;
     gd_raw_pack<W, V> raw;
 #pragma unroll
-    for (int k = 0; k < (int)sizeof raw / 16; k++)
-        raw.part[k] = __ldg((const uint4 *)(weight + i * V) + k);
+    for (int k = 0; k < (int)sizeof raw / 16; k++) {
+        uint4 &v = raw.part[k];
+        v = make_uint4(ONE, ONE, ONE, ONE);
+        // Not put off by the compiler until the value is wanted.
+        if (weight)
+            asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                         : "l"((const uint4 *)(weight + i * V) + k));
+    }
     return raw;
 }
 
-// factor = weight + offset, or 1 where there is no weight.
+// factor = weight + offset, which is 0 where there is no weight.
 template <class W, int V>
-__device__ inline void factor_of(float (&factor)[V], const gd_raw_pack<W, V> &weight, bool there,
-                                 float offset)
+__device__ inline void factor_of(float (&factor)[V], const gd_raw_pack<W, V> &weight, float offset)
 {
     gd_widen<W>(factor, weight);
+    if (offset != 0)
 #pragma unroll
-    for (int j = 0; j < V; j++) factor[j] = there ? factor[j] + offset : 1.0f;
+        for (int j = 0; j < V; j++) factor[j] += offset;
 }
 
 // The weight's factor for all packs of this thread, of any dtype that by_weight knows, in float.
@@ -213,9 +225,8 @@ __device__ inline void load_factors(float (&factor)[CHUNKS][V], const Problem &p
 #pragma unroll
         for (int c = 0; c < CHUNKS; c++) {
             gd_raw_pack<W, V> raw = {};
-            if (c < count && weight)
-                raw = load_weight<W, V>((const W *)weight, first + c * step);
-            factor_of<W>(factor[c], raw, weight, (float)p.offset);
+            if (c < count) raw = load_weight<W, V>((const W *)weight, first + c * step);
+            factor_of<W>(factor[c], raw, weight ? p.float_offset : 0.0f);
 #pragma unroll
             for (int j = 0; j < V; j++)
                 if (c >= count) factor[c][j] = 0;
@@ -256,7 +267,7 @@ __device__ inline float add_squares(float sum, const gd_raw_pack<S, V> &raw)
 // is 0, infinite or not a number stays as the approximation has it.
 __device__ inline float rstd_of(float sum, const Problem &p)
 {
-    const float v = fmaf(sum, p.per_col, (float)p.eps);
+    const float v = fmaf(sum, p.per_col, p.float_eps);
     const float r = rsqrtf(v), error = fmaf(-v * r, r, 1.0f);
     return fabsf(error) < 0.5f ? fmaf(0.5f * r, error, r) : r;
 }

@@ -32,76 +32,70 @@ static int lanes_for(int64_t n)
 
 constexpr int FORWARD_PACKS = 8192; // of a row that a block of 1024 threads holds
 
-ForwardPlan plan_forward(const Sizes &s)
+// Four packs a thread keep enough bytes on their way; with a residual two, since each brings another.
+// More only where a row asks for it.
+ForwardPlan plan_forward(const Sizes &s, bool adds)
 {
-    ForwardPlan p = {};
-    const int two = s.pack_bytes > 16;
-    if (s.packs <= 128) {
-        p.threads_per_row = lanes_for(ceil_div(s.packs, two ? 2 : 3));
-        p.threads = 256;
-        p.chunks = (int)ceil_div(s.packs, p.threads_per_row);
+    ForwardPlan p = {0, 1, 0, 128};
+    if (s.packs <= 24 && !adds) {
+        p.threads_per_row = lanes_for(ceil_div(s.packs, 3));
+        p.chunks = s.packs <= 2 * p.threads_per_row ? 2 : 3, p.rows = 2;
         return p;
     }
-    const int chunks[] = {1, 2, 3, 4, 6, 8}, threads[] = {0, 512, 704, 704, 704, 1024};
-    int i = s.rows <= 512 && s.packs <= 512 ? 0 : 1;
-    while (i && i < 5 && s.packs > chunks[i] * threads[i]) i++;
-    p.chunks = chunks[i];
+    if (s.packs <= (adds ? 96 : 192)) {
+        p.threads_per_row = lanes_for(ceil_div(s.packs, adds ? 3 : 6));
+        const int chunks = (int)ceil_div(s.packs, p.threads_per_row);
+        p.chunks = adds ? most(chunks, 2) : chunks <= 4 ? 4 : 6;
+        return p;
+    }
+    const bool few = s.rows <= 512 && s.packs <= 1024; // nothing else hides a wait
+    p.chunks = few ? (s.packs <= 512 ? 1 : 2) : adds ? 2 : 4;
+    if (!few && s.packs > 512 * p.chunks) p.chunks = s.packs <= 2048 ? 4 : s.packs <= 4096 ? 6 : 8;
     p.threads = p.threads_per_row = round_up(ceil_div(s.packs, p.chunks), 32);
     return p;
 }
 
-
-
+// Threads for as many teams as fit in 384, measured to be best, or for the widest rows in 512.
+// Two stages of a team, and as many bytes on their way as 16-bit and float32 rows want.
 BlockPlan plan_block(const Sizes &s)
 {
     BlockPlan p = {};
-    int teams;
-    if (s.packs <= 96) {
-        p.threads_per_row = lanes_for(ceil_div(s.packs, 3));
-        p.chunks = s.packs <= 2 * p.threads_per_row ? 2 : 3;
-        teams = BLOCK_THREADS / 32;
-        p.threads = BLOCK_THREADS;
-    } else {
-        p.chunks = 2;
-        p.threads_per_row = round_up(ceil_div(s.packs, p.chunks), 32);
-        teams = BLOCK_THREADS / p.threads_per_row;
-        p.threads = teams * p.threads_per_row;
-    }
-    const int groups = p.threads_per_row < 32 ? 32 / p.threads_per_row : 1;
+    const bool warp = s.packs <= 64;
+    p.threads_per_row = warp ? lanes_for(ceil_div(s.packs, 2)) : round_up(ceil_div(s.packs, 2), 32);
+    const int size = warp ? 32 : p.threads_per_row;
+    const int teams = (size <= 192 ? 384 : BLOCK_THREADS) / size;
+    p.threads = teams * size;
+    const int groups = 32 / least(p.threads_per_row, 32);
     const int slice = s.heads > 1 ? least(s.heads, groups) : 1;
-    const int64_t token_bytes = slice * s.packs * s.pack_bytes, wanted = 72 * 1024 / teams;
-    const int at_once = s.heads > 1 ? 1 : groups;
-    p.stage_tokens = least(most(wanted / (2 * token_bytes) / at_once, 1) * at_once, 32 / slice);
-    p.stages = least(most((wanted + token_bytes * p.stage_tokens / 2) / (token_bytes * p.stage_tokens), 2), 6);
+    p.stage_tokens = s.heads > 1 ? 1 : groups;
+    const int64_t stage = p.stage_tokens * slice * s.packs * s.pack_bytes * teams;
+    const int64_t wanted = (s.pack_elements == 8 ? 72 : 48) * 1024;
+    p.stages = least(most((wanted + stage / 2) / stage, 2), 6);
     const int64_t slices = s.heads > 1 ? ceil_div(s.heads, groups) : 1;
-    const int64_t units = ceil_div(s.rows / s.heads, p.stage_tokens);
-    p.partials = least(units, most(MULTIPROCESSORS / slices, 1));
+    p.partials = least(ceil_div(s.rows / s.heads, p.stage_tokens), most(MULTIPROCESSORS / slices, 1));
     return p;
 }
 
-// What a row is to a cluster, and how many kilobytes a block should have on their way.
-struct ClusterRow {
-    int64_t packs; // of a row, at most
-    int cluster, chunks, flight, clusters;
-};
-static const ClusterRow forward_rows[] = {
-    {16384, 8, 4, 48, 15}, {32768, 8, 8, 40, 15}, {65536, 16, 8, 40, 7}};
-static const ClusterRow backward_rows[] = {{2048, 2, 2, 64, 66},  {2880, 2, 3, 66, 66},
-                                           {5760, 4, 3, 66, 30},  {8192, 8, 2, 80, 15},
-                                           {11520, 8, 3, 66, 15}, {19200, 8, 5, 65, 15},
-                                           {38400, 16, 5, 80, 7}, {69120, 16, 9, 75, 7}};
-
+// The smallest cluster whose threads hold a row in few packs each; and so many bytes on their way
+// as were measured to be best.
 ClusterPlan plan_cluster(const Sizes &s, bool backward)
 {
-    const ClusterRow *row = backward ? backward_rows : forward_rows;
-    while (s.packs > row->packs) row++;
     ClusterPlan p = {};
-    p.cluster = row->cluster, p.chunks = row->chunks;
+    if (backward) {
+        p.cluster = s.packs <= 2880 ? 2 : s.packs <= 5760 ? 4 : s.packs <= 19200 ? 8 : 16;
+        const int64_t share = ceil_div(s.packs, p.cluster);
+        p.chunks = share <= 1440 ? 3 : share <= 2400 ? 5 : 9;
+    } else {
+        p.cluster = s.packs <= 16640 ? 8 : 16;
+        p.chunks = ceil_div(s.packs, p.cluster) <= 2080 ? 5 : 8;
+    }
     p.threads = round_up(ceil_div(ceil_div(s.packs, p.cluster), p.chunks), 32);
-    const int stage = p.threads * s.pack_bytes, lead = backward ? 0 : 2;
-    const int wanted = p.chunks + lead + (int)ceil_div(row->flight * 1024, stage);
+    const int stage = p.threads * s.pack_bytes, flight = (backward ? 88 : 64) * 1024;
+    const int wanted = p.chunks + 1 + (int)ceil_div(flight, stage);
     p.stages = least(least(wanted, (MAX_SHARED - RING_AT) / stage), MOST_STAGES);
-    p.clusters = s.rows < row->clusters ? s.rows : row->clusters;
+    // As many clusters as an H200 runs at a time.
+    const int at_once[] = {66, 30, 15, 7};
+    p.clusters = least(s.rows, at_once[__builtin_ctz((unsigned)p.cluster) - 1]);
     return p;
 }
 
@@ -112,7 +106,7 @@ Kernel plan_kernel(const Sizes &s, bool backward)
         if (s.packs <= FORWARD_PACKS) return BLOCK;
         return s.heads == 1 && s.packs <= 65536 ? CLUSTER : PLAIN;
     }
-    if (s.heads > 1) return s.packs <= 96 ? BLOCK : PLAIN;
+    if (s.heads > 1) return s.packs <= 64 ? BLOCK : PLAIN;
     if (s.rows <= 512 && s.packs <= 1024) return FEW;
     if (s.packs <= BLOCK_PACKS) return BLOCK;
     return s.packs <= (s.pack_elements == 4 ? 69120 : 38400) ? CLUSTER : PLAIN;
@@ -120,7 +114,7 @@ Kernel plan_kernel(const Sizes &s, bool backward)
 
 int64_t plan_plain_partials(int64_t tokens, int64_t width)
 {
-    const int64_t wanted = ceil_div(1024, ceil_div(width, 32)), eighth = ceil_div(tokens, 8);
+    const int64_t wanted = width ? ceil_div(1024, ceil_div(width, 32)) : 0, eighth = ceil_div(tokens, 8);
     return wanted < eighth ? wanted : eighth;
 }
 

@@ -24,15 +24,15 @@ struct Sizes {
     int pack_elements, pack_bytes;
 };
 
-// The forward in registers: each thread has `chunks` packs of a row.
+// The forward in registers: each thread has `chunks` packs of a row, of `rows` rows.
 struct ForwardPlan {
-    int chunks, threads_per_row, threads;
+    int chunks, rows, threads_per_row, threads;
 };
-ForwardPlan plan_forward(const Sizes &s);
+ForwardPlan plan_forward(const Sizes &s, bool adds);
 
 // The backward of rows that a block holds: teams of threads_per_row threads or of a warp.
 struct BlockPlan {
-    int chunks, threads_per_row, threads;
+    int threads_per_row, threads;
     int stage_tokens, stages; // tokens that arrive together; stages of a team
     int64_t partials;         // P; times the slices of heads the number of blocks
 };
@@ -53,7 +53,7 @@ struct ClusterPlan {
 ClusterPlan plan_cluster(const Sizes &s, bool backward);
 constexpr int cluster_threads(int chunks) // at most; with the producer's warp
 {
-    return chunks == 2 ? 512 : 480;
+    return chunks == 8 ? 512 : 480;
 }
 
 enum Kernel { PLAIN, FEW, BLOCK, CLUSTER };

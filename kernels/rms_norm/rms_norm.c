@@ -275,6 +275,7 @@ const gd_op gd_op_add_rms_norm = {
     .backward_reads_inputs = 1 << 2,
     .backward_reads_outputs = 1 << 1,
     .dinput_over_doutput = 1 << 0 | 1 << 1,
+    .dinput_shared = 1 << 1,
     .dinput_float32 = 1 << 2 | 1 << 3,
     .strided = true,
     .mixed = true,

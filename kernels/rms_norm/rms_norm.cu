@@ -45,6 +45,7 @@ static Problem problem_of(const gd_rms_norm_problem *p)
                   p->weight_dtype == GD_FLOAT64;
     a.round = p->round_before_weight;
     a.eps = p->eps, a.offset = p->offset;
+    a.float_eps = (float)p->eps, a.float_offset = (float)p->offset;
     a.per_col = p->cols ? 1.0f / (float)p->cols : 0.0f;
     return a;
 }
@@ -112,7 +113,7 @@ static cudaError_t forward(const Forward &a, cudaStream_t stream)
                       aligned_rows(v.residual, v.residual_stride, a.dtype) &&
                       aligned_rows(adds ? v.sum : nullptr, v.sum_stride, a.dtype);
     const Kernel kernel = fast ? plan_kernel(s, false) : PLAIN;
-    if (kernel == BLOCK) return forward_registers(a, plan_forward(s), stream);
+    if (kernel == BLOCK) return forward_registers(a, plan_forward(s, adds), stream);
     if (kernel == CLUSTER && have_hopper()) return forward_cluster(a, plan_cluster(s, false), stream);
     return plain_forward(a, stream);
 }
