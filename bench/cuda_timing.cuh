@@ -235,14 +235,22 @@ static double ceiling_seconds(const Rotation &r, const Traffic &t)
     for (int b : t.in) inputs += r.sizes[(size_t)b] / bytes;
     for (int b : t.out) outputs += r.sizes[(size_t)b] / bytes;
     switch (inputs * 10 + outputs) {
-    case 11: return ceiling_of<1, 1>(r, t, bytes); // rms_norm, forward
-    case 21: return ceiling_of<2, 1>(r, t, bytes); // backward; forward float32 to 16 bits
-    case 22: return ceiling_of<2, 2>(r, t, bytes); // add_rms_norm, forward
-    case 31: return ceiling_of<3, 1>(r, t, bytes); // backward
-    case 32: return ceiling_of<3, 2>(r, t, bytes); // rms_norm, backward, 16-bit dy to float32 dx
-    case 33: return ceiling_of<3, 3>(r, t, bytes); // add_rms_norm, float32 stream, 16-bit branch
-    case 53: return ceiling_of<5, 3>(r, t, bytes);
-    default: return NAN;
+    case 11:
+        return ceiling_of<1, 1>(r, t, bytes); // rms_norm, forward
+    case 21:
+        return ceiling_of<2, 1>(r, t, bytes); // backward; forward float32 to 16 bits
+    case 22:
+        return ceiling_of<2, 2>(r, t, bytes); // add_rms_norm, forward
+    case 31:
+        return ceiling_of<3, 1>(r, t, bytes); // backward
+    case 32:
+        return ceiling_of<3, 2>(r, t, bytes); // rms_norm, backward, 16-bit dy to float32 dx
+    case 33:
+        return ceiling_of<3, 3>(r, t, bytes); // add_rms_norm, float32 stream, 16-bit branch
+    case 53:
+        return ceiling_of<5, 3>(r, t, bytes);
+    default:
+        return NAN;
     }
 }
 

@@ -19,20 +19,19 @@ static int usage(FILE *file)
     fprintf(file, "usage: gradus-bench BENCHMARK [options]\n\n");
     for (int i = 0; i < BENCHMARKS; i++)
         fprintf(file, "  %-12s %s\n", benchmarks[i].name, benchmarks[i].summary);
-    fprintf(file,
-            "\n"
-            "  --rows M       rows of x (4096; on a GPU a table of sizes)\n"
-            "  --cols N       columns of x (4096)\n"
-            "  --dtype T      f32 (the default) or f64; on a GPU f32, bf16 or mixed (all)\n"
-            "  --device D     cpu, or cuda (rms_norm and add_rms_norm)\n"
-            "  --heads H      on a GPU: weights [H, N] for H heads\n"
-            "  --ladder       rms_norm on a GPU: the kernels by which one gets there\n"
-            "  --quick        on a GPU: the smaller sizes alone\n"
-            "  --tsv FILE     on a GPU: write the figures to FILE, too\n"
-            "  --threads T    CPU threads (what OpenMP suggests)\n"
-            "  --repeats R    take the median of so many (21)\n"
-            "  --op NAME      ops: this one alone\n"
-            "  --json         one line of JSON per figure\n");
+    fprintf(file, "\n"
+                  "  --rows M       rows of x (4096; on a GPU a table of sizes)\n"
+                  "  --cols N       columns of x (4096)\n"
+                  "  --dtype T      f32 (the default) or f64; on a GPU f32, bf16 or mixed (all)\n"
+                  "  --device D     cpu, or cuda (rms_norm and add_rms_norm)\n"
+                  "  --heads H      on a GPU: weights [H, N] for H heads\n"
+                  "  --ladder       rms_norm on a GPU: the kernels by which one gets there\n"
+                  "  --quick        on a GPU: the smaller sizes alone\n"
+                  "  --tsv FILE     on a GPU: write the figures to FILE, too\n"
+                  "  --threads T    CPU threads (what OpenMP suggests)\n"
+                  "  --repeats R    take the median of so many (21)\n"
+                  "  --op NAME      ops: this one alone\n"
+                  "  --json         one line of JSON per figure\n");
     return file == stdout ? EXIT_SUCCESS : WRONG_CALL;
 }
 
@@ -74,7 +73,8 @@ static const char *contradiction(const benchmark *b, const bench_options *o)
 {
     const bool cuda = o->device == GD_CUDA, norm = b->run == bench_rms_norm;
     if (cuda && !b->on_cuda) return "--device cuda is for rms_norm and add_rms_norm";
-    if (!cuda && !b->run) return "add_rms_norm wants --device cuda; on the CPU: ops --op add_rms_norm";
+    if (!cuda && !b->run)
+        return "add_rms_norm wants --device cuda; on the CPU there is ops --op add_rms_norm";
     if (o->ladder && !(cuda && norm)) return "--ladder wants rms_norm --device cuda";
     if (o->quick && !cuda) return "--quick wants --device cuda";
     if (o->heads && !cuda) return "--heads wants --device cuda";

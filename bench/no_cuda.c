@@ -1,4 +1,4 @@
-/* no_cuda.c - what a build without CUDA says to `gradus-bench rms_norm --device cuda` and add_rms_norm. */
+/* no_cuda.c - what a build without CUDA says to --device cuda. */
 #include "bench.h"
 
 #include <stdio.h>

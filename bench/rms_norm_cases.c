@@ -9,10 +9,10 @@ typedef struct size {
 #define COUNT(a) ((int)(sizeof(a) / sizeof *(a)))
 
 /* From short rows to wide ones, many rows and few. */
-static const size rms_norm_sizes[] = {
-    {32768, 256},  {32768, 768},   {32768, 1024},  {32768, 2048},  {32768, 4096},
-    {32768, 8192}, {32768, 16384}, {16384, 32768}, {8192, 65536},  {4096, 131072},
-    {2048, 262144}, {2048, 8192},  {512, 4096},    {64, 4096},     {262144, 128}};
+static const size rms_norm_sizes[] = {{32768, 256},  {32768, 768},   {32768, 1024},  {32768, 2048},
+                                      {32768, 4096}, {32768, 8192},  {32768, 16384}, {16384, 32768},
+                                      {8192, 65536}, {4096, 131072}, {2048, 262144}, {2048, 8192},
+                                      {512, 4096},   {64, 4096},     {262144, 128}};
 static const size add_rms_norm_sizes[] = {
     {1048576, 128}, {524288, 256}, {262144, 512}, {174720, 768}, {131072, 1024},
     {65536, 2048},  {32768, 4096}, {16384, 8192}, {8192, 16384}, {4096, 32768},
@@ -93,8 +93,7 @@ static void append_sizes(list *l, const char *table, precision p, const size *si
 
 static void append_widths(list *l, const char *table, precision p, const int64_t *widths, int count)
 {
-    for (int i = 0; i < count; i++)
-        append(l, table, p, (size){rows_of(widths[i]), widths[i]}, 0);
+    for (int i = 0; i < count; i++) append(l, table, p, (size){rows_of(widths[i]), widths[i]}, 0);
 }
 
 /* x [2^20, N], with weights for all rows and for each head. */

@@ -4,10 +4,12 @@
 // For each shape: first a check of all results against a float64 reference on the CPU, then the
 // times of the forward and of the backward (finished dw included), and the share that they reach of
 // the ceiling: what the best of several plain kernels takes to move the same traffic, measured at
-// the same size a moment before. That is x in, y out, and dy and x in, dx out; with a residual x and
-// residual in, sum and y out, and dy, sum and dsum in, dx out. The last columns are the error of dw
-// over all rows against float64 on the GPU, as a share of the usual float32 tolerance,
-// 5e-6 sqrt(M) max|dy xhat|, and which way misses its target.
+// the same size a moment before. That is x in, y out, and dy and x in, dx out; with a residual x
+// and residual in, sum and y out, and dy, sum and dsum in, dx out. Mixed precision has float32 x
+// and dx beside 16-bit y and dy; with a residual that is float32, x is of 16 bits as well, and its
+// gradient is written besides. The last columns are the error of dw over all rows against float64
+// on the GPU, as a share of the usual float32 tolerance, 5e-6 sqrt(M) max|dy xhat|, and which way
+// misses its target.
 #include <chrono>
 #include <string>
 
@@ -104,8 +106,9 @@ static Field number_field(const char *key, const char *title, const char *format
 }
 
 // Rows on stdout, as Markdown or JSON; and in a file of tab-separated values, if that is asked for.
-class Table {
-public:
+class Table
+{
+  public:
     explicit Table(const bench_options *o) : json(o->json)
     {
         if (o->tsv && !(tsv = fopen(o->tsv, "w"))) {
@@ -159,7 +162,7 @@ public:
         fflush(stdout);
     }
 
-private:
+  private:
     bool json, headed = false;
     FILE *tsv = nullptr;
     std::string title;
@@ -168,7 +171,10 @@ private:
 struct Way {
     double seconds, ceiling, bytes, target;
 
-    bool missed() const { return !(ceiling / seconds >= target); }
+    bool missed() const
+    {
+        return !(ceiling / seconds >= target);
+    }
 };
 
 static void add_fields(std::vector<Field> *fields, const Way &way, bool backward)
@@ -199,12 +205,10 @@ static bool time_shape(const bench_case &c, Table *table)
     f.target = c.forward_target, b.target = c.backward_target;
     f.ceiling = ceiling_seconds(w.buffers, w.forward_traffic());
     b.ceiling = ceiling_seconds(w.buffers, w.backward_traffic());
-    f.seconds = seconds_of(w.buffers.sets, f.bytes, 7, [&](int set, cudaStream_t stream) {
-        return w.forward(set, stream);
-    });
-    b.seconds = seconds_of(w.buffers.sets, b.bytes, 7, [&](int set, cudaStream_t stream) {
-        return w.backward(set, stream);
-    });
+    f.seconds = seconds_of(w.buffers.sets, f.bytes, 7,
+                           [&](int set, cudaStream_t stream) { return w.forward(set, stream); });
+    b.seconds = seconds_of(w.buffers.sets, b.bytes, 7,
+                           [&](int set, cudaStream_t stream) { return w.backward(set, stream); });
     const double dw_error = dw_share(w);
     const bool right = error < 1 && dw_error < 1;
     if (!right)
@@ -216,9 +220,9 @@ static bool time_shape(const bench_case &c, Table *table)
         name_field("dtype", "dtype", s.dtype_name()),
         name_field("size", "M x N", std::to_string(rows) + " x " + std::to_string(cols))};
     if (s.heads)
-        fields.push_back(name_field("weight", "weight",
-                                    s.heads > 1 ? "[" + std::to_string(s.heads) + ", " + width
-                                                : "[" + width));
+        fields.push_back(
+            name_field("weight", "weight",
+                       s.heads > 1 ? "[" + std::to_string(s.heads) + ", " + width : "[" + width));
     add_fields(&fields, f, false), add_fields(&fields, b, true);
     fields.push_back(number_field("error", "error", "%.1e", error));
     fields.push_back(number_field("dw_error", "dw error", "%.3f", dw_error));

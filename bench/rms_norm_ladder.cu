@@ -18,8 +18,9 @@ static double difference(const std::vector<char> &got, const std::vector<char> &
 }
 
 // One size.
-class Ladder {
-public:
+class Ladder
+{
+  public:
     explicit Ladder(const Shape &s)
         : work(s), scratch(work.buffers.sizes[DX]), // rungs of the backward want M x N partial sums
           right(check(s) < 1)                       // ours is the measure of the others
@@ -40,13 +41,16 @@ public:
         return right;
     }
 
-private:
+  private:
     Work work;
     Memory scratch;
     bool right;
     double forward_ceiling, backward_ceiling;
 
-    float *buffer(int set, int b) const { return (float *)work.buffers.get(set, b); }
+    float *buffer(int set, int b) const
+    {
+        return (float *)work.buffers.get(set, b);
+    }
     std::vector<char> seen(int b) const
     {
         return to_host(buffer(0, b), std::min<size_t>(work.buffers.sizes[(size_t)b], 1 << 24));

@@ -8,15 +8,29 @@
 #include "cuda_timing.cuh"
 #include "gradus/kernels.h"
 
+// compare_peers.py has these structs, too, and asserts the same sizes.
+static_assert(sizeof(gd_rms_norm_problem) == 72 && sizeof(gd_rms_norm_values) == 88 &&
+                  sizeof(gd_rms_norm_gradients) == 144,
+              "bench/compare_peers.py has these structs as they were");
+
 struct Shape {
     gd_dtype dtype, y_dtype; // they differ in mixed precision
     int64_t rows, cols;
-    int64_t heads;           // above 1: weight [heads, cols]
-    bool residual;           // add_rms_norm, with dsum in the backward
+    int64_t heads; // above 1: weight [heads, cols]
+    bool residual; // add_rms_norm, with dsum in the backward
 
-    double elements() const { return (double)rows * (double)cols; }
-    bool mixed() const { return dtype != y_dtype; }
-    const char *dtype_name() const { return mixed() ? "mixed" : gd_dtype_name(dtype); }
+    double elements() const
+    {
+        return (double)rows * (double)cols;
+    }
+    bool mixed() const
+    {
+        return dtype != y_dtype;
+    }
+    const char *dtype_name() const
+    {
+        return mixed() ? "mixed" : gd_dtype_name(dtype);
+    }
 };
 
 // The buffers of a set. The forward reads BRANCH (x) and, where there is one, the residual in
@@ -44,9 +58,15 @@ static std::vector<char> to_host(const void *device, size_t bytes)
 // Memory of the device.
 struct Memory {
     char *p = nullptr;
-    explicit Memory(size_t bytes) { must(cudaMalloc(&p, bytes + 16), "cudaMalloc"); }
+    explicit Memory(size_t bytes)
+    {
+        must(cudaMalloc(&p, bytes + 16), "cudaMalloc");
+    }
     Memory(const Memory &) = delete;
-    ~Memory() { cudaFree(p); }
+    ~Memory()
+    {
+        cudaFree(p);
+    }
 };
 
 // A shape, its memory, and the calls.
@@ -64,8 +84,7 @@ struct Work {
           weights((size_t)(s.heads > 1 ? s.heads * s.cols : s.cols)), y_slot(s.mixed() ? Y : DX),
           buffers(buffer_bytes(s), buffer_elements(s), most_sets),
           weight(weights * gd_dtype_size(problem.weight_dtype)), rstd((size_t)s.rows * 4),
-          dweight(weights * 4), dbias(weights * 4),
-          workspace(gd_cuda_rms_norm_workspace(&problem))
+          dweight(weights * 4), dbias(weights * 4), workspace(gd_cuda_rms_norm_workspace(&problem))
     {
         const int size = (int)gd_dtype_size(problem.weight_dtype);
         fill_numbers<<<64, 256>>>((uint32_t *)weight.p, (weights * (size_t)size + 3) / 4, size, 99);
@@ -150,9 +169,12 @@ struct Work {
         return !gd_cuda_rms_norm_forward(&problem, &v, nullptr);
     }
 
-private:
+  private:
     // From token to token, whose heads lie side by side.
-    int64_t stride() const { return std::max<int64_t>(shape.heads, 1) * shape.cols; }
+    int64_t stride() const
+    {
+        return std::max<int64_t>(shape.heads, 1) * shape.cols;
+    }
 };
 
 // The larger of two errors; NaN, the worst of all, stays.
@@ -183,7 +205,10 @@ struct Compared {
 struct HostTensor {
     std::vector<char> bytes;
     gd_dtype dtype;
-    double at(size_t i) const { return number(bytes.data(), dtype, i); }
+    double at(size_t i) const
+    {
+        return number(bytes.data(), dtype, i);
+    }
 };
 
 // The largest error of y, sum, dx, dbranch and dw, as a share of the largest value of each, on at
