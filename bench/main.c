@@ -76,6 +76,7 @@ static const char *contradiction(const benchmark *b, const bench_options *o)
     if (!cuda && !b->run)
         return "add_rms_norm wants --device cuda; on the CPU there is ops --op add_rms_norm";
     if (o->ladder && !(cuda && norm)) return "--ladder wants rms_norm --device cuda";
+    if (o->ladder && o->tsv) return "--tsv is not for --ladder";
     if (o->quick && !cuda) return "--quick wants --device cuda";
     if (o->heads && !cuda) return "--heads wants --device cuda";
     if (o->tsv && !cuda) return "--tsv wants --device cuda";
