@@ -96,14 +96,23 @@ __global__ void __maxnreg__(BLOCK_REGISTERS)
     const uint32_t drained = shared_address(&sh.drained), gathered = shared_address(&sh.gathered);
     const uint64_t policy = load_policy(a.keep);
 
-    auto from = [&](const void *tensor, int64_t stride, int size, int64_t token) {
-        return (const char *)tensor + (token * stride + (int64_t)first_head * cols) * size;
-    };
+    // Where this block's heads begin, and how many bytes it is from token to token.
+    const int64_t head_at = (int64_t)first_head * cols;
+    const char *const x_from = (const char *)((const S *)a.at.x + head_at);
+    const char *const dy_from = (const char *)((const B *)a.at.dy + head_at);
+    const char *const dsum_from = (const char *)((const S *)a.at.dsum + head_at);
+    const int64_t x_stride = a.at.x_stride * (int)sizeof(S);
+    const int64_t dy_stride = a.at.dy_stride * (int)sizeof(B);
+    const int64_t dsum_stride = a.at.dsum_stride * (int)sizeof(S);
+    // Lane l sends for the rstd of the stage's row l.
+    const float *const rstd_from =
+        (const float *)a.at.rstd + first_head +
+        (by_head ? team.lane / slice * heads + team.lane % slice : team.lane);
+
     // Stage s gets unit u. The first warp sends for x and rstd, the second, where there is one, for
     // the others: one lane at work holds up its warp, and so the team.
     auto fetch = [&](int s, int u) {
-        const int64_t token = (int64_t)u * p.stage_tokens;
-        const int count = (int)min((int64_t)p.stage_tokens, tokens - token);
+        const int token = u * p.stage_tokens, count = min(p.stage_tokens, tokens - token);
         const uint32_t to = stages_at + s * stage_size, barrier = full + 8 * s;
         if (team.warp == 0) {
             if (team.lane == 0)
@@ -111,30 +120,28 @@ __global__ void __maxnreg__(BLOCK_REGISTERS)
             __syncwarp();
             if (team.lane < count * slice)
                 copy_number(rstds_at + 4 * (32 * s + team.lane),
-                            (const float *)a.at.rstd + (token + team.lane / slice) * heads +
-                                first_head + team.lane % slice);
+                            rstd_from + (int64_t)token * heads);
             copy_arrive(barrier);
-            fetch_tokens(to, barrier, from(a.at.x, a.at.x_stride, sizeof(S), token),
-                         a.at.x_stride * (int)sizeof(S), x_bytes, count, team.lane, policy);
+            fetch_tokens(to, barrier, x_from + token * x_stride, x_stride, x_bytes, count,
+                         team.lane, policy);
         }
         if (team.warp == (WARP ? 0 : 1)) {
-            fetch_tokens(to + dy_at, barrier, from(a.at.dy, a.at.dy_stride, sizeof(B), token),
-                         a.at.dy_stride * (int)sizeof(B), dy_bytes, count, team.lane, policy);
+            fetch_tokens(to + dy_at, barrier, dy_from + token * dy_stride, dy_stride, dy_bytes,
+                         count, team.lane, policy);
             if (ADD)
-                fetch_tokens(to + dsum_at, barrier,
-                             from(a.at.dsum, a.at.dsum_stride, sizeof(S), token),
-                             a.at.dsum_stride * (int)sizeof(S), x_bytes, count, team.lane, policy);
+                fetch_tokens(to + dsum_at, barrier, dsum_from + token * dsum_stride, dsum_stride,
+                             x_bytes, count, team.lane, policy);
         }
     };
 
     let_next_start();
     // Before a team may read what the kernel ahead writes, it has its first stages brought to L2.
     for (int s = 0; team.warp == 0 && s < p.stages && first + s * step < units; s++) {
-        const int64_t token = (int64_t)(first + s * step) * p.stage_tokens + team.lane;
+        const int token = (first + s * step) * p.stage_tokens + team.lane;
         if (team.lane >= p.stage_tokens || token >= tokens) continue;
-        bulk_prefetch(from(a.at.x, a.at.x_stride, sizeof(S), token), x_bytes);
-        bulk_prefetch(from(a.at.dy, a.at.dy_stride, sizeof(B), token), dy_bytes);
-        if (ADD) bulk_prefetch(from(a.at.dsum, a.at.dsum_stride, sizeof(S), token), x_bytes);
+        bulk_prefetch(x_from + token * x_stride, x_bytes);
+        bulk_prefetch(dy_from + token * dy_stride, dy_bytes);
+        if (ADD) bulk_prefetch(dsum_from + token * dsum_stride, x_bytes);
     }
     if (team.member == 0) {
         for (int s = 0; s < p.stages; s++) barrier_init(full + 8 * s, 1 + 32);
@@ -172,7 +179,7 @@ __global__ void __maxnreg__(BLOCK_REGISTERS)
 #pragma unroll 1
         for (int t0 = 0; t0 < p.stage_tokens; t0 += at_once) {
             const int t = t0 + (by_head ? 0 : team.group);
-            const int64_t token = (int64_t)u * p.stage_tokens + t;
+            const int token = u * p.stage_tokens + t;
             const bool here = works && t < p.stage_tokens && token < tokens;
             const S *const x = (const S *)(stage + t * x_bytes) + column;
             const B *const dy = (const B *)(stage + dy_at + t * dy_bytes) + column;
@@ -200,6 +207,7 @@ __global__ void __maxnreg__(BLOCK_REGISTERS)
                 if (team.lane == 0) sums[team.warp] = dot;
                 named_barrier_sync(1 + team.index, team.size);
                 dot = 0;
+#pragma unroll 1
                 for (int i = 0; i < warps; i += 4) {
                     const float4 four = *(const float4 *)(sums + i);
                     dot += (four.x + four.y) + (four.z + four.w);
@@ -209,15 +217,16 @@ __global__ void __maxnreg__(BLOCK_REGISTERS)
             if (t0 + at_once >= p.stage_tokens && u + p.stages * step < units)
                 fetch(s, u + p.stages * step);
             const float fold = rstd * rstd * (dot * rstd * a.per_col);
-            Row row(a, 0);
-            row.token = token, row.column = (int64_t)first_head * cols + column;
+            S *const dx_row = (S *)a.at.dx + (token * a.at.dx_stride + head_at + column);
+            B *const dbranch_row =
+                (B *)a.at.dbranch + (ADD ? token * a.at.dbranch_stride + head_at + column : 0);
 #pragma unroll
             for (int k = 0; k < CHUNKS; k++) {
                 float dx[V];
                 gradient_pack<S, B>(dx, dw[k], x_raw[k], dy_raw[k], factor[k], rstd, fold, a.round);
                 if (here && k < count)
-                    store_gradient<S, B, ADD>(a, row, k * p.threads_per_row + team.at, dx,
-                                              dsum_raw[k]);
+                    store_gradient<S, B, ADD>(a, dx_row, dbranch_row,
+                                              k * p.threads_per_row + team.at, dx, dsum_raw[k]);
             }
         }
         if (++s == p.stages) s = 0, parity ^= 1;

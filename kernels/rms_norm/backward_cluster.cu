@@ -107,7 +107,8 @@ __global__ void __launch_bounds__(cluster_threads(CHUNKS) + 32, 1)
                 gradient_pack<S, B>(dx, dw[c], x_before, dy_before, factor[c], rstd, fold, a.round);
                 gd_raw_pack<S, V> dsum = {};
                 if (ADD) dsum = ring.template load<S>(ring.behind, DSUM_AT);
-                store_gradient<S, B, ADD>(a, at, i, dx, dsum);
+                store_gradient<S, B, ADD>(a, at.of<S>(a.at.dx, a.at.dx_stride),
+                                          at.of<B>(a.at.dbranch, a.at.dbranch_stride), i, dx, dsum);
             }
             if (write) ring.give_back();
         }

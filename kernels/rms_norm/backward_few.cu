@@ -9,6 +9,13 @@
 namespace gd_rms
 {
 
+// Pack i of a row, wherever the compiler sees fit to load it.
+template <int V, class T>
+__device__ inline const gd_raw_pack<T, V> &at_pack(const T *row, int i)
+{
+    return *(const gd_raw_pack<T, V> *)(row + i * V);
+}
+
 // Columns of a block: `wide` packs side by side, the rows dealt out to blockDim.x / wide threads.
 // The narrower, the fewer rows a thread has to wait for, and the more blocks.
 template <class S, class B>
@@ -19,7 +26,6 @@ __device__ inline void dweight_of_columns(const Backward &a, gd_dtype dtype, int
     const int packs = (int)(a.cols / V), column = (int)blockIdx.x * wide + (int)threadIdx.x % wide;
     const int first = (int)threadIdx.x / wide, step = (int)blockDim.x / wide;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    const uint64_t policy = load_policy(false);
     float dw[V] = {};
     if (column < packs) {
 #pragma unroll 4
@@ -27,8 +33,8 @@ __device__ inline void dweight_of_columns(const Backward &a, gd_dtype dtype, int
             const float rstd = ((const float *)a.at.rstd)[row];
             const Row at(a, row);
             float x[V], dy[V];
-            gd_widen<S>(x, load_pack<S, V>(at.of<S>(a.at.x, a.at.x_stride), column, policy));
-            gd_widen<B>(dy, load_pack<B, V>(at.of<B>(a.at.dy, a.at.dy_stride), column, policy));
+            gd_widen<S>(x, at_pack<V>(at.of<S>(a.at.x, a.at.x_stride), column));
+            gd_widen<B>(dy, at_pack<V>(at.of<B>(a.at.dy, a.at.dy_stride), column));
 #pragma unroll
             for (int j = 0; j < V; j++) {
                 const float xhat = x[j] * rstd;
@@ -59,7 +65,6 @@ __device__ inline void dx_of_row(const Backward &a, int64_t row)
     constexpr int V = pack_size<S, B>;
     __shared__ float shared[32];
     const int packs = (int)(a.cols / V), threads = (int)blockDim.x, member = (int)threadIdx.x;
-    const uint64_t policy = load_policy(false);
     const Row at(a, row);
     const float rstd = ((const float *)a.at.rstd)[row];
     gd_raw_pack<S, V> x[CHUNKS] = {}, dsum[CHUNKS] = {};
@@ -68,9 +73,9 @@ __device__ inline void dx_of_row(const Backward &a, int64_t row)
     for (int k = 0; k < CHUNKS; k++) {
         const int i = k * threads + member;
         if (i >= packs) continue;
-        x[k] = load_pack<S, V>(at.of<S>(a.at.x, a.at.x_stride), i, policy);
-        dy[k] = load_pack<B, V>(at.of<B>(a.at.dy, a.at.dy_stride), i, policy);
-        if (ADD) dsum[k] = load_pack<S, V>(at.of<S>(a.at.dsum, a.at.dsum_stride), i, policy);
+        x[k] = at_pack<V>(at.of<S>(a.at.x, a.at.x_stride), i);
+        dy[k] = at_pack<V>(at.of<B>(a.at.dy, a.at.dy_stride), i);
+        if (ADD) dsum[k] = at_pack<V>(at.of<S>(a.at.dsum, a.at.dsum_stride), i);
     }
     float factor[CHUNKS][V], dot = 0;
     load_factors<B>(factor, a, a.at.weight, member, threads,
@@ -84,7 +89,9 @@ __device__ inline void dx_of_row(const Backward &a, int64_t row)
         const int i = k * threads + member;
         float dx[V], dw[V] = {};
         gradient_pack<S, B>(dx, dw, x[k], dy[k], factor[k], rstd, fold, false);
-        if (i < packs) store_gradient<S, B, ADD>(a, at, i, dx, dsum[k]);
+        if (i < packs)
+            store_gradient<S, B, ADD>(a, at.of<S>(a.at.dx, a.at.dx_stride),
+                                      at.of<B>(a.at.dbranch, a.at.dbranch_stride), i, dx, dsum[k]);
     }
 }
 

@@ -52,10 +52,12 @@ __global__ void __maxnreg__((forward_cap<S, B, ADD>(CHUNKS, ROWS)))
     forward_kernel(const __grid_constant__ Forward a, int shift, int waiting)
 {
     constexpr int V = pack_size<S, B>;
-    constexpr bool EARLY = CHUNKS <= 3; // the weight is on its way with x
+    constexpr bool EARLY = CHUNKS <= 3; // the weight is on its way before x
     const int threads = shift <= 5 ? 1 << shift : (int)blockDim.x, packs = (int)(a.cols / V);
     const int member = (int)threadIdx.x & ((1 << shift) - 1);
     const int groups = max(1, (int)blockDim.x >> shift), first = (int)blockIdx.x * groups * ROWS;
+    // Heads that follow each other `groups` rows apart may be the same.
+    const bool one_weight = !a.weight_per_head || groups % (int)a.heads == 0;
     let_next_start();
     if ((int)blockIdx.x < waiting && threadIdx.x == 0) {
         if (ADD)
@@ -68,24 +70,26 @@ __global__ void __maxnreg__((forward_cap<S, B, ADD>(CHUNKS, ROWS)))
     by_weight<B>(a.weight_dtype, [&](auto zero) {
         using W = decltype(zero);
         const W *const weight = (const W *)a.at.weight, *const bias = (const W *)a.at.bias;
-        const float offset = weight ? a.float_offset : 0.0f;
+        auto load_w = [&](const Row &at, int i, auto now) {
+            return load_weight<W, V, decltype(now)::value>(weight ? weight + at.weight : nullptr,
+                                                           min(i, packs - 1));
+        };
         const uint64_t policy = load_policy(a.keep);
         gd_raw_pack<S, V> x[ROWS][CHUNKS];
-        gd_raw_pack<W, V> w[EARLY ? CHUNKS : 1];
-        int row[ROWS];
+        gd_raw_pack<W, V> w[CHUNKS];
+        const int row = first + ((int)threadIdx.x >> shift);
+#pragma unroll
+        for (int k = 0; EARLY && k < CHUNKS; k++)
+            w[k] = load_w(Row(a, row), k * threads + member, std::true_type());
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            row[r] = first + r * groups + ((int)threadIdx.x >> shift);
-            const Row at(a, row[r]);
-            const bool here = row[r] < (int)a.rows;
+            const Row at(a, row + r * groups);
+            const bool here = row + r * groups < (int)a.rows;
             gd_raw_pack<B, V> branch[CHUNKS];
 #pragma unroll
             for (int k = 0; k < CHUNKS; k++) {
                 const int i = k * threads + member;
                 x[r][k] = {}, branch[k] = {};
-                if (EARLY && r == 0)
-                    w[k] = load_weight<W, V>(weight ? weight + at.weight : nullptr,
-                                                min(i, packs - 1));
                 if (!here || i >= packs) continue;
                 if (ADD) branch[k] = load_pack<B, V>(at.of<B>(a.at.x, a.at.x_stride), i, policy);
                 x[r][k] = load_pack<S, V>(ADD ? at.of<S>(a.at.residual, a.at.residual_stride)
@@ -107,21 +111,23 @@ __global__ void __maxnreg__((forward_cap<S, B, ADD>(CHUNKS, ROWS)))
 #pragma unroll
             for (int k = 0; k < CHUNKS; k++) sum = add_squares<S, V>(sum, x[r][k]);
             rstd[r] = rstd_of(row_sum(sum, shift), a);
-            if (a.at.rstd && member == 0 && row[r] < (int)a.rows)
-                ((float *)a.at.rstd)[row[r]] = rstd[r];
+            if (a.at.rstd && member == 0 && row + r * groups < (int)a.rows)
+                ((float *)a.at.rstd)[row + r * groups] = rstd[r];
         }
 #pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            const Row at(a, row[r]);
+        for (int k = 0; k < CHUNKS; k++) {
+            const int i = k * threads + member;
+            if (i >= packs) continue;
+            float factor[V];
 #pragma unroll
-            for (int k = 0; k < CHUNKS; k++) {
-                const int i = k * threads + member;
-                if (row[r] >= (int)a.rows || i >= packs) continue;
-                gd_raw_pack<W, V> mine = w[EARLY ? k : 0];
-                if (!EARLY || (r > 0 && a.weight_per_head))
-                    mine = load_weight<W, V>(weight ? weight + at.weight : nullptr, i);
-                float factor[V], y[V];
-                factor_of<W>(factor, mine, offset);
+            for (int r = 0; r < ROWS; r++) {
+                if (row + r * groups >= (int)a.rows) continue;
+                const Row at(a, row + r * groups);
+                if (r == 0 || !one_weight) {
+                    if (!EARLY || r > 0) w[k] = load_w(at, i, std::false_type());
+                    factor_of<W>(factor, w[k], weight ? a.float_offset : 0.0f);
+                }
+                float y[V];
                 norm_pack<S, B>(y, x[r][k], rstd[r], a.round, factor);
                 if (bias) add_bias(y, bias + at.weight, i);
                 store_pack(at.of<B>(a.at.y, a.at.y_stride), i, y);
@@ -156,10 +162,10 @@ static cudaError_t by_chunks(const Forward &a, const ForwardPlan &p, cudaStream_
         return with(integral_constant<int, 6>(), integral_constant<int, 1>());
     case 18:
         return with(integral_constant<int, 8>(), integral_constant<int, 1>());
-    case 22:
-        return with(integral_constant<int, 2>(), integral_constant<int, 2>());
-    case 23:
-        return with(integral_constant<int, 3>(), integral_constant<int, 2>());
+    case 41:
+        return with(integral_constant<int, 1>(), integral_constant<int, 4>());
+    case 21:
+        return with(integral_constant<int, 1>(), integral_constant<int, 2>());
     }
     return cudaErrorInvalidConfiguration;
 }

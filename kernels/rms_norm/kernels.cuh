@@ -185,8 +185,9 @@ __device__ inline void forget(Raw &raw)
     for (uint4 &v : raw.part) asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w));
 }
 
-// Pack i of weight or bias; ones where there is none.
-template <class W, int V>
+// Pack i of weight or bias; ones where there is none. NOW: not put off by the compiler until the
+// values are wanted.
+template <class W, int V, bool NOW = false>
 __device__ inline gd_raw_pack<W, V> load_weight(const W *weight, int64_t i)
 {
     constexpr unsigned ONE = std::is_same_v<W, float> ? 0x3f800000u
@@ -195,12 +196,14 @@ __device__ inline gd_raw_pack<W, V> load_weight(const W *weight, int64_t i)
 #pragma unroll
     for (int k = 0; k < (int)sizeof raw / 16; k++) {
         uint4 &v = raw.part[k];
+        const uint4 *const from = (const uint4 *)(weight + i * V) + k;
         v = make_uint4(ONE, ONE, ONE, ONE);
-        // Not put off by the compiler until the value is wanted.
-        if (weight)
+        if (weight && NOW)
             asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
                          : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                         : "l"((const uint4 *)(weight + i * V) + k));
+                         : "l"(from));
+        else if (weight)
+            v = __ldg(from);
     }
     return raw;
 }
@@ -336,10 +339,10 @@ __device__ inline void gradient_pack(float (&dx)[V], float (&dw)[V], gd_raw_pack
     }
 }
 
-// dx of pack i to where it is wanted, plus dsum.
+// Pack i of dx, plus dsum, to the rows where it is wanted.
 template <class S, class B, bool ADD, int V>
-__device__ inline void store_gradient(const Backward &a, const Row &row, int i, float (&dx)[V],
-                                      const gd_raw_pack<S, V> &dsum)
+__device__ inline void store_gradient(const Backward &a, S *dx_row, B *dbranch_row, int i,
+                                      float (&dx)[V], const gd_raw_pack<S, V> &dsum)
 {
     if (ADD) {
         float more[V];
@@ -347,8 +350,8 @@ __device__ inline void store_gradient(const Backward &a, const Row &row, int i, 
 #pragma unroll
         for (int j = 0; j < V; j++) dx[j] += more[j];
     }
-    if (a.at.dx) store_pack(row.of<S>(a.at.dx, a.at.dx_stride), i, dx);
-    if (ADD && a.at.dbranch) store_pack(row.of<B>(a.at.dbranch, a.at.dbranch_stride), i, dx);
+    if (a.at.dx) store_pack(dx_row, i, dx);
+    if (ADD && a.at.dbranch) store_pack(dbranch_row, i, dx);
 }
 
 // Partial sums of dw: pack i of a row of them.
