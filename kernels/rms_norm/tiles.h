@@ -7,7 +7,7 @@
 #include "rms_norm/rms_norm_cpu.h"
 
 enum {
-    TILE = 128,    /* columns; so that some tiles fit into the first level cache together */
+    TILE = 256,    /* columns; so that some tiles fit into the first level cache together */
     STRETCH = 512, /* columns summed up at a time */
     REAL_DTYPE = sizeof(REAL) == sizeof(double) ? GD_FLOAT64 : GD_FLOAT32
 };
