@@ -61,9 +61,9 @@ static void write_number(void *p, gd_dtype dtype, size_t i, double v)
     else if (dtype == GD_FLOAT64)
         ((double *)p)[i] = v;
     else if (dtype == GD_BFLOAT16)
-        ((__nv_bfloat16 *)p)[i] = __double2bfloat16(v);
+        ((__nv_bfloat16 *)p)[i] = __float2bfloat16((float)v);
     else
-        ((__half *)p)[i] = __double2half(v);
+        ((__half *)p)[i] = __float2half((float)v);
 }
 
 static double rounded(double v, gd_dtype dtype)
@@ -437,16 +437,18 @@ struct Run {
         const int64_t param = c.per_head ? from : 0, dy_row = c.flat_dy ? 0 : t;
         const bool wide = c.sum_dtype() == GD_FLOAT64;
         const double fine = wide ? 1e-13 : 2e-6;
-        auto value = [&](int64_t j) {
-            return c.residual ? sum.is(t, from + j) : x.was(t, from + j);
-        };
-        auto factor = [&](int64_t j) { return c.weight ? c.offset + w.was(0, param + j) : 1.0; };
+        std::vector<double> value((size_t)N), factor((size_t)N), gradient((size_t)N);
+        for (int64_t j = 0; j < N; j++) {
+            value[(size_t)j] = c.residual ? sum.is(t, from + j) : x.was(t, from + j);
+            factor[(size_t)j] = c.weight ? c.offset + w.was(0, param + j) : 1;
+            gradient[(size_t)j] = dy.was(dy_row, from + j);
+        }
         double squares = 0, dot = 0, dot_size = 0;
-        for (int64_t j = 0; j < N; j++) squares += value(j) * value(j);
+        for (double v : value) squares += v * v;
         const double r = 1 / sqrt(squares / (double)N + 1e-5);
         check("rstd", rstd, row, 0, r, fine * r);
-        for (int64_t j = 0; j < N; j++) {
-            const double term = dy.was(dy_row, from + j) * factor(j) * value(j) * r / (double)N;
+        for (size_t j = 0; j < (size_t)N; j++) {
+            const double term = gradient[j] * factor[j] * value[j] * r / (double)N;
             dot += term, dot_size += fabs(term);
         }
         for (int64_t j = 0; j < N; j++) {
@@ -455,7 +457,8 @@ struct Run {
                 const double a = x.was(t, at), b_ = residual.was(t, at);
                 check("sum", sum, t, at, a + b_, (wide ? 2e-16 : 1.2e-7) * (fabs(a) + fabs(b_)));
             }
-            const double xhat = value(j) * r, d = dy.was(dy_row, at), f = factor(j);
+            const double xhat = value[(size_t)j] * r, d = gradient[(size_t)j];
+            const double f = factor[(size_t)j];
             // xhat is off by so much before it is rounded, which may send it either way.
             double low = xhat, high = xhat;
             if (c.round)
@@ -467,13 +470,13 @@ struct Run {
                   fine * (fabs(xhat * f) + fabs(bias)) + either * fabs(f));
 
             const double past = c.dsum ? dsum.was(t, at) : 0;
-            const double gradient = r * (d * f - xhat * dot) + past;
+            const double want = r * (d * f - xhat * dot) + past;
             const double size = r * (fabs(d * f) + fabs(xhat) * dot_size) + fabs(past);
             const double dx_was = dx.present && c.accumulate_dx && !c.in_place ? dx.was(t, at) : 0;
             const double dbranch_was = c.dbranch && c.accumulate_dbranch ? dbranch.was(t, at) : 0;
-            if (dx.present) check("dx", dx, t, at, gradient + dx_was, fine * (size + fabs(dx_was)));
+            if (dx.present) check("dx", dx, t, at, want + dx_was, fine * (size + fabs(dx_was)));
             if (c.dbranch)
-                check("dbranch", dbranch, t, at, gradient + dbranch_was,
+                check("dbranch", dbranch, t, at, want + dbranch_was,
                       fine * (size + fabs(dbranch_was)));
             const size_t k = (size_t)(param + j);
             part.dw[k] += d * between, part.dw_size[k] += fabs(d * xhat) + fabs(d) * either / fine;

@@ -240,11 +240,10 @@ static void reduce_partials(const rms_param *gradient, const rms_backward *b, in
 {
     if (!gradient->data) return;
     int64_t n = gradient->heads * b->N, stride = partial_width(b);
-    int64_t size = (int64_t)gd_dtype_size(gradient->dtype);
 #pragma omp parallel for schedule(static) num_threads(gd_threads_for(threads, pieces *n))
     for (int64_t j = 0; j < n; j += TILE) {
         int64_t width = gd_min64(TILE, n - j);
-        char *at = (char *)gradient->data + j * size;
+        char *at = (char *)gradient->data + j * gradient->size;
         double sum[TILE] = {0}, before[TILE] = {0};
         for (int64_t p = 0; p < pieces; p++)
             for (int64_t k = 0; k < width; k++) sum[k] += b->partials[p * stride + from + j + k];
@@ -326,12 +325,16 @@ static bool open_rows(const gd_call *call, const gd_tensor *t, rms_rows *x)
     return x->data != NULL;
 }
 
+static rms_param param_of(const gd_tensor *t, void *data, bool accumulate)
+{
+    gd_dtype dtype = gd_tensor_dtype(t);
+    return (rms_param){data, dtype, (int64_t)gd_dtype_size(dtype), gd_row_count(t), accumulate};
+}
+
 static bool open_param(const gd_call *call, const gd_tensor *t, rms_param *p)
 {
-    *p = (rms_param){.heads = 1};
-    if (!t) return true;
-    *p = (rms_param){packed(call, t), gd_tensor_dtype(t), gd_row_count(t), false};
-    return p->data != NULL;
+    *p = t ? param_of(t, packed(call, t), false) : (rms_param){.heads = 1};
+    return !t || p->data;
 }
 
 /* `weight` is its place among the inputs, that of bias is next. */
@@ -380,9 +383,7 @@ static rms_rows dinput_of(const gd_call *call, int input, const gd_tensor *dy)
 static rms_param dparam_of(const gd_call *call, int input)
 {
     const gd_tensor *t = call->dinput[input];
-    if (!t) return (rms_param){0};
-    return (rms_param){gd_tensor_data(t), gd_tensor_dtype(t), gd_row_count(t),
-                       call->accumulate[input]};
+    return t ? param_of(t, gd_tensor_data(t), call->accumulate[input]) : (rms_param){0};
 }
 
 /* x: what was normalised. */

@@ -26,6 +26,7 @@ typedef struct rms_rows {
 typedef struct rms_param {
     void *data; /* NULL: absent */
     gd_dtype dtype;
+    int64_t size; /* of an element */
     int64_t heads;
     bool accumulate; /* a gradient: add to what is there */
 } rms_param;

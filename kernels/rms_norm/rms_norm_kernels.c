@@ -52,7 +52,8 @@ static rms_rows rows_of(const gd_rms_norm_problem *p, const void *data, gd_dtype
 static rms_param param_of(const gd_rms_norm_problem *p, const void *data, gd_dtype dtype,
                           bool accumulate)
 {
-    return (rms_param){(void *)(uintptr_t)data, dtype, weight_heads(p), accumulate};
+    return (rms_param){(void *)(uintptr_t)data, dtype, (int64_t)gd_dtype_size(dtype),
+                       weight_heads(p), accumulate};
 }
 
 gd_status gd_cpu_rms_norm_forward(const gd_rms_norm_problem *p, const gd_rms_norm_values *v,

@@ -7,7 +7,7 @@
 #include "rms_norm/rms_norm_cpu.h"
 
 enum {
-    TILE = 128,    /* columns; so that some tiles fit into the first level cache together */
+    TILE = 256,    /* columns; so that some tiles fit into the first level cache together */
     STRETCH = 512, /* columns summed up at a time */
     REAL_DTYPE = sizeof(REAL) == sizeof(double) ? GD_FLOAT64 : GD_FLOAT32
 };
@@ -58,8 +58,7 @@ static inline const REAL *param_tile(const rms_param *p, int64_t row, int64_t N,
                                      int64_t n, REAL *buffer)
 {
     int64_t at = head_of(p->heads, row) * N + j;
-    const char *data = p->data;
-    return widened(data + at * (int64_t)gd_dtype_size(p->dtype), p->dtype, n, buffer);
+    return widened((char *)p->data + at * p->size, p->dtype, n, buffer);
 }
 
 /* offset + weight, which is what xhat is multiplied with; ones where there is no weight. */
