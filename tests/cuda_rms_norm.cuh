@@ -61,9 +61,9 @@ static void write_number(void *p, gd_dtype dtype, size_t i, double v)
     else if (dtype == GD_FLOAT64)
         ((double *)p)[i] = v;
     else if (dtype == GD_BFLOAT16)
-        ((__nv_bfloat16 *)p)[i] = __float2bfloat16((float)v);
+        ((__nv_bfloat16 *)p)[i] = __double2bfloat16(v);
     else
-        ((__half *)p)[i] = __float2half((float)v);
+        ((__half *)p)[i] = __double2half(v);
 }
 
 static double rounded(double v, gd_dtype dtype)

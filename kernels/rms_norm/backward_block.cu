@@ -23,14 +23,6 @@
 namespace gd_rms
 {
 
-struct BlockShared {
-    uint64_t full[MOST_TEAM_STAGES];   // [teams, stages]: a stage is there
-    uint64_t drained, gathered;        // at the end: all pipelines are empty, all sums are there
-    float sums[2][MOST_TEAMS * 16];    // [2, teams, 16 warps]
-    float rstd[MOST_TEAM_STAGES][32];  // [teams, stages]: of a stage's rows
-};
-constexpr int STAGES_AT = (sizeof(BlockShared) + 127) / 128 * 128;
-
 constexpr int CHUNKS = 2; // packs of a row that a thread has
 
 // What a team's threads do: whose rows, which columns.
@@ -162,7 +154,8 @@ __global__ void __maxnreg__(BLOCK_REGISTERS)
     const bool works = !by_head || team.group < slice;
     float factor[CHUNKS][V], dw[CHUNKS][V];
     const int count = works ? (packs - team.at + p.threads_per_row - 1) / p.threads_per_row : 0;
-    const int64_t head = a.weight_per_head && by_head ? (int64_t)(first_head + team.group) * packs : 0;
+    const int64_t head =
+        a.weight_per_head && by_head ? (int64_t)(first_head + team.group) * packs : 0;
     load_factors<B>(factor, a, a.at.weight, head + team.at, p.threads_per_row, count);
 #pragma unroll
     for (int k = 0; k < CHUNKS; k++)

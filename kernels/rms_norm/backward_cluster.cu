@@ -21,7 +21,8 @@ __global__ void __launch_bounds__(cluster_threads(CHUNKS) + 32, 1)
     backward_cluster_kernel(const __grid_constant__ Backward a, int stages)
 {
 #if GD_HOPPER
-    constexpr int V = pack_size<S, B>, DY_AT = V * (int)sizeof(S), DSUM_AT = DY_AT + V * (int)sizeof(B);
+    constexpr int V = pack_size<S, B>, DY_AT = V * (int)sizeof(S),
+                  DSUM_AT = DY_AT + V * (int)sizeof(B);
     extern __shared__ __align__(128) char shared[];
     using Inputs = std::conditional_t<ADD, Ring<V, S, B, S>, Ring<V, S, B>>;
     Inputs ring(shared, stages, (int)(a.cols / V));
@@ -29,7 +30,7 @@ __global__ void __launch_bounds__(cluster_threads(CHUNKS) + 32, 1)
     const int64_t first = blockIdx.x / ring.blocks, step = gridDim.x / ring.blocks;
     using From = const char *const(&)[Inputs::INPUTS];
     auto inputs = [&](int64_t row, auto use) {
-        const Row at(a, row);
+        const Row at(row);
         const char *x = (const char *)(at.of<S>(a.at.x, a.at.x_stride) + begin * V);
         const char *dy = (const char *)(at.of<B>(a.at.dy, a.at.dy_stride) + begin * V);
         if constexpr (ADD)
@@ -77,7 +78,7 @@ __global__ void __launch_bounds__(cluster_threads(CHUNKS) + 32, 1)
         constexpr bool READS = decltype(reads)::value, WRITES = decltype(writes)::value;
         // Pass 2 asks for its numbers before pass 1 waits, where there are registers to keep them.
         constexpr bool EARLY = CHUNKS * V <= 16;
-        const Row at(a, row);
+        const Row at(row);
         rstd = rstd_ahead, rstd_ahead = rstd_next;
         if (READS && row + 2 * step < a.rows) rstd_next = rstds[row + 2 * step];
         float dot = 0, fold = 0;
@@ -132,9 +133,9 @@ static cudaError_t by_chunks(const Backward &a, const ClusterPlan &p, cudaStream
     constexpr int V = pack_size<S, B>;
     const Shape shape = ring_shape(p, ADD ? stage_bytes<V, S, B, S> : stage_bytes<V, S, B>);
     if (p.chunks == 3)
-            return launch<backward_cluster_kernel<S, B, ADD, 3>>(shape, stream, a, p.stages);
+        return launch<backward_cluster_kernel<S, B, ADD, 3>>(shape, stream, a, p.stages);
     if (p.chunks == 5)
-            return launch<backward_cluster_kernel<S, B, ADD, 5>>(shape, stream, a, p.stages);
+        return launch<backward_cluster_kernel<S, B, ADD, 5>>(shape, stream, a, p.stages);
     if constexpr (V == 4)
         if (p.chunks == 9)
             return launch<backward_cluster_kernel<S, B, ADD, 9>>(shape, stream, a, p.stages);

@@ -9,11 +9,14 @@
 namespace gd_rms
 {
 
-// Pack i of a row, wherever the compiler sees fit to load it.
+// Pack i of a row, loaded when the compiler sees fit.
 template <int V, class T>
-__device__ inline const gd_raw_pack<T, V> &at_pack(const T *row, int i)
+__device__ inline gd_raw_pack<T, V> at_pack(const T *row, int i)
 {
-    return *(const gd_raw_pack<T, V> *)(row + i * V);
+    gd_raw_pack<T, V> raw;
+#pragma unroll
+    for (int k = 0; k < (int)sizeof raw / 16; k++) raw.part[k] = ((const uint4 *)(row + i * V))[k];
+    return raw;
 }
 
 // Columns of a block: `wide` packs side by side, the rows dealt out to blockDim.x / wide threads.
@@ -31,7 +34,7 @@ __device__ inline void dweight_of_columns(const Backward &a, gd_dtype dtype, int
 #pragma unroll 4
         for (int row = first; row < (int)a.rows; row += step) {
             const float rstd = ((const float *)a.at.rstd)[row];
-            const Row at(a, row);
+            const Row at(row);
             float x[V], dy[V];
             gd_widen<S>(x, at_pack<V>(at.of<S>(a.at.x, a.at.x_stride), column));
             gd_widen<B>(dy, at_pack<V>(at.of<B>(a.at.dy, a.at.dy_stride), column));
@@ -44,8 +47,7 @@ __device__ inline void dweight_of_columns(const Backward &a, gd_dtype dtype, int
     }
 #pragma unroll
     for (int j = 0; j < V; j++)
-        for (int apart = wide; apart < 32; apart *= 2)
-            dw[j] += __shfl_xor_sync(~0u, dw[j], apart);
+        for (int apart = wide; apart < 32; apart *= 2) dw[j] += __shfl_xor_sync(~0u, dw[j], apart);
     if (lane < wide)
 #pragma unroll
         for (int j = 0; j < V; j++) sums[warp][lane * V + j] = dw[j];
@@ -65,7 +67,7 @@ __device__ inline void dx_of_row(const Backward &a, int64_t row)
     constexpr int V = pack_size<S, B>;
     __shared__ float shared[32];
     const int packs = (int)(a.cols / V), threads = (int)blockDim.x, member = (int)threadIdx.x;
-    const Row at(a, row);
+    const Row at(row);
     const float rstd = ((const float *)a.at.rstd)[row];
     gd_raw_pack<S, V> x[CHUNKS] = {}, dsum[CHUNKS] = {};
     gd_raw_pack<B, V> dy[CHUNKS] = {};
@@ -104,7 +106,7 @@ __global__ void __launch_bounds__(512)
     let_next_start();
 #if GD_HOPPER
     if (row >= 0 && row < MULTIPROCESSORS && threadIdx.x == 0) {
-        const Row at(a, row);
+        const Row at(row);
         bulk_prefetch(at.of<S>(a.at.x, a.at.x_stride), (uint32_t)a.cols * sizeof(S));
         bulk_prefetch(at.of<B>(a.at.dy, a.at.dy_stride), (uint32_t)a.cols * sizeof(B));
     }

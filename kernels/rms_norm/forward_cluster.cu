@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(512 + 32, 1)
     const int begin = ring.begin, length = ring.length;
     const int64_t first = blockIdx.x / ring.blocks, step = gridDim.x / ring.blocks;
     auto inputs = [&](int64_t row, auto use) {
-        const Row at(a, row);
+        const Row at(row);
         if constexpr (ADD)
             use({(const char *)(at.of<S>(a.at.residual, a.at.residual_stride) + begin * V),
                  (const char *)(at.of<B>(a.at.x, a.at.x_stride) + begin * V)});
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(512 + 32, 1)
         return x;
     };
     walk_rows(first, a.rows, step, [&](int64_t row, auto reads, auto writes) {
-        const Row at(a, row);
+        const Row at(row);
         float sum = 0, rstd = 0;
 #pragma unroll
         for (int t = 0; t < CHUNKS + LEAD; t++) {
@@ -82,7 +82,8 @@ __global__ void __launch_bounds__(512 + 32, 1)
             }
             if (write && t == LEAD) {
                 rstd = rstd_of(ring.total(), a);
-                if (a.at.rstd && ring.rank == 0 && threadIdx.x == 0) ((float *)a.at.rstd)[row] = rstd;
+                if (a.at.rstd && ring.rank == 0 && threadIdx.x == 0)
+                    ((float *)a.at.rstd)[row] = rstd;
             }
             if (write && t - LEAD < mine) {
                 const int c = t - LEAD, i = begin + c * ring.threads + (int)threadIdx.x;
@@ -111,9 +112,9 @@ static cudaError_t by_chunks(const Forward &a, const ClusterPlan &p, cudaStream_
     constexpr int V = pack_size<S, B>;
     const Shape shape = ring_shape(p, ADD ? stage_bytes<V, S, B> : stage_bytes<V, S>);
     if (p.chunks == 5)
-            return launch<forward_cluster_kernel<S, B, ADD, 5>>(shape, stream, a, p.stages);
+        return launch<forward_cluster_kernel<S, B, ADD, 5>>(shape, stream, a, p.stages);
     if (p.chunks == 8)
-            return launch<forward_cluster_kernel<S, B, ADD, 8>>(shape, stream, a, p.stages);
+        return launch<forward_cluster_kernel<S, B, ADD, 8>>(shape, stream, a, p.stages);
     return cudaErrorInvalidConfiguration;
 }
 

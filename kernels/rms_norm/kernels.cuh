@@ -29,9 +29,9 @@ struct Problem {
     int64_t rows, cols, heads; // heads: at least 1
     bool weight_per_head;
     gd_dtype dtype, y_dtype, weight_dtype;
-    bool is_double; // sums and rstd are
-    bool round;     // xhat to y_dtype, before the weight
-    bool keep;      // inputs should outlive results in L2 (async.cuh)
+    bool is_double;     // sums and rstd are
+    bool round;         // xhat to y_dtype, before the weight
+    bool keep;          // inputs should outlive results in L2 (async.cuh)
     double eps, offset; // for the plain kernels; the others have no use for more than float
     float float_eps, float_offset, per_col; // per_col: 1 / cols
 };
@@ -49,6 +49,9 @@ struct Backward : Problem {
 struct Row {
     int64_t token, column;
     int64_t weight; // where its weights begin
+
+    // Where there are no heads.
+    __device__ explicit Row(int64_t row) : token(row), column(0), weight(0) {}
 
     // Index: int in the fast kernels, whose divisions are several times faster.
     template <class Index>
@@ -190,8 +193,9 @@ __device__ inline void forget(Raw &raw)
 template <class W, int V, bool NOW = false>
 __device__ inline gd_raw_pack<W, V> load_weight(const W *weight, int64_t i)
 {
-    constexpr unsigned ONE = std::is_same_v<W, float> ? 0x3f800000u
-                             : std::is_same_v<W, __half> ? 0x3c003c00u : 0x3f803f80u;
+    constexpr unsigned ONE = std::is_same_v<W, float>    ? 0x3f800000u
+                             : std::is_same_v<W, __half> ? 0x3c003c00u
+                                                         : 0x3f803f80u;
     gd_raw_pack<W, V> raw;
 #pragma unroll
     for (int k = 0; k < (int)sizeof raw / 16; k++) {

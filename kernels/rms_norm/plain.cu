@@ -24,7 +24,7 @@ __device__ inline void round_to(A (&value)[C], gd_dtype dtype)
 // factor of columns j to j + 3; `at`: where the row's weights begin.
 template <class A>
 __device__ inline void factor_at(A (&factor)[4], const Problem &p, const void *weight, int64_t at,
-                               int64_t j)
+                                 int64_t j)
 {
     if (weight) get(factor, weight, p.weight_dtype, at + j, at + p.cols);
 #pragma unroll
@@ -72,8 +72,7 @@ __global__ void __launch_bounds__(512) forward_kernel(const __grid_constant__ Fo
             input(value, a, x, residual, j);
             if (a.at.residual) put(a.at.sum, a.dtype, sum + j, sum + N, false, value);
             factor_at(factor, a, a.at.weight, row.weight, j);
-            if (a.at.bias)
-                get(bias, a.at.bias, a.weight_dtype, row.weight + j, row.weight + N);
+            if (a.at.bias) get(bias, a.at.bias, a.weight_dtype, row.weight + j, row.weight + N);
             for (int v = 0; v < 4; v++) value[v] *= rstd;
             if (a.round) round_to(value, a.y_dtype);
             for (int v = 0; v < 4; v++) value[v] = value[v] * factor[v] + bias[v];
@@ -111,21 +110,20 @@ __global__ void __launch_bounds__(512) dx_kernel(const __grid_constant__ Backwar
             get(dy, a.at.dy, a.y_dtype, dy_at + j, dy_at + N);
             if (a.at.dsum)
                 get(dx, a.at.dsum, a.dtype, at(a.at.dsum_stride) + j, at(a.at.dsum_stride) + N);
-            for (int v = 0; v < 4; v++)
-                dx[v] += rstd * (dy[v] * factor[v] - x[v] * rstd * mean);
+            for (int v = 0; v < 4; v++) dx[v] += rstd * (dy[v] * factor[v] - x[v] * rstd * mean);
             if (a.at.dx)
                 put(a.at.dx, a.dtype, at(a.at.dx_stride) + j, at(a.at.dx_stride) + N,
-                     a.at.accumulate_dx, dx);
+                    a.at.accumulate_dx, dx);
             if (a.at.dbranch)
                 put(a.at.dbranch, a.y_dtype, at(a.at.dbranch_stride) + j,
-                     at(a.at.dbranch_stride) + N, a.at.accumulate_dbranch, dx);
+                    at(a.at.dbranch_stride) + N, a.at.accumulate_dbranch, dx);
         }
     }
 }
 
 // A block: 32 columns of all heads, the tokens p + P * (8i + warp).
 template <class A, bool BIAS>
-__global__ void __launch_bounds__(256) 
+__global__ void __launch_bounds__(256)
     partials_kernel(const __grid_constant__ Backward a, int64_t partials)
 {
     __shared__ A sums[8][33];
@@ -133,8 +131,7 @@ __global__ void __launch_bounds__(256)
     const int64_t p = blockIdx.x % partials, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int64_t c = blockIdx.x / partials * 32 + lane, head = c / a.cols;
     A sum = 0;
-    for (int64_t t = p + partials * warp; c < width && t < tokens;
-         t += 8 * partials) {
+    for (int64_t t = p + partials * warp; c < width && t < tokens; t += 8 * partials) {
         A dy[1], xhat[1] = {1};
         get(dy, a.at.dy, a.y_dtype, t * a.at.dy_stride + c, INT64_MAX);
         if (!BIAS) {
@@ -178,8 +175,7 @@ cudaError_t plain_partials(const Backward &a, bool of_bias, int64_t partials, cu
     const Shape shape = {ceil_div(a.heads * a.cols, 32) * partials, 256, 0, 1, false};
     auto kernel = [&](auto of_bias) {
         constexpr bool BIAS = decltype(of_bias)::value;
-        if (a.is_double)
-            return launch<partials_kernel<double, BIAS>>(shape, stream, a, partials);
+        if (a.is_double) return launch<partials_kernel<double, BIAS>>(shape, stream, a, partials);
         return launch<partials_kernel<float, BIAS>>(shape, stream, a, partials);
     };
     return of_bias ? kernel(std::true_type()) : kernel(std::false_type());

@@ -30,49 +30,52 @@ static int lanes_for(int64_t n)
     return lanes;
 }
 
-constexpr int FORWARD_PACKS = 8192; // of a row that a block of 1024 threads holds
-
-// Four packs a thread keep enough bytes on their way; with a residual two, since each brings another.
-// More only where a row asks for it.
+// Some 64 bytes of a row for each thread: so much on its way that DRAM never waits, and blocks so
+// small that a multiprocessor has several, of which some read while others write. A residual is
+// as much again. More a thread where a row asks for it.
 ForwardPlan plan_forward(const Sizes &s, bool adds)
 {
-    ForwardPlan p = {0, 1, 0, 128};
-    if (s.packs <= 24 && !adds) {
-        p.threads_per_row = lanes_for(ceil_div(s.packs, 3));
-        p.chunks = s.packs <= 2 * p.threads_per_row ? 2 : 3, p.rows = 2;
+    ForwardPlan p = {0, 0, 128};
+    const bool wide = s.pack_elements == 4; // float32 takes half as many instructions for 16 bytes
+    if (s.packs <= (adds || wide ? 64 : 128)) {
+        const int each = adds || wide || s.packs <= 32 ? 2 : 4;
+        p.threads_per_row = lanes_for(ceil_div(s.packs, each));
+        p.chunks = each == 4 && s.packs <= 3 * p.threads_per_row ? 3 : each;
         return p;
     }
-    if (s.packs <= (adds ? 96 : 192)) {
-        p.threads_per_row = lanes_for(ceil_div(s.packs, adds ? 3 : 6));
-        const int chunks = (int)ceil_div(s.packs, p.threads_per_row);
-        p.chunks = adds ? most(chunks, 2) : chunks <= 4 ? 4 : 6;
-        return p;
-    }
-    const bool few = s.rows <= 512 && s.packs <= 1024; // nothing else hides a wait
-    p.chunks = few ? (s.packs <= 512 ? 1 : 2) : adds ? 2 : 4;
-    if (!few && s.packs > 512 * p.chunks) p.chunks = s.packs <= 2048 ? 4 : s.packs <= 4096 ? 6 : 8;
+    const bool few = s.rows <= 512 && s.packs <= 1024; // nothing hides the wait for the weight
+    if (adds)
+        p.chunks = s.packs <= 640 || few ? 2 : s.packs <= 1536 ? 4 : 8;
+    else if (few)
+        p.chunks = 3;
+    else
+        p.chunks = wide && s.packs <= 256 ? 2 : s.packs <= 1280 ? 4 : s.packs <= 2304 ? 6 : 8;
     p.threads = p.threads_per_row = round_up(ceil_div(s.packs, p.chunks), 32);
     return p;
 }
 
-// Threads for as many teams as fit in 384, measured to be best, or for the widest rows in 512.
-// Two stages of a team, and as many bytes on their way as 16-bit and float32 rows want.
+// As many teams as have 384 threads, which was measured to be best, or for the widest rows 512; and
+// so many bytes on their way as 16-bit and float32 rows want.
 BlockPlan plan_block(const Sizes &s)
 {
     BlockPlan p = {};
-    const bool warp = s.packs <= 64;
+    const bool warp = s.packs <= 64, shortest = s.packs <= 8;
     p.threads_per_row = warp ? lanes_for(ceil_div(s.packs, 2)) : round_up(ceil_div(s.packs, 2), 32);
     const int size = warp ? 32 : p.threads_per_row;
-    const int teams = (size <= 192 ? 384 : BLOCK_THREADS) / size;
+    const int teams = (shortest ? 256 : size <= 192 ? 384 : BLOCK_THREADS) / size;
+    const int blocks = (shortest ? 2 : 1) * MULTIPROCESSORS;
     p.threads = teams * size;
     const int groups = 32 / least(p.threads_per_row, 32);
     const int slice = s.heads > 1 ? least(s.heads, groups) : 1;
+    const int64_t slices = s.heads > 1 ? ceil_div(s.heads, groups) : 1;
     p.stage_tokens = s.heads > 1 ? 1 : groups;
     const int64_t stage = p.stage_tokens * slice * s.packs * s.pack_bytes * teams;
-    const int64_t wanted = (s.pack_elements == 8 ? 72 : 48) * 1024;
-    p.stages = least(most((wanted + stage / 2) / stage, 2), 6);
-    const int64_t slices = s.heads > 1 ? ceil_div(s.heads, groups) : 1;
-    p.partials = least(ceil_div(s.rows / s.heads, p.stage_tokens), most(MULTIPROCESSORS / slices, 1));
+    const int64_t wanted = (shortest ? 48 : s.pack_elements == 8 ? 72 : 56) * 1024;
+    p.stages = most((wanted + stage / 2) / stage, 2);
+    // Two rows at a time rather than many stages.
+    if (p.stages >= 4 && 2 * p.stage_tokens * slice <= 32) p.stage_tokens *= 2, p.stages /= 2;
+    p.stages = least(p.stages, MOST_TEAM_STAGES / teams);
+    p.partials = least(ceil_div(s.rows / s.heads, p.stage_tokens), most(blocks / slices, 1));
     return p;
 }
 
@@ -81,16 +84,19 @@ BlockPlan plan_block(const Sizes &s)
 ClusterPlan plan_cluster(const Sizes &s, bool backward)
 {
     ClusterPlan p = {};
+    int flight;
     if (backward) {
         p.cluster = s.packs <= 2880 ? 2 : s.packs <= 5760 ? 4 : s.packs <= 19200 ? 8 : 16;
         const int64_t share = ceil_div(s.packs, p.cluster);
         p.chunks = share <= 1440 ? 3 : share <= 2400 ? 5 : 9;
+        flight = 88 * 1024;
     } else {
-        p.cluster = s.packs <= 16640 ? 8 : 16;
-        p.chunks = ceil_div(s.packs, p.cluster) <= 2080 ? 5 : 8;
+        p.cluster = s.packs <= 4800 ? 2 : s.packs <= 8320 ? 4 : s.packs <= 16640 ? 8 : 16;
+        p.chunks = ceil_div(s.packs, p.cluster) <= 2400 ? 5 : 8;
+        flight = (p.cluster == 16 ? 64 : 52) * 1024;
     }
     p.threads = round_up(ceil_div(ceil_div(s.packs, p.cluster), p.chunks), 32);
-    const int stage = p.threads * s.pack_bytes, flight = (backward ? 88 : 64) * 1024;
+    const int stage = p.threads * s.pack_bytes;
     const int wanted = p.chunks + 1 + (int)ceil_div(flight, stage);
     p.stages = least(least(wanted, (MAX_SHARED - RING_AT) / stage), MOST_STAGES);
     // As many clusters as an H200 runs at a time.
@@ -99,22 +105,31 @@ ClusterPlan plan_cluster(const Sizes &s, bool backward)
     return p;
 }
 
+// Whether a row finds room in the largest cluster, and one stage more than are held.
+static bool cluster_fits(const Sizes &s, bool backward)
+{
+    const ClusterPlan p = plan_cluster(s, backward);
+    const int most_chunks = !backward ? 8 : s.pack_elements == 4 ? 9 : 5;
+    return p.chunks <= most_chunks && p.threads <= cluster_threads(p.chunks) &&
+           p.stages > p.chunks + (backward ? 0 : 1);
+}
+
 Kernel plan_kernel(const Sizes &s, bool backward)
 {
     if (s.packs == 0 || s.rows == 0 || s.rows > MOST_ROWS) return PLAIN;
-    if (!backward) {
-        if (s.packs <= FORWARD_PACKS) return BLOCK;
-        return s.heads == 1 && s.packs <= 65536 ? CLUSTER : PLAIN;
-    }
-    if (s.heads > 1) return s.packs <= 64 ? BLOCK : PLAIN;
-    if (s.rows <= 512 && s.packs <= 1024) return FEW;
-    if (s.packs <= BLOCK_PACKS) return BLOCK;
-    return s.packs <= (s.pack_elements == 4 ? 69120 : 38400) ? CLUSTER : PLAIN;
+    // A block holds a row; where too few of them would fit a multiprocessor, a cluster does.
+    const int narrow = s.pack_elements == 8 && s.heads == 1 ? 2304 : 4096;
+    if (!backward && s.packs <= narrow) return BLOCK;
+    if (backward && s.heads > 1) return s.packs <= 64 ? BLOCK : PLAIN;
+    if (backward && s.rows <= 512 && s.packs <= BLOCK_PACKS) return FEW;
+    if (backward && s.packs <= BLOCK_PACKS) return BLOCK;
+    return s.heads == 1 && cluster_fits(s, backward) ? CLUSTER : PLAIN;
 }
 
 int64_t plan_plain_partials(int64_t tokens, int64_t width)
 {
-    const int64_t wanted = width ? ceil_div(1024, ceil_div(width, 32)) : 0, eighth = ceil_div(tokens, 8);
+    const int64_t wanted = width ? ceil_div(1024, ceil_div(width, 32)) : 0,
+                  eighth = ceil_div(tokens, 8);
     return wanted < eighth ? wanted : eighth;
 }
 

@@ -24,9 +24,9 @@ struct Sizes {
     int pack_elements, pack_bytes;
 };
 
-// The forward in registers: each thread has `chunks` packs of a row, of `rows` rows.
+// The forward in registers: each thread has `chunks` packs of a row.
 struct ForwardPlan {
-    int chunks, rows, threads_per_row, threads;
+    int chunks, threads_per_row, threads;
 };
 ForwardPlan plan_forward(const Sizes &s, bool adds);
 
@@ -38,12 +38,22 @@ struct BlockPlan {
 };
 BlockPlan plan_block(const Sizes &s);
 
-constexpr int BLOCK_PACKS = 1024;       // of a row, at most
-constexpr int MOST_TEAMS = 15;         // of several warps: named barrier 0 is that of the whole block
-constexpr int MOST_TEAM_STAGES = 96;   // teams times stages
-constexpr int BLOCK_REGISTERS = 128;   // of a thread, at most, and so ...
-constexpr int BLOCK_THREADS = 512;     // ... threads of a block
-constexpr int64_t MOST_ROWS = 1 << 30; // they are counted in 32 bits, also a few steps past the last
+constexpr int BLOCK_PACKS = 1024;    // of a row, at most
+constexpr int MOST_TEAMS = 15;       // of several warps: named barrier 0 is that of the whole block
+constexpr int MOST_TEAM_STAGES = 96; // teams times stages
+constexpr int BLOCK_REGISTERS = 128; // of a thread, at most, and so ...
+constexpr int BLOCK_THREADS = 512;   // ... threads of a block
+constexpr int64_t MOST_ROWS =
+    1 << 30; // they are counted in 32 bits, also a few steps past the last
+
+// What a block has in shared memory before its stages.
+struct BlockShared {
+    uint64_t full[MOST_TEAM_STAGES];  // [teams, stages]: a stage is there
+    uint64_t drained, gathered;       // at the end: all pipelines are empty, all sums are there
+    float sums[2][MOST_TEAMS * 16];   // [2, teams, 16 warps]
+    float rstd[MOST_TEAM_STAGES][32]; // [teams, stages]: of a stage's rows
+};
+constexpr int STAGES_AT = (sizeof(BlockShared) + 127) / 128 * 128;
 
 // Rows that a cluster of `cluster` blocks shares, by `threads` consumers in each.
 struct ClusterPlan {

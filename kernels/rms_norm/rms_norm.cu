@@ -41,8 +41,8 @@ static Problem problem_of(const gd_rms_norm_problem *p)
     a.rows = p->rows, a.cols = p->cols, a.heads = p->heads > 1 ? p->heads : 1;
     a.weight_per_head = p->weight_per_head;
     a.dtype = p->dtype, a.y_dtype = p->y_dtype, a.weight_dtype = p->weight_dtype;
-    a.is_double = p->dtype == GD_FLOAT64 || p->y_dtype == GD_FLOAT64 ||
-                  p->weight_dtype == GD_FLOAT64;
+    a.is_double =
+        p->dtype == GD_FLOAT64 || p->y_dtype == GD_FLOAT64 || p->weight_dtype == GD_FLOAT64;
     a.round = p->round_before_weight;
     a.eps = p->eps, a.offset = p->offset;
     a.float_eps = (float)p->eps, a.float_offset = (float)p->offset;
@@ -114,18 +114,25 @@ static cudaError_t forward(const Forward &a, cudaStream_t stream)
                       aligned_rows(adds ? v.sum : nullptr, v.sum_stride, a.dtype);
     const Kernel kernel = fast ? plan_kernel(s, false) : PLAIN;
     if (kernel == BLOCK) return forward_registers(a, plan_forward(s, adds), stream);
-    if (kernel == CLUSTER && have_hopper()) return forward_cluster(a, plan_cluster(s, false), stream);
+    if (kernel == CLUSTER && have_hopper())
+        return forward_cluster(a, plan_cluster(s, false), stream);
     return plain_forward(a, stream);
 }
 
 // ---- Backward -----------------------------------------------------------------------------------
 
-// The partial rows of the fast kernels; 0: they do not run this.
+// The partial rows of the kernel for many rows, which may have to do the work of that for few; 0:
+// the plain kernels run this.
 static int64_t fast_partials(const Sizes &s)
 {
-    const Kernel kernel = plan_kernel(s, true);
-    return kernel == BLOCK ? plan_block(s).partials
-                           : kernel == CLUSTER ? plan_cluster(s, true).clusters : 0;
+    switch (plan_kernel(s, true)) {
+    case PLAIN:
+        return 0;
+    case CLUSTER:
+        return plan_cluster(s, true).clusters;
+    default:
+        return plan_block(s).partials;
+    }
 }
 
 static int64_t most_partials(const Problem &p)
@@ -203,7 +210,7 @@ static cudaError_t backward(Backward a, gd_dtype dweight_dtype, cudaStream_t str
     }
     const Sizes s = sizes_of(a, true, g.dsum);
     Kernel kernel = !g.accumulate_dx && runs_fast(a, g) ? plan_kernel(s, true) : PLAIN;
-    if (kernel == FEW && overwrites(a)) kernel = s.packs <= BLOCK_PACKS ? BLOCK : CLUSTER;
+    if (kernel == FEW && overwrites(a)) kernel = BLOCK;
     if (kernel == FEW) return backward_few(a, dweight_dtype, stream);
     if (kernel == PLAIN) {
         g = asked;

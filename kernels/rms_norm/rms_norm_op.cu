@@ -106,7 +106,8 @@ static gd_status forward(const gd_call *call, const gd_tensor *residual, int wei
     const bool heads = per_head(w) || per_head(b) || !rows_lie(x, 1, &stride) ||
                        (residual && !rows_lie(residual, 1, &stride));
     const gd_dtype both = w && b && gd_tensor_dtype(w) != gd_tensor_dtype(b) ? call->dtype
-                          : w || b ? gd_tensor_dtype(w ? w : b) : GD_FLOAT32;
+                          : w || b ? gd_tensor_dtype(w ? w : b)
+                                   : GD_FLOAT32;
     gd_rms_norm_problem p = problem_of(call, x, heads, both);
     p.weight_per_head = per_head(w) || per_head(b);
     p.y_dtype = gd_tensor_dtype(x);
