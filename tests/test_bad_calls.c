@@ -117,11 +117,11 @@ START_TEST(the_tape)
     BAD(gd_backward_from(&y, 1, &wrong), "cotangent 0 is float32 [5], wanted");
     BAD(gd_backward_from(mixed, 2, NULL), "output 1 is of another context");
     BAD(gd_backward_from(with_null, 2, NULL), "output 1 is NULL");
-    BAD(gd_keep_grad(constant), "keep_grad: the tensor [3, 4] depends on nothing");
+    BAD(gd_retain_grad(constant), "retain_grad: the tensor [3, 4] depends on nothing");
     BAD(gd_keep(freed), "keep: tensor [3, 4] was freed");
     BAD(gd_detach(freed), "detach: tensor [3, 4] was freed");
     BAD((gd_no_grad_end(ctx), 0), "no_grad_end: there was no gd_no_grad_begin");
-    BAD(gd_checkpoint(ctx, NULL, NULL, &x, 1), "checkpoint: segment is NULL");
+    BAD(gd_recompute(ctx, NULL, NULL, &x, 1), "recompute: segment is NULL");
     BAD(gd_register_op(ctx, NULL), "register_op: op is NULL");
     BAD(gd_register_op(ctx, &nameless), "it has no name");
     BAD(gd_register_op(ctx, gd_find_op(NULL, "softmax")), "the name \"softmax\" is taken");

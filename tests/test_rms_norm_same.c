@@ -176,7 +176,7 @@ START_TEST(test_dx_in_place_of_dy)
         gd_tensor *y = x;
         for (int i = 0; i < 4; i++) {
             y = gd_rms_norm(y, w, 1e-1);
-            if (keep) gd_keep_grad(y); /* then nothing may be written over it */
+            if (keep) gd_retain_grad(y); /* then nothing may be written over it */
         }
         gd_backward_from(&y, 1, &(gd_backward_options){.cotangents = &dy});
         ck_assert_no_error(ctx);

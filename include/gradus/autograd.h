@@ -36,7 +36,8 @@ GD_API gd_status gd_backward(gd_tensor *loss);
 typedef struct gd_backward_options {
     /* dL/doutput for each output, of its shape; NULL, or a NULL element: ones */
     gd_tensor *const *cotangents;
-    /* Do not use the nodes up: nothing is freed, and backward may run through them again. */
+    /* Do not use the nodes up: nothing is freed, and backward may run through them again. (In
+     * PyTorch: retain_graph.) */
     bool keep_tape;
 } gd_backward_options;
 
@@ -47,7 +48,7 @@ GD_API gd_status gd_backward_from(gd_tensor *const *outputs, int count,
 
 /* The gradient of t: a contiguous tensor of t's shape and dtype (of float32 for the parameters of a
  * 16-bit group), or NULL (which is no error) if none has arrived since it was last cleared. Owned
- * by t. For a tensor made by an op there is one only if gd_keep_grad(t) was called before the
+ * by t. For a tensor made by an op there is one only if gd_retain_grad(t) was called before the
  * backward. The next backward writes to the same memory, and then refuses an op whose own backward
  * needs the gradient as it was, such as gd_mul(gd_grad(t), t): give the op a copy. */
 GD_API gd_tensor *gd_grad(const gd_tensor *t);
@@ -56,7 +57,7 @@ GD_API gd_tensor *gd_grad(const gd_tensor *t);
 GD_API gd_status gd_grad_clear(gd_tensor *t);
 
 /* Asks that the gradient of a tensor made by an op be kept until the step ends. Returns t. */
-GD_API gd_tensor *gd_keep_grad(gd_tensor *t);
+GD_API gd_tensor *gd_retain_grad(gd_tensor *t);
 
 /* Asks that the value of a tensor made by an op be kept through gd_backward until the step ends,
  * so that it can still be read. (A loss given to gd_backward is kept by itself.) Returns t. */
@@ -72,7 +73,7 @@ GD_API bool gd_grad_enabled(const gd_context *ctx);
 
 /* Ends the step: every tensor made by an op vanishes, the tape is empty, their memory is in the
  * pool. Pointers to them must not be used again. Works while an error stands, and keeps it; but not
- * from inside an op or a segment (gd_checkpoint), which is an error. */
+ * from inside an op or a segment (gd_recompute), which is an error. */
 GD_API void gd_step_end(gd_context *ctx);
 
 /* ---- Recomputation ------------------------------------------------------------------------ */
@@ -81,13 +82,13 @@ GD_API void gd_step_end(gd_context *ctx);
  * NULL on error. */
 typedef gd_tensor *(*gd_segment)(void *user, gd_tensor *const *inputs, int count);
 
-/* Activation checkpointing (Chen et al. 2016, arXiv:1604.06174). Runs the segment without
- * recording it, keeps only its inputs and its output, and runs it again inside the backward to
- * get the tensors that its ops saved: memory for time. Random numbers (dropout) repeat exactly.
- * Whatever in the segment depends on a gradient must come in through `inputs` or be a tensor of
- * yours; `user` must stay valid until the backward or the end of the step. */
-GD_API gd_tensor *gd_checkpoint(gd_context *ctx, gd_segment segment, void *user,
-                                gd_tensor *const *inputs, int count);
+/* What PyTorch calls activation checkpointing (Chen et al. 2016, arXiv:1604.06174). Runs the
+ * segment without recording it, keeps only its inputs and its output, and runs it again inside the
+ * backward to get the tensors that its ops saved: memory for time. Random numbers (dropout) repeat
+ * exactly. Whatever in the segment depends on a gradient must come in through `inputs` or be a
+ * tensor of yours; `user` must stay valid until the backward or the end of the step. */
+GD_API gd_tensor *gd_recompute(gd_context *ctx, gd_segment segment, void *user,
+                               gd_tensor *const *inputs, int count);
 
 /* ---- Looking at the tape ------------------------------------------------------------------ */
 
