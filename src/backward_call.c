@@ -25,7 +25,7 @@ static bool same_memory_shape(const gd_tensor *t, const gd_tensor *other)
 static bool can_take_doutput(const gd_node *node, const gd_call *call, int i)
 {
     gd_tensor *t = node->input[i], *y = node->output[0];
-    if (!gd_op_bit(node->op->dinput_over_doutput, i)) return false;
+    if (!(node->op->dinput_over_doutput & GD_BIT(i))) return false;
     return t->step && y->grad_valid && !y->retain_grad && call->doutput[0] == y->grad &&
            y->grad->storage->windows == 1 && same_memory_shape(t, y);
 }
@@ -34,7 +34,7 @@ static bool can_take_doutput(const gd_node *node, const gd_call *call, int i)
 static bool can_take_input(const gd_node *node, const gd_call *call, int i, bool keep_tape)
 {
     gd_tensor *t = node->input[i];
-    if (keep_tape || !gd_op_bit(node->op->dinput_over_input, i)) return false;
+    if (keep_tape || !(node->op->dinput_over_input & GD_BIT(i))) return false;
     const gd_storage *storage = t->storage;
     return t->node && storage->step && !storage->keep && storage->readers == 1 &&
            !storage->released && call->input[i] == t && gd_tensor_is_contiguous(t) &&
@@ -81,7 +81,7 @@ static gd_dtype written_dtype(const gd_node *node, const gd_call *call, int i)
 {
     const gd_tensor *t = node->input[i];
     const gd_dtype dtype = gd_kernel_dtype(call, t);
-    const bool wide = gd_op_bit(node->op->dinput_float32, i);
+    const bool wide = node->op->dinput_float32 & GD_BIT(i);
     return wide && kept_dtype(t) == GD_FLOAT32 && gd_dtype_size(dtype) == 2 ? GD_FLOAT32 : dtype;
 }
 

@@ -293,15 +293,16 @@ struct gd_node {
  * copied there. */
 gd_node *gd_tape_append(const gd_call *call);
 
-/* Bit i of a mask of a record, in which all from the 32nd on share the last. */
-static inline bool gd_op_bit(uint32_t mask, int i)
+/* Whether the backward of `op` reads input or output i. */
+static inline bool gd_op_reads_input(const gd_op *op, int i)
 {
-    return mask >> (i < 31 ? i : 31) & 1;
+    return op->backward_reads_inputs & GD_BIT(i);
 }
 
-/* Whether the backward of `op` reads input or output i. */
-bool gd_op_reads_input(const gd_op *op, int i);
-bool gd_op_reads_output(const gd_op *op, int i);
+static inline bool gd_op_reads_output(const gd_op *op, int i)
+{
+    return op->backward_reads_outputs & GD_BIT(i);
+}
 
 /* Forgets the nodes from `length` on. */
 void gd_tape_truncate(gd_context *ctx, int64_t length);

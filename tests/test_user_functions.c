@@ -97,6 +97,25 @@ START_TEST(an_op_for_another_device_is_refused)
 }
 END_TEST
 
+START_TEST(the_record_names_its_inputs)
+{
+    const gd_op *op;
+    for (int i = 0; (op = gd_op_at(ctx, i)); i++) {
+        const int named = op->inputs == GD_ANY_INPUTS ? 1 : op->inputs;
+        for (int k = 0; k < GD_CASE_MAX_INPUTS; k++)
+            ck_assert_msg((k < named) == (op->input_names[k] != NULL), "%s, input %d", op->name, k);
+    }
+    ck_assert_str_eq(gd_input_name(gd_find_op(ctx, "linear"), 1).text, "weight");
+    ck_assert_str_eq(gd_input_name(gd_find_op(ctx, "concat"), 7).text, "x[7]");
+    gd_op named = multiples;
+    ck_assert_str_eq(gd_input_name(&named, 0).text, "input 0");
+    named.inputs = 2;
+    named.input_names[1] = "factor";
+    ck_assert_ptr_null(gd_apply(&named, (gd_tensor *[]){x, NULL}, 2, NULL));
+    ck_assert_error(ctx, "multiples: factor is NULL, wanted a tensor");
+}
+END_TEST
+
 /* A backward runs while the tape is being walked: it may not walk it itself. */
 static gd_status backward_within(const gd_call *call)
 {
@@ -214,6 +233,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, open_contexts, close_contexts);
     tcase_add_test(tcase, an_op_may_have_many_outputs);
     tcase_add_test(tcase, an_op_for_another_device_is_refused);
+    tcase_add_test(tcase, the_record_names_its_inputs);
     tcase_add_test(tcase, a_backward_may_not_call_backward);
     tcase_add_test(tcase, segments_that_return_nothing);
     tcase_add_test(tcase, segments_of_bad_inputs);

@@ -111,20 +111,17 @@ static gd_status wrong_backward(const gd_call *call)
 }
 
 static const gd_case cases[] = {
-    {.name = "5x7",
-     .inputs = 2,
-     .input = {{"x", .ndim = 2, .shape = {5, 7}}, {"beta", .a = 1, .ndim = 1, .shape = {7}}}},
-    {.name = "large",
-     .inputs = 2,
-     .input = {{"x", .b = 20, .ndim = 1, .shape = {9}}, {"beta", .ndim = 1, .shape = {9}}}},
+    {"5x7", NULL, GD_INPUTS({GD_DIMS(5, 7)}, {GD_NORMAL(1, 1), GD_DIMS(7)})},
+    {"large", NULL, GD_INPUTS({GD_NORMAL(0, 20), GD_DIMS(9)}, {GD_DIMS(9)})},
 };
 
 static const gd_op swish = {
     .name = "swish",
     .formula = "y = x / (1 + exp(-beta x))",
     .inputs = 2,
+    .input_names = {"x", "beta"},
     .outputs = 1,
-    .backward_reads_inputs = 3, /* bits 0 and 1: x and beta; the tape keeps both until then */
+    .backward_reads_inputs = GD_BIT(0) | GD_BIT(1), /* the tape keeps both until then */
     .shape = shape,
     .forward = {[GD_CPU] = forward},
     .backward = {[GD_CPU] = backward},

@@ -175,7 +175,6 @@ typedef enum gd_fill_kind {
 } gd_fill_kind;
 
 typedef struct gd_case_input {
-    const char *name; /* "x", "weight"; as in the formula */
     gd_fill_kind fill;
     double a, b;
     bool absent; /* the optional input is not given */
@@ -186,6 +185,14 @@ typedef struct gd_case_input {
 
 #define GD_CASE_MAX_INPUTS 6
 
+/* A check of an op: its arguments and how to make its inputs. Cases are written in the notation
+ * below, each input as what it holds and its dimensions, in the order of the record's inputs:
+ *
+ *     {"per_head", &args, GD_INPUTS({GD_DIMS(3, 5, 16)}, {GD_NORMAL(1, 0.5), GD_DIMS(5, 16)})},
+ *     {"no_bias", NULL, GD_INPUTS({GD_DIMS(0, 4)}, {GD_INDEX(9), GD_DIMS(4)}, GD_ABSENT),
+ *      .may_be_empty = true},
+ *
+ * Without a fill an input is normal with mean 0 and deviation 1. */
 typedef struct gd_case {
     const char *name; /* "rows4_cols64" */
     const void *args;
@@ -196,6 +203,24 @@ typedef struct gd_case {
     bool kinks;        /* the function has kinks: gradcheck looks for them and leaves them out */
 } gd_case;
 
+#define GD_INPUTS(...)                                                                     \
+    .inputs = (int)(sizeof((const gd_case_input[]){__VA_ARGS__}) / sizeof(gd_case_input)), \
+    .input = {__VA_ARGS__}
+#define GD_DIMS(...) \
+    .ndim = (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .shape = {__VA_ARGS__}
+#define GD_SCALAR .ndim = 0 /* in place of GD_DIMS: one element */
+#define GD_NORMAL(mean, deviation) .fill = GD_FILL_NORMAL, .a = (mean), .b = (deviation)
+#define GD_UNIFORM(low, high) .fill = GD_FILL_UNIFORM, .a = (low), .b = (high)
+#define GD_DISTINCT .fill = GD_FILL_DISTINCT
+#define GD_INDEX(limit) .fill = GD_FILL_INDEX, .b = (limit), .fixed = true /* 0 .. limit - 1 */
+#define GD_ABSENT      \
+    {                  \
+        .absent = true \
+    }
+
+/* A set of inputs or outputs is a mask: GD_BIT(0) | GD_BIT(2) are the first and the third. All from
+ * the 32nd on share the last bit. */
+#define GD_BIT(i) (UINT32_C(1) << ((i) < 31 ? (i) : 31))
 #define GD_ALL_INPUTS UINT32_MAX
 #define GD_ANY_INPUTS (-1)
 
@@ -203,23 +228,25 @@ struct gd_op {
     const char *name;    /* "rms_norm" */
     const char *formula; /* "y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps)" */
 
-    int inputs;               /* how many, optional ones included; GD_ANY_INPUTS: one or more */
-    uint32_t optional_inputs; /* bit i: input[i] may be NULL */
-    int outputs;              /* at least 1 */
-    int saves;                /* tensors that forward() leaves for backward(), e.g. rstd */
-    size_t args_size;         /* of the argument struct, which is copied; 0: none */
+    int inputs; /* how many, optional ones included; GD_ANY_INPUTS: one or more */
+    const char *input_names[GD_CASE_MAX_INPUTS]; /* "x", "weight"; as in the formula. Messages and
+                                                  * gradcheck call them so. Of GD_ANY_INPUTS the
+                                                  * one name serves all: "x[0]", "x[1]" ... */
+    uint32_t optional_inputs;                    /* which may be NULL */
+    int outputs;                                 /* at least 1 */
+    int saves;        /* tensors that forward() leaves for backward(), e.g. rstd */
+    size_t args_size; /* of the argument struct, which is copied; 0: none */
 
-    /* What backward() reads, besides saves and doutput; the tape frees the rest. Bit i for
-     * input[i] or output[i]; inputs from the 32nd on go with bit 31. */
+    /* What backward() reads, besides saves and doutput; the tape frees the rest. */
     uint32_t backward_reads_inputs;
     uint32_t backward_reads_outputs;
 
-    /* Where dinput[i] may be the same memory as something that dies with this call (bit i; both of
-     * the same shape): doutput[0], or input[i] itself. */
+    /* Which dinput may be the same memory as something that dies with this call, of the same shape:
+     * doutput[0], or the input itself. */
     uint32_t dinput_over_doutput;
     uint32_t dinput_over_input;
 
-    /* Bit i: backward() on a GPU takes a dinput[i] of float32 though what it reads is 16-bit.
+    /* Which dinput backward() on a GPU takes as float32 though what it reads is 16-bit.
      * Gradients of parameters are kept so (optim.h); any other comes to them rounded to 16 bits. */
     uint32_t dinput_float32;
 
@@ -281,6 +308,9 @@ typedef struct gd_text {
     char text[192];
 } gd_text;
 GD_API gd_text gd_shape_text(const gd_tensor *t);
+
+/* The name of input i of a record: "weight"; "x[2]"; "input 2" where the record has none. */
+GD_API gd_text gd_input_name(const gd_op *op, int i);
 
 /* Fills a spec with the dtype and shape of t. */
 GD_API gd_spec gd_spec_like(const gd_tensor *t);

@@ -48,10 +48,7 @@ static gd_status look_at_case(gd_context *ctx, const gd_op *op, const gd_case *c
 static gd_status make_input(gd_checker *c, const gd_case_input *how, int i)
 {
     gd_argument *a = &c->input[i];
-    if (how->name)
-        gd_check_copy_name(a->name, sizeof a->name, how->name);
-    else
-        snprintf(a->name, sizeof a->name, "input%d", i);
+    gd_check_copy_name(a->name, sizeof a->name, gd_input_name(c->op, i).text);
     a->given = !how->absent;
     a->dtype = how->fill == GD_FILL_INDEX ? GD_INT32 : c->options.dtype;
     a->wanted = a->given && !how->fixed && gd_dtype_is_real(a->dtype);
@@ -170,7 +167,7 @@ static gd_status borrow_input(gd_checker *c, gd_tensor *t, int i)
     if (*gd_tensor_name(t))
         gd_check_copy_name(a->name, sizeof a->name, gd_tensor_name(t));
     else
-        snprintf(a->name, sizeof a->name, "input%d", i);
+        snprintf(a->name, sizeof a->name, "input %d", i);
     a->dtype = gd_tensor_dtype(t);
     a->ndim = gd_tensor_ndim(t);
     a->count = gd_tensor_count(t);

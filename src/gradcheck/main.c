@@ -243,11 +243,11 @@ static void count_report(tally *t, const gd_gradcheck_report *r, const gd_case *
     }
 }
 
-static bool refuse_place(const settings *s, const gd_op *op, const gd_case *check,
-                         const gd_case_input *input)
+static bool refuse_place(const settings *s, const gd_op *op, const gd_case *check, int i)
 {
+    const gd_case_input *input = &check->input[i];
     fprintf(stderr, "gradus-gradcheck: %s, case %s: --at %s is no element of %s [", op->name,
-            check->name, s->at, input->name);
+            check->name, s->at, gd_input_name(op, i).text);
     for (int d = 0; d < input->ndim; d++)
         fprintf(stderr, "%s%lld", d ? ", " : "", (long long)input->shape[d]);
     fputs("]\n", stderr);
@@ -261,10 +261,10 @@ static bool run_case(gd_context *ctx, const settings *s, const gd_op *op, const 
     gd_gradcheck_options options = s->check;
     for (int i = 0; s->at && i < check->inputs; i++) {
         const gd_case_input *input = &check->input[i];
-        if (!input->name || strcmp(input->name, options.only_input)) continue;
+        if (strcmp(gd_input_name(op, i).text, options.only_input)) continue;
         options.use_only_element = true;
         options.only_element = flat_index(s->at, input);
-        if (options.only_element < 0) return refuse_place(s, op, check, input);
+        if (options.only_element < 0) return refuse_place(s, op, check, i);
     }
     for (int64_t k = 0; k < s->seeds; k++, options.seed++) {
         gd_gradcheck_report report;
@@ -312,11 +312,10 @@ static void vacuous(const settings *s, const gd_op *op, tally *t)
 }
 
 /* Whether the case does without the input that alone shall be checked. */
-static bool does_without(const gd_case *check, const char *name)
+static bool does_without(const gd_op *op, const gd_case *check, const char *name)
 {
     for (int i = 0; name && i < check->inputs; i++) {
-        const gd_case_input *input = &check->input[i];
-        if (input->name && !strcmp(input->name, name)) return input->absent;
+        if (!strcmp(gd_input_name(op, i).text, name)) return check->input[i].absent;
     }
     return false;
 }
@@ -327,7 +326,7 @@ static bool run_op(gd_context *ctx, const settings *s, const gd_op *op, tally *t
     for (int i = 0; i < op->case_count; i++) {
         if (s->only_case && strcmp(s->only_case, op->cases[i].name)) continue;
         cases++;
-        if (!s->only_case && does_without(&op->cases[i], s->check.only_input)) continue;
+        if (!s->only_case && does_without(op, &op->cases[i], s->check.only_input)) continue;
         if (!run_case(ctx, s, op, &op->cases[i], t)) return false;
     }
     if (!cases && s->only_case && !s->op_count) return true; /* of all ops, those that have it */
