@@ -163,7 +163,7 @@ int main(void)
     gd_tensor *beta = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(3), (float[]){1, 1, 1});
     gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2, 3), (float[]){1, 2, 3, -1, -2, -3});
     gd_tensor_set_requires_grad(beta, true);
-    gd_backward(gd_sum(apply_swish(x, beta), NULL, 0, false));
+    gd_backward(gd_sum_all(apply_swish(x, beta)));
     double dbeta[3] = {0};
     gd_tensor_read_f64(gd_grad(beta), dbeta, 3);
     printf("dbeta = %.4f %.4f %.4f\n", dbeta[0], dbeta[1], dbeta[2]);

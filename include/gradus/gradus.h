@@ -18,7 +18,7 @@
  *     gd_tensor_set_requires_grad(w, true);
  *     ...
  *     gd_tensor *error = gd_sub(gd_add(gd_mul(w, x), b), y);
- *     gd_tensor *loss = gd_mean(gd_mul(error, error), NULL, 0, false);
+ *     gd_tensor *loss = gd_mean_all(gd_mul(error, error));
  *     gd_backward(loss);                    // dloss/dw is now gd_grad(w)
  *     ...                                   // move w against its gradient
  *     gd_step_end(ctx);                     // everything the ops made is gone

@@ -128,10 +128,8 @@ const gd_op gd_op_attention = {
 gd_tensor *gd_attention(gd_tensor *q, gd_tensor *k, gd_tensor *v,
                         const gd_attention_options *options)
 {
-    attention_args args = {options && options->causal, options ? options->scale : 0};
-    if (args.scale == 0) {
-        int64_t D = q && gd_tensor_ndim(q) ? gd_tensor_dim(q, -1) : 1;
-        args.scale = 1 / sqrt((double)gd_max64(D, 1));
-    }
+    const int64_t D = q && gd_tensor_ndim(q) ? gd_tensor_dim(q, -1) : 1;
+    attention_args args = {.causal = options && options->causal};
+    args.scale = gd_option(options ? options->scale : 0, 1 / sqrt((double)gd_max64(D, 1)));
     return gd_apply(&gd_op_attention, (gd_tensor *[]){q, k, v}, 3, &args);
 }

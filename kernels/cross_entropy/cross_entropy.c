@@ -79,7 +79,10 @@ const gd_op gd_op_cross_entropy = {
 gd_tensor *gd_cross_entropy_with(gd_tensor *logits, gd_tensor *targets,
                                  const gd_cross_entropy_options *options)
 {
-    gd_cross_entropy_args args = options ? *options : (gd_cross_entropy_args){.reduction = GD_MEAN};
+    const gd_cross_entropy_options o = options ? *options : (gd_cross_entropy_options){0};
+    gd_cross_entropy_args args = {.reduction = o.reduction,
+                                  .ignore_index = (int32_t)gd_option(o.ignore_index, 0),
+                                  .use_ignore_index = o.ignore_index != 0};
     return gd_apply(&gd_op_cross_entropy, (gd_tensor *[]){logits, targets}, 2, &args);
 }
 

@@ -168,6 +168,16 @@ gd_tensor *gd_sum(gd_tensor *x, const int *axes, int count, bool keep_dims)
     return reduce(&gd_op_sum, x, axes, count, keep_dims);
 }
 
+gd_tensor *gd_sum_all(gd_tensor *x)
+{
+    return gd_sum(x, NULL, 0, false);
+}
+
+gd_tensor *gd_mean_all(gd_tensor *x)
+{
+    return gd_mean(x, NULL, 0, false);
+}
+
 gd_tensor *gd_mean(gd_tensor *x, const int *axes, int count, bool keep_dims)
 {
     return reduce(&gd_op_mean, x, axes, count, keep_dims);

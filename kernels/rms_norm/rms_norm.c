@@ -107,31 +107,23 @@ static gd_status add_rms_norm_shape(const gd_call *call, gd_spec *output, gd_spe
 static gd_rms_norm_args make_args(const gd_tensor *x, const gd_tensor *residual,
                                   const gd_rms_norm_options *options)
 {
+    const gd_rms_norm_options o = options ? *options : (gd_rms_norm_options){0};
     return (gd_rms_norm_args){
-        .eps = options->eps,
-        .offset = options->offset,
-        .round_xhat = options->round_before_weight ? gd_tensor_dtype(x) : GD_FLOAT64,
+        .eps = gd_option(o.eps, 1e-5),
+        .offset = gd_option(o.offset, 0),
+        .round_xhat = o.round_before_weight ? gd_tensor_dtype(x) : GD_FLOAT64,
         .round_sum = gd_tensor_dtype(residual),
     };
 }
 
-static bool has_options(const gd_tensor *x, const gd_rms_norm_options *options, const char *name)
-{
-    if (!options && x)
-        gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
-                "%s: options is NULL, wanted at least an eps", name);
-    return options != NULL;
-}
-
 gd_tensor *gd_rms_norm(gd_tensor *x, gd_tensor *weight, double eps)
 {
-    return gd_rms_norm_with(x, weight, NULL, &(gd_rms_norm_options){.eps = eps});
+    return gd_rms_norm_with(x, weight, NULL, &(gd_rms_norm_options){.eps = gd_literal(eps)});
 }
 
 gd_tensor *gd_rms_norm_with(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
                             const gd_rms_norm_options *options)
 {
-    if (!has_options(x, options, "rms_norm")) return NULL;
     gd_rms_norm_args args = make_args(x, NULL, options);
     return gd_apply(&gd_op_rms_norm, (gd_tensor *[]){x, weight, bias}, 3, &args);
 }
@@ -140,11 +132,9 @@ gd_tensor *gd_add_rms_norm(gd_tensor *x, gd_tensor *residual, gd_tensor *weight,
                            const gd_rms_norm_options *options, gd_tensor **sum)
 {
     gd_tensor *outputs[2] = {NULL, NULL};
-    if (has_options(x, options, "add_rms_norm")) {
-        gd_rms_norm_args args = make_args(x, residual, options);
-        gd_apply_multi(&gd_op_add_rms_norm, (gd_tensor *[]){x, residual, weight, bias}, 4, &args,
-                       outputs);
-    }
+    gd_rms_norm_args args = make_args(x, residual, options);
+    gd_apply_multi(&gd_op_add_rms_norm, (gd_tensor *[]){x, residual, weight, bias}, 4, &args,
+                   outputs);
     if (sum) *sum = outputs[1];
     return outputs[0];
 }

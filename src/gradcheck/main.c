@@ -38,6 +38,7 @@ typedef struct settings {
     const char **ops;
     int op_count;
     const char *only_case, *at;
+    gd_dtype dtype;
     gd_gradcheck_options check;
     gd_context_options context;
     int64_t seeds;
@@ -108,7 +109,7 @@ static int parse_value(settings *s, const char *name, const char *value)
     if (!strcmp(name, "--input")) return s->check.only_input = value, 1;
     if (!strcmp(name, "--at")) return s->at = value, 1;
     if (!strcmp(name, "--step")) return parse_step(value, &s->check.step);
-    if (!strcmp(name, "--dtype")) return parse_dtype(value, &s->check.dtype);
+    if (!strcmp(name, "--dtype")) return parse_dtype(value, &s->dtype);
     if (!strcmp(name, "--device")) return parse_device(value, &s->context.device);
     if (!strcmp(name, "--seed")) {
         bool fine = parse_number(value, 0, &n);
@@ -262,9 +263,9 @@ static bool run_case(gd_context *ctx, const settings *s, const gd_op *op, const 
     for (int i = 0; s->at && i < check->inputs; i++) {
         const gd_case_input *input = &check->input[i];
         if (strcmp(gd_input_name(op, i).text, options.only_input)) continue;
-        options.use_only_element = true;
-        options.only_element = flat_index(s->at, input);
-        if (options.only_element < 0) return refuse_place(s, op, check, i);
+        const int64_t element = flat_index(s->at, input);
+        if (element < 0) return refuse_place(s, op, check, i);
+        options.only_element = element ? element : GD_ZERO;
     }
     for (int64_t k = 0; k < s->seeds; k++, options.seed++) {
         gd_gradcheck_report report;
@@ -407,7 +408,8 @@ static int run(settings *s)
 
 int main(int argc, char **argv)
 {
-    settings s = {.check = {.dtype = GD_FLOAT64, .use_dtype = true},
+    settings s = {.dtype = GD_FLOAT64,
+                  .check = {.dtype = &s.dtype},
                   .context = {.poison = true, .threads = 1},
                   .seeds = 1};
     s.ops = calloc((size_t)argc + 1, sizeof *s.ops);
