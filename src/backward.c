@@ -13,7 +13,6 @@
 #include "core.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 /* ---- The beginning ---------------------------------------------------------------------- */
@@ -74,7 +73,7 @@ static gd_status mark_maker(gd_node *node, gd_tensor *input)
     if (!maker || maker->marked) return GD_OK;
     if (maker->index < ctx->tape_floor) {
         return gd_fail(ctx, GD_ERROR_STATE,
-                       "checkpoint: the segment uses a tensor %s made by %s outside of it; pass it "
+                       "recompute: the segment uses a tensor %s made by %s outside of it; pass it "
                        "in inputs",
                        gd_shape_text(input).text, maker->op->name);
     }
@@ -143,33 +142,11 @@ static void use_up(gd_node *node)
 static void drop_gradients(gd_node *node)
 {
     for (int i = 0; i < node->outputs; i++) {
-        if (!node->output[i]->keep_grad) gd_grad_release(node->output[i]);
+        if (!node->output[i]->retain_grad) gd_grad_release(node->output[i]);
     }
 }
 
 /* ---- One node --------------------------------------------------------------------------- */
-
-/* "mean <- mul <- my_op", from the loss to the node. */
-static void path_text(const gd_node *node, char *text, size_t size)
-{
-    const gd_node *path[16];
-    int length = 0;
-    for (; node && length < 16; node = node->via) path[length++] = node;
-    size_t used = (size_t)snprintf(text, size, "%s", node ? "... " : "");
-    for (int i = length - 1; i >= 0 && used < size; i--) {
-        used +=
-            (size_t)snprintf(text + used, size - used, "%s%s", path[i]->op->name, i ? " <- " : "");
-    }
-}
-
-static gd_status refuse_missing_backward(const gd_context *ctx, const gd_node *node)
-{
-    char path[384];
-    path_text(node, path, sizeof path);
-    return gd_fail((gd_context *)ctx, GD_ERROR_UNSUPPORTED,
-                   "%s: it has no backward on %s, but a gradient reached it (from the loss: %s)",
-                   node->op->name, ctx->device_name, path);
-}
 
 /* What the backward reads must be there, and be what the forward saw. */
 static gd_status check_value(const gd_node *node, const gd_tensor *t, const char *role,
@@ -230,11 +207,9 @@ static gd_status visit(gd_context *ctx, gd_node *node, bool keep_tape)
     if (!reached) return GD_OK;
     if (ctx->record_norms && record_norms(ctx, node)) return gd_error_status(ctx);
     if (check_values(node)) return gd_error_status(ctx);
-    if (node->op == &gd_checkpoint_op) return gd_checkpoint_backward(node, node->output[0]->grad);
-    if (!node->op->backward[ctx->device->device]) return refuse_missing_backward(ctx, node);
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);
-    gd_status status = gd_node_backward(node, keep_tape);
+    gd_status status = node->backward(node, keep_tape);
     gd_frame_end(ctx, &frame);
     return status;
 }
@@ -279,7 +254,7 @@ static gd_status backward(gd_context *ctx, gd_tensor *const *outputs, int count,
     }
     if (ctx->segments) {
         return gd_fail(ctx, GD_ERROR_STATE,
-                       "backward: called from inside a segment, wanted it after gd_checkpoint");
+                       "backward: called from inside a segment, wanted it after gd_recompute");
     }
     ctx->in_backward = true;
     gd_status status = gd_backward_walk(ctx, outputs, count, cotangents, keep_tape);

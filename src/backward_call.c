@@ -5,6 +5,7 @@
  * the input: where the op's record allows that, and nobody else will look there again. */
 #include "core.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- Where a gradient is written -------------------------------------------------------- */
@@ -24,8 +25,8 @@ static bool same_memory_shape(const gd_tensor *t, const gd_tensor *other)
 static bool can_take_doutput(const gd_node *node, const gd_call *call, int i)
 {
     gd_tensor *t = node->input[i], *y = node->output[0];
-    if (!gd_op_bit(node->op->dinput_over_doutput, i)) return false;
-    return t->step && y->grad_valid && !y->keep_grad && call->doutput[0] == y->grad &&
+    if (!(node->op->dinput_over_doutput & GD_BIT(i))) return false;
+    return t->step && y->grad_valid && !y->retain_grad && call->doutput[0] == y->grad &&
            y->grad->storage->windows == 1 && same_memory_shape(t, y);
 }
 
@@ -33,7 +34,7 @@ static bool can_take_doutput(const gd_node *node, const gd_call *call, int i)
 static bool can_take_input(const gd_node *node, const gd_call *call, int i, bool keep_tape)
 {
     gd_tensor *t = node->input[i];
-    if (keep_tape || !gd_op_bit(node->op->dinput_over_input, i)) return false;
+    if (keep_tape || !(node->op->dinput_over_input & GD_BIT(i))) return false;
     const gd_storage *storage = t->storage;
     return t->node && storage->step && !storage->keep && storage->readers == 1 &&
            !storage->released && call->input[i] == t && gd_tensor_is_contiguous(t) &&
@@ -91,7 +92,7 @@ static gd_dtype written_dtype(const gd_node *node, const gd_call *call, int i)
 {
     const gd_tensor *t = node->input[i];
     const gd_dtype dtype = gd_kernel_dtype(call, t);
-    const bool wide = gd_op_bit(node->op->dinput_float32, i);
+    const bool wide = node->op->dinput_float32 & GD_BIT(i);
     return wide && kept_dtype(t) == GD_FLOAT32 && gd_dtype_size(dtype) == 2 ? GD_FLOAT32 : dtype;
 }
 
@@ -205,10 +206,33 @@ static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, gr
     return GD_OK;
 }
 
+/* "mean <- mul <- my_op", from the loss to the node. */
+static void path_text(const gd_node *node, char *text, size_t size)
+{
+    const gd_node *path[16];
+    int length = 0;
+    for (; node && length < 16; node = node->via) path[length++] = node;
+    size_t used = (size_t)snprintf(text, size, "%s", node ? "... " : "");
+    for (int i = length - 1; i >= 0 && used < size; i--) {
+        used +=
+            (size_t)snprintf(text + used, size - used, "%s%s", path[i]->op->name, i ? " <- " : "");
+    }
+}
+
+static gd_status refuse_missing_backward(gd_context *ctx, const gd_node *node)
+{
+    char path[384];
+    path_text(node, path, sizeof path);
+    return gd_fail(ctx, GD_ERROR_UNSUPPORTED,
+                   "%s: it has no backward on %s, but a gradient reached it (from the loss: %s)",
+                   node->op->name, ctx->device_name, path);
+}
+
 gd_status gd_node_backward(gd_node *node, bool keep_tape)
 {
     gd_context *ctx = node->output[0]->ctx;
     const gd_op *op = node->op;
+    if (!op->backward[ctx->device->device]) return refuse_missing_backward(ctx, node);
     gd_call call = {.context = ctx,
                     .op = op,
                     .args = node->args,

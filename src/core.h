@@ -143,9 +143,9 @@ struct gd_context {
     gd_node **tape;
     int64_t tape_length, tape_capacity;
     int no_grad;       /* depth of gd_no_grad_begin */
-    bool saw_gradient; /* an op was given an input that requires a gradient; see checkpoint.c */
+    bool saw_gradient; /* an op was given an input that requires a gradient; see recompute.c */
     bool in_backward;
-    int segments; /* of gd_checkpoint that run now, one within the other */
+    int segments; /* of gd_recompute that run now, one within the other */
     bool record_norms;
     int64_t tape_floor; /* nodes before this one are outside the segment being recomputed */
 
@@ -179,9 +179,9 @@ struct gd_tensor {
     bool owned; /* belongs to another object (a gradient, a parameter of a group) */
     bool freed; /* by the user */
     bool requires_grad;
-    bool keep_grad;  /* gd_keep_grad */
-    bool grad_valid; /* grad holds a gradient (and not garbage from an earlier step) */
-    gd_tensor *grad; /* of this shape, contiguous */
+    bool retain_grad; /* gd_retain_grad */
+    bool grad_valid;  /* grad holds a gradient (and not garbage from an earlier step) */
+    gd_tensor *grad;  /* of this shape, contiguous */
 
     gd_node *node; /* that made it; NULL for a leaf */
     int output;    /* its place among the node's outputs */
@@ -274,11 +274,12 @@ gd_status gd_run_kernel(gd_kernel kernel, const gd_call *call, bool backward);
 /* The dtype in which the kernels of this call take t. */
 gd_dtype gd_kernel_dtype(const gd_call *call, const gd_tensor *t);
 
-/* ---- The tape (tape.c, backward.c, backward_call.c, checkpoint.c) ----------------------- */
+/* ---- The tape (tape.c, backward.c, backward_call.c, recompute.c) ------------------------ */
 
 struct gd_node {
     const gd_op *op;
     const void *args;
+    gd_status (*backward)(gd_node *node, bool keep_tape);
     gd_dtype dtype, storage; /* of the call */
     int inputs, outputs, saves;
     gd_tensor **input, **output, **save;
@@ -295,15 +296,16 @@ struct gd_node {
  * copied there. */
 gd_node *gd_tape_append(const gd_call *call);
 
-/* Bit i of a mask of a record, in which all from the 32nd on share the last. */
-static inline bool gd_op_bit(uint32_t mask, int i)
+/* Whether the backward of `op` reads input or output i. */
+static inline bool gd_op_reads_input(const gd_op *op, int i)
 {
-    return mask >> (i < 31 ? i : 31) & 1;
+    return op->backward_reads_inputs & GD_BIT(i);
 }
 
-/* Whether the backward of `op` reads input or output i. */
-bool gd_op_reads_input(const gd_op *op, int i);
-bool gd_op_reads_output(const gd_op *op, int i);
+static inline bool gd_op_reads_output(const gd_op *op, int i)
+{
+    return op->backward_reads_outputs & GD_BIT(i);
+}
 
 /* Forgets the nodes from `length` on. */
 void gd_tape_truncate(gd_context *ctx, int64_t length);
@@ -313,11 +315,8 @@ void gd_tape_truncate(gd_context *ctx, int64_t length);
 gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count,
                            gd_tensor *const *cotangents, bool keep_tape);
 
-/* Runs the backward of a node's op: its gradients go to, or are added to, those of the inputs. */
+/* Runs the backward of a node's op: its gradients go to, or are added to, those of the inputs. The
+ * `backward` of every node but those of gd_recompute. */
 gd_status gd_node_backward(gd_node *node, bool keep_tape);
-
-/* The backward of a node made by gd_checkpoint. */
-gd_status gd_checkpoint_backward(gd_node *node, gd_tensor *doutput);
-extern const gd_op gd_checkpoint_op;
 
 #endif

@@ -63,6 +63,9 @@ gd_optimizer *gd_sgd_create(gd_params *params, const gd_sgd_options *options)
     if (!gd_params_ready(params, who)) return NULL;
     gd_context *ctx = params->ctx;
     gd_sgd_options o = options ? *options : (gd_sgd_options){0};
+    o.momentum = gd_option(o.momentum, 0);
+    o.dampening = gd_option(o.dampening, 0);
+    o.weight_decay = gd_option(o.weight_decay, 0);
     if (!in_range(ctx, who, "momentum", o.momentum, 0, INFINITY) ||
         !in_range(ctx, who, "dampening", o.dampening, 0, INFINITY) ||
         !in_range(ctx, who, "weight_decay", o.weight_decay, 0, INFINITY)) {
@@ -88,9 +91,10 @@ gd_optimizer *gd_adamw_create(gd_params *params, const gd_adamw_options *options
     if (!gd_params_ready(params, who)) return NULL;
     gd_context *ctx = params->ctx;
     gd_adamw_options o = options ? *options : (gd_adamw_options){0};
-    if (o.beta1 == 0) o.beta1 = 0.9;
-    if (o.beta2 == 0) o.beta2 = 0.999;
-    if (o.eps == 0) o.eps = 1e-8;
+    o.beta1 = gd_option(o.beta1, 0.9);
+    o.beta2 = gd_option(o.beta2, 0.999);
+    o.eps = gd_option(o.eps, 1e-8);
+    o.weight_decay = gd_option(o.weight_decay, 0);
     if (!in_range(ctx, who, "beta1", o.beta1, 0, 1) ||
         !in_range(ctx, who, "beta2", o.beta2, 0, 1) ||
         !in_range(ctx, who, "eps", o.eps, 0, INFINITY) ||

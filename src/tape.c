@@ -47,6 +47,7 @@ gd_node *gd_tape_append(const gd_call *call)
     gd_node *node = gd_arena_allocate(ctx, sizeof *node, "the tape");
     if (!node) return NULL;
     *node = (gd_node){.op = call->op,
+                      .backward = gd_node_backward,
                       .dtype = call->dtype,
                       .storage = call->storage,
                       .inputs = call->inputs,
@@ -154,16 +155,16 @@ gd_tensor *gd_keep(gd_tensor *t)
     return t;
 }
 
-gd_tensor *gd_keep_grad(gd_tensor *t)
+gd_tensor *gd_retain_grad(gd_tensor *t)
 {
-    if (!t || gd_failed(t->ctx) || !gd_tensor_usable(t, "keep_grad", "tensor")) return NULL;
+    if (!t || gd_failed(t->ctx) || !gd_tensor_usable(t, "retain_grad", "tensor")) return NULL;
     if (!t->requires_grad) {
         gd_fail(t->ctx, GD_ERROR_ARGUMENT,
-                "keep_grad: the tensor %s depends on nothing that requires a gradient",
+                "retain_grad: the tensor %s depends on nothing that requires a gradient",
                 gd_shape_text(t).text);
         return NULL;
     }
-    t->keep_grad = true;
+    t->retain_grad = true;
     return t;
 }
 

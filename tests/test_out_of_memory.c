@@ -100,7 +100,7 @@ static gd_status run_views(gd_context *ctx, const void *what)
     if (!gd_find_op(ctx, own->name)) gd_register_op(ctx, own);
     gd_tensor *across = gd_transpose(gd_cast(x, GD_FLOAT32), 2, 3); /* [1, 3, 2, 4] */
     gd_tensor *y = gd_attention(across, across, across, NULL);
-    y = gd_checkpoint(ctx, segment, NULL, &y, 1);
+    y = gd_recompute(ctx, segment, NULL, &y, 1);
     y = gd_cast(gd_reshape(gd_transpose(y, 2, 3), 2, (int64_t[]){8, 3}), GD_FLOAT64);
     y = gd_add(gd_transpose(y, 0, 1), gd_apply(own, &w, 1, NULL));
     gd_backward(gd_sum(y, NULL, 0, false));

@@ -80,10 +80,11 @@ GD_API gd_status gd_clip_grad_norm(gd_params *params, double max_norm, double *n
 typedef struct gd_optimizer gd_optimizer;
 
 typedef struct gd_sgd_options {
-    double momentum;     /* 0: none */
-    double dampening;    /* 0 */
-    bool nesterov;       /* needs momentum and no dampening */
-    double weight_decay; /* added to the gradient of parameters with GD_DECAY: g + wd * w */
+    double momentum;  /* unset: 0, and no state is kept for it */
+    double dampening; /* unset: 0 */
+    bool nesterov;    /* needs momentum and no dampening */
+    double
+        weight_decay; /* added to the gradient of parameters with GD_DECAY, g + wd * w; unset: 0 */
 } gd_sgd_options;
 
 /* Stochastic gradient descent as in PyTorch: v = momentum v + (1 - dampening) g (v = g the first
@@ -91,9 +92,9 @@ typedef struct gd_sgd_options {
 GD_API gd_optimizer *gd_sgd_create(gd_params *params, const gd_sgd_options *options);
 
 typedef struct gd_adamw_options {
-    double beta1, beta2; /* 0: 0.9 and 0.999 */
-    double eps;          /* 0: 1e-8 */
-    double weight_decay; /* of parameters with GD_DECAY; 0: none */
+    double beta1, beta2; /* unset: 0.9 and 0.999 */
+    double eps;          /* unset: 1e-8 */
+    double weight_decay; /* of parameters with GD_DECAY; unset: 0 */
 } gd_adamw_options;
 
 /* Adam with decoupled weight decay (Loshchilov & Hutter 2019, arXiv:1711.05101):

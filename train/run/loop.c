@@ -210,7 +210,7 @@ static gd_status begin(training *t)
     const train_options *o = t->options;
     const int64_t shape[2] = {o->batch, o->context};
     const gd_adamw_options adamw = {
-        .beta1 = 0.9, .beta2 = o->beta2, .weight_decay = o->weight_decay};
+        .beta1 = 0.9, .beta2 = gd_literal(o->beta2), .weight_decay = o->weight_decay};
     t->schedule = (gd_schedule){.kind = o->schedule,
                                 .rate = o->lr,
                                 .final_rate = o->min_lr,
