@@ -27,7 +27,7 @@ static learner make(gd_dtype dtype, bool sgd)
     gd_params_finish(l.params);
     gd_random_normal(l.w, 0, 1);
     l.slope = gd_tensor_create(l.ctx, dtype, GD_SHAPE(N));
-    l.pull = gd_tensor_create(l.ctx, dtype, GD_SHAPE());
+    l.pull = gd_tensor_create(l.ctx, dtype, 0, NULL);
     gd_random_normal(l.slope, 0, 1);
     l.optimizer = sgd ? gd_sgd_create(l.params, &(gd_sgd_options){.momentum = 0.9, .nesterov = true})
                       : gd_adamw_create(l.params, &(gd_adamw_options){.weight_decay = 0.1});
