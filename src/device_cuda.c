@@ -214,10 +214,19 @@ static gd_status cuda_synchronize(gd_context *ctx)
     return check_faults(ctx);
 }
 
+/* Whether the device has passed an event. That it has not is no error, but would come up as one after
+ * the next launch. */
+static cudaError_t query(cudaEvent_t event)
+{
+    cudaError_t error = cudaEventQuery(event);
+    if (error == cudaErrorNotReady) cudaGetLastError();
+    return error;
+}
+
 /* Waits for an event, if it has to. */
 static cudaError_t wait_for(gd_context *ctx, cudaEvent_t event)
 {
-    cudaError_t error = cudaEventQuery(event);
+    cudaError_t error = query(event);
     if (error != cudaErrorNotReady) return error;
     ctx->waits++;
     return cudaEventSynchronize(event);
@@ -234,7 +243,7 @@ static gd_status cuda_mark(gd_context *ctx, int64_t number)
 static bool cuda_passed(gd_context *ctx, int64_t number, bool wait)
 {
     cudaEvent_t event = gd_cuda_of(ctx)->mark[number % GD_CUDA_MARKS];
-    cudaError_t error = wait ? wait_for(ctx, event) : cudaEventQuery(event);
+    cudaError_t error = wait ? wait_for(ctx, event) : query(event);
     if (error == cudaErrorNotReady) return false;
     if (gd_cuda_check(ctx, error, "wait")) return false;
     /* A note may be of a later step, whose update is refused by it: it must stand until then. */

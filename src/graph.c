@@ -62,6 +62,8 @@ gd_graph *gd_graph_create(gd_context *ctx, const gd_graph_options *options)
         return NULL;
     }
     graph->random = random;
+    /* By nothing, so that its kernel is loaded before a capture. */
+    if (ctx->services->advance) ctx->services->advance(random, 0, ctx);
     return graph;
 }
 
@@ -237,7 +239,8 @@ static gd_status replay(gd_graph *graph, gd_capture *c)
     for (int i = 0; i < c->updates; i++) {
         if (gd_optimizer_ask(c->update[i])) return ctx->status;
     }
-    if (ctx->device->replay(ctx, c->ready) || gd_mark(ctx)) return ctx->status;
+    if (ctx->device->replay(ctx, c->ready)) return ctx->status;
+    if (c->updates && gd_mark(ctx)) return ctx->status;
     int64_t i = 0;
     for (gd_tensor *t = ctx->user_tensors; t && i < c->tensors; t = t->next)
         t->grad_valid = c->has_grads[i++];
