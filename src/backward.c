@@ -286,7 +286,8 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
     for (int i = 0; i < count; i++) {
         gd_tensor *u = cotangents ? cotangents[i] : NULL;
         if (!outputs[i]->step) outputs[i]->awaited = true;
-        if (u ? gd_grad_add(outputs[i], u, "backward") : seed_ones(outputs[i])) break;
+        const bool there = u && u == outputs[i]->grad; /* by gd_optimizer_backward */
+        if (!there && (u ? gd_grad_add(outputs[i], u, "backward") : seed_ones(outputs[i]))) break;
         /* The loss stays readable: gd_item after gd_backward is what everybody writes. */
         if (ctx->tape_floor == 0 && outputs[i]->storage) outputs[i]->storage->keep = true;
     }

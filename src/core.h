@@ -35,7 +35,7 @@ struct gd_storage {
     void *data;
     size_t bytes;
     gd_memory_class memory_class;
-    bool owned;       /* data comes from a pool; false: the user's (gd_tensor_wrap) */
+    bool owned; /* data comes from a pool; false: the user's (gd_tensor_wrap) */
     gd_pool_kind pool;
     bool step;        /* made by an op: listed in step_storages, header in the arena */
     bool keep;        /* gd_keep: not to be released before the step ends */

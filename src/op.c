@@ -100,10 +100,8 @@ static gd_temporary *temporary_create(gd_context *ctx, size_t bytes, const char 
     if (!temporary) return NULL;
     *temporary = (gd_temporary){.next = ctx->frame->temporaries};
     gd_storage *storage = &temporary->storage;
-    *storage = (gd_storage){.bytes = bytes,
-                            .memory_class = GD_MEMORY_WORKSPACE,
-                            .owned = true,
-                            .pool = GD_POOL_STEP};
+    *storage = (gd_storage){
+        .bytes = bytes, .memory_class = GD_MEMORY_WORKSPACE, .owned = true, .pool = GD_POOL_STEP};
     if (gd_pool_allocate(ctx, storage->pool, bytes, storage->memory_class, who, &storage->data)) {
         gd_host_release(ctx, temporary, sizeof *temporary);
         return NULL;

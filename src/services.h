@@ -111,9 +111,8 @@ typedef struct gd_services {
                      uint64_t offset, gd_context *ctx);
     void (*permutation)(int32_t *dst, int64_t n, uint64_t seed, uint64_t offset, gd_context *ctx);
 
-    /* state->loss += share * *loss, and *cotangent, of the same real dtype, = share * the loss
-     * scale. */
-    void (*add_loss)(gd_update_state *state, void *cotangent, const void *loss, gd_dtype dtype,
+    /* state->loss += share * *loss, and *dloss, of the same real dtype, = share * the loss scale. */
+    void (*add_loss)(gd_update_state *state, void *dloss, const void *loss, gd_dtype dtype,
                      double share, gd_context *ctx);
 
     /* Decides on the next update and reports to its slot (optim.h says when there is none). */
@@ -158,7 +157,7 @@ extern const int gd_builtin_op_count;
                               uint64_t offset, gd_context *ctx);                                 \
     void gd_permutation_##device(int32_t *dst, int64_t n, uint64_t seed, uint64_t offset,        \
                                  gd_context *ctx);                                               \
-    void gd_add_loss_##device(gd_update_state *state, void *cotangent, const void *loss,         \
+    void gd_add_loss_##device(gd_update_state *state, void *dloss, const void *loss,             \
                               gd_dtype dtype, double share, gd_context *ctx);                    \
     void gd_decide_##device(gd_update_state *state, gd_update_slot *slots,                       \
                             const gd_update_rule *rule, gd_context *ctx);                        \

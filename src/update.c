@@ -45,7 +45,8 @@ bool gd_update_create(gd_optimizer *optimizer)
     }
     optimizer->update = update;
     optimizer->slots = ctx->device->shared_allocate(ctx, slots);
-    if (!optimizer->slots) gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: %zu bytes for updates", slots);
+    if (!optimizer->slots)
+        gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: %zu bytes for updates", slots);
     return !gd_failed(ctx) && !write_state(optimizer, 0, &begin, sizeof begin);
 }
 
@@ -69,10 +70,11 @@ static gd_status lose_report(gd_optimizer *optimizer)
 {
     const gd_update_report *lost = &optimizer->slots[optimizer->told++ % GD_UPDATE_SLOTS].report;
     if (lost->outcome != GD_UPDATE_NOT_FINITE) return GD_OK;
-    return gd_fail(optimizer->ctx, GD_ERROR_STATE,
-                   "optimizer_update: update %lld was not made, since the loss is %g and the norm of "
-                   "the gradient %g, wanted finite numbers; gd_optimizer_report tells at once",
-                   (long long)lost->number, lost->loss, lost->norm);
+    return gd_fail(
+        optimizer->ctx, GD_ERROR_STATE,
+        "optimizer_update: update %lld was not made, since the loss is %g and the norm of "
+        "the gradient %g, wanted finite numbers; gd_optimizer_report tells at once",
+        (long long)lost->number, lost->loss, lost->norm);
 }
 
 gd_status gd_optimizer_ask(gd_optimizer *optimizer)
@@ -153,17 +155,18 @@ gd_status gd_optimizer_backward(gd_optimizer *optimizer, gd_tensor *loss, double
     if (!ready(optimizer) || !loss) return refused(optimizer);
     gd_context *ctx = optimizer->ctx;
     if (!gd_tensor_usable(loss, who, "loss")) return gd_error_status(ctx);
-    if (loss->ctx != ctx || loss->count != 1 || !isfinite(share)) {
+    if (loss->ctx != ctx || loss->count != 1 || !loss->node || !isfinite(share)) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                       "%s: loss is %s%s and share %g, wanted one element and a finite number", who,
-                       gd_shape_text(loss).text, loss->ctx != ctx ? " of another context" : "",
+                       "%s: loss is %s%s and share %g, wanted one element that ops made of what "
+                       "requires a gradient, and a finite number",
+                       who, gd_shape_text(loss).text, loss->ctx != ctx ? " of another context" : "",
                        share);
     }
-    gd_tensor *cotangent = gd_tensor_header(ctx, who, true, loss->dtype, loss->ndim, loss->shape);
-    if (!cotangent || gd_tensor_allocate(cotangent, GD_MEMORY_WORKSPACE, who)) return ctx->status;
-    ctx->services->add_loss(optimizer->update, gd_tensor_data(cotangent), gd_tensor_data(loss),
+    if (gd_tensor_need_grad(loss)) return ctx->status;
+    ctx->services->add_loss(optimizer->update, gd_tensor_data(loss->grad), gd_tensor_data(loss),
                             loss->dtype, share, ctx);
-    return gd_backward_from(&loss, 1, &(gd_backward_options){.cotangents = &cotangent});
+    loss->grad_valid = true;
+    return gd_backward_from(&loss, 1, &(gd_backward_options){.cotangents = &loss->grad});
 }
 
 gd_status gd_optimizer_update(gd_optimizer *optimizer, double max_norm)

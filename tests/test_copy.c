@@ -367,8 +367,7 @@ START_TEST(sum_of_squares_is_close_and_the_same_for_all_threads)
             for (int64_t i = 0; i < n; i++) wanted += get(x, dtype, i) * get(x, dtype, i);
             double sum = sum_squares(x, dtype, n, threads[1]);
             ck_assert_double_le(fabs(sum - wanted), 1e-12 * wanted);
-            for (int k = 2; k < 5; k++)
-                ck_assert(sum_squares(x, dtype, n, threads[k]) == sum);
+            for (int k = 2; k < 5; k++) ck_assert(sum_squares(x, dtype, n, threads[k]) == sum);
             free(x);
         }
 }

@@ -62,9 +62,8 @@ static learner *make(const kind *k, bool replay)
     gd_context *ctx = gpu_context();
     model_create(&l->m, ctx, k->dtype, &config);
     l->m.training = true;
-    l->optimizer =
-        k->sgd ? gd_sgd_create(l->m.params, &(gd_sgd_options){.momentum = 0.9})
-               : gd_adamw_create(l->m.params, &(gd_adamw_options){.weight_decay = 0.1});
+    l->optimizer = k->sgd ? gd_sgd_create(l->m.params, &(gd_sgd_options){.momentum = 0.9})
+                          : gd_adamw_create(l->m.params, &(gd_adamw_options){.weight_decay = 0.1});
     gd_loss_scale scale = gd_loss_scale_begin(k->dtype);
     if (scale.adapts) scale.factor = 1 << 24; /* too much: it must come down first */
     gd_optimizer_set_loss_scale(l->optimizer, scale);
@@ -276,7 +275,8 @@ static void run_with_breaks(learner *l, double *validation)
         if (step % 10 == 3) validation[step / 10] = validate(l);
         if (step % 5 == 0) make_batch(l, step % 10 ? BATCH : BATCH - 1);
         if (step == 12) gd_memory_trim(ctx);
-        if (step == 17 || step == 18) gd_random_set(ctx, (gd_random_state){.seed = 8, .offset = 41});
+        if (step == 17 || step == 18)
+            gd_random_set(ctx, (gd_random_state){.seed = 8, .offset = 41});
         if (step >= 20 && step < 28) { /* lasts, and must stay as it is */
             kept[step - 20] = gd_tensor_create(ctx, GD_FLOAT32, 1, &many);
             gd_tensor_fill(kept[step - 20], step);

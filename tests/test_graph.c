@@ -146,11 +146,11 @@ static gd_status wait_inside(void *user)
 
 START_TEST(a_function_that_waits_is_refused)
 {
-    static const char *const who[13] = {
-        "item",         "tensor_read_f64", "tensor_write_f64", "tensor_read",
-        "tensor_write", "tensor_create",   "tensor_from",      "synchronize",
-        "clip_grad_norm", "optimizer_step", "optimizer_report", "graph_create",
-        "optimizer"};
+    static const char *const who[13] = {"item",           "tensor_read_f64",  "tensor_write_f64",
+                                        "tensor_read",    "tensor_write",     "tensor_create",
+                                        "tensor_from",    "synchronize",      "clip_grad_norm",
+                                        "optimizer_step", "optimizer_report", "graph_create",
+                                        "optimizer"};
     net n = make();
     gd_graph *graph = gd_graph_create(n.ctx, NULL);
     gd_graph_run(graph, step, &n);

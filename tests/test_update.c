@@ -19,8 +19,8 @@ typedef struct learner {
 
 static learner make(gd_dtype dtype, bool sgd)
 {
-    learner l = {.ctx = gd_context_create(
-                     &(gd_context_options){.seed = 5, .threads = 1, .poison = true})};
+    learner l = {
+        .ctx = gd_context_create(&(gd_context_options){.seed = 5, .threads = 1, .poison = true})};
     l.params = gd_params_create(l.ctx, dtype);
     l.w = gd_params_add(l.params, "w", GD_SHAPE(N), GD_DECAY);
     l.bias = gd_params_add(l.params, "bias", GD_SHAPE(3), 0);
@@ -29,8 +29,9 @@ static learner make(gd_dtype dtype, bool sgd)
     l.slope = gd_tensor_create(l.ctx, dtype, GD_SHAPE(N));
     l.pull = gd_tensor_create(l.ctx, dtype, 0, NULL);
     gd_random_normal(l.slope, 0, 1);
-    l.optimizer = sgd ? gd_sgd_create(l.params, &(gd_sgd_options){.momentum = 0.9, .nesterov = true})
-                      : gd_adamw_create(l.params, &(gd_adamw_options){.weight_decay = 0.1});
+    l.optimizer =
+        sgd ? gd_sgd_create(l.params, &(gd_sgd_options){.momentum = 0.9, .nesterov = true})
+            : gd_adamw_create(l.params, &(gd_adamw_options){.weight_decay = 0.1});
     ck_assert_no_error(l.ctx);
     return l;
 }
@@ -310,10 +311,14 @@ START_TEST(bad_calls)
     ck_assert_error(l.ctx, "optimizer_backward: loss is [37] and share 1, wanted one element");
     gd_optimizer_backward(l.optimizer, loss_of(&l, 1), INFINITY);
     ck_assert_error(l.ctx, "optimizer_backward: loss is [] and share inf, wanted");
+    gd_optimizer_backward(l.optimizer, l.pull, 1);
+    ck_assert_error(l.ctx,
+                    "optimizer_backward: loss is [] and share 1, wanted one element that ops");
     gd_optimizer_backward(l.optimizer, loss_of(&other, 1), 1);
     ck_assert_error(l.ctx, "optimizer_backward: loss is [] of another context");
     gd_optimizer_set_loss_scale(l.optimizer, (gd_loss_scale){.adapts = true, .factor = 3});
-    ck_assert_error(l.ctx, "optimizer_set_loss_scale: factor is 3 and good 0, wanted a power of two");
+    ck_assert_error(l.ctx,
+                    "optimizer_set_loss_scale: factor is 3 and good 0, wanted a power of two");
     gd_optimizer_set_loss_scale(l.optimizer, (gd_loss_scale){.factor = 2});
     ck_assert_error(l.ctx, "optimizer_set_loss_scale: factor is 2");
     gd_optimizer_set_loss_scale(l.optimizer, (gd_loss_scale){.factor = 1, .good = -1});

@@ -158,9 +158,9 @@ typedef enum gd_update_outcome {
 typedef struct gd_update_report {
     int64_t number; /* of the update, from 0; those of gd_optimizer_step count, too */
     gd_update_outcome outcome;
-    double loss;       /* the sum of the shares */
-    double norm;       /* of the gradients, before clipping; NaN: gd_optimizer_step, no norm taken */
-    double rate;       /* the learning rate */
+    double loss; /* the sum of the shares */
+    double norm; /* of the gradients, before clipping; NaN: gd_optimizer_step, no norm taken */
+    double rate; /* the learning rate */
     double loss_scale; /* that it was made with */
 } gd_update_report;
 

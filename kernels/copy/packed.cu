@@ -120,8 +120,8 @@ extern "C" void gd_sum_squares_cuda(double *sum, const void *x, gd_dtype dtype, 
     if (pieces > GD_CUDA_SUMS) pieces = GD_CUDA_SUMS;
     gd_by_dtype(dtype, [&](auto zero) {
         using T = decltype(zero);
-        sum_squares_kernel<<<pieces, threads, 0, cuda->stream>>>(
-            sum, cuda->sums, cuda->sums_done, (const T *)x, n);
+        sum_squares_kernel<<<pieces, threads, 0, cuda->stream>>>(sum, cuda->sums, cuda->sums_done,
+                                                                 (const T *)x, n);
         return gd_service_launched(ctx, "sum of squares");
     });
 }

@@ -5,14 +5,14 @@
 #include "optim/decide.h"
 #include "optim/optim.h"
 
-void gd_add_loss_cpu(gd_update_state *state, void *cotangent, const void *loss, gd_dtype dtype,
+void gd_add_loss_cpu(gd_update_state *state, void *dloss, const void *loss, gd_dtype dtype,
                      double share, gd_context *ctx)
 {
     (void)ctx;
     double value;
     const double seed = share * (double)state->scale.factor;
     gd_find_converter(GD_FLOAT64, dtype)(&value, 1, loss, 1, 1);
-    gd_find_converter(dtype, GD_FLOAT64)(cotangent, 1, &seed, 1, 1);
+    gd_find_converter(dtype, GD_FLOAT64)(dloss, 1, &seed, 1, 1);
     state->loss += share * value;
 }
 

@@ -22,19 +22,19 @@ static cudaStream_t stream_of(const gd_context *ctx)
 // ---- Deciding ---------------------------------------------------------------------------------
 
 template <class T>
-static __global__ void add_loss_kernel(gd_update_state *state, T *cotangent, const T *loss,
+static __global__ void add_loss_kernel(gd_update_state *state, T *dloss, const T *loss,
                                        double share)
 {
     state->loss += share * (double)gd_load(*loss);
-    *cotangent = gd_store<T>(share * (double)state->scale.factor);
+    *dloss = gd_store<T>(share * (double)state->scale.factor);
 }
 
-extern "C" void gd_add_loss_cuda(gd_update_state *state, void *cotangent, const void *loss,
+extern "C" void gd_add_loss_cuda(gd_update_state *state, void *dloss, const void *loss,
                                  gd_dtype dtype, double share, gd_context *ctx)
 {
     gd_by_dtype(dtype, [&](auto zero) {
         using T = decltype(zero);
-        add_loss_kernel<<<1, 1, 0, stream_of(ctx)>>>(state, (T *)cotangent, (const T *)loss, share);
+        add_loss_kernel<<<1, 1, 0, stream_of(ctx)>>>(state, (T *)dloss, (const T *)loss, share);
         return gd_service_launched(ctx, "add_loss");
     });
 }
@@ -143,8 +143,7 @@ static __global__ void sgd_kernel(T *w, T *v, const T *g, R *rounded, int64_t n,
         scale_by(grad, factor);
         if constexpr (has_rounded<T, R>) follow(weight, rounded, pack * V, n);
 #pragma unroll
-        for (int k = 0; k < V; k++)
-            sgd_element(&weight[k], &velocity[k], grad[k], lr, first, s);
+        for (int k = 0; k < V; k++) sgd_element(&weight[k], &velocity[k], grad[k], lr, first, s);
         if (v) gd_pack_store(v, velocity, pack * V, n);
         gd_pack_store(w, weight, pack * V, n);
         if constexpr (has_rounded<T, R>) round_to(rounded, weight, pack * V, n);

@@ -103,8 +103,9 @@ static const option_row rows[] = {
     {OPTION_WHOLE, "keep-every", AT(keep_every), 0, 1e12,
      .help = "N  and those of every N-th step; 0: none"},
     {OPTION_SWITCH, "keep-best", AT(keep_best), .others = "save_best",
-     .help = "  save where a validation is the best so far, and keep that checkpoint; it is best in "
-             "--out"},
+     .help =
+         "  save where a validation is the best so far, and keep that checkpoint; it is best in "
+         "--out"},
     {OPTION_CHOICE, "on-save-error", AT(on_save_error), .choices = "continue stop",
      .values = save_errors,
      .help = "continue|stop  when a checkpoint before the last cannot be saved"},

@@ -140,7 +140,9 @@ static gd_status thin_out(gd_context *ctx, const train_options *o, int64_t saved
         return fail(ctx, "list", o->out);
     }
     for (int64_t i = 0; o->keep > 0 && i < count - o->keep; i++) {
-        if (steps[i] == saved || (o->keep_best && steps[i] == best) || (o->keep_every > 0 && steps[i] % o->keep_every == 0)) continue;
+        if (steps[i] == saved || (o->keep_best && steps[i] == best) ||
+            (o->keep_every > 0 && steps[i] % o->keep_every == 0))
+            continue;
         bool removed = checkpoint_path(path, o->out, steps[i]) && folder_remove(removing) &&
                        folder_replace(path, removing) && folder_remove(removing);
         if (!removed) {
@@ -231,8 +233,9 @@ static gd_status open_folder(checkpoint *from, gd_context *ctx, bool resume)
                 (unsigned long long)step, (unsigned long long)skipped);
     }
     if (gd_error(ctx)) checkpoint_close(from);
-    from->progress = gd_error(ctx) ? (checkpoint_progress){0}
-                                   : (checkpoint_progress){(int64_t)step, (int64_t)skipped, scale, best};
+    from->progress = gd_error(ctx)
+                         ? (checkpoint_progress){0}
+                         : (checkpoint_progress){(int64_t)step, (int64_t)skipped, scale, best};
     return gd_error_status(ctx);
 }
 

@@ -23,8 +23,8 @@ typedef struct training {
     gd_optimizer *adamw;
     gd_graph *graph;
     gd_schedule schedule;
-    gd_tensor *tokens, *targets; /* [B, T] */
-    int64_t asked, done;         /* steps of the run; the reports come in their order */
+    gd_tensor *tokens, *targets;       /* [B, T] */
+    int64_t asked, done;               /* steps of the run; the reports come in their order */
     gd_random_state begun[ASKED_MOST]; /* where the steps asked for draw from */
     int64_t skipped;                   /* steps left out */
     checkpoint_best best;
@@ -124,8 +124,8 @@ static bool take_step(training *t, bool wait, report_values *now)
     gd_update_report r;
     if (!gd_optimizer_report(t->adamw, wait, &r)) return false;
     t->done++;
-    *now = (report_values){
-        .step = t->done, .loss = r.loss, .val = NAN, .norm = r.norm, .lr = r.rate};
+    *now =
+        (report_values){.step = t->done, .loss = r.loss, .val = NAN, .norm = r.norm, .lr = r.rate};
     if (r.outcome == GD_UPDATE_OVERFLOWED) {
         console_message("step %lld is left out: a gradient overflows float16; the loss is "
                         "multiplied by %g from here on",
@@ -215,7 +215,8 @@ static void conclude_step(training *t, report_clock *clock, report_values *now, 
 
 /* Reads what came of the steps that are done; where `stop` is to be waited for, up to that. *now gets
  * the last of them. */
-static void take_steps(training *t, report_clock *clock, bool wait, int64_t stop, report_values *now)
+static void take_steps(training *t, report_clock *clock, bool wait, int64_t stop,
+                       report_values *now)
 {
     gd_context *ctx = t->m->ctx;
     while (take_step(t, wait, now)) {
