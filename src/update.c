@@ -197,6 +197,8 @@ bool gd_optimizer_report(gd_optimizer *optimizer, bool wait, gd_update_report *r
     gd_context *ctx = optimizer->ctx;
     const int64_t slot = optimizer->told % GD_UPDATE_SLOTS;
     if (!gd_outside_graph(ctx, "optimizer_report")) return false;
+    /* Who asks after each update gets every report: the next update would take this one's slot. */
+    wait = wait || optimizer->asked - optimizer->told == GD_UPDATE_SLOTS;
     if (!ctx->device->passed(ctx, optimizer->mark[slot], wait)) return false;
     *report = optimizer->slots[slot].report;
     optimizer->told++;

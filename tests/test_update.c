@@ -5,7 +5,7 @@
 
 #include "check_main.h"
 #include "gradus/gradus.h"
-#include "services.h"
+#include "core.h"
 
 enum { N = 37, SLOTS = GD_UPDATE_SLOTS };
 
@@ -215,6 +215,84 @@ START_TEST(reports_come_once_and_in_order)
 }
 END_TEST
 
+/* ---- A device that is behind ---------------------------------------------------------------- */
+
+/* The CPU, but what it has done is not to be seen before somebody waits for it, or `hurry` times
+ * looked. */
+static gd_device_table slow;
+static int64_t seen;
+static int looks, hurry;
+
+static bool passed_late(gd_context *ctx, int64_t number, bool wait)
+{
+    ck_assert_int_lt(number, ctx->marks);
+    if (wait && number >= seen) seen = number + 1;
+    if (hurry && ++looks % hurry == 0) seen++;
+    return number < seen;
+}
+
+static learner make_slow(int how_slow)
+{
+    learner l = make(GD_FLOAT32, false);
+    slow = *l.ctx->device;
+    slow.passed = passed_late;
+    l.ctx->device = &slow;
+    seen = looks = 0;
+    hurry = how_slow;
+    gd_optimizer_set_rate(l.optimizer, 0.1);
+    return l;
+}
+
+/* Who asks after each update misses none, however late they come. */
+START_TEST(late_reports_are_not_lost)
+{
+    enum { STEPS = 100 };
+    learner l = make_slow(_i);
+    gd_update_report r;
+    int64_t next = 0, most = 0;
+    for (int64_t i = 0; i < STEPS; i++) {
+        step(&l, 1e-3, 0);
+        while (gd_optimizer_report(l.optimizer, i == STEPS - 1, &r))
+            ck_assert_int_eq(r.number, next++);
+        if (i + 1 - next > most) most = i + 1 - next;
+    }
+    ck_assert_no_error(l.ctx);
+    ck_assert_int_eq(next, STEPS);
+    ck_assert_int_le(most, SLOTS - 1);
+    if (_i == 0) ck_assert_int_eq(most, SLOTS - 1); /* as far ahead as there are slots */
+    destroy(&l);
+}
+END_TEST
+
+/* However late the host hears of it, the weights are those before. */
+START_TEST(a_late_host_finds_the_weights_as_they_were)
+{
+    learner l = make_slow(0);
+    double before[N], after[N];
+    gd_update_report r;
+    for (int i = 0; i < 3; i++) step(&l, 1, 1);
+    read_weights(&l, before);
+    step(&l, NAN, 1);
+    int asked = 4, told = 0;
+    do {
+        step(&l, 1, 1);
+        asked++;
+        while (gd_optimizer_report(l.optimizer, false, &r)) {
+            ck_assert_int_eq(r.outcome, told < 3 ? GD_UPDATE_MADE : GD_UPDATE_NOT_FINITE);
+            if (told++ == 3) break;
+        }
+    } while (told < 4);
+    ck_assert_int_ge(asked, 4 + 3);
+    read_weights(&l, after);
+    ck_assert_mem_eq(before, after, sizeof before);
+    while (gd_optimizer_report(l.optimizer, true, &r))
+        ck_assert_int_eq(r.outcome, GD_UPDATE_WITHHELD);
+    ck_assert_int_eq(r.number, asked - 1);
+    ck_assert_int_eq(gd_optimizer_steps(l.optimizer), 3);
+    destroy(&l);
+}
+END_TEST
+
 /* ---- The loss scale ------------------------------------------------------------------------ */
 
 static void succeed(learner *l, int times)
@@ -346,6 +424,8 @@ int main(void)
     tcase_add_loop_test(tcase, nothing_that_is_not_finite_reaches_the_weights, 0, 8);
     tcase_add_test(tcase, a_bad_report_is_not_lost);
     tcase_add_test(tcase, reports_come_once_and_in_order);
+    tcase_add_loop_test(tcase, late_reports_are_not_lost, 0, 4);
+    tcase_add_test(tcase, a_late_host_finds_the_weights_as_they_were);
     tcase_add_test(tcase, the_scale_falls_at_once_and_rises_slowly);
     tcase_add_test(tcase, a_scale_leaves_no_trace);
     tcase_add_test(tcase, bad_calls);

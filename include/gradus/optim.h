@@ -165,9 +165,10 @@ typedef struct gd_update_report {
 } gd_update_report;
 
 /* The next report in order, of an update that the device has done by now; false if there is none.
- * With `wait` it waits for it, and false means that all were given or that an error stands. The
- * eight last reports are kept; but where one of GD_UPDATE_NOT_FINITE would be lost since nobody
- * asked for it, that is an error. */
+ * With `wait` it waits for it, and false means that all were given or that an error stands. Eight
+ * reports are kept: where so many are due it waits in any case, so that who asks after each update
+ * until there is none gets them all. Who does not loses the oldest; but where one of
+ * GD_UPDATE_NOT_FINITE would be lost, that is an error. */
 GD_API bool gd_optimizer_report(gd_optimizer *optimizer, bool wait, gd_update_report *report);
 
 /* After GD_UPDATE_NOT_FINITE: updates asked for from now on are made again. */
