@@ -128,8 +128,8 @@ static bool take_step(training *t, bool wait, report_values *now)
         (report_values){.step = t->done, .loss = r.loss, .val = NAN, .norm = r.norm, .lr = r.rate};
     if (r.outcome == GD_UPDATE_OVERFLOWED) {
         console_message("step %lld is left out: a gradient overflows float16; the loss is "
-                        "multiplied by %g from here on",
-                        (long long)t->done, r.loss_scale / 2);
+                        "multiplied by %lld from here on",
+                        (long long)t->done, (long long)r.loss_scale / 2);
     } else if (r.outcome != GD_UPDATE_MADE) {
         refuse_step(t, &r);
     }
