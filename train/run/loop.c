@@ -236,7 +236,8 @@ static gd_status run_steps(training *t, double *val)
     report_values now = {.val = NAN};
     for (bool last = false; t->done < o->steps && !last && !gd_error(ctx);) {
         ask_step(t);
-        const bool ends = (o->max_seconds > 0 && clock.seconds >= o->max_seconds) || stop_asked();
+        const double seconds = report_clock_seconds(&clock);
+        const bool ends = (o->max_seconds > 0 && seconds >= o->max_seconds) || stop_asked();
         const int64_t stop = t->asked;
         const bool wait = ends || is_stop(o, stop);
         take_steps(t, &clock, wait, stop, &now);
