@@ -244,7 +244,8 @@ gd_status gd_node_backward(gd_node *node, bool keep_tape)
                     .saves = node->saves,
                     .save = node->save,
                     .seed = node->seed,
-                    .random_offset = node->random_offset};
+                    .random_offset = node->random_offset,
+                    .random_base = ctx->random_base};
     call.input = gd_arena_array(ctx, node->inputs, sizeof(gd_tensor *), "backward");
     call.output = gd_arena_array(ctx, node->outputs, sizeof(gd_tensor *), "backward");
     call.doutput = gd_arena_array(ctx, node->outputs, sizeof(gd_tensor *), "backward");

@@ -5,6 +5,8 @@
  * intermediate has a gradient only while the walk needs it. */
 #include "core.h"
 
+#include <math.h>
+
 gd_status gd_tensor_set_requires_grad(gd_tensor *t, bool on)
 {
     if (!t) return GD_ERROR_ARGUMENT;
@@ -93,6 +95,23 @@ gd_status gd_grad_unshare(gd_tensor *t)
     shared->freed = true;
     shared->storage->windows--;
     return gd_error_status(t->ctx);
+}
+
+double gd_sum_squares(const gd_tensor *t)
+{
+    gd_context *ctx = t->ctx;
+    double sum = NAN;
+    gd_call_frame frame;
+    gd_frame_begin(ctx, &frame);
+    gd_tensor like = {.ndim = 1, .shape = {1}, .count = 1};
+    gd_tensor *device_sum = gd_frame_tensor(ctx, GD_FLOAT64, &like, "sum of squares");
+    if (device_sum) {
+        double *place = gd_tensor_data(device_sum);
+        ctx->services->sum_squares(place, gd_tensor_data(t), t->dtype, t->count, ctx);
+        if (!gd_failed(ctx)) ctx->device->download(ctx, &sum, place, sizeof sum);
+    }
+    gd_frame_end(ctx, &frame);
+    return gd_failed(ctx) ? (double)NAN : sum;
 }
 
 gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who)

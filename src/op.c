@@ -90,8 +90,9 @@ static gd_temporary *temporary_create(gd_context *ctx, size_t bytes, const char 
     if (!temporary) return NULL;
     *temporary = (gd_temporary){.next = ctx->frame->temporaries};
     gd_storage *storage = &temporary->storage;
-    *storage = (gd_storage){.bytes = bytes, .memory_class = GD_MEMORY_WORKSPACE, .owned = true};
-    if (gd_pool_allocate(ctx, bytes, GD_MEMORY_WORKSPACE, who, &storage->data)) {
+    *storage = (gd_storage){
+        .bytes = bytes, .memory_class = GD_MEMORY_WORKSPACE, .owned = true, .pool = GD_POOL_STEP};
+    if (gd_pool_allocate(ctx, storage->pool, bytes, storage->memory_class, who, &storage->data)) {
         gd_host_release(ctx, temporary, sizeof *temporary);
         return NULL;
     }
@@ -262,7 +263,8 @@ typedef struct apply_state {
     gd_call call;
     gd_spec *output_spec, *save_spec;
     gd_tensor **kernel_input, **kernel_output; /* after conversion */
-    bool record;                               /* a gradient shall flow */
+    bool wanted;                               /* an input wants a gradient, and can get one */
+    bool record;                               /* it shall flow: nobody has turned it off */
     bool seen_real;                            /* by widen() */
 } apply_state;
 
@@ -293,8 +295,9 @@ static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op 
         widen(call, inputs[i]->dtype, &state->seen_real);
         if (!inputs[i]->requires_grad) continue;
         ctx->saw_gradient = true;
-        if (ctx->no_grad == 0) state->record = true;
+        state->wanted = true;
     }
+    state->record = state->wanted && ctx->no_grad == 0;
     return GD_OK;
 }
 
@@ -314,10 +317,11 @@ static gd_status run_shape(apply_state *state)
         widen(call, state->output_spec[i].dtype, &state->seen_real);
         real_output = real_output || gd_dtype_is_real(state->output_spec[i].dtype);
     }
-    if (!real_output) state->record = false; /* whole numbers have no gradient */
+    if (!real_output) state->wanted = state->record = false; /* whole numbers have no gradient */
     if (call->op->random) {
         call->seed = ctx->random.seed;
         call->random_offset = gd_random_take(ctx, words);
+        call->random_base = ctx->random_base;
     }
     return GD_OK;
 }
@@ -423,7 +427,9 @@ static gd_status apply(apply_state *state, gd_context *ctx, const gd_op *op,
         if (!status) status = run_forward(state);
     }
     if (status || gd_failed(ctx)) return ctx->status;
-    if (state->record && !gd_tape_append(&state->call)) return ctx->status;
+    if (state->record) return gd_tape_append(&state->call) ? GD_OK : ctx->status;
+    /* An op of a segment comes on the tape when that runs again, in the backward. */
+    if (state->wanted && ctx->segments && !ctx->in_backward) gd_count_uses(&state->call);
     return GD_OK;
 }
 

@@ -179,7 +179,7 @@ GD_API const char *gd_memory_class_name(gd_memory_class memory_class);
 GD_API gd_memory_stats gd_memory(const gd_context *ctx);
 /* Sets every peak to the current value. */
 GD_API void gd_memory_reset_peak(gd_context *ctx);
-/* Gives memory that the pool holds for reuse back to the system. */
+/* Gives memory that the pools hold for reuse back to the system. Graphs (graph.h) capture anew. */
 GD_API void gd_memory_trim(gd_context *ctx);
 
 #ifdef __cplusplus
