@@ -57,7 +57,7 @@ static bool can_share(const gd_node *node, const gradient_slot *slots, const boo
                       int i)
 {
     const gd_tensor *t = node->input[i], *first = node->input[0];
-    if (i == 0 || !gd_op_bit(node->op->dinput_shared, i)) return false;
+    if (i == 0 || !(node->op->dinput_shared & GD_BIT(i))) return false;
     return t->step && first && first->step && first->grad && slots[0].buffer == first->grad &&
            !accumulate[0] && !t->grad && same_memory_shape(t, first->grad);
 }
