@@ -13,7 +13,6 @@
 #include "core.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 /* ---- The beginning ---------------------------------------------------------------------- */
@@ -74,7 +73,7 @@ static gd_status mark_maker(gd_node *node, gd_tensor *input)
     if (!maker || maker->marked) return GD_OK;
     if (maker->index < ctx->tape_floor) {
         return gd_fail(ctx, GD_ERROR_STATE,
-                       "checkpoint: the segment uses a tensor %s made by %s outside of it; pass it "
+                       "recompute: the segment uses a tensor %s made by %s outside of it; pass it "
                        "in inputs",
                        gd_shape_text(input).text, maker->op->name);
     }
@@ -105,7 +104,9 @@ static int64_t mark(gd_context *ctx, gd_tensor *const *outputs, int count)
         gd_node *node = ctx->tape[i];
         for (int k = 0; node->marked && k < node->inputs; k++) {
             gd_tensor *input = node->input[k];
-            if (input && input->requires_grad && mark_maker(node, input)) return top;
+            if (!input || !input->requires_grad) continue;
+            if (!input->step) input->awaited = true;
+            if (mark_maker(node, input)) return top;
         }
     }
     return top;
@@ -143,33 +144,11 @@ static void use_up(gd_node *node)
 static void drop_gradients(gd_node *node)
 {
     for (int i = 0; i < node->outputs; i++) {
-        if (!node->output[i]->keep_grad) gd_grad_release(node->output[i]);
+        if (!node->output[i]->retain_grad) gd_grad_release(node->output[i]);
     }
 }
 
 /* ---- One node --------------------------------------------------------------------------- */
-
-/* "mean <- mul <- my_op", from the loss to the node. */
-static void path_text(const gd_node *node, char *text, size_t size)
-{
-    const gd_node *path[16];
-    int length = 0;
-    for (; node && length < 16; node = node->via) path[length++] = node;
-    size_t used = (size_t)snprintf(text, size, "%s", node ? "... " : "");
-    for (int i = length - 1; i >= 0 && used < size; i--) {
-        used +=
-            (size_t)snprintf(text + used, size - used, "%s%s", path[i]->op->name, i ? " <- " : "");
-    }
-}
-
-static gd_status refuse_missing_backward(const gd_context *ctx, const gd_node *node)
-{
-    char path[384];
-    path_text(node, path, sizeof path);
-    return gd_fail((gd_context *)ctx, GD_ERROR_UNSUPPORTED,
-                   "%s: it has no backward on %s, but a gradient reached it (from the loss: %s)",
-                   node->op->name, ctx->device_name, path);
-}
 
 /* What the backward reads must be there, and be what the forward saw. */
 static gd_status check_value(const gd_node *node, const gd_tensor *t, const char *role,
@@ -215,10 +194,7 @@ static gd_status record_norms(gd_context *ctx, gd_node *node)
     for (int i = 0; i < node->outputs; i++) {
         const gd_tensor *grad = node->output[i]->grad_valid ? node->output[i]->grad : NULL;
         node->norms[i] = NAN;
-        if (grad) {
-            node->norms[i] = sqrt(
-                ctx->services->sum_squares(gd_tensor_data(grad), grad->dtype, grad->count, ctx));
-        }
+        if (grad) node->norms[i] = sqrt(gd_sum_squares(grad));
     }
     return GD_OK;
 }
@@ -228,15 +204,50 @@ static gd_status visit(gd_context *ctx, gd_node *node, bool keep_tape)
     bool reached = false;
     for (int i = 0; i < node->outputs; i++) reached = reached || node->output[i]->grad_valid;
     if (!reached) return GD_OK;
-    if (ctx->record_norms && record_norms(ctx, node)) return gd_error_status(ctx);
+    if (ctx->record_norms && !ctx->in_graph && record_norms(ctx, node)) {
+        return gd_error_status(ctx);
+    }
     if (check_values(node)) return gd_error_status(ctx);
-    if (node->op == &gd_checkpoint_op) return gd_checkpoint_backward(node, node->output[0]->grad);
-    if (!node->op->backward[ctx->device->device]) return refuse_missing_backward(ctx, node);
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);
-    gd_status status = gd_node_backward(node, keep_tape);
+    gd_status status = node->backward(node, keep_tape);
     gd_frame_end(ctx, &frame);
     return status;
+}
+
+/* ---- Gradients that are complete ---------------------------------------------------------- */
+
+void gd_on_gradient(gd_context *ctx, gd_grad_hook hook, void *user)
+{
+    if (!ctx) return;
+    ctx->grad_hook = hook;
+    ctx->grad_hook_user = user;
+}
+
+static void tell_complete(gd_tensor *leaf)
+{
+    gd_context *ctx = leaf->ctx;
+    const bool told = !leaf->awaited || !leaf->grad_valid || gd_failed(ctx);
+    leaf->awaited = false;
+    if (!told && ctx->grad_hook) ctx->grad_hook(ctx->grad_hook_user, leaf);
+}
+
+/* The node was the last of a leaf's uses. Those in segments count, too: they were counted when the
+ * segment ran first. */
+static void finish_uses(gd_node *node)
+{
+    for (int i = 0; i < node->inputs; i++) {
+        gd_tensor *t = node->input[i];
+        if (t && !t->step && t->uses > 0 && --t->uses == 0) tell_complete(t);
+    }
+}
+
+/* Leaves with a use that this backward did not come by. */
+static void tell_rest(gd_context *ctx)
+{
+    for (gd_tensor *t = ctx->user_tensors; t; t = t->next) {
+        if (t->awaited) tell_complete(t);
+    }
 }
 
 /* ---- The walk --------------------------------------------------------------------------- */
@@ -249,7 +260,9 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
     if (gd_failed(ctx)) return gd_error_status(ctx);
     for (int i = 0; i < count; i++) {
         gd_tensor *u = cotangents ? cotangents[i] : NULL;
-        if (u ? gd_grad_add(outputs[i], u, "backward") : seed_ones(outputs[i])) break;
+        if (!outputs[i]->step) outputs[i]->awaited = true;
+        const bool there = u && u == outputs[i]->grad; /* by gd_optimizer_backward */
+        if (!there && (u ? gd_grad_add(outputs[i], u, "backward") : seed_ones(outputs[i]))) break;
         /* The loss stays readable: gd_item after gd_backward is what everybody writes. */
         if (ctx->tape_floor == 0 && outputs[i]->storage) outputs[i]->storage->keep = true;
     }
@@ -265,6 +278,7 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
         if (!gd_failed(ctx)) visit(ctx, node, keep_tape);
         drop_gradients(node);
         if (!keep_tape) use_up(node);
+        finish_uses(node);
         node->marked = false;
     }
     return gd_error_status(ctx);
@@ -279,12 +293,13 @@ static gd_status backward(gd_context *ctx, gd_tensor *const *outputs, int count,
     }
     if (ctx->segments) {
         return gd_fail(ctx, GD_ERROR_STATE,
-                       "backward: called from inside a segment, wanted it after gd_checkpoint");
+                       "backward: called from inside a segment, wanted it after gd_recompute");
     }
     ctx->in_backward = true;
-    gd_status status = gd_backward_walk(ctx, outputs, count, cotangents, keep_tape);
+    gd_backward_walk(ctx, outputs, count, cotangents, keep_tape);
+    tell_rest(ctx);
     ctx->in_backward = false;
-    return status;
+    return gd_error_status(ctx);
 }
 
 gd_status gd_backward(gd_tensor *loss)

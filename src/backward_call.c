@@ -5,6 +5,7 @@
  * the input: where the op's record allows that, and nobody else will look there again. */
 #include "core.h"
 
+#include <stdio.h>
 #include <string.h>
 
 /* ---- Where a gradient is written -------------------------------------------------------- */
@@ -24,8 +25,8 @@ static bool same_memory_shape(const gd_tensor *t, const gd_tensor *other)
 static bool can_take_doutput(const gd_node *node, const gd_call *call, int i)
 {
     gd_tensor *t = node->input[i], *y = node->output[0];
-    if (!gd_op_bit(node->op->dinput_over_doutput, i)) return false;
-    return t->step && y->grad_valid && !y->keep_grad && call->doutput[0] == y->grad &&
+    if (!(node->op->dinput_over_doutput & GD_BIT(i))) return false;
+    return t->step && y->grad_valid && !y->retain_grad && call->doutput[0] == y->grad &&
            y->grad->storage->windows == 1 && same_memory_shape(t, y);
 }
 
@@ -33,7 +34,7 @@ static bool can_take_doutput(const gd_node *node, const gd_call *call, int i)
 static bool can_take_input(const gd_node *node, const gd_call *call, int i, bool keep_tape)
 {
     gd_tensor *t = node->input[i];
-    if (keep_tape || !gd_op_bit(node->op->dinput_over_input, i)) return false;
+    if (keep_tape || !(node->op->dinput_over_input & GD_BIT(i))) return false;
     const gd_storage *storage = t->storage;
     return t->node && storage->step && !storage->keep && storage->readers == 1 &&
            !storage->released && call->input[i] == t && gd_tensor_is_contiguous(t) &&
@@ -48,6 +49,17 @@ static gd_tensor *grad_window(gd_tensor *t, gd_storage *storage)
     gd_tensor_attach(grad, storage);
     grad->owned = true;
     return t->grad = grad;
+}
+
+/* The gradient of input i is the same numbers as that of input 0, and may be the same memory, if
+ * nothing is there yet that it would be added to. */
+static bool can_share(const gd_node *node, const gradient_slot *slots, const bool *accumulate,
+                      int i)
+{
+    const gd_tensor *t = node->input[i], *first = node->input[0];
+    if (i == 0 || !(node->op->dinput_shared & GD_BIT(i))) return false;
+    return t->step && first && first->step && first->grad && slots[0].buffer == first->grad &&
+           !accumulate[0] && !t->grad && same_memory_shape(t, first->grad);
 }
 
 /* The memory of input i becomes that of its gradient: the storage's content moves to a new header,
@@ -80,7 +92,7 @@ static gd_dtype written_dtype(const gd_node *node, const gd_call *call, int i)
 {
     const gd_tensor *t = node->input[i];
     const gd_dtype dtype = gd_kernel_dtype(call, t);
-    const bool wide = gd_op_bit(node->op->dinput_float32, i);
+    const bool wide = node->op->dinput_float32 & GD_BIT(i);
     return wide && kept_dtype(t) == GD_FLOAT32 && gd_dtype_size(dtype) == 2 ? GD_FLOAT32 : dtype;
 }
 
@@ -103,13 +115,14 @@ static bool reads_gradient(const gd_node *node, const gd_tensor *t)
  * loop, and each would overwrite what the other added; nor where the gradient is what the kernel
  * reads, as in mul(x, grad(x)). Those get a temporary, which gd_node_backward adds to the gradient.
  *
- * A gradient that does not exist yet needs memory. Two buffers are about to be free, that of dy and
+ * A gradient that does not exist yet needs memory, unless it is that of input 0. Two buffers are about to be free, that of dy and
  * that of the input; where the record says that the kernel can bear it, one of them serves. */
 static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accumulate,
-                                gradient_slot *slot, bool keep_tape)
+                                gradient_slot *slots, bool keep_tape)
 {
     gd_tensor *t = node->input[i];
     gd_context *ctx = t->ctx;
+    gradient_slot *slot = &slots[i];
     bool repeated = false;
     for (int k = 0; k < i; k++) repeated = repeated || node->input[k] == t;
     slot->target = t;
@@ -118,8 +131,11 @@ static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accum
         slot->buffer = gd_frame_tensor(ctx, dtype, t, node->op->name);
         return gd_error_status(ctx);
     }
-    *accumulate = t->grad_valid;
-    if (!t->grad_valid && !t->grad && can_take_doutput(node, call, i)) {
+    if (gd_grad_unshare(t)) return gd_error_status(ctx);
+    accumulate[i] = t->grad_valid;
+    if (can_share(node, slots, accumulate, i)) {
+        grad_window(t, node->input[0]->grad->storage);
+    } else if (!t->grad_valid && !t->grad && can_take_doutput(node, call, i)) {
         grad_window(t, node->output[0]->grad->storage);
     } else if (!t->grad_valid && !t->grad && can_take_input(node, call, i, keep_tape)) {
         take_input(node, call, i);
@@ -182,7 +198,7 @@ static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, gr
     for (int i = 0; i < node->inputs; i++) {
         gd_tensor *t = node->input[i];
         if (!t || !t->requires_grad) continue;
-        if (place_gradient(node, call, i, &accumulate[i], &slots[i], keep_tape)) {
+        if (place_gradient(node, call, i, accumulate, slots, keep_tape)) {
             return gd_error_status(ctx);
         }
         call->dinput[i] = slots[i].buffer;
@@ -190,10 +206,33 @@ static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, gr
     return GD_OK;
 }
 
+/* "mean <- mul <- my_op", from the loss to the node. */
+static void path_text(const gd_node *node, char *text, size_t size)
+{
+    const gd_node *path[16];
+    int length = 0;
+    for (; node && length < 16; node = node->via) path[length++] = node;
+    size_t used = (size_t)snprintf(text, size, "%s", node ? "... " : "");
+    for (int i = length - 1; i >= 0 && used < size; i--) {
+        used +=
+            (size_t)snprintf(text + used, size - used, "%s%s", path[i]->op->name, i ? " <- " : "");
+    }
+}
+
+static gd_status refuse_missing_backward(gd_context *ctx, const gd_node *node)
+{
+    char path[384];
+    path_text(node, path, sizeof path);
+    return gd_fail(ctx, GD_ERROR_UNSUPPORTED,
+                   "%s: it has no backward on %s, but a gradient reached it (from the loss: %s)",
+                   node->op->name, ctx->device_name, path);
+}
+
 gd_status gd_node_backward(gd_node *node, bool keep_tape)
 {
     gd_context *ctx = node->output[0]->ctx;
     const gd_op *op = node->op;
+    if (!op->backward[ctx->device->device]) return refuse_missing_backward(ctx, node);
     gd_call call = {.context = ctx,
                     .op = op,
                     .args = node->args,
@@ -205,7 +244,8 @@ gd_status gd_node_backward(gd_node *node, bool keep_tape)
                     .saves = node->saves,
                     .save = node->save,
                     .seed = node->seed,
-                    .random_offset = node->random_offset};
+                    .random_offset = node->random_offset,
+                    .random_base = ctx->random_base};
     call.input = gd_arena_array(ctx, node->inputs, sizeof(gd_tensor *), "backward");
     call.output = gd_arena_array(ctx, node->outputs, sizeof(gd_tensor *), "backward");
     call.doutput = gd_arena_array(ctx, node->outputs, sizeof(gd_tensor *), "backward");

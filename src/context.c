@@ -198,6 +198,6 @@ void *gd_context_stream(const gd_context *ctx)
 
 gd_status gd_synchronize(gd_context *ctx)
 {
-    if (gd_error_status(ctx)) return gd_error_status(ctx);
+    if (gd_error_status(ctx) || !gd_outside_graph(ctx, "synchronize")) return gd_error_status(ctx);
     return ctx->device->synchronize(ctx);
 }

@@ -27,11 +27,16 @@ typedef struct gd_device_table gd_device_table;
 
 /* ---- Memory (memory.c) ------------------------------------------------------------------ */
 
+/* What lasts and what a step passes through never share a block: the addresses in a captured graph
+ * (graph.c) are those of the step's pool, which no tensor that outlives a step can hold. */
+typedef enum gd_pool_kind { GD_POOL_LASTING, GD_POOL_STEP, GD_POOL_KINDS } gd_pool_kind;
+
 struct gd_storage {
     void *data;
     size_t bytes;
     gd_memory_class memory_class;
-    bool owned;       /* data comes from the pool; false: the user's (gd_tensor_wrap) */
+    bool owned; /* data comes from a pool; false: the user's (gd_tensor_wrap) */
+    gd_pool_kind pool;
     bool step;        /* made by an op: listed in step_storages, header in the arena */
     bool keep;        /* gd_keep: not to be released before the step ends */
     bool released;    /* data went back to the pool early */
@@ -86,9 +91,10 @@ void gd_arena_free(gd_context *ctx);
 
 /* Device memory, at least 64-byte aligned, uninitialised (or poisoned). NULL for 0 bytes, which is
  * no error: look at the status. */
-gd_status gd_pool_allocate(gd_context *ctx, size_t bytes, gd_memory_class memory_class,
-                           const char *what, void **data);
-void gd_pool_release(gd_context *ctx, void *data, size_t bytes, gd_memory_class memory_class);
+gd_status gd_pool_allocate(gd_context *ctx, gd_pool_kind kind, size_t bytes,
+                           gd_memory_class memory_class, const char *what, void **data);
+void gd_pool_release(gd_context *ctx, gd_pool_kind kind, void *data, size_t bytes,
+                     gd_memory_class memory_class);
 void gd_pool_free(gd_context *ctx);
 
 /* Counts a storage's bytes under another class from now on. */
@@ -108,6 +114,19 @@ struct gd_device_table {
     gd_status (*download)(gd_context *ctx, void *host, const void *src, size_t bytes);
     gd_status (*fill_bytes)(gd_context *ctx, void *dst, int byte, size_t bytes);
     gd_status (*synchronize)(gd_context *ctx);
+    /* Memory that host and device see at the same address. */
+    void *(*shared_allocate)(gd_context *ctx, size_t bytes);
+    void (*shared_release)(gd_context *ctx, void *data, size_t bytes);
+    /* Marks the end of all that was asked for so far, by the next number, and whether the device
+     * has passed a mark; it can also wait until it has. False, too, with an error. */
+    gd_status (*mark)(gd_context *ctx, int64_t number);
+    bool (*passed)(gd_context *ctx, int64_t number, bool wait);
+    /* Between begin and end, work is taken down in place of being done. The end makes a graph of
+     * it, NULL with an error or where one stands. All four are NULL on the CPU. */
+    gd_status (*capture_begin)(gd_context *ctx);
+    void *(*capture_end)(gd_context *ctx);
+    gd_status (*replay)(gd_context *ctx, void *graph);
+    void (*graph_free)(gd_context *ctx, void *graph);
     /* Around the kernels of one op, for a profiler's time line; NULL: nothing to do. */
     void (*op_begin)(gd_context *ctx, const char *name, bool backward);
     void (*op_end)(gd_context *ctx);
@@ -131,7 +150,7 @@ struct gd_context {
     gd_status status; /* of the first error */
     char error[768];
 
-    gd_pool_class pool[GD_POOL_CLASSES];
+    gd_pool_class pool[GD_POOL_KINDS][GD_POOL_CLASSES];
     gd_memory_stats stats;
     gd_arena arena;
 
@@ -143,15 +162,25 @@ struct gd_context {
     gd_node **tape;
     int64_t tape_length, tape_capacity;
     int no_grad;       /* depth of gd_no_grad_begin */
-    bool saw_gradient; /* an op was given an input that requires a gradient; see checkpoint.c */
+    bool saw_gradient; /* an op was given an input that requires a gradient; see recompute.c */
     bool in_backward;
-    int segments; /* of gd_checkpoint that run now, one within the other */
+    int segments; /* of gd_recompute that run now, one within the other */
     bool record_norms;
     int64_t tape_floor; /* nodes before this one are outside the segment being recomputed */
 
     struct gd_call_frame *frame; /* the call that runs now, for gd_call_scratch */
 
     gd_random_state random;
+    const gd_random_state *random_base; /* on the device, see gd_call; NULL outside a capture */
+
+    gd_graph *graphs;           /* all that were made */
+    struct gd_capture *capture; /* the one that is being made */
+    bool in_graph;              /* a graph's function runs */
+    int64_t marks;              /* made so far */
+    int64_t waits;              /* how often the host stood still for the device */
+
+    gd_grad_hook grad_hook;
+    void *grad_hook_user;
 
     const gd_op **user_ops;
     int64_t user_op_count, user_op_capacity;
@@ -179,12 +208,14 @@ struct gd_tensor {
     bool owned; /* belongs to another object (a gradient, a parameter of a group) */
     bool freed; /* by the user */
     bool requires_grad;
-    bool keep_grad;  /* gd_keep_grad */
-    bool grad_valid; /* grad holds a gradient (and not garbage from an earlier step) */
-    gd_tensor *grad; /* of this shape, contiguous */
+    bool retain_grad; /* gd_retain_grad */
+    bool grad_valid;  /* grad holds a gradient (and not garbage from an earlier step) */
+    gd_tensor *grad;  /* of this shape, contiguous */
 
     gd_node *node; /* that made it; NULL for a leaf */
     int output;    /* its place among the node's outputs */
+    int uses;      /* a leaf's: calls that read it whose backward is still to come */
+    bool awaited;  /* a leaf's: the running backward has not told its gradient yet (grad_hook) */
 
     gd_tensor *next, *previous; /* in one of the context's lists */
     char name[64];
@@ -238,6 +269,12 @@ gd_status gd_tensor_need_grad(gd_tensor *t);
  * the gradient. */
 gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who);
 
+/* Gives the gradient of t memory of its own, before something is written to it. */
+gd_status gd_grad_unshare(gd_tensor *t);
+
+/* The sum of squares of a packed tensor, for which the host waits; NaN on error. */
+double gd_sum_squares(const gd_tensor *t);
+
 /* Drops the gradient of a tensor made by an op. */
 void gd_grad_release(gd_tensor *t);
 
@@ -271,11 +308,33 @@ gd_status gd_run_kernel(gd_kernel kernel, const gd_call *call, bool backward);
 /* The dtype in which the kernels of this call take t. */
 gd_dtype gd_kernel_dtype(const gd_call *call, const gd_tensor *t);
 
-/* ---- The tape (tape.c, backward.c, backward_call.c, checkpoint.c) ----------------------- */
+/* ---- Updates and graphs (update.c, graph.c) ---------------------------------------------- */
+
+/* Finds a slot for an update that is about to be launched, eagerly or in a graph; it is done at the
+ * next mark. */
+gd_status gd_optimizer_ask(gd_optimizer *optimizer);
+
+/* Marks the end of what was asked for so far. */
+gd_status gd_mark(gd_context *ctx);
+
+/* Notes that the graph which is being captured has an update of this optimizer. */
+gd_status gd_capture_update(gd_context *ctx, gd_optimizer *optimizer);
+
+/* Drops all captures, since memory or an optimizer that they know is about to go. */
+void gd_graphs_forget(gd_context *ctx);
+
+/* False, and the error set, inside the function of a graph, which may not wait for the device. */
+bool gd_outside_graph(gd_context *ctx, const char *who);
+
+/* The state of all the user's tensors: what a captured graph relies on. */
+uint64_t gd_graph_key(const gd_context *ctx);
+
+/* ---- The tape (tape.c, backward.c, backward_call.c, recompute.c) ------------------------ */
 
 struct gd_node {
     const gd_op *op;
     const void *args;
+    gd_status (*backward)(gd_node *node, bool keep_tape);
     gd_dtype dtype, storage; /* of the call */
     int inputs, outputs, saves;
     gd_tensor **input, **output, **save;
@@ -288,19 +347,23 @@ struct gd_node {
     double *norms; /* [outputs] of the gradients, NaN: unknown; NULL if not recorded */
 };
 
+/* Counts a call among the uses of the leaves that it reads (gd_on_gradient). */
+void gd_count_uses(const gd_call *call);
+
 /* Appends a node. The call's arrays lie in the arena, and become the node's; its arguments are
  * copied there. */
 gd_node *gd_tape_append(const gd_call *call);
 
-/* Bit i of a mask of a record, in which all from the 32nd on share the last. */
-static inline bool gd_op_bit(uint32_t mask, int i)
+/* Whether the backward of `op` reads input or output i. */
+static inline bool gd_op_reads_input(const gd_op *op, int i)
 {
-    return mask >> (i < 31 ? i : 31) & 1;
+    return op->backward_reads_inputs & GD_BIT(i);
 }
 
-/* Whether the backward of `op` reads input or output i. */
-bool gd_op_reads_input(const gd_op *op, int i);
-bool gd_op_reads_output(const gd_op *op, int i);
+static inline bool gd_op_reads_output(const gd_op *op, int i)
+{
+    return op->backward_reads_outputs & GD_BIT(i);
+}
 
 /* Forgets the nodes from `length` on. */
 void gd_tape_truncate(gd_context *ctx, int64_t length);
@@ -310,11 +373,8 @@ void gd_tape_truncate(gd_context *ctx, int64_t length);
 gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count,
                            gd_tensor *const *cotangents, bool keep_tape);
 
-/* Runs the backward of a node's op: its gradients go to, or are added to, those of the inputs. */
+/* Runs the backward of a node's op: its gradients go to, or are added to, those of the inputs. The
+ * `backward` of every node but those of gd_recompute. */
 gd_status gd_node_backward(gd_node *node, bool keep_tape);
-
-/* The backward of a node made by gd_checkpoint. */
-gd_status gd_checkpoint_backward(gd_node *node, gd_tensor *doutput);
-extern const gd_op gd_checkpoint_op;
 
 #endif

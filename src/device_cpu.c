@@ -40,6 +40,21 @@ static gd_status cpu_fill_bytes(gd_context *ctx, void *dst, int byte, size_t byt
     return GD_OK;
 }
 
+static gd_status cpu_mark(gd_context *ctx, int64_t number)
+{
+    (void)ctx;
+    (void)number;
+    return GD_OK;
+}
+
+static bool cpu_passed(gd_context *ctx, int64_t number, bool wait)
+{
+    (void)ctx;
+    (void)number;
+    (void)wait;
+    return true;
+}
+
 static gd_status cpu_synchronize(gd_context *ctx)
 {
     (void)ctx;
@@ -56,4 +71,8 @@ const gd_device_table gd_device_cpu = {
     .download = cpu_copy,
     .fill_bytes = cpu_fill_bytes,
     .synchronize = cpu_synchronize,
+    .shared_allocate = cpu_allocate,
+    .shared_release = cpu_release,
+    .mark = cpu_mark,
+    .passed = cpu_passed,
 };

@@ -66,16 +66,6 @@ gd_status gd_register_op(gd_context *ctx, const gd_op *op)
     return GD_OK;
 }
 
-bool gd_op_reads_input(const gd_op *op, int i)
-{
-    return gd_op_bit(op->backward_reads_inputs, i);
-}
-
-bool gd_op_reads_output(const gd_op *op, int i)
-{
-    return gd_op_bit(op->backward_reads_outputs, i);
-}
-
 /* ---- Memory of one call ------------------------------------------------------------------- */
 
 void gd_frame_begin(gd_context *ctx, gd_call_frame *frame)
@@ -100,8 +90,9 @@ static gd_temporary *temporary_create(gd_context *ctx, size_t bytes, const char 
     if (!temporary) return NULL;
     *temporary = (gd_temporary){.next = ctx->frame->temporaries};
     gd_storage *storage = &temporary->storage;
-    *storage = (gd_storage){.bytes = bytes, .memory_class = GD_MEMORY_WORKSPACE, .owned = true};
-    if (gd_pool_allocate(ctx, bytes, GD_MEMORY_WORKSPACE, who, &storage->data)) {
+    *storage = (gd_storage){
+        .bytes = bytes, .memory_class = GD_MEMORY_WORKSPACE, .owned = true, .pool = GD_POOL_STEP};
+    if (gd_pool_allocate(ctx, storage->pool, bytes, storage->memory_class, who, &storage->data)) {
         gd_host_release(ctx, temporary, sizeof *temporary);
         return NULL;
     }
@@ -197,14 +188,17 @@ static gd_context *context_of(gd_tensor *const *inputs, int count)
     return NULL;
 }
 
-/* The name of input i in the first case of the record that has one, else "input i". */
-static const char *input_name(const gd_op *op, int i, char *buffer, size_t size)
+gd_text gd_input_name(const gd_op *op, int i)
 {
-    if (op->case_count && i < op->cases[0].inputs && op->cases[0].input[i].name) {
-        return op->cases[0].input[i].name;
-    }
-    snprintf(buffer, size, "input %d", i);
-    return buffer;
+    gd_text text;
+    const bool any = op->inputs == GD_ANY_INPUTS;
+    const char *name = any ? op->input_names[0] : NULL;
+    if (!any && i >= 0 && i < GD_CASE_MAX_INPUTS) name = op->input_names[i];
+    if (!name)
+        snprintf(text.text, sizeof text.text, "input %d", i);
+    else
+        snprintf(text.text, sizeof text.text, any ? "%s[%d]" : "%s", name, i);
+    return text;
 }
 
 static gd_status check_record(gd_context *ctx, const gd_op *op)
@@ -219,26 +213,25 @@ static gd_status check_record(gd_context *ctx, const gd_op *op)
 
 static gd_status check_inputs(gd_context *ctx, const gd_op *op, gd_tensor *const *inputs, int count)
 {
-    char buffer[32];
     if (op->inputs == GD_ANY_INPUTS ? count < 1 : count != op->inputs) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: given %d inputs, wanted %d%s", op->name, count,
                        op->inputs == GD_ANY_INPUTS ? 1 : op->inputs,
                        op->inputs == GD_ANY_INPUTS ? " or more" : "");
     }
     for (int i = 0; i < count; i++) {
-        const char *name = input_name(op, i, buffer, sizeof buffer);
+        const gd_text name = gd_input_name(op, i);
         gd_tensor *t = inputs[i];
         if (!t) {
-            if (gd_op_bit(op->optional_inputs, i)) continue;
+            if (op->optional_inputs & GD_BIT(i)) continue;
             return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: %s is NULL, wanted a tensor", op->name,
-                           name);
+                           name.text);
         }
         if (t->ctx != ctx) {
             return gd_fail(ctx, GD_ERROR_ARGUMENT,
                            "%s: %s is a tensor of another context, wanted all inputs from one",
-                           op->name, name);
+                           op->name, name.text);
         }
-        if (!gd_tensor_usable(t, op->name, name)) return gd_error_status(ctx);
+        if (!gd_tensor_usable(t, op->name, name.text)) return gd_error_status(ctx);
     }
     if (!op->forward[ctx->device->device]) {
         return gd_fail(ctx, GD_ERROR_UNSUPPORTED, "%s: there is no forward for %s", op->name,
@@ -270,7 +263,8 @@ typedef struct apply_state {
     gd_call call;
     gd_spec *output_spec, *save_spec;
     gd_tensor **kernel_input, **kernel_output; /* after conversion */
-    bool record;                               /* a gradient shall flow */
+    bool wanted;                               /* an input wants a gradient, and can get one */
+    bool record;                               /* it shall flow: nobody has turned it off */
     bool seen_real;                            /* by widen() */
 } apply_state;
 
@@ -301,8 +295,9 @@ static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op 
         widen(call, inputs[i]->dtype, &state->seen_real);
         if (!inputs[i]->requires_grad) continue;
         ctx->saw_gradient = true;
-        if (ctx->no_grad == 0) state->record = true;
+        state->wanted = true;
     }
+    state->record = state->wanted && ctx->no_grad == 0;
     return GD_OK;
 }
 
@@ -322,10 +317,11 @@ static gd_status run_shape(apply_state *state)
         widen(call, state->output_spec[i].dtype, &state->seen_real);
         real_output = real_output || gd_dtype_is_real(state->output_spec[i].dtype);
     }
-    if (!real_output) state->record = false; /* whole numbers have no gradient */
+    if (!real_output) state->wanted = state->record = false; /* whole numbers have no gradient */
     if (call->op->random) {
         call->seed = ctx->random.seed;
         call->random_offset = gd_random_take(ctx, words);
+        call->random_base = ctx->random_base;
     }
     return GD_OK;
 }
@@ -431,7 +427,9 @@ static gd_status apply(apply_state *state, gd_context *ctx, const gd_op *op,
         if (!status) status = run_forward(state);
     }
     if (status || gd_failed(ctx)) return ctx->status;
-    if (state->record && !gd_tape_append(&state->call)) return ctx->status;
+    if (state->record) return gd_tape_append(&state->call) ? GD_OK : ctx->status;
+    /* An op of a segment comes on the tape when that runs again, in the backward. */
+    if (state->wanted && ctx->segments && !ctx->in_backward) gd_count_uses(&state->call);
     return GD_OK;
 }
 

@@ -37,6 +37,14 @@ static void count_readers(gd_node *node, int change)
     }
 }
 
+void gd_count_uses(const gd_call *call)
+{
+    for (int i = 0; i < call->inputs; i++) {
+        gd_tensor *t = call->input[i];
+        if (t && !t->step && t->requires_grad) t->uses++;
+    }
+}
+
 gd_node *gd_tape_append(const gd_call *call)
 {
     gd_context *ctx = call->context;
@@ -47,6 +55,7 @@ gd_node *gd_tape_append(const gd_call *call)
     gd_node *node = gd_arena_allocate(ctx, sizeof *node, "the tape");
     if (!node) return NULL;
     *node = (gd_node){.op = call->op,
+                      .backward = gd_node_backward,
                       .dtype = call->dtype,
                       .storage = call->storage,
                       .inputs = call->inputs,
@@ -74,6 +83,7 @@ gd_node *gd_tape_append(const gd_call *call)
         t->requires_grad = gd_dtype_is_real(t->dtype);
     }
     count_readers(node, +1);
+    if (!ctx->in_backward) gd_count_uses(call); /* then it was counted when its segment ran first */
     ctx->tape[ctx->tape_length++] = node;
     return node;
 }
@@ -118,6 +128,7 @@ void gd_step_end(gd_context *ctx)
     for (gd_storage *s = ctx->step_storages; s; s = s->next) gd_storage_release(ctx, s);
     for (gd_tensor *t = ctx->user_tensors; t; t = t->next) {
         if (t->storage) t->storage->readers = 0;
+        t->uses = 0;
     }
     ctx->step_tensors = NULL;
     ctx->step_storages = NULL;
@@ -154,16 +165,16 @@ gd_tensor *gd_keep(gd_tensor *t)
     return t;
 }
 
-gd_tensor *gd_keep_grad(gd_tensor *t)
+gd_tensor *gd_retain_grad(gd_tensor *t)
 {
-    if (!t || gd_failed(t->ctx) || !gd_tensor_usable(t, "keep_grad", "tensor")) return NULL;
+    if (!t || gd_failed(t->ctx) || !gd_tensor_usable(t, "retain_grad", "tensor")) return NULL;
     if (!t->requires_grad) {
         gd_fail(t->ctx, GD_ERROR_ARGUMENT,
-                "keep_grad: the tensor %s depends on nothing that requires a gradient",
+                "retain_grad: the tensor %s depends on nothing that requires a gradient",
                 gd_shape_text(t).text);
         return NULL;
     }
-    t->keep_grad = true;
+    t->retain_grad = true;
     return t;
 }
 

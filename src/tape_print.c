@@ -101,12 +101,14 @@ static gd_text dot_id(const gd_context *ctx, const gd_tensor *t)
     return id;
 }
 
-/* The gradient of a leaf, where norms are recorded and it has one. */
-static void print_dot_leaf(gd_context *ctx, FILE *file, const gd_tensor *t, const char *id)
+/* `name` is what the op calls it, for a leaf without a name of its own. With the norm of its
+ * gradient, where norms are recorded and it has one. */
+static void print_dot_leaf(gd_context *ctx, FILE *file, const gd_tensor *t, const char *name,
+                           const char *id)
 {
     fprintf(file, "    %s [id=\"%s\", shape=ellipse, style=%s, label=\"", id, id,
             t->requires_grad ? "filled" : "solid");
-    print_quoted(file, t->name[0] ? t->name : "input");
+    print_quoted(file, t->name[0] ? t->name : name);
     fprintf(file, "\\n%s", gd_shape_text(t).text);
     if (ctx->record_norms && t->grad_valid) {
         const gd_tensor *grad = t->grad;
@@ -124,7 +126,8 @@ static void print_dot_input(gd_context *ctx, FILE *file, const gd_node *node, in
     const gd_text id = dot_id(ctx, t);
     char first[32];
     snprintf(first, sizeof first, "t%lld_%d", (long long)node->index, k);
-    if (!t->node && !strcmp(id.text, first)) print_dot_leaf(ctx, file, t, id.text);
+    if (!t->node && !strcmp(id.text, first))
+        print_dot_leaf(ctx, file, t, gd_input_name(node->op, k).text, id.text);
     fprintf(file, "    %s -> n%lld [id=\"%s_n%lld_%d\", label=\"%s\"];\n", id.text,
             (long long)node->index, id.text, (long long)node->index, k, gd_shape_text(t).text);
     if (!t->requires_grad) return;

@@ -159,7 +159,7 @@ EXPORT(study_ops) void study_ops(void)
             for (int k = 0; k < check->inputs; k++) {
                 const gd_case_input *in = &check->input[k];
                 printf("%s{\"name\":", k ? "," : "");
-                print_text(in->name);
+                print_text(gd_input_name(op, k).text);
                 printf(",\"absent\":%s,\"fixed\":%s,\"fill\":%d,\"a\":%g,\"b\":%g,\"shape\":",
                        in->absent ? "true" : "false", in->fixed ? "true" : "false", in->fill, in->a,
                        in->b);
@@ -308,8 +308,7 @@ static void print_grids(gd_context *ctx, planted_op *p, const gd_case *check, ui
         for (int64_t e = 0; e < count; e++) {
             gd_gradcheck_options one = {.seed = seed,
                                         .only_input = in->name,
-                                        .only_element = e,
-                                        .use_only_element = true,
+                                        .only_element = e ? e : GD_ZERO,
                                         .cotangents = 1};
             gd_gradcheck_report r;
             double analytic = numeric[e] = NAN;

@@ -174,7 +174,7 @@ static inline gd_tensor *random_tensor(gd_context *ctx, gd_dtype dtype, shape s,
     if (way == TRANSPOSED) t = gd_permute(t, axes);
     if (way == SLICED) t = gd_slice(t, -1, 2, 2 + s.dim[last]);
     if (way == EXPANDED) t = gd_expand(t, s.ndim, s.dim);
-    return way == PACKED || dtype == GD_INT32 ? t : gd_keep_grad(t);
+    return way == PACKED || dtype == GD_INT32 ? t : gd_retain_grad(t);
 }
 
 /* ---- Comparison --------------------------------------------------------------------------- */

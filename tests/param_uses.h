@@ -37,7 +37,7 @@ static inline gd_tensor *param_use(gd_context *ctx, int use, gd_tensor *w, gd_te
     case 7:
         return gd_add(gd_cast(gd_matmul(x, w), GD_FLOAT32), gd_cast(v, GD_FLOAT32));
     default:
-        return gd_checkpoint(ctx, param_segment, w, &x, 1);
+        return gd_recompute(ctx, param_segment, w, &x, 1);
     }
 }
 

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "attention/attention.h"
+#include "cross_entropy/cross_entropy.h"
 
 /* ---- softmax and log_softmax over the last axis ------------------------------------------- */
 
@@ -71,7 +72,7 @@ enum {
 /* dlogits = dy / n (softmax - onehot(target)), n the rows that count */
 static void cross_entropy(planted_math *m)
 {
-    const gd_cross_entropy_options *args = m->call->args;
+    const gd_cross_entropy_args *args = m->call->args;
     int64_t rows = planted_rows(m->call->input[0]), V = planted_columns(m->call->input[0]);
     int64_t counted = 0;
     for (int64_t i = 0; i < rows; i++) {

@@ -21,15 +21,9 @@ enum {
 
 static const matmul_args plain = {false, false};
 static const gd_case square = {
-    .name = "square4",
-    .args = &plain,
-    .inputs = 2,
-    .input = {{"a", .ndim = 2, .shape = {4, 4}}, {"b", .ndim = 2, .shape = {4, 4}}}};
+    .name = "square4", .args = &plain, GD_INPUTS({GD_DIMS(4, 4)}, {GD_DIMS(4, 4)})};
 static const gd_case batch = {
-    .name = "one_b_for_three",
-    .args = &plain,
-    .inputs = 2,
-    .input = {{"a", .ndim = 3, .shape = {3, 4, 4}}, {"b", .ndim = 2, .shape = {4, 4}}}};
+    .name = "one_b_for_three", .args = &plain, GD_INPUTS({GD_DIMS(3, 4, 4)}, {GD_DIMS(4, 4)})};
 
 /* da[i, k] = sum_j dc[i, j] b[k, j], db[k, j] = sum_i a[i, k] dc[i, j] */
 static void one_product(const planted_math *m, int64_t n, const double *a, const double *dc,

@@ -176,7 +176,7 @@ static void compare(gd_device device, gd_dtype dtype, bool fused, double toleran
     read_file();
     parameter_count = 0;
     gd_tensor *logits = gd_keep(model(ctx, dtype, fused));
-    gd_cross_entropy_options ignore = {.ignore_index = -100, .use_ignore_index = true};
+    gd_cross_entropy_options ignore = {.ignore_index = -100};
     gd_tensor *targets = make(ctx, find("targets"), GD_INT32);
     gd_tensor *loss = gd_cross_entropy_with(logits, targets, &ignore);
     ck_assert_msg(!gd_backward(loss), "%s", gd_error(ctx));

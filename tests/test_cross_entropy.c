@@ -8,11 +8,13 @@ typedef struct problem {
     const double *x;
     const int32_t *targets;
     gd_cross_entropy_options options;
+    bool ignores;
+    int32_t ignored;
 } problem;
 
 static bool counts(const problem *p, int64_t row)
 {
-    return !p->options.use_ignore_index || p->targets[row] != p->options.ignore_index;
+    return !p->ignores || p->targets[row] != p->ignored;
 }
 
 /* The loss, and for a gradient of 1 that arrives at it dx. */
@@ -83,18 +85,18 @@ START_TEST(test_random)
     for (int d = 0; d + 1 < ndim; d++) rows *= shape[d] = random_size(&seed, 1, 11);
     problem p = {.rows = rows, .vocab = shape[ndim - 1] = vocabs[random_below(&seed, 9)]};
     p.options.reduction = _i / 4 % 2 ? GD_SUM : GD_MEAN;
-    p.options.use_ignore_index = random_chance(&seed, 0.5);
-    p.options.ignore_index = random_chance(&seed, 0.5) ? -100 : 0;
+    p.ignores = random_chance(&seed, 0.5);
+    p.ignored = random_chance(&seed, 0.5) ? -100 : 0;
     int32_t *targets = malloc((size_t)rows * sizeof *targets);
     for (int64_t i = 0; i < rows; i++) {
         targets[i] = (int32_t)random_below(&seed, p.vocab);
-        if (p.options.use_ignore_index && i > 0 && random_chance(&seed, 0.3))
-            targets[i] = p.options.ignore_index;
+        if (p.ignores && i > 0 && random_chance(&seed, 0.3)) targets[i] = p.ignored;
     }
-    if (p.options.use_ignore_index && p.options.ignore_index == 0) targets[0] = 0;
+    if (p.ignores && p.ignored == 0) targets[0] = 0;
     if (p.vocab > 1) targets[0] = 1; /* at least one row counts */
     p.targets = targets;
-    if (p.vocab == 1) p.options.use_ignore_index = false, memset(targets, 0, (size_t)rows * 4);
+    if (p.vocab == 1) p.ignores = false, memset(targets, 0, (size_t)rows * 4);
+    if (p.ignores) p.options.ignore_index = p.ignored ? p.ignored : GD_ZERO;
     check_problem(p, dtypes[_i % 4], ndim, shape, 0, 3, seed);
     free(targets);
 }
@@ -163,7 +165,7 @@ START_TEST(test_ignored)
     const int32_t one[] = {-1, 2}, none[] = {-1, -1};
     gd_tensor *x = logits_of(ctx, 2, 3, values);
     for (int sum = 0; sum < 2; sum++) {
-        gd_cross_entropy_options options = {sum ? GD_SUM : GD_MEAN, -1, true};
+        gd_cross_entropy_options options = {sum ? GD_SUM : GD_MEAN, -1};
         gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), one);
         gd_tensor *y = gd_cross_entropy_with(x, t, &options);
         gd_backward(y);
@@ -260,7 +262,7 @@ START_TEST(test_refused)
     gd_tensor *three = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(3));
     ck_assert_ptr_null(gd_cross_entropy(x, t));
     ck_assert_error(ctx, "cross_entropy: targets[2] is -1, wanted 0 to 3");
-    gd_cross_entropy_options options = {.ignore_index = -1, .use_ignore_index = true};
+    gd_cross_entropy_options options = {.ignore_index = -1};
     ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
     ck_assert_error(ctx, "cross_entropy: targets[3] is 4, wanted 0 to 3 or the ignore index");
     ck_assert_ptr_null(gd_cross_entropy(x, three));

@@ -50,7 +50,7 @@ static gd_tensor *make_input(gd_context *ctx, gd_dtype stored, gd_dtype dtype, i
     gd_tensor_set_requires_grad(t, true);
     if (way == BY_HEADS) t = gd_transpose(t, 1, 2);
     if (way == WINDOWS) t = gd_slice(t, -1, 1, 1 + shape[3]);
-    return gd_keep_grad(t);
+    return gd_retain_grad(t);
 }
 
 static results run(gd_context *ctx, gd_dtype stored, gd_dtype dtype, int way, const sizes *z)
@@ -62,7 +62,7 @@ static results run(gd_context *ctx, gd_dtype stored, gd_dtype dtype, int way, co
         gd_tensor *all = make(ctx, stored, dtype, shape, 5);
         gd_tensor_set_requires_grad(all, true);
         for (int64_t i = 0, from = 0; i < 3; from += heads[i++])
-            input[i] = gd_keep_grad(gd_slice(all, 2, from, from + heads[i]));
+            input[i] = gd_retain_grad(gd_slice(all, 2, from, from + heads[i]));
     } else {
         for (int i = 0; i < 3; i++) {
             const int64_t shape[4] = {z->B, i ? z->S : z->T, heads[i], i == 2 ? z->E : z->D};

@@ -128,7 +128,7 @@ static void run(const problem *p, gd_context *ctx, gd_dtype dtype, bool windows,
         for (int i = 0; i < p->c->inputs; i++) {
             if (!leaf[i] || !gd_tensor_requires_grad(leaf[i])) continue;
             char name[48];
-            snprintf(name, sizeof name, "d%s", p->c->input[i].name);
+            snprintf(name, sizeof name, "d%.40s", gd_input_name(p->op, i).text);
             keep(out, name, turn, gd_grad(leaf[i]));
         }
     }

@@ -93,9 +93,10 @@ static const gd_op curve = {
     .name = "curve",
     .formula = "y = f(x)",
     .inputs = 1,
+    .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(curve_args),
-    .backward_reads_inputs = 1,
+    .backward_reads_inputs = GD_BIT(0),
     .shape = curve_shape,
     .forward = {[GD_CPU] = curve_forward},
     .backward = {[GD_CPU] = curve_backward},
@@ -119,11 +120,7 @@ static void teardown(void)
 
 static gd_case case_of(const curve_args *args, gd_fill_kind fill, double a, double b, int64_t n)
 {
-    return (gd_case){
-        .name = "curve",
-        .args = args,
-        .inputs = 1,
-        .input = {{.name = "x", .fill = fill, .a = a, .b = b, .ndim = 1, .shape = {n}}}};
+    return (gd_case){"curve", args, GD_INPUTS({fill, a, b, GD_DIMS(n)})};
 }
 
 static const gd_gradcheck_input *check(const gd_case *c, const gd_gradcheck_options *options)
@@ -161,7 +158,7 @@ START_TEST(every_dtype_works)
 {
     static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_FLOAT16, GD_BFLOAT16};
     for (int i = 0; i < 4; i++) {
-        gd_gradcheck_options options = {.dtype = dtypes[i], .use_dtype = true};
+        gd_gradcheck_options options = {.dtype = &dtypes[i]};
         curve_args args = {.shape = SQUARE, .wrong_at = -1};
         gd_case c = case_of(&args, GD_FILL_NORMAL, 0, 1, 20);
         check(&c, &options);
@@ -285,7 +282,7 @@ END_TEST
 /* In float32 the step is so long that many elements have the kink inside it. */
 START_TEST(a_kink_within_the_step_hides_no_wrong_gradient)
 {
-    gd_gradcheck_options options = {.dtype = GD_FLOAT32, .use_dtype = true};
+    gd_gradcheck_options options = {.dtype = &(gd_dtype){GD_FLOAT32}};
     for (options.seed = 0; options.seed < 20; options.seed++) {
         curve_args args = {.shape = RELU, .wrong_at = -1};
         gd_case c = case_of(&args, GD_FILL_NORMAL, 0, 1, 200);
@@ -326,7 +323,7 @@ START_TEST(one_element_can_be_chosen)
 {
     curve_args args = {.shape = SQUARE, .wrong_at = 3};
     gd_case c = case_of(&args, GD_FILL_NORMAL, 1, 0.1, 9);
-    gd_gradcheck_options options = {.only_input = "x", .only_element = 2, .use_only_element = true};
+    gd_gradcheck_options options = {.only_input = "x", .only_element = 2};
     const gd_gradcheck_input *in = check(&c, &options);
     ck_verdict(GD_VERDICT_PASS);
     ck_assert_int_eq(in->compared, 1);
@@ -353,18 +350,18 @@ END_TEST
 
 START_TEST(bad_cases_are_told)
 {
-    const gd_case good = {.name = "bad", .inputs = 1, .input = {{"x", .ndim = 1, .shape = {3}}}};
+    const gd_case good = {"bad", NULL, GD_INPUTS({GD_DIMS(3)})};
     const struct {
         gd_case_input input;
         int inputs;
         const char *words;
     } rows[] = {
-        {{.name = "x"}, 0, "gradcheck: curve, case bad: it has 0 inputs, wanted 1 to 6"},
-        {{.name = "x"}, 7, "it has 7 inputs, wanted 1 to 6"},
-        {{"x", .absent = true}, 1, "it has 1 inputs, all absent, wanted 1 to 6"},
-        {{"x", .ndim = 9}, 1, "ndim of input 0 is 9, wanted 0 to 8"},
-        {{"x", .ndim = 2, .shape = {2, -3}}, 1, "the shape of input 0 is [2, -3], wanted no neg"},
-        {{"x", .fill = (gd_fill_kind)5}, 1, "the fill of input 0 is 5, wanted one of gd_fill"},
+        {{GD_SCALAR}, 0, "gradcheck: curve, case bad: it has 0 inputs, wanted 1 to 6"},
+        {{GD_SCALAR}, 7, "it has 7 inputs, wanted 1 to 6"},
+        {GD_ABSENT, 1, "it has 1 inputs, all absent, wanted 1 to 6"},
+        {{.ndim = 9}, 1, "ndim of input 0 is 9, wanted 0 to 8"},
+        {{GD_DIMS(2, -3)}, 1, "the shape of input 0 is [2, -3], wanted no neg"},
+        {{.fill = (gd_fill_kind)5}, 1, "the fill of input 0 is 5, wanted one of gd_fill"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         gd_case c = good;
@@ -390,7 +387,7 @@ START_TEST(bad_calls_are_told)
     ck_assert_error(ctx, "gradcheck: op is NULL");
     gd_gradcheck_case(ctx, &curve, NULL, NULL, &report);
     ck_assert_error(ctx, "gradcheck: check is NULL");
-    gd_gradcheck_options options = {.dtype = GD_INT32, .use_dtype = true};
+    gd_gradcheck_options options = {.dtype = &(gd_dtype){GD_INT32}};
     gd_gradcheck_case(ctx, &curve, &c, &options, &report);
     ck_assert_error(ctx, "gradcheck: dtype is int32, wanted a real one");
     options = (gd_gradcheck_options){.step = NAN};
@@ -448,7 +445,7 @@ START_TEST(a_function_is_checked_and_left_as_it_was)
         ck_assert_no_error(ctx);
         ck_verdict(GD_VERDICT_PASS);
         ck_assert_int_eq(report.inputs, 1);
-        ck_assert_str_eq(report.input[0].name, "input1");
+        ck_assert_str_eq(report.input[0].name, "input 1");
         ck_assert_int_eq(report.input[0].compared, 12);
     }
     gd_tensor_read_f64(in[1], after, 12);

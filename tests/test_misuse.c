@@ -167,12 +167,12 @@ static gd_tensor *goes_back(void *user, gd_tensor *const *inputs, int count)
 START_TEST(segments_that_end_the_step_or_go_back)
 {
     gd_tensor *y = gd_neg(x);
-    ck_assert_ptr_null(gd_checkpoint(ctx, ends_the_step, NULL, &y, 1));
+    ck_assert_ptr_null(gd_recompute(ctx, ends_the_step, NULL, &y, 1));
     ck_assert_error(ctx, "step_end: called from inside a segment");
-    ck_assert_ptr_null(gd_checkpoint(ctx, goes_back, NULL, &y, 1));
+    ck_assert_ptr_null(gd_recompute(ctx, goes_back, NULL, &y, 1));
     ck_assert_error(ctx, "backward: called from inside a segment");
     gd_no_grad_begin(ctx);
-    gd_checkpoint(ctx, ends_the_step, NULL, &y, 1);
+    gd_recompute(ctx, ends_the_step, NULL, &y, 1);
     gd_no_grad_end(ctx);
     ck_assert_error(ctx, "step_end: called from inside a segment");
     gd_backward(total(y));

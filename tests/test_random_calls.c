@@ -29,7 +29,7 @@ static gd_tensor *any(void)
 }
 
 /* What an op returned, unless it is a tensor that we have already (gd_contiguous,
- * gd_checkpoint). */
+ * gd_recompute). */
 static void note(gd_tensor *t)
 {
     for (int i = 0; i < yours_count; i++) {
@@ -50,7 +50,7 @@ static gd_tensor *segment(void *user, gd_tensor *const *inputs, int count)
 {
     gd_tensor *y = gd_tanh(inputs[0]);
     if (count > 1) y = gd_mul(y, inputs[1]);
-    if (user) y = gd_dropout(gd_checkpoint(ctx, segment, NULL, &y, 1), 0.3);
+    if (user) y = gd_dropout(gd_recompute(ctx, segment, NULL, &y, 1), 0.3);
     return y;
 }
 
@@ -157,7 +157,7 @@ static void apply_marks(void)
 {
     note(gd_detach(any()));
     gd_keep(any());
-    gd_keep_grad(any());
+    gd_retain_grad(any());
     gd_tape_record_norms(ctx, pick(2));
     gd_tape_find_nonfinite(ctx, NULL, 0);
 }
@@ -165,7 +165,7 @@ static void apply_marks(void)
 static void apply_segment(void)
 {
     gd_tensor *inputs[] = {any(), any()};
-    note(gd_checkpoint(ctx, segment, pick(2) ? ctx : NULL, inputs, 1 + pick(2)));
+    note(gd_recompute(ctx, segment, pick(2) ? ctx : NULL, inputs, 1 + pick(2)));
 }
 
 /* ---- Sequences ------------------------------------------------------------------------------ */

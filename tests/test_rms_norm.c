@@ -103,7 +103,7 @@ static problem make_problem(const run *r)
     problem p = {.N = c->shape[c->ndim - 1],
                  .weight_heads = c->weight_per_head ? heads : 1,
                  .bias_heads = c->bias_per_head ? heads : 1,
-                 .eps = c->options.eps,
+                 .eps = gd_option(c->options.eps, 1e-5),
                  .offset = c->options.offset,
                  .round_xhat = rounds ? c->x : GD_FLOAT64,
                  .x = values_of(c->add ? r->sum : r->x),
@@ -260,7 +260,7 @@ START_TEST(test_scales)
     /* Squares of these overflow and underflow float32; sums in double do not care. */
     static const double scales[] = {1e-30, 1e-18, 1e-3, 1e3, 1e18, 1e30};
     configuration c = {.ndim = 2, .shape = {5, 65}, .weight = true, .scale = scales[_i]};
-    c.options.eps = 0;
+    c.options.eps = GD_ZERO;
     check_configuration(&c, 7);
     c.add = true;
     check_configuration(&c, 8);

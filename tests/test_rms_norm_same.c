@@ -176,7 +176,7 @@ START_TEST(test_dx_in_place_of_dy)
         gd_tensor *y = x;
         for (int i = 0; i < 4; i++) {
             y = gd_rms_norm(y, w, 1e-1);
-            if (keep) gd_keep_grad(y); /* then nothing may be written over it */
+            if (keep) gd_retain_grad(y); /* then nothing may be written over it */
         }
         gd_backward_from(&y, 1, &(gd_backward_options){.cotangents = &dy});
         ck_assert_no_error(ctx);
@@ -278,10 +278,6 @@ START_TEST(test_refused_add)
     ck_assert_error(ctx, "add_rms_norm: residual is int32, wanted a real dtype");
     ck_assert_ptr_null(gd_add_rms_norm(x, NULL, NULL, NULL, &options, NULL));
     ck_assert_error(ctx, "add_rms_norm: residual is NULL");
-    ck_assert_ptr_null(gd_add_rms_norm(x, x, NULL, NULL, NULL, &sum));
-    ck_assert_error(ctx, "add_rms_norm: options is NULL");
-    ck_assert_ptr_null(gd_rms_norm_with(x, NULL, NULL, NULL));
-    ck_assert_error(ctx, "rms_norm: options is NULL");
     ck_assert_ptr_null(gd_rms_norm(NULL, NULL, 1e-5));
     gd_context_free(ctx);
 }

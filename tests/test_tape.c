@@ -213,6 +213,41 @@ START_TEST(the_same_tensor_twice_in_one_call)
 }
 END_TEST
 
+/* a + b whose record says that both gradients are one: they are one memory, until one of them is
+ * added to. */
+static int written;
+
+static gd_status shared_backward(const gd_call *call)
+{
+    bool one = gd_tensor_data(call->dinput[0]) == gd_tensor_data(call->dinput[1]);
+    written = one ? 1 : 2;
+    return plus_backward(call);
+}
+
+START_TEST(gradients_of_the_same_numbers_share_memory)
+{
+    gd_op shared = plus;
+    shared.dinput_shared = 2;
+    shared.backward[GD_CPU] = shared_backward;
+    gd_tensor *x = leaf(3), *z = leaf(5);
+    gd_tensor *a = do_square(x), *b = do_square(z);
+    gd_tensor *again = do_square(b); /* its gradient comes later, and only to b */
+    gd_tensor *sum = gd_apply(&shared, (gd_tensor *[]){a, b}, 2, NULL);
+    gd_backward(do_plus(sum, again));
+    ck_assert_int_eq(written, 1);
+    ck_assert_double_eq(gd_item(gd_grad(x)), 6);
+    ck_assert_double_eq(gd_item(gd_grad(z)), 10 + 4 * 125);
+    gd_step_end(ctx);
+
+    /* A leaf keeps its own. */
+    gd_grad_clear(x);
+    gd_backward(gd_apply(&shared, (gd_tensor *[]){do_square(x), z}, 2, NULL));
+    ck_assert_int_eq(written, 2);
+    ck_assert_double_eq(gd_item(gd_grad(x)), 6);
+    ck_assert_double_eq(gd_item(gd_grad(z)), 510 + 1);
+}
+END_TEST
+
 START_TEST(gradients_accumulate_over_backwards)
 {
     gd_tensor *x = leaf(3);
@@ -257,7 +292,7 @@ END_TEST
 START_TEST(intermediate_gradients_on_request)
 {
     gd_tensor *x = leaf(3);
-    gd_tensor *s = gd_keep_grad(do_square(x)), *unasked = do_square(s);
+    gd_tensor *s = gd_retain_grad(do_square(x)), *unasked = do_square(s);
     gd_tensor *loss = do_square(unasked);
     gd_backward(loss);
     ck_assert_double_eq(gd_item(gd_grad(s)),
@@ -423,7 +458,7 @@ static void run_model(bool recompute, double *dx, double *dw, size_t *peak)
     gd_memory_reset_peak(ctx);
     gd_tensor *y = do_plus(x, x);
     for (int i = 0; i < 4; i++) {
-        y = recompute ? gd_checkpoint(ctx, segment, w, &y, 1) : segment(w, &y, 1);
+        y = recompute ? gd_recompute(ctx, segment, w, &y, 1) : segment(w, &y, 1);
         y = do_plus(do_square(do_square(do_square(y))), x);
     }
     gd_backward_from(&y, 1, NULL);
@@ -452,7 +487,7 @@ static gd_tensor *nested(void *user, gd_tensor *const *inputs, int count)
 {
     (void)count;
     gd_tensor *y = do_noise(inputs[0]);
-    return do_square(gd_checkpoint(ctx, segment, user, &y, 1));
+    return do_square(gd_recompute(ctx, segment, user, &y, 1));
 }
 
 START_TEST(recomputation_nests)
@@ -461,7 +496,7 @@ START_TEST(recomputation_nests)
     for (int recompute = 0; recompute < 2; recompute++) {
         gd_random_set(ctx, (gd_random_state){.seed = 9});
         gd_tensor *x = leaf(0.01), *w = leaf(0.5);
-        gd_tensor *y = recompute ? gd_checkpoint(ctx, nested, w, &x, 1) : nested(w, &x, 1);
+        gd_tensor *y = recompute ? gd_recompute(ctx, nested, w, &x, 1) : nested(w, &x, 1);
         gd_backward(y);
         d[recompute] = gd_item(gd_grad(x)) + gd_item(gd_grad(w));
         gd_step_end(ctx);
@@ -475,11 +510,11 @@ START_TEST(a_segment_may_not_reach_outside)
 {
     gd_tensor *x = leaf(2);
     gd_tensor *outside = do_square(x);
-    gd_tensor *y = gd_checkpoint(ctx, segment, outside, &x, 1);
+    gd_tensor *y = gd_recompute(ctx, segment, outside, &x, 1);
     gd_backward(y);
-    ck_assert_error(ctx, "checkpoint: the segment uses a tensor [] made by square outside of it");
-    ck_assert_ptr_null(gd_checkpoint(ctx, NULL, NULL, &x, 1));
-    ck_assert_error(ctx, "checkpoint: segment is NULL");
+    ck_assert_error(ctx, "recompute: the segment uses a tensor [] made by square outside of it");
+    ck_assert_ptr_null(gd_recompute(ctx, NULL, NULL, &x, 1));
+    ck_assert_error(ctx, "recompute: segment is NULL");
 }
 END_TEST
 
@@ -494,7 +529,7 @@ START_TEST(a_segment_may_return_its_input)
 {
     gd_tensor *x = leaf(2);
     gd_tensor *y = do_square(x);
-    gd_backward(do_square(gd_checkpoint(ctx, identity, NULL, &y, 1)));
+    gd_backward(do_square(gd_recompute(ctx, identity, NULL, &y, 1)));
     ck_assert_double_eq(gd_item(gd_grad(x)), 32);
 }
 END_TEST
@@ -606,6 +641,7 @@ int main(void)
     tcase_add_checked_fixture(tape, open_context, close_context);
     tcase_add_test(tape, gradients_add_up_where_paths_meet);
     tcase_add_test(tape, the_same_tensor_twice_in_one_call);
+    tcase_add_test(tape, gradients_of_the_same_numbers_share_memory);
     tcase_add_test(tape, gradients_accumulate_over_backwards);
     tcase_add_test(tape, sixteen_bit_leaves_compute_in_float);
     tcase_add_test(tape, cotangents_weight_the_outputs);

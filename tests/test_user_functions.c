@@ -97,6 +97,25 @@ START_TEST(an_op_for_another_device_is_refused)
 }
 END_TEST
 
+START_TEST(the_record_names_its_inputs)
+{
+    const gd_op *op;
+    for (int i = 0; (op = gd_op_at(ctx, i)); i++) {
+        const int named = op->inputs == GD_ANY_INPUTS ? 1 : op->inputs;
+        for (int k = 0; k < GD_CASE_MAX_INPUTS; k++)
+            ck_assert_msg((k < named) == (op->input_names[k] != NULL), "%s, input %d", op->name, k);
+    }
+    ck_assert_str_eq(gd_input_name(gd_find_op(ctx, "linear"), 1).text, "weight");
+    ck_assert_str_eq(gd_input_name(gd_find_op(ctx, "concat"), 7).text, "x[7]");
+    gd_op named = multiples;
+    ck_assert_str_eq(gd_input_name(&named, 0).text, "input 0");
+    named.inputs = 2;
+    named.input_names[1] = "factor";
+    ck_assert_ptr_null(gd_apply(&named, (gd_tensor *[]){x, NULL}, 2, NULL));
+    ck_assert_error(ctx, "multiples: factor is NULL, wanted a tensor");
+}
+END_TEST
+
 /* A backward runs while the tape is being walked: it may not walk it itself. */
 static gd_status backward_within(const gd_call *call)
 {
@@ -138,10 +157,10 @@ static gd_tensor *product(void *user, gd_tensor *const *inputs, int count)
 START_TEST(segments_that_return_nothing)
 {
     int calls = 0;
-    ck_assert_ptr_null(gd_checkpoint(ctx, nothing, NULL, &x, 1));
-    ck_assert_error(ctx, "checkpoint: the segment returned NULL, wanted a tensor");
-    gd_backward(gd_sum(gd_checkpoint(ctx, once, &calls, &x, 1), NULL, 0, false));
-    ck_assert_error(ctx, "checkpoint: the segment returned NULL the second time it ran");
+    ck_assert_ptr_null(gd_recompute(ctx, nothing, NULL, &x, 1));
+    ck_assert_error(ctx, "recompute: the segment returned NULL, wanted a tensor");
+    gd_backward(gd_sum(gd_recompute(ctx, once, &calls, &x, 1), NULL, 0, false));
+    ck_assert_error(ctx, "recompute: the segment returned NULL the second time it ran");
     ck_assert_int_eq(calls, 2);
     gd_step_end(ctx);
 }
@@ -153,12 +172,12 @@ START_TEST(segments_of_bad_inputs)
     gd_tensor *freed = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(3));
     gd_neg(x); /* a step is under way: the header of what is freed waits for its end */
     gd_tensor_free(freed);
-    ck_assert_ptr_null(gd_checkpoint(ctx, product, NULL, &elsewhere, 1));
-    ck_assert_error(ctx, "checkpoint: input 0 is a tensor of another context");
-    ck_assert_ptr_null(gd_checkpoint(ctx, product, NULL, (gd_tensor *[]){x, freed}, 2));
-    ck_assert_error(ctx, "checkpoint: input [3] was freed");
-    ck_assert_ptr_null(gd_checkpoint(ctx, product, NULL, &x, 0));
-    ck_assert_error(ctx, "checkpoint: there are no inputs");
+    ck_assert_ptr_null(gd_recompute(ctx, product, NULL, &elsewhere, 1));
+    ck_assert_error(ctx, "recompute: input 0 is a tensor of another context");
+    ck_assert_ptr_null(gd_recompute(ctx, product, NULL, (gd_tensor *[]){x, freed}, 2));
+    ck_assert_error(ctx, "recompute: input [3] was freed");
+    ck_assert_ptr_null(gd_recompute(ctx, product, NULL, &x, 0));
+    ck_assert_error(ctx, "recompute: there are no inputs");
 }
 END_TEST
 
@@ -166,11 +185,11 @@ END_TEST
 START_TEST(segments_without_a_tape)
 {
     gd_no_grad_begin(ctx);
-    gd_tensor *y = gd_checkpoint(ctx, product, NULL, &x, 1);
+    gd_tensor *y = gd_recompute(ctx, product, NULL, &x, 1);
     gd_no_grad_end(ctx);
     ck_assert(!gd_tensor_requires_grad(y));
     ck_assert_double_eq(gd_item(gd_sum(y, NULL, 0, false)), 14);
-    y = gd_checkpoint(ctx, product, NULL, (gd_tensor *[]){gd_detach(x)}, 1);
+    y = gd_recompute(ctx, product, NULL, (gd_tensor *[]){gd_detach(x)}, 1);
     ck_assert(!gd_tensor_requires_grad(y));
 }
 END_TEST
@@ -214,6 +233,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, open_contexts, close_contexts);
     tcase_add_test(tcase, an_op_may_have_many_outputs);
     tcase_add_test(tcase, an_op_for_another_device_is_refused);
+    tcase_add_test(tcase, the_record_names_its_inputs);
     tcase_add_test(tcase, a_backward_may_not_call_backward);
     tcase_add_test(tcase, segments_that_return_nothing);
     tcase_add_test(tcase, segments_of_bad_inputs);

@@ -111,20 +111,17 @@ static gd_status wrong_backward(const gd_call *call)
 }
 
 static const gd_case cases[] = {
-    {.name = "5x7",
-     .inputs = 2,
-     .input = {{"x", .ndim = 2, .shape = {5, 7}}, {"beta", .a = 1, .ndim = 1, .shape = {7}}}},
-    {.name = "large",
-     .inputs = 2,
-     .input = {{"x", .b = 20, .ndim = 1, .shape = {9}}, {"beta", .ndim = 1, .shape = {9}}}},
+    {"5x7", NULL, GD_INPUTS({GD_DIMS(5, 7)}, {GD_NORMAL(1, 1), GD_DIMS(7)})},
+    {"large", NULL, GD_INPUTS({GD_NORMAL(0, 20), GD_DIMS(9)}, {GD_DIMS(9)})},
 };
 
 static const gd_op swish = {
     .name = "swish",
     .formula = "y = x / (1 + exp(-beta x))",
     .inputs = 2,
+    .input_names = {"x", "beta"},
     .outputs = 1,
-    .backward_reads_inputs = 3, /* bits 0 and 1: x and beta; the tape keeps both until then */
+    .backward_reads_inputs = GD_BIT(0) | GD_BIT(1), /* the tape keeps both until then */
     .shape = shape,
     .forward = {[GD_CPU] = forward},
     .backward = {[GD_CPU] = backward},
@@ -166,7 +163,7 @@ int main(void)
     gd_tensor *beta = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(3), (float[]){1, 1, 1});
     gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2, 3), (float[]){1, 2, 3, -1, -2, -3});
     gd_tensor_set_requires_grad(beta, true);
-    gd_backward(gd_sum(apply_swish(x, beta), NULL, 0, false));
+    gd_backward(gd_sum_all(apply_swish(x, beta)));
     double dbeta[3] = {0};
     gd_tensor_read_f64(gd_grad(beta), dbeta, 3);
     printf("dbeta = %.4f %.4f %.4f\n", dbeta[0], dbeta[1], dbeta[2]);

@@ -15,7 +15,7 @@ int main(void)
     gd_optimizer *sgd = gd_sgd_create(params, NULL);
     for (int step = 0; step < 100; step++) {
         gd_tensor *error = gd_sub(gd_add(gd_mul(w, x), b), y);
-        gd_tensor *loss = gd_mean(gd_mul(error, error), NULL, 0, false);
+        gd_tensor *loss = gd_mean_all(gd_mul(error, error));
         gd_backward(loss);
         if (step % 20 == 0) printf("step %2d  loss %.6f\n", step, gd_item(loss));
         gd_optimizer_step(sgd, 0.1);

@@ -36,7 +36,8 @@ GD_API gd_status gd_backward(gd_tensor *loss);
 typedef struct gd_backward_options {
     /* dL/doutput for each output, of its shape; NULL, or a NULL element: ones */
     gd_tensor *const *cotangents;
-    /* Do not use the nodes up: nothing is freed, and backward may run through them again. */
+    /* Do not use the nodes up: nothing is freed, and backward may run through them again. (In
+     * PyTorch: retain_graph.) */
     bool keep_tape;
 } gd_backward_options;
 
@@ -47,7 +48,7 @@ GD_API gd_status gd_backward_from(gd_tensor *const *outputs, int count,
 
 /* The gradient of t: a contiguous tensor of t's shape and dtype (of float32 for the parameters of a
  * 16-bit group), or NULL (which is no error) if none has arrived since it was last cleared. Owned
- * by t. For a tensor made by an op there is one only if gd_keep_grad(t) was called before the
+ * by t. For a tensor made by an op there is one only if gd_retain_grad(t) was called before the
  * backward. The next backward writes to the same memory, and then refuses an op whose own backward
  * needs the gradient as it was, such as gd_mul(gd_grad(t), t): give the op a copy. */
 GD_API gd_tensor *gd_grad(const gd_tensor *t);
@@ -56,11 +57,21 @@ GD_API gd_tensor *gd_grad(const gd_tensor *t);
 GD_API gd_status gd_grad_clear(gd_tensor *t);
 
 /* Asks that the gradient of a tensor made by an op be kept until the step ends. Returns t. */
-GD_API gd_tensor *gd_keep_grad(gd_tensor *t);
+GD_API gd_tensor *gd_retain_grad(gd_tensor *t);
 
 /* Asks that the value of a tensor made by an op be kept through gd_backward until the step ends,
  * so that it can still be read. (A loss given to gd_backward is kept by itself.) Returns t. */
 GD_API gd_tensor *gd_keep(gd_tensor *t);
+
+/* Called in each backward when the gradient of a leaf is complete: nothing that still runs will add
+ * to it, so that what uses it, such as a sum over several GPUs, may be queued while the backward
+ * goes on. Leaves come in the order in which the backward gets to them, the last layer's first; each
+ * once in a backward; those that no gradient reached do not come. In a graph (graph.h) it is called
+ * when the backward is captured, and what it queues is captured. */
+typedef void (*gd_grad_hook)(void *user, gd_tensor *leaf);
+
+/* NULL: none, as at the beginning. */
+GD_API void gd_on_gradient(gd_context *ctx, gd_grad_hook hook, void *user);
 
 /* A view of t through which no gradient flows. */
 GD_API gd_tensor *gd_detach(gd_tensor *t);
@@ -72,7 +83,7 @@ GD_API bool gd_grad_enabled(const gd_context *ctx);
 
 /* Ends the step: every tensor made by an op vanishes, the tape is empty, their memory is in the
  * pool. Pointers to them must not be used again. Works while an error stands, and keeps it; but not
- * from inside an op or a segment (gd_checkpoint), which is an error. */
+ * from inside an op or a segment (gd_recompute), which is an error. */
 GD_API void gd_step_end(gd_context *ctx);
 
 /* ---- Recomputation ------------------------------------------------------------------------ */
@@ -81,13 +92,13 @@ GD_API void gd_step_end(gd_context *ctx);
  * NULL on error. */
 typedef gd_tensor *(*gd_segment)(void *user, gd_tensor *const *inputs, int count);
 
-/* Activation checkpointing (Chen et al. 2016, arXiv:1604.06174). Runs the segment without
- * recording it, keeps only its inputs and its output, and runs it again inside the backward to
- * get the tensors that its ops saved: memory for time. Random numbers (dropout) repeat exactly.
- * Whatever in the segment depends on a gradient must come in through `inputs` or be a tensor of
- * yours; `user` must stay valid until the backward or the end of the step. */
-GD_API gd_tensor *gd_checkpoint(gd_context *ctx, gd_segment segment, void *user,
-                                gd_tensor *const *inputs, int count);
+/* What PyTorch calls activation checkpointing (Chen et al. 2016, arXiv:1604.06174). Runs the
+ * segment without recording it, keeps only its inputs and its output, and runs it again inside the
+ * backward to get the tensors that its ops saved: memory for time. Random numbers (dropout) repeat
+ * exactly. Whatever in the segment depends on a gradient must come in through `inputs` or be a
+ * tensor of yours; `user` must stay valid until the backward or the end of the step. */
+GD_API gd_tensor *gd_recompute(gd_context *ctx, gd_segment segment, void *user,
+                               gd_tensor *const *inputs, int count);
 
 /* ---- Looking at the tape ------------------------------------------------------------------ */
 
@@ -158,9 +169,13 @@ typedef struct gd_call {
     gd_tensor **dinput;
     const bool *accumulate;
 
-    /* For a record with `random`: this call's place in the random stream (random.h). */
+    /* For a record with `random`: this call's place in the random stream (random.h). While a graph
+     * is captured (graph.h), `random_base` is device memory, and the place is to be read there by
+     * the kernel: seed random_base->seed, offset random_base->offset + random_offset, which are
+     * others in each run. Otherwise it is NULL. */
     uint64_t seed;
     uint64_t random_offset;
+    const struct gd_random_state *random_base;
 } gd_call;
 
 /* forward() and backward() return GD_OK or the status of gd_call_fail. */
@@ -176,7 +191,6 @@ typedef enum gd_fill_kind {
 } gd_fill_kind;
 
 typedef struct gd_case_input {
-    const char *name; /* "x", "weight"; as in the formula */
     gd_fill_kind fill;
     double a, b;
     bool absent; /* the optional input is not given */
@@ -187,6 +201,14 @@ typedef struct gd_case_input {
 
 #define GD_CASE_MAX_INPUTS 6
 
+/* A check of an op: its arguments and how to make its inputs. Cases are written in the notation
+ * below, each input as what it holds and its dimensions, in the order of the record's inputs:
+ *
+ *     {"per_head", &args, GD_INPUTS({GD_DIMS(3, 5, 16)}, {GD_NORMAL(1, 0.5), GD_DIMS(5, 16)})},
+ *     {"no_bias", NULL, GD_INPUTS({GD_DIMS(0, 4)}, {GD_INDEX(9), GD_DIMS(4)}, GD_ABSENT),
+ *      .may_be_empty = true},
+ *
+ * Without a fill an input is normal with mean 0 and deviation 1. */
 typedef struct gd_case {
     const char *name; /* "rows4_cols64" */
     const void *args;
@@ -197,6 +219,24 @@ typedef struct gd_case {
     bool kinks;        /* the function has kinks: gradcheck looks for them and leaves them out */
 } gd_case;
 
+#define GD_INPUTS(...)                                                                     \
+    .inputs = (int)(sizeof((const gd_case_input[]){__VA_ARGS__}) / sizeof(gd_case_input)), \
+    .input = {__VA_ARGS__}
+#define GD_DIMS(...) \
+    .ndim = (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .shape = {__VA_ARGS__}
+#define GD_SCALAR .ndim = 0 /* in place of GD_DIMS: one element */
+#define GD_NORMAL(mean, deviation) .fill = GD_FILL_NORMAL, .a = (mean), .b = (deviation)
+#define GD_UNIFORM(low, high) .fill = GD_FILL_UNIFORM, .a = (low), .b = (high)
+#define GD_DISTINCT .fill = GD_FILL_DISTINCT
+#define GD_INDEX(limit) .fill = GD_FILL_INDEX, .b = (limit), .fixed = true /* 0 .. limit - 1 */
+#define GD_ABSENT      \
+    {                  \
+        .absent = true \
+    }
+
+/* A set of inputs or outputs is a mask: GD_BIT(0) | GD_BIT(2) are the first and the third. All from
+ * the 32nd on share the last bit. */
+#define GD_BIT(i) (UINT32_C(1) << ((i) < 31 ? (i) : 31))
 #define GD_ALL_INPUTS UINT32_MAX
 #define GD_ANY_INPUTS (-1)
 
@@ -204,23 +244,29 @@ struct gd_op {
     const char *name;    /* "rms_norm" */
     const char *formula; /* "y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps)" */
 
-    int inputs;               /* how many, optional ones included; GD_ANY_INPUTS: one or more */
-    uint32_t optional_inputs; /* bit i: input[i] may be NULL */
-    int outputs;              /* at least 1 */
-    int saves;                /* tensors that forward() leaves for backward(), e.g. rstd */
-    size_t args_size;         /* of the argument struct, which is copied; 0: none */
+    int inputs; /* how many, optional ones included; GD_ANY_INPUTS: one or more */
+    const char *input_names[GD_CASE_MAX_INPUTS]; /* "x", "weight"; as in the formula. Messages and
+                                                  * gradcheck call them so. Of GD_ANY_INPUTS the
+                                                  * one name serves all: "x[0]", "x[1]" ... */
+    uint32_t optional_inputs;                    /* which may be NULL */
+    int outputs;                                 /* at least 1 */
+    int saves;        /* tensors that forward() leaves for backward(), e.g. rstd */
+    size_t args_size; /* of the argument struct, which is copied; 0: none */
 
-    /* What backward() reads, besides saves and doutput; the tape frees the rest. Bit i for
-     * input[i] or output[i]; inputs from the 32nd on go with bit 31. */
+    /* What backward() reads, besides saves and doutput; the tape frees the rest. */
     uint32_t backward_reads_inputs;
     uint32_t backward_reads_outputs;
 
-    /* Where dinput[i] may be the same memory as something that dies with this call (bit i; both of
-     * the same shape): doutput[0], or input[i] itself. */
+    /* Which dinput may be the same memory as something that dies with this call, of the same shape:
+     * doutput[0], or the input itself. */
     uint32_t dinput_over_doutput;
     uint32_t dinput_over_input;
 
-    /* Bit i: backward() on a GPU takes a dinput[i] of float32 though what it reads is 16-bit.
+    /* Whose gradient is the same numbers as that of input 0 (of one shape), as for a sum. Where both
+     * are new, dinput[i] and dinput[0] may be one memory, to be written once. */
+    uint32_t dinput_shared;
+
+    /* Which dinput backward() on a GPU takes as float32 though what it reads is 16-bit.
      * Gradients of parameters are kept so (optim.h); any other comes to them rounded to 16 bits. */
     uint32_t dinput_float32;
 
@@ -282,6 +328,9 @@ typedef struct gd_text {
     char text[192];
 } gd_text;
 GD_API gd_text gd_shape_text(const gd_tensor *t);
+
+/* The name of input i of a record: "weight"; "x[2]"; "input 2" where the record has none. */
+GD_API gd_text gd_input_name(const gd_op *op, int i);
 
 /* Fills a spec with the dtype and shape of t. */
 GD_API gd_spec gd_spec_like(const gd_tensor *t);

@@ -48,6 +48,25 @@ extern "C" {
 /* The version of the library at run time, "0.1.0". */
 GD_API const char *gd_version(void);
 
+/* ---- Options ------------------------------------------------------------------------------ */
+
+/* One rule for every struct of options: a field that is 0 (false, NULL), as fields that were not
+ * set are, takes the default that its comment names; so {0}, and NULL for the struct, are the
+ * defaults. To say the number 0 where the default is another, write GD_ZERO, in any field:
+ * {.beta1 = GD_ZERO}. gd_literal(v) is v for fields that are set from a variable. */
+#define GD_ZERO (-2147483647 - 1)
+
+static inline double gd_literal(double value)
+{
+    return value == 0 ? GD_ZERO : value;
+}
+
+/* What a field of options means, for functions of one's own that take some. */
+static inline double gd_option(double field, double unset)
+{
+    return field == 0 ? unset : field == GD_ZERO ? 0 : field;
+}
+
 /* ---- Errors ------------------------------------------------------------------------------- */
 
 typedef enum gd_status {
@@ -83,7 +102,7 @@ typedef struct gd_allocator {
     void *user;
 } gd_allocator;
 
-/* What to make a context from; all zero is the default, so `gd_context_options o = {0};`. */
+/* What to make a context from. */
 typedef struct gd_context_options {
     gd_device device;       /* GD_CPU */
     int threads;            /* CPU threads of this context, at most 4096; 0: what OpenMP suggests.
@@ -160,7 +179,7 @@ GD_API const char *gd_memory_class_name(gd_memory_class memory_class);
 GD_API gd_memory_stats gd_memory(const gd_context *ctx);
 /* Sets every peak to the current value. */
 GD_API void gd_memory_reset_peak(gd_context *ctx);
-/* Gives memory that the pool holds for reuse back to the system. */
+/* Gives memory that the pools hold for reuse back to the system. Graphs (graph.h) capture anew. */
 GD_API void gd_memory_trim(gd_context *ctx);
 
 #ifdef __cplusplus

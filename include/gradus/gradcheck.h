@@ -45,13 +45,11 @@ typedef enum gd_verdict {
 
 GD_API const char *gd_verdict_name(gd_verdict verdict); /* "PASS" ... */
 
-/* All zero is the default, which depends on the dtype: here for float64, float32, float16,
- * bfloat16. Inputs of 16 bits are too coarse to be moved by any step; in an op's case the
+/* The defaults depend on the dtype: here for float64, float32, float16, bfloat16. Inputs of 16 bits are too coarse to be moved by any step; in an op's case the
  * derivative is then measured on the op's float64 forward, at the values that the 16 bits hold.
  * Where an output has less precision than the inputs (a cast), the defaults are larger. */
 typedef struct gd_gradcheck_options {
-    gd_dtype dtype; /* GD_FLOAT64 unless `use_dtype`; the type of the inputs that are made */
-    bool use_dtype;
+    const gd_dtype *dtype; /* of the inputs that are made; unset: float64 */
     uint64_t seed;
     double step;            /* h, relative to scale(x): 1e-5, 1e-2, 1e-5, 1e-5 */
     double rtol;            /* relative to the largest gradient: 1e-6, 1e-3, 1e-2, 0.1 */
@@ -61,8 +59,8 @@ typedef struct gd_gradcheck_options {
     int cotangents;         /* random cotangents. 2 */
     bool only_numbers;      /* skip the checks of behaviour */
     const char *only_input; /* check this input alone, */
-    int64_t only_element;   /* and of it this element alone (flat index); skips behaviour, too */
-    bool use_only_element;  /* whether only_element is meant */
+    int64_t only_element;   /* and of it this element alone (flat index, GD_ZERO for the first);
+                             * skips behaviour, too */
 } gd_gradcheck_options;
 
 #define GD_GRADCHECK_SWEEP 6

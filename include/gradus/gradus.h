@@ -3,7 +3,7 @@
  *   context.h     where the work runs, its memory, its random state, its first error
  *   tensor.h      arrays with a dtype and a shape; copies in and out
  *   ops.h         the differentiable operations
- *   autograd.h    the tape: backward, gradients, no-grad, checkpointing, ops of one's own
+ *   autograd.h    the tape: backward, gradients, no-grad, recomputation, ops of one's own
  *   optim.h       parameters, SGD, AdamW, clipping, schedules
  *   random.h      Philox: the same seed gives the same bits everywhere
  *   gradcheck.h   finite differences against a backward
@@ -18,7 +18,7 @@
  *     gd_tensor_set_requires_grad(w, true);
  *     ...
  *     gd_tensor *error = gd_sub(gd_add(gd_mul(w, x), b), y);
- *     gd_tensor *loss = gd_mean(gd_mul(error, error), NULL, 0, false);
+ *     gd_tensor *loss = gd_mean_all(gd_mul(error, error));
  *     gd_backward(loss);                    // dloss/dw is now gd_grad(w)
  *     ...                                   // move w against its gradient
  *     gd_step_end(ctx);                     // everything the ops made is gone
@@ -32,6 +32,7 @@
 #include "gradus/ops.h"
 #include "gradus/autograd.h"
 #include "gradus/optim.h"
+#include "gradus/graph.h"
 #include "gradus/random.h"
 #include "gradus/gradcheck.h"
 #include "gradus/safetensors.h"

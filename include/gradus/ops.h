@@ -29,14 +29,15 @@ extern "C" {
 GD_API gd_tensor *gd_rms_norm(gd_tensor *x, gd_tensor *weight, double eps);
 
 typedef struct gd_rms_norm_options {
-    double eps;               /* added to the mean square, at least 0 */
-    double offset;            /* y = xhat * (offset + weight): 1 for Gemma's; summed in float32 */
+    double eps;               /* added to the mean square, at least 0; unset: 1e-5 */
+    double offset;            /* y = xhat * (offset + weight): 1 for Gemma's; summed in float32;
+                               * unset: 0 */
     bool round_before_weight; /* round xhat to x's dtype before the product, as Llama's code does;
                                * makes a difference for 16-bit x only */
 } gd_rms_norm_options;
 
 /* y = xhat * (offset + weight) + bias.  weight and bias: NULL, [N], or [H, N] where x is
- * [..., H, N] (one per head). They may have another dtype than x; y has x's. */
+ * [..., H, N] (one per head). They may have another dtype than x; y has x's. NULL options for the defaults. */
 GD_API gd_tensor *gd_rms_norm_with(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
                                    const gd_rms_norm_options *options);
 
@@ -70,7 +71,7 @@ GD_API gd_tensor *gd_embedding(gd_tensor *table, gd_tensor *ids);
 /* ---- Attention (kernels/rope, kernels/attention) ------------------------------------------ */
 
 typedef struct gd_rope_options {
-    double base;      /* theta; 0 means 10000 */
+    double base;      /* theta; unset: 10000 */
     int64_t position; /* of the first row: the number of tokens that came before */
     bool interleaved; /* pairs (2i, 2i+1), as in the paper; false: (i, i + D/2), as in Llama */
 } gd_rope_options;
@@ -81,7 +82,7 @@ GD_API gd_tensor *gd_rope(gd_tensor *x, const gd_rope_options *options);
 
 typedef struct gd_attention_options {
     bool causal;  /* query i sees keys 0 .. i + (S - T): the last query sees every key */
-    double scale; /* of the scores; 0 means 1 / sqrt(D) */
+    double scale; /* of the scores; unset: 1 / sqrt(D) */
 } gd_attention_options;
 
 /* y = softmax(scale q k^T) v per head, with query head h reading key head h / (H / KV)
@@ -103,8 +104,7 @@ typedef enum gd_reduction { GD_MEAN = 0, GD_SUM = 1 } gd_reduction;
 
 typedef struct gd_cross_entropy_options {
     gd_reduction reduction; /* the mean is over the targets that count */
-    int32_t ignore_index;   /* rows with this target count for nothing */
-    bool use_ignore_index;
+    int32_t ignore_index;   /* rows with this target count for nothing; unset: there is none */
 } gd_cross_entropy_options;
 
 /* loss = reduction over rows i of  logsumexp(logits[i, :]) - logits[i, targets[i]].
@@ -165,6 +165,9 @@ GD_API gd_tensor *gd_mean(gd_tensor *x, const int *axes, int count, bool keep_di
 /* Equal maxima share the gradient evenly. */
 GD_API gd_tensor *gd_max(gd_tensor *x, const int *axes, int count, bool keep_dims);
 GD_API gd_tensor *gd_logsumexp(gd_tensor *x, const int *axes, int count, bool keep_dims);
+/* Over all axes: a tensor without dimensions. */
+GD_API gd_tensor *gd_sum_all(gd_tensor *x);
+GD_API gd_tensor *gd_mean_all(gd_tensor *x);
 
 /* ---- Shapes (kernels/shape) --------------------------------------------------------------- */
 

@@ -25,6 +25,8 @@
 #include "gradus/context.h"
 
 #ifdef __cplusplus
+#include <cstdint>
+#include <initializer_list>
 extern "C" {
 #endif
 
@@ -45,12 +47,18 @@ GD_API bool gd_dtype_is_real(gd_dtype dtype);     /* everything but GD_INT32 */
 
 typedef struct gd_tensor gd_tensor;
 
-/* Shape arguments read well as gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(32, 64)) in C. */
+/* Shape arguments read well as gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(32, 64)). */
+#ifdef __cplusplus
+#define GD_SHAPE(...)                                                          \
+    static_cast<int>(std::initializer_list<std::int64_t>{__VA_ARGS__}.size()), \
+        std::initializer_list<std::int64_t>{__VA_ARGS__}.begin()
+#else
 #define GD_SHAPE(...)                                                                  \
     (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (const int64_t[]) \
     {                                                                                  \
         __VA_ARGS__                                                                    \
     }
+#endif
 
 /* ---- Making and freeing ------------------------------------------------------------------- */
 

@@ -26,13 +26,13 @@ static gd_status attention_shape(const gd_call *call, gd_spec *output, gd_spec *
                                  uint64_t *words)
 {
     (void)words;
-    static const char *const names[] = {"q", "k", "v"};
     static const char *const wanted[] = {"[B, T, H, D]", "[B, S, KV, D]", "[B, S, KV, E]"};
-    if (gd_check_one_dtype(call, names)) return GD_ERROR_ARGUMENT;
+    if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
     for (int i = 0; i < 3; i++) {
         if (gd_tensor_ndim(call->input[i]) == 4) continue;
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s has shape %s, wanted %s", names[i],
-                            gd_shape_text(call->input[i]).text, wanted[i]);
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s has shape %s, wanted %s",
+                            gd_input_name(call->op, i).text, gd_shape_text(call->input[i]).text,
+                            wanted[i]);
     }
     const gd_tensor *q = call->input[0], *k = call->input[1], *v = call->input[2];
     int64_t T = gd_tensor_dim(q, 1), H = gd_tensor_dim(q, 2), D = gd_tensor_dim(q, 3);
@@ -65,17 +65,17 @@ GD_KERNEL(attention_backward)
 
 static const attention_args full = {false, 0.5}, causal = {true, 0.5}, negative = {true, -0.3};
 
-#define Q(...)                            \
-    {                                     \
-        .name = "q", GD_DIMS(__VA_ARGS__) \
+#define Q(...)               \
+    {                        \
+        GD_DIMS(__VA_ARGS__) \
     }
-#define K(...)                            \
-    {                                     \
-        .name = "k", GD_DIMS(__VA_ARGS__) \
+#define K(...)               \
+    {                        \
+        GD_DIMS(__VA_ARGS__) \
     }
-#define V(...)                            \
-    {                                     \
-        .name = "v", GD_DIMS(__VA_ARGS__) \
+#define V(...)               \
+    {                        \
+        GD_DIMS(__VA_ARGS__) \
     }
 #define CASE(case_name, case_args, ...)                                              \
     {                                                                                \
@@ -111,11 +111,12 @@ const gd_op gd_op_attention = {
     .name = "attention",
     .formula = "y = softmax(scale q k^T) v per head",
     .inputs = 3,
+    .input_names = {"q", "k", "v"},
     .outputs = 1,
     .saves = 1, /* log-sum-exp of the scaled scores, [B, H, T] */
     .args_size = sizeof(attention_args),
-    .backward_reads_inputs = 1u << 0 | 1u << 1 | 1u << 2,
-    .backward_reads_outputs = 1u << 0,
+    .backward_reads_inputs = GD_BIT(0) | GD_BIT(1) | GD_BIT(2),
+    .backward_reads_outputs = GD_BIT(0),
     .strided = true,
     .shape = attention_shape,
     .forward = GD_ON_DEVICES(attention_forward),
@@ -127,10 +128,8 @@ const gd_op gd_op_attention = {
 gd_tensor *gd_attention(gd_tensor *q, gd_tensor *k, gd_tensor *v,
                         const gd_attention_options *options)
 {
-    attention_args args = {options && options->causal, options ? options->scale : 0};
-    if (args.scale == 0) {
-        int64_t D = q && gd_tensor_ndim(q) ? gd_tensor_dim(q, -1) : 1;
-        args.scale = 1 / sqrt((double)gd_max64(D, 1));
-    }
+    const int64_t D = q && gd_tensor_ndim(q) ? gd_tensor_dim(q, -1) : 1;
+    attention_args args = {.causal = options && options->causal};
+    args.scale = gd_option(options ? options->scale : 0, 1 / sqrt((double)gd_max64(D, 1)));
     return gd_apply(&gd_op_attention, (gd_tensor *[]){q, k, v}, 3, &args);
 }

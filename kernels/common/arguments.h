@@ -1,36 +1,33 @@
-/* arguments.h - what most shape() functions check first, and a shorthand for cases. */
+/* arguments.h - what most shape() functions check first. */
 #ifndef GRADUS_ARGUMENTS_H
 #define GRADUS_ARGUMENTS_H
 
 #include "kernel.h"
 
 /* Fails unless input i is real. */
-static inline gd_status gd_check_real(const gd_call *call, int i, const char *name)
+static inline gd_status gd_check_real(const gd_call *call, int i)
 {
     gd_dtype dtype = gd_tensor_dtype(call->input[i]);
     if (gd_dtype_is_real(dtype)) return GD_OK;
-    return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s, wanted a real dtype", name,
-                        gd_dtype_name(dtype));
+    return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s, wanted a real dtype",
+                        gd_input_name(call->op, i).text, gd_dtype_name(dtype));
 }
 
-/* Fails unless all inputs that are given are real and of one dtype. names [call->inputs] */
-static inline gd_status gd_check_one_dtype(const gd_call *call, const char *const *names)
+/* Fails unless all inputs that are given are real and of one dtype. */
+static inline gd_status gd_check_one_dtype(const gd_call *call)
 {
     for (int i = 0; i < call->inputs; i++) {
         if (!call->input[i]) continue;
-        gd_status status = gd_check_real(call, i, names[i]);
+        gd_status status = gd_check_real(call, i);
         if (status) return status;
         gd_dtype first = gd_tensor_dtype(call->input[0]), dtype = gd_tensor_dtype(call->input[i]);
         if (dtype != first) {
             return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s, but %s is %s, wanted one dtype",
-                                names[i], gd_dtype_name(dtype), names[0], gd_dtype_name(first));
+                                gd_input_name(call->op, i).text, gd_dtype_name(dtype),
+                                gd_input_name(call->op, 0).text, gd_dtype_name(first));
         }
     }
     return GD_OK;
 }
-
-/* For the inputs of a case: {.name = "x", GD_DIMS(2, 3)} has shape [2, 3]. */
-#define GD_DIMS(...) \
-    .ndim = (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .shape = {__VA_ARGS__}
 
 #endif

@@ -46,47 +46,28 @@ static gd_status cross_entropy_shape(const gd_call *call, gd_spec *output, gd_sp
 static const gd_cross_entropy_args mean = {GD_MEAN, 0, false}, sum = {GD_SUM, 0, false},
                                    ignore = {GD_MEAN, 1, true}, ignore_sum = {GD_SUM, 2, true};
 
-#define INPUT(rows, v)                                                                            \
-    {                                                                                             \
-        {"logits", .ndim = 2, .shape = {rows, v}},                                                \
-        {                                                                                         \
-            "targets", .fill = GD_FILL_INDEX, .b = v, .fixed = true, .ndim = 1, .shape = { rows } \
-        }                                                                                         \
-    }
-
 static const gd_case cross_entropy_cases[] = {
-    {.name = "mean_5x11", .args = &mean, .inputs = 2, .input = INPUT(5, 11)},
-    {.name = "sum_4x7", .args = &sum, .inputs = 2, .input = INPUT(4, 7)},
-    {.name = "ignore_12x3", .args = &ignore, .inputs = 2, .input = INPUT(12, 3)},
-    {.name = "ignore_sum_9x4", .args = &ignore_sum, .inputs = 2, .input = INPUT(9, 4)},
-    {.name = "one_row",
-     .args = &mean,
-     .inputs = 2,
-     .input = {{"logits", .ndim = 1, .shape = {6}},
-               {"targets", .fill = GD_FILL_INDEX, .b = 6, .fixed = true, .ndim = 0}}},
-    {.name = "three_dimensions",
-     .args = &mean,
-     .inputs = 2,
-     .input = {{"logits", .ndim = 3, .shape = {2, 3, 5}},
-               {"targets", .fill = GD_FILL_INDEX, .b = 5, .fixed = true, .ndim = 2,
-                .shape = {2, 3}}}},
-    {.name = "far_from_zero",
-     .args = &mean,
-     .inputs = 2,
-     .input = {{"logits", .a = 500, .ndim = 2, .shape = {3, 9}},
-               {"targets", .fill = GD_FILL_INDEX, .b = 9, .fixed = true, .ndim = 1, .shape = {3}}}},
-    {.name = "no_rows", .args = &sum, .inputs = 2, .may_be_empty = true, .input = INPUT(0, 4)},
+    {"mean_5x11", &mean, GD_INPUTS({GD_DIMS(5, 11)}, {GD_INDEX(11), GD_DIMS(5)})},
+    {"sum_4x7", &sum, GD_INPUTS({GD_DIMS(4, 7)}, {GD_INDEX(7), GD_DIMS(4)})},
+    {"ignore_12x3", &ignore, GD_INPUTS({GD_DIMS(12, 3)}, {GD_INDEX(3), GD_DIMS(12)})},
+    {"ignore_sum_9x4", &ignore_sum, GD_INPUTS({GD_DIMS(9, 4)}, {GD_INDEX(4), GD_DIMS(9)})},
+    {"one_row", &mean, GD_INPUTS({GD_DIMS(6)}, {GD_INDEX(6), GD_SCALAR})},
+    {"three_dimensions", &mean, GD_INPUTS({GD_DIMS(2, 3, 5)}, {GD_INDEX(5), GD_DIMS(2, 3)})},
+    {"far_from_zero", &mean,
+     GD_INPUTS({GD_NORMAL(500, 1), GD_DIMS(3, 9)}, {GD_INDEX(9), GD_DIMS(3)})},
+    {"no_rows", &sum, GD_INPUTS({GD_DIMS(0, 4)}, {GD_INDEX(4), GD_DIMS(0)}), .may_be_empty = true},
 };
 
 const gd_op gd_op_cross_entropy = {
     .name = "cross_entropy",
     .formula = "loss = mean or sum over rows of logsumexp(logits) - logits[target]",
     .inputs = 2,
+    .input_names = {"logits", "targets"},
     .outputs = 1,
     .saves = 3,
     .args_size = sizeof(gd_cross_entropy_args),
-    .backward_reads_inputs = 3,
-    .dinput_over_input = 1,
+    .backward_reads_inputs = GD_ALL_INPUTS,
+    .dinput_over_input = GD_BIT(0),
     .mixed = true,
     .shape = cross_entropy_shape,
     .forward = GD_ON_DEVICES(cross_entropy_forward),
@@ -98,7 +79,10 @@ const gd_op gd_op_cross_entropy = {
 gd_tensor *gd_cross_entropy_with(gd_tensor *logits, gd_tensor *targets,
                                  const gd_cross_entropy_options *options)
 {
-    gd_cross_entropy_args args = options ? *options : (gd_cross_entropy_args){.reduction = GD_MEAN};
+    const gd_cross_entropy_options o = options ? *options : (gd_cross_entropy_options){0};
+    gd_cross_entropy_args args = {.reduction = o.reduction,
+                                  .ignore_index = (int32_t)gd_option(o.ignore_index, 0),
+                                  .use_ignore_index = o.ignore_index != 0};
     return gd_apply(&gd_op_cross_entropy, (gd_tensor *[]){logits, targets}, 2, &args);
 }
 

@@ -5,6 +5,10 @@
 #include "gradus/ops.h"
 #include "kernel.h"
 
-typedef gd_cross_entropy_options gd_cross_entropy_args;
+typedef struct gd_cross_entropy_args {
+    gd_reduction reduction;
+    int32_t ignore_index;
+    bool use_ignore_index;
+} gd_cross_entropy_args;
 
 #endif

@@ -1,5 +1,6 @@
 /* dropout.c - the op: zeros at random. README.md has the derivation. */
 #include "dropout/dropout.h"
+#include "arguments.h"
 #include "gradus/ops.h"
 
 GD_KERNEL(dropout_forward)
@@ -12,10 +13,7 @@ static gd_status dropout_shape(const gd_call *call, gd_spec *output, gd_spec *sa
     if (!(args->p >= 0 && args->p < 1)) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "p is %g, wanted 0 <= p < 1", args->p);
     }
-    if (!gd_dtype_is_real(gd_tensor_dtype(call->input[0]))) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x is int32 %s, wanted a real dtype",
-                            gd_shape_text(call->input[0]).text);
-    }
+    if (gd_check_real(call, 0)) return GD_ERROR_ARGUMENT;
     output[0] = gd_spec_like(call->input[0]);
     *words = args->p > 0 ? (uint64_t)gd_tensor_count(call->input[0]) : 0;
     return GD_OK;
@@ -24,26 +22,20 @@ static gd_status dropout_shape(const gd_call *call, gd_spec *output, gd_spec *sa
 static const gd_dropout_args none = {0}, some = {0.3}, most = {0.9};
 
 static const gd_case dropout_cases[] = {
-    {.name = "p0.3_7x19",
-     .args = &some,
-     .inputs = 1,
-     .input = {{"x", .ndim = 2, .shape = {7, 19}}}},
-    {.name = "p0.9", .args = &most, .inputs = 1, .input = {{"x", .ndim = 1, .shape = {200}}}},
-    {.name = "p0", .args = &none, .inputs = 1, .input = {{"x", .ndim = 1, .shape = {5}}}},
-    {.name = "empty",
-     .args = &some,
-     .inputs = 1,
-     .may_be_empty = true,
-     .input = {{"x", .ndim = 1, .shape = {0}}}},
+    {"p0.3_7x19", &some, GD_INPUTS({GD_DIMS(7, 19)})},
+    {"p0.9", &most, GD_INPUTS({GD_DIMS(200)})},
+    {"p0", &none, GD_INPUTS({GD_DIMS(5)})},
+    {"empty", &some, GD_INPUTS({GD_DIMS(0)}), .may_be_empty = true},
 };
 
 const gd_op gd_op_dropout = {
     .name = "dropout",
     .formula = "y = x * keep / (1 - p), keep = 1 with probability 1 - p",
     .inputs = 1,
+    .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(gd_dropout_args),
-    .dinput_over_doutput = 1,
+    .dinput_over_doutput = GD_BIT(0),
     .random = true,
     .shape = dropout_shape,
     .forward = GD_ON_DEVICES(dropout_forward),

@@ -1,8 +1,8 @@
 /* binary.c - the functions of two variables: records, cases and public functions, made from the
  * table in binary.def; and the rule of broadcasting, which README.md derives. */
 #include "elementwise/broadcast.h"
+#include "arguments.h"
 #include "gradus/ops.h"
-#include "kernel.h"
 
 /* ---- Shapes ------------------------------------------------------------------------------- */
 
@@ -47,7 +47,7 @@ static int first_real(const gd_call *call)
     return 0;
 }
 
-gd_status gd_broadcast_shape(const gd_call *call, const char *const *names, gd_spec *spec)
+gd_status gd_broadcast_shape(const gd_call *call, gd_spec *spec)
 {
     const int first = first_real(call);
     spec->dtype = gd_tensor_dtype(call->input[first]);
@@ -55,14 +55,14 @@ gd_status gd_broadcast_shape(const gd_call *call, const char *const *names, gd_s
         gd_dtype dtype = gd_tensor_dtype(call->input[i]);
         if (i > first && dtype != spec->dtype)
             return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s, but %s is %s; use gd_cast",
-                                names[i], gd_dtype_name(dtype), names[first],
-                                gd_dtype_name(spec->dtype));
+                                gd_input_name(call->op, i).text, gd_dtype_name(dtype),
+                                gd_input_name(call->op, first).text, gd_dtype_name(spec->dtype));
         for (int k = 0; k < i; k++)
             if (!fit(call->input[k], call->input[i]))
-                return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                                    "%s %s and %s %s cannot be broadcast together", names[k],
-                                    gd_shape_text(call->input[k]).text, names[i],
-                                    gd_shape_text(call->input[i]).text);
+                return gd_call_fail(
+                    call, GD_ERROR_ARGUMENT, "%s %s and %s %s cannot be broadcast together",
+                    gd_input_name(call->op, k).text, gd_shape_text(call->input[k]).text,
+                    gd_input_name(call->op, i).text, gd_shape_text(call->input[i]).text);
     }
     joint_shape(call, spec);
     return GD_OK;
@@ -71,51 +71,38 @@ gd_status gd_broadcast_shape(const gd_call *call, const char *const *names, gd_s
 static gd_status binary_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
 {
     (void)save, (void)words;
-    static const char *const names[] = {"a", "b"};
-    for (int i = 0; i < 2; i++)
-        if (!gd_dtype_is_real(gd_tensor_dtype(call->input[i])))
-            return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is int32, wanted a real dtype",
-                                names[i]);
-    return gd_broadcast_shape(call, names, output);
+    if (gd_check_real(call, 0) || gd_check_real(call, 1)) return GD_ERROR_ARGUMENT;
+    return gd_broadcast_shape(call, output);
 }
 
 /* ---- Cases, the same for all -------------------------------------------------------------- */
 
-#define DIMS(...)   \
-    {               \
-        __VA_ARGS__ \
-    }
+#define B GD_UNIFORM(0.7, 2) /* away from 0, for div */
 
-/* b stays away from 0, for div. */
-#define CASE(case_name, has_kinks, empty, scale, a_ndim, a_dims, b_ndim, b_dims)   \
-    {                                                                              \
-        .name = case_name, .inputs = 2, .kinks = has_kinks, .may_be_empty = empty, \
-        .input = {                                                                 \
-            {.name = "a", .b = scale, .ndim = a_ndim, .shape = DIMS a_dims},       \
-            {.name = "b",                                                          \
-             .fill = GD_FILL_UNIFORM,                                              \
-             .a = 0.7 * (scale),                                                   \
-             .b = 2 * (scale),                                                     \
-             .ndim = b_ndim,                                                       \
-             .shape = DIMS b_dims},                                                \
-        },                                                                         \
+#define CASES(has_kinks)                                                                          \
+    {"same", NULL, GD_INPUTS({GD_DIMS(3, 5, 7)}, {B, GD_DIMS(3, 5, 7)}), .kinks = has_kinks},     \
+        {"huge", NULL,                                                                            \
+         GD_INPUTS({GD_NORMAL(0, 1e3), GD_DIMS(3, 4)}, {GD_UNIFORM(700, 2e3), GD_DIMS(3, 4)}),    \
+         .kinks = has_kinks},                                                                     \
+        {"tiny", NULL,                                                                            \
+         GD_INPUTS({GD_NORMAL(0, 1e-3), GD_DIMS(3, 4)}, {GD_UNIFORM(7e-4, 2e-3), GD_DIMS(3, 4)}), \
+         .kinks = has_kinks},                                                                     \
+        {"b_row", NULL, GD_INPUTS({GD_DIMS(4, 6)}, {B, GD_DIMS(6)}), .kinks = has_kinks},         \
+        {"b_column", NULL, GD_INPUTS({GD_DIMS(4, 6)}, {B, GD_DIMS(4, 1)}), .kinks = has_kinks},   \
+        {"b_scalar", NULL, GD_INPUTS({GD_DIMS(4, 6)}, {B, GD_SCALAR}), .kinks = has_kinks},       \
+        {"a_row", NULL, GD_INPUTS({GD_DIMS(6)}, {B, GD_DIMS(4, 6)}), .kinks = has_kinks},         \
+        {"a_scalar", NULL, GD_INPUTS({GD_SCALAR}, {B, GD_DIMS(2, 3, 4)}), .kinks = has_kinks},    \
+        {"both", NULL, GD_INPUTS({GD_DIMS(4, 1)}, {B, GD_DIMS(1, 5)}), .kinks = has_kinks},       \
+        {"middle", NULL, GD_INPUTS({GD_DIMS(2, 3, 4)}, {B, GD_DIMS(2, 1, 4)}),                    \
+         .kinks = has_kinks},                                                                     \
+        {"outer", NULL, GD_INPUTS({GD_DIMS(2, 1, 3, 1)}, {B, GD_DIMS(5, 1, 2)}),                  \
+         .kinks = has_kinks},                                                                     \
+        {"length1", NULL, GD_INPUTS({GD_DIMS(1)}, {B, GD_DIMS(1)}), .kinks = has_kinks},          \
+        {"two_blocks", NULL, GD_INPUTS({GD_DIMS(5, 1367)}, {B, GD_DIMS(1367)}),                   \
+         .kinks = has_kinks},                                                                     \
+    {                                                                                             \
+        "zero_rows", NULL, GD_INPUTS({GD_DIMS(0, 5)}, {B, GD_DIMS(5)}), .may_be_empty = true      \
     }
-
-#define CASES(kinks)                                                   \
-    CASE("same", kinks, false, 1, 3, (3, 5, 7), 3, (3, 5, 7)),         \
-        CASE("huge", kinks, false, 1e3, 2, (3, 4), 2, (3, 4)),         \
-        CASE("tiny", kinks, false, 1e-3, 2, (3, 4), 2, (3, 4)),        \
-        CASE("b_row", kinks, false, 1, 2, (4, 6), 1, (6)),             \
-        CASE("b_column", kinks, false, 1, 2, (4, 6), 2, (4, 1)),       \
-        CASE("b_scalar", kinks, false, 1, 2, (4, 6), 0, (0)),          \
-        CASE("a_row", kinks, false, 1, 1, (6), 2, (4, 6)),             \
-        CASE("a_scalar", kinks, false, 1, 0, (0), 3, (2, 3, 4)),       \
-        CASE("both", kinks, false, 1, 2, (4, 1), 2, (1, 5)),           \
-        CASE("middle", kinks, false, 1, 3, (2, 3, 4), 3, (2, 1, 4)),   \
-        CASE("outer", kinks, false, 1, 4, (2, 1, 3, 1), 3, (5, 1, 2)), \
-        CASE("length1", kinks, false, 1, 1, (1), 1, (1)),              \
-        CASE("two_blocks", kinks, false, 1, 2, (5, 1367), 1, (1367)),  \
-        CASE("zero_rows", kinks, true, 1, 2, (0, 5), 1, (5))
 
 /* ---- Records ------------------------------------------------------------------------------ */
 
@@ -130,9 +117,10 @@ enum { NOTHING, INPUTS };
         .name = #op_name,                                                  \
         .formula = op_formula,                                             \
         .inputs = 2,                                                       \
+        .input_names = {"a", "b"},                                         \
         .outputs = 1,                                                      \
         .backward_reads_inputs = (reads) == INPUTS ? GD_ALL_INPUTS : 0,    \
-        .dinput_over_doutput = 3,                                          \
+        .dinput_over_doutput = GD_ALL_INPUTS,                              \
         .strided = true,                                                   \
         .shape = binary_shape,                                             \
         .forward = GD_ON_DEVICES(op_name##_forward),                       \

@@ -5,7 +5,7 @@
 #include "gradus/autograd.h"
 
 /* Fills `spec` with the shape that all inputs of the call broadcast to, and the dtype that its real
- * inputs share; refuses inputs for which there is none. `names` [inputs] are for the messages. */
-gd_status gd_broadcast_shape(const gd_call *call, const char *const *names, gd_spec *spec);
+ * inputs share; refuses inputs for which there is none. */
+gd_status gd_broadcast_shape(const gd_call *call, gd_spec *spec);
 
 #endif

@@ -32,33 +32,21 @@ static gd_status embedding_shape(const gd_call *call, gd_spec *output, gd_spec *
     return GD_OK;
 }
 
-#define TABLE(v, c)                           \
-    {                                         \
-        "table", .ndim = 2, .shape = { v, c } \
-    }
-#define IDS(v, ...)                                                      \
-    {                                                                    \
-        "ids", .fill = GD_FILL_INDEX, .b = v, .fixed = true, __VA_ARGS__ \
-    }
-
 static const gd_case embedding_cases[] = {
-    {.name = "v11_c5_ids2x7",
-     .inputs = 2,
-     .input = {TABLE(11, 5), IDS(11, .ndim = 2, .shape = {2, 7})}},
-    {.name = "every_id_repeated",
-     .inputs = 2,
-     .input = {TABLE(3, 4), IDS(3, .ndim = 1, .shape = {40})}},
-    {.name = "one_row", .inputs = 2, .input = {TABLE(1, 1), IDS(1, .ndim = 0)}},
-    {.name = "wide", .inputs = 2, .input = {TABLE(6, 33), IDS(6, .ndim = 1, .shape = {9})}},
+    {"v11_c5_ids2x7", NULL, GD_INPUTS({GD_DIMS(11, 5)}, {GD_INDEX(11), GD_DIMS(2, 7)})},
+    {"every_id_repeated", NULL, GD_INPUTS({GD_DIMS(3, 4)}, {GD_INDEX(3), GD_DIMS(40)})},
+    {"one_row", NULL, GD_INPUTS({GD_DIMS(1, 1)}, {GD_INDEX(1), GD_SCALAR})},
+    {"wide", NULL, GD_INPUTS({GD_DIMS(6, 33)}, {GD_INDEX(6), GD_DIMS(9)})},
 };
 
 const gd_op gd_op_embedding = {
     .name = "embedding",
     .formula = "y[i, :] = table[ids[i], :]",
     .inputs = 2,
+    .input_names = {"table", "ids"},
     .outputs = 1,
-    .backward_reads_inputs = 2, /* ids */
-    .dinput_float32 = 1,
+    .backward_reads_inputs = GD_BIT(1), /* ids */
+    .dinput_float32 = GD_BIT(0),
     .shape = embedding_shape,
     .forward = GD_ON_DEVICES(embedding_forward),
     .backward = GD_ON_DEVICES(embedding_backward),

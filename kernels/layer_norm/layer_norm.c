@@ -6,18 +6,21 @@ GD_KERNEL(layer_norm_forward)
 GD_KERNEL(layer_norm_backward)
 
 /* weight or bias: absent, or [N] */
-static gd_status check_vector(const gd_call *call, int i, const char *name)
+static gd_status check_vector(const gd_call *call, int i)
 {
+    const gd_text name = gd_input_name(call->op, i);
     const gd_tensor *t = call->input[i], *x = call->input[0];
     if (!t) return GD_OK;
     if (gd_tensor_ndim(t) != 1 || gd_tensor_dim(t, 0) != gd_tensor_dim(x, -1)) {
-        return gd_call_fail(
-            call, GD_ERROR_ARGUMENT, "%s has shape %s, but the last dimension of x %s is %lld",
-            name, gd_shape_text(t).text, gd_shape_text(x).text, (long long)gd_tensor_dim(x, -1));
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "%s has shape %s, but the last dimension of x %s is %lld", name.text,
+                            gd_shape_text(t).text, gd_shape_text(x).text,
+                            (long long)gd_tensor_dim(x, -1));
     }
     if (gd_tensor_dtype(t) != gd_tensor_dtype(x)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s, wanted the dtype of x, %s", name,
-                            gd_dtype_name(gd_tensor_dtype(t)), gd_dtype_name(gd_tensor_dtype(x)));
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s, wanted the dtype of x, %s",
+                            name.text, gd_dtype_name(gd_tensor_dtype(t)),
+                            gd_dtype_name(gd_tensor_dtype(x)));
     }
     return GD_OK;
 }
@@ -37,8 +40,8 @@ static gd_status layer_norm_shape(const gd_call *call, gd_spec *output, gd_spec 
     if (!(args->eps >= 0)) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "eps is %g, wanted 0 or more", args->eps);
     }
-    gd_status status = check_vector(call, 1, "weight");
-    if (!status) status = check_vector(call, 2, "bias");
+    gd_status status = check_vector(call, 1);
+    if (!status) status = check_vector(call, 2);
     if (status) return status;
     output[0] = gd_spec_like(x);
     save[0] = gd_spec_like(x);
@@ -50,70 +53,34 @@ static gd_status layer_norm_shape(const gd_call *call, gd_spec *output, gd_spec 
 
 static const gd_layer_norm_args usual = {1e-5}, large_eps = {0.5};
 
-#define X(...)           \
-    {                    \
-        "x", __VA_ARGS__ \
-    }
-#define W(n)                                          \
-    {                                                 \
-        "weight", .a = 0.5, .ndim = 1, .shape = { n } \
-    }
-#define B(n)                              \
-    {                                     \
-        "bias", .ndim = 1, .shape = { n } \
-    }
-#define NO_W                     \
-    {                            \
-        "weight", .absent = true \
-    }
-#define NO_B                   \
-    {                          \
-        "bias", .absent = true \
-    }
+#define AROUND_HALF GD_NORMAL(0.5, 1)
 
 static const gd_case layer_norm_cases[] = {
-    {.name = "rows4_cols64",
-     .args = &usual,
-     .inputs = 3,
-     .input = {X(.ndim = 2, .shape = {4, 64}), W(64), B(64)}},
-    {.name = "rows2x3_cols7",
-     .args = &usual,
-     .inputs = 3,
-     .input = {X(.ndim = 3, .shape = {2, 3, 7}), W(7), B(7)}},
-    {.name = "no_weight_no_bias",
-     .args = &usual,
-     .inputs = 3,
-     .input = {X(.ndim = 2, .shape = {3, 17}), NO_W, NO_B}},
-    {.name = "no_bias",
-     .args = &usual,
-     .inputs = 3,
-     .input = {X(.ndim = 2, .shape = {70, 5}), W(5), NO_B}},
-    {.name = "far_from_zero",
-     .args = &usual,
-     .inputs = 3,
-     .input = {X(.a = 50, .ndim = 2, .shape = {3, 33}), W(33), B(33)}},
-    {.name = "small_x_large_eps",
-     .args = &large_eps,
-     .inputs = 3,
-     .input = {X(.b = 0.1, .ndim = 1, .shape = {9}), W(9), B(9)}},
-    {.name = "no_rows",
-     .args = &usual,
-     .inputs = 3,
-     .may_be_empty = true,
-     .input = {X(.ndim = 2, .shape = {0, 4}), NO_W, NO_B}},
+    {"rows4_cols64", &usual,
+     GD_INPUTS({GD_DIMS(4, 64)}, {AROUND_HALF, GD_DIMS(64)}, {GD_DIMS(64)})},
+    {"rows2x3_cols7", &usual,
+     GD_INPUTS({GD_DIMS(2, 3, 7)}, {AROUND_HALF, GD_DIMS(7)}, {GD_DIMS(7)})},
+    {"no_weight_no_bias", &usual, GD_INPUTS({GD_DIMS(3, 17)}, GD_ABSENT, GD_ABSENT)},
+    {"no_bias", &usual, GD_INPUTS({GD_DIMS(70, 5)}, {AROUND_HALF, GD_DIMS(5)}, GD_ABSENT)},
+    {"far_from_zero", &usual,
+     GD_INPUTS({GD_NORMAL(50, 1), GD_DIMS(3, 33)}, {AROUND_HALF, GD_DIMS(33)}, {GD_DIMS(33)})},
+    {"small_x_large_eps", &large_eps,
+     GD_INPUTS({GD_NORMAL(0, 0.1), GD_DIMS(9)}, {AROUND_HALF, GD_DIMS(9)}, {GD_DIMS(9)})},
+    {"no_rows", &usual, GD_INPUTS({GD_DIMS(0, 4)}, GD_ABSENT, GD_ABSENT), .may_be_empty = true},
 };
 
 const gd_op gd_op_layer_norm = {
     .name = "layer_norm",
     .formula = "y = (x - mean) * rstd * weight + bias, rstd = 1 / sqrt(var + eps)",
     .inputs = 3,
-    .optional_inputs = 6,
+    .input_names = {"x", "weight", "bias"},
+    .optional_inputs = GD_BIT(1) | GD_BIT(2),
     .outputs = 1,
     .saves = 2,
     .args_size = sizeof(gd_layer_norm_args),
-    .backward_reads_inputs = 3,
-    .dinput_over_doutput = 1,
-    .dinput_float32 = 1u << 1 | 1u << 2,
+    .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
+    .dinput_over_doutput = GD_BIT(0),
+    .dinput_float32 = GD_BIT(1) | GD_BIT(2),
     .shape = layer_norm_shape,
     .forward = GD_ON_DEVICES(layer_norm_forward),
     .backward = GD_ON_DEVICES(layer_norm_backward),

@@ -5,9 +5,8 @@
 static gd_status linear_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
 {
     (void)save, (void)words;
-    static const char *const names[] = {"x", "weight", "bias"};
     const gd_tensor *x = call->input[0], *weight = call->input[1], *bias = call->input[2];
-    if (gd_check_one_dtype(call, names)) return GD_ERROR_ARGUMENT;
+    if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
     if (gd_tensor_ndim(x) < 1) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT,
                             "x has no dimensions, wanted [..., K] for weight %s",
@@ -32,42 +31,27 @@ static gd_status linear_shape(const gd_call *call, gd_spec *output, gd_spec *sav
 GD_KERNEL(linear_forward)
 GD_KERNEL(linear_backward)
 
-#define X(...)                            \
-    {                                     \
-        .name = "x", GD_DIMS(__VA_ARGS__) \
-    }
-#define W(...)                                 \
-    {                                          \
-        .name = "weight", GD_DIMS(__VA_ARGS__) \
-    }
-#define BIAS(n)                    \
-    {                              \
-        .name = "bias", GD_DIMS(n) \
-    }
-#define NO_BIAS                        \
-    {                                  \
-        .name = "bias", .absent = true \
-    }
-
 static const gd_case cases[] = {
-    {.name = "rows4_5_to_7", .inputs = 3, .input = {X(4, 5), W(7, 5), BIAS(7)}},
-    {.name = "no_bias", .inputs = 3, .input = {X(4, 5), W(7, 5), NO_BIAS}},
-    {.name = "vector", .inputs = 3, .input = {X(9), W(3, 9), BIAS(3)}},
-    {.name = "batch", .inputs = 3, .input = {X(2, 3, 6), W(5, 6), BIAS(5)}},
-    {.name = "one_to_many", .inputs = 3, .input = {X(11, 1), W(13, 1), BIAS(13)}},
-    {.name = "many_to_one", .inputs = 3, .input = {X(11, 17), W(1, 17), BIAS(1)}},
-    {.name = "larger", .inputs = 3, .input = {X(3, 67, 33), W(49, 33), BIAS(49)}},
-    {.name = "no_rows", .inputs = 3, .input = {X(0, 5), W(3, 5), BIAS(3)}, .may_be_empty = true},
+    {"rows4_5_to_7", NULL, GD_INPUTS({GD_DIMS(4, 5)}, {GD_DIMS(7, 5)}, {GD_DIMS(7)})},
+    {"no_bias", NULL, GD_INPUTS({GD_DIMS(4, 5)}, {GD_DIMS(7, 5)}, GD_ABSENT)},
+    {"vector", NULL, GD_INPUTS({GD_DIMS(9)}, {GD_DIMS(3, 9)}, {GD_DIMS(3)})},
+    {"batch", NULL, GD_INPUTS({GD_DIMS(2, 3, 6)}, {GD_DIMS(5, 6)}, {GD_DIMS(5)})},
+    {"one_to_many", NULL, GD_INPUTS({GD_DIMS(11, 1)}, {GD_DIMS(13, 1)}, {GD_DIMS(13)})},
+    {"many_to_one", NULL, GD_INPUTS({GD_DIMS(11, 17)}, {GD_DIMS(1, 17)}, {GD_DIMS(1)})},
+    {"larger", NULL, GD_INPUTS({GD_DIMS(3, 67, 33)}, {GD_DIMS(49, 33)}, {GD_DIMS(49)})},
+    {"no_rows", NULL, GD_INPUTS({GD_DIMS(0, 5)}, {GD_DIMS(3, 5)}, {GD_DIMS(3)}),
+     .may_be_empty = true},
 };
 
 const gd_op gd_op_linear = {
     .name = "linear",
     .formula = "y = x weight^T + bias",
     .inputs = 3,
-    .optional_inputs = 1u << 2,
+    .input_names = {"x", "weight", "bias"},
+    .optional_inputs = GD_BIT(2),
     .outputs = 1,
-    .backward_reads_inputs = 1u << 0 | 1u << 1,
-    .dinput_float32 = 1u << 1 | 1u << 2,
+    .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
+    .dinput_float32 = GD_BIT(1) | GD_BIT(2),
     .shape = linear_shape,
     .forward = GD_ON_DEVICES(linear_forward),
     .backward = GD_ON_DEVICES(linear_backward),

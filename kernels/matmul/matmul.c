@@ -18,15 +18,14 @@ static int64_t op_columns(const gd_tensor *x, bool transpose)
 static gd_status matmul_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
 {
     (void)save, (void)words;
-    static const char *const names[] = {"a", "b"};
     const matmul_args *args = call->args;
     const gd_tensor *a = call->input[0], *b = call->input[1];
-    if (gd_check_one_dtype(call, names)) return GD_ERROR_ARGUMENT;
+    if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
     for (int i = 0; i < 2; i++) {
         if (gd_tensor_ndim(call->input[i]) >= 2) continue;
         return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "%s has shape %s, wanted at least 2 dimensions", names[i],
-                            gd_shape_text(call->input[i]).text);
+                            "%s has shape %s, wanted at least 2 dimensions",
+                            gd_input_name(call->op, i).text, gd_shape_text(call->input[i]).text);
     }
     int64_t K = op_columns(a, args->transpose_a), b_rows = op_rows(b, args->transpose_b);
     if (K != b_rows) {
@@ -59,56 +58,36 @@ GD_KERNEL(matmul_backward)
 static const matmul_args plain = {false, false}, ta = {true, false}, tb = {false, true},
                          tab = {true, true};
 
-#define A(...)                            \
-    {                                     \
-        .name = "a", GD_DIMS(__VA_ARGS__) \
-    }
-#define B(...)                            \
-    {                                     \
-        .name = "b", GD_DIMS(__VA_ARGS__) \
-    }
-
 static const gd_case cases[] = {
-    {.name = "rows3_inner5_cols7", .args = &plain, .inputs = 2, .input = {A(3, 5), B(5, 7)}},
-    {.name = "transposed_a", .args = &ta, .inputs = 2, .input = {A(5, 3), B(5, 7)}},
-    {.name = "transposed_b", .args = &tb, .inputs = 2, .input = {A(3, 5), B(7, 5)}},
-    {.name = "transposed_both", .args = &tab, .inputs = 2, .input = {A(5, 3), B(7, 5)}},
-    {.name = "batch", .args = &plain, .inputs = 2, .input = {A(2, 3, 4, 5), B(2, 3, 5, 6)}},
-    {.name = "batch_transposed_both", .args = &tab, .inputs = 2, .input = {A(3, 5, 4), B(3, 6, 5)}},
-    {.name = "one_b_for_all", .args = &plain, .inputs = 2, .input = {A(2, 3, 4, 5), B(5, 6)}},
-    {.name = "one_b_for_all_transposed", .args = &tab, .inputs = 2, .input = {A(3, 5, 4), B(6, 5)}},
-    {.name = "one_a_for_all", .args = &plain, .inputs = 2, .input = {A(4, 5), B(2, 3, 5, 6)}},
-    {.name = "broadcast_both", .args = &tb, .inputs = 2, .input = {A(3, 1, 2, 5), B(1, 4, 3, 5)}},
-    {.name = "inner1", .args = &plain, .inputs = 2, .input = {A(9, 1), B(1, 10)}},
-    {.name = "one_row", .args = &plain, .inputs = 2, .input = {A(1, 17), B(17, 5)}},
-    {.name = "one_column", .args = &plain, .inputs = 2, .input = {A(6, 13), B(13, 1)}},
-    {.name = "larger", .args = &plain, .inputs = 2, .input = {A(37, 70), B(70, 53)}},
-    {.name = "larger_transposed_a", .args = &ta, .inputs = 2, .input = {A(70, 37), B(70, 53)}},
-    {.name = "no_rows",
-     .args = &plain,
-     .inputs = 2,
-     .input = {A(0, 5), B(5, 3)},
-     .may_be_empty = true},
-    {.name = "no_inner",
-     .args = &plain,
-     .inputs = 2,
-     .input = {A(4, 0), B(0, 3)},
-     .may_be_empty = true},
-    {.name = "no_batch",
-     .args = &plain,
-     .inputs = 2,
-     .input = {A(0, 2, 5), B(5, 3)},
-     .may_be_empty = true},
+    {"rows3_inner5_cols7", &plain, GD_INPUTS({GD_DIMS(3, 5)}, {GD_DIMS(5, 7)})},
+    {"transposed_a", &ta, GD_INPUTS({GD_DIMS(5, 3)}, {GD_DIMS(5, 7)})},
+    {"transposed_b", &tb, GD_INPUTS({GD_DIMS(3, 5)}, {GD_DIMS(7, 5)})},
+    {"transposed_both", &tab, GD_INPUTS({GD_DIMS(5, 3)}, {GD_DIMS(7, 5)})},
+    {"batch", &plain, GD_INPUTS({GD_DIMS(2, 3, 4, 5)}, {GD_DIMS(2, 3, 5, 6)})},
+    {"batch_transposed_both", &tab, GD_INPUTS({GD_DIMS(3, 5, 4)}, {GD_DIMS(3, 6, 5)})},
+    {"one_b_for_all", &plain, GD_INPUTS({GD_DIMS(2, 3, 4, 5)}, {GD_DIMS(5, 6)})},
+    {"one_b_for_all_transposed", &tab, GD_INPUTS({GD_DIMS(3, 5, 4)}, {GD_DIMS(6, 5)})},
+    {"one_a_for_all", &plain, GD_INPUTS({GD_DIMS(4, 5)}, {GD_DIMS(2, 3, 5, 6)})},
+    {"broadcast_both", &tb, GD_INPUTS({GD_DIMS(3, 1, 2, 5)}, {GD_DIMS(1, 4, 3, 5)})},
+    {"inner1", &plain, GD_INPUTS({GD_DIMS(9, 1)}, {GD_DIMS(1, 10)})},
+    {"one_row", &plain, GD_INPUTS({GD_DIMS(1, 17)}, {GD_DIMS(17, 5)})},
+    {"one_column", &plain, GD_INPUTS({GD_DIMS(6, 13)}, {GD_DIMS(13, 1)})},
+    {"larger", &plain, GD_INPUTS({GD_DIMS(37, 70)}, {GD_DIMS(70, 53)})},
+    {"larger_transposed_a", &ta, GD_INPUTS({GD_DIMS(70, 37)}, {GD_DIMS(70, 53)})},
+    {"no_rows", &plain, GD_INPUTS({GD_DIMS(0, 5)}, {GD_DIMS(5, 3)}), .may_be_empty = true},
+    {"no_inner", &plain, GD_INPUTS({GD_DIMS(4, 0)}, {GD_DIMS(0, 3)}), .may_be_empty = true},
+    {"no_batch", &plain, GD_INPUTS({GD_DIMS(0, 2, 5)}, {GD_DIMS(5, 3)}), .may_be_empty = true},
 };
 
 const gd_op gd_op_matmul = {
     .name = "matmul",
     .formula = "c = op(a) op(b), op(x) = x or its transpose",
     .inputs = 2,
+    .input_names = {"a", "b"},
     .outputs = 1,
     .args_size = sizeof(matmul_args),
-    .backward_reads_inputs = 1u << 0 | 1u << 1,
-    .dinput_float32 = 1u << 0 | 1u << 1,
+    .backward_reads_inputs = GD_ALL_INPUTS,
+    .dinput_float32 = GD_ALL_INPUTS,
     .strided = true,
     .shape = matmul_shape,
     .forward = GD_ON_DEVICES(matmul_forward),

@@ -1,8 +1,8 @@
 /* reduce.c - sum, mean, max and logsumexp over any axes: arguments, shapes, records, cases.
  * README.md has the derivations. */
 #include "reduce/reduce.h"
+#include "arguments.h"
 #include "gradus/ops.h"
-#include "kernel.h"
 
 GD_KERNEL(sum_forward)
 GD_KERNEL(sum_backward)
@@ -44,10 +44,7 @@ static gd_status reduce_shape(const gd_call *call, gd_spec *output, gd_spec *sav
     const gd_reduce_args *args = call->args;
     const gd_tensor *x = call->input[0];
     const int ndim = gd_tensor_ndim(x);
-    if (!gd_dtype_is_real(gd_tensor_dtype(x)))
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x is int32, wanted a real dtype");
-    gd_status status = check_axes(call, args);
-    if (status) return status;
+    if (gd_check_real(call, 0) || check_axes(call, args)) return GD_ERROR_ARGUMENT;
 
     const unsigned reduced = gd_reduced_axes(args, ndim);
     output->dtype = gd_tensor_dtype(x);
@@ -71,32 +68,27 @@ static const gd_reduce_args last_kept = {.count = 1, .axes = {-1}, .keep_dims = 
 static const gd_reduce_args middle = {.count = 1, .axes = {1}};
 static const gd_reduce_args outer_two = {.count = 2, .axes = {2, 0}};
 
-#define CASE(case_name, arguments, empty, how, low, high, n, ...)                                \
-    {                                                                                            \
-        .name = case_name, .args = arguments, .inputs = 1, .may_be_empty = empty,                \
-        .input = {                                                                               \
-            {.name = "x", .fill = how, .a = low, .b = high, .ndim = n, .shape = {__VA_ARGS__}}}, \
+/* `fill` is GD_DISTINCT for max, which has kinks where elements are equal. */
+#define CASES(fill)                                                             \
+    {"all", &all, GD_INPUTS({fill, GD_DIMS(3, 5, 7)})},                         \
+        {"all_kept", &all_kept, GD_INPUTS({fill, GD_DIMS(4, 9)})},              \
+        {"none", &none, GD_INPUTS({fill, GD_DIMS(3, 4)})},                      \
+        {"columns", &first, GD_INPUTS({fill, GD_DIMS(6, 11)})},                 \
+        {"rows", &last, GD_INPUTS({fill, GD_DIMS(6, 11)})},                     \
+        {"rows_kept", &last_kept, GD_INPUTS({fill, GD_DIMS(2, 3, 5)})},         \
+        {"middle", &middle, GD_INPUTS({fill, GD_DIMS(2, 5, 3)})},               \
+        {"outer_two", &outer_two, GD_INPUTS({fill, GD_DIMS(3, 2, 5)})},         \
+        {"scalar", &all, GD_INPUTS({fill, GD_SCALAR})},                         \
+        {"length1", &last, GD_INPUTS({fill, GD_DIMS(3, 1)})},                   \
+        {"wide", &last, GD_INPUTS({fill, GD_DIMS(2, 1500)})},                   \
+        {"offset", &last, GD_INPUTS({fill, .a = 50, GD_DIMS(3, 8)})},           \
+        {"zero_rows", &last, GD_INPUTS({GD_DIMS(0, 4)}), .may_be_empty = true}, \
+    {                                                                           \
+        "zero_columns", &last, GD_INPUTS({GD_DIMS(4, 0)}), .may_be_empty = true \
     }
 
-/* `how`: GD_FILL_DISTINCT for max, which has kinks where elements are equal. */
-#define CASES(how)                                                   \
-    CASE("all", &all, false, how, 0, 1, 3, 3, 5, 7),                 \
-        CASE("all_kept", &all_kept, false, how, 0, 1, 2, 4, 9),      \
-        CASE("none", &none, false, how, 0, 1, 2, 3, 4),              \
-        CASE("columns", &first, false, how, 0, 1, 2, 6, 11),         \
-        CASE("rows", &last, false, how, 0, 1, 2, 6, 11),             \
-        CASE("rows_kept", &last_kept, false, how, 0, 1, 3, 2, 3, 5), \
-        CASE("middle", &middle, false, how, 0, 1, 3, 2, 5, 3),       \
-        CASE("outer_two", &outer_two, false, how, 0, 1, 3, 3, 2, 5), \
-        CASE("scalar", &all, false, how, 0, 1, 0, 0),                \
-        CASE("length1", &last, false, how, 0, 1, 2, 3, 1),           \
-        CASE("wide", &last, false, how, 0, 1, 2, 2, 1500),           \
-        CASE("offset", &last, false, how, 50, 1, 2, 3, 8),           \
-        CASE("zero_rows", &last, true, how, 0, 1, 2, 0, 4),          \
-        CASE("zero_columns", &last, true, how, 0, 1, 2, 4, 0)
-
-static const gd_case smooth_cases[] = {CASES(GD_FILL_NORMAL)};
-static const gd_case distinct_cases[] = {CASES(GD_FILL_DISTINCT)};
+static const gd_case smooth_cases[] = {CASES(.fill = GD_FILL_NORMAL)};
+static const gd_case distinct_cases[] = {CASES(GD_DISTINCT)};
 
 /* ---- Records and functions ---------------------------------------------------------------- */
 
@@ -104,6 +96,7 @@ const gd_op gd_op_sum = {
     .name = "sum",
     .formula = "y = sum of x over axes",
     .inputs = 1,
+    .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(gd_reduce_args),
     .strided = true,
@@ -118,6 +111,7 @@ const gd_op gd_op_mean = {
     .name = "mean",
     .formula = "y = (sum of x over axes) / n",
     .inputs = 1,
+    .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(gd_reduce_args),
     .strided = true,
@@ -132,10 +126,11 @@ const gd_op gd_op_max = {
     .name = "max",
     .formula = "y = max of x over axes",
     .inputs = 1,
+    .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(gd_reduce_args),
-    .backward_reads_inputs = 1,
-    .backward_reads_outputs = 1,
+    .backward_reads_inputs = GD_BIT(0),
+    .backward_reads_outputs = GD_BIT(0),
     .strided = true,
     .shape = reduce_shape,
     .forward = GD_ON_DEVICES(max_forward),
@@ -148,10 +143,11 @@ const gd_op gd_op_logsumexp = {
     .name = "logsumexp",
     .formula = "y = ln(sum of e^x over axes)",
     .inputs = 1,
+    .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(gd_reduce_args),
-    .backward_reads_inputs = 1,
-    .backward_reads_outputs = 1,
+    .backward_reads_inputs = GD_BIT(0),
+    .backward_reads_outputs = GD_BIT(0),
     .strided = true,
     .shape = reduce_shape,
     .forward = GD_ON_DEVICES(logsumexp_forward),
@@ -170,6 +166,16 @@ static gd_tensor *reduce(const gd_op *op, gd_tensor *x, const int *axes, int cou
 gd_tensor *gd_sum(gd_tensor *x, const int *axes, int count, bool keep_dims)
 {
     return reduce(&gd_op_sum, x, axes, count, keep_dims);
+}
+
+gd_tensor *gd_sum_all(gd_tensor *x)
+{
+    return gd_sum(x, NULL, 0, false);
+}
+
+gd_tensor *gd_mean_all(gd_tensor *x)
+{
+    return gd_mean(x, NULL, 0, false);
 }
 
 gd_tensor *gd_mean(gd_tensor *x, const int *axes, int count, bool keep_dims)

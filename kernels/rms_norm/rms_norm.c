@@ -21,7 +21,7 @@ static gd_status check_param(const gd_call *call, int i, const char *name)
 {
     const gd_tensor *x = call->input[0], *t = call->input[i];
     if (!t) return GD_OK;
-    if (gd_check_real(call, i, name)) return GD_ERROR_ARGUMENT;
+    if (gd_check_real(call, i)) return GD_ERROR_ARGUMENT;
     gd_text shape = gd_shape_text(t), x_shape = gd_shape_text(x);
     int ndim = gd_tensor_ndim(t);
     if (ndim != 1 && ndim != 2)
@@ -48,7 +48,7 @@ static gd_status check(const gd_call *call, int weight)
 {
     const gd_rms_norm_args *args = call->args;
     const gd_tensor *x = call->input[0];
-    gd_status status = gd_check_real(call, 0, "x");
+    gd_status status = gd_check_real(call, 0);
     if (!status && gd_tensor_ndim(x) < 1)
         status = gd_call_fail(call, GD_ERROR_ARGUMENT, "x has no dimensions, wanted [..., N]");
     if (!status) status = check_param(call, weight, "weight");
@@ -88,7 +88,7 @@ static gd_status add_rms_norm_shape(const gd_call *call, gd_spec *output, gd_spe
     (void)random_words;
     const gd_tensor *x = call->input[0], *residual = call->input[1];
     gd_status status = check(call, 2);
-    if (!status) status = gd_check_real(call, 1, "residual");
+    if (!status) status = gd_check_real(call, 1);
     if (status) return status;
     bool same = gd_tensor_ndim(x) == gd_tensor_ndim(residual);
     for (int d = 0; same && d < gd_tensor_ndim(x); d++)
@@ -107,31 +107,23 @@ static gd_status add_rms_norm_shape(const gd_call *call, gd_spec *output, gd_spe
 static gd_rms_norm_args make_args(const gd_tensor *x, const gd_tensor *residual,
                                   const gd_rms_norm_options *options)
 {
+    const gd_rms_norm_options o = options ? *options : (gd_rms_norm_options){0};
     return (gd_rms_norm_args){
-        .eps = options->eps,
-        .offset = options->offset,
-        .round_xhat = options->round_before_weight ? gd_tensor_dtype(x) : GD_FLOAT64,
+        .eps = gd_option(o.eps, 1e-5),
+        .offset = gd_option(o.offset, 0),
+        .round_xhat = o.round_before_weight ? gd_tensor_dtype(x) : GD_FLOAT64,
         .round_sum = gd_tensor_dtype(residual),
     };
 }
 
-static bool has_options(const gd_tensor *x, const gd_rms_norm_options *options, const char *name)
-{
-    if (!options && x)
-        gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
-                "%s: options is NULL, wanted at least an eps", name);
-    return options != NULL;
-}
-
 gd_tensor *gd_rms_norm(gd_tensor *x, gd_tensor *weight, double eps)
 {
-    return gd_rms_norm_with(x, weight, NULL, &(gd_rms_norm_options){.eps = eps});
+    return gd_rms_norm_with(x, weight, NULL, &(gd_rms_norm_options){.eps = gd_literal(eps)});
 }
 
 gd_tensor *gd_rms_norm_with(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
                             const gd_rms_norm_options *options)
 {
-    if (!has_options(x, options, "rms_norm")) return NULL;
     gd_rms_norm_args args = make_args(x, NULL, options);
     return gd_apply(&gd_op_rms_norm, (gd_tensor *[]){x, weight, bias}, 3, &args);
 }
@@ -140,11 +132,9 @@ gd_tensor *gd_add_rms_norm(gd_tensor *x, gd_tensor *residual, gd_tensor *weight,
                            const gd_rms_norm_options *options, gd_tensor **sum)
 {
     gd_tensor *outputs[2] = {NULL, NULL};
-    if (has_options(x, options, "add_rms_norm")) {
-        gd_rms_norm_args args = make_args(x, residual, options);
-        gd_apply_multi(&gd_op_add_rms_norm, (gd_tensor *[]){x, residual, weight, bias}, 4, &args,
-                       outputs);
-    }
+    gd_rms_norm_args args = make_args(x, residual, options);
+    gd_apply_multi(&gd_op_add_rms_norm, (gd_tensor *[]){x, residual, weight, bias}, 4, &args,
+                   outputs);
     if (sum) *sum = outputs[1];
     return outputs[0];
 }
@@ -171,37 +161,37 @@ static const gd_rms_norm_args plain = ARGS(1e-5, 0), half = ARGS(0.5, 0), no_eps
         .name = label, .args = &arguments, .inputs = count, .input = {__VA_ARGS__}, \
         .may_be_empty = true                                                        \
     }
-#define X(dims, ...)                                        \
-    {                                                       \
-        .name = "x", .ndim = dims, .shape = { __VA_ARGS__ } \
+#define X(dims, ...)                           \
+    {                                          \
+        .ndim = dims, .shape = { __VA_ARGS__ } \
     }
-#define RESIDUAL(dims, ...)                                                \
-    {                                                                      \
-        .name = "residual", .b = 2, .ndim = dims, .shape = { __VA_ARGS__ } \
+#define RESIDUAL(dims, ...)                            \
+    {                                                  \
+        .b = 2, .ndim = dims, .shape = { __VA_ARGS__ } \
     }
-#define WEIGHT(dims, ...)                                                          \
-    {                                                                              \
-        .name = "weight", .a = 1, .b = 0.5, .ndim = dims, .shape = { __VA_ARGS__ } \
+#define WEIGHT(dims, ...)                                        \
+    {                                                            \
+        .a = 1, .b = 0.5, .ndim = dims, .shape = { __VA_ARGS__ } \
     }
-#define BIAS(dims, ...)                                        \
-    {                                                          \
-        .name = "bias", .ndim = dims, .shape = { __VA_ARGS__ } \
+#define BIAS(dims, ...)                        \
+    {                                          \
+        .ndim = dims, .shape = { __VA_ARGS__ } \
     }
-#define NO_WEIGHT                        \
-    {                                    \
-        .name = "weight", .absent = true \
+#define NO_WEIGHT      \
+    {                  \
+        .absent = true \
     }
-#define NO_BIAS                        \
-    {                                  \
-        .name = "bias", .absent = true \
+#define NO_BIAS        \
+    {                  \
+        .absent = true \
     }
-#define TINY_X                                                \
-    {                                                         \
-        .name = "x", .b = 1e-4, .ndim = 2, .shape = { 4, 24 } \
+#define TINY_X                                   \
+    {                                            \
+        .b = 1e-4, .ndim = 2, .shape = { 4, 24 } \
     }
-#define HUGE_X                                               \
-    {                                                        \
-        .name = "x", .b = 1e4, .ndim = 2, .shape = { 4, 24 } \
+#define HUGE_X                                  \
+    {                                           \
+        .b = 1e4, .ndim = 2, .shape = { 4, 24 } \
     }
 
 static const gd_case rms_norm_cases[] = {
@@ -247,14 +237,15 @@ static const gd_case add_rms_norm_cases[] = {
 const gd_op gd_op_rms_norm = {
     .name = "rms_norm",
     .formula = "y = x * rstd * (offset + weight) + bias, rstd = 1 / sqrt(mean(x^2) + eps)",
-    .inputs = 3, /* x, weight, bias */
-    .optional_inputs = 1 << 1 | 1 << 2,
+    .inputs = 3,
+    .input_names = {"x", "weight", "bias"},
+    .optional_inputs = GD_BIT(1) | GD_BIT(2),
     .outputs = 1,
     .saves = 1, /* rstd */
     .args_size = sizeof(gd_rms_norm_args),
-    .backward_reads_inputs = 1 << 0 | 1 << 1,
-    .dinput_over_doutput = 1 << 0,
-    .dinput_float32 = 1 << 1 | 1 << 2,
+    .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
+    .dinput_over_doutput = GD_BIT(0),
+    .dinput_float32 = GD_BIT(1) | GD_BIT(2),
     .strided = true,
     .mixed = true,
     .shape = rms_norm_shape,
@@ -267,15 +258,17 @@ const gd_op gd_op_rms_norm = {
 const gd_op gd_op_add_rms_norm = {
     .name = "add_rms_norm",
     .formula = "sum = x + residual, y = rms_norm(sum, weight, bias)",
-    .inputs = 4, /* x, residual, weight, bias */
-    .optional_inputs = 1 << 2 | 1 << 3,
+    .inputs = 4,
+    .input_names = {"x", "residual", "weight", "bias"},
+    .optional_inputs = GD_BIT(2) | GD_BIT(3),
     .outputs = 2, /* y, sum */
     .saves = 1,   /* rstd */
     .args_size = sizeof(gd_rms_norm_args),
-    .backward_reads_inputs = 1 << 2,
-    .backward_reads_outputs = 1 << 1,
-    .dinput_over_doutput = 1 << 0 | 1 << 1,
-    .dinput_float32 = 1 << 2 | 1 << 3,
+    .backward_reads_inputs = GD_BIT(2),
+    .backward_reads_outputs = GD_BIT(1),
+    .dinput_over_doutput = GD_BIT(0) | GD_BIT(1),
+    .dinput_shared = GD_BIT(1),
+    .dinput_float32 = GD_BIT(2) | GD_BIT(3),
     .strided = true,
     .mixed = true,
     .shape = add_rms_norm_shape,

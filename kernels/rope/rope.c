@@ -32,28 +32,22 @@ static gd_status rope_shape(const gd_call *call, gd_spec *output, gd_spec *save,
 static const gd_rope_args half = {10000, 0, false}, later = {500, 12, false},
                           pairs = {10000, 3, true};
 
-#define X(...)                                       \
-    {                                                \
-        {                                            \
-            "x", .ndim = 4, .shape = { __VA_ARGS__ } \
-        }                                            \
-    }
-
 static const gd_case rope_cases[] = {
-    {.name = "halves_2x5x3x8", .args = &half, .inputs = 1, .input = X(2, 5, 3, 8)},
-    {.name = "halves_from_12", .args = &later, .inputs = 1, .input = X(1, 7, 2, 6)},
-    {.name = "interleaved_from_3", .args = &pairs, .inputs = 1, .input = X(2, 3, 1, 10)},
-    {.name = "one_pair", .args = &half, .inputs = 1, .input = X(1, 2, 1, 2)},
-    {.name = "no_rows", .args = &half, .inputs = 1, .may_be_empty = true, .input = X(2, 0, 3, 8)},
+    {"halves_2x5x3x8", &half, GD_INPUTS({GD_DIMS(2, 5, 3, 8)})},
+    {"halves_from_12", &later, GD_INPUTS({GD_DIMS(1, 7, 2, 6)})},
+    {"interleaved_from_3", &pairs, GD_INPUTS({GD_DIMS(2, 3, 1, 10)})},
+    {"one_pair", &half, GD_INPUTS({GD_DIMS(1, 2, 1, 2)})},
+    {"no_rows", &half, GD_INPUTS({GD_DIMS(2, 0, 3, 8)}), .may_be_empty = true},
 };
 
 const gd_op gd_op_rope = {
     .name = "rope",
     .formula = "pairs of x turned by the angle position * base^(-2i/D)",
     .inputs = 1,
+    .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(gd_rope_args),
-    .dinput_over_doutput = 1,
+    .dinput_over_doutput = GD_BIT(0),
     .shape = rope_shape,
     .forward = GD_ON_DEVICES(rope_forward),
     .backward = GD_ON_DEVICES(rope_backward),
@@ -64,6 +58,6 @@ const gd_op gd_op_rope = {
 gd_tensor *gd_rope(gd_tensor *x, const gd_rope_options *options)
 {
     gd_rope_args args = options ? *options : (gd_rope_options){0};
-    if (args.base == 0) args.base = 10000;
+    args.base = gd_option(args.base, 10000);
     return gd_apply(&gd_op_rope, &x, 1, &args);
 }

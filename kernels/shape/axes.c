@@ -61,22 +61,16 @@ static bool permute_view(const gd_call *call, int index, int64_t *strides, int64
 static const gd_permute_args swap_two = {{1, 0}}, turn_three = {{2, 0, 1}};
 
 static const gd_case permute_cases[] = {
-    {.name = "3x5", .args = &swap_two, .inputs = 1, .input = {{"x", .ndim = 2, .shape = {3, 5}}}},
-    {.name = "2x3x4_turned",
-     .args = &turn_three,
-     .inputs = 1,
-     .input = {{"x", .ndim = 3, .shape = {2, 3, 4}}}},
-    {.name = "empty",
-     .args = &swap_two,
-     .inputs = 1,
-     .may_be_empty = true,
-     .input = {{"x", .ndim = 2, .shape = {0, 5}}}},
+    {"3x5", &swap_two, GD_INPUTS({GD_DIMS(3, 5)})},
+    {"2x3x4_turned", &turn_three, GD_INPUTS({GD_DIMS(2, 3, 4)})},
+    {"empty", &swap_two, GD_INPUTS({GD_DIMS(0, 5)}), .may_be_empty = true},
 };
 
 const gd_op gd_op_permute = {
     .name = "permute",
     .formula = "y[i_0, i_1, ...] = x with index i_k at dimension axes[k]",
     .inputs = 1,
+    .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(gd_permute_args),
     .shape = permute_shape,
@@ -148,22 +142,16 @@ static bool slice_view(const gd_call *call, int index, int64_t *strides, int64_t
 static const gd_slice_args rows_1_3 = {0, 1, 3}, columns_0_2 = {1, 0, 2}, nothing = {0, 2, 2};
 
 static const gd_case slice_cases[] = {
-    {.name = "rows", .args = &rows_1_3, .inputs = 1, .input = {{"x", .ndim = 2, .shape = {4, 3}}}},
-    {.name = "columns",
-     .args = &columns_0_2,
-     .inputs = 1,
-     .input = {{"x", .ndim = 3, .shape = {3, 5, 2}}}},
-    {.name = "nothing",
-     .args = &nothing,
-     .inputs = 1,
-     .may_be_empty = true,
-     .input = {{"x", .ndim = 2, .shape = {4, 3}}}},
+    {"rows", &rows_1_3, GD_INPUTS({GD_DIMS(4, 3)})},
+    {"columns", &columns_0_2, GD_INPUTS({GD_DIMS(3, 5, 2)})},
+    {"nothing", &nothing, GD_INPUTS({GD_DIMS(4, 3)}), .may_be_empty = true},
 };
 
 const gd_op gd_op_slice = {
     .name = "slice",
     .formula = "y = x[..., start : end, ...]",
     .inputs = 1,
+    .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(gd_slice_args),
     .shape = slice_shape,
@@ -221,27 +209,18 @@ static const gd_shape_args to_4_3 = {2, {4, 3}}, to_2_3_5 = {3, {2, 3, 5}}, to_7
                            to_0_3 = {2, {0, 3}};
 
 static const gd_case expand_cases[] = {
-    {.name = "row_to_4x3", .args = &to_4_3, .inputs = 1, .input = {{"x", .ndim = 1, .shape = {3}}}},
-    {.name = "middle",
-     .args = &to_2_3_5,
-     .inputs = 1,
-     .input = {{"x", .ndim = 3, .shape = {2, 1, 5}}}},
-    {.name = "both_ends",
-     .args = &to_2_3_5,
-     .inputs = 1,
-     .input = {{"x", .ndim = 2, .shape = {3, 1}}}},
-    {.name = "scalar_to_7", .args = &to_7, .inputs = 1, .input = {{"x", .ndim = 0}}},
-    {.name = "to_nothing",
-     .args = &to_0_3,
-     .inputs = 1,
-     .may_be_empty = true,
-     .input = {{"x", .ndim = 1, .shape = {3}}}},
+    {"row_to_4x3", &to_4_3, GD_INPUTS({GD_DIMS(3)})},
+    {"middle", &to_2_3_5, GD_INPUTS({GD_DIMS(2, 1, 5)})},
+    {"both_ends", &to_2_3_5, GD_INPUTS({GD_DIMS(3, 1)})},
+    {"scalar_to_7", &to_7, GD_INPUTS({GD_SCALAR})},
+    {"to_nothing", &to_0_3, GD_INPUTS({GD_DIMS(3)}), .may_be_empty = true},
 };
 
 const gd_op gd_op_expand = {
     .name = "expand",
     .formula = "y = x repeated along dimensions of size 1, without a copy",
     .inputs = 1,
+    .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(gd_shape_args),
     .shape = expand_shape,
@@ -296,28 +275,18 @@ static gd_status concat_shape(const gd_call *call, gd_spec *output, gd_spec *sav
 static const gd_concat_args along_0 = {0}, along_1 = {1};
 
 static const gd_case concat_cases[] = {
-    {.name = "rows",
-     .args = &along_0,
-     .inputs = 2,
-     .input = {{"x[0]", .ndim = 2, .shape = {2, 3}}, {"x[1]", .ndim = 2, .shape = {3, 3}}}},
-    {.name = "three_columns",
-     .args = &along_1,
-     .inputs = 3,
-     .input = {{"x[0]", .ndim = 3, .shape = {2, 1, 3}},
-               {"x[1]", .ndim = 3, .shape = {2, 4, 3}},
-               {"x[2]", .ndim = 3, .shape = {2, 2, 3}}}},
-    {.name = "one", .args = &along_0, .inputs = 1, .input = {{"x[0]", .ndim = 1, .shape = {4}}}},
-    {.name = "empty",
-     .args = &along_0,
-     .inputs = 2,
-     .may_be_empty = true,
-     .input = {{"x[0]", .ndim = 1, .shape = {0}}, {"x[1]", .ndim = 1, .shape = {0}}}},
+    {"rows", &along_0, GD_INPUTS({GD_DIMS(2, 3)}, {GD_DIMS(3, 3)})},
+    {"three_columns", &along_1,
+     GD_INPUTS({GD_DIMS(2, 1, 3)}, {GD_DIMS(2, 4, 3)}, {GD_DIMS(2, 2, 3)})},
+    {"one", &along_0, GD_INPUTS({GD_DIMS(4)})},
+    {"empty", &along_0, GD_INPUTS({GD_DIMS(0)}, {GD_DIMS(0)}), .may_be_empty = true},
 };
 
 const gd_op gd_op_concat = {
     .name = "concat",
     .formula = "y = x[0], x[1], ... joined along an axis",
     .inputs = GD_ANY_INPUTS,
+    .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(gd_concat_args),
     .shape = concat_shape,

@@ -98,32 +98,20 @@ static const gd_shape_args to_6_2 = {2, {6, 2}}, to_any_3 = {2, {-1, 3}}, to_sca
                            to_empty = {2, {0, 7}};
 
 static const gd_case reshape_cases[] = {
-    {.name = "3x4_to_6x2",
-     .args = &to_6_2,
-     .inputs = 1,
-     .input = {{"x", .ndim = 2, .shape = {3, 4}}}},
-    {.name = "2x3x3_to_any_x3",
-     .args = &to_any_3,
-     .inputs = 1,
-     .input = {{"x", .ndim = 3, .shape = {2, 3, 3}}}},
-    {.name = "one_to_scalar",
-     .args = &to_scalar,
-     .inputs = 1,
-     .input = {{"x", .ndim = 1, .shape = {1}}}},
-    {.name = "empty",
-     .args = &to_empty,
-     .inputs = 1,
-     .may_be_empty = true,
-     .input = {{"x", .ndim = 2, .shape = {3, 0}}}},
+    {"3x4_to_6x2", &to_6_2, GD_INPUTS({GD_DIMS(3, 4)})},
+    {"2x3x3_to_any_x3", &to_any_3, GD_INPUTS({GD_DIMS(2, 3, 3)})},
+    {"one_to_scalar", &to_scalar, GD_INPUTS({GD_DIMS(1)})},
+    {"empty", &to_empty, GD_INPUTS({GD_DIMS(3, 0)}), .may_be_empty = true},
 };
 
 const gd_op gd_op_reshape = {
     .name = "reshape",
     .formula = "y = the elements of x in the same order, under another shape",
     .inputs = 1,
+    .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(gd_shape_args),
-    .dinput_over_doutput = 1,
+    .dinput_over_doutput = GD_BIT(0),
     .shape = reshape_shape,
     .view = reshape_view,
     .forward = GD_ON_DEVICES(same_order_forward),
@@ -151,16 +139,17 @@ static gd_status contiguous_shape(const gd_call *call, gd_spec *output, gd_spec 
 }
 
 static const gd_case contiguous_cases[] = {
-    {.name = "3x4", .inputs = 1, .input = {{"x", .ndim = 2, .shape = {3, 4}}}},
-    {.name = "empty", .inputs = 1, .may_be_empty = true, .input = {{"x", .ndim = 1, .shape = {0}}}},
+    {"3x4", NULL, GD_INPUTS({GD_DIMS(3, 4)})},
+    {"empty", NULL, GD_INPUTS({GD_DIMS(0)}), .may_be_empty = true},
 };
 
 const gd_op gd_op_contiguous = {
     .name = "contiguous",
     .formula = "y = x, packed",
     .inputs = 1,
+    .input_names = {"x"},
     .outputs = 1,
-    .dinput_over_doutput = 1,
+    .dinput_over_doutput = GD_BIT(0),
     .strided = true,
     .shape = contiguous_shape,
     .forward = GD_ON_DEVICES(same_order_forward),
@@ -196,24 +185,18 @@ static gd_status cast_shape(const gd_call *call, gd_spec *output, gd_spec *save,
 static const gd_cast_args to_f64 = {GD_FLOAT64}, to_f32 = {GD_FLOAT32};
 
 static const gd_case cast_cases[] = {
-    {.name = "to_float64",
-     .args = &to_f64,
-     .inputs = 1,
-     .input = {{"x", .ndim = 2, .shape = {3, 5}}}},
-    {.name = "empty",
-     .args = &to_f32,
-     .inputs = 1,
-     .may_be_empty = true,
-     .input = {{"x", .ndim = 1, .shape = {0}}}},
+    {"to_float64", &to_f64, GD_INPUTS({GD_DIMS(3, 5)})},
+    {"empty", &to_f32, GD_INPUTS({GD_DIMS(0)}), .may_be_empty = true},
 };
 
 const gd_op gd_op_cast = {
     .name = "cast",
     .formula = "y = x, converted to another dtype",
     .inputs = 1,
+    .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(gd_cast_args),
-    .dinput_float32 = 1,
+    .dinput_float32 = GD_BIT(0),
     .mixed = true,
     .shape = cast_shape,
     .forward = GD_ON_DEVICES(cast_forward),

@@ -1,5 +1,6 @@
 /* softmax.c - the ops softmax and log_softmax. README.md has the derivations. */
 #include "softmax/softmax.h"
+#include "arguments.h"
 #include "gradus/ops.h"
 
 GD_KERNEL(softmax_forward)
@@ -13,10 +14,7 @@ static gd_status softmax_shape(const gd_call *call, gd_spec *output, gd_spec *sa
     (void)words;
     const gd_softmax_args *args = call->args;
     const gd_tensor *x = call->input[0];
-    if (!gd_dtype_is_real(gd_tensor_dtype(x))) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x is int32 %s, wanted a real dtype",
-                            gd_shape_text(x).text);
-    }
+    if (gd_check_real(call, 0)) return GD_ERROR_ARGUMENT;
     if (args->axis < 0 || args->axis >= gd_tensor_ndim(x)) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT,
                             "axis is %d, wanted one of the %d dimensions of x %s", args->axis,
@@ -28,43 +26,24 @@ static gd_status softmax_shape(const gd_call *call, gd_spec *output, gd_spec *sa
 
 static const gd_softmax_args first = {0}, second = {1};
 
-#define X(...)               \
-    {                        \
-        {                    \
-            "x", __VA_ARGS__ \
-        }                    \
-    }
-
 static const gd_case softmax_cases[] = {
-    {.name = "rows5_cols17", .args = &second, .inputs = 1, .input = X(.ndim = 2, .shape = {5, 17})},
-    {.name = "middle_axis",
-     .args = &second,
-     .inputs = 1,
-     .input = X(.ndim = 3, .shape = {2, 7, 3})},
-    {.name = "first_axis", .args = &first, .inputs = 1, .input = X(.ndim = 2, .shape = {9, 4})},
-    {.name = "far_from_zero",
-     .args = &second,
-     .inputs = 1,
-     .input = X(.a = 800, .ndim = 2, .shape = {3, 8})},
-    {.name = "spread",
-     .args = &second,
-     .inputs = 1,
-     .input = X(.b = 3, .ndim = 2, .shape = {3, 33})},
-    {.name = "two", .args = &first, .inputs = 1, .input = X(.ndim = 1, .shape = {2})},
-    {.name = "no_rows",
-     .args = &second,
-     .inputs = 1,
-     .may_be_empty = true,
-     .input = X(.ndim = 2, .shape = {0, 4})},
+    {"rows5_cols17", &second, GD_INPUTS({GD_DIMS(5, 17)})},
+    {"middle_axis", &second, GD_INPUTS({GD_DIMS(2, 7, 3)})},
+    {"first_axis", &first, GD_INPUTS({GD_DIMS(9, 4)})},
+    {"far_from_zero", &second, GD_INPUTS({GD_NORMAL(800, 1), GD_DIMS(3, 8)})},
+    {"spread", &second, GD_INPUTS({GD_NORMAL(0, 3), GD_DIMS(3, 33)})},
+    {"two", &first, GD_INPUTS({GD_DIMS(2)})},
+    {"no_rows", &second, GD_INPUTS({GD_DIMS(0, 4)}), .may_be_empty = true},
 };
 
 const gd_op gd_op_softmax = {
     .name = "softmax",
     .formula = "y_i = exp(x_i) / sum_j exp(x_j)",
     .inputs = 1,
+    .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(gd_softmax_args),
-    .backward_reads_outputs = 1,
+    .backward_reads_outputs = GD_BIT(0),
     .shape = softmax_shape,
     .forward = GD_ON_DEVICES(softmax_forward),
     .backward = GD_ON_DEVICES(softmax_backward),
@@ -76,9 +55,10 @@ const gd_op gd_op_log_softmax = {
     .name = "log_softmax",
     .formula = "y_i = x_i - log(sum_j exp(x_j))",
     .inputs = 1,
+    .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(gd_softmax_args),
-    .backward_reads_outputs = 1,
+    .backward_reads_outputs = GD_BIT(0),
     .shape = softmax_shape,
     .forward = GD_ON_DEVICES(log_softmax_forward),
     .backward = GD_ON_DEVICES(log_softmax_backward),

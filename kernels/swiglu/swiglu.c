@@ -25,30 +25,23 @@ static gd_status swiglu_shape(const gd_call *call, gd_spec *output, gd_spec *sav
     return GD_OK;
 }
 
-#define BOTH(...)          \
-    {"gate", __VA_ARGS__}, \
-    {                      \
-        "up", __VA_ARGS__  \
-    }
-
 static const gd_case swiglu_cases[] = {
-    {.name = "3x17", .inputs = 2, .input = {BOTH(.ndim = 2, .shape = {3, 17})}},
-    {.name = "large_gates", .inputs = 2, .input = {BOTH(.b = 10, .ndim = 1, .shape = {65})}},
-    {.name = "one", .inputs = 2, .input = {BOTH(.ndim = 0)}},
-    {.name = "empty",
-     .inputs = 2,
-     .may_be_empty = true,
-     .input = {BOTH(.ndim = 2, .shape = {0, 4})}},
+    {"3x17", NULL, GD_INPUTS({GD_DIMS(3, 17)}, {GD_DIMS(3, 17)})},
+    {"large_gates", NULL,
+     GD_INPUTS({GD_NORMAL(0, 10), GD_DIMS(65)}, {GD_NORMAL(0, 10), GD_DIMS(65)})},
+    {"one", NULL, GD_INPUTS({GD_SCALAR}, {GD_SCALAR})},
+    {"empty", NULL, GD_INPUTS({GD_DIMS(0, 4)}, {GD_DIMS(0, 4)}), .may_be_empty = true},
 };
 
 const gd_op gd_op_swiglu = {
     .name = "swiglu",
     .formula = "y = silu(gate) * up, silu(z) = z / (1 + exp(-z))",
     .inputs = 2,
+    .input_names = {"gate", "up"},
     .outputs = 1,
-    .backward_reads_inputs = 3,
-    .dinput_over_doutput = 2, /* dup, and dgate over gate: a block is read before it is written */
-    .dinput_over_input = 1,
+    .backward_reads_inputs = GD_ALL_INPUTS,
+    .dinput_over_doutput = GD_BIT(1), /* dup */
+    .dinput_over_input = GD_BIT(0),   /* dgate: a block is read before it is written */
     .shape = swiglu_shape,
     .forward = GD_ON_DEVICES(swiglu_forward),
     .backward = GD_ON_DEVICES(swiglu_backward),

@@ -51,8 +51,7 @@ static bool equal(const gd_checker *c, const gd_expectation *e, int i, const dou
         double g = got[*at], w = e->gradient[i][*at];
         if (!memcmp(&g, &w, sizeof g) || (isnan(g) && isnan(w))) continue;
         if (!e->bitwise && gd_check_overflows(c->input[i].dtype, g, w)) continue;
-        if (e->bitwise || !(g == w || fabs(g - w) <= close_enough(c->options.dtype) * size))
-            return false;
+        if (e->bitwise || !(g == w || fabs(g - w) <= close_enough(c->dtype) * size)) return false;
     }
     return true;
 }

@@ -48,12 +48,9 @@ static gd_status look_at_case(gd_context *ctx, const gd_op *op, const gd_case *c
 static gd_status make_input(gd_checker *c, const gd_case_input *how, int i)
 {
     gd_argument *a = &c->input[i];
-    if (how->name)
-        gd_check_copy_name(a->name, sizeof a->name, how->name);
-    else
-        snprintf(a->name, sizeof a->name, "input%d", i);
+    gd_check_copy_name(a->name, sizeof a->name, gd_input_name(c->op, i).text);
     a->given = !how->absent;
-    a->dtype = how->fill == GD_FILL_INDEX ? GD_INT32 : c->options.dtype;
+    a->dtype = how->fill == GD_FILL_INDEX ? GD_INT32 : c->dtype;
     a->wanted = a->given && !how->fixed && gd_dtype_is_real(a->dtype);
     a->ndim = how->ndim;
     a->count = 1;
@@ -76,6 +73,7 @@ static gd_status make_input(gd_checker *c, const gd_case_input *how, int i)
 static gd_status choose_input(gd_checker *c, const char *what)
 {
     const gd_gradcheck_options *o = &c->options;
+    const int64_t element = o->only_element == GD_ZERO ? 0 : o->only_element;
     bool found = false;
     for (int i = 0; i < c->inputs && o->only_input; i++) {
         gd_argument *a = &c->input[i];
@@ -84,12 +82,12 @@ static gd_status choose_input(gd_checker *c, const char *what)
             continue;
         }
         found = true;
-        if (o->use_only_element && (o->only_element < 0 || o->only_element >= a->count))
+        if (o->only_element && (element < 0 || element >= a->count))
             return gd_fail(c->ctx, GD_ERROR_ARGUMENT, "gradcheck: %s: element %lld is not in %s %s",
-                           what, (long long)o->only_element, a->name,
+                           what, (long long)element, a->name,
                            gd_check_shape(a->ndim, a->shape).text);
     }
-    if (o->use_only_element && !o->only_input)
+    if (o->only_element && !o->only_input)
         return gd_fail(c->ctx, GD_ERROR_ARGUMENT,
                        "gradcheck: %s: only_element wants only_input, too", what);
     if (o->only_input && !found)
@@ -105,7 +103,7 @@ static gd_status make_inputs(gd_checker *c, const gd_op *op, const gd_case *chec
     c->op = op;
     c->args = check->args;
     /* Values that were distinct may be equal in 16 bits. */
-    c->kinks = check->kinks || gd_dtype_size(c->options.dtype) == 2;
+    c->kinks = check->kinks || gd_dtype_size(c->dtype) == 2;
     c->may_be_empty = check->may_be_empty;
     c->apply = apply_op;
     c->probe = gd_check_allocate(c, 1, sizeof *c->probe);
@@ -170,7 +168,7 @@ static gd_status borrow_input(gd_checker *c, gd_tensor *t, int i)
     if (*gd_tensor_name(t))
         gd_check_copy_name(a->name, sizeof a->name, gd_tensor_name(t));
     else
-        snprintf(a->name, sizeof a->name, "input%d", i);
+        snprintf(a->name, sizeof a->name, "input %d", i);
     a->dtype = gd_tensor_dtype(t);
     a->ndim = gd_tensor_ndim(t);
     a->count = gd_tensor_count(t);
@@ -180,7 +178,7 @@ static gd_status borrow_input(gd_checker *c, gd_tensor *t, int i)
     a->leaf = a->measured = t;
     a->given = a->borrowed = true;
     a->wanted = a->required = gd_tensor_requires_grad(t);
-    if (a->wanted && !c->given.use_dtype) c->given.dtype = c->report->dtype = a->dtype;
+    if (a->wanted && !c->given.dtype) c->dtype = c->report->dtype = a->dtype;
     return gd_check_read_leaf(a);
 }
 

@@ -27,12 +27,13 @@ static gd_gradcheck_options with_defaults(gd_gradcheck_options o, gd_dtype measu
     static const struct {
         double rtol, atol;
     } by_stored[GD_DTYPE_COUNT] = {[GD_FLOAT16] = {1e-2, 1e-3}, [GD_BFLOAT16] = {0.1, 1e-2}};
-    if (o.step <= 0) o.step = by_measured[measured].step;
-    if (o.rtol <= 0) o.rtol = fmax(by_measured[measured].rtol, by_stored[stored].rtol);
-    if (o.atol <= 0) o.atol = fmax(by_measured[measured].atol, by_stored[stored].atol);
-    if (o.max_elements <= 0) o.max_elements = 256;
-    if (o.directions <= 0) o.directions = 4;
-    if (o.cotangents <= 0) o.cotangents = 2;
+    if (o.step == 0) o.step = by_measured[measured].step;
+    o.rtol = gd_option(o.rtol, fmax(by_measured[measured].rtol, by_stored[stored].rtol));
+    o.atol = gd_option(o.atol, fmax(by_measured[measured].atol, by_stored[stored].atol));
+    if (o.max_elements == 0) o.max_elements = 256;
+    if (o.directions == 0) o.directions = 4;
+    if (o.directions == GD_ZERO) o.directions = 0;
+    if (o.cotangents == 0) o.cotangents = 2;
     return o;
 }
 
@@ -57,17 +58,22 @@ static gd_status look_at_options(gd_context *ctx, const gd_gradcheck_options *o)
 {
     const struct {
         const char *name;
-        double value;
-    } numbers[] = {{"step", o->step}, {"rtol", o->rtol}, {"atol", o->atol}};
+        double value, least;
+    } numbers[] = {{"step", o->step, 0},
+                   {"rtol", gd_option(o->rtol, 0), 0},
+                   {"atol", gd_option(o->atol, 0), 0},
+                   {"max_elements", (double)(o->max_elements ? o->max_elements : 1), 1},
+                   {"directions", gd_option(o->directions, 0), 0},
+                   {"cotangents", o->cotangents ? o->cotangents : 1, 1}};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
-        if (numbers[i].value >= 0 && isfinite(numbers[i].value)) continue;
+        if (numbers[i].value >= numbers[i].least && isfinite(numbers[i].value)) continue;
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                       "gradcheck: %s is %g, wanted a finite number of at least 0", numbers[i].name,
-                       numbers[i].value);
+                       "gradcheck: %s is %g, wanted a finite number of at least %g",
+                       numbers[i].name, numbers[i].value, numbers[i].least);
     }
-    if (!gd_dtype_is_real(o->dtype))
+    if (o->dtype && !gd_dtype_is_real(*o->dtype))
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "gradcheck: dtype is %s, wanted a real one",
-                       gd_dtype_name(o->dtype));
+                       gd_dtype_name(*o->dtype));
     return GD_OK;
 }
 
@@ -78,14 +84,14 @@ gd_status gd_check_begin(gd_checker *c, gd_context *ctx, const gd_gradcheck_opti
     if (gd_error(ctx)) return gd_error_status(ctx);
     *c = (gd_checker){.ctx = ctx, .report = report, .random = gd_random_get(ctx)};
     if (options) c->given = *options;
-    if (!c->given.use_dtype) c->given.dtype = GD_FLOAT64;
+    c->dtype = c->given.dtype ? *c->given.dtype : GD_FLOAT64;
     if (!gd_grad_enabled(ctx))
         return gd_fail(ctx, GD_ERROR_STATE,
                        "gradcheck: called after gd_no_grad_begin, wanted it after gd_no_grad_end");
     if (look_at_options(ctx, &c->given)) return gd_error_status(ctx);
-    c->options = with_defaults(c->given, measured_dtype(c->given.dtype), c->given.dtype);
+    c->options = with_defaults(c->given, measured_dtype(c->dtype), c->dtype);
     *report = (gd_gradcheck_report){
-        .device = gd_context_device(ctx), .dtype = c->given.dtype, .seed = c->given.seed};
+        .device = gd_context_device(ctx), .dtype = c->dtype, .seed = c->given.seed};
     return GD_OK;
 }
 
@@ -177,7 +183,7 @@ static gd_status look_at_outputs(gd_checker *c)
         if (c->input[i].wanted) coarsest = coarser(coarsest, gd_tensor_dtype(c->input[i].measured));
     for (int o = 0; o < c->outputs; o++)
         if (c->output[o].real) coarsest = coarser(coarsest, c->output[o].measured);
-    c->options = with_defaults(c->given, coarsest, c->given.dtype);
+    c->options = with_defaults(c->given, coarsest, c->dtype);
     return status;
 }
 
@@ -367,7 +373,7 @@ gd_status gd_check_all(gd_checker *c)
         status = make_analytic(c);
         for (int k = 0; k < report->inputs && !status; k++)
             status = gd_check_compare(c, report->input[k].index, &report->input[k]);
-        if (!status && !c->options.only_numbers && !c->options.use_only_element)
+        if (!status && !c->options.only_numbers && !c->options.only_element)
             status = gd_check_behaviour(c);
     }
     if (!status) give_verdicts(c);

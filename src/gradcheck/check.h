@@ -70,6 +70,7 @@ typedef struct gd_checker gd_checker;
 struct gd_checker {
     gd_context *ctx;
     gd_gradcheck_options given, options; /* as asked for; with all defaults filled in */
+    gd_dtype dtype;                      /* of the inputs */
     gd_gradcheck_report *report;
     gd_random_state random; /* of the context, before */
     bool running;           /* from here on an error is the function's */

@@ -52,7 +52,7 @@ static gd_status choose(gd_comparison *m)
 {
     const gd_gradcheck_options *options = &m->c->options;
     int64_t n = m->argument->count, k = n;
-    if (options->use_only_element) k = 1;
+    if (options->only_element) k = 1;
     if (k > options->max_elements) k = options->max_elements;
     m->room = k + (int64_t)options->directions * m->c->sets;
     m->at = gd_check_allocate(m->c, m->room, sizeof *m->at);
@@ -64,7 +64,8 @@ static gd_status choose(gd_comparison *m)
         m->at[e] = begin + gd_check_below(end - begin, options->seed, GD_STREAM_SAMPLE, e);
         if (e == k - 1) m->at[e] = n - 1;
     }
-    if (options->use_only_element) m->at[0] = options->only_element;
+    if (options->only_element)
+        m->at[0] = options->only_element == GD_ZERO ? 0 : options->only_element;
     return GD_OK;
 }
 
@@ -327,7 +328,7 @@ gd_status gd_check_compare(gd_checker *c, int input, gd_gradcheck_input *out)
         for (int64_t e = 0; e < m.count && !status; e++) status = judge(&m, set, e);
     /* In float32 a direction crosses kinks wherever it goes. */
     bool coarse_kinks = c->kinks && c->options.step > 1e-4;
-    if (!status && m.count < m.argument->count && !c->options.use_only_element && !coarse_kinks)
+    if (!status && m.count < m.argument->count && !c->options.only_element && !coarse_kinks)
         status = go_directions(&m, out);
     return status ? status : summarise(&m, out);
 }

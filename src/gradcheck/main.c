@@ -38,6 +38,7 @@ typedef struct settings {
     const char **ops;
     int op_count;
     const char *only_case, *at;
+    gd_dtype dtype;
     gd_gradcheck_options check;
     gd_context_options context;
     int64_t seeds;
@@ -108,7 +109,7 @@ static int parse_value(settings *s, const char *name, const char *value)
     if (!strcmp(name, "--input")) return s->check.only_input = value, 1;
     if (!strcmp(name, "--at")) return s->at = value, 1;
     if (!strcmp(name, "--step")) return parse_step(value, &s->check.step);
-    if (!strcmp(name, "--dtype")) return parse_dtype(value, &s->check.dtype);
+    if (!strcmp(name, "--dtype")) return parse_dtype(value, &s->dtype);
     if (!strcmp(name, "--device")) return parse_device(value, &s->context.device);
     if (!strcmp(name, "--seed")) {
         bool fine = parse_number(value, 0, &n);
@@ -243,11 +244,11 @@ static void count_report(tally *t, const gd_gradcheck_report *r, const gd_case *
     }
 }
 
-static bool refuse_place(const settings *s, const gd_op *op, const gd_case *check,
-                         const gd_case_input *input)
+static bool refuse_place(const settings *s, const gd_op *op, const gd_case *check, int i)
 {
+    const gd_case_input *input = &check->input[i];
     fprintf(stderr, "gradus-gradcheck: %s, case %s: --at %s is no element of %s [", op->name,
-            check->name, s->at, input->name);
+            check->name, s->at, gd_input_name(op, i).text);
     for (int d = 0; d < input->ndim; d++)
         fprintf(stderr, "%s%lld", d ? ", " : "", (long long)input->shape[d]);
     fputs("]\n", stderr);
@@ -261,10 +262,10 @@ static bool run_case(gd_context *ctx, const settings *s, const gd_op *op, const 
     gd_gradcheck_options options = s->check;
     for (int i = 0; s->at && i < check->inputs; i++) {
         const gd_case_input *input = &check->input[i];
-        if (!input->name || strcmp(input->name, options.only_input)) continue;
-        options.use_only_element = true;
-        options.only_element = flat_index(s->at, input);
-        if (options.only_element < 0) return refuse_place(s, op, check, input);
+        if (strcmp(gd_input_name(op, i).text, options.only_input)) continue;
+        const int64_t element = flat_index(s->at, input);
+        if (element < 0) return refuse_place(s, op, check, i);
+        options.only_element = element ? element : GD_ZERO;
     }
     for (int64_t k = 0; k < s->seeds; k++, options.seed++) {
         gd_gradcheck_report report;
@@ -312,11 +313,10 @@ static void vacuous(const settings *s, const gd_op *op, tally *t)
 }
 
 /* Whether the case does without the input that alone shall be checked. */
-static bool does_without(const gd_case *check, const char *name)
+static bool does_without(const gd_op *op, const gd_case *check, const char *name)
 {
     for (int i = 0; name && i < check->inputs; i++) {
-        const gd_case_input *input = &check->input[i];
-        if (input->name && !strcmp(input->name, name)) return input->absent;
+        if (!strcmp(gd_input_name(op, i).text, name)) return check->input[i].absent;
     }
     return false;
 }
@@ -327,7 +327,7 @@ static bool run_op(gd_context *ctx, const settings *s, const gd_op *op, tally *t
     for (int i = 0; i < op->case_count; i++) {
         if (s->only_case && strcmp(s->only_case, op->cases[i].name)) continue;
         cases++;
-        if (!s->only_case && does_without(&op->cases[i], s->check.only_input)) continue;
+        if (!s->only_case && does_without(op, &op->cases[i], s->check.only_input)) continue;
         if (!run_case(ctx, s, op, &op->cases[i], t)) return false;
     }
     if (!cases && s->only_case && !s->op_count) return true; /* of all ops, those that have it */
@@ -408,7 +408,8 @@ static int run(settings *s)
 
 int main(int argc, char **argv)
 {
-    settings s = {.check = {.dtype = GD_FLOAT64, .use_dtype = true},
+    settings s = {.dtype = GD_FLOAT64,
+                  .check = {.dtype = &s.dtype},
                   .context = {.poison = true, .threads = 1},
                   .seeds = 1};
     s.ops = calloc((size_t)argc + 1, sizeof *s.ops);

@@ -41,11 +41,6 @@ static bool overlap_any(const gd_tensor *a, gd_tensor *const *list, int count)
     return false;
 }
 
-static bool bit(uint32_t mask, int i)
-{
-    return mask >> (i < 31 ? i : 31) & 1;
-}
-
 /* ---- Forward ------------------------------------------------------------------------------ */
 
 static void poison(const gd_call *call, gd_tensor *const *list, int count)
@@ -115,10 +110,10 @@ static int remember_all(const gd_call *call, gd_keepsake *kept)
     const gd_op *op = call->op;
     int n = 0;
     for (int i = 0; i < call->inputs; i++)
-        if (bit(op->backward_reads_inputs, i))
+        if (op->backward_reads_inputs & GD_BIT(i))
             n = remember(call, kept, n, call->input[i], "the backward changes input %d", i);
     for (int i = 0; i < call->outputs; i++) {
-        if (bit(op->backward_reads_outputs, i))
+        if (op->backward_reads_outputs & GD_BIT(i))
             n = remember(call, kept, n, call->output[i], "the backward changes output %d", i);
         n = remember(call, kept, n, call->doutput[i],
                      "the backward changes the gradient of output %d", i);
@@ -178,7 +173,7 @@ static void spoil(const gd_call *call, gd_probe *p, bool restore)
     gd_checker *c = p->checker;
     for (int i = 0; i < c->inputs; i++) {
         gd_argument *a = &c->input[i];
-        if (!a->leaf || bit(call->op->backward_reads_inputs, i)) continue;
+        if (!a->leaf || call->op->backward_reads_inputs & GD_BIT(i)) continue;
         if (restore)
             gd_tensor_write_f64(a->leaf, a->value, a->count);
         else
@@ -186,7 +181,7 @@ static void spoil(const gd_call *call, gd_probe *p, bool restore)
     }
     for (int i = 0; i < call->outputs && !restore; i++) {
         gd_tensor *y = call->output[i];
-        if (y && !bit(call->op->backward_reads_outputs, i) &&
+        if (y && !(call->op->backward_reads_outputs & GD_BIT(i)) &&
             gd_dtype_is_real(gd_tensor_dtype(y)) && !overlap_any(y, call->input, call->inputs))
             gd_tensor_fill(y, NAN);
     }

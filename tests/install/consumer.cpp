@@ -1,18 +1,16 @@
 // The headers and the library from C++.
 #include <gradus/gradus.h>
 
-#include <cstdint>
 #include <cstdio>
 #include <vector>
 
 int main()
 {
     gd_context *ctx = gd_context_create(nullptr);
-    const std::vector<std::int64_t> shape = {2, 3};
-    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, 2, shape.data());
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 3));
     gd_tensor_fill(x, 2.0);
     gd_tensor_set_requires_grad(x, true);
-    gd_tensor *loss = gd_sum(gd_mul(x, x), nullptr, 0, false);
+    gd_tensor *loss = gd_sum_all(gd_mul(x, x));
     gd_backward(loss);
     std::vector<double> dx(6);
     gd_tensor_read_f64(gd_grad(x), dx.data(), 6);

@@ -37,7 +37,7 @@ static const option_row rows[] = {
     {OPTION_SWITCH, "json", AT(json), .help = "  one object of JSON instead"},
 };
 
-static const eval_command defaults = {.from.dtype = TRAINED_DTYPE};
+static const eval_command defaults = {.from = TRAINED_DEFAULTS};
 
 static const option_table table = {
     .program = "gradus-eval",

@@ -54,7 +54,7 @@ static const sample_command defaults = {.length = 500,
                                         .temperature = 0.8,
                                         .top_p = 1,
                                         .seed = 1,
-                                        .from.dtype = TRAINED_DTYPE};
+                                        .from = TRAINED_DEFAULTS};
 
 static const option_table table = {
     .program = "gradus-sample",

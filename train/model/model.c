@@ -174,7 +174,7 @@ gd_tensor *model_logits(model *m, gd_tensor *tokens)
     gd_tensor *x = dropped(m, gd_embedding(m->embedding, tokens)), *branch = NULL;
     for (int64_t i = 0; i < m->config.layers; i++) {
         if (m->config.recompute) {
-            x = last_use(x, gd_checkpoint(m->ctx, layer_again, &m->layers[i], &x, 1));
+            x = last_use(x, gd_recompute(m->ctx, layer_again, &m->layers[i], &x, 1));
         } else {
             branch = run_layer(m, &m->layers[i], &x, branch);
         }

@@ -13,7 +13,7 @@
 
 static const uint64_t MOST_STEPS = 1000000000000;
 
-enum { TOKENIZER_TEXT = 2 * 256 + 16, NUMBER_TEXT = 24 };
+enum { TOKENIZER_TEXT = 2 * 256 + 16, NUMBER_TEXT = CHECKPOINT_NUMBER };
 
 /* What the tokens are: "characters:61620a", two digits for each, or a fingerprint of the pieces. */
 static void print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT])
@@ -86,6 +86,7 @@ static int64_t state_texts(const model *m, const dataset *data, const train_opti
                    {"random_seed", random.seed},
                    {"random_offset", random.offset},
                    {"text_hash", data->hash},
+                   {"best_step", (uint64_t)progress->best.step},
                    {"loss_scale", (uint64_t)progress->scale.factor},
                    {"loss_scale_good", (uint64_t)progress->scale.good}};
     int64_t count = 0;
@@ -95,6 +96,8 @@ static int64_t state_texts(const model *m, const dataset *data, const train_opti
         print_whole(room[i], numbers[i].value);
         texts[count++] = (gd_named_text){numbers[i].name, room[i]};
     }
+    checkpoint_print_best(room[used], progress->best.loss);
+    texts[count++] = (gd_named_text){"best_loss", room[used]};
     for (int i = 0; i < OPTIONS_MOST && options_saved(&o->base, i, &items[i]); i++) {
         if (items[i].text) texts[count++] = (gd_named_text){items[i].key, items[i].text};
     }
@@ -105,8 +108,8 @@ static gd_status save_state(const model *m, const dataset *data, const train_opt
                             gd_optimizer *adamw, const checkpoint_progress *progress,
                             const char *folder)
 {
-    char path[FOLDER_PATH], room[8][NUMBER_TEXT], (*names)[96] = NULL;
-    gd_named_text texts[OPTIONS_MOST + 9];
+    char path[FOLDER_PATH], room[10][NUMBER_TEXT], (*names)[96] = NULL;
+    gd_named_text texts[OPTIONS_MOST + 11];
     options_item items[OPTIONS_MOST];
     int64_t count;
     int64_t text_count = state_texts(m, data, o, adamw, progress, texts, room, items);
@@ -129,7 +132,7 @@ static gd_status fail(gd_context *ctx, const char *what, const char *path)
 
 /* Removes all but the newest `keep`, those of every `keep_every`-th step, and the one just saved: a
  * run that has gone back to an older checkpoint finds newer ones. */
-static gd_status thin_out(gd_context *ctx, const train_options *o, int64_t saved)
+static gd_status thin_out(gd_context *ctx, const train_options *o, int64_t saved, int64_t best)
 {
     char path[FOLDER_PATH], removing[FOLDER_PATH];
     int64_t *steps, count = checkpoint_list(o->out, &steps);
@@ -137,7 +140,9 @@ static gd_status thin_out(gd_context *ctx, const train_options *o, int64_t saved
         return fail(ctx, "list", o->out);
     }
     for (int64_t i = 0; o->keep > 0 && i < count - o->keep; i++) {
-        if (steps[i] == saved || (o->keep_every > 0 && steps[i] % o->keep_every == 0)) continue;
+        if (steps[i] == saved || (o->keep_best && steps[i] == best) ||
+            (o->keep_every > 0 && steps[i] % o->keep_every == 0))
+            continue;
         bool removed = checkpoint_path(path, o->out, steps[i]) && folder_remove(removing) &&
                        folder_replace(path, removing) && folder_remove(removing);
         if (!removed) {
@@ -167,7 +172,10 @@ gd_status checkpoint_save(const model *m, const dataset *data, const train_optio
     if (!folder_flush(saving) || !folder_replace(saving, path) || !folder_flush(o->out)) {
         return fail(ctx, "complete", path);
     }
-    return thin_out(ctx, o, progress->step);
+    if (o->keep_best && checkpoint_link_best(ctx, o->out, progress->best.step)) {
+        return gd_error_status(ctx);
+    }
+    return thin_out(ctx, o, progress->step, progress->best.step);
 }
 
 /* ---- Opening ------------------------------------------------------------------------------ */
@@ -188,9 +196,9 @@ static uint64_t read_whole(const checkpoint *from, gd_context *ctx, const char *
 }
 
 /* The loss scale of a run in float16; others have none. */
-static loss_scale read_scale(const checkpoint *from, gd_context *ctx)
+static gd_loss_scale read_scale(const checkpoint *from, gd_context *ctx)
 {
-    if (!gd_safetensors_metadata(from->state, "loss_scale")) return (loss_scale){0};
+    if (!gd_safetensors_metadata(from->state, "loss_scale")) return (gd_loss_scale){0};
     const uint64_t factor = read_whole(from, ctx, "loss_scale");
     const uint64_t good = read_whole(from, ctx, "loss_scale_good");
     if (factor == 0 || factor > MOST_STEPS || factor & (factor - 1) || good > MOST_STEPS) {
@@ -198,7 +206,7 @@ static loss_scale read_scale(const checkpoint *from, gd_context *ctx)
                 CHECKPOINT_STATE " in %s: loss_scale is %llu, wanted a power of two", from->folder,
                 (unsigned long long)factor);
     }
-    return (loss_scale){.adapts = true, .factor = (int64_t)factor, .good = (int64_t)good};
+    return (gd_loss_scale){.adapts = true, .factor = (int64_t)factor, .good = (int64_t)good};
 }
 
 /* The state and the shape, and a look whether the weights are there. */
@@ -218,14 +226,16 @@ static gd_status open_folder(checkpoint *from, gd_context *ctx, bool resume)
     from->state = gd_safetensors_open(ctx, path);
     uint64_t step = from->state ? read_whole(from, ctx, "step") : 0;
     uint64_t skipped = from->state ? read_whole(from, ctx, "skipped_steps") : 0;
-    const loss_scale scale = from->state ? read_scale(from, ctx) : (loss_scale){0};
+    const gd_loss_scale scale = from->state ? read_scale(from, ctx) : (gd_loss_scale){0};
+    const checkpoint_best best = checkpoint_read_best(from);
     if (step > MOST_STEPS || skipped > step) {
         gd_fail(ctx, GD_ERROR_IO, "%s: %llu steps, %llu of them left out, cannot be", path,
                 (unsigned long long)step, (unsigned long long)skipped);
     }
     if (gd_error(ctx)) checkpoint_close(from);
-    from->progress = gd_error(ctx) ? (checkpoint_progress){0}
-                                   : (checkpoint_progress){(int64_t)step, (int64_t)skipped, scale};
+    from->progress = gd_error(ctx)
+                         ? (checkpoint_progress){0}
+                         : (checkpoint_progress){(int64_t)step, (int64_t)skipped, scale, best};
     return gd_error_status(ctx);
 }
 

@@ -19,15 +19,21 @@
 
 #include "data.h"
 #include "folder.h"
-#include "loss_scale.h"
 #include "model.h"
 #include "train_options.h"
 
+/* The best validation. */
+typedef struct checkpoint_best {
+    int64_t step; /* after so many; 0: there was none */
+    double loss;
+} checkpoint_best;
+
 /* How far a run has come. */
 typedef struct checkpoint_progress {
-    int64_t step;     /* how many were done */
-    int64_t skipped;  /* of these, left out (--skip-nonfinite) */
-    loss_scale scale; /* adapts: of a run in float16 */
+    int64_t step;        /* how many were done */
+    int64_t skipped;     /* of these, left out (--skip-nonfinite) */
+    gd_loss_scale scale; /* adapts: of a run in float16 */
+    checkpoint_best best;
 } checkpoint_progress;
 
 typedef struct checkpoint {
@@ -76,9 +82,21 @@ gd_status checkpoint_load_model(const checkpoint *from, model *m, const dataset 
  * its weights are, unrounded. Where only weights are taken, masters begin with these. */
 gd_status checkpoint_load_state(const checkpoint *from, const model *m, gd_optimizer *adamw);
 
+/* ---- The best validation (checkpoint_best.c) ------------------------------------------------ */
+
+enum { CHECKPOINT_NUMBER = 32 }; /* bytes of a number in the metadata, as text */
+
+/* A loss as the metadata has it, and the best as it stands there; a state without it had none. */
+void checkpoint_print_best(char text[CHECKPOINT_NUMBER], double loss);
+checkpoint_best checkpoint_read_best(const checkpoint *from);
+
+/* Has the link OUT/best lead to OUT/step-N, if that is there. */
+gd_status checkpoint_link_best(gd_context *ctx, const char *out, int64_t step);
+
 /* ---- Saving --------------------------------------------------------------------------------- */
 
-/* Saves as OUT/step-N, and removes what --keep does not keep. */
+/* Saves as OUT/step-N, and removes what --keep does not keep. With --keep-best the checkpoint of the
+ * best validation stays, too, and the link OUT/best leads to it. */
 gd_status checkpoint_save(const model *m, const dataset *data, const train_options *options,
                           gd_optimizer *adamw, const checkpoint_progress *progress);
 

@@ -1,4 +1,4 @@
-/* checkpoint.c - recomputation: forget what a segment computed, and compute it again when its
+/* recompute.c - recomputation: forget what a segment computed, and compute it again when its
  * backward comes.
  *
  * Forward: the segment runs without being recorded; everything it made but its output is dropped;
@@ -9,9 +9,10 @@
 
 #include <string.h>
 
-/* Stands for every segment on the tape; the backward is gd_checkpoint_backward. */
-const gd_op gd_checkpoint_op = {
-    .name = "checkpoint",
+/* Stands for every segment on the tape. Its nodes have a backward of their own, recompute_backward:
+ * the segment takes its tensors as they are, where a kernel gets them converted. */
+static const gd_op recompute_op = {
+    .name = "recompute",
     .formula = "y = segment(inputs), computed again in the backward",
     .inputs = GD_ANY_INPUTS,
     .outputs = 1,
@@ -19,11 +20,11 @@ const gd_op gd_checkpoint_op = {
     .backward_reads_inputs = GD_ALL_INPUTS,
 };
 
-typedef struct checkpoint_args {
+typedef struct recompute_args {
     gd_segment segment;
     void *user;
     gd_random_state random; /* so that dropout repeats */
-} checkpoint_args;
+} recompute_args;
 
 /* Gives back the memory of everything made since, but `except`, and forgets the headers. */
 static void drop_since(gd_context *ctx, const gd_tensor *tensor_before,
@@ -47,8 +48,8 @@ static bool made_since(const gd_context *ctx, const gd_tensor *tensor_before, co
     return false;
 }
 
-static gd_tensor *run_segment(gd_context *ctx, const checkpoint_args *args,
-                              gd_tensor *const *inputs, int count)
+static gd_tensor *run_segment(gd_context *ctx, const recompute_args *args, gd_tensor *const *inputs,
+                              int count)
 {
     ctx->segments++;
     gd_tensor *y = args->segment(args->user, inputs, count);
@@ -57,7 +58,7 @@ static gd_tensor *run_segment(gd_context *ctx, const checkpoint_args *args,
 }
 
 /* The segment's output as a tensor that a node may call its own. */
-static gd_tensor *run_unrecorded(gd_context *ctx, const checkpoint_args *args,
+static gd_tensor *run_unrecorded(gd_context *ctx, const recompute_args *args,
                                  gd_tensor *const *inputs, int count)
 {
     gd_tensor *tensor_before = ctx->step_tensors;
@@ -67,7 +68,7 @@ static gd_tensor *run_unrecorded(gd_context *ctx, const checkpoint_args *args,
     gd_tensor *y = run_segment(ctx, args, inputs, count);
     ctx->no_grad = no_grad;
     if (!y && !gd_failed(ctx)) {
-        gd_fail(ctx, GD_ERROR_ARGUMENT, "checkpoint: the segment returned NULL, wanted a tensor");
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "recompute: the segment returned NULL, wanted a tensor");
     }
     if (y && !gd_failed(ctx) && !made_since(ctx, tensor_before, y)) { /* an input, or a leaf */
         ctx->saw_gradient = ctx->saw_gradient || y->requires_grad;
@@ -83,55 +84,27 @@ static gd_status check_inputs(gd_context *ctx, gd_segment segment, gd_tensor *co
                               int count)
 {
     if (!segment || count < 1 || !inputs) {
-        return gd_fail(ctx, GD_ERROR_ARGUMENT, "checkpoint: %s, wanted %s",
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "recompute: %s, wanted %s",
                        !segment ? "segment is NULL" : "there are no inputs",
                        !segment ? "a function" : "at least one");
     }
     for (int i = 0; i < count; i++) {
         if (inputs[i] && inputs[i]->ctx != ctx) {
             return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                           "checkpoint: input %d is a tensor of another context", i);
+                           "recompute: input %d is a tensor of another context", i);
         }
-        if (inputs[i] && !gd_tensor_usable(inputs[i], "checkpoint", "input")) {
+        if (inputs[i] && !gd_tensor_usable(inputs[i], "recompute", "input")) {
             return gd_error_status(ctx);
         }
     }
     return GD_OK;
 }
 
-gd_tensor *gd_checkpoint(gd_context *ctx, gd_segment segment, void *user, gd_tensor *const *inputs,
-                         int count)
-{
-    if (gd_error_status(ctx) || check_inputs(ctx, segment, inputs, count)) return NULL;
-    checkpoint_args args = {segment, user, ctx->random};
-    if (ctx->no_grad > 0) return run_segment(ctx, &args, inputs, count);
-
-    bool saw_before = ctx->saw_gradient;
-    ctx->saw_gradient = false;
-    gd_tensor *y = run_unrecorded(ctx, &args, inputs, count);
-    bool record = ctx->saw_gradient;
-    ctx->saw_gradient = saw_before || record;
-    if (!y || !record) return y;
-
-    gd_call call = {.context = ctx, .op = &gd_checkpoint_op, .inputs = count, .outputs = 1};
-    checkpoint_args *kept = gd_arena_allocate(ctx, sizeof *kept, "checkpoint");
-    call.input = gd_arena_allocate(ctx, (size_t)count * sizeof *call.input, "checkpoint");
-    call.output = gd_arena_allocate(ctx, sizeof *call.output, "checkpoint");
-    if (gd_failed(ctx)) return NULL;
-    *kept = args;
-    memcpy(call.input, inputs, (size_t)count * sizeof *inputs);
-    call.output[0] = y;
-    gd_node *node = gd_tape_append(&call);
-    if (!node) return NULL;
-    node->args = kept;
-    return y;
-}
-
 /* ---- Backward ----------------------------------------------------------------------------- */
 
 static gd_tensor **make_local_leaves(gd_context *ctx, const gd_node *node)
 {
-    gd_tensor **local = gd_arena_allocate(ctx, (size_t)node->inputs * sizeof *local, "checkpoint");
+    gd_tensor **local = gd_arena_allocate(ctx, (size_t)node->inputs * sizeof *local, "recompute");
     for (int i = 0; local && i < node->inputs; i++) {
         gd_tensor *t = node->input[i];
         if (!t) continue;
@@ -146,7 +119,7 @@ static gd_tensor **make_local_leaves(gd_context *ctx, const gd_node *node)
 }
 
 /* Runs the segment again on the tape beyond `ctx->tape_floor`, and back. */
-static gd_status repeat(gd_context *ctx, const checkpoint_args *args, gd_tensor **local, int count,
+static gd_status repeat(gd_context *ctx, const recompute_args *args, gd_tensor **local, int count,
                         gd_tensor *doutput)
 {
     gd_random_state random = ctx->random;
@@ -159,14 +132,17 @@ static gd_status repeat(gd_context *ctx, const checkpoint_args *args, gd_tensor 
     if (gd_failed(ctx)) return ctx->status;
     if (!y) {
         return gd_fail(ctx, GD_ERROR_STATE,
-                       "checkpoint: the segment returned NULL the second time it ran");
+                       "recompute: the segment returned NULL the second time it ran");
     }
     if (!y->requires_grad) return GD_OK;
     return gd_backward_walk(ctx, &y, 1, &doutput, false);
 }
 
-gd_status gd_checkpoint_backward(gd_node *node, gd_tensor *doutput)
+/* Nodes of the segment are used up in any case: the tape that is kept is the one outside. */
+static gd_status recompute_backward(gd_node *node, bool keep_tape)
 {
+    (void)keep_tape;
+    gd_tensor *doutput = node->output[0]->grad;
     gd_context *ctx = doutput->ctx;
     gd_tensor *tensor_before = ctx->step_tensors;
     gd_storage *storage_before = ctx->step_storages;
@@ -181,7 +157,7 @@ gd_status gd_checkpoint_backward(gd_node *node, gd_tensor *doutput)
 
     for (int i = 0; i < node->inputs && !gd_failed(ctx); i++) {
         if (local[i] && local[i]->grad_valid) {
-            gd_grad_add(node->input[i], local[i]->grad, "checkpoint");
+            gd_grad_add(node->input[i], local[i]->grad, "recompute");
         }
     }
     /* What stays is the memory of gradients that were just made for the real inputs. */
@@ -195,4 +171,35 @@ gd_status gd_checkpoint_backward(gd_node *node, gd_tensor *doutput)
         if (t && t->grad && t->step) t->grad->storage->keep = false;
     }
     return gd_error_status(ctx);
+}
+
+/* ---- Forward ------------------------------------------------------------------------------ */
+
+gd_tensor *gd_recompute(gd_context *ctx, gd_segment segment, void *user, gd_tensor *const *inputs,
+                        int count)
+{
+    if (gd_error_status(ctx) || check_inputs(ctx, segment, inputs, count)) return NULL;
+    recompute_args args = {segment, user, ctx->random};
+    if (ctx->no_grad > 0) return run_segment(ctx, &args, inputs, count);
+
+    bool saw_before = ctx->saw_gradient;
+    ctx->saw_gradient = false;
+    gd_tensor *y = run_unrecorded(ctx, &args, inputs, count);
+    bool record = ctx->saw_gradient;
+    ctx->saw_gradient = saw_before || record;
+    if (!y || !record) return y;
+
+    gd_call call = {.context = ctx, .op = &recompute_op, .inputs = count, .outputs = 1};
+    recompute_args *kept = gd_arena_allocate(ctx, sizeof *kept, "recompute");
+    call.input = gd_arena_allocate(ctx, (size_t)count * sizeof *call.input, "recompute");
+    call.output = gd_arena_allocate(ctx, sizeof *call.output, "recompute");
+    if (gd_failed(ctx)) return NULL;
+    *kept = args;
+    memcpy(call.input, inputs, (size_t)count * sizeof *inputs);
+    call.output[0] = y;
+    gd_node *node = gd_tape_append(&call);
+    if (!node) return NULL;
+    node->args = kept;
+    node->backward = recompute_backward;
+    return y;
 }
