@@ -111,10 +111,7 @@ static void print_dot_leaf(gd_context *ctx, FILE *file, const gd_tensor *t, cons
     print_quoted(file, t->name[0] ? t->name : name);
     fprintf(file, "\\n%s", gd_shape_text(t).text);
     if (ctx->record_norms && t->grad_valid) {
-        const gd_tensor *grad = t->grad;
-        fprintf(
-            file, "\\n|grad| %.3g",
-            sqrt(ctx->services->sum_squares(gd_tensor_data(grad), grad->dtype, grad->count, ctx)));
+        fprintf(file, "\\n|grad| %.3g", sqrt(gd_sum_squares(t->grad)));
     }
     fprintf(file, "\"];\n");
 }
