@@ -19,6 +19,99 @@ START_TEST(a_broken_checkpoint_is_passed_over)
 }
 END_TEST
 
+/* What may only want a permission or a disk is not trained again from the beginning. */
+START_TEST(a_run_that_cannot_go_on_is_not_begun_anew)
+{
+    train_well("--data text %s --steps 8 --checkpoint-every 4 --out a");
+    shell("cd '%s/a' && for f in step-*/state.safetensors; do truncate -s 1000 $f; done%s", folder,
+          "");
+    shell("cd '%s' && cp -r a before%s", folder, "");
+    train_badly("--data text %s --resume auto --out a",
+                "none of the 2 checkpoints in a can be used; nothing was changed, and another "
+                "--out begins a new run");
+    program_said(output, "a/step-00000008 is passed over: safetensors_open: ");
+    program_said(output, "a/step-00000004 is passed over: safetensors_open: ");
+    shell("cd '%s' && diff -r a before%s", folder, "");
+    train_well("--data text %s --steps 2 --resume auto --out b");
+}
+END_TEST
+
+/* The log is not what keeps them apart. */
+START_TEST(two_runs_do_not_share_a_folder)
+{
+    static const char *const second[] = {"--data text %s --resume auto --out a --log /dev/null",
+                                         "--resume a --log /dev/null"};
+    int status;
+    pid_t child = begin("--data text %s --steps 1000000 --checkpoint-every 5 --out a "
+                        "--log /dev/null",
+                        0);
+    wait_for("a/step-00000005");
+    for (int i = 0; i < 2; i++)
+        train_badly(second[i], "--out a: another run is saving its checkpoints there");
+    train_well("--resume a --dry-run"); /* saves nothing */
+    kill(child, SIGTERM);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    train_well("--resume a --max-seconds 0.01");
+}
+END_TEST
+
+static bool has_checksums(void)
+{
+    return exists("a/step-00000004/checksums.xxh3");
+}
+
+START_TEST(a_flipped_bit_is_noticed)
+{
+    static const char *const files[] = {"config.json", "model.safetensors", "tokenizer.json",
+                                        "state.safetensors", "checksums.xxh3"};
+    train_well("--data text %s --steps 8 --checkpoint-every 4 --out a");
+    if (!has_checksums()) return; /* a build without xxHash */
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char flip[512];
+        /* "positions": 12 in config.json; anywhere in the others */
+        snprintf(flip, sizeof flip,
+                 "cd '%%s/b/step-00000008' && perl -e 'open F, \"+<\", \"%s\"; $at = -s F; "
+                 "$at = int($at * 0.8); seek F, $at, 0; read F, $c, 1; seek F, $at, 0; "
+                 "print F chr(ord($c) ^ 1)'%%s",
+                 files[i]);
+        shell("cd '%s' && rm -rf b && cp -r a b%s", folder, "");
+        shell(flip, folder, "");
+        train_badly("--resume b/step-00000008", "does not match its checksum in checksums.xxh3");
+        train_badly("--data text --init b/step-00000008 --steps 0", "does not match its checksum");
+        train_well("--resume b --steps 8");
+        program_said(output, "b/step-00000008 is passed over: ");
+        program_said(output, "from   b/step-00000004\n");
+    }
+    shell("cd '%s' && rm -rf b && cp -r a b && cd b/step-00000008 && "
+          "sed -i s/1e-05/1e-06/ config.json && rm checksums.xxh3%s",
+          folder, "");
+    train_well("--resume b --steps 9"); /* it was meant */
+    program_said(output, "from   b/step-00000008\n");
+}
+END_TEST
+
+START_TEST(a_model_is_not_taken_with_the_state_of_another)
+{
+    train_well("--data text %s --steps 8 --checkpoint-every 4 --out a");
+    shell("cd '%s/a' && cp step-00000004/model.safetensors step-00000008/ && rm -f "
+          "step-00000008/checksums.xxh3%s",
+          folder, "");
+    train_badly(
+        "--resume a/step-00000008",
+        "a/step-00000008: model.safetensors is not the one that state.safetensors was saved");
+}
+END_TEST
+
+/* Where a run writes is said on its command line, and not by a file from somewhere. */
+START_TEST(a_checkpoint_names_no_file_to_be_written)
+{
+    train_well("--data text %s --steps 4 --log mine --out a");
+    shell("cd '%s' && cp mine before%s", folder, "");
+    train_well("--resume a --steps 5 --out b");
+    shell("cd '%s' && cmp mine before && test -s b/log.jsonl%s", folder, "");
+}
+END_TEST
+
 static void write_copy(const char *name, const char *text)
 {
     char path[256];
@@ -46,7 +139,8 @@ START_TEST(hostile_checkpoints_are_named)
     };
     train_well("--data text %s --steps 2 --out a");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        shell("cd '%s' && rm -rf copy && cp -r a copy%s", folder, "");
+        shell("cd '%s' && rm -rf copy && cp -r a copy && rm -f copy/*/checksums.xxh3%s", folder,
+              "");
         write_copy(rows[i].file, rows[i].text);
         train_badly("--resume copy/step-00000002", rows[i].wanted);
         shell("cd '%s' && rm copy/step-00000002/%s", folder, rows[i].file);
@@ -69,7 +163,7 @@ START_TEST(hostile_indexes_are_named)
     };
     static const char begin[] = "--data text --init copy/step-00000002 --steps 0";
     train_well("--data text %s --steps 2 --out a");
-    shell("cd '%s' && cp -r a copy%s", folder, "");
+    shell("cd '%s' && cp -r a copy && rm -f copy/*/checksums.xxh3%s", folder, "");
     write_copy(index, rows[0].text);
     train_well(begin);
     shell("cd '%s' && rm copy/step-00000002/model.safetensors%s", folder, "");
@@ -156,6 +250,11 @@ int main(void)
     TCase *cases = tcase_create("faults");
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_test(cases, a_broken_checkpoint_is_passed_over);
+    tcase_add_test(cases, a_run_that_cannot_go_on_is_not_begun_anew);
+    tcase_add_test(cases, two_runs_do_not_share_a_folder);
+    tcase_add_test(cases, a_flipped_bit_is_noticed);
+    tcase_add_test(cases, a_model_is_not_taken_with_the_state_of_another);
+    tcase_add_test(cases, a_checkpoint_names_no_file_to_be_written);
     tcase_add_test(cases, hostile_checkpoints_are_named);
     tcase_add_test(cases, hostile_indexes_are_named);
     tcase_add_test(cases, a_disk_that_is_full);

@@ -100,6 +100,7 @@ static int run(gd_context *ctx, options *command)
     int status = EXIT_FAILURE;
     if (checkpoint_open(&from, ctx, o)) {
         console_message("%s", gd_error(ctx));
+        checkpoint_close(&from);
         return status;
     }
     if (!train_options_check(o)) {

@@ -76,7 +76,7 @@ static const option_row rows[] = {
      .help = "  print the configuration and the memory of a step, and stop", .passes = true},
     {.help = "Report"},
     {OPTION_PATH, "log", AT(log), .others = "log_file",
-     .help = "FILE  the run as lines of JSON; default: log.jsonl in --out"},
+     .help = "FILE  the run as lines of JSON; default: log.jsonl in --out", .passes = true},
     {OPTION_WHOLE, "eval-every", AT(eval_every), 0, 1e12, .others = "eval_interval val_loss_every",
      .help = "N  steps between validations; 0: at the end alone"},
     {OPTION_WHOLE, "eval-batches", AT(eval_batches), 0, 1e6,

@@ -1,6 +1,7 @@
 /* data.c - see data.h. */
 #include "data.h"
 #include "console.h"
+#include "fnv.h"
 #include "text_file.h"
 
 #include <stdlib.h>
@@ -37,14 +38,6 @@ static bool encode(const dataset *data, const char *option, const char *path, co
     return false;
 }
 
-/* FNV-1a */
-static uint64_t hash_bytes(const uint8_t *bytes, int64_t length)
-{
-    uint64_t hash = 14695981039346656037u;
-    for (int64_t i = 0; i < length; i++) hash = (hash ^ bytes[i]) * 1099511628211u;
-    return hash;
-}
-
 static bool load_text(dataset *data)
 {
     const data_options *o = &data->options;
@@ -66,7 +59,7 @@ static bool load_text(dataset *data)
         tokenizer_characters(&data->tokenizer, text, length);
     else if (!tokenizer_train(&data->tokenizer, text, train, (int32_t)o->vocab))
         fine = no_memory();
-    data->hash = hash_bytes(text, train);
+    data->hash = fnv1a(FNV_BEGIN, text, (size_t)train);
     if (fine && o->part == DATA_BOTH)
         fine = encode(data, o->option, o->text, text, train, &data->train);
     if (fine && o->validation) {
@@ -99,7 +92,7 @@ static bool load_tokens(dataset *data)
     if (!both) return true;
     const token_shard *first = &data->train.shard[0];
     int64_t bytes = first->length * first->width;
-    data->hash = hash_bytes(first->ids, bytes < HASHED ? bytes : HASHED);
+    data->hash = fnv1a(FNV_BEGIN, first->ids, (size_t)(bytes < HASHED ? bytes : HASHED));
     return true;
 }
 
