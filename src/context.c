@@ -53,11 +53,12 @@ static void keep_ends(char *error, size_t size, const char *whole)
     memcpy(error + size - tail, whole + length + 1 - tail, tail);
 }
 
-/* A name, or what a file holds, may break the line, or tell a terminal what to do. */
-static void replace_controls(char *text)
+void gd_replace_controls(char *text)
 {
-    for (; *text; text++) {
-        if ((unsigned char)*text < 0x20 || *text == 0x7f) *text = '?';
+    for (unsigned char before = 0, c; (c = (unsigned char)*text); before = c, text++) {
+        const bool c1 = before == 0xc2 && c >= 0x80 && c < 0xa0; /* U+0080 to U+009F */
+        if (c1) text[-1] = '?';
+        if (c < 0x20 || c == 0x7f || c1) *text = '?';
     }
 }
 
@@ -71,7 +72,7 @@ gd_status gd_fail(gd_context *ctx, gd_status status, const char *format, ...)
     va_start(args, format);
     vsnprintf(whole, sizeof whole, format, args);
     va_end(args);
-    replace_controls(whole);
+    gd_replace_controls(whole);
     keep_ends(ctx->error, sizeof ctx->error, whole);
     return ctx->status;
 }

@@ -112,6 +112,85 @@ START_TEST(a_checkpoint_names_no_file_to_be_written)
 }
 END_TEST
 
+/* Gives the state of copy/step-00000002 another text in its metadata. */
+static void set_metadata(const char *name, const char *value)
+{
+    enum { MOST = 160 };
+    gd_named_tensor tensors[MOST];
+    gd_named_text texts[MOST];
+    char path[256];
+    int64_t count = 0, text_count = 0;
+    const gd_named_text *text;
+    snprintf(path, sizeof path, "%s/copy/step-00000002/state.safetensors", folder);
+    gd_context *ctx = gd_context_create(NULL);
+    gd_safetensors *state = gd_safetensors_open(ctx, path);
+    for (; count < gd_safetensors_count(state); count++) {
+        const char *tensor = gd_safetensors_at(state, count)->name;
+        tensors[count] = (gd_named_tensor){tensor, gd_safetensors_tensor(state, tensor)};
+    }
+    for (int64_t i = 0; (text = gd_safetensors_metadata_at(state, i)); i++)
+        if (strcmp(text->name, name) != 0) texts[text_count++] = *text;
+    texts[text_count++] = (gd_named_text){name, value};
+    ck_assert_int_eq(gd_safetensors_write(ctx, path, tensors, count, texts, text_count), GD_OK);
+    for (int64_t i = 0; i < count; i++) gd_tensor_free((gd_tensor *)(uintptr_t)tensors[i].tensor);
+    gd_safetensors_close(state);
+    gd_context_free(ctx);
+}
+
+/* What others have put into a checkpoint neither makes a file nor speaks to the terminal. */
+START_TEST(foreign_metadata_is_only_read)
+{
+    static const struct {
+        const char *name, *value, *wanted;
+    } rows[] = {
+        {"option.data", "text\x1b[31m", "data is \"text?[31m\", wanted no control characters"},
+        {"option.data", "text\xc2\x9b[31m", "data is \"text??[31m\", wanted no control"},
+        {"option.schedule", "\a", "wanted no control characters"},
+        {"step", "1\x1b[31m", "has no whole number \"step\""},
+    };
+    train_well("--data text %s --steps 2 --out a");
+    shell("cd '%s' && cp -r a copy && rm -f copy/*/checksums.xxh3%s", folder, "");
+    set_metadata("option.log", "mine");
+    set_metadata("option.out", "elsewhere");
+    train_well("--resume copy/step-00000002 --steps 3");
+    ck_assert(!exists("mine") && !exists("elsewhere"));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        shell("cd '%s' && rm -rf copy && cp -r a copy && rm -f copy/*/checksums.xxh3%s", folder,
+              "");
+        set_metadata(rows[i].name, rows[i].value);
+        train_badly("--resume copy/step-00000002", rows[i].wanted);
+        ck_assert(!strchr(output, 27) && !strchr(output, 7) && !strstr(output, "\xc2\x9b"));
+    }
+}
+END_TEST
+
+/* What config.json says is compared with the files before memory of that size is asked for. */
+START_TEST(sizes_that_the_files_do_not_have)
+{
+    static const struct {
+        const char *change, *wanted;
+    } rows[] = {
+        {"s/.vocab_size.: 7/\"vocab_size\": 100000000/", "has not the shape [100000000, 16]"},
+        {"s/.num_hidden_layers.: 2/\"num_hidden_layers\": 999/",
+         "has no tensor \"model.layers.2.input_layernorm.weight\""},
+        {"s/.intermediate_size.: 24/\"intermediate_size\": 1048576/",
+         "\"model.layers.0.mlp.gate_proj.weight\" has not the shape [1048576, 16]"},
+    };
+    train_well("--data text %s --steps 2 --out a");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        shell("cd '%s' && rm -rf copy && cp -r a copy && rm -f copy/*/checksums.xxh3%s", folder,
+              "");
+        shell("cd '%s' && sed -i '%s' copy/*/config.json", folder, rows[i].change);
+        train_badly("--resume copy/step-00000002", rows[i].wanted);
+        train_badly("--data text --init copy/step-00000002", rows[i].wanted);
+        if (program_run_in(folder, "gradus-eval", "--version", output) == 0) {
+            ck_assert_int_eq(program_run_in(folder, "gradus-eval", "copy --data text", output), 1);
+            program_said(output, rows[i].wanted);
+        }
+    }
+}
+END_TEST
+
 static void write_copy(const char *name, const char *text)
 {
     char path[256];
@@ -255,6 +334,8 @@ int main(void)
     tcase_add_test(cases, a_flipped_bit_is_noticed);
     tcase_add_test(cases, a_model_is_not_taken_with_the_state_of_another);
     tcase_add_test(cases, a_checkpoint_names_no_file_to_be_written);
+    tcase_add_test(cases, foreign_metadata_is_only_read);
+    tcase_add_test(cases, sizes_that_the_files_do_not_have);
     tcase_add_test(cases, hostile_checkpoints_are_named);
     tcase_add_test(cases, hostile_indexes_are_named);
     tcase_add_test(cases, a_disk_that_is_full);

@@ -325,7 +325,7 @@ enum { limited = 1 };
 /* Four times its own size, and no more. */
 START_TEST(a_header_takes_what_it_may)
 {
-    enum { SIZE = 16 << 20, SLACK = 34 << 20 }; /* slack: a slab of the allocator (host_memory.c) */
+    enum { SIZE = 8 << 20, SLACK = 34 << 20 }; /* slack: a slab of the allocator (host_memory.c) */
     struct rlimit limit;
     char *header = malloc(SIZE + 512);
     ck_assert_ptr_nonnull(header);

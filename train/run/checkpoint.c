@@ -236,7 +236,10 @@ static void check_model(const checkpoint *from, gd_context *ctx)
 static gd_status open_folder(checkpoint *from, gd_context *ctx, bool resume)
 {
     char path[FOLDER_PATH];
-    if (llama_read_config(ctx, from->folder, &from->config) || !resume) return gd_error_status(ctx);
+    if (llama_read_config(ctx, from->folder, &from->config) ||
+        llama_check(ctx, from->folder, &from->config) || !resume) {
+        return gd_error_status(ctx);
+    }
     if (!folder_join(path, from->folder, CHECKPOINT_STATE)) return fail(ctx, "open", path);
     if (!gd_error(ctx) && !folder_has(path)) {
         return gd_fail(ctx, GD_ERROR_IO,
