@@ -282,7 +282,7 @@ static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op 
     *call = (gd_call){.context = ctx,
                       .op = op,
                       .args = args,
-                      .threads = ctx->threads,
+                      .threads = gd_threads(ctx),
                       .inputs = count,
                       .outputs = op->outputs,
                       .saves = op->saves};

@@ -271,7 +271,8 @@ static void nap(int milliseconds)
 /* `timeout` and some schedulers signal a program and then its group: that is one wish. */
 START_TEST(signals_save_and_leave)
 {
-    int status, number = _i % 2 ? SIGTERM : SIGINT;
+    static const int numbers[] = {SIGINT, SIGTERM, SIGINT, SIGTERM, SIGHUP};
+    int status, number = numbers[_i];
     pid_t child = begin(_i < 2 ? "--data text %s --steps 1000000 --checkpoint-every 5 --out a"
                                : "--data text %s --steps 1000000 --checkpoint-every 5 --out a "
                                  "--dim 64 --batch 64 --context 64",
@@ -362,7 +363,7 @@ int main(void)
     tcase_add_loop_test(cases, the_weights_of_others_can_be_trained_on, 0, 4);
     tcase_add_test(cases, the_tokenizer_lies_beside_the_model);
     tcase_add_test(cases, some_are_kept);
-    tcase_add_loop_test(cases, signals_save_and_leave, 0, 4);
+    tcase_add_loop_test(cases, signals_save_and_leave, 0, 5);
     tcase_add_test(cases, a_second_signal_ends_it_at_once);
     tcase_add_test(cases, killed_again_and_again);
     tcase_add_test(cases, steps_left_out_are_counted_across_a_break);

@@ -227,6 +227,7 @@ int main(int argc, char **argv)
 {
     eval_command command;
     options *base = &command.from.base;
+    program_begin();
     options_outcome outcome = options_read(base, &table, argc, argv);
     if (outcome == OPTIONS_RUN && !check(&command)) outcome = OPTIONS_BAD;
     return program_main(base, outcome, run);

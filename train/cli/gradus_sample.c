@@ -177,6 +177,7 @@ int main(int argc, char **argv)
 {
     sample_command command;
     options *base = &command.from.base;
+    program_begin();
     options_outcome outcome = options_read(base, &table, argc, argv);
     if (outcome == OPTIONS_RUN && !check(&command)) outcome = OPTIONS_BAD;
     return program_main(base, outcome, run);

@@ -49,6 +49,10 @@ int64_t data_validation_bytes(const dataset *data);
 bool data_load(dataset *data, const data_options *options);
 void data_free(dataset *data);
 
+/* Looks whether ids from token files are in the vocabulary: the first 2^28 for training (validation
+ * has validate_ids). One further on is found when its batch is drawn. */
+gd_status data_check_ids(gd_context *ctx, const dataset *data);
+
 /* Fills tokens and targets, both GD_INT32 [B, T], with the training windows at positions `position`
  * to `position` + B - 1; the targets are the tokens that follow. */
 gd_status data_draw(const dataset *data, int64_t position, gd_tensor *tokens, gd_tensor *targets);

@@ -21,13 +21,16 @@ typedef struct training {
     gd_schedule schedule;
     gd_tensor *tokens, *targets; /* [B, T] */
     int64_t skipped;             /* steps left out */
+    bool unread;                 /* a batch could not be drawn */
 } training;
 
 /* The mean loss of a batch, on the tape. */
 static gd_tensor *batch_loss(training *t, int64_t batch)
 {
     const train_options *o = t->options;
-    data_draw(t->data, o->overfit_one_batch ? 0 : batch * o->batch, t->tokens, t->targets);
+    if (data_draw(t->data, o->overfit_one_batch ? 0 : batch * o->batch, t->tokens, t->targets)) {
+        t->unread = true;
+    }
     return gd_cross_entropy(model_logits(t->m, t->tokens), t->targets);
 }
 
@@ -160,6 +163,21 @@ static void save(const training *t, int64_t done, bool last)
     }
 }
 
+/* A batch that cannot be read ends the run, but not without the steps before it. */
+static void save_before(training *t, int64_t done, gd_random_state begun)
+{
+    gd_context *ctx = t->m->ctx;
+    char why[512];
+    const gd_status status = gd_error_status(ctx);
+    snprintf(why, sizeof why, "%s", gd_error(ctx));
+    gd_error_clear(ctx);
+    gd_params_clear_grads(t->m->params);
+    gd_step_end(ctx);
+    gd_random_set(ctx, begun);
+    save(t, done, true);
+    gd_fail(ctx, status, "%s", why);
+}
+
 static bool due(int64_t every, int64_t done)
 {
     return every > 0 && done % every == 0;
@@ -190,9 +208,13 @@ static gd_status run_steps(training *t, int64_t first, double *val)
     report_clock clock = report_clock_start(t->m, o, first);
     bool last = false;
     for (int64_t step = first; step < o->steps && !last && !gd_error(ctx); step++) {
+        const gd_random_state begun = gd_random_get(ctx);
         report_values now = {
             .step = step + 1, .val = NAN, .lr = gd_schedule_rate(&t->schedule, step)};
-        if (run_step(t, step, &now.loss, &now.norm)) break;
+        if (run_step(t, step, &now.loss, &now.norm)) {
+            if (t->unread && o->out && step > first) save_before(t, step, begun);
+            break;
+        }
         report_clock_step(&clock);
         report_progress(&clock, ctx, &now);
         last = now.step == o->steps || (o->max_seconds > 0 && clock.seconds >= o->max_seconds) ||
