@@ -93,7 +93,7 @@ END_TEST
 START_TEST(tokens_that_vanish_end_a_run_that_is_saved)
 {
     static const char *const ways[] = {"truncate -s 100 ids", "rm ids",
-                                       "perl -e 'print \"\\377\" x 12000' >ids"};
+                                       "perl -e 'print chr(255) x 12000' | dd of=ids conv=notrunc"};
     static const char *const wanted[] = {"cannot be read: the file ends before",
                                          "cannot be read: No such file",
                                          "is 65535, wanted less than 256"};
