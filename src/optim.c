@@ -6,6 +6,9 @@
 
 enum { MAX_STATES = 3 };
 
+/* What a double counts to: the bias correction is a power of it. */
+static const int64_t MAX_STEPS = (int64_t)1 << 53;
+
 typedef enum optimizer_kind { OPTIMIZER_SGD, OPTIMIZER_ADAMW } optimizer_kind;
 
 struct gd_optimizer {
@@ -198,9 +201,10 @@ gd_status gd_optimizer_set_steps(gd_optimizer *optimizer, int64_t steps)
     if (!optimizer) return GD_ERROR_ARGUMENT;
     gd_context *ctx = optimizer->ctx;
     if (gd_failed(ctx)) return ctx->status;
-    if (steps < 0) {
+    if (steps < 0 || steps > MAX_STEPS) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                       "optimizer_set_steps: steps is %lld, wanted at least 0", (long long)steps);
+                       "optimizer_set_steps: steps is %lld, wanted at least 0 and at most 2^53",
+                       (long long)steps);
     }
     optimizer->steps = steps;
     return GD_OK;

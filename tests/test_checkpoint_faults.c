@@ -215,6 +215,7 @@ START_TEST(hostile_checkpoints_are_named)
         {"config.json", "{\"model_type\":\"llama\",\"hidden_act\":\"gelu\"}", "hidden_act is not"},
         {"config.json", "{\"model_type\":\"llama\",\"mlp_bias\":true}", "mlp_bias is not false"},
         {"model.safetensors", "", "not even 8 bytes"},
+        {"tokenizer.json", "{}", "is not a tokenizer of this program"},
     };
     train_well("--data text %s --steps 2 --out a");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
