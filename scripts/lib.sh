@@ -77,6 +77,9 @@ packages_of()
     xxhash) echo libxxhash-dev ;;
     clang_format) echo clang-format-14 ;;
     gcov) echo gcc ;;
+    aarch64) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user ;;
+    s390x) echo gcc-s390x-linux-gnu libc6-dev-s390x-cross ;;
+    musl) echo musl-tools ;;
     gnuplot) echo gnuplot-nox ;;
     *) echo "$1" ;;
     esac

@@ -12,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef __BYTE_ORDER__
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "safetensors files are little-endian");
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "gradus needs a little-endian processor: its files are mapped into memory as they are"
 #endif
 
 /* ---- Dtypes ------------------------------------------------------------------------------- */

@@ -67,7 +67,7 @@ static train_options defaults(void)
 {
     char *argv[] = {"gradus-train", NULL};
     train_options options;
-    ck_assert_int_eq(train_options_read(&options, 1, argv), OPTIONS_RUN);
+    ck_assert_int_eq(train_options_read(&options, argv), OPTIONS_RUN);
     return options;
 }
 

@@ -177,7 +177,7 @@ static const struct {
     {"-z", "-z is not an option"},
     {"-zy --data x", "-zy is not an option"},
     {"--data x stray", "\"stray\" is not an option"},
-    {"--layers", "--layers wants a value"},
+    {"--layers", "--layers needs a value"},
     {"--tied=1 --data x", "--tied takes no value, but there is --tied=1"},
     {"--layers 0", "--layers is \"0\", wanted a whole number from 1 to 1000"},
     {"--layers 2.5", "--layers is \"2.5\", wanted a whole number"},

@@ -9,7 +9,7 @@ static void check_texts(const train_options *o)
     char *argv[] = {"gradus-train", NULL};
     train_options again;
     options_item item, other;
-    demand(train_options_read(&again, 1, argv) == OPTIONS_RUN, "defaults");
+    demand(train_options_read(&again, argv) == OPTIONS_RUN, "defaults");
     for (int i = 0; options_saved(&o->base, i, &item); i++) {
         if (item.text) demand(options_restore(&again.base, item.name, item.text), item.name);
     }
@@ -27,7 +27,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     snprintf(path, sizeof path, "%s", fuzz_file("options", bytes, size));
     char *argv[] = {"gradus-train", "--config", path, NULL};
     train_options options;
-    options_outcome outcome = train_options_read(&options, 3, argv);
+    options_outcome outcome = train_options_read(&options, argv);
     demand(outcome != OPTIONS_DONE, "no option of a file ends the program");
     if (outcome == OPTIONS_RUN && train_options_check(&options)) {
         demand(options.data || options.tokens, "a text");

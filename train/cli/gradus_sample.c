@@ -175,10 +175,11 @@ static int run(gd_context *ctx, options *command)
 
 int main(int argc, char **argv)
 {
+    (void)argc; /* argv ends with NULL */
     sample_command command;
     options *base = &command.from.base;
     program_begin();
-    options_outcome outcome = options_read(base, &table, argc, argv);
+    options_outcome outcome = options_read(base, &table, argv);
     if (outcome == OPTIONS_RUN && !check(&command)) outcome = OPTIONS_BAD;
     return program_main(base, outcome, run);
 }

@@ -72,8 +72,8 @@ static void train(gd_context *ctx, const dataset *data, const train_options *o,
         }
         if (o->dry_run) {
             if (!loop_try(&m, data, o)) report_memory(ctx);
-        } else if (!data_check_ids(ctx, data) &&
-                   !validate_ids(ctx, data, o->batch, o->context, o->eval_batches) &&
+        } else if (!validate_ids(ctx, data, o->batch, o->context, o->eval_batches) &&
+                   !data_check_ids(ctx, data) &&
                    !log_open(&log, o, data, &m, from->progress.step) &&
                    !loop_train(&m, data, o, &log, from, &val) && !stop_asked()) {
             conclude(&m, data, o, val, begun);
@@ -131,7 +131,8 @@ static int run(gd_context *ctx, options *command)
 
 int main(int argc, char **argv)
 {
+    (void)argc; /* argv ends with NULL */
     train_options command;
     program_begin();
-    return program_main(&command.base, train_options_read(&command, argc, argv), run);
+    return program_main(&command.base, train_options_read(&command, argv), run);
 }

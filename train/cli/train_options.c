@@ -214,10 +214,10 @@ bool train_options_check(train_options *o)
 }
 
 /* All else is checked once the checkpoint has filled in what was not given. */
-options_outcome train_options_read(train_options *o, int argc, char **argv)
+options_outcome train_options_read(train_options *o, char **argv)
 {
     const char *fault = NULL;
-    options_outcome outcome = options_read(&o->base, &table, argc, argv);
+    options_outcome outcome = options_read(&o->base, &table, argv);
     if (outcome != OPTIONS_RUN) return outcome;
     if (o->resume && o->init) {
         fault = "--resume and --init: a run begins from one of them";
