@@ -158,7 +158,7 @@ static gd_status refuse_json(const walk *w, const json_error_t *error)
         return gd_fail(w->file->ctx, GD_ERROR_MEMORY, "out of memory: the header of %s",
                        gd_excerpt_of(w->file->path).text);
     }
-    return refuse(w->file, "the header is not JSON as wanted: %s, at byte %zu",
+    return refuse(w->file, "the header is not valid JSON: %s, at byte %zu",
                   gd_excerpt_of(error->text).text, w->at + (size_t)error->position);
 }
 
@@ -177,7 +177,7 @@ static bool take(walk *w, const char *wanted)
         w->at++;
         return true;
     }
-    refuse(w->file, "the header is not JSON as wanted: no %.1s at byte %zu", wanted, w->at);
+    refuse(w->file, "the header is not valid JSON: no %.1s at byte %zu", wanted, w->at);
     return false;
 }
 
@@ -234,7 +234,7 @@ static gd_status visit_metadata(walk *w, const char *name)
 {
     gd_safetensors *file = w->file;
     if (peek(w) != '"') {
-        return refuse(file, "%s: \"%s\" is not a text", gd_safetensors_metadata_name,
+        return refuse(file, "%s: \"%s\" is not a string", gd_safetensors_metadata_name,
                       gd_excerpt_of(name).text);
     }
     json_t *text = take_text(w);
@@ -255,11 +255,11 @@ static gd_status visit_metadata(walk *w, const char *name)
 
 static gd_status refuse_fields(const gd_safetensors *file, const char *name)
 {
-    return refuse(
-        file,
-        "tensor \"%s\" has not just the fields dtype (a text), shape (at most %d numbers) "
-        "and data_offsets (two numbers)",
-        gd_excerpt_of(name).text, MOST_DIMS);
+    return refuse(file,
+                  "tensor \"%s\" does not have exactly the fields dtype (a string), shape (at most "
+                  "%d numbers) "
+                  "and data_offsets (two numbers)",
+                  gd_excerpt_of(name).text, MOST_DIMS);
 }
 
 /* The description of a tensor, with fields of the right kinds. */
@@ -307,8 +307,7 @@ static gd_status fill_entry(const gd_safetensors *file, gd_safetensors_entry *en
         if (!strcmp(format_dtypes[i].name, dtype)) known = &format_dtypes[i];
     }
     if (!known) {
-        return refuse(file, "tensor \"%s\": there is no dtype \"%s\"", name,
-                      gd_excerpt_of(dtype).text);
+        return refuse(file, "tensor \"%s\": unknown dtype \"%s\"", name, gd_excerpt_of(dtype).text);
     }
     size_t ndim = json_array_size(shape);
     for (size_t i = 0; i < ndim; i++) {
@@ -327,8 +326,8 @@ static gd_status fill_entry(const gd_safetensors *file, gd_safetensors_entry *en
     }
     if (!count_bytes((int)ndim, dims, known->bits, &wanted)) {
         return refuse(file,
-                      "tensor \"%s\": its shape has more bytes than can be, or no whole "
-                      "number of them",
+                      "tensor \"%s\": its shape is too large, or does not "
+                      "fill whole bytes",
                       name);
     }
     if (wanted != (size_t)(end - begin)) {
@@ -347,7 +346,7 @@ static gd_status fill_entry(const gd_safetensors *file, gd_safetensors_entry *en
 
 static gd_status refuse_duplicate(const gd_safetensors *file, const char *name)
 {
-    return refuse(file, "the header is not JSON as wanted: \"%s\" is there twice",
+    return refuse(file, "the header is not valid JSON: \"%s\" occurs twice",
                   gd_excerpt_of(name).text);
 }
 
@@ -461,7 +460,7 @@ static gd_status walk_header(walk *w)
     w->metadata = false;
     if (walk_object(w, visit_header)) return gd_error_status(w->file->ctx);
     if (peek(w) || w->at < w->length) {
-        return refuse(w->file, "the header is not JSON as wanted: it goes on at byte %zu", w->at);
+        return refuse(w->file, "the header is not valid JSON: it goes on at byte %zu", w->at);
     }
     return GD_OK;
 }

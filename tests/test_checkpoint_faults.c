@@ -11,8 +11,8 @@ START_TEST(a_broken_checkpoint_is_passed_over)
         folder, "");
     shell("rm '%s/a/step-00000008/config.json'%s", folder, "");
     train_well("--resume auto --out a");
-    program_said(output, "a/step-00000012 is passed over: safetensors_open: ");
-    program_said(output, "a/step-00000008 is passed over: there is no config.json");
+    program_said(output, "a/step-00000012 is skipped: safetensors_open: ");
+    program_said(output, "a/step-00000008 is skipped: there is no config.json");
     program_said(output, "from   a/step-00000004");
     ck_assert(exists("a/step-00000012/tokenizer.json"));
     train_well("--resume a/step-00000012 --out b"); /* the broken one was replaced */
@@ -29,8 +29,8 @@ START_TEST(a_run_that_cannot_go_on_is_not_begun_anew)
     train_badly("--data text %s --resume auto --out a",
                 "none of the 2 checkpoints in a can be used; nothing was changed, and another "
                 "--out begins a new run");
-    program_said(output, "a/step-00000008 is passed over: safetensors_open: ");
-    program_said(output, "a/step-00000004 is passed over: safetensors_open: ");
+    program_said(output, "a/step-00000008 is skipped: safetensors_open: ");
+    program_said(output, "a/step-00000004 is skipped: safetensors_open: ");
     shell("cd '%s' && diff -r a before%s", folder, "");
     train_well("--data text %s --steps 2 --resume auto --out b");
 }
@@ -79,7 +79,7 @@ START_TEST(a_flipped_bit_is_noticed)
         train_badly("--resume b/step-00000008", "does not match its checksum in checksums.xxh3");
         train_badly("--data text --init b/step-00000008 --steps 0", "does not match its checksum");
         train_well("--resume b --steps 8");
-        program_said(output, "b/step-00000008 is passed over: ");
+        program_said(output, "b/step-00000008 is skipped: ");
         program_said(output, "from   b/step-00000004\n");
     }
     shell("cd '%s' && rm -rf b && cp -r a b && cd b/step-00000008 && "
@@ -170,11 +170,11 @@ START_TEST(sizes_that_the_files_do_not_have)
     static const struct {
         const char *change, *wanted;
     } rows[] = {
-        {"s/.vocab_size.: 7/\"vocab_size\": 100000000/", "has not the shape [100000000, 16]"},
+        {"s/.vocab_size.: 7/\"vocab_size\": 100000000/", "does not have the shape [100000000, 16]"},
         {"s/.num_hidden_layers.: 2/\"num_hidden_layers\": 999/",
          "has no tensor \"model.layers.2.input_layernorm.weight\""},
         {"s/.intermediate_size.: 24/\"intermediate_size\": 1048576/",
-         "\"model.layers.0.mlp.gate_proj.weight\" has not the shape [1048576, 16]"},
+         "\"model.layers.0.mlp.gate_proj.weight\" does not have the shape [1048576, 16]"},
     };
     train_well("--data text %s --steps 2 --out a");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -206,15 +206,15 @@ START_TEST(hostile_checkpoints_are_named)
     static const struct {
         const char *file, *text, *wanted;
     } rows[] = {
-        {"config.json", "{", "config.json in copy/step-00000002 is no JSON object"},
-        {"config.json", "[]", "config.json in copy/step-00000002 is no JSON object"},
-        {"config.json", "{\"a\":1,\"a\":2}", "is no JSON object: duplicate object key"},
+        {"config.json", "{", "config.json in copy/step-00000002 is not a JSON object"},
+        {"config.json", "[]", "config.json in copy/step-00000002 is not a JSON object"},
+        {"config.json", "{\"a\":1,\"a\":2}", "is not a JSON object: duplicate object key"},
         {"config.json", "{}", "model_type is not \"llama\""},
         {"config.json", "{\"model_type\":\"llama\"}", "num_attention_heads is not a whole number"},
         {"config.json", "{\"model_type\":\"gpt2\"}", "model_type is not \"llama\", but \"gpt2\"\n"},
         {"config.json", "{\"model_type\":\"llama\",\"hidden_act\":\"gelu\"}", "hidden_act is not"},
         {"config.json", "{\"model_type\":\"llama\",\"mlp_bias\":true}", "mlp_bias is not false"},
-        {"model.safetensors", "", "not even 8 bytes"},
+        {"model.safetensors", "", "shorter than 8 bytes"},
         {"tokenizer.json", "{}", "is not a tokenizer of this program"},
     };
     train_well("--data text %s --steps 2 --out a");
@@ -238,7 +238,7 @@ START_TEST(hostile_indexes_are_named)
         const char *text, *wanted;
     } rows[] = {
         {"{}", "has no weight_map"},
-        {"{\"weight_map\":{\"a\":\"../b\"}}", "no name of a file"},
+        {"{\"weight_map\":{\"a\":\"../b\"}}", "not a file name"},
         {"{\"weight_map\":{\"a\":\"b\"}}", "does not know \"model.embed_tokens.weight\""},
     };
     static const char begin[] = "--data text --init copy/step-00000002 --steps 0";

@@ -66,10 +66,10 @@ static void judge(const unsigned char *bytes, size_t size, const char *wanted, c
 #define TWO(first, second) \
     "{\"a\":" FIELDS("F32", "[1]", first) ",\"b\":" FIELDS("F32", "[1]", second) "}"
 
-static const char not_json[] = "the header is not JSON as wanted: ";
-static const char not_fields[] = "has not just the fields dtype";
+static const char not_json[] = "the header is not valid JSON: ";
+static const char not_fields[] = "does not have exactly the fields dtype";
 static const char not_within[] = "its data_offsets are not within";
-static const char not_bytes[] = "its shape has more bytes than can be";
+static const char not_bytes[] = "its shape is too large";
 static const char not_size[] = "its data_offsets hold ";
 
 static const struct {
@@ -125,8 +125,8 @@ static const struct {
     /* metadata */
     {"{\"__metadata__\":[]}", 0, "__metadata__ is not an object"},
     {"{\"__metadata__\":null}", 0, "__metadata__ is not an object"},
-    {"{\"__metadata__\":{\"a\":{\"b\":\"c\"}}}", 0, "__metadata__: \"a\" is not a text"},
-    {"{\"__metadata__\":{\"a\":1}}", 0, "__metadata__: \"a\" is not a text"},
+    {"{\"__metadata__\":{\"a\":{\"b\":\"c\"}}}", 0, "__metadata__: \"a\" is not a string"},
+    {"{\"__metadata__\":{\"a\":1}}", 0, "__metadata__: \"a\" is not a string"},
     {"{\"__metadata__\":{\"a\":\"x\\u0000y\"}}", 0, not_json},
 
     /* fields */
@@ -143,9 +143,9 @@ static const struct {
     {ONE("F32", "[]", "[0,4,4]"), 4, not_fields},
     {ONE("F32", "[]", "[4]"), 4, not_fields},
     {ONE("F32", "[]", "{}"), 4, not_fields},
-    {ONE("F31", "[]", "[0,4]"), 4, "there is no dtype \"F31\""},
-    {ONE("f32", "[]", "[0,4]"), 4, "there is no dtype \"f32\""},
-    {ONE("", "[]", "[0,4]"), 4, "there is no dtype \"\""},
+    {ONE("F31", "[]", "[0,4]"), 4, "unknown dtype \"F31\""},
+    {ONE("f32", "[]", "[0,4]"), 4, "unknown dtype \"f32\""},
+    {ONE("", "[]", "[0,4]"), 4, "unknown dtype \"\""},
 
     /* shapes */
     {ONE("F32", "[-1]", "[0,4]"), 4, "dimension 0 is not a whole number from 0"},
@@ -428,7 +428,7 @@ START_TEST(paths_that_are_no_files)
         FILE *file = fopen(path, "wb");
         fwrite("12345678", 1, (size_t)bytes, file);
         fclose(file);
-        refuse_path(path, "not even 8 bytes");
+        refuse_path(path, "shorter than 8 bytes");
     }
     remove(path);
 }

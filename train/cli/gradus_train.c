@@ -79,7 +79,7 @@ static void train(gd_context *ctx, const dataset *data, const train_options *o,
             conclude(&m, data, o, val, begun);
         }
         if (stop_asked()) {
-            printf("stopped by a signal%s\n", o->out ? "; --resume auto goes on" : "");
+            printf("stopped by a signal%s\n", o->out ? "; --resume auto continues the run" : "");
         }
         log_close(&log);
     }

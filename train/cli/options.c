@@ -121,13 +121,13 @@ static bool refuse(const option_table *table, const char *word, int alike)
 {
     const char *guess = option_guess(table, word);
     if (word[0] != '-')
-        console_message("\"%s\" is not an option; --help lists them", word);
+        console_message("\"%s\" is not an option; see --help", word);
     else if (alike > 1)
-        console_message("%s is short for several options; --help lists them", word);
+        console_message("%s is ambiguous; see --help", word);
     else if (guess)
         console_message("%s is not an option; did you mean --%s? --help lists them", word, guess);
     else
-        console_message("%s is not an option; --help lists them", word);
+        console_message("%s is not an option; see --help", word);
     return false;
 }
 
@@ -147,12 +147,12 @@ static bool take_option(options *o, char ***word)
     if (!row) return refuse(table, text, alike);
     const char *value = text[2 + length] ? text + 2 + length + 1 : NULL;
     if (row->kind == OPTION_SWITCH && value) {
-        console_message("--%s takes no value, but there is %s", row->name, text);
+        console_message("--%s takes no value, but got %s", row->name, text);
         return false;
     }
     if (row->kind != OPTION_SWITCH && !value) value = *++*word;
     if (row->kind != OPTION_SWITCH && !value) {
-        console_message("%s needs a value; --help lists the options", text);
+        console_message("%s needs a value; see --help", text);
         return false;
     }
     return option_give(o, "--", row, value);

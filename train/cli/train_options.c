@@ -157,7 +157,7 @@ static bool fits(const char *fault)
 
 static const char *find_fault_of_text(const train_options *o)
 {
-    if (!o->data && !o->tokens) return "--data FILE is missing: which text shall it learn?";
+    if (!o->data && !o->tokens) return "--data FILE is missing: a text to train on";
     if (o->data && o->tokens) return "--data and --tokens exclude each other";
     if (o->tokens && !o->val_data)
         return "--tokens wants --val-data PATTERN, the tokens for validation";
@@ -186,7 +186,7 @@ static const char *find_idle(const train_options *o)
     if (o->base.tf32 && o->dtype != GD_FLOAT32) return "--tf32 is about --dtype f32";
     if (!o->out && (options_given(given, "checkpoint-every") || options_given(given, "keep") ||
                     options_given(given, "keep-every") || options_given(given, "on-save-error")))
-        return "--out DIR is missing: where shall checkpoints be saved?";
+        return "--out DIR is missing: without it no checkpoint is saved";
     return NULL;
 }
 

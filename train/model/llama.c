@@ -250,9 +250,10 @@ static void check_shape(source *s, const char *name, int64_t rows, int64_t colum
         gd_fail(s->ctx, GD_ERROR_IO, "%s/%s has no tensor \"%s\"", s->folder, s->name, full);
     } else if (entry->ndim != 1 + (columns > 0) || entry->shape[0] != rows ||
                (columns > 0 && entry->shape[1] != columns)) {
-        gd_fail(s->ctx, GD_ERROR_IO,
-                "%s/%s: \"%s\" has not the shape [%lld%s%.0lld] that follows from config.json",
-                s->folder, s->name, full, (long long)rows, columns ? ", " : "", (long long)columns);
+        gd_fail(
+            s->ctx, GD_ERROR_IO,
+            "%s/%s: \"%s\" does not have the shape [%lld%s%.0lld] that follows from config.json",
+            s->folder, s->name, full, (long long)rows, columns ? ", " : "", (long long)columns);
     }
 }
 

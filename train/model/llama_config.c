@@ -32,8 +32,8 @@ static json_t *read_object(gd_context *ctx, const char *folder, const char *name
     json_t *object = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
     free(text);
     if (json_is_object(object)) return object;
-    gd_fail(ctx, GD_ERROR_IO, "%s in %s is no JSON object%s%.80s", name, folder, object ? "" : ": ",
-            object ? "" : error.text);
+    gd_fail(ctx, GD_ERROR_IO, "%s in %s is not a JSON object%s%.80s", name, folder,
+            object ? "" : ": ", object ? "" : error.text);
     json_decref(object);
     return NULL;
 }
@@ -177,7 +177,7 @@ llama_index *llama_index_open(gd_context *ctx, const char *folder)
     {
         const char *text = json_string_value(file);
         if (text && text[0] && text[0] != '.' && !strchr(text, '/') && strlen(text) < 256) continue;
-        gd_fail(ctx, GD_ERROR_IO, "%s in %s: the file of \"%.80s\" is no name of a file", name,
+        gd_fail(ctx, GD_ERROR_IO, "%s in %s: the file of \"%.80s\" is not a file name", name,
                 folder, weight);
         break;
     }

@@ -243,7 +243,7 @@ static gd_status open_folder(checkpoint *from, gd_context *ctx, bool resume)
     if (!folder_join(path, from->folder, CHECKPOINT_STATE)) return fail(ctx, "open", path);
     if (!gd_error(ctx) && !folder_has(path)) {
         return gd_fail(ctx, GD_ERROR_IO,
-                       "--resume %s: it has no " CHECKPOINT_STATE ", without which no run goes on; "
+                       "--resume %s: it has no " CHECKPOINT_STATE ", which is needed to resume; "
                        "--init begins a new one with its weights",
                        from->folder);
     }
@@ -253,7 +253,7 @@ static gd_status open_folder(checkpoint *from, gd_context *ctx, bool resume)
     uint64_t skipped = from->state ? read_whole(from, ctx, "skipped_steps") : 0;
     const loss_scale scale = from->state ? read_scale(from, ctx) : (loss_scale){0};
     if (step > MOST_STEPS || skipped > step) {
-        gd_fail(ctx, GD_ERROR_IO, "%s: %llu steps, %llu of them left out, cannot be", path,
+        gd_fail(ctx, GD_ERROR_IO, "%s: invalid progress: %llu steps, %llu of them skipped", path,
                 (unsigned long long)step, (unsigned long long)skipped);
     }
     if (!gd_error(ctx)) {
@@ -322,8 +322,8 @@ static gd_status make_out(checkpoint *from, gd_context *ctx, const train_options
     if (lock_out(from, ctx, o->out)) return gd_error_status(ctx);
     if (!o->resume && (count = checkpoint_list(o->out, &steps)) > 0) {
         gd_fail(ctx, GD_ERROR_IO,
-                "--out %s: it holds the checkpoints of a run, up to step %lld; --resume auto goes "
-                "on with it, another --out begins a new one",
+                "--out %s: it holds the checkpoints of a run, up to step %lld; --resume auto "
+                "continues it, another --out starts a new run",
                 o->out, (long long)steps[count - 1]);
     }
     free(steps);

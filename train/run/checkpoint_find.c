@@ -54,7 +54,7 @@ static void find_newest(gd_context *ctx, const char *out, const int64_t *steps, 
     while (count-- > 0) {
         if (checkpoint_path(folder, out, steps[count]) && !check_whole(ctx, folder, resume)) return;
         if (gd_error_status(ctx) == GD_ERROR_UNSUPPORTED) return;
-        console_message("%s is passed over: %s", folder,
+        console_message("%s is skipped: %s", folder,
                         gd_error(ctx) ? gd_error(ctx) : strerror(errno));
         gd_error_clear(ctx);
     }

@@ -73,7 +73,8 @@ bool console_arrived(void)
 {
     bool flushed = !fflush(stdout);
     if (flushed && !ferror(stdout)) return true;
-    console_message("cannot write to stdout: %s", flushed ? "some is lost" : strerror(errno));
+    console_message("cannot write to stdout: %s",
+                    flushed ? "some output was lost" : strerror(errno));
     return false;
 }
 

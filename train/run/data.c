@@ -22,7 +22,7 @@ static void tell_unknown(const data_options *o, const char *option, const char *
 {
     console_message("%s %s: byte %lld is %s, %s", option, path, (long long)at,
                     console_byte(byte).text,
-                    o->tokenizer ? "which is none of the characters that the model knows"
+                    o->tokenizer ? "which is not in the vocabulary of the model"
                                  : "which does not occur in the training text; --vocab N makes "
                                    "pieces that can write any byte");
 }
@@ -48,7 +48,7 @@ static bool load_text(dataset *data)
     if (!text) return false;
     if (memchr(text, 0, (size_t)length)) {
         console_message(
-            "%s %s: it has bytes of 0, which are rare in a text; --tokens takes the ids "
+            "%s %s: it contains NUL bytes, which are rare in text; --tokens takes the ids "
             "of a token file",
             o->option, o->text);
     }

@@ -40,7 +40,7 @@ typedef struct dataset {
     uint64_t hash;                       /* of the training text or the first training ids */
 } dataset;
 
-/* The bytes that all tokens of the validation windows stand for, those foretold; 0 where nobody
+/* The bytes that all tokens of the validation windows stand for, those predicted; 0 where nobody
  * knows. */
 int64_t data_validation_bytes(const dataset *data);
 

@@ -164,8 +164,9 @@ static gd_status keep_old(run_log *log, gd_context *ctx, int64_t first_step, uin
         close(copy);
     }
     if (why) {
-        return gd_fail(ctx, GD_ERROR_IO, "the log %s is left as it is: %s; --log names another",
-                       log->path, why);
+        return gd_fail(ctx, GD_ERROR_IO,
+                       "the log %s is left unchanged: %s; choose another with --log", log->path,
+                       why);
     }
     struct stat status;
     bool more = old && !fstat(log->file, &status) && status.st_size > log->size;
@@ -173,8 +174,7 @@ static gd_status keep_old(run_log *log, gd_context *ctx, int64_t first_step, uin
         lseek(log->file, log->size, SEEK_SET) >= 0) {
         return GD_OK;
     }
-    return gd_fail(ctx, GD_ERROR_IO, "cannot go on with the log %s: %s", log->path,
-                   strerror(errno));
+    return gd_fail(ctx, GD_ERROR_IO, "cannot continue the log %s: %s", log->path, strerror(errno));
 }
 
 /* Opens a pipe to be written to, which takes somebody who reads it. */
@@ -182,7 +182,7 @@ static int open_pipe(const char *path)
 {
     int file = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
     if (file < 0 && errno == ENXIO) {
-        console_message("--log %s: waiting for somebody to read it", path);
+        console_message("--log %s: waiting for a reader", path);
         return open(path, O_WRONLY | O_CLOEXEC);
     }
     if (file >= 0) fcntl(file, F_SETFL, fcntl(file, F_GETFL) & ~O_NONBLOCK);

@@ -407,7 +407,7 @@ static bool merge_everywhere(const bpe *b, lexicon *l, pair_map *pairs, int32_t 
 }
 
 /* One merge; false: no memory. *done: there is nothing left to merge. A pair that would only be
- * another way to an old token is passed over: tokens are told apart by their bytes. */
+ * another way to an old token is skipped: tokens are told apart by their bytes. */
 static bool train_step(bpe *b, lexicon *l, pair_map *pairs, bool *done)
 {
     int32_t left, right;
