@@ -88,9 +88,9 @@ typedef struct gd_allocator {
 /* What to make a context from; all zero is the default, so `gd_context_options o = {0};`. */
 typedef struct gd_context_options {
     gd_device device;       /* GD_CPU */
-    int threads;            /* CPU threads of this context, at most 4096; 0: what OpenMP suggests, at
-                             * most the processors or 256.
-                             * The results are the same for every number, bit for bit. */
+    int threads;            /* CPU threads of this context, at most 4096; 0: what OpenMP suggests,
+                             * but not more than the processors or 256, whichever is larger. The
+                             * results are the same for every number, bit for bit. */
     uint64_t seed;          /* of the random state */
     gd_allocator allocator; /* all NULL: the C library's, large blocks on huge pages */
     bool poison;            /* fill all fresh tensor memory with NaN, so that a kernel that reads
