@@ -49,7 +49,7 @@ endif()
 function(gradus_compile_cuda name)
     set_target_properties(${name} PROPERTIES CUDA_STANDARD 17)
     target_compile_options(${name} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${gradus_cuda_flags}>)
-    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/kernels
+    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/kernels
                                                ${PROJECT_SOURCE_DIR}/kernels/common)
     target_link_libraries(${name} PRIVATE CUDA::cudart_static)
 endfunction()
