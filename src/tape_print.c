@@ -15,6 +15,7 @@ static void tensor_label(const gd_tensor *t, char *label, size_t size)
                  t->output);
     } else {
         snprintf(label, size, "%s", t->name[0] ? t->name : "input");
+        gd_replace_controls(label);
     }
 }
 
@@ -108,7 +109,10 @@ static void print_dot_leaf(gd_context *ctx, FILE *file, const gd_tensor *t, cons
 {
     fprintf(file, "    %s [id=\"%s\", shape=ellipse, style=%s, label=\"", id, id,
             t->requires_grad ? "filled" : "solid");
-    print_quoted(file, t->name[0] ? t->name : name);
+    char label[96];
+    snprintf(label, sizeof label, "%s", t->name[0] ? t->name : name);
+    gd_replace_controls(label);
+    print_quoted(file, label);
     fprintf(file, "\\n%s", gd_shape_text(t).text);
     if (ctx->record_norms && t->grad_valid) {
         fprintf(file, "\\n|grad| %.3g", sqrt(gd_sum_squares(t->grad)));
