@@ -109,10 +109,10 @@ static void print_dot_leaf(gd_context *ctx, FILE *file, const gd_tensor *t, cons
 {
     fprintf(file, "    %s [id=\"%s\", shape=ellipse, style=%s, label=\"", id, id,
             t->requires_grad ? "filled" : "solid");
-    char label[96];
-    snprintf(label, sizeof label, "%s", t->name[0] ? t->name : name);
-    gd_replace_controls(label);
-    print_quoted(file, label);
+    gd_text label;
+    snprintf(label.text, sizeof label.text, "%s", t->name[0] ? t->name : name);
+    gd_replace_controls(label.text);
+    print_quoted(file, label.text);
     fprintf(file, "\\n%s", gd_shape_text(t).text);
     if (ctx->record_norms && t->grad_valid) {
         fprintf(file, "\\n|grad| %.3g", sqrt(gd_sum_squares(t->grad)));
