@@ -6,7 +6,9 @@
  *         x = x + w_down (silu(w_gate h) * (w_up h))             h = rms_norm(x, norm2)
  *     logits = output rms_norm(x, norm_final)                [B, T, V]
  *
- * H query heads share KV key and value heads, each D = C / H wide. Matrices are [out, in].
+ * H query heads share KV key and value heads, each D = C / H wide. Matrices are [out, in]. Those
+ * that read the same h lie one below the other in one parameter, and are one product: wqkv holds
+ * wq, wk and wv, w_gate_up holds w_gate and w_up.
  */
 #ifndef GRADUS_TRAIN_MODEL_H
 #define GRADUS_TRAIN_MODEL_H
@@ -23,8 +25,8 @@ typedef struct model_config {
 } model_config;
 
 typedef struct model_layer {
-    gd_tensor *norm1, *wq, *wk, *wv, *wo;
-    gd_tensor *norm2, *w_gate, *w_up, *w_down;
+    gd_tensor *norm1, *wqkv, *wo;       /* wqkv [(H + 2 KV) D, C] */
+    gd_tensor *norm2, *w_gate_up, *w_down; /* w_gate_up [2 ffn, C] */
     const struct model *owner;
 } model_layer;
 
