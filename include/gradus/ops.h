@@ -124,6 +124,15 @@ GD_API gd_tensor *gd_cross_entropy(gd_tensor *logits, gd_tensor *targets);
 GD_API gd_tensor *gd_cross_entropy_with(gd_tensor *logits, gd_tensor *targets,
                                         const gd_cross_entropy_options *options);
 
+/* gd_cross_entropy_with(gd_linear(x, weight, NULL), targets, options) as one op: what a language
+ * model ends with. The forward leaves what the gradient of the logits is made of in their place, so
+ * they are read once and nobody sees them; without a backward to come they are made in pieces of
+ * rows, and never stand in memory as a whole.
+ * x [..., K], weight [V, K], targets GD_INT32 [...] -> a tensor without dimensions. NULL options:
+ * the mean. */
+GD_API gd_tensor *gd_linear_cross_entropy(gd_tensor *x, gd_tensor *weight, gd_tensor *targets,
+                                          const gd_cross_entropy_options *options);
+
 /* ---- Parts of a transformer (kernels/swiglu, kernels/dropout) ----------------------------- */
 
 /* y = silu(gate) * up, silu(z) = z / (1 + exp(-z)) (Shazeer 2020, arXiv:2002.05202); all of one

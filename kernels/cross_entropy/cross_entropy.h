@@ -1,4 +1,4 @@
-/* cross_entropy.h - what cross_entropy keeps of its arguments. */
+/* cross_entropy.h - what the losses of logits share: their arguments, and what they check. */
 #ifndef GRADUS_CROSS_ENTROPY_H
 #define GRADUS_CROSS_ENTROPY_H
 
@@ -6,5 +6,16 @@
 #include "kernel.h"
 
 typedef gd_cross_entropy_options gd_cross_entropy_args;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* Fails unless targets are int32 and have the shape of rows, `name`, without its last dimension,
+ * and the reduction is one. */
+gd_status cross_entropy_check(const gd_call *call, const char *name, const gd_tensor *rows,
+                              const gd_tensor *targets);
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -64,8 +64,7 @@ __device__ inline void store_pairs(T *head, const T (&a)[V], const T (&b)[V], in
 // blocks share the batches. All that is written was read by the same thread before, so the
 // result may lie where the heads come from.
 template <bool INTERLEAVED, class T>
-static __global__ void __launch_bounds__(threads, 2)
-    turn_kernel(rope_pass pass, rope_rates rates)
+static __global__ void __launch_bounds__(threads, 2) turn_kernel(rope_pass pass, rope_rates rates)
 {
     constexpr int V = gd_pack_size<T>;
     using C = gd_compute<T>;

@@ -50,10 +50,10 @@ static gd_status swiglu_shape(const gd_call *call, gd_spec *output, gd_spec *sav
     }
 
 /* One tensor of two halves. */
-#define HALVES(...)             \
-    {"gate", __VA_ARGS__},      \
-    {                           \
-        "up", .absent = true    \
+#define HALVES(...)          \
+    {"gate", __VA_ARGS__},   \
+    {                        \
+        "up", .absent = true \
     }
 
 static const gd_case swiglu_cases[] = {

@@ -27,15 +27,12 @@ static llama_weight *put_layer(llama_weight *next, const model *m, int64_t layer
         const char *name;
         gd_tensor *tensor;
         int64_t row, rows;
-    } parts[] = {{"input_layernorm", l->norm1, 0, 0},
-                 {"self_attn.q_proj", l->wqkv, 0, q},
-                 {"self_attn.k_proj", l->wqkv, q, kv},
-                 {"self_attn.v_proj", l->wqkv, q + kv, kv},
-                 {"self_attn.o_proj", l->wo, 0, 0},
-                 {"post_attention_layernorm", l->norm2, 0, 0},
-                 {"mlp.gate_proj", l->w_gate_up, 0, ffn},
-                 {"mlp.up_proj", l->w_gate_up, ffn, ffn},
-                 {"mlp.down_proj", l->w_down, 0, 0}};
+    } parts[] = {
+        {"input_layernorm", l->norm1, 0, 0},     {"self_attn.q_proj", l->wqkv, 0, q},
+        {"self_attn.k_proj", l->wqkv, q, kv},    {"self_attn.v_proj", l->wqkv, q + kv, kv},
+        {"self_attn.o_proj", l->wo, 0, 0},       {"post_attention_layernorm", l->norm2, 0, 0},
+        {"mlp.gate_proj", l->w_gate_up, 0, ffn}, {"mlp.up_proj", l->w_gate_up, ffn, ffn},
+        {"mlp.down_proj", l->w_down, 0, 0}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         char name[64];
         snprintf(name, sizeof name, "model.layers.%lld.%s", (long long)layer, parts[i].name);

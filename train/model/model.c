@@ -162,7 +162,9 @@ static gd_tensor *layer_again(void *user, gd_tensor *const *inputs, int count)
     return last_use(x, last_use(branch, gd_add(x, branch)));
 }
 
-gd_tensor *model_logits(model *m, gd_tensor *tokens)
+/* What the output matrix reads: rms_norm(x, norm_final) [B, T, C], of the last token alone where a
+ * cache reads. */
+static gd_tensor *run_layers(model *m, gd_tensor *tokens)
 {
     gd_tensor *x = dropped(m, gd_embedding(m->embedding, tokens)), *branch = NULL;
     for (int64_t i = 0; i < m->config.layers; i++) {
@@ -175,7 +177,19 @@ gd_tensor *model_logits(model *m, gd_tensor *tokens)
     gd_tensor *h = add_norm(m, &x, branch, m->norm_final);
     gd_tensor_free(x);
     if (m->cache) h = last_use(h, gd_slice(h, 1, gd_tensor_dim(h, 1) - 1, gd_tensor_dim(h, 1)));
+    return h;
+}
+
+gd_tensor *model_logits(model *m, gd_tensor *tokens)
+{
+    gd_tensor *h = run_layers(m, tokens);
     return last_use(h, gd_linear(h, m->output, NULL));
+}
+
+gd_tensor *model_loss(model *m, gd_tensor *tokens, gd_tensor *targets)
+{
+    gd_tensor *h = run_layers(m, tokens);
+    return last_use(h, gd_linear_cross_entropy(h, m->output, targets, NULL));
 }
 
 double model_flops_per_token(const model *m, int64_t context)

@@ -28,7 +28,7 @@ static gd_tensor *batch_loss(training *t, int64_t batch)
 {
     const train_options *o = t->options;
     data_draw(t->data, o->overfit_one_batch ? 0 : batch * o->batch, t->tokens, t->targets);
-    return gd_cross_entropy(model_logits(t->m, t->tokens), t->targets);
+    return model_loss(t->m, t->tokens, t->targets);
 }
 
 /* Adds the gradient of one batch's share of the step's loss, which is the mean over its batches,
