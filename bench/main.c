@@ -8,6 +8,7 @@
 static const benchmark benchmarks[] = {
     {"rms_norm", "rms_norm forward and backward against a copy of the same tensor", bench_rms_norm},
     {"ops", "every op, forward and backward, on the largest of its cases", bench_ops},
+    {"step", "where the time of a training step goes, op by op", bench_step},
 };
 
 enum { BENCHMARKS = sizeof benchmarks / sizeof *benchmarks, WRONG_CALL = 2 };
@@ -21,13 +22,16 @@ static int usage(FILE *file)
             "\n"
             "  --rows M       rows of x (4096; on a GPU a table of sizes)\n"
             "  --cols N       columns of x (4096)\n"
-            "  --dtype T      f32 (the default) or f64; rms_norm on a GPU: f32 or bf16, or both\n"
-            "  --device D     cpu, or cuda (rms_norm alone)\n"
+            "  --dtype T      f32 (the default) or f64; rms_norm on a GPU: f32 or bf16, or both;\n"
+            "                 step: f32, tf32 (on a GPU) or bf16\n"
+            "  --device D     cpu, or cuda (rms_norm and step)\n"
             "  --ladder       rms_norm on a GPU: the kernels by which one gets there\n"
             "  --quick        rms_norm on a GPU: the smaller sizes alone\n"
             "  --threads T    CPU threads (what OpenMP suggests)\n"
             "  --repeats R    take the median of so many (21)\n"
             "  --op NAME      ops: this one alone\n"
+            "  --model NAME   step: tiny (the default), toy, small or shakespeare\n"
+            "  --batch B      step: sequences of a batch (the model's own number)\n"
             "  --json         one line of JSON per figure\n");
     return file == stdout ? EXIT_SUCCESS : WRONG_CALL;
 }
@@ -42,6 +46,8 @@ static bool read_count(const char *text, int64_t limit, int64_t *value)
 
 static bool read_dtype(const char *text, bench_options *options)
 {
+    options->tf32 = !strcmp(text, "tf32");
+    if (options->tf32) text = "f32";
     static const struct {
         const char *name;
         gd_dtype dtype;
@@ -67,7 +73,14 @@ static bool read_switch(bench_options *options, const char *name)
 static const char *contradiction(const char *benchmark, const bench_options *o)
 {
     const bool cuda = o->device == GD_CUDA, norm = !strcmp(benchmark, "rms_norm");
-    if (cuda && !norm) return "--device cuda is for rms_norm";
+    const bool step = !strcmp(benchmark, "step");
+    if (o->model && !step) return "--model is for step";
+    if (o->batch && !step) return "--batch is for step";
+    if (o->tf32 && !(cuda && step)) return "--dtype tf32 wants step --device cuda";
+    if (step && (o->rows || o->cols)) return "--rows and --cols are for rms_norm";
+    if (o->op && step) return "--op is for ops";
+    if (step) return o->ladder || o->quick ? "--ladder and --quick are for rms_norm" : NULL;
+    if (cuda && !norm) return "--device cuda is for rms_norm and step";
     if (o->ladder && !cuda) return "--ladder wants rms_norm --device cuda";
     if (o->quick && !cuda) return "--quick wants rms_norm --device cuda";
     if (o->op && norm) return "--op is for ops";
@@ -92,6 +105,11 @@ static bool read_option(bench_options *options, const char *name, const char *va
         bool good = read_count(value, 100000, &number);
         options->repeats = (int)number;
         return good;
+    }
+    if (!strcmp(name, "--batch")) return read_count(value, 1 << 20, &options->batch);
+    if (!strcmp(name, "--model")) {
+        options->model = value;
+        return true;
     }
     if (!strcmp(name, "--dtype")) return read_dtype(value, options);
     if (!strcmp(name, "--device")) {
@@ -126,7 +144,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "gradus-bench: %s\n", bad);
         return WRONG_CALL;
     }
-    if (options.device == GD_CUDA) return bench_rms_norm_cuda(&options);
+    if (options.device == GD_CUDA && !strcmp(argv[1], "rms_norm"))
+        return bench_rms_norm_cuda(&options);
     if (!options.rows) options.rows = 4096;
     if (!options.cols) options.cols = 4096;
     for (int i = 0; i < BENCHMARKS; i++)
