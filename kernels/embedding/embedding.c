@@ -50,6 +50,10 @@ static const gd_case embedding_cases[] = {
      .input = {TABLE(3, 4), IDS(3, .ndim = 1, .shape = {40})}},
     {.name = "one_row", .inputs = 2, .input = {TABLE(1, 1), IDS(1, .ndim = 0)}},
     {.name = "wide", .inputs = 2, .input = {TABLE(6, 33), IDS(6, .ndim = 1, .shape = {9})}},
+    {.name = "many_rows", .inputs = 2, .input = {TABLE(2100, 3), IDS(9, .ndim = 1, .shape = {70})}},
+    {.name = "even_rows",
+     .inputs = 2,
+     .input = {TABLE(2304, 16), IDS(2304, .ndim = 1, .shape = {96})}},
 };
 
 const gd_op gd_op_embedding = {
