@@ -37,6 +37,16 @@ int bench_rms_norm(const bench_options *options);      /* rms_norm.c */
 int bench_rms_norm_cuda(const bench_options *options); /* rms_norm_cuda.cu, or no_cuda.c */
 int bench_ops(const bench_options *options);           /* ops.c */
 int bench_step(const bench_options *options);          /* step.c */
+int bench_products(const bench_options *options);      /* step.c */
+
+/* A layer y = x w^T, x [M, in], w [out, in]. */
+typedef struct bench_layer {
+    const char *name;
+    int64_t in, out;
+} bench_layer;
+
+int bench_products_cuda(const bench_options *options, int64_t M, const bench_layer *layers,
+                        int count); /* products_cuda.cu, or no_cuda.c */
 
 /* ---- Clock and figures (measure.c) -------------------------------------------------------- */
 
@@ -89,10 +99,10 @@ double bench_copy(int which, void *dst, const void *src, int64_t bytes, int thre
 double bench_bytes(const gd_call *call, bool backward);
 double bench_flops(const gd_call *call, bool backward);
 
-/* ---- Time on the device (clock_cpu.c, clock_cuda.c) --------------------------------------------------- */
+/* ---- Time on the device (clock_cpu.c, clock_cuda.c) ---------------------------------------- */
 
-/* Marks in the stream of what a context does, and the seconds between them. On the CPU a mark is the
- * time; on a GPU it is an event, so the kernels are timed and not their launches. */
+/* Marks in the stream of what a context does, and the seconds between them. On the CPU a mark is
+ * the time; on a GPU it is an event, so the kernels are timed and not their launches. */
 typedef struct device_clock device_clock;
 
 /* NULL: no memory, or no events. */

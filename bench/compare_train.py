@@ -231,8 +231,8 @@ def measure(args, name, precision):
 
 def print_table(name, precision, sides):
     vocab, dim, layers, heads, ffn, context, batch, dropout = MODELS[name]
-    print(f"\n{name} {precision}: V {vocab}, d {dim}, L {layers}, h {heads}, ff {ffn}, T {context}, "
-          f"B {batch}, dropout {dropout:g}")
+    print(f"\n{name} {precision}: V {vocab}, d {dim}, L {layers}, h {heads}, ff {ffn}, "
+          f"T {context}, B {batch}, dropout {dropout:g}")
     print(f"  {'':<14}{'ms a step':>11}{'tokens/s':>13}{'peak MiB':>11}{'loss':>8}{'ratio':>8}")
     own = [figures["ms"] for side, figures in sides.items() if side.startswith("gradus")]
     for side, figures in sides.items():

@@ -9,6 +9,8 @@ static const benchmark benchmarks[] = {
     {"rms_norm", "rms_norm forward and backward against a copy of the same tensor", bench_rms_norm},
     {"ops", "every op, forward and backward, on the largest of its cases", bench_ops},
     {"step", "where the time of a training step goes, op by op", bench_step},
+    {"products", "the products of a step by every algorithm of cuBLASLt (on a GPU)",
+     bench_products},
 };
 
 enum { BENCHMARKS = sizeof benchmarks / sizeof *benchmarks, WRONG_CALL = 2 };
@@ -24,14 +26,14 @@ static int usage(FILE *file)
             "  --cols N       columns of x (4096)\n"
             "  --dtype T      f32 (the default) or f64; rms_norm on a GPU: f32 or bf16, or both;\n"
             "                 step: f32, tf32 (on a GPU) or bf16\n"
-            "  --device D     cpu, or cuda (rms_norm and step)\n"
+            "  --device D     cpu, or cuda (rms_norm, step and products)\n"
             "  --ladder       rms_norm on a GPU: the kernels by which one gets there\n"
             "  --quick        rms_norm on a GPU: the smaller sizes alone\n"
             "  --threads T    CPU threads (what OpenMP suggests)\n"
             "  --repeats R    take the median of so many (21)\n"
             "  --op NAME      ops: this one alone\n"
-            "  --model NAME   step: tiny (the default), toy, small or shakespeare\n"
-            "  --batch B      step: sequences of a batch (the model's own number)\n"
+            "  --model NAME   step, products: tiny (the default), toy, small or shakespeare\n"
+            "  --batch B      step, products: sequences of a batch (the model's own number)\n"
             "  --json         one line of JSON per figure\n");
     return file == stdout ? EXIT_SUCCESS : WRONG_CALL;
 }
@@ -73,14 +75,16 @@ static bool read_switch(bench_options *options, const char *name)
 static const char *contradiction(const char *benchmark, const bench_options *o)
 {
     const bool cuda = o->device == GD_CUDA, norm = !strcmp(benchmark, "rms_norm");
-    const bool step = !strcmp(benchmark, "step");
-    if (o->model && !step) return "--model is for step";
-    if (o->batch && !step) return "--batch is for step";
-    if (o->tf32 && !(cuda && step)) return "--dtype tf32 wants step --device cuda";
+    const bool products = !strcmp(benchmark, "products");
+    const bool step = !strcmp(benchmark, "step") || products;
+    if (o->model && !step) return "--model is for step and products";
+    if (o->batch && !step) return "--batch is for step and products";
+    if (o->tf32 && !(cuda && step)) return "--dtype tf32 wants step or products, --device cuda";
     if (step && (o->rows || o->cols)) return "--rows and --cols are for rms_norm";
     if (o->op && step) return "--op is for ops";
+    if (products && !cuda) return "products wants --device cuda";
     if (step) return o->ladder || o->quick ? "--ladder and --quick are for rms_norm" : NULL;
-    if (cuda && !norm) return "--device cuda is for rms_norm and step";
+    if (cuda && !norm) return "--device cuda is for rms_norm, step and products";
     if (o->ladder && !cuda) return "--ladder wants rms_norm --device cuda";
     if (o->quick && !cuda) return "--quick wants rms_norm --device cuda";
     if (o->op && norm) return "--op is for ops";

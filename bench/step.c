@@ -31,11 +31,16 @@ static const struct known {
      256},
 };
 
+/* NULL for the first. Says what there is where there is none of that name. */
 static const struct known *find_model(const char *name)
 {
+    if (!name) return models;
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         if (!strcmp(models[i].name, name)) return &models[i];
     }
+    fprintf(stderr,
+            "gradus-bench: there is no model \"%s\"; there are tiny, toy, small and shakespeare\n",
+            name);
     return NULL;
 }
 
@@ -366,19 +371,14 @@ static gd_status measure(stepper *s, double *rounds)
 
 int bench_step(const bench_options *o)
 {
-    const char *name = o->model ? o->model : "tiny";
     stepper *s = calloc(1, sizeof *s);
     double *rounds = calloc((size_t)o->repeats, sizeof *rounds);
     int status = EXIT_FAILURE;
     if (s && rounds) {
         s->options = o;
-        s->known = find_model(name);
+        s->known = find_model(o->model);
         if (!s->known) {
-            fprintf(stderr,
-                    "gradus-bench: there is no model \"%s\"; there are tiny, toy, small "
-                    "and shakespeare\n",
-                    name);
-            status = 2;
+            status = 2; /* it was said */
         } else if (!measure(s, rounds)) {
             status = EXIT_SUCCESS;
         } else {
@@ -391,4 +391,20 @@ int bench_step(const bench_options *o)
     free(rounds);
     free(s);
     return status;
+}
+
+int bench_products(const bench_options *o)
+{
+    const struct known *known = find_model(o->model);
+    if (!known) return 2;
+    const model_config *c = &known->config;
+    const int64_t kv = c->dim / c->heads * c->kv_heads;
+    const bench_layer layers[] = {{"wqkv", c->dim, c->dim + 2 * kv},
+                                  {"wo", c->dim, c->dim},
+                                  {"w_gate_up", c->dim, 2 * c->ffn},
+                                  {"w_down", c->ffn, c->dim},
+                                  {"output", c->dim, c->vocab}};
+    const int64_t batch = o->batch ? o->batch : known->batch;
+    return bench_products_cuda(o, batch * known->context, layers,
+                               (int)(sizeof layers / sizeof *layers));
 }

@@ -80,7 +80,7 @@ has_curves torn.svg training,validation,norm,rate,speed
 
 # Where the time of a step goes: a bar for each op.
 cat >step.jsonl <<'EOS'
-{"program": "gradus-bench", "benchmark": "step", "model": "toy", "dtype": "f32", "device": "it's", "ms": 3.14159}
+{"benchmark": "step", "model": "toy", "dtype": "f32", "device": "it's", "ms": 3.14159}
 {"name": "linear", "pass": "forward", "ms": 1}
 {"name": "linear", "pass": "backward", "ms": 2.5}
 {"name": "rope_qkv", "pass": "forward", "ms": 0.25}
@@ -89,7 +89,8 @@ EOS
 "$plot" step.jsonl -o step.svg
 has_curves step.svg forward,backward,update
 for word in "toy f32, 3.142 ms a step, it's" linear rope_qkv adamw; do
-    grep -qF ">$word<" <(sed "s/&#39;/'/g; s/&apos;/'/g" step.svg) || fail "step.svg: not said: $word"
+    sed "s/&#39;/'/g; s/&apos;/'/g" step.svg | grep -cF ">$word<" >/dev/null ||
+        fail "step.svg: not said: $word"
 done
 "$plot" step.jsonl step.jsonl -o steps
 is_png steps.png 1200 800

@@ -136,9 +136,10 @@ static const struct {
     {"step --model huge", "gradus-bench: there is no model \"huge\"; there are tiny, toy, small"},
     {"step --batch 0", "gradus-bench: cannot make sense of --batch 0\n"},
     {"step --rows 4", "gradus-bench: --rows and --cols are for rms_norm\n"},
-    {"step --dtype tf32", "gradus-bench: --dtype tf32 wants step --device cuda\n"},
-    {"ops --model toy", "gradus-bench: --model is for step\n"},
-    {"ops --device cuda", "gradus-bench: --device cuda is for rms_norm and step\n"},
+    {"step --dtype tf32", "gradus-bench: --dtype tf32 wants step or products, --device cuda\n"},
+    {"ops --model toy", "gradus-bench: --model is for step and products\n"},
+    {"ops --device cuda", "gradus-bench: --device cuda is for rms_norm, step and products\n"},
+    {"products", "gradus-bench: products wants --device cuda\n"},
     {"ops --op nope", "gradus-bench: cannot make sense of --op nope\n"},
 };
 

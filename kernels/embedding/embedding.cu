@@ -45,11 +45,11 @@ extern "C" gd_status embedding_forward_cuda(const gd_call *call)
     return gd_launched(call);
 }
 
-// ---- Backward, few rows in the table ------------------------------------------------------------
+// ---- Backward, few rows in the table -----------------------------------------------------------
 //
-// A block for each row of the table goes through all ids, lists the rows of dy that have its own, in
-// order, and adds them up: one launch, nothing to sort, and each number of dtable is written once.
-// The ids are read once for each row of the table, which is nothing where there are few.
+// A block for each row of the table goes through all ids, lists the rows of dy that have its own,
+// in order, and adds them up: one launch, nothing to sort, and each number of dtable is written
+// once. The ids are read once for each row of the table, which is little where there are few.
 
 constexpr int few_threads = 512, few_ids = 16; // ids of a thread in one turn
 constexpr int64_t few_vocab = 2048, few_work = 1 << 23;

@@ -43,7 +43,8 @@ static double row_loss(REAL *x, int64_t vocab, int32_t target, bool residual)
     return log(sum) - (at_target - (double)largest);
 }
 
-/* `rows` rows from `first` on: their logits, their losses, and in the logits' place the residual. */
+/* `rows` rows from `first` on: their logits, their losses, and in the logits' place what their
+ * gradient is made of, if that is wanted. */
 static gd_status run_rows(const gd_call *call, REAL *logits, double *losses, int64_t first,
                           int64_t rows, bool residual)
 {
