@@ -182,6 +182,9 @@ struct gd_context {
     gd_grad_hook grad_hook;
     void *grad_hook_user;
 
+    gd_watcher watcher; /* gd_watch_ops */
+    void *watcher_user;
+
     const gd_op **user_ops;
     int64_t user_op_count, user_op_capacity;
 };

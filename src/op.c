@@ -132,9 +132,18 @@ gd_status gd_run_kernel(gd_kernel kernel, const gd_call *call, bool backward)
 {
     gd_context *ctx = call->context;
     if (ctx->device->op_begin) ctx->device->op_begin(ctx, call->op->name, backward);
+    if (ctx->watcher) ctx->watcher(ctx->watcher_user, call, backward, true);
     gd_status status = kernel(call);
+    if (ctx->watcher) ctx->watcher(ctx->watcher_user, call, backward, false);
     if (ctx->device->op_end) ctx->device->op_end(ctx);
     return status;
+}
+
+void gd_watch_ops(gd_context *ctx, gd_watcher watcher, void *user)
+{
+    if (!ctx) return;
+    ctx->watcher = watcher;
+    ctx->watcher_user = user;
 }
 
 gd_dtype gd_kernel_dtype(const gd_call *call, const gd_tensor *t)

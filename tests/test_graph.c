@@ -355,7 +355,7 @@ static gd_tensor *two_layers(void *user, gd_tensor *const *inputs, int count)
 {
     const net *n = user;
     (void)count;
-    gd_tensor *x = gd_checkpoint(n->ctx, layer, n->w[1], inputs, 1);
+    gd_tensor *x = gd_recompute(n->ctx, layer, n->w[1], inputs, 1);
     return gd_linear(x, n->w[2], NULL);
 }
 
@@ -366,14 +366,14 @@ START_TEST(segments_count)
     told t = {0};
     gd_on_gradient(n.ctx, note, &t);
     gd_tensor *x = n.x;
-    for (int i = 0; i < LAYERS; i++) x = gd_checkpoint(n.ctx, layer, n.w[i], &x, 1);
+    for (int i = 0; i < LAYERS; i++) x = gd_recompute(n.ctx, layer, n.w[i], &x, 1);
     gd_backward(gd_mean(x, NULL, 0, false));
     check_told(&n, &t, "cba");
 
     t = (told){0}; /* one layer in two segments and outside, one segment in another */
     x = gd_linear(n.x, n.w[0], NULL);
-    x = gd_checkpoint(n.ctx, two_layers, &n, &x, 1);
-    x = gd_checkpoint(n.ctx, layer, n.w[1], &x, 1);
+    x = gd_recompute(n.ctx, two_layers, &n, &x, 1);
+    x = gd_recompute(n.ctx, layer, n.w[1], &x, 1);
     gd_backward(gd_mean(x, NULL, 0, false));
     check_told(&n, &t, "cba");
     destroy(&n);

@@ -123,6 +123,18 @@ GD_API int64_t gd_tape_find_nonfinite(gd_context *ctx, char *text, size_t size);
  * each, and a wait for the device). Off by default. */
 GD_API void gd_tape_record_norms(gd_context *ctx, bool on);
 
+/* ---- Watching the ops run ----------------------------------------------------------------- */
+
+struct gd_call;
+
+/* Called before (`begins`) and behind the kernels of every op, forward and backward, with what they
+ * get: for clocks and profilers. On a GPU the kernels are queued, not done, when it is called
+ * behind them. It must not run ops. */
+typedef void (*gd_watcher)(void *user, const struct gd_call *call, bool backward, bool begins);
+
+/* From here on; NULL: no longer. */
+GD_API void gd_watch_ops(gd_context *ctx, gd_watcher watcher, void *user);
+
 /* ---- An op is a record -------------------------------------------------------------------- */
 
 /* This is the whole of what the library knows of an op, its own or yours. The tape, gradcheck, the

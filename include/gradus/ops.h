@@ -77,8 +77,16 @@ typedef struct gd_rope_options {
 } gd_rope_options;
 
 /* Rotates pairs of x by angles position * base^(-2i/D) (Su et al. 2021, arXiv:2104.09864).
- * x [B, T, H, D], D even -> like x. NULL options for the defaults. */
+ * x [B, T, H, D], D even, of any strides -> like x, packed. NULL options for the defaults. */
 GD_API gd_tensor *gd_rope(gd_tensor *x, const gd_rope_options *options);
+
+/* Queries, keys and values for attention out of one product: qkv [B, T, H + 2 KV, D] holds H heads
+ * of queries, then KV of keys, then KV of values. Fills *q [B, T, H, D], *k and *v [B, T, KV, D],
+ * the first two rotated as by gd_rope, in one pass; NULLs on error. It is for
+ * gd_linear(h, weight, NULL) with the three weights one below the other, seen as heads by
+ * gd_reshape. */
+GD_API gd_status gd_rope_qkv(gd_tensor *qkv, int64_t kv_heads, const gd_rope_options *options,
+                             gd_tensor **q, gd_tensor **k, gd_tensor **v);
 
 typedef struct gd_attention_options {
     bool causal;  /* query i sees keys 0 .. i + (S - T): the last query sees every key */
@@ -116,10 +124,20 @@ GD_API gd_tensor *gd_cross_entropy(gd_tensor *logits, gd_tensor *targets);
 GD_API gd_tensor *gd_cross_entropy_with(gd_tensor *logits, gd_tensor *targets,
                                         const gd_cross_entropy_options *options);
 
+/* gd_cross_entropy_with(gd_linear(x, weight, NULL), targets, options) as one op: what a language
+ * model ends with. The forward leaves what the gradient of the logits is made of in their place, so
+ * they are read once and nobody sees them; without a backward to come they are made in pieces of
+ * rows, and never stand in memory as a whole.
+ * x [..., K], weight [V, K], targets GD_INT32 [...] -> a tensor without dimensions. NULL options:
+ * the mean. */
+GD_API gd_tensor *gd_linear_cross_entropy(gd_tensor *x, gd_tensor *weight, gd_tensor *targets,
+                                          const gd_cross_entropy_options *options);
+
 /* ---- Parts of a transformer (kernels/swiglu, kernels/dropout) ----------------------------- */
 
 /* y = silu(gate) * up, silu(z) = z / (1 + exp(-z)) (Shazeer 2020, arXiv:2002.05202); all of one
- * shape. */
+ * shape. up NULL: gate [..., 2 N] holds both, gate[..., :N] and up = gate[..., N:], as one product
+ * with the two weights one below the other leaves them; y [..., N]. */
 GD_API gd_tensor *gd_swiglu(gd_tensor *gate, gd_tensor *up);
 
 /* y = x * keep / (1 - p), keep = 1 with probability 1 - p, from the context's random stream; the
