@@ -238,7 +238,7 @@ gd_status gd_node_backward(gd_node *node, bool keep_tape)
                     .args = node->args,
                     .dtype = node->dtype,
                     .storage = node->storage,
-                    .threads = ctx->threads,
+                    .threads = gd_threads(ctx),
                     .inputs = node->inputs,
                     .outputs = node->outputs,
                     .saves = node->saves,

@@ -190,6 +190,13 @@ struct gd_context {
 };
 
 /* True if an error stands; the entry check of every public call. */
+/* How many threads its work takes: one in a child of fork() (context.c). */
+int gd_threads(const gd_context *ctx);
+
+/* Puts "?" in the place of each control character, of ASCII and of U+0080 to U+009F: a name, or what
+ * a file holds, may break the line, or tell a terminal what to do (context.c). */
+void gd_replace_controls(char *text);
+
 static inline bool gd_failed(const gd_context *ctx)
 {
     return ctx->status != GD_OK;

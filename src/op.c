@@ -285,7 +285,7 @@ static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op 
     *call = (gd_call){.context = ctx,
                       .op = op,
                       .args = args,
-                      .threads = ctx->threads,
+                      .threads = gd_threads(ctx),
                       .inputs = count,
                       .outputs = op->outputs,
                       .saves = op->saves};
@@ -335,14 +335,30 @@ static gd_status run_shape(apply_state *state)
     return GD_OK;
 }
 
+/* Whether a window lies within its storage: from the lowest to the highest of its elements. */
+static bool window_fits(const gd_tensor *t, const gd_storage *storage)
+{
+    int64_t low = t->offset, high = t->offset, reach;
+    for (int i = 0; i < t->ndim; i++) {
+        if (t->shape[i] == 0) return true;
+        int64_t *end = t->strides[i] < 0 ? &low : &high;
+        if (__builtin_mul_overflow(t->shape[i] - 1, t->strides[i], &reach) ||
+            __builtin_add_overflow(*end, reach, end)) {
+            return false;
+        }
+    }
+    return low >= 0 && high < (int64_t)(storage->bytes / gd_dtype_size(t->dtype));
+}
+
 /* Outputs that are windows on input[0], where the op offers that. False: it must compute. */
 static bool run_view(apply_state *state)
 {
     gd_call *call = &state->call;
     gd_context *ctx = call->context;
     const gd_op *op = call->op;
+    gd_tensor *x = call->input[0];
     int64_t strides[GD_MAX_DIMS], offset;
-    if (!op->view) return false;
+    if (!op->view || !x) return false;
     for (int i = 0; i < call->outputs; i++) {
         const gd_spec *spec = &state->output_spec[i];
         memset(strides, 0, sizeof strides);
@@ -351,8 +367,15 @@ static bool run_view(apply_state *state)
         gd_tensor *t = gd_tensor_header(ctx, op->name, true, spec->dtype, spec->ndim, spec->shape);
         if (!t) return true; /* the error is set, which ends the call */
         memcpy(t->strides, strides, sizeof strides);
-        t->offset = call->input[0]->offset + offset;
-        gd_tensor_attach(t, call->input[0]->storage);
+        const bool overflows = __builtin_add_overflow(x->offset, offset, &t->offset);
+        if (overflows || t->dtype != x->dtype || !window_fits(t, x->storage)) {
+            gd_fail(ctx, GD_ERROR_ARGUMENT,
+                    "%s: its view() of %s, with offset %lld, is not within the memory of %s %s",
+                    op->name, gd_shape_text(t).text, (long long)offset, gd_dtype_name(x->dtype),
+                    gd_shape_text(x).text);
+            return true;
+        }
+        gd_tensor_attach(t, x->storage);
         call->output[i] = t;
     }
     return true;
@@ -398,6 +421,13 @@ static gd_status run_forward(apply_state *state)
     gd_status status = gd_run_kernel(op->forward[ctx->device->device], &kernel_call, false);
     if (status || gd_failed(ctx)) {
         return gd_fail(ctx, status, "%s: its forward failed", op->name);
+    }
+    for (int i = 0; i < kernel_call.inputs; i++) {
+        const gd_tensor *t = state->call.input[i];
+        if (t && t->freed) {
+            return gd_fail(ctx, GD_ERROR_STATE, "%s: its forward freed its input %s", op->name,
+                           gd_shape_text(t).text);
+        }
     }
     for (int i = 0; i < kernel_call.outputs; i++) {
         gd_tensor *t = state->call.output[i];

@@ -13,6 +13,11 @@
 #ifndef GRADUS_SERVICES_H
 #define GRADUS_SERVICES_H
 
+/* NaN and infinity are told from numbers, and sums are added in the order that is written. */
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
+#error "gradus cannot be compiled with -ffast-math: it would not see NaN and infinity"
+#endif
+
 #include "gradus/autograd.h"
 #include "gradus/optim.h"
 #include "gradus/random.h"

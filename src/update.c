@@ -210,12 +210,16 @@ int64_t gd_optimizer_steps(const gd_optimizer *optimizer)
     return optimizer ? read_state(optimizer).made : 0;
 }
 
+/* What a double counts to: the bias correction is a power of it. */
+static const int64_t MAX_STEPS = (int64_t)1 << 53;
+
 gd_status gd_optimizer_set_steps(gd_optimizer *optimizer, int64_t steps)
 {
     if (!ready(optimizer)) return refused(optimizer);
-    if (steps < 0) {
+    if (steps < 0 || steps > MAX_STEPS) {
         return gd_fail(optimizer->ctx, GD_ERROR_ARGUMENT,
-                       "optimizer_set_steps: steps is %lld, wanted at least 0", (long long)steps);
+                       "optimizer_set_steps: steps is %lld, wanted at least 0 and at most 2^53",
+                       (long long)steps);
     }
     return WRITE_STATE(optimizer, made, &steps);
 }

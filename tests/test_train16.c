@@ -299,6 +299,7 @@ static void set_scale(const char *scale)
     int64_t count = 0, text_count = 0;
     const gd_named_text *text;
     snprintf(path, sizeof path, "%s/a/step-00000005/state.safetensors", folder);
+    shell("rm -f a/step-00000005/checksums.xxh3");
     gd_context *ctx = gd_context_create(NULL);
     gd_safetensors *state = gd_safetensors_open(ctx, path);
     for (; count < gd_safetensors_count(state); count++) {

@@ -111,7 +111,8 @@ GD_API void gd_optimizer_free(gd_optimizer *optimizer);
  * and none arrived, it counts as zero. */
 GD_API gd_status gd_optimizer_step(gd_optimizer *optimizer, double lr);
 
-/* Number of updates so far (waits for the device), and setting it when a run is resumed. */
+/* Number of updates so far (waits for the device), and setting it when a run is resumed, to at most
+ * 2^53. */
 GD_API int64_t gd_optimizer_steps(const gd_optimizer *optimizer);
 GD_API gd_status gd_optimizer_set_steps(gd_optimizer *optimizer, int64_t steps);
 

@@ -69,8 +69,14 @@ BlockPlan plan_block(const Sizes &s)
     const int slice = s.heads > 1 ? least(s.heads, groups) : 1;
     const int64_t slices = s.heads > 1 ? ceil_div(s.heads, groups) : 1;
     p.stage_tokens = s.heads > 1 ? 1 : groups;
-    const int64_t stage = p.stage_tokens * slice * s.packs * s.pack_bytes * teams;
-    const int64_t wanted = (shortest ? 48 : s.pack_elements == 8 ? 72 : 56) * 1024;
+    const int64_t token = slice * s.packs * s.pack_bytes;
+    if (s.packs <= 16 && p.stage_tokens * token < 2048) p.stage_tokens *= 2;
+    const int64_t stage = p.stage_tokens * token * teams;
+    const int64_t wanted = (shortest               ? 32
+                            : s.packs <= 16        ? 48
+                            : s.pack_elements == 8 ? 72
+                                                   : 56) *
+                           1024;
     p.stages = most((wanted + stage / 2) / stage, 2);
     // Two rows at a time rather than many stages.
     if (p.stages >= 4 && 2 * p.stage_tokens * slice <= 32) p.stage_tokens *= 2, p.stages /= 2;

@@ -36,7 +36,6 @@ static gd_rope_args args_of(const gd_rope_options *options)
 {
     gd_rope_args args = options ? *options : (gd_rope_options){0};
     args.base = gd_option(args.base, 10000);
-    args.position = (int64_t)gd_option((double)args.position, 0);
     return args;
 }
 

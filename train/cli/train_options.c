@@ -79,7 +79,7 @@ static const option_row rows[] = {
      .help = "  print the configuration and the memory of a step, and stop", .passes = true},
     {.help = "Report"},
     {OPTION_PATH, "log", AT(log), .others = "log_file",
-     .help = "FILE  the run as lines of JSON; default: log.jsonl in --out"},
+     .help = "FILE  the run as lines of JSON; default: log.jsonl in --out", .passes = true},
     {OPTION_WHOLE, "eval-every", AT(eval_every), 0, 1e12, .others = "eval_interval val_loss_every",
      .help = "N  steps between validations; 0: at the end alone"},
     {OPTION_WHOLE, "eval-batches", AT(eval_batches), 0, 1e6,
@@ -165,7 +165,7 @@ static bool fits(const char *fault)
 
 static const char *find_fault_of_text(const train_options *o)
 {
-    if (!o->data && !o->tokens) return "--data FILE is missing: which text shall it learn?";
+    if (!o->data && !o->tokens) return "--data FILE is missing: a text to train on";
     if (o->data && o->tokens) return "--data and --tokens exclude each other";
     if (o->tokens && !o->val_data)
         return "--tokens wants --val-data PATTERN, the tokens for validation";
@@ -195,7 +195,7 @@ static const char *find_idle(const train_options *o)
     if (!o->out && (options_given(given, "checkpoint-every") || options_given(given, "keep") ||
                     options_given(given, "keep-every") || options_given(given, "keep-best") ||
                     options_given(given, "on-save-error")))
-        return "--out DIR is missing: where shall checkpoints be saved?";
+        return "--out DIR is missing: without it no checkpoint is saved";
     return NULL;
 }
 
@@ -223,10 +223,10 @@ bool train_options_check(train_options *o)
 }
 
 /* All else is checked once the checkpoint has filled in what was not given. */
-options_outcome train_options_read(train_options *o, int argc, char **argv)
+options_outcome train_options_read(train_options *o, char **argv)
 {
     const char *fault = NULL;
-    options_outcome outcome = options_read(&o->base, &table, argc, argv);
+    options_outcome outcome = options_read(&o->base, &table, argv);
     if (outcome != OPTIONS_RUN) return outcome;
     if (o->resume && o->init) {
         fault = "--resume and --init: a run begins from one of them";

@@ -48,7 +48,7 @@ typedef struct train_options {
 } train_options;
 
 /* options_read (options.h), and a look at where the run begins. */
-options_outcome train_options_read(train_options *o, int argc, char **argv);
+options_outcome train_options_read(train_options *o, char **argv);
 
 /* Fills in what follows from other options, and checks that all fit together. False after a
  * message. */

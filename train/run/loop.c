@@ -28,12 +28,15 @@ typedef struct training {
     gd_random_state begun[ASKED_MOST]; /* where the steps asked for draw from */
     int64_t skipped;                   /* steps left out */
     checkpoint_best best;
+    bool unread; /* a batch could not be drawn */
 } training;
 
-static void draw_batch(const training *t, int64_t batch)
+static void draw_batch(training *t, int64_t batch)
 {
     const train_options *o = t->options;
-    data_draw(t->data, o->overfit_one_batch ? 0 : batch * o->batch, t->tokens, t->targets);
+    if (data_draw(t->data, o->overfit_one_batch ? 0 : batch * o->batch, t->tokens, t->targets)) {
+        t->unread = true;
+    }
 }
 
 /* The mean loss of the batch that was drawn, on the tape. */
@@ -67,6 +70,10 @@ static void ask_step(training *t)
     gd_optimizer_set_rate(t->adamw, gd_schedule_rate(&t->schedule, step));
     for (int64_t k = 0; k < batches; k++) {
         draw_batch(t, step * batches + k);
+        if (t->unread) {
+            t->asked--;
+            return;
+        }
         gd_graph_run(t->graph, k + 1 < batches ? learn_batch : learn_last_batch, t);
     }
 }
@@ -227,6 +234,27 @@ static void take_steps(training *t, report_clock *clock, bool wait, int64_t stop
     }
 }
 
+/* A batch that cannot be read ends the run, but not without the steps before it: those asked for are
+ * waited for, and saved. If one of them was refused and is skipped, those after it will be asked for
+ * again, and this one too. */
+static void end_unread(training *t, report_clock *clock, report_values *now, int64_t first)
+{
+    gd_context *ctx = t->m->ctx;
+    const gd_status status = gd_error_status(ctx);
+    const int64_t stop = t->asked;
+    char why[512];
+    snprintf(why, sizeof why, "%s", gd_error(ctx));
+    t->unread = false;
+    gd_error_clear(ctx);
+    gd_params_clear_grads(t->m->params);
+    gd_step_end(ctx);
+    if (t->done < stop) take_steps(t, clock, true, stop, now);
+    if (t->done != stop || gd_error(ctx)) return;
+    gd_random_set(ctx, t->begun[stop % ASKED_MOST]);
+    if (t->options->out && stop > first) save(t, stop, true);
+    gd_fail(ctx, status, "%s", why);
+}
+
 /* All steps that are left; the clock stands still while no step is being done. */
 static gd_status run_steps(training *t, double *val)
 {
@@ -234,8 +262,13 @@ static gd_status run_steps(training *t, double *val)
     gd_context *ctx = t->m->ctx;
     report_clock clock = report_clock_start(t->m, o, t->done);
     report_values now = {.val = NAN};
+    const int64_t first = t->done;
     for (bool last = false; t->done < o->steps && !last && !gd_error(ctx);) {
         ask_step(t);
+        if (t->unread) {
+            end_unread(t, &clock, &now, first);
+            continue;
+        }
         const double seconds = report_clock_seconds(&clock);
         const bool ends = (o->max_seconds > 0 && seconds >= o->max_seconds) || stop_asked();
         const int64_t stop = t->asked;
