@@ -105,20 +105,21 @@ void measure(cublasLtHandle_t blas, const product &p, const bench_options *o)
     const int count = candidates(blas, q, found), size = half ? 2 : 4;
     const size_t most = (size_t)std::max(
         std::max(p.rows * p.depth * size, p.depth * p.columns * size), p.rows * p.columns * 4);
-    const Rotation r(3, most, size);
+    const Rotation r({most, most, most}, {size, size, size}, 64);
     void *workspace;
     must(cudaMalloc(&workspace, workspace_most), "cudaMalloc");
     double first = NAN, best = NAN;
     int which = -1;
     for (int i = 0; i < count; i++) {
         const double bytes = (double)most * 3;
-        const double seconds = seconds_of(r.sets, bytes, [&](int set, cudaStream_t stream) {
-            const float one = 1, none = 0;
-            return cublasLtMatmul(blas, q.description, &one, r.get(set, 1), q.b, r.get(set, 0), q.a,
-                                  &none, r.get(set, 2), q.c, r.get(set, 2), q.c, &found[i].algo,
-                                  workspace, found[i].workspaceSize,
-                                  stream) == CUBLAS_STATUS_SUCCESS;
-        });
+        const double seconds =
+            seconds_of(r.sets, bytes, o->repeats, [&](int set, cudaStream_t stream) {
+                const float one = 1, none = 0;
+                return cublasLtMatmul(blas, q.description, &one, r.get(set, 1), q.b, r.get(set, 0),
+                                      q.a, &none, r.get(set, 2), q.c, r.get(set, 2), q.c,
+                                      &found[i].algo, workspace, found[i].workspaceSize,
+                                      stream) == CUBLAS_STATUS_SUCCESS;
+            });
         if (i == 0) first = seconds;
         if (!(seconds >= best)) best = seconds, which = i;
     }
