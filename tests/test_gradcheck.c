@@ -1,7 +1,9 @@
 /* test_gradcheck.c - verdicts, kinks, samples, functions, reports: on ops made for the purpose. */
+#define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "check_main.h"
 #include "gradus/gradus.h"
 
+#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -591,6 +593,33 @@ START_TEST(json_is_one_line)
 }
 END_TEST
 
+/* A program may write numbers with commas; JSON may not. Where there is no localedef, nobody can. */
+START_TEST(json_has_points_in_any_locale)
+{
+    char text[4096], plain[4096], folder[] = "/tmp/gradus_locale_XXXXXX", command[256];
+    curve_args args = {.shape = SQUARE, .wrong_at = 17};
+    gd_case c = case_of(&args, GD_FILL_NORMAL, 1, 0.1, 20);
+    check(&c, &(gd_gradcheck_options){.seed = 7});
+    print(print_json, plain, sizeof plain);
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(command, sizeof command, "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8 >%s/said 2>&1",
+             folder, folder);
+    const bool made = system(command) == 0;
+    setenv("LOCPATH", folder, 1);
+    if (made && setlocale(LC_NUMERIC, "de_DE.UTF-8")) {
+        snprintf(text, sizeof text, "%g", 0.5);
+        ck_assert_str_eq(text, "0,5");
+        print(print_json, text, sizeof text);
+        ck_assert_str_eq(text, plain);
+        snprintf(text, sizeof text, "%g", 0.5);
+        ck_assert_str_eq(text, "0,5"); /* as it was */
+        setlocale(LC_NUMERIC, "C");
+    }
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    ck_assert_int_eq(system(command), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("gradcheck");
@@ -615,6 +644,7 @@ int main(void)
     tcase_add_test(tcase, wrong_functions_fail);
     tcase_add_test(tcase, a_failure_is_reported_in_full);
     tcase_add_test(tcase, json_is_one_line);
+    tcase_add_test(tcase, json_has_points_in_any_locale);
     suite_add_tcase(suite, tcase);
     return check_main(suite);
 }
