@@ -159,7 +159,7 @@ static void update_range(const gd_optimizer *optimizer, double lr, int64_t start
     }
 }
 
-/* Updates the parameters that decay, or the others, in as few ranges as those allow that shall not
+/* Updates the parameters that decay, or the others, in as few ranges as those allow that must not
  * be trained. */
 static void update(const gd_optimizer *optimizer, double lr, int decay)
 {

@@ -91,7 +91,7 @@ GD_API gd_status gd_cuda_rms_norm_backward(const gd_rms_norm_problem *problem,
                                            const gd_rms_norm_gradients *gradients, void *stream);
 
 /* The bytes of workspace that a backward of these sizes and dtypes takes: room for partial sums of
- * dweight and dbias, below 8 MB; 0 for a problem that cannot be (a negative size, an int32 dtype).
+ * dweight and dbias, below 8 MB; 0 for an invalid problem (a negative size, an int32 dtype).
  * The workspace needs no preparation, and is free again when the backward has run. */
 GD_API size_t gd_cuda_rms_norm_workspace(const gd_rms_norm_problem *problem);
 

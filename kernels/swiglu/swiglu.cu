@@ -9,8 +9,7 @@ struct value {
     template <class V>
     __device__ V operator()(V z, V up) const
     {
-        // -inf * 0 would be NaN where the limit is 0
-        return (z < -(V)1e30 ? 0 : z * sigmoid(z)) * up;
+        return silu(z) * up;
     }
 };
 
@@ -43,10 +42,9 @@ __global__ void __launch_bounds__(GD_MAP_THREADS)
         V for_gate[N], for_up[N];
 #pragma unroll
         for (int j = 0; j < N; j++) {
-            const V z = gd_load(gate_pack[j]), d = gd_load(dy_pack[j]), s = sigmoid(z);
-            const bool low = z < -(V)1e30; // where both derivatives are 0, and not 0 * inf
-            for_gate[j] = low ? 0 : d * gd_load(up_pack[j]) * s * (1 + z * (1 - s));
-            for_up[j] = low ? 0 : d * z * s;
+            const V z = gd_load(gate_pack[j]), d = gd_load(dy_pack[j]);
+            for_gate[j] = d * gd_load(up_pack[j]) * silu_slope(z);
+            for_up[j] = d * silu(z);
         }
         if (dgate) store(dgate, add_gate, for_gate, pack * N, n);
         if (dup) store(dup, add_up, for_up, pack * N, n);
