@@ -59,6 +59,6 @@ gd_tensor *gd_rope(gd_tensor *x, const gd_rope_options *options)
 {
     gd_rope_args args = options ? *options : (gd_rope_options){0};
     args.base = gd_option(args.base, 10000);
-    args.position = (int64_t)gd_option((double)args.position, 0);
+    if (args.position == GD_ZERO) args.position = 0;
     return gd_apply(&gd_op_rope, &x, 1, &args);
 }
