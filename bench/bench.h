@@ -15,24 +15,30 @@ extern "C" {
 typedef struct bench_options {
     int64_t rows, cols; /* 0: 4096 on the CPU, a table of sizes on a GPU */
     gd_dtype dtype;
-    bool dtype_given; /* false: float32 on the CPU, float32 and bfloat16 on a GPU */
+    bool dtype_given; /* false: float32 on the CPU, all of the tables on a GPU */
+    bool mixed;       /* on a GPU: float32 x, sums and their gradients beside bfloat16 y and dy */
     gd_device device;
     int threads; /* 0: what OpenMP suggests */
     int repeats;
     bool json;
     bool ladder, quick; /* on a GPU: the rungs of the ladder; fewer sizes */
+    int64_t heads;      /* on a GPU: weights for each of so many heads; 0: not asked for */
+    const char *tsv;    /* on a GPU: a file for the figures; NULL: none */
     const char *op;     /* NULL: all */
 } bench_options;
 
 /* A benchmark is a subcommand: gradus-bench NAME [options]. Returns the exit status. */
 typedef struct benchmark {
     const char *name, *summary;
-    int (*run)(const bench_options *options);
+    int (*run)(const bench_options *options); /* on the CPU; NULL: on a GPU alone */
+    bool on_cuda;
 } benchmark;
 
-int bench_rms_norm(const bench_options *options);      /* rms_norm.c */
-int bench_rms_norm_cuda(const bench_options *options); /* rms_norm_cuda.cu, or no_cuda.c */
-int bench_ops(const bench_options *options);           /* ops.c */
+int bench_rms_norm(const bench_options *options); /* rms_norm.c */
+int bench_ops(const bench_options *options);      /* ops.c */
+
+/* rms_norm, or add_rms_norm with its residual, on a GPU (rms_norm_cuda.cu, or no_cuda.c). */
+int bench_rms_norm_cuda(const bench_options *options, bool residual);
 
 /* ---- Clock and figures (measure.c) -------------------------------------------------------- */
 

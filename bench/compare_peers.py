@@ -1,19 +1,25 @@
 #!/usr/bin/env python3
-"""RMSNorm of gradus beside PyTorch's, torch.compile's and, where installed, Liger's and QuACK's.
+"""rms_norm and add_rms_norm of gradus beside the same of PyTorch, torch.compile and, where they are
+installed, Liger, QuACK and FlashInfer (whose add is a forward alone).
 
-    bench/compare_peers.py [--library build/lib/libgradus.so] [--dtype float32] [--shapes MxN,...]
-                           [--peers PyTorch,QuACK] [--rounds 7]
+    bench/compare_peers.py [--library build/lib/libgradus.so] [--op add_rms_norm] [--dtype float32]
+                           [--shapes MxN,...] [--peers PyTorch,QuACK] [--rounds 5] [--budget 300]
+                           [--compile some] [--tsv FILE]
 
-All in one process and on the same x, dy and weight. Each is captured in a CUDA graph of a
-millisecond or more that goes round several sets of buffers, more than L2 holds; what a call writes
-is allocated in the capture and kept as long as there are sets, for gradus as for its peers. Then
-the graphs are replayed in turns, in rounds: a round brings each out of its rest and takes the
-median of its replays. GB/s are medians over the rounds, of the bytes that must move: 2 M N for a
-forward, 3 M N for a backward. "ours / best" is the median over the rounds of our speed in a round
-over that of the best peer in the same round, with the least and the most of it behind.
+All in one process and on the same numbers. Each is captured in a CUDA graph of a millisecond or
+more that goes round several sets of buffers, more than L2 holds; what a call writes is allocated in
+the capture and kept as long as there are sets, for gradus as for its peers. Then the graphs are
+replayed in turns, in rounds: a round brings each out of its rest and takes the median of its
+replays. GB/s are medians over the rounds, of the bytes that must move: rms_norm 2 M N forward and
+3 M N backward, add_rms_norm 4 M N both ways (x and residual in, sum and y out; dy, sum and dsum in,
+dx out). "ours / best" is the median over the rounds of our speed in a round over that of the best
+peer in the same round, with the least and the most of it behind.
 
-Every forward returns y and rstd; every backward is called with dx and dweight wanted, as autograd
-would call it.
+Every forward returns y and rstd, and the sum; every backward is called with dx and dweight wanted,
+as autograd would call it. PyTorch has no fused add: its column is the addition and the norm one
+after the other. torch.compile compiles for every shape anew, which takes seconds: `--compile some`
+leaves it out at the widths of models and between. The shapes that decide come first, and none
+begins after `--budget` seconds.
 """
 import argparse
 import ctypes
@@ -25,25 +31,81 @@ import time
 
 import torch
 
-SHAPES = ("32768x256 32768x768 32768x1024 32768x2048 32768x4096 32768x8192 32768x16384 16384x32768 "
-          "8192x65536 4096x131072 2048x262144 2048x8192 512x4096 64x4096 262144x128")
+EPS = 1e-6
 DTYPES = {"float32": (torch.float32, 0), "bfloat16": (torch.bfloat16, 2)}
+
+# (op, dtypes, with torch.compile, shapes), in the order in which they run.
+BOTH, BF16 = ("float32", "bfloat16"), ("bfloat16",)
+PLAN = (
+    ("add_rms_norm", ("bfloat16", "float32"), True,
+     "16384x768 2048x8192 512x4096 4096x4096 32768x4096"),
+    ("rms_norm", BF16, True, "2048x8192 512x4096 32768x256 64x4096"),
+    ("rms_norm", BF16, False, "31744x4224 116480x1152 29952x4480 18048x7424 17472x7680 15872x8448 "
+                              "14528x9216"),
+    ("rms_norm", BOTH, True,
+     "32768x256 32768x768 32768x1024 32768x2048 32768x4096 32768x8192 32768x16384 16384x32768 "
+     "8192x65536 4096x131072 2048x262144 2048x8192 512x4096 64x4096 262144x128"),
+    ("add_rms_norm", BOTH, True,
+     "1048576x128 174720x768 131072x1024 65536x2048 16384x8192 8192x16384 4096x32768 2048x65536"),
+    ("add_rms_norm", BOTH, False, "524288x256 262144x512 46592x2880 26176x5120 18688x7168 "
+                                  "9344x14336"),
+    ("rms_norm", BOTH, False, "52416x2560 46592x2880 43648x3072 37440x3584 26176x5120 18688x7168 "
+                              "10880x12288 9344x14336 7232x18432"),
+)
 
 
 class Problem(ctypes.Structure):
-    _fields_ = [("rows", ctypes.c_int64), ("cols", ctypes.c_int64), ("dtype", ctypes.c_int),
-                ("weight_dtype", ctypes.c_int), ("dweight_dtype", ctypes.c_int),
-                ("eps", ctypes.c_double), ("offset", ctypes.c_double), ("round", ctypes.c_bool)]
+    _fields_ = [("rows", ctypes.c_int64), ("cols", ctypes.c_int64), ("heads", ctypes.c_int64),
+                ("weight_per_head", ctypes.c_bool), ("dtype", ctypes.c_int),
+                ("y_dtype", ctypes.c_int), ("weight_dtype", ctypes.c_int),
+                ("dweight_dtype", ctypes.c_int), ("eps", ctypes.c_double),
+                ("offset", ctypes.c_double), ("round_before_weight", ctypes.c_bool)]
+
+
+def strided(*names):
+    """A tensor's pointer and its stride, for each."""
+    return [field for name in names
+            for field in ((name, ctypes.c_void_p), (name + "_stride", ctypes.c_int64))]
+
+
+class Values(ctypes.Structure):
+    _fields_ = (strided("y") + [("rstd", ctypes.c_void_p)] + strided("x", "residual", "sum") +
+                [("weight", ctypes.c_void_p), ("bias", ctypes.c_void_p)])
 
 
 class Gradients(ctypes.Structure):
-    _fields_ = [("dx", ctypes.c_void_p), ("dx_stride", ctypes.c_int64),
-                ("dweight", ctypes.c_void_p), ("dbias", ctypes.c_void_p),
-                ("accumulate_dweight", ctypes.c_bool), ("accumulate_dbias", ctypes.c_bool),
-                ("dy", ctypes.c_void_p), ("dy_stride", ctypes.c_int64),
-                ("x", ctypes.c_void_p), ("x_stride", ctypes.c_int64),
-                ("rstd", ctypes.c_void_p), ("weight", ctypes.c_void_p),
-                ("workspace", ctypes.c_void_p), ("overlap", ctypes.c_bool)]
+    _fields_ = (strided("dx") + [("accumulate_dx", ctypes.c_bool)] + strided("dbranch") +
+                [("accumulate_dbranch", ctypes.c_bool), ("dweight", ctypes.c_void_p),
+                 ("dbias", ctypes.c_void_p), ("accumulate_dweight", ctypes.c_bool),
+                 ("accumulate_dbias", ctypes.c_bool)] + strided("dy", "dsum", "x") +
+                [(name, ctypes.c_void_p) for name in ("rstd", "weight", "workspace")])
+
+
+# As gradus/kernels.h has them; bench/rms_norm_work.cuh asserts the same sizes of the C structs.
+assert [ctypes.sizeof(s) for s in (Problem, Values, Gradients)] == [72, 88, 144]
+
+
+class Case:
+    """The numbers of one op at one shape, in several sets of (branch, stream, dsum).
+
+    The forward normalises stream, or branch + stream; the backward gets branch as dy, stream as
+    what was normalised, and dsum.
+    """
+
+    def __init__(self, op, dtype, m, n):
+        self.op, self.dtype, self.m, self.n = op, dtype, m, n
+        self.torch_dtype, self.code = DTYPES[dtype]
+        self.add = op == "add_rms_norm"
+        self.label = f"{op} {dtype} {m}x{n}"
+        self.one = m * n * self.torch_dtype.itemsize
+        tensors = 3 if self.add else 2
+        count = min(64, max(2, math.ceil(400e6 / ((tensors + 1) * self.one))))
+        torch.manual_seed(0)
+        self.sets = [[torch.randn(m, n, device="cuda", dtype=self.torch_dtype)
+                      for _ in range(tensors)] for _ in range(count)]
+        self.weight = torch.randn(n, device="cuda", dtype=self.torch_dtype)
+        # Of stream of set 0; it serves all sets: the values do not change the time.
+        self.rstd = torch.rsqrt(self.sets[0][1].float().square().mean(-1, keepdim=True) + EPS)
 
 
 class Gradus:
@@ -52,101 +114,123 @@ class Gradus:
     def __init__(self, path):
         self.lib = ctypes.CDLL(path)
         self.lib.gd_cuda_rms_norm_workspace.restype = ctypes.c_size_t
-        self.lib.gd_cuda_rms_norm_forward.argtypes = (
-            [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64] + [ctypes.c_void_p] * 2 +
-            [ctypes.c_int64] + [ctypes.c_void_p] * 3)
 
-    def prepare(self, x, weight, code):
-        m, n = x.shape
-        self.problem = Problem(m, n, code, code, code, 1e-6, 0, False)
-        size = self.lib.gd_cuda_rms_norm_workspace(ctypes.byref(self.problem))
-        self.workspace = torch.empty(max(size, 16), dtype=torch.uint8, device="cuda")
-        _, self.rstd = self.forward(x, weight)
+    def call(self, function, problem, argument):
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        status = function(ctypes.byref(problem), ctypes.byref(argument), stream)
+        assert status == 0, f"status {status}"
 
-    def stream(self):
-        return ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    def calls(self, case):
+        n, weight, rstd = case.n, case.weight, case.rstd
+        problem = Problem(rows=case.m, cols=n, dtype=case.code, y_dtype=case.code,
+                          weight_dtype=case.code, dweight_dtype=case.code, eps=EPS)
+        size = self.lib.gd_cuda_rms_norm_workspace(ctypes.byref(problem))
+        workspace = torch.empty(max(size, 16), dtype=torch.uint8, device="cuda")
 
-    def forward(self, x, weight):
-        m, n = x.shape
-        y, rstd = torch.empty_like(x), torch.empty(m, dtype=torch.float32, device="cuda")
-        status = self.lib.gd_cuda_rms_norm_forward(
-            ctypes.addressof(self.problem), y.data_ptr(), n, rstd.data_ptr(), x.data_ptr(), n,
-            weight.data_ptr(), None, self.stream())
-        assert status == 0, status
-        return y, rstd
+        def forward(branch, stream, *_):
+            y, out = torch.empty_like(stream), torch.empty(case.m, device="cuda")
+            v = Values(y=y.data_ptr(), y_stride=n, rstd=out.data_ptr(), x=stream.data_ptr(),
+                       x_stride=n, weight=weight.data_ptr())
+            if not case.add:
+                self.call(self.lib.gd_cuda_rms_norm_forward, problem, v)
+                return y, out
+            total = torch.empty_like(stream)
+            v.x, v.residual, v.residual_stride = branch.data_ptr(), stream.data_ptr(), n
+            v.sum, v.sum_stride = total.data_ptr(), n
+            self.call(self.lib.gd_cuda_rms_norm_forward, problem, v)
+            return y, out, total
 
-    def backward(self, x, dy, weight):
-        n = x.shape[1]
-        dx, dw = torch.empty_like(x), torch.empty_like(weight)
-        g = Gradients(dx.data_ptr(), n, dw.data_ptr(), None, False, False, dy.data_ptr(), n,
-                      x.data_ptr(), n, self.rstd.data_ptr(), weight.data_ptr(),
-                      self.workspace.data_ptr())
-        status = self.lib.gd_cuda_rms_norm_backward(ctypes.byref(self.problem), ctypes.byref(g),
-                                                    self.stream())
-        assert status == 0, status
-        return dx, dw
+        def backward(dy, x, dsum=None):
+            dx, dw = torch.empty_like(x), torch.empty_like(weight)
+            g = Gradients(dx=dx.data_ptr(), dx_stride=n, dweight=dw.data_ptr(), dy=dy.data_ptr(),
+                          dy_stride=n, x=x.data_ptr(), x_stride=n, rstd=rstd.data_ptr(),
+                          weight=weight.data_ptr(), workspace=workspace.data_ptr())
+            if case.add:
+                g.dsum, g.dsum_stride = dsum.data_ptr(), n
+            self.call(self.lib.gd_cuda_rms_norm_backward, problem, g)
+            return dx, dw
+
+        return forward, backward
 
 
 class Fused:
     name = "PyTorch"
 
-    def prepare(self, x, weight, code):
-        self.n = [x.shape[1]]
-        _, self.rstd = torch.ops.aten._fused_rms_norm(x, self.n, weight, 1e-6)
+    def calls(self, case):
+        size, weight, rstd = [case.n], case.weight, case.rstd
 
-    def forward(self, x, weight):
-        return torch.ops.aten._fused_rms_norm(x, self.n, weight, 1e-6)
+        def forward(branch, stream, *_):
+            x = branch + stream if case.add else stream
+            return (*torch.ops.aten._fused_rms_norm(x, size, weight, EPS), x)
 
-    def backward(self, x, dy, weight):
-        return torch.ops.aten._fused_rms_norm_backward(dy, x, self.n, self.rstd, weight,
-                                                       [True, True])
+        def backward(dy, x, dsum=None):
+            dx, dw = torch.ops.aten._fused_rms_norm_backward(dy, x, size, rstd, weight,
+                                                             [True, True])
+            return (dx + dsum if case.add else dx), dw
+
+        return forward, backward
 
 
-def forward_text(x, weight):
+def norm_text(x, weight):
     xf = x.float()
-    rstd = torch.rsqrt(xf.square().mean(-1, keepdim=True) + 1e-6)
+    rstd = torch.rsqrt(xf.square().mean(-1, keepdim=True) + EPS)
     return (xf * rstd * weight.float()).to(x.dtype), rstd
 
 
-def backward_text(x, dy, weight, rstd):
+def add_norm_text(x, residual, weight):
+    total = x + residual
+    return *norm_text(total, weight), total
+
+
+def backward_text(x, dy, weight, rstd, dsum=None):
     xhat = x.float() * rstd
     h = dy.float() * weight.float()
     dx = rstd * (h - xhat * (h * xhat).mean(-1, keepdim=True))
+    if dsum is not None:
+        dx = dx + dsum.float()
     return dx.to(x.dtype), (dy.float() * xhat).sum(0).to(weight.dtype)
 
 
 class Compiled:
     name = "torch.compile"
 
-    def prepare(self, x, weight, code):
+    def calls(self, case):
         torch._dynamo.reset()
-        self.rstd = torch.rsqrt(x.float().square().mean(-1, keepdim=True) + 1e-6)
-        self.f = torch.compile(forward_text, dynamic=False)
-        self.b = torch.compile(backward_text, dynamic=False)
+        rstd, weight = case.rstd, case.weight
+        f = torch.compile(add_norm_text if case.add else norm_text, dynamic=False)
+        b = torch.compile(backward_text, dynamic=False)
 
-    def forward(self, x, weight):
-        return self.f(x, weight)
+        def forward(branch, stream, *_):
+            return f(branch, stream, weight) if case.add else f(stream, weight)
 
-    def backward(self, x, dy, weight):
-        return self.b(x, dy, weight, self.rstd)
+        return forward, lambda dy, x, *dsum: b(x, dy, weight, rstd, *dsum)
 
 
 class Liger:
     name = "Liger"
 
     def __init__(self):
-        from liger_kernel.ops import rms_norm
-        self.ops = rms_norm
+        self.ops = importlib.import_module("liger_kernel.ops.rms_norm")
+        self.add_ops = importlib.import_module("liger_kernel.ops.fused_add_rms_norm")
 
-    def prepare(self, x, weight, code):
-        self.saved = self.ops.rms_norm_forward(x, weight, 1e-6, 0.0, "llama", None)
+    def calls(self, case):
+        weight, (branch, stream) = case.weight, case.sets[0][:2]
+        if case.add:
+            run, back = self.add_ops.fused_add_rms_norm_forward, self.add_ops
 
-    def forward(self, x, weight):
-        return self.ops.rms_norm_forward(x, weight, 1e-6, 0.0, "llama", None)
+            def forward(branch, stream, *_):
+                return run(branch, stream, weight, EPS, 0.0, "llama")
 
-    def backward(self, x, dy, weight):
-        _, _, rstd, block, warps, mode = self.saved
-        return self.ops.rms_norm_backward(dy, x, weight, rstd, 0.0, mode, block, warps, False, None)
+            _, _, rstd, block, warps, stages, mode = forward(branch, stream)
+            return forward, lambda dy, x, dsum: back.fused_add_rms_norm_backward(
+                dy, dsum, x, weight, rstd, 0.0, mode, block, warps, stages, False)
+
+        def forward(branch, stream, *_):
+            return self.ops.rms_norm_forward(stream, weight, EPS, 0.0, "llama", None)
+
+        _, _, rstd, block, warps, mode = forward(branch, stream)
+        return forward, lambda dy, x: self.ops.rms_norm_backward(
+            dy, x, weight, rstd, 0.0, mode, block, warps, False, None)
 
 
 class Quack:
@@ -155,137 +239,207 @@ class Quack:
     def __init__(self):
         self.ops = importlib.import_module("quack.rmsnorm")  # quack.rmsnorm is a function too
 
-    def prepare(self, x, weight, code):
-        self.rstd = self.ops.rmsnorm_fwd(x, weight, eps=1e-6, store_rstd=True)[2]
+    def calls(self, case):
+        weight, rstd = case.weight, case.rstd.squeeze(-1)
 
-    def forward(self, x, weight):
-        return self.ops.rmsnorm_fwd(x, weight, eps=1e-6, store_rstd=True)
+        def forward(branch, stream, *_):
+            if case.add:
+                return self.ops.rmsnorm_fwd(branch, weight, residual=stream, eps=EPS,
+                                            store_rstd=True)
+            return self.ops.rmsnorm_fwd(stream, weight, eps=EPS, store_rstd=True)
 
-    def backward(self, x, dy, weight):
-        return self.ops.rmsnorm_bwd(x, weight, dy, self.rstd)
+        def backward(dy, x, dsum=None):
+            return self.ops.rmsnorm_bwd(x, weight, dy, rstd, dresidual_out=dsum,
+                                        has_residual=case.add)
+
+        return forward, backward
+
+
+class FlashInfer:
+    """Writes y over x and the sum over the residual, so it has sets of its own. No rstd."""
+    name = "FlashInfer"
+
+    def __init__(self):
+        module = importlib.import_module("flashinfer.norm.kernels.fused_add_rmsnorm")
+        self.run = module.fused_add_rmsnorm_cute
+
+    def calls(self, case):
+        if not case.add:
+            return None, None
+        own = {id(s[0]): (s[0].clone(), s[1].clone()) for s in case.sets}
+
+        def forward(branch, *_):
+            self.run(*own[id(branch)], case.weight, EPS, enable_pdl=True)
+
+        return forward, None
 
 
 def installed(names):
     """Those of the peers whose packages are there, and which are in names if that says any."""
-    for peer in (Fused, Compiled, Liger, Quack):
+    for peer in (Fused, Compiled, Liger, Quack, FlashInfer):
         if names and peer.name not in names:
             continue
         try:
             yield peer()
         except Exception as error:  # a broken install is a missing one
-            print(f"{peer.name} is left out: {str(error).splitlines()[0][:100]}", file=sys.stderr)
+            print(f"{peer.name} is left out: {str(error).splitlines()[0][:200]}", file=sys.stderr)
 
 
 class Replay:
-    """A graph of calls to call(set), which moves `size` bytes each time."""
+    """A graph of calls on the sets of a case, each of which moves `size` bytes."""
 
     def __init__(self, call, sets, size):
-        call(0), torch.cuda.synchronize()
-        self.size, self.rounds, self.results = size, [], [None] * sets
-        self.launches = sets * max(1, math.ceil(max(8, 4e9 / size) / sets))
+        call(*sets[0]), torch.cuda.synchronize()
+        self.size, self.rounds, self.results = size, [], [None] * len(sets)
+        self.launches = len(sets) * max(1, math.ceil(max(8, 4e9 / size) / len(sets)))
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             for i in range(self.launches):
-                self.results[i % sets] = call(i % sets)
+                self.results[i % len(sets)] = call(*sets[i % len(sets)])
 
     def round(self):
         """Adds the GB/s of one round."""
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        times, warm = [], time.monotonic() + 0.02
+        events = [torch.cuda.Event(enable_timing=True) for _ in range(6)]
+        warm = time.monotonic() + 0.005
         while time.monotonic() < warm:
             self.graph.replay(), torch.cuda.synchronize()
-        for _ in range(7):
-            begin.record(), self.graph.replay(), end.record(), torch.cuda.synchronize()
-            times.append(begin.elapsed_time(end) * 1e-3)
+        events[0].record()
+        for event in events[1:]:
+            self.graph.replay(), event.record()
+        torch.cuda.synchronize()
+        times = [a.elapsed_time(b) * 1e-3 for a, b in zip(events, events[1:])]
         self.rounds.append(self.size * self.launches / statistics.median(times) / 1e9)
 
 
-def attempt(peer, shape, function, *arguments):
-    """What it returns, or True; None for a peer that cannot do the shape, which is told of."""
+def attempt(peer, case, function, *arguments):
+    """What it returns; None for a peer that cannot do the case, which is told of."""
     try:
-        result = function(*arguments)
+        return function(*arguments)
     except Exception as error:
-        print(f"{peer.name} {shape}: {str(error).splitlines()[0][:100]}", file=sys.stderr)
+        print(f"{peer.name} {case.label}: {str(error).splitlines()[0][:100]}", file=sys.stderr)
         torch.cuda.synchronize()
         return None
-    return True if result is None else result
 
 
-def measure(everyone, shape, rounds, calls, sets, size):
-    """The cells of one way: GB/s of each, ours first, and ours over the best peer's.
-
-    calls(peer) is what to time; None for one that cannot do the shape, a dash in the table.
-    """
-    replays = [attempt(p, shape, Replay, calls(p), sets, size) if p else None for p in everyone]
+def measure(everyone, case, calls, size, rounds):
+    """One way: GB/s of each, ours first; NaN where there is none. And ours over the best peer's
+    in each round."""
+    replays = [attempt(p, case, Replay, call, case.sets, size) if call else None
+               for p, call in zip(everyone, calls)]
     for _ in range(rounds):
         for replay in filter(None, replays):
             replay.round()
     speed = [statistics.median(r.rounds) if r else math.nan for r in replays]
-    cells = [f"{s:.0f}" if s == s else "-" for s in speed]
     peers = [i for i in range(1, len(speed)) if speed[i] == speed[i]]
-    if not peers:
-        return cells + ["-"]
+    if not peers or not replays[0]:
+        return speed, []
     best = max(peers, key=lambda i: speed[i])
-    ratios = [a / b for a, b in zip(replays[0].rounds, replays[best].rounds)]
-    return cells + [f"**{statistics.median(ratios):.3f}** {min(ratios):.3f}-{max(ratios):.3f}"]
+    return speed, [a / b for a, b in zip(replays[0].rounds, replays[best].rounds)]
 
 
-def check(ours, x, dy, weight):
-    """The largest difference from float64, as a share of the largest value."""
-    rows = slice(0, min(len(x), 64))
-    rstd = torch.rsqrt(x[rows].double().square().mean(-1, keepdim=True) + 1e-6)
-    xhat = x[rows].double() * rstd
-    y = ours.forward(x, weight)[0][rows].double()
-    want = xhat * weight.double()
-    worst = ((y - want).abs().max() / want.abs().max()).item()
-    h = dy[rows].double() * weight.double()
+def check(case, forward, backward):
+    """The largest difference of ours from float64, as a share of the largest value."""
+    rows = slice(0, min(case.m, 64))
+    numbers = [t[rows].double() for t in case.sets[0]]
+    weight = case.weight.double()
+
+    def off(got, want):
+        return ((got[rows].double() - want).abs().max() / want.abs().max()).item()
+
+    y, _, *total = forward(*case.sets[0])
+    x = total[0][rows].double() if case.add else numbers[1]
+    errors = [off(y, x * torch.rsqrt(x.square().mean(-1, keepdim=True) + EPS) * weight)]
+    if case.add:
+        errors.append(off(total[0], numbers[0] + numbers[1]))
+    rstd = torch.rsqrt(numbers[1].square().mean(-1, keepdim=True) + EPS)
+    xhat, h = numbers[1] * rstd, numbers[0] * weight
     want = rstd * (h - xhat * (h * xhat).mean(-1, keepdim=True))
-    dx = ours.backward(x, dy, weight)[0][rows].double()
-    return max(worst, ((dx - want).abs().max() / want.abs().max()).item())
+    dx, dw = backward(*case.sets[0])
+    errors.append(off(dx, want + numbers[2] if case.add else want))
+    cols = slice(0, 16)  # a few columns of dw, over all rows
+    dy, x = (t[:, cols].double() for t in case.sets[0][:2])
+    want = (dy * x * case.rstd.double()).sum(0)
+    errors.append(((dw[cols].double() - want).abs().max() / want.abs().max()).item())
+    assert max(errors) < (1e-2 if case.dtype == "bfloat16" else 1e-4), f"{case.label}: {errors}"
+    return max(errors)
+
+
+def run_case(case, ours, peers, options):
+    """The cells of a row of the table, and lines of the file: a list of lists for each way."""
+    able = [attempt(p, case, p.calls, case) if p else None for p in peers]
+    calls = [ours.calls(case)] + [c or (None, None) for c in able]
+    error = check(case, *calls[0])
+    cells, lines = [], []
+    everyone = [ours] + peers
+    for way, name in enumerate(("forward", "backward")):
+        tensors = 4 if case.add else 2 + way
+        speed, ratios = measure(everyone, case, [c[way] for c in calls], tensors * case.one,
+                                options.rounds)
+        cells += [f"{s:.0f}" if s == s else "-" for s in speed]
+        ratio = [f(ratios) if ratios else math.nan for f in (statistics.median, min, max)]
+        cells.append("**{:.3f}** {:.3f}-{:.3f}".format(*ratio) if ratios else "-")
+        lines.append([case.op, case.dtype, case.m, case.n, name] +
+                     [f"{s:.1f}" for s in speed] + [f"{r:.4f}" for r in ratio])
+    return cells + [f"{error:.1e}"], lines
+
+
+def wanted(options):
+    """(op, dtype, m, n, with torch.compile) of each case, once."""
+    plan, seen = PLAN, set()
+    if options.shapes:
+        plan = [(op, BOTH, True, options.shapes.replace(",", " ")) for op in
+                ("rms_norm", "add_rms_norm")]
+    for op, dtypes, compiled, shapes in plan:
+        for dtype in dtypes:
+            for shape in shapes.split():
+                case = (op, dtype, *map(int, shape.split("x")))
+                if (case in seen or (options.op and op not in options.op) or
+                        (options.dtype and dtype not in options.dtype)):
+                    continue
+                seen.add(case)
+                yield *case, {"all": True, "none": False, "some": compiled}[options.compile]
 
 
 def main():
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--library", dest="path", default="build/lib/libgradus.so")
+    options.add_argument("--op", choices=("rms_norm", "add_rms_norm"), action="append")
     options.add_argument("--dtype", choices=DTYPES, action="append")
-    options.add_argument("--shapes", default=SHAPES.replace(" ", ","))
-    options.add_argument("--peers", default="", help="of PyTorch,torch.compile,Liger,QuACK; all")
-    options.add_argument("--rounds", type=int, default=7)
+    options.add_argument("--shapes", default="", help="MxN,...; a plan of its own if left out")
+    options.add_argument("--peers", default="", help="of PyTorch,torch.compile,Liger,QuACK,"
+                                                     "FlashInfer; all")
+    options.add_argument("--compile", choices=("all", "some", "none"), default="some")
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--budget", type=float, default=math.inf, help="seconds")
+    options.add_argument("--tsv", type=argparse.FileType("w"), help="a file for the figures")
     options = options.parse_args()
 
+    begin, last_op = time.monotonic(), None
     names = options.peers.split(",") if options.peers else []
     ours, peers = Gradus(options.path), list(installed(names))
     names = " | ".join(p.name for p in peers)
-    print(f"| dtype | M x N | fwd: gradus | {names} | ours / best | bwd: gradus | {names} "
-          f"| ours / best | error |")
-    print("|---" * (2 * len(peers) + 7) + "|")
-    for name in options.dtype or DTYPES:
-        dtype, code = DTYPES[name]
-        for shape in options.shapes.split(","):
-            m, n = map(int, shape.split("x"))
-            one = m * n * dtype.itemsize
-            sets = min(64, max(2, math.ceil(400e6 / (3 * one))))
-            torch.manual_seed(0)
-            data = [[torch.randn(m, n, device="cuda", dtype=dtype) for _ in range(2)]
-                    for _ in range(sets)]
-            weight = torch.randn(n, device="cuda", dtype=dtype)
-            ours.prepare(data[0][0], weight, code)
-            error = check(ours, *data[0], weight)
-            able = {ours} | {p for p in peers
-                             if attempt(p, shape, p.prepare, data[0][0], weight, code)}
-
-            def forward(peer):
-                return lambda s: peer.forward(data[s][0], weight)
-
-            def backward(peer):  # rstd of set 0 serves all sets: the values do not change the time
-                return lambda s: peer.backward(*data[s], weight)
-
-            everyone = [p if p in able else None for p in [ours] + peers]
-            cells = measure(everyone, shape, options.rounds, forward, sets, 2 * one)
-            cells += measure(everyone, shape, options.rounds, backward, sets, 3 * one)
-            print(f"| {name} | {m} x {n} | " + " | ".join(cells) + f" | {error:.1e} |", flush=True)
-            del data
-            torch.cuda.empty_cache()
+    if options.tsv:
+        print("op", "dtype", "rows", "cols", "way", "gradus", *(p.name for p in peers), "ratio",
+              "ratio_min", "ratio_max", sep="\t", file=options.tsv)
+    cases = list(wanted(options))
+    for done, (op, dtype, m, n, compiled) in enumerate(cases):
+        if time.monotonic() - begin > options.budget:
+            print(f"\nThe budget is spent: {done} of {len(cases)} cases are done.")
+            break
+        if op != last_op:
+            print(f"\n{op}\n\n| dtype | M x N | fwd: gradus | {names} | ours / best "
+                  f"| bwd: gradus | {names} | ours / best | error |")
+            print("|---" * (2 * len(peers) + 7) + "|")
+            last_op = op
+        case = Case(op, dtype, m, n)
+        some = [p if compiled or p.name != "torch.compile" else None for p in peers]
+        cells, lines = run_case(case, ours, some, options)
+        print(f"| {dtype} | {m} x {n} | " + " | ".join(cells) + " |", flush=True)
+        for line in lines if options.tsv else []:
+            print(*line, sep="\t", file=options.tsv, flush=True)
+        del case
+        torch.cuda.empty_cache()
+    print(f"\n{time.monotonic() - begin:.0f} s", file=sys.stderr)
 
 
 if __name__ == "__main__":

@@ -49,21 +49,29 @@ static __global__ void fill_numbers(uint32_t *p, size_t words, int size, uint32_
     }
 }
 
-// Sets of `count` buffers of `bytes` each, used in turn.
+// Sets of buffers, used in turn: together more than L2 holds, so that each finds its bytes in DRAM.
 struct Rotation {
+    std::vector<size_t> sizes; // of the buffers of a set, in bytes; 0: there is none
     std::vector<char *> memory;
-    int count, sets;
+    int sets;
 
-    Rotation(int buffers, size_t bytes, int element_size) : count(buffers)
+    // Filled with normal numbers, of 4 or 2 bytes as element_sizes says.
+    Rotation(const std::vector<size_t> &bytes, const std::vector<int> &element_sizes, int most)
+        : sizes(bytes)
     {
-        const double one = (double)bytes * buffers;
-        sets = (int)std::min(64.0, std::max(2.0, ceil(400e6 / one)));
-        for (int i = 0; i < sets * count; i++) {
-            char *p;
-            must(cudaMalloc(&p, bytes + 256), "cudaMalloc");
-            fill_numbers<<<1024, 256>>>((uint32_t *)p, bytes / 4, element_size, (uint32_t)i + 1);
-            memory.push_back(p);
-        }
+        double all = 0;
+        for (size_t size : sizes) all += (double)size;
+        sets = (int)std::min((double)most, std::max(2.0, ceil(400e6 / all)));
+        for (int i = 0; i < sets; i++)
+            for (size_t b = 0; b < sizes.size(); b++) {
+                char *p = nullptr;
+                if (sizes[b]) {
+                    must(cudaMalloc(&p, sizes[b] + 256), "cudaMalloc");
+                    fill_numbers<<<1024, 256>>>((uint32_t *)p, sizes[b] / 4, element_sizes[b],
+                                                (uint32_t)memory.size() + 1);
+                }
+                memory.push_back(p);
+            }
         must(cudaDeviceSynchronize(), "filling the buffers");
     }
     Rotation(const Rotation &) = delete;
@@ -73,18 +81,18 @@ struct Rotation {
     }
     char *get(int set, int buffer) const
     {
-        return memory[(size_t)(set % sets * count + buffer)];
+        return memory[(size_t)(set % sets) * sizes.size() + (size_t)buffer];
     }
 };
 
-// Seconds of one launch(set, stream). NAN where it does not run.
-static double seconds_of(int sets, double guess_bytes,
+// Seconds of one launch(set, stream), the median of so many replays. NAN where it does not run.
+static double seconds_of(int sets, double guess_bytes, int replays,
                          const std::function<bool(int, cudaStream_t)> &launch)
 {
     // A graph of about a millisecond, but of whole rounds of the sets.
     const double guess = guess_bytes / 4e12 + 2e-6;
     const int rounds = (int)std::max(1.0, std::min(20.0, ceil(1e-3 / guess / sets)));
-    const int launches = rounds * sets, replays = 9;
+    const int launches = rounds * sets, warm = 2;
     cudaStream_t stream;
     must(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
     if (!launch(0, stream) || cudaStreamSynchronize(stream)) {
@@ -102,14 +110,14 @@ static double seconds_of(int sets, double guess_bytes,
     must(cudaEventCreate(&begin), "event");
     must(cudaEventCreate(&end), "event");
     std::vector<float> times;
-    for (int i = 0; i < replays + 2; i++) {
+    for (int i = 0; i < replays + warm; i++) {
         cudaEventRecord(begin, stream);
         must(cudaGraphLaunch(exec, stream), "replay");
         cudaEventRecord(end, stream);
         must(cudaStreamSynchronize(stream), "replay");
         float ms;
         cudaEventElapsedTime(&ms, begin, end);
-        if (i >= 2) times.push_back(ms);
+        if (i >= warm) times.push_back(ms);
     }
     std::sort(times.begin(), times.end());
     cudaEventDestroy(begin), cudaEventDestroy(end);
@@ -120,63 +128,130 @@ static double seconds_of(int sets, double guess_bytes,
 
 // ---- Ceilings -----------------------------------------------------------------------------------
 
-// out = a (INPUTS 1) or a ^ b (INPUTS 2), U vectors of 16 bytes a thread at once.
-template <int INPUTS, int U, bool HINTS>
-static __global__ void __launch_bounds__(1024)
-    move_kernel(uint4 *out, const uint4 *a, const uint4 *b, size_t n)
+template <int INPUTS, int OUTPUTS>
+struct Streams {
+    const uint4 *in[INPUTS];
+    uint4 *out[OUTPUTS];
+};
+
+// Every output is the exclusive or of all inputs; U vectors of 16 bytes of each a thread at once.
+template <int INPUTS, int OUTPUTS, int U, bool HINTS>
+static __global__ void __launch_bounds__(512)
+    move_kernel(const __grid_constant__ Streams<INPUTS, OUTPUTS> s, size_t n)
 {
-    const size_t span = (size_t)blockDim.x * U;
-    for (size_t base = blockIdx.x * span + threadIdx.x; base < n; base += gridDim.x * span) {
-        uint4 va[U], vb[U];
+    const size_t base = blockIdx.x * ((size_t)blockDim.x * U) + threadIdx.x;
+    uint4 v[U][INPUTS];
 #pragma unroll
-        for (int u = 0; u < U; u++) {
-            const size_t i = base + (size_t)u * blockDim.x;
-            va[u] = vb[u] = make_uint4(0, 0, 0, 0);
-            if (i < n) {
-                va[u] = HINTS ? __ldcs(a + i) : a[i];
-                if (INPUTS == 2) vb[u] = HINTS ? __ldcs(b + i) : b[i];
-            }
+    for (int u = 0; u < U; u++) {
+        const size_t i = base + (size_t)u * blockDim.x;
+#pragma unroll
+        for (int k = 0; k < INPUTS; k++) {
+            v[u][k] = make_uint4(0, 0, 0, 0);
+            if (i < n) v[u][k] = HINTS ? __ldcs(s.in[k] + i) : s.in[k][i];
         }
+    }
 #pragma unroll
-        for (int u = 0; u < U; u++) {
-            const size_t i = base + (size_t)u * blockDim.x;
-            const uint4 v = make_uint4(va[u].x ^ vb[u].x, va[u].y ^ vb[u].y, va[u].z ^ vb[u].z,
-                                       va[u].w ^ vb[u].w);
-            if (i >= n) continue;
+    for (int u = 0; u < U; u++) {
+        const size_t i = base + (size_t)u * blockDim.x;
+        uint4 w = v[u][0];
+#pragma unroll
+        for (int k = 1; k < INPUTS; k++)
+            w.x ^= v[u][k].x, w.y ^= v[u][k].y, w.z ^= v[u][k].z, w.w ^= v[u][k].w;
+        if (i >= n) continue;
+#pragma unroll
+        for (int k = 0; k < OUTPUTS; k++) {
             if (HINTS)
-                __stcs(out + i, v);
+                __stcs(s.out[k] + i, w);
             else
-                out[i] = v;
+                s.out[k][i] = w;
         }
     }
 }
 
-template <int INPUTS, int U, bool HINTS>
-static double move_seconds(const Rotation &r, size_t bytes, int threads)
+// What moves in one call: buffers of a rotation.
+struct Traffic {
+    std::vector<int> in, out;
+
+    double bytes(const Rotation &r) const
+    {
+        double sum = 0;
+        for (int b : in) sum += (double)r.sizes[(size_t)b];
+        for (int b : out) sum += (double)r.sizes[(size_t)b];
+        return sum;
+    }
+};
+
+template <int INPUTS, int OUTPUTS, int U, bool HINTS>
+static double move_seconds(const Rotation &r, const std::vector<Streams<INPUTS, OUTPUTS>> &sets,
+                           size_t n, int threads)
 {
-    const size_t n = bytes / 16, blocks = (n + (size_t)threads * U - 1) / ((size_t)threads * U);
-    return seconds_of(r.sets, (INPUTS + 1.0) * (double)bytes, [&](int set, cudaStream_t stream) {
-        move_kernel<INPUTS, U, HINTS><<<(unsigned)blocks, threads, 0, stream>>>(
-            (uint4 *)r.get(set, 2), (const uint4 *)r.get(set, 0),
-            (const uint4 *)r.get(set, INPUTS - 1), n);
+    const size_t blocks = (n + (size_t)threads * U - 1) / ((size_t)threads * U);
+    const double bytes = 16.0 * (double)n * (INPUTS + OUTPUTS);
+    return seconds_of(r.sets, bytes, 5, [&](int set, cudaStream_t stream) {
+        move_kernel<INPUTS, OUTPUTS, U, HINTS>
+            <<<(unsigned)blocks, threads, 0, stream>>>(sets[(size_t)(set % r.sets)], n);
         return cudaGetLastError() == cudaSuccess;
     });
 }
 
-// The shortest time to read INPUTS arrays of so many bytes and write one. The rotation has the
-// arrays read first, the array written after them.
-template <int INPUTS>
-static double ceiling_seconds(const Rotation &r, size_t bytes)
+// A buffer as streams of `bytes` bytes each.
+template <class Pointer>
+static Pointer *split(Pointer *to, char *buffer, size_t size, size_t bytes)
 {
+    for (size_t at = 0; at + bytes <= size; at += bytes) *to++ = (Pointer)(buffer + at);
+    return to;
+}
+
+// The shortest time in which any of several kernels moves INPUTS streams in and OUTPUTS out, all as
+// long as the smallest buffer: a float32 tensor beside 16-bit ones counts as two streams.
+template <int INPUTS, int OUTPUTS>
+static double ceiling_of(const Rotation &r, const Traffic &t, size_t bytes)
+{
+    std::vector<Streams<INPUTS, OUTPUTS>> sets((size_t)r.sets);
+    for (int i = 0; i < r.sets; i++) {
+        const uint4 **in = sets[(size_t)i].in;
+        uint4 **out = sets[(size_t)i].out;
+        for (int b : t.in) in = split(in, r.get(i, b), r.sizes[(size_t)b], bytes);
+        for (int b : t.out) out = split(out, r.get(i, b), r.sizes[(size_t)b], bytes);
+    }
+    const size_t n = bytes / 16;
     double best = INFINITY;
     for (int threads : {256, 512}) {
-        best = std::min(best, move_seconds<INPUTS, 1, false>(r, bytes, threads));
-        best = std::min(best, move_seconds<INPUTS, 1, true>(r, bytes, threads));
-        best = std::min(best, move_seconds<INPUTS, 2, true>(r, bytes, threads));
-        best = std::min(best, move_seconds<INPUTS, 4, false>(r, bytes, threads));
-        best = std::min(best, move_seconds<INPUTS, 4, true>(r, bytes, threads));
+        best = fmin(best, move_seconds<INPUTS, OUTPUTS, 1, false>(r, sets, n, threads));
+        best = fmin(best, move_seconds<INPUTS, OUTPUTS, 1, true>(r, sets, n, threads));
+        best = fmin(best, move_seconds<INPUTS, OUTPUTS, 2, true>(r, sets, n, threads));
+        best = fmin(best, move_seconds<INPUTS, OUTPUTS, 4, false>(r, sets, n, threads));
+        best = fmin(best, move_seconds<INPUTS, OUTPUTS, 4, true>(r, sets, n, threads));
     }
     return best;
+}
+
+// The ceiling of a call: the time of its traffic alone.
+static double ceiling_seconds(const Rotation &r, const Traffic &t)
+{
+    size_t bytes = SIZE_MAX, inputs = 0, outputs = 0;
+    for (int b : t.in) bytes = std::min(bytes, r.sizes[(size_t)b]);
+    for (int b : t.out) bytes = std::min(bytes, r.sizes[(size_t)b]);
+    for (int b : t.in) inputs += r.sizes[(size_t)b] / bytes;
+    for (int b : t.out) outputs += r.sizes[(size_t)b] / bytes;
+    switch (inputs * 10 + outputs) {
+    case 11:
+        return ceiling_of<1, 1>(r, t, bytes); // rms_norm, forward
+    case 21:
+        return ceiling_of<2, 1>(r, t, bytes); // backward; forward float32 to 16 bits
+    case 22:
+        return ceiling_of<2, 2>(r, t, bytes); // add_rms_norm, forward
+    case 31:
+        return ceiling_of<3, 1>(r, t, bytes); // backward
+    case 32:
+        return ceiling_of<3, 2>(r, t, bytes); // rms_norm, backward, 16-bit dy to float32 dx
+    case 33:
+        return ceiling_of<3, 3>(r, t, bytes); // add_rms_norm, float32 stream, 16-bit branch
+    case 53:
+        return ceiling_of<5, 3>(r, t, bytes);
+    default:
+        return NAN;
+    }
 }
 
 #endif

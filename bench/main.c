@@ -6,8 +6,10 @@
 #include <string.h>
 
 static const benchmark benchmarks[] = {
-    {"rms_norm", "rms_norm forward and backward against a copy of the same tensor", bench_rms_norm},
-    {"ops", "every op, forward and backward, on the largest of its cases", bench_ops},
+    {"rms_norm", "rms_norm forward and backward against a copy of the same tensor", bench_rms_norm,
+     true},
+    {"add_rms_norm", "the same with a residual, on a GPU", NULL, true},
+    {"ops", "every op, forward and backward, on the largest of its cases", bench_ops, false},
 };
 
 enum { BENCHMARKS = sizeof benchmarks / sizeof *benchmarks, WRONG_CALL = 2 };
@@ -16,19 +18,20 @@ static int usage(FILE *file)
 {
     fprintf(file, "usage: gradus-bench BENCHMARK [options]\n\n");
     for (int i = 0; i < BENCHMARKS; i++)
-        fprintf(file, "  %-10s %s\n", benchmarks[i].name, benchmarks[i].summary);
-    fprintf(file,
-            "\n"
-            "  --rows M       rows of x (4096; on a GPU a table of sizes)\n"
-            "  --cols N       columns of x (4096)\n"
-            "  --dtype T      f32 (the default) or f64; rms_norm on a GPU: f32 or bf16, or both\n"
-            "  --device D     cpu, or cuda (rms_norm alone)\n"
-            "  --ladder       rms_norm on a GPU: the kernels by which one gets there\n"
-            "  --quick        rms_norm on a GPU: the smaller sizes alone\n"
-            "  --threads T    CPU threads (what OpenMP suggests)\n"
-            "  --repeats R    take the median of so many (21)\n"
-            "  --op NAME      ops: this one alone\n"
-            "  --json         one line of JSON per figure\n");
+        fprintf(file, "  %-12s %s\n", benchmarks[i].name, benchmarks[i].summary);
+    fprintf(file, "\n"
+                  "  --rows M       rows of x (4096; on a GPU a table of sizes)\n"
+                  "  --cols N       columns of x (4096)\n"
+                  "  --dtype T      f32 (the default) or f64; on a GPU f32, bf16 or mixed (all)\n"
+                  "  --device D     cpu, or cuda (rms_norm and add_rms_norm)\n"
+                  "  --heads H      on a GPU: weights [H, N] for H heads\n"
+                  "  --ladder       rms_norm on a GPU: the kernels by which one gets there\n"
+                  "  --quick        on a GPU: the smaller sizes alone\n"
+                  "  --tsv FILE     on a GPU: write the figures to FILE, too\n"
+                  "  --threads T    CPU threads (what OpenMP suggests)\n"
+                  "  --repeats R    take the median of so many (21)\n"
+                  "  --op NAME      ops: this one alone\n"
+                  "  --json         one line of JSON per figure\n");
     return file == stdout ? EXIT_SUCCESS : WRONG_CALL;
 }
 
@@ -46,6 +49,8 @@ static bool read_dtype(const char *text, bench_options *options)
         const char *name;
         gd_dtype dtype;
     } dtypes[] = {{"f32", GD_FLOAT32}, {"f64", GD_FLOAT64}, {"bf16", GD_BFLOAT16}};
+    options->mixed = !strcmp(text, "mixed");
+    if (options->mixed) return options->dtype_given = true;
     for (size_t i = 0; i < sizeof dtypes / sizeof *dtypes; i++) {
         if (strcmp(text, dtypes[i].name)) continue;
         options->dtype = dtypes[i].dtype;
@@ -64,16 +69,23 @@ static bool read_switch(bench_options *options, const char *name)
 }
 
 /* Names the first of the options that do not go together; NULL if all do. */
-static const char *contradiction(const char *benchmark, const bench_options *o)
+static const char *contradiction(const benchmark *b, const bench_options *o)
 {
-    const bool cuda = o->device == GD_CUDA, norm = !strcmp(benchmark, "rms_norm");
-    if (cuda && !norm) return "--device cuda is for rms_norm";
-    if (o->ladder && !cuda) return "--ladder wants rms_norm --device cuda";
-    if (o->quick && !cuda) return "--quick wants rms_norm --device cuda";
-    if (o->op && norm) return "--op is for ops";
-    if (o->dtype == GD_BFLOAT16 && !cuda) return "--dtype bf16 wants rms_norm --device cuda";
+    const bool cuda = o->device == GD_CUDA, norm = b->run == bench_rms_norm;
+    if (cuda && !b->on_cuda) return "--device cuda is for rms_norm and add_rms_norm";
+    if (!cuda && !b->run)
+        return "add_rms_norm wants --device cuda; on the CPU there is ops --op add_rms_norm";
+    if (o->ladder && !(cuda && norm)) return "--ladder wants rms_norm --device cuda";
+    if (o->ladder && o->tsv) return "--tsv is not for --ladder";
+    if (o->quick && !cuda) return "--quick wants --device cuda";
+    if (o->heads && !cuda) return "--heads wants --device cuda";
+    if (o->tsv && !cuda) return "--tsv wants --device cuda";
+    if (o->op && b->on_cuda) return "--op is for ops";
+    if ((o->dtype == GD_BFLOAT16 || o->mixed) && !cuda)
+        return "--dtype bf16 and mixed want --device cuda";
     if (o->dtype == GD_FLOAT64 && cuda) return "--dtype f64 is for the CPU";
     if (cuda && !o->rows != !o->cols) return "on a GPU, --rows and --cols go together";
+    if (o->heads && o->rows % o->heads) return "--rows must be a multiple of --heads";
     return NULL;
 }
 
@@ -83,6 +95,7 @@ static bool read_option(bench_options *options, const char *name, const char *va
     int64_t number = 0;
     if (!strcmp(name, "--rows")) return read_count(value, INT64_C(1) << 40, &options->rows);
     if (!strcmp(name, "--cols")) return read_count(value, INT64_C(1) << 40, &options->cols);
+    if (!strcmp(name, "--heads")) return read_count(value, INT64_C(1) << 20, &options->heads);
     if (!strcmp(name, "--threads")) {
         bool good = read_count(value, 4096, &number);
         options->threads = (int)number;
@@ -98,11 +111,22 @@ static bool read_option(bench_options *options, const char *name, const char *va
         options->device = !strcmp(value, "cuda") ? GD_CUDA : GD_CPU;
         return !strcmp(value, "cuda") || !strcmp(value, "cpu");
     }
+    if (!strcmp(name, "--tsv")) {
+        options->tsv = value;
+        return *value;
+    }
     if (!strcmp(name, "--op")) {
         options->op = value;
         return gd_find_op(NULL, value) != NULL;
     }
     return false;
+}
+
+static const benchmark *find_benchmark(const char *name)
+{
+    for (int i = 0; i < BENCHMARKS; i++)
+        if (!strcmp(name, benchmarks[i].name)) return &benchmarks[i];
+    return NULL;
 }
 
 int main(int argc, char **argv)
@@ -111,6 +135,11 @@ int main(int argc, char **argv)
     if (argc < 2) return usage(stderr);
     for (int i = 1; i < argc; i++)
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return usage(stdout);
+    const benchmark *chosen = find_benchmark(argv[1]);
+    if (!chosen) {
+        fprintf(stderr, "gradus-bench: there is no benchmark \"%s\"\n\n", argv[1]);
+        return usage(stderr);
+    }
     for (int i = 2; i < argc; i++) {
         if (read_switch(&options, argv[i])) continue;
         if (i + 1 < argc && read_option(&options, argv[i], argv[i + 1])) {
@@ -121,16 +150,13 @@ int main(int argc, char **argv)
             return WRONG_CALL;
         }
     }
-    const char *bad = contradiction(argv[1], &options);
+    const char *bad = contradiction(chosen, &options);
     if (bad) {
         fprintf(stderr, "gradus-bench: %s\n", bad);
         return WRONG_CALL;
     }
-    if (options.device == GD_CUDA) return bench_rms_norm_cuda(&options);
+    if (options.device == GD_CUDA) return bench_rms_norm_cuda(&options, !chosen->run);
     if (!options.rows) options.rows = 4096;
     if (!options.cols) options.cols = 4096;
-    for (int i = 0; i < BENCHMARKS; i++)
-        if (!strcmp(argv[1], benchmarks[i].name)) return benchmarks[i].run(&options);
-    fprintf(stderr, "gradus-bench: there is no benchmark \"%s\"\n\n", argv[1]);
-    return usage(stderr);
+    return chosen->run(&options);
 }

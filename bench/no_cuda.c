@@ -1,13 +1,13 @@
-/* no_cuda.c - what a build without CUDA says to `gradus-bench rms_norm --device cuda`. */
+/* no_cuda.c - what a build without CUDA says to --device cuda. */
 #include "bench.h"
 
 #include <stdio.h>
 
 enum { SKIPPED = 77 };
 
-int bench_rms_norm_cuda(const bench_options *options)
+int bench_rms_norm_cuda(const bench_options *options, bool residual)
 {
-    (void)options;
+    (void)options, (void)residual;
     fprintf(stderr, "gradus-bench: no CUDA device: built without CUDA\n");
     return SKIPPED;
 }

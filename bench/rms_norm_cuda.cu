@@ -1,139 +1,21 @@
-// rms_norm_cuda.cu - gradus-bench rms_norm --device cuda: the RMSNorm kernels of gradus/kernels.h.
+// rms_norm_cuda.cu - gradus-bench rms_norm and add_rms_norm --device cuda: the kernels of
+// gradus/kernels.h at the sizes that models have, and at those that are hard.
 //
-// For each shape: first a check of y, dx and dw against a float64 reference on the CPU, then the
-// times of the forward and of the backward (dx and finished dw), and the share that they reach of
-// the ceiling: what the best of several plain kernels takes to move as many bytes, measured at the
-// same size a moment before. Bytes are those that must move: 2 M N for the forward, 3 M N for the
-// backward, times the size of an element. The weight is of x's dtype, dw float32.
-//
-// The last column is the error of dw over all M rows against float64 on the GPU, as a share of the
-// usual float32 tolerance, 5e-6 sqrt(M) max|dy xhat|. Below the table: what a call takes of the
-// host, what launches of empty kernels take, and what a backward takes in a loop that calls it.
-#include <string.h>
-
+// For each shape: first a check of all results against a float64 reference on the CPU, then the
+// times of the forward and of the backward (finished dw included), and the share that they reach of
+// the ceiling: what the best of several plain kernels takes to move the same traffic, measured at
+// the same size a moment before. That is x in, y out, and dy and x in, dx out; with a residual x
+// and residual in, sum and y out, and dy, sum and dsum in, dx out. Mixed precision has float32 x
+// and dx beside 16-bit y and dy; with a residual that is float32, x is of 16 bits as well, and its
+// gradient is written besides. The last columns are the error of dw over all rows against float64
+// on the GPU, as a share of the usual float32 tolerance, 5e-6 sqrt(M) max|dy xhat|, and which way
+// misses its target.
 #include <chrono>
+#include <string>
 
 #include "bench.h"
-#include "cuda_timing.cuh"
-#include "gradus/kernels.h"
-#include "rms_norm/ladder.h"
-
-struct Shape {
-    gd_dtype dtype;
-    int64_t rows, cols;
-};
-
-static double number(const char *p, gd_dtype dtype, size_t i)
-{
-    if (dtype == GD_FLOAT32) return ((const float *)p)[i];
-    const uint32_t bits = (uint32_t)((const uint16_t *)p)[i] << 16;
-    float v;
-    memcpy(&v, &bits, 4);
-    return v;
-}
-
-static std::vector<char> to_host(const void *device, size_t bytes)
-{
-    std::vector<char> host(bytes);
-    must(cudaMemcpy(host.data(), device, bytes, cudaMemcpyDeviceToHost), "copy to the host");
-    return host;
-}
-
-// What one call works on. x, dy and the output are buffers 0, 1 and 2 of a rotation.
-struct Work {
-    Shape shape;
-    size_t size, bytes;
-    void *weight;
-    float *rstd, *dw, *db;
-    void *workspace;
-    gd_rms_norm_problem problem;
-    bool dbias = false, overlap = false; // of the backward
-
-    explicit Work(Shape s) : shape(s), size(gd_dtype_size(s.dtype))
-    {
-        bytes = (size_t)(s.rows * s.cols) * size;
-        problem = {};
-        problem.rows = s.rows, problem.cols = s.cols, problem.eps = 1e-5;
-        problem.dtype = problem.weight_dtype = s.dtype;
-        const size_t n = (size_t)s.cols, m = (size_t)s.rows;
-        must(cudaMalloc(&weight, n * size), "cudaMalloc");
-        must(cudaMalloc(&rstd, m * 4), "cudaMalloc");
-        must(cudaMalloc(&dw, n * 4), "cudaMalloc");
-        must(cudaMalloc(&db, n * 4), "cudaMalloc");
-        must(cudaMalloc(&workspace, gd_cuda_rms_norm_workspace(&problem) + 16), "cudaMalloc");
-        fill_numbers<<<64, 256>>>((uint32_t *)weight, n * size / 4, (int)size, 99);
-    }
-    Work(const Work &) = delete;
-    ~Work()
-    {
-        cudaFree(weight), cudaFree(rstd), cudaFree(dw), cudaFree(db), cudaFree(workspace);
-    }
-    bool forward(const Rotation &r, int set, cudaStream_t stream) const
-    {
-        return !gd_cuda_rms_norm_forward(&problem, r.get(set, 2), shape.cols, rstd, r.get(set, 0),
-                                         shape.cols, weight, nullptr, stream);
-    }
-    bool backward(const Rotation &r, int set, cudaStream_t stream) const
-    {
-        gd_rms_norm_gradients g = {};
-        g.dx = r.get(set, 2), g.dy = r.get(set, 1), g.x = r.get(set, 0), g.rstd = rstd;
-        g.dx_stride = g.dy_stride = g.x_stride = shape.cols;
-        g.dweight = dw, g.weight = weight, g.workspace = workspace;
-        g.dbias = dbias ? db : nullptr, g.overlap = overlap;
-        return !gd_cuda_rms_norm_backward(&problem, &g, stream);
-    }
-};
-
-// The largest error of y, dx and dw, each as a share of the largest value, on at most 256 rows.
-static double check(Shape s)
-{
-    s.rows =
-        std::min<int64_t>(s.rows, std::max<int64_t>(8, std::min<int64_t>(256, 2097152 / s.cols)));
-    const Work w(s);
-    const Rotation r(3, w.bytes, (int)w.size);
-    const size_t N = (size_t)s.cols;
-    if (!w.forward(r, 0, nullptr)) return NAN;
-    const std::vector<char> x = to_host(r.get(0, 0), w.bytes), dy = to_host(r.get(0, 1), w.bytes);
-    const std::vector<char> y = to_host(r.get(0, 2), w.bytes);
-    if (!w.backward(r, 0, nullptr)) return NAN;
-    const std::vector<char> dx = to_host(r.get(0, 2), w.bytes), dw = to_host(w.dw, N * 4);
-    const std::vector<char> weight = to_host(w.weight, N * w.size);
-
-    std::vector<double> dw_ref(N);
-    double error[3] = {0, 0, 0}, largest[3] = {0, 0, 0};
-    auto compare = [&](int what, double got, double want) {
-        const double off = fabs(got - want);
-        error[what] = off <= error[what] ? error[what] : off; // NaN stays
-        largest[what] = fmax(largest[what], fabs(want));
-    };
-    for (int64_t i = 0; i < s.rows; i++) {
-        double sum = 0, dot = 0;
-        const size_t row = (size_t)i * N;
-        for (size_t j = 0; j < N; j++) sum += pow(number(x.data(), s.dtype, row + j), 2);
-        const double rstd = 1 / sqrt(sum / (double)N + 1e-5);
-        for (size_t j = 0; j < N; j++)
-            dot += number(dy.data(), s.dtype, row + j) * number(weight.data(), s.dtype, j) *
-                   number(x.data(), s.dtype, row + j) * rstd;
-        for (size_t j = 0; j < N; j++) {
-            const double xhat = number(x.data(), s.dtype, row + j) * rstd;
-            const double d = number(dy.data(), s.dtype, row + j);
-            const double f = number(weight.data(), s.dtype, j);
-            compare(0, number(y.data(), s.dtype, row + j), xhat * f);
-            compare(1, number(dx.data(), s.dtype, row + j),
-                    rstd * (d * f - xhat * dot / (double)N));
-            dw_ref[j] += d * xhat;
-        }
-    }
-    for (size_t j = 0; j < N; j++) compare(2, number(dw.data(), GD_FLOAT32, j), dw_ref[j]);
-    double worst = 0;
-    for (int k = 0; k < 3; k++) {
-        const double share = error[k] / largest[k];
-        const double allowed = k < 2 && s.dtype == GD_BFLOAT16 ? 1.0 / 256 : 1e-5;
-        if (!(share <= allowed)) return NAN;
-        worst = fmax(worst, share);
-    }
-    return worst;
-}
+#include "rms_norm_cuda.h"
+#include "rms_norm_work.cuh"
 
 // ---- dw over all rows, against float64 on the GPU -----------------------------------------------
 
@@ -160,72 +42,217 @@ static __global__ void exact_rstd(double *rstd, const char *x, int size, size_t 
     if (threadIdx.x == 0) rstd[blockIdx.x] = 1 / sqrt(sums[0] / (double)cols + 1e-5);
 }
 
-// A thread a column: the error of dw, and the largest |dy xhat| of the column.
+// A thread a weight: the error of its dw, and the largest |dy xhat| of its column. The rows are
+// tokens here, as wide as all weights; `cols` of a token's numbers share an rstd.
 static __global__ void dw_errors(double *error, double *largest, const float *dw, const char *dy,
-                                 const char *x, int size, const double *rstd, size_t rows,
-                                 size_t cols)
+                                 int dy_size, const char *x, int x_size, const double *rstd,
+                                 size_t tokens, size_t weights, size_t cols)
 {
     const size_t j = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
-    if (j >= cols) return;
+    if (j >= weights) return;
     double sum = 0, most = 0;
-#pragma unroll 8
-    for (size_t i = 0; i < rows; i++) {
-        const size_t at = i * cols + j;
-        const double v = number_of(dy, size, at) * number_of(x, size, at) * rstd[i];
+#pragma unroll 16
+    for (size_t i = 0; i < tokens; i++) {
+        const size_t at = i * weights + j;
+        const double v = number_of(dy, dy_size, at) * number_of(x, x_size, at) * rstd[at / cols];
         sum += v, most = fmax(most, fabs(v));
     }
     error[j] = fabs(dw[j] - sum), largest[j] = most;
 }
 
 // The largest error of dw, as a share of 5e-6 sqrt(M) max|dy xhat|.
-static double dw_share(const Work &w, const Rotation &r)
+static double dw_share(const Work &w)
 {
-    const size_t M = (size_t)w.shape.rows, N = (size_t)w.shape.cols;
-    double *exact, *error;
-    must(cudaMalloc(&exact, M * 8), "cudaMalloc");
-    must(cudaMalloc(&error, 2 * N * 8), "cudaMalloc");
-    if (!w.forward(r, 0, nullptr) || !w.backward(r, 0, nullptr)) return NAN;
-    exact_rstd<<<(unsigned)M, 256>>>(exact, r.get(0, 0), (int)w.size, N);
-    dw_errors<<<(unsigned)((N + 63) / 64), 64>>>(error, error + N, w.dw, r.get(0, 1), r.get(0, 0),
-                                                 (int)w.size, exact, M, N);
+    const size_t M = (size_t)w.shape.rows, N = (size_t)w.shape.cols, tokens = M * N / w.weights;
+    const Memory exact(M * 8), error(w.weights * 8), largest(w.weights * 8);
+    if (!w.prepare_rstd(0) || !w.backward(0, nullptr)) return NAN;
+    const char *const dy = w.buffers.get(0, BRANCH), *const x = w.buffers.get(0, STREAM);
+    const int dy_size = (int)gd_dtype_size(w.shape.y_dtype);
+    const int x_size = (int)gd_dtype_size(w.shape.dtype);
+    exact_rstd<<<(unsigned)M, 256>>>((double *)exact.p, x, x_size, N);
+    dw_errors<<<(unsigned)((w.weights + 63) / 64), 64>>>(
+        (double *)error.p, (double *)largest.p, (const float *)w.dweight.p, dy, dy_size, x, x_size,
+        (const double *)exact.p, tokens, w.weights, N);
     must(cudaGetLastError(), "dw_errors");
-    const std::vector<char> host = to_host(error, 2 * N * 8);
-    const double *const e = (const double *)host.data();
+    const std::vector<char> errors = to_host(error.p, w.weights * 8);
+    const std::vector<char> all_largest = to_host(largest.p, w.weights * 8);
     double worst = 0, most = 0;
-    for (size_t j = 0; j < N; j++) {
-        worst = e[j] <= worst ? worst : e[j]; // NaN stays
-        most = fmax(most, e[N + j]);
+    for (size_t j = 0; j < w.weights; j++) {
+        worst = worse(worst, ((const double *)errors.data())[j]);
+        most = fmax(most, ((const double *)all_largest.data())[j]);
     }
-    cudaFree(exact), cudaFree(error);
-    return worst / (5e-6 * sqrt((double)M) * most);
+    return worst / (5e-6 * sqrt((double)tokens) * most);
 }
 
-// Microseconds that one of `calls` calls in a row takes, the median of so many batches: of the host
-// alone or, `to_the_end`, until all have run.
-template <class Call>
-static double batch_microseconds(int batches, int calls, bool to_the_end, const Call &call)
+// ---- Tables -------------------------------------------------------------------------------------
+
+// One figure or name of a row: its key in JSON and TSV, and the head of its column.
+struct Field {
+    const char *key, *title;
+    std::string text;
+    bool is_text;
+};
+
+static Field name_field(const char *key, const char *title, const std::string &text)
 {
-    using clock = std::chrono::steady_clock;
-    std::vector<double> times;
-    for (int batch = 0; batch < batches; batch++) {
-        bool good = true;
-        const clock::time_point begin = clock::now();
-        for (int i = 0; i < calls; i++) good &= call(i);
-        if (to_the_end) must(cudaDeviceSynchronize(), "calls");
-        const std::chrono::duration<double, std::micro> took = clock::now() - begin;
-        must(cudaDeviceSynchronize(), "calls");
-        if (!good) return NAN;
-        times.push_back(took.count() / calls);
-    }
-    std::sort(times.begin(), times.end());
-    return times[times.size() / 2];
+    return {key, title, text, true};
 }
 
-// In batches short enough that none waits for room in the stream.
+static Field number_field(const char *key, const char *title, const char *format, double value)
+{
+    char text[64];
+    snprintf(text, sizeof text, format, value);
+    return {key, title, text, false};
+}
+
+// Rows on stdout, as Markdown or JSON; and in a file of tab-separated values, if that is asked for.
+class Table
+{
+  public:
+    explicit Table(const bench_options *o) : json(o->json)
+    {
+        if (o->tsv && !(tsv = fopen(o->tsv, "w"))) {
+            fprintf(stderr, "gradus-bench: cannot write %s\n", o->tsv);
+            exit(1);
+        }
+    }
+    Table(const Table &) = delete;
+    ~Table()
+    {
+        if (tsv) fclose(tsv);
+    }
+    // Begins a table with a head of its own.
+    void begin(const char *name)
+    {
+        title = name, headed = false;
+        if (!json) printf("\n%s\n\n", name);
+    }
+    void row(const std::vector<Field> &fields)
+    {
+        if (json) {
+            const char *comma = "{";
+            for (const Field &f : fields) {
+                const char *const quote = f.is_text ? "\"" : "";
+                printf("%s\"%s\": %s%s%s", comma, f.key, quote, f.text.c_str(), quote);
+                comma = ", ";
+            }
+            printf("}\n");
+        } else {
+            if (!headed) {
+                for (const Field &f : fields) printf("| %s ", f.title);
+                printf("|\n");
+                for (const Field &f : fields) printf(f.is_text ? "|---" : "|---:");
+                printf("|\n");
+            }
+            for (const Field &f : fields) printf("| %s ", f.text.c_str());
+            printf("|\n");
+        }
+        if (tsv && !headed) {
+            fprintf(tsv, "table");
+            for (const Field &f : fields) fprintf(tsv, "\t%s", f.key);
+            fprintf(tsv, "\n");
+        }
+        if (tsv) {
+            fprintf(tsv, "%s", title.c_str());
+            for (const Field &f : fields) fprintf(tsv, "\t%s", f.text.c_str());
+            fprintf(tsv, "\n");
+            fflush(tsv);
+        }
+        headed = true;
+        fflush(stdout);
+    }
+
+  private:
+    bool json, headed = false;
+    FILE *tsv = nullptr;
+    std::string title;
+};
+
+struct Way {
+    double seconds, ceiling, bytes, target;
+
+    bool missed() const
+    {
+        return !(ceiling / seconds >= target);
+    }
+};
+
+static void add_fields(std::vector<Field> *fields, const Way &way, bool backward)
+{
+    const double us = way.seconds * 1e6, gbps = way.bytes / way.seconds / 1e9;
+    const double ceiling = way.bytes / way.ceiling / 1e9, share = way.ceiling / way.seconds;
+    const Field row[] = {
+        number_field(backward ? "backward_us" : "forward_us",
+                     backward ? "backward us" : "forward us", "%.1f", us),
+        number_field(backward ? "backward_gbps" : "forward_gbps", "GB/s", "%.0f", gbps),
+        number_field(backward ? "backward_ceiling_gbps" : "forward_ceiling_gbps", "ceiling", "%.0f",
+                     ceiling),
+        number_field(backward ? "backward_share" : "forward_share", "share", "%.3f", share),
+        number_field(backward ? "backward_target" : "forward_target", "target", "%.2f",
+                     way.target)};
+    fields->insert(fields->end(), row, row + 5);
+}
+
+// Times one shape and prints its row; false if the results are wrong.
+static bool time_shape(const bench_case &c, Table *table)
+{
+    const Shape s = {c.dtype, c.y_dtype, c.rows, c.cols, c.heads, c.residual};
+    const long long rows = s.rows, cols = s.cols;
+    const double error = check(s);
+    const Work w(s);
+    Way f = {}, b = {};
+    f.bytes = w.forward_traffic().bytes(w.buffers), b.bytes = w.backward_traffic().bytes(w.buffers);
+    f.target = c.forward_target, b.target = c.backward_target;
+    f.ceiling = ceiling_seconds(w.buffers, w.forward_traffic());
+    b.ceiling = ceiling_seconds(w.buffers, w.backward_traffic());
+    f.seconds = seconds_of(w.buffers.sets, f.bytes, 7,
+                           [&](int set, cudaStream_t stream) { return w.forward(set, stream); });
+    b.seconds = seconds_of(w.buffers.sets, b.bytes, 7,
+                           [&](int set, cudaStream_t stream) { return w.backward(set, stream); });
+    const double dw_error = dw_share(w);
+    const bool right = error < 1 && dw_error < 1;
+    if (!right)
+        fprintf(stderr, "gradus-bench: %s %lld x %lld: the results are wrong\n", s.dtype_name(),
+                rows, cols);
+
+    const std::string width = std::to_string(cols) + "]";
+    std::vector<Field> fields = {
+        name_field("dtype", "dtype", s.dtype_name()),
+        name_field("size", "M x N", std::to_string(rows) + " x " + std::to_string(cols))};
+    if (s.heads)
+        fields.push_back(
+            name_field("weight", "weight",
+                       s.heads > 1 ? "[" + std::to_string(s.heads) + ", " + width : "[" + width));
+    add_fields(&fields, f, false), add_fields(&fields, b, true);
+    fields.push_back(number_field("error", "error", "%.1e", error));
+    fields.push_back(number_field("dw_error", "dw error", "%.3f", dw_error));
+    fields.push_back(name_field("below_target", "below target",
+                                f.missed() ? (b.missed() ? "both" : "forward")
+                                           : (b.missed() ? "backward" : "")));
+    table->row(fields);
+    return right;
+}
+
+// ---- Host time ----------------------------------------------------------------------------------
+
+// Microseconds of the host that a call takes: the median of 32 batches of 64, short enough that
+// none waits for room in the stream.
 template <class Call>
 static double host_microseconds(const Call &call)
 {
-    return batch_microseconds(32, 64, false, call);
+    using clock = std::chrono::steady_clock;
+    std::vector<double> times;
+    for (int batch = 0; batch < 32; batch++) {
+        bool good = true;
+        const clock::time_point begin = clock::now();
+        for (int i = 0; i < 64; i++) good &= call();
+        const std::chrono::duration<double, std::micro> took = clock::now() - begin;
+        must(cudaDeviceSynchronize(), "calls");
+        if (!good) return NAN;
+        times.push_back(took.count() / 64);
+    }
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2];
 }
 
 // As large as what the kernels of the backward get.
@@ -240,8 +267,7 @@ static __global__ void empty_kernel(const __grid_constant__ Empty)
 #endif
 }
 
-// What launches alone take of the host, such as the fast kernels' are: a forward is one, an
-// overlapping backward one or two.
+// What launches alone take of the host, such as the kernels' are.
 static double empty_microseconds(int launches)
 {
     int device = 0, major = 0;
@@ -253,7 +279,7 @@ static double empty_microseconds(int launches)
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(132), config.blockDim = dim3(256);
     config.attrs = &early, config.numAttrs = major >= 9;
-    return host_microseconds([&](int) {
+    return host_microseconds([&] {
         bool good = true;
         for (int i = 0; i < launches; i++)
             good &= !cudaLaunchKernelEx(&config, empty_kernel, Empty());
@@ -261,166 +287,37 @@ static double empty_microseconds(int launches)
     });
 }
 
-// Backwards launched as graphs, and overlapping (kernels.h), which those of more than two kernels,
-// for an odd N or a dbias, never do.
-static void print_host_times(bool json)
+static void print_host_times(Table *table)
 {
-    const struct {
+    static const struct {
         int64_t rows, cols;
-        bool dbias;
-    } calls[] = {{1024, 256, false},   {64, 4096, false},     {1024, 4096, false},
-                 {1024, 16384, false}, {1024, 131072, false}, {1024, 4096, true},
-                 {1024, 4097, false},  {1024, 4097, true}};
-    if (!json)
-        printf("\n| dtype | M x N | host us a forward | a backward | overlapping | us in a loop, a "
-               "backward | overlapping |\n|---|---|---:|---:|---:|---:|---:|\n");
-    for (gd_dtype dtype : {GD_FLOAT32, GD_BFLOAT16})
-        for (const auto &c : calls) {
-            Work w({dtype, c.rows, c.cols});
-            w.dbias = c.dbias;
-            const Rotation r(3, w.bytes, (int)w.size);
-            const double f = host_microseconds([&](int) { return w.forward(r, 0, nullptr); });
-            double host[2], loop[2];
-            for (int i = 0; i < 2; i++) {
-                w.overlap = i == 1;
-                host[i] = host_microseconds([&](int) { return w.backward(r, 0, nullptr); });
-                loop[i] = batch_microseconds(
-                    7, 400, true, [&](int k) { return w.backward(r, k % r.sets, nullptr); });
-            }
-            printf(json ? "{\"dtype\": \"%s\", \"rows\": %lld, \"cols\": %lld, \"dbias\": %s, "
-                          "\"forward_host_us\": %.2f, \"backward_host_us\": %.2f, "
-                          "\"overlapping_host_us\": %.2f, \"backward_loop_us\": %.2f, "
-                          "\"overlapping_loop_us\": %.2f}\n"
-                        : "| %s | %lld x %lld%s | %.2f | %.2f | %.2f | %.1f | %.1f |\n",
-                   gd_dtype_name(dtype), (long long)c.rows, (long long)c.cols,
-                   json ? (c.dbias ? "true" : "false") : (c.dbias ? ", dbias" : ""), f, host[0],
-                   host[1], loop[0], loop[1]);
-        }
-    printf(json ? "{\"empty_kernel_host_us\": %.2f, \"two_empty_kernels_host_us\": %.2f}\n"
-                : "\nAn empty kernel: %.2f us of the host; two: %.2f us.\n",
-           empty_microseconds(1), empty_microseconds(2));
-}
-
-// ---- The table ----------------------------------------------------------------------------------
-
-static bool time_shape(Shape s, bool json)
-{
-    const double error = check(s);
-    const char *const name = gd_dtype_name(s.dtype);
-    const long long rows = s.rows, cols = s.cols;
-    if (!(error < 1)) {
-        fprintf(stderr, "gradus-bench: %s %lld x %lld: the results are wrong\n", name, rows, cols);
-        return false;
+        bool residual, dbias;
+    } calls[] = {{64, 4096, false, false},    {1024, 256, false, false},
+                 {1024, 4096, false, false},  {1024, 4096, true, false},
+                 {1024, 16384, false, false}, {1024, 131072, false, false},
+                 {1024, 4096, false, true},   {1024, 4097, false, false}};
+    table->begin("Host time of a call");
+    for (const auto &c : calls) {
+        Work w({GD_BFLOAT16, GD_BFLOAT16, c.rows, c.cols, 0, c.residual}, 1);
+        w.with_dbias = c.dbias;
+        const std::string size = std::to_string(c.rows) + " x " + std::to_string(c.cols);
+        const char *const with = c.residual ? "residual" : c.dbias ? "dbias" : "";
+        const double forward = host_microseconds([&] { return w.forward(0, nullptr); });
+        const double backward = host_microseconds([&] { return w.backward(0, nullptr); });
+        table->row({name_field("dtype", "dtype", "bfloat16"), name_field("size", "M x N", size),
+                    name_field("with", "with", with),
+                    number_field("forward_host_us", "forward us", "%.2f", forward),
+                    number_field("backward_host_us", "backward us", "%.2f", backward)});
     }
-    const Work w(s);
-    const Rotation r(3, w.bytes, (int)w.size);
-    const double bytes = (double)w.bytes;
-    const double one = ceiling_seconds<1>(r, w.bytes), two = ceiling_seconds<2>(r, w.bytes);
-    auto forward = [&](int set, cudaStream_t stream) { return w.forward(r, set, stream); };
-    auto backward = [&](int set, cudaStream_t stream) { return w.backward(r, set, stream); };
-    const double f = seconds_of(r.sets, 2 * bytes, forward);
-    const double b = seconds_of(r.sets, 3 * bytes, backward);
-    printf(
-        json ? "{\"dtype\": \"%s\", \"rows\": %lld, \"cols\": %lld, \"forward_us\": %.1f, "
-               "\"forward_gbps\": %.0f, \"forward_ceiling_gbps\": %.0f, \"forward_share\": %.3f, "
-               "\"backward_us\": %.1f, \"backward_gbps\": %.0f, \"backward_ceiling_gbps\": %.0f, "
-               "\"backward_share\": %.3f, \"error\": %.1e, \"dw_error\": %.3f}\n"
-             : "| %s | %lld x %lld | %.1f | %.0f | %.0f | %.3f | %.1f | %.0f | %.0f | %.3f | %.1e "
-               "| %.3f |\n",
-        name, rows, cols, f * 1e6, 2 * bytes / f / 1e9, 2 * bytes / one / 1e9, one / f, b * 1e6,
-        3 * bytes / b / 1e9, 3 * bytes / two / 1e9, two / b, error, dw_share(w, r));
-    fflush(stdout);
-    return true;
+    table->begin("Host time of launches alone");
+    for (int launches : {1, 2})
+        table->row({number_field("empty_kernels", "empty kernels", "%.0f", launches),
+                    number_field("host_us", "us", "%.2f", empty_microseconds(launches))});
 }
 
-static bool print_table(const std::vector<Shape> &shapes, bool json)
-{
-    if (!json)
-        printf("| dtype | M x N | forward us | GB/s | ceiling | share | backward us | GB/s | "
-               "ceiling | share | error | dw error |\n"
-               "|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n");
-    bool right = true;
-    for (const Shape &s : shapes) right &= time_shape(s, json);
-    return right;
-}
+// ---- Entry --------------------------------------------------------------------------------------
 
-// ---- The ladder ---------------------------------------------------------------------------------
-
-static bool print_ladder(Shape s)
-{
-    const Work w(s);
-    const Rotation r(3, w.bytes, 4);
-    float *scratch = nullptr; // rungs of the backward want up to M x N partial sums
-    must(cudaMalloc(&scratch, w.bytes), "cudaMalloc");
-    const double bytes = (double)w.bytes;
-    const double ceiling[2] = {ceiling_seconds<1>(r, w.bytes), ceiling_seconds<2>(r, w.bytes)};
-    printf(
-        "\n%lld x %lld float32; ceilings %.0f and %.0f GB/s\n\n"
-        "| rung | us | GB/s | share of the ceiling | largest error |\n|---|---:|---:|---:|---:|\n",
-        (long long)s.rows, (long long)s.cols, 2 * bytes / ceiling[0] / 1e9,
-        3 * bytes / ceiling[1] / 1e9);
-
-    // Ours is the measure of the others: check() has compared it with the reference.
-    bool right = check(s) < 1;
-    w.forward(r, 0, nullptr);
-    const size_t seen = std::min<size_t>(w.bytes, (size_t)1 << 24);
-    const std::vector<char> y = to_host(r.get(0, 2), seen);
-    w.backward(r, 0, nullptr);
-    const std::vector<char> dx = to_host(r.get(0, 2), seen), dw = to_host(w.dw, (size_t)s.cols * 4);
-
-    auto difference = [](const std::vector<char> &got, const std::vector<char> &want) {
-        double error = 0, largest = 0;
-        for (size_t i = 0; i < want.size() / 4; i++) {
-            const double a = number(want.data(), GD_FLOAT32, i);
-            const double off = fabs(number(got.data(), GD_FLOAT32, i) - a);
-            error = off <= error ? error : off;
-            largest = fmax(largest, fabs(a));
-        }
-        return error / largest;
-    };
-    auto row = [&](const char *name, int inputs, double seconds, double error) {
-        printf("| %s | %.1f | %.0f | %.3f | %.1e |\n", name, seconds * 1e6,
-               (inputs + 1) * bytes / seconds / 1e9, ceiling[inputs - 1] / seconds, error);
-        fflush(stdout);
-        right &= error < 1e-4;
-    };
-    for (int rung = 0; rung < gd_ladder_forward_rungs; rung++) {
-        auto launch = [&](int set, cudaStream_t stream) {
-            return !gd_ladder_forward(rung, (float *)r.get(set, 2), w.rstd,
-                                      (const float *)r.get(set, 0), (const float *)w.weight, s.rows,
-                                      s.cols, 1e-5f, stream);
-        };
-        cudaMemset(r.get(0, 2), 0xff, w.bytes);
-        launch(0, nullptr);
-        const double error = difference(to_host(r.get(0, 2), seen), y);
-        row(gd_ladder_forward_name(rung), 1, seconds_of(r.sets, 2 * bytes, launch), error);
-    }
-    row("ours", 1,
-        seconds_of(r.sets, 2 * bytes,
-                   [&](int set, cudaStream_t stream) { return w.forward(r, set, stream); }),
-        0);
-    for (int rung = 0; rung < gd_ladder_backward_rungs; rung++) {
-        auto launch = [&](int set, cudaStream_t stream) {
-            return !gd_ladder_backward(rung, (float *)r.get(set, 2), w.dw, scratch,
-                                       (const float *)r.get(set, 1), (const float *)r.get(set, 0),
-                                       w.rstd, (const float *)w.weight, s.rows, s.cols, stream);
-        };
-        cudaMemset(r.get(0, 2), 0xff, w.bytes), cudaMemset(w.dw, 0xff, (size_t)s.cols * 4);
-        w.forward(r, 0, nullptr); // rstd of set 0
-        launch(0, nullptr);
-        const double error = fmax(difference(to_host(r.get(0, 2), seen), dx),
-                                  difference(to_host(w.dw, (size_t)s.cols * 4), dw));
-        row(gd_ladder_backward_name(rung), 2, seconds_of(r.sets, 3 * bytes, launch), error);
-    }
-    row("ours", 2,
-        seconds_of(r.sets, 3 * bytes,
-                   [&](int set, cudaStream_t stream) { return w.backward(r, set, stream); }),
-        0);
-    cudaFree(scratch);
-    return right;
-}
-
-extern "C" int bench_rms_norm_cuda(const bench_options *o)
+extern "C" int bench_rms_norm_cuda(const bench_options *o, bool residual)
 {
     constexpr int skipped = 77;
     int devices = 0;
@@ -431,29 +328,19 @@ extern "C" int bench_rms_norm_cuda(const bench_options *o)
     cudaDeviceProp properties;
     must(cudaGetDeviceProperties(&properties, 0), "device");
     if (!o->json)
-        printf("%s, %d multiprocessors, L2 %d MB\n\n", properties.name,
+        printf("%s, %d multiprocessors, L2 %d MB\n", properties.name,
                properties.multiProcessorCount, properties.l2CacheSize >> 20);
+    if (o->ladder) return bench_rms_norm_ladder(o) ? 0 : 1;
 
-    if (o->ladder) {
-        bool right = true;
-        if (o->rows) return print_ladder({GD_FLOAT32, o->rows, o->cols}) ? 0 : 1;
-        right &= print_ladder({GD_FLOAT32, 2048, 8192});
-        if (!o->quick) right &= print_ladder({GD_FLOAT32, 262144, 4096});
-        return right ? 0 : 1;
+    static bench_case cases[MAX_BENCH_CASES];
+    const int count = bench_rms_norm_cases(o, residual, cases);
+    Table table(o);
+    bool right = true;
+    const char *title = nullptr;
+    for (int i = 0; i < count; i++) {
+        if (cases[i].table != title) table.begin(title = cases[i].table);
+        right &= time_shape(cases[i], &table);
     }
-    const int64_t sizes[][2] = {{32768, 256},  {32768, 768},   {32768, 1024},  {32768, 2048},
-                                {32768, 4096}, {32768, 8192},  {32768, 16384}, {16384, 32768},
-                                {8192, 65536}, {4096, 131072}, {2048, 262144}, {2048, 8192},
-                                {512, 4096},   {64, 4096},     {262144, 128}};
-    std::vector<Shape> shapes;
-    for (gd_dtype dtype : {GD_FLOAT32, GD_BFLOAT16}) {
-        if (o->dtype_given && o->dtype != dtype) continue;
-        if (o->rows) shapes.push_back({dtype, o->rows, o->cols});
-        for (const auto &size : sizes)
-            if (!o->rows && (!o->quick || size[0] * size[1] <= 33554432))
-                shapes.push_back({dtype, size[0], size[1]});
-    }
-    const bool right = print_table(shapes, o->json);
-    if (!o->rows) print_host_times(o->json);
+    if (!o->rows && !o->heads && !residual) print_host_times(&table);
     return right ? 0 : 1;
 }

@@ -62,6 +62,23 @@ elseif(GRADUS_JANSSON)
     gradus_missing("jansson (GRADUS_JANSSON is ${GRADUS_JANSSON}; OFF does without)" libjansson-dev)
 endif()
 
+# ---- xxHash: a header only, for the checksums of checkpoints ------------------------------------
+
+if(GRADUS_XXHASH)
+    find_path(GRADUS_XXHASH_INCLUDE xxhash.h)
+    mark_as_advanced(GRADUS_XXHASH_INCLUDE)
+endif()
+set(gradus_xxhash OFF)
+if(GRADUS_XXHASH AND GRADUS_XXHASH_INCLUDE)
+    set(gradus_xxhash ON)
+elseif(GRADUS_XXHASH STREQUAL "AUTO")
+    message(STATUS "No xxHash: checkpoints will have no checksums. "
+                   "On Debian or Ubuntu: apt install libxxhash-dev")
+elseif(GRADUS_XXHASH)
+    gradus_missing("the header xxhash.h (GRADUS_XXHASH is ${GRADUS_XXHASH}; OFF does without)"
+                   libxxhash-dev)
+endif()
+
 # ---- OpenMP -------------------------------------------------------------------------------------
 
 if(GRADUS_OPENMP)

@@ -53,9 +53,11 @@ if(gradus_cuda AND cuda_sources)
          pthread)
 endif()
 
-find_library(GRADUS_LIBM m)
-mark_as_advanced(GRADUS_LIBM)
-if(GRADUS_LIBM)
+# The linker's own, by its name: a search by CMake finds that of this machine when another is built
+# for.
+include(CheckLibraryExists)
+check_library_exists(m pow "" GRADUS_HAVE_LIBM)
+if(GRADUS_HAVE_LIBM)
     list(APPEND gradus_link_targets m)
     list(APPEND gradus_link_words m)
 endif()

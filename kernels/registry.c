@@ -15,19 +15,18 @@ const gd_op *const gd_builtin_ops[] = {
 
 const int gd_builtin_op_count = (int)(sizeof gd_builtin_ops / sizeof *gd_builtin_ops) - 1;
 
-#define SERVICES(device)                                                                          \
-    {                                                                                             \
-        .copy = gd_copy_##device, .accumulate = gd_accumulate_##device, .fill = gd_fill_##device, \
-        .sum_squares = gd_sum_squares_##device, .scale = gd_scale_##device,                       \
-        .uniform = gd_uniform_##device, .normal = gd_normal_##device,                             \
-        .integers = gd_integers_##device, .permutation = gd_permutation_##device,                 \
-        .sgd = gd_sgd_##device, .adamw = gd_adamw_##device,                                       \
-    }
+#define SERVICES(device)                                                                      \
+    .copy = gd_copy_##device, .accumulate = gd_accumulate_##device, .fill = gd_fill_##device, \
+    .sum_squares = gd_sum_squares_##device, .scale = gd_scale_##device,                       \
+    .uniform = gd_uniform_##device, .normal = gd_normal_##device,                             \
+    .integers = gd_integers_##device, .permutation = gd_permutation_##device,                 \
+    .add_loss = gd_add_loss_##device, .decide = gd_decide_##device, .sgd = gd_sgd_##device,   \
+    .adamw = gd_adamw_##device
 
-static const gd_services cpu_services = SERVICES(cpu);
+static const gd_services cpu_services = {SERVICES(cpu)};
 
 #ifdef GD_HAVE_CUDA
-static const gd_services cuda_services = SERVICES(cuda);
+static const gd_services cuda_services = {SERVICES(cuda), .advance = gd_advance_cuda};
 #define CUDA_SERVICES &cuda_services
 #else
 #define CUDA_SERVICES NULL

@@ -47,6 +47,10 @@ EOC
 }
 probe_random123() { "${CC:-cc}" -E -x c - <<<'#include <Random123/philox.h>' >/dev/null 2>&1; }
 probe_jansson() { compiles -ljansson <<<$'#include <jansson.h>\nint main(void) { return json_object() == 0; }'; }
+probe_xxhash()
+{
+    compiles <<<$'#define XXH_INLINE_ALL\n#include <xxhash.h>\nint main(void) { return XXH3_64bits("", 0) == 0; }'
+}
 probe_pkg_config() { command -v pkg-config >/dev/null; }
 probe_check() { pkg-config --exists check 2>/dev/null; }
 probe_clang_format() { command -v clang-format-14 || clang-format --version | grep -q 'version 14\.'; } \
@@ -70,8 +74,12 @@ packages_of()
     openblas) echo libopenblas-dev ;;
     random123) echo librandom123-dev ;;
     jansson) echo libjansson-dev ;;
+    xxhash) echo libxxhash-dev ;;
     clang_format) echo clang-format-14 ;;
     gcov) echo gcc ;;
+    aarch64) echo gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user ;;
+    s390x) echo gcc-s390x-linux-gnu libc6-dev-s390x-cross ;;
+    musl) echo musl-tools ;;
     gnuplot) echo gnuplot-nox ;;
     *) echo "$1" ;;
     esac
@@ -86,6 +94,7 @@ meaning_of()
     openblas) echo "OpenBLAS with its header cblas.h" ;;
     random123) echo "the header Random123/philox.h" ;;
     jansson) echo "jansson, for JSON" ;;
+    xxhash) echo "the header xxhash.h, for checksums" ;;
     gnuplot) echo "gnuplot, with its terminals pngcairo and svg" ;;
     check) echo "Check, the unit test framework" ;;
     clang_format) echo "clang-format 14" ;;

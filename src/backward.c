@@ -104,7 +104,9 @@ static int64_t mark(gd_context *ctx, gd_tensor *const *outputs, int count)
         gd_node *node = ctx->tape[i];
         for (int k = 0; node->marked && k < node->inputs; k++) {
             gd_tensor *input = node->input[k];
-            if (input && input->requires_grad && mark_maker(node, input)) return top;
+            if (!input || !input->requires_grad) continue;
+            if (!input->step) input->awaited = true;
+            if (mark_maker(node, input)) return top;
         }
     }
     return top;
@@ -192,10 +194,7 @@ static gd_status record_norms(gd_context *ctx, gd_node *node)
     for (int i = 0; i < node->outputs; i++) {
         const gd_tensor *grad = node->output[i]->grad_valid ? node->output[i]->grad : NULL;
         node->norms[i] = NAN;
-        if (grad) {
-            node->norms[i] = sqrt(
-                ctx->services->sum_squares(gd_tensor_data(grad), grad->dtype, grad->count, ctx));
-        }
+        if (grad) node->norms[i] = sqrt(gd_sum_squares(grad));
     }
     return GD_OK;
 }
@@ -205,13 +204,50 @@ static gd_status visit(gd_context *ctx, gd_node *node, bool keep_tape)
     bool reached = false;
     for (int i = 0; i < node->outputs; i++) reached = reached || node->output[i]->grad_valid;
     if (!reached) return GD_OK;
-    if (ctx->record_norms && record_norms(ctx, node)) return gd_error_status(ctx);
+    if (ctx->record_norms && !ctx->in_graph && record_norms(ctx, node)) {
+        return gd_error_status(ctx);
+    }
     if (check_values(node)) return gd_error_status(ctx);
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);
     gd_status status = node->backward(node, keep_tape);
     gd_frame_end(ctx, &frame);
     return status;
+}
+
+/* ---- Gradients that are complete ---------------------------------------------------------- */
+
+void gd_on_gradient(gd_context *ctx, gd_grad_hook hook, void *user)
+{
+    if (!ctx) return;
+    ctx->grad_hook = hook;
+    ctx->grad_hook_user = user;
+}
+
+static void tell_complete(gd_tensor *leaf)
+{
+    gd_context *ctx = leaf->ctx;
+    const bool told = !leaf->awaited || !leaf->grad_valid || gd_failed(ctx);
+    leaf->awaited = false;
+    if (!told && ctx->grad_hook) ctx->grad_hook(ctx->grad_hook_user, leaf);
+}
+
+/* The node was the last of a leaf's uses. Those in segments count, too: they were counted when the
+ * segment ran first. */
+static void finish_uses(gd_node *node)
+{
+    for (int i = 0; i < node->inputs; i++) {
+        gd_tensor *t = node->input[i];
+        if (t && !t->step && t->uses > 0 && --t->uses == 0) tell_complete(t);
+    }
+}
+
+/* Leaves with a use that this backward did not come by. */
+static void tell_rest(gd_context *ctx)
+{
+    for (gd_tensor *t = ctx->user_tensors; t; t = t->next) {
+        if (t->awaited) tell_complete(t);
+    }
 }
 
 /* ---- The walk --------------------------------------------------------------------------- */
@@ -224,7 +260,9 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
     if (gd_failed(ctx)) return gd_error_status(ctx);
     for (int i = 0; i < count; i++) {
         gd_tensor *u = cotangents ? cotangents[i] : NULL;
-        if (u ? gd_grad_add(outputs[i], u, "backward") : seed_ones(outputs[i])) break;
+        if (!outputs[i]->step) outputs[i]->awaited = true;
+        const bool there = u && u == outputs[i]->grad; /* by gd_optimizer_backward */
+        if (!there && (u ? gd_grad_add(outputs[i], u, "backward") : seed_ones(outputs[i]))) break;
         /* The loss stays readable: gd_item after gd_backward is what everybody writes. */
         if (ctx->tape_floor == 0 && outputs[i]->storage) outputs[i]->storage->keep = true;
     }
@@ -240,6 +278,7 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
         if (!gd_failed(ctx)) visit(ctx, node, keep_tape);
         drop_gradients(node);
         if (!keep_tape) use_up(node);
+        finish_uses(node);
         node->marked = false;
     }
     return gd_error_status(ctx);
@@ -257,9 +296,10 @@ static gd_status backward(gd_context *ctx, gd_tensor *const *outputs, int count,
                        "backward: called from inside a segment, wanted it after gd_recompute");
     }
     ctx->in_backward = true;
-    gd_status status = gd_backward_walk(ctx, outputs, count, cotangents, keep_tape);
+    gd_backward_walk(ctx, outputs, count, cotangents, keep_tape);
+    tell_rest(ctx);
     ctx->in_backward = false;
-    return status;
+    return gd_error_status(ctx);
 }
 
 gd_status gd_backward(gd_tensor *loss)

@@ -51,6 +51,17 @@ static gd_tensor *grad_window(gd_tensor *t, gd_storage *storage)
     return t->grad = grad;
 }
 
+/* The gradient of input i is the same numbers as that of input 0, and may be the same memory, if
+ * nothing is there yet that it would be added to. */
+static bool can_share(const gd_node *node, const gradient_slot *slots, const bool *accumulate,
+                      int i)
+{
+    const gd_tensor *t = node->input[i], *first = node->input[0];
+    if (i == 0 || !(node->op->dinput_shared & GD_BIT(i))) return false;
+    return t->step && first && first->step && first->grad && slots[0].buffer == first->grad &&
+           !accumulate[0] && !t->grad && same_memory_shape(t, first->grad);
+}
+
 /* The memory of input i becomes that of its gradient: the storage's content moves to a new header,
  * and the old one, at which the value's tensors look, is left released. So reading the value after
  * that is an error that says so, as for any value whose memory was used again. */
@@ -104,13 +115,14 @@ static bool reads_gradient(const gd_node *node, const gd_tensor *t)
  * loop, and each would overwrite what the other added; nor where the gradient is what the kernel
  * reads, as in mul(x, grad(x)). Those get a temporary, which gd_node_backward adds to the gradient.
  *
- * A gradient that does not exist yet needs memory. Two buffers are about to be free, that of dy and
+ * A gradient that does not exist yet needs memory, unless it is that of input 0. Two buffers are about to be free, that of dy and
  * that of the input; where the record says that the kernel can bear it, one of them serves. */
 static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accumulate,
-                                gradient_slot *slot, bool keep_tape)
+                                gradient_slot *slots, bool keep_tape)
 {
     gd_tensor *t = node->input[i];
     gd_context *ctx = t->ctx;
+    gradient_slot *slot = &slots[i];
     bool repeated = false;
     for (int k = 0; k < i; k++) repeated = repeated || node->input[k] == t;
     slot->target = t;
@@ -119,8 +131,11 @@ static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accum
         slot->buffer = gd_frame_tensor(ctx, dtype, t, node->op->name);
         return gd_error_status(ctx);
     }
-    *accumulate = t->grad_valid;
-    if (!t->grad_valid && !t->grad && can_take_doutput(node, call, i)) {
+    if (gd_grad_unshare(t)) return gd_error_status(ctx);
+    accumulate[i] = t->grad_valid;
+    if (can_share(node, slots, accumulate, i)) {
+        grad_window(t, node->input[0]->grad->storage);
+    } else if (!t->grad_valid && !t->grad && can_take_doutput(node, call, i)) {
         grad_window(t, node->output[0]->grad->storage);
     } else if (!t->grad_valid && !t->grad && can_take_input(node, call, i, keep_tape)) {
         take_input(node, call, i);
@@ -183,7 +198,7 @@ static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, gr
     for (int i = 0; i < node->inputs; i++) {
         gd_tensor *t = node->input[i];
         if (!t || !t->requires_grad) continue;
-        if (place_gradient(node, call, i, &accumulate[i], &slots[i], keep_tape)) {
+        if (place_gradient(node, call, i, accumulate, slots, keep_tape)) {
             return gd_error_status(ctx);
         }
         call->dinput[i] = slots[i].buffer;
@@ -223,13 +238,14 @@ gd_status gd_node_backward(gd_node *node, bool keep_tape)
                     .args = node->args,
                     .dtype = node->dtype,
                     .storage = node->storage,
-                    .threads = ctx->threads,
+                    .threads = gd_threads(ctx),
                     .inputs = node->inputs,
                     .outputs = node->outputs,
                     .saves = node->saves,
                     .save = node->save,
                     .seed = node->seed,
-                    .random_offset = node->random_offset};
+                    .random_offset = node->random_offset,
+                    .random_base = ctx->random_base};
     call.input = gd_arena_array(ctx, node->inputs, sizeof(gd_tensor *), "backward");
     call.output = gd_arena_array(ctx, node->outputs, sizeof(gd_tensor *), "backward");
     call.doutput = gd_arena_array(ctx, node->outputs, sizeof(gd_tensor *), "backward");

@@ -2,10 +2,17 @@
 #include "core.h"
 
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#if defined(__unix__) || defined(__APPLE__)
+#include <pthread.h>
+#define HAVE_FORK 1
+#else
+#define HAVE_FORK 0
+#endif
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -53,11 +60,12 @@ static void keep_ends(char *error, size_t size, const char *whole)
     memcpy(error + size - tail, whole + length + 1 - tail, tail);
 }
 
-/* A name, or what a file holds, may break the line, or tell a terminal what to do. */
-static void replace_controls(char *text)
+void gd_replace_controls(char *text)
 {
-    for (; *text; text++) {
-        if ((unsigned char)*text < 0x20 || *text == 0x7f) *text = '?';
+    for (unsigned char before = 0, c; (c = (unsigned char)*text); before = c, text++) {
+        const bool c1 = before == 0xc2 && c >= 0x80 && c < 0xa0; /* U+0080 to U+009F */
+        if (c1) text[-1] = '?';
+        if (c < 0x20 || c == 0x7f || c1) *text = '?';
     }
 }
 
@@ -71,7 +79,7 @@ gd_status gd_fail(gd_context *ctx, gd_status status, const char *format, ...)
     va_start(args, format);
     vsnprintf(whole, sizeof whole, format, args);
     va_end(args);
-    replace_controls(whole);
+    gd_replace_controls(whole);
     keep_ends(ctx->error, sizeof ctx->error, whole);
     return ctx->status;
 }
@@ -97,15 +105,45 @@ void gd_error_clear(gd_context *ctx)
 
 /* ---- Making and freeing ------------------------------------------------------------------- */
 
-enum { MAX_THREADS = 4096 }; /* OpenMP ends the program where it cannot make as many as asked */
+enum {
+    MAX_THREADS = 4096,
+    DEFAULT_THREADS = 256
+}; /* OpenMP ends the program where it cannot make as many as asked */
 
+/* What OMP_NUM_THREADS says, if that makes sense. */
 static int default_threads(void)
 {
 #ifdef _OPENMP
-    return omp_get_max_threads();
+    const int asked = omp_get_max_threads(), processors = omp_get_num_procs();
+    const int most = processors > DEFAULT_THREADS ? processors : DEFAULT_THREADS;
+    return asked < most ? asked : most;
 #else
     return 1;
 #endif
+}
+
+/* The threads that OpenMP keeps stay behind in the parent, and a child that asked for them would
+ * wait for ever. */
+static atomic_bool is_child;
+
+#if HAVE_FORK
+static void note_child(void)
+{
+    is_child = true;
+}
+#endif
+
+static void watch_forks(void)
+{
+#if HAVE_FORK
+    static atomic_bool done;
+    if (!atomic_exchange(&done, true)) pthread_atfork(NULL, NULL, note_child);
+#endif
+}
+
+int gd_threads(const gd_context *ctx)
+{
+    return is_child ? 1 : ctx->threads;
 }
 
 static gd_status open_device(gd_context *ctx, const gd_device_table *device)
@@ -152,6 +190,7 @@ gd_context *gd_context_create(const gd_context_options *options)
     const bool fits = chosen.threads >= 0 && chosen.threads <= MAX_THREADS;
     ctx->threads = fits && chosen.threads ? chosen.threads : default_threads();
     ctx->random.seed = chosen.seed;
+    watch_forks();
     if (!fits) {
         gd_fail(ctx, GD_ERROR_ARGUMENT, "context: threads is %d, wanted 0 to %d", chosen.threads,
                 MAX_THREADS);
@@ -183,7 +222,7 @@ gd_device gd_context_device(const gd_context *ctx)
 
 int gd_context_threads(const gd_context *ctx)
 {
-    return ctx ? ctx->threads : 0;
+    return ctx ? gd_threads(ctx) : 0;
 }
 
 const char *gd_context_device_name(const gd_context *ctx)
@@ -198,6 +237,6 @@ void *gd_context_stream(const gd_context *ctx)
 
 gd_status gd_synchronize(gd_context *ctx)
 {
-    if (gd_error_status(ctx)) return gd_error_status(ctx);
+    if (gd_error_status(ctx) || !gd_outside_graph(ctx, "synchronize")) return gd_error_status(ctx);
     return ctx->device->synchronize(ctx);
 }

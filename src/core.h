@@ -27,11 +27,16 @@ typedef struct gd_device_table gd_device_table;
 
 /* ---- Memory (memory.c) ------------------------------------------------------------------ */
 
+/* What lasts and what a step passes through never share a block: the addresses in a captured graph
+ * (graph.c) are those of the step's pool, which no tensor that outlives a step can hold. */
+typedef enum gd_pool_kind { GD_POOL_LASTING, GD_POOL_STEP, GD_POOL_KINDS } gd_pool_kind;
+
 struct gd_storage {
     void *data;
     size_t bytes;
     gd_memory_class memory_class;
-    bool owned;       /* data comes from the pool; false: the user's (gd_tensor_wrap) */
+    bool owned; /* data comes from a pool; false: the user's (gd_tensor_wrap) */
+    gd_pool_kind pool;
     bool step;        /* made by an op: listed in step_storages, header in the arena */
     bool keep;        /* gd_keep: not to be released before the step ends */
     bool released;    /* data went back to the pool early */
@@ -86,9 +91,10 @@ void gd_arena_free(gd_context *ctx);
 
 /* Device memory, at least 64-byte aligned, uninitialised (or poisoned). NULL for 0 bytes, which is
  * no error: look at the status. */
-gd_status gd_pool_allocate(gd_context *ctx, size_t bytes, gd_memory_class memory_class,
-                           const char *what, void **data);
-void gd_pool_release(gd_context *ctx, void *data, size_t bytes, gd_memory_class memory_class);
+gd_status gd_pool_allocate(gd_context *ctx, gd_pool_kind kind, size_t bytes,
+                           gd_memory_class memory_class, const char *what, void **data);
+void gd_pool_release(gd_context *ctx, gd_pool_kind kind, void *data, size_t bytes,
+                     gd_memory_class memory_class);
 void gd_pool_free(gd_context *ctx);
 
 /* Counts a storage's bytes under another class from now on. */
@@ -108,6 +114,19 @@ struct gd_device_table {
     gd_status (*download)(gd_context *ctx, void *host, const void *src, size_t bytes);
     gd_status (*fill_bytes)(gd_context *ctx, void *dst, int byte, size_t bytes);
     gd_status (*synchronize)(gd_context *ctx);
+    /* Memory that host and device see at the same address. */
+    void *(*shared_allocate)(gd_context *ctx, size_t bytes);
+    void (*shared_release)(gd_context *ctx, void *data, size_t bytes);
+    /* Marks the end of all that was asked for so far, by the next number, and whether the device
+     * has passed a mark; it can also wait until it has. False, too, with an error. */
+    gd_status (*mark)(gd_context *ctx, int64_t number);
+    bool (*passed)(gd_context *ctx, int64_t number, bool wait);
+    /* Between begin and end, work is taken down in place of being done. The end makes a graph of
+     * it, NULL with an error or where one stands. All four are NULL on the CPU. */
+    gd_status (*capture_begin)(gd_context *ctx);
+    void *(*capture_end)(gd_context *ctx);
+    gd_status (*replay)(gd_context *ctx, void *graph);
+    void (*graph_free)(gd_context *ctx, void *graph);
     /* Around the kernels of one op, for a profiler's time line; NULL: nothing to do. */
     void (*op_begin)(gd_context *ctx, const char *name, bool backward);
     void (*op_end)(gd_context *ctx);
@@ -131,7 +150,7 @@ struct gd_context {
     gd_status status; /* of the first error */
     char error[768];
 
-    gd_pool_class pool[GD_POOL_CLASSES];
+    gd_pool_class pool[GD_POOL_KINDS][GD_POOL_CLASSES];
     gd_memory_stats stats;
     gd_arena arena;
 
@@ -152,12 +171,29 @@ struct gd_context {
     struct gd_call_frame *frame; /* the call that runs now, for gd_call_scratch */
 
     gd_random_state random;
+    const gd_random_state *random_base; /* on the device, see gd_call; NULL outside a capture */
+
+    gd_graph *graphs;           /* all that were made */
+    struct gd_capture *capture; /* the one that is being made */
+    bool in_graph;              /* a graph's function runs */
+    int64_t marks;              /* made so far */
+    int64_t waits;              /* how often the host stood still for the device */
+
+    gd_grad_hook grad_hook;
+    void *grad_hook_user;
 
     const gd_op **user_ops;
     int64_t user_op_count, user_op_capacity;
 };
 
 /* True if an error stands; the entry check of every public call. */
+/* How many threads its work takes: one in a child of fork() (context.c). */
+int gd_threads(const gd_context *ctx);
+
+/* Puts "?" in the place of each control character, of ASCII and of U+0080 to U+009F: a name, or what
+ * a file holds, may break the line, or tell a terminal what to do (context.c). */
+void gd_replace_controls(char *text);
+
 static inline bool gd_failed(const gd_context *ctx)
 {
     return ctx->status != GD_OK;
@@ -185,6 +221,8 @@ struct gd_tensor {
 
     gd_node *node; /* that made it; NULL for a leaf */
     int output;    /* its place among the node's outputs */
+    int uses;      /* a leaf's: calls that read it whose backward is still to come */
+    bool awaited;  /* a leaf's: the running backward has not told its gradient yet (grad_hook) */
 
     gd_tensor *next, *previous; /* in one of the context's lists */
     char name[64];
@@ -238,6 +276,12 @@ gd_status gd_tensor_need_grad(gd_tensor *t);
  * the gradient. */
 gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who);
 
+/* Gives the gradient of t memory of its own, before something is written to it. */
+gd_status gd_grad_unshare(gd_tensor *t);
+
+/* The sum of squares of a packed tensor, for which the host waits; NaN on error. */
+double gd_sum_squares(const gd_tensor *t);
+
 /* Drops the gradient of a tensor made by an op. */
 void gd_grad_release(gd_tensor *t);
 
@@ -271,6 +315,27 @@ gd_status gd_run_kernel(gd_kernel kernel, const gd_call *call, bool backward);
 /* The dtype in which the kernels of this call take t. */
 gd_dtype gd_kernel_dtype(const gd_call *call, const gd_tensor *t);
 
+/* ---- Updates and graphs (update.c, graph.c) ---------------------------------------------- */
+
+/* Finds a slot for an update that is about to be launched, eagerly or in a graph; it is done at the
+ * next mark. */
+gd_status gd_optimizer_ask(gd_optimizer *optimizer);
+
+/* Marks the end of what was asked for so far. */
+gd_status gd_mark(gd_context *ctx);
+
+/* Notes that the graph which is being captured has an update of this optimizer. */
+gd_status gd_capture_update(gd_context *ctx, gd_optimizer *optimizer);
+
+/* Drops all captures, since memory or an optimizer that they know is about to go. */
+void gd_graphs_forget(gd_context *ctx);
+
+/* False, and the error set, inside the function of a graph, which may not wait for the device. */
+bool gd_outside_graph(gd_context *ctx, const char *who);
+
+/* The state of all the user's tensors: what a captured graph relies on. */
+uint64_t gd_graph_key(const gd_context *ctx);
+
 /* ---- The tape (tape.c, backward.c, backward_call.c, recompute.c) ------------------------ */
 
 struct gd_node {
@@ -288,6 +353,9 @@ struct gd_node {
     gd_node *via;  /* the node that asked for it, for messages */
     double *norms; /* [outputs] of the gradients, NaN: unknown; NULL if not recorded */
 };
+
+/* Counts a call among the uses of the leaves that it reads (gd_on_gradient). */
+void gd_count_uses(const gd_call *call);
 
 /* Appends a node. The call's arrays lie in the arena, and become the node's; its arguments are
  * copied there. */

@@ -47,17 +47,23 @@ static gd_status find_device(gd_context *ctx)
 static cudaError_t make_state(gd_cuda *cuda)
 {
     cudaError_t error = cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking);
-    for (int i = 0; !error && i < 2; i++) {
-        gd_cuda_staging *half = &cuda->staging[i];
-        error = cudaMallocHost(&half->pinned, GD_STAGING_BYTES);
-        if (!error) error = cudaEventCreateWithFlags(&half->free, cudaEventDisableTiming);
+    void *pinned = NULL;
+    if (!error) error = cudaMallocHost(&pinned, GD_STAGING_PIECES * GD_STAGING_BYTES);
+    cuda->staging[0].pinned = pinned;
+    for (int i = 0; !error && i < GD_STAGING_PIECES; i++) {
+        cuda->staging[i].pinned = (char *)pinned + (size_t)i * GD_STAGING_BYTES;
+        error = cudaEventCreateWithFlags(&cuda->staging[i].free, cudaEventDisableTiming);
     }
+    for (int i = 0; !error && i < GD_CUDA_MARKS; i++)
+        error = cudaEventCreateWithFlags(&cuda->mark[i], cudaEventDisableTiming);
     void *words = NULL;
     if (!error) error = cudaMallocHost(&words, GD_CUDA_FAULTS * sizeof(int64_t));
     if (!error) memset(words, 0, GD_CUDA_FAULTS * sizeof(int64_t));
     cuda->fault_words = words;
-    if (!error) error = cudaMalloc((void **)&cuda->sums, GD_CUDA_SUMS * sizeof(double));
-    if (!error) error = cudaMallocHost((void **)&cuda->host_sums, GD_CUDA_SUMS * sizeof(double));
+    const size_t sums = (GD_CUDA_SUMS + 1) * sizeof(double);
+    if (!error) error = cudaMalloc((void **)&cuda->sums, sums);
+    if (!error) error = cudaMemsetAsync(cuda->sums, 0, sums, cuda->stream);
+    if (!error) cuda->sums_done = (unsigned *)(cuda->sums + GD_CUDA_SUMS);
     return error;
 }
 
@@ -68,13 +74,15 @@ static void free_state(gd_context *ctx)
     if (cuda->stream) cudaStreamSynchronize(cuda->stream);
     if (cuda->free_matmul_plans) cuda->free_matmul_plans(cuda->matmul_plans);
     if (cuda->blas) cublasLtDestroy(cuda->blas);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < GD_STAGING_PIECES; i++) {
         if (cuda->staging[i].free) cudaEventDestroy(cuda->staging[i].free);
-        if (cuda->staging[i].pinned) cudaFreeHost(cuda->staging[i].pinned);
     }
+    for (int i = 0; i < GD_CUDA_MARKS; i++) {
+        if (cuda->mark[i]) cudaEventDestroy(cuda->mark[i]);
+    }
+    if (cuda->staging[0].pinned) cudaFreeHost(cuda->staging[0].pinned);
     if (cuda->fault_words) cudaFreeHost((void *)(uintptr_t)cuda->fault_words);
     if (cuda->sums) cudaFree(cuda->sums);
-    if (cuda->host_sums) cudaFreeHost(cuda->host_sums);
     if (cuda->stream) cudaStreamDestroy(cuda->stream);
     gd_host_release(ctx, cuda, sizeof *cuda);
     ctx->device_state = ctx->stream = NULL;
@@ -137,6 +145,20 @@ static gd_status cuda_fill_bytes(gd_context *ctx, void *dst, int byte, size_t by
     return gd_cuda_check(ctx, cudaMemsetAsync(dst, byte, bytes, gd_cuda_of(ctx)->stream), "fill");
 }
 
+static void *cuda_shared_allocate(gd_context *ctx, size_t bytes)
+{
+    void *data = NULL;
+    gd_cuda_check(ctx, cudaMallocHost(&data, bytes), "pinned memory");
+    return data;
+}
+
+static void cuda_shared_release(gd_context *ctx, void *data, size_t bytes)
+{
+    (void)ctx;
+    (void)bytes;
+    cudaFreeHost(data);
+}
+
 void *gd_cuda_host_allocate(gd_context *ctx, size_t bytes, const char *what)
 {
     return gd_host_allocate(ctx, bytes, what);
@@ -163,6 +185,14 @@ int64_t *gd_cuda_fault_word(const gd_call *call, int64_t limit)
     return (int64_t *)(uintptr_t)cuda->fault[i].position; /* the same address on the device */
 }
 
+static bool has_fault(const gd_cuda *cuda)
+{
+    for (int i = 0; i < cuda->faults; i++) {
+        if (*cuda->fault[i].position) return true;
+    }
+    return false;
+}
+
 static gd_status check_faults(gd_context *ctx)
 {
     gd_cuda *cuda = gd_cuda_of(ctx);
@@ -178,27 +208,103 @@ static gd_status check_faults(gd_context *ctx)
 
 static gd_status cuda_synchronize(gd_context *ctx)
 {
+    ctx->waits++;
     cudaError_t error = cudaStreamSynchronize(gd_cuda_of(ctx)->stream);
     if (gd_cuda_check(ctx, error, "synchronize")) return ctx->status;
     return check_faults(ctx);
 }
 
+/* Whether the device has passed an event. That it has not is no error, but would come up as one after
+ * the next launch. */
+static cudaError_t query(cudaEvent_t event)
+{
+    cudaError_t error = cudaEventQuery(event);
+    if (error == cudaErrorNotReady) cudaGetLastError();
+    return error;
+}
+
+/* Waits for an event, if it has to. */
+static cudaError_t wait_for(gd_context *ctx, cudaEvent_t event)
+{
+    cudaError_t error = query(event);
+    if (error != cudaErrorNotReady) return error;
+    ctx->waits++;
+    return cudaEventSynchronize(event);
+}
+
+static gd_status cuda_mark(gd_context *ctx, int64_t number)
+{
+    gd_cuda *cuda = gd_cuda_of(ctx);
+    return gd_cuda_check(ctx, cudaEventRecord(cuda->mark[number % GD_CUDA_MARKS], cuda->stream),
+                         "mark");
+}
+
+/* An event that was recorded again since stands for a later mark, behind which this one lies. */
+static bool cuda_passed(gd_context *ctx, int64_t number, bool wait)
+{
+    cudaEvent_t event = gd_cuda_of(ctx)->mark[number % GD_CUDA_MARKS];
+    cudaError_t error = wait ? wait_for(ctx, event) : query(event);
+    if (error == cudaErrorNotReady) return false;
+    if (gd_cuda_check(ctx, error, "wait")) return false;
+    /* A note may be of a later step, whose update is refused by it: it must stand until then. */
+    return !has_fault(gd_cuda_of(ctx)) || !cuda_synchronize(ctx);
+}
+
+/* ---- Graphs --------------------------------------------------------------------------------- */
+
+/* Relaxed: memory may be allocated meanwhile, by this thread and by others, as no graph of ours
+ * holds an allocation. */
+static gd_status cuda_capture_begin(gd_context *ctx)
+{
+    cudaError_t error =
+        cudaStreamBeginCapture(gd_cuda_of(ctx)->stream, cudaStreamCaptureModeRelaxed);
+    return gd_cuda_check(ctx, error, "capture");
+}
+
+static void *cuda_capture_end(gd_context *ctx)
+{
+    cudaGraph_t graph = NULL;
+    cudaGraphExec_t ready = NULL;
+    cudaError_t error = cudaStreamEndCapture(gd_cuda_of(ctx)->stream, &graph);
+    if (!error && !gd_failed(ctx)) error = cudaGraphInstantiateWithFlags(&ready, graph, 0);
+    if (graph) cudaGraphDestroy(graph);
+    gd_cuda_check(ctx, error, "capture");
+    if (error) cudaGetLastError(); /* it would come up again in the next launch */
+    return ready;
+}
+
+static gd_status cuda_replay(gd_context *ctx, void *graph)
+{
+    return gd_cuda_check(ctx, cudaGraphLaunch(graph, gd_cuda_of(ctx)->stream), "replay");
+}
+
+static void cuda_graph_free(gd_context *ctx, void *graph)
+{
+    (void)ctx;
+    cudaGraphExecDestroy(graph);
+}
+
 /* ---- Copies between host and device -------------------------------------------------------- */
+
+static gd_cuda_staging *next_staging(gd_cuda *cuda)
+{
+    return &cuda->staging[cuda->staged++ % GD_STAGING_PIECES];
+}
 
 /* Returns as soon as the host's memory has been read. */
 gd_status gd_cuda_upload(gd_context *ctx, void *dst, const void *host, size_t bytes)
 {
     gd_cuda *cuda = gd_cuda_of(ctx);
-    for (size_t done = 0, turn = 0; done < bytes; done += GD_STAGING_BYTES, turn++) {
-        gd_cuda_staging *half = &cuda->staging[turn % 2];
+    for (size_t done = 0; done < bytes; done += GD_STAGING_BYTES) {
+        gd_cuda_staging *piece = next_staging(cuda);
         size_t size = bytes - done < GD_STAGING_BYTES ? bytes - done : GD_STAGING_BYTES;
-        cudaError_t error = cudaEventSynchronize(half->free);
+        cudaError_t error = wait_for(ctx, piece->free);
         if (!error) {
-            memcpy(half->pinned, (const char *)host + done, size);
-            error = cudaMemcpyAsync((char *)dst + done, half->pinned, size, cudaMemcpyHostToDevice,
+            memcpy(piece->pinned, (const char *)host + done, size);
+            error = cudaMemcpyAsync((char *)dst + done, piece->pinned, size, cudaMemcpyHostToDevice,
                                     cuda->stream);
         }
-        if (!error) error = cudaEventRecord(half->free, cuda->stream);
+        if (!error) error = cudaEventRecord(piece->free, cuda->stream);
         if (gd_cuda_check(ctx, error, "upload")) return ctx->status;
     }
     return GD_OK;
@@ -208,25 +314,25 @@ gd_status gd_cuda_upload(gd_context *ctx, void *dst, const void *host, size_t by
 static gd_status cuda_download(gd_context *ctx, void *host, const void *src, size_t bytes)
 {
     gd_cuda *cuda = gd_cuda_of(ctx);
-    size_t pieces = (bytes + GD_STAGING_BYTES - 1) / GD_STAGING_BYTES;
-    for (size_t piece = 0; piece <= pieces; piece++) {
+    gd_cuda_staging *before = NULL;
+    size_t size = 0, size_before = 0;
+    ctx->waits++;
+    for (size_t at = 0; at < bytes || before; at += GD_STAGING_BYTES) {
         cudaError_t error = cudaSuccess;
-        if (piece < pieces) {
-            gd_cuda_staging *half = &cuda->staging[piece % 2];
-            size_t at = piece * GD_STAGING_BYTES;
-            size_t size = bytes - at < GD_STAGING_BYTES ? bytes - at : GD_STAGING_BYTES;
-            error = cudaMemcpyAsync(half->pinned, (const char *)src + at, size,
+        gd_cuda_staging *piece = at < bytes ? next_staging(cuda) : NULL;
+        if (piece) { /* what it held last lies before this in the stream, and has been read */
+            size = bytes - at < GD_STAGING_BYTES ? bytes - at : GD_STAGING_BYTES;
+            error = cudaMemcpyAsync(piece->pinned, (const char *)src + at, size,
                                     cudaMemcpyDeviceToHost, cuda->stream);
-            if (!error) error = cudaEventRecord(half->free, cuda->stream);
+            if (!error) error = cudaEventRecord(piece->free, cuda->stream);
         }
-        if (!error && piece > 0) {
-            gd_cuda_staging *half = &cuda->staging[(piece - 1) % 2];
-            size_t at = (piece - 1) * GD_STAGING_BYTES;
-            size_t size = bytes - at < GD_STAGING_BYTES ? bytes - at : GD_STAGING_BYTES;
-            error = cudaEventSynchronize(half->free);
-            if (!error) memcpy((char *)host + at, half->pinned, size);
+        if (!error && before) {
+            error = cudaEventSynchronize(before->free);
+            if (!error) memcpy((char *)host + at - GD_STAGING_BYTES, before->pinned, size_before);
         }
         if (gd_cuda_check(ctx, error, "download")) return ctx->status;
+        before = piece;
+        size_before = size;
     }
     return check_faults(ctx);
 }
@@ -257,6 +363,14 @@ const gd_device_table gd_device_cuda = {
     .download = cuda_download,
     .fill_bytes = cuda_fill_bytes,
     .synchronize = cuda_synchronize,
+    .shared_allocate = cuda_shared_allocate,
+    .shared_release = cuda_shared_release,
+    .mark = cuda_mark,
+    .passed = cuda_passed,
+    .capture_begin = cuda_capture_begin,
+    .capture_end = cuda_capture_end,
+    .replay = cuda_replay,
+    .graph_free = cuda_graph_free,
     .op_begin = cuda_op_begin,
     .op_end = cuda_op_end,
 };

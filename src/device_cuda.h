@@ -12,9 +12,11 @@
 extern "C" {
 #endif
 
-/* Copies between the host and the device go through pinned memory, in pieces of this size. Two
- * pieces: the host fills one while the device reads the other. */
-#define GD_STAGING_BYTES ((size_t)4 << 20)
+/* Copies between the host and the device go through pinned memory, in pieces of this size, which
+ * take turns. There are so many that the host can copy the batches of several steps that the device
+ * has not come to yet. */
+#define GD_STAGING_BYTES ((size_t)1 << 20)
+#define GD_STAGING_PIECES 32
 
 typedef struct gd_cuda_staging {
     void *pinned;
@@ -33,17 +35,22 @@ typedef struct gd_cuda_fault {
 
 #define GD_CUDA_FAULTS 64
 
-/* Room for the partial sums of a number that the host waits for (kernels/copy/packed.cu). */
+/* Room for the parts of a sum over a whole array (kernels/copy/packed.cu). */
 #define GD_CUDA_SUMS 1024
+
+/* Events for the last marks (gd_device_table.mark). */
+#define GD_CUDA_MARKS 16
 
 typedef struct gd_cuda {
     cudaStream_t stream;
-    gd_cuda_staging staging[2];
+    gd_cuda_staging staging[GD_STAGING_PIECES];
+    unsigned staged; /* pieces used so far */
+    cudaEvent_t mark[GD_CUDA_MARKS];
     gd_cuda_fault fault[GD_CUDA_FAULTS];
     int faults;
     volatile int64_t *fault_words; /* pinned, GD_CUDA_FAULTS of them */
     double *sums;                  /* GD_CUDA_SUMS of them, on the device */
-    double *host_sums;             /* pinned, as many */
+    unsigned *sums_done;           /* behind them: how many parts are there, 0 between sums */
     bool tf32;                     /* gd_context_options.tf32 */
     cublasLtHandle_t blas;         /* NULL until gd_cuda_blas is first called */
     /* What kernels/matmul keeps from call to call, and how to free it. */

@@ -5,6 +5,8 @@
  * intermediate has a gradient only while the walk needs it. */
 #include "core.h"
 
+#include <math.h>
+
 gd_status gd_tensor_set_requires_grad(gd_tensor *t, bool on)
 {
     if (!t) return GD_ERROR_ARGUMENT;
@@ -77,11 +79,46 @@ void gd_grad_release(gd_tensor *t)
     if (--storage->windows == 0) gd_storage_release(t->ctx, storage);
 }
 
+/* A gradient that shares its memory with another (dinput_shared) gets its own before it changes. */
+gd_status gd_grad_unshare(gd_tensor *t)
+{
+    gd_tensor *shared = t->grad;
+    if (!shared || !t->step || shared->storage->windows == 1) return GD_OK;
+    t->grad = NULL;
+    if (gd_tensor_need_grad(t)) {
+        t->grad = shared;
+        return gd_error_status(t->ctx);
+    }
+    if (t->grad_valid) {
+        t->ctx->services->copy(gd_tensor_layout(t->grad), gd_tensor_layout(shared), t->ctx);
+    }
+    shared->freed = true;
+    shared->storage->windows--;
+    return gd_error_status(t->ctx);
+}
+
+double gd_sum_squares(const gd_tensor *t)
+{
+    gd_context *ctx = t->ctx;
+    double sum = NAN;
+    gd_call_frame frame;
+    gd_frame_begin(ctx, &frame);
+    gd_tensor like = {.ndim = 1, .shape = {1}, .count = 1};
+    gd_tensor *device_sum = gd_frame_tensor(ctx, GD_FLOAT64, &like, "sum of squares");
+    if (device_sum) {
+        double *place = gd_tensor_data(device_sum);
+        ctx->services->sum_squares(place, gd_tensor_data(t), t->dtype, t->count, ctx);
+        if (!gd_failed(ctx)) ctx->device->download(ctx, &sum, place, sizeof sum);
+    }
+    gd_frame_end(ctx, &frame);
+    return gd_failed(ctx) ? (double)NAN : sum;
+}
+
 gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who)
 {
     gd_context *ctx = t->ctx;
     bool add = t->grad_valid;
-    if (gd_tensor_need_grad(t)) return gd_error_status(ctx);
+    if (gd_grad_unshare(t) || gd_tensor_need_grad(t)) return gd_error_status(ctx);
     t->grad_valid = true;
     if (t->count == 0) return GD_OK;
     if (!add) {

@@ -129,10 +129,18 @@ static void count_use(gd_context *ctx, gd_memory_class memory_class, size_t byte
     if (stats->current_total > stats->peak_total) stats->peak_total = stats->current_total;
 }
 
-static bool has_free_blocks(const gd_context *ctx)
+/* Class i of both pools, one after the other. */
+enum { ALL_CLASSES = GD_POOL_KINDS * GD_POOL_CLASSES };
+
+static gd_pool_class *class_at(gd_context *ctx, int i)
 {
-    for (int i = 0; i < GD_POOL_CLASSES; i++) {
-        if (ctx->pool[i].free_count) return true;
+    return &ctx->pool[i / GD_POOL_CLASSES][i % GD_POOL_CLASSES];
+}
+
+static bool has_free_blocks(gd_context *ctx)
+{
+    for (int i = 0; i < ALL_CLASSES; i++) {
+        if (class_at(ctx, i)->free_count) return true;
     }
     return false;
 }
@@ -145,7 +153,9 @@ static void *pool_new_block(gd_context *ctx, gd_pool_class *pool, const char *wh
         return NULL;
     }
     void *data = ctx->device->allocate(ctx, pool->block_bytes);
-    if (!data && has_free_blocks(ctx)) { /* the memory may be here, in other sizes */
+    /* The memory may be here, in other sizes; but a graph that is being captured has taken note of
+     * blocks that are free again. */
+    if (!data && !ctx->capture && has_free_blocks(ctx)) {
         gd_memory_trim(ctx);
         data = ctx->device->allocate(ctx, pool->block_bytes);
     }
@@ -156,13 +166,13 @@ static void *pool_new_block(gd_context *ctx, gd_pool_class *pool, const char *wh
     return data;
 }
 
-gd_status gd_pool_allocate(gd_context *ctx, size_t bytes, gd_memory_class memory_class,
-                           const char *what, void **data)
+gd_status gd_pool_allocate(gd_context *ctx, gd_pool_kind kind, size_t bytes,
+                           gd_memory_class memory_class, const char *what, void **data)
 {
     *data = NULL;
     if (bytes == 0) return GD_OK;
     size_t block_bytes;
-    gd_pool_class *pool = &ctx->pool[pool_class_of(bytes, &block_bytes)];
+    gd_pool_class *pool = &ctx->pool[kind][pool_class_of(bytes, &block_bytes)];
     pool->block_bytes = block_bytes;
     if (pool->free_count) {
         *data = pool->free_blocks[--pool->free_count];
@@ -179,11 +189,12 @@ gd_status gd_pool_allocate(gd_context *ctx, size_t bytes, gd_memory_class memory
     return GD_OK;
 }
 
-void gd_pool_release(gd_context *ctx, void *data, size_t bytes, gd_memory_class memory_class)
+void gd_pool_release(gd_context *ctx, gd_pool_kind kind, void *data, size_t bytes,
+                     gd_memory_class memory_class)
 {
     if (!data) return;
     size_t block_bytes;
-    gd_pool_class *pool = &ctx->pool[pool_class_of(bytes, &block_bytes)];
+    gd_pool_class *pool = &ctx->pool[kind][pool_class_of(bytes, &block_bytes)];
     pool->free_blocks[pool->free_count++] = data;
     ctx->stats.current[memory_class] -= bytes;
     ctx->stats.current_total -= bytes;
@@ -201,8 +212,9 @@ void gd_storage_reclassify(gd_context *ctx, gd_storage *storage, gd_memory_class
 void gd_memory_trim(gd_context *ctx)
 {
     if (!ctx) return;
-    for (int i = 0; i < GD_POOL_CLASSES; i++) {
-        gd_pool_class *pool = &ctx->pool[i];
+    gd_graphs_forget(ctx); /* they write to blocks that go */
+    for (int i = 0; i < ALL_CLASSES; i++) {
+        gd_pool_class *pool = class_at(ctx, i);
         while (pool->free_count) {
             ctx->device->release(ctx, pool->free_blocks[--pool->free_count], pool->block_bytes);
             ctx->stats.held -= pool->block_bytes;
@@ -214,8 +226,8 @@ void gd_memory_trim(gd_context *ctx)
 void gd_pool_free(gd_context *ctx)
 {
     gd_memory_trim(ctx);
-    for (int i = 0; i < GD_POOL_CLASSES; i++) {
-        gd_pool_class *pool = &ctx->pool[i];
+    for (int i = 0; i < ALL_CLASSES; i++) {
+        gd_pool_class *pool = class_at(ctx, i);
         gd_host_release(ctx, pool->free_blocks, (size_t)pool->capacity * sizeof(void *));
         *pool = (gd_pool_class){0};
     }

@@ -90,8 +90,9 @@ static gd_temporary *temporary_create(gd_context *ctx, size_t bytes, const char 
     if (!temporary) return NULL;
     *temporary = (gd_temporary){.next = ctx->frame->temporaries};
     gd_storage *storage = &temporary->storage;
-    *storage = (gd_storage){.bytes = bytes, .memory_class = GD_MEMORY_WORKSPACE, .owned = true};
-    if (gd_pool_allocate(ctx, bytes, GD_MEMORY_WORKSPACE, who, &storage->data)) {
+    *storage = (gd_storage){
+        .bytes = bytes, .memory_class = GD_MEMORY_WORKSPACE, .owned = true, .pool = GD_POOL_STEP};
+    if (gd_pool_allocate(ctx, storage->pool, bytes, storage->memory_class, who, &storage->data)) {
         gd_host_release(ctx, temporary, sizeof *temporary);
         return NULL;
     }
@@ -262,7 +263,8 @@ typedef struct apply_state {
     gd_call call;
     gd_spec *output_spec, *save_spec;
     gd_tensor **kernel_input, **kernel_output; /* after conversion */
-    bool record;                               /* a gradient is needed */
+    bool wanted;                               /* an input wants a gradient, and can get one */
+    bool record;                               /* and recording is not turned off */
     bool seen_real;                            /* by widen() */
 } apply_state;
 
@@ -274,7 +276,7 @@ static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op 
     *call = (gd_call){.context = ctx,
                       .op = op,
                       .args = args,
-                      .threads = ctx->threads,
+                      .threads = gd_threads(ctx),
                       .inputs = count,
                       .outputs = op->outputs,
                       .saves = op->saves};
@@ -293,8 +295,9 @@ static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op 
         widen(call, inputs[i]->dtype, &state->seen_real);
         if (!inputs[i]->requires_grad) continue;
         ctx->saw_gradient = true;
-        if (ctx->no_grad == 0) state->record = true;
+        state->wanted = true;
     }
+    state->record = state->wanted && ctx->no_grad == 0;
     return GD_OK;
 }
 
@@ -314,12 +317,28 @@ static gd_status run_shape(apply_state *state)
         widen(call, state->output_spec[i].dtype, &state->seen_real);
         real_output = real_output || gd_dtype_is_real(state->output_spec[i].dtype);
     }
-    if (!real_output) state->record = false; /* whole numbers have no gradient */
+    if (!real_output) state->wanted = state->record = false; /* whole numbers have no gradient */
     if (call->op->random) {
         call->seed = ctx->random.seed;
         call->random_offset = gd_random_take(ctx, words);
+        call->random_base = ctx->random_base;
     }
     return GD_OK;
+}
+
+/* Whether a window lies within its storage: from the lowest to the highest of its elements. */
+static bool window_fits(const gd_tensor *t, const gd_storage *storage)
+{
+    int64_t low = t->offset, high = t->offset, reach;
+    for (int i = 0; i < t->ndim; i++) {
+        if (t->shape[i] == 0) return true;
+        int64_t *end = t->strides[i] < 0 ? &low : &high;
+        if (__builtin_mul_overflow(t->shape[i] - 1, t->strides[i], &reach) ||
+            __builtin_add_overflow(*end, reach, end)) {
+            return false;
+        }
+    }
+    return low >= 0 && high < (int64_t)(storage->bytes / gd_dtype_size(t->dtype));
 }
 
 /* Outputs that are windows on input[0], where the op offers that. False: it must compute. */
@@ -328,8 +347,9 @@ static bool run_view(apply_state *state)
     gd_call *call = &state->call;
     gd_context *ctx = call->context;
     const gd_op *op = call->op;
+    gd_tensor *x = call->input[0];
     int64_t strides[GD_MAX_DIMS], offset;
-    if (!op->view) return false;
+    if (!op->view || !x) return false;
     for (int i = 0; i < call->outputs; i++) {
         const gd_spec *spec = &state->output_spec[i];
         memset(strides, 0, sizeof strides);
@@ -338,8 +358,15 @@ static bool run_view(apply_state *state)
         gd_tensor *t = gd_tensor_header(ctx, op->name, true, spec->dtype, spec->ndim, spec->shape);
         if (!t) return true; /* the error is set, which ends the call */
         memcpy(t->strides, strides, sizeof strides);
-        t->offset = call->input[0]->offset + offset;
-        gd_tensor_attach(t, call->input[0]->storage);
+        const bool overflows = __builtin_add_overflow(x->offset, offset, &t->offset);
+        if (overflows || t->dtype != x->dtype || !window_fits(t, x->storage)) {
+            gd_fail(ctx, GD_ERROR_ARGUMENT,
+                    "%s: its view() of %s, with offset %lld, is not within the memory of %s %s",
+                    op->name, gd_shape_text(t).text, (long long)offset, gd_dtype_name(x->dtype),
+                    gd_shape_text(x).text);
+            return true;
+        }
+        gd_tensor_attach(t, x->storage);
         call->output[i] = t;
     }
     return true;
@@ -386,6 +413,13 @@ static gd_status run_forward(apply_state *state)
     if (status || gd_failed(ctx)) {
         return gd_fail(ctx, status, "%s: its forward failed", op->name);
     }
+    for (int i = 0; i < kernel_call.inputs; i++) {
+        const gd_tensor *t = state->call.input[i];
+        if (t && t->freed) {
+            return gd_fail(ctx, GD_ERROR_STATE, "%s: its forward freed its input %s", op->name,
+                           gd_shape_text(t).text);
+        }
+    }
     for (int i = 0; i < kernel_call.outputs; i++) {
         gd_tensor *t = state->call.output[i];
         if (state->kernel_output[i] == t || t->count == 0) continue;
@@ -423,7 +457,9 @@ static gd_status apply(apply_state *state, gd_context *ctx, const gd_op *op,
         if (!status) status = run_forward(state);
     }
     if (status || gd_failed(ctx)) return ctx->status;
-    if (state->record && !gd_tape_append(&state->call)) return ctx->status;
+    if (state->record) return gd_tape_append(&state->call) ? GD_OK : ctx->status;
+    /* An op of a segment comes on the tape when that runs again, in the backward. */
+    if (state->wanted && ctx->segments && !ctx->in_backward) gd_count_uses(&state->call);
     return GD_OK;
 }
 

@@ -1,26 +1,11 @@
 /* optim.c - the books of the optimizers: which kernel updates which stretch of the parameters'
  * block (params.c), with what numbers. kernels/optim has the rules themselves. */
-#include "params.h"
+#include "optimizer.h"
 
 #include <math.h>
 
-enum { MAX_STATES = 3 };
-
-typedef enum optimizer_kind { OPTIMIZER_SGD, OPTIMIZER_ADAMW } optimizer_kind;
-
-struct gd_optimizer {
-    gd_context *ctx; /* of the params, which may be freed before the optimizer is */
-    gd_params *params;
-    optimizer_kind kind;
-    gd_sgd_options sgd;
-    gd_adamw_options adamw;
-    int64_t steps;
-    gd_tensor *state[MAX_STATES]; /* AdamW: m, v; SGD with momentum: v; then the master, if any */
-    gd_tensor *master;            /* one of them, or NULL */
-};
-
 /* `state_names` [states], to which the master of 16-bit parameters is added. */
-static gd_optimizer *create_optimizer(gd_params *params, optimizer_kind kind,
+static gd_optimizer *create_optimizer(gd_params *params, gd_optimizer_kind kind,
                                       const char *const *state_names, int states, const char *who)
 {
     gd_context *ctx = params->ctx;
@@ -39,12 +24,15 @@ static gd_optimizer *create_optimizer(gd_params *params, optimizer_kind kind,
         optimizer->state[i] = state;
         if (i == states) optimizer->master = state;
     }
+    if (!gd_update_create(optimizer)) {
+        gd_optimizer_free(optimizer);
+        return NULL;
+    }
     return optimizer;
 }
 
-/* False, and the error set, unless low <= value < high. */
-static bool in_range(gd_context *ctx, const char *who, const char *option, double value, double low,
-                     double high)
+bool gd_option_in_range(gd_context *ctx, const char *who, const char *option, double value,
+                        double low, double high)
 {
     if (value >= low && value < high) return true;
     if (isinf(high)) {
@@ -66,9 +54,9 @@ gd_optimizer *gd_sgd_create(gd_params *params, const gd_sgd_options *options)
     o.momentum = gd_option(o.momentum, 0);
     o.dampening = gd_option(o.dampening, 0);
     o.weight_decay = gd_option(o.weight_decay, 0);
-    if (!in_range(ctx, who, "momentum", o.momentum, 0, INFINITY) ||
-        !in_range(ctx, who, "dampening", o.dampening, 0, INFINITY) ||
-        !in_range(ctx, who, "weight_decay", o.weight_decay, 0, INFINITY)) {
+    if (!gd_option_in_range(ctx, who, "momentum", o.momentum, 0, INFINITY) ||
+        !gd_option_in_range(ctx, who, "dampening", o.dampening, 0, INFINITY) ||
+        !gd_option_in_range(ctx, who, "weight_decay", o.weight_decay, 0, INFINITY)) {
         return NULL;
     }
     if (o.nesterov && (o.momentum == 0 || o.dampening != 0)) {
@@ -80,7 +68,7 @@ gd_optimizer *gd_sgd_create(gd_params *params, const gd_sgd_options *options)
     }
     const int states = o.momentum != 0;
     gd_optimizer *optimizer =
-        create_optimizer(params, OPTIMIZER_SGD, (const char *[]){"v"}, states, who);
+        create_optimizer(params, GD_OPTIMIZER_SGD, (const char *[]){"v"}, states, who);
     if (optimizer) optimizer->sgd = o;
     return optimizer;
 }
@@ -95,14 +83,14 @@ gd_optimizer *gd_adamw_create(gd_params *params, const gd_adamw_options *options
     o.beta2 = gd_option(o.beta2, 0.999);
     o.eps = gd_option(o.eps, 1e-8);
     o.weight_decay = gd_option(o.weight_decay, 0);
-    if (!in_range(ctx, who, "beta1", o.beta1, 0, 1) ||
-        !in_range(ctx, who, "beta2", o.beta2, 0, 1) ||
-        !in_range(ctx, who, "eps", o.eps, 0, INFINITY) ||
-        !in_range(ctx, who, "weight_decay", o.weight_decay, 0, INFINITY)) {
+    if (!gd_option_in_range(ctx, who, "beta1", o.beta1, 0, 1) ||
+        !gd_option_in_range(ctx, who, "beta2", o.beta2, 0, 1) ||
+        !gd_option_in_range(ctx, who, "eps", o.eps, 0, INFINITY) ||
+        !gd_option_in_range(ctx, who, "weight_decay", o.weight_decay, 0, INFINITY)) {
         return NULL;
     }
     gd_optimizer *optimizer =
-        create_optimizer(params, OPTIMIZER_ADAMW, (const char *[]){"m", "v"}, 2, who);
+        create_optimizer(params, GD_OPTIMIZER_ADAMW, (const char *[]){"m", "v"}, 2, who);
     if (optimizer) optimizer->adamw = o;
     return optimizer;
 }
@@ -111,9 +99,10 @@ void gd_optimizer_free(gd_optimizer *optimizer)
 {
     if (!optimizer) return;
     gd_context *ctx = optimizer->ctx;
-    for (int i = 0; i < MAX_STATES; i++) {
+    for (int i = 0; i < GD_MAX_STATES; i++) {
         if (optimizer->state[i]) gd_tensor_destroy(optimizer->state[i]);
     }
+    gd_update_free(optimizer);
     gd_host_release(ctx, optimizer, sizeof *optimizer);
 }
 
@@ -125,8 +114,7 @@ static void *block_at(const gd_tensor *block, int64_t start)
 }
 
 /* Updates elements [start, end) of the block, which decay or do not. */
-static void update_range(const gd_optimizer *optimizer, double lr, int64_t start, int64_t end,
-                         int decay)
+static void update_range(const gd_optimizer *optimizer, int64_t start, int64_t end, int decay)
 {
     if (start == end) return;
     const gd_params *params = optimizer->params;
@@ -136,32 +124,28 @@ static void update_range(const gd_optimizer *optimizer, double lr, int64_t start
     if (optimizer->master) rounded.data = block_at(params->values, start);
     void *w = block_at(optimizer->master ? optimizer->master : params->values, start);
     void *g = block_at(params->grads, start), *first = block_at(optimizer->state[0], start);
-    if (optimizer->kind == OPTIMIZER_SGD) {
+    if (optimizer->kind == GD_OPTIMIZER_SGD) {
         const gd_sgd_options *o = &optimizer->sgd;
-        gd_sgd_step step = {.lr = lr,
-                            .momentum = o->momentum,
-                            .dampening = o->dampening,
-                            .weight_decay = decay ? o->weight_decay : 0,
-                            .nesterov = o->nesterov,
-                            .first = optimizer->steps == 0};
+        const gd_sgd_rule rule = {.momentum = o->momentum,
+                                  .dampening = o->dampening,
+                                  .weight_decay = decay ? o->weight_decay : 0,
+                                  .nesterov = o->nesterov};
         void *v = o->momentum != 0 ? first : NULL;
-        ctx->services->sgd(w, v, g, dtype, rounded, end - start, &step, ctx);
+        ctx->services->sgd(w, v, g, dtype, rounded, end - start, &rule, optimizer->update, ctx);
     } else {
         const gd_adamw_options *o = &optimizer->adamw;
-        gd_adamw_step step = {.lr = lr,
-                              .beta1 = o->beta1,
-                              .beta2 = o->beta2,
-                              .eps = o->eps,
-                              .weight_decay = decay ? o->weight_decay : 0,
-                              .step = optimizer->steps + 1};
+        const gd_adamw_rule rule = {.beta1 = o->beta1,
+                                    .beta2 = o->beta2,
+                                    .eps = o->eps,
+                                    .weight_decay = decay ? o->weight_decay : 0};
         ctx->services->adamw(w, first, block_at(optimizer->state[1], start), g, dtype, rounded,
-                             end - start, &step, ctx);
+                             end - start, &rule, optimizer->update, ctx);
     }
 }
 
 /* Updates the parameters that decay, or the others, in as few ranges as those allow that must not
  * be trained. */
-static void update(const gd_optimizer *optimizer, double lr, int decay)
+static void update(const gd_optimizer *optimizer, int decay)
 {
     const gd_params *params = optimizer->params;
     int64_t start = 0, end = 0;
@@ -169,48 +153,21 @@ static void update(const gd_optimizer *optimizer, double lr, int decay)
         const gd_tensor *t = params->list[i].tensor;
         if (!t->requires_grad || gd_param_decays(&params->list[i]) != decay) continue;
         if (t->offset != end) {
-            update_range(optimizer, lr, start, end, decay);
+            update_range(optimizer, start, end, decay);
             start = t->offset;
         }
         end = t->offset + gd_params_room(t);
     }
-    update_range(optimizer, lr, start, end, decay);
+    update_range(optimizer, start, end, decay);
 }
 
-gd_status gd_optimizer_step(gd_optimizer *optimizer, double lr)
+void gd_optimizer_apply(const gd_optimizer *optimizer)
 {
-    if (!optimizer) return GD_ERROR_ARGUMENT;
-    gd_params *params = optimizer->params;
-    gd_context *ctx = params->ctx;
-    if (gd_failed(ctx)) return ctx->status;
-    if (!in_range(ctx, "optimizer_step", "lr", lr, 0, INFINITY)) return ctx->status;
-    gd_params_zero_missing_grads(params);
-    update(optimizer, lr, 1);
-    update(optimizer, lr, 0);
-    params->values->storage->version++; /* a backward that still needs the old values will notice */
-    optimizer->steps++;
-    return gd_error_status(ctx);
-}
-
-int64_t gd_optimizer_steps(const gd_optimizer *optimizer)
-{
-    return optimizer ? optimizer->steps : 0;
-}
-
-gd_status gd_optimizer_set_steps(gd_optimizer *optimizer, int64_t steps)
-{
-    if (!optimizer) return GD_ERROR_ARGUMENT;
-    gd_context *ctx = optimizer->ctx;
-    if (gd_failed(ctx)) return ctx->status;
-    if (steps < 0) {
-        return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                       "optimizer_set_steps: steps is %lld, wanted at least 0", (long long)steps);
-    }
-    optimizer->steps = steps;
-    return GD_OK;
+    update(optimizer, 1);
+    update(optimizer, 0);
 }
 
 gd_tensor *gd_optimizer_state(const gd_optimizer *optimizer, int index)
 {
-    return optimizer && index >= 0 && index < MAX_STATES ? optimizer->state[index] : NULL;
+    return optimizer && index >= 0 && index < GD_MAX_STATES ? optimizer->state[index] : NULL;
 }

@@ -34,6 +34,7 @@ void gd_params_free(gd_params *params)
 {
     if (!params) return;
     gd_context *ctx = params->ctx;
+    gd_graphs_forget(ctx);
     for (int64_t i = 0; i < params->count; i++) gd_tensor_destroy(params->list[i].tensor);
     if (params->values) gd_tensor_destroy(params->values);
     if (params->grads) gd_tensor_destroy(params->grads);
@@ -265,14 +266,13 @@ gd_status gd_clip_grad_norm(gd_params *params, double max_norm, double *norm)
     if (isnan(max_norm)) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "clip_grad_norm: max_norm is nan, wanted a number");
     }
-    const gd_services *services = ctx->services;
+    if (!gd_outside_graph(ctx, "clip_grad_norm")) return ctx->status;
     gd_tensor *grads = params->grads;
-    void *data = gd_tensor_data(grads);
     gd_params_zero_missing_grads(params);
-    double length = sqrt(services->sum_squares(data, grads->dtype, grads->count, ctx));
+    double length = sqrt(gd_sum_squares(grads));
     double factor = max_norm / (length + 1e-6);
     if (max_norm > 0 && isfinite(length) && factor < 1) {
-        services->scale(data, grads->dtype, factor, grads->count, ctx);
+        ctx->services->scale(gd_tensor_data(grads), grads->dtype, factor, grads->count, ctx);
         grads->storage->version++;
     }
     if (norm) *norm = length;

@@ -23,6 +23,11 @@ uint64_t gd_random_take(gd_context *ctx, uint64_t count)
     return offset;
 }
 
+const gd_random_state *gd_random_base(const gd_context *ctx)
+{
+    return ctx->random_base;
+}
+
 void gd_philox(uint64_t seed, uint64_t subsequence, uint64_t offset, int64_t count, uint32_t *words)
 {
     if (count > 0 && words) gd_philox_words(seed, subsequence, offset, count, words);
@@ -106,6 +111,8 @@ static gd_status run_fill(const fill *f, gd_tensor *t)
     gd_context *ctx = t->ctx;
     if (!gd_tensor_writable(t, f->name)) return gd_error_status(ctx);
     if (check_fill(f, t)) return gd_error_status(ctx);
+    /* On a GPU the host makes it. */
+    if (f->kind == FILL_PERMUTATION && !gd_outside_graph(ctx, f->name)) return gd_error_status(ctx);
     if (t->count == 0) return GD_OK;
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);

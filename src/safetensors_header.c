@@ -1,9 +1,10 @@
 /* safetensors_header.c - the header of a safetensors file, read, and held to the rules that make a
  * file true (gradus/safetensors.h lists them).
  *
- * jansson turns the text into a tree; it refuses duplicate names, what is not UTF-8, numbers beyond
- * 64 bits and deep nesting. One walk over the tree counts what will be needed, a second fills it
- * in, and then the tree goes. */
+ * A tree of the whole header would take many times the memory of its text. So the members of the
+ * header are taken one at a time: jansson parses a name, then what it names, and refuses what is not
+ * UTF-8, numbers beyond 64 bits and duplicate fields. One walk counts what will be needed, a second
+ * fills it in. */
 #include "safetensors.h"
 
 #include <stdarg.h>
@@ -11,8 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef __BYTE_ORDER__
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "safetensors files are little-endian");
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "gradus needs a little-endian processor: its files are mapped into memory as they are"
 #endif
 
 /* ---- Dtypes ------------------------------------------------------------------------------- */
@@ -135,83 +136,145 @@ static bool has_minus(const char *text, size_t length)
     return false;
 }
 
-static gd_status refuse_json(const gd_safetensors *file, const json_error_t *error)
+/* ---- Members, one at a time ---------------------------------------------------------------- */
+
+/* Of a tensor: 64 dimensions of 64 bits, with room to spare. */
+enum { MOST_DESCRIPTION = 4096, MOST_DIMS = 64 };
+
+/* Where a walk over the header is, and where it puts what it finds: nowhere where it only counts. */
+typedef struct walk {
+    gd_safetensors *file;
+    const char *text;
+    size_t length, at;
+    size_t data_begin;
+    bool fills, metadata; /* metadata: it was there */
+    char *chars;
+    int64_t *dims, entries, texts;
+} walk;
+
+static gd_status refuse_json(const walk *w, const json_error_t *error)
 {
     if (json_error_code(error) == json_error_out_of_memory) {
-        return gd_fail(file->ctx, GD_ERROR_MEMORY, "out of memory: the header of %s",
-                       gd_excerpt_of(file->path).text);
+        return gd_fail(w->file->ctx, GD_ERROR_MEMORY, "out of memory: the header of %s",
+                       gd_excerpt_of(w->file->path).text);
     }
-    return refuse(file, "the header is not JSON as wanted: %s, at byte %d",
-                  gd_excerpt_of(error->text).text, error->position);
+    return refuse(w->file, "the header is not valid JSON: %s, at byte %zu",
+                  gd_excerpt_of(error->text).text, w->at + (size_t)error->position);
 }
 
-/* ---- First walk: how much is there, and is it of the right kind ---------------------------- */
-
-static gd_status count_metadata(gd_safetensors *file, json_t *map)
+/* The next character that is no blank, 0 at the end. */
+static char peek(walk *w)
 {
-    const char *name;
-    json_t *text;
-    if (!json_is_object(map))
-        return refuse(file, "%s is not an object", gd_safetensors_metadata_name);
-    json_object_foreach(map, name, text)
-    {
-        if (!json_is_string(text)) {
-            return refuse(file, "%s: \"%s\" is not a text", gd_safetensors_metadata_name,
-                          gd_excerpt_of(name).text);
-        }
-        file->char_count += strlen(name) + json_string_length(text) + 2;
-        file->metadata_count++;
+    while (w->at < w->length && strchr(" \t\r\n", w->text[w->at]) && w->text[w->at]) w->at++;
+    return w->at < w->length ? w->text[w->at] : '\0';
+}
+
+/* Takes one of the characters; false, and the error set, where there is another. */
+static bool take(walk *w, const char *wanted)
+{
+    const char found = peek(w);
+    if (found && strchr(wanted, found)) {
+        w->at++;
+        return true;
     }
-    return GD_OK;
+    refuse(w->file, "the header is not valid JSON: no %.1s at byte %zu", wanted, w->at);
+    return false;
 }
 
-static gd_status count_header(gd_safetensors *file, json_t *root)
+/* Takes a text, an array or an object of at most `most` bytes. */
+static json_t *take_value(walk *w, size_t most)
 {
-    const char *name;
-    json_t *value;
-    json_object_foreach(root, name, value)
-    {
-        if (!strcmp(name, gd_safetensors_metadata_name)) {
-            if (count_metadata(file, value)) return gd_error_status(file->ctx);
-            continue;
-        }
-        json_t *shape = json_object_get(value, "shape");
-        if (!json_is_object(value) || !json_is_array(shape) || json_object_size(value) != 3 ||
-            !json_is_string(json_object_get(value, "dtype")) ||
-            json_array_size(json_object_get(value, "data_offsets")) != 2) {
-            return refuse(file,
-                          "tensor \"%s\" has not just the fields dtype (a text), shape (numbers) "
-                          "and data_offsets (two numbers)",
-                          gd_excerpt_of(name).text);
-        }
-        file->count++;
-        file->dim_count += (int64_t)json_array_size(shape);
-        file->char_count += strlen(name) + 1;
+    json_error_t error;
+    const size_t rest = w->length - w->at;
+    json_t *value =
+        json_loadb(w->text + w->at, rest < most ? rest : most,
+                   JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK, &error);
+    if (value)
+        w->at += (size_t)error.position;
+    else
+        refuse_json(w, &error);
+    return value;
+}
+
+/* A text, or NULL with the error set. */
+static json_t *take_text(walk *w)
+{
+    if (!take(w, "\"")) return NULL;
+    w->at--;
+    return take_value(w, SIZE_MAX);
+}
+
+/* Calls `visit` at the value of each member of an object. */
+static gd_status walk_object(walk *w, gd_status (*visit)(walk *w, const char *name))
+{
+    if (!take(w, "{")) return gd_error_status(w->file->ctx);
+    bool more = peek(w) != '}';
+    if (!more) w->at++;
+    while (more) {
+        json_t *name = take_text(w);
+        bool fine = name && take(w, ":") && !visit(w, json_string_value(name)) && take(w, ",}");
+        json_decref(name);
+        if (!fine) break;
+        more = w->text[w->at - 1] == ',';
     }
-    return GD_OK;
+    return gd_error_status(w->file->ctx);
 }
 
-static gd_status allocate(gd_safetensors *file)
-{
-    gd_context *ctx = file->ctx;
-    const char *what = "the header of a safetensors file";
-    file->entries = gd_host_allocate(ctx, (size_t)file->count * sizeof *file->entries, what);
-    file->by_name = gd_host_allocate(ctx, (size_t)file->count * sizeof *file->by_name, what);
-    file->metadata =
-        gd_host_allocate(ctx, (size_t)file->metadata_count * sizeof *file->metadata, what);
-    file->dims = gd_host_allocate(ctx, (size_t)file->dim_count * sizeof *file->dims, what);
-    file->chars = gd_host_allocate(ctx, file->char_count, what);
-    return gd_error_status(ctx);
-}
-
-/* ---- Second walk -------------------------------------------------------------------------- */
-
-static const char *keep_text(char **chars, const char *text)
+static const char *keep_text(walk *w, const char *text)
 {
     size_t bytes = strlen(text) + 1;
-    char *kept = memcpy(*chars, text, bytes);
-    *chars += bytes;
+    char *kept = memcpy(w->chars, text, bytes);
+    w->chars += bytes;
     return kept;
+}
+
+/* ---- Metadata ------------------------------------------------------------------------------ */
+
+static gd_status visit_metadata(walk *w, const char *name)
+{
+    gd_safetensors *file = w->file;
+    if (peek(w) != '"') {
+        return refuse(file, "%s: \"%s\" is not a string", gd_safetensors_metadata_name,
+                      gd_excerpt_of(name).text);
+    }
+    json_t *text = take_text(w);
+    if (!text) return gd_error_status(file->ctx);
+    if (w->fills) {
+        gd_named_text *item = &file->metadata[w->texts++];
+        item->name = keep_text(w, name);
+        item->text = keep_text(w, json_string_value(text));
+    } else {
+        file->metadata_count++;
+        file->char_count += strlen(name) + json_string_length(text) + 2;
+    }
+    json_decref(text);
+    return GD_OK;
+}
+
+/* ---- Tensors ------------------------------------------------------------------------------- */
+
+static gd_status refuse_fields(const gd_safetensors *file, const char *name)
+{
+    return refuse(file,
+                  "tensor \"%s\" does not have exactly the fields dtype (a string), shape (at most "
+                  "%d numbers) "
+                  "and data_offsets (two numbers)",
+                  gd_excerpt_of(name).text, MOST_DIMS);
+}
+
+/* The description of a tensor, with fields of the right kinds. */
+static json_t *take_description(walk *w, const char *name)
+{
+    json_t *value = peek(w) == '{' ? take_value(w, MOST_DESCRIPTION) : NULL;
+    const json_t *shape = json_object_get(value, "shape");
+    if (value && json_is_array(shape) && json_object_size(value) == 3 &&
+        json_array_size(shape) <= MOST_DIMS && json_is_string(json_object_get(value, "dtype")) &&
+        json_array_size(json_object_get(value, "data_offsets")) == 2) {
+        return value;
+    }
+    refuse_fields(w->file, name);
+    json_decref(value);
+    return NULL;
 }
 
 /* A whole number from 0. */
@@ -231,8 +294,8 @@ static bool count_bytes(int ndim, const int64_t *shape, int bits, size_t *bytes)
     return count % 8 * bits % 8 == 0;
 }
 
-static gd_status fill_entry(gd_safetensors *file, gd_safetensors_entry *entry, json_t *value,
-                            int64_t *dims, size_t data_begin)
+static gd_status fill_entry(const gd_safetensors *file, gd_safetensors_entry *entry,
+                            const json_t *value, int64_t *dims, size_t data_begin)
 {
     const gd_excerpt excerpt = gd_excerpt_of(entry->name);
     const char *name = excerpt.text;
@@ -244,8 +307,7 @@ static gd_status fill_entry(gd_safetensors *file, gd_safetensors_entry *entry, j
         if (!strcmp(format_dtypes[i].name, dtype)) known = &format_dtypes[i];
     }
     if (!known) {
-        return refuse(file, "tensor \"%s\": there is no dtype \"%s\"", name,
-                      gd_excerpt_of(dtype).text);
+        return refuse(file, "tensor \"%s\": unknown dtype \"%s\"", name, gd_excerpt_of(dtype).text);
     }
     size_t ndim = json_array_size(shape);
     for (size_t i = 0; i < ndim; i++) {
@@ -264,8 +326,8 @@ static gd_status fill_entry(gd_safetensors *file, gd_safetensors_entry *entry, j
     }
     if (!count_bytes((int)ndim, dims, known->bits, &wanted)) {
         return refuse(file,
-                      "tensor \"%s\": its shape has more bytes than can be, or no whole "
-                      "number of them",
+                      "tensor \"%s\": its shape is too large, or does not "
+                      "fill whole bytes",
                       name);
     }
     if (wanted != (size_t)(end - begin)) {
@@ -282,30 +344,48 @@ static gd_status fill_entry(gd_safetensors *file, gd_safetensors_entry *entry, j
     return GD_OK;
 }
 
-static gd_status fill_header(gd_safetensors *file, json_t *root, size_t data_begin)
+static gd_status refuse_duplicate(const gd_safetensors *file, const char *name)
 {
-    const char *name, *key;
-    json_t *value, *text;
-    char *chars = file->chars;
-    int64_t *dims = file->dims, texts = 0, count = 0;
-    file->path = keep_text(&chars, file->path);
-    json_object_foreach(root, name, value)
-    {
-        if (strcmp(name, gd_safetensors_metadata_name) != 0) {
-            gd_safetensors_entry *entry = &file->entries[count++];
-            entry->name = keep_text(&chars, name);
-            if (fill_entry(file, entry, value, dims, data_begin)) break;
-            dims += entry->ndim;
-            continue;
-        }
-        json_object_foreach(value, key, text)
-        {
-            gd_named_text *item = &file->metadata[texts++];
-            item->name = keep_text(&chars, key);
-            item->text = keep_text(&chars, json_string_value(text));
-        }
+    return refuse(file, "the header is not valid JSON: \"%s\" occurs twice",
+                  gd_excerpt_of(name).text);
+}
+
+static gd_status visit_header(walk *w, const char *name)
+{
+    gd_safetensors *file = w->file;
+    if (!strcmp(name, gd_safetensors_metadata_name)) {
+        if (w->metadata) return refuse_duplicate(file, name);
+        w->metadata = true;
+        if (peek(w) == '{') return walk_object(w, visit_metadata);
+        return refuse(file, "%s is not an object", gd_safetensors_metadata_name);
     }
+    json_t *value = take_description(w, name);
+    if (!value) return gd_error_status(file->ctx);
+    if (w->fills) {
+        gd_safetensors_entry *entry = &file->entries[w->entries++];
+        entry->name = keep_text(w, name);
+        fill_entry(file, entry, value, w->dims, w->data_begin);
+        w->dims += entry->ndim;
+    } else {
+        file->count++;
+        file->dim_count += (int64_t)json_array_size(json_object_get(value, "shape"));
+        file->char_count += strlen(name) + 1;
+    }
+    json_decref(value);
     return gd_error_status(file->ctx);
+}
+
+static gd_status allocate(gd_safetensors *file)
+{
+    gd_context *ctx = file->ctx;
+    const char *what = "the header of a safetensors file";
+    file->entries = gd_host_allocate(ctx, (size_t)file->count * sizeof *file->entries, what);
+    file->by_name = gd_host_allocate(ctx, (size_t)file->count * sizeof *file->by_name, what);
+    file->metadata =
+        gd_host_allocate(ctx, (size_t)file->metadata_count * sizeof *file->metadata, what);
+    file->dims = gd_host_allocate(ctx, (size_t)file->dim_count * sizeof *file->dims, what);
+    file->chars = gd_host_allocate(ctx, file->char_count, what);
+    return gd_error_status(ctx);
 }
 
 /* ---- All together ------------------------------------------------------------------------- */
@@ -322,6 +402,35 @@ static int compare_names(const void *left, const void *right)
 {
     const gd_safetensors_entry *const *a = left, *const *b = right;
     return strcmp((*a)->name, (*b)->name);
+}
+
+static int compare_texts(const void *left, const void *right)
+{
+    const gd_named_text *a = left, *b = right;
+    return strcmp(a->name, b->name);
+}
+
+/* Names were kept in the order of the file. */
+static int compare_order(const void *left, const void *right)
+{
+    const gd_named_text *a = left, *b = right;
+    return a->name < b->name ? -1 : 1;
+}
+
+static gd_status check_names(gd_safetensors *file)
+{
+    const size_t texts = (size_t)file->metadata_count;
+    for (int64_t i = 1; i < file->count; i++) {
+        const char *name = file->by_name[i]->name;
+        if (!strcmp(name, file->by_name[i - 1]->name)) return refuse_duplicate(file, name);
+    }
+    qsort(file->metadata, texts, sizeof *file->metadata, compare_texts);
+    for (size_t i = 1; i < texts; i++) {
+        const char *name = file->metadata[i].name;
+        if (!strcmp(name, file->metadata[i - 1].name)) return refuse_duplicate(file, name);
+    }
+    qsort(file->metadata, texts, sizeof *file->metadata, compare_order);
+    return GD_OK;
 }
 
 /* Each tensor begins where the one before it ends, the first behind the header, and the last ends
@@ -345,27 +454,36 @@ static gd_status check_tiling(const gd_safetensors *file, size_t data_begin)
     return rest ? refuse(file, "%zu bytes at the end belong to no tensor", rest) : GD_OK;
 }
 
+static gd_status walk_header(walk *w)
+{
+    w->at = 0;
+    w->metadata = false;
+    if (walk_object(w, visit_header)) return gd_error_status(w->file->ctx);
+    if (peek(w) || w->at < w->length) {
+        return refuse(w->file, "the header is not valid JSON: it goes on at byte %zu", w->at);
+    }
+    return GD_OK;
+}
+
 gd_status gd_safetensors_parse(gd_safetensors *file, const char *path)
 {
-    size_t length;
-    json_error_t error;
+    walk w = {.file = file};
     file->path = path;
     file->char_count = strlen(path) + 1;
-    const char *text = find_header(file, &length);
-    if (!text) return gd_error_status(file->ctx);
-    size_t data_begin = GD_SAFETENSORS_LENGTH_BYTES + length;
-    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
-    if (!root) return refuse_json(file, &error);
-    gd_status status = count_header(file, root);
-    if (!status) status = allocate(file);
-    if (!status) status = fill_header(file, root, data_begin);
-    json_decref(root);
-    if (status) return status;
+    w.text = find_header(file, &w.length);
+    if (!w.text) return gd_error_status(file->ctx);
+    w.data_begin = GD_SAFETENSORS_LENGTH_BYTES + w.length;
+    if (walk_header(&w) || allocate(file)) return gd_error_status(file->ctx);
+    w.fills = true;
+    w.chars = file->chars;
+    w.dims = file->dims;
+    file->path = keep_text(&w, path);
+    if (walk_header(&w)) return gd_error_status(file->ctx);
     qsort(file->entries, (size_t)file->count, sizeof *file->entries, compare_places);
     for (int64_t i = 0; i < file->count; i++) file->by_name[i] = &file->entries[i];
     qsort(file->by_name, (size_t)file->count, sizeof *file->by_name, compare_names);
-    if (check_tiling(file, data_begin)) return gd_error_status(file->ctx);
-    return has_minus(text, length) ? refuse(file, "a number has a minus sign") : GD_OK;
+    if (check_names(file) || check_tiling(file, w.data_begin)) return gd_error_status(file->ctx);
+    return has_minus(w.text, w.length) ? refuse(file, "a number has a minus sign") : GD_OK;
 }
 
 #else

@@ -39,7 +39,7 @@ static void map(gd_safetensors *file, const char *path, int descriptor)
     } else if (!S_ISREG(status.st_mode)) {
         refuse_file(file->ctx, path, "not a regular file");
     } else if (status.st_size < GD_SAFETENSORS_LENGTH_BYTES) {
-        refuse_file(file->ctx, path, "the file has not even 8 bytes for the length of the header");
+        refuse_file(file->ctx, path, "the file is shorter than 8 bytes, the length of the header");
     } else {
         size_t size = (size_t)status.st_size;
         void *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptor, 0);

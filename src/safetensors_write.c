@@ -36,7 +36,7 @@ static gd_status put(gd_context *ctx, json_t *object, const char *what, const ch
 {
     json_t *checked = print_text(ctx, what, name);
     json_decref(checked);
-    if (checked && json_object_get(object, name)) refuse_name(ctx, what, name, "is there twice");
+    if (checked && json_object_get(object, name)) refuse_name(ctx, what, name, "occurs twice");
     if (gd_failed(ctx)) {
         json_decref(value);
         return gd_error_status(ctx);

@@ -13,7 +13,14 @@
 #ifndef GRADUS_SERVICES_H
 #define GRADUS_SERVICES_H
 
+/* NaN and infinity are told from numbers, and sums are added in the order that is written. */
+#if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
+#error "gradus cannot be compiled with -ffast-math: it would not see NaN and infinity"
+#endif
+
 #include "gradus/autograd.h"
+#include "gradus/optim.h"
+#include "gradus/random.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -28,15 +35,50 @@ typedef struct gd_layout {
     const int64_t *strides;
 } gd_layout;
 
-typedef struct gd_sgd_step {
-    double lr, momentum, dampening, weight_decay;
-    bool nesterov, first; /* first: v holds nothing yet */
-} gd_sgd_step;
+/* What an optimizer knows on its device, where its kernels read and write it: the host is several
+ * steps ahead, and a graph that is replayed has no arguments that could change. */
+typedef struct gd_update_state {
+    /* From update to update. */
+    int64_t decided; /* updates asked for and decided: the number of the next one */
+    int64_t made;    /* of these, made: AdamW's t */
+    gd_loss_scale scale;
+    bool halted; /* one was not finite: none is made until the host says so */
+    /* Of the step under way. */
+    double loss;    /* the shares so far */
+    double squares; /* sum of squares of all gradients */
+    /* What was decided, for the kernels that update. */
+    bool apply;
+    double factor; /* on each gradient: clips, and takes the loss scale away */
+    double rate;   /* the learning rate */
+    double rate_by_bias1, root_by_bias2; /* AdamW: rate / (1 - beta1^t), 1 / sqrt(1 - beta2^t) */
+    bool first;                          /* nothing was made before: SGD's v holds nothing yet */
+} gd_update_state;
 
-typedef struct gd_adamw_step {
-    double lr, beta1, beta2, eps, weight_decay;
-    int64_t step; /* 1 for the first update */
-} gd_adamw_step;
+/* Where the host writes for an update that it asks for, and the device for the host. Update n has
+ * slot n mod GD_UPDATE_SLOTS of memory that both see, and the host does not ask for an update before
+ * the one that had its slot is done. */
+typedef struct gd_update_slot {
+    double rate;             /* the host's */
+    gd_update_report report; /* the device's */
+} gd_update_slot;
+
+enum { GD_UPDATE_SLOTS = 8 };
+
+/* The same in every update of an optimizer. */
+typedef struct gd_update_rule {
+    bool measured;   /* state->squares is there to clip by, and to refuse an update */
+    double max_norm; /* <= 0: not clipped */
+    double beta1, beta2;
+} gd_update_rule;
+
+typedef struct gd_sgd_rule {
+    double momentum, dampening, weight_decay;
+    bool nesterov;
+} gd_sgd_rule;
+
+typedef struct gd_adamw_rule {
+    double beta1, beta2, eps, weight_decay;
+} gd_adamw_rule;
 
 /* Parameters in 16 bits, GD_BFLOAT16 or GD_FLOAT16; NULL: there are none. An update leaves in them
  * their masters, rounded. Before it, a master that does not round to its parameter takes the value
@@ -58,8 +100,9 @@ typedef struct gd_services {
 
     void (*fill)(void *dst, gd_dtype dtype, double value, int64_t n, gd_context *ctx);
 
-    /* Sum of squares of a packed array, in double, in an order that n alone decides. */
-    double (*sum_squares)(const void *x, gd_dtype dtype, int64_t n, gd_context *ctx);
+    /* *sum = the sum of squares of a packed array, in double, in an order that n alone decides.
+     * `sum` is device memory. */
+    void (*sum_squares)(double *sum, const void *x, gd_dtype dtype, int64_t n, gd_context *ctx);
 
     /* x[i] *= factor */
     void (*scale)(void *x, gd_dtype dtype, double factor, int64_t n, gd_context *ctx);
@@ -73,13 +116,25 @@ typedef struct gd_services {
                      uint64_t offset, gd_context *ctx);
     void (*permutation)(int32_t *dst, int64_t n, uint64_t seed, uint64_t offset, gd_context *ctx);
 
-    /* Updates of n parameters w from gradients g; v and m are states of the same dtype, float32 or
-     * float64. optim.h has the formulas. Where ops read the parameters in 16 bits, w is their
-     * master in float32, and `rounded` what they read; see gd_rounded. */
+    /* state->loss += share * *loss, and *dloss, of the same real dtype, = share * the loss scale. */
+    void (*add_loss)(gd_update_state *state, void *dloss, const void *loss, gd_dtype dtype,
+                     double share, gd_context *ctx);
+
+    /* Decides on the next update and reports to its slot (optim.h says when there is none). */
+    void (*decide)(gd_update_state *state, gd_update_slot *slots, const gd_update_rule *rule,
+                   gd_context *ctx);
+
+    /* What was decided, done to n parameters w with gradients g; v and m are states of the same
+     * dtype, float32 or float64. optim.h has the formulas. Where ops read the parameters in 16
+     * bits, w is their master in float32, and `rounded` what they read; see gd_rounded. */
     void (*sgd)(void *w, void *v, const void *g, gd_dtype dtype, gd_rounded rounded, int64_t n,
-                const gd_sgd_step *step, gd_context *ctx);
+                const gd_sgd_rule *rule, const gd_update_state *state, gd_context *ctx);
     void (*adamw)(void *w, void *m, void *v, const void *g, gd_dtype dtype, gd_rounded rounded,
-                  int64_t n, const gd_adamw_step *step, gd_context *ctx);
+                  int64_t n, const gd_adamw_rule *rule, const gd_update_state *state,
+                  gd_context *ctx);
+
+    /* state->offset += words; `state` is device memory. NULL where nothing is captured. */
+    void (*advance)(gd_random_state *state, uint64_t words, gd_context *ctx);
 } gd_services;
 
 /* Filled in by kernels/registry.c. NULL for a device that is not built in. */
@@ -96,7 +151,8 @@ extern const int gd_builtin_op_count;
     void gd_accumulate_##device(void *dst, gd_dtype dst_dtype, const void *src,                  \
                                 gd_dtype src_dtype, int64_t n, gd_context *ctx);                 \
     void gd_fill_##device(void *dst, gd_dtype dtype, double value, int64_t n, gd_context *ctx);  \
-    double gd_sum_squares_##device(const void *x, gd_dtype dtype, int64_t n, gd_context *ctx);   \
+    void gd_sum_squares_##device(double *sum, const void *x, gd_dtype dtype, int64_t n,          \
+                                 gd_context *ctx);                                               \
     void gd_scale_##device(void *x, gd_dtype dtype, double factor, int64_t n, gd_context *ctx);  \
     void gd_uniform_##device(void *dst, gd_dtype dtype, int64_t n, double low, double high,      \
                              uint64_t seed, uint64_t offset, gd_context *ctx);                   \
@@ -106,14 +162,23 @@ extern const int gd_builtin_op_count;
                               uint64_t offset, gd_context *ctx);                                 \
     void gd_permutation_##device(int32_t *dst, int64_t n, uint64_t seed, uint64_t offset,        \
                                  gd_context *ctx);                                               \
+    void gd_add_loss_##device(gd_update_state *state, void *dloss, const void *loss,             \
+                              gd_dtype dtype, double share, gd_context *ctx);                    \
+    void gd_decide_##device(gd_update_state *state, gd_update_slot *slots,                       \
+                            const gd_update_rule *rule, gd_context *ctx);                        \
     void gd_sgd_##device(void *w, void *v, const void *g, gd_dtype dtype, gd_rounded rounded,    \
-                         int64_t n, const gd_sgd_step *step, gd_context *ctx);                   \
+                         int64_t n, const gd_sgd_rule *rule, const gd_update_state *state,       \
+                         gd_context *ctx);                                                       \
     void gd_adamw_##device(void *w, void *m, void *v, const void *g, gd_dtype dtype,             \
-                           gd_rounded rounded, int64_t n, const gd_adamw_step *step,             \
-                           gd_context *ctx);
+                           gd_rounded rounded, int64_t n, const gd_adamw_rule *rule,             \
+                           const gd_update_state *state, gd_context *ctx);
 
 GD_DECLARE_SERVICES(cpu)
 GD_DECLARE_SERVICES(cuda)
+void gd_advance_cuda(gd_random_state *state, uint64_t words, gd_context *ctx);
+
+/* What random_base of a gd_call is, for a service. */
+const gd_random_state *gd_random_base(const gd_context *ctx);
 
 /* Philox words on the host, for gd_philox (kernels/random). */
 void gd_philox_words(uint64_t seed, uint64_t subsequence, uint64_t offset, int64_t count,

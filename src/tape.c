@@ -37,6 +37,14 @@ static void count_readers(gd_node *node, int change)
     }
 }
 
+void gd_count_uses(const gd_call *call)
+{
+    for (int i = 0; i < call->inputs; i++) {
+        gd_tensor *t = call->input[i];
+        if (t && !t->step && t->requires_grad) t->uses++;
+    }
+}
+
 gd_node *gd_tape_append(const gd_call *call)
 {
     gd_context *ctx = call->context;
@@ -75,6 +83,7 @@ gd_node *gd_tape_append(const gd_call *call)
         t->requires_grad = gd_dtype_is_real(t->dtype);
     }
     count_readers(node, +1);
+    if (!ctx->in_backward) gd_count_uses(call); /* then it was counted when its segment ran first */
     ctx->tape[ctx->tape_length++] = node;
     return node;
 }
@@ -119,6 +128,7 @@ void gd_step_end(gd_context *ctx)
     for (gd_storage *s = ctx->step_storages; s; s = s->next) gd_storage_release(ctx, s);
     for (gd_tensor *t = ctx->user_tensors; t; t = t->next) {
         if (t->storage) t->storage->readers = 0;
+        t->uses = 0;
     }
     ctx->step_tensors = NULL;
     ctx->step_storages = NULL;

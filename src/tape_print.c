@@ -15,6 +15,7 @@ static void tensor_label(const gd_tensor *t, char *label, size_t size)
                  t->output);
     } else {
         snprintf(label, size, "%s", t->name[0] ? t->name : "input");
+        gd_replace_controls(label);
     }
 }
 
@@ -92,7 +93,9 @@ static void print_dot_edge(FILE *file, const gd_tensor *t, const gd_node *node)
     }
     fprintf(file, "    t%p [shape=ellipse, style=%s, label=\"", (const void *)t,
             t->requires_grad ? "filled" : "solid");
-    print_quoted(file, t->name[0] ? t->name : "input");
+    char label[96];
+    tensor_label(t, label, sizeof label);
+    print_quoted(file, label);
     fprintf(file, "\\n%s\"];\n    t%p -> n%lld;\n", gd_shape_text(t).text, (const void *)t,
             (long long)node->index);
 }

@@ -100,7 +100,7 @@ void gd_storage_release(gd_context *ctx, gd_storage *storage)
 {
     if (storage->released) return;
     if (storage->owned) {
-        gd_pool_release(ctx, storage->data, storage->bytes, storage->memory_class);
+        gd_pool_release(ctx, storage->pool, storage->data, storage->bytes, storage->memory_class);
     }
     storage->data = NULL;
     storage->released = true;
@@ -179,9 +179,11 @@ gd_status gd_tensor_allocate(gd_tensor *t, gd_memory_class memory_class, const c
     if (!storage) return gd_error_status(ctx);
     gd_tensor_attach(t, storage);
     storage->owned = true;
+    storage->pool = t->step ? GD_POOL_STEP : GD_POOL_LASTING;
     storage->memory_class = memory_class;
     storage->bytes = (size_t)t->count * gd_dtype_size(t->dtype);
-    gd_status status = gd_pool_allocate(ctx, storage->bytes, memory_class, who, &storage->data);
+    gd_status status =
+        gd_pool_allocate(ctx, storage->pool, storage->bytes, memory_class, who, &storage->data);
     storage->released = status != GD_OK;
     return status;
 }
@@ -277,7 +279,7 @@ bool gd_tensor_usable(const gd_tensor *t, const char *who, const char *argument)
 static gd_tensor *create(gd_context *ctx, const char *who, gd_dtype dtype, int ndim,
                          const int64_t *shape)
 {
-    if (gd_error_status(ctx)) return NULL;
+    if (gd_error_status(ctx) || !gd_outside_graph(ctx, who)) return NULL;
     gd_tensor *t = gd_tensor_header(ctx, who, false, dtype, ndim, shape);
     if (!t) return NULL;
     if (gd_tensor_allocate(t, GD_MEMORY_OTHER, who)) {

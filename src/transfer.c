@@ -30,6 +30,13 @@ bool gd_tensor_writable(const gd_tensor *t, const char *who)
     return true;
 }
 
+/* The same for a read or a write from the host. */
+static bool is_reachable(const gd_tensor *t, const char *who)
+{
+    return t && !gd_failed(t->ctx) && gd_tensor_usable(t, who, "tensor") &&
+           gd_outside_graph(t->ctx, who);
+}
+
 static gd_status refused(const gd_tensor *t)
 {
     return t ? gd_error_status(t->ctx) : GD_ERROR_ARGUMENT;
@@ -90,14 +97,16 @@ static gd_status write_as(gd_tensor *t, gd_dtype dtype, const void *host, const 
 
 gd_status gd_tensor_read(const gd_tensor *t, void *host, size_t bytes)
 {
-    if (!t || gd_failed(t->ctx) || !gd_tensor_usable(t, "tensor_read", "tensor")) return refused(t);
+    if (!is_reachable(t, "tensor_read")) return refused(t);
     if (check_host(t, "tensor_read", host, bytes)) return gd_error_status(t->ctx);
     return read_as(t, t->dtype, host, "tensor_read");
 }
 
 gd_status gd_tensor_write(gd_tensor *t, const void *host, size_t bytes)
 {
-    if (!gd_tensor_writable(t, "tensor_write")) return refused(t);
+    if (!is_reachable(t, "tensor_write") || !gd_tensor_writable(t, "tensor_write")) {
+        return refused(t);
+    }
     if (check_host(t, "tensor_write", host, bytes)) return gd_error_status(t->ctx);
     return write_as(t, t->dtype, host, "tensor_write");
 }
@@ -113,7 +122,7 @@ static gd_status check_count(const gd_tensor *t, const char *who, const double *
 gd_status gd_tensor_read_f64(const gd_tensor *t, double *host, int64_t count)
 {
     const char *who = "tensor_read_f64";
-    if (!t || gd_failed(t->ctx) || !gd_tensor_usable(t, who, "tensor")) return refused(t);
+    if (!is_reachable(t, who)) return refused(t);
     if (check_count(t, who, host, count)) return gd_error_status(t->ctx);
     return read_as(t, GD_FLOAT64, host, who);
 }
@@ -126,7 +135,7 @@ static bool is_int32(double value)
 gd_status gd_tensor_write_f64(gd_tensor *t, const double *host, int64_t count)
 {
     const char *who = "tensor_write_f64";
-    if (!gd_tensor_writable(t, who)) return refused(t);
+    if (!is_reachable(t, who) || !gd_tensor_writable(t, who)) return refused(t);
     if (check_count(t, who, host, count)) return gd_error_status(t->ctx);
     for (int64_t i = 0; t->dtype == GD_INT32 && i < count; i++) {
         if (!is_int32(host[i])) {
@@ -197,7 +206,7 @@ gd_status gd_tensor_fill(gd_tensor *t, double value)
 double gd_item(const gd_tensor *t)
 {
     double value = NAN;
-    if (!t || gd_failed(t->ctx) || !gd_tensor_usable(t, "item", "tensor")) return NAN;
+    if (!is_reachable(t, "item")) return NAN;
     if (t->count != 1) {
         gd_fail(t->ctx, GD_ERROR_ARGUMENT, "item: the tensor is %s, wanted one element",
                 gd_shape_text(t).text);

@@ -24,7 +24,7 @@ static gd_status check_place(const gd_whole_file *file)
 {
     struct stat status;
     if (stat(file->path, &status) || S_ISREG(status.st_mode)) return GD_OK;
-    return gd_fail(file->ctx, GD_ERROR_IO, "%s: %s: it is there, and not a regular file", file->who,
+    return gd_fail(file->ctx, GD_ERROR_IO, "%s: %s: it exists and is not a regular file", file->who,
                    gd_excerpt_of(file->path).text);
 }
 

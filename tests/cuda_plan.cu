@@ -1,143 +1,158 @@
 // cuda_plan.cu - what plan.cu plans for the RMSNorm kernels, at every N that they take: whether a
-// row finds room, and the ring, and registers, and whether cuda_rms_norm tests that plan. It needs
-// no GPU.
+// row finds room, and the stages, and registers, and whether cuda_rms_norm tests that kind of plan.
+// It needs no GPU.
 #include <stdio.h>
 
-#include <algorithm>
+#include <set>
 #include <vector>
 
 #include "cuda_widths.h"
-#include "rms_norm/plan.cuh"
 #include "rms_norm/ring.cuh"
 
 using namespace gd_rms;
 
-static int failures, rings, wides, crews;
+static int failures, forwards, blocks, clusters;
 
-static void expect(bool ok, const char *what, const char *way, gd_dtype dtype, int64_t cols)
+static void expect(bool ok, const char *what, const Sizes &s)
 {
     if (ok) return;
     failures++;
     if (failures <= 20)
-        printf("%s, %s, N = %lld: %s\n", way, gd_dtype_name(dtype), (long long)cols, what);
+        printf("%s: rows %lld, heads %lld, %lld packs of %d elements and %d bytes\n", what,
+               (long long)s.rows, (long long)s.heads, (long long)s.packs, s.pack_elements,
+               s.pack_bytes);
 }
 
-// A plan of either kind for rows that come through a ring, of so many inputs.
-template <class Plan>
-static void check_ring(const Plan &p, const char *way, gd_dtype dtype, int64_t cols, int inputs)
+static void check_forward(const Sizes &s, bool adds)
 {
-    const int64_t vectors = cols * (int64_t)gd_dtype_size(dtype) / 16;
-    const int tiles = p.chunks / p.tile_chunks, tile = p.threads * p.tile_chunks * inputs * 16;
-    rings++;
-    const int most = inputs == 1 ? FORWARD_RING_THREADS : backward_ring_threads(p.chunks);
-    expect(p.threads % 32 == 0 && p.threads >= 32 && p.threads <= most, "threads", way, dtype,
-           cols);
-    expect(tiles * p.tile_chunks == p.chunks, "a tile is not whole", way, dtype, cols);
-    expect(p.teams == 1 || p.teams == 2, "teams", way, dtype, cols);
-    const int members = p.cluster / p.teams;
-    const int64_t slice = ceil_div(vectors, members);
-    expect((int64_t)p.threads * p.chunks >= slice, "a row finds no room", way, dtype, cols);
-    expect(slice * (members - 1) < vectors, "a block has nothing", way, dtype, cols);
-    expect(members * p.threads / 32 <= MOST_SUMS / p.teams, "too many sums", way, dtype, cols);
-    // Else the producer waits for tiles that nobody can give back yet.
-    expect(p.lead < tiles && p.stages > tiles + p.lead, "the ring holds too little", way, dtype,
-           cols);
-    expect(p.stages <= MOST_STAGES, "too many stages", way, dtype, cols);
-    expect(RING_AT + tile * p.stages <= max_shared, "too much shared memory", way, dtype, cols);
+    const ForwardPlan p = plan_forward(s, adds);
+    const bool warp = p.threads_per_row <= 32;
+    forwards++;
+    expect((int64_t)p.threads_per_row * p.chunks >= s.packs, "forward: a row finds no room", s);
+    expect(p.threads % 32 == 0 && p.threads <= 1024, "forward: threads", s);
+    expect(warp ? (p.threads_per_row & (p.threads_per_row - 1)) == 0
+                : p.threads == p.threads_per_row,
+           "forward: threads to a row", s);
+    // What forward.cu has a kernel for, and never more than 128 registers a thread of c = 8.
+    const std::set<int> chunks = adds ? std::set<int>{2, 4, 8} : std::set<int>{2, 3, 4, 6, 8};
+    expect(chunks.count(p.chunks), "forward: no kernel", s);
+    expect(p.chunks < 8 || p.threads <= 512, "forward: registers", s);
 }
 
-// The forward of rows that a block holds.
-static void check_wide(const ForwardPlan &p, gd_dtype dtype, int64_t cols)
+static void check_block(const Sizes &s)
 {
-    const int64_t vectors = cols * (int64_t)gd_dtype_size(dtype) / 16;
-    const int most = p.early ? 512 : wide_threads(p.chunks, p.blocks);
-    wides++;
-    expect(p.threads % 32 == 0 && p.threads <= most, "threads", "wide", dtype, cols);
-    expect((int64_t)p.threads * p.chunks >= vectors, "a row finds no room", "wide", dtype, cols);
+    const BlockPlan p = plan_block(s);
+    const bool warp = p.threads_per_row <= 32;
+    const int size = warp ? 32 : p.threads_per_row, teams = p.threads / size;
+    const int groups = warp ? 32 / p.threads_per_row : 1;
+    const int64_t slice = s.heads > 1 ? (s.heads < groups ? s.heads : groups) : 1;
+    const int64_t token = slice * s.packs * s.pack_bytes, width = slice * s.packs * s.pack_elements;
+    blocks++;
+    expect(2 * p.threads_per_row >= s.packs, "block: a row finds no room", s);
+    expect(p.threads == teams * size && p.threads <= BLOCK_THREADS, "block: threads", s);
+    expect(warp || teams <= MOST_TEAMS, "block: teams", s);
+    expect(p.stages >= 2 && teams * p.stages <= MOST_TEAM_STAGES, "block: stages", s);
+    expect(p.stage_tokens * slice <= 32, "block: rstd of a stage", s);
+    const int64_t ring = teams * p.stages * p.stage_tokens * token;
+    const int64_t sums = teams > 1 ? teams * width * 4 : 0;
+    // Two blocks to a multiprocessor where there are so many.
+    const int64_t slices = s.heads > 1 ? ceil_div(s.heads, groups) : 1;
+    const int64_t room = p.partials * slices > 132 + slices ? MAX_SHARED / 2 - 1024 : MAX_SHARED;
+    expect(STAGES_AT + (ring > sums ? ring : sums) <= room, "block: too much shared memory", s);
+    expect(p.partials >= 1 && p.partials <= s.rows / s.heads, "block: partial rows", s);
 }
 
-static void check_crews(const BackwardPlan &p, gd_dtype dtype, int64_t cols)
+static void check_cluster(const Sizes &s, bool backward)
 {
-    const char *const way = "crews";
-    const int64_t row_bytes = cols * (int64_t)gd_dtype_size(dtype);
-    const int crew = p.lanes < 32 ? 32 : p.lanes, count = p.threads / crew;
-    const int blocks = p.partials > 132 ? 2 : 1; // to a multiprocessor
-    crews++;
-    expect(2 * p.lanes * 16 >= row_bytes, "a row finds no room", way, dtype, cols);
-    expect(p.threads % crew == 0 && p.lanes % 8 == 0 && (p.lanes < 32 || p.lanes % 32 == 0),
-           "threads", way, dtype, cols);
-    expect(blocks * p.threads * crew_registers(gd_dtype_size(dtype)) <= 65536, "registers", way,
-           dtype, cols);
-    expect(count <= MOST_CREWS && count * p.stages <= MOST_CREW_STAGES, "crews", way, dtype, cols);
-    const int64_t ring = (int64_t)count * p.stages * p.stage_rows * 2 * row_bytes;
-    const int64_t sums = count > 1 ? count * cols * 4 : 0;
-    expect(ROWS_RING_AT + (ring > sums ? ring : sums) <= max_shared / blocks - 1024,
-           "too much shared memory", way, dtype, cols);
+    const ClusterPlan p = plan_cluster(s, backward);
+    const int64_t share = ceil_div(s.packs, p.cluster);
+    const std::set<int> chunks = !backward              ? std::set<int>{5, 8}
+                                 : s.pack_elements == 4 ? std::set<int>{3, 5, 9}
+                                                        : std::set<int>{3, 5};
+    clusters++;
+    expect((int64_t)p.threads * p.chunks >= share, "cluster: a row finds no room", s);
+    expect(share * (p.cluster - 1) < s.packs, "cluster: a block has nothing", s);
+    expect(p.threads % 32 == 0 && p.threads <= cluster_threads(p.chunks), "cluster: threads", s);
+    expect(chunks.count(p.chunks), "cluster: no kernel", s);
+    expect(p.cluster * p.threads / 32 <= MOST_SUMS, "cluster: too many sums", s);
+    // Else the producer waits for stages that nobody can give back yet.
+    expect(p.stages > p.chunks + (backward ? 0 : 1), "cluster: too few stages", s);
+    expect(p.stages <= MOST_STAGES && RING_AT + p.threads * s.pack_bytes * p.stages <= MAX_SHARED,
+           "cluster: too much shared memory", s);
+    expect(p.clusters >= 1 && p.clusters <= s.rows, "cluster: partial rows", s);
 }
 
-// What chooses a kernel, and how its blocks share the work. Threads, stages and partial rows follow
-// from the size.
-static std::vector<int> way_of(const ForwardPlan &p)
+// What kernel a problem runs, and how its threads share a row: threads, stages and partial rows
+// follow from the size.
+static std::vector<int> way_of(const Sizes &s, bool backward, bool more)
 {
-    return {p.kernel, p.lanes,  p.rows,  p.chunks,      p.cluster,
-            p.early,  p.blocks, p.teams, p.tile_chunks, p.lead};
-}
-static std::vector<int> way_of(const BackwardPlan &p)
-{
-    return {p.kernel, p.lanes,       p.chunks,     p.cluster, p.teams,
-            p.lead,   p.tile_chunks, p.stage_rows, p.guard};
-}
-
-// Whether the widths of cuda_rms_norm meet every plan for many rows. float16 has bfloat16's.
-static void check_widths(gd_dtype dtype)
-{
-    const int64_t size = (int64_t)gd_dtype_size(dtype);
-    std::vector<std::vector<int>> forward, backward;
-    for (int64_t cols : cuda_widths) {
-        if (cols * size % 16) continue;
-        const int64_t rows = cuda_rows(cols, false);
-        forward.push_back(way_of(plan_forward(rows, cols, dtype)));
-        backward.push_back(way_of(plan_backward(rows, cols, dtype)));
+    const Kernel kernel = plan_kernel(s, backward);
+    if (kernel == BLOCK && !backward) {
+        const ForwardPlan p = plan_forward(s, more);
+        return {kernel, p.chunks, p.threads_per_row <= 32 ? p.threads_per_row : 64};
     }
-    auto in = [](const std::vector<std::vector<int>> &ways, const std::vector<int> &way) {
-        return std::find(ways.begin(), ways.end(), way) != ways.end();
-    };
-    for (int64_t cols = 16 / size; cols <= 262144; cols += 16 / size) {
-        expect(in(forward, way_of(plan_forward(1000, cols, dtype))), "not tested on a GPU",
-               "forward", dtype, cols);
-        expect(in(backward, way_of(plan_backward(1000, cols, dtype))), "not tested on a GPU",
-               "backward", dtype, cols);
+    if (kernel == BLOCK) {
+        const BlockPlan p = plan_block(s);
+        return {kernel, p.threads_per_row <= 32 ? p.threads_per_row : 64};
     }
+    if (kernel == CLUSTER) {
+        const ClusterPlan p = plan_cluster(s, backward);
+        return {kernel, p.cluster, p.chunks};
+    }
+    return {kernel};
 }
+
+// The bytes of a pack of all inputs: without a residual or dsum, and with.
+struct Types {
+    int elements, forward[2], backward[2];
+};
+static const Types types[] = {{4, {16, 32}, {32, 48}},  // float32
+                              {8, {16, 32}, {32, 48}},  // 16 bits
+                              {8, {32, 48}, {48, 80}}}; // float32 and 16 bits
 
 int main()
 {
-    const gd_dtype dtypes[] = {GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
-    for (gd_dtype dtype : dtypes)
-        for (int64_t cols = 8; cols <= 300000; cols += 8) {
-            const int64_t row_bytes = cols * (int64_t)gd_dtype_size(dtype);
-            const ForwardPlan few = plan_forward(100, cols, dtype);
-            if (few.kernel == WIDE) check_wide(few, dtype, cols);
-            const ForwardPlan f = plan_forward(1000, cols, dtype);
-            if (f.kernel == RING) check_ring(f, "forward", dtype, cols, 1);
-            if (f.kernel == WIDE) check_wide(f, dtype, cols);
-            expect((f.kernel == FALLBACK) == (cols > 262144), "the fallback", "forward", dtype,
-                   cols);
-            for (int64_t rows : {1, 6, 1000}) {
-                const BackwardPlan b = plan_backward(rows, cols, dtype);
-                if (b.kernel == RING) check_ring(b, "backward", dtype, cols, 2);
-                if (b.kernel == ROWS) check_crews(b, dtype, cols);
-                expect((b.kernel == FALLBACK) == (cols > 262144), "the fallback", "backward", dtype,
-                       cols);
-                expect(b.kernel == FALLBACK || (b.kernel == RING) == (row_bytes > 16384),
-                       "crews or ring", "backward", dtype, cols);
-                expect(b.partials >= 1 && b.partials <= rows, "partial rows", "backward", dtype,
-                       cols);
+    for (const Types &t : types)
+        for (int more = 0; more < 2; more++) {
+            std::set<std::vector<int>> tested[2];
+            for (int64_t cols : cuda_widths) {
+                if (cols % t.elements) continue;
+                const int64_t rows = cuda_rows(cols, false), packs = cols / t.elements;
+                for (int back = 0; back < 2; back++)
+                    tested[back].insert(way_of(
+                        {rows, 1, packs, t.elements, back ? t.backward[more] : t.forward[more]},
+                        back, more));
             }
-            expect(plan_backward(MOST_ROWS + 1, cols, dtype).kernel == FALLBACK, "too many rows",
-                   "backward", dtype, cols);
+            for (int64_t packs = 1; packs <= 75000; packs++)
+                for (int64_t rows : {1, 6, 100, 1000, 1000000})
+                    for (int back = 0; back < 2; back++) {
+                        const Sizes s = {rows, 1, packs, t.elements,
+                                         back ? t.backward[more] : t.forward[more]};
+                        const Kernel kernel = plan_kernel(s, back);
+                        if (kernel == BLOCK && !back) check_forward(s, more);
+                        if (kernel == BLOCK && back) check_block(s);
+                        if (kernel == CLUSTER) check_cluster(s, back);
+                        if (rows == 1000 && packs * t.elements <= 262144)
+                            expect(tested[back].count(way_of(s, back, more)),
+                                   back ? "backward: not tested on a GPU"
+                                        : "forward: not tested on a GPU",
+                                   s);
+                    }
+            for (int64_t heads : {2, 3, 8, 12, 32, 40, 100})
+                for (int64_t packs = 1; packs <= 100; packs++)
+                    for (int back = 0; back < 2; back++) {
+                        const Sizes s = {heads * 1000, heads, packs, t.elements,
+                                         back ? t.backward[more] : t.forward[more]};
+                        if (plan_kernel(s, back) != BLOCK) continue;
+                        if (back)
+                            check_block(s);
+                        else
+                            check_forward(s, more);
+                    }
+            const Sizes many = {MOST_ROWS + 1, 1, 16, t.elements, t.backward[more]};
+            expect(plan_kernel(many, true) == PLAIN, "too many rows", many);
         }
-    check_widths(GD_FLOAT32), check_widths(GD_BFLOAT16);
-    printf("%d rings, %d wide, %d crews, %d failures\n", rings, wides, crews, failures);
-    return failures || !rings || !wides || !crews;
+    printf("%d forwards, %d blocks, %d clusters, %d failures\n", forwards, blocks, clusters,
+           failures);
+    return failures || !forwards || !blocks || !clusters;
 }

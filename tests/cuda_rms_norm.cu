@@ -1,384 +1,309 @@
-// cuda_rms_norm.cu - the kernels of gradus/kernels.h against a float64 reference on the CPU.
+// cuda_rms_norm.cu - the kernels of gradus/kernels.h against the formulas in float64.
 //   cuda_rms_norm [--short] [--no-threads] [--huge]
 // --short leaves out what is slow under compute-sanitizer, --no-threads calls from several threads,
-// --huge adds a tensor of more than 2^31 elements. Leaves with 77 where there is no GPU.
+// --huge adds tensors of more than 2^31 elements. Leaves with 77 where there is no GPU.
 //
-// Outputs are poisoned with NaN before each call, gaps between rows are checked to stay poisoned,
-// and every call is made twice, a backward once as a graph and once overlapping, and must give the
-// same bits.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-#include <math.h>
-#include <stdio.h>
-#include <string.h>
+// Outputs and workspace are poisoned with NaN before each call, what lies between rows is checked
+// to stay as it was, and every call is made twice and must give the same bits (cuda_rms_norm.cuh).
+// Then the calls run where others are under way: behind kernels that write late what they read, in
+// chains, in graphs, from several threads, on a GPU that is busy.
+#include "cuda_rms_norm.cuh"
 
-#include <random>
-#include <thread>
-#include <vector>
+#include <malloc.h>
+#include <stdlib.h>
+
+#include <algorithm>
 
 #include "cuda_widths.h"
-#include "gradus/kernels.h"
 
-static int failures, checks;
+static const gd_dtype f32 = GD_FLOAT32, f64 = GD_FLOAT64, bf16 = GD_BFLOAT16, f16 = GD_FLOAT16;
+static const gd_dtype dtypes[] = {f32, bf16, f16, f64};
 
-static void check_cuda(cudaError_t error, const char *what)
+static void run(const Case &c)
 {
-    if (!error) return;
-    fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
-    exit(1);
+    Run r(c);
+    r.run();
+    r.verify();
 }
 
-static double read_number(const void *p, gd_dtype dtype, size_t i)
+// ---- Cases --------------------------------------------------------------------------------------
+
+// Every width as rms_norm and add_rms_norm call it.
+static void run_widths(bool brief)
 {
-    if (dtype == GD_FLOAT32) return ((const float *)p)[i];
-    if (dtype == GD_FLOAT64) return ((const double *)p)[i];
-    if (dtype == GD_BFLOAT16) return (double)(float)((const __nv_bfloat16 *)p)[i];
-    return (double)(float)((const __half *)p)[i];
-}
-
-static void write_number(void *p, gd_dtype dtype, size_t i, double v)
-{
-    if (dtype == GD_FLOAT32)
-        ((float *)p)[i] = (float)v;
-    else if (dtype == GD_FLOAT64)
-        ((double *)p)[i] = v;
-    else if (dtype == GD_BFLOAT16)
-        ((__nv_bfloat16 *)p)[i] = __float2bfloat16((float)v);
-    else
-        ((__half *)p)[i] = __float2half((float)v);
-}
-
-// An array on both sides. `shift` elements of misalignment, `stride` between its rows.
-struct Array {
-    gd_dtype dtype;
-    int64_t rows, cols, stride, shift;
-    std::vector<char> host;
-    char *device = nullptr;
-
-    Array(gd_dtype d, int64_t m, int64_t n, int64_t s = -1, int64_t off = 0)
-        : dtype(d), rows(m), cols(n), stride(s < 0 ? n : s), shift(off), host(bytes(), (char)0xff)
-    {
-        check_cuda(cudaMalloc(&device, bytes()), "cudaMalloc");
-        check_cuda(cudaMemset(device, 0xff, bytes()), "cudaMemset");
-    }
-    Array(const Array &) = delete;
-    ~Array()
-    {
-        cudaFree(device);
-    }
-    size_t bytes() const
-    {
-        return (size_t)(shift + rows * stride + cols + 1) * gd_dtype_size(dtype);
-    }
-    void *data() const
-    {
-        return device + (size_t)shift * gd_dtype_size(dtype);
-    }
-    size_t index(int64_t i, int64_t j) const
-    {
-        return (size_t)(shift + i * stride + j);
-    }
-    double get(int64_t i, int64_t j) const
-    {
-        return read_number(host.data(), dtype, index(i, j));
-    }
-    void fill(std::mt19937 &random, double mean, double deviation)
-    {
-        std::uniform_real_distribution<float> uniform(-1.73f, 1.73f); // of variance 1
-        for (int64_t i = 0; i < rows; i++)
-            for (int64_t j = 0; j < cols; j++)
-                write_number(host.data(), dtype, index(i, j), mean + deviation * uniform(random));
-        up();
-    }
-    void up()
-    {
-        check_cuda(cudaMemcpy(device, host.data(), bytes(), cudaMemcpyHostToDevice), "copy");
-    }
-    void down()
-    {
-        check_cuda(cudaMemcpy(host.data(), device, bytes(), cudaMemcpyDeviceToHost), "copy");
-    }
-    void poison()
-    {
-        memset(host.data(), 0xff, bytes());
-        up();
-    }
-};
-
-struct Case {
-    int64_t rows, cols;
-    gd_dtype dtype, weight_dtype, dweight_dtype;
-    bool weight, bias, round, accumulate, in_place;
-    double offset;
-    int64_t gap, shift; // between rows; of the start
-};
-
-static double unit_of(gd_dtype dtype)
-{
-    return dtype == GD_BFLOAT16 ? 1.0 / 256 : dtype == GD_FLOAT16 ? 1.0 / 2048 : 0;
-}
-
-// other: NULL, or what is as right.
-static bool within(const char *what, const Case &c, const Array &got,
-                   const std::vector<double> &want, double relative, double of_largest,
-                   const std::vector<double> *other = nullptr)
-{
-    double largest = 1e-30;
-    for (double w : want) largest = fmax(largest, fabs(w));
-    const double subnormal = got.dtype == GD_FLOAT16 ? 6e-8 : 0;
-    auto close = [&](double g, double w) {
-        return fabs(g - w) <= relative * fabs(w) + of_largest * largest + subnormal;
-    };
-    checks++;
-    for (int64_t i = 0; i < got.rows; i++)
-        for (int64_t j = 0; j < got.cols; j++) {
-            const size_t at = (size_t)(i * got.cols + j);
-            const double g = got.get(i, j), w = want[at];
-            if (close(g, w) || (other && close(g, (*other)[at]))) continue;
-            printf("%s [%lld, %lld] of %lld x %lld %s, weight %s%s%s%s offset %g gap %lld shift "
-                   "%lld: %.9g, wanted %.9g (largest %.3g)\n",
-                   what, (long long)i, (long long)j, (long long)c.rows, (long long)c.cols,
-                   gd_dtype_name(c.dtype), c.weight ? gd_dtype_name(c.weight_dtype) : "none",
-                   c.bias ? " bias" : "", c.round ? " round" : "", c.in_place ? " in place" : "",
-                   c.offset, (long long)c.gap, (long long)c.shift, g, w, largest);
-            failures++;
-            return false;
+    for (int64_t n : cuda_widths)
+        for (gd_dtype d : dtypes) {
+            if (n > 70000 && (d == f16 || d == f64) && n != 131072) continue;
+            if (brief && (n > 50000 || (n > 9000 && d == f16))) continue;
+            Case c(cuda_rows(n, brief), n, d);
+            run(c);
+            if (brief && (n % 1024 || n > 9000)) continue;
+            c.tokens = n > 30000 ? 20 : brief || n > 4000 ? 133 : 301;
+            run(c.added(d));
+            if (d == f32) run(c.added(bf16));
+            if (d == f32 && n % 3 == 0) run(c.added(f16));
         }
-    // What lies between the rows is still the poison.
-    for (int64_t i = 0; i < got.rows; i++)
-        for (int64_t j = got.cols; j < got.stride; j++)
-            if (!isnan(got.get(i, j))) {
-                printf("%s: wrote past row %lld\n", what, (long long)i);
-                failures++;
-                return false;
-            }
-    return true;
 }
 
-static void expect(bool ok, const char *what, const Case &c)
+// The options one by one, where each kernel may be at work.
+static void run_options(bool brief)
 {
-    checks++;
-    if (ok) return;
-    printf("%s: %lld x %lld %s\n", what, (long long)c.rows, (long long)c.cols,
-           gd_dtype_name(c.dtype));
-    failures++;
-}
-
-static void run(const Case &c, std::mt19937 &random)
-{
-    const int64_t M = c.rows, N = c.cols, stride = N + c.gap;
-    const gd_dtype sum_dtype = c.dtype == GD_FLOAT64 ? GD_FLOAT64 : GD_FLOAT32;
-    Array x(c.dtype, M, N, stride, c.shift), dy(c.dtype, M, N, stride, c.shift);
-    Array y(c.dtype, M, N, stride, c.shift), dx(c.dtype, M, N, stride, c.shift);
-    Array w(c.weight_dtype, 1, N, N, c.shift), b(c.weight_dtype, 1, N, N, c.shift);
-    Array rstd(sum_dtype, M, 1), dw(c.dweight_dtype, 1, N), db(c.dweight_dtype, 1, N);
-    x.fill(random, 0.3, 1.7), dy.fill(random, 0.1, 1.0), w.fill(random, 0.7, 0.5);
-    b.fill(random, 0, 1);
-
-    gd_rms_norm_problem p = {};
-    p.rows = M, p.cols = N, p.dtype = c.dtype, p.weight_dtype = c.weight_dtype;
-    p.dweight_dtype = c.dweight_dtype, p.eps = 1e-5, p.offset = c.offset;
-    p.round_before_weight = c.round;
-
-    // ---- The reference
-    std::vector<double> y_ref((size_t)(M * N)), y_other(y_ref), dx_ref(y_ref), rstd_ref((size_t)M);
-    std::vector<double> dw_ref((size_t)N), db_ref((size_t)N);
-    const bool rounds = c.round && unit_of(c.dtype) > 0;
-    auto round_to = [&](double v) {
-        if (!rounds) return v;
-        char bits[8];
-        write_number(bits, c.dtype, 0, v);
-        return read_number(bits, c.dtype, 0);
-    };
-    // xhat in float32 is off by so much; where it is to be rounded, either way may be right.
-    const double of_xhat = rounds ? 3e-6 : 0;
-    auto factor = [&](int64_t j) { return c.weight ? c.offset + w.get(0, j) : 1.0; };
-    for (int64_t i = 0; i < M; i++) {
-        double sum = 0, dot = 0;
-        for (int64_t j = 0; j < N; j++) sum += x.get(i, j) * x.get(i, j);
-        const double r = 1 / sqrt(sum / (double)N + 1e-5);
-        rstd_ref[(size_t)i] = r;
-        for (int64_t j = 0; j < N; j++) dot += dy.get(i, j) * factor(j) * x.get(i, j) * r;
-        for (int64_t j = 0; j < N; j++) {
-            const double xhat = x.get(i, j) * r, d = dy.get(i, j);
-            const size_t at = (size_t)(i * N + j);
-            const double bias = c.bias ? b.get(0, j) : 0;
-            y_ref[at] = round_to(xhat * (1 - of_xhat)) * factor(j) + bias;
-            y_other[at] = round_to(xhat * (1 + of_xhat)) * factor(j) + bias;
-            dx_ref[at] = r * (d * factor(j) - xhat * dot / (double)N);
-            dw_ref[(size_t)j] += d * round_to(xhat), db_ref[(size_t)j] += d;
-        }
-    }
-    if (c.accumulate)
-        for (auto *v : {&dw_ref, &db_ref})
-            for (double &s : *v) s += 2.5;
-
-    // ---- Forward
-    const void *weight = c.weight ? w.data() : nullptr, *bias = c.bias ? b.data() : nullptr;
-    std::vector<char> before;
-    for (int time = 0; time < 2; time++) {
-        y.poison();
-        expect(!gd_cuda_rms_norm_forward(&p, y.data(), stride, rstd.data(), x.data(), stride,
-                                         weight, bias, nullptr),
-               "the forward failed", c);
-        check_cuda(cudaDeviceSynchronize(), "forward");
-        y.down(), rstd.down();
-        if (time) expect(before == y.host, "the forward does not repeat", c);
-        before = y.host;
-    }
-    const double u = unit_of(c.dtype);
-    const double fine = c.dtype == GD_FLOAT64 ? 1e-13 : 2e-6;
-    within("y", c, y, y_ref, u, fine, &y_other);
-    within("rstd", c, rstd, rstd_ref, fine, 0);
-
-    // ---- Backward
-    Array workspace(GD_FLOAT32, 1, (int64_t)gd_cuda_rms_norm_workspace(&p) / 4);
-    gd_rms_norm_gradients g = {};
-    g.dx = c.in_place ? dy.data() : dx.data(), g.dx_stride = stride;
-    g.dweight = dw.data(), g.dbias = c.bias ? db.data() : nullptr;
-    g.accumulate_dweight = g.accumulate_dbias = c.accumulate;
-    g.dy = dy.data(), g.dy_stride = stride, g.x = x.data(), g.x_stride = stride;
-    g.rstd = rstd.data(), g.weight = weight, g.workspace = workspace.data();
-    Array &dx_got = c.in_place ? dy : dx;
-    const std::vector<char> dy_host = dy.host;
-    std::vector<char> before_w, before_b;
-    for (int time = 0; time < 2; time++) {
-        if (c.in_place)
-            dy.host = dy_host, dy.up();
-        else
-            dx.poison();
-        dw.poison(), db.poison(), workspace.poison();
-        g.overlap = time == 1;
-        if (c.accumulate) {
-            for (Array *v : {&dw, &db}) {
-                for (int64_t j = 0; j < N; j++)
-                    write_number(v->host.data(), v->dtype, (size_t)j, 2.5);
-                v->up();
+    for (gd_dtype d : dtypes)
+        for (int64_t n : {256, 1024, 1536, 2504, 3072, 4096, 5120, 7000, 8192, 16384, 40008, 60008,
+                          100008, 163840, 200008}) {
+            if (brief && (d == f16 || (n != 1024 && n != 4096 && (n != 40008 || d != bf16))))
+                continue;
+            if (n > 20000 && d == f64) continue; // the plain kernels, at any n
+            const int64_t rows = n > 20000 ? 11 : brief || n > 4096 ? 67 : n > 1024 ? 133 : 300;
+            const Case plain(rows, n, d);
+            auto with = [&](auto change) {
+                for (bool add : {false, true}) {
+                    Case c = add ? plain.added(d) : plain;
+                    change(c);
+                    run(c);
+                }
+            };
+            with([&](Case &c) { // as in Gemma and Llama, in place
+                c.weight_dtype = f32, c.dweight_dtype = d, c.bias = c.db = c.round = true;
+                c.accumulate_dw = c.in_place = true, c.offset = 1;
+            });
+            with([&](Case &c) {
+                c.weight_dtype = bf16, c.dweight_dtype = f32, c.round = c.accumulate_dw = true;
+                c.accumulate_dx = true, c.offset = 1, c.gap = 64;
+            });
+            with([&](Case &c) {
+                c.weight_dtype = c.dweight_dtype = f16, c.bias = c.db = c.in_place = true;
+                c.gap = 8;
+            });
+            with([&](Case &c) {
+                c.weight_dtype = c.dweight_dtype = f64, c.accumulate_dw = true, c.offset = 0.5;
+            });
+            with([&](Case &c) { c.weight = false, c.bias = c.db = true, c.gap = 3; });
+            with([&](Case &c) { c.weight_dtype = f32, c.odd = ~0u; });
+            with([&](Case &c) { c.dx = false, c.flat_dy = true; });
+            with([&](Case &c) { c.dw = false, c.dbranch = c.accumulate_dbranch = true; });
+            for (int64_t m : {0, 1, 2, 5, 133, 512}) {
+                Case c(m, n, d);
+                c.weight_dtype = f32, c.bias = c.db = m % 2 == 1, c.accumulate_dw = m == 5;
+                if (m < 10 || (n < 9000 && !brief)) run(c);
+                if (m < 10 || (n < 5000 && !brief)) run(c.added(m % 2 ? bf16 : d));
             }
         }
-        expect(!gd_cuda_rms_norm_backward(&p, &g, nullptr), "the backward failed", c);
-        check_cuda(cudaDeviceSynchronize(), "backward");
-        dx_got.down(), dw.down(), db.down();
-        if (time)
-            expect(before == dx_got.host && before_w == dw.host && before_b == db.host,
-                   "the backward does not repeat", c);
-        before = dx_got.host, before_w = dw.host, before_b = db.host;
-    }
-    const double of_dw = unit_of(c.dweight_dtype);
-    const double fine_dw = c.dtype == GD_FLOAT64 && c.dweight_dtype != GD_FLOAT32 ? 1e-13 : 3e-6;
-    within("dx", c, dx_got, dx_ref, u, fine * 2);
-    within("dw", c, dw, dw_ref, of_dw, rounds ? 1e-2 : fine_dw);
-    if (c.bias) within("db", c, db, db_ref, of_dw, fine_dw);
 }
 
-// x and dy of more than 2^31 elements: only the last rows have a gradient, so they alone make dw.
-static void run_huge(void)
+static void run_heads(bool brief)
 {
-    const int64_t N = 1024, M = (int64_t)2097152 + 3, tail = 2;
-    const size_t bytes = (size_t)(M * N) * 2;
-    size_t free_bytes = 0, all = 0;
-    cudaMemGetInfo(&free_bytes, &all);
-    if (free_bytes < 4 * bytes) {
-        printf("too little memory for the huge case\n");
-        return;
+    for (int64_t heads : {1, 3, 8, 12, 32, 40})
+        for (int64_t n : {64, 80, 96, 128, 256, 63, 33, 100, 520})
+            for (bool per_head : {false, true}) {
+                if (brief && (heads == 3 || heads > 8 || n == 80 || n > 100)) continue;
+                const int64_t tokens = brief ? 5 : 1 + 40000 / (heads * n) + heads * n % 37;
+                for (gd_dtype d : {f32, bf16}) {
+                    Case c = Case(tokens, n, d).with_heads(heads, per_head);
+                    c.weight_dtype = heads == 12 ? f32 : d;
+                    run(c);                                   // rows packed
+                    c.gap = 2 * heads * n, c.in_place = true; // q among q, k and v
+                    run(c);
+                    if (brief && d == f32) continue;
+                    c.gap = n == 96 ? 1 : 8, c.in_place = false, c.round = true;
+                    c.bias = c.db = c.accumulate_dw = true, c.accumulate_dx = n != 64, c.offset = 1;
+                    run(c);
+                    run(c.added(bf16));
+                }
+                Case c = Case(tokens * 20, n, bf16).with_heads(heads, per_head);
+                if (!brief) run(c);
+                if (!brief && heads < 12) run(c.added(bf16));
+            }
+}
+
+// Whatever one might ask for.
+static void run_random(int count, int64_t most)
+{
+    srand(7);
+    auto one_in = [](int n) { return rand() % n == 0; };
+    auto any_dtype = [&] { return one_in(8) ? f64 : dtypes[rand() % 3]; };
+    for (int i = 0; i < count; i++) {
+        const int64_t width = cuda_widths[(size_t)rand() % (sizeof cuda_widths / 8)];
+        const int64_t n = std::min(most, one_in(3) ? 1 + rand() % 9000 : width);
+        const int64_t heads = n <= 1024 && one_in(3) ? 1 + rand() % 33 : 1;
+        const int64_t rows = std::min((int64_t)(1 + rand() % 700), 1 + most / (n * heads));
+        Case c(rows, n, any_dtype());
+        c.heads = heads, c.per_head = one_in(2), c.weight_dtype = one_in(2) ? c.dtype : any_dtype();
+        c.y_dtype = one_in(2) ? c.dtype : any_dtype(), c.dweight_dtype = any_dtype();
+        c.residual = one_in(2), c.dsum = one_in(2), c.dbranch = one_in(2);
+        c.weight = !one_in(8), c.bias = one_in(4), c.db = one_in(4);
+        c.dx = !one_in(8), c.dw = !one_in(8);
+        c.accumulate_dx = one_in(4), c.accumulate_dbranch = one_in(2), c.accumulate_dw = one_in(2);
+        c.round = one_in(3), c.in_place = one_in(4), c.flat_dy = one_in(12);
+        c.offset = one_in(3) ? 1 : 0;
+        c.gap = one_in(2) ? 0 : one_in(2) ? 64 : 1 + rand() % 9;
+        c.odd = one_in(5) ? (unsigned)rand() : 0;
+        run(c);
     }
-    std::mt19937 random(5);
-    Array x(GD_BFLOAT16, tail, N), dy(GD_BFLOAT16, tail, N), out(GD_BFLOAT16, tail, N);
-    Array w(GD_FLOAT32, 1, N), dw(GD_FLOAT32, 1, N);
-    x.fill(random, 0, 1), dy.fill(random, 0, 1), w.fill(random, 1, 0.1);
-    gd_rms_norm_problem p = {};
-    p.rows = M, p.cols = N, p.dtype = GD_BFLOAT16, p.eps = 1e-5;
-    char *big[4];
-    void *workspace, *rstd;
-    for (char *&b : big) {
-        check_cuda(cudaMalloc(&b, bytes), "cudaMalloc");
-        check_cuda(cudaMemset(b, 0, bytes), "cudaMemset");
-    }
-    check_cuda(cudaMalloc(&workspace, gd_cuda_rms_norm_workspace(&p)), "cudaMalloc");
-    check_cuda(cudaMalloc(&rstd, (size_t)M * 4), "cudaMalloc");
-    const size_t at = (size_t)((M - tail) * N) * 2, size = (size_t)(tail * N) * 2;
-    cudaMemcpy(big[0] + at, x.device, size, cudaMemcpyDeviceToDevice);
-    cudaMemcpy(big[1] + at, dy.device, size, cudaMemcpyDeviceToDevice);
-    Case c = {};
-    c.rows = M, c.cols = N, c.dtype = GD_BFLOAT16, c.weight = true;
-    expect(!gd_cuda_rms_norm_forward(&p, big[2], N, rstd, big[0], N, w.data(), nullptr, nullptr),
-           "huge forward", c);
-    gd_rms_norm_gradients g = {};
-    g.dx = big[3], g.dx_stride = g.dy_stride = g.x_stride = N, g.dweight = dw.data(), g.dy = big[1];
-    g.x = big[0], g.rstd = rstd, g.weight = w.data(), g.workspace = workspace;
-    expect(!gd_cuda_rms_norm_backward(&p, &g, nullptr), "huge backward", c);
-    check_cuda(cudaDeviceSynchronize(), "huge");
-    std::vector<double> y_ref, dx_ref, dw_ref((size_t)N);
-    for (int64_t i = 0; i < tail; i++) {
-        double sum = 0, dot = 0;
-        for (int64_t j = 0; j < N; j++) sum += x.get(i, j) * x.get(i, j);
-        const double r = 1 / sqrt(sum / (double)N + 1e-5);
-        for (int64_t j = 0; j < N; j++) dot += dy.get(i, j) * w.get(0, j) * x.get(i, j) * r;
-        for (int64_t j = 0; j < N; j++) {
-            const double xhat = x.get(i, j) * r;
-            y_ref.push_back(xhat * w.get(0, j));
-            dx_ref.push_back(r * (dy.get(i, j) * w.get(0, j) - xhat * dot / (double)N));
-            dw_ref[(size_t)j] += dy.get(i, j) * xhat;
-        }
-    }
-    cudaMemcpy(out.device, big[2] + at, size, cudaMemcpyDeviceToDevice);
-    out.down(), within("huge y", c, out, y_ref, 1.0 / 256, 2e-6);
-    cudaMemcpy(out.device, big[3] + at, size, cudaMemcpyDeviceToDevice);
-    out.down(), within("huge dx", c, out, dx_ref, 1.0 / 256, 2e-6);
-    dw.down(), within("huge dw", c, dw, dw_ref, 0, 2e-6);
-    for (char *b : big) cudaFree(b);
-    cudaFree(workspace), cudaFree(rstd);
+}
+
+// Bad calls get their status and do nothing.
+static void run_statuses()
+{
+    Run r(Case(6, 64, f32).added(bf16));
+    const Case &c = r.c;
+    for (Array *a : {&r.x, &r.residual, &r.w, &r.y, &r.sum, &r.rstd}) a->reset();
+    auto problem_fails = [&](auto change, const char *what) {
+        gd_rms_norm_problem p = r.p;
+        change(p);
+        const gd_rms_norm_values v = r.values();
+        const gd_rms_norm_gradients g = r.gradients();
+        expect(gd_cuda_rms_norm_forward(&p, &v, nullptr) == GD_ERROR_ARGUMENT &&
+                   gd_cuda_rms_norm_backward(&p, &g, nullptr) == GD_ERROR_ARGUMENT &&
+                   gd_cuda_rms_norm_workspace(&p) == 0,
+               what, c);
+    };
+    problem_fails([](gd_rms_norm_problem &p) { p.rows = -1; }, "rows below 0");
+    problem_fails([](gd_rms_norm_problem &p) { p.cols = -1; }, "cols below 0");
+    problem_fails([](gd_rms_norm_problem &p) { p.heads = -2; }, "heads below 0");
+    problem_fails([](gd_rms_norm_problem &p) { p.heads = 4; }, "rows no multiple of heads");
+    problem_fails([](gd_rms_norm_problem &p) { p.eps = -1; }, "eps below 0");
+    problem_fails([](gd_rms_norm_problem &p) { p.dtype = GD_INT32; }, "dtype int32");
+    problem_fails([](gd_rms_norm_problem &p) { p.y_dtype = GD_INT32; }, "y_dtype int32");
+    problem_fails([](gd_rms_norm_problem &p) { p.weight_dtype = GD_INT32; }, "weight int32");
+    problem_fails([](gd_rms_norm_problem &p) { p.dweight_dtype = GD_INT32; }, "dweight int32");
+    auto forward_gives = [&](auto change, gd_status want, const char *what) {
+        gd_rms_norm_values v = r.values();
+        change(v);
+        expect(gd_cuda_rms_norm_forward(&r.p, &v, nullptr) == want, what, c);
+    };
+    forward_gives([](gd_rms_norm_values &v) { v.y = nullptr; }, GD_ERROR_ARGUMENT, "no y");
+    forward_gives([](gd_rms_norm_values &v) { v.x = nullptr; }, GD_ERROR_ARGUMENT, "no x");
+    forward_gives([](gd_rms_norm_values &v) { v.sum = nullptr; }, GD_ERROR_ARGUMENT, "no sum");
+    auto backward_gives = [&](auto change, gd_status want, const char *what) {
+        gd_rms_norm_gradients g = r.gradients();
+        change(g);
+        expect(gd_cuda_rms_norm_backward(&r.p, &g, nullptr) == want, what, c);
+    };
+    using G = gd_rms_norm_gradients;
+    backward_gives([](G &g) { g.dy = nullptr; }, GD_ERROR_ARGUMENT, "no dy");
+    backward_gives([](G &g) { g.x = nullptr; }, GD_ERROR_ARGUMENT, "no x");
+    backward_gives([](G &g) { g.rstd = nullptr; }, GD_ERROR_ARGUMENT, "no rstd");
+    backward_gives([](G &g) { g.workspace = nullptr; }, GD_ERROR_ARGUMENT, "no workspace");
+    backward_gives([](G &g) { g.dx = g.dbranch = g.dweight = g.dbias = nullptr; }, GD_OK,
+                   "nothing");
+    check_cuda(cudaDeviceSynchronize(), "bad calls");
+    r.y.down(), r.sum.down();
+    expect(r.y.after == r.y.before && r.sum.after == r.sum.before, "a bad call wrote", c);
+    const Case empty(7, 0, f32);
+    Run(empty).run(), Run(empty.added(bf16)).run();
+}
+
+// ---- Among other work ---------------------------------------------------------------------------
+
+struct Copies {
+    enum { MOST = 16 };
+    int count;
+    char *to[MOST];
+    const char *from[MOST];
+    size_t bytes[MOST];
+};
+
+// Lets the kernel behind it begin at once, and only then, late, writes what that one reads, and
+// poison where that one writes.
+static __global__ void write_late(Copies copies)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+    unsigned long long begin, now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+    do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    while (now - begin < 20000);
+    for (int k = 0; k < copies.count; k++)
+        for (size_t i = blockIdx.x * (size_t)blockDim.x + threadIdx.x; i < copies.bytes[k];
+             i += (size_t)gridDim.x * blockDim.x)
+            copies.to[k][i] = copies.from[k][i];
 }
 
 // Kernels may start before those ahead of them have ended (programmatic dependent launch), but must
-// not read before what they read is written: calls that feed each other, on a stream, overlapping
-// now and then, always, and in a graph with a fork, give the bits that they give one at a time.
-static void run_chain(int64_t M, int64_t N, gd_dtype dtype)
+// neither read nor write before that.
+static void run_late(const Case &c)
 {
-    std::mt19937 random(3);
-    const int steps = 6;
-    Array x(dtype, M, N), dy(dtype, M, N), w(dtype, 1, N);
-    Array rstd(dtype == GD_FLOAT64 ? GD_FLOAT64 : GD_FLOAT32, M, 1);
-    Array y(dtype, M, N), dx(dtype, M, N), dw(GD_FLOAT32, 1, N);
-    x.fill(random, 0, 1), dy.fill(random, 0, 1), w.fill(random, 1, 0.1);
-    gd_rms_norm_problem p = {};
-    p.rows = M, p.cols = N, p.dtype = p.weight_dtype = dtype, p.eps = 1e-5;
-    Array workspace(GD_FLOAT32, 1, (int64_t)gd_cuda_rms_norm_workspace(&p) / 4 + 4);
-    Case c = {};
-    c.rows = M, c.cols = N, c.dtype = dtype;
-    // y = norm(x) and dx, then y and dx change places with x and dy.
-    auto steps_on = [&](cudaStream_t stream, int way) {
-        const bool one_at_a_time = way == 0;
-        const void *from[2] = {x.data(), dy.data()};
-        void *to[2] = {y.data(), dx.data()};
-        for (int i = 0; i < steps; i++) {
-            expect(!gd_cuda_rms_norm_forward(&p, to[0], N, rstd.data(), from[0], N, w.data(),
-                                             nullptr, stream),
-                   "chain: forward", c);
-            if (one_at_a_time) cudaStreamSynchronize(stream);
-            gd_rms_norm_gradients g = {};
-            g.dx = to[1], g.dy = from[1], g.x = from[0], g.rstd = rstd.data(), g.weight = w.data();
-            g.dx_stride = g.dy_stride = g.x_stride = N, g.dweight = dw.data();
-            g.accumulate_dweight = i > 0, g.workspace = workspace.data();
-            g.overlap = way == 1 ? i % 3 == 1 : way == 2;
-            expect(!gd_cuda_rms_norm_backward(&p, &g, stream), "chain: backward", c);
-            if (one_at_a_time) cudaStreamSynchronize(stream);
-            for (int k = 0; k < 2; k++) {
-                void *const was = to[k];
-                to[k] = (void *)from[k], from[k] = was;
-            }
+    Run r(c);
+    r.run();
+    r.verify();
+    cudaStream_t stream;
+    check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+    auto repeat = [&](std::vector<Array *> inputs, const std::vector<Array *> &outputs, auto call) {
+        std::vector<Array> stash;
+        Copies copies = {};
+        inputs.insert(inputs.end(), outputs.begin(), outputs.end());
+        for (Array *a : inputs) { // an output in place of an input has its values
+            stash.push_back(*a);
+            stash.back().own(), stash.back().reset();
+            check_cuda(cudaMemset(a->device.get(), 0xff, a->before.size()), "cudaMemset");
+            const int k = copies.count++;
+            copies.to[k] = a->device.get(), copies.from[k] = stash.back().device.get();
+            copies.bytes[k] = a->before.size();
         }
+        check_cuda(cudaDeviceSynchronize(), "stash");
+        write_late<<<8, 256, 0, stream>>>(copies);
+        check_cuda(cudaGetLastError(), "write_late");
+        expect(!call(), "a call behind a late kernel failed", c);
+        check_cuda(cudaStreamSynchronize(stream), "late");
+        r.compare_bits(outputs, true, "read or wrote before the kernel ahead had ended");
     };
-    Array *const all[] = {&x, &dy, &y, &dx, &dw};
-    std::vector<std::vector<char>> want;
+    const gd_rms_norm_gradients g = r.gradients();
+    gd_rms_norm_values v = r.values();
+    // The backward first: it needs what the forward left.
+    std::vector<Array *> inputs = r.backward_inputs();
+    Array kept = c.residual ? r.sum : r.x, rstd = r.rstd;
+    if (c.residual) kept.before = kept.after;
+    rstd.before = rstd.after;
+    inputs.push_back(&kept), inputs.push_back(&rstd);
+    repeat(inputs, r.backward_outputs(),
+           [&] { return gd_cuda_rms_norm_backward(&r.p, &g, stream); });
+    repeat(r.forward_inputs(), r.forward_outputs(),
+           [&] { return gd_cuda_rms_norm_forward(&r.p, &v, stream); });
+    cudaStreamDestroy(stream);
+}
+
+// Calls that feed each other, one at a time, on a stream without a wait, and in a graph with a
+// fork, must give the same bits: each step's results are the next one's inputs, and are overwritten
+// by the one after that.
+static void run_chain(Case c)
+{
+    c.dbranch = c.residual;
+    Run r(c);
     cudaStream_t stream, other;
     check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
     check_cuda(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), "stream");
-    for (int way = 0; way < 4; way++) {
-        x.up(), dy.up();
+    auto steps = [&](bool one_at_a_time) {
+        gd_rms_norm_values v = r.values();
+        gd_rms_norm_gradients g = r.gradients();
+        auto exchange = [](auto &from, void *&to) {
+            void *const was = to;
+            to = const_cast<void *>(static_cast<const void *>(from)), from = was;
+        };
+        for (int i = 0; i < 6; i++) {
+            expect(!gd_cuda_rms_norm_forward(&r.p, &v, stream), "chain: forward", c);
+            if (one_at_a_time) cudaStreamSynchronize(stream);
+            g.x = c.residual ? v.sum : v.x, g.accumulate_dweight = i > 0;
+            expect(!gd_cuda_rms_norm_backward(&r.p, &g, stream), "chain: backward", c);
+            if (one_at_a_time) cudaStreamSynchronize(stream);
+            exchange(v.x, v.y);
+            if (c.residual) {
+                exchange(v.residual, v.sum), exchange(g.dsum, g.dx), exchange(g.dy, g.dbranch);
+            } else {
+                exchange(g.dy, g.dx);
+            }
+        }
+    };
+    Array *const all[] = {&r.x,    &r.residual, &r.y,       &r.sum, &r.dy,
+                          &r.dsum, &r.dx,       &r.dbranch, &r.dw};
+    enum { ALONE, STREAM, GRAPH };
+    for (int way : {ALONE, STREAM, STREAM, STREAM, GRAPH, GRAPH}) {
+        for (Array *a : all) a->reset();
+        r.w.reset();
         check_cuda(cudaDeviceSynchronize(), "copies"); // which the streams would not wait for
-        if (way < 3) {
-            steps_on(stream, way);
+        if (way != GRAPH) {
+            steps(way == ALONE);
         } else {
             cudaGraph_t graph;
             cudaGraphExec_t exec;
@@ -386,9 +311,9 @@ static void run_chain(int64_t M, int64_t N, gd_dtype dtype)
             cudaEventCreate(&fork), cudaEventCreate(&join);
             check_cuda(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
             cudaEventRecord(fork, stream), cudaStreamWaitEvent(other, fork, 0);
-            check_cuda(cudaMemsetAsync(y.device, 0, y.bytes(), other), "memset");
+            check_cuda(cudaMemsetAsync(r.y.device.get(), 0, r.y.before.size(), other), "memset");
             cudaEventRecord(join, other), cudaStreamWaitEvent(stream, join, 0);
-            steps_on(stream, way);
+            steps(false);
             check_cuda(cudaStreamEndCapture(stream, &graph), "end of capture");
             check_cuda(cudaGraphInstantiate(&exec, graph, 0), "graph");
             check_cuda(cudaGraphLaunch(exec, stream), "graph launch");
@@ -397,51 +322,17 @@ static void run_chain(int64_t M, int64_t N, gd_dtype dtype)
             cudaEventDestroy(fork), cudaEventDestroy(join);
         }
         check_cuda(cudaStreamSynchronize(stream), "chain");
-        for (size_t k = 0; k < 5; k++) {
-            std::vector<char> got(all[k]->bytes());
-            cudaMemcpy(got.data(), all[k]->device, got.size(), cudaMemcpyDeviceToHost);
-            got.resize((size_t)(all[k]->rows * N) * gd_dtype_size(all[k]->dtype));
-            if (way == 0)
-                want.push_back(got);
-            else
-                expect(got == want[k], way < 3 ? "chain on a stream" : "chain in a graph", c);
+        for (Array *a : all) {
+            const std::vector<char> alone = a->after;
+            a->down();
+            // (The memset takes the poison behind y.)
+            const size_t bytes = (size_t)(a->rows * a->stride) * gd_dtype_size(a->dtype);
+            expect(way == ALONE || !memcmp(alone.data(), a->after.data(), bytes),
+                   way == GRAPH ? "a chain in a graph" : "a chain on a stream", c);
         }
     }
     cudaStreamDestroy(stream), cudaStreamDestroy(other);
 }
-
-// A backward's parts, all of them the caller's, and what one at rest gives.
-struct Quiet {
-    Case c = {};
-    gd_rms_norm_problem p = {};
-    Array x, dy, w, rstd;
-    std::vector<char> dx_want, dw_want;
-
-    Quiet(int64_t M, int64_t N, gd_dtype dtype)
-        : x(dtype, M, N), dy(dtype, M, N), w(dtype, 1, N), rstd(GD_FLOAT32, M, 1)
-    {
-        std::mt19937 random(11);
-        c.rows = M, c.cols = N, c.dtype = dtype;
-        p.rows = M, p.cols = N, p.dtype = p.weight_dtype = dtype, p.eps = 1e-5;
-        x.fill(random, 0, 1), dy.fill(random, 0, 1), w.fill(random, 1, 0.1);
-        Array y(dtype, M, N), dx(dtype, M, N), dw(GD_FLOAT32, 1, N);
-        Array workspace(GD_FLOAT32, 1, (int64_t)gd_cuda_rms_norm_workspace(&p) / 4);
-        expect(!gd_cuda_rms_norm_forward(&p, y.data(), N, rstd.data(), x.data(), N, w.data(),
-                                         nullptr, nullptr),
-               "forward at rest", c);
-        expect(backward(dx.data(), dw.data(), workspace.data(), nullptr), "backward at rest", c);
-        check_cuda(cudaDeviceSynchronize(), "at rest");
-        dx.down(), dw.down();
-        dx_want = dx.host, dw_want = dw.host;
-    }
-    bool backward(void *dx, void *dw, void *workspace, cudaStream_t stream) const
-    {
-        gd_rms_norm_gradients g = {};
-        g.dx = dx, g.dy = dy.data(), g.x = x.data(), g.rstd = rstd.data(), g.weight = w.data();
-        g.dx_stride = g.dy_stride = g.x_stride = c.cols, g.dweight = dw, g.workspace = workspace;
-        return !gd_cuda_rms_norm_backward(&p, &g, stream);
-    }
-};
 
 // Keeps the multiprocessors it runs on for so many nanoseconds.
 static __global__ void occupy(volatile int *running, unsigned long long nanoseconds)
@@ -453,12 +344,49 @@ static __global__ void occupy(volatile int *running, unsigned long long nanoseco
     while (now - begin < nanoseconds);
 }
 
+// The backward of a case, with outputs and a workspace of its own, on a stream of its own.
+struct Lane {
+    Run &quiet;
+    Array dx, dbranch, dw, workspace;
+    cudaStream_t stream;
+    bool launched = true;
+
+    explicit Lane(Run &r) : quiet(r), dx(r.dx), dbranch(r.dbranch), dw(r.dw), workspace(r.workspace)
+    {
+        for (Array *a : {&dx, &dbranch, &dw, &workspace}) {
+            a->own();
+            a->reset();
+        }
+        check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+    }
+    Lane(const Lane &) = delete;
+    ~Lane()
+    {
+        cudaStreamDestroy(stream);
+    }
+    void launch(cudaStream_t to)
+    {
+        gd_rms_norm_gradients g = quiet.gradients();
+        g.dx = dx.data(), g.dbranch = dbranch.data(), g.dweight = dw.data();
+        g.workspace = workspace.data();
+        launched &= !gd_cuda_rms_norm_backward(&quiet.p, &g, to);
+    }
+    void expect_the_same(const char *what)
+    {
+        expect(launched, what, quiet.c);
+        for (Array *a : {&dx, &dbranch, &dw}) a->down();
+        expect(dx.after == quiet.dx.after && dbranch.after == quiet.dbranch.after &&
+                   dw.after == quiet.dw.after,
+               what, quiet.c);
+    }
+};
+
 // Where few multiprocessors are free, the blocks of a backward do not all run at once; and several
 // backwards may be under way. Neither may change a bit, or hang.
-static void run_crowded(int64_t M, int64_t N, gd_dtype dtype)
+static void run_crowded(const Case &c)
 {
-    const Quiet quiet(M, N, dtype);
-    const int calls = 3;
+    Run quiet(c);
+    quiet.run();
     int device = 0, multiprocessors = 0, shared = 0;
     cudaGetDevice(&device);
     cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
@@ -468,18 +396,12 @@ static void run_crowded(int64_t M, int64_t N, gd_dtype dtype)
     int *running, *running_there;
     check_cuda(cudaHostAlloc(&running, sizeof(int), cudaHostAllocMapped), "cudaHostAlloc");
     check_cuda(cudaHostGetDevicePointer(&running_there, running, 0), "cudaHostGetDevicePointer");
-    cudaStream_t stream[calls], other;
-    Array *dx[calls], *dw[calls], *workspace[calls];
-    const int64_t partials = (int64_t)gd_cuda_rms_norm_workspace(&quiet.p) / 4;
+    cudaStream_t other;
     check_cuda(cudaStreamCreateWithFlags(&other, cudaStreamNonBlocking), "stream");
-    for (int i = 0; i < calls; i++) {
-        check_cuda(cudaStreamCreateWithFlags(&stream[i], cudaStreamNonBlocking), "stream");
-        dx[i] = new Array(dtype, M, N), dw[i] = new Array(GD_FLOAT32, 1, N);
-        workspace[i] = new Array(GD_FLOAT32, 1, partials);
-    }
+    Lane lanes[3] = {Lane(quiet), Lane(quiet), Lane(quiet)};
     for (int busy : {0, multiprocessors / 2, multiprocessors - 20, multiprocessors - 3}) {
-        for (Array *const *a : {dx, dw, workspace})
-            for (int i = 0; i < calls; i++) a[i]->poison();
+        for (Lane &lane : lanes)
+            for (Array *a : {&lane.dx, &lane.dbranch, &lane.dw, &lane.workspace}) a->reset();
         check_cuda(cudaDeviceSynchronize(), "poison");
         *(volatile int *)running = 0;
         if (busy > 0) {
@@ -489,121 +411,92 @@ static void run_crowded(int64_t M, int64_t N, gd_dtype dtype)
             }
         }
         for (int time = 0; time < 3; time++)
-            for (int i = 0; i < calls; i++)
-                expect(
-                    quiet.backward(dx[i]->data(), dw[i]->data(), workspace[i]->data(), stream[i]),
-                    "backward in a crowd", quiet.c);
+            for (Lane &lane : lanes) lane.launch(lane.stream);
         check_cuda(cudaDeviceSynchronize(), "crowded");
-        for (int i = 0; i < calls; i++) {
-            dx[i]->down(), dw[i]->down();
-            expect(dx[i]->host == quiet.dx_want, "dx in a crowd", quiet.c);
-            expect(dw[i]->host == quiet.dw_want, "dw in a crowd", quiet.c);
-        }
-    }
-    for (int i = 0; i < calls; i++) {
-        delete dx[i], delete dw[i], delete workspace[i];
-        cudaStreamDestroy(stream[i]);
+        for (Lane &lane : lanes) lane.expect_the_same("a backward in a crowd");
     }
     cudaStreamDestroy(other);
     cudaFreeHost(running);
 }
 
-// Several threads launch on streams of their own, more of them than graphs are kept (launch.cu),
-// without a wait, so that graphs get other arguments, and are destroyed, while they run; meanwhile
-// another thread captures, in the mode that forbids to all what a capture does not allow.
-static void run_threads(int threads, int streams)
+// Several threads launch on streams of their own; meanwhile another one captures, in the mode that
+// forbids to all what a capture does not allow.
+static void run_threads(size_t threads, size_t streams, const Case &c)
 {
-    const int64_t M = 600, N = 1024; // two kernels
-    const int calls = 3;
-    const Quiet quiet(M, N, GD_BFLOAT16);
-    struct Lane {
-        cudaStream_t stream;
-        Array *dx[calls], *dw[calls], *workspace;
-        bool launched = true;
-    };
-    std::vector<Lane> lanes((size_t)(threads * streams));
-    for (Lane &lane : lanes) {
-        check_cuda(cudaStreamCreateWithFlags(&lane.stream, cudaStreamNonBlocking), "stream");
-        lane.workspace =
-            new Array(GD_FLOAT32, 1, (int64_t)gd_cuda_rms_norm_workspace(&quiet.p) / 4);
-        for (int i = 0; i < calls; i++)
-            lane.dx[i] = new Array(GD_BFLOAT16, M, N), lane.dw[i] = new Array(GD_FLOAT32, 1, N);
-    }
-    Array dx(GD_BFLOAT16, M, N), dw(GD_FLOAT32, 1, N), *const workspace = lanes[0].workspace;
+    Run quiet(c);
+    quiet.run();
+    std::vector<std::unique_ptr<Lane>> lanes;
+    for (size_t i = 0; i < threads * streams + 1; i++) lanes.emplace_back(new Lane(quiet));
+    Lane &captured = *lanes.back();
     check_cuda(cudaDeviceSynchronize(), "arrays");
-
-    cudaStream_t captured;
     cudaGraph_t graph;
-    check_cuda(cudaStreamCreateWithFlags(&captured, cudaStreamNonBlocking), "stream");
-    check_cuda(cudaStreamBeginCapture(captured, cudaStreamCaptureModeGlobal), "capture");
+    cudaGraphExec_t exec;
+    check_cuda(cudaStreamBeginCapture(captured.stream, cudaStreamCaptureModeGlobal), "capture");
     std::vector<std::thread> all;
-    for (int t = 0; t < threads; t++)
+    for (size_t t = 0; t < threads; t++)
         all.emplace_back([&, t] {
-            for (int i = 0; i < calls; i++)
-                for (int k = t * streams; k < (t + 1) * streams; k++) {
-                    Lane &lane = lanes[(size_t)k];
-                    lane.launched &= quiet.backward(lane.dx[i]->data(), lane.dw[i]->data(),
-                                                    lane.workspace->data(), lane.stream);
-                }
+            for (int i = 0; i < 3; i++)
+                for (size_t k = t * streams; k < (t + 1) * streams; k++)
+                    lanes[k]->launch(lanes[k]->stream);
         });
-    expect(quiet.backward(dx.data(), dw.data(), workspace->data(), captured), "captured", quiet.c);
+    captured.launch(captured.stream);
     for (std::thread &thread : all) thread.join();
-    check_cuda(cudaStreamEndCapture(captured, &graph), "end of capture");
-    size_t nodes = 0;
-    check_cuda(cudaGraphGetNodes(graph, nullptr, &nodes), "nodes");
-    expect(nodes == 2, "captured kernels", quiet.c);
+    check_cuda(cudaStreamEndCapture(captured.stream, &graph), "end of capture");
+    check_cuda(cudaGraphInstantiate(&exec, graph, 0), "graph");
+    for (int i = 0; i < 2; i++) check_cuda(cudaGraphLaunch(exec, captured.stream), "graph launch");
     check_cuda(cudaDeviceSynchronize(), "threads");
-    for (Lane &lane : lanes) {
-        expect(lane.launched, "backward of a thread", quiet.c);
-        for (int i = 0; i < calls; i++) {
-            lane.dx[i]->down(), lane.dw[i]->down();
-            expect(lane.dx[i]->host == quiet.dx_want, "dx of a thread", quiet.c);
-            expect(lane.dw[i]->host == quiet.dw_want, "dw of a thread", quiet.c);
-            delete lane.dx[i], delete lane.dw[i];
+    for (std::unique_ptr<Lane> &lane : lanes) lane->expect_the_same("a backward of a thread");
+    cudaGraphExecDestroy(exec), cudaGraphDestroy(graph);
+}
+
+static void run_among_others(bool brief, bool threads)
+{
+    for (int64_t n : {40, 256, 768, 1000, 4096, 16384, 40000})
+        for (int64_t m : {64, 700}) {
+            if (brief && (n > 5000 || m > 100 || n == 256)) continue;
+            for (gd_dtype d : {f32, bf16, f64}) {
+                const Case c(m, n, d);
+                run_chain(c), run_late(c);
+                if (d == f64) continue;
+                run_chain(c.added(bf16)), run_late(c.added(bf16));
+                if (n == 256 || n == 40) run_chain(c.with_heads(8, true));
+            }
+            Case c = Case(m, n, f32).added(bf16);
+            c.accumulate_dx = c.accumulate_dbranch = c.accumulate_dw = c.bias = c.db = true;
+            run_late(c);
         }
-        delete lane.workspace;
-        cudaStreamDestroy(lane.stream);
-    }
-    cudaGraphDestroy(graph);
-    cudaStreamDestroy(captured);
+    for (gd_dtype d : {f32, bf16})
+        for (int64_t n : {64, 1024, 4096, 8192, 16384, 65536}) {
+            if (brief && n != 1024 && n != 8192) continue;
+            const Case c(n < 5000 ? 2000 : 150, n, d);
+            run_crowded(c), run_crowded(c.added(bf16));
+            if (n == 64) run_crowded(c.with_heads(8, true));
+        }
+    if (!threads) return;
+    run_threads(brief ? 2 : 4, brief ? 10 : 50, Case(600, 1024, bf16));
+    run_threads(brief ? 2 : 4, brief ? 10 : 50, Case(600, 1024, f32).added(bf16));
 }
 
-// The linker puts this in the place of the runtime's function, for the library too.
-static bool no_graphs;
-extern "C" cudaError_t __real_cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec,
-                                                            cudaGraph_t graph,
-                                                            unsigned long long flags);
-extern "C" cudaError_t __wrap_cudaGraphInstantiateWithFlags(cudaGraphExec_t *exec,
-                                                            cudaGraph_t graph,
-                                                            unsigned long long flags)
+// More than 2^31 elements: those before the last few tokens are 0.
+static void run_huge()
 {
-    if (no_graphs) return cudaErrorMemoryAllocation;
-    return __real_cudaGraphInstantiateWithFlags(exec, graph, flags);
-}
-
-// Where no graph can be made, the kernels are launched one by one.
-static void run_without_graphs(void)
-{
-    const int64_t M = 600, N = 1024;
-    const Quiet quiet(M, N, GD_FLOAT32);
-    Array dx(GD_FLOAT32, M, N), dw(GD_FLOAT32, 1, N);
-    Array workspace(GD_FLOAT32, 1, (int64_t)gd_cuda_rms_norm_workspace(&quiet.p) / 4);
-    cudaStream_t stream;
-    check_cuda(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-    no_graphs = true;
-    for (int time = 0; time < 2; time++) {
-        dx.poison(), dw.poison();
-        check_cuda(cudaDeviceSynchronize(), "poison");
-        expect(quiet.backward(dx.data(), dw.data(), workspace.data(), stream), "without graphs",
-               quiet.c);
-        check_cuda(cudaStreamSynchronize(stream), "without graphs");
-        dx.down(), dw.down();
-        expect(dx.host == quiet.dx_want, "dx without graphs", quiet.c);
-        expect(dw.host == quiet.dw_want, "dw without graphs", quiet.c);
-        expect(cudaGetLastError() == cudaSuccess, "an error left behind", quiet.c);
+    const int64_t more = (int64_t)1 << 31;
+    std::vector<Case> cases;
+    cases.push_back(Case(2, 1024, bf16));
+    cases.push_back(Case(2, 1024, bf16).added(bf16));
+    cases.push_back(Case(2, 64, f32).with_heads(32, true).added(bf16));
+    cases.push_back(Case(3, 1023, bf16)); // the plain kernels
+    cases.push_back(Case(3, 8, bf16));    // many rows
+    for (Case &c : cases) {
+        c.ahead = more / (c.heads * c.cols) + 1;
+        // As much as ten tensors of float32: what they are, and what their calls might take.
+        size_t free_bytes = 0, all = 0;
+        check_cuda(cudaMemGetInfo(&free_bytes, &all), "cudaMemGetInfo");
+        if (free_bytes < (size_t)more * (c.residual ? c.dtype == f32 ? 28 : 17 : 9) + (4u << 30))
+            printf("too little memory for %s\n", c.text().c_str());
+        else
+            run(c);
     }
-    no_graphs = false;
-    cudaStreamDestroy(stream);
 }
 
 int main(int argc, char **argv)
@@ -619,48 +512,14 @@ int main(int argc, char **argv)
         printf("no GPU\n");
         return 77;
     }
-    const gd_dtype f32 = GD_FLOAT32, f64 = GD_FLOAT64, bf16 = GD_BFLOAT16, f16 = GD_FLOAT16;
-    std::mt19937 random(1);
-    // rows cols dtype weight dweight weight? bias? round? accumulate? in place? offset gap shift
-    std::vector<Case> cases;
-    const gd_dtype dtypes[] = {f32, bf16, f16, f64};
-    for (int64_t n : cuda_widths)
-        for (gd_dtype d : dtypes) {
-            if (n > 70000 && (d == f16 || d == f64) && n != 131072) continue;
-            if (brief && (n > 70000 || (n > 9000 && d == f16))) continue;
-            const int64_t rows = cuda_rows(n, brief);
-            cases.push_back(
-                {rows, n, d, d, d == f64 ? f64 : f32, true, false, false, false, false, 0, 0, 0});
-        }
-    for (gd_dtype d : dtypes)
-        for (int64_t n : {256, 1024, 1536, 2504, 3072, 4096, 5120, 7000, 8192, 16384, 40008, 60008,
-                          100008, 163840, 200008}) {
-            if (brief && (n > 1024 && n != 4096 && n != 8192 && n != 40008)) continue;
-            if (n > 20000 && d == f64) continue; // the fallback, at any n
-            const int64_t rows = n > 50000 ? 40 : brief || n > 8192 ? 67 : n > 1024 ? 150 : 531;
-            cases.push_back({rows, n, d, f32, d, true, true, true, true, true, 1, 0, 0});
-            cases.push_back({rows, n, d, bf16, f32, true, false, true, true, false, 1, 64, 0});
-            cases.push_back({rows, n, d, f16, f16, true, true, false, false, true, 0, 8, 0});
-            cases.push_back({rows, n, d, f64, f64, true, false, false, true, false, 0.5, 0, 0});
-            cases.push_back({rows, n, d, f32, f32, false, true, false, false, false, 1, 3, 0});
-            cases.push_back({rows, n, d, f32, f32, true, false, false, false, false, 0, 0, 1});
-            if (n < 20000)
-                cases.push_back({600, n, d, d, f32, true, false, false, false, true, 0, 0, 0});
-            for (int64_t m : {0, 1, 2, 5, 133, 512})
-                if (n < 20000 || m < 10)
-                    cases.push_back(
-                        {m, n, d, f32, f32, true, m % 2 == 1, false, m == 5, false, 0, 0, 0});
-        }
-    for (const Case &c : cases) run(c, random);
-    for (gd_dtype d : {f32, bf16, f64})
-        for (int64_t n : {40, 256, 1000, 4096, 16384, 40000})
-            for (int64_t m : {64, 700})
-                if (!brief || (n < 5000 && m < 100)) run_chain(m, n, d);
-    for (gd_dtype d : {f32, bf16})
-        for (int64_t n : {64, 1024, 4096, 8192, 16384, 65536})
-            if (!brief || n == 1024 || n == 8192) run_crowded(n < 5000 ? 2000 : 150, n, d);
-    if (threads) run_threads(brief ? 2 : 4, brief ? 40 : 50);
-    run_without_graphs();
+    // Arrays come and go: memory that was given back would have to be cleared again by the system.
+    mallopt(M_MMAP_THRESHOLD, 1 << 30), mallopt(M_TRIM_THRESHOLD, 1 << 30);
+    run_statuses();
+    run_widths(brief);
+    run_options(brief);
+    run_heads(brief);
+    run_random(brief ? 60 : 1500, brief ? 20000 : 200000);
+    run_among_others(brief, threads);
     if (huge) run_huge();
     printf("%d checks, %d failures\n", checks, failures);
     return failures ? 1 : 0;

@@ -63,7 +63,7 @@ static inline const char *oracle_entry(const gd_safetensors *file, const gd_safe
     if (total % 8 || total / 8 != e->bytes) return "bytes that are not those of the shape";
     if ((const unsigned char *)e->data != *end) return "a hole or an overlap";
     *end += e->bytes;
-    if (gd_safetensors_find(file, e->name) != e) return "a name that is there twice, or not found";
+    if (gd_safetensors_find(file, e->name) != e) return "a name that occurs twice, or not found";
     if (!oracle_utf8((const unsigned char *)e->name, strlen(e->name))) return "a name not in UTF-8";
     return NULL;
 }

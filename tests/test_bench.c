@@ -10,9 +10,10 @@ static char output[PROGRAM_OUTPUT];
 
 START_TEST(help_names_benchmarks_and_options)
 {
-    static const char *const words[] = {"  rms_norm ", "  ops ",      "  --rows M",
-                                        "  --cols N",  "  --dtype T", "  --threads T",
-                                        "  --repeats", "  --op NAME", "  --json "};
+    static const char *const words[] = {"  rms_norm ", "  add_rms_norm ", "  ops ",
+                                        "  --rows M",  "  --cols N",      "  --dtype T",
+                                        "  --heads H", "  --tsv FILE",    "  --threads T",
+                                        "  --repeats", "  --op NAME",     "  --json "};
     static const char *const calls[] = {"--help", "-h", "rms_norm --help"};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         program_must(0, calls[i], output);
@@ -92,6 +93,16 @@ static const struct {
     {"rms_norm --threads 5000", "gradus-bench: cannot make sense of --threads 5000\n"},
     {"rms_norm --repeats 0", "gradus-bench: cannot make sense of --repeats 0\n"},
     {"ops --op nope", "gradus-bench: cannot make sense of --op nope\n"},
+    {"ops --device cuda", "gradus-bench: --device cuda is for rms_norm and add_rms_norm\n"},
+    {"add_rms_norm", "gradus-bench: add_rms_norm wants --device cuda; "},
+    {"add_rms_norm --device cuda --ladder",
+     "gradus-bench: --ladder wants rms_norm --device cuda\n"},
+    {"rms_norm --heads 8", "gradus-bench: --heads wants --device cuda\n"},
+    {"rms_norm --tsv figures", "gradus-bench: --tsv wants --device cuda\n"},
+    {"rms_norm --dtype mixed", "gradus-bench: --dtype bf16 and mixed want --device cuda\n"},
+    {"rms_norm --device cuda --rows 8", "gradus-bench: on a GPU, --rows and --cols go together\n"},
+    {"rms_norm --device cuda --rows 12 --cols 8 --heads 5",
+     "gradus-bench: --rows must be a multiple of --heads\n"},
 };
 
 START_TEST(bad_calls_are_named)

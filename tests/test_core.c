@@ -1,9 +1,12 @@
 /* test_core.c - contexts, errors, memory and tensors. */
+#define _POSIX_C_SOURCE 200809L /* fork */
 #include "check_main.h"
 #include "gradus/gradus.h"
 
 #include <math.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* ---- Contexts and errors ------------------------------------------------------------------ */
 
@@ -329,10 +332,43 @@ START_TEST(huge_shapes_are_refused)
 }
 END_TEST
 
+/* OpenMP's threads are not in the child; nor may it wait for them. */
+START_TEST(a_forked_child_goes_on)
+{
+    enum { N = 300 };
+    static float before[N * N], after[N * N];
+    const int64_t shape[] = {N, N};
+    gd_context *parent = gd_context_create(&(gd_context_options){.threads = 2});
+    gd_tensor *x = gd_tensor_create(parent, GD_FLOAT32, 2, shape);
+    gd_random_normal(x, 0, 1);
+    gd_tensor_read(gd_gelu(gd_matmul(x, x)), before, sizeof before);
+    ck_assert_no_error(parent);
+    pid_t child = fork();
+    ck_assert_int_ge(child, 0);
+    if (child == 0) {
+        alarm(60);
+        gd_tensor_read(gd_gelu(gd_matmul(x, x)), after, sizeof after);
+        bool fine = !gd_error(parent) && !memcmp(before, after, sizeof before);
+        gd_context *own = gd_context_create(NULL);
+        gd_tensor *y = gd_tensor_create(own, GD_FLOAT32, 2, shape);
+        gd_tensor_fill(y, 1);
+        gd_tensor_read(gd_matmul(y, y), after, sizeof after);
+        _exit(fine && after[N] == N && gd_context_threads(own) == 1 ? 0 : 1);
+    }
+    int status;
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status 0x%x", status);
+    ck_assert_int_eq(gd_context_threads(parent), 2);
+    gd_tensor_free(x);
+    gd_context_free(parent);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("core");
     TCase *contexts = tcase_create("contexts");
+    tcase_add_test(contexts, a_forked_child_goes_on);
     tcase_add_test(contexts, a_message_is_one_line);
     tcase_add_test(contexts, the_first_error_stays);
     tcase_add_test(contexts, a_long_message_loses_its_middle);

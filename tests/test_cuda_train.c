@@ -2,7 +2,6 @@
 #include <math.h>
 
 #include "gpu.h"
-#include "loss_scale.h"
 #include "model.h"
 
 enum { BATCH = 4, CONTEXT = 24, STEPS = 100, VOCAB = 29 };
@@ -25,7 +24,6 @@ static void make_text(int32_t *text, int64_t count)
 
 typedef struct learner {
     model m;
-    loss_scale scale;
     gd_optimizer *adamw;
     gd_tensor *tokens, *targets;
 } learner;
@@ -36,10 +34,11 @@ static void learner_create(learner *l, gd_device device, gd_dtype dtype)
         &(gd_context_options){.device = device, .seed = 3, .threads = 1, .poison = true});
     ck_assert_no_error(ctx);
     model_create(&l->m, ctx, dtype, &config);
-    l->scale = loss_scale_begin(dtype);
     l->m.training = true;
     l->adamw = gd_adamw_create(
         l->m.params, &(gd_adamw_options){.beta1 = 0.9, .beta2 = 0.99, .weight_decay = 0.1});
+    gd_optimizer_set_loss_scale(l->adamw, gd_loss_scale_begin(dtype));
+    gd_optimizer_set_rate(l->adamw, 3e-3);
     l->tokens = gd_tensor_create(ctx, GD_INT32, 2, shape);
     l->targets = gd_tensor_create(ctx, GD_INT32, 2, shape);
     ck_assert_no_error(ctx);
@@ -61,11 +60,8 @@ static double loss_on(learner *l, const int32_t *text, bool learn)
     gd_tensor_write(l->targets, text + 1, bytes);
     gd_tensor *mean = gd_cross_entropy(model_logits(&l->m, l->tokens), l->targets);
     if (learn) {
-        gd_keep(mean);
-        gd_backward(gd_scale(mean, (double)l->scale.factor));
-        gd_params_scale_grads(l->m.params, 1 / (double)l->scale.factor);
-        gd_clip_grad_norm(l->m.params, 1, NULL);
-        gd_optimizer_step(l->adamw, 3e-3);
+        gd_optimizer_backward(l->adamw, mean, 1);
+        gd_optimizer_update(l->adamw, 1);
         gd_params_clear_grads(l->m.params);
     }
     double loss = gd_item(mean);

@@ -144,7 +144,7 @@ static void check_function(int which, gd_dtype dtype, shape s, int layout)
 {
     const function *f = &functions[which];
     int64_t count = count_of(s);
-    gd_tensor *x = random_tensor(ctx, dtype, s, layout, f->low, f->high, &seed);
+    gd_tensor *x = random_tensor(ctx, dtype, s, (enum layout)layout, f->low, f->high, &seed);
     double *at = values_of(x), *y = zeros(count);
     double *dx = zeros(count);
     gd_tensor *result = f->run(x);
@@ -333,8 +333,8 @@ enum { PAIRS = sizeof pairs / sizeof *pairs };
 static void check_binary(int which, const pair *p, gd_dtype dtype, int layout_a, int layout_b)
 {
     const char *name = binary_names[which];
-    gd_tensor *a = random_tensor(ctx, dtype, p->a, layout_a, -2, 2, &seed);
-    gd_tensor *b = random_tensor(ctx, dtype, p->b, layout_b, 0.5, 2, &seed);
+    gd_tensor *a = random_tensor(ctx, dtype, p->a, (enum layout)layout_a, -2, 2, &seed);
+    gd_tensor *b = random_tensor(ctx, dtype, p->b, (enum layout)layout_b, 0.5, 2, &seed);
     double *av = values_of(a), *bv = values_of(b);
     int64_t count = count_of(p->y);
     double *y = zeros(count);
@@ -544,9 +544,9 @@ static const triple triples[] = {
 
 static void check_where(const triple *t, gd_dtype dtype, int layout)
 {
-    gd_tensor *c = random_tensor(ctx, GD_INT32, t->condition, layout, -1, 2, &seed);
-    gd_tensor *a = random_tensor(ctx, dtype, t->a, layout, -2, 2, &seed);
-    gd_tensor *b = random_tensor(ctx, dtype, t->b, (layout + 1) % 3, -2, 2, &seed);
+    gd_tensor *c = random_tensor(ctx, GD_INT32, t->condition, (enum layout)layout, -1, 2, &seed);
+    gd_tensor *a = random_tensor(ctx, dtype, t->a, (enum layout)layout, -2, 2, &seed);
+    gd_tensor *b = random_tensor(ctx, dtype, t->b, (enum layout)((layout + 1) % 3), -2, 2, &seed);
     double *cv = values_of(c), *av = values_of(a), *bv = values_of(b);
     int64_t count = count_of(t->y);
     double *y = zeros(count);

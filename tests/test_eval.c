@@ -189,7 +189,7 @@ START_TEST(figures_follow_from_the_loss)
 }
 END_TEST
 
-/* All bytes of a text of characters but the first, which nothing foretells, and the last few. */
+/* All bytes of a text of characters but the first, which nothing predicts, and the last few. */
 START_TEST(bytes_are_counted)
 {
     evaluate("run --data text --whole --context 10 --json");
@@ -215,7 +215,7 @@ static const struct {
     int status;
     const char *message;
 } bad[] = {
-    {"", 2, "--model DIR is missing: which model?"},
+    {"", 2, "--model DIR is missing"},
     {"run --data a --tokens b", 2, "--data, --val-data and --tokens exclude each other"},
     {"run --whole", 2, "--whole is about --data FILE, which is missing"},
     {"run --batch x", 2, "--batch is \"x\", wanted a whole number"},
@@ -226,8 +226,8 @@ static const struct {
     {"run >/dev/full", 1, "cannot write to stdout: No space left on device"},
     {"run --tokens 'no*'", 1, "no*: no such file"},
     {"run --val-data run/step-00000003/config.json", 1,
-     "config.json: byte 0 is 123 ('{'), which is none of the characters that the model knows"},
-    {GRADUS_TEST_DIR "/llama/tied", 1, "--data FILE is missing: on which text?"},
+     "config.json: byte 0 is 123 ('{'), which is not in the vocabulary of the model"},
+    {GRADUS_TEST_DIR "/llama/tied", 1, "--data FILE is missing: a text to evaluate on"},
     {"run --data /dev/zero", 1, "--data /dev/zero: it is a device, wanted a file or a pipe"},
     {"run --val-data /dev/zero", 1, "--val-data /dev/zero: it is a device"},
     {"run --tokens /dev/zero", 1, "--tokens /dev/zero: it is not a regular file"},

@@ -209,8 +209,8 @@ END_TEST
 START_TEST(json_reader_is_strict)
 {
     static const char *const good[] = {"{}", "[]",
-                                       "{\"a\": [1, -0.5e+3, \"\\u00e9\\n\"], \"b\": "
-                                       "null}",
+                                       ("{\"a\": [1, -0.5e+3, \"\\u00e9\\n\"], \"b\": "
+                                        "null}"),
                                        "true", "[[], {}]"};
     static const char *const bad[] = {"{",        "[1,]",    "{\"a\" 1}", "{a: 1}",     "[1 2]",
                                       "nan",      "inf",     "01",        "1.",         "-",

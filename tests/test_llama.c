@@ -200,6 +200,60 @@ START_TEST(folders_that_do_not_fit)
 }
 END_TEST
 
+/* Both ends of each range, and what is just beyond. */
+START_TEST(numbers_of_the_configuration_have_their_ranges)
+{
+    static const struct {
+        const char *key, *value;
+        bool fits;
+    } rows[] = {
+        {"rms_norm_eps", "1", true},
+        {"rms_norm_eps", "1.000001", false},
+        {"rms_norm_eps", "1e-30", true},
+        {"rms_norm_eps", "9e-31", false},
+        {"rms_norm_eps", "-1", false},
+        {"rope_theta", "1", true},
+        {"rope_theta", "0.999999", false},
+        {"rope_theta", "1e12", true},
+        {"rope_theta", "1.000001e12", false},
+        {"vocab_size", "1", true},
+        {"vocab_size", "0", false},
+        {"vocab_size", "2147483647", true},
+        {"vocab_size", "2147483648", false},
+        {"num_hidden_layers", "1000", true},
+        {"num_hidden_layers", "1001", false},
+        {"intermediate_size", "1048576", true},
+        {"intermediate_size", "1048577", false},
+        {"max_position_embeddings", "2147483647", true},
+        {"max_position_embeddings", "2147483648", false},
+    };
+    char folder[] = "/tmp/gradus_config_XXXXXX", path[64];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        static const char *const others[][2] = {{"vocab_size", "7"},
+                                                {"num_hidden_layers", "2"},
+                                                {"intermediate_size", "16"},
+                                                {"hidden_size", "8"},
+                                                {"num_attention_heads", "2"}};
+        model_config config;
+        FILE *file = fopen(path, "w");
+        fprintf(file, "{\"model_type\": \"llama\", \"%s\": %s", rows[i].key, rows[i].value);
+        for (size_t k = 0; k < sizeof others / sizeof *others; k++) {
+            if (strcmp(others[k][0], rows[i].key) != 0)
+                fprintf(file, ", \"%s\": %s", others[k][0], others[k][1]);
+        }
+        fprintf(file, "}");
+        fclose(file);
+        const bool read = !llama_read_config(ctx, folder, &config);
+        ck_assert_msg(read == rows[i].fits, "%s %s: %s", rows[i].key, rows[i].value, gd_error(ctx));
+        gd_error_clear(ctx);
+    }
+    remove(path);
+    ck_assert_int_eq(remove(folder), 0);
+}
+END_TEST
+
 int main(void)
 {
     model_config config;
@@ -215,6 +269,7 @@ int main(void)
     tcase_add_loop_test(cases, saved_and_loaded_it_is_the_same, 0, 4);
     tcase_add_test(cases, the_same_in_other_words);
     tcase_add_test(cases, folders_that_do_not_fit);
+    tcase_add_test(cases, numbers_of_the_configuration_have_their_ranges);
     suite_add_tcase(suite, cases);
     return check_main(suite);
 }

@@ -4,6 +4,7 @@
 #include "check_main.h"
 #include "json.h"
 #include "log.h"
+#include "log_keep.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -36,7 +37,10 @@ static void tear_down(void)
 {
     model_free(&m);
     gd_context_free(ctx);
+    char aside[80];
+    snprintf(aside, sizeof aside, "%s.old", path);
     remove(path);
+    remove(aside);
     ck_assert_int_eq(rmdir(folder), 0);
     memcpy(folder + strlen(folder) - 6, "XXXXXX", 6);
 }
@@ -63,7 +67,7 @@ static train_options defaults(void)
 {
     char *argv[] = {"gradus-train", NULL};
     train_options options;
-    ck_assert_int_eq(train_options_read(&options, 1, argv), OPTIONS_RUN);
+    ck_assert_int_eq(train_options_read(&options, argv), OPTIONS_RUN);
     return options;
 }
 
@@ -88,7 +92,7 @@ static const struct {
     const char *log;
 } kept[] = {
     {2, BEGIN("0") STEP("1") STEP("2") "|" STEP("3") STEP("4")},
-    {2, BEGIN("0") STEP("1") "|" STEP("3") STEP("2")},
+    {2, BEGIN("0") STEP("1") "|" STEP("3") STEP("2")}, /* the end of a run that went further */
     {9, BEGIN("0") STEP("1") STEP("2")},
     {9, BEGIN("0") STEP("4") BEGIN("4") STEP("6") BEGIN("7") STEP("9") "|" STEP("12")},
     {6, BEGIN("0") STEP("4") BEGIN("4") STEP("6") "|" BEGIN("6") STEP("7")},
@@ -102,42 +106,110 @@ static const struct {
     {9, "|{\"program\": \"gradus-train\", \"version\": \"0."}, /* torn */
     {9, BEGIN("0") STEP("1") "|{\"step\": 2, \"lo"},
     {9, BEGIN("0") STEP("1") "|{\"step\": 2, \"loss\": 1.5}"},
-    {9, BEGIN("0") STEP("1") "|{\"step\": 2, \"lo" STEP("3")},
-    {9, BEGIN("0") STEP("1") "|" STEP("1") STEP("2")},
-    {9, BEGIN("0") STEP("2") "|" BEGIN("1") STEP("3")},
-    {9, BEGIN("0") STEP("1") "|\n" STEP("2")},
-    {9, BEGIN("0") STEP("1") "|{}\n" STEP("2")},
-    {9, BEGIN("0") STEP("1") "|[2]\n" STEP("2")},
-    {9, BEGIN("0") STEP("1") "|" STEP("2.0") STEP("3")},
-    {9, BEGIN("0") STEP("1") "|" STEP("-2") STEP("3")},
-    {9, BEGIN("0") STEP("1") "|" STEP("\"2\"") STEP("3")},
-    {9, BEGIN("0") STEP("1") "|" STEP("18446744073709551618") STEP("3")},
-    {9, BEGIN("0") STEP("1") "|{\"step\": 2, \"step\": 2}\n" STEP("3")},
-    {9, BEGIN("0") STEP("1") "|{\"step\": 2, \"loss\": nan}\n" STEP("3")},
-    {9, BEGIN("0") STEP("1") "|{\"step\": 2, \"loss\": \"1\"}\n" STEP("3")},
-    {9, BEGIN("0") STEP("1") "|{\"step\": 2, \"\xff\": 1}\n" STEP("3")},
-    {9, BEGIN("0") STEP("1") "|{\"program\": \"gradus-train\", \"first_step\": 1}\n" STEP("2")},
+    {9, BEGIN("0") STEP("1") "|{\"step\": 2, \"lo" STEP("12")},
+    {9, BEGIN("0") STEP("1") "{\"step\": 2, \"lo\n" STEP("3") "|{\"step\": 4, \"lo" STEP("5")},
+    {9, BEGIN("0") STEP("1") STEP("1") STEP("2")},
+    {9, BEGIN("0") STEP("2") BEGIN("1") STEP("3")},
 };
 
-START_TEST(what_came_before_is_kept)
+/* Lines that cannot be parsed, or say what none of ours does. */
+static const char *const damaged[] = {
+    "\n",
+    "{}\n",
+    "[2]\n",
+    STEP("2.0"),
+    STEP("-2"),
+    STEP("\"2\""),
+    STEP("18446744073709551618"),
+    "{\"step\": 2, \"step\": 2}\n",
+    "{\"step\": 2, \"loss\": nan}\n",
+    "{\"step\": 2, \"loss\": \"1\"}\n",
+    "{\"step\": 2, \"\xff\": 1}\n",
+    "{\"step\": 2, \"lo" STEP("2"),
+    "{\"program\": \"gradus-train\", \"first_step\": 1}\n",
+};
+
+/* Everything that the log does not keep. */
+static void assert_aside(const char *wanted)
 {
-    char old[2048];
+    char aside[80], found[2048] = "";
+    snprintf(aside, sizeof aside, "%s.old", path);
+    FILE *file = fopen(aside, "rb");
+    ck_assert((file != NULL) == (*wanted != 0));
+    if (file) found[fread(found, 1, sizeof found - 1, file)] = 0;
+    if (file) fclose(file);
+    ck_assert_str_eq(found, wanted);
+}
+
+/* A run that goes on from `step` keeps so much of the log that begins with it. */
+static void assert_kept(const char *old, size_t keep, int64_t step)
+{
     run_log log;
-    const char *bar = strchr(kept[_i].log, '|');
-    size_t keep = bar ? (size_t)(bar - kept[_i].log) : strlen(kept[_i].log);
-    snprintf(old, sizeof old, "%.*s%s", (int)keep, kept[_i].log, bar ? bar + 1 : "");
     write_log(old, strlen(old));
-    ck_assert(begin(&log, kept[_i].step));
-    log_write(&log, &(log_line){.step = kept[_i].step + 1});
+    ck_assert(begin(&log, step));
+    log_write(&log, &(log_line){.step = step + 1});
     log_close(&log);
     read_log();
     ck_assert_msg(!strncmp(text, old, keep), "not kept: %s", text);
     const char *next = text + keep, *end = strchr(next, '\n');
     ck_assert_msg(end && json_end(next) == end, "not one line: %s", next);
     ck_assert(json_is(json_member(next, "program"), "gradus-train"));
-    ck_assert_int_eq(strtol(json_member(next, "first_step"), NULL, 10), kept[_i].step);
+    ck_assert_int_eq(strtol(json_member(next, "first_step"), NULL, 10), step);
     ck_assert(json_end(end + 1) && json_end(end + 1)[1] == '\0');
-    ck_assert_int_eq(strtol(json_member(end + 1, "step"), NULL, 10), kept[_i].step + 1);
+    ck_assert_int_eq(strtol(json_member(end + 1, "step"), NULL, 10), step + 1);
+    assert_aside(old + keep);
+}
+
+START_TEST(what_came_before_is_kept)
+{
+    char old[2048];
+    const char *bar = strchr(kept[_i].log, '|');
+    size_t keep = bar ? (size_t)(bar - kept[_i].log) : strlen(kept[_i].log);
+    snprintf(old, sizeof old, "%.*s%s", (int)keep, kept[_i].log, bar ? bar + 1 : "");
+    assert_kept(old, keep, kept[_i].step);
+}
+END_TEST
+
+START_TEST(what_stands_behind_a_damaged_line_is_kept)
+{
+    char old[2048];
+    int keep = snprintf(old, sizeof old, "%s%s%s", BEGIN("0") STEP("1"), damaged[_i],
+                        STEP("3") BEGIN("3") STEP("4"));
+    snprintf(old + keep, sizeof old - (size_t)keep, "%s%s", damaged[_i], STEP("10"));
+    assert_kept(old, (size_t)keep, 9);
+}
+END_TEST
+
+/* One that is longer than any of ours. */
+START_TEST(what_stands_behind_a_line_without_end_is_kept)
+{
+    run_log log;
+    size_t head = strlen(BEGIN("0")), tail = strlen(STEP("1")), size = head + tail + 3 * LOG_LINE;
+    char *old = malloc(size + 1);
+    memset(old, 'x', size);
+    memcpy(old, BEGIN("0"), head);
+    memcpy(old + LOG_LINE + head - 1, STEP("7"), tail); /* perhaps where one looks again */
+    old[size - tail - 1] = '\n';
+    memcpy(old + size - tail, STEP("1"), tail);
+    write_log(old, size);
+    ck_assert(begin(&log, 5));
+    ck_assert_int_gt(log.size, (int64_t)size);
+    log_close(&log);
+    free(old);
+}
+END_TEST
+
+/* The run may be one that has nothing to do with it. */
+START_TEST(a_log_of_another_run_is_set_aside)
+{
+    run_log log;
+    static const char one[] = BEGIN("0") STEP("1") STEP("2");
+    for (int i = 0; i < 2; i++) {
+        write_log(one, strlen(one));
+        ck_assert(begin(&log, 0));
+        log_close(&log);
+    }
+    assert_aside(BEGIN("0") STEP("1") STEP("2") BEGIN("0") STEP("1") STEP("2"));
 }
 END_TEST
 
@@ -324,11 +396,19 @@ enum { resuming = 0 };
 
 int main(void)
 {
-    enum { KEPT = sizeof kept / sizeof *kept, FOREIGN = sizeof foreign / sizeof *foreign };
+    enum {
+        KEPT = sizeof kept / sizeof *kept,
+        FOREIGN = sizeof foreign / sizeof *foreign,
+        DAMAGED = sizeof damaged / sizeof *damaged
+    };
     Suite *suite = suite_create("log of gradus-train");
     TCase *cases = tcase_create("log");
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_loop_test(cases, what_came_before_is_kept, 0, resuming * (int)KEPT);
+    tcase_add_loop_test(cases, what_stands_behind_a_damaged_line_is_kept, 0,
+                        resuming * (int)DAMAGED);
+    tcase_add_loop_test(cases, what_stands_behind_a_line_without_end_is_kept, 0, resuming);
+    tcase_add_test(cases, a_log_of_another_run_is_set_aside);
     tcase_add_loop_test(cases, a_byte_0_is_the_end, 0, resuming);
     tcase_add_loop_test(cases, what_is_no_log_of_this_run_is_left_alone, 0,
                         resuming * (int)FOREIGN);

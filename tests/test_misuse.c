@@ -202,6 +202,84 @@ static const gd_op ending = {
     .forward = {[GD_CPU] = ending_kernel},
 };
 
+static gd_status freeing_kernel(const gd_call *call)
+{
+    gd_tensor_free(call->input[0]);
+    return GD_OK;
+}
+
+START_TEST(an_op_that_frees_its_input)
+{
+    gd_op op = ending;
+    op.name = "freeing", op.forward[GD_CPU] = freeing_kernel;
+    gd_tensor *y = gd_neg(x), *mine = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){1, 2});
+    ck_assert_ptr_null(gd_apply(&op, &y, 1, NULL));
+    ck_assert_error(ctx, "freeing: its forward freed its input [3]");
+    ck_assert_ptr_null(gd_apply(&op, &mine, 1, NULL));
+    ck_assert_error(ctx, "freeing: its forward freed its input [2]");
+}
+END_TEST
+
+/* What view() says of a window, and whether that lies in the 12 elements that there are. */
+static struct {
+    gd_spec output;
+    int64_t strides[2], offset;
+} window;
+
+static gd_status window_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)call, (void)save, (void)words;
+    output[0] = window.output;
+    return GD_OK;
+}
+
+static bool window_view(const gd_call *call, int index, int64_t *strides, int64_t *offset)
+{
+    (void)call, (void)index;
+    memcpy(strides, window.strides, sizeof window.strides);
+    *offset = window.offset;
+    return true;
+}
+
+START_TEST(a_view_that_leaves_its_memory)
+{
+    static const struct {
+        int64_t shape[2], strides[2], offset;
+        gd_dtype dtype;
+        bool fits;
+    } rows[] = {
+        {{3, 4}, {4, 1}, 0, GD_FLOAT32, true},
+        {{3, 4}, {4, 1}, -1, GD_FLOAT32, false},
+        {{3, 4}, {4, 1}, -5, GD_FLOAT32, false},
+        {{3, 4}, {4, 1}, 1, GD_FLOAT32, false},
+        {{3, 4}, {-4, -1}, 11, GD_FLOAT32, true},
+        {{3, 4}, {-4, -1}, 10, GD_FLOAT32, false},
+        {{3, 4}, {4, 2}, 0, GD_FLOAT32, false},
+        {{9, 9}, {0, 0}, 11, GD_FLOAT32, true},
+        {{9, 9}, {0, 0}, 12, GD_FLOAT32, false},
+        {{0, 4}, {4, 1}, 12, GD_FLOAT32, true},
+        {{3, 4}, {INT64_MAX, 1}, 0, GD_FLOAT32, false},
+        {{3, 4}, {4, 1}, INT64_MAX, GD_FLOAT32, false},
+        {{3, 4}, {4, 1}, 0, GD_FLOAT64, false},
+    };
+    gd_op op = ending;
+    op.name = "window", op.shape = window_shape, op.view = window_view;
+    gd_tensor *all = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 4));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        window.output = gd_spec_like(all);
+        window.output.dtype = rows[i].dtype;
+        memcpy(window.output.shape, rows[i].shape, sizeof rows[i].shape);
+        memcpy(window.strides, rows[i].strides, sizeof window.strides);
+        window.offset = rows[i].offset;
+        const bool made = gd_apply(&op, &all, 1, NULL) != NULL;
+        ck_assert_msg(made == rows[i].fits, "row %zu", i);
+        if (!made) ck_assert_error(ctx, "window: its view() of ");
+    }
+    gd_step_end(ctx);
+    gd_tensor_free(all);
+}
+END_TEST
+
 START_TEST(an_op_that_ends_the_step)
 {
     ck_assert_ptr_null(gd_apply(&ending, &x, 1, NULL));
@@ -290,6 +368,8 @@ int main(void)
     tcase_add_test(misuse, tensors_of_a_step_that_has_ended);
     tcase_add_test(misuse, segments_that_end_the_step_or_go_back);
     tcase_add_test(misuse, an_op_that_ends_the_step);
+    tcase_add_test(misuse, an_op_that_frees_its_input);
+    tcase_add_test(misuse, a_view_that_leaves_its_memory);
     tcase_add_test(misuse, records_that_contradict_themselves);
     tcase_add_test(misuse, a_copy_onto_a_part_of_itself);
     tcase_add_test(misuse, random_numbers_for_elements_that_share_memory);

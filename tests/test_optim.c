@@ -531,6 +531,8 @@ START_TEST(bad_optimizers_are_refused)
     ck_assert_error(ctx, "optimizer_step: lr is nan");
     gd_optimizer_step(adamw, -0.1);
     ck_assert_error(ctx, "optimizer_step: lr is -0.1");
+    gd_optimizer_set_steps(adamw, INT64_MAX);
+    ck_assert_error(ctx, "optimizer_set_steps: steps is 9223372036854775807, wanted at least 0");
     gd_optimizer_set_steps(adamw, -1);
     ck_assert_error(ctx, "optimizer_set_steps: steps is -1");
     ck_assert_int_eq(gd_optimizer_steps(adamw), 0);

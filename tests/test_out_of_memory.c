@@ -110,36 +110,57 @@ static gd_status run_views(gd_context *ctx, const void *what)
     return gd_error_status(ctx);
 }
 
-/* A step of a small model with everything a training loop calls. */
+typedef struct small_model {
+    gd_params *params;
+    gd_tensor *w, *g, *x, *targets;
+    gd_optimizer *adamw, *sgd;
+} small_model;
+
+static gd_tensor *loss_of(const small_model *m)
+{
+    gd_tensor *h = gd_dropout(gd_rms_norm(m->x, m->g, 1e-5), 0.5);
+    return gd_cross_entropy(gd_linear(h, m->w, NULL), m->targets);
+}
+
+static gd_status graph_step(void *user)
+{
+    const small_model *m = user;
+    gd_optimizer_backward(m->adamw, loss_of(m), 1);
+    gd_optimizer_update(m->adamw, 1);
+    return gd_params_clear_grads(m->params);
+}
+
+/* Steps of a small model with everything a training loop calls. */
 static gd_status run_training(gd_context *ctx, const void *what)
 {
     const gd_dtype dtype = *(const gd_dtype *)what;
-    gd_params *params = gd_params_create(ctx, dtype);
-    gd_tensor *w = gd_params_add(params, "w", 2, (int64_t[]){8, 6}, GD_DECAY);
-    gd_tensor *g = gd_params_add(params, "g", 1, (int64_t[]){6}, 0);
-    gd_params_finish(params);
-    gd_optimizer *adamw = gd_adamw_create(params, NULL);
-    gd_sgd_options momentum = {.momentum = 0.9};
-    gd_optimizer *sgd = gd_sgd_create(params, &momentum);
-    gd_tensor *x = gd_tensor_create(ctx, dtype, 2, (int64_t[]){5, 6});
-    gd_tensor *targets = gd_tensor_create(ctx, GD_INT32, 1, (int64_t[]){5});
-    gd_random_normal(w, 0, 1);
-    gd_random_normal(x, 0, 1);
-    gd_tensor_fill(g, 1);
+    small_model m = {.params = gd_params_create(ctx, dtype)};
+    m.w = gd_params_add(m.params, "w", 2, (int64_t[]){8, 6}, GD_DECAY);
+    m.g = gd_params_add(m.params, "g", 1, (int64_t[]){6}, 0);
+    gd_params_finish(m.params);
+    m.adamw = gd_adamw_create(m.params, NULL);
+    m.sgd = gd_sgd_create(m.params, &(gd_sgd_options){.momentum = 0.9});
+    m.x = gd_tensor_create(ctx, dtype, 2, (int64_t[]){5, 6});
+    m.targets = gd_tensor_create(ctx, GD_INT32, 1, (int64_t[]){5});
+    gd_random_normal(m.w, 0, 1);
+    gd_random_normal(m.x, 0, 1);
+    gd_tensor_fill(m.g, 1);
     for (int step = 0; step < 2; step++) {
-        gd_tensor *h = gd_dropout(gd_rms_norm(x, g, 1e-5), 0.5);
-        gd_backward(gd_cross_entropy(gd_linear(h, w, NULL), targets));
-        gd_params_scale_grads(params, 0.5);
-        gd_clip_grad_norm(params, 1, NULL);
-        gd_optimizer_step(step ? sgd : adamw, 0.1);
-        gd_params_clear_grads(params);
+        gd_backward(loss_of(&m));
+        gd_params_scale_grads(m.params, 0.5);
+        gd_clip_grad_norm(m.params, 1, NULL);
+        gd_optimizer_step(step ? m.sgd : m.adamw, 0.1);
+        gd_params_clear_grads(m.params);
         gd_step_end(ctx);
     }
-    gd_optimizer_free(sgd);
-    gd_optimizer_free(adamw);
-    gd_params_free(params);
-    gd_tensor_free(x);
-    gd_tensor_free(targets);
+    gd_graph *graph = gd_graph_create(ctx, NULL);
+    gd_graph_run(graph, graph_step, &m);
+    gd_graph_free(graph);
+    gd_optimizer_free(m.sgd);
+    gd_optimizer_free(m.adamw);
+    gd_params_free(m.params);
+    gd_tensor_free(m.x);
+    gd_tensor_free(m.targets);
     return gd_error_status(ctx);
 }
 

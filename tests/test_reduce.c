@@ -70,7 +70,7 @@ static void check_reduction(int which, shape s, unsigned reduced, bool keep_dims
     for (int d = s.ndim - 1; d >= 0; d--)
         if (reduced >> d & 1) axes[axis_count++] = d % 2 ? d : d - s.ndim;
     int64_t n = count_of(s), *group = calloc((size_t)n + 1, sizeof *group);
-    gd_tensor *x = random_tensor(ctx, dtype, s, layout, -2, 2, &seed);
+    gd_tensor *x = random_tensor(ctx, dtype, s, (enum layout)layout, -2, 2, &seed);
     shape y_shape = group_elements(s, reduced, keep_dims, group);
     int64_t results = count_of(y_shape);
     double *xv = values_of(x), *y = zeros(results);

@@ -274,7 +274,7 @@ START_TEST(names_that_cannot_be_written)
     gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1));
     static const struct {
         const char *first, *second, *wanted;
-    } rows[] = {{"a", "a", "tensor \"a\" is there twice"},
+    } rows[] = {{"a", "a", "tensor \"a\" occurs twice"},
                 {"a", "\xff", "is not UTF-8"},
                 {"a", NULL, "the name of tensor 1 is NULL, wanted a text"},
                 {"__metadata__", "a", "has a name that the format keeps"}};
@@ -309,8 +309,8 @@ END_TEST
 START_TEST(places_where_no_file_can_be)
 {
     static const char *const wanted[] = {"cannot create it: No such file or directory",
-                                         "it is there, and not a regular file",
-                                         "it is there, and not a regular file"};
+                                         "it exists and is not a regular file",
+                                         "it exists and is not a regular file"};
     const char *places[] = {"/no/such/folder/x", folder, "/dev/null"};
     for (int i = 0; i < 3; i++) {
         ck_assert_int_eq(gd_safetensors_write(ctx, places[i], NULL, 0, NULL, 0), GD_ERROR_IO);

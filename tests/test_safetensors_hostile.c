@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -65,10 +66,10 @@ static void judge(const unsigned char *bytes, size_t size, const char *wanted, c
 #define TWO(first, second) \
     "{\"a\":" FIELDS("F32", "[1]", first) ",\"b\":" FIELDS("F32", "[1]", second) "}"
 
-static const char not_json[] = "the header is not JSON as wanted: ";
-static const char not_fields[] = "has not just the fields dtype";
+static const char not_json[] = "the header is not valid JSON: ";
+static const char not_fields[] = "does not have exactly the fields dtype";
 static const char not_within[] = "its data_offsets are not within";
-static const char not_bytes[] = "its shape has more bytes than can be";
+static const char not_bytes[] = "its shape is too large";
 static const char not_size[] = "its data_offsets hold ";
 
 static const struct {
@@ -100,7 +101,11 @@ static const struct {
     {"\"a\"", 0, "does not begin with {"},
     {"{}{}", 0, not_json},
     {"{}x", 0, not_json},
-    {"{\"a\":1,}", 0, not_json},
+    {"{\"a\":1,}", 0, not_fields},
+    {"{\"__metadata__\":{},}", 0, not_json},
+    {"{\"__metadata__\" {}}", 0, not_json},
+    {"{\"__metadata__\":{} \"a\":1}", 0, not_json},
+    {"{\"__metadata__\":{\"a\":\"1\"", 0, not_json},
     {"{'a':1}", 0, not_json},
     {"{\"\xff\":1}", 0, not_json},
     {"{\"\xc0\xaf\":1}", 0, not_json},         /* too long a form */
@@ -110,7 +115,7 @@ static const struct {
     {"{\"a\\u0000b\":1}", 0, not_json},
     {"{\"a\x01\":1}", 0, not_json},
     {"{\"a\n\":1}", 0, not_json},
-    {"{\"a\":1,\"a\":1}", 0, not_json},
+    {"{\"__metadata__\":{},\"__metadata__\":{}}", 0, not_json},
     {"{\"a\":" FIELDS("F32", "[]", "[0,4]") ",\"\\u0061\":" FIELDS("F32", "[]", "[0,4]") "}", 4,
      not_json},
     {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}", 4,
@@ -120,8 +125,8 @@ static const struct {
     /* metadata */
     {"{\"__metadata__\":[]}", 0, "__metadata__ is not an object"},
     {"{\"__metadata__\":null}", 0, "__metadata__ is not an object"},
-    {"{\"__metadata__\":{\"a\":{\"b\":\"c\"}}}", 0, "__metadata__: \"a\" is not a text"},
-    {"{\"__metadata__\":{\"a\":1}}", 0, "__metadata__: \"a\" is not a text"},
+    {"{\"__metadata__\":{\"a\":{\"b\":\"c\"}}}", 0, "__metadata__: \"a\" is not a string"},
+    {"{\"__metadata__\":{\"a\":1}}", 0, "__metadata__: \"a\" is not a string"},
     {"{\"__metadata__\":{\"a\":\"x\\u0000y\"}}", 0, not_json},
 
     /* fields */
@@ -138,9 +143,9 @@ static const struct {
     {ONE("F32", "[]", "[0,4,4]"), 4, not_fields},
     {ONE("F32", "[]", "[4]"), 4, not_fields},
     {ONE("F32", "[]", "{}"), 4, not_fields},
-    {ONE("F31", "[]", "[0,4]"), 4, "there is no dtype \"F31\""},
-    {ONE("f32", "[]", "[0,4]"), 4, "there is no dtype \"f32\""},
-    {ONE("", "[]", "[0,4]"), 4, "there is no dtype \"\""},
+    {ONE("F31", "[]", "[0,4]"), 4, "unknown dtype \"F31\""},
+    {ONE("f32", "[]", "[0,4]"), 4, "unknown dtype \"f32\""},
+    {ONE("", "[]", "[0,4]"), 4, "unknown dtype \"\""},
 
     /* shapes */
     {ONE("F32", "[-1]", "[0,4]"), 4, "dimension 0 is not a whole number from 0"},
@@ -265,11 +270,82 @@ static void judge_nested(const char *begin, char open, const char *middle, char 
 
 START_TEST(what_is_deep_or_long_is_no_danger)
 {
-    judge_nested("{\"a\":", '[', "", ']', "}", not_json);
+    judge_nested("{\"a\":", '[', "", ']', "}", not_fields);
+    judge_nested("{\"__metadata__\":", '[', "", ']', "}", "__metadata__ is not an object");
     judge_nested("{\"__metadata__\":{\"a\":\"", 'x', "", 'y', "\"}}", NULL);
     judge_nested("{", ' ', "", ' ', "}", NULL);
     judge_nested("{\"", 'n', "\":" FIELDS("F32", "[0]", "[0,0]") "}", ' ', " ", NULL);
     judge_nested("{\"", 'n', "\":1}", ' ', " ", not_fields);
+}
+END_TEST
+
+/* ---- What it may cost --------------------------------------------------------------------- */
+
+/* Headers of some megabytes: `begin`, then `item` again and again, with a number where it has %d. */
+static const struct {
+    const char *begin, *item, *end;
+    bool accepted;
+} large[] = {
+    {"{\"a\":[", "0,", "0]}", false},
+    {"{\"a\":"
+     "{\"dtype\":\"F32\",\"shape\":[",
+     "0,", "0],\"data_offsets\":[0,0]}}", false},
+    {"{\"__metadata__\":[", "0,", "0]}", false},
+    {"{\"__metadata__\":{\"a\":[", "0,", "0]}}", false},
+    {"{\"__metadata__\":{", "\"\":\"\",", "\"\":\"\"}}", false},
+    {"{", "\"\":{},", "\"\":{}}", false},
+    {"{\"__metadata__\":{\"a\":\"", "xy", "\"}}", true},
+    {"{\"__metadata__\":{", "\"%d\":\"\",", "\"\":\"\"}}", true},
+    {"{", "\"%d\":{\"dtype\":\"F4\",\"shape\":[],\"data_offsets\":[0,0]},",
+     "\"\":{\"dtype\":\"F4\",\"shape\":[],\"data_offsets\":[0,0]}}", false}, /* half a byte */
+    {"{", "\"%d\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]},",
+     "\"\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", true},
+    {"{",
+     "\"%d\":{\"dtype\":\"U8\",\"shape\":[0,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],"
+     "\"data_offsets\":[0,0]},",
+     "\"\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[0,0]}}", true},
+};
+
+/* Pages that the process has. */
+static size_t address_space(void)
+{
+    unsigned long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    if (!file || fscanf(file, "%lu", &pages) != 1) pages = 0;
+    if (file) fclose(file);
+    return pages * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { limited = 0 };
+#else
+enum { limited = 1 };
+#endif
+
+/* Four times its own size, and no more. */
+START_TEST(a_header_takes_what_it_may)
+{
+    enum { SIZE = 3 << 20, SLACK = 34 << 20 }; /* slack: a slab of the allocator (host_memory.c) */
+    struct rlimit limit;
+    char *header = malloc(SIZE + 512);
+    ck_assert_ptr_nonnull(header);
+    int used = sprintf(header, "%s", large[_i].begin);
+    for (int i = 0; used < SIZE; i++) used += sprintf(header + used, large[_i].item, i);
+    used += sprintf(header + used, "%s", large[_i].end);
+    size_t size;
+    unsigned char *bytes = make((uint64_t)used, header, (size_t)used, 0, &size);
+    free(header);
+    const size_t before = address_space();
+    if (limited && before > 0) {
+        getrlimit(RLIMIT_AS, &limit);
+        limit.rlim_cur = before + 4 * (size_t)used + SLACK;
+        ck_assert_int_eq(setrlimit(RLIMIT_AS, &limit), 0);
+    }
+    gd_safetensors *file = gd_safetensors_wrap(ctx, bytes, size);
+    ck_assert_msg(large[_i].accepted ? file != NULL : gd_error_status(ctx) == GD_ERROR_IO, "%s",
+                  gd_error(ctx));
+    gd_safetensors_close(file);
+    free(bytes);
 }
 END_TEST
 
@@ -353,7 +429,7 @@ START_TEST(paths_that_are_no_files)
         FILE *file = fopen(path, "wb");
         fwrite("12345678", 1, (size_t)bytes, file);
         fclose(file);
-        refuse_path(path, "not even 8 bytes");
+        refuse_path(path, "shorter than 8 bytes");
     }
     remove(path);
 }
@@ -373,6 +449,7 @@ int main(void)
     tcase_add_loop_test(cases, headers_are_held_to_the_rules, 0, sizeof headers / sizeof *headers);
     tcase_add_loop_test(cases, lengths_are_held_to_the_rules, 0, sizeof lengths / sizeof *lengths);
     tcase_add_test(cases, names_are_nothing_but_names);
+    tcase_add_loop_test(cases, a_header_takes_what_it_may, 0, sizeof large / sizeof *large);
     tcase_add_test(cases, what_is_deep_or_long_is_no_danger);
     tcase_add_test(cases, cut_short_at_every_byte);
     tcase_add_test(cases, every_byte_of_the_header_changed);

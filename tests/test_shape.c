@@ -297,7 +297,7 @@ static void check_concat(gd_dtype dtype, int count, shape s, int axis, int layou
         shape part = s;
         part.dim[axis] = random_below(&seed, 5);
         whole.dim[axis] += part.dim[axis];
-        x[k] = random_tensor(ctx, dtype, part, layout, -1, 1, &seed);
+        x[k] = random_tensor(ctx, dtype, part, (enum layout)layout, -1, 1, &seed);
         xv[k] = values_of(x[k]);
         dx[k] = zeros(count_of(part));
     }
@@ -395,8 +395,8 @@ START_TEST(casts_round_and_carry_gradients)
     for (int from = 0; from < 4; from++)
         for (int to = 0; to < 4; to++)
             for (int layout = 0; layout < LAYOUTS; layout++) {
-                gd_tensor *x =
-                    random_tensor(ctx, (gd_dtype)from, SHAPE(3, 7), layout, -2, 2, &seed);
+                gd_tensor *x = random_tensor(ctx, (gd_dtype)from, SHAPE(3, 7), (enum layout)layout,
+                                             -2, 2, &seed);
                 double *xv = values_of(x), *dx;
                 gd_tensor *y = gd_cast(x, (gd_dtype)to);
                 gd_keep(y);

@@ -3,7 +3,6 @@
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen */
 #include "check_main.h"
 #include "gradus/gradus.h"
-#include "loss_scale.h"
 #include "program.h"
 
 #include <math.h>
@@ -290,31 +289,6 @@ END_TEST
 
 /* ---- The loss scale ----------------------------------------------------------------------- */
 
-START_TEST(the_scale_falls_at_once_and_rises_slowly)
-{
-    loss_scale scale = loss_scale_begin(GD_FLOAT16);
-    ck_assert_int_eq(scale.factor, 65536);
-    for (int i = 0; i < 1999; i++) loss_scale_succeeded(&scale);
-    ck_assert(loss_scale_overflowed(&scale));
-    ck_assert_int_eq(scale.factor, 32768);
-    for (int i = 0; i < 1999; i++) loss_scale_succeeded(&scale);
-    ck_assert_int_eq(scale.factor, 32768);
-    loss_scale_succeeded(&scale);
-    ck_assert_int_eq(scale.factor, 65536);
-    for (int i = 0; i < 16; i++) ck_assert(loss_scale_overflowed(&scale));
-    ck_assert_int_eq(scale.factor, 1);
-    ck_assert(!loss_scale_overflowed(&scale)); /* it cannot be that */
-    for (int i = 0; i < 60 * 2000; i++) loss_scale_succeeded(&scale);
-    ck_assert_int_eq(scale.factor, 1 << 24);
-    for (gd_dtype dtype = GD_FLOAT32; dtype <= GD_BFLOAT16; dtype++) {
-        scale = loss_scale_begin(dtype);
-        for (int i = 0; i < 3000; i++) loss_scale_succeeded(&scale);
-        ck_assert(!loss_scale_overflowed(&scale));
-        ck_assert_int_eq(scale.factor, 1);
-    }
-}
-END_TEST
-
 /* Writes a/step-00000005/state.safetensors anew, with another loss scale. */
 static void set_scale(const char *scale)
 {
@@ -325,6 +299,7 @@ static void set_scale(const char *scale)
     int64_t count = 0, text_count = 0;
     const gd_named_text *text;
     snprintf(path, sizeof path, "%s/a/step-00000005/state.safetensors", folder);
+    shell("rm -f a/step-00000005/checksums.xxh3");
     gd_context *ctx = gd_context_create(NULL);
     gd_safetensors *state = gd_safetensors_open(ctx, path);
     for (; count < gd_safetensors_count(state); count++) {
@@ -388,7 +363,6 @@ int main(void)
     tcase_add_loop_test(cases, losses_are_those_of_float32, 0, 2);
     tcase_add_loop_test(cases, threads_change_nothing, 0, 2);
     tcase_add_loop_test(cases, a_dry_run_counts_the_masters, 0, 2);
-    tcase_add_test(cases, the_scale_falls_at_once_and_rises_slowly);
     tcase_add_loop_test(cases, a_run_that_diverges_stops, 0, 2);
     gd_context *ctx = gd_context_create(NULL);
     gd_safetensors_close(gd_safetensors_wrap(ctx, "\2\0\0\0\0\0\0\0{}", 10));

@@ -140,7 +140,7 @@ START_TEST(bad_files_are_named)
     program_said(output, bad[_i].message);
     write_file("config", "steps = 1\0\n", 11);
     program_must(2, arguments, output);
-    program_said(output, "it holds a byte 0");
+    program_said(output, "it contains a NUL byte");
 }
 END_TEST
 
@@ -181,8 +181,7 @@ START_TEST(pipes_are_read)
              "--data %s --steps 1 & sleep 1.3; cat %s >%s; echo steps=3 >%s; wait $!", path("fifo"),
              path("text"), path("fifo"), path("config"));
     run(arguments, other);
-    snprintf(arguments, sizeof arguments, "%s: waiting for somebody to write to it\n",
-             path("fifo"));
+    snprintf(arguments, sizeof arguments, "%s: waiting for a writer\n", path("fifo"));
     program_said(other, arguments);
     ck_assert_int_eq(strncmp(weights(other), weights(output), 16), 0);
     snprintf(arguments, sizeof arguments, "--data %s --config %s & cat %s >%s; wait $!",
@@ -249,7 +248,7 @@ START_TEST(ids_and_texts_are_not_confused)
     char arguments[512];
     snprintf(arguments, sizeof arguments, "--data %s --steps 1", path("val.bin"));
     run(arguments, output);
-    program_said(output, "val.bin: it has bytes of 0, which are rare in a text; --tokens takes");
+    program_said(output, "val.bin: it contains NUL bytes, which are rare in text; --tokens takes");
     snprintf(arguments, sizeof arguments, "--data %s --steps 1", path("text"));
     run(arguments, output);
     ck_assert_ptr_null(strstr(output, "bytes of 0"));
@@ -373,7 +372,7 @@ START_TEST(the_log_has_a_line_for_each)
     fclose(file);
     snprintf(arguments, sizeof arguments, "--data %s --log %s", path("text"), path("text"));
     program_must(1, arguments, output);
-    program_said(output, "text is left as it is: it is not a log of gradus-train; --log names");
+    program_said(output, "text is left unchanged: it is not a log of gradus-train; choose another");
     snprintf(arguments, sizeof arguments, "--data %s --log /no/such/folder/log", path("text"));
     program_must(1, arguments, output);
     program_said(output, "cannot write the log /no/such/folder/log: ");

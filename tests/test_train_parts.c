@@ -2,6 +2,7 @@
  * peak of a device, prompts. */
 #define _GNU_SOURCE /* dup2, tmpfile */
 #include "check_main.h"
+#include "bpe.h"
 #include "peak.h"
 #include "prompt.h"
 #include "report.h"
@@ -113,7 +114,7 @@ START_TEST(prompts_become_ids)
     int64_t at = 0;
     for (int64_t i = 0; i < count; i++) {
         ck_assert_int_eq(
-            memcmp("the dog \xff" + at, t.bpe.bytes[ids[i]], (size_t)t.bpe.length[ids[i]]), 0);
+            memcmp(&"the dog \xff"[at], t.bpe.bytes[ids[i]], (size_t)t.bpe.length[ids[i]]), 0);
         at += tokenizer_bytes(&t, ids[i]);
     }
     ck_assert_int_eq(at, 9);
@@ -129,6 +130,29 @@ START_TEST(prompts_become_ids)
 }
 END_TEST
 
+/* ---- Words -------------------------------------------------------------------------------- */
+
+/* Letters of ASCII and bytes of other characters; digits; blanks; the rest. */
+static int kind(int c)
+{
+    static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+    if (c > 127 || (c && strchr(letters, c))) return 0;
+    return c && strchr("0123456789", c) ? 1 : c && strchr(" \t\n\v\f\r", c) ? 2 : 3;
+}
+
+/* Of every two bytes: one word where they are of a kind, or where a space leads a word in. */
+START_TEST(words_are_of_one_kind)
+{
+    for (int a = 0; a < 256; a++) {
+        for (int b = 0; b < 256; b++) {
+            const uint8_t text[2] = {(uint8_t)a, (uint8_t)b};
+            const int64_t wanted = kind(a) == kind(b) || a == ' ' ? 2 : 1;
+            ck_assert_msg(bpe_word(text, 2) == wanted, "bytes %d %d", a, b);
+        }
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("parts of the training programs");
@@ -137,6 +161,7 @@ int main(void)
     tcase_add_test(cases, a_line_says_what_was_measured);
     tcase_add_test(cases, peaks_are_known_or_not);
     tcase_add_test(cases, prompts_become_ids);
+    tcase_add_test(cases, words_are_of_one_kind);
     suite_add_tcase(suite, cases);
     return check_main(suite);
 }

@@ -7,7 +7,7 @@ set -euo pipefail
 source=$1 work=$2
 # shellcheck source=scripts/lib.sh
 source "$source/scripts/lib.sh"
-if [[ $(missing_of cc make openblas random123 jansson) ]]; then
+if [[ $(missing_of cc make openblas random123 jansson xxhash) ]]; then
     echo "not all is there that a build needs: skipped"
     exit 77
 fi

@@ -63,6 +63,16 @@ GD_API gd_tensor *gd_retain_grad(gd_tensor *t);
  * so that it can still be read. (A loss given to gd_backward is kept by itself.) Returns t. */
 GD_API gd_tensor *gd_keep(gd_tensor *t);
 
+/* Called in each backward when the gradient of a leaf is complete: nothing that still runs will add
+ * to it, so that what uses it, such as a sum over several GPUs, may be queued while the backward
+ * goes on. Leaves come in the order in which the backward gets to them, the last layer's first; each
+ * once in a backward; those that no gradient reached do not come. In a graph (graph.h) it is called
+ * when the backward is captured, and what it queues is captured. */
+typedef void (*gd_grad_hook)(void *user, gd_tensor *leaf);
+
+/* NULL: none, as at the beginning. */
+GD_API void gd_on_gradient(gd_context *ctx, gd_grad_hook hook, void *user);
+
 /* A view of t through which no gradient flows. */
 GD_API gd_tensor *gd_detach(gd_tensor *t);
 
@@ -157,9 +167,13 @@ typedef struct gd_call {
     gd_tensor **dinput;
     const bool *accumulate;
 
-    /* For a record with `random`: this call's place in the random stream (random.h). */
+    /* For a record with `random`: this call's place in the random stream (random.h). While a graph
+     * is captured (graph.h), `random_base` is device memory, and the place is to be read there by
+     * the kernel: seed random_base->seed, offset random_base->offset + random_offset, which are
+     * others in each run. Otherwise it is NULL. */
     uint64_t seed;
     uint64_t random_offset;
+    const struct gd_random_state *random_base;
 } gd_call;
 
 /* forward() and backward() return GD_OK or the status of gd_call_fail. */
@@ -246,6 +260,10 @@ struct gd_op {
      * doutput[0], or the input itself. */
     uint32_t dinput_over_doutput;
     uint32_t dinput_over_input;
+
+    /* Whose gradient is the same numbers as that of input 0 (of one shape), as for a sum. Where both
+     * are new, dinput[i] and dinput[0] may be one memory, to be written once. */
+    uint32_t dinput_shared;
 
     /* Which dinput backward() on a GPU takes as float32 though what it reads is 16-bit.
      * Gradients of parameters are kept so (optim.h); any other comes to them rounded to 16 bits. */

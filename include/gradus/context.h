@@ -3,7 +3,9 @@
  * A context owns one device, the memory of all its tensors, the tape, the random state and the
  * first error. Tensors of one context cannot be mixed with those of another. A context and its
  * tensors belong to one thread at a time; different contexts may be used by different threads at
- * once.
+ * once. A child of fork() may go on with the contexts of its parent, or make new ones; it computes
+ * on the CPU, with one thread each, since OpenMP's threads stay in the parent. The results are the
+ * same. What a GPU holds, only the parent can use.
  *
  * Errors. Nothing here exits, aborts or prints. The first thing that goes wrong is kept as one
  * sentence in the context, and from then on every call on that context does nothing and returns
@@ -105,8 +107,9 @@ typedef struct gd_allocator {
 /* What to make a context from. */
 typedef struct gd_context_options {
     gd_device device;       /* GD_CPU */
-    int threads;            /* CPU threads of this context, at most 4096; 0: what OpenMP suggests.
-                             * The results are the same for every number, bit for bit. */
+    int threads;            /* CPU threads of this context, at most 4096; 0: what OpenMP suggests,
+                             * but not more than the processors or 256, whichever is larger. The
+                             * results are the same for every number, bit for bit. */
     uint64_t seed;          /* of the random state */
     gd_allocator allocator; /* all NULL: the C library's, large blocks on huge pages */
     bool poison;            /* fill all fresh tensor memory with NaN, so that a kernel that reads
@@ -179,7 +182,7 @@ GD_API const char *gd_memory_class_name(gd_memory_class memory_class);
 GD_API gd_memory_stats gd_memory(const gd_context *ctx);
 /* Sets every peak to the current value. */
 GD_API void gd_memory_reset_peak(gd_context *ctx);
-/* Gives memory that the pool holds for reuse back to the system. */
+/* Gives memory that the pools hold for reuse back to the system. Graphs (graph.h) capture anew. */
 GD_API void gd_memory_trim(gd_context *ctx);
 
 #ifdef __cplusplus

@@ -32,6 +32,7 @@
 #include "gradus/ops.h"
 #include "gradus/autograd.h"
 #include "gradus/optim.h"
+#include "gradus/graph.h"
 #include "gradus/random.h"
 #include "gradus/gradcheck.h"
 #include "gradus/safetensors.h"

@@ -111,7 +111,8 @@ GD_API void gd_optimizer_free(gd_optimizer *optimizer);
  * and none arrived, it counts as zero. */
 GD_API gd_status gd_optimizer_step(gd_optimizer *optimizer, double lr);
 
-/* Number of updates so far, and setting it when a run is resumed. */
+/* Number of updates so far (waits for the device), and setting it when a run is resumed, to at most
+ * 2^53. */
 GD_API int64_t gd_optimizer_steps(const gd_optimizer *optimizer);
 GD_API gd_status gd_optimizer_set_steps(gd_optimizer *optimizer, int64_t steps);
 
@@ -119,6 +120,81 @@ GD_API gd_status gd_optimizer_set_steps(gd_optimizer *optimizer, int64_t steps);
  * "master") as one-dimensional tensors over the group's block, for saving; NULL past the end.
  * gd_tensor_name tells which is which. Owned by the optimizer. */
 GD_API gd_tensor *gd_optimizer_state(const gd_optimizer *optimizer, int index);
+
+/* ---- Updates that the device decides ------------------------------------------------------- */
+
+/* To clip by gd_clip_grad_norm the host must wait for the norm, and to stop before an update that is
+ * not finite, for the loss. These calls leave all of that to the device, and the host reads later
+ * what happened:
+ *
+ *     gd_optimizer_set_rate(opt, gd_schedule_rate(&schedule, step));
+ *     gd_optimizer_backward(opt, loss, 1);      // in place of gd_backward(loss)
+ *     gd_optimizer_update(opt, 1.0);            // in place of gd_clip_grad_norm, gd_optimizer_step
+ *     gd_params_clear_grads(params);
+ *     gd_step_end(ctx);
+ *     while (gd_optimizer_report(opt, false, &report)) printf("loss %g\n", report.loss);
+ *
+ * The weights come out the same to the last bit. Clipping costs no pass of its own: the update
+ * multiplies each gradient by the factor as it reads it. */
+
+/* The learning rate of the updates from now on. */
+GD_API gd_status gd_optimizer_set_rate(gd_optimizer *optimizer, double lr);
+
+/* gd_backward of share * loss, and adds share * loss to the loss that the next update reports: the
+ * share is 1, or 1 / n for each of n batches whose gradients add up to one update. With a loss scale
+ * the gradients are those of scale * share * loss. `loss` has one element. */
+GD_API gd_status gd_optimizer_backward(gd_optimizer *optimizer, gd_tensor *loss, double share);
+
+/* One update by gradients divided by the loss scale and clipped to max_norm (<= 0: not clipped), if
+ * their norm and the loss are finite and no op has found an index out of range. The gradients
+ * themselves stay as they are. */
+GD_API gd_status gd_optimizer_update(gd_optimizer *optimizer, double max_norm);
+
+typedef enum gd_update_outcome {
+    GD_UPDATE_MADE,
+    GD_UPDATE_OVERFLOWED, /* none: a gradient was too large for float16; the loss scale is halved */
+    GD_UPDATE_NOT_FINITE, /* none, and none is made after it until gd_optimizer_continue */
+    GD_UPDATE_WITHHELD    /* none, for that reason */
+} gd_update_outcome;
+
+typedef struct gd_update_report {
+    int64_t number; /* of the update, from 0; those of gd_optimizer_step count, too */
+    gd_update_outcome outcome;
+    double loss; /* the sum of the shares */
+    double norm; /* of the gradients, before clipping; NaN: gd_optimizer_step, no norm taken */
+    double rate; /* the learning rate */
+    double loss_scale; /* that it was made with */
+} gd_update_report;
+
+/* The next report in order, of an update that the device has done by now; false if there is none.
+ * With `wait` it waits for it, and false means that all were given or that an error stands. Eight
+ * reports are kept: where so many are due it waits in any case, so that who asks after each update
+ * until there is none gets them all. Who does not loses the oldest; but where one of
+ * GD_UPDATE_NOT_FINITE would be lost, that is an error. */
+GD_API bool gd_optimizer_report(gd_optimizer *optimizer, bool wait, gd_update_report *report);
+
+/* After GD_UPDATE_NOT_FINITE: updates asked for from now on are made again. */
+GD_API gd_status gd_optimizer_continue(gd_optimizer *optimizer);
+
+/* What keeps small gradients alive in float16. Its smallest number above 0 is 6e-8; the gradient of
+ * a mean over 16,000 tokens has many elements below it. Multiply the loss by s, and by the chain
+ * rule every gradient is multiplied by s; divide those of the parameters, which are float32, by s
+ * again. The best s is just below where something overflows, which nobody knows beforehand: so s is
+ * halved when the loss is finite and a gradient is not, and that update is left out; after 2000 good
+ * ones it is doubled, up to 2^24 (Micikevicius et al. 2018, arXiv:1710.03740). s is a power of two,
+ * so that nothing is rounded by it. */
+typedef struct gd_loss_scale {
+    bool adapts;    /* otherwise factor is 1 for good */
+    int64_t factor; /* a power of two, at least 1 */
+    int64_t good;   /* updates since it last changed */
+} gd_loss_scale;
+
+/* Where to begin: 65536 for GD_FLOAT16. The others reach down to 1e-38 and are not scaled. */
+GD_API gd_loss_scale gd_loss_scale_begin(gd_dtype dtype);
+
+/* Of the updates from now on; a new optimizer does not scale. Getting it waits for the device. */
+GD_API gd_status gd_optimizer_set_loss_scale(gd_optimizer *optimizer, gd_loss_scale scale);
+GD_API gd_loss_scale gd_optimizer_loss_scale(const gd_optimizer *optimizer);
 
 /* ---- Schedules ---------------------------------------------------------------------------- */
 

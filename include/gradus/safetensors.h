@@ -11,9 +11,11 @@
  *
  *   - the header is at most 100,000,000 bytes, lies within the file, begins with '{' and is JSON in
  *     UTF-8 without a duplicate name;
- *   - each tensor has exactly the three fields above, a dtype of the format, a shape of whole
- *     numbers from 0, and bytes for just that many elements; no product overflows;
+ *   - each tensor has exactly the three fields above, a dtype of the format, a shape of at most 64
+ *     whole numbers from 0, and bytes for just that many elements; no product overflows;
  *   - the tensors cover the file from the header to the end, without holes or overlaps.
+ *
+ * Reading a header takes at most four times its size of memory, whatever it holds.
  *
  * Names are nothing but names: they may be empty or say "../x", but cannot hold a NUL.
  *

@@ -30,6 +30,11 @@
 // tensor may have more than 2^31 elements. The first dimension of a grid can have 2^31 - 1 blocks,
 // the others 65535; gd_blocks() caps at what fills any GPU many times over, and the kernel strides.
 //
+// Graphs. A step may be captured and replayed (gradus/graph.h): then the host code of an op runs once,
+// and its kernels many times, with the same arguments. So it only queues work on gd_stream(call), in
+// memory of the call, waits for nothing, and random numbers come from gd_random_place_of(call)
+// (random/philox.cuh).
+//
 // The library is linked as C: no exceptions, no static objects with constructors, no C++ runtime.
 #ifndef GD_CUDA_CUH
 #define GD_CUDA_CUH
@@ -213,6 +218,13 @@ __device__ inline V gd_warp_reduce(V v, Combine combine)
 {
 #pragma unroll
     for (int lane = 16; lane > 0; lane /= 2) v = combine(v, __shfl_xor_sync(0xffffffffu, v, lane));
+    return v;
+}
+
+// The sum of v over `lanes` neighbouring lanes, a power of two; each of them gets the same bits.
+static __device__ inline float gd_lane_sum(float v, unsigned lanes)
+{
+    for (unsigned step = lanes / 2; step > 0; step /= 2) v += __shfl_xor_sync(0xffffffffu, v, step);
     return v;
 }
 

@@ -14,6 +14,8 @@
 #ifndef GD_PACK_CUH
 #define GD_PACK_CUH
 
+#include <type_traits>
+
 #include "cuda.cuh"
 
 template <class... T>
@@ -90,6 +92,49 @@ __device__ inline void gd_pack_store(T *x, const T (&value)[V], int64_t first, i
     for (int v = 0; v < V; v++) {
         if (first + v < n) x[first + v] = value[v];
     }
+}
+
+// ---- Packs of 16 bytes or more, computed on in float ---------------------------------------------
+
+// The elements of a raw pack as floats. A bfloat16 is the upper half of a float.
+template <class T, int V>
+__device__ inline void gd_widen(float (&value)[V], const gd_raw_pack<T, V> &raw)
+{
+    unsigned word[sizeof raw / 4];
+    memcpy(word, &raw, sizeof raw);
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        if constexpr (std::is_same_v<T, float>) {
+            value[i] = __uint_as_float(word[i]);
+        } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+            value[i] = __uint_as_float(i % 2 ? word[i / 2] & 0xffff0000u : word[i / 2] << 16);
+        } else if (i % 2 == 0) {
+            const float2 pair = __half22float2(*reinterpret_cast<const __half2 *>(&word[i / 2]));
+            value[i] = pair.x, value[i + 1] = pair.y;
+        }
+    }
+}
+
+// Floats as a raw pack of T, rounded to nearest even.
+template <class T, int V>
+__device__ inline gd_raw_pack<T, V> gd_narrow(const float (&value)[V])
+{
+    gd_raw_pack<T, V> raw;
+    unsigned word[sizeof raw / 4];
+#pragma unroll
+    for (int i = 0; i < V; i++) {
+        if constexpr (std::is_same_v<T, float>) {
+            word[i] = __float_as_uint(value[i]);
+        } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+            const __nv_bfloat162 pair = __floats2bfloat162_rn(value[i & ~1], value[i | 1]);
+            word[i / 2] = *reinterpret_cast<const unsigned *>(&pair);
+        } else {
+            const __half2 pair = __floats2half2_rn(value[i & ~1], value[i | 1]);
+            word[i / 2] = *reinterpret_cast<const unsigned *>(&pair);
+        }
+    }
+    memcpy(&raw, word, sizeof raw);
+    return raw;
 }
 
 // Where bytes only move, and their meaning does not matter: calls body with a value of a type of

@@ -117,10 +117,10 @@ static double squares(const void *x, gd_dtype dtype, int64_t n)
 }
 
 /* A fixed number of pieces, each a whole number of blocks, summed in order. */
-double gd_sum_squares_cpu(const void *x, gd_dtype dtype, int64_t n, gd_context *ctx)
+void gd_sum_squares_cpu(double *sum, const void *x, gd_dtype dtype, int64_t n, gd_context *ctx)
 {
     enum { PIECES = 256 };
-    double part[PIECES], sum = 0;
+    double part[PIECES];
     const int64_t length = gd_divide_up(block_count(n), PIECES) * GD_BLOCK;
     const int64_t pieces = length ? gd_divide_up(n, length) : 0;
     const int threads = gd_threads_for(gd_context_threads(ctx), n);
@@ -129,8 +129,8 @@ double gd_sum_squares_cpu(const void *x, gd_dtype dtype, int64_t n, gd_context *
         int64_t start = piece * length;
         part[piece] = squares(const_at(x, dtype, start), dtype, gd_min64(length, n - start));
     }
-    for (int64_t piece = 0; piece < pieces; piece++) sum += part[piece];
-    return sum;
+    *sum = 0;
+    for (int64_t piece = 0; piece < pieces; piece++) *sum += part[piece];
 }
 
 /* ---- Scale -------------------------------------------------------------------------------- */

@@ -1,7 +1,5 @@
 // packed.cu - the core's arithmetic on packed arrays on a GPU: accumulate, fill, sum of squares,
 // scale. The numbers are those of packed.c, but for the order of the sum.
-#include <math.h>
-
 #include "copy/convert.cuh"
 #include "device_cuda.h"
 #include "pack.cuh"
@@ -77,12 +75,15 @@ extern "C" void gd_fill_cuda(void *dst, gd_dtype dtype, double value, int64_t n,
 
 // ---- Sum of squares ---------------------------------------------------------------------------
 
-// sum[piece] = the squares of every gridDim-th run of the array, one run a block.
+// part[block] = the squares of every gridDim-th run of the array, one run a block. Which block is
+// the last to be done, chance decides; but whichever it is adds the parts in the same order.
 template <class T>
-static __global__ void sum_squares_kernel(double *sum, const T *x, int64_t n)
+static __global__ void __launch_bounds__(threads)
+    sum_squares_kernel(double *sum, double *part, unsigned *done, const T *x, int64_t n)
 {
     constexpr int V = gd_pack_size<T>;
     __shared__ double shared[32];
+    __shared__ bool last;
     double own = 0;
     GD_EACH(pack, gd_packs(n, V))
     {
@@ -95,30 +96,34 @@ static __global__ void sum_squares_kernel(double *sum, const T *x, int64_t n)
         }
     }
     own = gd_block_reduce(own, shared, gd_plus());
-    if (threadIdx.x == 0) sum[blockIdx.x] = own;
+    if (threadIdx.x == 0) {
+        part[blockIdx.x] = own;
+        __threadfence(); // the part, before the count that says it is there
+        last = atomicAdd(done, 1u) == gridDim.x - 1;
+    }
+    __syncthreads();
+    if (!last) return;
+    __threadfence();
+    own = 0;
+    for (unsigned i = threadIdx.x; i < gridDim.x; i += threads) own += __ldcg(part + i);
+    own = gd_block_reduce(own, shared, gd_plus());
+    if (threadIdx.x == 0) *sum = own, *done = 0;
 }
 
-// As many pieces as n alone asks for: the grid is never fitted to the GPU. The host, which waits
-// for the number anyway, adds them up in order.
-extern "C" double gd_sum_squares_cuda(const void *x, gd_dtype dtype, int64_t n, gd_context *ctx)
+// As many pieces as n alone asks for: the grid is never fitted to the GPU. Of no elements the sum is
+// 0, too.
+extern "C" void gd_sum_squares_cuda(double *sum, const void *x, gd_dtype dtype, int64_t n,
+                                    gd_context *ctx)
 {
-    if (n == 0) return 0;
     gd_cuda *cuda = gd_cuda_of(ctx);
-    unsigned pieces = blocks_for(n, 16);
+    unsigned pieces = n > 0 ? blocks_for(n, 16) : 1;
     if (pieces > GD_CUDA_SUMS) pieces = GD_CUDA_SUMS;
-    const gd_status launched = gd_by_dtype(dtype, [&](auto zero) {
+    gd_by_dtype(dtype, [&](auto zero) {
         using T = decltype(zero);
-        sum_squares_kernel<<<pieces, threads, 0, cuda->stream>>>(cuda->sums, (const T *)x, n);
+        sum_squares_kernel<<<pieces, threads, 0, cuda->stream>>>(sum, cuda->sums, cuda->sums_done,
+                                                                 (const T *)x, n);
         return gd_service_launched(ctx, "sum of squares");
     });
-    if (launched) return NAN;
-    cudaError_t error = cudaMemcpyAsync(cuda->host_sums, cuda->sums, pieces * sizeof(double),
-                                        cudaMemcpyDeviceToHost, cuda->stream);
-    if (!error) error = cudaStreamSynchronize(cuda->stream);
-    if (gd_cuda_check(ctx, error, "sum of squares")) return NAN;
-    double sum = 0;
-    for (unsigned piece = 0; piece < pieces; piece++) sum += cuda->host_sums[piece];
-    return sum;
 }
 
 // ---- Scale ------------------------------------------------------------------------------------

@@ -8,18 +8,19 @@ namespace gd_dropout_cuda
 
 constexpr int threads = 256;
 
-// out[i] (+)= in[i] * scale where word `offset` + i of the random stream keeps it, else 0. A thread
+// out[i] (+)= in[i] * scale where word `drawn` + i of the random stream keeps it, else 0. A thread
 // has four elements, as many as a Philox block has words.
 template <class T>
 __global__ void __launch_bounds__(threads)
     dropout_kernel(T *out, bool add, const T *in, int64_t n, gd_compute<T> scale,
-                   uint64_t threshold, uint64_t seed, uint64_t offset)
+                   uint64_t threshold, gd_random_place drawn)
 {
+    const gd_random_place place = drawn.here();
     GD_EACH(pack, gd_packs(n, 4))
     {
         uint32_t words[4] = {};
         // p = 0 drops nothing and draws nothing
-        if (threshold) gd_philox_four(seed, 0, offset + 4 * (uint64_t)pack, words);
+        if (threshold) gd_philox_four(place.seed, 0, place.offset + 4 * (uint64_t)pack, words);
         T x[4], y[4] = {};
         gd_pack_load(x, in, 4 * pack, n);
         if (add) gd_pack_load(y, out, 4 * pack, n);
@@ -42,7 +43,7 @@ static gd_status apply_mask(const gd_call *call, const gd_tensor *out, const gd_
         using T = decltype(zero);
         dropout_kernel<<<gd_blocks(n, 4 * threads), threads, 0, gd_stream(call)>>>(
             gd_ptr<T>(out), add, (const T *)gd_ptr<T>(in), n, (gd_compute<T>)(1 / (1 - p)),
-            (uint64_t)(p * 4294967296.0), call->seed, call->random_offset);
+            (uint64_t)(p * 4294967296.0), gd_random_place_of(call));
         return gd_launched(call);
     });
 }

@@ -5,13 +5,13 @@
 #include "services.h"
 
 void gd_sgd_f32(void *w, void *v, const void *g, gd_rounded rounded, int64_t n,
-                const gd_sgd_step *step, int threads);
+                const gd_sgd_rule *rule, const gd_update_state *state, int threads);
 void gd_sgd_f64(void *w, void *v, const void *g, gd_rounded rounded, int64_t n,
-                const gd_sgd_step *step, int threads);
+                const gd_sgd_rule *rule, const gd_update_state *state, int threads);
 void gd_adamw_f32(void *w, void *m, void *v, const void *g, gd_rounded rounded, int64_t n,
-                  const gd_adamw_step *step, int threads);
+                  const gd_adamw_rule *rule, const gd_update_state *state, int threads);
 void gd_adamw_f64(void *w, void *m, void *v, const void *g, gd_rounded rounded, int64_t n,
-                  const gd_adamw_step *step, int threads);
+                  const gd_adamw_rule *rule, const gd_update_state *state, int threads);
 
 /* For elements [start, start + n) of the parameters; `master` points to the first of them. Before
  * and after an update, as gd_rounded says. */

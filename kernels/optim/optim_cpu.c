@@ -7,43 +7,50 @@
 #include "optim/optim.h"
 #include "stream.h"
 
-/* v = momentum v + (1 - dampening) g;  w -= lr v, or lr (g + momentum v) for Nesterov's. v is NULL
- * without momentum. */
-static void sgd_block(REAL *restrict w, REAL *restrict v, const REAL *restrict g, int64_t n,
-                      const gd_sgd_step *step)
+/* As gd_params_scale_grads rounds it, so that the bits do not depend on who scales. */
+static inline REAL scaled(REAL grad, double factor)
 {
-    const REAL lr = (REAL)step->lr, decay = (REAL)step->weight_decay;
-    const REAL momentum = (REAL)step->momentum, fresh = (REAL)(1 - step->dampening);
+    return (REAL)(grad * factor);
+}
+
+/* v = momentum v + (1 - dampening) g;  w -= lr v, or lr (g + momentum v) for Nesterov's. v is NULL
+ * without momentum. g is multiplied by the state's factor, as scaled() does, as it is read. */
+static void sgd_block(REAL *restrict w, REAL *restrict v, const REAL *restrict g, int64_t n,
+                      const gd_sgd_rule *rule, const gd_update_state *state)
+{
+    const double factor = state->factor;
+    const REAL lr = (REAL)state->rate, decay = (REAL)rule->weight_decay;
+    const REAL momentum = (REAL)rule->momentum, fresh = (REAL)(1 - rule->dampening);
     if (!v) {
 #pragma omp simd
-        for (int64_t i = 0; i < n; i++) w[i] -= lr * (g[i] + decay * w[i]);
-    } else if (step->first) {
+        for (int64_t i = 0; i < n; i++) w[i] -= lr * (scaled(g[i], factor) + decay * w[i]);
+    } else if (state->first) {
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) {
-            REAL grad = g[i] + decay * w[i];
+            REAL grad = scaled(g[i], factor) + decay * w[i];
             v[i] = grad;
-            w[i] -= lr * (step->nesterov ? grad + momentum * grad : grad);
+            w[i] -= lr * (rule->nesterov ? grad + momentum * grad : grad);
         }
     } else {
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) {
-            REAL grad = g[i] + decay * w[i];
+            REAL grad = scaled(g[i], factor) + decay * w[i];
             REAL velocity = momentum * v[i] + fresh * grad;
             v[i] = velocity;
-            w[i] -= lr * (step->nesterov ? grad + momentum * velocity : velocity);
+            w[i] -= lr * (rule->nesterov ? grad + momentum * velocity : velocity);
         }
     }
 }
 
 void GD_REAL_NAME(gd_sgd)(void *w, void *v, const void *g, gd_rounded rounded, int64_t n,
-                          const gd_sgd_step *step, int threads)
+                          const gd_sgd_rule *rule, const gd_update_state *state, int threads)
 {
 #pragma omp parallel for schedule(static) num_threads(gd_threads_for(threads, n))
     for (int64_t i = 0; i < n; i += GD_BLOCK) {
         REAL *weight = (REAL *)w + i;
         const int64_t count = gd_min64(GD_BLOCK, n - i);
         if (rounded.data) gd_master_follow((float *)weight, rounded, i, count);
-        sgd_block(weight, v ? (REAL *)v + i : NULL, (const REAL *)g + i, count, step);
+        sgd_block(weight, v ? (REAL *)v + i : NULL, (const REAL *)g + i, count, rule, state);
         if (rounded.data) gd_master_round(rounded, (float *)weight, i, count);
     }
 }
@@ -53,19 +60,20 @@ void GD_REAL_NAME(gd_sgd)(void *w, void *v, const void *g, gd_rounded rounded, i
  * the update is  w = (1 - lr wd) w - rate m / (scale sqrt(v) + eps). */
 typedef struct adamw_factors {
     REAL keep, rate, scale, beta1, fresh1, beta2, fresh2, eps;
+    double clip;
 } adamw_factors;
 
-static adamw_factors adamw_factors_of(const gd_adamw_step *step)
+static adamw_factors adamw_factors_of(const gd_adamw_rule *rule, const gd_update_state *state)
 {
-    const double t = (double)step->step;
-    return (adamw_factors){.keep = (REAL)(1 - step->lr * step->weight_decay),
-                           .rate = (REAL)(step->lr / (1 - pow(step->beta1, t))),
-                           .scale = (REAL)(1 / sqrt(1 - pow(step->beta2, t))),
-                           .beta1 = (REAL)step->beta1,
-                           .fresh1 = (REAL)(1 - step->beta1),
-                           .beta2 = (REAL)step->beta2,
-                           .fresh2 = (REAL)(1 - step->beta2),
-                           .eps = (REAL)step->eps};
+    return (adamw_factors){.keep = (REAL)(1 - state->rate * rule->weight_decay),
+                           .rate = (REAL)state->rate_by_bias1,
+                           .scale = (REAL)state->root_by_bias2,
+                           .beta1 = (REAL)rule->beta1,
+                           .fresh1 = (REAL)(1 - rule->beta1),
+                           .beta2 = (REAL)rule->beta2,
+                           .fresh2 = (REAL)(1 - rule->beta2),
+                           .eps = (REAL)rule->eps,
+                           .clip = state->factor};
 }
 
 static void adamw_block(REAL *restrict w, REAL *restrict m, REAL *restrict v,
@@ -73,8 +81,9 @@ static void adamw_block(REAL *restrict w, REAL *restrict m, REAL *restrict v,
 {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
-        m[i] = f.beta1 * m[i] + f.fresh1 * g[i];
-        v[i] = f.beta2 * v[i] + f.fresh2 * g[i] * g[i];
+        const REAL grad = scaled(g[i], f.clip);
+        m[i] = f.beta1 * m[i] + f.fresh1 * grad;
+        v[i] = f.beta2 * v[i] + f.fresh2 * grad * grad;
         w[i] = f.keep * w[i] - f.rate * m[i] / (f.scale * GD_MATH(sqrt)(v[i]) + f.eps);
     }
 }
@@ -82,10 +91,10 @@ static void adamw_block(REAL *restrict w, REAL *restrict m, REAL *restrict v,
 /* The whole model passes by once a step, from memory and from the caches of other threads: it is
  * called in some blocks ahead. */
 void GD_REAL_NAME(gd_adamw)(void *w, void *m, void *v, const void *g, gd_rounded rounded, int64_t n,
-                            const gd_adamw_step *step, int threads)
+                            const gd_adamw_rule *rule, const gd_update_state *state, int threads)
 {
     enum { BLOCK = 256, AHEAD = 2 * BLOCK, BYTES = BLOCK * (int)sizeof(REAL) };
-    const adamw_factors factors = adamw_factors_of(step);
+    const adamw_factors factors = adamw_factors_of(rule, state);
 #pragma omp parallel for schedule(static) num_threads(gd_threads_for(threads, n))
     for (int64_t i = 0; i < n; i += BLOCK) {
         const int64_t ahead = gd_min64(i + AHEAD, n), count = gd_min64(BLOCK, n - i);

@@ -6,6 +6,9 @@
 #include <curand_philox4x32_x.h>
 #include <stdint.h>
 
+#include "gradus/autograd.h"
+#include "gradus/random.h"
+
 // Words 4 block to 4 block + 3 of stream (seed, subsequence): cuRAND's Philox4x32-10, as
 // curand_init(seed, subsequence, 4 * block, &state) and curand4(&state) would give them.
 __device__ inline uint4 gd_philox_block(uint64_t seed, uint64_t subsequence, uint64_t block)
@@ -28,6 +31,24 @@ __device__ inline void gd_philox_four(uint64_t seed, uint64_t subsequence, uint6
         words[0] = words[1], words[1] = words[2], words[2] = words[3];
         words[3] = next == 0 ? b.x : next == 1 ? b.y : b.z;
     }
+}
+
+// A place in a random stream. In a graph that is replayed the arguments of a kernel stay, so there it
+// reads where the run begins, and `offset` counts from there (gd_call.random_base).
+struct gd_random_place {
+    uint64_t seed, offset;
+    const gd_random_state *base;
+
+    __device__ gd_random_place here() const
+    {
+        if (!base) return *this;
+        return {base->seed, base->offset + offset, nullptr};
+    }
+};
+
+static inline gd_random_place gd_random_place_of(const gd_call *call)
+{
+    return {call->seed, call->random_offset, call->random_base};
 }
 
 #endif

@@ -66,8 +66,9 @@ struct normal {
 };
 
 template <class T, class Maker>
-static __global__ void fill_kernel(T *dst, int64_t n, Maker maker, uint64_t seed, uint64_t offset)
+static __global__ void fill_kernel(T *dst, int64_t n, Maker maker, gd_random_place drawn)
 {
+    const gd_random_place place = drawn.here();
     using R = gd_compute<T>;
     constexpr int V = numbers_each<R>;
     GD_EACH(group, gd_packs(n, V))
@@ -75,7 +76,7 @@ static __global__ void fill_kernel(T *dst, int64_t n, Maker maker, uint64_t seed
         uint32_t words[4];
         R number[V];
         T rounded[V];
-        gd_philox_four(seed, 0, offset + 4 * (uint64_t)group, words);
+        gd_philox_four(place.seed, 0, place.offset + 4 * (uint64_t)group, words);
         maker.make(words, number);
 #pragma unroll
         for (int k = 0; k < V; k++) rounded[k] = gd_store<T>(number[k]);
@@ -84,13 +85,14 @@ static __global__ void fill_kernel(T *dst, int64_t n, Maker maker, uint64_t seed
 }
 
 static __global__ void integers_kernel(int32_t *dst, int64_t n, int64_t low, uint64_t range,
-                                       uint64_t seed, uint64_t offset)
+                                       gd_random_place drawn)
 {
+    const gd_random_place place = drawn.here();
     GD_EACH(group, gd_packs(n, 4))
     {
         uint32_t words[4];
         int32_t number[4];
-        gd_philox_four(seed, 0, offset + 4 * (uint64_t)group, words);
+        gd_philox_four(place.seed, 0, place.offset + 4 * (uint64_t)group, words);
 #pragma unroll
         for (int k = 0; k < 4; k++) number[k] = (int32_t)(low + (int64_t)(words[k] * range >> 32));
         gd_pack_store(dst, number, group * 4, n);
@@ -105,7 +107,8 @@ static gd_status fill(void *dst, int64_t n, Maker maker, uint64_t seed, uint64_t
 {
     const unsigned blocks = gd_blocks(n, threads * numbers_each<gd_compute<T>>);
     const cudaStream_t stream = (cudaStream_t)gd_context_stream(ctx);
-    fill_kernel<<<blocks, threads, 0, stream>>>((T *)dst, n, maker, seed, offset);
+    fill_kernel<<<blocks, threads, 0, stream>>>((T *)dst, n, maker,
+                                                {seed, offset, gd_random_base(ctx)});
     return gd_service_launched(ctx, "random");
 }
 
@@ -140,7 +143,18 @@ extern "C" void gd_integers_cuda(int32_t *dst, int64_t n, int64_t low, int64_t h
     if (n == 0) return;
     const cudaStream_t stream = (cudaStream_t)gd_context_stream(ctx);
     integers_kernel<<<gd_blocks(n, threads * 4), threads, 0, stream>>>(
-        dst, n, low, (uint64_t)(high - low), seed, offset);
+        dst, n, low, (uint64_t)(high - low), {seed, offset, gd_random_base(ctx)});
+    gd_service_launched(ctx, "random");
+}
+
+static __global__ void advance_kernel(gd_random_state *state, uint64_t words)
+{
+    state->offset += words;
+}
+
+extern "C" void gd_advance_cuda(gd_random_state *state, uint64_t words, gd_context *ctx)
+{
+    advance_kernel<<<1, 1, 0, (cudaStream_t)gd_context_stream(ctx)>>>(state, words);
     gd_service_launched(ctx, "random");
 }
 

@@ -1,251 +1,156 @@
-// forward.cu - y = x * rstd * factor + bias, x read once.
+// forward.cu - y = x rstd factor + bias, and with a residual sum = x + residual; the row is read
+// once and stays in registers.
 //
-// A row is read into registers, 16 bytes a load, all loads of a thread in flight at once; then its
-// squares are summed, and y is written from the registers. What differs with N is who shares a row:
-//   forward_rows   lanes of one warp, rows up to 3 KB. The sum takes shuffles alone.
-//   forward_wide   a block, whose warps meet in shared memory.
-// Longer rows go through forward_ring.cu. What counts is how many loads are on their way: so each
-// kernel says how many blocks a multiprocessor shall hold, and the compiler makes do with the
-// registers that leaves. The cache is told to keep x longer than y: pack.cuh says why.
-#include "rms_norm/async.cuh"
-#include "rms_norm/forward.cuh"
-#include "rms_norm/launch.cuh"
+// threads_per_row threads share a row: 4 to 32 lanes of a warp, or a whole block. Each loads its
+// CHUNKS packs of 16 bytes, all on their way at once; then the squares are summed, by shuffles and,
+// in a block, through shared memory; then y is written from the registers. What counts is how many
+// bytes are on their way: so the kernel says how many blocks a multiprocessor should hold, and the
+// compiler makes do with the registers which that leaves.
+#include "rms_norm/kernels.cuh"
 
 namespace gd_rms
 {
 
-// Brings a block's rows of x to L2, if it is one of those that wait while the kernel ahead ends.
-// Those that start later read theirs at once, and for them it would be a detour.
-template <class T, int ROWS>
-__device__ inline void prefetch_rows(const Forward &a)
+// The first blocks wait while the kernel ahead ends, and meanwhile bring their rows to L2. Those
+// that start later read theirs at once, and for them it would be a detour.
+template <class T>
+__device__ inline void prefetch_rows(const Problem &p, const void *x, int64_t stride, int row,
+                                     int rows)
 {
 #if GD_HOPPER
-    if ((int)blockIdx.x < a.waiting && threadIdx.x == 0 && (ROWS == 1 || a.x_stride == a.cols)) {
-        const int64_t first = (int64_t)blockIdx.x * ROWS;
-        const int64_t rows = ROWS > 1 ? min((int64_t)ROWS, a.rows - first) : 1;
-        bulk_prefetch((const T *)a.x + first * a.x_stride, (uint32_t)(rows * a.cols * sizeof(T)),
-                      a.keep);
-    }
+    const int there = min(rows, (int)p.rows - row);
+    if (there > 0 && (rows == 1 || stride == p.heads * p.cols))
+        bulk_prefetch(Row(p, row).of<T>(x, stride), (uint32_t)(there * p.cols * sizeof(T)));
 #endif
 }
 
-// LANES lanes share a row and hold CHUNKS vectors of it each, of ROWS rows at once. The block puts
-// factor into shared memory while its rows are on their way.
-template <class T, int LANES, int CHUNKS, int ROWS, int BLOCKS, bool PLAIN, bool KEEP>
-__global__ void __launch_bounds__(256, BLOCKS) forward_rows(const __grid_constant__ Forward a)
+// The sum over the threads of a row: 2^shift lanes, or all of the block where shift is 10.
+__device__ inline float row_sum(float v, int shift)
 {
-    constexpr int V = vector_size<T>;
-    extern __shared__ float shared_factor[];
-    const int lane = threadIdx.x % LANES, groups = (int)blockDim.x / LANES;
-    const int vectors = (int)(a.cols / V);
-    const int64_t row = (int64_t)blockIdx.x * groups * ROWS + threadIdx.x / LANES;
+    v = gd_lane_sum(v, shift < 5 ? 1 << shift : 32);
+    if (shift <= 5) return v;
+    __shared__ float warp_sums[32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    if (lane == 0) warp_sums[warp] = v;
+    __syncthreads();
+    return gd_lane_sum(lane < warps ? warp_sums[lane] : 0.0f, 32);
+}
+
+// The most registers of a thread: for what it holds of its row, and some to compute in. What most
+// calls are, one dtype and no residual, has been measured: a few spilled registers cost less than
+// a block fewer on the multiprocessor.
+template <class S, class B, bool ADD>
+constexpr int forward_cap(int chunks)
+{
+    constexpr int V = pack_size<S, B>;
+    const int held = chunks * V * (int)(sizeof(S) + (ADD ? sizeof(B) : 0)) / 4;
+    if (!ADD && sizeof(S) == sizeof(B))
+        return V == 4 ? (chunks <= 4   ? 40
+                         : chunks == 6 ? 48
+                                       : 64)
+                      : (chunks == 2   ? 40
+                         : chunks == 4 ? 48
+                         : chunks == 8 ? 64
+                                       : 56);
+    return (held + 32 + V + 7) / 8 * 8;
+}
+
+template <class S, class B, bool ADD, int CHUNKS>
+__global__ void __maxnreg__((forward_cap<S, B, ADD>(CHUNKS)))
+    forward_kernel(const __grid_constant__ Forward a, int shift, int waiting)
+{
+    constexpr int V = pack_size<S, B>;
+    constexpr bool EARLY = CHUNKS <= 3; // the weight is on its way before x
+    const int threads = shift <= 5 ? 1 << shift : (int)blockDim.x, packs = (int)(a.cols / V);
+    const int member = (int)threadIdx.x & ((1 << shift) - 1);
+    const int rows = max(1, (int)blockDim.x >> shift), first = (int)blockIdx.x * rows;
+    const int row = first + ((int)threadIdx.x >> shift);
+    const bool here = row < (int)a.rows;
     let_next_start();
-    prefetch_rows<T, 256 / LANES * ROWS>(a);
+    if ((int)blockIdx.x < waiting && threadIdx.x == 0) {
+        if (ADD) prefetch_rows<S>(a, a.at.residual, a.at.residual_stride, first, rows);
+        prefetch_rows<std::conditional_t<ADD, B, S>>(a, a.at.x, a.at.x_stride, first, rows);
+    }
     wait_for_previous();
 
-    // A vector of factor for each thread, since there are LANES * CHUNKS at most; the threads to
-    // spare take the last again. It is sent for before x, and without a branch: the compiler likes
-    // to unpack x, and so to wait for it, as soon as it can.
-    const int mine = (int)threadIdx.x;
-    uint4 weight = make_uint4(0, 0, 0, 0);
-    if (PLAIN) weight = load_now((const uint4 *)a.weight + min(mine, vectors - 1));
-
-    const uint64_t policy = KEEP ? keep_policy() : 0;
-    uint4 bits[ROWS][CHUNKS];
+    const Row at(a, row);
+    const uint64_t policy = load_policy(a.keep);
+    by_weight<B>(a.weight_dtype, [&](auto zero) {
+        using W = decltype(zero);
+        const W *weight = (const W *)a.at.weight, *bias = (const W *)a.at.bias;
+        const float offset = weight ? a.float_offset : 0.0f;
+        if (weight) weight += at.weight;
+        if (bias) bias += at.weight;
+        gd_raw_pack<W, V> w[CHUNKS];
+        gd_raw_pack<S, V> x[CHUNKS];
+        gd_raw_pack<B, V> branch[CHUNKS];
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) {
-        const uint4 *x = (const uint4 *)((const T *)a.x + (row + r * groups) * a.x_stride);
+        for (int k = 0; EARLY && k < CHUNKS; k++)
+            w[k] = load_weight<W, V, true>(weight, min(k * threads + member, packs - 1));
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++) {
-            const int i = k * LANES + lane;
-            bits[r][k] = make_uint4(0, 0, 0, 0);
-            if (row + r * groups < a.rows && i < vectors)
-                bits[r][k] = KEEP ? load_and_keep(x + i, policy) : x[i];
+            const int i = k * threads + member;
+            x[k] = {}, branch[k] = {};
+            if (!here || i >= packs) continue;
+            if (ADD) branch[k] = load_pack<B, V>(at.of<B>(a.at.x, a.at.x_stride), i, policy);
+            x[k] = load_pack<S, V>(ADD ? at.of<S>(a.at.residual, a.at.residual_stride)
+                                       : at.of<S>(a.at.x, a.at.x_stride),
+                                   i, policy);
         }
-    }
-    float factor[V];
-    if (PLAIN) {
-        unpack<T>(factor, weight);
-#pragma unroll
-        for (int j = 0; j < V; j++) factor[j] += (float)a.offset;
-    } else {
-        load_factor<T, PLAIN>(factor, a, min(mine, vectors - 1) * V);
-    }
-#pragma unroll
-    for (int j = 0; j < V; j++) shared_factor[mine * V + j] = factor[j];
-    __syncthreads();
-    float rstd[ROWS];
-#pragma unroll
-    for (int r = 0; r < ROWS; r++) {
         float sum = 0;
 #pragma unroll
-        for (int k = 0; k < CHUNKS; k++) sum = square_sum<T>(bits[r][k], sum);
-        rstd[r] = rstd_of(lane_sum<LANES>(sum), a);
-        if (a.rstd && lane == 0 && row + r * groups < a.rows)
-            ((float *)a.rstd)[row + r * groups] = rstd[r];
-    }
-#pragma unroll
-    for (int k = 0; k < CHUNKS; k++) {
-        const int i = k * LANES + lane;
-        if (i >= vectors) continue;
-        const float *const factor = shared_factor + i * V;
-#pragma unroll
-        for (int r = 0; r < ROWS; r++) {
-            uint4 *y = (uint4 *)((T *)a.y + (row + r * groups) * a.y_stride);
-            if (row + r * groups < a.rows)
-                y[i] = normalise<T, PLAIN, sizeof(T) == 2>(a, bits[r][k], rstd[r], factor, i * V);
+        for (int k = 0; k < CHUNKS; k++) {
+            const int i = k * threads + member;
+            if (ADD) x[k] = add_pack<S, B, V>(x[k], branch[k]);
+            if (ADD && here && i < packs)
+                *(gd_raw_pack<S, V> *)(at.of<S>(a.at.sum, a.at.sum_stride) + i * V) = x[k];
+            sum = add_squares<S, V>(sum, x[k]);
         }
-    }
-}
-
-// One row, by a block, thread t of it the vectors k * blockDim.x + t. EARLY: factor is read before
-// the sum is known, for rows so few that nothing else hides its latency.
-template <class T, int CHUNKS, bool EARLY, bool PLAIN, bool KEEP>
-__device__ __forceinline__ void forward_row(const Forward &a, int64_t row, uint64_t policy)
-{
-    __shared__ float warp_sums[32];
-    constexpr int V = vector_size<T>;
-    constexpr bool MANY = CHUNKS * V > 32; // numbers a thread
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    const int vectors = (int)(a.cols / V);
-    const uint4 *x = (const uint4 *)((const T *)a.x + row * a.x_stride);
-    uint4 bits[CHUNKS];
-    float factor[EARLY ? CHUNKS : 1][V], sum = 0;
-#pragma unroll
-    for (int k = 0; k < CHUNKS; k++) {
-        const int i = k * (int)blockDim.x + (int)threadIdx.x;
-        bits[k] = make_uint4(0, 0, 0, 0);
-        if (i < vectors) bits[k] = KEEP ? load_and_keep(x + i, policy) : x[i];
-    }
-    if (EARLY) {
+        const float rstd = rstd_of(row_sum(sum, shift), a);
+        if (a.at.rstd && member == 0 && here) ((float *)a.at.rstd)[row] = rstd;
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++) {
-            const int i = k * (int)blockDim.x + (int)threadIdx.x;
-            if (i < vectors) load_factor<T, PLAIN>(factor[k], a, (int64_t)i * V);
+            const int i = k * threads + member;
+            if (!here || i >= packs) continue;
+            if (!EARLY) w[k] = load_weight<W, V, true>(weight, i);
+            float factor[V], y[V];
+            factor_of<W>(factor, w[k], offset);
+            norm_pack<S, B>(y, x[k], rstd, a.round, factor);
+            if (bias) add_bias(y, bias, i);
+            store_pack(at.of<B>(a.at.y, a.at.y_stride), i, y);
         }
+    });
+}
+
+template <class S, class B, bool ADD>
+static cudaError_t by_chunks(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
+{
+    const bool block = p.threads_per_row > 32;
+    const int shift = block ? 10 : __builtin_ctz((unsigned)p.threads_per_row);
+    const int rows = block ? 1 : p.threads / p.threads_per_row;
+    const int waiting = (block ? 2 : 3) * MULTIPROCESSORS;
+    const Shape shape = {ceil_div(a.rows, rows), p.threads};
+    if (p.chunks == 2)
+        return launch<forward_kernel<S, B, ADD, 2>>(shape, stream, a, shift, waiting);
+    if constexpr (!ADD) {
+        if (p.chunks == 3)
+            return launch<forward_kernel<S, B, ADD, 3>>(shape, stream, a, shift, waiting);
+        if (p.chunks == 6)
+            return launch<forward_kernel<S, B, ADD, 6>>(shape, stream, a, shift, waiting);
     }
-#pragma unroll
-    for (int k = 0; k < CHUNKS; k++) sum = square_sum<T>(bits[k], sum);
-    sum = lane_sum<32>(sum);
-    if (lane == 0) warp_sums[warp] = sum;
-    __syncthreads();
-    sum = lane_sum<32>(lane < warps ? warp_sums[lane] : 0.0f);
-    // Division and root are subroutines, past which the compiler moves nothing: where registers are
-    // short, it would else begin the results before the sum is known, and spill.
-    const float rstd = MANY ? 1.0f / sqrtf(fmaf(sum, a.per_col, (float)a.eps)) : rstd_of(sum, a);
-    uint4 *y = (uint4 *)((T *)a.y + row * a.y_stride);
-#pragma unroll
-    for (int k = 0; k < CHUNKS; k++) {
-        const int i = k * (int)blockDim.x + (int)threadIdx.x;
-        if (i >= vectors) continue;
-        const int64_t col = (int64_t)i * V;
-        if (!EARLY) load_factor<T, PLAIN>(factor[0], a, col);
-        y[i] = normalise<T, PLAIN, sizeof(T) == 2>(a, bits[k], rstd, factor[EARLY ? k : 0], col);
-    }
-    if (a.rstd && threadIdx.x == 0) ((float *)a.rstd)[row] = rstd;
+    if (p.chunks == 4)
+        return launch<forward_kernel<S, B, ADD, 4>>(shape, stream, a, shift, waiting);
+    return launch<forward_kernel<S, B, ADD, 8>>(shape, stream, a, shift, waiting);
 }
 
-// There is never more than one row to a block. But where registers are short, what the compiler
-// makes of a loop over rows was 2 to 7% faster than what it makes of one row, and elsewhere slower.
-template <class T, int CHUNKS, int THREADS, int BLOCKS, bool EARLY, bool PLAIN, bool KEEP>
-__global__ void __launch_bounds__(THREADS, BLOCKS) forward_wide(const __grid_constant__ Forward a)
+cudaError_t forward_registers(const Forward &a, const ForwardPlan &plan, cudaStream_t stream)
 {
-    constexpr bool LOOP =
-        THREADS == 1024 || (CHUNKS == 4 && vector_size<T> == 8) || (EARLY && BLOCKS == 2);
-    let_next_start();
-    prefetch_rows<T, 1>(a);
-    wait_for_previous();
-    const uint64_t policy = KEEP ? keep_policy() : 0;
-    if constexpr (LOOP) {
-#pragma unroll 1
-        for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
-            forward_row<T, CHUNKS, EARLY, PLAIN, KEEP>(a, row, policy);
-            if (row + gridDim.x < a.rows) __syncthreads(); // the sums are free for the next row
-        }
-    } else {
-        forward_row<T, CHUNKS, EARLY, PLAIN, KEEP>(a, blockIdx.x, policy);
-    }
-}
-
-template <class T, int LANES, int CHUNKS, int ROWS, int BLOCKS>
-static cudaError_t add_rows(const Forward &a, Launches *to)
-{
-    const int threads = 256;
-    const int64_t blocks = ceil_div(a.rows, threads / LANES * ROWS);
-    if (blocks > 2147483647) return cudaErrorInvalidValue;
-    const bool plain = is_plain(a, dtype_of<T>);
-    auto kernel = forward_rows<T, LANES, CHUNKS, ROWS, BLOCKS, false, false>;
-    if (plain) kernel = forward_rows<T, LANES, CHUNKS, ROWS, BLOCKS, true, false>;
-    if (plain && a.keep) kernel = forward_rows<T, LANES, CHUNKS, ROWS, BLOCKS, true, true>;
-    return add_launch(kernel, dim3((unsigned)blocks), dim3(threads),
-                      threads * vector_size<T> * sizeof(float), 1, true, to, a);
-}
-
-template <class T>
-static cudaError_t add_rows_of(const Forward &a, const ForwardPlan &p, Launches *to)
-{
-    auto is = [&](int lanes, int chunks, int rows) {
-        return p.lanes == lanes && p.chunks == chunks && p.rows == rows;
-    };
-    if (is(16, 1, 2)) return add_rows<T, 16, 1, 2, 6>(a, to);
-    if constexpr (sizeof(T) == 4) {
-        if (is(16, 2, 2)) return add_rows<T, 16, 2, 2, 8>(a, to);
-        if (is(32, 2, 2)) return add_rows<T, 32, 2, 2, 6>(a, to);
-    } else {
-        if (is(8, 3, 1)) return add_rows<T, 8, 3, 1, 6>(a, to);
-        if (is(16, 2, 1)) return add_rows<T, 16, 2, 1, 8>(a, to);
-        if (is(16, 3, 1)) return add_rows<T, 16, 3, 1, 6>(a, to);
-        if (is(32, 2, 1)) return add_rows<T, 32, 2, 1, 8>(a, to);
-    }
-    if (is(32, 3, 1)) return add_rows<T, 32, 3, 1, 6>(a, to);
-    if (is(32, 4, 1)) return add_rows<T, 32, 4, 1, 4>(a, to);
-    if (is(32, 5, 1)) return add_rows<T, 32, 5, 1, 4>(a, to);
-    if (is(32, 6, 1)) return add_rows<T, 32, 6, 1, 4>(a, to);
-    return cudaErrorInvalidConfiguration;
-}
-
-template <class T, int CHUNKS, int BLOCKS, bool EARLY>
-static cudaError_t add_wide(const Forward &a, const ForwardPlan &p, Launches *to)
-{
-    constexpr int THREADS = EARLY ? 512 : wide_threads(CHUNKS, BLOCKS);
-    // A row has at least 2 KB: more than a grid can hold would be 4 TB of them.
-    if (p.threads > THREADS || a.rows > 2147483647) return cudaErrorInvalidConfiguration;
-    const dim3 grid((unsigned)a.rows), block((unsigned)p.threads);
-    const bool plain = is_plain(a, dtype_of<T>);
-    auto kernel = forward_wide<T, CHUNKS, THREADS, BLOCKS, EARLY, false, false>;
-    if (plain) kernel = forward_wide<T, CHUNKS, THREADS, BLOCKS, EARLY, true, false>;
-    if constexpr (!EARLY) // those few rows fit in L2
-        if (plain && a.keep) kernel = forward_wide<T, CHUNKS, THREADS, BLOCKS, false, true, true>;
-    return add_launch(kernel, grid, block, 0, 1, true, to, a);
-}
-
-template <class T>
-static cudaError_t add_of(const Forward &a, const ForwardPlan &p, Launches *to)
-{
-    if (p.kernel == ROWS) return add_rows_of<T>(a, p, to);
-    if (p.early && p.chunks == 1) return add_wide<T, 1, 4, true>(a, p, to);
-    if (p.early && p.blocks == 2) return add_wide<T, 2, 2, true>(a, p, to);
-    if (p.early) return add_wide<T, 2, 4, true>(a, p, to);
-    auto is = [&](int chunks, int blocks) { return p.chunks == chunks && p.blocks == blocks; };
-    if (is(2, 4)) return add_wide<T, 2, 4, false>(a, p, to);
-    if (is(3, 2)) return add_wide<T, 3, 2, false>(a, p, to);
-    if (is(4, 2)) return add_wide<T, 4, 2, false>(a, p, to);
-    if (is(6, 2)) return add_wide<T, 6, 2, false>(a, p, to);
-    if (is(8, 2)) return add_wide<T, 8, 2, false>(a, p, to);
-    if constexpr (sizeof(T) == 4) {
-        if (is(8, 1)) return add_wide<T, 8, 1, false>(a, p, to);
-    } else {
-        if (is(6, 1)) return add_wide<T, 6, 1, false>(a, p, to);
-    }
-    return cudaErrorInvalidConfiguration;
-}
-
-cudaError_t add_forward(const Forward &a, const ForwardPlan &p, gd_dtype dtype, Launches *to)
-{
-    if (p.kernel == RING) return add_forward_ring(a, p, dtype, to);
-    if (dtype == GD_FLOAT32) return add_of<float>(a, p, to);
-    if (dtype == GD_BFLOAT16) return add_of<__nv_bfloat16>(a, p, to);
-    return add_of<__half>(a, p, to);
+    return by_types(a, [&](auto s, auto b) {
+        using S = decltype(s);
+        using B = decltype(b);
+        return a.at.residual ? by_chunks<S, B, true>(a, plan, stream)
+                             : by_chunks<S, B, false>(a, plan, stream);
+    });
 }
 
 } // namespace gd_rms

@@ -13,7 +13,9 @@ namespace
 // ---- Forward ------------------------------------------------------------------------------------
 
 // Rung 0, naive: a thread a row. Neighbouring threads read addresses N floats apart, so that each
-// load of a warp touches 32 different pieces of memory and uses 4 bytes of each 32 that come.
+// load of a warp touches 32 sectors, the 32 bytes that memory comes in, and uses 4 bytes of each;
+// the rest is of use to the next seven loads, if it is still in the first-level cache by then. And
+// there are as few threads as rows: 2048 rows are 32 blocks, for 132 multiprocessors.
 __global__ void forward_naive(float *y, float *rstd_out, const float *x, const float *weight,
                               int64_t rows, int cols, float eps)
 {
@@ -81,23 +83,48 @@ __device__ float squares(float4 x)
 }
 
 // Rungs 3 and 4: the same with 16 bytes a load, a quarter of the instructions for the same bytes,
-// and four times the bytes in flight.
-template <bool SHUFFLE>
+// and four times the bytes in flight. Rung 5 is rung 4 with both loops unrolled, which changes
+// nothing: the compiler does not know how many turns there are, so each copy of the body keeps its
+// test of j, and the load behind a test waits for the sum before it, as it did in the loop. The
+// turns that unrolling saves are instructions, and those are not what the kernel waits for.
+template <bool SHUFFLE, int UNROLL>
 __global__ void forward_vectors(float4 *y, float *rstd_out, const float4 *x, const float4 *weight,
                                 int vectors, float eps)
 {
     const int64_t row = blockIdx.x;
     x += row * vectors, y += row * vectors;
     float sum = 0;
+#pragma unroll UNROLL
     for (int j = threadIdx.x; j < vectors; j += blockDim.x) sum += squares(x[j]);
     sum = SHUFFLE ? block_sum_shuffle(sum) : block_sum_shared(sum);
     const float rstd = 1.0f / sqrtf(sum / (4.0f * (float)vectors) + eps);
+#pragma unroll UNROLL
     for (int j = threadIdx.x; j < vectors; j += blockDim.x) y[j] = scaled(x[j], rstd, weight[j]);
     if (threadIdx.x == 0) rstd_out[row] = rstd;
 }
 
-// Rung 5: the row stays in registers between the two uses, all loads of a thread are in flight at
-// once, and the number of loop turns is known to the compiler.
+// Rung 6: rung 4, but the row is read once and waits in shared memory for its second use. A thread
+// reads back what it has put there itself, so no barrier is needed for that.
+__global__ void forward_staged(float4 *y, float *rstd_out, const float4 *x, const float4 *weight,
+                               int vectors, float eps)
+{
+    extern __shared__ float4 staged[];
+    const int64_t row = blockIdx.x;
+    x += row * vectors, y += row * vectors;
+    float sum = 0;
+    for (int j = threadIdx.x; j < vectors; j += blockDim.x) {
+        staged[j] = x[j];
+        sum += squares(staged[j]);
+    }
+    sum = block_sum_shuffle(sum);
+    const float rstd = 1.0f / sqrtf(sum / (4.0f * (float)vectors) + eps);
+    for (int j = threadIdx.x; j < vectors; j += blockDim.x)
+        y[j] = scaled(staged[j], rstd, weight[j]);
+    if (threadIdx.x == 0) rstd_out[row] = rstd;
+}
+
+// Rung 7: the row waits in registers. The number of loop turns is known to the compiler, so here
+// unrolling pays: all loads of a thread are in flight at once.
 template <int CHUNKS>
 __global__ void forward_registers(float4 *y, float *rstd_out, const float4 *x, const float4 *weight,
                                   int vectors, float eps)
@@ -178,7 +205,7 @@ __global__ void sum_rows(float *dw, const float *partial, int64_t rows, int cols
 
 } // namespace
 
-const int gd_ladder_forward_rungs = 6, gd_ladder_backward_rungs = 3;
+const int gd_ladder_forward_rungs = 8, gd_ladder_backward_rungs = 3;
 
 const char *gd_ladder_forward_name(int rung)
 {
@@ -187,6 +214,8 @@ const char *gd_ladder_forward_name(int rung)
                                         "sum by warp shuffles",
                                         "16-byte loads, sum in shared memory",
                                         "16-byte loads, sum by warp shuffles",
+                                        "loops unrolled",
+                                        "row staged in shared memory",
                                         "row kept in registers"};
     return names[rung];
 }
@@ -211,12 +240,17 @@ cudaError_t gd_ladder_forward(int rung, float *y, float *rstd, const float *x, c
     if (rung == 1) forward_block<false><<<blocks, threads, 0, stream>>>(y, rstd, x, weight, n, eps);
     if (rung == 2) forward_block<true><<<blocks, threads, 0, stream>>>(y, rstd, x, weight, n, eps);
     if (rung == 3)
-        forward_vectors<false><<<blocks, threads, 0, stream>>>(y4, rstd, x4, w4, vectors, eps);
+        forward_vectors<false, 1><<<blocks, threads, 0, stream>>>(y4, rstd, x4, w4, vectors, eps);
     if (rung == 4)
-        forward_vectors<true><<<blocks, threads, 0, stream>>>(y4, rstd, x4, w4, vectors, eps);
-    if (rung == 5 && vectors <= 1024)
+        forward_vectors<true, 1><<<blocks, threads, 0, stream>>>(y4, rstd, x4, w4, vectors, eps);
+    if (rung == 5)
+        forward_vectors<true, 4><<<blocks, threads, 0, stream>>>(y4, rstd, x4, w4, vectors, eps);
+    if (rung == 6)
+        forward_staged<<<blocks, threads, (size_t)vectors * sizeof(float4), stream>>>(
+            y4, rstd, x4, w4, vectors, eps);
+    if (rung == 7 && vectors <= 1024)
         forward_registers<4><<<blocks, threads, 0, stream>>>(y4, rstd, x4, w4, vectors, eps);
-    if (rung == 5 && vectors > 1024)
+    if (rung == 7 && vectors > 1024)
         forward_registers<8><<<blocks, threads, 0, stream>>>(y4, rstd, x4, w4, vectors, eps);
     return cudaGetLastError();
 }

@@ -1,8 +1,5 @@
-// plan.cu - which kernel for which size, and its shape.
-//
-// The numbers were found by measuring on one GPU (CUDA.md has the figures) but depend on the sizes
-// and the dtype alone: a GPU with fewer multiprocessors runs the same blocks in more than one wave
-// and gets the same bits.
+// plan.cu - which kernel for which size, and its shape. The rules come from measurements on one
+// H200 (CUDA.md has the figures).
 #include "rms_norm/plan.cuh"
 
 #include "rms_norm/ring.cuh"
@@ -15,220 +12,131 @@ static int round_up(int64_t n, int multiple)
     return (int)(ceil_div(n, multiple) * multiple);
 }
 
-// A ring (ring.cuh): clusters of so many blocks, in so many teams that share a row each, of which
-// each thread has `chunks`.
-struct RingRow {
-    int64_t vectors; // of a row, at most
-    int cluster, teams, chunks, tile_chunks, lead;
-    int flight;   // KB of a block that are on their way
-    int clusters; // as many as one H200 runs at a time; each team makes a partial row of dw
-};
-static const RingRow forward_rings_of_4_bytes[] = {
-    {9728, 8, 2, 5, 1, 1, 48, 15},  {12288, 8, 2, 8, 1, 1, 48, 15}, {16384, 8, 2, 8, 1, 3, 40, 15},
-    {19456, 8, 1, 5, 1, 1, 48, 15}, {24576, 8, 1, 8, 1, 1, 48, 15}, {32768, 8, 1, 8, 1, 3, 40, 15},
-    {65536, 16, 1, 8, 2, 0, 64, 7},
-};
-static const RingRow forward_rings_of_2_bytes[] = {
-    {8192, 8, 2, 4, 1, 2, 48, 15},  {10240, 8, 2, 5, 1, 2, 48, 15}, {12288, 8, 1, 4, 1, 2, 54, 15},
-    {16384, 8, 1, 4, 1, 2, 48, 15}, {20480, 8, 1, 5, 1, 2, 48, 15}, {32768, 16, 1, 4, 1, 0, 64, 7},
-};
-static const RingRow backward_rings_of_4_bytes[] = {
-    {1152, 2, 2, 3, 1, 1, 48, 66},  {2048, 2, 1, 2, 1, 1, 48, 66},  {2880, 2, 1, 3, 1, 1, 48, 66},
-    {5760, 8, 2, 3, 1, 0, 66, 15},  {9216, 8, 1, 3, 1, 0, 66, 15},  {16384, 8, 1, 4, 1, 0, 64, 15},
-    {32768, 16, 1, 4, 1, 0, 80, 7}, {65536, 16, 1, 9, 1, 0, 75, 7},
-};
-static const RingRow backward_rings_of_2_bytes[] = {
-    {1152, 2, 2, 3, 1, 0, 66, 66},  {2048, 2, 1, 2, 1, 0, 64, 66},  {2880, 4, 2, 3, 1, 0, 66, 30},
-    {4096, 8, 2, 2, 1, 0, 80, 15},  {5760, 8, 2, 3, 1, 0, 66, 15},  {8192, 8, 1, 2, 1, 0, 80, 15},
-    {11520, 8, 1, 3, 1, 0, 66, 15}, {16384, 8, 1, 5, 1, 0, 65, 15}, {23040, 16, 1, 3, 1, 0, 80, 7},
-    {32768, 16, 1, 5, 1, 0, 78, 7},
-};
-
-// The first entry of a table that a row of so many vectors fits in, or NULL.
-template <class Row, int COUNT>
-static const Row *find_row(const Row (&table)[COUNT], int64_t vectors)
+static int least(int64_t a, int64_t b)
 {
-    for (const Row &row : table)
-        if (vectors <= row.vectors) return &row;
-    return nullptr;
+    return (int)(a < b ? a : b);
 }
 
-// What the ring holds, and what is on its way. Shorter rows have smaller tiles, and more of them.
-static int ring_stages(const RingRow &row, int threads, int inputs)
+static int most(int64_t a, int64_t b)
 {
-    const int tile = threads * row.tile_chunks * inputs * 16;
-    const int wanted =
-        row.chunks / row.tile_chunks + row.lead + (int)ceil_div(row.flight * 1024, tile);
-    const int room = (max_shared - RING_AT) / tile;
-    const int most = room < MOST_STAGES ? room : MOST_STAGES;
-    return wanted < most ? wanted : most;
+    return (int)(a > b ? a : b);
 }
 
-// What a forward and a backward take from the table alike.
-template <class Plan>
-static void take_ring(Plan *p, const RingRow &row, int64_t vectors, int inputs)
+// The smallest power of two, 4 to 32, that is at least n.
+static int lanes_for(int64_t n)
 {
-    p->kernel = RING;
-    p->cluster = row.cluster, p->teams = row.teams, p->chunks = row.chunks;
-    p->tile_chunks = row.tile_chunks, p->lead = row.lead;
-    p->threads = round_up(ceil_div(ceil_div(vectors, row.cluster / row.teams), row.chunks), 32);
-    p->stages = ring_stages(row, p->threads, inputs);
+    int lanes = 4;
+    while (lanes < n && lanes < 32) lanes *= 2;
+    return lanes;
 }
 
-// Rows that lanes of a warp share.
-static ForwardPlan plan_forward_rows(int64_t vectors, bool wide)
+// Some 64 bytes of a row for each thread: so much on its way that DRAM never waits, and blocks so
+// small that a multiprocessor has several, of which some read while others write. A residual is
+// as much again. More a thread where a row asks for it.
+ForwardPlan plan_forward(const Sizes &s, bool adds)
 {
-    ForwardPlan p = {};
-    p.kernel = ROWS;
-    // 16-bit rows pay more for lanes that have nothing to do.
-    const bool eight = !wide && vectors > 16 && vectors <= 24;
-    const bool sixteen = vectors <= 32 || (!wide && vectors <= 48);
-    p.lanes = eight ? 8 : sixteen ? 16 : 32;
-    p.chunks = (int)ceil_div(vectors, p.lanes);
-    p.rows = p.chunks == 1 || (p.chunks == 2 && wide) ? 2 : 1;
-    return p;
-}
-
-// Rows that a block holds: how many vectors each thread has, and how many blocks a multiprocessor
-// shall hold.
-struct WideRow {
-    int64_t vectors; // of a row, at most
-    int chunks, blocks;
-};
-static const WideRow wide_rows[] = {
-    {1024, 2, 4}, {1536, 3, 2}, {1792, 4, 2}, {2048, 3, 2},
-    {2560, 4, 2}, {4096, 6, 2}, {4608, 8, 2},
-};
-static const WideRow longer_rows_of_4_bytes[] = {{8192, 8, 1}};
-static const WideRow longer_rows_of_2_bytes[] = {{5120, 8, 2}, {6144, 6, 1}};
-
-static const WideRow *find_wide(int64_t vectors, bool wide)
-{
-    const WideRow *const row = find_row(wide_rows, vectors);
-    if (row) return row;
-    return wide ? find_row(longer_rows_of_4_bytes, vectors)
-                : find_row(longer_rows_of_2_bytes, vectors);
-}
-
-static ForwardPlan plan_forward_wide(int64_t rows, int64_t vectors, const WideRow &row)
-{
-    ForwardPlan p = {};
-    p.kernel = WIDE;
-    p.chunks = row.chunks, p.blocks = row.blocks;
-    if (rows <= 512 && vectors <= 1024) {
-        p.early = true;
-        p.chunks = vectors <= 512 ? 1 : 2;
-        p.blocks = rows <= 132 ? 2 : 4;
-    }
-    p.threads = round_up(ceil_div(vectors, p.chunks), 32);
-    return p;
-}
-
-ForwardPlan plan_forward(int64_t rows, int64_t cols, gd_dtype dtype)
-{
-    const int64_t size = (int64_t)gd_dtype_size(dtype), vectors = cols * size / 16;
-    const bool wide = size == 4;
-    if (vectors <= 128 || (vectors <= 192 && rows > 512)) return plan_forward_rows(vectors, wide);
-    const WideRow *const block = find_wide(vectors, wide);
-    if (block) return plan_forward_wide(rows, vectors, *block);
-    ForwardPlan p = {};
-    const RingRow *const ring = wide ? find_row(forward_rings_of_4_bytes, vectors)
-                                     : find_row(forward_rings_of_2_bytes, vectors);
-    if (!ring) return p; // too long: FALLBACK
-    take_ring(&p, *ring, vectors, 1);
-    p.clusters = ring->clusters;
-    return p;
-}
-
-// The partial rows of the fallback: enough blocks to fill a GPU, no more partial rows than an
-// eighth of the rows, since a block takes eight at a time.
-int64_t fallback_partials(int64_t rows, int64_t cols)
-{
-    const int64_t wanted = ceil_div(1024, ceil_div(cols, 32)), most = ceil_div(rows, 8);
-    return wanted < most ? wanted : most;
-}
-
-// Crews: so many threads share a row, so many make up a block; partials: blocks at most. Those are
-// one or two for each multiprocessor of an H200, 132 or 264, or a few less where that was measured
-// to be faster. The rings of a multiprocessor hold 50 to 115 KB.
-struct CrewRow {
-    int64_t vectors; // of a row, at most
-    int lanes, threads, stage_rows, stages, partials;
-    bool guard; // backward_rows.cu
-};
-static const CrewRow crews_of_4_bytes[] = {
-    {16, 8, 192, 8, 2, 264, false},    {32, 16, 256, 2, 2, 264, true},
-    {64, 32, 256, 1, 2, 256, true},    {128, 64, 384, 1, 3, 132, false},
-    {160, 96, 480, 1, 3, 132, true},   {192, 128, 384, 2, 2, 132, true},
-    {256, 128, 384, 1, 3, 132, false}, {320, 160, 480, 1, 2, 132, true},
-    {384, 192, 384, 1, 3, 132, false}, {512, 256, 512, 1, 2, 132, true},
-    {640, 320, 320, 1, 3, 132, false}, {768, 384, 384, 1, 3, 132, false},
-    {896, 512, 512, 1, 4, 132, false}, {1024, 512, 512, 1, 2, 132, false},
-};
-static const CrewRow crews_of_2_bytes[] = {
-    {8, 8, 192, 8, 2, 264, false},      {16, 8, 256, 4, 3, 264, true},
-    {32, 16, 256, 2, 2, 256, true},     {64, 32, 256, 1, 2, 264, true},
-    {96, 64, 384, 2, 2, 132, false},    {128, 64, 384, 1, 3, 132, false},
-    {160, 96, 480, 1, 3, 132, false},   {192, 96, 480, 1, 2, 132, true},
-    {256, 128, 384, 1, 3, 132, false},  {320, 160, 480, 1, 3, 132, true},
-    {384, 192, 384, 1, 3, 132, false},  {448, 224, 448, 1, 2, 132, false},
-    {512, 256, 512, 1, 2, 132, true},   {640, 320, 320, 1, 3, 132, false},
-    {768, 384, 384, 1, 3, 132, false},  {896, 448, 448, 1, 4, 132, false},
-    {1024, 512, 512, 1, 2, 132, false},
-};
-
-static BackwardPlan plan_crews(const CrewRow &row, int64_t rows)
-{
-    BackwardPlan p = {};
-    p.kernel = ROWS;
-    p.lanes = row.lanes, p.threads = row.threads, p.guard = row.guard;
-    p.stage_rows = row.stage_rows, p.stages = row.stages;
-    const int64_t stages = ceil_div(rows, p.stage_rows);
-    p.partials = stages < row.partials ? stages : row.partials;
-    p.cluster = 1;
-    return p;
-}
-
-static BackwardPlan plan_ring(const RingRow &row, int64_t rows, int64_t vectors)
-{
-    BackwardPlan p = {};
-    take_ring(&p, row, vectors, 2);
-    const int64_t teams = (int64_t)row.clusters * row.teams;
-    p.partials = teams < rows ? teams : rows;
-    return p;
-}
-
-BackwardPlan plan_backward(int64_t rows, int64_t cols, gd_dtype dtype)
-{
-    const bool wide = gd_dtype_size(dtype) == 4;
-    const int64_t row_bytes = cols * (int64_t)gd_dtype_size(dtype), vectors = row_bytes / 16;
-    if (dtype != GD_FLOAT64 && row_bytes % 16 == 0 && cols > 0 && rows > 0 && rows <= MOST_ROWS) {
-        const CrewRow *const crews =
-            wide ? find_row(crews_of_4_bytes, vectors) : find_row(crews_of_2_bytes, vectors);
-        if (crews) return plan_crews(*crews, rows);
-        const RingRow *const ring = wide ? find_row(backward_rings_of_4_bytes, vectors)
-                                         : find_row(backward_rings_of_2_bytes, vectors);
-        if (ring) return plan_ring(*ring, rows, vectors);
-    }
-    BackwardPlan p = {};
-    p.partials = fallback_partials(rows, cols);
-    return p;
-}
-
-BackwardPlan plan_backward_small(int64_t rows, int64_t cols, gd_dtype dtype)
-{
-    const int64_t row_bytes = cols * (int64_t)gd_dtype_size(dtype), vectors = row_bytes / 16;
-    BackwardPlan p = {};
-    if (dtype == GD_FLOAT64 || row_bytes % 16 || vectors < 1 || vectors > 1024 || rows < 1 ||
-        rows > 512)
+    ForwardPlan p = {0, 0, 128};
+    const bool wide = s.pack_elements == 4; // float32 takes half as many instructions for 16 bytes
+    if (s.packs <= (adds || wide ? 64 : 128)) {
+        const int each = adds || wide || s.packs <= 32 ? 2 : 4;
+        p.threads_per_row = lanes_for(ceil_div(s.packs, each));
+        p.chunks = each == 4 && s.packs <= 3 * p.threads_per_row ? 3 : each;
         return p;
-    p.kernel = SMALL;
-    p.chunks = vectors <= 512 ? 1 : 2;
-    p.threads = round_up(ceil_div(vectors, p.chunks), 32);
-    if (p.threads < 256) p.threads = 256; // for the columns' sake
-    p.columns = vectors <= 128 && rows > 256 ? 2 : vectors <= 512 && rows > 64 ? 4 : 8;
-    p.cluster = 1;
+    }
+    const bool few = s.rows <= 512 && s.packs <= 1024; // nothing hides the wait for the weight
+    if (adds)
+        p.chunks = s.packs <= 640 || few ? 2 : s.packs <= 1536 ? 4 : 8;
+    else if (few)
+        p.chunks = 3;
+    else
+        p.chunks = wide && s.packs <= 256 ? 2 : s.packs <= 1280 ? 4 : s.packs <= 2304 ? 6 : 8;
+    p.threads = p.threads_per_row = round_up(ceil_div(s.packs, p.chunks), 32);
     return p;
+}
+
+// As many teams as have 384 threads, which was measured to be best, or for the widest rows 512; and
+// so many bytes on their way as 16-bit and float32 rows want.
+BlockPlan plan_block(const Sizes &s)
+{
+    BlockPlan p = {};
+    const bool warp = s.packs <= 64, shortest = s.packs <= 8;
+    p.threads_per_row = warp ? lanes_for(ceil_div(s.packs, 2)) : round_up(ceil_div(s.packs, 2), 32);
+    const int size = warp ? 32 : p.threads_per_row;
+    const int teams = (shortest ? 256 : size <= 192 ? 384 : BLOCK_THREADS) / size;
+    const int blocks = (shortest ? 2 : 1) * MULTIPROCESSORS;
+    p.threads = teams * size;
+    const int groups = 32 / least(p.threads_per_row, 32);
+    const int slice = s.heads > 1 ? least(s.heads, groups) : 1;
+    const int64_t slices = s.heads > 1 ? ceil_div(s.heads, groups) : 1;
+    p.stage_tokens = s.heads > 1 ? 1 : groups;
+    const int64_t token = slice * s.packs * s.pack_bytes;
+    if (s.packs <= 16 && p.stage_tokens * token < 2048) p.stage_tokens *= 2;
+    const int64_t stage = p.stage_tokens * token * teams;
+    const int64_t wanted = (shortest               ? 32
+                            : s.packs <= 16        ? 48
+                            : s.pack_elements == 8 ? 72
+                                                   : 56) *
+                           1024;
+    p.stages = most((wanted + stage / 2) / stage, 2);
+    // Two rows at a time rather than many stages.
+    if (p.stages >= 4 && 2 * p.stage_tokens * slice <= 32) p.stage_tokens *= 2, p.stages /= 2;
+    p.stages = least(p.stages, MOST_TEAM_STAGES / teams);
+    p.partials = least(ceil_div(s.rows / s.heads, p.stage_tokens), most(blocks / slices, 1));
+    return p;
+}
+
+// The smallest cluster whose threads hold a row in few packs each; and so many bytes on their way
+// as were measured to be best.
+ClusterPlan plan_cluster(const Sizes &s, bool backward)
+{
+    ClusterPlan p = {};
+    int flight;
+    if (backward) {
+        p.cluster = s.packs <= 2880 ? 2 : s.packs <= 5760 ? 4 : s.packs <= 19200 ? 8 : 16;
+        const int64_t share = ceil_div(s.packs, p.cluster);
+        p.chunks = share <= 1440 ? 3 : share <= 2400 ? 5 : 9;
+        flight = 88 * 1024;
+    } else {
+        p.cluster = s.packs <= 4800 ? 2 : s.packs <= 8320 ? 4 : s.packs <= 16640 ? 8 : 16;
+        p.chunks = ceil_div(s.packs, p.cluster) <= 2400 ? 5 : 8;
+        flight = (p.cluster == 16 ? 64 : 52) * 1024;
+    }
+    p.threads = round_up(ceil_div(ceil_div(s.packs, p.cluster), p.chunks), 32);
+    const int stage = p.threads * s.pack_bytes;
+    const int wanted = p.chunks + 1 + (int)ceil_div(flight, stage);
+    p.stages = least(least(wanted, (MAX_SHARED - RING_AT) / stage), MOST_STAGES);
+    // As many clusters as an H200 runs at a time.
+    const int at_once[] = {66, 30, 15, 7};
+    p.clusters = least(s.rows, at_once[__builtin_ctz((unsigned)p.cluster) - 1]);
+    return p;
+}
+
+// Whether a row finds room in the largest cluster, and one stage more than are held.
+static bool cluster_fits(const Sizes &s, bool backward)
+{
+    const ClusterPlan p = plan_cluster(s, backward);
+    const int most_chunks = !backward ? 8 : s.pack_elements == 4 ? 9 : 5;
+    return p.chunks <= most_chunks && p.threads <= cluster_threads(p.chunks) &&
+           p.stages > p.chunks + (backward ? 0 : 1);
+}
+
+Kernel plan_kernel(const Sizes &s, bool backward)
+{
+    if (s.packs == 0 || s.rows == 0 || s.rows > MOST_ROWS) return PLAIN;
+    // A block holds a row; where too few of them would fit a multiprocessor, a cluster does.
+    const int narrow = s.pack_elements == 8 && s.heads == 1 ? 2304 : 4096;
+    if (!backward && s.packs <= narrow) return BLOCK;
+    if (backward && s.heads > 1) return s.packs <= 64 ? BLOCK : PLAIN;
+    if (backward && s.rows <= 512 && s.packs <= BLOCK_PACKS) return FEW;
+    if (backward && s.packs <= BLOCK_PACKS) return BLOCK;
+    return s.heads == 1 && cluster_fits(s, backward) ? CLUSTER : PLAIN;
+}
+
+int64_t plan_plain_partials(int64_t tokens, int64_t width)
+{
+    const int64_t wanted = width ? ceil_div(1024, ceil_div(width, 32)) : 0,
+                  eighth = ceil_div(tokens, 8);
+    return wanted < eighth ? wanted : eighth;
 }
 
 } // namespace gd_rms

@@ -1,8 +1,6 @@
 // rms_norm.cu - the functions of gradus/kernels.h on CUDA: checks the call, chooses its kernels and
-// runs them.
-#include "rms_norm/async.cuh"
-#include "rms_norm/launch.cuh"
-#include "rms_norm/plan.cuh"
+// launches them.
+#include "rms_norm/kernels.cuh"
 
 namespace gd_rms
 {
@@ -12,7 +10,8 @@ __global__ void hopper_probe(int *answer)
     if (answer) *answer = GD_HOPPER;
 }
 
-// 90 or more where the driver chose code made for compute capability 9.0; asked once per device.
+// Whether the driver chose code made for compute capability 9.0, which has bulk copies, transaction
+// barriers and clusters; asked once per device.
 bool have_hopper()
 {
     static int known[64]; // 0: not asked yet; 1: no; 2: yes. Racing threads write the same answer.
@@ -26,20 +25,72 @@ bool have_hopper()
     return yes;
 }
 
+// ---- What is asked for --------------------------------------------------------------------------
+
+static bool valid(const gd_rms_norm_problem *p)
+{
+    return p && p->rows >= 0 && p->cols >= 0 && p->heads >= 0 && p->eps >= 0 &&
+           gd_dtype_is_real(p->dtype) && gd_dtype_is_real(p->y_dtype) &&
+           gd_dtype_is_real(p->weight_dtype) && gd_dtype_is_real(p->dweight_dtype) &&
+           (p->heads < 2 || p->rows % p->heads == 0);
+}
+
+static Problem problem_of(const gd_rms_norm_problem *p)
+{
+    Problem a = {};
+    a.rows = p->rows, a.cols = p->cols, a.heads = p->heads > 1 ? p->heads : 1;
+    a.weight_per_head = p->weight_per_head;
+    a.dtype = p->dtype, a.y_dtype = p->y_dtype, a.weight_dtype = p->weight_dtype;
+    a.is_double =
+        p->dtype == GD_FLOAT64 || p->y_dtype == GD_FLOAT64 || p->weight_dtype == GD_FLOAT64;
+    a.round = p->round_before_weight;
+    a.eps = p->eps, a.offset = p->offset;
+    a.float_eps = (float)p->eps, a.float_offset = (float)p->offset;
+    a.per_col = p->cols ? 1.0f / (float)p->cols : 0.0f;
+    return a;
+}
+
+static int size_of(gd_dtype dtype)
+{
+    return (int)gd_dtype_size(dtype);
+}
+
+// `more`: an input of dtype, or in the forward of y_dtype, besides those that there always are.
+static Sizes sizes_of(const Problem &p, bool backward, bool more)
+{
+    Sizes s = {p.rows, p.heads, 0, 0, 0};
+    const int size = size_of(p.dtype), y_size = size_of(p.y_dtype);
+    const bool types = p.dtype != GD_FLOAT64 && size <= 4 && p.y_dtype != GD_FLOAT64 &&
+                       (p.dtype == p.y_dtype || (size == 4 && y_size == 2));
+    s.pack_elements = 16 / (size < y_size ? size : y_size);
+    if (types && p.cols % s.pack_elements == 0) s.packs = p.cols / s.pack_elements;
+    s.pack_bytes = s.pack_elements *
+                   (backward ? size + y_size + (more ? size : 0) : size + (more ? y_size : 0));
+    return s;
+}
+
 static bool aligned(const void *p)
 {
     return (uintptr_t)p % 16 == 0;
 }
 
-static bool aligned_rows(const void *p, int64_t stride, size_t size)
+static bool aligned_rows(const void *p, int64_t stride, gd_dtype dtype)
 {
-    return aligned(p) && stride * (int64_t)size % 16 == 0;
+    return aligned(p) && (!p || stride * size_of(dtype) % 16 == 0);
 }
 
-static bool good_problem(const gd_rms_norm_problem *p)
+static bool fast_weight(const Problem &p, const void *weight, const void *bias)
 {
-    return p && p->rows >= 0 && p->cols >= 0 && p->eps >= 0 && gd_dtype_is_real(p->dtype) &&
-           gd_dtype_is_real(p->weight_dtype) && gd_dtype_is_real(p->dweight_dtype);
+    const bool known = p.weight_dtype == GD_FLOAT32 || p.weight_dtype == p.y_dtype;
+    return (known || (!weight && !bias)) && aligned(weight) && aligned(bias);
+}
+
+// Whether the tensors are so large that L2, 50 MB or so, cannot hold them from one kernel to the
+// next anyway. Smaller ones lost by it.
+static bool keeps_inputs(const Problem &p, bool backward)
+{
+    const int64_t one = p.rows * p.cols * size_of(p.dtype);
+    return one >= (backward ? 80 << 20 : 32 << 20);
 }
 
 static gd_status status_of(cudaError_t error)
@@ -49,163 +100,174 @@ static gd_status status_of(cudaError_t error)
     return error == cudaErrorMemoryAllocation ? GD_ERROR_MEMORY : GD_ERROR_DEVICE;
 }
 
-// Whether writing dx may change what another block has yet to read.
-static bool overwrites(const gd_rms_norm_problem *p, const gd_rms_norm_gradients *g)
+// ---- Forward ------------------------------------------------------------------------------------
+
+static cudaError_t forward(const Forward &a, cudaStream_t stream)
 {
-    const size_t size = gd_dtype_size(p->dtype);
-    auto overlap = [&](const void *input, int64_t stride) {
-        const char *const a = (const char *)g->dx, *const b = (const char *)input;
-        const size_t a_bytes = (size_t)((p->rows - 1) * g->dx_stride + p->cols) * size;
-        const size_t b_bytes = (size_t)((p->rows - 1) * stride + p->cols) * size;
-        return a < b + b_bytes && b < a + a_bytes;
+    const gd_rms_norm_values &v = a.at;
+    const bool adds = v.residual;
+    const Sizes s = sizes_of(a, false, adds);
+    const bool fast = fast_weight(a, v.weight, v.bias) &&
+                      aligned_rows(v.x, v.x_stride, adds ? a.y_dtype : a.dtype) &&
+                      aligned_rows(v.y, v.y_stride, a.y_dtype) &&
+                      aligned_rows(v.residual, v.residual_stride, a.dtype) &&
+                      aligned_rows(adds ? v.sum : nullptr, v.sum_stride, a.dtype);
+    const Kernel kernel = fast ? plan_kernel(s, false) : PLAIN;
+    if (kernel == BLOCK) return forward_registers(a, plan_forward(s, adds), stream);
+    if (kernel == CLUSTER && have_hopper())
+        return forward_cluster(a, plan_cluster(s, false), stream);
+    return plain_forward(a, stream);
+}
+
+// ---- Backward -----------------------------------------------------------------------------------
+
+// The partial rows of the kernel for many rows, which may have to do the work of that for few; 0:
+// the plain kernels run this.
+static int64_t fast_partials(const Sizes &s)
+{
+    switch (plan_kernel(s, true)) {
+    case PLAIN:
+        return 0;
+    case CLUSTER:
+        return plan_cluster(s, true).clusters;
+    default:
+        return plan_block(s).partials;
+    }
+}
+
+static int64_t most_partials(const Problem &p)
+{
+    const int64_t tokens = p.rows / p.heads;
+    int64_t most = plan_plain_partials(tokens, p.heads * p.cols);
+    for (const bool more : {false, true}) {
+        const int64_t fast = fast_partials(sizes_of(p, true, more));
+        if (fast > most) most = fast;
+    }
+    return most;
+}
+
+// Whether writing a gradient may change what another block has yet to read.
+static bool overwrites(const Backward &a)
+{
+    const gd_rms_norm_gradients &g = a.at;
+    auto meet = [&](const void *out, int64_t out_stride, gd_dtype out_dtype, const void *in,
+                    int64_t stride, gd_dtype dtype) {
+        if (!out || !in) return false;
+        const char *const o = (const char *)out, *const i = (const char *)in;
+        const int64_t o_bytes = ((a.rows - 1) * out_stride + a.cols) * size_of(out_dtype);
+        const int64_t i_bytes = ((a.rows - 1) * stride + a.cols) * size_of(dtype);
+        return o < i + i_bytes && i < o + o_bytes;
     };
-    return g->dx && (overlap(g->dy, g->dy_stride) || overlap(g->x, g->x_stride));
+    return meet(g.dx, g.dx_stride, a.dtype, g.dy, g.dy_stride, a.y_dtype) ||
+           meet(g.dx, g.dx_stride, a.dtype, g.x, g.x_stride, a.dtype) ||
+           meet(g.dbranch, g.dbranch_stride, a.y_dtype, g.dy, g.dy_stride, a.y_dtype) ||
+           meet(g.dbranch, g.dbranch_stride, a.y_dtype, g.x, g.x_stride, a.dtype);
 }
 
-// Whether the tensors are so large that L2, 50 MB or so, cannot hold them from one kernel to the
-// next anyway. Smaller ones lost by it.
-static bool keeps_inputs(const gd_rms_norm_problem *p, int inputs)
+// What the partial rows make: dweight, or dbias. Heads that share a weight are so many partial rows
+// more.
+static cudaError_t sum_up(const Backward &a, gd_dtype dtype, bool of_bias, int64_t partials,
+                          cudaStream_t stream)
 {
-    const int64_t one = p->rows * p->cols * (int64_t)gd_dtype_size(p->dtype);
-    return one >= (inputs == 1 ? 32 << 20 : 80 << 20);
+    const gd_rms_norm_gradients &g = a.at;
+    const int64_t shared = a.weight_per_head ? 1 : a.heads;
+    return sum_partials(of_bias ? g.dbias : g.dweight, dtype,
+                        of_bias ? g.accumulate_dbias : g.accumulate_dweight, g.workspace,
+                        a.is_double, partials * shared, a.heads * a.cols / shared, stream);
 }
 
-// Of an H200. How many blocks may wait for the kernel ahead is a guess that changes no result.
-constexpr int MULTIPROCESSORS = 132;
-
-static size_t sum_size(gd_dtype dtype)
+static cudaError_t plain_sum(Backward a, gd_dtype dtype, bool of_bias, cudaStream_t stream)
 {
-    return dtype == GD_FLOAT64 ? sizeof(double) : sizeof(float);
+    const int64_t partials = plan_plain_partials(a.rows / a.heads, a.heads * a.cols);
+    a.partial = a.at.workspace;
+    const cudaError_t error = partials ? plain_partials(a, of_bias, partials, stream) : cudaSuccess;
+    return error ? error : sum_up(a, dtype, of_bias, partials, stream);
 }
 
-// Bytes of one partial buffer: the fallback may have to step in where fast kernels were planned.
-static size_t partial_bytes(const gd_rms_norm_problem *p)
+static bool runs_fast(const Backward &a, const gd_rms_norm_gradients &g)
 {
-    const int64_t fast = plan_backward(p->rows, p->cols, p->dtype).partials;
-    const int64_t slow = fallback_partials(p->rows, p->cols);
-    const size_t bytes = (size_t)(fast > slow ? fast : slow) * (size_t)p->cols * sum_size(p->dtype);
-    return (bytes + 15) / 16 * 16;
+    return (g.dx || g.dbranch || g.dweight) && have_hopper() && !g.accumulate_dbranch &&
+           (!g.dbranch || g.dsum) && fast_weight(a, g.weight, nullptr) &&
+           aligned_rows(g.dx, g.dx_stride, a.dtype) &&
+           aligned_rows(g.dbranch, g.dbranch_stride, a.y_dtype) &&
+           aligned_rows(g.dy, g.dy_stride, a.y_dtype) && aligned_rows(g.x, g.x_stride, a.dtype) &&
+           aligned_rows(g.dsum, g.dsum_stride, a.dtype);
 }
 
-// The partial sums of dweight or dbias, by the fallback, and then the sum itself.
-static cudaError_t column_sums(Backward a, const gd_rms_norm_problem *p, bool bias, void *result,
-                               bool accumulate, void *workspace, Launches *to)
+static cudaError_t backward(Backward a, gd_dtype dweight_dtype, cudaStream_t stream)
 {
-    const int64_t partials = fallback_partials(a.rows, a.cols);
+    gd_rms_norm_gradients &g = a.at;
     cudaError_t error = cudaSuccess;
-    a.partial = workspace;
-    if (partials > 0) error = fallback_partials_of(a, p->dtype, bias, partials, to);
-    if (!error)
-        error = add_dweight(result, p->dweight_dtype, accumulate, workspace, p->dtype == GD_FLOAT64,
-                            partials, a.cols, false, to);
-    return error;
-}
-
-static cudaError_t add_backward(const gd_rms_norm_problem *p, const gd_rms_norm_gradients *g,
-                                Launches *to)
-{
-    Backward a = {g->dx,           nullptr,      g->dy,       g->x,
-                  g->rstd,         g->weight,    p->rows,     p->cols,
-                  g->dx_stride,    g->dy_stride, g->x_stride, p->offset,
-                  p->weight_dtype, false,        false,       0};
-    const size_t size = gd_dtype_size(p->dtype);
-    a.round = p->round_before_weight && size == 2;
-    a.keep = keeps_inputs(p, 2);
-    a.waiting = MULTIPROCESSORS;
-    cudaError_t error = cudaSuccess;
-
     // First dbias: dx may overwrite dy.
-    if (g->dbias) error = column_sums(a, p, true, g->dbias, g->accumulate_dbias, g->workspace, to);
+    if (g.dbias) error = plain_sum(a, dweight_dtype, true, stream);
     if (error) return error;
 
-    const BackwardPlan plan = plan_backward(p->rows, p->cols, p->dtype);
-    const bool fast = plan.kernel != FALLBACK && (g->dx || g->dweight) &&
-                      (!g->dx || aligned_rows(g->dx, g->dx_stride, size)) &&
-                      aligned_rows(g->dy, g->dy_stride, size) &&
-                      aligned_rows(g->x, g->x_stride, size) && aligned(g->weight) && have_hopper();
-    if (!fast) {
-        if (g->dweight)
-            error = column_sums(a, p, false, g->dweight, g->accumulate_dweight, g->workspace, to);
-        if (!error && g->dx && p->rows > 0) error = fallback_dx(a, p->dtype, to);
-        return error;
+    // To add to what dx holds is to have it for dsum.
+    const gd_rms_norm_gradients asked = g;
+    if (g.dx && g.accumulate_dx && !g.dsum && !g.dbranch) {
+        g.dsum = g.dx, g.dsum_stride = g.dx_stride;
+        g.accumulate_dx = false;
     }
-
-    const BackwardPlan small = plan_backward_small(p->rows, p->cols, p->dtype);
-    if (small.kernel == SMALL && !overwrites(p, g)) {
-        const SmallDweight d = {g->dweight, p->dweight_dtype, g->accumulate_dweight};
-        return add_backward_small(a, d, small, p->dtype, to);
+    const Sizes s = sizes_of(a, true, g.dsum);
+    Kernel kernel = !g.accumulate_dx && runs_fast(a, g) ? plan_kernel(s, true) : PLAIN;
+    if (kernel == FEW && overwrites(a)) kernel = BLOCK;
+    if (kernel == FEW) return backward_few(a, dweight_dtype, stream);
+    if (kernel == PLAIN) {
+        g = asked;
+        if (g.dweight) error = plain_sum(a, dweight_dtype, false, stream);
+        return error || !(g.dx || g.dbranch) || a.rows == 0 ? error : plain_dx(a, stream);
     }
-
-    // One partial row of the right dtype is the result.
-    const bool direct = plan.partials == 1 && p->dweight_dtype == GD_FLOAT32 &&
-                        !g->accumulate_dweight && aligned(g->dweight);
-    if (g->dweight) a.partial = direct ? g->dweight : g->workspace;
-    error = plan.kernel == ROWS ? add_backward_rows(a, plan, p->dtype, to)
-                                : add_backward_ring(a, plan, p->dtype, to);
-    if (!error && g->dweight && !direct)
-        error = add_dweight(g->dweight, p->dweight_dtype, g->accumulate_dweight, a.partial, false,
-                            plan.partials, p->cols, true, to);
-    return error;
+    a.partial = g.dweight ? g.workspace : nullptr;
+    int64_t partials;
+    if (kernel == BLOCK) {
+        const BlockPlan plan = plan_block(s);
+        partials = plan.partials;
+        error = backward_block(a, plan, stream);
+    } else {
+        const ClusterPlan plan = plan_cluster(s, true);
+        partials = plan.clusters;
+        error = backward_cluster(a, plan, stream);
+    }
+    return error || !g.dweight ? error : sum_up(a, dweight_dtype, false, partials, stream);
 }
 
 } // namespace gd_rms
 
 using namespace gd_rms;
 
-gd_status gd_cuda_rms_norm_forward(const gd_rms_norm_problem *p, void *y, int64_t y_stride,
-                                   void *rstd, const void *x, int64_t x_stride, const void *weight,
-                                   const void *bias, void *stream)
+gd_status gd_cuda_rms_norm_forward(const gd_rms_norm_problem *p, const gd_rms_norm_values *v,
+                                   void *stream)
 {
-    if (!good_problem(p)) return GD_ERROR_ARGUMENT;
-    if (p->rows == 0 || (p->cols == 0 && !rstd)) return GD_OK;
-    if (p->cols > 0 && (!y || !x)) return GD_ERROR_ARGUMENT;
-
-    const size_t size = gd_dtype_size(p->dtype);
-    Forward a = {y,
-                 rstd,
-                 x,
-                 weight,
-                 bias,
-                 p->rows,
-                 p->cols,
-                 y_stride,
-                 x_stride,
-                 p->eps,
-                 p->offset,
-                 p->weight_dtype,
-                 p->round_before_weight && size == 2,
-                 p->cols ? 1.0f / (float)p->cols : 0.0f,
-                 keeps_inputs(p, 1),
-                 0};
-    ForwardPlan plan = {};
-    if (p->dtype != GD_FLOAT64 && p->cols > 0 && p->cols * (int64_t)size % 16 == 0 &&
-        aligned_rows(x, x_stride, size) && aligned_rows(y, y_stride, size) && aligned(weight) &&
-        aligned(bias))
-        plan = plan_forward(p->rows, p->cols, p->dtype);
-    a.waiting = (plan.kernel == ROWS ? 3 : 2) * MULTIPROCESSORS;
-    Launches all;
-    cudaError_t error = plan.kernel == FALLBACK || (plan.kernel == RING && !have_hopper())
-                            ? fallback_forward(a, p->dtype, &all)
-                            : add_forward(a, plan, p->dtype, &all);
-    if (!error) error = run(all, true, (cudaStream_t)stream);
-    return status_of(error);
+    if (!valid(p) || !v) return GD_ERROR_ARGUMENT;
+    if (p->rows == 0 || (p->cols == 0 && !v->rstd)) return GD_OK;
+    if (p->cols > 0 && (!v->y || !v->x || (v->residual && !v->sum))) return GD_ERROR_ARGUMENT;
+    Forward a;
+    (Problem &)a = problem_of(p);
+    a.at = *v;
+    a.keep = keeps_inputs(a, false);
+    return status_of(forward(a, (cudaStream_t)stream));
 }
 
 gd_status gd_cuda_rms_norm_backward(const gd_rms_norm_problem *p, const gd_rms_norm_gradients *g,
                                     void *stream)
 {
-    if (!good_problem(p) || !g) return GD_ERROR_ARGUMENT;
-    if (p->cols == 0 || (!g->dx && !g->dweight && !g->dbias)) return GD_OK;
+    if (!valid(p) || !g) return GD_ERROR_ARGUMENT;
+    if (p->cols == 0 || (!g->dx && !g->dbranch && !g->dweight && !g->dbias)) return GD_OK;
     if (p->rows > 0 && (!g->dy || !g->x || !g->rstd)) return GD_ERROR_ARGUMENT;
     const bool sums = (g->dweight || g->dbias) && p->rows > 0;
     if (sums && (!g->workspace || !aligned(g->workspace))) return GD_ERROR_ARGUMENT;
-    Launches all;
-    cudaError_t error = add_backward(p, g, &all);
-    if (!error) error = run(all, g->overlap, (cudaStream_t)stream);
-    return status_of(error);
+    Backward a;
+    (Problem &)a = problem_of(p);
+    a.at = *g;
+    a.partial = nullptr;
+    a.keep = keeps_inputs(a, true);
+    return status_of(backward(a, p->dweight_dtype, (cudaStream_t)stream));
 }
 
 size_t gd_cuda_rms_norm_workspace(const gd_rms_norm_problem *p)
 {
-    return good_problem(p) ? partial_bytes(p) : 0;
+    if (!valid(p)) return 0;
+    const Problem a = problem_of(p);
+    const size_t size = a.is_double ? sizeof(double) : sizeof(float);
+    return ((size_t)(most_partials(a) * a.heads * a.cols) * size + 15) / 16 * 16;
 }

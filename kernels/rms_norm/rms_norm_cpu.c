@@ -17,23 +17,11 @@
 #include "rms_norm/tiles.h"
 
 enum {
-    STRETCH = 512,           /* columns summed up at a time */
     GROUP_BYTES = 128 << 10, /* backward: what a group of rows may fill of the second level cache */
-    GROUP_ROWS = 8,          /* ... and how many it has at most */
-    PIECES = 64,   /* backward: dw is summed up in at most so many pieces of the rows ... */
-    PIECE_ROWS = 8 /* ... of at least so many */
+    GROUP_ROWS = 8           /* ... and how many it has at most */
 };
 
 /* ---- Forward ------------------------------------------------------------------------------ */
-
-typedef struct forward {
-    const gd_rms_norm_args *args;
-    int64_t M, N;
-    rows x, residual;
-    param gain, bias;
-    REAL *sum, *y, *rstd; /* sum: NULL in rms_norm. rstd: NULL when no backward will come */
-    leave how;
-} forward;
 
 /* In two sums side by side: an addition waits for the one before it, and in one sum alone that
  * would take longer than the memory. */
@@ -51,122 +39,85 @@ static double sum_of_squares(const REAL *x, int64_t n)
 }
 
 /* add_rms_norm: columns j to j + n of sum = x + residual, which is the x of what follows. */
-static const REAL *add_tile(const forward *f, int64_t row, int64_t j, int64_t n)
+static const REAL *add_tile(const rms_forward *f, int64_t row, int64_t j, int64_t n, REAL *buffer)
 {
-    const REAL *x = row_at(&f->x, row) + j, *residual = row_at(&f->residual, row) + j;
-    REAL *sum = f->sum + row * f->N + j;
+    REAL other[STRETCH];
+    const REAL *x = get_tile(&f->x, row, j, n, buffer);
+    const REAL *residual = get_tile(&f->residual, row, j, n, other);
+    void *at = place(&f->sum, row, j);
+    REAL *sum = f->sum.dtype == (gd_dtype)REAL_DTYPE ? at : buffer;
 #pragma omp simd
     for (int64_t k = 0; k < n; k++) sum[k] = x[k] + residual[k];
-    round_tile(sum, n, f->args->round_sum);
+    round_tile(sum, n, f->round_sum);
+    if (sum == buffer) gd_find_converter(f->sum.dtype, (gd_dtype)REAL_DTYPE)(at, 1, sum, 1, n);
     return sum;
 }
 
-static void prefetch_inputs(const forward *f, int64_t row, int64_t j, int64_t n, int half)
+static void prefetch_inputs(const rms_forward *f, int64_t row, int64_t j, int64_t n, int half)
 {
-    prefetch_half(row_at(&f->x, row), f->N, j, n, half);
-    if (f->sum) prefetch_half(row_at(&f->residual, row), f->N, j, n, half);
+    prefetch_half(&f->x, row, f->N, j, n, half);
+    if (f->sum.data) prefetch_half(&f->residual, row, f->N, j, n, half);
 }
 
 /* First pass: mean(x^2). */
-static double mean_square(const forward *f, int64_t row, int64_t next)
+static double mean_square(const rms_forward *f, int64_t row, int64_t next)
 {
     double total = 0;
+    REAL buffer[STRETCH];
     for (int64_t j = 0; j < f->N; j += STRETCH) {
         int64_t n = gd_min64(STRETCH, f->N - j);
         prefetch_inputs(f, next, j, n, 0);
-        const REAL *x = f->sum ? add_tile(f, row, j, n) : row_at(&f->x, row) + j;
+        const REAL *x =
+            f->sum.data ? add_tile(f, row, j, n, buffer) : get_tile(&f->x, row, j, n, buffer);
         total += sum_of_squares(x, n);
     }
     return total / (double)f->N;
 }
 
 /* Second pass: y = xhat * gain + bias, xhat = x * rstd. */
-static void forward_row(const forward *f, int64_t row, int64_t next)
+static void forward_row(const rms_forward *f, int64_t row, int64_t next)
 {
     const int64_t N = f->N;
-    const REAL rstd = (REAL)(1 / sqrt(mean_square(f, row, next) + f->args->eps));
-    const REAL *x = f->sum ? f->sum + row * N : row_at(&f->x, row);
-    const REAL *gain = param_row(&f->gain, row, N), *bias = param_row(&f->bias, row, N);
-    if (f->rstd) f->rstd[row] = rstd;
+    const rms_rows *from = f->sum.data ? &f->sum : &f->x;
+    const REAL rstd = (REAL)(1 / sqrt(mean_square(f, row, next) + f->eps));
+    if (f->rstd) ((REAL *)f->rstd)[row] = rstd;
     for (int64_t j = 0; j < N; j += TILE) {
         int64_t n = gd_min64(TILE, N - j);
-        REAL y[TILE];
+        REAL y[TILE], wide_x[TILE], wide_gain[TILE], wide_bias[TILE];
         prefetch_inputs(f, next, j, n, 1);
-        if (rounds_tile(f->args->round_xhat)) {
-            for (int64_t k = 0; k < n; k++) y[k] = x[j + k] * rstd;
-            round_tile(y, n, f->args->round_xhat);
-            for (int64_t k = 0; k < n; k++) y[k] *= gain[j + k];
+        const REAL *x = get_tile(from, row, j, n, wide_x);
+        const REAL *gain = gain_tile(&f->weight, f->offset, row, N, j, n, wide_gain);
+        if (rounds_tile(f->round_xhat)) {
+            for (int64_t k = 0; k < n; k++) y[k] = x[k] * rstd;
+            round_tile(y, n, f->round_xhat);
+            for (int64_t k = 0; k < n; k++) y[k] *= gain[k];
         } else {
-            for (int64_t k = 0; k < n; k++) y[k] = x[j + k] * rstd * gain[j + k];
+            for (int64_t k = 0; k < n; k++) y[k] = x[k] * rstd * gain[k];
         }
-        for (int64_t k = 0; bias && k < n; k++) y[k] += bias[j + k];
-        put_tile(f->y + row * N + j, y, n, f->how);
+        if (f->bias.data) {
+            const REAL *bias = param_tile(&f->bias, row, N, j, n, wide_bias);
+            for (int64_t k = 0; k < n; k++) y[k] += bias[k];
+        }
+        put_tile(&f->y, row, j, y, n);
     }
 }
 
-static gd_status run_forward(const gd_call *call, forward *f, const gd_tensor *weight,
-                             const gd_tensor *bias)
+void GD_REAL_NAME(rms_norm_rows_forward)(const rms_forward *f, int threads)
 {
-    const gd_tensor *y = call->output[0];
-    f->args = call->args;
-    f->M = gd_row_count(y);
-    f->N = gd_tensor_dim(y, -1);
-    f->y = gd_data(y);
-    f->rstd = gd_data(call->save[0]);
-    f->how = how_to_store(f->M * f->N);
-    if (f->M * f->N == 0) return GD_OK;
-    if (!open_gain(call, weight, f->args->offset, f->N, &f->gain) ||
-        !open_bias(call, bias, &f->bias) || !open_rows(call, call->input[0], &f->x))
-        return GD_ERROR_MEMORY;
-#pragma omp parallel num_threads(gd_threads_for(call->threads, f->M * f->N))
+#pragma omp parallel num_threads(gd_threads_for(threads, f->M * f->N))
     {
 #pragma omp for schedule(static) nowait
         for (int64_t row = 0; row < f->M; row++) forward_row(f, row, gd_min64(row + 1, f->M - 1));
         gd_stream_end();
     }
-    return GD_OK;
-}
-
-/* inputs x [..., N], weight, bias; output y; save rstd [M] */
-gd_status GD_REAL_NAME(rms_norm_forward)(const gd_call *call)
-{
-    forward f = {0};
-    return run_forward(call, &f, call->input[1], call->input[2]);
-}
-
-/* inputs x, residual [..., N], weight, bias; outputs y, sum; save rstd [M] */
-gd_status GD_REAL_NAME(add_rms_norm_forward)(const gd_call *call)
-{
-    forward f = {.sum = gd_data(call->output[1])};
-    if (f.sum && !open_rows(call, call->input[1], &f.residual)) return GD_ERROR_MEMORY;
-    return run_forward(call, &f, call->input[2], call->input[3]);
 }
 
 /* ---- Backward ----------------------------------------------------------------------------- */
 
-/* A gradient of x's shape to be written, and how. */
-typedef struct target {
-    REAL *data; /* NULL: nobody wants it */
-    leave how;
-} target;
-
-typedef struct backward {
-    const gd_rms_norm_args *args;
-    int64_t M, N;
-    rows x; /* in add_rms_norm the sum */
-    const REAL *dy, *rstd;
-    const REAL *dsum; /* what came to add_rms_norm's second output, [M, N]; or NULL */
-    param gain;
-    target dx, dresidual;       /* the same numbers */
-    int64_t dw_heads, db_heads; /* 0: nobody wants it */
-    int64_t piece_rows, group_rows;
-    double *partials; /* [pieces, (dw_heads + db_heads) * N] */
-} backward;
-
-static void prefetch_x_and_dy(const backward *b, int64_t row, int64_t j, int64_t n, int half)
+static void prefetch_x_and_dy(const rms_backward *b, int64_t row, int64_t j, int64_t n, int half)
 {
-    prefetch_half(row_at(&b->x, row), b->N, j, n, half);
-    prefetch_half(b->dy + row * b->N, b->N, j, n, half);
+    prefetch_half(&b->x, row, b->N, j, n, half);
+    prefetch_half(&b->dy, row, b->N, j, n, half);
 }
 
 /* The sum of h * xhat over n columns, h = dy * gain; see sum_of_squares. */
@@ -185,62 +136,74 @@ static double sum_h_xhat(const REAL *dy, const REAL *gain, const REAL *x, REAL r
 }
 
 /* First pass: m = mean(h * xhat). */
-static REAL mean_h_xhat(const backward *b, int64_t row, int64_t next)
+static REAL mean_h_xhat(const rms_backward *b, int64_t row, int64_t next)
 {
-    const REAL *x = row_at(&b->x, row), *dy = b->dy + row * b->N;
-    const REAL *gain = param_row(&b->gain, row, b->N), rstd = b->rstd[row];
+    const REAL rstd = ((const REAL *)b->rstd)[row];
     double total = 0;
     for (int64_t j = 0; j < b->N; j += STRETCH) {
         int64_t n = gd_min64(STRETCH, b->N - j);
+        REAL wide_x[STRETCH], wide_dy[STRETCH], wide_gain[STRETCH];
         prefetch_x_and_dy(b, next, j, n, 0);
-        total += sum_h_xhat(dy + j, gain + j, x + j, rstd, n);
+        total += sum_h_xhat(get_tile(&b->dy, row, j, n, wide_dy),
+                            gain_tile(&b->weight, b->offset, row, b->N, j, n, wide_gain),
+                            get_tile(&b->x, row, j, n, wide_x), rstd, n);
     }
     return (REAL)(total / (double)b->N);
 }
 
+/* dw += dy * xhat */
+static void add_to_dw(const rms_backward *b, const REAL *x, const REAL *dy, REAL rstd, int64_t n,
+                      double *dw)
+{
+    if (rounds_tile(b->round_xhat)) {
+        REAL xhat[TILE];
+        for (int64_t k = 0; k < n; k++) xhat[k] = x[k] * rstd;
+        round_tile(xhat, n, b->round_xhat);
+#pragma omp simd
+        for (int64_t k = 0; k < n; k++) dw[k] += (double)(dy[k] * xhat[k]);
+    } else {
+#pragma omp simd
+        for (int64_t k = 0; k < n; k++) dw[k] += (double)(dy[k] * (x[k] * rstd));
+    }
+}
+
 /* Second pass, columns j to j + n of one row: dx = rstd * (h - xhat * m), and the row's share
- * in dw and db. dx comes last, as it may take the place of dy. */
-static void backward_tile(const backward *b, int64_t row, int64_t j, int64_t n, REAL m,
+ * in dw and db. dx comes last, as it may take the place of dy or dsum. */
+static void backward_tile(const rms_backward *b, int64_t row, int64_t j, int64_t n, REAL m,
                           double *partial)
 {
-    const int64_t N = b->N, at = row * N + j;
-    const REAL *x = row_at(&b->x, row) + j, *dy = b->dy + at;
-    const REAL rstd = b->rstd[row];
-
-    if (b->dw_heads) {
-        double *dw = partial + head_of(b->dw_heads, row) * N + j;
-        if (rounds_tile(b->args->round_xhat)) {
-            REAL xhat[TILE];
-            for (int64_t k = 0; k < n; k++) xhat[k] = x[k] * rstd;
-            round_tile(xhat, n, b->args->round_xhat);
-#pragma omp simd
-            for (int64_t k = 0; k < n; k++) dw[k] += (double)(dy[k] * xhat[k]);
-        } else {
-#pragma omp simd
-            for (int64_t k = 0; k < n; k++) dw[k] += (double)(dy[k] * (x[k] * rstd));
-        }
-    }
-    if (b->db_heads) {
-        double *db = partial + (b->dw_heads + head_of(b->db_heads, row)) * N + j;
+    const int64_t N = b->N;
+    const REAL rstd = ((const REAL *)b->rstd)[row];
+    REAL wide_x[TILE], wide_dy[TILE], wide[TILE];
+    const REAL *x = get_tile(&b->x, row, j, n, wide_x);
+    const REAL *dy = get_tile(&b->dy, row, j, n, wide_dy);
+    if (b->dw.data) add_to_dw(b, x, dy, rstd, n, partial + head_of(b->dw.heads, row) * N + j);
+    if (b->db.data) {
+        int64_t dw_heads = b->dw.data ? b->dw.heads : 0;
+        double *db = partial + (dw_heads + head_of(b->db.heads, row)) * N + j;
 #pragma omp simd
         for (int64_t k = 0; k < n; k++) db[k] += (double)dy[k];
     }
     if (b->dx.data || b->dresidual.data) {
-        const REAL *gain = param_row(&b->gain, row, N) + j;
+        const REAL *gain = gain_tile(&b->weight, b->offset, row, N, j, n, wide);
         REAL dx[TILE];
         for (int64_t k = 0; k < n; k++) dx[k] = rstd * (dy[k] * gain[k] - x[k] * rstd * m);
-        for (int64_t k = 0; b->dsum && k < n; k++) dx[k] += b->dsum[at + k];
-        if (b->dx.data) put_tile(b->dx.data + at, dx, n, b->dx.how);
-        if (b->dresidual.data) put_tile(b->dresidual.data + at, dx, n, b->dresidual.how);
+        if (b->dsum.data) {
+            const REAL *dsum = get_tile(&b->dsum, row, j, n, wide);
+            for (int64_t k = 0; k < n; k++) dx[k] += dsum[k];
+        }
+        if (b->dx.data) put_tile(&b->dx, row, j, dx, n);
+        if (b->dresidual.data) put_tile(&b->dresidual, row, j, dx, n);
     }
 }
 
 /* A few rows together: a tile of dw and db, which are the larger the more columns there are and
  * live in the second level cache, is fetched from there once for all of them. */
-static void backward_group(const backward *b, int64_t first, int64_t end, double *partial)
+static void backward_group(const rms_backward *b, int64_t first, int64_t end, int64_t ahead,
+                           double *partial)
 {
     REAL m[GROUP_ROWS] = {0};
-    int64_t ahead = b->group_rows, last = b->M - 1;
+    int64_t last = b->M - 1;
     bool wants_dx = b->dx.data || b->dresidual.data;
     for (int64_t row = first; wants_dx && row < end; row++)
         m[row - first] = mean_h_xhat(b, row, gd_min64(row + ahead, last));
@@ -253,121 +216,213 @@ static void backward_group(const backward *b, int64_t first, int64_t end, double
     }
 }
 
-/* One piece of the rows, done by one thread in order: its dx, and its row of the partial sums. */
-static void backward_piece(const backward *b, int64_t piece)
+/* Numbers in one piece's sums. */
+static int64_t partial_width(const rms_backward *b)
 {
-    int64_t first = piece * b->piece_rows, end = gd_min64(b->M, first + b->piece_rows);
-    int64_t width = (b->dw_heads + b->db_heads) * b->N;
-    double *partial = b->partials + piece * width;
-    if (width) memset(partial, 0, (size_t)width * sizeof *partial);
-    for (int64_t row = first; row < end; row += b->group_rows)
-        backward_group(b, row, gd_min64(end, row + b->group_rows), partial);
+    return ((b->dw.data ? b->dw.heads : 0) + (b->db.data ? b->db.heads : 0)) * b->N;
 }
 
-/* gradient [n] = or += the sum over all pieces of partials[piece, from : from + n], in order. */
-static void reduce_partials(REAL *gradient, bool accumulate, const backward *b, int64_t pieces,
-                            int64_t from, int64_t n, int threads)
+/* One piece of the rows, done by one thread in order: its dx, and its row of the partial sums. */
+static void backward_piece(const rms_backward *b, int64_t piece)
 {
-    int64_t stride = (b->dw_heads + b->db_heads) * b->N;
+    int64_t first = piece * b->piece_rows, end = gd_min64(b->M, first + b->piece_rows);
+    int64_t row_bytes = b->N * (b->x.size + b->dy.size), width = partial_width(b);
+    int64_t group = gd_max64(1, gd_min64(GROUP_ROWS, GROUP_BYTES / row_bytes));
+    double *partial = width ? b->partials + piece * width : NULL;
+    if (width) memset(partial, 0, (size_t)width * sizeof *partial);
+    for (int64_t row = first; row < end; row += group)
+        backward_group(b, row, gd_min64(end, row + group), group, partial);
+}
+
+/* gradient = or += the sum over all pieces, in order, of what begins at `from` in each. */
+static void reduce_partials(const rms_param *gradient, const rms_backward *b, int64_t pieces,
+                            int64_t from, int threads)
+{
+    if (!gradient->data) return;
+    int64_t n = gradient->heads * b->N, stride = partial_width(b);
 #pragma omp parallel for schedule(static) num_threads(gd_threads_for(threads, pieces *n))
     for (int64_t j = 0; j < n; j += TILE) {
         int64_t width = gd_min64(TILE, n - j);
-        double sum[TILE] = {0};
+        char *at = (char *)gradient->data + j * gradient->size;
+        double sum[TILE] = {0}, before[TILE] = {0};
         for (int64_t p = 0; p < pieces; p++)
             for (int64_t k = 0; k < width; k++) sum[k] += b->partials[p * stride + from + j + k];
-        for (int64_t k = 0; k < width; k++)
-            gradient[j + k] = (REAL)(accumulate ? (double)gradient[j + k] + sum[k] : sum[k]);
+        if (gradient->accumulate)
+            gd_find_converter(GD_FLOAT64, gradient->dtype)(before, 1, at, 1, width);
+        for (int64_t k = 0; k < width; k++) sum[k] += before[k];
+        gd_find_converter(gradient->dtype, GD_FLOAT64)(at, 1, sum, 1, width);
     }
 }
 
-/* Divides the rows into pieces, which the shapes alone decide (and not which gradients are wanted),
- * and finds memory for their sums. With weights per head a piece has all heads equally often. */
-static bool plan_pieces(const gd_call *call, backward *b, int weight, int64_t *pieces)
-{
-    int64_t heads = gd_max64(heads_of(call->input[weight]), heads_of(call->input[weight + 1]));
-    int64_t groups = b->M / heads;
-    b->piece_rows = heads * gd_max64(PIECE_ROWS, gd_divide_up(groups, PIECES));
-    *pieces = gd_divide_up(b->M, b->piece_rows);
-    int64_t row_bytes = 2 * b->N * (int64_t)sizeof(REAL);
-    b->group_rows = gd_max64(1, gd_min64(GROUP_ROWS, GROUP_BYTES / row_bytes));
-    int64_t sums = *pieces * (b->dw_heads + b->db_heads) * b->N;
-    b->partials = gd_call_scratch(call, (size_t)sums * sizeof(double));
-    return b->partials != NULL;
-}
-
-/* A dx that takes the place of dy finds its lines in the cache. */
-static target open_target(const gd_call *call, int input, const REAL *dy, int64_t count)
-{
-    target t = {.data = gd_data(call->dinput[input]), .how = how_to_store(count)};
-    if (t.data == dy) t.how = STORE;
-    if (call->accumulate[input]) t.how = ADD;
-    return t;
-}
-
 /* No gradient came to y: that of the sum passes through to x and residual. */
-static void pass_dsum(const backward *b, target dx, int threads)
+static void pass_dsum(const rms_backward *b, const rms_rows *to, int threads)
 {
-    int64_t count = b->M * b->N;
-#pragma omp parallel for schedule(static) num_threads(gd_threads_for(threads, count))
-    for (int64_t i = 0; i < count; i += GD_BLOCK)
-        put_tile(dx.data + i, b->dsum + i, gd_min64(GD_BLOCK, count - i),
-                 dx.how == ADD ? ADD : STORE);
+    if (!to->data) return;
+#pragma omp parallel num_threads(gd_threads_for(threads, b->M * b->N))
+    {
+#pragma omp for schedule(static) nowait
+        for (int64_t row = 0; row < b->M; row++)
+            for (int64_t j = 0; j < b->N; j += TILE) {
+                int64_t n = gd_min64(TILE, b->N - j);
+                REAL wide[TILE];
+                put_tile(to, row, j, get_tile(&b->dsum, row, j, n, wide), n);
+            }
+        gd_stream_end();
+    }
 }
 
-/* `weight` is the place of weight among the inputs, that of bias is next. */
-static gd_status run_backward(const gd_call *call, backward *b, const gd_tensor *x, int weight)
+void GD_REAL_NAME(rms_norm_rows_backward)(const rms_backward *b, int threads)
 {
-    const gd_tensor *dw = call->dinput[weight], *db = call->dinput[weight + 1];
-    b->rstd = gd_data(call->save[0]);
-    b->dx = open_target(call, 0, b->dy, b->M * b->N);
-    b->dw_heads = dw ? gd_row_count(dw) : 0;
-    b->db_heads = db ? gd_row_count(db) : 0;
-    if (b->N == 0) return GD_OK;
-
-    int64_t pieces = 0;
-    if (b->dy && b->M > 0) {
-        if (!open_gain(call, call->input[weight], b->args->offset, b->N, &b->gain) ||
-            !open_rows(call, x, &b->x) || !plan_pieces(call, b, weight, &pieces))
-            return GD_ERROR_MEMORY;
-#pragma omp parallel num_threads(gd_threads_for(call->threads, b->M * b->N))
+    int64_t pieces = b->dy.data ? rms_pieces(b->M, b->piece_rows) : 0;
+    if (pieces > 0) {
+#pragma omp parallel num_threads(gd_threads_for(threads, b->M * b->N))
         {
 #pragma omp for schedule(static) nowait
             for (int64_t piece = 0; piece < pieces; piece++) backward_piece(b, piece);
             gd_stream_end();
         }
-    } else if (b->dsum) {
-        if (b->dx.data) pass_dsum(b, b->dx, call->threads);
-        if (b->dresidual.data) pass_dsum(b, b->dresidual, call->threads);
+    } else if (b->dsum.data) {
+        pass_dsum(b, &b->dx, threads);
+        pass_dsum(b, &b->dresidual, threads);
     }
+    reduce_partials(&b->dw, b, pieces, 0, threads);
+    reduce_partials(&b->db, b, pieces, b->dw.data ? b->dw.heads * b->N : 0, threads);
+}
 
-    int64_t dw_count = b->dw_heads * b->N, db_count = b->db_heads * b->N;
-    reduce_partials(gd_data(dw), call->accumulate[weight], b, pieces, 0, dw_count, call->threads);
-    reduce_partials(gd_data(db), call->accumulate[weight + 1], b, pieces, dw_count, db_count,
-                    call->threads);
+/* ---- The ops ------------------------------------------------------------------------------ */
+
+/* A tensor that is contiguous, or absent. */
+static rms_rows rows_of(const gd_tensor *t)
+{
+    return t ? (rms_rows){.data = gd_tensor_data(t),
+                          .dtype = gd_tensor_dtype(t),
+                          .size = (int64_t)gd_dtype_size(gd_tensor_dtype(t)),
+                          .stride = gd_tensor_dim(t, -1)}
+             : (rms_rows){0};
+}
+
+/* The elements of t side by side: its own memory, or a copy. NULL: out of memory. */
+static void *packed(const gd_call *call, const gd_tensor *t)
+{
+    int64_t strides[GD_MAX_DIMS];
+    return gd_tensor_is_contiguous(t) ? gd_tensor_data(t) : gd_packed_copy(call, t, strides);
+}
+
+/* One of any strides: rows that are packed stay where they are. false: out of memory. */
+static bool open_rows(const gd_call *call, const gd_tensor *t, rms_rows *x)
+{
+    int last = gd_tensor_ndim(t) - 1;
+    *x = rows_of(t);
+    if (gd_tensor_is_contiguous(t)) return true;
+    if (gd_tensor_strides(t)[last] == 1 || x->stride == 1) {
+        x->stride = 0; /* where there is one dimension, there is one row */
+        x->ndim = last;
+        memcpy(x->shape, gd_tensor_shape(t), (size_t)last * sizeof *x->shape);
+        memcpy(x->strides, gd_tensor_strides(t), (size_t)last * sizeof *x->strides);
+        return true;
+    }
+    x->data = packed(call, t);
+    return x->data != NULL;
+}
+
+static rms_param param_of(const gd_tensor *t, void *data, bool accumulate)
+{
+    gd_dtype dtype = gd_tensor_dtype(t);
+    return (rms_param){data, dtype, (int64_t)gd_dtype_size(dtype), gd_row_count(t), accumulate};
+}
+
+static bool open_param(const gd_call *call, const gd_tensor *t, rms_param *p)
+{
+    *p = t ? param_of(t, packed(call, t), false) : (rms_param){.heads = 1};
+    return !t || p->data;
+}
+
+/* `weight` is its place among the inputs, that of bias is next. */
+static gd_status run_forward(const gd_call *call, rms_forward *f, int weight)
+{
+    const gd_rms_norm_args *args = call->args;
+    f->y = rows_of(call->output[0]);
+    f->N = f->y.stride;
+    f->M = gd_row_count(call->output[0]);
+    f->eps = args->eps, f->offset = args->offset;
+    f->round_xhat = args->round_xhat, f->round_sum = args->round_sum;
+    f->rstd = gd_data(call->save[0]);
+    f->y.how = rms_how(&f->y, f->M * f->N, false, false);
+    if (f->M * f->N == 0) return GD_OK;
+    if (!open_param(call, call->input[weight], &f->weight) ||
+        !open_param(call, call->input[weight + 1], &f->bias) ||
+        !open_rows(call, call->input[0], &f->x))
+        return GD_ERROR_MEMORY;
+    GD_REAL_NAME(rms_norm_rows_forward)(f, call->threads);
     return GD_OK;
 }
 
-static backward backward_of(const gd_call *call, const gd_tensor *x)
+/* inputs x [..., N], weight, bias; output y; save rstd [M] */
+gd_status GD_REAL_NAME(rms_norm_forward)(const gd_call *call)
 {
-    return (backward){.args = call->args,
-                      .M = gd_row_count(x),
-                      .N = gd_tensor_dim(x, -1),
-                      .dy = gd_data(call->doutput[0])};
+    rms_forward f = {0};
+    return run_forward(call, &f, 1);
+}
+
+/* inputs x, residual [..., N], weight, bias; outputs y, sum; save rstd [M] */
+gd_status GD_REAL_NAME(add_rms_norm_forward)(const gd_call *call)
+{
+    rms_forward f = {.sum = rows_of(call->output[1])};
+    if (!open_rows(call, call->input[1], &f.residual)) return GD_ERROR_MEMORY;
+    return run_forward(call, &f, 2);
+}
+
+static rms_rows dinput_of(const gd_call *call, int input, const gd_tensor *dy)
+{
+    rms_rows dx = rows_of(call->dinput[input]);
+    int64_t count = dx.data ? gd_tensor_count(call->dinput[input]) : 0;
+    dx.how = rms_how(&dx, count, call->accumulate[input], dx.data == gd_data(dy));
+    return dx;
+}
+
+static rms_param dparam_of(const gd_call *call, int input)
+{
+    const gd_tensor *t = call->dinput[input];
+    return t ? param_of(t, gd_tensor_data(t), call->accumulate[input]) : (rms_param){0};
+}
+
+/* x: what was normalised. */
+static gd_status run_backward(const gd_call *call, rms_backward *b, const gd_tensor *x, int weight)
+{
+    const gd_rms_norm_args *args = call->args;
+    b->M = gd_row_count(x);
+    b->N = gd_tensor_dim(x, -1);
+    b->offset = args->offset, b->round_xhat = args->round_xhat;
+    b->dy = rows_of(call->doutput[0]);
+    b->dx = dinput_of(call, 0, call->doutput[0]);
+    b->rstd = gd_data(call->save[0]);
+    b->dw = dparam_of(call, weight), b->db = dparam_of(call, weight + 1);
+    if (b->N == 0) return GD_OK;
+    if (b->dy.data && b->M > 0) {
+        if (!open_param(call, call->input[weight], &b->weight) || !open_rows(call, x, &b->x))
+            return GD_ERROR_MEMORY;
+        const gd_tensor *bias = call->input[weight + 1];
+        int64_t bias_heads = bias ? gd_row_count(bias) : 1;
+        b->piece_rows = rms_piece_rows(b->M, gd_max64(b->weight.heads, bias_heads));
+        b->partials = gd_call_scratch(
+            call, rms_partials_bytes(b->M, b->N, b->piece_rows, b->dw.heads + b->db.heads));
+        if (!b->partials) return GD_ERROR_MEMORY;
+    }
+    GD_REAL_NAME(rms_norm_rows_backward)(b, call->threads);
+    return GD_OK;
 }
 
 /* reads x, weight, rstd */
 gd_status GD_REAL_NAME(rms_norm_backward)(const gd_call *call)
 {
-    backward b = backward_of(call, call->input[0]);
+    rms_backward b = {0};
     return run_backward(call, &b, call->input[0], 1);
 }
 
 /* reads the sum, weight, rstd */
 gd_status GD_REAL_NAME(add_rms_norm_backward)(const gd_call *call)
 {
-    const gd_tensor *sum = call->output[1];
-    backward b = backward_of(call, sum);
-    b.dsum = gd_data(call->doutput[1]);
-    b.dresidual = open_target(call, 1, b.dy, b.M * b.N);
-    return run_backward(call, &b, sum, 2);
+    rms_backward b = {.dsum = rows_of(call->doutput[1]),
+                      .dresidual = dinput_of(call, 1, call->doutput[0])};
+    return run_backward(call, &b, call->output[1], 2);
 }

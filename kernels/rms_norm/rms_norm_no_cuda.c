@@ -4,12 +4,10 @@
 
 #ifndef GD_HAVE_CUDA
 
-gd_status gd_cuda_rms_norm_forward(const gd_rms_norm_problem *problem, void *y, int64_t y_stride,
-                                   void *rstd, const void *x, int64_t x_stride, const void *weight,
-                                   const void *bias, void *stream)
+gd_status gd_cuda_rms_norm_forward(const gd_rms_norm_problem *problem,
+                                   const gd_rms_norm_values *values, void *stream)
 {
-    (void)problem, (void)y, (void)y_stride, (void)rstd, (void)x, (void)x_stride;
-    (void)weight, (void)bias, (void)stream;
+    (void)problem, (void)values, (void)stream;
     return GD_ERROR_UNSUPPORTED;
 }
 

@@ -1,67 +1,28 @@
-/* tiles.h - what the forward and the backward of rms_norm_cpu.c share: where the rows of x and of
- * the parameters lie, and how tiles of results are rounded and leave. Nothing here knows what is
- * computed. */
+/* tiles.h - what the forward and the backward of rms_norm_cpu.c share: tiles, some columns of a row
+ * as REAL, and how they come and leave. Nothing here knows what is computed. */
 #ifndef GRADUS_RMS_NORM_TILES_H
 #define GRADUS_RMS_NORM_TILES_H
 
 #include "copy/convert.h"
-#include "kernel.h"
-#include "stream.h"
+#include "rms_norm/rms_norm_cpu.h"
 
-enum { TILE = 128 }; /* columns; so that some tiles fit into the first level cache together */
+enum {
+    TILE = 256,    /* columns; so that some tiles fit into the first level cache together */
+    STRETCH = 512, /* columns summed up at a time */
+    REAL_DTYPE = sizeof(REAL) == sizeof(double) ? GD_FLOAT64 : GD_FLOAT32
+};
 
-/* ---- Rows and parameters ------------------------------------------------------------------ */
+/* ---- Where things lie --------------------------------------------------------------------- */
 
-/* The rows of x [..., N], which may lie anywhere, each one packed. */
-typedef struct rows {
-    const REAL *data;
-    const int64_t *shape, *strides; /* of the dimensions before the last */
-    int ndim;                       /* how many; 0: row i is at i * N */
-    int64_t N;
-} rows;
-
-static inline const REAL *row_at(const rows *x, int64_t row)
+/* Element j of a row. */
+static inline void *place(const rms_rows *x, int64_t row, int64_t j)
 {
-    if (x->ndim == 0) return x->data + row * x->N;
-    const REAL *at = x->data;
+    int64_t at = x->ndim == 0 ? row * x->stride : 0;
     for (int d = x->ndim - 1; d >= 0; d--) {
-        at += row % x->shape[d] * x->strides[d];
-        row /= x->shape[d];
+        at += (d > 0 ? row % x->shape[d] : row) * x->strides[d];
+        row = d > 0 ? row / x->shape[d] : 0;
     }
-    return at;
-}
-
-/* The elements of t side by side: its own memory, or a copy. NULL: out of memory. */
-static inline const REAL *packed(const gd_call *call, const gd_tensor *t)
-{
-    int64_t strides[GD_MAX_DIMS];
-    return gd_tensor_is_contiguous(t) ? gd_tensor_data(t) : gd_packed_copy(call, t, strides);
-}
-
-static inline bool open_rows(const gd_call *call, const gd_tensor *t, rows *x)
-{
-    int last = gd_tensor_ndim(t) - 1;
-    *x = (rows){.data = gd_tensor_data(t), .N = gd_tensor_dim(t, -1)};
-    if (gd_tensor_is_contiguous(t)) return true;
-    if (gd_tensor_strides(t)[last] == 1 || x->N == 1) {
-        x->ndim = last;
-        x->shape = gd_tensor_shape(t);
-        x->strides = gd_tensor_strides(t);
-        return true;
-    }
-    x->data = packed(call, t);
-    return x->data != NULL;
-}
-
-/* A weight or bias [heads, N]: row i of x meets row i mod heads of it. */
-typedef struct param {
-    const REAL *data; /* NULL: there is none */
-    int64_t heads;
-} param;
-
-static inline int64_t heads_of(const gd_tensor *weight)
-{
-    return weight ? gd_row_count(weight) : 1;
+    return (char *)x->data + (at + j) * x->size;
 }
 
 static inline int64_t head_of(int64_t heads, int64_t row)
@@ -69,33 +30,48 @@ static inline int64_t head_of(int64_t heads, int64_t row)
     return heads == 1 ? 0 : row % heads;
 }
 
-/* What row `row` of x meets; NULL if there is none. */
-static inline const REAL *param_row(const param *p, int64_t row, int64_t N)
+/* Pass 0 and pass 1 over a row, at column j, each call in a part of one half of another row. */
+static inline void prefetch_half(const rms_rows *x, int64_t row, int64_t N, int64_t j, int64_t n,
+                                 int half)
 {
-    return p->data ? p->data + head_of(p->heads, row) * N : NULL;
+    gd_prefetch(place(x, row, (half * N + j) / 2), n * x->size / 2);
+}
+
+/* ---- Tiles that come ---------------------------------------------------------------------- */
+
+/* n numbers of another dtype, widened into `buffer`; of REAL's, where they lie. */
+static inline const REAL *widened(const void *data, gd_dtype dtype, int64_t n, REAL *buffer)
+{
+    if (dtype == (gd_dtype)REAL_DTYPE) return data;
+    gd_find_converter((gd_dtype)REAL_DTYPE, dtype)(buffer, 1, data, 1, n);
+    return buffer;
+}
+
+static inline const REAL *get_tile(const rms_rows *x, int64_t row, int64_t j, int64_t n,
+                                   REAL *buffer)
+{
+    return widened(place(x, row, j), x->dtype, n, buffer);
+}
+
+/* The tile of a parameter [heads, N] that row `row` of x meets. */
+static inline const REAL *param_tile(const rms_param *p, int64_t row, int64_t N, int64_t j,
+                                     int64_t n, REAL *buffer)
+{
+    int64_t at = head_of(p->heads, row) * N + j;
+    return widened((char *)p->data + at * p->size, p->dtype, n, buffer);
 }
 
 /* offset + weight, which is what xhat is multiplied with; ones where there is no weight. */
-static inline bool open_gain(const gd_call *call, const gd_tensor *weight, double offset, int64_t N,
-                             param *gain)
+static inline const REAL *gain_tile(const rms_param *weight, double offset, int64_t row, int64_t N,
+                                    int64_t j, int64_t n, REAL *buffer)
 {
-    gain->heads = heads_of(weight);
-    const REAL *w = weight ? packed(call, weight) : NULL;
-    gain->data = w;
-    if (weight && (!w || offset == 0)) return w != NULL;
-    REAL *sum = gd_call_scratch(call, (size_t)(gain->heads * N) * sizeof(REAL));
-    for (int64_t j = 0; sum && j < gain->heads * N; j++) sum[j] = w ? (REAL)offset + w[j] : 1;
-    gain->data = sum;
-    return sum != NULL;
+    const REAL *w = weight->data ? param_tile(weight, row, N, j, n, buffer) : NULL;
+    if (w && offset == 0) return w;
+    for (int64_t k = 0; k < n; k++) buffer[k] = w ? (REAL)offset + w[k] : 1;
+    return buffer;
 }
 
-static inline bool open_bias(const gd_call *call, const gd_tensor *bias, param *b)
-{
-    *b = (param){.data = bias ? packed(call, bias) : NULL, .heads = heads_of(bias)};
-    return !bias || b->data;
-}
-
-/* ---- Tiles -------------------------------------------------------------------------------- */
+/* ---- Tiles that leave --------------------------------------------------------------------- */
 
 /* Whether rounding to dtype changes anything. */
 static inline bool rounds_tile(gd_dtype dtype)
@@ -104,46 +80,35 @@ static inline bool rounds_tile(gd_dtype dtype)
            (dtype == GD_FLOAT32 && sizeof(REAL) > sizeof(float));
 }
 
-/* Rounds n numbers to what a narrower dtype can hold. */
+/* Rounds at most STRETCH numbers to what a narrower dtype can hold. */
 static inline void round_tile(REAL *tile, int64_t n, gd_dtype dtype)
 {
-    bool wide = sizeof(REAL) > sizeof(float);
-    if (dtype == GD_BFLOAT16) {
-        for (int64_t k = 0; k < n; k++)
-            tile[k] = (REAL)gd_bf16_to_f32(wide ? gd_f64_to_bf16((double)tile[k])
-                                                : gd_f32_to_bf16((float)tile[k]));
-    } else if (dtype == GD_FLOAT16) {
-        for (int64_t k = 0; k < n; k++)
-            tile[k] = (REAL)gd_f16_to_f32(wide ? gd_f64_to_f16((double)tile[k])
-                                               : gd_f32_to_f16((float)tile[k]));
-    } else if (dtype == GD_FLOAT32 && wide) {
-        for (int64_t k = 0; k < n; k++) tile[k] = (REAL)(float)tile[k];
+    float narrow[STRETCH];
+    if (!rounds_tile(dtype)) return;
+    gd_find_converter(dtype, (gd_dtype)REAL_DTYPE)(narrow, 1, tile, 1, n);
+    gd_find_converter((gd_dtype)REAL_DTYPE, dtype)(tile, 1, narrow, 1, n);
+}
+
+/* A tile of results goes to its place. */
+static inline void put_tile(const rms_rows *to, int64_t row, int64_t j, const REAL *tile, int64_t n)
+{
+    REAL sum[TILE];
+    double narrow[TILE]; /* of any dtype */
+    void *at = place(to, row, j);
+    const void *from = tile;
+    if (to->how == ADD) {
+        const REAL *before = widened(at, to->dtype, n, sum);
+        for (int64_t k = 0; k < n; k++) sum[k] = before[k] + tile[k];
+        from = sum;
     }
-}
-
-/* How a tile of results reaches its place. */
-typedef enum leave { STORE, STREAM, ADD } leave;
-
-static inline void put_tile(REAL *to, const REAL *tile, int64_t n, leave how)
-{
-    if (how == STREAM) {
-        gd_stream(to, tile, n * (int64_t)sizeof(REAL));
-    } else if (how == STORE) {
-        memcpy(to, tile, (size_t)n * sizeof(REAL));
-    } else {
-        for (int64_t k = 0; k < n; k++) to[k] += tile[k];
+    if (to->dtype != (gd_dtype)REAL_DTYPE) {
+        gd_find_converter(to->dtype, (gd_dtype)REAL_DTYPE)(narrow, 1, from, 1, n);
+        from = narrow;
     }
-}
-
-static inline leave how_to_store(int64_t count)
-{
-    return count * (int64_t)sizeof(REAL) >= GD_STREAM_FROM ? STREAM : STORE;
-}
-
-/* Pass 0 and pass 1 over a row, at column j, each call in a part of one half of another row. */
-static inline void prefetch_half(const REAL *row, int64_t N, int64_t j, int64_t n, int half)
-{
-    gd_prefetch(row + (half * N + j) / 2, n * (int64_t)sizeof(REAL) / 2);
+    if (to->how == STREAM)
+        gd_stream(at, from, n * to->size);
+    else
+        memcpy(at, from, (size_t)(n * to->size));
 }
 
 #endif

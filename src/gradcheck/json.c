@@ -1,4 +1,6 @@
 /* json.c - a report as one line of JSON. */
+#define _POSIX_C_SOURCE 200809L /* newlocale */
+#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -83,9 +85,8 @@ static void print_input(FILE *file, const gd_gradcheck_input *in)
     fprintf(file, ", \"sweep_stable\": %s}", in->sweep_stable ? "true" : "false");
 }
 
-gd_status gd_gradcheck_print_json(const gd_gradcheck_report *report, FILE *file)
+static void print_report(const gd_gradcheck_report *report, FILE *file)
 {
-    if (!report || !file) return GD_ERROR_ARGUMENT;
     fputc('{', file);
     print_string(file, "op", report->op);
     fputs(", ", file);
@@ -110,5 +111,15 @@ gd_status gd_gradcheck_print_json(const gd_gradcheck_report *report, FILE *file)
         print_input(file, &report->input[k]);
     }
     fputs("]}\n", file);
+}
+
+/* Numbers have a point in JSON, whatever the locale of the program. */
+gd_status gd_gradcheck_print_json(const gd_gradcheck_report *report, FILE *file)
+{
+    if (!report || !file) return GD_ERROR_ARGUMENT;
+    locale_t points = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0), before = uselocale(points);
+    print_report(report, file);
+    uselocale(before);
+    if (points) freelocale(points);
     return ferror(file) ? GD_ERROR_IO : GD_OK;
 }

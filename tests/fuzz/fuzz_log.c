@@ -113,7 +113,7 @@ static void set_up(void)
     const model_config small = {
         .vocab = 2, .layers = 1, .dim = 2, .heads = 1, .kv_heads = 1, .ffn = 1};
     char *argv[] = {"gradus-train", NULL};
-    demand(train_options_read(&defaults, 1, argv) == OPTIONS_RUN, "defaults");
+    demand(train_options_read(&defaults, argv) == OPTIONS_RUN, "defaults");
     ctx = gd_context_create(&(gd_context_options){.threads = 1});
     demand(!model_create(&m, ctx, GD_FLOAT32, &small), "a model");
 }

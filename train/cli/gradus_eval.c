@@ -1,4 +1,4 @@
-/* gradus_eval.c - gradus-eval: how well a trained model foretells a text. */
+/* gradus_eval.c - gradus-eval: how well a trained model predicts a text. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,12 +37,12 @@ static const option_row rows[] = {
     {OPTION_SWITCH, "json", AT(json), .help = "  one object of JSON instead"},
 };
 
-static const eval_command defaults = {.from.dtype = TRAINED_DTYPE};
+static const eval_command defaults = {.from = TRAINED_DEFAULTS};
 
 static const option_table table = {
     .program = "gradus-eval",
     .usage = "Usage: gradus-eval DIR [OPTION...]\n\n"
-             "How well a model that gradus-train trained, or another Llama model, foretells\n"
+             "How well a model that gradus-train trained, or another Llama model, predicts\n"
              "each token of a text from those before it: the mean of -log(probability).\n",
     .operand = "model",
     .shared = trained_rows,
@@ -58,7 +58,7 @@ static bool check(const eval_command *o)
 {
     const char *fault = NULL;
     if (!o->from.model)
-        fault = "--model DIR is missing: which model?";
+        fault = "--model DIR is missing";
     else if ((o->data != NULL) + (o->val_data != NULL) + (o->tokens != NULL) > 1)
         fault = "--data, --val-data and --tokens exclude each other";
     else if (o->whole && !o->data)
@@ -96,7 +96,7 @@ static bool load(dataset *data, trained *t, const eval_command *o)
     data_options wanted = find_text(t, o);
     const char *fault = NULL;
     if (!wanted.text && !wanted.tokens)
-        fault = "--data FILE is missing: on which text?";
+        fault = "--data FILE is missing: a text to evaluate on";
     else if (wanted.text && t->tokenizer.kind == TOKENIZER_NONE)
         fault = "the model has no tokenizer to cut a text with; --tokens takes ids as they are";
     if (fault) {
@@ -225,9 +225,11 @@ static int run(gd_context *ctx, options *command)
 
 int main(int argc, char **argv)
 {
+    (void)argc; /* argv ends with NULL */
     eval_command command;
     options *base = &command.from.base;
-    options_outcome outcome = options_read(base, &table, argc, argv);
+    program_begin();
+    options_outcome outcome = options_read(base, &table, argv);
     if (outcome == OPTIONS_RUN && !check(&command)) outcome = OPTIONS_BAD;
     return program_main(base, outcome, run);
 }

@@ -54,7 +54,7 @@ static const sample_command defaults = {.length = 500,
                                         .temperature = 0.8,
                                         .top_p = 1,
                                         .seed = 1,
-                                        .from.dtype = TRAINED_DTYPE};
+                                        .from = TRAINED_DEFAULTS};
 
 static const option_table table = {
     .program = "gradus-sample",
@@ -75,11 +75,11 @@ static bool check(const sample_command *o)
 {
     const char *fault = NULL;
     if (!o->from.model)
-        fault = "--model DIR is missing: which model shall write?";
+        fault = "--model DIR is missing";
     else if (o->prompt && o->prompt_file)
         fault = "--prompt and --prompt-file exclude each other";
     else if (o->stop && !o->stop[0])
-        fault = "--stop is empty, and every text begins with that";
+        fault = "--stop must not be empty";
     else if (o->stop && strlen(o->stop) > TEXT_STREAM_STOP)
         fault = "--stop is longer than 255 bytes";
     if (fault) console_message("%s", fault);
@@ -175,9 +175,11 @@ static int run(gd_context *ctx, options *command)
 
 int main(int argc, char **argv)
 {
+    (void)argc; /* argv ends with NULL */
     sample_command command;
     options *base = &command.from.base;
-    options_outcome outcome = options_read(base, &table, argc, argv);
+    program_begin();
+    options_outcome outcome = options_read(base, &table, argv);
     if (outcome == OPTIONS_RUN && !check(&command)) outcome = OPTIONS_BAD;
     return program_main(base, outcome, run);
 }

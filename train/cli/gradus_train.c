@@ -73,12 +73,13 @@ static void train(gd_context *ctx, const dataset *data, const train_options *o,
         if (o->dry_run) {
             if (!loop_try(&m, data, o)) report_memory(ctx);
         } else if (!validate_ids(ctx, data, o->batch, o->context, o->eval_batches) &&
+                   !data_check_ids(ctx, data) &&
                    !log_open(&log, o, data, &m, from->progress.step) &&
                    !loop_train(&m, data, o, &log, from, &val) && !stop_asked()) {
             conclude(&m, data, o, val, begun);
         }
         if (stop_asked()) {
-            printf("stopped by a signal%s\n", o->out ? "; --resume auto goes on" : "");
+            printf("stopped by a signal%s\n", o->out ? "; --resume auto continues the run" : "");
         }
         log_close(&log);
     }
@@ -100,6 +101,7 @@ static int run(gd_context *ctx, options *command)
     int status = EXIT_FAILURE;
     if (checkpoint_open(&from, ctx, o)) {
         console_message("%s", gd_error(ctx));
+        checkpoint_close(&from);
         return status;
     }
     if (!train_options_check(o)) {
@@ -129,6 +131,8 @@ static int run(gd_context *ctx, options *command)
 
 int main(int argc, char **argv)
 {
+    (void)argc; /* argv ends with NULL */
     train_options command;
-    return program_main(&command.base, train_options_read(&command, argc, argv), run);
+    program_begin();
+    return program_main(&command.base, train_options_read(&command, argv), run);
 }

@@ -1,11 +1,9 @@
 /* options.c - the command line, and --help. See options.h. */
-#define _GNU_SOURCE /* getopt_long */
 #include "options.h"
 #include "console.h"
 #include "gradus/gradus.h"
 #include "options_value.h"
 
-#include <getopt.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,111 +102,94 @@ static void print_help(const option_table *table)
 
 /* ---- The command line --------------------------------------------------------------------- */
 
-/* What getopt_long returns: above all letters, so that one that is no option is known as such. */
-enum { HELP = 256, VERSION, FIRST_ROW };
-
-static void list_options(const option_table *table, struct option longs[OPTIONS_MOST + 3])
+/* The row whose name begins so, if there is one, or one of just that name; *alike: how many. */
+static const option_row *find_row(const option_table *table, const char *name, size_t length,
+                                  int *alike)
 {
-    const option_row *row;
-    int count = 0;
-    for (int i = 0; (row = option_at(table, i)); i++) {
-        int argument = row->kind == OPTION_SWITCH ? no_argument : required_argument;
-        if (row->name) longs[count++] = (struct option){row->name, argument, NULL, FIRST_ROW + i};
-    }
-    longs[count++] = (struct option){"help", no_argument, NULL, HELP};
-    longs[count++] = (struct option){"version", no_argument, NULL, VERSION};
-    longs[count] = (struct option){0};
-}
-
-/* The word that getopt_long finds fault with. It has gone past it, but for the first of several
- * letters, as in -xy. */
-static const char *faulty_word(char **argv)
-{
-    const char alone[] = {'-', (char)optopt, '\0'};
-    bool within = optopt != 0 && optopt < HELP && strcmp(argv[optind - 1], alone) != 0;
-    return argv[within ? optind : optind - 1];
-}
-
-/* How many options a word like "--wo" or "--word=value" may be short for; *whole: the one that it
- * names. */
-static int count_alike(const option_table *table, const char *word, const option_row **whole)
-{
-    const option_row *row;
-    int count = 0;
-    if (strncmp(word, "--", 2) != 0) return 0;
-    const char *name = word + 2;
-    const size_t length = strcspn(name, "=");
-    for (int i = 0; (row = option_at(table, i)); i++) {
+    const option_row *row, *found = NULL;
+    *alike = 0;
+    for (int i = 0; length > 0 && (row = option_at(table, i)); i++) {
         if (!row->name || strncmp(row->name, name, length) != 0) continue;
-        count++;
-        if (!row->name[length]) *whole = row;
+        if (!row->name[length]) return row;
+        found = row;
+        ++*alike;
     }
-    return count;
+    return *alike == 1 ? found : NULL;
 }
 
-static options_outcome refuse(const option_table *table, const char *word)
+static bool refuse(const option_table *table, const char *word, int alike)
 {
-    const option_row *whole = NULL;
     const char *guess = option_guess(table, word);
-    int alike = count_alike(table, word, &whole);
-    if (whole)
-        console_message("--%s takes no value, but there is %s", whole->name, word);
+    if (word[0] != '-')
+        console_message("\"%s\" is not an option; see --help", word);
     else if (alike > 1)
-        console_message("%s is short for several options; --help lists them", word);
+        console_message("%s is ambiguous; see --help", word);
     else if (guess)
         console_message("%s is not an option; did you mean --%s? --help lists them", word, guess);
     else
-        console_message("%s is not an option; --help lists them", word);
-    return OPTIONS_BAD;
+        console_message("%s is not an option; see --help", word);
+    return false;
 }
 
-/* Takes either --config alone, or all options, and words that are none. */
-static options_outcome read_arguments(options *o, const struct option *longs, int argc, char **argv,
-                                      bool config_alone)
+/* Takes "--name value", "--name=value", "--switch" or an operand, and moves *word to its last word;
+ * the list ends with NULL. False after a message. */
+static bool take_option(options *o, char ***word)
 {
+    const char *text = **word;
     const option_table *table = o->table;
-    int code;
-    optind = 1;
-    opterr = 0;
-    while ((code = getopt_long(argc, argv, ":h", longs, NULL)) != -1) {
-        if (code == HELP || code == 'h') {
-            print_help(table);
-            return OPTIONS_DONE;
-        }
-        if (code == VERSION) {
-            printf("%s %s\n", table->program, gd_version());
-            return OPTIONS_DONE;
-        }
-        if (code == '?') return refuse(table, faulty_word(argv));
-        if (code == ':') {
-            console_message("%s wants a value; --help lists the options", faulty_word(argv));
-            return OPTIONS_BAD;
-        }
-        const option_row *row = option_at(table, code - FIRST_ROW);
-        if (config_alone && row->offset != offsetof(options, config)) continue;
-        if (!option_give(o, "--", row, optarg)) return OPTIONS_BAD;
+    if (text[0] != '-' && table->operand && !options_given(o, table->operand)) {
+        return option_give(o, "--", option_find(o, table->operand), text);
     }
-    if (!config_alone && optind < argc && table->operand && !options_given(o, table->operand)) {
-        if (!option_give(o, "--", option_find(o, table->operand), argv[optind++]))
-            return OPTIONS_BAD;
+    const bool named = !strncmp(text, "--", 2);
+    const size_t length = named ? strcspn(text + 2, "=") : 0;
+    int alike;
+    const option_row *row = find_row(table, text + 2 * named, length, &alike);
+    if (!row) return refuse(table, text, alike);
+    const char *value = text[2 + length] ? text + 2 + length + 1 : NULL;
+    if (row->kind == OPTION_SWITCH && value) {
+        console_message("--%s takes no value, but got %s", row->name, text);
+        return false;
     }
-    if (config_alone || optind >= argc) return OPTIONS_RUN;
-    console_message("\"%s\" is not an option; --help lists them", argv[optind]);
-    return OPTIONS_BAD;
+    if (row->kind != OPTION_SWITCH && !value) value = *++*word;
+    if (row->kind != OPTION_SWITCH && !value) {
+        console_message("%s needs a value; see --help", text);
+        return false;
+    }
+    return option_give(o, "--", row, value);
 }
 
-options_outcome options_read(options *o, const option_table *table, int argc, char **argv)
+static options_outcome read_arguments(options *o, char **argv)
 {
-    struct option longs[OPTIONS_MOST + 3];
+    for (char **word = argv + 1; *word; word++) {
+        if (!strcmp(*word, "--help") || !strcmp(*word, "-h")) {
+            print_help(o->table);
+            return OPTIONS_DONE;
+        }
+        if (!strcmp(*word, "--version")) {
+            printf("%s %s\n", o->table->program, gd_version());
+            return OPTIONS_DONE;
+        }
+        if (!take_option(o, &word)) return OPTIONS_BAD;
+    }
+    return OPTIONS_RUN;
+}
+
+static void set_defaults(options *o, const option_table *table)
+{
     memcpy(o, table->defaults, table->size);
     o->table = table;
+}
+
+/* The command line says which file there is, and comes before it all the same. */
+options_outcome options_read(options *o, const option_table *table, char **argv)
+{
     console_program(table->program);
-    list_options(table, longs);
-    options_outcome outcome = read_arguments(o, longs, argc, argv, true);
-    if (outcome == OPTIONS_RUN && o->config && !options_read_file(o, o->config)) {
-        outcome = OPTIONS_BAD;
-    }
-    return outcome == OPTIONS_RUN ? read_arguments(o, longs, argc, argv, false) : outcome;
+    set_defaults(o, table);
+    options_outcome outcome = read_arguments(o, argv);
+    const char *path = o->config;
+    if (outcome != OPTIONS_RUN || !path) return outcome;
+    set_defaults(o, table);
+    return options_read_file(o, path) ? read_arguments(o, argv) : OPTIONS_BAD;
 }
 
 void options_free(options *o)

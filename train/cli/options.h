@@ -73,8 +73,9 @@ typedef enum options_outcome {
 } options_outcome;
 
 /* Reads the command line over the configuration file, if one is named, over the defaults; `o` is
- * the first member of a struct of the table's size. Free it whatever the outcome. */
-options_outcome options_read(options *o, const option_table *table, int argc, char **argv);
+ * the first member of a struct of the table's size; `argv` ends with NULL. Free it whatever the
+ * outcome. */
+options_outcome options_read(options *o, const option_table *table, char **argv);
 void options_free(options *o);
 
 /* Whether the command line or the file named the option. */

@@ -14,7 +14,7 @@ static char *read_text(const char *path)
     int64_t length;
     char *text = (char *)text_file_read("--config", path, MOST, &length);
     if (text && memchr(text, 0, (size_t)length)) {
-        console_message("--config %s: it holds a byte 0", path);
+        console_message("--config %s: it contains a NUL byte", path);
         free(text);
         text = NULL;
     }
@@ -74,7 +74,7 @@ static bool read_line(options *o, const char *where, char *line)
         console_message("%s\"%s\" is not an option; did you mean %s? --help lists them", where,
                         name, guess);
     } else {
-        console_message("%s\"%s\" is not an option; --help lists them", where, name);
+        console_message("%s\"%s\" is not an option; see --help", where, name);
     }
     return false;
 }

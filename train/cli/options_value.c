@@ -201,5 +201,9 @@ bool options_restore(options *o, const char *name, const char *text)
 {
     const option_row *row = option_find(o, name);
     if (!row || options_given(o, name)) return true;
+    if (console_has_controls(text)) {
+        console_message("the checkpoint: %s is \"%s\", wanted no control characters", name, text);
+        return false;
+    }
     return option_read(o, "the checkpoint: ", row, text);
 }

@@ -1,12 +1,47 @@
 /* program.c - see program.h. */
+#define _DEFAULT_SOURCE /* RLIMIT_AS */
 #include "program.h"
+#include "console.h"
 
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* A file that is opened later must not become stdout, or progress lines would be written to it. Writing
+ * to one that was closed fails as it did. */
+static void reserve_descriptors(void)
+{
+    for (int next = 0; next >= 0 && next <= STDERR_FILENO;) {
+        next = open("/dev/null", O_RDONLY);
+        if (next > STDERR_FILENO) close(next);
+    }
+}
+
+void program_begin(void)
+{
+    reserve_descriptors();
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of write() */
+}
+
+/* Where there is too little address space, threads of OpenBLAS wait for memory without end, and
+ * exit() waits for them. */
+static int leave(int status)
+{
+    struct rlimit space;
+    if (!getrlimit(RLIMIT_AS, &space) && space.rlim_cur != RLIM_INFINITY) {
+        fflush(NULL);
+        _exit(status);
+    }
+    return status;
+}
 
 int program_main(options *command, options_outcome outcome,
                  int (*run)(gd_context *ctx, options *command))
 {
-    int status = outcome == OPTIONS_DONE ? EXIT_SUCCESS : 2;
+    int status = outcome == OPTIONS_DONE && console_arrived() ? EXIT_SUCCESS : 2;
     if (outcome == OPTIONS_RUN) {
         const gd_context_options machine = {.device = (gd_device)command->device,
                                             .threads = (int)command->threads,
@@ -16,5 +51,5 @@ int program_main(options *command, options_outcome outcome,
         gd_context_free(ctx);
     }
     options_free(command);
-    return status;
+    return leave(status);
 }

@@ -5,6 +5,10 @@
 #include "gradus/gradus.h"
 #include "options.h"
 
+/* Before anything else in main(): keeps descriptors 0 to 2 for what they are, and makes SIGXFSZ an
+ * error of write(). */
+void program_begin(void);
+
 /* Does what reading the options came to: runs the program on the machine that they describe, or
  * just ends. Frees the options, and returns the exit status: `run`'s, 2 for bad options. `run` gets
  * the program's own struct, whose first member `command` is. */

@@ -70,13 +70,16 @@ static const option_row rows[] = {
     {OPTION_WHOLE, "seed", AT(seed), 0, 9e15, .help = "N  of the random numbers"},
     {OPTION_SWITCH, "recompute", AT(recompute),
      .help = "  less memory: compute each layer again in the backward"},
+    {OPTION_SWITCH, "no-graph", AT(no_graph),
+     .help = "  on a GPU, launch each kernel of a step from the host, with the same bits",
+     .passes = true},
     {OPTION_SWITCH, "overfit-one-batch", AT(overfit_one_batch),
      .help = "  the same batch in every step: its loss must go to 0"},
     {OPTION_SWITCH, "dry-run", AT(dry_run),
      .help = "  print the configuration and the memory of a step, and stop", .passes = true},
     {.help = "Report"},
     {OPTION_PATH, "log", AT(log), .others = "log_file",
-     .help = "FILE  the run as lines of JSON; default: log.jsonl in --out"},
+     .help = "FILE  the run as lines of JSON; default: log.jsonl in --out", .passes = true},
     {OPTION_WHOLE, "eval-every", AT(eval_every), 0, 1e12, .others = "eval_interval val_loss_every",
      .help = "N  steps between validations; 0: at the end alone"},
     {OPTION_WHOLE, "eval-batches", AT(eval_batches), 0, 1e6,
@@ -99,6 +102,10 @@ static const option_row rows[] = {
     {OPTION_WHOLE, "keep", AT(keep), 0, 1e9, .help = "K  how many of the newest to keep; 0: all"},
     {OPTION_WHOLE, "keep-every", AT(keep_every), 0, 1e12,
      .help = "N  and those of every N-th step; 0: none"},
+    {OPTION_SWITCH, "keep-best", AT(keep_best), .others = "save_best",
+     .help =
+         "  save where a validation is the best so far, and keep that checkpoint; it is best in "
+         "--out"},
     {OPTION_CHOICE, "on-save-error", AT(on_save_error), .choices = "continue stop",
      .values = save_errors,
      .help = "continue|stop  when a checkpoint before the last cannot be saved"},
@@ -112,7 +119,8 @@ static const option_row rows[] = {
      .passes = true},
 };
 
-static const train_options defaults = {.layers = 4,
+static const train_options defaults = {.base = {.device = GD_DEVICE_AUTO},
+                                       .layers = 4,
                                        .dim = 128,
                                        .heads = 4,
                                        .context = 64,
@@ -157,7 +165,7 @@ static bool fits(const char *fault)
 
 static const char *find_fault_of_text(const train_options *o)
 {
-    if (!o->data && !o->tokens) return "--data FILE is missing: which text shall it learn?";
+    if (!o->data && !o->tokens) return "--data FILE is missing: a text to train on";
     if (o->data && o->tokens) return "--data and --tokens exclude each other";
     if (o->tokens && !o->val_data)
         return "--tokens wants --val-data PATTERN, the tokens for validation";
@@ -185,8 +193,9 @@ static const char *find_idle(const train_options *o)
         return "--min-lr is never reached with --schedule constant";
     if (o->base.tf32 && o->dtype != GD_FLOAT32) return "--tf32 is about --dtype f32";
     if (!o->out && (options_given(given, "checkpoint-every") || options_given(given, "keep") ||
-                    options_given(given, "keep-every") || options_given(given, "on-save-error")))
-        return "--out DIR is missing: where shall checkpoints be saved?";
+                    options_given(given, "keep-every") || options_given(given, "keep-best") ||
+                    options_given(given, "on-save-error")))
+        return "--out DIR is missing: without it no checkpoint is saved";
     return NULL;
 }
 
@@ -214,10 +223,10 @@ bool train_options_check(train_options *o)
 }
 
 /* All else is checked once the checkpoint has filled in what was not given. */
-options_outcome train_options_read(train_options *o, int argc, char **argv)
+options_outcome train_options_read(train_options *o, char **argv)
 {
     const char *fault = NULL;
-    options_outcome outcome = options_read(&o->base, &table, argc, argv);
+    options_outcome outcome = options_read(&o->base, &table, argv);
     if (outcome != OPTIONS_RUN) return outcome;
     if (o->resume && o->init) {
         fault = "--resume and --init: a run begins from one of them";

@@ -27,6 +27,7 @@ typedef struct train_options {
     double lr, min_lr; /* min_lr below 0: a tenth of lr */
     int64_t warmup;    /* below 0: a tenth of the steps, 100 at most */
     bool overfit_one_batch, dry_run;
+    bool no_graph;          /* launch every kernel of every step from the host */
     int64_t skip_nonfinite; /* how many steps may be left out */
     double weight_decay, beta2, clip;
     bool recompute; /* keep one tensor a layer, and compute the rest again in the backward */
@@ -39,6 +40,7 @@ typedef struct train_options {
     const char *out; /* folder of checkpoints; NULL: none are saved */
     const char *init, *resume;
     int64_t checkpoint_every, keep, keep_every;
+    bool keep_best; /* and the checkpoint of the best validation */
     save_error on_save_error;
 
     gd_dtype dtype;
@@ -46,7 +48,7 @@ typedef struct train_options {
 } train_options;
 
 /* options_read (options.h), and a look at where the run begins. */
-options_outcome train_options_read(train_options *o, int argc, char **argv);
+options_outcome train_options_read(train_options *o, char **argv);
 
 /* Fills in what follows from other options, and checks that all fit together. False after a
  * message. */

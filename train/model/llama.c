@@ -185,9 +185,8 @@ static gd_status check_names(const source *s, const model *m, const llama_weight
     return GD_OK;
 }
 
-/* Opens the file that holds a weight. */
-static gd_status turn_to(source *s, const model *m, const llama_weight *weights, int64_t count,
-                         const char *weight)
+/* Opens the file that holds a weight; *changed: it is another one. */
+static gd_status turn_to(source *s, const char *weight, bool *changed)
 {
     char path[FOLDER_PATH];
     const char *name = s->index ? llama_index_file(s->index, weight) : "model.safetensors";
@@ -195,7 +194,8 @@ static gd_status turn_to(source *s, const model *m, const llama_weight *weights,
         return gd_fail(s->ctx, GD_ERROR_IO, "the index of %s does not know \"%s\"", s->folder,
                        weight);
     }
-    if (s->file && !strcmp(s->name, name)) return GD_OK;
+    *changed = !s->file || strcmp(s->name, name) != 0;
+    if (!*changed) return GD_OK;
     gd_safetensors_close(s->file);
     s->file = NULL;
     snprintf(s->name, sizeof s->name, "%s", name);
@@ -203,18 +203,18 @@ static gd_status turn_to(source *s, const model *m, const llama_weight *weights,
         return gd_fail(s->ctx, GD_ERROR_IO, "the path %s is too long", s->folder);
     }
     s->file = gd_safetensors_open(s->ctx, path);
-    return s->file ? check_names(s, m, weights, count) : gd_error_status(s->ctx);
+    return gd_error_status(s->ctx);
 }
 
 /* A file may hold the output of a tied model: as what it is, the embedding once more. */
-static gd_status check_tied(const source *s, const model *m, const llama_weight *weights,
-                            int64_t count)
+static gd_status check_tied(const source *s)
 {
     static const char embedded[] = "model.embed_tokens.weight", head[] = "lm_head.weight";
     source first = {.ctx = s->ctx, .folder = s->folder, .index = s->index}, second = first;
     if (s->index && !llama_index_file(s->index, head)) return GD_OK;
-    turn_to(&first, m, weights, count, embedded);
-    turn_to(&second, m, weights, count, head);
+    bool changed;
+    turn_to(&first, embedded, &changed);
+    turn_to(&second, head, &changed);
     if (!gd_error(s->ctx)) {
         const gd_safetensors_entry *a = gd_safetensors_find(first.file, embedded);
         const gd_safetensors_entry *b = gd_safetensors_find(second.file, head);
@@ -238,6 +238,52 @@ static llama_index *find_index(gd_context *ctx, const char *folder)
     return whole ? NULL : llama_index_open(ctx, folder);
 }
 
+/* columns 0: a vector */
+static void check_shape(source *s, const char *name, int64_t rows, int64_t columns)
+{
+    char full[80];
+    bool changed;
+    snprintf(full, sizeof full, "%s.weight", name);
+    if (gd_error(s->ctx) || turn_to(s, full, &changed)) return;
+    const gd_safetensors_entry *entry = gd_safetensors_find(s->file, full);
+    if (!entry) {
+        gd_fail(s->ctx, GD_ERROR_IO, "%s/%s has no tensor \"%s\"", s->folder, s->name, full);
+    } else if (entry->ndim != 1 + (columns > 0) || entry->shape[0] != rows ||
+               (columns > 0 && entry->shape[1] != columns)) {
+        gd_fail(
+            s->ctx, GD_ERROR_IO,
+            "%s/%s: \"%s\" does not have the shape [%lld%s%.0lld] that follows from config.json",
+            s->folder, s->name, full, (long long)rows, columns ? ", " : "", (long long)columns);
+    }
+}
+
+gd_status llama_check(gd_context *ctx, const char *folder, const model_config *c)
+{
+    const int64_t kv = c->dim / c->heads * c->kv_heads;
+    const struct {
+        const char *name;
+        int64_t rows, columns;
+    } rows[] = {{"input_layernorm", c->dim, 0},       {"self_attn.q_proj", c->dim, c->dim},
+                {"self_attn.k_proj", kv, c->dim},     {"self_attn.v_proj", kv, c->dim},
+                {"self_attn.o_proj", c->dim, c->dim}, {"post_attention_layernorm", c->dim, 0},
+                {"mlp.gate_proj", c->ffn, c->dim},    {"mlp.up_proj", c->ffn, c->dim},
+                {"mlp.down_proj", c->dim, c->ffn}};
+    source s = {.ctx = ctx, .folder = folder, .index = find_index(ctx, folder)};
+    check_shape(&s, "model.embed_tokens", c->vocab, c->dim);
+    check_shape(&s, "model.norm", c->dim, 0);
+    if (!c->tied) check_shape(&s, "lm_head", c->vocab, c->dim);
+    for (int64_t i = 0; i < c->layers && !gd_error(ctx); i++) {
+        for (size_t k = 0; k < sizeof rows / sizeof *rows; k++) {
+            char name[64];
+            snprintf(name, sizeof name, "model.layers.%lld.%s", (long long)i, rows[k].name);
+            check_shape(&s, name, rows[k].rows, rows[k].columns);
+        }
+    }
+    gd_safetensors_close(s.file);
+    llama_index_close(s.index);
+    return gd_error_status(ctx);
+}
+
 /* `state` NULL: into the weights themselves. */
 static gd_status load(const model *m, const char *folder, gd_tensor *state)
 {
@@ -247,11 +293,13 @@ static gd_status load(const model *m, const char *folder, gd_tensor *state)
     gd_no_grad_begin(m->ctx);
     for (int64_t i = 0; i < count && !gd_error(m->ctx); i++) {
         const llama_weight *w = &weights[i];
-        if (turn_to(&s, m, weights, count, w->name)) break;
+        bool changed;
+        if (turn_to(&s, w->name, &changed)) break;
+        if (changed && check_names(&s, m, weights, count)) break;
         gd_safetensors_read(s.file, w->name,
                             state ? llama_state_view(m, w, state) : llama_weight_view(w));
     }
-    if (m->config.tied && !gd_error(m->ctx)) check_tied(&s, m, weights, count);
+    if (m->config.tied && !gd_error(m->ctx)) check_tied(&s);
     gd_no_grad_end(m->ctx);
     gd_step_end(m->ctx);
     gd_safetensors_close(s.file);

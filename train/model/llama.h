@@ -37,6 +37,10 @@ gd_status llama_save(const model *m, const char *folder, const char *tokens);
 /* Reads config.json. What this program cannot compute is an error that names it. */
 gd_status llama_read_config(gd_context *ctx, const char *folder, model_config *config);
 
+/* Compares the shape of every weight in the folder with the configuration, before anything of their
+ * size is allocated: the files themselves are no larger than the disk has them. */
+gd_status llama_check(gd_context *ctx, const char *folder, const model_config *config);
+
 /* Fills the weights, converting from any real dtype. A weight that is missing, has another shape,
  * or is none of this model's is an error. */
 gd_status llama_load(model *m, const char *folder);

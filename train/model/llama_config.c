@@ -11,15 +11,17 @@
 
 #include <jansson.h>
 
+/* Real ones have some hundred bytes, and some hundred thousand; jansson takes 24 times as much. */
+enum { CONFIG_LIMIT = 1 << 20, INDEX_LIMIT = 4 << 20 };
+
 /* The object in folder/name; NULL without an error where there is no such file. */
-static json_t *read_object(gd_context *ctx, const char *folder, const char *name)
+static json_t *read_object(gd_context *ctx, const char *folder, const char *name, size_t limit)
 {
-    enum { LIMIT = 64 << 20 };
     char path[FOLDER_PATH];
     size_t length;
     json_error_t error;
     if (gd_error(ctx)) return NULL;
-    char *text = folder_join(path, folder, name) ? folder_read_text(path, LIMIT, &length) : NULL;
+    char *text = folder_join(path, folder, name) ? folder_read_text(path, limit, &length) : NULL;
     if (!text) {
         if (errno != ENOENT) {
             gd_fail(ctx, GD_ERROR_IO, "cannot read %s in %s: %s", name, folder,
@@ -30,8 +32,8 @@ static json_t *read_object(gd_context *ctx, const char *folder, const char *name
     json_t *object = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
     free(text);
     if (json_is_object(object)) return object;
-    gd_fail(ctx, GD_ERROR_IO, "%s in %s is no JSON object%s%.80s", name, folder, object ? "" : ": ",
-            object ? "" : error.text);
+    gd_fail(ctx, GD_ERROR_IO, "%s in %s is not a JSON object%s%.80s", name, folder,
+            object ? "" : ": ", object ? "" : error.text);
     json_decref(object);
     return NULL;
 }
@@ -124,7 +126,7 @@ static void check_kind(const reader *r)
 
 gd_status llama_read_config(gd_context *ctx, const char *folder, model_config *config)
 {
-    json_t *object = read_object(ctx, folder, "config.json");
+    json_t *object = read_object(ctx, folder, "config.json", CONFIG_LIMIT);
     const reader r = {ctx, folder, object};
     if (!object) return gd_fail(ctx, GD_ERROR_IO, "there is no config.json in %s", folder);
     check_kind(&r);
@@ -166,7 +168,7 @@ struct llama_index {
 llama_index *llama_index_open(gd_context *ctx, const char *folder)
 {
     static const char name[] = "model.safetensors.index.json";
-    json_t *object = read_object(ctx, folder, name), *file;
+    json_t *object = read_object(ctx, folder, name, INDEX_LIMIT), *file;
     const char *weight;
     if (!object) return NULL;
     json_t *map = json_object_get(object, "weight_map");
@@ -175,7 +177,7 @@ llama_index *llama_index_open(gd_context *ctx, const char *folder)
     {
         const char *text = json_string_value(file);
         if (text && text[0] && text[0] != '.' && !strchr(text, '/') && strlen(text) < 256) continue;
-        gd_fail(ctx, GD_ERROR_IO, "%s in %s: the file of \"%.80s\" is no name of a file", name,
+        gd_fail(ctx, GD_ERROR_IO, "%s in %s: the file of \"%.80s\" is not a file name", name,
                 folder, weight);
         break;
     }

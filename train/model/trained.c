@@ -57,7 +57,8 @@ gd_status trained_open(trained *t, gd_context *ctx, const trained_options *optio
     *t = (trained){.folder = ""};
     if (gd_error(ctx)) return gd_error_status(ctx);
     if (checkpoint_find(ctx, "--model", options->model, false, t->folder) ||
-        llama_read_config(ctx, t->folder, &config) || open_state(t, ctx)) {
+        llama_read_config(ctx, t->folder, &config) || llama_check(ctx, t->folder, &config) ||
+        open_state(t, ctx)) {
         return gd_error_status(ctx);
     }
     const gd_dtype dtype =

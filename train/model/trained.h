@@ -20,6 +20,11 @@ typedef struct trained_options {
 
 enum { TRAINED_DTYPE = -1, TRAINED_ROWS = 4 };
 
+#define TRAINED_DEFAULTS                                           \
+    {                                                              \
+        .base = {.device = GD_DEVICE_AUTO}, .dtype = TRAINED_DTYPE \
+    }
+
 extern const option_row trained_rows[TRAINED_ROWS];
 
 /* ---- The model ---------------------------------------------------------------------------- */

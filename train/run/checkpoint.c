@@ -1,19 +1,25 @@
 /* checkpoint.c - see checkpoint.h. */
-#define _POSIX_C_SOURCE 200809L /* access */
+#define _DEFAULT_SOURCE /* flock */
 #include "checkpoint.h"
+#include "checksums.h"
 #include "console.h"
 #include "llama.h"
 #include "tokenizer_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 static const uint64_t MOST_STEPS = 1000000000000;
 
-enum { TOKENIZER_TEXT = 2 * 256 + 16, NUMBER_TEXT = 24 };
+/* Which model a state belongs to: in its metadata, the checksum of model.safetensors. */
+static const char model_id[] = "model_xxh3";
+
+enum { TOKENIZER_TEXT = 2 * 256 + 16, NUMBER_TEXT = CHECKPOINT_NUMBER };
 
 /* What the tokens are: "characters:61620a", two digits for each, or a fingerprint of the pieces. */
 static void print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT])
@@ -71,10 +77,17 @@ static gd_named_tensor *state_tensors(const model *m, gd_optimizer *adamw, char 
     return tensors;
 }
 
-/* Where the run stands, as texts. */
-static int64_t state_texts(const model *m, const dataset *data, const train_options *o,
-                           const gd_optimizer *adamw, const checkpoint_progress *progress,
-                           gd_named_text *texts, char (*room)[NUMBER_TEXT], options_item *items)
+/* Where the run stands, as texts, and what they point to. */
+typedef struct state_texts {
+    gd_named_text text[OPTIONS_MOST + 12];
+    int64_t count;
+    char room[10][NUMBER_TEXT];
+    options_item items[OPTIONS_MOST];
+    char model[CHECKSUM_TEXT];
+} state_texts;
+
+static void print_state(state_texts *t, const model *m, const dataset *data, const train_options *o,
+                        const gd_optimizer *adamw, const checkpoint_progress *progress)
 {
     gd_random_state random = gd_random_get(m->ctx);
     const struct {
@@ -86,34 +99,39 @@ static int64_t state_texts(const model *m, const dataset *data, const train_opti
                    {"random_seed", random.seed},
                    {"random_offset", random.offset},
                    {"text_hash", data->hash},
+                   {"best_step", (uint64_t)progress->best.step},
                    {"loss_scale", (uint64_t)progress->scale.factor},
                    {"loss_scale_good", (uint64_t)progress->scale.good}};
-    int64_t count = 0;
-    texts[count++] = (gd_named_text){"program", "gradus-train " GD_VERSION_STRING};
+    t->count = 0;
+    t->text[t->count++] = (gd_named_text){"program", "gradus-train " GD_VERSION_STRING};
     const size_t used = sizeof numbers / sizeof *numbers - (progress->scale.adapts ? 0 : 2);
     for (size_t i = 0; i < used; i++) {
-        print_whole(room[i], numbers[i].value);
-        texts[count++] = (gd_named_text){numbers[i].name, room[i]};
+        print_whole(t->room[i], numbers[i].value);
+        t->text[t->count++] = (gd_named_text){numbers[i].name, t->room[i]};
     }
-    for (int i = 0; i < OPTIONS_MOST && options_saved(&o->base, i, &items[i]); i++) {
-        if (items[i].text) texts[count++] = (gd_named_text){items[i].key, items[i].text};
+    checkpoint_print_best(t->room[used], progress->best.loss);
+    t->text[t->count++] = (gd_named_text){"best_loss", t->room[used]};
+    options_item *item = t->items;
+    for (int i = 0; i < OPTIONS_MOST && options_saved(&o->base, i, item); i++, item++) {
+        if (item->text) t->text[t->count++] = (gd_named_text){item->key, item->text};
     }
-    return count;
 }
 
 static gd_status save_state(const model *m, const dataset *data, const train_options *o,
                             gd_optimizer *adamw, const checkpoint_progress *progress,
                             const char *folder)
 {
-    char path[FOLDER_PATH], room[8][NUMBER_TEXT], (*names)[96] = NULL;
-    gd_named_text texts[OPTIONS_MOST + 9];
-    options_item items[OPTIONS_MOST];
+    char path[FOLDER_PATH], (*names)[96] = NULL;
     int64_t count;
-    int64_t text_count = state_texts(m, data, o, adamw, progress, texts, room, items);
+    state_texts texts;
+    print_state(&texts, m, data, o, adamw, progress);
+    if (checksums_of(texts.model, folder, "model.safetensors")) {
+        texts.text[texts.count++] = (gd_named_text){model_id, texts.model};
+    }
     gd_no_grad_begin(m->ctx);
     gd_named_tensor *tensors = state_tensors(m, adamw, &names, &count);
     if (!gd_error(m->ctx) && folder_join(path, folder, CHECKPOINT_STATE)) {
-        gd_safetensors_write(m->ctx, path, tensors, count, texts, text_count);
+        gd_safetensors_write(m->ctx, path, tensors, count, texts.text, texts.count);
     }
     gd_no_grad_end(m->ctx);
     gd_step_end(m->ctx);
@@ -129,7 +147,7 @@ static gd_status fail(gd_context *ctx, const char *what, const char *path)
 
 /* Removes all but the newest `keep`, those of every `keep_every`-th step, and the one just saved: a
  * run that has gone back to an older checkpoint finds newer ones. */
-static gd_status thin_out(gd_context *ctx, const train_options *o, int64_t saved)
+static gd_status thin_out(gd_context *ctx, const train_options *o, int64_t saved, int64_t best)
 {
     char path[FOLDER_PATH], removing[FOLDER_PATH];
     int64_t *steps, count = checkpoint_list(o->out, &steps);
@@ -137,7 +155,9 @@ static gd_status thin_out(gd_context *ctx, const train_options *o, int64_t saved
         return fail(ctx, "list", o->out);
     }
     for (int64_t i = 0; o->keep > 0 && i < count - o->keep; i++) {
-        if (steps[i] == saved || (o->keep_every > 0 && steps[i] % o->keep_every == 0)) continue;
+        if (steps[i] == saved || (o->keep_best && steps[i] == best) ||
+            (o->keep_every > 0 && steps[i] % o->keep_every == 0))
+            continue;
         bool removed = checkpoint_path(path, o->out, steps[i]) && folder_remove(removing) &&
                        folder_replace(path, removing) && folder_remove(removing);
         if (!removed) {
@@ -160,14 +180,17 @@ gd_status checkpoint_save(const model *m, const dataset *data, const train_optio
         return fail(ctx, "make a folder in", o->out);
     }
     if (llama_save(m, saving, tokens) || tokenizer_save(&data->tokenizer, ctx, saving) ||
-        save_state(m, data, o, adamw, progress, saving)) {
+        save_state(m, data, o, adamw, progress, saving) || checksums_save(ctx, saving)) {
         folder_remove(saving);
         return gd_error_status(ctx);
     }
     if (!folder_flush(saving) || !folder_replace(saving, path) || !folder_flush(o->out)) {
         return fail(ctx, "complete", path);
     }
-    return thin_out(ctx, o, progress->step);
+    if (o->keep_best && checkpoint_link_best(ctx, o->out, progress->best.step)) {
+        return gd_error_status(ctx);
+    }
+    return thin_out(ctx, o, progress->step, progress->best.step);
 }
 
 /* ---- Opening ------------------------------------------------------------------------------ */
@@ -188,9 +211,9 @@ static uint64_t read_whole(const checkpoint *from, gd_context *ctx, const char *
 }
 
 /* The loss scale of a run in float16; others have none. */
-static loss_scale read_scale(const checkpoint *from, gd_context *ctx)
+static gd_loss_scale read_scale(const checkpoint *from, gd_context *ctx)
 {
-    if (!gd_safetensors_metadata(from->state, "loss_scale")) return (loss_scale){0};
+    if (!gd_safetensors_metadata(from->state, "loss_scale")) return (gd_loss_scale){0};
     const uint64_t factor = read_whole(from, ctx, "loss_scale");
     const uint64_t good = read_whole(from, ctx, "loss_scale_good");
     if (factor == 0 || factor > MOST_STEPS || factor & (factor - 1) || good > MOST_STEPS) {
@@ -198,34 +221,53 @@ static loss_scale read_scale(const checkpoint *from, gd_context *ctx)
                 CHECKPOINT_STATE " in %s: loss_scale is %llu, wanted a power of two", from->folder,
                 (unsigned long long)factor);
     }
-    return (loss_scale){.adapts = true, .factor = (int64_t)factor, .good = (int64_t)good};
+    return (gd_loss_scale){.adapts = true, .factor = (int64_t)factor, .good = (int64_t)good};
+}
+
+/* The weights are there, and those that were saved with the state. */
+static void check_model(const checkpoint *from, gd_context *ctx)
+{
+    static const char name[] = "model.safetensors";
+    char path[FOLDER_PATH], found[CHECKSUM_TEXT];
+    if (!folder_join(path, from->folder, name)) {
+        fail(ctx, "open", path);
+        return;
+    }
+    gd_safetensors_close(gd_safetensors_open(ctx, path));
+    const char *wanted = gd_safetensors_metadata(from->state, model_id);
+    if (!wanted || !checksums_of(found, from->folder, name) || !strcmp(found, wanted)) return;
+    gd_fail(ctx, GD_ERROR_IO, "%s: %s is not the one that " CHECKPOINT_STATE " was saved with",
+            from->folder, name);
 }
 
 /* The state and the shape, and a look whether the weights are there. */
 static gd_status open_folder(checkpoint *from, gd_context *ctx, bool resume)
 {
     char path[FOLDER_PATH];
-    if (llama_read_config(ctx, from->folder, &from->config) || !resume) return gd_error_status(ctx);
-    if (!folder_join(path, from->folder, "model.safetensors")) return fail(ctx, "open", path);
-    gd_safetensors_close(gd_safetensors_open(ctx, path));
+    if (llama_read_config(ctx, from->folder, &from->config) ||
+        llama_check(ctx, from->folder, &from->config) || !resume) {
+        return gd_error_status(ctx);
+    }
     if (!folder_join(path, from->folder, CHECKPOINT_STATE)) return fail(ctx, "open", path);
     if (!gd_error(ctx) && !folder_has(path)) {
         return gd_fail(ctx, GD_ERROR_IO,
-                       "--resume %s: it has no " CHECKPOINT_STATE ", without which no run goes on; "
+                       "--resume %s: it has no " CHECKPOINT_STATE ", which is needed to resume; "
                        "--init begins a new one with its weights",
                        from->folder);
     }
     from->state = gd_safetensors_open(ctx, path);
+    if (from->state) check_model(from, ctx);
     uint64_t step = from->state ? read_whole(from, ctx, "step") : 0;
     uint64_t skipped = from->state ? read_whole(from, ctx, "skipped_steps") : 0;
-    const loss_scale scale = from->state ? read_scale(from, ctx) : (loss_scale){0};
+    const gd_loss_scale scale = from->state ? read_scale(from, ctx) : (gd_loss_scale){0};
+    const checkpoint_best best = checkpoint_read_best(from);
     if (step > MOST_STEPS || skipped > step) {
-        gd_fail(ctx, GD_ERROR_IO, "%s: %llu steps, %llu of them left out, cannot be", path,
+        gd_fail(ctx, GD_ERROR_IO, "%s: invalid progress: %llu steps, %llu of them skipped", path,
                 (unsigned long long)step, (unsigned long long)skipped);
     }
-    if (gd_error(ctx)) checkpoint_close(from);
-    from->progress = gd_error(ctx) ? (checkpoint_progress){0}
-                                   : (checkpoint_progress){(int64_t)step, (int64_t)skipped, scale};
+    if (!gd_error(ctx)) {
+        from->progress = (checkpoint_progress){(int64_t)step, (int64_t)skipped, scale, best};
+    }
     return gd_error_status(ctx);
 }
 
@@ -239,8 +281,7 @@ static gd_status restore(const checkpoint *from, gd_context *ctx, train_options 
                        given.text, from->folder, text);
     }
     if (options_restore(&o->base, name, text)) return gd_error_status(ctx);
-    return gd_fail(ctx, GD_ERROR_IO, "the options of the run in %s are not to be read",
-                   from->folder);
+    return gd_fail(ctx, GD_ERROR_IO, "the options of the run in %s cannot be parsed", from->folder);
 }
 
 /* The model's shape is the folder's; other options are those of the run, unless given anew. */
@@ -269,16 +310,29 @@ static gd_status restore_options(const checkpoint *from, gd_context *ctx, train_
     return gd_error_status(ctx);
 }
 
+/* Two runs in one folder would mix the model of one with the state of the other. A file system that
+ * has no locks goes without. */
+static gd_status lock_out(checkpoint *from, gd_context *ctx, const char *out)
+{
+    from->lock = open(out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (from->lock >= 0 && flock(from->lock, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
+        return gd_fail(ctx, GD_ERROR_IO, "--out %s: another run is saving its checkpoints there",
+                       out);
+    }
+    return GD_OK;
+}
+
 /* A run that begins anew does not mix its checkpoints with those of another. */
-static gd_status make_out(gd_context *ctx, const train_options *o)
+static gd_status make_out(checkpoint *from, gd_context *ctx, const train_options *o)
 {
     int64_t *steps = NULL, count = 0;
     if (!folder_make_all(o->out)) return fail(ctx, "make the folder", o->out);
     if (access(o->out, W_OK | X_OK)) return fail(ctx, "write in the folder", o->out);
+    if (lock_out(from, ctx, o->out)) return gd_error_status(ctx);
     if (!o->resume && (count = checkpoint_list(o->out, &steps)) > 0) {
         gd_fail(ctx, GD_ERROR_IO,
-                "--out %s: it holds the checkpoints of a run, up to step %lld; --resume auto goes "
-                "on with it, another --out begins a new one",
+                "--out %s: it holds the checkpoints of a run, up to step %lld; --resume auto "
+                "continues it, another --out starts a new run",
                 o->out, (long long)steps[count - 1]);
     }
     free(steps);
@@ -287,7 +341,7 @@ static gd_status make_out(gd_context *ctx, const train_options *o)
 
 gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
 {
-    *from = (checkpoint){.folder = ""};
+    *from = (checkpoint){.folder = "", .lock = -1};
     const char *path = o->resume ? o->resume : o->init;
     if (gd_error(ctx)) return gd_error_status(ctx);
 #ifndef GD_HAVE_JANSSON
@@ -299,14 +353,17 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
                                    : "--init");
     }
 #endif
-    if (o->out && !o->dry_run && make_out(ctx, o)) return gd_error_status(ctx);
+    if (o->out && !o->dry_run && make_out(from, ctx, o)) return gd_error_status(ctx);
     if (!path) return GD_OK;
     if (o->resume && !strcmp(path, "auto")) {
         checkpoint_newest(ctx, o->out, from->folder);
     } else {
         checkpoint_find(ctx, o->resume ? "--resume" : "--init", path, o->resume, from->folder);
         bool of_run = strcmp(from->folder, path) != 0;
-        if (o->resume && of_run && !o->out) o->out = path; /* it goes on where it was */
+        if (o->resume && of_run && !o->out) { /* it goes on where it was */
+            o->out = path;
+            if (!gd_error(ctx) && !o->dry_run) lock_out(from, ctx, path);
+        }
     }
     if (!gd_error(ctx) && from->folder[0]) open_folder(from, ctx, o->resume != NULL);
     if (!gd_error(ctx) && from->folder[0]) restore_options(from, ctx, o);
@@ -325,7 +382,9 @@ void checkpoint_close(checkpoint *from)
 {
     gd_safetensors_close(from->state);
     tokenizer_free(&from->tokenizer);
+    if (from->lock >= 0) close(from->lock);
     from->state = NULL;
+    from->lock = -1;
 }
 
 /* ---- Loading ------------------------------------------------------------------------------ */

@@ -1,6 +1,7 @@
 /* checkpoint_find.c - which folder is meant: that of a model, or of a run its newest whole
  * checkpoint. See checkpoint.h. */
 #include "checkpoint.h"
+#include "checksums.h"
 #include "console.h"
 #include "llama.h"
 
@@ -41,7 +42,8 @@ static gd_status check_whole(gd_context *ctx, const char *folder, bool resume)
     model_config config;
     if (llama_read_config(ctx, folder, &config)) return gd_error_status(ctx);
     check_file(ctx, folder, "model.safetensors", true);
-    return check_file(ctx, folder, CHECKPOINT_STATE, resume);
+    check_file(ctx, folder, CHECKPOINT_STATE, resume);
+    return checksums_verify(ctx, folder);
 }
 
 /* Goes back from the newest, and says what it passes over; "" where none is whole. A build that can
@@ -52,7 +54,7 @@ static void find_newest(gd_context *ctx, const char *out, const int64_t *steps, 
     while (count-- > 0) {
         if (checkpoint_path(folder, out, steps[count]) && !check_whole(ctx, folder, resume)) return;
         if (gd_error_status(ctx) == GD_ERROR_UNSUPPORTED) return;
-        console_message("%s is passed over: %s", folder,
+        console_message("%s is skipped: %s", folder,
                         gd_error(ctx) ? gd_error(ctx) : strerror(errno));
         gd_error_clear(ctx);
     }
@@ -68,6 +70,12 @@ gd_status checkpoint_newest(gd_context *ctx, const char *out, char folder[FOLDER
     }
     find_newest(ctx, out, steps, count, true, folder);
     free(steps);
+    if (count > 0 && !folder[0]) {
+        return gd_fail(ctx, GD_ERROR_IO,
+                       "--resume auto: none of the %lld checkpoints in %s can be used; nothing was "
+                       "changed, and another --out begins a new run",
+                       (long long)count, out);
+    }
     return gd_error_status(ctx);
 }
 
@@ -79,7 +87,10 @@ gd_status checkpoint_find(gd_context *ctx, const char *option, const char *path,
     if (count < 0 || !folder_copy(folder, path) || !folder_join(config, path, "config.json")) {
         return gd_fail(ctx, GD_ERROR_IO, "%s %s: %s", option, path, strerror(errno));
     }
-    if (!folder_has(config)) find_newest(ctx, path, steps, count, resume, folder);
+    if (folder_has(config))
+        checksums_verify(ctx, path);
+    else
+        find_newest(ctx, path, steps, count, resume, folder);
     free(steps);
     if (folder[0]) return gd_error_status(ctx);
     return gd_fail(ctx, GD_ERROR_IO,

@@ -19,16 +19,40 @@ void console_program(const char *name)
     program = name;
 }
 
+/* The second byte of U+0080 to U+009F, which some terminals obey as they do ESC. */
+static bool is_c1(unsigned char before, unsigned char c)
+{
+    return before == 0xc2 && c >= 0x80 && c < 0xa0;
+}
+
+bool console_has_controls(const char *text)
+{
+    for (unsigned char before = 0, c; (c = (unsigned char)*text); before = c, text++) {
+        if (c < 0x20 || c == 0x7f || is_c1(before, c)) return true;
+    }
+    return false;
+}
+
+/* A name, or what a file holds, may break the line, or tell a terminal what to do. */
+static void replace_controls(char *text)
+{
+    for (unsigned char before = 0, c; (c = (unsigned char)*text); before = c, text++) {
+        if (is_c1(before, c)) text[-1] = '?';
+        if (c < 0x20 || c == 0x7f || is_c1(before, c)) *text = '?';
+    }
+}
+
 void console_message(const char *format, ...)
 {
+    char text[2 * 4096 + 1024]; /* room for two paths */
     va_list arguments;
     console_erase();
     fflush(stdout); /* what was written before stands before */
-    fprintf(stderr, "%s: ", program);
     va_start(arguments, format);
-    vfprintf(stderr, format, arguments);
+    vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
-    fputc('\n', stderr);
+    replace_controls(text);
+    fprintf(stderr, "%s: %s\n", program, text);
 }
 
 double console_number(double number)
@@ -49,7 +73,8 @@ bool console_arrived(void)
 {
     bool flushed = !fflush(stdout);
     if (flushed && !ferror(stdout)) return true;
-    console_message("cannot write to stdout: %s", flushed ? "some is lost" : strerror(errno));
+    console_message("cannot write to stdout: %s",
+                    flushed ? "some output was lost" : strerror(errno));
     return false;
 }
 

@@ -10,8 +10,11 @@
 /* Who speaks; a text that lasts. */
 void console_program(const char *name);
 
-/* Writes "program: ..." and a newline to stderr. */
+/* Writes "program: ..." and a newline to stderr; control characters become "?". */
 void console_message(const char *format, ...) GD_PRINTF(1, 2);
+
+/* Whether there are control characters of ASCII or of U+0080 to U+009F in a text. */
+bool console_has_controls(const char *text);
 
 /* The same number, but of the two kinds of NaN that printf knows, "nan" and "-nan", the one that
  * says no more than there is to say. */

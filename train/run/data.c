@@ -1,8 +1,10 @@
 /* data.c - see data.h. */
 #include "data.h"
 #include "console.h"
+#include "fnv.h"
 #include "text_file.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,7 +22,7 @@ static void tell_unknown(const data_options *o, const char *option, const char *
 {
     console_message("%s %s: byte %lld is %s, %s", option, path, (long long)at,
                     console_byte(byte).text,
-                    o->tokenizer ? "which is none of the characters that the model knows"
+                    o->tokenizer ? "which is not in the vocabulary of the model"
                                  : "which does not occur in the training text; --vocab N makes "
                                    "pieces that can write any byte");
 }
@@ -37,14 +39,6 @@ static bool encode(const dataset *data, const char *option, const char *path, co
     return false;
 }
 
-/* FNV-1a */
-static uint64_t hash_bytes(const uint8_t *bytes, int64_t length)
-{
-    uint64_t hash = 14695981039346656037u;
-    for (int64_t i = 0; i < length; i++) hash = (hash ^ bytes[i]) * 1099511628211u;
-    return hash;
-}
-
 static bool load_text(dataset *data)
 {
     const data_options *o = &data->options;
@@ -54,7 +48,7 @@ static bool load_text(dataset *data)
     if (!text) return false;
     if (memchr(text, 0, (size_t)length)) {
         console_message(
-            "%s %s: it has bytes of 0, which are rare in a text; --tokens takes the ids "
+            "%s %s: it contains NUL bytes, which are rare in text; --tokens takes the ids "
             "of a token file",
             o->option, o->text);
     }
@@ -66,7 +60,7 @@ static bool load_text(dataset *data)
         tokenizer_characters(&data->tokenizer, text, length);
     else if (!tokenizer_train(&data->tokenizer, text, train, (int32_t)o->vocab))
         fine = no_memory();
-    data->hash = hash_bytes(text, train);
+    data->hash = fnv1a(FNV_BEGIN, text, (size_t)train);
     if (fine && o->part == DATA_BOTH)
         fine = encode(data, o->option, o->text, text, train, &data->train);
     if (fine && o->validation) {
@@ -81,9 +75,27 @@ static bool load_text(dataset *data)
     return fine;
 }
 
-static bool load_tokens(dataset *data)
+/* A fingerprint of the first ids, as many as there are in a mebibyte of the file. */
+static bool hash_ids(const token_shard *shard, uint64_t *hash)
 {
     enum { HASHED = 1 << 20 };
+    const int64_t most = HASHED / shard->width;
+    const int64_t count = shard->length < most ? shard->length : most;
+    int32_t *ids = malloc((size_t)count * sizeof *ids + 1);
+    if (ids) tokens_read(shard, 0, count, INT64_MAX, ids);
+    *hash = FNV_BEGIN;
+    for (int64_t i = 0; ids && i < count; i++) {
+        const uint32_t id = (uint32_t)ids[i];
+        const unsigned char bytes[] = {(unsigned char)id, (unsigned char)(id >> 8),
+                                       (unsigned char)(id >> 16), (unsigned char)(id >> 24)};
+        *hash = fnv1a(*hash, bytes, (size_t)shard->width);
+    }
+    free(ids);
+    return ids != NULL;
+}
+
+static bool load_tokens(dataset *data)
+{
     char message[TOKENS_MESSAGE] = "";
     data->tokenizer.vocab = data->options.vocab;
     const bool both = data->options.part == DATA_BOTH;
@@ -97,10 +109,7 @@ static bool load_tokens(dataset *data)
         return false;
     }
     if (!both) return true;
-    const token_shard *first = &data->train.shard[0];
-    int64_t bytes = first->length * first->width;
-    data->hash = hash_bytes(first->ids, bytes < HASHED ? bytes : HASHED);
-    return true;
+    return hash_ids(&data->train.shard[0], &data->hash) || no_memory();
 }
 
 /* ---- Windows ------------------------------------------------------------------------------- */
@@ -209,19 +218,19 @@ static const token_shard *find_window(const token_source *source, int64_t window
     return shard;
 }
 
-/* Copies a window into a row of both. */
-static gd_status copy_window(gd_context *ctx, const dataset *data, const token_shard *shard,
-                             int64_t start, int32_t *row, int32_t *next)
+/* What is wrong with ids that were to be read from `at` on. */
+static gd_status refuse_ids(gd_context *ctx, const dataset *data, const token_shard *shard,
+                            int64_t at, int64_t bad, const int32_t *ids)
 {
-    const int64_t context = data->options.context;
-    const int64_t vocab = data->tokenizer.vocab;
-    int64_t bad = tokens_read(shard, start, context, vocab, row);
-    if (bad < 0 && (bad = tokens_read(shard, start + 1, context, vocab, next)) < 0) return GD_OK;
-    while (tokens_id(shard, start + bad) < vocab) bad++; /* of `next` it was one further on */
+    const char *path = shard->path ? shard->path : "the text";
+    if (bad == TOKENS_UNREADABLE) {
+        return gd_fail(ctx, GD_ERROR_IO, "%s: tokens from %lld on cannot be read: %s", path,
+                       (long long)at, errno == ENODATA ? "the file ends before" : strerror(errno));
+    }
     return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                   "%s: token %lld is %lu, wanted less than %lld, the size of the vocabulary",
-                   shard->path ? shard->path : "the text", (long long)(start + bad),
-                   (unsigned long)tokens_id(shard, start + bad), (long long)vocab);
+                   "%s: token %lld is %lu, wanted less than %lld, the size of the vocabulary", path,
+                   (long long)(at + bad), (unsigned long)(uint32_t)ids[bad],
+                   (long long)data->tokenizer.vocab);
 }
 
 /* Rows of windows `first`, `first` + 1 ... */
@@ -231,11 +240,11 @@ static gd_status fill(const dataset *data, bool training, int64_t first, gd_tens
     gd_context *ctx = gd_tensor_context(tokens);
     const int64_t batch = gd_tensor_dim(tokens, 0), context = gd_tensor_dim(tokens, 1);
     const size_t bytes = (size_t)(batch * context) * sizeof(int32_t);
-    int32_t *ids = malloc(2 * bytes);
+    int32_t *ids = malloc(2 * bytes + (size_t)(context + 1) * sizeof *ids);
     if (!ids) return gd_fail(ctx, GD_ERROR_MEMORY, "no memory for a batch");
-    int32_t *next = ids + batch * context;
+    int32_t *next = ids + batch * context, *row = next + batch * context;
     for (int64_t b = 0; b < batch && !gd_error(ctx); b++) {
-        int64_t window = first + b, start;
+        int64_t window = first + b, start, bad;
         uint64_t key = 0;
         if (training) {
             key = mix(data->options.seed + mix((uint64_t)(window / data->windows)));
@@ -243,10 +252,36 @@ static gd_status fill(const dataset *data, bool training, int64_t first, gd_tens
         }
         const token_source *source = training ? &data->train : &data->validation;
         const token_shard *shard = find_window(source, window, context, training, key, &start);
-        copy_window(ctx, data, shard, start, ids + b * context, next + b * context);
+        bad = tokens_read(shard, start, context + 1, data->tokenizer.vocab, row);
+        if (bad != -1) refuse_ids(ctx, data, shard, start, bad, row);
+        memcpy(ids + b * context, row, (size_t)context * sizeof *row);
+        memcpy(next + b * context, row + 1, (size_t)context * sizeof *row);
     }
-    gd_tensor_write(tokens, ids, bytes);
-    gd_tensor_write(targets, next, bytes);
+    if (!gd_error(ctx)) {
+        gd_tensor_write(tokens, ids, bytes);
+        gd_tensor_write(targets, next, bytes);
+    }
+    free(ids);
+    return gd_error_status(ctx);
+}
+
+/* A quarter of a billion of them takes half a second. */
+gd_status data_check_ids(gd_context *ctx, const dataset *data)
+{
+    enum { PIECE = 1 << 16, MOST = 1 << 28 };
+    if (data->tokenizer.kind != TOKENIZER_NONE) return gd_error_status(ctx);
+    int32_t *ids = malloc(PIECE * sizeof *ids);
+    if (!ids) return gd_fail(ctx, GD_ERROR_MEMORY, "no memory for a batch");
+    int64_t seen = 0;
+    for (int s = 0; s < data->train.shards && seen < MOST; s++) {
+        const token_shard *shard = &data->train.shard[s];
+        for (int64_t at = 0; at < shard->length && seen < MOST && !gd_error(ctx); at += PIECE) {
+            const int64_t left = shard->length - at, count = left < PIECE ? left : PIECE;
+            const int64_t bad = tokens_read(shard, at, count, data->tokenizer.vocab, ids);
+            if (bad != -1) refuse_ids(ctx, data, shard, at, bad, ids);
+            seen += count;
+        }
+    }
     free(ids);
     return gd_error_status(ctx);
 }
@@ -274,7 +309,7 @@ int64_t data_validation_bytes(const dataset *data)
         int64_t end = shard_windows(shard, context, false) * context + 1; /* token 0 is given */
         for (int64_t at = 1; at < end; at += PIECE) {
             int64_t count = end - at < PIECE ? end - at : PIECE;
-            if (tokens_read(shard, at, count, t->vocab, ids) >= 0) return 0;
+            if (tokens_read(shard, at, count, t->vocab, ids) != -1) return 0;
             for (int64_t i = 0; i < count; i++) bytes += tokenizer_bytes(t, ids[i]);
         }
     }

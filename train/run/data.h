@@ -40,7 +40,7 @@ typedef struct dataset {
     uint64_t hash;                       /* of the training text or the first training ids */
 } dataset;
 
-/* The bytes that all tokens of the validation windows stand for, those foretold; 0 where nobody
+/* The bytes that all tokens of the validation windows stand for, those predicted; 0 where nobody
  * knows. */
 int64_t data_validation_bytes(const dataset *data);
 
@@ -48,6 +48,10 @@ int64_t data_validation_bytes(const dataset *data);
  * window. */
 bool data_load(dataset *data, const data_options *options);
 void data_free(dataset *data);
+
+/* Looks whether ids from token files are in the vocabulary: the first 2^28 for training (validation
+ * has validate_ids). One further on is found when its batch is drawn. */
+gd_status data_check_ids(gd_context *ctx, const dataset *data);
 
 /* Fills tokens and targets, both GD_INT32 [B, T], with the training windows at positions `position`
  * to `position` + B - 1; the targets are the tokens that follow. */

@@ -1,5 +1,5 @@
 /* folder.c - see folder.h. */
-#define _GNU_SOURCE /* renameat2 */
+#define _GNU_SOURCE /* syscall */
 #include "folder.h"
 
 #include <dirent.h>
@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 bool folder_copy(char path[FOLDER_PATH], const char *from)
@@ -81,11 +82,24 @@ bool folder_remove(const char *path)
     return removed && !rmdir(path);
 }
 
+/* Not every C library has renameat2, nor every kernel. */
+static bool exchange(const char *from, const char *to)
+{
+#ifdef SYS_renameat2
+    enum { EXCHANGE = 1 << 1 }; /* RENAME_EXCHANGE */
+    return !syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, EXCHANGE);
+#else
+    (void)from, (void)to;
+    errno = ENOSYS;
+    return false;
+#endif
+}
+
 bool folder_replace(const char *from, const char *to)
 {
     if (!rename(from, to)) return true;
     if (errno != ENOTEMPTY && errno != EEXIST) return false;
-    if (renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE)) return false;
+    if (!exchange(from, to)) return false;
     return folder_remove(from);
 }
 

@@ -127,6 +127,30 @@ void log_write(run_log *log, const log_line *l)
 
 /* ---- The file ----------------------------------------------------------------------------- */
 
+/* Copies what stands behind log->size to the end of "<log>.old". */
+static bool set_aside(const run_log *log)
+{
+    enum { PIECE = 1 << 16 };
+    char path[FOLDER_PATH + 8], *piece = malloc(PIECE);
+    snprintf(path, sizeof path, "%s.old", log->path);
+    int old = piece ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : -1;
+    ssize_t got = old < 0 ? -1 : 1;
+    for (int64_t at = log->size; got > 0; at += got) {
+        got = pread(log->file, piece, PIECE, (off_t)at);
+        for (ssize_t done = 0, put; got > 0 && done < got; done += put) {
+            put = write(old, piece + done, (size_t)(got - done));
+            if (put < 0 && errno != EINTR) got = -1;
+            if (put < 0) put = 0;
+        }
+    }
+    bool fine = got == 0 && !fsync(old);
+    int why = errno;
+    if (old >= 0) close(old);
+    free(piece);
+    errno = why;
+    return fine;
+}
+
 /* Cuts off what does not belong to the run so far. */
 static gd_status keep_old(run_log *log, gd_context *ctx, int64_t first_step, uint64_t text_hash)
 {
@@ -140,14 +164,17 @@ static gd_status keep_old(run_log *log, gd_context *ctx, int64_t first_step, uin
         close(copy);
     }
     if (why) {
-        return gd_fail(ctx, GD_ERROR_IO, "the log %s is left as it is: %s; --log names another",
-                       log->path, why);
+        return gd_fail(ctx, GD_ERROR_IO,
+                       "the log %s is left unchanged: %s; choose another with --log", log->path,
+                       why);
     }
-    if (old && !ftruncate(log->file, log->size) && lseek(log->file, log->size, SEEK_SET) >= 0) {
+    struct stat status;
+    bool more = old && !fstat(log->file, &status) && status.st_size > log->size;
+    if (old && (!more || set_aside(log)) && !ftruncate(log->file, log->size) &&
+        lseek(log->file, log->size, SEEK_SET) >= 0) {
         return GD_OK;
     }
-    return gd_fail(ctx, GD_ERROR_IO, "cannot go on with the log %s: %s", log->path,
-                   strerror(errno));
+    return gd_fail(ctx, GD_ERROR_IO, "cannot continue the log %s: %s", log->path, strerror(errno));
 }
 
 /* Opens a pipe to be written to, which takes somebody who reads it. */
@@ -155,7 +182,7 @@ static int open_pipe(const char *path)
 {
     int file = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
     if (file < 0 && errno == ENXIO) {
-        console_message("--log %s: waiting for somebody to read it", path);
+        console_message("--log %s: waiting for a reader", path);
         return open(path, O_WRONLY | O_CLOEXEC);
     }
     if (file >= 0) fcntl(file, F_SETFL, fcntl(file, F_GETFL) & ~O_NONBLOCK);

@@ -6,7 +6,8 @@
  * "lr": ..., "ms": ..., "tokens_per_second": ..., "seconds": ...}.
  *
  * A run that goes on from step S keeps the lines up to S (log_keep.h) and adds a first line of its
- * own. Each line is written whole, or not at all.
+ * own. What it does not keep, be it of itself or of another run, goes to the end of "<log>.old".
+ * Each line is written whole, or not at all.
  */
 #ifndef GRADUS_TRAIN_LOG_H
 #define GRADUS_TRAIN_LOG_H

@@ -1,4 +1,5 @@
 /* log_keep.c - see log_keep.h. */
+#define _POSIX_C_SOURCE 200809L /* ftello */
 #include "log_keep.h"
 
 #include <stdlib.h>
@@ -22,14 +23,6 @@ static bool has_mark(FILE *old)
 /* ---- One line ----------------------------------------------------------------------------- */
 
 typedef enum line_kind { LINE_BAD, LINE_BEGIN, LINE_STEP } line_kind;
-
-/* Reads a line with its end; false where it is torn, too long, or holds a 0. */
-static bool read_line(FILE *old, char *line, size_t *length)
-{
-    if (!fgets(line, LOG_LINE, old)) return false;
-    *length = strlen(line);
-    return *length > 0 && line[*length - 1] == '\n';
-}
 
 /* What was measured is a number, or null. */
 static bool has_numbers(json_t *object)
@@ -66,37 +59,38 @@ static line_kind parse(const char *line, size_t length, int64_t *step, char text
 
 /* ---- All of them -------------------------------------------------------------------------- */
 
-/* A line of the step `at` may follow one of the step `last`. */
-static bool in_order(line_kind kind, int64_t at, int64_t last)
-{
-    return kind == LINE_STEP ? at > last : kind != LINE_BAD && at >= last;
-}
-
 /* A run that begins where this one does has nothing to tell any more. */
 static bool is_later(line_kind kind, int64_t at, int64_t step)
 {
     return kind == LINE_BEGIN ? at >= step : at > step;
 }
 
-/* A first line that is torn, with nothing behind it, is that of a run that did not get far. */
+/* A first line that is torn, with nothing behind it, is that of a run that did not get far. Other
+ * lines that are damaged are passed over: there may be good ones behind them. */
 static int64_t keep_lines(FILE *old, int64_t step, uint64_t text_hash, const char **why, char *line)
 {
     static const char other[] = "its first line is not one of this program";
     char hash[18], wanted[17];
-    int64_t bytes = 0, last = 0, at;
-    size_t length;
-    bool first = true;
+    int64_t bytes = 0, begin = 0, end, at;
+    bool first = true, within = false; /* a line longer than can be looked at */
     snprintf(wanted, sizeof wanted, "%016llx", (unsigned long long)text_hash);
-    while (read_line(old, line, &length)) {
-        line_kind kind = parse(line, length, &at, hash);
-        if (first && kind != LINE_BEGIN) *why = other;
-        if (first && kind == LINE_BEGIN && strcmp(hash, wanted) != 0)
+    for (; fgets(line, LOG_LINE, old); begin = end) {
+        end = ftello(old);
+        const size_t length = (size_t)(end - begin);
+        const bool ended = line[length - 1] == '\n';
+        if (first && !ended) break;
+        const bool fine = ended && !within && strlen(line) == length;
+        line_kind kind = fine ? parse(line, length, &at, hash) : LINE_BAD;
+        if (first && kind != LINE_BEGIN)
+            *why = other;
+        else if (first && strcmp(hash, wanted) != 0)
             *why = "it is of another text";
         if (*why) return -1;
         first = false;
-        if (!in_order(kind, at, last) || is_later(kind, at, step)) break;
-        bytes += (int64_t)length;
-        last = at;
+        within = !ended;
+        if (kind == LINE_BAD) continue;
+        if (is_later(kind, at, step)) break;
+        bytes = end;
     }
     if (first && !feof(old)) *why = other;
     if (ferror(old)) *why = "it cannot be read";

@@ -1,8 +1,8 @@
 /* log_keep.h - what a run that goes on keeps of the log that was there.
  *
  * A run that is resumed at step S does the steps after S again. So its log keeps the lines of what
- * came before, byte for byte, and is cut at the first line that does not belong there: one of a
- * later step, one that is torn, one that is out of order. What is not a log at all is left alone.
+ * came before, byte for byte, and is cut behind the last of them: at the first line of a later step,
+ * or where only damaged ones are left. What is not a log at all is left alone.
  */
 #ifndef GRADUS_TRAIN_LOG_KEEP_H
 #define GRADUS_TRAIN_LOG_KEEP_H

@@ -9,7 +9,11 @@
 #include <math.h>
 #include <stdio.h>
 
-/* ---- Training ----------------------------------------------------------------------------- */
+/* ---- Steps ---------------------------------------------------------------------------------- */
+
+/* The host asks for steps ahead of the device, and reads later what became of them (optim.h). So a
+ * step is first asked for, then done; in between there are as many as the optimizer keeps. */
+enum { ASKED_MOST = 16 };
 
 typedef struct training {
     model *m;
@@ -17,111 +21,126 @@ typedef struct training {
     const train_options *options;
     run_log *log;
     gd_optimizer *adamw;
-    loss_scale scale;
+    gd_graph *graph;
     gd_schedule schedule;
-    gd_tensor *tokens, *targets; /* [B, T] */
-    int64_t skipped;             /* steps left out */
+    gd_tensor *tokens, *targets;       /* [B, T] */
+    int64_t asked, done;               /* steps of the run; the reports come in their order */
+    gd_random_state begun[ASKED_MOST]; /* where the steps asked for draw from */
+    int64_t skipped;                   /* steps left out */
+    checkpoint_best best;
+    bool unread; /* a batch could not be drawn */
 } training;
 
-/* The mean loss of a batch, on the tape. */
-static gd_tensor *batch_loss(training *t, int64_t batch)
+static void draw_batch(training *t, int64_t batch)
 {
     const train_options *o = t->options;
-    data_draw(t->data, o->overfit_one_batch ? 0 : batch * o->batch, t->tokens, t->targets);
+    if (data_draw(t->data, o->overfit_one_batch ? 0 : batch * o->batch, t->tokens, t->targets)) {
+        t->unread = true;
+    }
+}
+
+/* The mean loss of the batch that was drawn, on the tape. */
+static gd_tensor *batch_loss(training *t)
+{
     return gd_cross_entropy(model_logits(t->m, t->tokens), t->targets);
 }
 
-/* Adds the gradient of one batch's share of the step's loss, which is the mean over its batches,
- * times the loss scale. Returns the loss of the batch. */
-static double run_batch(training *t, int64_t batch)
+/* Adds the gradient of one batch's share of the step's loss, which is the mean over its batches. A
+ * function for gd_graph_run. */
+static gd_status learn_batch(void *user)
 {
-    const train_options *o = t->options;
-    gd_tensor *mean = batch_loss(t, batch);
-    const double factor = (double)t->scale.factor / (double)o->accumulate;
-    gd_tensor *share = factor != 1 ? gd_scale(mean, factor) : mean;
-    gd_keep(mean);
-    gd_backward(share);
-    double loss = gd_item(mean);
-    gd_step_end(t->m->ctx);
-    return loss;
+    training *t = user;
+    return gd_optimizer_backward(t->adamw, batch_loss(t), 1 / (double)t->options->accumulate);
+}
+
+/* The same for the last batch of a step, and the update. */
+static gd_status learn_last_batch(void *user)
+{
+    training *t = user;
+    learn_batch(t);
+    gd_optimizer_update(t->adamw, t->options->clip);
+    return gd_params_clear_grads(t->m->params);
+}
+
+/* Asks for the next step: forward and backward of each batch, clip, update. */
+static void ask_step(training *t)
+{
+    const int64_t step = t->asked++, batches = t->options->accumulate;
+    t->begun[step % ASKED_MOST] = gd_random_get(t->m->ctx);
+    gd_optimizer_set_rate(t->adamw, gd_schedule_rate(&t->schedule, step));
+    for (int64_t k = 0; k < batches; k++) {
+        draw_batch(t, step * batches + k);
+        if (t->unread) {
+            t->asked--;
+            return;
+        }
+        gd_graph_run(t->graph, k + 1 < batches ? learn_batch : learn_last_batch, t);
+    }
 }
 
 /* Does the forward of a step again, with the same random numbers, to see what op began it. */
-static void find_nonfinite(training *t, int64_t step, gd_random_state begun, char *text,
-                           size_t size)
+static void find_nonfinite(training *t, int64_t step, char *text, size_t size)
 {
     const int64_t batches = t->options->accumulate;
     gd_context *ctx = t->m->ctx;
-    gd_random_state now = gd_random_get(ctx);
     int64_t node = -1;
     snprintf(text, size, "every op of the forward gave finite numbers, so a backward did not");
-    gd_random_set(ctx, begun);
+    gd_random_set(ctx, t->begun[step % ASKED_MOST]);
     for (int64_t k = 0; k < batches && node < 0 && !gd_error(ctx); k++) {
         char op[128];
-        batch_loss(t, step * batches + k);
+        draw_batch(t, step * batches + k);
+        batch_loss(t);
         node = gd_tape_find_nonfinite(ctx, op, sizeof op);
         if (node >= 0) snprintf(text, size, "the first op whose output is not finite is %s", op);
         gd_step_end(ctx);
     }
-    gd_random_set(ctx, now);
 }
 
-/* A loss or a gradient that is not finite: no update. */
-static gd_status refuse_step(training *t, int64_t step, gd_random_state begun, double loss,
-                             double norm)
+/* A loss or a gradient that is not finite: no update was made, and none by the steps asked for since
+ * then, so that the weights are still those that the step saw. Those steps are to be asked for
+ * again. */
+static gd_status refuse_step(training *t, const gd_update_report *r)
 {
-    const double shown[2] = {console_number(loss), console_number(norm)};
-    const long long number = step + 1; /* as the lines count them */
+    gd_context *ctx = t->m->ctx;
+    const int64_t step = t->done - 1;
+    const long long number = t->done; /* as the lines count them */
+    const double shown[2] = {console_number(r->loss), console_number(r->norm)};
+    const gd_random_state after =
+        t->asked > t->done ? t->begun[t->done % ASKED_MOST] : gd_random_get(ctx);
     char why[192];
-    gd_params_clear_grads(t->m->params);
-    gd_step_end(t->m->ctx);
-    find_nonfinite(t, step, begun, why, sizeof why);
+    gd_update_report withheld;
+    while (gd_optimizer_report(t->adamw, true, &withheld)) continue;
+    t->asked = t->done;
+    find_nonfinite(t, step, why, sizeof why);
+    gd_random_set(ctx, after);
     if (t->skipped++ < t->options->skip_nonfinite) {
         console_message("step %lld is left out: the loss is %g, the norm %g; %s", number, shown[0],
                         shown[1], why);
-        return gd_error_status(t->m->ctx);
+        return gd_optimizer_continue(t->adamw);
     }
-    return gd_fail(t->m->ctx, GD_ERROR_STATE,
+    return gd_fail(ctx, GD_ERROR_STATE,
                    "step %lld: the loss is %g and the norm of the gradient %g, wanted finite "
                    "numbers; a lower --lr may help; %s",
                    number, shown[0], shown[1], why);
 }
 
-/* A gradient overflowed float16, which is no fault: no update either, but a smaller scale. */
-static gd_status shrink_scale(training *t, int64_t step)
+/* The next step that is done; false where there is none by now, or with `wait` none that was asked
+ * for. */
+static bool take_step(training *t, bool wait, report_values *now)
 {
-    gd_params_clear_grads(t->m->params);
-    gd_step_end(t->m->ctx);
-    console_message("step %lld is left out: a gradient overflows float16; the loss is multiplied "
-                    "by %lld from here on",
-                    (long long)step + 1, (long long)t->scale.factor);
-    return gd_error_status(t->m->ctx);
-}
-
-/* One step: forward and backward of each batch, clip, update. */
-static gd_status run_step(training *t, int64_t step, double *loss, double *norm)
-{
-    const int64_t batches = t->options->accumulate;
-    gd_context *ctx = t->m->ctx;
-    gd_random_state begun = gd_random_get(ctx);
-    *loss = *norm = 0;
-    for (int64_t k = 0; k < batches; k++)
-        *loss += run_batch(t, step * batches + k) / (double)batches;
-    if (t->scale.factor > 1) {
-        gd_params_scale_grads(t->m->params, 1 / (double)t->scale.factor);
+    gd_update_report r;
+    if (!gd_optimizer_report(t->adamw, wait, &r)) return false;
+    t->done++;
+    *now =
+        (report_values){.step = t->done, .loss = r.loss, .val = NAN, .norm = r.norm, .lr = r.rate};
+    if (r.outcome == GD_UPDATE_OVERFLOWED) {
+        console_message("step %lld is left out: a gradient overflows float16; the loss is "
+                        "multiplied by %lld from here on",
+                        (long long)t->done, (long long)r.loss_scale / 2);
+    } else if (r.outcome != GD_UPDATE_MADE) {
+        refuse_step(t, &r);
     }
-    gd_clip_grad_norm(t->m->params, t->options->clip, norm);
-    if (!gd_error(ctx) && isfinite(*loss) && !isfinite(*norm) && loss_scale_overflowed(&t->scale)) {
-        return shrink_scale(t, step);
-    }
-    if (!gd_error(ctx) && !(isfinite(*loss) && isfinite(*norm))) {
-        return refuse_step(t, step, begun, *loss, *norm);
-    }
-    gd_optimizer_step(t->adamw, gd_schedule_rate(&t->schedule, step));
-    loss_scale_succeeded(&t->scale);
-    gd_params_clear_grads(t->m->params);
-    gd_step_end(ctx);
-    return gd_error_status(ctx);
+    return !gd_error(t->m->ctx);
 }
 
 /* Training goes on as if there had been no sample. */
@@ -147,7 +166,10 @@ static void save(const training *t, int64_t done, bool last)
 {
     const train_options *o = t->options;
     gd_context *ctx = t->m->ctx;
-    const checkpoint_progress progress = {.step = done, .skipped = t->skipped, .scale = t->scale};
+    const checkpoint_progress progress = {.step = done,
+                                          .skipped = t->skipped,
+                                          .scale = gd_optimizer_loss_scale(t->adamw),
+                                          .best = t->best};
     if (!checkpoint_save(t->m, t->data, o, t->adamw, &progress)) {
         console_erase();
         char path[FOLDER_PATH] = "";
@@ -165,7 +187,22 @@ static bool due(int64_t every, int64_t done)
     return every > 0 && done % every == 0;
 }
 
-/* What comes after a step. Only Ctrl-C leaves the last one without a validation. */
+/* Whether this validation is the best so far. */
+static bool is_best(training *t, const report_values *now)
+{
+    const bool best = now->val < t->best.loss || (t->best.step == 0 && !isnan(now->val));
+    if (best) t->best = (checkpoint_best){now->step, now->val};
+    return best;
+}
+
+/* Whether more is to be done after a step than to print a line: then the host waits for it. */
+static bool is_stop(const train_options *o, int64_t step)
+{
+    return step == o->steps || due(o->eval_every, step) || due(o->sample_every, step) ||
+           (o->out && due(o->checkpoint_every, step));
+}
+
+/* What is done after such a step. Only Ctrl-C leaves the last one without a validation. */
 static void conclude_step(training *t, report_clock *clock, report_values *now, bool last)
 {
     const train_options *o = t->options;
@@ -173,30 +210,72 @@ static void conclude_step(training *t, report_clock *clock, report_values *now, 
     if (last ? !stop_asked() : due(o->eval_every, now->step)) {
         now->val = validate(t->m, t->data, o->batch, o->context, o->eval_batches);
     }
+    const bool best = is_best(t, now) && o->keep_best;
     if (last || !isnan(now->val) || due(o->log_every, now->step)) {
         report_step(clock, t->log, ctx, now);
     }
     if (!last && due(o->sample_every, now->step)) sample(t);
-    if (o->out && !gd_error(ctx) && (last || due(o->checkpoint_every, now->step))) {
+    if (o->out && !gd_error(ctx) && (last || best || due(o->checkpoint_every, now->step))) {
         save(t, now->step, last);
     }
 }
 
-/* All steps from `first` on; the clock stands still while no step is being done. */
-static gd_status run_steps(training *t, int64_t first, double *val)
+/* Reads what came of the steps that are done; where `stop` is to be waited for, up to that. *now gets
+ * the last of them. */
+static void take_steps(training *t, report_clock *clock, bool wait, int64_t stop,
+                       report_values *now)
+{
+    gd_context *ctx = t->m->ctx;
+    while (take_step(t, wait, now)) {
+        report_clock_step(clock);
+        report_progress(clock, ctx, now);
+        if (wait && t->done == stop) break; /* its line comes when the rest is done */
+        if (due(t->options->log_every, now->step)) report_step(clock, t->log, ctx, now);
+    }
+}
+
+/* A batch that cannot be read ends the run, but not without the steps before it: those asked for are
+ * waited for, and saved. If one of them was refused and is skipped, those after it will be asked for
+ * again, and this one too. */
+static void end_unread(training *t, report_clock *clock, report_values *now, int64_t first)
+{
+    gd_context *ctx = t->m->ctx;
+    const gd_status status = gd_error_status(ctx);
+    const int64_t stop = t->asked;
+    char why[512];
+    snprintf(why, sizeof why, "%s", gd_error(ctx));
+    t->unread = false;
+    gd_error_clear(ctx);
+    gd_params_clear_grads(t->m->params);
+    gd_step_end(ctx);
+    if (t->done < stop) take_steps(t, clock, true, stop, now);
+    if (t->done != stop || gd_error(ctx)) return;
+    gd_random_set(ctx, t->begun[stop % ASKED_MOST]);
+    if (t->options->out && stop > first) save(t, stop, true);
+    gd_fail(ctx, status, "%s", why);
+}
+
+/* All steps that are left; the clock stands still while no step is being done. */
+static gd_status run_steps(training *t, double *val)
 {
     const train_options *o = t->options;
     gd_context *ctx = t->m->ctx;
-    report_clock clock = report_clock_start(t->m, o, first);
-    bool last = false;
-    for (int64_t step = first; step < o->steps && !last && !gd_error(ctx); step++) {
-        report_values now = {
-            .step = step + 1, .val = NAN, .lr = gd_schedule_rate(&t->schedule, step)};
-        if (run_step(t, step, &now.loss, &now.norm)) break;
-        report_clock_step(&clock);
-        report_progress(&clock, ctx, &now);
-        last = now.step == o->steps || (o->max_seconds > 0 && clock.seconds >= o->max_seconds) ||
-               stop_asked();
+    report_clock clock = report_clock_start(t->m, o, t->done);
+    report_values now = {.val = NAN};
+    const int64_t first = t->done;
+    for (bool last = false; t->done < o->steps && !last && !gd_error(ctx);) {
+        ask_step(t);
+        if (t->unread) {
+            end_unread(t, &clock, &now, first);
+            continue;
+        }
+        const double seconds = report_clock_seconds(&clock);
+        const bool ends = (o->max_seconds > 0 && seconds >= o->max_seconds) || stop_asked();
+        const int64_t stop = t->asked;
+        const bool wait = ends || is_stop(o, stop);
+        take_steps(t, &clock, wait, stop, &now);
+        if (!wait || t->done != stop || gd_error(ctx)) continue; /* some may be asked for again */
+        last = ends || stop == o->steps;
         conclude_step(t, &clock, &now, last);
         *val = now.val;
         report_clock_resume(&clock);
@@ -218,7 +297,8 @@ static gd_status begin(training *t)
                                 .warmup_steps = o->warmup,
                                 .decay_steps = o->steps / 5};
     t->adamw = gd_adamw_create(t->m->params, &adamw);
-    t->scale = loss_scale_begin(o->dtype);
+    t->graph = gd_graph_create(t->m->ctx, &(gd_graph_options){.off = o->no_graph});
+    gd_optimizer_set_loss_scale(t->adamw, gd_loss_scale_begin(o->dtype));
     t->tokens = gd_tensor_create(t->m->ctx, GD_INT32, 2, shape);
     t->targets = gd_tensor_create(t->m->ctx, GD_INT32, 2, shape);
     t->m->training = true;
@@ -229,22 +309,31 @@ static void end(training *t)
 {
     gd_tensor_free(t->tokens);
     gd_tensor_free(t->targets);
+    gd_graph_free(t->graph);
     gd_optimizer_free(t->adamw);
 }
 
 gd_status loop_train(model *m, const dataset *data, const train_options *options, run_log *log,
                      const checkpoint *from, double *val)
 {
-    training t = {
-        .m = m, .data = data, .options = options, .log = log, .skipped = from->progress.skipped};
+    const checkpoint_progress *before = &from->progress;
+    training t = {.m = m,
+                  .data = data,
+                  .options = options,
+                  .log = log,
+                  .asked = before->step,
+                  .done = before->step,
+                  .skipped = before->skipped,
+                  .best = before->best};
     *val = NAN;
     begin(&t);
     checkpoint_load_state(from, m, t.adamw);
-    if (t.scale.adapts && from->progress.scale.adapts) t.scale = from->progress.scale;
+    if (options->dtype == GD_FLOAT16 && before->scale.adapts)
+        gd_optimizer_set_loss_scale(t.adamw, before->scale);
     if (!gd_error(m->ctx)) {
         report_memory_at_rest(m->ctx);
         stop_watch(); /* before, there was nothing to save: a signal just ended the program */
-        run_steps(&t, from->progress.step, val);
+        run_steps(&t, val);
     }
     end(&t);
     return gd_error_status(m->ctx);
@@ -253,7 +342,10 @@ gd_status loop_train(model *m, const dataset *data, const train_options *options
 gd_status loop_try(model *m, const dataset *data, const train_options *options)
 {
     training t = {.m = m, .data = data, .options = options};
-    if (!begin(&t)) run_batch(&t, 0);
+    if (!begin(&t)) {
+        draw_batch(&t, 0);
+        gd_graph_run(t.graph, learn_batch, &t);
+    }
     end(&t);
     return gd_error_status(m->ctx);
 }

@@ -35,6 +35,11 @@ void report_clock_resume(report_clock *clock)
     clock->last = clock_now();
 }
 
+double report_clock_seconds(const report_clock *clock)
+{
+    return clock->seconds + clock_now() - clock->last;
+}
+
 /* ---- Lines -------------------------------------------------------------------------------- */
 
 /* 812, 41.3k, 1.20M */

@@ -23,6 +23,9 @@ report_clock report_clock_start(const model *m, const train_options *options, in
 void report_clock_step(report_clock *clock);   /* a step is over */
 void report_clock_resume(report_clock *clock); /* what was done meanwhile does not count */
 
+/* The time in steps, with that of those which are not over yet. */
+double report_clock_seconds(const report_clock *clock);
+
 /* The configuration: model, parameters, operations per token, text, machine. */
 void report_configuration(const model *m, const dataset *data, const train_options *options);
 

@@ -22,6 +22,13 @@ static bool is_second(void)
     return false;
 }
 
+/* Nobody reads what is written any more: the writes fail from now on, and say so. */
+static void note_pipe(int number)
+{
+    signal(number, SIG_IGN);
+    asked = 1;
+}
+
 /* The second does what it does by default, once this is over. */
 static void note(int number)
 {
@@ -34,14 +41,28 @@ static void note(int number)
     errno = before;
 }
 
+/* nohup and many a shell ignore some of them, which is meant. */
+static void watch(int number, const struct sigaction *action)
+{
+    struct sigaction before;
+    const bool ignorable = number == SIGHUP || number == SIGPIPE;
+    if (!ignorable || sigaction(number, NULL, &before) || before.sa_handler != SIG_IGN) {
+        sigaction(number, action, NULL);
+    }
+}
+
 void stop_watch(void)
 {
     struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
     sigaddset(&action.sa_mask, SIGINT);
     sigaddset(&action.sa_mask, SIGTERM);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    sigaddset(&action.sa_mask, SIGHUP);
+    watch(SIGINT, &action);
+    watch(SIGTERM, &action);
+    watch(SIGHUP, &action);
+    action.sa_handler = note_pipe;
+    watch(SIGPIPE, &action);
 }
 
 bool stop_asked(void)

@@ -1,4 +1,5 @@
-/* stop.h - being asked to stop: Ctrl-C (SIGINT) or SIGTERM. */
+/* stop.h - being asked to stop: Ctrl-C (SIGINT), SIGTERM, SIGHUP where the terminal is closed, or
+ * SIGPIPE where nobody reads stdout any more. SIGHUP and SIGPIPE stay ignored where they were. */
 #ifndef GRADUS_TRAIN_STOP_H
 #define GRADUS_TRAIN_STOP_H
 

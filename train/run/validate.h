@@ -1,4 +1,4 @@
-/* validate.h - how well a model foretells a text that it did not learn. */
+/* validate.h - how well a model predicts a text that it did not learn. */
 #ifndef GRADUS_TRAIN_VALIDATE_H
 #define GRADUS_TRAIN_VALIDATE_H
 

@@ -1,5 +1,6 @@
 /* bpe.c - see bpe.h. */
 #include "bpe.h"
+#include "fnv.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -200,8 +201,7 @@ static void lexicon_free(lexicon *l)
 
 static uint64_t hash_bytes(const uint8_t *text, int64_t length)
 {
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
-    for (int64_t i = 0; i < length; i++) hash = (hash ^ text[i]) * 1099511628211u;
+    uint64_t hash = fnv1a(FNV_BEGIN, text, (size_t)length);
     return hash ^ hash >> 29;
 }
 
@@ -407,7 +407,7 @@ static bool merge_everywhere(const bpe *b, lexicon *l, pair_map *pairs, int32_t 
 }
 
 /* One merge; false: no memory. *done: there is nothing left to merge. A pair that would only be
- * another way to an old token is passed over: tokens are told apart by their bytes. */
+ * another way to an old token is skipped: tokens are told apart by their bytes. */
 static bool train_step(bpe *b, lexicon *l, pair_map *pairs, bool *done)
 {
     int32_t left, right;

@@ -46,8 +46,8 @@ int32_t *prompt_encode(const tokenizer *t, const char *text, int64_t length, int
     token_source source;
     void *packed = tokenizer_encode(t, (const uint8_t *)text, length, &width, count, &unknown);
     if (!packed && unknown >= 0) {
-        console_message("the prompt has the byte %s at place %lld, which is none of the "
-                        "characters that the model knows",
+        console_message("the prompt has the byte %s at place %lld, which is not in the "
+                        "vocabulary of the model",
                         console_byte((unsigned char)text[unknown]).text, (long long)unknown);
         return NULL;
     }

@@ -32,7 +32,7 @@ static void wait_for_text(int file, const char *option, const char *path)
 {
     struct pollfd one = {.fd = file, .events = POLLIN};
     if (poll(&one, 1, PATIENCE) == 0) {
-        console_message("%s %s: waiting for somebody to write to it", option, path);
+        console_message("%s %s: waiting for a writer", option, path);
         while (poll(&one, 1, -1) < 0 && errno == EINTR) continue;
     }
     fcntl(file, F_SETFL, fcntl(file, F_GETFL) & ~O_NONBLOCK);

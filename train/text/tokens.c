@@ -1,5 +1,5 @@
 /* tokens.c - see tokens.h. */
-#define _POSIX_C_SOURCE 200809L /* glob, mmap */
+#define _POSIX_C_SOURCE 200809L /* glob, pread */
 #include "tokens.h"
 
 #include <errno.h>
@@ -8,11 +8,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LLMC_HEADER = 256 * 4, REASON = 256 };
+enum { LLMC_HEADER = 256 * 4, LOOKED_AT = 4096, REASON = 256 };
 
 /* How llm.c marks the tokens of GPT-2 and those of Llama 3. */
 static const struct {
@@ -22,20 +21,43 @@ static const struct {
 
 /* ---- Reading ids -------------------------------------------------------------------------- */
 
-uint32_t tokens_id(const token_shard *shard, int64_t at)
+/* Ids [at, at + count) as they lie in the file. It is opened each time: who trains on a thousand
+ * shards has not as many descriptors, and a mapping of a file that somebody shortens is a SIGBUS. */
+static bool read_file(const token_shard *shard, int64_t at, int64_t count, unsigned char *bytes)
 {
-    const unsigned char *p = (const unsigned char *)shard->ids + at * shard->width;
-    if (shard->width == 1) return p[0];
-    uint32_t low = p[0] | (uint32_t)p[1] << 8;
-    return shard->width == 2 ? low : low | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
+    const size_t wanted = (size_t)(count * shard->width);
+    const off_t begin = (off_t)(shard->begin + at * shard->width);
+    int file = open(shard->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (file < 0) return false;
+    size_t done = 0;
+    while (done < wanted) {
+        const ssize_t got = pread(file, bytes + done, wanted - done, begin + (off_t)done);
+        if (got < 0 && errno == EINTR) continue;
+        if (got == 0) errno = ENODATA;
+        if (got <= 0) break;
+        done += (size_t)got;
+    }
+    int why = errno;
+    close(file);
+    errno = why;
+    return done == wanted;
 }
 
+/* What comes from a file stands at the end of `ids` and is widened from there to its beginning. */
 int64_t tokens_read(const token_shard *shard, int64_t at, int64_t count, int64_t vocab,
                     int32_t *ids)
 {
+    const int width = shard->width;
+    const unsigned char *p = (const unsigned char *)shard->ids + at * width;
     int64_t bad = -1;
-    for (int64_t i = 0; i < count; i++) {
-        uint32_t id = tokens_id(shard, at + i);
+    if (shard->path) {
+        unsigned char *bytes = (unsigned char *)ids + count * (4 - width);
+        if (!read_file(shard, at, count, bytes)) return TOKENS_UNREADABLE;
+        p = bytes;
+    }
+    for (int64_t i = 0; i < count; i++, p += width) {
+        uint32_t id = p[0];
+        for (int k = 1; k < width; k++) id |= (uint32_t)p[k] << 8 * k;
         if (id >= vocab && bad < 0) bad = i;
         ids[i] = (int32_t)id;
     }
@@ -53,7 +75,7 @@ static int32_t word_at(const unsigned char *p)
  * be trained on without a word. Whose bytes are all letters, signs and blanks is taken to be one. */
 static bool is_text(const unsigned char *bytes, size_t size)
 {
-    enum { ENOUGH = 64, LOOKED_AT = 4096 };
+    enum { ENOUGH = 64 };
     if (size < ENOUGH) return false;
     for (size_t i = 0; i < size && i < LOOKED_AT; i++) {
         bool blank = bytes[i] >= '\t' && bytes[i] <= '\r';
@@ -63,38 +85,37 @@ static bool is_text(const unsigned char *bytes, size_t size)
 }
 
 /* What a file without a header is. */
-static bool understand_raw(token_shard *shard, char why[REASON])
+static bool understand_raw(token_shard *shard, const unsigned char *bytes, size_t size,
+                           char why[REASON])
 {
-    if (is_text(shard->mapping, shard->mapped_bytes)) {
+    if (is_text(bytes, size)) {
         snprintf(why, REASON, "it is a text, wanted ids of tokens; --data FILE takes a text");
         return false;
     }
-    shard->ids = shard->mapping;
     shard->width = 2;
-    shard->length = (int64_t)(shard->mapped_bytes / 2);
-    if (shard->mapped_bytes % 2 == 0) return true;
-    snprintf(why, REASON, "it has %zu bytes, wanted an even number for uint16 ids",
-             shard->mapped_bytes);
+    shard->length = (int64_t)(size / 2);
+    if (size % 2 == 0) return true;
+    snprintf(why, REASON, "it has %zu bytes, wanted an even number for uint16 ids", size);
     return false;
 }
 
-/* What the bytes of a file are; false and why, if they are no token file. The first 16 bits of the
+/* What a file of `size` bytes is that begins with these; false and why, if it is no token file. The first 16 bits of the
  * marks are beyond the ids of GPT-2, so that no file of nanoGPT has them. */
-static bool understand(token_shard *shard, char why[REASON])
+static bool understand(token_shard *shard, const unsigned char *bytes, size_t size,
+                       char why[REASON])
 {
-    const unsigned char *bytes = shard->mapping;
-    const size_t size = shard->mapped_bytes, kinds = sizeof llmc_kinds / sizeof *llmc_kinds;
+    const size_t kinds = sizeof llmc_kinds / sizeof *llmc_kinds;
     const int32_t magic = size < 4 ? 0 : word_at(bytes);
     size_t kind = 0;
     while (kind < kinds && llmc_kinds[kind].magic != magic) kind++;
-    if (kind == kinds) return understand_raw(shard, why);
+    if (kind == kinds) return understand_raw(shard, bytes, size, why);
     if (size < LLMC_HEADER) {
         snprintf(why, REASON, "it has %zu bytes, fewer than the header of llm.c", size);
         return false;
     }
     const int32_t version = word_at(bytes + 4), count = word_at(bytes + 8);
     shard->width = llmc_kinds[kind].width;
-    shard->ids = bytes + LLMC_HEADER;
+    shard->begin = LLMC_HEADER;
     shard->length = count;
     if (version != llmc_kinds[kind].version) {
         snprintf(why, REASON, "its header has version %d, wanted %d behind %d", version,
@@ -109,37 +130,39 @@ static bool understand(token_shard *shard, char why[REASON])
     return true;
 }
 
-static bool map_file(token_shard *shard, const char *path, char why[REASON])
+/* The first bytes of a file, and its size. */
+static bool look_at(const char *path, unsigned char first[LOOKED_AT], size_t *size,
+                    char why[REASON])
 {
-    *shard = (token_shard){0};
     struct stat status;
     int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe must not hang it */
-    if (file < 0 || fstat(file, &status)) {
-        snprintf(why, REASON, "%s", strerror(errno));
-        if (file >= 0) close(file);
-        return false;
-    }
-    bool regular = S_ISREG(status.st_mode);
-    if (regular && status.st_size > 0) {
-        shard->mapped_bytes = (size_t)status.st_size;
-        void *mapping = mmap(NULL, shard->mapped_bytes, PROT_READ, MAP_SHARED, file, 0);
-        if (mapping != MAP_FAILED) shard->mapping = mapping;
-    }
-    if (!regular)
+    bool fine = file >= 0 && !fstat(file, &status);
+    if (!fine) snprintf(why, REASON, "%s", strerror(errno));
+    if (fine && !S_ISREG(status.st_mode)) {
         snprintf(why, REASON, "it is not a regular file");
-    else if (status.st_size == 0)
+        fine = false;
+    } else if (fine && status.st_size == 0) {
         snprintf(why, REASON, "it is empty");
-    else if (!shard->mapping)
-        snprintf(why, REASON, "%s", strerror(errno));
-    close(file);
-    if (!shard->mapping) return false;
+        fine = false;
+    } else if (fine) {
+        *size = (size_t)status.st_size;
+        const size_t wanted = *size < LOOKED_AT ? *size : LOOKED_AT;
+        fine = pread(file, first, wanted, 0) == (ssize_t)wanted;
+        if (!fine) snprintf(why, REASON, "it cannot be read");
+    }
+    if (file >= 0) close(file);
+    return fine;
+}
+
+static bool open_file(token_shard *shard, const char *path, char why[REASON])
+{
+    unsigned char first[LOOKED_AT];
+    size_t size;
+    *shard = (token_shard){0};
+    if (!look_at(path, first, &size, why) || !understand(shard, first, size, why)) return false;
     shard->path = strdup(path);
     if (!shard->path) snprintf(why, REASON, "%s", strerror(errno));
-    if (shard->path && understand(shard, why)) return true;
-    munmap(shard->mapping, shard->mapped_bytes);
-    free(shard->path);
-    *shard = (token_shard){0};
-    return false;
+    return shard->path != NULL;
 }
 
 bool tokens_open(token_source *source, const char *pattern, char message[TOKENS_MESSAGE])
@@ -157,7 +180,7 @@ bool tokens_open(token_source *source, const char *pattern, char message[TOKENS_
     if (!fine) snprintf(message, TOKENS_MESSAGE, "no memory for %zu files", found.gl_pathc);
     for (size_t i = 0; fine && i < found.gl_pathc; i++) {
         char why[REASON];
-        fine = map_file(&source->shard[i], found.gl_pathv[i], why);
+        fine = open_file(&source->shard[i], found.gl_pathv[i], why);
         source->shards += fine;
         source->length += source->shard[i].length;
         if (!fine) snprintf(message, TOKENS_MESSAGE, "%.200s: %s", found.gl_pathv[i], why);
@@ -184,10 +207,7 @@ void tokens_close(token_source *source)
 {
     for (int i = 0; i < source->shards; i++) {
         token_shard *shard = &source->shard[i];
-        if (shard->mapping)
-            munmap(shard->mapping, shard->mapped_bytes);
-        else
-            free((void *)(uintptr_t)shard->ids);
+        free((void *)(uintptr_t)shard->ids);
         free(shard->path);
     }
     free(source->shard);

@@ -1,4 +1,4 @@
-/* tokens.h - sequences of token ids: in memory, or in files mapped into it.
+/* tokens.h - sequences of token ids, in memory or in files.
  *
  * Two kinds of token files are read. Those of nanoGPT are nothing but little-endian uint16. Those
  * of llm.c begin with 256 little-endian int32: the first two are 20240520 and 1 (GPT-2: uint16 ids)
@@ -13,12 +13,11 @@
 #include <stdint.h>
 
 typedef struct token_shard {
-    const void *ids; /* [length] of `width` bytes each, little-endian */
+    const void *ids; /* [length] of `width` bytes each, little-endian; NULL: in the file */
     int width;       /* 1, 2 or 4 */
     int64_t length;
     char *path;    /* NULL: of no file */
-    void *mapping; /* NULL: `ids` was allocated and is freed as it is */
-    size_t mapped_bytes;
+    int64_t begin; /* the first id's byte in the file */
 } token_shard;
 
 typedef struct token_source {
@@ -30,7 +29,7 @@ typedef struct token_source {
 /* The largest message of a function here that fails, without a newline. */
 enum { TOKENS_MESSAGE = 512 };
 
-/* Maps the files that a pattern names. False, *source empty and `message` filled, if there is none,
+/* Finds the files that a pattern names. False, *source empty and `message` filled, if there is none,
  * or one is not a token file. The ids are not looked at: there may be billions. */
 bool tokens_open(token_source *source, const char *pattern, char message[TOKENS_MESSAGE]);
 
@@ -40,11 +39,9 @@ bool tokens_own(token_source *source, void *ids, int width, int64_t length);
 
 void tokens_close(token_source *source);
 
-/* The id at a place of a shard. */
-uint32_t tokens_id(const token_shard *shard, int64_t at);
-
 /* Copies ids [at, at + count) of a shard, which must have them. Returns the place among them of the
- * first that is not below `vocab`, or -1: all are. */
+ * first that is not below `vocab`, or -1: all are; or TOKENS_UNREADABLE, where errno says why. */
+enum { TOKENS_UNREADABLE = -2 };
 int64_t tokens_read(const token_shard *shard, int64_t at, int64_t count, int64_t vocab,
                     int32_t *ids);
 

@@ -1,0 +1,432 @@
+// kernels.cuh - what the CUDA kernels of RMSNorm share: the problem as they get it, the types they
+// are compiled for, and the arithmetic of one pack of a row.
+//
+// rms_norm.cu checks a call and chooses its kernels by plan.cuh; each kernel has a file:
+//   forward.cu           y (and sum) and rstd; the row in registers
+//   forward_cluster.cu   the same for rows that no block can hold
+//   backward_few.cu      dx and dw for few rows, in one kernel
+//   backward_block.cu    dx and partial dw for rows that a block can hold
+//   backward_cluster.cu  dx and partial dw for rows that no block can hold
+//   ring.cuh             what the two cluster kernels share
+//   dweight.cu           partial dw to dw
+//   plain.cu             everything, for any size, alignment and dtype
+#ifndef GD_RMS_NORM_KERNELS_CUH
+#define GD_RMS_NORM_KERNELS_CUH
+
+#include "async.cuh"
+#include "gradus/kernels.h"
+#include "pack.cuh"
+#include "rms_norm/plan.cuh"
+
+namespace gd_rms
+{
+using namespace gd_async;
+
+// ---- The problem as the kernels get it ----------------------------------------------------------
+
+// Rows are counted by token and head; without heads every row is a token.
+struct Problem {
+    int64_t rows, cols, heads; // heads: at least 1
+    bool weight_per_head;
+    gd_dtype dtype, y_dtype, weight_dtype;
+    bool is_double;     // sums and rstd are
+    bool round;         // xhat to y_dtype, before the weight
+    bool keep;          // inputs should outlive results in L2 (async.cuh)
+    double eps, offset; // for the plain kernels; the others have no use for more than float
+    float float_eps, float_offset, per_col; // per_col: 1 / cols
+};
+
+struct Forward : Problem {
+    gd_rms_norm_values at;
+};
+
+struct Backward : Problem {
+    gd_rms_norm_gradients at;
+    void *partial; // [P, heads, cols] sums of dweight, float or double; NULL: not wanted
+};
+
+// Where a row begins in a tensor: token * stride + column.
+struct Row {
+    int64_t token, column;
+    int64_t weight; // where its weights begin
+
+    // Where there are no heads.
+    __device__ explicit Row(int64_t row) : token(row), column(0), weight(0) {}
+
+    // Index: int in the fast kernels, whose divisions are several times faster.
+    template <class Index>
+    __device__ Row(const Problem &p, Index row) : token(row), column(0), weight(0)
+    {
+        if (p.heads == 1) return;
+        const Index heads = (Index)p.heads, t = row / heads;
+        token = t;
+        column = (row - t * heads) * p.cols;
+        if (p.weight_per_head) weight = column;
+    }
+    template <class T>
+    __device__ T *of(void *tensor, int64_t stride) const
+    {
+        return (T *)tensor + token * stride + column;
+    }
+    template <class T>
+    __device__ const T *of(const void *tensor, int64_t stride) const
+    {
+        return (const T *)tensor + token * stride + column;
+    }
+};
+
+// ---- Types --------------------------------------------------------------------------------------
+
+// S is what is normalised (x, or the sum), B what y and dy are. A thread takes V elements of each
+// at a time: 16 bytes of the narrower type, and so 16 or 32 of the other.
+template <class S, class B>
+constexpr int pack_size = 16 / (int)(sizeof(S) < sizeof(B) ? sizeof(S) : sizeof(B));
+
+// Calls body(S(), B()) for the types that the fast kernels are compiled for.
+template <class Body>
+static cudaError_t by_types(const Problem &p, Body body)
+{
+    if (p.dtype == GD_BFLOAT16 && p.y_dtype == GD_BFLOAT16)
+        return body(__nv_bfloat16(), __nv_bfloat16());
+    if (p.dtype == GD_FLOAT16 && p.y_dtype == GD_FLOAT16) return body(__half(), __half());
+    if (p.dtype != GD_FLOAT32) return cudaErrorInvalidValue;
+    if (p.y_dtype == GD_FLOAT32) return body(float(), float());
+    if (p.y_dtype == GD_BFLOAT16) return body(float(), __nv_bfloat16());
+    if (p.y_dtype == GD_FLOAT16) return body(float(), __half());
+    return cudaErrorInvalidValue;
+}
+
+// The same in the kernel for the weight, which is float or B; once for a row or for many.
+template <class B, class Body>
+__device__ __forceinline__ void by_weight(gd_dtype dtype, Body body)
+{
+    if (sizeof(B) == 4 || dtype == GD_FLOAT32)
+        body(float());
+    else
+        body(B());
+}
+
+// ---- Numbers of any dtype, chosen at run time ---------------------------------------------------
+
+template <class Body>
+__device__ inline void by_any_dtype(gd_dtype dtype, Body body)
+{
+    if (dtype == GD_FLOAT32)
+        body(float());
+    else if (dtype == GD_FLOAT64)
+        body(double());
+    else if (dtype == GD_BFLOAT16)
+        body(__nv_bfloat16());
+    else
+        body(__half());
+}
+
+// Elements first to first + C - 1 of an array, of which those from n on are zeros.
+template <class A, int C>
+__device__ inline void get(A (&value)[C], const void *array, gd_dtype dtype, int64_t first,
+                           int64_t n)
+{
+    by_any_dtype(dtype, [&](auto zero) {
+        using T = decltype(zero);
+        T element[C];
+        gd_pack_load(element, (const T *)array, first, n);
+#pragma unroll
+        for (int v = 0; v < C; v++) value[v] = (A)gd_load(element[v]);
+    });
+}
+
+// value, rounded once, to elements first to first + C - 1 of an array of n; or added to them.
+template <class A, int C>
+__device__ inline void put(void *array, gd_dtype dtype, int64_t first, int64_t n, bool accumulate,
+                           const A (&value)[C])
+{
+    A sum[C] = {};
+    if (accumulate) get(sum, array, dtype, first, n);
+    by_any_dtype(dtype, [&](auto zero) {
+        using T = decltype(zero);
+        T element[C];
+#pragma unroll
+        for (int v = 0; v < C; v++) element[v] = gd_store<T>(sum[v] + value[v]);
+        gd_pack_store((T *)array, element, first, n);
+    });
+}
+
+// ---- One pack -----------------------------------------------------------------------------------
+
+// Pack i of a row. L1 is left to the weights, which are read again for every row.
+template <class T, int V>
+__device__ inline gd_raw_pack<T, V> load_pack(const T *row, int i, uint64_t policy)
+{
+    gd_raw_pack<T, V> raw;
+#pragma unroll
+    for (int k = 0; k < (int)sizeof raw / 16; k++) {
+        const uint4 *const from = (const uint4 *)(row + (int64_t)i * V) + k;
+        uint4 &v = raw.part[k];
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+        asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "l"(from), "l"(policy));
+#else
+        v = *from;
+#endif
+    }
+    return raw;
+}
+
+template <class T, int V>
+__device__ inline void store_pack(T *row, int i, const float (&value)[V])
+{
+    *(gd_raw_pack<T, V> *)(row + (int64_t)i * V) = gd_narrow<T>(value);
+}
+
+// Hides from the compiler that these bits are known, so that it unpacks them again rather than
+// keep what it unpacked, twice as many registers, from one pass over the row to the next.
+template <class Raw>
+__device__ inline void forget(Raw &raw)
+{
+#pragma unroll
+    for (uint4 &v : raw.part) asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w));
+}
+
+// Pack i of weight or bias; ones where there is none. NOW: not put off by the compiler until the
+// values are wanted.
+template <class W, int V, bool NOW = false>
+__device__ inline gd_raw_pack<W, V> load_weight(const W *weight, int64_t i)
+{
+    constexpr unsigned ONE = std::is_same_v<W, float>    ? 0x3f800000u
+                             : std::is_same_v<W, __half> ? 0x3c003c00u
+                                                         : 0x3f803f80u;
+    gd_raw_pack<W, V> raw;
+#pragma unroll
+    for (int k = 0; k < (int)sizeof raw / 16; k++) {
+        uint4 &v = raw.part[k];
+        const uint4 *const from = (const uint4 *)(weight + i * V) + k;
+        v = make_uint4(ONE, ONE, ONE, ONE);
+        if (weight && NOW)
+            asm volatile("ld.global.nc.v4.u32 {%0, %1, %2, %3}, [%4];"
+                         : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                         : "l"(from));
+        else if (weight)
+            v = __ldg(from);
+    }
+    return raw;
+}
+
+// factor = weight + offset, which is 0 where there is no weight.
+template <class W, int V>
+__device__ inline void factor_of(float (&factor)[V], const gd_raw_pack<W, V> &weight, float offset)
+{
+    gd_widen<W>(factor, weight);
+    if (offset != 0)
+#pragma unroll
+        for (int j = 0; j < V; j++) factor[j] += offset;
+}
+
+// The weight's factor for all packs of this thread, of any dtype that by_weight knows, in float.
+template <class B, int V, int CHUNKS>
+__device__ inline void load_factors(float (&factor)[CHUNKS][V], const Problem &p,
+                                    const void *weight, int64_t first, int step, int count)
+{
+    by_weight<B>(p.weight_dtype, [&](auto zero) {
+        using W = decltype(zero);
+#pragma unroll
+        for (int c = 0; c < CHUNKS; c++) {
+            gd_raw_pack<W, V> raw = {};
+            if (c < count) raw = load_weight<W, V>((const W *)weight, first + c * step);
+            factor_of<W>(factor[c], raw, weight ? p.float_offset : 0.0f);
+#pragma unroll
+            for (int j = 0; j < V; j++)
+                if (c >= count) factor[c][j] = 0;
+        }
+    });
+}
+
+// v rounded to T and back.
+template <class T>
+__device__ inline float rounded(float v)
+{
+    return gd_load(gd_store<T>(v));
+}
+
+// x + residual as the sum is stored.
+template <class S, class B, int V>
+__device__ inline gd_raw_pack<S, V> add_pack(const gd_raw_pack<S, V> &residual,
+                                             const gd_raw_pack<B, V> &x)
+{
+    float a[V], b[V];
+    gd_widen<S>(a, residual), gd_widen<B>(b, x);
+#pragma unroll
+    for (int j = 0; j < V; j++) a[j] += b[j];
+    return gd_narrow<S>(a);
+}
+
+template <class S, int V>
+__device__ inline float add_squares(float sum, const gd_raw_pack<S, V> &raw)
+{
+    float x[V];
+    gd_widen<S>(x, raw);
+#pragma unroll
+    for (int j = 0; j < V; j++) sum = fmaf(x[j], x[j], sum);
+    return sum;
+}
+
+// 1 / sqrt(sum / N + eps): the fast approximation, good to two units, and a step of Newton's. What
+// is 0, infinite or not a number stays as the approximation has it.
+__device__ inline float rstd_of(float sum, const Problem &p)
+{
+    const float v = fmaf(sum, p.per_col, p.float_eps);
+    const float r = rsqrtf(v), error = fmaf(-v * r, r, 1.0f);
+    return fabsf(error) < 0.5f ? fmaf(0.5f * r, error, r) : r;
+}
+
+// y = x rstd factor of one pack.
+template <class S, class B, int V>
+__device__ inline void norm_pack(float (&y)[V], gd_raw_pack<S, V> x, float rstd, bool round,
+                                 const float (&factor)[V])
+{
+    forget(x);
+    gd_widen<S>(y, x);
+#pragma unroll
+    for (int j = 0; j < V; j++) y[j] *= rstd;
+    if (sizeof(B) == 2 && round)
+#pragma unroll
+        for (int j = 0; j < V; j++) y[j] = rounded<B>(y[j]);
+#pragma unroll
+    for (int j = 0; j < V; j++) y[j] *= factor[j];
+}
+
+// y += bias, pack i of it.
+template <class W, int V>
+__device__ inline void add_bias(float (&y)[V], const W *bias, int64_t i)
+{
+    float b[V];
+    gd_widen<W>(b, load_weight<W, V>(bias, i));
+#pragma unroll
+    for (int j = 0; j < V; j++) y[j] += b[j];
+}
+
+// sum and the products h x of one pack, h = dy factor.
+template <class S, class B, int V>
+__device__ inline float add_products(float sum, const gd_raw_pack<S, V> &x_raw,
+                                     const gd_raw_pack<B, V> &dy_raw, const float (&factor)[V])
+{
+    float x[V], dy[V];
+    gd_widen<S>(x, x_raw), gd_widen<B>(dy, dy_raw);
+#pragma unroll
+    for (int j = 0; j < V; j++) sum = fmaf(dy[j] * factor[j], x[j], sum);
+    return sum;
+}
+
+// dx = rstd (h - xhat mean) and dw += dy xhat of one pack, mean = mean(h xhat). With g = dy rstd and
+// fold = rstd^2 mean these are g factor - x fold and g x: four operations a number.
+template <class S, class B, int V>
+__device__ inline void gradient_pack(float (&dx)[V], float (&dw)[V], gd_raw_pack<S, V> x_raw,
+                                     gd_raw_pack<B, V> dy_raw, const float (&factor)[V], float rstd,
+                                     float fold, bool round)
+{
+    float x[V], dy[V];
+    forget(x_raw), forget(dy_raw);
+    gd_widen<S>(x, x_raw), gd_widen<B>(dy, dy_raw);
+    if (sizeof(B) == 2 && round) {
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            dw[j] = fmaf(dy[j], rounded<B>(x[j] * rstd), dw[j]);
+            dx[j] = fmaf(dy[j] * rstd, factor[j], -x[j] * fold);
+        }
+    } else {
+#pragma unroll
+        for (int j = 0; j < V; j++) {
+            const float g = dy[j] * rstd;
+            dw[j] = fmaf(g, x[j], dw[j]);
+            dx[j] = fmaf(g, factor[j], -x[j] * fold);
+        }
+    }
+}
+
+// Pack i of dx, plus dsum, to the rows where it is wanted.
+template <class S, class B, bool ADD, int V>
+__device__ inline void store_gradient(const Backward &a, S *dx_row, B *dbranch_row, int i,
+                                      float (&dx)[V], const gd_raw_pack<S, V> &dsum)
+{
+    if (ADD) {
+        float more[V];
+        gd_widen<S>(more, dsum);
+#pragma unroll
+        for (int j = 0; j < V; j++) dx[j] += more[j];
+    }
+    if (a.at.dx) store_pack(dx_row, i, dx);
+    if (ADD && a.at.dbranch) store_pack(dbranch_row, i, dx);
+}
+
+// Partial sums of dw: pack i of a row of them.
+template <int V>
+__device__ inline void store_sums(float *sums, int64_t i, const float (&dw)[V])
+{
+#pragma unroll
+    for (int j = 0; j < V; j += 4)
+        *(float4 *)(sums + i * V + j) = make_float4(dw[j], dw[j + 1], dw[j + 2], dw[j + 3]);
+}
+
+// ---- Launching ----------------------------------------------------------------------------------
+
+struct Shape {
+    int64_t blocks;
+    int threads;
+    size_t shared = 0; // dynamic shared memory, bytes
+    int cluster = 1;   // blocks
+    bool early = true; // may begin before the kernel ahead has ended (wait_for_previous)
+};
+
+// Puts KERNEL(args...) on the stream.
+template <auto KERNEL, class... Arguments>
+static cudaError_t launch(const Shape &shape, cudaStream_t stream, const Arguments &...args)
+{
+    // More than 48 KB of shared memory and clusters of more than 8 blocks must be asked for, once
+    // for each device. Racing threads ask twice.
+    static bool asked[64];
+    if (shape.shared > 48 * 1024 || shape.cluster > 8) {
+        int device = 0;
+        cudaError_t error = cudaGetDevice(&device);
+        const bool known = !error && device < 64 && asked[device];
+        if (!error && !known)
+            error = cudaFuncSetAttribute(KERNEL, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                         MAX_SHARED);
+        if (!error && !known)
+            error = cudaFuncSetAttribute(KERNEL, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+        if (error) return error;
+        if (device < 64) asked[device] = true;
+    }
+    cudaLaunchAttribute attribute[2] = {};
+    attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute[0].val.programmaticStreamSerializationAllowed = shape.early && have_hopper();
+    attribute[1].id = cudaLaunchAttributeClusterDimension;
+    attribute[1].val.clusterDim.x = (unsigned)shape.cluster;
+    attribute[1].val.clusterDim.y = attribute[1].val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)shape.blocks);
+    config.blockDim = dim3((unsigned)shape.threads);
+    config.dynamicSmemBytes = shape.shared;
+    config.stream = stream;
+    config.attrs = attribute;
+    config.numAttrs = shape.cluster > 1 ? 2 : 1;
+    return cudaLaunchKernelEx(&config, KERNEL, args...);
+}
+
+// Each puts its kernel on the stream.
+cudaError_t forward_registers(const Forward &a, const ForwardPlan &plan, cudaStream_t stream);
+cudaError_t forward_cluster(const Forward &a, const ClusterPlan &plan, cudaStream_t stream);
+cudaError_t backward_few(const Backward &a, gd_dtype dweight_dtype, cudaStream_t stream);
+cudaError_t backward_block(const Backward &a, const BlockPlan &plan, cudaStream_t stream);
+cudaError_t backward_cluster(const Backward &a, const ClusterPlan &plan, cudaStream_t stream);
+// dweight [cols] (+)= the sum of partial [partials, cols], float or double.
+cudaError_t sum_partials(void *dweight, gd_dtype dtype, bool accumulate, const void *partial,
+                         bool partial_is_double, int64_t partials, int64_t cols,
+                         cudaStream_t stream);
+
+cudaError_t plain_forward(const Forward &a, cudaStream_t stream);
+cudaError_t plain_dx(const Backward &a, cudaStream_t stream);
+// a.partial = sums over the tokens p, p + P, ... of dy xhat, or of dy alone.
+cudaError_t plain_partials(const Backward &a, bool of_bias, int64_t partials, cudaStream_t stream);
+
+} // namespace gd_rms
+#endif

@@ -1,0 +1,162 @@
+/* test_host.c - gradus-train where the host is against it: streams closed, readers gone, files that
+ * change under it, absurd numbers of threads, little address space. */
+#define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
+#include "check_main.h"
+#include "runs.h"
+
+/* Runs a command of the shell in the folder, in which $T is the program; `status` is what it must
+ * end with. What it wrote is in `output`. */
+static void host(int status, const char *command)
+{
+    char line[2048];
+    snprintf(line, sizeof line, "cd '%s' && T='%s'; small='%s'; (%s) 2>&1", folder,
+             (const char *)GRADUS_PROGRAM, small, command);
+    FILE *pipe = popen(line, "r");
+    ck_assert_ptr_nonnull(pipe);
+    output[fread(output, 1, PROGRAM_OUTPUT - 1, pipe)] = '\0';
+    int found = pclose(pipe);
+    ck_assert_msg(WIFEXITED(found) && WEXITSTATUS(found) == status, "%s: status 0x%x\n%s", command,
+                  found, output);
+}
+
+/* ---- Streams ------------------------------------------------------------------------------- */
+
+START_TEST(a_closed_stream_is_no_file_of_ours)
+{
+    static const char *const closed[] = {">&-", "2>&-", "<&- >&- 2>&-"};
+    for (int i = 0; i < 3; i++) {
+        char line[512];
+        snprintf(line, sizeof line, "$T --data text $small --steps 3 --log-every 1 --out a%d %s", i,
+                 closed[i]);
+        host(i == 1 ? 0 : 1, line);
+        snprintf(line, sizeof line, "test $(grep -c '^{.*}$' a%d/log.jsonl) = 4", i);
+        host(0, line);
+        snprintf(line, sizeof line, "! grep -v '^{' a%d/log.jsonl && test -e a%d/step-00000003", i,
+                 i);
+        host(0, line);
+    }
+}
+END_TEST
+
+START_TEST(a_reader_that_goes_is_like_a_signal)
+{
+    host(0,
+         "($T --data text $small --steps 1000000 --log-every 1 --checkpoint-every 100000 --out a;"
+         " echo $? >status) | head -20 >/dev/null");
+    host(0, "test $(cat status) = 1 && ls a/step-*/state.safetensors");
+    host(0, "$T --resume a --max-seconds 0.01 >/dev/null");
+}
+END_TEST
+
+START_TEST(what_is_ignored_stays_ignored)
+{
+    host(0, "trap '' HUP; $T --data text $small --steps 1000000 --checkpoint-every 5 --out a & "
+            "until test -e a/step-00000005; do sleep 0.01; done; kill -HUP $!; sleep 0.3; "
+            "kill -0 $! && kill -TERM $! && wait $!");
+}
+END_TEST
+
+START_TEST(help_must_arrive)
+{
+    static const char *const programs[] = {"gradus-train", "gradus-sample", "gradus-eval"};
+    for (int i = 0; i < 3; i++) {
+        if (program_run_other(programs[i], "--version", output)) continue; /* not built */
+        ck_assert_int_ne(program_run_other(programs[i], "--help >/dev/full", output), 0);
+        program_said(output, "cannot write to stdout");
+        ck_assert_int_ne(program_run_other(programs[i], "--version >/dev/full", output), 0);
+    }
+}
+END_TEST
+
+/* ---- Token files ---------------------------------------------------------------------------- */
+
+#define IDS "--tokens ids --val-data val --vocab 256 $small --context 8"
+
+/* 6000 ids below 200. */
+static void write_ids(void)
+{
+    host(0,
+         "perl -e 'print pack(\"v*\", map { $_ * 7 % 200 } 1 .. 6000)' >ids; head -c 400 ids >val");
+}
+
+START_TEST(a_bad_id_is_found_before_the_first_step)
+{
+    write_ids();
+    host(0, "printf '\\377\\377' | dd of=ids bs=2 seek=5555 conv=notrunc 2>/dev/null");
+    host(1, "$T " IDS " --steps 3 --log-every 1");
+    program_said(output, "ids: token 5555 is 65535, wanted less than 256");
+    ck_assert_ptr_null(strstr(output, "\nstep "));
+}
+END_TEST
+
+/* Somebody works on the file while the run reads it: what was learned is saved. */
+START_TEST(tokens_that_vanish_end_a_run_that_is_saved)
+{
+    static const char *const ways[] = {"truncate -s 100 ids", "rm ids",
+                                       "perl -e 'print chr(255) x 12000' | dd of=ids conv=notrunc"};
+    static const char *const wanted[] = {"cannot be read: the file ends before",
+                                         "cannot be read: No such file",
+                                         "is 65535, wanted less than 256"};
+    char line[1024];
+    write_ids();
+    snprintf(line, sizeof line,
+             "$T " IDS " --steps 1000000 --checkpoint-every 1000000 --keep 0 --out a >said 2>&1 & "
+             "until grep -q '\"lr\"' a/log.jsonl 2>/dev/null || test $((n += 1)) -gt 500; do sleep "
+             "0.01; done; %s; wait $!",
+             ways[_i]);
+    host(1, line);
+    snprintf(line, sizeof line, "grep '%s' said && grep '^saved a/step-' said", wanted[_i]);
+    host(0, line);
+    write_ids();
+    host(0, "$T --resume a --max-seconds 0.01");
+    program_said(output, "from   a/step-");
+}
+END_TEST
+
+/* ---- Limits --------------------------------------------------------------------------------- */
+
+START_TEST(absurd_numbers_of_threads)
+{
+    host(0, "OMP_NUM_THREADS=100000 $T --data text --steps 2 --sample-length 9");
+    host(2, "$T --data text --steps 2 --threads 100000");
+}
+END_TEST
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+enum { limited = 0 }; /* it takes terabytes for itself */
+#else
+enum { limited = 1 };
+#endif
+
+/* From too little to load a library to enough: it ends, and says why. */
+START_TEST(little_address_space)
+{
+    for (int mebibytes = 60; limited && mebibytes < 600; mebibytes += 60) {
+        char line[512];
+        snprintf(line, sizeof line,
+                 "ulimit -v %d; timeout -s KILL 60 $T --data text $small --steps 1; s=$?; test $s "
+                 "= 0 -o $s = 1 -o $s = 127",
+                 mebibytes * 1024);
+        host(0, line);
+        ck_assert_int_gt((int)strlen(output), 0);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    if (program_missing("gradus-train") || safetensors_missing()) return PROGRAM_SKIPPED;
+    Suite *suite = suite_create("host");
+    TCase *cases = tcase_create("host");
+    tcase_add_checked_fixture(cases, set_up, tear_down);
+    tcase_add_test(cases, a_closed_stream_is_no_file_of_ours);
+    tcase_add_test(cases, a_reader_that_goes_is_like_a_signal);
+    tcase_add_test(cases, what_is_ignored_stays_ignored);
+    tcase_add_test(cases, help_must_arrive);
+    tcase_add_test(cases, a_bad_id_is_found_before_the_first_step);
+    tcase_add_loop_test(cases, tokens_that_vanish_end_a_run_that_is_saved, 0, 3);
+    tcase_add_test(cases, absurd_numbers_of_threads);
+    tcase_add_test(cases, little_address_space);
+    suite_add_tcase(suite, cases);
+    return check_main(suite);
+}

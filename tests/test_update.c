@@ -1,0 +1,434 @@
+/* test_update.c - updates that the device decides: the same bits as by waiting, refusals, reports,
+ * the loss scale. */
+#include <math.h>
+#include <string.h>
+
+#include "check_main.h"
+#include "gradus/gradus.h"
+#include "core.h"
+
+enum { N = 37, SLOTS = GD_UPDATE_SLOTS };
+
+/* Some weights whose gradient is `pull` * slope, so that each test chooses it. */
+typedef struct learner {
+    gd_context *ctx;
+    gd_params *params;
+    gd_tensor *w, *bias, *slope, *pull;
+    gd_optimizer *optimizer;
+} learner;
+
+static learner make(gd_dtype dtype, bool sgd)
+{
+    learner l = {
+        .ctx = gd_context_create(&(gd_context_options){.seed = 5, .threads = 1, .poison = true})};
+    l.params = gd_params_create(l.ctx, dtype);
+    l.w = gd_params_add(l.params, "w", GD_SHAPE(N), GD_DECAY);
+    l.bias = gd_params_add(l.params, "bias", GD_SHAPE(3), 0);
+    gd_params_finish(l.params);
+    gd_random_normal(l.w, 0, 1);
+    l.slope = gd_tensor_create(l.ctx, dtype, GD_SHAPE(N));
+    l.pull = gd_tensor_create(l.ctx, dtype, 0, NULL);
+    gd_random_normal(l.slope, 0, 1);
+    l.optimizer =
+        sgd ? gd_sgd_create(l.params, &(gd_sgd_options){.momentum = 0.9, .nesterov = true})
+            : gd_adamw_create(l.params, &(gd_adamw_options){.weight_decay = 0.1});
+    ck_assert_no_error(l.ctx);
+    return l;
+}
+
+static void destroy(learner *l)
+{
+    gd_optimizer_free(l->optimizer);
+    gd_params_free(l->params);
+    gd_context_free(l->ctx);
+}
+
+static gd_tensor *loss_of(learner *l, double pull)
+{
+    gd_tensor_write_f64(l->pull, &pull, 1);
+    return gd_mul(gd_sum(gd_mul(l->w, l->slope), NULL, 0, false), l->pull);
+}
+
+static void end_step(learner *l)
+{
+    gd_params_clear_grads(l->params);
+    gd_step_end(l->ctx);
+}
+
+static void step(learner *l, double pull, double max_norm)
+{
+    gd_optimizer_backward(l->optimizer, loss_of(l, pull), 1);
+    gd_optimizer_update(l->optimizer, max_norm);
+    end_step(l);
+}
+
+static gd_update_report report(learner *l)
+{
+    gd_update_report r;
+    ck_assert_no_error(l->ctx);
+    ck_assert(gd_optimizer_report(l->optimizer, true, &r));
+    return r;
+}
+
+static void read_weights(const learner *l, double w[N])
+{
+    gd_tensor_read_f64(l->w, w, N);
+    ck_assert_no_error(l->ctx);
+}
+
+/* ---- The same bits ------------------------------------------------------------------------- */
+
+/* By one who waits for the norm, multiplies the gradients, and then updates. */
+static void step_waiting(learner *l, double pull, double max_norm, double rate, double *norm)
+{
+    gd_backward(loss_of(l, pull));
+    gd_clip_grad_norm(l->params, max_norm, norm);
+    gd_optimizer_step(l->optimizer, rate);
+    end_step(l);
+}
+
+static const gd_dtype dtypes[4] = {GD_FLOAT32, GD_FLOAT64, GD_BFLOAT16, GD_FLOAT16};
+
+START_TEST(the_weights_are_those_of_one_who_waits)
+{
+    learner a = make(dtypes[_i % 4], _i / 4), b = make(dtypes[_i % 4], _i / 4);
+    for (int i = 0; i < 3 * SLOTS; i++) {
+        const double pull = 0.1 + 0.37 * (i % 5), rate = 0.01 * (i + 1), max_norm = i % 3 ? 1.5 : 0;
+        double norm, left[N], right[N];
+        step_waiting(&a, pull, max_norm, rate, &norm);
+        gd_optimizer_set_rate(b.optimizer, rate);
+        step(&b, pull, max_norm);
+        gd_update_report r = report(&b);
+        ck_assert_int_eq(r.number, i);
+        ck_assert_int_eq(r.outcome, GD_UPDATE_MADE);
+        ck_assert_double_eq(r.norm, norm);
+        ck_assert_double_eq(r.rate, rate);
+        ck_assert_double_eq(r.loss_scale, 1);
+        ck_assert(isfinite(r.loss));
+        read_weights(&a, left);
+        read_weights(&b, right);
+        ck_assert_mem_eq(left, right, sizeof left);
+    }
+    ck_assert_int_eq(gd_optimizer_steps(b.optimizer), 3 * SLOTS);
+    destroy(&a);
+    destroy(&b);
+}
+END_TEST
+
+START_TEST(shares_add_up_to_the_loss_and_its_gradient)
+{
+    learner a = make(GD_FLOAT64, false), b = make(GD_FLOAT64, false);
+    double left[N], right[N];
+    gd_optimizer_set_rate(a.optimizer, 0.1);
+    gd_optimizer_set_rate(b.optimizer, 0.1);
+    gd_tensor *loss = loss_of(&a, 3);
+    const double wanted = gd_item(loss);
+    gd_optimizer_backward(a.optimizer, loss, 1);
+    gd_optimizer_update(a.optimizer, 0);
+    end_step(&a);
+    for (int k = 0; k < 4; k++) {
+        gd_optimizer_backward(b.optimizer, loss_of(&b, 3), 0.25);
+        gd_step_end(b.ctx);
+    }
+    gd_optimizer_update(b.optimizer, 0);
+    end_step(&b);
+    ck_assert_double_eq(report(&a).loss, wanted);
+    ck_assert_double_eq(report(&b).loss, wanted);
+    read_weights(&a, left);
+    read_weights(&b, right);
+    ck_assert_mem_eq(left, right, sizeof left);
+    destroy(&a);
+    destroy(&b);
+}
+END_TEST
+
+/* ---- Updates that are not made ------------------------------------------------------------- */
+
+START_TEST(nothing_that_is_not_finite_reaches_the_weights)
+{
+    const double bad[3] = {NAN, INFINITY, -INFINITY};
+    learner l = make(dtypes[_i % 4], _i / 4);
+    double before[N], after[N];
+    gd_update_report r;
+    gd_optimizer_set_rate(l.optimizer, 0.1);
+    step(&l, 1, 1);
+    ck_assert_int_eq(report(&l).outcome, GD_UPDATE_MADE);
+    for (int i = 0; i < 3; i++) {
+        read_weights(&l, before);
+        step(&l, bad[i], 1);
+        for (int k = 0; k < 3; k++) step(&l, 1, 1); /* asked for by a host that does not know yet */
+        r = report(&l);
+        ck_assert_int_eq(r.outcome, GD_UPDATE_NOT_FINITE);
+        ck_assert(!isfinite(r.loss) || !isfinite(r.norm));
+        for (int k = 0; k < 3; k++) ck_assert_int_eq(report(&l).outcome, GD_UPDATE_WITHHELD);
+        ck_assert(!gd_optimizer_report(l.optimizer, true, &r));
+        read_weights(&l, after);
+        ck_assert_mem_eq(before, after, sizeof before);
+        ck_assert_int_eq(gd_optimizer_steps(l.optimizer), 1 + i);
+        gd_optimizer_continue(l.optimizer);
+        step(&l, 1, 1);
+        ck_assert_int_eq(report(&l).outcome, GD_UPDATE_MADE);
+        read_weights(&l, after);
+        ck_assert_mem_ne(before, after, sizeof before);
+    }
+    destroy(&l);
+}
+END_TEST
+
+/* Who never asks still learns that the weights stand still. */
+START_TEST(a_bad_report_is_not_lost)
+{
+    learner l = make(GD_FLOAT32, false);
+    gd_optimizer_set_rate(l.optimizer, 0.1);
+    for (int i = 0; i < 2 * SLOTS; i++) step(&l, 1, 1); /* good ones may be */
+    gd_update_report r = report(&l);
+    ck_assert_int_eq(r.number, SLOTS);
+    step(&l, NAN, 1);
+    for (int i = 0; i < SLOTS - 1; i++) step(&l, 1, 1);
+    ck_assert_no_error(l.ctx);
+    step(&l, 1, 1);
+    ck_assert_msg(gd_error(l.ctx) && strstr(gd_error(l.ctx), "optimizer_update: update 16 was not"),
+                  "%s", gd_error(l.ctx));
+    ck_assert(!gd_optimizer_report(l.optimizer, true, &r));
+    destroy(&l);
+}
+END_TEST
+
+START_TEST(reports_come_once_and_in_order)
+{
+    learner l = make(GD_FLOAT32, false);
+    gd_update_report r;
+    int64_t next = 0, asked = 0;
+    ck_assert(!gd_optimizer_report(l.optimizer, true, &r));
+    for (int round = 0; round < 20; round++) {
+        for (int k = 0; k < round % (SLOTS + 1); k++, asked++) {
+            gd_optimizer_set_rate(l.optimizer, (double)asked);
+            step(&l, 1e-3, 0);
+        }
+        while (gd_optimizer_report(l.optimizer, false, &r)) {
+            ck_assert_int_eq(r.number, next++);
+            ck_assert_double_eq(r.rate, (double)r.number);
+        }
+        ck_assert_int_eq(next, asked);
+    }
+    destroy(&l);
+}
+END_TEST
+
+/* ---- A device that is behind ---------------------------------------------------------------- */
+
+/* The CPU, but what it has done is not to be seen before somebody waits for it, or `hurry` times
+ * looked. */
+static gd_device_table slow;
+static int64_t seen;
+static int looks, hurry;
+
+static bool passed_late(gd_context *ctx, int64_t number, bool wait)
+{
+    ck_assert_int_lt(number, ctx->marks);
+    if (wait && number >= seen) seen = number + 1;
+    if (hurry && ++looks % hurry == 0) seen++;
+    return number < seen;
+}
+
+static learner make_slow(int how_slow)
+{
+    learner l = make(GD_FLOAT32, false);
+    slow = *l.ctx->device;
+    slow.passed = passed_late;
+    l.ctx->device = &slow;
+    seen = looks = 0;
+    hurry = how_slow;
+    gd_optimizer_set_rate(l.optimizer, 0.1);
+    return l;
+}
+
+/* Who asks after each update misses none, however late they come. */
+START_TEST(late_reports_are_not_lost)
+{
+    enum { STEPS = 100 };
+    learner l = make_slow(_i);
+    gd_update_report r;
+    int64_t next = 0, most = 0;
+    for (int64_t i = 0; i < STEPS; i++) {
+        step(&l, 1e-3, 0);
+        while (gd_optimizer_report(l.optimizer, i == STEPS - 1, &r))
+            ck_assert_int_eq(r.number, next++);
+        if (i + 1 - next > most) most = i + 1 - next;
+    }
+    ck_assert_no_error(l.ctx);
+    ck_assert_int_eq(next, STEPS);
+    ck_assert_int_le(most, SLOTS - 1);
+    if (_i == 0) ck_assert_int_eq(most, SLOTS - 1); /* as far ahead as there are slots */
+    destroy(&l);
+}
+END_TEST
+
+/* However late the host hears of it, the weights are those before. */
+START_TEST(a_late_host_finds_the_weights_as_they_were)
+{
+    learner l = make_slow(0);
+    double before[N], after[N];
+    gd_update_report r;
+    for (int i = 0; i < 3; i++) step(&l, 1, 1);
+    read_weights(&l, before);
+    step(&l, NAN, 1);
+    int asked = 4, told = 0;
+    do {
+        step(&l, 1, 1);
+        asked++;
+        while (gd_optimizer_report(l.optimizer, false, &r)) {
+            ck_assert_int_eq(r.outcome, told < 3 ? GD_UPDATE_MADE : GD_UPDATE_NOT_FINITE);
+            if (told++ == 3) break;
+        }
+    } while (told < 4);
+    ck_assert_int_ge(asked, 4 + 3);
+    read_weights(&l, after);
+    ck_assert_mem_eq(before, after, sizeof before);
+    while (gd_optimizer_report(l.optimizer, true, &r))
+        ck_assert_int_eq(r.outcome, GD_UPDATE_WITHHELD);
+    ck_assert_int_eq(r.number, asked - 1);
+    ck_assert_int_eq(gd_optimizer_steps(l.optimizer), 3);
+    destroy(&l);
+}
+END_TEST
+
+/* ---- The loss scale ------------------------------------------------------------------------ */
+
+static void succeed(learner *l, int times)
+{
+    gd_update_report r;
+    for (int i = 0; i < times; i++) {
+        gd_optimizer_update(l->optimizer, 0); /* by gradients of zero */
+        while (gd_optimizer_report(l->optimizer, false, &r))
+            ck_assert_int_eq(r.outcome, GD_UPDATE_MADE);
+    }
+}
+
+/* The loss is finite, as nobody said what it is; the gradient, 3e38 squared, is not. */
+static gd_update_outcome overflow(learner *l)
+{
+    gd_backward(gd_sum(gd_scale(gd_scale(l->w, 3e38), 3e38), NULL, 0, false));
+    gd_optimizer_update(l->optimizer, 0);
+    end_step(l);
+    return report(l).outcome;
+}
+
+static int64_t factor_of(const learner *l)
+{
+    return gd_optimizer_loss_scale(l->optimizer).factor;
+}
+
+START_TEST(the_scale_falls_at_once_and_rises_slowly)
+{
+    learner l = make(GD_FLOAT32, false);
+    ck_assert_int_eq(factor_of(&l), 1);
+    gd_optimizer_set_loss_scale(l.optimizer, gd_loss_scale_begin(GD_FLOAT16));
+    ck_assert_int_eq(factor_of(&l), 65536);
+    succeed(&l, 1999);
+    ck_assert_int_eq(overflow(&l), GD_UPDATE_OVERFLOWED);
+    ck_assert_int_eq(factor_of(&l), 32768);
+    succeed(&l, 1999);
+    ck_assert_int_eq(factor_of(&l), 32768);
+    succeed(&l, 1);
+    ck_assert_int_eq(factor_of(&l), 65536);
+    for (int i = 0; i < 16; i++) ck_assert_int_eq(overflow(&l), GD_UPDATE_OVERFLOWED);
+    ck_assert_int_eq(factor_of(&l), 1);
+    ck_assert_int_eq(overflow(&l), GD_UPDATE_NOT_FINITE); /* it cannot be that */
+    gd_optimizer_continue(l.optimizer);
+    succeed(&l, 60 * 2000);
+    ck_assert_int_eq(factor_of(&l), 1 << 24);
+    for (gd_dtype dtype = GD_FLOAT32; dtype <= GD_BFLOAT16; dtype++) {
+        gd_optimizer_set_loss_scale(l.optimizer, gd_loss_scale_begin(dtype));
+        succeed(&l, 3000);
+        ck_assert_int_eq(overflow(&l), GD_UPDATE_NOT_FINITE);
+        ck_assert_int_eq(factor_of(&l), 1);
+        gd_optimizer_continue(l.optimizer);
+    }
+    destroy(&l);
+}
+END_TEST
+
+/* A power of two goes in and out again: no bit of the weights, the norm or the loss depends on it. */
+START_TEST(a_scale_leaves_no_trace)
+{
+    learner a = make(GD_FLOAT32, false), b = make(GD_FLOAT32, false);
+    double left[N], right[N];
+    gd_optimizer_set_loss_scale(b.optimizer, (gd_loss_scale){.adapts = true, .factor = 4096});
+    gd_optimizer_set_rate(a.optimizer, 0.03);
+    gd_optimizer_set_rate(b.optimizer, 0.03);
+    for (int i = 0; i < 20; i++) {
+        step(&a, 0.1 * i, 1);
+        step(&b, 0.1 * i, 1);
+        gd_update_report r = report(&a), s = report(&b);
+        ck_assert_double_eq(r.loss, s.loss);
+        ck_assert_double_eq(r.norm, s.norm);
+        ck_assert_double_eq(s.loss_scale, 4096);
+    }
+    read_weights(&a, left);
+    read_weights(&b, right);
+    ck_assert_mem_eq(left, right, sizeof left);
+    destroy(&a);
+    destroy(&b);
+}
+END_TEST
+
+/* ---- Bad calls ----------------------------------------------------------------------------- */
+
+START_TEST(bad_calls)
+{
+    learner l = make(GD_FLOAT32, false), other = make(GD_FLOAT32, false);
+    gd_update_report r;
+    gd_optimizer_set_rate(l.optimizer, -1);
+    ck_assert_error(l.ctx, "optimizer_set_rate: lr is -1, wanted");
+    gd_optimizer_set_rate(l.optimizer, NAN);
+    ck_assert_error(l.ctx, "optimizer_set_rate: lr is nan");
+    gd_optimizer_update(l.optimizer, NAN);
+    ck_assert_error(l.ctx, "optimizer_update: max_norm is nan");
+    gd_optimizer_backward(l.optimizer, l.w, 1);
+    ck_assert_error(l.ctx, "optimizer_backward: loss is [37] and share 1, wanted one element");
+    gd_optimizer_backward(l.optimizer, loss_of(&l, 1), INFINITY);
+    ck_assert_error(l.ctx, "optimizer_backward: loss is [] and share inf, wanted");
+    gd_optimizer_backward(l.optimizer, l.pull, 1);
+    ck_assert_error(l.ctx,
+                    "optimizer_backward: loss is [] and share 1, wanted one element that ops");
+    gd_optimizer_backward(l.optimizer, loss_of(&other, 1), 1);
+    ck_assert_error(l.ctx, "optimizer_backward: loss is [] of another context");
+    gd_optimizer_set_loss_scale(l.optimizer, (gd_loss_scale){.adapts = true, .factor = 3});
+    ck_assert_error(l.ctx,
+                    "optimizer_set_loss_scale: factor is 3 and good 0, wanted a power of two");
+    gd_optimizer_set_loss_scale(l.optimizer, (gd_loss_scale){.factor = 2});
+    ck_assert_error(l.ctx, "optimizer_set_loss_scale: factor is 2");
+    gd_optimizer_set_loss_scale(l.optimizer, (gd_loss_scale){.factor = 1, .good = -1});
+    ck_assert_error(l.ctx, "optimizer_set_loss_scale: factor is 1 and good -1");
+    gd_optimizer_set_steps(l.optimizer, -1);
+    ck_assert_error(l.ctx, "optimizer_set_steps: steps is -1");
+    ck_assert_int_eq(gd_optimizer_update(NULL, 1), GD_ERROR_ARGUMENT);
+    ck_assert_int_eq(gd_optimizer_backward(l.optimizer, NULL, 1), GD_OK); /* quietly */
+    ck_assert_int_eq(gd_optimizer_set_rate(NULL, 1), GD_ERROR_ARGUMENT);
+    ck_assert_int_eq(gd_optimizer_continue(NULL), GD_ERROR_ARGUMENT);
+    ck_assert(!gd_optimizer_report(NULL, true, &r));
+    gd_step_end(l.ctx);
+    gd_step_end(other.ctx);
+    destroy(&l);
+    destroy(&other);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("updates");
+    TCase *tcase = tcase_create("update");
+    tcase_add_loop_test(tcase, the_weights_are_those_of_one_who_waits, 0, 8);
+    tcase_add_test(tcase, shares_add_up_to_the_loss_and_its_gradient);
+    tcase_add_loop_test(tcase, nothing_that_is_not_finite_reaches_the_weights, 0, 8);
+    tcase_add_test(tcase, a_bad_report_is_not_lost);
+    tcase_add_test(tcase, reports_come_once_and_in_order);
+    tcase_add_loop_test(tcase, late_reports_are_not_lost, 0, 4);
+    tcase_add_test(tcase, a_late_host_finds_the_weights_as_they_were);
+    tcase_add_test(tcase, the_scale_falls_at_once_and_rises_slowly);
+    tcase_add_test(tcase, a_scale_leaves_no_trace);
+    tcase_add_test(tcase, bad_calls);
+    suite_add_tcase(suite, tcase);
+    return check_main(suite);
+}
