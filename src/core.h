@@ -45,7 +45,7 @@ struct gd_storage {
     gd_storage *next; /* in step_storages */
 };
 
-/* One size class of the pool: blocks of equal size that nobody uses now. There is always room to
+/* One size class of the pool: blocks of equal size that are free. There is always room to
  * put a block back, since `capacity` is at least the number of blocks that exist. */
 typedef struct gd_pool_class {
     size_t block_bytes;

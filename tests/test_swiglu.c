@@ -103,6 +103,31 @@ START_TEST(swiglu_of_extremes)
 }
 END_TEST
 
+/* NaN goes on to what depends on it, however low the gate; inf and -inf have silu's slopes. */
+START_TEST(swiglu_carries_nan)
+{
+    for (int k = 0; k < 3; k++) {
+        gd_context *ctx = test_context(1);
+        const float low = k ? -3e38f : -INFINITY;
+        gd_tensor *gate = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){low, INFINITY});
+        gd_tensor *up = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){k ? NAN : 3, 3});
+        gd_tensor *dy =
+            gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){k == 2 ? NAN : 2, 2});
+        gd_tensor_set_requires_grad(gate, true);
+        gd_tensor_set_requires_grad(up, true);
+        gd_tensor *y = gd_keep(gd_swiglu(gate, up));
+        double *values = values_of(y);
+        backward_with(y, dy);
+        double *dgate = values_of(gd_grad(gate)), *dup = values_of(gd_grad(up));
+        ck_assert(k ? isnan(values[0]) && isnan(dgate[0]) : values[0] == 0 && dgate[0] == 0);
+        ck_assert(k == 2 ? isnan(dup[0]) : dup[0] == 0);
+        ck_assert(isinf(values[1]) && dgate[1] == 6 && isinf(dup[1]));
+        free(values), free(dgate), free(dup);
+        gd_context_free(ctx);
+    }
+}
+END_TEST
+
 START_TEST(swiglu_has_the_same_bits_for_any_number_of_threads)
 {
     double *first = NULL;
@@ -148,6 +173,7 @@ int main(void)
     tcase_add_test(tests, swiglu_is_its_formula);
     tcase_add_test(tests, swiglu_of_halves);
     tcase_add_test(tests, swiglu_of_extremes);
+    tcase_add_test(tests, swiglu_carries_nan);
     tcase_add_test(tests, swiglu_has_the_same_bits_for_any_number_of_threads);
     tcase_add_test(tests, swiglu_says_what_does_not_fit);
     suite_add_tcase(suite, tests);

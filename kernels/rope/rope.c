@@ -36,6 +36,7 @@ static gd_rope_args args_of(const gd_rope_options *options)
 {
     gd_rope_args args = options ? *options : (gd_rope_options){0};
     args.base = gd_option(args.base, 10000);
+    if (args.position == GD_ZERO) args.position = 0;
     return args;
 }
 

@@ -34,10 +34,7 @@ __global__ void __launch_bounds__(threads)
         gd_pack_load(up_pack, up + at.row * r.step, at.first, r.n);
 #pragma unroll
         for (int j = 0; j < N; j++) {
-            const V z = gd_load(gate_pack[j]);
-            // -inf * 0 would be NaN where the limit is 0
-            const V silu = z < -(V)1e30 ? 0 : z * sigmoid(z);
-            gate_pack[j] = gd_store<T>(silu * gd_load(up_pack[j]));
+            gate_pack[j] = gd_store<T>(silu((V)gd_load(gate_pack[j])) * gd_load(up_pack[j]));
         }
         gd_pack_store(y + at.row * r.n, gate_pack, at.first, r.n);
     }
@@ -75,10 +72,9 @@ __global__ void __launch_bounds__(threads)
         V for_gate[N], for_up[N];
 #pragma unroll
         for (int j = 0; j < N; j++) {
-            const V z = gd_load(gate_pack[j]), d = gd_load(dy_pack[j]), s = sigmoid(z);
-            const bool low = z < -(V)1e30; // where both derivatives are 0, and not 0 * inf
-            for_gate[j] = low ? 0 : d * gd_load(up_pack[j]) * s * (1 + z * (1 - s));
-            for_up[j] = low ? 0 : d * z * s;
+            const V z = gd_load(gate_pack[j]), d = gd_load(dy_pack[j]);
+            for_gate[j] = d * gd_load(up_pack[j]) * silu_slope(z);
+            for_up[j] = d * silu(z);
         }
         if (dgate) store(dgate + row, add_gate, for_gate, first, r.n);
         if (dup) store(dup + row, add_up, for_up, first, r.n);

@@ -11,6 +11,14 @@ static inline REAL sigmoid(REAL z)
     return (z < 0 ? e : 1) / (1 + e);
 }
 
+#define LIMIT ((REAL)1000)
+
+/* Where sigmoid(z) is 0, silu(z) = z sigmoid(z) is 0 too, and not the NaN of -inf * 0. */
+static inline REAL within(REAL z)
+{
+    return z < -LIMIT ? -LIMIT : z;
+}
+
 /* A block of a row: `size` elements from `first` on of gate and up, and at `y` in the packed
  * output. */
 typedef struct block {
@@ -44,9 +52,7 @@ gd_status GD_REAL_NAME(swiglu_forward)(const gd_call *call)
 #pragma omp simd simdlen(AT_ONCE)
         for (int64_t i = 0; i < b.size; i++) {
             REAL z = gate[i];
-            /* -inf * 0 would be NaN where the limit is 0 */
-            REAL silu = z < -(REAL)1e30 ? 0 : z * sigmoid(z);
-            y[i] = silu * up[i];
+            y[i] = within(z) * sigmoid(z) * up[i];
         }
     }
     return GD_OK;
@@ -76,11 +82,10 @@ gd_status GD_REAL_NAME(swiglu_backward)(const gd_call *call)
         REAL for_gate[BLOCK], for_up[BLOCK];
 #pragma omp simd simdlen(AT_ONCE)
         for (int64_t i = 0; i < b.size; i++) {
-            REAL z = gate[i], d = dy[i];
-            bool low = z < -(REAL)1e30; /* where both derivatives are 0, and not 0 * inf */
-            REAL s = sigmoid(z);
-            for_gate[i] = low ? 0 : d * up[i] * s * (1 + z * (1 - s));
-            for_up[i] = low ? 0 : d * z * s;
+            REAL z = gate[i], d = dy[i], s = sigmoid(z);
+            REAL high = z > LIMIT ? LIMIT : within(z); /* s is 1 there, and inf * 0 no number */
+            for_gate[i] = d * up[i] * (s * (1 + high * (1 - s)));
+            for_up[i] = d * (within(z) * s);
         }
         put(dgate ? dgate + b.first : NULL, for_gate, b.size, add_gate);
         put(dup ? dup + b.first : NULL, for_up, b.size, add_up);
