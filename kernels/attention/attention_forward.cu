@@ -1,7 +1,7 @@
 // attention_forward.cu - attention by an online softmax (Milakov & Gimelshein 2018,
 // arXiv:1805.02867) over tiles of keys (Dao et al. 2022, arXiv:2205.14135).
+#include "attention/tensor_cores.h"
 #include "attention/tiles.cuh"
-#include "attention/attention_mma.cuh"
 
 template <class T>
 struct attention_forward_pass {
@@ -108,7 +108,8 @@ extern "C" gd_status attention_forward_cuda(const gd_call *call)
     const attention_args *args = (const attention_args *)call->args;
     const attention_sizes z = attention_sizes_of(call);
     if (gd_tensor_count(call->output[0]) == 0 && !call->save[0]) return GD_OK;
-    if (attention_mma_takes(call, &z)) return attention_forward_mma(call);
+    const attention_tensor_cores *fast = attention_tensor_cores_for(call);
+    if (fast) return fast->forward(call);
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
         using A = gd_compute<T>;
@@ -116,7 +117,7 @@ extern "C" gd_status attention_forward_cuda(const gd_call *call)
         f.z = z;
         f.causal = args->causal;
         f.scale = (A)args->scale;
-        f.y = attention_packed<T>(call->output[0]);
+        f.y = attention_as_it_lies<T>(call->output[0]);
         f.lse = gd_ptr<A>(call->save[0]);
         if (attention_open(call, call->input[0], &f.q) ||
             attention_open(call, call->input[1], &f.k) ||

@@ -1,5 +1,8 @@
-// attention_forward_mma.cu - the forward in 16 bits on tensor cores: an online softmax in
-// registers. The same mathematics as attention_forward.cu; attention_mma.cuh has the parts.
+// attention_forward_mma.cuh - the forward on tensor cores: an online softmax in registers. The same
+// mathematics as attention_forward.cu; attention_mma.cuh has the parts.
+#ifndef GD_ATTENTION_FORWARD_MMA_CUH
+#define GD_ATTENTION_FORWARD_MMA_CUH
+
 #include "attention/attention_mma.cuh"
 
 template <class T>
@@ -10,15 +13,17 @@ struct attention_forward_mma_pass {
     float scale;
     attention_heads<T> q, k, v, y;
     float *lse; // [B, H, T], or NULL
+    attention_dropout dropout;
 };
 
-constexpr int attention_forward_keys = 64; // of a tile
-
-// Two stages, each of a tile of keys and one of values. The block's queries come through the
-// second, before it is needed.
-template <class T, int W>
-constexpr size_t attention_forward_bytes = 4 * attention_forward_keys *
-                                           sizeof(attention_mma_row<T, W>);
+// The block's queries, and two stages of a tile of keys and of values.
+template <class F, int W>
+struct attention_forward_room {
+    using row = attention_mma_row<typename F::stored, W>;
+    static constexpr int N = attention_mma_plan<F, W>::forward_tile;
+    row q[attention_mma_plan<F, W>::rows];
+    row k[2][N], v[2][N];
+};
 
 // Of a lane's two rows of each 16: the largest score so far and the sum of exp(score - largest), of
 // this lane's columns alone.
@@ -53,9 +58,8 @@ __device__ inline void scale_and_mask(attention_mma_sums<M, N> &score, float sca
 }
 
 // A tile of scores becomes weights exp(score - largest). What was summed up with an older `largest`
-// is brought to the new one by exp(old - new). __expf is good to 2^-21 for the weights that count,
-// far below a unit of 16 bits.
-template <int M, int N, int W>
+// is brought to the new one by exp(old - new).
+template <class F, int M, int N, int W>
 __device__ inline void online_softmax(attention_mma_sums<M, N> &score, attention_online<M> &online,
                                       attention_mma_sums<M, W> &out)
 {
@@ -70,13 +74,13 @@ __device__ inline void online_softmax(attention_mma_sums<M, N> &score, attention
                 most = fmaxf(most, fmaxf(score.at[m][n][i], score.at[m][n][i + 1]));
             most = attention_mma_along_row(most, [](float a, float b) { return fmaxf(a, b); });
             const float base = most == -INFINITY ? 0 : most; // a row that has seen nothing yet
-            const float factor = __expf(largest - base);
+            const float factor = attention_mma_exp<F>(largest - base);
             float sum = 0;
 #pragma unroll
             for (int n = 0; n < N / 8; n++)
 #pragma unroll
                 for (int v = i; v < i + 2; v++)
-                    sum += score.at[m][n][v] = __expf(score.at[m][n][v] - base);
+                    sum += score.at[m][n][v] = attention_mma_exp<F>(score.at[m][n][v] - base);
             largest = most;
             total = total * factor + sum;
 #pragma unroll
@@ -87,7 +91,7 @@ __device__ inline void online_softmax(attention_mma_sums<M, N> &score, attention
 }
 
 // y = out / total and lse = largest + log(total), for the warp's queries from t on.
-template <class T, int M, int W>
+template <class F, class T, int M, int W>
 __device__ inline void finish(const attention_forward_mma_pass<T> &f, attention_mma_sums<M, W> &out,
                               const attention_online<M> &online, int64_t b, int64_t h, int t)
 {
@@ -101,42 +105,46 @@ __device__ inline void finish(const attention_forward_mma_pass<T> &f, attention_
 #pragma unroll
             for (int n = 0; n < W / 8; n++)
 #pragma unroll
-                for (int v = i; v < i + 2; v++) out.at[m][n][v] *= sees ? 1 / total : 0;
+                for (int v = i; v < i + 2; v++) out.at[m][n][v] *= sees ? f.dropout.scale / total : 0;
             if (f.lse && row < f.view.T && attention_mma_lane() % 4 == 0)
                 f.lse[(b * f.z.H + h) * f.z.T + row] = online.largest[m][i / 2] + logf(total);
         }
-    attention_mma_store(f.y.at(b, t, h), f.y.row, f.view.T - t, f.z.E, out, 1, false);
+    attention_mma_store<F>(f.y.at(b, t, h), f.y.row, f.view.T - t, f.z.E, out, 1, false);
 }
 
 // A task is a block's queries of one head. Late queries, which see the most keys, come first.
-template <class T, int W>
-static __global__ void __launch_bounds__(attention_mma_threads, 2)
-    attention_forward_mma_kernel(const __grid_constant__ attention_forward_mma_pass<T> f)
+template <class F, int W>
+static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
+                                         attention_mma_plan<F, W>::blocks)
+    attention_forward_mma_kernel(
+        const __grid_constant__ attention_forward_mma_pass<typename F::stored> f)
 {
-    constexpr int M = attention_mma_groups<W>, ROWS = attention_mma_rows<W>;
-    constexpr int KEYS = attention_forward_keys;
-    static_assert(ROWS <= 2 * KEYS, "the queries fit into one stage");
+    using T = typename F::stored;
+    using plan = attention_mma_plan<F, W>;
+    constexpr int M = plan::groups, ROWS = plan::rows, N = plan::forward_tile;
+    constexpr int STEP = attention_mma_step<T>;
+    constexpr bool HOLD = W <= 128; // the queries' registers, for all tiles
     extern __shared__ __align__(16) unsigned char memory[];
-    auto *room = (attention_mma_row<T, W> *)memory;
+    auto &room = *(attention_forward_room<F, W> *)memory;
     const attention_sizes &z = f.z;
     const attention_mma_view &view = f.view;
+    const auto *rows = room.q + attention_mma_warp_row<F, W>(); // this warp's
 
     for (int64_t task_at = blockIdx.x; task_at < f.tasks.count(); task_at += gridDim.x) {
         const attention_task task = attention_task_at(f.tasks, task_at);
         const int64_t kv = task.head / z.G;
         const int t0 = (int)(f.tasks.tiles - 1 - task.tile) * ROWS;
-        const int t = t0 + attention_mma_warp_row<W>(); // this warp's first
+        const int t = t0 + attention_mma_warp_row<F, W>(); // this warp's first
         const int end = view.seen_by(min(t0 + ROWS, view.T) - 1);
         const int warp_end = t < view.T ? view.seen_by(t + 16 * M - 1) : 0;
         const auto load = [&](int stage, int s0) {
-            auto *k = room + stage * 2 * KEYS, *v = k + KEYS;
             const attention_rows<T> keys = {f.k.at(task.b, s0, kv), f.k.row, view.S - s0};
             const attention_rows<T> values = {f.v.at(task.b, s0, kv), f.v.row, view.S - s0};
-            attention_mma_load<KEYS>(k, keys, z.D);
-            attention_mma_load<KEYS>(v, values, z.E);
+            attention_mma_load<N>(room.k[stage], keys, z.D);
+            attention_mma_load<N>(room.v[stage], values, z.E);
         };
 
-        uint32_t q[W / 16][M][4];
+        uint32_t q[W / STEP][M][4];
         attention_mma_sums<M, W> out = {};
         attention_online<M> online;
         for (int m = 0; m < M; m++)
@@ -144,61 +152,62 @@ static __global__ void __launch_bounds__(attention_mma_threads, 2)
 
         __syncthreads(); // all are done with the task before
         const attention_rows<T> queries = {f.q.at(task.b, t0, task.head), f.q.row, view.T - t0};
-        attention_mma_load<ROWS>(room + 2 * KEYS, queries, z.D);
+        attention_mma_load<ROWS>(room.q, queries, z.D);
         if (end > 0) load(0, 0);
         gd_mma::copies_wait();
         __syncthreads();
 #pragma unroll
-        for (int d = 0; d < W / 16; d++)
-            attention_mma_left(q[d], room + 2 * KEYS + attention_mma_warp_row<W>(), 16 * d);
+        for (int d = 0; HOLD && d < W; d += STEP) attention_mma_left(q[d / STEP], rows, d);
 
         int stage = 0;
-        for (int s0 = 0; s0 < end; s0 += KEYS, stage ^= 1) {
+        for (int s0 = 0; s0 < end; s0 += N, stage ^= 1) {
             gd_mma::copies_wait();
             __syncthreads(); // this tile is there, and all are done with the one before
-            if (s0 + KEYS < end) load(stage ^ 1, s0 + KEYS);
+            if (s0 + N < end) load(stage ^ 1, s0 + N);
             if (s0 >= warp_end) continue;
-            const auto *k = room + stage * 2 * KEYS, *v = k + KEYS;
-            attention_mma_sums<M, KEYS> score = {};
+            attention_mma_sums<M, N> score = {};
+            if constexpr (HOLD) {
 #pragma unroll
-            for (int d = 0; d < W / 16; d++) attention_mma_scores_step(score, q[d], k, 16 * d);
+                for (int d = 0; d < W; d += STEP)
+                    attention_mma_scores_step<F>(score, q[d / STEP], room.k[stage], d);
+            } else {
+                attention_mma_scores<F>(score, rows, room.k[stage], (int)z.D);
+            }
             scale_and_mask(score, f.scale, view, t, s0);
-            online_softmax(score, online, out);
-            attention_mma_weigh(out, score, v);
+            online_softmax<F>(score, online, out);
+            if (f.dropout.threshold)
+                attention_draw<false>(score.at, f.dropout, task.b * z.H + task.head, t, s0);
+            attention_mma_weigh<F, true>(out, score, room.v[stage], (int)z.E);
         }
-        finish(f, out, online, task.b, task.head, t);
+        finish<F>(f, out, online, task.b, task.head, t);
     }
 }
 
-bool attention_mma_takes(const gd_call *call, const attention_sizes *z)
-{
-    const bool half = call->storage == GD_BFLOAT16 || call->storage == GD_FLOAT16;
-    const int64_t widest = z->D > z->E ? z->D : z->E, longest = z->T > z->S ? z->T : z->S;
-    return half && z->D > 0 && z->E > 0 && widest <= attention_mma_most_columns &&
-           longest <= attention_mma_most && z->B <= attention_mma_most &&
-           z->H <= attention_mma_most && gd_mma::have_mma(attention_forward_mma_kernel<__half, 32>);
-}
-
-gd_status attention_forward_mma(const gd_call *call)
+template <class F>
+static gd_status attention_forward_mma(const gd_call *call)
 {
     const attention_args *args = (const attention_args *)call->args;
     const attention_sizes z = attention_sizes_of(call);
-    return attention_mma_by_type(call, z, [&](auto zero, auto width) {
-        using T = decltype(zero);
+    return attention_mma_by_width(z, [&](auto width) {
+        using T = typename F::stored;
         constexpr int W = decltype(width)::value;
         attention_forward_mma_pass<T> f = {};
-        f.tasks = attention_mma_tasks(z.B, z.H, z.T, attention_mma_rows<W>);
+        f.tasks = attention_tasks_of(z.B, z.H, z.T, attention_mma_plan<F, W>::rows);
         f.z = z;
         f.view = {(int)z.T, (int)z.S, args->causal};
         f.scale = (float)args->scale;
-        f.y = attention_packed<T>(call->output[0]);
+        f.y = attention_as_it_lies<T>(call->output[0]);
         f.lse = gd_ptr<float>(call->save[0]);
+        f.dropout = attention_dropout_of(call, &z);
         if (attention_open(call, call->input[0], &f.q) ||
             attention_open(call, call->input[1], &f.k) ||
             attention_open(call, call->input[2], &f.v)) {
             return gd_error_status(call->context);
         }
-        return attention_launch(call, attention_forward_mma_kernel<T, W>, f, attention_mma_threads,
-                                attention_forward_bytes<T, W>);
+        return attention_launch(call, attention_forward_mma_kernel<F, W>, f,
+                                attention_mma_plan<F, W>::threads,
+                                sizeof(attention_forward_room<F, W>));
     });
 }
+
+#endif

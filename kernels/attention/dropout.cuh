@@ -1,0 +1,34 @@
+// dropout.cuh - dropout on the weights, on a GPU. dropout.h says which word belongs to which
+// weight: of two C of mma.cuh side by side, a lane has all four weights of a block.
+#ifndef GD_ATTENTION_DROPOUT_CUH
+#define GD_ATTENTION_DROPOUT_CUH
+
+#include "attention/dropout.h"
+#include "random/philox.cuh"
+
+// Makes those of a warp's weights negative that are dropped; it has 8 NS columns of 16 M rows, as
+// in mma.cuh. BY_KEY: rows are keys and columns are queries. `row` and `column`, where they begin,
+// are multiples of 16.
+template <bool BY_KEY, int M, int NS>
+__device__ inline void attention_draw(float (&weight)[M][NS][4], const attention_dropout &dropout,
+                                      int64_t head, int row, int column)
+{
+    const int r = threadIdx.x % 32 / 4, c = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < NS; n += 2)
+#pragma unroll
+            for (int i = 0; i < 2; i++) {
+                const int at_row = row + 16 * m + r, at_column = column + 8 * n + c + i;
+                const int t = BY_KEY ? at_column : at_row, s = BY_KEY ? at_row : at_column;
+                const uint64_t block = attention_dropout_block(&dropout, head, t, s);
+                const uint4 word = gd_philox_block(dropout.seed, 0, block);
+                if (word.x < dropout.threshold) weight[m][n][i] *= -1;
+                if (word.y < dropout.threshold) weight[m][n + !BY_KEY][2 * BY_KEY + i] *= -1;
+                if (word.z < dropout.threshold) weight[m][n + BY_KEY][2 * !BY_KEY + i] *= -1;
+                if (word.w < dropout.threshold) weight[m][n + 1][2 + i] *= -1;
+            }
+}
+
+#endif

@@ -1,0 +1,29 @@
+// tensor_cores.cu - which calls the tensor cores take.
+#include "attention/attention_mma.cuh"
+#include "attention/tensor_cores.h"
+#include "device_cuda.h"
+
+static __global__ void probe()
+{
+}
+
+const attention_tensor_cores *attention_tensor_cores_for(const gd_call *call)
+{
+    const attention_sizes z = attention_sizes_of(call);
+    const int64_t widest = z.D > z.E ? z.D : z.E, longest = z.T > z.S ? z.T : z.S;
+    if (z.D == 0 || z.E == 0 || widest > attention_mma_most_columns ||
+        longest > attention_mma_most || z.B > attention_mma_most || z.H > attention_mma_most ||
+        !gd_mma::have_mma(probe)) {
+        return nullptr;
+    }
+    switch (call->storage) {
+    case GD_BFLOAT16:
+        return &attention_bf16;
+    case GD_FLOAT16:
+        return &attention_f16;
+    case GD_FLOAT32:
+        return gd_cuda_of(call->context)->tf32 ? &attention_tf32 : &attention_tf32x3;
+    default:
+        return nullptr;
+    }
+}
