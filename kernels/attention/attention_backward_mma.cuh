@@ -72,37 +72,26 @@ __device__ inline void score_gradients(attention_mma_sums<M, N> &dscore,
 
 // ---- dq ---------------------------------------------------------------------------------------
 
-// delta of the block's queries, a thread a row, for this kernel and in memory. dy is in shared
-// memory, with zeros past the end.
-template <class F, class T, int W>
-__device__ inline void delta_of_rows(const attention_backward_mma_pass<T> &p,
-                                     attention_backward_room<F, W> &room, int64_t b, int64_t h,
-                                     int t0)
+// What one of `parts` threads adds to the sum of y * dy along a row.
+template <class T>
+__device__ inline float row_product(const T *y, const T *dy, int columns, int part, int parts)
 {
     constexpr int PER = 16 / sizeof(T);
     struct alignas(16) pack {
         T at[PER];
     };
-    const int r = threadIdx.x;
-    if (r >= room.ROWS) return;
     float sum = 0;
-    if (t0 + r < p.view.T) {
-        const T *y = p.y.at(b, t0 + r, h);
-        const int E = (int)p.z.E;
-        if ((uintptr_t)y % 16 == 0 && E % PER == 0) {
+    if (((uintptr_t)y | (uintptr_t)dy) % 16 == 0 && columns % PER == 0) {
 #pragma unroll 4
-            for (int e = 0; e < E; e += PER) {
-                const pack a = *(const pack *)&y[e];
-                const pack c = *(const pack *)&room.left[1][r].at[e];
+        for (int e = part * PER; e < columns; e += parts * PER) {
+            const pack a = *(const pack *)&y[e], c = *(const pack *)&dy[e];
 #pragma unroll
-                for (int i = 0; i < PER; i++) sum += gd_load(a.at[i]) * gd_load(c.at[i]);
-            }
-        } else {
-            for (int e = 0; e < E; e++) sum += gd_load(y[e]) * gd_load(room.left[1][r].at[e]);
+            for (int i = 0; i < PER; i++) sum += gd_load(a.at[i]) * gd_load(c.at[i]);
         }
-        p.delta[(b * p.z.H + h) * p.z.T + t0 + r] = sum;
+    } else {
+        for (int e = part; e < columns; e += parts) sum += gd_load(y[e]) * gd_load(dy[e]);
     }
-    room.delta[0][r] = sum;
+    return sum;
 }
 
 // Scores become weights p; row 0 is query t, column 0 is key s. lse[m][r] is that of a lane's rows.
@@ -163,7 +152,15 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
         if (end > 0) load(0, 0);
         gd_mma::copies_wait();
         __syncthreads();
-        delta_of_rows(p, room, b, h, t0);
+        if (threadIdx.x < ROWS) { // delta, a thread a row
+            const int r = threadIdx.x;
+            float sum = 0;
+            if (t0 + r < view.T) {
+                sum = row_product(p.y.at(b, t0 + r, h), room.left[1][r].at, (int)z.E, 0, 1);
+                p.delta[(b * z.H + h) * z.T + t0 + r] = sum;
+            }
+            room.delta[0][r] = sum;
+        }
         if (!p.dq.data) continue;
         __syncthreads();
         float lse[M][2], delta[M][2];
@@ -200,10 +197,10 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
 
 // ---- dk and dv --------------------------------------------------------------------------------
 
-// Transposed: row 0 is key s, column 0 is query t, and the lse are those of the columns.
-template <class F, int M, int N>
-__device__ inline void weights_by_key(attention_mma_sums<M, N> &score, const float *lse,
-                                      float scale, const attention_mma_view &view, int s, int t)
+// Transposed: row 0 is key s, column 0 is query t; lse(n, i) is that of a lane's column.
+template <class F, int M, int N, class Lse>
+__device__ inline void weights_by_key(attention_mma_sums<M, N> &score, Lse lse, float scale,
+                                      const attention_mma_view &view, int s, int t)
 {
     const bool all = t + N <= view.T && s + 16 * M <= view.seen_by(t);
 #pragma unroll
@@ -217,7 +214,7 @@ __device__ inline void weights_by_key(attention_mma_sums<M, N> &score, const flo
             for (int n = 0; n < N / 8; n++) {
                 float &x = score.at[m][n][i];
                 const int column = attention_mma_column_of(n, i);
-                x = weight_of<F>(x, scale, lse[column]);
+                x = weight_of<F>(x, scale, lse(n, i));
                 if (!all && (column < first || column >= view.T - t)) x = 0;
             }
         }
@@ -283,7 +280,10 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
             const auto *q = room.right[stage][0], *dy = room.right[stage][1];
             attention_mma_sums<M, N> weight, dscore;
             attention_mma_scores<F>(weight, room.left[0] + warp_row, q, (int)z.D);
-            weights_by_key<F>(weight, room.lse[stage], p.scale, view, s, t);
+            weights_by_key<F>(
+                weight,
+                [&](int n, int i) { return room.lse[stage][attention_mma_column_of(n, i)]; },
+                p.scale, view, s, t);
             if (p.dropout.threshold)
                 attention_draw<true>(weight.at, p.dropout, b * z.H + h, s, t);
             if (DV && p.dv.data) attention_mma_weigh<F, true>(dv, weight, dy, (int)z.E);
@@ -333,34 +333,39 @@ static gd_status run_backward(const gd_call *call, attention_backward_mma_pass<t
     return status;
 }
 
-template <class F>
-static gd_status attention_backward_mma(const gd_call *call)
+// The call as the kernels see it, but for its tasks and for delta.
+template <class T>
+static gd_status attention_backward_open(const gd_call *call, attention_backward_mma_pass<T> *p)
 {
     const attention_args *args = (const attention_args *)call->args;
     const attention_sizes z = attention_sizes_of(call);
-    return attention_mma_by_width(z, [&](auto width) {
-        using T = typename F::stored;
-        attention_backward_mma_pass<T> p = {};
-        p.z = z;
-        p.view = {(int)z.T, (int)z.S, args->causal};
-        p.scale = (float)args->scale;
-        p.y = attention_as_it_lies<T>(call->output[0]);
-        p.dy = attention_as_it_lies<T>(call->doutput[0]);
-        p.lse = gd_ptr<float>(call->save[0]);
-        p.delta = (float *)gd_call_scratch(call, (size_t)(z.B * z.H * z.T) * sizeof(float));
-        p.dropout = attention_dropout_of(call, &z);
-        attention_heads<T> *const gradient[] = {&p.dq, &p.dk, &p.dv};
-        for (int i = 0; i < 3; i++) {
-            *gradient[i] = attention_as_it_lies<T>(call->dinput[i]);
-            p.accumulate[i] = call->accumulate[i];
-        }
-        if (!p.delta || attention_open(call, call->input[0], &p.q) ||
-            attention_open(call, call->input[1], &p.k) ||
-            attention_open(call, call->input[2], &p.v)) {
-            return gd_error_status(call->context);
-        }
-        return run_backward<F, decltype(width)::value>(call, p);
-    });
+    p->z = z;
+    p->view = {(int)z.T, (int)z.S, args->causal};
+    p->scale = (float)args->scale;
+    p->y = attention_as_it_lies<T>(call->output[0]);
+    p->dy = attention_as_it_lies<T>(call->doutput[0]);
+    p->lse = gd_ptr<float>(call->save[0]);
+    p->dropout = attention_dropout_of(call, &z);
+    attention_heads<T> *const gradient[] = {&p->dq, &p->dk, &p->dv};
+    for (int i = 0; i < 3; i++) {
+        *gradient[i] = attention_as_it_lies<T>(call->dinput[i]);
+        p->accumulate[i] = call->accumulate[i];
+    }
+    gd_status status = attention_open(call, call->input[0], &p->q);
+    if (!status) status = attention_open(call, call->input[1], &p->k);
+    if (!status) status = attention_open(call, call->input[2], &p->v);
+    return status;
+}
+
+template <class F>
+static gd_status attention_backward_mma(const gd_call *call)
+{
+    attention_backward_mma_pass<typename F::stored> p = {};
+    if (attention_backward_open(call, &p)) return gd_error_status(call->context);
+    p.delta = (float *)gd_call_scratch(call, (size_t)(p.z.B * p.z.H * p.z.T) * sizeof(float));
+    if (!p.delta) return gd_error_status(call->context);
+    return attention_mma_by_width(
+        p.z, [&](auto width) { return run_backward<F, decltype(width)::value>(call, p); });
 }
 
 #endif

@@ -165,14 +165,16 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
             __syncthreads(); // this tile is there, and all are done with the one before
             if (s0 + N < end) load(stage ^ 1, s0 + N);
             if (s0 >= warp_end) continue;
-            attention_mma_sums<M, N> score = {};
-            if constexpr (HOLD) {
-#pragma unroll
-                for (int d = 0; d < W; d += STEP)
-                    attention_mma_scores_step<F>(score, q[d / STEP], room.k[stage], d);
-            } else {
-                attention_mma_scores<F>(score, rows, room.k[stage], (int)z.D);
-            }
+            attention_mma_sums<M, N> score;
+            attention_mma_scores_of<F>(
+                score,
+                [&](uint32_t(&a)[M][4], int d) {
+                    if constexpr (HOLD)
+                        for (int i = 0; i < 4 * M; i++) a[i / 4][i % 4] = q[d / STEP][i / 4][i % 4];
+                    else
+                        attention_mma_left(a, rows, d);
+                },
+                room.k[stage], (int)z.D);
             scale_and_mask(score, f.scale, view, t, s0);
             online_softmax<F>(score, online, out);
             if (f.dropout.threshold)
@@ -183,27 +185,32 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
     }
 }
 
-template <class F>
-static gd_status attention_forward_mma(const gd_call *call)
+// The call as the kernels see it, but for its tasks.
+template <class T>
+static gd_status attention_forward_open(const gd_call *call, attention_forward_mma_pass<T> *f)
 {
     const attention_args *args = (const attention_args *)call->args;
     const attention_sizes z = attention_sizes_of(call);
-    return attention_mma_by_width(z, [&](auto width) {
-        using T = typename F::stored;
+    f->z = z;
+    f->view = {(int)z.T, (int)z.S, args->causal};
+    f->scale = (float)args->scale;
+    f->y = attention_as_it_lies<T>(call->output[0]);
+    f->lse = gd_ptr<float>(call->save[0]);
+    f->dropout = attention_dropout_of(call, &z);
+    gd_status status = attention_open(call, call->input[0], &f->q);
+    if (!status) status = attention_open(call, call->input[1], &f->k);
+    if (!status) status = attention_open(call, call->input[2], &f->v);
+    return status;
+}
+
+template <class F>
+static gd_status attention_forward_mma(const gd_call *call)
+{
+    attention_forward_mma_pass<typename F::stored> f = {};
+    if (attention_forward_open(call, &f)) return gd_error_status(call->context);
+    return attention_mma_by_width(f.z, [&](auto width) {
         constexpr int W = decltype(width)::value;
-        attention_forward_mma_pass<T> f = {};
-        f.tasks = attention_tasks_of(z.B, z.H, z.T, attention_mma_plan<F, W>::rows);
-        f.z = z;
-        f.view = {(int)z.T, (int)z.S, args->causal};
-        f.scale = (float)args->scale;
-        f.y = attention_as_it_lies<T>(call->output[0]);
-        f.lse = gd_ptr<float>(call->save[0]);
-        f.dropout = attention_dropout_of(call, &z);
-        if (attention_open(call, call->input[0], &f.q) ||
-            attention_open(call, call->input[1], &f.k) ||
-            attention_open(call, call->input[2], &f.v)) {
-            return gd_error_status(call->context);
-        }
+        f.tasks = attention_tasks_of(f.z.B, f.z.H, f.z.T, attention_mma_plan<F, W>::rows);
         return attention_launch(call, attention_forward_mma_kernel<F, W>, f,
                                 attention_mma_plan<F, W>::threads,
                                 sizeof(attention_forward_room<F, W>));

@@ -136,9 +136,47 @@ __device__ inline void attention_mma_load(attention_mma_row<T, W> *tile, attenti
     }
 }
 
-// Columns that one product takes at once.
+// ---- Products ---------------------------------------------------------------------------------
+
+// Columns of A, and rows of B, that one instruction takes.
 template <class T>
 constexpr int attention_mma_step = 32 / (int)sizeof(T);
+
+// to(m, n) += sum of left(m, k) right(k) over k = 0, STEP, .. COUNT, for NS products side by side.
+//
+// A tensor core cuts off what does not fit into its sum. Where float32's error is wanted, sums are
+// therefore short: the small products by themselves, the large ones by themselves, and both are
+// then added with rounding.
+template <class F, int M, int NS, int COUNT, class To, class Left, class Right>
+__device__ inline void attention_mma_products(To to, Left left, Right right)
+{
+    using gd_mma::tf32;
+    float large[M][NS][4] = {}, small[M][NS][4] = {};
+#pragma unroll
+    for (int k = 0; k < COUNT; k += attention_mma_step<typename F::stored>) {
+        const gd_mma::fragment<F, 2 * NS> b = right(k);
+#pragma unroll
+        for (int m = 0; m < M; m++) {
+            const gd_mma::fragment<F, 4> a = left(m, k);
+#pragma unroll
+            for (int n = 0; n < NS; n++) {
+                const int i = 2 * n;
+                if constexpr (gd_mma::in_parts<F>) {
+                    gd_mma::product(tf32(), small[m][n], a.at, b.rest[i], b.rest[i + 1]);
+                    gd_mma::product(tf32(), small[m][n], a.rest, b.at[i], b.at[i + 1]);
+                    gd_mma::product(tf32(), large[m][n], a.at, b.at[i], b.at[i + 1]);
+                } else {
+                    gd_mma::product(F(), to(m, n), a.at, b.at[i], b.at[i + 1]);
+                }
+            }
+        }
+    }
+#pragma unroll
+    for (int m = 0; gd_mma::in_parts<F> && m < M; m++)
+#pragma unroll
+        for (int i = 0; i < 4 * NS; i++)
+            to(m, i / 4)[i % 4] += large[m][i / 4][i % 4] + small[m][i / 4][i % 4];
+}
 
 // The registers of A for rows 16 m and columns d of a tile.
 template <int M, class T, int W>
@@ -151,44 +189,55 @@ __device__ inline void attention_mma_left(uint32_t (&a)[M][4], const attention_m
         gd_mma::load_matrices(a[m], &tile[16 * m + lane % 16].at[d + lane / 16 * (16 / sizeof(T))]);
 }
 
-// score += a right[:, d .. d + step]^T
-template <class F, class T, int W, int M, int N>
-__device__ inline void attention_mma_scores_step(attention_mma_sums<M, N> &score,
-                                                 const uint32_t (&a)[M][4],
-                                                 const attention_mma_row<T, W> *right, int d)
+// The registers of B for NS products, from columns d of a tile's rows from n on: those are the
+// columns of B.
+template <class F, int NS, class T, int W>
+__device__ inline gd_mma::fragment<F, 2 * NS>
+attention_mma_right(const attention_mma_row<T, W> *tile, int n, int d)
 {
     const int lane = attention_mma_lane();
-    gd_mma::fragment<F, 4> left[M];
+    uint32_t b[2 * NS];
 #pragma unroll
-    for (int m = 0; m < M; m++) left[m] = gd_mma::fragment_of<F>(a[m]);
+    for (int i = 0; i < NS; i += 2) {
+        uint32_t pair[4];
+        gd_mma::load_matrices(pair, &tile[n + 8 * i + lane / 16 * 8 + lane % 8]
+                                         .at[d + lane / 8 % 2 * (16 / sizeof(T))]);
 #pragma unroll
-    for (int n = 0; n < N / 16; n++) {
-        uint32_t b[4];
-        gd_mma::load_matrices(b, &right[16 * n + lane / 16 * 8 + lane % 8]
-                                      .at[d + lane / 8 % 2 * (16 / sizeof(T))]);
-        const auto pair = gd_mma::fragment_of<F>(b);
+        for (int v = 0; v < 4; v++) b[2 * i + v] = pair[v];
+    }
+    return gd_mma::fragment_of<F>(b);
+}
+
+// score = left right^T, where left(a, d) gives the registers of columns d of this warp's rows.
+template <class F, class T, int W, int M, int N, class Left>
+__device__ inline void attention_mma_scores_of(attention_mma_sums<M, N> &score, Left left,
+                                               const attention_mma_row<T, W> *right, int columns)
+{
+    constexpr int STEP = attention_mma_step<T>, AT_ONCE = 32, NS = N < 32 ? N / 8 : 4;
+    score = {};
 #pragma unroll
-        for (int m = 0; m < M; m++)
+    for (int d = 0; d < W; d += AT_ONCE) {
+        if (W > 64 && d >= columns) break; // nothing but zeros
+        uint32_t a[AT_ONCE / STEP][M][4];
 #pragma unroll
-            for (int i = 0; i < 2; i++)
-                gd_mma::multiply_add(score.at[m][2 * n + i], left[m], pair, i);
+        for (int k = 0; k < AT_ONCE; k += STEP) left(a[k / STEP], d + k);
+#pragma unroll
+        for (int n = 0; n < N; n += 8 * NS)
+            attention_mma_products<F, M, NS, AT_ONCE>(
+                [&](int m, int i) -> float(&)[4] { return score.at[m][n / 8 + i]; },
+                [&](int m, int k) { return gd_mma::fragment_of<F>(a[k / STEP][m]); },
+                [&](int k) { return attention_mma_right<F, NS>(right, n, d + k); });
     }
 }
 
-// score = left right^T, where `left` is this warp's rows of a tile.
+// score = left right^T, with the rows of a tile.
 template <class F, class T, int W, int M, int N>
 __device__ inline void attention_mma_scores(attention_mma_sums<M, N> &score,
                                             const attention_mma_row<T, W> *left,
                                             const attention_mma_row<T, W> *right, int columns)
 {
-    score = {};
-#pragma unroll
-    for (int d = 0; d < W; d += attention_mma_step<T>) {
-        if (W > 64 && d % 32 == 0 && d >= columns) break; // nothing but zeros
-        uint32_t a[M][4];
-        attention_mma_left(a, left, d);
-        attention_mma_scores_step<F>(score, a, right, d);
-    }
+    attention_mma_scores_of<F>(
+        score, [&](uint32_t(&a)[M][4], int d) { attention_mma_left(a, left, d); }, right, columns);
 }
 
 // The registers of A for columns k of the weights, which lie as the C of mma.cuh. Two C side by
@@ -214,12 +263,12 @@ attention_mma_weights(const attention_mma_sums<M, N> &weight, int m, int k)
     return gd_mma::fragment_of<F>(a);
 }
 
-// The registers of B for rows k and four products, columns c to c + 32, of a tile. With TF32 a lane
+// The registers of B for four products, from rows k and columns c to c + 32 of a tile. With TF32 a lane
 // takes its four products' columns at once: product j has columns c + 4 g + j for B's g. So a C of
 // product j has columns c + 8 t + j and c + 8 t + 4 + j.
 template <class F, class T, int W>
-__device__ inline gd_mma::fragment<F, 8> attention_mma_right(const attention_mma_row<T, W> *right,
-                                                             int k, int c)
+__device__ inline gd_mma::fragment<F, 8>
+attention_mma_right_transposed(const attention_mma_row<T, W> *right, int k, int c)
 {
     const int lane = attention_mma_lane();
     uint32_t b[8];
@@ -242,34 +291,18 @@ __device__ inline gd_mma::fragment<F, 8> attention_mma_right(const attention_mma
 }
 
 // sum += weight right, the weights rounded to the format; KEPT: the kept ones alone.
-//
-// A tensor core cuts off what does not fit into the sum, so that a long sum would drift. Where
-// float32's error is wanted a tile is therefore summed by itself, and then added with rounding.
 template <class F, bool KEPT, class T, int W, int M, int N>
 __device__ inline void attention_mma_weigh(attention_mma_sums<M, W> &sum,
                                            const attention_mma_sums<M, N> &weight,
                                            const attention_mma_row<T, W> *right, int columns)
 {
-    constexpr bool APART = gd_mma::in_parts<F>;
 #pragma unroll
     for (int c = 0; c < W; c += 32) {
         if (W > 64 && c >= columns) break; // nothing but zeros
-        attention_mma_sums<M, 32> part = {};
-        const auto to = [&](int m) { return APART ? part.at[m] : sum.at[m] + c / 8; };
-#pragma unroll
-        for (int k = 0; k < N; k += attention_mma_step<T>) {
-            const auto b = attention_mma_right<F>(right, k, c);
-#pragma unroll
-            for (int m = 0; m < M; m++) {
-                const auto a = attention_mma_weights<F, KEPT>(weight, m, k);
-#pragma unroll
-                for (int n = 0; n < 4; n++) gd_mma::multiply_add(to(m)[n], a, b, n);
-            }
-        }
-#pragma unroll
-        for (int m = 0; APART && m < M; m++)
-#pragma unroll
-            for (int i = 0; i < 16; i++) sum.at[m][c / 8 + i / 4][i % 4] += part.at[m][i / 4][i % 4];
+        attention_mma_products<F, M, 4, N>(
+            [&](int m, int i) -> float(&)[4] { return sum.at[m][c / 8 + i]; },
+            [&](int m, int k) { return attention_mma_weights<F, KEPT>(weight, m, k); },
+            [&](int k) { return attention_mma_right_transposed<F>(right, k, c); });
     }
 }
 

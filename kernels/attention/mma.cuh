@@ -158,6 +158,7 @@ __device__ inline void load_matrices_transposed(uint32_t (&m)[4], const void *ro
 
 // ---- Products ---------------------------------------------------------------------------------
 
+// c += a b, one instruction.
 #define GD_MMA_PRODUCT(FORMAT, SHAPE, TYPE)                                                    \
     __device__ inline void product(FORMAT, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, \
                                    uint32_t b1)                                                \
@@ -171,22 +172,6 @@ GD_MMA_PRODUCT(bf16, "m16n8k16", "bf16")
 GD_MMA_PRODUCT(f16, "m16n8k16", "f16")
 GD_MMA_PRODUCT(tf32, "m16n8k8", "tf32")
 #undef GD_MMA_PRODUCT
-
-// c += a b, with b's registers 2 i and 2 i + 1.
-template <class F, int N>
-__device__ inline void multiply_add(float (&c)[4], const fragment<F, 4> &a,
-                                    const fragment<F, N> &b, int i)
-{
-    product(F(), c, a.at, b.at[2 * i], b.at[2 * i + 1]);
-}
-template <int N>
-__device__ inline void multiply_add(float (&c)[4], const fragment<tf32x3, 4> &a,
-                                    const fragment<tf32x3, N> &b, int i)
-{
-    product(tf32(), c, a.at, b.rest[2 * i], b.rest[2 * i + 1]); // the small ones first
-    product(tf32(), c, a.rest, b.at[2 * i], b.at[2 * i + 1]);
-    product(tf32(), c, a.at, b.at[2 * i], b.at[2 * i + 1]);
-}
 
 // ---- Copies that run by themselves ------------------------------------------------------------
 
