@@ -82,6 +82,9 @@ GD_API gd_tensor *gd_rope(gd_tensor *x, const gd_rope_options *options);
 typedef struct gd_attention_options {
     bool causal;  /* query i sees keys 0 .. i + (S - T): the last query sees every key */
     double scale; /* of the scores; 0 means 1 / sqrt(D) */
+    /* The probability that a weight becomes 0; the others are divided by 1 - dropout (Srivastava
+     * et al. 2014). Drawn from the context's random stream, and not stored. */
+    double dropout;
 } gd_attention_options;
 
 /* y = softmax(scale q k^T) v per head, with query head h reading key head h / (H / KV)

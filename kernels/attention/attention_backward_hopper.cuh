@@ -39,9 +39,8 @@ struct attention_backward_hopper_room {
 
 // A task is a block's queries of one head. Late queries, which see the most keys, come first.
 template <class F, int W>
-static __global__ void __launch_bounds__(attention_hopper_threads, 1)
-    attention_dq_hopper_kernel(
-        const __grid_constant__ attention_backward_hopper_pass<typename F::stored> p)
+static __global__ void __launch_bounds__(attention_hopper_threads, 1) attention_dq_hopper_kernel(
+    const __grid_constant__ attention_backward_hopper_pass<typename F::stored> p)
 {
     using T = typename F::stored;
     using stage = attention_backward_stage<T, W>;
@@ -135,9 +134,8 @@ static __global__ void __launch_bounds__(attention_hopper_threads, 1)
 
 // A task is a block's keys of one key head. Early keys, which most queries see, come first.
 template <class F, int W>
-static __global__ void __launch_bounds__(attention_hopper_threads, 1)
-    attention_dkv_hopper_kernel(
-        const __grid_constant__ attention_backward_hopper_pass<typename F::stored> p)
+static __global__ void __launch_bounds__(attention_hopper_threads, 1) attention_dkv_hopper_kernel(
+    const __grid_constant__ attention_backward_hopper_pass<typename F::stored> p)
 {
     using T = typename F::stored;
     using stage = attention_backward_stage<T, W>;
@@ -196,11 +194,9 @@ static __global__ void __launch_bounds__(attention_hopper_threads, 1)
             gd_hopper::products_commit();
             gd_hopper::products_wait<1>();
             weights_by_key<F>(
-                weight,
-                [&](int n, int i) { return tile.query[attention_mma_column_of(n, i)].lse; },
+                weight, [&](int n, int i) { return tile.query[attention_mma_column_of(n, i)].lse; },
                 p.scale, view, s, t);
-            if (p.dropout.threshold)
-                attention_draw<true>(weight.at, p.dropout, b * z.H + h, s, t);
+            if (p.dropout.threshold) attention_draw<true>(weight.at, p.dropout, b * z.H + h, s, t);
             attention_hopper_round<F, true>(rounded, weight);
             gd_hopper::products_begin();
             attention_hopper_weigh<F>(dv, rounded, tile.b);
@@ -222,7 +218,7 @@ static __global__ void __launch_bounds__(attention_hopper_threads, 1)
         attention_mma_store<F>(p.dk.at(b, s, kv), p.dk.row, rows, z.D, dk, p.scale,
                                p.accumulate[1]);
     if (p.dv.data)
-        attention_mma_store<F>(p.dv.at(b, s, kv), p.dv.row, rows, z.E, dv, p.dropout.scale,
+        attention_mma_store<F>(p.dv.at(b, s, kv), p.dv.row, rows, z.E, dv, p.dropout.scale_f32,
                                p.accumulate[2]);
 }
 
@@ -252,8 +248,8 @@ static bool attention_backward_hopper(const gd_call *call,
         return false;
     }
     p.query_row = (int)(queries.tiles * rows);
-    p.queries = (attention_query *)gd_call_scratch(
-        call, (size_t)(z.B * z.H * p.query_row) * sizeof(attention_query));
+    p.queries = (attention_query *)gd_call_scratch(call, (size_t)(z.B * z.H * p.query_row) *
+                                                             sizeof(attention_query));
     if (!p.queries) {
         *status = gd_error_status(call->context);
         return true;

@@ -65,7 +65,7 @@ __device__ inline void score_gradients(attention_mma_sums<M, N> &dscore,
             for (int i = 0; i < 4; i++) {
                 float &x = dscore.at[m][n][i];
                 const float p = weight.at[m][n][i];
-                if (dropout.threshold) x *= p < 0 ? 0 : dropout.scale;
+                if (dropout.threshold) x *= p < 0 ? 0 : dropout.scale_f32;
                 x = fabsf(p) * (x - delta(m, n, i));
             }
 }
@@ -167,8 +167,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
         for (int m = 0; m < M; m++)
             for (int r = 0; r < 2; r++) {
                 const int row = attention_mma_row_of(m, 2 * r);
-                lse[m][r] =
-                    t + row < view.T ? p.lse[(b * z.H + h) * z.T + t + row] : INFINITY;
+                lse[m][r] = t + row < view.T ? p.lse[(b * z.H + h) * z.T + t + row] : INFINITY;
                 delta[m][r] = room.delta[0][warp_row + row];
             }
 
@@ -284,8 +283,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
                 weight,
                 [&](int n, int i) { return room.lse[stage][attention_mma_column_of(n, i)]; },
                 p.scale, view, s, t);
-            if (p.dropout.threshold)
-                attention_draw<true>(weight.at, p.dropout, b * z.H + h, s, t);
+            if (p.dropout.threshold) attention_draw<true>(weight.at, p.dropout, b * z.H + h, s, t);
             if (DV && p.dv.data) attention_mma_weigh<F, true>(dv, weight, dy, (int)z.E);
             if (!DK || !p.dk.data) continue;
             attention_mma_scores<F>(dscore, room.left[1] + warp_row, dy, (int)z.E);
@@ -300,7 +298,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
             attention_mma_store<F>(p.dk.at(b, s, kv), p.dk.row, rows, z.D, dk, p.scale,
                                    p.accumulate[1]);
         if (DV && p.dv.data)
-            attention_mma_store<F>(p.dv.at(b, s, kv), p.dv.row, rows, z.E, dv, p.dropout.scale,
+            attention_mma_store<F>(p.dv.at(b, s, kv), p.dv.row, rows, z.E, dv, p.dropout.scale_f32,
                                    p.accumulate[2]);
     }
 }
@@ -318,12 +316,13 @@ static gd_status run_dkv(const gd_call *call, attention_backward_mma_pass<typena
 }
 
 template <class F, int W>
-static gd_status run_backward(const gd_call *call, attention_backward_mma_pass<typename F::stored> p)
+static gd_status run_backward(const gd_call *call,
+                              attention_backward_mma_pass<typename F::stored> p)
 {
     p.tasks = attention_tasks_of(p.z.B, p.z.H, p.z.T, attention_mma_plan<F, W>::rows);
-    gd_status status = attention_launch(call, attention_dq_mma_kernel<F, W>, p,
-                                        attention_mma_plan<F, W>::threads,
-                                        sizeof(attention_backward_room<F, W>));
+    gd_status status =
+        attention_launch(call, attention_dq_mma_kernel<F, W>, p, attention_mma_plan<F, W>::threads,
+                         sizeof(attention_backward_room<F, W>));
     if constexpr (W <= 128) {
         if (!status) status = run_dkv<F, W, true, true>(call, p);
     } else {

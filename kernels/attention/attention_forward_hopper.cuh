@@ -108,9 +108,9 @@ static bool attention_forward_hopper(const gd_call *call,
         !attention_hopper_map(&f.v_map, f.v, z.B, z.S, z.KV, z.E, attention_hopper_tile)) {
         return false;
     }
-    *status = attention_launch(call, attention_forward_hopper_kernel<F, W>, f,
-                               attention_hopper_threads,
-                               sizeof(attention_forward_hopper_room<T, W>));
+    *status =
+        attention_launch(call, attention_forward_hopper_kernel<F, W>, f, attention_hopper_threads,
+                         sizeof(attention_forward_hopper_room<T, W>));
     return true;
 }
 

@@ -105,7 +105,8 @@ __device__ inline void finish(const attention_forward_mma_pass<T> &f, attention_
 #pragma unroll
             for (int n = 0; n < W / 8; n++)
 #pragma unroll
-                for (int v = i; v < i + 2; v++) out.at[m][n][v] *= sees ? f.dropout.scale / total : 0;
+                for (int v = i; v < i + 2; v++)
+                    out.at[m][n][v] *= sees ? f.dropout.scale_f32 / total : 0;
             if (f.lse && row < f.view.T && attention_mma_lane() % 4 == 0)
                 f.lse[(b * f.z.H + h) * f.z.T + row] = online.largest[m][i / 2] + logf(total);
         }

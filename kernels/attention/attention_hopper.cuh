@@ -93,10 +93,10 @@ __device__ inline void attention_hopper_load(Panels &to, const CUtensorMap &map,
 
 // Begins score [64, 64] = left right^T: this group's rows of one tile with another tile.
 template <class F, class T, int ROWS, int N, int W>
-__device__ inline void
-attention_hopper_scores(attention_mma_sums<1, N> &score,
-                        const attention_hopper_panels<T, ROWS, W> &left, int row,
-                        const attention_hopper_panels<T, N, W> &right)
+__device__ inline void attention_hopper_scores(attention_mma_sums<1, N> &score,
+                                               const attention_hopper_panels<T, ROWS, W> &left,
+                                               int row,
+                                               const attention_hopper_panels<T, N, W> &right)
 {
     static_assert(N == 64, "a product has 64 columns");
 #pragma unroll

@@ -154,7 +154,7 @@ __device__ inline void attention_mma_products(To to, Left left, Right right)
     float large[M][NS][4] = {}, small[M][NS][4] = {};
 #pragma unroll
     for (int k = 0; k < COUNT; k += attention_mma_step<typename F::stored>) {
-        const gd_mma::fragment<F, 2 * NS> b = right(k);
+        const gd_mma::fragment<F, 2 *NS> b = right(k);
 #pragma unroll
         for (int m = 0; m < M; m++) {
             const gd_mma::fragment<F, 4> a = left(m, k);
@@ -200,8 +200,9 @@ attention_mma_right(const attention_mma_row<T, W> *tile, int n, int d)
 #pragma unroll
     for (int i = 0; i < NS; i += 2) {
         uint32_t pair[4];
-        gd_mma::load_matrices(pair, &tile[n + 8 * i + lane / 16 * 8 + lane % 8]
-                                         .at[d + lane / 8 % 2 * (16 / sizeof(T))]);
+        gd_mma::load_matrices(
+            pair,
+            &tile[n + 8 * i + lane / 16 * 8 + lane % 8].at[d + lane / 8 % 2 * (16 / sizeof(T))]);
 #pragma unroll
         for (int v = 0; v < 4; v++) b[2 * i + v] = pair[v];
     }
@@ -276,8 +277,8 @@ attention_mma_right_transposed(const attention_mma_row<T, W> *right, int k, int 
         uint32_t half[2][4];
 #pragma unroll
         for (int h = 0; h < 2; h++)
-            gd_mma::load_matrices_transposed(
-                half[h], &right[k + lane % 16].at[c + 16 * h + lane / 16 * 8]);
+            gd_mma::load_matrices_transposed(half[h],
+                                             &right[k + lane % 16].at[c + 16 * h + lane / 16 * 8]);
 #pragma unroll
         for (int i = 0; i < 8; i++) b[i] = half[i / 4][i % 4];
     } else {

@@ -31,4 +31,15 @@ __device__ inline void attention_draw(float (&weight)[M][NS][4], const attention
             }
 }
 
+// What dropout multiplies the weight of query t and key s by.
+template <class A>
+__device__ inline A attention_keep(const attention_dropout &dropout, int64_t head, int64_t t,
+                                   int64_t s)
+{
+    const uint4 word =
+        gd_philox_block(dropout.seed, 0, attention_dropout_block(&dropout, head, t, s));
+    const uint32_t first = t / 8 % 2 ? word.z : word.x, second = t / 8 % 2 ? word.w : word.y;
+    return (s / 8 % 2 ? second : first) < dropout.threshold ? (A)0 : (A)dropout.scale;
+}
+
 #endif

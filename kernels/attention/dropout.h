@@ -18,7 +18,8 @@
 
 typedef struct attention_dropout {
     uint32_t threshold; /* a word below it drops the weight: p 2^32; 0: nothing is dropped */
-    float scale;        /* 1 / (1 - p) */
+    float scale_f32;    /* 1 / (1 - p) */
+    double scale;       /* the same */
     uint64_t seed, first_block;
     int64_t query_tiles, key_tiles; /* of a head */
 } attention_dropout;
@@ -42,7 +43,8 @@ static inline attention_dropout attention_dropout_of(const gd_call *call, const 
     const double p = ((const attention_args *)call->args)->dropout;
     attention_dropout dropout;
     dropout.threshold = (uint32_t)(p * 4294967296.0);
-    dropout.scale = (float)(1 / (1 - p));
+    dropout.scale = 1 / (1 - p);
+    dropout.scale_f32 = (float)dropout.scale;
     dropout.seed = call->seed;
     dropout.first_block = (call->random_offset + 3) / 4;
     dropout.query_tiles = (z->T + 15) / 16;

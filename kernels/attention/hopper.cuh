@@ -20,8 +20,8 @@ using gd_mma::bf16;
 using gd_mma::f16;
 using gd_mma::shared_address;
 
-constexpr int group = 128;  // threads of four warps
-constexpr int panel = 64;   // columns of 16 bits in 128 bytes
+constexpr int group = 128; // threads of four warps
+constexpr int panel = 64;  // columns of 16 bits in 128 bytes
 constexpr int aligned = 1024;
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -137,21 +137,21 @@ __device__ inline void products_wait()
 // c [64, 64] += a [64, 16] b [16, 64], or = if not `add`; a lane holds of c what it would of the C
 // of mma.cuh for its warp's 16 rows. The first: a and b in shared memory, a tile's rows are rows of
 // a and columns of b. The second: a in registers, as in mma.cuh, and a tile's rows are rows of b.
-#define GD_HOPPER_PRODUCTS(FORMAT, TYPE)                                                         \
-    __device__ inline void product(FORMAT, float (&c)[8][4], uint64_t a, uint64_t b, bool add)   \
-    {                                                                                            \
-        GD_HOPPER_ASM("{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"                           \
-                      "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE                \
-                      " " GD_REGISTERS_32 ", %32, %33, add, 1, 1, 0, 0;\n}"                      \
-                      : GD_C32(c)                                                                \
-                      : "l"(a), "l"(b), "r"((int)add));                                          \
-    }                                                                                            \
-    __device__ inline void product(FORMAT, float (&c)[8][4], const uint32_t (&a)[4], uint64_t b) \
-    {                                                                                            \
-        GD_HOPPER_ASM("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE                \
-                      " " GD_REGISTERS_32 ", {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"             \
-                      : GD_C32(c)                                                                \
-                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                     \
+#define GD_HOPPER_PRODUCTS(FORMAT, TYPE)                                                       \
+    __device__ inline void product(FORMAT, float(&c)[8][4], uint64_t a, uint64_t b, bool add)  \
+    {                                                                                          \
+        GD_HOPPER_ASM("{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"                         \
+                      "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE              \
+                      " " GD_REGISTERS_32 ", %32, %33, add, 1, 1, 0, 0;\n}"                    \
+                      : GD_C32(c)                                                              \
+                      : "l"(a), "l"(b), "r"((int)add));                                        \
+    }                                                                                          \
+    __device__ inline void product(FORMAT, float(&c)[8][4], const uint32_t(&a)[4], uint64_t b) \
+    {                                                                                          \
+        GD_HOPPER_ASM("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE              \
+                      " " GD_REGISTERS_32 ", {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"           \
+                      : GD_C32(c)                                                              \
+                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                   \
     }
 GD_HOPPER_PRODUCTS(bf16, "bf16")
 GD_HOPPER_PRODUCTS(f16, "f16")

@@ -119,21 +119,21 @@ __device__ inline float not_negative(float x)
 }
 
 // Two neighbours of 16 bits in one register: rounded, and 0 for negative ones if RELU.
-#define GD_MMA_ROUND_PAIR(FORMAT, TYPE)                                                \
-    template <bool RELU>                                                               \
-    __device__ inline uint32_t round_pair(FORMAT, float first, float second)           \
-    {                                                                                  \
-        uint32_t pair = 0;                                                             \
-        if constexpr (RELU) {                                                          \
-            GD_MMA_ASM("cvt.rn.relu." TYPE "x2.f32 %0, %1, %2;"                        \
-                       : "=r"(pair)                                                    \
-                       : "f"(second), "f"(first));                                     \
-        } else {                                                                       \
-            GD_MMA_ASM("cvt.rn." TYPE "x2.f32 %0, %1, %2;"                             \
-                       : "=r"(pair)                                                    \
-                       : "f"(second), "f"(first));                                     \
-        }                                                                              \
-        return pair;                                                                   \
+#define GD_MMA_ROUND_PAIR(FORMAT, TYPE)                                      \
+    template <bool RELU>                                                     \
+    __device__ inline uint32_t round_pair(FORMAT, float first, float second) \
+    {                                                                        \
+        uint32_t pair = 0;                                                   \
+        if constexpr (RELU) {                                                \
+            GD_MMA_ASM("cvt.rn.relu." TYPE "x2.f32 %0, %1, %2;"              \
+                       : "=r"(pair)                                          \
+                       : "f"(second), "f"(first));                           \
+        } else {                                                             \
+            GD_MMA_ASM("cvt.rn." TYPE "x2.f32 %0, %1, %2;"                   \
+                       : "=r"(pair)                                          \
+                       : "f"(second), "f"(first));                           \
+        }                                                                    \
+        return pair;                                                         \
     }
 GD_MMA_ROUND_PAIR(bf16, "bf16")
 GD_MMA_ROUND_PAIR(f16, "f16")
@@ -159,14 +159,14 @@ __device__ inline void load_matrices_transposed(uint32_t (&m)[4], const void *ro
 // ---- Products ---------------------------------------------------------------------------------
 
 // c += a b, one instruction.
-#define GD_MMA_PRODUCT(FORMAT, SHAPE, TYPE)                                                    \
-    __device__ inline void product(FORMAT, float (&c)[4], const uint32_t (&a)[4], uint32_t b0, \
-                                   uint32_t b1)                                                \
-    {                                                                                          \
-        GD_MMA_ASM("mma.sync.aligned." SHAPE ".row.col.f32." TYPE "." TYPE ".f32 "             \
-                   "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"           \
-                   : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                            \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));            \
+#define GD_MMA_PRODUCT(FORMAT, SHAPE, TYPE)                                                  \
+    __device__ inline void product(FORMAT, float(&c)[4], const uint32_t(&a)[4], uint32_t b0, \
+                                   uint32_t b1)                                              \
+    {                                                                                        \
+        GD_MMA_ASM("mma.sync.aligned." SHAPE ".row.col.f32." TYPE "." TYPE ".f32 "           \
+                   "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"         \
+                   : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                          \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));          \
     }
 GD_MMA_PRODUCT(bf16, "m16n8k16", "bf16")
 GD_MMA_PRODUCT(f16, "m16n8k16", "f16")

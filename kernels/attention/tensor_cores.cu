@@ -3,9 +3,21 @@
 #include "attention/tensor_cores.h"
 #include "device_cuda.h"
 
-static __global__ void probe()
+static __global__ void probe() {}
+
+#ifdef GD_HAVE_HOPPER
+// Whether the device has what is in attention_hopper.cu.
+static bool on_hopper()
 {
+    int device = 0, major = 0, minor = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
+               cudaSuccess &&
+           cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) ==
+               cudaSuccess &&
+           major == 9 && minor == 0;
 }
+#endif
 
 const attention_tensor_cores *attention_tensor_cores_for(const gd_call *call)
 {
@@ -16,6 +28,12 @@ const attention_tensor_cores *attention_tensor_cores_for(const gd_call *call)
         !gd_mma::have_mma(probe)) {
         return nullptr;
     }
+#ifdef GD_HAVE_HOPPER
+    if (widest > 32 && widest <= 128 && on_hopper()) {
+        if (call->storage == GD_BFLOAT16) return &attention_bf16_hopper;
+        if (call->storage == GD_FLOAT16) return &attention_f16_hopper;
+    }
+#endif
     switch (call->storage) {
     case GD_BFLOAT16:
         return &attention_bf16;

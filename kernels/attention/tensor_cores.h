@@ -10,8 +10,7 @@ typedef struct attention_tensor_cores {
 } attention_tensor_cores;
 
 /* One for each format of the factors (mma.cuh), in a file of its own. */
-extern const attention_tensor_cores attention_bf16, attention_f16, attention_tf32,
-    attention_tf32x3;
+extern const attention_tensor_cores attention_bf16, attention_f16, attention_tf32, attention_tf32x3;
 /* On Hopper, for heads of 33 to 128 columns. */
 extern const attention_tensor_cores attention_bf16_hopper, attention_f16_hopper;
 
