@@ -20,6 +20,8 @@ typedef struct bench_options {
     int threads; /* 0: what OpenMP suggests */
     int repeats;
     bool json;
+    int64_t shape[4];   /* of attention: B, H, T, D; zeros: a table of sizes, or one on the CPU */
+    bool tf32;          /* float32 as TF32 */
     bool ladder, quick; /* on a GPU: the rungs of the ladder; fewer sizes */
     const char *op;     /* NULL: all */
 } bench_options;
@@ -33,6 +35,7 @@ typedef struct benchmark {
 int bench_rms_norm(const bench_options *options);      /* rms_norm.c */
 int bench_rms_norm_cuda(const bench_options *options); /* rms_norm_cuda.cu, or no_cuda.c */
 int bench_ops(const bench_options *options);           /* ops.c */
+int bench_attention(const bench_options *options);     /* attention.c */
 
 /* ---- Clock and figures (measure.c) -------------------------------------------------------- */
 
@@ -65,7 +68,8 @@ int bench_fail(gd_context *ctx);
 typedef struct timed_op {
     gd_op op; /* for gd_apply */
     const gd_op *original;
-    double forward_seconds, backward_seconds; /* of the latest call */
+    int calls;                                /* the kernels are called so many times each time */
+    double forward_seconds, backward_seconds; /* of one of the latest calls */
 } timed_op;
 
 timed_op bench_time_op(const gd_op *original);

@@ -85,7 +85,7 @@ def ours(program, shape, dtype, tf32):
     """Forward and backward of gradus in microseconds, or None without the program."""
     if not program.exists():
         return None
-    command = [str(program), "attention", "--device", "cuda", "--json", "--dtype", dtype,
+    command = [str(program), "attention", "--device", "cuda", "--json", "--dtype", {"bfloat16": "bf16"}.get(dtype, "f32"),
                "--shape", "x".join(str(n) for n in shape)] + (["--tf32"] if tf32 else [])
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -94,7 +94,7 @@ def ours(program, shape, dtype, tf32):
     times = {}
     for line in done.stdout.splitlines():
         record = json.loads(line)
-        times[record["name"]] = record["median_ms"] * 1e3
+        times[record["name"]] = record["ms"] * 1e3
     return times["attention_forward"], times["attention_backward"]
 
 

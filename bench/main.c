@@ -1,12 +1,14 @@
 /* main.c - gradus-bench: measures kernels against ceilings that are measured beside them. */
 #include "bench.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static const benchmark benchmarks[] = {
     {"rms_norm", "rms_norm forward and backward against a copy of the same tensor", bench_rms_norm},
+    {"attention", "causal attention, forward and backward", bench_attention},
     {"ops", "every op, forward and backward, on the largest of its cases", bench_ops},
 };
 
@@ -22,7 +24,9 @@ static int usage(FILE *file)
             "  --rows M       rows of x (4096; on a GPU a table of sizes)\n"
             "  --cols N       columns of x (4096)\n"
             "  --dtype T      f32 (the default) or f64; rms_norm on a GPU: f32 or bf16, or both\n"
-            "  --device D     cpu, or cuda (rms_norm alone)\n"
+            "  --shape BxHxTxD  of attention (on a GPU a table of shapes)\n"
+            "  --tf32         attention of float32 as TF32\n"
+            "  --device D     cpu, or cuda (rms_norm, attention)\n"
             "  --ladder       rms_norm on a GPU: the kernels by which one gets there\n"
             "  --quick        rms_norm on a GPU: the smaller sizes alone\n"
             "  --threads T    CPU threads (what OpenMP suggests)\n"
@@ -58,6 +62,7 @@ static bool read_dtype(const char *text, bench_options *options)
 static bool read_switch(bench_options *options, const char *name)
 {
     if (!strcmp(name, "--json")) return options->json = true;
+    if (!strcmp(name, "--tf32")) return options->tf32 = true;
     if (!strcmp(name, "--ladder")) return options->ladder = true;
     if (!strcmp(name, "--quick")) return options->quick = true;
     return false;
@@ -67,14 +72,25 @@ static bool read_switch(bench_options *options, const char *name)
 static const char *contradiction(const char *benchmark, const bench_options *o)
 {
     const bool cuda = o->device == GD_CUDA, norm = !strcmp(benchmark, "rms_norm");
-    if (cuda && !norm) return "--device cuda is for rms_norm";
+    const bool attention = !strcmp(benchmark, "attention");
+    if (cuda && !norm && !attention) return "--device cuda is for rms_norm and attention";
+    if ((o->shape[0] || o->tf32) && !attention) return "--shape and --tf32 are for attention";
+    if (attention && cuda) return NULL;
     if (o->ladder && !cuda) return "--ladder wants rms_norm --device cuda";
     if (o->quick && !cuda) return "--quick wants rms_norm --device cuda";
     if (o->op && norm) return "--op is for ops";
-    if (o->dtype == GD_BFLOAT16 && !cuda) return "--dtype bf16 wants rms_norm --device cuda";
+    if (o->dtype == GD_BFLOAT16 && !cuda) return "--dtype bf16 wants --device cuda";
     if (o->dtype == GD_FLOAT64 && cuda) return "--dtype f64 is for the CPU";
     if (cuda && !o->rows != !o->cols) return "on a GPU, --rows and --cols go together";
     return NULL;
+}
+
+static bool read_shape(const char *text, int64_t *shape)
+{
+    char end;
+    return sscanf(text, "%" SCNd64 "x%" SCNd64 "x%" SCNd64 "x%" SCNd64 "%c", &shape[0], &shape[1],
+                  &shape[2], &shape[3], &end) == 4 &&
+           shape[0] > 0 && shape[1] > 0 && shape[2] > 0 && shape[3] > 0;
 }
 
 /* Takes one option with its value; false if it is none, or the value is wrong. */
@@ -93,6 +109,7 @@ static bool read_option(bench_options *options, const char *name, const char *va
         options->repeats = (int)number;
         return good;
     }
+    if (!strcmp(name, "--shape")) return read_shape(value, options->shape);
     if (!strcmp(name, "--dtype")) return read_dtype(value, options);
     if (!strcmp(name, "--device")) {
         options->device = !strcmp(value, "cuda") ? GD_CUDA : GD_CPU;
@@ -126,7 +143,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "gradus-bench: %s\n", bad);
         return WRONG_CALL;
     }
-    if (options.device == GD_CUDA) return bench_rms_norm_cuda(&options);
+    if (options.device == GD_CUDA && !strcmp(argv[1], "rms_norm"))
+        return bench_rms_norm_cuda(&options);
     if (!options.rows) options.rows = 4096;
     if (!options.cols) options.cols = 4096;
     for (int i = 0; i < BENCHMARKS; i++)

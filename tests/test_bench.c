@@ -52,6 +52,18 @@ START_TEST(rms_norm_in_json)
 }
 END_TEST
 
+START_TEST(attention)
+{
+    program_must(0, "attention --shape 1x2x40x8 --repeats 1 --threads 1", output);
+    program_said(output, "attention_forward  B 1, H 2, T 40, D 8 float32 ");
+    program_said(output, "\nattention_backward B 1, H 2, T 40, D 8 float32 ");
+    program_must(0, "attention --shape 1x1x3x4 --repeats 2 --threads 1 --json", output);
+    ck_assert_int_eq(count_lines(output), 2);
+    ck_assert_ptr_eq(json_end(output), strchr(output, '\n'));
+    ck_assert(strtod(json_member(output, "ms"), NULL) > 0);
+}
+END_TEST
+
 START_TEST(every_op)
 {
     program_must(0, "ops --repeats 1 --threads 1", output);
@@ -90,6 +102,8 @@ static const struct {
     {"rms_norm --cols ''", "gradus-bench: cannot make sense of --cols \n"},
     {"rms_norm --dtype f16", "gradus-bench: cannot make sense of --dtype f16\n"},
     {"rms_norm --threads 5000", "gradus-bench: cannot make sense of --threads 5000\n"},
+    {"attention --shape 2x3", "gradus-bench: cannot make sense of --shape 2x3\n"},
+    {"ops --tf32", "gradus-bench: --shape and --tf32 are for attention\n"},
     {"rms_norm --repeats 0", "gradus-bench: cannot make sense of --repeats 0\n"},
     {"ops --op nope", "gradus-bench: cannot make sense of --op nope\n"},
 };
@@ -116,6 +130,7 @@ int main(void)
     tcase_add_test(cases, help_names_benchmarks_and_options);
     tcase_add_test(cases, rms_norm);
     tcase_add_test(cases, rms_norm_in_json);
+    tcase_add_test(cases, attention);
     tcase_add_test(cases, every_op);
     tcase_add_test(cases, one_op_in_json);
     tcase_add_loop_test(cases, bad_calls_are_named, 0, sizeof bad / sizeof *bad);

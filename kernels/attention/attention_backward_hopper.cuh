@@ -6,24 +6,24 @@
 #include "attention/attention_backward_mma.cuh"
 #include "attention/attention_hopper.cuh"
 
-// What the keys' kernel wants to know of a query, from the queries' kernel. Past the last query lse
-// is infinite, so that its weights are 0.
-struct attention_query {
-    float lse, delta;
+// What the keys' kernel wants to know of a tile of queries, from the queries' kernel. Past the last
+// query lse is infinite, so that its weights are 0.
+struct alignas(16) attention_query_tile {
+    float lse[attention_hopper_tile], delta[attention_hopper_tile];
 };
 
 template <class T>
 struct attention_backward_hopper_pass : attention_backward_mma_pass<T> {
     CUtensorMap q_rows, dy_rows, k_rows, v_rows;     // boxes of a block's rows
     CUtensorMap q_tiles, dy_tiles, k_tiles, v_tiles; // and of a tile
-    attention_query *queries;                        // [B, H, query_row]
-    int query_row;                                   // T, rounded up to whole blocks
+    attention_query_tile *queries;                   // [B, H, query_tiles]
+    int query_tiles;                                 // of whole blocks
 };
 
 template <class T, int W>
 struct attention_backward_stage {
     attention_hopper_panels<T, attention_hopper_tile, W> a, b; // k and v, or q and dy
-    attention_query query[attention_hopper_tile];              // of the second
+    attention_query_tile query;                                // of the second
     static constexpr int bytes = sizeof(a) + sizeof(b);
 };
 
@@ -32,7 +32,7 @@ struct attention_backward_hopper_room {
     attention_hopper_panels<T, attention_hopper_rows, W> a, b; // q and dy, or k and v
     attention_hopper_ring<attention_backward_stage<T, W>> ring;
     gd_hopper::barrier rows_full;
-    attention_query query[attention_hopper_rows]; // of the first
+    attention_query_tile query[attention_hopper_groups]; // of the first
 };
 
 // ---- dq ---------------------------------------------------------------------------------------
@@ -82,7 +82,11 @@ static __global__ void __launch_bounds__(attention_hopper_threads, 1) attention_
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         if (part == 0) {
             const float lse = inside ? p.lse[head * z.T + t0 + r] : INFINITY;
-            room.query[r] = p.queries[head * p.query_row + t0 + r] = {lse, sum};
+            const int of_tile = r % N;
+            attention_query_tile &here = room.query[r / N];
+            attention_query_tile &there = p.queries[head * p.query_tiles + (t0 + r) / N];
+            here.lse[of_tile] = there.lse[of_tile] = lse;
+            here.delta[of_tile] = there.delta[of_tile] = sum;
         }
     }
     __syncthreads();
@@ -95,8 +99,8 @@ static __global__ void __launch_bounds__(attention_hopper_threads, 1) attention_
     const int group_end = first < view.T ? view.seen_by(min(first + 64, view.T) - 1) : 0;
     float lse[1][2], delta[2];
     for (int r = 0; r < 2; r++) {
-        const attention_query query = room.query[warp_row + attention_mma_row_of(0, 2 * r)];
-        lse[0][r] = query.lse, delta[r] = query.delta;
+        const int row = warp_row % 64 + attention_mma_row_of(0, 2 * r);
+        lse[0][r] = room.query[group].lse[row], delta[r] = room.query[group].delta[row];
     }
     attention_mma_sums<1, W> dq = {};
     if (end > 0) gd_hopper::wait(&room.rows_full, 0);
@@ -112,11 +116,11 @@ static __global__ void __launch_bounds__(attention_hopper_threads, 1) attention_
             attention_hopper_scores<F>(dscore, room.b, 64 * group, tile.b);
             gd_hopper::products_commit();
             gd_hopper::products_wait<1>();
-            weights_by_query<F>(weight, lse, p.scale, view, t, n * N);
+            weights_by_query(weight, lse, p.scale_of_exponents, view, t, n * N);
             if (p.dropout.threshold) attention_draw<false>(weight.at, p.dropout, head, t, n * N);
             gd_hopper::products_wait<0>();
-            score_gradients(dscore, weight, p.dropout,
-                            [&](int, int, int i) { return delta[i / 2]; });
+            score_gradients<false>(dscore, weight, p.dropout,
+                                   [&](int, int) { return make_float2(delta[0], delta[1]); });
             attention_hopper_weights<N> rounded;
             attention_hopper_round<F, false>(rounded, dscore);
             gd_hopper::products_begin();
@@ -156,7 +160,8 @@ static __global__ void __launch_bounds__(attention_hopper_threads, 1) attention_
             n, stage::bytes + (int)sizeof(stage::query), [&](stage &to, gd_hopper::barrier *full) {
                 attention_hopper_load(to.a, p.q_tiles, full, h, t, b);
                 attention_hopper_load(to.b, p.dy_tiles, full, h, t, b);
-                gd_hopper::load_bytes(to.query, p.queries + (b * z.H + h) * p.query_row + t,
+                gd_hopper::load_bytes(&to.query,
+                                      p.queries + (b * z.H + h) * p.query_tiles + t / N,
                                       sizeof to.query, full);
             });
     };
@@ -193,17 +198,15 @@ static __global__ void __launch_bounds__(attention_hopper_threads, 1) attention_
             attention_hopper_scores<F>(dscore, room.b, 64 * group, tile.b);
             gd_hopper::products_commit();
             gd_hopper::products_wait<1>();
-            weights_by_key<F>(
-                weight, [&](int n, int i) { return tile.query[attention_mma_column_of(n, i)].lse; },
-                p.scale, view, s, t);
+            weights_by_key(weight, tile.query.lse, p.scale_of_exponents, view, s, t);
             if (p.dropout.threshold) attention_draw<true>(weight.at, p.dropout, b * z.H + h, s, t);
             attention_hopper_round<F, true>(rounded, weight);
             gd_hopper::products_begin();
             attention_hopper_weigh<F>(dv, rounded, tile.b);
             gd_hopper::products_commit();
             gd_hopper::products_wait<1>();
-            score_gradients(dscore, weight, p.dropout, [&](int, int n, int i) {
-                return tile.query[attention_mma_column_of(n, i)].delta;
+            score_gradients<true>(dscore, weight, p.dropout, [&](int, int n) {
+                return *(const float2 *)&tile.query.delta[attention_mma_column_of(n, 0)];
             });
             attention_hopper_round<F, false>(drounded, dscore);
             gd_hopper::products_begin();
@@ -247,9 +250,9 @@ static bool attention_backward_hopper(const gd_call *call,
         !attention_hopper_map(&p.v_tiles, p.v, z.B, z.S, z.KV, z.E, tile)) {
         return false;
     }
-    p.query_row = (int)(queries.tiles * rows);
-    p.queries = (attention_query *)gd_call_scratch(call, (size_t)(z.B * z.H * p.query_row) *
-                                                             sizeof(attention_query));
+    p.query_tiles = (int)queries.tiles * (rows / tile);
+    p.queries = (attention_query_tile *)gd_call_scratch(
+        call, (size_t)(z.B * z.H * p.query_tiles) * sizeof(attention_query_tile));
     if (!p.queries) {
         *status = gd_error_status(call->context);
         return true;

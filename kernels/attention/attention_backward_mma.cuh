@@ -22,9 +22,9 @@ struct attention_backward_mma_pass {
     attention_tasks tasks;
     attention_sizes z;
     attention_mma_view view;
-    float scale;
+    float scale, scale_of_exponents;
     attention_heads<T> q, k, v, y, dy;
-    const float *lse; // [B, H, T]
+    const float *lse; // [B, H, T], to base 2
     float *delta;     // [B, H, T]
     attention_heads<T> dq, dk, dv;
     bool accumulate[3]; // into dq, dk, dv
@@ -40,19 +40,19 @@ struct attention_backward_room {
     static constexpr int ROWS = attention_mma_plan<F, W>::rows;
     row left[2][ROWS];
     row right[2][2][N]; // [stage]
-    float lse[2][N], delta[2][N > ROWS ? N : ROWS];
+    alignas(8) float lse[2][N], delta[2][N > ROWS ? N : ROWS];
 };
 
 // p. The product is rounded by itself, as in the forward.
-template <class F>
 __device__ inline float weight_of(float score, float scale, float lse)
 {
-    return attention_mma_exp<F>(__fmul_rn(score, scale) - lse);
+    return attention_mma_exp2(__fmul_rn(score, scale) - lse);
 }
 
 // dp becomes ds = p (dp - delta), where dp is 0 for a dropped weight, which is there as -p, and as
-// much larger for a kept one as the weight was.
-template <int M, int N, class Delta>
+// much larger for a kept one as the weight was. delta(m, n) is that of a lane's two rows, or
+// of its two columns: BY_COLUMN.
+template <bool BY_COLUMN, int M, int N, class Delta>
 __device__ inline void score_gradients(attention_mma_sums<M, N> &dscore,
                                        const attention_mma_sums<M, N> &weight,
                                        const attention_dropout &dropout, Delta delta)
@@ -60,14 +60,16 @@ __device__ inline void score_gradients(attention_mma_sums<M, N> &dscore,
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
-        for (int n = 0; n < N / 8; n++)
+        for (int n = 0; n < N / 8; n++) {
+            const float2 pair = delta(m, n);
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 float &x = dscore.at[m][n][i];
                 const float p = weight.at[m][n][i];
                 if (dropout.threshold) x *= p < 0 ? 0 : dropout.scale_f32;
-                x = fabsf(p) * (x - delta(m, n, i));
+                x = fabsf(p) * (x - ((BY_COLUMN ? i % 2 : i / 2) ? pair.y : pair.x));
             }
+        }
 }
 
 // ---- dq ---------------------------------------------------------------------------------------
@@ -95,22 +97,26 @@ __device__ inline float row_product(const T *y, const T *dy, int columns, int pa
 }
 
 // Scores become weights p; row 0 is query t, column 0 is key s. lse[m][r] is that of a lane's rows.
-template <class F, int M, int N>
+template <int M, int N>
 __device__ inline void weights_by_query(attention_mma_sums<M, N> &score, const float (&lse)[M][2],
                                         float scale, const attention_mma_view &view, int t, int s)
 {
-    const bool all = s + N <= view.seen_by(t); // what the first query sees, the others do
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                score.at[m][n][i] = weight_of(score.at[m][n][i], scale, lse[m][i / 2]);
+    if (s + N <= view.seen_by(t)) return; // what the first query sees, the others do
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const int seen = min(view.seen_by(t + attention_mma_row_of(m, i)), view.S) - s;
 #pragma unroll
-            for (int n = 0; n < N / 8; n++) {
-                float &x = score.at[m][n][i];
-                x = weight_of<F>(x, scale, lse[m][i / 2]);
-                if (!all && attention_mma_column_of(n, i) >= seen) x = 0;
-            }
+            for (int n = 0; n < N / 8; n++)
+                if (attention_mma_column_of(n, i) >= seen) score.at[m][n][i] = 0;
         }
 }
 
@@ -181,12 +187,13 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
             const auto *k = room.right[stage][0], *v = room.right[stage][1];
             attention_mma_sums<M, N> weight, dscore;
             attention_mma_scores<F>(weight, room.left[0] + warp_row, k, (int)z.D);
-            weights_by_query<F>(weight, lse, p.scale, view, t, s0);
+            weights_by_query(weight, lse, p.scale_of_exponents, view, t, s0);
             attention_mma_scores<F>(dscore, room.left[1] + warp_row, v, (int)z.E);
             if (p.dropout.threshold)
                 attention_draw<false>(weight.at, p.dropout, b * z.H + h, t, s0);
-            score_gradients(dscore, weight, p.dropout,
-                            [&](int m, int, int i) { return delta[m][i / 2]; });
+            score_gradients<false>(dscore, weight, p.dropout, [&](int m, int) {
+                return make_float2(delta[m][0], delta[m][1]);
+            });
             attention_mma_weigh<F, false>(dq, dscore, k, (int)z.D);
         }
         attention_mma_store<F>(p.dq.at(b, t, h), p.dq.row, view.T - t, z.D, dq, p.scale,
@@ -196,12 +203,21 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
 
 // ---- dk and dv --------------------------------------------------------------------------------
 
-// Transposed: row 0 is key s, column 0 is query t; lse(n, i) is that of a lane's column.
-template <class F, int M, int N, class Lse>
-__device__ inline void weights_by_key(attention_mma_sums<M, N> &score, Lse lse, float scale,
-                                      const attention_mma_view &view, int s, int t)
+// Transposed: row 0 is key s, column 0 is query t; lse [N] is of the columns.
+template <int M, int N>
+__device__ inline void weights_by_key(attention_mma_sums<M, N> &score, const float *lse,
+                                      float scale, const attention_mma_view &view, int s, int t)
 {
-    const bool all = t + N <= view.T && s + 16 * M <= view.seen_by(t);
+#pragma unroll
+    for (int n = 0; n < N / 8; n++) {
+        const float2 pair = *(const float2 *)&lse[attention_mma_column_of(n, 0)];
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                score.at[m][n][i] = weight_of(score.at[m][n][i], scale, i % 2 ? pair.y : pair.x);
+    }
+    if (t + N <= view.T && s + 16 * M <= view.seen_by(t)) return;
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
@@ -211,10 +227,8 @@ __device__ inline void weights_by_key(attention_mma_sums<M, N> &score, Lse lse, 
             const int first = view.causal ? key - (view.S - view.T) - t : 0;
 #pragma unroll
             for (int n = 0; n < N / 8; n++) {
-                float &x = score.at[m][n][i];
                 const int column = attention_mma_column_of(n, i);
-                x = weight_of<F>(x, scale, lse(n, i));
-                if (!all && (column < first || column >= view.T - t)) x = 0;
+                if (column < first || column >= view.T - t) score.at[m][n][i] = 0;
             }
         }
 }
@@ -279,16 +293,13 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
             const auto *q = room.right[stage][0], *dy = room.right[stage][1];
             attention_mma_sums<M, N> weight, dscore;
             attention_mma_scores<F>(weight, room.left[0] + warp_row, q, (int)z.D);
-            weights_by_key<F>(
-                weight,
-                [&](int n, int i) { return room.lse[stage][attention_mma_column_of(n, i)]; },
-                p.scale, view, s, t);
+            weights_by_key(weight, room.lse[stage], p.scale_of_exponents, view, s, t);
             if (p.dropout.threshold) attention_draw<true>(weight.at, p.dropout, b * z.H + h, s, t);
             if (DV && p.dv.data) attention_mma_weigh<F, true>(dv, weight, dy, (int)z.E);
             if (!DK || !p.dk.data) continue;
             attention_mma_scores<F>(dscore, room.left[1] + warp_row, dy, (int)z.E);
-            score_gradients(dscore, weight, p.dropout, [&](int, int n, int i) {
-                return room.delta[stage][attention_mma_column_of(n, i)];
+            score_gradients<true>(dscore, weight, p.dropout, [&](int, int n) {
+                return *(const float2 *)&room.delta[stage][attention_mma_column_of(n, 0)];
             });
             attention_mma_weigh<F, false>(dk, dscore, q, (int)z.D);
         }
@@ -341,6 +352,7 @@ static gd_status attention_backward_open(const gd_call *call, attention_backward
     p->z = z;
     p->view = {(int)z.T, (int)z.S, args->causal};
     p->scale = (float)args->scale;
+    p->scale_of_exponents = (float)(args->scale * attention_mma_per_ln2);
     p->y = attention_as_it_lies<T>(call->output[0]);
     p->dy = attention_as_it_lies<T>(call->doutput[0]);
     p->lse = gd_ptr<float>(call->save[0]);

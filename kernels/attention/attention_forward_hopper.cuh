@@ -77,7 +77,7 @@ static __global__ void __launch_bounds__(attention_hopper_threads, W == 64 ? 2 :
             gd_hopper::products_commit();
             gd_hopper::products_wait<0>();
             scale_and_mask(score, f.scale, view, t, n * N);
-            online_softmax<F>(score, online, out);
+            online_softmax(score, online, out);
             if (f.dropout.threshold)
                 attention_draw<false>(score.at, f.dropout, b * z.H + h, t, n * N);
             attention_hopper_weights<N> weight;

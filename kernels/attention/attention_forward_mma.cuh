@@ -10,9 +10,9 @@ struct attention_forward_mma_pass {
     attention_tasks tasks;
     attention_sizes z;
     attention_mma_view view;
-    float scale;
+    float scale; // of scores that are exponents of 2
     attention_heads<T> q, k, v, y;
-    float *lse; // [B, H, T], or NULL
+    float *lse; // [B, H, T], to base 2; or NULL
     attention_dropout dropout;
 };
 
@@ -25,7 +25,7 @@ struct attention_forward_room {
     row k[2][N], v[2][N];
 };
 
-// Of a lane's two rows of each 16: the largest score so far and the sum of exp(score - largest), of
+// Of a lane's two rows of each 16: the largest score so far and the sum of 2^(score - largest), of
 // this lane's columns alone.
 template <int M>
 struct attention_online {
@@ -57,40 +57,46 @@ __device__ inline void scale_and_mask(attention_mma_sums<M, N> &score, float sca
         }
 }
 
-// A tile of scores becomes weights exp(score - largest). What was summed up with an older `largest`
-// is brought to the new one by exp(old - new).
-template <class F, int M, int N, int W>
+// A tile of scores becomes weights 2^(score - largest). What was summed up with an older `largest`
+// is brought to the new one by 2^(old - new), if that is not 1 in all rows of the warp.
+template <int M, int N, int W>
 __device__ inline void online_softmax(attention_mma_sums<M, N> &score, attention_online<M> &online,
                                       attention_mma_sums<M, W> &out)
 {
+    float factor[M][2];
+    bool changed = false;
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
-        for (int i = 0; i < 4; i += 2) {
-            float &largest = online.largest[m][i / 2], &total = online.total[m][i / 2];
+        for (int r = 0; r < 2; r++) {
+            float &largest = online.largest[m][r];
             float most = largest;
 #pragma unroll
             for (int n = 0; n < N / 8; n++)
-                most = fmaxf(most, fmaxf(score.at[m][n][i], score.at[m][n][i + 1]));
+                most = fmaxf(most, fmaxf(score.at[m][n][2 * r], score.at[m][n][2 * r + 1]));
             most = attention_mma_along_row(most, [](float a, float b) { return fmaxf(a, b); });
             const float base = most == -INFINITY ? 0 : most; // a row that has seen nothing yet
-            const float factor = attention_mma_exp<F>(largest - base);
+            factor[m][r] = attention_mma_exp2(largest - base);
+            changed |= largest != most;
             float sum = 0;
 #pragma unroll
             for (int n = 0; n < N / 8; n++)
 #pragma unroll
-                for (int v = i; v < i + 2; v++)
-                    sum += score.at[m][n][v] = attention_mma_exp<F>(score.at[m][n][v] - base);
+                for (int i = 2 * r; i < 2 * r + 2; i++)
+                    sum += score.at[m][n][i] = attention_mma_exp2(score.at[m][n][i] - base);
             largest = most;
-            total = total * factor + sum;
-#pragma unroll
-            for (int n = 0; n < W / 8; n++)
-#pragma unroll
-                for (int v = i; v < i + 2; v++) out.at[m][n][v] *= factor;
+            online.total[m][r] = online.total[m][r] * factor[m][r] + sum;
         }
+    if (!__any_sync(0xffffffffu, changed)) return;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < W / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) out.at[m][n][i] *= factor[m][i / 2];
 }
 
-// y = out / total and lse = largest + log(total), for the warp's queries from t on.
+// y = out / total and lse = largest + log2(total), for the warp's queries from t on.
 template <class F, class T, int M, int W>
 __device__ inline void finish(const attention_forward_mma_pass<T> &f, attention_mma_sums<M, W> &out,
                               const attention_online<M> &online, int64_t b, int64_t h, int t)
@@ -108,7 +114,7 @@ __device__ inline void finish(const attention_forward_mma_pass<T> &f, attention_
                 for (int v = i; v < i + 2; v++)
                     out.at[m][n][v] *= sees ? f.dropout.scale_f32 / total : 0;
             if (f.lse && row < f.view.T && attention_mma_lane() % 4 == 0)
-                f.lse[(b * f.z.H + h) * f.z.T + row] = online.largest[m][i / 2] + logf(total);
+                f.lse[(b * f.z.H + h) * f.z.T + row] = online.largest[m][i / 2] + log2f(total);
         }
     attention_mma_store<F>(f.y.at(b, t, h), f.y.row, f.view.T - t, f.z.E, out, 1, false);
 }
@@ -177,7 +183,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
                 },
                 room.k[stage], (int)z.D);
             scale_and_mask(score, f.scale, view, t, s0);
-            online_softmax<F>(score, online, out);
+            online_softmax(score, online, out);
             if (f.dropout.threshold)
                 attention_draw<false>(score.at, f.dropout, task.b * z.H + task.head, t, s0);
             attention_mma_weigh<F, true>(out, score, room.v[stage], (int)z.E);
@@ -194,7 +200,7 @@ static gd_status attention_forward_open(const gd_call *call, attention_forward_m
     const attention_sizes z = attention_sizes_of(call);
     f->z = z;
     f->view = {(int)z.T, (int)z.S, args->causal};
-    f->scale = (float)args->scale;
+    f->scale = (float)(args->scale * attention_mma_per_ln2);
     f->y = attention_as_it_lies<T>(call->output[0]);
     f->lse = gd_ptr<float>(call->save[0]);
     f->dropout = attention_dropout_of(call, &z);

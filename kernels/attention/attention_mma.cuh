@@ -71,12 +71,15 @@ struct attention_mma_view {
 // The longest T, S, B and H that leave room for a tile past the end.
 constexpr int64_t attention_mma_most = 1 << 30;
 
-// e^x. __expf is good to 2^-21 for the weights that count: below a unit of TF32 and of 16 bits, but
-// not of float32.
-template <class F>
-__device__ inline float attention_mma_exp(float x)
+// Exponents count in powers of two here, so that a weight is one instruction: scores are multiplied
+// by scale / ln 2, and lse is to base 2. ex2.approx is good to 2^-22, and takes denormals for 0.
+constexpr double attention_mma_per_ln2 = 1.4426950408889634;
+
+__device__ inline float attention_mma_exp2(float x)
 {
-    return gd_mma::in_parts<F> ? expf(x) : __expf(x);
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
 
 // ---- A lane's place ---------------------------------------------------------------------------
