@@ -12,6 +12,10 @@ struct alignas(16) attention_query_tile {
     float lse[attention_hopper_tile], delta[attention_hopper_tile];
 };
 
+constexpr int attention_backward_groups = 2;
+constexpr int attention_backward_rows = 64 * attention_backward_groups; // of a result, a block
+constexpr int attention_backward_threads = gd_hopper::group * attention_backward_groups;
+
 template <class T>
 struct attention_backward_hopper_pass : attention_backward_mma_pass<T> {
     CUtensorMap q_rows, dy_rows, k_rows, v_rows;     // boxes of a block's rows
@@ -29,18 +33,19 @@ struct attention_backward_stage {
 
 template <class T, int W>
 struct attention_backward_hopper_room {
-    attention_hopper_panels<T, attention_hopper_rows, W> a, b; // q and dy, or k and v
+    attention_hopper_panels<T, attention_backward_rows, W> a, b; // q and dy, or k and v
     attention_hopper_ring<attention_backward_stage<T, W>> ring;
     gd_hopper::barrier rows_full;
-    attention_query_tile query[attention_hopper_groups]; // of the first
+    attention_query_tile query[attention_backward_groups]; // of the first
 };
 
 // ---- dq ---------------------------------------------------------------------------------------
 
 // A task is a block's queries of one head. Late queries, which see the most keys, come first.
 template <class F, int W>
-static __global__ void __launch_bounds__(attention_hopper_threads, 1) attention_dq_hopper_kernel(
-    const __grid_constant__ attention_backward_hopper_pass<typename F::stored> p)
+static __global__ void __launch_bounds__(attention_backward_threads, W == 64 ? 2 : 1)
+    attention_dq_hopper_kernel(
+        const __grid_constant__ attention_backward_hopper_pass<typename F::stored> p)
 {
     using T = typename F::stored;
     using stage = attention_backward_stage<T, W>;
@@ -51,9 +56,9 @@ static __global__ void __launch_bounds__(attention_hopper_threads, 1) attention_
     const attention_mma_view &view = p.view;
     const attention_task task = attention_task_at(p.tasks, blockIdx.x);
     const int b = (int)task.b, h = (int)task.head, kv = h / (int)z.G;
-    const int64_t head = b * z.H + h;
-    const int t0 = (int)(p.tasks.tiles - 1 - task.tile) * attention_hopper_rows;
-    const int end = p.dq.data ? view.seen_by(min(t0 + attention_hopper_rows, view.T) - 1) : 0;
+    const int head = b * (int)z.H + h;
+    const int t0 = (int)(p.tasks.tiles - 1 - task.tile) * attention_backward_rows;
+    const int end = p.dq.data ? view.seen_by(min(t0 + attention_backward_rows, view.T) - 1) : 0;
     const auto order = [&](int n) {
         room.ring.order(n, stage::bytes, [&](stage &to, gd_hopper::barrier *full) {
             attention_hopper_load(to.a, p.k_tiles, full, kv, n * N, b);
@@ -62,7 +67,7 @@ static __global__ void __launch_bounds__(attention_hopper_threads, 1) attention_
     };
 
     if (threadIdx.x == 0) {
-        room.ring.init();
+        room.ring.init(attention_backward_groups);
         gd_hopper::barrier_init(&room.rows_full, 1);
         gd_hopper::barriers_ready();
         if (end > 0) {
@@ -81,7 +86,7 @@ static __global__ void __launch_bounds__(attention_hopper_threads, 1) attention_
             sum = row_product(p.y.at(b, t0 + r, h), p.dy.at(b, t0 + r, h), (int)z.E, part, 2);
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         if (part == 0) {
-            const float lse = inside ? p.lse[head * z.T + t0 + r] : INFINITY;
+            const float lse = inside ? p.lse[(int64_t)head * view.T + t0 + r] : INFINITY;
             const int of_tile = r % N;
             attention_query_tile &here = room.query[r / N];
             attention_query_tile &there = p.queries[head * p.query_tiles + (t0 + r) / N];
@@ -97,11 +102,8 @@ static __global__ void __launch_bounds__(attention_hopper_threads, 1) attention_
     const int t = t0 + warp_row;       // this warp's first
     const int first = t0 + 64 * group; // this group's
     const int group_end = first < view.T ? view.seen_by(min(first + 64, view.T) - 1) : 0;
-    float lse[1][2], delta[2];
-    for (int r = 0; r < 2; r++) {
-        const int row = warp_row % 64 + attention_mma_row_of(0, 2 * r);
-        lse[0][r] = room.query[group].lse[row], delta[r] = room.query[group].delta[row];
-    }
+    const int row = warp_row % 64 + attention_mma_row_of(0, 0); // this lane's first, in its tile
+    const attention_query_tile &query = room.query[group];
     attention_mma_sums<1, W> dq = {};
     if (end > 0) gd_hopper::wait(&room.rows_full, 0);
     for (int n = 0; n * N < end; n++) {
@@ -116,11 +118,12 @@ static __global__ void __launch_bounds__(attention_hopper_threads, 1) attention_
             attention_hopper_scores<F>(dscore, room.b, 64 * group, tile.b);
             gd_hopper::products_commit();
             gd_hopper::products_wait<1>();
+            const float lse[1][2] = {{query.lse[row], query.lse[row + 8]}};
             weights_by_query(weight, lse, p.scale_of_exponents, view, t, n * N);
             if (p.dropout.threshold) attention_draw<false>(weight.at, p.dropout, head, t, n * N);
             gd_hopper::products_wait<0>();
-            score_gradients<false>(dscore, weight, p.dropout,
-                                   [&](int, int) { return make_float2(delta[0], delta[1]); });
+            const float2 delta = make_float2(query.delta[row], query.delta[row + 8]);
+            score_gradients<false>(dscore, weight, p.dropout, [&](int, int) { return delta; });
             attention_hopper_weights<N> rounded;
             attention_hopper_round<F, false>(rounded, dscore);
             gd_hopper::products_begin();
@@ -138,7 +141,7 @@ static __global__ void __launch_bounds__(attention_hopper_threads, 1) attention_
 
 // A task is a block's keys of one key head. Early keys, which most queries see, come first.
 template <class F, int W>
-static __global__ void __launch_bounds__(attention_hopper_threads, 1) attention_dkv_hopper_kernel(
+static __global__ void __launch_bounds__(attention_backward_threads, 1) attention_dkv_hopper_kernel(
     const __grid_constant__ attention_backward_hopper_pass<typename F::stored> p)
 {
     using T = typename F::stored;
@@ -150,7 +153,7 @@ static __global__ void __launch_bounds__(attention_hopper_threads, 1) attention_
     const attention_mma_view &view = p.view;
     const attention_task task = attention_task_at(p.tasks, blockIdx.x);
     const int b = (int)task.b, kv = (int)task.head, G = (int)z.G;
-    const int s0 = (int)task.tile * attention_hopper_rows;
+    const int s0 = (int)task.tile * attention_backward_rows;
     // Queries from the tile of the first that sees key s0 on, of one head after the other.
     const int sees = s0 - (view.S - view.T), from = view.causal && sees > 0 ? sees / N * N : 0;
     const int tiles = from < view.T ? (view.T - from + N - 1) / N : 0, end = tiles * G;
@@ -160,14 +163,13 @@ static __global__ void __launch_bounds__(attention_hopper_threads, 1) attention_
             n, stage::bytes + (int)sizeof(stage::query), [&](stage &to, gd_hopper::barrier *full) {
                 attention_hopper_load(to.a, p.q_tiles, full, h, t, b);
                 attention_hopper_load(to.b, p.dy_tiles, full, h, t, b);
-                gd_hopper::load_bytes(&to.query,
-                                      p.queries + (b * z.H + h) * p.query_tiles + t / N,
+                gd_hopper::load_bytes(&to.query, p.queries + (b * z.H + h) * p.query_tiles + t / N,
                                       sizeof to.query, full);
             });
     };
 
     if (threadIdx.x == 0) {
-        room.ring.init();
+        room.ring.init(attention_backward_groups);
         gd_hopper::barrier_init(&room.rows_full, 1);
         gd_hopper::barriers_ready();
         if (end > 0) {
@@ -184,37 +186,72 @@ static __global__ void __launch_bounds__(attention_hopper_threads, 1) attention_
     const int first = s0 + 64 * group;              // this group's
     attention_mma_sums<1, W> dk = {}, dv = {};
     if (end > 0) gd_hopper::wait(&room.rows_full, 0);
-    for (int n = 0; n < end; n++) {
+    // Tile n: dv, and ds. With it goes dk of the tile before, so that the tensor core has work
+    // while the exponentials are computed, if there are registers for that tile's ds.
+    constexpr bool LATER = W == 64;
+    attention_hopper_weights<N> drounded;
+    const auto add_dk = [&](int n) { // and waits for it
+        gd_hopper::products_begin();
+        attention_hopper_weigh<F>(dk, drounded, room.ring.at(n).a);
+        gd_hopper::products_commit();
+        gd_hopper::products_wait<0>();
+        room.ring.leave(n);
+    };
+    const auto step = [&](int n, auto has_before) {
+        constexpr bool BEFORE = decltype(has_before)::value;
         const int h = kv * G + n / tiles, t = from + n % tiles * N;
+        const stage &tile = room.ring.wait(n);
+        attention_mma_sums<1, N> weight, dscore;
+        attention_hopper_weights<N> rounded;
+        gd_hopper::products_begin();
+        attention_hopper_scores<F>(weight, room.a, 64 * group, tile.a);
+        gd_hopper::products_commit();
+        attention_hopper_scores<F>(dscore, room.b, 64 * group, tile.b);
+        gd_hopper::products_commit();
+        if constexpr (BEFORE) {
+            attention_hopper_weigh<F>(dk, drounded, room.ring.at(n - 1).a);
+            gd_hopper::products_commit();
+        }
+        gd_hopper::products_wait<BEFORE ? 2 : 1>(); // scores
+        weights_by_key(weight, tile.query.lse, p.scale_of_exponents, view, s, t);
+        if (p.dropout.threshold) attention_draw<true>(weight.at, p.dropout, b * (int)z.H + h, s, t);
+        attention_hopper_round<F, true>(rounded, weight);
+        gd_hopper::products_begin();
+        attention_hopper_weigh<F>(dv, rounded, tile.b);
+        gd_hopper::products_commit();
+        gd_hopper::products_wait<1>(); // dp, and dk of the tile before
+        if constexpr (BEFORE) room.ring.leave(n - 1);
+        score_gradients<true>(dscore, weight, p.dropout, [&](int, int n) {
+            return *(const float2 *)&tile.query.delta[attention_mma_column_of(n, 0)];
+        });
+        attention_hopper_round<F, false>(drounded, dscore);
+        if constexpr (LATER)
+            gd_hopper::products_wait<0>(); // dv
+        else
+            add_dk(n);
+    };
+    const auto order_ahead = [&](int n) {
         if (threadIdx.x == 0 && n + room.ring.ahead < end) order(n + room.ring.ahead);
         __syncwarp();
-        const stage &tile = room.ring.wait(n);
-        if (first < view.S && view.seen_by(t + N - 1) > first) {
-            attention_mma_sums<1, N> weight, dscore;
-            attention_hopper_weights<N> rounded, drounded;
-            gd_hopper::products_begin();
-            attention_hopper_scores<F>(weight, room.a, 64 * group, tile.a);
-            gd_hopper::products_commit();
-            attention_hopper_scores<F>(dscore, room.b, 64 * group, tile.b);
-            gd_hopper::products_commit();
-            gd_hopper::products_wait<1>();
-            weights_by_key(weight, tile.query.lse, p.scale_of_exponents, view, s, t);
-            if (p.dropout.threshold) attention_draw<true>(weight.at, p.dropout, b * z.H + h, s, t);
-            attention_hopper_round<F, true>(rounded, weight);
-            gd_hopper::products_begin();
-            attention_hopper_weigh<F>(dv, rounded, tile.b);
-            gd_hopper::products_commit();
-            gd_hopper::products_wait<1>();
-            score_gradients<true>(dscore, weight, p.dropout, [&](int, int n) {
-                return *(const float2 *)&tile.query.delta[attention_mma_column_of(n, 0)];
-            });
-            attention_hopper_round<F, false>(drounded, dscore);
-            gd_hopper::products_begin();
-            attention_hopper_weigh<F>(dk, drounded, tile.a);
-            gd_hopper::products_commit();
-            gd_hopper::products_wait<0>();
-        }
+    };
+    // The first tiles of the first head may have no query that sees this group's keys.
+    const auto nobody_sees = [&](int n) {
+        return first >= view.S || (n < tiles && view.seen_by(from + n * N + N - 1) <= first);
+    };
+    int n = 0;
+    for (; n < end && nobody_sees(n); n++) {
+        order_ahead(n);
+        room.ring.wait(n);
         room.ring.leave(n);
+    }
+    if (n < end) {
+        order_ahead(n);
+        step(n, attention_constant<false>());
+        for (n++; n < end; n++) {
+            order_ahead(n);
+            step(n, attention_constant<LATER>());
+        }
+        if constexpr (LATER) add_dk(n - 1);
     }
     const int rows = view.S - s;
     if (p.dk.data)
@@ -236,7 +273,7 @@ static bool attention_backward_hopper(const gd_call *call,
     using T = typename F::stored;
     attention_backward_hopper_pass<T> p = {pass};
     const attention_sizes &z = p.z;
-    constexpr int rows = attention_hopper_rows, tile = attention_hopper_tile;
+    constexpr int rows = attention_backward_rows, tile = attention_hopper_tile;
     const attention_tasks queries = attention_tasks_of(z.B, z.H, z.T, rows);
     const attention_tasks keys = attention_tasks_of(z.B, z.KV, z.S, rows);
     if (queries.count() > INT32_MAX || keys.count() > INT32_MAX ||
@@ -251,20 +288,20 @@ static bool attention_backward_hopper(const gd_call *call,
         return false;
     }
     p.query_tiles = (int)queries.tiles * (rows / tile);
-    p.queries = (attention_query_tile *)gd_call_scratch(
-        call, (size_t)(z.B * z.H * p.query_tiles) * sizeof(attention_query_tile));
+    p.queries = (attention_query_tile *)gd_call_scratch(call, (size_t)(z.B * z.H * p.query_tiles) *
+                                                                  sizeof(attention_query_tile));
     if (!p.queries) {
         *status = gd_error_status(call->context);
         return true;
     }
     constexpr size_t bytes = sizeof(attention_backward_hopper_room<T, W>);
     p.tasks = queries;
-    *status = attention_launch(call, attention_dq_hopper_kernel<F, W>, p, attention_hopper_threads,
-                               bytes);
+    *status = attention_launch(call, attention_dq_hopper_kernel<F, W>, p,
+                               attention_backward_threads, bytes);
     p.tasks = keys;
     if (!*status && (p.dk.data || p.dv.data))
         *status = attention_launch(call, attention_dkv_hopper_kernel<F, W>, p,
-                                   attention_hopper_threads, bytes);
+                                   attention_backward_threads, bytes);
     return true;
 }
 

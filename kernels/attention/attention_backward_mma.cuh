@@ -49,14 +49,22 @@ __device__ inline float weight_of(float score, float scale, float lse)
     return attention_mma_exp2(__fmul_rn(score, scale) - lse);
 }
 
-// dp becomes ds = p (dp - delta), where dp is 0 for a dropped weight, which is there as -p, and as
-// much larger for a kept one as the weight was. delta(m, n) is that of a lane's two rows, or
-// of its two columns: BY_COLUMN.
+// dp becomes ds = p (dp - delta). delta(m, n) is that of a lane's two rows, or of its two columns:
+// BY_COLUMN. With dropout dp is first multiplied as the weight was; a dropped one is there as -p.
 template <bool BY_COLUMN, int M, int N, class Delta>
 __device__ inline void score_gradients(attention_mma_sums<M, N> &dscore,
                                        const attention_mma_sums<M, N> &weight,
                                        const attention_dropout &dropout, Delta delta)
 {
+    if (dropout.threshold) {
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int n = 0; n < N / 8; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    dscore.at[m][n][i] *= weight.at[m][n][i] < 0 ? 0 : dropout.scale_f32;
+    }
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
@@ -64,10 +72,8 @@ __device__ inline void score_gradients(attention_mma_sums<M, N> &dscore,
             const float2 pair = delta(m, n);
 #pragma unroll
             for (int i = 0; i < 4; i++) {
-                float &x = dscore.at[m][n][i];
-                const float p = weight.at[m][n][i];
-                if (dropout.threshold) x *= p < 0 ? 0 : dropout.scale_f32;
-                x = fabsf(p) * (x - ((BY_COLUMN ? i % 2 : i / 2) ? pair.y : pair.x));
+                const float d = (BY_COLUMN ? i % 2 : i / 2) ? pair.y : pair.x;
+                dscore.at[m][n][i] = fabsf(weight.at[m][n][i]) * (dscore.at[m][n][i] - d);
             }
         }
 }
@@ -136,69 +142,64 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
     const attention_mma_view &view = p.view;
     const int warp_row = attention_mma_warp_row<F, W>();
 
-    for (int64_t task_at = blockIdx.x; task_at < p.tasks.count(); task_at += gridDim.x) {
-        const attention_task task = attention_task_at(p.tasks, task_at);
-        const int64_t b = task.b, h = task.head, kv = h / z.G;
-        const int t0 = (int)(p.tasks.tiles - 1 - task.tile) * ROWS;
-        const int t = t0 + warp_row; // this warp's first
-        const int end = p.dq.data ? view.seen_by(min(t0 + ROWS, view.T) - 1) : 0;
-        const int warp_end = t < view.T ? view.seen_by(t + 16 * M - 1) : 0;
-        const auto load = [&](int stage, int s0) {
-            const attention_rows<T> k = {p.k.at(b, s0, kv), p.k.row, view.S - s0};
-            const attention_rows<T> v = {p.v.at(b, s0, kv), p.v.row, view.S - s0};
-            attention_mma_load<N>(room.right[stage][0], k, z.D);
-            attention_mma_load<N>(room.right[stage][1], v, z.E);
-        };
+    const attention_task task = attention_task_at(p.tasks, blockIdx.x);
+    const int64_t b = task.b, h = task.head, kv = h / z.G;
+    const int t0 = (int)(p.tasks.tiles - 1 - task.tile) * ROWS;
+    const int t = t0 + warp_row; // this warp's first
+    const int end = p.dq.data ? view.seen_by(min(t0 + ROWS, view.T) - 1) : 0;
+    const int warp_end = t < view.T ? view.seen_by(t + 16 * M - 1) : 0;
+    const auto load = [&](int stage, int s0) {
+        const attention_rows<T> k = {p.k.at(b, s0, kv), p.k.row, view.S - s0};
+        const attention_rows<T> v = {p.v.at(b, s0, kv), p.v.row, view.S - s0};
+        attention_mma_load<N>(room.right[stage][0], k, z.D);
+        attention_mma_load<N>(room.right[stage][1], v, z.E);
+    };
 
-        __syncthreads(); // all are done with the task before
-        const attention_rows<T> q = {p.q.at(b, t0, h), p.q.row, view.T - t0};
-        const attention_rows<T> dy = {p.dy.at(b, t0, h), p.dy.row, view.T - t0};
-        attention_mma_load<ROWS>(room.left[0], q, z.D);
-        attention_mma_load<ROWS>(room.left[1], dy, z.E);
-        if (end > 0) load(0, 0);
-        gd_mma::copies_wait();
-        __syncthreads();
-        if (threadIdx.x < ROWS) { // delta, a thread a row
-            const int r = threadIdx.x;
-            float sum = 0;
-            if (t0 + r < view.T) {
-                sum = row_product(p.y.at(b, t0 + r, h), room.left[1][r].at, (int)z.E, 0, 1);
-                p.delta[(b * z.H + h) * z.T + t0 + r] = sum;
-            }
-            room.delta[0][r] = sum;
+    const attention_rows<T> q = {p.q.at(b, t0, h), p.q.row, view.T - t0};
+    const attention_rows<T> dy = {p.dy.at(b, t0, h), p.dy.row, view.T - t0};
+    attention_mma_load<ROWS>(room.left[0], q, z.D);
+    attention_mma_load<ROWS>(room.left[1], dy, z.E);
+    if (end > 0) load(0, 0);
+    gd_mma::copies_wait();
+    __syncthreads();
+    if (threadIdx.x < ROWS) { // delta, a thread a row
+        const int r = threadIdx.x;
+        float sum = 0;
+        if (t0 + r < view.T) {
+            sum = row_product(p.y.at(b, t0 + r, h), room.left[1][r].at, (int)z.E, 0, 1);
+            p.delta[(b * z.H + h) * z.T + t0 + r] = sum;
         }
-        if (!p.dq.data) continue;
-        __syncthreads();
-        float lse[M][2], delta[M][2];
-        for (int m = 0; m < M; m++)
-            for (int r = 0; r < 2; r++) {
-                const int row = attention_mma_row_of(m, 2 * r);
-                lse[m][r] = t + row < view.T ? p.lse[(b * z.H + h) * z.T + t + row] : INFINITY;
-                delta[m][r] = room.delta[0][warp_row + row];
-            }
-
-        attention_mma_sums<M, W> dq = {};
-        int stage = 0;
-        for (int s0 = 0; s0 < end; s0 += N, stage ^= 1) {
-            gd_mma::copies_wait();
-            __syncthreads(); // this tile is there, and all are done with the one before
-            if (s0 + N < end) load(stage ^ 1, s0 + N);
-            if (s0 >= warp_end) continue;
-            const auto *k = room.right[stage][0], *v = room.right[stage][1];
-            attention_mma_sums<M, N> weight, dscore;
-            attention_mma_scores<F>(weight, room.left[0] + warp_row, k, (int)z.D);
-            weights_by_query(weight, lse, p.scale_of_exponents, view, t, s0);
-            attention_mma_scores<F>(dscore, room.left[1] + warp_row, v, (int)z.E);
-            if (p.dropout.threshold)
-                attention_draw<false>(weight.at, p.dropout, b * z.H + h, t, s0);
-            score_gradients<false>(dscore, weight, p.dropout, [&](int m, int) {
-                return make_float2(delta[m][0], delta[m][1]);
-            });
-            attention_mma_weigh<F, false>(dq, dscore, k, (int)z.D);
-        }
-        attention_mma_store<F>(p.dq.at(b, t, h), p.dq.row, view.T - t, z.D, dq, p.scale,
-                               p.accumulate[0]);
+        room.delta[0][r] = sum;
     }
+    if (!p.dq.data) return;
+    __syncthreads();
+    float lse[M][2], delta[M][2];
+    for (int m = 0; m < M; m++)
+        for (int r = 0; r < 2; r++) {
+            const int row = attention_mma_row_of(m, 2 * r);
+            lse[m][r] = t + row < view.T ? p.lse[(b * z.H + h) * z.T + t + row] : INFINITY;
+            delta[m][r] = room.delta[0][warp_row + row];
+        }
+
+    attention_mma_sums<M, W> dq = {};
+    int stage = 0;
+    for (int s0 = 0; s0 < end; s0 += N, stage ^= 1) {
+        gd_mma::copies_wait();
+        __syncthreads(); // this tile is there, and all are done with the one before
+        if (s0 + N < end) load(stage ^ 1, s0 + N);
+        if (s0 >= warp_end) continue;
+        const auto *k = room.right[stage][0], *v = room.right[stage][1];
+        attention_mma_sums<M, N> weight, dscore;
+        attention_mma_scores<F>(weight, room.left[0] + warp_row, k, (int)z.D);
+        weights_by_query(weight, lse, p.scale_of_exponents, view, t, s0);
+        attention_mma_scores<F>(dscore, room.left[1] + warp_row, v, (int)z.E);
+        if (p.dropout.threshold) attention_draw<false>(weight.at, p.dropout, b * z.H + h, t, s0);
+        score_gradients<false>(dscore, weight, p.dropout,
+                               [&](int m, int) { return make_float2(delta[m][0], delta[m][1]); });
+        attention_mma_weigh<F, false>(dq, dscore, k, (int)z.D);
+    }
+    attention_mma_store<F>(p.dq.at(b, t, h), p.dq.row, view.T - t, z.D, dq, p.scale,
+                           p.accumulate[0]);
 }
 
 // ---- dk and dv --------------------------------------------------------------------------------
@@ -250,68 +251,63 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
     const attention_mma_view &view = p.view;
     const int warp_row = attention_mma_warp_row<F, W>();
 
-    for (int64_t task_at = blockIdx.x; task_at < p.tasks.count(); task_at += gridDim.x) {
-        const attention_task task = attention_task_at(p.tasks, task_at);
-        const int b = (int)task.b, kv = (int)task.head, G = (int)z.G;
-        const int s0 = (int)task.tile * ROWS;
-        const int s = s0 + warp_row; // this warp's first
-        // Queries from the tile of the first that sees key s0 on.
-        const int sees = s0 - (view.S - view.T), first = view.causal && sees > 0 ? sees / N * N : 0;
-        const auto load = [&](int stage, int h, int t0) {
-            const attention_rows<T> q = {p.q.at(b, t0, h), p.q.row, view.T - t0};
-            const attention_rows<T> dy = {p.dy.at(b, t0, h), p.dy.row, view.T - t0};
-            attention_mma_load<N>(room.right[stage][0], q, z.D);
-            attention_mma_load<N>(room.right[stage][1], dy, z.E);
-            const int i = threadIdx.x % N;
-            const bool inside = t0 + i < view.T;
-            const int64_t at = (b * z.H + h) * z.T + (inside ? t0 + i : 0);
-            if (threadIdx.x < N)
-                gd_mma::copy_4(&room.lse[stage][i], p.lse + at, inside);
-            else if (threadIdx.x < 2 * N)
-                gd_mma::copy_4(&room.delta[stage][i], p.delta + at, inside);
-        };
+    const attention_task task = attention_task_at(p.tasks, blockIdx.x);
+    const int b = (int)task.b, kv = (int)task.head, G = (int)z.G;
+    const int s0 = (int)task.tile * ROWS;
+    const int s = s0 + warp_row; // this warp's first
+    // Queries from the tile of the first that sees key s0 on, of one head after the other.
+    const int sees = s0 - (view.S - view.T), from = view.causal && sees > 0 ? sees / N * N : 0;
+    const int tiles = from < view.T ? (view.T - from + N - 1) / N : 0, end = tiles * G;
+    const auto load = [&](int n) {
+        const int stage = n % 2, h = kv * G + n / tiles, t0 = from + n % tiles * N;
+        const attention_rows<T> q = {p.q.at(b, t0, h), p.q.row, view.T - t0};
+        const attention_rows<T> dy = {p.dy.at(b, t0, h), p.dy.row, view.T - t0};
+        attention_mma_load<N>(room.right[stage][0], q, z.D);
+        attention_mma_load<N>(room.right[stage][1], dy, z.E);
+        const int i = threadIdx.x % N;
+        const bool inside = t0 + i < view.T;
+        const int64_t at = (b * z.H + h) * z.T + (inside ? t0 + i : 0);
+        if (threadIdx.x < N)
+            gd_mma::copy_4(&room.lse[stage][i], p.lse + at, inside);
+        else if (threadIdx.x < 2 * N)
+            gd_mma::copy_4(&room.delta[stage][i], p.delta + at, inside);
+    };
 
-        __syncthreads(); // all are done with the task before
-        const attention_rows<T> keys = {p.k.at(b, s0, kv), p.k.row, view.S - s0};
-        const attention_rows<T> values = {p.v.at(b, s0, kv), p.v.row, view.S - s0};
-        attention_mma_load<ROWS>(room.left[0], keys, z.D);
-        attention_mma_load<ROWS>(room.left[1], values, z.E);
-        if (first < view.T) load(0, kv * G, first);
+    const attention_rows<T> keys = {p.k.at(b, s0, kv), p.k.row, view.S - s0};
+    const attention_rows<T> values = {p.v.at(b, s0, kv), p.v.row, view.S - s0};
+    attention_mma_load<ROWS>(room.left[0], keys, z.D);
+    attention_mma_load<ROWS>(room.left[1], values, z.E);
+    if (end > 0) load(0);
 
-        attention_mma_sums<M, W> dk = {}, dv = {};
-        int stage = 0;
-        int next_h = kv * G, next_t = first; // heads in order, and their queries in order
-        for (bool more = first < view.T; more; stage ^= 1) {
-            const int h = next_h, t = next_t;
-            next_t += N;
-            if (next_t >= view.T) next_t = first, next_h++;
-            more = next_h < (kv + 1) * G;
-            gd_mma::copies_wait();
-            __syncthreads(); // this tile is there, and all are done with the one before
-            if (more) load(stage ^ 1, next_h, next_t);
-            if (s >= view.S || view.seen_by(t + N - 1) <= s) continue;
-            const auto *q = room.right[stage][0], *dy = room.right[stage][1];
-            attention_mma_sums<M, N> weight, dscore;
-            attention_mma_scores<F>(weight, room.left[0] + warp_row, q, (int)z.D);
-            weights_by_key(weight, room.lse[stage], p.scale_of_exponents, view, s, t);
-            if (p.dropout.threshold) attention_draw<true>(weight.at, p.dropout, b * z.H + h, s, t);
-            if (DV && p.dv.data) attention_mma_weigh<F, true>(dv, weight, dy, (int)z.E);
-            if (!DK || !p.dk.data) continue;
-            attention_mma_scores<F>(dscore, room.left[1] + warp_row, dy, (int)z.E);
-            score_gradients<true>(dscore, weight, p.dropout, [&](int, int n) {
-                return *(const float2 *)&room.delta[stage][attention_mma_column_of(n, 0)];
-            });
-            attention_mma_weigh<F, false>(dk, dscore, q, (int)z.D);
-        }
-        gd_mma::copies_wait(); // also where there was no tile
-        const int rows = view.S - s;
-        if (DK && p.dk.data)
-            attention_mma_store<F>(p.dk.at(b, s, kv), p.dk.row, rows, z.D, dk, p.scale,
-                                   p.accumulate[1]);
-        if (DV && p.dv.data)
-            attention_mma_store<F>(p.dv.at(b, s, kv), p.dv.row, rows, z.E, dv, p.dropout.scale_f32,
-                                   p.accumulate[2]);
+    attention_mma_sums<M, W> dk = {}, dv = {};
+    for (int n = 0; n < end; n++) {
+        const int stage = n % 2, t = from + n % tiles * N;
+        gd_mma::copies_wait();
+        __syncthreads(); // this tile is there, and all are done with the one before
+        if (n + 1 < end) load(n + 1);
+        if (s >= view.S || view.seen_by(t + N - 1) <= s) continue;
+        const auto *q = room.right[stage][0], *dy = room.right[stage][1];
+        attention_mma_sums<M, N> weight, dscore;
+        attention_mma_scores<F>(weight, room.left[0] + warp_row, q, (int)z.D);
+        weights_by_key(weight, room.lse[stage], p.scale_of_exponents, view, s, t);
+        if (p.dropout.threshold)
+            attention_draw<true>(weight.at, p.dropout, b * z.H + kv * G + n / tiles, s, t);
+        if (DV && p.dv.data) attention_mma_weigh<F, true>(dv, weight, dy, (int)z.E);
+        if (!DK || !p.dk.data) continue;
+        attention_mma_scores<F>(dscore, room.left[1] + warp_row, dy, (int)z.E);
+        score_gradients<true>(dscore, weight, p.dropout, [&](int, int n) {
+            return *(const float2 *)&room.delta[stage][attention_mma_column_of(n, 0)];
+        });
+        attention_mma_weigh<F, false>(dk, dscore, q, (int)z.D);
     }
+    gd_mma::copies_wait(); // also where there was no tile
+    const int rows = view.S - s;
+    if (DK && p.dk.data)
+        attention_mma_store<F>(p.dk.at(b, s, kv), p.dk.row, rows, z.D, dk, p.scale,
+                               p.accumulate[1]);
+    if (DV && p.dv.data)
+        attention_mma_store<F>(p.dv.at(b, s, kv), p.dv.row, rows, z.E, dv, p.dropout.scale_f32,
+                               p.accumulate[2]);
 }
 
 // ---- Launching --------------------------------------------------------------------------------

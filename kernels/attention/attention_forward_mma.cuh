@@ -58,12 +58,11 @@ __device__ inline void scale_and_mask(attention_mma_sums<M, N> &score, float sca
 }
 
 // A tile of scores becomes weights 2^(score - largest). What was summed up with an older `largest`
-// is brought to the new one by 2^(old - new), if that is not 1 in all rows of the warp.
-template <int M, int N, int W>
-__device__ inline void online_softmax(attention_mma_sums<M, N> &score, attention_online<M> &online,
-                                      attention_mma_sums<M, W> &out)
+// is to be multiplied by factor = 2^(old - new), unless that is 1 in all rows of the warp: false.
+template <int M, int N>
+__device__ inline bool online_softmax(attention_mma_sums<M, N> &score, attention_online<M> &online,
+                                      float (&factor)[M][2])
 {
-    float factor[M][2];
     bool changed = false;
 #pragma unroll
     for (int m = 0; m < M; m++)
@@ -87,7 +86,12 @@ __device__ inline void online_softmax(attention_mma_sums<M, N> &score, attention
             largest = most;
             online.total[m][r] = online.total[m][r] * factor[m][r] + sum;
         }
-    if (!__any_sync(0xffffffffu, changed)) return;
+    return __any_sync(0xffffffffu, changed);
+}
+
+template <int M, int W>
+__device__ inline void rescale(attention_mma_sums<M, W> &out, const float (&factor)[M][2])
+{
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
@@ -137,59 +141,58 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
     const attention_mma_view &view = f.view;
     const auto *rows = room.q + attention_mma_warp_row<F, W>(); // this warp's
 
-    for (int64_t task_at = blockIdx.x; task_at < f.tasks.count(); task_at += gridDim.x) {
-        const attention_task task = attention_task_at(f.tasks, task_at);
-        const int64_t kv = task.head / z.G;
-        const int t0 = (int)(f.tasks.tiles - 1 - task.tile) * ROWS;
-        const int t = t0 + attention_mma_warp_row<F, W>(); // this warp's first
-        const int end = view.seen_by(min(t0 + ROWS, view.T) - 1);
-        const int warp_end = t < view.T ? view.seen_by(t + 16 * M - 1) : 0;
-        const auto load = [&](int stage, int s0) {
-            const attention_rows<T> keys = {f.k.at(task.b, s0, kv), f.k.row, view.S - s0};
-            const attention_rows<T> values = {f.v.at(task.b, s0, kv), f.v.row, view.S - s0};
-            attention_mma_load<N>(room.k[stage], keys, z.D);
-            attention_mma_load<N>(room.v[stage], values, z.E);
-        };
+    const attention_task task = attention_task_at(f.tasks, blockIdx.x);
+    const int64_t kv = task.head / z.G;
+    const int t0 = (int)(f.tasks.tiles - 1 - task.tile) * ROWS;
+    const int t = t0 + attention_mma_warp_row<F, W>(); // this warp's first
+    const int end = view.seen_by(min(t0 + ROWS, view.T) - 1);
+    const int warp_end = t < view.T ? view.seen_by(t + 16 * M - 1) : 0;
+    const auto load = [&](int stage, int s0) {
+        const attention_rows<T> keys = {f.k.at(task.b, s0, kv), f.k.row, view.S - s0};
+        const attention_rows<T> values = {f.v.at(task.b, s0, kv), f.v.row, view.S - s0};
+        attention_mma_load<N>(room.k[stage], keys, z.D);
+        attention_mma_load<N>(room.v[stage], values, z.E);
+    };
 
-        uint32_t q[W / STEP][M][4];
-        attention_mma_sums<M, W> out = {};
-        attention_online<M> online;
-        for (int m = 0; m < M; m++)
-            for (int r = 0; r < 2; r++) online.largest[m][r] = -INFINITY, online.total[m][r] = 0;
+    uint32_t q[W / STEP][M][4];
+    attention_mma_sums<M, W> out = {};
+    attention_online<M> online;
+    for (int m = 0; m < M; m++)
+        for (int r = 0; r < 2; r++) online.largest[m][r] = -INFINITY, online.total[m][r] = 0;
 
-        __syncthreads(); // all are done with the task before
-        const attention_rows<T> queries = {f.q.at(task.b, t0, task.head), f.q.row, view.T - t0};
-        attention_mma_load<ROWS>(room.q, queries, z.D);
-        if (end > 0) load(0, 0);
-        gd_mma::copies_wait();
-        __syncthreads();
+    const attention_rows<T> queries = {f.q.at(task.b, t0, task.head), f.q.row, view.T - t0};
+    attention_mma_load<ROWS>(room.q, queries, z.D);
+    if (end > 0) load(0, 0);
+    gd_mma::copies_wait();
+    __syncthreads();
 #pragma unroll
-        for (int d = 0; HOLD && d < W; d += STEP) attention_mma_left(q[d / STEP], rows, d);
+    for (int i = 0; HOLD && i < W / STEP * M; i++)
+        attention_mma_left(q[i / M][i % M], rows, 16 * (i % M), i / M * STEP);
 
-        int stage = 0;
-        for (int s0 = 0; s0 < end; s0 += N, stage ^= 1) {
-            gd_mma::copies_wait();
-            __syncthreads(); // this tile is there, and all are done with the one before
-            if (s0 + N < end) load(stage ^ 1, s0 + N);
-            if (s0 >= warp_end) continue;
-            attention_mma_sums<M, N> score;
-            attention_mma_scores_of<F>(
-                score,
-                [&](uint32_t(&a)[M][4], int d) {
-                    if constexpr (HOLD)
-                        for (int i = 0; i < 4 * M; i++) a[i / 4][i % 4] = q[d / STEP][i / 4][i % 4];
-                    else
-                        attention_mma_left(a, rows, d);
-                },
-                room.k[stage], (int)z.D);
-            scale_and_mask(score, f.scale, view, t, s0);
-            online_softmax(score, online, out);
-            if (f.dropout.threshold)
-                attention_draw<false>(score.at, f.dropout, task.b * z.H + task.head, t, s0);
-            attention_mma_weigh<F, true>(out, score, room.v[stage], (int)z.E);
-        }
-        finish<F>(f, out, online, task.b, task.head, t);
+    int stage = 0;
+    for (int s0 = 0; s0 < end; s0 += N, stage ^= 1) {
+        gd_mma::copies_wait();
+        __syncthreads(); // this tile is there, and all are done with the one before
+        if (s0 + N < end) load(stage ^ 1, s0 + N);
+        if (s0 >= warp_end) continue;
+        attention_mma_sums<M, N> score;
+        attention_mma_scores_of<F>(
+            score,
+            [&](uint32_t(&a)[4], int m, int d) {
+                if constexpr (HOLD)
+                    for (int i = 0; i < 4; i++) a[i] = q[d / STEP][m][i];
+                else
+                    attention_mma_left(a, rows, 16 * m, d);
+            },
+            room.k[stage], (int)z.D);
+        scale_and_mask(score, f.scale, view, t, s0);
+        float factor[M][2];
+        if (online_softmax(score, online, factor)) rescale(out, factor);
+        if (f.dropout.threshold)
+            attention_draw<false>(score.at, f.dropout, task.b * z.H + task.head, t, s0);
+        attention_mma_weigh<F, true>(out, score, room.v[stage], (int)z.E);
     }
+    finish<F>(f, out, online, task.b, task.head, t);
 }
 
 // The call as the kernels see it, but for its tasks.

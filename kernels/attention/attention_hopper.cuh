@@ -3,10 +3,10 @@
 //
 // The arithmetic of scores, softmax and gradients is that of the kernels for any tensor core
 // (attention_mma.cuh), on the same registers. What is different is how the factors come there. A
-// block is two groups of four warps, which have 64 rows of a result each. The tiles of the other side
-// come through a ring of four stages: thread 0 orders them from the copy engine two ahead, into the
-// stage of the tile before the last. So the groups go their own pace, at most one tile apart or so,
-// and the tensor core works for one while the other has its exponentials computed.
+// block is two or three groups of four warps, which have 64 rows of a result each. The tiles of the
+// other side come through a ring of four stages: thread 0 orders them from the copy engine two
+// ahead, into the stage of the tile before the last. So the groups go their own pace, at most one
+// tile apart or so, and the tensor core works for one while the other has its exponentials computed.
 #ifndef GD_ATTENTION_ATTENTION_HOPPER_CUH
 #define GD_ATTENTION_ATTENTION_HOPPER_CUH
 
@@ -15,10 +15,13 @@
 #include "attention/attention_mma.cuh"
 #include "attention/hopper.cuh"
 
-constexpr int attention_hopper_groups = 2;
-constexpr int attention_hopper_rows = 64 * attention_hopper_groups; // of a result, a block
-constexpr int attention_hopper_threads = gd_hopper::group * attention_hopper_groups;
 constexpr int attention_hopper_tile = 64; // rows of the other side
+
+// A bool as a type.
+template <bool VALUE>
+struct attention_constant {
+    static constexpr bool value = VALUE;
+};
 
 // A tile of ROWS rows and W columns, panel by panel.
 template <class T, int ROWS, int W>
@@ -49,11 +52,11 @@ struct attention_hopper_ring {
     Stage stage[stages];
     gd_hopper::barrier full[stages], empty[stages];
 
-    __device__ void init()
+    __device__ void init(int groups)
     {
         for (int i = 0; i < stages; i++) {
             gd_hopper::barrier_init(&full[i], 1);
-            gd_hopper::barrier_init(&empty[i], attention_hopper_groups * 4);
+            gd_hopper::barrier_init(&empty[i], groups * 4);
         }
     }
     // Orders tile n, as soon as all warps have left the tile that was in its stage: copy(to, b)
@@ -69,6 +72,11 @@ struct attention_hopper_ring {
     __device__ const Stage &wait(int n)
     {
         gd_hopper::wait(&full[n % stages], n / stages % 2);
+        return stage[n % stages];
+    }
+    // Tile n, which has been waited for.
+    __device__ const Stage &at(int n) const
+    {
         return stage[n % stages];
     }
     // This warp is done with tile n.
@@ -99,11 +107,12 @@ __device__ inline void attention_hopper_scores(attention_mma_sums<1, N> &score,
                                                const attention_hopper_panels<T, N, W> &right)
 {
     static_assert(N == 64, "a product has 64 columns");
+    const gd_hopper::factor a(left.at[0][row]), b(right.at[0]);
 #pragma unroll
     for (int d = 0; d < W; d += 16)
         gd_hopper::product(F(), score.at[0],
-                           gd_hopper::descriptor(&left.at[d / 64][row][d % 64], 16),
-                           gd_hopper::descriptor(&right.at[d / 64][0][d % 64], 16), d > 0);
+                           a.at(d / 64 * (int)sizeof left.at[0] + d % 64 * (int)sizeof(T)),
+                           b.at(d / 64 * (int)sizeof right.at[0] + d % 64 * (int)sizeof(T)), d > 0);
 }
 
 // The weights rounded, as the registers of A for a product after the other.
@@ -130,12 +139,14 @@ __device__ inline void attention_hopper_weigh(attention_mma_sums<1, W> &sum,
                                               const attention_hopper_weights<N> &weight,
                                               const attention_hopper_panels<T, N, W> &right)
 {
+    const gd_hopper::factor b(right.at[0]);
 #pragma unroll
     for (int k = 0; k < N; k += 16)
 #pragma unroll
         for (int c = 0; c < W; c += 64)
-            gd_hopper::product(F(), *(float(*)[8][4]) & sum.at[0][c / 8], weight.at[k / 16],
-                               gd_hopper::descriptor(&right.at[c / 64][k][0], 16));
+            gd_hopper::product(
+                F(), *(float(*)[8][4]) & sum.at[0][c / 8], weight.at[k / 16],
+                b.at(c / 64 * (int)sizeof right.at[0] + k * (int)sizeof right.at[0][0]));
 }
 
 // ---- Launching --------------------------------------------------------------------------------

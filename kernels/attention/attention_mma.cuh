@@ -68,7 +68,7 @@ struct attention_mma_view {
     }
 };
 
-// The longest T, S, B and H that leave room for a tile past the end.
+// The longest T and S that leave room for a tile past the end, and as many tasks.
 constexpr int64_t attention_mma_most = 1 << 30;
 
 // Exponents count in powers of two here, so that a weight is one instruction: scores are multiplied
@@ -125,16 +125,19 @@ __device__ inline void attention_mma_load(attention_mma_row<T, W> *tile, attenti
     constexpr int PER = 16 / sizeof(T), PER_ROW = W / PER;
     const bool aligned =
         (uintptr_t)from.data % 16 == 0 && from.stride % PER == 0 && columns % PER == 0;
+    if (aligned) {
 #pragma unroll 8
-    for (int i = threadIdx.x; i < ROWS * PER_ROW; i += blockDim.x) {
-        const int r = i / PER_ROW, c = i % PER_ROW * PER;
-        const T *x = from.data + r * from.stride + c;
-        if (aligned) {
+        for (int i = threadIdx.x; i < ROWS * PER_ROW; i += blockDim.x) {
+            const int r = i / PER_ROW, c = i % PER_ROW * PER;
             const bool inside = r < from.count && c < columns;
-            gd_mma::copy_16(&tile[r].at[c], inside ? x : from.data, inside);
-        } else {
-            for (int v = 0; v < PER; v++)
-                tile[r].at[c + v] = r < from.count && c + v < columns ? x[v] : gd_store<T>(0.0f);
+            gd_mma::copy_16(&tile[r].at[c], from.data + (inside ? r * from.stride + c : 0), inside);
+        }
+    } else {
+#pragma unroll 1
+        for (int i = threadIdx.x; i < ROWS * W; i += blockDim.x) {
+            const int r = i / W, c = i % W;
+            const bool inside = r < from.count && c < columns;
+            tile[r].at[c] = inside ? from.data[r * from.stride + c] : gd_store<T>(0.0f);
         }
     }
 }
@@ -181,15 +184,13 @@ __device__ inline void attention_mma_products(To to, Left left, Right right)
             to(m, i / 4)[i % 4] += large[m][i / 4][i % 4] + small[m][i / 4][i % 4];
 }
 
-// The registers of A for rows 16 m and columns d of a tile.
-template <int M, class T, int W>
-__device__ inline void attention_mma_left(uint32_t (&a)[M][4], const attention_mma_row<T, W> *tile,
-                                          int d)
+// The registers of A for rows m and columns d of a tile.
+template <class T, int W>
+__device__ inline void attention_mma_left(uint32_t (&a)[4], const attention_mma_row<T, W> *tile,
+                                          int m, int d)
 {
     const int lane = attention_mma_lane();
-#pragma unroll
-    for (int m = 0; m < M; m++)
-        gd_mma::load_matrices(a[m], &tile[16 * m + lane % 16].at[d + lane / 16 * (16 / sizeof(T))]);
+    gd_mma::load_matrices(a, &tile[m + lane % 16].at[d + lane / 16 * (16 / sizeof(T))]);
 }
 
 // The registers of B for NS products, from columns d of a tile's rows from n on: those are the
@@ -212,24 +213,26 @@ attention_mma_right(const attention_mma_row<T, W> *tile, int n, int d)
     return gd_mma::fragment_of<F>(b);
 }
 
-// score = left right^T, where left(a, d) gives the registers of columns d of this warp's rows.
+// score = left right^T, where left(a, m, d) gives the registers of columns d of this warp's rows
+// from 16 m on.
 template <class F, class T, int W, int M, int N, class Left>
 __device__ inline void attention_mma_scores_of(attention_mma_sums<M, N> &score, Left left,
                                                const attention_mma_row<T, W> *right, int columns)
 {
-    constexpr int STEP = attention_mma_step<T>, AT_ONCE = 32, NS = N < 32 ? N / 8 : 4;
+    constexpr int AT_ONCE = 32, NS = N < 32 ? N / 8 : 4;
     score = {};
 #pragma unroll
     for (int d = 0; d < W; d += AT_ONCE) {
         if (W > 64 && d >= columns) break; // nothing but zeros
-        uint32_t a[AT_ONCE / STEP][M][4];
-#pragma unroll
-        for (int k = 0; k < AT_ONCE; k += STEP) left(a[k / STEP], d + k);
 #pragma unroll
         for (int n = 0; n < N; n += 8 * NS)
             attention_mma_products<F, M, NS, AT_ONCE>(
                 [&](int m, int i) -> float(&)[4] { return score.at[m][n / 8 + i]; },
-                [&](int m, int k) { return gd_mma::fragment_of<F>(a[k / STEP][m]); },
+                [&](int m, int k) {
+                    uint32_t a[4];
+                    left(a, m, d + k);
+                    return gd_mma::fragment_of<F>(a);
+                },
                 [&](int k) { return attention_mma_right<F, NS>(right, n, d + k); });
     }
 }
@@ -241,7 +244,8 @@ __device__ inline void attention_mma_scores(attention_mma_sums<M, N> &score,
                                             const attention_mma_row<T, W> *right, int columns)
 {
     attention_mma_scores_of<F>(
-        score, [&](uint32_t(&a)[M][4], int d) { attention_mma_left(a, left, d); }, right, columns);
+        score, [&](uint32_t(&a)[4], int m, int d) { attention_mma_left(a, left, 16 * m, d); },
+        right, columns);
 }
 
 // The registers of A for columns k of the weights, which lie as the C of mma.cuh. Two C side by
@@ -267,9 +271,9 @@ attention_mma_weights(const attention_mma_sums<M, N> &weight, int m, int k)
     return gd_mma::fragment_of<F>(a);
 }
 
-// The registers of B for four products, from rows k and columns c to c + 32 of a tile. With TF32 a lane
-// takes its four products' columns at once: product j has columns c + 4 g + j for B's g. So a C of
-// product j has columns c + 8 t + j and c + 8 t + 4 + j.
+// The registers of B for four products, from rows k and columns c to c + 32 of a tile. With TF32 a
+// lane takes its four products' columns at once: product j has columns c + 4 g + j for B's g. So a C
+// of product j has columns c + 8 t + j and c + 8 t + 4 + j.
 template <class F, class T, int W>
 __device__ inline gd_mma::fragment<F, 8>
 attention_mma_right_transposed(const attention_mma_row<T, W> *right, int k, int c)

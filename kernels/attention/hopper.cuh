@@ -98,14 +98,19 @@ __device__ inline void load_bytes(void *to, const void *from, int bytes, barrier
 
 // ---- Products ---------------------------------------------------------------------------------
 
-// What wgmma takes for a factor in shared memory, in units of 16 bytes: where it begins, how far
-// its panels lie apart (which counts where columns of the tile are columns of B), how far its
-// groups of eight rows, and that 16-byte chunks are exchanged as above.
-__device__ inline uint64_t descriptor(const void *at, int panel_bytes)
-{
-    return (uint64_t)(shared_address(at) >> 4) | (uint64_t)(panel_bytes >> 4) << 16 |
-           (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
-}
+// What wgmma takes for a factor in shared memory, in units of 16 bytes: where it begins; 1, which
+// does not count as long as one panel is enough; how far its groups of eight rows lie apart; and
+// that chunks are exchanged as above.
+struct factor {
+    uint32_t begin;
+
+    __device__ explicit factor(const void *at) : begin(shared_address(at) >> 4 | 1u << 16) {}
+    // That which begins `bytes` further on.
+    __device__ uint64_t at(int bytes) const
+    {
+        return (uint64_t)(begin + bytes / 16) | (uint64_t)(1024 / 16 | 1 << 30) << 32;
+    }
+};
 
 // Before the first product, after other use of its registers.
 __device__ inline void products_begin()
