@@ -6,7 +6,7 @@
 // block is two or three groups of four warps, which have 64 rows of a result each. The tiles of the
 // other side come through a ring of four stages: thread 0 orders them from the copy engine two
 // ahead, into the stage of the tile before the last. So the groups go their own pace, at most one
-// tile apart or so, and the tensor core works for one while the other has its exponentials computed.
+// tile apart or so, and the tensor core works for one while the other computes exponentials.
 #ifndef GD_ATTENTION_ATTENTION_HOPPER_CUH
 #define GD_ATTENTION_ATTENTION_HOPPER_CUH
 

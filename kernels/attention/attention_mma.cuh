@@ -272,8 +272,8 @@ attention_mma_weights(const attention_mma_sums<M, N> &weight, int m, int k)
 }
 
 // The registers of B for four products, from rows k and columns c to c + 32 of a tile. With TF32 a
-// lane takes its four products' columns at once: product j has columns c + 4 g + j for B's g. So a C
-// of product j has columns c + 8 t + j and c + 8 t + 4 + j.
+// lane takes its four products' columns at once: product j has columns c + 4 g + j for B's g. So a
+// C of product j has columns c + 8 t + j and c + 8 t + 4 + j.
 template <class F, class T, int W>
 __device__ inline gd_mma::fragment<F, 8>
 attention_mma_right_transposed(const attention_mma_row<T, W> *right, int k, int c)
