@@ -21,13 +21,14 @@ typedef struct bench_options {
     int threads; /* 0: what OpenMP suggests */
     int repeats;
     bool json;
+    int64_t shape[4];   /* of attention: B, H, T, D; zeros: a table of sizes, or one on the CPU */
     bool ladder, quick; /* on a GPU: the rungs of the ladder; fewer sizes */
     int64_t heads;      /* on a GPU: weights for each of so many heads; 0: not asked for */
     const char *tsv;    /* on a GPU: a file for the figures; NULL: none */
     const char *op;     /* NULL: all */
     const char *model;  /* of a step; NULL: tiny */
     int64_t batch;      /* of a step, in sequences; 0: the model's own */
-    bool tf32;          /* products of float32 in TF32 */
+    bool tf32;          /* float32 as TF32 */
 } bench_options;
 
 /* A benchmark is a subcommand: gradus-bench NAME [options]. Returns the exit status. */
@@ -37,10 +38,11 @@ typedef struct benchmark {
     int (*on_cuda)(const bench_options *options); /* on a GPU; NULL: on the CPU alone */
 } benchmark;
 
-int bench_rms_norm(const bench_options *options); /* rms_norm.c */
-int bench_ops(const bench_options *options);      /* ops.c */
-int bench_step(const bench_options *options);     /* step.c; on the CPU or a GPU */
-int bench_products(const bench_options *options); /* step.c; on a GPU */
+int bench_rms_norm(const bench_options *options);  /* rms_norm.c */
+int bench_ops(const bench_options *options);       /* ops.c */
+int bench_attention(const bench_options *options); /* attention.c; on the CPU or a GPU */
+int bench_step(const bench_options *options);      /* step.c; on the CPU or a GPU */
+int bench_products(const bench_options *options);  /* step.c; on a GPU */
 
 /* rms_norm, or add_rms_norm with its residual, on a GPU (rms_norm_cuda.cu, or no_cuda.c). */
 int bench_rms_norm_cuda(const bench_options *options, bool residual);
@@ -85,7 +87,8 @@ int bench_fail(gd_context *ctx);
 typedef struct timed_op {
     gd_op op; /* for gd_apply */
     const gd_op *original;
-    double forward_seconds, backward_seconds; /* of the latest call */
+    int calls;                                /* the kernels are called so many times each time */
+    double forward_seconds, backward_seconds; /* of one of the latest calls */
 } timed_op;
 
 timed_op bench_time_op(const gd_op *original);

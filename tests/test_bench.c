@@ -95,6 +95,18 @@ START_TEST(a_step_in_json)
 }
 END_TEST
 
+START_TEST(attention)
+{
+    program_must(0, "attention --shape 1x2x40x8 --repeats 1 --threads 1", output);
+    program_said(output, "attention_forward  B 1, H 2, T 40, D 8 float32 ");
+    program_said(output, "\nattention_backward B 1, H 2, T 40, D 8 float32 ");
+    program_must(0, "attention --shape 1x1x3x4 --repeats 2 --threads 1 --json", output);
+    ck_assert_int_eq(count_lines(output), 2);
+    ck_assert_ptr_eq(json_end(output), strchr(output, '\n'));
+    ck_assert(strtod(json_member(output, "ms"), NULL) > 0);
+}
+END_TEST
+
 START_TEST(every_op)
 {
     program_must(0, "ops --repeats 1 --threads 1", output);
@@ -133,18 +145,21 @@ static const struct {
     {"rms_norm --cols ''", "gradus-bench: cannot make sense of --cols \n"},
     {"rms_norm --dtype f16", "gradus-bench: cannot make sense of --dtype f16\n"},
     {"rms_norm --threads 5000", "gradus-bench: cannot make sense of --threads 5000\n"},
+    {"attention --shape 2x3", "gradus-bench: cannot make sense of --shape 2x3\n"},
+    {"ops --shape 1x2x3x4", "gradus-bench: --shape is for attention\n"},
     {"rms_norm --repeats 0", "gradus-bench: cannot make sense of --repeats 0\n"},
     {"step --model huge", "gradus-bench: there is no model \"huge\"; there are tiny, toy, small"},
     {"step --batch 0", "gradus-bench: cannot make sense of --batch 0\n"},
     {"step --rows 4", "gradus-bench: --rows and --cols are for rms_norm and add_rms_norm\n"},
-    {"step --dtype tf32", "gradus-bench: --dtype tf32 wants step or products, --device cuda\n"},
+    {"step --dtype tf32", "gradus-bench: --dtype tf32 wants attention, step or products, "
+                          "--device cuda\n"},
     {"ops --model toy", "gradus-bench: --model and --batch are for step and products\n"},
     {"products", "gradus-bench: add_rms_norm and products want --device cuda\n"},
     {"step --ladder", "gradus-bench: --ladder wants rms_norm --device cuda\n"},
     {"step --device cuda --heads 8", "gradus-bench: --heads wants rms_norm or add_rms_norm, "},
     {"step --quick", "gradus-bench: --quick wants rms_norm or add_rms_norm, --device cuda\n"},
     {"ops --op nope", "gradus-bench: cannot make sense of --op nope\n"},
-    {"ops --device cuda", "gradus-bench: --device cuda is for rms_norm, add_rms_norm, step "},
+    {"ops --device cuda", "gradus-bench: --device cuda is for all but ops"},
     {"add_rms_norm", "gradus-bench: add_rms_norm and products want --device cuda\n"},
     {"add_rms_norm --device cuda --ladder",
      "gradus-bench: --ladder wants rms_norm --device cuda\n"},
@@ -181,6 +196,7 @@ int main(void)
     tcase_add_test(cases, rms_norm_in_json);
     tcase_add_test(cases, a_step);
     tcase_add_test(cases, a_step_in_json);
+    tcase_add_test(cases, attention);
     tcase_add_test(cases, every_op);
     tcase_add_test(cases, one_op_in_json);
     tcase_add_loop_test(cases, bad_calls_are_named, 0, sizeof bad / sizeof *bad);

@@ -114,10 +114,10 @@ typedef struct gd_context_options {
     gd_allocator allocator; /* all NULL: the C library's, large blocks on huge pages */
     bool poison;            /* fill all fresh tensor memory with NaN, so that a kernel that reads
                              * what nobody wrote, or forgets to write, is found out */
-    bool tf32;              /* on a GPU, let matmul and linear round the factors of float32 products
-                             * to TF32, 10 bits of mantissa, for its tensor cores: several times
-                             * faster, with relative errors around 1e-3. Without it float32 is true
-                             * float32. Ignored on the CPU. */
+    bool tf32;              /* on a GPU, let matmul, linear and attention round the factors of
+                             * float32 products to TF32, 10 bits of mantissa, for its tensor cores:
+                             * several times faster, with relative errors around 1e-3. Without it
+                             * float32 has float32's errors. Ignored on the CPU. */
 } gd_context_options;
 
 /* Makes a context; NULL for the defaults. Returns NULL only where there is no memory for it. Any

@@ -113,6 +113,9 @@ GD_API gd_status gd_rope_qkv(gd_tensor *qkv, int64_t kv_heads, const gd_rope_opt
 typedef struct gd_attention_options {
     bool causal;  /* query i sees keys 0 .. i + (S - T): the last query sees every key */
     double scale; /* of the scores; unset: 1 / sqrt(D) */
+    /* The probability that a weight becomes 0; the others are divided by 1 - dropout (Srivastava
+     * et al. 2014). Drawn from the context's random stream, and not stored. */
+    double dropout;
 } gd_attention_options;
 
 /* y = softmax(scale q k^T) v per head, with query head h reading key head h / (H / KV)

@@ -103,7 +103,7 @@ ClusterPlan plan_cluster(const Sizes &s, bool backward)
     }
     p.threads = round_up(ceil_div(ceil_div(s.packs, p.cluster), p.chunks), 32);
     const int stage = p.threads * s.pack_bytes;
-    const int wanted = p.chunks + 1 + (int)ceil_div(flight, stage);
+    const int wanted = p.chunks + (backward ? 0 : 1) + (int)ceil_div(flight, stage);
     p.stages = least(least(wanted, (MAX_SHARED - RING_AT) / stage), MOST_STAGES);
     // As many clusters as an H200 runs at a time.
     const int at_once[] = {66, 30, 15, 7};
