@@ -21,24 +21,40 @@ typedef struct bench_options {
     int threads; /* 0: what OpenMP suggests */
     int repeats;
     bool json;
+    int64_t shape[4];   /* of attention: B, H, T, D; zeros: a table of sizes, or one on the CPU */
     bool ladder, quick; /* on a GPU: the rungs of the ladder; fewer sizes */
     int64_t heads;      /* on a GPU: weights for each of so many heads; 0: not asked for */
     const char *tsv;    /* on a GPU: a file for the figures; NULL: none */
     const char *op;     /* NULL: all */
+    const char *model;  /* of a step; NULL: tiny */
+    int64_t batch;      /* of a step, in sequences; 0: the model's own */
+    bool tf32;          /* float32 as TF32 */
 } bench_options;
 
 /* A benchmark is a subcommand: gradus-bench NAME [options]. Returns the exit status. */
 typedef struct benchmark {
     const char *name, *summary;
-    int (*run)(const bench_options *options); /* on the CPU; NULL: on a GPU alone */
-    bool on_cuda;
+    int (*run)(const bench_options *options);     /* on the CPU; NULL: on a GPU alone */
+    int (*on_cuda)(const bench_options *options); /* on a GPU; NULL: on the CPU alone */
 } benchmark;
 
-int bench_rms_norm(const bench_options *options); /* rms_norm.c */
-int bench_ops(const bench_options *options);      /* ops.c */
+int bench_rms_norm(const bench_options *options);  /* rms_norm.c */
+int bench_ops(const bench_options *options);       /* ops.c */
+int bench_attention(const bench_options *options); /* attention.c; on the CPU or a GPU */
+int bench_step(const bench_options *options);      /* step.c; on the CPU or a GPU */
+int bench_products(const bench_options *options);  /* step.c; on a GPU */
 
 /* rms_norm, or add_rms_norm with its residual, on a GPU (rms_norm_cuda.cu, or no_cuda.c). */
 int bench_rms_norm_cuda(const bench_options *options, bool residual);
+
+/* A layer y = x w^T, x [M, in], w [out, in]. */
+typedef struct bench_layer {
+    const char *name;
+    int64_t in, out;
+} bench_layer;
+
+int bench_products_cuda(const bench_options *options, int64_t M, const bench_layer *layers,
+                        int count); /* products_cuda.cu, or no_cuda.c */
 
 /* ---- Clock and figures (measure.c) -------------------------------------------------------- */
 
@@ -71,7 +87,8 @@ int bench_fail(gd_context *ctx);
 typedef struct timed_op {
     gd_op op; /* for gd_apply */
     const gd_op *original;
-    double forward_seconds, backward_seconds; /* of the latest call */
+    int calls;                                /* the kernels are called so many times each time */
+    double forward_seconds, backward_seconds; /* of one of the latest calls */
 } timed_op;
 
 timed_op bench_time_op(const gd_op *original);
@@ -84,6 +101,37 @@ const char *bench_copy_name(int which);
 
 /* Copies `bytes` bytes with `threads` threads; both aligned to 64. Returns the seconds it took. */
 double bench_copy(int which, void *dst, const void *src, int64_t bytes, int threads);
+
+/* ---- What a call does (work.c) -------------------------------------------------------------- */
+
+/* Bytes that must move, and operations of its matrix products. */
+double bench_bytes(const gd_call *call, bool backward);
+double bench_flops(const gd_call *call, bool backward);
+
+/* ---- Time on the device (clock_cpu.c, clock_cuda.c) ---------------------------------------- */
+
+/* Marks in the stream of what a context does, and the seconds between them. On the CPU a mark is
+ * the time; on a GPU it is an event, so the kernels are timed and not their launches. */
+typedef struct device_clock device_clock;
+
+/* NULL: no memory, or no events. */
+device_clock *device_clock_create(gd_context *ctx, int marks);
+void device_clock_free(device_clock *clock);
+
+/* Has the device stand still for a while, so that the host, which only queues what is to be timed,
+ * runs ahead of it and no time between kernels is the host's. */
+void device_clock_hold(device_clock *clock);
+
+/* Sets mark `i`. */
+void device_clock_mark(device_clock *clock, int i);
+
+/* Seconds from mark a to mark b, when the device is done. */
+double device_clock_seconds(device_clock *clock, int a, int b);
+
+/* Between these the kernels that a stream is given are counted, and run at the end of it; -1: they
+ * cannot be. On the CPU there are none. */
+void device_clock_count_begin(device_clock *clock);
+int64_t device_clock_count_end(device_clock *clock);
 
 #ifdef __cplusplus
 }

@@ -1,15 +1,30 @@
 /* main.c - gradus-bench: measures kernels against ceilings that are measured beside them. */
 #include "bench.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+static int rms_norm_on_cuda(const bench_options *options)
+{
+    return bench_rms_norm_cuda(options, false);
+}
+
+static int add_rms_norm_on_cuda(const bench_options *options)
+{
+    return bench_rms_norm_cuda(options, true);
+}
+
 static const benchmark benchmarks[] = {
     {"rms_norm", "rms_norm forward and backward against a copy of the same tensor", bench_rms_norm,
-     true},
-    {"add_rms_norm", "the same with a residual, on a GPU", NULL, true},
-    {"ops", "every op, forward and backward, on the largest of its cases", bench_ops, false},
+     rms_norm_on_cuda},
+    {"add_rms_norm", "the same with a residual, on a GPU", NULL, add_rms_norm_on_cuda},
+    {"attention", "causal attention, forward and backward", bench_attention, bench_attention},
+    {"ops", "every op, forward and backward, on the largest of its cases", bench_ops, NULL},
+    {"step", "where the time of a training step goes, op by op", bench_step, bench_step},
+    {"products", "the products of a step by every algorithm of cuBLASLt, on a GPU", NULL,
+     bench_products},
 };
 
 enum { BENCHMARKS = sizeof benchmarks / sizeof *benchmarks, WRONG_CALL = 2 };
@@ -22,15 +37,19 @@ static int usage(FILE *file)
     fprintf(file, "\n"
                   "  --rows M       rows of x (4096; on a GPU a table of sizes)\n"
                   "  --cols N       columns of x (4096)\n"
-                  "  --dtype T      f32 (the default) or f64; on a GPU f32, bf16 or mixed (all)\n"
-                  "  --device D     cpu, or cuda (rms_norm and add_rms_norm)\n"
-                  "  --heads H      on a GPU: weights [H, N] for H heads\n"
+                  "  --dtype T      f32 (the default) or f64; on a GPU f32, bf16 or mixed (all);\n"
+                  "                 attention, step and products: f32, tf32 (on a GPU) or bf16\n"
+                  "  --device D     cpu, or cuda (all but ops)\n"
+                  "  --heads H      rms_norm, add_rms_norm on a GPU: weights [H, N] for H heads\n"
                   "  --ladder       rms_norm on a GPU: the kernels by which one gets there\n"
-                  "  --quick        on a GPU: the smaller sizes alone\n"
-                  "  --tsv FILE     on a GPU: write the figures to FILE, too\n"
+                  "  --quick        rms_norm, add_rms_norm on a GPU: the smaller sizes alone\n"
+                  "  --tsv FILE     rms_norm, add_rms_norm on a GPU: the figures to FILE, too\n"
+                  "  --shape S      attention: BxHxTxD (on a GPU a table of shapes)\n"
                   "  --threads T    CPU threads (what OpenMP suggests)\n"
                   "  --repeats R    take the median of so many (21)\n"
                   "  --op NAME      ops: this one alone\n"
+                  "  --model NAME   step, products: tiny (the default), toy, small or shakespeare\n"
+                  "  --batch B      step, products: sequences of a batch (the model's own number)\n"
                   "  --json         one line of JSON per figure\n");
     return file == stdout ? EXIT_SUCCESS : WRONG_CALL;
 }
@@ -45,6 +64,8 @@ static bool read_count(const char *text, int64_t limit, int64_t *value)
 
 static bool read_dtype(const char *text, bench_options *options)
 {
+    options->tf32 = !strcmp(text, "tf32");
+    if (options->tf32) text = "f32";
     static const struct {
         const char *name;
         gd_dtype dtype;
@@ -71,22 +92,39 @@ static bool read_switch(bench_options *options, const char *name)
 /* Names the first of the options that do not go together; NULL if all do. */
 static const char *contradiction(const benchmark *b, const bench_options *o)
 {
-    const bool cuda = o->device == GD_CUDA, norm = b->run == bench_rms_norm;
-    if (cuda && !b->on_cuda) return "--device cuda is for rms_norm and add_rms_norm";
-    if (!cuda && !b->run)
-        return "add_rms_norm wants --device cuda; on the CPU there is ops --op add_rms_norm";
-    if (o->ladder && !(cuda && norm)) return "--ladder wants rms_norm --device cuda";
+    const bool cuda = o->device == GD_CUDA;
+    const bool step = b->on_cuda == bench_step || b->on_cuda == bench_products;
+    const bool attention = b->run == bench_attention;
+    const bool norm = cuda && b->on_cuda && !step && !attention;
+    if (cuda && !b->on_cuda) return "--device cuda is for all but ops";
+    if (o->shape[0] && !attention) return "--shape is for attention";
+    if (!cuda && !b->run) return "add_rms_norm and products want --device cuda";
+    if (o->op && b->run != bench_ops) return "--op is for ops";
+    if ((o->model || o->batch) && !step) return "--model and --batch are for step and products";
+    if ((o->rows || o->cols) && (step || attention))
+        return "--rows and --cols are for rms_norm and add_rms_norm";
+    if (o->ladder && !(norm && b->run)) return "--ladder wants rms_norm --device cuda";
     if (o->ladder && o->tsv) return "--tsv is not for --ladder";
-    if (o->quick && !cuda) return "--quick wants --device cuda";
-    if (o->heads && !cuda) return "--heads wants --device cuda";
-    if (o->tsv && !cuda) return "--tsv wants --device cuda";
-    if (o->op && b->on_cuda) return "--op is for ops";
-    if ((o->dtype == GD_BFLOAT16 || o->mixed) && !cuda)
-        return "--dtype bf16 and mixed want --device cuda";
+    if (o->quick && !norm) return "--quick wants rms_norm or add_rms_norm, --device cuda";
+    if (o->heads && !norm) return "--heads wants rms_norm or add_rms_norm, --device cuda";
+    if (o->tsv && !norm) return "--tsv wants rms_norm or add_rms_norm, --device cuda";
+    if (o->mixed && !norm) return "--dtype mixed wants rms_norm or add_rms_norm, --device cuda";
+    if (o->tf32 && !(cuda && (step || attention)))
+        return "--dtype tf32 wants attention, step or products, --device cuda";
+    if (o->dtype == GD_BFLOAT16 && !cuda && !step)
+        return "--dtype bf16 wants step or --device cuda";
     if (o->dtype == GD_FLOAT64 && cuda) return "--dtype f64 is for the CPU";
     if (cuda && !o->rows != !o->cols) return "on a GPU, --rows and --cols go together";
     if (o->heads && o->rows % o->heads) return "--rows must be a multiple of --heads";
     return NULL;
+}
+
+static bool read_shape(const char *text, int64_t *shape)
+{
+    char end;
+    return sscanf(text, "%" SCNd64 "x%" SCNd64 "x%" SCNd64 "x%" SCNd64 "%c", &shape[0], &shape[1],
+                  &shape[2], &shape[3], &end) == 4 &&
+           shape[0] > 0 && shape[1] > 0 && shape[2] > 0 && shape[3] > 0;
 }
 
 /* Takes one option with its value; false if it is none, or the value is wrong. */
@@ -106,6 +144,12 @@ static bool read_option(bench_options *options, const char *name, const char *va
         options->repeats = (int)number;
         return good;
     }
+    if (!strcmp(name, "--batch")) return read_count(value, 1 << 20, &options->batch);
+    if (!strcmp(name, "--model")) {
+        options->model = value;
+        return true;
+    }
+    if (!strcmp(name, "--shape")) return read_shape(value, options->shape);
     if (!strcmp(name, "--dtype")) return read_dtype(value, options);
     if (!strcmp(name, "--device")) {
         options->device = !strcmp(value, "cuda") ? GD_CUDA : GD_CPU;
@@ -155,7 +199,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "gradus-bench: %s\n", bad);
         return WRONG_CALL;
     }
-    if (options.device == GD_CUDA) return bench_rms_norm_cuda(&options, !chosen->run);
+    if (options.device == GD_CUDA) return chosen->on_cuda(&options);
     if (!options.rows) options.rows = 4096;
     if (!options.cols) options.cols = 4096;
     return chosen->run(&options);

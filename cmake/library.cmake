@@ -8,6 +8,8 @@ file(GLOB op_sources CONFIGURE_DEPENDS kernels/*.c kernels/*/*.c)
 file(GLOB real_sources CONFIGURE_DEPENDS kernels/*/*_cpu.c)
 file(GLOB cuda_sources CONFIGURE_DEPENDS kernels/*.cu kernels/*/*.cu src/*_cuda.c src/*_cuda.cu)
 list(FILTER cuda_sources EXCLUDE REGEX "/ladder.*\\.cu$") # for study, in the benchmark alone
+file(GLOB hopper_sources CONFIGURE_DEPENDS kernels/*/*_hopper.cu)
+list(REMOVE_ITEM cuda_sources ${hopper_sources})
 list(REMOVE_ITEM core_sources ${PROJECT_SOURCE_DIR}/src/gradcheck/main.c ${cuda_sources})
 
 # *_cpu.c is written on REAL: float here ...
@@ -37,17 +39,33 @@ if(OpenMP_C_FOUND)
     list(APPEND gradus_link_words ${OpenMP_C_LIBRARIES})
 endif()
 
-if(gradus_cuda AND cuda_sources)
-    add_library(gradus_objects_cuda OBJECT ${cuda_sources})
-    set_target_properties(gradus_objects_cuda PROPERTIES CUDA_STANDARD 17 CUDA_VISIBILITY_PRESET hidden)
+# Compiles kernels into a library of objects.
+function(gradus_cuda_objects target)
+    add_library(${target} OBJECT ${ARGN})
+    set_target_properties(${target} PROPERTIES CUDA_STANDARD 17 CUDA_VISIBILITY_PRESET hidden)
     # Without what would need the C++ runtime: the library is linked as C.
     target_compile_options(
-        gradus_objects_cuda
-        PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${gradus_cuda_flags}
-                -Xcompiler=-fno-exceptions,-fno-rtti,-fno-threadsafe-statics>)
-    target_include_directories(gradus_objects_cuda SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+        ${target} PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:${gradus_cuda_flags}
+                          -Xcompiler=-fno-exceptions,-fno-rtti,-fno-threadsafe-statics>)
+    target_include_directories(${target} SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+endfunction()
+
+if(gradus_cuda AND cuda_sources)
+    gradus_cuda_objects(gradus_objects_cuda ${cuda_sources})
     target_compile_definitions(gradus_objects PRIVATE GD_HAVE_CUDA)
     list(APPEND gradus_object_libraries gradus_objects_cuda)
+    # *_hopper.cu has instructions of sm_90a, which runs on compute capability 9.0 alone. Where that
+    # is not built for, the kernels for any GPU do the work.
+    set(architectures "${CMAKE_CUDA_ARCHITECTURES}")
+    if(architectures STREQUAL "native")
+        set(architectures "${CMAKE_CUDA_ARCHITECTURES_NATIVE}")
+    endif()
+    if(architectures MATCHES "(^|;)(90|all)" AND hopper_sources)
+        gradus_cuda_objects(gradus_objects_hopper ${hopper_sources})
+        set_target_properties(gradus_objects_hopper PROPERTIES CUDA_ARCHITECTURES 90a-real)
+        target_compile_definitions(gradus_objects_cuda PRIVATE GD_HAVE_HOPPER)
+        list(APPEND gradus_object_libraries gradus_objects_hopper)
+    endif()
     list(APPEND gradus_link_targets CUDA::cudart_static CUDA::cublasLt CUDA::curand)
     list(APPEND gradus_link_words -L${CUDAToolkit_LIBRARY_DIR} cublasLt curand cudart_static rt dl
          pthread)

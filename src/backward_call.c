@@ -2,7 +2,7 @@
  * the gradients.
  *
  * A gradient that is not there yet needs memory, unless the kernel can write it over its dy or over
- * the input: where the op's record allows that, and nobody else will look there again. */
+ * the input: where the op's record allows that, and nothing will read it again. */
 #include "core.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@ static bool same_memory_shape(const gd_tensor *t, const gd_tensor *other)
     return t->dtype == other->dtype && t->count == other->count;
 }
 
-/* dinput may be written over dy: the gradient of output 0, if nobody wants to see that later. */
+/* dinput may be written over dy: the gradient of output 0, if it is not needed later. */
 static bool can_take_doutput(const gd_node *node, const gd_call *call, int i)
 {
     gd_tensor *t = node->input[i], *y = node->output[0];

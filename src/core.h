@@ -45,7 +45,7 @@ struct gd_storage {
     gd_storage *next; /* in step_storages */
 };
 
-/* One size class of the pool: blocks of equal size that nobody uses now. There is always room to
+/* One size class of the pool: blocks of equal size that are free. There is always room to
  * put a block back, since `capacity` is at least the number of blocks that exist. */
 typedef struct gd_pool_class {
     size_t block_bytes;
@@ -181,6 +181,9 @@ struct gd_context {
 
     gd_grad_hook grad_hook;
     void *grad_hook_user;
+
+    gd_watcher watcher; /* gd_watch_ops */
+    void *watcher_user;
 
     const gd_op **user_ops;
     int64_t user_op_count, user_op_capacity;

@@ -132,9 +132,18 @@ gd_status gd_run_kernel(gd_kernel kernel, const gd_call *call, bool backward)
 {
     gd_context *ctx = call->context;
     if (ctx->device->op_begin) ctx->device->op_begin(ctx, call->op->name, backward);
+    if (ctx->watcher) ctx->watcher(ctx->watcher_user, call, backward, true);
     gd_status status = kernel(call);
+    if (ctx->watcher) ctx->watcher(ctx->watcher_user, call, backward, false);
     if (ctx->device->op_end) ctx->device->op_end(ctx);
     return status;
+}
+
+void gd_watch_ops(gd_context *ctx, gd_watcher watcher, void *user)
+{
+    if (!ctx) return;
+    ctx->watcher = watcher;
+    ctx->watcher_user = user;
 }
 
 gd_dtype gd_kernel_dtype(const gd_call *call, const gd_tensor *t)
@@ -264,7 +273,7 @@ typedef struct apply_state {
     gd_spec *output_spec, *save_spec;
     gd_tensor **kernel_input, **kernel_output; /* after conversion */
     bool wanted;                               /* an input wants a gradient, and can get one */
-    bool record;                               /* it shall flow: nobody has turned it off */
+    bool record;                               /* and recording is not turned off */
     bool seen_real;                            /* by widen() */
 } apply_state;
 
@@ -429,7 +438,7 @@ static gd_status run_forward(apply_state *state)
 }
 
 /* A failed call leaves nothing behind: what it had made gives its memory back at once. The headers
- * stay in the lists until the step ends, as all headers do, but nobody has a pointer to them. */
+ * stay in the lists until the step ends, as all headers do, but there are no pointers to them. */
 static void abandon(apply_state *state, gd_tensor *first_before, gd_storage *storage_before)
 {
     gd_context *ctx = state->call.context;

@@ -143,7 +143,7 @@ static void update_range(const gd_optimizer *optimizer, int64_t start, int64_t e
     }
 }
 
-/* Updates the parameters that decay, or the others, in as few ranges as those allow that shall not
+/* Updates the parameters that decay, or the others, in as few ranges as those allow that must not
  * be trained. */
 static void update(const gd_optimizer *optimizer, int decay)
 {

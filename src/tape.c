@@ -117,7 +117,7 @@ void gd_step_end(gd_context *ctx)
     ctx->tape_floor = 0;
     for (gd_tensor *t = ctx->step_tensors; t; t = t->next) {
         gd_storage *storage = t->storage;
-        t->storage = NULL; /* who looks at t all the same is told so, until the header is reused */
+        t->storage = NULL; /* a later use of t is an error, until the header is reused */
         if (!storage || storage->step) continue;
         storage->readers = 0;
         if (--storage->windows == 0) { /* its owner went before this view of it */

@@ -210,7 +210,7 @@ void gd_tensor_destroy(gd_tensor *t)
     if (t->grad) gd_tensor_destroy(t->grad);
     t->grad = NULL;
     t->freed = true;
-    t->requires_grad = false; /* a tape that reaches it has nobody left to bring a gradient to */
+    t->requires_grad = false; /* a tape that reaches it has no tensor to give a gradient to */
     list_remove(&ctx->user_tensors, t);
     drop_window(t);
     /* The tape, or a variable of the user's, may still point here until the step ends. */
@@ -227,7 +227,7 @@ void gd_tensor_bury(gd_context *ctx)
     }
 }
 
-/* A step tensor gives its memory up when nobody looks at it and no backward will read it. */
+/* A step tensor gives its memory up when no tensor looks at it and no backward will read it. */
 static void free_step_tensor(gd_tensor *t)
 {
     t->freed = true;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Adds an op to a copy of the project exactly as CONTRIBUTING.md says, and gradchecks it; then
+# Adds two ops to a copy of the project exactly as CONTRIBUTING.md says, and gradchecks them; then
 # breaks its backward and sees that gradcheck notices.
 #   tests/contributing.sh SOURCE_DIR WORK_DIR
 set -euo pipefail
@@ -26,6 +26,7 @@ block c kernels/cube/cube_cpu.c >kernels/cube/cube_cpu.c
 block c kernels/cube/cube.c >kernels/cube/cube.c
 # shellcheck disable=SC2094
 block cuda kernels/cube/cube.cu >kernels/cube/cube.cu
+block unary "" >>kernels/elementwise/unary.def
 block row "" >>kernels/ops.def
 # shellcheck disable=SC2094
 block declaration "" >declaration
@@ -33,6 +34,7 @@ sed -i '/^GD_API gd_tensor \*gd_neg/{
     r declaration
 }' include/gradus/ops.h
 grep -q gd_cube include/gradus/ops.h
+grep -q gd_sinh include/gradus/ops.h
 
 check()
 {
@@ -40,7 +42,7 @@ check()
         -DGRADUS_TRAIN=OFF -DGRADUS_BENCH=OFF -DGRADUS_EXAMPLES=OFF -DGRADUS_WERROR=ON >/dev/null
     cmake --build build --target gradus-gradcheck --parallel 2 >build.log 2>&1 ||
         { cat build.log; exit 1; }
-    build/bin/gradus-gradcheck cube
+    build/bin/gradus-gradcheck cube sinh
 }
 
 # The whole CUDA build takes minutes, and its other files are built elsewhere.
@@ -51,7 +53,8 @@ if command -v nvcc >/dev/null; then
 fi
 
 check | tee report
-grep -q PASS report
+grep -q "^cube .*PASS" report
+grep -q "^sinh .*PASS" report
 
 sed -i 's/3 \* x\[i\] \* x\[i\] \* dy/x[i] * x[i] * dy/' kernels/cube/cube_cpu.c
 if check >report; then

@@ -32,7 +32,7 @@ marks_of_code()
         function flush(    i, j) {
             for (i = 1; i <= lines; i++) {
                 comment = line[i]
-                if (match(line[i], /^ *(UNARY|SCALAR|BINARY)\([a-z_]+,/)) {
+                if (match(line[i], /^ *(UNARY|SCALAR|RANGE|BINARY)\([a-z_0-9]+,/)) {
                     code = line[i]
                     for (j = i; line[j] !~ /\)$/ && j < lines; j++) code = code " " line[j + 1]
                     gsub(/ +/, " ", code)
@@ -113,7 +113,7 @@ for readme in kernels/*/README.md; do
 
     # The ops of this folder that have a backward.
     mapfile -t ops < <(awk '
-        match($0, /^ *(UNARY|SCALAR|BINARY)\([a-z_]+,/) {
+        match($0, /^ *(UNARY|SCALAR|RANGE|BINARY)\([a-z_0-9]+,/) {
             name = substr($0, RSTART, RLENGTH - 1); sub(/^.*\(/, "", name); print name
         }
         /^const gd_op gd_op_/ { name = substr($3, 7) }

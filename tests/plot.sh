@@ -78,6 +78,26 @@ head -c -5 one.jsonl >torn.jsonl
 grep -q 'the last line of torn.jsonl is torn, and left out' said
 has_curves torn.svg training,validation,norm,rate,speed
 
+# Where the time of a step goes: a bar for each op.
+cat >step.jsonl <<'EOS'
+{"benchmark": "step", "model": "toy", "dtype": "f32", "device": "it's", "ms": 3.14159}
+{"name": "linear", "pass": "forward", "ms": 1}
+{"name": "linear", "pass": "backward", "ms": 2.5}
+{"name": "rope_qkv", "pass": "forward", "ms": 0.25}
+{"name": "adamw", "pass": "update", "ms": 0.5}
+EOS
+"$plot" step.jsonl -o step.svg
+has_curves step.svg forward,backward,update
+for word in "toy f32, 3.142 ms a step, it's" linear rope_qkv adamw; do
+    sed "s/&#39;/'/g; s/&apos;/'/g" step.svg | grep -cF ">$word<" >/dev/null ||
+        fail "step.svg: not said: $word"
+done
+"$plot" step.jsonl step.jsonl -o steps
+is_png steps.png 1200 800
+sed '3s/2.5/"x"/' step.jsonl >bad_step.jsonl
+refused "bad_step.jsonl: it has no parts, or one without a name or a time" bad_step.jsonl -o no.svg
+refused "one.jsonl is not what gradus-bench step --json prints" step.jsonl one.jsonl -o no.svg
+
 head -1 one.jsonl >bare.jsonl
 tail -n +2 one.jsonl >headless.jsonl
 sed '5s/.$//' one.jsonl >broken.jsonl

@@ -11,10 +11,10 @@ typedef struct reference {
     double *y, *dq, *dk, *dv;
 } reference;
 
-/* With weights p_ij = softmax_j(scale q_i k_j):  y_i = sum p_ij v_j,  dv_j = sum p_ij dy_i,
+/* With weights p_ij = softmax_j(scale q_i k_j), times keep_ij [B, H, T, S] if that is given:  y_i = sum p_ij v_j,  dv_j = sum p_ij dy_i,
  * ds_ij = p_ij (dy_i v_j - sum_j p_ij dy_i v_j),  dq_i = scale sum ds_ij k_j,  dk_j alike. */
 static reference attend(const sizes *z, const double *q, const double *k, const double *v,
-                        const double *dy)
+                        const double *dy, const double *keep)
 {
     int64_t G = z->H / z->KV, offset = z->S - z->T;
     double scale = z->scale != 0 ? z->scale : 1 / sqrt((double)z->D);
@@ -36,12 +36,13 @@ static reference attend(const sizes *z, const double *q, const double *k, const 
                 for (int64_t s = 0; s < seen; s++) total += p[s] = exp(p[s] - largest);
                 for (int64_t s = 0; s < seen; s++) {
                     int64_t ik = (b * z->S + s) * z->KV + h / G;
+                    double times = keep ? keep[((b * z->H + h) * z->T + t) * z->S + s] : 1;
                     p[s] /= total;
                     dp[s] = 0;
                     for (int64_t e = 0; e < z->E; e++) {
-                        r.y[iq * z->E + e] += p[s] * v[ik * z->E + e];
-                        r.dv[ik * z->E + e] += p[s] * dy[iq * z->E + e];
-                        dp[s] += dy[iq * z->E + e] * v[ik * z->E + e];
+                        r.y[iq * z->E + e] += times * p[s] * v[ik * z->E + e];
+                        r.dv[ik * z->E + e] += times * p[s] * dy[iq * z->E + e];
+                        dp[s] += times * dy[iq * z->E + e] * v[ik * z->E + e];
                     }
                     mean += p[s] * dp[s];
                 }
@@ -107,7 +108,7 @@ static void check_attention(int threads, gd_dtype dtype, int layout, const sizes
     gd_tensor *y = gd_keep(gd_attention(q, k, v, &options));
     ck_assert_no_error(ctx);
     double *vq = values_of(q), *vk = values_of(k), *vv = values_of(v), *vdy = values_of(dy);
-    reference want = attend(z, vq, vk, vv, vdy);
+    reference want = attend(z, vq, vk, vv, vdy, NULL);
     /* The scores of size 100 inputs have as many digits less before their exponential. */
     double tolerance = tolerance_of(dtype) * size * size;
     assert_sums("y", y, want.y, tolerance);
@@ -252,7 +253,7 @@ START_TEST(attention_gives_each_gradient_alone)
             gd_tensor_set_requires_grad(x[i], wanted >> i & 1);
         }
         gd_attention_options options = {.causal = true};
-        reference want = attend(&z, v[0], v[1], v[2], vdy);
+        reference want = attend(&z, v[0], v[1], v[2], vdy, NULL);
         double *gradient[3] = {want.dq, want.dk, want.dv};
         for (int round = 1; round <= 2; round++) { /* the second adds */
             backward_with(gd_attention(x[0], x[1], x[2], &options), dy);
@@ -287,7 +288,7 @@ START_TEST(attention_has_the_same_bits_for_any_number_of_threads)
         gd_tensor *k = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 333, 2, 20), -1, 1, &seed);
         gd_tensor *v = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 333, 2, 20), -1, 1, &seed);
         gd_tensor *dy = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 333, 6, 20), -1, 1, &seed);
-        gd_attention_options options = {.causal = true};
+        gd_attention_options options = {.causal = true, .dropout = 0.1};
         gd_tensor *y = gd_keep(gd_attention(q, k, v, &options));
         backward_with(y, dy);
         gd_tensor *results[4] = {y, gd_grad(q), gd_grad(k), gd_grad(v)};
@@ -304,6 +305,52 @@ START_TEST(attention_has_the_same_bits_for_any_number_of_threads)
         gd_context_free(ctx);
     }
     for (int i = 0; i < 4; i++) free(first[i]);
+}
+END_TEST
+
+/* Values that are the identity show the weights, and so which of them dropout keeps: each with
+ * probability 1 - p, and divided by it. With the same random numbers, any other values and the
+ * backward have these weights. */
+START_TEST(attention_drops_weights)
+{
+    const double p = 0.3;
+    const sizes z = {2, 45, 107, 4, 2, 8, 107, true, 0};
+    gd_context *ctx = test_context(2);
+    uint64_t seed = 10;
+    gd_tensor *q = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 45, 4, 8), -1, 1, &seed);
+    gd_tensor *k = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 107, 2, 8), -1, 1, &seed);
+    gd_tensor *v = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 107, 2, 107), -1, 1, &seed);
+    gd_tensor *dy = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(2, 45, 4, 107), -1, 1, &seed);
+    gd_tensor *identity = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(2, 107, 2, 107));
+    gd_tensor_fill(identity, 0);
+    for (int64_t i = 0; i < 2 * 107 * 2; i++)
+        ((double *)gd_tensor_data(identity))[i * 107 + i / 2 % 107] = 1;
+    gd_attention_options options = {.causal = true}, dropping = {.causal = true, .dropout = p};
+    gd_random_set(ctx, (gd_random_state){.seed = 77});
+    double *all = values_of(gd_attention(q, k, identity, &options)); /* [B, T, H, S] */
+    double *kept = values_of(gd_attention(q, k, identity, &dropping));
+    double *keep = zeros(z.B * z.H * z.T * z.S), count = 0, stay = 0;
+    for (int64_t i = 0; i < z.B * z.T * z.H * z.S; i++) {
+        int64_t s = i % z.S, h = i / z.S % z.H, t = i / z.S / z.H % z.T, b = i / z.S / z.H / z.T;
+        if (all[i] == 0) continue; /* not seen */
+        count++, stay += kept[i] != 0;
+        if (kept[i] != 0) ck_assert(fabs(kept[i] * (1 - p) - all[i]) <= 1e-14);
+        keep[((b * z.H + h) * z.T + t) * z.S + s] = kept[i] != 0 ? 1 / (1 - p) : 0;
+    }
+    ck_assert_msg(fabs(stay / count - (1 - p)) < 4 * sqrt(p * (1 - p) / count), "%g of %g stay",
+                  stay, count);
+    double *vq = values_of(q), *vk = values_of(k), *vv = values_of(v), *vdy = values_of(dy);
+    reference want = attend(&z, vq, vk, vv, vdy, keep);
+    gd_random_set(ctx, (gd_random_state){.seed = 77});
+    gd_tensor *y = gd_keep(gd_attention(q, k, v, &dropping));
+    assert_sums("y", y, want.y, 1e-12);
+    backward_with(y, dy);
+    assert_sums("dq", gd_grad(q), want.dq, 1e-12);
+    assert_sums("dk", gd_grad(k), want.dk, 1e-12);
+    assert_sums("dv", gd_grad(v), want.dv, 1e-12);
+    free(all), free(kept), free(keep), free(vq), free(vk), free(vv), free(vdy);
+    free_reference(want);
+    gd_context_free(ctx);
 }
 END_TEST
 
@@ -333,6 +380,9 @@ START_TEST(attention_says_what_does_not_fit)
     gd_attention_options options = {.scale = NAN};
     ck_assert_ptr_null(gd_attention(q, k, v, &options));
     ck_assert_error(ctx, "attention: scale is nan, wanted a finite number");
+    options = (gd_attention_options){.dropout = 1};
+    ck_assert_ptr_null(gd_attention(q, k, v, &options));
+    ck_assert_error(ctx, "attention: dropout is 1, wanted 0 <= dropout < 1");
     ck_assert_ptr_null(gd_attention(NULL, k, v, NULL));
     ck_assert_error(ctx, "attention: q is NULL");
     gd_context_free(ctx);
@@ -351,6 +401,7 @@ int main(void)
     tcase_add_test(tests, attention_does_not_look_ahead);
     tcase_add_test(tests, attention_gives_each_gradient_alone);
     tcase_add_test(tests, attention_has_the_same_bits_for_any_number_of_threads);
+    tcase_add_test(tests, attention_drops_weights);
     tcase_add_test(tests, attention_says_what_does_not_fit);
     suite_add_tcase(suite, tests);
     return check_main(suite);

@@ -10,10 +10,11 @@ static char output[PROGRAM_OUTPUT];
 
 START_TEST(help_names_benchmarks_and_options)
 {
-    static const char *const words[] = {"  rms_norm ", "  add_rms_norm ", "  ops ",
-                                        "  --rows M",  "  --cols N",      "  --dtype T",
-                                        "  --heads H", "  --tsv FILE",    "  --threads T",
-                                        "  --repeats", "  --op NAME",     "  --json "};
+    static const char *const words[] = {
+        "  rms_norm ",   "  add_rms_norm ", "  ops ",         "  step ",
+        "  products ",   "  --rows M",      "  --cols N",     "  --dtype T",
+        "  --heads H",   "  --tsv FILE",    "  --model NAME", "  --batch B",
+        "  --threads T", "  --repeats",     "  --op NAME",    "  --json "};
     static const char *const calls[] = {"--help", "-h", "rms_norm --help"};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         program_must(0, calls[i], output);
@@ -50,6 +51,59 @@ START_TEST(rms_norm_in_json)
         at = end + 1;
     }
     ck_assert_str_eq(at, "");
+}
+END_TEST
+
+/* A whole step of a small model: a line for each op and pass, whose shares add up. */
+START_TEST(a_step)
+{
+    static const char *const lines[] = {"\nlinear                 forward ",
+                                        "\nlinear                 backward ",
+                                        "\nattention              forward ",
+                                        "\nlinear_cross_entropy   backward ",
+                                        "\nrope_qkv               backward",
+                                        "\nadamw                  update  ",
+                                        "\na step: ",
+                                        "\nceilings: "};
+    program_must(0, "step --batch 1 --repeats 1 --threads 2", output);
+    program_said(output, "tiny float32, [1, 64] tokens, cpu, 2 threads\n");
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) program_said(output, lines[i]);
+}
+END_TEST
+
+START_TEST(a_step_in_json)
+{
+    program_must(0, "step --batch 2 --repeats 2 --threads 1 --dtype bf16 --json", output);
+    const char *at = output, *end = json_end(at);
+    ck_assert(end && *end == '\n');
+    ck_assert(json_is(json_member(at, "benchmark"), "step"));
+    ck_assert(json_is(json_member(at, "dtype"), "bfloat16"));
+    static const char *const numbers[] = {"ms",   "tokens_per_second", "peak_bytes",
+                                          "loss", "ceiling_gbps",      "ceiling_tflops"};
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++)
+        ck_assert(strtod(json_member(at, numbers[i]), NULL) > 0);
+    double shares = 0, calls = 0;
+    for (at = end + 1; *at; at = end + 1) {
+        end = json_end(at);
+        ck_assert_msg(*at == '{' && end && *end == '\n', "not JSON: %.200s", at);
+        shares += strtod(json_member(at, "share"), NULL);
+        if (json_is(json_member(at, "name"), "linear"))
+            calls += strtod(json_member(at, "calls"), NULL);
+    }
+    ck_assert_double_eq_tol(shares, 1, 0.01);
+    ck_assert_double_eq(calls, 2 * 2 * 4); /* both passes, two layers, four products in each */
+}
+END_TEST
+
+START_TEST(attention)
+{
+    program_must(0, "attention --shape 1x2x40x8 --repeats 1 --threads 1", output);
+    program_said(output, "attention_forward  B 1, H 2, T 40, D 8 float32 ");
+    program_said(output, "\nattention_backward B 1, H 2, T 40, D 8 float32 ");
+    program_must(0, "attention --shape 1x1x3x4 --repeats 2 --threads 1 --json", output);
+    ck_assert_int_eq(count_lines(output), 2);
+    ck_assert_ptr_eq(json_end(output), strchr(output, '\n'));
+    ck_assert(strtod(json_member(output, "ms"), NULL) > 0);
 }
 END_TEST
 
@@ -91,15 +145,28 @@ static const struct {
     {"rms_norm --cols ''", "gradus-bench: cannot make sense of --cols \n"},
     {"rms_norm --dtype f16", "gradus-bench: cannot make sense of --dtype f16\n"},
     {"rms_norm --threads 5000", "gradus-bench: cannot make sense of --threads 5000\n"},
+    {"attention --shape 2x3", "gradus-bench: cannot make sense of --shape 2x3\n"},
+    {"ops --shape 1x2x3x4", "gradus-bench: --shape is for attention\n"},
     {"rms_norm --repeats 0", "gradus-bench: cannot make sense of --repeats 0\n"},
+    {"step --model huge", "gradus-bench: there is no model \"huge\"; there are tiny, toy, small"},
+    {"step --batch 0", "gradus-bench: cannot make sense of --batch 0\n"},
+    {"step --rows 4", "gradus-bench: --rows and --cols are for rms_norm and add_rms_norm\n"},
+    {"step --dtype tf32", "gradus-bench: --dtype tf32 wants attention, step or products, "
+                          "--device cuda\n"},
+    {"ops --model toy", "gradus-bench: --model and --batch are for step and products\n"},
+    {"products", "gradus-bench: add_rms_norm and products want --device cuda\n"},
+    {"step --ladder", "gradus-bench: --ladder wants rms_norm --device cuda\n"},
+    {"step --device cuda --heads 8", "gradus-bench: --heads wants rms_norm or add_rms_norm, "},
+    {"step --quick", "gradus-bench: --quick wants rms_norm or add_rms_norm, --device cuda\n"},
     {"ops --op nope", "gradus-bench: cannot make sense of --op nope\n"},
-    {"ops --device cuda", "gradus-bench: --device cuda is for rms_norm and add_rms_norm\n"},
-    {"add_rms_norm", "gradus-bench: add_rms_norm wants --device cuda; "},
+    {"ops --device cuda", "gradus-bench: --device cuda is for all but ops"},
+    {"add_rms_norm", "gradus-bench: add_rms_norm and products want --device cuda\n"},
     {"add_rms_norm --device cuda --ladder",
      "gradus-bench: --ladder wants rms_norm --device cuda\n"},
-    {"rms_norm --heads 8", "gradus-bench: --heads wants --device cuda\n"},
-    {"rms_norm --tsv figures", "gradus-bench: --tsv wants --device cuda\n"},
-    {"rms_norm --dtype mixed", "gradus-bench: --dtype bf16 and mixed want --device cuda\n"},
+    {"rms_norm --heads 8", "gradus-bench: --heads wants rms_norm or add_rms_norm, --device cuda\n"},
+    {"rms_norm --tsv figures", "gradus-bench: --tsv wants rms_norm or add_rms_norm, "},
+    {"rms_norm --dtype mixed", "gradus-bench: --dtype mixed wants rms_norm or add_rms_norm, "},
+    {"rms_norm --dtype bf16", "gradus-bench: --dtype bf16 wants step or --device cuda\n"},
     {"rms_norm --device cuda --rows 8", "gradus-bench: on a GPU, --rows and --cols go together\n"},
     {"rms_norm --device cuda --rows 12 --cols 8 --heads 5",
      "gradus-bench: --rows must be a multiple of --heads\n"},
@@ -127,6 +194,9 @@ int main(void)
     tcase_add_test(cases, help_names_benchmarks_and_options);
     tcase_add_test(cases, rms_norm);
     tcase_add_test(cases, rms_norm_in_json);
+    tcase_add_test(cases, a_step);
+    tcase_add_test(cases, a_step_in_json);
+    tcase_add_test(cases, attention);
     tcase_add_test(cases, every_op);
     tcase_add_test(cases, one_op_in_json);
     tcase_add_loop_test(cases, bad_calls_are_named, 0, sizeof bad / sizeof *bad);

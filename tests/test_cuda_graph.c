@@ -88,7 +88,7 @@ static void destroy(learner *l)
 
 static gd_tensor *loss_of(learner *l)
 {
-    return gd_mul(gd_cross_entropy(model_logits(&l->m, l->tokens), l->targets), l->weight);
+    return gd_mul(model_loss(&l->m, l->tokens, l->targets), l->weight);
 }
 
 /* ---- A step -------------------------------------------------------------------------------- */
@@ -255,7 +255,7 @@ static double validate(learner *l)
     l->m.training = false;
     gd_no_grad_begin(l->m.ctx);
     draw(l, 1000, 0);
-    double loss = gd_item(gd_cross_entropy(model_logits(&l->m, l->tokens), l->targets));
+    double loss = gd_item(model_loss(&l->m, l->tokens, l->targets));
     gd_no_grad_end(l->m.ctx);
     gd_step_end(l->m.ctx);
     l->m.training = true;

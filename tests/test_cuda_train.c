@@ -58,7 +58,7 @@ static double loss_on(learner *l, const int32_t *text, bool learn)
     const size_t bytes = BATCH * CONTEXT * sizeof *text;
     gd_tensor_write(l->tokens, text, bytes);
     gd_tensor_write(l->targets, text + 1, bytes);
-    gd_tensor *mean = gd_cross_entropy(model_logits(&l->m, l->tokens), l->targets);
+    gd_tensor *mean = model_loss(&l->m, l->tokens, l->targets);
     if (learn) {
         gd_optimizer_backward(l->adamw, mean, 1);
         gd_optimizer_update(l->adamw, 1);
@@ -150,7 +150,7 @@ START_TEST(nothing_large_is_copied_in_16_bits)
         gd_random_integers(ids, 0, wide.vocab);
         gd_memory_reset_peak(ctx);
         for (int batch = 0; batch < 2; batch++) {
-            gd_backward(gd_cross_entropy(model_logits(&m, ids), ids));
+            gd_backward(model_loss(&m, ids, ids));
             gd_step_end(ctx);
         }
         gd_clip_grad_norm(m.params, 1, NULL);

@@ -57,6 +57,11 @@ static gd_tensor *power_minus_1(gd_tensor *x)
     return gd_pow(x, -1);
 }
 
+static gd_tensor *clamp(gd_tensor *x)
+{
+    return gd_clamp(x, -1, 1.5);
+}
+
 static double logistic(double x)
 {
     return 1 / (1 + exp(-x));
@@ -105,6 +110,11 @@ static double cubic_slope(double x)
           x * logistic(2 * cubic(x)) * logistic(-2 * cubic(x)) * 2 * cubic_slope(x),               \
       -4, 4)                                                                                       \
     F("silu", gd_silu, x *logistic(x), logistic(x) + x * logistic(x) * logistic(-x), -6, 6)        \
+    F("log1p", gd_log1p, log(1 + x), 1 / (1 + x), -0.5, 9)                                         \
+    F("expm1", gd_expm1, 2 * exp(x / 2) * sinh(x / 2), exp(x), -2, 3)                              \
+    F("erf", gd_erf, 1 - erfc(x), 2 / sqrt(acos(-1)) * exp(-x * x), -2, 2)                         \
+    F("softplus", gd_softplus, log(1 + exp(x)), logistic(x), -6, 6)                                \
+    F("clamp", clamp, x<-1 ? -1 : x> 1.5 ? 1.5 : x, x<-1 || x> 1.5 ? 0 : 1, -3, 3)                 \
     F("abs", gd_abs, fabs(x), x > 0 ? 1 : -1, -2, 2)
 
 typedef struct function {
@@ -206,6 +216,28 @@ START_TEST(special_values)
         {"gelu_tanh", gd_gelu_tanh, 1e30, 1e30, 1},
         {"gelu_tanh", gd_gelu_tanh, -1e30, 0, 0},
         {"gelu_tanh", gd_gelu_tanh, nan_value, nan_value, nan_value},
+        {"silu", gd_silu, -inf, 0, 0},
+        {"silu", gd_silu, inf, inf, 1},
+        {"gelu", gd_gelu, -inf, 0, 0},
+        {"gelu", gd_gelu, inf, inf, 1},
+        {"gelu_tanh", gd_gelu_tanh, -inf, 0, 0},
+        {"gelu_tanh", gd_gelu_tanh, inf, inf, 1},
+        {"gelu_tanh", gd_gelu_tanh, 3.4e38, 3.4e38, 1},
+        {"gelu_tanh", gd_gelu_tanh, -3.4e38, 0, 0},
+        {"softplus", gd_softplus, inf, inf, 1},
+        {"softplus", gd_softplus, -inf, 0, 0},
+        {"softplus", gd_softplus, 1e30, 1e30, 1},
+        {"softplus", gd_softplus, nan_value, nan_value, nan_value},
+        {"erf", gd_erf, inf, 1, 0},
+        {"erf", gd_erf, nan_value, nan_value, nan_value},
+        {"log1p", gd_log1p, -1, -inf, inf},
+        {"log1p", gd_log1p, 1e-20, 1e-20, 1},
+        {"expm1", gd_expm1, -inf, -1, 0},
+        {"expm1", gd_expm1, 1e-20, 1e-20, 1},
+        {"clamp", clamp, 1.5, 1.5, 1},
+        {"clamp", clamp, inf, 1.5, 0},
+        {"clamp", clamp, nan_value, nan_value, 0},
+        {"abs", gd_abs, nan_value, nan_value, 0},
         {"relu", gd_relu, 0, 0, 0},
         {"relu", gd_relu, inf, inf, 1},
         {"relu", gd_relu, -inf, 0, 0},
@@ -259,16 +291,16 @@ END_TEST
 
 typedef gd_tensor *binary(gd_tensor *a, gd_tensor *b);
 
-enum { ADD, SUB, MUL, DIV, MAXIMUM, BINARIES };
-static binary *const binaries[] = {gd_add, gd_sub, gd_mul, gd_div, gd_maximum};
-static const char *const binary_names[] = {"add", "sub", "mul", "div", "maximum"};
+enum { ADD, SUB, MUL, DIV, MAXIMUM, MINIMUM, BINARIES };
+static binary *const binaries[] = {gd_add, gd_sub, gd_mul, gd_div, gd_maximum, gd_minimum};
+static const char *const binary_names[] = {"add", "sub", "mul", "div", "maximum", "minimum"};
 
 static void evaluate_binary(int which, double a, double b, double *y, double *da, double *db)
 {
     double share = a > b ? 1 : a < b ? 0 : 0.5;
-    const double value[] = {a + b, a - b, a * b, a / b, a > b ? a : b};
-    const double by_a[] = {1, 1, b, 1 / b, share};
-    const double by_b[] = {1, -1, a, -a / (b * b), 1 - share};
+    const double value[] = {a + b, a - b, a * b, a / b, a > b ? a : b, a < b ? a : b};
+    const double by_a[] = {1, 1, b, 1 / b, share, 1 - share};
+    const double by_b[] = {1, -1, a, -a / (b * b), 1 - share, share};
     *y = value[which], *da = by_a[which], *db = by_b[which];
 }
 
@@ -411,6 +443,79 @@ START_TEST(maximum_of_ties_and_nan)
     gd_tensor_read_f64(gd_grad(a), ga, 4);
     gd_tensor_read_f64(gd_grad(b), gb, 4);
     ck_assert(ga[0] == 0.5 && gb[0] == 0.5 && ga[1] == 0 && gb[1] == 1);
+}
+END_TEST
+
+/* Where 1 / b overflows, a zero over b is still 0. */
+START_TEST(division_by_tiny_numbers)
+{
+    gd_tensor *a = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){0, 1e-30f});
+    gd_tensor *b = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){1e-39f, 1e-10f});
+    gd_tensor_set_requires_grad(b, true);
+    gd_tensor *y = gd_keep(gd_div(a, b));
+    gd_backward_from(&y, 1, NULL);
+    assert_close(y, (double[]){0, 1e-20}, 4, 0, "div");
+    assert_close(gd_grad(b), (double[]){0, -1e-10}, 4, 0, "db");
+}
+END_TEST
+
+START_TEST(powers_of_tensors)
+{
+    const double a[] = {2, 4, 0, 0, 3, -2}, b[] = {3, 0.5, 2, 0, 0, 2};
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(6));
+    gd_tensor *p = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(6));
+    gd_tensor_write_f64(x, a, 6);
+    gd_tensor_write_f64(p, b, 6);
+    gd_tensor_set_requires_grad(x, true);
+    gd_tensor_set_requires_grad(p, true);
+    gd_tensor *y = gd_keep(gd_pow_tensor(x, p));
+    gd_backward_from(&y, 1, NULL);
+    assert_close(y, (double[]){8, 2, 0, 1, 1, 4}, 4, 0, "y");
+    assert_close(gd_grad(x), (double[]){12, 0.25, 0, 0, 0, -4}, 4, 0, "da");
+    assert_close(gd_grad(p), (double[]){8 * log(2), 2 * log(4), 0, 0, log(3), NAN}, 4, 0, "db");
+}
+END_TEST
+
+START_TEST(comparisons_give_masks)
+{
+    static gd_tensor *(*const run[])(gd_tensor *, gd_tensor *) = {gd_eq, gd_ne, gd_lt,
+                                                                  gd_le, gd_gt, gd_ge};
+    static const int32_t wanted[6][4] = {{0, 1, 0, 0}, {1, 0, 1, 1}, {1, 0, 0, 0},
+                                         {1, 1, 0, 0}, {0, 0, 1, 0}, {0, 1, 1, 0}};
+    for (int k = 0; k < 6; k++) {
+        gd_tensor *a = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(4), (float[]){1, 2, 3, NAN});
+        gd_tensor *two = gd_tensor_from(ctx, GD_FLOAT32, 0, NULL, (float[]){2});
+        gd_tensor_set_requires_grad(a, true);
+        gd_tensor *mask = run[k](a, two);
+        int32_t got[4];
+        ck_assert_int_eq(gd_tensor_dtype(mask), GD_INT32);
+        ck_assert(!gd_tensor_requires_grad(mask));
+        gd_tensor_read(mask, got, sizeof got);
+        ck_assert_mem_eq(got, wanted[k], sizeof got);
+    }
+    ck_assert_int_eq(gd_tape_length(ctx), 0);
+}
+END_TEST
+
+/* What is masked has no gradient, not even an infinite one, and may hold anything. */
+START_TEST(masked_fill_hides_what_it_fills)
+{
+    gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2, 2), (float[]){1, NAN, 3, 4});
+    gd_tensor *mask = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), (int32_t[]){0, 1});
+    gd_tensor *u = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2, 2), (float[]){5, INFINITY, 6, 7});
+    gd_tensor_set_requires_grad(x, true);
+    gd_tensor *y = gd_keep(gd_masked_fill(x, mask, -INFINITY));
+    gd_backward_from(&y, 1, &(gd_backward_options){.cotangents = &u});
+    assert_close(y, (double[]){1, -INFINITY, 3, -INFINITY}, 0, 0, "y");
+    assert_close(gd_grad(x), (double[]){5, 0, 6, 0}, 0, 0, "dx");
+    ck_assert_ptr_null(gd_masked_fill(x, gd_tensor_create(ctx, GD_INT32, GD_SHAPE(3)), 0));
+    ck_assert_error(ctx, "masked_fill: x [2, 2] and mask [3] cannot be broadcast together");
+    ck_assert_ptr_null(gd_masked_fill(x, gd_tensor_create(ctx, GD_INT32, GD_SHAPE(1, 2, 2)), 0));
+    ck_assert_error(ctx, "masked_fill: mask [1, 2, 2] does not broadcast to x [2, 2]");
+    ck_assert_ptr_null(gd_masked_fill(x, u, 0));
+    ck_assert_error(ctx, "masked_fill: mask is float32, wanted int32");
+    ck_assert_ptr_null(gd_clamp(x, 1, 0));
+    ck_assert_error(ctx, "clamp: low is 1 and high is 0, wanted low <= high");
 }
 END_TEST
 
@@ -571,6 +676,10 @@ int main(void)
     tcase_add_test(two, the_same_input_twice);
     tcase_add_test(two, maximum_of_ties_and_nan);
     tcase_add_test(two, division_by_zero);
+    tcase_add_test(two, division_by_tiny_numbers);
+    tcase_add_test(two, powers_of_tensors);
+    tcase_add_test(two, comparisons_give_masks);
+    tcase_add_test(two, masked_fill_hides_what_it_fills);
     tcase_add_test(two, where_chooses);
     tcase_add_test(two, where_hides_what_is_not_chosen);
     tcase_set_timeout(two, 60);

@@ -83,7 +83,7 @@ START_TEST(one_op_and_one_case)
                  "swiglu         3x17                     gate       [3, 17]          PASS");
     program_said(output,
                  "swiglu         3x17                     up         [3, 17]          PASS");
-    program_said(output, "1 ops, 8 checks, 234 elements compared: 6 PASS, 2 EMPTY\n");
+    program_said(output, "1 ops, 12 checks, 594 elements compared: 9 PASS, 3 EMPTY\n");
 }
 END_TEST
 
@@ -201,7 +201,7 @@ START_TEST(json_is_a_line_for_each_case)
     ck_assert_str_eq(at, "");
     /* The count goes to the other stream. */
     program_must(0, "swiglu --json >/dev/null", output);
-    ck_assert_str_eq(output, "1 ops, 8 checks, 234 elements compared: 6 PASS, 2 EMPTY\n");
+    ck_assert_str_eq(output, "1 ops, 12 checks, 594 elements compared: 9 PASS, 3 EMPTY\n");
 }
 END_TEST
 
@@ -253,7 +253,9 @@ static const struct {
 } bad[] = {
     {"nope", "there is no op nope (see --list)"},
     {"swiglu nope", "there is no op nope (see --list)"},
-    {"swiglu --case nope", "swiglu has no case nope; it has 3x17, large_gates, one, empty"},
+    {"swiglu --case nope",
+     "swiglu has no case nope; it has 3x17, large_gates, one, halves_3x2x17, halves_2x3x2x16, "
+     "large_halves, empty, empty_halves"},
     {"--case nope", "no op has a case nope"},
     {"--bogus", "unknown option --bogus (see --help)"},
     {"-x", "unknown option -x (see --help)"},

@@ -282,6 +282,33 @@ START_TEST(refusals)
 }
 END_TEST
 
+static gd_tensor *spread(void *user, gd_tensor *const *in, int count)
+{
+    (void)user, (void)count;
+    return gd_mul(gd_var(in[0], (int[]){1}, 1, 1, false), gd_std(in[0], (int[]){1}, 1, 0, false));
+}
+
+START_TEST(variances)
+{
+    /* 1e6 + {1, 2, 3, 6}: mean 3, squares 4 + 1 + 0 + 9. */
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(4));
+    gd_tensor_write_f64(x, (double[]){1e6 + 1, 1e6 + 2, 1e6 + 3, 1e6 + 6}, 4);
+    ck_assert_double_eq(gd_item(gd_var(x, NULL, 0, 0, false)), 14. / 4);
+    ck_assert_double_eq_tol(gd_item(gd_var(x, NULL, 0, 1, false)), 14. / 3, 1e-14);
+    ck_assert_double_eq(gd_item(gd_std(x, NULL, 0, 0, false)), sqrt(14. / 4));
+    gd_tensor *one = gd_slice(x, 0, 0, 1);
+    ck_assert_double_eq(gd_item(gd_var(one, NULL, 0, 0, false)), 0);
+    ck_assert_double_nan(gd_item(gd_var(one, NULL, 0, 1, false)));
+    gd_step_end(ctx);
+    gd_tensor *rows = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(3, 7), -1, 2, &seed);
+    gd_gradcheck_report report;
+    ck_assert_int_eq(
+        gd_gradcheck_function(ctx, "var and std", spread, NULL, &rows, 1, NULL, &report), GD_OK);
+    ck_assert_int_eq(report.verdict, GD_VERDICT_PASS);
+    gd_gradcheck_report_free(&report);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("reduce");
@@ -291,6 +318,7 @@ int main(void)
     tcase_add_loop_test(values, long_axes, 0, REDUCTIONS);
     tcase_add_test(values, sums_of_many_are_exact_in_double);
     tcase_add_test(values, over_nothing);
+    tcase_add_test(values, variances);
     tcase_add_test(values, nan_and_infinity);
     tcase_add_test(values, max_finds_nan_everywhere);
     tcase_add_test(values, ties_share_evenly);

@@ -14,7 +14,7 @@ typedef struct problem {
     const double *x, *weight, *bias, *dy;
 } problem;
 
-static double gain_of(const problem *p, int64_t m, int64_t i)
+static double factor_of(const problem *p, int64_t m, int64_t i)
 {
     return p->weight ? p->offset + p->weight[m % p->weight_heads * p->N + i] : 1;
 }
@@ -38,7 +38,7 @@ static void reference_forward(const problem *p, double *y)
         double root = root_of(p, m);
         for (int64_t i = 0; i < p->N; i++) {
             double bias = p->bias ? p->bias[m % p->bias_heads * p->N + i] : 0;
-            y[m * p->N + i] = xhat_of(p, m, i, root) * gain_of(p, m, i) + bias;
+            y[m * p->N + i] = xhat_of(p, m, i, root) * factor_of(p, m, i) + bias;
         }
     }
 }
@@ -55,7 +55,7 @@ static void reference_backward(const problem *p, double *dx, double *dw, double 
             for (int64_t i = 0; i < p->N; i++) {
                 double jacobian =
                     (i == j ? 1 / root : 0) - x[i] / root * (x[j] / root) / root / (double)p->N;
-                sum += dy[i] * gain_of(p, m, i) * jacobian;
+                sum += dy[i] * factor_of(p, m, i) * jacobian;
             }
             dx[m * p->N + j] = sum;
             if (dw) dw[m % p->weight_heads * p->N + j] += dy[j] * xhat_of(p, m, j, root);

@@ -499,6 +499,55 @@ START_TEST(refusals)
 }
 END_TEST
 
+START_TEST(dimensions_of_size_1_come_and_go)
+{
+    gd_tensor *x = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(3, 5), -1, 1, &seed);
+    gd_tensor *front = gd_unsqueeze(x, 0), *back = gd_unsqueeze(x, -1), *same = gd_squeeze(back, 2);
+    ck_assert_str_eq(gd_shape_text(front).text, "[1, 3, 5]");
+    ck_assert_str_eq(gd_shape_text(back).text, "[3, 5, 1]");
+    ck_assert_str_eq(gd_shape_text(same).text, "[3, 5]");
+    ck_assert_ptr_eq(gd_tensor_data(same), gd_tensor_data(x));
+    gd_tensor *part = gd_narrow(x, 1, 2, 3);
+    ck_assert_str_eq(gd_shape_text(part).text, "[3, 3]");
+    ck_assert_ptr_eq(gd_tensor_data(part), (float *)gd_tensor_data(x) + 2);
+    ck_assert_ptr_null(gd_squeeze(x, 1));
+    ck_assert_error(ctx, "squeeze: axis 1 of x [3, 5] has size 5, wanted 1");
+    ck_assert_ptr_null(gd_unsqueeze(x, 3));
+    ck_assert_error(ctx, "unsqueeze: axis is 3");
+    ck_assert_ptr_null(gd_narrow(x, 1, 3, INT64_MAX));
+    ck_assert_error(ctx, "slice: start is 3");
+}
+END_TEST
+
+START_TEST(stack_joins_along_a_new_axis)
+{
+    enum { MANY = 37 };
+    gd_tensor *x[MANY];
+    for (int i = 0; i < MANY; i++) {
+        x[i] = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){(float)i, (float)-i});
+        gd_tensor_set_requires_grad(x[i], true);
+    }
+    for (int axis = -2; axis < 2; axis++) {
+        gd_tensor *y = gd_keep(gd_stack(x, MANY, axis));
+        bool front = axis == 0 || axis == -2;
+        ck_assert_str_eq(gd_shape_text(y).text, front ? "[37, 2]" : "[2, 37]");
+        double values[2 * MANY], dx[2];
+        gd_tensor_read_f64(y, values, 2 * MANY);
+        for (int i = 0; i < MANY; i++) {
+            ck_assert_double_eq(values[front ? 2 * i : i], i);
+            ck_assert_double_eq(values[front ? 2 * i + 1 : MANY + i], -i);
+        }
+        gd_backward(gd_sum_all(gd_mul(y, y)));
+        gd_tensor_read_f64(gd_grad(x[5]), dx, 2);
+        ck_assert(dx[0] == 10 && dx[1] == -10);
+        for (int i = 0; i < MANY; i++) gd_grad_clear(x[i]);
+        gd_step_end(ctx);
+    }
+    ck_assert_ptr_null(gd_stack((gd_tensor *[]){x[0], NULL}, 2, 0));
+    gd_error_clear(ctx);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("shape");
@@ -512,6 +561,8 @@ int main(void)
     tcase_add_test(all, concat_of_the_same_tensor);
     tcase_add_test(all, whole_numbers_move_like_others);
     tcase_add_test(all, casts_round_and_carry_gradients);
+    tcase_add_test(all, dimensions_of_size_1_come_and_go);
+    tcase_add_test(all, stack_joins_along_a_new_axis);
     tcase_add_test(all, casts_round_once);
     tcase_add_test(all, casts_from_and_to_whole_numbers);
     tcase_add_test(all, refusals);

@@ -125,6 +125,18 @@ GD_API int64_t gd_tape_find_nonfinite(gd_context *ctx, char *text, size_t size);
  * each, and a wait for the device). Off by default. */
 GD_API void gd_tape_record_norms(gd_context *ctx, bool on);
 
+/* ---- Watching the ops run ----------------------------------------------------------------- */
+
+struct gd_call;
+
+/* Called before (`begins`) and behind the kernels of every op, forward and backward, with what they
+ * get: for clocks and profilers. On a GPU the kernels are queued, not done, when it is called
+ * behind them. It must not run ops. */
+typedef void (*gd_watcher)(void *user, const struct gd_call *call, bool backward, bool begins);
+
+/* From here on; NULL: no longer. */
+GD_API void gd_watch_ops(gd_context *ctx, gd_watcher watcher, void *user);
+
 /* ---- An op is a record -------------------------------------------------------------------- */
 
 /* This is the whole of what the library knows of an op, its own or yours. The tape, gradcheck, the
@@ -137,7 +149,7 @@ GD_API void gd_tape_record_norms(gd_context *ctx, bool on);
 
 typedef struct gd_op gd_op;
 
-/* What an output or saved tensor shall look like. */
+/* The dtype and shape of an output or saved tensor. */
 typedef struct gd_spec {
     gd_dtype dtype;
     int ndim;
@@ -162,7 +174,7 @@ typedef struct gd_call {
     gd_tensor **save; /* all NULL when no backward will come: then there is nothing to save */
 
     /* Backward only. doutput[i] is NULL if no gradient reached that output: treat it as zeros, at
-     * no cost. dinput[i] is NULL if nobody wants it: compute nothing for it. Where accumulate[i],
+     * no cost. dinput[i] is NULL if it is not wanted: compute nothing for it. Where accumulate[i],
      * add into dinput[i]; otherwise overwrite it, its content is garbage. All are contiguous and
      * have the shape of their tensor, and its dtype but for what `dinput_float32` says. */
     gd_tensor **doutput;
@@ -227,6 +239,7 @@ typedef struct gd_case {
 #define GD_SCALAR .ndim = 0 /* in place of GD_DIMS: one element */
 #define GD_NORMAL(mean, deviation) .fill = GD_FILL_NORMAL, .a = (mean), .b = (deviation)
 #define GD_UNIFORM(low, high) .fill = GD_FILL_UNIFORM, .a = (low), .b = (high)
+#define GD_CONSTANT(value) .fill = GD_FILL_CONSTANT, .a = (value)
 #define GD_DISTINCT .fill = GD_FILL_DISTINCT
 #define GD_INDEX(limit) .fill = GD_FILL_INDEX, .b = (limit), .fixed = true /* 0 .. limit - 1 */
 #define GD_ABSENT      \
@@ -284,8 +297,9 @@ struct gd_op {
      * forward() copies. */
     bool (*view)(const gd_call *call, int index, int64_t *strides, int64_t *offset);
 
-    /* Per device; NULL: not there. No backward at all makes an op that stops gradients with an
-     * error which names it; use gd_detach to stop them on purpose. */
+    /* Per device; NULL: not there. An op whose outputs are all whole numbers, as masks are, needs
+     * no backward: nothing is recorded. Any other without one stops gradients with an error which
+     * names it; use gd_detach to stop them on purpose. */
     gd_kernel forward[GD_DEVICE_COUNT];
     gd_kernel backward[GD_DEVICE_COUNT];
 
@@ -293,7 +307,7 @@ struct gd_op {
     int case_count;
 };
 
-/* Runs an op, and records it if a gradient shall flow: returns its first output, or NULL on
+/* Runs an op, and records it if a gradient is needed: returns its first output, or NULL on
  * error. `inputs` [count] may hold NULL for optional inputs, but not for all, since they tell the
  * context. `args` points to args_size bytes, which are copied; NULL where the record has none. The
  * record itself must live until the step ends. */

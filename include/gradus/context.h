@@ -63,7 +63,7 @@ static inline double gd_literal(double value)
     return value == 0 ? GD_ZERO : value;
 }
 
-/* What a field of options means, for functions of one's own that take some. */
+/* What a field of options means, for your own functions that take some. */
 static inline double gd_option(double field, double unset)
 {
     return field == 0 ? unset : field == GD_ZERO ? 0 : field;
@@ -73,7 +73,7 @@ static inline double gd_option(double field, double unset)
 
 typedef enum gd_status {
     GD_OK = 0,
-    GD_ERROR_ARGUMENT,    /* a NULL, a shape, a dtype, an axis or a number that cannot be */
+    GD_ERROR_ARGUMENT,    /* a NULL, a shape, a dtype, an axis or a number that is not valid */
     GD_ERROR_STATE,       /* the right call at the wrong time: a second backward, a freed tensor */
     GD_ERROR_MEMORY,      /* the device or the host has no more memory */
     GD_ERROR_DEVICE,      /* no such device, or the device reported a failure */
@@ -114,10 +114,10 @@ typedef struct gd_context_options {
     gd_allocator allocator; /* all NULL: the C library's, large blocks on huge pages */
     bool poison;            /* fill all fresh tensor memory with NaN, so that a kernel that reads
                              * what nobody wrote, or forgets to write, is found out */
-    bool tf32;              /* on a GPU, let matmul and linear round the factors of float32 products
-                             * to TF32, 10 bits of mantissa, for its tensor cores: several times
-                             * faster, with relative errors around 1e-3. Without it float32 is true
-                             * float32. Ignored on the CPU. */
+    bool tf32;              /* on a GPU, let matmul, linear and attention round the factors of
+                             * float32 products to TF32, 10 bits of mantissa, for its tensor cores:
+                             * several times faster, with relative errors around 1e-3. Without it
+                             * float32 has float32's errors. Ignored on the CPU. */
 } gd_context_options;
 
 /* Makes a context; NULL for the defaults. Returns NULL only where there is no memory for it. Any
@@ -133,7 +133,7 @@ GD_API int gd_context_threads(const gd_context *ctx);
 /* One line for people: "cpu, 2 threads". Owned by the context. */
 GD_API const char *gd_context_device_name(const gd_context *ctx);
 
-/* The cudaStream_t that all work of this context goes through, for kernels of one's own; NULL on
+/* The cudaStream_t that all work of this context goes through, for your own kernels; NULL on
  * the CPU. Owned by the context. */
 GD_API void *gd_context_stream(const gd_context *ctx);
 
@@ -149,7 +149,7 @@ GD_API gd_status gd_error_status(const gd_context *ctx);
 /* Forgets the error. The context and the tensors it had before the failed call are usable. */
 GD_API void gd_error_clear(gd_context *ctx);
 
-/* Sets the context's error, as a kernel or a loop of one's own may want to; the first one stays.
+/* Sets the context's error, as your own kernel or loop may want to; the first one stays.
  * The sentence should name who complains: gd_fail(ctx, GD_ERROR_ARGUMENT, "train: ..."). It becomes
  * one line: control characters, as a file may hold them, become "?". Returns the status that now
  * stands, so that `return gd_fail(...)` reads well. */

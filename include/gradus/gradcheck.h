@@ -13,8 +13,9 @@
  * Besides the numbers a check looks at how the backward behaves: runs it twice (same bits), adds
  * into gradients that hold something, writes over poisoned ones, asks for every subset of
  * gradients, leaves cotangents out, lets the tape reuse memory, passes strided inputs, and verifies
- * that neither the inputs nor what the forward saved was changed. A context with the option
- * `poison` makes these checks sharper.
+ * that neither the inputs nor what the forward saved was changed, and that the op may run on other
+ * data between a forward and its backward. A context with the option `poison` makes these checks
+ * sharper.
  *
  * All real numbers of a report are relative to two scales, so that inputs of 1e-20 are judged as
  * strictly as inputs of 1: steps to scale(x), the standard deviation of the input's values (at
@@ -105,21 +106,30 @@ typedef struct gd_gradcheck_report {
 /* Checks one case of an op's record. No error may stand in the context, no step be under way (this
  * ends steps of its own), and recording not be off (gd_no_grad_begin). The random state is left as
  * it was. Returns GD_OK if the check could be run, whatever its verdict; then, and only then, the
- * report wants to be freed. An op that fails on its own case is a verdict too, with the error as
+ * report must be freed. An op that fails on its own case is a verdict too, with the error as
  * the message. */
 GD_API gd_status gd_gradcheck_case(gd_context *ctx, const gd_op *op, const gd_case *check,
                                    const gd_gradcheck_options *options,
                                    gd_gradcheck_report *report);
 
-/* A function of one's own, built from ops: makes one output from the inputs. */
+/* A function of yours, built from ops: makes one output from the inputs. */
 typedef gd_tensor *(*gd_function)(void *user, gd_tensor *const *inputs, int count);
 
-/* Checks the gradients of all `inputs` that require one, at their present values, which are
- * perturbed and restored; their gradients are cleared, and those of other tensors that the
+/* Checks a function at the present values of its inputs, and says all about it:
+ *
+ *     gd_gradcheck_report report;
+ *     if (!gd_gradcheck_function(ctx, "f", f, NULL, (gd_tensor *[]){x, w}, 2, NULL, &report)) {
+ *         gd_gradcheck_print(&report, stdout, true);
+ *         gd_gradcheck_report_free(&report);
+ *     }
+ *
+ * Checks the gradients of all `inputs` that require one, whose values are perturbed and
+ * restored; their gradients are cleared, and those of other tensors that the
  * function uses are added to, as by any backward. The function must give the same result each
  * time for the same inputs; the random state is reset before each call so that dropout repeats.
  * Elements at which the two one-sided slopes differ are left out as kinks if the gradient lies
- * between the slopes. */
+ * between the slopes. The inputs are passed as they are: strided ones, memory that is used again and
+ * other questions to a record are asked of ops alone. */
 GD_API gd_status gd_gradcheck_function(gd_context *ctx, const char *name, gd_function function,
                                        void *user, gd_tensor *const *inputs, int count,
                                        const gd_gradcheck_options *options,

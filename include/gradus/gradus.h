@@ -3,7 +3,7 @@
  *   context.h     where the work runs, its memory, its random state, its first error
  *   tensor.h      arrays with a dtype and a shape; copies in and out
  *   ops.h         the differentiable operations
- *   autograd.h    the tape: backward, gradients, no-grad, recomputation, ops of one's own
+ *   autograd.h    the tape: backward, gradients, no-grad, recomputation, your own ops
  *   optim.h       parameters, SGD, AdamW, clipping, schedules
  *   random.h      Philox: the same seed gives the same bits everywhere
  *   gradcheck.h   finite differences against a backward

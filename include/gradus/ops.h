@@ -9,8 +9,30 @@
  * "Broadcast" is NumPy's rule: align the shapes at the right; a missing dimension or one of size 1
  * is repeated. Real means any dtype but GD_INT32; unless something else is said, the real inputs
  * of one op have one dtype, and the output has it too. Zero-sized dimensions are fine everywhere.
- * NaN and infinity go the way of IEEE 754. Each op's derivation, and its kernels, are in
- * kernels/NAME/.
+ * Each op's derivation, and its kernels, are in kernels/NAME/.
+ *
+ * Kinks, NaN and infinity. NaN and infinity go the way of IEEE 754: NaN in an element makes NaN of
+ * what depends on it, and so do inf - inf and 0 * inf. Where a function has no derivative, or a
+ * formula none of its own, this holds (PyTorch's choice unless marked *):
+ *
+ *     abs, relu               the gradient at 0 is 0; abs: at NaN too
+ *     clamp                   it passes at low and high, and is 0 outside and at NaN
+ *     maximum, minimum        equal a and b get half each; beside a NaN both get all of it
+ *     max                     equal maxima share evenly; so do the NaNs, where there are any *
+ *     silu, gelu, gelu_tanh,  0 at -inf, as their limit is, where 0 * -inf would be NaN; and the
+ *     swiglu                  slopes there and at inf are 0 and 1 *
+ *     sqrt, log, rsqrt, std   the gradient at 0 is infinite (of std: 0 * inf, NaN)
+ *     pow, pow_tensor         x^0 is 1, with gradient 0, for any x; 0^b has gradient 0 for b >= 0;
+ *                             a negative base under a fractional exponent gives NaN
+ *     div                     x / 0 is inf or NaN, and so are both gradients
+ *     softmax, log_softmax    a row that is -inf throughout, or has +inf, gives NaN
+ *     logsumexp               of -inf throughout is -inf with gradient 0 *; with +inf it is +inf
+ *     mean, cross_entropy     over nothing: NaN; sum: 0; max and logsumexp: -inf
+ *     rms_norm, layer_norm    eps 0 and a row of zeros (layer_norm: of equal elements) give NaN
+ *
+ * Sums of float64 overflow where their value does, as in PyTorch: rms_norm squares x, so a row
+ * whose squares overflow (|x| > 1e154 in float64; 16 and 32 bits never do on the CPU) becomes 0,
+ * and mean and layer_norm want n |x| below 1.8e308.
  */
 #ifndef GRADUS_OPS_H
 #define GRADUS_OPS_H
@@ -77,12 +99,23 @@ typedef struct gd_rope_options {
 } gd_rope_options;
 
 /* Rotates pairs of x by angles position * base^(-2i/D) (Su et al. 2021, arXiv:2104.09864).
- * x [B, T, H, D], D even -> like x. NULL options for the defaults. */
+ * x [B, T, H, D], D even, of any strides -> like x, packed. NULL options for the defaults. */
 GD_API gd_tensor *gd_rope(gd_tensor *x, const gd_rope_options *options);
+
+/* Queries, keys and values for attention out of one product: qkv [B, T, H + 2 KV, D] holds H heads
+ * of queries, then KV of keys, then KV of values. Fills *q [B, T, H, D], *k and *v [B, T, KV, D],
+ * the first two rotated as by gd_rope, in one pass; NULLs on error. It is for
+ * gd_linear(h, weight, NULL) with the three weights one below the other, seen as heads by
+ * gd_reshape. */
+GD_API gd_status gd_rope_qkv(gd_tensor *qkv, int64_t kv_heads, const gd_rope_options *options,
+                             gd_tensor **q, gd_tensor **k, gd_tensor **v);
 
 typedef struct gd_attention_options {
     bool causal;  /* query i sees keys 0 .. i + (S - T): the last query sees every key */
     double scale; /* of the scores; unset: 1 / sqrt(D) */
+    /* The probability that a weight becomes 0; the others are divided by 1 - dropout (Srivastava
+     * et al. 2014). Drawn from the context's random stream, and not stored. */
+    double dropout;
 } gd_attention_options;
 
 /* y = softmax(scale q k^T) v per head, with query head h reading key head h / (H / KV)
@@ -110,16 +143,26 @@ typedef struct gd_cross_entropy_options {
 /* loss = reduction over rows i of  logsumexp(logits[i, :]) - logits[i, targets[i]].
  * logits [..., V], targets GD_INT32 [...] -> a tensor without dimensions, of float32 where the
  * logits are 16-bit. A target outside [0, V) that is not ignored is an error, on a GPU at the next
- * wait for it. The mean over no rows at all is NaN. The gradient overwrites the logits where nobody
+ * wait for it. The mean over no rows at all is NaN. The gradient overwrites the logits where nothing
  * else needs them. */
 GD_API gd_tensor *gd_cross_entropy(gd_tensor *logits, gd_tensor *targets);
 GD_API gd_tensor *gd_cross_entropy_with(gd_tensor *logits, gd_tensor *targets,
                                         const gd_cross_entropy_options *options);
 
+/* gd_cross_entropy_with(gd_linear(x, weight, NULL), targets, options) as one op: what a language
+ * model ends with. The forward leaves what the gradient of the logits is made of in their place, so
+ * they are read once and nobody sees them; without a backward to come they are made in pieces of
+ * rows, and never stand in memory as a whole.
+ * x [..., K], weight [V, K], targets GD_INT32 [...] -> a tensor without dimensions. NULL options:
+ * the mean. */
+GD_API gd_tensor *gd_linear_cross_entropy(gd_tensor *x, gd_tensor *weight, gd_tensor *targets,
+                                          const gd_cross_entropy_options *options);
+
 /* ---- Parts of a transformer (kernels/swiglu, kernels/dropout) ----------------------------- */
 
 /* y = silu(gate) * up, silu(z) = z / (1 + exp(-z)) (Shazeer 2020, arXiv:2002.05202); all of one
- * shape. */
+ * shape. up NULL: gate [..., 2 N] holds both, gate[..., :N] and up = gate[..., N:], as one product
+ * with the two weights one below the other leaves them; y [..., N]. */
 GD_API gd_tensor *gd_swiglu(gd_tensor *gate, gd_tensor *up);
 
 /* y = x * keep / (1 - p), keep = 1 with probability 1 - p, from the context's random stream; the
@@ -132,10 +175,24 @@ GD_API gd_tensor *gd_add(gd_tensor *a, gd_tensor *b);
 GD_API gd_tensor *gd_sub(gd_tensor *a, gd_tensor *b);
 GD_API gd_tensor *gd_mul(gd_tensor *a, gd_tensor *b);
 GD_API gd_tensor *gd_div(gd_tensor *a, gd_tensor *b);
-/* The larger one; NaN if either is NaN. Where they are equal each gets half the gradient. */
+/* The larger, and the smaller, of the two. */
 GD_API gd_tensor *gd_maximum(gd_tensor *a, gd_tensor *b);
+GD_API gd_tensor *gd_minimum(gd_tensor *a, gd_tensor *b);
+/* a^b. */
+GD_API gd_tensor *gd_pow_tensor(gd_tensor *a, gd_tensor *b);
 /* condition GD_INT32: a where it is not 0, else b; all three broadcast. */
 GD_API gd_tensor *gd_where(gd_tensor *condition, gd_tensor *a, gd_tensor *b);
+/* x where the mask (GD_INT32, broadcast to x) is 0, else `value`. */
+GD_API gd_tensor *gd_masked_fill(gd_tensor *x, gd_tensor *mask, double value);
+
+/* Masks: GD_INT32, 1 where a == b (!=, <, <=, >, >=), else 0; without a gradient. Comparisons with
+ * NaN are false, but for ne. Whole numbers are compared after gd_cast. */
+GD_API gd_tensor *gd_eq(gd_tensor *a, gd_tensor *b);
+GD_API gd_tensor *gd_ne(gd_tensor *a, gd_tensor *b);
+GD_API gd_tensor *gd_lt(gd_tensor *a, gd_tensor *b);
+GD_API gd_tensor *gd_le(gd_tensor *a, gd_tensor *b);
+GD_API gd_tensor *gd_gt(gd_tensor *a, gd_tensor *b);
+GD_API gd_tensor *gd_ge(gd_tensor *a, gd_tensor *b);
 
 GD_API gd_tensor *gd_neg(gd_tensor *x);
 GD_API gd_tensor *gd_scale(gd_tensor *x, double factor);
@@ -143,28 +200,38 @@ GD_API gd_tensor *gd_add_scalar(gd_tensor *x, double term);
 GD_API gd_tensor *gd_pow(gd_tensor *x, double exponent);
 GD_API gd_tensor *gd_exp(gd_tensor *x);
 GD_API gd_tensor *gd_log(gd_tensor *x);
+GD_API gd_tensor *gd_log1p(gd_tensor *x); /* ln(1 + x), exact for small x */
+GD_API gd_tensor *gd_expm1(gd_tensor *x); /* e^x - 1, likewise */
 GD_API gd_tensor *gd_sqrt(gd_tensor *x);
 GD_API gd_tensor *gd_rsqrt(gd_tensor *x);
 GD_API gd_tensor *gd_sin(gd_tensor *x);
 GD_API gd_tensor *gd_cos(gd_tensor *x);
 GD_API gd_tensor *gd_tanh(gd_tensor *x);
 GD_API gd_tensor *gd_sigmoid(gd_tensor *x);
-GD_API gd_tensor *gd_relu(gd_tensor *x);      /* the gradient at 0 is 0 */
+GD_API gd_tensor *gd_erf(gd_tensor *x);
+GD_API gd_tensor *gd_relu(gd_tensor *x);
+GD_API gd_tensor *gd_softplus(gd_tensor *x);  /* ln(1 + e^x) */
 GD_API gd_tensor *gd_gelu(gd_tensor *x);      /* x Phi(x), by erf (Hendrycks & Gimpel 2016) */
 GD_API gd_tensor *gd_gelu_tanh(gd_tensor *x); /* its tanh approximation */
 GD_API gd_tensor *gd_silu(gd_tensor *x);
-GD_API gd_tensor *gd_abs(gd_tensor *x); /* the gradient at 0 is 0 */
+GD_API gd_tensor *gd_abs(gd_tensor *x);
+/* min(max(x, low), high), low <= high; either may be infinite. */
+GD_API gd_tensor *gd_clamp(gd_tensor *x, double low, double high);
 
 /* ---- Reductions (kernels/reduce) ---------------------------------------------------------- */
 
 /* Over the `count` axes listed (negative: from the end), or over all of them if axes is NULL.
- * keep_dims leaves them in the shape with size 1. Over nothing: the sum is 0, the mean NaN, max
- * and logsumexp -inf. */
+ * keep_dims leaves them in the shape with size 1. */
 GD_API gd_tensor *gd_sum(gd_tensor *x, const int *axes, int count, bool keep_dims);
 GD_API gd_tensor *gd_mean(gd_tensor *x, const int *axes, int count, bool keep_dims);
-/* Equal maxima share the gradient evenly. */
 GD_API gd_tensor *gd_max(gd_tensor *x, const int *axes, int count, bool keep_dims);
 GD_API gd_tensor *gd_logsumexp(gd_tensor *x, const int *axes, int count, bool keep_dims);
+/* sum((x - mean)^2) / (n - correction), and its root: correction 1 for a sample (PyTorch's default),
+ * 0 for all there is. NaN where n <= correction. */
+GD_API gd_tensor *gd_var(gd_tensor *x, const int *axes, int count, double correction,
+                         bool keep_dims);
+GD_API gd_tensor *gd_std(gd_tensor *x, const int *axes, int count, double correction,
+                         bool keep_dims);
 /* Over all axes: a tensor without dimensions. */
 GD_API gd_tensor *gd_sum_all(gd_tensor *x);
 GD_API gd_tensor *gd_mean_all(gd_tensor *x);
@@ -182,10 +249,17 @@ GD_API gd_tensor *gd_permute(gd_tensor *x, const int *axes);
 GD_API gd_tensor *gd_transpose(gd_tensor *x, int axis_a, int axis_b);
 /* x[..., start : end, ...] along one axis, 0 <= start <= end <= size. A view. */
 GD_API gd_tensor *gd_slice(gd_tensor *x, int axis, int64_t start, int64_t end);
+/* x[..., start : start + length, ...]: the same by length. */
+GD_API gd_tensor *gd_narrow(gd_tensor *x, int axis, int64_t start, int64_t length);
+/* A new dimension of size 1 at place `axis` of the result; and one taken out. Views. */
+GD_API gd_tensor *gd_unsqueeze(gd_tensor *x, int axis);
+GD_API gd_tensor *gd_squeeze(gd_tensor *x, int axis);
 /* Broadcast to `shape`, without a copy: repeated axes have stride 0. */
 GD_API gd_tensor *gd_expand(gd_tensor *x, int ndim, const int64_t *shape);
 /* Joins `count` >= 1 tensors of one dtype along an axis; their other dimensions are equal. */
 GD_API gd_tensor *gd_concat(gd_tensor *const *x, int count, int axis);
+/* Joins `count` >= 1 tensors of one dtype and shape along a new axis. */
+GD_API gd_tensor *gd_stack(gd_tensor *const *x, int count, int axis);
 /* A packed copy (or x itself if it is packed already). */
 GD_API gd_tensor *gd_contiguous(gd_tensor *x);
 /* Converts the dtype, rounding to nearest even. Between real dtypes it carries gradients; from

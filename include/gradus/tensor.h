@@ -127,7 +127,7 @@ GD_API double gd_item(const gd_tensor *t);
 
 /* ---- Gradients ---------------------------------------------------------------------------- */
 
-/* Whether gradients shall flow to a tensor of yours (off when it is made). GD_INT32 cannot. */
+/* Whether gradients flow to a tensor of yours (off when it is made). GD_INT32 cannot. */
 GD_API gd_status gd_tensor_set_requires_grad(gd_tensor *t, bool on);
 GD_API bool gd_tensor_requires_grad(const gd_tensor *t);
 

@@ -1,5 +1,6 @@
 /* attention.c - y = softmax(scale q k^T) v per head. README.md derives the gradients. */
 #include "attention/attention.h"
+#include "attention/dropout.h"
 #include "arguments.h"
 #include "gradus/ops.h"
 
@@ -25,7 +26,6 @@ static gd_status check_keys(const gd_call *call, int i, const char *what, int64_
 static gd_status attention_shape(const gd_call *call, gd_spec *output, gd_spec *save,
                                  uint64_t *words)
 {
-    (void)words;
     static const char *const wanted[] = {"[B, T, H, D]", "[B, S, KV, D]", "[B, S, KV, E]"};
     if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
     for (int i = 0; i < 3; i++) {
@@ -51,10 +51,16 @@ static gd_status attention_shape(const gd_call *call, gd_spec *output, gd_spec *
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "scale is %g, wanted a finite number",
                             args->scale);
     }
+    if (!(args->dropout >= 0 && args->dropout < 1)) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "dropout is %g, wanted 0 <= dropout < 1",
+                            args->dropout);
+    }
     output[0] = gd_spec_like(q);
     output[0].shape[3] = gd_tensor_dim(v, 3);
     gd_dtype dtype = gd_tensor_dtype(q) == GD_FLOAT64 ? GD_FLOAT64 : GD_FLOAT32;
     save[0] = (gd_spec){.dtype = dtype, .ndim = 3, .shape = {gd_tensor_dim(q, 0), H, T}};
+    const attention_sizes z = attention_sizes_of(call);
+    *words = args->dropout > 0 ? attention_dropout_words(&z) : 0;
     return GD_OK;
 }
 
@@ -63,7 +69,8 @@ GD_KERNEL(attention_backward)
 
 /* ---- Cases -------------------------------------------------------------------------------- */
 
-static const attention_args full = {false, 0.5}, causal = {true, 0.5}, negative = {true, -0.3};
+static const attention_args full = {false, 0.5, 0}, causal = {true, 0.5, 0},
+                            negative = {true, -0.3, 0}, dropped = {true, 0.5, 0.3};
 
 #define Q(...)               \
     {                        \
@@ -94,6 +101,8 @@ static const gd_case cases[] = {
     CASE("negative_scale", negative, Q(1, 6, 1, 5), K(1, 6, 1, 5), V(1, 6, 1, 5)),
     CASE("single", full, Q(1, 1, 1, 1), K(1, 2, 1, 1), V(1, 2, 1, 1)),
     CASE("two_tiles", causal, Q(1, 110, 2, 3), K(1, 110, 1, 3), V(1, 110, 1, 2)),
+    CASE("dropout", dropped, Q(2, 7, 4, 3), K(2, 9, 2, 3), V(2, 9, 2, 5)),
+    CASE("dropout_tiles", dropped, Q(1, 40, 2, 3), K(1, 100, 1, 3), V(1, 100, 1, 2)),
     CASE("two_tiles_full", full, Q(1, 33, 1, 3), K(1, 131, 1, 3), V(1, 131, 1, 3)),
     {.name = "no_queries",
      .args = &full,
@@ -118,6 +127,7 @@ const gd_op gd_op_attention = {
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1) | GD_BIT(2),
     .backward_reads_outputs = GD_BIT(0),
     .strided = true,
+    .random = true,
     .shape = attention_shape,
     .forward = GD_ON_DEVICES(attention_forward),
     .backward = GD_ON_DEVICES(attention_backward),
@@ -131,5 +141,6 @@ gd_tensor *gd_attention(gd_tensor *q, gd_tensor *k, gd_tensor *v,
     const int64_t D = q && gd_tensor_ndim(q) ? gd_tensor_dim(q, -1) : 1;
     attention_args args = {.causal = options && options->causal};
     args.scale = gd_option(options ? options->scale : 0, 1 / sqrt((double)gd_max64(D, 1)));
+    args.dropout = gd_option(options ? options->dropout : 0, 0);
     return gd_apply(&gd_op_attention, (gd_tensor *[]){q, k, v}, 3, &args);
 }

@@ -6,7 +6,8 @@
 
 typedef struct attention_args {
     bool causal;
-    double scale; /* of the scores, not 0 */
+    double scale;   /* of the scores, not 0 */
+    double dropout; /* the probability that a weight becomes 0 */
 } attention_args;
 
 /* q [B, T, H, D], k [B, S, KV, D], v [B, S, KV, E]; G = H / KV query heads read one key head. */

@@ -11,8 +11,9 @@
 // and one block has the whole sum for its rows, in order; for dk and dv over all query heads that
 // read the key head. The scores are computed once for each of the three: that is a seventh more
 // work than to compute them once for dk and dv, and needs no sums that several blocks share.
-#include "attention/attention_mma.cuh"
 #include "attention/delta.cuh"
+#include "attention/dropout.cuh"
+#include "attention/tensor_cores.h"
 #include "attention/tiles.cuh"
 
 enum attention_gradient { ATTENTION_DQ, ATTENTION_DK, ATTENTION_DV };
@@ -27,6 +28,7 @@ struct attention_backward_pass {
     const gd_compute<T> *lse;   // [B, H, T]
     const gd_compute<T> *delta; // [B, H, T]: sum of dy * y along E
     attention_heads<T> gradient;
+    attention_dropout dropout;
 };
 
 // What head h of the queries adds to the gradient of SIDE rows (from row r0 on, chunk from column
@@ -69,9 +71,13 @@ __device__ inline void add_head(const attention_backward_pass<T> &p, attention_r
                 const int row = attention_ty() * R + i, column = attention_tx() + 16 * j;
                 const int64_t t = t0 + (BY_KEY ? column : row), s = s0 + (BY_KEY ? row : column);
                 const bool sees = attention_sees(z, p.causal, t, s);
+                const A keep =
+                    p.dropout.threshold ? attention_keep<A>(p.dropout, b * z.H + h, t, s) : (A)1;
                 weight[i][j] = sees ? exp(weight[i][j] - lse[t]) : (A)0;
-                if (WHICH != ATTENTION_DV)
-                    weight[i][j] = sees ? weight[i][j] * (dweight[i][j] - delta[t]) : (A)0;
+                if (WHICH == ATTENTION_DV)
+                    weight[i][j] *= keep;
+                else
+                    weight[i][j] = sees ? weight[i][j] * (keep * dweight[i][j] - delta[t]) : (A)0;
             }
         attention_rows<T> weighed = WHICH == ATTENTION_DQ ? k : WHICH == ATTENTION_DK ? q : dy;
         weighed.data += c0;
@@ -81,7 +87,7 @@ __device__ inline void add_head(const attention_backward_pass<T> &p, attention_r
 }
 
 template <class T, int W, attention_gradient WHICH>
-static __global__ void __launch_bounds__(attention_threads, 2)
+static __global__ void __launch_bounds__(attention_threads, 1)
     attention_backward_kernel(const __grid_constant__ attention_backward_pass<T> p)
 {
     using A = gd_compute<T>;
@@ -129,7 +135,7 @@ static gd_status run_gradient(const gd_call *call, attention_backward_pass<T> p)
     const gd_tensor *gradient = call->dinput[WHICH]; // of q, k, v
     if (!gradient || gd_tensor_count(gradient) == 0) return GD_OK;
     const int64_t *shape = gd_tensor_shape(gradient);
-    p.gradient = attention_packed<T>(gradient);
+    p.gradient = attention_as_it_lies<T>(gradient);
     p.accumulate = call->accumulate[WHICH];
     p.tasks = attention_tasks_of(shape[0], shape[2], shape[1], attention_side<A>, shape[3], W);
     return attention_launch(call, attention_backward_kernel<T, W, WHICH>, p, attention_threads,
@@ -161,7 +167,8 @@ extern "C" gd_status attention_backward_cuda(const gd_call *call)
     const attention_args *args = (const attention_args *)call->args;
     const attention_sizes z = attention_sizes_of(call);
     if (!call->doutput[0]) return write_zeros(call);
-    if (attention_mma_takes(call, &z)) return attention_backward_mma(call);
+    const attention_tensor_cores *fast = attention_tensor_cores_for(call);
+    if (fast) return fast->backward(call);
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
         using A = gd_compute<T>;
@@ -169,8 +176,9 @@ extern "C" gd_status attention_backward_cuda(const gd_call *call)
         p.z = z;
         p.causal = args->causal;
         p.scale = (A)args->scale;
-        p.dy = attention_packed<T>(call->doutput[0]);
+        p.dy = attention_as_it_lies<T>(call->doutput[0]);
         p.lse = gd_ptr<A>(call->save[0]);
+        p.dropout = attention_dropout_of(call, &z);
         if (attention_open(call, call->input[0], &p.q) ||
             attention_open(call, call->input[1], &p.k) ||
             attention_open(call, call->input[2], &p.v) ||

@@ -18,6 +18,7 @@ typedef struct backward_pass {
     const REAL *delta; /* [B, H, T]: sum of dy * y along E */
     heads dq, dk, dv;  /* data NULL: not wanted */
     bool add_q, add_k, add_v;
+    attention_dropout dropout;
 } backward_pass;
 
 /* What one thread works in; D and E rounded up to whole vectors. */
@@ -58,9 +59,10 @@ static backward_room backward_room_at(const attention_sizes *z, char *memory)
 }
 
 /* One row of n columns: scores become weights p = exp(score - lse), and dp becomes
- * p (dp - delta), the gradient of the scores. Columns that the row does not see become 0. */
+ * p (dp - delta), the gradient of the scores. Columns that the row does not see become 0. With
+ * dropout, `keep` is what the weights were multiplied by: so are p in the end, and dp. */
 static void backward_row(REAL *weight, REAL *dscore, int64_t visible, int64_t n, REAL lse,
-                         REAL delta, bool wants_scores)
+                         REAL delta, bool wants_scores, const REAL *keep)
 {
     for (int64_t j = 0; j < n; j += LANES) {
 #pragma omp simd simdlen(LANES)
@@ -72,10 +74,13 @@ static void backward_row(REAL *weight, REAL *dscore, int64_t visible, int64_t n,
     for (int64_t j = 0; wants_scores && j < n; j += LANES) {
 #pragma omp simd simdlen(LANES)
         for (int i = 0; i < LANES; i++) {
-            REAL difference = j + i < visible ? dscore[j + i] - delta : 0; /* [dp] */
-            dscore[j + i] = weight[j + i] * difference;                    /* [ds] */
+            /* [dp] */
+            REAL dp = keep ? dscore[j + i] * keep[j + i] : dscore[j + i];
+            REAL difference = j + i < visible ? dp - delta : 0;
+            dscore[j + i] = weight[j + i] * difference; /* [ds] */
         }
     }
+    for (int64_t j = 0; keep && j < n; j++) weight[j] *= keep[j];
 }
 
 /* to (+)= factor * from, rows of `columns`. */
@@ -121,8 +126,11 @@ static void backward_tile(const backward_pass *p, const backward_room *room, int
         }
         for (int64_t i = 0; i < rows; i++) {
             int64_t visible = gd_min64(keys, attention_visible(z, p->causal, t0 + r + i) - s0);
+            REAL keep[KEYS];
+            if (p->dropout.threshold)
+                dropout_row(keep, &p->dropout, b * z->H + h, t0 + r + i, s0, n);
             backward_row(weights + i * KEYS, dscores + i * KEYS, visible, n, lse[r + i],
-                         delta[r + i], p->wants_scores);
+                         delta[r + i], p->wants_scores, p->dropout.threshold ? keep : NULL);
         }
         if (p->dq.data) {
             REAL *dq = room->dq + ((h - kv * z->G) * z->T + t0 + r) * D;
@@ -221,6 +229,7 @@ gd_status GD_REAL_NAME(attention_backward)(const gd_call *call)
                        .add_k = call->accumulate[1],
                        .add_v = call->accumulate[2]};
     const attention_sizes *z = &p.z;
+    p.dropout = attention_dropout_of(call, z);
     heads y = packed_heads(call->output[0]);
     if (input_heads(call, call->input[0], &p.q) || input_heads(call, call->input[1], &p.k) ||
         input_heads(call, call->input[2], &p.v)) {

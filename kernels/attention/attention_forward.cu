@@ -1,7 +1,8 @@
 // attention_forward.cu - attention by an online softmax (Milakov & Gimelshein 2018,
 // arXiv:1805.02867) over tiles of keys (Dao et al. 2022, arXiv:2205.14135).
+#include "attention/dropout.cuh"
+#include "attention/tensor_cores.h"
 #include "attention/tiles.cuh"
-#include "attention/attention_mma.cuh"
 
 template <class T>
 struct attention_forward_pass {
@@ -11,6 +12,7 @@ struct attention_forward_pass {
     gd_compute<T> scale;
     attention_heads<T> q, k, v, y;
     gd_compute<T> *lse; // [B, H, T], or NULL
+    attention_dropout dropout;
 };
 
 // One tile of scores [SIDE, SIDE] becomes weights exp(score - largest), where `largest` is the
@@ -51,7 +53,7 @@ __device__ inline void online_softmax(A (&score)[attention_side<A> / 16][attenti
 // A task is SIDE queries of one head, in a chunk of W columns of the values. Late queries, which
 // see the most keys, come first.
 template <class T, int W>
-static __global__ void __launch_bounds__(attention_threads, 2)
+static __global__ void __launch_bounds__(attention_threads, 1)
     attention_forward_kernel(const __grid_constant__ attention_forward_pass<T> f)
 {
     using A = gd_compute<T>;
@@ -79,6 +81,11 @@ static __global__ void __launch_bounds__(attention_threads, 2)
             A weight[R][R];
             attention_scores(weight, room, q, (A)1, k, f.scale, z.D, s0 > 0 && z.D <= W);
             online_softmax(weight, largest, total, out, z, f.causal, t, s0 + attention_tx());
+#pragma unroll
+            for (int i = 0; f.dropout.threshold && i < R * R; i++)
+                weight[i / R][i % R] *=
+                    attention_keep<A>(f.dropout, task.b * z.H + task.head, t + i / R,
+                                      s0 + attention_tx() + i % R * 16);
             attention_add_weighted(out, weight, room, v, z.E - e0, (A)1);
         }
         for (int i = 0; i < R && t + i < z.T; i++) {
@@ -108,7 +115,8 @@ extern "C" gd_status attention_forward_cuda(const gd_call *call)
     const attention_args *args = (const attention_args *)call->args;
     const attention_sizes z = attention_sizes_of(call);
     if (gd_tensor_count(call->output[0]) == 0 && !call->save[0]) return GD_OK;
-    if (attention_mma_takes(call, &z)) return attention_forward_mma(call);
+    const attention_tensor_cores *fast = attention_tensor_cores_for(call);
+    if (fast) return fast->forward(call);
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
         using A = gd_compute<T>;
@@ -116,8 +124,9 @@ extern "C" gd_status attention_forward_cuda(const gd_call *call)
         f.z = z;
         f.causal = args->causal;
         f.scale = (A)args->scale;
-        f.y = attention_packed<T>(call->output[0]);
+        f.y = attention_as_it_lies<T>(call->output[0]);
         f.lse = gd_ptr<A>(call->save[0]);
+        f.dropout = attention_dropout_of(call, &z);
         if (attention_open(call, call->input[0], &f.q) ||
             attention_open(call, call->input[1], &f.k) ||
             attention_open(call, call->input[2], &f.v)) {

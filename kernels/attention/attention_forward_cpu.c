@@ -9,6 +9,7 @@ typedef struct forward_pass {
     heads q, k, v, y;
     REAL *lse;       /* [B, H, T], or NULL */
     int64_t queries; /* rows of a chunk */
+    attention_dropout dropout;
 } forward_pass;
 
 /* What one thread works in. */
@@ -100,6 +101,12 @@ static void forward_chunk(const forward_pass *f, int64_t b, int64_t kv, int64_t 
                     if (visible > 0) {
                         softmax_row(scores + i * KEYS, visible, n, &room->largest[at + i],
                                     &room->total[at + i], room->sums + (at + i) * E, E);
+                        if (f->dropout.threshold) {
+                            REAL keep[KEYS];
+                            dropout_row(keep, &f->dropout, b * z->H + kv * z->G + g, t + i, s0, n);
+#pragma omp simd
+                            for (int64_t j = 0; j < n; j++) scores[i * KEYS + j] *= keep[j];
+                        }
                     } else {
                         memset(scores + i * KEYS, 0, (size_t)n * sizeof(REAL));
                     }
@@ -134,6 +141,7 @@ gd_status GD_REAL_NAME(attention_forward)(const gd_call *call)
                       .y = packed_heads(call->output[0]),
                       .lse = gd_data(call->save[0])};
     const attention_sizes *z = &f.z;
+    f.dropout = attention_dropout_of(call, z);
     if (gd_tensor_count(call->output[0]) == 0 && !f.lse) return GD_OK;
     if (input_heads(call, call->input[0], &f.q) || input_heads(call, call->input[1], &f.k) ||
         input_heads(call, call->input[2], &f.v)) {

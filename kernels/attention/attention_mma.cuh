@@ -1,49 +1,55 @@
-// attention_mma.cuh - attention in 16 bits on tensor cores (FlashAttention-2: Dao 2023,
-// arXiv:2307.08691): what its three kernels share.
+// attention_mma.cuh - attention on tensor cores (FlashAttention-2: Dao 2023, arXiv:2307.08691):
+// what its three kernels share.
 //
 // A warp computes 16 M rows of its results (rows of y, of dq, or of dk and dv) and keeps their sums
-// in registers; a block is four such warps. The rows of the other side (keys for y and dq, queries
-// for dk and dv) pass through shared memory in tiles of N, two tiles at a time: while one is worked
-// on, the next is on its way. All work is two products, of the warp's rows with a tile:
+// in registers; a block is four or eight such warps. The rows of the other side (keys for y and dq,
+// queries for dk and dv) pass through shared memory in tiles of N, two tiles at a time: while one
+// is worked on, the next is on its way. All work is two products, of the warp's rows with a tile:
 //
 //     attention_mma_scores    score [16 M, N] = left [16 M, W] right [N, W]^T
 //     attention_mma_weigh     sum [16 M, W] += weight [16 M, N] right [N, W]
 //
-// The products take 16 bits and sum in float32. Scores are float32 and never leave the registers;
-// as weights of the second product they are rounded to 16 bits, where they are (mma.cuh).
+// F says what the factors are (mma.cuh): 16 bits, TF32, or float32 in three products of TF32. Sums
+// are float32. Scores never leave the registers; as weights of the second product they are rounded
+// to the format, where they are.
 //
 // Columns past D or E are zeros up to W, so any width up to W will do.
 #ifndef GD_ATTENTION_ATTENTION_MMA_CUH
 #define GD_ATTENTION_ATTENTION_MMA_CUH
 
+#include "attention/dropout.cuh"
 #include "attention/heads.cuh"
 #include "attention/mma.cuh"
 
-// Whether the two below take this call, forward and backward.
-bool attention_mma_takes(const gd_call *call, const attention_sizes *z);
+constexpr int attention_mma_most_columns = 256;
 
-gd_status attention_forward_mma(const gd_call *call);
-gd_status attention_backward_mma(const gd_call *call);
-
-constexpr int attention_mma_threads = 128, attention_mma_most_columns = 128;
-
-// M for a width of W: two where the registers hold them. Then a fragment of the other side, once
-// read from shared memory, serves two products.
-template <int W>
-constexpr int attention_mma_groups = W == 64 ? 2 : 1;
-
-// Rows of a result that a block has.
-template <int W>
-constexpr int attention_mma_rows = attention_mma_threads / 32 * 16 * attention_mma_groups<W>;
+// How the work on rows of W columns is shared out.
+template <class F, int W>
+struct attention_mma_plan {
+    static constexpr int bytes = W * (int)sizeof(typename F::stored); // of a row
+    // M: two where the registers hold them. Then a fragment of the other side, once read from
+    // shared memory, serves two products.
+    static constexpr int groups = W == 64 && !gd_mma::in_parts<F> ? 2 : 1;
+    // Where shared memory has room for one block only, that has eight warps if it can.
+    static constexpr int blocks = bytes < 512 ? 2 : 1; // a multiprocessor
+    static constexpr int threads = bytes == 512 ? 256 : 128;
+    static constexpr int rows = threads / 32 * 16 * groups; // of a result, a block
+    // Rows of the other side in a tile: as many as registers and shared memory have room for.
+    static constexpr int forward_tile = gd_mma::is_16_bit<F> || W == 32 ? 64 : 32;
+    static constexpr int backward_tile = W == 32 ? 64 : bytes < 1024 ? 32 : 16;
+};
 
 // A row in shared memory, longer by 16 bytes, so that 8 of them meet all 32 banks.
 template <class T, int W>
 struct alignas(16) attention_mma_row {
-    T at[W + 8];
+    T at[W + 16 / sizeof(T)];
 };
 
-// Sums of 16 M rows and COLUMNS columns, as a warp holds them: sum[m][n][i] is the c[i] of mma.cuh,
-// rows from 16 m and columns from 8 n on. So i / 2 is one of a lane's two rows.
+template <class F, int W>
+using attention_mma_row_of_format = attention_mma_row<typename F::stored, W>;
+
+// Sums of 16 M rows and COLUMNS columns, as a warp holds them: at[m][n][i] is the c[i] of mma.cuh,
+// rows from 16 m on. So i / 2 is one of a lane's two rows.
 template <int M, int COLUMNS>
 struct attention_mma_sums {
     float at[M][COLUMNS / 8][4];
@@ -62,8 +68,19 @@ struct attention_mma_view {
     }
 };
 
-// The longest T, S, B and H that leave room for a tile past the end.
+// The longest T and S that leave room for a tile past the end, and as many tasks.
 constexpr int64_t attention_mma_most = 1 << 30;
+
+// Exponents count in powers of two here, so that a weight is one instruction: scores are multiplied
+// by scale / ln 2, and lse is to base 2. ex2.approx is good to 2^-22, and takes denormals for 0.
+constexpr double attention_mma_per_ln2 = 1.4426950408889634;
+
+__device__ inline float attention_mma_exp2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 
 // ---- A lane's place ---------------------------------------------------------------------------
 
@@ -73,13 +90,13 @@ __device__ inline int attention_mma_lane()
 }
 
 // The first row of this warp in its block.
-template <int W>
+template <class F, int W>
 __device__ inline int attention_mma_warp_row()
 {
-    return threadIdx.x / 32 * 16 * attention_mma_groups<W>;
+    return threadIdx.x / 32 * 16 * attention_mma_plan<F, W>::groups;
 }
 
-// Row and column of sum[m][n][i] in the warp's.
+// Row and column of a score at[m][n][i] in the warp's.
 __device__ inline int attention_mma_row_of(int m, int i)
 {
     return 16 * m + 8 * (i / 2) + attention_mma_lane() / 4;
@@ -105,164 +122,256 @@ template <int ROWS, class T, int W>
 __device__ inline void attention_mma_load(attention_mma_row<T, W> *tile, attention_rows<T> from,
                                           int64_t columns)
 {
-    constexpr int PER_ROW = W / 8;
-    const bool aligned = (uintptr_t)from.data % 16 == 0 && from.stride % 8 == 0 && columns % 8 == 0;
-#pragma unroll
-    for (int i = threadIdx.x; i < ROWS * PER_ROW; i += attention_mma_threads) {
-        const int r = i / PER_ROW, c = i % PER_ROW * 8;
-        const T *x = from.data + r * from.stride + c;
-        if (aligned) {
+    constexpr int PER = 16 / sizeof(T), PER_ROW = W / PER;
+    const bool aligned =
+        (uintptr_t)from.data % 16 == 0 && from.stride % PER == 0 && columns % PER == 0;
+    if (aligned) {
+#pragma unroll 8
+        for (int i = threadIdx.x; i < ROWS * PER_ROW; i += blockDim.x) {
+            const int r = i / PER_ROW, c = i % PER_ROW * PER;
             const bool inside = r < from.count && c < columns;
-            gd_mma::copy_16(&tile[r].at[c], inside ? x : from.data, inside);
-        } else {
-            for (int v = 0; v < 8; v++)
-                tile[r].at[c + v] = r < from.count && c + v < columns ? x[v] : gd_store<T>(0.0f);
+            gd_mma::copy_16(&tile[r].at[c], from.data + (inside ? r * from.stride + c : 0), inside);
+        }
+    } else {
+#pragma unroll 1
+        for (int i = threadIdx.x; i < ROWS * W; i += blockDim.x) {
+            const int r = i / W, c = i % W;
+            const bool inside = r < from.count && c < columns;
+            tile[r].at[c] = inside ? from.data[r * from.stride + c] : gd_store<T>(0.0f);
         }
     }
 }
 
-// The A of rows 16 m and columns d of a tile.
-template <int M, class T, int W>
-__device__ inline void attention_mma_left(uint32_t (&a)[M][4], const attention_mma_row<T, W> *tile,
-                                          int d)
-{
-    const int lane = attention_mma_lane();
-#pragma unroll
-    for (int m = 0; m < M; m++)
-        gd_mma::load_matrices(a[m], &tile[16 * m + lane % 16].at[d + lane / 16 * 8]);
-}
+// ---- Products ---------------------------------------------------------------------------------
 
-// score += a right[:, d .. d + 16]^T
-template <class T, int W, int M, int N>
-__device__ inline void attention_mma_scores_step(attention_mma_sums<M, N> &score,
-                                                 const uint32_t (&a)[M][4],
-                                                 const attention_mma_row<T, W> *right, int d)
+// Columns of A, and rows of B, that one instruction takes.
+template <class T>
+constexpr int attention_mma_step = 32 / (int)sizeof(T);
+
+// to(m, n) += sum of left(m, k) right(k) over k = 0, STEP, .. COUNT, for NS products side by side.
+//
+// A tensor core cuts off what does not fit into its sum. Where float32's error is wanted, sums are
+// therefore short: the small products by themselves, the large ones by themselves, and both are
+// then added with rounding.
+template <class F, int M, int NS, int COUNT, class To, class Left, class Right>
+__device__ inline void attention_mma_products(To to, Left left, Right right)
 {
-    const int lane = attention_mma_lane();
+    using gd_mma::tf32;
+    float large[M][NS][4] = {}, small[M][NS][4] = {};
 #pragma unroll
-    for (int n = 0; n < N / 16; n++) {
-        uint32_t b[4];
-        gd_mma::load_matrices(b,
-                              &right[16 * n + lane / 16 * 8 + lane % 8].at[d + lane / 8 % 2 * 8]);
+    for (int k = 0; k < COUNT; k += attention_mma_step<typename F::stored>) {
+        const gd_mma::fragment<F, 2 *NS> b = right(k);
 #pragma unroll
         for (int m = 0; m < M; m++) {
-            gd_mma::multiply_add<T>(score.at[m][2 * n], a[m], b[0], b[1]);
-            gd_mma::multiply_add<T>(score.at[m][2 * n + 1], a[m], b[2], b[3]);
+            const gd_mma::fragment<F, 4> a = left(m, k);
+#pragma unroll
+            for (int n = 0; n < NS; n++) {
+                const int i = 2 * n;
+                if constexpr (gd_mma::in_parts<F>) {
+                    gd_mma::product(tf32(), small[m][n], a.at, b.rest[i], b.rest[i + 1]);
+                    gd_mma::product(tf32(), small[m][n], a.rest, b.at[i], b.at[i + 1]);
+                    gd_mma::product(tf32(), large[m][n], a.at, b.at[i], b.at[i + 1]);
+                } else {
+                    gd_mma::product(F(), to(m, n), a.at, b.at[i], b.at[i + 1]);
+                }
+            }
         }
     }
-}
-
-// score = left right^T, where `left` is this warp's rows of a tile.
-template <class T, int W, int M, int N>
-__device__ inline void attention_mma_scores(attention_mma_sums<M, N> &score,
-                                            const attention_mma_row<T, W> *left,
-                                            const attention_mma_row<T, W> *right)
-{
-    score = {};
 #pragma unroll
-    for (int d = 0; d < W; d += 16) {
-        uint32_t a[M][4];
-        attention_mma_left(a, left, d);
-        attention_mma_scores_step(score, a, right, d);
-    }
+    for (int m = 0; gd_mma::in_parts<F> && m < M; m++)
+#pragma unroll
+        for (int i = 0; i < 4 * NS; i++)
+            to(m, i / 4)[i % 4] += large[m][i / 4][i % 4] + small[m][i / 4][i % 4];
 }
 
-// sum += weight right, the weights rounded to T.
-template <class T, int W, int M, int N>
-__device__ inline void attention_mma_weigh(attention_mma_sums<M, W> &sum,
-                                           const attention_mma_sums<M, N> &weight,
-                                           const attention_mma_row<T, W> *right)
+// The registers of A for rows m and columns d of a tile.
+template <class T, int W>
+__device__ inline void attention_mma_left(uint32_t (&a)[4], const attention_mma_row<T, W> *tile,
+                                          int m, int d)
 {
     const int lane = attention_mma_lane();
+    gd_mma::load_matrices(a, &tile[m + lane % 16].at[d + lane / 16 * (16 / sizeof(T))]);
+}
+
+// The registers of B for NS products, from columns d of a tile's rows from n on: those are the
+// columns of B.
+template <class F, int NS, class T, int W>
+__device__ inline gd_mma::fragment<F, 2 * NS>
+attention_mma_right(const attention_mma_row<T, W> *tile, int n, int d)
+{
+    const int lane = attention_mma_lane();
+    uint32_t b[2 * NS];
 #pragma unroll
-    for (int k = 0; k < N / 16; k++) {
-        uint32_t a[M][4];
+    for (int i = 0; i < NS; i += 2) {
+        uint32_t pair[4];
+        gd_mma::load_matrices(
+            pair,
+            &tile[n + 8 * i + lane / 16 * 8 + lane % 8].at[d + lane / 8 % 2 * (16 / sizeof(T))]);
 #pragma unroll
-        for (int m = 0; m < M; m++)
+        for (int v = 0; v < 4; v++) b[2 * i + v] = pair[v];
+    }
+    return gd_mma::fragment_of<F>(b);
+}
+
+// score = left right^T, where left(a, m, d) gives the registers of columns d of this warp's rows
+// from 16 m on.
+template <class F, class T, int W, int M, int N, class Left>
+__device__ inline void attention_mma_scores_of(attention_mma_sums<M, N> &score, Left left,
+                                               const attention_mma_row<T, W> *right, int columns)
+{
+    constexpr int AT_ONCE = 32, NS = N < 32 ? N / 8 : 4;
+    score = {};
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const float *c = weight.at[m][2 * k + i / 2] + i % 2 * 2;
-                a[m][i] = gd_mma::round_pair<T>(c[0], c[1]);
-            }
+    for (int d = 0; d < W; d += AT_ONCE) {
+        if (W > 64 && d >= columns) break; // nothing but zeros
 #pragma unroll
-        for (int n = 0; n < W / 16; n++) {
-            uint32_t b[4];
-            gd_mma::load_matrices_transposed(b,
-                                             &right[16 * k + lane % 16].at[16 * n + lane / 16 * 8]);
+        for (int n = 0; n < N; n += 8 * NS)
+            attention_mma_products<F, M, NS, AT_ONCE>(
+                [&](int m, int i) -> float(&)[4] { return score.at[m][n / 8 + i]; },
+                [&](int m, int k) {
+                    uint32_t a[4];
+                    left(a, m, d + k);
+                    return gd_mma::fragment_of<F>(a);
+                },
+                [&](int k) { return attention_mma_right<F, NS>(right, n, d + k); });
+    }
+}
+
+// score = left right^T, with the rows of a tile.
+template <class F, class T, int W, int M, int N>
+__device__ inline void attention_mma_scores(attention_mma_sums<M, N> &score,
+                                            const attention_mma_row<T, W> *left,
+                                            const attention_mma_row<T, W> *right, int columns)
+{
+    attention_mma_scores_of<F>(
+        score, [&](uint32_t(&a)[4], int m, int d) { attention_mma_left(a, left, 16 * m, d); },
+        right, columns);
+}
+
+// The registers of A for columns k of the weights, which lie as the C of mma.cuh. Two C side by
+// side, rounded to 16 bits, are an A as they are. With TF32 a lane has columns 2 t and 2 t + 1 of a
+// C, where A wants t and t + 4. But a sum does not mind in which order its terms are counted: they
+// are given as t and t + 4, and so are the rows of B. KEPT: without those that are negative, which
+// is how dropout marks what it drops.
+template <class F, bool KEPT, int M, int N>
+__device__ inline gd_mma::fragment<F, 4>
+attention_mma_weights(const attention_mma_sums<M, N> &weight, int m, int k)
+{
+    uint32_t a[4];
 #pragma unroll
-            for (int m = 0; m < M; m++) {
-                gd_mma::multiply_add<T>(sum.at[m][2 * n], a[m], b[0], b[1]);
-                gd_mma::multiply_add<T>(sum.at[m][2 * n + 1], a[m], b[2], b[3]);
-            }
+    for (int i = 0; i < 4; i++) {
+        if constexpr (gd_mma::is_16_bit<F>) {
+            const float *c = weight.at[m][k / 8 + i / 2] + i % 2 * 2;
+            a[i] = gd_mma::round_pair<KEPT>(F(), c[0], c[1]);
+        } else {
+            const float c = weight.at[m][k / 8][i % 2 * 2 + i / 2];
+            a[i] = __float_as_uint(KEPT ? gd_mma::not_negative(c) : c);
         }
+    }
+    return gd_mma::fragment_of<F>(a);
+}
+
+// The registers of B for four products, from rows k and columns c to c + 32 of a tile. With TF32 a
+// lane takes its four products' columns at once: product j has columns c + 4 g + j for B's g. So a
+// C of product j has columns c + 8 t + j and c + 8 t + 4 + j.
+template <class F, class T, int W>
+__device__ inline gd_mma::fragment<F, 8>
+attention_mma_right_transposed(const attention_mma_row<T, W> *right, int k, int c)
+{
+    const int lane = attention_mma_lane();
+    uint32_t b[8];
+    if constexpr (gd_mma::is_16_bit<F>) {
+        uint32_t half[2][4];
+#pragma unroll
+        for (int h = 0; h < 2; h++)
+            gd_mma::load_matrices_transposed(half[h],
+                                             &right[k + lane % 16].at[c + 16 * h + lane / 16 * 8]);
+#pragma unroll
+        for (int i = 0; i < 8; i++) b[i] = half[i / 4][i % 4];
+    } else {
+        const auto *row = &right[k + lane % 4 * 2];
+        const uint4 x = *(const uint4 *)&row[0].at[c + lane / 4 * 4];
+        const uint4 y = *(const uint4 *)&row[1].at[c + lane / 4 * 4];
+        b[0] = x.x, b[2] = x.y, b[4] = x.z, b[6] = x.w;
+        b[1] = y.x, b[3] = y.y, b[5] = y.z, b[7] = y.w;
+    }
+    return gd_mma::fragment_of<F>(b);
+}
+
+// sum += weight right, the weights rounded to the format; KEPT: the kept ones alone.
+template <class F, bool KEPT, class T, int W, int M, int N>
+__device__ inline void attention_mma_weigh(attention_mma_sums<M, W> &sum,
+                                           const attention_mma_sums<M, N> &weight,
+                                           const attention_mma_row<T, W> *right, int columns)
+{
+#pragma unroll
+    for (int c = 0; c < W; c += 32) {
+        if (W > 64 && c >= columns) break; // nothing but zeros
+        attention_mma_products<F, M, 4, N>(
+            [&](int m, int i) -> float(&)[4] { return sum.at[m][c / 8 + i]; },
+            [&](int m, int k) { return attention_mma_weights<F, KEPT>(weight, m, k); },
+            [&](int k) { return attention_mma_right_transposed<F>(right, k, c); });
     }
 }
 
 // ---- Results ----------------------------------------------------------------------------------
 
 // to = factor * sum, or += : the warp's rows from row 0 of `to` on, as far as there are `rows` and
-// `columns`.
-template <class T, int M, int W>
+// `columns`. A lane's numbers of a row are runs of 2 (16 bits) or 4 neighbours.
+template <class F, class T, int M, int W>
 __device__ inline void attention_mma_store(T *to, int64_t stride, int64_t rows, int64_t columns,
                                            const attention_mma_sums<M, W> &sum, float factor,
                                            bool accumulate)
 {
-    struct alignas(2 * sizeof(T)) pair {
-        T at[2];
+    constexpr int RUN = gd_mma::is_16_bit<F> ? 2 : 4;
+    struct alignas(RUN * sizeof(T)) run {
+        T at[RUN];
     };
-    const bool aligned = (uintptr_t)to % sizeof(pair) == 0 && stride % 2 == 0 && columns % 2 == 0;
+    const int t = attention_mma_lane() % 4;
+    const bool aligned =
+        (uintptr_t)to % sizeof(run) == 0 && stride % RUN == 0 && columns % RUN == 0;
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int i = 0; i < 4; i += 2)
 #pragma unroll
-            for (int n = 0; n < W / 8; n++) {
-                const int row = attention_mma_row_of(m, i), column = attention_mma_column_of(n, 0);
+            for (int r = 0; r < W / 4 / RUN; r++) {
+                const int row = attention_mma_row_of(m, i);
+                const int column = RUN == 2 ? 8 * r + 2 * t : r / 2 * 32 + 8 * t + r % 2 * 4;
                 if (row >= rows || column >= columns) continue;
+                run value;
                 T *x = to + row * stride + column;
-                const bool both = column + 1 < columns;
-                float first = factor * sum.at[m][n][i], second = factor * sum.at[m][n][i + 1];
-                if (accumulate) {
-                    first += gd_load(x[0]);
-                    if (both) second += gd_load(x[1]);
+                if (accumulate && aligned) value = *(const run *)x;
+#pragma unroll
+                for (int v = 0; v < RUN; v++) {
+                    const bool inside = column + v < columns;
+                    float all = factor * (RUN == 2 ? sum.at[m][r][i + v]
+                                                   : sum.at[m][r / 2 * 4 + v][i + r % 2]);
+                    if (accumulate && !aligned && inside) value.at[v] = x[v];
+                    if (accumulate && inside) all += gd_load(value.at[v]);
+                    value.at[v] = gd_store<T>(all);
+                    if (!aligned && inside) x[v] = value.at[v];
                 }
-                if (aligned) {
-                    *(pair *)x = {{gd_store<T>(first), gd_store<T>(second)}};
-                } else {
-                    x[0] = gd_store<T>(first);
-                    if (both) x[1] = gd_store<T>(second);
-                }
+                if (aligned) *(run *)x = value;
             }
 }
 
 // ---- Launching --------------------------------------------------------------------------------
 
-static inline attention_tasks attention_mma_tasks(int64_t B, int64_t heads, int64_t rows, int side)
-{
-    return attention_tasks_of(B, heads, rows, side, 1, 1);
-}
-
-// Calls body(type, width): the type of storage, and a constant W that D and E fit into.
+// Calls body(width): a constant W that D and E fit into.
 template <int W>
 struct attention_mma_width {
     static constexpr int value = W;
 };
 
-template <class T, class Body>
+template <class Body>
 static inline gd_status attention_mma_by_width(const attention_sizes &z, Body body)
 {
     const int64_t widest = z.D > z.E ? z.D : z.E;
-    if (widest <= 32) return body(T(), attention_mma_width<32>());
-    if (widest <= 64) return body(T(), attention_mma_width<64>());
-    return body(T(), attention_mma_width<128>());
-}
-
-template <class Body>
-static inline gd_status attention_mma_by_type(const gd_call *call, const attention_sizes &z,
-                                              Body body)
-{
-    if (call->storage == GD_BFLOAT16) return attention_mma_by_width<__nv_bfloat16>(z, body);
-    return attention_mma_by_width<__half>(z, body);
+    if (widest <= 32) return body(attention_mma_width<32>());
+    if (widest <= 64) return body(attention_mma_width<64>());
+    if (widest <= 128) return body(attention_mma_width<128>());
+    return body(attention_mma_width<256>());
 }
 
 #endif

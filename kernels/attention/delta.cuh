@@ -34,7 +34,7 @@ static gd_status attention_delta(const gd_call *call, const attention_heads<T> &
     *delta = room;
     if (rows == 0) return GD_OK;
     attention_delta_kernel<T><<<gd_blocks(rows, 8), 256, 0, gd_stream(call)>>>(
-        room, dy, attention_packed<T>(call->output[0]), z);
+        room, dy, attention_as_it_lies<T>(call->output[0]), z);
     return gd_launched(call);
 }
 

@@ -20,12 +20,13 @@ struct attention_heads {
     }
 };
 
+// A result or a gradient, or NULL. Its last dimension is packed.
 template <class T>
-static inline attention_heads<T> attention_packed(const gd_tensor *t)
+static inline attention_heads<T> attention_as_it_lies(const gd_tensor *t)
 {
     if (!t) return {nullptr, 0, 0, 0};
-    const int64_t *shape = gd_tensor_shape(t);
-    return {gd_ptr<T>(t), shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3]};
+    const int64_t *strides = gd_tensor_strides(t);
+    return {gd_ptr<T>(t), strides[0], strides[1], strides[2]};
 }
 
 // An input as it lies, or a copy if its last dimension is not packed.
@@ -33,14 +34,15 @@ template <class T>
 static inline gd_status attention_open(const gd_call *call, const gd_tensor *t,
                                        attention_heads<T> *heads)
 {
+    *heads = attention_as_it_lies<T>(t);
     const gd_layout lies = gd_cuda_layout(t);
-    *heads = {(T *)lies.data, lies.strides[0], lies.strides[1], lies.strides[2]};
-    if (lies.strides[3] == 1 || lies.shape[3] == 1 || gd_tensor_count(t) == 0) return GD_OK;
-    *heads = attention_packed<T>(t);
-    heads->data = (T *)gd_call_scratch(call, (size_t)gd_tensor_count(t) * sizeof(T));
+    const int64_t *shape = lies.shape;
+    if (lies.strides[3] == 1 || shape[3] == 1 || gd_tensor_count(t) == 0) return GD_OK;
+    const int64_t packed[] = {shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3], 1};
+    *heads = {(T *)gd_call_scratch(call, (size_t)gd_tensor_count(t) * sizeof(T)), packed[0],
+              packed[1], packed[2]};
     if (!heads->data) return gd_error_status(call->context);
-    const int64_t packed[] = {heads->batch, heads->row, heads->head, 1};
-    gd_copy_cuda({heads->data, lies.dtype, 4, lies.shape, packed}, lies, call->context);
+    gd_copy_cuda({heads->data, lies.dtype, 4, shape, packed}, lies, call->context);
     return gd_error_status(call->context);
 }
 
@@ -94,7 +96,7 @@ __device__ inline attention_task attention_task_at(const attention_tasks &tasks,
 
 // At least one chunk: there is more to compute than columns.
 static inline attention_tasks attention_tasks_of(int64_t B, int64_t heads, int64_t rows, int side,
-                                                 int64_t columns, int width)
+                                                 int64_t columns = 1, int width = 1)
 {
     const int64_t chunks = gd_cuda_divide_up(columns, width);
     return {B, heads, gd_cuda_divide_up(rows, side), chunks > 0 ? chunks : 1};

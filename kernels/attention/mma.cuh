@@ -1,16 +1,20 @@
 // mma.cuh - tensor cores, as PTX has them since compute capability 8.0: a warp multiplies small
 // matrices that lie spread over its registers.
 //
-// One product is C [16, 8] += A [16, 16] B [16, 8], with A and B of 16 bits and C of float32. The
-// lane 4 g + t holds, two neighbours in each register of A and B,
+// One product is C [16, 8] += A [16, K] B [K, 8]. Factors of 16 bits have K = 16, those of TF32
+// (float32, of which 11 bits of mantissa count) have K = 8; either way a row of A is 32 bytes, and
+// C is float32. Lane 4 g + t holds, with two neighbours in a register if they have 16 bits,
 //
-//     A   a[0] = A[g, 2t..]      a[1] = A[g + 8, 2t..]    a[2] = A[g, 2t + 8..]
-//         a[3] = A[g + 8, 2t + 8..]
-//     B   b[0] = B[2t.., g]      b[1] = B[2t + 8.., g]
-//     C   c[0..1] = C[g, 2t..]   c[2..3] = C[g + 8, 2t..]
+//            16 bits                                TF32
+//     A      a[0] = A[g, 2t..]                      a[0] = A[g, t]
+//            a[1] = A[g + 8, 2t..]                  a[1] = A[g + 8, t]
+//            a[2] = A[g, 2t + 8..]                  a[2] = A[g, t + 4]
+//            a[3] = A[g + 8, 2t + 8..]              a[3] = A[g + 8, t + 4]
+//     B      b[0] = B[2t.., g]                      b[0] = B[t, g]
+//            b[1] = B[2t + 8.., g]                  b[1] = B[t + 4, g]
+//     C      c[0..1] = C[g, 2t..]    c[2..3] = C[g + 8, 2t..]
 //
-// C is spread as A is, so two C side by side, rounded to 16 bits, are an A without any exchange:
-// scores become the weights of the next product where they are.
+// In bytes the two are alike, so one way of loading serves both.
 //
 // Everything here is empty for older devices, which never call it: have_mma() says so.
 #ifndef GD_ATTENTION_MMA_CUH
@@ -40,26 +44,103 @@ __device__ inline uint32_t shared_address(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-// ---- Fragments --------------------------------------------------------------------------------
+// ---- Formats ----------------------------------------------------------------------------------
 
-// Rounds two neighbours to T, for one register.
-template <class T>
-__device__ inline uint32_t round_pair(float first, float second);
+// What the factors of a product are: how they are stored, and what an instruction makes of them.
+struct bf16 {
+    using stored = __nv_bfloat16;
+};
+struct f16 {
+    using stored = __half;
+};
+struct tf32 { // float32, rounded to TF32
+    using stored = float;
+};
+// float32 as a sum of two TF32, x = big + rest, where big is x rounded and rest is what is left. Of
+// the four products of two such sums three are taken,
+//
+//     x y = big rest + rest big + big big     (rest rest, at most 2^-22 |x y|, is left out)
+//
+// and of the rests the tensor core does not see the last bit, at most 2^-23 |x|. So a product is
+// off by at most 2^-21, to either side.
+struct tf32x3 {
+    using stored = float;
+};
+
+template <class F>
+constexpr bool is_16_bit = sizeof(typename F::stored) == 2;
+
+// Whether a factor is a sum of two.
+template <class F>
+constexpr bool in_parts = false;
 template <>
-__device__ inline uint32_t round_pair<__nv_bfloat16>(float first, float second)
+constexpr bool in_parts<tf32x3> = true;
+
+// Some registers of A or B.
+template <class F, int N>
+struct fragment {
+    uint32_t at[N];
+};
+template <int N>
+struct fragment<tf32x3, N> {
+    uint32_t at[N], rest[N];
+};
+
+__device__ inline uint32_t round_to_tf32(float x)
 {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(first, second);
-    return *(const uint32_t *)&pair;
-}
-template <>
-__device__ inline uint32_t round_pair<__half>(float first, float second)
-{
-    const __half2 pair = __floats2half2_rn(first, second);
-    return *(const uint32_t *)&pair;
+    uint32_t rounded = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    GD_MMA_ASM("cvt.rn.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(x));
+#else
+    GD_MMA_ASM("cvt.rna.tf32.f32 %0, %1;" : "=r"(rounded) : "f"(x));
+#endif
+    return rounded;
 }
 
-// Reads four matrices of 8 x 8: lane 8 i + r gives the place of row r of matrix i (16 bytes on a
-// multiple of 16), and lane 4 g + t gets row g, columns 2t and 2t + 1, of each in m[i].
+// A fragment of registers as they lie in memory.
+template <class F, int N>
+__device__ inline fragment<F, N> fragment_of(const uint32_t (&x)[N])
+{
+    fragment<F, N> f;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        f.at[i] = is_16_bit<F> ? x[i] : round_to_tf32(__uint_as_float(x[i]));
+        if constexpr (in_parts<F>)
+            f.rest[i] = __float_as_uint(__uint_as_float(x[i]) - __uint_as_float(f.at[i]));
+    }
+    return f;
+}
+
+// x, or 0 if it is negative; NaN stays.
+__device__ inline float not_negative(float x)
+{
+    GD_MMA_ASM("max.NaN.f32 %0, %0, 0f00000000;" : "+f"(x));
+    return x;
+}
+
+// Two neighbours of 16 bits in one register: rounded, and 0 for negative ones if RELU.
+#define GD_MMA_ROUND_PAIR(FORMAT, TYPE)                                      \
+    template <bool RELU>                                                     \
+    __device__ inline uint32_t round_pair(FORMAT, float first, float second) \
+    {                                                                        \
+        uint32_t pair = 0;                                                   \
+        if constexpr (RELU) {                                                \
+            GD_MMA_ASM("cvt.rn.relu." TYPE "x2.f32 %0, %1, %2;"              \
+                       : "=r"(pair)                                          \
+                       : "f"(second), "f"(first));                           \
+        } else {                                                             \
+            GD_MMA_ASM("cvt.rn." TYPE "x2.f32 %0, %1, %2;"                   \
+                       : "=r"(pair)                                          \
+                       : "f"(second), "f"(first));                           \
+        }                                                                    \
+        return pair;                                                         \
+    }
+GD_MMA_ROUND_PAIR(bf16, "bf16")
+GD_MMA_ROUND_PAIR(f16, "f16")
+#undef GD_MMA_ROUND_PAIR
+
+// Reads four matrices of 8 rows of 16 bytes: lane 8 i + r gives the place of row r of matrix i (a
+// multiple of 16), and lane 4 g + t gets in m[i] the t-th 4 bytes of row g of matrix i.
 __device__ inline void load_matrices(uint32_t (&m)[4], const void *row)
 {
     GD_MMA_ASM("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -67,7 +148,7 @@ __device__ inline void load_matrices(uint32_t (&m)[4], const void *row)
                : "r"(shared_address(row)));
 }
 
-// The same, transposed: lane 4 g + t gets rows 2t and 2t + 1 of column g.
+// The same of 16 bits, transposed: lane 4 g + t gets rows 2t and 2t + 1 of column g.
 __device__ inline void load_matrices_transposed(uint32_t (&m)[4], const void *row)
 {
     GD_MMA_ASM("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -75,28 +156,22 @@ __device__ inline void load_matrices_transposed(uint32_t (&m)[4], const void *ro
                : "r"(shared_address(row)));
 }
 
-// c += a b
-template <class T>
-__device__ inline void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                    uint32_t b1);
-template <>
-__device__ inline void multiply_add<__nv_bfloat16>(float (&c)[4], const uint32_t (&a)[4],
-                                                   uint32_t b0, uint32_t b1)
-{
-    GD_MMA_ASM("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-template <>
-__device__ inline void multiply_add<__half>(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
-                                            uint32_t b1)
-{
-    GD_MMA_ASM("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-               "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
+// ---- Products ---------------------------------------------------------------------------------
+
+// c += a b, one instruction.
+#define GD_MMA_PRODUCT(FORMAT, SHAPE, TYPE)                                                  \
+    __device__ inline void product(FORMAT, float(&c)[4], const uint32_t(&a)[4], uint32_t b0, \
+                                   uint32_t b1)                                              \
+    {                                                                                        \
+        GD_MMA_ASM("mma.sync.aligned." SHAPE ".row.col.f32." TYPE "." TYPE ".f32 "           \
+                   "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"         \
+                   : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                          \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));          \
+    }
+GD_MMA_PRODUCT(bf16, "m16n8k16", "bf16")
+GD_MMA_PRODUCT(f16, "m16n8k16", "f16")
+GD_MMA_PRODUCT(tf32, "m16n8k8", "tf32")
+#undef GD_MMA_PRODUCT
 
 // ---- Copies that run by themselves ------------------------------------------------------------
 

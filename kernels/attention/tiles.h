@@ -14,14 +14,35 @@
 #define GRADUS_ATTENTION_TILES_H
 
 #include "attention/attention.h"
+#include "attention/dropout.h"
 #include "inline_exp.h"
 #include "matmul/tile.h"
+#include "random/philox.h"
 
 enum {
     KEYS = 96,   /* in a tile */
     BLOCK = 16,  /* query rows; a multiple of LANES and TILE_ROWS */
     QUERIES = 64 /* of a tile in the backward */
 };
+
+/* ---- Dropout ------------------------------------------------------------------------------ */
+
+/* keep[n] = 1 / (1 - p) for the weights of query t and keys s .. s + n that stay, 0 for the others;
+ * s and n are multiples of 16. */
+static inline void dropout_row(REAL *keep, const attention_dropout *dropout, int64_t head,
+                               int64_t t, int64_t s, int64_t n)
+{
+    const REAL kept = (REAL)dropout->scale;
+    for (int64_t j = 0; j < n; j += 16, keep += 16) {
+        uint32_t words[8 * 4];
+        gd_philox_blocks(dropout->seed, 0, attention_dropout_block(dropout, head, t, s + j), 8,
+                         words);
+        for (int i = 0; i < 16; i++) {
+            uint32_t word = words[4 * (i % 8) + 2 * (t / 8 % 2) + i / 8];
+            keep[i] = word < dropout->threshold ? 0 : kept;
+        }
+    }
+}
 
 /* ---- Inputs ------------------------------------------------------------------------------- */
 

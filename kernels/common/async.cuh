@@ -1,16 +1,17 @@
-// async.cuh - copies that run by themselves, barriers that count their bytes, and clusters: what
-// came with compute capability 9.0, in its PTX.
+// async.cuh - asynchronous copies, barriers that count their bytes, and clusters: what came with
+// compute capability 9.0, as PTX (NVIDIA's assembly language).
 //
-// A transaction barrier (mbarrier) is in one of its phases, numbered 0, 1, 2 ... A phase ends when
-// as many arrivals as it was made for have come in and all bytes that were announced (expect) have
-// landed. Threads wait for the end of phase i by its parity, i & 1. A bulk copy is issued by one
-// thread, moves a contiguous piece of global memory into shared memory, and reports its bytes to a
-// barrier when they are there. So one thread keeps many kilobytes on their way for the others.
+// A transaction barrier (mbarrier) is in one of its phases, numbered 0, 1, 2, ... A phase ends when
+// the number of arrivals that it was initialised with has been reached and all bytes that were
+// announced (barrier_expect) have landed. Threads wait for the end of phase i by its parity, i & 1.
+// A bulk copy is issued by one thread, moves a contiguous piece of global memory into shared
+// memory, and reports its bytes to a barrier when they are there. So one thread keeps many
+// kilobytes in flight for the others.
 //
-// Shared memory is named by its address, 32 bits, which shared_address() makes of a pointer. That
-// takes tens of cycles: convert once, then offset.
+// Shared memory is named by a 32-bit address, which shared_address() makes from a pointer. That
+// takes tens of cycles: convert once, then add offsets.
 //
-// Everything here is empty for older devices, which must not call it.
+// Code for older devices must not call what is under GD_HOPPER.
 #ifndef GD_ASYNC_CUH
 #define GD_ASYNC_CUH
 
@@ -88,7 +89,7 @@ __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity)
                  : "memory");
 }
 
-// For what other blocks of the cluster have sent: it empties the first-level cache, too.
+// For what other blocks of the cluster have sent. It also empties L1, so use it for nothing else.
 __device__ inline void barrier_wait_cluster(uint32_t barrier, uint32_t parity)
 {
     asm volatile("{\n"
@@ -101,8 +102,8 @@ __device__ inline void barrier_wait_cluster(uint32_t barrier, uint32_t parity)
                  : "memory");
 }
 
-// A barrier of the hardware, numbered 0 (that of __syncthreads) to 15, for `threads` threads in
-// whole warps.
+// One of the block's 16 hardware barriers, for `threads` threads in whole warps. Number 0 is that
+// of __syncthreads.
 __device__ inline void named_barrier_sync(int barrier, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
@@ -118,8 +119,9 @@ __device__ inline void bulk_copy(uint32_t to_shared, const void *from_global, ui
                  : "memory");
 }
 
-// Four bytes at any multiple of 4. copy_arrive counts as one arrival at the barrier, for which it
-// must have been made, once the copies that this thread began before it have landed.
+// The same for four bytes, at any multiple of 4; no barrier counts them. Instead copy_arrive makes
+// this thread arrive at the barrier when all copies that it has begun so far have landed; the
+// barrier must have been initialised to expect that arrival.
 __device__ inline void copy_number(uint32_t to_shared, const void *from_global)
 {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to_shared), "l"(from_global)
@@ -133,8 +135,8 @@ __device__ inline void copy_arrive(uint32_t barrier)
 // From DRAM to L2, ahead of time; bytes and address: multiples of 16.
 //
 // This may come before wait_for_previous, even for numbers that the kernel ahead has yet to write:
-// all writes and reads of the GPU meet in L2, so a line that is there too early is changed there by
-// that kernel, and nobody gets to see the old numbers.
+// all writes and reads of the GPU meet in L2, so that kernel changes the line there, and nobody
+// sees the old numbers.
 __device__ inline void bulk_prefetch(const void *global, uint32_t bytes)
 {
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
@@ -168,8 +170,8 @@ __device__ inline void cluster_sync()
                      : "memory");
 }
 
-// What is at `address` in this block's shared memory is there in that of block `rank` of the
-// cluster.
+// The address by which this block reaches, in the shared memory of block `rank` of the cluster,
+// what lies at `address` in its own.
 __device__ inline uint32_t remote_address(uint32_t address, uint32_t rank)
 {
     uint32_t remote;
@@ -190,11 +192,11 @@ __device__ inline void send(uint32_t address, float v, uint32_t barrier, uint32_
 
 #endif
 
-// A cache policy for loads. What is read once and written once needs no place in the second-level
-// cache (L2), and yet it matters which of the two leaves first: lines of the result wait there to be
-// written to DRAM. With more data than L2 holds, a kernel whose inputs are marked to outlive its
-// results (evict_last) is 2 to 4% faster than one that marks nothing; the other way round it is 3 to
-// 5% slower. Where everything fits, the mark costs 1%, so `keep` is the caller's choice.
+// A cache policy for loads. What is read once and written once has no need of L2, and yet it
+// matters which of the two leaves it first: lines of the result wait there to be written to DRAM.
+// With more data than L2 holds, a kernel whose inputs are marked to outlive its results
+// (evict_last) is 2 to 4% faster than one that marks nothing; the other way round it is 3 to 5%
+// slower. Where everything fits, the mark costs 1% or more, so `keep` is the caller's choice.
 __device__ inline uint64_t load_policy(bool keep)
 {
     uint64_t last = 0, normal = 0;

@@ -131,6 +131,25 @@ struct gd_sum_exp {
         }
     }
 
+    // All of a pack: one rescaling, if any.
+    template <class T, int V>
+    __device__ void add(const gd_pack<T, V> &pack)
+    {
+        C x[V], largest = max;
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            x[v] = gd_load(pack.element[v]);
+            largest = x[v] > largest ? x[v] : largest;
+        }
+        const C zero = largest == -(C)INFINITY ? 0 : largest; // nothing but -inf, and maybe NaN
+        if (largest > max) {
+            sum *= exp(max - largest);
+            max = largest;
+        }
+#pragma unroll
+        for (int v = 0; v < V; v++) sum += exp(x[v] - zero);
+    }
+
     // The whole row, from what each thread of a team has seen. All -inf: the sum is NaN.
     template <class Team>
     __device__ void reduce(const Team &team, C *shared)

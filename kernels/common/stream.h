@@ -4,7 +4,7 @@
  * help it. It can say early what it will read (gd_prefetch), so that memory works while it
  * computes. And it can write past the caches (gd_stream): an ordinary store first fetches the line
  * it writes to, which is a third of the traffic of a copy, in vain if the whole line is
- * overwritten and nobody will read it before it would have left the cache anyway.
+ * overwritten and nothing will read it before it would have left the cache anyway.
  *
  * Neither changes a result. Without SSE2 both are what they would be without this file.
  */

@@ -44,6 +44,18 @@ double tanh(double);
 float erfcf(float);
 #pragma omp declare simd notinbranch
 double erfc(double);
+#pragma omp declare simd notinbranch
+float erff(float);
+#pragma omp declare simd notinbranch
+double erf(double);
+#pragma omp declare simd notinbranch
+float log1pf(float);
+#pragma omp declare simd notinbranch
+double log1p(double);
+#pragma omp declare simd notinbranch
+float expm1f(float);
+#pragma omp declare simd notinbranch
+double expm1(double);
 #endif
 #endif
 

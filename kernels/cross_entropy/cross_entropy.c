@@ -5,6 +5,29 @@
 GD_KERNEL(cross_entropy_forward)
 GD_KERNEL(cross_entropy_backward)
 
+gd_status cross_entropy_check(const gd_call *call, const char *name, const gd_tensor *rows,
+                              const gd_tensor *targets)
+{
+    const gd_cross_entropy_args *args = call->args;
+    const int ndim = gd_tensor_ndim(rows);
+    bool same = gd_tensor_dtype(targets) == GD_INT32 && gd_tensor_ndim(targets) == ndim - 1;
+    for (int d = 0; same && d + 1 < ndim; d++) {
+        same = gd_tensor_shape(targets)[d] == gd_tensor_shape(rows)[d];
+    }
+    if (!same) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "targets is %s %s, wanted int32 and the shape of %s %s without its "
+                            "last dimension",
+                            gd_dtype_name(gd_tensor_dtype(targets)), gd_shape_text(targets).text,
+                            name, gd_shape_text(rows).text);
+    }
+    if (args->reduction != GD_MEAN && args->reduction != GD_SUM) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "reduction is %d, wanted GD_MEAN or GD_SUM",
+                            (int)args->reduction);
+    }
+    return GD_OK;
+}
+
 /* logits [..., V], targets [...] -> loss [], in float32 at least: in 16 bits a loss of 4 would have
  * steps of 1/32. Saves the two parts of logsumexp, the maximum [...] and the logarithm of the sum
  * [...], and the factor [] by which a row enters the loss: 1, or 1 / the number of rows that
@@ -13,28 +36,12 @@ static gd_status cross_entropy_shape(const gd_call *call, gd_spec *output, gd_sp
                                      uint64_t *words)
 {
     (void)words;
-    const gd_cross_entropy_args *args = call->args;
     const gd_tensor *logits = call->input[0], *targets = call->input[1];
-    int ndim = gd_tensor_ndim(logits);
-    if (ndim < 1 || !gd_dtype_is_real(gd_tensor_dtype(logits))) {
+    if (gd_tensor_ndim(logits) < 1 || !gd_dtype_is_real(gd_tensor_dtype(logits))) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "logits is %s %s, wanted a real [..., V]",
                             gd_dtype_name(gd_tensor_dtype(logits)), gd_shape_text(logits).text);
     }
-    bool same = gd_tensor_dtype(targets) == GD_INT32 && gd_tensor_ndim(targets) == ndim - 1;
-    for (int d = 0; same && d + 1 < ndim; d++) {
-        same = gd_tensor_shape(targets)[d] == gd_tensor_shape(logits)[d];
-    }
-    if (!same) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "targets is %s %s, wanted int32 and the shape of logits %s without its "
-                            "last dimension",
-                            gd_dtype_name(gd_tensor_dtype(targets)), gd_shape_text(targets).text,
-                            gd_shape_text(logits).text);
-    }
-    if (args->reduction != GD_MEAN && args->reduction != GD_SUM) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "reduction is %d, wanted GD_MEAN or GD_SUM",
-                            (int)args->reduction);
-    }
+    if (cross_entropy_check(call, "logits", logits, targets)) return GD_ERROR_ARGUMENT;
     output[0] = (gd_spec){.dtype = call->dtype, .ndim = 0};
     save[0] = gd_spec_like(targets);
     save[0].dtype = call->dtype;
@@ -76,13 +83,18 @@ const gd_op gd_op_cross_entropy = {
     .case_count = sizeof cross_entropy_cases / sizeof *cross_entropy_cases,
 };
 
+gd_cross_entropy_args cross_entropy_args_of(const gd_cross_entropy_options *options)
+{
+    const gd_cross_entropy_options o = options ? *options : (gd_cross_entropy_options){0};
+    return (gd_cross_entropy_args){.reduction = o.reduction,
+                                   .ignore_index = (int32_t)gd_option(o.ignore_index, 0),
+                                   .use_ignore_index = o.ignore_index != 0};
+}
+
 gd_tensor *gd_cross_entropy_with(gd_tensor *logits, gd_tensor *targets,
                                  const gd_cross_entropy_options *options)
 {
-    const gd_cross_entropy_options o = options ? *options : (gd_cross_entropy_options){0};
-    gd_cross_entropy_args args = {.reduction = o.reduction,
-                                  .ignore_index = (int32_t)gd_option(o.ignore_index, 0),
-                                  .use_ignore_index = o.ignore_index != 0};
+    const gd_cross_entropy_args args = cross_entropy_args_of(options);
     return gd_apply(&gd_op_cross_entropy, (gd_tensor *[]){logits, targets}, 2, &args);
 }
 

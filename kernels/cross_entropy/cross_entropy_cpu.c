@@ -1,30 +1,6 @@
 /* cross_entropy_cpu.c - the CPU kernels of cross_entropy. */
-#include "cross_entropy/cross_entropy.h"
+#include "cross_entropy/targets.h"
 #include "softmax/sum_exp.h"
-
-static bool counts(const gd_cross_entropy_args *args, int32_t target)
-{
-    return !(args->use_ignore_index && target == args->ignore_index);
-}
-
-/* A target outside the vocabulary is found before anything is computed. Leaves the number of rows
- * that count. */
-static gd_status check_targets(const gd_call *call, const int32_t *targets, int64_t rows,
-                               int64_t vocab, int64_t *counting)
-{
-    const gd_cross_entropy_args *args = call->args;
-    *counting = 0;
-    for (int64_t i = 0; i < rows; i++) {
-        if (!counts(args, targets[i])) continue;
-        if (targets[i] < 0 || targets[i] >= vocab) {
-            return gd_call_fail(call, GD_ERROR_ARGUMENT, "targets[%lld] is %d, wanted 0 to %lld%s",
-                                (long long)i, (int)targets[i], (long long)vocab - 1,
-                                args->use_ignore_index ? " or the ignore index" : "");
-        }
-        ++*counting;
-    }
-    return GD_OK;
-}
 
 /* loss = factor * sum_i (logsumexp_i - x[i, t_i]), factor = 1 or 1 / (rows that count) */
 gd_status GD_REAL_NAME(cross_entropy_forward)(const gd_call *call)
@@ -42,7 +18,7 @@ gd_status GD_REAL_NAME(cross_entropy_forward)(const gd_call *call)
     int threads = gd_threads_for(call->threads, 4 * rows * vocab);
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t i = 0; i < rows; i++) {
-        bool counted = counts(args, targets[i]);
+        bool counted = target_counts(args, targets[i]);
         REAL max = 0;
         double log_of_sum = counted ? log(gd_sum_exp(x + i * vocab, vocab, &max)) : 0;
         double target = counted ? (double)x[i * vocab + targets[i]] : 0;
@@ -50,7 +26,7 @@ gd_status GD_REAL_NAME(cross_entropy_forward)(const gd_call *call)
         if (max_out) max_out[i] = max;
         if (log_out) log_out[i] = (REAL)log_of_sum;
     }
-    double sum = 0, factor = args->reduction == GD_MEAN ? 1 / (double)counting : 1;
+    double sum = 0, factor = target_factor(args, counting);
     for (int64_t i = 0; i < rows; i++) sum += losses[i];
     if (factor_out) *factor_out = (REAL)(counting ? factor : 0);
     *(REAL *)gd_data(call->output[0]) = (REAL)(sum * factor); /* no rows: 0 * inf = NaN */
@@ -74,7 +50,7 @@ gd_status GD_REAL_NAME(cross_entropy_backward)(const gd_call *call)
     for (int64_t i = 0; i < rows; i++) {
         const REAL *from = x + i * vocab;
         REAL *to = dx + i * vocab, m = max[i], l = log_of_sum[i];
-        if (!counts(args, targets[i])) {
+        if (!target_counts(args, targets[i])) {
             if (!add) memset(to, 0, (size_t)vocab * sizeof *to);
             continue;
         }

@@ -53,7 +53,7 @@ gd_status gd_broadcast_shape(const gd_call *call, gd_spec *spec)
     spec->dtype = gd_tensor_dtype(call->input[first]);
     for (int i = 0; i < call->inputs; i++) {
         gd_dtype dtype = gd_tensor_dtype(call->input[i]);
-        if (i > first && dtype != spec->dtype)
+        if (gd_dtype_is_real(dtype) && dtype != spec->dtype)
             return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s is %s, but %s is %s; use gd_cast",
                                 gd_input_name(call->op, i).text, gd_dtype_name(dtype),
                                 gd_input_name(call->op, first).text, gd_dtype_name(spec->dtype));
@@ -104,15 +104,33 @@ static gd_status binary_shape(const gd_call *call, gd_spec *output, gd_spec *sav
         "zero_rows", NULL, GD_INPUTS({GD_DIMS(0, 5)}, {B, GD_DIMS(5)}), .may_be_empty = true      \
     }
 
+static const gd_case smooth_cases[] = {CASES(false)};
+static const gd_case kinked_cases[] = {CASES(true)};
+
+/* For powers, which want a > 0 and small exponents. */
+#define A GD_UNIFORM(0.5, 2)
+static const gd_case positive_cases[] = {
+    {"same", NULL, GD_INPUTS({A, GD_DIMS(3, 5, 7)}, {GD_DIMS(3, 5, 7)})},
+    {"b_row", NULL, GD_INPUTS({A, GD_DIMS(4, 6)}, {GD_DIMS(6)})},
+    {"a_scalar", NULL, GD_INPUTS({A, GD_SCALAR}, {GD_DIMS(2, 3, 4)})},
+    {"both", NULL, GD_INPUTS({A, GD_DIMS(4, 1)}, {GD_DIMS(1, 5)})},
+    {"tiny_a", NULL, GD_INPUTS({GD_UNIFORM(1e-3, 2e-3), GD_DIMS(9)}, {B, GD_DIMS(9)})},
+    {"two_blocks", NULL, GD_INPUTS({A, GD_DIMS(5, 1367)}, {GD_DIMS(1367)})},
+    {"zero_rows", NULL, GD_INPUTS({GD_DIMS(0, 5)}, {GD_DIMS(5)}), .may_be_empty = true},
+};
+
+#define SMOOTH smooth_cases
+#define KINKS kinked_cases
+#define POSITIVE positive_cases
+
 /* ---- Records ------------------------------------------------------------------------------ */
 
 enum { NOTHING, INPUTS };
 
 /* da or db may be written over dy, as each element needs only the dy at its own place. */
-#define BINARY(op_name, op_formula, y, da, db, reads, has_kinks)           \
+#define BINARY(op_name, op_formula, y, da, db, reads, op_cases)            \
     GD_KERNEL(op_name##_forward)                                           \
     GD_KERNEL(op_name##_backward)                                          \
-    static const gd_case op_name##_cases[] = {CASES(has_kinks)};           \
     const gd_op gd_op_##op_name = {                                        \
         .name = #op_name,                                                  \
         .formula = op_formula,                                             \
@@ -125,8 +143,8 @@ enum { NOTHING, INPUTS };
         .shape = binary_shape,                                             \
         .forward = GD_ON_DEVICES(op_name##_forward),                       \
         .backward = GD_ON_DEVICES(op_name##_backward),                     \
-        .cases = op_name##_cases,                                          \
-        .case_count = sizeof op_name##_cases / sizeof(gd_case),            \
+        .cases = op_cases,                                                 \
+        .case_count = sizeof op_cases / sizeof(gd_case),                   \
     };                                                                     \
     gd_tensor *gd_##op_name(gd_tensor *a, gd_tensor *b)                    \
     {                                                                      \

@@ -11,6 +11,16 @@ static gd_status unary_shape(const gd_call *call, gd_spec *output, gd_spec *save
     return GD_OK;
 }
 
+static gd_status range_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    const double *range = call->args;
+    if (!(range[0] <= range[1])) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "low is %g and high is %g, wanted low <= high",
+                            range[0], range[1]);
+    }
+    return unary_shape(call, output, save, words);
+}
+
 /* ---- Cases, the same for all -------------------------------------------------------------- */
 
 #define CASES(args, low, high, low2, high2, has_kinks)                                             \
@@ -29,7 +39,7 @@ static gd_status unary_shape(const gd_call *call, gd_spec *output, gd_spec *save
 enum { NOTHING, INPUT, OUTPUT };
 
 /* dx may be written over dy, as each element needs only the dy at its own place. */
-#define RECORD(op_name, op_formula, reads, size)                     \
+#define RECORD(op_name, op_formula, reads, size, op_shape)           \
     const gd_op gd_op_##op_name = {                                  \
         .name = #op_name,                                            \
         .formula = op_formula,                                       \
@@ -40,7 +50,7 @@ enum { NOTHING, INPUT, OUTPUT };
         .backward_reads_inputs = (reads) == INPUT ? GD_BIT(0) : 0,   \
         .backward_reads_outputs = (reads) == OUTPUT ? GD_BIT(0) : 0, \
         .dinput_over_doutput = GD_BIT(0),                            \
-        .shape = unary_shape,                                        \
+        .shape = op_shape,                                           \
         .forward = GD_ON_DEVICES(op_name##_forward),                 \
         .backward = GD_ON_DEVICES(op_name##_backward),               \
         .cases = op_name##_cases,                                    \
@@ -51,21 +61,32 @@ enum { NOTHING, INPUT, OUTPUT };
     GD_KERNEL(name##_forward)                                                           \
     GD_KERNEL(name##_backward)                                                          \
     static const gd_case name##_cases[] = {CASES(NULL, low, high, low2, high2, kinks)}; \
-    RECORD(name, formula, reads, 0)                                                     \
+    RECORD(name, formula, reads, 0, unary_shape)                                        \
     gd_tensor *gd_##name(gd_tensor *x)                                                  \
     {                                                                                   \
         return gd_apply(&gd_op_##name, &x, 1, NULL);                                    \
     }
 
-#define SCALAR(name, formula, y, dx, reads, low, high, low2, high2, p_of_cases)              \
-    GD_KERNEL(name##_forward)                                                                \
-    GD_KERNEL(name##_backward)                                                               \
-    static const double name##_p = p_of_cases;                                               \
-    static const gd_case name##_cases[] = {CASES(&name##_p, low, high, low2, high2, false)}; \
-    RECORD(name, formula, reads, sizeof(double))                                             \
-    gd_tensor *gd_##name(gd_tensor *x, double p)                                             \
-    {                                                                                        \
-        return gd_apply(&gd_op_##name, &x, 1, &p);                                           \
+#define SCALAR(name, formula, y, dx, reads, low, high, low2, high2, p_of_cases)             \
+    GD_KERNEL(name##_forward)                                                               \
+    GD_KERNEL(name##_backward)                                                              \
+    static const double name##_p[2] = {p_of_cases};                                         \
+    static const gd_case name##_cases[] = {CASES(name##_p, low, high, low2, high2, false)}; \
+    RECORD(name, formula, reads, sizeof name##_p, unary_shape)                              \
+    gd_tensor *gd_##name(gd_tensor *x, double p)                                            \
+    {                                                                                       \
+        return gd_apply(&gd_op_##name, &x, 1, (const double[2]){p});                        \
+    }
+
+#define RANGE(name, formula, y, dx, reads, low, high, low2, high2, p_of_cases, q_of_cases) \
+    GD_KERNEL(name##_forward)                                                              \
+    GD_KERNEL(name##_backward)                                                             \
+    static const double name##_p[2] = {p_of_cases, q_of_cases};                            \
+    static const gd_case name##_cases[] = {CASES(name##_p, low, high, low2, high2, true)}; \
+    RECORD(name, formula, reads, sizeof name##_p, range_shape)                             \
+    gd_tensor *gd_##name(gd_tensor *x, double p, double q)                                 \
+    {                                                                                      \
+        return gd_apply(&gd_op_##name, &x, 1, (const double[2]){p, q});                    \
     }
 
 #include "elementwise/unary.def"

@@ -11,7 +11,7 @@ namespace gd_elementwise
 #define UNARY(name, formula, value, gradient, ...)        \
     template <class REAL>                                 \
     struct name##_value {                                 \
-        REAL p;                                           \
+        REAL p, q;                                        \
         __device__ REAL operator()(REAL x) const          \
         {                                                 \
             return value;                                 \
@@ -19,7 +19,7 @@ namespace gd_elementwise
     };                                                    \
     template <class REAL>                                 \
     struct name##_gradient {                              \
-        REAL p;                                           \
+        REAL p, q;                                        \
         __device__ REAL operator()(REAL dy, REAL x) const \
         {                                                 \
             [[maybe_unused]] const REAL y = x;            \
@@ -27,13 +27,16 @@ namespace gd_elementwise
         }                                                 \
     };
 #define SCALAR UNARY
+#define RANGE UNARY
 #include "elementwise/unary.def"
 #undef UNARY
 #undef SCALAR
+#undef RANGE
 
-static double parameter(const gd_call *call)
+// p and q of the row; 0 where it has none.
+static double parameter(const gd_call *call, int i)
 {
-    return call->args ? *(const double *)call->args : 0;
+    return call->args ? ((const double *)call->args)[i] : 0;
 }
 
 template <template <class> class Value>
@@ -42,7 +45,8 @@ static gd_status forward(const gd_call *call)
     const int64_t n = gd_tensor_count(call->output[0]);
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
-        const Value<gd_compute<T>> f = {(gd_compute<T>)parameter(call)};
+        const Value<gd_compute<T>> f = {(gd_compute<T>)parameter(call, 0),
+                                        (gd_compute<T>)parameter(call, 1)};
         const T *const in[] = {gd_ptr<T>(call->input[0])};
         return gd_map_flat(call, gd_ptr<T>(call->output[0]), false, n, in, f);
     });
@@ -59,7 +63,8 @@ static gd_status backward(const gd_call *call)
     if (call->op->backward_reads_outputs) read = call->output[0];
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
-        const Gradient<gd_compute<T>> f = {(gd_compute<T>)parameter(call)};
+        const Gradient<gd_compute<T>> f = {(gd_compute<T>)parameter(call, 0),
+                                           (gd_compute<T>)parameter(call, 1)};
         const T *const in[] = {gd_ptr<T>(dy), gd_ptr<T>(read)};
         return gd_map_flat(call, gd_ptr<T>(call->dinput[0]), call->accumulate[0], n, in, f);
     });
@@ -79,4 +84,5 @@ static gd_status backward(const gd_call *call)
         return gd_elementwise::backward<gd_elementwise::name##_gradient>(call); \
     }
 #define SCALAR UNARY
+#define RANGE UNARY
 #include "elementwise/unary.def"

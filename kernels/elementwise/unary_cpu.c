@@ -3,52 +3,56 @@
 
 /* ---- Rows, by table ----------------------------------------------------------------------- */
 
-typedef void value_row(REAL *y, const REAL *x, REAL p, int64_t n);
+typedef void value_row(REAL *y, const REAL *x, REAL p, REAL q, int64_t n);
 /* `read` is x or y, whichever the table says. */
-typedef void gradient_row(REAL *dx, bool add, const REAL *dy, const REAL *read, REAL p, int64_t n);
+typedef void gradient_row(REAL *dx, bool add, const REAL *dy, const REAL *read, REAL p, REAL q,
+                          int64_t n);
 
-#define UNARY(name, formula, value, gradient, ...)                              \
-    static void name##_row(REAL *y_row, const REAL *x_row, REAL p, int64_t n)   \
-    {                                                                           \
-        (void)p;                                                                \
-        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                     \
-        {                                                                       \
-            const REAL x = x_row[i];                                            \
-            y_row[i] = value;                                                   \
-        }                                                                       \
-    }                                                                           \
-    static void name##_gradient_row(REAL *dx_row, bool add, const REAL *dy_row, \
-                                    const REAL *read_row, REAL p, int64_t n)    \
-    {                                                                           \
-        (void)p;                                                                \
-        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                     \
-        {                                                                       \
-            const REAL dy = dy_row[i], x = read_row[i], y = x;                  \
-            (void)x, (void)y;                                                   \
-            dx_row[i] = (add ? dx_row[i] : 0) + (gradient);                     \
-        }                                                                       \
+#define UNARY(name, formula, value, gradient, ...)                                    \
+    static void name##_row(REAL *y_row, const REAL *x_row, REAL p, REAL q, int64_t n) \
+    {                                                                                 \
+        (void)p, (void)q;                                                             \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                           \
+        {                                                                             \
+            const REAL x = x_row[i];                                                  \
+            y_row[i] = value;                                                         \
+        }                                                                             \
+    }                                                                                 \
+    static void name##_gradient_row(REAL *dx_row, bool add, const REAL *dy_row,       \
+                                    const REAL *read_row, REAL p, REAL q, int64_t n)  \
+    {                                                                                 \
+        (void)p, (void)q;                                                             \
+        _Pragma("omp simd") for (int64_t i = 0; i < n; i++)                           \
+        {                                                                             \
+            const REAL dy = dy_row[i], x = read_row[i], y = x;                        \
+            (void)x, (void)y;                                                         \
+            dx_row[i] = (add ? dx_row[i] : 0) + (gradient);                           \
+        }                                                                             \
     }
 #define SCALAR UNARY
+#define RANGE UNARY
 #include "elementwise/unary.def"
 #undef UNARY
 #undef SCALAR
+#undef RANGE
 
 /* ---- The loop over blocks ----------------------------------------------------------------- */
 
-static REAL parameter(const gd_call *call)
+/* p and q of the row; 0 where it has none. */
+static REAL parameter(const gd_call *call, int i)
 {
-    return call->args ? (REAL) * (const double *)call->args : 0;
+    return call->args ? (REAL)((const double *)call->args)[i] : 0;
 }
 
 static gd_status forward(const gd_call *call, value_row *row)
 {
     REAL *y = gd_data(call->output[0]);
     const REAL *x = gd_data(call->input[0]);
-    const REAL p = parameter(call);
+    const REAL p = parameter(call, 0), q = parameter(call, 1);
     const int64_t n = gd_tensor_count(call->output[0]);
     const int threads = gd_threads_for(call->threads, n);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int64_t i = 0; i < n; i += GD_BLOCK) row(y + i, x + i, p, gd_min64(GD_BLOCK, n - i));
+    for (int64_t i = 0; i < n; i += GD_BLOCK) row(y + i, x + i, p, q, gd_min64(GD_BLOCK, n - i));
     return GD_OK;
 }
 
@@ -60,13 +64,13 @@ static gd_status backward(const gd_call *call, gradient_row *row)
     const REAL *dy = gd_data(call->doutput[0]), *read = dy;
     if (call->op->backward_reads_inputs) read = gd_data(call->input[0]);
     if (call->op->backward_reads_outputs) read = gd_data(call->output[0]);
-    const REAL p = parameter(call);
+    const REAL p = parameter(call, 0), q = parameter(call, 1);
     const bool add = call->accumulate[0];
     const int64_t n = gd_tensor_count(call->dinput[0]);
     const int threads = gd_threads_for(call->threads, n);
 #pragma omp parallel for num_threads(threads) if (threads > 1)
     for (int64_t i = 0; i < n; i += GD_BLOCK)
-        row(dx + i, add, dy + i, read + i, p, gd_min64(GD_BLOCK, n - i));
+        row(dx + i, add, dy + i, read + i, p, q, gd_min64(GD_BLOCK, n - i));
     return GD_OK;
 }
 
@@ -82,4 +86,5 @@ static gd_status backward(const gd_call *call, gradient_row *row)
         return backward(call, name##_gradient_row);              \
     }
 #define SCALAR UNARY
+#define RANGE UNARY
 #include "elementwise/unary.def"

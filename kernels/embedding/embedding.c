@@ -37,6 +37,8 @@ static const gd_case embedding_cases[] = {
     {"every_id_repeated", NULL, GD_INPUTS({GD_DIMS(3, 4)}, {GD_INDEX(3), GD_DIMS(40)})},
     {"one_row", NULL, GD_INPUTS({GD_DIMS(1, 1)}, {GD_INDEX(1), GD_SCALAR})},
     {"wide", NULL, GD_INPUTS({GD_DIMS(6, 33)}, {GD_INDEX(6), GD_DIMS(9)})},
+    {"many_rows", NULL, GD_INPUTS({GD_DIMS(2100, 3)}, {GD_INDEX(9), GD_DIMS(70)})},
+    {"even_rows", NULL, GD_INPUTS({GD_DIMS(2304, 16)}, {GD_INDEX(2304), GD_DIMS(96)})},
 };
 
 const gd_op gd_op_embedding = {

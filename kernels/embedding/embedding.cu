@@ -45,7 +45,101 @@ extern "C" gd_status embedding_forward_cuda(const gd_call *call)
     return gd_launched(call);
 }
 
-// ---- Backward ---------------------------------------------------------------------------------
+// ---- Backward, few rows in the table -----------------------------------------------------------
+//
+// A block for each row of the table goes through all ids, lists the rows of dy that have its own,
+// in order, and adds them up: one launch, nothing to sort, and each number of dtable is written
+// once. The ids are read once for each row of the table, which is little where there are few.
+
+constexpr int few_threads = 512, few_ids = 16; // ids of a thread in one turn
+constexpr int64_t few_vocab = 2048, few_work = 1 << 23;
+
+static bool is_few(int64_t vocab, int64_t rows)
+{
+    return vocab <= few_vocab && vocab * rows <= few_work;
+}
+
+// The sum of `count` over the threads before this one, and over all.
+__device__ inline int sum_before(int count, int *warp_sums, int *all)
+{
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int sum = count;
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) {
+        const int before = __shfl_up_sync(0xffffffffu, sum, step);
+        if (lane >= step) sum += before;
+    }
+    if (lane == 31) warp_sums[warp] = sum;
+    __syncthreads();
+    int earlier = 0, total = 0;
+    for (int w = 0; w < few_threads / 32; w++) {
+        if (w < warp) earlier += warp_sums[w];
+        total += warp_sums[w];
+    }
+    *all = total;
+    return earlier + sum - count;
+}
+
+// blockIdx.x is the row of the table, blockIdx.y a piece of its columns. A group of threads has a
+// pack of columns each, and takes every groups-th row of the list; then the groups' sums are added,
+// in order.
+template <class G, class T>
+static __global__ void __launch_bounds__(few_threads)
+    few_kernel(G *dtable, const T *dy, const int32_t *ids, int64_t rows, int64_t columns, bool add,
+               int64_t *fault)
+{
+    constexpr int V = gd_pack_size<T>, turn = few_threads * few_ids;
+    using C = gd_compute<T>;
+    // the list, and when it has been worked off the sums
+    __shared__ union {
+        uint16_t list[turn];
+        C sums[few_threads * V];
+    } shared;
+    __shared__ int warp_sums[few_threads / 32];
+    const int32_t own = (int32_t)blockIdx.x, vocab = (int32_t)gridDim.x;
+    const int64_t packs = gd_packs(columns, V), first_pack = (int64_t)blockIdx.y * few_threads;
+    const int width = (int)(packs - first_pack < few_threads ? packs - first_pack : few_threads);
+    const int groups = few_threads / width, group = (int)threadIdx.x / width;
+    const int64_t first = (first_pack + (int)threadIdx.x % width) * V;
+    C sum[V] = {};
+    for (int64_t begin = 0; begin < rows; begin += turn) {
+        const int64_t mine = begin + (int64_t)threadIdx.x * few_ids;
+        unsigned matches = 0;
+#pragma unroll
+        for (int k = 0; k < few_ids; k++) {
+            const bool there = mine + k < rows;
+            const int32_t id = there ? ids[mine + k] : -1;
+            matches |= (unsigned)(id == own) << k;
+            if (own == 0 && there && (id < 0 || id >= vocab) && fault) *fault = 1 + mine + k;
+        }
+        int count, place = sum_before(__popc(matches), warp_sums, &count);
+        for (; matches; matches &= matches - 1)
+            shared.list[place++] = (uint16_t)(threadIdx.x * few_ids + (unsigned)__ffs(matches) - 1);
+        __syncthreads();
+#pragma unroll 4
+        for (int m = group; m < count && group < groups; m += groups) {
+            T value[V];
+            gd_pack_load(value, dy + (begin + shared.list[m]) * columns, first, columns);
+#pragma unroll
+            for (int v = 0; v < V; v++) sum[v] += gd_load(value[v]);
+        }
+        __syncthreads();
+    }
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+        if (group < groups) shared.sums[(int)threadIdx.x * V + v] = sum[v];
+    }
+    __syncthreads();
+    G *row = dtable + own * columns + first_pack * V;
+    const int64_t elements = columns - first_pack * V;
+    for (int e = (int)threadIdx.x; e < width * V && e < elements; e += few_threads) {
+        double total = add ? (double)gd_load(row[e]) : 0;
+        for (int g = 0; g < groups; g++) total += shared.sums[g * width * V + e];
+        row[e] = gd_store<G>((C)total);
+    }
+}
+
+// ---- Backward -----------------------------------------------------------------------------------
 //
 // The rows of dy are taken in the order of their ids, so each row of dtable is the sum over one run
 // of equal ids. Runs are of very different lengths (a comma, a rare word), so blocks do not take
@@ -224,11 +318,32 @@ static gd_status sum_runs(const gd_call *call, const runs &r)
     return gd_launched(call);
 }
 
+static gd_status sum_few(const gd_call *call)
+{
+    gd_tensor *dtable = call->dinput[0];
+    const gd_tensor *ids = call->input[1];
+    const int64_t vocab = gd_tensor_dim(dtable, 0), columns = gd_tensor_dim(dtable, 1);
+    return gd_by_storage(call, [&](auto zero) {
+        using T = decltype(zero);
+        const int64_t pieces = gd_cuda_divide_up(gd_packs(columns, gd_pack_size<T>), few_threads);
+        const dim3 blocks((unsigned)vocab, (unsigned)pieces);
+        return gd_by_gradient<T>(dtable, [&](auto gradient) {
+            using G = decltype(gradient);
+            few_kernel<<<blocks, few_threads, 0, gd_stream(call)>>>(
+                gd_ptr<G>(dtable), gd_ptr<const T>(call->doutput[0]), gd_ptr<const int32_t>(ids),
+                gd_tensor_count(ids), columns, call->accumulate[0],
+                gd_cuda_fault_word(call, vocab));
+            return gd_launched(call);
+        });
+    });
+}
+
 // dtable[v, :] = the sum of dy[i, :] over all i with ids[i] = v
 extern "C" gd_status embedding_backward_cuda(const gd_call *call)
 {
     gd_tensor *dtable = call->dinput[0];
     if (!dtable || gd_tensor_count(dtable) == 0) return GD_OK;
+    if (is_few(gd_tensor_dim(dtable, 0), gd_tensor_count(call->input[1]))) return sum_few(call);
     if (!call->accumulate[0]) { // rows that no id names
         gd_fill_cuda(gd_tensor_data(dtable), gd_tensor_dtype(dtable), 0, gd_tensor_count(dtable),
                      call->context);

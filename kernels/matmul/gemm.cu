@@ -61,7 +61,7 @@ static int64_t alignment_of(const void *data, int64_t step, gd_dtype dtype)
 // What the choice of an algorithm depends on. All of one type, so that there is no padding and keys
 // compare as bytes.
 struct plan_key {
-    int64_t dtype, c_dtype, tf32, bias;
+    int64_t dtype, c_dtype, tf32, bias, scalars;
     int64_t M, N, K, batch;
     int64_t a_transposed, b_transposed, a_ld, b_ld, c_ld, a_step, b_step, c_step;
     int64_t a_alignment, b_alignment, c_alignment, bias_alignment;
@@ -128,7 +128,7 @@ static plan_key key_of(const gd_call *call, const gd_gemm &g)
     plan_key key = {};
     key.dtype = g.dtype, key.c_dtype = g.c_dtype;
     key.tf32 = g.dtype == GD_FLOAT32 && gd_cuda_of(call->context)->tf32;
-    key.bias = g.bias != nullptr;
+    key.bias = g.bias != nullptr, key.scalars = g.scalars != nullptr;
     key.M = g.M, key.N = g.N, key.K = g.K, key.batch = g.batch;
     key.a_transposed = a.transposed, key.b_transposed = b.transposed;
     key.a_ld = a.ld, key.b_ld = b.ld, key.c_ld = g.M == 1 ? g.N : g.c.row;
@@ -206,6 +206,11 @@ static cublasStatus_t describe(gemm_plan *plan, const void *bias)
     first += cublasLtMatmulDescSetAttribute(&plan->product, CUBLASLT_MATMUL_DESC_TRANSB, &op_a,
                                             sizeof op_a);
     if (bias) first += set_bias(&plan->product, bias);
+    if (k.scalars) {
+        const int32_t mode = CUBLASLT_POINTER_MODE_DEVICE;
+        first += cublasLtMatmulDescSetAttribute(&plan->product, CUBLASLT_MATMUL_DESC_POINTER_MODE,
+                                                &mode, sizeof mode);
+    }
     first += describe_matrix(&plan->a, k.dtype, ta ? k.M : k.K, ta ? k.K : k.M, k.a_ld, k.batch,
                              k.a_step);
     first += describe_matrix(&plan->b, k.dtype, tb ? k.K : k.N, tb ? k.N : k.K, k.b_ld, k.batch,
@@ -324,10 +329,16 @@ static gd_status run_plan(const gd_call *call, gemm_plan *plan, const gd_gemm &g
     const double alpha = g.alpha, beta = g.accumulate;
     const float alpha_f32 = (float)alpha, beta_f32 = g.accumulate;
     const bool f64 = g.dtype == GD_FLOAT64;
-    const cublasStatus_t status = cublasLtMatmul(
-        gd_cuda_blas(call->context), &product, f64 ? (const void *)&alpha : &alpha_f32, g.b.data,
-        &plan->b, g.a.data, &plan->a, f64 ? (const void *)&beta : &beta_f32, g.c.data, &plan->c,
-        g.c.data, &plan->c, &plan->algorithm, workspace->data, plan->workspace, gd_stream(call));
+    const void *by = f64 ? (const void *)&alpha : &alpha_f32;
+    const void *old = f64 ? (const void *)&beta : &beta_f32;
+    if (g.scalars) {
+        by = g.scalars;
+        old = (const char *)g.scalars + (f64 ? sizeof alpha : sizeof alpha_f32);
+    }
+    const cublasStatus_t status =
+        cublasLtMatmul(gd_cuda_blas(call->context), &product, by, g.b.data, &plan->b, g.a.data,
+                       &plan->a, old, g.c.data, &plan->c, g.c.data, &plan->c, &plan->algorithm,
+                       workspace->data, plan->workspace, gd_stream(call));
     return status ? blas_failed(call, status) : GD_OK;
 }
 

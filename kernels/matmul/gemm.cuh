@@ -24,13 +24,17 @@ struct gd_gemm {
     double alpha;
     bool accumulate;  // add into c; otherwise its content is garbage
     const void *bias; // or NULL; not with accumulate or a batch
+    // Or NULL: on the device, in the type that is summed in, alpha and the factor of c, 1 to add
+    // into it and 0 where its content is garbage. They are used instead of the two above, which
+    // must agree if the host knows them; not with a bias.
+    const void *scalars;
 };
 
 // One product c = a b of matrices of type `dtype`.
 static inline gd_gemm gd_gemm_of(gd_dtype dtype, int64_t M, int64_t N, int64_t K, gd_cuda_matrix c,
                                  gd_cuda_matrix a, gd_cuda_matrix b, bool accumulate)
 {
-    return {dtype, dtype, M, N, K, c, a, b, 1, 0, 0, 0, 1, accumulate, nullptr};
+    return {dtype, dtype, M, N, K, c, a, b, 1, 0, 0, 0, 1, accumulate, nullptr, nullptr};
 }
 
 static inline gd_cuda_matrix gd_transposed(gd_cuda_matrix x)

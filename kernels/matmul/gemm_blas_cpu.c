@@ -98,7 +98,7 @@ void GD_REAL_NAME(gd_gemm_blas)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matr
 #pragma omp parallel num_threads(threads)
     {
 #ifdef _OPENMP
-        /* For each thread of this region alone: a BLAS that uses OpenMP shall start no others. */
+        /* For each thread of this region alone: a BLAS that uses OpenMP must start no others. */
         omp_set_num_threads(1);
 #endif
 #pragma omp for schedule(static)

@@ -14,7 +14,7 @@
  *
  * Each thread takes a range of rows of c (of columns, where there are few rows) and packs b for
  * itself. That is more copying than packing once for all, and yet faster: the copy stays in the
- * thread's own cache, and nobody waits for anybody. And neighbouring rows of an activation stay
+ * thread's own cache, and no thread waits for another. And neighbouring rows of an activation stay
  * with one thread from op to op.
  *
  * The bits of c[i, j] depend on where K is cut, and that depends on sizes and strides alone.

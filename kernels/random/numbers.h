@@ -1,7 +1,7 @@
 /* numbers.h - one random word, or two, into a uniform number of type REAL; two or four into a pair
  * of normal ones.
  *
- * The same words shall give the same bits on every machine and every device, so nothing here is
+ * The same words must give the same bits on every machine and every device, so nothing here is
  * left to a library's log or sin, nor to the compiler's choice of fusing a product with a sum: it
  * is additions, products, one division, one square root and explicit fused multiply-adds, each of
  * which IEEE 754 defines to the last bit.

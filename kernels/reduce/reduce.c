@@ -183,6 +183,23 @@ gd_tensor *gd_mean(gd_tensor *x, const int *axes, int count, bool keep_dims)
     return reduce(&gd_op_mean, x, axes, count, keep_dims);
 }
 
+/* sum((x - mean)^2) / (n - correction), in two passes: the mean of squares less the square of the
+ * mean would cancel far from 0. */
+gd_tensor *gd_var(gd_tensor *x, const int *axes, int count, double correction, bool keep_dims)
+{
+    gd_tensor *mean = gd_mean(x, axes, count, true);
+    gd_tensor *d = gd_sub(x, mean), *sum = gd_sum(gd_mul(d, d), axes, count, keep_dims);
+    if (!sum) return NULL;
+    const int64_t results = gd_tensor_count(mean);
+    const double n = results ? (double)(gd_tensor_count(x) / results) : 0;
+    return gd_scale(sum, 1 / fmax(n - correction, 0));
+}
+
+gd_tensor *gd_std(gd_tensor *x, const int *axes, int count, double correction, bool keep_dims)
+{
+    return gd_sqrt(gd_var(x, axes, count, correction, keep_dims));
+}
+
 gd_tensor *gd_max(gd_tensor *x, const int *axes, int count, bool keep_dims)
 {
     return reduce(&gd_op_max, x, axes, count, keep_dims);

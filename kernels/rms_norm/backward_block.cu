@@ -1,23 +1,25 @@
 // backward_block.cu - dx and the partial sums of dw for rows that a block can hold.
 //
-// In each block work teams, each alone with its own rows and its own pipeline in shared memory: a
-// warp whose lanes share a row by 4, 8, 16 or 32, or several warps that share one. A stage of the
-// pipeline is a few tokens (stage_tokens) of x, dy, dsum and rstd, each brought by one bulk copy
-// where it lies packed; `stages` of them are on their way. A row goes from its stage to registers
-// once; when all of the team have it, the stage is sent for again. factor and the sums of dw for a
-// thread's columns stay in registers from the first row to the last, and the teams of a block add
-// theirs up at the end.
+// A block consists of teams, each with its own rows and its own pipeline in shared memory: a warp
+// whose lanes share a row by 4, 8, 16 or 32, or several warps that share one. A stage of the
+// pipeline is a few tokens (stage_tokens) of x, dy and dsum, each brought by one bulk copy where it
+// lies packed, and of rstd; `stages` of them are in flight. A row goes from its stage to registers
+// once; when all of the team have it, the copies of the next are ordered into that stage. factor
+// and the sums of dw for a thread's columns stay in registers from the first row to the last, and
+// the teams of a block add theirs up at the end.
 //
 // With heads, each of which may have its own weights, a lane must meet the same head every time: a
 // warp takes as many heads of a token, side by side, as it has groups of lanes (a slice), and walks
 // the tokens. Without heads these groups take rows that follow each other.
 //
-// A team of several warps meets once a row, to add up the row's sum, in two areas used in turn: who
-// writes to an area again has passed the barrier of the row between, which all came to after they
-// had read it. The same barrier says that the stage has been read.
+// A team of several warps meets at one barrier per row, to add up the row's sum. The warps' sums
+// lie in two areas used in turn: who writes to an area again has passed the barrier of the row
+// between, and all had read the area before they came to that. The same barrier says that the stage
+// has been read.
 //
-// Stage u goes to block u mod P, in it to team (u / P) mod teams: at any time all blocks read in one
-// neighbourhood of memory, which DRAM likes (worth up to 9% against a range of rows per block).
+// Unit u, the tokens of one stage, goes to block u mod P, in it to team (u / P) mod teams: at any
+// time all blocks read in one neighbourhood of memory, which DRAM likes (worth up to 9% against a
+// range of rows per block).
 #include "rms_norm/kernels.cuh"
 
 namespace gd_rms
@@ -96,13 +98,13 @@ __global__ void __maxnreg__(BLOCK_REGISTERS)
     const int64_t x_stride = a.at.x_stride * (int)sizeof(S);
     const int64_t dy_stride = a.at.dy_stride * (int)sizeof(B);
     const int64_t dsum_stride = a.at.dsum_stride * (int)sizeof(S);
-    // Lane l sends for the rstd of the stage's row l.
+    // Lane l orders the rstd of the stage's row l.
     const float *const rstd_from =
         (const float *)a.at.rstd + first_head +
         (by_head ? team.lane / slice * heads + team.lane % slice : team.lane);
 
-    // Stage s gets unit u. The first warp sends for x and rstd, the second, where there is one, for
-    // the others: one lane at work holds up its warp, and so the team.
+    // Stage s gets unit u. The first warp orders x and rstd, the second, where there is one, the
+    // others: a lane that works alone holds up its warp, and so the team.
     auto fetch = [&](int s, int u) {
         const int token = u * p.stage_tokens, count = min(p.stage_tokens, tokens - token);
         const uint32_t to = stages_at + s * stage_size, barrier = full + 8 * s;
@@ -226,9 +228,10 @@ __global__ void __maxnreg__(BLOCK_REGISTERS)
     }
     if (!a.partial) return;
 
-    // dw: over the groups of lanes, unless each has another head, then over the teams, in the memory
-    // of the pipelines. The teams have passed different numbers of barriers, at which
-    // compute-sanitizer's racecheck loses count: it does see the order that these two give.
+    // dw: summed over the groups of lanes, unless each has a head of its own, then over the teams,
+    // in the memory of the pipelines. Two mbarriers and no __syncthreads, because the teams have
+    // passed different numbers of named barriers, of which compute-sanitizer's racecheck loses
+    // count.
     for (int apart = p.threads_per_row; WARP && !by_head && apart < 32; apart *= 2)
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++)

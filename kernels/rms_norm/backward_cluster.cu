@@ -1,7 +1,8 @@
 // backward_cluster.cu - dx and the partial sums of dw for rows that no block can hold.
 //
-// The rows come through the ring of ring.cuh: x, dy and dsum side by side. The consumers hold factor
-// and the sums of dw of their columns in registers from first row to last. DRAM is read once:
+// The rows come through the ring of ring.cuh: x, dy and dsum side by side. The consumers keep
+// factor and the sums of dw for their columns in registers from the first row to the last. DRAM is
+// read once:
 //   pass 1: each warp sums h * xhat over its columns and sends the sum to every block of the
 //           cluster (st.async: the value, and its 4 bytes counted on a barrier there);
 //   pass 2: when all warps' sums have come, each warp adds them, in the same order everywhere, and

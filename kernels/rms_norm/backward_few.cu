@@ -1,9 +1,9 @@
 // backward_few.cu - dx and dw for few rows, in one kernel.
 //
-// With few rows the launch of a second kernel and the way of the partial sums through memory cost
-// more than the data. But rstd is given, so that dw needs no row's sum: some blocks work by columns,
-// and sum dy * xhat over all rows, the others by rows, and write dx. Each number of x and dy is read
-// twice, from DRAM only once: both kinds of blocks run at once, and L2 holds it all.
+// With few rows a second launch and the way of partial sums through memory would cost more than the
+// data. But rstd is given, so dw needs no sum over a row: some blocks work by columns and sum dy *
+// xhat over all rows; the others work by rows and write dx. Both kinds run at the same time and L2
+// holds everything, so that x and dy are read twice, but from DRAM only once.
 #include "rms_norm/kernels.cuh"
 
 namespace gd_rms

@@ -4,15 +4,15 @@
 // threads_per_row threads share a row: 4 to 32 lanes of a warp, or a whole block. Each loads its
 // CHUNKS packs of 16 bytes, all on their way at once; then the squares are summed, by shuffles and,
 // in a block, through shared memory; then y is written from the registers. What counts is how many
-// bytes are on their way: so the kernel says how many blocks a multiprocessor should hold, and the
-// compiler makes do with the registers which that leaves.
+// bytes are in flight, and so how many blocks a multiprocessor holds: registers are capped
+// (forward_cap).
 #include "rms_norm/kernels.cuh"
 
 namespace gd_rms
 {
 
-// The first blocks wait while the kernel ahead ends, and meanwhile bring their rows to L2. Those
-// that start later read theirs at once, and for them it would be a detour.
+// The first blocks have to wait for the kernel ahead, and meanwhile bring their rows to L2. Those
+// that start later can load theirs at once, and to them it would be a detour.
 template <class T>
 __device__ inline void prefetch_rows(const Problem &p, const void *x, int64_t stride, int row,
                                      int rows)
@@ -36,9 +36,9 @@ __device__ inline float row_sum(float v, int shift)
     return gd_lane_sum(lane < warps ? warp_sums[lane] : 0.0f, 32);
 }
 
-// The most registers of a thread: for what it holds of its row, and some to compute in. What most
-// calls are, one dtype and no residual, has been measured: a few spilled registers cost less than
-// a block fewer on the multiprocessor.
+// The most registers of a thread: what it holds of its row, and some to compute in. For most calls,
+// one dtype and no residual, they have been measured: a few spilled registers cost less than a
+// block fewer on the multiprocessor.
 template <class S, class B, bool ADD>
 constexpr int forward_cap(int chunks)
 {
@@ -112,7 +112,7 @@ __global__ void __maxnreg__((forward_cap<S, B, ADD>(CHUNKS)))
         for (int k = 0; k < CHUNKS; k++) {
             const int i = k * threads + member;
             if (!here || i >= packs) continue;
-            if (!EARLY) w[k] = load_weight<W, V, true>(weight, i);
+            if (!EARLY) w[k] = load_weight<W, V>(weight, i);
             float factor[V], y[V];
             factor_of<W>(factor, w[k], offset);
             norm_pack<S, B>(y, x[k], rstd, a.round, factor);

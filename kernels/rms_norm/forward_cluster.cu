@@ -1,8 +1,8 @@
 // forward_cluster.cu - the forward for rows that no block can hold.
 //
 // The rows come through the ring of ring.cuh, each shared by a cluster. Pass 1 sums the squares of
-// a row's stages and sends the warps' sums round; pass 2 writes y (and the sum) from the same stages
-// and gives them back.
+// a row's stages and sends each warp's sum to all blocks; pass 2 writes y (and x + residual) from
+// the same stages and gives them back.
 #include "rms_norm/ring.cuh"
 
 namespace gd_rms

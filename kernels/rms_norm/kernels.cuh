@@ -77,8 +77,9 @@ struct Row {
 
 // ---- Types --------------------------------------------------------------------------------------
 
-// S is what is normalised (x, or the sum), B what y and dy are. A thread takes V elements of each
-// at a time: 16 bytes of the narrower type, and so 16 or 32 of the other.
+// S is the type of what is normalised (x, or the sum), B that of y and dy, and of an x that is
+// added to a residual. A thread takes a pack of V elements of each at a time: 16 bytes of the
+// narrower type, and so 16 or 32 of the other.
 template <class S, class B>
 constexpr int pack_size = 16 / (int)(sizeof(S) < sizeof(B) ? sizeof(S) : sizeof(B));
 
@@ -96,7 +97,8 @@ static cudaError_t by_types(const Problem &p, Body body)
     return cudaErrorInvalidValue;
 }
 
-// The same in the kernel for the weight, which is float or B; once for a row or for many.
+// The same inside a kernel for the weight, which is float or B. Meant to enclose the loops over a
+// row: inside of them the branch would keep their loads from overlapping.
 template <class B, class Body>
 __device__ __forceinline__ void by_weight(gd_dtype dtype, Body body)
 {
@@ -179,8 +181,8 @@ __device__ inline void store_pack(T *row, int i, const float (&value)[V])
     *(gd_raw_pack<T, V> *)(row + (int64_t)i * V) = gd_narrow<T>(value);
 }
 
-// Hides from the compiler that these bits are known, so that it unpacks them again rather than
-// keep what it unpacked, twice as many registers, from one pass over the row to the next.
+// Makes the compiler forget that it has unpacked these bits before. It unpacks them again then,
+// instead of keeping the floats, twice as many registers, from one pass over the row to the next.
 template <class Raw>
 __device__ inline void forget(Raw &raw)
 {
@@ -188,8 +190,8 @@ __device__ inline void forget(Raw &raw)
     for (uint4 &v : raw.part) asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w));
 }
 
-// Pack i of weight or bias; ones where there is none. NOW: not put off by the compiler until the
-// values are wanted.
+// Pack i of weight or bias; ones where there is none. NOW: by a volatile load, which the compiler
+// does not move down to where the values are used.
 template <class W, int V, bool NOW = false>
 __device__ inline gd_raw_pack<W, V> load_weight(const W *weight, int64_t i)
 {
@@ -212,7 +214,7 @@ __device__ inline gd_raw_pack<W, V> load_weight(const W *weight, int64_t i)
     return raw;
 }
 
-// factor = weight + offset, which is 0 where there is no weight.
+// factor = weight + offset. Without a weight the pack is ones, and offset must be 0.
 template <class W, int V>
 __device__ inline void factor_of(float (&factor)[V], const gd_raw_pack<W, V> &weight, float offset)
 {
@@ -222,7 +224,8 @@ __device__ inline void factor_of(float (&factor)[V], const gd_raw_pack<W, V> &we
         for (int j = 0; j < V; j++) factor[j] += offset;
 }
 
-// The weight's factor for all packs of this thread, of any dtype that by_weight knows, in float.
+// The factors of all packs of this thread, `first`, first + step, ...; zeros beyond `count` of
+// them.
 template <class B, int V, int CHUNKS>
 __device__ inline void load_factors(float (&factor)[CHUNKS][V], const Problem &p,
                                     const void *weight, int64_t first, int step, int count)
@@ -270,8 +273,8 @@ __device__ inline float add_squares(float sum, const gd_raw_pack<S, V> &raw)
     return sum;
 }
 
-// 1 / sqrt(sum / N + eps): the fast approximation, good to two units, and a step of Newton's. What
-// is 0, infinite or not a number stays as the approximation has it.
+// 1 / sqrt(sum / N + eps): the fast approximation, good to two units in the last place, and a step
+// of Newton's. Where that is 0, infinite or not a number, it stays as the approximation has it.
 __device__ inline float rstd_of(float sum, const Problem &p)
 {
     const float v = fmaf(sum, p.per_col, p.float_eps);
@@ -317,8 +320,8 @@ __device__ inline float add_products(float sum, const gd_raw_pack<S, V> &x_raw,
     return sum;
 }
 
-// dx = rstd (h - xhat mean) and dw += dy xhat of one pack, mean = mean(h xhat). With g = dy rstd and
-// fold = rstd^2 mean these are g factor - x fold and g x: four operations a number.
+// dx = rstd (h - xhat mean) and dw += dy xhat of one pack, mean = mean(h xhat). With g = dy rstd
+// and fold = rstd^2 mean these are g factor - x fold and g x: four operations per number.
 template <class S, class B, int V>
 __device__ inline void gradient_pack(float (&dx)[V], float (&dw)[V], gd_raw_pack<S, V> x_raw,
                                      gd_raw_pack<B, V> dy_raw, const float (&factor)[V], float rstd,

@@ -30,9 +30,9 @@ static int lanes_for(int64_t n)
     return lanes;
 }
 
-// Some 64 bytes of a row for each thread: so much on its way that DRAM never waits, and blocks so
-// small that a multiprocessor has several, of which some read while others write. A residual is
-// as much again. More a thread where a row asks for it.
+// About 64 bytes of a row per thread: enough in flight that DRAM never waits, in blocks so small
+// that a multiprocessor has several, of which some read while others write. A residual counts as
+// well. Rows too wide for that take more per thread.
 ForwardPlan plan_forward(const Sizes &s, bool adds)
 {
     ForwardPlan p = {0, 0, 128};
@@ -54,8 +54,8 @@ ForwardPlan plan_forward(const Sizes &s, bool adds)
     return p;
 }
 
-// As many teams as have 384 threads, which was measured to be best, or for the widest rows 512; and
-// so many bytes on their way as 16-bit and float32 rows want.
+// As many teams as make 384 threads, which measured best, or 512 where a team is larger than 192;
+// and as many stages as hold the bytes in flight that measured best.
 BlockPlan plan_block(const Sizes &s)
 {
     BlockPlan p = {};
@@ -85,8 +85,8 @@ BlockPlan plan_block(const Sizes &s)
     return p;
 }
 
-// The smallest cluster whose threads hold a row in few packs each; and so many bytes on their way
-// as were measured to be best.
+// The smallest cluster whose threads hold a row in few packs each; and as many stages as that takes
+// and hold `flight` bytes more.
 ClusterPlan plan_cluster(const Sizes &s, bool backward)
 {
     ClusterPlan p = {};
@@ -103,7 +103,7 @@ ClusterPlan plan_cluster(const Sizes &s, bool backward)
     }
     p.threads = round_up(ceil_div(ceil_div(s.packs, p.cluster), p.chunks), 32);
     const int stage = p.threads * s.pack_bytes;
-    const int wanted = p.chunks + 1 + (int)ceil_div(flight, stage);
+    const int wanted = p.chunks + (backward ? 0 : 1) + (int)ceil_div(flight, stage);
     p.stages = least(least(wanted, (MAX_SHARED - RING_AT) / stage), MOST_STAGES);
     // As many clusters as an H200 runs at a time.
     const int at_once[] = {66, 30, 15, 7};

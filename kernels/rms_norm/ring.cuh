@@ -3,12 +3,12 @@
 // cluster exchange.
 //
 // A cluster of blocks shares a row, each block a slice of it; the clusters walk the rows, r, r + P,
-// r + 2P, ..., so that all of them read in one neighbourhood of memory, which DRAM likes. Of each
-// block one warp is the producer: it sends for the rows to come by bulk copies into the stages of a
-// ring, and waits only for stages to be given back. The other warps are the consumers. A stage holds
-// one pack of each input for each of them; a row is CHUNKS stages. They go over a row twice: pass 1
-// gathers its sum; pass 2, when the sum is known, writes the result from the same stages, which are
-// still in shared memory.
+// r + 2P, ..., so that all of them read in one neighbourhood of memory, which DRAM likes. One warp
+// of each block is the producer: it orders bulk copies of the rows to come into the stages of a
+// ring, and waits only for stages to be given back. The other warps are the consumers. A stage
+// holds one pack of each input for each of their threads; a row is CHUNKS stages. They go over a
+// row twice: pass 1 gathers its sum; pass 2, when the sum is known, writes the result from the same
+// stages, which are still in shared memory.
 //
 // Pass 2 of a row goes in between the stages of the next row's pass 1, LEAD of them behind. With
 // three stages to a row and a LEAD of 1 a step is:

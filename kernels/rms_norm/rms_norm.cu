@@ -85,8 +85,8 @@ static bool fast_weight(const Problem &p, const void *weight, const void *bias)
     return (known || (!weight && !bias)) && aligned(weight) && aligned(bias);
 }
 
-// Whether the tensors are so large that L2, 50 MB or so, cannot hold them from one kernel to the
-// next anyway. Smaller ones lost by it.
+// Whether to mark inputs evict_last: where the tensors are so large that L2, some 50 MB, cannot
+// hold them from one kernel to the next anyway. Smaller ones are slower for it.
 static bool keeps_inputs(const Problem &p, bool backward)
 {
     const int64_t one = p.rows * p.cols * size_of(p.dtype);

@@ -1,12 +1,12 @@
 /* rms_norm_cpu.c - RMSNorm on the CPU. README.md derives the formulas. One row of N numbers:
  *
  *     forward                                   backward
- *     rstd = 1 / sqrt(mean(x[k]^2) + eps)       m = mean(dy[k] * gain[k] * xhat[k])
- *     xhat[k] = x[k] * rstd                     dx[k] = rstd * (dy[k] * gain[k] - xhat[k] * m)
- *     y[k] = xhat[k] * gain[k] + bias[k]        dw[k] += dy[k] * xhat[k],   db[k] += dy[k]
+ *     rstd = 1 / sqrt(mean(x[k]^2) + eps)       m = mean(dy[k] * factor[k] * xhat[k])
+ *     xhat[k] = x[k] * rstd                     dx[k] = rstd * (dy[k] * factor[k] - xhat[k] * m)
+ *     y[k] = xhat[k] * factor[k] + bias[k]      dw[k] += dy[k] * xhat[k],   db[k] += dy[k]
  *
- * with gain = offset + weight. Either way there is a sum over the row first, and results after, so
- * every row is gone through twice: the first time it comes from memory, the second time from the
+ * with factor = offset + weight. Either way there is a sum over the row first, and results after,
+ * so every row is gone through twice: the first time it comes from memory, the second time from the
  * cache. Memory is the limit, and it would rest during the second pass if nobody had asked for the
  * next row: each pass calls one half of it in (stream.h).
  *
@@ -74,7 +74,7 @@ static double mean_square(const rms_forward *f, int64_t row, int64_t next)
     return total / (double)f->N;
 }
 
-/* Second pass: y = xhat * gain + bias, xhat = x * rstd. */
+/* Second pass: y = xhat * factor + bias, xhat = x * rstd. */
 static void forward_row(const rms_forward *f, int64_t row, int64_t next)
 {
     const int64_t N = f->N;
@@ -83,16 +83,16 @@ static void forward_row(const rms_forward *f, int64_t row, int64_t next)
     if (f->rstd) ((REAL *)f->rstd)[row] = rstd;
     for (int64_t j = 0; j < N; j += TILE) {
         int64_t n = gd_min64(TILE, N - j);
-        REAL y[TILE], wide_x[TILE], wide_gain[TILE], wide_bias[TILE];
+        REAL y[TILE], wide_x[TILE], wide_factor[TILE], wide_bias[TILE];
         prefetch_inputs(f, next, j, n, 1);
         const REAL *x = get_tile(from, row, j, n, wide_x);
-        const REAL *gain = gain_tile(&f->weight, f->offset, row, N, j, n, wide_gain);
+        const REAL *factor = factor_tile(&f->weight, f->offset, row, N, j, n, wide_factor);
         if (rounds_tile(f->round_xhat)) {
             for (int64_t k = 0; k < n; k++) y[k] = x[k] * rstd;
             round_tile(y, n, f->round_xhat);
-            for (int64_t k = 0; k < n; k++) y[k] *= gain[k];
+            for (int64_t k = 0; k < n; k++) y[k] *= factor[k];
         } else {
-            for (int64_t k = 0; k < n; k++) y[k] = x[k] * rstd * gain[k];
+            for (int64_t k = 0; k < n; k++) y[k] = x[k] * rstd * factor[k];
         }
         if (f->bias.data) {
             const REAL *bias = param_tile(&f->bias, row, N, j, n, wide_bias);
@@ -120,18 +120,18 @@ static void prefetch_x_and_dy(const rms_backward *b, int64_t row, int64_t j, int
     prefetch_half(&b->dy, row, b->N, j, n, half);
 }
 
-/* The sum of h * xhat over n columns, h = dy * gain; see sum_of_squares. */
-static double sum_h_xhat(const REAL *dy, const REAL *gain, const REAL *x, REAL rstd, int64_t n)
+/* The sum of h * xhat over n columns, h = dy * factor; see sum_of_squares. */
+static double sum_h_xhat(const REAL *dy, const REAL *factor, const REAL *x, REAL rstd, int64_t n)
 {
     double first = 0, second = 0;
     int64_t half = n / 2;
 #pragma omp simd reduction(+ : first, second)
     for (int64_t k = 0; k < half; k++) {
         int64_t j = k + half;
-        first += (double)(dy[k] * gain[k] * (x[k] * rstd)); /* [h] [m] */
-        second += (double)(dy[j] * gain[j] * (x[j] * rstd));
+        first += (double)(dy[k] * factor[k] * (x[k] * rstd)); /* [h] [m] */
+        second += (double)(dy[j] * factor[j] * (x[j] * rstd));
     }
-    for (int64_t k = 2 * half; k < n; k++) first += (double)(dy[k] * gain[k] * (x[k] * rstd));
+    for (int64_t k = 2 * half; k < n; k++) first += (double)(dy[k] * factor[k] * (x[k] * rstd));
     return first + second;
 }
 
@@ -142,10 +142,10 @@ static REAL mean_h_xhat(const rms_backward *b, int64_t row, int64_t next)
     double total = 0;
     for (int64_t j = 0; j < b->N; j += STRETCH) {
         int64_t n = gd_min64(STRETCH, b->N - j);
-        REAL wide_x[STRETCH], wide_dy[STRETCH], wide_gain[STRETCH];
+        REAL wide_x[STRETCH], wide_dy[STRETCH], wide_factor[STRETCH];
         prefetch_x_and_dy(b, next, j, n, 0);
         total += sum_h_xhat(get_tile(&b->dy, row, j, n, wide_dy),
-                            gain_tile(&b->weight, b->offset, row, b->N, j, n, wide_gain),
+                            factor_tile(&b->weight, b->offset, row, b->N, j, n, wide_factor),
                             get_tile(&b->x, row, j, n, wide_x), rstd, n);
     }
     return (REAL)(total / (double)b->N);
@@ -185,10 +185,10 @@ static void backward_tile(const rms_backward *b, int64_t row, int64_t j, int64_t
         for (int64_t k = 0; k < n; k++) db[k] += (double)dy[k]; /* [db] */
     }
     if (b->dx.data || b->dresidual.data) {
-        const REAL *gain = gain_tile(&b->weight, b->offset, row, N, j, n, wide);
+        const REAL *factor = factor_tile(&b->weight, b->offset, row, N, j, n, wide);
         REAL dx[TILE];
         /* [dx] */
-        for (int64_t k = 0; k < n; k++) dx[k] = rstd * (dy[k] * gain[k] - x[k] * rstd * m);
+        for (int64_t k = 0; k < n; k++) dx[k] = rstd * (dy[k] * factor[k] - x[k] * rstd * m);
         if (b->dsum.data) {
             const REAL *dsum = get_tile(&b->dsum, row, j, n, wide);
             for (int64_t k = 0; k < n; k++) dx[k] += dsum[k]; /* [add_rms_norm] */

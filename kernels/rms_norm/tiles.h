@@ -62,8 +62,8 @@ static inline const REAL *param_tile(const rms_param *p, int64_t row, int64_t N,
 }
 
 /* offset + weight, which is what xhat is multiplied with; ones where there is no weight. */
-static inline const REAL *gain_tile(const rms_param *weight, double offset, int64_t row, int64_t N,
-                                    int64_t j, int64_t n, REAL *buffer)
+static inline const REAL *factor_tile(const rms_param *weight, double offset, int64_t row,
+                                      int64_t N, int64_t j, int64_t n, REAL *buffer)
 {
     const REAL *w = weight->data ? param_tile(weight, row, N, j, n, buffer) : NULL;
     if (w && offset == 0) return w;

@@ -1,22 +1,26 @@
-/* rope.c - the op: rotary position embedding. README.md has the derivation. */
+/* rope.c - the ops: rotary position embedding, of one tensor (rope) and of the queries and keys in
+ * the product that holds queries, keys and values (rope_qkv). README.md has the derivation. */
 #include "rope/rope.h"
 
 GD_KERNEL(rope_forward)
 GD_KERNEL(rope_backward)
 
-/* x [B, T, H, D] -> like x */
-static gd_status rope_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+/* ---- What both ops check ------------------------------------------------------------------ */
+
+static gd_status check_x(const gd_call *call, const char *name, const char *heads)
 {
-    (void)save;
-    (void)words;
-    const gd_rope_args *args = call->args;
     const gd_tensor *x = call->input[0];
-    if (gd_tensor_ndim(x) != 4 || gd_tensor_dim(x, 3) % 2 ||
-        !gd_dtype_is_real(gd_tensor_dtype(x))) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "x is %s %s, wanted a real [B, T, H, D] with D even",
-                            gd_dtype_name(gd_tensor_dtype(x)), gd_shape_text(x).text);
+    if (gd_tensor_ndim(x) == 4 && gd_tensor_dim(x, 3) % 2 == 0 &&
+        gd_dtype_is_real(gd_tensor_dtype(x))) {
+        return GD_OK;
     }
+    return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                        "%s is %s %s, wanted a real [B, T, %s, D] with D even", name,
+                        gd_dtype_name(gd_tensor_dtype(x)), gd_shape_text(x).text, heads);
+}
+
+static gd_status check_args(const gd_call *call, const gd_rope_args *args)
+{
     if (!(args->base > 0)) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "base is %g, wanted more than 0", args->base);
     }
@@ -25,7 +29,26 @@ static gd_status rope_shape(const gd_call *call, gd_spec *output, gd_spec *save,
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "position is %lld, wanted 0 to %lld",
                             (long long)args->position, (long long)last);
     }
-    output[0] = gd_spec_like(x);
+    return GD_OK;
+}
+
+static gd_rope_args args_of(const gd_rope_options *options)
+{
+    gd_rope_args args = options ? *options : (gd_rope_options){0};
+    args.base = gd_option(args.base, 10000);
+    if (args.position == GD_ZERO) args.position = 0;
+    return args;
+}
+
+/* ---- rope --------------------------------------------------------------------------------- */
+
+/* x [B, T, H, D] -> like x */
+static gd_status rope_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)save;
+    (void)words;
+    if (check_x(call, "x", "H") || check_args(call, call->args)) return GD_ERROR_ARGUMENT;
+    output[0] = gd_spec_like(call->input[0]);
     return GD_OK;
 }
 
@@ -36,6 +59,7 @@ static const gd_case rope_cases[] = {
     {"halves_2x5x3x8", &half, GD_INPUTS({GD_DIMS(2, 5, 3, 8)})},
     {"halves_from_12", &later, GD_INPUTS({GD_DIMS(1, 7, 2, 6)})},
     {"interleaved_from_3", &pairs, GD_INPUTS({GD_DIMS(2, 3, 1, 10)})},
+    {"many_batches", &half, GD_INPUTS({GD_DIMS(9, 3, 2, 16)})},
     {"one_pair", &half, GD_INPUTS({GD_DIMS(1, 2, 1, 2)})},
     {"no_rows", &half, GD_INPUTS({GD_DIMS(2, 0, 3, 8)}), .may_be_empty = true},
 };
@@ -48,6 +72,7 @@ const gd_op gd_op_rope = {
     .outputs = 1,
     .args_size = sizeof(gd_rope_args),
     .dinput_over_doutput = GD_BIT(0),
+    .strided = true,
     .shape = rope_shape,
     .forward = GD_ON_DEVICES(rope_forward),
     .backward = GD_ON_DEVICES(rope_backward),
@@ -57,7 +82,127 @@ const gd_op gd_op_rope = {
 
 gd_tensor *gd_rope(gd_tensor *x, const gd_rope_options *options)
 {
-    gd_rope_args args = options ? *options : (gd_rope_options){0};
-    args.base = gd_option(args.base, 10000);
+    gd_rope_args args = args_of(options);
     return gd_apply(&gd_op_rope, &x, 1, &args);
+}
+
+/* ---- rope_qkv ----------------------------------------------------------------------------- */
+
+/* qkv [B, T, H + 2 KV, D] -> q [B, T, H, D], k and v [B, T, KV, D] */
+static gd_status rope_qkv_shape(const gd_call *call, gd_spec *output, gd_spec *save,
+                                uint64_t *words)
+{
+    (void)save;
+    (void)words;
+    const gd_rope_qkv_args *args = call->args;
+    const gd_tensor *qkv = call->input[0];
+    if (check_x(call, "qkv", "H + 2 KV") || check_args(call, &args->rope)) {
+        return GD_ERROR_ARGUMENT;
+    }
+    const int64_t heads = gd_tensor_dim(qkv, 2), most = heads > 0 ? (heads - 1) / 2 : 0;
+    if (args->kv_heads < 1 || args->kv_heads > most) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "kv_heads is %lld, wanted 1 to %lld, since qkv %s has %lld heads of "
+                            "queries, keys and values",
+                            (long long)args->kv_heads, (long long)most, gd_shape_text(qkv).text,
+                            (long long)heads);
+    }
+    for (int i = 0; i < call->outputs; i++) {
+        output[i] = gd_spec_like(qkv);
+        output[i].shape[2] = i == 0 ? heads - 2 * args->kv_heads : args->kv_heads;
+    }
+    return GD_OK;
+}
+
+static const gd_rope_qkv_args one_each = {{10000, 0, false}, 1}, grouped = {{500, 12, false}, 2},
+                              in_pairs = {{10000, 3, true}, 1};
+
+static const gd_case rope_qkv_cases[] = {
+    {"one_each_2x5x3x8", &one_each, GD_INPUTS({GD_DIMS(2, 5, 3, 8)})},
+    {"grouped", &grouped, GD_INPUTS({GD_DIMS(2, 3, 8, 6)})},
+    {"interleaved", &in_pairs, GD_INPUTS({GD_DIMS(1, 4, 5, 10)})},
+    {"many_batches", &grouped, GD_INPUTS({GD_DIMS(9, 2, 6, 16)})},
+    {"no_rows", &one_each, GD_INPUTS({GD_DIMS(2, 0, 3, 8)}), .may_be_empty = true},
+};
+
+const gd_op gd_op_rope_qkv = {
+    .name = "rope_qkv",
+    .formula = "q, k and v out of qkv, q and k turned as by rope",
+    .inputs = 1,
+    .input_names = {"qkv"},
+    .outputs = 3,
+    .args_size = sizeof(gd_rope_qkv_args),
+    .strided = true,
+    .shape = rope_qkv_shape,
+    .forward = GD_ON_DEVICES(rope_forward),
+    .backward = GD_ON_DEVICES(rope_backward),
+    .cases = rope_qkv_cases,
+    .case_count = sizeof rope_qkv_cases / sizeof *rope_qkv_cases,
+};
+
+gd_status gd_rope_qkv(gd_tensor *qkv, int64_t kv_heads, const gd_rope_options *options,
+                      gd_tensor **q, gd_tensor **k, gd_tensor **v)
+{
+    const gd_rope_qkv_args args = {args_of(options), kv_heads};
+    gd_tensor *outputs[3] = {NULL};
+    gd_status status = gd_apply_multi(&gd_op_rope_qkv, &qkv, 1, &args, outputs);
+    *q = outputs[0], *k = outputs[1], *v = outputs[2];
+    return status;
+}
+
+/* ---- What the kernels do ------------------------------------------------------------------ */
+
+/* Of a packed [B, T, heads, width], without the last, which is 1. */
+static void packed_strides(int64_t stride[3], int64_t positions, int64_t heads, int64_t width)
+{
+    stride[0] = positions * heads * width;
+    stride[1] = heads * width;
+    stride[2] = width;
+}
+
+/* Part i: some heads of the input, from head `first` on, and output i, which is packed. */
+static rope_heads part_of(const gd_call *call, int i, int64_t first, bool backward)
+{
+    const gd_tensor *x = call->input[0], *y = call->output[i];
+    const gd_tensor *dx = backward ? call->dinput[0] : NULL;
+    const gd_tensor *dy = backward ? call->doutput[i] : NULL;
+    const int64_t positions = gd_tensor_dim(y, 1), heads = gd_tensor_dim(y, 2);
+    const int64_t width = gd_tensor_dim(y, 3);
+    rope_heads part = {.heads = heads, .turned = i < 2, .add = backward && call->accumulate[0]};
+    if (backward) {
+        const int64_t size = (int64_t)gd_dtype_size(gd_tensor_dtype(dx));
+        part.to = (char *)gd_tensor_data(dx) + first * width * size;
+        packed_strides(part.to_stride, positions, gd_tensor_dim(dx, 2), width);
+        part.from = gd_data(dy);
+        packed_strides(part.from_stride, positions, heads, width);
+        part.from_stride[3] = 1;
+    } else {
+        const int64_t *stride = gd_tensor_strides(x);
+        const int64_t size = (int64_t)gd_dtype_size(gd_tensor_dtype(x));
+        part.from = (const char *)gd_tensor_data(x) + first * stride[2] * size;
+        memcpy(part.from_stride, stride, sizeof part.from_stride);
+        part.to = gd_tensor_data(y);
+        packed_strides(part.to_stride, positions, heads, width);
+    }
+    return part;
+}
+
+rope_pass rope_pass_of(const gd_call *call, bool backward)
+{
+    const gd_tensor *x = call->input[0];
+    const bool qkv = call->outputs == 3;
+    rope_pass pass = {.batches = gd_tensor_dim(x, 0),
+                      .positions = gd_tensor_dim(x, 1),
+                      .heads = gd_tensor_dim(x, 2),
+                      .pairs = gd_tensor_dim(x, 3) / 2,
+                      .parts = call->outputs,
+                      .backward = backward,
+                      .angles = qkv ? ((const gd_rope_qkv_args *)call->args)->rope
+                                    : *(const gd_rope_args *)call->args};
+    int64_t first = 0;
+    for (int i = 0; i < pass.parts; i++) {
+        pass.part[i] = part_of(call, i, first, backward);
+        first += pass.part[i].heads;
+    }
+    return pass;
 }

@@ -1,130 +1,186 @@
-// rope.cu - the CUDA kernels of rope: one rotation, by the angle or by its negative.
+// rope.cu - the CUDA kernel of rope and rope_qkv: one rotation, by the angle or by its negative.
+//
+// A thread has 16 bytes of each half of one head, at one position, and goes through batches with
+// them: so it needs the angles of its pairs once, and computes them itself. No table, no second
+// launch, and the bytes that move are those of the heads.
 #include "pack.cuh"
 #include "rope/rope.h"
 
-constexpr int threads = 256;
+constexpr int threads = 256, blocks_wanted = 1024, rates_most = 1024;
+constexpr int at_once = 2; // batches that a thread loads before it stores one
 
-// cosine and sine [T, pairs] of every angle, from double: an angle of thousands of radians has no
-// digits to lose in float.
-template <class C>
-static __global__ void angle_kernel(C *cosine, C *sine, int64_t positions, int64_t pairs,
-                                    double base, int64_t position)
-{
-    GD_EACH(i, positions * pairs)
-    {
-        const int64_t t = i / pairs, pair = i - t * pairs;
-        const double rate = pow(base, -(double)pair / (double)pairs);
-        double s, c;
-        sincos((double)(position + t) * rate, &s, &c);
-        cosine[i] = (C)c;
-        sine[i] = (C)s;
-    }
-}
-
-// How the elements of x [B, T, H, D] lie: rows are [B, T], a head has 2 * pairs elements.
-struct rope_sizes {
-    int64_t rows, positions, heads, pairs;
-    bool interleaved;
+struct rope_rates {
+    double log2_base;
+    double position; // of the first row
+    double way;      // 1 or -1
 };
 
+// How far pair i turns from one position to the next, in turns: base^(-i/pairs) / (2 pi).
+__device__ inline double rate_of(const rope_rates &r, int64_t pair, int64_t pairs)
+{
+    return exp2(-(double)pair / (double)pairs * r.log2_base) * 0.15915494309189533577;
+}
+
+__device__ inline void sincos_of_turns(double turns, float *s, float *c)
+{
+    sincospif((float)(2 * turns), s, c);
+}
+__device__ inline void sincos_of_turns(double turns, double *s, double *c)
+{
+    sincospi(2 * turns, s, c);
+}
+
 // The members of V pairs of one head, from pair `first` on.
-template <class T, int V>
-__device__ inline void load_pairs(T (&a)[V], T (&b)[V], const T *head, int64_t first,
-                                  const rope_sizes &s)
+template <bool INTERLEAVED, class T, int V>
+__device__ inline void load_pairs(T (&a)[V], T (&b)[V], const T *head, int64_t first, int64_t pairs)
 {
-    if (!s.interleaved) {
-        gd_pack_load(a, head, first, s.pairs);
-        gd_pack_load(b, head + s.pairs, first, s.pairs);
-        return;
-    }
-    T both[2 * V];
-    gd_pack_load(both, head, 2 * first, 2 * s.pairs);
+    if constexpr (!INTERLEAVED) {
+        gd_pack_load(a, head, first, pairs);
+        gd_pack_load(b, head + pairs, first, pairs);
+    } else {
+        T both[2 * V];
+        gd_pack_load(both, head, 2 * first, 2 * pairs);
 #pragma unroll
-    for (int v = 0; v < V; v++) a[v] = both[2 * v], b[v] = both[2 * v + 1];
+        for (int v = 0; v < V; v++) a[v] = both[2 * v], b[v] = both[2 * v + 1];
+    }
 }
 
-template <class T, int V>
+template <bool INTERLEAVED, class T, int V>
 __device__ inline void store_pairs(T *head, const T (&a)[V], const T (&b)[V], int64_t first,
-                                   const rope_sizes &s)
+                                   int64_t pairs)
 {
-    if (!s.interleaved) {
-        gd_pack_store(head, a, first, s.pairs);
-        gd_pack_store(head + s.pairs, b, first, s.pairs);
-        return;
-    }
-    T both[2 * V];
+    if constexpr (!INTERLEAVED) {
+        gd_pack_store(head, a, first, pairs);
+        gd_pack_store(head + pairs, b, first, pairs);
+    } else {
+        T both[2 * V];
 #pragma unroll
-    for (int v = 0; v < V; v++) both[2 * v] = a[v], both[2 * v + 1] = b[v];
-    gd_pack_store(head, both, 2 * first, 2 * s.pairs);
+        for (int v = 0; v < V; v++) both[2 * v] = a[v], both[2 * v + 1] = b[v];
+        gd_pack_store(head, both, 2 * first, 2 * pairs);
+    }
 }
 
-// out (+)= the pairs of in, turned; `way` is the sign of the sine. blockIdx.x has rows, a thread V
-// pairs of one head: it reads them all before it writes one, so out may be in.
-template <class T>
-static __global__ void turn_kernel(T *out, const T *in, const gd_compute<T> *cosine,
-                                   const gd_compute<T> *sine, rope_sizes s, gd_compute<T> way,
-                                   bool add)
+// Thread i of a row of blocks has position t, a head of some part and V of its pairs; the rows of
+// blocks share the batches. All that is written was read by the same thread before, so the
+// result may lie where the heads come from.
+template <bool INTERLEAVED, class T>
+static __global__ void __launch_bounds__(threads, 2) turn_kernel(rope_pass pass, rope_rates rates)
 {
     constexpr int V = gd_pack_size<T>;
     using C = gd_compute<T>;
-    const int64_t packs = gd_packs(s.pairs, V);
-    for (int64_t row = blockIdx.x; row < s.rows; row += gridDim.x) {
-        const int64_t angles = row % s.positions * s.pairs;
-        for (int64_t i = (int64_t)blockIdx.y * threads + threadIdx.x; i < s.heads * packs;
-             i += (int64_t)gridDim.y * threads) {
-            const int64_t head = i / packs, first = (i - head * packs) * V;
-            const int64_t at = (row * s.heads + head) * 2 * s.pairs;
-            C c[V], sn[V];
-            T a[V], b[V], old_a[V], old_b[V];
-            gd_pack_load(c, cosine + angles, first, s.pairs);
-            gd_pack_load(sn, sine + angles, first, s.pairs);
-            load_pairs(a, b, in + at, first, s);
-            if (add) load_pairs(old_a, old_b, out + at, first, s);
+    __shared__ double rate[rates_most];
+    const bool shared_rates = pass.pairs <= rates_most;
+    for (int64_t p = threadIdx.x; shared_rates && p < pass.pairs; p += threads)
+        rate[p] = rate_of(rates, p, pass.pairs);
+    __syncthreads();
+    const int64_t packs = gd_packs(pass.pairs, V);
+    GD_EACH(i, pass.positions * pass.heads * packs)
+    {
+        const int64_t all = i / packs, first = (i - all * packs) * V;
+        const int64_t t = all / pass.heads;
+        int64_t head = all - t * pass.heads;
+        rope_heads h = pass.part[0];
 #pragma unroll
-            for (int v = 0; v < V; v++) {
-                const C x = gd_load(a[v]), y = gd_load(b[v]), turn = way * sn[v];
-                const C turned_x = x * c[v] - y * turn, turned_y = x * turn + y * c[v];
-                a[v] = gd_store<T>(add ? gd_load(old_a[v]) + turned_x : turned_x);
-                b[v] = gd_store<T>(add ? gd_load(old_b[v]) + turned_y : turned_y);
+        for (int p = 1; p < ROPE_PARTS; p++) {
+            if (head < h.heads || p >= pass.parts) break;
+            head -= h.heads;
+            h = pass.part[p];
+        }
+        C cosine[V], sine[V];
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            const int64_t pair = first + v;
+            cosine[v] = 1, sine[v] = 0;
+            if (!h.turned || pair >= pass.pairs) continue;
+            const double step = shared_rates ? rate[pair] : rate_of(rates, pair, pass.pairs);
+            const double turns = (rates.position + (double)t) * step;
+            sincos_of_turns(rates.way * (turns - rint(turns)), &sine[v], &cosine[v]);
+        }
+        const T *from = (const T *)h.from + t * h.from_stride[1] + head * h.from_stride[2];
+        T *to = (T *)h.to + t * h.to_stride[1] + head * h.to_stride[2];
+        for (int64_t b = (int64_t)blockIdx.y * at_once; b < pass.batches;
+             b += (int64_t)gridDim.y * at_once) {
+            T x[at_once][V], y[at_once][V];
+#pragma unroll
+            for (int u = 0; u < at_once; u++) {
+                if (h.from && b + u < pass.batches) {
+                    load_pairs<INTERLEAVED>(x[u], y[u], from + (b + u) * h.from_stride[0], first,
+                                            pass.pairs);
+                }
             }
-            store_pairs(out + at, a, b, first, s);
+#pragma unroll
+            for (int u = 0; u < at_once; u++) {
+                if (b + u >= pass.batches) break;
+                T *out = to + (b + u) * h.to_stride[0];
+                C old_x[V] = {}, old_y[V] = {};
+                if (h.add) {
+                    T kept_x[V], kept_y[V];
+                    load_pairs<INTERLEAVED>(kept_x, kept_y, out, first, pass.pairs);
+#pragma unroll
+                    for (int v = 0; v < V; v++)
+                        old_x[v] = gd_load(kept_x[v]), old_y[v] = gd_load(kept_y[v]);
+                }
+#pragma unroll
+                for (int v = 0; v < V; v++) {
+                    const C p = h.from ? gd_load(x[u][v]) : 0, q = h.from ? gd_load(y[u][v]) : 0;
+                    const C turned_x = h.turned ? p * cosine[v] - q * sine[v] : p;
+                    const C turned_y = h.turned ? p * sine[v] + q * cosine[v] : q;
+                    x[u][v] = gd_store<T>(h.add ? old_x[v] + turned_x : turned_x);
+                    y[u][v] = gd_store<T>(h.add ? old_y[v] + turned_y : turned_y);
+                }
+                store_pairs<INTERLEAVED>(out, x[u], y[u], first, pass.pairs);
+            }
         }
     }
 }
 
-static gd_status rotate(const gd_call *call, const gd_tensor *out, const gd_tensor *in, int way,
-                        bool add)
+// Heads whose elements lie apart are copied first.
+static gd_status pack_heads(const gd_call *call, rope_pass *pass)
 {
-    const gd_rope_args *args = (const gd_rope_args *)call->args;
-    if (gd_tensor_count(in) == 0) return GD_OK;
-    const rope_sizes s = {gd_tensor_dim(in, 0) * gd_tensor_dim(in, 1), gd_tensor_dim(in, 1),
-                          gd_tensor_dim(in, 2), gd_tensor_dim(in, 3) / 2, args->interleaved};
+    const gd_layout lies = gd_cuda_layout(call->input[0]);
+    if (pass->backward || lies.strides[3] == 1) return GD_OK;
+    const int64_t head = lies.shape[3], row = head * lies.shape[2], batch = row * lies.shape[1];
+    const int64_t stride[4] = {batch, row, head, 1};
+    const size_t size = gd_dtype_size(lies.dtype);
+    char *copy = (char *)gd_call_scratch(call, (size_t)gd_tensor_count(call->input[0]) * size);
+    if (!copy) return gd_error_status(call->context);
+    gd_copy_cuda({copy, lies.dtype, 4, lies.shape, stride}, lies, call->context);
+    for (int p = 0; p < pass->parts; p++) {
+        memcpy(pass->part[p].from_stride, stride, sizeof stride);
+        pass->part[p].from = copy;
+        copy += (size_t)(pass->part[p].heads * head) * size;
+    }
+    return gd_error_status(call->context);
+}
+
+static gd_status rotate(const gd_call *call, bool backward)
+{
+    if (gd_tensor_count(call->input[0]) == 0) return GD_OK;
+    rope_pass pass = rope_pass_of(call, backward);
+    if (pack_heads(call, &pass)) return gd_error_status(call->context);
+    const rope_rates rates = {log2(pass.angles.base), (double)pass.angles.position,
+                              backward ? -1.0 : 1.0};
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
-        using C = gd_compute<T>;
-        const int64_t angles = s.positions * s.pairs;
-        C *cosine = (C *)gd_call_scratch(call, (size_t)angles * sizeof(C));
-        C *sine = (C *)gd_call_scratch(call, (size_t)angles * sizeof(C));
-        if (!cosine || !sine) return gd_error_status(call->context);
-        angle_kernel<<<gd_blocks(angles, threads), threads, 0, gd_stream(call)>>>(
-            cosine, sine, s.positions, s.pairs, args->base, args->position);
-        const int64_t groups =
-            gd_cuda_divide_up(s.heads * gd_packs(s.pairs, gd_pack_size<T>), threads);
-        const dim3 blocks(gd_blocks(s.rows, 1), (unsigned)(groups < 1024 ? groups : 1024));
-        turn_kernel<<<blocks, threads, 0, gd_stream(call)>>>(gd_ptr<T>(out), gd_ptr<const T>(in),
-                                                             (const C *)cosine, (const C *)sine, s,
-                                                             (C)way, add);
+        const int64_t packs = gd_packs(pass.pairs, gd_pack_size<T>);
+        const unsigned row = gd_blocks(pass.positions * pass.heads * packs, threads);
+        const int64_t most = gd_cuda_divide_up(pass.batches, at_once);
+        const int64_t rows = gd_cuda_divide_up(blocks_wanted, row);
+        const dim3 blocks(row, (unsigned)(rows < most ? rows : most));
+        if (pass.angles.interleaved)
+            turn_kernel<true, T><<<blocks, threads, 0, gd_stream(call)>>>(pass, rates);
+        else
+            turn_kernel<false, T><<<blocks, threads, 0, gd_stream(call)>>>(pass, rates);
         return gd_launched(call);
     });
 }
 
 extern "C" gd_status rope_forward_cuda(const gd_call *call)
 {
-    return rotate(call, call->output[0], call->input[0], 1, false);
+    return rotate(call, false);
 }
 
 extern "C" gd_status rope_backward_cuda(const gd_call *call)
 {
-    if (!call->dinput[0]) return GD_OK;
-    return rotate(call, call->dinput[0], call->doutput[0], -1, call->accumulate[0]);
+    return call->dinput[0] ? rotate(call, true) : GD_OK;
 }

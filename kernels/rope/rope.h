@@ -1,4 +1,4 @@
-/* rope.h - what rope keeps of its arguments. */
+/* rope.h - what rope and rope_qkv share: their arguments, and the heads that they turn. */
 #ifndef GRADUS_ROPE_H
 #define GRADUS_ROPE_H
 
@@ -6,5 +6,38 @@
 #include "kernel.h"
 
 typedef gd_rope_options gd_rope_args; /* with the base filled in */
+
+typedef struct gd_rope_qkv_args {
+    gd_rope_args rope;
+    int64_t kv_heads;
+} gd_rope_qkv_args;
+
+/* Heads on their way from one tensor to another, both [B, T, heads, 2 * pairs] of any strides, in
+ * elements; the last stride of `to` is 1. `from` NULL stands for zeros. */
+typedef struct rope_heads {
+    void *to;
+    const void *from;
+    int64_t to_stride[3], from_stride[4], heads;
+    bool turned; /* by the angles; false: they pass as they are */
+    bool add;    /* to what `to` holds */
+} rope_heads;
+
+/* All that a call moves. */
+enum { ROPE_PARTS = 3 };
+typedef struct rope_pass {
+    rope_heads part[ROPE_PARTS];
+    int64_t batches, positions, heads, pairs; /* heads of all parts */
+    int parts;
+    bool backward; /* the angles are negative */
+    gd_rope_args angles;
+} rope_pass;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+rope_pass rope_pass_of(const gd_call *call, bool backward);
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -1,83 +1,119 @@
-/* rope_cpu.c - the CPU kernel of rope: one rotation, by the angle or by its negative. */
+/* rope_cpu.c - the CPU kernel of rope and rope_qkv: one rotation, by the angle or by its
+ * negative. */
 #include "rope/rope.h"
 #include "vector_math.h"
 
-/* cosine and sine [T, D/2] of every angle, from double: an angle of thousands of radians has no
- * digits to lose in float. */
-static bool fill_tables(const gd_call *call, int64_t rows, int64_t pairs, REAL **cosine,
-                        REAL **sine)
+typedef struct tables {
+    REAL *cosine, *sine; /* [T, D/2] */
+} tables;
+
+/* Every angle, from double: one of thousands of radians has no digits to lose in float. */
+static bool fill_tables(const gd_call *call, const rope_pass *pass, tables *t)
 {
-    const gd_rope_args *args = call->args;
-    *cosine = gd_call_scratch(call, (size_t)(rows * pairs) * sizeof **cosine);
-    *sine = gd_call_scratch(call, (size_t)(rows * pairs) * sizeof **sine);
+    const int64_t rows = pass->positions, pairs = pass->pairs;
+    const REAL way = pass->backward ? -1 : 1;
+    t->cosine = gd_call_scratch(call, (size_t)(rows * pairs) * sizeof *t->cosine);
+    t->sine = gd_call_scratch(call, (size_t)(rows * pairs) * sizeof *t->sine);
     double *rate = gd_call_scratch(call, (size_t)pairs * sizeof *rate);
-    if (!*cosine || !*sine || !rate) return false;
-    for (int64_t i = 0; i < pairs; i++) rate[i] = pow(args->base, -(double)i / (double)pairs);
+    if (!t->cosine || !t->sine || !rate) return false;
+    for (int64_t i = 0; i < pairs; i++) {
+        rate[i] = pow(pass->angles.base, -(double)i / (double)pairs);
+    }
     int threads = gd_threads_for(call->threads, rows * pairs);
 #pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t t = 0; t < rows; t++) {
-        double position = (double)(args->position + t);
+    for (int64_t row = 0; row < rows; row++) {
+        double position = (double)(pass->angles.position + row);
+        REAL *cosine = t->cosine + row * pairs, *sine = t->sine + row * pairs;
         /* Two loops: in one the compiler would make a sincos of the pair, which has no vector
          * version. */
 #pragma omp simd
-        for (int64_t i = 0; i < pairs; i++) {
-            (*cosine)[t * pairs + i] = (REAL)cos(position * rate[i]);
-        }
+        for (int64_t i = 0; i < pairs; i++) cosine[i] = (REAL)cos(position * rate[i]);
 #pragma omp simd
-        for (int64_t i = 0; i < pairs; i++) {
-            (*sine)[t * pairs + i] = (REAL)sin(position * rate[i]);
-        }
+        for (int64_t i = 0; i < pairs; i++) sine[i] = way * (REAL)sin(position * rate[i]);
     }
     return true;
 }
 
-/* One head: out (+)= the pairs (in[i * step], in[i * step + apart]) turned; `way` is the sign of
- * the sine. out may be in. */
-static void turn(REAL *out, const REAL *in, const REAL *cosine, const REAL *sine, int64_t pairs,
-                 int64_t step, int64_t apart, REAL way, bool add)
+/* One head: to (+)= the pairs (from[i], from[i + pairs]) turned. to may be from. */
+static void turn_halves(REAL *to, const REAL *from, const REAL *cosine, const REAL *sine,
+                        int64_t pairs, bool add)
 {
 #pragma omp simd
     for (int64_t i = 0; i < pairs; i++) {
-        REAL a = in[i * step], b = in[i * step + apart], c = cosine[i], s = way * sine[i];
+        REAL a = from[i], b = from[i + pairs], c = cosine[i], s = sine[i];
         REAL turned_a = a * c - b * s, turned_b = a * s + b * c; /* [dx] */
-        out[i * step] = add ? out[i * step] + turned_a : turned_a;
-        out[i * step + apart] = add ? out[i * step + apart] + turned_b : turned_b;
+        to[i] = add ? to[i] + turned_a : turned_a;
+        to[i + pairs] = add ? to[i + pairs] + turned_b : turned_b;
     }
 }
 
-static gd_status rotate(const gd_call *call, const gd_tensor *like, REAL *out, const REAL *in,
-                        REAL way, bool add)
+/* The same for pairs (2i, 2i + 1), or elements `step` apart. */
+static void turn_any(REAL *to, const REAL *from, int64_t step, const REAL *cosine, const REAL *sine,
+                     int64_t pairs, bool interleaved, bool add)
 {
-    const gd_rope_args *args = call->args;
-    int64_t positions = gd_tensor_dim(like, 1), heads = gd_tensor_dim(like, 2);
-    int64_t width = gd_tensor_dim(like, 3), pairs = width / 2;
-    int64_t rows = gd_tensor_dim(like, 0) * positions;
-    if (gd_tensor_count(like) == 0) return GD_OK;
-    REAL *cosine, *sine;
-    if (!fill_tables(call, positions, pairs, &cosine, &sine)) return GD_ERROR_MEMORY;
-    int64_t step = args->interleaved ? 2 : 1, apart = args->interleaved ? 1 : pairs;
-    int threads = gd_threads_for(call->threads, gd_tensor_count(like));
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t row = 0; row < rows; row++) {
-        int64_t angles = row % positions * pairs;
-        for (int64_t h = 0; h < heads; h++) {
-            int64_t at = (row * heads + h) * width;
-            turn(out + at, in + at, cosine + angles, sine + angles, pairs, step, apart, way, add);
+    for (int64_t i = 0; i < pairs; i++) {
+        int64_t first = interleaved ? 2 * i : i, second = interleaved ? 2 * i + 1 : i + pairs;
+        REAL a = from[first * step], b = from[second * step], c = cosine[i], s = sine[i];
+        REAL turned_a = a * c - b * s, turned_b = a * s + b * c;
+        to[first] = add ? to[first] + turned_a : turned_a;
+        to[second] = add ? to[second] + turned_b : turned_b;
+    }
+}
+
+/* A head that is not turned; from NULL: zeros. */
+static void pass_on(REAL *to, const REAL *from, int64_t step, int64_t width, bool add)
+{
+    for (int64_t i = 0; i < width; i++) {
+        REAL value = from ? from[i * step] : 0;
+        to[i] = add ? to[i] + value : value;
+    }
+}
+
+static void move_heads(const rope_pass *pass, const rope_heads *h, const tables *t, int64_t b,
+                       int64_t row)
+{
+    const REAL *cosine = t->cosine + row * pass->pairs, *sine = t->sine + row * pass->pairs;
+    const int64_t step = h->from_stride[3];
+    const bool halves = !pass->angles.interleaved && step == 1;
+    for (int64_t i = 0; i < h->heads; i++) {
+        REAL *to =
+            (REAL *)h->to + b * h->to_stride[0] + row * h->to_stride[1] + i * h->to_stride[2];
+        const REAL *from = h->from ? (const REAL *)h->from + b * h->from_stride[0] +
+                                         row * h->from_stride[1] + i * h->from_stride[2]
+                                   : NULL;
+        if (!from || !h->turned) {
+            pass_on(to, from, step, 2 * pass->pairs, h->add); /* [rope_qkv] */
+        } else if (halves) {
+            turn_halves(to, from, cosine, sine, pass->pairs, h->add);
+        } else {
+            turn_any(to, from, step, cosine, sine, pass->pairs, pass->angles.interleaved, h->add);
         }
+    }
+}
+
+static gd_status rotate(const gd_call *call, bool backward)
+{
+    if (gd_tensor_count(call->input[0]) == 0) return GD_OK;
+    const rope_pass pass = rope_pass_of(call, backward);
+    tables t;
+    if (!fill_tables(call, &pass, &t)) return GD_ERROR_MEMORY;
+    const int64_t rows = pass.batches * pass.positions;
+    int threads = gd_threads_for(call->threads, gd_tensor_count(call->input[0]));
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t i = 0; i < rows; i++) {
+        const int64_t b = i / pass.positions, row = i - b * pass.positions;
+        for (int p = 0; p < pass.parts; p++) move_heads(&pass, &pass.part[p], &t, b, row);
     }
     return GD_OK;
 }
 
 gd_status GD_REAL_NAME(rope_forward)(const gd_call *call)
 {
-    return rotate(call, call->input[0], gd_data(call->output[0]), gd_data(call->input[0]), 1,
-                  false);
+    return rotate(call, false);
 }
 
 /* The transpose of a rotation turns the other way. */
 gd_status GD_REAL_NAME(rope_backward)(const gd_call *call)
 {
-    if (!call->dinput[0]) return GD_OK;
-    return rotate(call, call->dinput[0], gd_data(call->dinput[0]), gd_data(call->doutput[0]), -1,
-                  call->accumulate[0]);
+    return call->dinput[0] ? rotate(call, true) : GD_OK;
 }

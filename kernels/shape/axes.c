@@ -169,6 +169,13 @@ gd_tensor *gd_slice(gd_tensor *x, int axis, int64_t start, int64_t end)
     return gd_apply(&gd_op_slice, &x, 1, &args);
 }
 
+gd_tensor *gd_narrow(gd_tensor *x, int axis, int64_t start, int64_t length)
+{
+    int64_t end;
+    if (__builtin_add_overflow(start, length, &end)) end = -1;
+    return gd_slice(x, axis, start, end);
+}
+
 /* ---- expand ------------------------------------------------------------------------------- */
 
 static gd_status expand_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
@@ -301,4 +308,55 @@ gd_tensor *gd_concat(gd_tensor *const *x, int count, int axis)
     if (!x || count < 1 || !x[0] || !resolve_axis("concat", x[0], &axis)) return NULL;
     gd_concat_args args = {axis};
     return gd_apply(&gd_op_concat, x, count, &args);
+}
+
+/* ---- unsqueeze, squeeze, stack: reshape and concat ---------------------------------------- */
+
+gd_tensor *gd_unsqueeze(gd_tensor *x, int axis)
+{
+    if (!x) return NULL;
+    int64_t shape[GD_MAX_DIMS + 1];
+    const int ndim = gd_tensor_ndim(x), place = axis < 0 ? axis + ndim + 1 : axis;
+    if (place < 0 || place > ndim || ndim == GD_MAX_DIMS) {
+        gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
+                "unsqueeze: axis is %d and x is %s, wanted a place among its dimensions and at "
+                "most %d of them",
+                axis, gd_shape_text(x).text, GD_MAX_DIMS - 1);
+        return NULL;
+    }
+    for (int d = 0; d <= ndim; d++) {
+        shape[d] = d == place ? 1 : gd_tensor_shape(x)[d > place ? d - 1 : d];
+    }
+    return gd_reshape(x, ndim + 1, shape);
+}
+
+gd_tensor *gd_squeeze(gd_tensor *x, int axis)
+{
+    if (!x || !resolve_axis("squeeze", x, &axis)) return NULL;
+    int64_t shape[GD_MAX_DIMS];
+    if (gd_tensor_shape(x)[axis] != 1) {
+        gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
+                "squeeze: axis %d of x %s has size %lld, wanted 1", axis, gd_shape_text(x).text,
+                (long long)gd_tensor_shape(x)[axis]);
+        return NULL;
+    }
+    for (int d = 0; d + 1 < gd_tensor_ndim(x); d++) {
+        shape[d] = gd_tensor_shape(x)[d < axis ? d : d + 1];
+    }
+    return gd_reshape(x, gd_tensor_ndim(x) - 1, shape);
+}
+
+gd_tensor *gd_stack(gd_tensor *const *x, int count, int axis)
+{
+    enum { FEW = 16 };
+    if (!x || count < 1 || !x[0]) return NULL;
+    gd_tensor *few[FEW], *sum = NULL;
+    const int place = axis < 0 ? axis + gd_tensor_ndim(x[0]) + 1 : axis;
+    for (int i = 0; i < count; i += FEW) { /* joined in groups, so that any number will do */
+        int n = 0;
+        for (; n < FEW && i + n < count; n++) few[n] = gd_unsqueeze(x[i + n], axis);
+        gd_tensor *group = gd_concat(few, n, place);
+        sum = sum ? gd_concat((gd_tensor *[]){sum, group}, 2, place) : group;
+    }
+    return sum;
 }

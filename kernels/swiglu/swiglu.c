@@ -1,15 +1,33 @@
 /* swiglu.c - the op: a gated unit. README.md has the derivation. */
+#include "swiglu/swiglu.h"
 #include "gradus/ops.h"
 #include "kernel.h"
 
 GD_KERNEL(swiglu_forward)
 GD_KERNEL(swiglu_backward)
 
+/* One tensor for both: its last dimension has two halves. */
+static gd_status halves_shape(const gd_call *call, gd_spec *output)
+{
+    const gd_tensor *gate = call->input[0];
+    const int last = gd_tensor_ndim(gate) - 1;
+    if (last < 0 || gd_tensor_dim(gate, last) % 2 || !gd_dtype_is_real(gd_tensor_dtype(gate))) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "gate is %s %s and up is NULL, wanted a real [..., 2 N] that holds "
+                            "both",
+                            gd_dtype_name(gd_tensor_dtype(gate)), gd_shape_text(gate).text);
+    }
+    output[0] = gd_spec_like(gate);
+    output[0].shape[last] /= 2;
+    return GD_OK;
+}
+
 static gd_status swiglu_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
 {
     (void)save;
     (void)words;
     const gd_tensor *gate = call->input[0], *up = call->input[1];
+    if (!up) return halves_shape(call, output);
     bool same =
         gd_tensor_dtype(gate) == gd_tensor_dtype(up) && gd_tensor_ndim(gate) == gd_tensor_ndim(up);
     for (int d = 0; same && d < gd_tensor_ndim(gate); d++) {
@@ -25,12 +43,17 @@ static gd_status swiglu_shape(const gd_call *call, gd_spec *output, gd_spec *sav
     return GD_OK;
 }
 
+/* Without up, gate has two halves. */
 static const gd_case swiglu_cases[] = {
     {"3x17", NULL, GD_INPUTS({GD_DIMS(3, 17)}, {GD_DIMS(3, 17)})},
     {"large_gates", NULL,
      GD_INPUTS({GD_NORMAL(0, 10), GD_DIMS(65)}, {GD_NORMAL(0, 10), GD_DIMS(65)})},
     {"one", NULL, GD_INPUTS({GD_SCALAR}, {GD_SCALAR})},
+    {"halves_3x2x17", NULL, GD_INPUTS({GD_DIMS(3, 34)}, GD_ABSENT)},
+    {"halves_2x3x2x16", NULL, GD_INPUTS({GD_DIMS(2, 3, 32)}, GD_ABSENT)},
+    {"large_halves", NULL, GD_INPUTS({GD_NORMAL(0, 10), GD_DIMS(66)}, GD_ABSENT)},
     {"empty", NULL, GD_INPUTS({GD_DIMS(0, 4)}, {GD_DIMS(0, 4)}), .may_be_empty = true},
+    {"empty_halves", NULL, GD_INPUTS({GD_DIMS(3, 0)}, GD_ABSENT), .may_be_empty = true},
 };
 
 const gd_op gd_op_swiglu = {
@@ -38,6 +61,7 @@ const gd_op gd_op_swiglu = {
     .formula = "y = silu(gate) * up, silu(z) = z / (1 + exp(-z))",
     .inputs = 2,
     .input_names = {"gate", "up"},
+    .optional_inputs = GD_BIT(1),
     .outputs = 1,
     .backward_reads_inputs = GD_ALL_INPUTS,
     .dinput_over_doutput = GD_BIT(1), /* dup */

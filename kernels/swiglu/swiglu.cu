@@ -1,18 +1,44 @@
-// swiglu.cu - the CUDA kernels of swiglu: one pass each, in packs of 16 bytes (map.cuh).
+// swiglu.cu - the CUDA kernels of swiglu: one pass each, in packs of 16 bytes (pack.cuh).
 #include "elementwise/functions.h"
-#include "map.cuh"
+#include "pack.cuh"
+#include "swiglu/swiglu.h"
 
 namespace gd_swiglu_cuda
 {
 
-struct value {
-    template <class V>
-    __device__ V operator()(V z, V up) const
+constexpr int threads = 256;
+
+// Pack `pack` of all rows: its row, and the element of the row with which it begins.
+struct place {
+    int64_t row, first;
+
+    __device__ place(int64_t pack, int64_t packs, int size)
     {
-        // -inf * 0 would be NaN where the limit is 0
-        return (z < -(V)1e30 ? 0 : z * sigmoid(z)) * up;
+        row = pack < packs ? 0 : pack < INT32_MAX ? (int)pack / (int)packs : pack / packs;
+        first = (pack - row * packs) * size;
     }
 };
+
+template <class T>
+__global__ void __launch_bounds__(threads)
+    forward_kernel(T *y, const T *gate, const T *up, swiglu_rows r)
+{
+    constexpr int N = gd_pack_size<T>;
+    using V = gd_compute<T>;
+    const int64_t packs = gd_packs(r.n, N);
+    GD_EACH(i, r.rows * packs)
+    {
+        const place at(i, packs, N);
+        T gate_pack[N], up_pack[N];
+        gd_pack_load(gate_pack, gate + at.row * r.step, at.first, r.n);
+        gd_pack_load(up_pack, up + at.row * r.step, at.first, r.n);
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            gate_pack[j] = gd_store<T>(silu((V)gd_load(gate_pack[j])) * gd_load(up_pack[j]));
+        }
+        gd_pack_store(y + at.row * r.n, gate_pack, at.first, r.n);
+    }
+}
 
 // out[first + j] (+)= x[j]
 template <class T, int N, class V>
@@ -26,30 +52,32 @@ __device__ inline void store(T *out, bool add, const V (&x)[N], int64_t first, i
 }
 
 // With s = sigmoid(gate):  dgate = dy up s (1 + gate (1 - s)),  dup = dy gate s.
-// dgate and dup may be NULL, and may be the memory of gate and of dy.
+// dgate and dup may be NULL, and may be the memory of gate and of up or dy.
 template <class T>
-__global__ void __launch_bounds__(GD_MAP_THREADS)
+__global__ void __launch_bounds__(threads)
     backward_kernel(T *dgate, T *dup, bool add_gate, bool add_up, const T *dy, const T *gate,
-                    const T *up, int64_t n)
+                    const T *up, swiglu_rows r)
 {
     constexpr int N = gd_pack_size<T>;
     using V = gd_compute<T>;
-    GD_EACH(pack, gd_packs(n, N))
+    const int64_t packs = gd_packs(r.n, N);
+    GD_EACH(i, r.rows * packs)
     {
+        const place at(i, packs, N);
+        const int64_t first = at.first, row = at.row * r.step;
         T dy_pack[N], gate_pack[N], up_pack[N];
-        gd_pack_load(dy_pack, dy, pack * N, n);
-        gd_pack_load(gate_pack, gate, pack * N, n);
-        gd_pack_load(up_pack, up, pack * N, n);
+        gd_pack_load(dy_pack, dy + at.row * r.n, first, r.n);
+        gd_pack_load(gate_pack, gate + row, first, r.n);
+        gd_pack_load(up_pack, up + row, first, r.n);
         V for_gate[N], for_up[N];
 #pragma unroll
         for (int j = 0; j < N; j++) {
-            const V z = gd_load(gate_pack[j]), d = gd_load(dy_pack[j]), s = sigmoid(z);
-            const bool low = z < -(V)1e30; // where both derivatives are 0, and not 0 * inf
-            for_gate[j] = low ? 0 : d * gd_load(up_pack[j]) * s * (1 + z * (1 - s));
-            for_up[j] = low ? 0 : d * z * s;
+            const V z = gd_load(gate_pack[j]), d = gd_load(dy_pack[j]);
+            for_gate[j] = d * gd_load(up_pack[j]) * silu_slope(z);
+            for_up[j] = d * silu(z);
         }
-        if (dgate) store(dgate, add_gate, for_gate, pack * N, n);
-        if (dup) store(dup, add_up, for_up, pack * N, n);
+        if (dgate) store(dgate + row, add_gate, for_gate, first, r.n);
+        if (dup) store(dup + row, add_up, for_up, first, r.n);
     }
 }
 
@@ -57,25 +85,35 @@ __global__ void __launch_bounds__(GD_MAP_THREADS)
 
 extern "C" gd_status swiglu_forward_cuda(const gd_call *call)
 {
-    const int64_t n = gd_tensor_count(call->output[0]);
+    const swiglu_rows r = swiglu_rows_of(call);
+    if (r.rows * r.n == 0) return GD_OK;
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
-        const T *const in[] = {gd_ptr<T>(call->input[0]), gd_ptr<T>(call->input[1])};
-        return gd_map_flat(call, gd_ptr<T>(call->output[0]), false, n, in, gd_swiglu_cuda::value());
+        const T *gate = gd_ptr<T>(call->input[0]);
+        const T *up = r.halves ? gate + r.n : gd_ptr<T>(call->input[1]);
+        const unsigned blocks =
+            gd_blocks(r.rows * gd_packs(r.n, gd_pack_size<T>), gd_swiglu_cuda::threads);
+        gd_swiglu_cuda::forward_kernel<<<blocks, gd_swiglu_cuda::threads, 0, gd_stream(call)>>>(
+            gd_ptr<T>(call->output[0]), gate, up, r);
+        return gd_launched(call);
     });
 }
 
 extern "C" gd_status swiglu_backward_cuda(const gd_call *call)
 {
-    const int64_t n = gd_tensor_count(call->input[0]);
-    if (n == 0 || (!call->dinput[0] && !call->dinput[1])) return GD_OK;
+    const swiglu_rows r = swiglu_rows_of(call);
+    if (r.rows * r.n == 0 || (!call->dinput[0] && !call->dinput[1])) return GD_OK;
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
-        const unsigned blocks = gd_blocks(n, GD_MAP_THREADS * gd_pack_size<T>);
-        gd_swiglu_cuda::backward_kernel<<<blocks, GD_MAP_THREADS, 0, gd_stream(call)>>>(
-            gd_ptr<T>(call->dinput[0]), gd_ptr<T>(call->dinput[1]), call->accumulate[0],
-            call->accumulate[1], (const T *)gd_ptr<T>(call->doutput[0]),
-            (const T *)gd_ptr<T>(call->input[0]), (const T *)gd_ptr<T>(call->input[1]), n);
+        const T *gate = gd_ptr<T>(call->input[0]);
+        const T *up = r.halves ? gate + r.n : gd_ptr<T>(call->input[1]);
+        T *dgate = gd_ptr<T>(call->dinput[0]);
+        T *dup = r.halves ? dgate + r.n : gd_ptr<T>(call->dinput[1]);
+        const unsigned blocks =
+            gd_blocks(r.rows * gd_packs(r.n, gd_pack_size<T>), gd_swiglu_cuda::threads);
+        gd_swiglu_cuda::backward_kernel<<<blocks, gd_swiglu_cuda::threads, 0, gd_stream(call)>>>(
+            dgate, dup, call->accumulate[0], call->accumulate[r.halves ? 0 : 1],
+            (const T *)gd_ptr<T>(call->doutput[0]), gate, up, r);
         return gd_launched(call);
     });
 }

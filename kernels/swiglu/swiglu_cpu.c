@@ -1,5 +1,6 @@
 /* swiglu_cpu.c - the CPU kernels of swiglu: one pass each, in blocks (kernel.h says why). */
 #include "inline_exp.h"
+#include "swiglu/swiglu.h"
 
 enum { BLOCK = 512, AT_ONCE = 64 / (int)sizeof(REAL) };
 
@@ -10,51 +11,85 @@ static inline REAL sigmoid(REAL z)
     return (z < 0 ? e : 1) / (1 + e);
 }
 
+#define LIMIT ((REAL)1000)
+
+/* Where sigmoid(z) is 0, silu(z) = z sigmoid(z) is 0 too, and not the NaN of -inf * 0. */
+static inline REAL within(REAL z)
+{
+    return z < -LIMIT ? -LIMIT : z;
+}
+
+/* A block of a row: `size` elements from `first` on of gate and up, and at `y` in the packed
+ * output. */
+typedef struct block {
+    int64_t first, y, size;
+} block;
+
+static int64_t block_count(const swiglu_rows *r)
+{
+    return r->rows * gd_divide_up(r->n, BLOCK);
+}
+
+static block block_at(const swiglu_rows *r, int64_t i)
+{
+    const int64_t a_row = gd_divide_up(r->n, BLOCK), row = i / a_row;
+    const int64_t column = (i - row * a_row) * BLOCK;
+    return (block){row * r->step + column, row * r->n + column, gd_min64(BLOCK, r->n - column)};
+}
+
 gd_status GD_REAL_NAME(swiglu_forward)(const gd_call *call)
 {
-    const REAL *gate = gd_data(call->input[0]), *up = gd_data(call->input[1]);
-    REAL *y = gd_data(call->output[0]);
-    int64_t n = gd_tensor_count(call->output[0]);
-#pragma omp parallel for num_threads(gd_threads_for(call->threads, n)) schedule(static)
-    for (int64_t block = 0; block < n; block += BLOCK) {
-        int64_t end = gd_min64(block + BLOCK, n);
+    const swiglu_rows r = swiglu_rows_of(call);
+    const REAL *gates = gd_data(call->input[0]);
+    const REAL *ups = r.halves ? gates + r.n : gd_data(call->input[1]);
+    REAL *ys = gd_data(call->output[0]);
+    int threads = gd_threads_for(call->threads, r.rows * r.n);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t k = 0; k < block_count(&r); k++) {
+        const block b = block_at(&r, k);
+        const REAL *gate = gates + b.first, *up = ups + b.first;
+        REAL *y = ys + b.y;
 #pragma omp simd simdlen(AT_ONCE)
-        for (int64_t i = block; i < end; i++) {
+        for (int64_t i = 0; i < b.size; i++) {
             REAL z = gate[i];
-            /* -inf * 0 would be NaN where the limit is 0 */
-            REAL silu = z < -(REAL)1e30 ? 0 : z * sigmoid(z);
-            y[i] = silu * up[i];
+            y[i] = within(z) * sigmoid(z) * up[i];
         }
     }
     return GD_OK;
 }
 
+/* to (+)= from */
+static void put(REAL *to, const REAL *from, int64_t n, bool add)
+{
+    for (int64_t i = 0; to && i < n; i++) to[i] = add ? to[i] + from[i] : from[i];
+}
+
 /* With s = sigmoid(gate):  dgate = dy up s (1 + gate (1 - s)),  dup = dy gate s. */
 gd_status GD_REAL_NAME(swiglu_backward)(const gd_call *call)
 {
-    const REAL *gate = gd_data(call->input[0]), *up = gd_data(call->input[1]);
-    const REAL *dy = gd_data(call->doutput[0]);
-    REAL *dgate = gd_data(call->dinput[0]), *dup = gd_data(call->dinput[1]);
-    bool add_gate = call->accumulate[0], add_up = call->accumulate[1];
-    int64_t n = gd_tensor_count(call->input[0]);
-#pragma omp parallel for num_threads(gd_threads_for(call->threads, n)) schedule(static)
-    for (int64_t block = 0; block < n; block += BLOCK) {
+    const swiglu_rows r = swiglu_rows_of(call);
+    const REAL *gates = gd_data(call->input[0]);
+    const REAL *ups = r.halves ? gates + r.n : gd_data(call->input[1]);
+    const REAL *dys = gd_data(call->doutput[0]);
+    REAL *dgate = gd_data(call->dinput[0]);
+    REAL *dup = r.halves ? (dgate ? dgate + r.n : NULL) : gd_data(call->dinput[1]);
+    const bool add_gate = call->accumulate[0], add_up = call->accumulate[r.halves ? 0 : 1];
+    int threads = gd_threads_for(call->threads, r.rows * r.n);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t k = 0; k < block_count(&r); k++) {
+        const block b = block_at(&r, k);
+        const REAL *gate = gates + b.first, *up = ups + b.first, *dy = dys + b.y;
         REAL for_gate[BLOCK], for_up[BLOCK];
-        int64_t size = gd_min64(BLOCK, n - block);
 #pragma omp simd simdlen(AT_ONCE)
-        for (int64_t i = 0; i < size; i++) {
-            REAL z = gate[block + i], d = dy[block + i];
-            bool low = z < -(REAL)1e30; /* where both derivatives are 0, and not 0 * inf */
-            REAL s = sigmoid(z);        /* [s] */
-            for_gate[i] = low ? 0 : d * up[block + i] * s * (1 + z * (1 - s)); /* [dgate] */
-            for_up[i] = low ? 0 : d * z * s;                                   /* [dup] */
+        for (int64_t i = 0; i < b.size; i++) {
+            REAL z = gate[i], d = dy[i];
+            REAL s = sigmoid(z);                       /* [s] */
+            REAL high = z > LIMIT ? LIMIT : within(z); /* s is 1 there, and inf * 0 no number */
+            for_gate[i] = d * up[i] * (s * (1 + high * (1 - s))); /* [dgate] */
+            for_up[i] = d * (within(z) * s);                      /* [dup] */
         }
-        for (int64_t i = 0; dgate && i < size; i++) {
-            dgate[block + i] = add_gate ? dgate[block + i] + for_gate[i] : for_gate[i];
-        }
-        for (int64_t i = 0; dup && i < size; i++) {
-            dup[block + i] = add_up ? dup[block + i] + for_up[i] : for_up[i];
-        }
+        put(dgate ? dgate + b.first : NULL, for_gate, b.size, add_gate);
+        put(dup ? dup + b.first : NULL, for_up, b.size, add_up);
     }
     return GD_OK;
 }

@@ -230,7 +230,7 @@ static gd_status takes_subsets(gd_checker *c)
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
-/* What the record does not declare as read is spoilt; nothing may change. */
+/* What the record does not declare as read is overwritten; nothing may change. */
 static gd_status declares(gd_checker *c, bool *kept)
 {
     gd_expectation e = {.run = {.cotangent = c->cotangent[0]},
@@ -241,6 +241,16 @@ static gd_status declares(gd_checker *c, bool *kept)
     gd_status status = expect(c, &e, kept);
     c->probe->spoil = false;
     return status;
+}
+
+/* What the backward needs must be in inputs, outputs and saves, of which each call has its own. */
+static gd_status keeps_nothing_elsewhere(gd_checker *c)
+{
+    gd_expectation e = {.run = {.cotangent = c->cotangent[0], .interrupted = true},
+                        .gradient = c->analytic[0],
+                        .bitwise = true,
+                        .when = "when the op ran on other data before the backward"};
+    return expect(c, &e, NULL);
 }
 
 /* With op-made inputs the tape may write dx over dy or over x, where the record allows it. */
@@ -324,10 +334,11 @@ gd_status gd_check_behaviour(gd_checker *c)
     gd_status status = GD_OK;
     for (size_t i = 0; i < sizeof always / sizeof *always && !status; i++) status = always[i](c);
     if (!c->probe || status) return status;
-    /* A function may use its inputs behind our back, so these are for ops. */
+    /* A function may reach its inputs in other ways, so these are for ops. */
     bool declared = true;
     status = declares(c, &declared);
     if (!status && declared) status = shares_memory(c); /* else it would read what is gone */
+    if (!status) status = keeps_nothing_elsewhere(c);
     if (!status) status = takes_strides(c);
     return status ? status : takes_same(c);
 }

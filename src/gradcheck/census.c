@@ -136,12 +136,11 @@ static gd_text factor_text(const gd_census *s, double r, double spread)
     }
     for (int q = 1; q <= 12; q++) {
         double p = round(r * q);
-        if (p == 0 || fabs(p) > 64 || fabs(r * q / p - 1) >= slack) continue;
+        if (p == 0 || p == q || fabs(p) > 64 || fabs(r * q / p - 1) >= slack) continue;
         snprintf(text.text, sizeof text.text, q == 1 ? "%g" : "%g/%d", p, q);
         return text;
     }
-    snprintf(text.text, sizeof text.text, "%.4g", r);
-    return text;
+    return gd_check_ratio(r);
 }
 
 static bool constant_factor(const gd_census *s, gd_gradcheck_input *out)

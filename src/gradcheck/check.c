@@ -90,8 +90,12 @@ gd_status gd_check_begin(gd_checker *c, gd_context *ctx, const gd_gradcheck_opti
                        "gradcheck: called after gd_no_grad_begin, wanted it after gd_no_grad_end");
     if (look_at_options(ctx, &c->given)) return gd_error_status(ctx);
     c->options = with_defaults(c->given, measured_dtype(c->dtype), c->dtype);
-    *report = (gd_gradcheck_report){
-        .device = gd_context_device(ctx), .dtype = c->dtype, .seed = c->given.seed};
+    *report = (gd_gradcheck_report){.device = gd_context_device(ctx),
+                                    .dtype = c->dtype,
+                                    .seed = c->given.seed,
+                                    .step = c->options.step,
+                                    .rtol = c->options.rtol,
+                                    .atol = c->options.atol};
     return GD_OK;
 }
 

@@ -8,7 +8,7 @@
  *     compare.c          which elements, and whether they agree
  *     census.c           what the wrong ones have in common
  *     behaviour.c        everything about a backward but its numbers
- *     probe.c            an op's record with a watchman in front of its kernels
+ *     probe.c            an op's record with a guard in front of its kernels
  *     report.c, json.c   words
  *
  * All host memory of a check hangs on one list (memory.c) and goes with it.
@@ -167,6 +167,7 @@ typedef struct gd_run {
     bool op_made_inputs;      /* inputs and outputs pass through an op that copies them, so that */
     bool op_made_outputs;     /* their values and gradients are the tape's own, to reuse */
     bool strided, reversed;   /* inputs and cotangents are windows on larger tensors */
+    bool interrupted;         /* the op runs on other data between forward and backward */
     int same_from, same_to;   /* if same_to > 0: input same_to is the tensor of same_from */
 } gd_run;
 
@@ -188,7 +189,7 @@ int64_t gd_check_window_at(const gd_window *w, int64_t element);
 /* ---- probe.c ------------------------------------------------------------------------------ */
 
 /* A record whose kernels poison what they are to write, call the real ones, and compare what those
- * had no business to change. */
+ * must not change. */
 struct gd_probe {
     gd_op op; /* first, so that call->op leads here */
     const gd_op *real;
@@ -227,6 +228,8 @@ typedef struct gd_estimate {
 
 gd_status gd_check_ladder(gd_checker *c, const gd_move *move, int set, gd_ladder *ladder);
 gd_estimate gd_check_estimate(const gd_ladder *ladder, double tolerance, bool kinks);
+bool gd_check_contradicted(const gd_ladder *ladder, const gd_estimate *estimate, double analytic,
+                           double tolerance);
 /* Whether an analytic slope agrees with the ladder; *numeric is what it was held against. */
 gd_state gd_check_judge(const gd_ladder *ladder, double analytic, double tolerance, bool kinks,
                         double *numeric);
@@ -252,6 +255,9 @@ bool gd_check_overflows(gd_dtype dtype, double got, double wanted);
 gd_status gd_check_compare(gd_checker *c, int input, gd_gradcheck_input *out);
 void gd_check_census(const gd_census *census, gd_gradcheck_input *out);
 gd_status gd_check_behaviour(gd_checker *c);
+
+/* A ratio with the digits in which it differs from 1: "0.5", "1.00004". */
+gd_text gd_check_ratio(double ratio);
 
 /* An element's place as text, "[2, 17]"; "" without dimensions. */
 gd_text gd_check_place(int ndim, const int64_t *shape, int64_t element);

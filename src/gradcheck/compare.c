@@ -107,7 +107,7 @@ static gd_status judge(gd_comparison *m, int set, int64_t e)
 /* ---- Along directions --------------------------------------------------------------------- */
 
 /* Whether gradient and function disagree along a direction: at every one of three steps, and
- * while the numeric derivative stands still. */
+ * while the numeric derivative is stable. */
 static gd_status disagrees(gd_comparison *m, int set, const double *direction, bool *answer)
 {
     gd_checker *c = m->c;
@@ -258,8 +258,10 @@ static gd_status sweep(gd_comparison *m, int set, gd_gradcheck_input *out)
         out->sweep_step[i] = ladder.step[i];
         out->sweep_numeric[i] = ladder.slope[i].central;
     }
-    out->sweep_stable =
-        gd_check_estimate(&ladder, tolerance_of(m, set), m->c->kinks).error <= tolerance_of(m, set);
+    const double tolerance = tolerance_of(m, set);
+    const gd_estimate estimate = gd_check_estimate(&ladder, tolerance, m->c->kinks);
+    out->sweep_stable = estimate.error <= tolerance &&
+                        !gd_check_contradicted(&ladder, &estimate, out->analytic, tolerance);
     return GD_OK;
 }
 

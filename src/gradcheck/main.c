@@ -101,7 +101,7 @@ static bool parse_switch(settings *s, const char *name)
     return false;
 }
 
-/* An option with a value. -1: no such option; 0: a value that cannot be; 1: fine. */
+/* An option with a value. -1: no such option; 0: an invalid value; 1: fine. */
 static int parse_value(settings *s, const char *name, const char *value)
 {
     int64_t n = 0;
@@ -312,7 +312,7 @@ static void vacuous(const settings *s, const gd_op *op, tally *t)
         printf("%-14s %-24s %-10s %-16s VACUOUS  the op has no cases\n", op->name, "-", "-", "");
 }
 
-/* Whether the case does without the input that alone shall be checked. */
+/* Whether the case leaves out the one input that is to be checked. */
 static bool does_without(const gd_op *op, const gd_case *check, const char *name)
 {
     for (int i = 0; name && i < check->inputs; i++) {

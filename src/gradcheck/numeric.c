@@ -159,7 +159,7 @@ static int finest(const gd_ladder *ladder, double tolerance)
     return rung;
 }
 
-/* Whether both slopes stand still from the rung before, and differ: the kink is at x. */
+/* Whether both slopes are those of the rung before, and differ: the kink is at x. */
 static bool is_kink(const gd_slope *s, const gd_slope *before, double slack)
 {
     double jump = fabs(s->right - s->left);
@@ -168,7 +168,7 @@ static bool is_kink(const gd_slope *s, const gd_slope *before, double slack)
 }
 
 /* Whether there is a kink beside x, closer than h: then the slope on x's own side is the true one,
- * and stands still; and the gradient is that. */
+ * and stays as it is; and the gradient is that. */
 static bool beside_kink(const gd_slope *s, const gd_slope *before, double analytic, double slack)
 {
     return fabs(s->right - s->left) > 2 * slack &&
@@ -193,6 +193,22 @@ static gd_state judge_kink(const gd_ladder *ladder, double analytic, double tole
     return GD_STATE_UNSTABLE;
 }
 
+/* Whether a finer rung than the estimate's is at the gradient instead, as far as rounding lets it
+ * say anything: the steps before were too long for what the function does near x. */
+bool gd_check_contradicted(const gd_ladder *ladder, const gd_estimate *estimate, double analytic,
+                           double tolerance)
+{
+    const double factor = noise_factor(ladder), gap = fabs(analytic - estimate->value);
+    for (int rung = estimate->rung + 1; rung < GD_RUNGS; rung++) {
+        const double central = ladder->slope[rung].central,
+                     noise = factor * ladder->slope[rung].noise;
+        if (noise <= 2 * gap && fabs(central - analytic) <= tolerance + noise / 4 &&
+            fabs(central - estimate->value) > tolerance + noise / 2)
+            return true;
+    }
+    return false;
+}
+
 gd_state gd_check_judge(const gd_ladder *ladder, double analytic, double tolerance, bool kinks,
                         double *numeric)
 {
@@ -206,5 +222,6 @@ gd_state gd_check_judge(const gd_ladder *ladder, double analytic, double toleran
         if (isnan(*numeric)) *numeric = ladder->slope[finest(ladder, tolerance)].central;
         if (state != GD_STATE_UNSTABLE) return state;
     }
+    if (gd_check_contradicted(ladder, &estimate, analytic, tolerance)) return GD_STATE_UNSTABLE;
     return gap > tolerance + 3 * estimate.error ? GD_STATE_WRONG : GD_STATE_UNSTABLE;
 }

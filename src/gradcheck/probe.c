@@ -83,29 +83,29 @@ static bool watched_view(const gd_call *call, int index, int64_t *strides, int64
 /* ---- Backward ----------------------------------------------------------------------------- */
 
 /* A tensor that the backward must not change, and its bits before. */
-typedef struct gd_keepsake {
+typedef struct gd_snapshot {
     const gd_tensor *tensor;
     const char *name; /* "input %d" */
     int index;
     size_t bytes;
     void *before;
-} gd_keepsake;
+} gd_snapshot;
 
-enum { MAX_KEEPSAKES = 32 };
+enum { MAX_SNAPSHOTS = 32 };
 
-static int remember(const gd_call *call, gd_keepsake *kept, int count, gd_tensor *t,
+static int remember(const gd_call *call, gd_snapshot *kept, int count, gd_tensor *t,
                     const char *name, int index)
 {
-    if (!t || count == MAX_KEEPSAKES || overlap_any(t, call->dinput, call->inputs)) return count;
-    gd_keepsake *k = &kept[count];
+    if (!t || count == MAX_SNAPSHOTS || overlap_any(t, call->dinput, call->inputs)) return count;
+    gd_snapshot *k = &kept[count];
     size_t bytes = (size_t)gd_tensor_count(t) * gd_dtype_size(gd_tensor_dtype(t));
-    *k = (gd_keepsake){t, name, index, bytes, malloc(bytes + 1)};
+    *k = (gd_snapshot){t, name, index, bytes, malloc(bytes + 1)};
     if (!k->before) gd_fail(call->context, GD_ERROR_MEMORY, "gradcheck: out of memory");
     if (k->before && bytes) gd_tensor_read(t, k->before, bytes);
     return count + 1;
 }
 
-static int remember_all(const gd_call *call, gd_keepsake *kept)
+static int remember_all(const gd_call *call, gd_snapshot *kept)
 {
     const gd_op *op = call->op;
     int n = 0;
@@ -124,10 +124,10 @@ static int remember_all(const gd_call *call, gd_keepsake *kept)
     return n;
 }
 
-static void compare_all(const gd_call *call, gd_probe *p, gd_keepsake *kept, int count)
+static void compare_all(const gd_call *call, gd_probe *p, gd_snapshot *kept, int count)
 {
     for (int i = 0; i < count; i++) {
-        gd_keepsake *k = &kept[i];
+        gd_snapshot *k = &kept[i];
         void *after = malloc(k->bytes + 1);
         if (!after) gd_fail(call->context, GD_ERROR_MEMORY, "gradcheck: out of memory");
         if (after && k->before && k->bytes && !gd_tensor_read(k->tensor, after, k->bytes) &&
@@ -190,7 +190,7 @@ static void spoil(const gd_call *call, gd_probe *p, bool restore)
 static gd_status watched_backward(const gd_call *call)
 {
     gd_probe *p = (gd_probe *)(uintptr_t)call->op;
-    gd_keepsake kept[MAX_KEEPSAKES];
+    gd_snapshot kept[MAX_SNAPSHOTS];
     poison_gradients(call, p);
     if (p->spoil) spoil(call, p, false);
     int count = remember_all(call, kept);

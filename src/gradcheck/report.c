@@ -61,6 +61,15 @@ gd_text gd_check_place(int ndim, const int64_t *shape, int64_t element)
     return gd_check_shape(ndim, index);
 }
 
+gd_text gd_check_ratio(double ratio)
+{
+    gd_text text;
+    const double apart = fabs(ratio - 1);
+    const int digits = apart > 0 && apart < 0.01 ? 2 + (int)ceil(-log10(apart)) : 4;
+    snprintf(text.text, sizeof text.text, "%.*g", digits < 16 ? digits : 16, ratio);
+    return text;
+}
+
 static const char *dtype_text(gd_dtype dtype)
 {
     static const char *const text[GD_DTYPE_COUNT] = {
@@ -118,9 +127,9 @@ static void print_sweep(const gd_gradcheck_input *in, FILE *file)
 static void print_ratio(const gd_gradcheck_input *in, FILE *file)
 {
     if (!isnan(in->ratio_median))
-        fprintf(file, "    ratio over the %lld: median %.4g, spread %.0e%s%s\n",
-                (long long)in->wrong, in->ratio_median, in->ratio_spread,
-                in->finding[0] ? ": " : "", in->finding);
+        fprintf(file, "    ratio over the %lld: median %s, spread %.0e%s%s\n", (long long)in->wrong,
+                gd_check_ratio(in->ratio_median).text, in->ratio_spread, in->finding[0] ? ": " : "",
+                in->finding);
     else if (in->finding[0])
         fprintf(file, "    %s\n", in->finding);
 }
@@ -146,12 +155,22 @@ static void print_input(const gd_gradcheck_report *report, const gd_gradcheck_in
     if (troubled && in->worst >= 0) {
         fprintf(file, "    worst %s%s  analytic %.7g  numeric %.7g", in->name, place(in).text,
                 in->analytic, in->numeric);
-        if (in->numeric != 0) fprintf(file, "  ratio %.4g", in->analytic / in->numeric);
+        if (in->numeric != 0)
+            fprintf(file, "  ratio %s", gd_check_ratio(in->analytic / in->numeric).text);
         fputc('\n', file);
     }
     print_ratio(in, file);
     print_sweep(in, file);
     if (in->behaviour[0]) fprintf(file, "    behaviour: %s\n", in->behaviour);
+}
+
+/* Whether gradus-gradcheck has this case, and not only the program that printed the report. */
+static bool program_knows(const gd_gradcheck_report *report)
+{
+    const gd_op *op = gd_find_op(NULL, report->op);
+    for (int i = 0; op && i < op->case_count; i++)
+        if (!strcmp(op->cases[i].name, report->name)) return true;
+    return false;
 }
 
 /* The line that repeats the check of the worst element, or of everything. */
@@ -166,7 +185,8 @@ static void print_again(const gd_gradcheck_report *report, FILE *file)
             worst = in;
         behaviour = behaviour || in->behaviour[0];
     }
-    if (!has_case(report) || (!worst && !behaviour && report->verdict != GD_VERDICT_FAIL)) return;
+    if (!program_knows(report) || (!worst && !behaviour && report->verdict != GD_VERDICT_FAIL))
+        return;
     fprintf(file, "  again: gradus-gradcheck %s --case %s --seed %llu", report->op, report->name,
             (unsigned long long)report->seed);
     if (report->dtype != GD_FLOAT64) fprintf(file, " --dtype %s", dtype_text(report->dtype));

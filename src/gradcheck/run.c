@@ -119,16 +119,34 @@ static gd_status read_gradient(gd_checker *c, const gd_run *run, int i, const gd
     return status;
 }
 
+/* Runs the op on other data, the same numbers in reverse order, and keeps its tensors until the
+ * step ends: `other` [inputs]. What the op keeps outside of saves is lost. */
+static gd_status interrupt(gd_checker *c, gd_tensor **other)
+{
+    gd_tensor **out = gd_check_allocate(c, c->outputs, sizeof *out);
+    if (!out) return GD_ERROR_MEMORY;
+    for (int i = 0; i < c->inputs; i++) {
+        const gd_argument *a = &c->input[i];
+        if (!a->leaf) continue;
+        for (int64_t k = 0; k < a->count; k++) c->moved[k] = a->value[a->count - 1 - k];
+        other[i] = gd_tensor_create(c->ctx, a->dtype, a->ndim, a->shape);
+        gd_tensor_write_f64(other[i], c->moved, a->count);
+        if (a->wanted) gd_tensor_set_requires_grad(other[i], true);
+    }
+    return c->apply(c, other, out);
+}
+
 /* ---- The whole ---------------------------------------------------------------------------- */
 
-static gd_status walk(gd_checker *c, const gd_run *run, gd_tensor **source, gd_tensor **y,
-                      gd_tensor **dy, gd_tensor **own)
+static gd_status walk(gd_checker *c, const gd_run *run, gd_tensor **source, gd_tensor **other,
+                      gd_tensor **y, gd_tensor **dy, gd_tensor **own)
 {
     gd_status status = make_inputs(c, run, source);
     if (!status) status = call_function(c, c->in, c->out);
     for (int o = 0; o < c->outputs && run->values && !status; o++)
         if (c->output[o].real)
             status = gd_tensor_read_f64(c->out[o], run->values[o], c->output[o].count);
+    if (run->interrupted && !status) status = interrupt(c, other);
     if (status) return status;
     int count = make_cotangents(c, run, y, dy, own);
     if (count < 0) return gd_error_status(c->ctx);
@@ -164,11 +182,12 @@ static gd_status restore_inputs(gd_checker *c, double *room)
 gd_status gd_check_backward(gd_checker *c, const gd_run *run, double **gradient)
 {
     gd_tensor **source = gd_check_allocate(c, c->inputs, sizeof *source);
+    gd_tensor **other = gd_check_allocate(c, c->inputs, sizeof *other);
     gd_tensor **room = gd_check_allocate(c, 3 * (int64_t)c->outputs, sizeof *room);
-    if (!source || !room) return GD_ERROR_MEMORY;
+    if (!source || !other || !room) return GD_ERROR_MEMORY;
     gd_tensor **y = room, **dy = room + c->outputs, **own = room + 2 * c->outputs;
 
-    gd_status status = walk(c, run, source, y, dy, own);
+    gd_status status = walk(c, run, source, other, y, dy, own);
     for (int i = 0; i < c->inputs && !status; i++)
         if (gradient[i] && source[i]) status = read_gradient(c, run, i, source[i], gradient[i]);
 
@@ -178,6 +197,7 @@ gd_status gd_check_backward(gd_checker *c, const gd_run *run, double **gradient)
         gd_tensor *leaf = c->input[i].leaf;
         if (leaf) gd_grad_clear(leaf);
         if (source[i] != leaf) gd_tensor_free(source[i]);
+        gd_tensor_free(other[i]);
     }
     return status ? status : restore_inputs(c, c->moved);
 }

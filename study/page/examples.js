@@ -134,6 +134,23 @@ function crossEntropy(v) {
     ];
 }
 
+function linearCrossEntropy(v) {
+    const x = v.x, w = v.weight, t = v.targets.values, l = multiply(x, transposed(w));
+    const [M, V] = l.shape, rows = rowsOf(l);
+    const log = rows.map((row) => Math.log(sum(row.map(Math.exp))));
+    const d = grid(M, V, (i, j) => Math.exp(rows[i][j] - log[i]) - (j === t[i] ? 1 : 0));
+    const alpha = v.dy.values[0] / M, times = (a) => like(a, (e) => alpha * e);
+    return [
+        step('l', 'l = x\\, w^T', l),
+        step('d', 'd_{ij} = \\mathrm{softmax}(l_i)_j - [j = t_i]', d, {mark : 'd'}),
+        step('alpha', '\\alpha = d\\mathrm{loss}\\; r', {shape : [], values : [ alpha ]},
+            {mark : 'alpha'}),
+        step('dx', 'dx = \\alpha\\; d\\, w', times(multiply(d, w)), {mark : 'dx', gradient : 'x'}),
+        step('dw', 'dw = \\alpha\\; d^T x', times(multiply(transposed(d), x)),
+            {mark : 'dw', gradient : 'weight'}),
+    ];
+}
+
 function swiglu(v) {
     const z = v.gate, s = like(z, (e) => 1 / (1 + Math.exp(-e)));
     const at = (f) =>
@@ -219,6 +236,8 @@ const slopes = {
     neg : [ '-1', () => -1 ],
     exp : [ 'y', (x, y) => y ],
     log : [ '1 / x', (x) => 1 / x ],
+    log1p : [ '1 / (1 + x)', (x) => 1 / (1 + x) ],
+    expm1 : [ 'y + 1', (x, y) => y + 1 ],
     sqrt : [ '1 / (2 y)', (x, y) => 1 / (2 * y) ],
     rsqrt : [ '-y^3 / 2', (x, y) => -(y ** 3) / 2 ],
     sin : [ '\\cos x', Math.cos ],
@@ -232,6 +251,11 @@ const slopes = {
             return s + x * s * (1 - s);
         }
     ],
+    erf : [
+        '2 / \\sqrt\\pi\\; e^{-x^2}', (x) => 2 / Math.sqrt(Math.PI) * Math.exp(-x * x)
+    ],
+    softplus : [ '1 / (1 + e^{-x})', (x) => 1 / (1 + Math.exp(-x)) ],
+    clamp : [ '[p \\le x \\le q],\\; p = -1,\\; q = 1.5', (x) => (x >= -1 && x <= 1.5 ? 1 : 0) ],
     relu : [ '[y > 0]', (x, y) => (y > 0 ? 1 : 0) ],
     abs : [ '\\mathrm{sign}\\, x', (x) => Math.sign(x) ],
     scale : [ 'p = -2.5', () => -2.5 ],
@@ -273,6 +297,20 @@ const parts = {
         (a, b) => (b > a     ? 1
                    : a === b ? 0.5
                              : 0)
+    ],
+    minimum : [
+        'dy\\, [a < b]',
+        (a, b) => (a < b     ? 1
+                   : a === b ? 0.5
+                             : 0),
+        'dy\\, [b < a]',
+        (a, b) => (b < a     ? 1
+                   : a === b ? 0.5
+                             : 0)
+    ],
+    pow_tensor : [
+        'dy\\, b\\, a^{b - 1}', (a, b) => b * a ** (b - 1), 'dy\\, a^b \\log a',
+        (a, b) => a ** b * Math.log(a)
     ],
 };
 const binary = ([ texA, da, texB, db ], mark) => (v) => {
@@ -360,6 +398,12 @@ const examples = {
         outputs : [ 'loss' ],
         steps : crossEntropy
     },
+    linear_cross_entropy : {
+        shapes : {x : [ 2, 3 ], weight : [ 4, 3 ], targets : [ 2 ]},
+        values : {targets : [ 1, 3 ]},
+        outputs : [ 'loss' ],
+        steps : linearCrossEntropy
+    },
     swiglu : {shapes : {gate : [ 2, 3 ], up : [ 2, 3 ]}, steps : swiglu},
     linear : {shapes : {x : [ 3, 4 ], weight : [ 2, 4 ], bias : [ 2 ]}, steps : linear},
     matmul : {shapes : {a : [ 2, 3 ], b : [ 3, 2 ]}, outputs : [ 'c' ], steps : matmul},
@@ -383,6 +427,14 @@ const examples = {
     },
     dropout : {case : 'p0.3_7x19', shapes : {x : [ 2, 4 ]}, steps : dropout},
     rope : {case : 'one_pair', shapes : {x : [ 1, 3, 1, 2 ]}},
+    rope_qkv : {shapes : {qkv : [ 1, 2, 3, 2 ]}, outputs : [ 'q', 'k', 'v' ]},
+    masked_fill : {
+        shapes : {x : [ 2, 3 ], mask : [ 2, 3 ]},
+        values : {mask : [ 1, 0, 0, 1, 0, 1 ]},
+        steps : (v) => [step('dx', 'dx_i = dy_i\\, [\\mathrm{mask}_i = 0]',
+            like(v.x, (_, i) => (v.mask.values[i] ? 0 : v.dy.values[i])),
+            {mark : 'masked_fill', gradient : 'x'})]
+    },
     where : {
         shapes : {condition : [ 2, 3 ], a : [ 2, 3 ], b : [ 3 ]},
         values : {condition : [ 1, 0, 1, 0, 1, 0 ]}

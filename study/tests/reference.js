@@ -87,6 +87,13 @@ const ops = (eps) => ({
     }),
     cross_entropy : (x, s) => [[ mean(rowsOf(
         x.logits, lastOf(s.logits)).map((row, i) => sub(logSumExp(row), row[x.targets[i].v]))) ]],
+    linear_cross_entropy : (x, s) => {
+        const K = lastOf(s.x), weight = rowsOf(x.weight, K);
+        return [[ mean(rowsOf(x.x, K).map((row, i) => {
+            const logits = weight.map((w) => dot(row, w));
+            return sub(logSumExp(logits), logits[x.targets[i].v]);
+        })) ]];
+    },
     swiglu : (x) => [x.gate.map((z, i) => mul(mul(z, sigmoid(z)), x.up[i]))],
     linear : (x, s) => [rowsOf(x.x, lastOf(s.x))
                             .flatMap((row) => rowsOf(x.weight, lastOf(s.x))
@@ -107,6 +114,12 @@ const ops = (eps) => ({
     rope : (x) => [rowsOf(x.x, 2).flatMap(
         ([ a, b ], t) => [sub(mul(a, Math.cos(t)), mul(b, Math.sin(t))),
             add(mul(a, Math.sin(t)), mul(b, Math.cos(t)))])],
+    rope_qkv : (x, s) => { // one batch, one head of each, D = 2, from position 0
+        const heads = rowsOf(x.qkv, 2), kind = (k) => heads.filter((_, i) => i % 3 === k);
+        const turned = ([ a, b ], t) => [sub(mul(a, Math.cos(t)), mul(b, Math.sin(t))),
+                                 add(mul(a, Math.sin(t)), mul(b, Math.cos(t)))];
+        return [ kind(0).flatMap(turned), kind(1).flatMap(turned), kind(2).flat() ];
+    },
     embedding : (x, s) => [x.ids.flatMap((id) => rowsOf(x.table, lastOf(s.table))[id.v])],
     dropout : (x, s, result) => [x.x.map(
         (e, i) => (result.outputs[0].values[i] === 0 ? mul(e, 0) : div(e, 0.7)))],
@@ -122,6 +135,9 @@ const ops = (eps) => ({
     mul : pair(mul),
     div : pair(div),
     maximum : pair((a, b) => (a.v === b.v ? mean([ a, b ]) : largest([ a, b ]))),
+    minimum : pair((a, b) => (a.v === b.v ? mean([ a, b ]) : neg(largest([ neg(a), neg(b) ])))),
+    pow_tensor : pair((a, b) => exp(mul(b, log(a)))), // a > 0
+    masked_fill : (x) => [x.x.map((e, i) => (x.mask[i].v ? new Dual(-2.5) : e))],
     where : (x) => [x.condition.map((c, i) => (c.v ? x.a[i] : x.b[i % x.b.length]))],
     neg : each(neg),
     scale : each((e) => mul(e, -2.5)),
@@ -129,6 +145,11 @@ const ops = (eps) => ({
     pow : each((e) => mul(e, mul(e, e))),
     exp : each(exp),
     log : each(log),
+    log1p : each((e) => log(add(1, e))),
+    expm1 : each((e) => sub(exp(e), 1)),
+    erf : each((e) => sub(mul(2, phi(mul(Math.SQRT2, e))), 1)),
+    softplus : each((e) => log(add(1, exp(e)))),
+    clamp : each((e) => (dual(e).v < -1 ? new Dual(-1) : dual(e).v > 1.5 ? new Dual(1.5) : e)),
     sqrt : each(sqrt),
     rsqrt : each((e) => inverse(sqrt(e))),
     sin : each(sin),

@@ -9,27 +9,34 @@
 
 /* ---- Names -------------------------------------------------------------------------------- */
 
-static llama_weight *put(llama_weight *next, const char *name, gd_tensor *tensor)
+/* All of a tensor where `rows` is 0. */
+static llama_weight *put(llama_weight *next, const char *name, gd_tensor *tensor, int64_t row,
+                         int64_t rows)
 {
-    *next = (llama_weight){.tensor = tensor};
+    *next = (llama_weight){.tensor = tensor, .row = row, .rows = rows};
     snprintf(next->name, sizeof next->name, "%s.weight", name);
     return next + 1;
 }
 
-static llama_weight *put_layer(llama_weight *next, const model_layer *l, int64_t layer)
+static llama_weight *put_layer(llama_weight *next, const model *m, int64_t layer)
 {
+    const model_layer *l = &m->layers[layer];
+    const int64_t q = m->config.dim, ffn = m->config.ffn;
+    const int64_t kv = q / m->config.heads * m->config.kv_heads;
     const struct {
         const char *name;
         gd_tensor *tensor;
-    } rows[] = {{"input_layernorm", l->norm1}, {"self_attn.q_proj", l->wq},
-                {"self_attn.k_proj", l->wk},   {"self_attn.v_proj", l->wv},
-                {"self_attn.o_proj", l->wo},   {"post_attention_layernorm", l->norm2},
-                {"mlp.gate_proj", l->w_gate},  {"mlp.up_proj", l->w_up},
-                {"mlp.down_proj", l->w_down}};
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        int64_t row, rows;
+    } parts[] = {
+        {"input_layernorm", l->norm1, 0, 0},     {"self_attn.q_proj", l->wqkv, 0, q},
+        {"self_attn.k_proj", l->wqkv, q, kv},    {"self_attn.v_proj", l->wqkv, q + kv, kv},
+        {"self_attn.o_proj", l->wo, 0, 0},       {"post_attention_layernorm", l->norm2, 0, 0},
+        {"mlp.gate_proj", l->w_gate_up, 0, ffn}, {"mlp.up_proj", l->w_gate_up, ffn, ffn},
+        {"mlp.down_proj", l->w_down, 0, 0}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         char name[64];
-        snprintf(name, sizeof name, "model.layers.%lld.%s", (long long)layer, rows[i].name);
-        next = put(next, name, rows[i].tensor);
+        snprintf(name, sizeof name, "model.layers.%lld.%s", (long long)layer, parts[i].name);
+        next = put(next, name, parts[i].tensor, parts[i].row, parts[i].rows);
     }
     return next;
 }
@@ -42,10 +49,10 @@ llama_weight *llama_weights(const model *m, int64_t *count)
         gd_fail(m->ctx, GD_ERROR_MEMORY, "no memory for the names of the weights");
         return NULL;
     }
-    next = put(next, "model.embed_tokens", m->embedding);
-    for (int64_t i = 0; i < layers; i++) next = put_layer(next, &m->layers[i], i);
-    next = put(next, "model.norm", m->norm_final);
-    if (!m->config.tied) next = put(next, "lm_head", m->output);
+    next = put(next, "model.embed_tokens", m->embedding, 0, 0);
+    for (int64_t i = 0; i < layers; i++) next = put_layer(next, m, i);
+    next = put(next, "model.norm", m->norm_final, 0, 0);
+    if (!m->config.tied) next = put(next, "lm_head", m->output, 0, 0);
     *count = next - weights;
     return weights;
 }

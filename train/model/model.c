@@ -25,16 +25,13 @@ static void add_layer(model *m, int i)
 {
     const model_config *c = &m->config;
     model_layer *l = &m->layers[i];
-    int64_t width = c->dim / c->heads;
+    const int64_t width = c->dim / c->heads;
     l->owner = m;
     l->norm1 = add(m, "norm1", i, c->dim, 0);
-    l->wq = add(m, "wq", i, c->dim, c->dim);
-    l->wk = add(m, "wk", i, c->kv_heads * width, c->dim);
-    l->wv = add(m, "wv", i, c->kv_heads * width, c->dim);
+    l->wqkv = add(m, "wqkv", i, (c->heads + 2 * c->kv_heads) * width, c->dim);
     l->wo = add(m, "wo", i, c->dim, c->dim);
     l->norm2 = add(m, "norm2", i, c->dim, 0);
-    l->w_gate = add(m, "w_gate", i, c->ffn, c->dim);
-    l->w_up = add(m, "w_up", i, c->ffn, c->dim);
+    l->w_gate_up = add(m, "w_gate_up", i, 2 * c->ffn, c->dim);
     l->w_down = add(m, "w_down", i, c->dim, c->ffn);
 }
 
@@ -98,20 +95,19 @@ static gd_tensor *dropped(const model *m, gd_tensor *x)
     return drop ? last_use(x, gd_dropout(x, m->config.dropout)) : x;
 }
 
-/* h [B, T, C] -> [B, T, heads, D] */
-static gd_tensor *project_heads(const model *m, gd_tensor *h, gd_tensor *weight, int64_t heads)
+/* h [B, T, C], which it takes over -> q [B, T, H, D], k and v [B, T, KV, D], q and k rotated */
+static void project_heads(const model *m, const model_layer *l, gd_tensor *h, gd_tensor **q,
+                          gd_tensor **k, gd_tensor **v)
 {
-    gd_tensor *y = gd_linear(h, weight, NULL);
-    int64_t shape[4] = {gd_tensor_dim(h, 0), gd_tensor_dim(h, 1), heads,
-                        m->config.dim / m->config.heads};
-    return last_use(y, gd_reshape(y, 4, shape));
-}
-
-static gd_tensor *rotated(const model *m, gd_tensor *x)
-{
-    const gd_rope_options options = {.base = m->config.rope_base,
+    const model_config *c = &m->config;
+    const gd_rope_options options = {.base = c->rope_base,
                                      .position = m->cache ? m->cache->length : 0};
-    return last_use(x, gd_rope(x, &options));
+    const int64_t shape[4] = {gd_tensor_dim(h, 0), gd_tensor_dim(h, 1), c->heads + 2 * c->kv_heads,
+                              c->dim / c->heads};
+    gd_tensor *qkv = last_use(h, gd_linear(h, l->wqkv, NULL));
+    qkv = last_use(qkv, gd_reshape(qkv, 4, shape));
+    gd_rope_qkv(qkv, c->kv_heads, &options, q, k, v);
+    gd_tensor_free(qkv);
 }
 
 /* Takes over h. */
@@ -119,10 +115,8 @@ static gd_tensor *attention_branch(const model *m, const model_layer *l, gd_tens
 {
     const gd_attention_options causal = {.causal = true};
     const int64_t shape[3] = {gd_tensor_dim(h, 0), gd_tensor_dim(h, 1), m->config.dim};
-    gd_tensor *q = rotated(m, project_heads(m, h, l->wq, m->config.heads));
-    gd_tensor *k = rotated(m, project_heads(m, h, l->wk, m->config.kv_heads));
-    gd_tensor *v = project_heads(m, h, l->wv, m->config.kv_heads);
-    gd_tensor_free(h);
+    gd_tensor *q, *k, *v;
+    project_heads(m, l, h, &q, &k, &v);
     if (m->cache) cache_extend(m->cache, l - m->layers, &k, &v);
     gd_tensor *y = last_use(v, last_use(k, last_use(q, gd_attention(q, k, v, &causal))));
     y = last_use(y, gd_reshape(y, 3, shape));
@@ -132,9 +126,8 @@ static gd_tensor *attention_branch(const model *m, const model_layer *l, gd_tens
 /* Takes over h. */
 static gd_tensor *ffn_branch(const model *m, const model_layer *l, gd_tensor *h)
 {
-    gd_tensor *gate = gd_linear(h, l->w_gate, NULL), *up = gd_linear(h, l->w_up, NULL);
-    gd_tensor_free(h);
-    gd_tensor *y = last_use(up, last_use(gate, gd_swiglu(gate, up)));
+    gd_tensor *gate_up = last_use(h, gd_linear(h, l->w_gate_up, NULL));
+    gd_tensor *y = last_use(gate_up, gd_swiglu(gate_up, NULL));
     return dropped(m, last_use(y, gd_linear(y, l->w_down, NULL)));
 }
 
@@ -169,7 +162,9 @@ static gd_tensor *layer_again(void *user, gd_tensor *const *inputs, int count)
     return last_use(x, last_use(branch, gd_add(x, branch)));
 }
 
-gd_tensor *model_logits(model *m, gd_tensor *tokens)
+/* What the output matrix reads: rms_norm(x, norm_final) [B, T, C], of the last token alone where a
+ * cache reads. */
+static gd_tensor *run_layers(model *m, gd_tensor *tokens)
 {
     gd_tensor *x = dropped(m, gd_embedding(m->embedding, tokens)), *branch = NULL;
     for (int64_t i = 0; i < m->config.layers; i++) {
@@ -182,7 +177,19 @@ gd_tensor *model_logits(model *m, gd_tensor *tokens)
     gd_tensor *h = add_norm(m, &x, branch, m->norm_final);
     gd_tensor_free(x);
     if (m->cache) h = last_use(h, gd_slice(h, 1, gd_tensor_dim(h, 1) - 1, gd_tensor_dim(h, 1)));
+    return h;
+}
+
+gd_tensor *model_logits(model *m, gd_tensor *tokens)
+{
+    gd_tensor *h = run_layers(m, tokens);
     return last_use(h, gd_linear(h, m->output, NULL));
+}
+
+gd_tensor *model_loss(model *m, gd_tensor *tokens, gd_tensor *targets)
+{
+    gd_tensor *h = run_layers(m, tokens);
+    return last_use(h, gd_linear_cross_entropy(h, m->output, targets, NULL));
 }
 
 double model_flops_per_token(const model *m, int64_t context)

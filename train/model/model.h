@@ -6,7 +6,9 @@
  *         x = x + w_down (silu(w_gate h) * (w_up h))             h = rms_norm(x, norm2)
  *     logits = output rms_norm(x, norm_final)                [B, T, V]
  *
- * H query heads share KV key and value heads, each D = C / H wide. Matrices are [out, in].
+ * H query heads share KV key and value heads, each D = C / H wide. Matrices are [out, in]. Those
+ * that read the same h lie one below the other in one parameter, and are one product: wqkv holds
+ * wq, wk and wv, w_gate_up holds w_gate and w_up.
  */
 #ifndef GRADUS_TRAIN_MODEL_H
 #define GRADUS_TRAIN_MODEL_H
@@ -16,15 +18,15 @@
 typedef struct model_config {
     int64_t vocab, layers, dim, heads, kv_heads, ffn;
     int64_t positions; /* the longest context it was made for; only told, never used */
-    double dropout;
-    double eps;       /* of the norms; 0: 1e-5 */
-    double rope_base; /* 0: 10000 */
+    double dropout;    /* of the embedding and of what each branch adds to the stream */
+    double eps;        /* of the norms; 0: 1e-5 */
+    double rope_base;  /* 0: 10000 */
     bool tied, recompute;
 } model_config;
 
 typedef struct model_layer {
-    gd_tensor *norm1, *wq, *wk, *wv, *wo;
-    gd_tensor *norm2, *w_gate, *w_up, *w_down;
+    gd_tensor *norm1, *wqkv, *wo;          /* wqkv [(H + 2 KV) D, C] */
+    gd_tensor *norm2, *w_gate_up, *w_down; /* w_gate_up [2 ffn, C] */
     const struct model *owner;
 } model_layer;
 
@@ -46,6 +48,10 @@ void model_free(model *m);
 
 /* tokens GD_INT32 [B, T] -> logits [B, T, V] */
 gd_tensor *model_logits(model *m, gd_tensor *tokens);
+
+/* The mean over all tokens of -log softmax(logits)[target]; targets GD_INT32 [B, T]. The logits are
+ * not kept (gd_linear_cross_entropy). */
+gd_tensor *model_loss(model *m, gd_tensor *tokens, gd_tensor *targets);
 
 /* Floating-point operations of forward and backward per token: 6 for each weight of a matrix, and
  * 12 C T a layer for the scores and values of attention (Chowdhery et al. 2022, appendix B). */

@@ -42,7 +42,7 @@ static void draw_batch(training *t, int64_t batch)
 /* The mean loss of the batch that was drawn, on the tape. */
 static gd_tensor *batch_loss(training *t)
 {
-    return gd_cross_entropy(model_logits(t->m, t->tokens), t->targets);
+    return model_loss(t->m, t->tokens, t->targets);
 }
 
 /* Adds the gradient of one batch's share of the step's loss, which is the mean over its batches. A

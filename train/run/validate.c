@@ -37,7 +37,7 @@ static double validate_batch(model *m, const dataset *data, int64_t first, int64
     gd_tensor *targets = gd_tensor_create(m->ctx, GD_INT32, 2, shape);
     double loss = NAN;
     if (tokens && targets && !data_validation(data, first, tokens, targets)) {
-        loss = gd_item(gd_cross_entropy(model_logits(m, tokens), targets));
+        loss = gd_item(model_loss(m, tokens, targets));
     }
     gd_step_end(m->ctx);
     gd_tensor_free(tokens);

@@ -1,0 +1,308 @@
+// attention_backward_hopper.cuh - the backward in 16 bits on Hopper; attention_hopper.cuh has the
+// parts, attention_backward_mma.cuh the gradients and the reason for two kernels.
+#ifndef GD_ATTENTION_BACKWARD_HOPPER_CUH
+#define GD_ATTENTION_BACKWARD_HOPPER_CUH
+
+#include "attention/attention_backward_mma.cuh"
+#include "attention/attention_hopper.cuh"
+
+// What the keys' kernel wants to know of a tile of queries, from the queries' kernel. Past the last
+// query lse is infinite, so that its weights are 0.
+struct alignas(16) attention_query_tile {
+    float lse[attention_hopper_tile], delta[attention_hopper_tile];
+};
+
+constexpr int attention_backward_groups = 2;
+constexpr int attention_backward_rows = 64 * attention_backward_groups; // of a result, a block
+constexpr int attention_backward_threads = gd_hopper::group * attention_backward_groups;
+
+template <class T>
+struct attention_backward_hopper_pass : attention_backward_mma_pass<T> {
+    CUtensorMap q_rows, dy_rows, k_rows, v_rows;     // boxes of a block's rows
+    CUtensorMap q_tiles, dy_tiles, k_tiles, v_tiles; // and of a tile
+    attention_query_tile *queries;                   // [B, H, query_tiles]
+    int query_tiles;                                 // of whole blocks
+};
+
+template <class T, int W>
+struct attention_backward_stage {
+    attention_hopper_panels<T, attention_hopper_tile, W> a, b; // k and v, or q and dy
+    attention_query_tile query;                                // of the second
+    static constexpr int bytes = sizeof(a) + sizeof(b);
+};
+
+template <class T, int W>
+struct attention_backward_hopper_room {
+    attention_hopper_panels<T, attention_backward_rows, W> a, b; // q and dy, or k and v
+    attention_hopper_ring<attention_backward_stage<T, W>> ring;
+    gd_hopper::barrier rows_full;
+    attention_query_tile query[attention_backward_groups]; // of the first
+};
+
+// ---- dq ---------------------------------------------------------------------------------------
+
+// A task is a block's queries of one head. Late queries, which see the most keys, come first.
+template <class F, int W>
+static __global__ void __launch_bounds__(attention_backward_threads, W == 64 ? 2 : 1)
+    attention_dq_hopper_kernel(
+        const __grid_constant__ attention_backward_hopper_pass<typename F::stored> p)
+{
+    using T = typename F::stored;
+    using stage = attention_backward_stage<T, W>;
+    constexpr int N = attention_hopper_tile;
+    extern __shared__ __align__(1024) unsigned char hopper_memory[];
+    auto &room = *(attention_backward_hopper_room<T, W> *)hopper_memory;
+    const attention_sizes &z = p.z;
+    const attention_mma_view &view = p.view;
+    const attention_task task = attention_task_at(p.tasks, blockIdx.x);
+    const int b = (int)task.b, h = (int)task.head, kv = h / (int)z.G;
+    const int head = b * (int)z.H + h;
+    const int t0 = (int)(p.tasks.tiles - 1 - task.tile) * attention_backward_rows;
+    const int end = p.dq.data ? view.seen_by(min(t0 + attention_backward_rows, view.T) - 1) : 0;
+    const auto order = [&](int n) {
+        room.ring.order(n, stage::bytes, [&](stage &to, gd_hopper::barrier *full) {
+            attention_hopper_load(to.a, p.k_tiles, full, kv, n * N, b);
+            attention_hopper_load(to.b, p.v_tiles, full, kv, n * N, b);
+        });
+    };
+
+    if (threadIdx.x == 0) {
+        room.ring.init(attention_backward_groups);
+        gd_hopper::barrier_init(&room.rows_full, 1);
+        gd_hopper::barriers_ready();
+        if (end > 0) {
+            gd_hopper::arrive_and_expect(&room.rows_full, sizeof room.a + sizeof room.b);
+            attention_hopper_load(room.a, p.q_rows, &room.rows_full, h, t0, b);
+            attention_hopper_load(room.b, p.dy_rows, &room.rows_full, h, t0, b);
+        }
+        for (int n = 0; n < room.ring.ahead && n * N < end; n++) order(n);
+    }
+    __syncwarp();
+    { // lse and delta, two threads a row
+        const int r = threadIdx.x / 2, part = threadIdx.x % 2;
+        const bool inside = t0 + r < view.T;
+        float sum = 0;
+        if (inside)
+            sum = row_product(p.y.at(b, t0 + r, h), p.dy.at(b, t0 + r, h), (int)z.E, part, 2);
+        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        if (part == 0) {
+            const float lse = inside ? p.lse[(int64_t)head * view.T + t0 + r] : INFINITY;
+            const int of_tile = r % N;
+            attention_query_tile &here = room.query[r / N];
+            attention_query_tile &there = p.queries[head * p.query_tiles + (t0 + r) / N];
+            here.lse[of_tile] = there.lse[of_tile] = lse;
+            here.delta[of_tile] = there.delta[of_tile] = sum;
+        }
+    }
+    __syncthreads();
+    if (!p.dq.data) return;
+
+    const int group = attention_hopper_group();
+    const int warp_row = attention_hopper_warp_row();
+    const int t = t0 + warp_row;       // this warp's first
+    const int first = t0 + 64 * group; // this group's
+    const int group_end = first < view.T ? view.seen_by(min(first + 64, view.T) - 1) : 0;
+    const int row = warp_row % 64 + attention_mma_row_of(0, 0); // this lane's first, in its tile
+    const attention_query_tile &query = room.query[group];
+    attention_mma_sums<1, W> dq = {};
+    if (end > 0) gd_hopper::wait(&room.rows_full, 0);
+    for (int n = 0; n * N < end; n++) {
+        if (threadIdx.x == 0 && (n + room.ring.ahead) * N < end) order(n + room.ring.ahead);
+        __syncwarp();
+        const stage &tile = room.ring.wait(n);
+        if (n * N < group_end) {
+            attention_mma_sums<1, N> weight, dscore;
+            gd_hopper::products_begin();
+            attention_hopper_scores<F>(weight, room.a, 64 * group, tile.a);
+            gd_hopper::products_commit();
+            attention_hopper_scores<F>(dscore, room.b, 64 * group, tile.b);
+            gd_hopper::products_commit();
+            gd_hopper::products_wait<1>();
+            const float lse[1][2] = {{query.lse[row], query.lse[row + 8]}};
+            weights_by_query(weight, lse, p.scale_of_exponents, view, t, n * N);
+            if (p.dropout.threshold) attention_draw<false>(weight.at, p.dropout, head, t, n * N);
+            gd_hopper::products_wait<0>();
+            const float2 delta = make_float2(query.delta[row], query.delta[row + 8]);
+            score_gradients<false>(dscore, weight, p.dropout, [&](int, int) { return delta; });
+            attention_hopper_weights<N> rounded;
+            attention_hopper_round<F, false>(rounded, dscore);
+            gd_hopper::products_begin();
+            attention_hopper_weigh<F>(dq, rounded, tile.a);
+            gd_hopper::products_commit();
+            gd_hopper::products_wait<0>();
+        }
+        room.ring.leave(n);
+    }
+    attention_mma_store<F>(p.dq.at(b, t, h), p.dq.row, view.T - t, z.D, dq, p.scale,
+                           p.accumulate[0]);
+}
+
+// ---- dk and dv --------------------------------------------------------------------------------
+
+// A task is a block's keys of one key head. Early keys, which most queries see, come first.
+template <class F, int W>
+static __global__ void __launch_bounds__(attention_backward_threads, 1) attention_dkv_hopper_kernel(
+    const __grid_constant__ attention_backward_hopper_pass<typename F::stored> p)
+{
+    using T = typename F::stored;
+    using stage = attention_backward_stage<T, W>;
+    constexpr int N = attention_hopper_tile;
+    extern __shared__ __align__(1024) unsigned char hopper_memory[];
+    auto &room = *(attention_backward_hopper_room<T, W> *)hopper_memory;
+    const attention_sizes &z = p.z;
+    const attention_mma_view &view = p.view;
+    const attention_task task = attention_task_at(p.tasks, blockIdx.x);
+    const int b = (int)task.b, kv = (int)task.head, G = (int)z.G;
+    const int s0 = (int)task.tile * attention_backward_rows;
+    // Queries from the tile of the first that sees key s0 on, of one head after the other.
+    const int sees = s0 - (view.S - view.T), from = view.causal && sees > 0 ? sees / N * N : 0;
+    const int tiles = from < view.T ? (view.T - from + N - 1) / N : 0, end = tiles * G;
+    const auto order = [&](int n) {
+        const int h = kv * G + n / tiles, t = from + n % tiles * N;
+        room.ring.order(
+            n, stage::bytes + (int)sizeof(stage::query), [&](stage &to, gd_hopper::barrier *full) {
+                attention_hopper_load(to.a, p.q_tiles, full, h, t, b);
+                attention_hopper_load(to.b, p.dy_tiles, full, h, t, b);
+                gd_hopper::load_bytes(&to.query, p.queries + (b * z.H + h) * p.query_tiles + t / N,
+                                      sizeof to.query, full);
+            });
+    };
+
+    if (threadIdx.x == 0) {
+        room.ring.init(attention_backward_groups);
+        gd_hopper::barrier_init(&room.rows_full, 1);
+        gd_hopper::barriers_ready();
+        if (end > 0) {
+            gd_hopper::arrive_and_expect(&room.rows_full, sizeof room.a + sizeof room.b);
+            attention_hopper_load(room.a, p.k_rows, &room.rows_full, kv, s0, b);
+            attention_hopper_load(room.b, p.v_rows, &room.rows_full, kv, s0, b);
+        }
+        for (int n = 0; n < room.ring.ahead && n < end; n++) order(n);
+    }
+    __syncthreads();
+
+    const int group = attention_hopper_group();
+    const int s = s0 + attention_hopper_warp_row(); // this warp's first
+    const int first = s0 + 64 * group;              // this group's
+    attention_mma_sums<1, W> dk = {}, dv = {};
+    if (end > 0) gd_hopper::wait(&room.rows_full, 0);
+    // Tile n: dv, and ds. With it goes dk of the tile before, so that the tensor core has work
+    // while the exponentials are computed, if there are registers for that tile's ds.
+    constexpr bool LATER = W == 64;
+    attention_hopper_weights<N> drounded;
+    const auto add_dk = [&](int n) { // and waits for it
+        gd_hopper::products_begin();
+        attention_hopper_weigh<F>(dk, drounded, room.ring.at(n).a);
+        gd_hopper::products_commit();
+        gd_hopper::products_wait<0>();
+        room.ring.leave(n);
+    };
+    const auto step = [&](int n, auto has_before) {
+        constexpr bool BEFORE = decltype(has_before)::value;
+        const int h = kv * G + n / tiles, t = from + n % tiles * N;
+        const stage &tile = room.ring.wait(n);
+        attention_mma_sums<1, N> weight, dscore;
+        attention_hopper_weights<N> rounded;
+        gd_hopper::products_begin();
+        attention_hopper_scores<F>(weight, room.a, 64 * group, tile.a);
+        gd_hopper::products_commit();
+        attention_hopper_scores<F>(dscore, room.b, 64 * group, tile.b);
+        gd_hopper::products_commit();
+        if constexpr (BEFORE) {
+            attention_hopper_weigh<F>(dk, drounded, room.ring.at(n - 1).a);
+            gd_hopper::products_commit();
+        }
+        gd_hopper::products_wait<BEFORE ? 2 : 1>(); // scores
+        weights_by_key(weight, tile.query.lse, p.scale_of_exponents, view, s, t);
+        if (p.dropout.threshold) attention_draw<true>(weight.at, p.dropout, b * (int)z.H + h, s, t);
+        attention_hopper_round<F, true>(rounded, weight);
+        gd_hopper::products_begin();
+        attention_hopper_weigh<F>(dv, rounded, tile.b);
+        gd_hopper::products_commit();
+        gd_hopper::products_wait<1>(); // dp, and dk of the tile before
+        if constexpr (BEFORE) room.ring.leave(n - 1);
+        score_gradients<true>(dscore, weight, p.dropout, [&](int, int n) {
+            return *(const float2 *)&tile.query.delta[attention_mma_column_of(n, 0)];
+        });
+        attention_hopper_round<F, false>(drounded, dscore);
+        if constexpr (LATER)
+            gd_hopper::products_wait<0>(); // dv
+        else
+            add_dk(n);
+    };
+    const auto order_ahead = [&](int n) {
+        if (threadIdx.x == 0 && n + room.ring.ahead < end) order(n + room.ring.ahead);
+        __syncwarp();
+    };
+    // The first tiles of the first head may have no query that sees this group's keys.
+    const auto nobody_sees = [&](int n) {
+        return first >= view.S || (n < tiles && view.seen_by(from + n * N + N - 1) <= first);
+    };
+    int n = 0;
+    for (; n < end && nobody_sees(n); n++) {
+        order_ahead(n);
+        room.ring.wait(n);
+        room.ring.leave(n);
+    }
+    if (n < end) {
+        order_ahead(n);
+        step(n, attention_constant<false>());
+        for (n++; n < end; n++) {
+            order_ahead(n);
+            step(n, attention_constant<LATER>());
+        }
+        if constexpr (LATER) add_dk(n - 1);
+    }
+    const int rows = view.S - s;
+    if (p.dk.data)
+        attention_mma_store<F>(p.dk.at(b, s, kv), p.dk.row, rows, z.D, dk, p.scale,
+                               p.accumulate[1]);
+    if (p.dv.data)
+        attention_mma_store<F>(p.dv.at(b, s, kv), p.dv.row, rows, z.E, dv, p.dropout.scale_f32,
+                               p.accumulate[2]);
+}
+
+// ---- Launching --------------------------------------------------------------------------------
+
+// False where the copy engine does not take the inputs.
+template <class F, int W>
+static bool attention_backward_hopper(const gd_call *call,
+                                      const attention_backward_mma_pass<typename F::stored> &pass,
+                                      gd_status *status)
+{
+    using T = typename F::stored;
+    attention_backward_hopper_pass<T> p = {pass};
+    const attention_sizes &z = p.z;
+    constexpr int rows = attention_backward_rows, tile = attention_hopper_tile;
+    const attention_tasks queries = attention_tasks_of(z.B, z.H, z.T, rows);
+    const attention_tasks keys = attention_tasks_of(z.B, z.KV, z.S, rows);
+    if (queries.count() > INT32_MAX || keys.count() > INT32_MAX ||
+        !attention_hopper_map(&p.q_rows, p.q, z.B, z.T, z.H, z.D, rows) ||
+        !attention_hopper_map(&p.q_tiles, p.q, z.B, z.T, z.H, z.D, tile) ||
+        !attention_hopper_map(&p.dy_rows, p.dy, z.B, z.T, z.H, z.E, rows) ||
+        !attention_hopper_map(&p.dy_tiles, p.dy, z.B, z.T, z.H, z.E, tile) ||
+        !attention_hopper_map(&p.k_rows, p.k, z.B, z.S, z.KV, z.D, rows) ||
+        !attention_hopper_map(&p.k_tiles, p.k, z.B, z.S, z.KV, z.D, tile) ||
+        !attention_hopper_map(&p.v_rows, p.v, z.B, z.S, z.KV, z.E, rows) ||
+        !attention_hopper_map(&p.v_tiles, p.v, z.B, z.S, z.KV, z.E, tile)) {
+        return false;
+    }
+    p.query_tiles = (int)queries.tiles * (rows / tile);
+    p.queries = (attention_query_tile *)gd_call_scratch(call, (size_t)(z.B * z.H * p.query_tiles) *
+                                                                  sizeof(attention_query_tile));
+    if (!p.queries) {
+        *status = gd_error_status(call->context);
+        return true;
+    }
+    constexpr size_t bytes = sizeof(attention_backward_hopper_room<T, W>);
+    p.tasks = queries;
+    *status = attention_launch(call, attention_dq_hopper_kernel<F, W>, p,
+                               attention_backward_threads, bytes);
+    p.tasks = keys;
+    if (!*status && (p.dk.data || p.dv.data))
+        *status = attention_launch(call, attention_dkv_hopper_kernel<F, W>, p,
+                                   attention_backward_threads, bytes);
+    return true;
+}
+
+#endif

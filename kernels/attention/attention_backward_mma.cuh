@@ -1,0 +1,378 @@
+// attention_backward_mma.cuh - the backward on tensor cores. The same mathematics as
+// attention_backward.cu; attention_mma.cuh has the parts.
+//
+// Two kernels. One has a block's queries and goes through the keys:
+//
+//     dq = sum over keys of scale ds k           ds = p (dp - delta),  p = exp(scale q k^T - lse)
+//
+// and before that leaves delta = sum of dy * y for the other, which has a block's keys and goes
+// through the queries, of all query heads that share them:
+//
+//     dv = sum over queries of p^T dy            dk = sum over queries of scale ds^T q
+//
+// Both compute p and dp = dy v^T: seven products where five would do. For that no sum is shared by
+// several blocks, and the results have the same bits in every run.
+#ifndef GD_ATTENTION_BACKWARD_MMA_CUH
+#define GD_ATTENTION_BACKWARD_MMA_CUH
+
+#include "attention/attention_mma.cuh"
+
+template <class T>
+struct attention_backward_mma_pass {
+    attention_tasks tasks;
+    attention_sizes z;
+    attention_mma_view view;
+    float scale, scale_of_exponents;
+    attention_heads<T> q, k, v, y, dy;
+    const float *lse; // [B, H, T], to base 2
+    float *delta;     // [B, H, T]
+    attention_heads<T> dq, dk, dv;
+    bool accumulate[3]; // into dq, dk, dv
+    attention_dropout dropout;
+};
+
+// The block's rows of two tensors, which stay; two stages of a tile of two others; and the lse and
+// delta of the queries among them.
+template <class F, int W>
+struct attention_backward_room {
+    using row = attention_mma_row<typename F::stored, W>;
+    static constexpr int N = attention_mma_plan<F, W>::backward_tile;
+    static constexpr int ROWS = attention_mma_plan<F, W>::rows;
+    row left[2][ROWS];
+    row right[2][2][N]; // [stage]
+    alignas(8) float lse[2][N], delta[2][N > ROWS ? N : ROWS];
+};
+
+// p. The product is rounded by itself, as in the forward.
+__device__ inline float weight_of(float score, float scale, float lse)
+{
+    return attention_mma_exp2(__fmul_rn(score, scale) - lse);
+}
+
+// dp becomes ds = p (dp - delta). delta(m, n) is that of a lane's two rows, or of its two columns:
+// BY_COLUMN. With dropout dp is first multiplied as the weight was; a dropped one is there as -p.
+template <bool BY_COLUMN, int M, int N, class Delta>
+__device__ inline void score_gradients(attention_mma_sums<M, N> &dscore,
+                                       const attention_mma_sums<M, N> &weight,
+                                       const attention_dropout &dropout, Delta delta)
+{
+    if (dropout.threshold) {
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int n = 0; n < N / 8; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    dscore.at[m][n][i] *= weight.at[m][n][i] < 0 ? 0 : dropout.scale_f32;
+    }
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N / 8; n++) {
+            const float2 pair = delta(m, n);
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const float d = (BY_COLUMN ? i % 2 : i / 2) ? pair.y : pair.x;
+                dscore.at[m][n][i] = fabsf(weight.at[m][n][i]) * (dscore.at[m][n][i] - d);
+            }
+        }
+}
+
+// ---- dq ---------------------------------------------------------------------------------------
+
+// What one of `parts` threads adds to the sum of y * dy along a row.
+template <class T>
+__device__ inline float row_product(const T *y, const T *dy, int columns, int part, int parts)
+{
+    constexpr int PER = 16 / sizeof(T);
+    struct alignas(16) pack {
+        T at[PER];
+    };
+    float sum = 0;
+    if (((uintptr_t)y | (uintptr_t)dy) % 16 == 0 && columns % PER == 0) {
+#pragma unroll 4
+        for (int e = part * PER; e < columns; e += parts * PER) {
+            const pack a = *(const pack *)&y[e], c = *(const pack *)&dy[e];
+#pragma unroll
+            for (int i = 0; i < PER; i++) sum += gd_load(a.at[i]) * gd_load(c.at[i]);
+        }
+    } else {
+        for (int e = part; e < columns; e += parts) sum += gd_load(y[e]) * gd_load(dy[e]);
+    }
+    return sum;
+}
+
+// Scores become weights p; row 0 is query t, column 0 is key s. lse[m][r] is that of a lane's rows.
+template <int M, int N>
+__device__ inline void weights_by_query(attention_mma_sums<M, N> &score, const float (&lse)[M][2],
+                                        float scale, const attention_mma_view &view, int t, int s)
+{
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                score.at[m][n][i] = weight_of(score.at[m][n][i], scale, lse[m][i / 2]);
+    if (s + N <= view.seen_by(t)) return; // what the first query sees, the others do
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int seen = min(view.seen_by(t + attention_mma_row_of(m, i)), view.S) - s;
+#pragma unroll
+            for (int n = 0; n < N / 8; n++)
+                if (attention_mma_column_of(n, i) >= seen) score.at[m][n][i] = 0;
+        }
+}
+
+// A task is a block's queries of one head. Late queries, which see the most keys, come first.
+template <class F, int W>
+static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
+                                         attention_mma_plan<F, W>::blocks)
+    attention_dq_mma_kernel(
+        const __grid_constant__ attention_backward_mma_pass<typename F::stored> p)
+{
+    using T = typename F::stored;
+    using plan = attention_mma_plan<F, W>;
+    constexpr int M = plan::groups, ROWS = plan::rows, N = plan::backward_tile;
+    extern __shared__ __align__(16) unsigned char memory[];
+    auto &room = *(attention_backward_room<F, W> *)memory;
+    const attention_sizes &z = p.z;
+    const attention_mma_view &view = p.view;
+    const int warp_row = attention_mma_warp_row<F, W>();
+
+    const attention_task task = attention_task_at(p.tasks, blockIdx.x);
+    const int64_t b = task.b, h = task.head, kv = h / z.G;
+    const int t0 = (int)(p.tasks.tiles - 1 - task.tile) * ROWS;
+    const int t = t0 + warp_row; // this warp's first
+    const int end = p.dq.data ? view.seen_by(min(t0 + ROWS, view.T) - 1) : 0;
+    const int warp_end = t < view.T ? view.seen_by(t + 16 * M - 1) : 0;
+    const auto load = [&](int stage, int s0) {
+        const attention_rows<T> k = {p.k.at(b, s0, kv), p.k.row, view.S - s0};
+        const attention_rows<T> v = {p.v.at(b, s0, kv), p.v.row, view.S - s0};
+        attention_mma_load<N>(room.right[stage][0], k, z.D);
+        attention_mma_load<N>(room.right[stage][1], v, z.E);
+    };
+
+    const attention_rows<T> q = {p.q.at(b, t0, h), p.q.row, view.T - t0};
+    const attention_rows<T> dy = {p.dy.at(b, t0, h), p.dy.row, view.T - t0};
+    attention_mma_load<ROWS>(room.left[0], q, z.D);
+    attention_mma_load<ROWS>(room.left[1], dy, z.E);
+    if (end > 0) load(0, 0);
+    gd_mma::copies_wait();
+    __syncthreads();
+    if (threadIdx.x < ROWS) { // delta, a thread a row
+        const int r = threadIdx.x;
+        float sum = 0;
+        if (t0 + r < view.T) {
+            sum = row_product(p.y.at(b, t0 + r, h), room.left[1][r].at, (int)z.E, 0, 1);
+            p.delta[(b * z.H + h) * z.T + t0 + r] = sum;
+        }
+        room.delta[0][r] = sum;
+    }
+    if (!p.dq.data) return;
+    __syncthreads();
+    float lse[M][2], delta[M][2];
+    for (int m = 0; m < M; m++)
+        for (int r = 0; r < 2; r++) {
+            const int row = attention_mma_row_of(m, 2 * r);
+            lse[m][r] = t + row < view.T ? p.lse[(b * z.H + h) * z.T + t + row] : INFINITY;
+            delta[m][r] = room.delta[0][warp_row + row];
+        }
+
+    attention_mma_sums<M, W> dq = {};
+    int stage = 0;
+    for (int s0 = 0; s0 < end; s0 += N, stage ^= 1) {
+        gd_mma::copies_wait();
+        __syncthreads(); // this tile is there, and all are done with the one before
+        if (s0 + N < end) load(stage ^ 1, s0 + N);
+        if (s0 >= warp_end) continue;
+        const auto *k = room.right[stage][0], *v = room.right[stage][1];
+        attention_mma_sums<M, N> weight, dscore;
+        attention_mma_scores<F>(weight, room.left[0] + warp_row, k, (int)z.D);
+        weights_by_query(weight, lse, p.scale_of_exponents, view, t, s0);
+        attention_mma_scores<F>(dscore, room.left[1] + warp_row, v, (int)z.E);
+        if (p.dropout.threshold) attention_draw<false>(weight.at, p.dropout, b * z.H + h, t, s0);
+        score_gradients<false>(dscore, weight, p.dropout,
+                               [&](int m, int) { return make_float2(delta[m][0], delta[m][1]); });
+        attention_mma_weigh<F, false>(dq, dscore, k, (int)z.D);
+    }
+    attention_mma_store<F>(p.dq.at(b, t, h), p.dq.row, view.T - t, z.D, dq, p.scale,
+                           p.accumulate[0]);
+}
+
+// ---- dk and dv --------------------------------------------------------------------------------
+
+// Transposed: row 0 is key s, column 0 is query t; lse [N] is of the columns.
+template <int M, int N>
+__device__ inline void weights_by_key(attention_mma_sums<M, N> &score, const float *lse,
+                                      float scale, const attention_mma_view &view, int s, int t)
+{
+#pragma unroll
+    for (int n = 0; n < N / 8; n++) {
+        const float2 pair = *(const float2 *)&lse[attention_mma_column_of(n, 0)];
+#pragma unroll
+        for (int m = 0; m < M; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                score.at[m][n][i] = weight_of(score.at[m][n][i], scale, i % 2 ? pair.y : pair.x);
+    }
+    if (t + N <= view.T && s + 16 * M <= view.seen_by(t)) return;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            // The first column, a query, that sees this row's key.
+            const int key = s + attention_mma_row_of(m, i);
+            const int first = view.causal ? key - (view.S - view.T) - t : 0;
+#pragma unroll
+            for (int n = 0; n < N / 8; n++) {
+                const int column = attention_mma_column_of(n, i);
+                if (column < first || column >= view.T - t) score.at[m][n][i] = 0;
+            }
+        }
+}
+
+// A task is a block's keys of one key head. Early keys, which most queries see, come first.
+// Computes dk, dv, or both if the registers hold them.
+template <class F, int W, bool DK, bool DV>
+static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
+                                         attention_mma_plan<F, W>::blocks)
+    attention_dkv_mma_kernel(
+        const __grid_constant__ attention_backward_mma_pass<typename F::stored> p)
+{
+    using T = typename F::stored;
+    using plan = attention_mma_plan<F, W>;
+    constexpr int M = plan::groups, ROWS = plan::rows, N = plan::backward_tile;
+    extern __shared__ __align__(16) unsigned char memory[];
+    auto &room = *(attention_backward_room<F, W> *)memory;
+    const attention_sizes &z = p.z;
+    const attention_mma_view &view = p.view;
+    const int warp_row = attention_mma_warp_row<F, W>();
+
+    const attention_task task = attention_task_at(p.tasks, blockIdx.x);
+    const int b = (int)task.b, kv = (int)task.head, G = (int)z.G;
+    const int s0 = (int)task.tile * ROWS;
+    const int s = s0 + warp_row; // this warp's first
+    // Queries from the tile of the first that sees key s0 on, of one head after the other.
+    const int sees = s0 - (view.S - view.T), from = view.causal && sees > 0 ? sees / N * N : 0;
+    const int tiles = from < view.T ? (view.T - from + N - 1) / N : 0, end = tiles * G;
+    const auto load = [&](int n) {
+        const int stage = n % 2, h = kv * G + n / tiles, t0 = from + n % tiles * N;
+        const attention_rows<T> q = {p.q.at(b, t0, h), p.q.row, view.T - t0};
+        const attention_rows<T> dy = {p.dy.at(b, t0, h), p.dy.row, view.T - t0};
+        attention_mma_load<N>(room.right[stage][0], q, z.D);
+        attention_mma_load<N>(room.right[stage][1], dy, z.E);
+        const int i = threadIdx.x % N;
+        const bool inside = t0 + i < view.T;
+        const int64_t at = (b * z.H + h) * z.T + (inside ? t0 + i : 0);
+        if (threadIdx.x < N)
+            gd_mma::copy_4(&room.lse[stage][i], p.lse + at, inside);
+        else if (threadIdx.x < 2 * N)
+            gd_mma::copy_4(&room.delta[stage][i], p.delta + at, inside);
+    };
+
+    const attention_rows<T> keys = {p.k.at(b, s0, kv), p.k.row, view.S - s0};
+    const attention_rows<T> values = {p.v.at(b, s0, kv), p.v.row, view.S - s0};
+    attention_mma_load<ROWS>(room.left[0], keys, z.D);
+    attention_mma_load<ROWS>(room.left[1], values, z.E);
+    if (end > 0) load(0);
+
+    attention_mma_sums<M, W> dk = {}, dv = {};
+    for (int n = 0; n < end; n++) {
+        const int stage = n % 2, t = from + n % tiles * N;
+        gd_mma::copies_wait();
+        __syncthreads(); // this tile is there, and all are done with the one before
+        if (n + 1 < end) load(n + 1);
+        if (s >= view.S || view.seen_by(t + N - 1) <= s) continue;
+        const auto *q = room.right[stage][0], *dy = room.right[stage][1];
+        attention_mma_sums<M, N> weight, dscore;
+        attention_mma_scores<F>(weight, room.left[0] + warp_row, q, (int)z.D);
+        weights_by_key(weight, room.lse[stage], p.scale_of_exponents, view, s, t);
+        if (p.dropout.threshold)
+            attention_draw<true>(weight.at, p.dropout, b * z.H + kv * G + n / tiles, s, t);
+        if (DV && p.dv.data) attention_mma_weigh<F, true>(dv, weight, dy, (int)z.E);
+        if (!DK || !p.dk.data) continue;
+        attention_mma_scores<F>(dscore, room.left[1] + warp_row, dy, (int)z.E);
+        score_gradients<true>(dscore, weight, p.dropout, [&](int, int n) {
+            return *(const float2 *)&room.delta[stage][attention_mma_column_of(n, 0)];
+        });
+        attention_mma_weigh<F, false>(dk, dscore, q, (int)z.D);
+    }
+    gd_mma::copies_wait(); // also where there was no tile
+    const int rows = view.S - s;
+    if (DK && p.dk.data)
+        attention_mma_store<F>(p.dk.at(b, s, kv), p.dk.row, rows, z.D, dk, p.scale,
+                               p.accumulate[1]);
+    if (DV && p.dv.data)
+        attention_mma_store<F>(p.dv.at(b, s, kv), p.dv.row, rows, z.E, dv, p.dropout.scale_f32,
+                               p.accumulate[2]);
+}
+
+// ---- Launching --------------------------------------------------------------------------------
+
+template <class F, int W, bool DK, bool DV>
+static gd_status run_dkv(const gd_call *call, attention_backward_mma_pass<typename F::stored> p)
+{
+    if (!(DK && p.dk.data) && !(DV && p.dv.data)) return GD_OK;
+    p.tasks = attention_tasks_of(p.z.B, p.z.KV, p.z.S, attention_mma_plan<F, W>::rows);
+    return attention_launch(call, attention_dkv_mma_kernel<F, W, DK, DV>, p,
+                            attention_mma_plan<F, W>::threads,
+                            sizeof(attention_backward_room<F, W>));
+}
+
+template <class F, int W>
+static gd_status run_backward(const gd_call *call,
+                              attention_backward_mma_pass<typename F::stored> p)
+{
+    p.tasks = attention_tasks_of(p.z.B, p.z.H, p.z.T, attention_mma_plan<F, W>::rows);
+    gd_status status =
+        attention_launch(call, attention_dq_mma_kernel<F, W>, p, attention_mma_plan<F, W>::threads,
+                         sizeof(attention_backward_room<F, W>));
+    if constexpr (W <= 128) {
+        if (!status) status = run_dkv<F, W, true, true>(call, p);
+    } else {
+        if (!status) status = run_dkv<F, W, false, true>(call, p);
+        if (!status) status = run_dkv<F, W, true, false>(call, p);
+    }
+    return status;
+}
+
+// The call as the kernels see it, but for its tasks and for delta.
+template <class T>
+static gd_status attention_backward_open(const gd_call *call, attention_backward_mma_pass<T> *p)
+{
+    const attention_args *args = (const attention_args *)call->args;
+    const attention_sizes z = attention_sizes_of(call);
+    p->z = z;
+    p->view = {(int)z.T, (int)z.S, args->causal};
+    p->scale = (float)args->scale;
+    p->scale_of_exponents = (float)(args->scale * attention_mma_per_ln2);
+    p->y = attention_as_it_lies<T>(call->output[0]);
+    p->dy = attention_as_it_lies<T>(call->doutput[0]);
+    p->lse = gd_ptr<float>(call->save[0]);
+    p->dropout = attention_dropout_of(call, &z);
+    attention_heads<T> *const gradient[] = {&p->dq, &p->dk, &p->dv};
+    for (int i = 0; i < 3; i++) {
+        *gradient[i] = attention_as_it_lies<T>(call->dinput[i]);
+        p->accumulate[i] = call->accumulate[i];
+    }
+    gd_status status = attention_open(call, call->input[0], &p->q);
+    if (!status) status = attention_open(call, call->input[1], &p->k);
+    if (!status) status = attention_open(call, call->input[2], &p->v);
+    return status;
+}
+
+template <class F>
+static gd_status attention_backward_mma(const gd_call *call)
+{
+    attention_backward_mma_pass<typename F::stored> p = {};
+    if (attention_backward_open(call, &p)) return gd_error_status(call->context);
+    p.delta = (float *)gd_call_scratch(call, (size_t)(p.z.B * p.z.H * p.z.T) * sizeof(float));
+    if (!p.delta) return gd_error_status(call->context);
+    return attention_mma_by_width(
+        p.z, [&](auto width) { return run_backward<F, decltype(width)::value>(call, p); });
+}
+
+#endif

@@ -1,0 +1,7 @@
+// attention_f16.cu - the kernels on tensor cores for float16.
+#include "attention/attention_backward_mma.cuh"
+#include "attention/attention_forward_mma.cuh"
+#include "attention/tensor_cores.h"
+
+const attention_tensor_cores attention_f16 = {attention_forward_mma<gd_mma::f16>,
+                                              attention_backward_mma<gd_mma::f16>};

@@ -1,0 +1,46 @@
+// attention_hopper.cu - the kernels of 16 bits for Hopper's own instructions, with those for any
+// tensor core where a tensor lies so that the copy engine does not take it.
+#include "attention/attention_backward_hopper.cuh"
+#include "attention/attention_forward_hopper.cuh"
+#include "attention/tensor_cores.h"
+
+static const attention_tensor_cores &anywhere(gd_mma::bf16)
+{
+    return attention_bf16;
+}
+static const attention_tensor_cores &anywhere(gd_mma::f16)
+{
+    return attention_f16;
+}
+
+template <class F>
+static gd_status forward(const gd_call *call)
+{
+    attention_forward_mma_pass<typename F::stored> f = {};
+    gd_status status = attention_forward_open(call, &f);
+    if (status) return status;
+    const bool narrow = f.z.D <= 64 && f.z.E <= 64;
+    if (narrow ? attention_forward_hopper<F, 64>(call, f, &status)
+               : attention_forward_hopper<F, 128>(call, f, &status)) {
+        return status;
+    }
+    return anywhere(F()).forward(call);
+}
+
+template <class F>
+static gd_status backward(const gd_call *call)
+{
+    attention_backward_mma_pass<typename F::stored> p = {};
+    gd_status status = attention_backward_open(call, &p);
+    if (status) return status;
+    const bool narrow = p.z.D <= 64 && p.z.E <= 64;
+    if (narrow ? attention_backward_hopper<F, 64>(call, p, &status)
+               : attention_backward_hopper<F, 128>(call, p, &status)) {
+        return status;
+    }
+    return anywhere(F()).backward(call);
+}
+
+const attention_tensor_cores attention_bf16_hopper = {forward<gd_mma::bf16>,
+                                                      backward<gd_mma::bf16>};
+const attention_tensor_cores attention_f16_hopper = {forward<gd_mma::f16>, backward<gd_mma::f16>};

@@ -1,0 +1,183 @@
+// attention_hopper.cuh - attention in 16 bits on Hopper (FlashAttention-3: Shah et al. 2024,
+// arXiv:2407.08608): what its three kernels share.
+//
+// The arithmetic of scores, softmax and gradients is that of the kernels for any tensor core
+// (attention_mma.cuh), on the same registers. What is different is how the factors come there. A
+// block is two or three groups of four warps, which have 64 rows of a result each. The tiles of the
+// other side come through a ring of four stages: thread 0 orders them from the copy engine two
+// ahead, into the stage of the tile before the last. So the groups go their own pace, at most one
+// tile apart or so, and the tensor core works for one while the other computes exponentials.
+#ifndef GD_ATTENTION_ATTENTION_HOPPER_CUH
+#define GD_ATTENTION_ATTENTION_HOPPER_CUH
+
+#include <cudaTypedefs.h>
+
+#include "attention/attention_mma.cuh"
+#include "attention/hopper.cuh"
+
+constexpr int attention_hopper_tile = 64; // rows of the other side
+
+// A bool as a type.
+template <bool VALUE>
+struct attention_constant {
+    static constexpr bool value = VALUE;
+};
+
+// A tile of ROWS rows and W columns, panel by panel.
+template <class T, int ROWS, int W>
+struct alignas(gd_hopper::aligned) attention_hopper_panels {
+    static constexpr int bytes = ROWS * W * (int)sizeof(T);
+    static constexpr int panels = W / gd_hopper::panel;
+    T at[panels][ROWS][gd_hopper::panel];
+};
+
+// The group of this thread.
+__device__ inline int attention_hopper_group()
+{
+    return __shfl_sync(0xffffffffu, (int)threadIdx.x / gd_hopper::group, 0);
+}
+
+// The first of this warp's 16 rows in the block.
+__device__ inline int attention_hopper_warp_row()
+{
+    return (int)threadIdx.x / 32 * 16;
+}
+
+// ---- The ring ---------------------------------------------------------------------------------
+
+// Tile n of the other side is in stage n mod 4.
+template <class Stage>
+struct attention_hopper_ring {
+    static constexpr int stages = 4, ahead = 2;
+    Stage stage[stages];
+    gd_hopper::barrier full[stages], empty[stages];
+
+    __device__ void init(int groups)
+    {
+        for (int i = 0; i < stages; i++) {
+            gd_hopper::barrier_init(&full[i], 1);
+            gd_hopper::barrier_init(&empty[i], groups * 4);
+        }
+    }
+    // Orders tile n, as soon as all warps have left the tile that was in its stage: copy(to, b)
+    // starts the copies that arrive at b, `bytes` in all. For one thread.
+    template <class Copy>
+    __device__ void order(int n, int bytes, Copy copy)
+    {
+        const int i = n % stages;
+        gd_hopper::wait(&empty[i], n / stages % 2 ^ 1);
+        gd_hopper::arrive_and_expect(&full[i], bytes);
+        copy(stage[i], &full[i]);
+    }
+    __device__ const Stage &wait(int n)
+    {
+        gd_hopper::wait(&full[n % stages], n / stages % 2);
+        return stage[n % stages];
+    }
+    // Tile n, which has been waited for.
+    __device__ const Stage &at(int n) const
+    {
+        return stage[n % stages];
+    }
+    // This warp is done with tile n.
+    __device__ void leave(int n)
+    {
+        __syncwarp();
+        if (attention_mma_lane() == 0) gd_hopper::arrive(&empty[n % stages]);
+    }
+};
+
+// Starts to copy rows from `row` on.
+template <class Panels>
+__device__ inline void attention_hopper_load(Panels &to, const CUtensorMap &map,
+                                             gd_hopper::barrier *b, int head, int row, int batch)
+{
+#pragma unroll
+    for (int i = 0; i < Panels::panels; i++)
+        gd_hopper::load_box(to.at[i], &map, b, i * gd_hopper::panel, head, row, batch);
+}
+
+// ---- Products ---------------------------------------------------------------------------------
+
+// Begins score [64, 64] = left right^T: this group's rows of one tile with another tile.
+template <class F, class T, int ROWS, int N, int W>
+__device__ inline void attention_hopper_scores(attention_mma_sums<1, N> &score,
+                                               const attention_hopper_panels<T, ROWS, W> &left,
+                                               int row,
+                                               const attention_hopper_panels<T, N, W> &right)
+{
+    static_assert(N == 64, "a product has 64 columns");
+    const gd_hopper::factor a(left.at[0][row]), b(right.at[0]);
+#pragma unroll
+    for (int d = 0; d < W; d += 16)
+        gd_hopper::product(F(), score.at[0],
+                           a.at(d / 64 * (int)sizeof left.at[0] + d % 64 * (int)sizeof(T)),
+                           b.at(d / 64 * (int)sizeof right.at[0] + d % 64 * (int)sizeof(T)), d > 0);
+}
+
+// The weights rounded, as the registers of A for a product after the other.
+template <int N>
+struct attention_hopper_weights {
+    uint32_t at[N / 16][4];
+};
+
+template <class F, bool KEPT, int N>
+__device__ inline void attention_hopper_round(attention_hopper_weights<N> &rounded,
+                                              const attention_mma_sums<1, N> &weight)
+{
+#pragma unroll
+    for (int k = 0; k < N; k += 16) {
+        const auto a = attention_mma_weights<F, KEPT>(weight, 0, k);
+#pragma unroll
+        for (int i = 0; i < 4; i++) rounded.at[k / 16][i] = a.at[i];
+    }
+}
+
+// Begins sum [64, W] += weight right.
+template <class F, class T, int N, int W>
+__device__ inline void attention_hopper_weigh(attention_mma_sums<1, W> &sum,
+                                              const attention_hopper_weights<N> &weight,
+                                              const attention_hopper_panels<T, N, W> &right)
+{
+    const gd_hopper::factor b(right.at[0]);
+#pragma unroll
+    for (int k = 0; k < N; k += 16)
+#pragma unroll
+        for (int c = 0; c < W; c += 64)
+            gd_hopper::product(
+                F(), *(float(*)[8][4]) & sum.at[0][c / 8], weight.at[k / 16],
+                b.at(c / 64 * (int)sizeof right.at[0] + k * (int)sizeof right.at[0][0]));
+}
+
+// ---- Launching --------------------------------------------------------------------------------
+
+// The map by which the copy engine finds boxes of `box_rows` rows and 64 columns of a head of
+// x [batches, rows, heads, columns]. False if it takes no tensor that lies so.
+template <class T>
+static bool attention_hopper_map(CUtensorMap *map, const attention_heads<T> &x, int64_t batches,
+                                 int64_t rows, int64_t heads, int64_t columns, int box_rows)
+{
+    static PFN_cuTensorMapEncodeTiled_v12000 encode;
+    if (!encode) {
+        cudaDriverEntryPointQueryResult found;
+        if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&encode, 12000,
+                                             cudaEnableDefault, &found) != cudaSuccess ||
+            found != cudaDriverEntryPointSuccess) {
+            return false;
+        }
+    }
+    const cuuint64_t size[] = {(cuuint64_t)columns, (cuuint64_t)heads, (cuuint64_t)rows,
+                               (cuuint64_t)batches};
+    cuuint64_t bytes[] = {(cuuint64_t)x.head * sizeof(T), (cuuint64_t)x.row * sizeof(T),
+                          (cuuint64_t)x.batch * sizeof(T)};
+    for (int i = 0; i < 3; i++)
+        if (size[i + 1] == 1) bytes[i] = 16; // no step is made
+    const cuuint32_t box[] = {gd_hopper::panel, 1, (cuuint32_t)box_rows, 1}, step[] = {1, 1, 1, 1};
+    return encode(map,
+                  CU_TENSOR_MAP_DATA_TYPE_UINT16, // 16 bits, whatever they mean
+                  4, x.data, size, bytes, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+#endif

@@ -1,0 +1,7 @@
+// attention_tf32x3.cu - the kernels on tensor cores for float32.
+#include "attention/attention_backward_mma.cuh"
+#include "attention/attention_forward_mma.cuh"
+#include "attention/tensor_cores.h"
+
+const attention_tensor_cores attention_tf32x3 = {attention_forward_mma<gd_mma::tf32x3>,
+                                                 attention_backward_mma<gd_mma::tf32x3>};

@@ -1,0 +1,55 @@
+/* dropout.h - dropout on the weights of attention: which of them are kept.
+ *
+ * Nothing is stored: a weight's random word follows from its place, so that the backward draws it
+ * again. Weights are taken in tiles of 16 queries and 16 keys, and a tile has 64 blocks of Philox,
+ * four words each: block 8 (t mod 8) + s mod 8 has the words of (t, s), (t, s + 8), (t + 8, s) and
+ * (t + 8, s + 8), for t and s below 8. These four lie in one lane's registers on a tensor core, be
+ * queries the rows or the columns. */
+#ifndef GRADUS_ATTENTION_DROPOUT_H
+#define GRADUS_ATTENTION_DROPOUT_H
+
+#include "attention/attention.h"
+
+#ifdef __CUDACC__
+#define ATTENTION_BOTH __host__ __device__ static inline
+#else
+#define ATTENTION_BOTH static inline
+#endif
+
+typedef struct attention_dropout {
+    uint32_t threshold; /* a word below it drops the weight: p 2^32; 0: nothing is dropped */
+    float scale_f32;    /* 1 / (1 - p) */
+    double scale;       /* the same */
+    uint64_t seed, first_block;
+    int64_t query_tiles, key_tiles; /* of a head */
+} attention_dropout;
+
+/* Random words that a call takes: those of its blocks, and 3 because they begin at a whole one. */
+static inline uint64_t attention_dropout_words(const attention_sizes *z)
+{
+    return (uint64_t)(z->B * z->H * gd_divide_up(z->T, 16) * gd_divide_up(z->S, 16)) * 256 + 3;
+}
+
+/* The block of Philox for query t and key s of head `head`, counted over the batch. */
+ATTENTION_BOTH uint64_t attention_dropout_block(const attention_dropout *dropout, int64_t head,
+                                                int64_t t, int64_t s)
+{
+    const int64_t tile = (head * dropout->query_tiles + t / 16) * dropout->key_tiles + s / 16;
+    return dropout->first_block + (uint64_t)(tile * 64 + t % 8 * 8 + s % 8);
+}
+
+static inline attention_dropout attention_dropout_of(const gd_call *call, const attention_sizes *z)
+{
+    const double p = ((const attention_args *)call->args)->dropout;
+    attention_dropout dropout;
+    dropout.threshold = (uint32_t)(p * 4294967296.0);
+    dropout.scale = 1 / (1 - p);
+    dropout.scale_f32 = (float)dropout.scale;
+    dropout.seed = call->seed;
+    dropout.first_block = (call->random_offset + 3) / 4;
+    dropout.query_tiles = (z->T + 15) / 16;
+    dropout.key_tiles = (z->S + 15) / 16;
+    return dropout;
+}
+
+#endif

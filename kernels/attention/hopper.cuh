@@ -1,0 +1,172 @@
+// hopper.cuh - what compute capability 9.0 has and no other: products by a group of four warps,
+// with factors in shared memory (wgmma), and tiles that a copy engine brings there (TMA). Compiled
+// for sm_90a alone.
+//
+// A tile in shared memory is panels of 64 columns of 16 bits: a row of a panel is 128 bytes, eight
+// rows are 1024, and of row r the 16-byte chunk c lies where chunk c ^ (r mod 8) would, so that
+// columns and rows are read without conflicts of banks. The copy engine writes it so, and wgmma
+// reads it so, with the panel's rows as rows of the factor or as its columns.
+#ifndef GD_ATTENTION_HOPPER_CUH
+#define GD_ATTENTION_HOPPER_CUH
+
+#include <cuda.h>
+
+#include "attention/mma.cuh"
+
+namespace gd_hopper
+{
+
+using gd_mma::bf16;
+using gd_mma::f16;
+using gd_mma::shared_address;
+
+constexpr int group = 128; // threads of four warps
+constexpr int panel = 64;  // columns of 16 bits in 128 bytes
+constexpr int aligned = 1024;
+
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+#define GD_HOPPER_ASM(...) asm volatile(__VA_ARGS__)
+#else
+#define GD_HOPPER_ASM(...)
+#endif
+
+// ---- Barriers ---------------------------------------------------------------------------------
+
+// Counts arrivals, and bytes that the copy engine brought; then its phase is over. Phases are told
+// apart by their parity, 0 for the first.
+struct barrier {
+    uint64_t word;
+};
+
+__device__ inline void barrier_init(barrier *b, int arrivals)
+{
+    GD_HOPPER_ASM("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(arrivals)
+                  : "memory");
+}
+
+// After barrier_init, and before other threads and the copy engine use them.
+__device__ inline void barriers_ready()
+{
+    GD_HOPPER_ASM("fence.mbarrier_init.release.cluster;" ::: "memory");
+    GD_HOPPER_ASM("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+__device__ inline void arrive(barrier *b)
+{
+    GD_HOPPER_ASM("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
+}
+
+// Arrives, and makes this phase wait for `bytes` more.
+__device__ inline void arrive_and_expect(barrier *b, int bytes)
+{
+    GD_HOPPER_ASM("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)),
+                  "r"(bytes)
+                  : "memory");
+}
+
+// Waits until the phase of this parity is over.
+__device__ inline void wait(barrier *b, int parity)
+{
+    GD_HOPPER_ASM("{\n.reg .pred done;\n"
+                  "again:\n"
+                  "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+                  "@!done bra again;\n}" ::"r"(shared_address(b)),
+                  "r"(parity)
+                  : "memory");
+}
+
+// ---- Copies -----------------------------------------------------------------------------------
+
+// Brings the box of `map` at these columns, head, row and batch; zeros beyond the tensor's ends.
+__device__ inline void load_box(void *to, const CUtensorMap *map, barrier *b, int column, int head,
+                                int row, int batch)
+{
+    GD_HOPPER_ASM("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                  "[%0], [%1, {%2, %3, %4, %5}], [%6];" ::"r"(shared_address(to)),
+                  "l"(map), "r"(column), "r"(head), "r"(row), "r"(batch), "r"(shared_address(b))
+                  : "memory");
+}
+
+// Brings bytes that lie together, a multiple of 16 on a multiple of 16.
+__device__ inline void load_bytes(void *to, const void *from, int bytes, barrier *b)
+{
+    GD_HOPPER_ASM("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+                  "[%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
+                  "l"(from), "r"(bytes), "r"(shared_address(b))
+                  : "memory");
+}
+
+// ---- Products ---------------------------------------------------------------------------------
+
+// What wgmma takes for a factor in shared memory, in units of 16 bytes: where it begins; 1, which
+// does not count as long as one panel is enough; how far its groups of eight rows lie apart; and
+// that chunks are exchanged as above.
+struct factor {
+    uint32_t begin;
+
+    __device__ explicit factor(const void *at) : begin(shared_address(at) >> 4 | 1u << 16) {}
+    // That which begins `bytes` further on.
+    __device__ uint64_t at(int bytes) const
+    {
+        return (uint64_t)(begin + bytes / 16) | (uint64_t)(1024 / 16 | 1 << 30) << 32;
+    }
+};
+
+// Before the first product, after other use of its registers.
+__device__ inline void products_begin()
+{
+    GD_HOPPER_ASM("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+// Products run by themselves. Ends a batch of them.
+__device__ inline void products_commit()
+{
+    GD_HOPPER_ASM("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// Waits until no more than the N latest batches run.
+template <int N>
+__device__ inline void products_wait()
+{
+    GD_HOPPER_ASM("wgmma.wait_group.sync.aligned %0;" ::"n"(N) : "memory");
+}
+
+#define GD_C4(c, j) "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])
+#define GD_C32(c)                                                                              \
+    GD_C4(c, 0), GD_C4(c, 1), GD_C4(c, 2), GD_C4(c, 3), GD_C4(c, 4), GD_C4(c, 5), GD_C4(c, 6), \
+        GD_C4(c, 7)
+#define GD_REGISTERS_32                                                                          \
+    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
+    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
+
+// c [64, 64] += a [64, 16] b [16, 64], or = if not `add`; a lane holds of c what it would of the C
+// of mma.cuh for its warp's 16 rows. The first: a and b in shared memory, a tile's rows are rows of
+// a and columns of b. The second: a in registers, as in mma.cuh, and a tile's rows are rows of b.
+#define GD_HOPPER_PRODUCTS(FORMAT, TYPE)                                                       \
+    __device__ inline void product(FORMAT, float(&c)[8][4], uint64_t a, uint64_t b, bool add)  \
+    {                                                                                          \
+        GD_HOPPER_ASM("{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"                         \
+                      "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE              \
+                      " " GD_REGISTERS_32 ", %32, %33, add, 1, 1, 0, 0;\n}"                    \
+                      : GD_C32(c)                                                              \
+                      : "l"(a), "l"(b), "r"((int)add));                                        \
+    }                                                                                          \
+    __device__ inline void product(FORMAT, float(&c)[8][4], const uint32_t(&a)[4], uint64_t b) \
+    {                                                                                          \
+        GD_HOPPER_ASM("wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE              \
+                      " " GD_REGISTERS_32 ", {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"           \
+                      : GD_C32(c)                                                              \
+                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                   \
+    }
+GD_HOPPER_PRODUCTS(bf16, "bf16")
+GD_HOPPER_PRODUCTS(f16, "f16")
+#undef GD_HOPPER_PRODUCTS
+#undef GD_REGISTERS_32
+#undef GD_C32
+#undef GD_C4
+
+#undef GD_HOPPER_ASM
+
+} // namespace gd_hopper
+
+#endif

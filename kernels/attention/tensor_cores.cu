@@ -1,0 +1,47 @@
+// tensor_cores.cu - which calls the tensor cores take.
+#include "attention/attention_mma.cuh"
+#include "attention/tensor_cores.h"
+#include "device_cuda.h"
+
+static __global__ void probe() {}
+
+#ifdef GD_HAVE_HOPPER
+// Whether the device has what is in attention_hopper.cu.
+static bool on_hopper()
+{
+    int device = 0, major = 0, minor = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
+               cudaSuccess &&
+           cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) ==
+               cudaSuccess &&
+           major == 9 && minor == 0;
+}
+#endif
+
+const attention_tensor_cores *attention_tensor_cores_for(const gd_call *call)
+{
+    const attention_sizes z = attention_sizes_of(call);
+    const int64_t widest = z.D > z.E ? z.D : z.E, longest = z.T > z.S ? z.T : z.S;
+    if (z.D == 0 || z.E == 0 || widest > attention_mma_most_columns ||
+        longest > attention_mma_most || z.B * z.H * (longest / 16 + 1) > attention_mma_most ||
+        !gd_mma::have_mma(probe)) {
+        return nullptr;
+    }
+#ifdef GD_HAVE_HOPPER
+    if (widest > 32 && widest <= 128 && on_hopper()) {
+        if (call->storage == GD_BFLOAT16) return &attention_bf16_hopper;
+        if (call->storage == GD_FLOAT16) return &attention_f16_hopper;
+    }
+#endif
+    switch (call->storage) {
+    case GD_BFLOAT16:
+        return &attention_bf16;
+    case GD_FLOAT16:
+        return &attention_f16;
+    case GD_FLOAT32:
+        return gd_cuda_of(call->context)->tf32 ? &attention_tf32 : &attention_tf32x3;
+    default:
+        return nullptr;
+    }
+}

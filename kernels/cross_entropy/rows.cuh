@@ -1,0 +1,186 @@
+// rows.cuh - the losses of rows of logits, and what the logits' gradient is made of, in one kernel.
+//
+// A team of threads has a row (row_team.cuh). It goes through it once for the maximum and the sum
+// of the exponentials. Where the gradient is wanted too, it goes through it again: the row of a
+// warp is in the cache of its multiprocessor, that of a block is kept in shared memory, if it has
+// room for it. So the logits are read from memory once, and what is written may lie over them.
+#ifndef GD_CROSS_ENTROPY_ROWS_CUH
+#define GD_CROSS_ENTROPY_ROWS_CUH
+
+#include "cross_entropy/cross_entropy.h"
+#include "device_cuda.h"
+#include "row_team.cuh"
+
+// The targets of a call. Those that are neither in the vocabulary nor ignored are an error that the
+// host learns of later; until then they are left out like ignored ones, so nothing reads beside x.
+struct target_list {
+    const int32_t *target;
+    int64_t vocab;
+    int32_t ignore_index;
+    bool use_ignore_index;
+    int64_t *fault; // may be NULL
+    int64_t first;  // the number of row 0, for a note about it
+
+    __device__ bool counts(int64_t row) const
+    {
+        const int32_t t = target[row];
+        return t >= 0 && t < vocab && !(use_ignore_index && t == ignore_index);
+    }
+};
+
+static inline target_list targets_of(const gd_call *call, const gd_tensor *targets, int64_t vocab)
+{
+    const gd_cross_entropy_args *args = (const gd_cross_entropy_args *)call->args;
+    target_list list = {};
+    list.target = (const int32_t *)gd_tensor_data(targets);
+    list.vocab = vocab;
+    list.ignore_index = args->ignore_index;
+    list.use_ignore_index = args->use_ignore_index;
+    return list;
+}
+
+// What one kernel leaves of rows of logits. All but losses may be NULL.
+template <class T>
+struct row_results {
+    double *losses;               // [rows] logsumexp(x) - x[target], 0 for rows that do not count
+    gd_compute<T> *max, *log_sum; // [rows] the two parts of the logsumexp
+    T *residual;                  // [rows, vocab] softmax(x) - [j = target]; may be x
+};
+
+// The thread's packs of a row of x: added up in `sum`, and copied to `kept` where that is not NULL.
+// Several are under way at once.
+template <int V, class T, class Team>
+__device__ inline void sum_row(gd_sum_exp<gd_compute<T>> &sum, gd_pack<T, V> *kept, const T *x,
+                               int64_t packs, const Team &team)
+{
+    constexpr int ahead = 4;
+    for (int64_t p = team.rank; p < packs; p += ahead * team.size) {
+        gd_pack<T, V> pack[ahead];
+#pragma unroll
+        for (int a = 0; a < ahead; a++) {
+            const int64_t at = p + a * team.size;
+            if (at < packs) pack[a] = gd_load_pack<T, V>(x, at);
+        }
+#pragma unroll
+        for (int a = 0; a < ahead; a++) {
+            const int64_t at = p + a * team.size;
+            if (at >= packs) break;
+            if (kept) kept[at] = pack[a];
+            sum.add(pack[a]);
+        }
+    }
+}
+
+template <class T, int V, bool BLOCK>
+__global__ static void __launch_bounds__(BLOCK ? 512 : 256)
+    row_kernel(row_results<T> out, const T *x, target_list targets, int64_t rows, bool keep)
+{
+    using C = gd_compute<T>;
+    extern __shared__ uint4 memory[];
+    __shared__ C shared[32];
+    const gd_team<BLOCK> team;
+    const int64_t packs = targets.vocab / V;
+    gd_pack<T, V> *kept = keep ? (gd_pack<T, V> *)memory : nullptr;
+    for (int64_t r = team.row; r < rows; r += team.step) {
+        const T *from = x + r * targets.vocab;
+        const bool counts = targets.counts(r); // the same for the whole team
+        const int64_t target = targets.target[r];
+        C max = 0, log_sum = 0, at_target = 0;
+        if (counts) {
+            gd_sum_exp<C> row;
+            sum_row(row, kept, from, packs, team);
+            at_target = gd_load(from[target]);
+            row.reduce(team, shared);
+            max = row.max;
+            log_sum = log(row.sum);
+        }
+        __syncwarp(); // all have read the target, before it is written (in a block by the sums)
+        if (out.residual) {
+            T *to = out.residual + r * targets.vocab;
+            for (int64_t p = team.rank; p < packs; p += team.size) {
+                gd_pack<T, V> pack = {};
+                if (counts) pack = kept ? kept[p] : gd_load_pack<T, V>(from, p);
+#pragma unroll
+                for (int v = 0; v < V; v++) {
+                    C d = counts ? exp(gd_load(pack.element[v]) - max - log_sum) : 0;
+                    if (counts && p * V + v == target) d -= 1;
+                    pack.element[v] = gd_store<T>(d);
+                }
+                gd_store_pack(to, p, pack);
+            }
+        }
+        if (team.rank > 0) continue;
+        out.losses[r] = counts ? log_sum - (at_target - max) : 0;
+        if (out.max) out.max[r] = max;
+        if (out.log_sum) out.log_sum[r] = log_sum;
+        const bool ignored = targets.use_ignore_index && target == targets.ignore_index;
+        if (!counts && !ignored && targets.fault) *targets.fault = 1 + targets.first + r;
+    }
+}
+
+// How much shared memory a block may have for a row of so many bytes: all of them, or 0.
+static inline size_t row_memory(size_t bytes)
+{
+    int device = 0, most = 0;
+    const size_t reserved = 1024; // of each block, and 32 sums
+    if (cudaGetDevice(&device) ||
+        cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device)) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    return bytes + reserved <= (size_t)most ? bytes : 0;
+}
+
+// Queues the kernel for rows > 0 of logits x [rows, vocab].
+template <class T>
+static inline gd_status launch_rows(const gd_call *call, const row_results<T> &out, const T *x,
+                                    const target_list &targets, int64_t rows)
+{
+    gd_team_launch launch = gd_team_for(rows, targets.vocab);
+    if (launch.threads > 512) launch.threads = 512; // so that two blocks fit: one reads, one writes
+    const bool packed = gd_rows_pack<T>(targets.vocab, x, out.residual);
+    const bool again = out.residual && launch.block;
+    const size_t bytes = again ? row_memory((size_t)targets.vocab * sizeof(T)) : 0;
+    gd_by_team<T>(packed, launch.block, [&](auto pack, auto block) {
+        const auto kernel = row_kernel<T, decltype(pack)::value, decltype(block)::value>;
+        if (bytes) {
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+        }
+        kernel<<<launch.blocks, launch.threads, bytes, gd_stream(call)>>>(out, x, targets, rows,
+                                                                          bytes > 0);
+    });
+    return gd_launched(call);
+}
+
+// One block: the rows' losses, each thread every 1024th, then a tree; and the factor of a row.
+template <class C>
+__global__ static void __launch_bounds__(1024)
+    total_kernel(C *loss, C *factor_out, const double *losses, target_list targets, int64_t rows,
+                 bool mean)
+{
+    __shared__ double shared[32];
+    double sum = 0, counting = 0;
+    for (int64_t r = threadIdx.x; r < rows; r += blockDim.x) {
+        sum += losses[r];
+        counting += targets.counts(r);
+    }
+    sum = gd_block_reduce(sum, shared, gd_plus());
+    counting = gd_block_reduce(counting, shared, gd_plus());
+    if (threadIdx.x > 0) return;
+    const double factor = mean ? 1 / counting : 1;
+    *loss = (C)(sum * factor); // no rows: 0 * inf = NaN
+    if (factor_out) *factor_out = (C)(counting > 0 ? factor : 0);
+}
+
+// The loss, and the factor by which a row enters it (may be NULL).
+template <class C>
+static inline gd_status launch_total(const gd_call *call, C *loss, C *factor, const double *losses,
+                                     const target_list &targets, int64_t rows)
+{
+    const gd_cross_entropy_args *args = (const gd_cross_entropy_args *)call->args;
+    total_kernel<<<1, 1024, 0, gd_stream(call)>>>(loss, factor, losses, targets, rows,
+                                                  args->reduction == GD_MEAN);
+    return gd_launched(call);
+}
+
+#endif

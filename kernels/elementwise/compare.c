@@ -1,0 +1,47 @@
+/* compare.c - the comparisons: records, cases and public functions, made from the table in
+ * compare.def. A mask is a step function: its gradient is 0 wherever there is one, so the records
+ * have no backward, and nothing is recorded. */
+#include "arguments.h"
+#include "elementwise/broadcast.h"
+#include "gradus/ops.h"
+
+static gd_status compare_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)save, (void)words;
+    if (gd_check_real(call, 0) || gd_check_real(call, 1)) return GD_ERROR_ARGUMENT;
+    const gd_status status = gd_broadcast_shape(call, output);
+    output->dtype = GD_INT32;
+    return status;
+}
+
+static const gd_case cases[] = {
+    {"same", NULL, GD_INPUTS({GD_DIMS(3, 5, 7)}, {GD_DIMS(3, 5, 7)}), .may_be_empty = true},
+    {"equal", NULL, GD_INPUTS({GD_CONSTANT(2), GD_DIMS(9)}, {GD_CONSTANT(2), GD_DIMS(9)}),
+     .may_be_empty = true},
+    {"b_row", NULL, GD_INPUTS({GD_DIMS(4, 6)}, {GD_DIMS(6)}), .may_be_empty = true},
+    {"b_scalar", NULL, GD_INPUTS({GD_DIMS(4, 6)}, {GD_SCALAR}), .may_be_empty = true},
+    {"both", NULL, GD_INPUTS({GD_DIMS(4, 1)}, {GD_DIMS(1, 5)}), .may_be_empty = true},
+    {"two_blocks", NULL, GD_INPUTS({GD_DIMS(5, 1367)}, {GD_DIMS(1367)}), .may_be_empty = true},
+    {"zero_rows", NULL, GD_INPUTS({GD_DIMS(0, 5)}, {GD_DIMS(5)}), .may_be_empty = true},
+};
+
+#define COMPARE(op_name, op_formula, condition)                            \
+    GD_KERNEL(op_name##_forward)                                           \
+    const gd_op gd_op_##op_name = {                                        \
+        .name = #op_name,                                                  \
+        .formula = op_formula,                                             \
+        .inputs = 2,                                                       \
+        .input_names = {"a", "b"},                                         \
+        .outputs = 1,                                                      \
+        .strided = true,                                                   \
+        .shape = compare_shape,                                            \
+        .forward = GD_ON_DEVICES(op_name##_forward),                       \
+        .cases = cases,                                                    \
+        .case_count = sizeof cases / sizeof *cases,                        \
+    };                                                                     \
+    gd_tensor *gd_##op_name(gd_tensor *a, gd_tensor *b)                    \
+    {                                                                      \
+        return gd_apply(&gd_op_##op_name, (gd_tensor *[]){a, b}, 2, NULL); \
+    }
+
+#include "elementwise/compare.def"

@@ -1,0 +1,49 @@
+// compare.cu - the CUDA kernels of the comparisons (compare.def), an element to a thread.
+#include "cuda.cuh"
+
+namespace gd_elementwise
+{
+
+template <class T, class Condition>
+__global__ void compare_kernel(int32_t *y, const T *a, const T *b, gd_cuda_walk<2> walk,
+                               Condition condition)
+{
+    GD_EACH(i, walk.count)
+    {
+        int64_t offset[2];
+        walk.at(i, offset);
+        y[i] = condition(gd_load(a[offset[0]]), gd_load(b[offset[1]]));
+    }
+}
+
+template <class Condition>
+static gd_status compare(const gd_call *call)
+{
+    enum { THREADS = 256 };
+    const gd_tensor *y = call->output[0];
+    const gd_layout in[] = {gd_cuda_layout(call->input[0]), gd_cuda_layout(call->input[1])};
+    const auto walk = gd_cuda_walk_over(gd_tensor_ndim(y), gd_tensor_shape(y), in);
+    if (walk.count == 0) return GD_OK;
+    return gd_by_storage(call, [&](auto zero) {
+        using T = decltype(zero);
+        compare_kernel<<<gd_blocks(walk.count, THREADS), THREADS, 0, gd_stream(call)>>>(
+            gd_ptr<int32_t>(y), (const T *)in[0].data, (const T *)in[1].data, walk, Condition());
+        return gd_launched(call);
+    });
+}
+
+} // namespace gd_elementwise
+
+#define COMPARE(name, formula, condition)                         \
+    struct name##_condition {                                     \
+        template <class V>                                        \
+        __device__ bool operator()(V a, V b) const                \
+        {                                                         \
+            return condition;                                     \
+        }                                                         \
+    };                                                            \
+    extern "C" gd_status name##_forward_cuda(const gd_call *call) \
+    {                                                             \
+        return gd_elementwise::compare<name##_condition>(call);   \
+    }
+#include "elementwise/compare.def"

@@ -1,0 +1,89 @@
+/* linear_cross_entropy.c - the op: the loss of a model's last layer, whose logits nobody keeps.
+ * README.md has the derivation. */
+#include "linear_cross_entropy/linear_cross_entropy.h"
+
+GD_KERNEL(linear_cross_entropy_forward)
+GD_KERNEL(linear_cross_entropy_backward)
+
+static gd_status check_weight(const gd_call *call)
+{
+    const gd_tensor *x = call->input[0], *weight = call->input[1];
+    const gd_dtype dtype = gd_tensor_dtype(x);
+    if (gd_tensor_ndim(x) < 1 || !gd_dtype_is_real(dtype)) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "x is %s %s, wanted a real [..., K]",
+                            gd_dtype_name(dtype), gd_shape_text(x).text);
+    }
+    if (gd_tensor_ndim(weight) != 2 || gd_tensor_dim(weight, 1) != gd_tensor_dim(x, -1) ||
+        gd_tensor_dtype(weight) != dtype) {
+        return gd_call_fail(
+            call, GD_ERROR_ARGUMENT, "weight is %s %s, wanted %s [V, %lld] for x %s",
+            gd_dtype_name(gd_tensor_dtype(weight)), gd_shape_text(weight).text,
+            gd_dtype_name(dtype), (long long)gd_tensor_dim(x, -1), gd_shape_text(x).text);
+    }
+    return GD_OK;
+}
+
+/* x [..., K], weight [V, K], targets [...] -> loss [], in float32 at least. Saves what dlogits is
+ * made of, softmax(logits) - [j = target] [rows, V], and the factor [] by which a row enters the
+ * loss. */
+static gd_status linear_cross_entropy_shape(const gd_call *call, gd_spec *output, gd_spec *save,
+                                            uint64_t *words)
+{
+    (void)words;
+    const gd_tensor *x = call->input[0], *weight = call->input[1], *targets = call->input[2];
+    if (check_weight(call)) return GD_ERROR_ARGUMENT;
+    if (cross_entropy_check(call, "x", x, targets)) return GD_ERROR_ARGUMENT;
+    const bool gpu = gd_context_device(call->context) != GD_CPU;
+    output[0] = (gd_spec){.dtype = call->dtype, .ndim = 0};
+    save[0] = (gd_spec){.dtype = gpu ? gd_tensor_dtype(x) : call->dtype,
+                        .ndim = 2,
+                        .shape = {gd_tensor_count(targets), gd_tensor_dim(weight, 0)}};
+    save[1] = output[0];
+    return GD_OK;
+}
+
+static const gd_cross_entropy_args mean = {GD_MEAN, 0, false}, sum = {GD_SUM, 0, false},
+                                   ignore = {GD_MEAN, 1, true}, ignore_sum = {GD_SUM, 2, true};
+
+static const gd_case cases[] = {
+    {"mean_5x3x11", &mean,
+     GD_INPUTS({GD_DIMS(5, 3)}, {GD_DIMS(11, 3)}, {GD_INDEX(11), GD_DIMS(5)})},
+    {"sum_4x6x7", &sum, GD_INPUTS({GD_DIMS(4, 6)}, {GD_DIMS(7, 6)}, {GD_INDEX(7), GD_DIMS(4)})},
+    {"ignore_12x2x3", &ignore,
+     GD_INPUTS({GD_DIMS(12, 2)}, {GD_DIMS(3, 2)}, {GD_INDEX(3), GD_DIMS(12)})},
+    {"ignore_sum_9x5x4", &ignore_sum,
+     GD_INPUTS({GD_DIMS(9, 5)}, {GD_DIMS(4, 5)}, {GD_INDEX(4), GD_DIMS(9)})},
+    {"even_16x8x24", &mean,
+     GD_INPUTS({GD_DIMS(16, 8)}, {GD_DIMS(24, 8)}, {GD_INDEX(24), GD_DIMS(16)})},
+    {"wide_3x4x1100", &mean,
+     GD_INPUTS({GD_DIMS(3, 4)}, {GD_DIMS(1100, 4)}, {GD_INDEX(1100), GD_DIMS(3)})},
+    {"three_dimensions", &mean,
+     GD_INPUTS({GD_DIMS(2, 3, 4)}, {GD_DIMS(5, 4)}, {GD_INDEX(5), GD_DIMS(2, 3)})},
+    {"no_rows", &sum, GD_INPUTS({GD_DIMS(0, 4)}, {GD_DIMS(3, 4)}, {GD_INDEX(3), GD_DIMS(0)}),
+     .may_be_empty = true},
+};
+
+const gd_op gd_op_linear_cross_entropy = {
+    .name = "linear_cross_entropy",
+    .formula = "loss = cross_entropy(x weight^T, targets)",
+    .inputs = 3,
+    .input_names = {"x", "weight", "targets"},
+    .outputs = 1,
+    .saves = 2,
+    .args_size = sizeof(gd_cross_entropy_args),
+    .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
+    .dinput_float32 = GD_BIT(1),
+    .mixed = true,
+    .shape = linear_cross_entropy_shape,
+    .forward = GD_ON_DEVICES(linear_cross_entropy_forward),
+    .backward = GD_ON_DEVICES(linear_cross_entropy_backward),
+    .cases = cases,
+    .case_count = sizeof cases / sizeof *cases,
+};
+
+gd_tensor *gd_linear_cross_entropy(gd_tensor *x, gd_tensor *weight, gd_tensor *targets,
+                                   const gd_cross_entropy_options *options)
+{
+    const gd_cross_entropy_args args = cross_entropy_args_of(options);
+    return gd_apply(&gd_op_linear_cross_entropy, (gd_tensor *[]){x, weight, targets}, 3, &args);
+}
