@@ -74,8 +74,7 @@ static void backward_row(REAL *weight, REAL *dscore, int64_t visible, int64_t n,
     for (int64_t j = 0; wants_scores && j < n; j += LANES) {
 #pragma omp simd simdlen(LANES)
         for (int i = 0; i < LANES; i++) {
-            /* [dp] */
-            REAL dp = keep ? dscore[j + i] * keep[j + i] : dscore[j + i];
+            REAL dp = keep ? dscore[j + i] * keep[j + i] : dscore[j + i]; /* [dp] */
             REAL difference = j + i < visible ? dp - delta : 0;
             dscore[j + i] = weight[j + i] * difference; /* [ds] */
         }

@@ -102,8 +102,8 @@ GD_FUNCTION REAL gelu_tanh_slope(REAL x)
 
 GD_FUNCTION REAL erf_slope(REAL x)
 {
-    const REAL two_over_sqrt_pi = (REAL)1.12837916709551257390;
-    return two_over_sqrt_pi * GD_MATH(exp)(-(x * x)); /* [erf slope] */
+    /* the factor is 2 / sqrt(pi) [erf slope] */
+    return (REAL)1.12837916709551257390 * GD_MATH(exp)(-(x * x));
 }
 
 /* Squares are worth a short cut. */

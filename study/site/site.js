@@ -67,7 +67,8 @@ function opsOf(readme, gradus) {
     return gradus.ops()
         .map((op) => op.name)
         .filter(
-            (name) => new RegExp(`const gd_op gd_op_${name} =|^(UNARY|SCALAR|RANGE|BINARY|COMPARE)\\(${name},`,
+            (name) => new RegExp(`const gd_op gd_op_${name} =|` +
+                                     `^(UNARY|SCALAR|RANGE|BINARY|COMPARE)\\(${name},`,
                 'm').test(text));
 }
 
@@ -242,7 +243,8 @@ function opsPage(gradus) {
     const rows = readmes.flatMap((readme) => opsOf(readme, gradus).map((name) => {
         const op = gradus.find(name);
         const worked = op.backward ? `#worked-${name}` : '';
-        return `<tr><td><a href="${sources.page(readme)}${worked}"><code>${name}</code></a></td><td><code>${escape(op.formula)}</code></td><td align="right">${
+        return `<tr><td><a href="${sources.page(readme)}${worked}"><code>${
+            name}</code></a></td><td><code>${escape(op.formula)}</code></td><td align="right">${
             op.cases.length}</td></tr>`;
     }));
     write('ops.html', {
