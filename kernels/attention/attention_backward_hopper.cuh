@@ -271,7 +271,8 @@ static bool attention_backward_hopper(const gd_call *call,
                                       gd_status *status)
 {
     using T = typename F::stored;
-    attention_backward_hopper_pass<T> p = {pass};
+    attention_backward_hopper_pass<T> p = {};
+    static_cast<attention_backward_mma_pass<T> &>(p) = pass;
     const attention_sizes &z = p.z;
     constexpr int rows = attention_backward_rows, tile = attention_hopper_tile;
     const attention_tasks queries = attention_tasks_of(z.B, z.H, z.T, rows);

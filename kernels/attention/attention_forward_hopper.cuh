@@ -134,7 +134,8 @@ static bool attention_forward_hopper(const gd_call *call,
                                      gd_status *status)
 {
     using T = typename F::stored;
-    attention_forward_hopper_pass<T> f = {pass};
+    attention_forward_hopper_pass<T> f = {};
+    static_cast<attention_forward_mma_pass<T> &>(f) = pass;
     const attention_sizes &z = f.z;
     constexpr int GROUPS = attention_forward_groups<W>, ROWS = 64 * GROUPS;
     f.tasks = attention_tasks_of(z.B, z.H, z.T, ROWS);
