@@ -220,6 +220,11 @@ gd_device gd_context_device(const gd_context *ctx)
     return ctx && ctx->device ? ctx->device->device : GD_CPU;
 }
 
+void gd_context_set_tf32(gd_context *ctx, bool tf32)
+{
+    if (ctx) ctx->options.tf32 = tf32;
+}
+
 int gd_context_threads(const gd_context *ctx)
 {
     return ctx ? gd_threads(ctx) : 0;

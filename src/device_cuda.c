@@ -16,6 +16,11 @@ gd_cuda *gd_cuda_of(const gd_context *ctx)
     return ctx->device_state;
 }
 
+bool gd_cuda_tf32(const gd_context *ctx)
+{
+    return ctx->options.tf32;
+}
+
 gd_status gd_cuda_check(gd_context *ctx, cudaError_t error, const char *who)
 {
     if (error == cudaSuccess) return GD_OK;
@@ -94,7 +99,7 @@ static gd_status cuda_open(gd_context *ctx)
     if (find_device(ctx)) return ctx->status;
     gd_cuda *cuda = gd_host_allocate(ctx, sizeof *cuda, "a context on a GPU");
     if (!cuda) return ctx->status;
-    *cuda = (gd_cuda){.tf32 = ctx->options.tf32};
+    *cuda = (gd_cuda){0};
     ctx->device_state = cuda;
     cudaError_t error = make_state(cuda);
     ctx->stream = cuda->stream;

@@ -51,7 +51,6 @@ typedef struct gd_cuda {
     volatile int64_t *fault_words; /* pinned, GD_CUDA_FAULTS of them */
     double *sums;                  /* GD_CUDA_SUMS of them, on the device */
     unsigned *sums_done;           /* behind them: how many parts are there, 0 between sums */
-    bool tf32;                     /* gd_context_options.tf32 */
     cublasLtHandle_t blas;         /* NULL until gd_cuda_blas is first called */
     /* What kernels/matmul keeps from call to call, and how to free it. */
     void *matmul_plans;
@@ -60,6 +59,7 @@ typedef struct gd_cuda {
 
 /* The state of a context on a GPU. */
 gd_cuda *gd_cuda_of(const gd_context *ctx);
+bool gd_cuda_tf32(const gd_context *ctx); /* gd_context_options.tf32 */
 
 /* The handle of cuBLASLt, made at the first call. NULL, and the error set, if it cannot be. */
 cublasLtHandle_t gd_cuda_blas(gd_context *ctx);

@@ -104,7 +104,7 @@ static gd_tensor *make_cotangent(gd_context *ctx, const gd_tensor *y, uint64_t s
 static void run(const problem *p, gd_context *ctx, gd_dtype dtype, bool windows, outcome *out)
 {
     gd_tensor *leaf[GD_CASE_MAX_INPUTS] = {NULL}, *input[GD_CASE_MAX_INPUTS] = {NULL};
-    gd_tensor *output[MOST_OUTPUTS], *cotangent[MOST_OUTPUTS];
+    gd_tensor *output[MOST_OUTPUTS], *cotangent[MOST_OUTPUTS] = {NULL};
     out->parts = 0;
     for (int i = 0; i < p->c->inputs; i++) {
         const gd_case_input *in = &p->c->input[i];
@@ -178,7 +178,9 @@ static double unit(double x, gd_dtype dtype)
  *   of up to 4; what it loses are units of the product;
  * - in attention, which rounds p and ds before their products, as tensor cores want it. That is
  *   half a unit of each term of a sum, so y is off by a unit of the largest. And delta = dy . y,
- *   with such a y, stands in ds = p (dp - delta) against what may be several times smaller. */
+ *   with such a y, stands in ds = p (dp - delta) against what may be several times smaller;
+ * - in linear_cross_entropy, which stores the logits, and their gradient in the same place, in the
+ *   dtype of the inputs. */
 static double tolerance(const gd_op *op, double want, double largest, const part *p, gd_dtype dtype)
 {
     double f32 = 1e-5 * largest;
@@ -187,6 +189,7 @@ static double tolerance(const gd_op *op, double want, double largest, const part
     if (!strcmp(op->name, "linear")) want = fabs(want) + 4;
     if (!strcmp(op->name, "attention"))
         f32 += (strcmp(p->name, "output") ? 6 : 1) * unit(largest, dtype);
+    if (!strcmp(op->name, "linear_cross_entropy")) f32 += unit(largest, dtype);
     return f32 + (p->summed ? 2 : 1) * unit(want, dtype);
 }
 

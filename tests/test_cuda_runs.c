@@ -59,8 +59,8 @@ START_TEST(a_step_that_is_not_finite_is_named)
     char line[256];
     for (int i = 0; i < 2; i++) {
         snprintf(line, sizeof line,
-                 "--data text %%s --device cuda --steps 60 --lr 1e3 --clip 0 --schedule constant "
-                 "--warmup 0 --skip-nonfinite %d %s",
+                 "--data text %%s --device cuda --steps 60 --lr 1e3 --dtype f16 --clip 0 "
+                 "--schedule constant --warmup 0 --skip-nonfinite %d %s",
                  _i, ways[i]);
         train_badly(line, "the first op whose output is not finite is");
         strcpy(said[i], strstr(output, "gradus-train: step "));

@@ -137,6 +137,10 @@ GD_API const char *gd_context_device_name(const gd_context *ctx);
  * the CPU. Owned by the context. */
 GD_API void *gd_context_stream(const gd_context *ctx);
 
+/* gd_context_options.tf32 for all that is computed from now on. A graph that has been captured keeps
+ * what held when it was. */
+GD_API void gd_context_set_tf32(gd_context *ctx, bool tf32);
+
 /* Waits until the device has done everything asked of it so far. */
 GD_API gd_status gd_synchronize(gd_context *ctx);
 

@@ -40,7 +40,7 @@ const attention_tensor_cores *attention_tensor_cores_for(const gd_call *call)
     case GD_FLOAT16:
         return &attention_f16;
     case GD_FLOAT32:
-        return gd_cuda_of(call->context)->tf32 ? &attention_tf32 : &attention_tf32x3;
+        return gd_cuda_tf32(call->context) ? &attention_tf32 : &attention_tf32x3;
     default:
         return nullptr;
     }

@@ -127,7 +127,7 @@ static plan_key key_of(const gd_call *call, const gd_gemm &g)
     operand_of(g.b, g.K, g.N, &b);
     plan_key key = {};
     key.dtype = g.dtype, key.c_dtype = g.c_dtype;
-    key.tf32 = g.dtype == GD_FLOAT32 && gd_cuda_of(call->context)->tf32;
+    key.tf32 = g.dtype == GD_FLOAT32 && gd_cuda_tf32(call->context);
     key.bias = g.bias != nullptr, key.scalars = g.scalars != nullptr;
     key.M = g.M, key.N = g.N, key.K = g.K, key.batch = g.batch;
     key.a_transposed = a.transposed, key.b_transposed = b.transposed;

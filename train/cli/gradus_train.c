@@ -108,6 +108,7 @@ static int run(gd_context *ctx, options *command)
         checkpoint_close(&from);
         return 2;
     }
+    gd_context_set_tf32(ctx, o->base.tf32);
     const data_options wanted = {.text = o->data,
                                  .tokens = o->tokens,
                                  .option = name_text(o),
