@@ -101,7 +101,7 @@ START_TEST(tokens_that_vanish_end_a_run_that_is_saved)
     write_ids();
     snprintf(line, sizeof line,
              "$T " IDS " --steps 1000000 --checkpoint-every 1000000 --keep 0 --out a >said 2>&1 & "
-             "until grep -q '\"lr\"' a/log.jsonl 2>/dev/null || test $((n += 1)) -gt 500; do sleep "
+             "until grep -q '\"lr\"' a/log.jsonl 2>/dev/null || test $((n += 1)) -gt 6000; do sleep "
              "0.01; done; %s; wait $!",
              ways[_i]);
     host(1, line);
@@ -157,6 +157,7 @@ int main(void)
     tcase_add_loop_test(cases, tokens_that_vanish_end_a_run_that_is_saved, 0, 3);
     tcase_add_test(cases, absurd_numbers_of_threads);
     tcase_add_test(cases, little_address_space);
+    tcase_set_timeout(cases, 120); /* 256 threads on two processors, under a sanitizer */
     suite_add_tcase(suite, cases);
     return check_main(suite);
 }
