@@ -99,11 +99,12 @@ START_TEST(tokens_that_vanish_end_a_run_that_is_saved)
                                          "is 65535, wanted less than 256"};
     char line[1024];
     write_ids();
-    snprintf(line, sizeof line,
-             "$T " IDS " --steps 1000000 --checkpoint-every 1000000 --keep 0 --out a >said 2>&1 & "
-             "until grep -q '\"lr\"' a/log.jsonl 2>/dev/null || test $((n += 1)) -gt 6000; do sleep "
-             "0.01; done; %s; wait $!",
-             ways[_i]);
+    snprintf(
+        line, sizeof line,
+        "$T " IDS " --steps 1000000 --checkpoint-every 1000000 --keep 0 --out a >said 2>&1 & "
+        "until grep -q '\"step\":' a/log.jsonl 2>/dev/null || test $((n += 1)) -gt 6000; do sleep "
+        "0.01; done; %s; wait $!",
+        ways[_i]);
     host(1, line);
     snprintf(line, sizeof line, "grep '%s' said && grep '^saved a/step-' said", wanted[_i]);
     host(0, line);
