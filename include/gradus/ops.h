@@ -31,8 +31,8 @@
  *     rms_norm, layer_norm    eps 0 and a row of zeros (layer_norm: of equal elements) give NaN
  *
  * Sums of float64 overflow where their value does, as in PyTorch: rms_norm squares x, so a row
- * whose squares overflow (|x| > 1e154 in float64; 16 and 32 bits never do on the CPU) becomes 0,
- * and mean and layer_norm want n |x| below 1.8e308.
+ * whose squares overflow (|x| > 1e154 in float64; on a GPU, which sums them in float32, also
+ * |x| > 1e19 in float32 and bfloat16) becomes 0, and mean and layer_norm want n |x| below 1.8e308.
  */
 #ifndef GRADUS_OPS_H
 #define GRADUS_OPS_H

@@ -36,7 +36,7 @@ static const option_row rows[] = {
     {OPTION_WHOLE, "context", AT(context), 1, 1048576,
      .others = "block_size sequence_length seq_len", .help = "N  tokens seen at once"},
     {OPTION_NUMBER, "dropout", AT(dropout), 0, 0.99,
-     .help = "P  probability, in both branches of a layer"},
+     .help = "P  probability, on the embedding and in both branches of a layer"},
     {OPTION_SWITCH, "tied", AT(tied), .others = "tie_weights",
      .help = "  use the embedding as output projection"},
     {.help = "Training"},
