@@ -13,5 +13,6 @@ if _torch is not None:
         raise ImportError(f"gradus: PyTorch is {_torch.__version__}, wanted 2.4 or newer")
     from . import nn
     from .ops import add_rms_norm, rms_norm
+    from .patching import patch, unpatch
 
-    __all__ += ["add_rms_norm", "nn", "rms_norm"]
+    __all__ += ["add_rms_norm", "nn", "patch", "rms_norm", "unpatch"]
