@@ -3,7 +3,7 @@
 installed, Liger and QuACK: forward and backward as a model calls them, through autograd.
 
     bench/compare_torch_module.py [--device cuda] [--only host,widths,compiled,model] [--quick]
-                                  [--rounds 5] [--tsv FILE]
+                                  [--rounds 5] [--threads N] [--tsv FILE]
 
 host      Host time of a call in eager mode, in a chain of 64 norms of 64 rows of 256.
 widths    Device time at the widths of real models, bfloat16 with float32 and bfloat16 weights on a
@@ -283,8 +283,11 @@ def main():
     parser.add_argument("--only", default=None, help="parts, separated by commas")
     parser.add_argument("--quick", action="store_true", help="fewer sizes, a smaller model")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, help="on the CPU; PyTorch's default")
     parser.add_argument("--tsv", help="a file for the figures")
     args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
     table = Table(open(args.tsv, "w") if args.tsv else None)
     name = torch.cuda.get_device_name() if args.device == "cuda" else \
         f"cpu, {torch.get_num_threads()} threads"  # fmt: skip

@@ -96,15 +96,15 @@ def _problem(op, x, residual, weight, bias, eps, offset, round_before_weight, dt
 
 _ops = torch.library.Library("gradus", "DEF")
 _arguments = "Tensor? weight, Tensor? bias, float eps, float offset, bool round_before_weight"
-_ops.define(f"rms_norm(Tensor x, {_arguments}, ScalarType? dtype) -> (Tensor y, Tensor rstd)")
-_ops.define(
-    f"add_rms_norm(Tensor x, Tensor residual, {_arguments}) -> (Tensor y, Tensor sum, Tensor rstd)"
-)
-_ops.define(
+_tags = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
+for _schema in (
+    f"rms_norm(Tensor x, {_arguments}, ScalarType? dtype) -> (Tensor y, Tensor rstd)",
+    f"add_rms_norm(Tensor x, Tensor residual, {_arguments}) -> (Tensor y, Tensor sum, Tensor rstd)",
     "rms_norm_backward(Tensor dy, Tensor? dsum, Tensor x, Tensor rstd, Tensor? weight,"
     " Tensor? bias, float offset, bool round_before_weight, bool[] wanted)"
-    " -> (Tensor dx, Tensor dbranch, Tensor dweight, Tensor dbias)"
-)
+    " -> (Tensor dx, Tensor dbranch, Tensor dweight, Tensor dbias)",
+):
+    _ops.define(_schema, tags=_tags)
 
 
 def _impl(name, function):
