@@ -59,7 +59,7 @@ def test_cuda_graph():
 def test_reduce_overhead():
     x, _, w, dy = leaves()
     f = torch.compile(lambda x, w: gradus.rms_norm(x * 2, w, eps=EPS), fullgraph=True,
-                      mode="reduce-overhead")  # fmt: skip
+                      mode="reduce-overhead")
     want = gradus.rms_norm(x * 2, w, eps=EPS)
     for _ in range(4):
         got = f(x, w)
@@ -77,7 +77,8 @@ def test_nothing_is_copied():
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
         both(x, r, w, dy)
         torch.cuda.synchronize()
-    names = [e.key for e in profile.key_averages() if e.device_type != torch.autograd.DeviceType.CPU]
+    host = torch.autograd.DeviceType.CPU
+    names = [e.key for e in profile.key_averages() if e.device_type != host]
     assert names and all("gd_rms" in name for name in names if "cuda" not in name), names
 
 
@@ -98,5 +99,6 @@ def test_rows_of_a_fused_product():
         want = gradus.rms_norm(cut(qkv).contiguous(), w, eps=EPS)
         dy = torch.randn_like(want)
         assert torch.equal(y, want)
-        for a, b in zip(torch.autograd.grad(y, (qkv, w), dy), torch.autograd.grad(want, (qkv, w), dy)):
+        found = (torch.autograd.grad(t, (qkv, w), dy) for t in (y, want))
+        for a, b in zip(*found):
             assert torch.allclose(a, b, rtol=2e-2, atol=0.25)
