@@ -148,9 +148,19 @@ async function rmsNorm(tab) {
                       `document.querySelectorAll('${where} [data-symbol="rstd"].lit').length`) > 0,
             where);
     // The ladder draws.
-    assert.equal(await tab.evaluate(`document.querySelectorAll('figure.rung canvas').length`), 6);
-    assert.ok(await tab.evaluate(
-        `[...document.querySelectorAll('figure.rung canvas')].every((c) => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(Boolean))`));
+    assert.equal(await tab.evaluate(`document.querySelectorAll('figure.rung').length`), 13);
+    const drawn = await tab.evaluate(`(() => {
+        const empty = [];
+        for (const figure of document.querySelectorAll('figure.rung'))
+            for (const canvas of figure.querySelectorAll('canvas')) {
+                for (let i = 0; i < 200 && !canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.some(Boolean); i++)
+                    figure.querySelector('[data-act=step]').click();
+                if (!canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data.some(Boolean))
+                    empty.push(figure.dataset.rung + ' ' + canvas.dataset.tensor);
+            }
+        return empty;
+    })()`);
+    assert.deepEqual(drawn, [], 'pictures that stay empty');
 }
 
 // ---- Break it ----------------------------------------------------------------------------------
