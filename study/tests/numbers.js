@@ -30,7 +30,14 @@ function check(gradus, it, eps) {
             same(result.gradients[i].values, wanted.gradients[input.name],
                 `d${input.name} of ${name}`);
     });
-    for (const step of steps(it, result)) {
+    const list = steps(it, result);
+    // Each gradient is where a list of steps leads.
+    it.check.inputs.forEach((input, i) => {
+        if (result.gradients[i])
+            assert.ok(list.some((step) => step.gradient === input.name && step.mark),
+                `${name} has no step to d${input.name}, or it has no mark`);
+    });
+    for (const step of list) {
         assert.ok(step.value.values.every((v) => !Number.isNaN(v)), `${name}: ${step.name}`);
         if (step.gradient)
             same(step.value.values, wanted.gradients[step.gradient], `${name}, step ${step.name}`);
