@@ -76,7 +76,8 @@ function workedExample(gradus, op, symbols) {
     const it = example(gradus, op), formulas = {};
     const format = (tex) =>
         (formulas[tex] = formulas[tex] || markdown.formula(tex, false, symbols));
-    const body = worked.render(gradus, it, format);
+    const pairs = symbols.map((s) => [s.tex, s.name]);
+    const body = worked.render(gradus, it, format, pairs);
     const variants = it.own.variants ? `<select data-act="variant" aria-label="eps">${
                                            Object.keys(it.own.variants)
                                                .map((v) => `<option${
@@ -90,7 +91,7 @@ function workedExample(gradus, op, symbols) {
             .map(([ tex, html ]) => `<template data-tex="${escape(tex)}">${html}</template>`)
             .join('');
     return `<h3 id="worked-${op}">${op}: <code>${escape(gradus.find(op).formula)}</code></h3>
-<div class="worked" data-op="${op}"><div class="controls">${
+<div class="worked" data-op="${op}" data-symbols="${escape(JSON.stringify(pairs))}"><div class="controls">${
         it.own.steps
             ? '<button type="button" data-act="step">Step</button><button type="button" data-act="all">All steps</button>'
             : ''}<button type="button" data-act="again">As it was</button>${variants}</div>

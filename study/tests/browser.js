@@ -143,9 +143,9 @@ async function rmsNorm(tab) {
     // A symbol lights up in formula, numbers and code.
     await tab.evaluate(
         `document.querySelector('.katex [data-symbol="rstd"]').dispatchEvent(new MouseEvent('mouseover', { bubbles: true }))`);
-    for (const where of ['.katex', 'pre.code', '.tensor'])
+    for (const where of ['.katex ', 'pre.code ', '.tensor'])
         assert.ok(await tab.evaluate(
-                      `document.querySelectorAll('${where} [data-symbol="rstd"].lit').length`) > 0,
+                      `document.querySelectorAll('${where}[data-symbol="rstd"].lit').length`) > 0,
             where);
     // The ladder draws.
     assert.equal(await tab.evaluate(`document.querySelectorAll('figure.rung').length`), 13);

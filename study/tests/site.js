@@ -7,6 +7,7 @@ const assert = require('assert');
 const fs = require('fs');
 const path = require('path');
 const sources = require('../site/sources.js');
+const markdown = require('../site/markdown.js');
 const ladder = require('../page/ladder.js');
 
 const folder = process.argv[2];
@@ -56,6 +57,19 @@ for (const op of sources.read('kernels/ops.def').matchAll(/^GD_OP\((\w+)\)/gm)) 
 }
 assert.ok((pages['break.html'].match(/data-bug=/g) || []).length >= 170);
 assert.ok((pages['tape.html'].match(/<svg/g) || []).length >= 4);
+
+// A table of symbols for every derivation, with names that the code has.
+for (const readme of sources.list().filter((file) => /^kernels\/\w+\/README\.md$/.test(file))) {
+    if (!pages[sources.page(readme)].includes('id="worked"')) continue;
+    const symbols = markdown.symbolsOf(sources.read(readme)), folder = path.dirname(readme);
+    assert.ok(symbols.length >= 3, `${readme} has no table of symbols`);
+    const code = sources.list()
+                     .filter((file) => path.dirname(file) === folder && sources.isCode(file))
+                     .map(sources.read)
+                     .join('\n');
+    for (const {code : name} of symbols)
+        assert.match(code, new RegExp(`\\b${name}\\b`), `${folder} has no ${name}`);
+}
 
 // The lines at the marks, for both machines.
 for (const [name, html] of Object.entries(pages).filter(([, html ]) => html.includes('id="marked"')))
