@@ -343,24 +343,28 @@ if (typeof module !== 'undefined') {
 const colours = {load : '--mark', store : '--link', add : '--bad'};
 
 function player(figure) {
-    const rung = rungs[Number(figure.dataset.rung)], list = frames(rung);
+    const rung = rungs[Number(figure.dataset.rung)];
     const canvases = Object.fromEntries(
         [...figure.querySelectorAll('canvas') ].map((canvas) => [canvas.dataset.tensor, canvas]));
     const shown = Object.fromEntries(panels(rung).map((panel) => [panel.name, panel.rows]));
     const sectors = rung.threadARow ? 64 : whole.length; // of a row that are shown
-    let at = 0;
+    let at = 0, list = null;
     function paint(mark, colour) {
         const canvas = canvases[mark.tensor], rows = shown[mark.tensor], y = rows.indexOf(mark.row);
         const draw = canvas.getContext('2d');
         const w = canvas.width / sectors, h = canvas.height / rows.length;
-        draw.fillStyle = getComputedStyle(document.documentElement).getPropertyValue(colour);
+        draw.fillStyle = colour;
         for (const sector of mark.sectors) draw.fillRect(sector * w, y * h + 2, w, h - 4);
+        canvas.dataset.last = mark.kind; // for the test
     }
     return function frame() {
+        list = list || frames(rung);
+        const style = getComputedStyle(document.documentElement);
+        const colour = (name) => style.getPropertyValue(name);
         for (const canvas of Object.values(canvases))
             if (at === 0) canvas.getContext('2d').clearRect(0, 0, canvas.width, canvas.height);
-        if (at > 0) list[at - 1].marks.forEach((mark) => paint(mark, '--line'));
-        list[at].marks.forEach((mark) => paint(mark, colours[mark.kind]));
+        if (at > 0) list[at - 1].marks.forEach((mark) => paint(mark, colour('--line')));
+        list[at].marks.forEach((mark) => paint(mark, colour(colours[mark.kind])));
         figure.querySelector('.turn').textContent = list[at].said;
         at = (at + 1) % list.length;
     };
@@ -378,9 +382,12 @@ document.addEventListener('DOMContentLoaded', () => {
             stop();
             frame();
         });
-        frame();
-        if (!calm)
-            new IntersectionObserver(([ seen ]) => (seen.isIntersecting ? play() : stop())).observe(figure);
+        // It begins when it is seen, and without motion where that is asked for.
+        new IntersectionObserver(([ seen ]) => {
+            if (!seen.isIntersecting) return stop();
+            if (!timer) frame();
+            return calm || play();
+        }).observe(figure);
     }
 });
 })(globalThis);

@@ -16,8 +16,8 @@ exports.walk = function(it) {
 <p>A kernel gives each row to one program (on a GPU a block of threads). The row is longer than
 what the program holds at once, so it walks: here 8 numbers in blocks of 4. The sum of squares
 grows block by block; only then rstd is known, and the row is gone through again for y. The
-backward walks the same way for the sum of h xhat. What it leaves for dw is a row of its own for
-every program, and these rows are added at the end, in order.</p>
+backward walks the same way: for the sum of h xhat, then for dx. What it leaves for dw is a row of its
+own for every program, and these rows are added at the end, in order.</p>
 <div class="panel" id="walk" data-steps="${
         steps}"><div class="controls"><button type="button" data-act="step">Step</button><button type="button" data-act="play">Play</button></div>${
         html}</div>`;
@@ -93,7 +93,7 @@ function figure(rung, i, shares) {
     }).join('');
     const sectors = new Set(first.map((s) => s[0])).size;
     return `<figure class="rung" data-rung="${i}"><figcaption><b>${escape(rung.name)}</b></figcaption>
-<div class="memory"><span>lanes</span><div class="lanes" role="img" aria-label="the lanes of a warp by sector">${
+<div class="memory"><code>lanes</code><div class="lanes" role="img" aria-label="the lanes of a warp by sector">${
         strip}</div></div><small>${
         rung.stages ? 'one lane orders the copy of a row'
                     : `the ${first.length} lanes of a warp ask for ${sectors} sectors: ${

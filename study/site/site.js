@@ -313,6 +313,13 @@ function breakPage(gradus) {
 what that backward says with finite differences of the forward, here, in this page.</p>
 <div class="panel" id="break"><div class="controls"><select aria-label="mistake" id="bug">${
             options}</select> <button type="button" id="run">Check</button></div>
+<fieldset id="switches"><legend>or change RMSNorm's backward</legend><div class="controls">${
+            [
+                [ 'mean', 'drop the mean term' ], [ 'sign', 'flip its sign' ],
+                [ 'weight', 'forget the weight' ], [ 'stale', 'use a stale rstd' ]
+            ].map(([ name, words ]) =>
+                     `<label><input type="checkbox" name="${name}"> ${words}</label>`)
+                .join('')}</div><pre class="code">Turn a switch: here stands the formula, and gradcheck runs.</pre></fieldset>
 <div id="result"><noscript>Choosing takes JavaScript. What gradcheck said of each stands
 below.</noscript></div></div>
 <p>First the gradient by the broken backward, then by central differences. Red is above 0, blue

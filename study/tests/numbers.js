@@ -72,6 +72,8 @@ async function main() {
         [ [ 7.5, 6.25 ], [ 15.25, 23.5 ], [ 23.25, 14 ] ]);
     const wanted = expected(request, result);
     same(rows.map((row) => row.rstd), wanted.saves[0], 'rstd of the walk');
+    same(rows.flatMap((row) => row.y), wanted.outputs[0], 'y of the walk');
+    same(rows.flatMap((row) => row.dx), wanted.gradients.x, 'dx of the walk');
     same(dw, wanted.gradients.weight, 'dw of the walk');
     console.log(`${with_backward.length} ops, ${compared} numbers within ${
         LIMIT} of an independent computation`);
