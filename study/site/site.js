@@ -97,16 +97,37 @@ function workedExample(gradus, op, symbols) {
 <div class="body">${body}</div>${templates}</div>`;
 }
 
-// The lines of code at the marks.
-function markedLines(found, names) {
+// Lines of one file that are near each other, as one piece each.
+function pieces(lines) {
+    const list = [];
+    for (const at of lines) {
+        const piece = list[list.length - 1], before = piece && piece[piece.length - 1];
+        if (piece && before.file === at.file && at.line - before.line <= 5)
+            piece.push(at);
+        else
+            list.push([ at ]);
+    }
+    return list;
+}
+
+// The lines of code at the marks: those for the CPU, and beside them the same steps for CUDA.
+function markedLines(found, names, page) {
     if (!found.length) return '';
     const rows = found.filter((at) => at.file.endsWith('.def'));
-    const first = (at, i) =>
-        found.findIndex((other) => other.file === at.file && other.line === at.line) === i;
-    return '<h2 id="marked">The lines</h2>\n<p>Where the steps stand in the code. Point at a mark or a symbol, and its partners light up.</p>' +
-           found.filter((at, i) => !rows.includes(at) && first(at, i))
-               .map((at) => code.excerpt(at, names))
-               .join('\n') +
+    const lines = found.filter((at) => !rows.includes(at));
+    const ids = new Set(lines.map((at) => at.mark)), shown = new Set();
+    const cuda = (at) => code.machineOf(at.file) === 'CUDA';
+    const show = (list) => list.map((piece) => code.excerpt(piece, names, ids, page)).join('');
+    const pairs = pieces(lines.filter((at) => !cuda(at))).map((piece) => {
+        const partners =
+            lines.filter((at) => cuda(at) && !shown.has(at) &&
+                                 piece.some((mine) => mine.mark === at.mark));
+        partners.forEach((at) => shown.add(at));
+        return `<div class="pair"><div>${show([ piece ])}</div><div>${
+            show(pieces(partners))}</div></div>`;
+    });
+    return '<h2 id="marked">The lines</h2>\n<p>Where the steps stand in the code, for the CPU and for CUDA. Point at a mark or a symbol, and its partners light up.</p>' +
+           pairs.join('\n') +
            (rows.length ? `<p>Rows of tables: ${
                               rows.map((at) => `<a class="mark" data-mark="${at.mark}" href="${
                                            sources.page(at.file)}#L${at.line}">[${at.mark}]</a>`)
@@ -132,7 +153,7 @@ function opPage(gradus, readme, page) {
     const symbols = markdown.symbolsOf(sources.read(readme));
     const names = Object.fromEntries(symbols.map((s) => [s.code, s.name]));
     const norm = ops[0] === 'rms_norm';
-    let html = markedLines(found, names) + workedExamples(gradus, ops, symbols);
+    let html = markedLines(found, names, sources.page(readme)) + workedExamples(gradus, ops, symbols);
     if (norm)
         html += rmsNorm.walk(example(gradus, 'rms_norm')) + rmsNorm.cheatSheet() + rmsNorm.ladder();
     const bugs = gradus.bugs().filter((bug) => ops.includes(bug.op) && !bug.right);

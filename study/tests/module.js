@@ -39,6 +39,9 @@ async function main() {
     console.log(`study.wasm: ${bytes.length} bytes, ${packed} gzipped`);
     assert.ok(packed < 200000, 'the module has 200 kB or more, gzipped');
 
+    for (const {module : from, name} of WebAssembly.Module.imports(new WebAssembly.Module(bytes)))
+        if (from === 'env') assert.match(name, /_f32$/, `${name} is not in the module`);
+
     const gradus = await Gradus.load(bytes);
     let wrong = 0, right = 0;
     gradus.bugs().forEach((bug, i) => {

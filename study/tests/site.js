@@ -57,6 +57,11 @@ for (const op of sources.read('kernels/ops.def').matchAll(/^GD_OP\((\w+)\)/gm)) 
 assert.ok((pages['break.html'].match(/data-bug=/g) || []).length >= 170);
 assert.ok((pages['tape.html'].match(/<svg/g) || []).length >= 4);
 
+// The lines at the marks, for both machines.
+for (const [name, html] of Object.entries(pages).filter(([, html ]) => html.includes('id="marked"')))
+    for (const machine of ['CPU', 'CUDA'])
+        assert.ok(html.includes(`<figcaption>${machine}: `), `${name} has no line for ${machine}`);
+
 // ---- The reference -----------------------------------------------------------------------------
 
 let functions = 0;
