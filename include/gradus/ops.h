@@ -28,6 +28,8 @@
  *     softmax, log_softmax    a row that is -inf throughout, or has +inf, gives NaN
  *     logsumexp               of -inf throughout is -inf with gradient 0 *; with +inf it is +inf
  *     mean, cross_entropy     over nothing: NaN; sum: 0; max and logsumexp: -inf
+ *     cumsum                  a NaN, or an inf and a -inf, make NaN of all that follow
+ *     argmax, topk            NaN counts as the largest; equal elements: the first one first *
  *     rms_norm, layer_norm    eps 0 and a row of zeros (layer_norm: of equal elements) give NaN
  *
  * Sums of float64 overflow where their value does, as in PyTorch: rms_norm squares x, so a row
@@ -236,6 +238,29 @@ GD_API gd_tensor *gd_std(gd_tensor *x, const int *axes, int count, double correc
 /* Over all axes: a tensor without dimensions. */
 GD_API gd_tensor *gd_sum_all(gd_tensor *x);
 GD_API gd_tensor *gd_mean_all(gd_tensor *x);
+
+/* ---- Along one axis (kernels/axis) -------------------------------------------------------- */
+
+/* As PyTorch's of the same names; `axis` may be negative: from the end. On the CPU, so far. */
+
+/* y[..., i, ...] = x[..., index[..., i, ...], ...] at the place of the axis. index GD_INT32, of as
+ * many dimensions as x and, but along the axis, nowhere larger -> y of its shape. An index outside
+ * [0, size of the axis) is an error, -1 too. */
+GD_API gd_tensor *gd_gather(gd_tensor *x, int axis, gd_tensor *index);
+/* A copy of x to which y[..., index[..., i, ...], ...] += src[..., i, ...]: what has one index is
+ * added up, in order. index as for gd_gather, and nowhere larger than src; elements of src beyond
+ * it count for nothing. x, src of one dtype. */
+GD_API gd_tensor *gd_scatter_add(gd_tensor *x, int axis, gd_tensor *index, gd_tensor *src);
+/* y_i = x_0 + ... + x_i. */
+GD_API gd_tensor *gd_cumsum(gd_tensor *x, int axis);
+/* The index of the largest element, the first of equal ones, or the first NaN: GD_INT32, without a
+ * gradient. An axis of size 0 is an error. keep_dims leaves the axis in the shape with size 1. */
+GD_API gd_tensor *gd_argmax(gd_tensor *x, int axis, bool keep_dims);
+/* The k largest (or smallest) elements, 0 <= k <= size of the axis, the largest (smallest) first;
+ * of equal ones the lower index comes first, and NaN counts as larger than any number. Returns the
+ * values, which have a gradient, and leaves where they were in *indices, GD_INT32, without one
+ * (NULL on error; indices may be NULL). */
+GD_API gd_tensor *gd_topk(gd_tensor *x, int64_t k, int axis, bool largest, gd_tensor **indices);
 
 /* ---- Shapes (kernels/shape) --------------------------------------------------------------- */
 
