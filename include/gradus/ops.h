@@ -28,6 +28,8 @@
  *     softmax, log_softmax    a row that is -inf throughout, or has +inf, gives NaN
  *     logsumexp               of -inf throughout is -inf with gradient 0 *; with +inf it is +inf
  *     mean, cross_entropy     over nothing: NaN; sum: 0; max and logsumexp: -inf
+ *     cross_entropy           class weights that are all 0: the mean and its gradient are NaN; a
+ *                             class of weight or share 0 counts for nothing, whatever its logit *
  *     cumsum                  a NaN, or an inf and a -inf, make NaN of all that follow
  *     argmax, topk            NaN counts as the largest; equal elements: the first one first *
  *     rms_norm, layer_norm    eps 0 and a row of zeros (layer_norm: of equal elements) give NaN
@@ -136,18 +138,29 @@ GD_API gd_tensor *gd_attention(gd_tensor *q, gd_tensor *k, gd_tensor *v,
 GD_API gd_tensor *gd_softmax(gd_tensor *x, int axis);
 GD_API gd_tensor *gd_log_softmax(gd_tensor *x, int axis);
 
-typedef enum gd_reduction { GD_MEAN = 0, GD_SUM = 1 } gd_reduction;
+typedef enum gd_reduction { GD_MEAN = 0, GD_SUM = 1, GD_NONE = 2 } gd_reduction;
 
 typedef struct gd_cross_entropy_options {
-    gd_reduction reduction; /* the mean is over the targets that count */
+    gd_reduction reduction; /* the mean is over the targets that count; GD_NONE: a loss a row */
     int32_t ignore_index;   /* rows with this target count for nothing; unset: there is none */
+    gd_tensor *weight;      /* of the classes, [V], of the logits' dtype; has no gradient; NULL: 1 */
+    double label_smoothing; /* eps, 0 to 1 (Szegedy et al. 2016, arXiv:1512.00567); unset: 0 */
 } gd_cross_entropy_options;
 
 /* loss = reduction over rows i of  logsumexp(logits[i, :]) - logits[i, targets[i]].
  * logits [..., V], targets GD_INT32 [...] -> a tensor without dimensions, of float32 where the
- * logits are 16-bit. A target outside [0, V) that is not ignored is an error, on a GPU at the next
- * wait for it. The mean over no rows at all is NaN. The gradient overwrites the logits where nothing
- * else needs them. */
+ * logits are 16-bit; with GD_NONE [...], 0 where a row is ignored. A target outside [0, V) that is
+ * not ignored is an error, on a GPU at the next wait for it. The mean over no rows at all is NaN.
+ * The gradient overwrites the logits where nothing else needs them.
+ *
+ * Targets may be probabilities q [..., V] of the logits' dtype, which have a gradient too and are
+ * not checked to sum to 1; then there is no ignore_index. With a class weight w and smoothing eps
+ *
+ *     loss_i = sum_j w[j] ((1 - eps) q[i, j] + eps / V) (logsumexp(logits[i, :]) - logits[i, j])
+ *
+ * (q[i, j] = [j = targets[i]] for whole numbers), and the mean divides by the sum of w[targets[i]]
+ * over the rows that count, for probabilities by the number of rows: PyTorch's definitions. Weight,
+ * smoothing, GD_NONE and probabilities are on the CPU, so far. */
 GD_API gd_tensor *gd_cross_entropy(gd_tensor *logits, gd_tensor *targets);
 GD_API gd_tensor *gd_cross_entropy_with(gd_tensor *logits, gd_tensor *targets,
                                         const gd_cross_entropy_options *options);
@@ -157,7 +170,7 @@ GD_API gd_tensor *gd_cross_entropy_with(gd_tensor *logits, gd_tensor *targets,
  * they are read once and nobody sees them; without a backward to come they are made in pieces of
  * rows, and never stand in memory as a whole.
  * x [..., K], weight [V, K], targets GD_INT32 [...] -> a tensor without dimensions. NULL options:
- * the mean. */
+ * the mean. With class weights, smoothing, GD_NONE or probabilities it is two ops. */
 GD_API gd_tensor *gd_linear_cross_entropy(gd_tensor *x, gd_tensor *weight, gd_tensor *targets,
                                           const gd_cross_entropy_options *options);
 
