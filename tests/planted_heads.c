@@ -98,6 +98,40 @@ static void cross_entropy(planted_math *m)
     }
 }
 
+/* ---- cross_entropy of weighted, smoothed probabilities, a loss a row ---------------------- */
+
+enum {
+    SOFT_RIGHT,
+    SOFT_NO_TOTAL,     /* p instead of the sum of the shares times p */
+    SOFT_NO_WEIGHT,    /* dtargets without the weight */
+    SOFT_NO_SMOOTHING, /* as if eps were 0 */
+    SOFT_NO_MAX        /* dtargets with -x instead of L - x */
+};
+
+/* c = w ((1 - eps) q + eps / V), dlogits = dloss (sum(c) softmax - c),
+ * dtargets = dloss (1 - eps) w (logsumexp - x) */
+static void soft_cross_entropy(planted_math *m)
+{
+    const int64_t rows = planted_rows(m->call->input[0]), V = planted_columns(m->call->input[0]);
+    double eps = ((const gd_cross_entropy_args *)m->call->args)->smoothing;
+    if (m->variant == SOFT_NO_SMOOTHING) eps = 0;
+    for (int64_t i = 0; i < rows; i++) {
+        const double *x = m->x[0] + i * V, *q = m->x[1] + i * V, *w = m->x[2], g = m->dy[0][i];
+        double sum = 0, total = 0;
+        for (int64_t j = 0; j < V; j++) {
+            sum += exp(x[j]);
+            total += w[j] * ((1 - eps) * q[j] + eps / (double)V);
+        }
+        if (m->variant == SOFT_NO_TOTAL) total = 1;
+        for (int64_t j = 0; j < V; j++) {
+            const double c = w[j] * ((1 - eps) * q[j] + eps / (double)V);
+            const double below = (m->variant == SOFT_NO_MAX ? 0 : log(sum)) - x[j];
+            m->g[0][i * V + j] = g * (total * exp(x[j]) / sum - c);
+            m->g[1][i * V + j] = g * (1 - eps) * (m->variant == SOFT_NO_WEIGHT ? 1 : w[j]) * below;
+        }
+    }
+}
+
 /* ---- attention, causal, grouped queries --------------------------------------------------- */
 
 enum {
@@ -206,6 +240,8 @@ static void rope(planted_math *m)
     BUG("log_softmax", "rows5_cols17", log_softmax, SOFTMAX_##number, what, finding)
 #define ENTROPY(check, number, what, finding) \
     BUG("cross_entropy", check, cross_entropy, ENTROPY_##number, what, finding)
+#define SOFT(number, what, finding) \
+    BUG("cross_entropy", "probabilities_and_all", soft_cross_entropy, SOFT_##number, what, finding)
 #define ATTENTION(number, what, finding) \
     BUG("attention", "groups", attention, ATTENTION_##number, what, finding)
 #define ROPE(number, what, finding) \
@@ -233,6 +269,11 @@ const planted_bug planted_heads[] = {
     ENTROPY("ignore_12x3", NOT_IGNORED, "ignored rows not ignored",
             "a gradient where it should be 0"),
     ENTROPY("mean_5x11", NO_DY, "without the loss's own gradient", "a constant factor"),
+    SOFT(RIGHT, "nothing", NULL),
+    SOFT(NO_TOTAL, "softmax without the sum of the shares", NULL),
+    SOFT(NO_WEIGHT, "dtargets without the class weights", NULL),
+    SOFT(NO_SMOOTHING, "the smoothing forgotten", NULL),
+    SOFT(NO_MAX, "dtargets without the logsumexp", NULL),
     ATTENTION(RIGHT, "nothing", NULL),
     ATTENTION(NO_DELTA, "delta is missing", NULL),
     ATTENTION(NO_SCALE, "dq without the scale", "a constant factor"),

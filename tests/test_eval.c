@@ -217,7 +217,7 @@ static const struct {
 } bad[] = {
     {"", 2, "--model DIR is missing"},
     {"run --data a --tokens b", 2, "--data, --val-data and --tokens exclude each other"},
-    {"run --whole", 2, "--whole is about --data FILE, which is missing"},
+    {"run --whole", 2, "--whole needs --data FILE"},
     {"run --batch x", 2, "--batch is \"x\", wanted a whole number"},
     {"run --prompt x", 2, "--prompt is not an option"},
     {"nowhere", 1, "--model nowhere: No such file or directory"},

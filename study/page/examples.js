@@ -442,6 +442,29 @@ function embedding(v) {
         {mark : 'dtable', gradient : 'table'}) ];
 }
 
+// Along the last axis of x [2, 4], or of rows of index and src [2, 3].
+const placeOf = (v, i, n) => Math.floor(i / last(v.index.shape)) * n + v.index.values[i];
+function gather(v) {
+    const n = last(v.x.shape), dx = like(v.x, () => 0);
+    v.dy.values.forEach((e, i) => {
+        dx.values[placeOf(v, i, n)] += e;
+    });
+    return [ step('dx', 'dx_k = \\sum_{i:\\, t_i = k} dy_i', dx, {mark : 'gather', gradient : 'x'}) ];
+}
+function scatterAdd(v) {
+    const n = last(v.x.shape);
+    return [
+        step('dx', 'dx = dy', v.dy, {gradient : 'x'}),
+        step('ds', 'ds_i = dy_{t_i}', like(v.src, (_, i) => v.dy.values[placeOf(v, i, n)]),
+            {mark : 'scatter_add', gradient : 'src'}),
+    ];
+}
+function cumsum(v) {
+    const dy = rowsOf(v.dy), [M, N] = v.x.shape;
+    return [ step('dx', 'dx_j = \\sum_{i \\ge j} dy_i', grid(M, N, (i, j) => sum(dy[i].slice(j))),
+        {mark : 'cumsum', gradient : 'x'}) ];
+}
+
 function dropout(v) {
     const keep = like(v.x, (_, i) => (v.y.values[i] === 0 ? 0 : 1));
     return [
@@ -522,6 +545,17 @@ const examples = {
         values : {ids : [ 1, 3, 1, 0, 3 ]},
         steps : embedding
     },
+    gather : {
+        shapes : {x : [ 2, 4 ], index : [ 2, 3 ]},
+        values : {index : [ 3, 0, 3, 1, 1, 2 ]},
+        steps : gather
+    },
+    scatter_add : {
+        shapes : {x : [ 2, 4 ], index : [ 2, 3 ], src : [ 2, 3 ]},
+        values : {index : [ 3, 0, 3, 1, 1, 2 ]},
+        steps : scatterAdd
+    },
+    cumsum : {shapes : {x : [ 2, 4 ]}, steps : cumsum},
     dropout : {case : 'p0.3_7x19', shapes : {x : [ 2, 4 ]}, steps : dropout},
     rope : {case : 'one_pair', shapes : {x : [ 1, 3, 1, 2 ]}, steps : rope},
     rope_qkv : {shapes : {qkv : [ 1, 2, 3, 2 ]}, outputs : [ 'q', 'k', 'v' ], steps : ropeQkv},

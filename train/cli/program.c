@@ -38,12 +38,14 @@ static int leave(int status)
     return status;
 }
 
+static const gd_device devices[] = {GD_CPU, GD_CUDA, GD_DEVICE_AUTO}; /* as in --device */
+
 int program_main(options *command, options_outcome outcome,
                  int (*run)(gd_context *ctx, options *command))
 {
     int status = outcome == OPTIONS_DONE && console_arrived() ? EXIT_SUCCESS : 2;
     if (outcome == OPTIONS_RUN) {
-        const gd_context_options machine = {.device = (gd_device)command->device,
+        const gd_context_options machine = {.device = devices[command->device],
                                             .threads = (int)command->threads,
                                             .tf32 = command->tf32};
         gd_context *ctx = gd_context_create(&machine);

@@ -10,22 +10,13 @@
 
 /* ---- Options ------------------------------------------------------------------------------ */
 
-/* Which model, and how: the first member of a program's struct. */
+/* The first member of a program's struct; trained.def has the rows. */
 typedef struct trained_options {
     options base;
     const char *model;
     int64_t context; /* 0: see trained_context */
-    int dtype;       /* TRAINED_DTYPE: that of its run; float32 where there was none */
+    gd_dtype dtype;
 } trained_options;
-
-enum { TRAINED_DTYPE = -1, TRAINED_ROWS = 4 };
-
-#define TRAINED_DEFAULTS                                           \
-    {                                                              \
-        .base = {.device = GD_DEVICE_AUTO}, .dtype = TRAINED_DTYPE \
-    }
-
-extern const option_row trained_rows[TRAINED_ROWS];
 
 /* ---- The model ---------------------------------------------------------------------------- */
 
@@ -38,7 +29,7 @@ typedef struct trained {
 
 /* Opens the model, or the newest whole checkpoint of the run, that the options name. `ids`: without
  * its tokenizer. On error the context says why; close it whatever comes. */
-gd_status trained_open(trained *t, gd_context *ctx, const trained_options *options, bool ids);
+gd_status trained_open(trained *t, gd_context *ctx, trained_options *options, bool ids);
 void trained_close(trained *t);
 
 /* What an option of its run was, as a text; NULL where nobody knows. */

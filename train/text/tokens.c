@@ -48,12 +48,14 @@ int64_t tokens_read(const token_shard *shard, int64_t at, int64_t count, int64_t
                     int32_t *ids)
 {
     const int width = shard->width;
-    const unsigned char *p = (const unsigned char *)shard->ids + at * width;
+    const unsigned char *p;
     int64_t bad = -1;
     if (shard->path) {
         unsigned char *bytes = (unsigned char *)ids + count * (4 - width);
         if (!read_file(shard, at, count, bytes)) return TOKENS_UNREADABLE;
         p = bytes;
+    } else {
+        p = (const unsigned char *)shard->ids + at * width;
     }
     for (int64_t i = 0; i < count; i++, p += width) {
         uint32_t id = p[0];

@@ -1,0 +1,95 @@
+/* group.c - see group.h. So far there are groups of one alone. */
+#include "core.h"
+#include "params.h"
+
+#include <string.h>
+
+gd_group_options gd_group_environment(void)
+{
+    return (gd_group_options){.ranks = 1};
+}
+
+gd_group *gd_group_create(gd_context *ctx, const gd_group_options *options)
+{
+    if (options && options->ranks > 1)
+        gd_fail(ctx, GD_ERROR_UNSUPPORTED, "group_create: ranks is %d, wanted 1", options->ranks);
+    return NULL;
+}
+
+void gd_group_free(gd_group *group)
+{
+    (void)group;
+}
+
+int gd_group_rank(const gd_group *group)
+{
+    (void)group;
+    return 0;
+}
+
+int gd_group_ranks(const gd_group *group)
+{
+    (void)group;
+    return 1;
+}
+
+gd_status gd_group_broadcast(gd_group *group, gd_tensor *t, int root)
+{
+    (void)group, (void)root;
+    return t ? gd_error_status(t->ctx) : GD_ERROR_ARGUMENT;
+}
+
+gd_status gd_group_all_reduce(gd_group *group, gd_tensor *t, bool mean)
+{
+    (void)mean;
+    return gd_group_broadcast(group, t, 0);
+}
+
+gd_status gd_group_reduce_scatter(gd_group *group, gd_tensor *t, bool mean)
+{
+    (void)mean;
+    return gd_group_broadcast(group, t, 0);
+}
+
+gd_status gd_group_all_gather(gd_group *group, gd_tensor *t)
+{
+    return gd_group_broadcast(group, t, 0);
+}
+
+void gd_group_slice(const gd_group *group, int rank, int64_t n, int64_t *begin, int64_t *end)
+{
+    (void)group, (void)rank;
+    *begin = 0;
+    *end = n;
+}
+
+gd_status gd_group_gather(gd_group *group, const void *mine, size_t bytes, void *all)
+{
+    (void)group;
+    if (bytes) memcpy(all, mine, bytes);
+    return GD_OK;
+}
+
+gd_status gd_params_share(gd_params *params, gd_group *group, const gd_share_options *options)
+{
+    (void)group, (void)options;
+    return params ? gd_error_status(params->ctx) : GD_ERROR_ARGUMENT;
+}
+
+gd_status gd_params_last_backward(gd_params *params)
+{
+    return params ? gd_error_status(params->ctx) : GD_ERROR_ARGUMENT;
+}
+
+bool gd_params_slice_at(const gd_params *params, int64_t index, gd_params_slice *slice)
+{
+    if (!params || !params->values || index != 0) return false;
+    *slice = (gd_params_slice){0, params->values->count, 0};
+    return true;
+}
+
+int64_t gd_params_offset(const gd_params *params, int index)
+{
+    const gd_tensor *t = gd_params_at(params, index);
+    return t ? t->offset : 0;
+}
