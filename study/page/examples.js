@@ -454,7 +454,7 @@ function gather(v) {
 function scatterAdd(v) {
     const n = last(v.x.shape);
     return [
-        step('dx', 'dx = dy', v.dy, {gradient : 'x'}),
+        step('dx', 'dx = dy', v.dy, {mark : 'scatter_add', gradient : 'x'}),
         step('ds', 'ds_i = dy_{t_i}', like(v.src, (_, i) => v.dy.values[placeOf(v, i, n)]),
             {mark : 'scatter_add', gradient : 'src'}),
     ];
