@@ -259,7 +259,11 @@ async function main() {
     const browser = new Browser(program);
     try {
         const tab = await browser.tab();
-        for (const part of [opPages, rmsNorm, breakIt, tape, train, frame, phone]) await part(tab);
+        for (const part of [opPages, rmsNorm, breakIt, tape, train, frame, phone]) {
+            const begun = Date.now();
+            await part(tab);
+            console.log(`${part.name}: ${((Date.now() - begun) / 1000).toFixed(1)} s`);
+        }
         assert.deepEqual(tab.troubles, []);
         const elsewhere =
             tab.requests.filter((request) => !/^(file|data|about|blob):/.test(request));
