@@ -22,28 +22,29 @@ static bool nothing_planted(const planted_bug *bug)
     return bug->formula && !strcmp(bug->what, "nothing");
 }
 
-/* Whether the report says the words, in a finding or on behaviour. Copies them, or the first thing
- * that it does say. */
+/* Whether the report says the words, in a finding or on behaviour. Copies all that it says. */
 static bool says(const gd_gradcheck_report *report, const char *words, char *said, size_t size)
 {
+    bool found = false;
     said[0] = 0;
     for (int k = 0; k < report->inputs; k++) {
         const gd_gradcheck_input *in = &report->input[k];
         const char *texts[] = {in->finding, in->behaviour};
         for (int i = 0; i < 2; i++) {
-            bool found = words && texts[i][0] && strstr(texts[i], words);
-            if (texts[i][0] && (found || !said[0]))
-                snprintf(said, size, "%s: %s", in->name, texts[i]);
-            if (found) return true;
+            if (!texts[i][0]) continue;
+            found = found || (words && strstr(texts[i], words));
+            size_t used = strlen(said);
+            snprintf(said + used, size - used, "%s%s: %s", used ? "\n        " : "", in->name,
+                     texts[i]);
         }
     }
-    return false;
+    return found;
 }
 
 typedef struct outcome {
     gd_verdict verdict;
     bool named; /* the finding holds the words that were expected */
-    char said[400];
+    char said[1600];
 } outcome;
 
 static outcome run_bug(const planted_bug *bug)
