@@ -112,7 +112,7 @@ static bool single(const gd_census *s, gd_gradcheck_input *out)
     if (count_wrong(s) != 1 || s->count < 3) return false;
     gd_check_say(out, "a single element is off");
     if (out->numeric != 0 && fabs(out->analytic / out->numeric - 1) < 10)
-        gd_check_say(out, ", by %.2g%%", 100 * (out->analytic / out->numeric - 1));
+        gd_check_say(out, ", by %.3g%%", 100 * (out->analytic / out->numeric - 1));
     return true;
 }
 
@@ -404,10 +404,8 @@ static bool loses_zero_sum(const gd_census *s, gd_gradcheck_input *out)
         }
         const double zero = s->rtol * scale(s);
         if (size < 3 || wanted > zero || got < 50 * zero) continue;
-        gd_check_say(out,
-                     "along axis %d the true gradient sums to 0, this one does not: a sum that is "
-                     "to be subtracted is missing or wrong",
-                     axis);
+        gd_check_say(out, "%sthe true gradient sums to 0 along axis %d, this one does not",
+                     out->finding[0] ? ": " : "", axis);
         return true;
     }
     return false;
@@ -426,9 +424,9 @@ gd_status gd_check_census(const gd_census *s, gd_gradcheck_input *out)
 
     gd_gradcheck_input more = {.finding = ""};
     pattern(s, out);
+    loses_zero_sum(s, out);
     status = gd_check_jacobian(s, &more);
     if (more.finding[0]) gd_check_say(out, "%s%s", out->finding[0] ? ": " : "", more.finding);
-    if (!out->finding[0]) loses_zero_sum(s, out);
     if (!out->finding[0] && where(s).text[0]) gd_check_say(out, "no simple factor");
     gd_check_say(out, "%s", where(s).text);
     return status;

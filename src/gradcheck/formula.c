@@ -43,7 +43,13 @@ gd_text gd_check_factor(const gd_argument *a, double factor, double tolerance)
             return text;
         }
     }
-    return gd_check_fraction(factor, tolerance, &text) != 0 ? text : gd_check_ratio(factor);
+    if (gd_check_fraction(factor, tolerance, &text) != 0) return text;
+    for (int digits = 3; digits <= 15; digits++) { /* as many as were measured */
+        const double unit = pow(10, digits - 1 - floor(log10(fabs(factor))));
+        snprintf(text.text, sizeof text.text, "%.*g", digits, factor);
+        if (fabs(round(factor * unit) / unit - factor) <= tolerance) break;
+    }
+    return text;
 }
 
 /* ---- The products ------------------------------------------------------------------------- */
