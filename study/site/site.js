@@ -76,7 +76,8 @@ function workedExample(gradus, op, symbols) {
     const it = example(gradus, op), formulas = {};
     const format = (tex) =>
         (formulas[tex] = formulas[tex] || markdown.formula(tex, false, symbols));
-    const body = worked.render(gradus, it, format);
+    const pairs = symbols.map((s) => [s.tex, s.name]);
+    const body = worked.render(gradus, it, format, pairs);
     const variants = it.own.variants ? `<select data-act="variant" aria-label="eps">${
                                            Object.keys(it.own.variants)
                                                .map((v) => `<option${
@@ -90,7 +91,7 @@ function workedExample(gradus, op, symbols) {
             .map(([ tex, html ]) => `<template data-tex="${escape(tex)}">${html}</template>`)
             .join('');
     return `<h3 id="worked-${op}">${op}: <code>${escape(gradus.find(op).formula)}</code></h3>
-<div class="worked" data-op="${op}"><div class="controls">${
+<div class="worked" data-op="${op}" data-symbols="${escape(JSON.stringify(pairs))}"><div class="controls">${
         it.own.steps
             ? '<button type="button" data-act="step">Step</button><button type="button" data-act="all">All steps</button>'
             : ''}<button type="button" data-act="again">As it was</button>${variants}</div>
@@ -312,6 +313,13 @@ function breakPage(gradus) {
 what that backward says with finite differences of the forward, here, in this page.</p>
 <div class="panel" id="break"><div class="controls"><select aria-label="mistake" id="bug">${
             options}</select> <button type="button" id="run">Check</button></div>
+<fieldset id="switches"><legend>or change RMSNorm's backward</legend><div class="controls">${
+            [
+                [ 'mean', 'drop the mean term' ], [ 'sign', 'flip its sign' ],
+                [ 'weight', 'forget the weight' ], [ 'stale', 'use a stale rstd' ]
+            ].map(([ name, words ]) =>
+                     `<label><input type="checkbox" name="${name}"> ${words}</label>`)
+                .join('')}</div><pre class="code">Turn a switch: here stands the formula, and gradcheck runs.</pre></fieldset>
 <div id="result"><noscript>Choosing takes JavaScript. What gradcheck said of each stands
 below.</noscript></div></div>
 <p>First the gradient by the broken backward, then by central differences. Red is above 0, blue

@@ -55,6 +55,12 @@ async function main() {
     assert.ok(wrong >= 153 && right >= 20, `${wrong} bugs, ${right} controls`);
     console.log(`${wrong} planted bugs fail, ${right} correct formulas pass`);
 
+    // RMSNorm's formula by switches: right with none, wrong with any.
+    for (let parts = 0; parts < 16; parts++) {
+        const {report} = gradus.switchIt(parts);
+        assert.equal(report.verdict, parts ? 'FAIL' : 'PASS', `switches ${parts}`);
+    }
+
     // The grids: both gradients of every element, which differ where the bug is.
     const at = gradus.bugs().findIndex(
         (bug) => bug.op === 'rms_norm' && bug.what === 'the mean term is missing');
