@@ -12,6 +12,13 @@ file(GLOB hopper_sources CONFIGURE_DEPENDS kernels/*/*_hopper.cu)
 list(REMOVE_ITEM cuda_sources ${hopper_sources})
 list(REMOVE_ITEM core_sources ${PROJECT_SOURCE_DIR}/src/gradcheck/main.c ${cuda_sources})
 
+# Without sockets there are groups of one alone.
+if(UNIX)
+    list(REMOVE_ITEM core_sources ${PROJECT_SOURCE_DIR}/src/group_none.c)
+else()
+    list(FILTER core_sources EXCLUDE REGEX "/src/group(_wire|_cpu)?\\.c$")
+endif()
+
 # *_cpu.c is written on REAL: float here ...
 add_library(gradus_objects OBJECT ${core_sources} ${op_sources})
 # ... and double here.
