@@ -292,8 +292,9 @@ typedef struct soft {
     int32_t ignored; /* -100: none */
 } soft;
 
-/* PyTorch's definitions. For targets  l_i = (1 - eps) (-w[t] log p[t]) + eps / V sum_j -w[j] log p[j],
- * and the mean divides by the sum of w[t]; for probabilities  l_i = -sum_j w[j] q'[j] log p[j]  with
+/* PyTorch's definitions. For targets
+ * l_i = (1 - eps) (-w[t] log p[t]) + eps / V sum_j -w[j] log p[j],  and the mean divides by the sum
+ * of w[t]; for probabilities  l_i = -sum_j w[j] q'[j] log p[j]  with
  * q' = (1 - eps) q + eps / V, and the mean divides by the rows. Returns the divisor; fills losses,
  * and the derivatives of each row's own loss. */
 static double soft_reference(const soft *s, double *losses, double *dx, double *dq)

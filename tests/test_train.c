@@ -400,9 +400,9 @@ START_TEST(a_run_that_diverges_stops)
     ck_assert_ptr_null(strstr(first, "validation loss"));
     strcat(arguments, " --skip-nonfinite 2");
     ck_assert_int_eq(program_run(arguments, first), 1);
-    const char *out = strstr(first, " is left out: the loss is ");
-    ck_assert(out && (out = strstr(out + 1, " is left out: the loss is ")));
-    ck_assert_ptr_null(strstr(out + 1, " is left out: "));
+    const char *out = strstr(first, " is skipped: the loss is ");
+    ck_assert(out && (out = strstr(out + 1, " is skipped: the loss is ")));
+    ck_assert_ptr_null(strstr(out + 1, " is skipped: "));
     ck_assert_ptr_null(strstr(first, "-nan"));
 }
 END_TEST

@@ -250,13 +250,13 @@ START_TEST(ids_and_texts_are_not_confused)
     char arguments[512];
     snprintf(arguments, sizeof arguments, "--data %s --steps 1", path("val.bin"));
     run(arguments, output);
-    program_said(output, "val.bin: it contains NUL bytes, which are rare in text; --tokens takes");
+    program_said(output, "val.bin: it contains NUL bytes, which are rare in text; use --tokens");
     snprintf(arguments, sizeof arguments, "--data %s --steps 1", path("text"));
     run(arguments, output);
     ck_assert_ptr_null(strstr(output, "bytes of 0"));
     snprintf(arguments, sizeof arguments, "--tokens '%s' --val-data x --vocab 50257", path("text"));
     program_must(1, arguments, output);
-    program_said(output, "text: it is a text, wanted ids of tokens; --data FILE takes a text");
+    program_said(output, "text: it is a text, wanted token ids; use --data FILE for a text");
 }
 END_TEST
 
@@ -374,7 +374,7 @@ START_TEST(the_log_has_a_line_for_each)
     fclose(file);
     snprintf(arguments, sizeof arguments, "--data %s --log %s", path("text"), path("text"));
     program_must(1, arguments, output);
-    program_said(output, "text is left unchanged: it is not a log of gradus-train; choose another");
+    program_said(output, "text was not changed: it is not a log of gradus-train; choose another");
     snprintf(arguments, sizeof arguments, "--data %s --log /no/such/folder/log", path("text"));
     program_must(1, arguments, output);
     program_said(output, "cannot write the log /no/such/folder/log: ");

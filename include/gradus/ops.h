@@ -26,6 +26,7 @@
  *                             a negative base under a fractional exponent gives NaN
  *     div                     x / 0 is inf or NaN, and so are both gradients
  *     softmax, log_softmax    a row that is -inf throughout, or has +inf, gives NaN
+ *     attention               a query that sees no key, or whose mask is -inf: 0, with gradient 0
  *     logsumexp               of -inf throughout is -inf with gradient 0 *; with +inf it is +inf
  *     mean, cross_entropy     over nothing: NaN; sum: 0; max and logsumexp: -inf
  *     cross_entropy           class weights that are all 0: the mean and its gradient are NaN; a
@@ -121,13 +122,20 @@ typedef struct gd_attention_options {
      * et al. 2014). Drawn from the context's random stream, and not stored. On a GPU it must be 0 in
      * a step that is captured as a graph. */
     double dropout;
+    /* Which keys a query sees, broadcast to [B, H, T, S]: GD_INT32, those where it is not 0; or of
+     * q's dtype, added to the scores, which has a gradient (and then takes memory for [B, H, T, S]
+     * in the backward). NULL: all. On the CPU, so far. */
+    gd_tensor *mask;
+    /* Query i, whose own key is p = i + (S - T), sees only keys with |p - key| < window; if causal,
+     * the last `window` up to its own. Unset: all. On the CPU, so far. */
+    int64_t window;
 } gd_attention_options;
 
-/* y = softmax(scale q k^T) v per head, with query head h reading key head h / (H / KV)
+/* y = softmax(scale q k^T + mask) v per head, with query head h reading key head h / (H / KV)
  * (Vaswani et al. 2017; grouped queries: Ainslie et al. 2023, arXiv:2305.13245; without ever
  * storing the T x S scores: Dao et al. 2022, arXiv:2205.14135).
  * q [B, T, H, D], k [B, S, KV, D], v [B, S, KV, E], H a multiple of KV -> [B, T, H, E].
- * A query that sees no key gives zeros. NULL options: full attention. */
+ * A query that sees no key gives zeros, and has gradient 0. NULL options: full attention. */
 GD_API gd_tensor *gd_attention(gd_tensor *q, gd_tensor *k, gd_tensor *v,
                                const gd_attention_options *options);
 
@@ -143,7 +151,7 @@ typedef enum gd_reduction { GD_MEAN = 0, GD_SUM = 1, GD_NONE = 2 } gd_reduction;
 typedef struct gd_cross_entropy_options {
     gd_reduction reduction; /* the mean is over the targets that count; GD_NONE: a loss a row */
     int32_t ignore_index;   /* rows with this target count for nothing; unset: there is none */
-    gd_tensor *weight;      /* of the classes, [V], of the logits' dtype; has no gradient; NULL: 1 */
+    gd_tensor *weight;      /* of the classes, [V], of the logits' dtype; no gradient; NULL: 1 */
     double label_smoothing; /* eps, 0 to 1 (Szegedy et al. 2016, arXiv:1512.00567); unset: 0 */
 } gd_cross_entropy_options;
 

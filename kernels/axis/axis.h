@@ -11,8 +11,8 @@ typedef struct gd_axis_args {
     int64_t k;     /* topk: how many */
 } gd_axis_args;
 
-/* Arguments with an axis from the user, negative ones counted from the end of x; one that x does not
- * have stays as it was given, for the message. */
+/* Arguments with an axis from the user, negative ones counted from the end of x; one that x does
+ * not have stays as it was given, for the message. */
 static inline gd_axis_args gd_axis_args_of(const gd_tensor *x, int axis)
 {
     const int ndim = gd_tensor_ndim(x);

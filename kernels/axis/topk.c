@@ -1,5 +1,5 @@
-/* topk.c - the ops topk and argmax: where the largest elements are. Both give whole numbers, so they
- * have no backward; the values that gd_topk returns are gathered, and gather has one. */
+/* topk.c - the ops topk and argmax: where the largest elements are. Both give whole numbers, so
+ * they have no backward; the values that gd_topk returns are gathered, and gather has one. */
 #include "axis/axis.h"
 
 GD_KERNEL(topk_forward)

@@ -29,17 +29,16 @@ static const option_row rows[OPTIONS_MOST] = {
 #include "trained.def"
     {.help = "Text"},
     {OPTION_TEXT, "prompt", AT(prompt), .others = "start",
-     .help = "TEXT  what it goes on from; default: the beginning of a line"},
-    {OPTION_PATH, "prompt-file", AT(prompt_file), .help = "FILE  the same from a file"},
+     .help = "TEXT  the beginning of the text; default: the beginning of a line"},
+    {OPTION_PATH, "prompt-file", AT(prompt_file), .help = "FILE  the prompt from a file"},
     {OPTION_SWITCH, "ids", AT(ids),
-     .help = "  the prompt and what is printed are ids of tokens; the folder's tokenizer is left "
-             "alone"},
+     .help = "  read the prompt and print the text as token ids, without the model's tokenizer"},
     {OPTION_WHOLE, "length", AT(length), "500", 0, 1e12, .others = "max_new_tokens max_tokens",
      .help = "N  tokens to write"},
     {OPTION_TEXT, "stop", AT(stop), .help = "TEXT  end before this text"},
     {OPTION_WHOLE, "samples", AT(samples), "1", 1, 1e6, .others = "num_samples",
      .help = "N  texts, with ---- between them"},
-    {OPTION_SWITCH, "timing", AT(timing), .help = "  say on stderr how long it took"},
+    {OPTION_SWITCH, "timing", AT(timing), .help = "  print the time to stderr"},
     {.help = "Drawing"},
     {OPTION_NUMBER, "temperature", AT(temperature), "0.8", 0, 100,
      .help = "X  divides the logits; 0: always the likeliest token"},
@@ -47,15 +46,16 @@ static const option_row rows[OPTIONS_MOST] = {
      .help = "K  draw from the K likeliest tokens; 0: from all"},
     {OPTION_NUMBER, "top-p", AT(top_p), "1", 0, 1,
      .help = "P  draw from the fewest tokens that make up this probability; 0 or 1: from all"},
-    {OPTION_WHOLE, "seed", AT(seed), "1", 0, 9e15, .help = "N  the same seed, the same text"},
+    {OPTION_WHOLE, "seed", AT(seed), "1", 0, 9e15,
+     .help = "N  of the random numbers: the same seed gives the same text"},
 #include "common.def"
 };
 
 static const option_table table = {
     .program = "gradus-sample",
     .usage = "Usage: gradus-sample DIR [OPTION...]\n\n"
-             "Writes text by a model that gradus-train trained, or by another Llama model:\n"
-             "the prompt, then token after token, as they come.\n",
+             "Generates text with a model of gradus-train, or with another Llama model:\n"
+             "the prompt, then each token as soon as it is sampled.\n",
     .operand = "model",
     .rows = rows,
 };
@@ -74,7 +74,7 @@ static bool check(const sample_command *o)
 
 /* ---- Writing ------------------------------------------------------------------------------ */
 
-/* The context: of its training, else what it was made for; never more than the text needs. */
+/* The context of its training, else the model's own; never more than the text needs. */
 static int64_t find_context(const trained *t, const sample_command *o, int64_t prompt)
 {
     int64_t context = trained_context(t, o->from.context, INT64_MAX);
@@ -82,7 +82,7 @@ static int64_t find_context(const trained *t, const sample_command *o, int64_t p
     return context < needed ? context : needed;
 }
 
-/* Text number i has random numbers of its own, so that it does not depend on those before it. */
+/* Text i has its own random numbers, so that it does not depend on the texts before it. */
 static gd_status write_text(trained *t, const sample_command *o, const char *prompt, int64_t length,
                             const sample_options *sample, int64_t i, int64_t *count)
 {
@@ -122,7 +122,7 @@ static gd_status write_all(trained *t, const sample_command *o, const char *prom
     return gd_error_status(t->m.ctx);
 }
 
-/* The prompt with a 0 behind it, allocated here; NULL after a message. */
+/* The prompt, NUL-terminated and allocated here; NULL after a message. */
 static char *read_prompt(const sample_command *o, int64_t *length)
 {
     const char *given = o->prompt ? o->prompt : "";

@@ -66,7 +66,7 @@ typedef enum options_outcome {
 } options_outcome;
 
 /* Reads the command line over the file of options, if one is named, over the defaults. `o` is the
- * first member of the program's struct, which holds zeros, or defaults that the table does not have;
+ * first member of the program's struct, which holds zeros, or defaults that are not in the table;
  * `argv` ends with NULL. Free it whatever the outcome. */
 options_outcome options_read(options *o, const option_table *table, char **argv);
 void options_free(options *o);

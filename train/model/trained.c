@@ -38,8 +38,9 @@ gd_status trained_open(trained *t, gd_context *ctx, trained_options *options, bo
     if (!ids) tokenizer_load(&t->tokenizer, ctx, t->folder);
     if (t->tokenizer.kind == TOKENIZER_NONE) t->tokenizer.vocab = config.vocab;
     if (t->tokenizer.vocab > config.vocab) {
-        gd_fail(ctx, GD_ERROR_IO, "the tokenizer in %s has %lld tokens, but the model only %lld",
-                t->folder, (long long)t->tokenizer.vocab, (long long)config.vocab);
+        gd_fail(ctx, GD_ERROR_IO,
+                "the tokenizer in %s has %lld tokens, but the model has only %lld", t->folder,
+                (long long)t->tokenizer.vocab, (long long)config.vocab);
     }
     return gd_error_status(ctx);
 }
