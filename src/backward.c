@@ -10,7 +10,7 @@
  * Two rules keep memory small. A value is given back to the pool when the last backward that reads
  * it has run (storage->readers). And the gradient of an intermediate is given back as soon as its
  * maker has used it. */
-#include "core.h"
+#include "share.h"
 
 #include <math.h>
 #include <string.h>
@@ -230,6 +230,7 @@ static void tell_complete(gd_tensor *leaf)
     const bool told = !leaf->awaited || !leaf->grad_valid || gd_failed(ctx);
     leaf->awaited = false;
     if (!told && ctx->grad_hook) ctx->grad_hook(ctx->grad_hook_user, leaf);
+    if (!told && leaf->bucket) gd_share_arrived(leaf->bucket);
 }
 
 /* The node was the last of a leaf's uses. Those in segments count, too: they were counted when the

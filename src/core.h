@@ -24,6 +24,7 @@
 typedef struct gd_storage gd_storage;
 typedef struct gd_node gd_node;
 typedef struct gd_device_table gd_device_table;
+typedef struct gd_share gd_share;
 
 /* ---- Memory (memory.c) ------------------------------------------------------------------ */
 
@@ -182,6 +183,8 @@ struct gd_context {
     gd_grad_hook grad_hook;
     void *grad_hook_user;
 
+    gd_group *group; /* that this process is in, or NULL */
+
     gd_watcher watcher; /* gd_watch_ops */
     void *watcher_user;
 
@@ -226,6 +229,7 @@ struct gd_tensor {
     int output;    /* its place among the node's outputs */
     int uses;      /* a leaf's: calls that read it whose backward is still to come */
     bool awaited;  /* a leaf's: the running backward has not told its gradient yet (grad_hook) */
+    struct gd_bucket *bucket; /* of parameters that a group shares (share.h), or NULL */
 
     gd_tensor *next, *previous; /* in one of the context's lists */
     char name[64];

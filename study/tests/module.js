@@ -39,6 +39,9 @@ async function main() {
     console.log(`study.wasm: ${bytes.length} bytes, ${packed} gzipped`);
     assert.ok(packed < 200000, 'the module has 200 kB or more, gzipped');
 
+    for (const {module : from, name} of WebAssembly.Module.imports(new WebAssembly.Module(bytes)))
+        if (from === 'env') assert.match(name, /_f32$/, `${name} is not in the module`);
+
     const gradus = await Gradus.load(bytes);
     let wrong = 0, right = 0;
     gradus.bugs().forEach((bug, i) => {
@@ -51,6 +54,12 @@ async function main() {
     });
     assert.ok(wrong >= 153 && right >= 20, `${wrong} bugs, ${right} controls`);
     console.log(`${wrong} planted bugs fail, ${right} correct formulas pass`);
+
+    // RMSNorm's formula by switches: right with none, wrong with any.
+    for (let parts = 0; parts < 16; parts++) {
+        const {report} = gradus.switchIt(parts);
+        assert.equal(report.verdict, parts ? 'FAIL' : 'PASS', `switches ${parts}`);
+    }
 
     // The grids: both gradients of every element, which differ where the bug is.
     const at = gradus.bugs().findIndex(
