@@ -98,7 +98,7 @@ if(GRADUS_CUDA STREQUAL "AUTO")
         set(gradus_cuda ON)
     endif()
 elseif(GRADUS_CUDA)
-    set(gradus_cuda ON)
+    set(gradus_cuda ${GRADUS_CUDA}) # ON or KERNELS
 endif()
 if(gradus_cuda)
     if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)

@@ -11,7 +11,7 @@
  * Two rules keep memory small. A value returns to the pool when the last backward that reads it has
  * run (storage->readers), and the gradient of an intermediate as soon as the node that made the
  * tensor has used it. */
-#include "core.h"
+#include "share.h"
 
 #include <math.h>
 #include <string.h>
@@ -231,6 +231,7 @@ static void tell_complete(gd_tensor *leaf)
     const bool told = !leaf->awaited || !leaf->grad_valid || gd_failed(ctx);
     leaf->awaited = false;
     if (!told && ctx->grad_hook) ctx->grad_hook(ctx->grad_hook_user, leaf);
+    if (!told && leaf->bucket) gd_share_arrived(leaf->bucket);
 }
 
 /* The node was the last use of a leaf. Uses in segments count too, since the segment's first

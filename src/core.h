@@ -24,6 +24,7 @@
 typedef struct gd_storage gd_storage;
 typedef struct gd_node gd_node;
 typedef struct gd_device_table gd_device_table;
+typedef struct gd_share gd_share;
 
 /* ---- Memory (memory.c) ------------------------------------------------------------------ */
 
@@ -182,6 +183,8 @@ struct gd_context {
     gd_grad_hook grad_hook;
     void *grad_hook_user;
 
+    gd_group *group; /* that this process is in, or NULL */
+
     gd_watcher watcher; /* gd_watch_ops */
     void *watcher_user;
 
@@ -225,8 +228,8 @@ struct gd_tensor {
     gd_node *node; /* that made it; NULL for a leaf */
     int output;    /* its place among the node's outputs */
     int uses;      /* of a leaf: calls that read it and whose backward has not run */
-    bool
-        awaited; /* of a leaf: the running backward has not yet reported its gradient (grad_hook) */
+    bool awaited;  /* of a leaf: its gradient has not been reported yet by the running backward */
+    struct gd_bucket *bucket; /* of parameters that a group shares (share.h), or NULL */
 
     gd_tensor *next, *previous; /* in one of the context's lists */
     char name[64];

@@ -15,6 +15,8 @@ struct gd_params {
     gd_param *list; /* in the order added */
     int64_t count, capacity;
     gd_tensor *values, *grads; /* the blocks [block]; NULL before gd_params_finish */
+    bool has_optimizer;        /* or had one */
+    gd_share *share;           /* with other processes; NULL: with none */
 };
 
 static inline int gd_param_decays(const gd_param *p)
@@ -39,7 +41,8 @@ gd_tensor *gd_params_block(gd_context *ctx, gd_dtype dtype, int64_t block,
 bool gd_params_ready(const gd_params *params, const char *who);
 
 /* A parameter that no gradient reached in this step may still hold that of an earlier one, since
- * clearing writes nothing; this sets it to zero before the block is read as a whole. */
-void gd_params_zero_missing_grads(gd_params *params);
+ * clearing writes nothing; this sets those of the parameters in elements [begin, end) to zero before
+ * the block is read as a whole. */
+void gd_params_zero_missing_grads(gd_params *params, int64_t begin, int64_t end);
 
 #endif

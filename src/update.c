@@ -8,6 +8,7 @@
  * one it waits until the update in it is done, so that neither overwrites what the other has not
  * read. That is the only place where a training loop waits, and only if it is that far ahead. */
 #include "optimizer.h"
+#include "share.h"
 
 #include <math.h>
 #include <stddef.h>
@@ -99,6 +100,27 @@ gd_status gd_mark(gd_context *ctx)
     return ctx->device->mark(ctx, ctx->marks++);
 }
 
+/* The sum of squares of all gradients. Where they are shared it is that of the means of all ranks, and
+ * the loss becomes the mean of all losses. */
+static gd_status measure(gd_optimizer *optimizer)
+{
+    const gd_params *params = optimizer->params;
+    gd_context *ctx = params->ctx;
+    const gd_tensor *grads = params->grads;
+    gd_update_state *state = optimizer->update;
+    if (!params->share) {
+        ctx->services->sum_squares(&state->squares, gd_tensor_data(grads), grads->dtype,
+                                   grads->count, ctx);
+        return gd_error_status(ctx);
+    }
+    _Static_assert(offsetof(gd_update_state, squares) ==
+                       offsetof(gd_update_state, loss) + sizeof(double),
+                   "both are summed in one go");
+    gd_share_squares(params->share, &state->squares);
+    ctx->services->scale(&state->loss, GD_FLOAT64, 1.0 / gd_group_ranks(ctx->group), 1, ctx);
+    return gd_share_sum(params->share, &state->loss, 2);
+}
+
 /* Launches the kernels of one update. While a graph is captured they are only recorded: each run of
  * the graph asks for a new update. */
 static gd_status update(gd_optimizer *optimizer, const gd_update_rule *rule)
@@ -108,12 +130,9 @@ static gd_status update(gd_optimizer *optimizer, const gd_update_rule *rule)
     const gd_services *services = ctx->services;
     if (ctx->capture ? gd_capture_update(ctx, optimizer) : gd_optimizer_ask(optimizer))
         return ctx->status;
-    gd_params_zero_missing_grads(params);
-    if (rule->measured) {
-        const gd_tensor *grads = params->grads;
-        services->sum_squares(&optimizer->update->squares, gd_tensor_data(grads), grads->dtype,
-                              grads->count, ctx);
-    }
+    gd_params_zero_missing_grads(params, 0, params->grads->count);
+    if (params->share && gd_share_reduce(params->share)) return ctx->status;
+    if (rule->measured && measure(optimizer)) return ctx->status;
     services->decide(optimizer->update, optimizer->slots, rule, ctx);
     gd_optimizer_apply(optimizer);
     if (!ctx->capture) gd_mark(ctx);

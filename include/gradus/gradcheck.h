@@ -79,8 +79,8 @@ typedef struct gd_gradcheck_input {
     int64_t worst;                     /* flat index of the worst element; -1: none */
     double analytic, numeric;          /* there */
     double ratio_median, ratio_spread; /* analytic / numeric over the wrong elements; NaN: none */
-    /* the likely fault: "a constant factor 1/2", "the sign is flipped", "a single element is
-     * off" ...; "" if none is recognised */
+    /* the likely fault: "a constant factor 1/2", "dy[3, :] is left out", "it is dy y instead of
+     * dy y - dy y^2" ...; "" if none is recognised */
     char finding[256];
     char behaviour[256]; /* the check of behaviour that failed, "" if none */
 

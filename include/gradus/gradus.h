@@ -5,6 +5,7 @@
  *   ops.h         the differentiable operations
  *   autograd.h    the tape: backward, gradients, no-grad, recomputation, your own ops
  *   optim.h       parameters, SGD, AdamW, clipping, schedules
+ *   group.h       several devices, one process each: shared parameters, collectives
  *   random.h      Philox: the same seed gives the same bits everywhere
  *   gradcheck.h   finite differences against a backward
  *   safetensors.h tensors in files
@@ -33,6 +34,7 @@
 #include "gradus/autograd.h"
 #include "gradus/optim.h"
 #include "gradus/graph.h"
+#include "gradus/group.h"
 #include "gradus/random.h"
 #include "gradus/gradcheck.h"
 #include "gradus/safetensors.h"
