@@ -290,8 +290,10 @@ static void concat_rows(planted_math *m)
 #define SWIGLU(number, what, finding) BUG("swiglu", "3x17", swiglu, SWIGLU_##number, what, finding)
 #define EMBEDDING(number, what, finding) \
     BUG("embedding", "v11_c5_ids2x7", embedding, EMBEDDING_##number, what, finding)
-#define GATHER(check, number, what) BUG("gather", check, gather, AXIS_##number, what, NULL)
-#define SCATTER(number, what) BUG("scatter_add", "rows", scatter_add, AXIS_##number, what, NULL)
+#define GATHER(check, number, what, finding) \
+    BUG("gather", check, gather, AXIS_##number, what, finding)
+#define SCATTER(number, what, finding) \
+    BUG("scatter_add", "rows", scatter_add, AXIS_##number, what, finding)
 #define CUMSUM(number, what, finding) BUG("cumsum", "rows", cumsum, AXIS_##number, what, finding)
 #define ALL(op, function, number, what, finding) \
     BUG(op, "all", function, ALL_##number, what, finding)
@@ -323,17 +325,23 @@ const planted_bug planted_parts[] = {
     EMBEDDING(OVERWRITES, "repeated ids overwrite", "only the last counts: overwritten"),
     EMBEDDING(NEXT, "the row after", "moved by one row"),
     EMBEDDING(LAST, "the last id is left out", "dy[1, 6, :] is left out"),
-    GATHER("every_index_repeated", RIGHT, "nothing"),
-    GATHER("every_index_repeated", OVERWRITES, "repeated indices overwrite"),
-    GATHER("rows", IN_ORDER, "the index forgotten"),
-    GATHER("rows", FIRST_LINE, "the index of the first line"),
-    SCATTER(RIGHT, "nothing"),
-    SCATTER(IN_ORDER, "the index forgotten"),
-    SCATTER(FIRST_LINE, "the index of the first line"),
-    SCATTER(NO_X, "dx overwritten by what was added"),
+    GATHER("every_index_repeated", RIGHT, "nothing", NULL),
+    GATHER("every_index_repeated", OVERWRITES, "repeated indices overwrite",
+           "only the last counts: overwritten"),
+    GATHER("rows", IN_ORDER, "the index forgotten",
+           "x[0, 1] takes nothing from dy[0, 2], but x[0, 0] takes from dy[0, 0]"),
+    GATHER("rows", FIRST_LINE, "the index of the first line",
+           "x[1, 1] takes nothing from dy[1, 0], but x[1, 1] takes from dy[1, 1]"),
+    SCATTER(RIGHT, "nothing", NULL),
+    SCATTER(IN_ORDER, "the index forgotten",
+            "src[0, 0] takes nothing from dy[0, 3], but src[0, 0] takes from dy[0, 0]"),
+    SCATTER(FIRST_LINE, "the index of the first line",
+            "src[1, 0] takes nothing from dy[1, 1], but src[1, 0] takes from dy[1, 3]"),
+    SCATTER(NO_X, "dx overwritten by what was added", "zero at the wrong elements"),
     CUMSUM(RIGHT, "nothing", NULL),
-    CUMSUM(FORWARD, "summed from the beginning", NULL),
-    CUMSUM(WITHOUT, "without the element itself", NULL),
+    CUMSUM(FORWARD, "summed from the beginning",
+           "the forward's own matrix is applied to dy, not its transpose"),
+    CUMSUM(WITHOUT, "without the element itself", "x[0, 0] takes nothing from dy[0, 0]"),
     ALL("mean", mean_all, RIGHT, "nothing", NULL),
     ALL("mean", mean_all, TIMES_COUNT, "without 1 / n", "a constant factor 105"),
     ALL("sum", sum_all, RIGHT, "nothing", NULL),

@@ -283,8 +283,8 @@ static bool one_a_row(const gd_census *s, gd_gradcheck_input *out)
         for (int64_t k = 0; k < columns; k++) {
             const double off = error_if_wrong(s, row + k);
             if (off == 0) continue;
-            if (error == 0) error = off;
             const double before = error_if_wrong(s, row + (k + columns - 1) % columns);
+            if (error == 0) error = before != 0 ? before : off;
             if (fabs(off - error) <= most)
                 ones++, here++;
             else if (fabs(off + error) <= most && fabs(before - error) <= most)

@@ -37,8 +37,9 @@ gd_text gd_check_factor(const gd_argument *a, double factor, double tolerance)
         } known[] = {{n, "%g, the size of axis %d"},
                      {1 / n, "1/%g, the size of axis %d"},
                      {n / (n - 1), "n/(n - 1), n = %g the size of axis %d"}};
-        for (size_t i = 0; i < sizeof known / sizeof *known && n >= 5; i++) {
-            if (!(fabs(factor - known[i].value) <= tolerance)) continue;
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+            /* Small ones are fractions of anything. */
+            if (n < (i == 2 ? 13 : 5) || !(fabs(factor - known[i].value) <= tolerance)) continue;
             snprintf(text.text, sizeof text.text, known[i].text, n, axis);
             return text;
         }

@@ -4,6 +4,7 @@
  * moved inputs show the true one row by row. Comparing them entry by entry says more than any sum
  * over dy: a dy that is left out, one that is taken from the wrong place, a factor that depends on
  * where dy comes from. "None" means a zero with all its bits, which is what no dependence gives. */
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -55,6 +56,7 @@ static gd_status measure(gd_jacobian *j)
         double apart = 2 * c->options.step * j->a->scale * c->moved[j->at[r]];
         for (int64_t k = 0; k < j->columns; k++) {
             double slope = (j->y->plus[k] - j->y->minus[k]) / apart;
+            if (slope == 0 && j->y->plus[k] != j->y->base[k]) slope = DBL_MIN; /* yet it moves */
             j->numeric[r * j->columns + k] = slope;
             largest = fmax(largest, fabs(slope));
         }
