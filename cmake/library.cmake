@@ -19,6 +19,13 @@ if(gradus_cuda STREQUAL "KERNELS")
     set(hopper_sources)
 endif()
 
+# Without sockets there are groups of one alone.
+if(UNIX)
+    list(REMOVE_ITEM core_sources ${PROJECT_SOURCE_DIR}/src/group_none.c)
+else()
+    list(FILTER core_sources EXCLUDE REGEX "/src/group(_wire|_cpu)?\\.c$")
+endif()
+
 # *_cpu.c is written on REAL: float here ...
 add_library(gradus_objects OBJECT ${core_sources} ${op_sources})
 # ... and double here.

@@ -1,5 +1,6 @@
-/* device_none.c - what stands in device_cuda.c's place in a library built without CUDA. */
+/* device_none.c - the replacement for device_cuda.c in a library built without CUDA. */
 #include "core.h"
+#include "group.h"
 
 #ifndef GD_HAVE_CUDA
 
@@ -9,5 +10,6 @@ static gd_status none_open(gd_context *ctx)
 }
 
 const gd_device_table gd_device_cuda = {.device = GD_CUDA, .open = none_open};
+const gd_transport gd_transport_cuda = {NULL}; /* there is no context that could want it */
 
 #endif

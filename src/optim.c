@@ -1,6 +1,7 @@
-/* optim.c - the books of the optimizers: which kernel updates which stretch of the parameters'
- * block (params.c), with what numbers. kernels/optim has the rules themselves. */
+/* optim.c - optimizers: which kernel updates which range of the parameters' block (params.c), with
+ * what numbers. kernels/optim has the rules themselves. */
 #include "optimizer.h"
+#include "share.h"
 
 #include <math.h>
 
@@ -14,8 +15,9 @@ static gd_optimizer *create_optimizer(gd_params *params, gd_optimizer_kind kind,
     if (!optimizer) return NULL;
     *optimizer = (gd_optimizer){.ctx = ctx, .params = params, .kind = kind};
     for (int i = 0; i < states + narrow; i++) {
-        gd_tensor *state = gd_params_block(ctx, gd_params_state_dtype(params),
-                                           params->values->count, GD_MEMORY_OPTIMIZER, who);
+        const int64_t length = params->share ? params->share->owned : params->values->count;
+        gd_tensor *state =
+            gd_params_block(ctx, gd_params_state_dtype(params), length, GD_MEMORY_OPTIMIZER, who);
         if (!state) {
             gd_optimizer_free(optimizer);
             return NULL;
@@ -24,6 +26,7 @@ static gd_optimizer *create_optimizer(gd_params *params, gd_optimizer_kind kind,
         optimizer->state[i] = state;
         if (i == states) optimizer->master = state;
     }
+    params->has_optimizer = true;
     if (!gd_update_create(optimizer)) {
         gd_optimizer_free(optimizer);
         return NULL;
@@ -113,17 +116,25 @@ static void *block_at(const gd_tensor *block, int64_t start)
     return (char *)gd_tensor_data(block) + (size_t)start * gd_dtype_size(block->dtype);
 }
 
-/* Updates elements [start, end) of the block, which decay or do not. */
-static void update_range(const gd_optimizer *optimizer, int64_t start, int64_t end, int decay)
+/* Updates elements [start, end) of the block, as far as they are in the slice; they decay or do not.
+ */
+static void update_range(const gd_optimizer *optimizer, const gd_params_slice *slice, int64_t start,
+                         int64_t end, int decay)
 {
-    if (start == end) return;
+    if (start < slice->begin) start = slice->begin;
+    if (end > slice->end) end = slice->end;
+    if (start >= end) return;
     const gd_params *params = optimizer->params;
     gd_context *ctx = params->ctx;
     const gd_dtype dtype = gd_params_state_dtype(params);
+    const int64_t at = slice->at + start - slice->begin; /* in the state */
     gd_rounded rounded = {NULL, params->dtype};
-    if (optimizer->master) rounded.data = block_at(params->values, start);
-    void *w = block_at(optimizer->master ? optimizer->master : params->values, start);
-    void *g = block_at(params->grads, start), *first = block_at(optimizer->state[0], start);
+    void *w = block_at(params->values, start), *g = block_at(params->grads, start);
+    if (optimizer->master) {
+        rounded.data = w;
+        w = block_at(optimizer->master, at);
+    }
+    void *first = block_at(optimizer->state[0], at);
     if (optimizer->kind == GD_OPTIMIZER_SGD) {
         const gd_sgd_options *o = &optimizer->sgd;
         const gd_sgd_rule rule = {.momentum = o->momentum,
@@ -138,14 +149,13 @@ static void update_range(const gd_optimizer *optimizer, int64_t start, int64_t e
                                     .beta2 = o->beta2,
                                     .eps = o->eps,
                                     .weight_decay = decay ? o->weight_decay : 0};
-        ctx->services->adamw(w, first, block_at(optimizer->state[1], start), g, dtype, rounded,
+        ctx->services->adamw(w, first, block_at(optimizer->state[1], at), g, dtype, rounded,
                              end - start, &rule, optimizer->update, ctx);
     }
 }
 
-/* Updates the parameters that decay, or the others, in as few ranges as those allow that must not
- * be trained. */
-static void update(const gd_optimizer *optimizer, int decay)
+/* Updates the parameters that decay, or the others, in as few ranges as frozen parameters allow. */
+static void update(const gd_optimizer *optimizer, const gd_params_slice *slice, int decay)
 {
     const gd_params *params = optimizer->params;
     int64_t start = 0, end = 0;
@@ -153,18 +163,24 @@ static void update(const gd_optimizer *optimizer, int decay)
         const gd_tensor *t = params->list[i].tensor;
         if (!t->requires_grad || gd_param_decays(&params->list[i]) != decay) continue;
         if (t->offset != end) {
-            update_range(optimizer, start, end, decay);
+            update_range(optimizer, slice, start, end, decay);
             start = t->offset;
         }
         end = t->offset + gd_params_room(t);
     }
-    update_range(optimizer, start, end, decay);
+    update_range(optimizer, slice, start, end, decay);
 }
 
+/* What others wait for goes while the next slice is updated. */
 void gd_optimizer_apply(const gd_optimizer *optimizer)
 {
-    update(optimizer, 1);
-    update(optimizer, 0);
+    const gd_params *params = optimizer->params;
+    gd_params_slice slice;
+    for (int64_t i = 0; gd_params_slice_at(params, i, &slice); i++) {
+        update(optimizer, &slice, 1);
+        update(optimizer, &slice, 0);
+        if (params->share && gd_share_values(params->share, i)) return;
+    }
 }
 
 gd_tensor *gd_optimizer_state(const gd_optimizer *optimizer, int index)

@@ -6,9 +6,11 @@
  *     master     | the same places: float32 where the values are 16-bit   |
  *
  * Parameters that decay come first, so that an update is two calls of a kernel, one with weight
- * decay and one without, whatever the number of parameters. The gaps that align each parameter to
- * 64 bytes hold zeros in every block, and stay zero under every rule of optim.c. */
+ * decay and one without, for any number of parameters. The gaps that align each parameter to 64
+ * bytes hold zeros in every block, and stay zero under every rule of optim.c. */
 #include "params.h"
+
+#include "share.h"
 
 #include <math.h>
 #include <string.h>
@@ -35,6 +37,7 @@ void gd_params_free(gd_params *params)
     if (!params) return;
     gd_context *ctx = params->ctx;
     gd_graphs_forget(ctx);
+    gd_share_free(params->share);
     for (int64_t i = 0; i < params->count; i++) gd_tensor_destroy(params->list[i].tensor);
     if (params->values) gd_tensor_destroy(params->values);
     if (params->grads) gd_tensor_destroy(params->grads);
@@ -65,7 +68,7 @@ gd_tensor *gd_params_add(gd_params *params, const char *name, int ndim, const in
     gd_context *ctx = params->ctx;
     if (params->values) {
         gd_fail(ctx, GD_ERROR_STATE,
-                "params_add: \"%s\" comes after gd_params_finish, wanted it before",
+                "params_add: \"%s\" was added after gd_params_finish, wanted it before",
                 name ? name : "");
         return NULL;
     }
@@ -122,7 +125,7 @@ gd_tensor *gd_params_block(gd_context *ctx, gd_dtype dtype, int64_t block,
     return t;
 }
 
-/* The gradient of t: the same place in the block of gradients. */
+/* The gradient of t, at the same place in the block of gradients. */
 static gd_status create_grad(gd_tensor *t, const gd_tensor *grads)
 {
     gd_tensor *grad =
@@ -225,20 +228,21 @@ static gd_status refused(const gd_params *params)
     return params ? gd_error_status(params->ctx) : GD_ERROR_ARGUMENT;
 }
 
-/* Nothing is written: the next backward overwrites what it finds. */
+/* Nothing is written: the next backward overwrites the old values. */
 gd_status gd_params_clear_grads(gd_params *params)
 {
     if (!gd_params_ready(params, "params_clear_grads")) return refused(params);
     for (int64_t i = 0; i < params->count; i++) gd_grad_clear(params->list[i].tensor);
+    if (params->share) gd_share_clear(params->share);
     return GD_OK;
 }
 
-void gd_params_zero_missing_grads(gd_params *params)
+void gd_params_zero_missing_grads(gd_params *params, int64_t begin, int64_t end)
 {
     gd_context *ctx = params->ctx;
     for (int64_t i = 0; i < params->count; i++) {
         const gd_tensor *t = params->list[i].tensor;
-        if (t->grad_valid || t->count == 0) continue;
+        if (t->grad_valid || t->count == 0 || t->offset < begin || t->offset >= end) continue;
         ctx->services->fill(gd_tensor_data(t->grad), t->grad->dtype, 0, t->count, ctx);
     }
 }
@@ -252,10 +256,24 @@ gd_status gd_params_scale_grads(gd_params *params, double factor)
                        "params_scale_grads: factor is %g, wanted a finite number", factor);
     }
     gd_tensor *grads = params->grads;
-    gd_params_zero_missing_grads(params);
+    gd_params_zero_missing_grads(params, 0, grads->count);
     ctx->services->scale(gd_tensor_data(grads), grads->dtype, factor, grads->count, ctx);
     grads->storage->version++;
     return gd_error_status(ctx);
+}
+
+/* The sum of squares of all gradients, of their means where they are shared. */
+static double sum_squares(gd_params *params)
+{
+    gd_context *ctx = params->ctx;
+    gd_share *share = params->share;
+    double sum = NAN;
+    if (!share) return gd_sum_squares(params->grads);
+    double *place = (double *)gd_tensor_data(share->squares) + share->count;
+    if (gd_share_reduce(share)) return sum;
+    gd_share_squares(share, place);
+    if (!gd_share_sum(share, place, 1)) ctx->device->download(ctx, &sum, place, sizeof sum);
+    return gd_failed(ctx) ? (double)NAN : sum;
 }
 
 gd_status gd_clip_grad_norm(gd_params *params, double max_norm, double *norm)
@@ -268,8 +286,8 @@ gd_status gd_clip_grad_norm(gd_params *params, double max_norm, double *norm)
     }
     if (!gd_outside_graph(ctx, "clip_grad_norm")) return ctx->status;
     gd_tensor *grads = params->grads;
-    gd_params_zero_missing_grads(params);
-    double length = sqrt(gd_sum_squares(grads));
+    gd_params_zero_missing_grads(params, 0, grads->count);
+    double length = sqrt(sum_squares(params));
     double factor = max_norm / (length + 1e-6);
     if (max_norm > 0 && isfinite(length) && factor < 1) {
         ctx->services->scale(gd_tensor_data(grads), grads->dtype, factor, grads->count, ctx);

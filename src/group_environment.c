@@ -1,0 +1,90 @@
+/* group_environment.c - what the program that started the ranks says of them, in the environment. */
+#include "gradus/group.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* How a launcher calls things; `local` NULL: it does not say. */
+typedef struct launcher {
+    const char *rank, *ranks, *local;
+} launcher;
+
+/* The first whose `ranks` is set counts. srun sets SLURM_STEP_NUM_TASKS; without it a program is the
+ * one process of a batch script, whatever SLURM_NTASKS is. */
+static const launcher launchers[] = {
+    {"RANK", "WORLD_SIZE", "LOCAL_RANK"},
+    {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
+    {"PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"},
+    {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"},
+};
+
+static const char *value_of(const char *name)
+{
+    const char *value = name ? getenv(name) : NULL;
+    return value && *value ? value : NULL;
+}
+
+/* Takes a whole number from the environment, if it is there. */
+static void take_whole(gd_group_options *o, const char *name, int low, int *whole)
+{
+    const char *value = value_of(name);
+    char *end = NULL;
+    if (!value) return;
+    errno = 0;
+    const long number = strtol(value, &end, 10);
+    if (*end || errno || number < low || number > INT_MAX) {
+        snprintf(o->problem, sizeof o->problem,
+                 "%s is \"%.100s\", wanted a whole number of at "
+                 "least %d",
+                 name, value, low);
+        return;
+    }
+    *whole = (int)number;
+}
+
+/* "node[03-07,12],other4" begins with node03. */
+static void first_node(const char *list, char host[256])
+{
+    const size_t name = strcspn(list, "[,");
+    size_t number = 0;
+    if (list[name] == '[') number = strcspn(list + name + 1, "-,]");
+    snprintf(host, 256, "%.*s%.*s", (int)name, list, (int)number, list + name + 1);
+}
+
+/* Where rank 0 is, if MASTER_ADDR does not say. */
+static void find_host(gd_group_options *o)
+{
+    const char *address = value_of("MASTER_ADDR"), *nodes = value_of("SLURM_STEP_NODELIST");
+    if (address) {
+        snprintf(o->host, sizeof o->host, "%s", address);
+    } else if (nodes && value_of("SLURM_STEP_NUM_TASKS")) {
+        int job = 0;
+        first_node(nodes, o->host);
+        take_whole(o, "SLURM_JOB_ID", 0, &job);
+        o->port = 20000 + job % 10000; /* jobs that share a node do not share it */
+    }
+}
+
+gd_group_options gd_group_environment(void)
+{
+    gd_group_options o = {.ranks = 1};
+    const launcher *from = NULL;
+    for (size_t i = 0; !from && i < sizeof launchers / sizeof *launchers; i++) {
+        if (value_of(launchers[i].ranks)) from = &launchers[i];
+    }
+    if (!from) return o;
+    if (!value_of(from->rank)) {
+        snprintf(o.problem, sizeof o.problem, "%s is set, but %s is not", from->ranks, from->rank);
+        return o;
+    }
+    take_whole(&o, from->ranks, 1, &o.ranks);
+    take_whole(&o, from->rank, 0, &o.rank);
+    o.local_rank = o.rank; /* on one host */
+    take_whole(&o, from->local, 0, &o.local_rank);
+    find_host(&o);
+    take_whole(&o, "MASTER_PORT", 1, &o.port);
+    return o;
+}

@@ -1,0 +1,129 @@
+/* ranks.h - the ranks of a group as processes of a test: each runs one function, and leaves what came
+ * of it in memory that all see.
+ *
+ * The file that takes it defines _DEFAULT_SOURCE (MAP_ANONYMOUS). */
+#ifndef GRADUS_TEST_RANKS_H
+#define GRADUS_TEST_RANKS_H
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "check_main.h"
+#include "gradus/gradus.h"
+
+enum { RANKS_MOST = 5, RANK_NUMBERS = 1 << 16 };
+
+typedef struct outcome {
+    bool ended;      /* not by a signal */
+    char error[600]; /* of its context; "": none */
+    double seconds;  /* that it took */
+    int64_t count;
+    double number[RANK_NUMBERS];
+} outcome;
+
+static outcome *outcomes; /* [RANKS_MOST] */
+static double ranks_timeout = 20;
+
+/* What a rank does. `group` is NULL where it could not be made. */
+typedef void rank_body(gd_context *ctx, gd_group *group, int rank, outcome *mine);
+
+static inline double ranks_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static inline void ranks_sleep(double seconds)
+{
+    const struct timespec time = {(time_t)seconds, (long)(1e9 * (seconds - (double)(long)seconds))};
+    nanosleep(&time, NULL);
+}
+
+/* A socket that listens at a port that was free. */
+static inline int ranks_listen(int *port)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof a;
+    int wire = socket(AF_INET, SOCK_STREAM, 0);
+    ck_assert_int_ge(wire, 0);
+    ck_assert_int_eq(bind(wire, (struct sockaddr *)&a, sizeof a), 0);
+    ck_assert_int_eq(listen(wire, 16), 0);
+    ck_assert_int_eq(getsockname(wire, (struct sockaddr *)&a, &size), 0);
+    *port = ntohs(a.sin_port);
+    return wire;
+}
+
+static inline void rank_main(gd_group_options o, rank_body *body)
+{
+    outcome *mine = &outcomes[o.rank];
+    const double begun = ranks_now();
+    gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 1, .seed = 3});
+    gd_group *group = gd_group_create(ctx, &o);
+    body(ctx, group, o.rank, mine);
+    if (gd_error(ctx)) snprintf(mine->error, sizeof mine->error, "%s", gd_error(ctx));
+    mine->seconds = ranks_now() - begun;
+    gd_group_free(group);
+    gd_context_free(ctx);
+    mine->ended = true;
+}
+
+/* Runs them and waits. */
+static inline void ranks_run(int ranks, rank_body *body)
+{
+    pid_t child[RANKS_MOST];
+    gd_group_options o = {.ranks = ranks, .timeout = ranks_timeout};
+    if (!outcomes) {
+        outcomes = mmap(NULL, RANKS_MOST * sizeof *outcomes, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+        ck_assert_ptr_ne(outcomes, MAP_FAILED);
+    }
+    memset(outcomes, 0, RANKS_MOST * sizeof *outcomes);
+    o.listener = ranks_listen(&o.port);
+    for (int rank = 0; rank < ranks; rank++) {
+        child[rank] = fork();
+        ck_assert_int_ge(child[rank], 0);
+        if (child[rank]) continue;
+        if (rank > 0) close(o.listener);
+        o.rank = rank;
+        rank_main(o, body);
+        _exit(0);
+    }
+    close(o.listener);
+    for (int rank = 0; rank < ranks; rank++) waitpid(child[rank], NULL, 0);
+}
+
+/* The same; all must be well. */
+static inline void ranks_run_well(int ranks, rank_body *body)
+{
+    ranks_run(ranks, body);
+    for (int i = 0; i < ranks; i++) {
+        ck_assert_msg(outcomes[i].ended && !outcomes[i].error[0], "rank %d of %d: %s", i, ranks,
+                      outcomes[i].error);
+    }
+}
+
+/* The rank ended with an error that contains the words. */
+static inline void rank_failed(int rank, const char *words)
+{
+    const outcome *o = &outcomes[rank];
+    ck_assert_msg(o->ended, "rank %d did not end by itself", rank);
+    ck_assert_msg(strstr(o->error, words) != NULL, "rank %d says \"%s\", expected \"%s\"", rank,
+                  o->error, words);
+}
+
+static inline void note(outcome *mine, double number)
+{
+    if (mine->count < RANK_NUMBERS) mine->number[mine->count++] = number;
+}
+
+#endif

@@ -1,0 +1,488 @@
+/* test_group.c - several processes: collectives against sums taken here, and shared parameters
+ * against one process that does all the batches. */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include <math.h>
+#include <stdlib.h>
+
+#include "ranks.h"
+
+/* ---- Collectives ------------------------------------------------------------------------------- */
+
+/* No size is a multiple of the ranks or of 16; the largest takes several chunks. */
+static const int64_t sizes[] = {1, 15, 17, 64, 999, 300007};
+static const gd_dtype kinds[] = {GD_FLOAT32, GD_FLOAT64};
+static int64_t n; /* the ranks inherit what is chosen here */
+static gd_dtype dtype;
+
+/* What rank r has at element i: sums of it are exact. */
+static double element(int rank, int64_t i)
+{
+    return (double)((i * 7 + rank * 13) % 1001) + 0.25 * rank;
+}
+
+static double mean_of(int ranks, int64_t i)
+{
+    double sum = 0;
+    for (int r = 0; r < ranks; r++) sum += element(r, i);
+    return (double)(float)(sum * (1.0 / ranks));
+}
+
+static gd_tensor *make(gd_context *ctx, int rank)
+{
+    gd_tensor *t = gd_tensor_create(ctx, dtype, 1, &n);
+    double *values = malloc((size_t)n * sizeof *values);
+    for (int64_t i = 0; i < n; i++) values[i] = element(rank, i);
+    gd_tensor_write_f64(t, values, n);
+    free(values);
+    return t;
+}
+
+/* Elements [begin, end) of t are near what `wanted` says; notes how many are not. */
+static void compare(gd_tensor *t, int64_t begin, int64_t end, int ranks,
+                    double (*wanted)(int ranks, int64_t i), outcome *mine)
+{
+    double *values = malloc((size_t)n * sizeof *values);
+    int64_t wrong = 0;
+    gd_tensor_read_f64(t, values, n);
+    for (int64_t i = begin; i < end; i++)
+        wrong += !(fabs(values[i] - wanted(ranks, i)) <= 1e-6 * fabs(values[i]));
+    note(mine, (double)wrong);
+    free(values);
+}
+
+static double sum_of(int ranks, int64_t i)
+{
+    double sum = 0;
+    for (int r = 0; r < ranks; r++) sum += element(r, i);
+    return sum;
+}
+
+static double last_has(int ranks, int64_t i)
+{
+    return element(ranks - 1, i);
+}
+
+static double owner_has(int ranks, int64_t i)
+{
+    const int64_t each = n / ranks / 16 * 16;
+    const int64_t owner = each ? i / each : ranks - 1;
+    return element(owner < ranks ? (int)owner : ranks - 1, i);
+}
+
+static void collectives(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    const int ranks = gd_group_ranks(group);
+    int64_t begin, end;
+    gd_group_slice(group, rank, n, &begin, &end);
+    gd_tensor *t = make(ctx, rank);
+    gd_group_reduce_scatter(group, t, true);
+    compare(t, begin, end, ranks, mean_of, mine);
+    gd_tensor_free(t);
+    t = make(ctx, rank);
+    gd_group_all_reduce(group, t, false);
+    compare(t, 0, n, ranks, sum_of, mine);
+    gd_tensor_free(t);
+    t = make(ctx, rank);
+    gd_group_all_gather(group, t);
+    compare(t, 0, n, ranks, owner_has, mine);
+    gd_tensor_free(t);
+    t = make(ctx, rank);
+    gd_group_broadcast(group, t, ranks - 1);
+    compare(t, 0, n, ranks, last_has, mine);
+    gd_tensor_free(t);
+    int all[RANKS_MOST] = {0}, own = 100 + rank;
+    gd_group_gather(group, &own, sizeof own, all);
+    for (int r = 0; r < ranks; r++) note(mine, all[r] - (100 + r));
+}
+
+START_TEST(collectives_do_what_they_say)
+{
+    static const int counts[] = {2, 3, 4};
+    const int ranks = counts[_i];
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++) {
+        n = sizes[s];
+        dtype = kinds[s % 2];
+        ranks_run_well(ranks, collectives);
+        for (int r = 0; r < ranks; r++) {
+            ck_assert_int_eq(outcomes[r].count, 4 + ranks);
+            for (int64_t k = 0; k < outcomes[r].count; k++)
+                ck_assert_msg(outcomes[r].number[k] == 0, "rank %d of %d, %lld elements: %lld", r,
+                              ranks, (long long)n, (long long)k);
+        }
+    }
+}
+END_TEST
+
+/* The tail of a sum in float32 tells in which order it was taken. */
+static void sum_in_order(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    static const float values[] = {1, 16777216, -16777216, 0.25F};
+    gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(40));
+    gd_tensor_fill(t, values[rank]);
+    gd_group_all_reduce(group, t, false);
+    double sums[40];
+    gd_tensor_read_f64(t, sums, 40);
+    note(mine, sums[0]);
+    note(mine, sums[39]);
+}
+
+START_TEST(sums_are_taken_in_the_order_of_ranks)
+{
+    const float wanted = ((1.0F + 16777216.0F) + -16777216.0F) + 0.25F; /* 0.25 */
+    ranks_run_well(4, sum_in_order);
+    for (int r = 0; r < 4; r++) {
+        ck_assert_double_eq(outcomes[r].number[0], wanted);
+        ck_assert_double_eq(outcomes[r].number[1], wanted);
+    }
+}
+END_TEST
+
+/* ---- Shared parameters --------------------------------------------------------------------------- */
+
+/* A net whose parameters have odd sizes, without and with decay, one of them read twice, one that must
+ * not be trained and one that no gradient reaches. */
+enum { ROWS = 3, IN = 7, HIDDEN = 37, STEPS = 6 };
+
+typedef struct net {
+    gd_params *params;
+    gd_tensor *w1, *w2, *w3, *bias, *frozen, *unused, *x;
+} net;
+
+static net make_net(gd_context *ctx, gd_group *group)
+{
+    net m = {.params = gd_params_create(ctx, dtype)};
+    m.unused = gd_params_add(m.params, "unused", GD_SHAPE(5, 5), GD_DECAY);
+    m.w1 = gd_params_add(m.params, "w1", GD_SHAPE(HIDDEN, IN), GD_DECAY);
+    m.frozen = gd_params_add(m.params, "frozen", GD_SHAPE(HIDDEN), 0);
+    m.w2 = gd_params_add(m.params, "w2", GD_SHAPE(HIDDEN, HIDDEN), GD_DECAY);
+    m.bias = gd_params_add(m.params, "bias", GD_SHAPE(HIDDEN), 0);
+    m.w3 = gd_params_add(m.params, "w3", GD_SHAPE(1, HIDDEN), GD_DECAY);
+    gd_params_finish(m.params);
+    for (int i = 0; i < gd_params_count(m.params); i++) {
+        /* Only what rank 0 draws may count. */
+        gd_random_normal(gd_params_at(m.params, i), 0.1 * gd_group_rank(group), 0.3);
+    }
+    gd_tensor_set_requires_grad(m.frozen, false);
+    m.x = gd_tensor_create(ctx, dtype, GD_SHAPE(ROWS, IN));
+    gd_params_share(m.params, group, &(gd_share_options){.bucket_bytes = 512});
+    return m;
+}
+
+/* Batch b of the run, the same on every rank. */
+static void draw(const net *m, int64_t b)
+{
+    double values[ROWS * IN];
+    for (int i = 0; i < ROWS * IN; i++) values[i] = sin((double)(b * 31 + i));
+    gd_tensor_write_f64(m->x, values, ROWS * IN);
+}
+
+static gd_tensor *loss_of(const net *m)
+{
+    gd_tensor *h = gd_tanh(gd_add(gd_linear(m->x, m->w1, m->bias), m->frozen));
+    h = gd_tanh(gd_linear(gd_tanh(gd_linear(h, m->w2, NULL)), m->w2, NULL));
+    gd_tensor *y = gd_linear(h, m->w3, NULL);
+    return gd_mean(gd_mul(y, y), NULL, 0, false);
+}
+
+static void note_values(const net *m, outcome *mine)
+{
+    for (int i = 0; i < gd_params_count(m->params); i++) {
+        double values[HIDDEN * HIDDEN];
+        const gd_tensor *t = gd_params_at(m->params, i);
+        gd_tensor_read_f64(t, values, gd_tensor_count(t));
+        for (int64_t k = 0; k < gd_tensor_count(t); k++) note(mine, values[k]);
+    }
+}
+
+static int batches; /* of a step, on all ranks together */
+static bool by_hand, early;
+static double max_norm;
+
+/* One step of this rank: of the batches of the step every ranks-th. */
+static void step(const net *m, gd_optimizer *adamw, int64_t s, gd_group *group, outcome *mine)
+{
+    const int ranks = gd_group_ranks(group);
+    gd_context *ctx = gd_tensor_context(m->x);
+    double loss = 0, norm = 0;
+    for (int b = gd_group_rank(group); b < batches; b += ranks) {
+        draw(m, s * batches + b);
+        if (early && b + ranks >= batches) gd_params_last_backward(m->params);
+        gd_tensor *l = loss_of(m);
+        if (by_hand) {
+            gd_backward(gd_scale(l, (double)ranks / batches));
+        } else {
+            gd_optimizer_backward(adamw, l, (double)ranks / batches);
+        }
+        gd_step_end(ctx);
+    }
+    if (by_hand) {
+        gd_clip_grad_norm(m->params, max_norm, &norm);
+        gd_optimizer_step(adamw, 0.01);
+    } else {
+        gd_update_report r = {0};
+        gd_optimizer_set_rate(adamw, 0.01);
+        gd_optimizer_update(adamw, max_norm);
+        gd_optimizer_report(adamw, true, &r);
+        loss = r.loss;
+        norm = r.norm;
+    }
+    gd_params_clear_grads(m->params);
+    note(mine, loss);
+    note(mine, norm);
+}
+
+static void learn(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    (void)rank;
+    net m = make_net(ctx, group);
+    gd_optimizer *adamw = gd_adamw_create(m.params, &(gd_adamw_options){.weight_decay = 0.1});
+    for (int64_t s = 0; s < STEPS; s++) step(&m, adamw, s, group, mine);
+    note_values(&m, mine);
+    gd_optimizer_free(adamw);
+    gd_params_free(m.params);
+}
+
+/* The outcome of a run, kept aside. */
+static outcome *run_and_keep(int ranks)
+{
+    outcome *kept = malloc(sizeof *kept);
+    ranks_run_well(ranks, learn);
+    for (int r = 1; r < ranks; r++) { /* all ranks end with the same bits */
+        ck_assert_int_eq(outcomes[r].count, outcomes[0].count);
+        ck_assert_mem_eq(outcomes[r].number, outcomes[0].number,
+                         (size_t)outcomes[0].count * sizeof(double));
+    }
+    *kept = outcomes[0];
+    ck_assert_int_gt(kept->count, 1400);
+    return kept;
+}
+
+typedef struct setting {
+    gd_dtype dtype;
+    int batches;
+    bool by_hand, early;
+    double max_norm, tolerance;
+} setting;
+
+static const setting settings[] = {
+    {GD_FLOAT64, 4, false, true, 0.05, 1e-12}, {GD_FLOAT64, 5, false, false, 0, 1e-12},
+    {GD_FLOAT64, 5, true, true, 0.05, 1e-12},  {GD_FLOAT32, 4, false, true, 0.05, 1e-5},
+    {GD_FLOAT32, 7, false, true, 0, 1e-5},     {GD_BFLOAT16, 4, false, true, 0.05, 8e-3},
+    {GD_FLOAT32, 4, true, false, 0, 1e-5},
+};
+enum { SETTINGS = sizeof settings / sizeof *settings };
+
+START_TEST(ranks_follow_one_that_does_all_batches)
+{
+    const setting *c = &settings[_i];
+    dtype = c->dtype;
+    batches = c->batches;
+    by_hand = c->by_hand;
+    early = c->early;
+    max_norm = c->max_norm;
+    outcome *alone = run_and_keep(1);
+    for (int ranks = 2; ranks <= 4; ranks++) {
+        outcome *several = run_and_keep(ranks), *again = run_and_keep(ranks);
+        ck_assert_int_eq(several->count, alone->count);
+        for (int64_t i = 0; i < alone->count; i++) {
+            const double gap = fabs(several->number[i] - alone->number[i]);
+            /* A share of 3/4 is rounded where one of 1/4 is not. */
+            const double tolerance = (ranks == 3 ? 5 : 1) * c->tolerance;
+            ck_assert_msg(gap <= tolerance * (1 + fabs(alone->number[i])),
+                          "%d ranks, number %lld: %.17g and alone %.17g", ranks, (long long)i,
+                          several->number[i], alone->number[i]);
+        }
+        ck_assert_mem_eq(several->number, again->number,
+                         (size_t)alone->count * sizeof(double)); /* the same bits */
+        free(several);
+        free(again);
+    }
+    free(alone);
+}
+END_TEST
+
+/* The slices of all ranks make up the block, once, and their states are those of one process. */
+static void learn_and_note_state(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    (void)rank;
+    net m = make_net(ctx, group);
+    gd_optimizer *adamw = gd_adamw_create(m.params, NULL);
+    for (int64_t s = 0; s < 2; s++) step(&m, adamw, s, group, &(outcome){0});
+    gd_tensor *state = gd_optimizer_state(adamw, 1);
+    const int64_t count = gd_tensor_count(state);
+    double *values = malloc((size_t)count * sizeof *values);
+    gd_tensor_read_f64(state, values, count);
+    gd_params_slice slice;
+    int64_t at = 0;
+    for (int i = 0; gd_params_slice_at(m.params, i, &slice); i++) {
+        note(mine, slice.at == at ? 0 : NAN); /* they are packed */
+        note(mine, (double)slice.begin);
+        note(mine, (double)slice.end);
+        for (int64_t k = slice.begin; k < slice.end; k++) note(mine, values[at++]);
+    }
+    note(mine, at == count ? -1 : NAN);
+    free(values);
+    gd_optimizer_free(adamw);
+    gd_params_free(m.params);
+}
+
+/* Spreads what a rank noted over the block; counts in `seen` how often. */
+static int64_t spread(const outcome *o, double *block, int *seen)
+{
+    int64_t i = 0, owned = 0;
+    while (o->number[i] == 0) {
+        const int64_t begin = (int64_t)o->number[i + 1], end = (int64_t)o->number[i + 2];
+        i += 3;
+        for (int64_t k = begin; k < end; k++, i++, owned++) {
+            block[k] = o->number[i];
+            seen[k]++;
+        }
+    }
+    ck_assert_double_eq(o->number[i], -1);
+    ck_assert_int_eq(i + 1, o->count);
+    return owned;
+}
+
+START_TEST(each_rank_keeps_its_part_of_the_state)
+{
+    enum { ROOM = 4096 };
+    double alone[ROOM] = {0}, several[ROOM] = {0};
+    int once[ROOM] = {0}, seen[ROOM] = {0};
+    int64_t most = 0;
+    const int ranks = 2 + _i;
+    dtype = GD_FLOAT64;
+    batches = 4;
+    early = true;
+    by_hand = false;
+    max_norm = 0;
+    ranks_run_well(1, learn_and_note_state);
+    const int64_t block = spread(&outcomes[0], alone, once);
+    ranks_run_well(ranks, learn_and_note_state);
+    for (int r = 0; r < ranks; r++) {
+        const int64_t owned = spread(&outcomes[r], several, seen);
+        most = owned > most ? owned : most;
+    }
+    for (int64_t k = 0; k < block; k++) {
+        ck_assert_int_eq(seen[k], 1);
+        ck_assert_double_eq_tol(several[k], alone[k], 1e-14);
+    }
+    /* 1/N, but for less than 16 N elements of each of five buckets */
+    ck_assert_int_le(most, block / ranks + 5 * 16 * ranks);
+}
+END_TEST
+
+/* ---- Misuse ---------------------------------------------------------------------------------------- */
+
+/* The second backward adds to means, of which this rank has its slices alone. */
+static void go_on(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    (void)rank, (void)mine;
+    net m = make_net(ctx, group);
+    gd_params_last_backward(m.params);
+    gd_backward(loss_of(&m));
+    gd_clip_grad_norm(m.params, 0, NULL);
+    gd_backward(loss_of(&m));
+    gd_params_free(m.params);
+}
+
+START_TEST(gradients_that_were_sent_are_cleared_first)
+{
+    dtype = GD_FLOAT32;
+    ranks_run(2, go_on);
+    for (int r = 0; r < 2; r++)
+        rank_failed(r, "were averaged over all ranks before, wanted "
+                       "gd_params_clear_grads between");
+}
+END_TEST
+
+static void differ(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    (void)mine;
+    gd_params *params = gd_params_create(ctx, GD_FLOAT32);
+    gd_params_add(params, "w", GD_SHAPE(4, rank == 2 ? 5 : 4), GD_DECAY);
+    gd_params_finish(params);
+    gd_params_share(params, group, NULL);
+    gd_params_free(params);
+}
+
+START_TEST(parameters_that_differ_are_named)
+{
+    ranks_run(3, differ);
+    for (int r = 0; r < 3; r++)
+        rank_failed(r, "params_share: rank 2 has other parameters than rank 0");
+}
+END_TEST
+
+static void share_late(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    (void)rank, (void)mine;
+    gd_params *params = gd_params_create(ctx, GD_FLOAT32);
+    gd_params_add(params, "w", GD_SHAPE(4), 0);
+    gd_params_share(params, group, NULL);
+    snprintf(mine->error, sizeof mine->error, "%s", gd_error(ctx));
+    gd_error_clear(ctx);
+    gd_params_finish(params);
+    gd_optimizer_free(gd_sgd_create(params, NULL));
+    gd_params_share(params, group, NULL);
+    gd_params_free(params);
+}
+
+START_TEST(sharing_comes_before_the_optimizer)
+{
+    ranks_run(2, share_late);
+    for (int r = 0; r < 2; r++)
+        rank_failed(r, "params_share: an optimizer was made of them before");
+}
+END_TEST
+
+/* A group of one, and none at all. */
+START_TEST(alone_everything_stays_as_it_is)
+{
+    gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 1});
+    gd_group *one = gd_group_create(ctx, NULL);
+    for (int i = 0; i < 2; i++) {
+        gd_group *group = i ? one : NULL;
+        gd_tensor *t = gd_tensor_create(ctx, GD_BFLOAT16, GD_SHAPE(3));
+        int own = 5, all = 0;
+        ck_assert_int_eq(gd_group_rank(group), 0);
+        ck_assert_int_eq(gd_group_ranks(group), 1);
+        ck_assert_int_eq(gd_group_broadcast(group, t, 0), GD_OK);
+        ck_assert_int_eq(gd_group_all_gather(group, t), GD_OK);
+        ck_assert_int_eq(gd_group_gather(group, &own, sizeof own, &all), GD_OK);
+        ck_assert_int_eq(all, 5);
+        ck_assert_int_ne(gd_group_all_reduce(group, t, true), GD_OK);
+        ck_assert_error(ctx, "all_reduce: the tensor is bfloat16, wanted float32 or float64");
+        gd_group_broadcast(group, t, 1);
+        ck_assert_error(ctx, "broadcast: root is 1, wanted 0 to 0");
+        gd_tensor_free(t);
+    }
+    gd_group_free(one);
+    gd_group_create(ctx, &(gd_group_options){.rank = 3, .ranks = 3});
+    ck_assert_error(ctx, "group_create: rank is 3 of 3, wanted 0 to ranks - 1");
+    gd_group_create(ctx, &(gd_group_options){.port = 65536});
+    ck_assert_error(ctx, "group_create: port is 65536, wanted 1 to 65535");
+    gd_group_create(ctx, &(gd_group_options){.timeout = -1});
+    ck_assert_error(ctx, "group_create: timeout is -1, wanted a finite number above 0");
+    gd_context_free(ctx);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("group");
+    TCase *collective = tcase_create("collectives");
+    tcase_add_loop_test(collective, collectives_do_what_they_say, 0, 3);
+    tcase_add_test(collective, sums_are_taken_in_the_order_of_ranks);
+    TCase *shared = tcase_create("shared parameters");
+    tcase_add_loop_test(shared, ranks_follow_one_that_does_all_batches, 0, SETTINGS);
+    tcase_add_loop_test(shared, each_rank_keeps_its_part_of_the_state, 0, 3);
+    TCase *misuse = tcase_create("misuse");
+    tcase_add_test(misuse, gradients_that_were_sent_are_cleared_first);
+    tcase_add_test(misuse, parameters_that_differ_are_named);
+    tcase_add_test(misuse, sharing_comes_before_the_optimizer);
+    tcase_add_test(misuse, alone_everything_stays_as_it_is);
+    suite_add_tcase(suite, collective);
+    suite_add_tcase(suite, shared);
+    suite_add_tcase(suite, misuse);
+    return check_main(suite);
+}

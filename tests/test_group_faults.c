@@ -1,0 +1,324 @@
+/* test_group_faults.c - a rank that dies, is silent, fails, never comes, or does something else: every
+ * other ends in time, with a sentence that names it and the call. */
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include <stdlib.h>
+
+#include "ranks.h"
+
+enum { CULPRIT = 2, RANKS = 4, BEFORE = 3 };
+
+static int what; /* the ranks inherit what is chosen here */
+static int call;
+static int64_t n;
+
+/* One of the calls of a run; all do it over and over. */
+static void work(gd_group *group, gd_tensor *t)
+{
+    int own = 1, all[RANKS];
+    switch (call) {
+    case 0:
+        gd_group_reduce_scatter(group, t, true);
+        break;
+    case 1:
+        gd_group_all_gather(group, t);
+        break;
+    case 2:
+        gd_group_all_reduce(group, t, false);
+        break;
+    case 3:
+        gd_group_broadcast(group, t, CULPRIT);
+        break;
+    default:
+        gd_group_gather(group, &own, sizeof own, all);
+    }
+}
+
+static const char *const calls[] = {
+    "reduce_scatter: ", "all_gather: ", "all_reduce: ", "broadcast: ", "group_gather: "};
+enum { CALLS = sizeof calls / sizeof *calls };
+
+enum { DIES, IS_SILENT, FAILS, LEAVES };
+
+static void run_into_it(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, 1, &n);
+    gd_tensor_fill(t, 1);
+    for (int i = 0; i < BEFORE; i++) work(group, t);
+    (void)mine;
+    if (rank == CULPRIT) {
+        if (what == DIES) raise(SIGKILL);
+        if (what == IS_SILENT) ranks_sleep(2.5 * ranks_timeout);
+        if (what == FAILS) gd_fail(ctx, GD_ERROR_IO, "data: the disk is gone");
+        return;
+    }
+    work(group, t);
+    /* A broadcast does not wait for those who only take. */
+    for (int i = 0; i < 3 && !gd_error(ctx); i++) gd_group_all_reduce(group, t, false);
+}
+
+static const char *const sentences[] = {"rank 2 is gone", "rank 2 is silent",
+                                        "rank 2 has failed: data: the disk is gone", "rank 2"};
+
+START_TEST(all_others_end_and_name_it)
+{
+    what = _i % 4;
+    call = _i / 4;
+    n = 100003;
+    ranks_timeout = what == IS_SILENT ? 0.6 : 10;
+    if (what == IS_SILENT && call % 2) return; /* three calls are enough to wait for */
+    ranks_run(RANKS, run_into_it);
+    for (int r = 0; r < RANKS; r++) {
+        if (r == CULPRIT) continue;
+        char words[100];
+        snprintf(words, sizeof words, "%s%s", calls[call], sentences[what]);
+        rank_failed(r, words);
+        ck_assert_double_lt(outcomes[r].seconds, 3.5);
+    }
+}
+END_TEST
+
+/* Rank 0 is the one through which the others hear of everything. */
+static void rank_0_dies(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    (void)mine;
+    gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, 1, &n);
+    work(group, t);
+    if (rank == 0) raise(SIGKILL);
+    for (int i = 0; i < 3 && !gd_error(ctx); i++) work(group, t);
+}
+
+START_TEST(the_end_of_rank_0_is_named_too)
+{
+    n = 1000;
+    call = _i;
+    ranks_run(RANKS, rank_0_dies);
+    for (int r = 1; r < RANKS; r++) {
+        rank_failed(r, calls[call]);
+        rank_failed(r, "rank 0 is gone");
+    }
+}
+END_TEST
+
+/* ---- Other calls ---------------------------------------------------------------------------------- */
+
+static void differ(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    (void)mine;
+    int64_t size = rank == CULPRIT && what == 1 ? 164 : 64;
+    int own[2] = {0}, all[2 * RANKS];
+    gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, 1, &size);
+    gd_tensor_fill(t, 1);
+    if (what < 2) {
+        if (rank == CULPRIT && what == 0)
+            gd_group_all_gather(group, t);
+        else
+            gd_group_reduce_scatter(group, t, true);
+    } else {
+        gd_group_gather(group, own, rank == CULPRIT ? sizeof own : sizeof *own, all);
+    }
+    ranks_sleep(0.05); /* nobody is gone before the others have looked */
+}
+
+START_TEST(ranks_that_do_different_things_find_out)
+{
+    what = _i;
+    ranks_timeout = 5;
+    ranks_run(RANKS, differ);
+    int named = 0;
+    for (int r = 0; r < RANKS; r++) {
+        rank_failed(r, "must make the same calls");
+        named += strstr(outcomes[r].error, "rank 2 is in ") != NULL;
+    }
+    ck_assert_int_ge(named, 1);
+}
+END_TEST
+
+/* ---- Meeting -------------------------------------------------------------------------------------- */
+
+static void nothing(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    (void)ctx, (void)group, (void)rank, (void)mine;
+}
+
+/* Three ranks, of which one is told something else. */
+static void meet(int rank_2, int ranks_2)
+{
+    pid_t child[3];
+    gd_group_options o = {.ranks = 4, .timeout = ranks_timeout};
+    ranks_run(1, nothing); /* makes the outcomes */
+    memset(outcomes, 0, RANKS_MOST * sizeof *outcomes);
+    o.listener = ranks_listen(&o.port);
+    for (int i = 0; i < 3; i++) {
+        child[i] = fork();
+        if (child[i]) continue;
+        gd_group_options own = o;
+        own.rank = i == 2 ? rank_2 : i;
+        if (i == 2) own.ranks = ranks_2;
+        if (i > 0) close(o.listener);
+        rank_main(own, nothing);
+        _exit(0);
+    }
+    close(o.listener);
+    for (int i = 0; i < 3; i++) waitpid(child[i], NULL, 0);
+}
+
+START_TEST(who_does_not_come_is_named)
+{
+    ranks_timeout = 0.5;
+    meet(3, 4);
+    rank_failed(0, "group_create: rank 2 has not come within 0.5 s (3 of 4 are there)");
+    rank_failed(1, "group_create: rank 2 has not come within 0.5 s");
+    rank_failed(3, "group_create: rank 2 has not come within 0.5 s");
+}
+END_TEST
+
+START_TEST(who_counts_otherwise_is_named)
+{
+    ranks_timeout = 3;
+    meet(2, 3);
+    rank_failed(0, "group_create: rank 2 counts 3 ranks, rank 0 counts 4");
+    rank_failed(2, "group_create: rank 2 counts 3 ranks, rank 0 counts 4");
+    meet(1, 4);
+    rank_failed(0, "group_create: rank 1 came twice");
+}
+END_TEST
+
+START_TEST(rank_0_that_is_not_there_is_named)
+{
+    gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 1});
+    int port;
+    close(ranks_listen(&port));
+    gd_group_create(ctx, &(gd_group_options){.rank = 1, .ranks = 2, .port = port, .timeout = 0.3});
+    ck_assert_error(ctx, "group_create: rank 1 cannot reach rank 0 at 127.0.0.1:");
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* A stranger that connects and says something else, or nothing, does not disturb. */
+static int stranger_port;
+
+static void be_there(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    int own = rank, all[2];
+    gd_group_gather(group, &own, sizeof own, all);
+    note(mine, gd_error(ctx) ? 0 : all[1]);
+}
+
+START_TEST(strangers_are_sent_away)
+{
+    static const char request[] = "GET / HTTP/1.1\r\nHost: gradus\r\n\r\n";
+    gd_group_options o = {.ranks = 2, .timeout = 5};
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    ranks_run(1, nothing);
+    o.listener = ranks_listen(&o.port);
+    stranger_port = o.port;
+    a.sin_port = htons((uint16_t)stranger_port);
+    int wire = socket(AF_INET, SOCK_STREAM, 0); /* before all others */
+    ck_assert_int_eq(connect(wire, (struct sockaddr *)&a, sizeof a), 0);
+    ck_assert_int_gt(send(wire, request, sizeof request, 0), 0);
+    pid_t child[2];
+    for (int r = 0; r < 2; r++) {
+        child[r] = fork();
+        if (child[r]) continue;
+        o.rank = r;
+        close(wire);
+        if (r > 0) close(o.listener);
+        rank_main(o, be_there);
+        _exit(0);
+    }
+    close(o.listener);
+    for (int r = 0; r < 2; r++) waitpid(child[r], NULL, 0);
+    close(wire);
+    for (int r = 0; r < 2; r++) {
+        ck_assert_msg(!outcomes[r].error[0], "rank %d: %s", r, outcomes[r].error);
+        ck_assert_double_eq(outcomes[r].number[0], 1);
+    }
+}
+END_TEST
+
+/* ---- The environment ------------------------------------------------------------------------------- */
+
+static const char *const known[] = {"RANK",
+                                    "WORLD_SIZE",
+                                    "LOCAL_RANK",
+                                    "MASTER_ADDR",
+                                    "MASTER_PORT",
+                                    "OMPI_COMM_WORLD_RANK",
+                                    "OMPI_COMM_WORLD_SIZE",
+                                    "OMPI_COMM_WORLD_LOCAL_RANK",
+                                    "PMI_RANK",
+                                    "PMI_SIZE",
+                                    "MPI_LOCALRANKID",
+                                    "SLURM_PROCID",
+                                    "SLURM_STEP_NUM_TASKS",
+                                    "SLURM_NTASKS",
+                                    "SLURM_LOCALID",
+                                    "SLURM_STEP_NODELIST",
+                                    "SLURM_JOB_ID"};
+
+typedef struct environment {
+    const char *set; /* "NAME=value ..." */
+    int rank, ranks, local;
+    const char *host;
+    int port;
+    const char *problem;
+} environment;
+
+static const environment environments[] = {
+    {"", 0, 1, 0, "", 0, ""},
+    {"RANK=3 WORLD_SIZE=8 LOCAL_RANK=1 MASTER_ADDR=n1 MASTER_PORT=1234", 3, 8, 1, "n1", 1234, ""},
+    {"RANK=3 WORLD_SIZE=8", 3, 8, 3, "", 0, ""},
+    {"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=0 MASTER_ADDR=m", 1,
+     2, 0, "m", 0, ""},
+    {"PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1", 1, 2, 1, "", 0, ""},
+    /* A program in a batch script is alone, however many tasks it may start. */
+    {"SLURM_PROCID=0 SLURM_NTASKS=16 SLURM_JOB_ID=5", 0, 1, 0, "", 0, ""},
+    {"SLURM_PROCID=9 SLURM_STEP_NUM_TASKS=16 SLURM_LOCALID=1 SLURM_STEP_NODELIST=gpu[07-08,11] "
+     "SLURM_JOB_ID=123456",
+     9, 16, 1, "gpu07", 23456, ""},
+    {"SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NODELIST=a,b SLURM_JOB_ID=1 MASTER_PORT=77",
+     1, 2, 1, "a", 77, ""},
+    {"RANK=x WORLD_SIZE=2", 0, 2, 0, "", 0, "RANK is \"x\", wanted a whole number of at least 0"},
+    {"RANK=0 WORLD_SIZE=0", 0, 1, 0, "", 0, "WORLD_SIZE is \"0\", wanted a whole number"},
+    {"WORLD_SIZE=2", 0, 1, 0, "", 0, "WORLD_SIZE is set, but RANK is not"},
+};
+
+START_TEST(the_environment_says_who_one_is)
+{
+    const environment *e = &environments[_i];
+    char set[300];
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) unsetenv(known[i]);
+    snprintf(set, sizeof set, "%s", e->set);
+    for (char *word = strtok(set, " "); word; word = strtok(NULL, " ")) putenv(word);
+    const gd_group_options o = gd_group_environment();
+    ck_assert_msg(strstr(o.problem, e->problem) != NULL, "the problem is \"%s\"", o.problem);
+    ck_assert_int_eq(o.problem[0] != 0, e->problem[0] != 0);
+    ck_assert_int_eq(o.ranks, e->ranks);
+    ck_assert_str_eq(o.host, e->host);
+    ck_assert_int_eq(o.port, e->port);
+    if (o.problem[0]) return;
+    ck_assert_int_eq(o.rank, e->rank);
+    ck_assert_int_eq(o.local_rank, e->local);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("group faults");
+    TCase *faults = tcase_create("faults");
+    tcase_add_loop_test(faults, all_others_end_and_name_it, 0, 4 * CALLS);
+    tcase_add_loop_test(faults, the_end_of_rank_0_is_named_too, 0, CALLS);
+    tcase_add_loop_test(faults, ranks_that_do_different_things_find_out, 0, 3);
+    TCase *meeting = tcase_create("meeting");
+    tcase_add_test(meeting, who_does_not_come_is_named);
+    tcase_add_test(meeting, who_counts_otherwise_is_named);
+    tcase_add_test(meeting, rank_0_that_is_not_there_is_named);
+    tcase_add_test(meeting, strangers_are_sent_away);
+    TCase *started = tcase_create("environment");
+    tcase_add_loop_test(started, the_environment_says_who_one_is, 0,
+                        sizeof environments / sizeof *environments);
+    suite_add_tcase(suite, faults);
+    suite_add_tcase(suite, meeting);
+    suite_add_tcase(suite, started);
+    return check_main(suite);
+}
