@@ -31,6 +31,7 @@ class Problem:
         self.dtype = dtype  # of y
         self.param = self.base if param is None else param.dtype
         self.per_head = param is not None and param.dim() == 2
+        self.is_cuda = x.is_cuda
         self.cols = x.shape[-1]
         self.heads = x.shape[-2] if self.per_head else 1
         self.stride = self.heads * self.cols  # from token to token, if contiguous
@@ -41,16 +42,15 @@ class Problem:
 
     def prepare(self):
         """What the C library takes, for contiguous tensors."""
-        self.packed, self.cpu_bytes, self.cuda_bytes = self.pack(
-            self.row_shape.numel(), self.heads)
+        self.packed, self.room = self.pack(self.row_shape.numel(), self.heads)
         return self
 
     def pack(self, rows, heads):
-        """The struct, and the bytes of workspace for a backward on the CPU and on a GPU."""
+        """The struct, and the bytes of workspace that a backward takes."""
         packed = struct.pack(
             c.PROBLEM, rows, self.cols, heads, self.per_head, DTYPES[self.base], DTYPES[self.dtype],
             DTYPES[self.param], DTYPES[self.param], self.eps, self.offset, self.round_before)
-        return packed, c.cpu_workspace(packed), c.cuda_workspace(packed)
+        return packed, (c.cuda_workspace if self.is_cuda else c.cpu_workspace)(packed)
 
 
 def _launch(cpu, cuda, x, problem, arguments):
@@ -208,20 +208,20 @@ def backward(p, dy, dsum, x, rstd, weight, bias, wanted):
         and rstd.is_contiguous()
         and (dsum is None or dsum.is_contiguous())
     ):
-        packed, cpu_bytes, cuda_bytes = p.packed, p.cpu_bytes, p.cuda_bytes
+        packed, room = p.packed, p.room
         dx_stride = x_stride = dy_stride = dsum_stride = p.stride
     else:
         like = result_like(x, p.per_head, x.dtype)
         rows, heads, (x, dy, dsum), strides = _lay_out(like, [x, dy, dsum], p.per_head)
         dx_stride, x_stride, dy_stride, dsum_stride = strides
-        packed, cpu_bytes, cuda_bytes = p.pack(rows, heads)
+        packed, room = p.pack(rows, heads)
         in_order = rows_like(like, rstd.dtype)
         if rstd.stride() != in_order.stride():
             rstd = in_order.copy_(rstd)
     workspace = 0
     if dweight is not None or dbias is not None:
-        room = x.new_empty(cuda_bytes if x.is_cuda else cpu_bytes, dtype=torch.uint8)
-        workspace = room.data_ptr()
+        scratch = x.new_empty(room, dtype=torch.uint8)
+        workspace = scratch.data_ptr()
     if weight is not None and not weight.is_contiguous():
         weight = weight.contiguous()
     _launch(c.cpu_backward, c.cuda_backward, x, packed, _gradients(

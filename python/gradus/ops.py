@@ -76,10 +76,10 @@ _problems = {}
 def _problem(op, x, residual, weight, bias, eps, offset, round_before_weight, dtype):
     """The problem of a call, checked; for the same sizes and dtypes it is made once."""
     key = (
-        x.shape, x.dtype, x.get_device(), eps, offset, round_before_weight, dtype,
-        residual is None or (residual.shape, residual.dtype, residual.get_device()),
-        weight is None or (weight.shape, weight.dtype, weight.get_device()),
-        bias is None or (bias.shape, bias.dtype, bias.get_device()),
+        x.shape, x.dtype, x.device, eps, offset, round_before_weight, dtype,
+        residual is None or (residual.shape, residual.dtype, residual.device),
+        weight is None or (weight.shape, weight.dtype, weight.device),
+        bias is None or (bias.shape, bias.dtype, bias.device),
     )
     known = _problems.get(key)
     if known is None:
@@ -125,6 +125,12 @@ def _add_rms_norm(x, residual, weight, bias, *options):
 def _rms_norm_backward(dy, dsum, x, rstd, weight, bias, *options_and_wanted):
     *options, wanted = options_and_wanted
     p = _problem("rms_norm", x, None, weight, bias, 0.0, *options, dy.dtype)
+    if not (
+        dy.shape == x.shape and (dsum is None or (dsum.shape == x.shape and dsum.dtype == x.dtype))
+        and rstd.shape == x.shape[:-1] and rstd.dtype == p.rstd
+    ):
+        raise ValueError(
+            "rms_norm_backward: dy, dsum or rstd is not like what the forward returned")
     results = backward(p, dy, dsum, x, rstd, weight, bias, wanted)
     return tuple(x.new_empty(0) if g is None else g for g in results)
 

@@ -393,9 +393,16 @@ WRONG = [
 @pytest.mark.parametrize("case", WRONG, ids=lambda c: c[2])
 def test_wrong_input_raises_one_sentence(case):
     inputs, options, sentence = case
+    gradus.rms_norm(Z(4, 8), Z(8), eps=EPS)  # what was right once is not looked at again
     with pytest.raises(ValueError) as error:
         gradus.rms_norm(*inputs, **{"eps": EPS, **options})
     assert str(error.value) == sentence
+
+
+def test_a_backward_of_another_size():
+    with pytest.raises(ValueError, match="rms_norm_backward: dy, dsum or rstd is not like"):
+        torch.ops.gradus.rms_norm_backward(
+            Z(4, 7), None, Z(4, 8), Z(4), None, None, 0.0, False, [True, False, False, False])
 
 
 def test_wrong_residual():
