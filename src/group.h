@@ -82,7 +82,7 @@ gd_status gd_group_begin(gd_group *group, const char *who);
 gd_status gd_group_collect(gd_group *group, const void *mine, size_t bytes, void *all);
 
 /* Everybody gets rank 0's. */
-gd_status gd_group_tell(gd_group *group, void *data, size_t bytes);
+gd_status gd_group_hand_out(gd_group *group, void *data, size_t bytes);
 
 /* Rank 0 says to those who wait for it that it waits, too: it is not the one who is silent. */
 void gd_group_still(gd_group *group);

@@ -43,7 +43,8 @@ static const option_row rows[] = {
     {OPTION_WHOLE, "batch", AT(batch), 1, 65536, .others = "batch_size",
      .help = "N  sequences in a step"},
     {OPTION_WHOLE, "accumulate", AT(accumulate), 1, 65536,
-     .others = "gradient_accumulation_steps grad_accum", .help = "N  batches in a step"},
+     .others = "gradient_accumulation_steps grad_accum",
+     .help = "N  batches in a step, shared out over all processes; default: one for each"},
     {OPTION_WHOLE, "steps", AT(steps), 0, 1e12,
      .others = "max_iters max_steps num_iterations iters", .help = "N  updates of the weights"},
     {OPTION_NUMBER, "max-seconds", AT(max_seconds), 0, 1e9,
@@ -77,6 +78,13 @@ static const option_row rows[] = {
      .help = "  the same batch in every step: its loss must go to 0"},
     {OPTION_SWITCH, "dry-run", AT(dry_run),
      .help = "  print the configuration and the memory of a step, and stop", .passes = true},
+    {.help = "Several devices"},
+    {OPTION_WHOLE, "gpus", AT(gpus), 0, 1024, .others = "nproc_per_node num_gpus devices",
+     .help = "N  train on so many GPUs of this machine, by one process each", .passes = true},
+    {OPTION_WHOLE, "processes", AT(processes), 0, 1024, .others = "num_processes workers",
+     .help = "N  the same on the CPU, whose threads they share", .passes = true},
+    {OPTION_NUMBER, "timeout", AT(timeout), 0.01, 1e6,
+     .help = "S  how long a process may be silent while another waits for it", .passes = true},
     {.help = "Report"},
     {OPTION_PATH, "log", AT(log), .others = "log_file",
      .help = "FILE  the run as lines of JSON; default: log.jsonl in --out", .passes = true},
@@ -125,7 +133,8 @@ static const train_options defaults = {.base = {.device = GD_DEVICE_AUTO},
                                        .heads = 4,
                                        .context = 64,
                                        .batch = 12,
-                                       .accumulate = 1,
+                                       .accumulate = -1,
+                                       .timeout = 600,
                                        .schedule = GD_SCHEDULE_COSINE,
                                        .steps = 2000,
                                        .lr = 2e-3,
@@ -184,6 +193,16 @@ static const char *find_fault_of_model(const train_options *o)
     return NULL;
 }
 
+static const char *find_fault_of_devices(const train_options *o)
+{
+    if (o->gpus > 0 && o->processes > 0) return "--gpus and --processes exclude each other";
+    if (o->gpus > 0 && options_given(&o->base, "device") && o->base.device == GD_CPU)
+        return "--gpus and --device cpu exclude each other; --processes is for the CPU";
+    if (o->processes > 0 && options_given(&o->base, "device") && o->base.device != GD_CPU)
+        return "--processes is for the CPU; --gpus N takes a GPU for each process";
+    return NULL;
+}
+
 /* Of two options that were given, one would do nothing. */
 static const char *find_idle(const train_options *o)
 {
@@ -202,10 +221,10 @@ static const char *find_idle(const train_options *o)
 /* What can be meant, but hardly is. */
 static void warn_of_rate(const train_options *o)
 {
-    if (o->lr == 0) console_message("--lr is 0: the weights stay as they are");
+    if (o->lr == 0) console_notice("--lr is 0: the weights stay as they are");
     if (o->warmup > o->steps && o->steps > 0) {
-        console_message("--warmup is %lld, but there are %lld steps: the rate stays below --lr",
-                        (long long)o->warmup, (long long)o->steps);
+        console_notice("--warmup is %lld, but there are %lld steps: the rate stays below --lr",
+                       (long long)o->warmup, (long long)o->steps);
     }
 }
 
@@ -214,10 +233,18 @@ bool train_options_check(train_options *o)
     if (o->kv_heads == 0) o->kv_heads = o->heads;
     if (o->ffn == 0) o->ffn = (o->dim * 8 / 3 + 31) / 32 * 32;
     if (o->min_lr < 0) o->min_lr = o->lr / 10;
+    if (o->accumulate < 0) o->accumulate = gd_group_ranks(o->group);
     if (o->warmup < 0) o->warmup = o->steps < 1000 ? o->steps / 10 : 100;
     const char *fault = find_fault_of_text(o);
     if (!fault) fault = find_fault_of_model(o);
     if (!fits(fault ? fault : find_idle(o))) return false;
+    if (o->accumulate < gd_group_ranks(o->group)) {
+        console_message("--accumulate is %lld, but there are %d processes: a step needs at least "
+                        "one batch for each; half the --batch and twice the --accumulate are the "
+                        "same step",
+                        (long long)o->accumulate, gd_group_ranks(o->group));
+        return false;
+    }
     warn_of_rate(o);
     return true;
 }
@@ -232,6 +259,10 @@ options_outcome train_options_read(train_options *o, char **argv)
         fault = "--resume and --init: a run begins from one of them";
     } else if (o->resume && !strcmp(o->resume, "auto") && !o->out) {
         fault = "--resume auto looks in --out DIR, which is missing";
+    } else {
+        fault = find_fault_of_devices(o);
     }
+    if (o->gpus > 0) o->base.device = GD_CUDA;
+    if (o->processes > 0) o->base.device = GD_CPU;
     return fits(fault) ? OPTIONS_RUN : OPTIONS_BAD;
 }
