@@ -181,9 +181,11 @@ gd_status checkpoint_shared_read(const model *m, gd_optimizer *adamw, const gd_s
 
 gd_status checkpoint_shared_masters(const model *m, gd_tensor *masters, gd_tensor *all)
 {
+    const int64_t length = gd_tensor_count(all); /* without the gap at the end of the block */
     gd_params_slice s;
     gd_no_grad_begin(m->ctx);
     for (int64_t i = 0; gd_params_slice_at(m->params, i, &s) && !gd_error(m->ctx); i++) {
+        if (s.end > length) s.end = length;
         if (s.begin < s.end)
             gd_tensor_copy(gd_slice(masters, 0, s.at, s.at + s.end - s.begin),
                            gd_slice(all, 0, s.begin, s.end));

@@ -5,6 +5,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <math.h>
 #include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
@@ -121,7 +122,7 @@ static int wait_for_all(children *c, const sigset_t *set, double timeout)
         if (number > 0 && number != SIGCHLD) signal_all(c, number);
         reap(c);
         const double since = c->failed ? difftime(time(NULL), c->failed) : 0;
-        if (since > 4) signal_all(c, since > timeout + 10 ? SIGKILL : SIGTERM);
+        if (since > 2) signal_all(c, since > 4 + fmin(timeout, 10) ? SIGKILL : SIGTERM);
     }
     return c->status;
 }
