@@ -108,3 +108,20 @@ if(gradus_cuda)
     find_package(CUDAToolkit REQUIRED)
 endif()
 message(STATUS "CUDA: ${gradus_cuda}")
+
+# ---- NCCL: several GPUs ---------------------------------------------------------------------------
+
+if(gradus_cuda AND GRADUS_NCCL)
+    find_path(GRADUS_NCCL_INCLUDE nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+    find_library(GRADUS_NCCL_LIBRARY nccl HINTS ${CUDAToolkit_LIBRARY_DIR})
+    mark_as_advanced(GRADUS_NCCL_INCLUDE GRADUS_NCCL_LIBRARY)
+endif()
+set(gradus_nccl OFF)
+if(gradus_cuda AND GRADUS_NCCL AND GRADUS_NCCL_INCLUDE AND GRADUS_NCCL_LIBRARY)
+    set(gradus_nccl ON)
+elseif(gradus_cuda AND GRADUS_NCCL STREQUAL "AUTO")
+    message(STATUS "No NCCL: gradus-train will use one GPU. NVIDIA's and Debian's package: "
+                   "apt install libnccl-dev")
+elseif(gradus_cuda AND GRADUS_NCCL)
+    gradus_missing("NCCL (GRADUS_NCCL is ${GRADUS_NCCL}; OFF does without)" libnccl-dev)
+endif()

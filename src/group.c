@@ -40,11 +40,13 @@ static void tell_why(gd_group *group, const char *text)
     }
 }
 
-static gd_status end(gd_group *group, const char *text)
+/* `echo`: it comes from rank 0, which tells the others. */
+static gd_status end(gd_group *group, bool echo, const char *text)
 {
     if (!group->broken) {
         group->broken = true;
-        tell_why(group, text);
+        if (!echo) tell_why(group, text);
+        if (group->transport->give_up) group->transport->give_up(group);
     }
     return gd_fail(group->ctx, GD_ERROR_DEVICE, "%s: %s", group->who, text);
 }
@@ -53,7 +55,7 @@ gd_status gd_group_break(gd_group *group, int rank, const char *why)
 {
     char text[WHY];
     snprintf(text, sizeof text, "rank %d %.570s", rank, why);
-    return end(group, text);
+    return end(group, false, text);
 }
 
 /* A word that is no part of a call: rank `from` leaves. */
@@ -63,8 +65,7 @@ static gd_status hear_why(gd_group *group, int from, const word *w, double deadl
     const size_t bytes = w->bytes < sizeof text ? (size_t)w->bytes : sizeof text - 1;
     if (!gd_wire_receive(group->line[from], text, bytes, deadline))
         return gd_group_break(group, from, gd_wire_why());
-    group->broken = group->broken || group->rank > 0; /* who said it has told the others */
-    return end(group, text);
+    return end(group, group->rank > 0, text);
 }
 
 /* What there is to hear from rank i that belongs to no call. */

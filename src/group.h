@@ -13,6 +13,7 @@ enum { GD_GROUP_MOST = 1024 }; /* ranks: rank 0 has a socket for each */
 typedef struct gd_transport {
     gd_status (*open)(gd_group *group);
     void (*close)(gd_group *group);
+    void (*give_up)(gd_group *group); /* the group is over: nothing may go on waiting; or NULL */
     gd_status (*fork)(gd_group *group);
     gd_status (*join)(gd_group *group);
     gd_status (*broadcast)(gd_group *group, void *data, gd_dtype dtype, int64_t n, int root);
