@@ -27,7 +27,7 @@ static gd_status time_shape(gd_context *ctx, const bench_options *o, const int64
     enum { WARM_UP = 2 };
     timed_op t = bench_time_op(gd_find_op(NULL, "attention"));
     t.calls = o->device == GD_CUDA ? 10 : 1;
-    gd_tensor *input[3];
+    gd_tensor *input[4] = {NULL}; /* no mask */
     for (int k = 0; k < 3; k++) {
         input[k] =
             gd_tensor_create(ctx, o->dtype, GD_SHAPE(shape[0], shape[2], shape[1], shape[3]));
@@ -35,7 +35,7 @@ static gd_status time_shape(gd_context *ctx, const bench_options *o, const int64
         gd_tensor_set_requires_grad(input[k], true);
     }
     for (int i = -WARM_UP; i < o->repeats && !gd_error(ctx); i++) {
-        gd_tensor *y = gd_apply(&t.op, input, 3, causal_args(t.original));
+        gd_tensor *y = gd_apply(&t.op, input, 4, causal_args(t.original));
         gd_backward_from(&y, 1, NULL);
         for (int k = 0; k < 3; k++) gd_grad_clear(input[k]);
         gd_step_end(ctx);

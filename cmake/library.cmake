@@ -11,6 +11,13 @@ list(FILTER cuda_sources EXCLUDE REGEX "/ladder.*\\.cu$") # for study, in the be
 file(GLOB hopper_sources CONFIGURE_DEPENDS kernels/*/*_hopper.cu)
 list(REMOVE_ITEM cuda_sources ${hopper_sources})
 list(REMOVE_ITEM core_sources ${PROJECT_SOURCE_DIR}/src/gradcheck/main.c ${cuda_sources})
+if(gradus_cuda STREQUAL "KERNELS")
+    # The kernels on raw pointers need nothing of the core, nor it of them: contexts know the CPU.
+    list(FILTER cuda_sources INCLUDE REGEX "/kernels/rms_norm/")
+    list(FILTER cuda_sources EXCLUDE REGEX "/rms_norm_op\\.cu$")
+    list(FILTER op_sources EXCLUDE REGEX "/rms_norm_no_cuda\\.c$")
+    set(hopper_sources)
+endif()
 
 # Without sockets there are groups of one alone.
 if(UNIX)
@@ -59,8 +66,21 @@ endfunction()
 
 if(gradus_cuda AND cuda_sources)
     gradus_cuda_objects(gradus_objects_cuda ${cuda_sources})
-    target_compile_definitions(gradus_objects PRIVATE GD_HAVE_CUDA)
     list(APPEND gradus_object_libraries gradus_objects_cuda)
+    list(APPEND gradus_link_targets CUDA::cudart_static)
+    list(APPEND gradus_link_words -L${CUDAToolkit_LIBRARY_DIR})
+    if(NOT gradus_cuda STREQUAL "KERNELS")
+        target_compile_definitions(gradus_objects PRIVATE GD_HAVE_CUDA)
+        list(APPEND gradus_link_targets CUDA::cublasLt CUDA::curand)
+        list(APPEND gradus_link_words cublasLt curand)
+        if(gradus_nccl)
+            target_compile_definitions(gradus_objects_cuda PRIVATE GD_HAVE_NCCL)
+            target_include_directories(gradus_objects_cuda SYSTEM PRIVATE ${GRADUS_NCCL_INCLUDE})
+            list(APPEND gradus_link_targets ${GRADUS_NCCL_LIBRARY})
+            list(APPEND gradus_link_words ${GRADUS_NCCL_LIBRARY})
+        endif()
+    endif()
+    list(APPEND gradus_link_words cudart_static rt dl pthread)
     # *_hopper.cu has instructions of sm_90a, which runs on compute capability 9.0 alone. Where that
     # is not built for, the kernels for any GPU do the work.
     set(architectures "${CMAKE_CUDA_ARCHITECTURES}")
@@ -73,15 +93,6 @@ if(gradus_cuda AND cuda_sources)
         target_compile_definitions(gradus_objects_cuda PRIVATE GD_HAVE_HOPPER)
         list(APPEND gradus_object_libraries gradus_objects_hopper)
     endif()
-    if(gradus_nccl)
-        target_compile_definitions(gradus_objects_cuda PRIVATE GD_HAVE_NCCL)
-        target_include_directories(gradus_objects_cuda SYSTEM PRIVATE ${GRADUS_NCCL_INCLUDE})
-        list(APPEND gradus_link_targets ${GRADUS_NCCL_LIBRARY})
-        list(APPEND gradus_link_words ${GRADUS_NCCL_LIBRARY})
-    endif()
-    list(APPEND gradus_link_targets CUDA::cudart_static CUDA::cublasLt CUDA::curand)
-    list(APPEND gradus_link_words -L${CUDAToolkit_LIBRARY_DIR} cublasLt curand cudart_static rt dl
-         pthread)
 endif()
 
 # The linker's own, by its name: a search by CMake finds that of this machine when another is built

@@ -262,6 +262,31 @@ EXPORT(study_run) void study_run(void)
 static const planted_bug *const lists[] = {planted_spoilers, planted_norms, planted_heads,
                                            planted_parts, planted_elements};
 
+/* RMSNorm's backward by its formula, with the parts of `variant` changed. */
+enum { WITHOUT_MEAN_TERM = 1, OTHER_SIGN = 2, WITHOUT_WEIGHT = 4, STALE_RSTD = 8 };
+
+static void switched_norm(planted_math *m)
+{
+    static double rstd_before[16];
+    const int64_t M = planted_rows(m->call->input[0]), N = planted_columns(m->call->input[0]);
+    for (int64_t i = 0; i < M; i++) {
+        const double *x = m->x[0] + i * N, *w = m->x[1], *dy = m->dy[0] + i * N;
+        const double kept = m->save[0][i], before = i < 16 ? rstd_before[i] : 0;
+        const double rstd = m->variant & STALE_RSTD && before != 0 ? before : kept;
+        double mean = 0;
+        for (int64_t k = 0; k < N; k++)
+            mean += dy[k] * (m->variant & WITHOUT_WEIGHT ? 1 : w[k]) * x[k] * rstd / (double)N;
+        if (m->variant & WITHOUT_MEAN_TERM) mean = 0;
+        if (m->variant & OTHER_SIGN) mean = -mean;
+        for (int64_t k = 0; k < N; k++) {
+            const double h = dy[k] * (m->variant & WITHOUT_WEIGHT ? 1 : w[k]);
+            m->g[0][i * N + k] = rstd * (h - x[k] * rstd * mean);
+            m->g[1][k] += dy[k] * x[k] * rstd;
+        }
+        if (i < 16) rstd_before[i] = kept;
+    }
+}
+
 static const planted_bug *bug_at(int index)
 {
     for (size_t l = 0; l < sizeof lists / sizeof *lists; l++)
@@ -326,11 +351,10 @@ static void print_grids(gd_context *ctx, planted_op *p, const gd_case *check, ui
     }
 }
 
-/* gradcheck on bug `index`. Prints its words first, then one line of JSON: the report, and the
- * gradients by element where `grids` is not 0. */
-EXPORT(study_break) void study_break(int index, int grids)
+/* gradcheck on a bug. Prints its words first, then one line of JSON: the report, and the gradients by
+ * element where `grids` is not 0. */
+static void check_bug(const planted_bug *bug, int grids)
 {
-    const planted_bug *bug = bug_at(index);
     gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true, .threads = 1});
     planted_op p;
     if (!bug || !planted_make(&p, ctx, bug)) {
@@ -356,4 +380,19 @@ EXPORT(study_break) void study_break(int index, int grids)
         break;
     }
     gd_context_free(ctx);
+}
+
+EXPORT(study_break) void study_break(int index, int grids)
+{
+    check_bug(bug_at(index), grids);
+}
+
+EXPORT(study_switch) void study_switch(int parts)
+{
+    const planted_bug bug = {.op = "rms_norm",
+                             .check = "rows4_cols64",
+                             .formula = switched_norm,
+                             .variant = parts,
+                             .seeds = parts & STALE_RSTD ? 2 : 1};
+    check_bug(&bug, 1);
 }

@@ -6,8 +6,9 @@
 #   tests/marks.sh SOURCE_DIR
 #
 # It complains where a mark has no partner, where the README's line does not stand in the code at
-# the mark, and where an op with a backward has no mark: [NAME] or [NAME ...], or for the op that its
-# folder is named for, any.
+# the mark, where an op with a backward has no mark: [NAME] or [NAME ...], or for the op that its
+# folder is named for, any; and where a mark of NAME_cpu.c, beside which there is a NAME.cu, does not
+# stand in the folder's CUDA code, unless the README says "on the CPU alone: [dx]".
 set -euo pipefail
 cd "$1"
 shopt -s nullglob
@@ -94,6 +95,18 @@ for readme in kernels/*/README.md; do
         if [[ $kind == line ]]; then line[$mark]=$where; else text[$mark]=1; fi
     done < <(marks_of_readme "$readme")
 
+    declare -A cuda=()
+    while IFS=$'\t' read -r mark where; do
+        cuda[$mark]=1
+    done < <(marks_of_code "$folder"/*.cu "$folder"/*.cuh /dev/null)
+    for source in "$folder"/*_cpu.c; do
+        [[ -e ${source%_cpu.c}.cu ]] || continue
+        while IFS=$'\t' read -r mark where; do
+            [[ ${cuda[$mark]+there} ]] || grep -q "on the CPU alone:.*\[$mark\]" "$readme" ||
+                complain "$source: no CUDA code in $folder has [$mark]"
+        done < <(marks_of_code "$source")
+    done
+
     for mark in "${!code[@]}"; do
         [[ ${line[$mark]+there} ]] || complain "$readme: no line of C for [$mark] of the code"
     done
@@ -130,7 +143,7 @@ for readme in kernels/*/README.md; do
         ((found)) || complain "$readme: $op has a backward, but no mark [$op]"
     done
     count=$((${count-0} + ${#ops[@]}))
-    unset code line text
+    unset code cuda line text
 done
 ((count > 40)) || complain "only $count ops with a backward were found"
 echo "$compared marks compared, $count ops with a backward"

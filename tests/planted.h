@@ -26,7 +26,7 @@ typedef struct planted_math {
 typedef struct planted_bug {
     const char *op, *check; /* op and case */
     const char *what;       /* "the sign of dx" */
-    const char *finding;    /* words that the report must hold; NULL: any */
+    const char *finding;    /* words that the report must hold; NULL: none are expected */
     const gd_case *own;     /* a case of its own instead of `check` */
     int input;              /* whose gradient a spoiler spoils */
     double factor;          /* for some spoilers */

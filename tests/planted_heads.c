@@ -98,17 +98,54 @@ static void cross_entropy(planted_math *m)
     }
 }
 
+/* ---- cross_entropy of weighted, smoothed probabilities, a loss a row ---------------------- */
+
+enum {
+    SOFT_RIGHT,
+    SOFT_NO_TOTAL,     /* p instead of the sum of the shares times p */
+    SOFT_NO_WEIGHT,    /* dtargets without the weight */
+    SOFT_NO_SMOOTHING, /* as if eps were 0 */
+    SOFT_NO_MAX        /* dtargets with -x instead of L - x */
+};
+
+/* c = w ((1 - eps) q + eps / V), dlogits = dloss (sum(c) softmax - c),
+ * dtargets = dloss (1 - eps) w (logsumexp - x) */
+static void soft_cross_entropy(planted_math *m)
+{
+    const int64_t rows = planted_rows(m->call->input[0]), V = planted_columns(m->call->input[0]);
+    double eps = ((const gd_cross_entropy_args *)m->call->args)->smoothing;
+    if (m->variant == SOFT_NO_SMOOTHING) eps = 0;
+    for (int64_t i = 0; i < rows; i++) {
+        const double *x = m->x[0] + i * V, *q = m->x[1] + i * V, *w = m->x[2], g = m->dy[0][i];
+        double sum = 0, total = 0;
+        for (int64_t j = 0; j < V; j++) {
+            sum += exp(x[j]);
+            total += w[j] * ((1 - eps) * q[j] + eps / (double)V);
+        }
+        if (m->variant == SOFT_NO_TOTAL) total = 1;
+        for (int64_t j = 0; j < V; j++) {
+            const double c = w[j] * ((1 - eps) * q[j] + eps / (double)V);
+            const double below = (m->variant == SOFT_NO_MAX ? 0 : log(sum)) - x[j];
+            m->g[0][i * V + j] = g * (total * exp(x[j]) / sum - c);
+            m->g[1][i * V + j] = g * (1 - eps) * (m->variant == SOFT_NO_WEIGHT ? 1 : w[j]) * below;
+        }
+    }
+}
+
 /* ---- attention, causal, grouped queries --------------------------------------------------- */
 
 enum {
     ATTENTION_RIGHT,
-    ATTENTION_NO_DELTA,   /* dS = P dP */
-    ATTENTION_NO_SCALE,   /* dq without the scale */
-    ATTENTION_SCALE_V,    /* dv with the scale */
-    ATTENTION_OVERWRITE,  /* the last query overwrites dk of the first key */
-    ATTENTION_WRONG_HEAD, /* key head h modulo KV instead of h / G */
-    ATTENTION_NO_MASK,    /* the backward sees the future */
-    ATTENTION_DP_FOR_P    /* dv from dP instead of P */
+    ATTENTION_NO_DELTA,    /* dS = P dP */
+    ATTENTION_NO_SCALE,    /* dq without the scale */
+    ATTENTION_SCALE_V,     /* dv with the scale */
+    ATTENTION_OVERWRITE,   /* the last query overwrites dk of the first key */
+    ATTENTION_WRONG_HEAD,  /* key head h modulo KV instead of h / G */
+    ATTENTION_NO_MASK,     /* the backward sees the future */
+    ATTENTION_DP_FOR_P,    /* dv from dP instead of P */
+    ATTENTION_NO_BIAS,     /* the backward forgets the bias */
+    ATTENTION_SCALED_BIAS, /* dbias with the scale */
+    ATTENTION_ONE_COPY     /* dbias of the last head alone */
 };
 
 typedef struct heads {
@@ -128,6 +165,7 @@ static void one_query(const planted_math *m, const heads *z, int64_t t, int64_t 
         const double *v = m->x[2] + (s * z->KV + head) * z->E;
         p[s] = dp[s] = 0;
         for (int64_t d = 0; d < z->D; d++) p[s] += z->scale * q[d] * k[d];
+        if (m->x[3] && m->variant != ATTENTION_NO_BIAS) p[s] += m->x[3][t * z->S + s];
         for (int64_t e = 0; e < z->E; e++) dp[s] += dy[e] * v[e];
         sum += p[s] = exp(p[s]);
     }
@@ -138,6 +176,11 @@ static void one_query(const planted_math *m, const heads *z, int64_t t, int64_t 
         double dv = m->variant == ATTENTION_DP_FOR_P ? dp[s] : p[s];
         if (m->variant == ATTENTION_SCALE_V) dv *= z->scale;
         double *dk = m->g[1] + (s * z->KV + head) * z->D;
+        if (m->x[3]) {
+            double *db = m->g[3] + t * z->S + s;
+            *db = (m->variant == ATTENTION_ONE_COPY ? 0 : *db) +
+                  (m->variant == ATTENTION_SCALED_BIAS ? ds : ds / z->scale);
+        }
         for (int64_t d = 0; d < z->D; d++) {
             dq[d] += (m->variant == ATTENTION_NO_SCALE ? ds / z->scale : ds) *
                      m->x[1][(s * z->KV + head) * z->D + d];
@@ -149,7 +192,8 @@ static void one_query(const planted_math *m, const heads *z, int64_t t, int64_t 
 }
 
 /* P = softmax(scale q k^T), dv = P^T dy, dP = dy v^T, delta = sum(P dP), dS = P (dP - delta),
- * dq = scale dS k, dk = scale dS^T q; q [1, T, H, D], k [1, S, KV, D], v [1, S, KV, E] */
+ * dq = scale dS k, dk = scale dS^T q; q [1, T, H, D], k [1, S, KV, D], v [1, S, KV, E],
+ * mask [T, S] or NULL */
 static void attention(planted_math *m)
 {
     const attention_args *args = m->call->args;
@@ -160,6 +204,12 @@ static void attention(planted_math *m)
         for (int64_t h = 0; h < z.H; h++) one_query(m, &z, t, h, room);
     free(room);
 }
+
+static const attention_args biased_args = {.causal = true, .scale = 0.5};
+static const gd_case biased = {.name = "bias_of_all_heads",
+                               .args = &biased_args,
+                               GD_INPUTS({GD_DIMS(1, 5, 4, 3)}, {GD_DIMS(1, 6, 2, 3)},
+                                         {GD_DIMS(1, 6, 2, 2)}, {GD_DIMS(5, 6)})};
 
 /* ---- rope, halves ------------------------------------------------------------------------- */
 
@@ -206,45 +256,73 @@ static void rope(planted_math *m)
     BUG("log_softmax", "rows5_cols17", log_softmax, SOFTMAX_##number, what, finding)
 #define ENTROPY(check, number, what, finding) \
     BUG("cross_entropy", check, cross_entropy, ENTROPY_##number, what, finding)
+#define SOFT(number, what, finding) \
+    BUG("cross_entropy", "probabilities_and_all", soft_cross_entropy, SOFT_##number, what, finding)
 #define ATTENTION(number, what, finding) \
     BUG("attention", "groups", attention, ATTENTION_##number, what, finding)
+#define BIAS(number, what, finding)                                                      \
+    {                                                                                    \
+        "attention", NULL, what, finding, .own = &biased, .variant = ATTENTION_##number, \
+                                          .formula = attention                           \
+    }
 #define ROPE(number, what, finding) \
     BUG("rope", "halves_from_12", rope, ROPE_##number, what, finding)
 
 const planted_bug planted_heads[] = {
     SOFTMAX(RIGHT, "nothing", NULL),
-    SOFTMAX(NO_SUM, "the sum is missing", NULL),
-    SOFTMAX(PLAIN_SUM, "the sum without y", NULL),
-    SOFTMAX(COLUMNS, "the sum along the wrong axis", NULL),
-    SOFTMAX(SIGN, "the sign of the sum", NULL),
+    SOFTMAX(NO_SUM, "the sum is missing", "a sum along axis 1 is missing"),
+    SOFTMAX(PLAIN_SUM, "the sum without y",
+            "what comes from the dy of other elements has a factor 1/y too much"),
+    SOFTMAX(COLUMNS, "the sum along the wrong axis", "a sum runs along axis 0 instead of axis 1"),
+    SOFTMAX(SIGN, "the sign of the sum",
+            "what comes from the dy of other elements has the wrong sign"),
     LOG_SOFTMAX(RIGHT, "nothing", NULL),
-    LOG_SOFTMAX(NO_SUM, "the sum is missing", NULL),
-    LOG_SOFTMAX(SIGN, "the sign of the sum", NULL),
-    LOG_SOFTMAX(NO_EXP, "y instead of exp(y)", NULL),
-    LOG_SOFTMAX(PLAIN_SUM, "dy instead of its sum", NULL),
+    LOG_SOFTMAX(NO_SUM, "the sum is missing", "a sum along axis 1 is missing"),
+    LOG_SOFTMAX(SIGN, "the sign of the sum",
+                "what comes from the dy of other elements has the wrong sign"),
+    LOG_SOFTMAX(NO_EXP, "y instead of exp(y)", "a factor y/exp(y) too much"),
+    LOG_SOFTMAX(PLAIN_SUM, "dy instead of its sum", "a sum along axis 1 is missing"),
     ENTROPY("mean_5x11", RIGHT, "nothing", NULL),
     ENTROPY("ignore_12x3", RIGHT, "nothing", NULL),
     ENTROPY("mean_5x11", NO_MEAN, "without the mean's 1 / n",
             "a constant factor 5, the size of axis 0"),
-    ENTROPY("mean_5x11", NO_TARGET, "without the target", NULL),
-    ENTROPY("mean_5x11", NEXT_TARGET, "the target one further", NULL),
+    ENTROPY("mean_5x11", NO_TARGET, "without the target", "one element of each row is off"),
+    ENTROPY("mean_5x11", NEXT_TARGET, "the target one further",
+            "and the next by the opposite: it is one place further"),
     ENTROPY("mean_5x11", COLUMNS, "divided by the vocabulary", "a constant factor 5/11"),
-    ENTROPY("ignore_12x3", ALL, "ignored rows counted", "a constant factor"),
+    ENTROPY("ignore_12x3", ALL, "ignored rows counted", "a constant factor 2/3"),
     ENTROPY("ignore_12x3", NOT_IGNORED, "ignored rows not ignored",
             "a gradient where it should be 0"),
-    ENTROPY("mean_5x11", NO_DY, "without the loss's own gradient", "a constant factor"),
+    ENTROPY("mean_5x11", NO_DY, "without the loss's own gradient", "dy is not used"),
+    SOFT(RIGHT, "nothing", NULL),
+    SOFT(NO_TOTAL, "softmax without the sum of the shares",
+         "the true gradient sums to 0 along axis 2, this one does not"),
+    SOFT(NO_WEIGHT, "dtargets without the class weights", "a factor for each column: a weight"),
+    SOFT(NO_SMOOTHING, "the smoothing forgotten", "a constant factor 5/4"),
+    SOFT(NO_MAX, "dtargets without the logsumexp", NULL),
     ATTENTION(RIGHT, "nothing", NULL),
-    ATTENTION(NO_DELTA, "delta is missing", NULL),
-    ATTENTION(NO_SCALE, "dq without the scale", "a constant factor"),
-    ATTENTION(SCALE_V, "dv with the scale", "a constant factor"),
-    ATTENTION(OVERWRITE, "dk overwritten by a later query", NULL),
-    ATTENTION(WRONG_HEAD, "the wrong key head", NULL),
-    ATTENTION(NO_MASK, "the backward sees the future", NULL),
-    ATTENTION(DP_FOR_P, "dP instead of P in dv", NULL),
+    ATTENTION(NO_DELTA, "delta is missing",
+              "the true gradient sums to 0 along axis 1, this one does not"),
+    ATTENTION(NO_SCALE, "dq without the scale", "a constant factor 2"),
+    ATTENTION(SCALE_V, "dv with the scale", "a constant factor 1/2"),
+    ATTENTION(OVERWRITE, "dk overwritten by a later query", "only the last counts: overwritten"),
+    ATTENTION(WRONG_HEAD, "the wrong key head",
+              "v[0, 0, 0, 0] takes nothing from dy[0, 0, 1, 0], but v[0, 0, 0, 0] takes from dy[0, "
+              "0, 4, 0]"),
+    ATTENTION(NO_MASK, "the backward sees the future",
+              "v[0, 1, 0, 0] takes from dy[0, 0, 0, 0], though y does not depend on it there"),
+    ATTENTION(DP_FOR_P, "dP instead of P in dv", "it is not linear in dy"),
+    BIAS(RIGHT, "nothing", NULL),
+    BIAS(NO_BIAS, "the bias forgotten", NULL),
+    BIAS(SCALED_BIAS, "dbias with the scale", "a constant factor 1/2"),
+    BIAS(ONE_COPY, "dbias of one head, not their sum", "of dy only dy[0, :, 3, :] is used"),
     ROPE(RIGHT, "nothing", NULL),
-    ROPE(FORWARD, "the positive angle", NULL),
-    ROPE(POSITION, "the first position forgotten", NULL),
-    ROPE(INTERLEAVED, "the other pairs", NULL),
+    ROPE(FORWARD, "the positive angle",
+         "the forward's own matrix is applied to dy, not its transpose"),
+    ROPE(POSITION, "the first position forgotten",
+         "x[0, 0, 0, 0] takes nothing from dy[0, 0, 0, 3]"),
+    ROPE(INTERLEAVED, "the other pairs",
+         "takes nothing from dy[0, 0, 0, 3], but x[0, 0, 0, 0] takes from dy[0, 0, 0, 1]"),
     ROPE(FREQUENCY, "the exponent halved", NULL),
     BUG(NULL, NULL, NULL, 0, NULL, NULL),
 };

@@ -1,5 +1,5 @@
-/* planted_parts.c - the backwards of matmul, linear, swiglu, embedding, the reductions and the
- * shapes with their classic mistakes. */
+/* planted_parts.c - the backwards of matmul, linear, swiglu, embedding, the ops along an axis, the
+ * reductions and the shapes with their classic mistakes. */
 #include "planted.h"
 
 #include <math.h>
@@ -138,6 +138,62 @@ static void embedding(planted_math *m)
     }
 }
 
+/* ---- Along the last axis: gather, scatter_add, cumsum ------------------------------------- */
+
+enum {
+    AXIS_RIGHT,
+    AXIS_OVERWRITES, /* gather: of equal indices the last one counts */
+    AXIS_IN_ORDER,   /* gather, scatter_add: as if index were 0, 1, 2 ... */
+    AXIS_FIRST_LINE, /* as if every line had the index of the first */
+    AXIS_NO_X,       /* scatter_add: dx is missing where something was added */
+    AXIS_FORWARD,    /* cumsum: from the beginning again */
+    AXIS_WITHOUT     /* cumsum: without the element itself */
+};
+
+/* Where in its line element i of index [M, m] points. */
+static int64_t pointed(const planted_math *m, int64_t i)
+{
+    const int64_t n = planted_columns(m->call->input[1]);
+    if (m->variant == AXIS_IN_ORDER) return i % n;
+    return (int64_t)m->x[1][m->variant == AXIS_FIRST_LINE ? i % n : i];
+}
+
+/* dx[r, index[r, i]] += dy[r, i] */
+static void gather(planted_math *m)
+{
+    const int64_t n = planted_columns(m->call->input[0]), k = planted_columns(m->call->input[1]);
+    for (int64_t i = 0; i < gd_tensor_count(m->call->input[1]); i++) {
+        double *to = m->g[0] + i / k * n + pointed(m, i);
+        *to = (m->variant == AXIS_OVERWRITES ? 0 : *to) + m->dy[0][i];
+    }
+}
+
+/* dx = dy, dsrc[r, i] = dy[r, index[r, i]]; src has the shape of index */
+static void scatter_add(planted_math *m)
+{
+    const int64_t n = planted_columns(m->call->input[0]), k = planted_columns(m->call->input[1]);
+    for (int64_t i = 0; i < gd_tensor_count(m->call->input[0]); i++) m->g[0][i] = m->dy[0][i];
+    for (int64_t i = 0; i < gd_tensor_count(m->call->input[1]); i++) {
+        const int64_t at = i / k * n + pointed(m, i);
+        m->g[2][i] = m->dy[0][at];
+        if (m->variant == AXIS_NO_X) m->g[0][at] = 0;
+    }
+}
+
+/* dx[r, j] = the sum of dy[r, i] over i >= j */
+static void cumsum(planted_math *m)
+{
+    const int64_t n = planted_columns(m->call->input[0]),
+                  count = gd_tensor_count(m->call->input[0]);
+    for (int64_t at = 0; at < count; at++) {
+        for (int64_t i = at / n * n; i < at / n * n + n; i++) {
+            bool counts = m->variant == AXIS_FORWARD ? i <= at : i >= at;
+            if (m->variant == AXIS_WITHOUT && i == at) counts = false;
+            if (counts) m->g[0][at] += m->dy[0][i];
+        }
+    }
+}
+
 /* ---- Reductions over all of x ------------------------------------------------------------- */
 
 enum {
@@ -234,35 +290,60 @@ static void concat_rows(planted_math *m)
 #define SWIGLU(number, what, finding) BUG("swiglu", "3x17", swiglu, SWIGLU_##number, what, finding)
 #define EMBEDDING(number, what, finding) \
     BUG("embedding", "v11_c5_ids2x7", embedding, EMBEDDING_##number, what, finding)
+#define GATHER(check, number, what, finding) \
+    BUG("gather", check, gather, AXIS_##number, what, finding)
+#define SCATTER(number, what, finding) \
+    BUG("scatter_add", "rows", scatter_add, AXIS_##number, what, finding)
+#define CUMSUM(number, what, finding) BUG("cumsum", "rows", cumsum, AXIS_##number, what, finding)
 #define ALL(op, function, number, what, finding) \
     BUG(op, "all", function, ALL_##number, what, finding)
 
 const planted_bug planted_parts[] = {
     MATMUL(square, RIGHT, "nothing", NULL),
     MATMUL(batch, RIGHT, "nothing", NULL),
-    MATMUL(square, B, "da with b instead of b^T", NULL),
-    MATMUL(square, A, "db with a instead of a^T", NULL),
+    MATMUL(square, B, "da with b instead of b^T",
+           "the forward's own matrix is applied to dy, not its transpose"),
+    MATMUL(square, A, "db with a instead of a^T",
+           "the forward's own matrix is applied to dy, not its transpose"),
     MATMUL(square, TRANSPOSE, "da transposed", "transposed"),
     MATMUL(square, ORDER, "db = dc^T a", "transposed"),
-    MATMUL(square, SHORT, "one term short", NULL),
-    MATMUL(batch, BATCH, "db of the last matrix of the batch alone", NULL),
+    MATMUL(square, SHORT, "one term short", "dy[:, 3] is left out"),
+    MATMUL(batch, BATCH, "db of the last matrix of the batch alone",
+           "of dy only dy[2, :, :] is used"),
     LINEAR(RIGHT, "nothing", NULL),
-    LINEAR(BIAS_ROW, "dbias of the first row alone", NULL),
-    LINEAR(BIAS_X, "dbias times x", NULL),
-    LINEAR(NO_X, "dweight without x", NULL),
-    LINEAR(ROWS, "dweight without the last row", NULL),
+    LINEAR(BIAS_ROW, "dbias of the first row alone", "of dy only dy[0, :] is used"),
+    LINEAR(BIAS_X, "dbias times x", "a factor for each index along its axis 0"),
+    LINEAR(NO_X, "dweight without x", "dy is added up as it is, without a factor"),
+    LINEAR(ROWS, "dweight without the last row", "dy[3, :] is left out"),
     SWIGLU(RIGHT, "nothing", NULL),
-    SWIGLU(SIGMOID, "silu' without the sigmoid term", NULL),
-    SWIGLU(ONLY_SECOND, "silu' with the sigmoid term alone", NULL),
-    SWIGLU(NO_UP, "dgate without up", NULL),
-    SWIGLU(UP_BY_GATE, "dup by the gate, not its silu", NULL),
-    SWIGLU(SWAPPED, "dgate and dup exchanged", NULL),
+    SWIGLU(SIGMOID, "silu' without the sigmoid term", "it is dy y/gate"),
+    SWIGLU(ONLY_SECOND, "silu' with the sigmoid term alone", "the term dy y/gate is missing"),
+    SWIGLU(NO_UP, "dgate without up", "a factor 1/up too much"),
+    SWIGLU(UP_BY_GATE, "dup by the gate, not its silu", "it is dy gate instead of dy y/up"),
+    SWIGLU(SWAPPED, "dgate and dup exchanged", "it is the gradient of up"),
     EMBEDDING(RIGHT, "nothing", NULL),
-    EMBEDDING(OVERWRITES, "repeated ids overwrite", NULL),
+    EMBEDDING(OVERWRITES, "repeated ids overwrite", "only the last counts: overwritten"),
     EMBEDDING(NEXT, "the row after", "moved by one row"),
-    EMBEDDING(LAST, "the last id is left out", "all in row"),
+    EMBEDDING(LAST, "the last id is left out", "dy[1, 6, :] is left out"),
+    GATHER("every_index_repeated", RIGHT, "nothing", NULL),
+    GATHER("every_index_repeated", OVERWRITES, "repeated indices overwrite",
+           "only the last counts: overwritten"),
+    GATHER("rows", IN_ORDER, "the index forgotten",
+           "x[0, 1] takes nothing from dy[0, 2], but x[0, 0] takes from dy[0, 0]"),
+    GATHER("rows", FIRST_LINE, "the index of the first line",
+           "x[1, 1] takes nothing from dy[1, 0], but x[1, 1] takes from dy[1, 1]"),
+    SCATTER(RIGHT, "nothing", NULL),
+    SCATTER(IN_ORDER, "the index forgotten",
+            "src[0, 0] takes nothing from dy[0, 3], but src[0, 0] takes from dy[0, 0]"),
+    SCATTER(FIRST_LINE, "the index of the first line",
+            "src[1, 0] takes nothing from dy[1, 1], but src[1, 0] takes from dy[1, 3]"),
+    SCATTER(NO_X, "dx overwritten by what was added", "zero at the wrong elements"),
+    CUMSUM(RIGHT, "nothing", NULL),
+    CUMSUM(FORWARD, "summed from the beginning",
+           "the forward's own matrix is applied to dy, not its transpose"),
+    CUMSUM(WITHOUT, "without the element itself", "x[0, 0] takes nothing from dy[0, 0]"),
     ALL("mean", mean_all, RIGHT, "nothing", NULL),
-    ALL("mean", mean_all, TIMES_COUNT, "without 1 / n", "a constant factor"),
+    ALL("mean", mean_all, TIMES_COUNT, "without 1 / n", "a constant factor 105"),
     ALL("sum", sum_all, RIGHT, "nothing", NULL),
     ALL("sum", sum_all, TO_FIRST, "the first element alone", "zero at the wrong elements"),
     ALL("max", max_all, RIGHT, "nothing", NULL),
@@ -270,13 +351,16 @@ const planted_bug planted_parts[] = {
         "a gradient where it should be 0"),
     ALL("max", max_all, SMALLEST, "the gradient of the minimum", "zeros in the wrong places"),
     ALL("logsumexp", logsumexp_all, RIGHT, "nothing", NULL),
-    ALL("logsumexp", logsumexp_all, NO_NORM, "exp(x) without the sum", "a constant factor"),
+    ALL("logsumexp", logsumexp_all, NO_NORM, "exp(x) without the sum", "a constant factor 175."),
     BUG("expand", "scalar_to_7", expand_scalar, SHAPE_RIGHT, "nothing", NULL),
-    BUG("expand", "scalar_to_7", expand_scalar, SHAPE_NO_SUM, "the first copy alone", NULL),
-    BUG("expand", "scalar_to_7", expand_scalar, SHAPE_AVERAGE, "the mean instead of the sum", NULL),
+    BUG("expand", "scalar_to_7", expand_scalar, SHAPE_NO_SUM, "the first copy alone",
+        "of dy only dy[0] is used"),
+    BUG("expand", "scalar_to_7", expand_scalar, SHAPE_AVERAGE, "the mean instead of the sum",
+        "a constant factor 1/7"),
     BUG("permute", "3x5", permute_two, SHAPE_RIGHT, "nothing", NULL),
     BUG("permute", "3x5", permute_two, SHAPE_NOT_BACK, "not permuted back", "transposed"),
     BUG("concat", "rows", concat_rows, SHAPE_RIGHT, "nothing", NULL),
-    BUG("concat", "rows", concat_rows, SHAPE_FIRST, "every part from the beginning", NULL),
+    BUG("concat", "rows", concat_rows, SHAPE_FIRST, "every part from the beginning",
+        "takes nothing from dy[2, 0], but x[1][0, 0] takes from dy[0, 0]"),
     BUG(NULL, NULL, NULL, 0, NULL, NULL),
 };

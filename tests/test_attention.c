@@ -9,17 +9,21 @@ typedef struct sizes {
 
 typedef struct reference {
     double *y, *dq, *dk, *dv;
+    double *ds; /* [B, H, T, S]: by the scores, as scaled and masked */
 } reference;
 
-/* With weights p_ij = softmax_j(scale q_i k_j), times keep_ij [B, H, T, S] if that is given:  y_i = sum p_ij v_j,  dv_j = sum p_ij dy_i,
+/* With weights p_ij = softmax_j(scale q_i k_j + bias_ij), times keep_ij (both [B, H, T, S], where
+ * they are given; a row that is -inf throughout has weights 0):
+ * y_i = sum p_ij v_j,  dv_j = sum p_ij dy_i,
  * ds_ij = p_ij (dy_i v_j - sum_j p_ij dy_i v_j),  dq_i = scale sum ds_ij k_j,  dk_j alike. */
 static reference attend(const sizes *z, const double *q, const double *k, const double *v,
-                        const double *dy, const double *keep)
+                        const double *dy, const double *keep, const double *bias)
 {
     int64_t G = z->H / z->KV, offset = z->S - z->T;
     double scale = z->scale != 0 ? z->scale : 1 / sqrt((double)z->D);
     reference r = {zeros(z->B * z->T * z->H * z->E), zeros(z->B * z->T * z->H * z->D),
-                   zeros(z->B * z->S * z->KV * z->D), zeros(z->B * z->S * z->KV * z->E)};
+                   zeros(z->B * z->S * z->KV * z->D), zeros(z->B * z->S * z->KV * z->E),
+                   zeros(z->B * z->H * z->T * z->S)};
     double *p = zeros(z->S), *dp = zeros(z->S);
     for (int64_t b = 0; b < z->B; b++) {
         for (int64_t h = 0; h < z->H; h++) {
@@ -31,8 +35,10 @@ static reference attend(const sizes *z, const double *q, const double *k, const 
                     p[s] = 0;
                     for (int64_t d = 0; d < z->D; d++)
                         p[s] += scale * q[iq * z->D + d] * k[ik * z->D + d];
+                    if (bias) p[s] += bias[((b * z->H + h) * z->T + t) * z->S + s];
                     largest = fmax(largest, p[s]);
                 }
+                if (largest == -INFINITY) continue;
                 for (int64_t s = 0; s < seen; s++) total += p[s] = exp(p[s] - largest);
                 for (int64_t s = 0; s < seen; s++) {
                     int64_t ik = (b * z->S + s) * z->KV + h / G;
@@ -49,6 +55,7 @@ static reference attend(const sizes *z, const double *q, const double *k, const 
                 for (int64_t s = 0; s < seen; s++) {
                     int64_t ik = (b * z->S + s) * z->KV + h / G;
                     double ds = scale * p[s] * (dp[s] - mean);
+                    r.ds[((b * z->H + h) * z->T + t) * z->S + s] = p[s] * (dp[s] - mean);
                     for (int64_t d = 0; d < z->D; d++) {
                         r.dq[iq * z->D + d] += ds * k[ik * z->D + d];
                         r.dk[ik * z->D + d] += ds * q[iq * z->D + d];
@@ -63,7 +70,7 @@ static reference attend(const sizes *z, const double *q, const double *k, const 
 
 static void free_reference(reference r)
 {
-    free(r.y), free(r.dq), free(r.dk), free(r.dv);
+    free(r.y), free(r.dq), free(r.dk), free(r.dv), free(r.ds);
 }
 
 /* How the inputs reach the op. */
@@ -108,7 +115,7 @@ static void check_attention(int threads, gd_dtype dtype, int layout, const sizes
     gd_tensor *y = gd_keep(gd_attention(q, k, v, &options));
     ck_assert_no_error(ctx);
     double *vq = values_of(q), *vk = values_of(k), *vv = values_of(v), *vdy = values_of(dy);
-    reference want = attend(z, vq, vk, vv, vdy, NULL);
+    reference want = attend(z, vq, vk, vv, vdy, NULL, NULL);
     /* The scores of size 100 inputs have as many digits less before their exponential. */
     double tolerance = tolerance_of(dtype) * size * size;
     assert_sums("y", y, want.y, tolerance);
@@ -253,7 +260,7 @@ START_TEST(attention_gives_each_gradient_alone)
             gd_tensor_set_requires_grad(x[i], wanted >> i & 1);
         }
         gd_attention_options options = {.causal = true};
-        reference want = attend(&z, v[0], v[1], v[2], vdy, NULL);
+        reference want = attend(&z, v[0], v[1], v[2], vdy, NULL, NULL);
         double *gradient[3] = {want.dq, want.dk, want.dv};
         for (int round = 1; round <= 2; round++) { /* the second adds */
             backward_with(gd_attention(x[0], x[1], x[2], &options), dy);
@@ -340,7 +347,7 @@ START_TEST(attention_drops_weights)
     ck_assert_msg(fabs(stay / count - (1 - p)) < 4 * sqrt(p * (1 - p) / count), "%g of %g stay",
                   stay, count);
     double *vq = values_of(q), *vk = values_of(k), *vv = values_of(v), *vdy = values_of(dy);
-    reference want = attend(&z, vq, vk, vv, vdy, keep);
+    reference want = attend(&z, vq, vk, vv, vdy, keep, NULL);
     gd_random_set(ctx, (gd_random_state){.seed = 77});
     gd_tensor *y = gd_keep(gd_attention(q, k, v, &dropping));
     assert_sums("y", y, want.y, 1e-12);
@@ -350,6 +357,157 @@ START_TEST(attention_drops_weights)
     assert_sums("dv", gd_grad(v), want.dv, 1e-12);
     free(all), free(kept), free(keep), free(vq), free(vk), free(vv), free(vdy);
     free_reference(want);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* ---- A mask, a bias, a window ------------------------------------------------------------- */
+
+/* Whether query t sees key s by the window. */
+static bool in_window(const sizes *z, int64_t window, int64_t t, int64_t s)
+{
+    const int64_t apart = t + z->S - z->T - s;
+    return window == 0 || (apart < window && -apart < window);
+}
+
+START_TEST(attention_with_a_mask)
+{
+    const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_FLOAT64, GD_BFLOAT16, GD_FLOAT16};
+    uint64_t seed = 100 + (uint64_t)_i;
+    const gd_dtype dtype = dtypes[_i % 5];
+    const bool numbers = _i / 5 % 2; /* a bias, not a mask */
+    gd_context *ctx = test_context(1 + _i % 2);
+    sizes z = {.causal = _i & 1, .KV = random_size(&seed, 1, 2)};
+    z.B = random_size(&seed, 1, 3), z.H = z.KV * random_size(&seed, 1, 2);
+    z.T = random_size(&seed, 1, _i % 3 ? 30 : 140), z.S = random_size(&seed, 1, _i % 3 ? 30 : 230);
+    z.D = random_size(&seed, 1, 20), z.E = random_size(&seed, 1, 20);
+    const int64_t window = random_chance(&seed, 0.5) ? random_size(&seed, 1, _i % 3 ? 9 : 120) : 0;
+    const shape whole = SHAPE(z.B, z.H, z.T, z.S);
+    shape s = whole;
+    if (random_chance(&seed, 0.3)) s = SHAPE(z.T, z.S);
+    for (int d = 0; d < s.ndim; d++)
+        if (random_chance(&seed, 0.3)) s.dim[d] = 1;
+    const enum layout way = (enum layout)random_below(&seed, EXPANDED);
+    gd_tensor *q = random_leaf(ctx, dtype, GD_SHAPE(z.B, z.T, z.H, z.D), -1, 1, &seed);
+    gd_tensor *k = random_leaf(ctx, dtype, GD_SHAPE(z.B, z.S, z.KV, z.D), -1, 1, &seed);
+    gd_tensor *v = random_leaf(ctx, dtype, GD_SHAPE(z.B, z.S, z.KV, z.E), -1, 1, &seed);
+    gd_tensor *dy = random_leaf(ctx, dtype, GD_SHAPE(z.B, z.T, z.H, z.E), -1, 1, &seed);
+    gd_tensor *mask = random_tensor(ctx, numbers ? dtype : GD_INT32, s, numbers ? way : PACKED, -2,
+                                    numbers ? 2 : 3, &seed);
+    if (random_chance(&seed, 0.2)) mask = NULL;
+    double *given = mask ? values_of(mask) : NULL, *bias = zeros(count_of(whole));
+    double *dbias = zeros(count_of(s));
+    for (int64_t i = 0; i < count_of(whole); i++) {
+        const double m = mask ? given[broadcast_place(s, whole, i)] : 1;
+        if (numbers) bias[i] = mask ? m : 0;
+        if (!numbers && m == 0) bias[i] = -INFINITY;
+        if (!in_window(&z, window, i / z.S % z.T, i % z.S)) bias[i] = -INFINITY;
+    }
+    double *vq = values_of(q), *vk = values_of(k), *vv = values_of(v), *vdy = values_of(dy);
+    reference want = attend(&z, vq, vk, vv, vdy, NULL, bias);
+    for (int64_t i = 0; i < count_of(whole); i++) dbias[broadcast_place(s, whole, i)] += want.ds[i];
+    gd_attention_options options = {.causal = z.causal, .mask = mask, .window = window};
+    gd_tensor *y = gd_keep(gd_attention(q, k, v, &options));
+    ck_assert_no_error(ctx);
+    const double tolerance = tolerance_of(dtype), loose = 4 * tolerance;
+    assert_sums("y", y, want.y, tolerance);
+    backward_with(y, dy);
+    assert_sums("dq", gd_grad(q), want.dq, loose);
+    assert_sums("dk", gd_grad(k), want.dk, loose);
+    assert_sums("dv", gd_grad(v), want.dv, loose);
+    if (numbers && mask) assert_sums("dbias", gd_grad(mask), dbias, loose);
+    free(given), free(bias), free(dbias), free(vq), free(vk), free(vv), free(vdy);
+    free_reference(want);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* The same weights in three ways: causal and a window, a mask, and a bias of -inf. The gradient of
+ * the bias adds up over two backwards, alone and with the others. */
+START_TEST(attention_masks_agree)
+{
+    enum { T = 130, W = 7, N = T * 2 * 4 };
+    gd_context *ctx = test_context(2);
+    uint64_t seed = 12;
+    gd_tensor *q = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(1, T, 2, 4), -1, 1, &seed);
+    gd_tensor *dy = random_leaf(ctx, GD_FLOAT64, GD_SHAPE(1, T, 2, 4), -1, 1, &seed);
+    gd_tensor *mask = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(T, T));
+    gd_tensor *bias = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(1, 2, T, T));
+    for (int t = 0; t < T; t++) {
+        for (int s = 0; s < T; s++) {
+            const bool seen = s <= t && t - s < W;
+            ((int32_t *)gd_tensor_data(mask))[t * T + s] = seen ? -5 : 0;
+            for (int h = 0; h < 2; h++)
+                ((double *)gd_tensor_data(bias))[(h * T + t) * T + s] = seen ? 0 : -INFINITY;
+        }
+    }
+    const gd_attention_options ways[] = {
+        {.causal = true, .window = W}, {.mask = mask}, {.mask = bias}};
+    double *y[3], *dq[3];
+    for (int i = 0; i < 3; i++) {
+        gd_tensor *out = gd_keep(gd_attention(q, q, q, &ways[i]));
+        backward_with(out, dy);
+        y[i] = values_of(out), dq[i] = values_of(gd_grad(q));
+        gd_grad_clear(q);
+        gd_step_end(ctx);
+        arrays_near(y[i], y[0], N, 1, 1e-14, GD_FLOAT64, 0, "y");
+        arrays_near(dq[i], dq[0], N, 1, 1e-13, GD_FLOAT64, 0, "dq");
+    }
+    double *once = NULL;
+    gd_tensor_set_requires_grad(bias, true);
+    for (int i = 0; i < 2; i++) {
+        gd_tensor_set_requires_grad(q, i == 0);
+        backward_with(gd_attention(q, q, q, &ways[2]), dy);
+        double *now = values_of(gd_grad(bias));
+        for (int j = 0; once && j < 2 * T * T; j++) ck_assert(fabs(now[j] - 2 * once[j]) < 1e-13);
+        if (once) free(now);
+        if (!once) once = now;
+        gd_step_end(ctx);
+    }
+    for (int i = 0; i < 3; i++) free(y[i]), free(dq[i]);
+    free(once);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* Queries that see nothing, by a mask, by a bias of -inf, by a window: zeros, and no gradient. NaN in
+ * a bias stays with its query. */
+START_TEST(attention_of_masked_rows)
+{
+    gd_context *ctx = test_context(1);
+    uint64_t seed = 13;
+    gd_tensor *q = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 2, 1, 3), -1, 1, &seed);
+    gd_tensor *k = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 130, 1, 3), -1, 1, &seed);
+    gd_tensor *none = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(2, 1));
+    gd_tensor *bias = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 1));
+    gd_tensor_write_f64(none, (double[]){0, 1}, 2);
+    gd_tensor_write_f64(bias, (double[]){-INFINITY, NAN}, 2);
+    gd_tensor_set_requires_grad(bias, true);
+    const gd_attention_options by[] = {{.mask = none}, {.mask = bias}};
+    for (int i = 0; i < 2; i++) {
+        gd_tensor *y = gd_keep(gd_attention(q, k, k, &by[i]));
+        gd_tensor *dy = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 2, 1, 3), -1, 1, &seed);
+        backward_with(y, dy);
+        double *vy = values_of(y), *dq = values_of(gd_grad(q));
+        for (int j = 0; j < 3; j++) {
+            ck_assert(vy[j] == 0 && dq[j] == 0);
+            ck_assert(i == 0 ? vy[3 + j] != 0 && isfinite(dq[3 + j]) : isnan(vy[3 + j]));
+        }
+        if (i == 1) {
+            double *db = values_of(gd_grad(bias));
+            ck_assert(db[0] == 0 && isnan(db[1]));
+            free(db);
+        }
+        free(vy), free(dq);
+        gd_grad_clear(q);
+        gd_step_end(ctx);
+    }
+    /* 5 queries on 2 keys, at the places -3 to 1: from -2 on a key is near enough */
+    gd_tensor *five = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 5, 1, 3), -1, 1, &seed);
+    gd_tensor *y = gd_attention(five, q, q, &(gd_attention_options){.window = 3});
+    double *vy = values_of(y);
+    for (int i = 0; i < 15; i++) ck_assert_int_eq(vy[i] != 0, i >= 3);
+    free(vy);
     gd_context_free(ctx);
 }
 END_TEST
@@ -383,6 +541,19 @@ START_TEST(attention_says_what_does_not_fit)
     options = (gd_attention_options){.dropout = 1};
     ck_assert_ptr_null(gd_attention(q, k, v, &options));
     ck_assert_error(ctx, "attention: dropout is 1, wanted 0 <= dropout < 1");
+    options = (gd_attention_options){.window = -1};
+    ck_assert_ptr_null(gd_attention(q, k, v, &options));
+    ck_assert_error(ctx, "attention: window is -1, wanted at least 1, or 0 for none");
+    options = (gd_attention_options){.mask = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(4, 5, 8))};
+    ck_assert_ptr_null(gd_attention(q, k, v, &options));
+    ck_assert_error(ctx, "attention: mask has shape [4, 5, 8], wanted one that broadcasts to "
+                         "[B, H, T, S], here [2, 4, 5, 7]");
+    options.mask = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(1, 1, 1, 5, 7));
+    ck_assert_ptr_null(gd_attention(q, k, v, &options));
+    ck_assert_error(ctx, "attention: mask has shape [1, 1, 1, 5, 7]");
+    options.mask = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(5, 7));
+    ck_assert_ptr_null(gd_attention(q, k, v, &options));
+    ck_assert_error(ctx, "attention: mask is float64, but q is float32, wanted one dtype");
     ck_assert_ptr_null(gd_attention(NULL, k, v, NULL));
     ck_assert_error(ctx, "attention: q is NULL");
     gd_context_free(ctx);
@@ -402,6 +573,9 @@ int main(void)
     tcase_add_test(tests, attention_gives_each_gradient_alone);
     tcase_add_test(tests, attention_has_the_same_bits_for_any_number_of_threads);
     tcase_add_test(tests, attention_drops_weights);
+    tcase_add_loop_test(tests, attention_with_a_mask, 0, 120);
+    tcase_add_test(tests, attention_masks_agree);
+    tcase_add_test(tests, attention_of_masked_rows);
     tcase_add_test(tests, attention_says_what_does_not_fit);
     suite_add_tcase(suite, tests);
     return check_main(suite);

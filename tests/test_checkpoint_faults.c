@@ -27,8 +27,8 @@ START_TEST(a_run_that_cannot_go_on_is_not_begun_anew)
           "");
     shell("cd '%s' && cp -r a before%s", folder, "");
     train_badly("--data text %s --resume auto --out a",
-                "none of the 2 checkpoints in a can be used; nothing was changed, and another "
-                "--out begins a new run");
+                "none of the 2 checkpoints in a can be used; nothing was changed; use another "
+                "--out for a new run");
     program_said(output, "a/step-00000008 is skipped: safetensors_open: ");
     program_said(output, "a/step-00000004 is skipped: safetensors_open: ");
     shell("cd '%s' && diff -r a before%s", folder, "");
@@ -239,7 +239,7 @@ START_TEST(hostile_indexes_are_named)
     } rows[] = {
         {"{}", "has no weight_map"},
         {"{\"weight_map\":{\"a\":\"../b\"}}", "not a file name"},
-        {"{\"weight_map\":{\"a\":\"b\"}}", "does not know \"model.embed_tokens.weight\""},
+        {"{\"weight_map\":{\"a\":\"b\"}}", "does not list \"model.embed_tokens.weight\""},
     };
     static const char begin[] = "--data text --init copy/step-00000002 --steps 0";
     train_well("--data text %s --steps 2 --out a");
@@ -268,7 +268,8 @@ START_TEST(a_disk_that_is_full)
     snprintf(command, sizeof command, "cd '%s' && ulimit -f 20 && '%s' %s >log 2>&1; test $? = 1",
              folder, (const char *)GRADUS_PROGRAM, line);
     ck_assert_int_eq(system(command), 0);
-    shell("grep -q 'cannot write to it: File too large; training goes on' '%s/log'%s", folder, "");
+    shell("grep -q 'cannot write to it: File too large; training continues' '%s/log'%s", folder,
+          "");
     ck_assert(exists("a/step-00000003") && !exists("a/step-00000006") && !exists("a/.saving"));
     train_well("--resume auto --out a --steps 6");
     program_said(output, "from   a/step-00000003");
@@ -306,10 +307,10 @@ START_TEST(a_folder_that_vanishes)
     wait_for("p/a/step-00000005");
     shell("mv '%s/p' '%s/q'", folder, folder);
     if (_i == 0) { /* it goes on without, and tries again */
-        shell(
-            "until grep -q 'No such file or directory; training goes on' '%s/log'; do sleep 0.02; "
-            "done%s",
-            folder, "");
+        shell("until grep -q 'No such file or directory; training continues' '%s/log'; do sleep "
+              "0.02; "
+              "done%s",
+              folder, "");
         shell("mkdir '%s/p'%s", folder, "");
         struct timespec moment = {0, 2000000};
         while (!exists("p/a")) nanosleep(&moment, NULL);

@@ -35,8 +35,7 @@ START_TEST(a_resumed_run_has_the_same_bits)
     assert_same("a/step-00000016", "b/step-00000016");
     assert_same("a/step-00000024", "b/step-00000024");
     train_well("--resume auto --out b"); /* nothing is left to do */
-    program_said(output,
-                 "from   b/step-00000024\n       which has done 24 steps: none of 24 is left");
+    program_said(output, "from   b/step-00000024\n       which has done 24 of 24 steps");
     ck_assert_ptr_null(strstr(output, "\nstep "));
     train_well("--data text %s --steps 3 --resume auto --out new"); /* there is none yet */
     ck_assert(exists("new/step-00000003"));
@@ -62,7 +61,7 @@ START_TEST(a_resumed_run_has_the_same_log)
     train_well("--resume auto --out b");
     shell("test $(grep -c . '%s/b/log.jsonl'%s) = 27", folder, ""); /* 24 steps, 3 beginnings */
     shell("cd '%s' && cp text b/log.jsonl%s", folder, "");
-    train_badly("--resume auto --out b", "b/log.jsonl is left unchanged: it is not a log of");
+    train_badly("--resume auto --out b", "b/log.jsonl was not changed: it is not a log of");
     shell("cd '%s' && cmp text b/log.jsonl%s", folder, "");
 }
 END_TEST
@@ -104,16 +103,16 @@ START_TEST(the_folder_of_a_run_means_its_newest_checkpoint)
     program_said(output, "a/step-00000012 is skipped: safetensors_open: ");
     program_said(output, "from   a/step-00000008\n");
     shell("rm '%s'/a/*/config.json%s", folder, "");
-    train_badly("--resume a", "--resume a: it holds neither a model (config.json) nor a whole");
+    train_badly("--resume a", "--resume a: it has neither a model (config.json) nor a whole");
 }
 END_TEST
 
 START_TEST(runs_do_not_mix)
 {
     train_well("--data text %s --steps 8 --checkpoint-every 4 --out a");
-    train_badly(
-        "--data text %s --steps 2 --out a",
-        "--out a: it holds the checkpoints of a run, up to step 8; --resume auto continues it");
+    train_badly("--data text %s --steps 2 --out a",
+                "--out a: it holds the checkpoints of a run, up to step 8; use --resume auto to "
+                "continue it");
     train_badly("--data text --init a --steps 2 --out a", "--out a: it holds the checkpoints of");
     ck_assert(exists("a/step-00000004") && exists("a/step-00000008"));
     train_well("--data text %s --steps 8 --out a --dry-run");
@@ -138,7 +137,7 @@ START_TEST(ids_of_a_model)
     train_well("--resume ids_run --steps 3 --sample-length 3");
     program_said(output, "(ids, 24 different)");
     train_badly("--tokens ids --val-data ids --init llama --vocab 25 --context 16",
-                "has 25 different tokens, but the model in llama only 24");
+                "has 25 different tokens, but the model in llama has only 24");
 }
 END_TEST
 
@@ -186,14 +185,14 @@ START_TEST(weights_begin_a_new_run)
     train_well("--data text --vocab 280 %s --steps 3 --out pieces");
     train_well("--data other --init pieces/step-00000003 --steps 1 --context 8 --out c");
     train_badly("--data other --init pieces/step-00000003 --vocab 300",
-                "--vocab and --init: a text");
+                "--vocab and --init exclude each other: the vocabulary");
     train_badly("--resume pieces/step-00000003 --vocab 300",
                 "--vocab is 300, but the model in pieces/step-00000003 has 280");
     shell("cd '%s' && cmp pieces/step-00000003/tokenizer.json c/step-00000001/tokenizer.json%s",
           folder, "");
     train_badly("--data text --init no/such", "--init no/such: No such file or directory");
     train_badly("--data text --init text", "--init text: Not a directory");
-    train_badly("--data text --init .", "--init .: it holds neither a model (config.json) nor");
+    train_badly("--data text --init .", "--init .: it has neither a model (config.json) nor");
 }
 END_TEST
 
@@ -247,7 +246,7 @@ END_TEST
 START_TEST(some_are_kept)
 {
     train_well("--data text %s --steps 1");
-    program_said(output, "\nout    nowhere: no checkpoint is saved without --out DIR\n");
+    program_said(output, "\nout    none: no checkpoint is saved without --out DIR\n");
     train_well("--data text %s --steps 20 --checkpoint-every 2 --keep 3 --keep-every 6 --out a");
     program_said(output, "\nout    a: a checkpoint every 2 steps and at the end, the newest 3 are "
                          "kept, and those of every 6 steps\n");
@@ -331,10 +330,10 @@ START_TEST(killed_again_and_again)
 }
 END_TEST
 
-/* Those that may still be left out are what is left of those that may. */
+/* The steps skipped before the break count towards --skip-nonfinite. */
 START_TEST(steps_left_out_are_counted_across_a_break)
 {
-    static const char wild[] = " is left out: ";
+    static const char wild[] = " is skipped: ";
     int count = 0;
     train_well("--data text --layers 1 --dim 8 --heads 1 --context 8 --lr 1000 --weight-decay 100 "
                "--warmup 0 --clip 0 --steps 12 --skip-nonfinite 20 --out a --sample-length 0");

@@ -165,7 +165,8 @@ START_TEST(test_ignored)
     const int32_t one[] = {-1, 2}, none[] = {-1, -1};
     gd_tensor *x = logits_of(ctx, 2, 3, values);
     for (int sum = 0; sum < 2; sum++) {
-        gd_cross_entropy_options options = {sum ? GD_SUM : GD_MEAN, -1};
+        gd_cross_entropy_options options = {.reduction = sum ? GD_SUM : GD_MEAN,
+                                            .ignore_index = -1};
         gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), one);
         gd_tensor *y = gd_cross_entropy_with(x, t, &options);
         gd_backward(y);
@@ -269,14 +270,227 @@ START_TEST(test_refused)
     ck_assert_error(ctx,
                     "cross_entropy: targets is int32 [3], wanted int32 and the shape of logits "
                     "[4, 4] without its last dimension");
-    ck_assert_ptr_null(gd_cross_entropy(x, x));
-    ck_assert_error(ctx, "cross_entropy: targets is float32 [4, 4]");
+    ck_assert_ptr_null(gd_cross_entropy(x, gd_slice(x, 0, 0, 3)));
+    ck_assert_error(ctx, "cross_entropy: targets is float32 [3, 4]");
     ck_assert_ptr_null(gd_cross_entropy(t, three));
     ck_assert_error(ctx, "cross_entropy: logits is int32 [4]");
     options = (gd_cross_entropy_options){.reduction = (gd_reduction)7};
     gd_tensor_fill(t, 0);
     ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
-    ck_assert_error(ctx, "cross_entropy: reduction is 7, wanted GD_MEAN or GD_SUM");
+    ck_assert_error(ctx, "cross_entropy: reduction is 7, wanted GD_MEAN, GD_SUM or GD_NONE");
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* ---- Class weights, smoothing, a loss a row, probabilities -------------------------------- */
+
+typedef struct soft {
+    int64_t rows, vocab;
+    const double *x, *w, *q; /* w NULL: ones; q NULL: the targets */
+    const int32_t *targets;
+    double eps;
+    int32_t ignored; /* -100: none */
+} soft;
+
+/* PyTorch's definitions. For targets
+ * l_i = (1 - eps) (-w[t] log p[t]) + eps / V sum_j -w[j] log p[j],  and the mean divides by the sum
+ * of w[t]; for probabilities  l_i = -sum_j w[j] q'[j] log p[j]  with
+ * q' = (1 - eps) q + eps / V, and the mean divides by the rows. Returns the divisor; fills losses,
+ * and the derivatives of each row's own loss. */
+static double soft_reference(const soft *s, double *losses, double *dx, double *dq)
+{
+    long double divisor = s->q ? (long double)s->rows : 0;
+    for (int64_t i = 0; i < s->rows; i++) {
+        const double *x = s->x + i * s->vocab;
+        long double sum = 0, max = -INFINITY, down = 0;
+        const bool ignored = !s->q && s->targets[i] == s->ignored;
+        losses[i] = 0;
+        for (int64_t j = 0; j < s->vocab; j++) dx[i * s->vocab + j] = 0;
+        if (ignored) continue;
+        if (!s->q) divisor += s->w ? s->w[s->targets[i]] : 1;
+        for (int64_t j = 0; j < s->vocab; j++) max = fmaxl(max, x[j]);
+        for (int64_t j = 0; j < s->vocab; j++) sum += expl(x[j] - max);
+        for (int64_t j = 0; j < s->vocab; j++) { /* by log p: dl, and then by x */
+            long double log_p = x[j] - max - logl(sum), w = s->w ? s->w[j] : 1, dl;
+            if (s->q) {
+                dl = -w * ((1 - s->eps) * s->q[i * s->vocab + j] + s->eps / (double)s->vocab);
+                dq[i * s->vocab + j] = (double)(-w * log_p * (1 - s->eps));
+            } else {
+                dl = -w * s->eps / (long double)s->vocab;
+                if (j == s->targets[i]) dl -= (1 - s->eps) * w;
+            }
+            losses[i] += (double)(dl * log_p);
+            dx[i * s->vocab + j] = (double)dl;
+            down += dl;
+        }
+        for (int64_t j = 0; j < s->vocab; j++)
+            dx[i * s->vocab + j] -= (double)(down * expl(x[j] - max) / sum);
+    }
+    return (double)divisor;
+}
+
+START_TEST(test_soft)
+{
+    static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    const gd_dtype dtype = dtypes[_i % 4];
+    const gd_reduction reduction = (gd_reduction)(_i / 4 % 3);
+    uint64_t seed = 900 + (uint64_t)_i;
+    const int64_t rows = random_size(&seed, 1, 20), vocab = random_size(&seed, 2, 90);
+    const bool given = _i / 12 % 2, weighted = random_chance(&seed, 0.6);
+    gd_context *ctx = test_context(2);
+    gd_tensor *x = random_leaf(ctx, dtype, GD_SHAPE(rows, vocab), -3, 3, &seed);
+    gd_tensor *w = random_leaf(ctx, dtype, GD_SHAPE(vocab), 0.2, 2, &seed);
+    gd_tensor *t = given ? random_leaf(ctx, dtype, GD_SHAPE(rows, vocab), 0, 1, &seed)
+                         : random_leaf(ctx, GD_INT32, GD_SHAPE(rows), 0, (double)vocab, &seed);
+    gd_cross_entropy_options options = {.reduction = reduction,
+                                        .label_smoothing = random_chance(&seed, 0.6) ? 0.25 : 0,
+                                        .weight = weighted ? gd_detach(w) : NULL};
+    double *vx = values_of(x), *vw = values_of(w), *vt = values_of(t), *losses = zeros(rows),
+           *dx = zeros(rows * vocab), *dq = zeros(rows * vocab), sum = 0;
+    int32_t *targets = calloc((size_t)rows, sizeof *targets);
+    for (int64_t i = 0; i < rows && !given; i++) targets[i] = (int32_t)vt[i];
+    if (rows > 1 && !given && random_chance(&seed, 0.5) && targets[1] != targets[0])
+        options.ignore_index = targets[1] ? targets[1] : GD_ZERO;
+    const soft s = {rows,
+                    vocab,
+                    vx,
+                    weighted ? vw : NULL,
+                    given ? vt : NULL,
+                    targets,
+                    options.label_smoothing,
+                    options.ignore_index ? targets[1] : -100};
+    const double divisor = soft_reference(&s, losses, dx, dq);
+    gd_tensor *y = gd_keep(gd_cross_entropy_with(x, t, &options));
+    double *dy = backward_random(ctx, y, &seed);
+    for (int64_t i = 0; i < rows; i++) {
+        const double g = reduction == GD_NONE ? dy[i] : reduction == GD_SUM ? *dy : *dy / divisor;
+        sum += losses[i];
+        for (int64_t j = i * vocab; j < (i + 1) * vocab; j++) dx[j] *= g, dq[j] *= g;
+    }
+    if (reduction == GD_MEAN) sum /= divisor;
+    const double fine = dtype == GD_FLOAT64 ? 1e-13 : 3e-6;
+    assert_sums("loss", y, reduction == GD_NONE ? losses : &sum, fine);
+    assert_near(gd_grad(x), dx, 1, 0, fine, 1, "dx");
+    if (given) assert_near(gd_grad(t), dq, 1, 0, fine, 1, "dq");
+    free(vx), free(vw), free(vt), free(losses), free(dx), free(dq), free(dy), free(targets);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* Log-probabilities of ln 1/4 and ln 3/4, by hand. */
+START_TEST(test_soft_by_hand)
+{
+    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
+    const float l3 = 1.0986122886681098f, logits[] = {0, l3, l3, 0};
+    gd_tensor *x = logits_of(ctx, 2, 2, logits);
+    gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), (int32_t[]){0, 0});
+    gd_tensor *w = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2), (float[]){3, 1});
+    gd_tensor *q = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2, 2), (float[]){0.5, 0.5, 1, 0});
+    const double a = log(4), b = log(4.0 / 3); /* the losses of the two probabilities */
+    gd_cross_entropy_options options = {.reduction = GD_NONE};
+    assert_sums("none", gd_cross_entropy_with(x, t, &options), (double[]){a, b}, 1e-6);
+    options.weight = w;
+    assert_sums("weight", gd_cross_entropy_with(x, t, &options), (double[]){3 * a, 3 * b}, 1e-6);
+    options.reduction = GD_MEAN;
+    assert_sums("mean", gd_cross_entropy_with(x, t, &options), (double[]){(a + b) / 2}, 1e-6);
+    assert_sums("q", gd_cross_entropy_with(x, q, &options),
+                (double[]){(1.5 * a + 0.5 * b + 3 * b) / 2}, 1e-6);
+    options = (gd_cross_entropy_options){.reduction = GD_SUM, .label_smoothing = 0.5};
+    assert_sums("smoothing", gd_cross_entropy_with(x, t, &options), (double[]){a + b}, 1e-6);
+    options.label_smoothing = 1;
+    assert_sums("all of it", gd_cross_entropy_with(x, t, &options), (double[]){a + b}, 1e-6);
+    gd_tensor *matrix = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2, 1), (float[]){0, l3});
+    gd_tensor *one = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(1, 1), (float[]){1});
+    gd_tensor *first = gd_slice(t, 0, 0, 1);
+    options.label_smoothing = 0.5; /* gd_linear_cross_entropy as two ops */
+    assert_sums("linear", gd_linear_cross_entropy(one, matrix, first, &options),
+                (double[]){0.75 * a + 0.25 * b}, 1e-6);
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* Weights that are all 0 leave nothing to divide by; a class without a share may be -inf. */
+START_TEST(test_soft_edges)
+{
+    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
+    const float logits[] = {0, -INFINITY, 0, NAN, 1, 2};
+    gd_tensor *x = logits_of(ctx, 2, 3, logits);
+    gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), (int32_t[]){0, 1});
+    gd_tensor *zero = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3));
+    gd_tensor *q = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(2, 3), (float[]){.5, 0, .5, 0, 0, 0});
+    gd_tensor_fill(zero, 0);
+    gd_cross_entropy_options options = {.weight = zero};
+    gd_tensor *y = gd_cross_entropy_with(x, t, &options);
+    gd_backward(y);
+    ck_assert_no_error(ctx);
+    double *dx = values_of(gd_grad(x));
+    ck_assert(isnan(gd_item(y)));
+    for (int i = 0; i < 6; i++) ck_assert(isnan(dx[i]));
+    free(dx);
+    gd_grad_clear(x);
+    gd_tensor_set_requires_grad(q, true);
+    options = (gd_cross_entropy_options){.reduction = GD_SUM};
+    y = gd_cross_entropy_with(x, q, &options);
+    gd_backward(y);
+    ck_assert_no_error(ctx);
+    ck_assert(fabs(gd_item(y) - log(2)) < 1e-6);
+    assert_sums("dx", gd_grad(x), (double[]){0, 0, 0, 0, 0, 0}, 1e-6);
+    assert_sums("dq", gd_grad(q), (double[]){log(2), INFINITY, log(2), NAN, NAN, NAN}, 1e-6);
+    gd_grad_clear(x);
+    /* Ignored rows count for nothing, with smoothing too; without any row the mean is NaN. */
+    options = (gd_cross_entropy_options){.ignore_index = 1, .label_smoothing = 0.1};
+    gd_tensor *both = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), (int32_t[]){1, 1});
+    y = gd_cross_entropy_with(x, both, &options);
+    gd_backward(y);
+    ck_assert_no_error(ctx);
+    ck_assert(isnan(gd_item(y)));
+    assert_sums("dx", gd_grad(x), (double[]){0, 0, 0, 0, 0, 0}, 0);
+    options.reduction = GD_NONE;
+    assert_sums("none", gd_cross_entropy_with(x, both, &options), (double[]){0, 0}, 0);
+    gd_tensor *none = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(0, 3));
+    y = gd_cross_entropy(none, none);
+    ck_assert(isnan(gd_item(y)));
+    y = gd_cross_entropy_with(none, none, &(gd_cross_entropy_options){.reduction = GD_NONE});
+    ck_assert_int_eq(gd_tensor_count(y), 0);
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(test_soft_refused)
+{
+    gd_context *ctx = gd_context_create(NULL);
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 3));
+    gd_tensor *t = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(2));
+    gd_tensor *w = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3));
+    gd_tensor *wide = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(3));
+    gd_tensor_fill(t, 0);
+    gd_cross_entropy_options options = {.weight = wide};
+    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
+    ck_assert_error(ctx, "cross_entropy: weight is float64 [3], wanted float32 [3]");
+    options.weight = gd_slice(w, 0, 0, 2);
+    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
+    ck_assert_error(ctx, "cross_entropy: weight is float32 [2], wanted float32 [3]");
+    gd_tensor_set_requires_grad(w, true);
+    options.weight = w;
+    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
+    ck_assert_error(ctx, "cross_entropy: weight requires a gradient, and class weights have none");
+    options = (gd_cross_entropy_options){.label_smoothing = 1.5};
+    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
+    ck_assert_error(ctx, "cross_entropy: label_smoothing is 1.5, wanted 0 to 1");
+    options.label_smoothing = NAN;
+    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
+    ck_assert_error(ctx, "cross_entropy: label_smoothing is nan");
+    options = (gd_cross_entropy_options){.ignore_index = 1};
+    ck_assert_ptr_null(gd_cross_entropy_with(x, x, &options));
+    ck_assert_error(ctx, "cross_entropy: given an ignore index, but targets are probabilities");
+    options = (gd_cross_entropy_options){.reduction = GD_NONE};
+    gd_tensor_fill(t, 3);
+    ck_assert_ptr_null(gd_cross_entropy_with(x, t, &options));
+    ck_assert_error(ctx, "cross_entropy: targets[0] is 3, wanted 0 to 2");
+    ck_assert_ptr_null(gd_cross_entropy_with(x, w, &options));
+    ck_assert_error(ctx, "cross_entropy: targets is float32 [3], wanted int32 and the shape of");
     gd_context_free(ctx);
 }
 END_TEST
@@ -294,6 +508,10 @@ int main(void)
     tcase_add_test(tcase, test_gradient_over_logits);
     tcase_add_test(tcase, test_threads);
     tcase_add_test(tcase, test_refused);
+    tcase_add_loop_test(tcase, test_soft, 0, 72);
+    tcase_add_test(tcase, test_soft_by_hand);
+    tcase_add_test(tcase, test_soft_edges);
+    tcase_add_test(tcase, test_soft_refused);
     suite_add_tcase(suite, tcase);
     return check_main(suite);
 }

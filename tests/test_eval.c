@@ -144,7 +144,7 @@ START_TEST(a_validation_may_take_fewer_batches)
     double sum = 0;
     snprintf(line, sizeof line, "%s --out three --eval-batches 3", tokens);
     train(line);
-    program_said(output, "each validation takes 3 x 5 x 12 of them");
+    program_said(output, "each validation reads at most 3 x 5 x 12 of them");
     logged(6, few);
     for (int i = 0; i < 3; i++) sum += loss_of_part("three", begins[i] * 12, 5 * 12 + 1);
     ck_assert_double_eq_tol(strtod(few, NULL), sum / 3, 1e-6);
@@ -217,7 +217,7 @@ static const struct {
 } bad[] = {
     {"", 2, "--model DIR is missing"},
     {"run --data a --tokens b", 2, "--data, --val-data and --tokens exclude each other"},
-    {"run --whole", 2, "--whole is about --data FILE, which is missing"},
+    {"run --whole", 2, "--whole needs --data FILE"},
     {"run --batch x", 2, "--batch is \"x\", wanted a whole number"},
     {"run --prompt x", 2, "--prompt is not an option"},
     {"nowhere", 1, "--model nowhere: No such file or directory"},
@@ -231,7 +231,7 @@ static const struct {
     {"run --data /dev/zero", 1, "--data /dev/zero: it is a device, wanted a file or a pipe"},
     {"run --val-data /dev/zero", 1, "--val-data /dev/zero: it is a device"},
     {"run --tokens /dev/zero", 1, "--tokens /dev/zero: it is not a regular file"},
-    {GRADUS_TEST_DIR "/llama/tied --data text", 1, "the model has no tokenizer to cut a text with"},
+    {GRADUS_TEST_DIR "/llama/tied --data text", 1, "the model has no tokenizer for a text"},
 };
 
 START_TEST(bad_wishes_are_named)

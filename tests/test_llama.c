@@ -170,18 +170,18 @@ START_TEST(folders_that_do_not_fit)
         {"sed -i 's/\"num_hidden_layers\": 2/\"num_hidden_layers\": 3/' config.json",
          "has no tensor \"model.layers.2.input_layernorm.weight\""},
         {"sed -i 's/\"num_hidden_layers\": 2/\"num_hidden_layers\": 1/' config.json",
-         "holds \"model.layers.1.input_layernorm.weight\", which is no weight of this model"},
+         "contains \"model.layers.1.input_layernorm.weight\", which is not a weight of this model"},
         {"sed -i 's/\"head_dim\": 4/\"head_dim\": 8/' config.json", "head_dim is not hidden_size"},
         {"sed -i 's/\"rope_type\": \"default\"/\"rope_type\": \"yarn\"/' config.json",
-         "rope_parameters is not of rope_type \"default\", the one that this program can compute, "
+         "rope_parameters is not of rope_type \"default\", the only one supported, "
          "but {\"rope_theta\":10000.0,\"rope_type\":\"yarn\"}"},
         {"sed -i 's/\"use_cache\": true/\"rope_scaling\": {\"type\": \"linear\", \"factor\": "
          "2.0}/' "
          "config.json",
-         "rope_scaling is not of rope_type \"default\", the one that this program can compute, but "
+         "rope_scaling is not of rope_type \"default\", the only one supported, but "
          "{\"type\":\"linear\",\"factor\":2.0}"},
         {"sed -i 's/\"tie_word_embeddings\": false/\"tie_word_embeddings\": true/' config.json",
-         "lm_head.weight is not model.embed_tokens.weight once more"},
+         "lm_head.weight differs from model.embed_tokens.weight"},
         {"sed -i 's/\"attention_bias\": false/\"attention_bias\": true/' config.json",
          "attention_bias is not false"},
         {"sed -i 's/\"num_key_value_heads\": 2/\"num_key_value_heads\": 3/' config.json",

@@ -123,24 +123,24 @@ static const struct {
     const char *message;
 } bad[] = {
     {"", 2, "--model DIR is missing"},
-    {"run more", 2, "\"more\" is not an option"},
+    {"run more", 2, "more is not an option"},
     {"run --prompt a --prompt-file b", 2, "--prompt and --prompt-file exclude each other"},
     {"run --stop ''", 2, "--stop must not be empty"},
     {"run --top-p 1.5", 2, "--top-p is \"1.5\", wanted a number from 0 to 1"},
     {"run --length -1", 2, "--length is \"-1\""},
     {"run --samples 0", 2, "--samples is \"0\""},
     {"nowhere", 1, "--model nowhere: No such file or directory"},
-    {".", 1, "--model .: it holds neither a model (config.json) nor a whole checkpoint (step-N)"},
+    {".", 1, "--model .: it has neither a model (config.json) nor a whole checkpoint (step-N)"},
     {"text", 1, "--model text: Not a directory"},
-    {"run --prompt x", 1, "the prompt has the byte 120 ('x') at place 0"},
+    {"run --prompt x", 1, "byte 0 of the prompt is 120 ('x'), which is not in"},
     {"run --prompt-file nothing", 1, "--prompt-file nothing: No such file"},
     {"run --prompt-file .", 1, "--prompt-file .: Is a directory"},
     {"run --prompt-file /dev/zero", 1, "--prompt-file /dev/zero: it is a device, wanted a file"},
     {"run --config /dev/zero", 2, "--config /dev/zero: it is a device, wanted a file"},
-    {"ids_run --prompt '3 60'", 1, "the prompt has \"60\" where the id of a token is wanted"},
-    {"ids_run --prompt '3 x'", 1, "the prompt has \"x\" where"},
-    {"ids_run --prompt '-3'", 1, "the prompt has \"-3\" where"},
-    {"ids_run --prompt-file zero", 1, "the prompt has \"\" where"},
+    {"ids_run --prompt '3 60'", 1, "the prompt has \"60\", wanted a token id"},
+    {"ids_run --prompt '3 x'", 1, "the prompt has \"x\", wanted"},
+    {"ids_run --prompt '-3'", 1, "the prompt has \"-3\", wanted"},
+    {"ids_run --prompt-file zero", 1, "the prompt has \"\", wanted"},
     {"run/step-00000040 --length 3 >/dev/full", 1,
      "cannot write to stdout: No space left on device"},
 };
@@ -182,7 +182,7 @@ START_TEST(logits_that_are_not_finite_are_told)
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         snprintf(command, sizeof command, "nan --length 9 %s", ways[i]);
         ck_assert_int_eq(program_run_in(folder, "gradus-sample", command, output), 1);
-        program_said(output, "gradus-sample: the model's logits are not finite (");
+        program_said(output, "gradus-sample: the logits are not finite (");
         ck_assert_int_eq(count_lines(output), 2); /* what there is of the text; the message */
     }
     ck_assert_int_eq(program_run_in(folder, "gradus-eval", "nan --json", output), 1);

@@ -165,20 +165,21 @@ static const struct {
 } bad[] = {
     {"", "--data FILE is missing"},
     {"--data x --layer-s 2", "--layer-s is not an option; did you mean --layers?"},
-    {"--learning_rate 1e-3", "--learning_rate is not an option; did you mean --lr? --help lists"},
+    {"--learning_rate 1e-3",
+     "--learning_rate is not an option; did you mean --lr? --help lists all"},
     {"--n_layer=6", "--n_layer=6 is not an option; did you mean --layers?"},
     {"--max_iters 5", "--max_iters is not an option; did you mean --steps?"},
     {"--weight_decay 1", "--weight_decay is not an option; did you mean --weight-decay?"},
     {"--dropuot 1", "--dropuot is not an option; did you mean --dropout?"},
     {"-data x", "-data is not an option; did you mean --data?"},
     {"--compile", "--compile is not an option; see --help"},
-    {"--l 3", "--l is ambiguous; see --help"},
+    {"--lay 3", "--lay is not an option"},
     {"--bogus", "--bogus is not an option"},
     {"-z", "-z is not an option"},
     {"-zy --data x", "-zy is not an option"},
-    {"--data x stray", "\"stray\" is not an option"},
+    {"--data x stray", "stray is not an option; see --help"},
     {"--layers", "--layers needs a value"},
-    {"--tied=1 --data x", "--tied takes no value, but got --tied=1"},
+    {"--tied=1 --data x", "--tied is \"1\", wanted true or false"},
     {"--layers 0", "--layers is \"0\", wanted a whole number from 1 to 1000"},
     {"--layers 2.5", "--layers is \"2.5\", wanted a whole number"},
     {"--layers 2x", "--layers is \"2x\", wanted a whole number"},
@@ -191,23 +192,23 @@ static const struct {
     {"--lr inf", "--lr is \"inf\", wanted a number from 0"},
     {"--lr -1e-3", "--lr is \"-1e-3\", wanted a number from 0"},
     {"--dropout 1", "--dropout is \"1\", wanted a number from 0 to 0.99"},
-    {"--dtype f8", "--dtype is \"f8\", wanted f32|bf16|f16|f64\n"},
+    {"--dtype f8", "--dtype is \"f8\", wanted f32|f64|bf16|f16\n"},
     {"--device gpu", "--device is \"gpu\", wanted cpu|cuda|auto"},
     {"--data x --dim 30 --heads 4", "--dim is not a multiple of --heads"},
     {"--data x --dim 12 --heads 4", "--dim / --heads is odd"},
     {"--data x --heads 4 --kv-heads 3", "--heads is not a multiple of --kv-heads"},
     {"--data x --lr 1e-3 --min-lr 1e-2", "--min-lr is more than --lr"},
     {"--data x --schedule constant --min-lr 0", "--min-lr is never reached"},
-    {"--data x --dtype f64 --tf32", "--tf32 is about --dtype f32"},
+    {"--data x --dtype f64 --tf32", "--tf32 needs --dtype f32"},
     {"--data x --keep 3", "--out DIR is missing: without it no checkpoint is saved"},
     {"--data x --on-save-error die", "--on-save-error is \"die\", wanted continue|stop"},
-    {"--data x --resume a --init b", "--resume and --init: a run begins from one of them"},
-    {"--data x --resume auto", "--resume auto looks in --out DIR, which is missing"},
+    {"--data x --resume a --init b", "--resume and --init exclude each other"},
+    {"--data x --resume auto", "--resume auto needs --out DIR, the folder of the run"},
     {"--data x --tokens y", "--data and --tokens exclude each other"},
-    {"--tokens x", "--tokens wants --val-data PATTERN"},
-    {"--tokens x --val-data y", "--tokens wants --vocab N"},
+    {"--tokens x", "--tokens needs --val-data PATTERN"},
+    {"--tokens x --val-data y", "--tokens needs --vocab N"},
     {"--data x --vocab 255", "--vocab is less than 256"},
-    {"--data x --schedule step", "--schedule is \"step\", wanted cosine|linear|constant|wsd"},
+    {"--data x --schedule step", "--schedule is \"step\", wanted constant|linear|cosine|wsd"},
     {"--config /no/such/file", "--config /no/such/file: No such file"},
 };
 
@@ -262,7 +263,7 @@ END_TEST
 START_TEST(rates_that_teach_nothing_are_told)
 {
     train("--lr 0 --steps 6", first);
-    program_said(first, "gradus-train: --lr is 0: the weights stay as they are\n");
+    program_said(first, "gradus-train: --lr is 0: the weights do not change\n");
     train("--steps 4", first);
     program_said(first, "gradus-train: --warmup is 5, but there are 4 steps: the rate stays below");
 }
@@ -399,9 +400,9 @@ START_TEST(a_run_that_diverges_stops)
     ck_assert_ptr_null(strstr(first, "validation loss"));
     strcat(arguments, " --skip-nonfinite 2");
     ck_assert_int_eq(program_run(arguments, first), 1);
-    const char *out = strstr(first, " is left out: the loss is ");
-    ck_assert(out && (out = strstr(out + 1, " is left out: the loss is ")));
-    ck_assert_ptr_null(strstr(out + 1, " is left out: "));
+    const char *out = strstr(first, " is skipped: the loss is ");
+    ck_assert(out && (out = strstr(out + 1, " is skipped: the loss is ")));
+    ck_assert_ptr_null(strstr(out + 1, " is skipped: "));
     ck_assert_ptr_null(strstr(first, "-nan"));
 }
 END_TEST

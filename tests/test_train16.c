@@ -317,17 +317,17 @@ static void set_scale(const char *scale)
     gd_context_free(ctx);
 }
 
-/* With a scale far too large steps are left out, each with half the scale, and then it learns; none
+/* With a scale far too large, steps are skipped, each with half the scale, and then it learns; none
  * of them counts as a fault. A run that is stopped among them goes on in the same way. */
 START_TEST(overflows_are_survived)
 {
-    static const char words[] = "is left out: a gradient overflows float16";
+    static const char words[] = "is skipped: a gradient overflows float16";
     int left_out = 0;
     run_well("--steps 5 --out a --dtype f16", "", "");
     set_scale("17179869184");
     run_well("--resume a/step-00000005 --steps 60 --out b --checkpoint-every 9 --keep 0", "", "");
     for (const char *at = output; (at = strstr(at, words)); at++) left_out++;
-    printf("%d steps were left out\n", left_out);
+    printf("%d steps were skipped\n", left_out);
     ck_assert_int_ge(left_out, 10);
     ck_assert_int_le(left_out, 34);
     ck_assert_double_lt(number_after(output, "step 60/60 | loss "),

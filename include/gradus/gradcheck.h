@@ -80,8 +80,8 @@ typedef struct gd_gradcheck_input {
     int64_t worst;                     /* flat index of the worst element; -1: none */
     double analytic, numeric;          /* there */
     double ratio_median, ratio_spread; /* analytic / numeric over the wrong elements; NaN: none */
-    char finding[256];   /* what it looks like: "a constant factor 1/2", "the sign is flipped",
-                          * "a single element is off" ...; "" if nothing is recognised */
+    char finding[256];   /* what is wrong: "a constant factor 1/2", "dy[3, :] is left out", "it is
+                          * dy y instead of dy y - dy y^2" ...; "" if nothing is recognised */
     char behaviour[256]; /* the check of behaviour that failed, "" if none */
 
     /* Of a wrong or inconclusive worst element: the numeric derivative at several steps. */

@@ -26,8 +26,13 @@
  *                             a negative base under a fractional exponent gives NaN
  *     div                     x / 0 is inf or NaN, and so are both gradients
  *     softmax, log_softmax    a row that is -inf throughout, or has +inf, gives NaN
+ *     attention               a query that sees no key, or whose mask is -inf: 0, with gradient 0
  *     logsumexp               of -inf throughout is -inf with gradient 0 *; with +inf it is +inf
  *     mean, cross_entropy     over nothing: NaN; sum: 0; max and logsumexp: -inf
+ *     cross_entropy           class weights that are all 0: the mean and its gradient are NaN; a
+ *                             class of weight or share 0 counts for nothing, whatever its logit *
+ *     cumsum                  a NaN, or an inf and a -inf, make NaN of all that follow
+ *     argmax, topk            NaN counts as the largest; equal elements: the first one first *
  *     rms_norm, layer_norm    eps 0 and a row of zeros (layer_norm: of equal elements) give NaN
  *
  * Sums of float64 overflow where their value does, as in PyTorch: rms_norm squares x, so a row
@@ -114,15 +119,23 @@ typedef struct gd_attention_options {
     bool causal;  /* query i sees keys 0 .. i + (S - T): the last query sees every key */
     double scale; /* of the scores; unset: 1 / sqrt(D) */
     /* The probability that a weight becomes 0; the others are divided by 1 - dropout (Srivastava
-     * et al. 2014). Drawn from the context's random stream, and not stored. */
+     * et al. 2014). Drawn from the context's random stream, and not stored. On a GPU it must be 0 in
+     * a step that is captured as a graph. */
     double dropout;
+    /* Which keys a query sees, broadcast to [B, H, T, S]: GD_INT32, those where it is not 0; or of
+     * q's dtype, added to the scores, which has a gradient (and then takes memory for [B, H, T, S]
+     * in the backward). NULL: all. On the CPU, so far. */
+    gd_tensor *mask;
+    /* Query i, whose own key is p = i + (S - T), sees only keys with |p - key| < window; if causal,
+     * the last `window` up to its own. Unset: all. On the CPU, so far. */
+    int64_t window;
 } gd_attention_options;
 
-/* y = softmax(scale q k^T) v per head, with query head h reading key head h / (H / KV)
+/* y = softmax(scale q k^T + mask) v per head, with query head h reading key head h / (H / KV)
  * (Vaswani et al. 2017; grouped queries: Ainslie et al. 2023, arXiv:2305.13245; without ever
  * storing the T x S scores: Dao et al. 2022, arXiv:2205.14135).
  * q [B, T, H, D], k [B, S, KV, D], v [B, S, KV, E], H a multiple of KV -> [B, T, H, E].
- * A query that sees no key gives zeros. NULL options: full attention. */
+ * A query that sees no key gives zeros, and has gradient 0. NULL options: full attention. */
 GD_API gd_tensor *gd_attention(gd_tensor *q, gd_tensor *k, gd_tensor *v,
                                const gd_attention_options *options);
 
@@ -133,18 +146,29 @@ GD_API gd_tensor *gd_attention(gd_tensor *q, gd_tensor *k, gd_tensor *v,
 GD_API gd_tensor *gd_softmax(gd_tensor *x, int axis);
 GD_API gd_tensor *gd_log_softmax(gd_tensor *x, int axis);
 
-typedef enum gd_reduction { GD_MEAN = 0, GD_SUM = 1 } gd_reduction;
+typedef enum gd_reduction { GD_MEAN = 0, GD_SUM = 1, GD_NONE = 2 } gd_reduction;
 
 typedef struct gd_cross_entropy_options {
-    gd_reduction reduction; /* the mean is over the targets that count */
+    gd_reduction reduction; /* the mean is over the targets that count; GD_NONE: a loss a row */
     int32_t ignore_index;   /* rows with this target count for nothing; unset: there is none */
+    gd_tensor *weight;      /* of the classes, [V], of the logits' dtype; no gradient; NULL: 1 */
+    double label_smoothing; /* eps, 0 to 1 (Szegedy et al. 2016, arXiv:1512.00567); unset: 0 */
 } gd_cross_entropy_options;
 
 /* loss = reduction over rows i of  logsumexp(logits[i, :]) - logits[i, targets[i]].
  * logits [..., V], targets GD_INT32 [...] -> a tensor without dimensions, of float32 where the
- * logits are 16-bit. A target outside [0, V) that is not ignored is an error, on a GPU at the next
- * wait for it. The mean over no rows at all is NaN. The gradient overwrites the logits where nothing
- * else needs them. */
+ * logits are 16-bit; with GD_NONE [...], 0 where a row is ignored. A target outside [0, V) that is
+ * not ignored is an error, on a GPU at the next wait for it. The mean over no rows at all is NaN.
+ * The gradient overwrites the logits where nothing else needs them.
+ *
+ * Targets may be probabilities q [..., V] of the logits' dtype, which have a gradient too and are
+ * not checked to sum to 1; then there is no ignore_index. With a class weight w and smoothing eps
+ *
+ *     loss_i = sum_j w[j] ((1 - eps) q[i, j] + eps / V) (logsumexp(logits[i, :]) - logits[i, j])
+ *
+ * (q[i, j] = [j = targets[i]] for whole numbers), and the mean divides by the sum of w[targets[i]]
+ * over the rows that count, for probabilities by the number of rows: PyTorch's definitions. Weight,
+ * smoothing, GD_NONE and probabilities are on the CPU, so far. */
 GD_API gd_tensor *gd_cross_entropy(gd_tensor *logits, gd_tensor *targets);
 GD_API gd_tensor *gd_cross_entropy_with(gd_tensor *logits, gd_tensor *targets,
                                         const gd_cross_entropy_options *options);
@@ -154,7 +178,7 @@ GD_API gd_tensor *gd_cross_entropy_with(gd_tensor *logits, gd_tensor *targets,
  * they are read once and nobody sees them; without a backward to come they are made in pieces of
  * rows, and never stand in memory as a whole.
  * x [..., K], weight [V, K], targets GD_INT32 [...] -> a tensor without dimensions. NULL options:
- * the mean. */
+ * the mean. With class weights, smoothing, GD_NONE or probabilities it is two ops. */
 GD_API gd_tensor *gd_linear_cross_entropy(gd_tensor *x, gd_tensor *weight, gd_tensor *targets,
                                           const gd_cross_entropy_options *options);
 
@@ -235,6 +259,29 @@ GD_API gd_tensor *gd_std(gd_tensor *x, const int *axes, int count, double correc
 /* Over all axes: a tensor without dimensions. */
 GD_API gd_tensor *gd_sum_all(gd_tensor *x);
 GD_API gd_tensor *gd_mean_all(gd_tensor *x);
+
+/* ---- Along one axis (kernels/axis) -------------------------------------------------------- */
+
+/* As PyTorch's of the same names; `axis` may be negative: from the end. On the CPU, so far. */
+
+/* y[..., i, ...] = x[..., index[..., i, ...], ...] at the place of the axis. index GD_INT32, of as
+ * many dimensions as x and, but along the axis, nowhere larger -> y of its shape. An index outside
+ * [0, size of the axis) is an error, -1 too. */
+GD_API gd_tensor *gd_gather(gd_tensor *x, int axis, gd_tensor *index);
+/* A copy of x to which y[..., index[..., i, ...], ...] += src[..., i, ...]: what has one index is
+ * added up, in order. index as for gd_gather, and nowhere larger than src; elements of src beyond
+ * it count for nothing. x, src of one dtype. */
+GD_API gd_tensor *gd_scatter_add(gd_tensor *x, int axis, gd_tensor *index, gd_tensor *src);
+/* y_i = x_0 + ... + x_i. */
+GD_API gd_tensor *gd_cumsum(gd_tensor *x, int axis);
+/* The index of the largest element, the first of equal ones, or the first NaN: GD_INT32, without a
+ * gradient. An axis of size 0 is an error. keep_dims leaves the axis in the shape with size 1. */
+GD_API gd_tensor *gd_argmax(gd_tensor *x, int axis, bool keep_dims);
+/* The k largest (or smallest) elements, 0 <= k <= size of the axis, the largest (smallest) first;
+ * of equal ones the lower index comes first, and NaN counts as larger than any number. Returns the
+ * values, which have a gradient, and leaves where they were in *indices, GD_INT32, without one
+ * (NULL on error; indices may be NULL). */
+GD_API gd_tensor *gd_topk(gd_tensor *x, int64_t k, int axis, bool largest, gd_tensor **indices);
 
 /* ---- Shapes (kernels/shape) --------------------------------------------------------------- */
 

@@ -1,4 +1,4 @@
-/* attention.c - y = softmax(scale q k^T) v per head. README.md derives the gradients. */
+/* attention.c - y = softmax(scale q k^T + mask) v per head. README.md derives the gradients. */
 #include "attention/attention.h"
 #include "attention/dropout.h"
 #include "arguments.h"
@@ -23,11 +23,43 @@ static gd_status check_keys(const gd_call *call, int i, const char *what, int64_
                         gd_shape_text(call->input[1]).text);
 }
 
+/* The window, and the mask: int32, or of q's dtype, broadcast to [B, H, T, S]. */
+static gd_status check_mask(const gd_call *call)
+{
+    const attention_sizes z = attention_sizes_of(call);
+    const int64_t window = ((const attention_args *)call->args)->window;
+    const int64_t wanted[] = {z.B, z.H, z.T, z.S};
+    const gd_tensor *mask = call->input[3];
+    const int missing = mask ? 4 - gd_tensor_ndim(mask) : 0;
+    bool fits = missing >= 0;
+    for (int d = missing; mask && fits && d < 4; d++) {
+        const int64_t size = gd_tensor_dim(mask, d - missing);
+        fits = size == 1 || size == wanted[d];
+    }
+    if (!fits) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "mask has shape %s, wanted one that broadcasts to [B, H, T, S], here "
+                            "[%lld, %lld, %lld, %lld]",
+                            gd_shape_text(mask).text, (long long)z.B, (long long)z.H,
+                            (long long)z.T, (long long)z.S);
+    }
+    if (window < 0) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "window is %lld, wanted at least 1, or 0 for none", (long long)window);
+    }
+    if (gd_context_device(call->context) != GD_CPU && (mask || window)) {
+        return gd_call_fail(call, GD_ERROR_UNSUPPORTED, "a mask and a window are not on a GPU yet");
+    }
+    return GD_OK;
+}
+
 static gd_status attention_shape(const gd_call *call, gd_spec *output, gd_spec *save,
                                  uint64_t *words)
 {
     static const char *const wanted[] = {"[B, T, H, D]", "[B, S, KV, D]", "[B, S, KV, E]"};
-    if (gd_check_one_dtype(call)) return GD_ERROR_ARGUMENT;
+    gd_call reals = *call;
+    if (call->input[3] && gd_tensor_dtype(call->input[3]) == GD_INT32) reals.inputs = 3;
+    if (gd_check_one_dtype(&reals)) return GD_ERROR_ARGUMENT;
     for (int i = 0; i < 3; i++) {
         if (gd_tensor_ndim(call->input[i]) == 4) continue;
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "%s has shape %s, wanted %s",
@@ -55,6 +87,8 @@ static gd_status attention_shape(const gd_call *call, gd_spec *output, gd_spec *
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "dropout is %g, wanted 0 <= dropout < 1",
                             args->dropout);
     }
+    const gd_status status = check_mask(call);
+    if (status) return status;
     output[0] = gd_spec_like(q);
     output[0].shape[3] = gd_tensor_dim(v, 3);
     gd_dtype dtype = gd_tensor_dtype(q) == GD_FLOAT64 ? GD_FLOAT64 : GD_FLOAT32;
@@ -69,8 +103,12 @@ GD_KERNEL(attention_backward)
 
 /* ---- Cases -------------------------------------------------------------------------------- */
 
-static const attention_args full = {false, 0.5, 0}, causal = {true, 0.5, 0},
-                            negative = {true, -0.3, 0}, dropped = {true, 0.5, 0.3};
+static const attention_args full = {.scale = 0.5}, causal = {.causal = true, .scale = 0.5},
+                            negative = {.causal = true, .scale = -0.3},
+                            dropped = {.causal = true, .scale = 0.5, .dropout = 0.3},
+                            sliding = {.causal = true, .scale = 0.5, .window = 3},
+                            around = {.scale = 0.5, .window = 2},
+                            all = {.causal = true, .scale = 0.5, .dropout = 0.2, .window = 50};
 
 #define Q(...)               \
     {                        \
@@ -84,10 +122,19 @@ static const attention_args full = {false, 0.5, 0}, causal = {true, 0.5, 0},
     {                        \
         GD_DIMS(__VA_ARGS__) \
     }
-#define CASE(case_name, case_args, ...)                                              \
-    {                                                                                \
-        .name = case_name, .args = &case_args, .inputs = 3, .input = { __VA_ARGS__ } \
+#define BIAS(...)            \
+    {                        \
+        GD_DIMS(__VA_ARGS__) \
     }
+#define MASK(...)                         \
+    {                                     \
+        GD_INDEX(2), GD_DIMS(__VA_ARGS__) \
+    }
+#define MASKED(case_name, case_args, ...)                                            \
+    {                                                                                \
+        .name = case_name, .args = &case_args, .inputs = 4, .input = { __VA_ARGS__ } \
+    }
+#define CASE(case_name, case_args, ...) MASKED(case_name, case_args, __VA_ARGS__, GD_ABSENT)
 
 static const gd_case cases[] = {
     CASE("full", full, Q(2, 5, 2, 4), K(2, 5, 2, 4), V(2, 5, 2, 4)),
@@ -104,27 +151,36 @@ static const gd_case cases[] = {
     CASE("dropout", dropped, Q(2, 7, 4, 3), K(2, 9, 2, 3), V(2, 9, 2, 5)),
     CASE("dropout_tiles", dropped, Q(1, 40, 2, 3), K(1, 100, 1, 3), V(1, 100, 1, 2)),
     CASE("two_tiles_full", full, Q(1, 33, 1, 3), K(1, 131, 1, 3), V(1, 131, 1, 3)),
+    CASE("window", sliding, Q(1, 9, 2, 3), K(1, 9, 1, 3), V(1, 9, 1, 2)),
+    CASE("window_to_both_sides", around, Q(1, 5, 1, 3), K(1, 8, 1, 3), V(1, 8, 1, 2)),
+    MASKED("mask", full, Q(2, 5, 2, 3), K(2, 6, 1, 3), V(2, 6, 1, 4), MASK(2, 2, 5, 6)),
+    MASKED("mask_of_keys", causal, Q(2, 6, 2, 3), K(2, 6, 2, 3), V(2, 6, 2, 4), MASK(2, 1, 1, 6)),
+    MASKED("bias", full, Q(2, 3, 4, 2), K(2, 5, 2, 2), V(2, 5, 2, 3), BIAS(2, 4, 3, 5)),
+    MASKED("bias_of_heads", causal, Q(2, 4, 3, 2), K(2, 4, 3, 2), V(2, 4, 3, 2), BIAS(3, 4, 4)),
+    MASKED("bias_of_keys", causal, Q(2, 4, 2, 2), K(2, 6, 1, 2), V(2, 6, 1, 2), BIAS(2, 1, 1, 6)),
+    MASKED("bias_tiles", all, Q(1, 70, 2, 3), K(1, 110, 1, 3), V(1, 110, 1, 2), BIAS(70, 110)),
     {.name = "no_queries",
      .args = &full,
-     .inputs = 3,
-     .input = {Q(1, 0, 2, 4), K(1, 3, 2, 4), V(1, 3, 2, 4)},
+     .inputs = 4,
+     .input = {Q(1, 0, 2, 4), K(1, 3, 2, 4), V(1, 3, 2, 4), GD_ABSENT},
      .may_be_empty = true},
     {.name = "no_keys",
      .args = &full,
-     .inputs = 3,
-     .input = {Q(1, 3, 2, 4), K(1, 0, 2, 4), V(1, 0, 2, 4)},
+     .inputs = 4,
+     .input = {Q(1, 3, 2, 4), K(1, 0, 2, 4), V(1, 0, 2, 4), GD_ABSENT},
      .may_be_empty = true},
 };
 
 const gd_op gd_op_attention = {
     .name = "attention",
-    .formula = "y = softmax(scale q k^T) v per head",
-    .inputs = 3,
-    .input_names = {"q", "k", "v"},
+    .formula = "y = softmax(scale q k^T + mask) v per head",
+    .inputs = 4,
+    .input_names = {"q", "k", "v", "mask"},
+    .optional_inputs = GD_BIT(3),
     .outputs = 1,
     .saves = 1, /* log-sum-exp of the scaled scores, [B, H, T] */
     .args_size = sizeof(attention_args),
-    .backward_reads_inputs = GD_BIT(0) | GD_BIT(1) | GD_BIT(2),
+    .backward_reads_inputs = GD_ALL_INPUTS,
     .backward_reads_outputs = GD_BIT(0),
     .strided = true,
     .random = true,
@@ -142,5 +198,7 @@ gd_tensor *gd_attention(gd_tensor *q, gd_tensor *k, gd_tensor *v,
     attention_args args = {.causal = options && options->causal};
     args.scale = gd_option(options ? options->scale : 0, 1 / sqrt((double)gd_max64(D, 1)));
     args.dropout = gd_option(options ? options->dropout : 0, 0);
-    return gd_apply(&gd_op_attention, (gd_tensor *[]){q, k, v}, 3, &args);
+    args.window = options ? options->window : 0;
+    gd_tensor *const inputs[] = {q, k, v, options ? options->mask : NULL};
+    return gd_apply(&gd_op_attention, inputs, 4, &args);
 }

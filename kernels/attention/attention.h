@@ -8,6 +8,7 @@ typedef struct attention_args {
     bool causal;
     double scale;   /* of the scores, not 0 */
     double dropout; /* the probability that a weight becomes 0 */
+    int64_t window; /* keys so far from the query or further are not seen; 0: there is no window */
 } attention_args;
 
 /* q [B, T, H, D], k [B, S, KV, D], v [B, S, KV, E]; G = H / KV query heads read one key head. */
@@ -32,6 +33,20 @@ static inline attention_sizes attention_sizes_of(const gd_call *call)
 static inline int64_t attention_visible(const attention_sizes *z, bool causal, int64_t t)
 {
     return causal ? gd_max64(0, t + 1 + z->S - z->T) : z->S;
+}
+
+/* With a window query t, whose own place among the keys is t + S - T, sees keys from the first to
+ * before the end. */
+static inline int64_t attention_first(const attention_sizes *z, int64_t window, int64_t t)
+{
+    return window ? gd_max64(0, t + 1 + z->S - z->T - window) : 0;
+}
+
+static inline int64_t attention_end(const attention_sizes *z, bool causal, int64_t window,
+                                    int64_t t)
+{
+    const int64_t end = attention_visible(z, causal, t);
+    return window ? gd_max64(0, gd_min64(end, t + z->S - z->T + window)) : end;
 }
 
 #endif

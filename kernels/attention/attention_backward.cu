@@ -63,6 +63,7 @@ __device__ inline void add_head(const attention_backward_pass<T> &p, attention_r
         else
             attention_scores(weight, room, q, (A)1, k, p.scale, z.D, false);
         if (WHICH == ATTENTION_DK) attention_scores(dweight, room, v, (A)1, dy, (A)1, z.E, false);
+        /* [dp] */
         if (WHICH == ATTENTION_DQ) attention_scores(dweight, room, dy, (A)1, v, (A)1, z.E, false);
 #pragma unroll
         for (int i = 0; i < R; i++)
@@ -73,14 +74,16 @@ __device__ inline void add_head(const attention_backward_pass<T> &p, attention_r
                 const bool sees = attention_sees(z, p.causal, t, s);
                 const A keep =
                     p.dropout.threshold ? attention_keep<A>(p.dropout, b * z.H + h, t, s) : (A)1;
-                weight[i][j] = sees ? exp(weight[i][j] - lse[t]) : (A)0;
+                weight[i][j] = sees ? exp(weight[i][j] - lse[t]) : (A)0; /* [score] [p] */
                 if (WHICH == ATTENTION_DV)
                     weight[i][j] *= keep;
                 else
+                    /* [ds] */
                     weight[i][j] = sees ? weight[i][j] * (keep * dweight[i][j] - delta[t]) : (A)0;
             }
         attention_rows<T> weighed = WHICH == ATTENTION_DQ ? k : WHICH == ATTENTION_DK ? q : dy;
         weighed.data += c0;
+        /* [dq] [dk] [dv] */
         attention_add_weighted(out, weight, room, weighed, (WHICH == ATTENTION_DV ? z.E : z.D) - c0,
                                WHICH == ATTENTION_DV ? (A)1 : p.scale);
     }

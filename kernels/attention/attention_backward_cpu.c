@@ -8,10 +8,11 @@
  * One thread does all that reads one key head, so that dk and dv are summed over the tiles of
  * queries, and over the group's query heads, in a fixed order. */
 #include "attention/tiles.h"
+#include "reduce/reduction.h"
 
 typedef struct backward_pass {
     attention_sizes z;
-    bool causal, wants_scores; /* wants_scores: dq or dk is asked for */
+    bool causal, wants_scores; /* wants_scores: dq, dk or the bias' is asked for */
     REAL scale;
     heads q, k, v, dy;
     const REAL *lse;
@@ -19,7 +20,15 @@ typedef struct backward_pass {
     heads dq, dk, dv;  /* data NULL: not wanted */
     bool add_q, add_k, add_v;
     attention_dropout dropout;
+    attention_mask mask;
+    REAL *dbias; /* [B, H, T, S]: dS is added here; NULL: not wanted */
 } backward_pass;
+
+/* Before which key what query t sees ends. */
+static int64_t end_of(const backward_pass *p, int64_t t)
+{
+    return attention_end(&p->z, p->causal, p->mask.window, t);
+}
 
 /* What one thread works in; D and E rounded up to whole vectors. */
 typedef struct backward_room {
@@ -111,7 +120,7 @@ static void backward_tile(const backward_pass *p, const backward_room *room, int
     int64_t blocks = 0;
     for (int64_t r = 0; r < m; r += BLOCK) {
         int64_t rows = gd_min64(BLOCK, m - r);
-        int64_t seen = gd_min64(keys, attention_visible(z, p->causal, t0 + r + rows - 1) - s0);
+        int64_t seen = gd_min64(keys, end_of(p, t0 + r + rows - 1) - s0);
         if (seen <= 0) continue;
         int64_t n = gd_round_up(seen, BLOCK);
         while (blocks * BLOCK < n) first[blocks++] = r;
@@ -124,12 +133,18 @@ static void backward_tile(const backward_pass *p, const backward_room *room, int
                        room->values, width, z->E, false);
         }
         for (int64_t i = 0; i < rows; i++) {
-            int64_t visible = gd_min64(keys, attention_visible(z, p->causal, t0 + r + i) - s0);
+            int64_t t = t0 + r + i, visible = gd_min64(keys, end_of(p, t) - s0);
             REAL keep[KEYS];
-            if (p->dropout.threshold)
-                dropout_row(keep, &p->dropout, b * z->H + h, t0 + r + i, s0, n);
+            if (p->mask.any && !mask_row(weights + i * KEYS, &p->mask, b, h, t, s0,
+                                         attention_first(z, p->mask.window, t) - s0, visible))
+                visible = 0;
+            if (p->dropout.threshold) dropout_row(keep, &p->dropout, b * z->H + h, t, s0, n);
             backward_row(weights + i * KEYS, dscores + i * KEYS, visible, n, lse[r + i],
                          delta[r + i], p->wants_scores, p->dropout.threshold ? keep : NULL);
+            if (p->dbias) {
+                add_dbias(p->dbias + ((b * z->H + h) * z->T + t) * z->S + s0, dscores + i * KEYS,
+                          visible);
+            }
         }
         if (p->dq.data) {
             REAL *dq = room->dq + ((h - kv * z->G) * z->T + t0 + r) * D;
@@ -171,6 +186,7 @@ static void backward_group(const backward_pass *p, const backward_room *room, in
         memset(room->dv, 0, (size_t)(KEYS * E) * sizeof(REAL));
         for (int64_t g = 0; g < z->G; g++) {
             for (int64_t t0 = 0; t0 < z->T; t0 += QUERIES) {
+                if (attention_first(z, p->mask.window, t0) >= s0 + keys) break; /* nor later ones */
                 backward_tile(p, room, b, kv * z->G + g, kv, s0, keys, t0,
                               gd_min64(QUERIES, z->T - t0));
             }
@@ -207,6 +223,35 @@ static void row_products(const backward_pass *p, const heads *y, REAL *delta, in
     }
 }
 
+/* The memory that dS is added to: the gradient of the bias itself, if it is not broadcast, and
+ * scratch if it is. */
+static gd_status open_dbias(const gd_call *call, backward_pass *p)
+{
+    const attention_sizes *z = &p->z;
+    const gd_tensor *dbias = call->dinput[3];
+    const size_t bytes = (size_t)(z->B * z->H * z->T * z->S) * sizeof(REAL);
+    if (!dbias) return GD_OK;
+    const bool whole = (size_t)gd_tensor_count(dbias) * sizeof(REAL) == bytes;
+    p->dbias = whole ? gd_data(dbias) : gd_call_scratch(call, bytes);
+    if (!p->dbias && bytes) return gd_error_status(call->context);
+    if (bytes && !(whole && call->accumulate[3])) memset(p->dbias, 0, bytes);
+    return GD_OK;
+}
+
+/* A bias that was broadcast gets the sum over its copies. */
+static gd_status close_dbias(const gd_call *call, const backward_pass *p)
+{
+    const attention_sizes *z = &p->z;
+    const gd_tensor *dbias = call->dinput[3];
+    if (!dbias || p->dbias == gd_data(dbias)) return GD_OK;
+    const int64_t shape[] = {z->B, z->H, z->T, z->S};
+    gd_reduction r = {.walk = gd_walk_over(4, shape), .data = {NULL, p->dbias}};
+    gd_walk_add_tensor(&r.walk, dbias);
+    r.walk.operands = 2; /* the other is packed */
+    for (int64_t d = 3, step = 1; d >= 0; step *= shape[d--]) r.walk.stride[1][d] = step;
+    return gd_reduce_into(dbias, call->accumulate[3], call, &r);
+}
+
 static heads wanted_heads(const gd_tensor *t)
 {
     return t ? packed_heads(t) : (heads){0};
@@ -217,7 +262,7 @@ gd_status GD_REAL_NAME(attention_backward)(const gd_call *call)
     const attention_args *args = call->args;
     backward_pass p = {.z = attention_sizes_of(call),
                        .causal = args->causal,
-                       .wants_scores = call->dinput[0] || call->dinput[1],
+                       .wants_scores = call->dinput[0] || call->dinput[1] || call->dinput[3],
                        .scale = (REAL)args->scale,
                        .dy = packed_heads(call->doutput[0]),
                        .lse = gd_data(call->save[0]),
@@ -229,6 +274,8 @@ gd_status GD_REAL_NAME(attention_backward)(const gd_call *call)
                        .add_v = call->accumulate[2]};
     const attention_sizes *z = &p.z;
     p.dropout = attention_dropout_of(call, z);
+    p.mask = attention_mask_of(call);
+    if (open_dbias(call, &p)) return gd_error_status(call->context);
     heads y = packed_heads(call->output[0]);
     if (input_heads(call, call->input[0], &p.q) || input_heads(call, call->input[1], &p.k) ||
         input_heads(call, call->input[2], &p.v)) {
@@ -249,5 +296,5 @@ gd_status GD_REAL_NAME(attention_backward)(const gd_call *call)
             backward_group(&p, &room, i / z->KV, i % z->KV);
         }
     }
-    return GD_OK;
+    return close_dbias(call, &p);
 }

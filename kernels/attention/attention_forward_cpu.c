@@ -10,7 +10,14 @@ typedef struct forward_pass {
     REAL *lse;       /* [B, H, T], or NULL */
     int64_t queries; /* rows of a chunk */
     attention_dropout dropout;
+    attention_mask mask;
 } forward_pass;
+
+/* Before which key what query t sees ends. */
+static int64_t end_of(const forward_pass *f, int64_t t)
+{
+    return attention_end(&f->z, f->causal, f->mask.window, t);
+}
 
 /* What one thread works in. */
 typedef struct forward_room {
@@ -79,11 +86,11 @@ static void forward_chunk(const forward_pass *f, int64_t b, int64_t kv, int64_t 
     const attention_sizes *z = &f->z;
     int64_t t0 = c * f->queries, t1 = gd_min64(z->T, t0 + f->queries);
     int64_t E = gd_round_up(z->E, LANES), rows = z->G * f->queries;
-    int64_t last = gd_min64(z->S, attention_visible(z, f->causal, t1 - 1));
+    int64_t last = gd_min64(z->S, end_of(f, t1 - 1));
     REAL scores[BLOCK * KEYS] __attribute__((aligned(VECTOR_BYTES)));
     for (int64_t i = 0; i < rows; i++) room->largest[i] = -INFINITY, room->total[i] = 0;
     memset(room->sums, 0, (size_t)(rows * E) * sizeof(REAL));
-    for (int64_t s0 = 0; s0 < last; s0 += KEYS) {
+    for (int64_t s0 = attention_first(z, f->mask.window, t0) / KEYS * KEYS; s0 < last; s0 += KEYS) {
         int64_t keys = gd_min64(KEYS, last - s0), width = gd_round_up(keys, BLOCK);
         int64_t v_row = f->v.row;
         pack_columns(room->keys, width, head_of(&f->k, b, s0, kv), f->k.row, keys, z->D, f->scale);
@@ -91,13 +98,17 @@ static void forward_chunk(const forward_pass *f, int64_t b, int64_t kv, int64_t 
         for (int64_t g = 0; g < z->G; g++) {
             for (int64_t t = t0; t < t1; t += BLOCK) {
                 int64_t m = gd_min64(BLOCK, t1 - t), at = g * f->queries + t - t0;
-                int64_t seen = gd_min64(keys, attention_visible(z, f->causal, t + m - 1) - s0);
-                if (seen <= 0) continue;
+                int64_t seen = gd_min64(keys, end_of(f, t + m - 1) - s0);
+                if (seen <= 0 || attention_first(z, f->mask.window, t) >= s0 + keys) continue;
                 int64_t n = gd_round_up(seen, BLOCK);
                 tile_block(m, (int)(n / LANES), scores, KEYS, head_of(&f->q, b, t, kv * z->G + g),
                            f->q.row, 1, room->keys, width, z->D, false);
                 for (int64_t i = 0; i < m; i++) {
-                    int64_t visible = gd_min64(keys, attention_visible(z, f->causal, t + i) - s0);
+                    int64_t visible = gd_min64(keys, end_of(f, t + i) - s0);
+                    if (f->mask.any &&
+                        !mask_row(scores + i * KEYS, &f->mask, b, kv * z->G + g, t + i, s0,
+                                  attention_first(z, f->mask.window, t + i) - s0, visible))
+                        visible = 0;
                     if (visible > 0) {
                         softmax_row(scores + i * KEYS, visible, n, &room->largest[at + i],
                                     &room->total[at + i], room->sums + (at + i) * E, E);
@@ -121,8 +132,7 @@ static void forward_chunk(const forward_pass *f, int64_t b, int64_t kv, int64_t 
             int64_t at = g * f->queries + t - t0, h = kv * z->G + g;
             REAL *y = head_of(&f->y, b, t, h);
             double total = room->total[at];
-            REAL factor =
-                last > 0 && attention_visible(z, f->causal, t) > 0 ? (REAL)(1 / total) : 0;
+            REAL factor = total != 0 ? (REAL)(1 / total) : 0; /* 0: it sees no key */
 #pragma omp simd
             for (int64_t e = 0; e < z->E; e++) y[e] = room->sums[at * E + e] * factor;
             if (f->lse) {
@@ -142,6 +152,7 @@ gd_status GD_REAL_NAME(attention_forward)(const gd_call *call)
                       .lse = gd_data(call->save[0])};
     const attention_sizes *z = &f.z;
     f.dropout = attention_dropout_of(call, z);
+    f.mask = attention_mask_of(call);
     if (gd_tensor_count(call->output[0]) == 0 && !f.lse) return GD_OK;
     if (input_heads(call, call->input[0], &f.q) || input_heads(call, call->input[1], &f.k) ||
         input_heads(call, call->input[2], &f.v)) {

@@ -17,6 +17,7 @@ static __global__ void __launch_bounds__(256)
         const int64_t h = i % z.H, t = i / z.H % z.T, b = i / z.H / z.T;
         const T *dy_row = dy.at(b, t, h), *y_row = y.at(b, t, h);
         A sum = 0;
+        /* [delta] */
         for (int64_t e = lane; e < z.E; e += 32) sum += gd_load(dy_row[e]) * gd_load(y_row[e]);
         sum = gd_warp_reduce(sum, gd_plus());
         if (lane == 0) delta[(b * z.H + h) * z.T + t] = sum;

@@ -44,6 +44,54 @@ static inline void dropout_row(REAL *keep, const attention_dropout *dropout, int
     }
 }
 
+/* ---- Masks -------------------------------------------------------------------------------- */
+
+/* What a query sees besides what is causal: a mask or bias, broadcast to [B, H, T, S] by strides of
+ * 0, and a window. */
+typedef struct attention_mask {
+    const int32_t *seen; /* not 0: it sees the key; or NULL */
+    const REAL *bias;    /* added to the score; or NULL */
+    int64_t stride[4], window;
+    bool any;
+} attention_mask;
+
+static inline attention_mask attention_mask_of(const gd_call *call)
+{
+    const gd_tensor *t = call->input[3];
+    attention_mask m = {.window = ((const attention_args *)call->args)->window};
+    m.any = t || m.window;
+    if (!t) return m;
+    if (gd_tensor_dtype(t) == GD_INT32)
+        m.seen = gd_data(t);
+    else
+        m.bias = gd_data(t);
+    const int ndim = gd_tensor_ndim(t);
+    for (int d = 0; d < ndim; d++)
+        m.stride[4 - ndim + d] = gd_tensor_shape(t)[d] == 1 ? 0 : gd_tensor_strides(t)[d];
+    return m;
+}
+
+/* Adds the mask to the scores of query t and keys s .. s + n, of which the first `first` lie before
+ * the window; a key that is not seen gets -inf. False if none is left. */
+static inline bool mask_row(REAL *score, const attention_mask *m, int64_t b, int64_t h, int64_t t,
+                            int64_t s, int64_t first, int64_t n)
+{
+    const int64_t at = b * m->stride[0] + h * m->stride[1] + t * m->stride[2], step = m->stride[3];
+    bool left = false;
+    for (int64_t j = 0; j < n; j++) {
+        if (m->bias) score[j] += m->bias[at + (s + j) * step]; /* [bias] */
+        if (j < first || (m->seen && !m->seen[at + (s + j) * step])) score[j] = -(REAL)INFINITY;
+        left = left || score[j] != -(REAL)INFINITY;
+    }
+    return left;
+}
+
+/* The gradient of n scores is that of what was added to them. */
+static inline void add_dbias(REAL *dbias, const REAL *dscore, int64_t n)
+{
+    for (int64_t j = 0; j < n; j++) dbias[j] += dscore[j]; /* [dbias] */
+}
+
 /* ---- Inputs ------------------------------------------------------------------------------- */
 
 /* [B, rows, heads, columns], packed along the last dimension. */

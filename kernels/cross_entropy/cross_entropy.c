@@ -5,10 +5,19 @@
 GD_KERNEL(cross_entropy_forward)
 GD_KERNEL(cross_entropy_backward)
 
+static gd_status check_reduction(const gd_call *call)
+{
+    const gd_cross_entropy_args *args = call->args;
+    if (args->reduction == GD_MEAN || args->reduction == GD_SUM || args->reduction == GD_NONE) {
+        return GD_OK;
+    }
+    return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                        "reduction is %d, wanted GD_MEAN, GD_SUM or GD_NONE", (int)args->reduction);
+}
+
 gd_status cross_entropy_check(const gd_call *call, const char *name, const gd_tensor *rows,
                               const gd_tensor *targets)
 {
-    const gd_cross_entropy_args *args = call->args;
     const int ndim = gd_tensor_ndim(rows);
     bool same = gd_tensor_dtype(targets) == GD_INT32 && gd_tensor_ndim(targets) == ndim - 1;
     for (int d = 0; same && d + 1 < ndim; d++) {
@@ -21,17 +30,67 @@ gd_status cross_entropy_check(const gd_call *call, const char *name, const gd_te
                             gd_dtype_name(gd_tensor_dtype(targets)), gd_shape_text(targets).text,
                             name, gd_shape_text(rows).text);
     }
-    if (args->reduction != GD_MEAN && args->reduction != GD_SUM) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "reduction is %d, wanted GD_MEAN or GD_SUM",
-                            (int)args->reduction);
+    return check_reduction(call);
+}
+
+/* Probabilities, shaped like the logits. */
+static gd_status check_probabilities(const gd_call *call)
+{
+    const gd_tensor *logits = call->input[0], *targets = call->input[1];
+    const int ndim = gd_tensor_ndim(logits);
+    bool same =
+        gd_tensor_dtype(targets) == gd_tensor_dtype(logits) && gd_tensor_ndim(targets) == ndim;
+    for (int d = 0; same && d < ndim; d++) {
+        same = gd_tensor_dim(targets, d) == gd_tensor_dim(logits, d);
+    }
+    if (!same) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "targets is %s %s, wanted int32 and the shape of logits %s without its "
+                            "last dimension, or probabilities, %s and of the whole shape",
+                            gd_dtype_name(gd_tensor_dtype(targets)), gd_shape_text(targets).text,
+                            gd_shape_text(logits).text, gd_dtype_name(gd_tensor_dtype(logits)));
+    }
+    if (((const gd_cross_entropy_args *)call->args)->use_ignore_index) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "given an ignore index, but targets are probabilities");
+    }
+    return check_reduction(call);
+}
+
+/* The class weights, and what goes with them. */
+static gd_status check_options(const gd_call *call)
+{
+    const gd_tensor *logits = call->input[0], *weight = call->input[2];
+    const double smoothing = ((const gd_cross_entropy_args *)call->args)->smoothing;
+    if (weight &&
+        (gd_tensor_ndim(weight) != 1 || gd_tensor_dim(weight, 0) != gd_tensor_dim(logits, -1) ||
+         gd_tensor_dtype(weight) != gd_tensor_dtype(logits))) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "weight is %s %s, wanted %s [%lld]",
+                            gd_dtype_name(gd_tensor_dtype(weight)), gd_shape_text(weight).text,
+                            gd_dtype_name(gd_tensor_dtype(logits)),
+                            (long long)gd_tensor_dim(logits, -1));
+    }
+    if (weight && gd_tensor_requires_grad(weight)) {
+        return gd_call_fail(call, GD_ERROR_UNSUPPORTED,
+                            "weight requires a gradient, and class weights have none: give "
+                            "gd_detach(weight)");
+    }
+    if (!(smoothing >= 0 && smoothing <= 1)) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "label_smoothing is %g, wanted 0 to 1",
+                            smoothing);
+    }
+    if (gd_context_device(call->context) != GD_CPU && !cross_entropy_plain(call)) {
+        return gd_call_fail(call, GD_ERROR_UNSUPPORTED,
+                            "class weights, label smoothing, GD_NONE and probabilities are not on "
+                            "a GPU yet");
     }
     return GD_OK;
 }
 
-/* logits [..., V], targets [...] -> loss [], in float32 at least: in 16 bits a loss of 4 would have
- * steps of 1/32. Saves the two parts of logsumexp, the maximum [...] and the logarithm of the sum
- * [...], and the factor [] by which a row enters the loss: 1, or 1 / the number of rows that
- * count. */
+/* logits [..., V], targets [...] or [..., V], weight [V] or NULL -> loss [], or [...] for GD_NONE, in
+ * float32 at least: in 16 bits a loss of 4 would have steps of 1/32. Saves the two parts of
+ * logsumexp, the maximum [...] and the logarithm of the sum [...], and the factor [] by which a row
+ * enters the loss: 1, or 1 / what the mean divides by. */
 static gd_status cross_entropy_shape(const gd_call *call, gd_spec *output, gd_spec *save,
                                      uint64_t *words)
 {
@@ -41,35 +100,73 @@ static gd_status cross_entropy_shape(const gd_call *call, gd_spec *output, gd_sp
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "logits is %s %s, wanted a real [..., V]",
                             gd_dtype_name(gd_tensor_dtype(logits)), gd_shape_text(logits).text);
     }
-    if (cross_entropy_check(call, "logits", logits, targets)) return GD_ERROR_ARGUMENT;
-    output[0] = (gd_spec){.dtype = call->dtype, .ndim = 0};
-    save[0] = gd_spec_like(targets);
-    save[0].dtype = call->dtype;
-    save[1] = save[0];
-    save[2] = (gd_spec){.dtype = call->dtype, .ndim = 0};
+    const bool numbers = gd_tensor_dtype(targets) == GD_INT32;
+    gd_status status =
+        numbers ? cross_entropy_check(call, "logits", logits, targets) : check_probabilities(call);
+    if (!status) status = check_options(call);
+    if (status) return status;
+    const gd_spec one = {.dtype = call->dtype, .ndim = 0};
+    gd_spec rows = gd_spec_like(logits);
+    rows.dtype = call->dtype;
+    rows.ndim--;
+    output[0] = ((const gd_cross_entropy_args *)call->args)->reduction == GD_NONE ? rows : one;
+    save[0] = save[1] = rows;
+    save[2] = one;
     return GD_OK;
 }
 
-static const gd_cross_entropy_args mean = {GD_MEAN, 0, false}, sum = {GD_SUM, 0, false},
-                                   ignore = {GD_MEAN, 1, true}, ignore_sum = {GD_SUM, 2, true};
+static const gd_cross_entropy_args mean = {.reduction = GD_MEAN}, sum = {.reduction = GD_SUM},
+                                   none = {.reduction = GD_NONE},
+                                   ignore = {.ignore_index = 1, .use_ignore_index = true},
+                                   ignore_sum = {.reduction = GD_SUM,
+                                                 .ignore_index = 2,
+                                                 .use_ignore_index = true},
+                                   smooth = {.smoothing = 0.3},
+                                   all = {.reduction = GD_NONE,
+                                          .ignore_index = 1,
+                                          .use_ignore_index = true,
+                                          .smoothing = 0.1},
+                                   smooth_none = {.reduction = GD_NONE, .smoothing = 0.2};
+
+#define WEIGHT(size)                                     \
+    {                                                    \
+        GD_UNIFORM(0.2, 2), .fixed = true, GD_DIMS(size) \
+    }
+#define PROBABILITIES(...)                     \
+    {                                          \
+        GD_UNIFORM(0, 1), GD_DIMS(__VA_ARGS__) \
+    }
 
 static const gd_case cross_entropy_cases[] = {
-    {"mean_5x11", &mean, GD_INPUTS({GD_DIMS(5, 11)}, {GD_INDEX(11), GD_DIMS(5)})},
-    {"sum_4x7", &sum, GD_INPUTS({GD_DIMS(4, 7)}, {GD_INDEX(7), GD_DIMS(4)})},
-    {"ignore_12x3", &ignore, GD_INPUTS({GD_DIMS(12, 3)}, {GD_INDEX(3), GD_DIMS(12)})},
-    {"ignore_sum_9x4", &ignore_sum, GD_INPUTS({GD_DIMS(9, 4)}, {GD_INDEX(4), GD_DIMS(9)})},
-    {"one_row", &mean, GD_INPUTS({GD_DIMS(6)}, {GD_INDEX(6), GD_SCALAR})},
-    {"three_dimensions", &mean, GD_INPUTS({GD_DIMS(2, 3, 5)}, {GD_INDEX(5), GD_DIMS(2, 3)})},
+    {"mean_5x11", &mean, GD_INPUTS({GD_DIMS(5, 11)}, {GD_INDEX(11), GD_DIMS(5)}, GD_ABSENT)},
+    {"sum_4x7", &sum, GD_INPUTS({GD_DIMS(4, 7)}, {GD_INDEX(7), GD_DIMS(4)}, GD_ABSENT)},
+    {"ignore_12x3", &ignore, GD_INPUTS({GD_DIMS(12, 3)}, {GD_INDEX(3), GD_DIMS(12)}, GD_ABSENT)},
+    {"ignore_sum_9x4", &ignore_sum,
+     GD_INPUTS({GD_DIMS(9, 4)}, {GD_INDEX(4), GD_DIMS(9)}, GD_ABSENT)},
+    {"one_row", &mean, GD_INPUTS({GD_DIMS(6)}, {GD_INDEX(6), GD_SCALAR}, GD_ABSENT)},
+    {"three_dimensions", &mean,
+     GD_INPUTS({GD_DIMS(2, 3, 5)}, {GD_INDEX(5), GD_DIMS(2, 3)}, GD_ABSENT)},
     {"far_from_zero", &mean,
-     GD_INPUTS({GD_NORMAL(500, 1), GD_DIMS(3, 9)}, {GD_INDEX(9), GD_DIMS(3)})},
-    {"no_rows", &sum, GD_INPUTS({GD_DIMS(0, 4)}, {GD_INDEX(4), GD_DIMS(0)}), .may_be_empty = true},
+     GD_INPUTS({GD_NORMAL(500, 1), GD_DIMS(3, 9)}, {GD_INDEX(9), GD_DIMS(3)}, GD_ABSENT)},
+    {"no_rows", &sum, GD_INPUTS({GD_DIMS(0, 4)}, {GD_INDEX(4), GD_DIMS(0)}, GD_ABSENT),
+     .may_be_empty = true},
+    {"weight", &mean, GD_INPUTS({GD_DIMS(5, 7)}, {GD_INDEX(7), GD_DIMS(5)}, WEIGHT(7))},
+    {"smoothing", &smooth, GD_INPUTS({GD_DIMS(4, 6)}, {GD_INDEX(6), GD_DIMS(4)}, GD_ABSENT)},
+    {"none", &none, GD_INPUTS({GD_DIMS(2, 3, 5)}, {GD_INDEX(5), GD_DIMS(2, 3)}, GD_ABSENT)},
+    {"all_options", &all, GD_INPUTS({GD_DIMS(9, 4)}, {GD_INDEX(4), GD_DIMS(9)}, WEIGHT(4))},
+    {"probabilities", &mean, GD_INPUTS({GD_DIMS(4, 6)}, PROBABILITIES(4, 6), GD_ABSENT)},
+    {"probabilities_and_all", &smooth_none,
+     GD_INPUTS({GD_DIMS(2, 2, 5)}, PROBABILITIES(2, 2, 5), WEIGHT(5))},
+    {"no_rows_none", &smooth_none, GD_INPUTS({GD_DIMS(0, 4)}, {GD_INDEX(4), GD_DIMS(0)}, WEIGHT(4)),
+     .may_be_empty = true},
 };
 
 const gd_op gd_op_cross_entropy = {
     .name = "cross_entropy",
     .formula = "loss = mean or sum over rows of logsumexp(logits) - logits[target]",
-    .inputs = 2,
-    .input_names = {"logits", "targets"},
+    .inputs = 3,
+    .input_names = {"logits", "targets", "weight"},
+    .optional_inputs = GD_BIT(2),
     .outputs = 1,
     .saves = 3,
     .args_size = sizeof(gd_cross_entropy_args),
@@ -88,14 +185,16 @@ gd_cross_entropy_args cross_entropy_args_of(const gd_cross_entropy_options *opti
     const gd_cross_entropy_options o = options ? *options : (gd_cross_entropy_options){0};
     return (gd_cross_entropy_args){.reduction = o.reduction,
                                    .ignore_index = (int32_t)gd_option(o.ignore_index, 0),
-                                   .use_ignore_index = o.ignore_index != 0};
+                                   .use_ignore_index = o.ignore_index != 0,
+                                   .smoothing = gd_option(o.label_smoothing, 0)};
 }
 
 gd_tensor *gd_cross_entropy_with(gd_tensor *logits, gd_tensor *targets,
                                  const gd_cross_entropy_options *options)
 {
     const gd_cross_entropy_args args = cross_entropy_args_of(options);
-    return gd_apply(&gd_op_cross_entropy, (gd_tensor *[]){logits, targets}, 2, &args);
+    gd_tensor *const inputs[] = {logits, targets, options ? options->weight : NULL};
+    return gd_apply(&gd_op_cross_entropy, inputs, 3, &args);
 }
 
 gd_tensor *gd_cross_entropy(gd_tensor *logits, gd_tensor *targets)

@@ -9,7 +9,17 @@ typedef struct gd_cross_entropy_args {
     gd_reduction reduction;
     int32_t ignore_index;
     bool use_ignore_index;
+    double smoothing;
 } gd_cross_entropy_args;
+
+/* Whether a call of cross_entropy has one target a row and nothing else: the kernels for that are
+ * shorter, and the only ones on a GPU. */
+static inline bool cross_entropy_plain(const gd_call *call)
+{
+    const gd_cross_entropy_args *args = (const gd_cross_entropy_args *)call->args;
+    return args->reduction != GD_NONE && args->smoothing == 0 && !call->input[2] &&
+           gd_tensor_dtype(call->input[1]) == GD_INT32;
+}
 
 #ifdef __cplusplus
 extern "C" {

@@ -2,10 +2,15 @@
 #include "cross_entropy/targets.h"
 #include "softmax/sum_exp.h"
 
+/* cross_entropy_soft_cpu.c */
+gd_status GD_REAL_NAME(cross_entropy_soft_forward)(const gd_call *call);
+gd_status GD_REAL_NAME(cross_entropy_soft_backward)(const gd_call *call);
+
 /* loss = factor * sum_i (logsumexp_i - x[i, t_i]), factor = 1 or 1 / (rows that count) */
 gd_status GD_REAL_NAME(cross_entropy_forward)(const gd_call *call)
 {
     const gd_cross_entropy_args *args = call->args;
+    if (!cross_entropy_plain(call)) return GD_REAL_NAME(cross_entropy_soft_forward)(call);
     const REAL *x = gd_data(call->input[0]);
     const int32_t *targets = gd_data(call->input[1]);
     REAL *max_out = gd_data(call->save[0]), *log_out = gd_data(call->save[1]);
@@ -37,6 +42,7 @@ gd_status GD_REAL_NAME(cross_entropy_forward)(const gd_call *call)
 gd_status GD_REAL_NAME(cross_entropy_backward)(const gd_call *call)
 {
     const gd_cross_entropy_args *args = call->args;
+    if (!cross_entropy_plain(call)) return GD_REAL_NAME(cross_entropy_soft_backward)(call);
     if (!call->dinput[0] || gd_tensor_count(call->dinput[0]) == 0) return GD_OK;
     const REAL *x = gd_data(call->input[0]);
     const REAL *max = gd_data(call->save[0]), *log_of_sum = gd_data(call->save[1]);

@@ -26,6 +26,7 @@ __global__ void __launch_bounds__(threads)
         if (add) gd_pack_load(y, out, 4 * pack, n);
 #pragma unroll
         for (int j = 0; j < 4; j++) {
+            /* [dx] */
             const gd_compute<T> kept = words[j] < threshold ? 0 : gd_load(x[j]) * scale;
             y[j] = gd_store<T>(add ? gd_load(y[j]) + kept : kept);
         }

@@ -10,7 +10,7 @@ struct filled {
 
     __device__ REAL operator()(REAL mask, REAL x) const
     {
-        return mask != 0 ? value : x;
+        return mask != 0 ? value : x; /* [masked_fill] */
     }
 };
 

@@ -121,7 +121,7 @@ static __global__ void __launch_bounds__(few_threads)
             T value[V];
             gd_pack_load(value, dy + (begin + shared.list[m]) * columns, first, columns);
 #pragma unroll
-            for (int v = 0; v < V; v++) sum[v] += gd_load(value[v]);
+            for (int v = 0; v < V; v++) sum[v] += gd_load(value[v]); /* [dtable] */
         }
         __syncthreads();
     }
@@ -213,7 +213,7 @@ static __global__ void sum_kernel(G *dtable, gd_compute<T> *parts, const T *dy, 
                 if (next > end) break;
                 const uint32_t id = r.id[next - 1];
 #pragma unroll
-                for (int v = 0; v < V; v++) sum[v] += gd_load(value[a][v]);
+                for (int v = 0; v < V; v++) sum[v] += gd_load(value[a][v]); /* [dtable] */
                 const bool goes_on = next < r.count && r.id[next] == id;
                 if (goes_on && next < end) continue;
                 const bool came = run == begin && begin > 0 && r.id[begin - 1] == id;

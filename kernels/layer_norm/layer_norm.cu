@@ -120,6 +120,7 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
                 sum_hx += h * mean.from(gd_load(px.element[v]));
             }
         }
+        /* [means] */
         const C mean_h = team.reduce(sum_h, shared, gd_plus()) / (C)n;
         const C mean_hx = team.reduce(sum_hx, shared, gd_plus()) / (C)n * rstd;
         for (int64_t p = team.rank; p < n / V; p += team.size) {
@@ -129,9 +130,10 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
             if (w) pw = gd_load_pack<T, V>(w, p);
             if (add) out = gd_load_pack<T, V>(dx + r * n, p);
             for (int v = 0; v < V; v++) {
+                /* [h] */
                 const C d = gd_load(pd.element[v]), h = w ? d * gd_load(pw.element[v]) : d;
-                const C xhat = mean.from(gd_load(px.element[v])) * rstd;
-                const C value = rstd * (h - mean_h - xhat * mean_hx);
+                const C xhat = mean.from(gd_load(px.element[v])) * rstd; /* [xhat] */
+                const C value = rstd * (h - mean_h - xhat * mean_hx);    /* [dx] */
                 out.element[v] = gd_store<T>(add ? gd_load(out.element[v]) + value : value);
             }
             gd_store_pack(dx + r * n, p, out);
@@ -152,8 +154,9 @@ struct weight_terms {
     {
         using C = gd_compute<T>;
         const C d = gd_load(dy[row * N + column]);
+        /* [dw] */
         sum[0] += d * (split<C>(mean[row]).from(gd_load(x[row * N + column])) * (C)rstd[row]);
-        sum[1] += d;
+        sum[1] += d; /* [db] */
     }
 };
 

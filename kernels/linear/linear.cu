@@ -23,7 +23,7 @@ struct dy_terms {
 
     __device__ void add(int64_t row, int64_t column, gd_compute<T> *sum) const
     {
-        sum[0] += gd_load(dy[row * N + column]);
+        sum[0] += gd_load(dy[row * N + column]); /* [db] */
     }
 };
 
@@ -39,11 +39,13 @@ extern "C" gd_status linear_backward_cuda(const gd_call *call)
     gd_gemm_workspace workspace = {};
     gd_status status = GD_OK;
     if (dx) {
+        /* [dx] */
         const gd_gemm product = gd_gemm_of(call->storage, M, K, N, {gd_tensor_data(dx), K, 1}, dy,
                                            weight, call->accumulate[0]);
         status = gd_gemm_cuda(call, product, &workspace);
     }
     if (dweight && !status) {
+        /* [dw] */
         gd_gemm product = gd_gemm_of(call->storage, N, K, M, {gd_tensor_data(dweight), K, 1},
                                      gd_transposed(dy), x, call->accumulate[1]);
         product.c_dtype = gd_tensor_dtype(dweight);

@@ -42,8 +42,11 @@ static gd_status linear_cross_entropy_shape(const gd_call *call, gd_spec *output
     return GD_OK;
 }
 
-static const gd_cross_entropy_args mean = {GD_MEAN, 0, false}, sum = {GD_SUM, 0, false},
-                                   ignore = {GD_MEAN, 1, true}, ignore_sum = {GD_SUM, 2, true};
+static const gd_cross_entropy_args mean = {.reduction = GD_MEAN}, sum = {.reduction = GD_SUM},
+                                   ignore = {.ignore_index = 1, .use_ignore_index = true},
+                                   ignore_sum = {.reduction = GD_SUM,
+                                                 .ignore_index = 2,
+                                                 .use_ignore_index = true};
 
 static const gd_case cases[] = {
     {"mean_5x3x11", &mean,
@@ -85,5 +88,10 @@ gd_tensor *gd_linear_cross_entropy(gd_tensor *x, gd_tensor *weight, gd_tensor *t
                                    const gd_cross_entropy_options *options)
 {
     const gd_cross_entropy_args args = cross_entropy_args_of(options);
+    const bool probabilities = targets && gd_tensor_dtype(targets) != GD_INT32;
+    if (probabilities || args.smoothing != 0 || args.reduction == GD_NONE ||
+        (options && options->weight)) {
+        return gd_cross_entropy_with(gd_linear(x, weight, NULL), targets, options);
+    }
     return gd_apply(&gd_op_linear_cross_entropy, (gd_tensor *[]){x, weight, targets}, 3, &args);
 }

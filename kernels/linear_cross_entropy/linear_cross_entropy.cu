@@ -20,6 +20,7 @@ static gd_status run_rows(const gd_call *call, T *logits, double *losses, target
     if (gd_gemm_cuda(call, product, workspace)) return gd_error_status(call->context);
     targets.target += first;
     targets.first = first;
+    /* [d] */
     const row_results<T> out = {losses + first, nullptr, nullptr, call->save[0] ? logits : nullptr};
     return launch_rows<T>(call, out, logits, targets, rows);
 }
@@ -60,7 +61,7 @@ template <class C>
 __global__ static void scalar_kernel(C *scalars, const C *dloss, const C *factor, bool add_dx,
                                      bool add_dweight)
 {
-    scalars[0] = scalars[2] = *dloss * *factor;
+    scalars[0] = scalars[2] = *dloss * *factor; /* [alpha] */
     scalars[1] = add_dx;
     scalars[3] = add_dweight;
 }
@@ -85,12 +86,14 @@ extern "C" gd_status linear_cross_entropy_backward_cuda(const gd_call *call)
         if (gd_launched(call)) return gd_error_status(call->context);
         gd_gemm_workspace workspace = {};
         if (dx) {
+            /* [dx] */
             gd_gemm product = gd_gemm_of(dtype, s.M, s.K, s.V, {gd_tensor_data(dx), s.K, 1}, d,
                                          weight, call->accumulate[0]);
             product.scalars = scalars;
             if (gd_gemm_cuda(call, product, &workspace)) return gd_error_status(call->context);
         }
         if (dweight) {
+            /* [dw] */
             gd_gemm product = gd_gemm_of(dtype, s.V, s.K, s.M, {gd_tensor_data(dweight), s.K, 1},
                                          gd_transposed(d), x, call->accumulate[1]);
             product.c_dtype = gd_tensor_dtype(dweight);

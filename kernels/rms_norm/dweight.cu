@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(256, 4)
 #pragma unroll
         for (int k = 0; k < AT_ONCE; k++)
 #pragma unroll
-            for (int j = 0; j < V; j++) total.sum[j] += part[k].sum[j];
+            for (int j = 0; j < V; j++) total.sum[j] += part[k].sum[j]; /* [dw sum] */
         next += AT_ONCE * step;
     }
     for (int apart = lanes; apart < 32; apart *= 2)

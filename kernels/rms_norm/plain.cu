@@ -139,7 +139,7 @@ __global__ void __launch_bounds__(256)
             xhat[0] *= ((const A *)a.at.rstd)[t * a.heads + head];
             if (a.round) round_to(xhat, a.y_dtype);
         }
-        sum += dy[0] * xhat[0];
+        sum += dy[0] * xhat[0]; /* [db] */
     }
     sums[warp][lane] = sum;
     __syncthreads();

@@ -123,6 +123,7 @@ static __global__ void __launch_bounds__(threads, 2) turn_kernel(rope_pass pass,
 #pragma unroll
                 for (int v = 0; v < V; v++) {
                     const C p = h.from ? gd_load(x[u][v]) : 0, q = h.from ? gd_load(y[u][v]) : 0;
+                    /* [dx] [rope_qkv] */
                     const C turned_x = h.turned ? p * cosine[v] - q * sine[v] : p;
                     const C turned_y = h.turned ? p * sine[v] + q * cosine[v] : q;
                     x[u][v] = gd_store<T>(h.add ? old_x[v] + turned_x : turned_x);

@@ -27,13 +27,13 @@ __device__ static inline C result(C x, C max, C s)
 template <bool LOG, class C>
 __device__ static inline C gradient(C y, C dy, C s)
 {
-    return LOG ? dy - exp(y) * s : y * (dy - s);
+    return LOG ? dy - exp(y) * s : y * (dy - s); /* [softmax] [log_softmax] */
 }
 
 template <bool LOG, class C>
 __device__ static inline C term(C y, C dy)
 {
-    return LOG ? dy : dy * y;
+    return LOG ? dy : dy * y; /* [s] */
 }
 
 // ---- Rows: a team each ------------------------------------------------------------------------

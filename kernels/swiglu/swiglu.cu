@@ -73,8 +73,8 @@ __global__ void __launch_bounds__(threads)
 #pragma unroll
         for (int j = 0; j < N; j++) {
             const V z = gd_load(gate_pack[j]), d = gd_load(dy_pack[j]);
-            for_gate[j] = d * gd_load(up_pack[j]) * silu_slope(z);
-            for_up[j] = d * silu(z);
+            for_gate[j] = d * gd_load(up_pack[j]) * silu_slope(z); /* [s] [dgate] */
+            for_up[j] = d * silu(z);                               /* [dup] */
         }
         if (dgate) store(dgate + row, add_gate, for_gate, first, r.n);
         if (dup) store(dup + row, add_up, for_up, first, r.n);

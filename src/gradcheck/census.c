@@ -1,5 +1,7 @@
 /* census.c - what the wrong elements have in common. The questions are asked in an order in which
- * the more particular answer comes first; the first that fits is the finding. */
+ * the more particular answer comes first; the first that fits is the finding. What is said must
+ * hold for every element and every set of cotangents, to within the tolerance of the check and to
+ * a fiftieth of the error at least: what is nearly so is not so. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -7,9 +9,7 @@
 
 #include "gradcheck/check.h"
 
-static void say(gd_gradcheck_input *out, const char *format, ...) GD_PRINTF(2, 3);
-
-static void say(gd_gradcheck_input *out, const char *format, ...)
+void gd_check_say(gd_gradcheck_input *out, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -20,7 +20,22 @@ static void say(gd_gradcheck_input *out, const char *format, ...)
 
 static bool wrong(const gd_census *s, int64_t e)
 {
-    return s->state[e] == GD_STATE_WRONG;
+    return s->state[s->set][e] == GD_STATE_WRONG;
+}
+
+static double analytic(const gd_census *s, int64_t e)
+{
+    return gd_census_analytic(s, s->set, e);
+}
+
+static double numeric(const gd_census *s, int64_t e)
+{
+    return s->numeric[s->set][e];
+}
+
+static double scale(const gd_census *s)
+{
+    return s->scale[s->set];
 }
 
 static int64_t count_wrong(const gd_census *s)
@@ -36,21 +51,21 @@ static bool not_finite(const gd_census *s, gd_gradcheck_input *out)
 {
     int64_t nan = 0, infinite = 0;
     for (int64_t e = 0; e < s->count; e++) {
-        nan += isnan(s->analytic[e]) != 0;
-        infinite += isinf(s->analytic[e]) != 0;
+        nan += isnan(analytic(s, e)) != 0;
+        infinite += isinf(analytic(s, e)) != 0;
     }
-    if (nan) say(out, "%lld of %lld are NaN", (long long)nan, (long long)s->count);
+    if (nan) gd_check_say(out, "%lld of %lld are NaN", (long long)nan, (long long)s->count);
     if (infinite)
-        say(out, "%s%lld of %lld are infinite", nan ? ", " : "", (long long)infinite,
-            (long long)s->count);
+        gd_check_say(out, "%s%lld of %lld are infinite", nan ? ", " : "", (long long)infinite,
+                     (long long)s->count);
     return nan || infinite;
 }
 
 static bool all_zero(const gd_census *s, gd_gradcheck_input *out)
 {
     for (int64_t e = 0; e < s->count; e++)
-        if (s->analytic[e] != 0) return false;
-    say(out, "the gradient is zero throughout");
+        if (analytic(s, e) != 0) return false;
+    gd_check_say(out, "the gradient is zero throughout");
     return true;
 }
 
@@ -95,9 +110,9 @@ static gd_text where(const gd_census *s)
 static bool single(const gd_census *s, gd_gradcheck_input *out)
 {
     if (count_wrong(s) != 1 || s->count < 3) return false;
-    say(out, "a single element is off");
+    gd_check_say(out, "a single element is off");
     if (out->numeric != 0 && fabs(out->analytic / out->numeric - 1) < 10)
-        say(out, ", by %.2g%%", 100 * (out->analytic / out->numeric - 1));
+        gd_check_say(out, ", by %.3g%%", 100 * (out->analytic / out->numeric - 1));
     return true;
 }
 
@@ -108,59 +123,45 @@ static int64_t ratios(const gd_census *s, double *ratio)
 {
     int64_t n = 0;
     for (int64_t e = 0; e < s->count; e++)
-        if (wrong(s, e) && fabs(s->numeric[e]) > 1e-2 * s->scale)
-            ratio[n++] = s->analytic[e] / s->numeric[e];
+        if (wrong(s, e) && fabs(numeric(s, e)) > 1e-2 * scale(s))
+            ratio[n++] = analytic(s, e) / numeric(s, e);
     gd_check_sort(ratio, n);
     return n;
 }
 
-/* How far ratios of right elements may be apart for the tolerance alone. */
-static double ratio_slack(const gd_census *s)
+/* Whether the wrong elements are the right ones times `factor`, in each set. */
+static bool holds(const gd_census *s, double factor)
 {
-    return fmin(1000 * s->rtol, 0.02);
-}
-
-/* r as the small fraction that it is; else as a number. */
-static gd_text factor_text(const gd_census *s, double r, double spread)
-{
-    gd_text text;
-    double slack = fmin(fmax(20 * s->rtol, 10 * spread / fabs(r)), 0.02);
-    const gd_argument *a = s->argument;
-    for (int axis = 0; axis < a->ndim; axis++) {
-        double size = (double)a->shape[axis];
-        bool times = fabs(r / size - 1) < slack;
-        if (size < 5 || (!times && fabs(r * size - 1) >= slack)) continue;
-        snprintf(text.text, sizeof text.text, "%s%g, the size of axis %d", times ? "" : "1/", size,
-                 axis);
-        return text;
+    for (int set = s->begin; set < s->end; set++) {
+        const double most = s->slack[set] * fmax(1, fabs(factor));
+        for (int64_t e = 0; e < s->count; e++)
+            if (s->state[set][e] == GD_STATE_WRONG &&
+                !(fabs(gd_census_analytic(s, set, e) - factor * s->numeric[set][e]) <= most))
+                return false;
     }
-    for (int q = 1; q <= 12; q++) {
-        double p = round(r * q);
-        if (p == 0 || p == q || fabs(p) > 64 || fabs(r * q / p - 1) >= slack) continue;
-        snprintf(text.text, sizeof text.text, q == 1 ? "%g" : "%g/%d", p, q);
-        return text;
-    }
-    return gd_check_ratio(r);
+    return true;
 }
 
 static bool constant_factor(const gd_census *s, gd_gradcheck_input *out)
 {
     int64_t n = ratios(s, s->room), wrongs = count_wrong(s);
+    double largest = 0;
     if (!n) return false;
     double median = s->room[n / 2];
-    double spread = fmax(s->room[n - 1] - median, median - s->room[0]);
     out->ratio_median = median;
-    out->ratio_spread = spread;
-    if ((wrongs < 2 && s->count > 1) || 2 * n < wrongs) return false;
-    if (!(spread <= ratio_slack(s) * fabs(median)) || !(spread <= 0.05 * fabs(median - 1)))
-        return false;
-    if (fabs(median + 1) < ratio_slack(s))
-        say(out, "the sign is flipped");
-    else if (fabs(median) < ratio_slack(s))
-        say(out, "the gradient is zero at the wrong elements");
+    out->ratio_spread = fmax(s->room[n - 1] - median, median - s->room[0]);
+    if ((wrongs < 2 && s->count > 1) || 2 * n < wrongs || !holds(s, median)) return false;
+    for (int64_t e = 0; e < s->count; e++)
+        if (wrong(s, e)) largest = fmax(largest, fabs(numeric(s, e)));
+    const double tolerance = s->slack[s->set] * fmax(1, fabs(median)) / largest;
+    if (fabs(median + 1) <= tolerance)
+        gd_check_say(out, "the sign is flipped");
+    else if (fabs(median) <= tolerance)
+        gd_check_say(out, "the gradient is zero at the wrong elements");
     else
-        say(out, "a constant factor %s", factor_text(s, median, spread).text);
-    say(out, "%s", where(s).text);
+        gd_check_say(out, "a constant factor %s",
+                     gd_check_factor(s->argument, median, tolerance).text);
+    gd_check_say(out, "%s", where(s).text);
     return true;
 }
 
@@ -173,15 +174,16 @@ static bool should_be_zero(const gd_census *s, gd_gradcheck_input *out)
     int64_t extra = 0, lost = 0, wrongs = count_wrong(s);
     for (int64_t e = 0; e < s->count; e++) {
         if (!wrong(s, e)) continue;
-        extra += fabs(s->numeric[e]) <= s->rtol * s->scale;
-        lost += s->analytic[e] == 0;
+        extra += fabs(numeric(s, e)) <= s->rtol * scale(s);
+        lost += analytic(s, e) == 0;
     }
     if (!extra || extra + lost < wrongs || extra == s->count) return false;
     if (lost)
-        say(out, "zeros in the wrong places: %lld where there should be none, %lld missing",
-            (long long)lost, (long long)extra);
+        gd_check_say(out,
+                     "zeros in the wrong places: %lld where there should be none, %lld missing",
+                     (long long)lost, (long long)extra);
     else
-        say(out, "a gradient where it should be 0%s", where(s).text);
+        gd_check_say(out, "a gradient where it should be 0%s", where(s).text);
     return true;
 }
 
@@ -189,7 +191,7 @@ static bool should_be_zero(const gd_census *s, gd_gradcheck_input *out)
 
 static bool close_to(const gd_census *s, double a, double b)
 {
-    return fabs(a - b) <= fmin(10 * s->rtol, 0.01) * s->scale;
+    return fabs(a - b) <= s->rtol * scale(s);
 }
 
 /* analytic[i, j] = numeric[j, i], in the memory of a matrix that was taken for its transpose. */
@@ -197,14 +199,14 @@ static bool transposed(const gd_census *s, int64_t rows, int64_t columns)
 {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++)
-            if (!close_to(s, s->analytic[j * rows + i], s->numeric[i * columns + j])) return false;
+            if (!close_to(s, analytic(s, j * rows + i), numeric(s, i * columns + j))) return false;
     return rows > 1 && columns > 1;
 }
 
 static bool shifted(const gd_census *s, int64_t by)
 {
     for (int64_t e = 0; e < s->count; e++)
-        if (!close_to(s, s->analytic[(e + by) % s->count], s->numeric[e])) return false;
+        if (!close_to(s, analytic(s, (e + by) % s->count), numeric(s, e))) return false;
     return s->count > 2;
 }
 
@@ -213,101 +215,197 @@ static bool permuted(const gd_census *s, gd_gradcheck_input *out)
     const gd_argument *a = s->argument;
     int64_t n = s->count;
     bool moved = false; /* what lies beside its own place by less than we look at has not moved */
-    for (int64_t e = 0; e < n; e++) moved = moved || !close_to(s, s->analytic[e], s->numeric[e]);
+    for (int64_t e = 0; e < n; e++) moved = moved || !close_to(s, analytic(s, e), numeric(s, e));
     if (n != a->count || n < 3 || !moved) return false;
-    double *analytic = s->room, *numeric = s->room + n;
-    memcpy(analytic, s->analytic, (size_t)n * sizeof *analytic);
-    memcpy(numeric, s->numeric, (size_t)n * sizeof *numeric);
-    gd_check_sort(analytic, n);
-    gd_check_sort(numeric, n);
+    double *got = s->room, *true_ones = s->room + n;
+    for (int64_t e = 0; e < n; e++) {
+        got[e] = analytic(s, e);
+        true_ones[e] = numeric(s, e);
+    }
+    gd_check_sort(got, n);
+    gd_check_sort(true_ones, n);
     for (int64_t e = 0; e < n; e++)
-        if (!close_to(s, analytic[e], numeric[e])) return false;
+        if (!close_to(s, got[e], true_ones[e])) return false;
 
     int64_t columns = a->ndim ? a->shape[a->ndim - 1] : 1;
-    say(out, "the right values in the wrong places");
+    gd_check_say(out, "the right values in the wrong places");
     if (transposed(s, n / columns, columns))
-        say(out, ": transposed");
+        gd_check_say(out, ": transposed");
     else if (shifted(s, 1) || shifted(s, n - 1))
-        say(out, ": moved by one element");
+        gd_check_say(out, ": moved by one element");
     else if (shifted(s, columns) || shifted(s, n - columns))
-        say(out, ": moved by one row");
+        gd_check_say(out, ": moved by one row");
     return true;
+}
+
+/* analytic = the numeric gradient of another input of as many elements. */
+static gd_status of_another(const gd_census *s, gd_gradcheck_input *out)
+{
+    gd_checker *c = s->c;
+    for (int i = 0; i < c->inputs && s->count == s->argument->count; i++) {
+        const gd_argument *a = &c->input[i];
+        bool same = i != s->input && a->wanted && a->count == s->count;
+        for (int64_t e = 0; e < s->count && same; e++) {
+            gd_move move = {.input = i, .element = e};
+            gd_status status = gd_check_slopes(c, &move, c->options.step, c->slope);
+            if (status) return status;
+            for (int set = s->begin; set < s->end; set++)
+                same = same && fabs(gd_census_analytic(s, set, e) - c->slope[set].central) <=
+                                   2 * s->slack[set];
+        }
+        if (!same) continue;
+        gd_check_say(out, "it is the gradient of %s", a->name);
+        return GD_OK;
+    }
+    return GD_OK;
 }
 
 /* ---- Patterns along rows ------------------------------------------------------------------ */
 
-/* What is asked of an element: a number that is the same along a row, or down a column, if the
- * pattern is there. */
-typedef double (*gd_pattern)(const gd_census *s, int64_t e);
-
-static double pattern_ratio(const gd_census *s, int64_t e)
+/* The error at an element that is wrong, else 0. */
+static double error_if_wrong(const gd_census *s, int64_t e)
 {
-    return fabs(s->numeric[e]) > 1e-2 * s->scale ? s->analytic[e] / s->numeric[e] : NAN;
+    return wrong(s, e) ? analytic(s, e) - numeric(s, e) : 0;
 }
 
-static double pattern_error(const gd_census *s, int64_t e)
+/* In at least three rows one element is off, by the same in each, and perhaps the next one by the
+ * opposite; everything else is right. */
+static bool one_a_row(const gd_census *s, gd_gradcheck_input *out)
 {
-    return (s->analytic[e] - s->numeric[e]) / s->scale;
-}
-
-static double pattern_error_by_input(const gd_census *s, int64_t e)
-{
-    double x = s->argument->value[s->at[e]] / s->argument->scale;
-    return fabs(x) > 0.05 ? (s->analytic[e] - s->numeric[e]) / s->scale / x : NAN;
-}
-
-/* Whether the pattern's number is constant within each of `outer` groups of `inner` elements. NaN
- * takes no part; groups of fewer than three do not count as evidence, and the pattern must cover
- * half of the wrong elements. */
-static bool constant_within(const gd_census *s, gd_pattern pattern, int64_t outer, int64_t inner,
-                            int64_t outer_stride, int64_t inner_stride)
-{
-    int64_t evidence = 0, covered = 0;
-    double slack = ratio_slack(s);
-    for (int64_t i = 0; i < outer; i++) {
-        double first = NAN;
+    const gd_argument *a = s->argument;
+    const int64_t columns = a->ndim ? a->shape[a->ndim - 1] : 1;
+    const double most = 2 * s->slack[s->set];
+    double error = 0;
+    int64_t ones = 0, nexts = 0;
+    if (s->count != a->count || columns < 3) return false;
+    for (int64_t row = 0; row < s->count; row += columns) {
         int64_t here = 0;
-        for (int64_t j = 0; j < inner; j++) {
-            int64_t e = i * outer_stride + j * inner_stride;
-            double v = pattern(s, e);
-            if (isnan(v)) continue;
-            if (isnan(first)) first = v;
-            if (!(fabs(v - first) <= slack * fmax(fabs(first), 1e-3))) return false;
-            here++;
-            covered += wrong(s, e);
+        for (int64_t k = 0; k < columns; k++) {
+            const double off = error_if_wrong(s, row + k);
+            if (off == 0) continue;
+            const double before = error_if_wrong(s, row + (k + columns - 1) % columns);
+            if (error == 0) error = before != 0 ? before : off;
+            if (fabs(off - error) <= most)
+                ones++, here++;
+            else if (fabs(off + error) <= most && fabs(before - error) <= most)
+                nexts++;
+            else
+                return false;
         }
-        if (here > 2) evidence++;
+        if (here > 1) return false;
     }
-    return evidence > 0 && 2 * covered >= count_wrong(s);
+    if (ones < 3 || (nexts && nexts != ones)) return false;
+    gd_check_say(out, "one element of each row is off, each by %.4g%s", error,
+                 nexts ? ", and the next by the opposite: it is one place further" : "");
+    return true;
+}
+
+/* What an error may be a multiple of. */
+typedef double (*gd_basis)(const gd_census *s, int set, int64_t e);
+
+static double basis_one(const gd_census *s, int set, int64_t e)
+{
+    (void)e;
+    return s->scale[set];
+}
+
+static double basis_gradient(const gd_census *s, int set, int64_t e)
+{
+    return s->numeric[set][e];
+}
+
+static double basis_input(const gd_census *s, int set, int64_t e)
+{
+    return s->argument->value[s->at[e]] / s->argument->scale * s->scale[set];
+}
+
+/* Elements from, from + stride, ... in the sets begin ... end - 1: whether the error is a f + b g
+ * there (g may be NULL), by least squares. */
+static bool fits(const gd_census *s, int begin, int end, const gd_basis basis[2], int64_t from,
+                 int64_t count, int64_t stride)
+{
+    double ff = 0, fg = 0, gg = 0, fe = 0, ge = 0, a = 0, b = 0;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t i = 0; i < (end - begin) * count; i++) {
+            const int set = begin + (int)(i / count);
+            const int64_t e = from + i % count * stride;
+            const double f = basis[0](s, set, e), g = basis[1] ? basis[1](s, set, e) : 0;
+            const double error = gd_census_analytic(s, set, e) - s->numeric[set][e];
+            if (pass && !(fabs(error - a * f - b * g) <= s->slack[set])) return false;
+            if (pass) continue;
+            ff += f * f, fg += f * g, gg += g * g, fe += f * error, ge += g * error;
+        }
+        const double det = ff * gg - fg * fg;
+        if (basis[1] && !(det > 1e-9 * ff * gg)) return false;
+        a = basis[1] ? (fe * gg - ge * fg) / det : ff > 0 ? fe / ff : 0;
+        b = basis[1] ? (ge * ff - fe * fg) / det : 0;
+    }
+    return true;
 }
 
 static bool pattern(const gd_census *s, gd_gradcheck_input *out)
 {
     enum { ALL, ROWS, COLUMNS };
     static const struct {
-        gd_pattern number;
+        gd_basis basis[2];
         int within;
         const char *words;
     } questions[] = {
-        {pattern_error, ALL, "a constant is added"},
-        {pattern_ratio, ROWS, "a factor for each row: a scale along the last axis"},
-        {pattern_ratio, COLUMNS, "a factor for each column: a weight"},
-        {pattern_error, ROWS, "each row is off by a constant: a mean term"},
-        {pattern_error, COLUMNS, "each column is off by a constant"},
-        {pattern_error_by_input, ROWS, "each row is off by a multiple of the input"},
+        {{basis_one}, ALL, "a constant is added"},
+        {{basis_gradient}, ROWS, "a factor for each row: a scale along the last axis"},
+        {{basis_gradient}, COLUMNS, "a factor for each column: a weight"},
+        {{basis_one}, ROWS, "each row is off by a constant: a mean term"},
+        {{basis_one}, COLUMNS, "each column is off by a constant"},
+        {{basis_input}, ROWS, "each row is off by a multiple of the input"},
+        {{basis_one, basis_input},
+         ROWS,
+         "each row is off by a constant and a multiple of the input"},
     };
     const gd_argument *a = s->argument;
     int64_t columns = a->ndim ? a->shape[a->ndim - 1] : 1;
     if (s->count != a->count || !columns) return false;
-    int64_t rows = a->count / columns;
+    const int64_t rows = a->count / columns;
     for (size_t i = 0; i < sizeof questions / sizeof *questions; i++) {
-        gd_pattern number = questions[i].number;
-        int within = questions[i].within;
-        if (!(within == ALL    ? constant_within(s, number, 1, s->count, 0, 1)
-              : within == ROWS ? constant_within(s, number, rows, columns, columns, 1)
-                               : constant_within(s, number, columns, rows, 1, columns)))
-            continue;
-        say(out, "%s", questions[i].words);
+        const int within = questions[i].within;
+        const int64_t lines = within == ALL ? 1 : within == ROWS ? rows : columns;
+        const int64_t length = a->count / lines, stride = within == COLUMNS ? columns : 1;
+        /* A factor does not depend on dy; how much of something else is added may. */
+        const int together = questions[i].basis[0] == basis_gradient ? s->end - s->begin : 1;
+        bool yes = length > (questions[i].basis[1] ? 4 : 2);
+        for (int64_t line = 0; line < lines && yes; line++)
+            for (int set = s->begin; set < s->end && yes; set += together)
+                yes = fits(s, set, set + together, questions[i].basis,
+                           within == COLUMNS ? line : line * length, length, stride);
+        if (!yes) continue;
+        gd_check_say(out, "%s", questions[i].words);
+        return true;
+    }
+    return false;
+}
+
+/* The true gradient sums to 0 along an axis, as it does where adding a constant along it changes
+ * nothing, and this one does not. */
+static bool loses_zero_sum(const gd_census *s, gd_gradcheck_input *out)
+{
+    const gd_argument *a = s->argument;
+    for (int axis = 0; axis < a->ndim && s->count == a->count; axis++) {
+        int64_t stride = 1, size = a->shape[axis];
+        double got = 0, wanted = 0;
+        for (int k = axis + 1; k < a->ndim; k++) stride *= a->shape[k];
+        for (int64_t e = 0; e < s->count; e++) {
+            if (e / stride % size) continue;
+            double sum_got = 0, sum_wanted = 0;
+            for (int64_t k = 0; k < size; k++) {
+                sum_got += analytic(s, e + k * stride);
+                sum_wanted += numeric(s, e + k * stride);
+            }
+            got = fmax(got, fabs(sum_got));
+            wanted = fmax(wanted, fabs(sum_wanted));
+        }
+        const double zero = s->rtol * scale(s);
+        if (size < 3 || wanted > zero || got < 50 * zero) continue;
+        gd_check_say(out, "%sthe true gradient sums to 0 along axis %d, this one does not",
+                     out->finding[0] ? ": " : "", axis);
         return true;
     }
     return false;
@@ -315,14 +413,21 @@ static bool pattern(const gd_census *s, gd_gradcheck_input *out)
 
 /* ---- The census --------------------------------------------------------------------------- */
 
-void gd_check_census(const gd_census *s, gd_gradcheck_input *out)
+gd_status gd_check_census(const gd_census *s, gd_gradcheck_input *out)
 {
-    bool known = not_finite(s, out);
-    if (!known) known = all_zero(s, out);
-    if (!known) known = single(s, out);
-    if (!known) known = should_be_zero(s, out);
-    if (!known) known = constant_factor(s, out);
-    if (!known) known = permuted(s, out);
-    if (!known) known = pattern(s, out);
-    if (!known && where(s).text[0]) say(out, "no simple factor%s", where(s).text);
+    static bool (*const questions[])(const gd_census *, gd_gradcheck_input *) = {
+        not_finite, all_zero, single, should_be_zero, constant_factor, permuted, one_a_row};
+    for (size_t i = 0; i < sizeof questions / sizeof *questions; i++)
+        if (questions[i](s, out)) return GD_OK;
+    gd_status status = of_another(s, out);
+    if (status || out->finding[0]) return status;
+
+    gd_gradcheck_input more = {.finding = ""};
+    pattern(s, out);
+    loses_zero_sum(s, out);
+    status = gd_check_jacobian(s, &more);
+    if (more.finding[0]) gd_check_say(out, "%s%s", out->finding[0] ? ": " : "", more.finding);
+    if (!out->finding[0] && where(s).text[0]) gd_check_say(out, "no simple factor");
+    gd_check_say(out, "%s", where(s).text);
+    return status;
 }

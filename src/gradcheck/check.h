@@ -7,6 +7,8 @@
  *     numeric.c          the numeric derivative, and what one element's derivative is worth
  *     compare.c          which elements, and whether they agree
  *     census.c           what the wrong ones have in common
+ *     jacobian.c         which dy reaches which gradient, and with what factor
+ *     formula.c          numbers as a short formula of inputs and outputs
  *     behaviour.c        everything about a backward but its numbers
  *     probe.c            an op's record with a guard in front of its kernels
  *     report.c, json.c   words
@@ -236,25 +238,63 @@ gd_state gd_check_judge(const gd_ladder *ladder, double analytic, double toleran
 
 /* ---- compare.c, census.c, behaviour.c ----------------------------------------------------- */
 
-/* What came of the comparison of one input with one cotangent set. */
+/* What came of the comparison of one input, seen from one of the cotangent sets. */
 typedef struct gd_census {
+    gd_checker *c;
+    int input;
     const gd_argument *argument;
-    int64_t count;     /* elements looked at */
-    const int64_t *at; /* [count] flat indices, ascending but for those found by directions */
-    double *analytic;
-    const double *numeric;
-    const char *state; /* gd_state */
-    double scale;      /* what errors are relative to */
+    int64_t count;          /* elements looked at */
+    const int64_t *at;      /* [count] flat indices, ascending but for those found by directions */
+    int set, begin, end;    /* the set; those in begin ... end - 1 must fit a finding as well */
+    double *const *numeric; /* [sets][count] */
+    char *const *state;     /* [sets][count] of gd_state */
+    const double *scale;    /* [sets] what errors are relative to */
+    const double *slack;    /* [sets] how far a gradient may be from what a finding says it is */
     double rtol;
     double *room; /* [2 count] */
 } gd_census;
+
+static inline double gd_census_analytic(const gd_census *s, int set, int64_t e)
+{
+    return s->c->analytic[set][s->input][s->at[e]];
+}
 
 /* float16 ends at 65504, and a measured number may be a little off: whether an infinity stands for
  * one that is larger. */
 bool gd_check_overflows(gd_dtype dtype, double got, double wanted);
 gd_status gd_check_compare(gd_checker *c, int input, gd_gradcheck_input *out);
-void gd_check_census(const gd_census *census, gd_gradcheck_input *out);
+/* Finds words for what is wrong: out->finding. A finding must hold for every element, to within the
+ * tolerance of the check. */
+gd_status gd_check_census(const gd_census *census, gd_gradcheck_input *out);
+/* Appends to out->finding. */
+void gd_check_say(gd_gradcheck_input *out, const char *format, ...) GD_PRINTF(2, 3);
 gd_status gd_check_behaviour(gd_checker *c);
+
+/* ---- jacobian.c, formula.c ---------------------------------------------------------------- */
+
+/* Appends to out->finding what the Jacobian shows, if it shows anything. */
+gd_status gd_check_jacobian(const gd_census *census, gd_gradcheck_input *out);
+
+enum { GD_SYMBOLS = 5 };
+
+/* Points at which numbers are known by name. */
+typedef struct gd_points {
+    int64_t count;
+    int symbols;
+    const char *name[GD_SYMBOLS];
+    double *value[GD_SYMBOLS]; /* [count] */
+    const double *weight;      /* [count] of which the targets are multiples; NULL: none */
+} gd_points;
+
+/* Finds `target` [count] as a sum of up to `terms` (1 or 2) products of powers of the symbols, each
+ * with a fraction before it, to within `tolerance` at each point. Writes it, each term times `unit`
+ * ("dy", or ""). False: there is none, or too few points to tell. */
+bool gd_check_formula(gd_checker *c, const gd_points *points, const double *target,
+                      double tolerance, int terms, const char *unit, gd_text *text);
+/* The simple fraction within `tolerance` of x; 0 if there is none. */
+double gd_check_fraction(double x, double tolerance, gd_text *text);
+/* A factor as the size of an axis, as a fraction, or else as a number. */
+gd_text gd_check_factor(const gd_argument *a, double factor, double tolerance);
 
 /* A ratio with the digits in which it differs from 1: "0.5", "1.00004". */
 gd_text gd_check_ratio(double ratio);

@@ -11,7 +11,7 @@ function heat(title, shape, values, largest) {
     for (let at = 0; at < values.length; at += N) {
         rows += '<tr>' +
                 values.slice(at, at + N)
-                    .map((v) => (typeof v === 'number'
+                    .map((v) => (Number.isFinite(v)
                                      ? `<td data-value="${v}" title="${
                                            number(v)}" style="background:rgba(var(${
                                            v < 0 ? '--minus' : '--plus'}),${
@@ -41,8 +41,11 @@ function show(found) {
                 number(input.analytic / input.numeric)}.</p>`;
         if (grid && grid.analytic.length) {
             const largest = Math.max(...grid.numeric.filter(Number.isFinite).map(Math.abs), 1e-300);
+            const ratio = grid.analytic.map((v, i) => (v === grid.numeric[i] ? 1 : v / grid.numeric[i]));
             html += heat('backward', grid.shape, grid.analytic, largest) +
-                    heat('differences', grid.shape, grid.numeric, largest);
+                    heat('differences', grid.shape, grid.numeric, largest) +
+                    heat('ratio of the two, less 1', grid.shape,
+                        ratio.map((v) => v - 1), 1);
         }
         if (input.sweep_step.length)
             html += `<p>Ladder of steps: ${
@@ -56,12 +59,29 @@ function show(found) {
                       escape(found.words)}</pre></details>`;
 }
 
+// RMSNorm's backward as the switches have it, by their names in the page.
+function formula(on) {
+    const h = on.weight ? 'dy' : 'dy * weight', term = `${on.sign ? '+' : '-'} xhat * mean(h * xhat)`;
+    return `rstd = what the forward kept${on.stale ? ', of the call before' : ''}
+xhat = x * rstd
+h    = ${h}
+dx   = rstd * ${on.mean ? 'h' : `(h ${term})`}
+dw   = sum of dy * xhat over the rows`;
+}
+
 document.addEventListener('DOMContentLoaded', async () => {
     const select = document.getElementById('bug'), result = document.getElementById('result');
+    const switches = document.getElementById('switches'), boxes = [...switches.querySelectorAll('input')];
     const gradus = await Gradus.here();
     const run = () => { result.innerHTML = show(gradus.breakIt(Number(select.value), true)); };
+    const turn = () => {
+        const on = Object.fromEntries(boxes.map((box) => [box.name, box.checked]));
+        switches.querySelector('pre').textContent = formula(on);
+        result.innerHTML = show(gradus.switchIt(boxes.reduce((n, box, i) => n + (box.checked << i), 0)));
+    };
     select.addEventListener('change', run);
     document.getElementById('run').addEventListener('click', run);
+    switches.addEventListener('change', turn);
     const group =
         [...select.querySelectorAll('optgroup') ].find((g) => '#' + g.label === location.hash);
     const wrong = [...select.options ].find(

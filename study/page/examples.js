@@ -61,6 +61,23 @@ function rmsNorm(v) {
     ];
 }
 
+// The norm of the sum; the gradient of the sum itself comes on top.
+function addRmsNorm(v) {
+    const [, total] = v.outputs, [dy, dsum] = v.cotangents;
+    const norm = rmsNorm({...v, x : total, dy});
+    const through = norm.find((s) => s.name === 'dx').value;
+    const dx = like(through, (e, i) => e + dsum.values[i]);
+    return [
+        step('sum', 's_{ik} = x_{ik} + \\mathrm{residual}_{ik}', total),
+        ...norm.filter((s) => !s.gradient).map((s) => ({...s, tex : s.tex.replace(/x_\{ik\}/, 's_{ik}')})),
+        step('through', '\\mathrm{rstd}_i\\,(h_{ik} - \\hat x_{ik}\\, m_i)', through, {mark : 'dx'}),
+        step('dx', 'dx_{ik} = \\mathrm{rstd}_i\\,(h_{ik} - \\hat x_{ik}\\, m_i) + d\\mathrm{sum}_{ik}', dx,
+            {mark : 'add_rms_norm', gradient : 'x'}),
+        step('dresidual', 'd\\mathrm{residual} = dx', dx, {mark : 'add_rms_norm', gradient : 'residual'}),
+        norm.find((s) => s.gradient === 'weight'),
+    ];
+}
+
 function layerNorm(v) {
     const x = rowsOf(v.x), dy = rowsOf(v.dy), N = x[0].length, M = x.length;
     const w = v.weight ? v.weight.values : Array(N).fill(1);
@@ -339,12 +356,113 @@ const reduction = (tex, weight, mark) => (v) => {
     ];
 };
 
+// The one that was chosen gets dy; b [3] is repeated over the rows, and its gradient summed.
+function where(v) {
+    const N = last(v.b.shape), chosen = v.condition.values;
+    const terms = like(v.dy, (e, i) => (chosen[i] ? 0 : e));
+    return [
+        step('da', 'da_{ij} = dy_{ij}\\,[c_{ij} \\ne 0]', like(v.dy, (e, i) => (chosen[i] ? e : 0)),
+            {mark : 'where', gradient : 'a'}),
+        step('terms', '\\text{each copy of } b: \\; dy_{ij}\\,[c_{ij} = 0]', terms, {mark : 'where'}),
+        step('db', 'db_j = \\sum \\text{ over the copies}', {
+            shape : [ N ],
+            values : Array.from({length : N}, (_, j) => sum(rowsOf(terms).map((row) => row[j])))
+        },
+            {mark : 'broadcast', gradient : 'b'}),
+    ];
+}
+
+// ---- Positions: D = 2, so that the one pair of position t is turned by the angle t ------------
+
+const angles = (T) => [
+    step('cos', 'c_t = \\cos t', column(Array.from({length : T}, (_, t) => Math.cos(t)))),
+    step('sin', 's_t = \\sin t', column(Array.from({length : T}, (_, t) => Math.sin(t)))),
+];
+const turnedBack = (t) => ({
+    shape : t.shape,
+    values : rowsOf(t).flatMap(([ a, b ], i) => [a * Math.cos(i) + b * Math.sin(i),
+                                   b * Math.cos(i) - a * Math.sin(i)])
+});
+const rope = (v) => [
+    ...angles(v.x.shape[1]),
+    step('dx', 'dx_t = \\begin{pmatrix} c_t & s_t \\\\ -s_t & c_t \\end{pmatrix} dy_t', turnedBack(v.dy),
+        {mark : 'dx', gradient : 'x'}),
+];
+
+// One head of each: row t of qkv is q, k and v of position t.
+function ropeQkv(v) {
+    const [dq, dk, dv] = v.cotangents, back = [ turnedBack(dq), turnedBack(dk), dv ].map(rowsOf);
+    return [
+        ...angles(v.qkv.shape[1]),
+        step('q', 'R_t^T\\, dq_t', turnedBack(dq), {mark : 'dx'}),
+        step('k', 'R_t^T\\, dk_t', turnedBack(dk), {mark : 'dx'}),
+        step('dqkv', 'd\\mathrm{qkv} = (R^T dq,\\; R^T dk,\\; dv)', {
+            shape : v.qkv.shape,
+            values : back[0].flatMap((row, t) => [...row, ...back[1][t], ...back[2][t] ])
+        },
+            {mark : 'rope_qkv', gradient : 'qkv'}),
+    ];
+}
+
+// ---- Shapes: dx = P^T dy, where y = P x --------------------------------------------------------
+
+const sameOrder = (mark) => (v) => [step('dx', 'dx = dy \\text{, in the same order}',
+    {shape : v.x.shape, values : v.dy.values}, {mark, gradient : 'x'})];
+
+// Two dimensions, exchanged.
+const permute = (v) => [step('dx', 'dx_{ij} = dy_{ji}', transposed(v.dy), {mark : 'permute', gradient : 'x'})];
+
+// Rows 1 and 2 of 4.
+const slice = (v) => [step('dx', 'dx_{ij} = dy_{i-1,\\,j} \\text{ for } i = 1, 2, \\text{ else } 0',
+    grid(v.x.shape[0], v.x.shape[1], (i, j) => (i === 1 || i === 2 ? v.dy.values[(i - 1) * v.x.shape[1] + j] : 0)),
+    {mark : 'slice', gradient : 'x'})];
+
+const expand = (v) => [step('dx', 'dx_j = \\textstyle\\sum_i dy_{ij} \\text{, over the copies}', {
+    shape : v.x.shape,
+    values : v.x.values.map((_, j) => sum(rowsOf(v.dy).map((row) => row[j])))
+},
+    {mark : 'expand', gradient : 'x'})];
+
+// Each input's rows of dy.
+function concat(v) {
+    const [a, b] = [ v['x[0]'], v['x[1]'] ], own = a.values.length;
+    return [
+        step('dx0', 'dx_0 = dy \\text{, its first rows}', {...a, values : v.dy.values.slice(0, own)},
+            {mark : 'concat', gradient : 'x[0]'}),
+        step('dx1', 'dx_1 = dy \\text{, the rows after them}', {...b, values : v.dy.values.slice(own)},
+            {mark : 'concat', gradient : 'x[1]'}),
+    ];
+}
+
 function embedding(v) {
     const C = last(v.table.shape), dy = rowsOf(v.dy);
     return [ step('dtable', 'd\\mathrm{table}_v = \\sum_{i:\\, \\mathrm{ids}_i = v} dy_i',
         grid(v.table.shape[0], C,
             (row, c) => sum(dy.map((values, i) => (v.ids.values[i] === row ? values[c] : 0)))),
         {mark : 'dtable', gradient : 'table'}) ];
+}
+
+// Along the last axis of x [2, 4], or of rows of index and src [2, 3].
+const placeOf = (v, i, n) => Math.floor(i / last(v.index.shape)) * n + v.index.values[i];
+function gather(v) {
+    const n = last(v.x.shape), dx = like(v.x, () => 0);
+    v.dy.values.forEach((e, i) => {
+        dx.values[placeOf(v, i, n)] += e;
+    });
+    return [ step('dx', 'dx_k = \\sum_{i:\\, t_i = k} dy_i', dx, {mark : 'gather', gradient : 'x'}) ];
+}
+function scatterAdd(v) {
+    const n = last(v.x.shape);
+    return [
+        step('dx', 'dx = dy', v.dy, {mark : 'scatter_add', gradient : 'x'}),
+        step('ds', 'ds_i = dy_{t_i}', like(v.src, (_, i) => v.dy.values[placeOf(v, i, n)]),
+            {mark : 'scatter_add', gradient : 'src'}),
+    ];
+}
+function cumsum(v) {
+    const dy = rowsOf(v.dy), [M, N] = v.x.shape;
+    return [ step('dx', 'dx_j = \\sum_{i \\ge j} dy_i', grid(M, N, (i, j) => sum(dy[i].slice(j))),
+        {mark : 'cumsum', gradient : 'x'}) ];
 }
 
 function dropout(v) {
@@ -418,16 +536,36 @@ const examples = {
     add_rms_norm : {
         shapes : {x : [ 2, 4 ], residual : [ 2, 4 ], weight : [ 4 ]},
         saves : [ 'rstd' ],
-        outputs : [ 'y', 'sum' ]
+        outputs : [ 'y', 'sum' ],
+        eps : 1e-5,
+        steps : addRmsNorm
     },
     embedding : {
         shapes : {table : [ 4, 2 ], ids : [ 5 ]},
         values : {ids : [ 1, 3, 1, 0, 3 ]},
         steps : embedding
     },
+    gather : {
+        shapes : {x : [ 2, 4 ], index : [ 2, 3 ]},
+        values : {index : [ 3, 0, 3, 1, 1, 2 ]},
+        steps : gather
+    },
+    scatter_add : {
+        shapes : {x : [ 2, 4 ], index : [ 2, 3 ], src : [ 2, 3 ]},
+        values : {index : [ 3, 0, 3, 1, 1, 2 ]},
+        steps : scatterAdd
+    },
+    cumsum : {shapes : {x : [ 2, 4 ]}, steps : cumsum},
     dropout : {case : 'p0.3_7x19', shapes : {x : [ 2, 4 ]}, steps : dropout},
-    rope : {case : 'one_pair', shapes : {x : [ 1, 3, 1, 2 ]}},
-    rope_qkv : {shapes : {qkv : [ 1, 2, 3, 2 ]}, outputs : [ 'q', 'k', 'v' ]},
+    rope : {case : 'one_pair', shapes : {x : [ 1, 3, 1, 2 ]}, steps : rope},
+    rope_qkv : {shapes : {qkv : [ 1, 2, 3, 2 ]}, outputs : [ 'q', 'k', 'v' ], steps : ropeQkv},
+    reshape : {steps : sameOrder('reshape')},
+    contiguous : {steps : sameOrder('contiguous')},
+    cast : {steps : sameOrder('cast')},
+    permute : {steps : permute},
+    slice : {case : 'rows', steps : slice},
+    expand : {steps : expand},
+    concat : {steps : concat},
     masked_fill : {
         shapes : {x : [ 2, 3 ], mask : [ 2, 3 ]},
         values : {mask : [ 1, 0, 0, 1, 0, 1 ]},
@@ -437,7 +575,8 @@ const examples = {
     },
     where : {
         shapes : {condition : [ 2, 3 ], a : [ 2, 3 ], b : [ 3 ]},
-        values : {condition : [ 1, 0, 1, 0, 1, 0 ]}
+        values : {condition : [ 1, 0, 1, 0, 1, 0 ]},
+        steps : where
     },
     sum : {case : 'rows', shapes : {x : [ 2, 4 ]}, steps : reduction('1', () => 1, 'sum')},
     mean : {
@@ -512,12 +651,15 @@ function example(gradus, op) {
 // What the steps of an example are computed from.
 function steps({request, check, own}, result) {
     if (!own.steps || result.error) return [];
+    const cotangents = result.outputs.map((t, k) => ({...t, values : request.cotangents[k]}));
     const v = {
+        outputs : result.outputs,
+        cotangents,
         eps : own.eps,
         causal : own.causal,
         scale : own.scale,
         y : result.outputs[0],
-        dy : {shape : result.outputs[0].shape, values : request.cotangents[0]}
+        dy : cotangents[0]
     };
     for (const input of check.inputs)
         if (!input.absent)

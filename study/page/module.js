@@ -60,7 +60,14 @@ class Gradus {
 
     // gradcheck on a planted bug: {words, report, grids}.
     breakIt(index, grids) {
-        this.exports.study_break(index, grids ? 1 : 0);
+        return this.found(() => this.exports.study_break(index, grids ? 1 : 0));
+    }
+
+    // gradcheck on RMSNorm's backward with some of its parts changed: the same.
+    switchIt(parts) { return this.found(() => this.exports.study_switch(parts)); }
+
+    found(call) {
+        call();
         const text = this.take(), at = text.lastIndexOf('\n{"report":');
         return {words : text.slice(0, at).trim(), ...JSON.parse(text.slice(at))};
     }

@@ -7,7 +7,7 @@ const {number} = root.worked || require('./worked.js');
 const BLOCK = 4;
 const sum = (list) => list.reduce((a, b) => a + b, 0);
 
-// {rows: [{blocks: [{x, squares}], total, mean, rstd}], h, m, parts: [[dy xhat]], dw}
+// {rows: [{blocks: [{x, squares}], total, mean, rstd, y, products, m, dx, part}], dw}
 function numbers({x, weight, dy, N, eps}) {
     const rows = [];
     for (let at = 0; at < x.length; at += N) {
@@ -20,17 +20,20 @@ function numbers({x, weight, dy, N, eps}) {
         const total = sum(blocks.map((b) => b.squares));
         const rstd = 1 / Math.sqrt(total / N + eps);
         const g = dy.slice(at, at + N), xhat = row.map((v) => v * rstd);
+        const h = g.map((v, k) => v * weight[k]);
         const products = [];
         for (let k = 0; k < N; k += BLOCK)
-            products.push(
-                sum(g.slice(k, k + BLOCK).map((v, i) => v * weight[k + i] * xhat[k + i])));
+            products.push(sum(h.slice(k, k + BLOCK).map((v, i) => v * xhat[k + i])));
+        const m = sum(products) / N;
         rows.push({
             blocks,
             total,
             mean : total / N,
             rstd,
+            y : xhat.map((v, k) => v * weight[k]),
             products,
-            m : sum(products) / N,
+            m,
+            dx : h.map((v, k) => rstd * (v - xhat[k] * m)),
             part : g.map((v, k) => v * xhat[k])
         });
     }
@@ -38,51 +41,52 @@ function numbers({x, weight, dy, N, eps}) {
     return {rows, dw};
 }
 
-// Each cell has the step at which it is filled.
+// Each cell has the step at which it is filled: a row's sum block by block, what follows from it,
+// and its results block by block.
 function render(request, eps) {
     const N = request.shapes.x[1];
     const {rows, dw} = numbers(
         {x : request.inputs.x, weight : request.inputs.weight, dy : request.cotangents[0], N, eps});
-    const blocks = N / BLOCK;
-    let step = 0;
-    const cell = (v, more = '') =>
-        `<td data-at="${step}" data-value="${v}"${more}>${number(v)}</td>`;
-    let html =
-        '<h4>Forward: a program a row, a block at a time</h4><table class="numbers walk"><tr><th>program</th>' +
-        Array
-            .from({length : blocks},
-                (_, b) => `<th colspan="${BLOCK}">block ${b}: x</th><th>sum of squares</th>`)
-            .join('') +
-        '<th>sum</th><th>mean a</th><th>rstd</th></tr>';
-    rows.forEach((row, i) => {
-        html += `<tr><td>row ${i}</td>`;
-        row.blocks.forEach((block) => {
-            html += block.x.map((v, k) => cell(v, k ? '' : ' class="edge"')).join('');
-            html += cell(block.squares, ' class="sum"');
-            step++;
-        });
-        html += cell(row.total, ' class="edge sum"') + cell(row.mean) + cell(row.rstd) + '</tr>';
-        step++;
-    });
-    html +=
-        '</table><h4>Backward: the sum of h xhat, block by block, and what each row leaves for dw</h4><table class="numbers walk"><tr><th>program</th>' +
-        Array.from({length : blocks}, (_, b) => `<th>block ${b}: h xhat</th>`).join('') +
-        `<th>sum / ${N} = m</th><th colspan="${N}">dy xhat, a row of partial sums</th></tr>`;
-    rows.forEach((row, i) => {
-        html += `<tr><td>row ${i}</td>`;
-        row.products.forEach((v) => {
-            html += cell(v, ' class="sum"');
-            step++;
-        });
-        html += cell(row.m, ' class="edge sum"') +
-                row.part.map((v, k) => cell(v, k % BLOCK ? '' : ' class="edge"')).join('') +
-                '</tr>';
-        step++;
-    });
-    html += `<tr><td>dw</td><td colspan="${blocks + 1}">added in order, column by column</td>${
-        dw.map((v, k) => cell(v, k % BLOCK ? ' class="sum"' : ' class="edge sum"'))
-            .join('')}</tr></table>`;
-    return {html, steps : step + 1};
+    const blocks = N / BLOCK, ofRow = 2 * blocks + 1, backward = rows.length * ofRow;
+    const cell = (step, v, kind = '') =>
+        `<td data-at="${step}" data-value="${v}" class="${kind}">${number(v)}</td>`;
+    const edge = (k) => (k % BLOCK ? '' : 'edge');
+    // results(row, step of its first block): cells of the row's N results
+    const results = (list, step) =>
+        list.map((v, k) => cell(step + Math.floor(k / BLOCK), v, edge(k))).join('');
+    const eachBlock = (html) => Array.from({length : blocks}, (_, b) => html(b)).join('');
+    const table = (title, head, row) =>
+        `<h4>${title}</h4><table class="numbers walk"><tr><th>program</th>${head}</tr>${
+            rows.map((r, i) => `<tr><td>row ${i}</td>${row(r, i)}</tr>`).join('')}`;
+    const names = (name) => eachBlock((b) => `<th colspan="${BLOCK}">block ${b}: ${name}</th>`);
+    const html =
+        table('Forward, first pass: the sum of squares, a block at a time',
+            eachBlock((b) => `<th colspan="${BLOCK}">block ${b}: x</th><th>sum of squares</th>`) +
+                '<th>sum</th><th>mean a</th><th>rstd</th>',
+            (row, i) => row.blocks
+                            .map(({x, squares}, b) =>
+                                     x.map((v, k) => cell(i * ofRow + b, v, edge(k))).join('') +
+                                     cell(i * ofRow + b, squares, 'sum'))
+                            .join('') +
+                        cell(i * ofRow + blocks, row.total, 'edge sum') +
+                        cell(i * ofRow + blocks, row.mean) + cell(i * ofRow + blocks, row.rstd)) +
+        '</table>' +
+        table('Forward, second pass: y', names('y'),
+            (row, i) => results(row.y, i * ofRow + blocks + 1)) +
+        '</table>' +
+        table('Backward, first pass: the sum of h xhat',
+            eachBlock((b) => `<th>block ${b}: h xhat</th>`) + `<th>sum / ${N} = m</th>`,
+            (row, i) => row.products.map((v, b) => cell(backward + i * ofRow + b, v, 'sum')).join('') +
+                        cell(backward + i * ofRow + blocks, row.m, 'edge sum')) +
+        '</table>' +
+        table('Backward, second pass: dx', names('dx'),
+            (row, i) => results(row.dx, backward + i * ofRow + blocks + 1)) +
+        '</table>' +
+        table('and with it what each row leaves for dw: a row of partial sums', names('dy xhat'),
+            (row, i) => results(row.part, backward + i * ofRow + blocks + 1)) +
+        `<tr><td>dw, added in order</td>${
+            dw.map((v, k) => cell(2 * backward, v, `${edge(k)} sum`)).join('')}</tr></table>`;
+    return {html, steps : 2 * backward + 1};
 }
 
 const api = {

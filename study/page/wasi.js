@@ -71,9 +71,11 @@ function imports(system) {
 async function start(bytes, {args = [ 'gradus' ], print = () => {}} = {}) {
     const system = {memory : null, args, print};
     const module = await WebAssembly.compile(bytes);
-    const system_calls = imports(system), wanted = {};
-    for (const {name} of WebAssembly.Module.imports(module)) wanted[name] = system_calls[name];
-    const instance = await WebAssembly.instantiate(module, {wasi_snapshot_preview1 : wanted});
+    const system_calls = imports(system), wanted = {wasi_snapshot_preview1 : {}, env : {}};
+    for (const {module : from, name} of WebAssembly.Module.imports(module))
+        wanted[from][name] = from === 'env' ? () => { throw new Error(`${name} was left out`); }
+                                            : system_calls[name];
+    const instance = await WebAssembly.instantiate(module, wanted);
     system.memory = instance.exports.memory;
     if (instance.exports._initialize) instance.exports._initialize();
     return instance.exports;

@@ -15,7 +15,7 @@ function number(v) {
     return String(Math.round(v * 1e4) / 1e4);
 }
 
-// more: {edit: name of the input, symbol, blocks: columns between rules}
+// more: {edit: name of the input, blocks: columns between rules}
 function table(t, more = {}) {
     const N = t.shape.length ? t.shape[t.shape.length - 1] || 1 : 1;
     let html = '<table class="numbers">';
@@ -39,10 +39,32 @@ function table(t, more = {}) {
 
 const shapeText = (shape) => (shape.length ? `[${shape.join(', ')}]` : 'a number');
 
+// The symbol of the page's table that a tensor is: by its name in the code, by the formula, or by
+// the letter that the formulas have for an input of that name. symbols: [[formula, name]].
+const letters = {
+    weight : 'w',
+    bias : 'b',
+    dweight : 'dw',
+    dbias : 'db',
+    logits : 'x',
+    dlogits : 'dx',
+    gate : 'z',
+    up : 'u',
+    targets : 't',
+    lse : 'L'
+};
+function symbolOf(symbols, name) {
+    const plain = (tex) => tex.replace(/\\mathrm\{(\w+)\}/g, '$1').replace(/^\\/, '');
+    const found = symbols.find(([ , code ]) => code === name) ||
+                  symbols.find(([ tex ]) => plain(tex) === name) ||
+                  symbols.find(([ tex ]) => tex === letters[name]);
+    return found ? found[1] : name;
+}
+
 function tensor(name, t, more = {}) {
-    const symbol = more.symbol || name;
-    return `<div class="tensor" data-tensor="${escape(more.id || name)}"><b data-symbol="${
-        escape(symbol)}">${more.label || `<code>${escape(name)}</code>`}</b> <small>${
+    const symbol = symbolOf(more.symbols || [], name);
+    return `<div class="tensor" data-tensor="${escape(more.id || name)}" data-symbol="${
+        escape(symbol)}"><b>${more.label || `<code>${escape(name)}</code>`}</b> <small>${
         shapeText(t.shape)}</small>${table(t, more)}</div>`;
 }
 
@@ -86,15 +108,15 @@ function apart(a, b) {
 }
 
 // format(tex): a formula as HTML; in the page, those that the build has set.
-function render(gradus, it, format) {
+function render(gradus, it, format, symbols) {
     const {request, check, own} = it, result = gradus.run(request);
     if (result.error) return `<p class="bad words">${escape(result.error)}</p>`;
-    const blocks = own.blocks;
+    const blocks = own.blocks, named = (name, t, more) => tensor(name, t, {symbols, ...more});
     const inputs = check.inputs.map((input, i) => ({...input, i})).filter((input) => !input.absent);
     const outputName = (k) => (own.outputs || [ 'y' ])[k] || `y${k}`;
     let html = '<h4>Inputs</h4>';
     for (const input of inputs)
-        html += tensor(
+        html += named(
             input.name, {shape : request.shapes[input.name], values : request.inputs[input.name]}, {
                 edit : input.name,
                 blocks : request.shapes[input.name].slice(-1)[0] === 8 ? blocks : 0
@@ -102,16 +124,16 @@ function render(gradus, it, format) {
     html += '<h4>Forward</h4>';
     (result.saves || []).forEach((t, k) => {
         if (t && own.saves && own.saves[k])
-            html += tensor(own.saves[k], t,
+            html += named(own.saves[k], t,
                 {id : 'saved ' + own.saves[k], label : `saved: <code>${own.saves[k]}</code>`});
     });
     result.outputs.forEach((t, k) => {
-        if (t) html += tensor(outputName(k), t, {blocks});
+        if (t) html += named(outputName(k), t, {blocks});
     });
     html += '<h4>Backward</h4>';
     result.outputs.forEach((t, k) => {
         if (t)
-            html += tensor('d' + outputName(k), {shape : t.shape, values : request.cotangents[k]},
+            html += named('d' + outputName(k), {shape : t.shape, values : request.cotangents[k]},
                 {edit : 'cotangent ' + k, blocks});
     });
     const list = steps(it, result);
@@ -130,7 +152,7 @@ function render(gradus, it, format) {
                 return `<div class="step" data-step="${n}">${format(s.tex)}${
                     s.mark ? ` <a class="mark" href="#mark-${s.mark}" data-mark="${s.mark}">[${
                                  s.mark}]</a>`
-                           : ''}${verdict}<br>${tensor(s.name, s.value, {
+                           : ''}${verdict}<br>${named(s.name, s.value, {
                     id : 'step ' + s.name,
                     label : ' ',
                     blocks : s.value.shape[1] === 8 ? blocks : 0
@@ -140,7 +162,7 @@ function render(gradus, it, format) {
     inputs.forEach((input) => {
         const g = result.gradients[input.i];
         if (g)
-            html += tensor('d' + input.name, g, {blocks : g.shape.slice(-1)[0] === 8 ? blocks : 0});
+            html += named('d' + input.name, g, {blocks : g.shape.slice(-1)[0] === 8 ? blocks : 0});
     });
     const wanted = inputs.find((input) => result.gradients[input.i]);
     if (wanted && result.outputs[0] &&
@@ -174,10 +196,11 @@ async function start(place) {
     for (const element of place.querySelectorAll('template[data-tex]'))
         formulas[element.dataset.tex] = element.innerHTML;
     const format = (tex) => formulas[tex] || `<code>${escape(tex)}</code>`;
+    const symbols = JSON.parse(place.dataset.symbols);
     let it = example(gradus, op), shown = Infinity;
 
     function show() {
-        body.innerHTML = render(gradus, it, format);
+        body.innerHTML = render(gradus, it, format, symbols);
         mask();
     }
     function mask() {

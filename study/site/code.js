@@ -62,23 +62,39 @@ function listing(file, readmePage) {
             .join('')}</pre>`;
 }
 
-// The lines around a mark, with a link to the file.
-function excerpt(at, symbols, around = 2) {
-    const all = sources.read(at.file).replace(/\n$/, '').split('\n');
-    const first = Math.max(0, at.line - 1 - around), end = Math.min(all.length, at.line + around);
-    const page = sources.page(at.file);
-    const lines = all.slice(first, end).map((text, i) => {
-        const number = first + i + 1;
-        return `<span class="line${number === at.line ? ' marked' : ''}"><a class="number" href="${
-            page}#L${number}" tabindex="-1">${number}</a>${highlight(text, symbols)}\n</span>`;
+// For which machine a file is: what is in a header or a table is for both.
+const machineOf = (file) => (/\.cuh?$/.test(file) ? 'CUDA'
+                             : /\.c$/.test(file)  ? 'CPU'
+                                                  : 'CPU and CUDA');
+
+// Lines with marks, and a little around them, with a link to the file. lines: [{mark, file, line}]
+// of one file, in order; ids: the marks whose anchor is here; readmePage: whose marks they are.
+function excerpt(lines, symbols, ids, readmePage, around = 2) {
+    const {file} = lines[0], all = sources.read(file).replace(/\n$/, '').split('\n');
+    const first = Math.max(0, lines[0].line - 1 - around);
+    const shown = all.slice(first, lines[lines.length - 1].line + around);
+    const indent = Math.min(
+        ...shown.filter((text) => text.trim()).map((text) => /^ */.exec(text)[0].length));
+    const page = sources.page(file);
+    const html = shown.map((text, i) => {
+        const number = first + i + 1, here = lines.filter((at) => at.line === number);
+        const id = here.find((at) => ids.has(at.mark));
+        if (id) ids.delete(id.mark);
+        const attributes =
+            (id ? ` id="code-${id.mark.replace(/ /g, '-')}"` : '') +
+            (here.length ? ` data-mark="${here[0].mark}"` : '');
+        return `<span class="line${here.length ? ' marked' : ''}"${
+            attributes}><a class="number" href="${page}#L${number}" tabindex="-1">${number}</a>${
+            linkMarks(highlight(text.slice(indent), symbols), readmePage)}\n</span>`;
     });
-    return `<figure class="excerpt" id="code-${at.mark.replace(/ /g, '-')}" data-mark="${
-        at.mark}"><figcaption><a href="${page}#L${at.line}">${escape(at.file)}:${
-        at.line}</a></figcaption><pre class="code">${lines.join('')}</pre></figure>`;
+    return `<figure class="excerpt"><figcaption>${machineOf(file)}: <a href="${page}#L${
+        lines[0].line}">${escape(file)}:${lines[0].line}</a></figcaption><pre class="code">${
+        html.join('')}</pre></figure>`;
 }
 
 module.exports = {
     highlight,
     listing,
+    machineOf,
     excerpt
 };

@@ -6,7 +6,7 @@ const sources = require('./sources.js');
 
 const inCode = /((?: \[[a-z][\w. ]*\])+) \*\/$/;
 
-// [{mark, file, line, lines}] of one source file. A mark above its line counts for the line; a row
+// [{mark, file, line}] of one source file. A mark above its line counts for the line; a row
 // of a table is a mark by its name.
 exports.ofFile = (file) => sources.read(file).split('\n').flatMap((text, i) => {
     const row = /^(?:UNARY|SCALAR|RANGE|BINARY)\((\w+),/.exec(text);

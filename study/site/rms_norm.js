@@ -16,8 +16,8 @@ exports.walk = function(it) {
 <p>A kernel gives each row to one program (on a GPU a block of threads). The row is longer than
 what the program holds at once, so it walks: here 8 numbers in blocks of 4. The sum of squares
 grows block by block; only then rstd is known, and the row is gone through again for y. The
-backward walks the same way for the sum of h xhat. What it leaves for dw is a row of its own for
-every program, and these rows are added at the end, in order.</p>
+backward walks the same way: for the sum of h xhat, then for dx. What it leaves for dw is a row of its
+own for every program, and these rows are added at the end, in order.</p>
 <div class="panel" id="walk" data-steps="${
         steps}"><div class="controls"><button type="button" data-act="step">Step</button><button type="button" data-act="play">Play</button></div>${
         html}</div>`;
@@ -56,39 +56,90 @@ function measured() {
     return shares;
 }
 
+// Which rows a picture shows: the first four, and the next that their blocks or others have.
+function rowsOf(rung) {
+    const {rows} = ladder.panels(rung)[0], ranges = [];
+    for (const row of rows) {
+        const last = ranges[ranges.length - 1];
+        if (last && row === last[1] + 1)
+            last[1] = row;
+        else
+            ranges.push([ row, row ]);
+    }
+    const words = ranges.map(([ a, b ]) => `${a} to ${b}`).join(', ');
+    return words + (rung.threadARow ? ', the first 64 sectors of each' : '');
+}
+
+function figure(rung, i, shares) {
+    const {asked, moved} = ladder.load(rung, 8192, 0, 0, 0), all = ladder.total(rung, 2048, 8192);
+    const share = shares[rung.name] || [ '?', '?' ];
+    // The last rung's rows of 8192 have a kernel of two blocks a row; the picture is of one.
+    const [M, N] = rung.stages ? [ 262144, 4096 ] : [ 2048, 8192 ];
+    const way = ladder.onTheirWay(rung, M, N), blocks = ladder.atOnce(rung, M);
+    const row = (what, value, shown) => `<tr><td>${what}</td><td${
+        value === null ? '' : ` data-value="${value}"`}>${shown}</td></tr>`;
+    const canvases =
+        ladder.panels(rung)
+            .map(({name, rows}) => `<div class="memory"><code>${name}</code><canvas data-tensor="${
+                     name}" width="1024" height="${rows.length * 20}" role="img" aria-label="sectors of ${
+                     name} that are asked for or written"></canvas></div>`)
+            .join('');
+    const first = ladder.lanes(rung, 8192);
+    const strip = first.map((sectors, lane) => {
+        const [from, to] = sectors, odd = first.slice(0, lane + 1).filter(
+            (s, k) => k && s[0] !== first[k - 1][0]).length % 2;
+        return `<i class="${from === undefined ? 'idle' : odd ? 'odd' : ''}" title="lane ${lane}: ${
+            from === undefined ? 'nothing' : from === to ? `sector ${from}` : `sectors ${from} to ${to}`}"></i>`;
+    }).join('');
+    const sectors = new Set(first.map((s) => s[0])).size;
+    return `<figure class="rung" data-rung="${i}"><figcaption><b>${escape(rung.name)}</b></figcaption>
+<div class="memory"><code>lanes</code><div class="lanes" role="img" aria-label="the lanes of a warp by sector">${
+        strip}</div></div><small>${
+        rung.stages ? 'one lane orders the copy of a row'
+                    : `the ${first.length} lanes of a warp ask for ${sectors} sectors: ${
+                          sectors === first.length ? `one each, ${first[1][0]} apart`
+                                                   : `${first.length / sectors} lanes a sector`}`}</small>
+${canvases}<p class="turn" role="status"></p>
+<div class="controls"><button type="button" data-act="step">Step</button><button type="button" data-act="play">Play or stop</button> <small>rows ${
+        rowsOf(rung)}</small></div>
+<table class="numbers left">${
+        row(rung.stages ? 'a bulk copy asks for' : 'a load of a warp asks for', asked, bytes(asked))}${
+        row('memory moves', moved, bytes(moved))}${
+        row('loads and stores of all, 2048 x 8192', all.asked, bytes(all.asked))}${
+        row('must move', all.moved, bytes(all.moved))}${
+        row(`blocks at a time, ${M} x ${N}`, blocks, blocks)}${
+        row('on their way at once, at most', way, bytes(way))}${
+        row('measured share of the ceiling, 2048 x 8192', null, share[0])}${
+        row('262144 x 4096', null, share[1])}</table>
+<pre class="code">${rung.code.map(escape).join('\n')}</pre></figure>`;
+}
+
 exports.ladder = () => {
     const shares = measured();
-    const figures =
+    const figures = (backward) =>
         ladder.rungs
-            .map((rung, i) => {
-                const {asked, moved} = ladder.load(rung, 8192, 0, 0, 0);
-                const share = shares[rung.name] || [ '?', '?' ];
-                const way = ladder.onTheirWay(rung, 2048, 8192);
-                return `<figure class="rung" data-rung="${i}"><figcaption><b>${i}. ${
-                    escape(rung.name)}</b> <span class="turn"></span></figcaption>
-<canvas width="1024" height="256" role="img" aria-label="which sectors of memory are asked for"></canvas>
-<div class="controls"><button type="button">Play or stop</button></div>
-<table class="numbers left"><tr><td>a load of a warp asks for</td><td data-value="${asked}">${
-                    bytes(asked)}</td></tr><tr><td>memory moves</td><td data-value="${moved}">${
-                    bytes(
-                        moved)}</td></tr><tr><td>on their way at once, at most (2048 x 8192)</td><td data-value="${
-                    way}">${bytes(way)}</td></tr><tr><td>reads the row</td><td>${
-                    rung.once
-                        ? 'once'
-                        : 'twice'}</td></tr><tr><td>measured share of the ceiling, 2048 x 8192</td><td>${
-                    share[0]}</td></tr><tr><td>262144 x 4096</td><td>${share[1]}</td></tr></table>
-<pre class="code">${rung.code.map(escape).join('\n')}</pre></figure>`;
-            })
+            .map((rung, i) => (Boolean(rung.backward) === backward ? figure(rung, i, shares) : ''))
             .join('\n');
     return `<h3 id="ladder-pictures">The ladder in pictures</h3>
-<p>Rows of x run downwards, 32 of them; a cell is a sector, the 32 bytes that memory moves at
-least. Bright: what the warps of all rows ask for with this load. Pale: what has come. The picture
-is computed from the index formula under it, which is the kernel's.</p>
-<p>The naive rung wastes 7 of 8 bytes of what a load moves, unless a cache keeps the sector for
-the next seven loads. That explains a factor of 8, and the rung is 20 to 50 times too slow: with a
-thread a row, 2048 rows are 32 blocks on 132 multiprocessors, each thread has one load on its way,
-and memory waits.</p>
-<div class="rungs">${figures}</div>
+<p>Each strip is a tensor in memory: rows downwards, the sectors of a row to the right, a sector the
+32 bytes that memory moves at least. <b class="asked">Asked for</b> in this turn of the
+loop, by the warps of all rows; <b class="stored">written</b>; <b class="added">added to</b>, by many
+blocks at once; pale, what has been there before. The pictures are computed from the index formula
+under them, which is the kernel's, for 2048 rows of 4096 numbers, with as many blocks at a time as
+there is room for on an H200: by threads, by shared memory, and by the registers that the compiler
+gives each. The weight, which stays in the cache, is not drawn.</p>
+<p>What decides is how many bytes are on their way: DRAM needs some 4 MB to be busy. The first rung
+moves 8 times what it asks for, and is 20 to 50 times too slow: with a thread a row, 2048 rows are 32
+blocks for 132 multiprocessors, each thread has a sector or two on its way, and memory waits.</p>
+<div class="rungs">${figures(false)}</div>
+<h3 id="ladder-backward">The backward's ladder</h3>
+<p>Two tensors are read, so a turn has twice the bytes on their way; and every number of dw is a sum
+over all rows. Its partial sums are written and read again (the first rung), or added to the same N
+addresses by all blocks (the second), or kept in registers from row to row. In the third rung these
+are 32 sums a thread, 154 registers with all others: one block of 256 threads fits on a
+multiprocessor, and what is on its way is a quarter of the first's. Ours keeps dw in registers,
+too, but lets bulk copies, which need none, run two rows ahead.</p>
+<div class="rungs">${figures(true)}</div>
 <h3 id="glossary">Glossary</h3>
 <dl>
 <dt>thread, warp, lane</dt><dd>A thread runs the kernel's code on numbers of its own. 32 of them,

@@ -76,7 +76,8 @@ function workedExample(gradus, op, symbols) {
     const it = example(gradus, op), formulas = {};
     const format = (tex) =>
         (formulas[tex] = formulas[tex] || markdown.formula(tex, false, symbols));
-    const body = worked.render(gradus, it, format);
+    const pairs = symbols.map((s) => [s.tex, s.name]);
+    const body = worked.render(gradus, it, format, pairs);
     const variants = it.own.variants ? `<select data-act="variant" aria-label="eps">${
                                            Object.keys(it.own.variants)
                                                .map((v) => `<option${
@@ -90,23 +91,44 @@ function workedExample(gradus, op, symbols) {
             .map(([ tex, html ]) => `<template data-tex="${escape(tex)}">${html}</template>`)
             .join('');
     return `<h3 id="worked-${op}">${op}: <code>${escape(gradus.find(op).formula)}</code></h3>
-<div class="worked" data-op="${op}"><div class="controls">${
+<div class="worked" data-op="${op}" data-symbols="${escape(JSON.stringify(pairs))}"><div class="controls">${
         it.own.steps
             ? '<button type="button" data-act="step">Step</button><button type="button" data-act="all">All steps</button>'
             : ''}<button type="button" data-act="again">As it was</button>${variants}</div>
 <div class="body">${body}</div>${templates}</div>`;
 }
 
-// The lines of code at the marks.
-function markedLines(found, names) {
+// Lines of one file that are near each other, as one piece each.
+function pieces(lines) {
+    const list = [];
+    for (const at of lines) {
+        const piece = list[list.length - 1], before = piece && piece[piece.length - 1];
+        if (piece && before.file === at.file && at.line - before.line <= 5)
+            piece.push(at);
+        else
+            list.push([ at ]);
+    }
+    return list;
+}
+
+// The lines of code at the marks: those for the CPU, and beside them the same steps for CUDA.
+function markedLines(found, names, page) {
     if (!found.length) return '';
     const rows = found.filter((at) => at.file.endsWith('.def'));
-    const first = (at, i) =>
-        found.findIndex((other) => other.file === at.file && other.line === at.line) === i;
-    return '<h2 id="marked">The lines</h2>\n<p>Where the steps stand in the code. Point at a mark or a symbol, and its partners light up.</p>' +
-           found.filter((at, i) => !rows.includes(at) && first(at, i))
-               .map((at) => code.excerpt(at, names))
-               .join('\n') +
+    const lines = found.filter((at) => !rows.includes(at));
+    const ids = new Set(lines.map((at) => at.mark)), shown = new Set();
+    const cuda = (at) => code.machineOf(at.file) === 'CUDA';
+    const show = (list) => list.map((piece) => code.excerpt(piece, names, ids, page)).join('');
+    const pairs = pieces(lines.filter((at) => !cuda(at))).map((piece) => {
+        const partners =
+            lines.filter((at) => cuda(at) && !shown.has(at) &&
+                                 piece.some((mine) => mine.mark === at.mark));
+        partners.forEach((at) => shown.add(at));
+        return `<div class="pair"><div>${show([ piece ])}</div><div>${
+            show(pieces(partners))}</div></div>`;
+    });
+    return '<h2 id="marked">The lines</h2>\n<p>Where the steps stand in the code, for the CPU and for CUDA. Point at a mark or a symbol, and its partners light up.</p>' +
+           pairs.join('\n') +
            (rows.length ? `<p>Rows of tables: ${
                               rows.map((at) => `<a class="mark" data-mark="${at.mark}" href="${
                                            sources.page(at.file)}#L${at.line}">[${at.mark}]</a>`)
@@ -132,7 +154,7 @@ function opPage(gradus, readme, page) {
     const symbols = markdown.symbolsOf(sources.read(readme));
     const names = Object.fromEntries(symbols.map((s) => [s.code, s.name]));
     const norm = ops[0] === 'rms_norm';
-    let html = markedLines(found, names) + workedExamples(gradus, ops, symbols);
+    let html = markedLines(found, names, sources.page(readme)) + workedExamples(gradus, ops, symbols);
     if (norm)
         html += rmsNorm.walk(example(gradus, 'rms_norm')) + rmsNorm.cheatSheet() + rmsNorm.ladder();
     const bugs = gradus.bugs().filter((bug) => ops.includes(bug.op) && !bug.right);
@@ -143,10 +165,12 @@ function opPage(gradus, readme, page) {
                            : 'this backward'} wrong</a>, and what gradcheck says of each.</p>`;
 
     // After the derivation, which ends in its lines of code; what follows there is about kernels.
-    const end = page.html.lastIndexOf('class="mark"'),
-          at = page.html.indexOf('</pre>', end) + '</pre>'.length;
-    const derivation = end < 0 ? page.html : page.html.slice(0, at);
-    let rest = end < 0 ? '' : page.html.slice(at);
+    const blocks = [...page.html.matchAll(/<pre class="code">[^]*?<\/pre>/g) ].filter(
+        ([ block ]) => block.includes('class="mark"'));
+    const last = blocks[blocks.length - 1];
+    const at = last ? last.index + last[0].length : page.html.length;
+    const derivation = page.html.slice(0, at);
+    let rest = page.html.slice(at);
     if (html && rest.trim() && !/^\s*<h2/.test(rest))
         rest = '<h2 id="how-it-runs">How it runs</h2>' + rest;
     const folder = path.dirname(readme);
@@ -291,6 +315,13 @@ function breakPage(gradus) {
 what that backward says with finite differences of the forward, here, in this page.</p>
 <div class="panel" id="break"><div class="controls"><select aria-label="mistake" id="bug">${
             options}</select> <button type="button" id="run">Check</button></div>
+<fieldset id="switches"><legend>or change RMSNorm's backward</legend><div class="controls">${
+            [
+                [ 'mean', 'drop the mean term' ], [ 'sign', 'flip its sign' ],
+                [ 'weight', 'forget the weight' ], [ 'stale', 'use a stale rstd' ]
+            ].map(([ name, words ]) =>
+                     `<label><input type="checkbox" name="${name}"> ${words}</label>`)
+                .join('')}</div><pre class="code">Turn a switch: here stands the formula, and gradcheck runs.</pre></fieldset>
 <div id="result"><noscript>Choosing takes JavaScript. What gradcheck said of each stands
 below.</noscript></div></div>
 <p>First the gradient by the broken backward, then by central differences. Red is above 0, blue

@@ -143,14 +143,18 @@ async function rmsNorm(tab) {
     // A symbol lights up in formula, numbers and code.
     await tab.evaluate(
         `document.querySelector('.katex [data-symbol="rstd"]').dispatchEvent(new MouseEvent('mouseover', { bubbles: true }))`);
-    for (const where of ['.katex', 'pre.code', '.tensor'])
+    for (const where of ['.katex ', 'pre.code ', '.tensor'])
         assert.ok(await tab.evaluate(
-                      `document.querySelectorAll('${where} [data-symbol="rstd"].lit').length`) > 0,
+                      `document.querySelectorAll('${where}[data-symbol="rstd"].lit').length`) > 0,
             where);
     // The ladder draws.
-    assert.equal(await tab.evaluate(`document.querySelectorAll('figure.rung canvas').length`), 6);
-    assert.ok(await tab.evaluate(
-        `[...document.querySelectorAll('figure.rung canvas')].every((c) => c.getContext('2d').getImageData(0, 0, c.width, c.height).data.some(Boolean))`));
+    assert.equal(await tab.evaluate(`document.querySelectorAll('figure.rung').length`), 13);
+    const drawn = await tab.evaluate(`(() => {
+        for (const figure of document.querySelectorAll('figure.rung'))
+            for (let i = 0; i < 200; i++) figure.querySelector('[data-act=step]').click();
+        return [...document.querySelectorAll('figure.rung canvas')].filter((c) => !c.dataset.last).map((c) => c.dataset.tensor);
+    })()`);
+    assert.deepEqual(drawn, [], 'pictures that stay empty');
 }
 
 // ---- Break it ----------------------------------------------------------------------------------
@@ -172,6 +176,17 @@ async function breakIt(tab) {
     }
     assert.ok(outcomes.length >= 176);
     console.log(`${outcomes.length} planted bugs and controls chosen`);
+    // RMSNorm's switches, one after the other: on fails, off again passes, and the formula says it.
+    for (const [name, words] of [['mean', 'dx   = rstd * h'], ['sign', 'h + xhat'], ['weight', 'h    = dy\n'], ['stale', 'before']]) {
+        const seen = await tab.evaluate(`[0, 1].map(() => {
+            const box = document.querySelector('#switches [name=${name}]');
+            box.click();
+            return [document.querySelector('#verdict b').textContent, document.querySelector('#switches pre').textContent];
+        })`);
+        assert.equal(seen[0][0], 'FAIL', name);
+        assert.ok(seen[0][1].includes(words), seen[0][1]);
+        assert.equal(seen[1][0], 'PASS', name);
+    }
 }
 
 // ---- The frame ---------------------------------------------------------------------------------
@@ -244,7 +259,11 @@ async function main() {
     const browser = new Browser(program);
     try {
         const tab = await browser.tab();
-        for (const part of [opPages, rmsNorm, breakIt, tape, train, frame, phone]) await part(tab);
+        for (const part of [opPages, rmsNorm, breakIt, tape, train, frame, phone]) {
+            const begun = Date.now();
+            await part(tab);
+            console.log(`${part.name}: ${((Date.now() - begun) / 1000).toFixed(1)} s`);
+        }
         assert.deepEqual(tab.troubles, []);
         const elsewhere =
             tab.requests.filter((request) => !/^(file|data|about|blob):/.test(request));

@@ -30,7 +30,14 @@ function check(gradus, it, eps) {
             same(result.gradients[i].values, wanted.gradients[input.name],
                 `d${input.name} of ${name}`);
     });
-    for (const step of steps(it, result)) {
+    const list = steps(it, result);
+    // Each gradient is where a list of steps leads.
+    it.check.inputs.forEach((input, i) => {
+        if (result.gradients[i])
+            assert.ok(list.some((step) => step.gradient === input.name && step.mark),
+                `${name} has no step to d${input.name}, or it has no mark`);
+    });
+    for (const step of list) {
         assert.ok(step.value.values.every((v) => !Number.isNaN(v)), `${name}: ${step.name}`);
         if (step.gradient)
             same(step.value.values, wanted.gradients[step.gradient], `${name}, step ${step.name}`);
@@ -65,6 +72,8 @@ async function main() {
         [ [ 7.5, 6.25 ], [ 15.25, 23.5 ], [ 23.25, 14 ] ]);
     const wanted = expected(request, result);
     same(rows.map((row) => row.rstd), wanted.saves[0], 'rstd of the walk');
+    same(rows.flatMap((row) => row.y), wanted.outputs[0], 'y of the walk');
+    same(rows.flatMap((row) => row.dx), wanted.gradients.x, 'dx of the walk');
     same(dw, wanted.gradients.weight, 'dw of the walk');
     console.log(`${with_backward.length} ops, ${compared} numbers within ${
         LIMIT} of an independent computation`);

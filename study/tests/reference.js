@@ -121,6 +121,10 @@ const ops = (eps) => ({
         return [ kind(0).flatMap(turned), kind(1).flatMap(turned), kind(2).flat() ];
     },
     embedding : (x, s) => [x.ids.flatMap((id) => rowsOf(x.table, lastOf(s.table))[id.v])],
+    gather : (x, s) => [x.index.map((t, i) => x.x[Math.floor(i / s.index[1]) * s.x[1] + t.v])],
+    scatter_add : (x, s) => [x.x.map((e, k) => add(e,
+        ...x.src.filter((_, i) => Math.floor(i / s.src[1]) * s.x[1] + x.index[i].v === k)))],
+    cumsum : byRow((row) => row.map((_, i) => sum(row.slice(0, i + 1)))),
     dropout : (x, s, result) => [x.x.map(
         (e, i) => (result.outputs[0].values[i] === 0 ? mul(e, 0) : div(e, 0.7)))],
     sum : byRow((row) => [sum(row)]),

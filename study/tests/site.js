@@ -7,6 +7,7 @@ const assert = require('assert');
 const fs = require('fs');
 const path = require('path');
 const sources = require('../site/sources.js');
+const markdown = require('../site/markdown.js');
 const ladder = require('../page/ladder.js');
 
 const folder = process.argv[2];
@@ -46,6 +47,7 @@ const flat = new Set( // the ops without a backward
     [...sources.read('kernels/elementwise/compare.def').matchAll(/^COMPARE\((\w+),/gm) ].map(
         ([, name ]) => name));
 assert.equal(flat.size, 6);
+flat.add('topk').add('argmax');
 for (const op of sources.read('kernels/ops.def').matchAll(/^GD_OP\((\w+)\)/gm)) {
     if (flat.has(op[1])) continue;
     const home = Object.entries(pages).find(([, html ]) => html.includes(`data-op="${op[1]}"`));
@@ -56,6 +58,25 @@ for (const op of sources.read('kernels/ops.def').matchAll(/^GD_OP\((\w+)\)/gm)) 
 }
 assert.ok((pages['break.html'].match(/data-bug=/g) || []).length >= 170);
 assert.ok((pages['tape.html'].match(/<svg/g) || []).length >= 4);
+
+// A table of symbols for every derivation, with names that the code has.
+for (const readme of sources.list().filter((file) => /^kernels\/\w+\/README\.md$/.test(file))) {
+    if (!pages[sources.page(readme)].includes('id="worked"')) continue;
+    const symbols = markdown.symbolsOf(sources.read(readme)), folder = path.dirname(readme);
+    assert.ok(symbols.length >= 3, `${readme} has no table of symbols`);
+    const code = sources.list()
+                     .filter((file) => path.dirname(file) === folder && sources.isCode(file))
+                     .map(sources.read)
+                     .join('\n');
+    for (const {code : name} of symbols)
+        assert.match(code, new RegExp(`\\b${name}\\b`), `${folder} has no ${name}`);
+}
+
+// The lines at the marks, for both machines, where a folder has code for both.
+for (const [name, html] of Object.entries(pages).filter(([, html ]) => html.includes('id="marked"')))
+    for (const [machine, code] of [[ 'CPU', /code-kernels-[^"]*_cpu\.c\.html/ ], [ 'CUDA', /code-kernels-[^"]*\.cu\.html/ ]])
+        assert.ok(!code.test(html) || html.includes(`<figcaption>${machine}: `),
+            `${name} has no line for ${machine}`);
 
 // ---- The reference -----------------------------------------------------------------------------
 
@@ -72,14 +93,37 @@ assert.ok(functions > 150, `${functions} functions`);
 
 // ---- The ladder is the kernels' own ------------------------------------------------------------
 
-const kernels = sources.read('kernels/rms_norm/ladder.cu').replace(/\s+/g, ' ');
+const kernels = (name) => sources.read(`kernels/rms_norm/${name}`).replace(/\s+/g, ' ');
 for (const rung of ladder.rungs) {
-    for (const line of rung.code) assert.ok(kernels.includes(line), `ladder.cu has no: ${line}`);
+    const source = rung.source || 'ladder.cu';
+    for (const line of rung.code)
+        assert.ok(kernels(source).includes(line), `${source} has no: ${line}`);
     assert.ok(pages['rms_norm.html'].includes(rung.name));
 }
+// Every rung that the README has figures of, in its order.
+assert.deepEqual(ladder.rungs.map((rung) => rung.name),
+    [...sources.read('kernels/rms_norm/README.md').matchAll(/^\| ([^|]+)( \| [\d.]+){6} \|$/gm) ].map(
+        ([, name ]) => name));
+assert.match(sources.read('kernels/rms_norm/CUDA.md'), // the plans of ours, which the pictures show
+    /^\| 4096 \| c4 t256 b256 \| t512 b512 u1 s2 P132 \|/m);
 const moved = ladder.rungs.map((rung) => ladder.load(rung, 8192, 0, 0, 0));
 assert.deepEqual([ moved[0].asked, moved[0].moved ], [ 128, 1024 ]); // 7 of 8 bytes
 for (const {asked, moved : bytes} of moved.slice(1)) assert.equal(bytes, asked);
+// What the kernels must move, in numbers of M N; the partial sums of 528 and 132 blocks are a share.
+const least = ladder.rungs.filter((rung) => rung.backward)
+                  .map((rung) => ladder.total(rung, 2048, 8192).moved / (4 * 2048 * 8192));
+assert.deepEqual(least, [ 5, 3, 3 + 2 * 528 / 2048, 3 + 2 * 132 / 2048 ]);
+// In the pictures each sector of a row is asked for, each dx written, and dw has all of its rows.
+for (const rung of ladder.rungs.filter((r) => !r.threadARow)) {
+    const frames = ladder.frames(rung);
+    for (const panel of ladder.panels(rung))
+        for (const row of panel.rows) {
+            const seen = new Set(frames.flatMap((frame) => frame.marks)
+                                     .filter((m) => m.tensor === panel.name && m.row === row)
+                                     .flatMap((m) => m.sectors));
+            assert.equal(seen.size, ladder.N / 8, `${rung.name}: row ${row} of ${panel.name}`);
+        }
+}
 assert.doesNotMatch(
     pages['rms_norm.html'], /<td>\?<\/td>/, 'a rung has no measured share in the README');
 

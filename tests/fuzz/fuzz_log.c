@@ -1,12 +1,10 @@
-/* fuzz_log.c - any bytes as the log that a run finds when it goes on: left alone, or a part of it
- * from the beginning stays, all whole lines of steps done, in order, and the new lines follow. */
+/* fuzz_log.c - any bytes as the log that a run finds when it goes on: it is left alone, or the
+ * lines up to the first of a later step stay, damaged ones among them, and the new lines follow. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "fuzz.h"
 #include "json.h"
 #include "log.h"
 #include "log_keep.h"
-
-#include <math.h>
 
 enum { MOST = 1 << 16 };
 
@@ -15,69 +13,54 @@ static gd_context *ctx;
 static model m;
 static train_options defaults;
 
-/* ---- What is kept, judged without the program's own eyes ------------------------------------ */
+/* ---- What is kept, judged without the program's own code ------------------------------------ */
 
-/* The number of a key, -1 where it has no whole one. */
-static double number_of(const char *line, const char *key)
+/* The step of a line that holds nothing else and is therefore good without doubt; -1 for any other
+ * line, which may be damaged. */
+static double plain_step(const char *line)
 {
-    const char *value = json_member(line, key);
-    char *end;
-    if (!value || !strchr("-0123456789", *value)) return -1;
-    double number = strtod(value, &end);
-    return strchr(", \t\r\n}", *end) ? number : -1;
+    static const char begin[] = "{\"step\": ";
+    if (strncmp(line, begin, strlen(begin)) != 0) return -1;
+    const char *digits = line + strlen(begin);
+    size_t count = strspn(digits, "0123456789");
+    bool plain = count > 0 && count < 18 && digits[0] != '0' && !strncmp(digits + count, "}\n", 2);
+    return plain ? strtod(digits, NULL) : -1;
 }
 
-/* A whole line: one object, and nothing but space behind it. */
+/* One object, followed by nothing but space. */
 static bool is_object(const char *line)
 {
     const char *end = *json_space(line) == '{' ? json_end(line) : NULL;
     return end && *json_space(end) == '\0';
 }
 
-static void check_line(const char *line, bool first, double step, double *last)
-{
-    demand(is_object(line), "each line is an object");
-    if (strchr(line, '\\')) { /* a key in disguise, which json.h does not see through */
-        *last = HUGE_VAL;     /* of any step */
-        return;
-    }
-    bool begins = json_member(line, "program") != NULL;
-    demand(begins || !first, "the first line holds the configuration");
-    double at = number_of(line, begins ? "first_step" : "step");
-    bool in_order = *last == HUGE_VAL || (begins ? at >= *last : at > *last);
-    demand(at >= 0 && in_order, "in order");
-    demand(begins ? at < step : at <= step, "of a step that was done");
-    *last = at;
-    if (begins)
-        demand(json_is(json_member(line, "text_hash"), "0123456789abcdef") || !first, "its text");
-}
-
-/* Returns the last line's step. */
-static double check_kept(const char *text, size_t size, double step)
+/* The first line and the last are good; what is damaged between them stays. */
+static void check_kept(const char *text, size_t size, double step)
 {
     static char line[MOST + 1];
-    double last = 0;
     for (size_t begin = 0, length; begin < size; begin += length) {
         const char *end = memchr(text + begin, '\n', size - begin);
         demand(end != NULL, "whole lines");
         length = (size_t)(end - (text + begin)) + 1;
         memcpy(line, text + begin, length);
         line[length] = '\0';
-        demand(strlen(line) == length, "no byte 0");
-        check_line(line, begin == 0, step, &last);
+        demand(plain_step(line) <= step, "no line of a later step");
+        if (begin == 0 || begin + length == size) {
+            demand(strlen(line) == length, "no byte 0");
+            demand(is_object(line), "an object");
+        }
+        if (begin == 0 && !strchr(line, '\\')) { /* json.h does not read escaped keys */
+            demand(json_member(line, "program") != NULL, "the configuration first");
+            demand(json_is(json_member(line, "text_hash"), "0123456789abcdef"), "of this text");
+        }
     }
-    return last;
 }
 
-/* A plain line that could have been kept is not cut off. */
-static void check_cut(const char *rest, double last, double step)
+/* A line that could have been kept is not cut off. */
+static void check_cut(const char *rest, double step)
 {
-    static const char begin[] = "{\"step\": ";
-    if (strncmp(rest, begin, strlen(begin)) != 0) return;
-    const char *digits = rest + strlen(begin), *end = digits + strspn(digits, "0123456789");
-    if (strncmp(end, "}\n", 2) != 0 || end == digits || digits[0] == '0') return;
-    double at = strtod(digits, NULL);
-    demand(at <= last || at > step, "no line is lost");
+    double at = plain_step(rest);
+    demand(at < 0 || at > step, "no line is lost");
 }
 
 /* ---- The program ---------------------------------------------------------------------------- */
@@ -155,8 +138,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
     size_t kept = without_new_lines(after, now);
     demand(kept <= old && !memcmp(before, after, kept), "what is kept is as it was");
     demand(step > 0 || kept == 0, "a run from the beginning has a log of its own");
-    double last = check_kept(after, kept, (double)step);
-    if (kept > 0) check_cut(before + kept, last, (double)step);
+    check_kept(after, kept, (double)step);
+    if (kept > 0) check_cut(before + kept, (double)step);
     demand(go_on(path, step + 1), "it is taken again");
     demand(read_back(path, again) > now && !memcmp(after, again, now), "and all of it is kept");
     return 0;

@@ -24,52 +24,46 @@ typedef struct eval_command {
 
 #define AT(field) offsetof(eval_command, field)
 
-static const option_row rows[] = {
+static const option_row rows[OPTIONS_MOST] = {
+#include "trained.def"
     {.help = "Text (default: what its run validated on)"},
     {OPTION_PATH, "data", AT(data),
-     .help = "FILE  a text, of which gradus-train trains on the first nine tenths: its last tenth"},
+     .help = "FILE  a text; its last tenth, which gradus-train does not train on"},
     {OPTION_SWITCH, "whole", AT(whole), .help = "  all of --data FILE"},
     {OPTION_PATH, "val-data", AT(val_data), .help = "FILE  a text for validation: all of it"},
-    {OPTION_PATH, "tokens", AT(tokens), .help = "PATTERN  token files of nanoGPT or llm.c: all"},
-    {OPTION_WHOLE, "batch", AT(batch), 0, 65536, .others = "batch_size",
+    {OPTION_PATH, "tokens", AT(tokens),
+     .help = "PATTERN  token files of nanoGPT or llm.c: all of them"},
+    {OPTION_WHOLE, "batch", AT(batch), "0", 0, 65536, .others = "batch_size",
      .help = "N  windows at once; 0: as in its training, else 8"},
     {.help = "Report"},
-    {OPTION_SWITCH, "json", AT(json), .help = "  one object of JSON instead"},
+    {OPTION_SWITCH, "json", AT(json), .help = "  print a JSON object instead"},
+#include "common.def"
 };
-
-static const eval_command defaults = {.from = TRAINED_DEFAULTS};
 
 static const option_table table = {
     .program = "gradus-eval",
     .usage = "Usage: gradus-eval DIR [OPTION...]\n\n"
-             "How well a model that gradus-train trained, or another Llama model, predicts\n"
+             "Measures how well a model of gradus-train, or another Llama model, predicts\n"
              "each token of a text from those before it: the mean of -log(probability).\n",
     .operand = "model",
-    .shared = trained_rows,
-    .shared_count = TRAINED_ROWS,
     .rows = rows,
-    .count = sizeof rows / sizeof *rows,
-    .defaults = &defaults,
-    .size = sizeof defaults,
 };
-_Static_assert(sizeof rows / sizeof *rows + TRAINED_ROWS + OPTIONS_COMMON <= OPTIONS_MOST,
-               "`given` has a bit for each");
+
 static bool check(const eval_command *o)
 {
-    const char *fault = NULL;
-    if (!o->from.model)
-        fault = "--model DIR is missing";
-    else if ((o->data != NULL) + (o->val_data != NULL) + (o->tokens != NULL) > 1)
-        fault = "--data, --val-data and --tokens exclude each other";
-    else if (o->whole && !o->data)
-        fault = "--whole is about --data FILE, which is missing";
-    if (fault) console_message("%s", fault);
-    return !fault;
+    const options_fault faults[] = {
+        {!o->from.model, "--model DIR is missing"},
+        {(o->data != NULL) + (o->val_data != NULL) + (o->tokens != NULL) > 1,
+         "--data, --val-data and --tokens exclude each other"},
+        {o->whole && !o->data, "--whole needs --data FILE"},
+        {0},
+    };
+    return options_fit(faults);
 }
 
 /* ---- The text ----------------------------------------------------------------------------- */
 
-/* What to read: as the command says, else as its run did. */
+/* The text of the command line, else that of the run. */
 static data_options find_text(const trained *t, const eval_command *o)
 {
     data_options found = {.text = o->data, .tokens = o->tokens, .part = DATA_WHOLE};
@@ -98,7 +92,7 @@ static bool load(dataset *data, trained *t, const eval_command *o)
     if (!wanted.text && !wanted.tokens)
         fault = "--data FILE is missing: a text to evaluate on";
     else if (wanted.text && t->tokenizer.kind == TOKENIZER_NONE)
-        fault = "the model has no tokenizer to cut a text with; --tokens takes ids as they are";
+        fault = "the model has no tokenizer for a text; --tokens takes token ids";
     if (fault) {
         console_message("%s", fault);
         return false;
@@ -117,7 +111,7 @@ static bool load(dataset *data, trained *t, const eval_command *o)
 
 typedef struct evaluation {
     double loss, seconds;
-    int64_t windows, tokens, bytes; /* bytes 0: nobody knows */
+    int64_t windows, tokens, bytes; /* bytes 0: unknown */
 } evaluation;
 
 static double bits_per_byte(const evaluation *e)
@@ -199,7 +193,7 @@ static void evaluate(trained *t, const dataset *data, const eval_command *o)
         print_text(t, data, o, &e);
     if (isfinite(e.loss)) return;
     gd_fail(t->m.ctx, GD_ERROR_STATE,
-            "the loss is not finite (%g): the model's weights are not, or its dtype is too narrow",
+            "the loss is not finite (%g): either the weights are not, or they overflow the dtype",
             console_number(e.loss));
 }
 
@@ -226,7 +220,7 @@ static int run(gd_context *ctx, options *command)
 int main(int argc, char **argv)
 {
     (void)argc; /* argv ends with NULL */
-    eval_command command;
+    eval_command command = {0};
     options *base = &command.from.base;
     program_begin();
     options_outcome outcome = options_read(base, &table, argv);

@@ -25,70 +25,56 @@ typedef struct sample_command {
 
 #define AT(field) offsetof(sample_command, field)
 
-static const option_row rows[] = {
+static const option_row rows[OPTIONS_MOST] = {
+#include "trained.def"
     {.help = "Text"},
     {OPTION_TEXT, "prompt", AT(prompt), .others = "start",
-     .help = "TEXT  what it goes on from; default: the beginning of a line"},
-    {OPTION_PATH, "prompt-file", AT(prompt_file), .help = "FILE  the same from a file"},
+     .help = "TEXT  the beginning of the text; default: the beginning of a line"},
+    {OPTION_PATH, "prompt-file", AT(prompt_file), .help = "FILE  the prompt from a file"},
     {OPTION_SWITCH, "ids", AT(ids),
-     .help = "  the prompt and what is printed are ids of tokens; the folder's tokenizer is left "
-             "alone"},
-    {OPTION_WHOLE, "length", AT(length), 0, 1e12, .others = "max_new_tokens max_tokens",
+     .help = "  read the prompt and print the text as token ids, without the model's tokenizer"},
+    {OPTION_WHOLE, "length", AT(length), "500", 0, 1e12, .others = "max_new_tokens max_tokens",
      .help = "N  tokens to write"},
     {OPTION_TEXT, "stop", AT(stop), .help = "TEXT  end before this text"},
-    {OPTION_WHOLE, "samples", AT(samples), 1, 1e6, .others = "num_samples",
+    {OPTION_WHOLE, "samples", AT(samples), "1", 1, 1e6, .others = "num_samples",
      .help = "N  texts, with ---- between them"},
-    {OPTION_SWITCH, "timing", AT(timing), .help = "  say on stderr how long it took"},
+    {OPTION_SWITCH, "timing", AT(timing), .help = "  print the time to stderr"},
     {.help = "Drawing"},
-    {OPTION_NUMBER, "temperature", AT(temperature), 0, 100,
+    {OPTION_NUMBER, "temperature", AT(temperature), "0.8", 0, 100,
      .help = "X  divides the logits; 0: always the likeliest token"},
-    {OPTION_WHOLE, "top-k", AT(top_k), 0, 1e9,
+    {OPTION_WHOLE, "top-k", AT(top_k), "0", 0, 1e9,
      .help = "K  draw from the K likeliest tokens; 0: from all"},
-    {OPTION_NUMBER, "top-p", AT(top_p), 0, 1,
+    {OPTION_NUMBER, "top-p", AT(top_p), "1", 0, 1,
      .help = "P  draw from the fewest tokens that make up this probability; 0 or 1: from all"},
-    {OPTION_WHOLE, "seed", AT(seed), 0, 9e15, .help = "N  the same seed, the same text"},
+    {OPTION_WHOLE, "seed", AT(seed), "1", 0, 9e15,
+     .help = "N  of the random numbers: the same seed gives the same text"},
+#include "common.def"
 };
-
-static const sample_command defaults = {.length = 500,
-                                        .samples = 1,
-                                        .temperature = 0.8,
-                                        .top_p = 1,
-                                        .seed = 1,
-                                        .from = TRAINED_DEFAULTS};
 
 static const option_table table = {
     .program = "gradus-sample",
     .usage = "Usage: gradus-sample DIR [OPTION...]\n\n"
-             "Writes text by a model that gradus-train trained, or by another Llama model:\n"
-             "the prompt, then token after token, as they come.\n",
+             "Generates text with a model of gradus-train, or with another Llama model:\n"
+             "the prompt, then each token as soon as it is sampled.\n",
     .operand = "model",
-    .shared = trained_rows,
-    .shared_count = TRAINED_ROWS,
     .rows = rows,
-    .count = sizeof rows / sizeof *rows,
-    .defaults = &defaults,
-    .size = sizeof defaults,
 };
-_Static_assert(sizeof rows / sizeof *rows + TRAINED_ROWS + OPTIONS_COMMON <= OPTIONS_MOST,
-               "`given` has a bit for each");
+
 static bool check(const sample_command *o)
 {
-    const char *fault = NULL;
-    if (!o->from.model)
-        fault = "--model DIR is missing";
-    else if (o->prompt && o->prompt_file)
-        fault = "--prompt and --prompt-file exclude each other";
-    else if (o->stop && !o->stop[0])
-        fault = "--stop must not be empty";
-    else if (o->stop && strlen(o->stop) > TEXT_STREAM_STOP)
-        fault = "--stop is longer than 255 bytes";
-    if (fault) console_message("%s", fault);
-    return !fault;
+    const options_fault faults[] = {
+        {!o->from.model, "--model DIR is missing"},
+        {o->prompt && o->prompt_file, "--prompt and --prompt-file exclude each other"},
+        {o->stop && !o->stop[0], "--stop must not be empty"},
+        {o->stop && strlen(o->stop) > TEXT_STREAM_STOP, "--stop is longer than 255 bytes"},
+        {0},
+    };
+    return options_fit(faults);
 }
 
 /* ---- Writing ------------------------------------------------------------------------------ */
 
-/* The context: of its training, else what it was made for; never more than the text needs. */
+/* The context of its training, else the model's own; never more than the text needs. */
 static int64_t find_context(const trained *t, const sample_command *o, int64_t prompt)
 {
     int64_t context = trained_context(t, o->from.context, INT64_MAX);
@@ -96,7 +82,7 @@ static int64_t find_context(const trained *t, const sample_command *o, int64_t p
     return context < needed ? context : needed;
 }
 
-/* Text number i has random numbers of its own, so that it does not depend on those before it. */
+/* Text i has its own random numbers, so that it does not depend on the texts before it. */
 static gd_status write_text(trained *t, const sample_command *o, const char *prompt, int64_t length,
                             const sample_options *sample, int64_t i, int64_t *count)
 {
@@ -136,7 +122,7 @@ static gd_status write_all(trained *t, const sample_command *o, const char *prom
     return gd_error_status(t->m.ctx);
 }
 
-/* The prompt with a 0 behind it, allocated here; NULL after a message. */
+/* The prompt, NUL-terminated and allocated here; NULL after a message. */
 static char *read_prompt(const sample_command *o, int64_t *length)
 {
     const char *given = o->prompt ? o->prompt : "";
@@ -154,7 +140,7 @@ static char *read_prompt(const sample_command *o, int64_t *length)
 
 static int run(gd_context *ctx, options *command)
 {
-    const sample_command *o = (const sample_command *)command;
+    sample_command *o = (sample_command *)command;
     trained t;
     int64_t length = 0, count = 0;
     int32_t *ids = NULL;
@@ -176,7 +162,7 @@ static int run(gd_context *ctx, options *command)
 int main(int argc, char **argv)
 {
     (void)argc; /* argv ends with NULL */
-    sample_command command;
+    sample_command command = {0};
     options *base = &command.from.base;
     program_begin();
     options_outcome outcome = options_read(base, &table, argv);

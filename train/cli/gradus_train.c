@@ -1,4 +1,4 @@
-/* gradus_train.c - gradus-train: a text in, a transformer that writes like it out. */
+/* gradus_train.c - gradus-train: trains a transformer on a text. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,13 +37,13 @@ static gd_status make_model(model *m, gd_context *ctx, const dataset *data, cons
     return gd_error_status(ctx);
 }
 
-/* What is known when the training is over. */
+/* The validation loss, the peak memory, a fingerprint of the weights, and a sample. */
 static void conclude(model *m, const dataset *data, const train_options *o, double loss,
                      double begun)
 {
     if (isnan(loss))
         loss = validate(m, data, o->group, o->batch, o->context,
-                        o->eval_batches); /* no step was made */
+                        o->eval_batches); /* there was no step */
     if (!gd_error(m->ctx)) {
         printf("validation loss %.4f after %.1f s\n", loss, clock_now() - begun);
         report_memory(m->ctx);
@@ -78,7 +78,7 @@ static void train(gd_context *ctx, const dataset *data, const train_options *o,
         report_configuration(&m, data, o);
         if (from->folder[0]) printf("from   %s\n", from->folder);
         if (from->state && from->progress.step >= o->steps) {
-            printf("       which has done %lld steps: none of %lld is left, --steps N goes on\n",
+            printf("       which has done %lld of %lld steps; a larger --steps N continues it\n",
                    (long long)from->progress.step, (long long)o->steps);
         }
         if (o->dry_run) {
@@ -103,7 +103,7 @@ static const char *name_text(const train_options *o)
     return options_given(&o->base, "tokens") ? "--tokens" : "the run's --tokens";
 }
 
-/* What a checkpoint says of the options comes before they are checked. */
+/* The options are checked after the checkpoint has restored its own. */
 static int run_member(gd_context *ctx, train_options *o)
 {
     dataset data;

@@ -1,168 +1,220 @@
-/* options.c - the command line, and --help. See options.h. */
+/* options.c - the values of options, and the command line. See options.h. */
 #include "options.h"
 #include "console.h"
+#include "folder.h"
 #include "gradus/gradus.h"
-#include "options_value.h"
+#include "json.h"
 
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* ---- The table ---------------------------------------------------------------------------- */
 
-#define AT(field) offsetof(options, field)
-
-static const int devices[] = {GD_CPU, GD_CUDA, GD_DEVICE_AUTO};
-
-/* Of all programs. */
-static const option_row common[OPTIONS_COMMON] = {
-    {.help = "Machine"},
-    {OPTION_CHOICE, "device", AT(device), .choices = "cpu cuda auto", .values = devices,
-     .help = "cpu|cuda|auto  auto: a GPU where there is one", .passes = true},
-    {OPTION_SWITCH, "tf32", AT(tf32),
-     .help = "  on a GPU, round the factors of float32 products to TF32: faster"},
-    {OPTION_WHOLE, "threads", AT(threads), 0, 4096,
-     .help = "N  0: all; the result is the same for any number", .passes = true},
-    {.help = "Other"},
-    {OPTION_PATH, "config", AT(config),
-     .help = "FILE  lines of \"option = value\", which the command line overrides", .passes = true},
-};
-
 const option_row *option_at(const option_table *table, int i)
 {
-    if (i < table->shared_count) return &table->shared[i];
-    i -= table->shared_count;
-    if (i < table->count) return &table->rows[i];
-    i -= table->count;
-    return i < OPTIONS_COMMON ? &common[i] : NULL;
+    return i < OPTIONS_MOST && table->rows[i].help ? &table->rows[i] : NULL;
 }
 
-/* ---- Help --------------------------------------------------------------------------------- */
-
-enum { HELP_COLUMN = 28, HELP_WIDTH = 80 };
-
-/* Words from column `at` on, in lines that begin at HELP_COLUMN. */
-static int print_words(const char *text, int at)
+static const option_row *find(const options *o, const char *name, size_t length)
 {
-    while (*(text += strspn(text, " "))) {
-        int length = (int)strcspn(text, " ");
-        if (at + 1 + length > HELP_WIDTH) {
-            printf("\n%*s", HELP_COLUMN, "");
-            at = HELP_COLUMN;
-        }
-        at += printf("%s%.*s", at > HELP_COLUMN ? " " : "", length, text);
-        text += length;
-    }
-    return at;
-}
-
-/* NULL where there is nothing to be told; a number below 0 stands for what the help says. */
-static const char *default_text(const option_row *row, const options *defaults, options_item *item)
-{
-    if (option_is_text(row) || row->kind == OPTION_SWITCH) return NULL;
-    option_print(defaults, row, item);
-    if (row->kind == OPTION_NUMBER)
-        snprintf(item->number, sizeof item->number, "%g", strtod(item->text, NULL));
-    return item->number[0] == '-' ? NULL : item->number;
-}
-
-/* "  --layers N                transformer layers (4)" */
-static void print_row(const option_row *row, const options *defaults)
-{
-    const char *meaning = strstr(row->help, "  ");
-    int called = (int)(meaning ? meaning - row->help : (long)strlen(row->help));
-    int at = printf("  --%s %.*s", row->name, called, row->help);
-    if (meaning) {
-        bool fits = at + 2 <= HELP_COLUMN;
-        if (!fits) printf("\n");
-        printf("%*s", fits ? HELP_COLUMN - at : HELP_COLUMN, "");
-        at = print_words(meaning, HELP_COLUMN);
-    }
-    options_item item;
-    const char *value = default_text(row, defaults, &item);
-    if (value) {
-        char text[40];
-        snprintf(text, sizeof text, "(%s)", value);
-        print_words(text, at);
-    }
-    printf("\n");
-}
-
-static void print_help(const option_table *table)
-{
-    printf("%s\nDefaults are in parentheses.\n", table->usage);
     const option_row *row;
-    for (int i = 0; (row = option_at(table, i)); i++) {
-        if (row->name)
-            print_row(row, table->defaults);
-        else
-            printf("\n%s\n", row->help);
+    for (int i = 0; (row = option_at(o->table, i)); i++) {
+        if (row->name && !strncmp(row->name, name, length) && !row->name[length]) return row;
     }
-    printf("  --help  --version\n");
+    return NULL;
+}
+
+bool options_given(const options *o, const char *name)
+{
+    const option_row *row = find(o, name, strlen(name));
+    return row && o->given[row - o->table->rows];
+}
+
+/* ---- What may have been meant ------------------------------------------------------------- */
+
+/* A letter of a name, however it is written; 0 at the end. */
+static int letter(const char *at)
+{
+    if (*at == '_') return '-';
+    return strchr(" =", *at) ? 0 : tolower((unsigned char)*at);
+}
+
+/* Whether at most so many letters put in, taken out or replaced make one name of the other. */
+static bool is_near(const char *a, const char *b, size_t edits)
+{
+    for (; letter(a) == letter(b); a++, b++) {
+        if (!letter(a)) return true;
+    }
+    return edits > 0 && ((letter(a) && letter(b) && is_near(a + 1, b + 1, edits - 1)) ||
+                         (letter(a) && is_near(a + 1, b, edits - 1)) ||
+                         (letter(b) && is_near(a, b + 1, edits - 1)));
+}
+
+static bool is_called(const option_row *row, const char *word, size_t edits)
+{
+    if (row->name && is_near(word, row->name, edits)) return true;
+    for (const char *other = row->others; other; other = strchr(other, ' ')) {
+        other += strspn(other, " ");
+        if (is_near(word, other, edits)) return true;
+    }
+    return false;
+}
+
+/* The name nearest to the word, among ours and those of other programs; NULL: none is near. */
+static const char *guess(const option_table *table, const char *word)
+{
+    const option_row *row;
+    word += strspn(word, "-");
+    for (size_t edits = 0; edits <= 2 && edits <= strlen(word) / 4 + 1; edits++) {
+        for (int i = 0; (row = option_at(table, i)); i++) {
+            if (is_called(row, word, edits)) return row->name;
+        }
+    }
+    return NULL;
+}
+
+static bool refuse(const options *o, const char *where, const char *word)
+{
+    const char *meant = guess(o->table, word);
+    if (meant)
+        console_message("%s%s is not an option; did you mean %s%s? --help lists all", where, word,
+                        *where ? "" : "--", meant);
+    else
+        console_message("%s%s is not an option; see --help", where, word);
+    return false;
+}
+
+/* ---- Values ------------------------------------------------------------------------------- */
+
+/* The i-th of "f32|f64  ..."; NULL past the end. */
+static const char *choice_at(const option_row *row, int i, size_t *length)
+{
+    const char *choice = row->help;
+    for (; i > 0; i--) {
+        choice += strcspn(choice, "| ");
+        if (*choice++ != '|') return NULL;
+    }
+    *length = strcspn(choice, "| ");
+    return choice;
+}
+
+static bool read_choice(const option_row *row, const char *text, int *value)
+{
+    const char *choice;
+    size_t length;
+    for (int i = 0; (choice = choice_at(row, i, &length)); i++) {
+        if (strlen(text) != length || strncmp(choice, text, length) != 0) continue;
+        *value = i;
+        return true;
+    }
+    return false;
+}
+
+/* The whole text must be the number. */
+static bool read_number(const option_row *row, const char *text, double *value)
+{
+    char *end = NULL;
+    errno = 0;
+    *value = strtod(text, &end);
+    return end != text && !*end && !errno && !text[strcspn(text, "xXnN ")] && *value >= row->low &&
+           *value <= row->high && (row->kind == OPTION_NUMBER || *value == floor(*value));
+}
+
+static bool read_value(const option_row *row, const char *text, void *value)
+{
+    double number;
+    switch (row->kind) {
+    case OPTION_TEXT:
+        *(const char **)value = text;
+        return true;
+    case OPTION_PATH:
+        *(const char **)value = text;
+        return *text && strlen(text) < FOLDER_PATH;
+    case OPTION_SWITCH:
+        *(bool *)value = !strcmp(text, "true");
+        return *(bool *)value || !strcmp(text, "false");
+    case OPTION_CHOICE:
+        return read_choice(row, text, value);
+    case OPTION_WHOLE:
+        if (!read_number(row, text, &number)) return false;
+        *(int64_t *)value = (int64_t)number;
+        return true;
+    case OPTION_NUMBER:
+        return read_number(row, text, value);
+    }
+    return false;
+}
+
+static void print_wanted(const option_row *row, char *wanted, size_t size)
+{
+    switch (row->kind) {
+    case OPTION_WHOLE:
+        snprintf(wanted, size, "a whole number from %.0f to %.0f", row->low, row->high);
+        return;
+    case OPTION_NUMBER:
+        snprintf(wanted, size, "a number from %g to %g", row->low, row->high);
+        return;
+    case OPTION_PATH:
+        snprintf(wanted, size, "a path of 1 to %d bytes", FOLDER_PATH - 1);
+        return;
+    case OPTION_CHOICE:
+        snprintf(wanted, size, "%.*s", (int)strcspn(row->help, " "), row->help);
+        return;
+    case OPTION_TEXT:
+    case OPTION_SWITCH:
+        snprintf(wanted, size, "true or false");
+        return;
+    }
+}
+
+static bool set(options *o, const char *where, const option_row *row, const char *text)
+{
+    enum { SHOWN = 256 };
+    char wanted[96];
+    if (read_value(row, text, (char *)o + row->offset)) return true;
+    print_wanted(row, wanted, sizeof wanted);
+    console_message("%s%s%s is \"%.*s%s\", wanted %s", where, *where ? "" : "--", row->name, SHOWN,
+                    text, strlen(text) > SHOWN ? "..." : "", wanted);
+    return false;
+}
+
+bool options_set(options *o, const char *where, const char *word, size_t length, const char *value)
+{
+    const option_row *row = find(o, word, length);
+    if (!row) return refuse(o, where, word);
+    o->given[row - o->table->rows] = true;
+    return set(o, where, row, value);
 }
 
 /* ---- The command line --------------------------------------------------------------------- */
 
-/* The row whose name begins so, if there is one, or one of just that name; *alike: how many. */
-static const option_row *find_row(const option_table *table, const char *name, size_t length,
-                                  int *alike)
-{
-    const option_row *row, *found = NULL;
-    *alike = 0;
-    for (int i = 0; length > 0 && (row = option_at(table, i)); i++) {
-        if (!row->name || strncmp(row->name, name, length) != 0) continue;
-        if (!row->name[length]) return row;
-        found = row;
-        ++*alike;
-    }
-    return *alike == 1 ? found : NULL;
-}
-
-static bool refuse(const option_table *table, const char *word, int alike)
-{
-    const char *guess = option_guess(table, word);
-    if (word[0] != '-')
-        console_message("\"%s\" is not an option; see --help", word);
-    else if (alike > 1)
-        console_message("%s is ambiguous; see --help", word);
-    else if (guess)
-        console_message("%s is not an option; did you mean --%s? --help lists them", word, guess);
-    else
-        console_message("%s is not an option; see --help", word);
-    return false;
-}
-
-/* Takes "--name value", "--name=value", "--switch" or an operand, and moves *word to its last word;
- * the list ends with NULL. False after a message. */
+/* Takes "--name value", "--name=value", "--switch" or an operand, and moves *word to the last word
+ * of it. False after a message. */
 static bool take_option(options *o, char ***word)
 {
-    const char *text = **word;
-    const option_table *table = o->table;
-    if (text[0] != '-' && table->operand && !options_given(o, table->operand)) {
-        return option_give(o, "--", option_find(o, table->operand), text);
+    const char *text = **word, *operand = o->table->operand;
+    if (text[0] != '-' && operand && !options_given(o, operand)) {
+        return options_set(o, "", operand, strlen(operand), text);
     }
-    const bool named = !strncmp(text, "--", 2);
-    const size_t length = named ? strcspn(text + 2, "=") : 0;
-    int alike;
-    const option_row *row = find_row(table, text + 2 * named, length, &alike);
-    if (!row) return refuse(table, text, alike);
+    const bool dashed = !strncmp(text, "--", 2);
+    const size_t length = dashed ? strcspn(text + 2, "=") : 0;
+    const option_row *row = find(o, text + 2 * dashed, length);
+    if (!row) return refuse(o, "", text);
     const char *value = text[2 + length] ? text + 2 + length + 1 : NULL;
-    if (row->kind == OPTION_SWITCH && value) {
-        console_message("--%s takes no value, but got %s", row->name, text);
-        return false;
-    }
-    if (row->kind != OPTION_SWITCH && !value) value = *++*word;
-    if (row->kind != OPTION_SWITCH && !value) {
-        console_message("%s needs a value; see --help", text);
-        return false;
-    }
-    return option_give(o, "--", row, value);
+    if (!value) value = row->kind == OPTION_SWITCH ? "true" : *++*word;
+    if (value) return options_set(o, "", row->name, length, value);
+    console_message("%s needs a value; see --help", text);
+    return false;
 }
 
 static options_outcome read_arguments(options *o, char **argv)
 {
     for (char **word = argv + 1; *word; word++) {
         if (!strcmp(*word, "--help") || !strcmp(*word, "-h")) {
-            print_help(o->table);
+            options_print_help(o->table);
             return OPTIONS_DONE;
         }
         if (!strcmp(*word, "--version")) {
@@ -174,26 +226,110 @@ static options_outcome read_arguments(options *o, char **argv)
     return OPTIONS_RUN;
 }
 
-static void set_defaults(options *o, const option_table *table)
-{
-    memcpy(o, table->defaults, table->size);
-    o->table = table;
-}
-
-/* The command line says which file there is, and comes before it all the same. */
+/* The command line names the file, and overrides it: it is read before and after. */
 options_outcome options_read(options *o, const option_table *table, char **argv)
 {
+    const option_row *row;
     console_program(table->program);
-    set_defaults(o, table);
+    o->table = table;
+    for (int i = 0; (row = option_at(table, i)); i++) {
+        if (row->initial) set(o, "", row, row->initial);
+    }
     options_outcome outcome = read_arguments(o, argv);
-    const char *path = o->config;
-    if (outcome != OPTIONS_RUN || !path) return outcome;
-    set_defaults(o, table);
-    return options_read_file(o, path) ? read_arguments(o, argv) : OPTIONS_BAD;
+    if (outcome != OPTIONS_RUN || !o->config) return outcome;
+    memset(o->given, 0, sizeof o->given);
+    return options_read_file(o, o->config) ? read_arguments(o, argv) : OPTIONS_BAD;
 }
 
 void options_free(options *o)
 {
     free(o->config_text);
     o->config_text = NULL;
+}
+
+bool options_fit(const options_fault *faults)
+{
+    for (; faults->message; faults++) {
+        if (!faults->found) continue;
+        console_message("%s", faults->message);
+        return false;
+    }
+    return true;
+}
+
+/* ---- As texts, and as JSON ----------------------------------------------------------------- */
+
+static void print_value(const options *o, const option_row *row, options_item *item)
+{
+    const void *value = (const char *)o + row->offset;
+    const char *choice;
+    size_t length = 0;
+    item->name = row->name;
+    item->text = item->number;
+    snprintf(item->key, sizeof item->key, "option.%s", row->name);
+    switch (row->kind) {
+    case OPTION_TEXT:
+    case OPTION_PATH:
+        item->text = *(const char *const *)value;
+        return;
+    case OPTION_SWITCH:
+        item->text = *(const bool *)value ? "true" : "false";
+        return;
+    case OPTION_CHOICE:
+        choice = choice_at(row, *(const int *)value, &length);
+        snprintf(item->number, sizeof item->number, "%.*s", (int)length, choice);
+        return;
+    case OPTION_WHOLE:
+        snprintf(item->number, sizeof item->number, "%lld", (long long)*(const int64_t *)value);
+        return;
+    case OPTION_NUMBER:
+        snprintf(item->number, sizeof item->number, "%.17g", *(const double *)value);
+        return;
+    }
+}
+
+bool options_saved(const options *o, int i, options_item *item)
+{
+    const option_row *row;
+    for (int k = 0; (row = option_at(o->table, k)); k++) {
+        if (!row->name || row->unsaved || i-- > 0) continue;
+        print_value(o, row, item);
+        return true;
+    }
+    return false;
+}
+
+bool options_agree(const options *o, const char *name, const char *text, options_item *given)
+{
+    if (!options_given(o, name)) return true;
+    print_value(o, find(o, name, strlen(name)), given);
+    return !strcmp(given->text, text);
+}
+
+bool options_restore(options *o, const char *name, const char *text)
+{
+    const option_row *row = find(o, name, strlen(name));
+    if (!row || options_given(o, name)) return true;
+    if (!console_has_controls(text)) return set(o, "the checkpoint: ", row, text);
+    console_message("the checkpoint: %s is \"%s\", wanted no control characters", name, text);
+    return false;
+}
+
+void options_print_json(const options *o, FILE *file)
+{
+    const char *comma = "";
+    const option_row *row;
+    for (int i = 0; (row = option_at(o->table, i)); i++) {
+        options_item item;
+        if (!row->name) continue;
+        print_value(o, row, &item);
+        fprintf(file, "%s\"%s\": ", comma, row->name);
+        comma = ", ";
+        const bool quoted =
+            row->kind == OPTION_TEXT || row->kind == OPTION_PATH || row->kind == OPTION_CHOICE;
+        if (item.text && quoted)
+            json_print_string(item.text, file);
+        else
+            fprintf(file, "%s", item.text ? item.text : "null");
+    }
 }

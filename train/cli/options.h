@@ -1,6 +1,6 @@
-/* options.h - what a program of ours can be told. One table a program says everything of each of
- * its options: its name, where its value goes, what values it takes, and what it means. The command
- * line, the file of options, --help, checkpoints and the log walk it.
+/* options.h - the options of a program. One table says everything about each of them: its name, the
+ * field it sets, its default, the values it takes, and what it means. The command line, the file of
+ * options, --help, checkpoints and the log are all driven by it.
  */
 #ifndef GRADUS_TRAIN_OPTIONS_H
 #define GRADUS_TRAIN_OPTIONS_H
@@ -17,51 +17,44 @@ typedef enum option_kind {
     OPTION_PATH,   /* const char *, the name of a file or a folder */
     OPTION_WHOLE,  /* int64_t */
     OPTION_NUMBER, /* double */
-    OPTION_SWITCH, /* bool; takes no value on the command line */
-    OPTION_CHOICE  /* int, of an enum */
+    OPTION_SWITCH, /* bool; on the command line, no value means true */
+    OPTION_CHOICE  /* int, or an enum: the choice's place in the help */
 } option_kind;
 
 typedef struct option_row {
     option_kind kind;
     const char *name;    /* "layers"; a row without a name is a heading */
-    size_t offset;       /* of the value in the program's struct */
-    double low, high;    /* WHOLE, NUMBER: what it may be */
-    const char *help;    /* "N  transformer layers": what its value is called, and what it means */
-    const char *choices; /* CHOICE: "f32 f64"; the value is that of the same place in `values` */
-    const int *values;
-    const char *others; /* what other programs call it, "n_layer depth": to guess what was meant */
-    bool passes; /* concerns one run alone: a resumed one does not get it from the checkpoint */
+    size_t offset;       /* of the field in the program's struct */
+    const char *initial; /* the default, as on the command line; NULL: what the struct holds */
+    double low, high;    /* WHOLE, NUMBER: the range */
+    const char *help;    /* "N  transformer layers": a word for the value, two spaces, the meaning;
+                          * CHOICE: "f32|f64  of weights" */
+    const char *others;  /* names in other programs, "n_layer depth": for "did you mean" */
+    bool unsaved;        /* left out of checkpoints: where a run begins and ends, and the machine */
 } option_row;
 
-/* Rows of a table, and how many of these are the same for all programs (options.c). */
-enum { OPTIONS_MOST = 64, OPTIONS_COMMON = 6 };
+enum { OPTIONS_MOST = 80 };
 
 typedef struct option_table {
-    const char *program;      /* "gradus-train" */
-    const char *usage;        /* how --help begins */
-    const char *operand;      /* the option that a word without "--" gives; NULL: none */
-    const option_row *shared; /* rows of several programs, which come first; NULL: none */
-    int shared_count;
-    const option_row *rows; /* its own */
-    int count;
-    const void *defaults; /* the program's struct, `size` bytes */
-    size_t size;
+    const char *program;    /* "gradus-train" */
+    const char *usage;      /* the beginning of --help */
+    const char *operand;    /* the option set by a word without "--"; NULL: none */
+    const option_row *rows; /* OPTIONS_MOST of them, of which the last are empty */
 } option_table;
 
-/* The first member of every program's struct, with what all programs can be told. */
+/* The first member of every program's struct; common.def has the rows. */
 typedef struct options {
     const option_table *table;
-    uint64_t given;    /* a bit for each row that the command line or the file named */
-    char *config_text; /* what was read from `config`; texts among the values point into it */
+    bool given[OPTIONS_MOST]; /* by the command line or the file */
+    char *config_text;        /* of the file; texts among the values point into it */
 
     const char *config; /* a file of options */
-    int device;         /* gd_device */
+    int device;         /* cpu, cuda, auto */
     bool tf32;
     int64_t threads; /* 0: all */
 } options;
 
-/* The rows of a table, one after the other: shared ones, its own, those of all programs. NULL past
- * the end. */
+/* The i-th row; NULL past the end. */
 const option_row *option_at(const option_table *table, int i);
 
 /* ---- Reading ------------------------------------------------------------------------------ */
@@ -72,14 +65,23 @@ typedef enum options_outcome {
     OPTIONS_BAD   /* a message was printed: exit with 2 */
 } options_outcome;
 
-/* Reads the command line over the configuration file, if one is named, over the defaults; `o` is
- * the first member of a struct of the table's size; `argv` ends with NULL. Free it whatever the
- * outcome. */
+/* Reads the command line over the file of options, if one is named, over the defaults. `o` is the
+ * first member of the program's struct, which holds zeros, or defaults that are not in the table;
+ * `argv` ends with NULL. Free it whatever the outcome. */
 options_outcome options_read(options *o, const option_table *table, char **argv);
 void options_free(options *o);
 
-/* Whether the command line or the file named the option. */
+/* Whether the command line or the file set the option. */
 bool options_given(const options *o, const char *name);
+
+/* Options that do not fit together. */
+typedef struct options_fault {
+    bool found;
+    const char *message; /* NULL ends a list */
+} options_fault;
+
+/* False after the message of the first fault found. */
+bool options_fit(const options_fault *faults);
 
 /* ---- As texts, for checkpoints ------------------------------------------------------------ */
 
@@ -87,23 +89,34 @@ typedef struct options_item {
     const char *name; /* "layers" */
     char key[40];     /* "option.layers" */
     char number[32];
-    const char *text; /* the value, as in a file of options; NULL: it has none */
+    const char *text; /* the value as in a file of options; NULL: none */
 } options_item;
 
-/* The i-th option that a run keeps when it is resumed: not where it begins and ends, nor the
- * machine. False past the end. */
+/* The i-th option that checkpoints save. False past the end. */
 bool options_saved(const options *o, int i, options_item *item);
 
-/* Whether an option, if it was given, has the value that such a text says. *given gets it. */
+/* False where an option was given with another value than that of the text; *given gets its own. */
 bool options_agree(const options *o, const char *name, const char *text, options_item *given);
 
-/* Sets an option to such a text, unless it was given. False after a message. The options keep a
- * pointer to the text. */
+/* Sets an option to the value of the text, unless it was given. False after a message. The options
+ * keep a pointer to the text. */
 bool options_restore(options *o, const char *name, const char *text);
 
 /* ---- As JSON ------------------------------------------------------------------------------ */
 
 /* Writes all options as the members of a JSON object, without its braces. */
 void options_print_json(const options *o, FILE *file);
+
+/* ---- Parts of options_read ---------------------------------------------------------------- */
+
+/* Sets the option whose name is the first `length` bytes of `word`. `where` begins the message of
+ * an error: "FILE:LINE: ", or "" for the command line. */
+bool options_set(options *o, const char *where, const char *word, size_t length, const char *value);
+
+/* Reads a file of lines "option = value" (options_file.c). False after a message. */
+bool options_read_file(options *o, const char *path);
+
+/* --help (options_help.c). */
+void options_print_help(const option_table *table);
 
 #endif

@@ -1,25 +1,11 @@
-/* options_file.c - a file of options: lines "option = value", blank ones, and comments behind #. A
- * value may stand in quotes of either kind. */
+/* options_file.c - a file of options: lines "option = value", blank lines, and comments behind #.
+ * Quotes of either kind around a value are taken off. */
 #include "console.h"
-#include "options_value.h"
+#include "options.h"
 #include "text_file.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* All of a file of reasonable size, with a 0 behind it; NULL after a message. */
-static char *read_text(const char *path)
-{
-    enum { MOST = 1 << 20 };
-    int64_t length;
-    char *text = (char *)text_file_read("--config", path, MOST, &length);
-    if (text && memchr(text, 0, (size_t)length)) {
-        console_message("--config %s: it contains a NUL byte", path);
-        free(text);
-        text = NULL;
-    }
-    return text;
-}
 
 /* Cuts blanks off both ends. */
 static char *trimmed(char *text)
@@ -36,8 +22,8 @@ static bool is_comment(const char *text)
     return *text == '\0' || *text == '#';
 }
 
-/* What stands behind the equals sign, without quotes and without a comment, which begins with the
- * line or behind a blank: "a#b" is a name. */
+/* What is behind the equals sign, without quotes and without a comment. A # within a word is part
+ * of it: "a#b" is a name. */
 static char *bare_value(char *text)
 {
     text = trimmed(text);
@@ -46,50 +32,45 @@ static char *bare_value(char *text)
         *end = '\0';
         return text + 1;
     }
-    for (char *at = text; *at; at++) {
-        if (*at != '#' || (at > text && at[-1] != ' ' && at[-1] != '\t')) continue;
-        *at = '\0';
-        break;
+    for (end = strchr(text, '#'); end; end = strchr(end + 1, '#')) {
+        if (end == text || end[-1] == ' ' || end[-1] == '\t') *end = '\0';
     }
     return trimmed(text);
 }
 
-/* No file names another. */
 static bool read_line(options *o, const char *where, char *line)
 {
     char *name = trimmed(line), *equals = strchr(name, '=');
     if (is_comment(name)) return true;
-    if (!equals) {
+    if (!equals || equals == name) {
         console_message("%s\"%s\" is not of the form option = value", where, name);
         return false;
     }
     *equals = '\0';
     name = trimmed(name);
-    const option_row *row = option_find(o, name);
-    if (row && row->offset != offsetof(options, config)) {
-        return option_give(o, where, row, bare_value(equals + 1));
+    if (!strcmp(name, "config")) {
+        console_message("%sa file cannot name another with config", where);
+        return false;
     }
-    const char *guess = option_guess(o->table, name);
-    if (guess) {
-        console_message("%s\"%s\" is not an option; did you mean %s? --help lists them", where,
-                        name, guess);
-    } else {
-        console_message("%s\"%s\" is not an option; see --help", where, name);
-    }
-    return false;
+    return options_set(o, where, name, strlen(name), bare_value(equals + 1));
 }
 
 bool options_read_file(options *o, const char *path)
 {
-    o->config_text = read_text(path);
-    if (!o->config_text) return false;
-    char *line = o->config_text;
-    for (int number = 1; line; number++) {
+    enum { MOST = 1 << 20 };
+    int64_t length = 0;
+    char *line = o->config_text = (char *)text_file_read("--config", path, MOST, &length);
+    if (line && memchr(line, 0, (size_t)length)) {
+        console_message("--config %s: it contains a NUL byte", path);
+        return false;
+    }
+    bool fine = line != NULL;
+    for (int number = 1; fine && line; number++) {
         char where[256], *end = strchr(line, '\n');
         if (end) *end = '\0';
         snprintf(where, sizeof where, "%.200s:%d: ", path, number);
-        if (!read_line(o, where, line)) return false;
+        fine = read_line(o, where, line);
         line = end ? end + 1 : NULL;
     }
-    return true;
+    return fine;
 }

@@ -10,8 +10,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* A file that is opened later must not become stdout, or progress lines would be written to it. Writing
- * to one that was closed fails as it did. */
+/* If stdout is closed, the next file to be opened would take its number, and progress lines would
+ * be written to it. Writing to a descriptor opened here still fails. */
 static void reserve_descriptors(void)
 {
     for (int next = 0; next >= 0 && next <= STDERR_FILENO;) {
@@ -26,8 +26,8 @@ void program_begin(void)
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of write() */
 }
 
-/* Where there is too little address space, threads of OpenBLAS wait for memory without end, and
- * exit() waits for them. */
+/* With too little address space, OpenBLAS's threads wait for memory forever, and exit() waits for
+ * them. */
 static int leave(int status)
 {
     struct rlimit space;
@@ -38,12 +38,14 @@ static int leave(int status)
     return status;
 }
 
+static const gd_device devices[] = {GD_CPU, GD_CUDA, GD_DEVICE_AUTO}; /* as in --device */
+
 int program_main(options *command, options_outcome outcome,
                  int (*run)(gd_context *ctx, options *command))
 {
     int status = outcome == OPTIONS_DONE && console_arrived() ? EXIT_SUCCESS : 2;
     if (outcome == OPTIONS_RUN) {
-        const gd_context_options machine = {.device = (gd_device)command->device,
+        const gd_context_options machine = {.device = devices[command->device],
                                             .threads = (int)command->threads,
                                             .tf32 = command->tf32};
         gd_context *ctx = gd_context_create(&machine);

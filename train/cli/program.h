@@ -1,17 +1,17 @@
-/* program.h - what the main functions of the programs share. */
+/* program.h - what the programs' main functions share. */
 #ifndef GRADUS_TRAIN_PROGRAM_H
 #define GRADUS_TRAIN_PROGRAM_H
 
 #include "gradus/gradus.h"
 #include "options.h"
 
-/* Before anything else in main(): keeps descriptors 0 to 2 for what they are, and makes SIGXFSZ an
- * error of write(). */
+/* Call it first in main(): reserves descriptors 0 to 2, and turns SIGXFSZ into an error of
+ * write(). */
 void program_begin(void);
 
-/* Does what reading the options came to: runs the program on the machine that they describe, or
- * just ends. Frees the options, and returns the exit status: `run`'s, 2 for bad options. `run` gets
- * the program's own struct, whose first member `command` is. */
+/* Creates a context as the options say, calls `run` unless the outcome is to end, frees the
+ * options, and returns the exit status: that of `run`, or 2 for bad options. `command` is the first
+ * member of the program's own struct. */
 int program_main(options *command, options_outcome outcome,
                  int (*run)(gd_context *ctx, options *command));
 

@@ -1,18 +1,18 @@
-/* train_options.h - what gradus-train can be told. */
+/* train_options.h - the options of gradus-train. */
 #ifndef GRADUS_TRAIN_TRAIN_OPTIONS_H
 #define GRADUS_TRAIN_TRAIN_OPTIONS_H
 
 #include "gradus/gradus.h"
 #include "options.h"
 
-/* What to do where a checkpoint before the last cannot be saved. */
+/* What to do when a checkpoint before the last cannot be saved. */
 typedef enum save_error { SAVE_ERROR_CONTINUE, SAVE_ERROR_STOP } save_error;
 
 typedef struct train_options {
     options base;
     const char *data;     /* a text file, or */
     const char *tokens;   /* token files */
-    const char *val_data; /* the like for validation */
+    const char *val_data; /* the same for validation */
     int64_t vocab;        /* 0: the characters of the text */
 
     int64_t layers, dim, heads, kv_heads, ffn; /* kv_heads 0: heads; ffn 0: 8/3 dim, rounded up */
@@ -28,12 +28,12 @@ typedef struct train_options {
     int64_t warmup;    /* below 0: a tenth of the steps, 100 at most */
     bool overfit_one_batch, dry_run;
     bool no_graph;          /* launch every kernel of every step from the host */
-    int64_t skip_nonfinite; /* how many steps may be left out */
+    int64_t skip_nonfinite; /* how many steps may be skipped */
     double weight_decay, beta2, clip;
-    bool recompute; /* keep one tensor a layer, and compute the rest again in the backward */
+    bool recompute; /* save one tensor a layer, and compute the rest again in the backward */
 
     int64_t eval_every, log_every, sample_every, sample_length;
-    int64_t eval_batches; /* to a validation; 0: all */
+    int64_t eval_batches; /* in a validation; 0: all */
     const char *log;      /* a file for JSON lines; NULL: log.jsonl in `out`, if there is one */
     double temperature;
 
@@ -52,10 +52,10 @@ typedef struct train_options {
     gd_group *group;         /* of the processes of the run; NULL: there is one */
 } train_options;
 
-/* options_read (options.h), and a look at where the run begins. */
+/* options_read (options.h), and a check of --resume and --init. */
 options_outcome train_options_read(train_options *o, char **argv);
 
-/* Fills in what follows from other options, and checks that all fit together. False after a
+/* Sets the options that depend on others, and checks that all fit together. False after a
  * message. */
 bool train_options_check(train_options *o);
 

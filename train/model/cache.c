@@ -33,7 +33,7 @@ void cache_free(model_cache *cache)
     *cache = (model_cache){0};
 }
 
-/* Copies the rows [1, T, KV, D] behind those of `all`, and returns a view of all that there are. */
+/* Appends the rows [1, T, KV, D] to those in `all`, and returns a view of all rows so far. */
 static gd_tensor *append(gd_tensor *all, int64_t length, gd_tensor *rows)
 {
     int64_t end = length + gd_tensor_dim(rows, 1);

@@ -9,7 +9,7 @@
 
 /* ---- Names -------------------------------------------------------------------------------- */
 
-/* All of a tensor where `rows` is 0. */
+/* The whole tensor if `rows` is 0. */
 static llama_weight *put(llama_weight *next, const char *name, gd_tensor *tensor, int64_t row,
                          int64_t rows)
 {
@@ -71,7 +71,7 @@ void llama_weight_place(const model *m, const llama_weight *w, int64_t *begin, i
     *count = w->rows ? w->rows * (all / rows) : all;
 }
 
-/* Parameters lie in one block, and so does each state, in the same places. */
+/* The parameters are one block; each optimizer state is a block with the same layout. */
 gd_tensor *llama_state_view(const model *m, const llama_weight *w, gd_tensor *state)
 {
     int64_t begin, count, shape[2] = {0, 0};
@@ -160,11 +160,12 @@ gd_status llama_save(const model *m, const char *folder, const char *tokens)
 
 /* ---- Loading ------------------------------------------------------------------------------ */
 
-/* The open file of the weight that was read last: they mostly lie together. */
+/* The file of the weight that was read last stays open: consecutive weights are mostly in one
+ * file. */
 typedef struct source {
     gd_context *ctx;
     const char *folder;
-    llama_index *index; /* NULL: all is in model.safetensors */
+    llama_index *index; /* NULL: all weights are in model.safetensors */
     char name[256];
     gd_safetensors *file;
 } source;
@@ -177,7 +178,7 @@ static const llama_weight *find(const llama_weight *weights, int64_t count, cons
     return NULL;
 }
 
-/* Old files hold the rotary frequencies, and some a tied output; both follow from the rest. */
+/* Old files contain the rotary frequencies, and some a tied output; neither is needed. */
 static gd_status check_names(const source *s, const model *m, const llama_weight *weights,
                              int64_t count)
 {
@@ -189,19 +190,19 @@ static gd_status check_names(const source *s, const model *m, const llama_weight
         if (length >= tail && !strcmp(entry->name + length - tail, rotary)) continue;
         if (m->config.tied && !strcmp(entry->name, "lm_head.weight")) continue;
         return gd_fail(s->ctx, GD_ERROR_IO,
-                       "%s/%s holds \"%.100s\", which is no weight of this model", s->folder,
+                       "%s/%s contains \"%.100s\", which is not a weight of this model", s->folder,
                        s->name, entry->name);
     }
     return GD_OK;
 }
 
-/* Opens the file that holds a weight; *changed: it is another one. */
+/* Opens the file of a weight; *changed: not the one that was open. */
 static gd_status turn_to(source *s, const char *weight, bool *changed)
 {
     char path[FOLDER_PATH];
     const char *name = s->index ? llama_index_file(s->index, weight) : "model.safetensors";
     if (!name) {
-        return gd_fail(s->ctx, GD_ERROR_IO, "the index of %s does not know \"%s\"", s->folder,
+        return gd_fail(s->ctx, GD_ERROR_IO, "the index of %s does not list \"%s\"", s->folder,
                        weight);
     }
     *changed = !s->file || strcmp(s->name, name) != 0;
@@ -216,7 +217,7 @@ static gd_status turn_to(source *s, const char *weight, bool *changed)
     return gd_error_status(s->ctx);
 }
 
-/* A file may hold the output of a tied model: as what it is, the embedding once more. */
+/* The file of a tied model may contain the output too, if it equals the embedding. */
 static gd_status check_tied(const source *s)
 {
     static const char embedded[] = "model.embed_tokens.weight", head[] = "lm_head.weight";
@@ -230,8 +231,8 @@ static gd_status check_tied(const source *s)
         const gd_safetensors_entry *b = gd_safetensors_find(second.file, head);
         if (b && (a->bytes != b->bytes || memcmp(a->data, b->data, a->bytes) != 0)) {
             gd_fail(s->ctx, GD_ERROR_IO,
-                    "%s: lm_head.weight is not model.embed_tokens.weight once more, although "
-                    "tie_word_embeddings is true in config.json; with false both are taken",
+                    "%s: lm_head.weight differs from model.embed_tokens.weight, although "
+                    "tie_word_embeddings is true in config.json; set it to false to load both",
                     s->folder);
         }
     }
@@ -240,7 +241,7 @@ static gd_status check_tied(const source *s)
     return gd_error_status(s->ctx);
 }
 
-/* As transformers does, looks for an index where there is no model.safetensors. */
+/* Looks for an index if there is no model.safetensors, as transformers does. */
 static llama_index *find_index(gd_context *ctx, const char *folder)
 {
     char path[FOLDER_PATH];

@@ -11,10 +11,11 @@
 
 #include <jansson.h>
 
-/* Real ones have some hundred bytes, and some hundred thousand; jansson takes 24 times as much. */
+/* Real ones have a few hundred bytes, and a few hundred thousand; jansson takes 24 times as much
+ * memory. */
 enum { CONFIG_LIMIT = 1 << 20, INDEX_LIMIT = 4 << 20 };
 
-/* The object in folder/name; NULL without an error where there is no such file. */
+/* The object in folder/name; NULL without an error if there is no such file. */
 static json_t *read_object(gd_context *ctx, const char *folder, const char *name, size_t limit)
 {
     char path[FOLDER_PATH];
@@ -60,13 +61,13 @@ static bool absent(const json_t *value)
     return !value || json_is_null(value);
 }
 
-/* A whole number from 1 to `most`, or `fallback`, if that is not 0, where there is none. */
+/* A whole number from 1 to `most`; if it is absent, `fallback`, unless that is 0. */
 static int64_t read_whole(const reader *r, const char *key, int64_t most, int64_t fallback)
 {
     const json_t *value = json_object_get(r->object, key);
     if (absent(value) && fallback) return fallback;
     int64_t whole = json_is_integer(value) ? (int64_t)json_integer_value(value) : 0;
-    if (whole < 1 || whole > most) refuse(r, key, "a whole number that this program can take");
+    if (whole < 1 || whole > most) refuse(r, key, "a whole number in the supported range");
     return whole;
 }
 
@@ -75,7 +76,7 @@ static double read_number(const reader *r, const json_t *value, const char *key,
 {
     if (absent(value)) return fallback;
     double number = json_number_value(value);
-    if (!(number >= low && number <= high)) refuse(r, key, "a number that makes sense");
+    if (!(number >= low && number <= high)) refuse(r, key, "a number in the supported range");
     return number;
 }
 
@@ -91,7 +92,7 @@ static bool text_is(const json_t *value, const char *text)
     return json_is_string(value) && !strcmp(json_string_value(value), text);
 }
 
-/* What is said of rotary positions under `key`: older files call the kind "type". */
+/* The rotary positions under `key`; older files call the kind "type". */
 static void check_rope(const reader *r, const char *key)
 {
     const json_t *said = json_object_get(r->object, key);
@@ -99,10 +100,10 @@ static void check_rope(const reader *r, const char *key)
     if (!kind) kind = json_object_get(said, "type");
     if (absent(said) || text_is(kind, "default")) return;
     if (json_is_object(said) && !kind && !json_object_get(said, "factor")) return;
-    refuse(r, key, "of rope_type \"default\", the one that this program can compute");
+    refuse(r, key, "of rope_type \"default\", the only one supported");
 }
 
-/* Newer files have the base among rope_parameters, older ones on its own with rope_scaling. */
+/* Newer files have the base in rope_parameters, older ones at the top level beside rope_scaling. */
 static double read_rope_base(const reader *r)
 {
     const json_t *parameters = json_object_get(r->object, "rope_parameters");
@@ -164,7 +165,7 @@ struct llama_index {
     json_t *object;
 };
 
-/* The names of files come from the index, so none may lead out of the folder. */
+/* File names come from the index, so they must not lead out of the folder. */
 llama_index *llama_index_open(gd_context *ctx, const char *folder)
 {
     static const char name[] = "model.safetensors.index.json";

@@ -78,9 +78,9 @@ void model_free(model *m)
 
 /* ---- Forward ------------------------------------------------------------------------------ */
 
-/* Every function here frees the tensors that it makes, or takes over, once it has read them. What a
- * backward will read stays; the rest gives its memory to the next op instead of holding it until
- * the step ends. Without a tape that is everything. */
+/* Every function here frees the tensors that it makes, or takes ownership of, once it has read
+ * them. Those that a backward reads stay; the memory of the others is free for the next op before
+ * the step ends. Without a tape those are all of them. */
 
 /* Returns y, which was made from x, and frees x. */
 static gd_tensor *last_use(gd_tensor *x, gd_tensor *y)
@@ -95,7 +95,7 @@ static gd_tensor *dropped(const model *m, gd_tensor *x)
     return drop ? last_use(x, gd_dropout(x, m->config.dropout)) : x;
 }
 
-/* h [B, T, C], which it takes over -> q [B, T, H, D], k and v [B, T, KV, D], q and k rotated */
+/* h [B, T, C], which is freed -> q [B, T, H, D], k and v [B, T, KV, D], q and k rotated */
 static void project_heads(const model *m, const model_layer *l, gd_tensor *h, gd_tensor **q,
                           gd_tensor **k, gd_tensor **v)
 {
@@ -131,7 +131,7 @@ static gd_tensor *ffn_branch(const model *m, const model_layer *l, gd_tensor *h)
     return dropped(m, last_use(y, gd_linear(y, l->w_down, NULL)));
 }
 
-/* x = x + branch, and the norm of the sum, in one op; no branch yet: the norm alone. Takes over the
+/* x = x + branch, and the norm of the sum, in one op; without a branch, only the norm. Frees the
  * branch and the x it replaces. */
 static gd_tensor *add_norm(const model *m, gd_tensor **x, gd_tensor *branch, gd_tensor *weight)
 {
@@ -142,7 +142,8 @@ static gd_tensor *add_norm(const model *m, gd_tensor **x, gd_tensor *branch, gd_
     return last_use(before, last_use(branch, h));
 }
 
-/* One layer: takes the stream and a branch that is still to be added to it, and leaves the same. */
+/* One layer: takes the stream and a branch that is not yet added to it, and returns the same
+ * two. */
 static gd_tensor *run_layer(const model *m, const model_layer *l, gd_tensor **x, gd_tensor *branch)
 {
     gd_tensor *h = add_norm(m, x, branch, l->norm1);
@@ -151,8 +152,8 @@ static gd_tensor *run_layer(const model *m, const model_layer *l, gd_tensor **x,
     return ffn_branch(m, l, h);
 }
 
-/* A layer as a segment to be computed again in the backward: from stream to stream. Its input is
- * not ours to free, but a view of it is. */
+/* A layer as a segment that the backward computes again: from stream to stream. It does not own its
+ * input, but it may free a view of it. */
 static gd_tensor *layer_again(void *user, gd_tensor *const *inputs, int count)
 {
     (void)count;
@@ -162,8 +163,8 @@ static gd_tensor *layer_again(void *user, gd_tensor *const *inputs, int count)
     return last_use(x, last_use(branch, gd_add(x, branch)));
 }
 
-/* What the output matrix reads: rms_norm(x, norm_final) [B, T, C], of the last token alone where a
- * cache reads. */
+/* What the output matrix reads: rms_norm(x, norm_final) [B, T, C]; with a cache, of the last token
+ * only. */
 static gd_tensor *run_layers(model *m, gd_tensor *tokens)
 {
     gd_tensor *x = dropped(m, gd_embedding(m->embedding, tokens)), *branch = NULL;

@@ -6,9 +6,9 @@
  *         x = x + w_down (silu(w_gate h) * (w_up h))             h = rms_norm(x, norm2)
  *     logits = output rms_norm(x, norm_final)                [B, T, V]
  *
- * H query heads share KV key and value heads, each D = C / H wide. Matrices are [out, in]. Those
- * that read the same h lie one below the other in one parameter, and are one product: wqkv holds
- * wq, wk and wv, w_gate_up holds w_gate and w_up.
+ * H query heads share KV key and value heads, each D = C / H wide. Matrices are [out, in]. Matrices
+ * that read the same h are stacked in one parameter and computed as one product: wqkv holds wq, wk
+ * and wv, w_gate_up holds w_gate and w_up.
  */
 #ifndef GRADUS_TRAIN_MODEL_H
 #define GRADUS_TRAIN_MODEL_H
@@ -17,7 +17,7 @@
 
 typedef struct model_config {
     int64_t vocab, layers, dim, heads, kv_heads, ffn;
-    int64_t positions; /* the longest context it was made for; only told, never used */
+    int64_t positions; /* the longest context it was made for; for information only */
     double dropout;    /* of the embedding and of what each branch adds to the stream */
     double eps;        /* of the norms; 0: 1e-5 */
     double rope_base;  /* 0: 10000 */
@@ -37,12 +37,12 @@ typedef struct model {
     gd_tensor *embedding, *norm_final, *output; /* tied: output is embedding */
     model_layer *layers;                        /* [config.layers] */
     bool training;                              /* dropout is on */
-    struct model_cache *cache;                  /* NULL, unless cache.h reads tokens by it */
+    struct model_cache *cache;                  /* NULL, unless cache.h is reading tokens */
 } model;
 
 /* Makes the parameters and draws their values: normal with standard deviation 0.02, the two
  * projections into the residual stream scaled by 1 / sqrt(2 layers) (Radford et al. 2019), norms 1.
- * On error the context says why. */
+ * On error the context has the message. */
 gd_status model_create(model *m, gd_context *ctx, gd_dtype dtype, const model_config *config);
 void model_free(model *m);
 
@@ -50,7 +50,7 @@ void model_free(model *m);
 gd_tensor *model_logits(model *m, gd_tensor *tokens);
 
 /* The mean over all tokens of -log softmax(logits)[target]; targets GD_INT32 [B, T]. The logits are
- * not kept (gd_linear_cross_entropy). */
+ * not stored (gd_linear_cross_entropy). */
 gd_tensor *model_loss(model *m, gd_tensor *tokens, gd_tensor *targets);
 
 /* Floating-point operations of forward and backward per token: 6 for each weight of a matrix, and

@@ -19,7 +19,7 @@ typedef struct sampler {
     const tokenizer *t;
     const sample_options *options;
     model_cache cache;
-    int32_t *window; /* [context], of which `size` tokens are there */
+    int32_t *window; /* [context], of which `size` are filled */
     int64_t size;
     double *logits;        /* [V] */
     candidate *candidates; /* [V] */
@@ -27,7 +27,7 @@ typedef struct sampler {
 
 /* ---- Drawing ------------------------------------------------------------------------------ */
 
-/* The likeliest first; of equals the one with the smaller id. */
+/* The likeliest first; among equals, the smaller id. */
 static int compare(const void *left, const void *right)
 {
     const candidate *a = left, *b = right;
@@ -35,8 +35,8 @@ static int compare(const void *left, const void *right)
     return (a->id > b->id) - (a->id < b->id);
 }
 
-/* How many of the sorted candidates stay: at most top_k, and of these the fewest that make up top_p
- * of their probability. */
+/* How many of the sorted candidates to sample from: at most top_k, and of these the fewest whose
+ * probabilities add up to top_p of the total. */
 static int64_t cut(const sample_options *o, const candidate *c, int64_t count)
 {
     double sum = 0, passed = 0;
@@ -50,7 +50,7 @@ static int64_t cut(const sample_options *o, const candidate *c, int64_t count)
     return count;
 }
 
-/* The id that the logits choose, u uniform in [0, 1). */
+/* Samples an id from the logits, with u uniform in [0, 1). */
 static int32_t choose(const sampler *s, double u)
 {
     const sample_options *o = s->options;
@@ -91,7 +91,7 @@ static void push(sampler *s, int32_t id)
     s->window[s->size++] = id;
 }
 
-/* The logits of the token after the window: the model reads what it has not read yet. */
+/* The logits of the token after the window: the model reads the tokens it has not read yet. */
 static gd_status predict(sampler *s)
 {
     gd_context *ctx = s->m->ctx;
@@ -108,8 +108,8 @@ static gd_status check_logits(const sampler *s)
     for (int64_t v = 0; v < s->t->vocab; v++) {
         if (isfinite(s->logits[v])) continue;
         return gd_fail(s->m->ctx, GD_ERROR_STATE,
-                       "the model's logits are not finite (%g for token %lld): its weights are "
-                       "not, or its dtype is too narrow",
+                       "the logits are not finite (%g for token %lld): either the weights are not, "
+                       "or they overflow the dtype",
                        console_number(s->logits[v]), (long long)v);
     }
     return GD_OK;

@@ -9,40 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- Options ------------------------------------------------------------------------------ */
-
-#define AT(field) offsetof(trained_options, field)
-
-static const int dtypes[] = {TRAINED_DTYPE, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16, GD_FLOAT64};
-
-const option_row trained_rows[TRAINED_ROWS] = {
-    {.help = "Model"},
-    {OPTION_PATH, "model", AT(model), .others = "out_dir checkpoint",
-     .help = "DIR  a checkpoint, the --out of a run (its newest one), or a Llama model in Hugging "
-             "Face's form; \"--model\" may be left out"},
-    {OPTION_WHOLE, "context", AT(context), 0, 1048576, .others = "block_size seq_len",
-     .help = "N  tokens seen at once; 0: as many as in its training, else as the model was made "
-             "for (gradus-eval: 2048 at most)"},
-    {OPTION_CHOICE, "dtype", AT(dtype), .choices = "run f32 bf16 f16 f64", .values = dtypes,
-     .others = "precision",
-     .help = "run|f32|bf16|f16|f64  of weights and activations; run: as it was trained, else f32"},
-};
-
-/* ---- Opening ------------------------------------------------------------------------------ */
-
-static gd_dtype run_dtype(const trained *t)
-{
-    static const struct {
-        const char *name;
-        gd_dtype dtype;
-    } rows[] = {{"bf16", GD_BFLOAT16}, {"f16", GD_FLOAT16}, {"f64", GD_FLOAT64}};
-    const char *name = trained_option(t, "dtype");
-    for (size_t i = 0; name && i < sizeof rows / sizeof *rows; i++) {
-        if (!strcmp(rows[i].name, name)) return rows[i].dtype;
-    }
-    return GD_FLOAT32;
-}
-
 static gd_status open_state(trained *t, gd_context *ctx)
 {
     char path[FOLDER_PATH];
@@ -51,7 +17,7 @@ static gd_status open_state(trained *t, gd_context *ctx)
     return gd_error_status(ctx);
 }
 
-gd_status trained_open(trained *t, gd_context *ctx, const trained_options *options, bool ids)
+gd_status trained_open(trained *t, gd_context *ctx, trained_options *options, bool ids)
 {
     model_config config;
     *t = (trained){.folder = ""};
@@ -61,16 +27,20 @@ gd_status trained_open(trained *t, gd_context *ctx, const trained_options *optio
         open_state(t, ctx)) {
         return gd_error_status(ctx);
     }
-    const gd_dtype dtype =
-        options->dtype == TRAINED_DTYPE ? run_dtype(t) : (gd_dtype)options->dtype;
-    if (model_create(&t->m, ctx, dtype, &config) || llama_load(&t->m, t->folder)) {
+    const char *dtype = trained_option(t, "dtype");
+    if (dtype && !options_restore(&options->base, "dtype", dtype)) {
+        return gd_fail(ctx, GD_ERROR_IO, "the options of the run in %s cannot be parsed",
+                       t->folder);
+    }
+    if (model_create(&t->m, ctx, options->dtype, &config) || llama_load(&t->m, t->folder)) {
         return gd_error_status(ctx);
     }
     if (!ids) tokenizer_load(&t->tokenizer, ctx, t->folder);
     if (t->tokenizer.kind == TOKENIZER_NONE) t->tokenizer.vocab = config.vocab;
     if (t->tokenizer.vocab > config.vocab) {
-        gd_fail(ctx, GD_ERROR_IO, "the tokenizer in %s has %lld tokens, but the model only %lld",
-                t->folder, (long long)t->tokenizer.vocab, (long long)config.vocab);
+        gd_fail(ctx, GD_ERROR_IO,
+                "the tokenizer in %s has %lld tokens, but the model has only %lld", t->folder,
+                (long long)t->tokenizer.vocab, (long long)config.vocab);
     }
     return gd_error_status(ctx);
 }

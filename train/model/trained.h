@@ -1,5 +1,5 @@
-/* trained.h - a model to be used and not trained: a Llama folder (llama.h) with its tokenizer and,
- * where it is a checkpoint of ours, the options of its run. */
+/* trained.h - a trained model, loaded for use: a Llama folder (llama.h) with its tokenizer and, if
+ * it is a checkpoint of gradus-train, the options of its run. */
 #ifndef GRADUS_TRAIN_TRAINED_H
 #define GRADUS_TRAIN_TRAINED_H
 
@@ -10,45 +10,37 @@
 
 /* ---- Options ------------------------------------------------------------------------------ */
 
-/* Which model, and how: the first member of a program's struct. */
+/* The first member of a program's struct; trained.def has the rows. */
 typedef struct trained_options {
     options base;
     const char *model;
     int64_t context; /* 0: see trained_context */
-    int dtype;       /* TRAINED_DTYPE: that of its run; float32 where there was none */
+    gd_dtype dtype;
 } trained_options;
-
-enum { TRAINED_DTYPE = -1, TRAINED_ROWS = 4 };
-
-#define TRAINED_DEFAULTS                                           \
-    {                                                              \
-        .base = {.device = GD_DEVICE_AUTO}, .dtype = TRAINED_DTYPE \
-    }
-
-extern const option_row trained_rows[TRAINED_ROWS];
 
 /* ---- The model ---------------------------------------------------------------------------- */
 
 typedef struct trained {
     char folder[FOLDER_PATH];
     model m;
-    tokenizer tokenizer;   /* TOKENIZER_NONE where the folder has none, or none is wanted */
-    gd_safetensors *state; /* of a checkpoint; NULL where there is none */
+    tokenizer tokenizer;   /* TOKENIZER_NONE if the folder has none, or none is needed */
+    gd_safetensors *state; /* of a checkpoint; NULL if there is none */
 } trained;
 
-/* Opens the model, or the newest whole checkpoint of the run, that the options name. `ids`: without
- * its tokenizer. On error the context says why; close it whatever comes. */
-gd_status trained_open(trained *t, gd_context *ctx, const trained_options *options, bool ids);
+/* Opens the model, or the newest whole checkpoint of the run, that the options name; restores
+ * --dtype from the run. `ids`: without its tokenizer. On error the context has the message; close
+ * it in any case. */
+gd_status trained_open(trained *t, gd_context *ctx, trained_options *options, bool ids);
 void trained_close(trained *t);
 
-/* What an option of its run was, as a text; NULL where nobody knows. */
+/* The value of an option of its run, as a text; NULL if unknown. */
 const char *trained_option(const trained *t, const char *name);
 
 /* The same for a whole number. */
 int64_t trained_number(const trained *t, const char *name, int64_t fallback);
 
-/* The context: what is wanted, else that of its training, else what the model was made for, up to
- * `most`. Says so where that is more than it was made for. */
+/* The context: `wanted`, else that of its training, else that of the model, up to `most`. Prints a
+ * message if it is longer than the model was made for. */
 int64_t trained_context(const trained *t, int64_t wanted, int64_t most);
 
 #endif

@@ -17,12 +17,14 @@
 
 static const uint64_t MOST_STEPS = 1000000000000;
 
-/* Which model a state belongs to: in its metadata, the checksum of model.safetensors. */
+/* The metadata key of the model that a state belongs to; its value is the checksum of
+ * model.safetensors. */
 static const char model_id[] = "model_xxh3";
 
 enum { TOKENIZER_TEXT = 2 * 256 + 16, NUMBER_TEXT = CHECKPOINT_NUMBER };
 
-/* What the tokens are: "characters:61620a", two digits for each, or a fingerprint of the pieces. */
+/* A description of the tokenizer: "characters:61620a", two digits for each, or a fingerprint of the
+ * pieces. */
 static void print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT])
 {
     uint64_t hash = 14695981039346656037u; /* FNV-1a */
@@ -60,7 +62,7 @@ static gd_status fail(gd_context *ctx, const char *what, const char *path)
 
 /* ---- Saving ------------------------------------------------------------------------------- */
 
-/* What the optimizer keeps for every weight, under names like "m.model.norm.weight". */
+/* The optimizer's state of every weight, under names like "m.model.norm.weight". */
 static gd_named_tensor *state_tensors(const model *m, gd_optimizer *adamw, state_name **names,
                                       int64_t *count)
 {
@@ -84,7 +86,7 @@ static gd_named_tensor *state_tensors(const model *m, gd_optimizer *adamw, state
     return tensors;
 }
 
-/* Where the run stands, as texts, and what they point to. */
+/* The state of the run as texts, and the memory they point to. */
 typedef struct state_texts {
     gd_named_text text[OPTIONS_MOST + 12];
     int64_t count;
@@ -150,8 +152,8 @@ static gd_status save_state(const model *m, const dataset *data, const train_opt
     return gd_error_status(m->ctx);
 }
 
-/* Removes all but the newest `keep`, those of every `keep_every`-th step, and the one just saved: a
- * run that has gone back to an older checkpoint finds newer ones. */
+/* Removes all but the newest `keep`, those of every `keep_every`-th step, and the one just saved,
+ * which is not the newest in a run that was resumed from an older checkpoint. */
 static gd_status thin_out(gd_context *ctx, const train_options *o, int64_t saved, int64_t best)
 {
     char path[FOLDER_PATH], removing[FOLDER_PATH];
@@ -242,7 +244,7 @@ static uint64_t read_whole(const checkpoint *from, gd_context *ctx, const char *
     return whole;
 }
 
-/* The loss scale of a run in float16; others have none. */
+/* The loss scale; only runs in float16 have one. */
 static gd_loss_scale read_scale(const checkpoint *from, gd_context *ctx)
 {
     if (!gd_safetensors_metadata(from->state, "loss_scale")) return (gd_loss_scale){0};
@@ -256,7 +258,7 @@ static gd_loss_scale read_scale(const checkpoint *from, gd_context *ctx)
     return (gd_loss_scale){.adapts = true, .factor = (int64_t)factor, .good = (int64_t)good};
 }
 
-/* The weights are there, and those that were saved with the state. */
+/* The weights exist, and were saved with the state. */
 static void check_model(const checkpoint *from, gd_context *ctx)
 {
     static const char name[] = "model.safetensors";
@@ -272,7 +274,7 @@ static void check_model(const checkpoint *from, gd_context *ctx)
             from->folder, name);
 }
 
-/* The state and the shape, and a look whether the weights are there. */
+/* Opens the state, and checks the shape and that the weights exist. */
 static gd_status open_folder(checkpoint *from, gd_context *ctx, bool resume)
 {
     char path[FOLDER_PATH];
@@ -283,8 +285,8 @@ static gd_status open_folder(checkpoint *from, gd_context *ctx, bool resume)
     if (!folder_join(path, from->folder, CHECKPOINT_STATE)) return fail(ctx, "open", path);
     if (!gd_error(ctx) && !folder_has(path)) {
         return gd_fail(ctx, GD_ERROR_IO,
-                       "--resume %s: it has no " CHECKPOINT_STATE ", which is needed to resume; "
-                       "--init begins a new one with its weights",
+                       "--resume %s: it has no " CHECKPOINT_STATE
+                       ", which is needed to resume; --init begins a new run with its weights",
                        from->folder);
     }
     from->state = gd_safetensors_open(ctx, path);
@@ -303,7 +305,7 @@ static gd_status open_folder(checkpoint *from, gd_context *ctx, bool resume)
     return gd_error_status(ctx);
 }
 
-/* Takes an option's value from the checkpoint; one that was given may have to be the same. */
+/* Restores an option from the checkpoint. `must_agree`: it must not be given another value. */
 static gd_status restore(const checkpoint *from, gd_context *ctx, train_options *o,
                          const char *name, const char *text, bool must_agree)
 {
@@ -316,7 +318,7 @@ static gd_status restore(const checkpoint *from, gd_context *ctx, train_options 
     return gd_fail(ctx, GD_ERROR_IO, "the options of the run in %s cannot be parsed", from->folder);
 }
 
-/* The model's shape is the folder's; other options are those of the run, unless given anew. */
+/* The model's shape comes from the folder; other options are those of the run, unless given. */
 static gd_status restore_options(const checkpoint *from, gd_context *ctx, train_options *o)
 {
     const model_config *c = &from->config;
@@ -342,8 +344,8 @@ static gd_status restore_options(const checkpoint *from, gd_context *ctx, train_
     return gd_error_status(ctx);
 }
 
-/* Two runs in one folder would mix the model of one with the state of the other. A file system that
- * has no locks goes without. */
+/* Two runs in one folder would mix the model of one with the state of the other. On a file system
+ * without locks nothing prevents it. */
 static gd_status lock_out(checkpoint *from, gd_context *ctx, const char *out)
 {
     from->lock = open(out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -354,7 +356,7 @@ static gd_status lock_out(checkpoint *from, gd_context *ctx, const char *out)
     return GD_OK;
 }
 
-/* A run that begins anew does not mix its checkpoints with those of another. */
+/* A new run must not mix its checkpoints with those of another. */
 static gd_status make_out(checkpoint *from, gd_context *ctx, const train_options *o)
 {
     int64_t *steps = NULL, count = 0;
@@ -363,8 +365,8 @@ static gd_status make_out(checkpoint *from, gd_context *ctx, const train_options
     if (lock_out(from, ctx, o->out)) return gd_error_status(ctx);
     if (!o->resume && (count = checkpoint_list(o->out, &steps)) > 0) {
         gd_fail(ctx, GD_ERROR_IO,
-                "--out %s: it holds the checkpoints of a run, up to step %lld; --resume auto "
-                "continues it, another --out starts a new run",
+                "--out %s: it holds the checkpoints of a run, up to step %lld; use --resume auto "
+                "to continue it, or another --out for a new run",
                 o->out, (long long)steps[count - 1]);
     }
     free(steps);
@@ -396,18 +398,19 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
     if (gd_error(ctx) || gd_group_tell(o->group, from->folder, sizeof from->folder))
         return gd_error_status(ctx);
     const bool of_run = strcmp(from->folder, path) != 0;
-    if (o->resume && strcmp(path, "auto") != 0 && of_run && !o->out) { /* it goes on where it was */
+    if (o->resume && strcmp(path, "auto") != 0 && of_run &&
+        !o->out) { /* the run continues in its folder */
         o->out = path;
         if (first && !o->dry_run) lock_out(from, ctx, path);
     }
     if (!gd_error(ctx) && from->folder[0]) open_folder(from, ctx, o->resume != NULL);
     if (!gd_error(ctx) && from->folder[0]) restore_options(from, ctx, o);
-    /* How many ids there are is the model's to say. */
+    /* The vocabulary is the model's. */
     if (!gd_error(ctx) && o->init && o->tokens && o->vocab == 0) o->vocab = from->config.vocab;
     if (from->folder[0] && !o->tokens) tokenizer_load(&from->tokenizer, ctx, from->folder);
     if (from->tokenizer.kind != TOKENIZER_NONE && o->init && options_given(&o->base, "vocab")) {
         gd_fail(ctx, GD_ERROR_ARGUMENT,
-                "--vocab and --init: a text is cut into the tokens that the model in %s knows",
+                "--vocab and --init exclude each other: the vocabulary is that of the model in %s",
                 from->folder);
     }
     return gd_error_status(ctx);
@@ -424,13 +427,13 @@ void checkpoint_close(checkpoint *from)
 
 /* ---- Loading ------------------------------------------------------------------------------ */
 
-/* Sharded models are of others, who have no such metadata. */
+/* Sharded models are not from this program and have no such metadata. */
 static gd_status check_tokens(const checkpoint *from, gd_context *ctx, const tokenizer *t)
 {
     char path[FOLDER_PATH], tokens[TOKENIZER_TEXT];
     if (t->vocab > from->config.vocab) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                       "the text has %lld different tokens, but the model in %s only %lld",
+                       "the text has %lld different tokens, but the model in %s has only %lld",
                        (long long)t->vocab, from->folder, (long long)from->config.vocab);
     }
     if (!folder_join(path, from->folder, "model.safetensors")) return fail(ctx, "open", path);
@@ -440,7 +443,8 @@ static gd_status check_tokens(const checkpoint *from, gd_context *ctx, const tok
     print_tokenizer(t, tokens);
     if (trained && strcmp(trained, tokens) != 0) {
         gd_fail(ctx, GD_ERROR_ARGUMENT,
-                "the model in %s was trained on other tokens than those of the text", from->folder);
+                "the model in %s was trained with another vocabulary than that of the text",
+                from->folder);
     }
     gd_safetensors_close(file);
     return gd_error_status(ctx);
@@ -452,14 +456,15 @@ gd_status checkpoint_load_model(const checkpoint *from, model *m, const dataset 
     if (from->state && read_whole(from, m->ctx, "text_hash") != data->hash) {
         const data_options *d = &data->options;
         return gd_fail(m->ctx, GD_ERROR_ARGUMENT,
-                       "%s %s: the run in %s was trained on another text; --init begins a new one "
+                       "%s %s: the run in %s was trained on another text; --init begins a new run "
                        "with its weights",
                        d->option, d->text ? d->text : d->tokens, from->folder);
     }
     return llama_load(m, from->folder);
 }
 
-/* The weights of a run in 16 bits are its masters, rounded; in another dtype, with more bits. */
+/* The weights of a run in 16 bits are its rounded masters; in a wider dtype they are the
+ * masters. */
 static void load_masters(const checkpoint *from, const model *m)
 {
     int64_t count = 0;
@@ -494,7 +499,7 @@ static int64_t block_length(const model *m)
     return length;
 }
 
-/* Weights that come with more than 16 bits are masters as they are, and not only once rounded. */
+/* Weights of more than 16 bits become masters without being rounded first. */
 static gd_status load_whole_masters(const checkpoint *from, const model *m, gd_tensor *masters)
 {
     if (llama_load_state(m, from->folder, masters)) return gd_error_status(m->ctx);

@@ -25,7 +25,7 @@ checkpoint_best checkpoint_read_best(const checkpoint *from)
     return sound ? best : (checkpoint_best){0};
 }
 
-/* A new link takes the old one's name in one instant, so that there always is one. */
+/* A new link is renamed over the old one, so that there always is one. */
 gd_status checkpoint_link_best(gd_context *ctx, const char *out, int64_t step)
 {
     char path[FOLDER_PATH], link[FOLDER_PATH], fresh[FOLDER_PATH];
@@ -35,5 +35,5 @@ gd_status checkpoint_link_best(gd_context *ctx, const char *out, int64_t step)
                         !symlink(strrchr(path, '/') + 1, fresh) && !rename(fresh, link) &&
                         folder_flush(out);
     if (linked) return GD_OK;
-    return gd_fail(ctx, GD_ERROR_IO, "cannot link best in %s: %s", out, strerror(errno));
+    return gd_fail(ctx, GD_ERROR_IO, "cannot create the link best in %s: %s", out, strerror(errno));
 }

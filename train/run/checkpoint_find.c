@@ -1,5 +1,5 @@
-/* checkpoint_find.c - which folder is meant: that of a model, or of a run its newest whole
- * checkpoint. See checkpoint.h. */
+/* checkpoint_find.c - finding the folder of a model, or the newest whole checkpoint of a run. See
+ * checkpoint.h. */
 #include "checkpoint.h"
 #include "checksums.h"
 #include "console.h"
@@ -24,7 +24,7 @@ int64_t checkpoint_list(const char *out, int64_t **steps)
     return folder_list(out, prefix, steps);
 }
 
-/* Opens a safetensors file to see whether it is whole. One that is not needed may be absent. */
+/* Opens a safetensors file to check that it is whole. One that is not needed may be absent. */
 static gd_status check_file(gd_context *ctx, const char *folder, const char *name, bool needed)
 {
     char path[FOLDER_PATH];
@@ -36,7 +36,7 @@ static gd_status check_file(gd_context *ctx, const char *folder, const char *nam
     return gd_error_status(ctx);
 }
 
-/* One that was moved by hand may lack its state, which only a run that goes on needs. */
+/* One that was copied by hand may lack its state, which only --resume needs. */
 static gd_status check_whole(gd_context *ctx, const char *folder, bool resume)
 {
     model_config config;
@@ -46,8 +46,8 @@ static gd_status check_whole(gd_context *ctx, const char *folder, bool resume)
     return checksums_verify(ctx, folder);
 }
 
-/* Goes back from the newest, and says what it passes over; "" where none is whole. A build that can
- * read none stops at the first. */
+/* Goes back from the newest, with a message for each one skipped; "" if none is whole. A build that
+ * cannot read any stops at the first. */
 static void find_newest(gd_context *ctx, const char *out, const int64_t *steps, int64_t count,
                         bool resume, char folder[FOLDER_PATH])
 {
@@ -73,7 +73,7 @@ gd_status checkpoint_newest(gd_context *ctx, const char *out, char folder[FOLDER
     if (count > 0 && !folder[0]) {
         return gd_fail(ctx, GD_ERROR_IO,
                        "--resume auto: none of the %lld checkpoints in %s can be used; nothing was "
-                       "changed, and another --out begins a new run",
+                       "changed; use another --out for a new run",
                        (long long)count, out);
     }
     return gd_error_status(ctx);
@@ -94,6 +94,6 @@ gd_status checkpoint_find(gd_context *ctx, const char *option, const char *path,
     free(steps);
     if (folder[0]) return gd_error_status(ctx);
     return gd_fail(ctx, GD_ERROR_IO,
-                   "%s %s: it holds neither a model (config.json) nor a whole checkpoint (step-N)",
+                   "%s %s: it has neither a model (config.json) nor a whole checkpoint (step-N)",
                    option, path);
 }

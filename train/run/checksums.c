@@ -33,7 +33,7 @@ static gd_status fail(gd_context *ctx, const char *what, const char *name, const
                    folder_read_reason());
 }
 
-/* Read, and not mapped: a file that somebody shortens meanwhile is just shorter. */
+/* Read, not mapped: a mapped file that shrinks meanwhile would be a SIGBUS. */
 static bool hash_descriptor(int file, uint64_t *hash)
 {
     enum { PIECE = 1 << 20 };
@@ -106,7 +106,7 @@ gd_status checksums_verify(gd_context *ctx, const char *folder)
         if (!strstr(list, wanted)) {
             gd_fail(ctx, GD_ERROR_IO,
                     "%s in %s does not match its checksum in %s: it is damaged, or was changed "
-                    "after it was saved (without %s it is taken as it is)",
+                    "after it was saved (remove %s to load it unchecked)",
                     names[i], folder, list_name, list_name);
         }
     }

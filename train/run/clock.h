@@ -1,4 +1,4 @@
-/* clock.h - what time it is. */
+/* clock.h - a monotonic clock. */
 #ifndef GRADUS_TRAIN_CLOCK_H
 #define GRADUS_TRAIN_CLOCK_H
 

@@ -34,7 +34,7 @@ bool console_has_controls(const char *text)
     return false;
 }
 
-/* A name, or what a file holds, may break the line, or tell a terminal what to do. */
+/* A name, or text from a file, may contain line breaks or control sequences of a terminal. */
 static void replace_controls(char *text)
 {
     for (unsigned char before = 0, c; (c = (unsigned char)*text); before = c, text++) {
@@ -55,7 +55,7 @@ static void tell(const char *format, va_list arguments)
     char text[2 * 4096 + 1024]; /* room for two paths */
     char who[32] = "";
     console_erase();
-    fflush(stdout); /* what was written before stands before */
+    fflush(stdout); /* keeps the order of both streams */
     vsnprintf(text, sizeof text, format, arguments);
     replace_controls(text);
     if (own_rank >= 0) snprintf(who, sizeof who, " rank %d:", own_rank);
@@ -117,7 +117,7 @@ static int columns(void)
     return !ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-/* A line as wide as the terminal would leave the cursor in the next one. ESC [ K erases from the
+/* A line as wide as the terminal would move the cursor to the next one. ESC [ K erases from the
  * cursor to the end of the line (ECMA-48, EL). */
 void console_draw(const char *line)
 {

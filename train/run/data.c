@@ -23,8 +23,8 @@ static void tell_unknown(const data_options *o, const char *option, const char *
     console_message("%s %s: byte %lld is %s, %s", option, path, (long long)at,
                     console_byte(byte).text,
                     o->tokenizer ? "which is not in the vocabulary of the model"
-                                 : "which does not occur in the training text; --vocab N makes "
-                                   "pieces that can write any byte");
+                                 : "which does not occur in the training text; the pieces of "
+                                   "--vocab N cover every byte");
 }
 
 static bool encode(const dataset *data, const char *option, const char *path, const uint8_t *text,
@@ -48,8 +48,7 @@ static bool load_text(dataset *data)
     if (!text) return false;
     if (memchr(text, 0, (size_t)length)) {
         console_message(
-            "%s %s: it contains NUL bytes, which are rare in text; --tokens takes the ids "
-            "of a token file",
+            "%s %s: it contains NUL bytes, which are rare in text; use --tokens for a token file",
             o->option, o->text);
     }
     train = o->part == DATA_WHOLE ? 0 : o->validation ? length : length * 9 / 10;
@@ -75,7 +74,7 @@ static bool load_text(dataset *data)
     return fine;
 }
 
-/* A fingerprint of the first ids, as many as there are in a mebibyte of the file. */
+/* A fingerprint of the first mebibyte of ids. */
 static bool hash_ids(const token_shard *shard, uint64_t *hash)
 {
     enum { HASHED = 1 << 20 };
@@ -114,8 +113,8 @@ static bool load_tokens(dataset *data)
 
 /* ---- Windows ------------------------------------------------------------------------------- */
 
-/* Windows of `context` + 1 ids that a shard holds side by side. In training one is given up, so
- * that the cuts can lie elsewhere in each epoch. */
+/* The number of windows of `context` + 1 ids in a shard. Training uses one less, so that the cuts
+ * can move from epoch to epoch. */
 static int64_t shard_windows(const token_shard *shard, int64_t context, bool moving)
 {
     int64_t windows = shard->length < 1 ? 0 : (shard->length - 1) / context;
@@ -182,9 +181,9 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* Where number i < n goes in a random order of n that `key` decides. A Feistel network (Luby &
- * Rackoff 1988) is a permutation of the numbers of 2k bits; walking on from those beyond n makes it
- * one of [0, n). */
+/* The place of i < n in a random order of n that depends on `key`. A Feistel network (Luby &
+ * Rackoff 1988) is a permutation of the numbers of 2k bits; repeating it until the result is below
+ * n makes it one of [0, n). */
 static int64_t shuffled(int64_t i, int64_t n, uint64_t key)
 {
     enum { ROUNDS = 6 };
@@ -206,7 +205,7 @@ static int64_t shuffled(int64_t i, int64_t n, uint64_t key)
 
 /* ---- Batches ------------------------------------------------------------------------------- */
 
-/* The place of a window: its shard and first id. `phase` moves the cuts of training windows. */
+/* The place of a window: its shard and first id. `phase` shifts the cuts of training windows. */
 static const token_shard *find_window(const token_source *source, int64_t window, int64_t context,
                                       bool moving, uint64_t phase, int64_t *start)
 {
@@ -218,7 +217,7 @@ static const token_shard *find_window(const token_source *source, int64_t window
     return shard;
 }
 
-/* What is wrong with ids that were to be read from `at` on. */
+/* The error of reading ids from `at` on. */
 static gd_status refuse_ids(gd_context *ctx, const dataset *data, const token_shard *shard,
                             int64_t at, int64_t bad, const int32_t *ids)
 {
@@ -265,7 +264,7 @@ static gd_status fill(const dataset *data, bool training, int64_t first, gd_tens
     return gd_error_status(ctx);
 }
 
-/* A quarter of a billion of them takes half a second. */
+/* 2^28 ids take half a second. */
 gd_status data_check_ids(gd_context *ctx, const dataset *data)
 {
     enum { PIECE = 1 << 16, MOST = 1 << 28 };
@@ -306,7 +305,8 @@ int64_t data_validation_bytes(const dataset *data)
     for (int s = 0; s < data->validation.shards; s++) {
         const token_shard *shard = &data->validation.shard[s];
         int64_t context = data->options.context;
-        int64_t end = shard_windows(shard, context, false) * context + 1; /* token 0 is given */
+        int64_t end =
+            shard_windows(shard, context, false) * context + 1; /* token 0 is not predicted */
         for (int64_t at = 1; at < end; at += PIECE) {
             int64_t count = end - at < PIECE ? end - at : PIECE;
             if (tokens_read(shard, at, count, t->vocab, ids) != -1) return 0;

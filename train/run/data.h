@@ -1,9 +1,10 @@
-/* data.h - what the model learns from: windows of tokens, in an order to be taken up anywhere.
+/* data.h - training and validation data: windows of tokens, in an order that can be resumed at any
+ * step.
  *
  * The training tokens are cut into windows of `context` + 1 (neighbours share one token), and each
- * epoch takes every window once, in an order of its own. Which window stands at position p of the
- * whole run is a function of p and the seed alone: there is no state, and a run that is resumed at
- * any step goes on with the very windows it would have had.
+ * epoch takes every window once, in an order of its own. The window at position p of the whole run
+ * is a function of p and the seed alone: there is no state, and a run resumed at any step reads the
+ * same windows as one that was not interrupted.
  */
 #ifndef GRADUS_TRAIN_DATA_H
 #define GRADUS_TRAIN_DATA_H
@@ -12,23 +13,23 @@
 #include "tokenizer.h"
 #include "tokens.h"
 
-/* What is wanted of a text or of token files. */
+/* Which part of a text or of token files to load. */
 typedef enum data_part {
     DATA_BOTH,  /* training and validation */
-    DATA_TENTH, /* the last tenth of the text, for validation; the rest is left alone */
-    DATA_WHOLE  /* all that `text` or `tokens` names, for validation */
+    DATA_TENTH, /* the last tenth of the text, for validation */
+    DATA_WHOLE  /* all of `text` or `tokens`, for validation */
 } data_part;
 
 typedef struct data_options {
     const char *text;       /* a text file, or NULL: */
     const char *tokens;     /* token files (tokens.h) */
-    const char *option;     /* that named either, for messages */
-    const char *validation; /* the like for validation; NULL: the last tenth of the text */
-    int64_t vocab;          /* text: 0, its characters; else pieces of it. tokens: how many ids */
+    const char *option;     /* the option that named it, for messages */
+    const char *validation; /* the same for validation; NULL: the last tenth of the text */
+    int64_t vocab; /* of a text: 0, its characters; else BPE pieces. Of tokens: the number of ids */
     int64_t context;
     uint64_t seed;
-    const tokenizer *tokenizer; /* to encode a text; its parts are the dataset's from now on. NULL:
-                                 * one is made from the text, as `vocab` says */
+    const tokenizer *tokenizer; /* to encode a text; the dataset takes over its memory. NULL: one is
+                                 * made from the text, as `vocab` says */
     data_part part;
 } data_options;
 
@@ -40,8 +41,7 @@ typedef struct dataset {
     uint64_t hash;                       /* of the training text or the first training ids */
 } dataset;
 
-/* The bytes that all tokens of the validation windows stand for, those predicted; 0 where nobody
- * knows. */
+/* The bytes of all predicted tokens of the validation windows; 0 if unknown. */
 int64_t data_validation_bytes(const dataset *data);
 
 /* Reads the files. False after a message on stderr: no such file, no memory, or too short for a
@@ -49,8 +49,8 @@ int64_t data_validation_bytes(const dataset *data);
 bool data_load(dataset *data, const data_options *options);
 void data_free(dataset *data);
 
-/* Looks whether ids from token files are in the vocabulary: the first 2^28 for training (validation
- * has validate_ids). One further on is found when its batch is drawn. */
+/* Checks that ids from token files are in the vocabulary: the first 2^28 for training (validate_ids
+ * checks those for validation). A later one is found when its batch is read. */
 gd_status data_check_ids(gd_context *ctx, const dataset *data);
 
 /* Fills tokens and targets, both GD_INT32 [B, T], with the training windows at positions `position`

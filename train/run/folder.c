@@ -109,7 +109,7 @@ static int compare_numbers(const void *left, const void *right)
     return (*a > *b) - (*a < *b);
 }
 
-/* The number behind the prefix, -1 where it is not such a name. */
+/* The number after the prefix; -1 if it is not such a name. */
 static int64_t number_of(const char *name, const char *prefix)
 {
     size_t length = strlen(prefix), digits = 0;

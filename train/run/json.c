@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* Bytes of the UTF-8 character (RFC 3629) that begins here; 0: there is none. */
+/* Bytes of the UTF-8 character (RFC 3629) that begins here; 0: not valid. */
 static int utf8_length(const unsigned char *c)
 {
     int length = c[0] < 0x80 ? 1 : c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : 4;

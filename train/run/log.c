@@ -27,7 +27,7 @@ static void tell(run_log *log, int why)
     log->failed = true;
 }
 
-/* A reader that has gone is trouble with the log, and not the end of the run. */
+/* A reader that has closed the pipe is an error of the log, and does not end the run. */
 static ssize_t write_some(int file, const char *text, size_t size)
 {
     const struct sigaction ignored = {.sa_handler = SIG_IGN};
@@ -40,14 +40,14 @@ static ssize_t write_some(int file, const char *text, size_t size)
     return written;
 }
 
-/* A file that somebody has deleted takes all that is written to it, for nobody to read. */
+/* Writing to a deleted file succeeds, but nobody could read it. */
 static bool is_deleted(int file)
 {
     struct stat status;
     return !fstat(file, &status) && S_ISREG(status.st_mode) && status.st_nlink == 0;
 }
 
-/* All of a line; where that cannot be, what there is of it is cut off again. */
+/* Writes a whole line; if that fails, the part that was written is cut off again. */
 static void append(run_log *log, const char *text, size_t size)
 {
     if (is_deleted(log->file)) tell(log, ENOENT);
@@ -70,7 +70,7 @@ static void append(run_log *log, const char *text, size_t size)
 typedef struct text_line {
     char *text;
     size_t size;
-    FILE *file; /* NULL: there is no memory */
+    FILE *file; /* NULL: no memory */
 } text_line;
 
 static void end_line(run_log *log, text_line *line)
@@ -127,7 +127,7 @@ void log_write(run_log *log, const log_line *l)
 
 /* ---- The file ----------------------------------------------------------------------------- */
 
-/* Copies what stands behind log->size to the end of "<log>.old". */
+/* Appends what follows log->size to "<log>.old". */
 static bool set_aside(const run_log *log)
 {
     enum { PIECE = 1 << 16 };
@@ -151,7 +151,7 @@ static bool set_aside(const run_log *log)
     return fine;
 }
 
-/* Cuts off what does not belong to the run so far. */
+/* Cuts off what the resumed run does not keep. */
 static gd_status keep_old(run_log *log, gd_context *ctx, int64_t first_step, uint64_t text_hash)
 {
     const char *why = NULL;
@@ -165,8 +165,7 @@ static gd_status keep_old(run_log *log, gd_context *ctx, int64_t first_step, uin
     }
     if (why) {
         return gd_fail(ctx, GD_ERROR_IO,
-                       "the log %s is left unchanged: %s; choose another with --log", log->path,
-                       why);
+                       "the log %s was not changed: %s; choose another with --log", log->path, why);
     }
     struct stat status;
     bool more = old && !fstat(log->file, &status) && status.st_size > log->size;
@@ -177,7 +176,7 @@ static gd_status keep_old(run_log *log, gd_context *ctx, int64_t first_step, uin
     return gd_fail(ctx, GD_ERROR_IO, "cannot continue the log %s: %s", log->path, strerror(errno));
 }
 
-/* Opens a pipe to be written to, which takes somebody who reads it. */
+/* Opens a pipe for writing, which waits for a reader. */
 static int open_pipe(const char *path)
 {
     int file = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
@@ -189,7 +188,7 @@ static int open_pipe(const char *path)
     return file;
 }
 
-/* A pipe or a terminal, which has nothing old, is not opened to be read, or it would never end. */
+/* A pipe or a terminal has no old lines, and reading it would never end. */
 static gd_status open_file(run_log *log, gd_context *ctx, int64_t first_step, uint64_t text_hash)
 {
     struct stat status;
@@ -204,8 +203,7 @@ static gd_status open_file(run_log *log, gd_context *ctx, int64_t first_step, ui
     if (regular && flock(log->file, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
         log_close(log);
         return gd_fail(ctx, GD_ERROR_IO,
-                       "the log %s is being written by another run; another --out or --log is for "
-                       "this one",
+                       "the log %s is being written by another run; choose another --out or --log",
                        log->path);
     }
     if (regular && keep_old(log, ctx, first_step, text_hash)) log_close(log);

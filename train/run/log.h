@@ -5,9 +5,9 @@
  * one line a report: {"step": ..., "loss": ..., "val": ... (null between validations), "norm": ...,
  * "lr": ..., "ms": ..., "tokens_per_second": ..., "seconds": ...}.
  *
- * A run that goes on from step S keeps the lines up to S (log_keep.h) and adds a first line of its
- * own. What it does not keep, be it of itself or of another run, goes to the end of "<log>.old".
- * Each line is written whole, or not at all.
+ * A run resumed at step S keeps the lines up to S (log_keep.h) and adds a first line of its own.
+ * Lines that it does not keep, its own or those of another run, are appended to "<log>.old". Each
+ * line is written whole or not at all.
  */
 #ifndef GRADUS_TRAIN_LOG_H
 #define GRADUS_TRAIN_LOG_H
@@ -27,17 +27,16 @@ typedef struct run_log {
 
 typedef struct log_line {
     int64_t step;
-    double loss, val, norm, lr; /* val NaN: there is none */
+    double loss, val, norm, lr; /* val NaN: none */
     double ms, tokens_per_second, seconds;
 } log_line;
 
-/* Begins a log at --log, or else in the folder --out, or else nowhere. Where the file cannot be
- * written, holds something else, or is being written by another run, the error is that of the
- * model's context. */
+/* Begins a log at --log, else in the folder --out, else none. If the file cannot be written, is not
+ * a log, or is being written by another run, that is an error of the model's context. */
 gd_status log_open(run_log *log, const train_options *options, const dataset *data, const model *m,
                    int64_t first_step);
 
-/* Trouble with the file is told once, and does not stop the training. */
+/* An error in writing is reported once, and does not stop the training. */
 void log_write(run_log *log, const log_line *line);
 void log_close(run_log *log);
 

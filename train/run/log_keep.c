@@ -7,7 +7,7 @@
 
 const char log_mark[] = "{\"program\": \"gradus-train\"";
 
-/* Whether the file, or all that is left of it, begins as a log does. */
+/* Whether the file, or the beginning that exists, begins as a log does. */
 static bool has_mark(FILE *old)
 {
     char begin[sizeof log_mark - 1];
@@ -24,7 +24,7 @@ static bool has_mark(FILE *old)
 
 typedef enum line_kind { LINE_BAD, LINE_BEGIN, LINE_STEP } line_kind;
 
-/* What was measured is a number, or null. */
+/* A measured value is a number, or null. */
 static bool has_numbers(json_t *object)
 {
     const char *key;
@@ -44,7 +44,7 @@ static line_kind kind_of(json_t *object)
     return has_numbers(object) ? LINE_STEP : LINE_BAD;
 }
 
-/* What a line is, and of which step. The texts of a first line may be compared with `text_hash`. */
+/* The kind of a line, and its step. A first line's text may be compared with `text_hash`. */
 static line_kind parse(const char *line, size_t length, int64_t *step, char text_hash[18])
 {
     json_t *object = json_loadb(line, length, JSON_REJECT_DUPLICATES, NULL);
@@ -59,20 +59,20 @@ static line_kind parse(const char *line, size_t length, int64_t *step, char text
 
 /* ---- All of them -------------------------------------------------------------------------- */
 
-/* A run that begins where this one does has nothing to tell any more. */
+/* The lines of a run that began at the same step are not kept. */
 static bool is_later(line_kind kind, int64_t at, int64_t step)
 {
     return kind == LINE_BEGIN ? at >= step : at > step;
 }
 
-/* A first line that is torn, with nothing behind it, is that of a run that did not get far. Other
- * lines that are damaged are passed over: there may be good ones behind them. */
+/* A torn first line with nothing after it is that of a run that stopped at once. Other damaged
+ * lines are skipped: good ones may follow. */
 static int64_t keep_lines(FILE *old, int64_t step, uint64_t text_hash, const char **why, char *line)
 {
     static const char other[] = "its first line is not one of this program";
     char hash[18], wanted[17];
     int64_t bytes = 0, begin = 0, end, at;
-    bool first = true, within = false; /* a line longer than can be looked at */
+    bool first = true, within = false; /* within: in a line too long to be checked */
     snprintf(wanted, sizeof wanted, "%016llx", (unsigned long long)text_hash);
     for (; fgets(line, LOG_LINE, old); begin = end) {
         end = ftello(old);
@@ -99,7 +99,7 @@ static int64_t keep_lines(FILE *old, int64_t step, uint64_t text_hash, const cha
 
 #else
 
-/* Nothing can be resumed, so all begins anew. */
+/* Nothing can be resumed: the log begins anew. */
 static int64_t keep_lines(FILE *old, int64_t step, uint64_t text_hash, const char **why, char *line)
 {
     (void)old, (void)step, (void)text_hash, (void)why, (void)line;

@@ -13,8 +13,8 @@
 
 /* ---- Steps ---------------------------------------------------------------------------------- */
 
-/* The host asks for steps ahead of the device, and reads later what became of them (optim.h). So a
- * step is first asked for, then done; in between there are as many as the optimizer keeps. */
+/* The host queues steps ahead of the device, and reads their outcome later (optim.h). So a step is
+ * first asked for, then done; as many as the optimizer allows are in flight. */
 enum { ASKED_MOST = 16, LAG = 4, NAME = 128 };
 
 typedef struct training {
@@ -27,11 +27,11 @@ typedef struct training {
     gd_schedule schedule;
     gd_tensor *tokens, *targets;       /* [B, T] */
     int64_t asked, done;               /* steps of the run; the reports come in their order */
-    gd_random_state begun[ASKED_MOST]; /* where the steps asked for draw from */
-    uint64_t words;                    /* of random numbers that a batch takes; of several ranks */
-    int64_t skipped;                   /* steps left out */
+    gd_random_state begun[ASKED_MOST]; /* the random states of the steps asked for */
+    uint64_t words;                    /* random numbers of a batch, with several ranks */
+    int64_t skipped;                   /* steps skipped */
     checkpoint_best best;
-    bool unread;  /* a batch could not be drawn */
+    bool unread;  /* a batch could not be read */
     bool stopped; /* by a signal to any rank */
 } training;
 
@@ -43,14 +43,14 @@ static void draw_batch(training *t, int64_t batch)
     }
 }
 
-/* The mean loss of the batch that was drawn, on the tape. */
+/* The mean loss of the batch, on the tape. */
 static gd_tensor *batch_loss(training *t)
 {
     return model_loss(t->m, t->tokens, t->targets);
 }
 
-/* Adds the gradient of one batch's share of the step's loss, which is the mean over its batches: those
- * of all ranks, of whose sums the mean is taken. A function for gd_graph_run. */
+/* Adds the gradient of one batch's share of the step's loss, the mean over the batches of all ranks.
+ * For gd_graph_run. */
 static gd_status learn_batch(void *user)
 {
     training *t = user;
@@ -98,8 +98,8 @@ static void ask_step(training *t)
     place_random(t, step, batches);
 }
 
-/* Does the forward of this rank's batches again, with the same random numbers, to see what op began
- * it. False where it was none. */
+/* Repeats the forward of this rank's batches of a step, with the same random numbers, to find the
+ * first op whose output is not finite. False if there is none. */
 static bool find_nonfinite_here(training *t, int64_t step, char op[NAME])
 {
     const int64_t batches = t->options->accumulate;
@@ -129,7 +129,7 @@ static void find_nonfinite(training *t, int64_t step, char *text, size_t size)
         end = "; not all ranks have said";
     while (!*end && first < ranks && !all[first][0]) first++;
     if (*end || first == ranks)
-        snprintf(text, size, "every op of the forward gave finite numbers, so a backward did not%s",
+        snprintf(text, size, "every output of the forward is finite, so it came from a backward%s",
                  end);
     else if (ranks == 1)
         snprintf(text, size, "the first op whose output is not finite is %s", own);
@@ -139,9 +139,8 @@ static void find_nonfinite(training *t, int64_t step, char *text, size_t size)
     free(all);
 }
 
-/* A loss or a gradient that is not finite: no update was made, and none by the steps asked for since
- * then, so that the weights are still those that the step saw. Those steps are to be asked for
- * again. */
+/* The loss or the gradient is not finite: neither this step nor those asked for since made an
+ * update, so the weights are still those of this step. The later steps must be asked for again. */
 static gd_status refuse_step(training *t, const gd_update_report *r)
 {
     gd_context *ctx = t->m->ctx;
@@ -157,7 +156,7 @@ static gd_status refuse_step(training *t, const gd_update_report *r)
     find_nonfinite(t, step, why, sizeof why);
     gd_random_set(ctx, after);
     if (t->skipped++ < t->options->skip_nonfinite) {
-        console_notice("step %lld is left out: the loss is %g, the norm %g; %s", number, shown[0],
+        console_notice("step %lld is skipped: the loss is %g, the norm %g; %s", number, shown[0],
                        shown[1], why);
         return gd_optimizer_continue(t->adamw);
     }
@@ -167,8 +166,7 @@ static gd_status refuse_step(training *t, const gd_update_report *r)
                    number, shown[0], shown[1], why);
 }
 
-/* The next step that is done; false where there is none by now, or with `wait` none that was asked
- * for. */
+/* The next step that is done; false if there is none yet, or with `wait`, if none was asked for. */
 static bool take_step(training *t, bool wait, report_values *now)
 {
     gd_update_report r;
@@ -177,8 +175,8 @@ static bool take_step(training *t, bool wait, report_values *now)
     *now =
         (report_values){.step = t->done, .loss = r.loss, .val = NAN, .norm = r.norm, .lr = r.rate};
     if (r.outcome == GD_UPDATE_OVERFLOWED) {
-        console_notice("step %lld is left out: a gradient overflows float16; the loss is "
-                       "multiplied by %lld from here on",
+        console_notice("step %lld is skipped: a gradient overflows float16; the loss is now "
+                       "multiplied by %lld",
                        (long long)t->done, (long long)r.loss_scale / 2);
     } else if (r.outcome != GD_UPDATE_MADE) {
         refuse_step(t, &r);
@@ -186,7 +184,7 @@ static bool take_step(training *t, bool wait, report_values *now)
     return !gd_error(t->m->ctx);
 }
 
-/* Training goes on as if there had been no sample. */
+/* Training continues as if there had been no sample. */
 static void sample(const training *t)
 {
     const train_options *o = t->options;
@@ -198,14 +196,13 @@ static void sample(const training *t)
     gd_status status = sample_text(t->m, &t->data->tokenizer, &options, stdout, NULL);
     printf("\n");
     if (status == GD_ERROR_STATE) {
-        console_message("the sample ends here: %s; training goes on", gd_error(t->m->ctx));
+        console_message("the sample ends here: %s; training continues", gd_error(t->m->ctx));
         gd_error_clear(t->m->ctx);
     }
     gd_random_set(t->m->ctx, before);
 }
 
-/* Saves step `done`. Before the last one a failure is no reason to lose what is in memory, unless
- * one wants it to be. */
+/* Saves step `done`. A failure before the last one ends the run only with --on-save-error stop. */
 static void save(const training *t, int64_t done, bool last)
 {
     const train_options *o = t->options;
@@ -222,7 +219,7 @@ static void save(const training *t, int64_t done, bool last)
         fflush(stdout);
     } else if (!last && o->on_save_error == SAVE_ERROR_CONTINUE &&
                gd_error_status(ctx) != GD_ERROR_DEVICE) {
-        console_notice("%s; training goes on", gd_error(ctx));
+        console_notice("%s; training continues", gd_error(ctx));
         gd_error_clear(ctx);
     }
 }
@@ -240,14 +237,14 @@ static bool is_best(training *t, const report_values *now)
     return best;
 }
 
-/* Whether more is to be done after a step than to print a line: then the host waits for it. */
+/* Whether a step needs more than a line printed: then the host waits for it. */
 static bool is_stop(const train_options *o, int64_t step)
 {
     return step == o->steps || due(o->eval_every, step) || due(o->sample_every, step) ||
            (o->out && due(o->checkpoint_every, step));
 }
 
-/* What is done after such a step. Only Ctrl-C leaves the last one without a validation. */
+/* The work after such a step. Only a signal leaves the last one without a validation. */
 static void conclude_step(training *t, report_clock *clock, report_values *now, bool last)
 {
     const train_options *o = t->options;
@@ -265,9 +262,9 @@ static void conclude_step(training *t, report_clock *clock, report_values *now, 
     }
 }
 
-/* Reads what came of the steps that are done; where `stop` is to be waited for, up to that. *now gets
- * the last of them. All ranks must come to the same conclusions at the same step, so they do not ask
- * what is done by now, but wait for the step LAG before the last. */
+/* Reads the outcome of the steps that are done; with `wait`, up to `stop`. *now gets the last one.
+ * All ranks must read the same outcomes at the same step, so with several they do not ask what is
+ * done by now, but wait for the step LAG before the last. */
 static void take_steps(training *t, report_clock *clock, bool wait, int64_t stop,
                        report_values *now)
 {
@@ -276,14 +273,13 @@ static void take_steps(training *t, report_clock *clock, bool wait, int64_t stop
     while ((!lags || t->done < t->asked - LAG) && take_step(t, wait || lags, now)) {
         report_clock_step(clock);
         report_progress(clock, ctx, now);
-        if (wait && t->done == stop) break; /* its line comes when the rest is done */
+        if (wait && t->done == stop) break; /* its line is printed later */
         if (due(t->options->log_every, now->step)) report_step(clock, t->log, ctx, now);
     }
 }
 
-/* A batch that cannot be read ends the run, but not without the steps before it: those asked for are
- * waited for, and saved. If one of them was refused and is skipped, those after it will be asked for
- * again, and this one too. */
+/* A batch that cannot be read ends the run, but the steps before it are waited for and saved. If
+ * one of them is skipped, those after it are asked for again, and so is this one. */
 static void end_unread(training *t, report_clock *clock, report_values *now, int64_t first)
 {
     gd_context *ctx = t->m->ctx;
@@ -302,7 +298,7 @@ static void end_unread(training *t, report_clock *clock, report_values *now, int
     gd_fail(ctx, status, "%s", why);
 }
 
-/* All steps that are left; the clock stands still while no step is being done. */
+/* All remaining steps; the clock is stopped between them. */
 static gd_status run_steps(training *t, double *val)
 {
     const train_options *o = t->options;
@@ -325,7 +321,8 @@ static gd_status run_steps(training *t, double *val)
         const int64_t stop = t->asked;
         const bool wait = ends || is_stop(o, stop);
         take_steps(t, &clock, wait, stop, &now);
-        if (!wait || t->done != stop || gd_error(ctx)) continue; /* some may be asked for again */
+        if (!wait || t->done != stop || gd_error(ctx))
+            continue; /* some may have to be asked for again */
         last = ends || stop == o->steps;
         conclude_step(t, &clock, &now, last);
         *val = now.val;
@@ -400,7 +397,7 @@ gd_status loop_train(model *m, const dataset *data, const train_options *options
         gd_optimizer_set_loss_scale(t.adamw, before->scale);
     if (!gd_error(m->ctx)) {
         report_memory_at_rest(m->ctx);
-        stop_watch(); /* before, there was nothing to save: a signal just ended the program */
+        stop_watch(); /* before, there was nothing to save, and a signal just ended the program */
         run_steps(&t, val);
     }
     end(&t);

@@ -8,16 +8,16 @@
 #include "model.h"
 #include "train_options.h"
 
-/* Trains as the options say, with a line on stdout and in the log every so often, from where the
- * checkpoint stands. Returns when the steps or the time are over, when a signal asked for it
+/* Trains as the options say, from the step of the checkpoint, with lines on stdout and in the log,
+ * and with --out checkpoints. Returns after the last step, when the time is over, after a signal
  * (stop.h), or with the context's error: a loss or a gradient that is not finite is one, and stops
- * before the update. With --out a checkpoint is saved every so often and at the end. One that
- * cannot be saved midway is what --on-save-error says; at the end it is an error. *val gets the
- * validation loss at the end, NaN where no step was made or a signal came. */
+ * before the update. Failing to save a checkpoint before the last is handled as --on-save-error
+ * says; the last is an error. *val gets the final validation loss, NaN if there was no step or
+ * after a signal. */
 gd_status loop_train(model *m, const dataset *data, const train_options *options, run_log *log,
                      const checkpoint *from, double *val);
 
-/* One forward and backward without an update, to see what memory they take. */
+/* One forward and backward without an update, to measure their memory. */
 gd_status loop_try(model *m, const dataset *data, const train_options *options);
 
 #endif

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* The makers' data sheets, in 1e12 operations a second without sparsity. The first name that occurs
- * in the device's counts. */
+/* From the manufacturers' data sheets, in 1e12 operations a second without sparsity. The first name
+ * that occurs in the device's name applies. */
 static const struct {
     const char *name;
     double f64, f32, tf32, bf16;

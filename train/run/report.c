@@ -69,7 +69,7 @@ static double mean_rate(const report_clock *clock)
 
 enum { LINE = 256 };
 
-/* 0:23, 1:02:03: what is left of the steps, or of the time that they may take. */
+/* 0:23, 1:02:03: the remaining time for the steps, or until --max-seconds. */
 static void format_eta(const report_clock *clock, int64_t step, char text[32])
 {
     double each = clock->seconds / (double)(step - clock->first);
@@ -127,11 +127,11 @@ void report_progress(report_clock *clock, const gd_context *ctx, const report_va
     clock->drawn = clock->last;
 }
 
-/* Who trains for hours must know before that nothing will be left of it. */
+/* Before hours of training, the user must know that nothing will be saved. */
 static void print_checkpoints(const train_options *o)
 {
     if (!o->out) {
-        printf("out    nowhere: no checkpoint is saved without --out DIR\n");
+        printf("out    none: no checkpoint is saved without --out DIR\n");
         return;
     }
     printf("out    %s: a checkpoint ", o->out);
@@ -161,7 +161,7 @@ void report_configuration(const model *m, const dataset *data, const train_optio
            (long long)data->validation.length, o->val_data ? ": " : "",
            o->val_data ? o->val_data : "");
     if (o->eval_batches > 0)
-        printf("       each validation takes %lld x %lld x %lld of them, if there are so many\n",
+        printf("       each validation reads at most %lld x %lld x %lld of them\n",
                (long long)o->eval_batches, (long long)o->batch, (long long)o->context);
     printf("model  %lld layers, dim %lld, %lld heads, %lld kv heads, ffn %lld, context %lld, "
            "dropout %g, %s output%s\n",

@@ -8,10 +8,11 @@
 #include <time.h>
 
 static volatile sig_atomic_t asked;
-static struct timespec first; /* when; both signals are blocked where it is written and read */
+static struct timespec
+    first; /* time of the first signal; all are blocked where it is written and read */
 
-/* `timeout` and some schedulers signal a program and then its group, itself included: what comes
- * within 50 ms is no second wish. */
+/* `timeout` and some schedulers signal a program and then its group, which includes it: a second
+ * signal within 50 ms counts as the same request. */
 static bool is_second(void)
 {
     struct timespec now;
@@ -22,14 +23,14 @@ static bool is_second(void)
     return false;
 }
 
-/* Nobody reads what is written any more: the writes fail from now on, and say so. */
+/* Nobody reads the output any more: writing fails from now on. */
 static void note_pipe(int number)
 {
     signal(number, SIG_IGN);
     asked = 1;
 }
 
-/* The second does what it does by default, once this is over. */
+/* The second one takes its default action after this returns. */
 static void note(int number)
 {
     int before = errno;
@@ -41,7 +42,7 @@ static void note(int number)
     errno = before;
 }
 
-/* nohup and many a shell ignore some of them, which is meant. */
+/* A signal that was ignored, as by nohup, stays ignored. */
 static void watch(int number, const struct sigaction *action)
 {
     struct sigaction before;

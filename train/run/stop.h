@@ -1,5 +1,5 @@
-/* stop.h - being asked to stop: Ctrl-C (SIGINT), SIGTERM, SIGHUP where the terminal is closed, or
- * SIGPIPE where nobody reads stdout any more. SIGHUP and SIGPIPE stay ignored where they were. */
+/* stop.h - stopping on a signal: Ctrl-C (SIGINT), SIGTERM, SIGHUP when the terminal is closed, or
+ * SIGPIPE when nobody reads stdout any more. SIGHUP and SIGPIPE stay ignored if they were. */
 #ifndef GRADUS_TRAIN_STOP_H
 #define GRADUS_TRAIN_STOP_H
 

@@ -17,7 +17,7 @@ static batches choose(const dataset *data, int64_t batch, int64_t most)
     return (batches){windows, batch, all, most > 0 && most < all ? most : all};
 }
 
-/* The first window of the k-th batch taken, and how many there are in it. */
+/* The first window of the k-th batch to be read, and how many windows it has. */
 static int64_t first_window(const batches *b, int64_t k, int64_t *rows)
 {
     /* k all / taken, which might overflow */

@@ -24,7 +24,7 @@ int64_t bpe_word(const uint8_t *text, int64_t length)
     byte_kind kind = kind_of(text[start]);
     int64_t most = start + (kind == DIGIT ? LONGEST_NUMBER : LONGEST_WORD);
     while (end < length && end < most && kind_of(text[end]) == kind) end++;
-    /* The last of several spaces goes with the word behind them. */
+    /* The last of several spaces belongs to the word after them. */
     bool more = end < length && end < most;
     if (kind == BLANK && more && end > 1 && text[end - 1] == ' ') end--;
     return end;
@@ -71,7 +71,7 @@ static bool map_grow(pair_map *map)
     return true;
 }
 
-/* Where the number of a pair is kept; it begins as 0. NULL if there is no memory. */
+/* The place of a pair's number, which is 0 at first. NULL if there is no memory. */
 static int64_t *map_entry(pair_map *map, int32_t left, int32_t right)
 {
     if (2 * map->used >= map->capacity && !map_grow(map)) return NULL;
@@ -121,7 +121,7 @@ static bool begin(bpe *b, int32_t vocab)
     return fine;
 }
 
-/* The next token: left, then right; no longer than a word with its space can be. */
+/* Adds the token left, then right; no longer than a word with its space can be. */
 static bool add_merge(bpe *b, int32_t left, int32_t right)
 {
     int64_t *token = map_entry(&b->token_of, left, right);
@@ -161,7 +161,7 @@ typedef struct word {
     int64_t count; /* of its occurrences */
 } word;
 
-/* A word that has a pair of neighbours, or had it. */
+/* A word that contains a pair of neighbours, or did. */
 typedef struct place {
     int64_t word, next; /* next: 1 + index of another place of the pair; 0: there is none */
 } place;
@@ -174,12 +174,14 @@ typedef struct lexicon {
     int32_t *tokens; /* all words' tokens */
     place *place;    /* [places] of all pairs */
     int64_t places, place_capacity;
-    pair_map first;   /* of a pair: 1 + index of its first place; 0: it has none */
-    uint64_t *likely; /* [likely_count] keys: all pairs that occur `least` times, and new ones */
+    pair_map first; /* of a pair: 1 + index of its first place; 0: it has none */
+    uint64_t *
+        likely; /* [likely_count] keys: all pairs that occur at least `least` times, and new ones */
     int64_t likely_count, likely_capacity, least;
 } lexicon;
 
-/* The array, with room for one more than `count`; NULL, and the old one as it was: no memory. */
+/* The array, with room for one more than `count`; NULL if there is no memory: the old one stays
+ * valid. */
 static void *with_room(void *array, int64_t count, int64_t *capacity, size_t size)
 {
     if (count < *capacity) return array;
@@ -231,7 +233,7 @@ static bool lexicon_rehash(lexicon *l)
     return true;
 }
 
-/* Counts one occurrence. A new word's tokens go to `room`; *used says how many were taken. */
+/* Counts one occurrence. A new word's tokens go to `room`; *used gets their number. */
 static bool count_word(lexicon *l, const uint8_t *text, int64_t length, int32_t *room,
                        int64_t *used)
 {
@@ -291,7 +293,7 @@ static bool add_likely(lexicon *l, uint64_t key)
     return true;
 }
 
-/* Notes that a word has the pair; all pairs of a word are noted one after the other. */
+/* Records that a word contains the pair; all pairs of a word are recorded one after the other. */
 static bool note_place(lexicon *l, int64_t word, int32_t left, int32_t right)
 {
     int64_t *first = map_entry(&l->first, left, right);
@@ -306,7 +308,7 @@ static bool note_place(lexicon *l, int64_t word, int32_t left, int32_t right)
     return true;
 }
 
-/* Notes the pairs of a word that have `token` in them; those of all tokens, where it is -1. */
+/* Records the pairs of a word that contain `token`; all pairs if it is -1. */
 static bool note_pairs(lexicon *l, int64_t word, int32_t token)
 {
     const int32_t *at = l->word[word].token;
@@ -317,7 +319,7 @@ static bool note_pairs(lexicon *l, int64_t word, int32_t token)
     return true;
 }
 
-/* Replaces the pair by `token`, from the left; returns how many tokens there are then. */
+/* Replaces the pair by `token`, from the left; returns the new number of tokens. */
 static int32_t merge_pair(int32_t *token, int32_t tokens, int32_t left, int32_t right,
                           int32_t merged)
 {
@@ -330,7 +332,7 @@ static int32_t merge_pair(int32_t *token, int32_t tokens, int32_t left, int32_t 
     return to;
 }
 
-/* All pairs from half of the highest count down are likely now; false: no memory. */
+/* Makes all pairs with at least half of the highest count likely; false: no memory. */
 static bool find_likely(lexicon *l, const pair_map *pairs)
 {
     int64_t most = 0;
@@ -343,8 +345,8 @@ static bool find_likely(lexicon *l, const pair_map *pairs)
     return true;
 }
 
-/* The most frequent of them, the first in order among equals; its count. What is not likely any
- * more will not be again: counts only fall, once all words have been merged. */
+/* The most frequent of them, the first in order among equals; its count. A pair that is no longer
+ * likely stays so: counts only fall. */
 static int64_t best_likely(lexicon *l, const pair_map *pairs, uint64_t *best)
 {
     int64_t most = 0, kept = 0;
@@ -376,7 +378,7 @@ static bool best_pair(lexicon *l, const pair_map *pairs, int32_t *left, int32_t 
     return true;
 }
 
-/* Whether there is a token of the bytes that the pair stands for. */
+/* Whether there is a token with the same bytes as the pair. */
 static bool is_known(const bpe *b, int32_t left, int32_t right)
 {
     size_t l = (size_t)b->length[left], r = (size_t)b->length[right];
@@ -388,8 +390,8 @@ static bool is_known(const bpe *b, int32_t left, int32_t right)
     return false;
 }
 
-/* Replaces the pair by the newest token in all words that have it. Two tokens that have been parted
- * are never neighbours again, so that its places are done with. */
+/* Replaces the pair by the newest token in all words that contain it. Its places are then no longer
+ * needed: the pair does not occur again. */
 static bool merge_everywhere(const bpe *b, lexicon *l, pair_map *pairs, int32_t left, int32_t right)
 {
     const int64_t *first = map_entry(&l->first, left, right);
@@ -406,8 +408,8 @@ static bool merge_everywhere(const bpe *b, lexicon *l, pair_map *pairs, int32_t 
     return true;
 }
 
-/* One merge; false: no memory. *done: there is nothing left to merge. A pair that would only be
- * another way to an old token is skipped: tokens are told apart by their bytes. */
+/* One merge; false: no memory. *done: there is nothing left to merge. A pair with the bytes of an
+ * existing token is skipped: tokens must differ in their bytes. */
 static bool train_step(bpe *b, lexicon *l, pair_map *pairs, bool *done)
 {
     int32_t left, right;

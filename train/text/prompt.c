@@ -20,15 +20,15 @@ static int32_t *read_ids(const char *text, int64_t length, int64_t vocab, int64_
     int32_t *ids = malloc((size_t)length * sizeof *ids + 1);
     *count = 0;
     if (!ids) return no_memory();
-    const char *const after = text + length; /* a byte 0 can come before */
+    const char *const after = text + length; /* the text may contain NUL */
     for (const char *at = text + strspn(text, blanks); at < after; at += strspn(at, blanks)) {
         char *end;
         errno = 0;
         long long id = *at == '-' || *at == '+' ? -1 : strtoll(at, &end, 10);
         if (id < 0 || id >= vocab || errno || end == at || (*end && !strchr(blanks, *end))) {
-            console_message("the prompt has \"%.*s\" where the id of a token is wanted, a whole "
-                            "number from 0 to %lld",
-                            (int)strcspn(at, blanks), at, (long long)vocab - 1);
+            console_message(
+                "the prompt has \"%.*s\", wanted a token id, a whole number from 0 to %lld",
+                (int)strcspn(at, blanks), at, (long long)vocab - 1);
             free(ids);
             return NULL;
         }
@@ -46,9 +46,9 @@ int32_t *prompt_encode(const tokenizer *t, const char *text, int64_t length, int
     token_source source;
     void *packed = tokenizer_encode(t, (const uint8_t *)text, length, &width, count, &unknown);
     if (!packed && unknown >= 0) {
-        console_message("the prompt has the byte %s at place %lld, which is not in the "
-                        "vocabulary of the model",
-                        console_byte((unsigned char)text[unknown]).text, (long long)unknown);
+        console_message(
+            "byte %lld of the prompt is %s, which is not in the vocabulary of the model",
+            (long long)unknown, console_byte((unsigned char)text[unknown]).text);
         return NULL;
     }
     if (!packed || !tokens_own(&source, packed, width, *count)) return no_memory();

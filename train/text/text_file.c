@@ -14,8 +14,8 @@
 
 enum { PIECE = 1 << 16, PATIENCE = 1000 /* milliseconds */ };
 
-/* Opens what can be read to its end; -1, and why, where that cannot be. A pipe is not waited for:
- * opening one that nobody writes to would last until somebody does. */
+/* Opens a file that can be read to its end; -1, and why, if it cannot. Opening a pipe does not wait
+ * for a writer. */
 static int open_text(const char *path, struct stat *status, const char **why)
 {
     int file = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
@@ -27,7 +27,7 @@ static int open_text(const char *path, struct stat *status, const char **why)
     return *why ? -1 : file;
 }
 
-/* Waits until there is something in a pipe, and says so where that takes its time. */
+/* Waits until there is something in a pipe, with a message if that takes long. */
 static void wait_for_text(int file, const char *option, const char *path)
 {
     struct pollfd one = {.fd = file, .events = POLLIN};
@@ -57,7 +57,7 @@ static uint8_t *read_all(int file, size_t room, size_t most, size_t *used, const
         else
             *used += (size_t)got;
     }
-    if (!bytes) *why = "there is no memory for all of it";
+    if (!bytes) *why = "no memory to read it";
     if (*used > most) *why = strerror(EFBIG);
     return bytes;
 }

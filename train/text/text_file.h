@@ -4,9 +4,9 @@
 
 #include <stdint.h>
 
-/* All bytes of a file, or of a pipe until its end, at most `most`, with a 0 behind them; NULL after
- * a message, which names the option that named the file. A device, which may never end, is none,
- * unless it is a terminal. Free it. */
+/* All bytes of a file, or of a pipe until its end, at most `most`, NUL-terminated; NULL after a
+ * message, which begins with `option`. A device, which may never end, is refused, unless it is a
+ * terminal. Free it. */
 uint8_t *text_file_read(const char *option, const char *path, int64_t most, int64_t *length);
 
 #endif

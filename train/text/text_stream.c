@@ -12,8 +12,8 @@ static size_t character_length(unsigned char first)
                                            : 1;
 }
 
-/* The bytes held that belong to the first character; *whole says whether it needs more. A sequence
- * that breaks off is no character: its bytes stand alone. */
+/* The number of pending bytes that belong to the first character; *whole says whether it is
+ * complete. The bytes of an invalid sequence count as characters of their own. */
 static size_t first_character(const text_stream *s, bool *whole)
 {
     size_t length = character_length(s->held[0]), have = 1;
@@ -22,7 +22,8 @@ static size_t first_character(const text_stream *s, bool *whole)
     return have == length ? length : 1;
 }
 
-/* Writes from the front what can neither grow nor become the stop text. */
+/* Writes from the front what can be neither an incomplete character nor the beginning of the stop
+ * text. */
 static void write_sure(text_stream *s)
 {
     size_t stop = s->stop ? strlen(s->stop) : 0;

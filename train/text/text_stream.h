@@ -1,5 +1,5 @@
-/* text_stream.h - text on its way out, byte by byte, as a person or a program may read it at once:
- * characters of UTF-8 are written whole, and nothing of a text that ends it all. */
+/* text_stream.h - writes text as it comes: UTF-8 characters are written whole, and nothing from the
+ * stop text on. */
 #ifndef GRADUS_TRAIN_TEXT_STREAM_H
 #define GRADUS_TRAIN_TEXT_STREAM_H
 
@@ -17,10 +17,11 @@ typedef struct text_stream {
     bool stopped;
 } text_stream;
 
-/* Writes what is sure, and flushes it. Nothing is written behind the stop text. */
+/* Adds bytes, writes those that are certain, and flushes. Nothing is written from the stop text
+ * on. */
 void text_stream_put(text_stream *stream, const void *bytes, size_t count);
 
-/* Writes what is still held back, if the stop text did not come. */
+/* Writes what is still held back, unless the stop text came. */
 void text_stream_end(text_stream *stream);
 
 #endif

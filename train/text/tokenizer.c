@@ -55,7 +55,7 @@ static void *encode_pieces(const tokenizer *t, const uint8_t *text, int64_t leng
     int32_t *ids = bpe_encode(&t->bpe, text, length, count);
     *width = t->vocab <= 65536 ? 2 : 4;
     unsigned char *packed = (unsigned char *)ids;
-    for (int64_t i = 0; ids && i < *count; i++) { /* to at or before where ids[i] was read */
+    for (int64_t i = 0; ids && i < *count; i++) { /* never ahead of the read of ids[i] */
         uint32_t id = (uint32_t)ids[i];
         for (int k = 0; k < *width; k++) packed[i * *width + k] = (unsigned char)(id >> 8 * k);
     }

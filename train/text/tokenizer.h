@@ -1,11 +1,11 @@
-/* tokenizer.h - what the ids stand for. */
+/* tokenizer.h - from text to ids and back. */
 #ifndef GRADUS_TRAIN_TOKENIZER_H
 #define GRADUS_TRAIN_TOKENIZER_H
 
 #include "bpe.h"
 
 typedef enum tokenizer_kind {
-    TOKENIZER_NONE,       /* the ids come from a token file; nobody knows what they mean */
+    TOKENIZER_NONE,       /* the ids come from a token file; their texts are unknown */
     TOKENIZER_CHARACTERS, /* one id for each byte that occurs in the text */
     TOKENIZER_BPE         /* bpe.h */
 } tokenizer_kind;
@@ -34,12 +34,11 @@ void *tokenizer_encode(const tokenizer *t, const uint8_t *text, int64_t length, 
 
 enum { TOKENIZER_ID_TEXT = 16 };
 
-/* The bytes that an id stands for, *length of them; the id itself and a space, written in `room`,
- * where nobody knows. */
+/* The bytes of an id, *length of them; if unknown, the id itself and a space, written to `room`. */
 const void *tokenizer_text_of(const tokenizer *t, int32_t id, char room[TOKENIZER_ID_TEXT],
                               size_t *length);
 
-/* How many bytes an id stands for; 0 where nobody knows. */
+/* The number of bytes of an id; 0 if unknown. */
 int64_t tokenizer_bytes(const tokenizer *t, int32_t id);
 
 /* An id to begin a text with: a line break if there is one, else 0. */

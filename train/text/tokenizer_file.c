@@ -41,8 +41,8 @@ static void print_token(const uint8_t *bytes, int32_t length, FILE *file)
 
 /* ---- tokenizer.json ----------------------------------------------------------------------- */
 
-/* bpe_word as a regular expression: letters, digits, signs, each perhaps behind one space; blanks,
- * but for a last space before something else. */
+/* bpe_word as a regular expression: letters, digits, other characters, each with at most one space
+ * before; blanks, except a last space before something else. */
 static const char words[] = " ?[^\\x00-@\\[-`{-\\x7F]{1,64}"
                             "| ?[0-9]{1,3}"
                             "| ?[\\x00-\\x08\\x0E-\\x1F!-/:-@\\[-`{-\\x7F]{1,64}"
@@ -138,7 +138,7 @@ gd_status tokenizer_save(const tokenizer *t, gd_context *ctx, const char *folder
 
 #include <jansson.h>
 
-/* The byte that a text of one character stands for; -1: none. */
+/* The byte of a text of one character; -1: none. */
 static int byte_of(const char *text)
 {
     const unsigned char *c = (const unsigned char *)text;
@@ -200,7 +200,8 @@ static bool says_nothing(const json_t *value)
            (json_is_object(added) && json_object_size(added) == 0);
 }
 
-/* The members of one are those of ours, or say nothing; the model has members of its own. */
+/* The members of an object are those that we write, or have no effect; the model has members of its
+ * own. */
 static bool same_members(json_t *theirs, json_t *ours, bool root)
 {
     const char *name;
@@ -218,7 +219,7 @@ static bool same_members(json_t *theirs, json_t *ours, bool root)
     return json_is_object(theirs);
 }
 
-/* What was read must mean the same as what would be written, or it is not ours. */
+/* The file must have the same meaning as what would be written for this tokenizer. */
 static bool read_tokenizer(tokenizer *t, const char *text, size_t length)
 {
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, NULL), *ours = NULL;
@@ -250,8 +251,8 @@ gd_status tokenizer_load(tokenizer *t, gd_context *ctx, const char *folder)
         gd_fail(ctx, GD_ERROR_IO, "cannot read %s: %s", path, folder_read_reason());
     } else if (!read_tokenizer(t, text, length)) {
         gd_fail(ctx, GD_ERROR_UNSUPPORTED,
-                "%s is not a tokenizer of this program; ids are taken as they are by --tokens, or "
-                "--ids of gradus-sample",
+                "%s is not a tokenizer of this program; use --tokens, or --ids of gradus-sample, "
+                "to work with ids",
                 path);
     }
     free(text);

@@ -13,7 +13,7 @@
 
 enum { LLMC_HEADER = 256 * 4, LOOKED_AT = 4096, REASON = 256 };
 
-/* How llm.c marks the tokens of GPT-2 and those of Llama 3. */
+/* The first two numbers in llm.c's files for GPT-2 and for Llama 3. */
 static const struct {
     int32_t magic, version;
     int width;
@@ -21,8 +21,8 @@ static const struct {
 
 /* ---- Reading ids -------------------------------------------------------------------------- */
 
-/* Ids [at, at + count) as they lie in the file. It is opened each time: who trains on a thousand
- * shards has not as many descriptors, and a mapping of a file that somebody shortens is a SIGBUS. */
+/* Ids [at, at + count) as they are in the file. It is opened each time: there may be more shards
+ * than descriptors, and a mapped file that shrinks would be a SIGBUS. */
 static bool read_file(const token_shard *shard, int64_t at, int64_t count, unsigned char *bytes)
 {
     const size_t wanted = (size_t)(count * shard->width);
@@ -48,12 +48,14 @@ int64_t tokens_read(const token_shard *shard, int64_t at, int64_t count, int64_t
                     int32_t *ids)
 {
     const int width = shard->width;
-    const unsigned char *p = (const unsigned char *)shard->ids + at * width;
+    const unsigned char *p;
     int64_t bad = -1;
     if (shard->path) {
         unsigned char *bytes = (unsigned char *)ids + count * (4 - width);
         if (!read_file(shard, at, count, bytes)) return TOKENS_UNREADABLE;
         p = bytes;
+    } else {
+        p = (const unsigned char *)shard->ids + at * width;
     }
     for (int64_t i = 0; i < count; i++, p += width) {
         uint32_t id = p[0];
@@ -71,8 +73,8 @@ static int32_t word_at(const unsigned char *p)
     return (int32_t)(p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
 }
 
-/* Two letters make an id that may well be in the vocabulary, so that a text given by mistake would
- * be trained on without a word. Whose bytes are all letters, signs and blanks is taken to be one. */
+/* Two letters are an id that may be in the vocabulary, so a text given by mistake would be trained
+ * on without a message. A file of only printable bytes and blanks counts as a text. */
 static bool is_text(const unsigned char *bytes, size_t size)
 {
     enum { ENOUGH = 64 };
@@ -84,12 +86,12 @@ static bool is_text(const unsigned char *bytes, size_t size)
     return true;
 }
 
-/* What a file without a header is. */
+/* The shard of a file without a header. */
 static bool understand_raw(token_shard *shard, const unsigned char *bytes, size_t size,
                            char why[REASON])
 {
     if (is_text(bytes, size)) {
-        snprintf(why, REASON, "it is a text, wanted ids of tokens; --data FILE takes a text");
+        snprintf(why, REASON, "it is a text, wanted token ids; use --data FILE for a text");
         return false;
     }
     shard->width = 2;
@@ -99,8 +101,9 @@ static bool understand_raw(token_shard *shard, const unsigned char *bytes, size_
     return false;
 }
 
-/* What a file of `size` bytes is that begins with these; false and why, if it is no token file. The first 16 bits of the
- * marks are beyond the ids of GPT-2, so that no file of nanoGPT has them. */
+/* The shard of a file of `size` bytes that begins with these; false, and why, if it is not a token
+ * file. The first 16 bits of the marks are beyond the ids of GPT-2, so that no file of nanoGPT has
+ * them. */
 static bool understand(token_shard *shard, const unsigned char *bytes, size_t size,
                        char why[REASON])
 {
@@ -118,7 +121,7 @@ static bool understand(token_shard *shard, const unsigned char *bytes, size_t si
     shard->begin = LLMC_HEADER;
     shard->length = count;
     if (version != llmc_kinds[kind].version) {
-        snprintf(why, REASON, "its header has version %d, wanted %d behind %d", version,
+        snprintf(why, REASON, "its header has version %d, wanted %d after %d", version,
                  llmc_kinds[kind].version, magic);
         return false;
     }
@@ -135,7 +138,7 @@ static bool look_at(const char *path, unsigned char first[LOOKED_AT], size_t *si
                     char why[REASON])
 {
     struct stat status;
-    int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe must not hang it */
+    int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* opening a pipe must not wait */
     bool fine = file >= 0 && !fstat(file, &status);
     if (!fine) snprintf(why, REASON, "%s", strerror(errno));
     if (fine && !S_ISREG(status.st_mode)) {
@@ -172,7 +175,7 @@ bool tokens_open(token_source *source, const char *pattern, char message[TOKENS_
     int trouble = glob(pattern, 0, NULL, &found);
     if (trouble) {
         snprintf(message, TOKENS_MESSAGE, "%.200s: %s", pattern,
-                 trouble == GLOB_NOMATCH ? "no such file" : "cannot look for it");
+                 trouble == GLOB_NOMATCH ? "no such file" : "cannot search for it");
         return false;
     }
     source->shard = calloc(found.gl_pathc, sizeof *source->shard);

@@ -1,0 +1,269 @@
+/* axis_cpu.c - the CPU kernels of the ops along one axis: gather, scatter_add, cumsum, topk.
+ *
+ * A line is what is left of a tensor when all indices but the axis' are held: no element of a line
+ * depends on another line. So a thread takes lines, whole and in order, and every sum has one
+ * writer. */
+#include "axis/axis.h"
+#include "rows.h"
+
+gd_status GD_REAL_NAME(same_order_backward)(const gd_call *call); /* kernels/shape: dx = dy */
+
+/* The lines of several tensors, side by side: line by line the walk says where they begin. */
+typedef struct lines {
+    gd_walk walk;
+    void *data[GD_WALK_OPERANDS];
+    int64_t n[GD_WALK_OPERANDS], step[GD_WALK_OPERANDS]; /* of a line of each operand */
+    int64_t work;                                        /* elements of all lines */
+    bool add;                                            /* to what is there */
+    bool reversed; /* cumsum: from the end; topk: the smallest first */
+} lines;
+
+/* As many lines as `like` has. The other operands may be larger: their first lines are taken. */
+static lines lines_of(const gd_tensor *like, int axis)
+{
+    lines l = {.walk = gd_walk_like(like)};
+    l.walk.shape[axis] = 1;
+    return l;
+}
+
+static void add_operand(lines *l, const gd_tensor *t, int axis)
+{
+    const int k = l->walk.operands;
+    l->data[k] = gd_data(t);
+    l->n[k] = gd_tensor_shape(t)[axis];
+    l->step[k] = gd_tensor_strides(t)[axis];
+    gd_walk_add_tensor(&l->walk, t);
+    l->work += gd_walk_count(&l->walk) * l->n[k];
+}
+
+/* What is done to a line; offset [operands] says where it begins. */
+typedef void line_function(const lines *l, const int64_t *offset, void *room);
+
+/* Calls the function for each line, with `room` bytes for each thread. */
+static gd_status run(const gd_call *call, lines *l, line_function *function, size_t room)
+{
+    gd_walk_merge(&l->walk);
+    const int64_t count = gd_walk_count(&l->walk);
+    const int threads = gd_threads_for(call->threads, l->work);
+    room = (room + 63) / 64 * 64;
+    char *memory = gd_call_scratch(call, room * (size_t)threads);
+    if (!memory) return gd_error_status(call->context);
+#pragma omp parallel for num_threads(threads) schedule(static, 1)
+    for (int thread = 0; thread < threads; thread++) {
+        const int64_t end = count * (thread + 1) / threads;
+        int64_t i = count * thread / threads;
+        gd_walk walk = l->walk;
+        for (gd_walk_seek(&walk, i); i < end; i++, gd_walk_next(&walk))
+            function(l, walk.offset, memory + room * (size_t)thread);
+    }
+    return GD_OK;
+}
+
+static int axis_of(const gd_call *call)
+{
+    return ((const gd_axis_args *)call->args)->axis;
+}
+
+/* ---- gather and scatter_add --------------------------------------------------------------- */
+
+/* An index outside x is found before anything is computed. */
+static gd_status check_indices(const gd_call *call)
+{
+    const gd_tensor *index = call->input[1];
+    const int axis = axis_of(call);
+    const int64_t n = gd_tensor_dim(call->input[0], axis);
+    const int32_t *at = gd_data(index);
+    gd_walk walk = gd_walk_like(index);
+    gd_walk_add_tensor(&walk, index);
+    gd_walk_seek(&walk, 0);
+    for (int64_t i = 0; i < gd_tensor_count(index); i++, gd_walk_next(&walk)) {
+        const int32_t k = at[walk.offset[0]];
+        if (k >= 0 && k < n) continue;
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "element %lld of index %s is %d, wanted 0 to %lld, along axis %d of x "
+                            "%s",
+                            (long long)i, gd_shape_text(index).text, (int)k, (long long)n - 1, axis,
+                            gd_shape_text(call->input[0]).text);
+    }
+    return GD_OK;
+}
+
+enum { TO, FROM, INDEX };
+
+/* to[i] (+)= from[index[i]] */
+static void take_line(const lines *l, const int64_t *offset, void *room)
+{
+    (void)room;
+    REAL *to = (REAL *)l->data[TO] + offset[TO];
+    const REAL *from = (const REAL *)l->data[FROM] + offset[FROM];
+    const int32_t *index = (const int32_t *)l->data[INDEX] + offset[INDEX];
+    for (int64_t i = 0; i < l->n[INDEX]; i++, to += l->step[TO], index += l->step[INDEX])
+        *to = (l->add ? *to : 0) + from[*index * l->step[FROM]]; /* [scatter_add] */
+}
+
+/* to[index[i]] += from[i], in the order of i and in double. */
+static void put_line(const lines *l, const int64_t *offset, void *room)
+{
+    double *sum = room;
+    REAL *to = (REAL *)l->data[TO] + offset[TO];
+    const REAL *from = (const REAL *)l->data[FROM] + offset[FROM];
+    const int32_t *index = (const int32_t *)l->data[INDEX] + offset[INDEX];
+    const int64_t n = l->n[TO], step = l->step[TO], m = l->n[INDEX];
+    if (m == 1) {
+        to[*index * step] += *from;
+        return;
+    }
+    for (int64_t k = 0; k < n; k++) sum[k] = (double)to[k * step];
+    for (int64_t i = 0; i < m; i++)
+        sum[index[i * l->step[INDEX]]] += (double)from[i * l->step[FROM]]; /* [gather] */
+    for (int64_t k = 0; k < n; k++) to[k * step] = (REAL)sum[k];
+}
+
+/* One of the two for each line of index (input 1). */
+static gd_status by_index(const gd_call *call, const gd_tensor *to, bool add, const gd_tensor *from,
+                          line_function *function)
+{
+    const int axis = axis_of(call);
+    lines l = lines_of(call->input[1], axis);
+    l.add = add;
+    add_operand(&l, to, axis);
+    add_operand(&l, from, axis);
+    add_operand(&l, call->input[1], axis);
+    return run(call, &l, function, function == put_line ? (size_t)l.n[TO] * sizeof(double) : 0);
+}
+
+gd_status GD_REAL_NAME(gather_forward)(const gd_call *call)
+{
+    if (check_indices(call)) return GD_ERROR_ARGUMENT;
+    return by_index(call, call->output[0], false, call->input[0], take_line);
+}
+
+/* A gradient to be added to: zeros, if there is none yet. */
+static void begin_gradient(const gd_call *call, int i)
+{
+    const gd_tensor *g = call->dinput[i];
+    if (!call->accumulate[i]) memset(gd_data(g), 0, (size_t)gd_tensor_count(g) * sizeof(REAL));
+}
+
+gd_status GD_REAL_NAME(gather_backward)(const gd_call *call)
+{
+    const gd_tensor *dx = call->dinput[0];
+    if (!dx || gd_tensor_count(dx) == 0) return GD_OK;
+    begin_gradient(call, 0);
+    return by_index(call, dx, true, call->doutput[0], put_line);
+}
+
+gd_status GD_REAL_NAME(scatter_add_forward)(const gd_call *call)
+{
+    const gd_tensor *y = call->output[0];
+    if (check_indices(call)) return GD_ERROR_ARGUMENT;
+    if (gd_tensor_count(y) == 0) return GD_OK;
+    gd_copy_cpu(gd_layout_of(y), gd_layout_of(call->input[0]), call->context);
+    return by_index(call, y, true, call->input[2], put_line);
+}
+
+/* dx = dy; dsrc is gathered from it, with zeros where src has no index. */
+gd_status GD_REAL_NAME(scatter_add_backward)(const gd_call *call)
+{
+    const gd_tensor *dsrc = call->dinput[2];
+    if (dsrc && gd_tensor_count(dsrc) > 0) {
+        begin_gradient(call, 2);
+        gd_status status = by_index(call, dsrc, true, call->doutput[0], take_line);
+        if (status) return status;
+    }
+    return call->dinput[0] ? GD_REAL_NAME(same_order_backward)(call) : GD_OK;
+}
+
+/* ---- cumsum ------------------------------------------------------------------------------- */
+
+/* to[i] (+)= the sum of from[0 .. i], or of from[i .. n - 1] where reversed. */
+static void sum_line(const lines *l, const int64_t *offset, void *room)
+{
+    (void)room;
+    REAL *to = (REAL *)l->data[TO] + offset[TO];
+    const REAL *from = (const REAL *)l->data[FROM] + offset[FROM];
+    double sum = 0;
+    for (int64_t i = 0; i < l->n[TO]; i++) {
+        const int64_t at = l->reversed ? l->n[TO] - 1 - i : i;
+        REAL *place = to + at * l->step[TO];
+        sum += (double)from[at * l->step[FROM]];
+        *place = (REAL)((l->add ? (double)*place : 0) + sum);
+    }
+}
+
+static gd_status sums(const gd_call *call, const gd_tensor *to, bool add, const gd_tensor *from,
+                      bool from_the_end)
+{
+    const int axis = axis_of(call);
+    lines l = lines_of(to, axis);
+    l.add = add;
+    l.reversed = from_the_end;
+    add_operand(&l, to, axis);
+    add_operand(&l, from, axis);
+    return run(call, &l, sum_line, 0);
+}
+
+gd_status GD_REAL_NAME(cumsum_forward)(const gd_call *call)
+{
+    return sums(call, call->output[0], false, call->input[0], false);
+}
+
+gd_status GD_REAL_NAME(cumsum_backward)(const gd_call *call)
+{
+    if (!call->dinput[0]) return GD_OK;
+    return sums(call, call->dinput[0], call->accumulate[0], call->doutput[0], true); /* [cumsum] */
+}
+
+/* ---- topk --------------------------------------------------------------------------------- */
+
+/* Whether element a comes before b: the larger one (or the smaller), a NaN counting as larger than
+ * any number; of equal ones the one with the lower index. */
+static bool before(const lines *l, const REAL *x, int32_t a, int32_t b)
+{
+    const REAL p = x[a * l->step[FROM]], q = x[b * l->step[FROM]];
+    if (p > q || (isnan(p) && !isnan(q))) return !l->reversed;
+    if (p < q || (isnan(q) && !isnan(p))) return l->reversed;
+    return a < b;
+}
+
+/* Moves what is at `at` down in a heap of `size`, at whose top is what comes last. */
+static void sink(const lines *l, const REAL *x, int32_t *heap, int64_t size, int64_t at)
+{
+    for (int64_t child; (child = 2 * at + 1) < size; at = child) {
+        if (child + 1 < size && before(l, x, heap[child], heap[child + 1])) child++;
+        if (before(l, x, heap[child], heap[at])) return;
+        const int32_t moved = heap[at];
+        heap[at] = heap[child];
+        heap[child] = moved;
+    }
+}
+
+/* Keeps the first k in a heap, then takes the last of them away again and again. */
+static void topk_line(const lines *l, const int64_t *offset, void *room)
+{
+    int32_t *heap = room, *to = (int32_t *)l->data[TO] + offset[TO];
+    const REAL *x = (const REAL *)l->data[FROM] + offset[FROM];
+    const int64_t k = l->n[TO];
+    for (int64_t i = 0; i < k; i++) heap[i] = (int32_t)i;
+    for (int64_t i = k / 2; i > 0; i--) sink(l, x, heap, k, i - 1);
+    for (int32_t i = (int32_t)k; k > 0 && i < l->n[FROM]; i++) {
+        if (!before(l, x, i, heap[0])) continue;
+        heap[0] = i;
+        sink(l, x, heap, k, 0);
+    }
+    for (int64_t size = k; size > 0; size--) {
+        to[(size - 1) * l->step[TO]] = heap[0];
+        heap[0] = heap[size - 1];
+        sink(l, x, heap, size - 1, 0);
+    }
+}
+
+gd_status GD_REAL_NAME(topk_forward)(const gd_call *call)
+{
+    const gd_axis_args *args = call->args;
+    lines l = lines_of(call->output[0], args->axis);
+    l.reversed = args->smallest;
+    add_operand(&l, call->output[0], args->axis);
+    add_operand(&l, call->input[0], args->axis);
+    return run(call, &l, topk_line, (size_t)args->k * sizeof(int32_t));
+}

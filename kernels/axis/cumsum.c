@@ -1,0 +1,45 @@
+/* cumsum.c - the op cumsum: sums of all elements up to each. README.md has the derivation. */
+#include "axis/axis.h"
+
+GD_KERNEL(cumsum_forward)
+GD_KERNEL(cumsum_backward)
+
+static gd_status cumsum_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)save, (void)words;
+    output[0] = gd_spec_like(call->input[0]);
+    return gd_check_axis(call);
+}
+
+static const gd_axis_args first = {.axis = 0}, second = {.axis = 1};
+
+static const gd_case cases[] = {
+    {"rows", &second, GD_INPUTS({GD_DIMS(3, 7)})},
+    {"columns", &first, GD_INPUTS({GD_DIMS(9, 4)})},
+    {"middle_axis", &second, GD_INPUTS({GD_DIMS(2, 6, 3)})},
+    {"long", &second, GD_INPUTS({GD_DIMS(2, 300)})},
+    {"tiny", &first, GD_INPUTS({GD_NORMAL(0, 1e-3), GD_DIMS(11)})},
+    {"length1", &second, GD_INPUTS({GD_DIMS(4, 1)})},
+    {"no_rows", &second, GD_INPUTS({GD_DIMS(0, 4)}), .may_be_empty = true},
+};
+
+const gd_op gd_op_cumsum = {
+    .name = "cumsum",
+    .formula = "y_i = x_0 + ... + x_i along an axis",
+    .inputs = 1,
+    .input_names = {"x"},
+    .outputs = 1,
+    .args_size = sizeof(gd_axis_args),
+    .strided = true,
+    .shape = cumsum_shape,
+    .forward = {[GD_CPU] = cumsum_forward_cpu},
+    .backward = {[GD_CPU] = cumsum_backward_cpu},
+    .cases = cases,
+    .case_count = sizeof cases / sizeof *cases,
+};
+
+gd_tensor *gd_cumsum(gd_tensor *x, int axis)
+{
+    const gd_axis_args args = gd_axis_args_of(x, axis);
+    return gd_apply(&gd_op_cumsum, &x, 1, &args);
+}

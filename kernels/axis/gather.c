@@ -1,0 +1,125 @@
+/* gather.c - the ops gather and scatter_add: elements chosen, and added, by their place along one
+ * axis. README.md has the derivations. */
+#include "axis/axis.h"
+
+GD_KERNEL(gather_forward)
+GD_KERNEL(gather_backward)
+GD_KERNEL(scatter_add_forward)
+GD_KERNEL(scatter_add_backward)
+
+/* Fails unless index (input 1) is int32 and has the dimensions of input i, each no larger; that of
+ * the axis may be, if `free_axis`. */
+static gd_status check_index(const gd_call *call, int i, bool free_axis)
+{
+    const gd_axis_args *args = call->args;
+    const gd_tensor *index = call->input[1], *t = call->input[i];
+    const int ndim = gd_tensor_ndim(t);
+    bool fits = gd_tensor_dtype(index) == GD_INT32 && gd_tensor_ndim(index) == ndim;
+    for (int d = 0; fits && d < ndim; d++) {
+        fits = gd_tensor_dim(index, d) <= gd_tensor_dim(t, d) || (free_axis && d == args->axis);
+    }
+    if (fits) return GD_OK;
+    return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                        "index is %s %s, wanted int32, of the %d dimensions of %s %s and nowhere "
+                        "larger%s",
+                        gd_dtype_name(gd_tensor_dtype(index)), gd_shape_text(index).text, ndim,
+                        gd_input_name(call->op, i).text, gd_shape_text(t).text,
+                        free_axis ? " but along the axis" : "");
+}
+
+static gd_status gather_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)save, (void)words;
+    if (gd_check_axis(call) || check_index(call, 0, true)) return GD_ERROR_ARGUMENT;
+    output[0] = gd_spec_like(call->input[1]);
+    output[0].dtype = gd_tensor_dtype(call->input[0]);
+    return GD_OK;
+}
+
+static gd_status scatter_add_shape(const gd_call *call, gd_spec *output, gd_spec *save,
+                                   uint64_t *words)
+{
+    (void)save, (void)words;
+    const gd_dtype x = gd_tensor_dtype(call->input[0]), src = gd_tensor_dtype(call->input[2]);
+    if (gd_check_axis(call)) return GD_ERROR_ARGUMENT;
+    if (src != x) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "src is %s, but x is %s, wanted one dtype",
+                            gd_dtype_name(src), gd_dtype_name(x));
+    }
+    if (check_index(call, 0, true) || check_index(call, 2, false)) return GD_ERROR_ARGUMENT;
+    output[0] = gd_spec_like(call->input[0]);
+    return GD_OK;
+}
+
+static const gd_axis_args first = {.axis = 0}, second = {.axis = 1}, third = {.axis = 2};
+
+static const gd_case gather_cases[] = {
+    {"rows", &second, GD_INPUTS({GD_DIMS(4, 5)}, {GD_INDEX(5), GD_DIMS(4, 3)})},
+    {"every_index_repeated", &second, GD_INPUTS({GD_DIMS(2, 3)}, {GD_INDEX(3), GD_DIMS(2, 40)})},
+    {"one_of_each_row", &second, GD_INPUTS({GD_DIMS(6, 9)}, {GD_INDEX(9), GD_DIMS(6, 1)})},
+    {"first_axis", &first, GD_INPUTS({GD_DIMS(7, 3)}, {GD_INDEX(7), GD_DIMS(4, 3)})},
+    {"middle_of_fewer", &second, GD_INPUTS({GD_DIMS(3, 5, 4)}, {GD_INDEX(5), GD_DIMS(2, 6, 3)})},
+    {"last_of_three", &third, GD_INPUTS({GD_DIMS(2, 3, 70)}, {GD_INDEX(70), GD_DIMS(2, 3, 9)})},
+    {"one", &first, GD_INPUTS({GD_DIMS(1)}, {GD_INDEX(1), GD_DIMS(1)})},
+    {"nothing", &second, GD_INPUTS({GD_DIMS(3, 4)}, {GD_INDEX(4), GD_DIMS(3, 0)})},
+};
+
+static const gd_case scatter_add_cases[] = {
+    {"rows", &second, GD_INPUTS({GD_DIMS(4, 5)}, {GD_INDEX(5), GD_DIMS(4, 3)}, {GD_DIMS(4, 3)})},
+    {"every_index_repeated", &second,
+     GD_INPUTS({GD_DIMS(2, 3)}, {GD_INDEX(3), GD_DIMS(2, 40)}, {GD_DIMS(2, 40)})},
+    {"one_to_each_row", &second,
+     GD_INPUTS({GD_DIMS(6, 9)}, {GD_INDEX(9), GD_DIMS(6, 1)}, {GD_DIMS(6, 1)})},
+    {"first_axis", &first,
+     GD_INPUTS({GD_DIMS(7, 3)}, {GD_INDEX(7), GD_DIMS(4, 3)}, {GD_DIMS(4, 3)})},
+    {"middle_of_more", &second,
+     GD_INPUTS({GD_DIMS(3, 5, 4)}, {GD_INDEX(5), GD_DIMS(2, 6, 3)}, {GD_DIMS(4, 7, 3)})},
+    {"one", &first, GD_INPUTS({GD_DIMS(1)}, {GD_INDEX(1), GD_DIMS(1)}, {GD_DIMS(1)})},
+    {"nothing", &second, GD_INPUTS({GD_DIMS(3, 4)}, {GD_INDEX(4), GD_DIMS(3, 0)}, {GD_DIMS(3, 0)}),
+     .may_be_empty = true},
+};
+
+const gd_op gd_op_gather = {
+    .name = "gather",
+    .formula = "y[..., i, ...] = x[..., index[..., i, ...], ...]",
+    .inputs = 2,
+    .input_names = {"x", "index"},
+    .outputs = 1,
+    .args_size = sizeof(gd_axis_args),
+    .backward_reads_inputs = GD_BIT(1),
+    .strided = true,
+    .shape = gather_shape,
+    .forward = {[GD_CPU] = gather_forward_cpu},
+    .backward = {[GD_CPU] = gather_backward_cpu},
+    .cases = gather_cases,
+    .case_count = sizeof gather_cases / sizeof *gather_cases,
+};
+
+const gd_op gd_op_scatter_add = {
+    .name = "scatter_add",
+    .formula = "y = x; y[..., index[..., i, ...], ...] += src[..., i, ...]",
+    .inputs = 3,
+    .input_names = {"x", "index", "src"},
+    .outputs = 1,
+    .args_size = sizeof(gd_axis_args),
+    .backward_reads_inputs = GD_BIT(1),
+    .dinput_over_doutput = GD_BIT(0),
+    .strided = true,
+    .shape = scatter_add_shape,
+    .forward = {[GD_CPU] = scatter_add_forward_cpu},
+    .backward = {[GD_CPU] = scatter_add_backward_cpu},
+    .cases = scatter_add_cases,
+    .case_count = sizeof scatter_add_cases / sizeof *scatter_add_cases,
+};
+
+gd_tensor *gd_gather(gd_tensor *x, int axis, gd_tensor *index)
+{
+    const gd_axis_args args = gd_axis_args_of(x, axis);
+    return gd_apply(&gd_op_gather, (gd_tensor *[]){x, index}, 2, &args);
+}
+
+gd_tensor *gd_scatter_add(gd_tensor *x, int axis, gd_tensor *index, gd_tensor *src)
+{
+    const gd_axis_args args = gd_axis_args_of(x, axis);
+    return gd_apply(&gd_op_scatter_add, (gd_tensor *[]){x, index, src}, 3, &args);
+}

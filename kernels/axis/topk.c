@@ -1,0 +1,90 @@
+/* topk.c - the ops topk and argmax: where the largest elements are. Both give whole numbers, so
+ * they have no backward; the values that gd_topk returns are gathered, and gather has one. */
+#include "axis/axis.h"
+
+GD_KERNEL(topk_forward)
+
+static gd_status topk_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    (void)save, (void)words;
+    const gd_axis_args *args = call->args;
+    const gd_tensor *x = call->input[0];
+    if (gd_check_axis(call)) return GD_ERROR_ARGUMENT;
+    const int64_t n = gd_tensor_dim(x, args->axis);
+    if (args->k < 0 || args->k > n || n > INT32_MAX) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "axis %d of x %s has %lld elements (of at most %d), wanted %lld of "
+                            "them",
+                            args->axis, gd_shape_text(x).text, (long long)n, INT32_MAX,
+                            (long long)args->k);
+    }
+    output[0] = gd_spec_like(x);
+    output[0].dtype = GD_INT32;
+    output[0].shape[args->axis] = args->k;
+    return GD_OK;
+}
+
+static const gd_axis_args first = {.axis = 0, .k = 1}, second = {.axis = 1, .k = 1},
+                          three = {.axis = 1, .k = 3}, low = {.axis = 0, .smallest = true, .k = 2};
+
+static const gd_case argmax_cases[] = {
+    {"rows", &second, GD_INPUTS({GD_DIMS(3, 7)}), .may_be_empty = true},
+    {"columns", &first, GD_INPUTS({GD_DIMS(9, 4)}), .may_be_empty = true},
+    {"ties", &second, GD_INPUTS({GD_CONSTANT(2), GD_DIMS(2, 5)}), .may_be_empty = true},
+    {"no_rows", &second, GD_INPUTS({GD_DIMS(0, 4)}), .may_be_empty = true},
+};
+
+static const gd_case topk_cases[] = {
+    {"three_of_each_row", &three, GD_INPUTS({GD_DIMS(4, 9)}), .may_be_empty = true},
+    {"all", &three, GD_INPUTS({GD_DIMS(4, 3)}), .may_be_empty = true},
+    {"smallest_of_columns", &low, GD_INPUTS({GD_DIMS(6, 5)}), .may_be_empty = true},
+    {"ties", &three, GD_INPUTS({GD_CONSTANT(2), GD_DIMS(2, 5)}), .may_be_empty = true},
+    {"no_rows", &three, GD_INPUTS({GD_DIMS(0, 4)}), .may_be_empty = true},
+};
+
+const gd_op gd_op_topk = {
+    .name = "topk",
+    .formula = "y = where the k largest of x along an axis are, the largest first",
+    .inputs = 1,
+    .input_names = {"x"},
+    .outputs = 1,
+    .args_size = sizeof(gd_axis_args),
+    .strided = true,
+    .shape = topk_shape,
+    .forward = {[GD_CPU] = topk_forward_cpu},
+    .cases = topk_cases,
+    .case_count = sizeof topk_cases / sizeof *topk_cases,
+};
+
+const gd_op gd_op_argmax = {
+    .name = "argmax",
+    .formula = "y = where the largest of x along an axis is",
+    .inputs = 1,
+    .input_names = {"x"},
+    .outputs = 1,
+    .args_size = sizeof(gd_axis_args),
+    .strided = true,
+    .shape = topk_shape,
+    .forward = {[GD_CPU] = topk_forward_cpu},
+    .cases = argmax_cases,
+    .case_count = sizeof argmax_cases / sizeof *argmax_cases,
+};
+
+gd_tensor *gd_argmax(gd_tensor *x, int axis, bool keep_dims)
+{
+    gd_axis_args args = gd_axis_args_of(x, axis);
+    args.k = 1;
+    gd_tensor *index = gd_apply(&gd_op_argmax, &x, 1, &args);
+    return keep_dims || !index ? index : gd_squeeze(index, args.axis);
+}
+
+gd_tensor *gd_topk(gd_tensor *x, int64_t k, int axis, bool largest, gd_tensor **indices)
+{
+    gd_axis_args args = gd_axis_args_of(x, axis);
+    args.k = k;
+    args.smallest = !largest;
+    gd_tensor *index = gd_apply(&gd_op_topk, &x, 1, &args);
+    gd_tensor *values = index ? gd_gather(x, args.axis, index) : NULL;
+    if (indices) *indices = values ? index : NULL;
+    return values;
+}

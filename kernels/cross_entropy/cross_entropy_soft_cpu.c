@@ -1,0 +1,122 @@
+/* cross_entropy_soft_cpu.c - cross_entropy where a row has more than one target, or none is worth
+ * exactly 1: class weights, label smoothing, probabilities, a loss for each row. README.md derives
+ * it from the shares c_ij of the classes. */
+#include "cross_entropy/targets.h"
+#include "softmax/sum_exp.h"
+
+typedef struct soft_rows {
+    const gd_cross_entropy_args *args;
+    const REAL *x, *weight; /* weight NULL: ones */
+    const REAL *given;      /* the probabilities; NULL: one target a row */
+    const int32_t *targets;
+    int64_t rows, vocab;
+    double on, off; /* a target's part, and what smoothing spreads: 1 - eps and eps / V */
+} soft_rows;
+
+static soft_rows soft_rows_of(const gd_call *call)
+{
+    const bool numbers = gd_tensor_dtype(call->input[1]) == GD_INT32;
+    soft_rows s = {.args = call->args,
+                   .x = gd_data(call->input[0]),
+                   .weight = gd_data(call->input[2]),
+                   .given = numbers ? NULL : gd_data(call->input[1]),
+                   .targets = numbers ? gd_data(call->input[1]) : NULL,
+                   .rows = gd_row_count(call->input[0]),
+                   .vocab = gd_last_dim(call->input[0])};
+    s.on = 1 - s.args->smoothing;
+    s.off = s.args->smoothing / (double)gd_max64(s.vocab, 1);
+    return s;
+}
+
+static bool row_counts(const soft_rows *s, int64_t i)
+{
+    return !s->targets || target_counts(s->args, s->targets[i]);
+}
+
+static double weight_of(const soft_rows *s, int64_t j)
+{
+    return s->weight ? (double)s->weight[j] : 1;
+}
+
+/* c_ij */
+static double share_of(const soft_rows *s, int64_t i, int64_t j)
+{
+    double q = s->targets ? j == s->targets[i] : (double)s->given[i * s->vocab + j];
+    return weight_of(s, j) * (s->on * q + s->off); /* [soft c] */
+}
+
+/* What the mean divides by: the weights of the targets that count, or the rows. */
+static double divisor_of(const soft_rows *s)
+{
+    double sum = s->targets ? 0 : (double)s->rows;
+    for (int64_t i = 0; s->targets && i < s->rows; i++)
+        if (row_counts(s, i)) sum += weight_of(s, s->targets[i]);
+    return sum;
+}
+
+gd_status GD_REAL_NAME(cross_entropy_soft_forward)(const gd_call *call)
+{
+    const soft_rows s = soft_rows_of(call);
+    REAL *max_out = gd_data(call->save[0]), *log_out = gd_data(call->save[1]);
+    REAL *factor_out = gd_data(call->save[2]), *out = gd_data(call->output[0]);
+    int64_t counting = s.rows;
+    gd_status status = GD_OK;
+    if (s.targets) status = check_targets(call, s.targets, s.rows, s.vocab, &counting);
+    if (status) return status;
+    double *losses = gd_call_scratch(call, (size_t)s.rows * sizeof *losses);
+    if (!losses) return GD_ERROR_MEMORY;
+    const int threads = gd_threads_for(call->threads, 4 * s.rows * s.vocab);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t i = 0; i < s.rows; i++) {
+        const REAL *row = s.x + i * s.vocab;
+        const bool counted = row_counts(&s, i);
+        REAL max = 0;
+        const double log_of_sum = counted ? log(gd_sum_exp(row, s.vocab, &max)) : 0;
+        losses[i] = 0;
+        for (int64_t j = 0; counted && j < s.vocab; j++) {
+            const double c = share_of(&s, i, j);
+            if (c != 0) losses[i] += c * (log_of_sum - ((double)row[j] - (double)max));
+        }
+        if (max_out) max_out[i] = max;
+        if (log_out) log_out[i] = (REAL)log_of_sum;
+    }
+    const double factor = s.args->reduction == GD_MEAN ? 1 / divisor_of(&s) : 1;
+    if (factor_out) *factor_out = (REAL)(counting ? factor : 0);
+    double sum = 0;
+    for (int64_t i = 0; i < s.rows; i++) {
+        sum += losses[i];
+        if (s.args->reduction == GD_NONE) out[i] = (REAL)losses[i];
+    }
+    if (s.args->reduction != GD_NONE) *out = (REAL)(sum * factor);
+    return GD_OK;
+}
+
+/* dx[i, j] = g_i (C_i softmax(x[i])[j] - c_ij), dtargets[i, j] = g_i (1 - eps) w_j (L_i - x[i, j]),
+ * where g_i is what arrives at the loss of the row. dx may be x. */
+gd_status GD_REAL_NAME(cross_entropy_soft_backward)(const gd_call *call)
+{
+    const soft_rows s = soft_rows_of(call);
+    const REAL *max = gd_data(call->save[0]), *log_of_sum = gd_data(call->save[1]);
+    const REAL factor = *(const REAL *)gd_data(call->save[2]);
+    const REAL *dloss = gd_data(call->doutput[0]);
+    REAL *dx = gd_data(call->dinput[0]), *dq = gd_data(call->dinput[1]);
+    const int threads = gd_threads_for(call->threads, 4 * s.rows * s.vocab);
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t i = 0; i < s.rows; i++) {
+        const bool counted = row_counts(&s, i);
+        const double g = (double)factor * (double)dloss[s.args->reduction == GD_NONE ? i : 0];
+        double total = 0; /* C_i */
+        for (int64_t j = 0; counted && j < s.vocab; j++) total += share_of(&s, i, j);
+        for (int64_t j = 0; j < s.vocab; j++) {
+            const int64_t at = i * s.vocab + j;
+            const double log_p = (double)(s.x[at] - max[i]) - (double)log_of_sum[i];
+            const double c = counted ? share_of(&s, i, j) : 0, w = s.on * weight_of(&s, j);
+            const double pull = total != 0 ? total * exp(log_p) : 0;
+            const double d = counted ? g * (pull - c) : 0;    /* [soft dx] */
+            const double slope = w != 0 ? g * w * -log_p : 0; /* [soft dq] */
+            if (dq) dq[at] = (REAL)((call->accumulate[1] ? (double)dq[at] : 0) + slope);
+            if (dx) dx[at] = (REAL)((call->accumulate[0] ? (double)dx[at] : 0) + d);
+        }
+    }
+    return GD_OK;
+}

@@ -1,0 +1,333 @@
+"""gradus::rms_norm and gradus::add_rms_norm as ops of PyTorch, and the functions that call them.
+
+Three ops with kernels for the CPU and CUDA, fake kernels, and autograd:
+
+    gradus::rms_norm          -> y, rstd
+    gradus::add_rms_norm      -> y, sum, rstd
+    gradus::rms_norm_backward -> dx, dbranch, dweight, dbias; of no elements where not wanted
+
+torch.compile, torch.export, modes and subclasses of tensors see these. An eager call on plain
+tensors does without PyTorch's dispatcher, whose way to an op in Python and back takes longer than
+the kernels: it goes through an autograd.Function, to the same kernels.
+"""
+
+import math
+from typing import Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from . import _library
+from ._kernels import DTYPES, Problem, backward, empty_gradients, empty_results, forward
+
+# ---- What is accepted ---------------------------------------------------------------------------
+
+
+def _good_param(p, x):
+    return p is None or (
+        p.dtype in DTYPES
+        and p.device == x.device
+        and (p.shape == x.shape[-1:] if p.dim() == 1 else p.dim() == 2 and p.shape == x.shape[-2:])
+    )
+
+
+def _check(op, x, residual, weight, bias, eps, offset):
+    """Raises with one sentence, the C library's own where it has one."""
+    both = weight is not None and bias is not None
+    if not (
+        x.dtype in DTYPES
+        and x.dim() > 0
+        and _good_param(weight, x)
+        and _good_param(bias, x)
+        and not (both and (weight.shape != bias.shape or weight.dtype != bias.dtype))
+        and (residual is None or (residual.shape == x.shape and residual.device == x.device
+                                  and residual.dtype in DTYPES))
+        and 0 <= eps < math.inf
+        and math.isfinite(offset)
+    ):  # fmt: skip
+        raise ValueError(_complaint(op, x, residual, weight, bias, eps, offset))
+
+
+def _complaint(op, x, residual, weight, bias, eps, offset):
+    tensors = {"x": x, "residual": residual, "weight": weight, "bias": bias}
+    if op == "rms_norm":
+        del tensors["residual"]
+    for name, t in tensors.items():
+        if t is not None and t.dtype not in DTYPES:
+            return f"{op}: {name} is {t.dtype}, wanted float32, float64, bfloat16 or float16"
+        if t is not None and t.device != x.device:
+            return f"{op}: {name} is on {t.device}, but x is on {x.device}"
+    sentence = _library.complaint(
+        op,
+        [t if t is None else (DTYPES[t.dtype], [int(n) for n in t.shape])
+         for t in tensors.values()],
+        _library.rms_norm_args(eps, offset),
+    )  # fmt: skip
+    if sentence is None and weight.dtype != bias.dtype:
+        return f"{op}: bias is {bias.dtype}, but weight is {weight.dtype}"
+    return sentence or (
+        f"{op}: bias has shape {list(bias.shape)}, but that of weight is {list(weight.shape)}"
+    )
+
+
+_problems = {}
+
+
+def _problem(op, x, residual, weight, bias, eps, offset, round_before_weight, dtype):
+    """The problem of a call, checked: that of the same sizes and dtypes is made and checked once."""
+    key = (
+        x.shape, x.dtype, x.get_device(), eps, offset, round_before_weight, dtype,
+        residual is None or (residual.shape, residual.dtype, residual.get_device()),
+        weight is None or (weight.shape, weight.dtype, weight.get_device()),
+        bias is None or (bias.shape, bias.dtype, bias.get_device()),
+    )  # fmt: skip
+    known = _problems.get(key)
+    if known is None:
+        _check(op, x, residual, weight, bias, eps, offset)
+        if len(_problems) >= 4096:
+            _problems.clear()
+        known = Problem(x, residual, weight, bias, eps, offset, round_before_weight,
+                        x.dtype if dtype is None else dtype).prepare()  # fmt: skip
+        _problems[key] = known
+    return known
+
+
+# ---- The ops ------------------------------------------------------------------------------------
+
+_ops = torch.library.Library("gradus", "DEF")
+_arguments = "Tensor? weight, Tensor? bias, float eps, float offset, bool round_before_weight"
+_ops.define(f"rms_norm(Tensor x, {_arguments}, ScalarType? dtype) -> (Tensor y, Tensor rstd)")
+_ops.define(
+    f"add_rms_norm(Tensor x, Tensor residual, {_arguments}) -> (Tensor y, Tensor sum, Tensor rstd)"
+)
+_ops.define(
+    "rms_norm_backward(Tensor dy, Tensor? dsum, Tensor x, Tensor rstd, Tensor? weight,"
+    " Tensor? bias, float offset, bool round_before_weight, bool[] wanted)"
+    " -> (Tensor dx, Tensor dbranch, Tensor dweight, Tensor dbias)"
+)
+
+
+def _impl(name, function):
+    for key in ("CPU", "CUDA"):
+        _ops.impl(name, function, key)
+
+
+def _rms_norm(x, weight, bias, *options):
+    p = _problem("rms_norm", x, None, weight, bias, *options)
+    return forward(p, x, None, weight, bias)[::2]
+
+
+def _add_rms_norm(x, residual, weight, bias, *options):
+    p = _problem("add_rms_norm", x, residual, weight, bias, *options, x.dtype)
+    return forward(p, x, residual, weight, bias)
+
+
+def _rms_norm_backward(dy, dsum, x, rstd, weight, bias, *options_and_wanted):
+    *options, wanted = options_and_wanted
+    p = _problem("rms_norm", x, None, weight, bias, 0.0, *options, dy.dtype)
+    results = backward(p, dy, dsum, x, rstd, weight, bias, wanted)
+    return tuple(x.new_empty(0) if g is None else g for g in results)
+
+
+_impl("rms_norm", _rms_norm)
+_impl("add_rms_norm", _add_rms_norm)
+_impl("rms_norm_backward", _rms_norm_backward)
+
+
+# What the results look like, for tensors without data. Their sizes may be symbols.
+
+
+@torch.library.register_fake("gradus::rms_norm", lib=_ops)
+def _(x, weight, bias, eps, offset, round_before_weight, dtype):
+    _check("rms_norm", x, None, weight, bias, eps, offset)
+    p = Problem(x, None, weight, bias, eps, offset, round_before_weight, dtype or x.dtype)
+    return empty_results(p, x, None)[::2]
+
+
+@torch.library.register_fake("gradus::add_rms_norm", lib=_ops)
+def _(x, residual, weight, bias, eps, offset, round_before_weight):
+    _check("add_rms_norm", x, residual, weight, bias, eps, offset)
+    p = Problem(x, residual, weight, bias, eps, offset, round_before_weight, x.dtype)
+    return empty_results(p, x, residual)
+
+
+@torch.library.register_fake("gradus::rms_norm_backward", lib=_ops)
+def _(dy, dsum, x, rstd, weight, bias, offset, round_before_weight, wanted):
+    p = Problem(x, None, weight, bias, 0.0, offset, round_before_weight, dy.dtype)
+    results = empty_gradients(p, x, weight, bias, wanted)
+    return tuple(x.new_empty(0) if g is None else g for g in results)
+
+
+# ---- Autograd -----------------------------------------------------------------------------------
+
+
+def _keep(ctx, problem, normalised, rstd, weight, bias):
+    ctx.save_for_backward(normalised, rstd, weight, bias)
+    ctx.problem = problem
+    ctx.set_materialize_grads(False)
+
+
+def _by_op(p, dy, dsum, x, rstd, weight, bias, wanted):
+    return torch.ops.gradus.rms_norm_backward(
+        dy, dsum, x, rstd, weight, bias, p.offset, p.round_before, wanted)  # fmt: skip
+
+
+def _formula(p, dy, dsum, x, weight, bias, wanted):
+    """The backward in ops of PyTorch, which have derivatives of their own."""
+    exact = p.rstd
+    wide, h = x.to(exact), dy.to(exact)
+    rstd = torch.rsqrt(wide.square().mean(-1, keepdim=True) + p.eps)
+    xhat = wide * rstd
+    leading = tuple(range(x.dim() - (2 if p.per_head else 1)))
+    dweight = dbias = None
+    if wanted[2]:
+        dweight = (h * xhat).sum(leading).to(p.param) if leading else (h * xhat).to(p.param)
+    if wanted[3]:
+        dbias = h.sum(leading).to(p.param) if leading else h.to(p.param)
+    if weight is not None:
+        h = h * (p.offset + weight.to(exact))
+    dx = rstd * (h - xhat * (h * xhat).mean(-1, keepdim=True))
+    if dsum is not None:
+        dx = dx + dsum.to(exact)
+    return dx.to(p.base), dx.to(p.dtype), dweight, dbias
+
+
+def _gradients(ctx, dy, dsum, run, wanted):
+    """dx, dbranch, dweight, dbias: by `run`, or by the formula if they shall have gradients."""
+    x, rstd, weight, bias = ctx.saved_tensors
+    p = ctx.problem
+    if dy is None:
+        dy = torch.zeros_like(x, dtype=p.dtype)
+    if torch.is_grad_enabled():
+        return _formula(p, dy, dsum, x, weight, bias, wanted)
+    return run(p, dy, dsum, x, rstd, weight, bias, wanted)
+
+
+def _of_rms_norm(ctx, dy, run):
+    x, weight, bias = ctx.needs_input_grad[:3]
+    if dy is None:
+        return (None,) * len(ctx.needs_input_grad)
+    dx, _, dweight, dbias = _gradients(ctx, dy, None, run, (x, False, weight, bias))
+    return (dx if x else None, dweight if weight else None, dbias if bias else None,
+            *(None,) * (len(ctx.needs_input_grad) - 3))  # fmt: skip
+
+
+def _of_add_rms_norm(ctx, dy, dsum, run):
+    x, residual, weight, bias = ctx.needs_input_grad[:4]
+    one = ctx.problem.dtype == ctx.problem.base  # then x and the residual have one gradient
+    dx, dbranch, dweight, dbias = _gradients(
+        ctx, dy, dsum, run, (residual or (x and one), x and not one, weight, bias)
+    )
+    return ((dx if one else dbranch) if x else None, dx if residual else None,
+            dweight if weight else None, dbias if bias else None,
+            *(None,) * (len(ctx.needs_input_grad) - 4))  # fmt: skip
+
+
+def _setup_rms_norm(ctx, inputs, output):
+    x, weight, bias, *options = inputs
+    p = Problem(x, None, weight, bias, *options[:3], output[0].dtype)
+    _keep(ctx, p, x, output[1], weight, bias)
+
+
+def _setup_add_rms_norm(ctx, inputs, output):
+    x, residual, weight, bias, *options = inputs
+    p = Problem(x, residual, weight, bias, *options, x.dtype)
+    _keep(ctx, p, output[1], output[2], weight, bias)
+
+
+torch.library.register_autograd(
+    "gradus::rms_norm", lambda ctx, dy, drstd: _of_rms_norm(ctx, dy, _by_op),
+    setup_context=_setup_rms_norm, lib=_ops,
+)  # fmt: skip
+torch.library.register_autograd(
+    "gradus::add_rms_norm", lambda ctx, dy, dsum, drstd: _of_add_rms_norm(ctx, dy, dsum, _by_op),
+    setup_context=_setup_add_rms_norm, lib=_ops,
+)  # fmt: skip
+
+
+class _RMSNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, p):
+        y, _, rstd = forward(p, x, None, weight, bias)
+        _keep(ctx, p, x, rstd, weight, bias)
+        return y
+
+    @staticmethod
+    def backward(ctx, dy):
+        return _of_rms_norm(ctx, dy, backward)
+
+
+class _AddRMSNorm(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, residual, weight, bias, p):
+        y, total, rstd = forward(p, x, residual, weight, bias)
+        _keep(ctx, p, total, rstd, weight, bias)
+        return y, total
+
+    @staticmethod
+    def backward(ctx, dy, dsum):
+        return _of_add_rms_norm(ctx, dy, dsum, backward)
+
+
+# ---- What users call ----------------------------------------------------------------------------
+
+_PLAIN = frozenset((Tensor, torch.nn.Parameter, type(None)))
+
+
+def _eager(x, residual, weight, bias):
+    """Whether these are plain tensors with data, and nobody wants to see the op."""
+    return (
+        not torch.compiler.is_compiling()
+        and type(x) in _PLAIN
+        and type(residual) in _PLAIN
+        and type(weight) in _PLAIN
+        and type(bias) in _PLAIN
+        and (x.is_cuda or x.is_cpu)
+        and not torch._C._len_torch_dispatch_stack()
+        and not torch._C._are_functorch_transforms_active()
+    )
+
+
+def rms_norm(
+    x: Tensor,
+    weight: Optional[Tensor] = None,
+    bias: Optional[Tensor] = None,
+    *,
+    eps: float,
+    offset: float = 0.0,
+    round_before_weight: bool = False,
+    dtype: Optional[torch.dtype] = None,
+) -> Tensor:
+    """y = x / sqrt(mean(x^2) + eps) * (offset + weight) + bias, along the last dimension.
+
+    x is [..., N]; weight and bias are [N], or [H, N] beside x [..., H, N]. Each is float32,
+    float64, bfloat16 or float16, in any mixture (weight and bias alike); sums are float32 or wider,
+    and y has x's dtype unless `dtype` says another. offset is 1 in Gemma's models.
+    round_before_weight rounds x / sqrt(...) to y's dtype before the product, as Llama's code does.
+    """
+    options = eps, offset, round_before_weight, dtype
+    if not _eager(x, None, weight, bias):
+        return torch.ops.gradus.rms_norm(x, weight, bias, *options)[0]
+    return _RMSNorm.apply(x, weight, bias, _problem("rms_norm", x, None, weight, bias, *options))
+
+
+def add_rms_norm(
+    x: Tensor,
+    residual: Tensor,
+    weight: Optional[Tensor] = None,
+    bias: Optional[Tensor] = None,
+    *,
+    eps: float,
+    offset: float = 0.0,
+    round_before_weight: bool = False,
+) -> Tuple[Tensor, Tensor]:
+    """(y, sum) with sum = x + residual and y = rms_norm(sum, weight, ...), in one pass.
+
+    x and residual have one shape; y has x's dtype, and the sum, which goes on as the next residual,
+    that of `residual`.
+    """
+    options = eps, offset, round_before_weight
+    if not _eager(x, residual, weight, bias):
+        return torch.ops.gradus.add_rms_norm(x, residual, weight, bias, *options)[:2]
+    p = _problem("add_rms_norm", x, residual, weight, bias, *options, x.dtype)
+    return _AddRMSNorm.apply(x, residual, weight, bias, p)

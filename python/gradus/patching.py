@@ -1,0 +1,116 @@
+"""patch(model): the RMSNorms of a transformers model, computed by gradus.
+
+A norm stays the module that it is, with its parameters, its hooks and its name; what changes is its
+class, and unpatch() gives the old one back. The classes here say in which dtypes each family of
+models rounds: xhat is x / sqrt(mean(x^2) + eps), in float32.
+"""
+
+import collections
+
+import torch
+
+from . import nn
+from .ops import rms_norm
+
+
+class LlamaLikeRMSNorm(torch.nn.Module):
+    """weight * (xhat rounded to x's dtype)"""
+
+    def forward(self, hidden_states):
+        dtype = torch.promote_types(hidden_states.dtype, self.weight.dtype)
+        return rms_norm(hidden_states, self.weight, eps=self.variance_epsilon,
+                        round_before_weight=True, dtype=dtype)  # fmt: skip
+
+    def extra_repr(self):
+        return f"{tuple(self.weight.shape)}, eps={self.variance_epsilon}"
+
+
+class OlmoLikeRMSNorm(LlamaLikeRMSNorm):
+    """(weight * xhat) rounded to x's dtype"""
+
+    def forward(self, hidden_states):
+        return rms_norm(hidden_states, self.weight, eps=self.variance_epsilon)
+
+
+class GemmaLikeRMSNorm(torch.nn.Module):
+    """((1 + weight) * xhat) rounded to x's dtype"""
+
+    def forward(self, x):
+        return rms_norm(x, self.weight, eps=self.eps, offset=1.0)
+
+    def extra_repr(self):
+        return f"{tuple(self.weight.shape)}, eps={self.eps}"
+
+
+_OF_TRANSFORMERS = {
+    "LlamaRMSNorm": LlamaLikeRMSNorm,
+    "MistralRMSNorm": LlamaLikeRMSNorm,
+    "Qwen2RMSNorm": LlamaLikeRMSNorm,
+    "Qwen3RMSNorm": LlamaLikeRMSNorm,
+    "Phi3RMSNorm": LlamaLikeRMSNorm,
+    "Olmo2RMSNorm": OlmoLikeRMSNorm,
+    "GemmaRMSNorm": GemmaLikeRMSNorm,
+    "Gemma2RMSNorm": GemmaLikeRMSNorm,
+    "Gemma3RMSNorm": GemmaLikeRMSNorm,
+}
+
+
+def _replacement(kind):
+    if kind is torch.nn.RMSNorm:
+        return nn.RMSNorm
+    if kind.__module__.partition(".")[0] == "transformers":
+        return _OF_TRANSFORMERS.get(kind.__name__)
+    return None
+
+
+class Patched(dict):
+    """The names of the modules that were replaced, with the names of their classes before; `left`
+    has those of other norms, with the reason. As text it is one line."""
+
+    def __init__(self):
+        super().__init__()
+        self.left = {}
+
+    def __str__(self):
+        kinds = collections.Counter(self.values())
+        text = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        text = f"{len(self)} norms replaced" + (f": {text}" if text else "")
+        reasons = collections.Counter(self.left.values())
+        left = ", ".join(f"{count} {reason}" for reason, count in reasons.items())
+        return text + (f"; left as they are: {left}" if left else "")
+
+
+def patch(model: torch.nn.Module) -> Patched:
+    """Has the RMSNorms of a model computed by gradus, in place, and returns what was replaced.
+
+    Knows torch.nn.RMSNorm and those of transformers' Llama, Mistral, Qwen2, Qwen3 (its q_norm and
+    k_norm, too), Gemma, Gemma 2, Gemma 3, Phi-3 and OLMo-2. Call it before the model is compiled or
+    wrapped (DDP, FSDP), and after its weights are loaded or before, as you like.
+    """
+    patched = Patched()
+    for name, module in model.named_modules():
+        kind = type(module)
+        if "RMSNorm" not in kind.__name__ or kind.__module__.partition(".")[0] == "gradus":
+            continue
+        replacement = _replacement(kind)
+        if replacement is None:
+            patched.left[name] = f"{kind.__name__} (not known)"
+        elif "forward" in vars(module):
+            patched.left[name] = f"{kind.__name__} (with a forward of its own)"
+        else:
+            module._gradus_original = kind
+            module.__class__ = replacement
+            patched[name] = kind.__name__
+    return patched
+
+
+def unpatch(model: torch.nn.Module) -> Patched:
+    """Undoes patch(), and returns what it gave back."""
+    patched = Patched()
+    for name, module in model.named_modules():
+        kind = vars(module).get("_gradus_original")
+        if kind is not None:
+            del module._gradus_original
+            module.__class__ = kind
+            patched[name] = kind.__name__
+    return patched

@@ -1,0 +1,17 @@
+"""Tests that take `device` run on the CPU, and on a GPU where there is one."""
+
+import pytest
+
+try:
+    import torch
+except ImportError:
+    torch = None
+    collect_ignore = ["test_distributed.py", "test_gradcheck.py", "test_ops.py", "test_patch.py"]
+
+DEVICES = ["cpu"] + (["cuda"] if torch is not None and torch.cuda.is_available() else [])
+
+
+@pytest.fixture(params=DEVICES)
+def device(request):
+    torch.manual_seed(1)
+    return request.param

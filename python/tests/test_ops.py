@@ -1,0 +1,441 @@
+"""rms_norm and add_rms_norm: numbers against a formula in float64, and everything PyTorch does to
+an op."""
+
+import copy
+import itertools
+import math
+
+import pytest
+import torch
+
+import gradus
+
+F32, F64, BF16, F16 = torch.float32, torch.float64, torch.bfloat16, torch.float16
+REAL = (F32, F64, BF16, F16)
+EPS = 1e-5
+
+
+def reference(x, weight=None, bias=None, residual=None, eps=EPS, offset=0.0):
+    """y and the sum in float64."""
+    x = x.double() if residual is None else x.double() + residual.double()
+    y = x * torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+    if weight is not None:
+        y = y * (offset + weight.double())
+    return (y if bias is None else y + bias.double()), x
+
+
+def close(got, wanted, dtype, factor=1.0):
+    """Within some roundings of the dtype, of the largest number."""
+    eps = {F64: 1e-12, F32: 3e-6, BF16: 1.2e-2, F16: 2e-3}[dtype]
+    error = (got.double() - wanted.double()).abs().max().item() if got.numel() else 0.0
+    scale = max(1.0, wanted.abs().max().item()) if got.numel() else 1.0
+    assert got.dtype == dtype
+    assert error <= factor * eps * scale, (error, scale)
+
+
+def leaf(*shape, dtype=F32, device="cpu", shift=0.0):
+    return (torch.randn(*shape, device=device) + shift).to(dtype).requires_grad_()
+
+
+def check(x, weight, bias, device, dtype=None, offset=0.0, residual=None):
+    """Forward and backward against the reference by PyTorch's autograd in float64."""
+    inputs = [t for t in (x, residual, weight, bias) if t is not None]
+    if residual is None:
+        y = gradus.rms_norm(x, weight, bias, eps=EPS, offset=offset, dtype=dtype)
+        results = (y,)
+    else:
+        results = gradus.add_rms_norm(x, residual, weight, bias, eps=EPS, offset=offset)
+    doubles = [None if t is None else t.detach().double().requires_grad_()
+               for t in (x, weight, bias, residual)]  # fmt: skip
+    if residual is not None:  # the norm is of the sum as it is stored
+        stored = results[1].detach().double() - doubles[0].detach() - doubles[3].detach()
+        doubles[0] = (doubles[0].detach() + stored).requires_grad_()
+    wanted = reference(*doubles[:3], residual=doubles[3], offset=offset)
+    close(results[0], wanted[0], dtype or x.dtype)
+    assert results[0].shape == x.shape
+    dy = [torch.randn_like(r) for r in results]
+    got = torch.autograd.grad(results, inputs, dy)
+    order = [d for d in (doubles[0], doubles[3], doubles[1], doubles[2]) if d is not None]
+    wanted = torch.autograd.grad(wanted[: len(results)], order, [g.double() for g in dy])
+    for t, g, w in zip(inputs, got, wanted):
+        assert g.shape == t.shape and g.device == t.device
+        coarsest = max((r.dtype for r in results), key=lambda d: torch.finfo(d).eps)
+        factor = torch.finfo(coarsest).eps / torch.finfo(t.dtype).eps
+        close(g, w, t.dtype, max(1.0, factor))
+
+
+SHAPES = [(3, 8), (1, 1), (64,), (5, 257), (2, 3, 40), (7, 4096), (300, 16), (0, 12), (2, 0, 12)]
+
+
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_rms_norm_shapes(device, shape):
+    n = shape[-1]
+    check(leaf(*shape, device=device), leaf(n, device=device), leaf(n, device=device), device)
+    check(leaf(*shape, device=device), None, None, device)
+
+
+@pytest.mark.parametrize("dtypes", list(itertools.product(REAL, REAL)), ids=str)
+def test_rms_norm_mixtures_of_dtypes(device, dtypes):
+    x, w = dtypes
+    check(leaf(6, 48, dtype=x, device=device), leaf(48, dtype=w, device=device, shift=1), None,
+          device)
+    check(leaf(6, 48, dtype=x, device=device), leaf(48, dtype=w, device=device, shift=1), None,
+          device, dtype=torch.promote_types(x, w), offset=1.0)
+
+
+@pytest.mark.parametrize("dtypes", list(itertools.product(REAL, REAL)), ids=str)
+def test_add_rms_norm_mixtures_of_dtypes(device, dtypes):
+    x, r = dtypes
+    check(leaf(6, 48, dtype=x, device=device), leaf(48, dtype=x, device=device, shift=1), None,
+          device, residual=leaf(6, 48, dtype=r, device=device))
+
+
+def test_weights_per_head(device):
+    weight, bias = leaf(5, 16, device=device), leaf(5, 16, device=device)
+    check(leaf(3, 2, 5, 16, device=device), weight, bias, device)
+    check(leaf(3, 5, 2, 16, device=device).transpose(1, 2), weight, bias, device)
+    check(leaf(7, 3, 5, 16, device=device)[:, 1], weight, None, device)
+
+
+def strided(device):
+    """Tensors whose rows do not lie one after the other."""
+    base = torch.randn(4, 6, 5, 24, device=device)
+    yield "transposed heads", base.transpose(1, 2)
+    yield "one of three in a fused product", torch.randn(4, 6, 3, 5, 24, device=device)[:, :, 1]
+    yield "every second row", base[:, ::2]
+    yield "a part of each row", base[..., 3:19]
+    yield "columns", torch.randn(24, 9, device=device).t()
+    yield "every second number", base[..., ::2]
+    yield "expanded rows", torch.randn(24, device=device).expand(4, 6, 24)
+    yield "a middle axis expanded", torch.randn(4, 1, 24, device=device).expand(4, 6, 24)
+    yield "three orders", base.permute(2, 0, 1, 3)
+    yield "all one number", torch.randn(1, device=device).expand(4, 24)
+
+
+@pytest.mark.parametrize("which", range(10))
+def test_strides(device, which):
+    name, x = list(strided(device))[which]
+    w = leaf(x.shape[-1], device=device, shift=1)
+    check(x.requires_grad_(), w, None, device)
+    y = gradus.rms_norm(x, w, eps=EPS)
+    for _, dy in strided(device):  # the same, with cotangents of all strides
+        if dy.shape != x.shape:
+            continue
+        want = torch.autograd.grad(reference(x.detach().requires_grad_(), w)[0], w, dy.double())
+        got = torch.autograd.grad(y, (x, w), dy, retain_graph=True)
+        again = torch.autograd.grad(y, (x, w), dy.contiguous(), retain_graph=True)
+        close(got[1], want[0], F32, 10)
+        assert all(torch.allclose(a, b, rtol=1e-5, atol=1e-6) for a, b in zip(got, again)), name
+    check(x, w, None, device, residual=torch.randn_like(x).requires_grad_())
+    check(x, w, None, device, residual=leaf(*x.shape, device=device))
+
+
+def test_one_cotangent_for_all(device):
+    x, w = leaf(6, 24, device=device), leaf(24, device=device)
+    got = torch.autograd.grad(gradus.rms_norm(x, w, eps=EPS).sum(), (x, w))
+    want = torch.autograd.grad(reference(x, w)[0].sum(), (x, w))
+    assert all(torch.allclose(g, t, atol=1e-5) for g, t in zip(got, want))
+
+
+def test_any_subset_of_gradients(device):
+    x, r, w, b = (leaf(*s, device=device) for s in ((6, 24), (6, 24), (24,), (24,)))
+    dy = torch.randn(6, 24, device=device)
+    y, total = gradus.add_rms_norm(x, r, w, b, eps=EPS)
+    everything = torch.autograd.grad((y, total), (x, r, w, b), (dy, dy), retain_graph=True)
+    for count in range(1, 5):
+        for subset in itertools.combinations(range(4), count):
+            leaves = [t.detach().requires_grad_(i in subset) for i, t in enumerate((x, r, w, b))]
+            results = gradus.add_rms_norm(*leaves, eps=EPS)
+            # the sum does not depend on the weights: PyTorch has no gradient to begin with there
+            heads = [t for t in results if t.requires_grad]
+            got = torch.autograd.grad(heads, [leaves[i] for i in subset], [dy] * len(heads))
+            for i, g in zip(subset, got):
+                assert torch.equal(g, everything[i])
+    only_sum = torch.autograd.grad(gradus.add_rms_norm(x, r, w, b, eps=EPS)[1], (x, r), dy)
+    assert all(torch.equal(g, dy) for g in only_sum)
+
+
+def test_the_gradients_of_x_and_residual_are_not_one_memory():
+    x, r = leaf(3, 8), leaf(3, 8)
+    y, total = gradus.add_rms_norm(x, r, eps=EPS)
+    (y.sum() + total.sum()).backward()
+    x.grad.zero_()
+    assert r.grad.abs().max() > 0
+
+
+def test_round_before_weight(device):
+    x, w = leaf(64, 96, dtype=BF16, device=device), leaf(96, dtype=BF16, device=device)
+    wide = x.float()
+    xhat = wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + EPS)
+    llama = w * xhat.to(BF16)
+    got = gradus.rms_norm(x, w, eps=EPS, round_before_weight=True)
+    plain = gradus.rms_norm(x, w, eps=EPS)
+    assert (got != llama).float().mean() < 0.01 < (plain != llama).float().mean()
+
+
+# ---- What PyTorch does to ops -------------------------------------------------------------------
+
+
+def arguments(device, dtype=F32, bias=True):
+    make = lambda *s: leaf(*s, dtype=dtype, device=device)  # noqa: E731
+    return make(4, 6, 32), make(4, 6, 32), make(32), make(32) if bias else None
+
+
+def test_opcheck(device):
+    x, r, w, b = arguments(device)
+    for bias, weight in ((b, w), (None, w), (None, None), (b, None)):
+        torch.library.opcheck(torch.ops.gradus.rms_norm, (x, weight, bias, EPS, 0.0, False, None))
+        torch.library.opcheck(torch.ops.gradus.add_rms_norm, (x, r, weight, bias, EPS, 1.0, True))
+    torch.library.opcheck(torch.ops.gradus.rms_norm, (x, w, None, EPS, 0.0, False, F64))
+    torch.library.opcheck(
+        torch.ops.gradus.rms_norm, (x.transpose(0, 1), w, None, EPS, 0.0, False, None))
+    with torch.no_grad():
+        y, rstd = torch.ops.gradus.rms_norm(x, w, b, EPS, 0.0, False, None)
+        for wanted in itertools.product((False, True), repeat=4):
+            torch.library.opcheck(torch.ops.gradus.rms_norm_backward,
+                                  (y, None, x, rstd, w, b, 0.0, False, list(wanted)))
+
+
+def test_the_op_and_the_eager_call_agree(device):
+    x, r, w, b = arguments(device)
+    for got, wanted in (
+        (gradus.rms_norm(x, w, b, eps=EPS),
+         torch.ops.gradus.rms_norm(x, w, b, EPS, 0.0, False, None)[0]),
+        (gradus.add_rms_norm(x, r, w, b, eps=EPS)[0],
+         torch.ops.gradus.add_rms_norm(x, r, w, b, EPS, 0.0, False)[0]),
+    ):  # fmt: skip
+        assert torch.equal(got, wanted)
+        dy = torch.randn_like(got)
+        both = [torch.autograd.grad(t, (x, w, b), dy) for t in (got, wanted)]
+        assert all(torch.equal(*pair) for pair in zip(*both))
+
+
+@pytest.mark.parametrize("dtype", [F32, F64], ids=str)
+def test_gradcheck_of_pytorch(device, dtype):
+    if dtype == F64:
+        x, r, w, b = arguments(device, F64)
+        f = lambda *t: gradus.rms_norm(*t, eps=0.1, offset=0.5)  # noqa: E731
+        g = lambda *t: gradus.add_rms_norm(*t, eps=0.1)  # noqa: E731
+        small = [t[..., :5].detach().requires_grad_() for t in (x, r, w, b)]
+        assert torch.autograd.gradcheck(f, small[:1] + small[2:])
+        assert torch.autograd.gradcheck(g, small)
+        assert torch.autograd.gradgradcheck(f, small[:1] + small[2:])
+        assert torch.autograd.gradgradcheck(g, small)
+    else:
+        x = leaf(3, 8, device=device)
+        y = gradus.rms_norm(x, eps=EPS)
+        (dx,) = torch.autograd.grad(y.square().sum(), x, create_graph=True)
+        assert dx.requires_grad
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_compile_fullgraph(device, dynamic):
+    x, r, w, b = arguments(device)
+
+    def f(x, r, w, b):
+        y, total = gradus.add_rms_norm(x * 2, r, w, b, eps=EPS)
+        return gradus.rms_norm(y.sin(), w, eps=EPS, offset=1.0) + total
+
+    compiled = torch.compile(f, fullgraph=True, dynamic=dynamic, backend="aot_eager")
+    for rows in (4, 3):
+        leaves = [t[:rows].detach().requires_grad_() if t.dim() > 1 else t for t in (x, r, w, b)]
+        want, got = f(*leaves), compiled(*leaves)
+        dy = torch.randn_like(want)
+        assert torch.allclose(got, want, atol=1e-5)
+        for a, c in zip(torch.autograd.grad(got, leaves, dy), torch.autograd.grad(want, leaves, dy)):
+            assert torch.allclose(a, c, atol=1e-4)
+
+
+def test_the_compiled_backward_is_ours():
+    x, _, w, _ = arguments("cpu")
+    seen = []
+
+    def look(graph, _):
+        seen.append(str(graph.graph))
+        return graph
+
+    from torch._dynamo.backends.common import aot_autograd
+
+    f = torch.compile(lambda x, w: gradus.rms_norm(x, w, eps=EPS), fullgraph=True,
+                      backend=aot_autograd(fw_compiler=look, bw_compiler=look))
+    f(x, w).sum().backward()
+    assert "gradus.rms_norm.default" in seen[0] and "rms_norm_backward" in seen[1]
+
+
+def test_inductor(device):
+    x, r, w, b = arguments(device)
+    q = leaf(4, 6, 3, 32, device=device)
+    f = lambda x, q: gradus.rms_norm(x * 2, w, b, eps=EPS) + gradus.rms_norm(  # noqa: E731
+        q.transpose(1, 2)[:, 1], w, eps=EPS)
+    got, want = torch.compile(f, fullgraph=True)(x, q), f(x, q)
+    assert torch.allclose(got, want, atol=1e-5)
+    dy = torch.randn_like(want)
+    for a, c in zip(torch.autograd.grad(got, (x, q, w), dy), torch.autograd.grad(want, (x, q, w), dy)):
+        assert torch.allclose(a, c, atol=1e-4)
+
+
+def test_export():
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = gradus.nn.RMSNorm(32)
+
+        def forward(self, x):
+            return self.norm(x)
+
+    x = torch.randn(4, 32)
+    model = Model()
+    assert torch.equal(torch.export.export(model, (x,)).module()(x), model(x))
+
+
+def test_autocast(device):
+    x, _, w, _ = arguments(device)
+    linear = torch.nn.Linear(32, 32, device=device)
+    with torch.autocast(device, BF16):
+        h = linear(x)
+        y = gradus.rms_norm(h, w, eps=EPS)
+        loss = linear(y).float().square().mean()
+    assert h.dtype == y.dtype == BF16
+    close(y, reference(h, w)[0], BF16)
+    loss.backward()
+    assert w.grad.dtype == F32 and x.grad.dtype == F32 and w.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_activation_checkpointing(device, reentrant):
+    from torch.utils.checkpoint import checkpoint
+
+    x, r, w, b = arguments(device)
+    f = lambda *t: gradus.add_rms_norm(*t, eps=EPS)[0].sin()  # noqa: E731
+    want = torch.autograd.grad(f(x, r, w, b).sum(), (x, r, w, b))
+    checkpoint(f, x, r, w, b, use_reentrant=reentrant).sum().backward()
+    assert all(torch.allclose(t.grad, g, atol=1e-6) for t, g in zip((x, r, w, b), want))
+
+
+def test_selective_checkpointing_sees_the_op(device):
+    from torch.utils.checkpoint import (CheckpointPolicy, checkpoint,
+                                        create_selective_checkpoint_contexts)
+
+    x, _, w, _ = arguments(device)
+    seen = []
+
+    def policy(ctx, op, *args, **kwargs):
+        seen.append(op)
+        return CheckpointPolicy.MUST_SAVE if op == torch.ops.gradus.rms_norm.default \
+            else CheckpointPolicy.PREFER_RECOMPUTE
+
+    contexts = lambda: create_selective_checkpoint_contexts(policy)  # noqa: E731
+    f = lambda x: gradus.rms_norm(x, w, eps=EPS).sin()  # noqa: E731
+    (want,) = torch.autograd.grad(f(x).sum(), x)
+    checkpoint(f, x, use_reentrant=False, context_fn=contexts).sum().backward()
+    assert torch.ops.gradus.rms_norm.default in seen
+    assert torch.allclose(x.grad, want, atol=1e-6)
+
+
+def test_in_place_change_of_x_is_noticed(device):
+    x, _, w, _ = arguments(device)
+    h = x * 1
+    y = gradus.rms_norm(h, w, eps=EPS)
+    h.add_(1)
+    with pytest.raises(RuntimeError, match="inplace"):
+        y.sum().backward()
+
+
+def test_meta_tensors():
+    x = torch.empty(4, 32, device="meta", dtype=BF16)
+    assert gradus.rms_norm(x, eps=EPS).shape == (4, 32)
+
+
+def test_threads_give_the_same_bits():
+    x, w = leaf(1000, 96), leaf(96)
+    results = []
+    before = torch.get_num_threads()
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        y = gradus.rms_norm(x, w, eps=EPS)
+        results.append((y, *torch.autograd.grad(y, (x, w), torch.ones(1000, 96))))
+    torch.set_num_threads(before)
+    assert all(torch.equal(a, b) for r in results[1:] for a, b in zip(results[0], r))
+
+
+# ---- Wrong input --------------------------------------------------------------------------------
+
+Z = torch.zeros
+WRONG = [
+    ((Z(4, 8), Z(9)), {}, "rms_norm: weight has shape [9], but the last dimension of x [4, 8] is 8"),
+    ((Z(4, 8), None, Z(9)), {},
+     "rms_norm: bias has shape [9], but the last dimension of x [4, 8] is 8"),
+    ((Z(4, 8), Z(3, 8)), {},
+     "rms_norm: weight has shape [3, 8], but the last dimension but one of x [4, 8] is 4"),
+    ((Z(4, 8), Z(1, 1, 8)), {}, "rms_norm: weight has shape [1, 1, 8], wanted one dimension, or two "
+     "for one row per head"),
+    ((Z(()),), {}, "rms_norm: x has no dimensions, wanted [..., N]"),
+    ((Z(4, 8),), {"eps": -1.0}, "rms_norm: eps is -1, wanted a finite number of at least 0"),
+    ((Z(4, 8),), {"eps": math.nan}, "rms_norm: eps is nan, wanted a finite number of at least 0"),
+    ((Z(4, 8),), {"offset": math.inf}, "rms_norm: offset is inf, wanted a finite number"),
+    ((Z(4, 8, dtype=torch.int64),), {},
+     "rms_norm: x is torch.int64, wanted float32, float64, bfloat16 or float16"),
+    ((Z(4, 8), Z(8, dtype=torch.complex64)), {},
+     "rms_norm: weight is torch.complex64, wanted float32, float64, bfloat16 or float16"),
+    ((Z(4, 8), Z(8), Z(8, dtype=F64)), {},
+     "rms_norm: bias is torch.float64, but weight is torch.float32"),
+    ((Z(4, 8), Z(4, 8), Z(8)), {},
+     "rms_norm: bias has shape [8], but that of weight is [4, 8]"),
+    ((Z(4, 8), Z(8, device="meta")), {}, "rms_norm: weight is on meta, but x is on cpu"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("case", WRONG, ids=lambda c: c[2])
+def test_wrong_input_raises_one_sentence(case):
+    inputs, options, sentence = case
+    with pytest.raises(ValueError) as error:
+        gradus.rms_norm(*inputs, **{"eps": EPS, **options})
+    assert str(error.value) == sentence
+
+
+def test_wrong_residual():
+    with pytest.raises(ValueError) as error:
+        gradus.add_rms_norm(Z(4, 8), Z(8, 4), eps=EPS)
+    assert str(error.value) == "add_rms_norm: residual has shape [8, 4], but that of x is [4, 8]"
+
+
+def test_wrong_input_under_compile():
+    f = torch.compile(lambda x, w: gradus.rms_norm(x, w, eps=EPS), backend="eager", fullgraph=True)
+    with pytest.raises(Exception, match=r"weight has shape \[9\], but the last dimension of x"):
+        f(Z(4, 8), Z(9))
+
+
+# ---- The module ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape, eps, affine", [(32, None, True), (32, 1e-6, False),
+                                                 ((6, 32), 1e-5, True), ([4, 6, 32], None, True)])
+def test_module_takes_the_place_of_torchs(device, shape, eps, affine):
+    kind = {"eps": eps, "elementwise_affine": affine, "device": device}
+    ours, theirs = gradus.nn.RMSNorm(shape, **kind), torch.nn.RMSNorm(shape, **kind)
+    if affine:
+        torch.nn.init.normal_(theirs.weight)
+    ours.load_state_dict(theirs.state_dict())
+    assert repr(ours) == repr(theirs)
+    x = leaf(4, 6, 32, device=device)
+    got, want = ours(x), theirs(x)
+    dy = torch.randn_like(want)
+    assert torch.allclose(got, want, atol=1e-5)
+    (a,), (b,) = torch.autograd.grad(got, x, dy, retain_graph=True), torch.autograd.grad(want, x, dy)
+    assert torch.allclose(a, b, atol=1e-5)
+
+
+def test_module_copies_and_pickles(tmp_path):
+    module = gradus.nn.RMSNorm(16)
+    torch.nn.init.normal_(module.weight)
+    x = torch.randn(4, 16)
+    torch.save(module, tmp_path / "module")
+    for other in (copy.deepcopy(module), torch.load(tmp_path / "module", weights_only=False)):
+        assert type(other) is gradus.nn.RMSNorm and torch.equal(other(x), module(x))
+
+
+def test_module_refuses_another_width():
+    for module in (gradus.nn.RMSNorm(16), gradus.nn.RMSNorm(16, elementwise_affine=False),
+                   gradus.nn.RMSNorm((4, 4))):
+        with pytest.raises(ValueError, match=r"x has shape \[2, 8\]|the last dimension of x \[2, 8\]"):
+            module(torch.zeros(2, 8))

@@ -1,0 +1,205 @@
+/* formula.c - numbers as a short formula: "dy - dy y^2" out of a column of numbers and what is known
+ * at each of its points. Products of powers are tried from the simplest on, first alone, then in
+ * pairs, by least squares; one is taken if it holds at every point. */
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gradcheck/check.h"
+
+enum { LOWEST = -2, HIGHEST = 3, PRODUCTS = 256, FEWEST = 5 };
+
+typedef struct gd_product {
+    int power[GD_SYMBOLS];
+    double *value; /* [points] */
+    double largest;
+} gd_product;
+
+double gd_check_fraction(double x, double tolerance, gd_text *text)
+{
+    for (int q = 1; q <= 12; q++) {
+        double p = round(x * q);
+        if (p == 0 || fabs(p) > 64 || !(fabs(x - p / q) <= tolerance)) continue;
+        snprintf(text->text, sizeof text->text, q == 1 ? "%g" : "%g/%d", p, q);
+        return p / q;
+    }
+    return 0;
+}
+
+gd_text gd_check_factor(const gd_argument *a, double factor, double tolerance)
+{
+    gd_text text;
+    for (int axis = 0; axis < a->ndim; axis++) {
+        const double n = (double)a->shape[axis];
+        const struct {
+            double value;
+            const char *text;
+        } known[] = {{n, "%g, the size of axis %d"},
+                     {1 / n, "1/%g, the size of axis %d"},
+                     {n / (n - 1), "n/(n - 1), n = %g the size of axis %d"}};
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+            /* Small ones are fractions of anything. */
+            if (n < (i == 2 ? 13 : 5) || !(fabs(factor - known[i].value) <= tolerance)) continue;
+            snprintf(text.text, sizeof text.text, known[i].text, n, axis);
+            return text;
+        }
+    }
+    if (gd_check_fraction(factor, tolerance, &text) != 0) return text;
+    for (int digits = 3; digits <= 15; digits++) { /* as many as were measured */
+        const double unit = pow(10, digits - 1 - floor(log10(fabs(factor))));
+        snprintf(text.text, sizeof text.text, "%.*g", digits, factor);
+        if (fabs(round(factor * unit) / unit - factor) <= tolerance) break;
+    }
+    return text;
+}
+
+/* ---- The products ------------------------------------------------------------------------- */
+
+static void next_powers(int *power, int symbols)
+{
+    int k = 0;
+    while (k < symbols && power[k] == HIGHEST) power[k++] = LOWEST;
+    if (k < symbols) power[k]++;
+}
+
+/* Fills p->value. False where it is not finite everywhere. */
+static bool evaluate(const gd_points *at, gd_product *p)
+{
+    p->largest = 0;
+    for (int64_t i = 0; i < at->count; i++) {
+        double v = at->weight ? at->weight[i] : 1;
+        for (int k = 0; k < at->symbols; k++)
+            if (p->power[k]) v *= pow(at->value[k][i], p->power[k]);
+        if (!isfinite(v)) return false;
+        p->value[i] = v;
+        p->largest = fmax(p->largest, fabs(v));
+    }
+    return p->largest > 0;
+}
+
+/* Those with powers whose sizes add up to at most 3, the simplest first. */
+static int make_products(gd_checker *c, const gd_points *at, gd_product *list)
+{
+    int count = 0, all = 1;
+    for (int k = 0; k < at->symbols; k++) all *= HIGHEST - LOWEST + 1;
+    for (int size = 0; size <= 3; size++) {
+        int power[GD_SYMBOLS] = {LOWEST, LOWEST, LOWEST, LOWEST, LOWEST};
+        for (int i = 0; i < all; i++, next_powers(power, at->symbols)) {
+            int sum = 0;
+            for (int k = 0; k < at->symbols; k++) sum += power[k] < 0 ? -power[k] : power[k];
+            if (sum != size || count == PRODUCTS) continue;
+            gd_product *p = &list[count];
+            memcpy(p->power, power, sizeof power);
+            if (!p->value) p->value = gd_check_numbers(c, at->count);
+            if (p->value && evaluate(at, p)) count++;
+        }
+    }
+    return count;
+}
+
+/* ---- Fits --------------------------------------------------------------------------------- */
+
+static double dot(const double *a, const double *b, int64_t n)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += a[i] * b[i];
+    return sum;
+}
+
+/* Whether a pa + b pb is the target, once a and b are the fractions that they must be. */
+static bool holds(const gd_points *at, const double *target, double tolerance, const gd_product *pa,
+                  const gd_product *pb, double *a, double *b)
+{
+    gd_text text;
+    *a = gd_check_fraction(*a, tolerance / pa->largest, &text);
+    if (pb) *b = gd_check_fraction(*b, tolerance / pb->largest, &text);
+    if (*a == 0 || (pb && *b == 0)) return false;
+    for (int64_t i = 0; i < at->count; i++) {
+        double sum = *a * pa->value[i] + (pb ? *b * pb->value[i] : 0);
+        if (!(fabs(sum - target[i]) <= tolerance)) return false;
+    }
+    return true;
+}
+
+static bool fits_pair(const gd_points *at, const double *target, double tolerance,
+                      const gd_product *pa, const gd_product *pb, double *a, double *b)
+{
+    int64_t n = at->count;
+    double aa = dot(pa->value, pa->value, n), bb = dot(pb->value, pb->value, n);
+    double ab = dot(pa->value, pb->value, n), at_a = dot(pa->value, target, n);
+    double at_b = dot(pb->value, target, n), det = aa * bb - ab * ab;
+    if (!(det > 1e-6 * aa * bb)) return false; /* one is nearly a multiple of the other */
+    *a = (at_a * bb - at_b * ab) / det;
+    *b = (at_b * aa - at_a * ab) / det;
+    return holds(at, target, tolerance, pa, pb, a, b);
+}
+
+/* ---- Words -------------------------------------------------------------------------------- */
+
+static void append(gd_text *text, const char *more)
+{
+    size_t used = strlen(text->text);
+    snprintf(text->text + used, sizeof text->text - used, "%s", more);
+}
+
+/* " x^2 z", the powers of one sign; returns how many. */
+static int append_powers(gd_text *text, const gd_points *at, const int *power, int sign)
+{
+    int count = 0;
+    for (int k = 0; k < at->symbols; k++) {
+        const int p = sign * power[k];
+        char exponent[16] = "";
+        if (p <= 0) continue;
+        if (p > 1) snprintf(exponent, sizeof exponent, "^%d", p);
+        if (count++ || (sign > 0 && *text->text)) append(text, " ");
+        append(text, at->name[k]);
+        append(text, exponent);
+    }
+    return count;
+}
+
+static gd_text product_text(const gd_points *at, const gd_product *p, double factor,
+                            const char *unit)
+{
+    gd_text text = {""}, number = {""}, below = {""};
+    if (fabs(factor) != 1) gd_check_fraction(fabs(factor), 1e-12, &number);
+    append(&text, number.text);
+    if (*number.text && *unit) append(&text, " ");
+    append(&text, unit);
+    append_powers(&text, at, p->power, 1);
+    if (!*text.text) append(&text, "1");
+    const int count = append_powers(&below, at, p->power, -1);
+    if (count) append(&text, count > 1 ? "/(" : "/");
+    append(&text, below.text);
+    if (count > 1) append(&text, ")");
+    return text;
+}
+
+bool gd_check_formula(gd_checker *c, const gd_points *at, const double *target, double tolerance,
+                      int terms, const char *unit, gd_text *text)
+{
+    gd_product *list = gd_check_allocate(c, PRODUCTS, sizeof *list);
+    const int count = list ? make_products(c, at, list) : 0;
+    double a = 0, b = 0;
+    if (at->count < FEWEST) return false;
+    *text = (gd_text){""};
+    for (int i = 0; i < count; i++) {
+        const gd_product *p = &list[i];
+        a = dot(p->value, target, at->count) / dot(p->value, p->value, at->count);
+        if (!holds(at, target, tolerance, p, NULL, &a, &b)) continue;
+        if (a < 0) append(text, "-");
+        append(text, product_text(at, p, a, unit).text);
+        return true;
+    }
+    for (int j = 1; j < count && terms > 1; j++) {
+        for (int i = 0; i < j; i++) {
+            if (!fits_pair(at, target, tolerance, &list[i], &list[j], &a, &b)) continue;
+            if (a < 0) append(text, "-");
+            append(text, product_text(at, &list[i], a, unit).text);
+            append(text, b < 0 ? " - " : " + ");
+            append(text, product_text(at, &list[j], b, unit).text);
+            return true;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,552 @@
+/* jacobian.c - which dy reaches which gradient, and with what factor.
+ *
+ * A backward is linear in dy, so cotangents of a single 1 show its Jacobian column by column; the
+ * moved inputs show the true one row by row. Comparing them entry by entry says more than any sum
+ * over dy: a dy that is left out, one that is taken from the wrong place, a factor that depends on
+ * where dy comes from. "None" means a zero with all its bits, which is what no dependence gives. */
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gradcheck/check.h"
+
+enum { MOST_COLUMNS = 1024, MOST_ENTRIES = 1 << 18 };
+
+typedef struct gd_jacobian {
+    const gd_census *s;
+    gd_checker *c;
+    const gd_argument *a;
+    const gd_result *y;
+    int64_t rows, columns;      /* elements of the gradient, and of dy */
+    const int64_t *at;          /* [rows] */
+    double *analytic, *numeric; /* [rows][columns] */
+    double tolerance;
+    bool alike; /* x and y have one shape */
+    gd_gradcheck_input *out;
+    int64_t missing, extra, off; /* entries of that kind; the first of the first two: */
+    int64_t missing_at, extra_at;
+} gd_jacobian;
+
+static double analytic(const gd_jacobian *j, int64_t r, int64_t k)
+{
+    return j->analytic[r * j->columns + k];
+}
+
+static double numeric(const gd_jacobian *j, int64_t r, int64_t k)
+{
+    return j->numeric[r * j->columns + k];
+}
+
+static bool near(const gd_jacobian *j, double a, double b)
+{
+    return fabs(a - b) <= j->tolerance;
+}
+
+/* ---- Measuring ---------------------------------------------------------------------------- */
+
+static gd_status measure(gd_jacobian *j)
+{
+    gd_checker *c = j->c;
+    double largest = 0;
+    for (int64_t r = 0; r < j->rows; r++) {
+        gd_move move = {.input = j->s->input, .element = j->at[r]};
+        gd_status status = gd_check_slopes(c, &move, c->options.step, c->slope);
+        if (status) return status;
+        double apart = 2 * c->options.step * j->a->scale * c->moved[j->at[r]];
+        for (int64_t k = 0; k < j->columns; k++) {
+            double slope = (j->y->plus[k] - j->y->minus[k]) / apart;
+            if (slope == 0 && j->y->plus[k] != j->y->base[k]) slope = DBL_MIN; /* yet it moves */
+            j->numeric[r * j->columns + k] = slope;
+            largest = fmax(largest, fabs(slope));
+        }
+    }
+    j->tolerance = j->s->rtol * largest;
+    return GD_OK;
+}
+
+static gd_status ask_backward(gd_jacobian *j)
+{
+    double **gradient, *dy = gd_check_numbers(j->c, j->columns);
+    gd_status status = gd_check_make_gradients(j->c, &gradient);
+    if (!dy) return GD_ERROR_MEMORY;
+    for (int64_t k = 0; k < j->columns && !status; k++) {
+        gd_run run = {.cotangent = &dy};
+        dy[k] = 1;
+        status = gd_check_backward(j->c, &run, gradient);
+        dy[k] = 0;
+        for (int64_t r = 0; r < j->rows; r++)
+            j->analytic[r * j->columns + k] = gradient[j->s->input][j->at[r]];
+    }
+    return status;
+}
+
+/* Whether the gradients are what the analytic Jacobian makes of dy, for each set; if not, whether
+ * they are the same for each. */
+static bool linear(const gd_jacobian *j, bool *same)
+{
+    bool yes = true;
+    *same = j->s->end > 1;
+    for (int set = 0; set < j->s->end; set++) {
+        const double *dy = j->c->cotangent[set][0], *gradient = j->c->analytic[set][j->s->input];
+        const double slack = j->s->rtol * j->s->scale[set];
+        for (int64_t r = 0; r < j->rows; r++) {
+            double sum = 0, first = j->c->analytic[0][j->s->input][j->at[r]];
+            for (int64_t k = 0; k < j->columns; k++) sum += analytic(j, r, k) * dy[k];
+            yes = yes && fabs(sum - gradient[j->at[r]]) <= slack;
+            *same = *same && fabs(first - gradient[j->at[r]]) <= slack;
+        }
+    }
+    return yes;
+}
+
+/* Whether the backward gives the same again; if not, nothing here means anything. */
+static gd_status repeats(gd_jacobian *j, bool *yes)
+{
+    double **gradient;
+    gd_status status = gd_check_make_gradients(j->c, &gradient);
+    gd_run run = {.cotangent = j->c->cotangent[j->s->set]};
+    if (!status) status = gd_check_backward(j->c, &run, gradient);
+    *yes = !status && !memcmp(gradient[j->s->input], j->c->analytic[j->s->set][j->s->input],
+                              (size_t)j->a->count * sizeof(double));
+    return status;
+}
+
+/* ---- Which dy ----------------------------------------------------------------------------- */
+
+static gd_text place_of_dy(const gd_jacobian *j, int64_t k)
+{
+    gd_text text;
+    snprintf(text.text, sizeof text.text, "dy%.180s",
+             gd_check_place(j->y->ndim, j->y->shape, k).text);
+    return text;
+}
+
+static gd_text place_of_x(const gd_jacobian *j, int64_t r)
+{
+    gd_text text;
+    snprintf(text.text, sizeof text.text, "%.60s%.120s", j->a->name,
+             gd_check_place(j->a->ndim, j->a->shape, j->at[r]).text);
+    return text;
+}
+
+static int64_t index_of(int ndim, const int64_t *shape, int64_t element, int axis)
+{
+    for (int k = ndim - 1; k > axis; k--) element /= shape[k];
+    return element % shape[axis];
+}
+
+static bool is_missing(const gd_jacobian *j, int64_t r, int64_t k)
+{
+    return analytic(j, r, k) == 0 && fabs(numeric(j, r, k)) > j->tolerance;
+}
+
+static bool is_extra(const gd_jacobian *j, int64_t r, int64_t k)
+{
+    return numeric(j, r, k) == 0 && fabs(analytic(j, r, k)) > j->tolerance;
+}
+
+static void count_entries(gd_jacobian *j)
+{
+    j->missing_at = j->extra_at = -1;
+    for (int64_t r = 0; r < j->rows; r++) {
+        for (int64_t k = 0; k < j->columns; k++) {
+            if (is_missing(j, r, k)) {
+                if (!j->missing++) j->missing_at = r * j->columns + k;
+            } else if (is_extra(j, r, k)) {
+                if (!j->extra++) j->extra_at = r * j->columns + k;
+            } else {
+                j->off += !near(j, analytic(j, r, k), numeric(j, r, k));
+            }
+        }
+    }
+}
+
+/* The columns that are marked as one place, "dy[3, :]"; "" if they are no such box. */
+static gd_text box(const gd_jacobian *j, const bool *marked, bool mark)
+{
+    const gd_result *y = j->y;
+    gd_text text = {"dy["};
+    int64_t count = 0, inside = 1, first = -1;
+    for (int64_t k = 0; k < j->columns; k++) {
+        if (marked[k] != mark) continue;
+        if (first < 0) first = k;
+        count++;
+    }
+    for (int axis = 0; axis < y->ndim && first >= 0; axis++) {
+        bool one = true;
+        int64_t index = index_of(y->ndim, y->shape, first, axis);
+        for (int64_t k = 0; k < j->columns; k++)
+            if (marked[k] == mark) one = one && index_of(y->ndim, y->shape, k, axis) == index;
+        size_t used = strlen(text.text);
+        const char *comma = axis ? ", " : "";
+        if (!one) inside *= y->shape[axis];
+        if (one)
+            snprintf(text.text + used, sizeof text.text - used, "%s%lld", comma, (long long)index);
+        else
+            snprintf(text.text + used, sizeof text.text - used, "%s:", comma);
+    }
+    strcat(text.text, "]"); /* 8 indices of at most 20 characters leave room */
+    return first < 0 || count != inside ? (gd_text){""} : text;
+}
+
+/* All that is missing belongs to dys that no element takes. */
+static bool dy_left_out(const gd_jacobian *j)
+{
+    bool *taken = gd_check_allocate(j->c, j->columns, sizeof *taken);
+    if (!taken || j->off) return false;
+    for (int64_t k = 0; k < j->columns; k++) {
+        bool needed = false;
+        for (int64_t r = 0; r < j->rows; r++) {
+            taken[k] = taken[k] || analytic(j, r, k) != 0;
+            needed = needed || numeric(j, r, k) != 0;
+        }
+        taken[k] = taken[k] || !needed;
+    }
+    for (int64_t r = 0; r < j->rows; r++)
+        for (int64_t k = 0; k < j->columns; k++)
+            if (taken[k] && is_missing(j, r, k)) return false;
+    const gd_text without = box(j, taken, false), with = box(j, taken, true);
+    if (*without.text)
+        gd_check_say(j->out, "%s is left out", without.text);
+    else if (*with.text)
+        gd_check_say(j->out, "of dy only %s is used", with.text);
+    return *without.text || *with.text;
+}
+
+/* Of several dys that should be added up for an element, only the last (or the first) are. */
+static bool overwritten(const gd_jacobian *j)
+{
+    bool last = !j->off, first = !j->off;
+    for (int64_t r = 0; r < j->rows; r++) {
+        int64_t low[2] = {j->columns, j->columns}, high[2] = {-1, -1}; /* kept, missing */
+        for (int64_t k = 0; k < j->columns; k++) {
+            int kind = is_missing(j, r, k);
+            if (!kind && analytic(j, r, k) == 0) continue;
+            if (k < low[kind]) low[kind] = k;
+            high[kind] = k;
+        }
+        if (high[1] < 0) continue;
+        last = last && high[0] >= 0 && low[0] > high[1];
+        first = first && high[0] >= 0 && high[0] < low[1];
+    }
+    if (last || first)
+        gd_check_say(j->out,
+                     "of several dy that add up in %s only the %s counts: overwritten, not added",
+                     place_of_x(j, j->missing_at / j->columns).text, last ? "last" : "first");
+    return last || first;
+}
+
+/* The axis along which alone each entry of a kind leads from its element to its dy; -1: none. */
+static int axis_of(const gd_jacobian *j, bool (*kind)(const gd_jacobian *, int64_t, int64_t))
+{
+    for (int axis = 0; axis < j->y->ndim && j->alike; axis++) {
+        bool all = true;
+        for (int64_t r = 0; r < j->rows && all; r++)
+            for (int64_t k = 0; k < j->columns && all; k++)
+                for (int other = 0; other < j->y->ndim && kind(j, r, k); other++)
+                    all = all &&
+                          (other == axis || index_of(j->y->ndim, j->y->shape, j->at[r], other) ==
+                                                index_of(j->y->ndim, j->y->shape, k, other));
+        if (all) return axis;
+    }
+    return -1;
+}
+
+/* Each element takes its own dy alone. */
+static bool own_alone(const gd_jacobian *j)
+{
+    for (int64_t r = 0; r < j->rows; r++)
+        for (int64_t k = 0; k < j->columns; k++)
+            if (analytic(j, r, k) != 0 && k != j->at[r]) return false;
+    if (!j->alike) return false;
+    const int axis = axis_of(j, is_missing);
+    gd_check_say(j->out, "each element takes its own dy alone: a sum");
+    if (axis >= 0) gd_check_say(j->out, " along axis %d", axis);
+    gd_check_say(j->out, " is missing");
+    return true;
+}
+
+static void wrong_places(const gd_jacobian *j)
+{
+    const int64_t at = j->missing ? j->missing_at : j->extra_at;
+    const gd_text x = place_of_x(j, at / j->columns), dy = place_of_dy(j, at % j->columns);
+    const int from = axis_of(j, is_extra), to = axis_of(j, is_missing);
+    if (!j->missing)
+        gd_check_say(j->out, "%s takes from %s, though y does not depend on it there", x.text,
+                     dy.text);
+    else if (!j->extra)
+        gd_check_say(j->out, "%s takes nothing from %s", x.text, dy.text);
+    else if (from >= 0 && to >= 0 && from != to)
+        gd_check_say(j->out, "a sum runs along axis %d instead of axis %d", from, to);
+    else
+        gd_check_say(j->out, "%s takes nothing from %s, but %s takes from %s", x.text, dy.text,
+                     place_of_x(j, j->extra_at / j->columns).text,
+                     place_of_dy(j, j->extra_at % j->columns).text);
+}
+
+static bool transposed(const gd_jacobian *j)
+{
+    if (j->rows != j->columns || j->rows != j->a->count) return false;
+    for (int64_t r = 0; r < j->rows; r++)
+        for (int64_t k = 0; k < j->columns; k++)
+            if (!near(j, analytic(j, r, k), numeric(j, k, r))) return false;
+    gd_check_say(j->out, "the forward's own matrix is applied to dy, not its transpose");
+    return true;
+}
+
+/* ---- With what factor --------------------------------------------------------------------- */
+
+static void add_symbol(gd_points *p, const char *name, double *value)
+{
+    if (p->symbols == GD_SYMBOLS || !value) return;
+    p->name[p->symbols] = name;
+    p->value[p->symbols++] = value;
+}
+
+/* The values of an input as broadcast over the chosen elements of y; NULL if it cannot be. */
+static double *over_y(const gd_jacobian *j, const gd_argument *a, int64_t count, const int64_t *at)
+{
+    const gd_result *y = j->y;
+    double *value = NULL;
+    if (!a->given || a->ndim > y->ndim || !gd_dtype_is_real(a->dtype)) return NULL;
+    for (int axis = 0; axis < a->ndim; axis++)
+        if (a->shape[axis] != 1 && a->shape[axis] != y->shape[y->ndim - a->ndim + axis])
+            return NULL;
+    value = gd_check_numbers(j->c, count);
+    for (int64_t i = 0; i < count && value; i++) {
+        int64_t from = 0;
+        for (int axis = 0; axis < a->ndim; axis++)
+            from = from * a->shape[axis] +
+                   (a->shape[axis] == 1
+                        ? 0
+                        : index_of(y->ndim, y->shape, at[i], y->ndim - a->ndim + axis));
+        value[i] = a->value[from];
+    }
+    return value;
+}
+
+/* What is known at the elements `at` of y: the output and the inputs that spread over it. */
+static gd_points points_over_y(const gd_jacobian *j, int64_t count, const int64_t *at)
+{
+    gd_points p = {.count = count};
+    double *y = gd_check_numbers(j->c, count);
+    for (int64_t i = 0; i < count && y; i++) y[i] = j->y->base[at[i]];
+    for (int i = 0; i < j->c->inputs; i++)
+        add_symbol(&p, j->c->input[i].name, over_y(j, &j->c->input[i], count, at));
+    add_symbol(&p, "y", y);
+    return p;
+}
+
+/* Factors that entries have too much, by the dy they come from or the element they go to. Entries
+ * are all, or those alone that come from the dy of other elements. */
+typedef struct gd_factors {
+    bool others, by_row;
+    int64_t count;
+    int64_t *at;    /* [count] elements of y at which a factor is known */
+    double *factor; /* [count] */
+    double *weight; /* [count] how large the entries are that show it */
+} gd_factors;
+
+/* Entry (i, m) of the Jacobian, turned so that a factor belongs to an i. False: it does not count. */
+static bool entry(const gd_jacobian *j, const gd_factors *f, int64_t i, int64_t m, double *a,
+                  double *n)
+{
+    const int64_t r = f->by_row ? i : m, k = f->by_row ? m : i;
+    *a = analytic(j, r, k);
+    *n = numeric(j, r, k);
+    return !f->others || k != j->at[r];
+}
+
+/* Whether all entries are the true ones times a factor for each i. */
+static bool find_factors(const gd_jacobian *j, gd_factors *f)
+{
+    const int64_t outer = f->by_row ? j->rows : j->columns, inner = j->rows + j->columns - outer;
+    double a, n;
+    f->at = gd_check_allocate(j->c, outer, sizeof *f->at);
+    f->factor = gd_check_numbers(j->c, outer);
+    f->weight = gd_check_numbers(j->c, outer);
+    if (!f->at || !f->factor || !f->weight) return false;
+    for (int64_t i = 0; i < outer; i++) {
+        double an = 0, nn = 0;
+        for (int64_t m = 0; m < inner; m++) {
+            if (!entry(j, f, i, m, &a, &n)) continue;
+            an += a * n;
+            nn += n * n;
+        }
+        const double factor = nn > 0 ? an / nn : 1;
+        for (int64_t m = 0; m < inner; m++)
+            if (entry(j, f, i, m, &a, &n) && !near(j, a, factor * n)) return false;
+        if (!(sqrt(nn) > 100 * j->tolerance)) continue;
+        f->at[f->count] = f->by_row ? j->at[i] : i;
+        f->factor[f->count] = factor;
+        f->weight[f->count++] = sqrt(nn);
+    }
+    return f->count > 0;
+}
+
+/* Whether the factor is the same at all elements that have one index along the axis (-1: at all),
+ * several for each. */
+static bool one_along(const gd_jacobian *j, const gd_factors *f, int axis)
+{
+    const int64_t size = axis < 0 ? 1 : j->y->shape[axis];
+    double *mean = gd_check_numbers(j->c, 2 * size);
+    if (!mean || f->count < 3 * size) return false;
+    for (int pass = 0; pass < 2; pass++) {
+        for (int64_t i = 0; i < f->count; i++) {
+            int64_t at = axis < 0 ? 0 : index_of(j->y->ndim, j->y->shape, f->at[i], axis);
+            double w = f->weight[i], *sum = mean + 2 * at;
+            if (pass && !(w * fabs(f->factor[i] - sum[0] / sum[1]) <= j->tolerance)) return false;
+            if (pass) continue;
+            sum[0] += w * w * f->factor[i];
+            sum[1] += w * w;
+        }
+    }
+    return true;
+}
+
+/* Says what the factors are, if they are anything simple. */
+static bool say_factors(const gd_jacobian *j, const gd_factors *f)
+{
+    const char *what = f->others ? "what comes from the dy of other elements" : "dy";
+    double largest = 0, *target = gd_check_numbers(j->c, f->count);
+    gd_text text;
+    gd_points p = points_over_y(j, f->count, f->at);
+    if (!target) return false;
+    for (int64_t i = 0; i < f->count; i++) {
+        target[i] = f->weight[i] * f->factor[i];
+        largest = fmax(largest, f->weight[i]);
+    }
+    if (one_along(j, f, -1)) {
+        if (fabs(f->factor[0] - 1) * largest <= j->tolerance) return false;
+        if (fabs(f->factor[0] + 1) * largest <= j->tolerance)
+            gd_check_say(j->out, "%s has the wrong sign", what);
+        else
+            gd_check_say(j->out, "%s has a factor %s too much", what,
+                         gd_check_factor(j->a, f->factor[0], j->tolerance / largest).text);
+        return true;
+    }
+    double *exp_y = gd_check_numbers(j->c, f->count);
+    for (int64_t i = 0; i < f->count && exp_y; i++) exp_y[i] = exp(j->y->base[f->at[i]]);
+    add_symbol(&p, "exp(y)", exp_y);
+    p.weight = f->weight;
+    if (gd_check_formula(j->c, &p, target, j->tolerance, 1, "", &text)) {
+        gd_check_say(j->out, "%s has a factor %s too much", what, text.text);
+        return true;
+    }
+    for (int axis = 0; axis < j->y->ndim && !f->by_row; axis++) {
+        if (!one_along(j, f, axis)) continue;
+        gd_check_say(j->out, "%s has a factor for each index along its axis %d", what, axis);
+        return true;
+    }
+    return false;
+}
+
+static bool factors(const gd_jacobian *j)
+{
+    for (int others = 0; others <= j->alike; others++) {
+        for (int by_row = 0; by_row <= j->alike; by_row++) {
+            gd_factors f = {.others = others, .by_row = by_row};
+            if (find_factors(j, &f) && say_factors(j, &f)) return true;
+        }
+    }
+    return false;
+}
+
+/* Every dy is taken as it is, where it should have a factor. */
+static bool no_factor(const gd_jacobian *j)
+{
+    bool factor = false;
+    for (int64_t i = 0; i < j->rows * j->columns; i++) {
+        if (j->numeric[i] == 0 && j->analytic[i] == 0) continue;
+        if (j->numeric[i] == 0 || !near(j, j->analytic[i], 1)) return false;
+        factor = factor || !near(j, fabs(j->numeric[i]), 1);
+    }
+    if (factor) gd_check_say(j->out, "dy is added up as it is, without a factor");
+    return factor;
+}
+
+/* ---- As a formula ------------------------------------------------------------------------- */
+
+/* Where each dy goes to one element, that is dy times a slope: which one? */
+static bool slopes(const gd_jacobian *j)
+{
+    int64_t count = 0, *at = gd_check_allocate(j->c, j->columns, sizeof *at);
+    double *a = gd_check_numbers(j->c, j->columns), *n = gd_check_numbers(j->c, j->columns);
+    gd_text is, wanted;
+    if (!at || !a || !n) return false;
+    for (int64_t k = 0; k < j->columns; k++) {
+        int64_t here = count;
+        for (int64_t r = 0; r < j->rows; r++) {
+            if (analytic(j, r, k) == 0 && numeric(j, r, k) == 0) continue;
+            if (count > here) return false;
+            at[count] = k;
+            a[count] = analytic(j, r, k);
+            n[count++] = numeric(j, r, k);
+        }
+    }
+    const gd_points p = points_over_y(j, count, at);
+    if (gd_check_formula(j->c, &p, a, j->tolerance, 2, "dy", &is)) {
+        gd_check_say(j->out, "%s is %s", j->rows < count ? "what is added up" : "it", is.text);
+        if (gd_check_formula(j->c, &p, n, j->tolerance, 2, "dy", &wanted))
+            gd_check_say(j->out, " instead of %s", wanted.text);
+        return true;
+    }
+    for (int64_t i = 0; i < count; i++) n[i] -= a[i];
+    if (!gd_check_formula(j->c, &p, n, j->tolerance, 2, "dy", &wanted)) return false;
+    gd_check_say(j->out, "the term %s is missing", wanted.text);
+    return true;
+}
+
+/* ---- All ---------------------------------------------------------------------------------- */
+
+static void look(gd_jacobian *j)
+{
+    bool same = false;
+    if (!linear(j, &same)) {
+        gd_check_say(j->out, same ? "it is the same for every dy: dy is not used"
+                                  : "it is not linear in dy");
+        return;
+    }
+    count_entries(j);
+    if (transposed(j)) return;
+    if (j->missing && !j->extra && (own_alone(j) || dy_left_out(j) || overwritten(j))) return;
+    if (slopes(j) || no_factor(j) || factors(j)) return;
+    if (j->missing || j->extra) wrong_places(j);
+}
+
+/* The elements that were judged right or wrong, not those at a kink. */
+static gd_status choose_rows(gd_jacobian *j)
+{
+    const gd_census *s = j->s;
+    int64_t *at = gd_check_allocate(j->c, s->count, sizeof *at);
+    if (!at) return GD_ERROR_MEMORY;
+    for (int64_t e = 0; e < s->count; e++)
+        if (s->state[s->set][e] == GD_STATE_RIGHT || s->state[s->set][e] == GD_STATE_WRONG)
+            at[j->rows++] = s->at[e];
+    j->at = at;
+    j->analytic = gd_check_numbers(j->c, j->rows * j->columns);
+    j->numeric = gd_check_numbers(j->c, j->rows * j->columns);
+    return j->analytic && j->numeric ? GD_OK : GD_ERROR_MEMORY;
+}
+
+gd_status gd_check_jacobian(const gd_census *s, gd_gradcheck_input *out)
+{
+    gd_checker *c = s->c;
+    const gd_result *y = &c->output[0];
+    gd_jacobian j = {.s = s, .c = c, .a = s->argument, .y = y, .columns = y->count, .out = out};
+    bool fine = c->outputs == 1 && y->count <= MOST_COLUMNS &&
+                s->count * y->count <= MOST_ENTRIES && !c->options.only_element;
+    if (!fine) return GD_OK;
+    j.alike =
+        j.a->ndim == y->ndim && !memcmp(j.a->shape, y->shape, (size_t)y->ndim * sizeof *y->shape);
+    gd_status status = repeats(&j, &fine);
+    if (!fine || status) return status;
+    status = choose_rows(&j);
+    if (!status) status = measure(&j);
+    if (!status) status = ask_backward(&j);
+    for (int64_t i = 0; i < j.rows * j.columns; i++)
+        fine = fine && isfinite(j.analytic[i]) && isfinite(j.numeric[i]);
+    if (!status && fine && j.tolerance > 0) look(&j);
+    return status ? status : gd_error_status(c->ctx);
+}
