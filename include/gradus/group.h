@@ -103,6 +103,9 @@ GD_API void gd_group_slice(const gd_group *group, int rank, int64_t n, int64_t *
  * order of ranks, in all [ranks * bytes]. Of no bytes, it is a barrier. */
 GD_API gd_status gd_group_gather(gd_group *group, const void *mine, size_t bytes, void *all);
 
+/* Everybody's data[bytes] become those of rank 0. */
+GD_API gd_status gd_group_tell(gd_group *group, void *data, size_t bytes);
+
 /* ---- Shared parameters -------------------------------------------------------------------- */
 
 typedef struct gd_share_options {
