@@ -47,6 +47,9 @@ probe_katex()
         node -e 'require("/usr/share/javascript/katex/katex.js")' >/dev/null 2>&1
 }
 probe_marked() { node -e 'require("/usr/share/nodejs/marked")' >/dev/null 2>&1; }
+# What study/tests/chromium.js looks for.
+probe_chromium() { command -v chromium || command -v chromium-browser || command -v google-chrome; } \
+    >/dev/null
 probe_graphviz() { command -v dot >/dev/null; }
 probe_make() { command -v ninja || command -v make; } >/dev/null
 probe_cmake()

@@ -1,15 +1,16 @@
 /* backward.c - the walk back along the tape: the chain rule, node by node. A node's backward turns
  * dy, the gradient of the loss with respect to its outputs, into dx = J^T dy, that with respect to
  * its inputs (J is the Jacobian of its forward). The gradient of a tensor that several nodes read
- * is the sum of what they give.
+ * is the sum of their contributions.
  *
  * The gradient of a tensor is complete when every node that read it has been visited. Since a node
  * only reads what earlier nodes made, going through the tape from the end visits all readers of a
- * tensor before its maker, and one pass is enough. What happens at one node is in backward_call.c.
+ * tensor before the node that made it, and one pass is enough. What happens at one node is in
+ * backward_call.c.
  *
- * Two rules keep memory small. A value is given back to the pool when the last backward that reads
- * it has run (storage->readers). And the gradient of an intermediate is given back as soon as its
- * maker has used it. */
+ * Two rules keep memory small. A value returns to the pool when the last backward that reads it has
+ * run (storage->readers), and the gradient of an intermediate as soon as the node that made the
+ * tensor has used it. */
 #include "share.h"
 
 #include <math.h>
@@ -17,7 +18,7 @@
 
 /* ---- The beginning ---------------------------------------------------------------------- */
 
-/* Where the caller gives no cotangent, the walk begins with dy = 1: the gradient of the sum. */
+/* Without a cotangent, the walk begins with dy = 1: the gradient of the sum. */
 static gd_status seed_ones(gd_tensor *t)
 {
     gd_context *ctx = t->ctx;
@@ -150,7 +151,7 @@ static void drop_gradients(gd_node *node)
 
 /* ---- One node --------------------------------------------------------------------------- */
 
-/* What the backward reads must be there, and be what the forward saw. */
+/* The values that the backward reads must exist, and must be those that the forward saw. */
 static gd_status check_value(const gd_node *node, const gd_tensor *t, const char *role,
                              uint32_t version)
 {
@@ -164,7 +165,7 @@ static gd_status check_value(const gd_node *node, const gd_tensor *t, const char
     if (version != t->storage->version) {
         return gd_fail(t->ctx, GD_ERROR_STATE,
                        "%s: its backward needs the %s %s as it was in the forward, but that was "
-                       "written since",
+                       "overwritten since",
                        name, role, gd_shape_text(t).text);
     }
     return GD_OK;
@@ -233,8 +234,8 @@ static void tell_complete(gd_tensor *leaf)
     if (!told && leaf->bucket) gd_share_arrived(leaf->bucket);
 }
 
-/* The node was the last of a leaf's uses. Those in segments count, too: they were counted when the
- * segment ran first. */
+/* The node was the last use of a leaf. Uses in segments count too, since the segment's first
+ * run. */
 static void finish_uses(gd_node *node)
 {
     for (int i = 0; i < node->inputs; i++) {
@@ -243,7 +244,7 @@ static void finish_uses(gd_node *node)
     }
 }
 
-/* Leaves with a use that this backward did not come by. */
+/* Leaves with a use that this backward did not visit. */
 static void tell_rest(gd_context *ctx)
 {
     for (gd_tensor *t = ctx->user_tensors; t; t = t->next) {
@@ -264,10 +265,10 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
         if (!outputs[i]->step) outputs[i]->awaited = true;
         const bool there = u && u == outputs[i]->grad; /* by gd_optimizer_backward */
         if (!there && (u ? gd_grad_add(outputs[i], u, "backward") : seed_ones(outputs[i]))) break;
-        /* The loss stays readable: gd_item after gd_backward is what everybody writes. */
+        /* The loss stays readable: gd_item after gd_backward is common. */
         if (ctx->tape_floor == 0 && outputs[i]->storage) outputs[i]->storage->keep = true;
     }
-    /* Values that no backward reads were kept in case somebody looks at them; not any longer. */
+    /* Values that no backward reads were readable until now; their memory is freed. */
     for (int64_t i = ctx->tape_floor; !keep_tape && i < top; i++) {
         gd_node *node = ctx->tape[i];
         for (int k = 0; node->marked && k < node->outputs; k++) release_value(node->output[k]);
@@ -275,7 +276,8 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
     for (int64_t i = top - 1; i >= ctx->tape_floor; i--) {
         gd_node *node = ctx->tape[i];
         if (!node->marked) continue;
-        /* After an error the walk goes on without computing, to leave the books in order. */
+        /* After an error the walk continues without computing, so that counters and flags stay
+         * consistent. */
         if (!gd_failed(ctx)) visit(ctx, node, keep_tape);
         drop_gradients(node);
         if (!keep_tape) use_up(node);
@@ -294,7 +296,7 @@ static gd_status backward(gd_context *ctx, gd_tensor *const *outputs, int count,
     }
     if (ctx->segments) {
         return gd_fail(ctx, GD_ERROR_STATE,
-                       "backward: called from inside a segment, wanted it after gd_recompute");
+                       "backward: called from inside a segment, wanted a call after gd_recompute");
     }
     ctx->in_backward = true;
     gd_backward_walk(ctx, outputs, count, cotangents, keep_tape);

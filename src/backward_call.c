@@ -1,8 +1,8 @@
 /* backward_call.c - the backward of one node: the tensors that its kernel gets, and where it writes
  * the gradients.
  *
- * A gradient that is not there yet needs memory, unless the kernel can write it over its dy or over
- * the input: where the op's record allows that, and nothing will read it again. */
+ * A gradient that does not exist yet needs memory, unless the kernel can write it over its dy or
+ * over the input: if the op's record allows that, and nothing will read it again. */
 #include "core.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 /* ---- Where a gradient is written -------------------------------------------------------- */
 
-/* One input's gradient on its way through a call: where the kernel writes it. */
+/* Where the kernel writes the gradient of one input. */
 typedef struct gradient_slot {
     gd_tensor *target; /* the input */
     gd_tensor *buffer; /* what the kernel gets as dinput: target->grad, or a temporary */
@@ -41,7 +41,7 @@ static bool can_take_input(const gd_node *node, const gd_call *call, int i, bool
            storage->bytes == (size_t)t->count * gd_dtype_size(t->dtype);
 }
 
-/* A gradient header for t on a storage that exists. */
+/* A gradient header for t on an existing storage. */
 static gd_tensor *grad_window(gd_tensor *t, gd_storage *storage)
 {
     gd_tensor *grad = gd_tensor_header(t->ctx, "backward", true, t->dtype, t->ndim, t->shape);
@@ -51,8 +51,8 @@ static gd_tensor *grad_window(gd_tensor *t, gd_storage *storage)
     return t->grad = grad;
 }
 
-/* The gradient of input i is the same numbers as that of input 0, and may be the same memory, if
- * nothing is there yet that it would be added to. */
+/* The gradient of input i equals that of input 0, and may share its memory, if there is no gradient
+ * yet that it would be added to. */
 static bool can_share(const gd_node *node, const gradient_slot *slots, const bool *accumulate,
                       int i)
 {
@@ -63,8 +63,8 @@ static bool can_share(const gd_node *node, const gradient_slot *slots, const boo
 }
 
 /* The memory of input i becomes that of its gradient: the storage's content moves to a new header,
- * and the old one, at which the value's tensors look, is left released. So reading the value after
- * that is an error that says so, as for any value whose memory was used again. */
+ * and the old one, which the value's tensors use, is marked as released. So reading the value after
+ * that is an error, as for any value whose memory was reused. */
 static gd_status take_input(gd_node *node, gd_call *call, int i)
 {
     gd_tensor *t = node->input[i];
@@ -87,7 +87,7 @@ static gd_dtype kept_dtype(const gd_tensor *t)
 }
 
 /* The dtype in which the kernel writes the gradient of input i: that in which it takes the input,
- * or float32 where the gradient is kept so and the kernel can write it. */
+ * or float32 if the gradient is stored so and the kernel can write it. */
 static gd_dtype written_dtype(const gd_node *node, const gd_call *call, int i)
 {
     const gd_tensor *t = node->input[i];
@@ -109,14 +109,15 @@ static bool reads_gradient(const gd_node *node, const gd_tensor *t)
 
 /* Chooses where the kernel writes the gradient of input i.
  *
- * Best is the gradient itself: the kernel adds into it, or writes where nothing is yet, and nothing
- * has to be moved. That cannot be where the kernel writes another dtype, nor at the second
- * place of an input that stands twice, as in mul(x, x): a kernel may compute both gradients in one
- * loop, and each would overwrite what the other added; nor where the gradient is what the kernel
- * reads, as in mul(x, grad(x)). Those get a temporary, which gd_node_backward adds to the gradient.
+ * Best is the gradient itself: the kernel adds into it, or writes if there is none yet, and nothing
+ * has to be copied. That is not possible if the kernel writes another dtype; nor for the second
+ * occurrence of an input, as in mul(x, x): a kernel may compute both gradients in one loop, and
+ * each would overwrite what the other added; nor if the kernel reads the gradient, as in mul(x,
+ * grad(x)). Those get a temporary, which gd_node_backward adds to the gradient.
  *
- * A gradient that does not exist yet needs memory, unless it is that of input 0. Two buffers are about to be free, that of dy and
- * that of the input; where the record says that the kernel can bear it, one of them serves. */
+ * A gradient that does not exist yet needs memory, unless it equals that of input 0. Two buffers
+ * are about to be free, that of dy and that of the input; if the record allows it, the kernel
+ * writes over one of them. */
 static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accumulate,
                                 gradient_slot *slots, bool keep_tape)
 {
@@ -148,8 +149,8 @@ static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accum
 
 /* ---- The call --------------------------------------------------------------------------- */
 
-/* A gd_tensor_free'd step tensor answers NULL to gd_tensor_data; the tape may still look at it
- * through a header of its own. */
+/* gd_tensor_data of a freed step tensor is NULL; the tape may still read it through its own
+ * header. */
 static gd_tensor *tape_window(gd_tensor *t)
 {
     if (!t->freed || !t->step || !t->storage || t->storage->released) return t;
@@ -159,13 +160,13 @@ static gd_tensor *tape_window(gd_tensor *t)
     window->offset = t->offset;
     window->freed = false;
     gd_tensor_attach(window, t->storage);
-    /* `readers` keeps the memory of a step's storage; of a leaf's, gd_step_end closes all
-     * windows. */
+    /* `readers` keeps the memory of a step's storage until now; all windows of a leaf's close at
+     * gd_step_end. */
     if (window->storage->step) window->storage->windows--;
     return window;
 }
 
-/* The gd_call that the op's backward gets: values and gradients as its kernels take them. */
+/* The gd_call for the op's backward: values and gradients as its kernels take them. */
 static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, gradient_slot *slots,
                               bool keep_tape)
 {

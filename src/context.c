@@ -1,4 +1,4 @@
-/* context.c - making a context, and keeping the first error. */
+/* context.c - contexts, and their first error. */
 #include "core.h"
 
 #include <stdarg.h>
@@ -45,7 +45,8 @@ const char *gd_status_name(gd_status status)
     return "unknown status";
 }
 
-/* What does not fit loses its middle: a path of some thousand bytes stands before the reason. */
+/* A message that is too long loses its middle: the reason comes after a path of up to some thousand
+ * bytes. */
 static void keep_ends(char *error, size_t size, const char *whole)
 {
     static const char dots[] = " ... ";
@@ -108,9 +109,9 @@ void gd_error_clear(gd_context *ctx)
 enum {
     MAX_THREADS = 4096,
     DEFAULT_THREADS = 256
-}; /* OpenMP ends the program where it cannot make as many as asked */
+}; /* OpenMP ends the program if it cannot create them */
 
-/* What OMP_NUM_THREADS says, if that makes sense. */
+/* The value of OMP_NUM_THREADS, if it is valid. */
 static int default_threads(void)
 {
 #ifdef _OPENMP
@@ -122,8 +123,7 @@ static int default_threads(void)
 #endif
 }
 
-/* The threads that OpenMP keeps stay behind in the parent, and a child that asked for them would
- * wait for ever. */
+/* OpenMP's threads exist only in the parent; a child that used them would wait forever. */
 static atomic_bool is_child;
 
 #if HAVE_FORK
@@ -164,7 +164,7 @@ static gd_status choose_device(gd_context *ctx)
         return open_device(ctx, &gd_device_cuda);
     case GD_DEVICE_AUTO:
         if (ctx->status == GD_OK && open_device(ctx, &gd_device_cuda)) {
-            ctx->status = GD_OK; /* no GPU is no error here */
+            ctx->status = GD_OK; /* having no GPU is not an error here */
             ctx->error[0] = '\0';
         }
         return ctx->device ? GD_OK : open_device(ctx, &gd_device_cpu);

@@ -1,4 +1,4 @@
-/* core.h - the inside of the core: what a context, a tensor and a node of the tape are made of.
+/* core.h - internals of the core: the structs behind a context, a tensor and a node of the tape.
  *
  *     gd_context --- owns ---> user tensors (heap)          step tensors, nodes (arena)
  *                                   |                              |
@@ -28,8 +28,8 @@ typedef struct gd_share gd_share;
 
 /* ---- Memory (memory.c) ------------------------------------------------------------------ */
 
-/* What lasts and what a step passes through never share a block: the addresses in a captured graph
- * (graph.c) are those of the step's pool, which no tensor that outlives a step can hold. */
+/* Lasting memory and a step's memory never share a block: the addresses in a captured graph
+ * (graph.c) are in the step's pool, which no tensor that outlives a step can use. */
 typedef enum gd_pool_kind { GD_POOL_LASTING, GD_POOL_STEP, GD_POOL_KINDS } gd_pool_kind;
 
 struct gd_storage {
@@ -39,15 +39,15 @@ struct gd_storage {
     bool owned; /* data comes from a pool; false: the user's (gd_tensor_wrap) */
     gd_pool_kind pool;
     bool step;        /* made by an op: listed in step_storages, header in the arena */
-    bool keep;        /* gd_keep: not to be released before the step ends */
-    bool released;    /* data went back to the pool early */
-    uint32_t version; /* counts writes, so that a backward notices that an input changed */
+    bool keep;        /* gd_keep: not released before the step ends */
+    bool released;    /* data was returned to the pool before the end of the step */
+    uint32_t version; /* counts writes, so that a backward detects that an input changed */
     int windows, readers;
     gd_storage *next; /* in step_storages */
 };
 
-/* One size class of the pool: blocks of equal size that are free. There is always room to
- * put a block back, since `capacity` is at least the number of blocks that exist. */
+/* One size class of the pool: free blocks of equal size. There is always room to return a block,
+ * since `capacity` is at least the number of blocks that exist. */
 typedef struct gd_pool_class {
     size_t block_bytes;
     void **free_blocks;
@@ -63,25 +63,25 @@ typedef struct gd_arena {
 
 typedef struct gd_slab gd_slab;
 
-/* The allocator of a user who names none (host_memory.c). `user` is a gd_slab *, the first of the
+/* The default allocator (host_memory.c). `user` is a gd_slab *, the first of the
  * list; NULL: no slabs. */
 void *gd_host_default_allocate(void *user, size_t alignment, size_t bytes);
 void gd_host_default_release(void *user, void *memory, size_t bytes);
 
-/* Host memory from the context's allocator; the error is set when there is none. `what` completes
- * "out of memory: ... bytes for <what>". */
+/* Host memory from the context's allocator; NULL, with the error set, if there is none. `what`
+ * completes "out of memory: ... bytes for <what>". */
 void *gd_host_allocate(gd_context *ctx, size_t bytes, const char *what);
 void gd_host_release(gd_context *ctx, void *memory, size_t bytes);
 
-/* Grows an array of `size` byte elements to hold at least `wanted`; false when there is no memory,
- * and then nothing has changed. */
+/* Grows an array of `size` byte elements to hold at least `wanted`; false, with nothing changed, if
+ * there is no memory. */
 bool gd_host_grow(gd_context *ctx, void **array, int64_t *capacity, int64_t wanted, size_t size,
                   const char *what);
 
 /* Zeroed memory that lives until gd_arena_reset, which gd_step_end calls. */
 void *gd_arena_allocate(gd_context *ctx, size_t bytes, const char *what);
 
-/* The same for an array; of no elements, too, it is not NULL. */
+/* The same for an array; not NULL even for no elements. */
 static inline void *gd_arena_array(gd_context *ctx, int count, size_t size, const char *what)
 {
     return gd_arena_allocate(ctx, (size_t)count * size, what);
@@ -91,22 +91,22 @@ void gd_arena_reset(gd_context *ctx);
 void gd_arena_free(gd_context *ctx);
 
 /* Device memory, at least 64-byte aligned, uninitialised (or poisoned). NULL for 0 bytes, which is
- * no error: look at the status. */
+ * not an error: check the status. */
 gd_status gd_pool_allocate(gd_context *ctx, gd_pool_kind kind, size_t bytes,
                            gd_memory_class memory_class, const char *what, void **data);
 void gd_pool_release(gd_context *ctx, gd_pool_kind kind, void *data, size_t bytes,
                      gd_memory_class memory_class);
 void gd_pool_free(gd_context *ctx);
 
-/* Counts a storage's bytes under another class from now on. */
+/* Moves a storage's bytes to another class of the statistics. */
 void gd_storage_reclassify(gd_context *ctx, gd_storage *storage, gd_memory_class memory_class);
 
 /* ---- Devices (device_cpu.c, device_cuda.c) ---------------------------------------------- */
 
-/* The one place where the core meets a device; services (services.h) are its kernels. */
+/* The interface to a device; its kernels are the services (services.h). */
 struct gd_device_table {
     gd_device device;
-    /* Makes ctx->device_name; an error says what is missing. */
+    /* Sets ctx->device_name; an error says what is missing. */
     gd_status (*open)(gd_context *ctx);
     void (*close)(gd_context *ctx);
     void *(*allocate)(gd_context *ctx, size_t bytes); /* NULL when there is none */
@@ -115,20 +115,20 @@ struct gd_device_table {
     gd_status (*download)(gd_context *ctx, void *host, const void *src, size_t bytes);
     gd_status (*fill_bytes)(gd_context *ctx, void *dst, int byte, size_t bytes);
     gd_status (*synchronize)(gd_context *ctx);
-    /* Memory that host and device see at the same address. */
+    /* Memory that the host and the device access at the same address. */
     void *(*shared_allocate)(gd_context *ctx, size_t bytes);
     void (*shared_release)(gd_context *ctx, void *data, size_t bytes);
-    /* Marks the end of all that was asked for so far, by the next number, and whether the device
-     * has passed a mark; it can also wait until it has. False, too, with an error. */
+    /* Numbers the end of all work queued so far, and says whether the device has passed a mark; it
+     * can also wait for that. False on an error too. */
     gd_status (*mark)(gd_context *ctx, int64_t number);
     bool (*passed)(gd_context *ctx, int64_t number, bool wait);
-    /* Between begin and end, work is taken down in place of being done. The end makes a graph of
-     * it, NULL with an error or where one stands. All four are NULL on the CPU. */
+    /* Between begin and end, work is recorded instead of done. The end makes a graph of it, NULL on
+     * an error or after an earlier one. All four are NULL on the CPU. */
     gd_status (*capture_begin)(gd_context *ctx);
     void *(*capture_end)(gd_context *ctx);
     gd_status (*replay)(gd_context *ctx, void *graph);
     void (*graph_free)(gd_context *ctx, void *graph);
-    /* Around the kernels of one op, for a profiler's time line; NULL: nothing to do. */
+    /* Around the kernels of one op, for a profiler's timeline; NULL: nothing to do. */
     void (*op_begin)(gd_context *ctx, const char *name, bool backward);
     void (*op_end)(gd_context *ctx);
 };
@@ -155,8 +155,8 @@ struct gd_context {
     gd_memory_stats stats;
     gd_arena arena;
 
-    gd_tensor *user_tensors; /* made by the user; doubly linked */
-    gd_tensor *graveyard;    /* freed by the user during a step; headers wait for its end */
+    gd_tensor *user_tensors; /* created by the user; doubly linked */
+    gd_tensor *graveyard;    /* freed by the user during a step; the headers are freed at its end */
     gd_tensor *step_tensors; /* made by ops */
     gd_storage *step_storages;
 
@@ -165,20 +165,20 @@ struct gd_context {
     int no_grad;       /* depth of gd_no_grad_begin */
     bool saw_gradient; /* an op was given an input that requires a gradient; see recompute.c */
     bool in_backward;
-    int segments; /* of gd_recompute that run now, one within the other */
+    int segments; /* of gd_recompute that are running, nested */
     bool record_norms;
     int64_t tape_floor; /* nodes before this one are outside the segment being recomputed */
 
-    struct gd_call_frame *frame; /* the call that runs now, for gd_call_scratch */
+    struct gd_call_frame *frame; /* the running call, for gd_call_scratch */
 
     gd_random_state random;
     const gd_random_state *random_base; /* on the device, see gd_call; NULL outside a capture */
 
-    gd_graph *graphs;           /* all that were made */
-    struct gd_capture *capture; /* the one that is being made */
-    bool in_graph;              /* a graph's function runs */
+    gd_graph *graphs;           /* all that exist */
+    struct gd_capture *capture; /* the one in progress */
+    bool in_graph;              /* a graph's function is running */
     int64_t marks;              /* made so far */
-    int64_t waits;              /* how often the host stood still for the device */
+    int64_t waits;              /* how often the host waited for the device */
 
     gd_grad_hook grad_hook;
     void *grad_hook_user;
@@ -192,12 +192,12 @@ struct gd_context {
     int64_t user_op_count, user_op_capacity;
 };
 
-/* True if an error stands; the entry check of every public call. */
-/* How many threads its work takes: one in a child of fork() (context.c). */
+/* Whether there is an error; every public call checks it first. */
+/* The number of threads to use: one in a child of fork() (context.c). */
 int gd_threads(const gd_context *ctx);
 
-/* Puts "?" in the place of each control character, of ASCII and of U+0080 to U+009F: a name, or what
- * a file holds, may break the line, or tell a terminal what to do (context.c). */
+/* Replaces each control character, of ASCII and of U+0080 to U+009F, by "?": a name, or text from a
+ * file, may contain line breaks or control sequences of a terminal (context.c). */
 void gd_replace_controls(char *text);
 
 static inline bool gd_failed(const gd_context *ctx)
@@ -227,20 +227,20 @@ struct gd_tensor {
 
     gd_node *node; /* that made it; NULL for a leaf */
     int output;    /* its place among the node's outputs */
-    int uses;      /* a leaf's: calls that read it whose backward is still to come */
-    bool awaited;  /* a leaf's: the running backward has not told its gradient yet (grad_hook) */
+    int uses;      /* of a leaf: calls that read it and whose backward has not run */
+    bool awaited;  /* of a leaf: its gradient has not been reported yet by the running backward */
     struct gd_bucket *bucket; /* of parameters that a group shares (share.h), or NULL */
 
     gd_tensor *next, *previous; /* in one of the context's lists */
     char name[64];
 };
 
-/* A header from the heap (user) or the arena (step), on no storage yet. Checks the shape; `who`
+/* A header from the heap (user) or the arena (step), without a storage. Checks the shape; `who`
  * begins the message. */
 gd_tensor *gd_tensor_header(gd_context *ctx, const char *who, bool step, gd_dtype dtype, int ndim,
                             const int64_t *shape);
 
-/* Gives a header packed memory of its own. */
+/* Gives a header its own packed memory. */
 gd_status gd_tensor_allocate(gd_tensor *t, gd_memory_class memory_class, const char *who);
 
 /* Makes t a window on a storage. */
@@ -252,22 +252,22 @@ gd_storage *gd_storage_create(gd_context *ctx, bool step);
 /* Returns the memory to the pool now. */
 void gd_storage_release(gd_context *ctx, gd_storage *storage);
 
-/* Frees a tensor of the user's or a group's, whatever it belongs to. */
+/* Frees a tensor of the user or of a group, even if another object owns it. */
 void gd_tensor_destroy(gd_tensor *t);
 
-/* Takes a heap tensor off the context's list, since another tensor will destroy it. */
+/* Removes a heap tensor from the context's list: another tensor will free it. */
 void gd_tensor_unlist(gd_tensor *t);
 
-/* Frees all headers that waited for the end of the step. */
+/* Frees the headers in the graveyard. */
 void gd_tensor_bury(gd_context *ctx);
 
 /* The kernels' view of t. */
 gd_layout gd_tensor_layout(const gd_tensor *t);
 
-/* False, and the error set, if t is NULL, freed, or its memory is gone. */
+/* False, with the error set, if t is NULL or freed, or its memory was released. */
 bool gd_tensor_usable(const gd_tensor *t, const char *who, const char *argument);
 
-/* The same for a tensor that is to be written, which an expanded view cannot be. */
+/* The same for a tensor to be written to, which an expanded view cannot be. */
 bool gd_tensor_writable(const gd_tensor *t, const char *who);
 
 /* Product of the dimensions; false if a dimension is negative or the bytes overflow. */
@@ -275,18 +275,17 @@ bool gd_shape_count(int ndim, const int64_t *shape, size_t element_bytes, int64_
 
 /* ---- Gradients (grad.c) ----------------------------------------------------------------- */
 
-/* A packed row-major gradient buffer for t, to be written to; made at its first use, content
- * undefined. */
+/* A packed row-major gradient buffer for t; allocated at its first use, content undefined. */
 gd_status gd_tensor_need_grad(gd_tensor *t);
 
 /* Adds src (of t's shape, any strides and real dtype) to the gradient of t, or makes a copy of it
  * the gradient. */
 gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who);
 
-/* Gives the gradient of t memory of its own, before something is written to it. */
+/* Gives the gradient of t its own memory before it is written to. */
 gd_status gd_grad_unshare(gd_tensor *t);
 
-/* The sum of squares of a packed tensor, for which the host waits; NaN on error. */
+/* The sum of squares of a packed tensor; the host waits for it. NaN on error. */
 double gd_sum_squares(const gd_tensor *t);
 
 /* Drops the gradient of a tensor made by an op. */
@@ -324,23 +323,23 @@ gd_dtype gd_kernel_dtype(const gd_call *call, const gd_tensor *t);
 
 /* ---- Updates and graphs (update.c, graph.c) ---------------------------------------------- */
 
-/* Finds a slot for an update that is about to be launched, eagerly or in a graph; it is done at the
- * next mark. */
+/* Finds a slot for the next update, launched directly or in a graph; it is done at the next
+ * mark. */
 gd_status gd_optimizer_ask(gd_optimizer *optimizer);
 
-/* Marks the end of what was asked for so far. */
+/* Marks the end of the work queued so far. */
 gd_status gd_mark(gd_context *ctx);
 
-/* Notes that the graph which is being captured has an update of this optimizer. */
+/* Records that the graph being captured has an update of this optimizer. */
 gd_status gd_capture_update(gd_context *ctx, gd_optimizer *optimizer);
 
-/* Drops all captures, since memory or an optimizer that they know is about to go. */
+/* Drops all captures, because memory or an optimizer that they use is about to be freed. */
 void gd_graphs_forget(gd_context *ctx);
 
-/* False, and the error set, inside the function of a graph, which may not wait for the device. */
+/* False, with the error set, inside the function of a graph, which must not wait for the device. */
 bool gd_outside_graph(gd_context *ctx, const char *who);
 
-/* The state of all the user's tensors: what a captured graph relies on. */
+/* A fingerprint of all the user's tensors, on which a captured graph depends. */
 uint64_t gd_graph_key(const gd_context *ctx);
 
 /* ---- The tape (tape.c, backward.c, backward_call.c, recompute.c) ------------------------ */
@@ -352,20 +351,20 @@ struct gd_node {
     gd_dtype dtype, storage; /* of the call */
     int inputs, outputs, saves;
     gd_tensor **input, **output, **save;
-    uint32_t *versions; /* [inputs + outputs] of their storages when the forward had run */
+    uint32_t *versions; /* [inputs + outputs] of their storages after the forward */
     uint64_t seed, random_offset;
     int64_t index; /* on the tape */
-    bool used;     /* a backward has been through */
-    bool marked;   /* the running backward will come here */
-    gd_node *via;  /* the node that asked for it, for messages */
+    bool used;     /* a backward has visited it */
+    bool marked;   /* the running backward will visit it */
+    gd_node *via;  /* the node that it was reached from, for messages */
     double *norms; /* [outputs] of the gradients, NaN: unknown; NULL if not recorded */
 };
 
 /* Counts a call among the uses of the leaves that it reads (gd_on_gradient). */
 void gd_count_uses(const gd_call *call);
 
-/* Appends a node. The call's arrays lie in the arena, and become the node's; its arguments are
- * copied there. */
+/* Appends a node. It takes over the call's arrays, which are in the arena; the arguments are copied
+ * there. */
 gd_node *gd_tape_append(const gd_call *call);
 
 /* Whether the backward of `op` reads input or output i. */
@@ -379,16 +378,16 @@ static inline bool gd_op_reads_output(const gd_op *op, int i)
     return op->backward_reads_outputs & GD_BIT(i);
 }
 
-/* Forgets the nodes from `length` on. */
+/* Drops the nodes from `length` on. */
 void gd_tape_truncate(gd_context *ctx, int64_t length);
 
-/* The walk itself, over the nodes from ctx->tape_floor on: adds the cotangents (ones where NULL) to
- * the outputs' gradients and takes these back to the leaves. */
+/* The walk over the nodes from ctx->tape_floor on: adds the cotangents (ones if NULL) to the
+ * outputs' gradients and propagates these to the leaves. */
 gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count,
                            gd_tensor *const *cotangents, bool keep_tape);
 
-/* Runs the backward of a node's op: its gradients go to, or are added to, those of the inputs. The
- * `backward` of every node but those of gd_recompute. */
+/* Runs the backward of a node's op, which writes the inputs' gradients or adds to them. The
+ * `backward` of every node except those of gd_recompute. */
 gd_status gd_node_backward(gd_node *node, bool keep_tape);
 
 #endif

@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* OpenBLAS takes 128 MiB of address space for each thread that calls it, and asks without end where
- * a limit (ulimit -v) refuses them. */
+/* OpenBLAS maps 128 MiB of address space for each thread that calls it, and retries forever if a
+ * limit (ulimit -v) refuses them. */
 static gd_status check_address_space(gd_context *ctx)
 {
 #if defined(GD_HAVE_OPENBLAS) && defined(__unix__)
@@ -20,10 +20,10 @@ static gd_status check_address_space(gd_context *ctx)
     if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY) return GD_OK;
     void *room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (room == MAP_FAILED) {
-        return gd_fail(ctx, GD_ERROR_MEMORY,
-                       "context: too little address space (ulimit -v): OpenBLAS takes %zu MiB for "
-                       "%d threads",
-                       bytes >> 20, ctx->threads);
+        return gd_fail(
+            ctx, GD_ERROR_MEMORY,
+            "context: too little address space (ulimit -v): OpenBLAS needs %zu MiB for %d threads",
+            bytes >> 20, ctx->threads);
     }
     munmap(room, bytes);
 #endif

@@ -1,8 +1,8 @@
 /* device_cuda.c - a GPU as a device: one stream, on which everything is queued in order.
  *
- * The order makes memory simple. A block that goes back to the pool can be handed out at once: the
- * kernels that will write it come behind those that still read it. And the host runs ahead of the
- * device, until it wants to see a number. */
+ * The order makes memory management simple. A block returned to the pool can be reused at once: the
+ * kernels that will write to it are queued after those that still read it. And the host runs ahead
+ * of the device until it needs a number from it. */
 #include "device_cuda.h"
 
 #include <nvtx3/nvToolsExt.h>
@@ -30,7 +30,8 @@ gd_status gd_cuda_check(gd_context *ctx, cudaError_t error, const char *who)
 
 /* ---- Opening and closing ------------------------------------------------------------------ */
 
-/* Any trouble here means that there is no usable GPU: no driver, too old a driver, no device. */
+/* Any error here means that there is no usable GPU: no driver, a driver that is too old, no
+ * device. */
 static gd_status find_device(gd_context *ctx)
 {
     int count = 0;
@@ -40,7 +41,7 @@ static gd_status find_device(gd_context *ctx)
     if (!error && count > 0) error = cudaGetDevice(&device);
     if (!error && count > 0) error = cudaGetDeviceProperties(&properties, device);
     if (error || count == 0) {
-        cudaGetLastError(); /* it would come up again in the next call */
+        cudaGetLastError(); /* or the next call would return it */
         return gd_fail(ctx, GD_ERROR_DEVICE, "no CUDA device: %s",
                        error ? cudaGetErrorString(error) : "the driver lists none");
     }
@@ -130,13 +131,13 @@ static void *cuda_allocate(gd_context *ctx, size_t bytes)
     (void)ctx;
     void *data = NULL;
     if (cudaMalloc(&data, bytes)) {
-        cudaGetLastError(); /* the pool tries again, and then tells */
+        cudaGetLastError(); /* the pool tries again, and reports it */
         return NULL;
     }
     return data;
 }
 
-/* cudaFree waits for the device, so nothing that is freed is still in use. */
+/* cudaFree waits for the device, so that freed memory is no longer in use. */
 static void cuda_release(gd_context *ctx, void *data, size_t bytes)
 {
     (void)ctx;
@@ -219,8 +220,8 @@ static gd_status cuda_synchronize(gd_context *ctx)
     return check_faults(ctx);
 }
 
-/* Whether the device has passed an event. That it has not is no error, but would come up as one after
- * the next launch. */
+/* Whether the device has passed an event. If not, CUDA's status must be cleared, or it would look
+ * like an error of the next launch. */
 static cudaError_t query(cudaEvent_t event)
 {
     cudaError_t error = cudaEventQuery(event);
@@ -228,7 +229,7 @@ static cudaError_t query(cudaEvent_t event)
     return error;
 }
 
-/* Waits for an event, if it has to. */
+/* Waits for an event, if necessary. */
 static cudaError_t wait_for(gd_context *ctx, cudaEvent_t event)
 {
     cudaError_t error = query(event);
@@ -244,21 +245,21 @@ static gd_status cuda_mark(gd_context *ctx, int64_t number)
                          "mark");
 }
 
-/* An event that was recorded again since stands for a later mark, behind which this one lies. */
+/* An event that was recorded again since then is a later mark, which this one precedes. */
 static bool cuda_passed(gd_context *ctx, int64_t number, bool wait)
 {
     cudaEvent_t event = gd_cuda_of(ctx)->mark[number % GD_CUDA_MARKS];
     cudaError_t error = wait ? wait_for(ctx, event) : query(event);
     if (error == cudaErrorNotReady) return false;
     if (gd_cuda_check(ctx, error, "wait")) return false;
-    /* A note may be of a later step, whose update is refused by it: it must stand until then. */
+    /* A note may come from a later step, whose update must see it: it stays until then. */
     return !has_fault(gd_cuda_of(ctx)) || !cuda_synchronize(ctx);
 }
 
 /* ---- Graphs --------------------------------------------------------------------------------- */
 
-/* Relaxed: memory may be allocated meanwhile, by this thread and by others, as no graph of ours
- * holds an allocation. */
+/* Relaxed: this thread and others may allocate memory meanwhile, since no graph of ours contains an
+ * allocation. */
 static gd_status cuda_capture_begin(gd_context *ctx)
 {
     cudaError_t error =
@@ -274,7 +275,7 @@ static void *cuda_capture_end(gd_context *ctx)
     if (!error && !gd_failed(ctx)) error = cudaGraphInstantiateWithFlags(&ready, graph, 0);
     if (graph) cudaGraphDestroy(graph);
     gd_cuda_check(ctx, error, "capture");
-    if (error) cudaGetLastError(); /* it would come up again in the next launch */
+    if (error) cudaGetLastError(); /* or the next launch would return it */
     return ready;
 }
 
@@ -315,7 +316,7 @@ gd_status gd_cuda_upload(gd_context *ctx, void *dst, const void *host, size_t by
     return GD_OK;
 }
 
-/* One piece is on its way while the one before it is copied out. */
+/* One piece is in transfer while the previous one is copied out. */
 static gd_status cuda_download(gd_context *ctx, void *host, const void *src, size_t bytes)
 {
     gd_cuda *cuda = gd_cuda_of(ctx);
@@ -325,7 +326,7 @@ static gd_status cuda_download(gd_context *ctx, void *host, const void *src, siz
     for (size_t at = 0; at < bytes || before; at += GD_STAGING_BYTES) {
         cudaError_t error = cudaSuccess;
         gd_cuda_staging *piece = at < bytes ? next_staging(cuda) : NULL;
-        if (piece) { /* what it held last lies before this in the stream, and has been read */
+        if (piece) { /* its previous content precedes this in the stream, and has been read */
             size = bytes - at < GD_STAGING_BYTES ? bytes - at : GD_STAGING_BYTES;
             error = cudaMemcpyAsync(piece->pinned, (const char *)src + at, size,
                                     cudaMemcpyDeviceToHost, cuda->stream);

@@ -1,5 +1,5 @@
-/* device_cuda.h - what a context on a GPU has besides: for device_cuda.c, and for those kernels
- * that need more of it than the stream. */
+/* device_cuda.h - the state of a context on a GPU: for device_cuda.c, and for kernels that need
+ * more than the stream. */
 #ifndef GRADUS_DEVICE_CUDA_H
 #define GRADUS_DEVICE_CUDA_H
 
@@ -12,25 +12,24 @@
 extern "C" {
 #endif
 
-/* Copies between the host and the device go through pinned memory, in pieces of this size, which
- * take turns. There are so many that the host can copy the batches of several steps that the device
- * has not come to yet. */
+/* Copies between the host and the device go through a ring of pinned pieces of this size. There are
+ * enough of them for the batches of several steps that the device has not reached yet. */
 #define GD_STAGING_BYTES ((size_t)1 << 20)
 #define GD_STAGING_PIECES 32
 
 typedef struct gd_cuda_staging {
     void *pinned;
-    cudaEvent_t free; /* recorded behind the copy that last used it */
+    cudaEvent_t free; /* recorded after the copy that last used it */
 } gd_cuda_staging;
 
-/* What a kernel found wrong in its data, such as an index out of range. A kernel cannot return an
- * error, and to wait for one would stop the host at every op. So it leaves a note in memory that
+/* Errors that a kernel finds in its data, such as an index out of range. A kernel cannot return an
+ * error, and waiting for one would stop the host at every op. So it writes a note to memory that
  * the host sees too, and the next wait for the device (a read of a tensor, gd_synchronize) turns
  * that into the context's error. */
 typedef struct gd_cuda_fault {
     const gd_op *op;
-    int64_t limit;              /* indices are to be in [0, limit) */
-    volatile int64_t *position; /* pinned: 1 + where a bad index stands, 0: none */
+    int64_t limit;              /* indices must be in [0, limit) */
+    volatile int64_t *position; /* pinned: 1 + the position of a bad index, 0: none */
 } gd_cuda_fault;
 
 #define GD_CUDA_FAULTS 64
@@ -50,9 +49,9 @@ typedef struct gd_cuda {
     int faults;
     volatile int64_t *fault_words; /* pinned, GD_CUDA_FAULTS of them */
     double *sums;                  /* GD_CUDA_SUMS of them, on the device */
-    unsigned *sums_done;           /* behind them: how many parts are there, 0 between sums */
+    unsigned *sums_done;           /* after them: the number of parts written, 0 between sums */
     cublasLtHandle_t blas;         /* NULL until gd_cuda_blas is first called */
-    /* What kernels/matmul keeps from call to call, and how to free it. */
+    /* State that kernels/matmul keeps between calls, and its destructor. */
     void *matmul_plans;
     void (*free_matmul_plans)(void *plans);
 } gd_cuda;
@@ -61,16 +60,16 @@ typedef struct gd_cuda {
 gd_cuda *gd_cuda_of(const gd_context *ctx);
 bool gd_cuda_tf32(const gd_context *ctx); /* gd_context_options.tf32 */
 
-/* The handle of cuBLASLt, made at the first call. NULL, and the error set, if it cannot be. */
+/* The handle of cuBLASLt, created at the first call. NULL, with the error set, if that fails. */
 cublasLtHandle_t gd_cuda_blas(gd_context *ctx);
 
-/* Where kernels of this call write 1 + the position of an index that is not in [0, limit): any of
- * them, if there are several. Device memory; NULL (nothing is noted) if there are too many ops. */
+/* Where kernels of this call write 1 + the position of an index that is not in [0, limit), or of
+ * one of several. Device memory; NULL (nothing is recorded) if there are too many ops. */
 int64_t *gd_cuda_fault_word(const gd_call *call, int64_t limit);
 
-/* For a service whose work is the host's: memory from the context's allocator (NULL, and the error
- * set, if there is none), and a copy from there to the device, which returns as soon as the host's
- * memory has been read. `what` completes "out of memory: ... bytes for <what>". */
+/* For a service that computes on the host: memory from the context's allocator (NULL, with the
+ * error set, if there is none), and a copy from there to the device, which returns as soon as the
+ * host's memory has been read. `what` completes "out of memory: ... bytes for <what>". */
 void *gd_cuda_host_allocate(gd_context *ctx, size_t bytes, const char *what);
 void gd_cuda_host_release(gd_context *ctx, void *memory, size_t bytes);
 gd_status gd_cuda_upload(gd_context *ctx, void *dst, const void *host, size_t bytes);

@@ -1,4 +1,4 @@
-/* device_none.c - what stands in device_cuda.c's place in a library built without CUDA. */
+/* device_none.c - the replacement for device_cuda.c in a library built without CUDA. */
 #include "core.h"
 #include "group.h"
 

@@ -1,8 +1,8 @@
-/* grad.c - the gradient that a tensor carries: whether it wants one, its memory, its sum.
+/* grad.c - a tensor's gradient: whether it requires one, its memory, its sum.
  *
- * A leaf's gradient stays until it is cleared. Clearing touches no memory: it says that the content
- * counts for nothing, and the next gradient to arrive overwrites it instead of being added. An
- * intermediate has a gradient only while the walk needs it. */
+ * A leaf's gradient stays until it is cleared. Clearing writes no memory: it marks the content as
+ * invalid, and the next gradient overwrites it instead of being added. An intermediate has a
+ * gradient only while the walk needs it. */
 #include "core.h"
 
 #include <math.h>
@@ -40,7 +40,8 @@ bool gd_tensor_requires_grad(const gd_tensor *t)
 gd_status gd_tensor_need_grad(gd_tensor *t)
 {
     if (t->grad) {
-        t->grad->storage->version++; /* it may be an op's input, whose backward will notice */
+        t->grad->storage
+            ->version++; /* it may be an input of an op, whose backward will detect the write */
         return GD_OK;
     }
     gd_tensor *grad = gd_tensor_header(t->ctx, "backward", t->step, t->dtype, t->ndim, t->shape);
@@ -67,7 +68,8 @@ gd_status gd_grad_clear(gd_tensor *t)
     return GD_OK;
 }
 
-/* Gradients of op-made tensors live in step storages; the last window gives the memory back. */
+/* Gradients of tensors made by ops are in step storages; closing the last window returns the
+ * memory. */
 void gd_grad_release(gd_tensor *t)
 {
     gd_tensor *grad = t->grad;

@@ -1,19 +1,20 @@
-/* graph.c - steps that are captured once and replayed (graph.h).
+/* graph.c - steps captured once and replayed (graph.h).
  *
- * A captured graph is kernels with their arguments: addresses and numbers. It may be replayed as long
- * as the step would launch just these.
+ * A captured graph consists of kernels with their arguments: addresses and numbers. It may be
+ * replayed as long as the step would launch exactly these.
  *
- * Addresses. What lasts, the tensors of the user's, is compared before each run: gd_graph_key is a
- * fingerprint of where it lies and what it looks like. What the step makes lies in blocks of the
- * step's pool, which no tensor that lasts ever gets (gd_pool_kind). All steps share them, captured or
- * not, since one begins when the other is over, and nothing in them lives longer.
+ * Addresses. The user's tensors, which last, are compared before each run: gd_graph_key is a
+ * fingerprint of their addresses, shapes and strides. Tensors of the step are in blocks of the
+ * step's pool, which no lasting tensor ever gets (gd_pool_kind). All steps share these blocks,
+ * captured or not, since nothing in them outlives a step.
  *
- * Numbers. What changes from run to run is read on the device: the optimizer's in gd_update_state, the
- * place in the random stream in `random`, from which the offsets in the graph count. A run that draws
- * moves it on, so that the host has to write it only where somebody else has drawn meanwhile.
+ * Numbers. Those that change from run to run are read on the device: the optimizer's in
+ * gd_update_state, the place in the random stream in `random`, to which the offsets in the graph
+ * are relative. A run that draws random numbers advances it, so that the host writes it only if
+ * others have drawn meanwhile.
  *
- * The first run of its kind is not captured. It fills the pool, chooses the algorithms of products,
- * loads kernels: what a capture could not do. */
+ * The first run of each kind is not captured: it fills the pool, chooses the algorithms of products
+ * and loads kernels, which a capture could not do. */
 #include "core.h"
 #include "optimizer.h"
 
@@ -25,10 +26,10 @@ typedef struct gd_capture {
     gd_graph_function function;
     void *user;
     uint64_t key;
-    int64_t used;    /* the number of the run that last was of this kind; 0: no such kind */
+    int64_t used;    /* the number of the last run of this kind; 0: free */
     void *ready;     /* NULL: run once, not captured yet */
-    uint64_t words;  /* of random numbers that a run draws */
-    bool *has_grads; /* [tensors] in the order of ctx->user_tensors: as a run leaves them */
+    uint64_t words;  /* random numbers that a run draws */
+    bool *has_grads; /* [tensors] after a run, in the order of ctx->user_tensors */
     int64_t tensors;
     gd_optimizer *update[UPDATES]; /* in the order of the graph */
     int updates;
@@ -42,7 +43,7 @@ struct gd_graph {
     int64_t runs;
     gd_graph_counts counts;
     gd_random_state *random;   /* on the device */
-    gd_random_state random_is; /* what it will hold when all that was asked for is done */
+    gd_random_state random_is; /* its value after all queued work */
 };
 
 /* ---- Making and freeing ------------------------------------------------------------------- */
@@ -62,7 +63,7 @@ gd_graph *gd_graph_create(gd_context *ctx, const gd_graph_options *options)
         return NULL;
     }
     graph->random = random;
-    /* By nothing, so that its kernel is loaded before a capture. */
+    /* By 0, so that its kernel is loaded before a capture. */
     if (ctx->services->advance) ctx->services->advance(random, 0, ctx);
     return graph;
 }
@@ -78,7 +79,7 @@ void gd_graphs_forget(gd_context *ctx)
 {
     if (ctx->capture) {
         gd_fail(ctx, GD_ERROR_STATE,
-                "graph_run: its function frees parameters, an optimizer or memory, wanted that "
+                "graph_run: its function frees parameters, an optimizer or memory, wanted this "
                 "outside");
         return;
     }
@@ -108,8 +109,8 @@ bool gd_outside_graph(gd_context *ctx, const char *who)
 {
     if (!ctx->in_graph) return true;
     gd_fail(ctx, GD_ERROR_STATE,
-            "%s: called from inside a function of gd_graph_run, wanted it outside: what runs there "
-            "must not wait for the device, nor make anything that lasts",
+            "%s: called from a function of gd_graph_run, which must neither wait for the device "
+            "nor create anything that outlives the step",
             who);
     return false;
 }
@@ -142,8 +143,8 @@ uint64_t gd_graph_key(const gd_context *ctx)
     return hash;
 }
 
-/* The kind of run that this is; where it is the first, in the place of the kind longest unused, and
- * *known is false. */
+/* The kind of this run; if it is the first of its kind, it replaces the least recently used one,
+ * and *known is false. */
 static gd_capture *find(gd_graph *graph, gd_graph_function function, void *user, bool *known)
 {
     const uint64_t key = gd_graph_key(graph->ctx);
@@ -183,7 +184,7 @@ static gd_status note_grads(gd_context *ctx, gd_capture *c)
     return GD_OK;
 }
 
-/* Calls the function, which does on the host all that it would do, and on the device nothing. */
+/* Calls the function: its host code runs as usual, the device's work is only recorded. */
 static gd_status capture(gd_graph *graph, gd_capture *c)
 {
     gd_context *ctx = graph->ctx;
@@ -215,8 +216,8 @@ gd_status gd_capture_update(gd_context *ctx, gd_optimizer *optimizer)
     return GD_OK;
 }
 
-/* The device's place in the random stream becomes the context's, at the start of a block (as
- * gd_random_take leaves it). */
+/* Sets the device's place in the random stream to the context's, which is at the start of a block
+ * (see gd_random_take). */
 static gd_status place_random(gd_graph *graph, const gd_capture *c)
 {
     gd_context *ctx = graph->ctx;
@@ -255,7 +256,7 @@ gd_status gd_graph_run(gd_graph *graph, gd_graph_function function, void *user)
     if (gd_failed(ctx) || !gd_outside_graph(ctx, "graph_run")) return ctx->status;
     if (ctx->tape_length || ctx->step_tensors) {
         return gd_fail(ctx, GD_ERROR_STATE,
-                       "graph_run: a step has begun, wanted it after its gd_step_end");
+                       "graph_run: a step has begun, wanted a call after its gd_step_end");
     }
     if (graph->off || !ctx->device->capture_begin) return call(ctx, function, user);
     bool known;

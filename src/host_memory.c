@@ -1,12 +1,11 @@
-/* host_memory.c - where host memory comes from when the user gave no allocator: the C library, and
- * for large blocks slabs of our own that the system may put on huge pages.
+/* host_memory.c - the default allocator of host memory: the C library's, and for large blocks slabs
+ * that the system may put on huge pages.
  *
- * A training step walks through tens of megabytes. In pages of 4 KiB that is more than a processor
- * keeps addresses of, and what it has forgotten it looks up in tables in memory: a tenth of the
- * time of a step, for a transformer 128 wide. Linux has pages of 2 MiB for those who ask, but only
- * where 2 MiB lie together, which a block of malloc's seldom is. So blocks are cut one behind the
- * other from slabs. The pool (memory.c) keeps blocks for reuse, so that a slab need not: it goes
- * back to the system with the last of its blocks. */
+ * A training step touches tens of megabytes. In pages of 4 KiB that exceeds a processor's TLB, and
+ * misses take a tenth of a step's time for a transformer 128 wide. Linux offers pages of 2 MiB, but
+ * only for aligned regions of 2 MiB, which a block of malloc seldom is. So blocks are cut from
+ * slabs, one after the other. The pool (memory.c) keeps blocks for reuse, so a slab does not: it is
+ * returned to the system with the last of its blocks. */
 #if defined(__linux__)
 #define _DEFAULT_SOURCE
 #include <sys/mman.h>
@@ -16,7 +15,7 @@
 
 #include <stdlib.h>
 
-/* AddressSanitizer sees the ends of the C library's blocks, not of ours. */
+/* AddressSanitizer knows the bounds of the C library's blocks, but not of ours. */
 #if defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
 #define USE_SLABS 1
 #else
@@ -26,7 +25,8 @@
 static const size_t HUGE_PAGE = (size_t)2 << 20, SLAB_BYTES = (size_t)32 << 20;
 static const size_t SLAB_FROM = (size_t)16 << 10; /* smaller blocks come from malloc */
 
-/* Between blocks, so that those of a power of two do not all begin in the same sets of a cache. */
+/* A gap between blocks, so that blocks of a power of two do not all begin in the same cache
+ * sets. */
 enum { GAP = 5 * 64 };
 
 struct gd_slab {
@@ -55,7 +55,7 @@ static gd_slab *slab_create(gd_slab **first, size_t bytes)
         return NULL;
     }
 #ifdef MADV_HUGEPAGE
-    madvise(slab->data, slab->bytes, MADV_HUGEPAGE); /* a wish; never mind if it fails */
+    madvise(slab->data, slab->bytes, MADV_HUGEPAGE); /* a hint: failure is harmless */
 #endif
     return *first = slab;
 }

@@ -1,9 +1,9 @@
-/* memory.c - where bytes come from: host memory by the context's allocator, an arena for what lives
- * as long as a step, and a pool for tensor data.
+/* memory.c - memory: the host's from the context's allocator, an arena for headers of a step, and a
+ * pool for tensor data.
  *
  * The pool asks the device for memory only when it has no free block of the right size class, and
- * never gives a block back by itself. A training step repeats the sizes of the step before, so once
- * warm it asks the system for nothing. */
+ * never returns a block by itself. A training step repeats the sizes of the step before, so after
+ * the first steps nothing is allocated. */
 #include "core.h"
 
 #include <stdlib.h>
@@ -40,12 +40,11 @@ bool gd_host_grow(gd_context *ctx, void **array, int64_t *capacity, int64_t want
 
 /* ---- The arena ---------------------------------------------------------------------------- */
 
-/* A list of chunks filled from the front. What lives as long as a step (headers, nodes, arguments)
- * is never freed one by one: the step's end empties all chunks at once, and keeps them for the next
- * step to fill. */
+/* A list of chunks filled from the front. Headers, nodes and arguments of a step are never freed
+ * one by one: the step's end empties all chunks at once, and keeps them for the next step. */
 struct gd_arena_chunk {
     gd_arena_chunk *next;
-    size_t capacity, used; /* of bytes behind this header */
+    size_t capacity, used; /* of bytes after this header */
 };
 
 enum { ARENA_CHUNK_BYTES = 1 << 16, ARENA_ALIGNMENT = 16, CHUNK_HEADER_BYTES = 64 };
@@ -70,7 +69,7 @@ void *gd_arena_allocate(gd_context *ctx, size_t bytes, const char *what)
         gd_arena_chunk *chunk = arena_chunk_create(ctx, bytes, what);
         if (!chunk) return NULL;
         if (arena->current) {
-            arena->current->next = chunk; /* current is the last one here */
+            arena->current->next = chunk; /* current is the last chunk here */
         } else {
             arena->first = chunk;
         }
@@ -98,8 +97,8 @@ void gd_arena_free(gd_context *ctx)
 
 /* ---- The pool of tensor memory ------------------------------------------------------------ */
 
-/* Size classes: 64 bytes, then four to each power of two, 64, 80, 96, 112, 128, 160 ..., so at most
- * a fifth of a block is wasted; of small ones more, as blocks are multiples of 64. */
+/* Size classes: four to each power of two, 64, 80, 96, 112, 128, 160 ... bytes, so at most a fifth
+ * of a block is wasted; more of small ones, since blocks are multiples of 64. */
 static int pool_class_of(size_t bytes, size_t *block_bytes)
 {
     size_t base = 64;
@@ -145,7 +144,7 @@ static bool has_free_blocks(gd_context *ctx)
     return false;
 }
 
-/* A new block from the device; its class makes room first, for the day it comes back. */
+/* A new block from the device; its class first makes room for its return. */
 static void *pool_new_block(gd_context *ctx, gd_pool_class *pool, const char *what)
 {
     if (!gd_host_grow(ctx, (void **)&pool->free_blocks, &pool->capacity, pool->blocks + 1,
@@ -153,8 +152,8 @@ static void *pool_new_block(gd_context *ctx, gd_pool_class *pool, const char *wh
         return NULL;
     }
     void *data = ctx->device->allocate(ctx, pool->block_bytes);
-    /* The memory may be here, in other sizes; but a graph that is being captured has taken note of
-     * blocks that are free again. */
+    /* Free blocks of other sizes may have the memory; but a graph being captured uses blocks that
+     * are free again. */
     if (!data && !ctx->capture && has_free_blocks(ctx)) {
         gd_memory_trim(ctx);
         data = ctx->device->allocate(ctx, pool->block_bytes);
@@ -212,7 +211,7 @@ void gd_storage_reclassify(gd_context *ctx, gd_storage *storage, gd_memory_class
 void gd_memory_trim(gd_context *ctx)
 {
     if (!ctx) return;
-    gd_graphs_forget(ctx); /* they write to blocks that go */
+    gd_graphs_forget(ctx); /* they write to these blocks */
     for (int i = 0; i < ALL_CLASSES; i++) {
         gd_pool_class *pool = class_at(ctx, i);
         while (pool->free_count) {

@@ -1,7 +1,7 @@
 /* op.c - running an op: check, find memory, convert, compute, record.
  *
- * gd_apply_multi, at the end of this file, is the whole story; each step of it is a function above,
- * in the order in which they run. docs/architecture.md tells the same in prose. */
+ * gd_apply_multi, at the end of this file, is the outline; each of its steps is a function above,
+ * in the order in which they run. docs/architecture.md describes them too. */
 #include "core.h"
 
 #include <stdarg.h>
@@ -27,7 +27,7 @@ const gd_op *gd_find_op(const gd_context *ctx, const char *name)
     return NULL;
 }
 
-/* What is wrong with a record, or NULL. */
+/* The fault of a record, or NULL. */
 static const char *record_fault(const gd_op *op)
 {
     if (!op->name || !*op->name) return "it has no name";
@@ -174,9 +174,9 @@ gd_status gd_call_fail(const gd_call *call, gd_status status, const char *format
     return gd_fail(call->context, status, "%s: %s", call->op->name, words);
 }
 
-/* One more tensor or spec of type `dtype` in a call. Computed is in double if anything is double,
- * in float otherwise. Stored is, on a GPU, in the one dtype that all have; if they differ, and on
- * the CPU always, in what is computed in. `seen`: there was a real one before. */
+/* Adds a tensor or spec of type `dtype` to a call. It computes in double if anything is double, in
+ * float otherwise. On a GPU it stores in the dtype that all share; if they differ, and on the CPU,
+ * in the one it computes in. `seen`: there was a real one before. */
 static void widen(gd_call *call, gd_dtype dtype, bool *seen)
 {
     if (!gd_dtype_is_real(dtype)) return;
@@ -251,7 +251,7 @@ static gd_status check_inputs(gd_context *ctx, const gd_op *op, gd_tensor *const
 
 static gd_status check_args(gd_context *ctx, const gd_op *op, const void *args)
 {
-    if (args && op->args_size == 0) { /* the backward would not find them */
+    if (args && op->args_size == 0) { /* the backward could not read them */
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
                        "%s: given arguments, but its record has no args_size", op->name);
     }
@@ -265,16 +265,16 @@ static gd_status check_args(gd_context *ctx, const gd_op *op, const void *args)
 
 /* ---- Running ------------------------------------------------------------------------------ */
 
-/* Everything gd_apply_multi keeps while it works; arrays live in the arena, since the tape may keep
- * them. The call shows the user's tensors; the kernel sees a copy of it in which those that it
- * cannot take (16 bits on the CPU, odd strides) are replaced by temporaries. */
+/* The state of gd_apply_multi; arrays are in the arena, since the tape may keep them. The call has
+ * the user's tensors; the kernel gets a copy in which those that it cannot take (16 bits on the
+ * CPU, unsupported strides) are replaced by temporaries. */
 typedef struct apply_state {
     gd_call call;
     gd_spec *output_spec, *save_spec;
     gd_tensor **kernel_input, **kernel_output; /* after conversion */
-    bool wanted;                               /* an input wants a gradient, and can get one */
-    bool record;                               /* and recording is not turned off */
-    bool seen_real;                            /* by widen() */
+    bool wanted;    /* an input requires a gradient, and the op has one */
+    bool record;    /* and recording is on */
+    bool seen_real; /* by widen() */
 } apply_state;
 
 static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op *op,
@@ -310,7 +310,7 @@ static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op 
     return GD_OK;
 }
 
-/* shape(), and what follows from it: the type to compute in, and the random numbers' place. */
+/* Calls shape(), then sets the type to compute in and the place in the random stream. */
 static gd_status run_shape(apply_state *state)
 {
     gd_call *call = &state->call;
@@ -335,7 +335,7 @@ static gd_status run_shape(apply_state *state)
     return GD_OK;
 }
 
-/* Whether a window lies within its storage: from the lowest to the highest of its elements. */
+/* Whether all elements of a window are within its storage. */
 static bool window_fits(const gd_tensor *t, const gd_storage *storage)
 {
     int64_t low = t->offset, high = t->offset, reach;
@@ -350,7 +350,7 @@ static bool window_fits(const gd_tensor *t, const gd_storage *storage)
     return low >= 0 && high < (int64_t)(storage->bytes / gd_dtype_size(t->dtype));
 }
 
-/* Outputs that are windows on input[0], where the op offers that. False: it must compute. */
+/* Outputs as windows on input[0], if the op offers that. False: it must compute. */
 static bool run_view(apply_state *state)
 {
     gd_call *call = &state->call;
@@ -437,8 +437,8 @@ static gd_status run_forward(apply_state *state)
     return GD_OK;
 }
 
-/* A failed call leaves nothing behind: what it had made gives its memory back at once. The headers
- * stay in the lists until the step ends, as all headers do, but there are no pointers to them. */
+/* A failed call leaves nothing behind: the memory of its tensors is returned at once. Their headers
+ * stay in the lists until the step ends, as all headers do, but nothing points to them. */
 static void abandon(apply_state *state, gd_tensor *first_before, gd_storage *storage_before)
 {
     gd_context *ctx = state->call.context;
@@ -467,7 +467,7 @@ static gd_status apply(apply_state *state, gd_context *ctx, const gd_op *op,
     }
     if (status || gd_failed(ctx)) return ctx->status;
     if (state->record) return gd_tape_append(&state->call) ? GD_OK : ctx->status;
-    /* An op of a segment comes on the tape when that runs again, in the backward. */
+    /* An op of a segment is recorded when the segment runs again, in the backward. */
     if (state->wanted && ctx->segments && !ctx->in_backward) gd_count_uses(&state->call);
     return GD_OK;
 }

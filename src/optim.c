@@ -1,5 +1,5 @@
-/* optim.c - the books of the optimizers: which kernel updates which stretch of the parameters'
- * block (params.c), with what numbers. kernels/optim has the rules themselves. */
+/* optim.c - optimizers: which kernel updates which range of the parameters' block (params.c), with
+ * what numbers. kernels/optim has the rules themselves. */
 #include "optimizer.h"
 #include "share.h"
 
@@ -154,8 +154,7 @@ static void update_range(const gd_optimizer *optimizer, const gd_params_slice *s
     }
 }
 
-/* Updates the parameters that decay, or the others, in as few ranges as those allow that must not
- * be trained. */
+/* Updates the parameters that decay, or the others, in as few ranges as frozen parameters allow. */
 static void update(const gd_optimizer *optimizer, const gd_params_slice *slice, int decay)
 {
     const gd_params *params = optimizer->params;

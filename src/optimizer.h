@@ -1,5 +1,5 @@
-/* optimizer.h - an optimizer from inside: optim.c makes it and moves the parameters, update.c asks
- * its device for updates and reads what came of them. */
+/* optimizer.h - internals of an optimizer: optim.c creates it and updates the parameters, update.c
+ * asks the device for updates and reads their outcome. */
 #ifndef GRADUS_OPTIMIZER_H
 #define GRADUS_OPTIMIZER_H
 
@@ -20,20 +20,20 @@ struct gd_optimizer {
     gd_tensor *master;         /* one of them, or NULL */
 
     gd_update_state *update; /* on the device */
-    gd_update_slot *slots;   /* GD_UPDATE_SLOTS, that host and device see */
+    gd_update_slot *slots;   /* GD_UPDATE_SLOTS, shared by host and device */
     int64_t mark[GD_UPDATE_SLOTS];
-    int64_t asked, told; /* updates asked for, and reports given */
+    int64_t asked, told; /* updates asked for, and reports returned */
     double rate;
 };
 
-/* The device's part of a new optimizer; false, and the error set, if there is no memory. */
+/* The device's part of a new optimizer; false, with the error set, if there is no memory. */
 bool gd_update_create(gd_optimizer *optimizer);
 void gd_update_free(gd_optimizer *optimizer);
 
-/* Has all parameters updated as update->apply and its numbers say. */
+/* Updates all parameters with update->apply and its numbers. */
 void gd_optimizer_apply(const gd_optimizer *optimizer);
 
-/* False, and the error set, unless low <= value < high. */
+/* False, with the error set, unless low <= value < high. */
 bool gd_option_in_range(gd_context *ctx, const char *who, const char *option, double value,
                         double low, double high);
 

@@ -6,8 +6,8 @@
  *     master     | the same places: float32 where the values are 16-bit   |
  *
  * Parameters that decay come first, so that an update is two calls of a kernel, one with weight
- * decay and one without, whatever the number of parameters. The gaps that align each parameter to
- * 64 bytes hold zeros in every block, and stay zero under every rule of optim.c. */
+ * decay and one without, for any number of parameters. The gaps that align each parameter to 64
+ * bytes hold zeros in every block, and stay zero under every rule of optim.c. */
 #include "params.h"
 
 #include "share.h"
@@ -68,7 +68,7 @@ gd_tensor *gd_params_add(gd_params *params, const char *name, int ndim, const in
     gd_context *ctx = params->ctx;
     if (params->values) {
         gd_fail(ctx, GD_ERROR_STATE,
-                "params_add: \"%s\" comes after gd_params_finish, wanted it before",
+                "params_add: \"%s\" was added after gd_params_finish, wanted it before",
                 name ? name : "");
         return NULL;
     }
@@ -125,7 +125,7 @@ gd_tensor *gd_params_block(gd_context *ctx, gd_dtype dtype, int64_t block,
     return t;
 }
 
-/* The gradient of t: the same place in the block of gradients. */
+/* The gradient of t, at the same place in the block of gradients. */
 static gd_status create_grad(gd_tensor *t, const gd_tensor *grads)
 {
     gd_tensor *grad =
@@ -228,7 +228,7 @@ static gd_status refused(const gd_params *params)
     return params ? gd_error_status(params->ctx) : GD_ERROR_ARGUMENT;
 }
 
-/* Nothing is written: the next backward overwrites what it finds. */
+/* Nothing is written: the next backward overwrites the old values. */
 gd_status gd_params_clear_grads(gd_params *params)
 {
     if (!gd_params_ready(params, "params_clear_grads")) return refused(params);

@@ -1,4 +1,4 @@
-/* params.h - a group of parameters from inside: params.c makes it, optim.c moves what is in it. */
+/* params.h - internals of a group of parameters: params.c creates it, optim.c updates it. */
 #ifndef GRADUS_PARAMS_H
 #define GRADUS_PARAMS_H
 
@@ -30,19 +30,19 @@ static inline gd_dtype gd_params_state_dtype(const gd_params *params)
     return params->dtype == GD_FLOAT64 ? GD_FLOAT64 : GD_FLOAT32;
 }
 
-/* Elements that a parameter takes of the block, the gap behind it included. */
+/* Elements of a parameter in the block, including the gap after it. */
 int64_t gd_params_room(const gd_tensor *t);
 
 /* A one-dimensional tensor of zeros that belongs to a group or an optimizer. */
 gd_tensor *gd_params_block(gd_context *ctx, gd_dtype dtype, int64_t block,
                            gd_memory_class memory_class, const char *who);
 
-/* True when the group can be worked on: no error stands, and it has memory. */
+/* True if the group can be used: there is no error, and it has memory. */
 bool gd_params_ready(const gd_params *params, const char *who);
 
 /* A parameter that no gradient reached in this step may still hold that of an earlier one, since
- * clearing writes nothing; where the block is about to be read as a whole, it becomes zero.
- * Those of the parameters that lie in elements [begin, end) of the block. */
+ * clearing writes nothing; this sets those of the parameters in elements [begin, end) to zero before
+ * the block is read as a whole. */
 void gd_params_zero_missing_grads(gd_params *params, int64_t begin, int64_t end);
 
 #endif

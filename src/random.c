@@ -13,7 +13,7 @@ void gd_random_set(gd_context *ctx, gd_random_state state)
     if (ctx) ctx->random = state;
 }
 
-/* Multiples of four keep every call at the start of a Philox block, even after a gd_random_set. */
+/* Multiples of four, so that every call starts at a Philox block, even after gd_random_set. */
 uint64_t gd_random_take(gd_context *ctx, uint64_t count)
 {
     if (!ctx) return 0;
@@ -111,7 +111,7 @@ static gd_status run_fill(const fill *f, gd_tensor *t)
     gd_context *ctx = t->ctx;
     if (!gd_tensor_writable(t, f->name)) return gd_error_status(ctx);
     if (check_fill(f, t)) return gd_error_status(ctx);
-    /* On a GPU the host makes it. */
+    /* On a GPU the host computes it. */
     if (f->kind == FILL_PERMUTATION && !gd_outside_graph(ctx, f->name)) return gd_error_status(ctx);
     if (t->count == 0) return GD_OK;
     gd_call_frame frame;

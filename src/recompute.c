@@ -1,16 +1,15 @@
-/* recompute.c - recomputation: forget what a segment computed, and compute it again when its
- * backward comes.
+/* recompute.c - recomputation: drop what a segment computed, and compute it again in its backward.
  *
- * Forward: the segment runs without being recorded; everything it made but its output is dropped;
- * one node stands for it. Backward of that node: the segment runs again, now recorded, on detached
- * windows of its inputs ("local leaves"); a walk goes back through the new nodes alone; the
- * gradients of the local leaves are added to those of the real inputs; the new nodes go. */
+ * Forward: the segment runs without being recorded; everything it made except its output is
+ * dropped; one node represents it. Backward of that node: the segment runs again, now recorded, on
+ * detached windows of its inputs ("local leaves"); a walk visits only the new nodes; the gradients
+ * of the local leaves are added to those of the real inputs; the new nodes are dropped. */
 #include "core.h"
 
 #include <string.h>
 
-/* Stands for every segment on the tape. Its nodes have a backward of their own, recompute_backward:
- * the segment takes its tensors as they are, where a kernel gets them converted. */
+/* Represents every segment on the tape. Its nodes have their own backward, recompute_backward: the
+ * segment takes tensors as they are, while a kernel gets them converted. */
 static const gd_op recompute_op = {
     .name = "recompute",
     .formula = "y = segment(inputs), computed again in the backward",
@@ -26,7 +25,7 @@ typedef struct recompute_args {
     gd_random_state random; /* so that dropout repeats */
 } recompute_args;
 
-/* Gives back the memory of everything made since, but `except`, and forgets the headers. */
+/* Returns the memory of everything made since, except `except`, and drops the headers. */
 static void drop_since(gd_context *ctx, const gd_tensor *tensor_before,
                        const gd_storage *storage_before, const gd_storage *except)
 {
@@ -57,7 +56,7 @@ static gd_tensor *run_segment(gd_context *ctx, const recompute_args *args, gd_te
     return y;
 }
 
-/* The segment's output as a tensor that a node may call its own. */
+/* The segment's output as a tensor that the node can own. */
 static gd_tensor *run_unrecorded(gd_context *ctx, const recompute_args *args,
                                  gd_tensor *const *inputs, int count)
 {
@@ -108,7 +107,7 @@ static gd_tensor **make_local_leaves(gd_context *ctx, const gd_node *node)
     for (int i = 0; local && i < node->inputs; i++) {
         gd_tensor *t = node->input[i];
         if (!t) continue;
-        bool freed = t->freed; /* by its user; its readers, us among them, keep the memory */
+        bool freed = t->freed; /* by the user; readers, such as this node, keep the memory */
         t->freed = false;
         local[i] = gd_detach(t);
         t->freed = freed;
@@ -118,7 +117,7 @@ static gd_tensor **make_local_leaves(gd_context *ctx, const gd_node *node)
     return local;
 }
 
-/* Runs the segment again on the tape beyond `ctx->tape_floor`, and back. */
+/* Runs the segment again, recorded from `ctx->tape_floor` on, and its backward. */
 static gd_status repeat(gd_context *ctx, const recompute_args *args, gd_tensor **local, int count,
                         gd_tensor *doutput)
 {
@@ -132,13 +131,13 @@ static gd_status repeat(gd_context *ctx, const recompute_args *args, gd_tensor *
     if (gd_failed(ctx)) return ctx->status;
     if (!y) {
         return gd_fail(ctx, GD_ERROR_STATE,
-                       "recompute: the segment returned NULL the second time it ran");
+                       "recompute: the segment returned NULL in its second run");
     }
     if (!y->requires_grad) return GD_OK;
     return gd_backward_walk(ctx, &y, 1, &doutput, false);
 }
 
-/* Nodes of the segment are used up in any case: the tape that is kept is the one outside. */
+/* Nodes of the segment are used up in any case: keep_tape applies to the outer tape. */
 static gd_status recompute_backward(gd_node *node, bool keep_tape)
 {
     (void)keep_tape;
@@ -160,7 +159,7 @@ static gd_status recompute_backward(gd_node *node, bool keep_tape)
             gd_grad_add(node->input[i], local[i]->grad, "recompute");
         }
     }
-    /* What stays is the memory of gradients that were just made for the real inputs. */
+    /* The memory of gradients that were just made for the real inputs stays. */
     for (int i = 0; i < node->inputs; i++) {
         gd_tensor *t = node->input[i];
         if (t && t->grad && t->step) t->grad->storage->keep = true;

@@ -1,4 +1,4 @@
-/* safetensors.h - what the pieces of the safetensors reader and writer share. */
+/* safetensors.h - shared parts of the safetensors reader and writer. */
 #ifndef GRADUS_SRC_SAFETENSORS_H
 #define GRADUS_SRC_SAFETENSORS_H
 
@@ -11,7 +11,7 @@ struct gd_safetensors {
     const char *path; /* for messages; in `chars` */
     const unsigned char *bytes;
     size_t size;
-    bool mapped; /* ours to unmap */
+    bool mapped; /* must be unmapped */
 
     gd_safetensors_entry *entries; /* [count] in the order of their data */
     int64_t count;
@@ -31,20 +31,20 @@ typedef struct gd_excerpt {
 
 gd_excerpt gd_excerpt_of(const char *text);
 
-/* The name in a header that is not a tensor's; what a build without jansson says. */
+/* The one name in a header that is not a tensor's; and the message of a build without jansson. */
 extern const char gd_safetensors_metadata_name[], gd_safetensors_no_jansson[];
 
-/* The format's name of a dtype of ours. */
+/* The format's name of a dtype. */
 const char *gd_safetensors_dtype_name(gd_dtype dtype);
 
 /* ---- The header (safetensors_header.c) -------------------------------------------------- */
 
-/* Reads and checks the header of file->bytes, and fills in everything else. On error what was
- * allocated stays in *file, for gd_safetensors_close. */
+/* Reads and checks the header of file->bytes, and fills in everything else. On error the memory
+ * stays in *file, for gd_safetensors_close. */
 gd_status gd_safetensors_parse(gd_safetensors *file, const char *path);
 
-/* The header for tensors whose data follow one another, with its length before it and spaces behind
- * it up to a multiple of 64 bytes (safetensors_write.c). Free with free(). NULL on error. */
+/* The header for tensors whose data follow one another, with its length before it and padded with
+ * spaces to a multiple of 64 bytes (safetensors_write.c). Free with free(). NULL on error. */
 char *gd_safetensors_print(gd_context *ctx, const gd_named_tensor *tensors, int64_t tensor_count,
                            const gd_named_text *metadata, int64_t metadata_count, size_t *bytes);
 
@@ -53,7 +53,7 @@ char *gd_safetensors_print(gd_context *ctx, const gd_named_tensor *tensors, int6
 typedef struct gd_whole_file {
     gd_context *ctx;
     const char *who, *path;
-    char *temporary; /* its name until it is whole */
+    char *temporary; /* its name until it is complete */
     size_t temporary_bytes;
     int descriptor;
 } gd_whole_file;
@@ -61,7 +61,7 @@ typedef struct gd_whole_file {
 gd_status gd_whole_file_begin(gd_whole_file *file, gd_context *ctx, const char *who,
                               const char *path);
 gd_status gd_whole_file_write(gd_whole_file *file, const void *data, size_t bytes);
-/* Flushes and renames, or, where an error stands, removes what was written. */
+/* Flushes and renames, or, after an error, removes what was written. */
 gd_status gd_whole_file_end(gd_whole_file *file);
 
 #endif

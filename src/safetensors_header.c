@@ -1,10 +1,9 @@
-/* safetensors_header.c - the header of a safetensors file, read, and held to the rules that make a
- * file true (gradus/safetensors.h lists them).
+/* safetensors_header.c - reads the header of a safetensors file, and checks the rules of the format
+ * (gradus/safetensors.h lists them).
  *
- * A tree of the whole header would take many times the memory of its text. So the members of the
- * header are taken one at a time: jansson parses a name, then what it names, and refuses what is not
- * UTF-8, numbers beyond 64 bits and duplicate fields. One walk counts what will be needed, a second
- * fills it in. */
+ * A tree of the whole header would take many times the memory of its text. So the header is parsed
+ * one member at a time: jansson parses a name, then its value, and refuses invalid UTF-8, numbers
+ * beyond 64 bits and duplicate fields. One pass counts, a second one fills in. */
 #include "safetensors.h"
 
 #include <stdarg.h>
@@ -63,7 +62,7 @@ gd_excerpt gd_excerpt_of(const char *text)
     size_t room = sizeof cut.text - 4, i = 0;
     for (; text[i] && i < room; i++) cut.text[i] = text[i];
     if (text[i]) {
-        while (i > 0 && ((unsigned char)text[i] & 0xc0) == 0x80) i--; /* not within a character */
+        while (i > 0 && ((unsigned char)text[i] & 0xc0) == 0x80) i--; /* do not cut a character */
         memcpy(cut.text + i, "...", 3);
         i += 3;
     }
@@ -109,7 +108,7 @@ static const char *find_header(const gd_safetensors *file, size_t *length)
         refuse(file, "the header has %llu bytes, wanted at most %d", (unsigned long long)wanted,
                GD_SAFETENSORS_HEADER_LIMIT);
     } else if (wanted > rest) {
-        refuse(file, "the header has %llu bytes, but the file only %zu after its length",
+        refuse(file, "the header has %llu bytes, but the file has only %zu after its length",
                (unsigned long long)wanted, rest);
     } else if (wanted == 0 || text[0] != '{') {
         refuse(file, "the header does not begin with {");
@@ -120,7 +119,7 @@ static const char *find_header(const gd_safetensors *file, size_t *length)
     return NULL;
 }
 
-/* jansson takes -0 for 0. No number of a header has a minus sign. */
+/* jansson reads -0 as 0. No number in a header has a minus sign. */
 static bool has_minus(const char *text, size_t length)
 {
     bool within = false; /* a string */
@@ -141,7 +140,7 @@ static bool has_minus(const char *text, size_t length)
 /* Of a tensor: 64 dimensions of 64 bits, with room to spare. */
 enum { MOST_DESCRIPTION = 4096, MOST_DIMS = 64 };
 
-/* Where a walk over the header is, and where it puts what it finds: nowhere where it only counts. */
+/* The state of a pass over the header, which only counts, or fills in. */
 typedef struct walk {
     gd_safetensors *file;
     const char *text;
@@ -162,14 +161,14 @@ static gd_status refuse_json(const walk *w, const json_error_t *error)
                   gd_excerpt_of(error->text).text, w->at + (size_t)error->position);
 }
 
-/* The next character that is no blank, 0 at the end. */
+/* The next character that is not a blank, 0 at the end. */
 static char peek(walk *w)
 {
     while (w->at < w->length && strchr(" \t\r\n", w->text[w->at]) && w->text[w->at]) w->at++;
     return w->at < w->length ? w->text[w->at] : '\0';
 }
 
-/* Takes one of the characters; false, and the error set, where there is another. */
+/* Takes one of the characters; false, with the error set, if there is another. */
 static bool take(walk *w, const char *wanted)
 {
     const char found = peek(w);
@@ -277,7 +276,7 @@ static json_t *take_description(walk *w, const char *name)
     return NULL;
 }
 
-/* A whole number from 0. */
+/* A whole number, not negative. */
 static bool read_size(const json_t *value, int64_t *size)
 {
     if (!json_is_integer(value)) return false;
@@ -285,7 +284,7 @@ static bool read_size(const json_t *value, int64_t *size)
     return *size >= 0;
 }
 
-/* The bytes of a packed tensor; false where they overflow or end within a byte. */
+/* The bytes of a packed tensor; false if they overflow or do not fill whole bytes. */
 static bool count_bytes(int ndim, const int64_t *shape, int bits, size_t *bytes)
 {
     int64_t count;
@@ -390,7 +389,7 @@ static gd_status allocate(gd_safetensors *file)
 
 /* ---- All together ------------------------------------------------------------------------- */
 
-/* By place; of two that begin at one place the empty one comes first. */
+/* By offset; of two at the same offset the empty one comes first. */
 static int compare_places(const void *left, const void *right)
 {
     const gd_safetensors_entry *a = left, *b = right;
@@ -433,7 +432,7 @@ static gd_status check_names(gd_safetensors *file)
     return GD_OK;
 }
 
-/* Each tensor begins where the one before it ends, the first behind the header, and the last ends
+/* Each tensor begins where the one before it ends, the first after the header, and the last ends
  * with the file. */
 static gd_status check_tiling(const gd_safetensors *file, size_t data_begin)
 {
@@ -460,7 +459,7 @@ static gd_status walk_header(walk *w)
     w->metadata = false;
     if (walk_object(w, visit_header)) return gd_error_status(w->file->ctx);
     if (peek(w) || w->at < w->length) {
-        return refuse(w->file, "the header is not valid JSON: it goes on at byte %zu", w->at);
+        return refuse(w->file, "the header is not valid JSON: unexpected data at byte %zu", w->at);
     }
     return GD_OK;
 }

@@ -53,7 +53,7 @@ static void map(gd_safetensors *file, const char *path, int descriptor)
     }
 }
 
-/* O_NONBLOCK: a FIFO without a writer must not keep us waiting. */
+/* O_NONBLOCK: opening a FIFO must not wait for a writer. */
 gd_safetensors *gd_safetensors_open(gd_context *ctx, const char *path)
 {
     if (gd_error_status(ctx)) return NULL;
@@ -142,7 +142,7 @@ const char *gd_safetensors_metadata(const gd_safetensors *file, const char *name
 
 /* ---- Tensors ------------------------------------------------------------------------------ */
 
-/* The entry, if a tensor can be made of it. */
+/* The entry, if it can become a tensor. */
 static const gd_safetensors_entry *usable(const gd_safetensors *file, const char *name,
                                           const char *who)
 {

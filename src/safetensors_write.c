@@ -16,7 +16,7 @@ static gd_status refuse_name(gd_context *ctx, const char *what, const char *name
                    gd_excerpt_of(name).text, why);
 }
 
-/* A text as JSON; NULL, with the reason, where there is no memory or it is not UTF-8. */
+/* A text as JSON; NULL, with the reason, if there is no memory or it is not UTF-8. */
 static json_t *print_text(gd_context *ctx, const char *what, const char *text)
 {
     json_t *value = json_string(text), *unchecked = NULL;
@@ -30,7 +30,7 @@ static json_t *print_text(gd_context *ctx, const char *what, const char *text)
     return NULL;
 }
 
-/* object[name] = value, which it takes over. */
+/* object[name] = value; takes ownership of the value. */
 static gd_status put(gd_context *ctx, json_t *object, const char *what, const char *name,
                      json_t *value)
 {
@@ -78,7 +78,7 @@ static gd_status print_all(gd_context *ctx, json_t *root, const gd_named_tensor 
         int64_t end = begin + t->count * (int64_t)gd_dtype_size(t->dtype);
         if (tensors[i].name && !strcmp(tensors[i].name, gd_safetensors_metadata_name)) {
             return refuse_name(ctx, "tensor", gd_safetensors_metadata_name,
-                               "has a name that the format keeps");
+                               "has a name that the format reserves");
         }
         if (put(ctx, root, "tensor", tensors[i].name, print_tensor(t, begin, end))) break;
         begin = end;
@@ -181,7 +181,7 @@ static gd_named_tensor *by_width(gd_context *ctx, const gd_named_tensor *tensors
     return sorted;
 }
 
-/* Straight from the tensor's memory where that is the host's and packed. */
+/* Writes the tensor's memory itself if it is packed and on the host. */
 static gd_status write_elements(gd_whole_file *file, const gd_tensor *t)
 {
     size_t bytes = (size_t)t->count * gd_dtype_size(t->dtype);

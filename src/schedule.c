@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* How far step `step` is on its way from `start`, where it is 0, to `end`, where it is 1. */
+/* The progress of `step` from `start` (0) to `end` (1). */
 static double progress(int64_t step, int64_t start, int64_t end)
 {
     if (step >= end) return 1;

@@ -1,21 +1,21 @@
-/* services.h - what the core asks of the kernels.
+/* services.h - the kernels that the core needs.
  *
- * The core keeps books and moves pointers; whatever computes on tensor data lives in kernels/.
- * Ops reach the core as records (gd_op). The few computations that the core itself needs, copies
- * of strided views, fills, random numbers, optimizer updates, come through this table, one per
- * device. kernels/registry.c fills in both; no other arrow runs between the two rooms.
+ * The core manages memory and the tape; all code that computes on tensor data is in kernels/. Ops
+ * reach the core as records (gd_op). The few computations that the core itself needs (copies of
+ * strided views, fills, random numbers, optimizer updates) come through this table, one per device.
+ * kernels/registry.c fills in both; there is no other connection.
  *
  * Conventions: outputs first; n and all strides in elements; the context comes last, for the
- * threads (whose number never changes a bit of the result) or the stream to run on. Trouble on a
- * device becomes the context's error. On a GPU the work is queued, not waited for, but where a
- * number is returned.
+ * threads (whose number never changes a bit of the result) or the stream to run on. An error on a
+ * device becomes the context's error. On a GPU the work is queued, and waited for only if a number
+ * is returned.
  */
 #ifndef GRADUS_SERVICES_H
 #define GRADUS_SERVICES_H
 
-/* NaN and infinity are told from numbers, and sums are added in the order that is written. */
+/* The code tests for NaN and infinity, and relies on the order of its sums. */
 #if defined(__FAST_MATH__) || (defined(__FINITE_MATH_ONLY__) && __FINITE_MATH_ONLY__)
-#error "gradus cannot be compiled with -ffast-math: it would not see NaN and infinity"
+#error "gradus cannot be compiled with -ffast-math: tests for NaN and infinity would fail"
 #endif
 
 #include "gradus/autograd.h"
@@ -35,28 +35,28 @@ typedef struct gd_layout {
     const int64_t *strides;
 } gd_layout;
 
-/* What an optimizer knows on its device, where its kernels read and write it: the host is several
- * steps ahead, and a graph that is replayed has no arguments that could change. */
+/* The state of an optimizer on its device, which its kernels read and write: the host is several
+ * steps ahead, and the arguments in a replayed graph cannot change. */
 typedef struct gd_update_state {
-    /* From update to update. */
+    /* Between updates. */
     int64_t decided; /* updates asked for and decided: the number of the next one */
     int64_t made;    /* of these, made: AdamW's t */
     gd_loss_scale scale;
-    bool halted; /* one was not finite: none is made until the host says so */
-    /* Of the step under way. */
+    bool halted; /* one was not finite: none is made until the host resumes */
+    /* Of the current step. */
     double loss;    /* the shares so far */
     double squares; /* sum of squares of all gradients */
     /* What was decided, for the kernels that update. */
     bool apply;
-    double factor; /* on each gradient: clips, and takes the loss scale away */
+    double factor; /* of each gradient: clipping, and one over the loss scale */
     double rate;   /* the learning rate */
     double rate_by_bias1, root_by_bias2; /* AdamW: rate / (1 - beta1^t), 1 / sqrt(1 - beta2^t) */
-    bool first;                          /* nothing was made before: SGD's v holds nothing yet */
+    bool first;                          /* no update was made before: SGD's v has no value yet */
 } gd_update_state;
 
-/* Where the host writes for an update that it asks for, and the device for the host. Update n has
- * slot n mod GD_UPDATE_SLOTS of memory that both see, and the host does not ask for an update before
- * the one that had its slot is done. */
+/* The host's input to an update, and the device's report. Update n uses slot n mod GD_UPDATE_SLOTS
+ * of memory that both see, and the host does not ask for it before the last update of that slot is
+ * done. */
 typedef struct gd_update_slot {
     double rate;             /* the host's */
     gd_update_report report; /* the device's */
@@ -66,7 +66,7 @@ enum { GD_UPDATE_SLOTS = 8 };
 
 /* The same in every update of an optimizer. */
 typedef struct gd_update_rule {
-    bool measured;   /* state->squares is there to clip by, and to refuse an update */
+    bool measured;   /* state->squares is measured, for clipping and for refusing an update */
     double max_norm; /* <= 0: not clipped */
     double beta1, beta2;
 } gd_update_rule;
@@ -80,9 +80,9 @@ typedef struct gd_adamw_rule {
     double beta1, beta2, eps, weight_decay;
 } gd_adamw_rule;
 
-/* Parameters in 16 bits, GD_BFLOAT16 or GD_FLOAT16; NULL: there are none. An update leaves in them
- * their masters, rounded. Before it, a master that does not round to its parameter takes the value
- * of that: somebody has written it. */
+/* Parameters in 16 bits, GD_BFLOAT16 or GD_FLOAT16; NULL: there are none. An update sets them to
+ * their rounded masters. Before it, a master that does not round to its parameter takes the
+ * parameter's value, which has been written by others. */
 typedef struct gd_rounded {
     void *data;
     gd_dtype dtype;
@@ -100,7 +100,7 @@ typedef struct gd_services {
 
     void (*fill)(void *dst, gd_dtype dtype, double value, int64_t n, gd_context *ctx);
 
-    /* *sum = the sum of squares of a packed array, in double, in an order that n alone decides.
+    /* *sum = the sum of squares of a packed array, in double, in an order that depends only on n.
      * `sum` is device memory. */
     void (*sum_squares)(double *sum, const void *x, gd_dtype dtype, int64_t n, gd_context *ctx);
 
@@ -120,20 +120,21 @@ typedef struct gd_services {
     void (*add_loss)(gd_update_state *state, void *dloss, const void *loss, gd_dtype dtype,
                      double share, gd_context *ctx);
 
-    /* Decides on the next update and reports to its slot (optim.h says when there is none). */
+    /* Decides whether the next update is made (optim.h has the conditions) and reports to its
+     * slot. */
     void (*decide)(gd_update_state *state, gd_update_slot *slots, const gd_update_rule *rule,
                    gd_context *ctx);
 
-    /* What was decided, done to n parameters w with gradients g; v and m are states of the same
+    /* Applies the decision to n parameters w with gradients g; v and m are states of the same
      * dtype, float32 or float64. optim.h has the formulas. Where ops read the parameters in 16
-     * bits, w is their master in float32, and `rounded` what they read; see gd_rounded. */
+     * bits, w is their master in float32, and `rounded` is what the ops read; see gd_rounded. */
     void (*sgd)(void *w, void *v, const void *g, gd_dtype dtype, gd_rounded rounded, int64_t n,
                 const gd_sgd_rule *rule, const gd_update_state *state, gd_context *ctx);
     void (*adamw)(void *w, void *m, void *v, const void *g, gd_dtype dtype, gd_rounded rounded,
                   int64_t n, const gd_adamw_rule *rule, const gd_update_state *state,
                   gd_context *ctx);
 
-    /* state->offset += words; `state` is device memory. NULL where nothing is captured. */
+    /* state->offset += words; `state` is device memory. NULL on devices without graphs. */
     void (*advance)(gd_random_state *state, uint64_t words, gd_context *ctx);
 } gd_services;
 
@@ -144,7 +145,7 @@ extern const gd_services *const gd_services_of[GD_DEVICE_COUNT];
 extern const gd_op *const gd_builtin_ops[];
 extern const int gd_builtin_op_count;
 
-/* What the tables hold: gd_copy_cpu, gd_copy_cuda and so on (kernels/copy, kernels/random,
+/* The functions in the tables: gd_copy_cpu, gd_copy_cuda and so on (kernels/copy, kernels/random,
  * kernels/optim). */
 #define GD_DECLARE_SERVICES(device)                                                              \
     void gd_copy_##device(gd_layout dst, gd_layout src, gd_context *ctx);                        \
@@ -177,7 +178,7 @@ GD_DECLARE_SERVICES(cpu)
 GD_DECLARE_SERVICES(cuda)
 void gd_advance_cuda(gd_random_state *state, uint64_t words, gd_context *ctx);
 
-/* What random_base of a gd_call is, for a service. */
+/* The random_base of a gd_call, for a service. */
 const gd_random_state *gd_random_base(const gd_context *ctx);
 
 /* Philox words on the host, for gd_philox (kernels/random). */

@@ -1,13 +1,12 @@
-/* tape.c - the list of what was computed, in order; where a step ends.
+/* tape.c - the list of recorded calls, and the end of a step.
  *
- * A node is what the backward will want to know of one call: the op's record and arguments, the
- * tensors that went in and came out, what the forward saved. A call is appended when it has run, so
- * the maker of a tensor always stands before those who read it, and nothing has to be sorted.
+ * A node has what the backward of one call needs: the op's record and arguments, its inputs and
+ * outputs, and what the forward saved. A call is appended after it has run, so the node that made a
+ * tensor always precedes its readers, and nothing has to be sorted.
  *
- * The tape makes two promises. The memory that a node's backward reads stays until then, which
- * `readers` counts for each storage. And if somebody writes to it in the meantime, that is noticed:
- * the node remembers the version of each input as it was read, and of each output as it was
- * made. */
+ * The tape guarantees two things. The memory that a node's backward reads stays until then:
+ * `readers` counts that for each storage. And writing to it in the meantime is detected: the node
+ * stores the version of each input as it was read, and of each output as it was made. */
 #include "core.h"
 
 #include <string.h>
@@ -21,7 +20,7 @@ static void *copy_to_arena(gd_context *ctx, const void *source, size_t bytes)
     return copy;
 }
 
-/* The tape promises its readers that what they need stays: counted per storage. */
+/* Keeps the memory that the backward needs, counted per storage. */
 static void count_readers(gd_node *node, int change)
 {
     for (int i = 0; i < node->inputs; i++) {
@@ -83,7 +82,8 @@ gd_node *gd_tape_append(const gd_call *call)
         t->requires_grad = gd_dtype_is_real(t->dtype);
     }
     count_readers(node, +1);
-    if (!ctx->in_backward) gd_count_uses(call); /* then it was counted when its segment ran first */
+    if (!ctx->in_backward)
+        gd_count_uses(call); /* otherwise it was counted in the segment's first run */
     ctx->tape[ctx->tape_length++] = node;
     return node;
 }
@@ -107,9 +107,9 @@ int64_t gd_tape_length(const gd_context *ctx)
 void gd_step_end(gd_context *ctx)
 {
     if (!ctx) return;
-    if (ctx->frame || ctx->in_backward || ctx->segments) { /* somebody still uses what would go */
+    if (ctx->frame || ctx->in_backward || ctx->segments) { /* the memory is still in use */
         gd_fail(ctx, GD_ERROR_STATE,
-                "step_end: called from inside %s, wanted it after the backward",
+                "step_end: called from inside %s, wanted a call after the backward",
                 ctx->segments ? "a segment" : "an op");
         return;
     }
@@ -120,7 +120,7 @@ void gd_step_end(gd_context *ctx)
         t->storage = NULL; /* a later use of t is an error, until the header is reused */
         if (!storage || storage->step) continue;
         storage->readers = 0;
-        if (--storage->windows == 0) { /* its owner went before this view of it */
+        if (--storage->windows == 0) { /* its owner was freed before this view of it */
             gd_storage_release(ctx, storage);
             gd_host_release(ctx, storage, sizeof *storage);
         }

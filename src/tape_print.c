@@ -30,7 +30,7 @@ static void print_tensors(FILE *file, gd_tensor *const *list, int count, bool la
     }
 }
 
-/* Bytes that wait for the node's backward: what it saved, and the values it will read. */
+/* Bytes held for the node's backward: what it saved, and the values it will read. */
 static size_t bytes_saved(const gd_node *node)
 {
     size_t bytes = 0;
@@ -83,8 +83,8 @@ static void print_quoted(FILE *file, const char *text)
     }
 }
 
-/* A node of the tape is n4. A leaf goes by the place where the tape first reads it: t4_1 is input 1
- * of node 4. So the same program prints the same bytes every time. */
+/* A node of the tape is n4. A leaf is named after the place where the tape first reads it: t4_1 is
+ * input 1 of node 4. So the same program prints the same bytes every time. */
 static gd_text dot_id(const gd_context *ctx, const gd_tensor *t)
 {
     gd_text id = {"t"};
@@ -102,8 +102,8 @@ static gd_text dot_id(const gd_context *ctx, const gd_tensor *t)
     return id;
 }
 
-/* `name` is what the op calls it, for a leaf without a name of its own. With the norm of its
- * gradient, where norms are recorded and it has one. */
+/* `name` is the op's name of the input, for a leaf without its own name. Prints the norm of its
+ * gradient if norms are recorded and it has one. */
 static void print_dot_leaf(gd_context *ctx, FILE *file, const gd_tensor *t, const char *name,
                            const char *id)
 {
@@ -172,7 +172,7 @@ static bool holds_nonfinite(gd_context *ctx, const gd_tensor *t)
     bool found = false;
     size_t bytes = (size_t)t->count * sizeof(double);
     double *values = gd_host_allocate(ctx, bytes, "a look at the values of a tensor");
-    gd_tensor window = *t; /* the user may have freed it: the values are still the tape's */
+    gd_tensor window = *t; /* the user may have freed it, but the tape still has the values */
     window.freed = false;
     if (values && !gd_tensor_read_f64(&window, values, t->count)) {
         for (int64_t i = 0; i < t->count && !found; i++) found = !isfinite(values[i]);

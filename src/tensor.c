@@ -36,8 +36,8 @@ bool gd_dtype_is_real(gd_dtype dtype)
 
 /* ---- Shapes ----------------------------------------------------------------------------- */
 
-/* The largest tensor has PTRDIFF_MAX bytes. Zero dimensions are left out of the overflow check's
- * product, or a [0, 2^62, 2^62] would pass whose views could not be counted. */
+/* The largest tensor has PTRDIFF_MAX bytes. Zero dimensions are left out of the overflow check, or
+ * [0, 2^62, 2^62] would pass, whose views could overflow. */
 bool gd_shape_count(int ndim, const int64_t *shape, size_t element_bytes, int64_t *count)
 {
     int64_t limit = PTRDIFF_MAX / (int64_t)(element_bytes ? element_bytes : 1), product = 1;
@@ -188,7 +188,7 @@ gd_status gd_tensor_allocate(gd_tensor *t, gd_memory_class memory_class, const c
     return status;
 }
 
-/* The heap part of a header's life: its window closes; with the last window the storage goes. */
+/* Closes the window of a heap tensor; the last window frees the storage. */
 static void drop_window(gd_tensor *t)
 {
     gd_storage *storage = t->storage;
@@ -213,7 +213,7 @@ void gd_tensor_destroy(gd_tensor *t)
     t->requires_grad = false; /* a tape that reaches it has no tensor to give a gradient to */
     list_remove(&ctx->user_tensors, t);
     drop_window(t);
-    /* The tape, or a variable of the user's, may still point here until the step ends. */
+    /* The tape, or a variable of the user, may still point here until the step ends. */
     list_push(&ctx->graveyard, t);
     if (ctx->tape_length == 0 && !ctx->step_tensors) gd_tensor_bury(ctx);
 }
@@ -227,7 +227,7 @@ void gd_tensor_bury(gd_context *ctx)
     }
 }
 
-/* A step tensor gives its memory up when no tensor looks at it and no backward will read it. */
+/* A step tensor's memory is released when no tensor uses it and no backward will read it. */
 static void free_step_tensor(gd_tensor *t)
 {
     t->freed = true;
@@ -257,8 +257,7 @@ bool gd_tensor_usable(const gd_tensor *t, const char *who, const char *argument)
     if (!t) return false;
     gd_context *ctx = t->ctx;
     if (t->step && !t->storage) {
-        gd_fail(ctx, GD_ERROR_STATE,
-                "%s: %s %s belongs to a step that gd_step_end has ended, wanted it before", who,
+        gd_fail(ctx, GD_ERROR_STATE, "%s: %s %s belongs to a step that gd_step_end has ended", who,
                 argument, gd_shape_text(t).text);
     } else if (t->freed) {
         gd_fail(ctx, GD_ERROR_STATE, "%s: %s %s was freed", who, argument, gd_shape_text(t).text);

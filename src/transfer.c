@@ -1,8 +1,8 @@
-/* transfer.c - elements on their way into tensors and out of them.
+/* transfer.c - copying elements into tensors and out of them.
  *
- * A packed tensor of the dtype at hand is one piece of memory, and the device moves it. Any other
- * goes by way of a packed temporary on the device: services->copy knows strides and dtypes, so that
- * the way over the bus need not. */
+ * A packed tensor of the right dtype is one piece of memory, which the device copies. Any other
+ * goes through a packed temporary on the device, where services->copy handles strides and
+ * dtypes. */
 #include "core.h"
 
 #include <math.h>
@@ -164,7 +164,7 @@ gd_status gd_tensor_copy(gd_tensor *dst, const gd_tensor *src)
     if (dst->count == 0) return GD_OK;
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);
-    if (src->storage == dst->storage) { /* the windows may overlap: all is read before */
+    if (src->storage == dst->storage) { /* the windows may overlap: read everything first */
         gd_tensor *aside = gd_frame_tensor(ctx, src->dtype, src, who);
         if (aside) ctx->services->copy(gd_tensor_layout(aside), gd_tensor_layout(src), ctx);
         src = aside;

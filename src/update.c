@@ -1,12 +1,12 @@
-/* update.c - updates that the device decides (kernels/optim/decide.h), asked for by a host that is
- * several steps ahead, and their reports.
+/* update.c - updates that the device decides on (kernels/optim/decide.h), asked for by a host that
+ * is several steps ahead, and their reports.
  *
  *     host      asks for n (rate -> slot n)  ...  n + 1  ...  n + 2      reads report n, if n is done
  *     device                n - 2  ...  n - 1  ...  n (decides, report -> slot n)
  *
- * A slot is memory that both see. There are GD_UPDATE_SLOTS, used in turn; before the host takes one
- * again it waits until the update that had it is done, so that neither overwrites what the other has
- * not read. That is the only place where a training loop waits, and only when it is so far ahead. */
+ * A slot is memory that both see. There are GD_UPDATE_SLOTS, used in turn; before the host reuses
+ * one it waits until the update in it is done, so that neither overwrites what the other has not
+ * read. That is the only place where a training loop waits, and only if it is that far ahead. */
 #include "optimizer.h"
 #include "share.h"
 
@@ -24,7 +24,7 @@ static gd_status write_state(gd_optimizer *optimizer, size_t offset, const void 
 #define WRITE_STATE(optimizer, field, value) \
     write_state(optimizer, offsetof(gd_update_state, field), value, sizeof *(value))
 
-/* What is there once all that was asked for is done. */
+/* The state after all queued work. */
 static gd_update_state read_state(const gd_optimizer *optimizer)
 {
     gd_update_state state = {0};
@@ -59,14 +59,14 @@ void gd_update_free(gd_optimizer *optimizer)
                     GD_MEMORY_OTHER);
     if (optimizer->slots) {
         const size_t slots = GD_UPDATE_SLOTS * sizeof *optimizer->slots;
-        ctx->device->synchronize(ctx); /* updates that were asked for write there */
+        ctx->device->synchronize(ctx); /* queued updates write there */
         ctx->device->shared_release(ctx, optimizer->slots, slots);
     }
 }
 
 /* ---- Asking ------------------------------------------------------------------------------- */
 
-/* Nobody has read the report that stands in the slot which update `asked` is about to take. */
+/* The report in the slot of update `asked` has not been read. */
 static gd_status lose_report(gd_optimizer *optimizer)
 {
     const gd_update_report *lost = &optimizer->slots[optimizer->told++ % GD_UPDATE_SLOTS].report;
@@ -74,7 +74,7 @@ static gd_status lose_report(gd_optimizer *optimizer)
     return gd_fail(
         optimizer->ctx, GD_ERROR_STATE,
         "optimizer_update: update %lld was not made, since the loss is %g and the norm of "
-        "the gradient %g, wanted finite numbers; gd_optimizer_report tells at once",
+        "the gradient %g, wanted finite numbers; gd_optimizer_report returns this at once",
         (long long)lost->number, lost->loss, lost->norm);
 }
 
@@ -88,9 +88,10 @@ gd_status gd_optimizer_ask(gd_optimizer *optimizer)
             return ctx->status;
     }
     optimizer->slots[slot].rate = optimizer->rate;
-    optimizer->mark[slot] = ctx->marks; /* the next */
+    optimizer->mark[slot] = ctx->marks; /* the next one */
     optimizer->asked++;
-    optimizer->params->values->storage->version++; /* a backward that needs the old will notice */
+    optimizer->params->values->storage
+        ->version++; /* a backward that needs the old values will detect it */
     return GD_OK;
 }
 
@@ -120,8 +121,8 @@ static gd_status measure(gd_optimizer *optimizer)
     return gd_share_sum(params->share, &state->loss, 2);
 }
 
-/* The kernels of one update. While a graph is captured nothing happens but that they are taken down:
- * each run of the graph asks anew. */
+/* Launches the kernels of one update. While a graph is captured they are only recorded: each run of
+ * the graph asks for a new update. */
 static gd_status update(gd_optimizer *optimizer, const gd_update_rule *rule)
 {
     gd_params *params = optimizer->params;
@@ -176,8 +177,8 @@ gd_status gd_optimizer_backward(gd_optimizer *optimizer, gd_tensor *loss, double
     if (!gd_tensor_usable(loss, who, "loss")) return gd_error_status(ctx);
     if (loss->ctx != ctx || loss->count != 1 || !loss->node || !isfinite(share)) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                       "%s: loss is %s%s and share %g, wanted one element that ops made of what "
-                       "requires a gradient, and a finite number",
+                       "%s: loss is %s%s and share %g, wanted one element, made by ops from "
+                       "tensors that require a gradient, and a finite share",
                        who, gd_shape_text(loss).text, loss->ctx != ctx ? " of another context" : "",
                        share);
     }
@@ -216,7 +217,8 @@ bool gd_optimizer_report(gd_optimizer *optimizer, bool wait, gd_update_report *r
     gd_context *ctx = optimizer->ctx;
     const int64_t slot = optimizer->told % GD_UPDATE_SLOTS;
     if (!gd_outside_graph(ctx, "optimizer_report")) return false;
-    /* Who asks after each update gets every report: the next update would take this one's slot. */
+    /* A caller that reads after each update gets every report: the next update would reuse this
+     * slot. */
     wait = wait || optimizer->asked - optimizer->told == GD_UPDATE_SLOTS;
     if (!ctx->device->passed(ctx, optimizer->mark[slot], wait)) return false;
     *report = optimizer->slots[slot].report;
@@ -229,7 +231,7 @@ int64_t gd_optimizer_steps(const gd_optimizer *optimizer)
     return optimizer ? read_state(optimizer).made : 0;
 }
 
-/* What a double counts to: the bias correction is a power of it. */
+/* The largest count that a double holds exactly: the bias correction is a power of it. */
 static const int64_t MAX_STEPS = (int64_t)1 << 53;
 
 gd_status gd_optimizer_set_steps(gd_optimizer *optimizer, int64_t steps)
@@ -258,7 +260,7 @@ gd_status gd_optimizer_set_loss_scale(gd_optimizer *optimizer, gd_loss_scale sca
     if (!power || scale.good < 0 || (!scale.adapts && scale.factor != 1)) {
         return gd_fail(optimizer->ctx, GD_ERROR_ARGUMENT,
                        "optimizer_set_loss_scale: factor is %lld and good %lld, wanted a power of "
-                       "two (1 where it does not adapt) and at least 0",
+                       "two (1 if it does not adapt) and at least 0",
                        (long long)scale.factor, (long long)scale.good);
     }
     return WRITE_STATE(optimizer, scale, &scale);

@@ -1,8 +1,8 @@
 /* whole_file.c - a file that appears whole or not at all.
  *
- * What is written goes to a temporary name in the same folder. At the end it is flushed to the
- * disk, then renamed, which replaces an older file in one step; then the folder is flushed, or the
- * new name could be lost with the power. Every call may fail, close included. */
+ * It is written under a temporary name in the same folder. At the end it is flushed to the disk,
+ * then renamed, which replaces an older file atomically; then the folder is flushed, or a power
+ * failure could lose the new name. Every call may fail, including close. */
 #define _POSIX_C_SOURCE 200809L /* open, fsync */
 #include "safetensors.h"
 
@@ -19,7 +19,7 @@ static gd_status fail(const gd_whole_file *file, const char *what)
                    gd_excerpt_of(file->path).text, what, strerror(errno));
 }
 
-/* Renaming would put a file in the place of a pipe or of /dev/null. */
+/* Renaming would replace a pipe or /dev/null by a file. */
 static gd_status check_place(const gd_whole_file *file)
 {
     struct stat status;
@@ -48,7 +48,7 @@ gd_status gd_whole_file_begin(gd_whole_file *file, gd_context *ctx, const char *
     return gd_error_status(ctx);
 }
 
-/* A write may stop short: go on with the rest. */
+/* A write may be partial. */
 gd_status gd_whole_file_write(gd_whole_file *file, const void *data, size_t bytes)
 {
     const size_t most = (size_t)1 << 30;

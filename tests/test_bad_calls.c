@@ -295,7 +295,7 @@ START_TEST(optimizers)
     gd_params_finish(params);
     BAD(gd_params_finish(params), "params_finish");
     BAD(gd_params_add(params, "late", 1, SHAPE(4), 0),
-        "params_add: \"late\" comes after gd_params_finish");
+        "params_add: \"late\" was added after gd_params_finish");
     BAD(gd_params_scale_grads(params, INFINITY), "factor is inf, wanted a finite number");
     BAD(gd_adamw_create(params, &beta), "beta1 is 1.5");
     BAD(gd_sgd_create(params, &nesterov), "nesterov");

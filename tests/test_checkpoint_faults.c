@@ -27,8 +27,8 @@ START_TEST(a_run_that_cannot_go_on_is_not_begun_anew)
           "");
     shell("cd '%s' && cp -r a before%s", folder, "");
     train_badly("--data text %s --resume auto --out a",
-                "none of the 2 checkpoints in a can be used; nothing was changed, and another "
-                "--out begins a new run");
+                "none of the 2 checkpoints in a can be used; nothing was changed; use another "
+                "--out for a new run");
     program_said(output, "a/step-00000008 is skipped: safetensors_open: ");
     program_said(output, "a/step-00000004 is skipped: safetensors_open: ");
     shell("cd '%s' && diff -r a before%s", folder, "");

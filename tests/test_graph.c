@@ -156,7 +156,7 @@ START_TEST(a_function_that_waits_is_refused)
     gd_graph_run(graph, step, &n);
     waiter w = {&n, _i};
     char words[96];
-    snprintf(words, sizeof words, "%s: called from inside a function of gd_graph_run", who[_i]);
+    snprintf(words, sizeof words, "%s: called from a function of gd_graph_run", who[_i]);
     ck_assert_int_eq(gd_graph_run(graph, wait_inside, &w), GD_ERROR_STATE);
     ck_assert_error(n.ctx, words);
     ck_assert_int_eq(gd_graph_run(graph, step, &n), GD_OK);
@@ -189,7 +189,7 @@ START_TEST(bad_calls)
     ck_assert_int_eq(gd_graph_run(graph, fails, &n), GD_ERROR_IO);
     ck_assert_error(n.ctx, "graph_run: its function failed");
     gd_graph_run(graph, run_again, graph);
-    ck_assert_error(n.ctx, "graph_run: called from inside a function of gd_graph_run");
+    ck_assert_error(n.ctx, "graph_run: called from a function of gd_graph_run");
     ck_assert_ptr_null(gd_graph_create(NULL, NULL));
     gd_graph_free(NULL);
     gd_graph_free(graph);

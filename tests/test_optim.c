@@ -448,7 +448,7 @@ START_TEST(an_update_before_the_backward_is_noticed)
     gd_tensor *y = gd_swiglu(table, table); /* its backward reads its inputs */
     gd_optimizer_step(sgd, 0.1);
     ck_assert_int_eq(gd_backward_from(&y, 1, NULL), GD_ERROR_STATE);
-    ck_assert_error(ctx, "written since");
+    ck_assert_error(ctx, "overwritten since");
     gd_step_end(ctx);
     gd_optimizer_free(sgd);
     gd_params_free(params);
@@ -489,7 +489,7 @@ START_TEST(bad_groups_are_refused)
     gd_params_finish(params);
     ck_assert_error(ctx, "params_finish: it was called before");
     gd_params_add(params, "late", 0, NULL, 0);
-    ck_assert_error(ctx, "params_add: \"late\" comes after gd_params_finish");
+    ck_assert_error(ctx, "params_add: \"late\" was added after gd_params_finish");
     gd_clip_grad_norm(params, NAN, NULL);
     ck_assert_error(ctx, "clip_grad_norm: max_norm is nan");
     gd_params_free(params);

@@ -277,7 +277,7 @@ START_TEST(names_that_cannot_be_written)
     } rows[] = {{"a", "a", "tensor \"a\" occurs twice"},
                 {"a", "\xff", "is not UTF-8"},
                 {"a", NULL, "the name of tensor 1 is NULL, wanted a text"},
-                {"__metadata__", "a", "has a name that the format keeps"}};
+                {"__metadata__", "a", "has a name that the format reserves"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         gd_named_tensor pair[] = {{rows[i].first, t}, {rows[i].second, t}};
         gd_named_text texts[] = {{rows[i].first, "x"}, {rows[i].second, "y"}};

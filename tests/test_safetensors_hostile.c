@@ -205,8 +205,8 @@ static const struct {
 } lengths[] = {{0, "does not begin with {"},
                {1, not_json},
                {2, NULL},
-               {3, "the header has 3 bytes, but the file only 2"},
-               {100000000, "but the file only 2 after its length"},
+               {3, "the header has 3 bytes, but the file has only 2"},
+               {100000000, "but the file has only 2 after its length"},
                {100000001, "the header has 100000001 bytes, wanted at most 100000000"},
                {UINT64_MAX, "the header has 18446744073709551615 bytes, wanted at most"},
                {UINT64_MAX - 7, "wanted at most"}, /* with the 8 before it: 0 */

@@ -160,7 +160,7 @@ START_TEST(segments_that_return_nothing)
     ck_assert_ptr_null(gd_recompute(ctx, nothing, NULL, &x, 1));
     ck_assert_error(ctx, "recompute: the segment returned NULL, wanted a tensor");
     gd_backward(gd_sum(gd_recompute(ctx, once, &calls, &x, 1), NULL, 0, false));
-    ck_assert_error(ctx, "recompute: the segment returned NULL the second time it ran");
+    ck_assert_error(ctx, "recompute: the segment returned NULL in its second run");
     ck_assert_int_eq(calls, 2);
     gd_step_end(ctx);
 }

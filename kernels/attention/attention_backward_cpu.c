@@ -141,9 +141,10 @@ static void backward_tile(const backward_pass *p, const backward_room *room, int
             if (p->dropout.threshold) dropout_row(keep, &p->dropout, b * z->H + h, t, s0, n);
             backward_row(weights + i * KEYS, dscores + i * KEYS, visible, n, lse[r + i],
                          delta[r + i], p->wants_scores, p->dropout.threshold ? keep : NULL);
-            REAL *dbias = p->dbias ? p->dbias + ((b * z->H + h) * z->T + t) * z->S + s0 : NULL;
-            for (int64_t j = 0; dbias && j < visible; j++)
-                dbias[j] += dscores[i * KEYS + j]; /* [dbias] */
+            if (p->dbias) {
+                add_dbias(p->dbias + ((b * z->H + h) * z->T + t) * z->S + s0, dscores + i * KEYS,
+                          visible);
+            }
         }
         if (p->dq.data) {
             REAL *dq = room->dq + ((h - kv * z->G) * z->T + t0 + r) * D;

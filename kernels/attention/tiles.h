@@ -86,6 +86,12 @@ static inline bool mask_row(REAL *score, const attention_mask *m, int64_t b, int
     return left;
 }
 
+/* The gradient of n scores is that of what was added to them. */
+static inline void add_dbias(REAL *dbias, const REAL *dscore, int64_t n)
+{
+    for (int64_t j = 0; j < n; j++) dbias[j] += dscore[j]; /* [dbias] */
+}
+
 /* ---- Inputs ------------------------------------------------------------------------------- */
 
 /* [B, rows, heads, columns], packed along the last dimension. */

@@ -2,8 +2,9 @@
 of others."""
 
 from ._library import version as __version__
+from .checking import GradcheckError, gradcheck
 
-__all__ = ["__version__"]
+__all__ = ["GradcheckError", "__version__", "gradcheck"]
 try:
     import torch as _torch
 except ImportError:  # gradcheck of NumPy functions needs no PyTorch

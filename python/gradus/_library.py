@@ -7,8 +7,8 @@ import ctypes
 import os
 import pathlib
 import struct
-from ctypes import CFUNCTYPE, POINTER, c_bool, c_char_p, c_double, c_int, c_int64, c_size_t
-from ctypes import c_uint32, c_uint64, c_void_p
+from ctypes import CFUNCTYPE, POINTER, c_bool, c_char, c_char_p, c_double, c_int, c_int64
+from ctypes import c_size_t, c_uint32, c_uint64, c_void_p
 
 
 def _load():
@@ -133,3 +133,58 @@ def complaint(op, tensors, args):
         return sentence and sentence.decode()
     finally:
         context_free(context)
+
+# ---- gradcheck.h --------------------------------------------------------------------------------
+
+
+PASS, FAIL = range(2)  # gd_verdict
+
+
+class Options(ctypes.Structure):
+    _fields_ = [
+        ("dtype", POINTER(c_int)), ("seed", c_uint64), ("step", c_double), ("rtol", c_double),
+        ("atol", c_double), ("max_elements", c_int64), ("directions", c_int), ("cotangents", c_int),
+        ("only_numbers", c_bool), ("only_input", c_char_p), ("only_element", c_int64),
+    ]  # fmt: skip
+
+
+class Report(ctypes.Structure):
+    _fields_ = [
+        ("op", c_char * 64), ("name", c_char * 64), ("verdict", c_int), ("device", c_int),
+        ("dtype", c_int), ("seed", c_uint64), ("step", c_double), ("rtol", c_double),
+        ("atol", c_double), ("step_given", c_bool), ("inputs", c_int), ("input", c_void_p),
+        ("message", c_char * 512),
+    ]  # fmt: skip
+
+
+FUNCTION = CFUNCTYPE(TENSOR, c_void_p, POINTER(TENSOR), c_int)
+gradcheck_function = _declare(
+    "gd_gradcheck_function", c_int, CONTEXT, c_char_p, FUNCTION, c_void_p, POINTER(TENSOR), c_int,
+    POINTER(Options), POINTER(Report))  # fmt: skip
+_print = _declare("gd_gradcheck_print", c_int, POINTER(Report), c_void_p, c_bool)
+_print_json = _declare("gd_gradcheck_print_json", c_int, POINTER(Report), c_void_p)
+gradcheck_report_free = _declare("gd_gradcheck_report_free", None, POINTER(Report))
+
+
+def _printed(write):
+    """What a function prints into a FILE."""
+    libc = ctypes.CDLL(None)
+    libc.open_memstream.restype = c_void_p
+    libc.free.argtypes = libc.fclose.argtypes = (c_void_p,)
+    text, size = c_void_p(), c_size_t()
+    file = libc.open_memstream(ctypes.byref(text), ctypes.byref(size))
+    if not file:
+        raise MemoryError("gradus: no memory for a report")
+    write(file)
+    libc.fclose(file)
+    try:
+        return ctypes.string_at(text.value, size.value).decode()
+    finally:
+        libc.free(text)
+
+
+def report_texts(report):
+    """A report for people, in one line and in many, and as JSON."""
+    return (_printed(lambda file: _print(report, file, False)),
+            _printed(lambda file: _print(report, file, True)),
+            _printed(lambda file: _print_json(report, file)))  # fmt: skip

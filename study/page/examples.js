@@ -375,8 +375,8 @@ function where(v) {
 // ---- Positions: D = 2, so that the one pair of position t is turned by the angle t ------------
 
 const angles = (T) => [
-    step('cos', 'c_t = \\cos t', column(Array.from({length : T}, (_, t) => Math.cos(t)))),
-    step('sin', 's_t = \\sin t', column(Array.from({length : T}, (_, t) => Math.sin(t)))),
+    step('cos', 'c_t = \\cos(t)', column(Array.from({length : T}, (_, t) => Math.cos(t)))),
+    step('sin', 's_t = \\sin(t)', column(Array.from({length : T}, (_, t) => Math.sin(t)))),
 ];
 const turnedBack = (t) => ({
     shape : t.shape,
@@ -454,7 +454,7 @@ function gather(v) {
 function scatterAdd(v) {
     const n = last(v.x.shape);
     return [
-        step('dx', 'dx = dy', v.dy, {gradient : 'x'}),
+        step('dx', 'dx = dy', v.dy, {mark : 'scatter_add', gradient : 'x'}),
         step('ds', 'ds_i = dy_{t_i}', like(v.src, (_, i) => v.dy.values[placeOf(v, i, n)]),
             {mark : 'scatter_add', gradient : 'src'}),
     ];

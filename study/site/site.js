@@ -165,10 +165,12 @@ function opPage(gradus, readme, page) {
                            : 'this backward'} wrong</a>, and what gradcheck says of each.</p>`;
 
     // After the derivation, which ends in its lines of code; what follows there is about kernels.
-    const end = page.html.lastIndexOf('class="mark"'),
-          at = page.html.indexOf('</pre>', end) + '</pre>'.length;
-    const derivation = end < 0 ? page.html : page.html.slice(0, at);
-    let rest = end < 0 ? '' : page.html.slice(at);
+    const blocks = [...page.html.matchAll(/<pre class="code">[^]*?<\/pre>/g) ].filter(
+        ([ block ]) => block.includes('class="mark"'));
+    const last = blocks[blocks.length - 1];
+    const at = last ? last.index + last[0].length : page.html.length;
+    const derivation = page.html.slice(0, at);
+    let rest = page.html.slice(at);
     if (html && rest.trim() && !/^\s*<h2/.test(rest))
         rest = '<h2 id="how-it-runs">How it runs</h2>' + rest;
     const folder = path.dirname(readme);

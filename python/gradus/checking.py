@@ -1,0 +1,397 @@
+"""gradcheck(): the C library's gradient check (include/gradus/gradcheck.h) for functions of PyTorch
+and NumPy.
+
+The check is the library's: what is here is an op whose kernels call the function. Inputs lie in
+host memory that the library perturbs; each call copies them to where the function wants them.
+"""
+
+import ctypes
+import inspect
+import json
+
+import numpy as np
+
+from . import _library as c
+
+_REAL = {np.dtype(np.float32): c.FLOAT32, np.dtype(np.float64): c.FLOAT64}
+
+
+class GradcheckError(AssertionError):
+    """The gradients are wrong, or could not be judged. `report` says all about it, and so does the
+    text."""
+
+    def __init__(self, report):
+        super().__init__("\n" + report.text)
+        self.report = report
+
+
+class Report:
+    """What came of a check. True if it passed; as text one line an input, `text` is all about it.
+
+    verdict   "PASS", "FAIL", "KINK", "VACUOUS", "INCONCLUSIVE" or "UNSUPPORTED"
+    inputs    a dict for each input: name, shape, verdict, finding, behaviour, wrong, worst,
+              analytic, numeric, ratio_median ...: the fields of gd_gradcheck_input
+    message   the error of the function, where there was one
+    """
+
+    def __init__(self, report):
+        self.summary, self.text, text = (text.strip() for text in c.report_texts(report))
+        self.fields = json.loads(text)
+        self.verdict, self.message = self.fields["verdict"], self.fields["message"]
+        self.inputs = self.fields["inputs"]
+
+    def __bool__(self):
+        return self.verdict == "PASS"
+
+    def __str__(self):
+        return self.summary
+
+
+class _Wrong(Exception):
+    """A function that misbehaves: a finding, not an error."""
+
+
+def _names_of(function, count):
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        parameters = ()
+    names = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return names[:count] + [f"input {i}" for i in range(len(names), count)]
+
+
+# ---- Functions of NumPy -------------------------------------------------------------------------
+
+
+class _NumPy:
+    """A function of arrays, with a backward written by hand."""
+
+    device = 0
+
+    def __init__(self, function, inputs, names, backward):
+        if backward is None:
+            raise TypeError("gradcheck: backward is missing, wanted one for a NumPy function")
+        self.function, self.by_hand, self.inputs = function, backward, list(inputs)
+        self.names = names or _names_of(function, len(self.inputs))
+        arrays = [i for i, x in enumerate(inputs) if isinstance(x, np.ndarray)]
+        self.checked = [i for i in arrays if inputs[i].dtype.kind in "fc"]
+        for i in self.checked:
+            if inputs[i].dtype not in _REAL:
+                raise TypeError(
+                    f"gradcheck: {self.names[i]} is {inputs[i].dtype}, wanted float32 or float64")
+        self.values = [inputs[i] for i in self.checked]
+        self.checked_names = [self.names[i] for i in self.checked]
+        self.random = np.random.get_state()
+
+    def _arguments(self, values):
+        arguments = list(self.inputs)
+        for i, value in zip(self.checked, values):
+            arguments[i] = value.astype(self.inputs[i].dtype)
+        return arguments
+
+    def _unchanged(self, arguments, values, who):
+        for i, value in zip(self.checked, values):
+            if not np.array_equal(arguments[i], value, equal_nan=True):
+                raise _Wrong(f"{who} changes {self.names[i]} in place")
+
+    def forward(self, values):
+        np.random.set_state(self.random)
+        arguments = self._arguments(values)
+        y = self.function(*arguments)
+        self._unchanged(arguments, values, "the function")
+        self.single = not isinstance(y, (tuple, list))
+        outputs = [np.asarray(part) for part in ([y] if self.single else y)]
+        self.precision = max(np.finfo(part.dtype).eps for part in outputs)
+        return outputs
+
+    def backward(self, values, cotangents, wanted):
+        np.random.set_state(self.random)
+        arguments = self._arguments(values)
+        dy = [cotangent.copy() for cotangent in cotangents]
+        gradients = self.by_hand(dy[0] if self.single else tuple(dy), *arguments)
+        self._unchanged(arguments, values, "backward")
+        if not all(np.array_equal(*pair, equal_nan=True) for pair in zip(dy, cotangents)):
+            raise _Wrong("backward changes dy in place")
+        if not isinstance(gradients, (tuple, list)):
+            gradients = [gradients]
+        if len(gradients) == len(self.inputs):
+            gradients = [gradients[i] for i in self.checked]
+        if len(gradients) != len(self.checked):
+            raise _Wrong(f"backward returned {len(gradients)} gradients, wanted {len(self.inputs)}:"
+                         " one for each input")  # fmt: skip
+        return [None if g is None else np.asarray(g) for g in gradients]
+
+    def ask_more(self, values):
+        """Nothing: backward() gets all it needs."""
+
+
+# ---- Functions of PyTorch -----------------------------------------------------------------------
+
+
+class _Torch:
+    """A function or module, whose backward is autograd's."""
+
+    def __init__(self, function, inputs, names):
+        import torch
+
+        self.torch, self.function, self.inputs = torch, function, list(inputs)
+        module = isinstance(function, torch.nn.Module)
+        called = function.forward if module else function
+        self.names = list(names or _names_of(called, len(self.inputs)))
+        if module:
+            self.module, self.count = function, len(self.inputs)
+            self.parameters = [n for n, p in function.named_parameters() if p.requires_grad]
+            self.inputs += [function.get_parameter(name) for name in self.parameters]
+            self.names += self.parameters
+            self.function = self._call_module
+        self.checked = [
+            i for i, x in enumerate(self.inputs)
+            if isinstance(x, torch.Tensor) and x.requires_grad
+        ]  # fmt: skip
+        for i in self.checked:
+            if self.inputs[i].dtype not in (torch.float32, torch.float64):
+                raise TypeError(f"gradcheck: {self.names[i]} is {self.inputs[i].dtype}, wanted "
+                                "float32 or float64")  # fmt: skip
+        tensors = [self.inputs[i] for i in self.checked]
+        self.values = [x.detach().cpu().numpy() for x in tensors]
+        self.checked_names = [self.names[i] for i in self.checked]
+        self.device = int(any(x.is_cuda for x in tensors))
+        self.disturb, self.outputs = False, None
+        self.random = torch.get_rng_state()
+        self.random_cuda = torch.cuda.get_rng_state_all() if self.device else None
+
+    def _call_module(self, *inputs):
+        state = dict(zip(self.parameters, inputs[self.count :]))
+        state.update({name: b.clone() for name, b in self.module.named_buffers()})
+        return self.torch.func.functional_call(self.module, state, inputs[: self.count])
+
+    def _unchanged(self, leaves, values, who):
+        for name, leaf, value in zip(self.checked_names, leaves, values):
+            if not np.array_equal(_host(leaf), value.astype(str(leaf.dtype)[6:]), equal_nan=True):
+                raise _Wrong(f"{who} changes {name} in place")
+
+    def _call(self, values, wanted):
+        """The leaves, and those outputs that have a gradient."""
+        torch = self.torch
+        torch.set_rng_state(self.random)
+        if self.random_cuda is not None:
+            torch.cuda.set_rng_state_all(self.random_cuda)
+        arguments, leaves = list(self.inputs), []
+        for i, value, want in zip(self.checked, values, wanted):
+            leaf = torch.empty_like(self.inputs[i].detach()).copy_(torch.from_numpy(value))
+            arguments[i] = leaf.requires_grad_(want)
+            leaves.append(leaf)
+        y = self.function(*arguments)
+        self._unchanged(leaves, values, "the function")
+        outputs = [y] if isinstance(y, torch.Tensor) else list(y)
+        if self.outputs is None:  # which have a gradient at all is asked once
+            self.outputs = [
+                i for i, t in enumerate(outputs)
+                if isinstance(t, torch.Tensor) and t.is_floating_point() and t.requires_grad
+            ]  # fmt: skip
+        return leaves, [outputs[i] for i in self.outputs]
+
+    def forward(self, values):
+        with self.torch.set_grad_enabled(self.outputs is None):
+            outputs = self._call(values, [self.outputs is None] * len(values))[1]
+        self.precision = max((self.torch.finfo(t.dtype).eps for t in outputs), default=0)
+        return [_host(t) for t in outputs]
+
+    def backward(self, values, cotangents, wanted):
+        torch = self.torch
+        with torch.enable_grad():
+            leaves, outputs = self._call(values, wanted)
+            if self.disturb:  # what the backward needs must not be kept where the next call puts it
+                self._call([value * 0.75 for value in values], [True] * len(values))
+        mine = [leaf for leaf in leaves if leaf.requires_grad]
+        given = [(y, torch.from_numpy(u).to(y.device, y.dtype))
+                 for y, u in zip(outputs, cotangents) if y.requires_grad]  # fmt: skip
+        if not given or not mine:
+            return [None] * len(leaves)
+        heads, dy = zip(*given)
+        before = [u.clone() for u in dy]
+        found = torch.autograd.grad(heads, mine, dy, allow_unused=True)
+        self._unchanged(leaves, values, "backward")
+        if not all(torch.equal(u, b) for u, b in zip(dy, before)):
+            raise _Wrong("backward changes dy in place")
+        found = iter(found)
+        gradients = [next(found) if leaf.requires_grad else None for leaf in leaves]
+        return [None if g is None else _host(g) for g in gradients]
+
+    def ask_more(self, values):
+        """What the library cannot ask of a function that it does not see through."""
+        wanted, cotangents = [True] * len(values), [np.ones_like(y) for y in self.forward(values)]
+        plain = self.backward(values, cotangents, wanted)
+        self.disturb = True
+        disturbed = self.backward(values, cotangents, wanted)
+        self.disturb, self.outputs = False, None
+        for name, a, b in zip(self.checked_names, plain, disturbed):
+            if a is not None and not np.array_equal(a, b, equal_nan=True):
+                raise _Wrong(f"the gradient of {name} is another one when the function runs on other "
+                             "data before the backward: what it needs is kept outside of ctx")  # fmt: skip
+
+
+def _host(t):
+    return t.detach().cpu().double().numpy()
+
+
+# ---- The op whose kernels call the function -----------------------------------------------------
+
+
+class _Check:
+    def __init__(self, target):
+        self.target, self.error = target, None
+        self.shapes = [v.shape for v in target.values]
+        double = all(v.dtype == np.float64 for v in target.values)
+        self.dtype = c.FLOAT64 if double else c.FLOAT32
+        try:
+            outputs = target.forward([np.array(v) for v in target.values])
+        except _Wrong as wrong:
+            raise ValueError(f"gradcheck: {wrong}") from None
+        if not outputs:
+            raise ValueError("gradcheck: the function returned nothing that has a gradient")
+        self.outputs = [y.shape for y in outputs]
+        self.count = sum(y.size for y in outputs)
+        self.output_dtype = self._coarser(target.precision)
+        self.op = c.Op(
+            name=b"function", formula=b"", inputs=-1, outputs=1, backward_reads_inputs=2**32 - 1,
+            shape=c.SHAPE_RULE(self._shape))  # fmt: skip
+        self.op.input_names[0] = b"input"
+        self.op.forward[0] = self._forward = c.KERNEL(self._guarded(self._forward))
+        self.op.backward[0] = self._backward = c.KERNEL(self._guarded(self._backward))
+
+    def _coarser(self, precision):
+        by_precision = {2.0**-7: c.BFLOAT16, 2.0**-10: c.FLOAT16, 2.0**-23: c.FLOAT32}
+        if precision == 2.0**-52:
+            return self.dtype
+        return by_precision[float(precision)]
+
+    def _guarded(self, kernel):
+        def call(call):
+            try:
+                kernel(call.contents)
+                return c.OK
+            except BaseException as error:  # nothing may pass through C
+                if not isinstance(error, _Wrong):
+                    self.error = self.error or error
+                text = f"{type(error).__name__}: " if not isinstance(error, _Wrong) else ""
+                return c.call_fail(call, c.ERROR_STATE, b"%s", f"{text}{error}".encode())
+
+        return call
+
+    def _shape(self, call, output, save, words):
+        output[0].dtype, output[0].ndim, output[0].shape[0] = self.output_dtype, 1, self.count
+        return c.OK
+
+    def _view(self, call, tensor, shape):
+        """The memory of a tensor, as an array."""
+        kind = np.dtype(np.float64 if call.storage == c.FLOAT64 else np.float32)
+        count = int(np.prod(shape, dtype=np.int64))
+        if count == 0:
+            return np.empty(shape, kind)
+        memory = (ctypes.c_char * (count * kind.itemsize)).from_address(c.tensor_data(tensor))
+        return np.frombuffer(memory, kind).reshape(shape)
+
+    def _values(self, call):
+        return [np.array(self._view(call, call.input[i], s)) for i, s in enumerate(self.shapes)]
+
+    def _forward(self, call):
+        outputs = self.target.forward(self._values(call))
+        if [y.shape for y in outputs] != self.outputs:
+            raise _Wrong("the function returns other shapes for other values")
+        flat = np.concatenate([y.ravel() for y in outputs])
+        self._view(call, call.output[0], (self.count,))[...] = flat
+
+    def _backward(self, call):
+        wanted = [bool(call.dinput[i]) for i in range(len(self.shapes))]
+        flat = np.zeros(self.count)
+        if call.doutput[0]:
+            flat[...] = self._view(call, call.doutput[0], (self.count,))
+        sizes = [int(np.prod(s, dtype=np.int64)) for s in self.outputs]
+        parts = np.split(flat, np.cumsum(sizes)[:-1])
+        cotangents = [u.reshape(s) for u, s in zip(parts, self.outputs)]
+        gradients = self.target.backward(self._values(call), cotangents, wanted)
+        for i, (g, name) in enumerate(zip(gradients, self.target.checked_names)):
+            if not wanted[i]:
+                continue
+            shape = self.shapes[i]
+            if g is not None and g.shape != shape:
+                raise _Wrong(f"the gradient of {name} has shape {list(g.shape)}, wanted that of "
+                             f"{name}, {list(shape)}")  # fmt: skip
+            to = self._view(call, call.dinput[i], shape)
+            if call.accumulate[i]:
+                to += 0 if g is None else g
+            else:
+                to[...] = 0 if g is None else g
+
+    def run(self, name, options):
+        """The library's report."""
+        values = [np.array(v, np.float64 if self.dtype == c.FLOAT64 else np.float32, order="C")
+                  for v in self.target.values]  # fmt: skip
+        function = c.FUNCTION(
+            lambda user, inputs, count: c.apply(ctypes.byref(self.op), inputs, count, None))
+        context, report = c.context_create(None), c.Report()
+        try:
+            tensors = (c.TENSOR * len(values))()
+            for i, (value, label) in enumerate(zip(values, self.target.checked_names)):
+                tensors[i] = c.wrap(context, self.dtype, value.shape, value.ctypes.data)
+                c.tensor_set_name(tensors[i], label.encode())
+                c.tensor_set_requires_grad(tensors[i], True)
+            status = c.ERROR_STATE
+            if not c.error(context):
+                status = c.gradcheck_function(context, name.encode(), function, None, tensors,
+                                              len(values), options, report)  # fmt: skip
+            if self.error is not None:
+                if status == c.OK:
+                    c.gradcheck_report_free(report)
+                raise self.error
+            if status != c.OK:
+                raise ValueError(c.error(context).decode())
+            report.device = self.target.device
+            if report.verdict == c.PASS and not options.only_numbers:
+                try:
+                    self.target.ask_more(values)
+                except _Wrong as wrong:
+                    report.verdict, report.message = c.FAIL, str(wrong).encode()[:511]
+            result = Report(report)
+            c.gradcheck_report_free(report)
+            return result
+        finally:
+            c.context_free(context)
+
+
+def gradcheck(function, inputs, *, backward=None, names=None, raise_exception=True, seed=0,
+              step=0.0, rtol=0.0, atol=0.0, max_elements=0, directions=0, only_numbers=False):  # fmt: skip
+    """Checks a backward against finite differences, and says what a wrong one looks like.
+
+    PyTorch: `function` takes tensors and returns one or several; it may be a module, whose
+    parameters are checked too, or the apply of a torch.autograd.Function. Checked are the inputs
+    that require a gradient, of float32 or float64, on any device.
+
+    NumPy: `function` takes arrays and returns one or a tuple; `backward(dy, *inputs)` returns a
+    gradient for each input (None for those that have none), dy being a tuple where the function
+    returns one. Checked are the inputs that are arrays of float32 or float64.
+
+    Functions that draw random numbers find the generators of PyTorch and NumPy as they were at the
+    first call. Returns a Report, or raises GradcheckError unless it passed and `raise_exception`.
+    The numbers mean what they do in gradus/gradcheck.h; 0 is the default for the dtype.
+    """
+    if not isinstance(inputs, (tuple, list)):
+        inputs = (inputs,)
+    if backward is not None or not _has_tensors(inputs):
+        target = _NumPy(function, inputs, names, backward)
+    else:
+        target = _Torch(function, inputs, names)
+    if not target.checked:
+        raise ValueError("gradcheck: no input requires a gradient")
+    options = c.Options(seed=seed, step=step, rtol=rtol, atol=atol, max_elements=max_elements,
+                        directions=directions, only_numbers=only_numbers)  # fmt: skip
+    name = getattr(function, "__qualname__", type(function).__name__).rpartition(">.")[2]
+    report = _Check(target).run(name, options)
+    if raise_exception and not report:
+        raise GradcheckError(report)
+    return report
+
+
+def _has_tensors(inputs):
+    return any(type(x).__module__.partition(".")[0] == "torch" for x in inputs)

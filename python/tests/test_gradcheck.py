@@ -1,0 +1,204 @@
+"""gradus.gradcheck on functions of PyTorch: sixty planted bugs, and functions that are right."""
+
+import json
+import math
+
+import planted
+import pytest
+import torch
+import torch.nn.functional as F
+
+import gradus
+from gradus import _library
+
+F64 = torch.float64
+
+
+def leaf(*shape, dtype=F64, device="cpu"):
+    return torch.randn(*shape, dtype=dtype, device=device, requires_grad=True)
+
+
+def failing(function, inputs, **options):
+    report = gradus.gradcheck(function, inputs, raise_exception=False, **options)
+    assert not report and report.verdict == "FAIL"
+    return report
+
+
+def test_there_are_sixty():
+    assert len(planted.BUGS) == 60
+
+
+@pytest.mark.parametrize("name", planted.BUGS)
+def test_planted_bug(name):
+    function, inputs = planted.BUGS[name]
+    failing(function, planted.make(inputs))
+
+
+def test_pytorchs_own_check_misses_some():
+    missed = {n for n, (f, i) in planted.BUGS.items() if not planted.torch_catches(f, i)}
+    assert missed <= {
+        "softmax: all, by 0.01%", "square of tiny numbers: a factor", "sin: x kept outside of ctx",
+        "product: no dw without dx", "sin: dy used as room"}  # fmt: skip
+
+
+FINDINGS = {
+    "sin: the sign": "the sign is flipped",
+    "mean: as a sum": "a constant factor 20",
+    "square by x * x: one of two": "a constant factor 1/2",
+    "linear: the bias's gradient once too often": "a constant factor 2",
+    "sin: one element, by 1%": "a single element is off",
+    "roll: the same way": "the right values in the wrong places",
+    "product: no dw without dx": "when only w wants a gradient",
+    "sin: another result each time": "run a second time it gives other bits",
+    "sin: dy used as room": "backward changes dy in place",
+    "sin: x kept outside of ctx": "kept outside of ctx",
+}
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_the_report_names_what_it_finds(name):
+    function, inputs = planted.BUGS[name]
+    with pytest.raises(gradus.GradcheckError) as error:
+        gradus.gradcheck(function, planted.make(inputs), names=["x", "w", "b"][: len(inputs)])
+    words = json.dumps(error.value.report.fields)
+    assert FINDINGS[name] in words and FINDINGS[name] in str(error.value)
+
+
+RIGHT = {
+    "sin": (torch.sin, [planted.X]),
+    "softmax": (planted.op(lambda x: x.softmax(-1), planted.softmax_backward), [planted.X]),
+    "rms_norm": (planted.op(planted.rms, planted.rms_backward), [planted.X, planted.W]),
+    "layer_norm": (
+        planted.op(planted.layer, planted.layer_backward), [planted.X, planted.W, planted.W]),
+    "attention": (planted.op(planted.attention, planted.attention_backward), [planted.X] * 3),
+    "swiglu": (
+        planted.op(lambda a, b: F.silu(a) * b, planted.swiglu_backward), [planted.X, planted.X]),
+    "cross_entropy": (planted.op(lambda x: F.cross_entropy(x, planted.TARGETS),
+                                 planted.cross_entropy_backward), [planted.X]),
+    "relu": (torch.relu, [planted.X]),
+    "several outputs": (lambda x: (x.sin(), x.sum(0), x.argmax(), x > 0), [planted.X]),
+    "a view": (lambda x: x.t(), [planted.X]),
+    "an output that does not depend on x": (lambda x, w: (x * 2, w.detach() * 3), [planted.X] * 2),
+    "fused": (lambda x, w: gradus.rms_norm(x, w, eps=1e-5), [planted.X, planted.W]),
+}
+
+
+@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("dtype", [torch.float32, F64], ids=str)
+def test_right_ones_pass(device, name, dtype):
+    function, inputs = RIGHT[name]
+    if name == "cross_entropy" and device == "cuda":
+        pytest.skip("its targets are on the CPU")
+    made = [t.detach().to(device, dtype).requires_grad_() for t in planted.make(inputs)]
+    report = gradus.gradcheck(function, made)
+    assert report and report.fields["device"] == device and len(report.inputs) == len(made)
+    assert report.fields["dtype"] == str(dtype)[6:]
+
+
+def test_float32_and_cuda_find_bugs_too(device):
+    function, inputs = planted.BUGS["rms_norm: no mean term"]
+    made = [t.detach().to(device, torch.float32).requires_grad_() for t in planted.make(inputs)]
+    report = failing(function, made)
+    assert report.inputs[0]["wrong"] > 0 and report.inputs[1]["verdict"] == "PASS"
+    assert f" {device} f32" in report.text
+
+
+def test_mixture_of_float32_and_float64():
+    assert gradus.gradcheck(lambda x, w: x * w, (leaf(3, 4, dtype=torch.float32), leaf(4)))
+
+
+def test_a_module_with_its_parameters(device):
+    module = torch.nn.Sequential(
+        torch.nn.Linear(4, 5), torch.nn.Dropout(0.5), torch.nn.GELU(), torch.nn.BatchNorm1d(5)
+    ).to(device, F64)
+    state = {n: t.clone() for n, t in module.state_dict().items()}
+    report = gradus.gradcheck(module, leaf(6, 4, device=device))
+    names = [i["name"] for i in report.inputs]
+    assert names == ["input", "0.weight", "0.bias", "3.weight", "3.bias"]
+    assert all(torch.equal(t, state[n]) for n, t in module.state_dict().items())
+
+
+def test_a_thousand_elements_are_sampled_and_the_bad_one_is_found():
+    wrong = planted.op(torch.sin, lambda dy, x: planted.one_element(dy * x.cos(), -1, (17, 23)))
+    report = failing(wrong, leaf(40, 40))
+    assert report.inputs[0]["worst"] == 17 * 40 + 23
+    assert "a single element is off" in report.inputs[0]["finding"]
+
+
+def test_kinks_are_left_out():
+    x = torch.tensor([-1.0, 0.0, 2.0], dtype=F64, requires_grad=True)
+    report = gradus.gradcheck(torch.relu, x)
+    assert report.inputs[0]["kinks"] == 1 and report.inputs[0]["compared"] == 2
+
+
+def test_random_functions_repeat():
+    assert gradus.gradcheck(lambda x: F.dropout(x, 0.5), leaf(6, 6))
+
+
+def test_inputs_keep_their_values_and_gradients():
+    x = leaf(3)
+    before = x.detach().clone()
+    gradus.gradcheck(torch.sin, x)
+    assert torch.equal(x, before) and x.grad is None
+
+
+def test_the_error_of_a_function_comes_through():
+    class Odd(Exception):
+        pass
+
+    calls = []
+
+    def odd(x):
+        calls.append(x)
+        if len(calls) > 9:
+            raise Odd("the tenth time")
+        return x * 1
+
+    with pytest.raises(Odd, match="the tenth time"):
+        gradus.gradcheck(odd, leaf(3))
+
+
+def test_a_function_that_changes_its_input():
+    def f(x):
+        x.data.mul_(2)
+        return x.sin()
+
+    with pytest.raises(ValueError, match="gradcheck: the function changes x in place"):
+        gradus.gradcheck(f, leaf(3))
+
+
+def test_wrong_calls():
+    with pytest.raises(ValueError, match="gradcheck: no input requires a gradient"):
+        gradus.gradcheck(torch.sin, torch.randn(3))
+    with pytest.raises(TypeError, match="gradcheck: x is torch.bfloat16, wanted float32 or float64"):
+        gradus.gradcheck(lambda x: x, leaf(3, dtype=torch.bfloat16))
+    with pytest.raises(ValueError, match="gradcheck: the function returned nothing that has"):
+        gradus.gradcheck(lambda x: x > 0, leaf(3))
+    with pytest.raises(ValueError, match="gradcheck: step is -1, wanted a finite number"):
+        gradus.gradcheck(torch.sin, leaf(3), step=-1.0)
+
+
+def test_a_gradient_of_another_shape():
+    class Wrong(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.sum(0)
+
+        @staticmethod
+        def backward(ctx, dy):
+            return torch.ones(7, dtype=F64)
+
+    with pytest.raises(RuntimeError, match="invalid gradient"):
+        gradus.gradcheck(Wrong.apply, leaf(5, 4))
+
+
+def test_the_structs_are_the_librarys():
+    """The layouts of _library.py, by what the library keeps in its own records."""
+    record = _library.find_op(None, b"add_rms_norm").contents
+    assert (record.name, record.inputs, record.outputs, record.saves) == (b"add_rms_norm", 4, 2, 1)
+    assert list(record.input_names)[:4] == [b"x", b"residual", b"weight", b"bias"]
+    assert record.args_size == len(_library.rms_norm_args(1.0, 0.0)) and record.strided
+    assert record.case_count >= 11 and record.forward[0] and record.backward[0]
+    report = gradus.gradcheck(torch.sin, leaf(2), seed=7, step=1e-4, rtol=1e-3, atol=1e-4)
+    assert report.fields["seed"] == 7 and math.isclose(report.fields["step"], 1e-4)
+    assert math.isclose(report.fields["rtol"], 1e-3) and math.isclose(report.fields["atol"], 1e-4)
