@@ -3,7 +3,7 @@
 installed, Liger and QuACK: forward and backward as a model calls them, through autograd.
 
     bench/compare_torch_module.py [--device cuda] [--only host,widths,compiled,model] [--quick]
-                                  [--rounds 5] [--tsv FILE]
+                                  [--rounds 5] [--threads N] [--tsv FILE]
 
 host      Host time of a call in eager mode, in a chain of 64 norms of 64 rows of 256.
 widths    Device time at the widths of real models, bfloat16 with float32 and bfloat16 weights on a
@@ -112,7 +112,7 @@ def inputs(rows, cols, dtype, weight_dtype, device, sets):
     return weight, [
         (torch.randn(rows, cols, device=device, dtype=dtype, requires_grad=True),
          torch.randn(rows, cols, device=device, dtype=dtype)) for _ in range(sets)
-    ]  # fmt: skip
+    ]
 
 
 def ways(norm, weight, sets):
@@ -139,7 +139,7 @@ class Table:
     def line(self, what, size, way, side, unit, triple, more=""):
         text = [what, size, way, side, *(f"{t:.6g}" for t in triple), unit, more]
         print(f"{what:9} {size:28} {way:9} {side:14} " + "{:>9} ({}-{}) {}  {}".format(*text[4:]),
-              flush=True)  # fmt: skip
+              flush=True)
         if self.file:
             print("\t".join(text), file=self.file, flush=True)
 
@@ -179,7 +179,7 @@ def host(args, table):
         for name, rounds in times.items():
             t = [1e6 * r[way] for r in rounds]
             table.line("host", f"{rows}x{cols} {str(dtype)[6:]}", ("forward", "backward")[way],
-                       name, "us", (statistics.median(t), min(t), max(t)))  # fmt: skip
+                       name, "us", (statistics.median(t), min(t), max(t)))
 
 
 def widths(args, table, what="widths", inside=lambda norm: norm):
@@ -208,7 +208,7 @@ def widths(args, table, what="widths", inside=lambda norm: norm):
             for way, sides, passes in (("forward", forwards, 2), ("backward", backwards, 3)):
                 for name, triple in sides.run().items():
                     table.line(what, size, way, name, "us", [t * 1e6 for t in triple],
-                               f"{passes * one / triple[0] / 1e9:.4g} GB/s")  # fmt: skip
+                               f"{passes * one / triple[0] / 1e9:.4g} GB/s")
 
 
 def compiled_widths(args, table):
@@ -229,7 +229,7 @@ def model(args, table):
         config.num_hidden_layers = 4
     if not gpu:  # to see that it runs
         config = transformers.LlamaConfig(vocab_size=64, hidden_size=64, intermediate_size=64,
-                                          num_hidden_layers=2, num_attention_heads=4)  # fmt: skip
+                                          num_hidden_layers=2, num_attention_heads=4)
     batch, length = (4, 2048) if gpu else (1, 64)
     torch.manual_seed(1)
     network = transformers.LlamaForCausalLM(config).to(args.device, torch.bfloat16)
@@ -265,10 +265,10 @@ def model(args, table):
     size = f"Llama {count / 1e9:.2f} B bfloat16"
     for side, t in times.items():
         table.line("model", size, "step", side, "ms", [1e3 * f(t) for f in
-                                                       (statistics.median, min, max)])  # fmt: skip
+                                                       (statistics.median, min, max)])
         f = forwards[side]
         table.line("model", size, "forward", side, "ms", [1e3 * statistics.median(f), 1e3 * min(f),
-                                                          1e3 * max(f)])  # fmt: skip
+                                                          1e3 * max(f)])
         table.line("model", size, "memory", side, "GB", [peaks[side] / 1e9] * 3)
 
 
@@ -283,11 +283,14 @@ def main():
     parser.add_argument("--only", default=None, help="parts, separated by commas")
     parser.add_argument("--quick", action="store_true", help="fewer sizes, a smaller model")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, help="on the CPU; PyTorch's default")
     parser.add_argument("--tsv", help="a file for the figures")
     args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
     table = Table(open(args.tsv, "w") if args.tsv else None)
     name = torch.cuda.get_device_name() if args.device == "cuda" else \
-        f"cpu, {torch.get_num_threads()} threads"  # fmt: skip
+        f"cpu, {torch.get_num_threads()} threads"
     print(f"gradus {gradus.__version__}, PyTorch {torch.__version__}, {name}")
     parts = args.only.split(",") if args.only else [p for p in PARTS
                                                     if args.device == "cuda" or p != "model"]

@@ -36,7 +36,7 @@ class Problem:
         self.stride = self.heads * self.cols  # from token to token, if contiguous
         self.row_shape = x.shape[:-1]
         self.rstd = torch.float64 if torch.float64 in (self.base, dtype, self.param) \
-            else torch.float32  # fmt: skip
+            else torch.float32
         self.eps, self.offset, self.round_before = eps, offset, round_before
 
     def prepare(self):
@@ -161,7 +161,7 @@ def _lay_out(result, tensors, per_head):
             t if t is None or t.stride() == result.stride()
             else torch.empty_like(result, dtype=t.dtype).copy_(t)
             for t in tensors
-        ]  # fmt: skip
+        ]
         found = _tokens([result, *(t for t in tensors if t is not None)], per_head)
     rows, heads, known = found
     known = iter(known)
