@@ -75,7 +75,7 @@ head -2 one.jsonl >first.jsonl
 has_curves first.svg training,norm,rate,speed
 head -c -5 one.jsonl >torn.jsonl
 "$plot" torn.jsonl -o torn.svg 2>said
-grep -q 'the last line of torn.jsonl is torn, and left out' said
+grep -q 'the last line of torn.jsonl is incomplete, and was skipped' said
 has_curves torn.svg training,validation,norm,rate,speed
 
 # Where the time of a step goes: a bar for each op.
