@@ -269,6 +269,11 @@ class _AddRMSNorm(torch.autograd.Function):
         return _of_add_rms_norm(ctx, dy, dsum, backward)
 
 
+# Function.apply looks for functorch's tensors first, which _eager has excluded.
+_apply_rms_norm = super(torch.autograd.Function, _RMSNorm).apply
+_apply_add_rms_norm = super(torch.autograd.Function, _AddRMSNorm).apply
+
+
 # ---- What users call ----------------------------------------------------------------------------
 
 _PLAIN = frozenset((Tensor, torch.nn.Parameter, type(None)))
@@ -308,7 +313,8 @@ def rms_norm(
     options = eps, offset, round_before_weight, dtype
     if not _eager(x, None, weight, bias):
         return torch.ops.gradus.rms_norm(x, weight, bias, *options)[0]
-    return _RMSNorm.apply(x, weight, bias, _problem("rms_norm", x, None, weight, bias, *options))
+    p = _problem("rms_norm", x, None, weight, bias, *options)
+    return _apply_rms_norm(x, weight, bias, p)
 
 
 def add_rms_norm(
@@ -330,4 +336,4 @@ def add_rms_norm(
     if not _eager(x, residual, weight, bias):
         return torch.ops.gradus.add_rms_norm(x, residual, weight, bias, *options)[:2]
     p = _problem("add_rms_norm", x, residual, weight, bias, *options, x.dtype)
-    return _AddRMSNorm.apply(x, residual, weight, bias, p)
+    return _apply_add_rms_norm(x, residual, weight, bias, p)

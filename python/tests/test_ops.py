@@ -95,6 +95,8 @@ def test_weights_per_head(device):
     check(leaf(3, 2, 5, 16, device=device), weight, bias, device)
     check(leaf(3, 5, 2, 16, device=device).transpose(1, 2), weight, bias, device)
     check(leaf(7, 3, 5, 16, device=device)[:, 1], weight, None, device)
+    columns = torch.randn(16, 5, device=device).t().requires_grad_()
+    check(leaf(3, 5, 16, device=device), columns, None, device)
 
 
 def strided(device):
