@@ -189,7 +189,7 @@ START_TEST(nothing_to_compare_is_not_a_pass)
     c.input[0].fixed = true;
     check(&c, NULL);
     ck_verdict(GD_VERDICT_VACUOUS);
-    ck_assert_str_eq(report.message, "no input wants a gradient");
+    ck_assert_str_eq(report.message, "no input requires a gradient");
 }
 END_TEST
 
