@@ -19,7 +19,7 @@ if(gradus_cuda STREQUAL "KERNELS")
     set(hopper_sources)
 endif()
 
-# Without sockets there are groups of one alone.
+# Without sockets there are only groups of one.
 if(UNIX)
     list(REMOVE_ITEM core_sources ${PROJECT_SOURCE_DIR}/src/group_none.c)
 else()
@@ -73,6 +73,12 @@ if(gradus_cuda AND cuda_sources)
         target_compile_definitions(gradus_objects PRIVATE GD_HAVE_CUDA)
         list(APPEND gradus_link_targets CUDA::cublasLt CUDA::curand)
         list(APPEND gradus_link_words cublasLt curand)
+        if(gradus_nccl)
+            target_compile_definitions(gradus_objects_cuda PRIVATE GD_HAVE_NCCL)
+            target_include_directories(gradus_objects_cuda SYSTEM PRIVATE ${GRADUS_NCCL_INCLUDE})
+            list(APPEND gradus_link_targets ${GRADUS_NCCL_LIBRARY})
+            list(APPEND gradus_link_words ${GRADUS_NCCL_LIBRARY})
+        endif()
     endif()
     list(APPEND gradus_link_words cudart_static rt dl pthread)
     # *_hopper.cu has instructions of sm_90a, which runs on compute capability 9.0 alone. Where that

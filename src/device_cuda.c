@@ -62,6 +62,7 @@ static cudaError_t make_state(gd_cuda *cuda)
     }
     for (int i = 0; !error && i < GD_CUDA_MARKS; i++)
         error = cudaEventCreateWithFlags(&cuda->mark[i], cudaEventDisableTiming);
+    if (!error) error = cudaEventCreateWithFlags(&cuda->end, cudaEventDisableTiming);
     void *words = NULL;
     if (!error) error = cudaMallocHost(&words, GD_CUDA_FAULTS * sizeof(int64_t));
     if (!error) memset(words, 0, GD_CUDA_FAULTS * sizeof(int64_t));
@@ -86,6 +87,7 @@ static void free_state(gd_context *ctx)
     for (int i = 0; i < GD_CUDA_MARKS; i++) {
         if (cuda->mark[i]) cudaEventDestroy(cuda->mark[i]);
     }
+    if (cuda->end) cudaEventDestroy(cuda->end);
     if (cuda->staging[0].pinned) cudaFreeHost(cuda->staging[0].pinned);
     if (cuda->fault_words) cudaFreeHost((void *)(uintptr_t)cuda->fault_words);
     if (cuda->sums) cudaFree(cuda->sums);
@@ -212,10 +214,24 @@ static gd_status check_faults(gd_context *ctx)
     return ctx->status;
 }
 
+/* A device that waits for another rank may wait for ever; the host then looks whether it is there. */
+static cudaError_t wait_for_event(gd_context *ctx, cudaEvent_t event)
+{
+    return ctx->group ? gd_group_await(ctx->group, event) : cudaEventSynchronize(event);
+}
+
+static cudaError_t wait_for_stream(gd_context *ctx)
+{
+    gd_cuda *cuda = gd_cuda_of(ctx);
+    if (!ctx->group) return cudaStreamSynchronize(cuda->stream);
+    cudaError_t error = cudaEventRecord(cuda->end, cuda->stream);
+    return error ? error : wait_for_event(ctx, cuda->end);
+}
+
 static gd_status cuda_synchronize(gd_context *ctx)
 {
     ctx->waits++;
-    cudaError_t error = cudaStreamSynchronize(gd_cuda_of(ctx)->stream);
+    cudaError_t error = wait_for_stream(ctx);
     if (gd_cuda_check(ctx, error, "synchronize")) return ctx->status;
     return check_faults(ctx);
 }
@@ -235,7 +251,7 @@ static cudaError_t wait_for(gd_context *ctx, cudaEvent_t event)
     cudaError_t error = query(event);
     if (error != cudaErrorNotReady) return error;
     ctx->waits++;
-    return cudaEventSynchronize(event);
+    return wait_for_event(ctx, event);
 }
 
 static gd_status cuda_mark(gd_context *ctx, int64_t number)
@@ -333,7 +349,7 @@ static gd_status cuda_download(gd_context *ctx, void *host, const void *src, siz
             if (!error) error = cudaEventRecord(piece->free, cuda->stream);
         }
         if (!error && before) {
-            error = cudaEventSynchronize(before->free);
+            error = wait_for_event(ctx, before->free);
             if (!error) memcpy((char *)host + at - GD_STAGING_BYTES, before->pinned, size_before);
         }
         if (gd_cuda_check(ctx, error, "download")) return ctx->status;

@@ -7,6 +7,7 @@
 #include <cuda_runtime_api.h>
 
 #include "gradus/autograd.h"
+#include "gradus/group.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -45,6 +46,7 @@ typedef struct gd_cuda {
     gd_cuda_staging staging[GD_STAGING_PIECES];
     unsigned staged; /* pieces used so far */
     cudaEvent_t mark[GD_CUDA_MARKS];
+    cudaEvent_t end; /* of all that was asked for, to wait for it */
     gd_cuda_fault fault[GD_CUDA_FAULTS];
     int faults;
     volatile int64_t *fault_words; /* pinned, GD_CUDA_FAULTS of them */
@@ -73,6 +75,9 @@ int64_t *gd_cuda_fault_word(const gd_call *call, int64_t limit);
 void *gd_cuda_host_allocate(gd_context *ctx, size_t bytes, const char *what);
 void gd_cuda_host_release(gd_context *ctx, void *memory, size_t bytes);
 gd_status gd_cuda_upload(gd_context *ctx, void *dst, const void *host, size_t bytes);
+
+/* Waits for an event while other ranks of the context's group may be gone (group_cuda.c). */
+cudaError_t gd_group_await(gd_group *group, cudaEvent_t event);
 
 /* Makes a CUDA error the context's: "rms_norm: CUDA: out of memory (2)". GD_OK for cudaSuccess. */
 gd_status gd_cuda_check(gd_context *ctx, cudaError_t error, const char *who);

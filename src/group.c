@@ -40,20 +40,22 @@ static void tell_why(gd_group *group, const char *text)
     }
 }
 
-static gd_status end(gd_group *group, const char *text)
+/* `echo`: it comes from rank 0, which tells the others. */
+static gd_status end(gd_group *group, bool echo, const char *text)
 {
     if (!group->broken) {
         group->broken = true;
-        tell_why(group, text);
+        if (!echo) tell_why(group, text);
+        if (group->transport->give_up) group->transport->give_up(group);
     }
-    return gd_fail(group->ctx, GD_ERROR_IO, "%s: %s", group->who, text);
+    return gd_fail(group->ctx, GD_ERROR_DEVICE, "%s: %s", group->who, text);
 }
 
 gd_status gd_group_break(gd_group *group, int rank, const char *why)
 {
     char text[WHY];
     snprintf(text, sizeof text, "rank %d %.570s", rank, why);
-    return end(group, text);
+    return end(group, false, text);
 }
 
 /* A word that is no part of a call: rank `from` leaves. */
@@ -63,8 +65,7 @@ static gd_status hear_why(gd_group *group, int from, const word *w, double deadl
     const size_t bytes = w->bytes < sizeof text ? (size_t)w->bytes : sizeof text - 1;
     if (!gd_wire_receive(group->line[from], text, bytes, deadline))
         return gd_group_break(group, from, gd_wire_why());
-    group->broken = group->broken || group->rank > 0; /* who said it has told the others */
-    return end(group, text);
+    return end(group, group->rank > 0, text);
 }
 
 /* What there is to hear from rank i that belongs to no call. */
@@ -179,7 +180,7 @@ static gd_status hear_all(gd_group *group, char *all, size_t bytes)
     return GD_OK;
 }
 
-gd_status gd_group_tell(gd_group *group, void *data, size_t bytes)
+gd_status gd_group_hand_out(gd_group *group, void *data, size_t bytes)
 {
     if (gd_failed(group->ctx)) return group->ctx->status;
     if (group->rank > 0) return hear(group, 0, WORD_ALL, data, bytes);
@@ -198,7 +199,7 @@ gd_status gd_group_collect(gd_group *group, const void *mine, size_t bytes, void
     } else if (say(group, 0, WORD_MINE, mine, bytes)) {
         return gd_error_status(group->ctx);
     }
-    return gd_group_tell(group, all, (size_t)group->ranks * bytes);
+    return gd_group_hand_out(group, all, (size_t)group->ranks * bytes);
 }
 
 /* ---- Making and leaving ------------------------------------------------------------------------ */
@@ -313,6 +314,13 @@ gd_status gd_group_gather(gd_group *group, const void *mine, size_t bytes, void 
     }
     if (gd_group_begin(group, "group_gather")) return group->ctx->status;
     return gd_group_collect(group, mine, bytes, all);
+}
+
+gd_status gd_group_tell(gd_group *group, void *data, size_t bytes)
+{
+    if (!group || group->ranks == 1) return group ? gd_error_status(group->ctx) : GD_OK;
+    if (gd_group_begin(group, "group_tell")) return group->ctx->status;
+    return gd_group_hand_out(group, data, bytes);
 }
 
 void gd_group_slice(const gd_group *group, int rank, int64_t n, int64_t *begin, int64_t *end)

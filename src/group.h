@@ -13,6 +13,7 @@ enum { GD_GROUP_MOST = 1024 }; /* ranks: rank 0 has a socket for each */
 typedef struct gd_transport {
     gd_status (*open)(gd_group *group);
     void (*close)(gd_group *group);
+    void (*give_up)(gd_group *group); /* the group is over: nothing may go on waiting; or NULL */
     gd_status (*fork)(gd_group *group);
     gd_status (*join)(gd_group *group);
     gd_status (*broadcast)(gd_group *group, void *data, gd_dtype dtype, int64_t n, int root);
@@ -82,7 +83,7 @@ gd_status gd_group_begin(gd_group *group, const char *who);
 gd_status gd_group_collect(gd_group *group, const void *mine, size_t bytes, void *all);
 
 /* Everybody gets rank 0's. */
-gd_status gd_group_tell(gd_group *group, void *data, size_t bytes);
+gd_status gd_group_hand_out(gd_group *group, void *data, size_t bytes);
 
 /* Rank 0 says to those who wait for it that it waits, too: it is not the one who is silent. */
 void gd_group_still(gd_group *group);

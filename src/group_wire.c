@@ -398,7 +398,7 @@ static bool all_beside(gd_group *group)
         getpeername(group->line[rank], &a.any, &size);
         beside = beside && is_loopback(&a);
     }
-    gd_group_tell(group, &beside, sizeof beside);
+    gd_group_hand_out(group, &beside, sizeof beside);
     return beside;
 }
 
@@ -414,7 +414,7 @@ static gd_status find_places(gd_group *group, int port, place *all)
         getpeername(group->line[rank], &all[rank].at.any, &size);
         all[rank].beside_rank_0 = is_loopback(&all[rank].at);
     }
-    gd_group_tell(group, all, (size_t)group->ranks * sizeof *all);
+    gd_group_hand_out(group, all, (size_t)group->ranks * sizeof *all);
     size = sizeof own;
     if (group->rank > 0) getpeername(group->line[0], &own.any, &size);
     for (int rank = 0; rank < group->ranks; rank++) {

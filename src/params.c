@@ -247,6 +247,14 @@ void gd_params_zero_missing_grads(gd_params *params, int64_t begin, int64_t end)
     }
 }
 
+/* A bucket that was sent early had its missing gradients zeroed then; now another stream writes it. */
+gd_status gd_params_complete_grads(gd_params *params)
+{
+    if (params->share) return gd_share_reduce(params->share);
+    gd_params_zero_missing_grads(params, 0, params->grads->count);
+    return gd_error_status(params->ctx);
+}
+
 gd_status gd_params_scale_grads(gd_params *params, double factor)
 {
     if (!gd_params_ready(params, "params_scale_grads")) return refused(params);
@@ -256,7 +264,10 @@ gd_status gd_params_scale_grads(gd_params *params, double factor)
                        "params_scale_grads: factor is %g, wanted a finite number", factor);
     }
     gd_tensor *grads = params->grads;
-    gd_params_zero_missing_grads(params, 0, grads->count);
+    if (params->share && params->share->next == 0) /* no mean was taken yet */
+        gd_params_zero_missing_grads(params, 0, grads->count);
+    else if (gd_params_complete_grads(params))
+        return ctx->status;
     ctx->services->scale(gd_tensor_data(grads), grads->dtype, factor, grads->count, ctx);
     grads->storage->version++;
     return gd_error_status(ctx);
@@ -270,7 +281,6 @@ static double sum_squares(gd_params *params)
     double sum = NAN;
     if (!share) return gd_sum_squares(params->grads);
     double *place = (double *)gd_tensor_data(share->squares) + share->count;
-    if (gd_share_reduce(share)) return sum;
     gd_share_squares(share, place);
     if (!gd_share_sum(share, place, 1)) ctx->device->download(ctx, &sum, place, sizeof sum);
     return gd_failed(ctx) ? (double)NAN : sum;
@@ -286,7 +296,7 @@ gd_status gd_clip_grad_norm(gd_params *params, double max_norm, double *norm)
     }
     if (!gd_outside_graph(ctx, "clip_grad_norm")) return ctx->status;
     gd_tensor *grads = params->grads;
-    gd_params_zero_missing_grads(params, 0, grads->count);
+    if (gd_params_complete_grads(params)) return ctx->status;
     double length = sqrt(sum_squares(params));
     double factor = max_norm / (length + 1e-6);
     if (max_norm > 0 && isfinite(length) && factor < 1) {

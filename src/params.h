@@ -45,4 +45,8 @@ bool gd_params_ready(const gd_params *params, const char *who);
  * the block is read as a whole. */
 void gd_params_zero_missing_grads(gd_params *params, int64_t begin, int64_t end);
 
+/* The block of gradients, those missing included, is about to be read as a whole: where it is shared,
+ * this rank's slices of the means. */
+gd_status gd_params_complete_grads(gd_params *params);
+
 #endif

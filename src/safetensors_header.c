@@ -338,7 +338,8 @@ static gd_status fill_entry(const gd_safetensors *file, gd_safetensors_entry *en
     entry->dtype = known->dtype;
     entry->ndim = (int)ndim;
     entry->shape = dims;
-    entry->data = file->bytes + data_begin + begin;
+    entry->offset = data_begin + (size_t)begin;
+    entry->data = file->bytes + entry->offset;
     entry->bytes = wanted;
     return GD_OK;
 }

@@ -194,9 +194,10 @@ static gd_status write_elements(gd_whole_file *file, const gd_tensor *t)
     return gd_error_status(t->ctx);
 }
 
-gd_status gd_safetensors_write(gd_context *ctx, const char *path, const gd_named_tensor *tensors,
-                               int64_t tensor_count, const gd_named_text *metadata,
-                               int64_t metadata_count)
+/* `elements`: those of the tensors, or zeros. */
+static gd_status write_file(gd_context *ctx, const char *path, const gd_named_tensor *tensors,
+                            int64_t tensor_count, const gd_named_text *metadata,
+                            int64_t metadata_count, bool elements)
 {
     if (gd_error_status(ctx)) return gd_error_status(ctx);
     if (check_arguments(ctx, path, tensors, tensor_count, metadata, metadata_count)) {
@@ -211,11 +212,29 @@ gd_status gd_safetensors_write(gd_context *ctx, const char *path, const gd_named
     if (header && !gd_whole_file_begin(&file, ctx, "safetensors_write", path)) {
         gd_whole_file_write(&file, header, bytes);
         for (int64_t i = 0; i < tensor_count && !gd_failed(ctx); i++) {
-            write_elements(&file, sorted[i].tensor);
+            const gd_tensor *t = sorted[i].tensor;
+            if (elements)
+                write_elements(&file, t);
+            else
+                gd_whole_file_skip(&file, (size_t)t->count * gd_dtype_size(t->dtype));
         }
         gd_whole_file_end(&file);
     }
     free(header);
     gd_host_release(ctx, sorted, (size_t)tensor_count * sizeof *sorted);
     return gd_error_status(ctx);
+}
+
+gd_status gd_safetensors_write(gd_context *ctx, const char *path, const gd_named_tensor *tensors,
+                               int64_t tensor_count, const gd_named_text *metadata,
+                               int64_t metadata_count)
+{
+    return write_file(ctx, path, tensors, tensor_count, metadata, metadata_count, true);
+}
+
+gd_status gd_safetensors_reserve(gd_context *ctx, const char *path, const gd_named_tensor *tensors,
+                                 int64_t tensor_count, const gd_named_text *metadata,
+                                 int64_t metadata_count)
+{
+    return write_file(ctx, path, tensors, tensor_count, metadata, metadata_count, false);
 }

@@ -90,8 +90,7 @@ gd_status gd_optimizer_ask(gd_optimizer *optimizer)
     optimizer->slots[slot].rate = optimizer->rate;
     optimizer->mark[slot] = ctx->marks; /* the next one */
     optimizer->asked++;
-    optimizer->params->values->storage
-        ->version++; /* a backward that needs the old values will detect it */
+    optimizer->params->values->storage->version++; /* for backwards that need the old values */
     return GD_OK;
 }
 
@@ -130,8 +129,7 @@ static gd_status update(gd_optimizer *optimizer, const gd_update_rule *rule)
     const gd_services *services = ctx->services;
     if (ctx->capture ? gd_capture_update(ctx, optimizer) : gd_optimizer_ask(optimizer))
         return ctx->status;
-    gd_params_zero_missing_grads(params, 0, params->grads->count);
-    if (params->share && gd_share_reduce(params->share)) return ctx->status;
+    if (gd_params_complete_grads(params)) return ctx->status;
     if (rule->measured && measure(optimizer)) return ctx->status;
     services->decide(optimizer->update, optimizer->slots, rule, ctx);
     gd_optimizer_apply(optimizer);

@@ -67,6 +67,14 @@ gd_status gd_whole_file_write(gd_whole_file *file, const void *data, size_t byte
     return GD_OK;
 }
 
+gd_status gd_whole_file_skip(gd_whole_file *file, size_t bytes)
+{
+    if (gd_failed(file->ctx)) return gd_error_status(file->ctx);
+    const off_t end = lseek(file->descriptor, (off_t)bytes, SEEK_CUR);
+    if (end < 0 || ftruncate(file->descriptor, end)) return fail(file, "make room in it");
+    return GD_OK;
+}
+
 /* Some file systems cannot flush a folder, and say EINVAL. */
 static gd_status flush_folder(gd_whole_file *file)
 {

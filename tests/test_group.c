@@ -204,6 +204,8 @@ static void step(const net *m, gd_optimizer *adamw, int64_t s, gd_group *group, 
     const int ranks = gd_group_ranks(group);
     gd_context *ctx = gd_tensor_context(m->x);
     double loss = 0, norm = 0;
+    /* From here on the gradient of an earlier step lies there, which must not count. */
+    if (s == STEPS / 2) gd_tensor_set_requires_grad(m->w3, false);
     for (int b = gd_group_rank(group); b < batches; b += ranks) {
         draw(m, s * batches + b);
         if (early && b + ranks >= batches) gd_params_last_backward(m->params);

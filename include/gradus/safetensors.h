@@ -45,6 +45,7 @@ typedef struct gd_safetensors_entry {
     const int64_t *shape;     /* [ndim] */
     const void *data;         /* the elements; at any alignment */
     size_t bytes;
+    size_t offset; /* of the elements in the file */
 } gd_safetensors_entry;
 
 /* Maps the file, reads its header and checks everything above. Elements are read from the disk at
@@ -104,6 +105,13 @@ typedef struct gd_named_tensor {
 GD_API gd_status gd_safetensors_write(gd_context *ctx, const char *path,
                                       const gd_named_tensor *tensors, int64_t tensor_count,
                                       const gd_named_text *metadata, int64_t metadata_count);
+
+/* The same file, but of the tensors only names, dtypes and shapes are taken; their elements are zeros,
+ * which take no room on most disks. For several processes that then write a part each, at the offsets
+ * that gd_safetensors_at tells. */
+GD_API gd_status gd_safetensors_reserve(gd_context *ctx, const char *path,
+                                        const gd_named_tensor *tensors, int64_t tensor_count,
+                                        const gd_named_text *metadata, int64_t metadata_count);
 
 #ifdef __cplusplus
 }

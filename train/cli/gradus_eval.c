@@ -181,7 +181,7 @@ static void print_text(const trained *t, const dataset *data, const eval_command
 static void evaluate(trained *t, const dataset *data, const eval_command *o)
 {
     double begun = clock_now();
-    evaluation e = {.loss = validate(&t->m, data, o->batch, o->from.context, 0)};
+    evaluation e = {.loss = validate(&t->m, data, NULL, o->batch, o->from.context, 0)};
     e.seconds = clock_now() - begun;
     e.windows = data->validation_windows;
     e.tokens = e.windows * o->from.context;

@@ -7,6 +7,7 @@
 #include "clock.h"
 #include "console.h"
 #include "data.h"
+#include "launch.h"
 #include "loop.h"
 #include "model.h"
 #include "program.h"
@@ -41,19 +42,28 @@ static void conclude(model *m, const dataset *data, const train_options *o, doub
                      double begun)
 {
     if (isnan(loss))
-        loss = validate(m, data, o->batch, o->context, o->eval_batches); /* there was no step */
+        loss = validate(m, data, o->group, o->batch, o->context,
+                        o->eval_batches); /* there was no step */
     if (!gd_error(m->ctx)) {
         printf("validation loss %.4f after %.1f s\n", loss, clock_now() - begun);
         report_memory(m->ctx);
         report_weights(m);
     }
-    if (!gd_error(m->ctx) && o->sample_length > 0) {
+    if (!gd_error(m->ctx) && o->sample_length > 0 && gd_group_rank(o->group) == 0) {
         const sample_options options = {
             .length = o->sample_length, .context = o->context, .temperature = o->temperature};
         printf("---- sample, temperature %g\n", o->temperature);
         sample_text(m, &data->tokenizer, &options, stdout, NULL);
         printf("\n----\n");
     }
+}
+
+/* It is rank 0's. */
+static gd_status open_log(run_log *log, const train_options *o, const dataset *data, const model *m,
+                          const checkpoint *from)
+{
+    if (gd_group_rank(o->group) > 0) return GD_OK;
+    return log_open(log, o, data, m, from->progress.step);
 }
 
 /* Configuration, training, validation, a sample. */
@@ -63,6 +73,7 @@ static void train(gd_context *ctx, const dataset *data, const train_options *o,
     model m;
     run_log log = {0};
     double begun = clock_now(), val;
+    bool stopped = false;
     if (!make_model(&m, ctx, data, o, from)) {
         report_configuration(&m, data, o);
         if (from->folder[0]) printf("from   %s\n", from->folder);
@@ -73,12 +84,12 @@ static void train(gd_context *ctx, const dataset *data, const train_options *o,
         if (o->dry_run) {
             if (!loop_try(&m, data, o)) report_memory(ctx);
         } else if (!validate_ids(ctx, data, o->batch, o->context, o->eval_batches) &&
-                   !data_check_ids(ctx, data) &&
-                   !log_open(&log, o, data, &m, from->progress.step) &&
-                   !loop_train(&m, data, o, &log, from, &val) && !stop_asked()) {
-            conclude(&m, data, o, val, begun);
+                   !data_check_ids(ctx, data) && !open_log(&log, o, data, &m, from) &&
+                   !loop_train(&m, data, o, &log, from, &val)) {
+            stopped = launch_vote(o, false, stop_asked()) & VOTE_SIGNAL;
+            if (!stopped) conclude(&m, data, o, val, begun);
         }
-        if (stop_asked()) {
+        if (stopped) {
             printf("stopped by a signal%s\n", o->out ? "; --resume auto continues the run" : "");
         }
         log_close(&log);
@@ -93,9 +104,8 @@ static const char *name_text(const train_options *o)
 }
 
 /* The options are checked after the checkpoint has restored its own. */
-static int run(gd_context *ctx, options *command)
+static int run_member(gd_context *ctx, train_options *o)
 {
-    train_options *o = (train_options *)command;
     dataset data;
     checkpoint from;
     int status = EXIT_FAILURE;
@@ -106,6 +116,7 @@ static int run(gd_context *ctx, options *command)
     }
     if (!train_options_check(o)) {
         checkpoint_close(&from);
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "its options do not fit together"); /* for others */
         return 2;
     }
     gd_context_set_tf32(ctx, o->base.tf32);
@@ -121,12 +132,28 @@ static int run(gd_context *ctx, options *command)
     from.tokenizer = (tokenizer){0}; /* now the data's */
     if (loaded) {
         gd_random_set(ctx, (gd_random_state){.seed = (uint64_t)o->seed});
-        train(ctx, &data, o, &from);
+        if (!launch_compare(o, ctx, data.hash)) train(ctx, &data, o, &from);
         if (gd_error(ctx)) console_message("%s", gd_error(ctx));
         status = console_arrived() && !gd_error(ctx) ? EXIT_SUCCESS : EXIT_FAILURE;
         data_free(&data);
+    } else {
+        gd_fail(ctx, GD_ERROR_IO, "its text cannot be used");
     }
     checkpoint_close(&from);
+    return status;
+}
+
+/* As one of several, or alone. */
+static int run(gd_context *ctx, options *command)
+{
+    train_options *o = (train_options *)command;
+    int status = EXIT_FAILURE;
+    if (o->member.ranks > 1 || o->member.problem[0]) o->group = gd_group_create(ctx, &o->member);
+    if (launch_compare(o, ctx, 0))
+        console_message("%s", gd_error(ctx));
+    else
+        status = run_member(ctx, o);
+    gd_group_free(o->group);
     return status;
 }
 
@@ -135,5 +162,11 @@ int main(int argc, char **argv)
     (void)argc; /* argv ends with NULL */
     train_options command;
     program_begin();
-    return program_main(&command.base, train_options_read(&command, argv), run);
+    const options_outcome outcome = train_options_read(&command, argv);
+    int status;
+    if (outcome == OPTIONS_RUN && launch(&command, &status) == LAUNCH_STARTER) {
+        options_free(&command.base);
+        return status;
+    }
+    return program_main(&command.base, outcome, run);
 }

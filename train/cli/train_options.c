@@ -37,8 +37,9 @@ static const option_row rows[OPTIONS_MOST] = {
     {.help = "Training"},
     {OPTION_WHOLE, "batch", AT(batch), "12", 1, 65536, .others = "batch_size",
      .help = "N  sequences in a batch"},
-    {OPTION_WHOLE, "accumulate", AT(accumulate), "1", 1, 65536,
-     .others = "gradient_accumulation_steps grad_accum", .help = "N  batches in a step"},
+    {OPTION_WHOLE, "accumulate", AT(accumulate), NULL, 1, 65536,
+     .others = "gradient_accumulation_steps grad_accum",
+     .help = "N  batches in a step, shared by all processes; default: one for each process"},
     {OPTION_WHOLE, "steps", AT(steps), "2000", 0, 1e12,
      .others = "max_iters max_steps num_iterations iters", .help = "N  updates of the weights"},
     {OPTION_NUMBER, "max-seconds", AT(max_seconds), "0", 0, 1e9,
@@ -70,6 +71,14 @@ static const option_row rows[OPTIONS_MOST] = {
      .help = "  the same batch in every step: its loss must go to 0"},
     {OPTION_SWITCH, "dry-run", AT(dry_run),
      .help = "  print the configuration and the memory of a step, and stop", .unsaved = true},
+    {.help = "Several devices"},
+    {OPTION_WHOLE, "gpus", AT(gpus), "0", 0, 1024, .others = "nproc_per_node num_gpus devices",
+     .help = "N  train on N GPUs of this machine, with one process for each; 0: one process",
+     .unsaved = true},
+    {OPTION_WHOLE, "processes", AT(processes), "0", 0, 1024, .others = "num_processes workers",
+     .help = "N  the same on the CPU, whose threads they share", .unsaved = true},
+    {OPTION_NUMBER, "timeout", AT(timeout), "600", 0.01, 1e6,
+     .help = "S  how long a process may be silent while another waits for it", .unsaved = true},
     {.help = "Report"},
     {OPTION_PATH, "log", AT(log), .others = "log_file",
      .help = "FILE  the run as lines of JSON; default: log.jsonl in --out", .unsaved = true},
@@ -127,6 +136,7 @@ static void complete(train_options *o)
     if (o->kv_heads == 0) o->kv_heads = o->heads;
     if (o->ffn == 0) o->ffn = (o->dim * 8 / 3 + 31) / 32 * 32;
     if (o->min_lr < 0) o->min_lr = o->lr / 10;
+    if (o->accumulate < 0) o->accumulate = gd_group_ranks(o->group);
     if (o->warmup < 0) o->warmup = o->steps < 1000 ? o->steps / 10 : 100;
 }
 
@@ -159,10 +169,17 @@ bool train_options_check(train_options *o)
         {0},
     };
     if (!options_fit(faults)) return false;
-    if (o->lr == 0) console_message("--lr is 0: the weights do not change");
+    if (o->accumulate < gd_group_ranks(o->group)) {
+        console_message("--accumulate is %lld, but there are %d processes: a step needs at least "
+                        "one batch for each; half the --batch and twice the --accumulate are the "
+                        "same step",
+                        (long long)o->accumulate, gd_group_ranks(o->group));
+        return false;
+    }
+    if (o->lr == 0) console_notice("--lr is 0: the weights do not change");
     if (o->warmup > o->steps && o->steps > 0) {
-        console_message("--warmup is %lld, but there are %lld steps: the rate stays below --lr",
-                        (long long)o->warmup, (long long)o->steps);
+        console_notice("--warmup is %lld, but there are %lld steps: the rate stays below --lr",
+                       (long long)o->warmup, (long long)o->steps);
     }
     return true;
 }
@@ -170,14 +187,22 @@ bool train_options_check(train_options *o)
 /* The rest is checked after the checkpoint has set what was not given. */
 options_outcome train_options_read(train_options *o, char **argv)
 {
-    *o = (train_options){.min_lr = -1, .warmup = -1};
+    *o = (train_options){.accumulate = -1, .min_lr = -1, .warmup = -1};
     options_outcome outcome = options_read(&o->base, &table, argv);
     if (outcome != OPTIONS_RUN) return outcome;
+    const bool device = options_given(&o->base, "device");
     const options_fault faults[] = {
         {o->resume && o->init, "--resume and --init exclude each other"},
         {o->resume && !strcmp(o->resume, "auto") && !o->out,
          "--resume auto needs --out DIR, the folder of the run"},
+        {o->gpus > 0 && o->processes > 0, "--gpus and --processes exclude each other"},
+        {o->gpus > 0 && device && o->base.device == GD_CPU,
+         "--gpus and --device cpu exclude each other; --processes is for the CPU"},
+        {o->processes > 0 && device && o->base.device != GD_CPU,
+         "--processes is for the CPU; --gpus N takes a GPU for each process"},
         {0},
     };
+    if (o->gpus > 0) o->base.device = GD_CUDA;
+    if (o->processes > 0) o->base.device = GD_CPU;
     return options_fit(faults) ? OPTIONS_RUN : OPTIONS_BAD;
 }

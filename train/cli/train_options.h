@@ -20,7 +20,7 @@ typedef struct train_options {
     double dropout;
     bool tied; /* the output projection is the embedding */
 
-    int64_t accumulate; /* batches to a step */
+    int64_t accumulate; /* batches to a step, on all ranks together; below 0: one on each */
     int64_t steps;
     double max_seconds; /* 0: no limit */
     gd_schedule_kind schedule;
@@ -45,6 +45,11 @@ typedef struct train_options {
 
     gd_dtype dtype;
     int64_t seed;
+
+    int64_t gpus, processes; /* to start; 0: none but this one */
+    double timeout;
+    gd_group_options member; /* this process's place among them */
+    gd_group *group;         /* of the processes of the run; NULL: there is one */
 } train_options;
 
 /* options_read (options.h), and a check of --resume and --init. */

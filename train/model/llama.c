@@ -62,19 +62,22 @@ gd_tensor *llama_weight_view(const llama_weight *w)
     return w->rows ? gd_slice(w->tensor, 0, w->row, w->row + w->rows) : w->tensor;
 }
 
+void llama_weight_place(const model *m, const llama_weight *w, int64_t *begin, int64_t *count)
+{
+    int i = 0;
+    while (gd_params_at(m->params, i) != w->tensor) i++;
+    const int64_t rows = gd_tensor_dim(w->tensor, 0), all = gd_tensor_count(w->tensor);
+    *begin = gd_params_offset(m->params, i) + w->row * (all / rows);
+    *count = w->rows ? w->rows * (all / rows) : all;
+}
+
 /* The parameters are one block; each optimizer state is a block with the same layout. */
 gd_tensor *llama_state_view(const model *m, const llama_weight *w, gd_tensor *state)
 {
-    size_t size = gd_dtype_size(gd_tensor_dtype(w->tensor));
-    uintptr_t block = (uintptr_t)gd_tensor_data(gd_params_at(m->params, 0));
-    int64_t begin = (int64_t)(((uintptr_t)gd_tensor_data(w->tensor) - block) / size);
-    int64_t count = gd_tensor_count(w->tensor), shape[2] = {0, 0};
+    int64_t begin, count, shape[2] = {0, 0};
+    llama_weight_place(m, w, &begin, &count);
     memcpy(shape, gd_tensor_shape(w->tensor), (size_t)gd_tensor_ndim(w->tensor) * sizeof *shape);
-    if (w->rows) {
-        begin += w->row * (count / shape[0]);
-        count = w->rows * (count / shape[0]);
-        shape[0] = w->rows;
-    }
+    if (w->rows) shape[0] = w->rows;
     gd_tensor *flat = gd_slice(state, 0, begin, begin + count);
     return gd_reshape(flat, gd_tensor_ndim(w->tensor), shape);
 }

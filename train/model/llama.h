@@ -24,6 +24,9 @@ llama_weight *llama_weights(const model *m, int64_t *count);
 /* A view of the weight, which ends with the step. */
 gd_tensor *llama_weight_view(const llama_weight *weight);
 
+/* Where it lies in the block of all parameters: elements [*begin, *begin + *count). */
+void llama_weight_place(const model *m, const llama_weight *weight, int64_t *begin, int64_t *count);
+
 /* The same weight in a block that an optimizer holds for all parameters. */
 gd_tensor *llama_state_view(const model *m, const llama_weight *weight, gd_tensor *state);
 

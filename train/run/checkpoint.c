@@ -1,6 +1,7 @@
 /* checkpoint.c - see checkpoint.h. */
 #define _DEFAULT_SOURCE /* flock */
 #include "checkpoint.h"
+#include "checkpoint_shared.h"
 #include "checksums.h"
 #include "console.h"
 #include "llama.h"
@@ -54,10 +55,15 @@ static void print_whole(char text[NUMBER_TEXT], uint64_t whole)
     snprintf(text, NUMBER_TEXT, "%llu", (unsigned long long)whole);
 }
 
+static gd_status fail(gd_context *ctx, const char *what, const char *path)
+{
+    return gd_fail(ctx, GD_ERROR_IO, "cannot %s %s: %s", what, path, strerror(errno));
+}
+
 /* ---- Saving ------------------------------------------------------------------------------- */
 
 /* The optimizer's state of every weight, under names like "m.model.norm.weight". */
-static gd_named_tensor *state_tensors(const model *m, gd_optimizer *adamw, char (**names)[96],
+static gd_named_tensor *state_tensors(const model *m, gd_optimizer *adamw, state_name **names,
                                       int64_t *count)
 {
     int64_t weight_count = 0, states = 0;
@@ -68,9 +74,10 @@ static gd_named_tensor *state_tensors(const model *m, gd_optimizer *adamw, char 
     *names = malloc((size_t)*count * sizeof **names + 1);
     for (int64_t i = 0; weights && tensors && *names && i < *count; i++) {
         const llama_weight *w = &weights[i / states];
-        gd_tensor *state = gd_optimizer_state(adamw, (int)(i % states));
-        snprintf((*names)[i], sizeof **names, "%s.%s", gd_tensor_name(state), w->name);
-        tensors[i] = (gd_named_tensor){(*names)[i], llama_state_view(m, w, state)};
+        const int k = (int)(i % states);
+        (*names)[i] = checkpoint_state_name(adamw, k, w);
+        tensors[i] = (gd_named_tensor){(*names)[i].text,
+                                       llama_state_view(m, w, gd_optimizer_state(adamw, k))};
     }
     if (!weights || !tensors || !*names) {
         gd_fail(m->ctx, GD_ERROR_MEMORY, "no memory for the optimizer's state");
@@ -123,16 +130,19 @@ static gd_status save_state(const model *m, const dataset *data, const train_opt
                             gd_optimizer *adamw, const checkpoint_progress *progress,
                             const char *folder)
 {
-    char path[FOLDER_PATH], (*names)[96] = NULL;
+    char path[FOLDER_PATH];
+    state_name *names = NULL;
     int64_t count;
     state_texts texts;
     print_state(&texts, m, data, o, adamw, progress);
     if (checksums_of(texts.model, folder, "model.safetensors")) {
         texts.text[texts.count++] = (gd_named_text){model_id, texts.model};
     }
+    if (!folder_join(path, folder, CHECKPOINT_STATE)) return fail(m->ctx, "write", path);
+    if (o->group) return checkpoint_shared_reserve(m, adamw, path, texts.text, texts.count);
     gd_no_grad_begin(m->ctx);
     gd_named_tensor *tensors = state_tensors(m, adamw, &names, &count);
-    if (!gd_error(m->ctx) && folder_join(path, folder, CHECKPOINT_STATE)) {
+    if (!gd_error(m->ctx)) {
         gd_safetensors_write(m->ctx, path, tensors, count, texts.text, texts.count);
     }
     gd_no_grad_end(m->ctx);
@@ -140,11 +150,6 @@ static gd_status save_state(const model *m, const dataset *data, const train_opt
     free(tensors);
     free(names);
     return gd_error_status(m->ctx);
-}
-
-static gd_status fail(gd_context *ctx, const char *what, const char *path)
-{
-    return gd_fail(ctx, GD_ERROR_IO, "cannot %s %s: %s", what, path, strerror(errno));
 }
 
 /* Removes all but the newest `keep`, those of every `keep_every`-th step, and the one just saved,
@@ -171,21 +176,26 @@ static gd_status thin_out(gd_context *ctx, const train_options *o, int64_t saved
     return gd_error_status(ctx);
 }
 
-gd_status checkpoint_save(const model *m, const dataset *data, const train_options *o,
-                          gd_optimizer *adamw, const checkpoint_progress *progress)
+/* Everything but the slices of a state that ranks share. */
+static gd_status begin_saving(const model *m, const dataset *data, const train_options *o,
+                              gd_optimizer *adamw, const checkpoint_progress *progress,
+                              const char *saving)
 {
     gd_context *ctx = m->ctx;
-    char saving[FOLDER_PATH], path[FOLDER_PATH], tokens[TOKENIZER_TEXT];
+    char tokens[TOKENIZER_TEXT];
     print_tokenizer(&data->tokenizer, tokens);
-    if (!folder_join(saving, o->out, ".saving") || !checkpoint_path(path, o->out, progress->step) ||
-        !folder_make(o->out) || !folder_remove(saving) || !folder_make(saving)) {
+    if (!folder_make(o->out) || !folder_remove(saving) || !folder_make(saving))
         return fail(ctx, "make a folder in", o->out);
-    }
-    if (llama_save(m, saving, tokens) || tokenizer_save(&data->tokenizer, ctx, saving) ||
-        save_state(m, data, o, adamw, progress, saving) || checksums_save(ctx, saving)) {
-        folder_remove(saving);
+    if (llama_save(m, saving, tokens) || tokenizer_save(&data->tokenizer, ctx, saving))
         return gd_error_status(ctx);
-    }
+    return save_state(m, data, o, adamw, progress, saving);
+}
+
+static gd_status complete_saving(gd_context *ctx, const train_options *o,
+                                 const checkpoint_progress *progress, const char *saving,
+                                 const char *path)
+{
+    if (checksums_save(ctx, saving)) return gd_error_status(ctx);
     if (!folder_flush(saving) || !folder_replace(saving, path) || !folder_flush(o->out)) {
         return fail(ctx, "complete", path);
     }
@@ -193,6 +203,28 @@ gd_status checkpoint_save(const model *m, const dataset *data, const train_optio
         return gd_error_status(ctx);
     }
     return thin_out(ctx, o, progress->step, progress->best.step);
+}
+
+/* Rank 0 does it all but for the slices, which each writes once the file is there; the folder gets its
+ * name when all have. */
+gd_status checkpoint_save(const model *m, const dataset *data, const train_options *o,
+                          gd_optimizer *adamw, const checkpoint_progress *progress)
+{
+    gd_context *ctx = m->ctx;
+    char saving[FOLDER_PATH], path[FOLDER_PATH], state[FOLDER_PATH];
+    const bool first = gd_group_rank(o->group) == 0;
+    if (!folder_join(saving, o->out, ".saving") || !checkpoint_path(path, o->out, progress->step) ||
+        !folder_join(state, saving, CHECKPOINT_STATE))
+        return fail(ctx, "make a folder in", o->out);
+    if (first) begin_saving(m, data, o, adamw, progress, saving);
+    if (!checkpoint_agree(ctx, o->group) && o->group) {
+        checkpoint_shared_write(m, adamw, state);
+        checkpoint_agree(ctx, o->group);
+    }
+    if (!gd_error(ctx) && first) complete_saving(ctx, o, progress, saving, path);
+    checkpoint_agree(ctx, o->group);
+    if (gd_error(ctx) && first) folder_remove(saving);
+    return gd_error_status(ctx);
 }
 
 /* ---- Opening ------------------------------------------------------------------------------ */
@@ -355,17 +387,21 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
                                    : "--init");
     }
 #endif
-    if (o->out && !o->dry_run && make_out(from, ctx, o)) return gd_error_status(ctx);
+    const bool first = gd_group_rank(o->group) == 0; /* it looks for all, and owns the folder */
+    if (first && o->out && !o->dry_run && make_out(from, ctx, o)) return gd_error_status(ctx);
     if (!path) return GD_OK;
-    if (o->resume && !strcmp(path, "auto")) {
+    if (first && o->resume && !strcmp(path, "auto")) {
         checkpoint_newest(ctx, o->out, from->folder);
-    } else {
+    } else if (first) {
         checkpoint_find(ctx, o->resume ? "--resume" : "--init", path, o->resume, from->folder);
-        bool of_run = strcmp(from->folder, path) != 0;
-        if (o->resume && of_run && !o->out) { /* the run continues in its folder */
-            o->out = path;
-            if (!gd_error(ctx) && !o->dry_run) lock_out(from, ctx, path);
-        }
+    }
+    if (gd_error(ctx) || gd_group_tell(o->group, from->folder, sizeof from->folder))
+        return gd_error_status(ctx);
+    const bool of_run = strcmp(from->folder, path) != 0;
+    if (o->resume && strcmp(path, "auto") != 0 && of_run &&
+        !o->out) { /* the run continues in its folder */
+        o->out = path;
+        if (first && !o->dry_run) lock_out(from, ctx, path);
     }
     if (!gd_error(ctx) && from->folder[0]) open_folder(from, ctx, o->resume != NULL);
     if (!gd_error(ctx) && from->folder[0]) restore_options(from, ctx, o);
@@ -451,11 +487,22 @@ static gd_tensor *masters_of(const gd_optimizer *adamw)
     return NULL;
 }
 
-/* Weights of more than 16 bits become masters without being rounded first. */
-static gd_status begin_masters(const checkpoint *from, const model *m, const gd_optimizer *adamw)
+/* Elements of the block of all parameters. */
+static int64_t block_length(const model *m)
 {
-    gd_tensor *masters = masters_of(adamw);
-    if (!masters || llama_load_state(m, from->folder, masters)) return gd_error_status(m->ctx);
+    int64_t length = 0;
+    for (int i = 0; i < gd_params_count(m->params); i++) {
+        const int64_t end =
+            gd_params_offset(m->params, i) + gd_tensor_count(gd_params_at(m->params, i));
+        length = end > length ? end : length;
+    }
+    return length;
+}
+
+/* Weights of more than 16 bits become masters without being rounded first. */
+static gd_status load_whole_masters(const checkpoint *from, const model *m, gd_tensor *masters)
+{
+    if (llama_load_state(m, from->folder, masters)) return gd_error_status(m->ctx);
     int64_t count = 0;
     llama_weight *weights = llama_weights(m, &count);
     gd_no_grad_begin(m->ctx);
@@ -469,30 +516,35 @@ static gd_status begin_masters(const checkpoint *from, const model *m, const gd_
     return gd_error_status(m->ctx);
 }
 
+/* Where ranks share the masters, each reads all, and keeps its own. */
+static gd_status begin_masters(const checkpoint *from, const model *m, const gd_optimizer *adamw)
+{
+    gd_tensor *masters = masters_of(adamw);
+    const int64_t length = block_length(m);
+    gd_params_slice slice;
+    if (!masters) return gd_error_status(m->ctx);
+    gd_params_slice_at(m->params, 0, &slice);
+    if (slice.begin == 0 && slice.end >= length) return load_whole_masters(from, m, masters);
+    gd_tensor *all = gd_tensor_create(m->ctx, gd_tensor_dtype(masters), 1, &length);
+    if (all && !load_whole_masters(from, m, all)) checkpoint_shared_masters(m, masters, all);
+    gd_tensor_free(all);
+    return gd_error_status(m->ctx);
+}
+
 gd_status checkpoint_load_state(const checkpoint *from, const model *m, gd_optimizer *adamw)
 {
     gd_context *ctx = m->ctx;
-    char(*names)[96] = NULL;
-    int64_t count;
     if (from->folder[0]) begin_masters(from, m, adamw);
     if (gd_error(ctx) || !from->state) return gd_error_status(ctx);
     gd_random_state random = {read_whole(from, ctx, "random_seed"),
                               read_whole(from, ctx, "random_offset")};
     uint64_t steps = read_whole(from, ctx, "optimizer_steps");
     gd_optimizer_set_steps(adamw, (int64_t)(steps < MOST_STEPS ? steps : MOST_STEPS));
+    checkpoint_shared_read(m, adamw, from->state);
     gd_no_grad_begin(ctx);
-    gd_named_tensor *tensors = state_tensors(m, adamw, &names, &count);
-    for (int64_t i = 0; i < count && !gd_error(ctx); i++) {
-        const bool master = !strncmp(tensors[i].name, "master.", 7);
-        if (master && !gd_safetensors_find(from->state, tensors[i].name)) continue;
-        gd_safetensors_read(from->state, tensors[i].name,
-                            (gd_tensor *)(uintptr_t)tensors[i].tensor);
-    }
     if (steps > 0) load_masters(from, m); /* the first update makes them */
     gd_no_grad_end(ctx);
     gd_step_end(ctx);
     gd_random_set(ctx, random);
-    free(tensors);
-    free(names);
     return gd_error_status(ctx);
 }

@@ -12,7 +12,8 @@
 #include <unistd.h>
 
 static const char *program = "gradus";
-static bool drawn; /* a live line is on the screen */
+static bool drawn;        /* a live line is on the screen */
+static int own_rank = -1; /* of several processes */
 
 void console_program(const char *name)
 {
@@ -42,17 +43,42 @@ static void replace_controls(char *text)
     }
 }
 
-void console_message(const char *format, ...)
+void console_rank(int rank)
+{
+    own_rank = rank;
+    if (rank > 0 && !freopen("/dev/null", "w", stdout)) fclose(stdout);
+}
+
+/* In one write, so that messages of several processes do not mix. */
+static void tell(const char *format, va_list arguments)
 {
     char text[2 * 4096 + 1024]; /* room for two paths */
-    va_list arguments;
+    char who[32] = "";
     console_erase();
     fflush(stdout); /* keeps the order of both streams */
-    va_start(arguments, format);
     vsnprintf(text, sizeof text, format, arguments);
-    va_end(arguments);
     replace_controls(text);
-    fprintf(stderr, "%s: %s\n", program, text);
+    if (own_rank >= 0) snprintf(who, sizeof who, " rank %d:", own_rank);
+    char line[sizeof text + sizeof who + 64];
+    snprintf(line, sizeof line, "%s:%s %s\n", program, who, text);
+    fputs(line, stderr);
+}
+
+void console_message(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    tell(format, arguments);
+    va_end(arguments);
+}
+
+void console_notice(const char *format, ...)
+{
+    va_list arguments;
+    if (own_rank > 0) return;
+    va_start(arguments, format);
+    tell(format, arguments);
+    va_end(arguments);
 }
 
 double console_number(double number)

@@ -12,6 +12,13 @@ void console_program(const char *name);
 /* Writes "program: ..." and a newline to stderr; control characters become "?". */
 void console_message(const char *format, ...) GD_PRINTF(1, 2);
 
+/* This process is one of several: messages say which, and what all would say is said by rank 0, which
+ * alone has a stdout. */
+void console_rank(int rank);
+
+/* console_message of what every rank has to say. */
+void console_notice(const char *format, ...) GD_PRINTF(1, 2);
+
 /* Whether a text contains control characters: those of ASCII, or U+0080 to U+009F. */
 bool console_has_controls(const char *text);
 

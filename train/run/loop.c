@@ -1,6 +1,7 @@
 /* loop.c - see loop.h. */
 #include "loop.h"
 #include "console.h"
+#include "launch.h"
 #include "report.h"
 #include "sample.h"
 #include "stop.h"
@@ -8,12 +9,13 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 /* ---- Steps ---------------------------------------------------------------------------------- */
 
 /* The host queues steps ahead of the device, and reads their outcome later (optim.h). So a step is
  * first asked for, then done; as many as the optimizer allows are in flight. */
-enum { ASKED_MOST = 16 };
+enum { ASKED_MOST = 16, LAG = 4, NAME = 128 };
 
 typedef struct training {
     model *m;
@@ -26,9 +28,11 @@ typedef struct training {
     gd_tensor *tokens, *targets;       /* [B, T] */
     int64_t asked, done;               /* steps of the run; the reports come in their order */
     gd_random_state begun[ASKED_MOST]; /* the random states of the steps asked for */
+    uint64_t words;                    /* random numbers of a batch, with several ranks */
     int64_t skipped;                   /* steps skipped */
     checkpoint_best best;
-    bool unread; /* a batch could not be read */
+    bool unread;  /* a batch could not be read */
+    bool stopped; /* by a signal to any rank */
 } training;
 
 static void draw_batch(training *t, int64_t batch)
@@ -45,56 +49,94 @@ static gd_tensor *batch_loss(training *t)
     return model_loss(t->m, t->tokens, t->targets);
 }
 
-/* Adds the gradient of one batch's share of the step's loss, the mean over its batches. For
- * gd_graph_run. */
+/* Adds the gradient of one batch's share of the step's loss, the mean over the batches of all ranks.
+ * For gd_graph_run. */
 static gd_status learn_batch(void *user)
 {
     training *t = user;
-    return gd_optimizer_backward(t->adamw, batch_loss(t), 1 / (double)t->options->accumulate);
+    const train_options *o = t->options;
+    const double share = gd_group_ranks(o->group) / (double)o->accumulate;
+    return gd_optimizer_backward(t->adamw, batch_loss(t), share);
 }
 
 /* The same for the last batch of a step, and the update. */
 static gd_status learn_last_batch(void *user)
 {
     training *t = user;
+    gd_params_last_backward(t->m->params);
     learn_batch(t);
     gd_optimizer_update(t->adamw, t->options->clip);
     return gd_params_clear_grads(t->m->params);
+}
+
+/* The ranks share out the batches of a step. A batch draws the random numbers that it would where one
+ * rank does them all: so a step is the same on any number. */
+static void place_random(const training *t, int64_t step, int64_t batch)
+{
+    gd_random_state state = t->begun[step % ASKED_MOST];
+    if (!t->options->group) return;
+    state.offset += (uint64_t)batch * t->words;
+    gd_random_set(t->m->ctx, state);
 }
 
 /* Asks for the next step: forward and backward of each batch, clip, update. */
 static void ask_step(training *t)
 {
     const int64_t step = t->asked++, batches = t->options->accumulate;
+    const int ranks = gd_group_ranks(t->options->group);
     t->begun[step % ASKED_MOST] = gd_random_get(t->m->ctx);
     gd_optimizer_set_rate(t->adamw, gd_schedule_rate(&t->schedule, step));
-    for (int64_t k = 0; k < batches; k++) {
+    for (int64_t k = gd_group_rank(t->options->group); k < batches; k += ranks) {
         draw_batch(t, step * batches + k);
+        place_random(t, step, k);
         if (t->unread) {
             t->asked--;
             return;
         }
-        gd_graph_run(t->graph, k + 1 < batches ? learn_batch : learn_last_batch, t);
+        gd_graph_run(t->graph, k + ranks < batches ? learn_batch : learn_last_batch, t);
     }
+    place_random(t, step, batches);
 }
 
-/* Repeats the forward of a step, with the same random numbers, to find the first op whose output is
- * not finite. */
-static void find_nonfinite(training *t, int64_t step, char *text, size_t size)
+/* Repeats the forward of this rank's batches of a step, with the same random numbers, to find the
+ * first op whose output is not finite. False if there is none. */
+static bool find_nonfinite_here(training *t, int64_t step, char op[NAME])
 {
     const int64_t batches = t->options->accumulate;
     gd_context *ctx = t->m->ctx;
     int64_t node = -1;
-    snprintf(text, size, "every output of the forward is finite, so it came from a backward");
     gd_random_set(ctx, t->begun[step % ASKED_MOST]);
-    for (int64_t k = 0; k < batches && node < 0 && !gd_error(ctx); k++) {
-        char op[128];
+    for (int64_t k = gd_group_rank(t->options->group); k < batches && node < 0 && !gd_error(ctx);
+         k += gd_group_ranks(t->options->group)) {
         draw_batch(t, step * batches + k);
+        place_random(t, step, k);
         batch_loss(t);
-        node = gd_tape_find_nonfinite(ctx, op, sizeof op);
-        if (node >= 0) snprintf(text, size, "the first op whose output is not finite is %s", op);
+        node = gd_tape_find_nonfinite(ctx, op, NAME);
         gd_step_end(ctx);
     }
+    return node >= 0;
+}
+
+/* The same on all ranks; the first that found one says so. */
+static void find_nonfinite(training *t, int64_t step, char *text, size_t size)
+{
+    const int ranks = gd_group_ranks(t->options->group);
+    char own[NAME] = "", (*all)[NAME] = malloc((size_t)ranks * sizeof *all);
+    const char *end = "";
+    int first = 0;
+    if (!find_nonfinite_here(t, step, own)) own[0] = '\0';
+    if (!all || gd_group_gather(t->options->group, own, NAME, all))
+        end = "; not all ranks have said";
+    while (!*end && first < ranks && !all[first][0]) first++;
+    if (*end || first == ranks)
+        snprintf(text, size, "every output of the forward is finite, so it came from a backward%s",
+                 end);
+    else if (ranks == 1)
+        snprintf(text, size, "the first op whose output is not finite is %s", own);
+    else
+        snprintf(text, size, "the first op whose output is not finite is %s, on rank %d",
+                 all[first], first);
+    free(all);
 }
 
 /* The loss or the gradient is not finite: neither this step nor those asked for since made an
@@ -107,15 +149,15 @@ static gd_status refuse_step(training *t, const gd_update_report *r)
     const double shown[2] = {console_number(r->loss), console_number(r->norm)};
     const gd_random_state after =
         t->asked > t->done ? t->begun[t->done % ASKED_MOST] : gd_random_get(ctx);
-    char why[192];
+    char why[NAME + 96];
     gd_update_report withheld;
     while (gd_optimizer_report(t->adamw, true, &withheld)) continue;
     t->asked = t->done;
     find_nonfinite(t, step, why, sizeof why);
     gd_random_set(ctx, after);
     if (t->skipped++ < t->options->skip_nonfinite) {
-        console_message("step %lld is skipped: the loss is %g, the norm %g; %s", number, shown[0],
-                        shown[1], why);
+        console_notice("step %lld is skipped: the loss is %g, the norm %g; %s", number, shown[0],
+                       shown[1], why);
         return gd_optimizer_continue(t->adamw);
     }
     return gd_fail(ctx, GD_ERROR_STATE,
@@ -133,9 +175,9 @@ static bool take_step(training *t, bool wait, report_values *now)
     *now =
         (report_values){.step = t->done, .loss = r.loss, .val = NAN, .norm = r.norm, .lr = r.rate};
     if (r.outcome == GD_UPDATE_OVERFLOWED) {
-        console_message("step %lld is skipped: a gradient overflows float16; the loss is now "
-                        "multiplied by %lld",
-                        (long long)t->done, (long long)r.loss_scale / 2);
+        console_notice("step %lld is skipped: a gradient overflows float16; the loss is now "
+                       "multiplied by %lld",
+                       (long long)t->done, (long long)r.loss_scale / 2);
     } else if (r.outcome != GD_UPDATE_MADE) {
         refuse_step(t, &r);
     }
@@ -147,6 +189,7 @@ static void sample(const training *t)
 {
     const train_options *o = t->options;
     gd_random_state before = gd_random_get(t->m->ctx);
+    if (gd_group_rank(o->group) > 0) return;
     console_erase();
     const sample_options options = {
         .length = o->sample_length, .context = o->context, .temperature = o->temperature};
@@ -174,8 +217,9 @@ static void save(const training *t, int64_t done, bool last)
         checkpoint_path(path, o->out, done);
         printf("saved %s\n", path);
         fflush(stdout);
-    } else if (!last && o->on_save_error == SAVE_ERROR_CONTINUE) {
-        console_message("%s; training continues", gd_error(ctx));
+    } else if (!last && o->on_save_error == SAVE_ERROR_CONTINUE &&
+               gd_error_status(ctx) != GD_ERROR_DEVICE) {
+        console_notice("%s; training continues", gd_error(ctx));
         gd_error_clear(ctx);
     }
 }
@@ -205,8 +249,8 @@ static void conclude_step(training *t, report_clock *clock, report_values *now, 
 {
     const train_options *o = t->options;
     gd_context *ctx = t->m->ctx;
-    if (last ? !stop_asked() : due(o->eval_every, now->step)) {
-        now->val = validate(t->m, t->data, o->batch, o->context, o->eval_batches);
+    if (last ? !t->stopped : due(o->eval_every, now->step)) {
+        now->val = validate(t->m, t->data, o->group, o->batch, o->context, o->eval_batches);
     }
     const bool best = is_best(t, now) && o->keep_best;
     if (last || !isnan(now->val) || due(o->log_every, now->step)) {
@@ -218,13 +262,15 @@ static void conclude_step(training *t, report_clock *clock, report_values *now, 
     }
 }
 
-/* Reads the outcome of the steps that are done; with `wait`, up to `stop`. *now gets the last
- * one. */
+/* Reads the outcome of the steps that are done; with `wait`, up to `stop`. *now gets the last one.
+ * All ranks must read the same outcomes at the same step, so with several they do not ask what is
+ * done by now, but wait for the step LAG before the last. */
 static void take_steps(training *t, report_clock *clock, bool wait, int64_t stop,
                        report_values *now)
 {
     gd_context *ctx = t->m->ctx;
-    while (take_step(t, wait, now)) {
+    const bool lags = t->options->group && !wait && gd_context_device(ctx) != GD_CPU;
+    while ((!lags || t->done < t->asked - LAG) && take_step(t, wait || lags, now)) {
         report_clock_step(clock);
         report_progress(clock, ctx, now);
         if (wait && t->done == stop) break; /* its line is printed later */
@@ -262,12 +308,16 @@ static gd_status run_steps(training *t, double *val)
     const int64_t first = t->done;
     for (bool last = false; t->done < o->steps && !last && !gd_error(ctx);) {
         ask_step(t);
+        if (t->unread && o->group) break; /* the others hear of the error */
         if (t->unread) {
             end_unread(t, &clock, &now, first);
             continue;
         }
         const double seconds = report_clock_seconds(&clock);
-        const bool ends = (o->max_seconds > 0 && seconds >= o->max_seconds) || stop_asked();
+        const bool over = o->max_seconds > 0 && seconds >= o->max_seconds;
+        const int votes = launch_vote(o, over, stop_asked());
+        const bool ends = votes != 0;
+        t->stopped = votes & VOTE_SIGNAL;
         const int64_t stop = t->asked;
         const bool wait = ends || is_stop(o, stop);
         take_steps(t, &clock, wait, stop, &now);
@@ -282,6 +332,21 @@ static gd_status run_steps(training *t, double *val)
     return gd_error_status(ctx);
 }
 
+/* How many random numbers a batch takes: those of the first do. */
+static uint64_t count_words(training *t)
+{
+    gd_context *ctx = t->m->ctx;
+    const gd_random_state before = gd_random_get(ctx);
+    draw_batch(t, 0);
+    gd_no_grad_begin(ctx);
+    batch_loss(t);
+    gd_no_grad_end(ctx);
+    gd_step_end(ctx);
+    const uint64_t words = gd_random_get(ctx).offset - before.offset;
+    gd_random_set(ctx, before);
+    return words;
+}
+
 static gd_status begin(training *t)
 {
     const train_options *o = t->options;
@@ -294,12 +359,14 @@ static gd_status begin(training *t)
                                 .steps = o->steps,
                                 .warmup_steps = o->warmup,
                                 .decay_steps = o->steps / 5};
+    gd_params_share(t->m->params, o->group, NULL);
     t->adamw = gd_adamw_create(t->m->params, &adamw);
     t->graph = gd_graph_create(t->m->ctx, &(gd_graph_options){.off = o->no_graph});
     gd_optimizer_set_loss_scale(t->adamw, gd_loss_scale_begin(o->dtype));
     t->tokens = gd_tensor_create(t->m->ctx, GD_INT32, 2, shape);
     t->targets = gd_tensor_create(t->m->ctx, GD_INT32, 2, shape);
     t->m->training = true;
+    if (o->group && o->dropout > 0) t->words = count_words(t);
     return gd_error_status(t->m->ctx);
 }
 

@@ -12,7 +12,8 @@
 
 report_clock report_clock_start(const model *m, const train_options *o, int64_t first)
 {
-    double peak = peak_flops(gd_context_device_name(m->ctx), o->dtype, o->base.tf32);
+    double peak = peak_flops(gd_context_device_name(m->ctx), o->dtype, o->base.tf32) *
+                  gd_group_ranks(o->group);
     return (report_clock){.first = first,
                           .steps = o->steps,
                           .max_seconds = o->max_seconds,
@@ -145,8 +146,10 @@ static void print_checkpoints(const train_options *o)
 void report_configuration(const model *m, const dataset *data, const train_options *o)
 {
     const model_config *c = &m->config;
-    printf("gradus-train %s on %s, %s, seed %lld\n", gd_version(), gd_context_device_name(m->ctx),
-           gd_dtype_name(o->dtype), (long long)o->seed);
+    char several[32] = "";
+    if (o->group) snprintf(several, sizeof several, "%d processes on ", gd_group_ranks(o->group));
+    printf("gradus-train %s on %s%s, %s, seed %lld\n", gd_version(), several,
+           gd_context_device_name(m->ctx), gd_dtype_name(o->dtype), (long long)o->seed);
     static const char *const kinds[] = {"ids", "characters", "pieces"};
     static const char *const schedules[] = {[GD_SCHEDULE_CONSTANT] = "constant",
                                             [GD_SCHEDULE_LINEAR] = "linear",

@@ -3,6 +3,7 @@
 #include "stop.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 /* ---- Which windows ------------------------------------------------------------------------- */
 
@@ -26,6 +27,12 @@ static int64_t first_window(const batches *b, int64_t k, int64_t *rows)
     return first;
 }
 
+/* What one rank has of a validation. */
+typedef struct sums {
+    double loss;
+    int64_t rows, stopped;
+} sums;
+
 /* ---- Their loss ---------------------------------------------------------------------------- */
 
 /* The mean loss of `rows` windows from `first` on. */
@@ -45,22 +52,41 @@ static double validate_batch(model *m, const dataset *data, int64_t first, int64
     return loss;
 }
 
-double validate(model *m, const dataset *data, int64_t batch, int64_t context, int64_t most)
+/* The mean over all ranks' batches; NaN where one was asked to stop. */
+static double mean_of_all(const model *m, gd_group *group, sums own)
+{
+    const int ranks = gd_group_ranks(group);
+    sums *all = malloc((size_t)ranks * sizeof *all), whole = {0};
+    if (!all) gd_fail(m->ctx, GD_ERROR_MEMORY, "no memory for a validation");
+    const bool there = all && !gd_group_gather(group, &own, sizeof own, all);
+    for (int i = 0; there && i < ranks; i++) {
+        whole.loss += all[i].loss;
+        whole.rows += all[i].rows;
+        whole.stopped += all[i].stopped;
+    }
+    free(all);
+    return gd_error(m->ctx) || whole.stopped ? NAN : whole.loss / (double)whole.rows;
+}
+
+double validate(model *m, const dataset *data, gd_group *group, int64_t batch, int64_t context,
+                int64_t most)
 {
     const batches b = choose(data, batch, most);
-    double sum = 0;
-    int64_t seen = 0, rows;
+    sums own = {0};
+    int64_t rows;
     bool training = m->training;
     m->training = false;
     gd_no_grad_begin(m->ctx);
-    for (int64_t k = 0; k < b.taken && !gd_error(m->ctx) && !stop_asked(); k++) {
+    for (int64_t k = gd_group_rank(group); k < b.taken && !gd_error(m->ctx) && !stop_asked();
+         k += gd_group_ranks(group)) {
         int64_t first = first_window(&b, k, &rows);
-        sum += (double)rows * validate_batch(m, data, first, rows, context);
-        seen += rows;
+        own.loss += (double)rows * validate_batch(m, data, first, rows, context);
+        own.rows += rows;
     }
+    own.stopped = stop_asked();
     gd_no_grad_end(m->ctx);
     m->training = training;
-    return gd_error(m->ctx) || stop_asked() ? NAN : sum / (double)seen;
+    return mean_of_all(m, group, own);
 }
 
 gd_status validate_ids(gd_context *ctx, const dataset *data, int64_t batch, int64_t context,

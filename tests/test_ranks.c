@@ -1,0 +1,381 @@
+/* test_ranks.c - gradus-train as several processes: the same run as one, whatever the number; saved
+ * whole and read on any number; what happens when a rank dies, hangs, or is told something else. */
+#define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
+#include <arpa/inet.h>
+#include <math.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "check_main.h"
+#include "runs.h"
+
+/* ---- Losses -------------------------------------------------------------------------------------- */
+
+enum { STEPS_MOST = 64 };
+
+/* The losses of a run, from its log. */
+static int read_losses(const char *run, double *loss)
+{
+    char path[160], line[4096];
+    int count = 0;
+    snprintf(path, sizeof path, "%s/%s/log.jsonl", folder, run);
+    FILE *file = fopen(path, "r");
+    ck_assert_msg(file != NULL, "%s is missing", path);
+    while (fgets(line, sizeof line, file)) {
+        const char *at = strstr(line, "{\"step\": ");
+        if (!at) continue;
+        ck_assert_int_lt(count, STEPS_MOST);
+        loss[count++] = number_after(line, "\"loss\": ");
+        ck_assert_int_eq((int)number_after(line, "\"step\": "), count); /* each once, in order */
+    }
+    fclose(file);
+    return count;
+}
+
+static void assert_near(const char *a, const char *b, double tolerance)
+{
+    double x[STEPS_MOST], y[STEPS_MOST];
+    const int count = read_losses(a, x);
+    ck_assert_int_gt(count, 4);
+    ck_assert_int_eq(read_losses(b, y), count);
+    for (int i = 0; i < count; i++) {
+        ck_assert_msg(fabs(x[i] - y[i]) <= tolerance, "step %d: %s has %.9g, %s has %.9g", i + 1, a,
+                      x[i], b, y[i]);
+    }
+}
+
+static void assert_same_files(const char *a, const char *b)
+{
+    char command[512];
+    snprintf(command, sizeof command,
+             "cd '%s' && cmp %s/model.safetensors %s/model.safetensors && "
+             "cmp %s/state.safetensors %s/state.safetensors",
+             folder, a, b, a, b);
+    ck_assert_msg(system(command) == 0, "%s", command);
+}
+
+/* ---- The same run -------------------------------------------------------------------------------- */
+
+/* Dropout's masks, the batches and validations are those of one process. */
+START_TEST(any_number_of_processes_makes_the_same_run)
+{
+    static const char *const dtypes[] = {"", " --dtype f64", " --dtype bf16"};
+    static const double near[] = {2e-5, 1e-9, 2e-2};
+    char arguments[300];
+    snprintf(arguments, sizeof arguments,
+             "--data text %%s --log-every 1 --steps 9 --accumulate 5%s --out one", dtypes[_i]);
+    train_well(arguments);
+    for (int ranks = 2; ranks <= 4; ranks++) {
+        for (int again = 0; again < 2; again++) {
+            snprintf(arguments, sizeof arguments,
+                     "--data text %%s --log-every 1 --steps 9 --accumulate 5%s --timeout 20 "
+                     "--processes %d --out %s%d",
+                     dtypes[_i], ranks, again ? "again" : "several", ranks);
+            train_well(arguments);
+            ck_assert_ptr_eq(strstr(strstr(output, "step 9/9") + 1, "step 9/9"), NULL);
+            program_said(output, "steps of 5 x 4 x 12 tokens");
+        }
+        snprintf(arguments, sizeof arguments, "several%d", ranks);
+        assert_near("one", arguments, near[_i]);
+        char a[64], b[64];
+        snprintf(a, sizeof a, "several%d/step-00000009", ranks);
+        snprintf(b, sizeof b, "again%d/step-00000009", ranks);
+        assert_same_files(a, b);
+    }
+}
+END_TEST
+
+/* From 3 processes to 1, to 4, to 2. */
+START_TEST(a_run_goes_on_with_another_number)
+{
+    static const char *const run =
+        "--data text %s --log-every 1 --schedule constant --accumulate 4 "
+        "--timeout 20 --checkpoint-every 0";
+    char arguments[400];
+    static const int ranks[] = {3, 0, 4, 2};
+    snprintf(arguments, sizeof arguments, "%s --steps 12 --out one", run);
+    train_well(arguments);
+    for (int i = 0; i < 4; i++) {
+        snprintf(arguments, sizeof arguments, "%s --resume auto --processes %d --steps %d --out b",
+                 run, ranks[i], 3 * (i + 1));
+        train_well(arguments);
+    }
+    assert_near("one", "b", 2e-5);
+    train_badly("--resume auto --processes 5 --out b",
+                "--accumulate is 4, but there are 5 processes");
+    train_well("--resume b --processes 2 --batch 2 --accumulate 8 --steps 13 --timeout 20");
+    program_said(output, "steps of 8 x 2 x 12 tokens");
+}
+END_TEST
+
+/* Masters of 16-bit weights, too, are read in slices. */
+START_TEST(sixteen_bits_go_on_with_another_number)
+{
+    train_well("--data text %s --dtype bf16 --log-every 1 --schedule constant --accumulate 2 "
+               "--steps 8 --out one");
+    train_well("--data text %s --dtype bf16 --log-every 1 --schedule constant --accumulate 2 "
+               "--steps 4 --processes 2 --out b");
+    train_well("--resume b --log-every 1 --steps 8");
+    assert_near("one", "b", 2e-2);
+    train_well("--data text --init one --dtype bf16 --processes 2 --context 12 --steps 1 --out c");
+}
+END_TEST
+
+START_TEST(each_process_has_a_batch_by_default)
+{
+    train_well("--data text %s --steps 1 --processes 3 --log-every 1");
+    program_said(output, "3 processes on cpu, 1 thread");
+    program_said(output, "1 steps of 3 x 4 x 12 tokens");
+    train_well("--data text %s --steps 2 --processes 1 --log-every 1");
+    program_said(output, "2 steps of 1 x 4 x 12 tokens");
+    train_well("--data text %s --steps 2 --processes 2 --dry-run");
+}
+END_TEST
+
+/* ---- Ranks that others start ----------------------------------------------------------------------- */
+
+enum { RANKS = 3 };
+
+typedef struct ranks {
+    int port;
+    pid_t pid[RANKS];
+} ranks;
+
+static int free_port(void)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof a;
+    int wire = socket(AF_INET, SOCK_STREAM, 0);
+    ck_assert_int_eq(bind(wire, (struct sockaddr *)&a, sizeof a), 0);
+    ck_assert_int_eq(getsockname(wire, (struct sockaddr *)&a, &size), 0);
+    close(wire);
+    return ntohs(a.sin_port);
+}
+
+/* As torchrun would; rank r writes to the files out.r and err.r. */
+static void begin_rank(ranks *all, int rank, const char *arguments)
+{
+    char line[1024], command[2048];
+    snprintf(line, sizeof line, arguments, small);
+    snprintf(command, sizeof command,
+             "cd '%s' && RANK=%d WORLD_SIZE=%d LOCAL_RANK=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
+             "exec '%s' %s >out.%d 2>err.%d",
+             folder, rank, RANKS, rank, all->port, (const char *)GRADUS_PROGRAM, line, rank, rank);
+    all->pid[rank] = fork();
+    if (all->pid[rank] == 0) {
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+}
+
+static ranks begin_ranks(const char *arguments)
+{
+    ranks all = {.port = free_port()};
+    for (int r = 0; r < RANKS; r++) begin_rank(&all, r, arguments);
+    return all;
+}
+
+static int end_of(ranks *all, int rank)
+{
+    int status;
+    ck_assert_int_eq(waitpid(all->pid[rank], &status, 0), all->pid[rank]);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* What a rank wrote: "out.1". */
+static const char *text_of(const char *name)
+{
+    static char text[1 << 16];
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "r");
+    ck_assert_ptr_nonnull(file);
+    text[fread(text, 1, sizeof text - 1, file)] = '\0';
+    fclose(file);
+    return text;
+}
+
+static const char long_run[] =
+    "--data text %s --steps 1000000 --checkpoint-every 20 --keep 3 "
+    "--accumulate 3 --eval-every 0 --schedule constant --timeout 2 --out a";
+
+static void resumes_well(void)
+{
+    train_well("--resume auto --out a --steps 41 --processes 2 --timeout 20");
+    ck_assert_ptr_eq(strstr(output, " is skipped: "), NULL); /* the newest is whole */
+}
+
+START_TEST(the_end_of_a_rank_ends_all)
+{
+    const int number = _i < RANKS ? SIGKILL : SIGSTOP, culprit = _i % RANKS;
+    char words[64];
+    if (number == SIGSTOP && culprit == 1) return; /* two that wait are enough */
+    ranks all = begin_ranks(long_run);
+    wait_for("a/step-00000040");
+    kill(all.pid[culprit], number);
+    for (int r = 0; r < RANKS; r++) {
+        if (r == culprit) continue;
+        char name[16];
+        ck_assert_int_eq(end_of(&all, r), 1);
+        snprintf(name, sizeof name, "err.%d", r);
+        snprintf(words, sizeof words, "gradus-train: rank %d: ", r);
+        program_said(text_of(name), words);
+        snprintf(words, sizeof words, ": rank %d is %s\n", culprit,
+                 number == SIGKILL ? "gone" : "silent");
+        program_said(text_of(name), words);
+        ck_assert_int_eq(count_lines(text_of(name)), 1);
+    }
+    kill(all.pid[culprit], SIGKILL);
+    end_of(&all, culprit);
+    resumes_well();
+}
+END_TEST
+
+START_TEST(a_signal_to_any_rank_saves_once)
+{
+    ranks all = begin_ranks(long_run);
+    wait_for("a/step-00000020");
+    kill(all.pid[_i], SIGTERM);
+    for (int r = 0; r < RANKS; r++) {
+        char name[16];
+        snprintf(name, sizeof name, "err.%d", r);
+        ck_assert_msg(end_of(&all, r) == 0, "%s", text_of(name));
+        ck_assert_str_eq(text_of(name), "");
+    }
+    program_said(text_of("out.0"), "stopped by a signal; --resume auto continues the run");
+    ck_assert_str_eq(text_of("out.1"), "");
+    ck_assert_str_eq(text_of("out.2"), "");
+    ck_assert(!exists("a/.saving"));
+    shell(
+        "cd '%s' && test $(grep -c '^saved' out.0) -ge 2 && test $(ls -d a/step-* | wc -l) -le 3%s",
+        folder, "");
+    /* The last of them is where it stopped. */
+    train_well("--resume auto --out a --steps 1 --timeout 20");
+    program_said(output, " of 1 steps; a larger --steps N continues it");
+}
+END_TEST
+
+typedef struct otherwise {
+    const char *arguments, *words;
+} otherwise;
+
+static const otherwise others[] = {
+    {"--data text %s --steps 9 --lr 0.02", "--lr 0.02, at rank 0 --lr 0.01"},
+    {"--data text %s --steps 9 --seed 7", "--seed 7, at rank 0 --seed 1"},
+    {"--data text %s --steps 9 --out a", "--out a, at rank 0 --out (none)"},
+    {"--data other %s --steps 9", "the text is "},
+    {"--data missing %s --steps 9", "its text cannot be used"},
+    {"--data text %s --steps 9 --dim 15", "--dim 15, at rank 0 --dim 16"},
+};
+
+START_TEST(another_configuration_is_named)
+{
+    const otherwise *o = &others[_i];
+    ranks all = {.port = free_port()};
+    char arguments[300];
+    snprintf(arguments, sizeof arguments, "%s --timeout 10", o->arguments);
+    for (int r = 0; r < RANKS; r++)
+        begin_rank(&all, r, r == 1 ? arguments : "--data text %s --steps 9 --timeout 10");
+    for (int r = 0; r < RANKS; r++) {
+        char name[16];
+        ck_assert_int_ne(end_of(&all, r), 0);
+        snprintf(name, sizeof name, "err.%d", r);
+        program_said(text_of(name), r == 1 ? "rank 1: " : "rank 1 has failed: ");
+        if (r != 1 || _i != 4) program_said(text_of(name), o->words);
+    }
+}
+END_TEST
+
+/* ---- Ranks that it starts --------------------------------------------------------------------------- */
+
+START_TEST(the_starter_passes_signals_on)
+{
+    const pid_t starter =
+        begin("--data text %s --steps 1000000 --checkpoint-every 20 --processes 3 "
+              "--eval-every 0 --timeout 5 --out a",
+              0);
+    int status;
+    wait_for("a/step-00000020");
+    kill(starter, _i ? SIGTERM : SIGINT);
+    ck_assert_int_eq(waitpid(starter, &status, 0), starter);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s", text_of("log"));
+    program_said(text_of("log"), "stopped by a signal");
+    ck_assert_ptr_eq(strstr(text_of("log"), "rank"), NULL);
+}
+END_TEST
+
+/* What it started saves and leaves, although nobody waits for it. */
+START_TEST(nobody_outlives_the_starter)
+{
+#ifdef __linux__
+    const pid_t starter =
+        begin("--data text %s --steps 1000000 --checkpoint-every 20 --processes 3 "
+              "--eval-every 0 --timeout 5 --out a",
+              0);
+    wait_for("a/step-00000020");
+    kill(starter, SIGKILL);
+    waitpid(starter, NULL, 0);
+    struct timespec moment = {0, 20000000};
+    for (int i = 0; i < 500 && !strstr(text_of("log"), "stopped by a signal"); i++)
+        nanosleep(&moment, NULL);
+    program_said(text_of("log"), "stopped by a signal");
+    shell(
+        "cd '%s' && for i in $(seq 200); do flock -n a true && exit 0; sleep 0.05; done; exit 1%s",
+        folder, ""); /* the lock of the run is free: rank 0 is gone */
+#endif
+}
+END_TEST
+
+START_TEST(what_makes_no_sense_is_refused)
+{
+    train_badly("--data text %s --processes 2 --gpus 2",
+                "--gpus and --processes exclude each other");
+    train_badly("--data text %s --gpus 2 --device cpu", "--processes is for the CPU");
+    train_badly("--data text %s --processes 2 --device cuda", "--gpus N takes a GPU for each");
+    train_badly("--data text %s --processes 4 --accumulate 3",
+                "--accumulate is 3, but there are 4 processes: a step needs at least one batch");
+    train_badly("--data text %s --processes 1025", "--processes");
+    setenv("WORLD_SIZE", "2", 1);
+    setenv("RANK", "0", 1);
+    train_badly("--data text %s --processes 2",
+                "--processes starts processes, but this one was started as one of several");
+    setenv("RANK", "5", 1);
+    train_badly("--data text %s", "group_create: rank is 5 of 2");
+    setenv("RANK", "zero", 1);
+    train_badly("--data text %s", "RANK is \"zero\", wanted a whole number");
+    unsetenv("RANK");
+    train_badly("--data text %s", "WORLD_SIZE is set, but RANK is not");
+    setenv("WORLD_SIZE", "1", 1);
+    setenv("RANK", "0", 1);
+    train_well("--data text %s --steps 1");
+    unsetenv("RANK");
+    unsetenv("WORLD_SIZE");
+    train_badly("--data text %s --steps 1 --gpus 2 --timeout 2", "no CUDA device");
+}
+END_TEST
+
+int main(void)
+{
+    if (program_missing("gradus-train") || safetensors_missing()) return PROGRAM_SKIPPED;
+    Suite *suite = suite_create("several processes");
+    TCase *same = tcase_create("the same run");
+    tcase_add_checked_fixture(same, set_up, tear_down);
+    tcase_add_loop_test(same, any_number_of_processes_makes_the_same_run, 0, 3);
+    tcase_add_test(same, a_run_goes_on_with_another_number);
+    tcase_add_test(same, sixteen_bits_go_on_with_another_number);
+    tcase_add_test(same, each_process_has_a_batch_by_default);
+    TCase *started = tcase_create("ranks that others start");
+    tcase_add_checked_fixture(started, set_up, tear_down);
+    tcase_add_loop_test(started, the_end_of_a_rank_ends_all, 0, 2 * RANKS);
+    tcase_add_loop_test(started, a_signal_to_any_rank_saves_once, 0, RANKS);
+    tcase_add_loop_test(started, another_configuration_is_named, 0, sizeof others / sizeof *others);
+    TCase *starter = tcase_create("ranks that it starts");
+    tcase_add_checked_fixture(starter, set_up, tear_down);
+    tcase_add_loop_test(starter, the_starter_passes_signals_on, 0, 2);
+    tcase_add_test(starter, nobody_outlives_the_starter);
+    tcase_add_test(starter, what_makes_no_sense_is_refused);
+    suite_add_tcase(suite, same);
+    suite_add_tcase(suite, started);
+    suite_add_tcase(suite, starter);
+    return check_main(suite);
+}

@@ -1,0 +1,222 @@
+/* checkpoint_shared.c - see checkpoint_shared.h. */
+#define _XOPEN_SOURCE 700 /* pwrite, fsync */
+#include "checkpoint_shared.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+state_name checkpoint_state_name(const gd_optimizer *adamw, int index, const llama_weight *w)
+{
+    state_name name;
+    snprintf(name.text, sizeof name.text, "%s.%s", gd_tensor_name(gd_optimizer_state(adamw, index)),
+             w->name);
+    return name;
+}
+
+/* ---- Pieces ---------------------------------------------------------------------------------------- */
+
+/* Elements of a weight that are in a slice of this rank: `first` of the weight, `at` of the state. */
+typedef struct stretch {
+    int64_t first, at, count;
+    int64_t whole; /* elements of the weight */
+} stretch;
+
+static stretch overlap(const model *m, const llama_weight *w, const gd_params_slice *slice)
+{
+    int64_t begin, count;
+    llama_weight_place(m, w, &begin, &count);
+    const int64_t low = begin > slice->begin ? begin : slice->begin;
+    const int64_t high = begin + count < slice->end ? begin + count : slice->end;
+    return (stretch){low - begin, slice->at + low - slice->begin, high > low ? high - low : 0,
+                     count};
+}
+
+/* What to do with a stretch of one state of one weight. */
+typedef gd_status piece_action(void *user, gd_tensor *state, const char *name, stretch piece);
+
+static gd_status for_each_piece(const model *m, gd_optimizer *adamw, piece_action *action,
+                                void *user)
+{
+    int64_t count = 0;
+    llama_weight *weights = llama_weights(m, &count);
+    gd_params_slice slice;
+    gd_tensor *state;
+    gd_no_grad_begin(m->ctx);
+    for (int64_t i = 0; i < count; i++) {
+        for (int k = 0; (state = gd_optimizer_state(adamw, k)); k++) {
+            const state_name name = checkpoint_state_name(adamw, k, &weights[i]);
+            for (int64_t s = 0; gd_params_slice_at(m->params, s, &slice) && !gd_error(m->ctx);
+                 s++) {
+                const stretch piece = overlap(m, &weights[i], &slice);
+                if (piece.count > 0) action(user, state, name.text, piece);
+            }
+        }
+        gd_step_end(m->ctx);
+    }
+    gd_no_grad_end(m->ctx);
+    free(weights);
+    return gd_error_status(m->ctx);
+}
+
+/* ---- Writing --------------------------------------------------------------------------------------- */
+
+gd_status checkpoint_shared_reserve(const model *m, gd_optimizer *adamw, const char *path,
+                                    const gd_named_text *texts, int64_t text_count)
+{
+    gd_context *ctx = m->ctx;
+    int64_t weight_count = 0, states = 0, count = 0;
+    llama_weight *weights = llama_weights(m, &weight_count);
+    while (gd_optimizer_state(adamw, (int)states)) states++;
+    const size_t room = (size_t)(states * weight_count);
+    gd_named_tensor *tensors = malloc(room * sizeof *tensors + 1);
+    state_name *names = malloc(room * sizeof *names + 1);
+    gd_tensor *one = gd_tensor_create(ctx, gd_tensor_dtype(gd_optimizer_state(adamw, 0)), 0, NULL);
+    gd_no_grad_begin(ctx);
+    for (int64_t i = 0; weights && tensors && names && i < weight_count; i++) {
+        const gd_tensor *view = llama_weight_view(&weights[i]);
+        for (int k = 0; k < states; k++, count++) {
+            names[count] = checkpoint_state_name(adamw, k, &weights[i]);
+            tensors[count] = (gd_named_tensor){
+                names[count].text, gd_expand(one, gd_tensor_ndim(view), gd_tensor_shape(view))};
+        }
+    }
+    if (!weights || !tensors || !names)
+        gd_fail(ctx, GD_ERROR_MEMORY, "no memory for the optimizer's state");
+    if (!gd_error(ctx)) gd_safetensors_reserve(ctx, path, tensors, count, texts, text_count);
+    gd_no_grad_end(ctx);
+    gd_step_end(ctx);
+    gd_tensor_free(one);
+    free(weights);
+    free(tensors);
+    free(names);
+    return gd_error_status(ctx);
+}
+
+typedef struct writer {
+    gd_context *ctx;
+    const gd_safetensors *file;
+    int descriptor;
+    const char *path;
+} writer;
+
+static gd_status fail(const writer *w)
+{
+    return gd_fail(w->ctx, GD_ERROR_IO, "cannot write %s: %s", w->path, strerror(errno));
+}
+
+static gd_status write_at(const writer *w, const char *data, size_t bytes, size_t offset)
+{
+    while (bytes > 0) {
+        const ssize_t written = pwrite(w->descriptor, data, bytes, (off_t)offset);
+        if (written < 0 && errno == EINTR) continue;
+        if (written <= 0) return fail(w);
+        data += written;
+        offset += (size_t)written;
+        bytes -= (size_t)written;
+    }
+    return GD_OK;
+}
+
+static gd_status write_piece(void *user, gd_tensor *state, const char *name, stretch piece)
+{
+    const writer *w = user;
+    const gd_safetensors_entry *entry = gd_safetensors_find(w->file, name);
+    const size_t size = gd_dtype_size(gd_tensor_dtype(state)), bytes = (size_t)piece.count * size;
+    if (!entry) return gd_fail(w->ctx, GD_ERROR_IO, "%s has no tensor \"%s\"", w->path, name);
+    char *host = malloc(bytes);
+    if (!host) return gd_fail(w->ctx, GD_ERROR_MEMORY, "no memory for the optimizer's state");
+    if (!gd_tensor_read(gd_slice(state, 0, piece.at, piece.at + piece.count), host, bytes))
+        write_at(w, host, bytes, entry->offset + (size_t)piece.first * size);
+    free(host);
+    return gd_error_status(w->ctx);
+}
+
+gd_status checkpoint_shared_write(const model *m, gd_optimizer *adamw, const char *path)
+{
+    writer w = {.ctx = m->ctx,
+                .file = gd_safetensors_open(m->ctx, path),
+                .descriptor = open(path, O_WRONLY | O_CLOEXEC),
+                .path = path};
+    if (w.descriptor < 0) fail(&w);
+    if (!gd_error(m->ctx)) for_each_piece(m, adamw, write_piece, &w);
+    if (!gd_error(m->ctx) && fsync(w.descriptor)) fail(&w);
+    if (w.descriptor >= 0 && close(w.descriptor)) fail(&w);
+    gd_safetensors_close((gd_safetensors *)(uintptr_t)w.file);
+    return gd_error_status(m->ctx);
+}
+
+/* ---- Reading --------------------------------------------------------------------------------------- */
+
+typedef struct reader {
+    const model *m;
+    const gd_safetensors *file;
+} reader;
+
+static gd_status read_piece(void *user, gd_tensor *state, const char *name, stretch piece)
+{
+    const reader *r = user;
+    gd_context *ctx = r->m->ctx;
+    const gd_safetensors_entry *entry = gd_safetensors_find(r->file, name);
+    if (!entry && !strncmp(name, "master.", 7)) return GD_OK;
+    const size_t size = entry && entry->dtype != GD_DTYPE_COUNT ? gd_dtype_size(entry->dtype) : 0;
+    const int64_t count = size ? (int64_t)(entry->bytes / size) : 0;
+    if (piece.whole != count)
+        return gd_fail(ctx, GD_ERROR_IO, "the checkpoint has no tensor \"%s\" of this size", name);
+    gd_tensor *source = gd_tensor_from(ctx, entry->dtype, 1, &piece.count,
+                                       (const char *)entry->data + (size_t)piece.first * size);
+    gd_tensor_copy(gd_slice(state, 0, piece.at, piece.at + piece.count), source);
+    gd_tensor_free(source);
+    return gd_error_status(ctx);
+}
+
+gd_status checkpoint_shared_read(const model *m, gd_optimizer *adamw, const gd_safetensors *file)
+{
+    reader r = {m, file};
+    return for_each_piece(m, adamw, read_piece, &r);
+}
+
+gd_status checkpoint_shared_masters(const model *m, gd_tensor *masters, gd_tensor *all)
+{
+    const int64_t length = gd_tensor_count(all); /* without the gap at the end of the block */
+    gd_params_slice s;
+    gd_no_grad_begin(m->ctx);
+    for (int64_t i = 0; gd_params_slice_at(m->params, i, &s) && !gd_error(m->ctx); i++) {
+        if (s.end > length) s.end = length;
+        if (s.begin < s.end)
+            gd_tensor_copy(gd_slice(masters, 0, s.at, s.at + s.end - s.begin),
+                           gd_slice(all, 0, s.begin, s.end));
+    }
+    gd_no_grad_end(m->ctx);
+    gd_step_end(m->ctx);
+    return gd_error_status(m->ctx);
+}
+
+/* ---- Agreement -------------------------------------------------------------------------------------- */
+
+gd_status checkpoint_agree(gd_context *ctx, gd_group *group)
+{
+    enum { WHY = 400 };
+    char own[WHY] = "";
+    const int ranks = gd_group_ranks(group);
+    const gd_status status = gd_error_status(ctx);
+    if (ranks == 1) return status;
+    char *all = malloc((size_t)ranks * WHY);
+    if (!all) return gd_fail(ctx, GD_ERROR_MEMORY, "no memory to save a checkpoint");
+    if (status) snprintf(own, sizeof own, "%s", gd_error(ctx));
+    gd_error_clear(ctx);
+    if (gd_group_gather(group, own, WHY, all)) {
+        if (status) gd_error_clear(ctx); /* the group was over before */
+        if (status) gd_fail(ctx, status, "%s", own);
+    } else {
+        for (int i = 0; i < ranks && !gd_error(ctx); i++) {
+            if (all[(size_t)i * WHY])
+                gd_fail(ctx, GD_ERROR_IO, "rank %d: %s", i, all + (size_t)i * WHY);
+        }
+    }
+    free(all);
+    return gd_error_status(ctx);
+}

@@ -1,0 +1,277 @@
+/* launch.c - see launch.h. */
+#define _GNU_SOURCE /* sched_getaffinity, prctl */
+#include "launch.h"
+#include "console.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <math.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#ifdef __linux__
+#include <sched.h>
+#include <sys/prctl.h>
+#endif
+
+/* ---- Starting ------------------------------------------------------------------------------------ */
+
+/* A socket that listens at any port of this machine alone: no other run can have taken it. */
+static int listen_anywhere(int *port)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    socklen_t size = sizeof a;
+    int wire = socket(AF_INET, SOCK_STREAM, 0);
+    if (wire >= 0 && (bind(wire, (struct sockaddr *)&a, sizeof a) || listen(wire, 1024) ||
+                      getsockname(wire, (struct sockaddr *)&a, &size))) {
+        close(wire);
+        wire = -1;
+    }
+    *port = ntohs(a.sin_port);
+    return wire;
+}
+
+static int processors(void)
+{
+#ifdef __linux__
+    cpu_set_t set;
+    if (!sched_getaffinity(0, sizeof set, &set)) return CPU_COUNT(&set);
+#endif
+    return (int)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
+/* On the CPU they share the threads. */
+static void share_threads(train_options *o, int ranks)
+{
+    const int each = processors() / ranks;
+    if (o->base.device == GD_CPU && o->base.threads == 0) o->base.threads = each > 0 ? each : 1;
+}
+
+/* A rank does not outlive the one that started it: it saves, and leaves. */
+static void end_with_parent(pid_t parent)
+{
+#ifdef __linux__
+    prctl(PR_SET_PDEATHSIG, SIGTERM);
+#endif
+    if (getppid() != parent) raise(SIGTERM);
+}
+
+static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP};
+
+static sigset_t watched(void)
+{
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++) sigaddset(&set, passed_on[i]);
+    return set;
+}
+
+/* ---- Waiting --------------------------------------------------------------------------------------- */
+
+typedef struct children {
+    pid_t *pid; /* [count]; 0: has ended */
+    int count, left;
+    int status;    /* of the first that failed; 0 */
+    time_t failed; /* when; 0: none did */
+} children;
+
+static void signal_all(const children *c, int number)
+{
+    for (int i = 0; i < c->count; i++) {
+        if (c->pid[i] > 0) kill(c->pid[i], number);
+    }
+}
+
+static void note_end(children *c, int rank, int status)
+{
+    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    c->pid[rank] = 0;
+    c->left--;
+    if (WIFSIGNALED(status) && !c->failed)
+        console_message("rank %d was ended by signal %d (%s)", rank, WTERMSIG(status),
+                        strsignal(WTERMSIG(status)));
+    if (code == 0 || c->status) return;
+    c->status = code;
+    c->failed = time(NULL);
+}
+
+static void reap(children *c)
+{
+    int status;
+    for (pid_t pid; c->left > 0 && (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+        for (int i = 0; i < c->count; i++) {
+            if (c->pid[i] == pid) note_end(c, i, status);
+        }
+    }
+}
+
+/* When one has failed, those that are of the group hear of it, say so, and end. Those that have not met
+ * yet would wait for it: they are asked to end, and at last made to. */
+static int wait_for_all(children *c, const sigset_t *set, double timeout)
+{
+    while (c->left > 0) {
+        const struct timespec second = {1, 0};
+        const int number = sigtimedwait(set, NULL, &second);
+        if (number > 0 && number != SIGCHLD) signal_all(c, number);
+        reap(c);
+        const double since = c->failed ? difftime(time(NULL), c->failed) : 0;
+        if (since > 2) signal_all(c, since > 4 + fmin(timeout, 10) ? SIGKILL : SIGTERM);
+    }
+    return c->status;
+}
+
+/* ---- Roles ------------------------------------------------------------------------------------------ */
+
+static launch_role start(train_options *o, int ranks, gd_group_options *member, int *status)
+{
+    const sigset_t set = watched();
+    const pid_t self = getpid();
+    sigset_t before;
+    children c = {.pid = calloc((size_t)ranks, sizeof *c.pid)};
+    *member = (gd_group_options){.ranks = ranks};
+    member->listener = listen_anywhere(&member->port);
+    *status = EXIT_FAILURE;
+    if (!c.pid || member->listener < 0) {
+        console_message("cannot start %d processes: %s", ranks, strerror(errno));
+        free(c.pid);
+        return LAUNCH_STARTER;
+    }
+    share_threads(o, ranks);
+    sigprocmask(SIG_BLOCK, &set, &before);
+    for (; c.count < ranks; c.count++) {
+        c.pid[c.count] = fork();
+        if (c.pid[c.count] < 0) {
+            console_message("cannot start rank %d: %s", c.count, strerror(errno));
+            signal_all(&c, SIGKILL);
+            break;
+        }
+        if (c.pid[c.count] > 0) continue;
+        member->rank = member->local_rank = c.count;
+        if (c.count > 0) {
+            close(member->listener);
+            member->listener = 0;
+        }
+        free(c.pid);
+        sigprocmask(SIG_SETMASK, &before, NULL);
+        end_with_parent(self);
+        return LAUNCH_MEMBER;
+    }
+    close(member->listener);
+    c.left = c.count;
+    if (c.count < ranks) c.status = EXIT_FAILURE;
+    *status = wait_for_all(&c, &set, o->timeout);
+    free(c.pid);
+    return LAUNCH_STARTER;
+}
+
+/* Each process of a machine sees one of its GPUs, that of its local rank. */
+static bool choose_gpu(int local_rank)
+{
+    static const char name[] = "CUDA_VISIBLE_DEVICES";
+    const char *list = getenv(name);
+    char own[128];
+    int count = 1;
+    for (const char *at = list; at && (at = strchr(at, ',')); at++) count++;
+    if (!list) {
+        snprintf(own, sizeof own, "%d", local_rank);
+        return !setenv(name, own, 1);
+    }
+    if (count == 1) return true; /* whoever started it has chosen */
+    if (local_rank >= count) {
+        console_message("%s has %d GPUs, but this process is the %dth of its machine", name, count,
+                        local_rank + 1);
+        return false;
+    }
+    for (; local_rank > 0; local_rank--) list = strchr(list, ',') + 1;
+    snprintf(own, sizeof own, "%.*s", (int)strcspn(list, ","), list);
+    return !setenv(name, own, 1);
+}
+
+launch_role launch(train_options *o, int *status)
+{
+    const int64_t wanted = o->gpus + o->processes; /* one of them is 0 */
+    gd_group_options *member = &o->member;
+    *member = gd_group_environment();
+    *status = 2;
+    if (wanted > 0 && (member->ranks > 1 || member->problem[0])) {
+        console_message("--%s starts processes, but this one was started as one of several "
+                        "(WORLD_SIZE or the like is set)",
+                        o->gpus > 0 ? "gpus" : "processes");
+        return LAUNCH_STARTER;
+    }
+    if (wanted > 1 && start(o, (int)wanted, member, status) == LAUNCH_STARTER)
+        return LAUNCH_STARTER;
+    if (member->ranks == 1 && !member->problem[0]) return LAUNCH_MEMBER;
+    console_rank(member->rank);
+    member->timeout = o->timeout;
+    if (o->base.device == GD_CPU || choose_gpu(member->local_rank)) return LAUNCH_MEMBER;
+    return LAUNCH_STARTER;
+}
+
+/* ---- The same run everywhere --------------------------------------------------------------------- */
+
+enum { LINES = 4096, LINE = 200 };
+
+static const char *text_or_none(const char *text)
+{
+    return text ? text : "(none)";
+}
+
+/* What must be equal, a line each. A path may differ where machines differ; the text may not. */
+static void describe(const train_options *o, const gd_context *ctx, uint64_t text_hash,
+                     char text[LINES])
+{
+    static const char *const paths[] = {"data", "tokens", "val-data"};
+    options_item item;
+    size_t used = (size_t)snprintf(
+        text, LINES,
+        "the device is %s\nthe text is %016llx\n--dry-run %d\n--out %.600s\n--resume %.600s\n"
+        "--init %.600s\n",
+        gd_context_device(ctx) == GD_CPU ? "the CPU" : "a GPU", (unsigned long long)text_hash,
+        o->dry_run, text_or_none(o->out), text_or_none(o->resume), text_or_none(o->init));
+    for (int i = 0; options_saved(&o->base, i, &item); i++) {
+        bool path = false;
+        for (int k = 0; k < 3; k++) path = path || !strcmp(item.name, paths[k]);
+        if (path || used + LINE >= LINES) continue;
+        used += (size_t)snprintf(text + used, LINE, "--%s %.100s\n", item.name,
+                                 text_or_none(item.text));
+    }
+    memset(text + used, 0, LINES - used); /* it is sent as a whole */
+}
+
+gd_status launch_compare(const train_options *o, gd_context *ctx, uint64_t text_hash)
+{
+    char mine[LINES], first[LINES];
+    if (!o->group) return gd_error_status(ctx);
+    describe(o, ctx, text_hash, mine);
+    memcpy(first, mine, LINES);
+    if (gd_group_tell(o->group, first, LINES)) return gd_error_status(ctx);
+    for (const char *ours = mine, *theirs = first; *ours && *theirs;) {
+        const size_t a = strcspn(ours, "\n"), b = strcspn(theirs, "\n");
+        if (a != b || memcmp(ours, theirs, a) != 0) {
+            return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                           "this process runs otherwise than rank 0: %.*s, at rank 0 %.*s", (int)a,
+                           ours, (int)b, theirs);
+        }
+        ours += a + 1;
+        theirs += b + 1;
+    }
+    /* Nobody goes on before all have found the same. */
+    return gd_group_gather(o->group, NULL, 0, NULL);
+}
+
+int launch_vote(const train_options *o, bool time, bool signal)
+{
+    const int ranks = gd_group_ranks(o->group);
+    unsigned char all[1024], own = (unsigned char)(time * VOTE_TIME + signal * VOTE_SIGNAL);
+    if (ranks > 1 && gd_group_gather(o->group, &own, 1, all)) return VOTE_TIME;
+    for (int i = 0; ranks > 1 && i < ranks; i++) own |= all[i];
+    return own;
+}
