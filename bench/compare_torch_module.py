@@ -3,10 +3,9 @@
 installed, Liger and QuACK: forward and backward as a model calls them, through autograd.
 
     bench/compare_torch_module.py [--device cuda] [--only host,widths,compiled,model] [--quick]
-                                  [--rounds 5] [--tsv FILE]
+                                  [--rounds 5] [--threads N] [--tsv FILE]
 
-host      Host time of a call in eager mode: of many calls on 64 rows of 256, none of which waits for
-          the device.
+host      Host time of a call in eager mode, in a chain of 64 norms of 64 rows of 256.
 widths    Device time at the widths of real models, bfloat16 with float32 and bfloat16 weights on a
           GPU, float32 on the CPU; GB/s of the bytes that must move, 2 M N forward, 3 M N backward.
 compiled  The same inside a compiled function: y = norm(x * 2) + x.
@@ -39,6 +38,10 @@ class Norm:
         self.name, self.function = name, function
 
 
+def left_out(name, error):
+    print(f"{name} is left out: {str(error).splitlines()[0][:160]}", file=sys.stderr)
+
+
 def compiled(x, weight):
     return torch.nn.functional.rms_norm(x, weight.shape, weight, EPS)
 
@@ -54,12 +57,12 @@ def norms(device):
         liger = importlib.import_module("liger_kernel.ops.rms_norm").LigerRMSNormFunction
         yield Norm("Liger", lambda x, w: liger.apply(x, w, EPS, 0.0, "llama", False))
     except Exception as error:
-        print(f"Liger is left out: {error}", file=sys.stderr)
+        left_out("Liger", error)
     try:
         quack = importlib.import_module("quack.rmsnorm").rmsnorm
         yield Norm("QuACK", lambda x, w: quack(x, w, eps=EPS))
     except Exception as error:
-        print(f"QuACK is left out: {error}", file=sys.stderr)
+        left_out("QuACK", error)
 
 
 def wait(device):
@@ -94,7 +97,7 @@ class Sides:
             call()
             self.calls[name], self.times[name] = call, []
         except Exception as error:
-            print(f"{name} is left out: {str(error).splitlines()[0][:160]}", file=sys.stderr)
+            left_out(name, error)
 
     def run(self):
         for _ in range(self.args.rounds):
@@ -109,7 +112,7 @@ def inputs(rows, cols, dtype, weight_dtype, device, sets):
     return weight, [
         (torch.randn(rows, cols, device=device, dtype=dtype, requires_grad=True),
          torch.randn(rows, cols, device=device, dtype=dtype)) for _ in range(sets)
-    ]  # fmt: skip
+    ]
 
 
 def ways(norm, weight, sets):
@@ -136,29 +139,47 @@ class Table:
     def line(self, what, size, way, side, unit, triple, more=""):
         text = [what, size, way, side, *(f"{t:.6g}" for t in triple), unit, more]
         print(f"{what:9} {size:28} {way:9} {side:14} " + "{:>9} ({}-{}) {}  {}".format(*text[4:]),
-              flush=True)  # fmt: skip
+              flush=True)
         if self.file:
             print("\t".join(text), file=self.file, flush=True)
 
 
+def chain(norm, x, weight, dy):
+    """Host seconds of a forward and of a backward of one norm among 64 in a row."""
+    count = 64
+    wait(x.device.type)
+    begin = time.perf_counter()
+    y = x
+    for _ in range(count):
+        y = norm(y, weight)
+    middle = time.perf_counter()
+    torch.autograd.grad(y, (x, weight), dy)
+    end = time.perf_counter()
+    return (middle - begin) / count, (end - middle) / count
+
+
 def host(args, table):
-    """Few rows: a GPU has done a call before the host has queued the next."""
-    x_dtype = torch.bfloat16 if args.device == "cuda" else torch.float32
-    weight, sets = inputs(64 if args.device == "cuda" else 2, 256 if args.device == "cuda" else 8,
-                          x_dtype, x_dtype, args.device, 1)  # fmt: skip
-    forwards, backwards = Sides(args), Sides(args)
-    for norm in norms(args.device):
-        try:
-            forward, backward = ways(norm.function, weight, sets)
-        except Exception as error:
-            print(f"{norm.name} is left out: {str(error).splitlines()[0][:160]}", file=sys.stderr)
-            continue
-        forwards.add(norm.name, forward)
-        backwards.add(norm.name, backward)
-    for way, sides in (("forward", forwards), ("backward", backwards)):
-        for name, triple in sides.run().items():
-            size = f"{len(sets[0][0])}x{weight.numel()} {str(x_dtype)[6:]}"
-            table.line("host", size, way, name, "us", [t * 1e6 for t in triple])
+    """Few rows: a GPU has done a call before the host has queued the next. What autograd takes to
+    begin a backward at all is shared by 64."""
+    gpu = args.device == "cuda"
+    dtype = torch.bfloat16 if gpu else torch.float32
+    rows, cols = (64, 256) if gpu else (2, 8)
+    weight, ((x, dy),) = inputs(rows, cols, dtype, dtype, args.device, 1)
+    times = {}
+    for _ in range(args.rounds):
+        for norm in norms(args.device):
+            try:
+                chain(norm.function, x, weight, dy)
+                several = [chain(norm.function, x, weight, dy) for _ in range(20)]
+            except Exception as error:
+                left_out(norm.name, error)
+                continue
+            times.setdefault(norm.name, []).append([statistics.median(t) for t in zip(*several)])
+    for way in (0, 1):
+        for name, rounds in times.items():
+            t = [1e6 * r[way] for r in rounds]
+            table.line("host", f"{rows}x{cols} {str(dtype)[6:]}", ("forward", "backward")[way],
+                       name, "us", (statistics.median(t), min(t), max(t)))
 
 
 def widths(args, table, what="widths", inside=lambda norm: norm):
@@ -177,8 +198,7 @@ def widths(args, table, what="widths", inside=lambda norm: norm):
                 try:
                     forward, backward = ways(inside(norm.function), weight, sets)
                 except Exception as error:
-                    print(f"{norm.name} is left out: {str(error).splitlines()[0][:160]}",
-                          file=sys.stderr)
+                    left_out(norm.name, error)
                     continue
                 forwards.add(norm.name, forward)
                 backwards.add(norm.name, backward)
@@ -188,7 +208,7 @@ def widths(args, table, what="widths", inside=lambda norm: norm):
             for way, sides, passes in (("forward", forwards, 2), ("backward", backwards, 3)):
                 for name, triple in sides.run().items():
                     table.line(what, size, way, name, "us", [t * 1e6 for t in triple],
-                               f"{passes * one / triple[0] / 1e9:.4g} GB/s")  # fmt: skip
+                               f"{passes * one / triple[0] / 1e9:.4g} GB/s")
 
 
 def compiled_widths(args, table):
@@ -205,8 +225,11 @@ def model(args, table):
     config = transformers.LlamaConfig(
         vocab_size=128256, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16,
         num_attention_heads=32, num_key_value_heads=8, head_dim=64, tie_word_embeddings=True)
-    if not gpu or args.quick:
-        config.num_hidden_layers, config.vocab_size = 2, 8192
+    if args.quick:
+        config.num_hidden_layers = 4
+    if not gpu:  # to see that it runs
+        config = transformers.LlamaConfig(vocab_size=64, hidden_size=64, intermediate_size=64,
+                                          num_hidden_layers=2, num_attention_heads=4)
     batch, length = (4, 2048) if gpu else (1, 64)
     torch.manual_seed(1)
     network = transformers.LlamaForCausalLM(config).to(args.device, torch.bfloat16)
@@ -231,20 +254,21 @@ def model(args, table):
         wait(args.device)
         if gpu:
             torch.cuda.reset_peak_memory_stats()
-        times.setdefault(side, []).append(seconds(step, args.device, 1.0))
+        times.setdefault(side, []).append(seconds(step, args.device, 1.0 if gpu else 0.01))
         losses[side] = step().item()
         peaks[side] = torch.cuda.max_memory_allocated() if gpu else 0
         with torch.no_grad():
             forwards.setdefault(side, []).append(
-                seconds(lambda: network(input_ids=tokens, use_cache=False), args.device, 0.5))
+                seconds(lambda: network(input_ids=tokens, use_cache=False), args.device,
+                        0.5 if gpu else 0.01))
     print(f"model: {count / 1e9:.2f} B parameters, {batch} x {length} tokens; {said}")
     size = f"Llama {count / 1e9:.2f} B bfloat16"
     for side, t in times.items():
         table.line("model", size, "step", side, "ms", [1e3 * f(t) for f in
-                                                       (statistics.median, min, max)])  # fmt: skip
+                                                       (statistics.median, min, max)])
         f = forwards[side]
         table.line("model", size, "forward", side, "ms", [1e3 * statistics.median(f), 1e3 * min(f),
-                                                          1e3 * max(f)])  # fmt: skip
+                                                          1e3 * max(f)])
         table.line("model", size, "memory", side, "GB", [peaks[side] / 1e9] * 3)
 
 
@@ -259,11 +283,14 @@ def main():
     parser.add_argument("--only", default=None, help="parts, separated by commas")
     parser.add_argument("--quick", action="store_true", help="fewer sizes, a smaller model")
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, help="on the CPU; PyTorch's default")
     parser.add_argument("--tsv", help="a file for the figures")
     args = parser.parse_args()
+    if args.threads:
+        torch.set_num_threads(args.threads)
     table = Table(open(args.tsv, "w") if args.tsv else None)
     name = torch.cuda.get_device_name() if args.device == "cuda" else \
-        f"cpu, {torch.get_num_threads()} threads"  # fmt: skip
+        f"cpu, {torch.get_num_threads()} threads"
     print(f"gradus {gradus.__version__}, PyTorch {torch.__version__}, {name}")
     parts = args.only.split(",") if args.only else [p for p in PARTS
                                                     if args.device == "cuda" or p != "model"]

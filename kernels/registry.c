@@ -1,5 +1,5 @@
-/* registry.c - gathers what kernels/ offers for the core (src/services.h): the records of all ops,
- * and each device's services. */
+/* registry.c - the tables for the core (src/services.h): the records of all ops, and each device's
+ * services. */
 #include "services.h"
 #include "kernel.h"
 

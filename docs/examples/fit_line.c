@@ -8,6 +8,8 @@ int main(void)
     gd_context *ctx = gd_context_create(NULL);
     gd_tensor *x = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(5), (float[]){-2, -1, 0, 1, 2});
     gd_tensor *y = gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(5), (float[]){-5, -3, -1, 1, 3});
+    gd_tensor_set_name(x, "x");
+    gd_tensor_set_name(y, "y");
     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
     gd_tensor *w = gd_params_add(params, "w", GD_SHAPE(1), 0);
     gd_tensor *b = gd_params_add(params, "b", GD_SHAPE(1), 0);

@@ -1,16 +1,16 @@
-/* context.h - where the work runs, and what went wrong first.
+/* context.h - the device, its memory, and the first error.
  *
  * A context owns one device, the memory of all its tensors, the tape, the random state and the
  * first error. Tensors of one context cannot be mixed with those of another. A context and its
  * tensors belong to one thread at a time; different contexts may be used by different threads at
- * once. A child of fork() may go on with the contexts of its parent, or make new ones; it computes
- * on the CPU, with one thread each, since OpenMP's threads stay in the parent. The results are the
- * same. What a GPU holds, only the parent can use.
+ * once. A child of fork() may use its parent's contexts, or create new ones; it computes on the
+ * CPU, with one thread each, since OpenMP's threads exist only in the parent. The results are the
+ * same. Only the parent can use memory of a GPU.
  *
- * Errors. Nothing here exits, aborts or prints. The first thing that goes wrong is kept as one
- * sentence in the context, and from then on every call on that context does nothing and returns
- * NULL or the error's status, until gd_error_clear(). So expressions nest, and one look at the end
- * tells the first cause:
+ * Errors. Nothing here exits, aborts or prints. The first error is stored in the context as one
+ * sentence, and from then on every call on that context does nothing and returns NULL or the
+ * error's status, until gd_error_clear(). So expressions nest, and one check at the end gives the
+ * first cause:
  *
  *     gd_tensor *loss = gd_cross_entropy(gd_linear(gd_rms_norm(x, w, 1e-5), v, NULL), targets);
  *     gd_backward(loss);
@@ -52,10 +52,10 @@ GD_API const char *gd_version(void);
 
 /* ---- Options ------------------------------------------------------------------------------ */
 
-/* One rule for every struct of options: a field that is 0 (false, NULL), as fields that were not
- * set are, takes the default that its comment names; so {0}, and NULL for the struct, are the
- * defaults. To say the number 0 where the default is another, write GD_ZERO, in any field:
- * {.beta1 = GD_ZERO}. gd_literal(v) is v for fields that are set from a variable. */
+/* One rule for every struct of options: a field that is 0 (false, NULL), as unset fields are, takes
+ * the default that its comment names; so {0}, and NULL for the struct, are the defaults. To set a
+ * number to 0 if its default is not 0, write GD_ZERO: {.beta1 = GD_ZERO}. gd_literal(v) is v for
+ * fields that are set from a variable. */
 #define GD_ZERO (-2147483647 - 1)
 
 static inline double gd_literal(double value)
@@ -63,7 +63,7 @@ static inline double gd_literal(double value)
     return value == 0 ? GD_ZERO : value;
 }
 
-/* What a field of options means, for your own functions that take some. */
+/* The value of a field of options, for functions of your own. */
 static inline double gd_option(double field, double unset)
 {
     return field == 0 ? unset : field == GD_ZERO ? 0 : field;
@@ -77,7 +77,7 @@ typedef enum gd_status {
     GD_ERROR_STATE,       /* the right call at the wrong time: a second backward, a freed tensor */
     GD_ERROR_MEMORY,      /* the device or the host has no more memory */
     GD_ERROR_DEVICE,      /* no such device, or the device reported a failure */
-    GD_ERROR_UNSUPPORTED, /* known, but not possible here: an op without a backward, for one */
+    GD_ERROR_UNSUPPORTED, /* known, but not possible here, such as an op without a backward */
     GD_ERROR_IO           /* a file could not be read or written */
 } gd_status;
 
@@ -92,83 +92,83 @@ typedef enum gd_device {
     GD_CPU = 0,
     GD_CUDA = 1,
     GD_DEVICE_COUNT = 2,
-    GD_DEVICE_AUTO = 100 /* CUDA where there is a usable GPU, the CPU otherwise */
+    GD_DEVICE_AUTO = 100 /* CUDA if there is a usable GPU, else the CPU */
 } gd_device;
 
-/* Host memory comes from here. `allocate` returns `bytes` bytes (more than 0) aligned to
- * `alignment` (a power of two), or NULL; it may fail at any time. `release` gets what `allocate`
- * gave, with the same `bytes`. */
+/* An allocator of host memory. `allocate` returns `bytes` bytes (more than 0) aligned to
+ * `alignment` (a power of two), or NULL; it may fail at any time. `release` gets a pointer from
+ * `allocate`, with the same `bytes`. */
 typedef struct gd_allocator {
     void *(*allocate)(void *user, size_t alignment, size_t bytes);
     void (*release)(void *user, void *memory, size_t bytes);
     void *user;
 } gd_allocator;
 
-/* What to make a context from. */
+/* The options of a context. */
 typedef struct gd_context_options {
-    gd_device device;       /* GD_CPU */
-    int threads;            /* CPU threads of this context, at most 4096; 0: what OpenMP suggests,
-                             * but not more than the processors or 256, whichever is larger. The
-                             * results are the same for every number, bit for bit. */
+    gd_device device; /* GD_CPU */
+    /* CPU threads of this context, at most 4096; 0: OpenMP's default, but at most the number of
+     * processors or 256, whichever is larger. The results are the same for every number, bit for
+     * bit. */
+    int threads;
     uint64_t seed;          /* of the random state */
     gd_allocator allocator; /* all NULL: the C library's, large blocks on huge pages */
-    bool poison;            /* fill all fresh tensor memory with NaN, so that a kernel that reads
-                             * what nobody wrote, or forgets to write, is found out */
-    bool tf32;              /* on a GPU, let matmul, linear and attention round the factors of
+    /* fill all new tensor memory with NaN, to find kernels that read uninitialised memory, or
+     * forget to write */
+    bool poison;
+    bool tf32; /* on a GPU, let matmul, linear and attention round the factors of
                              * float32 products to TF32, 10 bits of mantissa, for its tensor cores:
                              * several times faster, with relative errors around 1e-3. Without it
                              * float32 has float32's errors. Ignored on the CPU. */
 } gd_context_options;
 
-/* Makes a context; NULL for the defaults. Returns NULL only where there is no memory for it. Any
- * other trouble (no such device) is an error that stands in the context that is returned:
- * "no CUDA device: ...". Free it with gd_context_free. */
+/* Creates a context; NULL for the defaults. Returns NULL only if there is no memory for it. Any
+ * other error (no such device) is set in the context that is returned: "no CUDA device: ...". Free
+ * it with gd_context_free. */
 GD_API gd_context *gd_context_create(const gd_context_options *options);
 
-/* Frees the context, its tape, and every tensor still made in it. NULL is fine. */
+/* Frees the context, its tape, and every tensor that still exists in it. NULL is fine. */
 GD_API void gd_context_free(gd_context *ctx);
 
 GD_API gd_device gd_context_device(const gd_context *ctx);
 GD_API int gd_context_threads(const gd_context *ctx);
-/* One line for people: "cpu, 2 threads". Owned by the context. */
+/* A description: "cpu, 2 threads". Owned by the context. */
 GD_API const char *gd_context_device_name(const gd_context *ctx);
 
-/* The cudaStream_t that all work of this context goes through, for your own kernels; NULL on
- * the CPU. Owned by the context. */
+/* The cudaStream_t of all work of this context, for your own kernels; NULL on the CPU. Owned by the
+ * context. */
 GD_API void *gd_context_stream(const gd_context *ctx);
 
-/* gd_context_options.tf32 for all that is computed from now on. A graph that has been captured keeps
- * what held when it was. */
+/* Sets gd_context_options.tf32 from now on. A captured graph keeps the setting of its capture. */
 GD_API void gd_context_set_tf32(gd_context *ctx, bool tf32);
 
-/* Waits until the device has done everything asked of it so far. */
+/* Waits until the device has done all work queued so far. */
 GD_API gd_status gd_synchronize(gd_context *ctx);
 
 /* The first error since the context was made or last cleared: one sentence, without a newline,
- * owned by the context and valid until it is cleared; NULL when all is well. gd_error(NULL) is
+ * owned by the context and valid until it is cleared; NULL if there is none. gd_error(NULL) is
  * "out of memory", since a context is only ever NULL for that reason. */
 GD_API const char *gd_error(const gd_context *ctx);
 GD_API gd_status gd_error_status(const gd_context *ctx);
 
-/* Forgets the error. The context and the tensors it had before the failed call are usable. */
+/* Clears the error. The context and the tensors it had before the failed call are usable. */
 GD_API void gd_error_clear(gd_context *ctx);
 
-/* Sets the context's error, as your own kernel or loop may want to; the first one stays.
- * The sentence should name who complains: gd_fail(ctx, GD_ERROR_ARGUMENT, "train: ..."). It becomes
- * one line: control characters, as a file may hold them, become "?". Returns the status that now
- * stands, so that `return gd_fail(...)` reads well. */
+/* Sets the context's error, for your own kernels and loops; the first one stays. The sentence
+ * should name its origin: gd_fail(ctx, GD_ERROR_ARGUMENT, "train: ..."). Control characters become
+ * "?". Returns the status of the first error, so that `return gd_fail(...)` works. */
 GD_API gd_status gd_fail(gd_context *ctx, gd_status status, const char *format, ...)
     GD_PRINTF(3, 4);
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
-/* Every byte of tensor memory is counted under one of these. */
+/* Every byte of tensor memory is counted in one of these classes. */
 typedef enum gd_memory_class {
     GD_MEMORY_PARAMETERS, /* groups, and your tensors that require a gradient */
     GD_MEMORY_GRADIENTS,
     GD_MEMORY_OPTIMIZER,
     GD_MEMORY_ACTIVATIONS, /* tensors made by ops, and what they save for their backward */
-    GD_MEMORY_WORKSPACE,   /* scratch that lives for one call */
+    GD_MEMORY_WORKSPACE,   /* temporaries of one call */
     GD_MEMORY_OTHER,       /* other tensors made by the user */
     GD_MEMORY_CLASS_COUNT
 } gd_memory_class;
@@ -177,16 +177,18 @@ typedef struct gd_memory_stats {
     size_t current[GD_MEMORY_CLASS_COUNT]; /* bytes in use now */
     size_t peak[GD_MEMORY_CLASS_COUNT];    /* the most in use at once since the last reset */
     size_t current_total, peak_total;      /* all classes together; the peak is of the sum */
-    size_t held;           /* bytes taken from the system: in use, or in the pool for reuse */
-    uint64_t system_calls; /* how often the system was asked for tensor memory, so far; it stands
-                              * still once training is warm */
+    size_t held; /* bytes taken from the system: in use, or in the pool for reuse */
+    /* how often tensor memory was requested from the system; constant after the first steps of a
+     * training */
+    uint64_t system_calls;
 } gd_memory_stats;
 
 GD_API const char *gd_memory_class_name(gd_memory_class memory_class);
 GD_API gd_memory_stats gd_memory(const gd_context *ctx);
 /* Sets every peak to the current value. */
 GD_API void gd_memory_reset_peak(gd_context *ctx);
-/* Gives memory that the pools hold for reuse back to the system. Graphs (graph.h) capture anew. */
+/* Returns memory that the pools hold for reuse to the system. Graphs (graph.h) are captured
+ * again. */
 GD_API void gd_memory_trim(gd_context *ctx);
 
 #ifdef __cplusplus

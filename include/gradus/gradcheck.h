@@ -6,22 +6,20 @@
  *     d(u . f(x)) / dx_i  =  u . (f(x + h e_i) - f(x - h e_i)) / (2h)  +  O(h^2)
  *
  * where 2h is taken as the difference of the two inputs as they were stored, and the sums run in
- * double. Elements are compared one by one up to a limit, beyond it a sample of them and several
- * random directions. See docs/numerics.md for the choice of h, and for what a passed check does
- * not say: it compares the backward with our own forward, which needs a reference of its own.
+ * double. Up to a limit all elements are compared one by one, beyond it a sample of them and
+ * several random directions. See docs/numerics.md for the choice of h, and for what a passed check
+ * does not show: it compares the backward with our own forward, which needs its own reference.
  *
- * Besides the numbers a check looks at how the backward behaves: runs it twice (same bits), adds
- * into gradients that hold something, writes over poisoned ones, asks for every subset of
- * gradients, leaves cotangents out, lets the tape reuse memory, passes strided inputs, and verifies
- * that neither the inputs nor what the forward saved was changed, and that the op may run on other
- * data between a forward and its backward. A context with the option `poison` makes these checks
- * sharper.
+ * Besides the numbers, the behaviour of the backward is checked: that it gives the same bits twice,
+ * adds to existing gradients, overwrites poisoned ones, works for every subset of gradients and
+ * without some cotangents, when the tape reuses memory and with strided inputs, that it changes
+ * neither the inputs nor what the forward saved, and that the op may run on other data between a
+ * forward and its backward. The context option `poison` makes these checks stricter.
  *
- * All real numbers of a report are relative to two scales, so that inputs of 1e-20 are judged as
+ * All numbers of a report are relative to two scales, so that inputs of 1e-20 are judged as
  * strictly as inputs of 1: steps to scale(x), the standard deviation of the input's values (at
- * least a hundredth of their root mean square), and errors to the largest gradient of that input.
- * A gradient that is zero throughout has no such scale; so errors are never measured against less
- * than
+ * least a hundredth of their root mean square), and errors to the largest gradient of that input. A
+ * gradient that is all zeros has no such scale; so errors are never measured against less than
  *
  *     atol / rtol * scale(u) * scale(f(x)) / scale(x).
  */
@@ -37,18 +35,19 @@ extern "C" {
 typedef enum gd_verdict {
     GD_VERDICT_PASS = 0,
     GD_VERDICT_FAIL,         /* the analytic gradient is wrong, not finite, or misbehaves */
-    GD_VERDICT_KINK,         /* every element lies at a kink; nothing could be compared */
-    GD_VERDICT_VACUOUS,      /* nothing to compare: no element, or no input wants a gradient */
+    GD_VERDICT_KINK,         /* every element is at a kink; nothing could be compared */
+    GD_VERDICT_VACUOUS,      /* nothing to compare: no element, or no input requires a gradient */
     GD_VERDICT_EMPTY,        /* the same, by the case's own design (zero rows) */
-    GD_VERDICT_INCONCLUSIVE, /* the numeric derivative itself is not stable: two steps disagree */
+    GD_VERDICT_INCONCLUSIVE, /* the numeric derivative is not stable: two steps disagree */
     GD_VERDICT_UNSUPPORTED   /* no such device, dtype or backward */
 } gd_verdict;
 
 GD_API const char *gd_verdict_name(gd_verdict verdict); /* "PASS" ... */
 
-/* The defaults depend on the dtype: here for float64, float32, float16, bfloat16. Inputs of 16 bits are too coarse to be moved by any step; in an op's case the
- * derivative is then measured on the op's float64 forward, at the values that the 16 bits hold.
- * Where an output has less precision than the inputs (a cast), the defaults are larger. */
+/* The defaults depend on the dtype, and are given for float64, float32, float16, bfloat16. 16-bit
+ * inputs are too coarse for any step; in an op's case the derivative is then measured on the op's
+ * float64 forward, at the 16-bit values. If an output has less precision than the inputs (a cast),
+ * the defaults are larger. */
 typedef struct gd_gradcheck_options {
     const gd_dtype *dtype; /* of the inputs that are made; unset: float64 */
     uint64_t seed;
@@ -56,7 +55,7 @@ typedef struct gd_gradcheck_options {
     double rtol;            /* relative to the largest gradient: 1e-6, 1e-3, 1e-2, 0.1 */
     double atol;            /* see above: 1e-9, 1e-4, 1e-3, 1e-2 */
     int64_t max_elements;   /* per input; beyond it a sample of that many. 256 */
-    int directions;         /* random directions, where a sample is taken. 4 */
+    int directions;         /* random directions, if a sample is taken. 4 */
     int cotangents;         /* random cotangents. 2 */
     bool only_numbers;      /* skip the checks of behaviour */
     const char *only_input; /* check this input alone, */
@@ -66,7 +65,7 @@ typedef struct gd_gradcheck_options {
 
 #define GD_GRADCHECK_SWEEP 6
 
-/* What became of one input; see the report for words. */
+/* The result for one input. */
 typedef struct gd_gradcheck_input {
     char name[64];
     int index; /* among the op's inputs */
@@ -74,14 +73,15 @@ typedef struct gd_gradcheck_input {
     int64_t shape[GD_MAX_DIMS];
     gd_verdict verdict;
     int64_t elements, compared, kinks, wrong, inconclusive;
-    int directions;       /* random directions compared, besides */
+    int directions;       /* random directions compared */
     double largest_error; /* |analytic - numeric|, relative as described above */
     double largest_gradient;
     int64_t worst;                     /* flat index of the worst element; -1: none */
     double analytic, numeric;          /* there */
     double ratio_median, ratio_spread; /* analytic / numeric over the wrong elements; NaN: none */
-    char finding[256];   /* what is wrong: "a constant factor 1/2", "dy[3, :] is left out", "it is
-                          * dy y instead of dy y - dy y^2" ...; "" if nothing is recognised */
+    /* the likely fault: "a constant factor 1/2", "dy[3, :] is left out", "it is dy y instead of
+     * dy y - dy y^2" ...; "" if none is recognised */
+    char finding[256];
     char behaviour[256]; /* the check of behaviour that failed, "" if none */
 
     /* Of a wrong or inconclusive worst element: the numeric derivative at several steps. */
@@ -98,16 +98,15 @@ typedef struct gd_gradcheck_report {
     uint64_t seed;
     double step, rtol, atol;
     bool step_given; /* in the options; false: the default */
-    int inputs;      /* that want a gradient */
+    int inputs;      /* that require a gradient */
     gd_gradcheck_input *input;
-    char message[512]; /* the library's error, where there was one */
+    char message[512]; /* the library's error, if there was one */
 } gd_gradcheck_report;
 
-/* Checks one case of an op's record. No error may stand in the context, no step be under way (this
- * ends steps of its own), and recording not be off (gd_no_grad_begin). The random state is left as
- * it was. Returns GD_OK if the check could be run, whatever its verdict; then, and only then, the
- * report must be freed. An op that fails on its own case is a verdict too, with the error as
- * the message. */
+/* Checks one case of an op's record. The context must have no error and no step in progress (this
+ * ends steps of its own), and recording must be on. The random state is left unchanged. Returns
+ * GD_OK if the check could be run, whatever its verdict; then, and only then, the report must be
+ * freed. An op that fails on its own case gives a verdict too, with the error as the message. */
 GD_API gd_status gd_gradcheck_case(gd_context *ctx, const gd_op *op, const gd_case *check,
                                    const gd_gradcheck_options *options,
                                    gd_gradcheck_report *report);
@@ -115,7 +114,7 @@ GD_API gd_status gd_gradcheck_case(gd_context *ctx, const gd_op *op, const gd_ca
 /* A function of yours, built from ops: makes one output from the inputs. */
 typedef gd_tensor *(*gd_function)(void *user, gd_tensor *const *inputs, int count);
 
-/* Checks a function at the present values of its inputs, and says all about it:
+/* Checks a function at the current values of its inputs:
  *
  *     gd_gradcheck_report report;
  *     if (!gd_gradcheck_function(ctx, "f", f, NULL, (gd_tensor *[]){x, w}, 2, NULL, &report)) {
@@ -124,23 +123,23 @@ typedef gd_tensor *(*gd_function)(void *user, gd_tensor *const *inputs, int coun
  *     }
  *
  * Checks the gradients of all `inputs` that require one, whose values are perturbed and
- * restored; their gradients are cleared, and those of other tensors that the
- * function uses are added to, as by any backward. The function must give the same result each
- * time for the same inputs; the random state is reset before each call so that dropout repeats.
- * Elements at which the two one-sided slopes differ are left out as kinks if the gradient lies
- * between the slopes. The inputs are passed as they are: strided ones, memory that is used again and
- * other questions to a record are asked of ops alone. */
+ * restored; their gradients are cleared, and those of other tensors that the function uses are
+ * added to, as by any backward. The function must give the same result each time for the same
+ * inputs; the random state is reset before each call so that dropout repeats. Elements at which
+ * the two one-sided slopes differ are skipped as kinks if the gradient is between the slopes.
+ * The inputs are passed as they are: strided inputs, reused memory and other checks of behaviour
+ * are made for ops only. */
 GD_API gd_status gd_gradcheck_function(gd_context *ctx, const char *name, gd_function function,
                                        void *user, gd_tensor *const *inputs, int count,
                                        const gd_gradcheck_options *options,
                                        gd_gradcheck_report *report);
 
-/* Prints a report for people: one line per input, and if `verbose` all about it instead. */
+/* Prints a report: one line per input, or with `verbose` all details. */
 GD_API gd_status gd_gradcheck_print(const gd_gradcheck_report *report, FILE *file, bool verbose);
-/* The same as one line of JSON; numbers that are not finite become null. */
+/* Prints it as one line of JSON; numbers that are not finite become null. */
 GD_API gd_status gd_gradcheck_print_json(const gd_gradcheck_report *report, FILE *file);
 
-/* Frees what the report holds; the report itself is yours. */
+/* Frees the memory in the report; the struct itself is yours. */
 GD_API void gd_gradcheck_report_free(gd_gradcheck_report *report);
 
 #ifdef __cplusplus

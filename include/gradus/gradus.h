@@ -1,6 +1,6 @@
-/* gradus.h - everything a user may call, in the order in which one learns it.
+/* gradus.h - the whole interface, in the order to learn it.
  *
- *   context.h     where the work runs, its memory, its random state, its first error
+ *   context.h     the device, its memory, its random state, the first error
  *   tensor.h      arrays with a dtype and a shape; copies in and out
  *   ops.h         the differentiable operations
  *   autograd.h    the tape: backward, gradients, no-grad, recomputation, your own ops
@@ -10,7 +10,7 @@
  *   gradcheck.h   finite differences against a backward
  *   safetensors.h tensors in files
  *
- * kernels.h is not among them: the RMSNorm kernels alone, on raw pointers to memory of a GPU.
+ * kernels.h is not included: the RMSNorm kernels alone, on raw pointers.
  *
  * A whole step of learning, for a line y = w * x + b:
  *
@@ -22,7 +22,7 @@
  *     gd_tensor *loss = gd_mean_all(gd_mul(error, error));
  *     gd_backward(loss);                    // dloss/dw is now gd_grad(w)
  *     ...                                   // move w against its gradient
- *     gd_step_end(ctx);                     // everything the ops made is gone
+ *     gd_step_end(ctx);                     // frees everything the ops made
  *     if (gd_error(ctx)) puts(gd_error(ctx));
  */
 #ifndef GRADUS_GRADUS_H

@@ -1,11 +1,10 @@
 /* graph.h - a whole step as one launch.
  *
- * A training step on a GPU is some hundred kernels, and to launch them one by one takes the host
- * longer than the small ones run. But every step launches the same kernels on the same memory. So
- * the launches of one step are captured in a CUDA graph, and a later step is one call that replays
- * it:
+ * A training step on a GPU consists of some hundred kernels, and the host takes longer to launch
+ * the small ones than they run. But every step launches the same kernels on the same memory. So the
+ * launches of one step are captured in a CUDA graph, and a later step is one call that replays it:
  *
- *     static gd_status step(void *user)         // what a step does; it is called to be captured
+ *     static gd_status step(void *user)         // one step; it is called to be captured
  *     {
  *         learner *l = user;
  *         gd_tensor *loss = gd_cross_entropy(forward(l, l->x), l->targets);
@@ -22,13 +21,13 @@
  *         while (gd_optimizer_report(l.adamw, false, &report)) ...  // of steps that are done by now
  *     }
  *
- * Nothing in this loop waits for the device. On the CPU, and where nothing can be captured, the same
+ * Nothing in this loop waits for the device. On the CPU, and if nothing can be captured, the same
  * code just calls the function.
  *
- * What may change from step to step: what is in the tensors, the learning rate, the loss scale, the
- * number of updates, random numbers (each run draws the next ones), and whether an update is made.
- * All of that lives on the device. Whatever else the function reads on the host, a dropout
- * probability or max_norm, is what it was when the function was last called.
+ * What may change from step to step: the values in the tensors, the learning rate, the loss scale,
+ * the number of updates, random numbers (each run draws the next ones), and whether an update is
+ * made. All of these are on the device. Anything else that the function reads on the host, such as
+ * a dropout probability or max_norm, keeps the value it had when the function was last called.
  */
 #ifndef GRADUS_GRAPH_H
 #define GRADUS_GRAPH_H
@@ -49,16 +48,16 @@ typedef struct gd_graph_options {
 GD_API gd_graph *gd_graph_create(gd_context *ctx, const gd_graph_options *options);
 GD_API void gd_graph_free(gd_graph *graph);
 
-/* What a graph runs. It may not wait for the device: no gd_item, no gd_tensor_read or _write, no
- * gd_clip_grad_norm, and it makes no tensors of its own but by ops. That is refused on every
- * device, so that what runs on the CPU runs on a GPU. */
+/* The function of a graph. It must not wait for the device (no gd_item, no gd_tensor_read or
+ * _write, no gd_clip_grad_norm), and must create tensors only by ops. Anything else is refused on
+ * every device, so that code that runs on the CPU runs on a GPU. */
 typedef gd_status (*gd_graph_function)(void *user);
 
 /* Runs function(user), and ends the step (gd_step_end). On a GPU the first run calls the function;
- * the second calls it to be captured; later ones replay what was captured. That is so for each pair
- * of function and user, and for each state that the tensors of yours are in: their memory, shapes
- * and strides, whether they require a gradient and have one. Where something of that is new, such
- * as the shape of a batch, it is captured anew; the graph keeps the eight captures last used. */
+ * the second calls it to be captured; later ones replay the capture. There is one capture for each
+ * pair of function and user, and for each state of your tensors: their memory, shapes and strides,
+ * whether they require a gradient and have one. If any of these is new, such as the shape of a
+ * batch, the function is captured again; the graph keeps the eight captures last used. */
 GD_API gd_status gd_graph_run(gd_graph *graph, gd_graph_function function, void *user);
 
 /* How many runs were replayed, and how many captures were made, so far. */

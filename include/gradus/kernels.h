@@ -1,14 +1,13 @@
 /* kernels.h - the RMSNorm kernels on raw pointers: no tensor, no tape, no context.
  *
- * For those who have their own tensors and want the kernels alone. Everything is a number or a
- * pointer: for gd_cuda_* to memory of the CUDA device that is current, with `stream` a cudaStream_t
- * as void *; for gd_cpu_* to the host's memory, with a number of threads in its place. The CUDA
- * calls put kernels on the stream and return: they allocate nothing, wait for nothing and can be
- * captured in a CUDA graph. Any thread may make them. A library built without CUDA has them too,
- * and they answer GD_ERROR_UNSUPPORTED.
+ * For programs with their own tensors. Everything is a number or a pointer: for gd_cuda_* to memory
+ * of the current CUDA device, with `stream` a cudaStream_t as void *; for gd_cpu_* to the host's
+ * memory, with a number of threads in its place. The CUDA calls queue kernels on the stream and
+ * return: they allocate nothing, wait for nothing and can be captured in a CUDA graph. They may be
+ * called from any thread. In a library built without CUDA they return GD_ERROR_UNSUPPORTED.
  *
- * With x [M, N], factor = offset + weight (1 where there is no weight) and, where a residual is
- * given, sum = x + residual in the place of x:
+ * With x [M, N], factor = offset + weight (1 without a weight) and, if a residual is given,
+ * sum = x + residual in place of x:
  *
  *     rstd[i] = 1 / sqrt(mean(x[i, :]^2) + eps),   xhat = x * rstd
  *     y       = xhat * factor + bias
@@ -17,20 +16,20 @@
  *
  * (Zhang & Sennrich 2019, arXiv:1910.07467; kernels/rms_norm/README.md derives the backward.)
  *
- * Layout. Rows are packed and may lie any distance apart: element (i, j) of x is
- * x[i * x_stride + j], strides counted in elements. A stride may be 0 for what is only read (a dy
- * that is the same in every row). With heads, x [T, H, N], M = T * H: the rows of one token lie
- * side by side, and the stride leads from token to token: element (t, h, j) is
+ * Layout. Rows are packed, at any distance from each other: element (i, j) of x is
+ * x[i * x_stride + j], with strides in elements. A stride may be 0 for tensors that are only read
+ * (a dy that is the same in every row). With heads, x [T, H, N], M = T * H: the rows of one token
+ * are adjacent, and the stride is that from token to token: element (t, h, j) is
  * x[t * x_stride + h * N + j].
  *
- * Numbers. Sums and rstd are float32, or float64 where dtype, y_dtype or weight_dtype is
- * GD_FLOAT64. The bits of the result depend on the sizes and dtypes, on no scheduling and no number
- * of threads, and those of a row on no other row. Sums of squares beyond the range of float32
+ * Numbers. Sums and rstd are float32, or float64 if dtype, y_dtype or weight_dtype is GD_FLOAT64.
+ * The bits of the result depend on the sizes and dtypes, not on scheduling or the number of
+ * threads, and those of a row not on other rows. Sums of squares beyond the range of float32
  * (|x| > 1e19) make the row 0 on a GPU.
  *
- * Speed on a GPU wants pointers and rows (stride times size) on 16-byte boundaries, N a multiple of
- * 16 bytes, 16-bit tensors beside each other or beside float32 ones, and weights in float32 or in
- * y_dtype; whatever is not so goes another, slower way. Use:
+ * The fast kernels on a GPU need pointers and rows (stride times size) on 16-byte boundaries, N a
+ * multiple of 16 bytes, 16-bit tensors combined with each other or with float32 ones, and weights
+ * in float32 or in y_dtype; anything else takes a slower path. Use:
  *
  *     gd_rms_norm_problem p = {.rows = M, .cols = N, .dtype = GD_BFLOAT16, .y_dtype = GD_BFLOAT16,
  *                              .weight_dtype = GD_BFLOAT16, .dweight_dtype = GD_FLOAT32,
@@ -53,12 +52,13 @@ extern "C" {
 #endif
 
 typedef struct gd_rms_norm_problem {
-    int64_t rows;           /* M, may be 0; with heads a multiple of them */
-    int64_t cols;           /* N, may be 0 */
-    int64_t heads;          /* H, the rows of a token; 0 or 1: every row is one */
-    bool weight_per_head;   /* weight and bias are [H, N], not [N] */
-    gd_dtype dtype;         /* of what is normalised and of its gradients: x and dx, or with a
-                               * residual: residual, sum, dsum and dx */
+    int64_t rows;         /* M, may be 0; with heads a multiple of them */
+    int64_t cols;         /* N, may be 0 */
+    int64_t heads;        /* H, the rows of a token; 0 or 1: one row per token */
+    bool weight_per_head; /* weight and bias are [H, N], not [N] */
+    /* of the normalised tensor and its gradients: x and dx, or with a residual: residual, sum,
+     * dsum and dx */
+    gd_dtype dtype;
     gd_dtype y_dtype;       /* of y and dy; with a residual also of x and dbranch */
     gd_dtype weight_dtype;  /* of weight and bias */
     gd_dtype dweight_dtype; /* of dweight and dbias */
@@ -68,60 +68,62 @@ typedef struct gd_rms_norm_problem {
         round_before_weight; /* xhat is rounded to y_dtype before the product, as in Llama's code */
 } gd_rms_norm_problem;
 
-/* What the forward reads and writes. y may take the place of x, and the sum that of the residual. */
+/* The tensors of the forward. y may overwrite x, and the sum the residual. */
 typedef struct gd_rms_norm_values {
     void *y; /* [M, N] */
     int64_t y_stride;
-    void *rstd;    /* [M], which the backward needs; NULL if none will come */
+    void *rstd;    /* [M], which the backward needs; NULL if there will be none */
     const void *x; /* [M, N] */
     int64_t x_stride;
     const void *residual; /* [M, N], or NULL */
     int64_t residual_stride;
-    void *sum; /* [M, N], where there is a residual: x + residual rounded to `dtype`; y is the norm
-                * of what is stored */
+    /* [M, N], with a residual: x + residual rounded to `dtype`; y is the norm of the rounded sum */
+    void *sum;
     int64_t sum_stride;
     const void *weight; /* [N] or [H, N], packed, or NULL */
     const void *bias;   /* likewise */
 } gd_rms_norm_values;
 
-/* What the backward reads and writes. What is not wanted is NULL and costs nothing. */
+/* The tensors of the backward. NULL for gradients that are not needed: they cost nothing. */
 typedef struct gd_rms_norm_gradients {
-    void *dx; /* [M, N] of `dtype`: the gradient of what was normalised, and so, where that was a
-               * sum, of the residual and (if of one dtype) of x. May be dy or dsum itself, whose
-               * values are then gone. */
+    /* [M, N] of `dtype`: the gradient of the normalised tensor, and so, if that was a sum, of
+     * the residual and (if of the same dtype) of x. May be dy or dsum itself, which is then
+     * overwritten. */
+    void *dx;
     int64_t dx_stride;
-    bool accumulate_dx; /* add to what dx holds */
-    void *dbranch; /* [M, N] of y_dtype: the same numbers, for an x that was added to a residual
-                         * of another dtype */
+    bool accumulate_dx; /* add to dx */
+    /* [M, N] of y_dtype: the same gradient, for an x that was added to a residual of another
+     * dtype */
+    void *dbranch;
     int64_t dbranch_stride;
     bool accumulate_dbranch;
     void *dweight;           /* [N] or [H, N] */
     void *dbias;             /* likewise; costs another read of dy */
-    bool accumulate_dweight; /* add to what dweight holds: summed in float32, rounded once */
+    bool accumulate_dweight; /* add to dweight: summed in float32, rounded once */
     bool accumulate_dbias;
 
     const void *dy; /* [M, N] */
     int64_t dy_stride;
-    const void *dsum; /* [M, N]: the gradient that came to the sum, added to dx; or NULL */
+    const void *dsum; /* [M, N]: the gradient of the sum, added to dx; or NULL */
     int64_t dsum_stride;
-    const void *x; /* [M, N]: what was normalised, x or the sum */
+    const void *x; /* [M, N]: the normalised tensor, x or the sum */
     int64_t x_stride;
     const void *rstd;   /* [M], from the forward */
     const void *weight; /* as in the forward */
     void *workspace;    /* of gd_..._rms_norm_workspace bytes, 16-byte aligned */
 } gd_rms_norm_gradients;
 
-/* Each returns GD_OK; GD_ERROR_ARGUMENT for a size below 0, a dtype that is not real, rows that are
- * no multiple of the heads, or a pointer that is missing; GD_ERROR_DEVICE or GD_ERROR_MEMORY where
- * CUDA said so. */
+/* Each returns GD_OK; GD_ERROR_ARGUMENT for a size below 0, a dtype that is not real, rows that
+ * are not a multiple of the heads, or a missing pointer; GD_ERROR_DEVICE or GD_ERROR_MEMORY from
+ * CUDA. */
 GD_API gd_status gd_cuda_rms_norm_forward(const gd_rms_norm_problem *problem,
                                           const gd_rms_norm_values *values, void *stream);
 GD_API gd_status gd_cuda_rms_norm_backward(const gd_rms_norm_problem *problem,
                                            const gd_rms_norm_gradients *gradients, void *stream);
 
-/* The bytes of workspace that a backward of these sizes and dtypes takes: room for partial sums of
- * dweight and dbias; 0 for an invalid problem. The workspace needs no preparation, and is free
- * again when the backward has run. */
+/* The bytes of workspace for a backward of these sizes and dtypes: partial sums of dweight and
+ * dbias; 0 for an invalid problem. The workspace needs no preparation, and may be reused after the
+ * backward. */
 GD_API size_t gd_cuda_rms_norm_workspace(const gd_rms_norm_problem *problem);
 
 /* The same on the CPU, by `threads` threads at most (at least 1). */

@@ -1,9 +1,9 @@
 /* ops.h - the differentiable operations.
  *
  * Every function here returns a tensor that belongs to the step (tensor.h), or NULL on error, with
- * the first cause kept in the context. NULL inputs give NULL quietly if an error stands already,
- * so calls nest. An input described as optional may be NULL. Where no input is given at all, there
- * is no context to keep an error: the result is NULL, and that is all.
+ * the first cause kept in the context. After an error NULL inputs give NULL, so calls nest. An
+ * input described as optional may be NULL. If all inputs are NULL, there is no context for an
+ * error: the result is just NULL.
  *
  * Shapes are written as [M, N]; `...` stands for any number of leading dimensions, none included.
  * "Broadcast" is NumPy's rule: align the shapes at the right; a missing dimension or one of size 1
@@ -11,33 +11,33 @@
  * of one op have one dtype, and the output has it too. Zero-sized dimensions are fine everywhere.
  * Each op's derivation, and its kernels, are in kernels/NAME/.
  *
- * Kinks, NaN and infinity. NaN and infinity go the way of IEEE 754: NaN in an element makes NaN of
- * what depends on it, and so do inf - inf and 0 * inf. Where a function has no derivative, or a
- * formula none of its own, this holds (PyTorch's choice unless marked *):
+ * Kinks, NaN and infinity. NaN and infinity follow IEEE 754: NaN in an element gives NaN in all
+ * that depends on it, and so do inf - inf and 0 * inf. Where a function has no derivative, or a
+ * formula has no value, these conventions apply (PyTorch's unless marked *):
  *
  *     abs, relu               the gradient at 0 is 0; abs: at NaN too
  *     clamp                   it passes at low and high, and is 0 outside and at NaN
- *     maximum, minimum        equal a and b get half each; beside a NaN both get all of it
- *     max                     equal maxima share evenly; so do the NaNs, where there are any *
- *     silu, gelu, gelu_tanh,  0 at -inf, as their limit is, where 0 * -inf would be NaN; and the
+ *     maximum, minimum        equal a and b get half each; if one is NaN, both get all of it
+ *     max                     equal maxima share evenly; so do NaNs, if there are any *
+ *     silu, gelu, gelu_tanh,  0 at -inf, their limit, although 0 * -inf would be NaN; and the
  *     swiglu                  slopes there and at inf are 0 and 1 *
  *     sqrt, log, rsqrt, std   the gradient at 0 is infinite (of std: 0 * inf, NaN)
  *     pow, pow_tensor         x^0 is 1, with gradient 0, for any x; 0^b has gradient 0 for b >= 0;
  *                             a negative base under a fractional exponent gives NaN
  *     div                     x / 0 is inf or NaN, and so are both gradients
- *     softmax, log_softmax    a row that is -inf throughout, or has +inf, gives NaN
+ *     softmax, log_softmax    a row that is all -inf, or has +inf, gives NaN
  *     attention               a query that sees no key, or whose mask is -inf: 0, with gradient 0
- *     logsumexp               of -inf throughout is -inf with gradient 0 *; with +inf it is +inf
- *     mean, cross_entropy     over nothing: NaN; sum: 0; max and logsumexp: -inf
+ *     logsumexp               of a row that is all -inf: -inf with gradient 0 *; with +inf: +inf
+ *     mean, cross_entropy     over no elements: NaN; sum: 0; max and logsumexp: -inf
  *     cross_entropy           class weights that are all 0: the mean and its gradient are NaN; a
- *                             class of weight or share 0 counts for nothing, whatever its logit *
- *     cumsum                  a NaN, or an inf and a -inf, make NaN of all that follow
+ *                             class of weight or share 0 is ignored, whatever its logit *
+ *     cumsum                  a NaN, or an inf and a -inf, make all following elements NaN
  *     argmax, topk            NaN counts as the largest; equal elements: the first one first *
  *     rms_norm, layer_norm    eps 0 and a row of zeros (layer_norm: of equal elements) give NaN
  *
- * Sums of float64 overflow where their value does, as in PyTorch: rms_norm squares x, so a row
+ * Sums in float64 overflow, as in PyTorch: rms_norm squares x, so a row
  * whose squares overflow (|x| > 1e154 in float64; on a GPU, which sums them in float32, also
- * |x| > 1e19 in float32 and bfloat16) becomes 0, and mean and layer_norm want n |x| below 1.8e308.
+ * |x| > 1e19 in float32 and bfloat16) becomes 0, and mean and layer_norm need n |x| below 1.8e308.
  */
 #ifndef GRADUS_OPS_H
 #define GRADUS_OPS_H
@@ -52,7 +52,7 @@ extern "C" {
 
 /* y = x / sqrt(mean(x^2) + eps) * weight, along the last dimension (Zhang & Sennrich 2019,
  * arXiv:1910.07467).   x [..., N], weight [N] or NULL -> y like x.
- * x may have any strides as long as its rows are packed. N = 0 is allowed, and empty. */
+ * x may have any strides if its rows are packed. N = 0 is allowed. */
 GD_API gd_tensor *gd_rms_norm(gd_tensor *x, gd_tensor *weight, double eps);
 
 typedef struct gd_rms_norm_options {
@@ -64,13 +64,14 @@ typedef struct gd_rms_norm_options {
 } gd_rms_norm_options;
 
 /* y = xhat * (offset + weight) + bias.  weight and bias: NULL, [N], or [H, N] where x is
- * [..., H, N] (one per head). They may have another dtype than x; y has x's. NULL options for the defaults. */
+ * [..., H, N] (one per head). They may have another dtype than x; y has x's. NULL options for the
+ * defaults. */
 GD_API gd_tensor *gd_rms_norm_with(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
                                    const gd_rms_norm_options *options);
 
-/* sum = x + residual, y = rms_norm_with(sum, ...). Both are outputs: y is returned, and *sum is
- * the stream that goes on (sum may be NULL if it is not wanted). sum has residual's dtype, y has
- * x's; x and residual have one shape. */
+/* sum = x + residual, y = rms_norm_with(sum, ...). Both are outputs: y is returned, and *sum is the
+ * residual stream (sum may be NULL if it is not needed). sum has residual's dtype, y has x's; x and
+ * residual have the same shape. */
 GD_API gd_tensor *gd_add_rms_norm(gd_tensor *x, gd_tensor *residual, gd_tensor *weight,
                                   gd_tensor *bias, const gd_rms_norm_options *options,
                                   gd_tensor **sum);
@@ -90,9 +91,8 @@ GD_API gd_tensor *gd_matmul_with(gd_tensor *a, gd_tensor *b, bool transpose_a, b
 /* y = x weight^T + bias.  x [..., K], weight [N, K], bias [N] or NULL -> y [..., N] */
 GD_API gd_tensor *gd_linear(gd_tensor *x, gd_tensor *weight, gd_tensor *bias);
 
-/* y[i, :] = table[ids[i], :].  table [V, C], ids GD_INT32 [...] -> [..., C]. An id outside
- * [0, V) is an error: on the CPU found before anything is computed, on a GPU at the next wait for
- * it. */
+/* y[i, :] = table[ids[i], :].  table [V, C], ids GD_INT32 [...] -> [..., C]. An id outside [0, V)
+ * is an error: on the CPU before anything is computed, on a GPU at the next wait for it. */
 GD_API gd_tensor *gd_embedding(gd_tensor *table, gd_tensor *ids);
 
 /* ---- Attention (kernels/rope, kernels/attention) ------------------------------------------ */
@@ -107,11 +107,10 @@ typedef struct gd_rope_options {
  * x [B, T, H, D], D even, of any strides -> like x, packed. NULL options for the defaults. */
 GD_API gd_tensor *gd_rope(gd_tensor *x, const gd_rope_options *options);
 
-/* Queries, keys and values for attention out of one product: qkv [B, T, H + 2 KV, D] holds H heads
- * of queries, then KV of keys, then KV of values. Fills *q [B, T, H, D], *k and *v [B, T, KV, D],
- * the first two rotated as by gd_rope, in one pass; NULLs on error. It is for
- * gd_linear(h, weight, NULL) with the three weights one below the other, seen as heads by
- * gd_reshape. */
+/* Queries, keys and values for attention from one product: qkv [B, T, H + 2 KV, D] holds H heads of
+ * queries, then KV of keys, then KV of values. Fills *q [B, T, H, D], *k and *v [B, T, KV, D], the
+ * first two rotated as by gd_rope, in one pass; NULLs on error. It is meant for gd_linear(h,
+ * weight, NULL) with the three weights stacked, reshaped to heads by gd_reshape. */
 GD_API gd_status gd_rope_qkv(gd_tensor *qkv, int64_t kv_heads, const gd_rope_options *options,
                              gd_tensor **q, gd_tensor **k, gd_tensor **v);
 
@@ -141,25 +140,25 @@ GD_API gd_tensor *gd_attention(gd_tensor *q, gd_tensor *k, gd_tensor *v,
 
 /* ---- Probabilities (kernels/softmax, kernels/cross_entropy) ------------------------------- */
 
-/* Along `axis` (negative: from the end), computed against the row's maximum, so that it neither
- * overflows nor divides by zero. A row that is -inf throughout gives NaN, as 0/0 does. */
+/* Along `axis` (negative: from the end), computed relative to the row's maximum, so that it neither
+ * overflows nor divides by zero. A row that is all -inf gives NaN, as 0/0 does. */
 GD_API gd_tensor *gd_softmax(gd_tensor *x, int axis);
 GD_API gd_tensor *gd_log_softmax(gd_tensor *x, int axis);
 
 typedef enum gd_reduction { GD_MEAN = 0, GD_SUM = 1, GD_NONE = 2 } gd_reduction;
 
 typedef struct gd_cross_entropy_options {
-    gd_reduction reduction; /* the mean is over the targets that count; GD_NONE: a loss a row */
-    int32_t ignore_index;   /* rows with this target count for nothing; unset: there is none */
+    gd_reduction reduction; /* the mean is over the targets not ignored; GD_NONE: a loss per row */
+    int32_t ignore_index;   /* rows with this target are ignored; unset: none are */
     gd_tensor *weight;      /* of the classes, [V], of the logits' dtype; no gradient; NULL: 1 */
     double label_smoothing; /* eps, 0 to 1 (Szegedy et al. 2016, arXiv:1512.00567); unset: 0 */
 } gd_cross_entropy_options;
 
 /* loss = reduction over rows i of  logsumexp(logits[i, :]) - logits[i, targets[i]].
- * logits [..., V], targets GD_INT32 [...] -> a tensor without dimensions, of float32 where the
- * logits are 16-bit; with GD_NONE [...], 0 where a row is ignored. A target outside [0, V) that is
- * not ignored is an error, on a GPU at the next wait for it. The mean over no rows at all is NaN.
- * The gradient overwrites the logits where nothing else needs them.
+ * logits [..., V], targets GD_INT32 [...] -> a tensor without dimensions, of float32 if the logits
+ * are 16-bit; with GD_NONE [...], 0 for ignored rows. A target outside [0, V) that is not ignored
+ * is an error, on a GPU at the next wait for it. The mean over no rows is NaN. The gradient
+ * overwrites the logits if nothing else needs them.
  *
  * Targets may be probabilities q [..., V] of the logits' dtype, which have a gradient too and are
  * not checked to sum to 1; then there is no ignore_index. With a class weight w and smoothing eps
@@ -167,16 +166,16 @@ typedef struct gd_cross_entropy_options {
  *     loss_i = sum_j w[j] ((1 - eps) q[i, j] + eps / V) (logsumexp(logits[i, :]) - logits[i, j])
  *
  * (q[i, j] = [j = targets[i]] for whole numbers), and the mean divides by the sum of w[targets[i]]
- * over the rows that count, for probabilities by the number of rows: PyTorch's definitions. Weight,
- * smoothing, GD_NONE and probabilities are on the CPU, so far. */
+ * over the rows not ignored, for probabilities by the number of rows: PyTorch's definitions.
+ * Weight, smoothing, GD_NONE and probabilities are so far only on the CPU. */
 GD_API gd_tensor *gd_cross_entropy(gd_tensor *logits, gd_tensor *targets);
 GD_API gd_tensor *gd_cross_entropy_with(gd_tensor *logits, gd_tensor *targets,
                                         const gd_cross_entropy_options *options);
 
-/* gd_cross_entropy_with(gd_linear(x, weight, NULL), targets, options) as one op: what a language
- * model ends with. The forward leaves what the gradient of the logits is made of in their place, so
- * they are read once and nobody sees them; without a backward to come they are made in pieces of
- * rows, and never stand in memory as a whole.
+/* gd_cross_entropy_with(gd_linear(x, weight, NULL), targets, options) as one op, the end of a
+ * language model. The forward overwrites the logits with the data for their gradient, so they are
+ * read once and cannot be accessed; without a backward they are computed in blocks of rows, and are
+ * never in memory as a whole.
  * x [..., K], weight [V, K], targets GD_INT32 [...] -> a tensor without dimensions. NULL options:
  * the mean. With class weights, smoothing, GD_NONE or probabilities it is two ops. */
 GD_API gd_tensor *gd_linear_cross_entropy(gd_tensor *x, gd_tensor *weight, gd_tensor *targets,
@@ -185,8 +184,8 @@ GD_API gd_tensor *gd_linear_cross_entropy(gd_tensor *x, gd_tensor *weight, gd_te
 /* ---- Parts of a transformer (kernels/swiglu, kernels/dropout) ----------------------------- */
 
 /* y = silu(gate) * up, silu(z) = z / (1 + exp(-z)) (Shazeer 2020, arXiv:2002.05202); all of one
- * shape. up NULL: gate [..., 2 N] holds both, gate[..., :N] and up = gate[..., N:], as one product
- * with the two weights one below the other leaves them; y [..., N]. */
+ * shape. up NULL: gate [..., 2 N] holds both, gate[..., :N] and up = gate[..., N:], as from one
+ * product with the two weights stacked; y [..., N]. */
 GD_API gd_tensor *gd_swiglu(gd_tensor *gate, gd_tensor *up);
 
 /* y = x * keep / (1 - p), keep = 1 with probability 1 - p, from the context's random stream; the
@@ -210,7 +209,7 @@ GD_API gd_tensor *gd_where(gd_tensor *condition, gd_tensor *a, gd_tensor *b);
 GD_API gd_tensor *gd_masked_fill(gd_tensor *x, gd_tensor *mask, double value);
 
 /* Masks: GD_INT32, 1 where a == b (!=, <, <=, >, >=), else 0; without a gradient. Comparisons with
- * NaN are false, but for ne. Whole numbers are compared after gd_cast. */
+ * NaN are false, except ne. Cast whole numbers (gd_cast) to compare them. */
 GD_API gd_tensor *gd_eq(gd_tensor *a, gd_tensor *b);
 GD_API gd_tensor *gd_ne(gd_tensor *a, gd_tensor *b);
 GD_API gd_tensor *gd_lt(gd_tensor *a, gd_tensor *b);
@@ -250,8 +249,8 @@ GD_API gd_tensor *gd_sum(gd_tensor *x, const int *axes, int count, bool keep_dim
 GD_API gd_tensor *gd_mean(gd_tensor *x, const int *axes, int count, bool keep_dims);
 GD_API gd_tensor *gd_max(gd_tensor *x, const int *axes, int count, bool keep_dims);
 GD_API gd_tensor *gd_logsumexp(gd_tensor *x, const int *axes, int count, bool keep_dims);
-/* sum((x - mean)^2) / (n - correction), and its root: correction 1 for a sample (PyTorch's default),
- * 0 for all there is. NaN where n <= correction. */
+/* sum((x - mean)^2) / (n - correction), and its root: correction 1 for a sample (PyTorch's
+ * default), 0 for a population. NaN if n <= correction. */
 GD_API gd_tensor *gd_var(gd_tensor *x, const int *axes, int count, double correction,
                          bool keep_dims);
 GD_API gd_tensor *gd_std(gd_tensor *x, const int *axes, int count, double correction,
@@ -285,10 +284,10 @@ GD_API gd_tensor *gd_topk(gd_tensor *x, int64_t k, int axis, bool largest, gd_te
 
 /* ---- Shapes (kernels/shape) --------------------------------------------------------------- */
 
-/* These take every dtype, whole numbers too: token ids are cut, joined and repeated like anything
- * else, only without a gradient. */
+/* These take every dtype; whole numbers, such as token ids, have no gradient. */
 
-/* A view where the strides allow it, a copy where not. One dimension may be -1: what is left. */
+/* A view if the strides allow it, else a copy. One dimension may be -1: it follows from the
+ * others. */
 GD_API gd_tensor *gd_reshape(gd_tensor *x, int ndim, const int64_t *shape);
 /* Dimension i of the result is dimension axes[i] of x. axes [ndim of x]. A view. */
 GD_API gd_tensor *gd_permute(gd_tensor *x, const int *axes);
@@ -298,7 +297,7 @@ GD_API gd_tensor *gd_transpose(gd_tensor *x, int axis_a, int axis_b);
 GD_API gd_tensor *gd_slice(gd_tensor *x, int axis, int64_t start, int64_t end);
 /* x[..., start : start + length, ...]: the same by length. */
 GD_API gd_tensor *gd_narrow(gd_tensor *x, int axis, int64_t start, int64_t length);
-/* A new dimension of size 1 at place `axis` of the result; and one taken out. Views. */
+/* Inserts a dimension of size 1 at `axis` of the result; and removes one. Views. */
 GD_API gd_tensor *gd_unsqueeze(gd_tensor *x, int axis);
 GD_API gd_tensor *gd_squeeze(gd_tensor *x, int axis);
 /* Broadcast to `shape`, without a copy: repeated axes have stride 0. */
@@ -309,8 +308,8 @@ GD_API gd_tensor *gd_concat(gd_tensor *const *x, int count, int axis);
 GD_API gd_tensor *gd_stack(gd_tensor *const *x, int count, int axis);
 /* A packed copy (or x itself if it is packed already). */
 GD_API gd_tensor *gd_contiguous(gd_tensor *x);
-/* Converts the dtype, rounding to nearest even. Between real dtypes it carries gradients; from
- * GD_INT32 it carries none; to GD_INT32 it truncates. */
+/* Converts the dtype, rounding to nearest even. Between real dtypes it has a gradient; from
+ * GD_INT32 it has none; to GD_INT32 it truncates. */
 GD_API gd_tensor *gd_cast(gd_tensor *x, gd_dtype dtype);
 
 #ifdef __cplusplus

@@ -1,4 +1,4 @@
-/* optim.h - parameters, and the rules that move them against their gradients.
+/* optim.h - parameters and optimizers.
  *
  * All parameters of a model live in one group: one block of memory for the values, one for the
  * gradients, one for each of the optimizer's states. Each parameter is a view into the block, so
@@ -34,13 +34,13 @@ enum { GD_DECAY = 1 }; /* weight decay applies to this parameter: matrices, as a
 
 /* An empty group of parameters of a real dtype. NULL on error.
  *
- * Parameters of 16 bits have gradients of float32, so that what many backwards add up loses nothing
- * to rounding, and their optimizer keeps a "master" of them in float32, so that updates too small
+ * Parameters of 16 bits have gradients of float32, so that sums over many backwards are not rounded
+ * to 16 bits, and their optimizer keeps a "master" of them in float32, so that updates too small
  * for 16 bits add up too (Micikevicius et al. 2018, arXiv:1710.03740). */
 GD_API gd_params *gd_params_create(gd_context *ctx, gd_dtype dtype);
 
 /* Frees the group and all its parameters, gradients included. An optimizer of it may be freed
- * before or after, but not be used after. The context goes last. NULL is fine. */
+ * before or after, but not be used after. The context must be freed last. NULL is fine. */
 GD_API void gd_params_free(gd_params *params);
 
 /* Adds a parameter, which requires a gradient. Its memory comes with gd_params_finish; until then
@@ -57,16 +57,16 @@ GD_API gd_tensor *gd_params_at(const gd_params *params, int index); /* in the or
 GD_API gd_tensor *gd_params_find(const gd_params *params, const char *name);
 GD_API unsigned gd_params_flags(const gd_params *params, int index);
 
-/* Forgets all gradients, as gd_grad_clear does for one tensor: the next backward starts from
- * nothing. */
+/* Clears all gradients, as gd_grad_clear does for one tensor: the next backward starts from
+ * zero. */
 GD_API gd_status gd_params_clear_grads(gd_params *params);
 
-/* Multiplies all gradients by a finite factor: by 1 / s, if the loss was multiplied by s to lift
- * small gradients out of the range in which float16 loses them. */
+/* Multiplies all gradients by a finite factor: by 1 / s, if the loss was multiplied by s to keep
+ * small gradients above the smallest number of float16. */
 GD_API gd_status gd_params_scale_grads(gd_params *params, double factor);
 
 /* Scales all gradients by min(1, max_norm / (norm + 1e-6)), where norm is the 2-norm of all of
- * them together (Pascanu et al. 2013), which is left in *norm (NaN on error) unless that is NULL.
+ * them together (Pascanu et al. 2013), which is stored in *norm (NaN on error) unless that is NULL.
  * max_norm <= 0 only measures. A norm that is not finite leaves the gradients as they are. */
 GD_API gd_status gd_clip_grad_norm(gd_params *params, double max_norm, double *norm);
 
@@ -74,13 +74,13 @@ GD_API gd_status gd_clip_grad_norm(gd_params *params, double max_norm, double *n
 
 /* Optimizers compute, and keep their state, in float32; in float64 for a float64 group. For 16-bit
  * parameters part of the state is the master: updates go to it, and the parameter becomes the
- * master rounded to nearest even. Where the master does not round to the parameter, because that
- * has been written, the next update begins from the parameter. So parameters may be written at any
- * time, and the master of those that no update has reached yet may hold anything. */
+ * master rounded to nearest even. If the master does not round to the parameter, because the
+ * parameter was written to, the next update begins from the parameter. So parameters may be written
+ * to at any time, and the master is undefined before the first update. */
 typedef struct gd_optimizer gd_optimizer;
 
 typedef struct gd_sgd_options {
-    double momentum;  /* unset: 0, and no state is kept for it */
+    double momentum;  /* unset: 0, without a state */
     double dampening; /* unset: 0 */
     bool nesterov;    /* needs momentum and no dampening */
     double
@@ -106,26 +106,25 @@ GD_API gd_optimizer *gd_adamw_create(gd_params *params, const gd_adamw_options *
 /* Frees the optimizer and its state, before the context. NULL is fine. */
 GD_API void gd_optimizer_free(gd_optimizer *optimizer);
 
-/* One update with learning rate `lr`, from the gradients as they stand. Parameters that no longer
- * require a gradient (gd_tensor_set_requires_grad) stay as they are; where one requires a gradient
- * and none arrived, it counts as zero. */
+/* One update with learning rate `lr`, from the current gradients. Parameters that no longer require
+ * a gradient (gd_tensor_set_requires_grad) do not change; a gradient that is required but was not
+ * computed counts as zero. */
 GD_API gd_status gd_optimizer_step(gd_optimizer *optimizer, double lr);
 
-/* Number of updates so far (waits for the device), and setting it when a run is resumed, to at most
+/* The number of updates so far (waits for the device); set it when a run is resumed, to at most
  * 2^53. */
 GD_API int64_t gd_optimizer_steps(const gd_optimizer *optimizer);
 GD_API gd_status gd_optimizer_set_steps(gd_optimizer *optimizer, int64_t steps);
 
 /* The state blocks (AdamW: "m" and "v"; SGD with momentum: "v"; after them, for 16-bit parameters,
  * "master") as one-dimensional tensors over the group's block, for saving; NULL past the end.
- * gd_tensor_name tells which is which. Owned by the optimizer. */
+ * gd_tensor_name gives the name of each. Owned by the optimizer. */
 GD_API gd_tensor *gd_optimizer_state(const gd_optimizer *optimizer, int index);
 
 /* ---- Updates that the device decides ------------------------------------------------------- */
 
-/* To clip by gd_clip_grad_norm the host must wait for the norm, and to stop before an update that is
- * not finite, for the loss. These calls leave all of that to the device, and the host reads later
- * what happened:
+/* With gd_clip_grad_norm the host must wait for the norm, and to stop before an update that is not
+ * finite, for the loss. These calls leave that to the device, and the host reads a report later:
  *
  *     gd_optimizer_set_rate(opt, gd_schedule_rate(&schedule, step));
  *     gd_optimizer_backward(opt, loss, 1);      // in place of gd_backward(loss)
@@ -134,65 +133,65 @@ GD_API gd_tensor *gd_optimizer_state(const gd_optimizer *optimizer, int index);
  *     gd_step_end(ctx);
  *     while (gd_optimizer_report(opt, false, &report)) printf("loss %g\n", report.loss);
  *
- * The weights come out the same to the last bit. Clipping costs no pass of its own: the update
+ * The weights are the same to the last bit. Clipping needs no pass of its own: the update
  * multiplies each gradient by the factor as it reads it. */
 
 /* The learning rate of the updates from now on. */
 GD_API gd_status gd_optimizer_set_rate(gd_optimizer *optimizer, double lr);
 
 /* gd_backward of share * loss, and adds share * loss to the loss that the next update reports: the
- * share is 1, or 1 / n for each of n batches whose gradients add up to one update. With a loss scale
- * the gradients are those of scale * share * loss. `loss` has one element. */
+ * share is 1, or 1 / n for each of n batches whose gradients add up to one update. With a loss
+ * scale the gradients are those of scale * share * loss. `loss` has one element. */
 GD_API gd_status gd_optimizer_backward(gd_optimizer *optimizer, gd_tensor *loss, double share);
 
 /* One update by gradients divided by the loss scale and clipped to max_norm (<= 0: not clipped), if
  * their norm and the loss are finite and no op has found an index out of range. The gradients
- * themselves stay as they are. */
+ * themselves do not change. */
 GD_API gd_status gd_optimizer_update(gd_optimizer *optimizer, double max_norm);
 
 typedef enum gd_update_outcome {
     GD_UPDATE_MADE,
     GD_UPDATE_OVERFLOWED, /* none: a gradient was too large for float16; the loss scale is halved */
     GD_UPDATE_NOT_FINITE, /* none, and none is made after it until gd_optimizer_continue */
-    GD_UPDATE_WITHHELD    /* none, for that reason */
+    GD_UPDATE_WITHHELD    /* none, because of an earlier one */
 } gd_update_outcome;
 
 typedef struct gd_update_report {
-    int64_t number; /* of the update, from 0; those of gd_optimizer_step count, too */
+    int64_t number; /* of the update, from 0; those of gd_optimizer_step count too */
     gd_update_outcome outcome;
     double loss; /* the sum of the shares */
     double norm; /* of the gradients, before clipping; NaN: gd_optimizer_step, no norm taken */
     double rate; /* the learning rate */
-    double loss_scale; /* that it was made with */
+    double loss_scale; /* used for the gradients */
 } gd_update_report;
 
-/* The next report in order, of an update that the device has done by now; false if there is none.
- * With `wait` it waits for it, and false means that all were given or that an error stands. Eight
- * reports are kept: where so many are due it waits in any case, so that who asks after each update
- * until there is none gets them all. Who does not loses the oldest; but where one of
- * GD_UPDATE_NOT_FINITE would be lost, that is an error. */
+/* The next report, in order, of an update that the device has done; false if there is none yet.
+ * With `wait` it waits for it, and false means that there are no more, or an error. Eight reports
+ * are stored: if that many are pending it waits in any case, so a caller that reads after each
+ * update until there is none gets all of them. Otherwise the oldest are lost; losing one of
+ * GD_UPDATE_NOT_FINITE is an error. */
 GD_API bool gd_optimizer_report(gd_optimizer *optimizer, bool wait, gd_update_report *report);
 
 /* After GD_UPDATE_NOT_FINITE: updates asked for from now on are made again. */
 GD_API gd_status gd_optimizer_continue(gd_optimizer *optimizer);
 
-/* What keeps small gradients alive in float16. Its smallest number above 0 is 6e-8; the gradient of
- * a mean over 16,000 tokens has many elements below it. Multiply the loss by s, and by the chain
- * rule every gradient is multiplied by s; divide those of the parameters, which are float32, by s
- * again. The best s is just below where something overflows, which nobody knows beforehand: so s is
- * halved when the loss is finite and a gradient is not, and that update is left out; after 2000 good
- * ones it is doubled, up to 2^24 (Micikevicius et al. 2018, arXiv:1710.03740). s is a power of two,
- * so that nothing is rounded by it. */
+/* The loss scale s keeps small gradients representable in float16. Its smallest number above 0 is
+ * 6e-8; the gradient of a mean over 16,000 tokens has many elements below that. Multiplying the
+ * loss by s multiplies every gradient by s; those of the parameters, which are float32, are divided
+ * by s again. The best s is just below an overflow, which is not known in advance: so s is halved
+ * when the loss is finite and a gradient is not, and that update is skipped; after 2000 good ones
+ * it is doubled, up to 2^24 (Micikevicius et al. 2018, arXiv:1710.03740). s is a power of two, so
+ * that it causes no rounding. */
 typedef struct gd_loss_scale {
-    bool adapts;    /* otherwise factor is 1 for good */
+    bool adapts;    /* otherwise factor stays 1 */
     int64_t factor; /* a power of two, at least 1 */
     int64_t good;   /* updates since it last changed */
 } gd_loss_scale;
 
-/* Where to begin: 65536 for GD_FLOAT16. The others reach down to 1e-38 and are not scaled. */
+/* The initial scale: 65536 for GD_FLOAT16. Other dtypes go down to 1e-38 and are not scaled. */
 GD_API gd_loss_scale gd_loss_scale_begin(gd_dtype dtype);
 
-/* Of the updates from now on; a new optimizer does not scale. Getting it waits for the device. */
+/* Sets the scale from now on; a new optimizer does not scale. Getting it waits for the device. */
 GD_API gd_status gd_optimizer_set_loss_scale(gd_optimizer *optimizer, gd_loss_scale scale);
 GD_API gd_loss_scale gd_optimizer_loss_scale(const gd_optimizer *optimizer);
 
@@ -208,8 +207,8 @@ typedef enum gd_schedule_kind {
 typedef struct gd_schedule {
     gd_schedule_kind kind;
     double rate, final_rate;
-    int64_t steps;        /* of the whole run: the last one, steps - 1, has final_rate, as has any
-                           * step after it */
+    /* of the whole run: the last one, steps - 1, and any step after it have final_rate */
+    int64_t steps;
     int64_t warmup_steps; /* every kind begins with rate * (step + 1) / warmup_steps */
     int64_t decay_steps;  /* GD_SCHEDULE_WSD only */
 } gd_schedule;

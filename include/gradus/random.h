@@ -11,9 +11,9 @@
  * with both halves of the counter 64 bits wide, so that curand_init(seed, subsequence, offset)
  * followed by curand() gives the same word.
  *
- * A context holds (seed, subsequence 0, offset). Each random op or fill takes the next words of
- * the stream, rounded up to a multiple of four, and moves the offset on. Saving and restoring
- * these two numbers repeats everything that follows.
+ * A context holds (seed, subsequence 0, offset). Each random op or fill takes the next words of the
+ * stream, rounded up to a multiple of four, and advances the offset. Restoring these two numbers
+ * repeats everything that follows.
  */
 #ifndef GRADUS_RANDOM_H
 #define GRADUS_RANDOM_H

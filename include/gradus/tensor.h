@@ -2,22 +2,21 @@
  *
  * A tensor is a window on memory of its context's device:
  *
- *     element (i0, i1, ...) lies at  data + offset + i0 * stride[0] + i1 * stride[1] + ...
+ *     element (i0, i1, ...) is at data + offset + i0 * stride[0] + i1 * stride[1] + ...
  *
- * counted in elements. A tensor whose strides are those of a packed row-major array is called
- * contiguous. Views (gd_reshape, gd_permute, gd_slice, gd_expand in ops.h) are new windows on the
- * same memory; an expanded axis has stride 0.
+ * counted in elements. A tensor with the strides of a packed row-major array is called contiguous.
+ * Views (gd_reshape, gd_permute, gd_slice, gd_expand in ops.h) are new windows on the same memory;
+ * an expanded axis has stride 0.
  *
- * Who owns what. There are two kinds of tensor, and no reference counts to keep:
+ * Ownership. There are two kinds of tensor, and no reference counts:
  *
  *   - Tensors you make (this page): yours until gd_tensor_free. Parameters, inputs, targets.
- *   - Tensors made by ops: they belong to the step. They vanish together at gd_step_end(); the
- *     memory of those that a backward needed no more is reused earlier, when gd_backward has
- *     passed them (gd_keep() exempts one). Reading one after that is an error that says so.
+ *   - Tensors made by ops: they belong to the step. They are freed together by gd_step_end();
+ *     their memory may be reused earlier, when gd_backward no longer needs them (gd_keep() exempts
+ *     one). Reading one after that is an error that says so.
  *
- * Sizes are int64_t everywhere: a tensor of more than 2^31 elements is ordinary, and signed
- * arithmetic lets a loop count down. A dimension may be 0; a tensor with no dimensions has one
- * element.
+ * Sizes are int64_t everywhere: tensors may have more than 2^31 elements, and a loop with signed
+ * indices may count down. A dimension may be 0; a tensor with no dimensions has one element.
  */
 #ifndef GRADUS_TENSOR_H
 #define GRADUS_TENSOR_H
@@ -75,9 +74,9 @@ GD_API gd_tensor *gd_tensor_from(gd_context *ctx, gd_dtype dtype, int ndim, cons
 GD_API gd_tensor *gd_tensor_wrap(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape,
                                  void *data);
 
-/* Frees a tensor. One that you made is gone, its gradient too; a tape that still needs its values
- * for a backward says so there. One made by an op gives its memory up as soon as no backward needs
- * it any more, which saves memory in long forward passes. NULL is fine. */
+/* Frees a tensor. One that you created is freed with its gradient; a backward that still needs its
+ * values is then an error. The memory of one made by an op is released as soon as no backward needs
+ * it, which saves memory in long forward passes. NULL is fine. */
 GD_API void gd_tensor_free(gd_tensor *t);
 
 /* ---- Looking at one ----------------------------------------------------------------------- */
@@ -85,38 +84,38 @@ GD_API void gd_tensor_free(gd_tensor *t);
 GD_API gd_context *gd_tensor_context(const gd_tensor *t);
 GD_API gd_dtype gd_tensor_dtype(const gd_tensor *t);
 GD_API int gd_tensor_ndim(const gd_tensor *t);
-/* Dimension `axis`; negative axes count from the end. 0 where there is no such axis. */
+/* Dimension `axis`; negative axes count from the end. 0 if there is no such axis. */
 GD_API int64_t gd_tensor_dim(const gd_tensor *t, int axis);
 GD_API const int64_t *gd_tensor_shape(const gd_tensor *t);   /* [ndim] */
 GD_API const int64_t *gd_tensor_strides(const gd_tensor *t); /* [ndim], in elements */
 GD_API int64_t gd_tensor_count(const gd_tensor *t);          /* number of elements */
 GD_API bool gd_tensor_is_contiguous(const gd_tensor *t);
 
-/* A name for messages and pictures of the tape, copied (at most 63 bytes). */
+/* A name for messages and for printing the tape, copied (at most 63 bytes). */
 GD_API gd_status gd_tensor_set_name(gd_tensor *t, const char *name);
-GD_API const char *gd_tensor_name(const gd_tensor *t); /* "" where it has none */
+GD_API const char *gd_tensor_name(const gd_tensor *t); /* "" if it has none */
 
 /* The address of element (0, 0, ...), in the memory of the device; NULL for a tensor without
- * elements or one whose memory is gone. What you write there no backward notices, unlike
- * gd_tensor_write. */
+ * elements or one whose memory was released. Unlike gd_tensor_write, writing there is not detected
+ * by a backward. */
 GD_API void *gd_tensor_data(const gd_tensor *t);
 
 /* ---- Copies in and out -------------------------------------------------------------------- */
 
 /* Copies all elements between the tensor and packed row-major host memory of the same dtype.
- * `bytes` is the size of that memory and must be exactly count * dtype size. Writing is refused
- * for expanded views, whose elements share memory. A tensor that a pending backward needs may be
- * written, but that backward will refuse to use it. */
+ * `bytes` is the size of that memory and must be exactly count * dtype size. Writing is refused for
+ * expanded views, whose elements share memory. A tensor that a pending backward needs may be
+ * written to, but then that backward is an error. */
 GD_API gd_status gd_tensor_read(const gd_tensor *t, void *host, size_t bytes);
 GD_API gd_status gd_tensor_write(gd_tensor *t, const void *host, size_t bytes);
 
-/* The same by way of double, for any dtype: `count` elements, which must be the tensor's. Values
+/* The same with conversion from or to double, for any dtype: `count` must be the tensor's. Values
  * are rounded to nearest even on the way in; to GD_INT32 they must be whole and in range. */
 GD_API gd_status gd_tensor_read_f64(const gd_tensor *t, double *host, int64_t count);
 GD_API gd_status gd_tensor_write_f64(gd_tensor *t, const double *host, int64_t count);
 
 /* Copies src into dst, of the same shape, converting the dtype as gd_cast does. Not recorded on the
- * tape. Both may be windows on the same memory: dst becomes what src was. */
+ * tape. Both may be windows on the same memory: dst gets the old values of src. */
 GD_API gd_status gd_tensor_copy(gd_tensor *dst, const gd_tensor *src);
 
 /* Sets every element, rounding as above; of GD_INT32 to a whole number in range. */
@@ -127,7 +126,7 @@ GD_API double gd_item(const gd_tensor *t);
 
 /* ---- Gradients ---------------------------------------------------------------------------- */
 
-/* Whether gradients flow to a tensor of yours (off when it is made). GD_INT32 cannot. */
+/* Whether gradients flow to a tensor of yours (off by default). Not for GD_INT32. */
 GD_API gd_status gd_tensor_set_requires_grad(gd_tensor *t, bool on);
 GD_API bool gd_tensor_requires_grad(const gd_tensor *t);
 

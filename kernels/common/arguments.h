@@ -1,4 +1,4 @@
-/* arguments.h - what most shape() functions check first. */
+/* arguments.h - checks shared by most shape() functions. */
 #ifndef GRADUS_ARGUMENTS_H
 #define GRADUS_ARGUMENTS_H
 

@@ -4,13 +4,13 @@
  *
  *     e^x = 2^n e^r,    e^r = 1 + r + r^2/2! + ... + r^m/m!
  *
- * up to m = 7 for float (what is left out is below 6e-9 of the sum) and 13 for double (5e-18), so
- * that rounding is all the error there is. n ln 2 is subtracted in two parts, the first with so
- * few bits that its product with n is exact. 2^n is added to the exponent's bits.
+ * up to m = 7 for float (the truncation error is below 6e-9 of the sum) and 13 for double (5e-18),
+ * so that the error is that of rounding. n ln 2 is subtracted in two parts, the first with so few
+ * bits that its product with n is exact. 2^n is added to the exponent's bits.
  *
  * For x up to 88 (709 for double). Below -87 (-708), where results would be subnormal, it is 0; at
- * -inf too, without the detour that library functions take there, which is why masked scores want
- * it. NaN gives NaN.
+ * -inf too, without the slow path of library functions, which matters for masked scores. NaN gives
+ * NaN.
  */
 #ifndef GRADUS_INLINE_EXP_H
 #define GRADUS_INLINE_EXP_H
@@ -43,8 +43,7 @@ static inline REAL inline_exp(REAL x)
                                           (REAL)(1. / 39916800),
                                           (REAL)(1. / 479001600),
                                           (REAL)(1. / 6227020800)};
-    /* So large a number has no room for fractions: adding it rounds, and leaves n in the last
-     * bits. */
+    /* A number so large has no fraction bits: adding it rounds, and leaves n in the last bits. */
     REAL shifted = x * (REAL)1.4426950408889634 + round;
     REAL n = shifted - round;
     REAL r = (x - n * ln2_high) - n * ln2_low;

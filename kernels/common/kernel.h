@@ -1,4 +1,4 @@
-/* kernel.h - what the author of a kernel has at hand.
+/* kernel.h - what CPU kernels share.
  *
  * An op is a folder (docs/architecture.md). Its CPU kernels are in NAME_cpu.c, written once on
  * REAL and compiled twice, for float and for double: every function that another file calls is
@@ -10,14 +10,14 @@
  *                                   // declares softmax_forward_cuda
  *     const gd_op gd_op_softmax = { ..., .forward = GD_ON_DEVICES(softmax_forward), ... };
  *
- * Threads and bits. The result must not depend on the number of threads, bit for bit. So: divide
- * work into pieces whose size depends on the problem alone, never on the number of threads; let
- * one thread do a piece whole; reduce the pieces' results in order. A loop over independent rows
- * is fine as it is. A loop over a flat array goes by blocks of GD_BLOCK elements (a vectorised loop
- * and its scalar tail may round differently, so the ends of the blocks must not move).
+ * Threads and bits. The result must not depend on the number of threads, bit for bit. So divide
+ * work into pieces whose size depends only on the problem, never on the number of threads; let one
+ * thread do a whole piece; combine the pieces' results in order. A loop over independent rows needs
+ * nothing. A loop over a flat array goes by blocks of GD_BLOCK elements (a vectorised loop and its
+ * scalar tail may round differently, so the ends of the blocks must not move).
  *
- * Sums are taken in double whatever REAL is, but those of matrix products (attention's too) in
- * REAL, and in an order that the sizes alone decide; `#pragma omp simd reduction` is such an order.
+ * Sums are in double for every REAL, except those of matrix products (and attention), which are in
+ * REAL; their order must depend only on the sizes; `#pragma omp simd reduction` is such an order.
  */
 #ifndef GRADUS_KERNEL_H
 #define GRADUS_KERNEL_H
@@ -64,7 +64,7 @@
 /* Elements per piece of an elementwise loop. */
 #define GD_BLOCK 4096
 
-/* Work (in elements, or the like) below which starting threads costs more than it gains. */
+/* Work (in elements) below which starting threads costs more than it gains. */
 #define GD_PARALLEL_FROM 16384
 
 /* The number of threads for `work` elements. */
@@ -83,7 +83,7 @@ static inline int64_t gd_max64(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* n / unit, rounded up: how many of `unit` it takes for n. */
+/* n / unit, rounded up. */
 static inline int64_t gd_divide_up(int64_t n, int64_t unit)
 {
     return (n + unit - 1) / unit;
@@ -115,15 +115,15 @@ static inline int64_t gd_row_count(const gd_tensor *t)
     return rows;
 }
 
-/* t as the services take it. */
+/* t for the services. */
 static inline gd_layout gd_layout_of(const gd_tensor *t)
 {
     return (gd_layout){gd_tensor_data(t), gd_tensor_dtype(t), gd_tensor_ndim(t), gd_tensor_shape(t),
                        gd_tensor_strides(t)};
 }
 
-/* A packed copy of t in scratch, for CPU kernels that want its rows or columns together; its
- * strides are left in `strides` [ndim]. NULL, and the error set, without memory. */
+/* A packed copy of t in temporary memory, for CPU kernels that need packed rows or columns;
+ * `strides` [ndim] gets its strides. NULL, with the error set, if there is no memory. */
 static inline void *gd_packed_copy(const gd_call *call, const gd_tensor *t, int64_t *strides)
 {
     int64_t count = 1;

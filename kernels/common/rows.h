@@ -1,8 +1,8 @@
-/* rows.h - several strided arrays of one shape, cut into pieces of rows for the threads.
+/* rows.h - several strided arrays of one shape, divided into pieces of rows for the threads.
  *
- * The index space of a walk is seen as [rows, cols], cols being the last dimension left after
+ * The index space of a walk is treated as [rows, cols], where cols is the last dimension after
  * merging. A piece is at most GD_BLOCK places: a part of one long row, or several short rows.
- * Kernels on rows are written for packed operands alone: gd_row_load brings an operand with another
+ * Kernels on rows are written for packed operands only: gd_row_load copies an operand with another
  * stride into a buffer first, so that one loop serves packed, repeated and strided operands, and
  * gives the same bits for all of them. */
 #ifndef GRADUS_ROWS_H
@@ -33,7 +33,7 @@ static inline gd_rows gd_rows_of(gd_walk walk)
     return rows;
 }
 
-/* The part of a row that a piece stands at: columns col to col + n - 1. */
+/* The current part of a row: columns col to col + n - 1. */
 typedef struct gd_piece {
     const gd_rows *rows;
     gd_walk walk;
@@ -63,7 +63,7 @@ static inline void gd_piece_next(gd_piece *piece)
     gd_walk_next(&piece->walk);
 }
 
-/* Where in operand k the piece stands. */
+/* The offset of the piece in operand k. */
 static inline int64_t gd_piece_offset(const gd_piece *piece, int k)
 {
     return piece->walk.offset[k] + piece->col * piece->rows->step[k];

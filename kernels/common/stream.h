@@ -1,12 +1,12 @@
 /* stream.h - moving arrays that are larger than the caches.
  *
- * A kernel that reads and writes each number once waits for memory, not for arithmetic. Two habits
- * help it. It can say early what it will read (gd_prefetch), so that memory works while it
+ * A kernel that reads and writes each number once is limited by memory, not by arithmetic. Two
+ * techniques help. It can prefetch what it will read (gd_prefetch), so that memory works while it
  * computes. And it can write past the caches (gd_stream): an ordinary store first fetches the line
- * it writes to, which is a third of the traffic of a copy, in vain if the whole line is
- * overwritten and nothing will read it before it would have left the cache anyway.
+ * it writes to, which is a third of the traffic of a copy, and useless if the whole line is
+ * overwritten and not read soon.
  *
- * Neither changes a result. Without SSE2 both are what they would be without this file.
+ * Neither changes a result. Without SSE2 they are plain copies or nothing.
  */
 #ifndef GRADUS_STREAM_H
 #define GRADUS_STREAM_H
@@ -19,27 +19,28 @@
 #include <immintrin.h>
 #endif
 
-/* An output of fewer bytes than this is better left in the cache for the op that reads it next. */
+/* An output of fewer bytes than this should stay in the cache for the op that reads it next. */
 #define GD_STREAM_FROM ((int64_t)16 << 20)
 
 enum { GD_LINE = 64 }; /* bytes of a cache line */
 
-/* Asks for `bytes` bytes to be brought into the second level cache. Any address is fine. */
+/* Prefetches `bytes` bytes into the second level cache. Any address is fine. */
 static inline void gd_prefetch(const void *address, int64_t bytes)
 {
 #ifdef __GNUC__
     for (int64_t i = 0; i < bytes; i += GD_LINE)
         __builtin_prefetch((const char *)address + i, 0, 2);
-    /* GCC holds a function that only prefetches for one without effects, and drops its calls. This
-     * is no instruction, but an effect. */
+    /* GCC treats a function that only prefetches as one without effects, and drops its calls. This
+     * is not an instruction, but counts as an effect. */
     __asm__ volatile("");
 #else
     (void)address, (void)bytes;
 #endif
 }
 
-/* The same for what will be written as well. The line comes as this core's own at once; read first,
- * it would come as a copy, and the write would have to call in all others. */
+/* The same for memory that will also be written. The line is fetched for exclusive use at once;
+ * fetched for reading, it would be shared, and the write would have to invalidate the other
+ * copies. */
 static inline void gd_prefetch_to_write(void *address, int64_t bytes)
 {
 #ifdef __GNUC__

@@ -1,4 +1,4 @@
-/* vector.h - vectors of REALs, as wide as the processor that we compile for has them.
+/* vector.h - vectors of REALs, as wide as those of the target processor.
  *
  * GCC and clang let + - * / work lane by lane on these types and choose the instructions. For
  * plain loops over arrays `#pragma omp simd` is enough; the types are for kernels that must keep
@@ -73,7 +73,7 @@ static inline vec vec_exchange(vec v, int s)
 #endif
 }
 
-/* p where `choice` is -1, as it is where a comparison holds; q where it is 0. */
+/* p where `choice` is -1, the result of a true comparison; q where it is 0. */
 static inline vec vec_choose(lanes choice, vec p, vec q)
 {
     return (vec)(((lanes)p & choice) | ((lanes)q & ~choice));

@@ -1,12 +1,13 @@
-/* vector_math.h - lets `#pragma omp simd` loops call exp and its relatives many elements at once.
+/* vector_math.h - lets `#pragma omp simd` loops call exp and similar functions for many elements at
+ * once.
  *
  * The GNU C library has vector versions of these functions (libmvec, a part of libm), exact to a
- * few units in the last place, but its headers tell the compiler so only under -ffast-math, which
- * would also give up NaN and infinity. So we say it here. Elsewhere the same loops call the plain
+ * few units in the last place, but its headers declare them only under -ffast-math, which would
+ * break NaN and infinity. So they are declared here. Elsewhere the same loops call the plain
  * functions, one element at a time.
  *
- * A vector and a plain version may differ in the last bit. Loops therefore go by pieces whose ends
- * the sizes alone decide (kernel.h), so that each element always meets the same one. */
+ * A vector and a plain version may differ in the last bit. Loops therefore work on pieces whose
+ * ends depend only on the sizes (kernel.h), so that each element always gets the same version. */
 #ifndef GRADUS_VECTOR_MATH_H
 #define GRADUS_VECTOR_MATH_H
 

@@ -1,16 +1,16 @@
-/* walk.h - going through several strided arrays of one shape, side by side.
+/* walk.h - iterating over several strided arrays of one shape together.
  *
- * A place in the index space [n0, n1, ...] lies at another offset in each array:
+ * A place in the index space [n0, n1, ...] has its own offset in each array:
  *
  *     offset[k] = sum over d of index[d] * stride[k][d]
  *
- * A walk keeps these offsets while it moves from place to place like the odometer of a car: the
- * last index counts up, and where it is full it returns to 0 and carries. An operand that is
- * repeated along an axis (broadcast) has stride 0 there, and that is all there is to broadcasting.
+ * A walk maintains these offsets while it moves from place to place like an odometer: the last
+ * index counts up, and at its end it returns to 0 and carries. An operand that is repeated along an
+ * axis (broadcast) has stride 0 there; broadcasting needs nothing else.
  *
  * Kernels keep the last dimension out of the walk (gd_walk_take_last) and run it in a plain loop.
- * Since dimensions that lie behind each other in every array are merged first, that loop is as
- * long as it can be: for packed operands of one shape it is the whole array.
+ * Since dimensions that are contiguous in every array are merged first, that loop is as long as
+ * possible: for packed operands of one shape it is the whole array.
  */
 #ifndef GRADUS_WALK_H
 #define GRADUS_WALK_H
@@ -94,8 +94,8 @@ static inline void gd_walk_merge(gd_walk *walk)
     }
 }
 
-/* Takes the last dimension out of the walk: its size is returned, each operand's stride along it
- * is left in `strides` [operands]. A walk without dimensions has a last dimension of 1. */
+/* Takes the last dimension out of the walk: returns its size, and stores each operand's stride
+ * along it in `strides` [operands]. A walk without dimensions has a last dimension of 1. */
 static inline int64_t gd_walk_take_last(gd_walk *walk, int64_t *strides)
 {
     if (walk->ndim == 0) {

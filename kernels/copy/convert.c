@@ -1,8 +1,8 @@
 /* convert.c - a loop for each pair of dtypes, by table. */
 #include "copy/convert.h"
 
-/* Each dtype converts to one of two roads, float or double, without loss: 16-bit formats by way of
- * float, whole numbers by way of double. The road's end then rounds, once. */
+/* Each dtype converts to float or double without loss: 16-bit formats to float, whole numbers to
+ * double. The conversion from there rounds, once. */
 static inline float same_f32(float value)
 {
     return value;

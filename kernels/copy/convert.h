@@ -39,8 +39,8 @@ static inline float gd_bf16_to_f32(uint16_t half)
 }
 
 /* Dropping 16 bits rounds down. Adding just under half of what is dropped, and one more if the bit
- * that stays is odd, makes it round to nearest even; a carry into the exponent is right as it is,
- * up to infinity. A NaN keeps its upper bits and is made quiet, so that it cannot become infinity.
+ * that stays is odd, makes it round to nearest even; a carry into the exponent is correct, up to
+ * infinity. A NaN keeps its upper bits and is made quiet, so that it cannot become infinity.
  */
 static inline uint16_t gd_f32_to_bf16(float value)
 {
@@ -70,7 +70,7 @@ static inline uint16_t gd_f32_to_f16(float value)
     uint32_t magnitude = bits & 0x7fffffff;
     /* As in gd_f32_to_bf16, with the exponent's bias changed. */
     uint32_t normal = (magnitude - ((127 - 15) << 23) + 0x0fff + (magnitude >> 13 & 1)) >> 13;
-    /* Beside 0.5 a float32 moves in steps of 2^-24, as subnormal float16 do: the sum rounds. */
+    /* Near 0.5 float32 has steps of 2^-24, as subnormal float16 have: the sum rounds. */
     uint32_t subnormal = gd_f32_bits(gd_f32_from_bits(magnitude) + 0.5f) - 0x3f000000;
     uint32_t special = magnitude > 0x7f800000 ? 0x7e00 | (magnitude >> 13 & 0x03ff) : 0x7c00;
     uint32_t half = magnitude < 0x38800000    ? subnormal /* below 2^-14 */
@@ -102,7 +102,7 @@ static inline uint16_t gd_f64_to_f16(double value)
     return gd_f32_to_f16(gd_f64_to_f32_odd(value));
 }
 
-/* Truncates; what does not fit becomes the nearest that does, NaN becomes 0. */
+/* Truncates and saturates; NaN becomes 0. */
 static inline int32_t gd_f64_to_i32(double value)
 {
     double low = value > -2147483648.0 ? value : -2147483648.0;

@@ -31,7 +31,7 @@ static void move_before_last(gd_walk *walk, int from)
     }
 }
 
-/* If one side lies packed along another dimension than the last, as in a transposition: that
+/* If one side is packed along another dimension than the last, as in a transposition: that
  * dimension; otherwise -1. */
 static int transposed_dimension(const gd_walk *walk)
 {
@@ -69,8 +69,8 @@ static void copy_rows(const copy_plan *p, char *dst, const char *src, int64_t ro
                    src + row * p->row_stride[SRC] * p->src_size, p->col_stride[SRC], cols);
 }
 
-/* One side runs across the rows. Each side is touched in its own order, line by line, and the turn
- * happens in a tile of [rows, TILE] in the first-level cache. */
+/* One side runs across the rows. Each side is accessed in its own order, line by line, and the
+ * transposition is done in a tile of [rows, TILE] in the first-level cache. */
 static void copy_turned(const copy_plan *p, char *dst, const char *src, int64_t rows, int64_t cols)
 {
     double tile_memory[TILE * TILE]; /* room for any dtype */

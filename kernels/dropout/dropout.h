@@ -1,4 +1,4 @@
-/* dropout.h - what dropout keeps of its arguments. */
+/* dropout.h - the arguments of dropout. */
 #ifndef GRADUS_DROPOUT_H
 #define GRADUS_DROPOUT_H
 

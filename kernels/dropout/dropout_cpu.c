@@ -2,8 +2,8 @@
 #include "dropout/dropout.h"
 
 /* out[i] (+)= in[i] * scale where word i of the call's random stream keeps it, else 0. Forward and
- * backward are this one function: the mask is a pure function of (seed, offset + i), so there is
- * nothing to store in between. */
+ * backward are this one function: the mask is a pure function of (seed, offset + i), so nothing is
+ * stored. */
 static void apply_mask(const gd_call *call, REAL *out, const REAL *in, int64_t n, bool add)
 {
     const gd_dropout_args *args = call->args;

@@ -107,7 +107,7 @@ static gd_status binary_shape(const gd_call *call, gd_spec *output, gd_spec *sav
 static const gd_case smooth_cases[] = {CASES(false)};
 static const gd_case kinked_cases[] = {CASES(true)};
 
-/* For powers, which want a > 0 and small exponents. */
+/* For powers, which need a > 0 and small exponents. */
 #define A GD_UNIFORM(0.5, 2)
 static const gd_case positive_cases[] = {
     {"same", NULL, GD_INPUTS({A, GD_DIMS(3, 5, 7)}, {GD_DIMS(3, 5, 7)})},

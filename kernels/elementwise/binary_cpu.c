@@ -40,7 +40,7 @@ typedef struct operand {
     int64_t strides[GD_MAX_DIMS];
 } operand;
 
-/* Whether the elements along the last dimension (of those larger than 1) lie apart. */
+/* Whether the elements along the last dimension (of those larger than 1) are not adjacent. */
 static bool lies_across(const gd_tensor *t)
 {
     int d = gd_tensor_ndim(t) - 1;
@@ -48,8 +48,8 @@ static bool lies_across(const gd_tensor *t)
     return d >= 0 && gd_tensor_strides(t)[d] > 1;
 }
 
-/* t as an operand. A transposed view would be gathered element by element, each from a cache line
- * of its own; it is packed first, which goes by tiles. False, and the error set, without memory. */
+/* t as an operand. A transposed view would be gathered element by element, each from another cache
+ * line; it is packed first, by tiles. False, with the error set, if there is no memory. */
 static bool load_operand(const gd_call *call, const gd_tensor *t, operand *o)
 {
     for (int d = 0; d < gd_tensor_ndim(t); d++) o->strides[d] = gd_tensor_strides(t)[d];
@@ -112,8 +112,8 @@ static void direct(const gd_call *call, const gd_reduction *r, REAL *dx, bool ad
     }
 }
 
-/* dx of input k, by a row of terms from dy, a and b [2]. Where the input was broadcast, every copy
- * sends its part, and dx is their sum. */
+/* dx of input k, by a row of terms from dy, a and b [2]. If the input was broadcast, dx is the sum
+ * over its copies. */
 static gd_status input_backward(const gd_call *call, int k, const operand *inputs,
                                 gd_row_function *row)
 {
@@ -123,7 +123,8 @@ static gd_status input_backward(const gd_call *call, int k, const operand *input
     gd_walk_add_tensor(&r.walk, dy);
     r.data[DY] = gd_data(dy);
     for (int i = 0; i < 2; i++) {
-        /* What the backward does not read may be gone: dy stands in, and the row ignores it. */
+        /* Values that the backward does not read may have been freed: dy is passed instead, and the
+         * row ignores it. */
         if (inputs)
             add_operand(&r.walk, call->input[i], &inputs[i]);
         else
@@ -144,7 +145,7 @@ static gd_status backward(const gd_call *call, gd_row_function *da_row, gd_row_f
     const bool reads = call->op->backward_reads_inputs != 0;
     for (int i = 0; reads && i < 2; i++)
         if (!load_operand(call, call->input[i], &inputs[i])) return gd_error_status(call->context);
-    /* One of the two may have been given dy's memory to write to; the other one goes first. */
+    /* One of the two may be written over dy; the other one is computed first. */
     const bool b_first = gd_data(call->dinput[0]) == gd_data(call->doutput[0]);
     gd_row_function *const row[] = {da_row, db_row};
     for (int i = 0; i < 2; i++) {

@@ -5,7 +5,7 @@
 #include "gradus/autograd.h"
 
 /* Fills `spec` with the shape that all inputs of the call broadcast to, and the dtype that its real
- * inputs share; refuses inputs for which there is none. */
+ * inputs share; refuses inputs that do not broadcast. */
 gd_status gd_broadcast_shape(const gd_call *call, gd_spec *spec);
 
 #endif

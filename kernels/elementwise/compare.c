@@ -1,5 +1,5 @@
 /* compare.c - the comparisons: records, cases and public functions, made from the table in
- * compare.def. A mask is a step function: its gradient is 0 wherever there is one, so the records
+ * compare.def. A mask is a step function, whose gradient is 0 wherever it exists, so the records
  * have no backward, and nothing is recorded. */
 #include "arguments.h"
 #include "elementwise/broadcast.h"

@@ -1,8 +1,8 @@
 /* functions.h - the functions that unary.def and binary.def call, written once for all devices.
  *
- * In C, REAL is float or double by the way the file is compiled (kernel.h). In CUDA each function
- * is a template, and REAL its parameter; there one name, exp, serves both types, where C has expf
- * and exp. */
+ * In C, REAL is float or double: the file is compiled twice (kernel.h). In CUDA each function is
+ * a template, and REAL its parameter; there exp is the name for both types, while C has expf and
+ * exp. */
 #ifndef GRADUS_FUNCTIONS_H
 #define GRADUS_FUNCTIONS_H
 
@@ -28,7 +28,7 @@ GD_FUNCTION REAL sigmoid(REAL x)
 }
 
 /* silu, gelu and gelu_tanh are x times a gate. Where the gate is 0, so is the product, at -inf too,
- * where 0 * inf would be NaN; and their slopes hold x within a range beyond which they are 0 or 1. */
+ * where 0 * inf would be NaN; and their slopes clamp x to a range beyond which they are 0 or 1. */
 GD_FUNCTION REAL within(REAL x, REAL limit)
 {
     return x > limit ? limit : x < -limit ? -limit : x;
@@ -106,7 +106,7 @@ GD_FUNCTION REAL erf_slope(REAL x)
     return (REAL)1.12837916709551257390 * GD_MATH(exp)(-(x * x));
 }
 
-/* Squares are worth a short cut. */
+/* A fast path for squares. */
 GD_FUNCTION REAL power(REAL x, REAL p)
 {
     return p == 2 ? x * x : p == 1 ? x : GD_MATH(pow)(x, p);
@@ -133,7 +133,7 @@ GD_FUNCTION REAL share(REAL a, REAL b)
     return a < b ? 0 : a == b ? (REAL)0.5 : 1;
 }
 
-/* d(a^b)/da = b a^(b - 1): 0 for b = 0, whatever a is. */
+/* d(a^b)/da = b a^(b - 1): 0 for b = 0 and any a. */
 GD_FUNCTION REAL base_slope(REAL a, REAL b)
 {
     return b == 0 ? 0 : b * GD_MATH(pow)(a, b - 1); /* [pow_tensor base] */

@@ -4,7 +4,7 @@
 /* ---- Rows, by table ----------------------------------------------------------------------- */
 
 typedef void value_row(REAL *y, const REAL *x, REAL p, REAL q, int64_t n);
-/* `read` is x or y, whichever the table says. */
+/* `read` is x or y, as the table says. */
 typedef void gradient_row(REAL *dx, bool add, const REAL *dy, const REAL *read, REAL p, REAL q,
                           int64_t n);
 
@@ -56,7 +56,7 @@ static gd_status forward(const gd_call *call, value_row *row)
     return GD_OK;
 }
 
-/* The record says what the backward reads; where it reads nothing but dy, dy stands in. */
+/* The record says what the backward reads; if it reads only dy, dy is passed for it. */
 static gd_status backward(const gd_call *call, gradient_row *row)
 {
     if (!call->dinput[0]) return GD_OK;

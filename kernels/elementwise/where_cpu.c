@@ -55,8 +55,8 @@ static void select_part(const gd_call *call, REAL *part, bool add, bool wanted)
     }
 }
 
-/* The gradient of a (input 1) or b (input 2). Where it was broadcast, its part of dy is made in
- * scratch and summed over the repeated axes. */
+/* The gradient of a (input 1) or b (input 2). If it was broadcast, its part of dy is computed in
+ * temporary memory and summed over the repeated axes. */
 static gd_status operand_backward(const gd_call *call, int k)
 {
     const gd_tensor *dy = call->doutput[0], *dx = call->dinput[k];

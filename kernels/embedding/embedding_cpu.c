@@ -45,9 +45,9 @@ static void sort_rows(int64_t *start, int64_t *order, const int32_t *ids, int64_
 
 /* dtable[v, :] = the sum of dy[i, :] over all i with ids[i] = v, in the order of i and in double.
  *
- * The same id may come many times, so threads that took different i would write the same row. The
- * rows of dy are sorted by id first; then each piece of dtable, COLUMNS columns of one row, has one
- * thread that writes it, once. */
+ * The same id may occur many times, so threads with different i would write the same row. The rows
+ * of dy are sorted by id first; then each piece of dtable, COLUMNS columns of one row, is written
+ * by one thread, once. */
 gd_status GD_REAL_NAME(embedding_backward)(const gd_call *call)
 {
     enum { COLUMNS = 64 };

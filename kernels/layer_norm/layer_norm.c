@@ -25,8 +25,8 @@ static gd_status check_vector(const gd_call *call, int i)
     return GD_OK;
 }
 
-/* x [..., N] -> y like x; saves mean and rstd [...], in double whatever x is: far from 0 a mean
- * that is rounded to float32 is off by as much as the x's differ. */
+/* x [..., N] -> y like x; saves mean and rstd [...], in double for every dtype: far from 0 the
+ * rounding error of a float32 mean is as large as the differences of the x's. */
 static gd_status layer_norm_shape(const gd_call *call, gd_spec *output, gd_spec *save,
                                   uint64_t *words)
 {

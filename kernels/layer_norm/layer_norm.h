@@ -1,4 +1,4 @@
-/* layer_norm.h - what layer_norm keeps of its arguments. */
+/* layer_norm.h - the arguments of layer_norm. */
 #ifndef GRADUS_LAYER_NORM_H
 #define GRADUS_LAYER_NORM_H
 

@@ -21,7 +21,7 @@ static void row_forward(REAL *y, const REAL *x, const REAL *w, const REAL *b, in
     if (rstd_out) *rstd_out = rstd;
 }
 
-/* x [M, N] -> y [M, N]; mean, rstd [M] are kept if a backward will come. */
+/* x [M, N] -> y [M, N]; mean, rstd [M] are stored if there will be a backward. */
 gd_status GD_REAL_NAME(layer_norm_forward)(const gd_call *call)
 {
     const gd_layer_norm_args *args = call->args;
@@ -76,8 +76,8 @@ static void reduce_pieces(REAL *out, const double *partial, int64_t pieces, int6
     }
 }
 
-/* The rows are cut into P pieces, P a function of M alone; each piece sums its rows' part of dw and
- * db in a row of its own, and these P rows are then added in order. */
+/* The rows are divided into P pieces, P a function of M alone; each piece sums its rows' part of dw
+ * and db in its own row, and these P rows are then added in order. */
 gd_status GD_REAL_NAME(layer_norm_backward)(const gd_call *call)
 {
     const REAL *x = gd_data(call->input[0]), *w = gd_data(call->input[1]),

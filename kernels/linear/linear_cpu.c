@@ -1,7 +1,7 @@
 /* linear_cpu.c - three matrix products (kernels/matmul/gemm.h) and the sum of dy's rows. */
 #include "matmul/gemm.h"
 
-/* One product with scratch of its own. */
+/* One product with its own temporary memory. */
 static gd_status product(const gd_call *call, REAL *c, gemm_matrix a, gemm_matrix b, int64_t M,
                          int64_t N, int64_t K, bool accumulate)
 {
@@ -24,8 +24,8 @@ gd_status GD_REAL_NAME(linear_forward)(const gd_call *call)
                    bias != NULL);
 }
 
-/* db[j] (+)= sum over rows i of dy[i, j]: each piece of the rows into a row of sums of its own,
- * these then in order. */
+/* db[j] (+)= sum over rows i of dy[i, j]: each piece of the rows in its own row of sums, which are
+ * then added in order. */
 static gd_status sum_rows(const gd_call *call, REAL *db, const REAL *dy, int64_t M, int64_t N,
                           bool accumulate)
 {

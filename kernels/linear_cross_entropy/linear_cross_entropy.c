@@ -1,4 +1,4 @@
-/* linear_cross_entropy.c - the op: the loss of a model's last layer, whose logits nobody keeps.
+/* linear_cross_entropy.c - the op: the loss of a model's last layer, whose logits are not kept.
  * README.md has the derivation. */
 #include "linear_cross_entropy/linear_cross_entropy.h"
 
@@ -23,9 +23,8 @@ static gd_status check_weight(const gd_call *call)
     return GD_OK;
 }
 
-/* x [..., K], weight [V, K], targets [...] -> loss [], in float32 at least. Saves what dlogits is
- * made of, softmax(logits) - [j = target] [rows, V], and the factor [] by which a row enters the
- * loss. */
+/* x [..., K], weight [V, K], targets [...] -> loss [], in float32 at least. Saves the data for
+ * dlogits, softmax(logits) - [j = target] [rows, V], and the factor [] of a row in the loss. */
 static gd_status linear_cross_entropy_shape(const gd_call *call, gd_spec *output, gd_spec *save,
                                             uint64_t *words)
 {

@@ -1,4 +1,4 @@
-/* linear_cross_entropy.h - the sizes of the op, and how many rows of logits it makes at once. */
+/* linear_cross_entropy.h - the sizes of the op, and how many rows of logits it computes at once. */
 #ifndef GRADUS_LINEAR_CROSS_ENTROPY_H
 #define GRADUS_LINEAR_CROSS_ENTROPY_H
 
@@ -16,7 +16,7 @@ static inline head_sizes head_sizes_of(const gd_call *call)
                         gd_tensor_dim(weight, 0)};
 }
 
-/* Without a backward to come, the logits are made and forgotten in pieces of so many rows. */
+/* Without a backward, the logits are computed in blocks of so many rows, and not kept. */
 static inline int64_t head_piece(const head_sizes *s, size_t element)
 {
     const int64_t most = 128 << 20, rows = most / ((int64_t)element * gd_max64(s->V, 1));

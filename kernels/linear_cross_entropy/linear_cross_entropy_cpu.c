@@ -5,7 +5,7 @@
 #include "matmul/gemm.h"
 #include "softmax/sum_exp.h"
 
-/* c [M, N] = a b, with scratch of its own. */
+/* c [M, N] = a b, with its own temporary memory. */
 static gd_status product(const gd_call *call, REAL *c, gemm_matrix a, gemm_matrix b, int64_t M,
                          int64_t N, int64_t K)
 {
@@ -18,7 +18,7 @@ static gd_status product(const gd_call *call, REAL *c, gemm_matrix a, gemm_matri
 
 /* ---- Forward ------------------------------------------------------------------------------ */
 
-/* The loss of a row of logits; leaves softmax(x) - [j = target] in x where that is wanted. */
+/* The loss of a row of logits; stores softmax(x) - [j = target] in x if needed. */
 static double row_loss(REAL *x, int64_t vocab, int32_t target, bool residual)
 {
     REAL max = 0;
@@ -43,8 +43,8 @@ static double row_loss(REAL *x, int64_t vocab, int32_t target, bool residual)
     return log(sum) - (at_target - (double)largest);
 }
 
-/* `rows` rows from `first` on: their logits, their losses, and in the logits' place what their
- * gradient is made of, if that is wanted. */
+/* `rows` rows from `first` on: their logits, their losses, and in place of the logits the data for
+ * their gradient, if needed. */
 static gd_status run_rows(const gd_call *call, REAL *logits, double *losses, int64_t first,
                           int64_t rows, bool residual)
 {

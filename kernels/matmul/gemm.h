@@ -1,4 +1,4 @@
-/* gemm.h - the general matrix product of everything here: c (+)= a b on REAL, in parallel.
+/* gemm.h - the general matrix product: c (+)= a b on REAL, in parallel.
  *
  * Matrices are windows with two strides, so that a transposed one is the same memory with its
  * strides exchanged, and no kernel has a flag for it.
@@ -19,14 +19,14 @@ static inline gemm_matrix gemm_transposed(gemm_matrix x)
     return (gemm_matrix){x.data, x.column, x.row};
 }
 
-/* The threads worth starting for a product. Sixteen multiply-adds count as one element
+/* The number of threads for a product. Sixteen multiply-adds count as one element
  * (kernel.h); K is bounded so that nothing overflows. */
 static inline int gemm_threads(int threads, int64_t M, int64_t N, int64_t K)
 {
     return gd_threads_for(threads, M * N / 16 * gd_min64(K, 4096));
 }
 
-/* Bytes of scratch that a product of this size needs with this many threads. */
+/* Bytes of temporary memory for a product of this size with this many threads. */
 size_t GD_REAL_NAME(gd_gemm_scratch)(int64_t M, int64_t N, int64_t K, int threads);
 
 /* c [M, N] = a [M, K] b [K, N], or added into c. The rows of c are packed, c_row apart. The same
@@ -36,7 +36,7 @@ void GD_REAL_NAME(gd_gemm)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b,
 
 /* ---- By way of CBLAS ---------------------------------------------------------------------- */
 
-/* What gemm_cpu.c leaves to BLAS, if there is one (GRADUS_BLAS=OFF: there is not). */
+/* The products that gemm_cpu.c leaves to BLAS, if there is one (not with GRADUS_BLAS=OFF). */
 size_t GD_REAL_NAME(gd_gemm_blas_scratch)(int64_t M, int64_t N, int64_t K);
 void GD_REAL_NAME(gd_gemm_blas)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b, int64_t M,
                                 int64_t N, int64_t K, bool accumulate, void *scratch, int threads);

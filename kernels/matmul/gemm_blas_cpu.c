@@ -1,7 +1,7 @@
 /* gemm_blas_cpu.c - the same product by CBLAS: c = a b + beta c, beta = 1 to add into c.
  *
- * How a BLAS cuts a product among its threads decides its rounding, so it may not: it runs on one
- * thread, and we cut c into tiles of a fixed size and give them to ours. With OpenBLAS that takes
+ * If a BLAS divided a product among its threads, the rounding would depend on them. So it runs on
+ * one thread, and c is divided into tiles of a fixed size for our threads. With OpenBLAS that takes
  * openblas_set_num_threads(1), which holds for the whole process.
  */
 #include "gemm.h"
@@ -15,14 +15,14 @@
 #include <omp.h>
 #endif
 
-/* How c [M, N] is cut: into tiles [rows, columns]. */
+/* How c [M, N] is divided: into tiles [rows, columns]. */
 typedef struct blas_tiles {
     int64_t rows, columns, down, across;
 } blas_tiles;
 
-/* Every tile is a call that packs its part of a and b for itself, so few large ones cost least; but
- * there should be two at least, and two more for each PAIR_WORK multiply-adds, or threads would
- * have nothing to do. Rows are cut first, to not less than ROWS_LEAST. Only M, N and K count. */
+/* Every tile is a call that packs its own part of a and b, so few large ones cost least; but there
+ * should be at least two, and two more for each PAIR_WORK multiply-adds, or threads would be idle.
+ * Rows are divided first, to not less than ROWS_LEAST. Only M, N and K count. */
 static blas_tiles cut_tiles(int64_t M, int64_t N, int64_t K)
 {
     const int64_t PAIR_WORK = 1 << 27, PARALLEL_WORK = 1 << 19, ROWS_LEAST = 48,
@@ -49,14 +49,14 @@ static void blas_on_one_thread(void)
 #endif
 }
 
-/* A matrix as BLAS takes it: elements of a row, or of a column, next to each other. */
+/* A matrix for BLAS: the elements of a row, or of a column, are adjacent. */
 typedef struct blas_matrix {
     const REAL *data;
     CBLAS_TRANSPOSE transpose;
     int64_t stride;
 } blas_matrix;
 
-/* x [rows, columns] as it lies, or else copied to *copy, which moves on. */
+/* x [rows, columns] in place, or else copied to *copy, which is advanced. */
 static blas_matrix blas_operand(gemm_matrix x, int64_t rows, int64_t columns, REAL **copy)
 {
     if (x.column == 1 && x.row >= columns && x.row <= INT_MAX) {
@@ -98,7 +98,7 @@ void GD_REAL_NAME(gd_gemm_blas)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matr
 #pragma omp parallel num_threads(threads)
     {
 #ifdef _OPENMP
-        /* For each thread of this region alone: a BLAS that uses OpenMP must start no others. */
+        /* For each thread of this region only: a BLAS that uses OpenMP must not start more. */
         omp_set_num_threads(1);
 #endif
 #pragma omp for schedule(static)
@@ -125,7 +125,7 @@ size_t GD_REAL_NAME(gd_gemm_blas_scratch)(int64_t M, int64_t N, int64_t K)
     return 0;
 }
 
-/* Never called: without a BLAS, gemm does not come here. */
+/* Never called without a BLAS. */
 void GD_REAL_NAME(gd_gemm_blas)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b, int64_t M,
                                 int64_t N, int64_t K, bool accumulate, void *scratch, int threads)
 {

@@ -1,9 +1,8 @@
 /* gemm_cpu.c - matrix products of any size, from tiles (tile.h), or by BLAS.
  *
- * A tile wants the rows of b close together, and the TILE_ROWS elements of a's column k within
- * reach. Where the strides are otherwise they are copied into that order first ("packed"), in
- * pieces that stay in the caches (Goto & van de Geijn 2008, "Anatomy of high-performance matrix
- * multiplication"):
+ * A tile needs the rows of b close together, and the TILE_ROWS elements of a's column k adjacent.
+ * With other strides they are copied into that order first ("packed"), in pieces that stay in the
+ * caches (Goto & van de Geijn 2008, "Anatomy of high-performance matrix multiplication"):
  *
  *     for each K_BLOCK terms of the sums
  *       for as many columns of b as PACK_LIMIT holds:        pack b     second level cache
@@ -13,11 +12,11 @@
  *               tile_rows
  *
  * Each thread takes a range of rows of c (of columns, where there are few rows) and packs b for
- * itself. That is more copying than packing once for all, and yet faster: the copy stays in the
+ * itself. That is more copying than packing once for all threads, but faster: the copy stays in the
  * thread's own cache, and no thread waits for another. And neighbouring rows of an activation stay
  * with one thread from op to op.
  *
- * The bits of c[i, j] depend on where K is cut, and that depends on sizes and strides alone.
+ * The bits of c[i, j] depend on where K is split, which depends only on sizes and strides.
  */
 #include "gemm.h"
 #include "stream.h"
@@ -28,8 +27,8 @@ enum {
     K_CHUNK = 128,        /* with TILE_COLUMNS of b, and ROWS of a: in the first level cache */
     ROWS = 64,            /* a multiple of TILE_ROWS */
     PACK_LIMIT = 1 << 18, /* elements of b packed at a time: in the second level cache */
-    PIECE = 384,          /* terms of a sum that is taken in pieces, at least ... */
-    PIECES = 8            /* ... and in how many pieces at most */
+    PIECE = 384,          /* least terms of a piece of a sum */
+    PIECES = 8            /* most pieces of a sum */
 };
 
 typedef struct product {
@@ -120,19 +119,20 @@ static void panel_rows(int64_t m, int64_t n, REAL *c, int64_t c_row, const REAL 
     }
 }
 
-/* Whether b's rows can be used where they lie: packed, and few enough to stay in the cache. */
+/* Whether b's rows can be used in place: packed, and few enough to stay in the cache. */
 static bool b_in_place(const product *p)
 {
     return p->b.column == 1 && p->N * gd_min64(p->K, 2 * PACK_LIMIT) <= 2 * PACK_LIMIT;
 }
 
-/* Columns n0 to n1 and terms k0 to k1 of rows m0 to m1. `packed` holds what pack_columns left. */
+/* Columns n0 to n1 and terms k0 to k1 of rows m0 to m1. `packed` holds the result of
+ * pack_columns. */
 static void multiply_block(const product *p, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
                            int64_t k0, int64_t k1, const REAL *packed)
 {
     REAL a_packed[ROWS * K_CHUNK] __attribute__((aligned(VECTOR_BYTES)));
     bool in_place = b_in_place(p);
-    /* Rows of b far apart share few sets of the cache: take fewer of them at a time. */
+    /* Distant rows of b share few cache sets: use fewer of them at a time. */
     int64_t chunk = in_place && p->a.column != 1 ? K_CHUNK / 2 : K_CHUNK;
     for (int64_t i = m0; i < m1; i += ROWS) {
         int64_t m = gd_min64(ROWS, m1 - i);
@@ -192,8 +192,8 @@ static void multiply(const product *p, int64_t m0, int64_t m1, int64_t n0, int64
 /* ---- All of it ---------------------------------------------------------------------------- */
 
 /* Whether the product is BLAS's: beyond the sizes at which the tiles were measured against it and
- * found faster (README.md), and wherever the compiler was not told of wide vectors, while a BLAS
- * looks for them when it runs. */
+ * found faster (README.md), and if the code is not compiled for wide vectors, which a BLAS detects
+ * at run time. */
 static bool by_blas(int64_t M, int64_t N, int64_t K)
 {
 #ifdef GD_HAVE_BLAS
@@ -210,8 +210,8 @@ static int64_t packed_elements(int64_t N, int64_t K)
     return gd_min64(K, K_BLOCK) * gd_min64(packed_columns(K), gd_round_up(N, LANES));
 }
 
-/* A long sum into a small c, as the gradient of a weight is, is taken in pieces of this many terms,
- * whatever the number of threads. */
+/* A long sum into a small c, such as the gradient of a weight, is divided into pieces of this many
+ * terms, for any number of threads. */
 static int64_t piece_length(int64_t M, int64_t N, int64_t K)
 {
     int64_t pieces = M * N <= PACK_LIMIT ? gd_min64(K / PIECE, PIECES) : 1;

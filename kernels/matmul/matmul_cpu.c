@@ -45,9 +45,9 @@ static int64_t dot_position(int dims, const int64_t *index, const int64_t *step)
     return at;
 }
 
-/* Makes fewer and larger products of it. Where all share one b and the rows of one c and a follow
- * those of the one before, they are one product of more rows; where they are summed and the terms
- * follow each other, one longer sum. */
+/* Merges products into fewer and larger ones. If all share one b, and the rows of each c and a
+ * follow those of the one before, they are one product with more rows; if they are summed and the
+ * terms follow each other, one longer sum. */
 static void merge_dimensions(family *f)
 {
     for (int d = f->over.dims - 1; d >= 0; d--) {

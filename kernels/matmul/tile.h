@@ -2,15 +2,15 @@
  *
  *     c [m, n] (+)= a [m, K] b [K, n],    m <= TILE_ROWS, n = LANES, 2 LANES or 3 LANES
  *
- * Everything fast in matmul, linear and attention ends here. For each k the tile loads row k of b,
+ * matmul, linear and attention spend their time here. For each k the tile loads row k of b,
  * up to three vectors, and for each row i of a broadcasts a[i, k], multiplies and adds. The sums,
  * up to 8 x 3 vectors, stay in registers over the whole of K: of AVX-512's 32 registers that
  * leaves enough for b and a, and so many independent sums hide the latency of a multiply-add (4
  * cycles, two started in each). Per k it is 24 multiply-adds to 3 + 8 loads, so that arithmetic is
  * the limit, not the cache.
  *
- * Every c[i, j] is one sum over k in order, whichever tile it falls into: how the rows and columns
- * of a product are cut changes no bit of it. Only where K is cut matters.
+ * Every c[i, j] is one sum over k in order, in any tile: how the rows and columns of a product are
+ * divided changes no bit of it. Only the division of K matters.
  */
 #ifndef GRADUS_TILE_H
 #define GRADUS_TILE_H
@@ -24,7 +24,7 @@ enum {
 };
 
 /* The strides are a's between rows and columns, and c's and b's between rows. `a` packed by
- * columns, with a_row = 1 and a_column = TILE_ROWS, has loops of its own. */
+ * columns, with a_row = 1 and a_column = TILE_ROWS, has its own loops. */
 typedef void tile_function(REAL *c, int64_t c_row, const REAL *a, int64_t a_row, int64_t a_column,
                            const REAL *b, int64_t b_row, int64_t K, bool accumulate);
 

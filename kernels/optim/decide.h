@@ -27,8 +27,8 @@ GD_DECIDE void gd_adapt_scale(gd_loss_scale *scale, bool overflowed)
     }
 }
 
-/* A loss that is finite while its gradient is not may be too large a scale. `fault`: an op found an
- * index out of range, and its output means nothing. */
+/* If the loss is finite and its gradient is not, the scale may be too large. `fault`: an op found
+ * an index out of range, and its output is invalid. */
 GD_DECIDE gd_update_outcome gd_outcome_of(const gd_update_state *s, bool measured, double norm,
                                           bool fault)
 {
@@ -39,8 +39,8 @@ GD_DECIDE gd_update_outcome gd_outcome_of(const gd_update_state *s, bool measure
     return s->scale.factor > 1 ? GD_UPDATE_OVERFLOWED : GD_UPDATE_NOT_FINITE;
 }
 
-/* Decides on update s->decided. The norm is that of the gradients once the loss scale is taken away;
- * both factors, one a power of two, are one product for the kernels that update. */
+/* Decides on update s->decided. The norm is that of the gradients without the loss scale; both
+ * factors, one a power of two, are one product for the update kernels. */
 GD_DECIDE void gd_decide(gd_update_state *s, gd_update_slot *slots, const gd_update_rule *rule,
                          bool fault)
 {

@@ -1,8 +1,8 @@
 /* master.c - float32 masters of parameters in 16 bits.
  *
- * bfloat16 has 8 bits of mantissa: beside 1 its numbers are 1/128 apart, and an update of 1/1000
- * would be rounded away, every time. So updates go to a float32 copy, the master, and what the ops
- * read is the master rounded (Micikevicius et al. 2018, arXiv:1710.03740). */
+ * bfloat16 has 8 bits of mantissa: near 1 its numbers are 1/128 apart, and an update of 1/1000
+ * would always be rounded away. So updates go to a float32 copy, the master, and the ops read the
+ * rounded master (Micikevicius et al. 2018, arXiv:1710.03740). */
 #include "optim/optim.h"
 
 #include "copy/convert.h"
@@ -15,7 +15,7 @@ static char *rounded_at(gd_rounded rounded, int64_t start)
     return (char *)rounded.data + (size_t)start * sizeof(uint16_t);
 }
 
-/* Loops over pieces, so that what is widened stays in the cache. Compared as numbers: a master of 0
+/* Loops over pieces, so that widened values stay in the cache. Compared as numbers: a master of 0
  * and a parameter of -0 agree. */
 void gd_master_follow(float *master, gd_rounded rounded, int64_t start, int64_t n)
 {

@@ -1,4 +1,4 @@
-/* optim.c - the optimizer updates that the core asks for (src/services.h). */
+/* optim.c - the optimizer updates of the core (src/services.h). */
 #include "kernel.h"
 
 #include "copy/convert.h"

@@ -1,13 +1,13 @@
 /* optim_cpu.c - SGD and AdamW on packed arrays of REAL, in blocks (kernel.h says why).
  *
- * What does not change from element to element is computed once, in double. Only float has
- * parameters in 16 bits beside it. */
+ * Values that are the same for all elements are computed once, in double. Only float may have
+ * 16-bit parameters. */
 #include "kernel.h"
 
 #include "optim/optim.h"
 #include "stream.h"
 
-/* As gd_params_scale_grads rounds it, so that the bits do not depend on who scales. */
+/* Rounded as in gd_params_scale_grads, so that both give the same bits. */
 static inline REAL scaled(REAL grad, double factor)
 {
     return (REAL)(grad * factor);
@@ -55,7 +55,7 @@ void GD_REAL_NAME(gd_sgd)(void *w, void *v, const void *g, gd_rounded rounded, i
     }
 }
 
-/* What is the same for every element. With
+/* The same for every element. With
  *   rate = lr / (1 - beta1^t),  scale = 1 / sqrt(1 - beta2^t)
  * the update is  w = (1 - lr wd) w - rate m / (scale sqrt(v) + eps). */
 typedef struct adamw_factors {
@@ -88,8 +88,8 @@ static void adamw_block(REAL *restrict w, REAL *restrict m, REAL *restrict v,
     }
 }
 
-/* The whole model passes by once a step, from memory and from the caches of other threads: it is
- * called in some blocks ahead. */
+/* The whole model is read once a step, from memory and from the caches of other threads: it is
+ * prefetched some blocks ahead. */
 void GD_REAL_NAME(gd_adamw)(void *w, void *m, void *v, const void *g, gd_rounded rounded, int64_t n,
                             const gd_adamw_rule *rule, const gd_update_state *state, int threads)
 {

@@ -1,13 +1,13 @@
 /* numbers.h - one random word, or two, into a uniform number of type REAL; two or four into a pair
  * of normal ones.
  *
- * The same words must give the same bits on every machine and every device, so nothing here is
- * left to a library's log or sin, nor to the compiler's choice of fusing a product with a sum: it
- * is additions, products, one division, one square root and explicit fused multiply-adds, each of
- * which IEEE 754 defines to the last bit.
+ * The same words must give the same bits on every machine and every device, so this uses neither a
+ * library's log or sin, nor products and sums that a compiler may fuse: only additions, products,
+ * one division, one square root and explicit fused multiply-adds, each of which IEEE 754 defines to
+ * the last bit.
  *
- * Whoever includes this has defined REAL, GD_MATH and, for double, GD_REAL_DOUBLE (kernel.h);
- * random.cu does so twice, in a namespace for each type. Hence no include guard. */
+ * The including file defines REAL, GD_MATH and, for double, GD_REAL_DOUBLE (kernel.h); random.cu
+ * does so twice, in a namespace for each type, so there is no include guard. */
 
 #ifdef __CUDACC__
 #define GD_NUMBERS __device__ static inline
@@ -50,8 +50,8 @@ GD_NUMBERS BITS gd_wide(const uint32_t *words)
 }
 #endif
 
-/* low + range * u for u in [0, 1) from one number's words. Rounding may carry the sum up to the
- * upper end, which does not belong to the interval: then it is `last`, the number before it. */
+/* low + range * u for u in [0, 1) from one number's words. Rounding may carry the sum to the upper
+ * end, which is not in the interval: then it is `last`, the number before it. */
 GD_NUMBERS REAL gd_uniform_number(const uint32_t *words, REAL low, REAL range, REAL last)
 {
     const REAL unit = 1 / (REAL)((BITS)1 << UNIFORM_BITS);

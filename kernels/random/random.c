@@ -1,12 +1,12 @@
-/* random.c - the random fills that the core asks for (src/services.h), in pieces.
+/* random.c - the random fills of the core (src/services.h), in pieces.
  *
- * Word i of the stream depends on i alone, so pieces of any size may be made by any thread. */
+ * Word i of the stream depends on i alone, so any thread may compute any piece. */
 #include "kernel.h"
 
 #include "random/philox.h"
 #include "random/random.h"
 
-/* Elements made at a time: their words and values stay in the first-level cache. */
+/* Elements computed at a time: their words and values stay in the first-level cache. */
 #define PIECE 1024
 
 void gd_philox_words(uint64_t seed, uint64_t subsequence, uint64_t offset, int64_t count,
@@ -31,8 +31,8 @@ void gd_philox_words(uint64_t seed, uint64_t subsequence, uint64_t offset, int64
     }
 }
 
-/* Makes n values of a real type from `words_each` words per value and puts them where they
- * belong; 16-bit types are rounded from float. */
+/* Computes n values of a real type from `words_each` words per value and stores them; 16-bit types
+ * are rounded from float. */
 typedef void (*from_words)(void *y, const uint32_t *words, int64_t n, double a, double b);
 
 static void fill(void *dst, gd_dtype dtype, int64_t n, from_words make, double a, double b,
@@ -43,7 +43,7 @@ static void fill(void *dst, gd_dtype dtype, int64_t n, from_words make, double a
 #pragma omp parallel for schedule(static) num_threads(gd_threads_for(gd_context_threads(ctx), n))
     for (int64_t p = 0; p < pieces; p++) {
         uint32_t words[2 * PIECE];
-        double values[PIECE]; /* of the made type, at most a double each */
+        double values[PIECE]; /* of the computed type, at most a double each */
         const int64_t start = p * PIECE, count = gd_min64(PIECE, n - start);
         /* Normal values come in pairs. */
         const int64_t word_count = (count + count % 2) * words_each;
@@ -98,8 +98,8 @@ static uint64_t below(uint32_t r_low, uint32_t r_high, uint64_t n)
 }
 
 /* Fisher-Yates, inside out: before step i the first i places hold a random order of 0 .. i-1; i
- * goes to a random place j <= i, and what stood there to place i. One thread: every step depends
- * on the one before it. */
+ * goes to a random place j <= i, and its previous content to place i. One thread: every step
+ * depends on the one before it. */
 void gd_permutation_cpu(int32_t *dst, int64_t n, uint64_t seed, uint64_t offset, gd_context *ctx)
 {
     (void)ctx;

@@ -1,5 +1,5 @@
-/* random.h - what the files of this folder share: the services of random.c (src/services.h) cut
- * an array into pieces, fetch each piece's words, and hand both to a function of random_cpu.c,
+/* random.h - shared by the files of this folder: the services of random.c (src/services.h) divide
+ * an array into pieces, compute each piece's words, and pass both to a function of random_cpu.c,
  * which exists for float and for double. */
 #ifndef GRADUS_KERNELS_RANDOM_H
 #define GRADUS_KERNELS_RANDOM_H

@@ -183,7 +183,7 @@ gd_tensor *gd_mean(gd_tensor *x, const int *axes, int count, bool keep_dims)
     return reduce(&gd_op_mean, x, axes, count, keep_dims);
 }
 
-/* sum((x - mean)^2) / (n - correction), in two passes: the mean of squares less the square of the
+/* sum((x - mean)^2) / (n - correction), in two passes: the mean of squares minus the square of the
  * mean would cancel far from 0. */
 gd_tensor *gd_var(gd_tensor *x, const int *axes, int count, double correction, bool keep_dims)
 {

@@ -1,11 +1,11 @@
-/* reduce.h - what the records and the kernels of the reductions share. */
+/* reduce.h - shared by the records and the kernels of the reductions. */
 #ifndef GRADUS_REDUCE_H
 #define GRADUS_REDUCE_H
 
 #include "gradus/autograd.h"
 
 typedef struct gd_reduce_args {
-    bool all; /* over all axes; then `axes` is not looked at */
+    bool all; /* over all axes; then `axes` is ignored */
     bool keep_dims;
     int count;
     int axes[GD_MAX_DIMS]; /* [count], negative: from the end */

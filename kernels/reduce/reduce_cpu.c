@@ -1,6 +1,6 @@
 /* reduce_cpu.c - the CPU kernels of sum, mean, max and logsumexp.
  *
- * Below, `result` stands for anything of the shape of y with the reduced axes kept at size 1. Over
+ * Below, `result` is any array of the shape of y with the reduced axes kept at size 1. Over
  * the shape of x it is a broadcast operand: its strides along the reduced axes are 0. */
 #include "reduce/reduce.h"
 #include "reduce/reduction.h"
@@ -87,8 +87,8 @@ static void exp_row(REAL *out, bool add, const REAL *x, const REAL *shift, const
 }
 
 /* ln(sum e^x) = m + ln(sum e^(x - m)). With m = max x no term is above 1, and one is 1: neither
- * overflow nor ln(0). An infinite maximum is no shift (inf - inf is NaN); with m = 0 instead, the
- * exponentials give the right infinity by themselves. */
+ * overflow nor ln(0). An infinite maximum cannot be subtracted (inf - inf is NaN); with m = 0
+ * instead, the exponentials give the right infinity. */
 gd_status GD_REAL_NAME(logsumexp_forward)(const gd_call *call)
 {
     const result_layout layout = layout_of_result(call);
@@ -106,7 +106,7 @@ gd_status GD_REAL_NAME(logsumexp_forward)(const gd_call *call)
 /* ---- Backward ----------------------------------------------------------------------------- */
 
 /* dx = row(share, x, y), where share [result] is repeated along the reduced axes; so is y. x and y
- * are NULL where the row does not look at them. */
+ * are NULL if the row does not use them. */
 static void spread(const gd_call *call, const result_layout *layout, gd_row_function *row,
                    const REAL *share, const REAL *x, const REAL *y)
 {
@@ -206,8 +206,8 @@ static void softmax_row(REAL *dx, bool add, const REAL *dy, const REAL *x, const
     }
 }
 
-/* dy/dx_j = e^(x_j) / sum e^x = e^(x_j - y): the softmax. Where y is -inf all x are, and none has
- * an influence: 0, not the NaN of inf - inf. */
+/* dy/dx_j = e^(x_j) / sum e^x = e^(x_j - y): the softmax. If y is -inf all x are, and none has an
+ * influence: 0, not the NaN of inf - inf. */
 gd_status GD_REAL_NAME(logsumexp_backward)(const gd_call *call)
 {
     if (!call->dinput[0]) return GD_OK;

@@ -1,8 +1,8 @@
 /* reduction.h - sums and maxima over some axes, for the reductions and for the gradients of
  * operands that were broadcast.
  *
- * Both are one problem. y = a + b with b [N] repeated over the rows of y [M, N] has db = the sum
- * of dy over the rows; and sum(x) over the rows has dx = dy repeated over them. Seen as a walk
+ * Both are the same problem. y = a + b with b [N] repeated over the rows of y [M, N] has db = the
+ * sum of dy over the rows; and sum(x) over the rows has dx = dy repeated over them. Seen as a walk
  * (walk.h) over the large shape, the result is an operand with stride 0 along the axes to reduce:
  *
  *     result[kept] = sum over the reduced axes of  term(operand 1, operand 2, operand 3)
@@ -17,14 +17,14 @@ typedef void gd_row_function(REAL *out, bool add, const REAL *a, const REAL *b, 
                              int64_t n);
 
 typedef struct gd_reduction {
-    gd_walk walk; /* operand 0: the result, packed; 1 to 3: those that are read */
+    gd_walk walk;                       /* operand 0: the result, packed; 1 to 3: the inputs */
     const REAL *data[GD_WALK_OPERANDS]; /* [0] is not used */
     gd_row_function *term;              /* NULL: the term is operand 1 itself */
     bool max;                           /* the largest term (NaN if there is one), not the sum */
 } gd_reduction;
 
-/* The results, packed, in scratch of the call; summed in double. Over nothing: 0, or -inf for max.
- * NULL, and the error set, if there is no memory. */
+/* The results, packed, in temporary memory of the call; summed in double. Over no elements: 0, or
+ * -inf for max. NULL, with the error set, if there is no memory. */
 const double *GD_REAL_NAME(gd_reduce)(const gd_call *call, const gd_reduction *reduction);
 
 /* dx = (add ? dx : 0) + the results, rounded once; dx is packed. */

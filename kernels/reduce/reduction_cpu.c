@@ -2,11 +2,11 @@
 #include "reduce/reduction.h"
 
 /* The walk is split in three: the outer axes that are kept, the outer axes that are reduced, and
- * the innermost axis, which runs in a plain loop. If that one is kept, a vector of results is
- * carried from row to row; if it is reduced, each row gives one number.
+ * the innermost axis, which is a plain loop. If that one is kept, a vector of results is
+ * accumulated over the rows; if it is reduced, each row gives one number.
  *
  * A task is a group of places of `kept`, one strip of columns, and one share of the terms. Shares
- * of one result are put together in order at the end. */
+ * of one result are combined in order at the end. */
 typedef struct plan {
     const gd_reduction *reduction;
     gd_walk kept, reduced;
@@ -31,8 +31,8 @@ static gd_walk select_axes(const gd_walk *walk, bool kept)
     return selected;
 }
 
-/* All numbers depend on the sizes alone. The terms are shared out where results are few, so that
- * all threads have work. */
+/* All numbers depend only on the sizes. The terms are divided if there are few results, so that all
+ * threads have work. */
 static plan make_plan(const gd_reduction *reduction)
 {
     plan p = {.reduction = reduction};
@@ -84,7 +84,7 @@ static double sum_along(const REAL *term, int64_t n)
     return sum;
 }
 
-/* A maximum by comparisons loses NaN, so NaN is looked for beside it. */
+/* A maximum by comparisons loses NaN, so NaN is checked separately. */
 static double max_along(const REAL *term, int64_t n)
 {
     REAL max = -(REAL)INFINITY;

@@ -1,5 +1,5 @@
-/* rope.c - the ops: rotary position embedding, of one tensor (rope) and of the queries and keys in
- * the product that holds queries, keys and values (rope_qkv). README.md has the derivation. */
+/* rope.c - the ops: rotary position embedding, of one tensor (rope), and of the queries and keys in
+ * a product of queries, keys and values (rope_qkv). README.md has the derivation. */
 #include "rope/rope.h"
 
 GD_KERNEL(rope_forward)
@@ -24,7 +24,7 @@ static gd_status check_args(const gd_call *call, const gd_rope_args *args)
     if (!(args->base > 0)) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "base is %g, wanted more than 0", args->base);
     }
-    const int64_t last = INT64_C(1) << 53; /* beyond, a double does not have them all */
+    const int64_t last = INT64_C(1) << 53; /* beyond, not every whole number is a double */
     if (args->position < 0 || args->position > last) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "position is %lld, wanted 0 to %lld",
                             (long long)args->position, (long long)last);
@@ -127,7 +127,7 @@ static const gd_case rope_qkv_cases[] = {
 
 const gd_op gd_op_rope_qkv = {
     .name = "rope_qkv",
-    .formula = "q, k and v out of qkv, q and k turned as by rope",
+    .formula = "q, k and v from qkv, q and k rotated as by rope",
     .inputs = 1,
     .input_names = {"qkv"},
     .outputs = 3,

@@ -1,4 +1,4 @@
-/* rope.h - what rope and rope_qkv share: their arguments, and the heads that they turn. */
+/* rope.h - shared by rope and rope_qkv: their arguments, and the heads that they rotate. */
 #ifndef GRADUS_ROPE_H
 #define GRADUS_ROPE_H
 
@@ -12,17 +12,17 @@ typedef struct gd_rope_qkv_args {
     int64_t kv_heads;
 } gd_rope_qkv_args;
 
-/* Heads on their way from one tensor to another, both [B, T, heads, 2 * pairs] of any strides, in
- * elements; the last stride of `to` is 1. `from` NULL stands for zeros. */
+/* Heads to move from one tensor to another, both [B, T, heads, 2 * pairs] of any strides, in
+ * elements; the last stride of `to` is 1. `from` NULL means zeros. */
 typedef struct rope_heads {
     void *to;
     const void *from;
     int64_t to_stride[3], from_stride[4], heads;
-    bool turned; /* by the angles; false: they pass as they are */
-    bool add;    /* to what `to` holds */
+    bool turned; /* rotated by the angles; false: copied */
+    bool add;    /* add to `to` */
 } rope_heads;
 
-/* All that a call moves. */
+/* The whole call. */
 enum { ROPE_PARTS = 3 };
 typedef struct rope_pass {
     rope_heads part[ROPE_PARTS];

@@ -7,7 +7,7 @@ typedef struct tables {
     REAL *cosine, *sine; /* [T, D/2] */
 } tables;
 
-/* Every angle, from double: one of thousands of radians has no digits to lose in float. */
+/* Every angle, computed in double: in float one of thousands of radians would lose its fraction. */
 static bool fill_tables(const gd_call *call, const rope_pass *pass, tables *t)
 {
     const int64_t rows = pass->positions, pairs = pass->pairs;
@@ -24,7 +24,7 @@ static bool fill_tables(const gd_call *call, const rope_pass *pass, tables *t)
     for (int64_t row = 0; row < rows; row++) {
         double position = (double)(pass->angles.position + row);
         REAL *cosine = t->cosine + row * pairs, *sine = t->sine + row * pairs;
-        /* Two loops: in one the compiler would make a sincos of the pair, which has no vector
+        /* Two loops: in one the compiler would merge the pair to sincos, which has no vector
          * version. */
 #pragma omp simd
         for (int64_t i = 0; i < pairs; i++) cosine[i] = (REAL)cos(position * rate[i]);
@@ -60,7 +60,7 @@ static void turn_any(REAL *to, const REAL *from, int64_t step, const REAL *cosin
     }
 }
 
-/* A head that is not turned; from NULL: zeros. */
+/* A head that is not rotated; from NULL: zeros. */
 static void pass_on(REAL *to, const REAL *from, int64_t step, int64_t width, bool add)
 {
     for (int64_t i = 0; i < width; i++) {
@@ -112,7 +112,7 @@ gd_status GD_REAL_NAME(rope_forward)(const gd_call *call)
     return rotate(call, false);
 }
 
-/* The transpose of a rotation turns the other way. */
+/* The transpose of a rotation is the inverse rotation. */
 gd_status GD_REAL_NAME(rope_backward)(const gd_call *call)
 {
     return call->dinput[0] ? rotate(call, true) : GD_OK;

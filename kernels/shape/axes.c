@@ -11,7 +11,7 @@ GD_KERNEL(slice_backward)
 GD_KERNEL(concat_forward)
 GD_KERNEL(concat_backward)
 
-/* An axis from the user, negative ones counted from the end; false, and the error set, if x has no
+/* An axis from the user, negative ones counted from the end; false, with the error set, if x has no
  * such axis. */
 static bool resolve_axis(const char *op, const gd_tensor *x, int *axis)
 {
@@ -352,7 +352,7 @@ gd_tensor *gd_stack(gd_tensor *const *x, int count, int axis)
     if (!x || count < 1 || !x[0]) return NULL;
     gd_tensor *few[FEW], *sum = NULL;
     const int place = axis < 0 ? axis + gd_tensor_ndim(x[0]) + 1 : axis;
-    for (int i = 0; i < count; i += FEW) { /* joined in groups, so that any number will do */
+    for (int i = 0; i < count; i += FEW) { /* joined in groups, to allow any number */
         int n = 0;
         for (; n < FEW && i + n < count; n++) few[n] = gd_unsqueeze(x[i + n], axis);
         gd_tensor *group = gd_concat(few, n, place);

@@ -40,7 +40,8 @@ static gd_status reshape_shape(const gd_call *call, gd_spec *output, gd_spec *sa
                                  : "the shape's other dimensions do not divide");
 }
 
-/* The shape with -1 filled in. Without elements the sizes need have no product, and -1 is 0. */
+/* The shape with -1 filled in. Without elements the product of the sizes is not used, and -1 is
+ * 0. */
 static void resolved_shape(const gd_call *call, int64_t *shape)
 {
     const gd_shape_args *args = call->args;
@@ -53,8 +54,8 @@ static void resolved_shape(const gd_call *call, int64_t *shape)
     }
 }
 
-/* x's dimensions as few runs as possible, last one first: a run is one arithmetic progression of
- * `size` elements, `stride` apart. Returns their number. */
+/* x's dimensions as the fewest possible runs, last one first: a run is one arithmetic progression
+ * of `size` elements, `stride` apart. Returns their number. */
 static int runs_of(const gd_tensor *x, int64_t *size, int64_t *stride)
 {
     const int64_t *shape = gd_tensor_shape(x), *strides = gd_tensor_strides(x);
@@ -160,7 +161,7 @@ const gd_op gd_op_contiguous = {
 
 gd_tensor *gd_contiguous(gd_tensor *x)
 {
-    /* A tensor that is freed, or comes after an error, goes the long way, where that is noticed. */
+    /* A freed tensor, or one after an error, takes the general path, which checks for that. */
     bool there = x && !gd_error(gd_tensor_context(x)) && (gd_tensor_data(x) || !gd_tensor_count(x));
     if (there && gd_tensor_is_contiguous(x)) return x;
     return gd_apply(&gd_op_contiguous, &x, 1, NULL);

@@ -1,4 +1,4 @@
-/* shape.h - what the ops of this folder keep of their arguments. */
+/* shape.h - the arguments of the ops in this folder. */
 #ifndef GRADUS_SHAPE_H
 #define GRADUS_SHAPE_H
 
@@ -10,7 +10,7 @@ typedef struct gd_shape_args {
     int64_t shape[GD_MAX_DIMS];
 } gd_shape_args;
 
-/* Copies a user's shape into args; false, and the error set, where there is none to copy. */
+/* Copies a user's shape into args; false, with the error set, if it is invalid. */
 static inline bool gd_shape_args_set(gd_shape_args *args, const char *op, const gd_tensor *x,
                                      int ndim, const int64_t *shape)
 {

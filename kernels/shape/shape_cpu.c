@@ -1,7 +1,7 @@
 /* shape_cpu.c - the forwards and backwards of the ops that move elements without changing them.
  *
- * Each element of y is some element of x. So the backward sends each element of dy to where its
- * value came from, and adds up where an element of x went to several places (expand) :
+ * Each element of y is some element of x. So the backward moves each element of dy to the place of
+ * its value in x, and sums if an element of x has several copies (expand):
  *
  *     dx[j] = sum over all i with y[i] = x[j] of dy[i]
  *
@@ -28,7 +28,7 @@ static void add_window(window dst, window src, gd_context *ctx)
     }
 }
 
-/* dst = src, or dst += src where asked. */
+/* dst = src, or dst += src with `add`. */
 static void move(window dst, window src, bool add, gd_context *ctx)
 {
     if (add)
@@ -52,8 +52,8 @@ gd_status GD_REAL_NAME(same_order_forward)(const gd_call *call)
     return GD_OK;
 }
 
-/* The CPU computes 16-bit types in float32 and rounds what comes out. Whole numbers do not all fit
- * into float32, and rounding twice is not rounding once: they go to the 16-bit type first. */
+/* The CPU computes 16-bit types in float32 and rounds what comes out. Not all whole numbers fit
+ * into float32, and rounding twice would be wrong: they are converted to the 16-bit type first. */
 gd_status GD_REAL_NAME(cast_forward)(const gd_call *call)
 {
     const gd_cast_args *args = call->args;
@@ -95,8 +95,8 @@ gd_status GD_REAL_NAME(permute_forward)(const gd_call *call)
     return GD_OK;
 }
 
-/* dx, seen in y's order, is dy. To be added, dy is brought to dx's order first: a transposition is
- * fast as a copy only. */
+/* dx, in y's order, is dy. For an addition dy is first copied to dx's order: only the copy has a
+ * fast transposition. */
 gd_status GD_REAL_NAME(permute_backward)(const gd_call *call)
 {
     const gd_permute_args *args = call->args;
@@ -126,7 +126,7 @@ gd_status GD_REAL_NAME(slice_forward)(const gd_call *call)
     return GD_OK;
 }
 
-/* What the slice left out gets no gradient: zeros around dy. */
+/* Elements outside the slice get no gradient: zeros around dy. */
 gd_status GD_REAL_NAME(slice_backward)(const gd_call *call)
 {
     const gd_slice_args *args = call->args;

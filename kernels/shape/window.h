@@ -1,11 +1,11 @@
-/* window.h - windows on packed memory, the shape and strides that walk through part of it: what the
- * kernels of this folder copy from and to, on every device. */
+/* window.h - windows on packed memory, with a shape and strides: the sources and targets of this
+ * folder's kernels, on every device. */
 #ifndef GRADUS_SHAPE_WINDOW_H
 #define GRADUS_SHAPE_WINDOW_H
 
 #include "shape/shape.h"
 
-/* What is only moved may be whole numbers too; gradients, which are added, are real. */
+/* Data that is only moved may be whole numbers too; gradients, which are added, are real. */
 typedef struct window {
     void *data;
     gd_dtype dtype;

@@ -66,7 +66,7 @@ const gd_op gd_op_log_softmax = {
     .case_count = sizeof softmax_cases / sizeof *softmax_cases,
 };
 
-/* An axis that x does not have stays as it was given, for the message. */
+/* An axis that x does not have is left unchanged, for the message. */
 static gd_tensor *along(const gd_op *op, gd_tensor *x, int axis)
 {
     int ndim = gd_tensor_ndim(x);

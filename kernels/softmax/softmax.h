@@ -1,4 +1,4 @@
-/* softmax.h - what softmax and log_softmax keep of their arguments. */
+/* softmax.h - the arguments of softmax and log_softmax. */
 #ifndef GRADUS_SOFTMAX_H
 #define GRADUS_SOFTMAX_H
 

@@ -1,7 +1,7 @@
 /* softmax_cpu.c - the CPU kernels of softmax and log_softmax.
  *
- * x is seen as [outer, N, inner] with the axis in the middle. A task is one outer index and up to
- * COLUMNS inner ones: its columns run side by side through the loops, so that memory is read in
+ * x is treated as [outer, N, inner] with the axis in the middle. A task is one outer index and up
+ * to COLUMNS inner ones: its columns are processed together in the loops, so that memory is read in
  * order for every axis. With inner = 1 a task is a row, and the loops run along it instead. */
 #include "softmax/softmax.h"
 #include "softmax/sum_exp.h"

@@ -1,17 +1,18 @@
-/* sum_exp.h - what every softmax begins with: the maximum of a row and the sum of its exponentials.
+/* sum_exp.h - the first step of every softmax: the maximum of a row and the sum of its
+ * exponentials.
  *
  *     log(sum_i exp(x_i)) = max + log(sum_i exp(x_i - max))
  *
  * On the right no exponential exceeds 1 and one of them is 1: neither overflow nor log(0). The two
- * parts are kept apart, since far from zero their sum, once rounded, would lose what tells the
- * elements of the row apart. */
+ * parts are kept separate, since far from zero their rounded sum would lose the differences between
+ * the elements of the row. */
 #ifndef GRADUS_SUM_EXP_H
 #define GRADUS_SUM_EXP_H
 
 #include "kernel.h"
 #include "vector_math.h"
 
-/* Returns sum_i exp(x_i - *max), which lies between 1 and n. A NaN is not the maximum, but makes
+/* Returns sum_i exp(x_i - *max), which lies between 1 and n. NaN is never the maximum, but makes
  * the sum NaN. */
 static inline double gd_sum_exp(const REAL *x, int64_t n, REAL *max)
 {

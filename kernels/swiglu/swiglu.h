@@ -1,4 +1,4 @@
-/* swiglu.h - where gate and up lie: in two tensors, or in the halves of the rows of one. */
+/* swiglu.h - the layout of gate and up: two tensors, or the halves of the rows of one. */
 #ifndef GRADUS_SWIGLU_H
 #define GRADUS_SWIGLU_H
 
@@ -7,7 +7,7 @@
 /* Rows of n elements; those of gate and up, and of their gradients, begin `step` elements apart. */
 typedef struct swiglu_rows {
     int64_t rows, n, step;
-    bool halves; /* up lies n elements behind gate */
+    bool halves; /* up is n elements after gate */
 } swiglu_rows;
 
 static inline swiglu_rows swiglu_rows_of(const gd_call *call)

@@ -13,7 +13,7 @@ static inline REAL sigmoid(REAL z)
 
 #define LIMIT ((REAL)1000)
 
-/* Where sigmoid(z) is 0, silu(z) = z sigmoid(z) is 0 too, and not the NaN of -inf * 0. */
+/* If sigmoid(z) is 0, silu(z) = z sigmoid(z) is 0 too, not the NaN of -inf * 0. */
 static inline REAL within(REAL z)
 {
     return z < -LIMIT ? -LIMIT : z;
@@ -84,7 +84,7 @@ gd_status GD_REAL_NAME(swiglu_backward)(const gd_call *call)
         for (int64_t i = 0; i < b.size; i++) {
             REAL z = gate[i], d = dy[i];
             REAL s = sigmoid(z);                       /* [s] */
-            REAL high = z > LIMIT ? LIMIT : within(z); /* s is 1 there, and inf * 0 no number */
+            REAL high = z > LIMIT ? LIMIT : within(z); /* s is 1 there, and inf * 0 is NaN */
             for_gate[i] = d * up[i] * (s * (1 + high * (1 - s))); /* [dgate] */
             for_up[i] = d * (within(z) * s);                      /* [dup] */
         }

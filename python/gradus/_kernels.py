@@ -36,7 +36,7 @@ class Problem:
         self.stride = self.heads * self.cols  # from token to token, if contiguous
         self.row_shape = x.shape[:-1]
         self.rstd = torch.float64 if torch.float64 in (self.base, dtype, self.param) \
-            else torch.float32  # fmt: skip
+            else torch.float32
         self.eps, self.offset, self.round_before = eps, offset, round_before
 
     def prepare(self):
@@ -77,7 +77,7 @@ def result_like(x, per_head, dtype):
     """An empty tensor for a result: dense, in x's order in memory as far as rows stay packed (and,
     with weights per head, the heads of a token beside each other)."""
     y = torch.empty_like(x, dtype=dtype)
-    if x.is_contiguous():
+    if y.is_contiguous():
         return y
     cols = x.shape[-1]
     if (cols > 1 and y.stride(-1) != 1) or (per_head and y.stride(-2) != cols):
@@ -98,13 +98,19 @@ def empty_results(p, x, residual):
     return y, None if residual is None else torch.empty_like(y, dtype=p.base), rows_like(y, p.rstd)
 
 
+def _packed_like(t):
+    if t.is_contiguous():
+        return torch.empty_like(t)
+    return torch.empty_like(t, memory_format=torch.contiguous_format)
+
+
 def empty_gradients(p, x, weight, bias, wanted):
     """dx like x; dbranch, the same numbers in y's dtype; dweight; dbias; None where not wanted."""
     return (
         result_like(x, p.per_head, x.dtype) if wanted[0] else None,
         result_like(x, p.per_head, p.dtype) if wanted[1] else None,
-        torch.empty_like(weight, memory_format=torch.contiguous_format) if wanted[2] else None,
-        torch.empty_like(bias, memory_format=torch.contiguous_format) if wanted[3] else None,
+        _packed_like(weight) if wanted[2] else None,
+        _packed_like(bias) if wanted[3] else None,
     )
 
 
@@ -155,7 +161,7 @@ def _lay_out(result, tensors, per_head):
             t if t is None or t.stride() == result.stride()
             else torch.empty_like(result, dtype=t.dtype).copy_(t)
             for t in tensors
-        ]  # fmt: skip
+        ]
         found = _tokens([result, *(t for t in tensors if t is not None)], per_head)
     rows, heads, known = found
     known = iter(known)
@@ -196,8 +202,12 @@ def backward(p, dy, dsum, x, rstd, weight, bias, wanted):
     """(dx, dbranch, dweight, dbias), as empty_gradients makes them: x is what was normalised, the
     sum where there was a residual, and dbranch the gradient of what was added to that."""
     dx, dbranch, dweight, dbias = results = empty_gradients(p, x, weight, bias, wanted)
-    if (x.is_contiguous() and dy.is_contiguous() and rstd.is_contiguous()
-            and (dsum is None or dsum.is_contiguous())):  # fmt: skip
+    if (
+        x.is_contiguous()
+        and dy.is_contiguous()
+        and rstd.is_contiguous()
+        and (dsum is None or dsum.is_contiguous())
+    ):
         packed, cpu_bytes, cuda_bytes = p.packed, p.cpu_bytes, p.cuda_bytes
         dx_stride = x_stride = dy_stride = dsum_stride = p.stride
     else:

@@ -76,7 +76,7 @@ class Call(ctypes.Structure):
         ("save", POINTER(c_void_p)), ("doutput", POINTER(c_void_p)), ("dinput", POINTER(c_void_p)),
         ("accumulate", POINTER(c_bool)), ("seed", c_uint64), ("random_offset", c_uint64),
         ("random_base", c_void_p),
-    ]  # fmt: skip
+    ]
 
 
 SHAPE_RULE = CFUNCTYPE(c_int, POINTER(Call), POINTER(Spec), POINTER(Spec), POINTER(c_uint64))
@@ -93,7 +93,7 @@ class Op(ctypes.Structure):
         ("strided", c_bool), ("mixed", c_bool), ("random", c_bool), ("shape", SHAPE_RULE),
         ("view", c_void_p), ("forward", KERNEL * 2), ("backward", KERNEL * 2), ("cases", c_void_p),
         ("case_count", c_int),
-    ]  # fmt: skip
+    ]
 
 
 context_create = _declare("gd_context_create", CONTEXT, c_void_p)
@@ -145,7 +145,7 @@ class Options(ctypes.Structure):
         ("dtype", POINTER(c_int)), ("seed", c_uint64), ("step", c_double), ("rtol", c_double),
         ("atol", c_double), ("max_elements", c_int64), ("directions", c_int), ("cotangents", c_int),
         ("only_numbers", c_bool), ("only_input", c_char_p), ("only_element", c_int64),
-    ]  # fmt: skip
+    ]
 
 
 class Report(ctypes.Structure):
@@ -154,13 +154,13 @@ class Report(ctypes.Structure):
         ("dtype", c_int), ("seed", c_uint64), ("step", c_double), ("rtol", c_double),
         ("atol", c_double), ("step_given", c_bool), ("inputs", c_int), ("input", c_void_p),
         ("message", c_char * 512),
-    ]  # fmt: skip
+    ]
 
 
 FUNCTION = CFUNCTYPE(TENSOR, c_void_p, POINTER(TENSOR), c_int)
 gradcheck_function = _declare(
     "gd_gradcheck_function", c_int, CONTEXT, c_char_p, FUNCTION, c_void_p, POINTER(TENSOR), c_int,
-    POINTER(Options), POINTER(Report))  # fmt: skip
+    POINTER(Options), POINTER(Report))
 _print = _declare("gd_gradcheck_print", c_int, POINTER(Report), c_void_p, c_bool)
 _print_json = _declare("gd_gradcheck_print_json", c_int, POINTER(Report), c_void_p)
 gradcheck_report_free = _declare("gd_gradcheck_report_free", None, POINTER(Report))
@@ -187,4 +187,4 @@ def report_texts(report):
     """A report for people, in one line and in many, and as JSON."""
     return (_printed(lambda file: _print(report, file, False)),
             _printed(lambda file: _print(report, file, True)),
-            _printed(lambda file: _print_json(report, file)))  # fmt: skip
+            _printed(lambda file: _print_json(report, file)))

@@ -118,7 +118,7 @@ class _NumPy:
             gradients = [gradients[i] for i in self.checked]
         if len(gradients) != len(self.checked):
             raise _Wrong(f"backward returned {len(gradients)} gradients, wanted {len(self.inputs)}:"
-                         " one for each input")  # fmt: skip
+                         " one for each input")
         return [None if g is None else np.asarray(g) for g in gradients]
 
     def ask_more(self, values):
@@ -147,11 +147,11 @@ class _Torch:
         self.checked = [
             i for i, x in enumerate(self.inputs)
             if isinstance(x, torch.Tensor) and x.requires_grad
-        ]  # fmt: skip
+        ]
         for i in self.checked:
             if self.inputs[i].dtype not in (torch.float32, torch.float64):
                 raise TypeError(f"gradcheck: {self.names[i]} is {self.inputs[i].dtype}, wanted "
-                                "float32 or float64")  # fmt: skip
+                                "float32 or float64")
         tensors = [self.inputs[i] for i in self.checked]
         self.values = [x.detach().cpu().numpy() for x in tensors]
         self.checked_names = [self.names[i] for i in self.checked]
@@ -188,7 +188,7 @@ class _Torch:
             self.outputs = [
                 i for i, t in enumerate(outputs)
                 if isinstance(t, torch.Tensor) and t.is_floating_point() and t.requires_grad
-            ]  # fmt: skip
+            ]
         return leaves, [outputs[i] for i in self.outputs]
 
     def forward(self, values):
@@ -205,7 +205,7 @@ class _Torch:
                 self._call([value * 0.75 for value in values], [True] * len(values))
         mine = [leaf for leaf in leaves if leaf.requires_grad]
         given = [(y, torch.from_numpy(u).to(y.device, y.dtype))
-                 for y, u in zip(outputs, cotangents) if y.requires_grad]  # fmt: skip
+                 for y, u in zip(outputs, cotangents) if y.requires_grad]
         if not given or not mine:
             return [None] * len(leaves)
         heads, dy = zip(*given)
@@ -227,8 +227,8 @@ class _Torch:
         self.disturb, self.outputs = False, None
         for name, a, b in zip(self.checked_names, plain, disturbed):
             if a is not None and not np.array_equal(a, b, equal_nan=True):
-                raise _Wrong(f"the gradient of {name} is another one when the function runs on other "
-                             "data before the backward: what it needs is kept outside of ctx")  # fmt: skip
+                raise _Wrong(f"the gradient of {name} is another one when the function runs on "
+                             "other data before the backward: what it needs is kept outside of ctx")
 
 
 def _host(t):
@@ -255,7 +255,7 @@ class _Check:
         self.output_dtype = self._coarser(target.precision)
         self.op = c.Op(
             name=b"function", formula=b"", inputs=-1, outputs=1, backward_reads_inputs=2**32 - 1,
-            shape=c.SHAPE_RULE(self._shape))  # fmt: skip
+            shape=c.SHAPE_RULE(self._shape))
         self.op.input_names[0] = b"input"
         self.op.forward[0] = self._forward = c.KERNEL(self._guarded(self._forward))
         self.op.backward[0] = self._backward = c.KERNEL(self._guarded(self._backward))
@@ -317,7 +317,7 @@ class _Check:
             shape = self.shapes[i]
             if g is not None and g.shape != shape:
                 raise _Wrong(f"the gradient of {name} has shape {list(g.shape)}, wanted that of "
-                             f"{name}, {list(shape)}")  # fmt: skip
+                             f"{name}, {list(shape)}")
             to = self._view(call, call.dinput[i], shape)
             if call.accumulate[i]:
                 to += 0 if g is None else g
@@ -327,7 +327,7 @@ class _Check:
     def run(self, name, options):
         """The library's report."""
         values = [np.array(v, np.float64 if self.dtype == c.FLOAT64 else np.float32, order="C")
-                  for v in self.target.values]  # fmt: skip
+                  for v in self.target.values]
         function = c.FUNCTION(
             lambda user, inputs, count: c.apply(ctypes.byref(self.op), inputs, count, None))
         context, report = c.context_create(None), c.Report()
@@ -340,7 +340,7 @@ class _Check:
             status = c.ERROR_STATE
             if not c.error(context):
                 status = c.gradcheck_function(context, name.encode(), function, None, tensors,
-                                              len(values), options, report)  # fmt: skip
+                                              len(values), options, report)
             if self.error is not None:
                 if status == c.OK:
                     c.gradcheck_report_free(report)
@@ -361,7 +361,7 @@ class _Check:
 
 
 def gradcheck(function, inputs, *, backward=None, names=None, raise_exception=True, seed=0,
-              step=0.0, rtol=0.0, atol=0.0, max_elements=0, directions=0, only_numbers=False):  # fmt: skip
+              step=0.0, rtol=0.0, atol=0.0, max_elements=0, directions=0, only_numbers=False):
     """Checks a backward against finite differences, and says what a wrong one looks like.
 
     PyTorch: `function` takes tensors and returns one or several; it may be a module, whose
@@ -385,7 +385,7 @@ def gradcheck(function, inputs, *, backward=None, names=None, raise_exception=Tr
     if not target.checked:
         raise ValueError("gradcheck: no input requires a gradient")
     options = c.Options(seed=seed, step=step, rtol=rtol, atol=atol, max_elements=max_elements,
-                        directions=directions, only_numbers=only_numbers)  # fmt: skip
+                        directions=directions, only_numbers=only_numbers)
     name = getattr(function, "__qualname__", type(function).__name__).rpartition(">.")[2]
     report = _Check(target).run(name, options)
     if raise_exception and not report:

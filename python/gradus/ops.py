@@ -44,7 +44,7 @@ def _check(op, x, residual, weight, bias, eps, offset):
                                   and residual.dtype in DTYPES))
         and 0 <= eps < math.inf
         and math.isfinite(offset)
-    ):  # fmt: skip
+    ):
         raise ValueError(_complaint(op, x, residual, weight, bias, eps, offset))
 
 
@@ -62,7 +62,7 @@ def _complaint(op, x, residual, weight, bias, eps, offset):
         [t if t is None else (DTYPES[t.dtype], [int(n) for n in t.shape])
          for t in tensors.values()],
         _library.rms_norm_args(eps, offset),
-    )  # fmt: skip
+    )
     if sentence is None and weight.dtype != bias.dtype:
         return f"{op}: bias is {bias.dtype}, but weight is {weight.dtype}"
     return sentence or (
@@ -74,20 +74,20 @@ _problems = {}
 
 
 def _problem(op, x, residual, weight, bias, eps, offset, round_before_weight, dtype):
-    """The problem of a call, checked: that of the same sizes and dtypes is made and checked once."""
+    """The problem of a call, checked; for the same sizes and dtypes it is made once."""
     key = (
         x.shape, x.dtype, x.get_device(), eps, offset, round_before_weight, dtype,
         residual is None or (residual.shape, residual.dtype, residual.get_device()),
         weight is None or (weight.shape, weight.dtype, weight.get_device()),
         bias is None or (bias.shape, bias.dtype, bias.get_device()),
-    )  # fmt: skip
+    )
     known = _problems.get(key)
     if known is None:
         _check(op, x, residual, weight, bias, eps, offset)
         if len(_problems) >= 4096:
             _problems.clear()
         known = Problem(x, residual, weight, bias, eps, offset, round_before_weight,
-                        x.dtype if dtype is None else dtype).prepare()  # fmt: skip
+                        x.dtype if dtype is None else dtype).prepare()
         _problems[key] = known
     return known
 
@@ -96,15 +96,15 @@ def _problem(op, x, residual, weight, bias, eps, offset, round_before_weight, dt
 
 _ops = torch.library.Library("gradus", "DEF")
 _arguments = "Tensor? weight, Tensor? bias, float eps, float offset, bool round_before_weight"
-_ops.define(f"rms_norm(Tensor x, {_arguments}, ScalarType? dtype) -> (Tensor y, Tensor rstd)")
-_ops.define(
-    f"add_rms_norm(Tensor x, Tensor residual, {_arguments}) -> (Tensor y, Tensor sum, Tensor rstd)"
-)
-_ops.define(
+_tags = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
+for _schema in (
+    f"rms_norm(Tensor x, {_arguments}, ScalarType? dtype) -> (Tensor y, Tensor rstd)",
+    f"add_rms_norm(Tensor x, Tensor residual, {_arguments}) -> (Tensor y, Tensor sum, Tensor rstd)",
     "rms_norm_backward(Tensor dy, Tensor? dsum, Tensor x, Tensor rstd, Tensor? weight,"
     " Tensor? bias, float offset, bool round_before_weight, bool[] wanted)"
-    " -> (Tensor dx, Tensor dbranch, Tensor dweight, Tensor dbias)"
-)
+    " -> (Tensor dx, Tensor dbranch, Tensor dweight, Tensor dbias)",
+):
+    _ops.define(_schema, tags=_tags)
 
 
 def _impl(name, function):
@@ -169,7 +169,7 @@ def _keep(ctx, problem, normalised, rstd, weight, bias):
 
 def _by_op(p, dy, dsum, x, rstd, weight, bias, wanted):
     return torch.ops.gradus.rms_norm_backward(
-        dy, dsum, x, rstd, weight, bias, p.offset, p.round_before, wanted)  # fmt: skip
+        dy, dsum, x, rstd, weight, bias, p.offset, p.round_before, wanted)
 
 
 def _formula(p, dy, dsum, x, weight, bias, wanted):
@@ -209,7 +209,7 @@ def _of_rms_norm(ctx, dy, run):
         return (None,) * len(ctx.needs_input_grad)
     dx, _, dweight, dbias = _gradients(ctx, dy, None, run, (x, False, weight, bias))
     return (dx if x else None, dweight if weight else None, dbias if bias else None,
-            *(None,) * (len(ctx.needs_input_grad) - 3))  # fmt: skip
+            *(None,) * (len(ctx.needs_input_grad) - 3))
 
 
 def _of_add_rms_norm(ctx, dy, dsum, run):
@@ -220,7 +220,7 @@ def _of_add_rms_norm(ctx, dy, dsum, run):
     )
     return ((dx if one else dbranch) if x else None, dx if residual else None,
             dweight if weight else None, dbias if bias else None,
-            *(None,) * (len(ctx.needs_input_grad) - 4))  # fmt: skip
+            *(None,) * (len(ctx.needs_input_grad) - 4))
 
 
 def _setup_rms_norm(ctx, inputs, output):
@@ -238,11 +238,11 @@ def _setup_add_rms_norm(ctx, inputs, output):
 torch.library.register_autograd(
     "gradus::rms_norm", lambda ctx, dy, drstd: _of_rms_norm(ctx, dy, _by_op),
     setup_context=_setup_rms_norm, lib=_ops,
-)  # fmt: skip
+)
 torch.library.register_autograd(
     "gradus::add_rms_norm", lambda ctx, dy, dsum, drstd: _of_add_rms_norm(ctx, dy, dsum, _by_op),
     setup_context=_setup_add_rms_norm, lib=_ops,
-)  # fmt: skip
+)
 
 
 class _RMSNorm(torch.autograd.Function):
@@ -267,6 +267,11 @@ class _AddRMSNorm(torch.autograd.Function):
     @staticmethod
     def backward(ctx, dy, dsum):
         return _of_add_rms_norm(ctx, dy, dsum, backward)
+
+
+# Function.apply looks for functorch's tensors first, which _eager has excluded.
+_apply_rms_norm = super(torch.autograd.Function, _RMSNorm).apply
+_apply_add_rms_norm = super(torch.autograd.Function, _AddRMSNorm).apply
 
 
 # ---- What users call ----------------------------------------------------------------------------
@@ -308,7 +313,8 @@ def rms_norm(
     options = eps, offset, round_before_weight, dtype
     if not _eager(x, None, weight, bias):
         return torch.ops.gradus.rms_norm(x, weight, bias, *options)[0]
-    return _RMSNorm.apply(x, weight, bias, _problem("rms_norm", x, None, weight, bias, *options))
+    p = _problem("rms_norm", x, None, weight, bias, *options)
+    return _apply_rms_norm(x, weight, bias, p)
 
 
 def add_rms_norm(
@@ -330,4 +336,4 @@ def add_rms_norm(
     if not _eager(x, residual, weight, bias):
         return torch.ops.gradus.add_rms_norm(x, residual, weight, bias, *options)[:2]
     p = _problem("add_rms_norm", x, residual, weight, bias, *options, x.dtype)
-    return _AddRMSNorm.apply(x, residual, weight, bias, p)
+    return _apply_add_rms_norm(x, residual, weight, bias, p)

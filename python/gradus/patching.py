@@ -19,7 +19,7 @@ class LlamaLikeRMSNorm(torch.nn.Module):
     def forward(self, hidden_states):
         dtype = torch.promote_types(hidden_states.dtype, self.weight.dtype)
         return rms_norm(hidden_states, self.weight, eps=self.variance_epsilon,
-                        round_before_weight=True, dtype=dtype)  # fmt: skip
+                        round_before_weight=True, dtype=dtype)
 
     def extra_repr(self):
         return f"{tuple(self.weight.shape)}, eps={self.variance_epsilon}"

@@ -6,7 +6,8 @@ try:
     import torch
 except ImportError:
     torch = None
-    collect_ignore = ["test_distributed.py", "test_gradcheck.py", "test_ops.py", "test_patch.py"]
+    collect_ignore = ["test_cuda.py", "test_distributed.py", "test_gradcheck.py", "test_ops.py",
+                      "test_patch.py"]
 
 DEVICES = ["cpu"] + (["cuda"] if torch is not None and torch.cuda.is_available() else [])
 

@@ -33,7 +33,7 @@ def normal(*shape, scale=1.0, shift=0.0):
 
 
 X, W, V = normal(5, 4), normal(4), normal(4, 3)
-POSITIVE = lambda: (torch.rand(5, 4, dtype=T) + 0.5).requires_grad_()  # noqa: E731
+POSITIVE = lambda: (torch.rand(5, 4, dtype=T) + 0.5).requires_grad_()
 TARGETS = torch.tensor([0, 2, 1, 3, 2])
 
 
@@ -66,7 +66,7 @@ def layer_backward(dy, x, w, b, first=1.0, second=1.0, unbiased=False, bias=1.0)
     rstd = torch.rsqrt(x.var(-1, keepdim=True, unbiased=unbiased) + 1e-5)
     xhat, h = (x - mean) * rstd, dy * w
     dx = rstd * (h - first * h.mean(-1, keepdim=True)
-                 - second * xhat * (h * xhat).mean(-1, keepdim=True))  # fmt: skip
+                 - second * xhat * (h * xhat).mean(-1, keepdim=True))
     return dx, (dy * xhat).sum(0), bias * dy.sum(0)
 
 
@@ -239,7 +239,8 @@ BUGS = {
         op(lambda x: x.log_softmax(-1),
            lambda dy, x: dy - dy.softmax(-1) * dy.sum(-1, keepdim=True)), [X]),
     "logsumexp: of the whole": (
-        op(lambda x: x.logsumexp(-1), lambda dy, x: dy[:, None] * x.flatten().softmax(0).view(5, 4)),
+        op(lambda x: x.logsumexp(-1),
+           lambda dy, x: dy[:, None] * x.flatten().softmax(0).view(5, 4)),
         [X]),
     "cumsum: not reversed": (op(lambda x: x.cumsum(0), lambda dy, x: dy.cumsum(0)), [X]),
     "flip: not flipped": (op(lambda x: x.flip(1), lambda dy, x: dy.clone()), [X]),
@@ -280,7 +281,8 @@ BUGS = {
         op(layer, lambda *t: layer_backward(*t, unbiased=True)), [X, W, W]),
     # models
     "attention: the scale forgotten": (
-        op(attention, lambda *t: attention_backward(*t, scale=False)), [X, normal(6, 4), normal(6, 3)]),
+        op(attention, lambda *t: attention_backward(*t, scale=False)),
+        [X, normal(6, 4), normal(6, 3)]),
     "attention: ds not transposed": (
         op(attention, lambda *t: attention_backward(*t, turn=True)), [X, X, normal(5, 3)]),
     "swiglu: the gate's slope": (

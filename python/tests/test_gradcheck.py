@@ -38,7 +38,7 @@ def test_pytorchs_own_check_misses_some():
     missed = {n for n, (f, i) in planted.BUGS.items() if not planted.torch_catches(f, i)}
     assert missed <= {
         "softmax: all, by 0.01%", "square of tiny numbers: a factor", "sin: x kept outside of ctx",
-        "product: no dw without dx", "sin: dy used as room"}  # fmt: skip
+        "product: no dw without dx", "sin: dy used as room"}
 
 
 FINDINGS = {
@@ -170,7 +170,7 @@ def test_a_function_that_changes_its_input():
 def test_wrong_calls():
     with pytest.raises(ValueError, match="gradcheck: no input requires a gradient"):
         gradus.gradcheck(torch.sin, torch.randn(3))
-    with pytest.raises(TypeError, match="gradcheck: x is torch.bfloat16, wanted float32 or float64"):
+    with pytest.raises(TypeError, match="gradcheck: x is torch.bfloat16, wanted float32 or"):
         gradus.gradcheck(lambda x: x, leaf(3, dtype=torch.bfloat16))
     with pytest.raises(ValueError, match="gradcheck: the function returned nothing that has"):
         gradus.gradcheck(lambda x: x > 0, leaf(3))

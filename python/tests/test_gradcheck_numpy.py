@@ -37,7 +37,7 @@ def test_findings():
         "backward changes w in place": lambda dy, x, w: (dy @ w.T, np.matmul(x.T, dy, out=w)),
         "backward changes dy in place": lambda dy, x, w: (np.multiply(dy, 1.5, out=dy) @ w.T / 1.5,
                                                           x.T @ dy / 1.5),
-    }  # fmt: skip
+    }
     for words, backward in wrong.items():
         with pytest.raises(gradus.GradcheckError) as error:
             gradus.gradcheck(matmul, (X, W), backward=backward)

@@ -46,7 +46,7 @@ def check(x, weight, bias, device, dtype=None, offset=0.0, residual=None):
     else:
         results = gradus.add_rms_norm(x, residual, weight, bias, eps=EPS, offset=offset)
     doubles = [None if t is None else t.detach().double().requires_grad_()
-               for t in (x, weight, bias, residual)]  # fmt: skip
+               for t in (x, weight, bias, residual)]
     if residual is not None:  # the norm is of the sum as it is stored
         stored = results[1].detach().double() - doubles[0].detach() - doubles[3].detach()
         doubles[0] = (doubles[0].detach() + stored).requires_grad_()
@@ -95,6 +95,8 @@ def test_weights_per_head(device):
     check(leaf(3, 2, 5, 16, device=device), weight, bias, device)
     check(leaf(3, 5, 2, 16, device=device).transpose(1, 2), weight, bias, device)
     check(leaf(7, 3, 5, 16, device=device)[:, 1], weight, None, device)
+    columns = torch.randn(16, 5, device=device).t().requires_grad_()
+    check(leaf(3, 5, 16, device=device), columns, None, device)
 
 
 def strided(device):
@@ -177,7 +179,7 @@ def test_round_before_weight(device):
 
 
 def arguments(device, dtype=F32, bias=True):
-    make = lambda *s: leaf(*s, dtype=dtype, device=device)  # noqa: E731
+    make = lambda *s: leaf(*s, dtype=dtype, device=device)
     return make(4, 6, 32), make(4, 6, 32), make(32), make(32) if bias else None
 
 
@@ -203,7 +205,7 @@ def test_the_op_and_the_eager_call_agree(device):
          torch.ops.gradus.rms_norm(x, w, b, EPS, 0.0, False, None)[0]),
         (gradus.add_rms_norm(x, r, w, b, eps=EPS)[0],
          torch.ops.gradus.add_rms_norm(x, r, w, b, EPS, 0.0, False)[0]),
-    ):  # fmt: skip
+    ):
         assert torch.equal(got, wanted)
         dy = torch.randn_like(got)
         both = [torch.autograd.grad(t, (x, w, b), dy) for t in (got, wanted)]
@@ -214,8 +216,8 @@ def test_the_op_and_the_eager_call_agree(device):
 def test_gradcheck_of_pytorch(device, dtype):
     if dtype == F64:
         x, r, w, b = arguments(device, F64)
-        f = lambda *t: gradus.rms_norm(*t, eps=0.1, offset=0.5)  # noqa: E731
-        g = lambda *t: gradus.add_rms_norm(*t, eps=0.1)  # noqa: E731
+        f = lambda *t: gradus.rms_norm(*t, eps=0.1, offset=0.5)
+        g = lambda *t: gradus.add_rms_norm(*t, eps=0.1)
         small = [t[..., :5].detach().requires_grad_() for t in (x, r, w, b)]
         assert torch.autograd.gradcheck(f, small[:1] + small[2:])
         assert torch.autograd.gradcheck(g, small)
@@ -242,7 +244,7 @@ def test_compile_fullgraph(device, dynamic):
         want, got = f(*leaves), compiled(*leaves)
         dy = torch.randn_like(want)
         assert torch.allclose(got, want, atol=1e-5)
-        for a, c in zip(torch.autograd.grad(got, leaves, dy), torch.autograd.grad(want, leaves, dy)):
+        for a, c in zip(*(torch.autograd.grad(t, leaves, dy) for t in (got, want))):
             assert torch.allclose(a, c, atol=1e-4)
 
 
@@ -265,12 +267,12 @@ def test_the_compiled_backward_is_ours():
 def test_inductor(device):
     x, r, w, b = arguments(device)
     q = leaf(4, 6, 3, 32, device=device)
-    f = lambda x, q: gradus.rms_norm(x * 2, w, b, eps=EPS) + gradus.rms_norm(  # noqa: E731
+    f = lambda x, q: gradus.rms_norm(x * 2, w, b, eps=EPS) + gradus.rms_norm(
         q.transpose(1, 2)[:, 1], w, eps=EPS)
     got, want = torch.compile(f, fullgraph=True)(x, q), f(x, q)
     assert torch.allclose(got, want, atol=1e-5)
     dy = torch.randn_like(want)
-    for a, c in zip(torch.autograd.grad(got, (x, q, w), dy), torch.autograd.grad(want, (x, q, w), dy)):
+    for a, c in zip(*(torch.autograd.grad(t, (x, q, w), dy) for t in (got, want))):
         assert torch.allclose(a, c, atol=1e-4)
 
 
@@ -306,16 +308,18 @@ def test_activation_checkpointing(device, reentrant):
     from torch.utils.checkpoint import checkpoint
 
     x, r, w, b = arguments(device)
-    f = lambda *t: gradus.add_rms_norm(*t, eps=EPS)[0].sin()  # noqa: E731
+    f = lambda *t: gradus.add_rms_norm(*t, eps=EPS)[0].sin()
     want = torch.autograd.grad(f(x, r, w, b).sum(), (x, r, w, b))
     checkpoint(f, x, r, w, b, use_reentrant=reentrant).sum().backward()
     assert all(torch.allclose(t.grad, g, atol=1e-6) for t, g in zip((x, r, w, b), want))
 
 
 def test_selective_checkpointing_sees_the_op(device):
-    from torch.utils.checkpoint import (CheckpointPolicy, checkpoint,
-                                        create_selective_checkpoint_contexts)
+    from torch.utils import checkpoint as module
 
+    if not hasattr(module, "CheckpointPolicy"):
+        pytest.skip("PyTorch older than 2.5 keeps it elsewhere")
+    CheckpointPolicy, checkpoint = module.CheckpointPolicy, module.checkpoint
     x, _, w, _ = arguments(device)
     seen = []
 
@@ -324,8 +328,8 @@ def test_selective_checkpointing_sees_the_op(device):
         return CheckpointPolicy.MUST_SAVE if op == torch.ops.gradus.rms_norm.default \
             else CheckpointPolicy.PREFER_RECOMPUTE
 
-    contexts = lambda: create_selective_checkpoint_contexts(policy)  # noqa: E731
-    f = lambda x: gradus.rms_norm(x, w, eps=EPS).sin()  # noqa: E731
+    contexts = lambda: module.create_selective_checkpoint_contexts(policy)
+    f = lambda x: gradus.rms_norm(x, w, eps=EPS).sin()
     (want,) = torch.autograd.grad(f(x).sum(), x)
     checkpoint(f, x, use_reentrant=False, context_fn=contexts).sum().backward()
     assert torch.ops.gradus.rms_norm.default in seen
@@ -362,13 +366,14 @@ def test_threads_give_the_same_bits():
 
 Z = torch.zeros
 WRONG = [
-    ((Z(4, 8), Z(9)), {}, "rms_norm: weight has shape [9], but the last dimension of x [4, 8] is 8"),
+    ((Z(4, 8), Z(9)), {},
+     "rms_norm: weight has shape [9], but the last dimension of x [4, 8] is 8"),
     ((Z(4, 8), None, Z(9)), {},
      "rms_norm: bias has shape [9], but the last dimension of x [4, 8] is 8"),
     ((Z(4, 8), Z(3, 8)), {},
      "rms_norm: weight has shape [3, 8], but the last dimension but one of x [4, 8] is 4"),
-    ((Z(4, 8), Z(1, 1, 8)), {}, "rms_norm: weight has shape [1, 1, 8], wanted one dimension, or two "
-     "for one row per head"),
+    ((Z(4, 8), Z(1, 1, 8)), {},
+     "rms_norm: weight has shape [1, 1, 8], wanted one dimension, or two for one row per head"),
     ((Z(()),), {}, "rms_norm: x has no dimensions, wanted [..., N]"),
     ((Z(4, 8),), {"eps": -1.0}, "rms_norm: eps is -1, wanted a finite number of at least 0"),
     ((Z(4, 8),), {"eps": math.nan}, "rms_norm: eps is nan, wanted a finite number of at least 0"),
@@ -382,7 +387,7 @@ WRONG = [
     ((Z(4, 8), Z(4, 8), Z(8)), {},
      "rms_norm: bias has shape [8], but that of weight is [4, 8]"),
     ((Z(4, 8), Z(8, device="meta")), {}, "rms_norm: weight is on meta, but x is on cpu"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("case", WRONG, ids=lambda c: c[2])
@@ -421,7 +426,7 @@ def test_module_takes_the_place_of_torchs(device, shape, eps, affine):
     got, want = ours(x), theirs(x)
     dy = torch.randn_like(want)
     assert torch.allclose(got, want, atol=1e-5)
-    (a,), (b,) = torch.autograd.grad(got, x, dy, retain_graph=True), torch.autograd.grad(want, x, dy)
+    (a,), (b,) = (torch.autograd.grad(t, x, dy) for t in (got, want))
     assert torch.allclose(a, b, atol=1e-5)
 
 
@@ -437,5 +442,5 @@ def test_module_copies_and_pickles(tmp_path):
 def test_module_refuses_another_width():
     for module in (gradus.nn.RMSNorm(16), gradus.nn.RMSNorm(16, elementwise_affine=False),
                    gradus.nn.RMSNorm((4, 4))):
-        with pytest.raises(ValueError, match=r"x has shape \[2, 8\]|the last dimension of x \[2, 8\]"):
+        with pytest.raises(ValueError, match=r"(x has shape|the last dimension of x) \[2, 8\]"):
             module(torch.zeros(2, 8))

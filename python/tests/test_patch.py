@@ -14,7 +14,7 @@ SMALL = {
     "vocab_size": 61, "hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
     "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
-}  # fmt: skip
+}
 # family: how many norms; 2 layers
 FAMILIES = {
     "Llama": ("LlamaConfig", {}, {"LlamaRMSNorm": 5}),
@@ -88,7 +88,7 @@ def test_patched_model_in_16_bits(device, family, dtype):
     after, gradients_after = run(model)
     assert after.dtype == before.dtype
     assert distance(after, exact) < 1.25 * distance(before, exact)
-    far = lambda g: sum(distance(g[n], e) for n, e in exact_gradients.items())  # noqa: E731
+    far = lambda g: sum(distance(g[n], e) for n, e in exact_gradients.items())
     assert far(gradients_after) < 1.25 * far(gradients_before)
 
 

@@ -375,8 +375,8 @@ function where(v) {
 // ---- Positions: D = 2, so that the one pair of position t is turned by the angle t ------------
 
 const angles = (T) => [
-    step('cos', 'c_t = \\cos t', column(Array.from({length : T}, (_, t) => Math.cos(t)))),
-    step('sin', 's_t = \\sin t', column(Array.from({length : T}, (_, t) => Math.sin(t)))),
+    step('cos', 'c_t = \\cos(t)', column(Array.from({length : T}, (_, t) => Math.cos(t)))),
+    step('sin', 's_t = \\sin(t)', column(Array.from({length : T}, (_, t) => Math.sin(t)))),
 ];
 const turnedBack = (t) => ({
     shape : t.shape,

@@ -16,6 +16,14 @@ function tape(place) {
                           g.classList.contains('edge'));
     const by = (id) => svg.querySelector(`[data-id="${id}"]`);
     const name = (g) => g.querySelector('text').textContent;
+    const values = JSON.parse(place.dataset.values), gradients = JSON.parse(place.dataset.gradients);
+    for (const g of all.filter((each) => each.classList.contains('node'))) {
+        const title = document.createElementNS('http://www.w3.org/2000/svg', 'title');
+        const {id} = g.dataset;
+        title.textContent = [ values[id] && `value ${values[id]}`, gradients[id] && `gradient ${
+                                gradients[id]}` ].filter(Boolean).join('\n');
+        g.append(title);
+    }
     const steps = [];
 
     for (const node of nodes) {
@@ -26,19 +34,25 @@ function tape(place) {
             }
             node.classList.remove('hidden');
             node.classList.add('alive');
-            said.textContent = `forward: ${name(node)}`;
+            said.textContent = `forward: ${name(node)}${
+                values[node.dataset.id] ? ` = ${values[node.dataset.id]}` : ''}`;
         });
     }
     for (const node of [...nodes].reverse()) {
         steps.push(() => {
-            const edges = back(node);
+            const edges = back(node), arrived = [];
             for (const edge of edges) {
                 edge.classList.remove('hidden');
-                by(edge.dataset.id.replace(/^n\d+_\d+_/, ''))?.classList.add('reached');
+                const to = by(edge.dataset.id.replace(/^n\d+_\d+_/, ''));
+                to?.classList.add('reached');
+                if (to && gradients[to.dataset.id])
+                    arrived.push(`d${name(to)} = ${gradients[to.dataset.id]}`);
             }
             node.classList.add('freed');
             said.textContent = edges.length ? `backward: ${name(node)}, whose gradients go to ${
-                                                  edges.length} of its inputs; what it kept is free`
+                                                  edges.length} of its inputs${
+                                                  arrived.length ? ` (${arrived.join('; ')})` : ''
+                                              }; what it kept is free`
                                             : `backward: ${name(node)}`;
         });
     }

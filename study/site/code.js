@@ -62,10 +62,14 @@ function listing(file, readmePage) {
             .join('')}</pre>`;
 }
 
-// For which machine a file is: what is in a header or a table is for both.
-const machineOf = (file) => (/\.cuh?$/.test(file) ? 'CUDA'
-                             : /\.c$/.test(file)  ? 'CPU'
-                                                  : 'CPU and CUDA');
+// For which machine a file is: a header or a table that CUDA code includes is for both.
+const isCuda = (file) => /\.cuh?$/.test(file);
+let cuda = null; // all of it
+function machineOf(file) {
+    if (isCuda(file)) return 'CUDA';
+    cuda = cuda || sources.list().filter(isCuda).map(sources.read).join('\n');
+    return cuda.includes(`#include "${file.replace(/^kernels\//, '')}"`) ? 'CPU and CUDA' : 'CPU';
+}
 
 // Lines with marks, and a little around them, with a link to the file. lines: [{mark, file, line}]
 // of one file, in order; ids: the marks whose anchor is here; readmePage: whose marks they are.

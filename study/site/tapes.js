@@ -23,7 +23,7 @@ const programs = [
     ],
 ];
 
-// What the program prints at its first backward.
+// What the program prints at its first backward: {dot, values, gradients}, the latter by id.
 async function tapeOf(folder, name) {
     let text = '';
     const file = path.join(folder, `tape_${name}.wasm`);
@@ -38,7 +38,14 @@ async function tapeOf(folder, name) {
     } catch (stop) {
         if (!(stop instanceof wasi.Exit) || stop.status) throw stop;
     }
-    return text.slice(text.indexOf('digraph'));
+    const numbers = (what) => Object.fromEntries(
+        [...text.matchAll(new RegExp(`^${what} (\\w+) (.*?) *$`, 'gm')) ].map(
+            ([ , id, list ]) => [id, list.replace(/ /g, ', ')]));
+    return {
+        dot : text.slice(text.indexOf('digraph')),
+        values : numbers('value'),
+        gradients : numbers('gradient')
+    };
 }
 
 // The graph as SVG in the page's colours.
@@ -62,12 +69,12 @@ function draw(dot) {
 exports.page = async function page(folder) {
     const parts = [];
     for (const [name, title, words] of programs) {
-        const dot = await tapeOf(folder, name), svg = draw(dot);
+        const {dot, values, gradients} = await tapeOf(folder, name), svg = draw(dot);
         const width = Number(/viewBox="[\d.]+ [\d.]+ ([\d.]+)/.exec(svg)[1]);
         parts.push(`<h2 id="${name}">${title}</h2><p>${words} <a href="code-docs-examples-${
             name}.c.html">${name}.c</a></p>
-<div class="panel tape" id="tape-${
-            name}"><div class="controls"><button type="button" data-act="play">Play</button> <button type="button" data-act="step">Step</button> <span class="said" role="status"></span></div>
+<div class="panel tape" id="tape-${name}" data-values="${escape(JSON.stringify(values))}" data-gradients="${
+            escape(JSON.stringify(gradients))}"><div class="controls"><button type="button" data-act="play">Play</button> <button type="button" data-act="step">Step</button> <span class="said" role="status"></span></div>
 <div class="wide" style="--width:${width}pt">${
             svg}</div><details><summary>as gd_tape_print_dot prints it</summary><pre class="code">${
             escape(dot)}</pre></details></div>`);
@@ -83,8 +90,8 @@ drawn by Graphviz.</p>
 <p>A box is a node: an op, the shape of what it made, the 2-norm of the gradient that reached it,
 the bytes that waited for its backward. An ellipse is a leaf, filled where it wants a gradient.
 Solid arrows carry values, dashed ones gradients. Press Play: nodes appear in the order of the
-forward; then the walk goes back, each node's gradients reach its inputs, and what it kept is
-free.</p>
+forward, with their first values; then the walk goes back, each node's gradients reach its inputs, the
+parameters' with their values, and what it kept is free.</p>
 ${parts.join('\n')}`,
     };
 };

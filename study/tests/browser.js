@@ -198,9 +198,11 @@ async function tape(tab) {
         for (let i = 0; i < 10; i++) { place.querySelector('[data-act=step]').click(); said.push(place.querySelector('.said').textContent); }
         return { said, hidden: place.querySelectorAll('.hidden').length, freed: place.querySelectorAll('.freed').length, reached: place.querySelectorAll('.reached').length };
     })()`);
-    assert.match(seen.said[0], /^forward: #0 mul/);
+    // w is 0 at first: values and gradients are those of the program.
+    assert.match(seen.said[0], /^forward: #0 mul = 0, 0, 0, 0, 0$/);
+    assert.match(seen.said[3], /^forward: #3 mul = (\S+, ){4}\S+$/);
     assert.match(seen.said[5], /^backward: #4 mean/);
-    assert.match(seen.said[9], /^backward: #0 mul/);
+    assert.match(seen.said[9], /^backward: #0 mul.*\(dw = -8\)/);
     // All five nodes are freed; w, b and three inner nodes were reached; nothing is hidden any
     // more.
     assert.equal(seen.freed, 5);
