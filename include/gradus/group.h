@@ -1,8 +1,8 @@
 /* group.h - training on several devices: one process for each, all running the same program.
  *
- * A group is the processes of one run. Each has a rank, from 0; rank 0 is where they meet and what
- * speaks for all. Parameters that are shared over a group start as rank 0's, get the mean of all
- * ranks' gradients, and stay equal to the last bit:
+ * A group is the processes of one run. Each has a rank, from 0; the others connect to rank 0.
+ * Parameters that are shared over a group start as rank 0's, get the mean of all ranks' gradients,
+ * and stay equal to the last bit:
  *
  *     gd_group_options o = gd_group_environment();   // as torchrun, mpirun or Slurm set it
  *     gd_group *group = gd_group_create(ctx, &o);
@@ -29,12 +29,12 @@
  * in the order of ranks. NCCL is held to one algorithm and one protocol, without NVLink multicast,
  * whose sums are not repeatable.
  *
- * When something dies. A rank that has an error, ends, or is silent for longer than the timeout is
- * the error of every other, in one sentence that names it and the call: "reduce_scatter: rank 2 is
- * gone". The group is then good for nothing but gd_group_free.
+ * When something dies. A rank that has an error, ends, or is silent for longer than the timeout
+ * sets the error of every other, one sentence that names the rank and the call: "reduce_scatter:
+ * rank 2 is gone". After that the group can only be freed.
  *
  * Every rank must make the same calls on a group in the same order. A NULL group is a group of one:
- * its calls do what that would do, so a program needs no second way for a single device.
+ * all calls accept it, so a program needs no separate path for a single device.
  */
 #ifndef GRADUS_GROUP_H
 #define GRADUS_GROUP_H
@@ -65,9 +65,9 @@ typedef struct gd_group_options {
  * MASTER_ADDR and MASTER_PORT are taken too, if they are set. A group of one where it says nothing. */
 GD_API gd_group_options gd_group_environment(void);
 
-/* Meets all ranks; returns when they are there, or with an error after the timeout. The context's
+/* Connects all ranks; returns when all are there, or with an error after the timeout. The context's
  * device decides what the ranks talk through: TCP for the CPU, NCCL for GPUs (in a build that has
- * it). Those who can reach the port can join: it belongs in a network that one trusts. NULL for the
+ * it). Whoever can reach the port can join, so the network must be trusted. NULL for the
  * options is a group of one. NULL on error. */
 GD_API gd_group *gd_group_create(gd_context *ctx, const gd_group_options *options);
 
