@@ -1,8 +1,8 @@
-/* bench.h - what the benchmarks share: options, clock, the timing of one op, the ceiling.
+/* bench.h - shared by the benchmarks: options, clock, the timing of one op, the ceiling.
  *
- * A figure means something beside its ceiling. For a kernel that memory limits, that is a copy of
- * the same tensor by the same threads, measured in the same run and in turn with it, so that both
- * have the same share of the machine. */
+ * A figure is compared with its ceiling. For a kernel limited by memory, that is a copy of the same
+ * tensor by the same threads, measured in the same run and in turn with it, so that both have the
+ * same share of the machine. */
 #ifndef GRADUS_BENCH_H
 #define GRADUS_BENCH_H
 
@@ -81,9 +81,9 @@ int bench_fail(gd_context *ctx);
 
 /* ---- One op (timed_op.c) ------------------------------------------------------------------ */
 
-/* A copy of an op's record whose forward and backward go by the clock. What is timed is what the
- * tape calls, scratch memory and the reduction of partial sums included; finding memory for the
- * results, converting 16-bit tensors, and the tape itself are not. */
+/* A copy of an op's record whose forward and backward are timed. The time includes temporary memory
+ * and the reduction of partial sums, but not the allocation of results, the conversion of 16-bit
+ * tensors, and the tape itself. */
 typedef struct timed_op {
     gd_op op; /* for gd_apply */
     const gd_op *original;
@@ -118,8 +118,8 @@ typedef struct device_clock device_clock;
 device_clock *device_clock_create(gd_context *ctx, int marks);
 void device_clock_free(device_clock *clock);
 
-/* Has the device stand still for a while, so that the host, which only queues what is to be timed,
- * runs ahead of it and no time between kernels is the host's. */
+/* Blocks the device for a while, so that the host, which only queues the timed work, runs ahead of
+ * it and no gap between kernels is due to the host. */
 void device_clock_hold(device_clock *clock);
 
 /* Sets mark `i`. */
@@ -128,8 +128,8 @@ void device_clock_mark(device_clock *clock, int i);
 /* Seconds from mark a to mark b, when the device is done. */
 double device_clock_seconds(device_clock *clock, int a, int b);
 
-/* Between these the kernels that a stream is given are counted, and run at the end of it; -1: they
- * cannot be. On the CPU there are none. */
+/* Between these two the kernels on the stream are counted, and run at the end; -1 if that is not
+ * possible. On the CPU there are none. */
 void device_clock_count_begin(device_clock *clock);
 int64_t device_clock_count_end(device_clock *clock);
 

@@ -1,4 +1,4 @@
-/* main.c - gradus-bench: measures kernels against ceilings that are measured beside them. */
+/* main.c - gradus-bench: measures kernels against ceilings measured in the same run. */
 #include "bench.h"
 
 #include <inttypes.h>
@@ -34,23 +34,24 @@ static int usage(FILE *file)
     fprintf(file, "usage: gradus-bench BENCHMARK [options]\n\n");
     for (int i = 0; i < BENCHMARKS; i++)
         fprintf(file, "  %-12s %s\n", benchmarks[i].name, benchmarks[i].summary);
-    fprintf(file, "\n"
-                  "  --rows M       rows of x (4096; on a GPU a table of sizes)\n"
-                  "  --cols N       columns of x (4096)\n"
-                  "  --dtype T      f32 (the default) or f64; on a GPU f32, bf16 or mixed (all);\n"
-                  "                 attention, step and products: f32, tf32 (on a GPU) or bf16\n"
-                  "  --device D     cpu, or cuda (all but ops)\n"
-                  "  --heads H      rms_norm, add_rms_norm on a GPU: weights [H, N] for H heads\n"
-                  "  --ladder       rms_norm on a GPU: the kernels by which one gets there\n"
-                  "  --quick        rms_norm, add_rms_norm on a GPU: the smaller sizes alone\n"
-                  "  --tsv FILE     rms_norm, add_rms_norm on a GPU: the figures to FILE, too\n"
-                  "  --shape S      attention: BxHxTxD (on a GPU a table of shapes)\n"
-                  "  --threads T    CPU threads (what OpenMP suggests)\n"
-                  "  --repeats R    take the median of so many (21)\n"
-                  "  --op NAME      ops: this one alone\n"
-                  "  --model NAME   step, products: tiny (the default), toy, small or shakespeare\n"
-                  "  --batch B      step, products: sequences of a batch (the model's own number)\n"
-                  "  --json         one line of JSON per figure\n");
+    fprintf(file,
+            "\n"
+            "  --rows M       rows of x (4096; on a GPU a table of sizes)\n"
+            "  --cols N       columns of x (4096)\n"
+            "  --dtype T      f32 (the default) or f64; on a GPU f32, bf16 or mixed (all);\n"
+            "                 attention, step and products: f32, tf32 (on a GPU) or bf16\n"
+            "  --device D     cpu, or cuda (all but ops)\n"
+            "  --heads H      rms_norm, add_rms_norm on a GPU: weights [H, N] for H heads\n"
+            "  --ladder       rms_norm on a GPU: the kernels that lead to it, step by step\n"
+            "  --quick        rms_norm, add_rms_norm on a GPU: only the smaller sizes\n"
+            "  --tsv FILE     rms_norm, add_rms_norm on a GPU: write the figures to FILE too\n"
+            "  --shape S      attention: BxHxTxD (on a GPU a table of shapes)\n"
+            "  --threads T    CPU threads (OpenMP's default)\n"
+            "  --repeats R    take the median of R runs (21)\n"
+            "  --op NAME      ops: only this one\n"
+            "  --model NAME   step, products: tiny (the default), toy, small or shakespeare\n"
+            "  --batch B      step, products: sequences of a batch (the model's own number)\n"
+            "  --json         one line of JSON per figure\n");
     return file == stdout ? EXIT_SUCCESS : WRONG_CALL;
 }
 
@@ -89,30 +90,30 @@ static bool read_switch(bench_options *options, const char *name)
     return false;
 }
 
-/* Names the first of the options that do not go together; NULL if all do. */
+/* The first conflict between options; NULL if there is none. */
 static const char *contradiction(const benchmark *b, const bench_options *o)
 {
     const bool cuda = o->device == GD_CUDA;
     const bool step = b->on_cuda == bench_step || b->on_cuda == bench_products;
     const bool attention = b->run == bench_attention;
     const bool norm = cuda && b->on_cuda && !step && !attention;
-    if (cuda && !b->on_cuda) return "--device cuda is for all but ops";
+    if (cuda && !b->on_cuda) return "ops does not support --device cuda";
     if (o->shape[0] && !attention) return "--shape is for attention";
-    if (!cuda && !b->run) return "add_rms_norm and products want --device cuda";
+    if (!cuda && !b->run) return "add_rms_norm and products need --device cuda";
     if (o->op && b->run != bench_ops) return "--op is for ops";
     if ((o->model || o->batch) && !step) return "--model and --batch are for step and products";
     if ((o->rows || o->cols) && (step || attention))
         return "--rows and --cols are for rms_norm and add_rms_norm";
-    if (o->ladder && !(norm && b->run)) return "--ladder wants rms_norm --device cuda";
+    if (o->ladder && !(norm && b->run)) return "--ladder needs rms_norm --device cuda";
     if (o->ladder && o->tsv) return "--tsv is not for --ladder";
-    if (o->quick && !norm) return "--quick wants rms_norm or add_rms_norm, --device cuda";
-    if (o->heads && !norm) return "--heads wants rms_norm or add_rms_norm, --device cuda";
-    if (o->tsv && !norm) return "--tsv wants rms_norm or add_rms_norm, --device cuda";
-    if (o->mixed && !norm) return "--dtype mixed wants rms_norm or add_rms_norm, --device cuda";
+    if (o->quick && !norm) return "--quick needs rms_norm or add_rms_norm, --device cuda";
+    if (o->heads && !norm) return "--heads needs rms_norm or add_rms_norm, --device cuda";
+    if (o->tsv && !norm) return "--tsv needs rms_norm or add_rms_norm, --device cuda";
+    if (o->mixed && !norm) return "--dtype mixed needs rms_norm or add_rms_norm, --device cuda";
     if (o->tf32 && !(cuda && (step || attention)))
-        return "--dtype tf32 wants attention, step or products, --device cuda";
+        return "--dtype tf32 needs attention, step or products, --device cuda";
     if (o->dtype == GD_BFLOAT16 && !cuda && !step)
-        return "--dtype bf16 wants step or --device cuda";
+        return "--dtype bf16 needs step or --device cuda";
     if (o->dtype == GD_FLOAT64 && cuda) return "--dtype f64 is for the CPU";
     if (cuda && !o->rows != !o->cols) return "on a GPU, --rows and --cols go together";
     if (o->heads && o->rows % o->heads) return "--rows must be a multiple of --heads";
@@ -127,7 +128,7 @@ static bool read_shape(const char *text, int64_t *shape)
            shape[0] > 0 && shape[1] > 0 && shape[2] > 0 && shape[3] > 0;
 }
 
-/* Takes one option with its value; false if it is none, or the value is wrong. */
+/* Takes one option with its value; false if the option is unknown, or the value is invalid. */
 static bool read_option(bench_options *options, const char *name, const char *value)
 {
     int64_t number = 0;
@@ -181,7 +182,7 @@ int main(int argc, char **argv)
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return usage(stdout);
     const benchmark *chosen = find_benchmark(argv[1]);
     if (!chosen) {
-        fprintf(stderr, "gradus-bench: there is no benchmark \"%s\"\n\n", argv[1]);
+        fprintf(stderr, "gradus-bench: unknown benchmark \"%s\"\n\n", argv[1]);
         return usage(stderr);
     }
     for (int i = 2; i < argc; i++) {
@@ -189,7 +190,7 @@ int main(int argc, char **argv)
         if (i + 1 < argc && read_option(&options, argv[i], argv[i + 1])) {
             i++;
         } else {
-            fprintf(stderr, "gradus-bench: cannot make sense of %s %s\n", argv[i],
+            fprintf(stderr, "gradus-bench: invalid option or value: %s %s\n", argv[i],
                     i + 1 < argc ? argv[i + 1] : "");
             return WRONG_CALL;
         }

@@ -1,4 +1,4 @@
-/* no_cuda.c - what a build without CUDA says to benchmarks that want a GPU. */
+/* no_cuda.c - the CUDA benchmarks in a build without CUDA: an error. */
 #include "bench.h"
 
 #include <stdio.h>

@@ -31,15 +31,14 @@ static const struct known {
      256},
 };
 
-/* NULL for the first. Says what there is where there is none of that name. */
+/* NULL for the first. An unknown name is an error that lists the models. */
 static const struct known *find_model(const char *name)
 {
     if (!name) return models;
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         if (!strcmp(models[i].name, name)) return &models[i];
     }
-    fprintf(stderr,
-            "gradus-bench: there is no model \"%s\"; there are tiny, toy, small and shakespeare\n",
+    fprintf(stderr, "gradus-bench: unknown model \"%s\", wanted tiny, toy, small or shakespeare\n",
             name);
     return NULL;
 }

@@ -29,8 +29,8 @@ if(GRADUS_WERROR)
     list(APPEND gradus_cuda_flags --Werror=all-warnings)
 endif()
 
-# Fused multiply-adds wherever they fit, and no care for errno and floating-point traps. NaN,
-# infinities and the order of operations stay as written: this is not -ffast-math.
+# Allows fused multiply-adds, and ignores errno and floating-point traps. NaN, infinities and the
+# order of operations are preserved: this is not -ffast-math.
 gradus_c_flags(-ffp-contract=fast -fno-math-errno -fno-trapping-math)
 if(GRADUS_NATIVE)
     gradus_c_flags(-march=native)

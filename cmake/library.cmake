@@ -19,7 +19,7 @@ if(gradus_cuda STREQUAL "KERNELS")
     set(hopper_sources)
 endif()
 
-# Without sockets there are groups of one alone.
+# Without sockets there are only groups of one.
 if(UNIX)
     list(REMOVE_ITEM core_sources ${PROJECT_SOURCE_DIR}/src/group_none.c)
 else()

@@ -1,4 +1,4 @@
-# lib.sh - what the scripts share: getting what the build needs, and building. Sourced, not run.
+# lib.sh - shared by the scripts: installing what the build needs, and building. Sourced, not run.
 # shellcheck shell=bash
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -84,7 +84,7 @@ probe_gnuplot() { gnuplot -e 'set terminal pngcairo; set terminal svg'; } >/dev/
 probe_jq() { command -v jq >/dev/null; }
 probe_gcov() { command -v gcov >/dev/null; }
 
-# The packages of Debian and Ubuntu that give it, and what it is.
+# The packages of Debian and Ubuntu that provide it, and its description.
 packages_of()
 {
     case $1 in
@@ -139,7 +139,7 @@ missing_of()
     done
 }
 
-# need THING...: installs with apt what is missing; where that cannot be, names each and stops.
+# need THING...: installs missing packages with apt; if that is not possible, names each and stops.
 need()
 {
     local missing packages=() as_root=() thing

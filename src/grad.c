@@ -40,8 +40,7 @@ bool gd_tensor_requires_grad(const gd_tensor *t)
 gd_status gd_tensor_need_grad(gd_tensor *t)
 {
     if (t->grad) {
-        t->grad->storage
-            ->version++; /* it may be an input of an op, whose backward will detect the write */
+        t->grad->storage->version++; /* it may be an op's input: its backward detects the write */
         return GD_OK;
     }
     gd_tensor *grad = gd_tensor_header(t->ctx, "backward", t->step, t->dtype, t->ndim, t->shape);

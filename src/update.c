@@ -90,8 +90,7 @@ gd_status gd_optimizer_ask(gd_optimizer *optimizer)
     optimizer->slots[slot].rate = optimizer->rate;
     optimizer->mark[slot] = ctx->marks; /* the next one */
     optimizer->asked++;
-    optimizer->params->values->storage
-        ->version++; /* a backward that needs the old values will detect it */
+    optimizer->params->values->storage->version++; /* for backwards that need the old values */
     return GD_OK;
 }
 

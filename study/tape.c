@@ -20,7 +20,8 @@ static void print_values(const char *what, const char *id, const gd_tensor *t)
     double *values = calloc((size_t)t->count, sizeof *values);
     if (values && !gd_tensor_read_f64(&window, values, t->count)) {
         printf("%s %s", what, id);
-        for (int64_t i = 0; i < t->count && i < SHOWN; i++) printf(" %.4g", values[i] + 0.0); /* no -0 */
+        for (int64_t i = 0; i < t->count && i < SHOWN; i++)
+            printf(" %.4g", values[i] + 0.0); /* no -0 */
         puts(t->count > SHOWN ? " ..." : "");
     }
     free(values);

@@ -14,11 +14,11 @@ static inline int check_main(Suite *suite)
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }
 
-/* Fails with the context's error, if one stands. */
+/* Fails with the context's error, if there is one. */
 #define ck_assert_no_error(ctx) \
     ck_assert_msg(gd_error(ctx) == NULL, "unexpected error: %s", gd_error(ctx))
 
-/* An error stands and its sentence contains the words. Clears it. */
+/* The context has an error that contains the words. Clears it. */
 #define ck_assert_error(ctx, words)                                                  \
     do {                                                                             \
         ck_assert_msg(gd_error(ctx) != NULL, "no error, expected: %s", words);       \

@@ -1,5 +1,4 @@
-/* gpu.h - the end of a test program that needs a GPU: where there is none it says so and is
- * skipped. */
+/* gpu.h - the end of a test program that needs a GPU: without one it is skipped with a message. */
 #ifndef GRADUS_TEST_GPU_H
 #define GRADUS_TEST_GPU_H
 

@@ -1,8 +1,8 @@
-/* json.h - enough of JSON (RFC 8259) to hold our output against the letter of it.
+/* json.h - enough of JSON (RFC 8259) to check our output.
  *
  * json_end walks over one value and returns where it ends, or NULL if the text is not JSON.
  * json_member finds the value of a key in an object, json_item that of a place in an array; both
- * want text that json_end accepts, and return NULL where there is no such thing. */
+ * need text that json_end accepts, and return NULL if there is no such value. */
 #ifndef GRADUS_TEST_JSON_H
 #define GRADUS_TEST_JSON_H
 

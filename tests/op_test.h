@@ -1,9 +1,9 @@
-/* op_test.h - what the tests of ops share: random numbers, tensors of them in every memory layout,
+/* op_test.h - shared by the tests of ops: random numbers, tensors of them in every memory layout,
  * and comparison with a reference.
  *
  * A reference works on packed arrays of double, read from the tensors as they were stored, in its
  * own way: plain loops over indices, a full Jacobian, long double. Nothing here shares code with
- * the library. Arrays that a function returns are to be freed. */
+ * the library. Free the arrays that a function returns. */
 #ifndef GRADUS_OP_TEST_H
 #define GRADUS_OP_TEST_H
 
@@ -15,7 +15,7 @@
 
 /* ---- Random numbers ----------------------------------------------------------------------- */
 
-/* SplitMix64 (Steele, Lea & Flood 2014): any seed will do, each gives another sequence. */
+/* SplitMix64 (Steele, Lea & Flood 2014): any seed works, each gives another sequence. */
 static inline uint64_t random_bits(uint64_t *seed)
 {
     uint64_t z = *seed += 0x9e3779b97f4a7c15;
@@ -30,7 +30,7 @@ static inline double random_in(uint64_t *seed, double low, double high)
     return low + (high - low) * (double)(random_bits(seed) >> 11) * 0x1p-53;
 }
 
-/* Whether something of probability p happens. */
+/* True with probability p. */
 static inline bool random_chance(uint64_t *seed, double p)
 {
     return random_in(seed, 0, 1) < p;
@@ -135,7 +135,7 @@ static inline void *bytes_of(const gd_tensor *t, size_t *size)
     return bytes;
 }
 
-/* A tensor of yours with elements in [low, high); it wants a gradient, unless they are whole. */
+/* A user's tensor with elements in [low, high); it requires a gradient, unless they are whole. */
 static inline gd_tensor *random_leaf(gd_context *ctx, gd_dtype dtype, int ndim,
                                      const int64_t *shape, double low, double high, uint64_t *seed)
 {
@@ -229,7 +229,7 @@ static inline bool is_near(double got, double want, double allowed)
 
 /* For sums, whose terms cancel: got is within `tolerance` of want relative to the largest of want,
  * or to `size` (of the terms) where that is larger; and `ulps` units of the dtype on top, for what
- * was rounded to be stored. NaN and infinities must be where they are wanted. */
+ * was rounded to be stored. NaN and infinities must match. */
 static inline void arrays_near(const double *got, const double *want, int64_t count, double size,
                                double tolerance, gd_dtype dtype, double ulps, const char *what)
 {

@@ -1,4 +1,4 @@
-/* param_uses.h - the ways in which an op can meet a parameter, for tests of its gradient, and the
+/* param_uses.h - the ways in which an op can use a parameter, for tests of its gradient, and the
  * optimizers that can move it. */
 #ifndef GRADUS_TEST_PARAM_USES_H
 #define GRADUS_TEST_PARAM_USES_H

@@ -1,9 +1,9 @@
-/* planted.h - wrong backwards, to prove that gradcheck sees them.
+/* planted.h - wrong backwards, to show that gradcheck finds them.
  *
- * A bug is planted into a copy of an op's record. There are two kinds: a spoiler lets the true
- * backward run and spoils what came of it; a wrong formula is the backward written out by hand, in
- * float64 on packed arrays, with a mistake chosen by `variant`. Variant 0 has no mistake, and must
- * pass: so it is the mistake that is caught, and nothing else. */
+ * A bug is planted into a copy of an op's record. There are two kinds: a spoiler runs the true
+ * backward and spoils its result; a wrong formula is the backward written out by hand, in float64
+ * on packed arrays, with a mistake chosen by `variant`. Variant 0 has no mistake, and must pass: so
+ * only the mistake is caught. */
 #ifndef GRADUS_PLANTED_H
 #define GRADUS_PLANTED_H
 
@@ -13,8 +13,8 @@ enum { PLANTED_MAX = 8 };
 
 typedef struct planted_op planted_op;
 
-/* What a formula works on: all values packed; what is absent is NULL. g [inputs] is zero at first
- * and takes the gradients; all of them are there, whoever wants them. */
+/* What a formula works on: all values packed; absent inputs are NULL. g [inputs] is zero at first
+ * and gets the gradients; all of them exist, needed or not. */
 typedef struct planted_math {
     const gd_call *call;
     int variant;

@@ -75,7 +75,7 @@ head -2 one.jsonl >first.jsonl
 has_curves first.svg training,norm,rate,speed
 head -c -5 one.jsonl >torn.jsonl
 "$plot" torn.jsonl -o torn.svg 2>said
-grep -q 'the last line of torn.jsonl is torn, and left out' said
+grep -q 'the last line of torn.jsonl is incomplete, and was skipped' said
 has_curves torn.svg training,validation,norm,rate,speed
 
 # Where the time of a step goes: a bar for each op.
@@ -114,6 +114,6 @@ refused "broken.jsonl: line 5 is not one of a log" one.jsonl broken.jsonl -o no.
 refused "text.jsonl: line 5 is not one of a log" text.jsonl -o no.svg
 refused "empty.jsonl is empty" empty.jsonl -o no.svg
 refused "--bogus is not an option" one.jsonl --bogus
-refused "-o wants the name of a picture" one.jsonl -o
+refused "-o needs the name of a picture" one.jsonl -o
 refused "there is no folder for the picture none/no.svg" one.jsonl -o none/no.svg
 echo "pictures as they should be"

@@ -1,6 +1,6 @@
-/* program.h - a program of ours, run as a user would.
+/* program.h - a program of the project, run as a user would.
  *
- * GRADUS_PROGRAM is its path, from tests/CMakeLists.txt; it is missing where the program is not
+ * GRADUS_PROGRAM is its path, from tests/CMakeLists.txt; it is missing if the program is not
  * built. */
 #ifndef GRADUS_TEST_PROGRAM_H
 #define GRADUS_TEST_PROGRAM_H
@@ -38,7 +38,7 @@ static inline bool safetensors_missing(void)
     return missing;
 }
 
-/* Runs a program that lies beside ours with these arguments, in words of the shell; returns its
+/* Runs a program in the same folder with these arguments, in words of the shell; returns its
  * exit status. `output` gets what it wrote to either stream; "2>/dev/null" among the arguments
  * leaves one out. */
 static inline int program_run_other(const char *name, const char *arguments,

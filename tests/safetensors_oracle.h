@@ -1,5 +1,5 @@
-/* safetensors_oracle.h - what must hold of a safetensors file that was accepted, whoever wrote it,
- * checked without the reader's own code; for the tests and for the fuzzer. */
+/* safetensors_oracle.h - the rules that every accepted safetensors file must keep, checked without
+ * the reader's own code; for the tests and for the fuzzer. */
 #ifndef GRADUS_TEST_SAFETENSORS_ORACLE_H
 #define GRADUS_TEST_SAFETENSORS_ORACLE_H
 
@@ -142,7 +142,7 @@ static inline unsigned char *oracle_print(gd_context *ctx, const gd_named_tensor
 }
 
 /* Takes every tensor out of an accepted file and writes them to a new one, which must be accepted,
- * hold every rule, and give the same back. */
+ * keep every rule, and give the same back. */
 static inline const char *oracle_round_trip(gd_context *ctx, const gd_safetensors *file)
 {
     enum { MOST = 64 };

@@ -1,5 +1,5 @@
-/* test_bad_calls.c - calls that cannot be right, one a line, each with the words that its error
- * must contain. After each of them the context works on. */
+/* test_bad_calls.c - invalid calls, one a line, each with the words that its error must contain.
+ * After each of them the context still works. */
 #include "check_main.h"
 #include "gradus/gradus.h"
 
@@ -48,7 +48,7 @@ static void close_contexts(void)
     gd_context_free(other);
 }
 
-/* `call` is evaluated, gives nothing, and leaves an error with these words in ctx. */
+/* `call` is evaluated, returns nothing, and sets an error with these words in ctx. */
 #define BAD(call, words)                                                                  \
     do {                                                                                  \
         (void)(call);                                                                     \

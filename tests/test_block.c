@@ -1,7 +1,7 @@
-/* test_block.c - a whole model against an independent truth: the loss, the logits and every
+/* test_block.c - a whole model against an independent reference: the loss, the logits and every
  * gradient of a two-layer transformer, as PyTorch computes them in float64
  * (make_block_reference.py). Gradcheck can only say that a backward belongs to our forward; this
- * says that both are the model that is meant. */
+ * shows that both are the intended model. */
 #include "check_main.h"
 #include "gradus/gradus.h"
 

@@ -1,4 +1,5 @@
-/* test_checkpoint_faults.c - gradus-train where files are broken, and disks full or gone. */
+/* test_checkpoint_faults.c - gradus-train with damaged files, and with disks that are full or
+ * gone. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "check_main.h"
 #include "runs.h"
@@ -19,8 +20,8 @@ START_TEST(a_broken_checkpoint_is_passed_over)
 }
 END_TEST
 
-/* What may only want a permission or a disk is not trained again from the beginning. */
-START_TEST(a_run_that_cannot_go_on_is_not_begun_anew)
+/* A run whose checkpoints only lack a permission or a disk does not start over. */
+START_TEST(a_run_that_cannot_resume_does_not_start_over)
 {
     train_well("--data text %s --steps 8 --checkpoint-every 4 --out a");
     shell("cd '%s/a' && for f in step-*/state.safetensors; do truncate -s 1000 $f; done%s", folder,
@@ -137,7 +138,7 @@ static void set_metadata(const char *name, const char *value)
     gd_context_free(ctx);
 }
 
-/* What others have put into a checkpoint neither makes a file nor speaks to the terminal. */
+/* Foreign texts in a checkpoint neither create a file nor control the terminal. */
 START_TEST(foreign_metadata_is_only_read)
 {
     static const struct {
@@ -329,7 +330,7 @@ int main(void)
     TCase *cases = tcase_create("faults");
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_test(cases, a_broken_checkpoint_is_passed_over);
-    tcase_add_test(cases, a_run_that_cannot_go_on_is_not_begun_anew);
+    tcase_add_test(cases, a_run_that_cannot_resume_does_not_start_over);
     tcase_add_test(cases, two_runs_do_not_share_a_folder);
     tcase_add_test(cases, a_flipped_bit_is_noticed);
     tcase_add_test(cases, a_model_is_not_taken_with_the_state_of_another);

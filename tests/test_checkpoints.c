@@ -1,5 +1,5 @@
-/* test_checkpoints.c - gradus-train saved, stopped, killed and resumed: the same bits as without a
- * break, and never half a checkpoint. */
+/* test_checkpoints.c - gradus-train saved, stopped, killed and resumed: the same bits as without an
+ * interruption, and never half a checkpoint. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "check_main.h"
 #include "runs.h"
@@ -66,7 +66,7 @@ START_TEST(a_resumed_run_has_the_same_log)
 }
 END_TEST
 
-START_TEST(options_given_anew_come_before_those_of_the_checkpoint)
+START_TEST(given_options_override_those_of_the_checkpoint)
 {
     train_well("--data text %s --steps 4 --out a");
     train_well("--resume a/step-00000004 --out a --steps 6 --lr 0.003 --min-lr 0.001");
@@ -82,7 +82,7 @@ START_TEST(options_given_anew_come_before_those_of_the_checkpoint)
 }
 END_TEST
 
-/* Of a run's folder the newest whole checkpoint is meant; what goes on from it goes on there. */
+/* A run's folder means its newest whole checkpoint; a run resumed from it continues there. */
 START_TEST(the_folder_of_a_run_means_its_newest_checkpoint)
 {
     train_well("--data text %s --schedule constant --steps 8 --checkpoint-every 4 --out a");
@@ -126,7 +126,7 @@ START_TEST(runs_do_not_mix)
 }
 END_TEST
 
-/* How many ids there are need not be said where the model says it. */
+/* --vocab is not needed if the model has it. */
 START_TEST(ids_of_a_model)
 {
     shell("cd '%s' && cp -r '%s/llama/grouped' llama", folder, GRADUS_TEST_DIR);
@@ -268,7 +268,7 @@ static void nap(int milliseconds)
     nanosleep(&time, NULL);
 }
 
-/* `timeout` and some schedulers signal a program and then its group: that is one wish. */
+/* `timeout` and some schedulers signal a program and then its group: that is one request. */
 START_TEST(signals_save_and_leave)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGINT, SIGTERM, SIGHUP};
@@ -331,7 +331,7 @@ START_TEST(killed_again_and_again)
 END_TEST
 
 /* The steps skipped before the break count towards --skip-nonfinite. */
-START_TEST(steps_left_out_are_counted_across_a_break)
+START_TEST(skipped_steps_are_counted_across_a_resume)
 {
     static const char wild[] = " is skipped: ";
     int count = 0;
@@ -354,7 +354,7 @@ int main(void)
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_loop_test(cases, a_resumed_run_has_the_same_bits, 0, 3);
     tcase_add_test(cases, a_resumed_run_has_the_same_log);
-    tcase_add_test(cases, options_given_anew_come_before_those_of_the_checkpoint);
+    tcase_add_test(cases, given_options_override_those_of_the_checkpoint);
     tcase_add_test(cases, the_folder_of_a_run_means_its_newest_checkpoint);
     tcase_add_test(cases, runs_do_not_mix);
     tcase_add_test(cases, weights_begin_a_new_run);
@@ -366,7 +366,7 @@ int main(void)
     tcase_add_loop_test(cases, signals_save_and_leave, 0, 5);
     tcase_add_test(cases, a_second_signal_ends_it_at_once);
     tcase_add_test(cases, killed_again_and_again);
-    tcase_add_test(cases, steps_left_out_are_counted_across_a_break);
+    tcase_add_test(cases, skipped_steps_are_counted_across_a_resume);
     suite_add_tcase(suite, cases);
     return check_main(suite);
 }

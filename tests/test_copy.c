@@ -4,7 +4,7 @@
 #include "kernel.h"
 #include "op_test.h"
 
-/* threads[n]: a context with n threads, which must not be seen in any result. */
+/* threads[n]: a context with n threads, which must not affect any result. */
 static gd_context *threads[5];
 
 static void make_contexts(void)

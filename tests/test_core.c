@@ -56,7 +56,7 @@ START_TEST(the_first_error_stays)
 }
 END_TEST
 
-START_TEST(no_cuda_device_is_said)
+START_TEST(a_missing_cuda_device_is_reported)
 {
     gd_context_options options = {.device = GD_CUDA};
     gd_context *ctx = gd_context_create(&options);
@@ -77,7 +77,7 @@ START_TEST(no_cuda_device_is_said)
 }
 END_TEST
 
-START_TEST(wrong_options_are_said)
+START_TEST(wrong_options_are_reported)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.device = (gd_device)42});
     ck_assert_int_eq(strncmp(gd_error(ctx), "context: device is 42, wanted GD_CPU", 36), 0);
@@ -333,7 +333,7 @@ START_TEST(huge_shapes_are_refused)
 END_TEST
 
 /* OpenMP's threads are not in the child; nor may it wait for them. */
-START_TEST(a_forked_child_goes_on)
+START_TEST(a_forked_child_works)
 {
     enum { N = 300 };
     static float before[N * N], after[N * N];
@@ -368,12 +368,12 @@ int main(void)
 {
     Suite *suite = suite_create("core");
     TCase *contexts = tcase_create("contexts");
-    tcase_add_test(contexts, a_forked_child_goes_on);
+    tcase_add_test(contexts, a_forked_child_works);
     tcase_add_test(contexts, a_message_is_one_line);
     tcase_add_test(contexts, the_first_error_stays);
     tcase_add_test(contexts, a_long_message_loses_its_middle);
-    tcase_add_test(contexts, no_cuda_device_is_said);
-    tcase_add_test(contexts, wrong_options_are_said);
+    tcase_add_test(contexts, a_missing_cuda_device_is_reported);
+    tcase_add_test(contexts, wrong_options_are_reported);
     tcase_add_test(contexts, the_cpu_has_no_stream_and_is_never_behind);
     tcase_add_test(contexts, every_status_has_a_name);
     tcase_add_test(contexts, null_is_answered_quietly);

@@ -223,8 +223,8 @@ START_TEST(auto_takes_the_gpu)
 }
 END_TEST
 
-/* A kernel sees a bad index, and the next wait tells. Good calls work afterwards. */
-START_TEST(bad_indices_are_told)
+/* A kernel finds a bad index, and the next wait reports it. Good calls work afterwards. */
+START_TEST(bad_indices_are_reported)
 {
     const int32_t good[] = {0, 4, 2}, bad[] = {0, 5, -1};
     gd_tensor *weight = gd_tensor_create(gpu, GD_FLOAT32, GD_SHAPE(5, 4));
@@ -306,7 +306,7 @@ int main(void)
     tcase_add_test(tcase, the_same_random_numbers);
     tcase_add_test(tcase, optimizers_go_the_same_way);
     tcase_add_test(tcase, auto_takes_the_gpu);
-    tcase_add_test(tcase, bad_indices_are_told);
+    tcase_add_test(tcase, bad_indices_are_reported);
     tcase_add_test(tcase, whole_numbers_are_moved);
     tcase_add_test(tcase, no_memory_is_an_error);
     tcase_add_test(tcase, recomputation_repeats_dropout);

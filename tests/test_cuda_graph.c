@@ -343,7 +343,7 @@ END_TEST
 /* ---- Indices out of range ------------------------------------------------------------------ */
 
 /* What a replayed kernel notes becomes the error, and the update is not made. */
-START_TEST(a_bad_index_in_a_replay_is_told)
+START_TEST(a_bad_index_in_a_replay_is_reported)
 {
     learner *l = make(&kinds[0], true), *before = make(&kinds[0], true);
     share s = {l, 1}, t = {before, 1};
@@ -443,7 +443,7 @@ int main(void)
     tcase_add_loop_test(tcase, a_replayed_step_has_the_same_bits, 0, count);
     tcase_add_loop_test(tcase, what_comes_between_does_not_matter, 0, count);
     tcase_add_loop_test(tcase, the_host_waits_for_no_warm_step, 0, count);
-    tcase_add_test(tcase, a_bad_index_in_a_replay_is_told);
+    tcase_add_test(tcase, a_bad_index_in_a_replay_is_reported);
     tcase_add_test(tcase, fills_move_on);
     tcase_add_test(tcase, a_failed_capture_leaves_nothing);
     tcase_set_timeout(tcase, 120);

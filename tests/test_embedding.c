@@ -51,7 +51,7 @@ START_TEST(embedding_is_the_loop)
 }
 END_TEST
 
-/* A sum of 200000 times 0.1 taken in float would be off in the third digit. */
+/* A sum of 200000 times 0.1 in float would be wrong in the third digit. */
 START_TEST(embedding_sums_many_equal_ids)
 {
     gd_context *ctx = test_context(2);

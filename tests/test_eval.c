@@ -234,7 +234,7 @@ static const struct {
     {GRADUS_TEST_DIR "/llama/tied --data text", 1, "the model has no tokenizer for a text"},
 };
 
-START_TEST(bad_wishes_are_named)
+START_TEST(bad_options_are_named)
 {
     int status = program_run_in(folder, "gradus-eval", bad[_i].arguments, output);
     ck_assert_msg(status == bad[_i].status, "%s: %d\n%s", bad[_i].arguments, status, output);
@@ -277,7 +277,7 @@ int main(void)
     tcase_add_test(cases, a_validation_may_take_fewer_batches);
     tcase_add_test(cases, figures_follow_from_the_loss);
     tcase_add_test(cases, bytes_are_counted);
-    tcase_add_loop_test(cases, bad_wishes_are_named, 0, sizeof bad / sizeof *bad);
+    tcase_add_loop_test(cases, bad_options_are_named, 0, sizeof bad / sizeof *bad);
     tcase_add_test(cases, models_of_others_are_judged);
     tcase_add_test(cases, help_is_complete);
     suite_add_tcase(suite, cases);

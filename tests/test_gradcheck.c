@@ -189,7 +189,7 @@ START_TEST(nothing_to_compare_is_not_a_pass)
     c.input[0].fixed = true;
     check(&c, NULL);
     ck_verdict(GD_VERDICT_VACUOUS);
-    ck_assert_str_eq(report.message, "no input wants a gradient");
+    ck_assert_str_eq(report.message, "no input requires a gradient");
 }
 END_TEST
 
@@ -251,7 +251,7 @@ END_TEST
 
 /* ---- Kinks -------------------------------------------------------------------------------- */
 
-START_TEST(at_a_kink_what_lies_between_the_slopes_is_left_out)
+START_TEST(gradients_between_the_slopes_of_a_kink_are_skipped)
 {
     static const double between[] = {0, 0.25, 1}, outside[] = {-0.1, 1.1, 2, NAN};
     curve_args args = {.shape = RELU, .wrong_at = -1};
@@ -438,7 +438,7 @@ START_TEST(a_factor_near_1_has_its_digits)
 }
 END_TEST
 
-START_TEST(bad_cases_are_told)
+START_TEST(bad_cases_are_reported)
 {
     const gd_case good = {"bad", NULL, GD_INPUTS({GD_DIMS(3)})};
     const struct {
@@ -469,7 +469,7 @@ END_TEST
 
 static gd_tensor *loss_of(void *user, gd_tensor *const *in, int count);
 
-START_TEST(bad_calls_are_told)
+START_TEST(bad_calls_are_reported)
 {
     gd_case c = {.inputs = 0};
     ck_assert_int_eq(gd_gradcheck_case(NULL, &curve, &c, NULL, &report), GD_ERROR_ARGUMENT);
@@ -719,16 +719,16 @@ int main(void)
     tcase_add_test(tcase, a_steep_function_is_measured_with_a_shorter_step);
     tcase_add_test(tcase, a_missing_backward_is_unsupported);
     tcase_add_test(tcase, an_op_that_fails_on_its_case_fails);
-    tcase_add_test(tcase, at_a_kink_what_lies_between_the_slopes_is_left_out);
+    tcase_add_test(tcase, gradients_between_the_slopes_of_a_kink_are_skipped);
     tcase_add_test(tcase, a_kink_must_be_declared);
     tcase_add_test(tcase, a_kink_within_the_step_hides_no_wrong_gradient);
     tcase_add_test(tcase, a_direction_finds_what_the_sample_misses);
     tcase_add_test(tcase, one_element_can_be_chosen);
-    tcase_add_test(tcase, bad_calls_are_told);
+    tcase_add_test(tcase, bad_calls_are_reported);
     tcase_add_test(tcase, a_stale_buffer_is_seen);
     tcase_add_test(tcase, steps_that_are_too_long_fail_nothing);
     tcase_add_test(tcase, a_factor_near_1_has_its_digits);
-    tcase_add_test(tcase, bad_cases_are_told);
+    tcase_add_test(tcase, bad_cases_are_reported);
     tcase_add_test(tcase, a_function_is_checked_and_left_as_it_was);
     tcase_add_test(tcase, a_function_in_float32);
     tcase_add_test(tcase, wrong_functions_fail);

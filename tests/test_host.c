@@ -1,5 +1,5 @@
-/* test_host.c - gradus-train where the host is against it: streams closed, readers gone, files that
- * change under it, absurd numbers of threads, little address space. */
+/* test_host.c - gradus-train on a hostile host: closed streams, readers that leave, files that
+ * change, absurd numbers of threads, little address space. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "check_main.h"
 #include "runs.h"

@@ -42,7 +42,7 @@ static void check_best(const char *run, long long best, long long last)
     ck_assert_msg(system(command) == 0, "there are others than the best and the last");
 }
 
-/* What learns one batch by heart forgets the rest: the best validation comes early. */
+/* A run that overfits one batch has its best validation early. */
 static const char wild[] = "--data text %s --eval-every 2 --checkpoint-every 5 --keep 1 --lr 0.03 "
                            "--schedule constant --warmup 0 --overfit-one-batch";
 
@@ -61,7 +61,7 @@ START_TEST(the_best_validation_stays)
 }
 END_TEST
 
-/* A run that goes on knows what was best before. */
+/* A resumed run knows the best validation so far. */
 START_TEST(a_resumed_run_knows_the_best)
 {
     char line[512];

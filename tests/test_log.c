@@ -1,5 +1,5 @@
-/* test_log.c - the log of gradus-train: what a run that goes on keeps of it, and that a line is
- * there whole or not at all. */
+/* test_log.c - the log of gradus-train: what a resumed run keeps of it, and that lines are written
+ * whole or not at all. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, mkfifo */
 #include "check_main.h"
 #include "json.h"
@@ -374,7 +374,7 @@ START_TEST(two_runs_do_not_share_a_log)
 }
 END_TEST
 
-/* That somebody does not read on is no reason to end the run. */
+/* A reader that leaves does not end the run. */
 START_TEST(a_pipe_may_close)
 {
     run_log log;

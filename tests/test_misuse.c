@@ -1,5 +1,5 @@
-/* test_misuse.c - what programs do to tensors between a forward and its backward, or at the wrong
- * moment: each is either told, or does no harm. */
+/* test_misuse.c - misuse of tensors between a forward and its backward, or at the wrong moment:
+ * each is either an error, or harmless. */
 #include "check_main.h"
 #include "gradus/gradus.h"
 
@@ -287,7 +287,7 @@ START_TEST(an_op_that_ends_the_step)
 }
 END_TEST
 
-/* A record that was never registered, so that nobody has looked at it yet. */
+/* A record that was never registered, and so not yet checked. */
 START_TEST(records_that_contradict_themselves)
 {
     gd_op op = ending;

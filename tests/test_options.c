@@ -1,5 +1,5 @@
-/* test_options.c - the one rule of options (context.h): what is unset takes its default, and 0 can
- * be said. */
+/* test_options.c - the one rule of options (context.h): an unset field takes its default, and 0 can
+ * be set. */
 #include <math.h>
 
 #include "check_main.h"

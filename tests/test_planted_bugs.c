@@ -1,4 +1,4 @@
-/* test_planted_bugs.c - gradcheck sees every planted bug, and nothing where nothing is planted. */
+/* test_planted_bugs.c - gradcheck finds every planted bug, and nothing where none is planted. */
 #include "check_main.h"
 #include "planted.h"
 
@@ -187,7 +187,7 @@ static const struct {
     {{"linear", "rows4_5_to_7", NULL, NULL, .spoil = anything, .input = 1}, NULL},
 };
 
-START_TEST(what_is_nearly_so_is_not_said)
+START_TEST(near_misses_give_no_finding)
 {
     const planted_bug *bug = &nearly[_i].bug;
     const outcome o = run_bug(bug);
@@ -205,7 +205,7 @@ int main(void)
     tcase_set_timeout(tcase, 100);
     tcase_add_test(tcase, every_planted_bug_is_caught);
     tcase_add_test(tcase, the_formulas_without_a_mistake_pass);
-    tcase_add_loop_test(tcase, what_is_nearly_so_is_not_said, 0, sizeof nearly / sizeof *nearly);
+    tcase_add_loop_test(tcase, near_misses_give_no_finding, 0, sizeof nearly / sizeof *nearly);
     suite_add_tcase(suite, tcase);
     return check_main(suite);
 }

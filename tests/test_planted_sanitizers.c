@@ -1,5 +1,5 @@
 /* test_planted_sanitizers.c - each sanitizer that the tests are built with reports a fault of its
- * kind: one that is off, or told to look away, would find nothing in the other tests either. */
+ * kind: one that is off, or suppressed, would find nothing in the other tests either. */
 #define _XOPEN_SOURCE 700 /* fork, pipe */
 #include "check_main.h"
 

@@ -1,5 +1,5 @@
-/* test_progress.c - gradus-train on a terminal, which a pseudo-terminal plays, and elsewhere: a
- * line that redraws itself here, plain lines there, and the same text left in the end. */
+/* test_progress.c - gradus-train on a pseudo-terminal, where a line redraws itself, and elsewhere,
+ * where it prints plain lines; the remaining text is the same. */
 #define _GNU_SOURCE /* posix_openpt, TIOCSWINSZ */
 #include "check_main.h"
 #include "program.h"

@@ -127,7 +127,7 @@ END_TEST
 
 enum { MANY = 20011 }; /* several pieces, and a rest */
 
-START_TEST(uniform_is_as_said)
+START_TEST(uniform_is_as_documented)
 {
     static float f[MANY];
     static double d[MANY];
@@ -180,7 +180,7 @@ static long double model_normal(long double a, long double b, int j)
     return radius * (j ? cosl(angle) : sinl(angle));
 }
 
-START_TEST(normal_is_as_said)
+START_TEST(normal_is_as_documented)
 {
     static float f[MANY];
     static double d[MANY];
@@ -233,7 +233,7 @@ START_TEST(normal_of_extreme_words)
 }
 END_TEST
 
-START_TEST(integers_are_as_said)
+START_TEST(integers_are_as_documented)
 {
     static int32_t n[MANY];
     gd_context *ctx = context(3, 2);
@@ -452,11 +452,11 @@ int main(void)
     tcase_add_test(cases, published_vectors);
     tcase_add_test(cases, any_offset_and_count);
     tcase_add_test(cases, the_state_moves_by_blocks_and_repeats);
-    tcase_add_test(cases, uniform_is_as_said);
+    tcase_add_test(cases, uniform_is_as_documented);
     tcase_add_test(cases, uniform_never_reaches_high);
-    tcase_add_test(cases, normal_is_as_said);
+    tcase_add_test(cases, normal_is_as_documented);
     tcase_add_test(cases, normal_of_extreme_words);
-    tcase_add_test(cases, integers_are_as_said);
+    tcase_add_test(cases, integers_are_as_documented);
     tcase_add_test(cases, permutations_are_fair);
     tcase_add_test(cases, normal_moments);
     tcase_add_test(cases, uniform_buckets);

@@ -1,6 +1,6 @@
 /* test_random_calls.c - calls in random order, sensible or not: views of what is freed, backwards
- * through what was written to, steps ended halfway. Whatever is refused is refused by an error, and
- * at the end all memory is back in the pool. The sanitizers and valgrind see the rest. */
+ * through what was written to, steps ended halfway. Every refusal is an error, and at the end all
+ * memory is back in the pool. The sanitizers and valgrind check the rest. */
 #include "check_main.h"
 #include "gradus/gradus.h"
 

@@ -1,6 +1,6 @@
 /* test_rms_norm_same.c - what must not change a bit of rms_norm: threads, other rows, the gradients
- * that nobody wants, the memory a gradient goes to; and what is refused. Whether the numbers are
- * right is test_rms_norm.c's matter. */
+ * that are not needed, the memory of a gradient; and what is refused. Whether the numbers are right
+ * is test_rms_norm.c's matter. */
 #include "op_test.h"
 
 /* ---- What must not make a difference ------------------------------------------------------ */

@@ -78,7 +78,7 @@ START_TEST(a_checkpoint_writes_what_its_run_wrote)
 }
 END_TEST
 
-START_TEST(texts_go_on_from_a_prompt)
+START_TEST(texts_continue_a_prompt)
 {
     sample("pieces --prompt 'the caf' --length 40 --temperature 1", output);
     ck_assert_int_eq(strncmp(output, "the caf", 7), 0);
@@ -145,7 +145,7 @@ static const struct {
      "cannot write to stdout: No space left on device"},
 };
 
-START_TEST(bad_wishes_are_named)
+START_TEST(bad_options_are_named)
 {
     int status = program_run_in(folder, "gradus-sample", bad[_i].arguments, output);
     ck_assert_msg(status == bad[_i].status, "%s: %d\n%s", bad[_i].arguments, status, output);
@@ -169,7 +169,7 @@ START_TEST(a_checkpoint_that_is_not_whole_is_passed_over)
 END_TEST
 
 /* The last four bytes of the weights become a NaN. */
-START_TEST(logits_that_are_not_finite_are_told)
+START_TEST(nonfinite_logits_are_reported)
 {
     char command[512];
     snprintf(command, sizeof command,
@@ -210,11 +210,11 @@ int main(void)
     TCase *cases = tcase_create("gradus-sample");
     tcase_add_unchecked_fixture(cases, set_up, tear_down);
     tcase_add_test(cases, a_checkpoint_writes_what_its_run_wrote);
-    tcase_add_test(cases, texts_go_on_from_a_prompt);
+    tcase_add_test(cases, texts_continue_a_prompt);
     tcase_add_test(cases, ids_are_taken_where_they_mean_nothing);
-    tcase_add_loop_test(cases, bad_wishes_are_named, 0, sizeof bad / sizeof *bad);
+    tcase_add_loop_test(cases, bad_options_are_named, 0, sizeof bad / sizeof *bad);
     tcase_add_test(cases, a_checkpoint_that_is_not_whole_is_passed_over);
-    tcase_add_test(cases, logits_that_are_not_finite_are_told);
+    tcase_add_test(cases, nonfinite_logits_are_reported);
     tcase_add_test(cases, help_is_complete);
     suite_add_tcase(suite, cases);
     return check_main(suite);

@@ -235,7 +235,7 @@ START_TEST(bad_texts_are_named)
 }
 END_TEST
 
-START_TEST(texts_that_do_not_do_are_named)
+START_TEST(unusable_texts_are_named)
 {
     static const struct {
         const char *text, *arguments, *message;
@@ -260,7 +260,7 @@ START_TEST(texts_that_do_not_do_are_named)
 END_TEST
 
 /* Nobody is kept from it. */
-START_TEST(rates_that_teach_nothing_are_told)
+START_TEST(useless_rates_give_a_warning)
 {
     train("--lr 0 --steps 6", first);
     program_said(first, "gradus-train: --lr is 0: the weights do not change\n");
@@ -269,7 +269,7 @@ START_TEST(rates_that_teach_nothing_are_told)
 }
 END_TEST
 
-START_TEST(what_cannot_be_written_is_told)
+START_TEST(write_errors_are_reported)
 {
     char arguments[256];
     snprintf(arguments, sizeof arguments,
@@ -441,9 +441,9 @@ int main(void)
     tcase_add_test(cases, version_is_the_librarys);
     tcase_add_loop_test(cases, bad_options_are_named, 0, sizeof bad / sizeof *bad);
     tcase_add_test(cases, bad_texts_are_named);
-    tcase_add_test(cases, texts_that_do_not_do_are_named);
-    tcase_add_test(cases, rates_that_teach_nothing_are_told);
-    tcase_add_test(cases, what_cannot_be_written_is_told);
+    tcase_add_test(cases, unusable_texts_are_named);
+    tcase_add_test(cases, useless_rates_give_a_warning);
+    tcase_add_test(cases, write_errors_are_reported);
     tcase_add_test(cases, the_loss_falls);
     tcase_add_test(cases, no_steps_is_a_model_that_knows_nothing);
     tcase_add_test(cases, the_same_seed_repeats_and_another_does_not);

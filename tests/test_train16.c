@@ -180,7 +180,7 @@ START_TEST(the_folder_holds_the_masters_rounded)
 END_TEST
 
 /* Any dtype may follow any other, and the loss goes on where it was. */
-START_TEST(a_run_goes_on_in_another_dtype)
+START_TEST(a_run_resumes_in_another_dtype)
 {
     static const char *const all[] = {"f32", "bf16", "f16", "f64"};
     run_well("--steps 60 --out a --dtype %s", all[_i], "");
@@ -369,7 +369,7 @@ int main(void)
     if (gd_error_status(ctx) != GD_ERROR_UNSUPPORTED) { /* there is jansson */
         tcase_add_loop_test(cases, a_resumed_run_has_the_same_bits, 0, 6);
         tcase_add_loop_test(cases, the_folder_holds_the_masters_rounded, 0, 2);
-        tcase_add_loop_test(cases, a_run_goes_on_in_another_dtype, 0, 4);
+        tcase_add_loop_test(cases, a_run_resumes_in_another_dtype, 0, 4);
         tcase_add_loop_test(cases, masters_begin_with_all_bits, 0, 2);
         tcase_add_loop_test(cases, the_weights_of_others_can_be_trained_on, 0, 4);
         tcase_add_test(cases, overflows_are_survived);

@@ -110,7 +110,7 @@ static bool next_merge(const int32_t *token, const bool *begins, int count, cons
     return most > 1;
 }
 
-START_TEST(merges_are_those_of_counting_anew)
+START_TEST(merges_are_those_of_a_fresh_count)
 {
     static uint8_t text[TEXT];
     static int32_t token[TEXT];
@@ -167,7 +167,7 @@ START_TEST(merges_that_cannot_be_are_refused)
 }
 END_TEST
 
-START_TEST(words_are_cut_as_said)
+START_TEST(words_are_cut_as_documented)
 {
     static const struct {
         const char *text;
@@ -331,10 +331,10 @@ int main(void)
     TCase *tcase = tcase_create("data");
     tcase_add_test(tcase, any_bytes_come_back);
     tcase_add_test(tcase, the_most_frequent_pair_is_merged_first);
-    tcase_add_loop_test(tcase, merges_are_those_of_counting_anew, 0, 3);
+    tcase_add_loop_test(tcase, merges_are_those_of_a_fresh_count, 0, 3);
     tcase_add_test(tcase, training_stops_where_nothing_repeats);
     tcase_add_test(tcase, merges_that_cannot_be_are_refused);
-    tcase_add_test(tcase, words_are_cut_as_said);
+    tcase_add_test(tcase, words_are_cut_as_documented);
     tcase_add_test(tcase, both_kinds_are_read);
     tcase_add_test(tcase, what_is_no_token_file_is_refused);
     tcase_add_test(tcase, an_epoch_takes_every_window_once);

@@ -90,9 +90,10 @@ START_TEST(a_file_says_what_the_command_line_does_not)
     run(arguments, output);
     program_said(output, "step 7/7 ");
     program_said(output, " tied output");
-    snprintf(arguments, sizeof arguments, "--steps 3 --config %s", path("config"));
+    snprintf(arguments, sizeof arguments, "--steps 3 --tied=false --config %s", path("config"));
     run(arguments, output);
     program_said(output, "step 3/3 ");
+    ck_assert_ptr_null(strstr(output, " tied output"));
 }
 END_TEST
 

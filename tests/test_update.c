@@ -390,8 +390,7 @@ START_TEST(bad_calls)
     gd_optimizer_backward(l.optimizer, loss_of(&l, 1), INFINITY);
     ck_assert_error(l.ctx, "optimizer_backward: loss is [] and share inf, wanted");
     gd_optimizer_backward(l.optimizer, l.pull, 1);
-    ck_assert_error(l.ctx,
-                    "optimizer_backward: loss is [] and share 1, wanted one element, made");
+    ck_assert_error(l.ctx, "optimizer_backward: loss is [] and share 1, wanted one element, made");
     gd_optimizer_backward(l.optimizer, loss_of(&other, 1), 1);
     ck_assert_error(l.ctx, "optimizer_backward: loss is [] of another context");
     gd_optimizer_set_loss_scale(l.optimizer, (gd_loss_scale){.adapts = true, .factor = 3});

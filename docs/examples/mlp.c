@@ -1,5 +1,4 @@
-/* mlp.c - a network of three layers tells two spirals apart, and is judged on points that it has
- * not seen. */
+/* mlp.c - a network of three layers separates two spirals, and is evaluated on new points. */
 #include <gradus/gradus.h>
 #include <math.h>
 #include <stdio.h>
@@ -93,7 +92,7 @@ int main(void)
         gd_step_end(ctx);
     }
     double share = accuracy(layers, test_points, test_targets);
-    printf("%.1f%% of %d new points are told right\n", 100 * share, TEST);
+    printf("%.1f%% of %d new points are classified correctly\n", 100 * share, TEST);
     if (gd_error(ctx)) printf("%s\n", gd_error(ctx));
     gd_optimizer_free(adamw);
     gd_params_free(params);

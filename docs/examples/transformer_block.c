@@ -43,7 +43,7 @@ static gd_tensor *heads(gd_tensor *x, int64_t n)
     return gd_reshape(x, GD_SHAPE(BATCH, CONTEXT, n, HEAD));
 }
 
-/* Every position looks at itself and what came before it. */
+/* Every position attends to itself and earlier ones. */
 static gd_tensor *attend(const block *b, gd_tensor *x)
 {
     gd_tensor *q = gd_rope(heads(gd_linear(x, b->wq, NULL), HEADS), NULL);
@@ -53,7 +53,7 @@ static gd_tensor *attend(const block *b, gd_tensor *x)
     return gd_linear(gd_reshape(y, GD_SHAPE(BATCH, CONTEXT, HEADS * HEAD)), b->wo, NULL);
 }
 
-/* Every position is thought over by itself. */
+/* The same function of every position. */
 static gd_tensor *feed_forward(const block *b, gd_tensor *x)
 {
     gd_tensor *hidden = gd_swiglu(gd_linear(x, b->gate, NULL), gd_linear(x, b->up, NULL));

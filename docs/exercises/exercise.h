@@ -1,4 +1,4 @@
-/* exercise.h - what the exercises share: an op in float64 whose backward is checked. */
+/* exercise.h - shared by the exercises: an op in float64 whose backward is checked. */
 #ifndef GRADUS_EXERCISE_H
 #define GRADUS_EXERCISE_H
 

@@ -64,8 +64,8 @@ typedef struct gd_rms_norm_problem {
     gd_dtype dweight_dtype; /* of dweight and dbias */
     double eps;             /* at least 0 */
     double offset;          /* added to the weight, in float32 or float64: 1 for Gemma's */
-    bool
-        round_before_weight; /* xhat is rounded to y_dtype before the product, as in Llama's code */
+    /* xhat is rounded to y_dtype before the product, as in Llama's code */
+    bool round_before_weight;
 } gd_rms_norm_problem;
 
 /* The tensors of the forward. y may overwrite x, and the sum the residual. */

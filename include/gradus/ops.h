@@ -261,15 +261,15 @@ GD_API gd_tensor *gd_mean_all(gd_tensor *x);
 
 /* ---- Along one axis (kernels/axis) -------------------------------------------------------- */
 
-/* As PyTorch's of the same names; `axis` may be negative: from the end. On the CPU, so far. */
+/* As PyTorch's of the same names; `axis` may be negative: from the end. So far only on the CPU. */
 
 /* y[..., i, ...] = x[..., index[..., i, ...], ...] at the place of the axis. index GD_INT32, of as
- * many dimensions as x and, but along the axis, nowhere larger -> y of its shape. An index outside
+ * many dimensions as x and, except along the axis, no larger -> y of its shape. An index outside
  * [0, size of the axis) is an error, -1 too. */
 GD_API gd_tensor *gd_gather(gd_tensor *x, int axis, gd_tensor *index);
-/* A copy of x to which y[..., index[..., i, ...], ...] += src[..., i, ...]: what has one index is
- * added up, in order. index as for gd_gather, and nowhere larger than src; elements of src beyond
- * it count for nothing. x, src of one dtype. */
+/* A copy of x to which y[..., index[..., i, ...], ...] += src[..., i, ...]: elements with the same
+ * index are added in order. index as for gd_gather, and no larger than src; elements of src beyond
+ * it are ignored. x, src of one dtype. */
 GD_API gd_tensor *gd_scatter_add(gd_tensor *x, int axis, gd_tensor *index, gd_tensor *src);
 /* y_i = x_0 + ... + x_i. */
 GD_API gd_tensor *gd_cumsum(gd_tensor *x, int axis);
@@ -278,8 +278,8 @@ GD_API gd_tensor *gd_cumsum(gd_tensor *x, int axis);
 GD_API gd_tensor *gd_argmax(gd_tensor *x, int axis, bool keep_dims);
 /* The k largest (or smallest) elements, 0 <= k <= size of the axis, the largest (smallest) first;
  * of equal ones the lower index comes first, and NaN counts as larger than any number. Returns the
- * values, which have a gradient, and leaves where they were in *indices, GD_INT32, without one
- * (NULL on error; indices may be NULL). */
+ * values, which have a gradient, and their indices in *indices, GD_INT32, without one (NULL on
+ * error; indices may be NULL). */
 GD_API gd_tensor *gd_topk(gd_tensor *x, int64_t k, int axis, bool largest, gd_tensor **indices);
 
 /* ---- Shapes (kernels/shape) --------------------------------------------------------------- */

@@ -83,8 +83,8 @@ typedef struct gd_sgd_options {
     double momentum;  /* unset: 0, without a state */
     double dampening; /* unset: 0 */
     bool nesterov;    /* needs momentum and no dampening */
-    double
-        weight_decay; /* added to the gradient of parameters with GD_DECAY, g + wd * w; unset: 0 */
+    /* added to the gradient of parameters with GD_DECAY, g + wd * w; unset: 0 */
+    double weight_decay;
 } gd_sgd_options;
 
 /* Stochastic gradient descent as in PyTorch: v = momentum v + (1 - dampening) g (v = g the first

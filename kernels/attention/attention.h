@@ -8,7 +8,7 @@ typedef struct attention_args {
     bool causal;
     double scale;   /* of the scores, not 0 */
     double dropout; /* the probability that a weight becomes 0 */
-    int64_t window; /* keys so far from the query or further are not seen; 0: there is no window */
+    int64_t window; /* keys at this distance from the query or more are not seen; 0: no window */
 } attention_args;
 
 /* q [B, T, H, D], k [B, S, KV, D], v [B, S, KV, E]; G = H / KV query heads read one key head. */

@@ -5,23 +5,23 @@
  *     P  = exp(scale q k^T - lse)     dP = dy v^T            dS = P (dP - delta)
  *     dq = scale dS k                 dk = scale dS^T q      dv = P^T dy
  *
- * One thread does all that reads one key head, so that dk and dv are summed over the tiles of
- * queries, and over the group's query heads, in a fixed order. */
+ * One thread handles everything that reads one key head, so that dk and dv are summed over the
+ * tiles of queries, and over the group's query heads, in a fixed order. */
 #include "attention/tiles.h"
 #include "reduce/reduction.h"
 
 typedef struct backward_pass {
     attention_sizes z;
-    bool causal, wants_scores; /* wants_scores: dq, dk or the bias' is asked for */
+    bool causal, wants_scores; /* wants_scores: dq, dk or dbias is needed */
     REAL scale;
     heads q, k, v, dy;
     const REAL *lse;
     const REAL *delta; /* [B, H, T]: sum of dy * y along E */
-    heads dq, dk, dv;  /* data NULL: not wanted */
+    heads dq, dk, dv;  /* data NULL: not needed */
     bool add_q, add_k, add_v;
     attention_dropout dropout;
     attention_mask mask;
-    REAL *dbias; /* [B, H, T, S]: dS is added here; NULL: not wanted */
+    REAL *dbias; /* [B, H, T, S]: dS is added here; NULL: not needed */
 } backward_pass;
 
 /* Before which key what query t sees ends. */
@@ -30,7 +30,7 @@ static int64_t end_of(const backward_pass *p, int64_t t)
     return attention_end(&p->z, p->causal, p->mask.window, t);
 }
 
-/* What one thread works in; D and E rounded up to whole vectors. */
+/* The temporary memory of one thread; D and E rounded up to whole vectors. */
 typedef struct backward_room {
     REAL *keys, *values; /* [D, KEYS], [E, KEYS]: as columns */
     REAL *key_rows;      /* [KEYS, D] */
@@ -67,9 +67,9 @@ static backward_room backward_room_at(const attention_sizes *z, char *memory)
     return room;
 }
 
-/* One row of n columns: scores become weights p = exp(score - lse), and dp becomes
- * p (dp - delta), the gradient of the scores. Columns that the row does not see become 0. With
- * dropout, `keep` is what the weights were multiplied by: so are p in the end, and dp. */
+/* One row of n columns: scores become weights p = exp(score - lse), and dp becomes p (dp - delta),
+ * the gradient of the scores. Columns that the row does not see become 0. With dropout, `keep` has
+ * the factors of the weights: p, at the end, and dp are multiplied by them. */
 static void backward_row(REAL *weight, REAL *dscore, int64_t visible, int64_t n, REAL lse,
                          REAL delta, bool wants_scores, const REAL *keep)
 {
@@ -205,7 +205,7 @@ static void backward_group(const backward_pass *p, const backward_room *room, in
     }
 }
 
-/* delta [B, H, T] = sum of dy * y along E, which is what softmax's gradient subtracts. */
+/* delta [B, H, T] = sum of dy * y along E, which softmax's gradient subtracts. */
 static void row_products(const backward_pass *p, const heads *y, REAL *delta, int threads)
 {
     const attention_sizes *z = &p->z;
@@ -223,8 +223,8 @@ static void row_products(const backward_pass *p, const heads *y, REAL *delta, in
     }
 }
 
-/* The memory that dS is added to: the gradient of the bias itself, if it is not broadcast, and
- * scratch if it is. */
+/* The memory that dS is added to: the gradient of the bias itself, or temporary memory if the bias
+ * is broadcast. */
 static gd_status open_dbias(const gd_call *call, backward_pass *p)
 {
     const attention_sizes *z = &p->z;
@@ -238,7 +238,7 @@ static gd_status open_dbias(const gd_call *call, backward_pass *p)
     return GD_OK;
 }
 
-/* A bias that was broadcast gets the sum over its copies. */
+/* The gradient of a broadcast bias is the sum over its copies. */
 static gd_status close_dbias(const gd_call *call, const backward_pass *p)
 {
     const attention_sizes *z = &p->z;

@@ -19,7 +19,7 @@ static int64_t end_of(const forward_pass *f, int64_t t)
     return attention_end(&f->z, f->causal, f->mask.window, t);
 }
 
-/* What one thread works in. */
+/* The temporary memory of one thread. */
 typedef struct forward_room {
     REAL *keys;    /* [D, KEYS], the tile's keys times scale, as columns */
     REAL *values;  /* [KEYS, E rounded up] */
@@ -47,11 +47,11 @@ static forward_room forward_room_at(const forward_pass *f, char *memory)
     return room;
 }
 
-/* One row of n scores (n a multiple of LANES), of which `visible` count: replaces them by
- * exp(score - largest), where `largest` is the largest so far, and adds up. What was summed with an
- * older largest is brought to the new one by the factor exp(old - new). The sum over the at most
- * KEYS terms of a tile is taken in REAL, lane by lane and then in a tree, so that its error stays
- * at a rounding or two; the sum over the tiles is in double. */
+/* One row of n scores (n a multiple of LANES), of which `visible` count: replaces them by exp(score
+ * - largest), where `largest` is the largest so far, and adds up. Sums relative to an older largest
+ * are multiplied by exp(old - new). The sum over the at most KEYS terms of a tile is taken in REAL,
+ * lane by lane and then in a tree, so that its error stays at a rounding or two; the sum over the
+ * tiles is in double. */
 static void softmax_row(REAL *score, int64_t visible, int64_t n, REAL *largest, double *total,
                         REAL *sums, int64_t E)
 {
@@ -158,7 +158,7 @@ gd_status GD_REAL_NAME(attention_forward)(const gd_call *call)
         input_heads(call, call->input[2], &f.v)) {
         return gd_error_status(call->context);
     }
-    /* Some 256 rows, those of the group's heads together, share one packing of the keys. */
+    /* About 256 rows, those of the group's heads together, share the packed keys. */
     f.queries = gd_max64(BLOCK, gd_round_up(256 / gd_max64(1, z->G), BLOCK));
     f.queries = gd_min64(f.queries, gd_round_up(z->T, BLOCK));
     int64_t chunks = f.queries ? gd_divide_up(z->T, f.queries) : 0;

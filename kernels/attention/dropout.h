@@ -1,10 +1,10 @@
 /* dropout.h - dropout on the weights of attention: which of them are kept.
  *
- * Nothing is stored: a weight's random word follows from its place, so that the backward draws it
- * again. Weights are taken in tiles of 16 queries and 16 keys, and a tile has 64 blocks of Philox,
- * four words each: block 8 (t mod 8) + s mod 8 has the words of (t, s), (t, s + 8), (t + 8, s) and
- * (t + 8, s + 8), for t and s below 8. These four lie in one lane's registers on a tensor core, be
- * queries the rows or the columns. */
+ * Nothing is stored: a weight's random word follows from its position, so that the backward draws
+ * it again. Weights are taken in tiles of 16 queries and 16 keys, and a tile has 64 blocks of
+ * Philox, four words each: block 8 (t mod 8) + s mod 8 has the words of (t, s), (t, s + 8), (t + 8,
+ * s) and (t + 8, s + 8), for t and s below 8. These four are in one lane's registers on a tensor
+ * core, whether queries are the rows or the columns. */
 #ifndef GRADUS_ATTENTION_DROPOUT_H
 #define GRADUS_ATTENTION_DROPOUT_H
 
@@ -24,7 +24,7 @@ typedef struct attention_dropout {
     int64_t query_tiles, key_tiles; /* of a head */
 } attention_dropout;
 
-/* Random words that a call takes: those of its blocks, and 3 because they begin at a whole one. */
+/* Random words of a call: those of its blocks, and 3 to begin at a whole block. */
 static inline uint64_t attention_dropout_words(const attention_sizes *z)
 {
     return (uint64_t)(z->B * z->H * gd_divide_up(z->T, 16) * gd_divide_up(z->S, 16)) * 256 + 3;

@@ -1,14 +1,14 @@
-/* tiles.h - what the forward and the backward of attention share: the sizes of their tiles, and how
- * they get at the heads of their inputs.
+/* tiles.h - shared by the forward and the backward of attention: the sizes of their tiles, and
+ * access to the heads of their inputs.
  *
- * Neither ever holds more scores than one tile of KEYS keys, which stays in the cache. The scores
+ * Both store only the scores of one tile of KEYS keys, which stays in the cache. The scores
  * of a tile are a small matrix product (kernels/matmul/tile.h) of queries with the keys packed as
- * columns; what the exponentials of the scores weigh is another. Queries go in blocks of BLOCK
+ * columns; the weighted sum of the values is another. Queries go in blocks of BLOCK
  * rows; of a causal block only the columns that its last row sees are computed, rounded up to
  * BLOCK, which saves almost half of the work.
  *
  * The scale is multiplied into the packed keys. Forward and backward then get the scores by the
- * same sums, to the last bit, and exp(score - lse) is never more than 1, however large they are.
+ * same sums, to the last bit, and exp(score - lse) is never more than 1, for scores of any size.
  */
 #ifndef GRADUS_ATTENTION_TILES_H
 #define GRADUS_ATTENTION_TILES_H
@@ -111,7 +111,7 @@ static inline heads packed_heads(const gd_tensor *t)
     return (heads){gd_data(t), shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3]};
 }
 
-/* An input as it lies, or a copy if its last dimension is not packed. */
+/* An input in place, or a copy if its last dimension is not packed. */
 static inline gd_status input_heads(const gd_call *call, const gd_tensor *t, heads *x)
 {
     const int64_t *shape = gd_tensor_shape(t), *strides = gd_tensor_strides(t);

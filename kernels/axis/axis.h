@@ -1,4 +1,4 @@
-/* axis.h - what the ops along one axis keep of their arguments. */
+/* axis.h - the arguments of the ops along one axis. */
 #ifndef GRADUS_AXIS_H
 #define GRADUS_AXIS_H
 
@@ -12,7 +12,7 @@ typedef struct gd_axis_args {
 } gd_axis_args;
 
 /* Arguments with an axis from the user, negative ones counted from the end of x; one that x does
- * not have stays as it was given, for the message. */
+ * not have is left unchanged, for the message. */
 static inline gd_axis_args gd_axis_args_of(const gd_tensor *x, int axis)
 {
     const int ndim = gd_tensor_ndim(x);

@@ -1,8 +1,7 @@
 /* axis_cpu.c - the CPU kernels of the ops along one axis: gather, scatter_add, cumsum, topk.
  *
- * A line is what is left of a tensor when all indices but the axis' are held: no element of a line
- * depends on another line. So a thread takes lines, whole and in order, and every sum has one
- * writer. */
+ * A line is the elements of a tensor along the axis, with all other indices fixed: lines are
+ * independent. So a thread takes whole lines, in order, and every sum has one writer. */
 #include "axis/axis.h"
 #include "rows.h"
 
@@ -36,7 +35,7 @@ static void add_operand(lines *l, const gd_tensor *t, int axis)
     l->work += gd_walk_count(&l->walk) * l->n[k];
 }
 
-/* What is done to a line; offset [operands] says where it begins. */
+/* The function of a line, which begins at offset [operands]. */
 typedef void line_function(const lines *l, const int64_t *offset, void *room);
 
 /* Calls the function for each line, with `room` bytes for each thread. */
@@ -66,7 +65,7 @@ static int axis_of(const gd_call *call)
 
 /* ---- gather and scatter_add --------------------------------------------------------------- */
 
-/* An index outside x is found before anything is computed. */
+/* An index outside x is an error before anything is computed. */
 static gd_status check_indices(const gd_call *call)
 {
     const gd_tensor *index = call->input[1];
@@ -226,7 +225,7 @@ static bool before(const lines *l, const REAL *x, int32_t a, int32_t b)
     return a < b;
 }
 
-/* Moves what is at `at` down in a heap of `size`, at whose top is what comes last. */
+/* Moves the element at `at` down in a heap of `size`, with the last in the order at its top. */
 static void sink(const lines *l, const REAL *x, int32_t *heap, int64_t size, int64_t at)
 {
     for (int64_t child; (child = 2 * at + 1) < size; at = child) {
@@ -238,7 +237,7 @@ static void sink(const lines *l, const REAL *x, int32_t *heap, int64_t size, int
     }
 }
 
-/* Keeps the first k in a heap, then takes the last of them away again and again. */
+/* Keeps the first k in a heap, then removes the last of them repeatedly. */
 static void topk_line(const lines *l, const int64_t *offset, void *room)
 {
     int32_t *heap = room, *to = (int32_t *)l->data[TO] + offset[TO];

@@ -1,4 +1,4 @@
-// async.cuh - asynchronous copies, barriers that count their bytes, and clusters: what came with
+// async.cuh - asynchronous copies, barriers that count their bytes, and clusters: features of
 // compute capability 9.0, as PTX (NVIDIA's assembly language).
 //
 // A transaction barrier (mbarrier) is in one of its phases, numbered 0, 1, 2, ... A phase ends when
@@ -76,7 +76,7 @@ __device__ inline void barrier_expect(uint32_t barrier, uint32_t bytes)
                  : "memory");
 }
 
-// For what threads of this block have written, or bulk copies brought.
+// Acquires the writes of threads of this block and of bulk copies.
 __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity)
 {
     asm volatile("{\n"
@@ -89,7 +89,8 @@ __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity)
                  : "memory");
 }
 
-// For what other blocks of the cluster have sent. It also empties L1, so use it for nothing else.
+// Acquires the writes of other blocks of the cluster. It also empties L1, so do not use it for
+// anything else.
 __device__ inline void barrier_wait_cluster(uint32_t barrier, uint32_t parity)
 {
     asm volatile("{\n"
@@ -102,8 +103,8 @@ __device__ inline void barrier_wait_cluster(uint32_t barrier, uint32_t parity)
                  : "memory");
 }
 
-// One of the block's 16 hardware barriers, for `threads` threads in whole warps. Number 0 is that
-// of __syncthreads.
+// One of the block's 16 hardware barriers, for `threads` threads in whole warps. __syncthreads uses
+// number 0.
 __device__ inline void named_barrier_sync(int barrier, int threads)
 {
     asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
@@ -134,15 +135,15 @@ __device__ inline void copy_arrive(uint32_t barrier)
 
 // From DRAM to L2, ahead of time; bytes and address: multiples of 16.
 //
-// This may come before wait_for_previous, even for numbers that the kernel ahead has yet to write:
-// all writes and reads of the GPU meet in L2, so that kernel changes the line there, and nobody
-// sees the old numbers.
+// This may come before wait_for_previous, even for numbers that the previous kernel has not written
+// yet: all writes and reads of the GPU go through L2, so that kernel changes the line there, and
+// the old numbers are never read.
 __device__ inline void bulk_prefetch(const void *global, uint32_t bytes)
 {
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
 }
 
-// The line of one number, likewise.
+// The same for the line of one number.
 __device__ inline void line_prefetch(const void *global)
 {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(global) : "memory");
@@ -162,7 +163,7 @@ __device__ inline uint32_t cluster_size()
     return size;
 }
 
-// All threads of the cluster have come here, and see what each wrote before.
+// Waits for all threads of the cluster, and makes their earlier writes visible.
 __device__ inline void cluster_sync()
 {
     asm volatile("barrier.cluster.arrive.release.aligned;\n"
@@ -170,8 +171,8 @@ __device__ inline void cluster_sync()
                      : "memory");
 }
 
-// The address by which this block reaches, in the shared memory of block `rank` of the cluster,
-// what lies at `address` in its own.
+// The address by which this block accesses, in the shared memory of block `rank` of the cluster,
+// the place of `address` in its own.
 __device__ inline uint32_t remote_address(uint32_t address, uint32_t rank)
 {
     uint32_t remote;
@@ -179,8 +180,8 @@ __device__ inline uint32_t remote_address(uint32_t address, uint32_t rank)
     return remote;
 }
 
-// Writes v to `address` in the shared memory of block `rank`, and tells `barrier` there of its 4
-// bytes.
+// Writes v to `address` in the shared memory of block `rank`, and reports its 4 bytes to `barrier`
+// there.
 __device__ inline void send(uint32_t address, float v, uint32_t barrier, uint32_t rank)
 {
     asm volatile(
@@ -192,11 +193,11 @@ __device__ inline void send(uint32_t address, float v, uint32_t barrier, uint32_
 
 #endif
 
-// A cache policy for loads. What is read once and written once has no need of L2, and yet it
+// A cache policy for loads. Data that is read once and written once does not need L2, but it
 // matters which of the two leaves it first: lines of the result wait there to be written to DRAM.
 // With more data than L2 holds, a kernel whose inputs are marked to outlive its results
 // (evict_last) is 2 to 4% faster than one that marks nothing; the other way round it is 3 to 5%
-// slower. Where everything fits, the mark costs 1% or more, so `keep` is the caller's choice.
+// slower. If everything fits, the mark costs 1% or more, so `keep` is the caller's choice.
 __device__ inline uint64_t load_policy(bool keep)
 {
     uint64_t last = 0, normal = 0;

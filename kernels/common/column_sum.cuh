@@ -1,9 +1,10 @@
-// column_sum.cuh - sums over the rows of something [M, N]: the gradient of what all rows shared.
+// column_sum.cuh - sums over the rows of an array [M, N]: the gradient of an operand that all rows
+// share.
 //
-// A block stands on 32 columns and a piece of the rows. Its 8 warps take the piece's rows in turn
-// (a warp reads 32 neighbours of one row), and their 8 sums are added in order. The pieces' sums,
-// at most 256 rows of them, are then summed by the same kernel as one piece. Pieces and turns
-// follow from M alone, so the order of every sum does.
+// A block has 32 columns and a piece of the rows. Its 8 warps take the piece's rows in turn (a warp
+// reads 32 neighbours of one row), and their 8 sums are added in order. The pieces' sums, at most
+// 256 rows of them, are then summed by the same kernel as one piece. Pieces and turns, and so the
+// order of every sum, depend only on M.
 #ifndef GD_COLUMN_SUM_CUH
 #define GD_COLUMN_SUM_CUH
 
@@ -24,8 +25,8 @@ static inline gd_row_pieces gd_row_pieces_of(int64_t M)
     return pieces;
 }
 
-// S sums at once: value.add(row, column, sum) adds what stands there to sum[0 ... S - 1], and
-// store(piece, column, sum) takes the sums away.
+// S sums at once: value.add(row, column, sum) adds the terms at that place to sum[0 ... S - 1], and
+// store(piece, column, sum) stores the sums.
 template <int S, class C, class Value, class Store>
 __global__ static void gd_sum_columns(int64_t M, int64_t N, int64_t piece_rows, Value value,
                                       Store store)

@@ -1,4 +1,4 @@
-// cuda.cuh - what the author of a CUDA kernel has at hand; the counterpart of kernel.h.
+// cuda.cuh - what CUDA kernels share; the counterpart of kernel.h.
 //
 // NAME.cu defines what GD_KERNEL(NAME_forward) in NAME.c declares:
 //
@@ -18,22 +18,23 @@
 //     }
 //
 // Types. All real tensors of a call are of one type T: float, double, __nv_bfloat16 or __half
-// (call->storage); it is stored in. gd_compute<T>, float or double, is computed and summed in:
-// gd_load(x[i]) widens, gd_store<T>(value) rounds, once. Saves are gd_compute<T>.
+// (call->storage), the type of storage. gd_compute<T>, float or double, is the type of computations
+// and sums: gd_load(x[i]) widens, gd_store<T>(value) rounds, once. Saves are gd_compute<T>.
 //
-// Bits. Results are the same in every run and on every GPU: no atomics on floating point, and the
-// shape of every sum depends on the sizes alone, never on the number of multiprocessors. So a sum
-// is over the threads of one block, whose number is fixed, or over a number of pieces that the
-// sizes give. (Matrix products are cuBLASLt's: the same in every run, but maybe not on every GPU.)
+// Bits. Results are the same in every run and on every GPU: no floating-point atomics, and the
+// shape of every sum depends only on the sizes, never on the number of multiprocessors. So a sum is
+// over the threads of one block, whose number is fixed, or over a number of pieces that depends on
+// the sizes. (Matrix products use cuBLASLt: the same in every run, but maybe not on every GPU.)
 //
 // Sizes. Zero elements launch nothing (a grid of 0 blocks is an error). Indices are 64-bit: a
 // tensor may have more than 2^31 elements. The first dimension of a grid can have 2^31 - 1 blocks,
-// the others 65535; gd_blocks() caps at what fills any GPU many times over, and the kernel strides.
+// the others 65535; gd_blocks() caps the number at many times what fills any GPU, and the kernel
+// strides.
 //
-// Graphs. A step may be captured and replayed (gradus/graph.h): then the host code of an op runs once,
-// and its kernels many times, with the same arguments. So it only queues work on gd_stream(call), in
-// memory of the call, waits for nothing, and random numbers come from gd_random_place_of(call)
-// (random/philox.cuh).
+// Graphs. A step may be captured and replayed (gradus/graph.h): then the host code of an op runs
+// once, and its kernels many times, with the same arguments. So it only queues work on
+// gd_stream(call), in memory of the call, and does not wait, and random numbers come from
+// gd_random_place_of(call) (random/philox.cuh).
 //
 // The library is linked as C: no exceptions, no static objects with constructors, no C++ runtime.
 #ifndef GD_CUDA_CUH
@@ -77,7 +78,7 @@ __device__ inline float gd_load(__half x)
     return __half2float(x);
 }
 
-// Rounds to nearest even, at once (a double not by way of a float).
+// Rounds to nearest even, once (a double not through a float).
 template <class T>
 __device__ inline T gd_store(double value)
 {
@@ -156,7 +157,7 @@ static inline cudaStream_t gd_stream(const gd_call *call)
     return (cudaStream_t)gd_context_stream(call->context);
 }
 
-// Whether the launch just made was accepted; an error becomes the call's.
+// Checks the last launch; an error becomes the call's.
 static inline gd_status gd_launched(const gd_call *call)
 {
     const cudaError_t error = cudaGetLastError();
@@ -174,7 +175,7 @@ static inline gd_status gd_service_launched(gd_context *ctx, const char *who)
                    (int)error);
 }
 
-// n / unit, rounded up: how many of `unit` it takes for n.
+// n / unit, rounded up.
 __host__ __device__ static inline int64_t gd_cuda_divide_up(int64_t n, int64_t unit)
 {
     return (n + unit - 1) / unit;
@@ -245,9 +246,9 @@ __device__ inline V gd_block_reduce(V v, V *shared, Combine combine)
 
 // ---- Strided tensors --------------------------------------------------------------------------
 
-// Walks K tensors of one shape in row-major order, each with strides of its own (0 where it is
-// broadcast). Made on the host; neighbouring dimensions that lie packed in all K are merged, so a
-// walk over contiguous tensors has one dimension.
+// Walks K tensors of one shape in row-major order, each with its own strides (0 where it is
+// broadcast). Created on the host; neighbouring dimensions that are packed in all K are merged, so
+// a walk over contiguous tensors has one dimension.
 template <int K>
 struct gd_cuda_walk {
     int ndim;
@@ -255,7 +256,7 @@ struct gd_cuda_walk {
     int64_t shape[GD_MAX_DIMS];
     int64_t stride[K][GD_MAX_DIMS]; // in elements
 
-    // The places of element i in the K tensors.
+    // The offsets of element i in the K tensors.
     __device__ void at(int64_t i, int64_t *offset) const
     {
         for (int k = 0; k < K; k++) offset[k] = 0;
@@ -293,7 +294,7 @@ static inline gd_cuda_walk<K> gd_cuda_walk_over(int ndim, const int64_t *shape,
             const int own = d - (ndim - operand[k].ndim); // missing ones are in front
             stride[k] = own < 0 || operand[k].shape[own] == 1 ? 0 : operand[k].strides[own];
         }
-        // The dimension before and this one are one, if a step there is shape[d] steps here.
+        // The dimension before and this one merge if a step there is shape[d] steps here.
         const int last = walk.ndim - 1;
         bool merges = last >= 0;
         for (int k = 0; merges && k < K; k++) merges = walk.stride[k][last] == stride[k] * shape[d];
@@ -304,7 +305,7 @@ static inline gd_cuda_walk<K> gd_cuda_walk_over(int ndim, const int64_t *shape,
     return walk;
 }
 
-// t as the services take it.
+// t for the services.
 static inline gd_layout gd_cuda_layout(const gd_tensor *t)
 {
     gd_layout layout = {gd_tensor_data(t), gd_tensor_dtype(t), gd_tensor_ndim(t),

@@ -2,11 +2,11 @@
 //
 //     out[i] = f(in0[i], in1[i], ...)         or, to add into a gradient,   out[i] += ...
 //
-// Memory moves fastest in packs of 16 bytes, 8 bfloat16 or 4 floats. So a thread has as many
-// elements as a pack holds. Where the operands allow it, these are neighbours and are loaded at
-// once; along an axis where an operand is repeated (stride 0), one element of it serves the pack.
-// Otherwise a thread's elements lie as far apart as the block has threads, so that neighbouring
-// threads still touch neighbouring elements.
+// Memory moves fastest in packs of 16 bytes, 8 bfloat16 or 4 floats. So a thread has the elements
+// of one pack. If the operands allow it, these are neighbours and are loaded at once; along an axis
+// where an operand is repeated (stride 0), one element of it serves the pack. Otherwise a thread's
+// elements are as far apart as the block has threads, so that neighbouring threads still access
+// neighbouring elements.
 #ifndef GD_MAP_CUH
 #define GD_MAP_CUH
 
@@ -53,13 +53,13 @@ __device__ inline void gd_store_aligned(A *to, bool add, const V (&x)[N])
 
 // ---- Operands ---------------------------------------------------------------------------------
 
-// What a kernel reads: the first operand is of type First, the others are of type T.
+// The operands of a kernel: the first is of type First, the others are of type T.
 template <class T, class First, int K>
 struct gd_operands {
     const void *data[K];
     bool packed[K]; // neighbours along the innermost axis lie side by side; else they are the same
 
-    // x[k][j] = the element of operand k that lies j places behind offset[k]
+    // x[k][j] = the element of operand k at j places after offset[k]
     template <int N>
     __device__ void load(const int64_t (&offset)[K], gd_compute<T> (&x)[K][N]) const
     {
@@ -113,8 +113,8 @@ static inline gd_operands<T, First, K> gd_operands_of(const gd_layout (&in)[K],
     return operands;
 }
 
-// Whether every gd_pack_size<T> neighbours along the innermost axis can be loaded at once. (That
-// they are neighbours, and none is in the next row, is for the caller to see to.)
+// Whether every gd_pack_size<T> neighbours along the innermost axis can be loaded at once. (The
+// caller ensures that they are neighbours, and none is in the next row.)
 template <class T, class First, int K, int W>
 static inline bool gd_packs_fit(const gd_operands<T, First, K> &in, const gd_cuda_walk<W> &walk,
                                 int first)
@@ -136,7 +136,7 @@ static inline bool gd_packs_fit(const gd_operands<T, First, K> &in, const gd_cud
 
 #define GD_MAP_THREADS 256
 
-// The walk of operands that are all packed: element i lies at i.
+// The walk of operands that are all packed: element i is at i.
 template <int K>
 struct gd_flat_walk {
     int64_t count;

@@ -8,9 +8,9 @@
 //         gd_pack_store(to, x, pack * V, n);
 //     }
 //
-// A view of a tensor may begin at any element, and n may be any number: where a pack is not
-// aligned, or not whole, it moves element by element. Neighbouring threads take neighbouring packs,
-// so that even then a warp's accesses share their cache lines.
+// A view of a tensor may begin at any element, and n may be any number: a pack that is not aligned,
+// or not whole, is moved element by element. Neighbouring threads take neighbouring packs, so that
+// even then a warp's accesses share their cache lines.
 #ifndef GD_PACK_CUH
 #define GD_PACK_CUH
 
@@ -37,7 +37,7 @@ static __host__ __device__ inline int64_t gd_packs(int64_t n, int size)
     return n / size + (n % size != 0);
 }
 
-// So many bytes, which move with as few instructions as there can be.
+// A type of so many bytes, moved with as few instructions as possible.
 template <int Bytes>
 struct gd_raw {
     struct type {
@@ -137,8 +137,7 @@ __device__ inline gd_raw_pack<T, V> gd_narrow(const float (&value)[V])
     return raw;
 }
 
-// Where bytes only move, and their meaning does not matter: calls body with a value of a type of
-// `bytes` bytes, 2 to 16.
+// For moving bytes of any meaning: calls body with a value of a type of `bytes` bytes, 2 to 16.
 template <class Body>
 static inline void gd_by_unit(int64_t bytes, Body body)
 {

@@ -1,12 +1,12 @@
 // row_team.cuh - for kernels that work on rows: a team of threads for each row.
 //
-// A short row has a warp to itself, eight of them in a block; a longer one has a whole block.
-// Either way thread `rank` of `size` takes the packs rank, rank + size, ... of the row, so
-// neighbours read neighbouring memory, and sums over the row are one tree of shuffles
-// (gd_warp_reduce) or of these and a walk over the warps in order (gd_block_reduce). Which team
-// serves is decided by the length of the row, so the shape of a sum is too.
+// A short row has its own warp, eight of them in a block; a longer one has a whole block. Either
+// way thread `rank` of `size` takes the packs rank, rank + size, ... of the row, so neighbours read
+// neighbouring memory, and sums over the row are one tree of shuffles (gd_warp_reduce) or of these
+// and a walk over the warps in order (gd_block_reduce). The length of the row decides which team is
+// used, and so the shape of a sum.
 //
-// A pack is what one load brings: 16 bytes where all rows begin at a multiple of that, else one
+// A pack is the data of one load: 16 bytes if all rows begin at a multiple of that, else one
 // element.
 #ifndef GD_ROW_TEAM_CUH
 #define GD_ROW_TEAM_CUH
@@ -59,7 +59,8 @@ struct gd_team {
 };
 
 // How to launch a kernel on rows of length n. The kernel is declared with
-// __launch_bounds__(gd_team_most(BLOCK)), or it might use more registers than so many threads have.
+// __launch_bounds__(gd_team_most(BLOCK)), or it might use more registers than are available for so
+// many threads.
 constexpr int gd_team_most(bool block)
 {
     return block ? 1024 : 256;
@@ -81,7 +82,7 @@ static inline gd_team_launch gd_team_for(int64_t rows, int64_t n)
     return launch;
 }
 
-// Whether rows of n T's, one behind the other, can be read in packs of 16 bytes. NULL is fine.
+// Whether contiguous rows of n T's can be read in packs of 16 bytes. NULL is fine.
 template <class T>
 static inline bool gd_rows_pack(int64_t n, const void *a, const void *b = nullptr,
                                 const void *c = nullptr, const void *d = nullptr)
@@ -112,7 +113,7 @@ static inline void gd_by_team(bool packed, bool block, Body body)
 
 // ---- The maximum of a row, and the sum of its exponentials, in one pass -------------------------
 
-// m = max x_i and s = sum exp(x_i - m), kept up while x_i come (Milakov & Gimelshein 2018,
+// m = max x_i and s = sum exp(x_i - m), updated for each x_i (Milakov & Gimelshein 2018,
 // arXiv:1805.02867): when a larger one comes, what was summed relative to the old maximum is
 // rescaled by exp(old - new). A NaN is never the maximum, but makes the sum NaN, and so does +inf.
 template <class C>
@@ -150,7 +151,7 @@ struct gd_sum_exp {
         for (int v = 0; v < V; v++) sum += exp(x[v] - zero);
     }
 
-    // The whole row, from what each thread of a team has seen. All -inf: the sum is NaN.
+    // Combines the parts of a team's threads. If all are -inf, the sum is NaN.
     template <class Team>
     __device__ void reduce(const Team &team, C *shared)
     {

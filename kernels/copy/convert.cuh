@@ -12,15 +12,15 @@ __device__ inline double gd_load(int32_t x)
     return x;
 }
 
-// Truncates; what does not fit becomes the nearest that does, NaN becomes 0.
+// Truncates and saturates; NaN becomes 0.
 template <>
 __device__ inline int32_t gd_store<int32_t>(double value)
 {
     return value == value ? __double2int_rz(value) : 0; // which saturates
 }
 
-// The first step, to float or double, loses nothing; the second rounds. What keeps its type is not
-// looked at.
+// The first step, to float or double, is exact; the second rounds. A value that keeps its type is
+// copied.
 template <class To, class From>
 __device__ inline To gd_convert(From x)
 {

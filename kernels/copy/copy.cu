@@ -1,9 +1,9 @@
 // copy.cu - dst = src for any strides and any pair of dtypes, on a GPU.
 //
-// Where both sides are packed, a thread converts 16 bytes at a time. Where rows are, the copy
-// coalesces by itself: neighbouring threads take neighbouring elements. Where the two sides run
-// along different dimensions, one of them would be touched across its lines; there a tile is read
-// in src's order into shared memory and written from it in dst's.
+// If both sides are packed, a thread converts 16 bytes at a time. If the rows are, accesses
+// coalesce: neighbouring threads take neighbouring elements. If the two sides run along different
+// dimensions, one of them would be accessed across its lines; then a tile is read in src's order
+// into shared memory and written from it in dst's.
 #include "copy/convert.cuh"
 #include "device_cuda.h"
 #include "pack.cuh"
@@ -79,7 +79,7 @@ static __global__ void transpose_kernel(To *dst, const From *src, transposition 
 
 // ---- Choosing one -----------------------------------------------------------------------------
 
-// A walk in the order in which dst lies in memory, whatever its dimensions are called.
+// A walk in the order of dst's memory, whatever the order of its dimensions.
 static gd_cuda_walk<2> walk_along(const gd_layout &dst, const gd_layout &src)
 {
     int64_t shape[GD_MAX_DIMS], to[GD_MAX_DIMS], from[GD_MAX_DIMS];
@@ -165,7 +165,7 @@ static bool divides(const gd_cuda_walk<2> &walk, const void *const (&data)[2], i
     return fits;
 }
 
-// Takes as many neighbours together as can be, up to 16 bytes; returns the bytes of such a unit.
+// Combines as many neighbours as possible, up to 16 bytes; returns the bytes of such a unit.
 static int64_t widen(gd_cuda_walk<2> *walk, const void *const (&data)[2], int64_t size)
 {
     if (!runs_along_rows(*walk)) return size;

@@ -1,5 +1,5 @@
 // packed.cu - the core's arithmetic on packed arrays on a GPU: accumulate, fill, sum of squares,
-// scale. The numbers are those of packed.c, but for the order of the sum.
+// scale. The results are those of packed.c, except for the order of the sum.
 #include "copy/convert.cuh"
 #include "device_cuda.h"
 #include "pack.cuh"
@@ -75,8 +75,8 @@ extern "C" void gd_fill_cuda(void *dst, gd_dtype dtype, double value, int64_t n,
 
 // ---- Sum of squares ---------------------------------------------------------------------------
 
-// part[block] = the squares of every gridDim-th run of the array, one run a block. Which block is
-// the last to be done, chance decides; but whichever it is adds the parts in the same order.
+// part[block] = the squares of every gridDim-th run of the array, one run a block. Any block may be
+// the last to finish, but every one adds the parts in the same order.
 template <class T>
 static __global__ void __launch_bounds__(threads)
     sum_squares_kernel(double *sum, double *part, unsigned *done, const T *x, int64_t n)
@@ -110,8 +110,7 @@ static __global__ void __launch_bounds__(threads)
     if (threadIdx.x == 0) *sum = own, *done = 0;
 }
 
-// As many pieces as n alone asks for: the grid is never fitted to the GPU. Of no elements the sum is
-// 0, too.
+// The number of pieces depends only on n, never on the GPU. The sum of no elements is 0, too.
 extern "C" void gd_sum_squares_cuda(double *sum, const void *x, gd_dtype dtype, int64_t n,
                                     gd_context *ctx)
 {
@@ -128,7 +127,7 @@ extern "C" void gd_sum_squares_cuda(double *sum, const void *x, gd_dtype dtype, 
 
 // ---- Scale ------------------------------------------------------------------------------------
 
-// The product in double: a factor that no float holds exactly is not rounded before it is used.
+// The product in double: the factor is not rounded to float first.
 template <class T>
 static __global__ void scale_kernel(T *x, double factor, int64_t n)
 {

@@ -87,10 +87,10 @@ static gd_status check_options(const gd_call *call)
     return GD_OK;
 }
 
-/* logits [..., V], targets [...] or [..., V], weight [V] or NULL -> loss [], or [...] for GD_NONE, in
- * float32 at least: in 16 bits a loss of 4 would have steps of 1/32. Saves the two parts of
- * logsumexp, the maximum [...] and the logarithm of the sum [...], and the factor [] by which a row
- * enters the loss: 1, or 1 / what the mean divides by. */
+/* logits [..., V], targets [...] or [..., V], weight [V] or NULL -> loss [], or [...] for GD_NONE,
+ * in float32 at least: in 16 bits a loss of 4 would have steps of 1/32. Saves the two parts of
+ * logsumexp, the maximum [...] and the logarithm of the sum [...], and the factor [] of a row in
+ * the loss: 1, or 1 over the divisor of the mean. */
 static gd_status cross_entropy_shape(const gd_call *call, gd_spec *output, gd_spec *save,
                                      uint64_t *words)
 {

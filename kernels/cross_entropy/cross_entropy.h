@@ -1,4 +1,4 @@
-/* cross_entropy.h - what the losses of logits share: their arguments, and what they check. */
+/* cross_entropy.h - shared by the losses of logits: their arguments and checks. */
 #ifndef GRADUS_CROSS_ENTROPY_H
 #define GRADUS_CROSS_ENTROPY_H
 

@@ -45,7 +45,8 @@ static double share_of(const soft_rows *s, int64_t i, int64_t j)
     return weight_of(s, j) * (s->on * q + s->off); /* [soft c] */
 }
 
-/* What the mean divides by: the weights of the targets that count, or the rows. */
+/* The divisor of the mean: the sum of the weights of the targets not ignored, or the number of
+ * rows. */
 static double divisor_of(const soft_rows *s)
 {
     double sum = s->targets ? 0 : (double)s->rows;
@@ -92,7 +93,7 @@ gd_status GD_REAL_NAME(cross_entropy_soft_forward)(const gd_call *call)
 }
 
 /* dx[i, j] = g_i (C_i softmax(x[i])[j] - c_ij), dtargets[i, j] = g_i (1 - eps) w_j (L_i - x[i, j]),
- * where g_i is what arrives at the loss of the row. dx may be x. */
+ * where g_i is the gradient of the row's loss. dx may be x. */
 gd_status GD_REAL_NAME(cross_entropy_soft_backward)(const gd_call *call)
 {
     const soft_rows s = soft_rows_of(call);

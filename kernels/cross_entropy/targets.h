@@ -1,5 +1,5 @@
-/* targets.h - the targets of a loss on the CPU: which rows count, and that all are in the
- * vocabulary. */
+/* targets.h - the targets of a loss on the CPU: which rows are not ignored, and a check that all
+ * are in the vocabulary. */
 #ifndef GRADUS_TARGETS_H
 #define GRADUS_TARGETS_H
 
@@ -10,8 +10,8 @@ static inline bool target_counts(const gd_cross_entropy_args *args, int32_t targ
     return !(args->use_ignore_index && target == args->ignore_index);
 }
 
-/* A target outside the vocabulary is found before anything is computed. Leaves the number of rows
- * that count. */
+/* A target outside the vocabulary is an error before anything is computed. *counting gets the number
+ * of rows that are not ignored. */
 static inline gd_status check_targets(const gd_call *call, const int32_t *targets, int64_t rows,
                                       int64_t vocab, int64_t *counting)
 {
@@ -29,7 +29,7 @@ static inline gd_status check_targets(const gd_call *call, const int32_t *target
     return GD_OK;
 }
 
-/* The factor by which each row enters the loss. */
+/* The factor of each row in the loss. */
 static inline double target_factor(const gd_cross_entropy_args *args, int64_t counting)
 {
     return args->reduction == GD_MEAN ? 1 / (double)counting : 1;

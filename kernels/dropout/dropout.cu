@@ -1,4 +1,5 @@
-// dropout.cu - the CUDA kernel of dropout, forward and backward (dropout_cpu.c says why one does).
+// dropout.cu - the CUDA kernel of dropout, forward and backward (dropout_cpu.c says why one is
+// enough).
 #include "dropout/dropout.h"
 #include "pack.cuh"
 #include "random/philox.cuh"

@@ -41,14 +41,14 @@ static gd_status forward(const gd_call *call)
     });
 }
 
-// dx of input k. Where the input was broadcast, every copy sends its part, and dx is their sum.
+// dx of input k. If the input was broadcast, dx is the sum over its copies.
 template <class Gradient>
 static gd_status input_backward(const gd_call *call, int k)
 {
     const gd_tensor *dx = call->dinput[k], *dy = call->doutput[0];
     if (!dx) return GD_OK;
     const bool reads = call->op->backward_reads_inputs != 0;
-    const gd_tensor *a = reads ? call->input[0] : dy; // what is not read may be gone
+    const gd_tensor *a = reads ? call->input[0] : dy; // unread inputs may have been freed
     const gd_tensor *b = reads ? call->input[1] : dy;
     const gd_layout in[] = {gd_cuda_layout(dy), gd_cuda_layout(a), gd_cuda_layout(b)};
     return gd_by_storage(call, [&](auto zero) {
@@ -62,7 +62,7 @@ static gd_status input_backward(const gd_call *call, int k)
     });
 }
 
-// One of the two may have been given dy's memory to write to; the other one goes first.
+// One of the two may be written over dy; the other one is computed first.
 template <class ByA, class ByB>
 static gd_status backward(const gd_call *call)
 {

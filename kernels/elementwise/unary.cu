@@ -52,7 +52,7 @@ static gd_status forward(const gd_call *call)
     });
 }
 
-// The record says what the backward reads; where it reads nothing but dy, dy stands in.
+// The record says what the backward reads; if it reads only dy, dy is passed for it.
 template <template <class> class Gradient>
 static gd_status backward(const gd_call *call)
 {

@@ -47,9 +47,9 @@ extern "C" gd_status embedding_forward_cuda(const gd_call *call)
 
 // ---- Backward, few rows in the table -----------------------------------------------------------
 //
-// A block for each row of the table goes through all ids, lists the rows of dy that have its own,
-// in order, and adds them up: one launch, nothing to sort, and each number of dtable is written
-// once. The ids are read once for each row of the table, which is little where there are few.
+// A block for each row of the table scans all ids, lists the rows of dy with its own id, in order,
+// and adds them up: one launch, nothing to sort, and each number of dtable is written once. The ids
+// are read once for each row of the table, which is cheap for few rows.
 
 constexpr int few_threads = 512, few_ids = 16; // ids of a thread in one turn
 constexpr int64_t few_vocab = 2048, few_work = 1 << 23;
@@ -90,7 +90,7 @@ static __global__ void __launch_bounds__(few_threads)
 {
     constexpr int V = gd_pack_size<T>, turn = few_threads * few_ids;
     using C = gd_compute<T>;
-    // the list, and when it has been worked off the sums
+    // the list, and then the sums
     __shared__ union {
         uint16_t list[turn];
         C sums[few_threads * V];
@@ -143,8 +143,8 @@ static __global__ void __launch_bounds__(few_threads)
 //
 // The rows of dy are taken in the order of their ids, so each row of dtable is the sum over one run
 // of equal ids. Runs are of very different lengths (a comma, a rare word), so blocks do not take
-// runs but chunks of equal length. A run inside one chunk is finished there. Of one that goes on in
-// the next chunk, each leaves its part, and a second kernel adds the parts up in order.
+// runs but chunks of equal length. A run inside one chunk is finished there. For one that continues
+// in the next chunk, each chunk stores its part, and a second kernel adds the parts in order.
 
 constexpr int chunk_rows = 32, sum_threads = 128;
 
@@ -168,8 +168,8 @@ static __global__ void number_kernel(gd_sort::sequence to, const int32_t *ids, i
     }
 }
 
-// Where a chunk's part of a run goes: the run that it begins with may come from the chunk before,
-// the one that it ends with may go on in the next.
+// The parts of a chunk: its first run may have begun in the chunk before, its last one may continue
+// in the next.
 template <class C>
 __device__ inline C *part_of(C *parts, int64_t chunk, bool from_begin, int64_t columns)
 {
@@ -230,7 +230,7 @@ static __global__ void sum_kernel(G *dtable, gd_compute<T> *parts, const T *dy, 
     }
 }
 
-// The end of the run of `id` that is still going on at `from`, by bisection.
+// The end of the run of `id` that `from` is in, by bisection.
 __device__ static int64_t run_end(const runs &r, uint32_t id, int64_t from)
 {
     int64_t low = from, high = r.count; // r.id[low - 1] is id, r.id[high] is not
@@ -252,7 +252,7 @@ static __global__ void join_kernel(T *dtable, const gd_compute<T> *parts, runs r
     constexpr int V = gd_pack_size<T>;
     using C = gd_compute<T>;
     const int64_t chunk = blockIdx.x, begin = chunk * chunk_rows, end = begin + chunk_rows;
-    if (end >= r.count || r.id[end] != r.id[end - 1]) return; // no run goes on
+    if (end >= r.count || r.id[end] != r.id[end - 1]) return; // no run continues
     const uint32_t id = r.id[end - 1];
     const bool from_begin = r.id[begin] == id;
     if (from_begin && begin > 0 && r.id[begin - 1] == id) return; // it began before

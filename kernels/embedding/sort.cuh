@@ -2,10 +2,10 @@
 // at a time, the lowest first. Each pass is a counting sort and keeps the order of equal bytes, so
 // after the last pass the order by all bytes is right (as with punched cards).
 //
-// For a pass the sequence is cut into tiles. count[tile][byte] says how many of each byte a tile
-// has; summed up in the order (byte 0 of tile 0, byte 0 of tile 1, ..., byte 1 of tile 0, ...) that
-// becomes the place to which each tile's first id with that byte goes. One warp then walks through
-// each tile, in order. All is decided by integers: the result has no room for chance.
+// For a pass the sequence is divided into tiles. count[tile][byte] says how many of each byte a
+// tile has; summed up in the order (byte 0 of tile 0, byte 0 of tile 1, ..., byte 1 of tile 0, ...)
+// that becomes the place to which each tile's first id with that byte goes. One warp then walks
+// through each tile, in order. Everything is integer arithmetic, so the result is always the same.
 #ifndef GD_EMBEDDING_SORT_CUH
 #define GD_EMBEDDING_SORT_CUH
 

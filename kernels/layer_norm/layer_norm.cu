@@ -3,9 +3,9 @@
 #include "layer_norm/layer_norm.h"
 #include "row_team.cuh"
 
-// A mean in two parts of type C, the second a correction to the first: far from 0 a mean that is
-// rounded to float32 is off by as much as the x's differ. x - high is nearly exact there, and - low
-// then takes off what rounding left.
+// A mean in two parts of type C, the second a correction to the first: far from 0 the rounding
+// error of a float32 mean is as large as the differences of the x's. x - high is nearly exact
+// there, and - low then corrects the rounding.
 template <class C>
 struct mean_parts {
     C high, low;
@@ -25,9 +25,9 @@ __device__ static inline mean_parts<C> split(double mean)
 
 // ---- Forward ----------------------------------------------------------------------------------
 
-// A team for each row of x [M, N]. The second pass over the row, which is in a cache by now, sums
-// d = x - high and d^2: the mean of d is what `high` lacks, and var = mean(d^2) - mean(d)^2 loses
-// nothing, since mean(d) is next to 0.
+// A team for each row of x [M, N]. The second pass over the row, which is in a cache by now, sums d
+// = x - high and d^2: the mean of d is the error of `high`, and var = mean(d^2) - mean(d)^2 does
+// not cancel, since mean(d) is near 0.
 template <class T, int V, bool BLOCK>
 __global__ static void __launch_bounds__(gd_team_most(BLOCK))
     row_forward(T *y, const T *x, const T *w, const T *b, double *mean_out, double *rstd_out,

@@ -1,5 +1,5 @@
 // linear_cross_entropy.cu - products by cuBLASLt (kernels/matmul/gemm.cuh) around one kernel that
-// reads a row of logits and writes over it what its gradient is made of.
+// reads a row of logits and overwrites it with the data for its gradient.
 #include "cross_entropy/rows.cuh"
 #include "linear_cross_entropy/linear_cross_entropy.h"
 #include "matmul/gemm.cuh"
@@ -7,7 +7,7 @@
 // ---- Forward ----------------------------------------------------------------------------------
 
 // `rows` rows from `first` on: their logits and their losses; over the logits the residual, if
-// that is wanted.
+// needed.
 template <class T>
 static gd_status run_rows(const gd_call *call, T *logits, double *losses, target_list targets,
                           int64_t first, int64_t rows, gd_gemm_workspace *workspace)
@@ -55,8 +55,8 @@ extern "C" gd_status linear_cross_entropy_forward_cuda(const gd_call *call)
 
 // ---- Backward ---------------------------------------------------------------------------------
 
-// What cuBLASLt multiplies a product and what it is added to by: for dx, then for dweight. The host
-// does not know dloss, and need not.
+// The factors of a product and of its addend for cuBLASLt: for dx, then for dweight. The host need
+// not know dloss.
 template <class C>
 __global__ static void scalar_kernel(C *scalars, const C *dloss, const C *factor, bool add_dx,
                                      bool add_dweight)

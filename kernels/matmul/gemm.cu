@@ -1,16 +1,16 @@
 // gemm.cu - matrix products by cuBLASLt.
 //
-// cuBLASLt knows columns where we have rows. The memory of a row-major c [M, N] is that of a
-// column-major c^T [N, M], so it is asked for c^T = b^T a^T: our b is its first operand.
+// cuBLASLt is column-major. The memory of a row-major c [M, N] is that of a column-major c^T [N,
+// M], so it computes c^T = b^T a^T: our b is its first operand.
 //
-// For each product it is asked once, by its heuristic, for an algorithm; the answer is kept in a
-// plan with the descriptors, under everything that the question depended on. So the same product
-// always runs the same code.
+// Its heuristic is asked for an algorithm once for each product; the answer is stored in a plan
+// with the descriptors, with everything it depends on as the key. So the same product always runs
+// the same code.
 //
-// Bits. Where K is long, cuBLASLt may give its pieces to several blocks. We allow only algorithms
-// that keep the pieces' sums apart, in the type that is computed in, and add them in order; none
-// that adds them up in memory as they arrive, or rounds them to 16 bits first. The choice may
-// depend on the kind of GPU and on the version of cuBLAS, and so may the last bits.
+// Bits. If K is long, cuBLASLt may split it over several blocks. We allow only algorithms that
+// store the pieces' sums separately, in the type of the computation, and add them in order; none
+// that adds them in memory as they arrive, or rounds them to 16 bits first. The choice may depend
+// on the GPU and on the version of cuBLAS, and so may the last bits.
 #include "matmul/gemm.cuh"
 
 #include <string.h>
@@ -77,7 +77,7 @@ struct gemm_plan {
     size_t workspace;
 };
 
-// gd_cuda.matmul_plans. Forgotten when there are very many: sequences of ever new lengths.
+// gd_cuda.matmul_plans. Cleared when there are very many, as with sequences of ever new lengths.
 struct plan_table {
     gd_context *context;
     int count;
@@ -158,8 +158,8 @@ static cudaDataType_t data_type(int64_t dtype)
 }
 
 // CUBLAS_COMPUTE_32F multiplies float32 as float32; only ..._FAST_TF32 lets the tensor cores round
-// the factors to TF32's 10 bits of mantissa. (..._32F_PEDANTIC would also forbid what does not
-// touch the precision of products and sums, at a price in speed.)
+// the factors to TF32's 10 bits of mantissa. (..._32F_PEDANTIC would also forbid optimizations that
+// do not affect the precision of products and sums, and is slower.)
 static cublasComputeType_t compute_type(const plan_key &key)
 {
     if (key.dtype == GD_FLOAT64) return CUBLAS_COMPUTE_64F;
@@ -192,7 +192,7 @@ static cublasStatus_t set_bias(cublasLtMatmulDesc_t product, const void *bias)
     return first.status;
 }
 
-// c^T = b^T a^T: a transposed operand of ours is a transposed one of cuBLASLt's.
+// c^T = b^T a^T: a transposed operand of ours is transposed for cuBLASLt.
 static cublasStatus_t describe(gemm_plan *plan, const void *bias)
 {
     const plan_key &k = plan->key;
@@ -260,7 +260,7 @@ static uint64_t hash(const plan_key &key)
     return h ^ h >> 32;
 }
 
-// NULL, and the error set, if it cannot be made.
+// NULL, with the error set, if it cannot be created.
 static gemm_plan *plan_of(const gd_call *call, const gd_gemm &product)
 {
     plan_table *table = plans_of(call->context);
@@ -342,8 +342,8 @@ static gd_status run_plan(const gd_call *call, gemm_plan *plan, const gd_gemm &g
     return status ? blas_failed(call, status) : GD_OK;
 }
 
-// A product whose sizes are at least 1. Not every kind of product has a bias built in (float64 has
-// none); then c is filled with it first.
+// A product whose sizes are at least 1. Not every kind of product supports a bias (float64 does
+// not); then c is filled with it first.
 static gd_status multiply(const gd_call *call, gd_gemm g, gd_gemm_workspace *workspace)
 {
     gemm_plan *plan = plan_of(call, g);

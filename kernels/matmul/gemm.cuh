@@ -24,9 +24,9 @@ struct gd_gemm {
     double alpha;
     bool accumulate;  // add into c; otherwise its content is garbage
     const void *bias; // or NULL; not with accumulate or a batch
-    // Or NULL: on the device, in the type that is summed in, alpha and the factor of c, 1 to add
-    // into it and 0 where its content is garbage. They are used instead of the two above, which
-    // must agree if the host knows them; not with a bias.
+    // Or NULL: on the device, in the type of the sums, alpha and the factor of c, 1 to add into it
+    // and 0 to overwrite it. They are used instead of the two above, which must agree if the host
+    // knows them; not with a bias.
     const void *scalars;
 };
 
@@ -42,11 +42,11 @@ static inline gd_cuda_matrix gd_transposed(gd_cuda_matrix x)
     return {x.data, x.column, x.row};
 }
 
-// Whether x [rows, columns] can be an operand as it lies: the elements of its rows, or those of its
-// columns, next to each other. Any other must be copied first.
+// Whether x [rows, columns] can be an operand in place: the elements of its rows, or of its
+// columns, are adjacent. Any other must be copied first.
 bool gd_gemm_takes(gd_cuda_matrix x, int64_t rows, int64_t columns);
 
-// Scratch of cuBLASLt's, for all products of one call: they run one after the other.
+// cuBLASLt's workspace for all products of one call, which run one after the other.
 struct gd_gemm_workspace {
     void *data;
     size_t bytes;

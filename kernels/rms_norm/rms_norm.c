@@ -1,8 +1,8 @@
-/* rms_norm.c - the ops rms_norm and add_rms_norm: what they accept, what they keep for the
- * backward, and the cases that check them. README.md derives the backward; rms_norm_cpu.c computes.
+/* rms_norm.c - the ops rms_norm and add_rms_norm: the checks of their arguments, what they save for
+ * the backward, and their cases. README.md derives the backward; rms_norm_cpu.c computes.
  *
- * Kept: rstd [M], one number a row, and x (add_rms_norm: the sum) which the tape has anyway. xhat
- * is not kept; x * rstd is cheaper than reading it back. */
+ * Saved: rstd [M], one number per row; the tape keeps x (add_rms_norm: the sum) anyway. xhat is not
+ * saved: x * rstd is cheaper than reading it. */
 #include "arguments.h"
 #include "gradus/ops.h"
 #include "rms_norm/rms_norm.h"
@@ -62,7 +62,7 @@ static gd_status check(const gd_call *call, int weight)
     return status;
 }
 
-/* rstd: x's shape without the last dimension, in the type that is computed in. */
+/* rstd: x's shape without the last dimension, in the type of the computation. */
 static gd_spec rstd_spec(const gd_call *call)
 {
     gd_spec spec = gd_spec_like(call->input[0]);
@@ -141,8 +141,8 @@ gd_tensor *gd_add_rms_norm(gd_tensor *x, gd_tensor *residual, gd_tensor *weight,
 
 /* ---- Cases -------------------------------------------------------------------------------- */
 
-/* Weights are around 1 but not 1: with ones a forgotten weight looks right. Where N is small, or x
- * is, eps is chosen so that dx is not a difference of nearly equal numbers: at N = 1 and eps = 0
+/* Weights are around 1 but not 1: with ones a forgotten weight would not show. Where N is small, or
+ * x is, eps is chosen so that dx is not a difference of nearly equal numbers: at N = 1 and eps = 0
  * it is 0. */
 #define ARGS(e, o)                                                               \
     {                                                                            \

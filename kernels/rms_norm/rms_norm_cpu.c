@@ -5,13 +5,13 @@
  *     xhat[k] = x[k] * rstd                     dx[k] = rstd * (dy[k] * factor[k] - xhat[k] * m)
  *     y[k] = xhat[k] * factor[k] + bias[k]      dw[k] += dy[k] * xhat[k],   db[k] += dy[k]
  *
- * with factor = offset + weight. Either way there is a sum over the row first, and results after,
- * so every row is gone through twice: the first time it comes from memory, the second time from the
- * cache. Memory is the limit, and it would rest during the second pass if nobody had asked for the
- * next row: each pass calls one half of it in (stream.h).
+ * with factor = offset + weight. Both have a sum over the row first, and results after it, so every
+ * row is read twice: first from memory, then from the cache. Memory is the limit, and it would be
+ * idle during the second pass if the next row were not prefetched: each pass prefetches one half of
+ * it (stream.h).
  *
- * Results are made in tiles: some columns of a row, built up in the first level cache, one option
- * after the other, that then leave for memory at once (tiles.h).
+ * Results are computed in tiles: some columns of a row, in the first level cache, one option after
+ * the other, which are then written to memory at once (tiles.h).
  */
 #include "rms_norm/rms_norm.h"
 #include "rms_norm/tiles.h"
@@ -23,8 +23,8 @@ enum {
 
 /* ---- Forward ------------------------------------------------------------------------------ */
 
-/* In two sums side by side: an addition waits for the one before it, and in one sum alone that
- * would take longer than the memory. */
+/* In two separate sums: an addition waits for the one before it, and with one sum that would take
+ * longer than the memory. */
 static double sum_of_squares(const REAL *x, int64_t n)
 {
     double first = 0, second = 0;
@@ -198,8 +198,8 @@ static void backward_tile(const rms_backward *b, int64_t row, int64_t j, int64_t
     }
 }
 
-/* A few rows together: a tile of dw and db, which are the larger the more columns there are and
- * live in the second level cache, is fetched from there once for all of them. */
+/* A few rows together: a tile of dw and db, which are as wide as a row and stay in the second level
+ * cache, is read from there once for all of them. */
 static void backward_group(const rms_backward *b, int64_t first, int64_t end, int64_t ahead,
                            double *partial)
 {
@@ -255,7 +255,7 @@ static void reduce_partials(const rms_param *gradient, const rms_backward *b, in
     }
 }
 
-/* No gradient came to y: that of the sum passes through to x and residual. */
+/* y has no gradient: that of the sum is passed to x and residual. */
 static void pass_dsum(const rms_backward *b, const rms_rows *to, int threads)
 {
     if (!to->data) return;

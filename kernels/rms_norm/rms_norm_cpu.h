@@ -1,13 +1,13 @@
-/* rms_norm_cpu.h - what the CPU kernels are given, by the ops (rms_norm_cpu.c) and by the functions
- * of gradus/kernels.h (rms_norm_kernels.c) alike. */
+/* rms_norm_cpu.h - the interface of the CPU kernels, for the ops (rms_norm_cpu.c) and for the
+ * functions of gradus/kernels.h (rms_norm_kernels.c). */
 #ifndef GRADUS_RMS_NORM_CPU_H
 #define GRADUS_RMS_NORM_CPU_H
 
 #include "kernel.h"
 #include "stream.h"
 
-/* How results reach their place: by ordinary stores, past the caches (stream.h), or added to what
- * is there. */
+/* How results are stored: by ordinary stores, past the caches (stream.h), or added to the old
+ * values. */
 typedef enum rms_leave { STORE, STREAM, ADD } rms_leave;
 
 /* M rows of N numbers of any real dtype, each one packed. */

@@ -1,5 +1,5 @@
 /* rms_norm_no_cuda.c - the functions of gradus/kernels.h in a library built without CUDA, so that
- * whoever calls them links everywhere and is told. */
+ * callers link everywhere and get an error. */
 #include "gradus/kernels.h"
 
 #ifndef GD_HAVE_CUDA

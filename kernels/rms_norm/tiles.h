@@ -1,5 +1,5 @@
-/* tiles.h - what the forward and the backward of rms_norm_cpu.c share: tiles, some columns of a row
- * as REAL, and how they come and leave. Nothing here knows what is computed. */
+/* tiles.h - shared by the forward and the backward of rms_norm_cpu.c: tiles, some columns of a row
+ * as REAL, and how they are read and written. */
 #ifndef GRADUS_RMS_NORM_TILES_H
 #define GRADUS_RMS_NORM_TILES_H
 
@@ -61,7 +61,7 @@ static inline const REAL *param_tile(const rms_param *p, int64_t row, int64_t N,
     return widened((char *)p->data + at * p->size, p->dtype, n, buffer);
 }
 
-/* offset + weight, which is what xhat is multiplied with; ones where there is no weight. */
+/* offset + weight, the factor of xhat; ones without a weight. */
 static inline const REAL *factor_tile(const rms_param *weight, double offset, int64_t row,
                                       int64_t N, int64_t j, int64_t n, REAL *buffer)
 {

@@ -330,7 +330,7 @@ static void give_verdicts(gd_checker *c)
     if (report->inputs && c->sets) return;
     report->verdict = GD_VERDICT_VACUOUS;
     snprintf(report->message, sizeof report->message, "%s",
-             report->inputs ? "no output is real" : "no input wants a gradient");
+             report->inputs ? "no output is real" : "no input requires a gradient");
 }
 
 /* ---- The whole ---------------------------------------------------------------------------- */

@@ -11,7 +11,7 @@ static const char usage[] =
     "usage: gradus-gradcheck [OP...] [options]\n"
     "\n"
     "Compares the backward of each op with finite differences of its forward, on the cases\n"
-    "of its record, and looks at how the backward behaves. Without OP: every op.\n"
+    "of its record, and checks the backward's behaviour. Without OP: every op.\n"
     "\n"
     "  --case CASE       this case only, of the ops that have it\n"
     "  --dtype f64|f32|f16|bf16\n"
@@ -20,17 +20,17 @@ static const char usage[] =
     "  --seed S          of inputs and cotangents (0)\n"
     "  --seeds N         that many seeds, from S on (1)\n"
     "  --input INPUT     check this input only, in the cases that have it\n"
-    "  --at I,J,...      and this element of it only; wants OP, --case and --input\n"
+    "  --at I,J,...      and this element of it only; needs OP, --case and --input\n"
     "  --step H          step relative to the scale of the input (1e-5; f32: 1e-2)\n"
     "  --threads N       CPU threads (1: the cases are small)\n"
     "  --json            one line of JSON for each op, case and seed\n"
-    "  --verbose         everything about each check, not only about those that fail\n"
+    "  --verbose         details of every check, not only of failures\n"
     "  --record          at the end, the largest relative error over all\n"
     "  --list            every op with the number of its cases and its formula\n"
     "  --help, --version\n"
     "\n"
     "Exit status: 0 if every check passes (or is empty by design), none is vacuous, and\n"
-    "something was compared; 1 if not; 2 for a wrong call.\n";
+    "something was compared; 1 if not; 2 for wrong usage.\n";
 
 /* ---- The command line --------------------------------------------------------------------- */
 
@@ -152,7 +152,7 @@ static int parse_option(settings *s, const char *option, const char *next)
     else if (parsed < 0)
         fprintf(stderr, "gradus-gradcheck: unknown option %s (see --help)\n", option);
     else if (!value)
-        fprintf(stderr, "gradus-gradcheck: %s wants a value (see --help)\n", name);
+        fprintf(stderr, "gradus-gradcheck: %s needs a value (see --help)\n", name);
     else
         fprintf(stderr, "gradus-gradcheck: %s is \"%s\", wanted %s\n", name, value,
                 wanted_value(name));
@@ -176,7 +176,7 @@ static int parse(settings *s, int argc, char **argv)
         i += used - 1;
     }
     if (s->at && (s->op_count != 1 || !s->only_case || !s->check.only_input)) {
-        fputs("gradus-gradcheck: --at wants one OP, --case and --input, too\n", stderr);
+        fputs("gradus-gradcheck: --at also needs one OP, --case and --input\n", stderr);
         return WRONG_CALL;
     }
     return -1;
@@ -247,7 +247,7 @@ static void count_report(tally *t, const gd_gradcheck_report *r, const gd_case *
 static bool refuse_place(const settings *s, const gd_op *op, const gd_case *check, int i)
 {
     const gd_case_input *input = &check->input[i];
-    fprintf(stderr, "gradus-gradcheck: %s, case %s: --at %s is no element of %s [", op->name,
+    fprintf(stderr, "gradus-gradcheck: %s, case %s: --at %s is not an element of %s [", op->name,
             check->name, s->at, gd_input_name(op, i).text);
     for (int d = 0; d < input->ndim; d++)
         fprintf(stderr, "%s%lld", d ? ", " : "", (long long)input->shape[d]);

@@ -1,4 +1,4 @@
-/* fuzz.h - what the fuzz targets share: demands, and files in a folder of their own ($TMPDIR). */
+/* fuzz.h - shared by the fuzz targets: demands, and files in a folder of their own ($TMPDIR). */
 #ifndef GRADUS_TEST_FUZZ_H
 #define GRADUS_TEST_FUZZ_H
 
@@ -11,7 +11,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 
-/* What must hold; ends the run where it does not. */
+/* Ends the run if a condition does not hold. */
 static inline void demand(bool holds, const char *what)
 {
     if (holds) return;

@@ -1,5 +1,5 @@
 /* fuzz_llama.c - any bytes as a model's config.json, or as the index of its weights: refused with a
- * sentence, or a shape that this program can compute, and the same when saved and read again. */
+ * message, or a supported shape that is the same when saved and read again. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "fuzz.h"
 #include "llama.h"

@@ -1,5 +1,5 @@
-/* fuzz_log.c - any bytes as the log that a run finds when it goes on: it is left alone, or the
- * lines up to the first of a later step stay, damaged ones among them, and the new lines follow. */
+/* fuzz_log.c - any bytes as the log of a resumed run: it is not changed, or the lines up to the
+ * first of a later step stay, including damaged ones, and the new lines follow. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "fuzz.h"
 #include "json.h"
@@ -114,7 +114,7 @@ static size_t without_new_lines(const char *text, size_t size)
 }
 
 /* The first byte says from what step the run goes on; the rest is the log, behind a good first line
- * where that byte is odd, or nearly all would be refused for want of one. */
+ * where that byte is odd, or nearly all would be refused without one. */
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size)
 {
     static const char good[] = "{\"program\": \"gradus-train\", \"text_hash\": "

@@ -1,4 +1,4 @@
-/* fuzz_safetensors.c - any bytes as a safetensors file: refused with a sentence, or true to every
+/* fuzz_safetensors.c - any bytes as a safetensors file: refused with a message, or valid by every
  * rule and the same when written and read again. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "fuzz.h"

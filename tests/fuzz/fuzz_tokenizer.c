@@ -1,4 +1,4 @@
-/* fuzz_tokenizer.c - any bytes as tokenizer.json: refused with a sentence, or a tokenizer that is
+/* fuzz_tokenizer.c - any bytes as tokenizer.json: refused with a message, or a tokenizer that is
  * the same when it is written and read again, and whose ids stand for the bytes they came from. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "folder.h"

@@ -1,5 +1,5 @@
-/* fuzz_tokens.c - any bytes as a token file: refused with a sentence, or every byte of it accounted
- * for and every id read as it stands there. */
+/* fuzz_tokens.c - any bytes as a token file: refused with a message, or every byte of it accounted
+ * for and every id read correctly. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "fuzz.h"
 #include "tokens.h"

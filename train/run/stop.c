@@ -8,8 +8,8 @@
 #include <time.h>
 
 static volatile sig_atomic_t asked;
-static struct timespec
-    first; /* time of the first signal; all are blocked where it is written and read */
+/* The time of the first signal; all are blocked where it is written and read. */
+static struct timespec first;
 
 /* `timeout` and some schedulers signal a program and then its group, which includes it: a second
  * signal within 50 ms counts as the same request. */
