@@ -197,7 +197,7 @@ static const char *text_of(const char *name)
 
 static const char long_run[] =
     "--data text %s --steps 1000000 --checkpoint-every 20 --keep 3 "
-    "--accumulate 3 --eval-every 0 --schedule constant --timeout 2 --out a";
+    "--accumulate 3 --eval-every 0 --schedule constant --timeout 4 --out a";
 
 static void resumes_well(void)
 {

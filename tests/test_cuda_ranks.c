@@ -1,0 +1,96 @@
+/* test_cuda_ranks.c - gradus-train on two GPUs, over NCCL: the run of one GPU, the same bits twice,
+ * saved for any number, and ended when a rank dies. Skipped where there are not two GPUs and NCCL. */
+#define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
+#include "check_main.h"
+#include "runs.h"
+
+static bool two_gpus(void)
+{
+    char command[1024];
+    snprintf(command, sizeof command,
+             "'%s' --data '%s/runs.h' --layers 1 --dim 16 --heads 2 --context 8 --steps 1 "
+             "--sample-length 0 --gpus 2 --timeout 60 >/dev/null",
+             (const char *)GRADUS_PROGRAM, GRADUS_TEST_DIR);
+    if (system(command) == 0) return true;
+    printf("skipped: it takes two GPUs, and a build with NCCL\n");
+    return false;
+}
+
+static const char *const kinds[] = {"", " --dtype bf16", " --dtype f16", " --tf32 --no-graph"};
+static const double near[] = {1e-4, 2e-2, 2e-2, 1e-2};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+static void run(const char *kind, const char *more)
+{
+    char line[400];
+    snprintf(line, sizeof line,
+             "--data text %%s --log-every 1 --steps 9 --accumulate 4 --timeout 60%s %s", kind,
+             more);
+    train_well(line);
+}
+
+/* The last loss of a run. */
+static double last_loss(void)
+{
+    const char *at = output;
+    for (const char *next; (next = strstr(at + 1, "| loss "));) at = next;
+    return number_after(at, "| loss ");
+}
+
+START_TEST(two_gpus_make_the_run_of_one)
+{
+    run(kinds[_i], "--gpus 1 --out one");
+    const double one = last_loss();
+    run(kinds[_i], "--gpus 2 --out two");
+    ck_assert_double_eq_tol(last_loss(), one, near[_i]);
+    run(kinds[_i], "--gpus 2 --out again");
+    shell(
+        "cd '%s' && cmp two/step-00000009/model.safetensors again/step-00000009/model.safetensors "
+        "&& cmp two/step-00000009/state.safetensors again/step-00000009/state.safetensors%s",
+        folder, "");
+}
+END_TEST
+
+START_TEST(another_number_goes_on)
+{
+    run(kinds[_i], "--schedule constant --gpus 1 --out one");
+    const double one = last_loss();
+    run(kinds[_i], "--schedule constant --gpus 2 --steps 5 --out two");
+    run(kinds[_i], "--resume auto --gpus 1 --steps 7 --out two");
+    run(kinds[_i], "--resume auto --gpus 2 --out two");
+    ck_assert_double_eq_tol(last_loss(), one, near[_i]);
+}
+END_TEST
+
+START_TEST(the_end_of_a_rank_ends_all)
+{
+    const pid_t starter = begin("--data text %s --steps 1000000 --checkpoint-every 20 --gpus 2 "
+                                "--eval-every 0 --schedule constant --timeout 5 --out a",
+                                0);
+    int status;
+    wait_for("a/step-00000040");
+    char command[64];
+    snprintf(command, sizeof command, "pkill -KILL -n -P %d", (int)starter); /* the last one */
+    ck_assert_int_eq(system(command), 0);
+    ck_assert_int_eq(waitpid(starter, &status, 0), starter);
+    ck_assert(WIFEXITED(status) && WEXITSTATUS(status) != 0);
+    shell("cd '%s' && grep -q 'rank 1 was ended by signal 9' log && grep -q 'rank 1 is gone' log%s",
+          folder, "");
+    train_well("--resume auto --out a --gpus 2 --steps 41");
+}
+END_TEST
+
+int main(void)
+{
+    if (program_missing("gradus-train") || safetensors_missing() || !two_gpus())
+        return PROGRAM_SKIPPED;
+    Suite *suite = suite_create("several GPUs");
+    TCase *tcase = tcase_create("two GPUs");
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_set_timeout(tcase, 300);
+    tcase_add_loop_test(tcase, two_gpus_make_the_run_of_one, 0, KINDS);
+    tcase_add_loop_test(tcase, another_number_goes_on, 0, KINDS);
+    tcase_add_test(tcase, the_end_of_a_rank_ends_all);
+    suite_add_tcase(suite, tcase);
+    return check_main(suite);
+}
