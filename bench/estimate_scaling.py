@@ -37,7 +37,7 @@ def main():
     p.add_argument("--buckets", type=int, default=20)
     args = p.parse_args()
     print("| parameters | GPUs | computing, ms | reduce-scatter | all-gather | not hidden | "
-          "of N times one | tokens/s |")
+          "of ideal | tokens/s |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     for name, parameters in MODELS.items():
         for gpus in (8, 64, 1024):
