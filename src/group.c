@@ -1,9 +1,10 @@
-/* group.c - a group of processes (gradus/group.h): the words that their hosts exchange.
+/* group.c - a group of processes (gradus/group.h): the messages between hosts.
  *
- * Every rank has a line to rank 0. A word on it is a header and some bytes. While all is well the
- * words are those of gathers: every rank sends what it has, and rank 0 sends everything back. When a
- * rank leaves it says why, and rank 0, which is told of all trouble or sees a line end, tells all the
- * others. So each knows the first cause, wherever it waits. */
+ * Every rank has a connection to rank 0, its line. A message ("word") is a header and some bytes.
+ * In normal operation the messages are those of gathers: every rank sends its data, and rank 0
+ * sends all of it back. A rank that fails sends the reason to rank 0; rank 0 forwards this, or the
+ * fact that a line was closed, to all other ranks. So every rank reports the first cause, in
+ * whichever call it waits. */
 #include "group.h"
 
 #include <math.h>
@@ -11,11 +12,11 @@
 #include <string.h>
 
 typedef enum word_kind {
-    WORD_MINE,  /* what a rank gives to a gather */
-    WORD_ALL,   /* from rank 0: its outcome */
-    WORD_STILL, /* from rank 0: it waits for others */
-    WORD_OVER,  /* why the group is over, as text */
-    WORD_LEFT   /* all is well, and done */
+    WORD_MINE,  /* a rank's data for a gather */
+    WORD_ALL,   /* from rank 0: the result of the gather */
+    WORD_STILL, /* from rank 0: it is alive and waits for other ranks */
+    WORD_OVER,  /* the group has failed; the reason as text */
+    WORD_LEFT   /* the rank is done, without an error */
 } word_kind;
 
 typedef struct word {
@@ -28,7 +29,7 @@ enum { WHY = 600 };
 
 /* ---- When it is over ------------------------------------------------------------------------ */
 
-/* Tells those who can be told; NULL: nothing is wrong. */
+/* Sends the reason to all ranks with an open line; NULL: no error. */
 static void tell_why(gd_group *group, const char *text)
 {
     const double soon = gd_wire_now() + fmin(1, group->timeout);
@@ -40,7 +41,7 @@ static void tell_why(gd_group *group, const char *text)
     }
 }
 
-/* `echo`: it comes from rank 0, which tells the others. */
+/* `echo`: the reason came from rank 0, which also sends it to the other ranks. */
 static gd_status end(gd_group *group, bool echo, const char *text)
 {
     if (!group->broken) {
@@ -58,7 +59,7 @@ gd_status gd_group_break(gd_group *group, int rank, const char *why)
     return end(group, false, text);
 }
 
-/* A word that is no part of a call: rank `from` leaves. */
+/* Receives the text of a WORD_OVER from rank `from` and ends the group. */
 static gd_status hear_why(gd_group *group, int from, const word *w, double deadline)
 {
     char text[WHY] = "";
@@ -68,7 +69,7 @@ static gd_status hear_why(gd_group *group, int from, const word *w, double deadl
     return end(group, group->rank > 0, text);
 }
 
-/* What there is to hear from rank i that belongs to no call. */
+/* Handles a pending message of rank i that does not belong to a call, if there is one. */
 static gd_status listen_to(gd_group *group, int i)
 {
     word w;
@@ -91,12 +92,12 @@ gd_status gd_group_listen(gd_group *group, double seconds)
             if (ready[i] && listen_to(group, i)) return group->ctx->status;
         }
         if (gd_wire_now() >= deadline) break;
-        if (any) gd_wire_nap(); /* a word may be there that is not for us */
+        if (any) gd_wire_nap(); /* a pending message may belong to a later call */
     }
     return gd_error_status(group->ctx);
 }
 
-/* ---- Gathering -------------------------------------------------------------------------------- */
+/* ---- Gathering ------------------------------------------------------------------------------ */
 
 void gd_group_still(gd_group *group)
 {
@@ -115,12 +116,12 @@ static gd_status say(gd_group *group, int to, word_kind kind, const void *data, 
         gd_wire_send(group->line[to], data, bytes, deadline)) {
         return GD_OK;
     }
-    /* It may have said why before it left. */
+    /* It may have sent the reason before it closed the connection. */
     if (gd_group_listen(group, 0)) return gd_error_status(group->ctx);
     return gd_group_break(group, to, gd_wire_why());
 }
 
-/* The next word of a rank, that must be of this kind and size. */
+/* Receives the next message of a rank, which must have this kind and size. */
 static gd_status hear(gd_group *group, int from, word_kind kind, void *data, size_t bytes)
 {
     word w;
@@ -145,7 +146,7 @@ static gd_status hear(gd_group *group, int from, word_kind kind, void *data, siz
     }
 }
 
-/* Rank 0: hears all others, in the order in which they speak. */
+/* Rank 0: receives from all others, in the order of arrival. */
 static gd_status hear_all(gd_group *group, char *all, size_t bytes)
 {
     int waiting[GD_GROUP_MOST];
@@ -174,7 +175,7 @@ static gd_status hear_all(gd_group *group, char *all, size_t bytes)
             waiting[i] = -1;
             left--;
         }
-        /* One who has spoken may go, too. */
+        /* A rank that has already sent its data may fail, too. */
         if (gd_group_listen(group, 0)) return gd_error_status(group->ctx);
     }
     return GD_OK;
@@ -202,7 +203,7 @@ gd_status gd_group_collect(gd_group *group, const void *mine, size_t bytes, void
     return gd_group_hand_out(group, all, (size_t)group->ranks * bytes);
 }
 
-/* ---- Making and leaving ------------------------------------------------------------------------ */
+/* ---- Making and leaving --------------------------------------------------------------------- */
 
 static const gd_transport *const transports[GD_DEVICE_COUNT] = {
     [GD_CPU] = &gd_transport_cpu, [GD_CUDA] = &gd_transport_cuda};
@@ -235,7 +236,7 @@ static gd_status meet(gd_group *group)
     for (int i = 0; i < group->ranks; i++) group->line[i] = -1;
     if (group->ranks == 1) return GD_OK;
     if (gd_wire_meet(group)) return ctx->status;
-    /* Nobody begins before all are there. */
+    /* No rank continues before all have connected. */
     if (gd_group_collect(group, NULL, 0, NULL)) return ctx->status;
     return group->transport->open(group);
 }
@@ -295,7 +296,7 @@ int gd_group_ranks(const gd_group *group)
     return group ? group->ranks : 1;
 }
 
-/* ---- Calls -------------------------------------------------------------------------------------- */
+/* ---- Calls ---------------------------------------------------------------------------------- */
 
 gd_status gd_group_begin(gd_group *group, const char *who)
 {
@@ -330,7 +331,7 @@ void gd_group_slice(const gd_group *group, int rank, int64_t n, int64_t *begin, 
     *end = rank == ranks - 1 ? n : *begin + each;
 }
 
-/* Whether a collective on t is to be done; with no other rank there is nothing to do. */
+/* Begins a collective on t. False on error, and where no other rank takes part. */
 static bool begin(gd_group *group, gd_tensor *t, bool sums, const char *who)
 {
     if (!t || gd_failed(t->ctx)) return false;

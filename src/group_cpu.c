@@ -1,9 +1,10 @@
-/* group_cpu.c - collectives on the CPU, over a socket between each two ranks.
+/* group_cpu.c - collectives on the CPU, over a socket between every two ranks.
  *
- * All are made of one move, `exchange`: every rank sends a piece to every other and gets one from
- * each. A reduce-scatter sends rank r the r-th slice, and r adds up what it gets in the order of ranks
- * (so the same sum comes out in every run); an all-gather sends everybody one's own slice. Large
- * arrays go in chunks, so that what is received needs little room. */
+ * All are built on one primitive, `exchange`: every rank sends a piece to every other rank and
+ * receives one from each. A reduce-scatter sends the r-th slice to rank r, which adds up the
+ * received slices in the order of ranks (so every run gives the same sum); an all-gather sends the
+ * rank's own slice to all ranks. Large arrays are sent in chunks, so that the receive buffer is
+ * small. */
 #include "group.h"
 
 #if defined(__unix__) || defined(__APPLE__)
@@ -18,9 +19,9 @@
 #define MSG_NOSIGNAL 0
 #endif
 
-enum { CHUNK = 1 << 16 }; /* elements of a slice that travel at once */
+enum { CHUNK = 1 << 16 }; /* elements of a slice in one exchange */
 
-/* Goes before each piece: ranks that do not do the same must not take one thing for another. */
+/* Precedes each piece, so that ranks that make different calls notice it. */
 typedef struct piece_header {
     uint64_t bytes;
     uint32_t number; /* of exchanges so far */
@@ -32,7 +33,7 @@ typedef struct piece {
     char *in;
     size_t out_bytes, in_bytes;
     piece_header header_out, header_in;
-    size_t sent, got; /* headers included */
+    size_t sent, got; /* bytes, including the header */
 } piece;
 
 typedef struct mesh {
@@ -40,7 +41,7 @@ typedef struct mesh {
     piece *piece; /* [ranks] */
     char *room;   /* [ranks][CHUNK] elements received */
     uint32_t exchanges;
-    char *memory; /* all of these */
+    char *memory; /* of the three arrays above */
     size_t bytes;
 } mesh;
 
@@ -67,7 +68,7 @@ static void mesh_close(gd_group *group)
     gd_host_release(group->ctx, m, sizeof *m);
 }
 
-/* ---- The move --------------------------------------------------------------------------------- */
+/* ---- Exchange ------------------------------------------------------------------------------- */
 
 static bool sent_all(const piece *p)
 {
@@ -79,8 +80,8 @@ static bool got_all(const piece *p)
     return p->got == sizeof p->header_in + p->in_bytes;
 }
 
-/* A connection has ended. It may be that of the rank that failed, or of one that left since another
- * failed: the lines tell, if one waits a moment. */
+/* A connection was closed, either by the rank that failed or by one that left because another had
+ * failed. The reason may arrive on the lines a moment later. */
 static gd_status lost(gd_group *group, int rank)
 {
     const double moment = group->timeout / 4 < 1 ? group->timeout / 4 : 1;
@@ -105,7 +106,7 @@ static gd_status check_header(gd_group *group, int rank, const piece *p)
     return gd_group_break(group, rank, problem);
 }
 
-/* 0 or less where nothing can be moved now; -1 with GD_WIRE_GONE's meaning. */
+/* The bytes moved; 0 if the call would block; -1 if the connection is closed. */
 static ssize_t moved_or_wait(ssize_t moved)
 {
     if (moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return 0;
@@ -143,7 +144,8 @@ static gd_status pull(gd_group *group, int rank, int wire, piece *p)
     return GD_OK;
 }
 
-/* Who is still to send, or to take, something; the ranks after them. */
+/* Fills `set` [2 ranks]: the peers with data left to send or receive, then the lines. Returns the
+ * first such peer, -1 if there is none. */
 static int wanted(const gd_group *group, struct pollfd *set)
 {
     const mesh *m = group->state;
@@ -160,8 +162,8 @@ static int wanted(const gd_group *group, struct pollfd *set)
     return first;
 }
 
-/* Sends and receives m->piece[i] of every rank i but this one. Nothing that moves for the whole
- * timeout is silence of those from whom something is missing. */
+/* Sends and receives m->piece[i] for every rank i but this one. If no data moves for the whole
+ * timeout, the first rank that is not finished counts as silent. */
 static gd_status exchange(gd_group *group)
 {
     mesh *m = group->state;
@@ -198,14 +200,14 @@ static gd_status exchange(gd_group *group)
     return GD_OK;
 }
 
-/* ---- Collectives -------------------------------------------------------------------------------- */
+/* ---- Collectives ---------------------------------------------------------------------------- */
 
 static int64_t clip(int64_t value, int64_t low, int64_t high)
 {
     return value < low ? low : value > high ? high : value;
 }
 
-/* Elements [at, at + CHUNK) of a rank's slice, as far as there are some. */
+/* Elements [at, at + CHUNK) of a rank's slice; fewer at its end. */
 typedef struct stretch {
     size_t begin, bytes; /* in bytes */
 } stretch;
@@ -221,11 +223,11 @@ static stretch chunk_of(const gd_group *group, int rank, gd_dtype dtype, int64_t
 static int64_t longest_slice(const gd_group *group, int64_t n)
 {
     int64_t begin, end;
-    gd_group_slice(group, group->ranks - 1, n, &begin, &end); /* it has the rest */
+    gd_group_slice(group, group->ranks - 1, n, &begin, &end); /* includes the remainder */
     return end - begin;
 }
 
-/* Adds up what was received, and this rank's own, in the order of ranks. */
+/* Adds up the received chunks and this rank's own, in the order of ranks. */
 static void add_up(gd_group *group, char *own, gd_dtype dtype, int64_t n, bool mean)
 {
     gd_context *ctx = group->ctx;
@@ -293,7 +295,7 @@ static gd_status broadcast(gd_group *group, void *data, gd_dtype dtype, int64_t 
     return exchange(group);
 }
 
-/* All is done when it is asked for. */
+/* Collectives on the CPU are synchronous. */
 static gd_status at_once(gd_group *group)
 {
     return gd_error_status(group->ctx);

@@ -1,15 +1,16 @@
-/* group_cuda.c - collectives by NCCL, on a stream of their own beside that of the context.
+/* group_cuda.c - collectives by NCCL, on a stream separate from that of the context.
  *
  *     context    backward ... | ... backward ... | ... backward | wait | norm, update of a slice |
  *     NCCL                    fork  bucket 0       bucket 1 ...  join                 bucket 0 ...
  *
- * An event leads from one stream to the other and back, so a step that is captured has both in its
- * graph. The communicator does not block: whatever the host waits for, it looks at its lines meanwhile,
- * and gives up NCCL's kernels when a rank is gone (gd_group_await).
+ * Events synchronize the two streams, so the graph of a captured step contains both. The
+ * communicator is non-blocking: while the host waits, it also polls its lines, and it aborts NCCL's
+ * kernels when a rank is gone (gd_group_await).
  *
- * The same bits in every run: sums of slices go around a ring, those of the few numbers of an
- * all-reduce up a tree, by the protocol "Simple"; NVLink multicast (NVLS), whose switches add in the
- * order of arrival, is off. Who sets NCCL_ALGO, NCCL_PROTO or NCCL_NVLS_ENABLE takes that over. */
+ * Every run gives the same bits: reduce-scatter uses the ring algorithm, all-reduce (of few
+ * numbers) the tree, both with the protocol "Simple"; NVLink multicast (NVLS), whose switches add
+ * in the order of arrival, is off. NCCL_ALGO, NCCL_PROTO and NCCL_NVLS_ENABLE override this if they
+ * are set. */
 #define _POSIX_C_SOURCE 200809L /* setenv */
 #include "group.h"
 
@@ -21,7 +22,7 @@
 #include "device_cuda.h"
 
 typedef struct nccl {
-    ncclComm_t comm; /* NULL: given up */
+    ncclComm_t comm; /* NULL: aborted */
     cudaStream_t stream;
     cudaEvent_t forked, joined;
 } nccl;
@@ -36,7 +37,7 @@ static void give_up(gd_group *group)
     if (comm) ncclCommAbort(comm);
 }
 
-/* NCCL says that something is wrong with it, seldom with whom: the lines may know. */
+/* NCCL seldom reports which rank failed, so look for a reason on the lines first. */
 static gd_status check(gd_group *group, ncclResult_t result)
 {
     if (result == ncclSuccess || result == ncclInProgress) return gd_error_status(group->ctx);
@@ -44,7 +45,7 @@ static gd_status check(gd_group *group, ncclResult_t result)
     return gd_group_break(group, group->rank, ncclGetErrorString(result));
 }
 
-/* What a call has begun is on its way. */
+/* Waits until a non-blocking call has completed on the host. */
 static gd_status settle(gd_group *group, ncclResult_t result)
 {
     nccl *n = group->state;
@@ -70,18 +71,18 @@ cudaError_t gd_group_await(gd_group *group, cudaEvent_t event)
     cudaError_t error;
     while ((error = cudaEventQuery(event)) == cudaErrorNotReady && !gd_failed(group->ctx)) {
         ncclResult_t result = ncclSuccess;
-        cudaGetLastError(); /* it is no error, but would come up as one */
+        cudaGetLastError(); /* cudaErrorNotReady is no error; do not report it later */
         if (n && n->comm) ncclCommGetAsyncError(n->comm, &result);
         if (check(group, result) || gd_group_listen(group, 0.0002)) break;
         if (gd_wire_now() > deadline)
             gd_group_break(group, group->rank, "has waited for its GPU for too long");
     }
-    return error == cudaErrorNotReady ? cudaErrorUnknown : error; /* the group's error stands */
+    return error == cudaErrorNotReady ? cudaErrorUnknown : error; /* the group's error is set */
 }
 
-/* ---- Opening and closing ------------------------------------------------------------------------ */
+/* ---- Opening and closing -------------------------------------------------------------------- */
 
-/* What NCCL reads when the communicator is made. */
+/* NCCL reads these when the communicator is created. */
 static void fix_order(void)
 {
     int version = 0;
@@ -127,7 +128,7 @@ static void nccl_close(gd_group *group)
     gd_host_release(group->ctx, n, sizeof *n);
 }
 
-/* ---- Streams ------------------------------------------------------------------------------------ */
+/* ---- Streams -------------------------------------------------------------------------------- */
 
 static gd_status nccl_fork(gd_group *group)
 {
@@ -145,7 +146,7 @@ static gd_status nccl_join(gd_group *group)
     return check_cuda(group, error);
 }
 
-/* ---- Collectives ---------------------------------------------------------------------------------- */
+/* ---- Collectives ---------------------------------------------------------------------------- */
 
 static ncclDataType_t type_of(gd_dtype dtype)
 {
@@ -157,10 +158,10 @@ static ncclDataType_t type_of(gd_dtype dtype)
     return types[dtype];
 }
 
-/* NCCL wants slices of one length; what is over is the last rank's (gd_group_slice). */
+/* NCCL needs slices of equal length; the remainder belongs to the last rank (gd_group_slice). */
 typedef struct parts {
     size_t each, rest; /* elements */
-    char *own, *over;  /* this rank's slice, and the rest */
+    char *own, *over;  /* this rank's slice, and the remainder */
 } parts;
 
 static parts cut(const gd_group *group, void *data, gd_dtype dtype, int64_t n)
@@ -173,7 +174,7 @@ static parts cut(const gd_group *group, void *data, gd_dtype dtype, int64_t n)
                    .over = (char *)data + each * ranks * size};
 }
 
-/* The first error of two calls within a group, and of its end. */
+/* Ends an NCCL group of two calls, and returns the first error. */
 static gd_status end_group(gd_group *group, ncclResult_t first, ncclResult_t second)
 {
     const ncclResult_t ended = ncclGroupEnd();

@@ -1,4 +1,4 @@
-/* group_environment.c - what the program that started the ranks says of them, in the environment. */
+/* group_environment.c - the options of a group from the environment variables of launchers. */
 #include "gradus/group.h"
 
 #include <errno.h>
@@ -7,13 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How a launcher calls things; `local` NULL: it does not say. */
+/* The variables that a launcher sets; `local` NULL: it sets none. */
 typedef struct launcher {
     const char *rank, *ranks, *local;
 } launcher;
 
-/* The first whose `ranks` is set counts. srun sets SLURM_STEP_NUM_TASKS; without it a program is the
- * one process of a batch script, whatever SLURM_NTASKS is. */
+/* The first one whose `ranks` is set is used. srun sets SLURM_STEP_NUM_TASKS; without it a program
+ * is the only process of a batch script, whatever SLURM_NTASKS is. */
 static const launcher launchers[] = {
     {"RANK", "WORLD_SIZE", "LOCAL_RANK"},
     {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"},
@@ -27,7 +27,7 @@ static const char *value_of(const char *name)
     return value && *value ? value : NULL;
 }
 
-/* Takes a whole number from the environment, if it is there. */
+/* Reads a whole number from the environment, if it is set. */
 static void take_whole(gd_group_options *o, const char *name, int low, int *whole)
 {
     const char *value = value_of(name);
@@ -45,7 +45,7 @@ static void take_whole(gd_group_options *o, const char *name, int low, int *whol
     *whole = (int)number;
 }
 
-/* "node[03-07,12],other4" begins with node03. */
+/* The first node of a list: node03 of "node[03-07,12],other4". */
 static void first_node(const char *list, char host[256])
 {
     const size_t name = strcspn(list, "[,");
@@ -54,7 +54,7 @@ static void first_node(const char *list, char host[256])
     snprintf(host, 256, "%.*s%.*s", (int)name, list, (int)number, list + name + 1);
 }
 
-/* Where rank 0 is, if MASTER_ADDR does not say. */
+/* The host of rank 0: MASTER_ADDR, or Slurm's first node. */
 static void find_host(gd_group_options *o)
 {
     const char *address = value_of("MASTER_ADDR"), *nodes = value_of("SLURM_STEP_NODELIST");
@@ -64,7 +64,7 @@ static void find_host(gd_group_options *o)
         int job = 0;
         first_node(nodes, o->host);
         take_whole(o, "SLURM_JOB_ID", 0, &job);
-        o->port = 20000 + job % 10000; /* jobs that share a node do not share it */
+        o->port = 20000 + job % 10000; /* jobs on the same node need different ports */
     }
 }
 
@@ -82,7 +82,7 @@ gd_group_options gd_group_environment(void)
     }
     take_whole(&o, from->ranks, 1, &o.ranks);
     take_whole(&o, from->rank, 0, &o.rank);
-    o.local_rank = o.rank; /* on one host */
+    o.local_rank = o.rank; /* the default, right on a single host */
     take_whole(&o, from->local, 0, &o.local_rank);
     find_host(&o);
     take_whole(&o, "MASTER_PORT", 1, &o.port);

@@ -1,5 +1,5 @@
-/* group_none.c - what stands in the place of group.c on a system without sockets: groups of one, which
- * are NULL. */
+/* group_none.c - replaces group.c on a system without sockets: the only groups are groups of one,
+ * which are NULL. */
 #include "core.h"
 #include "group.h"
 #include "params.h"
@@ -24,7 +24,7 @@ void gd_group_free(gd_group *group)
     (void)group;
 }
 
-/* share.c asks for these two only where there are others. */
+/* share.c calls these two only if there is more than one rank. */
 gd_status gd_group_begin(gd_group *group, const char *who)
 {
     (void)group, (void)who;

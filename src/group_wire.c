@@ -1,9 +1,9 @@
 /* group_wire.c - sockets between the ranks of a group: whole messages with deadlines, and how the
- * ranks meet.
+ * ranks connect.
  *
- * Rank 0 listens. The others come to it, say who they are, and keep that connection as their line.
- * Where a transport wants a connection between each two, every rank listens at a port of its own, the
- * ports are gathered over the lines, and each rank goes to those before it. */
+ * Rank 0 listens. Every other rank connects to it, sends its rank, and keeps that connection as its
+ * line. If a transport needs a connection between every two ranks, each rank listens on a port of
+ * its own, the ports are gathered over the lines, and each rank connects to the lower ranks. */
 #define _DEFAULT_SOURCE /* getaddrinfo, clock_gettime */
 #include "group.h"
 
@@ -27,7 +27,7 @@
 
 static const uint64_t MAGIC = 0x3170756f72676467; /* "gdgroup1" */
 
-/* How a rank introduces itself. */
+/* The first message on a new connection. */
 typedef struct hello {
     uint64_t magic;
     int32_t rank, ranks;
@@ -56,7 +56,7 @@ static int milliseconds_to(double deadline)
     return left <= 0 ? 0 : left > 1e9 ? 1000000000 : (int)left + 1;
 }
 
-/* Until the wire is ready for `events`, or broken, which the next call on it will tell. */
+/* Waits until the wire is ready for `events` or broken; the next call on it returns that error. */
 static bool ready_for(int wire, short events, double deadline)
 {
     struct pollfd one = {.fd = wire, .events = events};
@@ -111,7 +111,7 @@ bool gd_wire_wait(const int *wires, int count, double deadline, bool *ready)
             const bool all = count <= AT_ONCE;
             for (int i = 0; i < here; i++)
                 set[i] = (struct pollfd){.fd = wires[first + i], .events = POLLIN};
-            /* More than one piece: each in turn, for a moment. */
+            /* More wires than fit in one set: poll the sets in turn, 1 ms each. */
             const int left = milliseconds_to(deadline);
             poll(set, (nfds_t)here, all || left < 1 ? left : 1);
             for (int i = 0; i < here; i++) {
@@ -136,7 +136,7 @@ void gd_wire_nap(void)
     nanosleep(&moment, NULL);
 }
 
-/* By reading until the other end closes, too, or for a second. */
+/* Reads until the other end closes too, for at most a second. */
 void gd_wire_hang_up(int *wires, int count)
 {
     const double deadline = gd_wire_now() + 1;
@@ -158,7 +158,7 @@ void gd_wire_close(int *wire)
     *wire = -1;
 }
 
-/* ---- Addresses -------------------------------------------------------------------------------- */
+/* ---- Addresses ------------------------------------------------------------------------------ */
 
 typedef union address {
     struct sockaddr any;
@@ -217,7 +217,7 @@ static gd_status resolve(const gd_group *group, address *a)
     return GD_OK;
 }
 
-/* ---- Connections -------------------------------------------------------------------------------- */
+/* ---- Connections ---------------------------------------------------------------------------- */
 
 static void prepare(int wire)
 {
@@ -226,7 +226,7 @@ static void prepare(int wire)
     setsockopt(wire, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-/* A socket that listens at a port, 0: any, of the address; -1 on error. */
+/* A socket that listens on a port of the address (0: any port); -1 on error. */
 static int listen_at(address a, int port)
 {
     const int on = 1, off = 0;
@@ -240,8 +240,8 @@ static int listen_at(address a, int port)
     return wire;
 }
 
-/* Only those of this host where the address is a loopback, or else everybody who can reach it: a name
- * need not be that of the network which the others use. */
+/* Listens on the loopback interface if the address is one, else on all interfaces: the host name
+ * may resolve to another interface than the one that the other ranks use. */
 static int listen_like(const address *a, int port)
 {
     address all = {.v6 = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT}};
@@ -261,7 +261,7 @@ static int accept_until(int listener, double deadline, address *from)
     return wire;
 }
 
-/* One attempt. */
+/* A single attempt. */
 static int connect_to(const address *a, double deadline)
 {
     int wire = socket(a->any.sa_family, SOCK_STREAM, 0), error = 0;
@@ -278,7 +278,7 @@ static int connect_to(const address *a, double deadline)
     return wire;
 }
 
-/* Rank 0 may not listen yet. */
+/* Retries until the deadline: the other end may not listen yet. */
 static int connect_until(const address *a, double deadline)
 {
     const struct timespec moment = {0, 20000000};
@@ -296,9 +296,9 @@ static hello introduce(const gd_group *group)
     return h;
 }
 
-/* ---- Meeting -------------------------------------------------------------------------------------- */
+/* ---- Connecting all ranks ------------------------------------------------------------------- */
 
-/* What is wrong with one who comes: in a sentence for both; NULL for a stranger. */
+/* Whether a new connection is a rank that is still missing; if not, `problem` says why. */
 static bool fits(const gd_group *group, const hello *h, char problem[200])
 {
     problem[0] = '\0';
@@ -321,8 +321,8 @@ static int first_missing(const gd_group *group)
     return rank;
 }
 
-/* Rank 0: takes in all others. A port is open to anybody; who does not speak as we do is a stranger
- * and sent away. */
+/* Rank 0: accepts all other ranks. Any program can connect to the port; connections that do not
+ * send a valid hello are closed. */
 static gd_status take_in(gd_group *group)
 {
     const double deadline = gd_wire_now() + group->timeout;
@@ -379,9 +379,10 @@ gd_status gd_wire_meet(gd_group *group)
     return GD_OK;
 }
 
-/* ---- A mesh ----------------------------------------------------------------------------------- */
+/* ---- A mesh --------------------------------------------------------------------------------- */
 
-/* Where a rank listens, as rank 0 sees it: one on rank 0's own host is where rank 0 is. */
+/* The address where a rank listens, as rank 0 sees it. A rank on the host of rank 0 has the address
+ * by which the others reach rank 0. */
 typedef struct place {
     address at;
     int port;
@@ -402,7 +403,7 @@ static bool all_beside(gd_group *group)
     return beside;
 }
 
-/* The addresses of all ranks, as this one can reach them. */
+/* The addresses at which this rank can reach the others. */
 static gd_status find_places(gd_group *group, int port, place *all)
 {
     const place mine = {.port = port};

@@ -1,13 +1,14 @@
-/* share.c - parameters that a group of processes shares: which stretches of the block go when, and
- * whose they are.
+/* share.c - parameters shared over a group of processes: the buckets of the block, the order in
+ * which they are sent, and which rank owns which slice.
  *
  *     block      | embed | w1 | w2 | w3 | ... | output || norm1 | bias | ... |
  *     buckets    |   2   |        1       |     0      ||         3         |
  *     slices       0 1 2    0    1    2     0   1   2       0     1     2       of three ranks
  *
- * Parameters that decay come in the order of the forward, and a backward completes them from the end;
- * the others are few. So the order of the buckets above is about that in which they become complete,
- * and it is the same on all ranks whatever their backward does: a collective must be. */
+ * Parameters with weight decay are stored in the order of the forward, so a backward completes
+ * their gradients from the end; the others are few. The buckets are numbered roughly in the order
+ * in which they become complete. They are sent in that fixed order on all ranks, as collectives
+ * require, whatever the order of each rank's backward. */
 #include "share.h"
 
 #include "group.h"
@@ -16,7 +17,7 @@
 
 enum { BUCKET_BYTES = 25 << 20 };
 
-/* ---- Making ------------------------------------------------------------------------------------ */
+/* ---- Making --------------------------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
 {
@@ -56,7 +57,7 @@ static gd_status compare(const gd_params *params, gd_group *group)
     return gd_error_status(ctx);
 }
 
-/* Puts a parameter in the bucket that is being filled, or in a new one. */
+/* Adds a parameter to the current bucket, or to a new one. */
 static void place(gd_share *share, gd_param *p, int64_t bytes, bool first)
 {
     const int64_t size = (int64_t)gd_dtype_size(gd_params_state_dtype(share->params));
@@ -67,7 +68,7 @@ static void place(gd_share *share, gd_param *p, int64_t bytes, bool first)
                          .begin = p->tensor->offset,
                          .end = p->tensor->offset + gd_params_room(p->tensor)};
     }
-    b->begin = p->tensor->offset; /* from the end */
+    b->begin = p->tensor->offset; /* buckets grow towards lower offsets */
     p->tensor->bucket = b;
 }
 
@@ -176,7 +177,7 @@ int64_t gd_params_offset(const gd_params *params, int index)
     return t ? t->offset : 0;
 }
 
-/* ---- Gradients ---------------------------------------------------------------------------------- */
+/* ---- Gradients ------------------------------------------------------------------------------ */
 
 static void *element(const gd_tensor *block, int64_t i)
 {
@@ -227,7 +228,7 @@ void gd_share_clear(gd_share *share)
     for (int64_t i = 0; i < share->count; i++) share->bucket[i].sent = false;
 }
 
-/* ---- Sums ------------------------------------------------------------------------------------------ */
+/* ---- Sums ----------------------------------------------------------------------------------- */
 
 void gd_share_squares(gd_share *share, double *sum)
 {
@@ -253,7 +254,7 @@ gd_status gd_share_sum(gd_share *share, double *values, int64_t n)
     return group->transport->join(group);
 }
 
-/* ---- Values ----------------------------------------------------------------------------------------- */
+/* ---- Values --------------------------------------------------------------------------------- */
 
 gd_status gd_share_values(gd_share *share, int64_t index)
 {
