@@ -17,7 +17,7 @@
 #include "train_options.h"
 #include "validate.h"
 
-/* With the weights and the shape of the checkpoint, if there is one. */
+/* Creates the model, with the shape and the weights of the checkpoint if there is one. */
 static gd_status make_model(model *m, gd_context *ctx, const dataset *data, const train_options *o,
                             const checkpoint *from)
 {
@@ -37,13 +37,13 @@ static gd_status make_model(model *m, gd_context *ctx, const dataset *data, cons
     return gd_error_status(ctx);
 }
 
-/* The validation loss, the peak memory, a fingerprint of the weights, and a sample. */
+/* Prints the validation loss, the peak memory, a fingerprint of the weights, and a sample. */
 static void conclude(model *m, const dataset *data, const train_options *o, double loss,
                      double begun)
 {
     if (isnan(loss))
         loss = validate(m, data, o->group, o->batch, o->context,
-                        o->eval_batches); /* there was no step */
+                        o->eval_batches); /* no step was made */
     if (!gd_error(m->ctx)) {
         printf("validation loss %.4f after %.1f s\n", loss, clock_now() - begun);
         report_memory(m->ctx);
@@ -58,7 +58,7 @@ static void conclude(model *m, const dataset *data, const train_options *o, doub
     }
 }
 
-/* It is rank 0's. */
+/* Only rank 0 writes a log. */
 static gd_status open_log(run_log *log, const train_options *o, const dataset *data, const model *m,
                           const checkpoint *from)
 {
@@ -116,7 +116,7 @@ static int run_member(gd_context *ctx, train_options *o)
     }
     if (!train_options_check(o)) {
         checkpoint_close(&from);
-        gd_fail(ctx, GD_ERROR_ARGUMENT, "its options do not fit together"); /* for others */
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "its options do not fit together"); /* for other ranks */
         return 2;
     }
     gd_context_set_tf32(ctx, o->base.tf32);
@@ -129,7 +129,7 @@ static int run_member(gd_context *ctx, train_options *o)
                                  .seed = (uint64_t)o->seed,
                                  .tokenizer = from.tokenizer.kind ? &from.tokenizer : NULL};
     bool loaded = data_load(&data, &wanted);
-    from.tokenizer = (tokenizer){0}; /* now the data's */
+    from.tokenizer = (tokenizer){0}; /* now owned by data */
     if (loaded) {
         gd_random_set(ctx, (gd_random_state){.seed = (uint64_t)o->seed});
         if (!launch_compare(o, ctx, data.hash)) train(ctx, &data, o, &from);
@@ -143,7 +143,7 @@ static int run_member(gd_context *ctx, train_options *o)
     return status;
 }
 
-/* As one of several, or alone. */
+/* Runs as one of several processes, or alone. */
 static int run(gd_context *ctx, options *command)
 {
     train_options *o = (train_options *)command;

@@ -17,9 +17,10 @@ state_name checkpoint_state_name(const gd_optimizer *adamw, int index, const lla
     return name;
 }
 
-/* ---- Pieces ---------------------------------------------------------------------------------------- */
+/* ---- Pieces --------------------------------------------------------------------------------- */
 
-/* Elements of a weight that are in a slice of this rank: `first` of the weight, `at` of the state. */
+/* The elements of a weight that lie in a slice of this rank: `count` elements from index `first` of
+ * the weight and from index `at` of the state. */
 typedef struct stretch {
     int64_t first, at, count;
     int64_t whole; /* elements of the weight */
@@ -35,7 +36,7 @@ static stretch overlap(const model *m, const llama_weight *w, const gd_params_sl
                      count};
 }
 
-/* What to do with a stretch of one state of one weight. */
+/* Called for each stretch of each state of each weight. */
 typedef gd_status piece_action(void *user, gd_tensor *state, const char *name, stretch piece);
 
 static gd_status for_each_piece(const model *m, gd_optimizer *adamw, piece_action *action,
@@ -62,7 +63,7 @@ static gd_status for_each_piece(const model *m, gd_optimizer *adamw, piece_actio
     return gd_error_status(m->ctx);
 }
 
-/* ---- Writing --------------------------------------------------------------------------------------- */
+/* ---- Writing -------------------------------------------------------------------------------- */
 
 gd_status checkpoint_shared_reserve(const model *m, gd_optimizer *adamw, const char *path,
                                     const gd_named_text *texts, int64_t text_count)
@@ -149,7 +150,7 @@ gd_status checkpoint_shared_write(const model *m, gd_optimizer *adamw, const cha
     return gd_error_status(m->ctx);
 }
 
-/* ---- Reading --------------------------------------------------------------------------------------- */
+/* ---- Reading -------------------------------------------------------------------------------- */
 
 typedef struct reader {
     const model *m;
@@ -181,7 +182,7 @@ gd_status checkpoint_shared_read(const model *m, gd_optimizer *adamw, const gd_s
 
 gd_status checkpoint_shared_masters(const model *m, gd_tensor *masters, gd_tensor *all)
 {
-    const int64_t length = gd_tensor_count(all); /* without the gap at the end of the block */
+    const int64_t length = gd_tensor_count(all); /* excludes the padding at the end of the block */
     gd_params_slice s;
     gd_no_grad_begin(m->ctx);
     for (int64_t i = 0; gd_params_slice_at(m->params, i, &s) && !gd_error(m->ctx); i++) {
@@ -195,7 +196,7 @@ gd_status checkpoint_shared_masters(const model *m, gd_tensor *masters, gd_tenso
     return gd_error_status(m->ctx);
 }
 
-/* ---- Agreement -------------------------------------------------------------------------------------- */
+/* ---- Agreement ------------------------------------------------------------------------------ */
 
 gd_status checkpoint_agree(gd_context *ctx, gd_group *group)
 {
@@ -209,7 +210,7 @@ gd_status checkpoint_agree(gd_context *ctx, gd_group *group)
     if (status) snprintf(own, sizeof own, "%s", gd_error(ctx));
     gd_error_clear(ctx);
     if (gd_group_gather(group, own, WHY, all)) {
-        if (status) gd_error_clear(ctx); /* the group was over before */
+        if (status) gd_error_clear(ctx); /* the group had failed before */
         if (status) gd_fail(ctx, status, "%s", own);
     } else {
         for (int i = 0; i < ranks && !gd_error(ctx); i++) {

@@ -1,30 +1,32 @@
-/* checkpoint_shared.h - the optimizer's state where every rank of a group has some slices of it: each
- * writes its own into the one file, and reads its own from it, whatever the number of ranks was. */
+/* checkpoint_shared.h - saves and loads an optimizer's state whose slices are distributed over the
+ * ranks of a group. Each rank writes its slices into the one file and reads its slices from it; the
+ * file can be read with any number of ranks. */
 #ifndef GRADUS_TRAIN_CHECKPOINT_SHARED_H
 #define GRADUS_TRAIN_CHECKPOINT_SHARED_H
 
 #include "llama.h"
 
-/* The state `index` of the optimizer, of weight w, under its name in the file, "m.<weight>". */
+/* The name in the file of the optimizer's state `index` for weight w, such as "m.<weight>". */
 typedef struct state_name {
     char text[96];
 } state_name;
 state_name checkpoint_state_name(const gd_optimizer *adamw, int index, const llama_weight *w);
 
-/* Rank 0: the file with all names and no elements yet. */
+/* Rank 0: creates the file, with all names and with room for the elements. */
 gd_status checkpoint_shared_reserve(const model *m, gd_optimizer *adamw, const char *path,
                                     const gd_named_text *texts, int64_t text_count);
 
-/* Writes this rank's elements into the file, and has them on the disk. */
+/* Writes this rank's elements into the file, and syncs it to disk. */
 gd_status checkpoint_shared_write(const model *m, gd_optimizer *adamw, const char *path);
 
-/* Reads this rank's elements. A state that the file lacks is an error, but for the masters. */
+/* Reads this rank's elements. A state that is missing in the file is an error, except for
+ * masters. */
 gd_status checkpoint_shared_read(const model *m, gd_optimizer *adamw, const gd_safetensors *file);
 
-/* Masters that begin with what lies in `all`, a block of all parameters. */
+/* Initializes this rank's masters from `all`, a block of all parameters. */
 gd_status checkpoint_shared_masters(const model *m, gd_tensor *masters, gd_tensor *all);
 
-/* Ends in the same way on all ranks: the first error becomes that of all. */
+/* Makes the result the same on all ranks: if any rank has an error, all get that of the first. */
 gd_status checkpoint_agree(gd_context *ctx, gd_group *group);
 
 #endif

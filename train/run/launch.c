@@ -20,9 +20,10 @@
 #include <sys/prctl.h>
 #endif
 
-/* ---- Starting ------------------------------------------------------------------------------------ */
+/* ---- Starting ------------------------------------------------------------------------------- */
 
-/* A socket that listens at any port of this machine alone: no other run can have taken it. */
+/* A socket that listens on a free port of the loopback interface, so it cannot collide with another
+ * run. */
 static int listen_anywhere(int *port)
 {
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -46,14 +47,14 @@ static int processors(void)
     return (int)sysconf(_SC_NPROCESSORS_ONLN);
 }
 
-/* On the CPU they share the threads. */
+/* On the CPU the processes divide the cores among them. */
 static void share_threads(train_options *o, int ranks)
 {
     const int each = processors() / ranks;
     if (o->base.device == GD_CPU && o->base.threads == 0) o->base.threads = each > 0 ? each : 1;
 }
 
-/* A rank does not outlive the one that started it: it saves, and leaves. */
+/* A rank gets SIGTERM when its parent ends, so it saves and exits. */
 static void end_with_parent(pid_t parent)
 {
 #ifdef __linux__
@@ -73,13 +74,13 @@ static sigset_t watched(void)
     return set;
 }
 
-/* ---- Waiting --------------------------------------------------------------------------------------- */
+/* ---- Waiting -------------------------------------------------------------------------------- */
 
 typedef struct children {
-    pid_t *pid; /* [count]; 0: has ended */
+    pid_t *pid; /* [count]; 0: the process has ended */
     int count, left;
-    int status;    /* of the first that failed; 0 */
-    time_t failed; /* when; 0: none did */
+    int status;    /* of the first that failed, else 0 */
+    time_t failed; /* when it failed, else 0 */
 } children;
 
 static void signal_all(const children *c, int number)
@@ -112,8 +113,8 @@ static void reap(children *c)
     }
 }
 
-/* When one has failed, those that are of the group hear of it, say so, and end. Those that have not met
- * yet would wait for it: they are asked to end, and at last made to. */
+/* When a rank has failed, the ranks of its group get an error, print it, and exit. Ranks that have
+ * not connected yet would wait for it, so they get SIGTERM, and later SIGKILL. */
 static int wait_for_all(children *c, const sigset_t *set, double timeout)
 {
     while (c->left > 0) {
@@ -127,7 +128,7 @@ static int wait_for_all(children *c, const sigset_t *set, double timeout)
     return c->status;
 }
 
-/* ---- Roles ------------------------------------------------------------------------------------------ */
+/* ---- Roles ---------------------------------------------------------------------------------- */
 
 static launch_role start(train_options *o, int ranks, gd_group_options *member, int *status)
 {
@@ -171,7 +172,7 @@ static launch_role start(train_options *o, int ranks, gd_group_options *member, 
     return LAUNCH_STARTER;
 }
 
-/* Each process of a machine sees one of its GPUs, that of its local rank. */
+/* Each process sees only one GPU of its machine, that of its local rank. */
 static bool choose_gpu(int local_rank)
 {
     static const char name[] = "CUDA_VISIBLE_DEVICES";
@@ -183,7 +184,7 @@ static bool choose_gpu(int local_rank)
         snprintf(own, sizeof own, "%d", local_rank);
         return !setenv(name, own, 1);
     }
-    if (count == 1) return true; /* whoever started it has chosen */
+    if (count == 1) return true; /* the launcher has chosen it */
     if (local_rank >= count) {
         console_message("%s has %d GPUs, but this process is the %dth of its machine", name, count,
                         local_rank + 1);
@@ -215,7 +216,7 @@ launch_role launch(train_options *o, int *status)
     return LAUNCH_STARTER;
 }
 
-/* ---- The same run everywhere --------------------------------------------------------------------- */
+/* ---- The same run everywhere ---------------------------------------------------------------- */
 
 enum { LINES = 4096, LINE = 200 };
 
@@ -224,7 +225,8 @@ static const char *text_or_none(const char *text)
     return text ? text : "(none)";
 }
 
-/* What must be equal, a line each. A path may differ where machines differ; the text may not. */
+/* What must be equal on all ranks, a line each. Paths to the text may differ between machines; the
+ * text itself may not. */
 static void describe(const train_options *o, const gd_context *ctx, uint64_t text_hash,
                      char text[LINES])
 {
@@ -243,7 +245,7 @@ static void describe(const train_options *o, const gd_context *ctx, uint64_t tex
         used += (size_t)snprintf(text + used, LINE, "--%s %.100s\n", item.name,
                                  text_or_none(item.text));
     }
-    memset(text + used, 0, LINES - used); /* it is sent as a whole */
+    memset(text + used, 0, LINES - used); /* all of it is sent */
 }
 
 gd_status launch_compare(const train_options *o, gd_context *ctx, uint64_t text_hash)
@@ -263,7 +265,7 @@ gd_status launch_compare(const train_options *o, gd_context *ctx, uint64_t text_
         ours += a + 1;
         theirs += b + 1;
     }
-    /* Nobody goes on before all have found the same. */
+    /* No rank continues before all have compared. */
     return gd_group_gather(o->group, NULL, 0, NULL);
 }
 

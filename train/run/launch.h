@@ -1,25 +1,26 @@
-/* launch.h - the processes of a run on several devices: those that --gpus or --processes starts, and
- * those that torchrun, mpirun or Slurm has started. */
+/* launch.h - the processes of a run on several devices, started by --gpus or --processes, or by
+ * torchrun, mpirun or Slurm. */
 #ifndef GRADUS_TRAIN_LAUNCH_H
 #define GRADUS_TRAIN_LAUNCH_H
 
 #include "train_options.h"
 
-/* What this process is. Where `o` asks for several, it starts them: each returns from here as one of
- * them, with its place in o->member; the one that started them waits until all have ended, passes
- * signals on, and leaves the status of the first that failed in *status. */
+/* The role of this process. If `o` asks for several processes, launch starts them: it returns in
+ * each of them with its rank in o->member; in the parent it waits until all have ended, forwards
+ * signals, and sets *status to that of the first that failed. */
 typedef enum launch_role {
-    LAUNCH_MEMBER, /* to train: alone (ranks 1), or as one of several */
-    LAUNCH_STARTER /* all is over: exit with *status */
+    LAUNCH_MEMBER, /* trains, alone (ranks 1) or as one of several */
+    LAUNCH_STARTER /* does not train: exit with *status */
 } launch_role;
 launch_role launch(train_options *o, int *status);
 
-/* Why a run ends before its last step, in bits; what any rank says is every rank's. All must ask. */
+/* The reasons to end a run before its last step, as bits, ORed over all ranks. A collective
+ * call. */
 enum { VOTE_TIME = 1, VOTE_SIGNAL = 2 };
 int launch_vote(const train_options *o, bool time, bool signal);
 
-/* All ranks run with the same options, on the same text. An error that names the first that does not,
- * and the option. */
+/* Checks that this rank has the same options and the same text as rank 0, and waits for the others.
+ * The error names the first difference. */
 gd_status launch_compare(const train_options *o, gd_context *ctx, uint64_t text_hash);
 
 #endif

@@ -13,8 +13,8 @@
 
 /* ---- Steps ---------------------------------------------------------------------------------- */
 
-/* The host queues steps ahead of the device, and reads their outcome later (optim.h). So a step is
- * first asked for, then done; as many as the optimizer allows are in flight. */
+/* The host queues steps ahead of the device and reads their outcomes later (optim.h). So a step is
+ * first asked for, then done; up to as many as the optimizer allows are in flight. */
 enum { ASKED_MOST = 16, LAG = 4, NAME = 128 };
 
 typedef struct training {
@@ -26,9 +26,9 @@ typedef struct training {
     gd_graph *graph;
     gd_schedule schedule;
     gd_tensor *tokens, *targets;       /* [B, T] */
-    int64_t asked, done;               /* steps of the run; the reports come in their order */
-    gd_random_state begun[ASKED_MOST]; /* the random states of the steps asked for */
-    uint64_t words;                    /* random numbers of a batch, with several ranks */
+    int64_t asked, done;               /* steps of the run; reports arrive in this order */
+    gd_random_state begun[ASKED_MOST]; /* the random states at the start of the steps asked for */
+    uint64_t words;                    /* random numbers per batch; set with several ranks */
     int64_t skipped;                   /* steps skipped */
     checkpoint_best best;
     bool unread;  /* a batch could not be read */
@@ -49,8 +49,8 @@ static gd_tensor *batch_loss(training *t)
     return model_loss(t->m, t->tokens, t->targets);
 }
 
-/* Adds the gradient of one batch's share of the step's loss, the mean over the batches of all ranks.
- * For gd_graph_run. */
+/* Adds the gradient of one batch's share of the step's loss, the mean over the batches of all
+ * ranks. For gd_graph_run. */
 static gd_status learn_batch(void *user)
 {
     training *t = user;
@@ -69,8 +69,8 @@ static gd_status learn_last_batch(void *user)
     return gd_params_clear_grads(t->m->params);
 }
 
-/* The ranks share out the batches of a step. A batch draws the random numbers that it would where one
- * rank does them all: so a step is the same on any number. */
+/* The batches of a step are divided among the ranks. A batch draws the same random numbers as it
+ * would with one rank, so a step does not depend on the number of ranks. */
 static void place_random(const training *t, int64_t step, int64_t batch)
 {
     gd_random_state state = t->begun[step % ASKED_MOST];
@@ -99,7 +99,7 @@ static void ask_step(training *t)
 }
 
 /* Repeats the forward of this rank's batches of a step, with the same random numbers, to find the
- * first op whose output is not finite. False if there is none. */
+ * first op whose output is not finite. False if all are finite. */
 static bool find_nonfinite_here(training *t, int64_t step, char op[NAME])
 {
     const int64_t batches = t->options->accumulate;
@@ -117,7 +117,7 @@ static bool find_nonfinite_here(training *t, int64_t step, char op[NAME])
     return node >= 0;
 }
 
-/* The same on all ranks; the first that found one says so. */
+/* The same on all ranks; `text` reports the op of the first rank that found one. */
 static void find_nonfinite(training *t, int64_t step, char *text, size_t size)
 {
     const int ranks = gd_group_ranks(t->options->group);
@@ -139,13 +139,13 @@ static void find_nonfinite(training *t, int64_t step, char *text, size_t size)
     free(all);
 }
 
-/* The loss or the gradient is not finite: neither this step nor those asked for since made an
- * update, so the weights are still those of this step. The later steps must be asked for again. */
+/* The loss or the gradient is not finite. Neither this step nor the steps asked for since have
+ * updated the weights. The later steps must be asked for again. */
 static gd_status refuse_step(training *t, const gd_update_report *r)
 {
     gd_context *ctx = t->m->ctx;
     const int64_t step = t->done - 1;
-    const long long number = t->done; /* as the lines count them */
+    const long long number = t->done; /* as printed: from 1 */
     const double shown[2] = {console_number(r->loss), console_number(r->norm)};
     const gd_random_state after =
         t->asked > t->done ? t->begun[t->done % ASKED_MOST] : gd_random_get(ctx);
@@ -166,7 +166,8 @@ static gd_status refuse_step(training *t, const gd_update_report *r)
                    number, shown[0], shown[1], why);
 }
 
-/* The next step that is done; false if there is none yet, or with `wait`, if none was asked for. */
+/* Takes the next finished step; false if none is finished yet or, with `wait`, if none is in
+ * flight. */
 static bool take_step(training *t, bool wait, report_values *now)
 {
     gd_update_report r;
@@ -184,7 +185,7 @@ static bool take_step(training *t, bool wait, report_values *now)
     return !gd_error(t->m->ctx);
 }
 
-/* Training continues as if there had been no sample. */
+/* Prints a sample. The random state is restored, so training is not affected. */
 static void sample(const training *t)
 {
     const train_options *o = t->options;
@@ -202,7 +203,7 @@ static void sample(const training *t)
     gd_random_set(t->m->ctx, before);
 }
 
-/* Saves step `done`. A failure before the last one ends the run only with --on-save-error stop. */
+/* Saves step `done`. A failure ends the run only at the last step or with --on-save-error stop. */
 static void save(const training *t, int64_t done, bool last)
 {
     const train_options *o = t->options;
@@ -229,7 +230,7 @@ static bool due(int64_t every, int64_t done)
     return every > 0 && done % every == 0;
 }
 
-/* Whether this validation is the best so far. */
+/* Whether this validation loss is the best so far. */
 static bool is_best(training *t, const report_values *now)
 {
     const bool best = now->val < t->best.loss || (t->best.step == 0 && !isnan(now->val));
@@ -237,14 +238,14 @@ static bool is_best(training *t, const report_values *now)
     return best;
 }
 
-/* Whether a step needs more than a line printed: then the host waits for it. */
+/* Whether the host must wait for a step, because a validation, a sample or a save follows it. */
 static bool is_stop(const train_options *o, int64_t step)
 {
     return step == o->steps || due(o->eval_every, step) || due(o->sample_every, step) ||
            (o->out && due(o->checkpoint_every, step));
 }
 
-/* The work after such a step. Only a signal leaves the last one without a validation. */
+/* The work after such a step. The last step is always validated, unless a signal ended the run. */
 static void conclude_step(training *t, report_clock *clock, report_values *now, bool last)
 {
     const train_options *o = t->options;
@@ -262,9 +263,9 @@ static void conclude_step(training *t, report_clock *clock, report_values *now, 
     }
 }
 
-/* Reads the outcome of the steps that are done; with `wait`, up to `stop`. *now gets the last one.
- * All ranks must read the same outcomes at the same step, so with several they do not ask what is
- * done by now, but wait for the step LAG before the last. */
+/* Reads the outcomes of finished steps; with `wait`, up to `stop`. *now gets the last one. All
+ * ranks must read the same outcomes at the same step, so with several ranks each waits for the step
+ * LAG before the last instead of testing which steps are finished. */
 static void take_steps(training *t, report_clock *clock, bool wait, int64_t stop,
                        report_values *now)
 {
@@ -273,13 +274,13 @@ static void take_steps(training *t, report_clock *clock, bool wait, int64_t stop
     while ((!lags || t->done < t->asked - LAG) && take_step(t, wait || lags, now)) {
         report_clock_step(clock);
         report_progress(clock, ctx, now);
-        if (wait && t->done == stop) break; /* its line is printed later */
+        if (wait && t->done == stop) break; /* conclude_step prints its line */
         if (due(t->options->log_every, now->step)) report_step(clock, t->log, ctx, now);
     }
 }
 
-/* A batch that cannot be read ends the run, but the steps before it are waited for and saved. If
- * one of them is skipped, those after it are asked for again, and so is this one. */
+/* A batch that cannot be read ends the run, after the steps before it have finished and are saved.
+ * If one of them is skipped, the steps after it are asked for again, and so is this one. */
 static void end_unread(training *t, report_clock *clock, report_values *now, int64_t first)
 {
     gd_context *ctx = t->m->ctx;
@@ -308,7 +309,7 @@ static gd_status run_steps(training *t, double *val)
     const int64_t first = t->done;
     for (bool last = false; t->done < o->steps && !last && !gd_error(ctx);) {
         ask_step(t);
-        if (t->unread && o->group) break; /* the others hear of the error */
+        if (t->unread && o->group) break; /* the other ranks get the error */
         if (t->unread) {
             end_unread(t, &clock, &now, first);
             continue;
@@ -322,7 +323,7 @@ static gd_status run_steps(training *t, double *val)
         const bool wait = ends || is_stop(o, stop);
         take_steps(t, &clock, wait, stop, &now);
         if (!wait || t->done != stop || gd_error(ctx))
-            continue; /* some may have to be asked for again */
+            continue; /* some steps may have to be asked for again */
         last = ends || stop == o->steps;
         conclude_step(t, &clock, &now, last);
         *val = now.val;
@@ -332,7 +333,7 @@ static gd_status run_steps(training *t, double *val)
     return gd_error_status(ctx);
 }
 
-/* How many random numbers a batch takes: those of the first do. */
+/* How many random numbers a batch draws, measured on the first batch. */
 static uint64_t count_words(training *t)
 {
     gd_context *ctx = t->m->ctx;
@@ -397,7 +398,7 @@ gd_status loop_train(model *m, const dataset *data, const train_options *options
         gd_optimizer_set_loss_scale(t.adamw, before->scale);
     if (!gd_error(m->ctx)) {
         report_memory_at_rest(m->ctx);
-        stop_watch(); /* before, there was nothing to save, and a signal just ended the program */
+        stop_watch(); /* until here a signal just ended the program: there was nothing to save */
         run_steps(&t, val);
     }
     end(&t);
