@@ -1,5 +1,5 @@
-"""gradus for PyTorch: RMSNorm by the C library's kernels, and its gradient check for the functions
-of others."""
+"""gradus for PyTorch: RMSNorm with the C library's kernels, and its gradient check for functions of
+PyTorch and NumPy."""
 
 from ._library import version as __version__
 from .checking import GradcheckError, gradcheck

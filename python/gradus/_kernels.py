@@ -1,8 +1,8 @@
-"""The kernels of include/gradus/kernels.h on PyTorch's tensors: pointers, strides, the stream.
+"""Calls the kernels of include/gradus/kernels.h on PyTorch tensors.
 
 forward() and backward() run the kernels once, on x's device and its current stream, and allocate
-what they return through PyTorch. Rows are taken as they lie, in x's order in memory; a tensor whose
-rows are not packed, or which lies in another order, is copied first.
+what they return through PyTorch. Strided tensors are used in place where possible; a tensor whose
+rows are not packed, or whose rows have a different order in memory than x, is copied first.
 """
 
 import struct
@@ -23,7 +23,7 @@ _gradients = struct.Struct(c.GRADIENTS).pack
 
 
 class Problem:
-    """A gd_rms_norm_problem for tensors that have passed the check of ops.py."""
+    """A gd_rms_norm_problem for tensors that ops.py has checked."""
 
     def __init__(self, x, residual, weight, bias, eps, offset, round_before, dtype):
         param = bias if weight is None else weight
@@ -34,19 +34,19 @@ class Problem:
         self.is_cuda = x.is_cuda
         self.cols = x.shape[-1]
         self.heads = x.shape[-2] if self.per_head else 1
-        self.stride = self.heads * self.cols  # from token to token, if contiguous
+        self.stride = self.heads * self.cols  # between tokens, if contiguous
         self.row_shape = x.shape[:-1]
         self.rstd = torch.float64 if torch.float64 in (self.base, dtype, self.param) \
             else torch.float32
         self.eps, self.offset, self.round_before = eps, offset, round_before
 
     def prepare(self):
-        """What the C library takes, for contiguous tensors."""
+        """Packs the C struct for contiguous tensors."""
         self.packed, self.room = self.pack(self.row_shape.numel(), self.heads)
         return self
 
     def pack(self, rows, heads):
-        """The struct, and the bytes of workspace that a backward takes."""
+        """Returns the struct, and the size in bytes of the workspace that a backward needs."""
         packed = struct.pack(
             c.PROBLEM, rows, self.cols, heads, self.per_head, DTYPES[self.base], DTYPES[self.dtype],
             DTYPES[self.param], DTYPES[self.param], self.eps, self.offset, self.round_before)
@@ -74,8 +74,8 @@ def _launch(cpu, cuda, x, problem, arguments):
 
 
 def result_like(x, per_head, dtype):
-    """An empty tensor for a result: dense, in x's order in memory as far as rows stay packed (and,
-    with weights per head, the heads of a token beside each other)."""
+    """An empty tensor for a result: dense, with x's memory order if that keeps rows packed (and,
+    with weights per head, the heads of a token adjacent), else contiguous."""
     y = torch.empty_like(x, dtype=dtype)
     if y.is_contiguous():
         return y
@@ -86,14 +86,14 @@ def result_like(x, per_head, dtype):
 
 
 def rows_like(y, dtype):
-    """An empty tensor of one number for each row of y, in y's order."""
+    """An empty tensor with one number for each row of y, in y's memory order."""
     if y.is_contiguous():
         return y.new_empty(y.shape[:-1], dtype=dtype)
     return torch.empty_like(y.select(-1, 0), dtype=dtype)
 
 
 def empty_results(p, x, residual):
-    """y; the sum, None without a residual; rstd."""
+    """Empty tensors for y, the sum (None without a residual), and rstd."""
     y = result_like(x, p.per_head, p.dtype)
     return y, None if residual is None else torch.empty_like(y, dtype=p.base), rows_like(y, p.rstd)
 
@@ -105,7 +105,7 @@ def _packed_like(t):
 
 
 def empty_gradients(p, x, weight, bias, wanted):
-    """dx like x; dbranch, the same numbers in y's dtype; dweight; dbias; None where not wanted."""
+    """Empty tensors for dx, like x; dbranch, dx in y's dtype; dweight; dbias; None if unwanted."""
     return (
         result_like(x, p.per_head, x.dtype) if wanted[0] else None,
         result_like(x, p.per_head, p.dtype) if wanted[1] else None,
@@ -114,21 +114,21 @@ def empty_gradients(p, x, weight, bias, wanted):
     )
 
 
-# ---- How the rows lie, where not all tensors are contiguous -------------------------------------
+# ---- Strides, if not all tensors are contiguous -------------------------------------------------
 
 
 def _in_order_of(result, t):
-    """t with packed rows: as it is, or copied."""
+    """t if its rows are packed, else a copy in the memory order of `result`."""
     if t is None or t.shape[-1] <= 1 or t.stride(-1) == 1:
         return t
-    if not any(t.stride()):  # one number everywhere, as in the gradient of a sum: one row will do
+    if not any(t.stride()):  # one number, expanded, as in the gradient of a sum: copy one row
         return t[(0,) * (t.dim() - 1)].contiguous().expand(t.shape)
     return torch.empty_like(result, dtype=t.dtype).copy_(t)
 
 
 def _tokens(tensors, per_head):
-    """(rows, heads, [how far tokens are apart]) where the rows, visited in the order of the first
-    tensor, can be said so for all; else None."""
+    """(rows, heads, [stride between tokens]) if, in the order of the first tensor's rows, one
+    stride between tokens is enough for each tensor; else None."""
     result = tensors[0]
     cols, last = result.shape[-1], result.dim() - 2
     dims = [d for d in range(last + 1) if result.shape[d] > 1 or (per_head and d == last)]
@@ -152,8 +152,8 @@ def _tokens(tensors, per_head):
 
 
 def _lay_out(result, tensors, per_head):
-    """(rows, heads, tensors, strides) of `result`, as result_like made it, and of tensors of its
-    shape or None, which are copied where their rows or the order of these make it necessary."""
+    """(rows, heads, tensors, strides) for `result`, made by result_like, and for tensors of its
+    shape (or None), which are copied if their strides require it."""
     tensors = [_in_order_of(result, t) for t in tensors]
     found = _tokens([result, *(t for t in tensors if t is not None)], per_head)
     if found is None:
@@ -176,7 +176,7 @@ def _pointer(t):
 
 
 def forward(p, x, residual, weight, bias):
-    """(y, sum, rstd), as empty_results makes them."""
+    """Computes (y, sum, rstd); for their layout see empty_results."""
     if x.is_contiguous() and (residual is None or residual.is_contiguous()):
         y = torch.empty_like(x, dtype=p.dtype)
         total = None if residual is None else torch.empty_like(residual)
@@ -199,8 +199,9 @@ def forward(p, x, residual, weight, bias):
 
 
 def backward(p, dy, dsum, x, rstd, weight, bias, wanted):
-    """(dx, dbranch, dweight, dbias), as empty_gradients makes them: x is what was normalised, the
-    sum where there was a residual, and dbranch the gradient of what was added to that."""
+    """Computes (dx, dbranch, dweight, dbias); for their layout see empty_gradients. x is the
+    normalised input: the sum if there was a residual. dbranch is the gradient of what was added to
+    the residual."""
     dx, dbranch, dweight, dbias = results = empty_gradients(p, x, weight, bias, wanted)
     if (
         x.is_contiguous()

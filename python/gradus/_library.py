@@ -1,6 +1,7 @@
-"""The C library, called through ctypes. Its headers, include/gradus/*.h, say what is what.
+"""The C library, called through ctypes. For its functions see the headers, include/gradus/*.h.
 
-The library lies beside this file; GRADUS_LIBRARY names another one, such as build/lib/libgradus.so.
+The library is installed beside this file; GRADUS_LIBRARY selects another one, such as
+build/lib/libgradus.so.
 """
 
 import ctypes
@@ -40,7 +41,7 @@ FLOAT32, FLOAT64, BFLOAT16, FLOAT16 = range(4)
 OK, ERROR_ARGUMENT, ERROR_STATE, ERROR_MEMORY, ERROR_DEVICE, ERROR_UNSUPPORTED, ERROR_IO = range(7)
 status_name = _declare("gd_status_name", c_char_p, c_int)
 
-# ---- kernels.h: the structs are passed as bytes that struct.pack made ---------------------------
+# ---- kernels.h: the structs are passed as bytes packed by struct.pack ---------------------------
 
 cpu_forward = _declare("gd_cpu_rms_norm_forward", c_int, c_char_p, c_char_p, c_int)
 cpu_backward = _declare("gd_cpu_rms_norm_backward", c_int, c_char_p, c_char_p, c_int)
@@ -56,7 +57,7 @@ GRADIENTS = "@Pq?Pq?PP??PqPqPqPPP"
 
 
 def rms_norm_args(eps, offset):
-    """gd_rms_norm_args, as the records of rms_norm and add_rms_norm take them."""
+    """gd_rms_norm_args for the records of rms_norm and add_rms_norm."""
     return struct.pack("@ddii", eps, offset, FLOAT64, FLOAT64)
 
 # ---- autograd.h and tensor.h: contexts, tensors, and records of ops -----------------------------
@@ -110,17 +111,17 @@ tensor_set_requires_grad = _declare("gd_tensor_set_requires_grad", c_int, TENSOR
 
 
 def wrap(context, dtype, shape, data):
-    """A tensor on memory at `data`, which the context's end frees but for that memory."""
+    """A tensor on the memory at `data`. The context frees the tensor, not the memory."""
     return tensor_wrap(context, dtype, len(shape), (c_int64 * len(shape))(*shape), data)
 
 
 def complaint(op, tensors, args):
-    """What the record of an op says against tensors, given as (gd_dtype, shape) or None, and the
-    bytes of its argument struct: one sentence, or None. Nothing is computed."""
+    """Checks inputs, given as (gd_dtype, shape) or None, and the bytes of the argument struct by
+    the op's record. Returns its error message, or None. Nothing is computed."""
     context = context_create(None)
     try:
         record = find_op(None, op.encode())
-        somewhere = ctypes.create_string_buffer(64)  # not read: a shape rule looks at shapes
+        somewhere = ctypes.create_string_buffer(64)  # never read: shape rules use shapes only
         inputs = (TENSOR * len(tensors))(
             *(t and wrap(context, *t, (ctypes.addressof(somewhere) + 15) & -16) for t in tensors)
         )
@@ -167,7 +168,7 @@ gradcheck_report_free = _declare("gd_gradcheck_report_free", None, POINTER(Repor
 
 
 def _printed(write):
-    """What a function prints into a FILE."""
+    """The text that a function prints to a FILE."""
     libc = ctypes.CDLL(None)
     libc.open_memstream.restype = c_void_p
     libc.free.argtypes = libc.fclose.argtypes = (c_void_p,)
@@ -184,7 +185,7 @@ def _printed(write):
 
 
 def report_texts(report):
-    """A report for people, in one line and in many, and as JSON."""
+    """A report as short text, as full text, and as JSON."""
     return (_printed(lambda file: _print(report, file, False)),
             _printed(lambda file: _print(report, file, True)),
             _printed(lambda file: _print_json(report, file)))

@@ -1,8 +1,8 @@
 """gradcheck(): the C library's gradient check (include/gradus/gradcheck.h) for functions of PyTorch
 and NumPy.
 
-The check is the library's: what is here is an op whose kernels call the function. Inputs lie in
-host memory that the library perturbs; each call copies them to where the function wants them.
+The library does the check; this module provides an op whose kernels call the function. The library
+perturbs the inputs in host memory, and each call copies them to the function's device.
 """
 
 import ctypes
@@ -17,8 +17,8 @@ _REAL = {np.dtype(np.float32): c.FLOAT32, np.dtype(np.float64): c.FLOAT64}
 
 
 class GradcheckError(AssertionError):
-    """The gradients are wrong, or could not be judged. `report` says all about it, and so does the
-    text."""
+    """The gradients are wrong, or could not be judged. `report` has the details, as has the
+    message."""
 
     def __init__(self, report):
         super().__init__("\n" + report.text)
@@ -26,12 +26,12 @@ class GradcheckError(AssertionError):
 
 
 class Report:
-    """What came of a check. True if it passed; as text one line an input, `text` is all about it.
+    """The result of a check. True if it passed. str() gives one line per input, `text` the details.
 
     verdict   "PASS", "FAIL", "KINK", "VACUOUS", "INCONCLUSIVE" or "UNSUPPORTED"
     inputs    a dict for each input: name, shape, verdict, finding, behaviour, wrong, worst,
               analytic, numeric, ratio_median ...: the fields of gd_gradcheck_input
-    message   the error of the function, where there was one
+    message   the function's error, if there was one
     """
 
     def __init__(self, report):
@@ -48,7 +48,7 @@ class Report:
 
 
 class _Wrong(Exception):
-    """A function that misbehaves: a finding, not an error."""
+    """The function misbehaves; reported as a finding, not as an error."""
 
 
 def _names_of(function, count):
@@ -64,7 +64,7 @@ def _names_of(function, count):
 
 
 class _NumPy:
-    """A function of arrays, with a backward written by hand."""
+    """A function of arrays with a hand-written backward."""
 
     device = 0
 
@@ -122,14 +122,14 @@ class _NumPy:
         return [None if g is None else np.asarray(g) for g in gradients]
 
     def ask_more(self, values):
-        """Nothing: backward() gets all it needs."""
+        """Does nothing: backward() gets all it needs as arguments."""
 
 
 # ---- Functions of PyTorch -----------------------------------------------------------------------
 
 
 class _Torch:
-    """A function or module, whose backward is autograd's."""
+    """A function or module that autograd differentiates."""
 
     def __init__(self, function, inputs, names):
         import torch
@@ -171,7 +171,7 @@ class _Torch:
                 raise _Wrong(f"{who} changes {name} in place")
 
     def _call(self, values, wanted):
-        """The leaves, and those outputs that have a gradient."""
+        """The leaves, and the outputs that have a gradient."""
         torch = self.torch
         torch.set_rng_state(self.random)
         if self.random_cuda is not None:
@@ -184,7 +184,7 @@ class _Torch:
         y = self.function(*arguments)
         self._unchanged(leaves, values, "the function")
         outputs = [y] if isinstance(y, torch.Tensor) else list(y)
-        if self.outputs is None:  # which have a gradient at all is asked once
+        if self.outputs is None:  # determined once
             self.outputs = [
                 i for i, t in enumerate(outputs)
                 if isinstance(t, torch.Tensor) and t.is_floating_point() and t.requires_grad
@@ -201,7 +201,7 @@ class _Torch:
         torch = self.torch
         with torch.enable_grad():
             leaves, outputs = self._call(values, wanted)
-            if self.disturb:  # what the backward needs must not be kept where the next call puts it
+            if self.disturb:  # a call on other data must not overwrite what the backward needs
                 self._call([value * 0.75 for value in values], [True] * len(values))
         mine = [leaf for leaf in leaves if leaf.requires_grad]
         given = [(y, torch.from_numpy(u).to(y.device, y.dtype))
@@ -219,7 +219,7 @@ class _Torch:
         return [None if g is None else _host(g) for g in gradients]
 
     def ask_more(self, values):
-        """What the library cannot ask of a function that it does not see through."""
+        """Checks that the library cannot do, as it sees only the function's inputs and outputs."""
         wanted, cotangents = [True] * len(values), [np.ones_like(y) for y in self.forward(values)]
         plain = self.backward(values, cotangents, wanted)
         self.disturb = True
@@ -271,7 +271,7 @@ class _Check:
             try:
                 kernel(call.contents)
                 return c.OK
-            except BaseException as error:  # nothing may pass through C
+            except BaseException as error:  # no exception may propagate through C
                 if not isinstance(error, _Wrong):
                     self.error = self.error or error
                 text = f"{type(error).__name__}: " if not isinstance(error, _Wrong) else ""
@@ -284,7 +284,7 @@ class _Check:
         return c.OK
 
     def _view(self, call, tensor, shape):
-        """The memory of a tensor, as an array."""
+        """The memory of a C tensor as an array."""
         kind = np.dtype(np.float64 if call.storage == c.FLOAT64 else np.float32)
         count = int(np.prod(shape, dtype=np.int64))
         if count == 0:
@@ -362,19 +362,20 @@ class _Check:
 
 def gradcheck(function, inputs, *, backward=None, names=None, raise_exception=True, seed=0,
               step=0.0, rtol=0.0, atol=0.0, max_elements=0, directions=0, only_numbers=False):
-    """Checks a backward against finite differences, and says what a wrong one looks like.
+    """Checks a backward against finite differences, and describes what is wrong with it.
 
-    PyTorch: `function` takes tensors and returns one or several; it may be a module, whose
-    parameters are checked too, or the apply of a torch.autograd.Function. Checked are the inputs
-    that require a gradient, of float32 or float64, on any device.
+    PyTorch: `function` takes tensors and returns one or several. It may be a module, whose
+    parameters are then checked too, or the apply of a torch.autograd.Function. Inputs of float32 or
+    float64 that require a gradient are checked, on any device.
 
     NumPy: `function` takes arrays and returns one or a tuple; `backward(dy, *inputs)` returns a
-    gradient for each input (None for those that have none), dy being a tuple where the function
-    returns one. Checked are the inputs that are arrays of float32 or float64.
+    gradient for each input, None for inputs without one. dy is a tuple if the function returns one.
+    Inputs that are arrays of float32 or float64 are checked.
 
-    Functions that draw random numbers find the generators of PyTorch and NumPy as they were at the
-    first call. Returns a Report, or raises GradcheckError unless it passed and `raise_exception`.
-    The numbers mean what they do in gradus/gradcheck.h; 0 is the default for the dtype.
+    The generators of PyTorch and NumPy are reset before each call, so functions may draw random
+    numbers. Returns a Report; raises GradcheckError if the check did not pass, unless
+    `raise_exception` is false. The numeric options are those of gradus/gradcheck.h; 0 is the
+    default for the dtype.
     """
     if not isinstance(inputs, (tuple, list)):
         inputs = (inputs,)

@@ -1,4 +1,4 @@
-"""torch.nn.RMSNorm by gradus."""
+"""torch.nn.RMSNorm with the kernels of gradus."""
 
 import math
 
@@ -8,7 +8,7 @@ from .ops import rms_norm
 
 
 class RMSNorm(torch.nn.RMSNorm):
-    """Takes the place of torch.nn.RMSNorm: the same constructor, parameters and state."""
+    """A drop-in for torch.nn.RMSNorm: the same constructor, parameters and state."""
 
     def forward(self, x):
         eps = torch.finfo(x.dtype).eps if self.eps is None else self.eps

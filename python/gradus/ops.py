@@ -1,14 +1,14 @@
-"""gradus::rms_norm and gradus::add_rms_norm as ops of PyTorch, and the functions that call them.
+"""gradus::rms_norm and gradus::add_rms_norm as PyTorch ops, and the functions that call them.
 
 Three ops with kernels for the CPU and CUDA, fake kernels, and autograd:
 
     gradus::rms_norm          -> y, rstd
     gradus::add_rms_norm      -> y, sum, rstd
-    gradus::rms_norm_backward -> dx, dbranch, dweight, dbias; of no elements where not wanted
+    gradus::rms_norm_backward -> dx, dbranch, dweight, dbias; empty if not wanted
 
-torch.compile, torch.export, modes and subclasses of tensors see these. An eager call on plain
-tensors does without PyTorch's dispatcher, whose way to an op in Python and back takes longer than
-the kernels: it goes through an autograd.Function, to the same kernels.
+torch.compile, torch.export, modes and tensor subclasses see these ops. Eager calls on plain tensors
+bypass PyTorch's dispatcher, whose overhead for ops in Python exceeds the time of the kernels: they
+go through an autograd.Function to the same kernels.
 """
 
 import math
@@ -20,7 +20,7 @@ from torch import Tensor
 from . import _library
 from ._kernels import DTYPES, Problem, backward, empty_gradients, empty_results, forward
 
-# ---- What is accepted ---------------------------------------------------------------------------
+# ---- Argument checks ----------------------------------------------------------------------------
 
 
 def _good_param(p, x):
@@ -32,7 +32,7 @@ def _good_param(p, x):
 
 
 def _check(op, x, residual, weight, bias, eps, offset):
-    """Raises with one sentence, the C library's own where it has one."""
+    """Raises an error of one sentence, the C library's if it has one."""
     both = weight is not None and bias is not None
     if not (
         x.dtype in DTYPES
@@ -74,7 +74,7 @@ _problems = {}
 
 
 def _problem(op, x, residual, weight, bias, eps, offset, round_before_weight, dtype):
-    """The problem of a call, checked; for the same sizes and dtypes it is made once."""
+    """The checked Problem of a call, cached by sizes and dtypes."""
     key = (
         x.shape, x.dtype, x.device, eps, offset, round_before_weight, dtype,
         residual is None or (residual.shape, residual.dtype, residual.device),
@@ -140,7 +140,7 @@ _impl("add_rms_norm", _add_rms_norm)
 _impl("rms_norm_backward", _rms_norm_backward)
 
 
-# What the results look like, for tensors without data. Their sizes may be symbols.
+# Fake kernels: the results' shapes and dtypes, without data. Sizes may be symbolic.
 
 
 @torch.library.register_fake("gradus::rms_norm", lib=_ops)
@@ -179,7 +179,7 @@ def _by_op(p, dy, dsum, x, rstd, weight, bias, wanted):
 
 
 def _formula(p, dy, dsum, x, weight, bias, wanted):
-    """The backward in ops of PyTorch, which have derivatives of their own."""
+    """The backward as PyTorch ops, which can be differentiated again."""
     exact = p.rstd
     wide, h = x.to(exact), dy.to(exact)
     rstd = torch.rsqrt(wide.square().mean(-1, keepdim=True) + p.eps)
@@ -199,7 +199,7 @@ def _formula(p, dy, dsum, x, weight, bias, wanted):
 
 
 def _gradients(ctx, dy, dsum, run, wanted):
-    """dx, dbranch, dweight, dbias: by `run`, or by the formula if they shall have gradients."""
+    """dx, dbranch, dweight, dbias: by `run`, or by the formula for a double backward."""
     x, rstd, weight, bias = ctx.saved_tensors
     p = ctx.problem
     if dy is None:
@@ -220,7 +220,7 @@ def _of_rms_norm(ctx, dy, run):
 
 def _of_add_rms_norm(ctx, dy, dsum, run):
     x, residual, weight, bias = ctx.needs_input_grad[:4]
-    one = ctx.problem.dtype == ctx.problem.base  # then x and the residual have one gradient
+    one = ctx.problem.dtype == ctx.problem.base  # x and the residual share one gradient
     dx, dbranch, dweight, dbias = _gradients(
         ctx, dy, dsum, run, (residual or (x and one), x and not one, weight, bias)
     )
@@ -275,18 +275,18 @@ class _AddRMSNorm(torch.autograd.Function):
         return _of_add_rms_norm(ctx, dy, dsum, backward)
 
 
-# Function.apply looks for functorch's tensors first, which _eager has excluded.
+# Skips Function.apply's search for functorch's tensors, which _eager has excluded.
 _apply_rms_norm = super(torch.autograd.Function, _RMSNorm).apply
 _apply_add_rms_norm = super(torch.autograd.Function, _AddRMSNorm).apply
 
 
-# ---- What users call ----------------------------------------------------------------------------
+# ---- Public functions ---------------------------------------------------------------------------
 
 _PLAIN = frozenset((Tensor, torch.nn.Parameter, type(None)))
 
 
 def _eager(x, residual, weight, bias):
-    """Whether these are plain tensors with data, and nobody wants to see the op."""
+    """Whether these are plain tensors with data, and no mode or transform must see the op."""
     return (
         not torch.compiler.is_compiling()
         and type(x) in _PLAIN
@@ -311,9 +311,9 @@ def rms_norm(
 ) -> Tensor:
     """y = x / sqrt(mean(x^2) + eps) * (offset + weight) + bias, along the last dimension.
 
-    x is [..., N]; weight and bias are [N], or [H, N] beside x [..., H, N]. Each is float32,
-    float64, bfloat16 or float16, in any mixture (weight and bias alike); sums are float32 or wider,
-    and y has x's dtype unless `dtype` says another. offset is 1 in Gemma's models.
+    x is [..., N]; weight and bias are [N], or [H, N] if x is [..., H, N]. Each may be float32,
+    float64, bfloat16 or float16, in any mixture (weight and bias alike); sums are computed in
+    float32 or wider. y has x's dtype unless `dtype` is given. offset is 1 in Gemma's models.
     round_before_weight rounds x / sqrt(...) to y's dtype before the product, as Llama's code does.
     """
     options = eps, offset, round_before_weight, dtype
@@ -335,8 +335,8 @@ def add_rms_norm(
 ) -> Tuple[Tensor, Tensor]:
     """(y, sum) with sum = x + residual and y = rms_norm(sum, weight, ...), in one pass.
 
-    x and residual have one shape; y has x's dtype, and the sum, which goes on as the next residual,
-    that of `residual`.
+    x and residual have the same shape. y has x's dtype; the sum, which is the next residual, has
+    the dtype of `residual`.
     """
     options = eps, offset, round_before_weight
     if not _eager(x, residual, weight, bias):

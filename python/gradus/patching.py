@@ -1,8 +1,8 @@
-"""patch(model): the RMSNorms of a transformers model, computed by gradus.
+"""patch(model): computes the RMSNorms of a transformers model with gradus.
 
-A norm stays the module that it is, with its parameters, its hooks and its name; what changes is its
-class, and unpatch() gives the old one back. The classes here say in which dtypes each family of
-models rounds: xhat is x / sqrt(mean(x^2) + eps), in float32.
+Each norm remains the same module object, with its parameters, hooks and name; only its class
+changes, and unpatch() restores it. The classes here differ in where each family of models rounds:
+xhat is x / sqrt(mean(x^2) + eps), in float32.
 """
 
 import collections
@@ -64,8 +64,8 @@ def _replacement(kind):
 
 
 class Patched(dict):
-    """The names of the modules that were replaced, with the names of their classes before; `left`
-    has those of other norms, with the reason. As text it is one line."""
+    """The names of the replaced modules, with their former class names. `left` has the names of
+    norms that were not replaced, with the reason. str() gives one line."""
 
     def __init__(self):
         super().__init__()
@@ -81,11 +81,11 @@ class Patched(dict):
 
 
 def patch(model: torch.nn.Module) -> Patched:
-    """Has the RMSNorms of a model computed by gradus, in place, and returns what was replaced.
+    """Makes a model compute its RMSNorms with gradus, in place; returns what was replaced.
 
-    Knows torch.nn.RMSNorm and those of transformers' Llama, Mistral, Qwen2, Qwen3 (its q_norm and
-    k_norm, too), Gemma, Gemma 2, Gemma 3, Phi-3 and OLMo-2. Call it before the model is compiled or
-    wrapped (DDP, FSDP), and after its weights are loaded or before, as you like.
+    Supports torch.nn.RMSNorm and the norms of transformers' Llama, Mistral, Qwen2, Qwen3 (q_norm
+    and k_norm too), Gemma, Gemma 2, Gemma 3, Phi-3 and OLMo-2. Call it before the model is compiled
+    or wrapped (DDP, FSDP), either before or after its weights are loaded.
     """
     patched = Patched()
     for name, module in model.named_modules():
@@ -105,7 +105,7 @@ def patch(model: torch.nn.Module) -> Patched:
 
 
 def unpatch(model: torch.nn.Module) -> Patched:
-    """Undoes patch(), and returns what it gave back."""
+    """Undoes patch(); returns what it restored."""
     patched = Patched()
     for name, module in model.named_modules():
         kind = vars(module).get("_gradus_original")

@@ -1,4 +1,4 @@
-"""Tests that take `device` run on the CPU, and on a GPU where there is one."""
+"""Tests with the parameter `device` run on the CPU, and on a GPU if there is one."""
 
 import pytest
 

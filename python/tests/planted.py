@@ -1,6 +1,6 @@
-"""Sixty wrong backwards of small functions of PyTorch, for the gradient checks to find.
+"""Sixty wrong backwards of small PyTorch functions, for gradient checks to find.
 
-    python tests/planted.py     # what gradus.gradcheck and torch.autograd.gradcheck say to each
+    python tests/planted.py     # runs gradus.gradcheck and torch.autograd.gradcheck on each
 """
 
 import math
@@ -37,7 +37,7 @@ POSITIVE = lambda: (torch.rand(5, 4, dtype=T) + 0.5).requires_grad_()
 TARGETS = torch.tensor([0, 2, 1, 3, 2])
 
 
-# ---- Right ones, from which the wrong ones differ by a slip -------------------------------------
+# ---- Correct functions; each wrong one differs by one mistake -----------------------------------
 
 
 def softmax_backward(dy, x):
@@ -104,13 +104,13 @@ def add_at(dx, what, at):
     return dx
 
 
-# ---- Those that misbehave -----------------------------------------------------------------------
+# ---- Functions that misbehave -------------------------------------------------------------------
 
 kept = {}
 
 
 class KeptOutside(torch.autograd.Function):
-    """Keeps x where the next call of the forward puts its own."""
+    """Saves x where the next call of the forward overwrites it."""
 
     @staticmethod
     def forward(ctx, x):
@@ -123,7 +123,7 @@ class KeptOutside(torch.autograd.Function):
 
 
 class NeedsAll(torch.autograd.Function):
-    """Computes dw only if x needs a gradient, too."""
+    """Computes dw only if x needs a gradient too."""
 
     @staticmethod
     def forward(ctx, x, w):
@@ -139,7 +139,7 @@ class NeedsAll(torch.autograd.Function):
 
 
 class Forgets(torch.autograd.Function):
-    """The gradient of the second output is not used."""
+    """Ignores the gradient of the second output."""
 
     @staticmethod
     def forward(ctx, x):
@@ -153,7 +153,7 @@ class Forgets(torch.autograd.Function):
 
 
 class Wavers(torch.autograd.Function):
-    """Another result each time, by a few roundings."""
+    """Each result differs by a few rounding errors."""
 
     @staticmethod
     def forward(ctx, x):
@@ -167,7 +167,7 @@ class Wavers(torch.autograd.Function):
 
 
 class SpoilsSaved(torch.autograd.Function):
-    """Computes the cosine in the place of the x that was saved."""
+    """Overwrites the saved x with its cosine."""
 
     @staticmethod
     def forward(ctx, x):
@@ -290,14 +290,14 @@ BUGS = {
     "cross entropy: not divided by the rows": (
         op(lambda x: F.cross_entropy(x, TARGETS),
            lambda dy, x: cross_entropy_backward(dy, x, mean=False)), [X]),
-    # hardly anything
+    # tiny errors
     "sin: one element, by 1%": (
         op(torch.sin, lambda dy, x: one_element(dy * x.cos(), 1.01)), [X]),
     "softmax: all, by 0.01%": (
         op(lambda x: x.softmax(-1), lambda dy, x: 1.0001 * softmax_backward(dy, x)), [X]),
     "square of tiny numbers: a factor": (
         op(lambda x: 1e-3 * x * x, lambda dy, x: 4e-3 * dy * x), [normal(5, 4, scale=1e-4)]),
-    # manners
+    # misbehaviour
     "sin: x kept outside of ctx": (KeptOutside.apply, [X]),
     "product: no dw without dx": (NeedsAll.apply, [X, W]),
     "two outputs: one forgotten": (Forgets.apply, [X]),

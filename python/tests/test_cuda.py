@@ -1,4 +1,4 @@
-"""What there is on a GPU alone: streams, devices, CUDA graphs, and which kernels run."""
+"""GPU only: streams, devices, CUDA graphs, and which kernels run."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""DDP and FSDP: two processes over gloo on the CPU compute the gradients of one."""
+"""DDP and FSDP: two processes over gloo on the CPU compute the same gradients as one."""
 
 import os
 import socket
@@ -35,7 +35,7 @@ def data():
 
 
 def whole():
-    """The gradients of one process that sees all rows, by PyTorch's own norm."""
+    """The gradients of one process that has all rows, with PyTorch's own norm."""
     model = build(torch.nn.RMSNorm)
     model(data()).square().mean().backward()
     return {name: p.grad for name, p in model.named_parameters()}

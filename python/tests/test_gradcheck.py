@@ -1,4 +1,4 @@
-"""gradus.gradcheck on functions of PyTorch: sixty planted bugs, and functions that are right."""
+"""gradus.gradcheck on PyTorch functions: sixty planted bugs, and correct functions."""
 
 import json
 import math
@@ -193,7 +193,7 @@ def test_a_gradient_of_another_shape():
 
 
 def test_the_structs_are_the_librarys():
-    """The layouts of _library.py, by what the library keeps in its own records."""
+    """The struct layouts of _library.py agree with the library's own records."""
     record = _library.find_op(None, b"add_rms_norm").contents
     assert (record.name, record.inputs, record.outputs, record.saves) == (b"add_rms_norm", 4, 2, 1)
     assert list(record.input_names)[:4] == [b"x", b"residual", b"weight", b"bias"]

@@ -1,4 +1,4 @@
-"""gradus.gradcheck on NumPy functions with a backward written by hand."""
+"""gradus.gradcheck on NumPy functions with a hand-written backward."""
 
 import numpy as np
 import pytest
@@ -57,7 +57,7 @@ def test_integers_and_numbers_are_passed_on():
 
     assert gradus.gradcheck(take, (X, at, 3.0), backward=backward)
 
-    def overwrites(dy, x, at, scale):  # a row that is taken twice gets one gradient
+    def overwrites(dy, x, at, scale):  # a row that is taken twice gets only one of its gradients
         dx = np.zeros_like(x)
         dx[at] = dy * scale
         return dx, None, None

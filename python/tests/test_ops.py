@@ -1,5 +1,5 @@
-"""rms_norm and add_rms_norm: numbers against a formula in float64, and everything PyTorch does to
-an op."""
+"""rms_norm and add_rms_norm: values against a formula in float64, and everything that PyTorch does
+with an op."""
 
 import copy
 import itertools
@@ -25,7 +25,7 @@ def reference(x, weight=None, bias=None, residual=None, eps=EPS, offset=0.0):
 
 
 def close(got, wanted, dtype, factor=1.0):
-    """Within some roundings of the dtype, of the largest number."""
+    """Within some rounding errors of the dtype, relative to the largest value."""
     eps = {F64: 1e-12, F32: 3e-6, BF16: 1.2e-2, F16: 2e-3}[dtype]
     error = (got.double() - wanted.double()).abs().max().item() if got.numel() else 0.0
     scale = max(1.0, wanted.abs().max().item()) if got.numel() else 1.0
@@ -38,7 +38,7 @@ def leaf(*shape, dtype=F32, device="cpu", shift=0.0):
 
 
 def check(x, weight, bias, device, dtype=None, offset=0.0, residual=None):
-    """Forward and backward against the reference by PyTorch's autograd in float64."""
+    """Forward and backward against the reference, with PyTorch's autograd in float64."""
     inputs = [t for t in (x, residual, weight, bias) if t is not None]
     if residual is None:
         y = gradus.rms_norm(x, weight, bias, eps=EPS, offset=offset, dtype=dtype)
@@ -47,7 +47,7 @@ def check(x, weight, bias, device, dtype=None, offset=0.0, residual=None):
         results = gradus.add_rms_norm(x, residual, weight, bias, eps=EPS, offset=offset)
     doubles = [None if t is None else t.detach().double().requires_grad_()
                for t in (x, weight, bias, residual)]
-    if residual is not None:  # the norm is of the sum as it is stored
+    if residual is not None:  # the norm is computed from the rounded sum
         stored = results[1].detach().double() - doubles[0].detach() - doubles[3].detach()
         doubles[0] = (doubles[0].detach() + stored).requires_grad_()
     wanted = reference(*doubles[:3], residual=doubles[3], offset=offset)
@@ -100,7 +100,7 @@ def test_weights_per_head(device):
 
 
 def strided(device):
-    """Tensors whose rows do not lie one after the other."""
+    """Tensors whose rows are not adjacent in memory."""
     base = torch.randn(4, 6, 5, 24, device=device)
     yield "transposed heads", base.transpose(1, 2)
     yield "one of three in a fused product", torch.randn(4, 6, 3, 5, 24, device=device)[:, :, 1]
@@ -120,7 +120,7 @@ def test_strides(device, which):
     w = leaf(x.shape[-1], device=device, shift=1)
     check(x.requires_grad_(), w, None, device)
     y = gradus.rms_norm(x, w, eps=EPS)
-    for _, dy in strided(device):  # the same, with cotangents of all strides
+    for _, dy in strided(device):  # the same, with cotangents of various strides
         if dy.shape != x.shape:
             continue
         want = torch.autograd.grad(reference(x.detach().requires_grad_(), w)[0], w, dy.double())
@@ -148,7 +148,7 @@ def test_any_subset_of_gradients(device):
         for subset in itertools.combinations(range(4), count):
             leaves = [t.detach().requires_grad_(i in subset) for i, t in enumerate((x, r, w, b))]
             results = gradus.add_rms_norm(*leaves, eps=EPS)
-            # the sum does not depend on the weights: PyTorch has no gradient to begin with there
+            # the sum does not depend on the weights, so PyTorch starts without a gradient there
             heads = [t for t in results if t.requires_grad]
             got = torch.autograd.grad(heads, [leaves[i] for i in subset], [dy] * len(heads))
             for i, g in zip(subset, got):
@@ -175,7 +175,7 @@ def test_round_before_weight(device):
     assert (got != llama).float().mean() < 0.01 < (plain != llama).float().mean()
 
 
-# ---- What PyTorch does to ops -------------------------------------------------------------------
+# ---- PyTorch's features -------------------------------------------------------------------------
 
 
 def arguments(device, dtype=F32, bias=True):
@@ -393,7 +393,7 @@ WRONG = [
 @pytest.mark.parametrize("case", WRONG, ids=lambda c: c[2])
 def test_wrong_input_raises_one_sentence(case):
     inputs, options, sentence = case
-    gradus.rms_norm(Z(4, 8), Z(8), eps=EPS)  # what was right once is not looked at again
+    gradus.rms_norm(Z(4, 8), Z(8), eps=EPS)  # fills the cache of checked calls
     with pytest.raises(ValueError) as error:
         gradus.rms_norm(*inputs, **{"eps": EPS, **options})
     assert str(error.value) == sentence

@@ -1,4 +1,4 @@
-"""patch(): small random models of each family compute what they computed before."""
+"""patch(): small random models of each family compute the same as before."""
 
 import copy
 import io
@@ -15,7 +15,7 @@ SMALL = {
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64,
     "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2,
 }
-# family: how many norms; 2 layers
+# family: the number of norms, with 2 layers
 FAMILIES = {
     "Llama": ("LlamaConfig", {}, {"LlamaRMSNorm": 5}),
     "Mistral": ("MistralConfig", {}, {"MistralRMSNorm": 5}),
@@ -30,7 +30,7 @@ FAMILIES = {
 
 
 def make(family, device, dtype=torch.float32):
-    """A random model, whose norms have weights that matter."""
+    """A random model whose norms have random weights."""
     config, more, _ = FAMILIES[family]
     config = getattr(transformers, config)(**SMALL, **more)
     config._attn_implementation = "eager"
@@ -45,7 +45,7 @@ def make(family, device, dtype=torch.float32):
 
 
 def run(model):
-    """Logits, and the gradients of a loss."""
+    """The logits, and the gradients of a loss."""
     device = next(model.parameters()).device
     tokens = torch.arange(40, device=device).reshape(2, 20) * 7 % 61
     model.zero_grad()
@@ -68,7 +68,7 @@ def test_patched_model_computes_the_same(device, family):
     assert str(patched) == "; ".join(
         f"{count} norms replaced: {count} {kind}" for kind, count in counts.items())
     new_logits, new_gradients = run(model)
-    assert not torch.equal(logits, new_logits)  # else nothing was replaced
+    assert not torch.equal(logits, new_logits)  # equal bits would mean that nothing was replaced
     assert distance(new_logits, logits) < 3e-6
     for name, g in gradients.items():
         assert distance(new_gradients[name], g) < 2e-5, name
@@ -80,7 +80,7 @@ def test_patched_model_computes_the_same(device, family):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_patched_model_in_16_bits(device, family, dtype):
-    """As far from the model in float32 as the original is, or nearer."""
+    """The error against the float32 model is at most 1.25 times that of the original."""
     exact, exact_gradients = run(make(family, device, dtype).float())
     model = make(family, device, dtype)
     before, gradients_before = run(model)
@@ -100,7 +100,7 @@ def test_each_norm_rounds_as_the_original_does(device, family):
     gradus.patch(torch.nn.ModuleList([ours]))
     x = torch.randn(200, 48, device=device, dtype=torch.bfloat16)
     assert (ours(x) != theirs(x)).float().mean() < 0.005
-    # and in a mixture: 16-bit activations, float32 weights
+    # and mixed: 16-bit activations, float32 weights
     theirs, ours = theirs.float(), ours.float()
     assert ours(x).dtype == theirs(x).dtype
     assert distance(ours(x), theirs(x)) < 4e-3
