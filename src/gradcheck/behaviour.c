@@ -1,13 +1,13 @@
-/* behaviour.c - everything about a backward but its numbers: each question runs it in another way
- * and compares with the gradients that are known already. Fewer bits are asked for only where the
- * arithmetic itself may differ. */
+/* behaviour.c - everything about a backward but its numbers: each check runs it in another way and
+ * compares with the gradients computed before. The comparison is bitwise, except where the
+ * arithmetic may legitimately differ. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "gradcheck/check.h"
 
-/* What rounding alone may do when the same sums are taken in another way; relative. */
+/* The relative difference that rounding may cause if the same sums are computed in another way. */
 static double close_enough(gd_dtype dtype)
 {
     switch (dtype) {
@@ -22,11 +22,11 @@ static double close_enough(gd_dtype dtype)
     }
 }
 
-/* A run, what must come of it, and how to say that it did not. */
+/* A run, the expected gradients, and the words for a difference. */
 typedef struct gd_expectation {
     gd_run run;
     double *const *gradient; /* [inputs] */
-    double *const *parts[2]; /* of which the gradient is the sum: what rounding goes by; or NULL */
+    double *const *parts[2]; /* terms of the gradient, for its rounding error; or NULL */
     bool bitwise;
     const char *when; /* "run a second time" */
 } gd_expectation;
@@ -39,7 +39,7 @@ static double largest_of(const double *x, int64_t count)
     return largest;
 }
 
-/* Whether input i got what it should; *at is the first element that did not. */
+/* Whether the gradient of input i is as expected; *at is the first element that is not. */
 static bool equal(const gd_checker *c, const gd_expectation *e, int i, const double *got,
                   int64_t *at)
 {
@@ -56,7 +56,7 @@ static bool equal(const gd_checker *c, const gd_expectation *e, int i, const dou
     return true;
 }
 
-/* Runs and compares; complains about the first input that differs. *kept: whether all is well. */
+/* Runs and compares; complains about the first input that differs. *kept: whether none does. */
 static gd_status expect(gd_checker *c, const gd_expectation *e, bool *kept)
 {
     double **got;
@@ -90,10 +90,11 @@ static gd_status repeats(gd_checker *c)
     return status ? status : expect(c, &e, NULL);
 }
 
-/* The values must not depend on whether a gradient will be asked for. */
+/* The outputs must not depend on whether the op is recorded. */
 static gd_status records(gd_checker *c)
 {
-    for (int o = 0; o < c->outputs; o++) /* base comes from the measured, not from the leaves */
+    for (int o = 0; o < c->outputs;
+         o++) /* base was computed in `measured`, not in the leaves' dtype */
         if (c->output[o].measured != c->output[o].dtype) return GD_OK;
     double **y = gd_check_allocate(c, c->outputs, sizeof *y), **got;
     gd_status status = gd_check_make_gradients(c, &got);
@@ -118,7 +119,7 @@ static gd_status records(gd_checker *c)
 
 /* ---- Accumulation ------------------------------------------------------------------------- */
 
-/* A gradient that holds g0 must come to hold g0 + g. */
+/* A gradient that holds g0 must become g0 + g. */
 static gd_status accumulates(gd_checker *c)
 {
     double **held, **sum;
@@ -129,7 +130,7 @@ static gd_status accumulates(gd_checker *c)
         if (!a->wanted) continue;
         double largest = largest_of(c->analytic[0][i], a->count);
         if (!(largest > 0)) largest = 1;
-        int exponent; /* a power of two, and few bits: every dtype holds g0 */
+        int exponent; /* g0 has few significant bits, so it is exact in every dtype */
         frexp(largest, &exponent);
         gd_check_normal(held[i], a->count, c->options.seed, GD_STREAM_HELD + (uint64_t)i);
         for (int64_t k = 0; k < a->count; k++) {
@@ -146,7 +147,7 @@ static gd_status accumulates(gd_checker *c)
 
 /* ---- Cotangents --------------------------------------------------------------------------- */
 
-/* Cotangents of zeros for all outputs; with `set` >= 0, for all but the one that set is for. */
+/* Zero cotangents for all outputs; with `set` >= 0, for all but the output that this set is for. */
 static double **zero_cotangents(gd_checker *c, int set)
 {
     double **u = gd_check_allocate(c, c->outputs, sizeof *u);
@@ -206,7 +207,7 @@ static gd_status wants(gd_checker *c, const bool *wanted)
     return expect(c, &e, NULL);
 }
 
-/* Every subset of up to 5 inputs; of more, each alone and all but each. */
+/* Every subset of up to 5 inputs; with more inputs, each alone and all but each. */
 static gd_status takes_subsets(gd_checker *c)
 {
     int wanted = 0;
@@ -230,7 +231,7 @@ static gd_status takes_subsets(gd_checker *c)
 
 /* ---- Memory ------------------------------------------------------------------------------- */
 
-/* What the record does not declare as read is overwritten; nothing may change. */
+/* Overwrites what the record does not declare as read; the gradients must not change. */
 static gd_status declares(gd_checker *c, bool *kept)
 {
     gd_expectation e = {.run = {.cotangent = c->cotangent[0]},
@@ -243,7 +244,7 @@ static gd_status declares(gd_checker *c, bool *kept)
     return status;
 }
 
-/* What the backward needs must be in inputs, outputs and saves, of which each call has its own. */
+/* What the backward needs must be in inputs, outputs and saves, which belong to one call. */
 static gd_status keeps_nothing_elsewhere(gd_checker *c)
 {
     gd_expectation e = {.run = {.cotangent = c->cotangent[0], .interrupted = true},
@@ -253,7 +254,7 @@ static gd_status keeps_nothing_elsewhere(gd_checker *c)
     return expect(c, &e, NULL);
 }
 
-/* With op-made inputs the tape may write dx over dy or over x, where the record allows it. */
+/* With inputs made by ops the tape may write dx over dy or over x, if the record allows it. */
 static gd_status shares_memory(gd_checker *c)
 {
     gd_expectation e = {.run = {.cotangent = c->cotangent[0], .op_made_inputs = true},
@@ -277,7 +278,7 @@ static gd_status takes_strides(gd_checker *c)
     return status ? status : expect(c, &e, NULL);
 }
 
-/* f(x, x): the gradient of x is the sum of both. */
+/* f(x, x): the gradient of x is the sum of both arguments' gradients. */
 static gd_status takes_same_twice(gd_checker *c, int i, int j)
 {
     gd_argument *from = &c->input[i], *to = &c->input[j];
@@ -334,10 +335,11 @@ gd_status gd_check_behaviour(gd_checker *c)
     gd_status status = GD_OK;
     for (size_t i = 0; i < sizeof always / sizeof *always && !status; i++) status = always[i](c);
     if (!c->probe || status) return status;
-    /* A function may reach its inputs in other ways, so these are for ops. */
+    /* Only for ops: a user's function may access its inputs in other ways. */
     bool declared = true;
     status = declares(c, &declared);
-    if (!status && declared) status = shares_memory(c); /* else it would read what is gone */
+    if (!status && declared)
+        status = shares_memory(c); /* else it would read memory that was overwritten */
     if (!status) status = keeps_nothing_elsewhere(c);
     if (!status) status = takes_strides(c);
     return status ? status : takes_same(c);

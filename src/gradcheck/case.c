@@ -9,7 +9,7 @@ static gd_status apply_op(gd_checker *c, gd_tensor *const *in, gd_tensor **out)
     return gd_apply_multi(&c->probe->op, in, c->inputs, c->args, out);
 }
 
-/* What can be seen of a record and a case before anything is run. */
+/* Checks a record and a case before anything is run. */
 static gd_status look_at_case(gd_context *ctx, const gd_op *op, const gd_case *check)
 {
     const char *name = op->name ? op->name : "", *of = check->name ? check->name : "";
@@ -44,7 +44,7 @@ static gd_status look_at_case(gd_context *ctx, const gd_op *op, const gd_case *c
         of, check->inputs, check->inputs > 0 && !given ? ", all absent" : "", GD_CASE_MAX_INPUTS);
 }
 
-/* Input i of the case: its place, its values, its leaf. */
+/* Makes input i of the case: its values and its leaf. */
 static gd_status make_input(gd_checker *c, const gd_case_input *how, int i)
 {
     gd_argument *a = &c->input[i];
@@ -63,13 +63,13 @@ static gd_status make_input(gd_checker *c, const gd_case_input *how, int i)
     a->value = gd_check_numbers(c, a->count);
     double *room = gd_check_numbers(c, a->count);
     if (!a->value || !room) return GD_ERROR_MEMORY;
-    /* No perturbation may take one value past another. */
+    /* No perturbation may change the order of two values. */
     double gap = c->options.step * 4 > 0.01 ? c->options.step * 4 : 0.01;
     gd_check_fill(a->value, a->count, how, gap, c->options.seed, (uint64_t)i, room);
     return gd_check_make_leaf(c, a);
 }
 
-/* Makes only_input and only_element hold, or says why they cannot. */
+/* Applies only_input and only_element; an error if they do not fit the case. */
 static gd_status choose_input(gd_checker *c, const char *what)
 {
     const gd_gradcheck_options *o = &c->options;
@@ -102,7 +102,7 @@ static gd_status make_inputs(gd_checker *c, const gd_op *op, const gd_case *chec
     c->outputs = op->outputs;
     c->op = op;
     c->args = check->args;
-    /* Values that were distinct may be equal in 16 bits. */
+    /* Distinct values may become equal in 16 bits. */
     c->kinks = check->kinks || gd_dtype_size(c->dtype) == 2;
     c->may_be_empty = check->may_be_empty;
     c->apply = apply_op;
@@ -117,8 +117,8 @@ static gd_status make_inputs(gd_checker *c, const gd_op *op, const gd_case *chec
     return choose_input(c, op->name);
 }
 
-/* An op that is not there on this device; says so in the report. One that has no backward anywhere,
- * by design, has nothing to compare. */
+/* Whether the op is missing on this device; the report says so. An op without a backward on any
+ * device, by design, has nothing to compare. */
 static bool unsupported(const gd_op *op, const gd_case *check, gd_gradcheck_report *report)
 {
     bool forward = op->forward[report->device], backward = op->backward[report->device];
@@ -152,7 +152,7 @@ gd_status gd_gradcheck_case(gd_context *ctx, const gd_op *op, const gd_case *che
     return gd_check_end(&c, status);
 }
 
-/* ---- A function of the user's ------------------------------------------------------------- */
+/* ---- A user's function -------------------------------------------------------------------- */
 
 static gd_status apply_function(gd_checker *c, gd_tensor *const *in, gd_tensor **out)
 {

@@ -1,7 +1,6 @@
-/* census.c - what the wrong elements have in common. The questions are asked in an order in which
- * the more particular answer comes first; the first that fits is the finding. What is said must
- * hold for every element and every set of cotangents, to within the tolerance of the check and to
- * a fiftieth of the error at least: what is nearly so is not so. */
+/* census.c - what the wrong elements have in common. The hypotheses are tried in order, the most
+ * specific first; the first that fits is the finding. It must hold for every element and every set
+ * of cotangents, to within the tolerance of the check and to 1/50 of the error. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -45,7 +44,7 @@ static int64_t count_wrong(const gd_census *s)
     return n;
 }
 
-/* ---- Not a number, nothing at all --------------------------------------------------------- */
+/* ---- NaN, or all zeros -------------------------------------------------------------------- */
 
 static bool not_finite(const gd_census *s, gd_gradcheck_input *out)
 {
@@ -77,8 +76,8 @@ static int64_t index_along(const gd_argument *a, int64_t element, int axis)
     return element % a->shape[axis];
 }
 
-/* " in row 3": all wrong elements have one index along some axis, and there are more than that
- * along it. Nothing is said where they are everywhere. */
+/* " in row 3": all wrong elements have the same index along some axis, and other indices were
+ * examined too. Empty if there is no such axis. */
 static gd_text where(const gd_census *s)
 {
     const gd_argument *a = s->argument;
@@ -118,7 +117,7 @@ static bool single(const gd_census *s, gd_gradcheck_input *out)
 
 /* ---- A factor ----------------------------------------------------------------------------- */
 
-/* Ratios analytic / numeric of the wrong elements that are large enough for one, sorted. */
+/* The ratios analytic / numeric of the wrong elements, sorted; elements near 0 are left out. */
 static int64_t ratios(const gd_census *s, double *ratio)
 {
     int64_t n = 0;
@@ -129,7 +128,7 @@ static int64_t ratios(const gd_census *s, double *ratio)
     return n;
 }
 
-/* Whether the wrong elements are the right ones times `factor`, in each set. */
+/* Whether the wrong elements are the numeric ones times `factor`, in each set. */
 static bool holds(const gd_census *s, double factor)
 {
     for (int set = s->begin; set < s->end; set++) {
@@ -165,10 +164,10 @@ static bool constant_factor(const gd_census *s, gd_gradcheck_input *out)
     return true;
 }
 
-/* ---- Where there should be none --------------------------------------------------------------- */
+/* ---- Gradients that should be zero --------------------------------------------------------- */
 
-/* All wrong elements have a gradient where there should be none; or some do, and all others that are
- * wrong have none where there should be one: a mask of another kind. */
+/* Each wrong element has a gradient that should be 0, or is 0 and should not be, and there is at
+ * least one of the first kind: a wrong mask. */
 static bool should_be_zero(const gd_census *s, gd_gradcheck_input *out)
 {
     int64_t extra = 0, lost = 0, wrongs = count_wrong(s);
@@ -194,7 +193,7 @@ static bool close_to(const gd_census *s, double a, double b)
     return fabs(a - b) <= s->rtol * scale(s);
 }
 
-/* analytic[i, j] = numeric[j, i], in the memory of a matrix that was taken for its transpose. */
+/* analytic[i, j] = numeric[j, i]: the matrix was taken for its transpose in memory. */
 static bool transposed(const gd_census *s, int64_t rows, int64_t columns)
 {
     for (int64_t i = 0; i < rows; i++)
@@ -214,7 +213,7 @@ static bool permuted(const gd_census *s, gd_gradcheck_input *out)
 {
     const gd_argument *a = s->argument;
     int64_t n = s->count;
-    bool moved = false; /* what lies beside its own place by less than we look at has not moved */
+    bool moved = false; /* a difference below the tolerance does not count as moved */
     for (int64_t e = 0; e < n; e++) moved = moved || !close_to(s, analytic(s, e), numeric(s, e));
     if (n != a->count || n < 3 || !moved) return false;
     double *got = s->room, *true_ones = s->room + n;
@@ -238,7 +237,8 @@ static bool permuted(const gd_census *s, gd_gradcheck_input *out)
     return true;
 }
 
-/* analytic = the numeric gradient of another input of as many elements. */
+/* The analytic gradient is the numeric gradient of another input with the same number of
+ * elements. */
 static gd_status of_another(const gd_census *s, gd_gradcheck_input *out)
 {
     gd_checker *c = s->c;
@@ -268,8 +268,8 @@ static double error_if_wrong(const gd_census *s, int64_t e)
     return wrong(s, e) ? analytic(s, e) - numeric(s, e) : 0;
 }
 
-/* In at least three rows one element is off, by the same in each, and perhaps the next one by the
- * opposite; everything else is right. */
+/* In at least three rows one element is off by the same error, and perhaps the next element by the
+ * opposite error; all other elements are right. */
 static bool one_a_row(const gd_census *s, gd_gradcheck_input *out)
 {
     const gd_argument *a = s->argument;
@@ -300,7 +300,7 @@ static bool one_a_row(const gd_census *s, gd_gradcheck_input *out)
     return true;
 }
 
-/* What an error may be a multiple of. */
+/* A function that the error may be a multiple of. */
 typedef double (*gd_basis)(const gd_census *s, int set, int64_t e);
 
 static double basis_one(const gd_census *s, int set, int64_t e)
@@ -319,8 +319,8 @@ static double basis_input(const gd_census *s, int set, int64_t e)
     return s->argument->value[s->at[e]] / s->argument->scale * s->scale[set];
 }
 
-/* Elements from, from + stride, ... in the sets begin ... end - 1: whether the error is a f + b g
- * there (g may be NULL), by least squares. */
+/* Whether the error of elements from, from + stride, ... in the sets begin ... end - 1 is a f + b g
+ * (g may be NULL), by least squares. */
 static bool fits(const gd_census *s, int begin, int end, const gd_basis basis[2], int64_t from,
                  int64_t count, int64_t stride)
 {
@@ -369,7 +369,7 @@ static bool pattern(const gd_census *s, gd_gradcheck_input *out)
         const int within = questions[i].within;
         const int64_t lines = within == ALL ? 1 : within == ROWS ? rows : columns;
         const int64_t length = a->count / lines, stride = within == COLUMNS ? columns : 1;
-        /* A factor does not depend on dy; how much of something else is added may. */
+        /* A factor must be the same for each dy; the coefficient of an added term may differ. */
         const int together = questions[i].basis[0] == basis_gradient ? s->end - s->begin : 1;
         bool yes = length > (questions[i].basis[1] ? 4 : 2);
         for (int64_t line = 0; line < lines && yes; line++)
@@ -383,8 +383,8 @@ static bool pattern(const gd_census *s, gd_gradcheck_input *out)
     return false;
 }
 
-/* The true gradient sums to 0 along an axis, as it does where adding a constant along it changes
- * nothing, and this one does not. */
+/* The true gradient sums to 0 along an axis (adding a constant along it does not change the
+ * outputs), but this one does not. */
 static bool loses_zero_sum(const gd_census *s, gd_gradcheck_input *out)
 {
     const gd_argument *a = s->argument;

@@ -1,5 +1,5 @@
-/* check.c - the order of things: outputs, cotangents, gradients by backward, comparison, behaviour,
- * verdict. */
+/* check.c - the sequence of a check: outputs, cotangents, gradients by backward, comparison,
+ * behaviour, verdict. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,9 +10,9 @@
 
 /* ---- Options ------------------------------------------------------------------------------ */
 
-/* Fills what was left at zero. The step balances the curve that a central difference cuts off
- * against rounding, h^3 ~ eps; docs/numerics.md shows both. `measured` is the type of the forward
- * that is differentiated, `stored` that of the inputs and gradients. */
+/* Sets the defaults of options that are zero. The step balances the truncation error of a central
+ * difference against rounding, h^3 ~ eps; docs/numerics.md shows both. `measured` is the dtype of
+ * the forward that is differentiated, `stored` that of the inputs and gradients. */
 static gd_gradcheck_options with_defaults(gd_gradcheck_options o, gd_dtype measured,
                                           gd_dtype stored)
 {
@@ -116,8 +116,8 @@ gd_status gd_check_make_leaf(gd_checker *c, gd_argument *a)
     return gd_tensor_write_f64(a->measured, a->value, a->count);
 }
 
-/* How far values go on either side of their mean: a function of values near 1000 bends with their
- * differences, not with their size. A few values say little about that. */
+/* The spread of values around their mean: the curvature of a function of values near 1000 depends
+ * on their differences, not on their size. A few values do not determine it. */
 static double spread(const double *x, int64_t count)
 {
     double mean = 0, sum = 0, squares = 0;
@@ -218,7 +218,7 @@ static gd_status make_set(gd_checker *c, int set, int alone)
         if (!u[o]) return GD_ERROR_MEMORY;
         gd_check_normal(u[o], r->count, c->options.seed,
                         GD_STREAM_COTANGENT + 50 * (uint64_t)set + (uint64_t)o);
-        /* Few enough bits for the dtype to hold them exactly. */
+        /* Few enough bits to be exact in the dtype. */
         const double parts = precision(r->dtype) < 24 ? 8 : 4096;
         for (int64_t i = 0; r->dtype != GD_FLOAT64 && i < r->count; i++)
             u[o][i] = round(u[o][i] * parts) / parts;
@@ -292,7 +292,7 @@ void gd_check_complain(gd_checker *c, int input, const char *format, ...)
         va_end(args);
         return;
     }
-    /* It is about an input that wants no gradient: tell it all the same. */
+    /* The complaint is about an input that wants no gradient: report it with another one. */
     if (input >= 0 && report->inputs && !report->input[0].behaviour[0]) {
         va_list args;
         va_start(args, format);
@@ -333,7 +333,7 @@ static void give_verdicts(gd_checker *c)
              report->inputs ? "no output is real" : "no input requires a gradient");
 }
 
-/* ---- The whole ---------------------------------------------------------------------------- */
+/* ---- The whole check ---------------------------------------------------------------------- */
 
 static gd_status make_report_inputs(gd_checker *c)
 {
@@ -387,7 +387,7 @@ gd_status gd_check_all(gd_checker *c)
 gd_status gd_check_end(gd_checker *c, gd_status status)
 {
     gd_gradcheck_report *report = c->report;
-    if (status && c->running && status != GD_ERROR_MEMORY) { /* the function's own trouble */
+    if (status && c->running && status != GD_ERROR_MEMORY) { /* an error of the function */
         report->verdict = status == GD_ERROR_UNSUPPORTED ? GD_VERDICT_UNSUPPORTED : GD_VERDICT_FAIL;
         for (int k = 0; k < report->inputs; k++) report->input[k].verdict = report->verdict;
         gd_check_copy_name(report->message, sizeof report->message, gd_error(c->ctx));

@@ -1,4 +1,4 @@
-/* compare.c - one input: which elements are looked at, and whether backward and numeric derivative
+/* compare.c - one input: which elements are examined, and whether backward and numeric derivative
  * agree there, for every set of cotangents. */
 #include <math.h>
 #include <stdio.h>
@@ -6,8 +6,8 @@
 
 #include "gradcheck/check.h"
 
-/* The comparison of one input under way. Arrays of elements have room for the sample and for one
- * element found along each direction. */
+/* The state of the comparison of one input. Arrays over elements have room for the sample and for
+ * one element found along each direction. */
 typedef struct gd_comparison {
     gd_checker *c;
     int input;
@@ -17,7 +17,7 @@ typedef struct gd_comparison {
     double **numeric;        /* [sets][room] */
     char **state;            /* [sets][room] */
     double *largest, *floor; /* [sets] */
-    bool lost;               /* a direction disagrees, but no element was found that does */
+    bool lost;               /* a direction disagrees, but no single element does */
 } gd_comparison;
 
 static double tolerance_of(const gd_comparison *m, int set)
@@ -69,7 +69,7 @@ static gd_status choose(gd_comparison *m)
     return GD_OK;
 }
 
-/* ---- One by one --------------------------------------------------------------------------- */
+/* ---- Single elements ---------------------------------------------------------------------- */
 
 static gd_status measure(gd_comparison *m)
 {
@@ -101,16 +101,16 @@ static gd_status judge(gd_comparison *m, int set, int64_t e)
     if (status) return status;
     double numeric;
     m->state[set][e] = (char)gd_check_judge(&ladder, analytic, tolerance, c->kinks, &numeric);
-    /* The ladder's is fine enough to judge by; if the usual step says the same, that has more
-     * digits. */
+    /* The ladder's slope is accurate enough for the verdict; if the usual step agrees with it,
+     * that slope has more digits. */
     if (!(fabs(m->numeric[set][e] - numeric) <= tolerance / 4)) m->numeric[set][e] = numeric;
     return GD_OK;
 }
 
 /* ---- Along directions --------------------------------------------------------------------- */
 
-/* Whether gradient and function disagree along a direction: at every one of three steps, and
- * while the numeric derivative is stable. */
+/* Whether gradient and function disagree along a direction: at each of three steps, and with a
+ * stable numeric derivative. */
 static gd_status disagrees(gd_comparison *m, int set, const double *direction, bool *answer)
 {
     gd_checker *c = m->c;
@@ -133,7 +133,8 @@ static gd_status disagrees(gd_comparison *m, int set, const double *direction, b
     return GD_OK;
 }
 
-/* Halves the direction, following the half that disagrees, down to one element. -1: lost it. */
+/* Bisects the direction, following the half that disagrees, down to one element; -1 if neither half
+ * disagrees. */
 static gd_status search(gd_comparison *m, int set, const double *direction, double *half,
                         int64_t *found)
 {
@@ -163,7 +164,7 @@ static bool sampled(const gd_comparison *m, int64_t at)
     return false;
 }
 
-/* Takes one more element into the comparison. */
+/* Adds an element to the comparison. */
 static gd_status add_element(gd_comparison *m, int64_t at)
 {
     gd_checker *c = m->c;
@@ -193,7 +194,7 @@ static gd_status go_directions(gd_comparison *m, gd_gradcheck_input *out)
             gd_status status = disagrees(m, set, direction, &bad);
             if (!status && bad) status = search(m, set, direction, half, &found);
             if (status) return status;
-            /* Several elements at one kink may agree one by one. */
+            /* Several elements at the same kink may each agree alone. */
             if (bad && found < 0 && !c->kinks) m->lost = true;
             if (found < 0 || sampled(m, found)) continue;
             status = add_element(m, found);
@@ -204,7 +205,7 @@ static gd_status go_directions(gd_comparison *m, gd_gradcheck_input *out)
     return GD_OK;
 }
 
-/* ---- What came of it ---------------------------------------------------------------------- */
+/* ---- Results ------------------------------------------------------------------------------ */
 
 static void count_states(const gd_comparison *m, gd_gradcheck_input *out)
 {
@@ -222,7 +223,8 @@ static void count_states(const gd_comparison *m, gd_gradcheck_input *out)
     }
 }
 
-/* The worst element of the gravest kind: wrong before unstable before right. Returns its set. */
+/* The worst element of the most serious state: wrong, else unstable, else right. Returns its
+ * set. */
 static int find_worst(const gd_comparison *m, gd_gradcheck_input *out, gd_state *kind)
 {
     static const int gravity[] = {
@@ -249,7 +251,7 @@ static int find_worst(const gd_comparison *m, gd_gradcheck_input *out, gd_state 
     return worst_set;
 }
 
-/* The numeric derivative of the worst element at several steps. */
+/* Notes the numeric derivative of the worst element at several steps. */
 static gd_status sweep(gd_comparison *m, int set, gd_gradcheck_input *out)
 {
     gd_ladder ladder;
@@ -347,7 +349,7 @@ gd_status gd_check_compare(gd_checker *c, int input, gd_gradcheck_input *out)
     if (!status) status = measure(&m);
     for (int set = 0; set < c->sets; set++)
         for (int64_t e = 0; e < m.count && !status; e++) status = judge(&m, set, e);
-    /* In float32 a direction crosses kinks wherever it goes. */
+    /* In float32, with its long steps, a direction nearly always crosses kinks. */
     bool coarse_kinks = c->kinks && c->options.step > 1e-4;
     if (!status && m.count < m.argument->count && !c->options.only_element && !coarse_kinks)
         status = go_directions(&m, out);

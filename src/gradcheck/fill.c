@@ -1,5 +1,5 @@
-/* fill.c - random inputs and cotangents, on the host, from Philox: they depend on a seed and a
- * stream number, and on nothing else. */
+/* fill.c - random inputs and cotangents, on the host, from Philox: they depend only on a seed and a
+ * stream number. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -26,7 +26,7 @@ static double uniform(uint64_t seed, uint64_t stream, int64_t i)
 void gd_check_normal(double *value, int64_t count, uint64_t seed, uint64_t stream)
 {
     const double two_pi = 6.283185307179586;
-    for (int64_t i = 0; i < count; i++) { /* Box-Muller; its second number is not used */
+    for (int64_t i = 0; i < count; i++) { /* Box-Muller; the second number is not used */
         double u[2];
         uniform_pair(u, seed, stream, i);
         value[i] = sqrt(-2 * log(u[0])) * cos(two_pi * u[1]);
@@ -69,7 +69,8 @@ static void distinct(double *value, int64_t count, double gap, uint64_t seed, ui
         after += room[i];
     }
     for (int64_t i = 0; i < count; i++) value[i] = room[i] + (before - after) / (double)count;
-    for (int64_t i = count - 1; i > 0; i--) { /* Fisher-Yates; the words after those used above */
+    for (int64_t i = count - 1; i > 0;
+         i--) { /* Fisher-Yates, with the random words after those used above */
         int64_t j = gd_check_below(i + 1, seed, stream, count + i);
         double v = value[i];
         value[i] = value[j];

@@ -1,6 +1,6 @@
-/* formula.c - numbers as a short formula: "dy - dy y^2" out of a column of numbers and what is known
- * at each of its points. Products of powers are tried from the simplest on, first alone, then in
- * pairs, by least squares; one is taken if it holds at every point. */
+/* formula.c - finds a short formula, such as "dy - dy y^2", for a column of numbers, given the
+ * values of symbols at each point. Products of powers are tried from the simplest on, first single
+ * ones, then pairs, by least squares; a formula is accepted if it holds at every point. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,7 +38,7 @@ gd_text gd_check_factor(const gd_argument *a, double factor, double tolerance)
                      {1 / n, "1/%g, the size of axis %d"},
                      {n / (n - 1), "n/(n - 1), n = %g the size of axis %d"}};
         for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-            /* Small ones are fractions of anything. */
+            /* With a small n the match may be a coincidence. */
             if (n < (i == 2 ? 13 : 5) || !(fabs(factor - known[i].value) <= tolerance)) continue;
             snprintf(text.text, sizeof text.text, known[i].text, n, axis);
             return text;
@@ -77,7 +77,7 @@ static bool evaluate(const gd_points *at, gd_product *p)
     return p->largest > 0;
 }
 
-/* Those with powers whose sizes add up to at most 3, the simplest first. */
+/* The products whose absolute exponents sum to at most 3, the simplest first. */
 static int make_products(gd_checker *c, const gd_points *at, gd_product *list)
 {
     int count = 0, all = 1;
@@ -106,7 +106,7 @@ static double dot(const double *a, const double *b, int64_t n)
     return sum;
 }
 
-/* Whether a pa + b pb is the target, once a and b are the fractions that they must be. */
+/* Whether a pa + b pb is the target, with a and b rounded to simple fractions. */
 static bool holds(const gd_points *at, const double *target, double tolerance, const gd_product *pa,
                   const gd_product *pb, double *a, double *b)
 {
@@ -128,7 +128,7 @@ static bool fits_pair(const gd_points *at, const double *target, double toleranc
     double aa = dot(pa->value, pa->value, n), bb = dot(pb->value, pb->value, n);
     double ab = dot(pa->value, pb->value, n), at_a = dot(pa->value, target, n);
     double at_b = dot(pb->value, target, n), det = aa * bb - ab * ab;
-    if (!(det > 1e-6 * aa * bb)) return false; /* one is nearly a multiple of the other */
+    if (!(det > 1e-6 * aa * bb)) return false; /* nearly linearly dependent */
     *a = (at_a * bb - at_b * ab) / det;
     *b = (at_b * aa - at_a * ab) / det;
     return holds(at, target, tolerance, pa, pb, a, b);
@@ -142,7 +142,7 @@ static void append(gd_text *text, const char *more)
     snprintf(text->text + used, sizeof text->text - used, "%s", more);
 }
 
-/* " x^2 z", the powers of one sign; returns how many. */
+/* " x^2 z", the powers with exponents of one sign; returns their number. */
 static int append_powers(gd_text *text, const gd_points *at, const int *power, int sign)
 {
     int count = 0;

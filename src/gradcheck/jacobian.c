@@ -1,9 +1,9 @@
 /* jacobian.c - which dy reaches which gradient, and with what factor.
  *
- * A backward is linear in dy, so cotangents of a single 1 show its Jacobian column by column; the
- * moved inputs show the true one row by row. Comparing them entry by entry says more than any sum
- * over dy: a dy that is left out, one that is taken from the wrong place, a factor that depends on
- * where dy comes from. "None" means a zero with all its bits, which is what no dependence gives. */
+ * A backward is linear in dy, so cotangents with a single 1 give its Jacobian column by column; the
+ * perturbed inputs give the true one row by row. Comparing them entry by entry shows what a sum
+ * over dy cannot: a dy that is left out, a dy taken from the wrong place, a factor that depends on
+ * where dy comes from. Absence of a dependence means exactly 0. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -22,9 +22,9 @@ typedef struct gd_jacobian {
     const int64_t *at;          /* [rows] */
     double *analytic, *numeric; /* [rows][columns] */
     double tolerance;
-    bool alike; /* x and y have one shape */
+    bool alike; /* x and y have the same shape */
     gd_gradcheck_input *out;
-    int64_t missing, extra, off; /* entries of that kind; the first of the first two: */
+    int64_t missing, extra, off; /* entries of that kind; the first missing and extra one: */
     int64_t missing_at, extra_at;
 } gd_jacobian;
 
@@ -56,7 +56,8 @@ static gd_status measure(gd_jacobian *j)
         double apart = 2 * c->options.step * j->a->scale * c->moved[j->at[r]];
         for (int64_t k = 0; k < j->columns; k++) {
             double slope = (j->y->plus[k] - j->y->minus[k]) / apart;
-            if (slope == 0 && j->y->plus[k] != j->y->base[k]) slope = DBL_MIN; /* yet it moves */
+            if (slope == 0 && j->y->plus[k] != j->y->base[k])
+                slope = DBL_MIN; /* y depends on x, though the slope rounds to 0 */
             j->numeric[r * j->columns + k] = slope;
             largest = fmax(largest, fabs(slope));
         }
@@ -81,8 +82,8 @@ static gd_status ask_backward(gd_jacobian *j)
     return status;
 }
 
-/* Whether the gradients are what the analytic Jacobian makes of dy, for each set; if not, whether
- * they are the same for each. */
+/* Whether the gradients are the product of the analytic Jacobian and dy, for each set. *same:
+ * whether they do not depend on the set. */
 static bool linear(const gd_jacobian *j, bool *same)
 {
     bool yes = true;
@@ -100,7 +101,7 @@ static bool linear(const gd_jacobian *j, bool *same)
     return yes;
 }
 
-/* Whether the backward gives the same again; if not, nothing here means anything. */
+/* Whether the backward is repeatable; if not, the Jacobian is meaningless. */
 static gd_status repeats(gd_jacobian *j, bool *yes)
 {
     double **gradient;
@@ -162,7 +163,7 @@ static void count_entries(gd_jacobian *j)
     }
 }
 
-/* The columns that are marked as one place, "dy[3, :]"; "" if they are no such box. */
+/* The columns marked with `mark`, as "dy[3, :]"; "" if they are not a box. */
 static gd_text box(const gd_jacobian *j, const bool *marked, bool mark)
 {
     const gd_result *y = j->y;
@@ -190,7 +191,7 @@ static gd_text box(const gd_jacobian *j, const bool *marked, bool mark)
     return first < 0 || count != inside ? (gd_text){""} : text;
 }
 
-/* All that is missing belongs to dys that no element takes. */
+/* All missing entries are in columns of dy that no element uses. */
 static bool dy_left_out(const gd_jacobian *j)
 {
     bool *taken = gd_check_allocate(j->c, j->columns, sizeof *taken);
@@ -214,7 +215,7 @@ static bool dy_left_out(const gd_jacobian *j)
     return *without.text || *with.text;
 }
 
-/* Of several dys that should be added up for an element, only the last (or the first) are. */
+/* Of several dy that should be summed for an element, only the last (or the first) is used. */
 static bool overwritten(const gd_jacobian *j)
 {
     bool last = !j->off, first = !j->off;
@@ -237,7 +238,7 @@ static bool overwritten(const gd_jacobian *j)
     return last || first;
 }
 
-/* The axis along which alone each entry of a kind leads from its element to its dy; -1: none. */
+/* The only axis along which element and dy of each entry of a kind differ; -1: there is none. */
 static int axis_of(const gd_jacobian *j, bool (*kind)(const gd_jacobian *, int64_t, int64_t))
 {
     for (int axis = 0; axis < j->y->ndim && j->alike; axis++) {
@@ -253,7 +254,7 @@ static int axis_of(const gd_jacobian *j, bool (*kind)(const gd_jacobian *, int64
     return -1;
 }
 
-/* Each element takes its own dy alone. */
+/* Each element uses only its own dy. */
 static bool own_alone(const gd_jacobian *j)
 {
     for (int64_t r = 0; r < j->rows; r++)
@@ -295,7 +296,7 @@ static bool transposed(const gd_jacobian *j)
     return true;
 }
 
-/* ---- With what factor --------------------------------------------------------------------- */
+/* ---- Which factor ------------------------------------------------------------------------- */
 
 static void add_symbol(gd_points *p, const char *name, double *value)
 {
@@ -304,7 +305,8 @@ static void add_symbol(gd_points *p, const char *name, double *value)
     p->value[p->symbols++] = value;
 }
 
-/* The values of an input as broadcast over the chosen elements of y; NULL if it cannot be. */
+/* The values of an input, broadcast over the elements `at` of y; NULL if its shape does not allow
+ * it. */
 static double *over_y(const gd_jacobian *j, const gd_argument *a, int64_t count, const int64_t *at)
 {
     const gd_result *y = j->y;
@@ -326,7 +328,7 @@ static double *over_y(const gd_jacobian *j, const gd_argument *a, int64_t count,
     return value;
 }
 
-/* What is known at the elements `at` of y: the output and the inputs that spread over it. */
+/* The symbols at the elements `at` of y: the output, and the inputs that broadcast to it. */
 static gd_points points_over_y(const gd_jacobian *j, int64_t count, const int64_t *at)
 {
     gd_points p = {.count = count};
@@ -338,17 +340,18 @@ static gd_points points_over_y(const gd_jacobian *j, int64_t count, const int64_
     return p;
 }
 
-/* Factors that entries have too much, by the dy they come from or the element they go to. Entries
- * are all, or those alone that come from the dy of other elements. */
+/* Wrong factors of entries, one for each dy (column) or for each element (row). `others`: only the
+ * entries with the dy of other elements count. */
 typedef struct gd_factors {
     bool others, by_row;
     int64_t count;
     int64_t *at;    /* [count] elements of y at which a factor is known */
     double *factor; /* [count] */
-    double *weight; /* [count] how large the entries are that show it */
+    double *weight; /* [count] the norm of the entries from which it is estimated */
 } gd_factors;
 
-/* Entry (i, m) of the Jacobian, turned so that a factor belongs to an i. False: it does not count. */
+/* Entry (i, m) of the Jacobian, transposed if necessary so that there is a factor for each i. False
+ * if the entry does not count. */
 static bool entry(const gd_jacobian *j, const gd_factors *f, int64_t i, int64_t m, double *a,
                   double *n)
 {
@@ -358,7 +361,7 @@ static bool entry(const gd_jacobian *j, const gd_factors *f, int64_t i, int64_t 
     return !f->others || k != j->at[r];
 }
 
-/* Whether all entries are the true ones times a factor for each i. */
+/* Whether each entry is the true one times a factor that depends only on i. */
 static bool find_factors(const gd_jacobian *j, gd_factors *f)
 {
     const int64_t outer = f->by_row ? j->rows : j->columns, inner = j->rows + j->columns - outer;
@@ -385,8 +388,8 @@ static bool find_factors(const gd_jacobian *j, gd_factors *f)
     return f->count > 0;
 }
 
-/* Whether the factor is the same at all elements that have one index along the axis (-1: at all),
- * several for each. */
+/* Whether the factor depends only on the index along the axis (-1: is constant), with several
+ * factors for each index. */
 static bool one_along(const gd_jacobian *j, const gd_factors *f, int axis)
 {
     const int64_t size = axis < 0 ? 1 : j->y->shape[axis];
@@ -405,7 +408,7 @@ static bool one_along(const gd_jacobian *j, const gd_factors *f, int axis)
     return true;
 }
 
-/* Says what the factors are, if they are anything simple. */
+/* Describes the factors, if they have a simple form. */
 static bool say_factors(const gd_jacobian *j, const gd_factors *f)
 {
     const char *what = f->others ? "what comes from the dy of other elements" : "dy";
@@ -453,7 +456,7 @@ static bool factors(const gd_jacobian *j)
     return false;
 }
 
-/* Every dy is taken as it is, where it should have a factor. */
+/* Every dy is used without the factor that it should have. */
 static bool no_factor(const gd_jacobian *j)
 {
     bool factor = false;
@@ -468,7 +471,8 @@ static bool no_factor(const gd_jacobian *j)
 
 /* ---- As a formula ------------------------------------------------------------------------- */
 
-/* Where each dy goes to one element, that is dy times a slope: which one? */
+/* If each dy contributes to one element only, the gradient is dy times a slope: finds its
+ * formula. */
 static bool slopes(const gd_jacobian *j)
 {
     int64_t count = 0, *at = gd_check_allocate(j->c, j->columns, sizeof *at);
@@ -486,7 +490,7 @@ static bool slopes(const gd_jacobian *j)
         }
     }
     const gd_points p = points_over_y(j, count, at);
-    /* With few digits, two terms would fit many a curve. */
+    /* With few digits, two terms fit too many functions. */
     const int terms = j->s->rtol > 1e-4 ? 1 : 2;
     if (gd_check_formula(j->c, &p, a, j->tolerance, terms, "dy", &is)) {
         gd_check_say(j->out, "%s is %s", j->rows < count ? "what is added up" : "it", is.text);
@@ -518,7 +522,7 @@ static void look(gd_jacobian *j)
     if (j->missing || j->extra) wrong_places(j);
 }
 
-/* The elements that were judged right or wrong, not those at a kink. */
+/* The elements that are right or wrong, without those at a kink. */
 static gd_status choose_rows(gd_jacobian *j)
 {
     const gd_census *s = j->s;
@@ -540,7 +544,7 @@ gd_status gd_check_jacobian(const gd_census *s, gd_gradcheck_input *out)
     gd_jacobian j = {.s = s, .c = c, .a = s->argument, .y = y, .columns = y->count, .out = out};
     bool fine = c->outputs == 1 && y->count <= MOST_COLUMNS &&
                 s->count * y->count <= MOST_ENTRIES && !c->options.only_element &&
-                s->rtol < 5e-3; /* 16 bits tell too little */
+                s->rtol < 5e-3; /* 16 bits are not enough */
     if (!fine) return GD_OK;
     j.alike =
         j.a->ndim == y->ndim && !memcmp(j.a->shape, y->shape, (size_t)y->ndim * sizeof *y->shape);

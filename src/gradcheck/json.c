@@ -113,7 +113,7 @@ static void print_report(const gd_gradcheck_report *report, FILE *file)
     fputs("]}\n", file);
 }
 
-/* Numbers have a point in JSON, whatever the locale of the program. */
+/* JSON needs a decimal point, whatever the program's locale. */
 gd_status gd_gradcheck_print_json(const gd_gradcheck_report *report, FILE *file)
 {
     if (!report || !file) return GD_ERROR_ARGUMENT;

@@ -84,7 +84,7 @@ static bool parse_step(const char *text, double *step)
     return *text && !*end && *step > 0 && isfinite(*step);
 }
 
-/* An option that stands alone. */
+/* An option without a value. */
 static bool parse_switch(settings *s, const char *name)
 {
     const struct {
@@ -136,8 +136,8 @@ static const char *wanted_value(const char *name)
     return "another";
 }
 
-/* An option that is not a switch, and its value, which stands behind a '=' or is `next` (NULL:
- * there is none). Returns how many of the two arguments were used, 0 if it complained. */
+/* An option with a value, which follows a '=' or is `next` (NULL: there is none). Returns how many
+ * of the two arguments were used, 0 after an error message. */
 static int parse_option(settings *s, const char *option, const char *next)
 {
     char name[32];
@@ -159,7 +159,7 @@ static int parse_option(settings *s, const char *option, const char *next)
     return 0;
 }
 
-/* Returns -1 to go on, else the exit status. */
+/* Returns -1 to continue, else the exit status. */
 static int parse(settings *s, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
@@ -182,7 +182,7 @@ static int parse(settings *s, int argc, char **argv)
     return -1;
 }
 
-/* "2,17" as a flat index into the input of the case; -1 if it is none. */
+/* "2,17" as a flat index into the input of the case; -1 if it is not valid. */
 static int64_t flat_index(const char *at, const gd_case_input *input)
 {
     int64_t flat = 0;
@@ -207,7 +207,7 @@ typedef struct tally {
     int64_t compared, ops;
     double largest, largest_smooth; /* of those in the full precision of the dtype */
     char where[160], where_smooth[160];
-    /* of the op under way: inputs that were compared, that ever had a gradient other than 0 */
+    /* of the current op: inputs that were compared, and that ever had a gradient other than 0 */
     bool seen[TRACKED_INPUTS], alive[TRACKED_INPUTS];
     char name[TRACKED_INPUTS][64];
 } tally;
@@ -287,8 +287,8 @@ static bool run_case(gd_context *ctx, const settings *s, const gd_op *op, const 
     return true;
 }
 
-/* A check that compares zeros with zeros cannot see a backward that does nothing. Single cases may
- * be like that; all cases of an op may not. */
+/* A check that compares zeros with zeros cannot detect a backward that does nothing. This is
+ * allowed for single cases, but not for all cases of an op. */
 static void judge_op(const settings *s, const gd_op *op, tally *t)
 {
     for (int i = 0; i < TRACKED_INPUTS; i++) {
@@ -312,7 +312,7 @@ static void vacuous(const settings *s, const gd_op *op, tally *t)
         printf("%-14s %-24s %-10s %-16s VACUOUS  the op has no cases\n", op->name, "-", "-", "");
 }
 
-/* Whether the case leaves out the one input that is to be checked. */
+/* Whether the case lacks the one input that is to be checked. */
 static bool does_without(const gd_op *op, const gd_case *check, const char *name)
 {
     for (int i = 0; name && i < check->inputs; i++) {
@@ -330,7 +330,7 @@ static bool run_op(gd_context *ctx, const settings *s, const gd_op *op, tally *t
         if (!s->only_case && does_without(op, &op->cases[i], s->check.only_input)) continue;
         if (!run_case(ctx, s, op, &op->cases[i], t)) return false;
     }
-    if (!cases && s->only_case && !s->op_count) return true; /* of all ops, those that have it */
+    if (!cases && s->only_case && !s->op_count) return true; /* only the ops that have it */
     if (!cases && s->only_case) {
         fprintf(stderr, "gradus-gradcheck: %s has no case %s; it has", op->name, s->only_case);
         for (int i = 0; i < op->case_count; i++)

@@ -1,14 +1,14 @@
-/* numeric.c - the numeric derivative, and how far it is to be trusted.
+/* numeric.c - the numeric derivative, and how accurate it is.
  *
- * A central difference with step h errs by h^2 f'''/6 for the curve it cuts off, and by about
- * eps |f| / h for rounding; no single h is right for every function. So when an element disagrees
- * at the usual step, its slope is taken at a ladder of steps, and the two neighbours that agree
- * best among themselves decide; the finest of those that agree well. The analytic value has no say
- * in that choice.
+ * A central difference with step h has a truncation error of h^2 f'''/6 and a rounding error of
+ * about eps |f| / h; no single h suits every function. So when an element disagrees at the usual
+ * step, its slope is measured at a ladder of steps, and the pair of neighbouring rungs that agree
+ * best decides; of several pairs that agree well, the finest. The analytic value does not influence
+ * that choice.
  *
- * A kink is a place where the slopes to the left and to the right differ, and keep differing as h
- * shrinks; across smooth ground their difference shrinks with h. At a kink any gradient between
- * the two is as good as another (a subgradient). One outside is wrong. */
+ * A kink is a point where the slopes to the left and to the right differ, and keep differing as h
+ * shrinks; for a smooth function their difference shrinks with h. At a kink any gradient between
+ * the two slopes is accepted (a subgradient). A gradient outside is wrong. */
 #include <math.h>
 #include <string.h>
 
@@ -16,7 +16,7 @@
 
 /* ---- Slopes ------------------------------------------------------------------------------- */
 
-/* Moves the input by `length` and reads back where it really went: into `at`. Runs the function. */
+/* Moves the input by `length`, reads the values as stored back into `at`, and runs the function. */
 static gd_status move_and_run(gd_checker *c, const gd_move *move, double length, double *at,
                               bool plus)
 {
@@ -46,13 +46,13 @@ static double rounding(gd_dtype dtype)
     }
 }
 
-/* a - b, where an infinity that stays one has not moved. */
+/* a - b; 0 if both are the same infinity. */
 static double difference(double a, double b)
 {
     return a == b ? 0 : a - b;
 }
 
-/* u . f at the moved inputs, against u . f before. */
+/* u . f at the moved inputs, minus u . f before. */
 static gd_slope slope_of_set(const gd_checker *c, int set, double left, double right)
 {
     double both = 0, up = 0, down = 0, noise = 0;
@@ -115,8 +115,9 @@ gd_status gd_check_ladder(gd_checker *c, const gd_move *move, int set, gd_ladder
     return GD_OK;
 }
 
-/* How much noisier the function is than its last rounding: noise grows as h shrinks, so on both of
- * the finest pairs of rungs the slopes differ by noise alone. 1 where it is as expected. */
+/* How much larger the function's noise is than the rounding of its result. Noise in slopes grows as
+ * h shrinks, so at the finest two pairs of rungs they differ by noise alone. 1 if it is as
+ * expected. */
 static double noise_factor(const gd_ladder *ladder)
 {
     double factor = 1;
@@ -139,11 +140,11 @@ gd_estimate gd_check_estimate(const gd_ladder *ladder, double tolerance, bool ki
         const gd_slope *coarse = &ladder->slope[rung - 1], *fine = &ladder->slope[rung];
         double apart = fine->central - coarse->central, noise = factor * fine->noise;
         double doubt = fabs(apart) + noise, jump = fabs(fine->right - fine->left);
-        if (kinks && jump > 8 * (tolerance + 2 * noise)) continue; /* one within the step */
+        if (kinks && jump > 8 * (tolerance + 2 * noise)) continue; /* a kink within the step */
         if (doubt < tolerance / 8) doubt = tolerance / 8;
         if (!(doubt <= least)) continue;
         least = doubt;
-        /* Richardson: with a quarter of the step the error is a sixteenth. */
+        /* Richardson extrapolation: a quarter of the step has a sixteenth of the error. */
         best.value = fine->central + apart / 15;
         best.error = fabs(apart) / 4 + noise;
         best.rung = rung;
@@ -151,7 +152,7 @@ gd_estimate gd_check_estimate(const gd_ladder *ladder, double tolerance, bool ki
     return best;
 }
 
-/* The finest rung on which rounding does not yet drown the tolerance. */
+/* The finest rung whose rounding error is below the tolerance. */
 static int finest(const gd_ladder *ladder, double tolerance)
 {
     int rung = GD_RUNGS - 1;
@@ -159,7 +160,8 @@ static int finest(const gd_ladder *ladder, double tolerance)
     return rung;
 }
 
-/* Whether both slopes are those of the rung before, and differ: the kink is at x. */
+/* Whether both one-sided slopes agree with those of the rung before, but differ from each other:
+ * the kink is at x. */
 static bool is_kink(const gd_slope *s, const gd_slope *before, double slack)
 {
     double jump = fabs(s->right - s->left);
@@ -167,8 +169,8 @@ static bool is_kink(const gd_slope *s, const gd_slope *before, double slack)
            fabs(s->right - before->right) <= jump / 4;
 }
 
-/* Whether there is a kink beside x, closer than h: then the slope on x's own side is the true one,
- * and stays as it is; and the gradient is that. */
+/* Whether there is a kink near x, closer than h, and the gradient equals the slope on x's side of
+ * it, which does not change with h and is the true one. */
 static bool beside_kink(const gd_slope *s, const gd_slope *before, double analytic, double slack)
 {
     return fabs(s->right - s->left) > 2 * slack &&
@@ -176,8 +178,8 @@ static bool beside_kink(const gd_slope *s, const gd_slope *before, double analyt
             (fabs(s->right - before->right) <= slack && fabs(analytic - s->right) <= slack));
 }
 
-/* GD_STATE_KINK: there is one, and the gradient is a subgradient; GD_STATE_WRONG: it is none;
- * GD_STATE_UNSTABLE: no kink is seen. */
+/* GD_STATE_KINK: a kink, and the gradient is a subgradient; GD_STATE_WRONG: a kink, and it is not;
+ * GD_STATE_UNSTABLE: no kink was found. */
 static gd_state judge_kink(const gd_ladder *ladder, double analytic, double tolerance)
 {
     int rung = finest(ladder, tolerance);
@@ -193,8 +195,8 @@ static gd_state judge_kink(const gd_ladder *ladder, double analytic, double tole
     return GD_STATE_UNSTABLE;
 }
 
-/* Whether a finer rung than the estimate's is at the gradient instead, as far as rounding lets it
- * say anything: the steps before were too long for what the function does near x. */
+/* Whether a rung finer than the estimate's agrees with the gradient, within rounding: then the
+ * longer steps were too long for the function near x. */
 bool gd_check_contradicted(const gd_ladder *ladder, const gd_estimate *estimate, double analytic,
                            double tolerance)
 {

@@ -1,6 +1,6 @@
-/* probe.c - a copy of an op's record whose kernels are watched. The forward finds NaN where it is
- * to write its outputs, the backward NaN where it is to write gradients; and after a backward
- * everything that it could read must have the bits it had before. */
+/* probe.c - a copy of an op's record with instrumented kernels. Outputs are filled with NaN before
+ * the forward, gradients that are to be written before the backward; and after a backward
+ * everything that it may read must have the same bits as before. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,9 +13,9 @@ static void complain(gd_probe *p, const char *what, int index)
     if (!p->complaint[0]) snprintf(p->complaint, sizeof p->complaint, what, index);
 }
 
-/* ---- Whose memory ------------------------------------------------------------------------- */
+/* ---- Memory ranges ------------------------------------------------------------------------ */
 
-/* The bytes from a tensor's first to its last element. False if it has none. */
+/* The bytes from a tensor's first to its last element. False if it has no elements. */
 static bool extent(const gd_tensor *t, uintptr_t *begin, uintptr_t *end)
 {
     if (!t || !gd_tensor_data(t)) return false;
@@ -52,7 +52,7 @@ static void poison(const gd_call *call, gd_tensor *const *list, int count)
     }
 }
 
-/* The call as the real op knows it, whose record may be part of something larger. */
+/* The call with the real op's record, which may be part of a larger struct. */
 static gd_call real_call(const gd_call *call)
 {
     gd_call real = *call;
@@ -138,7 +138,7 @@ static void compare_all(const gd_call *call, gd_probe *p, gd_snapshot *kept, int
     }
 }
 
-/* NaN where nothing is to be added to, unless that memory is also something to be read. */
+/* Writes NaN to gradients that are not added to, unless their memory is also read. */
 static void poison_gradients(const gd_call *call, gd_probe *p)
 {
     for (int i = 0; i < call->inputs; i++) {
@@ -155,7 +155,7 @@ static void poison_gradients(const gd_call *call, gd_probe *p)
     }
 }
 
-/* Whole numbers may be indices: let those stay in range, but be others. */
+/* Integers may be indices: replaces them by others in the same range. */
 static void spoil_leaf(gd_checker *c, gd_argument *a)
 {
     if (gd_dtype_is_real(a->dtype)) {
@@ -166,8 +166,8 @@ static void spoil_leaf(gd_checker *c, gd_argument *a)
     gd_tensor_write_f64(a->leaf, c->moved, a->count);
 }
 
-/* Spoils the inputs and outputs that the record does not say the backward reads; `restore` puts
- * the inputs back. */
+/* Overwrites the inputs and outputs that the backward does not read according to the record;
+ * `restore` restores the inputs. */
 static void spoil(const gd_call *call, gd_probe *p, bool restore)
 {
     gd_checker *c = p->checker;

@@ -1,4 +1,4 @@
-/* report.c - a report in words. */
+/* report.c - a report as text. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,7 +111,7 @@ static void print_lines(const gd_gradcheck_report *report, FILE *file)
     }
 }
 
-/* ---- All about it ------------------------------------------------------------------------- */
+/* ---- The full report ---------------------------------------------------------------------- */
 
 static void print_sweep(const gd_gradcheck_input *in, FILE *file)
 {
@@ -164,7 +164,7 @@ static void print_input(const gd_gradcheck_report *report, const gd_gradcheck_in
     if (in->behaviour[0]) fprintf(file, "    behaviour: %s\n", in->behaviour);
 }
 
-/* Whether gradus-gradcheck has this case, and not only the program that printed the report. */
+/* Whether gradus-gradcheck has this case, not only the program that prints the report. */
 static bool program_knows(const gd_gradcheck_report *report)
 {
     const gd_op *op = gd_find_op(NULL, report->op);
@@ -173,7 +173,7 @@ static bool program_knows(const gd_gradcheck_report *report)
     return false;
 }
 
-/* The line that repeats the check of the worst element, or of everything. */
+/* The command that repeats the check of the worst element, or of everything. */
 static void print_again(const gd_gradcheck_report *report, FILE *file)
 {
     const gd_gradcheck_input *worst = NULL;

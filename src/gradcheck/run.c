@@ -1,4 +1,4 @@
-/* run.c - the function forward at the present inputs, and backward in every way there is. */
+/* run.c - runs the function forward at the current inputs, and backward in all its variants. */
 #include <math.h>
 #include <string.h>
 
@@ -27,7 +27,8 @@ gd_status gd_check_forward(gd_checker *c, double *const *y)
 
 /* ---- The pieces of a backward ------------------------------------------------------------- */
 
-/* A tensor of ours with a window on it: `values` inside, NaN around. Sets *large to it. */
+/* A window on a larger tensor, with `values` inside and NaN around it. Sets *large to the larger
+ * tensor. */
 static gd_tensor *strided_tensor(gd_checker *c, gd_dtype dtype, int ndim, const int64_t *shape,
                                  int64_t count, const double *values, bool wanted, bool reversed,
                                  gd_tensor **large)
@@ -43,7 +44,7 @@ static gd_tensor *strided_tensor(gd_checker *c, gd_dtype dtype, int ndim, const 
     return gd_apply(&gd_check_window_op, large, 1, &w);
 }
 
-/* Fills c->in as the run wants it; source[i] is what holds the gradient of input i. */
+/* Fills c->in for the run; source[i] is the tensor that has the gradient of input i. */
 static gd_status make_inputs(gd_checker *c, const gd_run *run, gd_tensor **source)
 {
     for (int i = 0; i < c->inputs; i++) {
@@ -62,8 +63,8 @@ static gd_status make_inputs(gd_checker *c, const gd_run *run, gd_tensor **sourc
     return gd_error_status(c->ctx);
 }
 
-/* The outputs that have a cotangent, and these. Returns their number, -1 on error. `own` [outputs]
- * gets what is to be freed. */
+/* Collects the outputs that have a cotangent, and the cotangents. Returns their number, -1 on
+ * error. `own` [outputs] gets the tensors to free. */
 static int make_cotangents(gd_checker *c, const gd_run *run, gd_tensor **y, gd_tensor **dy,
                            gd_tensor **own)
 {
@@ -87,7 +88,7 @@ static int make_cotangents(gd_checker *c, const gd_run *run, gd_tensor **y, gd_t
     return gd_error(c->ctx) ? -1 : count;
 }
 
-/* Clears the gradients, or makes them hold run->held, before the second walk. */
+/* Clears the gradients, or sets them to run->held, before the second walk. */
 static void prepare_second(const gd_checker *c, const gd_run *run, gd_tensor *const *source)
 {
     for (int i = 0; i < c->inputs; i++) {
@@ -100,7 +101,7 @@ static void prepare_second(const gd_checker *c, const gd_run *run, gd_tensor *co
     }
 }
 
-/* Reads the gradient of input i out of its source. */
+/* Reads the gradient of input i from its source. */
 static gd_status read_gradient(gd_checker *c, const gd_run *run, int i, const gd_tensor *source,
                                double *to)
 {
@@ -119,8 +120,8 @@ static gd_status read_gradient(gd_checker *c, const gd_run *run, int i, const gd
     return status;
 }
 
-/* Runs the op on other data, the same numbers in reverse order, and keeps its tensors until the
- * step ends: `other` [inputs]. What the op keeps outside of saves is lost. */
+/* Runs the op on other data (the same numbers in reverse order) and keeps its tensors, `other`
+ * [inputs], until the step ends. This overwrites what the op keeps outside of saves. */
 static gd_status interrupt(gd_checker *c, gd_tensor **other)
 {
     gd_tensor **out = gd_check_allocate(c, c->outputs, sizeof *out);
@@ -136,7 +137,7 @@ static gd_status interrupt(gd_checker *c, gd_tensor **other)
     return c->apply(c, other, out);
 }
 
-/* ---- The whole ---------------------------------------------------------------------------- */
+/* ---- A whole run -------------------------------------------------------------------------- */
 
 static gd_status walk(gd_checker *c, const gd_run *run, gd_tensor **source, gd_tensor **other,
                       gd_tensor **y, gd_tensor **dy, gd_tensor **own)
@@ -159,7 +160,7 @@ static gd_status walk(gd_checker *c, const gd_run *run, gd_tensor **source, gd_t
     return gd_backward_from(y, count, &options);
 }
 
-/* What the probe saw comes first: it knows more than that an input was written. */
+/* The probe's message has priority: it says more than that an input was written. */
 static gd_status restore_inputs(gd_checker *c, double *room)
 {
     if (c->probe && c->probe->complaint[0]) {

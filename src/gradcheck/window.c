@@ -1,6 +1,6 @@
-/* window.c - two ops of gradcheck's own, which stand between a leaf and the function: a copy, so
- * that the function's input is a tensor of the tape's, and a window, so that it is strided. They
- * work through host memory and the public interface, and so on every device. */
+/* window.c - two ops of gradcheck between a leaf and the function: a copy, which makes the
+ * function's input a tensor of the tape, and a window, which makes it strided. They use host memory
+ * and the public interface, so they work on every device. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -21,7 +21,7 @@ static gd_status copy_forward(const gd_call *call)
     return gd_tensor_copy(call->output[0], call->input[0]);
 }
 
-/* to = from, or to += from; both packed and of one size. */
+/* to = from, or to += from; both packed and of the same size. */
 static gd_status send(const gd_call *call, gd_tensor *to, const gd_tensor *from,
                       const gd_window *window)
 {
@@ -103,7 +103,7 @@ static bool window_view(const gd_call *call, int index, int64_t *strides, int64_
     return true;
 }
 
-/* Reached only by a core that could not make the view, which would defeat the purpose. */
+/* Reached only if the core could not make the view, which would defeat the purpose. */
 static gd_status window_forward(const gd_call *call)
 {
     return gd_call_fail(call, GD_ERROR_UNSUPPORTED, "the output is always a view of the input");
