@@ -93,8 +93,7 @@ static gd_status repeats(gd_checker *c)
 /* The outputs must not depend on whether the op is recorded. */
 static gd_status records(gd_checker *c)
 {
-    for (int o = 0; o < c->outputs;
-         o++) /* base was computed in `measured`, not in the leaves' dtype */
+    for (int o = 0; o < c->outputs; o++) /* base was computed from `measured`, not the leaves */
         if (c->output[o].measured != c->output[o].dtype) return GD_OK;
     double **y = gd_check_allocate(c, c->outputs, sizeof *y), **got;
     gd_status status = gd_check_make_gradients(c, &got);
@@ -338,8 +337,7 @@ gd_status gd_check_behaviour(gd_checker *c)
     /* Only for ops: a user's function may access its inputs in other ways. */
     bool declared = true;
     status = declares(c, &declared);
-    if (!status && declared)
-        status = shares_memory(c); /* else it would read memory that was overwritten */
+    if (!status && declared) status = shares_memory(c); /* else it would read lost data */
     if (!status) status = keeps_nothing_elsewhere(c);
     if (!status) status = takes_strides(c);
     return status ? status : takes_same(c);

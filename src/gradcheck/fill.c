@@ -69,8 +69,7 @@ static void distinct(double *value, int64_t count, double gap, uint64_t seed, ui
         after += room[i];
     }
     for (int64_t i = 0; i < count; i++) value[i] = room[i] + (before - after) / (double)count;
-    for (int64_t i = count - 1; i > 0;
-         i--) { /* Fisher-Yates, with the random words after those used above */
+    for (int64_t i = count - 1; i > 0; i--) { /* Fisher-Yates; words after those used above */
         int64_t j = gd_check_below(i + 1, seed, stream, count + i);
         double v = value[i];
         value[i] = value[j];

@@ -56,8 +56,7 @@ static gd_status measure(gd_jacobian *j)
         double apart = 2 * c->options.step * j->a->scale * c->moved[j->at[r]];
         for (int64_t k = 0; k < j->columns; k++) {
             double slope = (j->y->plus[k] - j->y->minus[k]) / apart;
-            if (slope == 0 && j->y->plus[k] != j->y->base[k])
-                slope = DBL_MIN; /* y depends on x, though the slope rounds to 0 */
+            if (slope == 0 && j->y->plus[k] != j->y->base[k]) slope = DBL_MIN; /* it depends */
             j->numeric[r * j->columns + k] = slope;
             largest = fmax(largest, fabs(slope));
         }
