@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Time attention: gradus beside the kernels of PyTorch's scaled_dot_product_attention.
+"""Time attention: gradus and the kernels of PyTorch's scaled_dot_product_attention.
 
 Forward and backward, causal, in bfloat16 and float32, on one GPU.  PyTorch's
-kernels are asked for one by one: flash, cuDNN, memory-efficient.  Ours are
-run by build/bin/gradus-bench attention, in the same minute on the same GPU
-(--bench names another program; without one the peers stand alone).
+kernels are selected one by one: flash, cuDNN, memory-efficient.  Ours are run
+by build/bin/gradus-bench attention, in the same minute on the same GPU
+(--bench names another program; without one only the peers are timed).
 
-A figure is the least of several means of ten calls, between two events on
-the device.  Work counts the half of the scores that a causal mask leaves,
-four operations per score and column in the forward, and a backward as two
-and a half forwards.
+A figure is the minimum of several means of ten calls, measured with events
+on the device.  FLOPs count the half of the scores that a causal mask leaves:
+four per score and column in the forward, and 2.5 times as many in the
+backward.
 
     python3 bench/compare_attention.py
     python3 bench/compare_attention.py --json figures.jsonl
@@ -34,7 +34,7 @@ DTYPES = ["bfloat16", "float32"]
 
 
 def least_time(torch, run, rounds=5, calls=10):
-    """Microseconds of one call of `run`: the least of several means."""
+    """Microseconds of one call of `run`: the minimum of several means."""
     for _ in range(3):
         run()
     best = float("inf")
@@ -50,7 +50,7 @@ def least_time(torch, run, rounds=5, calls=10):
 
 
 def peers(torch, shape, dtype):
-    """Yield (kernel, forward us, backward us) for each kernel that takes the shape."""
+    """Yield (kernel, forward us, backward us) for each kernel that supports the shape."""
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     B, H, T, D = shape
@@ -78,7 +78,7 @@ def peers(torch, shape, dtype):
                     ahead = least_time(torch, forward)
                 yield name, ahead, least_time(torch, backward)
         except RuntimeError:
-            continue  # this kernel does not take the shape or the dtype
+            continue  # this kernel does not support the shape or the dtype
 
 
 def ours(program, shape, dtype, tf32):

@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
-"""Training on several GPUs of one host: gradus beside PyTorch's DDP and FSDP2, on the same work.
+"""Training on several GPUs of one host: gradus and PyTorch's DDP and FSDP2, on the same work.
 
     bench/compare_ddp.py [--models small,toy] [--ranks 1,2,4] [--sides gradus,ddp,fsdp]
                          [--seconds 60] [--json FILE]
 
-The models are those of compare_train.py, in bfloat16; every GPU has a batch of that size. The sides:
+The models are those of compare_train.py, in bfloat16, with that batch size on each GPU. The sides:
 
   gradus  build/bin/gradus-train --gpus N on a file of random tokens
   ddp     torch.compile(DistributedDataParallel(model)), autocast, fused AdamW
   fsdp    fully_shard (FSDP2) of every block and of the whole, compiled, bfloat16 with float32 sums
 
 All with NVLink multicast off (NCCL_NVLS_ENABLE=0). A step is forward, backward, clipping to 1 and
-AdamW. Each side runs alone, one after the other, on 1, 2, ... GPUs. "of N times one" is tokens/s over
-N times those on one GPU; "not hidden" what a step takes longer than on one; "optimizer" the memory of
-AdamW's state on each GPU. Below stands the time of NCCL's own all-reduce of float32. With --device cpu
-the sides run as processes on the CPU (gloo), to see that they do.
+AdamW. The sides run one after the other, on 1, 2, ... GPUs. "of N times one" is tokens/s divided by
+N times those on one GPU; "not hidden" is the additional time of a step compared with one GPU;
+"optimizer" is the memory of AdamW's state on each GPU. The last table has the time of NCCL's
+all-reduce of float32 alone. With --device cpu the sides run as processes on the CPU (gloo), as a
+test of this script.
 """
 
 import argparse
@@ -82,7 +83,7 @@ def measure_gradus(args, name, ranks, folder):
 
 
 class Rank:
-    """A model that all ranks train; step() queues one step."""
+    """A model trained by all ranks; step() queues one step."""
 
     def __init__(self, name, side, device):
         import torch
@@ -144,7 +145,7 @@ class Rank:
 
 
 def measure_all_reduce(rank):
-    """{MiB: ms} of float32."""
+    """{MiB: ms} of an all-reduce of float32."""
     import torch.distributed as dist
 
     times = {}
@@ -162,7 +163,7 @@ def measure_all_reduce(rank):
 
 
 def run_rank(name, side, device, seconds):
-    """In a process of its own; rank 0 prints the figures."""
+    """Runs in a process of its own; rank 0 prints the figures."""
     import torch.distributed as dist
 
     rank = Rank(name, side, device)

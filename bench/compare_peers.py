@@ -1,25 +1,25 @@
 #!/usr/bin/env python3
-"""rms_norm and add_rms_norm of gradus beside the same of PyTorch, torch.compile and, where they are
-installed, Liger, QuACK and FlashInfer (whose add is a forward alone).
+"""rms_norm and add_rms_norm of gradus compared with PyTorch, torch.compile and, if they are
+installed, Liger, QuACK and FlashInfer (forward of add_rms_norm only).
 
     bench/compare_peers.py [--library build/lib/libgradus.so] [--op add_rms_norm] [--dtype float32]
                            [--shapes MxN,...] [--peers PyTorch,QuACK] [--rounds 5] [--budget 300]
                            [--compile some] [--tsv FILE]
 
-All in one process and on the same numbers. Each is captured in a CUDA graph of a millisecond or
-more that goes round several sets of buffers, more than L2 holds; what a call writes is allocated in
-the capture and kept as long as there are sets, for gradus as for its peers. Then the graphs are
-replayed in turns, in rounds: a round brings each out of its rest and takes the median of its
-replays. GB/s are medians over the rounds, of the bytes that must move: rms_norm 2 M N forward and
-3 M N backward, add_rms_norm 4 M N both ways (x and residual in, sum and y out; dy, sum and dsum in,
-dx out). "ours / best" is the median over the rounds of our speed in a round over that of the best
-peer in the same round, with the least and the most of it behind.
+All run in one process on the same data. The calls are captured in CUDA graphs of a millisecond or
+more that cycle through several sets of buffers, larger than L2 together; outputs are allocated
+during the capture and kept for one cycle, for gradus as for its peers. The graphs are replayed in
+turns, in rounds: in each round a graph is warmed up and the median of its replays is taken. GB/s
+are medians over the rounds, for the minimal traffic: rms_norm 2 M N elements forward and 3 M N
+backward, add_rms_norm 4 M N both ways (x and residual in, sum and y out; dy, sum and dsum in, dx
+out). "ours / best" is the median over the rounds of our speed divided by that of the best peer in
+the same round, followed by its minimum and maximum.
 
-Every forward returns y and rstd, and the sum; every backward is called with dx and dweight wanted,
-as autograd would call it. PyTorch has no fused add: its column is the addition and the norm one
-after the other. torch.compile compiles for every shape anew, which takes seconds: `--compile some`
-leaves it out at the widths of models and between. The shapes that decide come first, and none
-begins after `--budget` seconds.
+Every forward returns y and rstd, and the sum; every backward computes dx and dweight, as autograd
+would request it. PyTorch has no fused add: its column is the addition followed by the norm.
+torch.compile compiles for each shape, which takes seconds: `--compile some` leaves it out at the
+widths of models and in between. The most important shapes come first, and none is begun after
+`--budget` seconds.
 """
 import argparse
 import ctypes
@@ -63,7 +63,7 @@ class Problem(ctypes.Structure):
 
 
 def strided(*names):
-    """A tensor's pointer and its stride, for each."""
+    """The pointer and the stride of each tensor."""
     return [field for name in names
             for field in ((name, ctypes.c_void_p), (name + "_stride", ctypes.c_int64))]
 
@@ -86,10 +86,10 @@ assert [ctypes.sizeof(s) for s in (Problem, Values, Gradients)] == [72, 88, 144]
 
 
 class Case:
-    """The numbers of one op at one shape, in several sets of (branch, stream, dsum).
+    """The data of one op at one shape, in several sets of (branch, stream, dsum).
 
-    The forward normalises stream, or branch + stream; the backward gets branch as dy, stream as
-    what was normalised, and dsum.
+    The forward normalises stream, or branch + stream; the backward gets branch as dy, stream as the
+    normalised input, and dsum.
     """
 
     def __init__(self, op, dtype, m, n):
@@ -104,7 +104,7 @@ class Case:
         self.sets = [[torch.randn(m, n, device="cuda", dtype=self.torch_dtype)
                       for _ in range(tensors)] for _ in range(count)]
         self.weight = torch.randn(n, device="cuda", dtype=self.torch_dtype)
-        # Of stream of set 0; it serves all sets: the values do not change the time.
+        # Computed for set 0 and used for all sets: the values do not affect the time.
         self.rstd = torch.rsqrt(self.sets[0][1].float().square().mean(-1, keepdim=True) + EPS)
 
 
@@ -256,7 +256,7 @@ class Quack:
 
 
 class FlashInfer:
-    """Writes y over x and the sum over the residual, so it has sets of its own. No rstd."""
+    """Works in place (y overwrites x, the sum the residual), so it has its own sets. No rstd."""
     name = "FlashInfer"
 
     def __init__(self):
@@ -275,18 +275,18 @@ class FlashInfer:
 
 
 def installed(names):
-    """Those of the peers whose packages are there, and which are in names if that says any."""
+    """The peers whose packages are installed, restricted to `names` if there are any."""
     for peer in (Fused, Compiled, Liger, Quack, FlashInfer):
         if names and peer.name not in names:
             continue
         try:
             yield peer()
-        except Exception as error:  # a broken install is a missing one
+        except Exception as error:  # treat a broken installation as missing
             print(f"{peer.name} is left out: {str(error).splitlines()[0][:200]}", file=sys.stderr)
 
 
 class Replay:
-    """A graph of calls on the sets of a case, each of which moves `size` bytes."""
+    """A graph of calls on the sets of a case; each call moves `size` bytes."""
 
     def __init__(self, call, sets, size):
         call(*sets[0]), torch.cuda.synchronize()
@@ -312,7 +312,7 @@ class Replay:
 
 
 def attempt(peer, case, function, *arguments):
-    """What it returns; None for a peer that cannot do the case, which is told of."""
+    """The function's result; None, after a message, if the peer fails on the case."""
     try:
         return function(*arguments)
     except Exception as error:
@@ -322,8 +322,8 @@ def attempt(peer, case, function, *arguments):
 
 
 def measure(everyone, case, calls, size, rounds):
-    """One way: GB/s of each, ours first; NaN where there is none. And ours over the best peer's
-    in each round."""
+    """Forward or backward: the GB/s of each, ours first, NaN if it failed; and the ratio of ours to
+    the best peer's in each round."""
     replays = [attempt(p, case, Replay, call, case.sets, size) if call else None
                for p, call in zip(everyone, calls)]
     for _ in range(rounds):
@@ -338,7 +338,7 @@ def measure(everyone, case, calls, size, rounds):
 
 
 def check(case, forward, backward):
-    """The largest difference of ours from float64, as a share of the largest value."""
+    """The largest error of ours against float64, relative to the largest value."""
     rows = slice(0, min(case.m, 64))
     numbers = [t[rows].double() for t in case.sets[0]]
     weight = case.weight.double()
@@ -365,7 +365,7 @@ def check(case, forward, backward):
 
 
 def run_case(case, ours, peers, options):
-    """The cells of a row of the table, and lines of the file: a list of lists for each way."""
+    """The cells of a row of the table, and the lines of the file: a list of lists for each way."""
     able = [attempt(p, case, p.calls, case) if p else None for p in peers]
     calls = [ours.calls(case)] + [c or (None, None) for c in able]
     error = check(case, *calls[0])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Time gradus next to PyTorch on the CPU, on the same work.
+"""Time gradus and PyTorch on the CPU, on the same work.
 
 Two comparisons, both in float32 and with the same number of threads:
 
@@ -15,13 +15,13 @@ How the measurement is kept fair:
 
   * The sides take turns for several rounds (ours, eager, compiled, ours, ...)
     so that a machine that slows down or speeds up does so for all of them.
-  * Every number is a median, and the smallest and largest of the medians of
-    the single rounds stand beside it: a wide span means a noisy machine.
+  * Every number is a median, followed by the smallest and largest median of a
+    single round: a wide span means a noisy machine.
   * PyTorch is given its fast paths: the fused AdamW, fused attention, fused
-    RMSNorm.  Its allocator is told to keep freed memory and to use huge
-    pages, because otherwise large results are handed back to the system after
-    each use, and the kernel's work of mapping them in again would be counted
-    against it (--plain-malloc leaves the allocator alone).
+    RMSNorm.  Its allocator is set to keep freed memory and to use huge pages;
+    otherwise large results are returned to the system after each use, and the
+    time to map them again counts against PyTorch (--plain-malloc leaves the
+    allocator unchanged).
   * The result is compared with the better of the two PyTorch modes.
 
 Needs PyTorch; torch.compile needs a C++ compiler too (without one the
@@ -154,7 +154,7 @@ def build_model(args, vocab):
 
 
 class TorchTrainer:
-    """One PyTorch model with its optimiser; run(n) times n training steps."""
+    """One PyTorch model with its optimiser; run(n) measures n training steps."""
 
     def __init__(self, args, tokens, vocab, compiled):
         import torch
@@ -215,7 +215,7 @@ class NormInputs:
 
 
 class TorchNorm:
-    """RMSNorm in PyTorch; run(n) times n forward and n backward passes."""
+    """RMSNorm in PyTorch; run(n) measures n forward and n backward passes."""
 
     def __init__(self, inputs, compiled):
         import torch
@@ -230,7 +230,7 @@ class TorchNorm:
         self.norm = torch.compile(norm) if compiled else norm
 
     def forward(self):
-        # As in training: the graph is recorded, what backward needs is kept.
+        # As in training, the graph is recorded and keeps what backward needs.
         return self.norm(self.x, self.w)
 
     def run(self, count):
@@ -244,7 +244,7 @@ class TorchNorm:
 
 
 class TorchCopy:
-    """Copying the same matrix: the ceiling that memory sets."""
+    """Copying the same matrix: the upper bound set by memory bandwidth."""
 
     def __init__(self, inputs):
         self.source = inputs.g
@@ -268,7 +268,7 @@ def time_calls(function, count, warm=4):
 
 
 # ---------------------------------------------------------------------------
-# The gradus side: run the programs and read what they print.
+# The gradus side: run the programs and parse their output.
 # ---------------------------------------------------------------------------
 
 # A line of gradus-train, whose ms is the mean since the line before (--log-every 1: of one step):
@@ -309,7 +309,7 @@ class Missing(Exception):
 
 
 def run_program(command, environment):
-    """Run a program in a folder of its own and return what it printed."""
+    """Run a program in a temporary folder and return its output."""
     path = pathlib.Path(command[0])
     if not path.is_file():
         raise Missing(f"{path} is not built: gradus left out")
@@ -368,7 +368,7 @@ class GradusBench:
 
 
 def take_turns(sides, rounds, count):
-    """Run every side once a round.  Return {name: [result of each round]}.
+    """Run every side once per round.  Return {name: [result of each round]}.
 
     `sides` maps a name to a function that builds the side.  A side that
     cannot be measured is dropped, with one line on the standard error.
@@ -559,7 +559,7 @@ KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(1 << 32),
 
 def main():
     args = parse_arguments()
-    # The allocator has to be told before the process starts, so start again.
+    # The allocator reads these when the process starts, so start it again.
     if not args.plain_malloc and not all(name in os.environ for name in KEEP_MEMORY):
         sys.stdout.flush()
         os.execve(sys.executable, [sys.executable, *sys.argv], {**os.environ, **KEEP_MEMORY})

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""RMSNorm of the Python package beside torch.nn.RMSNorm, torch.compile and, where they are
+"""RMSNorm of the Python package compared with torch.nn.RMSNorm, torch.compile and, if they are
 installed, Liger and QuACK: forward and backward as a model calls them, through autograd.
 
     bench/compare_torch_module.py [--device cuda] [--only host,widths,compiled,model] [--quick]
@@ -7,13 +7,13 @@ installed, Liger and QuACK: forward and backward as a model calls them, through 
 
 host      Host time of a call in eager mode, in a chain of 64 norms of 64 rows of 256.
 widths    Device time at the widths of real models, bfloat16 with float32 and bfloat16 weights on a
-          GPU, float32 on the CPU; GB/s of the bytes that must move, 2 M N forward, 3 M N backward.
+          GPU, float32 on the CPU; GB/s for the minimal traffic, 2 M N forward, 3 M N backward.
 compiled  The same inside a compiled function: y = norm(x * 2) + x.
 model     A training step of a transformers Llama of 1 B parameters' shapes with random weights, in
           bfloat16 with AdamW: milliseconds and peak memory, before and after gradus.patch.
 
-All sides take turns in each round; what is printed are medians over the rounds, with least and
-most behind. Needs the package (pip install ./python, or PYTHONPATH=python and GRADUS_LIBRARY).
+All sides take turns in each round; the figures are medians over the rounds, followed by minimum and
+maximum. Needs the package (pip install ./python, or PYTHONPATH=python and GRADUS_LIBRARY).
 """
 
 import argparse
@@ -32,7 +32,7 @@ CPU_WIDTHS = [(2048, 768), (2048, 2048), (2048, 4096)]
 
 
 class Norm:
-    """A norm by its name, as a function of x, weight."""
+    """A named norm, as a function of x and weight."""
 
     def __init__(self, name, function):
         self.name, self.function = name, function
@@ -47,7 +47,7 @@ def compiled(x, weight):
 
 
 def norms(device):
-    """Ours, PyTorch's, and those of others that are installed."""
+    """Our norm, PyTorch's, and the other installed ones."""
     yield Norm("gradus", lambda x, w: gradus.rms_norm(x, w, eps=EPS))
     yield Norm("torch", lambda x, w: torch.nn.functional.rms_norm(x, w.shape, w, EPS))
     yield Norm("torch.compile", torch.compile(compiled, dynamic=False))
@@ -71,7 +71,7 @@ def wait(device):
 
 
 def seconds(call, device, least=0.05):
-    """Of one call, from as many as take `least` seconds."""
+    """Seconds of one call, the mean of as many calls as take `least` seconds."""
     call()
     wait(device)
     count = 1
@@ -87,7 +87,7 @@ def seconds(call, device, least=0.05):
 
 
 class Sides:
-    """Calls that take turns. times[name]: one number a round."""
+    """Calls that take turns. times[name]: one number per round."""
 
     def __init__(self, args):
         self.args, self.calls, self.times = args, {}, {}
@@ -107,7 +107,7 @@ class Sides:
 
 
 def inputs(rows, cols, dtype, weight_dtype, device, sets):
-    """Several sets of x and dy, so that none is in a cache when its turn comes."""
+    """Several sets of x and dy, so that none is still in a cache when it is used again."""
     weight = torch.randn(cols, device=device, dtype=weight_dtype, requires_grad=True)
     return weight, [
         (torch.randn(rows, cols, device=device, dtype=dtype, requires_grad=True),
@@ -116,7 +116,7 @@ def inputs(rows, cols, dtype, weight_dtype, device, sets):
 
 
 def ways(norm, weight, sets):
-    """(forward, backward), each of which goes round the sets."""
+    """(forward, backward), each of which cycles through the sets."""
     at = {"forward": 0, "backward": 0}
     results = [norm(x, weight) for x, _ in sets]
 
@@ -159,8 +159,8 @@ def chain(norm, x, weight, dy):
 
 
 def host(args, table):
-    """Few rows: a GPU has done a call before the host has queued the next. What autograd takes to
-    begin a backward at all is shared by 64."""
+    """Few rows, so that a GPU finishes a call before the host has queued the next one. The cost of
+    starting a backward is spread over 64 norms."""
     gpu = args.device == "cuda"
     dtype = torch.bfloat16 if gpu else torch.float32
     rows, cols = (64, 256) if gpu else (2, 8)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A training step of gradus beside PyTorch's, on one GPU, on the same work.
+"""A training step of gradus and of PyTorch, on one GPU, on the same work.
 
     bench/compare_train.py [--models tiny,toy,small,shakespeare] [--precisions bf16,tf32,fp32]
                            [--modes eager,compile,graphs] [--rounds 5] [--json FILE]
@@ -14,13 +14,14 @@ The sides:
   eager    PyTorch as it is
   compile  torch.compile
   graphs   torch.compile(mode="reduce-overhead"): compiled, in CUDA graphs
-  whole    torch.compile, the whole step (clipping and AdamW too) in one CUDA graph; only if named
+  whole    torch.compile, the whole step (with clipping and AdamW) in one CUDA graph; only if named
 
 PyTorch gets its fast paths: fused AdamW, scaled_dot_product_attention, F.rms_norm, autocast for
 bf16 (its weights stay float32, as nanoGPT's do; ours are bfloat16 with float32 masters), TF32 where
-the precision is tf32. Every side is a process of its own, so that peak memory is its own, and they
-run one after the other; gradus runs first and last, so that a GPU that slows down shows. A time is
-the median over rounds of steps without a wait between them. Peak memory is of tensors:
+the precision is tf32. Every side is a process of its own, so that peak memory is measured
+separately; they run one after the other. gradus runs first and last, to detect a GPU that slows
+down. A time is the median over rounds of steps without synchronization between them. Peak memory
+counts tensors:
 torch.cuda.max_memory_allocated, and gradus' own count. "ratio" is PyTorch's time over ours, and the
 last column the ratio of the best mode.
 """
@@ -41,7 +42,7 @@ MODELS = {
     "small": (50304, 768, 12, 12, 2048, 1024, 16, 0.0),
     "shakespeare": (65, 384, 6, 6, 1024, 256, 64, 0.2),
 }
-PRECISIONS = {"bf16": "bf16", "tf32": "tf32", "fp32": "f32"}  # ours: what gradus-bench calls it
+PRECISIONS = {"bf16": "bf16", "tf32": "tf32", "fp32": "f32"}  # our name: that of gradus-bench
 MODES = ("eager", "compile", "graphs", "whole")
 WARM_STEPS = 12
 
@@ -178,7 +179,7 @@ class Trainer:
 
 
 def measure_torch(name, precision, mode, device, rounds):
-    """Runs in a process of its own; returns what gradus-bench prints of a step."""
+    """Runs in a process of its own; returns the figures that gradus-bench prints for a step."""
     import torch
 
     torch.set_num_threads(len(os.sched_getaffinity(0)))
@@ -206,7 +207,7 @@ def measure_torch(name, precision, mode, device, rounds):
 
 
 def run(command):
-    """The first line of JSON that a process prints, or None with its last line on stderr."""
+    """The first line of JSON that a process prints; None, with its last line on stderr, if none."""
     done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           check=False)
     for line in done.stdout.splitlines():
@@ -218,7 +219,7 @@ def run(command):
 
 
 def measure(args, name, precision):
-    """{side: figures} of one model in one precision."""
+    """{side: figures} for one model in one precision."""
     ours = [str(args.bench), "step", "--model", name, "--dtype", PRECISIONS[precision],
             "--device", args.device, "--repeats", str(args.rounds), "--json"]
     theirs = [sys.executable, __file__, "--device", args.device, "--rounds", str(args.rounds)]

@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""What training would give on many hosts, on paper: the table of docs/scaling.md, by its formula.
+"""Estimates the speed of training on many hosts: the table and the formula of docs/scaling.md.
 
     bench/estimate_scaling.py [--tokens 16384] [--host-gbits 400] [--buckets 20]
 
-No figure here is measured on more than four GPUs.
+No figure is measured on more than four GPUs.
 """
 
 import argparse
 
-FLOPS = 0.42 * 790e12  # of one H200 in bfloat16: PyTorch's best step of 124 M parameters
-NVLINK = 2 * 3 / 4 * 500 * 2**20 / 2.29e-3  # bytes/s a GPU, of NCCL's all-reduce of 500 MiB on four
+FLOPS = 0.42 * 790e12  # one H200 in bfloat16: PyTorch's best step of 124 M parameters
+NVLINK = 2 * 3 / 4 * 500 * 2**20 / 2.29e-3  # bytes/s per GPU: NCCL's all-reduce of 500 MiB on four
 HOST_GPUS = 8
-OF_WIRE = 0.9  # what NCCL gets of a network card
-HOP_INSIDE, HOP_BETWEEN = 3e-6, 10e-6  # seconds from one rank to the next, guessed
+OF_WIRE = 0.9  # the share of a network card's bandwidth that NCCL reaches
+HOP_INSIDE, HOP_BETWEEN = 3e-6, 10e-6  # assumed seconds between neighbouring ranks
 MODELS = {"124 M": 124e6, "1 B": 1e9, "7 B": 7e9}
 
 
 def estimate(parameters, gpus, args):
-    """(seconds of computing, of reduce-scatter, of all-gather, not hidden)"""
+    """Seconds (of computing, of reduce-scatter, of all-gather, not hidden)."""
     compute = 6 * parameters * args.tokens / FLOPS
     hosts = gpus / HOST_GPUS
     wire = min(NVLINK, OF_WIRE * args.host_gbits * 1e9 / 8) if hosts > 1 else NVLINK
@@ -25,8 +25,8 @@ def estimate(parameters, gpus, args):
     share = (gpus - 1) / gpus
     reduce = 4 * parameters * share / wire + args.buckets * latency
     gather = 2 * parameters * share / wire + args.buckets * latency
-    last = reduce / args.buckets  # nothing is left to hide it behind
-    hidden = (1 - 1 / args.buckets) * compute * 2 / 3  # the backward
+    last = reduce / args.buckets  # no computation is left to overlap with
+    hidden = (1 - 1 / args.buckets) * compute * 2 / 3  # behind the backward
     return compute, reduce, gather, max(reduce - last - hidden, 0) + last + gather
 
 
