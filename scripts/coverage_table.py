@@ -15,7 +15,7 @@ from itertools import zip_longest
 
 
 def gcov_files(build):
-    """What gcov says of every object of the library, one dict per source or header in it."""
+    """gcov's output for every object of the library: one dict per source or header in it."""
     for notes in sorted(build.glob("CMakeFiles/gradus_objects*/**/*.gcno")):
         result = subprocess.run(
             ["gcov", "--json-format", "--stdout", "--branch-probabilities", str(notes)],
@@ -41,8 +41,8 @@ def share(reached, total):
 
 def main():
     root, build = (pathlib.Path(argument).resolve() for argument in sys.argv[1:3])
-    lines = collections.defaultdict(dict)  # file -> line -> how often it ran
-    branches = collections.defaultdict(dict)  # file -> line -> how often each branch was taken
+    lines = collections.defaultdict(dict)  # file -> line -> execution count
+    branches = collections.defaultdict(dict)  # file -> line -> count of each branch
     for file in gcov_files(build):
         path = (build / file["file"]).resolve()
         if not any(path.is_relative_to(root / room) for room in ("src", "kernels")):

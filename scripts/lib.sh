@@ -7,8 +7,7 @@ export CTEST_PARALLEL_LEVEL=${CTEST_PARALLEL_LEVEL:-$jobs}
 
 # ---- Help ---------------------------------------------------------------------------------------
 
-# help_for ARGUMENT...: where the first asks for help, prints the comment that the script begins
-# with.
+# help_for ARGUMENT...: if the first is -h or --help, prints the comment at the top of the script.
 help_for()
 {
     [[ ${1-} == -h || ${1-} == --help ]] || return 0
@@ -16,9 +15,9 @@ help_for()
     exit
 }
 
-# ---- What is needed -----------------------------------------------------------------------------
+# ---- Dependencies -------------------------------------------------------------------------------
 
-# Each probe asks whether the thing is there, wherever it came from.
+# Each probe tests whether a dependency is usable, however it was installed.
 compiles() # LIBRARIES... < source
 {
     local out status=0
@@ -60,7 +59,7 @@ probe_cmake()
 }
 probe_openblas()
 {
-    # The header may be in a folder of its own, which CMake finds.
+    # The header may be in a subfolder; CMake finds it.
     compiles -I/usr/include/openblas -I/usr/local/include/openblas -lopenblas <<'EOC'
 #include <cblas.h>
 int main(void) { openblas_set_num_threads(1); return 0; }
@@ -84,7 +83,7 @@ probe_gnuplot() { gnuplot -e 'set terminal pngcairo; set terminal svg'; } >/dev/
 probe_jq() { command -v jq >/dev/null; }
 probe_gcov() { command -v gcov >/dev/null; }
 
-# The packages of Debian and Ubuntu that provide it, and its description.
+# The Debian and Ubuntu packages that provide each dependency, and its description.
 packages_of()
 {
     case $1 in
@@ -165,7 +164,7 @@ need()
 
 # ---- Building -----------------------------------------------------------------------------------
 
-# configure FOLDER OPTION...: with Ninja where it is there, quietly unless it fails.
+# configure FOLDER OPTION...: with Ninja if it is installed; prints nothing unless it fails.
 configure()
 {
     local folder=$1 generator=() log
@@ -181,7 +180,7 @@ configure()
     }
 }
 
-# build FOLDER OPTION...: what it prints goes to stderr, so that a program's output stays alone.
+# build FOLDER OPTION...: prints to stderr, so that stdout has only the output of programs.
 build()
 {
     local folder=$1
