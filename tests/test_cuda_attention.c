@@ -1,5 +1,5 @@
-/* test_cuda_attention.c - attention on the GPU against the CPU in float64: heads as wide and as long
- * as in training, the ends of tiles, shared key heads, inputs that are views, dropout. */
+/* test_cuda_attention.c - attention on the GPU against the CPU in float64: sizes of training,
+ * partial tiles, shared key heads, inputs that are views, dropout. */
 #include "gpu.h"
 #include "op_test.h"
 
@@ -9,8 +9,8 @@ typedef struct sizes {
     double dropout;
 } sizes;
 
-/* How q, k and v reach the op: as [B, rows, heads, columns], as views of [B, heads, rows, columns],
- * as windows on wider rows (which begin at odd addresses), or of one tensor [B, rows, all heads,
+/* The layout of q, k and v: [B, rows, heads, columns], views of [B, heads, rows, columns], windows
+ * on wider rows (which begin at odd addresses), or views of one tensor [B, rows, all heads,
  * columns]. */
 enum { PLAIN, BY_HEADS, WINDOWS, TOGETHER, WAYS };
 
@@ -27,7 +27,7 @@ static void free_results(results r)
     for (int i = 0; i < RESULTS; i++) free(r.value[i]);
 }
 
-/* Numbers that `dtype` has, in a tensor of dtype `stored`. */
+/* Random numbers that are exact in `dtype`, in a tensor of dtype `stored`. */
 static gd_tensor *make(gd_context *ctx, gd_dtype stored, gd_dtype dtype, const int64_t *shape,
                        uint64_t seed)
 {
@@ -87,14 +87,14 @@ static results run(gd_context *ctx, gd_dtype stored, gd_dtype dtype, int way, co
     return r;
 }
 
-/* What is rounded: the inputs, and p and ds, so that errors are some halves of a unit. With float32
- * nothing is but sums, products (by 2^-21 at most) and exponentials. */
+/* The inputs, p and ds are rounded, so errors are a few half units. In float32 only sums, products
+ * (by 2^-21 at most) and exponentials are rounded. */
 typedef struct format {
     const char *name;
     gd_dtype dtype;
     bool tf32;
     double unit, in_norm,
-        at_most; /* the errors allowed, in units: in norm; of one, of the largest */
+        at_most; /* allowed errors, in units: of the norm; of an element, relative to the largest */
 } format;
 
 static const format formats[] = {
@@ -115,7 +115,7 @@ static void assert_close_to(const results *got, const results *want, const forma
         for (int64_t i = 0; i < want->count[k]; i++) {
             const double w = want->value[k][i], off = fabs(got->value[k][i] - w);
             largest = fmax(largest, fabs(w));
-            if (!(off <= most)) most = off; /* a NaN stays */
+            if (!(off <= most)) most = off; /* keeps a NaN */
             square += w * w, error += off * off;
         }
         ck_assert_msg(most <= format->at_most * format->unit * largest,
@@ -140,7 +140,7 @@ static const sizes all_sizes[] = {
     {1, 99, 99, 2, 2, 33, 7, true, 0},
     {1, 140, 140, 2, 1, 256, 256, true, 0},
     {1, 90, 90, 2, 2, 192, 136, true, 0},
-    {1, 40, 40, 2, 2, 264, 264, true, 0}, /* wider than tensor cores take */
+    {1, 40, 40, 2, 2, 264, 264, true, 0}, /* wider than the kernels for tensor cores support */
     {2, 150, 150, 4, 2, 64, 64, true, 0.3},
     {1, 60, 75, 2, 1, 32, 32, false, 0.2},
     {1, 140, 140, 2, 2, 128, 128, true, 0.5},
@@ -177,7 +177,7 @@ START_TEST(attention_is_that_of_the_cpu)
 }
 END_TEST
 
-/* float64 has no tensor cores here: the same words of the random stream all the same. */
+/* In float64 attention does not use tensor cores, but must use the same random numbers. */
 START_TEST(attention_in_float64_drops_what_the_cpu_drops)
 {
     const sizes z = {2, 75, 90, 4, 2, 20, 12, true, 0.4};
@@ -192,7 +192,8 @@ START_TEST(attention_in_float64_drops_what_the_cpu_drops)
 }
 END_TEST
 
-/* Scores far beyond what 16 bits resolve: the largest takes all the weight; nothing overflows. */
+/* Scores far beyond the resolution of 16 bits: the largest gets all the weight; nothing
+ * overflows. */
 START_TEST(attention_of_huge_scores)
 {
     const gd_dtype dtype = formats[_i].dtype;

@@ -24,7 +24,7 @@ static void tear_down(void)
 
 /* ---- Copies ------------------------------------------------------------------------------- */
 
-/* More than the staging buffers hold, and not a multiple of anything. */
+/* Larger than the staging buffers, and not a multiple of any block size. */
 START_TEST(what_goes_in_comes_out)
 {
     static const int64_t counts[] = {0, 1, 3, 1000003, 5000017};
@@ -43,7 +43,7 @@ START_TEST(what_goes_in_comes_out)
 }
 END_TEST
 
-/* Random bits as every dtype, converted to every dtype, packed and turned: the CPU's bits. */
+/* Random bits as every dtype, converted to every dtype, packed and transposed: same bits as CPU. */
 START_TEST(conversions_are_those_of_the_cpu)
 {
     enum { ROWS = 67, COLS = 129, N = ROWS * COLS };
@@ -70,7 +70,7 @@ START_TEST(conversions_are_those_of_the_cpu)
                 ck_assert_no_error(ctx[k]);
             }
             for (size_t i = 0, each = gd_dtype_size(dtype); i < bytes; i += each) {
-                /* NaN may carry other bits. */
+                /* A NaN may have other bits. */
                 double a = NAN, b = NAN;
                 if (dtype == GD_FLOAT64) memcpy(&a, got + i, 8), memcpy(&b, want + i, 8);
                 float c = NAN, d = NAN;
@@ -249,7 +249,7 @@ START_TEST(bad_indices_are_reported)
 }
 END_TEST
 
-/* Whole numbers are moved too: cut, turned, repeated, joined. */
+/* Ops that move data work on integers too: slice, transpose, expand, concatenate. */
 START_TEST(whole_numbers_are_moved)
 {
     const int32_t values[] = {1, -2, 3, 4, 5, 1 << 30};
@@ -266,7 +266,7 @@ START_TEST(whole_numbers_are_moved)
 }
 END_TEST
 
-/* memcheck reports the very failure that is asked for here, so it goes without. */
+/* memcheck would report the failure that this test causes, so the test is skipped there. */
 START_TEST(no_memory_is_an_error)
 {
     if (getenv("GRADUS_TEST_SHORT")) return;

@@ -1,5 +1,5 @@
-/* test_cuda_graph.c - steps that are captured and replayed on the GPU give the bits of steps that
- * are launched kernel by kernel, whatever happens in between, and the host waits for none. */
+/* test_cuda_graph.c - steps that are captured and replayed on the GPU give the same bits as steps
+ * launched kernel by kernel, whatever happens in between, and the host does not wait for them. */
 #include <math.h>
 #include <string.h>
 
@@ -9,8 +9,8 @@
 
 enum { BATCH = 3, CONTEXT = 16, VOCAB = 29, TOKENS = BATCH * CONTEXT, STEPS = 50 };
 
-/* A transformer that learns to foretell its own random tokens, with everything that moves from step
- * to step: dropout, the rate, clipping, accumulation, the loss scale. */
+/* A transformer that learns to predict its own random tokens, with everything that changes from
+ * step to step: dropout, the rate, clipping, accumulation, the loss scale. */
 typedef struct learner {
     model m;
     gd_optimizer *optimizer;
@@ -65,7 +65,7 @@ static learner *make(const kind *k, bool replay)
     l->optimizer = k->sgd ? gd_sgd_create(l->m.params, &(gd_sgd_options){.momentum = 0.9})
                           : gd_adamw_create(l->m.params, &(gd_adamw_options){.weight_decay = 0.1});
     gd_loss_scale scale = gd_loss_scale_begin(k->dtype);
-    if (scale.adapts) scale.factor = 1 << 24; /* too much: it must come down first */
+    if (scale.adapts) scale.factor = 1 << 24; /* too large, so that it must decrease first */
     gd_optimizer_set_loss_scale(l->optimizer, scale);
     const bool wide = k->dtype == GD_FLOAT64;
     l->weight = gd_tensor_create(ctx, wide ? GD_FLOAT64 : GD_FLOAT32, 0, NULL);
@@ -167,7 +167,7 @@ static bool same(double a, double b)
     return a == b || (isnan(a) && isnan(b));
 }
 
-/* Weights, the optimizer's state, reports, the loss scale, the place in the random stream. */
+/* Compares weights, the optimizer's state, reports, the loss scale, and the random state. */
 static void compare(learner *a, learner *b)
 {
     take(a, true);
@@ -201,15 +201,15 @@ static void compare(learner *a, learner *b)
 
 /* ---- Graph against no graph ---------------------------------------------------------------- */
 
-/* Fifty steps, one of them not finite, after which the steps asked for meanwhile are withheld. The
- * host may be as far ahead as there are slots, so it must look after each step: reports that a
- * ninth update finds unread are lost (gd_optimizer_report). */
+/* Fifty steps; one is not finite, and the steps queued after it are withheld. The host may be ahead
+ * by as many steps as there are slots, so it must take reports after each step: those that are
+ * unread at the ninth update are lost (gd_optimizer_report). */
 static void run(learner *l, int accumulate)
 {
     share s = {l, accumulate};
     for (int step = 0; step < STEPS; step++) {
         const bool bad = step == 20;
-        const int steps = bad ? 3 : 1; /* two more by a host that does not know it yet */
+        const int steps = bad ? 3 : 1; /* the host queues two more before it knows */
         for (int k = 0; k < steps; k++) {
             ask(&s, step + k, bad && k == 0 ? NAN : 1);
             take(l, false);
@@ -250,7 +250,7 @@ START_TEST(a_replayed_step_has_the_same_bits)
 }
 END_TEST
 
-/* ---- What comes between replays ------------------------------------------------------------ */
+/* ---- Other work between replays ------------------------------------------------------------ */
 
 static double validate(learner *l)
 {
@@ -266,8 +266,8 @@ static double validate(learner *l)
     return loss;
 }
 
-/* Validations, batches of other sizes, tensors made and freed, memory given back, numbers drawn by
- * others, steps by hand. */
+/* Validations, batches of other sizes, tensors created and freed, memory trimmed, the random state
+ * set, and a step without gd_graph_run. */
 static void run_with_breaks(learner *l, double *validation)
 {
     share s = {l, 1};
@@ -280,11 +280,11 @@ static void run_with_breaks(learner *l, double *validation)
         if (step == 12) gd_memory_trim(ctx);
         if (step == 17 || step == 18)
             gd_random_set(ctx, (gd_random_state){.seed = 8, .offset = 41});
-        if (step >= 20 && step < 28) { /* lasts, and must stay as it is */
+        if (step >= 20 && step < 28) { /* kept, and must not be overwritten */
             kept[step - 20] = gd_tensor_create(ctx, GD_FLOAT32, 1, &many);
             gd_tensor_fill(kept[step - 20], step);
         }
-        if (step == 31) { /* by hand */
+        if (step == 31) { /* without the graph */
             draw(l, step, 0);
             learn_last(&s);
             gd_step_end(ctx);
@@ -342,7 +342,7 @@ END_TEST
 
 /* ---- Indices out of range ------------------------------------------------------------------ */
 
-/* What a replayed kernel notes becomes the error, and the update is not made. */
+/* An error noted by a replayed kernel is reported, and the update is not made. */
 START_TEST(a_bad_index_in_a_replay_is_reported)
 {
     learner *l = make(&kinds[0], true), *before = make(&kinds[0], true);
@@ -413,7 +413,7 @@ START_TEST(fills_move_on)
 }
 END_TEST
 
-/* A function that fails while it is captured leaves a context that works. */
+/* The context still works after a function has failed during its capture. */
 static gd_status fail_the_second_time(void *user)
 {
     int *calls = user;

@@ -1,8 +1,8 @@
 /* test_cuda_huge.c - tensors of more than 2^31 elements on the GPU.
  *
- * What an op makes of the last rows of a huge tensor must be, bit for bit, what it makes of these
- * rows alone (matmul: nearly, since the library it calls cuts sums by the number of rows). Takes
- * some 40 GB of the GPU's memory, so it runs only with GRADUS_TEST_HUGE in the environment. */
+ * The results of an op for the last rows of a huge tensor must have the same bits as for these rows
+ * alone (matmul: nearly, since cuBLAS splits sums depending on the number of rows). Needs about 40
+ * GB of GPU memory, so it runs only with GRADUS_TEST_HUGE in the environment. */
 #include <math.h>
 
 #include "gpu.h"
@@ -53,7 +53,7 @@ static const row_op ops[] = {ROW(relu),       ROW(silu),    ROW(mul),         RO
 
 enum { OPS = sizeof ops / sizeof *ops, MOST = TAIL * COLS * 2 };
 
-/* The last TAIL rows of y (columns, if it is turned), as numbers. */
+/* The last TAIL rows of y (columns, if it is transposed), as numbers. */
 static int64_t read_tail(gd_tensor *y, double *value)
 {
     int axis = gd_tensor_dim(y, 0) == COLS && gd_tensor_ndim(y) == 2 ? 1 : 0;

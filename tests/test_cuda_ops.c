@@ -1,10 +1,10 @@
 /* test_cuda_ops.c - every case of every op on the GPU, forward and backward, against the CPU.
  *
- * float64 and float32 are held against the CPU in float64; 16-bit dtypes against the CPU in the
- * same dtype, which computes in float32 and rounds once. Each case runs three times: with inputs
- * that are packed, with inputs that are windows (so rows are apart and begin at odd addresses),
- * and with packed ones again, which must give the same bits. The backward runs twice over the
- * same tape: the first overwrites the gradients, the second adds to them. */
+ * float64 and float32 are compared with the CPU in float64; 16-bit dtypes with the CPU in the same
+ * dtype, which computes in float32 and rounds once. Each case runs three times: with packed inputs,
+ * with inputs that are windows (rows have gaps and begin at odd addresses), and with packed inputs
+ * again, which must give the same bits. The backward runs twice over the same tape: the first
+ * overwrites the gradients, the second adds to them. */
 #include <float.h>
 #include <math.h>
 #include <string.h>
@@ -17,7 +17,7 @@ enum { MOST_PARTS = 4 * GD_CASE_MAX_INPUTS, MOST_OUTPUTS = 8 };
 
 /* ---- One run ------------------------------------------------------------------------------ */
 
-/* A tensor that came out of a run. */
+/* A result of a run. */
 typedef struct part {
     char name[96];
     bool summed; /* the gradient after the second backward */
@@ -61,7 +61,7 @@ static int64_t case_count(const gd_case_input *in)
     return count;
 }
 
-/* The leaf of an input. As a window its rows have one element more in front and two behind. */
+/* The leaf of an input. As a window it has one more element before each row and two after it. */
 static gd_tensor *make_leaf(gd_context *ctx, const gd_case_input *in, gd_dtype dtype, bool window,
                             const double *value)
 {
@@ -101,7 +101,7 @@ static gd_tensor *make_cotangent(gd_context *ctx, const gd_tensor *y, uint64_t s
     return t;
 }
 
-/* False: the op says that this is not on a GPU yet. */
+/* False: the op reports that this is not supported on a GPU. */
 static bool run(const problem *p, gd_context *ctx, gd_dtype dtype, bool windows, outcome *out)
 {
     gd_tensor *leaf[GD_CASE_MAX_INPUTS] = {NULL}, *input[GD_CASE_MAX_INPUTS] = {NULL};
@@ -168,7 +168,7 @@ static double largest_of(const part *p)
     return largest;
 }
 
-/* The distance between neighbours of x in a 16-bit dtype. */
+/* The distance between adjacent numbers near x in a 16-bit dtype. */
 static double unit(double x, gd_dtype dtype)
 {
     int digits = dtype == GD_BFLOAT16 ? 8 : 11, lowest = dtype == GD_BFLOAT16 ? -126 : -14;
@@ -177,14 +177,15 @@ static double unit(double x, gd_dtype dtype)
     return ldexp(1, exponent - digits + 1);
 }
 
-/* What an element may be off by. `largest` is of its tensor. 16-bit results are rounded once, but
+/* The allowed error of an element. `largest` is that of its tensor. 16-bit results are rounded
+ * once, except
  *
- * - where linear has a bias: there the library may round the product, and then the sum with a bias
- *   of up to 4; what it loses are units of the product;
- * - in attention, which rounds p and ds before their products, as tensor cores want it. That is
- *   half a unit of each term of a sum, so y is off by a unit of the largest. And delta = dy . y,
- *   with such a y, stands in ds = p (dp - delta) against what may be several times smaller;
- * - in linear_cross_entropy, which stores the logits, and their gradient in the same place, in the
+ * - in linear with a bias: the library may round the product, and then the sum with a bias of up to
+ *   4; the error is some units of the product;
+ * - in attention, which rounds p and ds before their products, as tensor cores require. That is
+ *   half a unit of each term of a sum, so y is off by a unit of the largest. And delta = dy . y is
+ *   computed from this y; in ds = p (dp - delta) the difference may be several times smaller than delta;
+ * - in linear_cross_entropy, which stores the logits, and their gradient in the same memory, in the
  *   dtype of the inputs. */
 static double tolerance(const gd_op *op, double want, double largest, const part *p, gd_dtype dtype)
 {
@@ -243,7 +244,7 @@ static void same_bits(const problem *p, gd_dtype dtype, const outcome *a, const 
 
 /* ---- All cases ---------------------------------------------------------------------------- */
 
-/* The inputs' values, rounded to dtype: both sides see the same numbers. */
+/* The inputs' values, rounded to dtype, so that both sides get the same numbers. */
 static void make_inputs(problem *p, gd_context *cpu, gd_dtype dtype)
 {
     for (int i = 0; i < p->c->inputs; i++) {
@@ -271,7 +272,7 @@ static void check_case(gd_context *gpu, gd_context *cpu, const gd_op *op, const 
     gd_dtype reference = dtype == GD_FLOAT32 ? GD_FLOAT64 : dtype;
     outcome want, got, again;
     make_inputs(&p, cpu, dtype);
-    /* Both draw the same random numbers, again and again. */
+    /* Both sides draw the same random numbers in each run. */
     gd_random_state state = {.seed = 5};
     for (int windows = 0; windows < 2; windows++) {
         gd_random_set(cpu, state);
@@ -295,7 +296,7 @@ static void check_case(gd_context *gpu, gd_context *cpu, const gd_op *op, const 
     for (int i = 0; i < c->inputs; i++) free(p.input[i]);
 }
 
-/* An op that is on the CPU alone says so. */
+/* An op without a GPU kernel reports that. */
 static void check_refusal(gd_context *gpu, const gd_op *op)
 {
     gd_tensor *x = gd_tensor_create(gpu, GD_FLOAT32, GD_SHAPE(1)), *input[GD_CASE_MAX_INPUTS];
@@ -306,8 +307,8 @@ static void check_refusal(gd_context *gpu, const gd_op *op)
     printf("%s: skipped, it is not on a GPU yet\n", op->name);
 }
 
-/* GRADUS_TEST_OP in the environment names one op to look at alone; GRADUS_TEST_SHORT leaves out the
- * run for equal bits and half of the dtypes, for slow tools. */
+/* GRADUS_TEST_OP in the environment names a single op to test; GRADUS_TEST_SHORT leaves out the run
+ * for equal bits and half of the dtypes, for slow tools. */
 static tally check_all(gd_dtype dtype)
 {
     tally t = {0};

@@ -1,5 +1,5 @@
-/* test_cuda_optim16.c - parameters in 16 bits on the GPU, against the CPU: their float32 gradients
- * from every op, and their masters. */
+/* test_cuda_optim16.c - 16-bit parameters on the GPU, against the CPU: their float32 gradients from
+ * every op, and their masters. */
 #include <math.h>
 #include <string.h>
 
@@ -43,7 +43,7 @@ static gd_tensor *make(gd_context *ctx, gd_dtype dtype, int64_t rows, int64_t co
     return t;
 }
 
-/* The gradients of a group after `turns` backwards of one forward each; a cotangent of few bits. */
+/* The gradients after `turns` forwards and backwards, for a cotangent with few bits. */
 static void find_gradients(gd_device device, gd_dtype dtype, int use, int turns, gradients *out)
 {
     gd_context *ctx = open_context(device);
@@ -77,8 +77,8 @@ static void find_gradients(gd_device device, gd_dtype dtype, int use, int turns,
     gd_context_free(ctx);
 }
 
-/* Sums of the same 16-bit numbers are the same but for their order; what passes through 16 bits on
- * its way may be rounded to the other side. */
+/* Sums of the same 16-bit numbers differ only by their order; intermediate results in 16 bits may
+ * therefore be rounded differently. */
 START_TEST(every_op_gives_float32_gradients)
 {
     const gd_dtype dtype = dtypes[_i % 2];
@@ -110,8 +110,8 @@ END_TEST
 
 enum { ELEMENTS = 100003, SMALL = 5, STEPS = 5 };
 
-/* Leaves the masters of "w" in master, and w as it is then in rounded. "w" is written in between,
- * and has a frozen neighbour. */
+/* Trains "w", and returns its masters in `master` and its values in `rounded`. "w" is written
+ * during training, and the parameter before it is frozen. */
 static void follow(gd_device device, gd_dtype dtype, int kind, double *master, double *rounded)
 {
     static double values[ELEMENTS];
@@ -150,7 +150,7 @@ static void follow(gd_device device, gd_dtype dtype, int kind, double *master, d
     gd_context_free(ctx);
 }
 
-/* The parameters are the masters rounded, exactly; the masters are the CPU's but for rounding. */
+/* The parameters are exactly the rounded masters; the masters equal the CPU's up to rounding. */
 START_TEST(masters_follow_those_of_the_cpu)
 {
     static double cpu[2][ELEMENTS], gpu[2][ELEMENTS];

@@ -1,5 +1,6 @@
-/* test_cuda_ranks.c - gradus-train on two GPUs, over NCCL: the run of one GPU, the same bits twice,
- * saved for any number, and ended when a rank dies. Skipped where there are not two GPUs and NCCL. */
+/* test_cuda_ranks.c - gradus-train on two GPUs, over NCCL: the same run as on one GPU, the same
+ * bits twice, checkpoints for any number of GPUs, and a rank that dies. Skipped without two GPUs
+ * and NCCL. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "check_main.h"
 #include "runs.h"

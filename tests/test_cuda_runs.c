@@ -1,5 +1,5 @@
-/* test_cuda_runs.c - gradus-train on a GPU: by graphs, without them, and resumed in the middle, the
- * same bits. */
+/* test_cuda_runs.c - gradus-train on a GPU gives the same bits with graphs, without them, and when
+ * resumed. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "gpu.h"
 #include "runs.h"
@@ -50,8 +50,8 @@ START_TEST(a_resumed_run_has_the_same_bits)
 }
 END_TEST
 
-/* The step and its op are named though the host was some steps ahead, and the weights are those
- * before it. */
+/* The message names the step and the op although the host was some steps ahead; the weights are
+ * those before the step. */
 START_TEST(a_step_that_is_not_finite_is_named)
 {
     /* In float16 a product overflows. In float32 the GPU's sum of squares does (see the top of

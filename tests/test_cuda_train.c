@@ -1,4 +1,4 @@
-/* test_cuda_train.c - a transformer trained on the GPU goes where it goes on the CPU. */
+/* test_cuda_train.c - training a transformer on the GPU gives the same losses as on the CPU. */
 #include <math.h>
 
 #include "gpu.h"
@@ -11,7 +11,7 @@ static const model_config config = {
 
 static const int64_t shape[2] = {BATCH, CONTEXT};
 
-/* A text with something to learn: each token follows from the one before it, most of the time. */
+/* A text with something to learn: most tokens are determined by the token before them. */
 static void make_text(int32_t *text, int64_t count)
 {
     uint32_t state = 7;
@@ -92,7 +92,7 @@ START_TEST(losses_agree_over_100_steps)
     ck_assert_double_lt(last, first - 0.5);
     ck_assert_uint_eq(gd_memory(gpu.m.ctx).system_calls, warm);
 
-    /* Now with the very same weights. */
+    /* Now with exactly the same weights. */
     for (int i = 0; i < gd_params_count(cpu.m.params); i++) {
         gd_tensor *from = gd_params_at(cpu.m.params, i), *to = gd_params_at(gpu.m.params, i);
         size_t bytes = (size_t)gd_tensor_count(from) * sizeof(float);
@@ -107,8 +107,8 @@ START_TEST(losses_agree_over_100_steps)
 }
 END_TEST
 
-/* Both round every activation to 16 bits, at the same places; what differs before that by the order
- * of a sum may be rounded to the other side, and the next layer goes on from there. */
+/* Both round every activation to 16 bits at the same places; sums in a different order may round
+ * differently, and the difference propagates to later layers. */
 START_TEST(losses_agree_in_16_bits)
 {
     enum { FEW = 20 };
@@ -133,8 +133,8 @@ START_TEST(losses_agree_in_16_bits)
 }
 END_TEST
 
-/* Nothing large is converted behind the scenes: bfloat16 has half the activations of float32, and
- * the scratch of single calls stays far below one float32 copy of the logits, 64 MiB. */
+/* No large tensor is converted internally: bfloat16 needs half the activations of float32, and the
+ * scratch memory of each call is far below a float32 copy of the logits, 64 MiB. */
 START_TEST(nothing_large_is_copied_in_16_bits)
 {
     static const model_config wide = {

@@ -1,20 +1,20 @@
-/* test_group.c - several processes: collectives against sums taken here, and shared parameters
- * against one process that does all the batches. */
+/* test_group.c - several processes: collectives against sums computed here, and shared parameters
+ * against one process that computes all batches. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <math.h>
 #include <stdlib.h>
 
 #include "ranks.h"
 
-/* ---- Collectives ------------------------------------------------------------------------------- */
+/* ---- Collectives ---------------------------------------------------------------------------- */
 
 /* No size is a multiple of the ranks or of 16; the largest takes several chunks. */
 static const int64_t sizes[] = {1, 15, 17, 64, 999, 300007};
 static const gd_dtype kinds[] = {GD_FLOAT32, GD_FLOAT64};
-static int64_t n; /* the ranks inherit what is chosen here */
+static int64_t n; /* set before fork, so all ranks have it */
 static gd_dtype dtype;
 
-/* What rank r has at element i: sums of it are exact. */
+/* Element i of rank r. Sums over the ranks are exact. */
 static double element(int rank, int64_t i)
 {
     return (double)((i * 7 + rank * 13) % 1001) + 0.25 * rank;
@@ -37,7 +37,7 @@ static gd_tensor *make(gd_context *ctx, int rank)
     return t;
 }
 
-/* Elements [begin, end) of t are near what `wanted` says; notes how many are not. */
+/* Compares elements [begin, end) of t with `wanted`; notes how many differ. */
 static void compare(gd_tensor *t, int64_t begin, int64_t end, int ranks,
                     double (*wanted)(int ranks, int64_t i), outcome *mine)
 {
@@ -113,7 +113,7 @@ START_TEST(collectives_do_what_they_say)
 }
 END_TEST
 
-/* The tail of a sum in float32 tells in which order it was taken. */
+/* The rounding error of a sum in float32 depends on the order of its terms. */
 static void sum_in_order(gd_context *ctx, gd_group *group, int rank, outcome *mine)
 {
     static const float values[] = {1, 16777216, -16777216, 0.25F};
@@ -137,10 +137,10 @@ START_TEST(sums_are_taken_in_the_order_of_ranks)
 }
 END_TEST
 
-/* ---- Shared parameters --------------------------------------------------------------------------- */
+/* ---- Shared parameters ---------------------------------------------------------------------- */
 
-/* A net whose parameters have odd sizes, without and with decay, one of them read twice, one that must
- * not be trained and one that no gradient reaches. */
+/* A net whose parameters have odd sizes, with and without decay; one is used twice, one is frozen,
+ * and one gets no gradient. */
 enum { ROWS = 3, IN = 7, HIDDEN = 37, STEPS = 6 };
 
 typedef struct net {
@@ -159,7 +159,7 @@ static net make_net(gd_context *ctx, gd_group *group)
     m.w3 = gd_params_add(m.params, "w3", GD_SHAPE(1, HIDDEN), GD_DECAY);
     gd_params_finish(m.params);
     for (int i = 0; i < gd_params_count(m.params); i++) {
-        /* Only what rank 0 draws may count. */
+        /* Only the values of rank 0 may be used. */
         gd_random_normal(gd_params_at(m.params, i), 0.1 * gd_group_rank(group), 0.3);
     }
     gd_tensor_set_requires_grad(m.frozen, false);
@@ -194,17 +194,17 @@ static void note_values(const net *m, outcome *mine)
     }
 }
 
-static int batches; /* of a step, on all ranks together */
+static int batches; /* of a step, over all ranks */
 static bool by_hand, early;
 static double max_norm;
 
-/* One step of this rank: of the batches of the step every ranks-th. */
+/* One step of this rank, with every ranks-th batch of the step. */
 static void step(const net *m, gd_optimizer *adamw, int64_t s, gd_group *group, outcome *mine)
 {
     const int ranks = gd_group_ranks(group);
     gd_context *ctx = gd_tensor_context(m->x);
     double loss = 0, norm = 0;
-    /* From here on the gradient of an earlier step lies there, which must not count. */
+    /* From here on w3's memory has the gradient of an earlier step, which must not be used. */
     if (s == STEPS / 2) gd_tensor_set_requires_grad(m->w3, false);
     for (int b = gd_group_rank(group); b < batches; b += ranks) {
         draw(m, s * batches + b);
@@ -244,7 +244,7 @@ static void learn(gd_context *ctx, gd_group *group, int rank, outcome *mine)
     gd_params_free(m.params);
 }
 
-/* The outcome of a run, kept aside. */
+/* Runs and returns a copy of the outcome. */
 static outcome *run_and_keep(int ranks)
 {
     outcome *kept = malloc(sizeof *kept);
@@ -288,7 +288,7 @@ START_TEST(ranks_follow_one_that_does_all_batches)
         ck_assert_int_eq(several->count, alone->count);
         for (int64_t i = 0; i < alone->count; i++) {
             const double gap = fabs(several->number[i] - alone->number[i]);
-            /* A share of 3/4 is rounded where one of 1/4 is not. */
+            /* With 3 ranks a batch's weight is 3/4, which rounds; a power of two does not. */
             const double tolerance = (ranks == 3 ? 5 : 1) * c->tolerance;
             ck_assert_msg(gap <= tolerance * (1 + fabs(alone->number[i])),
                           "%d ranks, number %lld: %.17g and alone %.17g", ranks, (long long)i,
@@ -303,7 +303,7 @@ START_TEST(ranks_follow_one_that_does_all_batches)
 }
 END_TEST
 
-/* The slices of all ranks make up the block, once, and their states are those of one process. */
+/* The slices of all ranks cover the block exactly once, with the same states as one process has. */
 static void learn_and_note_state(gd_context *ctx, gd_group *group, int rank, outcome *mine)
 {
     (void)rank;
@@ -328,7 +328,7 @@ static void learn_and_note_state(gd_context *ctx, gd_group *group, int rank, out
     gd_params_free(m.params);
 }
 
-/* Spreads what a rank noted over the block; counts in `seen` how often. */
+/* Copies the slices that a rank noted to the block; `seen` counts the writes of each element. */
 static int64_t spread(const outcome *o, double *block, int *seen)
 {
     int64_t i = 0, owned = 0;
@@ -368,14 +368,14 @@ START_TEST(each_rank_keeps_its_part_of_the_state)
         ck_assert_int_eq(seen[k], 1);
         ck_assert_double_eq_tol(several[k], alone[k], 1e-14);
     }
-    /* 1/N, but for less than 16 N elements of each of five buckets */
+    /* 1/N, plus fewer than 16 N elements for each of five buckets */
     ck_assert_int_le(most, block / ranks + 5 * 16 * ranks);
 }
 END_TEST
 
-/* ---- Misuse ---------------------------------------------------------------------------------------- */
+/* ---- Misuse --------------------------------------------------------------------------------- */
 
-/* The second backward adds to means, of which this rank has its slices alone. */
+/* The second backward would add to means, of which this rank has only its slices. */
 static void go_on(gd_context *ctx, gd_group *group, int rank, outcome *mine)
 {
     (void)rank, (void)mine;
@@ -437,7 +437,7 @@ START_TEST(sharing_comes_before_the_optimizer)
 }
 END_TEST
 
-/* A group of one, and none at all. */
+/* A group of one, and a NULL group. */
 START_TEST(alone_everything_stays_as_it_is)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 1});

@@ -1,5 +1,5 @@
-/* test_group_faults.c - a rank that dies, is silent, fails, never comes, or does something else: every
- * other ends in time, with a sentence that names it and the call. */
+/* test_group_faults.c - a rank that dies, is silent, fails, never connects, or makes other calls:
+ * all other ranks end in time, with a message that names the rank and the call. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <stdlib.h>
 
@@ -7,11 +7,11 @@
 
 enum { CULPRIT = 2, RANKS = 4, BEFORE = 3 };
 
-static int what; /* the ranks inherit what is chosen here */
+static int what; /* set before fork, so all ranks have it */
 static int call;
 static int64_t n;
 
-/* One of the calls of a run; all do it over and over. */
+/* The call under test, which all ranks repeat. */
 static void work(gd_group *group, gd_tensor *t)
 {
     int own = 1, all[RANKS];
@@ -52,7 +52,7 @@ static void run_into_it(gd_context *ctx, gd_group *group, int rank, outcome *min
         return;
     }
     work(group, t);
-    /* A broadcast does not wait for those who only take. */
+    /* In a broadcast no rank waits for the receivers, so add calls in which all wait. */
     for (int i = 0; i < 3 && !gd_error(ctx); i++) gd_group_all_reduce(group, t, false);
 }
 
@@ -65,7 +65,7 @@ START_TEST(all_others_end_and_name_it)
     call = _i / 4;
     n = 100003;
     ranks_timeout = what == IS_SILENT ? 1 : 10;
-    if (what == IS_SILENT && call % 2) return; /* three calls are enough to wait for */
+    if (what == IS_SILENT && call % 2) return; /* silence is slow to test: three calls */
     ranks_run(RANKS, run_into_it);
     for (int r = 0; r < RANKS; r++) {
         if (r == CULPRIT) continue;
@@ -77,7 +77,7 @@ START_TEST(all_others_end_and_name_it)
 }
 END_TEST
 
-/* Rank 0 is the one through which the others hear of everything. */
+/* Failures are reported through rank 0, so its own failure is a special case. */
 static void rank_0_dies(gd_context *ctx, gd_group *group, int rank, outcome *mine)
 {
     (void)mine;
@@ -99,7 +99,7 @@ START_TEST(the_end_of_rank_0_is_named_too)
 }
 END_TEST
 
-/* ---- Other calls ---------------------------------------------------------------------------------- */
+/* ---- Other calls ---------------------------------------------------------------------------- */
 
 static void differ(gd_context *ctx, gd_group *group, int rank, outcome *mine)
 {
@@ -116,7 +116,7 @@ static void differ(gd_context *ctx, gd_group *group, int rank, outcome *mine)
     } else {
         gd_group_gather(group, own, rank == CULPRIT ? sizeof own : sizeof *own, all);
     }
-    ranks_sleep(0.05); /* nobody is gone before the others have looked */
+    ranks_sleep(0.05); /* no rank leaves before the others have compared */
 }
 
 START_TEST(ranks_that_do_different_things_find_out)
@@ -133,19 +133,19 @@ START_TEST(ranks_that_do_different_things_find_out)
 }
 END_TEST
 
-/* ---- Meeting -------------------------------------------------------------------------------------- */
+/* ---- Meeting -------------------------------------------------------------------------------- */
 
 static void nothing(gd_context *ctx, gd_group *group, int rank, outcome *mine)
 {
     (void)ctx, (void)group, (void)rank, (void)mine;
 }
 
-/* Three ranks, of which one is told something else. */
+/* Starts ranks, one of which gets other options. */
 static void meet(int rank_2, int ranks_2)
 {
     pid_t child[3];
     gd_group_options o = {.ranks = 4, .timeout = ranks_timeout};
-    ranks_run(1, nothing); /* makes the outcomes */
+    ranks_run(1, nothing); /* allocates the outcomes */
     memset(outcomes, 0, RANKS_MOST * sizeof *outcomes);
     o.listener = ranks_listen(&o.port);
     for (int i = 0; i < 3; i++) {
@@ -194,7 +194,7 @@ START_TEST(rank_0_that_is_not_there_is_named)
 }
 END_TEST
 
-/* A stranger that connects and says something else, or nothing, does not disturb. */
+/* A connection from another program that sends other data, or nothing, does no harm. */
 static int stranger_port;
 
 static void be_there(gd_context *ctx, gd_group *group, int rank, outcome *mine)
@@ -213,7 +213,7 @@ START_TEST(strangers_are_sent_away)
     o.listener = ranks_listen(&o.port);
     stranger_port = o.port;
     a.sin_port = htons((uint16_t)stranger_port);
-    int wire = socket(AF_INET, SOCK_STREAM, 0); /* before all others */
+    int wire = socket(AF_INET, SOCK_STREAM, 0); /* before any rank */
     ck_assert_int_eq(connect(wire, (struct sockaddr *)&a, sizeof a), 0);
     ck_assert_int_gt(send(wire, request, sizeof request, 0), 0);
     pid_t child[2];
@@ -236,7 +236,7 @@ START_TEST(strangers_are_sent_away)
 }
 END_TEST
 
-/* ---- The environment ------------------------------------------------------------------------------- */
+/* ---- The environment ------------------------------------------------------------------------ */
 
 static const char *const known[] = {"RANK",
                                     "WORLD_SIZE",
@@ -271,7 +271,7 @@ static const environment environments[] = {
     {"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 OMPI_COMM_WORLD_LOCAL_RANK=0 MASTER_ADDR=m", 1,
      2, 0, "m", 0, ""},
     {"PMI_RANK=1 PMI_SIZE=2 MPI_LOCALRANKID=1", 1, 2, 1, "", 0, ""},
-    /* A program in a batch script is alone, however many tasks it may start. */
+    /* A program in a batch script is a single process, whatever SLURM_NTASKS is. */
     {"SLURM_PROCID=0 SLURM_NTASKS=16 SLURM_JOB_ID=5", 0, 1, 0, "", 0, ""},
     {"SLURM_PROCID=9 SLURM_STEP_NUM_TASKS=16 SLURM_LOCALID=1 SLURM_STEP_NODELIST=gpu[07-08,11] "
      "SLURM_JOB_ID=123456",

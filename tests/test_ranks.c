@@ -1,5 +1,6 @@
-/* test_ranks.c - gradus-train as several processes: the same run as one, whatever the number; saved
- * whole and read on any number; what happens when a rank dies, hangs, or is told something else. */
+/* test_ranks.c - gradus-train as several processes: the same run as with one, for any number;
+ * checkpoints that any number of processes can read; a rank that dies, hangs, or has other
+ * options. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include <arpa/inet.h>
 #include <math.h>
@@ -9,7 +10,7 @@
 #include "check_main.h"
 #include "runs.h"
 
-/* ---- Losses -------------------------------------------------------------------------------------- */
+/* ---- Losses --------------------------------------------------------------------------------- */
 
 enum { STEPS_MOST = 64 };
 
@@ -54,9 +55,9 @@ static void assert_same_files(const char *a, const char *b)
     ck_assert_msg(system(command) == 0, "%s", command);
 }
 
-/* ---- The same run -------------------------------------------------------------------------------- */
+/* ---- The same run --------------------------------------------------------------------------- */
 
-/* Dropout's masks, the batches and validations are those of one process. */
+/* Dropout's masks, the batches and validations are the same as with one process. */
 START_TEST(any_number_of_processes_makes_the_same_run)
 {
     static const char *const dtypes[] = {"", " --dtype f64", " --dtype bf16"};
@@ -85,7 +86,7 @@ START_TEST(any_number_of_processes_makes_the_same_run)
 }
 END_TEST
 
-/* From 3 processes to 1, to 4, to 2. */
+/* Continues with 3 processes, then 1, 4 and 2. */
 START_TEST(a_run_goes_on_with_another_number)
 {
     static const char *const run =
@@ -108,7 +109,7 @@ START_TEST(a_run_goes_on_with_another_number)
 }
 END_TEST
 
-/* Masters of 16-bit weights, too, are read in slices. */
+/* Masters of 16-bit weights are read in slices too. */
 START_TEST(sixteen_bits_go_on_with_another_number)
 {
     train_well("--data text %s --dtype bf16 --log-every 1 --schedule constant --accumulate 2 "
@@ -132,7 +133,7 @@ START_TEST(each_process_has_a_batch_by_default)
 }
 END_TEST
 
-/* ---- Ranks that others start ----------------------------------------------------------------------- */
+/* ---- Ranks that others start ---------------------------------------------------------------- */
 
 enum { RANKS = 3 };
 
@@ -152,7 +153,7 @@ static int free_port(void)
     return ntohs(a.sin_port);
 }
 
-/* As torchrun would; rank r writes to the files out.r and err.r. */
+/* Starts a rank as torchrun does; rank r writes to the files out.r and err.r. */
 static void begin_rank(ranks *all, int rank, const char *arguments)
 {
     char line[1024], command[2048];
@@ -182,7 +183,7 @@ static int end_of(ranks *all, int rank)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-/* What a rank wrote: "out.1". */
+/* The text of a rank's file, such as "out.1". */
 static const char *text_of(const char *name)
 {
     static char text[1 << 16];
@@ -202,14 +203,14 @@ static const char long_run[] =
 static void resumes_well(void)
 {
     train_well("--resume auto --out a --steps 41 --processes 2 --timeout 20");
-    ck_assert_ptr_eq(strstr(output, " is skipped: "), NULL); /* the newest is whole */
+    ck_assert_ptr_eq(strstr(output, " is skipped: "), NULL); /* the newest checkpoint is complete */
 }
 
 START_TEST(the_end_of_a_rank_ends_all)
 {
     const int number = _i < RANKS ? SIGKILL : SIGSTOP, culprit = _i % RANKS;
     char words[64];
-    if (number == SIGSTOP && culprit == 1) return; /* two that wait are enough */
+    if (number == SIGSTOP && culprit == 1) return; /* silence is slow to test: two ranks */
     ranks all = begin_ranks(long_run);
     wait_for("a/step-00000040");
     kill(all.pid[culprit], number);
@@ -249,7 +250,7 @@ START_TEST(a_signal_to_any_rank_saves_once)
     shell(
         "cd '%s' && test $(grep -c '^saved' out.0) -ge 2 && test $(ls -d a/step-* | wc -l) -le 3%s",
         folder, "");
-    /* The last of them is where it stopped. */
+    /* The newest checkpoint is that of the last step. */
     train_well("--resume auto --out a --steps 1 --timeout 20");
     program_said(output, " of 1 steps; a larger --steps N continues it");
 }
@@ -286,7 +287,7 @@ START_TEST(another_configuration_is_named)
 }
 END_TEST
 
-/* ---- Ranks that it starts --------------------------------------------------------------------------- */
+/* ---- Ranks that gradus-train starts --------------------------------------------------------- */
 
 START_TEST(the_starter_passes_signals_on)
 {
@@ -304,7 +305,7 @@ START_TEST(the_starter_passes_signals_on)
 }
 END_TEST
 
-/* What it started saves and leaves, although nobody waits for it. */
+/* The ranks save and exit although their parent was killed. */
 START_TEST(nobody_outlives_the_starter)
 {
 #ifdef __linux__
@@ -321,7 +322,7 @@ START_TEST(nobody_outlives_the_starter)
     program_said(text_of("log"), "stopped by a signal");
     shell(
         "cd '%s' && for i in $(seq 200); do flock -n a true && exit 0; sleep 0.05; done; exit 1%s",
-        folder, ""); /* the lock of the run is free: rank 0 is gone */
+        folder, ""); /* the lock of the run is free: rank 0 has ended */
 #endif
 }
 END_TEST
