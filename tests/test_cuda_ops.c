@@ -184,7 +184,8 @@ static double unit(double x, gd_dtype dtype)
  *   4; the error is some units of the product;
  * - in attention, which rounds p and ds before their products, as tensor cores require. That is
  *   half a unit of each term of a sum, so y is off by a unit of the largest. And delta = dy . y is
- *   computed from this y; in ds = p (dp - delta) the difference may be several times smaller than delta;
+ *   computed from this y; in ds = p (dp - delta) the difference may be several times smaller than
+ *   delta;
  * - in linear_cross_entropy, which stores the logits, and their gradient in the same memory, in the
  *   dtype of the inputs. */
 static double tolerance(const gd_op *op, double want, double largest, const part *p, gd_dtype dtype)
