@@ -9,8 +9,8 @@
 
 // Negates the dropped ones among a warp's weights, 8 NS columns of 16 M rows laid out as in
 // mma.cuh. BY_KEY: rows are keys and columns are queries. `row` and `column`, where they begin, are
-// multiples of 16. The dropped ones are first gathered as bits, 4 n + i for [m][n][i], so that only
-// the short loop at the end has to index registers.
+// multiples of 16. The dropped ones are first gathered as bits, 4 n + i for [m][n][i], in a short
+// loop that need not be unrolled.
 template <bool BY_KEY, int M, int NS>
 __device__ inline void attention_draw(float (&weight)[M][NS][4], const attention_dropout &dropout,
                                       int64_t head, int row, int column)
