@@ -94,7 +94,7 @@ __device__ inline attention_task attention_task_at(const attention_tasks &tasks,
     return task;
 }
 
-// At least one chunk: the columns are not all there is to compute.
+// At least one chunk, since the columns are not all that is computed.
 static inline attention_tasks attention_tasks_of(int64_t B, int64_t heads, int64_t rows, int side,
                                                  int64_t columns = 1, int width = 1)
 {

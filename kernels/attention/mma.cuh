@@ -97,7 +97,7 @@ __device__ inline uint32_t round_to_tf32(float x)
     return rounded;
 }
 
-// A fragment of registers as they lie in memory.
+// Converts registers as loaded to a fragment: rounded to TF32, and split in two, where F needs it.
 template <class F, int N>
 __device__ inline fragment<F, N> fragment_of(const uint32_t (&x)[N])
 {

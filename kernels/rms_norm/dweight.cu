@@ -1,5 +1,5 @@
 // dweight.cu - adds the P partial rows of dw (or db) to dw: in a fixed order, added to the previous
-// value if asked, rounded once to the dtype of dw.
+// value if requested, rounded once to the dtype of dw.
 //
 // The partials were written just before and are in L2, so latency dominates; it is paid only once
 // if all loads of a thread are in flight together. A block has `lanes` threads side by side, V
