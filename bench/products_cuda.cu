@@ -1,5 +1,5 @@
-// products_cuda.cu - the matrix products of a training step by every algorithm that cuBLASLt
-// offers for them, under the conditions of kernels/matmul/gemm.cu: is its first choice the best?
+// products_cuda.cu - the matrix products of a training step by every algorithm that cuBLASLt offers
+// for them, under the conditions of kernels/matmul/gemm.cu: is its first choice the best?
 #include <cublasLt.h>
 
 #include <string>
@@ -13,8 +13,8 @@ namespace
 constexpr size_t workspace_most = (size_t)32 << 20; // as in gemm.cu
 constexpr int candidates_most = 32;
 
-// c [rows, columns] = a b with sums over `depth`, and which of them lies transposed: memory is
-// row-major, and cuBLASLt is asked for c^T = b^T a^T.
+// c [rows, columns] = a b with sums over `depth`, and which operands are transposed: memory is
+// row-major, so cuBLASLt computes c^T = b^T a^T.
 struct product {
     const char *name;
     int64_t rows, columns, depth;

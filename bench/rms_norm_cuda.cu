@@ -1,15 +1,15 @@
 // rms_norm_cuda.cu - gradus-bench rms_norm and add_rms_norm --device cuda: the kernels of
-// gradus/kernels.h at the sizes that models have, and at those that are hard.
+// gradus/kernels.h at the sizes of models, and at difficult sizes.
 //
 // For each shape: first a check of all results against a float64 reference on the CPU, then the
-// times of the forward and of the backward (finished dw included), and the share that they reach of
-// the ceiling: what the best of several plain kernels takes to move the same traffic, measured at
-// the same size a moment before. That is x in, y out, and dy and x in, dx out; with a residual x
-// and residual in, sum and y out, and dy, sum and dsum in, dx out. Mixed precision has float32 x
-// and dx beside 16-bit y and dy; with a residual that is float32, x is of 16 bits as well, and its
-// gradient is written besides. The last columns are the error of dw over all rows against float64
-// on the GPU, as a share of the usual float32 tolerance, 5e-6 sqrt(M) max|dy xhat|, and which way
-// misses its target.
+// times of the forward and of the backward (finished dw included), and their share of the ceiling:
+// the throughput of the best of several plain kernels with the same traffic, measured at the same
+// size just before. The traffic is x in, y out; dy and x in, dx out; with a residual x and residual
+// in, sum and y out; dy, sum and dsum in, dx out. Mixed precision has float32 x and dx and 16-bit y
+// and dy; with a residual, the residual is float32 and x is 16-bit as well, and its gradient is
+// also written. The last columns are the error of dw over all rows against float64 on the GPU, in
+// units of the usual float32 tolerance, 5e-6 sqrt(M) max|dy xhat|, and which direction misses its
+// target.
 #include <chrono>
 #include <string>
 
@@ -25,7 +25,7 @@ static __device__ double number_of(const char *p, int size, size_t i)
     return __uint_as_float((uint32_t)((const uint16_t *)p)[i] << 16);
 }
 
-// A block a row.
+// One block per row.
 static __global__ void exact_rstd(double *rstd, const char *x, int size, size_t cols)
 {
     __shared__ double sums[256];
@@ -42,8 +42,8 @@ static __global__ void exact_rstd(double *rstd, const char *x, int size, size_t 
     if (threadIdx.x == 0) rstd[blockIdx.x] = 1 / sqrt(sums[0] / (double)cols + 1e-5);
 }
 
-// A thread a weight: the error of its dw, and the largest |dy xhat| of its column. The rows are
-// tokens here, as wide as all weights; `cols` of a token's numbers share an rstd.
+// One thread per weight: the error of its dw, and the largest |dy xhat| of its column. The rows
+// here are tokens, as wide as all weights; `cols` numbers of a token share an rstd.
 static __global__ void dw_errors(double *error, double *largest, const float *dw, const char *dy,
                                  int dy_size, const char *x, int x_size, const double *rstd,
                                  size_t tokens, size_t weights, size_t cols)
@@ -86,7 +86,7 @@ static double dw_share(const Work &w)
 
 // ---- Tables -------------------------------------------------------------------------------------
 
-// One figure or name of a row: its key in JSON and TSV, and the head of its column.
+// One figure or name of a row: its key in JSON and TSV, and its column header.
 struct Field {
     const char *key, *title;
     std::string text;
@@ -105,7 +105,7 @@ static Field number_field(const char *key, const char *title, const char *format
     return {key, title, text, false};
 }
 
-// Rows on stdout, as Markdown or JSON; and in a file of tab-separated values, if that is asked for.
+// Rows on stdout, as Markdown or JSON; and in a file of tab-separated values, if requested.
 class Table
 {
   public:
@@ -121,7 +121,7 @@ class Table
     {
         if (tsv) fclose(tsv);
     }
-    // Begins a table with a head of its own.
+    // Begins a table with its own header.
     void begin(const char *name)
     {
         title = name, headed = false;
@@ -235,8 +235,8 @@ static bool time_shape(const bench_case &c, Table *table)
 
 // ---- Host time ----------------------------------------------------------------------------------
 
-// Microseconds of the host that a call takes: the median of 32 batches of 64, short enough that
-// none waits for room in the stream.
+// Host time of a call in microseconds: the median of 32 batches of 64, short enough that none waits
+// for room in the stream.
 template <class Call>
 static double host_microseconds(const Call &call)
 {
@@ -255,7 +255,7 @@ static double host_microseconds(const Call &call)
     return times[times.size() / 2];
 }
 
-// As large as what the kernels of the backward get.
+// As large as the arguments of the backward kernels.
 struct Empty {
     char arguments[144];
 };
@@ -267,7 +267,7 @@ static __global__ void empty_kernel(const __grid_constant__ Empty)
 #endif
 }
 
-// What launches alone take of the host, such as the kernels' are.
+// Host time of launches alone, configured as the kernels' are.
 static double empty_microseconds(int launches)
 {
     int device = 0, major = 0;

@@ -1,11 +1,11 @@
 // rms_norm_ladder.cu - gradus-bench rms_norm --device cuda --ladder: the kernels of
-// kernels/rms_norm/ladder.cu, each checked against ours and timed beside the ceiling.
+// kernels/rms_norm/ladder.cu, each checked against ours and timed together with the ceiling.
 #include "rms_norm/ladder.h"
 
 #include "rms_norm_cuda.h"
 #include "rms_norm_work.cuh"
 
-// The largest difference of float32 numbers, as a share of the largest number.
+// The largest difference of float32 numbers, relative to the largest number.
 static double difference(const std::vector<char> &got, const std::vector<char> &want)
 {
     double error = 0, largest = 0;
@@ -22,8 +22,8 @@ class Ladder
 {
   public:
     explicit Ladder(const Shape &s)
-        : work(s), scratch(work.buffers.sizes[DX]), // rungs of the backward want M x N partial sums
-          right(check(s) < 1)                       // ours is the measure of the others
+        : work(s), scratch(work.buffers.sizes[DX]), // rungs of the backward need M x N partial sums
+          right(check(s) < 1)                       // ours is the reference for the others
     {
     }
     bool print()

@@ -1,6 +1,6 @@
-// cuda_plan.cu - what plan.cu plans for the RMSNorm kernels, at every N that they take: whether a
-// row finds room, and the stages, and registers, and whether cuda_rms_norm tests that kind of plan.
-// It needs no GPU.
+// cuda_plan.cu - the plans of plan.cu for the RMSNorm kernels, at every supported N: that a row,
+// its stages and its registers fit, and that cuda_rms_norm tests that kind of plan. It needs no
+// GPU.
 #include <stdio.h>
 
 #include <set>
@@ -33,7 +33,7 @@ static void check_forward(const Sizes &s, bool adds)
     expect(warp ? (p.threads_per_row & (p.threads_per_row - 1)) == 0
                 : p.threads == p.threads_per_row,
            "forward: threads to a row", s);
-    // What forward.cu has a kernel for, and never more than 128 registers a thread of c = 8.
+    // The variants compiled in forward.cu, and never more than 128 registers a thread for c = 8.
     const std::set<int> chunks = adds ? std::set<int>{2, 4, 8} : std::set<int>{2, 3, 4, 6, 8};
     expect(chunks.count(p.chunks), "forward: no kernel", s);
     expect(p.chunks < 8 || p.threads <= 512, "forward: registers", s);
@@ -55,7 +55,7 @@ static void check_block(const Sizes &s)
     expect(p.stage_tokens * slice <= 32, "block: rstd of a stage", s);
     const int64_t ring = teams * p.stages * p.stage_tokens * token;
     const int64_t sums = teams > 1 ? teams * width * 4 : 0;
-    // Two blocks to a multiprocessor where there are so many.
+    // Two blocks per multiprocessor if there are that many.
     const int64_t slices = s.heads > 1 ? ceil_div(s.heads, groups) : 1;
     const int64_t room = p.partials * slices > 132 + slices ? MAX_SHARED / 2 - 1024 : MAX_SHARED;
     expect(STAGES_AT + (ring > sums ? ring : sums) <= room, "block: too much shared memory", s);
@@ -75,15 +75,15 @@ static void check_cluster(const Sizes &s, bool backward)
     expect(p.threads % 32 == 0 && p.threads <= cluster_threads(p.chunks), "cluster: threads", s);
     expect(chunks.count(p.chunks), "cluster: no kernel", s);
     expect(p.cluster * p.threads / 32 <= MOST_SUMS, "cluster: too many sums", s);
-    // Else the producer waits for stages that nobody can give back yet.
+    // Otherwise the producer waits for stages that no consumer can release yet.
     expect(p.stages > p.chunks + (backward ? 0 : 1), "cluster: too few stages", s);
     expect(p.stages <= MOST_STAGES && RING_AT + p.threads * s.pack_bytes * p.stages <= MAX_SHARED,
            "cluster: too much shared memory", s);
     expect(p.clusters >= 1 && p.clusters <= s.rows, "cluster: partial rows", s);
 }
 
-// What kernel a problem runs, and how its threads share a row: threads, stages and partial rows
-// follow from the size.
+// The kernel of a problem, and how its threads share a row: threads, stages and partial rows follow
+// from the sizes.
 static std::vector<int> way_of(const Sizes &s, bool backward, bool more)
 {
     const Kernel kernel = plan_kernel(s, backward);
@@ -102,7 +102,7 @@ static std::vector<int> way_of(const Sizes &s, bool backward, bool more)
     return {kernel};
 }
 
-// The bytes of a pack of all inputs: without a residual or dsum, and with.
+// The bytes of a pack of all inputs, without and with a residual or dsum.
 struct Types {
     int elements, forward[2], backward[2];
 };

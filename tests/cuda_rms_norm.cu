@@ -1,12 +1,12 @@
 // cuda_rms_norm.cu - the kernels of gradus/kernels.h against the formulas in float64.
 //   cuda_rms_norm [--short] [--no-threads] [--huge]
-// --short leaves out what is slow under compute-sanitizer, --no-threads calls from several threads,
-// --huge adds tensors of more than 2^31 elements. Leaves with 77 where there is no GPU.
+// --short skips what is slow under compute-sanitizer, --no-threads skips the calls from several
+// threads, --huge adds tensors of more than 2^31 elements. Exits with 77 if there is no GPU.
 //
-// Outputs and workspace are poisoned with NaN before each call, what lies between rows is checked
-// to stay as it was, and every call is made twice and must give the same bits (cuda_rms_norm.cuh).
-// Then the calls run where others are under way: behind kernels that write late what they read, in
-// chains, in graphs, from several threads, on a GPU that is busy.
+// Outputs and workspace are poisoned with NaN before each call, the gaps between rows are checked
+// to be unchanged, and every call is made twice and must give the same bits (cuda_rms_norm.cuh).
+// Then the calls run next to other work: behind kernels that write late what they read, in chains,
+// in graphs, from several threads, on a busy GPU.
 #include "cuda_rms_norm.cuh"
 
 #include <malloc.h>
@@ -45,7 +45,7 @@ static void run_widths(bool brief)
         }
 }
 
-// The options one by one, where each kernel may be at work.
+// The options one by one, with each kernel that may run them.
 static void run_options(bool brief)
 {
     for (gd_dtype d : dtypes)
@@ -116,7 +116,7 @@ static void run_heads(bool brief)
             }
 }
 
-// Whatever one might ask for.
+// Random combinations of sizes and options.
 static void run_random(int count, int64_t most)
 {
     srand(7);
@@ -142,7 +142,7 @@ static void run_random(int count, int64_t most)
     }
 }
 
-// Bad calls get their status and do nothing.
+// Invalid calls return their status and do nothing.
 static void run_statuses()
 {
     Run r(Case(6, 64, f32).added(bf16));
@@ -204,8 +204,8 @@ struct Copies {
     size_t bytes[MOST];
 };
 
-// Lets the kernel behind it begin at once, and only then, late, writes what that one reads, and
-// poison where that one writes.
+// Lets the next kernel start at once, and only then, late, writes what that kernel reads, and
+// poison to where it writes.
 static __global__ void write_late(Copies copies)
 {
 #if __CUDA_ARCH__ >= 900
@@ -221,7 +221,7 @@ static __global__ void write_late(Copies copies)
             copies.to[k][i] = copies.from[k][i];
 }
 
-// Kernels may start before those ahead of them have ended (programmatic dependent launch), but must
+// Kernels may start before the preceding ones have ended (programmatic dependent launch), but must
 // neither read nor write before that.
 static void run_late(const Case &c)
 {
@@ -301,7 +301,7 @@ static void run_chain(Case c)
     for (int way : {ALONE, STREAM, STREAM, STREAM, GRAPH, GRAPH}) {
         for (Array *a : all) a->reset();
         r.w.reset();
-        check_cuda(cudaDeviceSynchronize(), "copies"); // which the streams would not wait for
+        check_cuda(cudaDeviceSynchronize(), "copies"); // the streams would not wait for it
         if (way != GRAPH) {
             steps(way == ALONE);
         } else {
@@ -334,7 +334,7 @@ static void run_chain(Case c)
     cudaStreamDestroy(stream), cudaStreamDestroy(other);
 }
 
-// Keeps the multiprocessors it runs on for so many nanoseconds.
+// Keeps the multiprocessors it runs on busy for so many nanoseconds.
 static __global__ void occupy(volatile int *running, unsigned long long nanoseconds)
 {
     unsigned long long begin, now;
@@ -344,7 +344,7 @@ static __global__ void occupy(volatile int *running, unsigned long long nanoseco
     while (now - begin < nanoseconds);
 }
 
-// The backward of a case, with outputs and a workspace of its own, on a stream of its own.
+// The backward of a case, with its own outputs, workspace and stream.
 struct Lane {
     Run &quiet;
     Array dx, dbranch, dw, workspace;
@@ -381,8 +381,8 @@ struct Lane {
     }
 };
 
-// Where few multiprocessors are free, the blocks of a backward do not all run at once; and several
-// backwards may be under way. Neither may change a bit, or hang.
+// If few multiprocessors are free, the blocks of a backward do not all run at once; and several
+// backwards may run concurrently. Neither may change a bit, or hang.
 static void run_crowded(const Case &c)
 {
     Run quiet(c);
@@ -419,8 +419,8 @@ static void run_crowded(const Case &c)
     cudaFreeHost(running);
 }
 
-// Several threads launch on streams of their own; meanwhile another one captures, in the mode that
-// forbids to all what a capture does not allow.
+// Several threads launch on their own streams; meanwhile another one captures, in the mode that
+// forbids all threads what a capture does not allow.
 static void run_threads(size_t threads, size_t streams, const Case &c)
 {
     Run quiet(c);
@@ -489,7 +489,7 @@ static void run_huge()
     cases.push_back(Case(3, 8, bf16));    // many rows
     for (Case &c : cases) {
         c.ahead = more / (c.heads * c.cols) + 1;
-        // As much as ten tensors of float32: what they are, and what their calls might take.
+        // Room for ten tensors of float32: the tensors themselves and what their calls may need.
         size_t free_bytes = 0, all = 0;
         check_cuda(cudaMemGetInfo(&free_bytes, &all), "cudaMemGetInfo");
         if (free_bytes < (size_t)more * (c.residual ? c.dtype == f32 ? 28 : 17 : 9) + (4u << 30))
@@ -512,7 +512,7 @@ int main(int argc, char **argv)
         printf("no GPU\n");
         return 77;
     }
-    // Arrays come and go: memory that was given back would have to be cleared again by the system.
+    // Arrays come and go: freed host memory is kept, since the system would have to clear it again.
     mallopt(M_MMAP_THRESHOLD, 1 << 30), mallopt(M_TRIM_THRESHOLD, 1 << 30);
     run_statuses();
     run_widths(brief);

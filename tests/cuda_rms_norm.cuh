@@ -1,5 +1,5 @@
-// cuda_rms_norm.cuh - one call of the RMSNorm kernels with all its tensors, and whether they agree
-// with the formulas in float64. Nothing here is shared with what it tests.
+// cuda_rms_norm.cuh - one call of the RMSNorm kernels with all its tensors, and its comparison with
+// the formulas in float64. It shares no code with what it tests.
 #ifndef GRADUS_CUDA_RMS_NORM_CUH
 #define GRADUS_CUDA_RMS_NORM_CUH
 
@@ -28,7 +28,7 @@ static void check_cuda(cudaError_t error, const char *what)
 
 // ---- Numbers and arrays -------------------------------------------------------------------------
 
-// The value of each of the 65536 numbers of a 16-bit dtype.
+// The values of the 65536 numbers of a 16-bit dtype.
 template <class T>
 static const double *values_of_16_bits()
 {
@@ -73,7 +73,7 @@ static double rounded(double v, gd_dtype dtype)
     return read_number(bits, dtype, 0);
 }
 
-// Rounding to dtype changes a number by at most so much of itself.
+// The largest relative error of rounding to dtype.
 static double unit_of(gd_dtype dtype)
 {
     return dtype == GD_BFLOAT16  ? 1.0 / 256
@@ -82,7 +82,7 @@ static double unit_of(gd_dtype dtype)
                                  : 1.2e-16;
 }
 
-// body(begin, end) over 0 to count, by as many threads as are worth it.
+// body(begin, end) over 0 to count, by as many threads as pay off.
 template <class Body>
 static void in_parallel(int64_t count, int64_t work_of_one, const Body &body)
 {
@@ -99,18 +99,18 @@ static void in_parallel(int64_t count, int64_t work_of_one, const Body &body)
 
 static uint64_t fills;
 
-// [rows, cols] on the GPU, `stride` from row to row: what is there before a call, and after it.
-// Everything that is not filled, between the rows too, is the poison 0xff, a NaN of every dtype.
-// A copy lies in the same place on the GPU.
+// [rows, cols] on the GPU, `stride` from row to row: the contents before a call and after it.
+// Everything that is not filled, between the rows too, is the poison 0xff, a NaN of every dtype. A
+// copy has the same address on the GPU.
 struct Array {
     gd_dtype dtype;
     int64_t rows, cols, stride, shift;
     bool present; // absent: NULL to the library
-    size_t ahead; // bytes of zeros on the GPU before what is here
+    size_t ahead; // bytes of zeros on the GPU before these contents
     std::vector<char> before, after;
     std::shared_ptr<char> device;
 
-    // `shift` elements of misalignment; `more` rows ahead, that nobody looks at.
+    // `shift` elements of misalignment; `more` unchecked rows before it.
     Array(bool is_present, gd_dtype d, int64_t m, int64_t n, int64_t s, int64_t off = 0,
           int64_t more = 0)
         : dtype(d), rows(is_present ? m : 0), cols(n), stride(s), shift(off), present(is_present)
@@ -120,7 +120,7 @@ struct Array {
         ahead = present ? (size_t)(more * stride) * size : 0;
         own();
     }
-    // Moves to another place on the GPU.
+    // Moves to another address on the GPU.
     void own()
     {
         char *memory = nullptr;
@@ -168,7 +168,7 @@ struct Array {
         check_cuda(cudaMemcpy(after.data(), device.get() + ahead, after.size(), cudaMemcpyDefault),
                    "copy from the GPU");
     }
-    // Whether what is not in a row is what it was.
+    // Whether everything outside the rows is unchanged.
     bool edges_untouched() const
     {
         const size_t size = gd_dtype_size(dtype);
@@ -193,7 +193,7 @@ struct Case {
     bool round = false, in_place = false, flat_dy = false;
     double offset = 0;
     int64_t gap = 0;   // at least so many elements between tokens
-    unsigned odd = 0;  // bit k: tensor k begins one element after an aligned place
+    unsigned odd = 0;  // bit k: tensor k begins one element after an aligned address
     int64_t ahead = 0; // tokens of zeros before these
 
     Case(int64_t rows, int64_t n, gd_dtype d)
@@ -201,7 +201,7 @@ struct Case {
           dweight_dtype(d == GD_FLOAT64 ? d : GD_FLOAT32)
     {
     }
-    // What add_rms_norm asks for, of these dtypes.
+    // The same case as add_rms_norm calls it, with these dtypes.
     Case added(gd_dtype y) const
     {
         Case c = *this;
@@ -359,7 +359,7 @@ struct Run {
             check_cuda(cudaDeviceSynchronize(), c.text().c_str());
             compare_bits(forward_outputs(), time > 0, "the forward does not repeat");
         }
-        if (!c.residual) x.reset(); // y may have taken its place
+        if (!c.residual) x.reset(); // y may have overwritten it
         const gd_rms_norm_gradients g = gradients();
         for (int time = 0; time < 2; time++) {
             for (Array *a : backward_inputs()) a->reset();
@@ -369,7 +369,7 @@ struct Run {
             compare_bits(backward_outputs(), time > 0, "the backward does not repeat");
         }
     }
-    // Fetches them, and compares with what was fetched last time.
+    // Fetches them, and compares with those fetched last time.
     void compare_bits(const std::vector<Array *> &arrays, bool compare, const char *what)
     {
         for (Array *a : arrays) {
@@ -396,8 +396,8 @@ struct Run {
         reported = true;
     }
 
-    // What one thread has summed over its rows, and the sums of the terms' sizes: errors are
-    // measured by these.
+    // One thread's sums over its rows, and the sums of the terms' magnitudes: errors are measured
+    // relative to these.
     struct Sums {
         std::vector<double> dw, dw_size, db, db_size;
         explicit Sums(int64_t n)
@@ -459,7 +459,7 @@ struct Run {
             }
             const double xhat = value[(size_t)j] * r, d = gradient[(size_t)j];
             const double f = factor[(size_t)j];
-            // xhat is off by so much before it is rounded, which may send it either way.
+            // The error of xhat before it is rounded; it may change the direction of rounding.
             double low = xhat, high = xhat;
             if (c.round)
                 low = rounded(xhat * (1 - fine), c.y_dtype),

@@ -1,16 +1,16 @@
-// attention_backward.cu - the gradients of attention, with the weights computed again from the
-// scores and the saved log-sum-exp, tile by tile (Dao et al. 2022, arXiv:2205.14135).
+// attention_backward.cu - the gradients of attention. The weights are recomputed tile by tile from
+// the scores and the saved log-sum-exp (Dao et al. 2022, arXiv:2205.14135).
 //
-// One kernel, three times: each gradient is a sum over the tiles of the other side, weighted by a
-// tile of p or of ds = p (dp - delta),
+// One kernel, launched three times: each gradient is a sum over the tiles of the other side,
+// weighted by a tile of p or of ds = p (dp - delta),
 //
 //     dq [rows are queries] = sum over keys of    ds   scale k
 //     dk [rows are keys]    = sum over queries of ds^T scale q
 //     dv [rows are keys]    = sum over queries of p^T  dy
 //
-// and one block has the whole sum for its rows, in order; for dk and dv over all query heads that
-// read the key head. The scores are computed once for each of the three: that is a seventh more
-// work than to compute them once for dk and dv, and needs no sums that several blocks share.
+// One block computes the whole sum for its rows, in order; for dk and dv over all query heads that
+// read the key head. The scores are recomputed for each of the three gradients: that is a seventh
+// more work than computing them once for dk and dv, but needs no sums shared between blocks.
 #include "attention/delta.cuh"
 #include "attention/dropout.cuh"
 #include "attention/tensor_cores.h"
@@ -31,7 +31,7 @@ struct attention_backward_pass {
     attention_dropout dropout;
 };
 
-// What head h of the queries adds to the gradient of SIDE rows (from row r0 on, chunk from column
+// The contribution of query head h to the gradient of SIDE rows (from row r0 on, chunk from column
 // c0 on), which are queries for dq, and keys of head kv for dk and dv.
 template <class T, int W, attention_gradient WHICH, class A>
 __device__ inline void add_head(const attention_backward_pass<T> &p, attention_room<A, W> &room,
@@ -43,7 +43,7 @@ __device__ inline void add_head(const attention_backward_pass<T> &p, attention_r
     const attention_sizes &z = p.z;
     const A *lse = p.lse + (b * z.H + h) * z.T, *delta = p.delta + (b * z.H + h) * z.T;
 
-    // The other side: queries from the first that sees key r0, or keys up to the last that is seen.
+    // The other side: queries from the first that sees key r0, or keys up to the last one seen.
     int64_t first = 0, end = z.T;
     if (BY_KEY) {
         if (p.causal && r0 + z.T - z.S > 0) first = (r0 + z.T - z.S) / SIDE * SIDE;
@@ -102,7 +102,7 @@ static __global__ void __launch_bounds__(attention_threads, 1)
 
     for (int64_t n = blockIdx.x; n < p.tasks.count(); n += gridDim.x) {
         const attention_task task = attention_task_at(p.tasks, n);
-        // What takes longest comes first: in a causal pass the late queries, the early keys.
+        // The longest tasks come first: in a causal pass the late queries and the early keys.
         const int64_t tile = BY_KEY ? task.tile : p.tasks.tiles - 1 - task.tile;
         const int64_t r0 = tile * SIDE, c0 = task.chunk * W;
         A out[R][W / 16];
@@ -154,7 +154,7 @@ static gd_status run_gradients(const gd_call *call, const attention_backward_pas
     return status;
 }
 
-// No gradient came to y.
+// No gradient reached y.
 static gd_status write_zeros(const gd_call *call)
 {
     for (int i = 0; i < 3; i++) {

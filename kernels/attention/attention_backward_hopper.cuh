@@ -1,19 +1,19 @@
-// attention_backward_hopper.cuh - the backward in 16 bits on Hopper; attention_hopper.cuh has the
-// parts, attention_backward_mma.cuh the gradients and the reason for two kernels.
+// attention_backward_hopper.cuh - the 16-bit backward on Hopper. attention_hopper.cuh has the
+// shared parts, attention_backward_mma.cuh the gradients and why there are two kernels.
 #ifndef GD_ATTENTION_BACKWARD_HOPPER_CUH
 #define GD_ATTENTION_BACKWARD_HOPPER_CUH
 
 #include "attention/attention_backward_mma.cuh"
 #include "attention/attention_hopper.cuh"
 
-// What the keys' kernel wants to know of a tile of queries, from the queries' kernel. Past the last
-// query lse is infinite, so that its weights are 0.
+// What the kernel for keys needs of a tile of queries, written by the kernel for queries. Past the
+// last query lse is infinite, so that the weights there are 0.
 struct alignas(16) attention_query_tile {
     float lse[attention_hopper_tile], delta[attention_hopper_tile];
 };
 
 constexpr int attention_backward_groups = 2;
-constexpr int attention_backward_rows = 64 * attention_backward_groups; // of a result, a block
+constexpr int attention_backward_rows = 64 * attention_backward_groups; // of a result, per block
 constexpr int attention_backward_threads = gd_hopper::group * attention_backward_groups;
 
 template <class T>
@@ -78,7 +78,7 @@ static __global__ void __launch_bounds__(attention_backward_threads, W == 64 ? 2
         for (int n = 0; n < room.ring.ahead && n * N < end; n++) order(n);
     }
     __syncwarp();
-    { // lse and delta, two threads a row
+    { // lse and delta, two threads per row
         const int r = threadIdx.x / 2, part = threadIdx.x % 2;
         const bool inside = t0 + r < view.T;
         float sum = 0;
@@ -154,7 +154,7 @@ static __global__ void __launch_bounds__(attention_backward_threads, 1) attentio
     const attention_task task = attention_task_at(p.tasks, blockIdx.x);
     const int b = (int)task.b, kv = (int)task.head, G = (int)z.G;
     const int s0 = (int)task.tile * attention_backward_rows;
-    // Queries from the tile of the first that sees key s0 on, of one head after the other.
+    // Queries from the tile of the first that sees key s0 on, one head after another.
     const int sees = s0 - (view.S - view.T), from = view.causal && sees > 0 ? sees / N * N : 0;
     const int tiles = from < view.T ? (view.T - from + N - 1) / N : 0, end = tiles * G;
     const auto order = [&](int n) {
@@ -186,8 +186,8 @@ static __global__ void __launch_bounds__(attention_backward_threads, 1) attentio
     const int first = s0 + 64 * group;              // this group's
     attention_mma_sums<1, W> dk = {}, dv = {};
     if (end > 0) gd_hopper::wait(&room.rows_full, 0);
-    // Tile n: dv, and ds. With it goes dk of the tile before, so that the tensor core has work
-    // while the exponentials are computed, if there are registers for that tile's ds.
+    // Tile n: dv and ds. If there are enough registers for that tile's ds, dk of the tile before is
+    // computed along with it, so that the tensor core has work during the exponentials.
     constexpr bool LATER = W == 64;
     attention_hopper_weights<N> drounded;
     const auto add_dk = [&](int n) { // and waits for it
@@ -234,7 +234,7 @@ static __global__ void __launch_bounds__(attention_backward_threads, 1) attentio
         if (threadIdx.x == 0 && n + room.ring.ahead < end) order(n + room.ring.ahead);
         __syncwarp();
     };
-    // The first tiles of the first head may have no query that sees this group's keys.
+    // In the first tiles of the first head there may be no query that sees this group's keys.
     const auto nobody_sees = [&](int n) {
         return first >= view.S || (n < tiles && view.seen_by(from + n * N + N - 1) <= first);
     };
@@ -264,7 +264,7 @@ static __global__ void __launch_bounds__(attention_backward_threads, 1) attentio
 
 // ---- Launching --------------------------------------------------------------------------------
 
-// False where the copy engine does not take the inputs.
+// False if TMA cannot load the inputs.
 template <class F, int W>
 static bool attention_backward_hopper(const gd_call *call,
                                       const attention_backward_mma_pass<typename F::stored> &pass,

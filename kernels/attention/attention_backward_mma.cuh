@@ -1,17 +1,17 @@
 // attention_backward_mma.cuh - the backward on tensor cores. The same mathematics as
-// attention_backward.cu; attention_mma.cuh has the parts.
+// attention_backward.cu; attention_mma.cuh has the shared parts.
 //
-// Two kernels. One has a block's queries and goes through the keys:
+// Two kernels. In the first a block has queries and iterates over the keys:
 //
 //     dq = sum over keys of scale ds k           ds = p (dp - delta),  p = exp(scale q k^T - lse)
 //
-// and before that leaves delta = sum of dy * y for the other, which has a block's keys and goes
-// through the queries, of all query heads that share them:
+// Before that it stores delta = sum of dy * y for the second, in which a block has keys and
+// iterates over the queries of all query heads that share them:
 //
 //     dv = sum over queries of p^T dy            dk = sum over queries of scale ds^T q
 //
-// Both compute p and dp = dy v^T: seven products where five would do. For that no sum is shared by
-// several blocks, and the results have the same bits in every run.
+// Both compute p and dp = dy v^T: seven products where five would do. In return, blocks share no
+// sums, and the results have the same bits in every run.
 #ifndef GD_ATTENTION_BACKWARD_MMA_CUH
 #define GD_ATTENTION_BACKWARD_MMA_CUH
 
@@ -31,7 +31,7 @@ struct attention_backward_mma_pass {
     attention_dropout dropout;
 };
 
-// The block's rows of two tensors, which stay; two stages of a tile of two others; and the lse and
+// The block's rows of two tensors, which stay; two stages for a tile of two others; and the lse and
 // delta of the queries among them.
 template <class F, int W>
 struct attention_backward_room {
@@ -43,14 +43,15 @@ struct attention_backward_room {
     alignas(8) float lse[2][N], delta[2][N > ROWS ? N : ROWS];
 };
 
-// p. The product is rounded by itself, as in the forward.
+// p. The product is rounded separately, as in the forward.
 __device__ inline float weight_of(float score, float scale, float lse)
 {
     return attention_mma_exp2(__fmul_rn(score, scale) - lse);
 }
 
-// dp becomes ds = p (dp - delta). delta(m, n) is that of a lane's two rows, or of its two columns:
-// BY_COLUMN. With dropout dp is first multiplied as the weight was; a dropped one is there as -p.
+// Replaces dp by ds = p (dp - delta). delta(m, n) belongs to a lane's two rows, or to its two
+// columns: BY_COLUMN. With dropout dp is first multiplied as the weight was; a dropped weight is
+// stored as -p.
 template <bool BY_COLUMN, int M, int N, class Delta>
 __device__ inline void score_gradients(attention_mma_sums<M, N> &dscore,
                                        const attention_mma_sums<M, N> &weight,
@@ -80,7 +81,7 @@ __device__ inline void score_gradients(attention_mma_sums<M, N> &dscore,
 
 // ---- dq ---------------------------------------------------------------------------------------
 
-// What one of `parts` threads adds to the sum of y * dy along a row.
+// The part of the sum of y * dy along a row that one of `parts` threads computes.
 template <class T>
 __device__ inline float row_product(const T *y, const T *dy, int columns, int part, int parts)
 {
@@ -102,7 +103,8 @@ __device__ inline float row_product(const T *y, const T *dy, int columns, int pa
     return sum;
 }
 
-// Scores become weights p; row 0 is query t, column 0 is key s. lse[m][r] is that of a lane's rows.
+// Replaces scores by weights p; row 0 is query t, column 0 is key s. lse[m][r] belongs to a lane's
+// rows.
 template <int M, int N>
 __device__ inline void weights_by_query(attention_mma_sums<M, N> &score, const float (&lse)[M][2],
                                         float scale, const attention_mma_view &view, int t, int s)
@@ -114,7 +116,7 @@ __device__ inline void weights_by_query(attention_mma_sums<M, N> &score, const f
 #pragma unroll
             for (int i = 0; i < 4; i++)
                 score.at[m][n][i] = weight_of(score.at[m][n][i], scale, lse[m][i / 2]);
-    if (s + N <= view.seen_by(t)) return; // what the first query sees, the others do
+    if (s + N <= view.seen_by(t)) return; // what the first query sees, the others see too
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
@@ -162,7 +164,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
     if (end > 0) load(0, 0);
     gd_mma::copies_wait();
     __syncthreads();
-    if (threadIdx.x < ROWS) { // delta, a thread a row
+    if (threadIdx.x < ROWS) { // delta, one thread per row
         const int r = threadIdx.x;
         float sum = 0;
         if (t0 + r < view.T) {
@@ -185,7 +187,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
     int stage = 0;
     for (int s0 = 0; s0 < end; s0 += N, stage ^= 1) {
         gd_mma::copies_wait();
-        __syncthreads(); // this tile is there, and all are done with the one before
+        __syncthreads(); // this tile has arrived, and all are done with the one before
         if (s0 + N < end) load(stage ^ 1, s0 + N);
         if (s0 >= warp_end) continue;
         const auto *k = room.right[stage][0], *v = room.right[stage][1];
@@ -204,7 +206,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
 
 // ---- dk and dv --------------------------------------------------------------------------------
 
-// Transposed: row 0 is key s, column 0 is query t; lse [N] is of the columns.
+// Transposed: row 0 is key s, column 0 is query t; lse [N] belongs to the columns.
 template <int M, int N>
 __device__ inline void weights_by_key(attention_mma_sums<M, N> &score, const float *lse,
                                       float scale, const attention_mma_view &view, int s, int t)
@@ -255,7 +257,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
     const int b = (int)task.b, kv = (int)task.head, G = (int)z.G;
     const int s0 = (int)task.tile * ROWS;
     const int s = s0 + warp_row; // this warp's first
-    // Queries from the tile of the first that sees key s0 on, of one head after the other.
+    // Queries from the tile of the first that sees key s0 on, one head after another.
     const int sees = s0 - (view.S - view.T), from = view.causal && sees > 0 ? sees / N * N : 0;
     const int tiles = from < view.T ? (view.T - from + N - 1) / N : 0, end = tiles * G;
     const auto load = [&](int n) {
@@ -283,7 +285,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
     for (int n = 0; n < end; n++) {
         const int stage = n % 2, t = from + n % tiles * N;
         gd_mma::copies_wait();
-        __syncthreads(); // this tile is there, and all are done with the one before
+        __syncthreads(); // this tile has arrived, and all are done with the one before
         if (n + 1 < end) load(n + 1);
         if (s >= view.S || view.seen_by(t + N - 1) <= s) continue;
         const auto *q = room.right[stage][0], *dy = room.right[stage][1];
@@ -300,7 +302,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
         });
         attention_mma_weigh<F, false>(dk, dscore, q, (int)z.D);
     }
-    gd_mma::copies_wait(); // also where there was no tile
+    gd_mma::copies_wait(); // even if there was no tile
     const int rows = view.S - s;
     if (DK && p.dk.data)
         attention_mma_store<F>(p.dk.at(b, s, kv), p.dk.row, rows, z.D, dk, p.scale,
@@ -339,7 +341,7 @@ static gd_status run_backward(const gd_call *call,
     return status;
 }
 
-// The call as the kernels see it, but for its tasks and for delta.
+// The arguments of the kernels, except their tasks and delta.
 template <class T>
 static gd_status attention_backward_open(const gd_call *call, attention_backward_mma_pass<T> *p)
 {

@@ -1,4 +1,4 @@
-// attention_f16.cu - the kernels on tensor cores for float16.
+// attention_f16.cu - the tensor-core kernels for float16.
 #include "attention/attention_backward_mma.cuh"
 #include "attention/attention_forward_mma.cuh"
 #include "attention/tensor_cores.h"

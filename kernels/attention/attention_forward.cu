@@ -15,9 +15,9 @@ struct attention_forward_pass {
     attention_dropout dropout;
 };
 
-// One tile of scores [SIDE, SIDE] becomes weights exp(score - largest), where `largest` is the
-// largest score of the row so far. What was summed up with an older one is brought to the new one
-// by the factor exp(old - new).
+// Replaces a tile of scores [SIDE, SIDE] by weights exp(score - largest), where `largest` is the
+// largest score of the row so far. Sums made with an older maximum are rescaled by the factor
+// exp(old - new).
 template <class A, int COLUMNS>
 __device__ inline void online_softmax(A (&score)[attention_side<A> / 16][attention_side<A> / 16],
                                       A (&largest)[attention_side<A> / 16],
@@ -115,7 +115,8 @@ extern "C" gd_status attention_forward_cuda(const gd_call *call)
     const attention_args *args = (const attention_args *)call->args;
     const attention_sizes z = attention_sizes_of(call);
     if (gd_tensor_count(call->output[0]) == 0 && !call->save[0]) return GD_OK;
-    // Its place in the random stream is a kernel argument, which would be the same in each replay.
+    // The position in the random stream is a kernel argument, which would be the same in each
+    // replay.
     if (args->dropout > 0 && call->random_base)
         return gd_call_fail(call, GD_ERROR_UNSUPPORTED,
                             "dropout is %g, wanted 0 in a step that is captured as a graph",

@@ -1,4 +1,4 @@
-// attention_forward_hopper.cuh - the forward in 16 bits on Hopper; attention_hopper.cuh has the
+// attention_forward_hopper.cuh - the 16-bit forward on Hopper. attention_hopper.cuh has the shared
 // parts, attention_forward_mma.cuh the softmax.
 #ifndef GD_ATTENTION_FORWARD_HOPPER_CUH
 #define GD_ATTENTION_FORWARD_HOPPER_CUH
@@ -11,7 +11,7 @@ struct attention_forward_hopper_pass : attention_forward_mma_pass<T> {
     CUtensorMap q_map, k_map, v_map;
 };
 
-// Groups of a block, and blocks on a multiprocessor: as many as registers and shared memory hold.
+// Groups per block, and blocks per multiprocessor: as many as registers and shared memory allow.
 template <int W>
 constexpr int attention_forward_groups = W == 64 ? 2 : 3;
 template <int W>
@@ -75,8 +75,8 @@ static __global__ void __launch_bounds__(gd_hopper::group *attention_forward_gro
     for (int r = 0; r < 2; r++) online.largest[0][r] = -INFINITY, online.total[0][r] = 0;
     gd_hopper::wait(&room.q_full, 0);
     attention_hopper_weights<N> weight; // of the tile before
-    // Tile n: its scores and weights. With it go the values of the tile before, so that the tensor
-    // core has work while the exponentials are computed.
+    // Tile n: its scores and weights. The product of the tile before with its values runs
+    // alongside, so that the tensor core has work during the exponentials.
     const auto step = [&](int n, auto has_before) {
         constexpr bool BEFORE = decltype(has_before)::value;
         const stage &tile = room.ring.wait(n);
@@ -127,7 +127,7 @@ static __global__ void __launch_bounds__(gd_hopper::group *attention_forward_gro
     finish<F>(f, out, online, b, h, t);
 }
 
-// False where the copy engine does not take the inputs.
+// False if TMA cannot load the inputs.
 template <class F, int W>
 static bool attention_forward_hopper(const gd_call *call,
                                      const attention_forward_mma_pass<typename F::stored> &pass,

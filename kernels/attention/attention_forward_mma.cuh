@@ -1,5 +1,5 @@
 // attention_forward_mma.cuh - the forward on tensor cores: an online softmax in registers. The same
-// mathematics as attention_forward.cu; attention_mma.cuh has the parts.
+// mathematics as attention_forward.cu; attention_mma.cuh has the shared parts.
 #ifndef GD_ATTENTION_FORWARD_MMA_CUH
 #define GD_ATTENTION_FORWARD_MMA_CUH
 
@@ -16,7 +16,7 @@ struct attention_forward_mma_pass {
     attention_dropout dropout;
 };
 
-// The block's queries, and two stages of a tile of keys and of values.
+// The block's queries, and two stages for a tile of keys and of values.
 template <class F, int W>
 struct attention_forward_room {
     using row = attention_mma_row<typename F::stored, W>;
@@ -25,16 +25,16 @@ struct attention_forward_room {
     row k[2][N], v[2][N];
 };
 
-// Of a lane's two rows of each 16: the largest score so far and the sum of 2^(score - largest), of
-// this lane's columns alone.
+// For a lane's two rows of each 16: the largest score so far and the sum of 2^(score - largest)
+// over this lane's columns alone.
 template <int M>
 struct attention_online {
     float largest[M][2], total[M][2];
 };
 
-// Scores become scaled scores, and -inf where the query does not see the key. Row 0 is query t,
-// column 0 is key s. The product with the scale is rounded by itself: in one instruction with the
-// difference that follows, the largest score less itself would not be 0.
+// Scales the scores, and sets them to -inf where the query does not see the key. Row 0 is query t,
+// column 0 is key s. The product with the scale is rounded separately: fused with the subtraction
+// that follows, the largest score minus itself would not be 0.
 template <int M, int N>
 __device__ inline void scale_and_mask(attention_mma_sums<M, N> &score, float scale,
                                       const attention_mma_view &view, int t, int s)
@@ -45,7 +45,7 @@ __device__ inline void scale_and_mask(attention_mma_sums<M, N> &score, float sca
         for (int n = 0; n < N / 8; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++) score.at[m][n][i] = __fmul_rn(score.at[m][n][i], scale);
-    if (s + N <= view.seen_by(t)) return; // what the first query sees, the others do
+    if (s + N <= view.seen_by(t)) return; // what the first query sees, the others see too
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
@@ -57,8 +57,8 @@ __device__ inline void scale_and_mask(attention_mma_sums<M, N> &score, float sca
         }
 }
 
-// A tile of scores becomes weights 2^(score - largest). What was summed up with an older `largest`
-// is to be multiplied by factor = 2^(old - new), unless that is 1 in all rows of the warp: false.
+// Replaces a tile of scores by weights 2^(score - largest). Sums made with an older `largest` must
+// be multiplied by factor = 2^(old - new). Returns false if that is 1 in all rows of the warp.
 template <int M, int N>
 __device__ inline bool online_softmax(attention_mma_sums<M, N> &score, attention_online<M> &online,
                                       float (&factor)[M][2])
@@ -74,7 +74,7 @@ __device__ inline bool online_softmax(attention_mma_sums<M, N> &score, attention
             for (int n = 0; n < N / 8; n++)
                 most = fmaxf(most, fmaxf(score.at[m][n][2 * r], score.at[m][n][2 * r + 1]));
             most = attention_mma_along_row(most, [](float a, float b) { return fmaxf(a, b); });
-            const float base = most == -INFINITY ? 0 : most; // a row that has seen nothing yet
+            const float base = most == -INFINITY ? 0 : most; // a row that has seen no key yet
             factor[m][r] = attention_mma_exp2(largest - base);
             changed |= largest != most;
             float sum = 0;
@@ -172,7 +172,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
     int stage = 0;
     for (int s0 = 0; s0 < end; s0 += N, stage ^= 1) {
         gd_mma::copies_wait();
-        __syncthreads(); // this tile is there, and all are done with the one before
+        __syncthreads(); // this tile has arrived, and all are done with the one before
         if (s0 + N < end) load(stage ^ 1, s0 + N);
         if (s0 >= warp_end) continue;
         attention_mma_sums<M, N> score;
@@ -195,7 +195,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
     finish<F>(f, out, online, task.b, task.head, t);
 }
 
-// The call as the kernels see it, but for its tasks.
+// The arguments of the kernels, except their tasks.
 template <class T>
 static gd_status attention_forward_open(const gd_call *call, attention_forward_mma_pass<T> *f)
 {

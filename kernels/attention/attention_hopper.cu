@@ -1,5 +1,5 @@
-// attention_hopper.cu - the kernels of 16 bits for Hopper's own instructions, with those for any
-// tensor core where a tensor lies so that the copy engine does not take it.
+// attention_hopper.cu - the 16-bit kernels with Hopper's instructions, and those for any tensor
+// core where TMA cannot load a tensor.
 #include "attention/attention_backward_hopper.cuh"
 #include "attention/attention_forward_hopper.cuh"
 #include "attention/tensor_cores.h"

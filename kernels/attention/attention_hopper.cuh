@@ -1,12 +1,12 @@
-// attention_hopper.cuh - attention in 16 bits on Hopper (FlashAttention-3: Shah et al. 2024,
-// arXiv:2407.08608): what its three kernels share.
+// attention_hopper.cuh - 16-bit attention on Hopper (FlashAttention-3: Shah et al. 2024,
+// arXiv:2407.08608): the parts shared by its three kernels.
 //
 // The arithmetic of scores, softmax and gradients is that of the kernels for any tensor core
-// (attention_mma.cuh), on the same registers. What is different is how the factors come there. A
-// block is two or three groups of four warps, which have 64 rows of a result each. The tiles of the
-// other side come through a ring of four stages: thread 0 orders them from the copy engine two
-// ahead, into the stage of the tile before the last. So the groups go their own pace, at most one
-// tile apart or so, and the tensor core works for one while the other computes exponentials.
+// (attention_mma.cuh), on the same register layout. The difference is how the operands are loaded.
+// A block is two or three warp groups of four warps, each with 64 rows of a result. The tiles of
+// the other side pass through a ring of four stages: thread 0 issues their TMA copies two tiles
+// ahead, into the stage of the tile before the last. So the groups run independently, about one
+// tile apart at most, and the tensor core works for one while another computes exponentials.
 #ifndef GD_ATTENTION_ATTENTION_HOPPER_CUH
 #define GD_ATTENTION_ATTENTION_HOPPER_CUH
 
@@ -31,7 +31,7 @@ struct alignas(gd_hopper::aligned) attention_hopper_panels {
     T at[panels][ROWS][gd_hopper::panel];
 };
 
-// The group of this thread.
+// The warp group of this thread.
 __device__ inline int attention_hopper_group()
 {
     return __shfl_sync(0xffffffffu, (int)threadIdx.x / gd_hopper::group, 0);
@@ -59,8 +59,8 @@ struct attention_hopper_ring {
             gd_hopper::barrier_init(&empty[i], groups * 4);
         }
     }
-    // Orders tile n, as soon as all warps have left the tile that was in its stage: copy(to, b)
-    // starts the copies that arrive at b, `bytes` in all. For one thread.
+    // Issues the copies of tile n, as soon as all warps have released the tile that was in its
+    // stage: copy(to, b) starts the copies that arrive at b, `bytes` in all. Called by one thread.
     template <class Copy>
     __device__ void order(int n, int bytes, Copy copy)
     {
@@ -74,12 +74,12 @@ struct attention_hopper_ring {
         gd_hopper::wait(&full[n % stages], n / stages % 2);
         return stage[n % stages];
     }
-    // Tile n, which has been waited for.
+    // Tile n, after it has been waited for.
     __device__ const Stage &at(int n) const
     {
         return stage[n % stages];
     }
-    // This warp is done with tile n.
+    // Releases tile n for this warp.
     __device__ void leave(int n)
     {
         __syncwarp();
@@ -87,7 +87,7 @@ struct attention_hopper_ring {
     }
 };
 
-// Starts to copy rows from `row` on.
+// Starts the copy of the rows from `row` on.
 template <class Panels>
 __device__ inline void attention_hopper_load(Panels &to, const CUtensorMap &map,
                                              gd_hopper::barrier *b, int head, int row, int batch)
@@ -99,7 +99,7 @@ __device__ inline void attention_hopper_load(Panels &to, const CUtensorMap &map,
 
 // ---- Products ---------------------------------------------------------------------------------
 
-// Begins score [64, 64] = left right^T: this group's rows of one tile with another tile.
+// Starts score [64, 64] = left right^T: this group's rows of one tile with another tile.
 template <class F, class T, int ROWS, int N, int W>
 __device__ inline void attention_hopper_scores(attention_mma_sums<1, N> &score,
                                                const attention_hopper_panels<T, ROWS, W> &left,
@@ -115,7 +115,7 @@ __device__ inline void attention_hopper_scores(attention_mma_sums<1, N> &score,
                            b.at(d / 64 * (int)sizeof right.at[0] + d % 64 * (int)sizeof(T)), d > 0);
 }
 
-// The weights rounded, as the registers of A for a product after the other.
+// The weights, rounded, as A fragments of consecutive products.
 template <int N>
 struct attention_hopper_weights {
     uint32_t at[N / 16][4];
@@ -133,7 +133,7 @@ __device__ inline void attention_hopper_round(attention_hopper_weights<N> &round
     }
 }
 
-// Begins sum [64, W] += weight right.
+// Starts sum [64, W] += weight right.
 template <class F, class T, int N, int W>
 __device__ inline void attention_hopper_weigh(attention_mma_sums<1, W> &sum,
                                               const attention_hopper_weights<N> &weight,
@@ -151,8 +151,8 @@ __device__ inline void attention_hopper_weigh(attention_mma_sums<1, W> &sum,
 
 // ---- Launching --------------------------------------------------------------------------------
 
-// The map by which the copy engine finds boxes of `box_rows` rows and 64 columns of a head of
-// x [batches, rows, heads, columns]. False if it takes no tensor that lies so.
+// The tensor map for boxes of `box_rows` rows and 64 columns of a head of x
+// [batches, rows, heads, columns]. False if TMA does not support the layout.
 template <class T>
 static bool attention_hopper_map(CUtensorMap *map, const attention_heads<T> &x, int64_t batches,
                                  int64_t rows, int64_t heads, int64_t columns, int box_rows)
@@ -171,10 +171,10 @@ static bool attention_hopper_map(CUtensorMap *map, const attention_heads<T> &x, 
     cuuint64_t bytes[] = {(cuuint64_t)x.head * sizeof(T), (cuuint64_t)x.row * sizeof(T),
                           (cuuint64_t)x.batch * sizeof(T)};
     for (int i = 0; i < 3; i++)
-        if (size[i + 1] == 1) bytes[i] = 16; // no step is made
+        if (size[i + 1] == 1) bytes[i] = 16; // the stride is not used
     const cuuint32_t box[] = {gd_hopper::panel, 1, (cuuint32_t)box_rows, 1}, step[] = {1, 1, 1, 1};
     return encode(map,
-                  CU_TENSOR_MAP_DATA_TYPE_UINT16, // 16 bits, whatever they mean
+                  CU_TENSOR_MAP_DATA_TYPE_UINT16, // any 16-bit dtype
                   4, x.data, size, bytes, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
                   CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                   CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;

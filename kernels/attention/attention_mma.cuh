@@ -1,19 +1,19 @@
-// attention_mma.cuh - attention on tensor cores (FlashAttention-2: Dao 2023, arXiv:2307.08691):
-// what its three kernels share.
+// attention_mma.cuh - attention on tensor cores (FlashAttention-2: Dao 2023, arXiv:2307.08691): the
+// parts shared by its three kernels.
 //
 // A warp computes 16 M rows of its results (rows of y, of dq, or of dk and dv) and keeps their sums
 // in registers; a block is four or eight such warps. The rows of the other side (keys for y and dq,
-// queries for dk and dv) pass through shared memory in tiles of N, two tiles at a time: while one
-// is worked on, the next is on its way. All work is two products, of the warp's rows with a tile:
+// queries for dk and dv) pass through shared memory in tiles of N rows, double-buffered: while one
+// is processed, the next is being copied. All work is two products, of the warp's rows with a tile:
 //
 //     attention_mma_scores    score [16 M, N] = left [16 M, W] right [N, W]^T
 //     attention_mma_weigh     sum [16 M, W] += weight [16 M, N] right [N, W]
 //
-// F says what the factors are (mma.cuh): 16 bits, TF32, or float32 in three products of TF32. Sums
-// are float32. Scores never leave the registers; as weights of the second product they are rounded
-// to the format, where they are.
+// F is the format of the operands (mma.cuh): 16 bits, TF32, or float32 as three products of TF32.
+// Sums are float32. Scores never leave the registers; as operands of the second product they are
+// rounded to the format in place.
 //
-// Columns past D or E are zeros up to W, so any width up to W will do.
+// Columns past D or E are zero-filled up to W, so any width up to W is supported.
 #ifndef GD_ATTENTION_ATTENTION_MMA_CUH
 #define GD_ATTENTION_ATTENTION_MMA_CUH
 
@@ -23,23 +23,24 @@
 
 constexpr int attention_mma_most_columns = 256;
 
-// How the work on rows of W columns is shared out.
+// The division of work on rows of W columns.
 template <class F, int W>
 struct attention_mma_plan {
     static constexpr int bytes = W * (int)sizeof(typename F::stored); // of a row
-    // M: two where the registers hold them. Then a fragment of the other side, once read from
-    // shared memory, serves two products.
+    // M: two where the registers suffice. A fragment of the other side, once read from shared
+    // memory, then serves two products.
     static constexpr int groups = W == 64 && !gd_mma::in_parts<F> ? 2 : 1;
-    // Where shared memory has room for one block only, that has eight warps if it can.
-    static constexpr int blocks = bytes < 512 ? 2 : 1; // a multiprocessor
+    // Where shared memory has room for one block only, it has eight warps if possible.
+    static constexpr int blocks = bytes < 512 ? 2 : 1; // per multiprocessor
     static constexpr int threads = bytes == 512 ? 256 : 128;
-    static constexpr int rows = threads / 32 * 16 * groups; // of a result, a block
+    static constexpr int rows = threads / 32 * 16 * groups; // of a result, per block
     // Rows of the other side in a tile: as many as registers and shared memory have room for.
     static constexpr int forward_tile = gd_mma::is_16_bit<F> || W == 32 ? 64 : 32;
     static constexpr int backward_tile = W == 32 ? 64 : bytes < 1024 ? 32 : 16;
 };
 
-// A row in shared memory, longer by 16 bytes, so that 8 of them meet all 32 banks.
+// A row in shared memory is padded by 16 bytes, so that 8 rows map to all 32 banks without
+// conflicts.
 template <class T, int W>
 struct alignas(16) attention_mma_row {
     T at[W + 16 / sizeof(T)];
@@ -48,19 +49,19 @@ struct alignas(16) attention_mma_row {
 template <class F, int W>
 using attention_mma_row_of_format = attention_mma_row<typename F::stored, W>;
 
-// Sums of 16 M rows and COLUMNS columns, as a warp holds them: at[m][n][i] is the c[i] of mma.cuh,
-// rows from 16 m on. So i / 2 is one of a lane's two rows.
+// Sums of 16 M rows and COLUMNS columns, as held by a warp: at[m][n][i] is the c[i] of mma.cuh,
+// rows from 16 m on. So i / 2 selects one of a lane's two rows.
 template <int M, int COLUMNS>
 struct attention_mma_sums {
     float at[M][COLUMNS / 8][4];
 };
 
-// A head as its kernels see it. Positions are int here: int64_t takes twice the registers.
+// A head as the kernels see it. Positions are int here: int64_t takes twice the registers.
 struct attention_mma_view {
     int T, S; // queries, keys
     bool causal;
 
-    // How many keys query t sees; more than S for a t past the end.
+    // The number of keys that query t sees; more than S for a t past the end.
     __device__ int seen_by(int t) const
     {
         const int end = t + 1 + (S - T);
@@ -71,8 +72,8 @@ struct attention_mma_view {
 // The longest T and S that leave room for a tile past the end, and as many tasks.
 constexpr int64_t attention_mma_most = 1 << 30;
 
-// Exponents count in powers of two here, so that a weight is one instruction: scores are multiplied
-// by scale / ln 2, and lse is to base 2. ex2.approx is good to 2^-22, and takes denormals for 0.
+// Exponents are to base 2 here, so that a weight is one instruction: scores are multiplied by scale
+// / ln 2, and lse is to base 2. ex2.approx is accurate to 2^-22 and flushes denormals to 0.
 constexpr double attention_mma_per_ln2 = 1.4426950408889634;
 
 __device__ inline float attention_mma_exp2(float x)
@@ -96,7 +97,7 @@ __device__ inline int attention_mma_warp_row()
     return threadIdx.x / 32 * 16 * attention_mma_plan<F, W>::groups;
 }
 
-// Row and column of a score at[m][n][i] in the warp's.
+// Row and column of a score at[m][n][i] within the warp's.
 __device__ inline int attention_mma_row_of(int m, int i)
 {
     return 16 * m + 8 * (i / 2) + attention_mma_lane() / 4;
@@ -116,8 +117,8 @@ __device__ inline float attention_mma_along_row(float v, Combine combine)
 
 // ---- Tiles ------------------------------------------------------------------------------------
 
-// Starts to copy the first rows and columns of `from` to tile [ROWS, W], with zeros around them. To
-// be waited for with copies_wait and a barrier.
+// Starts the copy of the first rows and columns of `from` to tile [ROWS, W], zero-filled around
+// them. Completed by copies_wait and a barrier.
 template <int ROWS, class T, int W>
 __device__ inline void attention_mma_load(attention_mma_row<T, W> *tile, attention_rows<T> from,
                                           int64_t columns)
@@ -144,14 +145,14 @@ __device__ inline void attention_mma_load(attention_mma_row<T, W> *tile, attenti
 
 // ---- Products ---------------------------------------------------------------------------------
 
-// Columns of A, and rows of B, that one instruction takes.
+// Columns of A, and rows of B, per instruction.
 template <class T>
 constexpr int attention_mma_step = 32 / (int)sizeof(T);
 
 // to(m, n) += sum of left(m, k) right(k) over k = 0, STEP, .. COUNT, for NS products side by side.
 //
-// A tensor core cuts off what does not fit into its sum. Where float32's error is wanted, sums are
-// therefore short: the small products by themselves, the large ones by themselves, and both are
+// A tensor core truncates what does not fit in its sum. Where float32 accuracy is wanted, sums are
+// therefore short: the small products are summed separately from the large ones, and both sums are
 // then added with rounding.
 template <class F, int M, int NS, int COUNT, class To, class Left, class Right>
 __device__ inline void attention_mma_products(To to, Left left, Right right)
@@ -184,7 +185,7 @@ __device__ inline void attention_mma_products(To to, Left left, Right right)
             to(m, i / 4)[i % 4] += large[m][i / 4][i % 4] + small[m][i / 4][i % 4];
 }
 
-// The registers of A for rows m and columns d of a tile.
+// The A fragment of rows m and columns d of a tile.
 template <class T, int W>
 __device__ inline void attention_mma_left(uint32_t (&a)[4], const attention_mma_row<T, W> *tile,
                                           int m, int d)
@@ -193,8 +194,8 @@ __device__ inline void attention_mma_left(uint32_t (&a)[4], const attention_mma_
     gd_mma::load_matrices(a, &tile[m + lane % 16].at[d + lane / 16 * (16 / sizeof(T))]);
 }
 
-// The registers of B for NS products, from columns d of a tile's rows from n on: those are the
-// columns of B.
+// The B fragments of NS products, from columns d of a tile's rows from n on: those are the columns
+// of B.
 template <class F, int NS, class T, int W>
 __device__ inline gd_mma::fragment<F, 2 * NS>
 attention_mma_right(const attention_mma_row<T, W> *tile, int n, int d)
@@ -213,7 +214,7 @@ attention_mma_right(const attention_mma_row<T, W> *tile, int n, int d)
     return gd_mma::fragment_of<F>(b);
 }
 
-// score = left right^T, where left(a, m, d) gives the registers of columns d of this warp's rows
+// score = left right^T, where left(a, m, d) loads the fragment of columns d of this warp's rows
 // from 16 m on.
 template <class F, class T, int W, int M, int N, class Left>
 __device__ inline void attention_mma_scores_of(attention_mma_sums<M, N> &score, Left left,
@@ -223,7 +224,7 @@ __device__ inline void attention_mma_scores_of(attention_mma_sums<M, N> &score, 
     score = {};
 #pragma unroll
     for (int d = 0; d < W; d += AT_ONCE) {
-        if (W > 64 && d >= columns) break; // nothing but zeros
+        if (W > 64 && d >= columns) break; // only zeros
 #pragma unroll
         for (int n = 0; n < N; n += 8 * NS)
             attention_mma_products<F, M, NS, AT_ONCE>(
@@ -248,11 +249,11 @@ __device__ inline void attention_mma_scores(attention_mma_sums<M, N> &score,
         right, columns);
 }
 
-// The registers of A for columns k of the weights, which lie as the C of mma.cuh. Two C side by
-// side, rounded to 16 bits, are an A as they are. With TF32 a lane has columns 2 t and 2 t + 1 of a
-// C, where A wants t and t + 4. But a sum does not mind in which order its terms are counted: they
-// are given as t and t + 4, and so are the rows of B. KEPT: without those that are negative, which
-// is how dropout marks what it drops.
+// The A fragment of columns k of the weights, which have the C layout of mma.cuh. In 16 bits two
+// adjacent C fragments, rounded, are an A fragment as they are. With TF32 a lane has columns 2 t
+// and 2 t + 1 of a C, where A needs t and t + 4. But the order of the terms of a sum is free: they
+// are taken as t and t + 4, and so are the rows of B. KEPT: negative weights become 0, which is how
+// dropout marks what it drops.
 template <class F, bool KEPT, int M, int N>
 __device__ inline gd_mma::fragment<F, 4>
 attention_mma_weights(const attention_mma_sums<M, N> &weight, int m, int k)
@@ -271,9 +272,9 @@ attention_mma_weights(const attention_mma_sums<M, N> &weight, int m, int k)
     return gd_mma::fragment_of<F>(a);
 }
 
-// The registers of B for four products, from rows k and columns c to c + 32 of a tile. With TF32 a
-// lane takes its four products' columns at once: product j has columns c + 4 g + j for B's g. So a
-// C of product j has columns c + 8 t + j and c + 8 t + 4 + j.
+// The B fragments of four products, from rows k and columns c to c + 32 of a tile. With TF32 a lane
+// loads its four products' columns at once: product j has columns c + 4 g + j for B's g. So a C of
+// product j has columns c + 8 t + j and c + 8 t + 4 + j.
 template <class F, class T, int W>
 __device__ inline gd_mma::fragment<F, 8>
 attention_mma_right_transposed(const attention_mma_row<T, W> *right, int k, int c)
@@ -298,7 +299,7 @@ attention_mma_right_transposed(const attention_mma_row<T, W> *right, int k, int 
     return gd_mma::fragment_of<F>(b);
 }
 
-// sum += weight right, the weights rounded to the format; KEPT: the kept ones alone.
+// sum += weight right, with the weights rounded to the format; KEPT: only the kept ones.
 template <class F, bool KEPT, class T, int W, int M, int N>
 __device__ inline void attention_mma_weigh(attention_mma_sums<M, W> &sum,
                                            const attention_mma_sums<M, N> &weight,
@@ -306,7 +307,7 @@ __device__ inline void attention_mma_weigh(attention_mma_sums<M, W> &sum,
 {
 #pragma unroll
     for (int c = 0; c < W; c += 32) {
-        if (W > 64 && c >= columns) break; // nothing but zeros
+        if (W > 64 && c >= columns) break; // only zeros
         attention_mma_products<F, M, 4, N>(
             [&](int m, int i) -> float(&)[4] { return sum.at[m][c / 8 + i]; },
             [&](int m, int k) { return attention_mma_weights<F, KEPT>(weight, m, k); },
@@ -316,7 +317,7 @@ __device__ inline void attention_mma_weigh(attention_mma_sums<M, W> &sum,
 
 // ---- Results ----------------------------------------------------------------------------------
 
-// to = factor * sum, or += : the warp's rows from row 0 of `to` on, as far as there are `rows` and
+// to = factor * sum, or +=, for the warp's rows from row 0 of `to` on, limited to `rows` and
 // `columns`. A lane's numbers of a row are runs of 2 (16 bits) or 4 neighbours.
 template <class F, class T, int M, int W>
 __device__ inline void attention_mma_store(T *to, int64_t stride, int64_t rows, int64_t columns,
@@ -358,7 +359,7 @@ __device__ inline void attention_mma_store(T *to, int64_t stride, int64_t rows, 
 
 // ---- Launching --------------------------------------------------------------------------------
 
-// Calls body(width): a constant W that D and E fit into.
+// Calls body(width) with a constant W that is at least D and E.
 template <int W>
 struct attention_mma_width {
     static constexpr int value = W;

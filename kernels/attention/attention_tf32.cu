@@ -1,4 +1,4 @@
-// attention_tf32.cu - the kernels on tensor cores for float32 rounded to TF32.
+// attention_tf32.cu - the tensor-core kernels for float32 rounded to TF32.
 #include "attention/attention_backward_mma.cuh"
 #include "attention/attention_forward_mma.cuh"
 #include "attention/tensor_cores.h"

@@ -4,7 +4,7 @@
 
 #include "attention/heads.cuh"
 
-// A warp a row.
+// One warp per row.
 template <class T>
 static __global__ void __launch_bounds__(256)
     attention_delta_kernel(gd_compute<T> *delta, attention_heads<T> dy, attention_heads<T> y,

@@ -1,15 +1,16 @@
-// dropout.cuh - dropout on the weights, on a GPU. dropout.h says which word belongs to which
-// weight: of two C of mma.cuh side by side, a lane has all four weights of a block.
+// dropout.cuh - dropout on the weights, on a GPU. dropout.h says which word of the random stream
+// belongs to which weight: with two adjacent C fragments of mma.cuh, a lane has all four weights of
+// a block.
 #ifndef GD_ATTENTION_DROPOUT_CUH
 #define GD_ATTENTION_DROPOUT_CUH
 
 #include "attention/dropout.h"
 #include "random/philox.cuh"
 
-// Makes those of a warp's weights negative that are dropped; it has 8 NS columns of 16 M rows, as
-// in mma.cuh. BY_KEY: rows are keys and columns are queries. `row` and `column`, where they begin,
-// are multiples of 16. What is dropped is first gathered in bits, 4 n + i for [m][n][i], which a
-// short loop can do.
+// Negates the dropped ones among a warp's weights, 8 NS columns of 16 M rows laid out as in
+// mma.cuh. BY_KEY: rows are keys and columns are queries. `row` and `column`, where they begin, are
+// multiples of 16. The dropped ones are first gathered as bits, 4 n + i for [m][n][i], in a short
+// loop that need not be unrolled.
 template <bool BY_KEY, int M, int NS>
 __device__ inline void attention_draw(float (&weight)[M][NS][4], const attention_dropout &dropout,
                                       int64_t head, int row, int column)
@@ -43,7 +44,7 @@ __device__ inline void attention_draw(float (&weight)[M][NS][4], const attention
     }
 }
 
-// What dropout multiplies the weight of query t and key s by.
+// The factor of dropout for the weight of query t and key s.
 template <class A>
 __device__ inline A attention_keep(const attention_dropout &dropout, int64_t head, int64_t t,
                                    int64_t s)

@@ -1,5 +1,5 @@
-// heads.cuh - what all kernels of attention on CUDA share: where the rows of a head lie, who sees
-// whom, and how the blocks divide a result.
+// heads.cuh - shared by all CUDA kernels of attention: the layout of a head's rows, which keys a
+// query sees, and how a result is divided among blocks.
 #ifndef GD_ATTENTION_HEADS_CUH
 #define GD_ATTENTION_HEADS_CUH
 
@@ -29,7 +29,7 @@ static inline attention_heads<T> attention_as_it_lies(const gd_tensor *t)
     return {gd_ptr<T>(t), strides[0], strides[1], strides[2]};
 }
 
-// An input as it lies, or a copy if its last dimension is not packed.
+// An input in place, or a copy if its last dimension is not packed.
 template <class T>
 static inline gd_status attention_open(const gd_call *call, const gd_tensor *t,
                                        attention_heads<T> *heads)
@@ -53,14 +53,14 @@ struct attention_rows {
     int64_t stride, count;
 };
 
-// How many keys query t sees.
+// The number of keys that query t sees.
 __device__ inline int64_t attention_seen_by(const attention_sizes &z, bool causal, int64_t t)
 {
     const int64_t end = t + 1 + z.S - z.T;
     return !causal ? z.S : end > 0 ? end : 0;
 }
 
-// Whether query t sees key s; not where one of them is past the end.
+// Whether query t sees key s; false if one of them is past the end.
 __device__ inline bool attention_sees(const attention_sizes &z, bool causal, int64_t t, int64_t s)
 {
     return t < z.T && s < z.S && (!causal || s <= t + z.S - z.T);
@@ -68,8 +68,8 @@ __device__ inline bool attention_sees(const attention_sizes &z, bool causal, int
 
 // ---- Launching --------------------------------------------------------------------------------
 
-// How the blocks share a result [B, rows, heads, columns]: one task is a tile of rows of one head,
-// in one chunk of the columns.
+// The division of a result [B, rows, heads, columns] among blocks: one task is a tile of rows of
+// one head, in one chunk of the columns.
 struct attention_tasks {
     int64_t B, heads, tiles, chunks;
 
@@ -94,7 +94,7 @@ __device__ inline attention_task attention_task_at(const attention_tasks &tasks,
     return task;
 }
 
-// At least one chunk: there is more to compute than columns.
+// At least one chunk, since the columns are not all that is computed.
 static inline attention_tasks attention_tasks_of(int64_t B, int64_t heads, int64_t rows, int side,
                                                  int64_t columns = 1, int width = 1)
 {
@@ -102,7 +102,8 @@ static inline attention_tasks attention_tasks_of(int64_t B, int64_t heads, int64
     return {B, heads, gd_cuda_divide_up(rows, side), chunks > 0 ? chunks : 1};
 }
 
-// Launches a kernel for the tasks of a pass, `threads` and `bytes` of shared memory a block.
+// Launches a kernel for the tasks of a pass, with `threads` threads and `bytes` of shared memory
+// per block.
 template <class Pass>
 static inline gd_status attention_launch(const gd_call *call, void (*kernel)(Pass),
                                          const Pass &pass, int threads, size_t bytes)

@@ -1,11 +1,11 @@
-// hopper.cuh - what compute capability 9.0 has and no other: products by a group of four warps,
-// with factors in shared memory (wgmma), and tiles that a copy engine brings there (TMA). Compiled
-// for sm_90a alone.
+// hopper.cuh - features of compute capability 9.0 alone: products by a warp group of four warps
+// with operands in shared memory (wgmma), and tiles copied there by TMA. Compiled for sm_90a alone.
 //
-// A tile in shared memory is panels of 64 columns of 16 bits: a row of a panel is 128 bytes, eight
-// rows are 1024, and of row r the 16-byte chunk c lies where chunk c ^ (r mod 8) would, so that
-// columns and rows are read without conflicts of banks. The copy engine writes it so, and wgmma
-// reads it so, with the panel's rows as rows of the factor or as its columns.
+// A tile in shared memory is divided into panels of 64 columns of 16 bits: a row of a panel is 128
+// bytes, eight rows are 1024. In row r the 16-byte chunk c is stored at the place of chunk c ^ (r
+// mod 8) (128-byte swizzle), so that both columns and rows are read without bank conflicts. TMA
+// writes this layout and wgmma reads it, with the panel's rows as rows of the operand or as its
+// columns.
 #ifndef GD_ATTENTION_HOPPER_CUH
 #define GD_ATTENTION_HOPPER_CUH
 
@@ -32,8 +32,8 @@ constexpr int aligned = 1024;
 
 // ---- Barriers ---------------------------------------------------------------------------------
 
-// Counts arrivals, and bytes that the copy engine brought; then its phase is over. Phases are told
-// apart by their parity, 0 for the first.
+// Counts arrivals, and bytes copied by TMA; when all have come, its phase is complete. Phases are
+// identified by their parity, 0 for the first.
 struct barrier {
     uint64_t word;
 };
@@ -44,7 +44,7 @@ __device__ inline void barrier_init(barrier *b, int arrivals)
                   : "memory");
 }
 
-// After barrier_init, and before other threads and the copy engine use them.
+// After barrier_init, before other threads and TMA use the barriers.
 __device__ inline void barriers_ready()
 {
     GD_HOPPER_ASM("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -56,7 +56,7 @@ __device__ inline void arrive(barrier *b)
     GD_HOPPER_ASM("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
 }
 
-// Arrives, and makes this phase wait for `bytes` more.
+// Arrives, and makes this phase wait for `bytes` more bytes.
 __device__ inline void arrive_and_expect(barrier *b, int bytes)
 {
     GD_HOPPER_ASM("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)),
@@ -64,7 +64,7 @@ __device__ inline void arrive_and_expect(barrier *b, int bytes)
                   : "memory");
 }
 
-// Waits until the phase of this parity is over.
+// Waits until the phase of this parity is complete.
 __device__ inline void wait(barrier *b, int parity)
 {
     GD_HOPPER_ASM("{\n.reg .pred done;\n"
@@ -77,7 +77,8 @@ __device__ inline void wait(barrier *b, int parity)
 
 // ---- Copies -----------------------------------------------------------------------------------
 
-// Brings the box of `map` at these columns, head, row and batch; zeros beyond the tensor's ends.
+// Copies the box of `map` at these columns, head, row and batch, zero-filled beyond the tensor's
+// ends.
 __device__ inline void load_box(void *to, const CUtensorMap *map, barrier *b, int column, int head,
                                 int row, int batch)
 {
@@ -87,7 +88,7 @@ __device__ inline void load_box(void *to, const CUtensorMap *map, barrier *b, in
                   : "memory");
 }
 
-// Brings bytes that lie together, a multiple of 16 on a multiple of 16.
+// Copies contiguous bytes; size and addresses are multiples of 16.
 __device__ inline void load_bytes(void *to, const void *from, int bytes, barrier *b)
 {
     GD_HOPPER_ASM("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
@@ -98,33 +99,33 @@ __device__ inline void load_bytes(void *to, const void *from, int bytes, barrier
 
 // ---- Products ---------------------------------------------------------------------------------
 
-// What wgmma takes for a factor in shared memory, in units of 16 bytes: where it begins; 1, which
-// does not count as long as one panel is enough; how far its groups of eight rows lie apart; and
-// that chunks are exchanged as above.
+// The wgmma descriptor of an operand in shared memory, in units of 16 bytes: its start; 1, which is
+// ignored as long as one panel is enough; the distance between its groups of eight rows; and the
+// swizzle described above.
 struct factor {
     uint32_t begin;
 
     __device__ explicit factor(const void *at) : begin(shared_address(at) >> 4 | 1u << 16) {}
-    // That which begins `bytes` further on.
+    // The descriptor `bytes` further on.
     __device__ uint64_t at(int bytes) const
     {
         return (uint64_t)(begin + bytes / 16) | (uint64_t)(1024 / 16 | 1 << 30) << 32;
     }
 };
 
-// Before the first product, after other use of its registers.
+// Called before the first product, after its registers were used otherwise.
 __device__ inline void products_begin()
 {
     GD_HOPPER_ASM("wgmma.fence.sync.aligned;" ::: "memory");
 }
 
-// Products run by themselves. Ends a batch of them.
+// Products are asynchronous. Ends a batch of them.
 __device__ inline void products_commit()
 {
     GD_HOPPER_ASM("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 
-// Waits until no more than the N latest batches run.
+// Waits until at most the N latest batches are running.
 template <int N>
 __device__ inline void products_wait()
 {
@@ -139,9 +140,9 @@ __device__ inline void products_wait()
     "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
     " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
 
-// c [64, 64] += a [64, 16] b [16, 64], or = if not `add`; a lane holds of c what it would of the C
-// of mma.cuh for its warp's 16 rows. The first: a and b in shared memory, a tile's rows are rows of
-// a and columns of b. The second: a in registers, as in mma.cuh, and a tile's rows are rows of b.
+// c [64, 64] += a [64, 16] b [16, 64], or = if not `add`; a lane holds of c what it holds of the C
+// of mma.cuh for its warp's 16 rows. The first: a and b in shared memory; a tile's rows are rows of
+// a and columns of b. The second: a in registers, as in mma.cuh; a tile's rows are rows of b.
 #define GD_HOPPER_PRODUCTS(FORMAT, TYPE)                                                       \
     __device__ inline void product(FORMAT, float(&c)[8][4], uint64_t a, uint64_t b, bool add)  \
     {                                                                                          \

@@ -1,9 +1,9 @@
-// mma.cuh - tensor cores, as PTX has them since compute capability 8.0: a warp multiplies small
-// matrices that lie spread over its registers.
+// mma.cuh - tensor cores, as available in PTX since compute capability 8.0: a warp multiplies small
+// matrices that are distributed over its registers.
 //
-// One product is C [16, 8] += A [16, K] B [K, 8]. Factors of 16 bits have K = 16, those of TF32
-// (float32, of which 11 bits of mantissa count) have K = 8; either way a row of A is 32 bytes, and
-// C is float32. Lane 4 g + t holds, with two neighbours in a register if they have 16 bits,
+// One product is C [16, 8] += A [16, K] B [K, 8]. 16-bit operands have K = 16, TF32 operands
+// (float32 with 11 significant bits of mantissa) K = 8; either way a row of A is 32 bytes, and C is
+// float32. Lane 4 g + t holds, with two neighbours per register if they have 16 bits,
 //
 //            16 bits                                TF32
 //     A      a[0] = A[g, 2t..]                      a[0] = A[g, t]
@@ -14,9 +14,9 @@
 //            b[1] = B[2t + 8.., g]                  b[1] = B[t + 4, g]
 //     C      c[0..1] = C[g, 2t..]    c[2..3] = C[g + 8, 2t..]
 //
-// In bytes the two are alike, so one way of loading serves both.
+// In bytes the two layouts are the same, so one way of loading serves both.
 //
-// Everything here is empty for older devices, which never call it: have_mma() says so.
+// All functions here are empty on older devices, where they are never called: see have_mma().
 #ifndef GD_ATTENTION_MMA_CUH
 #define GD_ATTENTION_MMA_CUH
 
@@ -31,7 +31,7 @@
 namespace gd_mma
 {
 
-// Whether the code that the driver chose for this kernel has what is here.
+// Whether the code that the driver chose for this kernel was compiled for these instructions.
 template <class Kernel>
 static inline bool have_mma(Kernel *kernel)
 {
@@ -46,7 +46,7 @@ __device__ inline uint32_t shared_address(const void *p)
 
 // ---- Formats ----------------------------------------------------------------------------------
 
-// What the factors of a product are: how they are stored, and what an instruction makes of them.
+// The format of a product's operands: how they are stored, and how an instruction reads them.
 struct bf16 {
     using stored = __nv_bfloat16;
 };
@@ -56,13 +56,13 @@ struct f16 {
 struct tf32 { // float32, rounded to TF32
     using stored = float;
 };
-// float32 as a sum of two TF32, x = big + rest, where big is x rounded and rest is what is left. Of
-// the four products of two such sums three are taken,
+// float32 as a sum of two TF32, x = big + rest, where big is x rounded and rest is the remainder.
+// Of the four products of two such sums three are computed,
 //
 //     x y = big rest + rest big + big big     (rest rest, at most 2^-22 |x y|, is left out)
 //
-// and of the rests the tensor core does not see the last bit, at most 2^-23 |x|. So a product is
-// off by at most 2^-21, to either side.
+// The tensor core does not see the last bit of the rests, at most 2^-23 |x|. So the error of a
+// product is at most 2^-21, in either direction.
 struct tf32x3 {
     using stored = float;
 };
@@ -70,7 +70,7 @@ struct tf32x3 {
 template <class F>
 constexpr bool is_16_bit = sizeof(typename F::stored) == 2;
 
-// Whether a factor is a sum of two.
+// Whether an operand is a sum of two.
 template <class F>
 constexpr bool in_parts = false;
 template <>
@@ -97,7 +97,7 @@ __device__ inline uint32_t round_to_tf32(float x)
     return rounded;
 }
 
-// A fragment of registers as they lie in memory.
+// Converts registers as loaded to a fragment: rounded to TF32, and split in two, where F needs it.
 template <class F, int N>
 __device__ inline fragment<F, N> fragment_of(const uint32_t (&x)[N])
 {
@@ -118,7 +118,7 @@ __device__ inline float not_negative(float x)
     return x;
 }
 
-// Two neighbours of 16 bits in one register: rounded, and 0 for negative ones if RELU.
+// Two 16-bit neighbours in one register: rounded, and 0 for negative ones if RELU.
 #define GD_MMA_ROUND_PAIR(FORMAT, TYPE)                                      \
     template <bool RELU>                                                     \
     __device__ inline uint32_t round_pair(FORMAT, float first, float second) \
@@ -139,7 +139,7 @@ GD_MMA_ROUND_PAIR(bf16, "bf16")
 GD_MMA_ROUND_PAIR(f16, "f16")
 #undef GD_MMA_ROUND_PAIR
 
-// Reads four matrices of 8 rows of 16 bytes: lane 8 i + r gives the place of row r of matrix i (a
+// Reads four matrices of 8 rows of 16 bytes: lane 8 i + r gives the address of row r of matrix i (a
 // multiple of 16), and lane 4 g + t gets in m[i] the t-th 4 bytes of row g of matrix i.
 __device__ inline void load_matrices(uint32_t (&m)[4], const void *row)
 {
@@ -148,7 +148,7 @@ __device__ inline void load_matrices(uint32_t (&m)[4], const void *row)
                : "r"(shared_address(row)));
 }
 
-// The same of 16 bits, transposed: lane 4 g + t gets rows 2t and 2t + 1 of column g.
+// The same for 16-bit elements, transposed: lane 4 g + t gets rows 2t and 2t + 1 of column g.
 __device__ inline void load_matrices_transposed(uint32_t (&m)[4], const void *row)
 {
     GD_MMA_ASM("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -173,9 +173,10 @@ GD_MMA_PRODUCT(f16, "m16n8k16", "f16")
 GD_MMA_PRODUCT(tf32, "m16n8k8", "tf32")
 #undef GD_MMA_PRODUCT
 
-// ---- Copies that run by themselves ------------------------------------------------------------
+// ---- Asynchronous copies ----------------------------------------------------------------------
 
-// 16 bytes (or 4) from global to shared memory, both on a multiple of that; zeros if not `wanted`.
+// Copies 16 bytes (or 4) from global to shared memory, both aligned to that size; zeros if not
+// `wanted`.
 __device__ inline void copy_16(void *to_shared, const void *from, bool wanted)
 {
     GD_MMA_ASM("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to_shared)),
@@ -189,7 +190,7 @@ __device__ inline void copy_4(void *to_shared, const void *from, bool wanted)
                : "memory");
 }
 
-// Until this thread's copies are there. The other threads see them after a barrier.
+// Waits until this thread's copies are complete. The other threads see them after a barrier.
 __device__ inline void copies_wait()
 {
     GD_MMA_ASM("cp.async.wait_all;" ::: "memory");

@@ -1,4 +1,4 @@
-// tensor_cores.cu - which calls the tensor cores take.
+// tensor_cores.cu - which calls run on tensor cores.
 #include "attention/attention_mma.cuh"
 #include "attention/tensor_cores.h"
 #include "device_cuda.h"
@@ -6,7 +6,7 @@
 static __global__ void probe() {}
 
 #ifdef GD_HAVE_HOPPER
-// Whether the device has what is in attention_hopper.cu.
+// Whether the device supports the kernels of attention_hopper.cu.
 static bool on_hopper()
 {
     int device = 0, major = 0, minor = 0;

@@ -1,21 +1,21 @@
 // tiles.cuh - attention of float32 and float64 on CUDA, and of wide heads in 16 bits: the tiles in
-// shared memory, and the two products that everything is made of.
+// shared memory, and the two products that all passes are built from.
 //
-// A block computes SIDE rows of one result: rows of y, dq, dk or dv. It goes through the other side
-// (keys for y and dq, queries for dk and dv) in tiles of SIDE rows as well, and keeps of the scores
-// only the SIDE x SIDE that belong to the two tiles. What can be wide, D and E, passes through
+// A block computes SIDE rows of one result: rows of y, dq, dk or dv. It iterates over the other
+// side (keys for y and dq, queries for dk and dv) in tiles of SIDE rows as well, and keeps only the
+// SIDE x SIDE scores of the two tiles. The dimensions that can be wide, D and E, pass through
 // shared memory in chunks of W columns:
 //
 //     add_scores    score [SIDE, SIDE] += left [SIDE, W] right [SIDE, W]^T     chunk after chunk
 //     add_weighted  out [SIDE, W] += weights [SIDE, SIDE] right [SIDE, W]
 //
-// If a result has more than W columns, other blocks compute the rest, with the same scores again.
+// If a result has more than W columns, other blocks compute the rest and recompute the scores.
 //
-// The threads form a square of 16 x 16. Thread (ty, tx) has a small square of scores in registers,
-// R x R, rows ty * R + i and columns tx + 16 j; and of `out` the same rows and every 16th group of
-// VEC columns. So 16 lanes of one warp share a row, and sums along rows are a few shuffles.
+// The threads form a 16 x 16 square. Thread (ty, tx) has R x R scores in registers, rows ty * R + i
+// and columns tx + 16 j; and of `out` the same rows and every 16th group of VEC columns. So 16
+// lanes of one warp share a row, and sums along rows take a few shuffles.
 //
-// The scale is multiplied into the keys as they are loaded. Forward and backward then get every
+// The keys are multiplied by the scale as they are loaded. Forward and backward then compute every
 // score by the same sum over D, to the last bit, and exp(score - lse) is never more than 1.
 #ifndef GD_ATTENTION_TILES_CUH
 #define GD_ATTENTION_TILES_CUH
@@ -24,12 +24,12 @@
 
 constexpr int attention_threads = 256;
 
-// A is what is computed in, float or double.
+// A is the compute type, float or double.
 template <class A>
 constexpr int attention_side = sizeof(A) == 8 ? 32 : 64;
 
-// Numbers in 16 bytes. Rows in shared memory are longer by as many, so that 8 threads which read 16
-// bytes of 8 rows each meet all 32 banks.
+// Numbers in 16 bytes. Rows in shared memory are padded by as many, so that 8 threads reading 16
+// bytes of 8 rows each have no bank conflicts.
 template <class A>
 constexpr int attention_vec = 16 / (int)sizeof(A);
 
@@ -57,13 +57,13 @@ __device__ inline int attention_ty()
 
 // ---- Tiles ------------------------------------------------------------------------------------
 
-// VEC neighbours in memory, for one load if they lie on a multiple of their size.
+// VEC neighbours in memory, in one load if they are aligned to their size.
 template <class T, int VEC>
 struct alignas(VEC * sizeof(T)) attention_neighbours {
     T at[VEC];
 };
 
-// tile [SIDE, W] = factor * the first rows and columns of `from`, and zeros around them.
+// tile [SIDE, W] = factor * the first rows and columns of `from`, zero-filled around them.
 template <class A, int W, class T>
 __device__ inline void attention_load(A (*tile)[W + attention_vec<A>], attention_rows<T> from,
                                       int64_t columns, A factor)
@@ -113,8 +113,8 @@ attention_add_scores(A (&score)[attention_side<A> / 16][attention_side<A> / 16],
     }
 }
 
-// score = left right^T over all `columns` of both, chunk after chunk. keep_left: they are in one
-// chunk, and room.left holds left's already.
+// score = left right^T over all `columns` of both, chunk after chunk. keep_left: they fit in one
+// chunk, and room.left already holds left.
 template <class A, int W, class T>
 __device__ inline void attention_scores(A (&score)[attention_side<A> / 16][attention_side<A> / 16],
                                         attention_room<A, W> &room, attention_rows<T> left,
@@ -126,7 +126,7 @@ __device__ inline void attention_scores(A (&score)[attention_side<A> / 16][atten
         for (int j = 0; j < R; j++) score[i][j] = 0;
     for (int64_t d = 0; d == 0 || d < columns; d += W) {
         const int64_t rest = columns - d;
-        __syncthreads(); // everybody is done with the tiles before
+        __syncthreads(); // all threads are done with the previous tiles
         if (!keep_left) attention_load<A, W>(room.left, left, rest, left_factor);
         attention_load<A, W>(room.right, right, rest, right_factor);
         __syncthreads();
@@ -137,7 +137,7 @@ __device__ inline void attention_scores(A (&score)[attention_side<A> / 16][atten
 }
 
 // out [SIDE, W] += weights right, where `weight` is this thread's part of the weights, and `from`
-// the rows that they weigh.
+// the rows that they weight.
 template <class A, int W, class T>
 __device__ inline void
 attention_add_weighted(A (&out)[attention_side<A> / 16][W / 16],
@@ -151,7 +151,7 @@ attention_add_weighted(A (&out)[attention_side<A> / 16][W / 16],
     for (int i = 0; i < R; i++)
 #pragma unroll
         for (int j = 0; j < R; j++) room.weights[row + i][tx + 16 * j] = weight[i][j];
-    __syncthreads(); // everybody is done with room.right
+    __syncthreads(); // all threads are done with room.right
     attention_load<A, W>(room.right, from, columns, factor);
     __syncthreads();
 #pragma unroll 2

@@ -1,9 +1,9 @@
-// rows.cuh - the losses of rows of logits, and what the logits' gradient is made of, in one kernel.
+// rows.cuh - the losses of rows of logits, and the terms of the logits' gradient, in one kernel.
 //
-// A team of threads has a row (row_team.cuh). It goes through it once for the maximum and the sum
-// of the exponentials. Where the gradient is wanted too, it goes through it again: the row of a
-// warp is in the cache of its multiprocessor, that of a block is kept in shared memory, if it has
-// room for it. So the logits are read from memory once, and what is written may lie over them.
+// A team of threads handles a row (row_team.cuh). The first pass computes the maximum and the sum
+// of the exponentials. If the gradient is wanted too, there is a second pass: the row of a warp is
+// in L1, that of a block is kept in shared memory if it fits. So the logits are read from memory
+// once, and the results may overwrite them.
 #ifndef GD_CROSS_ENTROPY_ROWS_CUH
 #define GD_CROSS_ENTROPY_ROWS_CUH
 
@@ -11,15 +11,16 @@
 #include "device_cuda.h"
 #include "row_team.cuh"
 
-// The targets of a call. Those that are neither in the vocabulary nor ignored are an error that the
-// host learns of later; until then they are left out like ignored ones, so nothing reads beside x.
+// The targets of a call. Those that are neither in the vocabulary nor ignored are an error that is
+// reported to the host later; until then they are skipped like ignored ones, so nothing is read out
+// of bounds.
 struct target_list {
     const int32_t *target;
     int64_t vocab;
     int32_t ignore_index;
     bool use_ignore_index;
     int64_t *fault; // may be NULL
-    int64_t first;  // the number of row 0, for a note about it
+    int64_t first;  // the index of row 0, for error messages
 
     __device__ bool counts(int64_t row) const
     {
@@ -39,7 +40,7 @@ static inline target_list targets_of(const gd_call *call, const gd_tensor *targe
     return list;
 }
 
-// What one kernel leaves of rows of logits. All but losses may be NULL.
+// The results of the kernel for rows of logits. All but losses may be NULL.
 template <class T>
 struct row_results {
     double *losses;               // [rows] logsumexp(x) - x[target], 0 for rows that do not count
@@ -47,8 +48,8 @@ struct row_results {
     T *residual;                  // [rows, vocab] softmax(x) - [j = target]; may be x
 };
 
-// The thread's packs of a row of x: added up in `sum`, and copied to `kept` where that is not NULL.
-// Several are under way at once.
+// The thread's packs of a row of x: accumulated in `sum`, and copied to `kept` if that is not NULL.
+// Several loads are in flight at once.
 template <int V, class T, class Team>
 __device__ inline void sum_row(gd_sum_exp<gd_compute<T>> &sum, gd_pack<T, V> *kept, const T *x,
                                int64_t packs, const Team &team)
@@ -94,7 +95,7 @@ __global__ static void __launch_bounds__(BLOCK ? 512 : 256)
             max = row.max;
             log_sum = log(row.sum);
         }
-        __syncwarp(); // all have read the target, before it is written (in a block by the sums)
+        __syncwarp(); // all have read the target before it is overwritten (blocks: by the sums)
         if (out.residual) {
             T *to = out.residual + r * targets.vocab;
             for (int64_t p = team.rank; p < packs; p += team.size) {
@@ -118,7 +119,7 @@ __global__ static void __launch_bounds__(BLOCK ? 512 : 256)
     }
 }
 
-// How much shared memory a block may have for a row of so many bytes: all of them, or 0.
+// The shared memory a block gets for a row of so many bytes: all of them, or 0.
 static inline size_t row_memory(size_t bytes)
 {
     int device = 0, most = 0;
@@ -131,7 +132,7 @@ static inline size_t row_memory(size_t bytes)
     return bytes + reserved <= (size_t)most ? bytes : 0;
 }
 
-// Queues the kernel for rows > 0 of logits x [rows, vocab].
+// Launches the kernel for rows > 0 of logits x [rows, vocab].
 template <class T>
 static inline gd_status launch_rows(const gd_call *call, const row_results<T> &out, const T *x,
                                     const target_list &targets, int64_t rows)
@@ -152,7 +153,8 @@ static inline gd_status launch_rows(const gd_call *call, const row_results<T> &o
     return gd_launched(call);
 }
 
-// One block: the rows' losses, each thread every 1024th, then a tree; and the factor of a row.
+// One block: sums the rows' losses, each thread every 1024th, then a tree; and computes the factor
+// of a row.
 template <class C>
 __global__ static void __launch_bounds__(1024)
     total_kernel(C *loss, C *factor_out, const double *losses, target_list targets, int64_t rows,

@@ -1,33 +1,33 @@
-// backward_block.cu - dx and the partial sums of dw for rows that a block can hold.
+// backward_block.cu - dx and the partial sums of dw for rows that fit in a block.
 //
-// A block consists of teams, each with its own rows and its own pipeline in shared memory: a warp
-// whose lanes share a row by 4, 8, 16 or 32, or several warps that share one. A stage of the
-// pipeline is a few tokens (stage_tokens) of x, dy and dsum, each brought by one bulk copy where it
-// lies packed, and of rstd; `stages` of them are in flight. A row goes from its stage to registers
-// once; when all of the team have it, the copies of the next are ordered into that stage. factor
-// and the sums of dw for a thread's columns stay in registers from the first row to the last, and
-// the teams of a block add theirs up at the end.
+// A block consists of teams, each with its own rows and its own pipeline in shared memory: one
+// warp, in which 4, 8, 16 or 32 lanes share a row, or several warps that share one. A stage of the
+// pipeline holds a few tokens (stage_tokens) of x, dy and dsum, each brought by one bulk copy where
+// it is contiguous, and of rstd; `stages` of them are in flight. A row is read from its stage to
+// registers once; when the whole team has read it, the copies of the next row are issued into that
+// stage. factor and the sums of dw for a thread's columns stay in registers from the first row to
+// the last, and the teams of a block add theirs at the end.
 //
-// With heads, each of which may have its own weights, a lane must meet the same head every time: a
-// warp takes as many heads of a token, side by side, as it has groups of lanes (a slice), and walks
-// the tokens. Without heads these groups take rows that follow each other.
+// With heads, each of which may have its own weights, a lane must get the same head every time: a
+// warp takes as many adjacent heads of a token as it has groups of lanes (a slice), and iterates
+// over the tokens. Without heads these groups take consecutive rows.
 //
-// A team of several warps meets at one barrier per row, to add up the row's sum. The warps' sums
-// lie in two areas used in turn: who writes to an area again has passed the barrier of the row
-// between, and all had read the area before they came to that. The same barrier says that the stage
-// has been read.
+// A team of several warps has one barrier per row, for the row's sum. The warps' sums alternate
+// between two areas: a warp that writes to an area again has passed the barrier of the row between,
+// and all warps had read the area before that barrier. The same barrier tells that the stage has
+// been read.
 //
-// Unit u, the tokens of one stage, goes to block u mod P, in it to team (u / P) mod teams: at any
-// time all blocks read in one neighbourhood of memory, which DRAM likes (worth up to 9% against a
-// range of rows per block).
+// Unit u, the tokens of one stage, goes to block u mod P, and there to team (u / P) mod teams: at
+// any time all blocks read from the same region of memory, which DRAM serves faster (up to 9% over
+// a contiguous range of rows per block).
 #include "rms_norm/kernels.cuh"
 
 namespace gd_rms
 {
 
-constexpr int CHUNKS = 2; // packs of a row that a thread has
+constexpr int CHUNKS = 2; // packs of a row per thread
 
-// What a team's threads do: whose rows, which columns.
+// A thread's place in its team: which rows and columns it works on.
 struct Team {
     int size, count, index, member; // threads of a team, teams of the block
     int warp, lane;                 // in the team
@@ -90,7 +90,7 @@ __global__ void __maxnreg__(BLOCK_REGISTERS)
     const uint32_t drained = shared_address(&sh.drained), gathered = shared_address(&sh.gathered);
     const uint64_t policy = load_policy(a.keep);
 
-    // Where this block's heads begin, and how many bytes it is from token to token.
+    // The offset of this block's heads, and the bytes from token to token.
     const int64_t head_at = (int64_t)first_head * cols;
     const char *const x_from = (const char *)((const S *)a.at.x + head_at);
     const char *const dy_from = (const char *)((const B *)a.at.dy + head_at);
@@ -98,13 +98,13 @@ __global__ void __maxnreg__(BLOCK_REGISTERS)
     const int64_t x_stride = a.at.x_stride * (int)sizeof(S);
     const int64_t dy_stride = a.at.dy_stride * (int)sizeof(B);
     const int64_t dsum_stride = a.at.dsum_stride * (int)sizeof(S);
-    // Lane l orders the rstd of the stage's row l.
+    // Lane l copies the rstd of the stage's row l.
     const float *const rstd_from =
         (const float *)a.at.rstd + first_head +
         (by_head ? team.lane / slice * heads + team.lane % slice : team.lane);
 
-    // Stage s gets unit u. The first warp orders x and rstd, the second, where there is one, the
-    // others: a lane that works alone holds up its warp, and so the team.
+    // Stage s gets unit u. The first warp issues the copies of x and rstd, the second, if there is
+    // one, the others: a single busy lane holds up its warp, and so the team.
     auto fetch = [&](int s, int u) {
         const int token = u * p.stage_tokens, count = min(p.stage_tokens, tokens - token);
         const uint32_t to = stages_at + s * stage_size, barrier = full + 8 * s;
@@ -129,7 +129,8 @@ __global__ void __maxnreg__(BLOCK_REGISTERS)
     };
 
     let_next_start();
-    // Before a team may read what the kernel ahead writes, it has its first stages brought to L2.
+    // Before a team may read what the preceding kernel writes, it prefetches its first stages to
+    // L2.
     for (int s = 0; team.warp == 0 && s < p.stages && first + s * step < units; s++) {
         const int token = (first + s * step) * p.stage_tokens + team.lane;
         if (team.lane >= p.stage_tokens || token >= tokens) continue;
@@ -146,7 +147,7 @@ __global__ void __maxnreg__(BLOCK_REGISTERS)
         barrier_init_done();
     }
     for (int i = (int)threadIdx.x; !WARP && i < 2 * MOST_TEAMS * 16; i += (int)blockDim.x)
-        sh.sums[0][i] = 0; // those of warps that there are not are added up with the others
+        sh.sums[0][i] = 0; // sums of absent warps are added with the others
     __syncthreads();
     wait_for_previous();
     for (int s = 0; s < p.stages && first + s * step < units; s++) fetch(s, first + s * step);
@@ -164,7 +165,7 @@ __global__ void __maxnreg__(BLOCK_REGISTERS)
 #pragma unroll
         for (int j = 0; j < V; j++) dw[k][j] = 0;
 
-    const int at_once = by_head ? 1 : groups; // tokens that a team works on at a time
+    const int at_once = by_head ? 1 : groups; // tokens that a team processes at a time
     int s = 0, area = 0;
     uint32_t parity = 0;
 #pragma unroll 1
@@ -228,8 +229,8 @@ __global__ void __maxnreg__(BLOCK_REGISTERS)
     }
     if (!a.partial) return;
 
-    // dw: summed over the groups of lanes, unless each has a head of its own, then over the teams,
-    // in the memory of the pipelines. Two mbarriers and no __syncthreads, because the teams have
+    // dw: summed over the groups of lanes, unless each has its own head, then over the teams, in
+    // the memory of the pipelines. Two mbarriers instead of __syncthreads, because the teams have
     // passed different numbers of named barriers, of which compute-sanitizer's racecheck loses
     // count.
     for (int apart = p.threads_per_row; WARP && !by_head && apart < 32; apart *= 2)

@@ -1,20 +1,19 @@
-// backward_cluster.cu - dx and the partial sums of dw for rows that no block can hold.
+// backward_cluster.cu - dx and the partial sums of dw for rows too wide for a block.
 //
-// The rows come through the ring of ring.cuh: x, dy and dsum side by side. The consumers keep
-// factor and the sums of dw for their columns in registers from the first row to the last. DRAM is
-// read once:
+// The rows come through the ring of ring.cuh, with x, dy and dsum side by side in a stage. The
+// consumers keep factor and the sums of dw for their columns in registers from the first row to the
+// last. DRAM is read once:
 //   pass 1: each warp sums h * xhat over its columns and sends the sum to every block of the
 //           cluster (st.async: the value, and its 4 bytes counted on a barrier there);
-//   pass 2: when all warps' sums have come, each warp adds them, in the same order everywhere, and
-//           writes dx, adds to dw, and gives the stages back.
-// No barrier over the whole block is in the loop.
+//   pass 2: when all warps' sums have arrived, each warp adds them, in the same order everywhere,
+//           writes dx, adds to dw, and releases the stages.
+// The loop has no barrier over the whole block.
 #include "rms_norm/ring.cuh"
 
 namespace gd_rms
 {
 
-// CHUNKS: packs of a row that each thread has. One block to a multiprocessor, as in
-// forward_cluster.cu.
+// CHUNKS: packs of a row per thread. One block per multiprocessor, as in forward_cluster.cu.
 constexpr int LEAD = 0; // of the stages (ring.cuh)
 
 template <class S, class B, bool ADD, int CHUNKS>
@@ -73,11 +72,11 @@ __global__ void __launch_bounds__(cluster_threads(CHUNKS) + 32, 1)
         for (int j = 0; j < V; j++) dw[c][j] = 0;
     const float *const rstds = (const float *)a.at.rstd;
 
-    // rstd of pass 2, of pass 1, and of pass 1 of the next step: it is read a step ahead.
+    // rstd of pass 2, of pass 1, and of pass 1 in the next step: it is loaded a step ahead.
     float rstd = 0, rstd_ahead = 0, rstd_next = first < a.rows ? rstds[first] : 0.0f;
     walk_rows(first, a.rows, step, [&](int64_t row, auto reads, auto writes) {
         constexpr bool READS = decltype(reads)::value, WRITES = decltype(writes)::value;
-        // Pass 2 asks for its numbers before pass 1 waits, where there are registers to keep them.
+        // Pass 2 loads its numbers before pass 1 waits, if there are registers to hold them.
         constexpr bool EARLY = CHUNKS * V <= 16;
         const Row at(row);
         rstd = rstd_ahead, rstd_ahead = rstd_next;
@@ -124,7 +123,7 @@ __global__ void __launch_bounds__(cluster_threads(CHUNKS) + 32, 1)
                 store_sums((float *)a.partial + first * a.cols,
                            begin + c * ring.threads + (int)threadIdx.x, dw[c]);
     }
-    cluster_sync(); // no block ends while another may still send to it
+    cluster_sync(); // no block exits while another may still send to it
 #endif
 }
 

@@ -1,15 +1,15 @@
 // backward_few.cu - dx and dw for few rows, in one kernel.
 //
-// With few rows a second launch and the way of partial sums through memory would cost more than the
+// With few rows, a second launch and writing and reading back partial sums would cost more than the
 // data. But rstd is given, so dw needs no sum over a row: some blocks work by columns and sum dy *
-// xhat over all rows; the others work by rows and write dx. Both kinds run at the same time and L2
-// holds everything, so that x and dy are read twice, but from DRAM only once.
+// xhat over all rows; the others work by rows and write dx. Both kinds run at the same time and
+// everything fits in L2, so x and dy are read twice, but from DRAM only once.
 #include "rms_norm/kernels.cuh"
 
 namespace gd_rms
 {
 
-// Pack i of a row, loaded when the compiler sees fit.
+// Pack i of a row; the compiler may move the load.
 template <int V, class T>
 __device__ inline gd_raw_pack<T, V> at_pack(const T *row, int i)
 {
@@ -19,8 +19,8 @@ __device__ inline gd_raw_pack<T, V> at_pack(const T *row, int i)
     return raw;
 }
 
-// Columns of a block: `wide` packs side by side, the rows dealt out to blockDim.x / wide threads.
-// The narrower, the fewer rows a thread has to wait for, and the more blocks.
+// Columns of a block: `wide` packs side by side, with the rows dealt out to blockDim.x / wide
+// threads. A narrower block means fewer rows per thread to wait for, and more blocks.
 template <class S, class B>
 __device__ inline void dweight_of_columns(const Backward &a, gd_dtype dtype, int wide)
 {
@@ -60,7 +60,7 @@ __device__ inline void dweight_of_columns(const Backward &a, gd_dtype dtype, int
     put(a.at.dweight, dtype, col, a.cols, a.at.accumulate_dweight, value);
 }
 
-// A block has a row.
+// One block per row.
 template <class S, class B, bool ADD, int CHUNKS>
 __device__ inline void dx_of_row(const Backward &a, int64_t row)
 {
@@ -126,7 +126,7 @@ static cudaError_t by_chunks(const Backward &a, gd_dtype dweight_dtype, cudaStre
     const int threads = 32 * (int)ceil_div(packs, 32 * chunks);
     const int64_t dweight_blocks = a.at.dweight ? ceil_div(packs, wide) : 0;
     const Shape shape = {dweight_blocks + (a.at.dx || a.at.dbranch ? a.rows : 0),
-                         threads < 256 ? 256 : threads}; // at least so many for the columns
+                         threads < 256 ? 256 : threads}; // at least this many for the columns
     if (chunks == 1)
         return launch<backward_few_kernel<S, B, ADD, 1>>(shape, stream, a, dweight_dtype, wide,
                                                          (int)dweight_blocks);

@@ -1,11 +1,12 @@
-// dweight.cu - the P partial rows of dw (or db) to dw: summed in a fixed order, added to what is
-// there if asked, rounded once to the dtype of dw.
+// dweight.cu - adds the P partial rows of dw (or db) to dw: in a fixed order, added to the previous
+// value if requested, rounded once to the dtype of dw.
 //
-// The partials were written a moment ago and lie in L2, and what counts is the wait for them: once,
-// if all loads of a thread are on their way together. A block has `lanes` threads side by side, V
-// columns each, and 256 / lanes rows of threads; row y takes partial rows y, y + Y, ..., AT_ONCE of
-// them at a time; then the Y sums are added, within warps by shuffles. There are as many lanes as
-// leave a thread AT_ONCE loads or fewer: the fewer blocks, the sooner the next kernel's can start.
+// The partials were written just before and are in L2, so latency dominates; it is paid only once
+// if all loads of a thread are in flight together. A block has `lanes` threads side by side, V
+// columns each, and Y = 256 / lanes rows of threads. Row y takes partial rows y, y + Y, ...,
+// AT_ONCE of them at a time; then the Y sums are added, within warps by shuffles. `lanes` is the
+// largest count that leaves a thread AT_ONCE loads or fewer: with fewer blocks, those of the next
+// kernel can start sooner.
 #include "rms_norm/kernels.cuh"
 
 namespace gd_rms

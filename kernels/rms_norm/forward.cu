@@ -2,17 +2,16 @@
 // once and stays in registers.
 //
 // threads_per_row threads share a row: 4 to 32 lanes of a warp, or a whole block. Each loads its
-// CHUNKS packs of 16 bytes, all on their way at once; then the squares are summed, by shuffles and,
-// in a block, through shared memory; then y is written from the registers. What counts is how many
-// bytes are in flight, and so how many blocks a multiprocessor holds: registers are capped
-// (forward_cap).
+// CHUNKS packs of 16 bytes, all in flight at once; then the squares are summed, by shuffles and, in
+// a block, through shared memory; then y is written from the registers. Throughput depends on the
+// bytes in flight, and so on occupancy: registers are capped (forward_cap).
 #include "rms_norm/kernels.cuh"
 
 namespace gd_rms
 {
 
-// The first blocks have to wait for the kernel ahead, and meanwhile bring their rows to L2. Those
-// that start later can load theirs at once, and to them it would be a detour.
+// The first blocks have to wait for the preceding kernel and prefetch their rows to L2 meanwhile.
+// Blocks that start later can load at once; a prefetch would only delay them.
 template <class T>
 __device__ inline void prefetch_rows(const Problem &p, const void *x, int64_t stride, int row,
                                      int rows)
@@ -36,9 +35,9 @@ __device__ inline float row_sum(float v, int shift)
     return gd_lane_sum(lane < warps ? warp_sums[lane] : 0.0f, 32);
 }
 
-// The most registers of a thread: what it holds of its row, and some to compute in. For most calls,
-// one dtype and no residual, they have been measured: a few spilled registers cost less than a
-// block fewer on the multiprocessor.
+// The cap on registers per thread: those for its part of the row and some for the arithmetic. For
+// the most common calls, one dtype and no residual, it was measured: a few spilled registers cost
+// less than one block fewer on the multiprocessor.
 template <class S, class B, bool ADD>
 constexpr int forward_cap(int chunks)
 {
@@ -60,7 +59,7 @@ __global__ void __maxnreg__((forward_cap<S, B, ADD>(CHUNKS)))
     forward_kernel(const __grid_constant__ Forward a, int shift, int waiting)
 {
     constexpr int V = pack_size<S, B>;
-    constexpr bool EARLY = CHUNKS <= 3; // the weight is on its way before x
+    constexpr bool EARLY = CHUNKS <= 3; // the weight is loaded before x
     const int threads = shift <= 5 ? 1 << shift : (int)blockDim.x, packs = (int)(a.cols / V);
     const int member = (int)threadIdx.x & ((1 << shift) - 1);
     const int rows = max(1, (int)blockDim.x >> shift), first = (int)blockIdx.x * rows;

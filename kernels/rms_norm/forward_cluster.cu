@@ -1,4 +1,4 @@
-// forward_cluster.cu - the forward for rows that no block can hold.
+// forward_cluster.cu - the forward for rows too wide for a block.
 //
 // The rows come through the ring of ring.cuh, each shared by a cluster. Pass 1 sums the squares of
 // a row's stages and sends each warp's sum to all blocks; pass 2 writes y (and x + residual) from
@@ -8,8 +8,8 @@
 namespace gd_rms
 {
 
-// CHUNKS: packs of a row that each thread has. One block to a multiprocessor; unless told, the
-// compiler makes room for two, with registers too few.
+// CHUNKS: packs of a row per thread. One block per multiprocessor; without this launch bound the
+// compiler leaves room for two, which have too few registers.
 constexpr int LEAD = 1; // of the stages (ring.cuh)
 
 template <class S, class B, bool ADD, int CHUNKS>
@@ -57,7 +57,8 @@ __global__ void __launch_bounds__(512 + 32, 1)
     const int mine = ring.mine();
     float factor[CHUNKS][V];
     load_factors<B>(factor, a, a.at.weight, begin + (int)threadIdx.x, ring.threads, mine);
-    // The input of a stage: x, or the sum. Beyond the row's end it is whatever the stage had.
+    // The input of a stage: x, or the sum. Beyond the row's end it is whatever the stage held
+    // before.
     auto load = [&](const Place &place) {
         gd_raw_pack<S, V> x = ring.template load<S>(place, 0);
         if constexpr (ADD)
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(512 + 32, 1)
         }
         if (decltype(reads)::value) ring.send_sum(sum);
     });
-    cluster_sync(); // no block ends while another may still send to it
+    cluster_sync(); // no block exits while another may still send to it
 #endif
 }
 

@@ -1,12 +1,12 @@
-// kernels.cuh - what the CUDA kernels of RMSNorm share: the problem as they get it, the types they
-// are compiled for, and the arithmetic of one pack of a row.
+// kernels.cuh - shared by the CUDA kernels of RMSNorm: the problem that they are given, the types
+// they are compiled for, and the arithmetic of one pack of a row.
 //
-// rms_norm.cu checks a call and chooses its kernels by plan.cuh; each kernel has a file:
+// rms_norm.cu checks a call and chooses its kernels by plan.cuh; each kernel has its own file:
 //   forward.cu           y (and sum) and rstd; the row in registers
-//   forward_cluster.cu   the same for rows that no block can hold
+//   forward_cluster.cu   the same for rows too wide for a block
 //   backward_few.cu      dx and dw for few rows, in one kernel
-//   backward_block.cu    dx and partial dw for rows that a block can hold
-//   backward_cluster.cu  dx and partial dw for rows that no block can hold
+//   backward_block.cu    dx and partial dw for rows that fit in a block
+//   backward_cluster.cu  dx and partial dw for rows too wide for a block
 //   ring.cuh             what the two cluster kernels share
 //   dweight.cu           partial dw to dw
 //   plain.cu             everything, for any size, alignment and dtype
@@ -29,10 +29,10 @@ struct Problem {
     int64_t rows, cols, heads; // heads: at least 1
     bool weight_per_head;
     gd_dtype dtype, y_dtype, weight_dtype;
-    bool is_double;     // sums and rstd are
-    bool round;         // xhat to y_dtype, before the weight
-    bool keep;          // inputs should outlive results in L2 (async.cuh)
-    double eps, offset; // for the plain kernels; the others have no use for more than float
+    bool is_double;                         // sums and rstd are
+    bool round;                             // xhat to y_dtype, before the weight
+    bool keep;                              // inputs should outlive results in L2 (async.cuh)
+    double eps, offset;                     // for the plain kernels; float is enough for the others
     float float_eps, float_offset, per_col; // per_col: 1 / cols
 };
 
@@ -45,15 +45,15 @@ struct Backward : Problem {
     void *partial; // [P, heads, cols] sums of dweight, float or double; NULL: not wanted
 };
 
-// Where a row begins in a tensor: token * stride + column.
+// The offset of a row in a tensor: token * stride + column.
 struct Row {
     int64_t token, column;
-    int64_t weight; // where its weights begin
+    int64_t weight; // the offset of its weights
 
     // Where there are no heads.
     __device__ explicit Row(int64_t row) : token(row), column(0), weight(0) {}
 
-    // Index: int in the fast kernels, whose divisions are several times faster.
+    // Index: int in the fast kernels, since 32-bit divisions are several times faster.
     template <class Index>
     __device__ Row(const Problem &p, Index row) : token(row), column(0), weight(0)
     {
@@ -77,8 +77,8 @@ struct Row {
 
 // ---- Types --------------------------------------------------------------------------------------
 
-// S is the type of what is normalised (x, or the sum), B that of y and dy, and of an x that is
-// added to a residual. A thread takes a pack of V elements of each at a time: 16 bytes of the
+// S is the type of the normalised tensor (x, or the sum), B that of y and dy, and of x when it is
+// added to a residual. A thread handles a pack of V elements of each at a time: 16 bytes of the
 // narrower type, and so 16 or 32 of the other.
 template <class S, class B>
 constexpr int pack_size = 16 / (int)(sizeof(S) < sizeof(B) ? sizeof(S) : sizeof(B));
@@ -97,8 +97,8 @@ static cudaError_t by_types(const Problem &p, Body body)
     return cudaErrorInvalidValue;
 }
 
-// The same inside a kernel for the weight, which is float or B. Meant to enclose the loops over a
-// row: inside of them the branch would keep their loads from overlapping.
+// The same inside a kernel for the weight, which is float or B. Must enclose the loops over a row:
+// inside them the branch would keep their loads from overlapping.
 template <class B, class Body>
 __device__ __forceinline__ void by_weight(gd_dtype dtype, Body body)
 {
@@ -123,7 +123,7 @@ __device__ inline void by_any_dtype(gd_dtype dtype, Body body)
         body(__half());
 }
 
-// Elements first to first + C - 1 of an array, of which those from n on are zeros.
+// Elements first to first + C - 1 of an array; those from n on read as zeros.
 template <class A, int C>
 __device__ inline void get(A (&value)[C], const void *array, gd_dtype dtype, int64_t first,
                            int64_t n)
@@ -137,7 +137,7 @@ __device__ inline void get(A (&value)[C], const void *array, gd_dtype dtype, int
     });
 }
 
-// value, rounded once, to elements first to first + C - 1 of an array of n; or added to them.
+// Stores value, rounded once, to elements first to first + C - 1 of an array of n, or adds to them.
 template <class A, int C>
 __device__ inline void put(void *array, gd_dtype dtype, int64_t first, int64_t n, bool accumulate,
                            const A (&value)[C])
@@ -155,7 +155,7 @@ __device__ inline void put(void *array, gd_dtype dtype, int64_t first, int64_t n
 
 // ---- One pack -----------------------------------------------------------------------------------
 
-// Pack i of a row. L1 is left to the weights, which are read again for every row.
+// Pack i of a row. It bypasses L1, which is left to the weights: they are read again for every row.
 template <class T, int V>
 __device__ inline gd_raw_pack<T, V> load_pack(const T *row, int i, uint64_t policy)
 {
@@ -181,8 +181,8 @@ __device__ inline void store_pack(T *row, int i, const float (&value)[V])
     *(gd_raw_pack<T, V> *)(row + (int64_t)i * V) = gd_narrow<T>(value);
 }
 
-// Makes the compiler forget that it has unpacked these bits before. It unpacks them again then,
-// instead of keeping the floats, twice as many registers, from one pass over the row to the next.
+// Makes the compiler forget that it has unpacked these bits before. It then unpacks them again,
+// instead of keeping the floats, which take twice as many registers, from one pass to the next.
 template <class Raw>
 __device__ inline void forget(Raw &raw)
 {
@@ -190,8 +190,8 @@ __device__ inline void forget(Raw &raw)
     for (uint4 &v : raw.part) asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w));
 }
 
-// Pack i of weight or bias; ones where there is none. NOW: by a volatile load, which the compiler
-// does not move down to where the values are used.
+// Pack i of weight or bias; ones if it is absent. NOW: by a volatile load, which the compiler does
+// not move down to where the values are used.
 template <class W, int V, bool NOW = false>
 __device__ inline gd_raw_pack<W, V> load_weight(const W *weight, int64_t i)
 {
@@ -273,8 +273,8 @@ __device__ inline float add_squares(float sum, const gd_raw_pack<S, V> &raw)
     return sum;
 }
 
-// 1 / sqrt(sum / N + eps): the fast approximation, good to two units in the last place, and a step
-// of Newton's. Where that is 0, infinite or not a number, it stays as the approximation has it.
+// 1 / sqrt(sum / N + eps): the fast approximation, accurate to two units in the last place, and one
+// Newton step. If the approximation is 0, infinite or NaN, it is returned as it is.
 __device__ inline float rstd_of(float sum, const Problem &p)
 {
     const float v = fmaf(sum, p.per_col, p.float_eps);
@@ -377,15 +377,15 @@ struct Shape {
     int threads;
     size_t shared = 0; // dynamic shared memory, bytes
     int cluster = 1;   // blocks
-    bool early = true; // may begin before the kernel ahead has ended (wait_for_previous)
+    bool early = true; // may start before the preceding kernel has ended (wait_for_previous)
 };
 
-// Puts KERNEL(args...) on the stream.
+// Launches KERNEL(args...) on the stream.
 template <auto KERNEL, class... Arguments>
 static cudaError_t launch(const Shape &shape, cudaStream_t stream, const Arguments &...args)
 {
-    // More than 48 KB of shared memory and clusters of more than 8 blocks must be asked for, once
-    // for each device. Racing threads ask twice.
+    // More than 48 KB of shared memory and clusters of more than 8 blocks must be enabled once per
+    // device. Racing threads do it twice, which is harmless.
     static bool asked[64];
     if (shape.shared > 48 * 1024 || shape.cluster > 8) {
         int device = 0;
@@ -415,7 +415,7 @@ static cudaError_t launch(const Shape &shape, cudaStream_t stream, const Argumen
     return cudaLaunchKernelEx(&config, KERNEL, args...);
 }
 
-// Each puts its kernel on the stream.
+// Each launches its kernel on the stream.
 cudaError_t forward_registers(const Forward &a, const ForwardPlan &plan, cudaStream_t stream);
 cudaError_t forward_cluster(const Forward &a, const ClusterPlan &plan, cudaStream_t stream);
 cudaError_t backward_few(const Backward &a, gd_dtype dweight_dtype, cudaStream_t stream);

@@ -1,10 +1,10 @@
-// ladder.cu - the steps by which one comes to a fast RMSNorm, for study; not part of the library.
+// ladder.cu - the steps to a fast RMSNorm, for study; not part of the library.
 // `gradus-bench rms_norm --device cuda --ladder` checks and times each rung; README.md has the
 // figures.
 //
-// RMSNorm computes next to nothing, so that the one question is how close the kernel comes to the
-// time that its bytes take: x in and y out once (forward), x and dy in, dx out (backward). Every
-// rung is float32, N a multiple of 4, and differs from the one before in one idea.
+// RMSNorm does very little arithmetic, so the only question is how close a kernel comes to the time
+// that its bytes take: x in and y out once (forward), x and dy in, dx out (backward). Every rung is
+// float32, N is a multiple of 4, and each rung differs from the one before in one idea.
 #include "rms_norm/ladder.h"
 
 namespace
@@ -12,10 +12,10 @@ namespace
 
 // ---- Forward ------------------------------------------------------------------------------------
 
-// Rung 0, naive: a thread a row. Neighbouring threads read addresses N floats apart, so that each
-// load of a warp touches 32 sectors, the 32 bytes that memory comes in, and uses 4 bytes of each;
-// the rest is of use to the next seven loads, if it is still in the first-level cache by then. And
-// there are as few threads as rows: 2048 rows are 32 blocks, for 132 multiprocessors.
+// Rung 0, naive: one thread per row. Neighbouring threads read addresses N floats apart, so each
+// load of a warp touches 32 sectors (the 32-byte units of memory traffic) and uses 4 bytes of each.
+// The rest serves the next seven loads, if it is still in L1 by then. And there are only as many
+// threads as rows: 2048 rows are 32 blocks, for 132 multiprocessors.
 __global__ void forward_naive(float *y, float *rstd_out, const float *x, const float *weight,
                               int64_t rows, int cols, float eps)
 {
@@ -29,7 +29,7 @@ __global__ void forward_naive(float *y, float *rstd_out, const float *x, const f
     rstd_out[row] = rstd;
 }
 
-// A sum over the block by a tree in shared memory: log2(threads) steps, a barrier each.
+// A sum over the block by a tree in shared memory: log2(threads) steps with a barrier each.
 __device__ float block_sum_shared(float v)
 {
     __shared__ float sums[1024];
@@ -43,7 +43,7 @@ __device__ float block_sum_shared(float v)
 }
 
 // The same by shuffles: lanes of a warp exchange registers, which needs no barrier; one barrier
-// then joins the warps.
+// then combines the warps.
 __device__ float block_sum_shuffle(float v)
 {
     __shared__ float sums[32];
@@ -56,8 +56,8 @@ __device__ float block_sum_shuffle(float v)
     return v;
 }
 
-// Rungs 1 and 2: a block a row, neighbouring threads on neighbouring columns, so that a warp's load
-// is 128 bytes in one piece. The row is read twice; the second time it mostly comes from L2.
+// Rungs 1 and 2: one block per row, neighbouring threads on neighbouring columns, so that a warp's
+// load is 128 contiguous bytes. The row is read twice; the second read mostly comes from L2.
 template <bool SHUFFLE>
 __global__ void forward_block(float *y, float *rstd_out, const float *x, const float *weight,
                               int cols, float eps)
@@ -82,11 +82,11 @@ __device__ float squares(float4 x)
     return x.x * x.x + x.y * x.y + x.z * x.z + x.w * x.w;
 }
 
-// Rungs 3 and 4: the same with 16 bytes a load, a quarter of the instructions for the same bytes,
-// and four times the bytes in flight. Rung 5 is rung 4 with both loops unrolled, which changes
-// nothing: the compiler does not know how many turns there are, so each copy of the body keeps its
-// test of j, and the load behind a test waits for the sum before it, as it did in the loop. The
-// turns that unrolling saves are instructions, and those are not what the kernel waits for.
+// Rungs 3 and 4: the same with 16-byte loads, a quarter of the instructions for the same bytes, and
+// four times the bytes in flight. Rung 5 is rung 4 with both loops unrolled, which changes nothing:
+// the compiler does not know the trip count, so each copy of the body keeps its test of j, and the
+// load behind a test still waits for the previous addition. Unrolling saves instructions, and those
+// are not the bottleneck.
 template <bool SHUFFLE, int UNROLL>
 __global__ void forward_vectors(float4 *y, float *rstd_out, const float4 *x, const float4 *weight,
                                 int vectors, float eps)
@@ -103,8 +103,8 @@ __global__ void forward_vectors(float4 *y, float *rstd_out, const float4 *x, con
     if (threadIdx.x == 0) rstd_out[row] = rstd;
 }
 
-// Rung 6: rung 4, but the row is read once and waits in shared memory for its second use. A thread
-// reads back what it has put there itself, so no barrier is needed for that.
+// Rung 6: rung 4, but the row is read once and kept in shared memory for its second use. A thread
+// reads back only what it has stored itself, so that needs no barrier.
 __global__ void forward_staged(float4 *y, float *rstd_out, const float4 *x, const float4 *weight,
                                int vectors, float eps)
 {
@@ -123,8 +123,8 @@ __global__ void forward_staged(float4 *y, float *rstd_out, const float4 *x, cons
     if (threadIdx.x == 0) rstd_out[row] = rstd;
 }
 
-// Rung 7: the row waits in registers. The number of loop turns is known to the compiler, so here
-// unrolling pays: all loads of a thread are in flight at once.
+// Rung 7: the row is kept in registers. The trip count is known to the compiler, so here unrolling
+// pays: all loads of a thread are in flight at once.
 template <int CHUNKS>
 __global__ void forward_registers(float4 *y, float *rstd_out, const float4 *x, const float4 *weight,
                                   int vectors, float eps)
@@ -152,8 +152,9 @@ __global__ void forward_registers(float4 *y, float *rstd_out, const float4 *x, c
 
 // ---- Backward -----------------------------------------------------------------------------------
 
-// What a row sends to dw goes to: a row of an M x N array, summed by another kernel (PARTIALS);
-// dw itself, by atomic additions (ATOMICS); the sums of this block, which walks many rows (BLOCKS).
+// Where the terms of dw from each row are stored: in a row of an M x N array, summed by another
+// kernel (PARTIALS); in dw itself, by atomic additions (ATOMICS); in the sums of this block, which
+// processes many rows (BLOCKS).
 enum Dweight { PARTIALS, ATOMICS, BLOCKS };
 
 template <Dweight HOW>

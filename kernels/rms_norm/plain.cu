@@ -1,11 +1,11 @@
-// plain.cu - forward and backward for any size, alignment, stride and mixture of dtypes: right
-// everywhere, fast nowhere in particular.
-//   forward_kernel    a block a row: sum of squares, then y; with a residual the sum first
-//   dx_kernel         a block a row: sum of h * xhat, then dx
-//   partials_kernel   a thread a column, over the tokens p, p + P, ...: partial sums for dw or db
+// plain.cu - forward and backward for any size, alignment, stride and mixture of dtypes: general
+// rather than fast.
+//   forward_kernel    a block per row: sum of squares, then y; with a residual the sum first
+//   dx_kernel         a block per row: sum of h * xhat, then dx
+//   partials_kernel   a thread per column, over the tokens p, p + P, ...: partial sums for dw or db
 // Dtypes are chosen at run time, for four columns at once. Each row is read twice, the second time
-// from the cache. A row's sums are taken in double, as on the CPU: xhat, which may be rounded next,
-// is then the same in nearly every bit.
+// from the cache. A row's sums are in double, as on the CPU: xhat, which may be rounded next, then
+// has the same bits in nearly all cases.
 #include "rms_norm/kernels.cuh"
 
 namespace gd_rms
@@ -21,7 +21,7 @@ __device__ inline void round_to(A (&value)[C], gd_dtype dtype)
     });
 }
 
-// factor of columns j to j + 3; `at`: where the row's weights begin.
+// factor of columns j to j + 3; `at`: the offset of the row's weights.
 template <class A>
 __device__ inline void factor_at(A (&factor)[4], const Problem &p, const void *weight, int64_t at,
                                  int64_t j)
@@ -31,7 +31,7 @@ __device__ inline void factor_at(A (&factor)[4], const Problem &p, const void *w
     for (int v = 0; v < 4; v++) factor[v] = weight ? factor[v] + (A)p.offset : (A)1;
 }
 
-// x of columns j to j + 3, or the sum as it is stored. `at` and `residual` begin the row.
+// x of columns j to j + 3, or the sum as it is stored. `at` and `residual` are offsets of the row.
 template <class A>
 __device__ inline void input(A (&x)[4], const Forward &a, int64_t at, int64_t residual, int64_t j)
 {
@@ -81,8 +81,8 @@ __global__ void __launch_bounds__(512) forward_kernel(const __grid_constant__ Fo
     }
 }
 
-// dx = rstd (h - xhat mean(h xhat)) + dsum with h = dy factor. dx may take the place of dy or dsum:
-// a thread writes its columns after it has read them, and all have read for the mean.
+// dx = rstd (h - xhat mean(h xhat)) + dsum with h = dy factor. dx may overwrite dy or dsum: a
+// thread writes its columns after it has read them, and all threads have read theirs for the mean.
 template <class A>
 __global__ void __launch_bounds__(512) dx_kernel(const __grid_constant__ Backward a)
 {

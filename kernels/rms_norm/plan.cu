@@ -1,5 +1,5 @@
-// plan.cu - which kernel for which size, and its shape. The rules come from measurements on one
-// H200 (CUDA.md has the figures).
+// plan.cu - which kernel runs which size, with which launch parameters. The rules come from
+// measurements on one H200 (CUDA.md has the figures).
 #include "rms_norm/plan.cuh"
 
 #include "rms_norm/ring.cuh"
@@ -30,20 +30,20 @@ static int lanes_for(int64_t n)
     return lanes;
 }
 
-// About 64 bytes of a row per thread: enough in flight that DRAM never waits, in blocks so small
-// that a multiprocessor has several, of which some read while others write. A residual counts as
-// well. Rows too wide for that take more per thread.
+// About 64 bytes of a row per thread: enough in flight to keep DRAM busy, in blocks small enough
+// that a multiprocessor holds several, some reading while others write. A residual counts as well.
+// Rows too wide for that take more per thread.
 ForwardPlan plan_forward(const Sizes &s, bool adds)
 {
     ForwardPlan p = {0, 0, 128};
-    const bool wide = s.pack_elements == 4; // float32 takes half as many instructions for 16 bytes
+    const bool wide = s.pack_elements == 4; // float32 takes half the instructions for 16 bytes
     if (s.packs <= (adds || wide ? 64 : 128)) {
         const int each = adds || wide || s.packs <= 32 ? 2 : 4;
         p.threads_per_row = lanes_for(ceil_div(s.packs, each));
         p.chunks = each == 4 && s.packs <= 3 * p.threads_per_row ? 3 : each;
         return p;
     }
-    const bool few = s.rows <= 512 && s.packs <= 1024; // nothing hides the wait for the weight
+    const bool few = s.rows <= 512 && s.packs <= 1024; // nothing hides the latency of the weight
     if (adds)
         p.chunks = s.packs <= 640 || few ? 2 : s.packs <= 1536 ? 4 : 8;
     else if (few)
@@ -54,8 +54,8 @@ ForwardPlan plan_forward(const Sizes &s, bool adds)
     return p;
 }
 
-// As many teams as make 384 threads, which measured best, or 512 where a team is larger than 192;
-// and as many stages as hold the bytes in flight that measured best.
+// As many teams as make 384 threads, which measured best, or 512 if a team has more than 192; and
+// as many stages as hold the bytes in flight that measured best.
 BlockPlan plan_block(const Sizes &s)
 {
     BlockPlan p = {};
@@ -78,15 +78,15 @@ BlockPlan plan_block(const Sizes &s)
                                                    : 56) *
                            1024;
     p.stages = most((wanted + stage / 2) / stage, 2);
-    // Two rows at a time rather than many stages.
+    // Two rows per stage rather than many stages.
     if (p.stages >= 4 && 2 * p.stage_tokens * slice <= 32) p.stage_tokens *= 2, p.stages /= 2;
     p.stages = least(p.stages, MOST_TEAM_STAGES / teams);
     p.partials = least(ceil_div(s.rows / s.heads, p.stage_tokens), most(blocks / slices, 1));
     return p;
 }
 
-// The smallest cluster whose threads hold a row in few packs each; and as many stages as that takes
-// and hold `flight` bytes more.
+// The smallest cluster whose threads hold a row in few packs each; and enough stages for a row and
+// `flight` bytes more.
 ClusterPlan plan_cluster(const Sizes &s, bool backward)
 {
     ClusterPlan p = {};
@@ -105,13 +105,13 @@ ClusterPlan plan_cluster(const Sizes &s, bool backward)
     const int stage = p.threads * s.pack_bytes;
     const int wanted = p.chunks + (backward ? 0 : 1) + (int)ceil_div(flight, stage);
     p.stages = least(least(wanted, (MAX_SHARED - RING_AT) / stage), MOST_STAGES);
-    // As many clusters as an H200 runs at a time.
+    // As many clusters as an H200 runs at the same time.
     const int at_once[] = {66, 30, 15, 7};
     p.clusters = least(s.rows, at_once[__builtin_ctz((unsigned)p.cluster) - 1]);
     return p;
 }
 
-// Whether a row finds room in the largest cluster, and one stage more than are held.
+// Whether a row fits in the largest cluster, with one stage more than are held.
 static bool cluster_fits(const Sizes &s, bool backward)
 {
     const ClusterPlan p = plan_cluster(s, backward);
@@ -123,7 +123,7 @@ static bool cluster_fits(const Sizes &s, bool backward)
 Kernel plan_kernel(const Sizes &s, bool backward)
 {
     if (s.packs == 0 || s.rows == 0 || s.rows > MOST_ROWS) return PLAIN;
-    // A block holds a row; where too few of them would fit a multiprocessor, a cluster does.
+    // A block holds a row; where too few such blocks would fit on a multiprocessor, a cluster does.
     const int narrow = s.pack_elements == 8 && s.heads == 1 ? 2304 : 4096;
     if (!backward && s.packs <= narrow) return BLOCK;
     if (backward && s.heads > 1) return s.packs <= 64 ? BLOCK : PLAIN;

@@ -1,4 +1,4 @@
-// plan.cuh - which kernel runs a problem, and in what shape.
+// plan.cuh - which kernel runs a problem, and with which launch parameters.
 //
 // A plan depends on the sizes and dtypes alone, never on the GPU, so that the order of every sum is
 // the same everywhere: a GPU with fewer multiprocessors runs the same blocks in more than one wave.
@@ -13,12 +13,12 @@
 namespace gd_rms
 {
 
-// Of an H200, for which the shapes are made.
+// Of an H200, for which the plans are made.
 constexpr int MULTIPROCESSORS = 132;
 constexpr int MAX_SHARED = 232448; // dynamic shared memory of a block, bytes
 
-// Sizes as the plans see them: rows of `packs` packs (kernels.cuh) which take `pack_bytes` bytes of
-// all inputs together.
+// Sizes as the plans use them: rows of `packs` packs (kernels.cuh), of `pack_bytes` bytes in all
+// inputs together.
 struct Sizes {
     int64_t rows, heads, packs;
     int pack_elements, pack_bytes;
@@ -30,7 +30,7 @@ struct ForwardPlan {
 };
 ForwardPlan plan_forward(const Sizes &s, bool adds);
 
-// The backward of rows that a block holds: teams of threads_per_row threads or of a warp.
+// The backward of rows that fit in a block: teams of threads_per_row threads, or of one warp.
 struct BlockPlan {
     int threads_per_row, threads;
     int stage_tokens, stages; // tokens that arrive together; stages of a team
@@ -46,7 +46,7 @@ constexpr int BLOCK_THREADS = 512;   // ... threads of a block
 constexpr int64_t MOST_ROWS =
     1 << 30; // they are counted in 32 bits, also a few steps past the last
 
-// What a block has in shared memory before its stages.
+// The shared memory of a block before its stages.
 struct BlockShared {
     uint64_t full[MOST_TEAM_STAGES];  // [teams, stages]: a stage is there
     uint64_t drained, gathered;       // at the end: all pipelines are empty, all sums are there
@@ -69,8 +69,8 @@ constexpr int cluster_threads(int chunks) // at most; with the producer's warp
 enum Kernel { PLAIN, FEW, BLOCK, CLUSTER };
 Kernel plan_kernel(const Sizes &s, bool backward);
 
-// The partial rows of the plain kernels: enough blocks to fill a GPU, no more partial rows than an
-// eighth of the tokens, since a block takes eight at a time.
+// The partial rows of the plain kernels: enough blocks to fill a GPU, but no more partial rows than
+// an eighth of the tokens, since a block takes eight at a time.
 int64_t plan_plain_partials(int64_t tokens, int64_t width);
 
 bool have_hopper();

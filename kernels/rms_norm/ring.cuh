@@ -1,27 +1,27 @@
-// ring.cuh - what the kernels for wide rows share: a pipeline in shared memory, the producer that
-// fills it, the order in which the consumers go through it, and the sums that the warps of a
-// cluster exchange.
+// ring.cuh - shared by the kernels for wide rows: a pipeline in shared memory, the producer that
+// fills it, the order in which the consumers process it, and the exchange of sums between the warps
+// of a cluster.
 //
-// A cluster of blocks shares a row, each block a slice of it; the clusters walk the rows, r, r + P,
-// r + 2P, ..., so that all of them read in one neighbourhood of memory, which DRAM likes. One warp
-// of each block is the producer: it orders bulk copies of the rows to come into the stages of a
-// ring, and waits only for stages to be given back. The other warps are the consumers. A stage
-// holds one pack of each input for each of their threads; a row is CHUNKS stages. They go over a
-// row twice: pass 1 gathers its sum; pass 2, when the sum is known, writes the result from the same
-// stages, which are still in shared memory.
+// A cluster of blocks shares a row, each block a slice of it; a cluster processes rows r, r + P, r
+// + 2P, ..., so that all clusters read from the same region of memory, which DRAM serves faster.
+// One warp of each block is the producer: it issues bulk copies of the coming rows into the stages
+// of a ring, and waits only for stages to be released. The other warps are the consumers. A stage
+// holds one pack of each input for each of their threads; a row is CHUNKS stages. They make two
+// passes over a row: pass 1 computes its sum; pass 2, when the sum is known, writes the result from
+// the same stages, which are still in shared memory.
 //
-// Pass 2 of a row goes in between the stages of the next row's pass 1, LEAD of them behind. With
-// three stages to a row and a LEAD of 1 a step is:
+// Pass 2 of a row is interleaved with pass 1 of the next, LEAD stages behind. With three stages to
+// a row and a LEAD of 1 a step is:
 //
 //     read 0     read 1, write 0'     read 2, write 1'     write 2'     send the sum
 //
-// where ' is of the row before. So a warp that waits for a stage to arrive has just written one:
-// reads and writes leave at an even pace, where a row written at once is a burst, and before that
-// DRAM has nothing to write. And the sums have LEAD + 1 stages' time to come.
+// where ' marks the row before. So a warp that waits for a stage to arrive has just written one:
+// reads and writes are issued at an even rate, whereas a row written at once is a burst that leaves
+// DRAM with nothing to write before it. And the sums have LEAD + 1 stages' time to arrive.
 //
-// How many sets of sums (EXCHANGES) there must be. A warp sends for row i + 2 at the end of step
-// i + 2. In that step it has waited for the sums of row i + 1, which the last warp sent at the end
-// of step i + 1, and so after it had read the sums of row i. Two are enough.
+// Why two sets of sums (EXCHANGES) are enough: a warp sends for row i + 2 at the end of step i + 2.
+// In that step it has waited for the sums of row i + 1, which the last warp sent at the end of step
+// i + 1, and so after it had read the sums of row i.
 #ifndef GD_RMS_NORM_RING_CUH
 #define GD_RMS_NORM_RING_CUH
 
@@ -35,23 +35,23 @@ namespace gd_rms
 constexpr int EXCHANGES = 2;
 constexpr int MOST_SUMS = 16 * 16; // warps of a cluster
 constexpr int MOST_STAGES = 32;
-constexpr int SOON = 2; // rows of a cluster that are brought to L2 before it may read them
+constexpr int SOON = 2; // rows of a cluster that are prefetched to L2 before it may read them
 
 struct Shared {
-    uint64_t full[MOST_STAGES];  // a stage is there
-    uint64_t empty[MOST_STAGES]; // all threads have given it back
-    uint64_t arrived[EXCHANGES]; // all sums of a row are there
+    uint64_t full[MOST_STAGES];  // a stage has arrived
+    uint64_t empty[MOST_STAGES]; // all threads have released it
+    uint64_t arrived[EXCHANGES]; // all sums of a row have arrived
     float sums[EXCHANGES][MOST_SUMS];
 };
 constexpr int RING_AT = (sizeof(Shared) + 127) / 128 * 128;
 
-// Bytes that one thread has in a stage of inputs of these types.
+// Bytes of a stage per thread, for inputs of these types.
 template <int V, class... T>
 constexpr int stage_bytes = (0 + ... + (V * (int)sizeof(T)));
 
 #if GD_HOPPER
 
-// A walk around a ring.
+// A position in a ring.
 struct Place {
     int stage;
     uint32_t parity;
@@ -61,7 +61,7 @@ struct Place {
     }
 };
 
-// One block's part in it: the inputs are of types T..., V elements to a pack.
+// One block's part of the ring: the inputs are of types T..., V elements to a pack.
 template <int V, class... T>
 struct Ring {
     static constexpr int INPUTS = sizeof...(T), ALL = stage_bytes<V, T...>;
@@ -80,7 +80,7 @@ struct Ring {
           length(min((packs + blocks - 1) / blocks, packs - begin)), ahead{0, 0}, behind{0, 0},
           sent{0, 0}, got{0, 0}
     {
-        // Or the compiler asks for it again wherever it is used.
+        // Otherwise the compiler computes it again wherever it is used.
         asm volatile("" : "+r"(base));
         // total() adds up more of them than there are warps.
         for (int i = (int)threadIdx.x; i < EXCHANGES * MOST_SUMS; i += (int)blockDim.x)
@@ -120,8 +120,8 @@ struct Ring {
         return base + (uint32_t)(RING_AT + ALL * threads * place.stage);
     }
 
-    // The producer's part for one row, of which from[] is this block's slice. The first time round
-    // the parity is that of the phase before the first, which counts as over.
+    // The producer's part for one row, of which from[] is this block's slice. In the first round
+    // the parity is that of the phase before the first, which counts as complete.
     __device__ void fetch(Place &place, const char *const (&from)[INPUTS], int chunks,
                           uint64_t policy)
     {
@@ -140,8 +140,8 @@ struct Ring {
         }
     }
 
-    // This thread's pack of a stage: of the input of type U behind `before` bytes a thread. Beyond
-    // the row's end it is what the stage had before.
+    // This thread's pack of a stage, for the input of type U that follows `before` bytes per
+    // thread. Beyond the row's end it is whatever the stage held before.
     template <class U>
     __device__ gd_raw_pack<U, V> load(const Place &place, int before) const
     {
@@ -152,13 +152,13 @@ struct Ring {
         return raw;
     }
 
-    // The packs of a row that this thread has are c * threads + threadIdx.x for c below this.
+    // This thread's packs of a row are c * threads + threadIdx.x for c below this.
     __device__ int mine() const
     {
         return (length - (int)threadIdx.x + threads - 1) / threads;
     }
 
-    // This warp's sum to every block of the cluster.
+    // Sends this warp's sum to every block of the cluster.
     __device__ void send_sum(float v)
     {
         v = gd_warp_reduce(v, gd_plus());
@@ -181,9 +181,9 @@ struct Ring {
         return gd_warp_reduce(v, gd_plus());
     }
 
-    // Every thread for itself. One lane could speak for its warp after a __syncwarp, but then
-    // compute-sanitizer's racecheck does not see that the other lanes' reads come first; it is no
-    // slower.
+    // Every thread arrives for itself. One lane could arrive for its warp after a __syncwarp, which
+    // is no faster, but compute-sanitizer's racecheck would not see that the other lanes' reads
+    // come first.
     __device__ void give_back()
     {
         barrier_arrive(empty(behind));
@@ -193,7 +193,7 @@ struct Ring {
 
 // A consumer's steps for the rows first, first + stride, ...: step(row, READS, WRITES) does pass 1
 // of row + stride, if READS, and pass 2 of `row`, if WRITES. The first step only reads, and its row
-// is first - stride; the last only writes. Both are known when it is compiled.
+// is first - stride; the last only writes. READS and WRITES are compile-time constants.
 template <class Step>
 __device__ inline void walk_rows(int64_t first, int64_t rows, int64_t stride, const Step &step)
 {

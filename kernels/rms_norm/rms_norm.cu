@@ -10,11 +10,11 @@ __global__ void hopper_probe(int *answer)
     if (answer) *answer = GD_HOPPER;
 }
 
-// Whether the driver chose code made for compute capability 9.0, which has bulk copies, transaction
-// barriers and clusters; asked once per device.
+// Whether the driver chose code compiled for compute capability 9.0, which has bulk copies,
+// transaction barriers and clusters; queried once per device.
 bool have_hopper()
 {
-    static int known[64]; // 0: not asked yet; 1: no; 2: yes. Racing threads write the same answer.
+    static int known[64]; // 0: not queried; 1: no; 2: yes. Racing threads write the same answer.
     int device = 0;
     if (cudaGetDevice(&device) || device < 0) return false;
     if (device < 64 && known[device]) return known[device] == 2;
@@ -25,7 +25,7 @@ bool have_hopper()
     return yes;
 }
 
-// ---- What is asked for --------------------------------------------------------------------------
+// ---- The call -----------------------------------------------------------------------------------
 
 static bool valid(const gd_rms_norm_problem *p)
 {
@@ -55,7 +55,7 @@ static int size_of(gd_dtype dtype)
     return (int)gd_dtype_size(dtype);
 }
 
-// `more`: an input of dtype, or in the forward of y_dtype, besides those that there always are.
+// `more`: another input of dtype, or in the forward of y_dtype, besides those always present.
 static Sizes sizes_of(const Problem &p, bool backward, bool more)
 {
     Sizes s = {p.rows, p.heads, 0, 0, 0};
@@ -85,8 +85,8 @@ static bool fast_weight(const Problem &p, const void *weight, const void *bias)
     return (known || (!weight && !bias)) && aligned(weight) && aligned(bias);
 }
 
-// Whether to mark inputs evict_last: where the tensors are so large that L2, some 50 MB, cannot
-// hold them from one kernel to the next anyway. Smaller ones are slower for it.
+// Whether to load inputs with evict_last: if the tensors are too large to stay in L2, some 50 MB,
+// from one kernel to the next anyway. Smaller ones are slower with it.
 static bool keeps_inputs(const Problem &p, bool backward)
 {
     const int64_t one = p.rows * p.cols * size_of(p.dtype);
@@ -121,8 +121,8 @@ static cudaError_t forward(const Forward &a, cudaStream_t stream)
 
 // ---- Backward -----------------------------------------------------------------------------------
 
-// The partial rows of the kernel for many rows, which may have to do the work of that for few; 0:
-// the plain kernels run this.
+// The partial rows of the kernel for many rows, which may have to stand in for the one for few
+// rows; 0 if the plain kernels run this.
 static int64_t fast_partials(const Sizes &s)
 {
     switch (plan_kernel(s, true)) {
@@ -146,7 +146,7 @@ static int64_t most_partials(const Problem &p)
     return most;
 }
 
-// Whether writing a gradient may change what another block has yet to read.
+// Whether writing a gradient may overwrite what another block has yet to read.
 static bool overwrites(const Backward &a)
 {
     const gd_rms_norm_gradients &g = a.at;
@@ -164,8 +164,8 @@ static bool overwrites(const Backward &a)
            meet(g.dbranch, g.dbranch_stride, a.y_dtype, g.x, g.x_stride, a.dtype);
 }
 
-// What the partial rows make: dweight, or dbias. Heads that share a weight are so many partial rows
-// more.
+// Adds the partial rows to dweight or dbias. Heads that share a weight multiply the number of
+// partial rows.
 static cudaError_t sum_up(const Backward &a, gd_dtype dtype, bool of_bias, int64_t partials,
                           cudaStream_t stream)
 {
@@ -198,11 +198,11 @@ static cudaError_t backward(Backward a, gd_dtype dweight_dtype, cudaStream_t str
 {
     gd_rms_norm_gradients &g = a.at;
     cudaError_t error = cudaSuccess;
-    // First dbias: dx may overwrite dy.
+    // dbias first, since dx may overwrite dy.
     if (g.dbias) error = plain_sum(a, dweight_dtype, true, stream);
     if (error) return error;
 
-    // To add to what dx holds is to have it for dsum.
+    // Accumulating into dx is the same as passing it for dsum.
     const gd_rms_norm_gradients asked = g;
     if (g.dx && g.accumulate_dx && !g.dsum && !g.dbranch) {
         g.dsum = g.dx, g.dsum_stride = g.dx_stride;

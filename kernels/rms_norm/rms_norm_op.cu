@@ -5,7 +5,7 @@
 
 // ---- From tensors to rows -----------------------------------------------------------------------
 
-// t packed, in scratch and in `dtype`, repeated to `heads` rows where it has one.
+// t packed, in scratch and in `dtype`, repeated to `heads` rows if it has only one.
 static const void *packed_copy(const gd_call *call, const gd_tensor *t, gd_dtype dtype,
                                int64_t heads = 1)
 {
@@ -23,7 +23,8 @@ static const void *packed_copy(const gd_call *call, const gd_tensor *t, gd_dtype
     return gd_error_status(call->context) ? nullptr : to;
 }
 
-// Whether the rows of t [..., N] lie as kernels.h wants them with so many heads, and the stride.
+// Whether the rows of t [..., N] lie as kernels.h needs them for this number of heads, and the
+// stride.
 static bool rows_lie(const gd_tensor *t, int64_t heads, int64_t *stride)
 {
     const gd_layout lies = gd_cuda_layout(t);
@@ -42,7 +43,7 @@ static bool rows_lie(const gd_tensor *t, int64_t heads, int64_t *stride)
     return walk.ndim == 2 && heads > 1 && walk.shape[1] == heads && walk.stride[0][1] == N;
 }
 
-// The rows of t where they lie, or of a packed copy. NULL: out of memory.
+// The rows of t in place, or of a packed copy. NULL: out of memory.
 static const void *open_rows(const gd_call *call, const gd_tensor *t, int64_t heads,
                              int64_t *stride)
 {
@@ -56,7 +57,7 @@ static bool per_head(const gd_tensor *param)
     return param && gd_tensor_ndim(param) == 2;
 }
 
-// weight or bias as the kernels take them. NULL: absent, or out of memory.
+// weight or bias as the kernels need them. NULL: absent, or out of memory.
 static const void *open_param(const gd_call *call, const gd_tensor *t, gd_dtype dtype,
                               int64_t heads)
 {
@@ -73,7 +74,7 @@ static int64_t row_count(const gd_tensor *t)
     return rows;
 }
 
-// The problem of x [..., N], with heads where a parameter has them or the rows lie so.
+// The problem of x [..., N], with heads if a parameter has them or the strides of x need them.
 static gd_rms_norm_problem problem_of(const gd_call *call, const gd_tensor *x, bool heads,
                                       gd_dtype weight)
 {
@@ -98,7 +99,7 @@ static gd_status launched(const gd_call *call, gd_status status)
 
 // ---- Forward ------------------------------------------------------------------------------------
 
-// `weight` is its place among the inputs, bias is next.
+// `weight` is the index of the weight among the inputs; bias is next.
 static gd_status forward(const gd_call *call, const gd_tensor *residual, int weight)
 {
     const gd_tensor *x = call->input[0], *w = call->input[weight], *b = call->input[weight + 1];
@@ -142,7 +143,7 @@ extern "C" gd_status add_rms_norm_forward_cuda(const gd_call *call)
 
 // ---- Backward -----------------------------------------------------------------------------------
 
-// Where no gradient came to y: dweight and dbias are zero, and what came to the sum passes on.
+// If no gradient reached y: dweight and dbias are zero, and the gradient of the sum is passed on.
 static gd_status pass_dsum(const gd_call *call, const gd_tensor *dsum)
 {
     for (int i = 0; i < call->inputs; i++) {
@@ -172,7 +173,7 @@ static gd_status run_backward(const gd_call *call, const gd_rms_norm_problem *p,
     return launched(call, gd_cuda_rms_norm_backward(p, g, gd_stream(call)));
 }
 
-// dbias is a call of its own: the bias may have heads where the weight has none.
+// dbias is a separate call: the bias may have heads where the weight has none.
 static gd_status bias_backward(const gd_call *call, const gd_tensor *x, int bias)
 {
     const gd_tensor *db = call->dinput[bias];
@@ -190,8 +191,8 @@ static gd_status bias_backward(const gd_call *call, const gd_tensor *x, int bias
     return run_backward(call, &p, &g);
 }
 
-// x is what was normalised; input i of the op gets dx, and in add_rms_norm input 0 dbranch, unless
-// both are one tensor.
+// x is the normalised tensor; input i of the op gets dx, and in add_rms_norm input 0 gets dbranch,
+// unless both are one tensor.
 static gd_status backward(const gd_call *call, const gd_tensor *x, int weight)
 {
     const bool adds = call->outputs > 1;

@@ -36,7 +36,7 @@ function show(found) {
             input.verdict === 'PASS' ? 'good' : 'bad'}">${input.verdict}</span></h4>`;
         if (words) html += `<p class="finding"><b>${escape(words)}</b></p>`;
         if (input.wrong)
-            html += `<p>${input.wrong} of ${input.elements} elements are off; at the worst ${
+            html += `<p>${input.wrong} of ${input.elements} elements are wrong; the worst is ${
                 number(input.analytic)} instead of ${number(input.numeric)}, a ratio of ${
                 number(input.analytic / input.numeric)}.</p>`;
         if (grid && grid.analytic.length) {
@@ -44,7 +44,7 @@ function show(found) {
             const ratio = grid.analytic.map((v, i) => (v === grid.numeric[i] ? 1 : v / grid.numeric[i]));
             html += heat('backward', grid.shape, grid.analytic, largest) +
                     heat('differences', grid.shape, grid.numeric, largest) +
-                    heat('ratio of the two, less 1', grid.shape,
+                    heat('ratio of the two, minus 1', grid.shape,
                         ratio.map((v) => v - 1), 1);
         }
         if (input.sweep_step.length)

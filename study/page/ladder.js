@@ -271,10 +271,10 @@ function frames(rung) {
             list[2 * visit + 1] = list[2 * visit + 1] || {marks : []};
         });
         list.forEach((frame, f) => {
-            frame.said = f === 0  ? 'copies of two rows for each block are ordered'
-                         : f % 2 ? `visit ${(f - 1) / 2}: the row is there, and is summed`
+            frame.said = f === 0  ? 'copies of two rows for each block are issued'
+                         : f % 2 ? `visit ${(f - 1) / 2}: the row has arrived and is summed`
                                  : `visit ${f / 2 - 1}: dx is written, the copies of visit ${
-                                       f / 2 + 1} are ordered`;
+                                       f / 2 + 1} are issued`;
         });
     } else {
         const turns = turnsOf(rung, N);
@@ -291,7 +291,7 @@ function frames(rung) {
                     const first = f * rung.inFlight, sectors = [];
                     for (let t = first; t < Math.min(turns, first + rung.inFlight); t++)
                         sectors.push(...sectorsOf(rung, N, row, t));
-                    const said = `for ${pass.name}: turn ${first} of ${turns}`;
+                    const said = `for ${pass.name}: iteration ${first} of ${turns}`;
                     for (const name of pass.reads || []) put(frame, said, name, row, sectors, 'load');
                     for (const name of pass.writes || []) put(frame, said, name, row, sectors, 'store');
                     for (const name of pass.adds || [])
@@ -313,7 +313,7 @@ function frames(rung) {
         for (const turn of turns) {
             const frame = list.length;
             for (const row of left.rows.filter((r) => Math.floor(r / ADDED_AT_ONCE) === turn))
-                put(frame, `a second kernel adds up: rows ${turn * ADDED_AT_ONCE} to ${
+                put(frame, `a second kernel adds rows ${turn * ADDED_AT_ONCE} to ${
                         (turn + 1) * ADDED_AT_ONCE - 1} of the partial sums`, 'partials', row, whole, 'load');
         }
         put(list.length, 'dw is written', 'dw', 0, whole, 'store');

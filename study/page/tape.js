@@ -52,7 +52,7 @@ function tape(place) {
             said.textContent = edges.length ? `backward: ${name(node)}, whose gradients go to ${
                                                   edges.length} of its inputs${
                                                   arrived.length ? ` (${arrived.join('; ')})` : ''
-                                              }; what it kept is free`
+                                              }; its saved tensors are freed`
                                             : `backward: ${name(node)}`;
         });
     }
@@ -71,7 +71,7 @@ function tape(place) {
         if (at < steps.length) return;
         clearInterval(timer);
         timer = 0;
-        said.textContent += '. That was all';
+        said.textContent += '. End of the tape';
     }
     place.querySelector('[data-act=step]').addEventListener('click', step);
     place.querySelector('[data-act=play]').addEventListener('click', () => {

@@ -72,7 +72,7 @@ document.addEventListener('DOMContentLoaded', () => {
         losses.push(state.loss);
         said.textContent =
             state.error || `step ${state.step}, loss ${
-                               state.loss.toFixed(3)} (a uniform guess has ${first.toFixed(3)})`;
+                               state.loss.toFixed(3)} (uniform guess: ${first.toFixed(3)})`;
         plot(get('loss'), losses, first);
         if (state.step % 25 === 0) written.textContent = training.sample(200, 0.8);
         place.dataset.steps = state.step;
@@ -82,7 +82,7 @@ document.addEventListener('DOMContentLoaded', () => {
     get('go').addEventListener('click', async () => {
         if (!training) await begin();
         running = !running;
-        get('go').textContent = running ? 'Pause' : 'Go on';
+        get('go').textContent = running ? 'Pause' : 'Continue';
         turn();
     });
     get('again').addEventListener('click', () => {

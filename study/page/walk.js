@@ -82,7 +82,7 @@ function render(request, eps) {
         table('Backward, second pass: dx', names('dx'),
             (row, i) => results(row.dx, backward + i * ofRow + blocks + 1)) +
         '</table>' +
-        table('and with it what each row leaves for dw: a row of partial sums', names('dy xhat'),
+        table('and, in the same pass, each row\'s partial sums for dw', names('dy xhat'),
             (row, i) => results(row.part, backward + i * ofRow + blocks + 1)) +
         `<tr><td>dw, added in order</td>${
             dw.map((v, k) => cell(2 * backward, v, `${edge(k)} sum`)).join('')}</tr></table>`;

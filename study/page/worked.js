@@ -145,8 +145,8 @@ function render(gradus, it, format, symbols) {
                 const off = theirs ? apart(s.value, theirs) : 0;
                 const verdict =
                     theirs ? ` <span class="${off < 1e-9 ? 'good' : 'bad'}" data-agrees="${off}">${
-                                 off < 1e-9 ? 'what the library says'
-                                            : 'not what the library says'}, ${
+                                 off < 1e-9 ? 'as in the library'
+                                            : 'differs from the library'}, ${
                                  off ? `to ${off.toExponential(0)}` : 'to the last bit'}</span>`
                                      : '';
                 return `<div class="step" data-step="${n}">${format(s.tex)}${

@@ -13,11 +13,11 @@ const bytes = (n) => (n >= 1e6 ? `${(n / 1e6).toFixed(1)} MB`
 exports.walk = function(it) {
     const {html, steps} = walk.render(it.request, it.own.eps);
     return `<h3 id="walk-title">Row to program, block by block</h3>
-<p>A kernel gives each row to one program (on a GPU a block of threads). The row is longer than
-what the program holds at once, so it walks: here 8 numbers in blocks of 4. The sum of squares
-grows block by block; only then rstd is known, and the row is gone through again for y. The
-backward walks the same way: for the sum of h xhat, then for dx. What it leaves for dw is a row of its
-own for every program, and these rows are added at the end, in order.</p>
+<p>A kernel assigns each row to one program (on a GPU a block of threads). The row is longer than
+what the program holds at once, so it is processed in blocks: here 8 numbers in blocks of 4. The
+first pass accumulates the sum of squares block by block; then rstd is known, and a second pass
+computes y. The backward has two passes as well: one for the sum of h xhat, one for dx. For dw every
+program writes its own row of partial sums, and these rows are added at the end, in order.</p>
 <div class="panel" id="walk" data-steps="${
         steps}"><div class="controls"><button type="button" data-act="step">Step</button><button type="button" data-act="play">Play</button></div>${
         html}</div>`;
@@ -29,7 +29,7 @@ exports.cheatSheet = () => {
             'forward',
             '\\mathrm{rstd} = (\\mathrm{mean}(x^2) + \\varepsilon)^{-1/2}, \\quad \\hat x = x\\,\\mathrm{rstd}, \\quad y = \\hat x\\, g + b'
         ],
-        [ 'saved', '\\mathrm{rstd} \\text{, one number a row}' ],
+        [ 'saved', '\\mathrm{rstd} \\text{, one number per row}' ],
         [
             'Jacobian',
             '\\partial \\hat x / \\partial x = \\mathrm{rstd}\\,(I - \\hat x \\hat x^T / N)'
@@ -39,7 +39,7 @@ exports.cheatSheet = () => {
             'h = dy\\, g, \\quad m = \\mathrm{mean}(h \\hat x), \\quad dx = \\mathrm{rstd}\\,(h - \\hat x\\, m)'
         ],
         [ 'parameters', 'dw = \\textstyle\\sum_{rows} dy\\, \\hat x, \\quad db = \\sum_{rows} dy' ],
-        [ 'bytes', '2 M N \\text{ forward}, \\quad 3 M N \\text{ backward, of one element each}' ],
+        [ 'bytes', '2 M N \\text{ forward}, \\quad 3 M N \\text{ backward, times the size of an element}' ],
     ];
     return `<h3 id="cheat-sheet">Cheat sheet</h3><div class="wide"><table class="cheat"><tbody>${
         rows.map(([ name, tex ]) => `<tr><th>${name}</th><td>${formula(tex, false, [])}</td></tr>`)
@@ -82,7 +82,7 @@ function figure(rung, i, shares) {
         ladder.panels(rung)
             .map(({name, rows}) => `<div class="memory"><code>${name}</code><canvas data-tensor="${
                      name}" width="1024" height="${rows.length * 20}" role="img" aria-label="sectors of ${
-                     name} that are asked for or written"></canvas></div>`)
+                     name} that are loaded or written"></canvas></div>`)
             .join('');
     const first = ladder.lanes(rung, 8192);
     const strip = first.map((sectors, lane) => {
@@ -95,20 +95,20 @@ function figure(rung, i, shares) {
     return `<figure class="rung" data-rung="${i}"><figcaption><b>${escape(rung.name)}</b></figcaption>
 <div class="memory"><code>lanes</code><div class="lanes" role="img" aria-label="the lanes of a warp by sector">${
         strip}</div></div><small>${
-        rung.stages ? 'one lane orders the copy of a row'
-                    : `the ${first.length} lanes of a warp ask for ${sectors} sectors: ${
+        rung.stages ? 'one lane issues the copy of a row'
+                    : `the ${first.length} lanes of a warp load ${sectors} sectors: ${
                           sectors === first.length ? `one each, ${first[1][0]} apart`
-                                                   : `${first.length / sectors} lanes a sector`}`}</small>
+                                                   : `${first.length / sectors} lanes per sector`}`}</small>
 ${canvases}<p class="turn" role="status"></p>
 <div class="controls"><button type="button" data-act="step">Step</button><button type="button" data-act="play">Play or stop</button> <small>rows ${
         rowsOf(rung)}</small></div>
 <table class="numbers left">${
-        row(rung.stages ? 'a bulk copy asks for' : 'a load of a warp asks for', asked, bytes(asked))}${
+        row(rung.stages ? 'a bulk copy requests' : 'a load of a warp requests', asked, bytes(asked))}${
         row('memory moves', moved, bytes(moved))}${
-        row('loads and stores of all, 2048 x 8192', all.asked, bytes(all.asked))}${
+        row('all loads and stores, 2048 x 8192', all.asked, bytes(all.asked))}${
         row('must move', all.moved, bytes(all.moved))}${
-        row(`blocks at a time, ${M} x ${N}`, blocks, blocks)}${
-        row('on their way at once, at most', way, bytes(way))}${
+        row(`resident blocks, ${M} x ${N}`, blocks, blocks)}${
+        row('in flight at once, at most', way, bytes(way))}${
         row('measured share of the ceiling, 2048 x 8192', null, share[0])}${
         row('262144 x 4096', null, share[1])}</table>
 <pre class="code">${rung.code.map(escape).join('\n')}</pre></figure>`;
@@ -121,48 +121,49 @@ exports.ladder = () => {
             .map((rung, i) => (Boolean(rung.backward) === backward ? figure(rung, i, shares) : ''))
             .join('\n');
     return `<h3 id="ladder-pictures">The ladder in pictures</h3>
-<p>Each strip is a tensor in memory: rows downwards, the sectors of a row to the right, a sector the
-32 bytes that memory moves at least. <b class="asked">Asked for</b> in this turn of the
-loop, by the warps of all rows; <b class="stored">written</b>; <b class="added">added to</b>, by many
-blocks at once; pale, what has been there before. The pictures are computed from the index formula
-under them, which is the kernel's, for 2048 rows of 4096 numbers, with as many blocks at a time as
-there is room for on an H200: by threads, by shared memory, and by the registers that the compiler
-gives each. The weight, which stays in the cache, is not drawn.</p>
-<p>What decides is how many bytes are on their way: DRAM needs some 4 MB to be busy. The first rung
-moves 8 times what it asks for, and is 20 to 50 times too slow: with a thread a row, 2048 rows are 32
-blocks for 132 multiprocessors, each thread has a sector or two on its way, and memory waits.</p>
+<p>Each strip is a tensor in memory: rows run downwards, the sectors of a row to the right. A sector
+is the 32 bytes that memory moves at least. The colours: <b class="asked">loaded</b> in this
+iteration of the loop, by the warps of all rows; <b class="stored">written</b>;
+<b class="added">added to</b>, by many blocks at once; pale: accessed before. The pictures are
+computed from the index formula under them, which is the kernel's, for 2048 rows of 4096 numbers. As
+many blocks run at a time as fit on an H200, limited by threads, by shared memory, and by the
+registers that the compiler allocates. The weight, which stays in the cache, is not drawn.</p>
+<p>What decides is how many bytes are in flight: DRAM needs some 4 MB to be busy. The first rung
+moves 8 times what it requests, and is 20 to 50 times too slow: with one thread per row, 2048 rows
+are 32 blocks for 132 multiprocessors, each thread has one or two sectors in flight, and memory
+idles.</p>
 <div class="rungs">${figures(false)}</div>
 <h3 id="ladder-backward">The backward's ladder</h3>
-<p>Two tensors are read, so a turn has twice the bytes on their way; and every number of dw is a sum
-over all rows. Its partial sums are written and read again (the first rung), or added to the same N
-addresses by all blocks (the second), or kept in registers from row to row. In the third rung these
-are 32 sums a thread, 154 registers with all others: one block of 256 threads fits on a
-multiprocessor, and what is on its way is a quarter of the first's. Ours keeps dw in registers,
-too, but lets bulk copies, which need none, run two rows ahead.</p>
+<p>Two tensors are read, so an iteration has twice the bytes in flight; and every element of dw is a
+sum over all rows. Its partial sums are written and read again (the first rung), or added to the
+same N addresses by all blocks (the second), or kept in registers from row to row. In the third rung
+these are 32 sums per thread, 154 registers in all: only one block of 256 threads fits on a
+multiprocessor, with a quarter of the first rung's bytes in flight. Ours keeps dw in registers, too,
+but lets bulk copies, which need none, run two rows ahead.</p>
 <div class="rungs">${figures(true)}</div>
 <h3 id="glossary">Glossary</h3>
 <dl>
-<dt>thread, warp, lane</dt><dd>A thread runs the kernel's code on numbers of its own. 32 of them,
+<dt>thread, warp, lane</dt><dd>A thread runs the kernel's code on its own data. 32 of them,
 a warp, run each instruction together; a thread's place in its warp is its lane.</dd>
 <dt>block, multiprocessor</dt><dd>Threads that can wait for one another and share memory are a
 block. A block runs on one multiprocessor (SM), which has several at a time; an H200 has 132.</dd>
 <dt>cluster</dt><dd>Blocks that run at the same time on neighbouring multiprocessors and can read
 each other's shared memory.</dd>
-<dt>sector, coalescing</dt><dd>Memory moves 32 bytes at least, a sector. The addresses of a warp's
-load are taken together: lanes that are neighbours in memory share sectors, and then nothing is
+<dt>sector, coalescing</dt><dd>Memory moves at least 32 bytes, a sector. The addresses of a warp's
+load are coalesced: lanes that access neighbouring addresses share sectors, and then nothing is
 wasted.</dd>
 <dt>shared memory, registers, L2</dt><dd>Registers belong to a thread, shared memory to a block,
 the L2 cache to all. Each is an order of magnitude larger and slower than the one before.</dd>
-<dt>loads on their way</dt><dd>A load takes hundreds of cycles. Bandwidth is bytes on their way
-divided by that time, so a kernel that asks for little at once is slow however few bytes it
+<dt>bytes in flight</dt><dd>A load takes hundreds of cycles. Bandwidth is the bytes in flight
+divided by that latency, so a kernel with few loads in flight is slow however few bytes it
 reads.</dd>
 <dt>shuffle</dt><dd>An instruction by which lanes of a warp read each other's registers.</dd>
-<dt>bulk copy, st.async</dt><dd>A copy of a whole piece of a row that one thread starts and the
-hardware carries out (cp.async.bulk); and a store into another block's shared memory that says
-when it has arrived.</dd>
+<dt>bulk copy, st.async</dt><dd>A copy of a contiguous piece of a row that one thread starts and the
+hardware performs asynchronously (cp.async.bulk); and a store into another block's shared memory
+that signals its arrival on a barrier.</dd>
 <dt>arithmetic intensity</dt><dd>Operations for each byte moved. RMSNorm has about one, where an
 H200 could do more than ten in float32: the memory is the limit.</dd>
-<dt>ceiling</dt><dd>The speed of a plain copy of as many bytes, measured in the same run. Shares
-are of that.</dd>
+<dt>ceiling</dt><dd>The speed of a plain copy of as many bytes, measured in the same run; shares
+are relative to it.</dd>
 </dl>`;
 };

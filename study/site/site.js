@@ -127,7 +127,7 @@ function markedLines(found, names, page) {
         return `<div class="pair"><div>${show([ piece ])}</div><div>${
             show(pieces(partners))}</div></div>`;
     });
-    return '<h2 id="marked">The lines</h2>\n<p>Where the steps stand in the code, for the CPU and for CUDA. Point at a mark or a symbol, and its partners light up.</p>' +
+    return '<h2 id="marked">The lines</h2>\n<p>The steps of the derivation in the code, for the CPU and for CUDA. Point at a mark or a symbol to highlight it everywhere.</p>' +
            pairs.join('\n') +
            (rows.length ? `<p>Rows of tables: ${
                               rows.map((at) => `<a class="mark" data-mark="${at.mark}" href="${
@@ -141,7 +141,7 @@ function workedExamples(gradus, ops, symbols) {
     const examples = ops.map((op) => workedExample(gradus, op, symbols));
     return `<h2 id="worked">Worked ${ops.length > 1 ? 'examples' : 'example'}</h2>
 <p>The numbers are the library's own, in float64, from its WebAssembly build. With JavaScript they
-follow what you write into a box.</p>` +
+follow your input.</p>` +
            (ops.length > 4 ? ops.map((op, i) => `<details><summary><code>${op}</code></summary>${
                                          examples[i]}</details>`)
                            : examples)
@@ -162,7 +162,7 @@ function opPage(gradus, readme, page) {
         html += `<h2 id="break">Break it</h2><p><a href="break.html#${bugs[0].op}">${
             bugs.length} ways to get ${
             ops.length > 1 ? 'these backwards'
-                           : 'this backward'} wrong</a>, and what gradcheck says of each.</p>`;
+                           : 'this backward'} wrong</a>, and what gradcheck reports for each.</p>`;
 
     // After the derivation, which ends in its lines of code; what follows there is about kernels.
     const blocks = [...page.html.matchAll(/<pre class="code">[^]*?<\/pre>/g) ].filter(
@@ -298,7 +298,7 @@ function breakPage(gradus) {
     const list = ops.map((op) => `<h3 id="${op}">${op}</h3><div class="wide"><table><tbody>${
                              bugs.filter((b) => b.op === op)
                                  .map((b) => `<tr data-bug="${b.i}"><td>${
-                                          b.right ? 'nothing: the formula as it should be'
+                                          b.right ? 'nothing: the correct formula'
                                                   : escape(b.what)}</td><td class="${
                                           b.report.verdict === 'PASS' ? 'good' : 'bad'}">${
                                           b.report.verdict}</td><td>${escape(said(b))}</td></tr>`)
@@ -312,7 +312,7 @@ function breakPage(gradus) {
         headings : [ {depth : 2, text : 'Every planted bug', id : 'all'} ],
         html : `<h1 id="top">Break it</h1>
 <p class="lead">A wrong backward still trains, only worse. Choose a mistake; gradcheck compares
-what that backward says with finite differences of the forward, here, in this page.</p>
+its gradients with finite differences of the forward, here in this page.</p>
 <div class="panel" id="break"><div class="controls"><select aria-label="mistake" id="bug">${
             options}</select> <button type="button" id="run">Check</button></div>
 <fieldset id="switches"><legend>or change RMSNorm's backward</legend><div class="controls">${
@@ -321,16 +321,15 @@ what that backward says with finite differences of the forward, here, in this pa
                 [ 'weight', 'forget the weight' ], [ 'stale', 'use a stale rstd' ]
             ].map(([ name, words ]) =>
                      `<label><input type="checkbox" name="${name}"> ${words}</label>`)
-                .join('')}</div><pre class="code">Turn a switch: here stands the formula, and gradcheck runs.</pre></fieldset>
-<div id="result"><noscript>Choosing takes JavaScript. What gradcheck said of each stands
+                .join('')}</div><pre class="code">Turn a switch to see the formula and run gradcheck.</pre></fieldset>
+<div id="result"><noscript>Choosing takes JavaScript. What gradcheck reports for each is listed
 below.</noscript></div></div>
-<p>First the gradient by the broken backward, then by central differences. Red is above 0, blue
-below. <a href="numerics.html">Numerics</a> says how the step is chosen and what the tolerances
-are.</p>
+<p>First the gradient of the broken backward, then that of central differences. Red is above 0, blue
+below. <a href="numerics.html">Numerics</a> explains the choice of the step and the tolerances.</p>
 <h2 id="all">Every planted bug</h2><p>${wrong.length} mistakes, and ${
             bugs.length -
             wrong
-                .length} formulas without one. All of the first must fail, all of the others pass.</p>
+                .length} correct formulas. All of the former must fail, all of the latter pass.</p>
 ${list}`,
     });
 }
@@ -341,15 +340,15 @@ function trainPage() {
     write('train.html', {
         title : 'Train',
         scripts : [ 'train-wasm.js', 'wasi.js', 'train.js' ],
-        html : `<h1 id="top">A model learns, here</h1>
+        html : `<h1 id="top">A model learns, in this page</h1>
 <p class="lead">The transformer of <code>gradus-train</code>, 2 layers and 64 wide, trained in
 this page by the library: forward, backward, clipping, AdamW, in the same C.</p>
-<p>It reads bytes, 64 at a time, in batches of 8, and guesses each next one. At first all are as
-likely as each other: the loss is the logarithm of their number. Soon it knows which are frequent,
+<p>It reads bytes, 64 at a time, in batches of 8, and predicts each next one. At first all bytes are
+equally likely, and the loss is the logarithm of their number. Soon it learns which are frequent,
 then which follow which, then words. <a href="${
             sources.page(
                 'train/model/model.h')}">model.h</a> has the model, <a href="tutorial.html">the tutorial</a> its block.</p>
-<div class="panel" id="train"><div class="controls"><button type="button" data-part="go">Train</button><button type="button" data-part="again">From the start</button><label>learning rate <select data-part="rate"><option>0.0003</option><option>0.001</option><option selected>0.003</option><option>0.01</option><option>0.1</option></select></label></div>
+<div class="panel" id="train"><div class="controls"><button type="button" data-part="go">Train</button><button type="button" data-part="again">Restart</button><label>learning rate <select data-part="rate"><option>0.0003</option><option>0.001</option><option selected>0.003</option><option>0.01</option><option>0.1</option></select></label></div>
 <p data-part="said" role="status"></p><svg data-part="loss" viewBox="0 0 640 220" role="img" aria-label="loss over the steps"></svg>
 <h4>What it writes</h4><pre class="code words" data-part="sample"></pre>
 <details><summary>The text it learns from, or your

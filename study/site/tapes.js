@@ -14,8 +14,8 @@ const programs = [
     ],
     [ 'mlp', 'A network', 'Three linear layers with tanh between them.' ],
     [
-        'custom_op', 'An op of one\'s own',
-        'A record from outside the library is a node like any other.'
+        'custom_op', 'A custom op',
+        'A record defined outside the library is a node like any other.'
     ],
     [
         'transformer_block', 'A block of a transformer',
