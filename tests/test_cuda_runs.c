@@ -58,7 +58,7 @@ START_TEST(a_step_that_is_not_finite_is_named)
      * ops.h), so the forward stays finite and the gradients do not. */
     static const char *const overflows[][2] = {
         {"--dtype f16", "the first op whose output is not finite is"},
-        {"--dtype f32", "every op of the forward gave finite numbers, so a backward did not"}};
+        {"--dtype f32", "every output of the forward is finite, so it came from a backward"}};
     static const char *const ways[2] = {"", "--no-graph"};
     static char said[2][PROGRAM_OUTPUT];
     char line[256];

@@ -126,7 +126,7 @@ static void find_nonfinite(training *t, int64_t step, char *text, size_t size)
     int first = 0;
     if (!find_nonfinite_here(t, step, own)) own[0] = '\0';
     if (!all || gd_group_gather(t->options->group, own, NAME, all))
-        end = "; not all ranks have said";
+        end = "; not every rank has answered";
     while (!*end && first < ranks && !all[first][0]) first++;
     if (*end || first == ranks)
         snprintf(text, size, "every output of the forward is finite, so it came from a backward%s",
