@@ -10,6 +10,6 @@ static gd_status none_open(gd_context *ctx)
 }
 
 const gd_device_table gd_device_cuda = {.device = GD_CUDA, .open = none_open};
-const gd_transport gd_transport_cuda = {NULL}; /* there is no context that could want it */
+const gd_transport gd_transport_cuda = {0}; /* there is no context that could want it */
 
 #endif

@@ -70,7 +70,8 @@ gd_status gd_whole_file_write(gd_whole_file *file, const void *data, size_t byte
 gd_status gd_whole_file_skip(gd_whole_file *file, size_t bytes)
 {
     if (gd_failed(file->ctx)) return gd_error_status(file->ctx);
-    const off_t end = lseek(file->descriptor, (off_t)bytes, SEEK_CUR);
+    /* In parentheses: wasi-libc also has a macro of this name, which is not standard C. */
+    const off_t end = (lseek)(file->descriptor, (off_t)bytes, SEEK_CUR);
     if (end < 0 || ftruncate(file->descriptor, end)) return fail(file, "make room in it");
     return GD_OK;
 }
