@@ -166,8 +166,7 @@ typedef struct gd_cross_entropy_options {
  *     loss_i = sum_j w[j] ((1 - eps) q[i, j] + eps / V) (logsumexp(logits[i, :]) - logits[i, j])
  *
  * (q[i, j] = [j = targets[i]] for whole numbers), and the mean divides by the sum of w[targets[i]]
- * over the rows not ignored, for probabilities by the number of rows: PyTorch's definitions.
- * Weight, smoothing, GD_NONE and probabilities are so far only on the CPU. */
+ * over the rows not ignored, for probabilities by the number of rows: PyTorch's definitions. */
 GD_API gd_tensor *gd_cross_entropy(gd_tensor *logits, gd_tensor *targets);
 GD_API gd_tensor *gd_cross_entropy_with(gd_tensor *logits, gd_tensor *targets,
                                         const gd_cross_entropy_options *options);
@@ -261,11 +260,11 @@ GD_API gd_tensor *gd_mean_all(gd_tensor *x);
 
 /* ---- Along one axis (kernels/axis) -------------------------------------------------------- */
 
-/* As PyTorch's of the same names; `axis` may be negative: from the end. So far only on the CPU. */
+/* As PyTorch's of the same names; `axis` may be negative: from the end. */
 
 /* y[..., i, ...] = x[..., index[..., i, ...], ...] at the place of the axis. index GD_INT32, of as
  * many dimensions as x and, except along the axis, no larger -> y of its shape. An index outside
- * [0, size of the axis) is an error, -1 too. */
+ * [0, size of the axis) is an error, -1 too; on a GPU it is reported at the next synchronization. */
 GD_API gd_tensor *gd_gather(gd_tensor *x, int axis, gd_tensor *index);
 /* A copy of x to which y[..., index[..., i, ...], ...] += src[..., i, ...]: elements with the same
  * index are added in order. index as for gd_gather, and no larger than src; elements of src beyond

@@ -16,7 +16,8 @@ typedef struct gd_axis_args {
 static inline gd_axis_args gd_axis_args_of(const gd_tensor *x, int axis)
 {
     const int ndim = gd_tensor_ndim(x);
-    return (gd_axis_args){.axis = axis < 0 && axis + ndim >= 0 ? axis + ndim : axis};
+    const gd_axis_args args = {axis < 0 && axis + ndim >= 0 ? axis + ndim : axis, false, 0};
+    return args;
 }
 
 /* Fails unless input 0 is real and has the axis. */

@@ -32,8 +32,8 @@ const gd_op gd_op_cumsum = {
     .args_size = sizeof(gd_axis_args),
     .strided = true,
     .shape = cumsum_shape,
-    .forward = {[GD_CPU] = cumsum_forward_cpu},
-    .backward = {[GD_CPU] = cumsum_backward_cpu},
+    .forward = GD_ON_DEVICES(cumsum_forward),
+    .backward = GD_ON_DEVICES(cumsum_backward),
     .cases = cases,
     .case_count = sizeof cases / sizeof *cases,
 };

@@ -89,8 +89,8 @@ const gd_op gd_op_gather = {
     .backward_reads_inputs = GD_BIT(1),
     .strided = true,
     .shape = gather_shape,
-    .forward = {[GD_CPU] = gather_forward_cpu},
-    .backward = {[GD_CPU] = gather_backward_cpu},
+    .forward = GD_ON_DEVICES(gather_forward),
+    .backward = GD_ON_DEVICES(gather_backward),
     .cases = gather_cases,
     .case_count = sizeof gather_cases / sizeof *gather_cases,
 };
@@ -106,8 +106,8 @@ const gd_op gd_op_scatter_add = {
     .dinput_over_doutput = GD_BIT(0),
     .strided = true,
     .shape = scatter_add_shape,
-    .forward = {[GD_CPU] = scatter_add_forward_cpu},
-    .backward = {[GD_CPU] = scatter_add_backward_cpu},
+    .forward = GD_ON_DEVICES(scatter_add_forward),
+    .backward = GD_ON_DEVICES(scatter_add_backward),
     .cases = scatter_add_cases,
     .case_count = sizeof scatter_add_cases / sizeof *scatter_add_cases,
 };

@@ -51,7 +51,7 @@ const gd_op gd_op_topk = {
     .args_size = sizeof(gd_axis_args),
     .strided = true,
     .shape = topk_shape,
-    .forward = {[GD_CPU] = topk_forward_cpu},
+    .forward = GD_ON_DEVICES(topk_forward),
     .cases = topk_cases,
     .case_count = sizeof topk_cases / sizeof *topk_cases,
 };
@@ -65,7 +65,7 @@ const gd_op gd_op_argmax = {
     .args_size = sizeof(gd_axis_args),
     .strided = true,
     .shape = topk_shape,
-    .forward = {[GD_CPU] = topk_forward_cpu},
+    .forward = GD_ON_DEVICES(topk_forward),
     .cases = argmax_cases,
     .case_count = sizeof argmax_cases / sizeof *argmax_cases,
 };

@@ -79,11 +79,6 @@ static gd_status check_options(const gd_call *call)
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "label_smoothing is %g, wanted 0 to 1",
                             smoothing);
     }
-    if (gd_context_device(call->context) != GD_CPU && !cross_entropy_plain(call)) {
-        return gd_call_fail(call, GD_ERROR_UNSUPPORTED,
-                            "class weights, label smoothing, GD_NONE and probabilities are not on "
-                            "a GPU yet");
-    }
     return GD_OK;
 }
 
