@@ -123,10 +123,10 @@ typedef struct gd_attention_options {
     double dropout;
     /* Which keys a query sees, broadcast to [B, H, T, S]: GD_INT32, those where it is not 0; or of
      * q's dtype, added to the scores, which has a gradient (and then takes memory for [B, H, T, S]
-     * in the backward). NULL: all. On the CPU, so far. */
+     * in the backward). NULL: all. */
     gd_tensor *mask;
     /* Query i, whose own key is p = i + (S - T), sees only keys with |p - key| < window; if causal,
-     * the last `window` up to its own. Unset: all. On the CPU, so far. */
+     * the last `window` up to its own. Unset: all. */
     int64_t window;
 } gd_attention_options;
 
@@ -264,7 +264,7 @@ GD_API gd_tensor *gd_mean_all(gd_tensor *x);
 
 /* y[..., i, ...] = x[..., index[..., i, ...], ...] at the place of the axis. index GD_INT32, of as
  * many dimensions as x and, except along the axis, no larger -> y of its shape. An index outside
- * [0, size of the axis) is an error, -1 too; on a GPU it is reported at the next synchronization. */
+ * [0, size of the axis) is an error, -1 too, reported on a GPU at the next synchronization. */
 GD_API gd_tensor *gd_gather(gd_tensor *x, int axis, gd_tensor *index);
 /* A copy of x to which y[..., index[..., i, ...], ...] += src[..., i, ...]: elements with the same
  * index are added in order. index as for gd_gather, and no larger than src; elements of src beyond

@@ -47,9 +47,6 @@ static gd_status check_mask(const gd_call *call)
         return gd_call_fail(call, GD_ERROR_ARGUMENT,
                             "window is %lld, wanted at least 1, or 0 for none", (long long)window);
     }
-    if (gd_context_device(call->context) != GD_CPU && (mask || window)) {
-        return gd_call_fail(call, GD_ERROR_UNSUPPORTED, "a mask and a window are not on a GPU yet");
-    }
     return GD_OK;
 }
 

@@ -13,8 +13,10 @@
 // more work than computing them once for dk and dv, but needs no sums shared between blocks.
 #include "attention/delta.cuh"
 #include "attention/dropout.cuh"
+#include "attention/mask.cuh"
 #include "attention/tensor_cores.h"
 #include "attention/tiles.cuh"
+#include "reduce/reduce.cuh"
 
 enum attention_gradient { ATTENTION_DQ, ATTENTION_DK, ATTENTION_DV };
 
@@ -29,6 +31,8 @@ struct attention_backward_pass {
     const gd_compute<T> *delta; // [B, H, T]: sum of dy * y along E
     attention_heads<T> gradient;
     attention_dropout dropout;
+    attention_mask<T> mask;
+    gd_compute<T> *ds; // [B, H, T, S]: the gradient of the scores; NULL: not wanted
 };
 
 // The contribution of query head h to the gradient of SIDE rows (from row r0 on, chunk from column
@@ -71,7 +75,8 @@ __device__ inline void add_head(const attention_backward_pass<T> &p, attention_r
             for (int j = 0; j < R; j++) {
                 const int row = attention_ty() * R + i, column = attention_tx() + 16 * j;
                 const int64_t t = t0 + (BY_KEY ? column : row), s = s0 + (BY_KEY ? row : column);
-                const bool sees = attention_sees(z, p.causal, t, s);
+                const bool sees =
+                    attention_sees(z, p.causal, t, s) && p.mask.add(weight[i][j], z, b, h, t, s);
                 const A keep =
                     p.dropout.threshold ? attention_keep<A>(p.dropout, b * z.H + h, t, s) : (A)1;
                 weight[i][j] = sees ? exp(weight[i][j] - lse[t]) : (A)0; /* [score] [p] */
@@ -80,6 +85,8 @@ __device__ inline void add_head(const attention_backward_pass<T> &p, attention_r
                 else
                     /* [ds] */
                     weight[i][j] = sees ? weight[i][j] * (keep * dweight[i][j] - delta[t]) : (A)0;
+                if (WHICH == ATTENTION_DQ && p.ds && c0 == 0 && t < z.T && s < z.S)
+                    p.ds[((b * z.H + h) * z.T + t) * z.S + s] = weight[i][j]; /* [dbias] */
             }
         attention_rows<T> weighed = WHICH == ATTENTION_DQ ? k : WHICH == ATTENTION_DK ? q : dy;
         weighed.data += c0;
@@ -120,6 +127,7 @@ static __global__ void __launch_bounds__(attention_threads, 1)
         for (int i = 0; i < R; i++) {
             const int64_t row = r0 + attention_ty() * R + i;
             if (row >= rows) break;
+            if (!p.gradient.data) break; // the scores' gradient alone was wanted
             T *to = p.gradient.at(task.b, row, task.head) + c0;
             for (int c = 0; c < W / 16; c++) {
                 const int column = attention_column<A>(c);
@@ -136,13 +144,37 @@ static gd_status run_gradient(const gd_call *call, attention_backward_pass<T> p)
 {
     using A = gd_compute<T>;
     const gd_tensor *gradient = call->dinput[WHICH]; // of q, k, v
-    if (!gradient || gd_tensor_count(gradient) == 0) return GD_OK;
-    const int64_t *shape = gd_tensor_shape(gradient);
+    const bool scores = WHICH == ATTENTION_DQ && p.ds;
+    if ((!gradient || gd_tensor_count(gradient) == 0) && !scores) return GD_OK;
+    const int64_t *shape = gd_tensor_shape(call->input[WHICH]);
     p.gradient = attention_as_it_lies<T>(gradient);
     p.accumulate = call->accumulate[WHICH];
     p.tasks = attention_tasks_of(shape[0], shape[2], shape[1], attention_side<A>, shape[3], W);
     return attention_launch(call, attention_backward_kernel<T, W, WHICH>, p, attention_threads,
                             sizeof(attention_room<A, W>));
+}
+
+struct itself {
+    template <class V>
+    __device__ V operator()(V x) const
+    {
+        return x;
+    }
+};
+
+// A bias gets the sum of the scores' gradient over its copies.
+template <class T>
+static gd_status reduce_dbias(const gd_call *call, const attention_backward_pass<T> &p)
+{
+    using A = gd_compute<T>;
+    const attention_sizes &z = p.z;
+    const gd_tensor *dbias = call->dinput[3];
+    const int64_t shape[] = {z.B, z.H, z.T, z.S};
+    const int64_t strides[] = {z.H * z.T * z.S, z.T * z.S, z.S, 1};
+    const gd_dtype dtype = sizeof(A) == 8 ? GD_FLOAT64 : GD_FLOAT32;
+    const gd_layout terms[] = {{p.ds, dtype, 4, shape, strides}};
+    return gd_cuda_reduce_over<A>(call, gd_ptr<T>(dbias), call->accumulate[3],
+                                  gd_cuda_layout(dbias), 4, shape, terms, gd_sum_of<A, itself>{});
 }
 
 template <class T, int W>
@@ -151,13 +183,14 @@ static gd_status run_gradients(const gd_call *call, const attention_backward_pas
     gd_status status = run_gradient<T, W, ATTENTION_DQ>(call, p);
     if (!status) status = run_gradient<T, W, ATTENTION_DK>(call, p);
     if (!status) status = run_gradient<T, W, ATTENTION_DV>(call, p);
+    if (!status && p.ds) status = reduce_dbias(call, p);
     return status;
 }
 
 // No gradient reached y.
 static gd_status write_zeros(const gd_call *call)
 {
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         const gd_tensor *t = call->dinput[i];
         if (!t || call->accumulate[i] || gd_tensor_count(t) == 0) continue;
         gd_fill_cuda(gd_tensor_data(t), gd_tensor_dtype(t), 0, gd_tensor_count(t), call->context);
@@ -170,7 +203,8 @@ extern "C" gd_status attention_backward_cuda(const gd_call *call)
     const attention_args *args = (const attention_args *)call->args;
     const attention_sizes z = attention_sizes_of(call);
     if (!call->doutput[0]) return write_zeros(call);
-    const attention_tensor_cores *fast = attention_tensor_cores_for(call);
+    const bool masked = call->input[3] || args->window;
+    const attention_tensor_cores *fast = masked ? nullptr : attention_tensor_cores_for(call);
     if (fast) return fast->backward(call);
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
@@ -182,6 +216,15 @@ extern "C" gd_status attention_backward_cuda(const gd_call *call)
         p.dy = attention_as_it_lies<T>(call->doutput[0]);
         p.lse = gd_ptr<A>(call->save[0]);
         p.dropout = attention_dropout_of(call, &z);
+        p.mask = attention_mask_of<T>(call);
+        if (call->dinput[3] && gd_tensor_count(call->dinput[3]) > 0) {
+            // What no tile reaches, since no query sees it, is 0.
+            const int64_t count = z.B * z.H * z.T * z.S;
+            p.ds = (A *)gd_call_scratch(call, (size_t)count * sizeof(A));
+            if (!p.ds) return gd_error_status(call->context);
+            const gd_dtype dtype = sizeof(A) == 8 ? GD_FLOAT64 : GD_FLOAT32;
+            gd_fill_cuda(p.ds, dtype, 0, count, call->context);
+        }
         if (attention_open(call, call->input[0], &p.q) ||
             attention_open(call, call->input[1], &p.k) ||
             attention_open(call, call->input[2], &p.v) ||

@@ -1,6 +1,7 @@
 // attention_forward.cu - attention by an online softmax (Milakov & Gimelshein 2018,
 // arXiv:1805.02867) over tiles of keys (Dao et al. 2022, arXiv:2205.14135).
 #include "attention/dropout.cuh"
+#include "attention/mask.cuh"
 #include "attention/tensor_cores.h"
 #include "attention/tiles.cuh"
 
@@ -13,17 +14,18 @@ struct attention_forward_pass {
     attention_heads<T> q, k, v, y;
     gd_compute<T> *lse; // [B, H, T], or NULL
     attention_dropout dropout;
+    attention_mask<T> mask;
 };
 
 // Replaces a tile of scores [SIDE, SIDE] by weights exp(score - largest), where `largest` is the
 // largest score of the row so far. Sums made with an older maximum are rescaled by the factor
 // exp(old - new).
-template <class A, int COLUMNS>
-__device__ inline void online_softmax(A (&score)[attention_side<A> / 16][attention_side<A> / 16],
-                                      A (&largest)[attention_side<A> / 16],
-                                      A (&total)[attention_side<A> / 16],
-                                      A (&out)[attention_side<A> / 16][COLUMNS],
-                                      const attention_sizes &z, bool causal, int64_t t, int64_t s)
+template <class T, class A, int COLUMNS>
+__device__ inline void
+online_softmax(A (&score)[attention_side<A> / 16][attention_side<A> / 16],
+               A (&largest)[attention_side<A> / 16], A (&total)[attention_side<A> / 16],
+               A (&out)[attention_side<A> / 16][COLUMNS], const attention_forward_pass<T> &f,
+               int64_t b, int64_t h, int64_t t, int64_t s)
 {
     constexpr int R = attention_side<A> / 16;
 #pragma unroll
@@ -32,7 +34,8 @@ __device__ inline void online_softmax(A (&score)[attention_side<A> / 16][attenti
         A most = largest[i], sum = 0;
 #pragma unroll
         for (int j = 0; j < R; j++) {
-            sees[j] = attention_sees(z, causal, t + i, s + 16 * j);
+            sees[j] = attention_sees(f.z, f.causal, t + i, s + 16 * j) &&
+                      f.mask.add(score[i][j], f.z, b, h, t + i, s + 16 * j);
             if (sees[j] && score[i][j] > most) most = score[i][j];
         }
         most = attention_along_row(most, [](A a, A b) { return a > b ? a : b; });
@@ -80,7 +83,8 @@ static __global__ void __launch_bounds__(attention_threads, 1)
             const attention_rows<T> v = {f.v.at(task.b, s0, kv) + e0, f.v.row, z.S - s0};
             A weight[R][R];
             attention_scores(weight, room, q, (A)1, k, f.scale, z.D, s0 > 0 && z.D <= W);
-            online_softmax(weight, largest, total, out, z, f.causal, t, s0 + attention_tx());
+            online_softmax(weight, largest, total, out, f, task.b, task.head, t,
+                           s0 + attention_tx());
 #pragma unroll
             for (int i = 0; f.dropout.threshold && i < R * R; i++)
                 weight[i / R][i % R] *=
@@ -90,7 +94,7 @@ static __global__ void __launch_bounds__(attention_threads, 1)
         }
         for (int i = 0; i < R && t + i < z.T; i++) {
             T *y = f.y.at(task.b, t + i, task.head) + e0;
-            const bool sees = attention_seen_by(z, f.causal, t + i) > 0;
+            const bool sees = total[i] != 0;
             for (int c = 0; c < W / 16; c++) {
                 const int e = attention_column<A>(c);
                 if (e < z.E - e0) y[e] = gd_store<T>(sees ? out[i][c] / total[i] : (A)0);
@@ -121,7 +125,8 @@ extern "C" gd_status attention_forward_cuda(const gd_call *call)
         return gd_call_fail(call, GD_ERROR_UNSUPPORTED,
                             "dropout is %g, wanted 0 in a step that is captured as a graph",
                             args->dropout);
-    const attention_tensor_cores *fast = attention_tensor_cores_for(call);
+    const bool masked = call->input[3] || args->window;
+    const attention_tensor_cores *fast = masked ? nullptr : attention_tensor_cores_for(call);
     if (fast) return fast->forward(call);
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
@@ -133,6 +138,7 @@ extern "C" gd_status attention_forward_cuda(const gd_call *call)
         f.y = attention_as_it_lies<T>(call->output[0]);
         f.lse = gd_ptr<A>(call->save[0]);
         f.dropout = attention_dropout_of(call, &z);
+        f.mask = attention_mask_of<T>(call);
         if (attention_open(call, call->input[0], &f.q) ||
             attention_open(call, call->input[1], &f.k) ||
             attention_open(call, call->input[2], &f.v)) {

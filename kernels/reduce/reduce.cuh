@@ -273,19 +273,18 @@ __global__ void __launch_bounds__(GD_REDUCE_THREADS)
 
 // ---- Launching ----------------------------------------------------------------------------------
 
-// out[r] = (add ? out[r] : 0) + the reduction over the shape of `like`, to which the operands are
-// broadcast. `result` has the shape and strides of a packed array that is broadcast to it, too:
+// out[r] = (add ? out[r] : 0) + the reduction over `shape`, to which the operands are broadcast. `result` has the shape and strides of a packed array that is broadcast to it, too:
 // along the axes that are repeated is reduced. Reduced over nothing, it is of identity().
 template <class T, class First = T, int K, class Out, class Reduction>
-static inline gd_status gd_cuda_reduce(const gd_call *call, Out *out, bool add,
-                                       const gd_layout &result, const gd_tensor *like,
-                                       const gd_layout (&in)[K], Reduction reduction)
+static inline gd_status gd_cuda_reduce_over(const gd_call *call, Out *out, bool add,
+                                            const gd_layout &result, int ndim, const int64_t *shape,
+                                            const gd_layout (&in)[K], Reduction reduction)
 {
     constexpr int N = gd_pack_size<T>;
     using V = gd_compute<T>;
     gd_layout layout[K + 1] = {result};
     for (int k = 0; k < K; k++) layout[k + 1] = in[k];
-    const auto walk = gd_cuda_walk_over(gd_tensor_ndim(like), gd_tensor_shape(like), layout);
+    const auto walk = gd_cuda_walk_over(ndim, shape, layout);
     const auto operands = gd_operands_of<T, First>(in, walk, 1);
 
     gd_reduce_plan<K> plan = {};
@@ -320,6 +319,16 @@ static inline gd_status gd_cuda_reduce(const gd_call *call, Out *out, bool add,
                               gd_stream(call)>>>(out, add, part, results, plan.pieces, lanes,
                                                  reduction);
     return gd_launched(call);
+}
+
+// The same over the shape of `like`.
+template <class T, class First = T, int K, class Out, class Reduction>
+static inline gd_status gd_cuda_reduce(const gd_call *call, Out *out, bool add,
+                                       const gd_layout &result, const gd_tensor *like,
+                                       const gd_layout (&in)[K], Reduction reduction)
+{
+    return gd_cuda_reduce_over<T, First>(call, out, add, result, gd_tensor_ndim(like),
+                                         gd_tensor_shape(like), in, reduction);
 }
 
 #endif
