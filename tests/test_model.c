@@ -166,14 +166,26 @@ static int count_of(const char *text, const char *word)
     return count;
 }
 
-/* After the embedding and behind the two branches of each layer; nowhere, unless it trains. */
+/* Words that an op takes of the random stream. */
+static uint64_t taken(uint64_t words)
+{
+    return (words + 3) / 4 * 4;
+}
+
+/* After the embedding, on the weights of attention, and behind the two branches of each layer;
+ * nowhere, unless it trains. */
 START_TEST(dropout_where_it_belongs)
 {
     char text[16384] = "";
     set_up_with(0.25);
     for (int training = 0; training < 2; training++) {
         m.training = training;
+        const uint64_t before = gd_random_get(ctx).offset;
         model_loss(&m, tokens, targets);
+        /* of attention a tile of 16 x 16 for each head, and 3 to begin at a whole block */
+        const uint64_t words =
+            (1 + 2 * LAYERS) * taken(B * T * C) + LAYERS * taken(B * H * 16 * 16 + 3);
+        ck_assert_uint_eq(gd_random_get(ctx).offset - before, training ? words : 0);
         FILE *file = tmpfile();
         gd_tape_print(ctx, file);
         rewind(file);

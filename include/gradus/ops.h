@@ -118,8 +118,7 @@ typedef struct gd_attention_options {
     bool causal;  /* query i sees keys 0 .. i + (S - T): the last query sees every key */
     double scale; /* of the scores; unset: 1 / sqrt(D) */
     /* The probability that a weight becomes 0; the others are divided by 1 - dropout (Srivastava
-     * et al. 2014). Drawn from the context's random stream, and not stored. On a GPU it must be 0 in
-     * a step that is captured as a graph. */
+     * et al. 2014). Drawn from the context's random stream, and not stored. */
     double dropout;
     /* Which keys a query sees, broadcast to [B, H, T, S]: GD_INT32, those where it is not 0; or of
      * q's dtype, added to the scores, which has a gradient (and then takes memory for [B, H, T, S]

@@ -119,12 +119,6 @@ extern "C" gd_status attention_forward_cuda(const gd_call *call)
     const attention_args *args = (const attention_args *)call->args;
     const attention_sizes z = attention_sizes_of(call);
     if (gd_tensor_count(call->output[0]) == 0 && !call->save[0]) return GD_OK;
-    // The position in the random stream is a kernel argument, which would be the same in each
-    // replay.
-    if (args->dropout > 0 && call->random_base)
-        return gd_call_fail(call, GD_ERROR_UNSUPPORTED,
-                            "dropout is %g, wanted 0 in a step that is captured as a graph",
-                            args->dropout);
     const bool masked = call->input[3] || args->window;
     const attention_tensor_cores *fast = masked ? nullptr : attention_tensor_cores_for(call);
     if (fast) return fast->forward(call);

@@ -17,6 +17,7 @@ __device__ inline void attention_draw(float (&weight)[M][NS][4], const attention
 {
     static_assert(NS <= 8, "a word has the bits");
     const int r = threadIdx.x % 32 / 4, c = threadIdx.x % 4 * 2;
+    const gd_random_state start = attention_dropout_start(&dropout);
 #pragma unroll
     for (int m = 0; m < M; m++) {
         uint32_t dropped = 0;
@@ -27,8 +28,8 @@ __device__ inline void attention_draw(float (&weight)[M][NS][4], const attention
             for (int i = 0; i < 2; i++) {
                 const int at_row = row + 16 * m + r, at_column = column + 8 * n + c + i;
                 const int t = BY_KEY ? at_column : at_row, s = BY_KEY ? at_row : at_column;
-                const uint64_t block = attention_dropout_block(&dropout, head, t, s);
-                const uint4 word = gd_philox_block(dropout.seed, 0, block);
+                const uint64_t block = attention_dropout_block(&dropout, start, head, t, s);
+                const uint4 word = gd_philox_block(start.seed, 0, block);
                 bits |= (uint32_t)(word.x < dropout.threshold) << i;
                 bits |= (uint32_t)(word.y < dropout.threshold) << ((BY_KEY ? 2 : 4) + i);
                 bits |= (uint32_t)(word.z < dropout.threshold) << ((BY_KEY ? 4 : 2) + i);
@@ -49,8 +50,9 @@ template <class A>
 __device__ inline A attention_keep(const attention_dropout &dropout, int64_t head, int64_t t,
                                    int64_t s)
 {
+    const gd_random_state start = attention_dropout_start(&dropout);
     const uint4 word =
-        gd_philox_block(dropout.seed, 0, attention_dropout_block(&dropout, head, t, s));
+        gd_philox_block(start.seed, 0, attention_dropout_block(&dropout, start, head, t, s));
     const uint32_t first = t / 8 % 2 ? word.z : word.x, second = t / 8 % 2 ? word.w : word.y;
     return (s / 8 % 2 ? second : first) < dropout.threshold ? (A)0 : (A)dropout.scale;
 }

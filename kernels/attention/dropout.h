@@ -9,6 +9,7 @@
 #define GRADUS_ATTENTION_DROPOUT_H
 
 #include "attention/attention.h"
+#include "gradus/random.h"
 
 #ifdef __CUDACC__
 #define ATTENTION_BOTH __host__ __device__ static inline
@@ -17,10 +18,12 @@
 #endif
 
 typedef struct attention_dropout {
-    uint32_t threshold; /* a word below it drops the weight: p 2^32; 0: nothing is dropped */
-    float scale_f32;    /* 1 / (1 - p) */
-    double scale;       /* the same */
-    uint64_t seed, first_block;
+    uint32_t threshold;    /* a word below it drops the weight: p 2^32; 0: nothing is dropped */
+    float scale_f32;       /* 1 / (1 - p) */
+    double scale;          /* the same */
+    gd_random_state drawn; /* where the call's random words begin, unless `base` is given: */
+    const gd_random_state
+        *base; /* then its seed counts, and offsets from its own; gd_call says why */
     int64_t query_tiles, key_tiles; /* of a head */
 } attention_dropout;
 
@@ -30,12 +33,25 @@ static inline uint64_t attention_dropout_words(const attention_sizes *z)
     return (uint64_t)(z->B * z->H * gd_divide_up(z->T, 16) * gd_divide_up(z->S, 16)) * 256 + 3;
 }
 
+/* The seed, and the call's first block of Philox as the offset: on a GPU in device code only. */
+ATTENTION_BOTH gd_random_state attention_dropout_start(const attention_dropout *dropout)
+{
+    gd_random_state start = dropout->drawn;
+    if (dropout->base) {
+        start.seed = dropout->base->seed;
+        start.offset += dropout->base->offset;
+    }
+    start.offset = (start.offset + 3) / 4;
+    return start;
+}
+
 /* The block of Philox for query t and key s of head `head`, counted over the batch. */
-ATTENTION_BOTH uint64_t attention_dropout_block(const attention_dropout *dropout, int64_t head,
-                                                int64_t t, int64_t s)
+ATTENTION_BOTH uint64_t attention_dropout_block(const attention_dropout *dropout,
+                                                gd_random_state start, int64_t head, int64_t t,
+                                                int64_t s)
 {
     const int64_t tile = (head * dropout->query_tiles + t / 16) * dropout->key_tiles + s / 16;
-    return dropout->first_block + (uint64_t)(tile * 64 + t % 8 * 8 + s % 8);
+    return start.offset + (uint64_t)(tile * 64 + t % 8 * 8 + s % 8);
 }
 
 static inline attention_dropout attention_dropout_of(const gd_call *call, const attention_sizes *z)
@@ -45,8 +61,9 @@ static inline attention_dropout attention_dropout_of(const gd_call *call, const 
     dropout.threshold = (uint32_t)(p * 4294967296.0);
     dropout.scale = 1 / (1 - p);
     dropout.scale_f32 = (float)dropout.scale;
-    dropout.seed = call->seed;
-    dropout.first_block = (call->random_offset + 3) / 4;
+    dropout.drawn.seed = call->seed;
+    dropout.drawn.offset = call->random_offset;
+    dropout.base = call->random_base;
     dropout.query_tiles = (z->T + 15) / 16;
     dropout.key_tiles = (z->S + 15) / 16;
     return dropout;

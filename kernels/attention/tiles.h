@@ -32,10 +32,11 @@ enum {
 static inline void dropout_row(REAL *keep, const attention_dropout *dropout, int64_t head,
                                int64_t t, int64_t s, int64_t n)
 {
+    const gd_random_state start = attention_dropout_start(dropout);
     const REAL kept = (REAL)dropout->scale;
     for (int64_t j = 0; j < n; j += 16, keep += 16) {
         uint32_t words[8 * 4];
-        gd_philox_blocks(dropout->seed, 0, attention_dropout_block(dropout, head, t, s + j), 8,
+        gd_philox_blocks(start.seed, 0, attention_dropout_block(dropout, start, head, t, s + j), 8,
                          words);
         for (int i = 0; i < 16; i++) {
             uint32_t word = words[4 * (i % 8) + 2 * (t / 8 % 2) + i / 8];

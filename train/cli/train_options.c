@@ -31,7 +31,7 @@ static const option_row rows[OPTIONS_MOST] = {
     {OPTION_WHOLE, "context", AT(context), "64", 1, 1048576,
      .others = "block_size sequence_length seq_len", .help = "N  tokens in a sequence"},
     {OPTION_NUMBER, "dropout", AT(dropout), "0", 0, 0.99,
-     .help = "P  probability, on the embedding and in both branches of a layer"},
+     .help = "P  of the embedding, the attention weights and both branches of a layer"},
     {OPTION_SWITCH, "tied", AT(tied), .others = "tie_weights",
      .help = "  use the embedding as the output projection"},
     {.help = "Training"},

@@ -113,7 +113,8 @@ static void project_heads(const model *m, const model_layer *l, gd_tensor *h, gd
 /* Takes over h. */
 static gd_tensor *attention_branch(const model *m, const model_layer *l, gd_tensor *h)
 {
-    const gd_attention_options causal = {.causal = true};
+    const gd_attention_options causal = {.causal = true,
+                                         .dropout = m->training ? m->config.dropout : 0};
     const int64_t shape[3] = {gd_tensor_dim(h, 0), gd_tensor_dim(h, 1), m->config.dim};
     gd_tensor *q, *k, *v;
     project_heads(m, l, h, &q, &k, &v);
