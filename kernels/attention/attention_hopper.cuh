@@ -152,7 +152,8 @@ __device__ inline void attention_hopper_weigh(attention_mma_sums<1, W> &sum,
 // ---- Launching --------------------------------------------------------------------------------
 
 // The tensor map for boxes of `box_rows` rows and 64 columns of a head of x
-// [batches, rows, heads, columns]. False if TMA does not support the layout.
+// [batches, rows, heads, columns]. False if TMA does not support the layout: it needs multiples of
+// 16 bytes.
 template <class T>
 static bool attention_hopper_map(CUtensorMap *map, const attention_heads<T> &x, int64_t batches,
                                  int64_t rows, int64_t heads, int64_t columns, int box_rows)
@@ -172,6 +173,7 @@ static bool attention_hopper_map(CUtensorMap *map, const attention_heads<T> &x, 
                           (cuuint64_t)x.batch * sizeof(T)};
     for (int i = 0; i < 3; i++)
         if (size[i + 1] == 1) bytes[i] = 16; // the stride is not used
+    if ((uintptr_t)x.data % 16 || bytes[0] % 16 || bytes[1] % 16 || bytes[2] % 16) return false;
     const cuuint32_t box[] = {gd_hopper::panel, 1, (cuuint32_t)box_rows, 1}, step[] = {1, 1, 1, 1};
     return encode(map,
                   CU_TENSOR_MAP_DATA_TYPE_UINT16, // any 16-bit dtype

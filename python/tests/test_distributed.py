@@ -58,6 +58,7 @@ def wrapped(kind):
 
 def one_process(rank, kinds, port):
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""  # fully_shard takes a GPU if there is one
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=2)
     want = whole()
