@@ -57,7 +57,12 @@ double bench_flops(const gd_call *call, bool backward)
 {
     const char *name = call->op->name;
     if (!strcmp(name, "attention")) return attention_flops(call, backward);
-    if (strcmp(name, "linear") != 0 && strcmp(name, "linear_cross_entropy") != 0) return 0;
-    const double one = product_flops(call->input[0], call->input[1]);
-    return backward ? one * ((call->dinput[0] != NULL) + (call->dinput[1] != NULL)) : one;
+    const bool head = !strcmp(name, "linear_cross_entropy");
+    if (strcmp(name, "linear") != 0 && !head) return 0;
+    int products = !backward;
+    for (int i = 0; i < 2; i++) {
+        const bool early = head && call->save[2 + i]; /* in pieces: the forward's, saved */
+        products += backward ? call->dinput[i] && !early : early;
+    }
+    return products * product_flops(call->input[0], call->input[1]);
 }

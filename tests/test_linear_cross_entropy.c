@@ -100,6 +100,71 @@ START_TEST(is_its_formula)
 }
 END_TEST
 
+/* So many rows that the forward computes the gradients in pieces, the last of a few rows. */
+START_TEST(gradients_in_pieces)
+{
+    static const gd_dtype dtypes[] = {GD_FLOAT64, GD_FLOAT32, GD_BFLOAT16, GD_FLOAT16};
+    uint64_t seed = 500 + (uint64_t)_i;
+    problem p = {.M = 3 * 4096 + 5, .K = 3, .V = 40};
+    p.options.reduction = _i / 4 ? GD_SUM : GD_MEAN;
+    p.options.ignore_index = 7;
+    int32_t *targets = malloc((size_t)p.M * sizeof *targets);
+    for (int64_t i = 0; i < p.M; i++) targets[i] = (int32_t)random_below(&seed, p.V);
+    p.targets = targets;
+    check_problem(p, dtypes[_i % 4], 0.75, seed);
+    free(targets);
+}
+END_TEST
+
+/* In pieces d is never in memory as a whole, and a gradient that is not needed is not computed. One
+ * that is required only after the forward is refused. */
+START_TEST(pieces_save_what_is_needed)
+{
+    enum { M = 16384, K = 2, V = 100 };
+    gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 2});
+    uint64_t seed = 3;
+    gd_tensor *in[2] = {random_leaf(ctx, GD_FLOAT32, GD_SHAPE(M, K), -1, 1, &seed),
+                        random_leaf(ctx, GD_FLOAT32, GD_SHAPE(V, K), -1, 1, &seed)};
+    gd_tensor *t = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(M));
+    gd_random_integers(t, 0, V);
+    gd_memory_reset_peak(ctx);
+    const size_t before = gd_memory(ctx).peak_total;
+    gd_backward(gd_linear_cross_entropy(in[0], in[1], t, NULL));
+    ck_assert_uint_lt(gd_memory(ctx).peak_total - before, (size_t)M * V * sizeof(float) / 2);
+    ck_assert_no_error(ctx);
+    for (int i = 0; i < 2; i++) {
+        size_t size, same_size;
+        void *both = bytes_of(gd_grad(in[i]), &size);
+        gd_step_end(ctx);
+        gd_grad_clear(in[0]), gd_grad_clear(in[1]);
+        gd_tensor_set_requires_grad(in[1 - i], false);
+        const size_t empty = gd_memory(ctx).current_total;
+        gd_tensor *loss = gd_linear_cross_entropy(in[0], in[1], t, NULL);
+        const size_t saved = gd_memory(ctx).current_total - empty;
+        ck_assert_uint_eq(saved,
+                          (size_t)gd_tensor_count(in[i]) * sizeof(float) + 2 * sizeof(float));
+        gd_backward(loss);
+        ck_assert_no_error(ctx);
+        void *alone = bytes_of(gd_grad(in[i]), &same_size);
+        ck_assert(size == same_size && !memcmp(both, alone, size));
+        ck_assert_ptr_null(gd_grad(in[1 - i]));
+        free(both), free(alone);
+        loss = gd_linear_cross_entropy(in[0], in[1], t, NULL);
+        gd_tensor_set_requires_grad(in[1 - i], true);
+        gd_backward(loss);
+        char message[128];
+        snprintf(message, sizeof message,
+                 "linear_cross_entropy: %s requires a gradient, but did not in the forward",
+                 i ? "x" : "weight");
+        ck_assert_error(ctx, message);
+        gd_step_end(ctx);
+        gd_grad_clear(in[0]), gd_grad_clear(in[1]);
+        gd_backward(gd_linear_cross_entropy(in[0], in[1], t, NULL));
+    }
+    gd_context_free(ctx);
+}
+END_TEST
+
 /* Without a backward to come the logits are made in pieces of rows: their memory shows it, and the
  * loss does not. */
 START_TEST(pieces)
@@ -160,6 +225,8 @@ int main(void)
     TCase *cases = tcase_create("linear_cross_entropy");
     tcase_set_timeout(cases, 120);
     tcase_add_loop_test(cases, is_its_formula, 0, 40);
+    tcase_add_loop_test(cases, gradients_in_pieces, 0, 8);
+    tcase_add_test(cases, pieces_save_what_is_needed);
     tcase_add_test(cases, pieces);
     tcase_add_test(cases, says_what_does_not_fit);
     suite_add_tcase(suite, cases);

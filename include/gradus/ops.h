@@ -172,8 +172,9 @@ GD_API gd_tensor *gd_cross_entropy_with(gd_tensor *logits, gd_tensor *targets,
 
 /* gd_cross_entropy_with(gd_linear(x, weight, NULL), targets, options) as one op, the end of a
  * language model. The forward overwrites the logits with the data for their gradient, so they are
- * read once and cannot be accessed; without a backward they are computed in blocks of rows, and are
- * never in memory as a whole.
+ * read once and cannot be accessed; where there are many, and without a backward, they are computed
+ * in pieces of rows, and are never in memory as a whole. (With many the forward computes the
+ * gradients too, of x and weight as far as they require one then.)
  * x [..., K], weight [V, K], targets GD_INT32 [...] -> a tensor without dimensions. NULL options:
  * the mean. With class weights, smoothing, GD_NONE or probabilities it is two ops. */
 GD_API gd_tensor *gd_linear_cross_entropy(gd_tensor *x, gd_tensor *weight, gd_tensor *targets,

@@ -23,21 +23,29 @@ static gd_status check_weight(const gd_call *call)
     return GD_OK;
 }
 
-/* x [..., K], weight [V, K], targets [...] -> loss [], in float32 at least. Saves the data for
- * dlogits, softmax(logits) - [j = target] [rows, V], and the factor [] of a row in the loss. */
+/* x [..., K], weight [V, K], targets [...] -> loss [], in float32 at least. Saves the factor [] of a
+ * row in the loss, and the data for the gradients, without that factor and dloss: those for dlogits,
+ * d = softmax(logits) - [j = target] [rows, V]; or, where the rows go in pieces, d weight and d^T x,
+ * if needed. */
 static gd_status linear_cross_entropy_shape(const gd_call *call, gd_spec *output, gd_spec *save,
                                             uint64_t *words)
 {
     (void)words;
-    const gd_tensor *x = call->input[0], *weight = call->input[1], *targets = call->input[2];
+    const gd_tensor *x = call->input[0], *targets = call->input[2];
     if (check_weight(call)) return GD_ERROR_ARGUMENT;
     if (cross_entropy_check(call, "x", x, targets)) return GD_ERROR_ARGUMENT;
     const bool gpu = gd_context_device(call->context) != GD_CPU;
-    output[0] = (gd_spec){.dtype = call->dtype, .ndim = 0};
-    save[0] = (gd_spec){.dtype = gpu ? gd_tensor_dtype(x) : call->dtype,
-                        .ndim = 2,
-                        .shape = {gd_tensor_count(targets), gd_tensor_dim(weight, 0)}};
-    save[1] = output[0];
+    const gd_dtype dtype = gpu ? gd_tensor_dtype(x) : call->dtype;
+    const head_sizes s = head_sizes_of(call);
+    const bool pieces = head_in_pieces(&s, gd_dtype_size(dtype), gd_dtype_size(call->dtype));
+    output[0] = save[SAVE_FACTOR] = (gd_spec){.dtype = call->dtype, .ndim = 0};
+    save[SAVE_D] = (gd_spec){.dtype = dtype, .ndim = pieces ? -1 : 2, .shape = {s.M, s.V}};
+    for (int i = 0; i < 2; i++) {
+        gd_spec *gradient = &save[SAVE_DX + i];
+        *gradient = gd_spec_like(call->input[i]);
+        gradient->dtype = call->dtype;
+        if (!pieces || !gd_tensor_requires_grad(call->input[i])) gradient->ndim = -1;
+    }
     return GD_OK;
 }
 
@@ -63,6 +71,8 @@ static const gd_case cases[] = {
      GD_INPUTS({GD_DIMS(2, 3, 4)}, {GD_DIMS(5, 4)}, {GD_INDEX(5), GD_DIMS(2, 3)})},
     {"no_rows", &sum, GD_INPUTS({GD_DIMS(0, 4)}, {GD_DIMS(3, 4)}, {GD_INDEX(3), GD_DIMS(0)}),
      .may_be_empty = true},
+    {"pieces_12301x1x12", &mean,
+     GD_INPUTS({GD_DIMS(12301, 1)}, {GD_DIMS(12, 1)}, {GD_INDEX(12), GD_DIMS(12301)})},
 };
 
 const gd_op gd_op_linear_cross_entropy = {
@@ -71,7 +81,7 @@ const gd_op gd_op_linear_cross_entropy = {
     .inputs = 3,
     .input_names = {"x", "weight", "targets"},
     .outputs = 1,
-    .saves = 2,
+    .saves = HEAD_SAVES,
     .args_size = sizeof(gd_cross_entropy_args),
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_float32 = GD_BIT(1),

@@ -2,12 +2,36 @@
 // reads a row of logits and overwrites it with the data for its gradient.
 #include "cross_entropy/rows.cuh"
 #include "linear_cross_entropy/linear_cross_entropy.h"
+#include "map.cuh"
 #include "matmul/gemm.cuh"
+
+// With the residual d [rows, V] of `rows` rows from `first` on: c (+)= d weight, only these rows of
+// it (gradient 0, dx), or c (+)= d^T x (gradient 1, dweight).
+static gd_gemm gradient_product(const gd_call *call, int gradient, const gd_tensor *c, void *d,
+                                int64_t first, int64_t rows, bool add)
+{
+    const head_sizes s = head_sizes_of(call);
+    const gd_dtype dtype = gd_tensor_dtype(call->input[0]), c_dtype = gd_tensor_dtype(c);
+    const int64_t before = first * s.K;
+    const gd_cuda_matrix residual = {d, s.V, 1}, weight = {gd_tensor_data(call->input[1]), s.K, 1};
+    gd_cuda_matrix x = {gd_tensor_data(call->input[0]), s.K, 1}, out = {gd_tensor_data(c), s.K, 1};
+    gd_gemm product;
+    if (gradient == 0) {
+        out.data = (char *)out.data + before * (int64_t)gd_dtype_size(c_dtype);
+        product = gd_gemm_of(dtype, rows, s.K, s.V, out, residual, weight, add); /* [dx] */
+    } else {
+        x.data = (char *)x.data + before * (int64_t)gd_dtype_size(dtype);
+        product =
+            gd_gemm_of(dtype, s.V, s.K, rows, out, gd_transposed(residual), x, add); /* [dw] */
+    }
+    product.c_dtype = c_dtype;
+    return product;
+}
 
 // ---- Forward ----------------------------------------------------------------------------------
 
-// `rows` rows from `first` on: their logits and their losses; over the logits the residual, if
-// needed.
+// `rows` rows from `first` on: their logits and their losses; over the logits d, if needed; in
+// pieces their part of the gradients.
 template <class T>
 static gd_status run_rows(const gd_call *call, T *logits, double *losses, target_list targets,
                           int64_t first, int64_t rows, gd_gemm_workspace *workspace)
@@ -21,8 +45,17 @@ static gd_status run_rows(const gd_call *call, T *logits, double *losses, target
     targets.target += first;
     targets.first = first;
     /* [d] */
-    const row_results<T> out = {losses + first, nullptr, nullptr, call->save[0] ? logits : nullptr};
-    return launch_rows<T>(call, out, logits, targets, rows);
+    const row_results<T> out = {losses + first, nullptr, nullptr,
+                                call->save[SAVE_FACTOR] ? logits : nullptr};
+    gd_status status = launch_rows<T>(call, out, logits, targets, rows);
+    for (int i = 0; i < 2 && !status; i++) {
+        const gd_tensor *saved = call->save[SAVE_DX + i];
+        if (!saved) continue;
+        const bool add = i == 1 && first > 0;
+        status = gd_gemm_cuda(call, gradient_product(call, i, saved, logits, first, rows, add),
+                              workspace);
+    }
+    return status;
 }
 
 extern "C" gd_status linear_cross_entropy_forward_cuda(const gd_call *call)
@@ -35,11 +68,11 @@ extern "C" gd_status linear_cross_entropy_forward_cuda(const gd_call *call)
     return gd_by_dtype(gd_tensor_dtype(call->input[0]), [&](auto zero) {
         using T = decltype(zero);
         using C = gd_compute<T>;
-        T *logits = gd_ptr<T>(call->save[0]);
-        int64_t piece = s.M;
-        if (!call->save[0]) {
-            piece = gd_min64(s.M, head_piece(&s, sizeof(T)));
-            logits = (T *)gd_call_scratch(call, (size_t)(piece * s.V) * sizeof(T));
+        T *logits = gd_ptr<T>(call->save[SAVE_D]);
+        const int64_t piece = head_piece(call, sizeof(T));
+        if (!call->save[SAVE_D]) {
+            const int64_t most = gd_min64(piece, s.M);
+            logits = (T *)gd_call_scratch(call, (size_t)(most * s.V) * sizeof(T));
             if (!logits) return gd_error_status(call->context);
         }
         gd_gemm_workspace workspace = {};
@@ -48,8 +81,8 @@ extern "C" gd_status linear_cross_entropy_forward_cuda(const gd_call *call)
             if (run_rows<T>(call, logits, losses, targets, first, rows, &workspace))
                 return gd_error_status(call->context);
         }
-        return launch_total(call, gd_ptr<C>(call->output[0]), gd_ptr<C>(call->save[1]), losses,
-                            targets, s.M);
+        return launch_total(call, gd_ptr<C>(call->output[0]), gd_ptr<C>(call->save[SAVE_FACTOR]),
+                            losses, targets, s.M);
     });
 }
 
@@ -66,40 +99,58 @@ __global__ static void scalar_kernel(C *scalars, const C *dloss, const C *factor
     scalars[3] = add_dweight;
 }
 
+// alpha times what the forward saved.
+template <class C>
+struct times_alpha {
+    const C *dloss, *factor;
+
+    __device__ C operator()(C saved) const
+    {
+        return *dloss * *factor * saved;
+    }
+};
+
+// After a forward in pieces: dinput[i] (+)= alpha times its product, which is saved.
+static gd_status scale_saved(const gd_call *call, int i)
+{
+    const gd_tensor *gradient = call->dinput[i], *saved = call->save[SAVE_DX + i];
+    if (!gradient) return GD_OK;
+    if (head_check_saved(call, i)) return GD_ERROR_STATE;
+    return gd_by_dtype(gd_tensor_dtype(gradient), [&](auto zero) {
+        using T = decltype(zero);
+        using C = gd_compute<T>;
+        const gd_layout in[] = {gd_cuda_layout(saved)};
+        const times_alpha<C> scale = {gd_ptr<C>(call->doutput[0]),
+                                      gd_ptr<C>(call->save[SAVE_FACTOR])};
+        return gd_map<T, C>(call, gd_ptr<T>(gradient), call->accumulate[i], gradient, in, scale);
+    });
+}
+
 // With d = softmax(logits) - [j = target] and alpha = dloss * factor:
 // dx = alpha d weight,  dweight = alpha d^T x
 extern "C" gd_status linear_cross_entropy_backward_cuda(const gd_call *call)
 {
-    const gd_tensor *dx = call->dinput[0], *dweight = call->dinput[1];
-    const head_sizes s = head_sizes_of(call);
-    const gd_dtype dtype = gd_tensor_dtype(call->input[0]);
-    const gd_cuda_matrix d = {gd_tensor_data(call->save[0]), s.V, 1};
-    const gd_cuda_matrix x = {gd_tensor_data(call->input[0]), s.K, 1};
-    const gd_cuda_matrix weight = {gd_tensor_data(call->input[1]), s.K, 1};
+    if (!call->save[SAVE_D]) {
+        if (scale_saved(call, 0)) return gd_error_status(call->context);
+        return scale_saved(call, 1);
+    }
     return gd_by_dtype(call->dtype, [&](auto zero) {
         using C = gd_compute<decltype(zero)>;
         C *scalars = (C *)gd_call_scratch(call, 4 * sizeof(C));
         if (!scalars) return gd_error_status(call->context);
-        scalar_kernel<<<1, 1, 0, gd_stream(call)>>>(
-            scalars, (const C *)gd_tensor_data(call->doutput[0]),
-            (const C *)gd_tensor_data(call->save[1]), call->accumulate[0], call->accumulate[1]);
+        scalar_kernel<<<1, 1, 0, gd_stream(call)>>>(scalars, gd_ptr<C>(call->doutput[0]),
+                                                    gd_ptr<C>(call->save[SAVE_FACTOR]),
+                                                    call->accumulate[0], call->accumulate[1]);
         if (gd_launched(call)) return gd_error_status(call->context);
         gd_gemm_workspace workspace = {};
-        if (dx) {
-            /* [dx] */
-            gd_gemm product = gd_gemm_of(dtype, s.M, s.K, s.V, {gd_tensor_data(dx), s.K, 1}, d,
-                                         weight, call->accumulate[0]);
-            product.scalars = scalars;
+        for (int i = 0; i < 2; i++) {
+            if (!call->dinput[i]) continue;
+            gd_gemm product =
+                gradient_product(call, i, call->dinput[i], gd_tensor_data(call->save[SAVE_D]), 0,
+                                 head_sizes_of(call).M, call->accumulate[i]);
+            product.scalars = scalars + 2 * i;
             if (gd_gemm_cuda(call, product, &workspace)) return gd_error_status(call->context);
         }
-        if (dweight) {
-            /* [dw] */
-            gd_gemm product = gd_gemm_of(dtype, s.V, s.K, s.M, {gd_tensor_data(dweight), s.K, 1},
-                                         gd_transposed(d), x, call->accumulate[1]);
-            product.c_dtype = gd_tensor_dtype(dweight);
-            product.scalars = scalars + 2;
-            if (gd_gemm_cuda(call, product, &workspace)) return gd_error_status(call->context);
-        }
-        return gd_error_status(call->context);
+        return GD_OK;
     });
 }

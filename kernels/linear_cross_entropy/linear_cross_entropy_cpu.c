@@ -5,15 +5,39 @@
 #include "matmul/gemm.h"
 #include "softmax/sum_exp.h"
 
-/* c [M, N] = a b, with its own temporary memory. */
+/* The temporary memory of all products of one call, which run one after the other. */
+typedef struct workspace {
+    void *data;
+    size_t bytes;
+} workspace;
+
+/* c [M, N] = a b, or added into c. `memory` is {0} before the first of a call. */
 static gd_status product(const gd_call *call, REAL *c, gemm_matrix a, gemm_matrix b, int64_t M,
-                         int64_t N, int64_t K)
+                         int64_t N, int64_t K, bool add, workspace *memory)
 {
     int threads = gemm_threads(call->threads, M, N, K);
-    void *scratch = gd_call_scratch(call, gemm_scratch(M, N, K, threads));
-    if (!scratch) return gd_error_status(call->context);
-    gemm(c, N, a, b, M, N, K, false, scratch, threads);
+    const size_t bytes = gemm_scratch(M, N, K, threads);
+    if (!memory->data || bytes > memory->bytes) {
+        *memory = (workspace){gd_call_scratch(call, bytes), bytes};
+        if (!memory->data) return gd_error_status(call->context);
+    }
+    gemm(c, N, a, b, M, N, K, add, memory->data, threads);
     return GD_OK;
+}
+
+/* With d [rows, V] of `rows` rows from `first` on: c (+)= d weight, only these rows of it (gradient
+ * 0, dx), or c (+)= d^T x (gradient 1, dweight). */
+static gd_status gradient_product(const gd_call *call, int gradient, REAL *c, const REAL *residual,
+                                  int64_t first, int64_t rows, bool add, workspace *memory)
+{
+    const head_sizes s = head_sizes_of(call);
+    const gemm_matrix x = {(const REAL *)gd_data(call->input[0]) + first * s.K, s.K, 1};
+    const gemm_matrix weight = {gd_data(call->input[1]), s.K, 1}, d = {residual, s.V, 1};
+    if (gradient == 0) {
+        c += first * s.K;
+        return product(call, c, d, weight, rows, s.K, s.V, add, memory); /* [dx] */
+    }
+    return product(call, c, gemm_transposed(d), x, s.V, s.K, rows, add, memory); /* [dw] */
 }
 
 /* ---- Forward ------------------------------------------------------------------------------ */
@@ -43,18 +67,19 @@ static double row_loss(REAL *x, int64_t vocab, int32_t target, bool residual)
     return log(sum) - (at_target - (double)largest);
 }
 
-/* `rows` rows from `first` on: their logits, their losses, and in place of the logits the data for
- * their gradient, if needed. */
+/* `rows` rows from `first` on: their logits, their losses, and in place of the logits d, if needed;
+ * in pieces their part of the gradients. */
 static gd_status run_rows(const gd_call *call, REAL *logits, double *losses, int64_t first,
-                          int64_t rows, bool residual)
+                          int64_t rows, workspace *memory)
 {
     const gd_cross_entropy_args *args = call->args;
     const head_sizes s = head_sizes_of(call);
     const REAL *x = (const REAL *)gd_data(call->input[0]) + first * s.K;
     const REAL *weight = gd_data(call->input[1]);
     const int32_t *targets = (const int32_t *)gd_data(call->input[2]) + first;
+    const bool residual = call->save[SAVE_FACTOR];
     gd_status status = product(call, logits, (gemm_matrix){x, s.K, 1},
-                               (gemm_matrix){weight, 1, s.K}, rows, s.V, s.K);
+                               (gemm_matrix){weight, 1, s.K}, rows, s.V, s.K, false, memory);
     if (status) return status;
     int threads = gd_threads_for(call->threads, 4 * rows * s.V);
 #pragma omp parallel for num_threads(threads) schedule(static)
@@ -64,27 +89,33 @@ static gd_status run_rows(const gd_call *call, REAL *logits, double *losses, int
         losses[first + i] = counts ? row_loss(row, s.V, targets[i], residual) : 0;
         if (!counts && residual) memset(row, 0, (size_t)s.V * sizeof *row);
     }
-    return GD_OK;
+    for (int i = 0; i < 2 && !status; i++) {
+        const gd_tensor *saved = call->save[SAVE_DX + i];
+        if (!saved) continue;
+        const bool add = i == 1 && first > 0;
+        status = gradient_product(call, i, gd_data(saved), logits, first, rows, add, memory);
+    }
+    return status;
 }
 
 gd_status GD_REAL_NAME(linear_cross_entropy_forward)(const gd_call *call)
 {
     const head_sizes s = head_sizes_of(call);
-    REAL *residual = gd_data(call->save[0]), *logits = residual;
-    REAL *factor_out = gd_data(call->save[1]);
-    const int64_t piece = residual ? gd_max64(s.M, 1) : head_piece(&s, sizeof *logits);
+    REAL *logits = gd_data(call->save[SAVE_D]), *factor_out = gd_data(call->save[SAVE_FACTOR]);
+    const int64_t piece = head_piece(call, sizeof *logits);
     int64_t counting;
     gd_status status = check_targets(call, gd_data(call->input[2]), s.M, s.V, &counting);
     if (status) return status;
     double *losses = gd_call_scratch(call, (size_t)s.M * sizeof *losses);
-    if (!call->save[0]) {
+    if (!call->save[SAVE_D]) {
         logits = gd_call_scratch(call, (size_t)(gd_min64(piece, s.M) * s.V) * sizeof *logits);
         if (!logits) return GD_ERROR_MEMORY;
     }
     if (!losses) return GD_ERROR_MEMORY;
+    workspace memory = {0};
     for (int64_t first = 0; first < s.M; first += piece) {
         const int64_t rows = gd_min64(piece, s.M - first);
-        status = run_rows(call, logits, losses, first, rows, residual);
+        status = run_rows(call, logits, losses, first, rows, &memory);
         if (status) return status;
     }
     double sum = 0, factor = target_factor(call->args, counting);
@@ -96,17 +127,24 @@ gd_status GD_REAL_NAME(linear_cross_entropy_forward)(const gd_call *call)
 
 /* ---- Backward ----------------------------------------------------------------------------- */
 
-/* out (+)= alpha a b, out [M, N] */
-static gd_status scaled_product(const gd_call *call, REAL *out, bool add, REAL alpha, gemm_matrix a,
-                                gemm_matrix b, int64_t M, int64_t N, int64_t K)
+/* dinput[i] (+)= alpha times its product, which the forward has saved or which is computed now. */
+static gd_status scaled_product(const gd_call *call, int i, REAL alpha)
 {
-    const int64_t n = M * N;
-    REAL *c = add ? gd_call_scratch(call, (size_t)n * sizeof *c) : out;
-    if (!c && n > 0) return gd_error_status(call->context);
-    gd_status status = product(call, c, a, b, M, N, K);
-    if (status) return status;
+    const int64_t n = gd_tensor_count(call->input[i]);
+    const bool add = call->accumulate[i];
+    REAL *out = gd_data(call->dinput[i]), *c = gd_data(call->save[SAVE_DX + i]);
+    if (!call->dinput[i]) return GD_OK;
+    if (head_check_saved(call, i)) return GD_ERROR_STATE;
+    if (call->save[SAVE_D]) {
+        workspace memory = {0};
+        c = add ? gd_call_scratch(call, (size_t)n * sizeof *c) : out;
+        if (!c && n > 0) return gd_error_status(call->context);
+        gd_status status = gradient_product(call, i, c, gd_data(call->save[SAVE_D]), 0,
+                                            head_sizes_of(call).M, false, &memory);
+        if (status) return status;
+    }
 #pragma omp parallel for simd num_threads(gd_threads_for(call->threads, n)) schedule(static)
-    for (int64_t i = 0; i < n; i++) out[i] = add ? out[i] + alpha * c[i] : alpha * c[i];
+    for (int64_t k = 0; k < n; k++) out[k] = add ? out[k] + alpha * c[k] : alpha * c[k];
     return GD_OK;
 }
 
@@ -114,23 +152,8 @@ static gd_status scaled_product(const gd_call *call, REAL *out, bool add, REAL a
  * dx = alpha d weight,  dweight = alpha d^T x */
 gd_status GD_REAL_NAME(linear_cross_entropy_backward)(const gd_call *call)
 {
-    const head_sizes s = head_sizes_of(call);
-    REAL *dx = gd_data(call->dinput[0]), *dweight = gd_data(call->dinput[1]);
-    const gemm_matrix d = {gd_data(call->save[0]), s.V, 1};
-    const gemm_matrix x = {gd_data(call->input[0]), s.K, 1};
-    const gemm_matrix weight = {gd_data(call->input[1]), s.K, 1};
-    const REAL alpha =
-        /* [alpha] */
-        *(const REAL *)gd_data(call->doutput[0]) * *(const REAL *)gd_data(call->save[1]);
-    gd_status status = GD_OK;
-    if (dx) {
-        /* [dx] */
-        status = scaled_product(call, dx, call->accumulate[0], alpha, d, weight, s.M, s.K, s.V);
-    }
-    if (dweight && !status) {
-        /* [dw] */
-        status = scaled_product(call, dweight, call->accumulate[1], alpha, gemm_transposed(d), x,
-                                s.V, s.K, s.M);
-    }
-    return status;
+    const REAL dloss = *(const REAL *)gd_data(call->doutput[0]);
+    const REAL alpha = dloss * *(const REAL *)gd_data(call->save[SAVE_FACTOR]); /* [alpha] */
+    gd_status status = scaled_product(call, 0, alpha);
+    return status ? status : scaled_product(call, 1, alpha);
 }
