@@ -83,16 +83,16 @@ static void make_model(model *m, gd_context *ctx, gd_dtype dtype)
 /* Reads tokens [from, to), and compares the logits with those of the whole model. */
 static void compare(model_cache *cache, model *m, int64_t from, int64_t to, double tolerance)
 {
-    const int64_t new_shape[2] = {1, to - from}, shape[2] = {1, to};
+    const int64_t shape[2] = {1, to};
     double quick[VOCAB], whole[LENGTH * VOCAB];
-    gd_tensor *some = gd_tensor_from(m->ctx, GD_INT32, 2, new_shape, tokens + from);
+    ck_assert_int_eq(cache_read(cache, tokens + from, to - from), GD_OK);
+    ck_assert_int_eq(cache->length, to);
+    gd_tensor_read_f64(cache->logits, quick, VOCAB);
     gd_tensor *all = gd_tensor_from(m->ctx, GD_INT32, 2, shape, tokens);
-    gd_tensor_read_f64(cache_logits(cache, m, some), quick, VOCAB);
     gd_tensor_read_f64(model_logits(m, all), whole, to * VOCAB);
     gd_step_end(m->ctx);
-    gd_tensor_free(some);
     gd_tensor_free(all);
-    ck_assert_msg(!gd_error(m->ctx), "%s", gd_error(m->ctx));
+    ck_assert_no_error(m->ctx);
     for (int v = 0; v < VOCAB; v++)
         ck_assert_double_eq_tol(quick[v], whole[(to - 1) * VOCAB + v], tolerance);
 }
@@ -100,7 +100,7 @@ static void compare(model_cache *cache, model *m, int64_t from, int64_t to, doub
 START_TEST(what_is_kept_is_what_would_be_computed)
 {
     const gd_dtype dtypes[] = {GD_FLOAT32, GD_FLOAT64, GD_BFLOAT16};
-    const double tolerances[] = {2e-5, 1e-13, 0.1};
+    const double tolerances[] = {2e-5, 1e-6, 0.1}; /* the logits are float32 */
     gd_context *ctx = gd_context_create(NULL);
     model m;
     model_cache cache;

@@ -36,14 +36,10 @@ static void push(sampler *s, int32_t id)
 /* The logits of the token after the window: the model reads the tokens it has not read yet. */
 static gd_status predict(sampler *s)
 {
-    gd_context *ctx = s->m->ctx;
-    const int64_t shape[2] = {1, s->size - s->cache.length};
-    gd_tensor *tokens = gd_tensor_from(ctx, GD_INT32, 2, shape, s->window + s->cache.length);
-    gd_tensor *logits = gd_cast(cache_logits(&s->cache, s->m, tokens), GD_FLOAT32);
-    gd_tensor_read(logits, s->logits, (size_t)s->m->config.vocab * sizeof *s->logits);
-    gd_step_end(ctx);
-    gd_tensor_free(tokens);
-    return gd_error_status(ctx);
+    const int64_t read = s->cache.length;
+    cache_read(&s->cache, s->window + read, s->size - read);
+    return gd_tensor_read(s->cache.logits, s->logits,
+                          (size_t)s->m->config.vocab * sizeof *s->logits);
 }
 
 static gd_status check_logits(const sampler *s)
