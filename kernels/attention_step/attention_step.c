@@ -65,25 +65,26 @@ static gd_status attention_step_shape(const gd_call *call, gd_spec *output, gd_s
 static const attention_step_args half = {.base = 10000}, other_base = {.base = 500},
                                  pairs = {.base = 10000, .interleaved = true};
 
-/* GD_INDEX(n) draws the position. */
-#define CASE(case_name, case_args, ...)                                     \
-    {                                                                       \
-        case_name, &case_args, GD_INPUTS(__VA_ARGS__), .may_be_empty = true \
+/* GD_INDEX(n) draws the position; the others have no gradient. */
+#define FIXED(...)                          \
+    {                                       \
+        .fixed = true, GD_DIMS(__VA_ARGS__) \
+    }
+#define CASE(case_name, case_args, heads, B, room, KV, D, positions)                   \
+    {                                                                                  \
+        .name = case_name, .args = &case_args,                                         \
+        GD_INPUTS(FIXED(B, 1, heads, D), FIXED(B, room, KV, D), FIXED(B, room, KV, D), \
+                  {GD_INDEX(positions), GD_DIMS(1)}),                                  \
+        .may_be_empty = true                                                           \
     }
 
 static const gd_case cases[] = {
-    CASE("one_each", half, {GD_DIMS(2, 1, 9, 8)}, {GD_DIMS(2, 7, 3, 8)}, {GD_DIMS(2, 7, 3, 8)},
-         {GD_INDEX(7), GD_DIMS(1)}),
-    CASE("grouped", other_base, {GD_DIMS(1, 1, 8, 6)}, {GD_DIMS(1, 40, 2, 6)},
-         {GD_DIMS(1, 40, 2, 6)}, {GD_INDEX(40), GD_SCALAR}),
-    CASE("interleaved", pairs, {GD_DIMS(2, 1, 4, 10)}, {GD_DIMS(2, 30, 1, 10)},
-         {GD_DIMS(2, 30, 1, 10)}, {GD_INDEX(30), GD_DIMS(1)}),
-    CASE("first_token", half, {GD_DIMS(1, 1, 3, 64)}, {GD_DIMS(1, 5, 1, 64)},
-         {GD_DIMS(1, 5, 1, 64)}, {GD_INDEX(1), GD_DIMS(1)}),
-    CASE("many_keys", half, {GD_DIMS(1, 1, 6, 64)}, {GD_DIMS(1, 3000, 2, 64)},
-         {GD_DIMS(1, 3000, 2, 64)}, {GD_INDEX(3000), GD_DIMS(1)}),
-    CASE("wide", half, {GD_DIMS(1, 1, 4, 600)}, {GD_DIMS(1, 20, 1, 600)}, {GD_DIMS(1, 20, 1, 600)},
-         {GD_INDEX(20), GD_DIMS(1)}),
+    CASE("one_each", half, 9, 2, 7, 3, 8, 7),
+    CASE("grouped", other_base, 8, 1, 40, 2, 6, 40),
+    CASE("interleaved", pairs, 4, 2, 30, 1, 10, 30),
+    CASE("first_token", half, 3, 1, 5, 1, 64, 1),
+    CASE("many_keys", half, 10, 1, 3000, 2, 64, 3000),
+    CASE("wide", half, 4, 1, 20, 1, 600, 20),
 };
 
 const gd_op gd_op_attention_step = {
