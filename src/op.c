@@ -241,6 +241,7 @@ static gd_status check_inputs(gd_context *ctx, const gd_op *op, gd_tensor *const
                            op->name, name.text);
         }
         if (!gd_tensor_usable(t, op->name, name.text)) return gd_error_status(ctx);
+        if (op->updates_inputs & GD_BIT(i) && !gd_tensor_writable(t, op->name)) return ctx->status;
     }
     if (!op->forward[ctx->device->device]) {
         return gd_fail(ctx, GD_ERROR_UNSUPPORTED, "%s: there is no forward for %s", op->name,
@@ -398,6 +399,20 @@ static gd_status allocate_results(apply_state *state)
     return GD_OK;
 }
 
+/* Inputs that the kernel has updated: a temporary is copied back. */
+static void write_back(const apply_state *state)
+{
+    const gd_call *call = &state->call;
+    gd_context *ctx = call->context;
+    for (int i = 0; i < call->inputs; i++) {
+        gd_tensor *t = call->input[i], *updated = state->kernel_input[i];
+        if (!t || !(call->op->updates_inputs & GD_BIT(i))) continue;
+        t->storage->version++;
+        if (updated == t || t->count == 0) continue;
+        ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(updated), ctx);
+    }
+}
+
 static gd_status run_forward(apply_state *state)
 {
     gd_call kernel_call = state->call;
@@ -434,6 +449,7 @@ static gd_status run_forward(apply_state *state)
         if (state->kernel_output[i] == t || t->count == 0) continue;
         ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(state->kernel_output[i]), ctx);
     }
+    write_back(state);
     return GD_OK;
 }
 

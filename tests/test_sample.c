@@ -3,6 +3,7 @@
 #define _POSIX_C_SOURCE 200809L /* open_memstream */
 #include "cache.h"
 #include "check_main.h"
+#include "draw.h"
 #include "sample.h"
 #include "text_stream.h"
 
@@ -82,16 +83,16 @@ static void make_model(model *m, gd_context *ctx, gd_dtype dtype)
 /* Reads tokens [from, to), and compares the logits with those of the whole model. */
 static void compare(model_cache *cache, model *m, int64_t from, int64_t to, double tolerance)
 {
-    const int64_t new_shape[2] = {1, to - from}, shape[2] = {1, to};
+    const int64_t shape[2] = {1, to};
     double quick[VOCAB], whole[LENGTH * VOCAB];
-    gd_tensor *some = gd_tensor_from(m->ctx, GD_INT32, 2, new_shape, tokens + from);
+    ck_assert_int_eq(cache_read(cache, tokens + from, to - from), GD_OK);
+    ck_assert_int_eq(cache->length, to);
+    gd_tensor_read_f64(cache->logits, quick, VOCAB);
     gd_tensor *all = gd_tensor_from(m->ctx, GD_INT32, 2, shape, tokens);
-    gd_tensor_read_f64(cache_logits(cache, m, some), quick, VOCAB);
     gd_tensor_read_f64(model_logits(m, all), whole, to * VOCAB);
     gd_step_end(m->ctx);
-    gd_tensor_free(some);
     gd_tensor_free(all);
-    ck_assert_msg(!gd_error(m->ctx), "%s", gd_error(m->ctx));
+    ck_assert_no_error(m->ctx);
     for (int v = 0; v < VOCAB; v++)
         ck_assert_double_eq_tol(quick[v], whole[(to - 1) * VOCAB + v], tolerance);
 }
@@ -99,7 +100,7 @@ static void compare(model_cache *cache, model *m, int64_t from, int64_t to, doub
 START_TEST(what_is_kept_is_what_would_be_computed)
 {
     const gd_dtype dtypes[] = {GD_FLOAT32, GD_FLOAT64, GD_BFLOAT16};
-    const double tolerances[] = {2e-5, 1e-13, 0.1};
+    const double tolerances[] = {2e-5, 1e-6, 0.1}; /* the logits are float32 */
     gd_context *ctx = gd_context_create(NULL);
     model m;
     model_cache cache;
@@ -156,15 +157,18 @@ START_TEST(only_the_likeliest_are_drawn)
         order[place] = v;
         sum += exp(logits[v] / 2);
     }
-    sample_options o = {
-        .prompt = tokens, .prompt_length = 1, .length = 1, .context = 4, .temperature = 2};
-    o.top_k = 3;
+    sample_options o = {.prompt = tokens,
+                        .prompt_length = 1,
+                        .length = 1,
+                        .context = 4,
+                        .draw = {.temperature = 2}};
+    o.draw.top_k = 3;
     draw(&m, &o, drawn);
     for (int place = 0; place < VOCAB; place++)
         ck_assert_msg((drawn[order[place]] > 0) == (place < 3), "place %d: %d times", place,
                       drawn[order[place]]);
-    o.top_k = 0;
-    o.top_p = 0.6;
+    o.draw.top_k = 0;
+    o.draw.top_p = 0.6;
     draw(&m, &o, drawn);
     for (int place = 0; place < VOCAB; place++) {
         bool wanted = passed < 0.6 * sum;
@@ -172,18 +176,102 @@ START_TEST(only_the_likeliest_are_drawn)
                       drawn[order[place]]);
         passed += exp(logits[order[place]] / 2);
     }
-    o.top_p = 1;
+    o.draw.top_p = 1;
     draw(&m, &o, drawn); /* as often as softmax says */
     for (int v = 0; v < VOCAB; v++) {
         double p = exp(logits[v] / 2) / sum;
         ck_assert_double_eq_tol(drawn[v] / 400.0, p, 4.5 * sqrt(p * (1 - p) / 400) + 1e-3);
     }
-    o.temperature = 0;
+    o.draw.temperature = 0;
     draw(&m, &o, drawn);
     ck_assert_int_eq(drawn[order[0]], 400);
     gd_tensor_free(prompt);
     model_free(&m);
     gd_context_free(ctx);
+}
+END_TEST
+
+/* The same by sorting all tokens. */
+typedef struct place {
+    double weight;
+    int32_t id;
+} place;
+
+static int by_weight(const void *left, const void *right)
+{
+    const place *a = left, *b = right;
+    if (a->weight != b->weight) return a->weight < b->weight ? 1 : -1;
+    return a->id - b->id;
+}
+
+static int32_t draw_sorted(const draw_options *o, const float *logits, int count, double u)
+{
+    place *p = calloc((size_t)count, sizeof *p);
+    double largest = -INFINITY, sum = 0, passed = 0;
+    int kept = count, i = 0;
+    for (int v = 0; v < count; v++) largest = fmax(largest, (double)logits[v]);
+    for (int v = 0; v < count; v++)
+        p[v] = (place){exp(((double)logits[v] - largest) / o->temperature), v};
+    if (o->top_k > 0 || o->top_p < 1) qsort(p, (size_t)count, sizeof *p, by_weight);
+    if (o->top_k > 0 && o->top_k < count) kept = (int)o->top_k;
+    for (int v = 0; v < kept; v++) sum += p[v].weight;
+    if (o->top_p > 0 && o->top_p < 1) {
+        while (passed < o->top_p * sum && i < kept) passed += p[i++].weight;
+        kept = i, sum = passed, passed = 0;
+    }
+    for (i = 0; i < kept - 1; i++) {
+        passed += p[i].weight;
+        if (u * sum < passed) break;
+    }
+    int32_t id = p[i].id;
+    free(p);
+    return id;
+}
+
+START_TEST(draws_are_those_from_sorted_tokens)
+{
+    static const int counts[] = {1, 2, 63, 130, 5001};
+    static const int64_t ks[] = {0, 0, 1, 2, 40, 6000};
+    static const double ps[] = {1, 0.9, 0.35, 0.999}, temperatures[] = {0.05, 0.8, 1, 30};
+    static float logits[5001];
+    uint32_t words[2];
+    int drawn = 0;
+    for (int turn = 0; turn < 600; turn++) {
+        const int count = counts[turn % 5];
+        const draw_options o = {temperatures[turn % 4], ks[turn % 6], ps[turn / 4 % 4]};
+        draw_room room;
+        for (int v = 0; v < count; v++) {
+            gd_philox((uint64_t)turn, 0, (uint64_t)(4 * v), 2, words);
+            double x = (words[0] + 1.0) / 4294967297, y = words[1] / 4294967296.0;
+            logits[v] = (float)(3 * sqrt(-2 * log(x)) * cos(6.2831853 * y));
+            if (turn % 3 == 0) logits[v] = rintf(2 * logits[v]); /* many are equal */
+        }
+        ck_assert(draw_room_create(&room, count));
+        for (int i = 0; i < 9; i++) {
+            gd_philox((uint64_t)turn, 1, (uint64_t)(4 * i), 1, words);
+            const double u = i ? words[0] / 4294967296.0 : 0;
+            const int32_t id = draw_token(&room, &o, logits, u);
+            const int32_t want = draw_sorted(&o, logits, count, u);
+            ck_assert_msg(id == want,
+                          "turn %d, %d tokens, k %d, p %g, T %g, u %.17g: %d, wanted %d", turn,
+                          count, (int)o.top_k, o.top_p, o.temperature, u, id, want);
+            drawn += id != 0;
+        }
+        draw_room_free(&room);
+    }
+    ck_assert_int_gt(drawn, 2500);
+}
+END_TEST
+
+START_TEST(a_logit_that_is_not_finite_is_found)
+{
+    float logits[100];
+    for (int v = 0; v < 100; v++) logits[v] = v % 2 ? -3e38f : 3e38f;
+    ck_assert_int_eq(draw_find_nonfinite(logits, 100), -1);
+    for (int v = 99; v >= 0; v -= 11) {
+        logits[v] = v % 3 == 0 ? NAN : v % 3 == 1 ? INFINITY : -INFINITY;
+        ck_assert_int_eq(draw_find_nonfinite(logits, 100), v);
+    }
 }
 END_TEST
 
@@ -195,6 +283,8 @@ int main(void)
     tcase_add_test(cases, nothing_follows_the_stop_text);
     tcase_add_loop_test(cases, what_is_kept_is_what_would_be_computed, 0, 3);
     tcase_add_test(cases, only_the_likeliest_are_drawn);
+    tcase_add_test(cases, draws_are_those_from_sorted_tokens);
+    tcase_add_test(cases, a_logit_that_is_not_finite_is_found);
     suite_add_tcase(suite, cases);
     return check_main(suite);
 }

@@ -284,6 +284,10 @@ struct gd_op {
      * Gradients of parameters are stored so (optim.h); others are rounded to 16 bits first. */
     uint32_t dinput_float32;
 
+    /* Which inputs forward() also writes to: tensors of the user's, or windows on them, that are
+     * updated in place. It has no backward. */
+    uint32_t updates_inputs;
+
     bool strided; /* the kernels take real inputs of any strides */
     bool mixed;   /* the GPU kernels take every real tensor in its own dtype */
     bool random;  /* draws random numbers; shape() sets *random_words */

@@ -95,7 +95,7 @@ GD_API gd_tensor *gd_linear(gd_tensor *x, gd_tensor *weight, gd_tensor *bias);
  * is an error: on the CPU before anything is computed, on a GPU at the next wait for it. */
 GD_API gd_tensor *gd_embedding(gd_tensor *table, gd_tensor *ids);
 
-/* ---- Attention (kernels/rope, kernels/attention) ------------------------------------------ */
+/* ---- Attention (kernels/rope, kernels/attention, kernels/attention_step) ------------------ */
 
 typedef struct gd_rope_options {
     double base;      /* theta; unset: 10000 */
@@ -136,6 +136,16 @@ typedef struct gd_attention_options {
  * A query that sees no key gives zeros, and has gradient 0. NULL options: full attention. */
 GD_API gd_tensor *gd_attention(gd_tensor *q, gd_tensor *k, gd_tensor *v,
                                const gd_attention_options *options);
+
+/* Attention of the next token of a text, whose keys and values so far are kept: that of the token at
+ * `position` with those at 0 ... position, causal. qkv [B, 1, H + 2 KV, D] as for gd_rope_qkv, of
+ * one token each; its queries and keys are rotated by that position, and its keys and values are
+ * stored as rows `position` of your keys and values [B, room, KV, D], which hold the earlier ones
+ * (keys after the rotation). position GD_INT32, one element in [0, room), in the device's memory:
+ * one graph (graph.h) serves all positions. -> [B, 1, H, D].
+ * options->position must be unset. There is no gradient: call it without a tape. */
+GD_API gd_tensor *gd_attention_step(gd_tensor *qkv, gd_tensor *keys, gd_tensor *values,
+                                    gd_tensor *position, const gd_rope_options *options);
 
 /* ---- Probabilities (kernels/softmax, kernels/cross_entropy) ------------------------------- */
 

@@ -4,6 +4,7 @@
 // them: so it needs the angles of its pairs once, and computes them itself. No table, no second
 // launch, and the bytes that move are those of the heads.
 #include "pack.cuh"
+#include "rope/angle.cuh"
 #include "rope/rope.h"
 
 constexpr int threads = 256, blocks_wanted = 1024, rates_most = 1024;
@@ -14,21 +15,6 @@ struct rope_rates {
     double position; // of the first row
     double way;      // 1 or -1
 };
-
-// How far pair i turns from one position to the next, in turns: base^(-i/pairs) / (2 pi).
-__device__ inline double rate_of(const rope_rates &r, int64_t pair, int64_t pairs)
-{
-    return exp2(-(double)pair / (double)pairs * r.log2_base) * 0.15915494309189533577;
-}
-
-__device__ inline void sincos_of_turns(double turns, float *s, float *c)
-{
-    sincospif((float)(2 * turns), s, c);
-}
-__device__ inline void sincos_of_turns(double turns, double *s, double *c)
-{
-    sincospi(2 * turns, s, c);
-}
 
 // The members of V pairs of one head, from pair `first` on.
 template <bool INTERLEAVED, class T, int V>
@@ -71,7 +57,7 @@ static __global__ void __launch_bounds__(threads, 2) turn_kernel(rope_pass pass,
     __shared__ double rate[rates_most];
     const bool shared_rates = pass.pairs <= rates_most;
     for (int64_t p = threadIdx.x; shared_rates && p < pass.pairs; p += threads)
-        rate[p] = rate_of(rates, p, pass.pairs);
+        rate[p] = rope_rate(rates.log2_base, p, pass.pairs);
     __syncthreads();
     const int64_t packs = gd_packs(pass.pairs, V);
     GD_EACH(i, pass.positions * pass.heads * packs)
@@ -92,7 +78,7 @@ static __global__ void __launch_bounds__(threads, 2) turn_kernel(rope_pass pass,
             const int64_t pair = first + v;
             cosine[v] = 1, sine[v] = 0;
             if (!h.turned || pair >= pass.pairs) continue;
-            const double step = shared_rates ? rate[pair] : rate_of(rates, pair, pass.pairs);
+            const double step = shared_rates ? rate[pair] : rope_rate(rates.log2_base, pair, pass.pairs);
             const double turns = (rates.position + (double)t) * step;
             sincos_of_turns(rates.way * (turns - rint(turns)), &sine[v], &cosine[v]);
         }

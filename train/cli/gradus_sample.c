@@ -101,9 +101,7 @@ static gd_status write_all(trained *t, const sample_command *o, const char *prom
                                    .prompt_length = id_count,
                                    .length = o->length,
                                    .context = find_context(t, o, id_count),
-                                   .temperature = o->temperature,
-                                   .top_k = o->top_k,
-                                   .top_p = o->top_p,
+                                   .draw = {o->temperature, o->top_k, o->top_p},
                                    .stop = o->stop};
     double begun = clock_now();
     int64_t all = 0;

@@ -50,8 +50,9 @@ static void conclude(model *m, const dataset *data, const train_options *o, doub
         report_weights(m);
     }
     if (!gd_error(m->ctx) && o->sample_length > 0 && gd_group_rank(o->group) == 0) {
-        const sample_options options = {
-            .length = o->sample_length, .context = o->context, .temperature = o->temperature};
+        const sample_options options = {.length = o->sample_length,
+                                        .context = o->context,
+                                        .draw = {.temperature = o->temperature}};
         printf("---- sample, temperature %g\n", o->temperature);
         sample_text(m, &data->tokenizer, &options, stdout, NULL);
         printf("\n----\n");

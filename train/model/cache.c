@@ -3,12 +3,14 @@
 
 #include <stdlib.h>
 
-gd_status cache_create(model_cache *cache, const model *m, int64_t room)
+/* ---- Making and freeing ------------------------------------------------------------------- */
+
+gd_status cache_create(model_cache *cache, model *m, int64_t room)
 {
     const model_config *c = &m->config;
-    const int64_t shape[4] = {1, room, c->kv_heads, c->dim / c->heads};
+    const int64_t shape[4] = {1, room, c->kv_heads, c->dim / c->heads}, two = 2;
     const gd_dtype dtype = gd_tensor_dtype(m->embedding);
-    *cache = (model_cache){.layers = c->layers, .room = room};
+    *cache = (model_cache){.m = m, .layers = c->layers, .room = room};
     cache->keys = calloc((size_t)c->layers, sizeof *cache->keys);
     cache->values = calloc((size_t)c->layers, sizeof *cache->values);
     if (!cache->keys || !cache->values) {
@@ -19,6 +21,9 @@ gd_status cache_create(model_cache *cache, const model *m, int64_t room)
         cache->keys[i] = gd_tensor_create(m->ctx, dtype, 4, shape);
         cache->values[i] = gd_tensor_create(m->ctx, dtype, 4, shape);
     }
+    cache->logits = gd_tensor_create(m->ctx, GD_FLOAT32, 1, &c->vocab);
+    cache->next = gd_tensor_create(m->ctx, GD_INT32, 1, &two);
+    cache->graph = gd_graph_create(m->ctx, NULL);
     return gd_error_status(m->ctx);
 }
 
@@ -28,10 +33,15 @@ void cache_free(model_cache *cache)
         if (cache->keys) gd_tensor_free(cache->keys[i]);
         if (cache->values) gd_tensor_free(cache->values[i]);
     }
+    gd_graph_free(cache->graph);
+    gd_tensor_free(cache->logits);
+    gd_tensor_free(cache->next);
     free(cache->keys);
     free(cache->values);
     *cache = (model_cache){0};
 }
+
+/* ---- Attention ---------------------------------------------------------------------------- */
 
 /* Appends the rows [1, T, KV, D] to those in `all`, and returns a view of all rows so far. */
 static gd_tensor *append(gd_tensor *all, int64_t length, gd_tensor *rows)
@@ -42,17 +52,64 @@ static gd_tensor *append(gd_tensor *all, int64_t length, gd_tensor *rows)
     return gd_slice(all, 1, 0, end);
 }
 
-void cache_extend(model_cache *cache, int64_t layer, gd_tensor **k, gd_tensor **v)
+gd_tensor *cache_attention(model_cache *cache, int64_t layer, gd_tensor *qkv)
 {
-    *k = append(cache->keys[layer], cache->length, *k);
-    *v = append(cache->values[layer], cache->length, *v);
+    const model_config *c = &cache->m->config;
+    const gd_attention_options causal = {.causal = true};
+    gd_rope_options rope = {.base = c->rope_base};
+    gd_tensor *keys = cache->keys[layer], *values = cache->values[layer], *q, *k, *v, *y;
+    if (cache->position) {
+        y = gd_attention_step(qkv, keys, values, cache->position, &rope);
+        gd_tensor_free(qkv);
+        return y;
+    }
+    rope.position = cache->length;
+    gd_rope_qkv(qkv, c->kv_heads, &rope, &q, &k, &v);
+    gd_tensor_free(qkv);
+    k = append(keys, cache->length, k);
+    v = append(values, cache->length, v);
+    y = gd_attention(q, k, v, &causal);
+    gd_tensor_free(q), gd_tensor_free(k), gd_tensor_free(v);
+    return y;
 }
 
-gd_tensor *cache_logits(model_cache *cache, model *m, gd_tensor *tokens)
+/* ---- Reading ------------------------------------------------------------------------------ */
+
+/* tokens GD_INT32 [1, T] */
+static gd_status read_tokens(model_cache *cache, gd_tensor *tokens)
 {
+    model *m = cache->m;
     m->cache = cache;
     gd_tensor *logits = model_logits(m, tokens);
     m->cache = NULL;
-    cache->length += gd_tensor_dim(tokens, 1);
-    return logits;
+    return gd_tensor_copy(cache->logits, gd_reshape(logits, 1, &m->config.vocab));
+}
+
+/* The function of the graph. */
+static gd_status read_next(void *user)
+{
+    model_cache *cache = user;
+    const int64_t shape[2] = {1, 1};
+    cache->position = gd_slice(cache->next, 0, 1, 2);
+    gd_status status = read_tokens(cache, gd_reshape(gd_slice(cache->next, 0, 0, 1), 2, shape));
+    cache->position = NULL;
+    return status;
+}
+
+gd_status cache_read(model_cache *cache, const int32_t *tokens, int64_t count)
+{
+    gd_context *ctx = cache->m->ctx;
+    if (count == 1) {
+        const int32_t next[2] = {tokens[0], (int32_t)cache->length};
+        gd_tensor_write(cache->next, next, sizeof next);
+        gd_graph_run(cache->graph, read_next, cache);
+    } else {
+        const int64_t shape[2] = {1, count};
+        gd_tensor *all = gd_tensor_from(ctx, GD_INT32, 2, shape, tokens);
+        read_tokens(cache, all);
+        gd_step_end(ctx);
+        gd_tensor_free(all);
+    }
+    cache->length += count;
+    return gd_error_status(ctx);
 }

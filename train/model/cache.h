@@ -3,6 +3,9 @@
  *
  * Causal attention never looks ahead, so a token's keys and values do not depend on later tokens.
  * Keys are stored after the rotation by their positions.
+ *
+ * A single token is read by the same kernels with the same arguments at any position: the token and
+ * its position are in the device's memory. So on a GPU it is one graph (gradus/graph.h).
  */
 #ifndef GRADUS_TRAIN_CACHE_H
 #define GRADUS_TRAIN_CACHE_H
@@ -10,20 +13,25 @@
 #include "model.h"
 
 typedef struct model_cache {
+    model *m;
     gd_tensor **keys, **values;   /* per layer: [1, room, KV, D] */
     int64_t layers, room, length; /* `length` tokens have been read */
+    gd_tensor *logits;            /* float32 [V]: of the token after them */
+    gd_tensor *next;              /* int32 [2]: a token to read, and its position */
+    gd_graph *graph;
+    gd_tensor *position; /* of the token, while the model reads a single one; else NULL */
 } model_cache;
 
 /* Allocates room for so many tokens. On error the context has the message; free it in any case. */
-gd_status cache_create(model_cache *cache, const model *m, int64_t room);
+gd_status cache_create(model_cache *cache, model *m, int64_t room);
 void cache_free(model_cache *cache);
 
-/* Reads T more tokens: tokens GD_INT32 [1, T] -> logits [1, 1, V] of the next token. To start over,
- * set `length` to 0. Not for training: call it without a tape. */
-gd_tensor *cache_logits(model_cache *cache, model *m, gd_tensor *tokens);
+/* Reads `count` >= 1 more tokens, fills cache->logits, and ends the step. To start over, set
+ * `length` to 0. Not for training: call it without a tape. */
+gd_status cache_read(model_cache *cache, const int32_t *tokens, int64_t count);
 
-/* For the model: takes ownership of the keys and values [1, T, KV, D] of a layer, and replaces them
- * by those of all tokens, [1, length + T, KV, D]. */
-void cache_extend(model_cache *cache, int64_t layer, gd_tensor **k, gd_tensor **v);
+/* For the model: attention of the tokens that are being read, causal, on all so far, of one layer;
+ * stores their keys and values. Takes over qkv [1, T, H + 2 KV, D] -> [1, T, H, D]. */
+gd_tensor *cache_attention(model_cache *cache, int64_t layer, gd_tensor *qkv);
 
 #endif

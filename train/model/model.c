@@ -95,32 +95,28 @@ static gd_tensor *dropped(const model *m, gd_tensor *x)
     return drop ? last_use(x, gd_dropout(x, m->config.dropout)) : x;
 }
 
-/* h [B, T, C], which is freed -> q [B, T, H, D], k and v [B, T, KV, D], q and k rotated */
-static void project_heads(const model *m, const model_layer *l, gd_tensor *h, gd_tensor **q,
-                          gd_tensor **k, gd_tensor **v)
+/* Takes over qkv [B, T, H + 2 KV, D], queries, keys and values -> [B, T, H, D] */
+static gd_tensor *attend(const model *m, gd_tensor *qkv)
 {
-    const model_config *c = &m->config;
-    const gd_rope_options options = {.base = c->rope_base,
-                                     .position = m->cache ? m->cache->length : 0};
-    const int64_t shape[4] = {gd_tensor_dim(h, 0), gd_tensor_dim(h, 1), c->heads + 2 * c->kv_heads,
-                              c->dim / c->heads};
-    gd_tensor *qkv = last_use(h, gd_linear(h, l->wqkv, NULL));
-    qkv = last_use(qkv, gd_reshape(qkv, 4, shape));
-    gd_rope_qkv(qkv, c->kv_heads, &options, q, k, v);
-    gd_tensor_free(qkv);
-}
-
-/* Takes over h. */
-static gd_tensor *attention_branch(const model *m, const model_layer *l, gd_tensor *h)
-{
+    const gd_rope_options rope = {.base = m->config.rope_base};
     const gd_attention_options causal = {.causal = true,
                                          .dropout = m->training ? m->config.dropout : 0};
-    const int64_t shape[3] = {gd_tensor_dim(h, 0), gd_tensor_dim(h, 1), m->config.dim};
     gd_tensor *q, *k, *v;
-    project_heads(m, l, h, &q, &k, &v);
-    if (m->cache) cache_extend(m->cache, l - m->layers, &k, &v);
-    gd_tensor *y = last_use(v, last_use(k, last_use(q, gd_attention(q, k, v, &causal))));
-    y = last_use(y, gd_reshape(y, 3, shape));
+    gd_rope_qkv(qkv, m->config.kv_heads, &rope, &q, &k, &v);
+    gd_tensor_free(qkv);
+    return last_use(v, last_use(k, last_use(q, gd_attention(q, k, v, &causal))));
+}
+
+/* Takes over h [B, T, C]. */
+static gd_tensor *attention_branch(const model *m, const model_layer *l, gd_tensor *h)
+{
+    const model_config *c = &m->config;
+    const int64_t rows[3] = {gd_tensor_dim(h, 0), gd_tensor_dim(h, 1), c->dim};
+    const int64_t heads[4] = {rows[0], rows[1], c->heads + 2 * c->kv_heads, c->dim / c->heads};
+    gd_tensor *qkv = last_use(h, gd_linear(h, l->wqkv, NULL));
+    qkv = last_use(qkv, gd_reshape(qkv, 4, heads));
+    gd_tensor *y = m->cache ? cache_attention(m->cache, l - m->layers, qkv) : attend(m, qkv);
+    y = last_use(y, gd_reshape(y, 3, rows));
     return dropped(m, last_use(y, gd_linear(y, l->wo, NULL)));
 }
 

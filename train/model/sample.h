@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 
+#include "draw.h"
 #include "model.h"
 #include "tokenizer.h"
 
@@ -12,13 +13,11 @@ typedef struct sample_options {
     int64_t prompt_length; /* 0: it begins after a line break, if the vocabulary has one */
     int64_t length;        /* tokens */
     int64_t context;       /* tokens the model sees */
-    double temperature;    /* 0: always the likeliest */
-    int64_t top_k;         /* only from the top_k likeliest; 0: from all */
-    double top_p;     /* only from the likeliest that add up to this probability; 0 or 1: all */
+    draw_options draw;
     const char *stop; /* sampling ends before this text; NULL: none */
 } sample_options;
 
-/* Samples tokens from softmax(logits / temperature) and writes each at once. When the context is
+/* Draws tokens (draw.h) and writes each at once. When the context is
  * full, its oldest eighth is dropped, and the rest is read again from position 0. Ends early after
  * a signal (stop.h). *count, if not NULL, gets the number of tokens. Logits that are not finite are
  * an error (GD_ERROR_STATE). */

@@ -193,7 +193,7 @@ static void sample(const training *t)
     if (gd_group_rank(o->group) > 0) return;
     console_erase();
     const sample_options options = {
-        .length = o->sample_length, .context = o->context, .temperature = o->temperature};
+        .length = o->sample_length, .context = o->context, .draw = {.temperature = o->temperature}};
     gd_status status = sample_text(t->m, &t->data->tokenizer, &options, stdout, NULL);
     printf("\n");
     if (status == GD_ERROR_STATE) {

@@ -1,0 +1,22 @@
+/* attention_step.h - the arguments of attention_step, and its sizes by name. */
+#ifndef GRADUS_ATTENTION_STEP_H
+#define GRADUS_ATTENTION_STEP_H
+
+#include "gradus/ops.h"
+#include "kernel.h"
+
+typedef gd_rope_options attention_step_args; /* with the base filled in, without a position */
+
+/* qkv [B, 1, H + 2 KV, D], keys and values [B, room, KV, D] */
+typedef struct attention_step_sizes {
+    int64_t B, H, KV, D, room;
+} attention_step_sizes;
+
+static inline attention_step_sizes attention_step_sizes_of(const gd_call *call)
+{
+    const int64_t *qkv = gd_tensor_shape(call->input[0]), *keys = gd_tensor_shape(call->input[1]);
+    return (attention_step_sizes){
+        .B = qkv[0], .H = qkv[2] - 2 * keys[2], .KV = keys[2], .D = qkv[3], .room = keys[1]};
+}
+
+#endif

@@ -1,0 +1,110 @@
+/* test_cuda_sample.c - reading a text token by token on the GPU: replayed graphs give the same bits
+ * as launches one by one, and about the logits of the whole text. */
+#include <math.h>
+#include <string.h>
+
+#include "cache.h"
+#include "gpu.h"
+
+enum { VOCAB = 61, LENGTH = 90, PROMPT = 5 };
+
+static void make_model(model *m, gd_context *ctx, gd_dtype dtype)
+{
+    const model_config config = {
+        .vocab = VOCAB, .layers = 3, .dim = 256, .heads = 4, .kv_heads = 2, .ffn = 96};
+    ck_assert_int_eq(model_create(m, ctx, dtype, &config), GD_OK);
+    for (int i = 0; i < gd_params_count(m->params); i++) {
+        gd_tensor *t = gd_params_at(m->params, i);
+        if (gd_tensor_ndim(t) == 2) gd_random_normal(t, 0, 0.1);
+    }
+}
+
+/* Reads tokens [from, to) in both caches; the logits must be the same, and within the tolerance of
+ * those of the whole model. */
+static void read_both(model_cache *graph, model_cache *plain, const int32_t *tokens, int64_t from,
+                      int64_t to, double tolerance)
+{
+    float quick[VOCAB], other[VOCAB];
+    static double whole[LENGTH * VOCAB];
+    model *m = graph->m;
+    ck_assert_int_eq(cache_read(graph, tokens + from, to - from), GD_OK);
+    ck_assert_int_eq(cache_read(plain, tokens + from, to - from), GD_OK);
+    gd_tensor_read(graph->logits, quick, sizeof quick);
+    gd_tensor_read(plain->logits, other, sizeof other);
+    ck_assert_no_error(m->ctx);
+    ck_assert_mem_eq(quick, other, sizeof quick);
+    gd_tensor *all = gd_tensor_from(m->ctx, GD_INT32, GD_SHAPE(1, to), tokens);
+    gd_tensor_read_f64(model_logits(m, all), whole, to * VOCAB);
+    gd_step_end(m->ctx);
+    gd_tensor_free(all);
+    ck_assert_no_error(m->ctx);
+    for (int v = 0; v < VOCAB; v++) {
+        const double want = whole[(to - 1) * VOCAB + v];
+        ck_assert_msg(fabs((double)quick[v] - want) <= tolerance,
+                      "token %d, logit %d is %g, wanted %g", (int)to, v, (double)quick[v], want);
+    }
+}
+
+START_TEST(a_replayed_token_has_the_same_bits)
+{
+    const gd_dtype dtypes[] = {GD_FLOAT32, GD_BFLOAT16, GD_FLOAT64, GD_FLOAT16};
+    const double tolerances[] = {2e-4, 0.1, 1e-6, 0.02};
+    gd_context *ctx = gpu_context();
+    model m;
+    model_cache graph, plain;
+    int32_t tokens[LENGTH];
+    for (int i = 0; i < LENGTH; i++) tokens[i] = (7 * i * i + 3 * i + 1) % VOCAB;
+    make_model(&m, ctx, dtypes[_i]);
+    gd_no_grad_begin(ctx);
+    cache_create(&graph, &m, LENGTH);
+    cache_create(&plain, &m, LENGTH);
+    gd_graph_free(plain.graph);
+    plain.graph = gd_graph_create(ctx, &(gd_graph_options){.off = true});
+    for (int round = 0; round < 2; round++) { /* the second time over what the first one left */
+        int64_t at = PROMPT;
+        graph.length = plain.length = 0;
+        read_both(&graph, &plain, tokens, 0, at, tolerances[_i]);
+        for (; at < LENGTH; at++) read_both(&graph, &plain, tokens, at, at + 1, tolerances[_i]);
+    }
+    const gd_graph_counts counts = gd_graph_count(graph.graph);
+    ck_assert_int_eq(counts.captures, 1);
+    ck_assert_int_eq(counts.replays, 2 * (LENGTH - PROMPT) - 1);
+    ck_assert_int_eq(gd_graph_count(plain.graph).replays, 0);
+    cache_free(&graph);
+    cache_free(&plain);
+    gd_no_grad_end(ctx);
+    model_free(&m);
+    gd_context_free(ctx);
+}
+END_TEST
+
+START_TEST(a_bad_position_is_reported)
+{
+    gd_context *ctx = gpu_context();
+    const int32_t places[] = {-1, 7};
+    gd_tensor *qkv = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 1, 3, 8));
+    gd_tensor *keys = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 7, 1, 8));
+    gd_tensor *values = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 7, 1, 8));
+    gd_tensor *position = gd_tensor_create(ctx, GD_INT32, 0, NULL);
+    for (int i = 0; i < 2; i++) {
+        gd_tensor_write(position, &places[i], sizeof places[i]);
+        gd_attention_step(qkv, keys, values, position, NULL);
+        gd_synchronize(ctx);
+        ck_assert_error(ctx, "attention_step: the index at position 0 is outside [0, 7)");
+        gd_error_clear(ctx);
+        gd_step_end(ctx);
+    }
+    gd_context_free(ctx);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("sampling on the GPU");
+    TCase *tcase = tcase_create("token by token");
+    tcase_add_loop_test(tcase, a_replayed_token_has_the_same_bits, 0, 4);
+    tcase_add_test(tcase, a_bad_position_is_reported);
+    tcase_set_timeout(tcase, 120);
+    suite_add_tcase(suite, tcase);
+    return check_main_gpu(suite);
+}

@@ -1,0 +1,212 @@
+/* draw.c - see draw.h.
+ *
+ * A vocabulary has some 50,000 tokens, and the device waits for the next one. So the passes over
+ * all of them are loops that the compiler vectorizes, and only tokens that may be drawn are
+ * sorted. */
+#include "draw.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+/* The GNU C library has a vector version of exp, which its header does not declare without
+ * -ffast-math. */
+#if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
+#pragma omp declare simd notinbranch
+double exp(double);
+#endif
+
+bool draw_room_create(draw_room *room, int64_t vocab)
+{
+    *room = (draw_room){.vocab = vocab};
+    room->weights = calloc((size_t)vocab, sizeof *room->weights);
+    room->candidates = calloc((size_t)vocab, sizeof *room->candidates);
+    return room->weights && room->candidates;
+}
+
+void draw_room_free(draw_room *room)
+{
+    free(room->weights);
+    free(room->candidates);
+    *room = (draw_room){0};
+}
+
+/* ---- Passes over all tokens --------------------------------------------------------------- */
+
+int64_t draw_find_nonfinite(const float *logits, int64_t count)
+{
+    float zero = 0; /* infinity and NaN times 0 are NaN */
+#pragma omp simd reduction(+ : zero)
+    for (int64_t v = 0; v < count; v++) zero += logits[v] * 0;
+    for (int64_t v = 0; zero != 0 && v < count; v++)
+        if (!isfinite(logits[v])) return v;
+    return -1;
+}
+
+/* The first of the largest logits. */
+static int32_t likeliest_of(const float *logits, int64_t count)
+{
+    float largest = logits[0];
+    int32_t id = 0;
+#pragma omp simd reduction(max : largest)
+    for (int64_t v = 0; v < count; v++) largest = logits[v] > largest ? logits[v] : largest;
+    while (logits[id] != largest) id++;
+    return id;
+}
+
+/* The weight of a token is e to this. */
+static inline double exponent(float logit, float largest, double temperature)
+{
+    return ((double)logit - (double)largest) * (1 / temperature);
+}
+
+/* Fills room->weights, and returns their sum. */
+static double weigh(const draw_room *room, const float *logits, float largest, double temperature)
+{
+    double sum = 0, *weights = room->weights;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t v = 0; v < room->vocab; v++) {
+        weights[v] = exp(exponent(logits[v], largest, temperature));
+        sum += weights[v];
+    }
+    return sum;
+}
+
+/* How many logits are at least `least`. */
+static int64_t count_from(const float *logits, int64_t vocab, float least)
+{
+    int32_t count = 0;
+#pragma omp simd reduction(+ : count)
+    for (int64_t v = 0; v < vocab; v++) count += logits[v] >= least;
+    return count;
+}
+
+/* ---- The likeliest ------------------------------------------------------------------------ */
+
+/* The likeliest comes first; among equals, the smaller id. */
+static bool comes_before(const draw_candidate *a, const draw_candidate *b)
+{
+    return a->weight != b->weight ? a->weight > b->weight : a->id < b->id;
+}
+
+/* Restores the order of a heap, in which 2i + 1 and 2i + 2 come after i, below i. */
+static void sift(draw_candidate *heap, int64_t count, int64_t i)
+{
+    const draw_candidate moved = heap[i];
+    for (int64_t next; (next = 2 * i + 1) < count; i = next) {
+        if (next + 1 < count && comes_before(&heap[next + 1], &heap[next])) next++;
+        if (!comes_before(&heap[next], &moved)) break;
+        heap[i] = heap[next];
+    }
+    heap[i] = moved;
+}
+
+/* Takes the candidates in order while they are fewer than `most` and their weights add up to less
+ * than `goal`. They end up behind the others, the first one last. Returns how many are left. */
+static int64_t take(draw_candidate *heap, int64_t count, int64_t most, double goal)
+{
+    double passed = 0;
+    for (int64_t i = count / 2 - 1; i >= 0; i--) sift(heap, count, i);
+    for (int64_t taken = 0; count > 0 && taken < most && passed < goal; taken++) {
+        const draw_candidate first = heap[0];
+        heap[0] = heap[--count];
+        sift(heap, count, 0);
+        heap[count] = first;
+        passed += first.weight;
+    }
+    return count;
+}
+
+/* A logit below which no token is among the likeliest k. */
+static float least_of_likeliest(const float *logits, int64_t vocab, float largest, int64_t k)
+{
+    float below = 1;
+    while (count_from(logits, vocab, largest - below) < k) below *= 1.25f;
+    return largest - below;
+}
+/* Fills the candidates with the tokens to draw from: those from the returned place to *end, the
+ * likeliest last. */
+static int64_t choose_candidates(const draw_room *room, const draw_options *o, const float *logits,
+                                 float largest, int64_t *end)
+{
+    draw_candidate *c = room->candidates;
+    const int64_t vocab = room->vocab;
+    const int64_t most = o->top_k > 0 && o->top_k < vocab ? o->top_k : vocab;
+    const bool by_p = o->top_p > 0 && o->top_p < 1;
+    double goal = INFINITY;
+    float least;
+    if (o->top_k > 0) {
+        least = least_of_likeliest(logits, vocab, largest, most);
+    } else { /* tokens of less than (1 - top_p) / vocab add up to less than what is left out */
+        const double sum = weigh(room, logits, largest, o->temperature);
+        const double below = o->temperature * log((1 - o->top_p) * sum / (double)vocab);
+        least = nextafterf((float)(largest + below), -INFINITY);
+        goal = o->top_p * sum;
+    }
+    int64_t count = 0;
+    for (int64_t v = 0; v < vocab; v++) {
+        if (logits[v] >= least)
+            c[count++] =
+                (draw_candidate){exp(exponent(logits[v], largest, o->temperature)), (int32_t)v};
+    }
+    *end = count;
+    count = take(c, count, most, goal);
+    if (o->top_k <= 0 || !by_p) return count;
+    /* top_p of the likeliest top_k */
+    double sum = 0, passed = 0;
+    for (int64_t i = count; i < *end; i++) sum += c[i].weight;
+    for (int64_t i = *end - 1; i > count; i--) {
+        passed += c[i].weight;
+        if (passed >= o->top_p * sum) return i;
+    }
+    return count;
+}
+
+static int32_t draw_candidate_of(const draw_candidate *c, int64_t begin, int64_t end, double u)
+{
+    double sum = 0, passed = 0;
+    for (int64_t i = end - 1; i >= begin; i--) sum += c[i].weight;
+    for (int64_t i = end - 1; i >= begin; i--) {
+        passed += c[i].weight;
+        if (u * sum < passed) return c[i].id;
+    }
+    return c[end - 1].id;
+}
+
+/* ---- All ---------------------------------------------------------------------------------- */
+
+/* The id at which the sum of weights passes `goal`; -1: it does not. Whole blocks are summed
+ * first. */
+static int32_t find_in_sum(const double *weights, int64_t count, double goal)
+{
+    enum { BLOCK = 64 };
+    double before = 0;
+    for (int64_t v = 0; v < count; v += BLOCK) {
+        const int64_t end = v + BLOCK < count ? v + BLOCK : count;
+        double sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = v; i < end; i++) sum += weights[i];
+        if (goal < before + sum) {
+            double passed = before;
+            for (int64_t i = v; i < end; i++) {
+                passed += weights[i];
+                if (goal < passed) return (int32_t)i;
+            }
+        }
+        before += sum;
+    }
+    return -1;
+}
+
+int32_t draw_token(const draw_room *room, const draw_options *o, const float *logits, double u)
+{
+    const int32_t likeliest = likeliest_of(logits, room->vocab);
+    if (o->temperature < DBL_MIN) return likeliest; /* its inverse may be infinite */
+    if (o->top_k > 0 || (o->top_p > 0 && o->top_p < 1)) {
+        int64_t end, begin = choose_candidates(room, o, logits, logits[likeliest], &end);
+        return draw_candidate_of(room->candidates, begin, end, u);
+    }
+    const double sum = weigh(room, logits, logits[likeliest], o->temperature);
+    const int32_t id = find_in_sum(room->weights, room->vocab, u * sum);
+    return id < 0 ? likeliest : id;
+}
