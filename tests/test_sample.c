@@ -263,6 +263,32 @@ START_TEST(draws_are_those_from_sorted_tokens)
 }
 END_TEST
 
+/* Just before and after the places where another token begins. */
+START_TEST(no_rounding_decides_a_draw)
+{
+    enum { COUNT = 3000 };
+    static float logits[COUNT];
+    static double weights[COUNT];
+    const draw_options o = {.temperature = 0.7};
+    double sum = 0, passed = 0;
+    draw_room room;
+    uint32_t word;
+    for (int v = 0; v < COUNT; v++) {
+        gd_philox(9, 0, (uint64_t)(4 * v), 1, &word);
+        logits[v] = (float)(5 * (word / 4294967296.0));
+        weights[v] = exp((double)logits[v] / o.temperature);
+        sum += weights[v];
+    }
+    ck_assert(draw_room_create(&room, COUNT));
+    for (int v = 0; v < COUNT - 1; v++) {
+        passed += weights[v];
+        ck_assert_int_eq(draw_token(&room, &o, logits, passed / sum - 1e-11), v);
+        ck_assert_int_eq(draw_token(&room, &o, logits, passed / sum + 1e-11), v + 1);
+    }
+    draw_room_free(&room);
+}
+END_TEST
+
 START_TEST(a_logit_that_is_not_finite_is_found)
 {
     float logits[100];
@@ -284,6 +310,7 @@ int main(void)
     tcase_add_loop_test(cases, what_is_kept_is_what_would_be_computed, 0, 3);
     tcase_add_test(cases, only_the_likeliest_are_drawn);
     tcase_add_test(cases, draws_are_those_from_sorted_tokens);
+    tcase_add_test(cases, no_rounding_decides_a_draw);
     tcase_add_test(cases, a_logit_that_is_not_finite_is_found);
     suite_add_tcase(suite, cases);
     return check_main(suite);

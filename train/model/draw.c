@@ -9,11 +9,13 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* The GNU C library has a vector version of exp, which its header does not declare without
+/* The GNU C library has vector versions of these, which its header does not declare without
  * -ffast-math. */
 #if defined(__x86_64__) && defined(__GLIBC__) && defined(__GNUC__) && !defined(__clang__)
 #pragma omp declare simd notinbranch
 double exp(double);
+#pragma omp declare simd notinbranch
+float expf(float);
 #endif
 
 bool draw_room_create(draw_room *room, int64_t vocab)
@@ -68,6 +70,25 @@ static double weigh(const draw_room *room, const float *logits, float largest, d
     for (int64_t v = 0; v < room->vocab; v++) {
         weights[v] = exp(exponent(logits[v], largest, temperature));
         sum += weights[v];
+    }
+    return sum;
+}
+
+/* The same in float, which takes a third of the time. A weight e^-a is off by some 2^-23 (a + 1) of
+ * itself, and the mean of a is at most ln(vocab), so the sum of any tokens is off by less than
+ * ROUGHLY times the sum of all. */
+#define ROUGHLY 1e-5
+
+static double weigh_roughly(const draw_room *room, const float *logits, float largest,
+                            double temperature)
+{
+    const float factor = (float)(1 / temperature);
+    double sum = 0, *weights = room->weights;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t v = 0; v < room->vocab; v++) {
+        const float weight = expf((logits[v] - largest) * factor);
+        weights[v] = (double)weight;
+        sum += (double)weight;
     }
     return sum;
 }
@@ -175,12 +196,13 @@ static int32_t draw_candidate_of(const draw_candidate *c, int64_t begin, int64_t
 
 /* ---- All ---------------------------------------------------------------------------------- */
 
-/* The id at which the sum of weights passes `goal`; -1: it does not. Whole blocks are summed
- * first. */
-static int32_t find_in_sum(const double *weights, int64_t count, double goal)
+/* The id at which the sum of weights passes `goal`; -1: it does not. *margin gets the distance from
+ * the goal to where another id begins. Whole blocks are summed first. */
+static int32_t find_in_sum(const double *weights, int64_t count, double goal, double *margin)
 {
     enum { BLOCK = 64 };
     double before = 0;
+    *margin = 0;
     for (int64_t v = 0; v < count; v += BLOCK) {
         const int64_t end = v + BLOCK < count ? v + BLOCK : count;
         double sum = 0;
@@ -189,13 +211,29 @@ static int32_t find_in_sum(const double *weights, int64_t count, double goal)
         if (goal < before + sum) {
             double passed = before;
             for (int64_t i = v; i < end; i++) {
+                const double to_begin = goal - passed;
                 passed += weights[i];
-                if (goal < passed) return (int32_t)i;
+                if (!(goal < passed)) continue;
+                *margin = fmin(to_begin, passed - goal);
+                return (int32_t)i;
             }
         }
         before += sum;
     }
     return -1;
+}
+
+/* The rough weights decide, unless the exact ones might decide otherwise. */
+static int32_t draw_from_all(const draw_room *room, const float *logits, int32_t likeliest,
+                             double temperature, double u)
+{
+    const float largest = logits[likeliest];
+    double margin, sum = weigh_roughly(room, logits, largest, temperature);
+    int32_t id = find_in_sum(room->weights, room->vocab, u * sum, &margin);
+    if (margin > ROUGHLY * sum) return id;
+    sum = weigh(room, logits, largest, temperature);
+    id = find_in_sum(room->weights, room->vocab, u * sum, &margin);
+    return id < 0 ? likeliest : id;
 }
 
 int32_t draw_token(const draw_room *room, const draw_options *o, const float *logits, double u)
@@ -206,7 +244,5 @@ int32_t draw_token(const draw_room *room, const draw_options *o, const float *lo
         int64_t end, begin = choose_candidates(room, o, logits, logits[likeliest], &end);
         return draw_candidate_of(room->candidates, begin, end, u);
     }
-    const double sum = weigh(room, logits, logits[likeliest], o->temperature);
-    const int32_t id = find_in_sum(room->weights, room->vocab, u * sum);
-    return id < 0 ? likeliest : id;
+    return draw_from_all(room, logits, likeliest, o->temperature, u);
 }
