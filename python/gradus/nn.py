@@ -12,15 +12,15 @@ class RMSNorm(torch.nn.RMSNorm):
 
     def forward(self, x):
         eps = torch.finfo(x.dtype).eps if self.eps is None else self.eps
-        shape = self.normalized_shape
+        shape, weight = self.normalized_shape, self.weight
         if len(shape) == 1:
-            if self.weight is None and x.shape[-1:] != shape:
+            if weight is None and x.shape[-1:] != shape:
                 raise ValueError(_complaint(x, shape))
-            return rms_norm(x, self.weight, eps=eps)
+            return rms_norm(x, weight, eps=eps)
         if x.shape[x.dim() - len(shape) :] != shape:
             raise ValueError(_complaint(x, shape))
-        weight = self.weight if self.weight is None else self.weight.reshape(-1)
         rows = x.reshape(*x.shape[: x.dim() - len(shape)], math.prod(shape))
+        weight = None if weight is None else weight.reshape(-1)
         return rms_norm(rows, weight, eps=eps).reshape(x.shape)
 
 

@@ -16,6 +16,7 @@ from typing import Optional, Tuple
 
 import torch
 from torch import Tensor
+from torch._C import _are_functorch_transforms_active, _len_torch_dispatch_stack
 
 from . import _library
 from ._kernels import DTYPES, Problem, backward, empty_gradients, empty_results, forward
@@ -87,7 +88,7 @@ def _problem(op, x, residual, weight, bias, eps, offset, round_before_weight, dt
         if len(_problems) >= 4096:
             _problems.clear()
         known = Problem(x, residual, weight, bias, eps, offset, round_before_weight,
-                        x.dtype if dtype is None else dtype).prepare()
+                        x.dtype if dtype is None else dtype).prepare(x)
         _problems[key] = known
     return known
 
@@ -167,15 +168,10 @@ def _(dy, dsum, x, rstd, weight, bias, offset, round_before_weight, wanted):
 # ---- Autograd -----------------------------------------------------------------------------------
 
 
-def _keep(ctx, problem, normalised, rstd, weight, bias):
-    ctx.save_for_backward(normalised, rstd, weight, bias)
-    ctx.problem = problem
-    ctx.set_materialize_grads(False)
-
-
 def _by_op(p, dy, dsum, x, rstd, weight, bias, wanted):
-    return torch.ops.gradus.rms_norm_backward(
+    gradients = torch.ops.gradus.rms_norm_backward(
         dy, dsum, x, rstd, weight, bias, p.offset, p.round_before, wanted)
+    return tuple(g if w else None for g, w in zip(gradients, wanted))
 
 
 def _formula(p, dy, dsum, x, weight, bias, wanted):
@@ -195,10 +191,11 @@ def _formula(p, dy, dsum, x, weight, bias, wanted):
     dx = rstd * (h - xhat * (h * xhat).mean(-1, keepdim=True))
     if dsum is not None:
         dx = dx + dsum.to(exact)
-    return dx.to(p.base), dx.to(p.dtype), dweight, dbias
+    dbranch = dx.to(p.dtype) if wanted[1] else None
+    return dx.to(p.base) if wanted[0] else None, dbranch, dweight, dbias
 
 
-def _gradients(ctx, dy, dsum, run, wanted):
+def _gradients(ctx, dy, dsum, wanted, run):
     """dx, dbranch, dweight, dbias: by `run`, or by the formula for a double backward."""
     x, rstd, weight, bias = ctx.saved_tensors
     p = ctx.problem
@@ -211,42 +208,39 @@ def _gradients(ctx, dy, dsum, run, wanted):
 
 def _of_rms_norm(ctx, dy, run):
     x, weight, bias = ctx.needs_input_grad[:3]
-    if dy is None:
-        return (None,) * len(ctx.needs_input_grad)
-    dx, _, dweight, dbias = _gradients(ctx, dy, None, run, (x, False, weight, bias))
-    return (dx if x else None, dweight if weight else None, dbias if bias else None,
-            *(None,) * (len(ctx.needs_input_grad) - 3))
+    dx, _, dweight, dbias = _gradients(ctx, dy, None, (x, False, weight, bias), run)
+    return dx, dweight, dbias
 
 
 def _of_add_rms_norm(ctx, dy, dsum, run):
     x, residual, weight, bias = ctx.needs_input_grad[:4]
     one = ctx.problem.dtype == ctx.problem.base  # x and the residual share one gradient
-    dx, dbranch, dweight, dbias = _gradients(
-        ctx, dy, dsum, run, (residual or (x and one), x and not one, weight, bias)
-    )
-    return ((dx if one else dbranch) if x else None, dx if residual else None,
-            dweight if weight else None, dbias if bias else None,
-            *(None,) * (len(ctx.needs_input_grad) - 4))
+    wanted = residual or (x and one), x and not one, weight, bias
+    dx, dbranch, dweight, dbias = _gradients(ctx, dy, dsum, wanted, run)
+    return (dx if one else dbranch) if x else None, dx if residual else None, dweight, dbias
 
 
 def _setup_rms_norm(ctx, inputs, output):
     x, weight, bias, *options = inputs
-    p = Problem(x, None, weight, bias, *options[:3], output[0].dtype)
-    _keep(ctx, p, x, output[1], weight, bias)
+    ctx.problem = Problem(x, None, weight, bias, *options[:3], output[0].dtype)
+    ctx.save_for_backward(x, output[1], weight, bias)
+    ctx.set_materialize_grads(False)
 
 
 def _setup_add_rms_norm(ctx, inputs, output):
     x, residual, weight, bias, *options = inputs
-    p = Problem(x, residual, weight, bias, *options, x.dtype)
-    _keep(ctx, p, output[1], output[2], weight, bias)
+    ctx.problem = Problem(x, residual, weight, bias, *options, x.dtype)
+    ctx.save_for_backward(output[1], output[2], weight, bias)
+    ctx.set_materialize_grads(False)
 
 
 torch.library.register_autograd(
-    "gradus::rms_norm", lambda ctx, dy, drstd: _of_rms_norm(ctx, dy, _by_op),
+    "gradus::rms_norm", lambda ctx, dy, drstd: _of_rms_norm(ctx, dy, _by_op) + (None,) * 4,
     setup_context=_setup_rms_norm, lib=_ops,
 )
 torch.library.register_autograd(
-    "gradus::add_rms_norm", lambda ctx, dy, dsum, drstd: _of_add_rms_norm(ctx, dy, dsum, _by_op),
+    "gradus::add_rms_norm",
+    lambda ctx, dy, dsum, drstd: _of_add_rms_norm(ctx, dy, dsum, _by_op) + (None,) * 3,
     setup_context=_setup_add_rms_norm, lib=_ops,
 )
 
@@ -255,24 +249,27 @@ class _RMSNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, p):
         y, _, rstd = forward(p, x, None, weight, bias)
-        _keep(ctx, p, x, rstd, weight, bias)
+        ctx.problem = p
+        ctx.save_for_backward(x, rstd, weight, bias)
         return y
 
     @staticmethod
     def backward(ctx, dy):
-        return _of_rms_norm(ctx, dy, backward)
+        return _of_rms_norm(ctx, dy, backward) + (None,)
 
 
 class _AddRMSNorm(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, residual, weight, bias, p):
         y, total, rstd = forward(p, x, residual, weight, bias)
-        _keep(ctx, p, total, rstd, weight, bias)
+        ctx.problem = p
+        ctx.save_for_backward(total, rstd, weight, bias)
+        ctx.set_materialize_grads(False)
         return y, total
 
     @staticmethod
     def backward(ctx, dy, dsum):
-        return _of_add_rms_norm(ctx, dy, dsum, backward)
+        return _of_add_rms_norm(ctx, dy, dsum, backward) + (None,)
 
 
 # Skips Function.apply's search for functorch's tensors, which _eager has excluded.
@@ -294,8 +291,8 @@ def _eager(x, residual, weight, bias):
         and type(weight) in _PLAIN
         and type(bias) in _PLAIN
         and (x.is_cuda or x.is_cpu)
-        and not torch._C._len_torch_dispatch_stack()
-        and not torch._C._are_functorch_transforms_active()
+        and not _len_torch_dispatch_stack()
+        and not _are_functorch_transforms_active()
     )
 
 
