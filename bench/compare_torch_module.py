@@ -5,18 +5,21 @@ installed, Liger and QuACK: forward and backward as a model calls them, through 
     bench/compare_torch_module.py [--device cuda] [--only host,widths,compiled,model] [--quick]
                                   [--rounds 5] [--threads N] [--tsv FILE]
 
-host      Host time of a call in eager mode, in a chain of 64 norms of 64 rows of 256.
+host      Host time of a call in eager mode, in a chain of 64 norms of 64 rows of 256, each with a
+          weight of its own.
 widths    Device time at the widths of real models, bfloat16 with float32 and bfloat16 weights on a
           GPU, float32 on the CPU; GB/s for the minimal traffic, 2 M N forward, 3 M N backward.
-compiled  The same inside a compiled function: y = norm(x * 2) + x.
+          With float32 weights PyTorch's results are float32, all others' bfloat16.
+compiled  At the first three widths, inside a compiled function: y = norm(x * 2) + x.
 model     A training step of a transformers Llama of 1 B parameters' shapes with random weights, in
           bfloat16 with AdamW: milliseconds and peak memory, before and after gradus.patch.
 
 All sides take turns in each round; the figures are medians over the rounds, followed by minimum and
-maximum. Needs the package (pip install ./python, or PYTHONPATH=python and GRADUS_LIBRARY).
+maximum. A side that fails is left out with a line on stderr. Needs the package (pip install ./python, or PYTHONPATH=python and GRADUS_LIBRARY).
 """
 
 import argparse
+import functools
 import importlib
 import statistics
 import sys
@@ -39,30 +42,35 @@ class Norm:
 
 
 def left_out(name, error):
-    print(f"{name} is left out: {str(error).splitlines()[0][:160]}", file=sys.stderr)
+    text = f"{type(error).__name__}: {error}".splitlines()[0]
+    print(f"{name} is left out: {text[:160]}", file=sys.stderr, flush=True)
 
 
 def compiled(x, weight):
     return torch.nn.functional.rms_norm(x, weight.shape, weight, EPS)
 
 
+@functools.cache
 def norms(device):
     """Our norm, PyTorch's, and the other installed ones."""
-    yield Norm("gradus", lambda x, w: gradus.rms_norm(x, w, eps=EPS))
-    yield Norm("torch", lambda x, w: torch.nn.functional.rms_norm(x, w.shape, w, EPS))
-    yield Norm("torch.compile", torch.compile(compiled, dynamic=False))
+    found = [
+        Norm("gradus", lambda x, w: gradus.rms_norm(x, w, eps=EPS)),
+        Norm("torch", lambda x, w: torch.nn.functional.rms_norm(x, w.shape, w, EPS)),
+        Norm("torch.compile", torch.compile(compiled, dynamic=False)),
+    ]
     if device == "cpu":
-        return
+        return found
     try:
         liger = importlib.import_module("liger_kernel.ops.rms_norm").LigerRMSNormFunction
-        yield Norm("Liger", lambda x, w: liger.apply(x, w, EPS, 0.0, "llama", False))
+        found.append(Norm("Liger", lambda x, w: liger.apply(x, w, EPS, 0.0, "llama", False)))
     except Exception as error:
         left_out("Liger", error)
     try:
         quack = importlib.import_module("quack.rmsnorm").rmsnorm
-        yield Norm("QuACK", lambda x, w: quack(x, w, eps=EPS))
+        found.append(Norm("QuACK", lambda x, w: quack(x, w, eps=EPS)))
     except Exception as error:
         left_out("QuACK", error)
+    return found
 
 
 def wait(device):
@@ -70,20 +78,22 @@ def wait(device):
         torch.cuda.synchronize()
 
 
-def seconds(call, device, least=0.05):
-    """Seconds of one call, the mean of as many calls as take `least` seconds."""
-    call()
+def mean_seconds(call, device, count):
     wait(device)
+    begin = time.perf_counter()
+    for _ in range(count):
+        call()
+    wait(device)
+    return (time.perf_counter() - begin) / count
+
+
+def calls_in(call, device, least):
+    """How many calls take about `least` seconds."""
+    call()
     count = 1
-    while True:
-        begin = time.perf_counter()
-        for _ in range(count):
-            call()
-        wait(device)
-        taken = time.perf_counter() - begin
-        if taken >= least:
-            return taken / count
-        count = max(count + 1, int(count * min(10.0, 1.2 * least / max(taken, 1e-9))))
+    while (taken := count * mean_seconds(call, device, count)) < least / 2:
+        count = int(count * min(10.0, 1 + least / max(taken, 1e-9)))
+    return max(1, int(count * least / taken))
 
 
 class Sides:
@@ -94,15 +104,19 @@ class Sides:
 
     def add(self, name, call):
         try:
-            call()
-            self.calls[name], self.times[name] = call, []
+            self.calls[name] = call, self.args.device, calls_in(call, self.args.device, 0.02)
+            self.times[name] = []
         except Exception as error:
             left_out(name, error)
 
     def run(self):
         for _ in range(self.args.rounds):
-            for name, call in self.calls.items():
-                self.times[name].append(seconds(call, self.args.device))
+            for name in list(self.times):
+                try:
+                    self.times[name].append(mean_seconds(*self.calls[name]))
+                except Exception as error:
+                    left_out(name, error)
+                    del self.times[name]
         return {name: (statistics.median(t), min(t), max(t)) for name, t in self.times.items()}
 
 
@@ -119,6 +133,7 @@ def ways(norm, weight, sets):
     """(forward, backward), each of which cycles through the sets."""
     at = {"forward": 0, "backward": 0}
     results = [norm(x, weight) for x, _ in sets]
+    cotangents = [dy.to(y.dtype) for y, (_, dy) in zip(results, sets)]
 
     def forward():
         at["forward"] = (at["forward"] + 1) % len(sets)
@@ -126,8 +141,8 @@ def ways(norm, weight, sets):
 
     def backward():
         at["backward"] = i = (at["backward"] + 1) % len(sets)
-        x, dy = sets[i]
-        return torch.autograd.grad(results[i], (x, weight), dy, retain_graph=True)
+        return torch.autograd.grad(results[i], (sets[i][0], weight), cotangents[i],
+                                   retain_graph=True)
 
     return forward, backward
 
@@ -144,18 +159,17 @@ class Table:
             print("\t".join(text), file=self.file, flush=True)
 
 
-def chain(norm, x, weight, dy):
-    """Host seconds of a forward and of a backward of one norm among 64 in a row."""
-    count = 64
+def chain(norm, x, weights, dy):
+    """Host seconds of a forward and of a backward of one norm among many in a row."""
     wait(x.device.type)
     begin = time.perf_counter()
     y = x
-    for _ in range(count):
+    for weight in weights:
         y = norm(y, weight)
     middle = time.perf_counter()
-    torch.autograd.grad(y, (x, weight), dy)
+    torch.autograd.grad(y, (x, *weights), dy)
     end = time.perf_counter()
-    return (middle - begin) / count, (end - middle) / count
+    return (middle - begin) / len(weights), (end - middle) / len(weights)
 
 
 def host(args, table):
@@ -165,16 +179,19 @@ def host(args, table):
     dtype = torch.bfloat16 if gpu else torch.float32
     rows, cols = (64, 256) if gpu else (2, 8)
     weight, ((x, dy),) = inputs(rows, cols, dtype, dtype, args.device, 1)
-    times = {}
+    weights = [weight.detach().clone().requires_grad_() for _ in range(64)]
+    times = {norm.name: [] for norm in norms(args.device)}
     for _ in range(args.rounds):
         for norm in norms(args.device):
+            if norm.name not in times:
+                continue
             try:
-                chain(norm.function, x, weight, dy)
-                several = [chain(norm.function, x, weight, dy) for _ in range(20)]
+                chain(norm.function, x, weights, dy)
+                several = [chain(norm.function, x, weights, dy) for _ in range(20)]
+                times[norm.name].append([statistics.median(t) for t in zip(*several)])
             except Exception as error:
                 left_out(norm.name, error)
-                continue
-            times.setdefault(norm.name, []).append([statistics.median(t) for t in zip(*several)])
+                del times[norm.name]
     for way in (0, 1):
         for name, rounds in times.items():
             t = [1e6 * r[way] for r in rounds]
@@ -184,7 +201,7 @@ def host(args, table):
 
 def widths(args, table, what="widths", inside=lambda norm: norm):
     gpu = args.device == "cuda"
-    shapes = (WIDTHS if gpu else CPU_WIDTHS)[: 2 if args.quick else None]
+    shapes = (WIDTHS if gpu else CPU_WIDTHS)[: 2 if args.quick else 3 if what == "compiled" else 6]
     weights = (torch.bfloat16, torch.float32) if gpu and what == "widths" else (None,)
     for rows, cols in shapes:
         for weight_dtype in weights:
@@ -219,8 +236,10 @@ def compiled_widths(args, table):
 
 
 def model(args, table):
-    import transformers
-
+    try:
+        import transformers
+    except ImportError as error:
+        return left_out("model", error)
     gpu = args.device == "cuda"
     config = transformers.LlamaConfig(
         vocab_size=128256, hidden_size=2048, intermediate_size=8192, num_hidden_layers=16,
@@ -232,18 +251,21 @@ def model(args, table):
                                           num_hidden_layers=2, num_attention_heads=4)
     batch, length = (4, 2048) if gpu else (1, 64)
     torch.manual_seed(1)
-    network = transformers.LlamaForCausalLM(config).to(args.device, torch.bfloat16)
+    with torch.device(args.device):
+        network = transformers.LlamaForCausalLM(config).to(torch.bfloat16)
     count = sum(p.numel() for p in network.parameters())
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-5, fused=gpu)
     tokens = torch.randint(config.vocab_size, (batch, length), device=args.device)
-    losses = {}
 
     def step():
         loss = network(input_ids=tokens, labels=tokens, use_cache=False).loss
         loss.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        return loss
+
+    def forward():
+        with torch.no_grad():
+            return network(input_ids=tokens, use_cache=False)
 
     times, peaks, forwards = {}, {}, {}
     for side in ("before", "patched") * args.rounds:
@@ -254,13 +276,10 @@ def model(args, table):
         wait(args.device)
         if gpu:
             torch.cuda.reset_peak_memory_stats()
-        times.setdefault(side, []).append(seconds(step, args.device, 1.0 if gpu else 0.01))
-        losses[side] = step().item()
+        times.setdefault(side, []).append(mean_seconds(step, args.device, 5))
         peaks[side] = torch.cuda.max_memory_allocated() if gpu else 0
-        with torch.no_grad():
-            forwards.setdefault(side, []).append(
-                seconds(lambda: network(input_ids=tokens, use_cache=False), args.device,
-                        0.5 if gpu else 0.01))
+        forward()
+        forwards.setdefault(side, []).append(mean_seconds(forward, args.device, 5))
     print(f"model: {count / 1e9:.2f} B parameters, {batch} x {length} tokens; {said}")
     size = f"Llama {count / 1e9:.2f} B bfloat16"
     for side, t in times.items():

@@ -4,14 +4,17 @@ import math
 
 import torch
 
+from ._kernels import DTYPES
 from .ops import rms_norm
+
+_EPS = {dtype: torch.finfo(dtype).eps for dtype in DTYPES}
 
 
 class RMSNorm(torch.nn.RMSNorm):
     """A drop-in for torch.nn.RMSNorm: the same constructor, parameters and state."""
 
     def forward(self, x):
-        eps = torch.finfo(x.dtype).eps if self.eps is None else self.eps
+        eps = _EPS.get(x.dtype) if self.eps is None else self.eps
         shape, weight = self.normalized_shape, self.weight
         if len(shape) == 1:
             if weight is None and x.shape[-1:] != shape:

@@ -15,8 +15,10 @@ import math
 from typing import Optional, Tuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, is_grad_enabled
 from torch._C import _are_functorch_transforms_active, _len_torch_dispatch_stack
+from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 
 from . import _library
 from ._kernels import DTYPES, Problem, backward, empty_gradients, empty_results, forward
@@ -75,7 +77,8 @@ _problems = {}
 
 
 def _problem(op, x, residual, weight, bias, eps, offset, round_before_weight, dtype):
-    """The checked Problem of a call, cached by sizes and dtypes."""
+    """The checked Problem of a call, cached by sizes and dtypes; None on other devices than the CPU
+    and CUDA."""
     key = (
         x.shape, x.dtype, x.device, eps, offset, round_before_weight, dtype,
         residual is None or (residual.shape, residual.dtype, residual.device),
@@ -83,7 +86,7 @@ def _problem(op, x, residual, weight, bias, eps, offset, round_before_weight, dt
         bias is None or (bias.shape, bias.dtype, bias.device),
     )
     known = _problems.get(key)
-    if known is None:
+    if known is None and (x.is_cpu or x.is_cuda):
         _check(op, x, residual, weight, bias, eps, offset)
         if len(_problems) >= 4096:
             _problems.clear()
@@ -119,7 +122,7 @@ def _rms_norm(x, weight, bias, *options):
 
 
 def _add_rms_norm(x, residual, weight, bias, *options):
-    p = _problem("add_rms_norm", x, residual, weight, bias, *options, x.dtype)
+    p = _problem("add_rms_norm", x, residual, weight, bias, *options, None)
     return forward(p, x, residual, weight, bias)
 
 
@@ -283,14 +286,13 @@ _PLAIN = frozenset((Tensor, torch.nn.Parameter, type(None)))
 
 
 def _eager(x, residual, weight, bias):
-    """Whether these are plain tensors with data, and no mode or transform must see the op."""
+    """Whether these are plain tensors, and no mode or transform must see the op."""
     return (
-        not torch.compiler.is_compiling()
+        not is_compiling()
         and type(x) in _PLAIN
         and type(residual) in _PLAIN
         and type(weight) in _PLAIN
         and type(bias) in _PLAIN
-        and (x.is_cuda or x.is_cpu)
         and not _len_torch_dispatch_stack()
         and not _are_functorch_transforms_active()
     )
@@ -313,11 +315,14 @@ def rms_norm(
     float32 or wider. y has x's dtype unless `dtype` is given. offset is 1 in Gemma's models.
     round_before_weight rounds x / sqrt(...) to y's dtype before the product, as Llama's code does.
     """
-    options = eps, offset, round_before_weight, dtype
-    if not _eager(x, None, weight, bias):
-        return torch.ops.gradus.rms_norm(x, weight, bias, *options)[0]
-    p = _problem("rms_norm", x, None, weight, bias, *options)
-    return _apply_rms_norm(x, weight, bias, p)
+    p = _eager(x, None, weight, bias) and _problem(
+        "rms_norm", x, None, weight, bias, eps, offset, round_before_weight, dtype)
+    if not p:
+        return torch.ops.gradus.rms_norm(
+            x, weight, bias, eps, offset, round_before_weight, dtype)[0]
+    if is_grad_enabled() or forward_ad._current_level >= 0:  # which autograd refuses
+        return _apply_rms_norm(x, weight, bias, p)
+    return forward(p, x, None, weight, bias)[0]
 
 
 def add_rms_norm(
@@ -335,8 +340,11 @@ def add_rms_norm(
     x and residual have the same shape. y has x's dtype; the sum, which is the next residual, has
     the dtype of `residual`.
     """
-    options = eps, offset, round_before_weight
-    if not _eager(x, residual, weight, bias):
-        return torch.ops.gradus.add_rms_norm(x, residual, weight, bias, *options)[:2]
-    p = _problem("add_rms_norm", x, residual, weight, bias, *options, x.dtype)
-    return _apply_add_rms_norm(x, residual, weight, bias, p)
+    p = _eager(x, residual, weight, bias) and _problem(
+        "add_rms_norm", x, residual, weight, bias, eps, offset, round_before_weight, None)
+    if not p:
+        return torch.ops.gradus.add_rms_norm(
+            x, residual, weight, bias, eps, offset, round_before_weight)[:2]
+    if is_grad_enabled() or forward_ad._current_level >= 0:
+        return _apply_add_rms_norm(x, residual, weight, bias, p)
+    return forward(p, x, residual, weight, bias)[:2]

@@ -1,6 +1,7 @@
 """rms_norm and add_rms_norm: values against a formula in float64, and everything that PyTorch does
 with an op."""
 
+import concurrent.futures
 import copy
 import itertools
 import math
@@ -198,18 +199,65 @@ def test_opcheck(device):
                                   (y, None, x, rstd, w, b, 0.0, False, list(wanted)))
 
 
-def test_the_op_and_the_eager_call_agree(device):
-    x, r, w, b = arguments(device)
-    for got, wanted in (
-        (gradus.rms_norm(x, w, b, eps=EPS),
-         torch.ops.gradus.rms_norm(x, w, b, EPS, 0.0, False, None)[0]),
-        (gradus.add_rms_norm(x, r, w, b, eps=EPS)[0],
-         torch.ops.gradus.add_rms_norm(x, r, w, b, EPS, 0.0, False)[0]),
-    ):
-        assert torch.equal(got, wanted)
-        dy = torch.randn_like(got)
-        both = [torch.autograd.grad(t, (x, w, b), dy) for t in (got, wanted)]
-        assert all(torch.equal(*pair) for pair in zip(*both))
+def eager_and_op(x, r, w, b, offset=0.0, rounded=False):
+    """(what a call returns, the results of the same op through PyTorch's dispatcher)"""
+    kind = {"eps": EPS, "offset": offset, "round_before_weight": rounded}
+    ops = torch.ops.gradus
+    if r is None:
+        return (gradus.rms_norm(x, w, b, **kind),), \
+            ops.rms_norm(x, w, b, EPS, offset, rounded, None)[:1]
+    return gradus.add_rms_norm(x, r, w, b, **kind), \
+        ops.add_rms_norm(x, r, w, b, EPS, offset, rounded)[:2]
+
+
+@pytest.mark.parametrize("shape", [(4, 6, 32), (2, 3, 5, 16), (1, 1), (9,), (0, 8)], ids=str)
+@pytest.mark.parametrize("dtypes", [(F32, F32, F32), (BF16, F32, F32), (F16, F16, F16),
+                                    (F32, F32, F64)], ids=str)
+def test_the_op_and_the_eager_call_give_the_same_bits(device, shape, dtypes):
+    make = lambda dtype, *s: leaf(*s, dtype=dtype, device=device)
+    xt, rt, wt = dtypes
+    per_head = len(shape) == 4
+    for layout in (lambda t: t, lambda t: t.transpose(0, -2) if t.dim() > 2 else t):
+        x, r = layout(make(xt, *shape)), layout(make(rt, *shape))
+        w, b = (make(wt, *x.shape[-2 if per_head else -1 :]) for _ in range(2))
+        for residual, weight, bias in itertools.product((None, r), (None, w), (None, b)):
+            got, want = eager_and_op(x, residual, weight, bias, 1.0, True)
+            leaves = [t for t in (x, residual, weight, bias) if t is not None]
+            dy = [torch.randn_like(t) for t in got]
+            both = [list(t) + list(torch.autograd.grad(t, leaves, dy)) for t in (got, want)]
+            with torch.no_grad():
+                both[0] += eager_and_op(x, residual, weight, bias, 1.0, True)[0]
+            both[1] += want
+            for a, c in itertools.zip_longest(*both):
+                assert torch.equal(a, c) and a.dtype == c.dtype and a.stride() == c.stride()
+
+
+def test_forward_mode_is_refused():
+    from torch.autograd import forward_ad
+
+    for mode in (torch.enable_grad(), torch.no_grad()):
+        with mode, forward_ad.dual_level():
+            x = forward_ad.make_dual(torch.randn(2, 8), torch.ones(2, 8))
+            with pytest.raises(RuntimeError, match="jvp"):
+                gradus.rms_norm(x, eps=EPS)
+            with pytest.raises(RuntimeError, match="jvp"):
+                gradus.add_rms_norm(x, x, eps=EPS)
+
+
+def test_calls_of_several_threads():
+    x, r, w, b = arguments("cpu")
+    rows = range(1, 40)
+    want = [gradus.add_rms_norm(x[0].repeat(n, 1), r[0].repeat(n, 1), w, b, eps=EPS)
+            for n in rows]
+    gradus.ops._problems.clear()
+
+    def work(_):
+        return [gradus.add_rms_norm(x[0].repeat(n, 1), r[0].repeat(n, 1), w, b, eps=EPS)
+                for n in rows]
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for got in pool.map(work, range(8)):
+            assert all(torch.equal(p, q) for g, t in zip(got, want) for p, q in zip(g, t))
 
 
 @pytest.mark.parametrize("dtype", [F32, F64], ids=str)
