@@ -275,6 +275,9 @@ class _AddRMSNorm(torch.autograd.Function):
         return _of_add_rms_norm(ctx, dy, dsum, backward) + (None,)
 
 
+# The engine calls `apply`, which would look up the backward each time.
+_RMSNorm._backward_cls.apply = _RMSNorm.backward
+_AddRMSNorm._backward_cls.apply = _AddRMSNorm.backward
 # Skips Function.apply's search for functorch's tensors, which _eager has excluded.
 _apply_rms_norm = super(torch.autograd.Function, _RMSNorm).apply
 _apply_add_rms_norm = super(torch.autograd.Function, _AddRMSNorm).apply
