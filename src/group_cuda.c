@@ -17,6 +17,7 @@
 #ifdef GD_HAVE_NCCL
 
 #include <nccl.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "device_cuda.h"
@@ -29,12 +30,21 @@ typedef struct nccl {
 
 /* ---- Errors and waiting ---------------------------------------------------------------------- */
 
+static void *abort_comm(void *comm)
+{
+    ncclCommAbort(comm);
+    return NULL;
+}
+
+/* ncclCommAbort ends NCCL's kernels at once, but does not return before the graphs that contain them
+ * are gone, which the caller frees after it has seen the error. So it gets a thread of its own. */
 static void give_up(gd_group *group)
 {
     nccl *n = group->state;
-    ncclComm_t comm = n ? n->comm : NULL;
-    if (n) n->comm = NULL;
-    if (comm) ncclCommAbort(comm);
+    pthread_t thread;
+    if (!n || !n->comm) return;
+    if (!pthread_create(&thread, NULL, abort_comm, n->comm)) pthread_detach(thread);
+    n->comm = NULL;
 }
 
 /* NCCL seldom reports which rank failed, so look for a reason on the lines first. */

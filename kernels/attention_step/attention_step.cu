@@ -73,12 +73,13 @@ __device__ inline C sum_over(C v, int lanes)
     return v;
 }
 
-// to [D] = factor times a head, rotated.
+// to [D] = factor times a head, rotated, by half of the threads; `rank` is this one's.
 template <class T, class C>
-__device__ inline void turn(C *to, const T *head, const step_pass<T> &s, int64_t position, C factor)
+__device__ inline void turn(C *to, const T *head, const step_pass<T> &s, int64_t position, C factor,
+                            int rank)
 {
     const int64_t pairs = s.z.D / 2;
-    for (int64_t i = threadIdx.x; i < pairs; i += threads) {
+    for (int64_t i = rank; i < pairs; i += threads / 2) {
         const int64_t first = s.interleaved ? 2 * i : i;
         const int64_t second = s.interleaved ? 2 * i + 1 : i + pairs;
         const double turns = (double)position * rope_rate(s.log2_base, i, pairs);
@@ -116,8 +117,11 @@ static __global__ void __launch_bounds__(threads, 1)
         const T *const new_v = token + (s.z.H + s.z.KV + kv) * D;
         T *const keys = s.keys + b * s.z.room * row + kv * D;
         T *const values = s.values + b * s.z.room * row + kv * D;
-        turn(q, token + h * D, s, position, s.scale);
-        turn(own_k, token + (s.z.H + kv) * D, s, position, (C)1);
+        const int rank = threadIdx.x % (threads / 2);
+        if (threadIdx.x < threads / 2)
+            turn(q, token + h * D, s, position, s.scale, rank);
+        else
+            turn(own_k, token + (s.z.H + kv) * D, s, position, (C)1, rank);
         for (int64_t d = threadIdx.x; d < width; d += threads) {
             own_v[d] = d < D ? gd_load(new_v[d]) : 0;
             if (d >= D) q[d] = own_k[d] = 0;

@@ -8,30 +8,35 @@ namespace gd_dropout_cuda
 {
 
 constexpr int threads = 256;
+template <class T>
+constexpr int elements = sizeof(T) == 2 ? 8 : 4; // of a thread
 
 // out[i] (+)= in[i] * scale where word `drawn` + i of the random stream keeps it, else 0. A thread
-// has four elements, as many as a Philox block has words.
+// has at least 16 bytes, and at least four elements, as many as a Philox block has words.
 template <class T>
 __global__ void __launch_bounds__(threads)
     dropout_kernel(T *out, bool add, const T *in, int64_t n, gd_compute<T> scale,
                    uint64_t threshold, gd_random_place drawn)
 {
+    constexpr int N = elements<T>;
     const gd_random_place place = drawn.here();
-    GD_EACH(pack, gd_packs(n, 4))
+    GD_EACH(pack, gd_packs(n, N))
     {
-        uint32_t words[4] = {};
-        // p = 0 drops nothing and draws nothing
-        if (threshold) gd_philox_four(place.seed, 0, place.offset + 4 * (uint64_t)pack, words);
-        T x[4], y[4] = {};
-        gd_pack_load(x, in, 4 * pack, n);
-        if (add) gd_pack_load(y, out, 4 * pack, n);
+        uint32_t words[N / 4][4] = {};
+        T x[N], y[N] = {};
+        gd_pack_load(x, in, N * pack, n);
+        if (add) gd_pack_load(y, out, N * pack, n);
+            // p = 0 drops nothing and draws nothing
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
+        for (int w = 0; threshold && w < N / 4; w++)
+            gd_philox_four(place.seed, 0, place.offset + (uint64_t)(N * pack + 4 * w), words[w]);
+#pragma unroll
+        for (int j = 0; j < N; j++) {
             /* [dx] */
-            const gd_compute<T> kept = words[j] < threshold ? 0 : gd_load(x[j]) * scale;
+            const gd_compute<T> kept = words[j / 4][j % 4] < threshold ? 0 : gd_load(x[j]) * scale;
             y[j] = gd_store<T>(add ? gd_load(y[j]) + kept : kept);
         }
-        gd_pack_store(out, y, 4 * pack, n);
+        gd_pack_store(out, y, N * pack, n);
     }
 }
 
@@ -43,7 +48,7 @@ static gd_status apply_mask(const gd_call *call, const gd_tensor *out, const gd_
     const double p = ((const gd_dropout_args *)call->args)->p;
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
-        dropout_kernel<<<gd_blocks(n, 4 * threads), threads, 0, gd_stream(call)>>>(
+        dropout_kernel<<<gd_blocks(n, elements<T> * threads), threads, 0, gd_stream(call)>>>(
             gd_ptr<T>(out), add, (const T *)gd_ptr<T>(in), n, (gd_compute<T>)(1 / (1 - p)),
             (uint64_t)(p * 4294967296.0), gd_random_place_of(call));
         return gd_launched(call);

@@ -79,8 +79,10 @@ static bool aligned_rows(const void *p, int64_t stride, gd_dtype dtype)
     return aligned(p) && (!p || stride * size_of(dtype) % 16 == 0);
 }
 
+// The fast kernels compute in float32, and rstd is double if anything is.
 static bool fast_weight(const Problem &p, const void *weight, const void *bias)
 {
+    if (p.is_double) return false;
     const bool known = p.weight_dtype == GD_FLOAT32 || p.weight_dtype == p.y_dtype;
     return (known || (!weight && !bias)) && aligned(weight) && aligned(bias);
 }
