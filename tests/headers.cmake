@@ -1,4 +1,5 @@
-# Every public header compiles alone, as C11 and as C++17 (where there is a C++ compiler).
+# Every public header compiles alone, as C11 and as C++17 (where there is a C++ compiler), without a
+# warning for the file that includes it.
 #   cmake -DC=compiler [-DCXX=compiler] -DINCLUDE=folder -P headers.cmake
 
 cmake_minimum_required(VERSION 3.25)
@@ -12,7 +13,7 @@ endif()
 set(warnings -Wall -Wextra -Wpedantic -Wconversion -Werror)
 function(compile header)
     execute_process(
-        COMMAND ${ARGN} ${warnings} -fsyntax-only -I${INCLUDE} ${header}
+        COMMAND ${ARGN} ${warnings} -fsyntax-only -I${INCLUDE} -include ${header} /dev/null
         RESULT_VARIABLE status ERROR_VARIABLE errors)
     if(NOT status EQUAL 0)
         message(SEND_ERROR "${header} does not compile alone (${ARGN}):\n${errors}")

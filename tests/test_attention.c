@@ -551,6 +551,9 @@ START_TEST(attention_says_what_does_not_fit)
     options.mask = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(1, 1, 1, 5, 7));
     ck_assert_ptr_null(gd_attention(q, k, v, &options));
     ck_assert_error(ctx, "attention: mask has shape [1, 1, 1, 5, 7]");
+    options.mask = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(5, 7));
+    ck_assert_ptr_null(gd_attention(q, k, other, &options));
+    ck_assert_error(ctx, "attention: v is float64, but q is float32, wanted one dtype");
     options.mask = gd_tensor_create(ctx, GD_FLOAT64, GD_SHAPE(5, 7));
     ck_assert_ptr_null(gd_attention(q, k, v, &options));
     ck_assert_error(ctx, "attention: mask is float64, but q is float32, wanted one dtype");

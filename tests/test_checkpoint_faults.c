@@ -323,6 +323,29 @@ START_TEST(a_folder_that_vanishes)
 }
 END_TEST
 
+/* A token file that becomes shorter: the run ends with an error, after saving its steps if it has a
+ * folder. */
+START_TEST(tokens_that_vanish_end_a_run)
+{
+    static const char *const more[] = {"", "--out a"};
+    char line[512];
+    int status;
+    shell("cd '%s' && head -c 8000 /dev/zero >ids && cp ids others%s", folder, "");
+    snprintf(line, sizeof line,
+             "--tokens ids --val-data others --vocab 256 %%s --eval-every 0 "
+             "--log-every 1 --steps 1000000 %s",
+             more[_i]);
+    pid_t child = begin(line, 0);
+    shell("until grep -q '^step 5/' '%s/log'; do sleep 0.02; done; : >'%s/ids'", folder, folder);
+    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 1, "status 0x%x", status);
+    shell("grep -q 'ids: tokens from .* on cannot be read: the file ends before' '%s/log'%s",
+          folder, "");
+    shell(_i == 0 ? "! grep -q '^saved' '%s/log'%s" : "grep -q '^saved a/step-' '%s/log'%s", folder,
+          "");
+}
+END_TEST
+
 int main(void)
 {
     if (program_missing("gradus-train") || safetensors_missing()) return PROGRAM_SKIPPED;
@@ -342,6 +365,7 @@ int main(void)
     tcase_add_test(cases, a_disk_that_is_full);
     tcase_add_test(cases, a_disk_that_is_full_ends_a_run_where_asked);
     tcase_add_loop_test(cases, a_folder_that_vanishes, 0, 2);
+    tcase_add_loop_test(cases, tokens_that_vanish_end_a_run, 0, 2);
     suite_add_tcase(suite, cases);
     return check_main(suite);
 }

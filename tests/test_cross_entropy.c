@@ -410,6 +410,30 @@ START_TEST(test_soft_by_hand)
 }
 END_TEST
 
+/* One of the two gradients is there before, and is added to: that of x, or that of the targets. */
+START_TEST(test_soft_adds_to_one)
+{
+    gd_context *ctx = gd_context_create(NULL);
+    double fresh[2][2], got[2];
+    for (int held = -1; held < 2; held++) {
+        gd_tensor *in[] = {gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(1, 2), (float[]){0, 1}),
+                           gd_tensor_from(ctx, GD_FLOAT32, GD_SHAPE(1, 2), (float[]){0.25, 0.75})};
+        for (int k = 0; k < 2; k++) gd_tensor_set_requires_grad(in[k], true);
+        if (held >= 0) gd_backward(gd_sum(in[held], NULL, 0, false));
+        gd_backward(gd_cross_entropy_with(in[0], in[1], NULL));
+        for (int k = 0; k < 2; k++) {
+            double *to = held < 0 ? fresh[k] : got;
+            gd_tensor_read_f64(gd_grad(in[k]), to, 2);
+            for (int i = 0; i < 2; i++)
+                ck_assert_double_eq_tol(to[i], fresh[k][i] + (held == k), 1e-6);
+        }
+        gd_step_end(ctx);
+    }
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+END_TEST
+
 /* Weights that are all 0 leave nothing to divide by; a class without a share may be -inf. */
 START_TEST(test_soft_edges)
 {
@@ -510,6 +534,7 @@ int main(void)
     tcase_add_test(tcase, test_refused);
     tcase_add_loop_test(tcase, test_soft, 0, 72);
     tcase_add_test(tcase, test_soft_by_hand);
+    tcase_add_test(tcase, test_soft_adds_to_one);
     tcase_add_test(tcase, test_soft_edges);
     tcase_add_test(tcase, test_soft_refused);
     suite_add_tcase(suite, tcase);

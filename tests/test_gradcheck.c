@@ -707,6 +707,33 @@ START_TEST(json_has_points_in_any_locale)
 }
 END_TEST
 
+static const gd_case *case_named(const gd_op *op, const char *name)
+{
+    for (int i = 0; i < op->case_count; i++)
+        if (!strcmp(op->cases[i].name, name)) return &op->cases[i];
+    ck_abort_msg("%s has no case %s", op->name, name);
+}
+
+/* Where the usual float32 step is too long and the shortest is too noisy, a step between decides:
+ * beside a kink that moves the slope by little more than the tolerance, and for a sum that cancels,
+ * of terms that are steep at long steps. */
+START_TEST(a_step_between_decides)
+{
+    static const struct {
+        const char *op, *name;
+        uint64_t seed;
+    } hard[] = {{"minimum", "b_row", 1142}, {"pow_tensor", "a_scalar", 1191}};
+    for (int i = 0; i < 2; i++) {
+        const gd_op *op = gd_find_op(ctx, hard[i].op);
+        gd_gradcheck_options options = {.dtype = &(gd_dtype){GD_FLOAT32}, .seed = hard[i].seed};
+        gd_gradcheck_report_free(&report);
+        ck_assert_int_eq(
+            gd_gradcheck_case(ctx, op, case_named(op, hard[i].name), &options, &report), GD_OK);
+        ck_verdict(GD_VERDICT_PASS);
+    }
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("gradcheck");
@@ -727,6 +754,7 @@ int main(void)
     tcase_add_test(tcase, bad_calls_are_reported);
     tcase_add_test(tcase, a_stale_buffer_is_seen);
     tcase_add_test(tcase, steps_that_are_too_long_fail_nothing);
+    tcase_add_test(tcase, a_step_between_decides);
     tcase_add_test(tcase, a_factor_near_1_has_its_digits);
     tcase_add_test(tcase, bad_cases_are_reported);
     tcase_add_test(tcase, a_function_is_checked_and_left_as_it_was);

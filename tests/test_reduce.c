@@ -209,6 +209,28 @@ START_TEST(max_finds_nan_everywhere)
 }
 END_TEST
 
+/* Rows of -inf, also with a lowest finite number at the end, short and long. */
+START_TEST(max_starts_at_minus_infinity)
+{
+    enum { N = 1100 };
+    static double row[N];
+    const int lengths[] = {1, 15, 16, 100, N};
+    for (int i = 0; i < N; i++) row[i] = -INFINITY;
+    for (int k = 0; k < 5 * 2; k++) {
+        const double lowest = k % 2 ? -DBL_MAX : -(double)FLT_MAX;
+        const int64_t n = lengths[k / 2];
+        gd_tensor *x = gd_tensor_create(ctx, k % 2 ? GD_FLOAT64 : GD_FLOAT32, GD_SHAPE(n));
+        for (int last = 0; last < 2; last++) {
+            row[n - 1] = last ? lowest : -INFINITY;
+            gd_tensor_write_f64(x, row, n);
+            ck_assert_double_eq(gd_item(gd_max(x, NULL, 0, false)), row[n - 1]);
+        }
+        row[n - 1] = -INFINITY;
+        gd_tensor_free(x);
+    }
+}
+END_TEST
+
 START_TEST(ties_share_evenly)
 {
     check_special(MAX, (float[]){3, 1, 3, 3}, 4, 3, (double[]){1 / 3., 0, 1 / 3., 1 / 3.});
@@ -321,6 +343,7 @@ int main(void)
     tcase_add_test(values, variances);
     tcase_add_test(values, nan_and_infinity);
     tcase_add_test(values, max_finds_nan_everywhere);
+    tcase_add_test(values, max_starts_at_minus_infinity);
     tcase_add_test(values, ties_share_evenly);
     tcase_set_timeout(values, 60);
     suite_add_tcase(suite, values);

@@ -359,6 +359,28 @@ START_TEST(test_large_and_misaligned)
 }
 END_TEST
 
+/* dx, or that of the residual, takes the memory of dy: there is never a second gradient of [M, N]. */
+START_TEST(test_gradient_over_dy)
+{
+    enum { M = 256, N = 64 };
+    gd_context *ctx = gd_context_create(NULL);
+    gd_tensor *row = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, N));
+    gd_tensor *other = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(M, N));
+    gd_tensor_set_requires_grad(row, true);
+    for (int wanted = 0; wanted < 2; wanted++) {
+        gd_tensor *in[] = {other, other};
+        in[wanted] = gd_scale(gd_expand(row, GD_SHAPE(M, N)), 2);
+        gd_tensor *y = gd_add_rms_norm(in[0], in[1], NULL, NULL, NULL, NULL);
+        gd_memory_reset_peak(ctx);
+        gd_backward(gd_sum(y, NULL, 0, false));
+        ck_assert_uint_lt(gd_memory(ctx).peak[GD_MEMORY_GRADIENTS], 2 * M * N * sizeof(float));
+        gd_step_end(ctx);
+    }
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("rms_norm");
@@ -370,6 +392,7 @@ int main(void)
     tcase_add_loop_test(tcase, test_scales, 0, 6);
     tcase_add_test(tcase, test_nan_and_infinity);
     tcase_add_test(tcase, test_empty);
+    tcase_add_test(tcase, test_gradient_over_dy);
     tcase_add_test(tcase, test_large_and_misaligned);
     suite_add_tcase(suite, tcase);
     return check_main(suite);

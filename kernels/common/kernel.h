@@ -22,6 +22,7 @@
 #ifndef GRADUS_KERNEL_H
 #define GRADUS_KERNEL_H
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -60,6 +61,16 @@
         [GD_CPU] = name##_cpu \
     }
 #endif
+
+/* The maximum of x [n] from what `omp simd reduction(max)` gives, which clang starts at the lowest
+ * finite number: that, if it is not among x, stands for -inf. */
+static inline REAL gd_reduced_max(REAL max, const REAL *x, int64_t n)
+{
+    if ((double)max > -(double)FLT_MAX) return max;
+    for (int64_t i = 0; i < n; i++)
+        if (x[i] == max) return max;
+    return -(REAL)INFINITY;
+}
 
 /* Elements per piece of an elementwise loop. */
 #define GD_BLOCK 4096

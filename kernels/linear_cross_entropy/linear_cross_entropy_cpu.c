@@ -51,10 +51,8 @@ static double row_loss(REAL *x, int64_t vocab, int32_t target, bool residual)
         const double sum = gd_sum_exp(x, vocab, &max);
         return log(sum) - (at_target - (double)max);
     }
-    REAL largest = -(REAL)INFINITY;
+    const REAL largest = gd_row_max(x, vocab);
     double sum = 0;
-#pragma omp simd reduction(max : largest)
-    for (int64_t j = 0; j < vocab; j++) largest = x[j] > largest ? x[j] : largest;
 #pragma omp simd reduction(+ : sum)
     for (int64_t j = 0; j < vocab; j++) {
         x[j] = GD_MATH(exp)(x[j] - largest);

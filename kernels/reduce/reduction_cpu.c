@@ -94,7 +94,7 @@ static double max_along(const REAL *term, int64_t n)
         max = term[i] > max ? term[i] : max;
         nan |= term[i] != term[i];
     }
-    return nan ? (double)NAN : (double)max;
+    return nan ? (double)NAN : (double)gd_reduced_max(max, term, n);
 }
 
 /* ---- Tasks -------------------------------------------------------------------------------- */

@@ -2,9 +2,9 @@
  *
  * A central difference with step h has a truncation error of h^2 f'''/6 and a rounding error of
  * about eps |f| / h; no single h suits every function. So when an element disagrees at the usual
- * step, its slope is measured at a ladder of steps, and the pair of neighbouring rungs that agree
- * best decides; of several pairs that agree well, the finest. The analytic value does not influence
- * that choice.
+ * step, its slope is measured at a ladder of steps. Each pair of neighbouring rungs is extrapolated
+ * to h = 0, and the pair decides that agrees best with the pair before it; of several that agree
+ * well, the finest. The analytic value does not influence that choice.
  *
  * A kink is a point where the slopes to the left and to the right differ, and keep differing as h
  * shrinks; for a smooth function their difference shrinks with h. At a kink any gradient between
@@ -135,17 +135,20 @@ static double noise_factor(const gd_ladder *ladder)
 gd_estimate gd_check_estimate(const gd_ladder *ladder, double tolerance, bool kinks)
 {
     gd_estimate best = {.value = NAN, .error = INFINITY, .rung = 1};
-    double least = INFINITY, factor = noise_factor(ladder);
+    double least = INFINITY, factor = noise_factor(ladder), before = ladder->slope[0].central;
     for (int rung = 1; rung < GD_RUNGS; rung++) {
         const gd_slope *coarse = &ladder->slope[rung - 1], *fine = &ladder->slope[rung];
         double apart = fine->central - coarse->central, noise = factor * fine->noise;
-        double doubt = fabs(apart) + noise, jump = fabs(fine->right - fine->left);
-        if (kinks && jump > 8 * (tolerance + 2 * noise)) continue; /* a kink within the step */
+        /* Richardson extrapolation: a quarter of the step has a sixteenth of the error. */
+        double value = fine->central + apart / 15;
+        double doubt = fabs(value - before) + noise, jump = fabs(fine->right - fine->left);
+        before = isfinite(value) ? value : fine->central;
+        /* A kink within the step moves the central slope by up to half of the jump. */
+        if (kinks && jump > 2 * (tolerance + 2 * noise)) continue;
         if (doubt < tolerance / 8) doubt = tolerance / 8;
         if (!(doubt <= least)) continue;
         least = doubt;
-        /* Richardson extrapolation: a quarter of the step has a sixteenth of the error. */
-        best.value = fine->central + apart / 15;
+        best.value = value;
         best.error = fabs(apart) / 4 + noise;
         best.rung = rung;
     }
