@@ -18,21 +18,26 @@
 
 #include <nccl.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "device_cuda.h"
 
 typedef struct nccl {
-    ncclComm_t comm; /* NULL: aborted */
+    ncclComm_t comm;      /* NULL: aborted, or */
+    ncclComm_t lost;      /* being aborted, by a thread, */
+    atomic_bool aborting; /* as long as it runs */
     cudaStream_t stream;
     cudaEvent_t forked, joined;
 } nccl;
 
 /* ---- Errors and waiting ---------------------------------------------------------------------- */
 
-static void *abort_comm(void *comm)
+static void *abort_lost(void *state)
 {
-    ncclCommAbort(comm);
+    nccl *n = state;
+    ncclCommAbort(n->lost);
+    atomic_store(&n->aborting, false);
     return NULL;
 }
 
@@ -43,8 +48,13 @@ static void give_up(gd_group *group)
     nccl *n = group->state;
     pthread_t thread;
     if (!n || !n->comm) return;
-    if (!pthread_create(&thread, NULL, abort_comm, n->comm)) pthread_detach(thread);
+    n->lost = n->comm;
     n->comm = NULL;
+    atomic_store(&n->aborting, true);
+    if (!pthread_create(&thread, NULL, abort_lost, n))
+        pthread_detach(thread);
+    else
+        atomic_store(&n->aborting, false);
 }
 
 /* NCCL seldom reports which rank failed, so look for a reason on the lines first. */
@@ -132,10 +142,12 @@ static void nccl_close(gd_group *group)
         settle(group, ncclCommFinalize(n->comm));
         if (n->comm) ncclCommDestroy(n->comm);
     }
+    const double deadline = gd_wire_now() + 5;
+    while (atomic_load(&n->aborting) && gd_wire_now() < deadline) gd_wire_nap();
     if (n->forked) cudaEventDestroy(n->forked);
     if (n->joined) cudaEventDestroy(n->joined);
     if (n->stream) cudaStreamDestroy(n->stream);
-    gd_host_release(group->ctx, n, sizeof *n);
+    if (!atomic_load(&n->aborting)) gd_host_release(group->ctx, n, sizeof *n);
 }
 
 /* ---- Streams -------------------------------------------------------------------------------- */

@@ -198,7 +198,7 @@ static const char *text_of(const char *name)
 
 static const char long_run[] =
     "--data text %s --steps 1000000 --checkpoint-every 20 --keep 3 "
-    "--accumulate 3 --eval-every 0 --schedule constant --timeout 4 --out a";
+    "--accumulate 3 --eval-every 0 --schedule constant --timeout 8 --out a";
 
 static void resumes_well(void)
 {
@@ -293,7 +293,7 @@ START_TEST(the_starter_passes_signals_on)
 {
     const pid_t starter =
         begin("--data text %s --steps 1000000 --checkpoint-every 20 --processes 3 "
-              "--eval-every 0 --timeout 5 --out a",
+              "--eval-every 0 --timeout 20 --out a",
               0);
     int status;
     wait_for("a/step-00000020");
@@ -311,7 +311,7 @@ START_TEST(nobody_outlives_the_starter)
 #ifdef __linux__
     const pid_t starter =
         begin("--data text %s --steps 1000000 --checkpoint-every 20 --processes 3 "
-              "--eval-every 0 --timeout 5 --out a",
+              "--eval-every 0 --timeout 20 --out a",
               0);
     wait_for("a/step-00000020");
     kill(starter, SIGKILL);

@@ -7,8 +7,9 @@
 #include "rope/angle.cuh"
 #include "rope/rope.h"
 
-constexpr int threads = 256, blocks_wanted = 1024, rates_most = 1024;
-constexpr int at_once = 2; // batches that a thread loads before it stores one
+constexpr int threads = 256, rates_most = 1024;
+constexpr int blocks_each = 3;                   // on a multiprocessor
+constexpr int blocks_wanted = blocks_each * 132; // all at the same time: each computes its angles
 
 struct rope_rates {
     double log2_base;
@@ -50,7 +51,8 @@ __device__ inline void store_pairs(T *head, const T (&a)[V], const T (&b)[V], in
 // blocks share the batches. All that is written was read by the same thread before, so the
 // result may lie where the heads come from.
 template <bool INTERLEAVED, class T>
-static __global__ void __launch_bounds__(threads, 2) turn_kernel(rope_pass pass, rope_rates rates)
+static __global__ void __launch_bounds__(threads, blocks_each)
+    turn_kernel(rope_pass pass, rope_rates rates)
 {
     constexpr int V = gd_pack_size<T>;
     using C = gd_compute<T>;
@@ -78,45 +80,35 @@ static __global__ void __launch_bounds__(threads, 2) turn_kernel(rope_pass pass,
             const int64_t pair = first + v;
             cosine[v] = 1, sine[v] = 0;
             if (!h.turned || pair >= pass.pairs) continue;
-            const double step = shared_rates ? rate[pair] : rope_rate(rates.log2_base, pair, pass.pairs);
+            const double step =
+                shared_rates ? rate[pair] : rope_rate(rates.log2_base, pair, pass.pairs);
             const double turns = (rates.position + (double)t) * step;
             sincos_of_turns(rates.way * (turns - rint(turns)), &sine[v], &cosine[v]);
         }
         const T *from = (const T *)h.from + t * h.from_stride[1] + head * h.from_stride[2];
         T *to = (T *)h.to + t * h.to_stride[1] + head * h.to_stride[2];
-        for (int64_t b = (int64_t)blockIdx.y * at_once; b < pass.batches;
-             b += (int64_t)gridDim.y * at_once) {
-            T x[at_once][V], y[at_once][V];
+        for (int64_t b = blockIdx.y; b < pass.batches; b += gridDim.y) {
+            T x[V], y[V], *const out = to + b * h.to_stride[0];
+            C old_x[V] = {}, old_y[V] = {};
+            if (h.from)
+                load_pairs<INTERLEAVED>(x, y, from + b * h.from_stride[0], first, pass.pairs);
+            if (h.add) {
+                T kept_x[V], kept_y[V];
+                load_pairs<INTERLEAVED>(kept_x, kept_y, out, first, pass.pairs);
 #pragma unroll
-            for (int u = 0; u < at_once; u++) {
-                if (h.from && b + u < pass.batches) {
-                    load_pairs<INTERLEAVED>(x[u], y[u], from + (b + u) * h.from_stride[0], first,
-                                            pass.pairs);
-                }
+                for (int v = 0; v < V; v++)
+                    old_x[v] = gd_load(kept_x[v]), old_y[v] = gd_load(kept_y[v]);
             }
 #pragma unroll
-            for (int u = 0; u < at_once; u++) {
-                if (b + u >= pass.batches) break;
-                T *out = to + (b + u) * h.to_stride[0];
-                C old_x[V] = {}, old_y[V] = {};
-                if (h.add) {
-                    T kept_x[V], kept_y[V];
-                    load_pairs<INTERLEAVED>(kept_x, kept_y, out, first, pass.pairs);
-#pragma unroll
-                    for (int v = 0; v < V; v++)
-                        old_x[v] = gd_load(kept_x[v]), old_y[v] = gd_load(kept_y[v]);
-                }
-#pragma unroll
-                for (int v = 0; v < V; v++) {
-                    const C p = h.from ? gd_load(x[u][v]) : 0, q = h.from ? gd_load(y[u][v]) : 0;
-                    /* [dx] [rope_qkv] */
-                    const C turned_x = h.turned ? p * cosine[v] - q * sine[v] : p;
-                    const C turned_y = h.turned ? p * sine[v] + q * cosine[v] : q;
-                    x[u][v] = gd_store<T>(h.add ? old_x[v] + turned_x : turned_x);
-                    y[u][v] = gd_store<T>(h.add ? old_y[v] + turned_y : turned_y);
-                }
-                store_pairs<INTERLEAVED>(out, x[u], y[u], first, pass.pairs);
+            for (int v = 0; v < V; v++) {
+                const C p = h.from ? gd_load(x[v]) : 0, q = h.from ? gd_load(y[v]) : 0;
+                /* [dx] [rope_qkv] */
+                const C turned_x = h.turned ? p * cosine[v] - q * sine[v] : p;
+                const C turned_y = h.turned ? p * sine[v] + q * cosine[v] : q;
+                x[v] = gd_store<T>(h.add ? old_x[v] + turned_x : turned_x);
+                y[v] = gd_store<T>(h.add ? old_y[v] + turned_y : turned_y);
             }
+            store_pairs<INTERLEAVED>(out, x, y, first, pass.pairs);
         }
     }
 }
@@ -151,9 +143,8 @@ static gd_status rotate(const gd_call *call, bool backward)
         using T = decltype(zero);
         const int64_t packs = gd_packs(pass.pairs, gd_pack_size<T>);
         const unsigned row = gd_blocks(pass.positions * pass.heads * packs, threads);
-        const int64_t most = gd_cuda_divide_up(pass.batches, at_once);
         const int64_t rows = gd_cuda_divide_up(blocks_wanted, row);
-        const dim3 blocks(row, (unsigned)(rows < most ? rows : most));
+        const dim3 blocks(row, (unsigned)(rows < pass.batches ? rows : pass.batches));
         if (pass.angles.interleaved)
             turn_kernel<true, T><<<blocks, threads, 0, gd_stream(call)>>>(pass, rates);
         else
