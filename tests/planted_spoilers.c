@@ -152,6 +152,11 @@ static gd_status always_adds(const gd_call *call)
     return with_flags(call, true);
 }
 
+static gd_status adds_to_all_or_none(const gd_call *call)
+{
+    return with_flags(call, call->accumulate[0]);
+}
+
 /* What one gradient is must not hang on whether another is wanted. */
 static gd_status needs_the_other(const gd_call *call)
 {
@@ -336,6 +341,10 @@ const planted_bug planted_spoilers[] = {
     MISUSE("softmax", "rows5_cols17", "= for +=", "added into a gradient", always_overwrites),
     MISUSE("linear", "rows4_5_to_7", "= for +=", "added into a gradient", always_overwrites),
     MISUSE("embedding", "v11_c5_ids2x7", "= for +=", "added into a gradient", always_overwrites),
+    MISUSE("mul", "same", "one += for both gradients", "if every second gradient",
+           adds_to_all_or_none),
+    MISUSE("cross_entropy", "probabilities", "one += for both gradients",
+           "if every second gradient", adds_to_all_or_none),
     MISUSE("layer_norm", "rows4_cols64", "+= for =", "NaN", always_adds),
     MISUSE("matmul", "rows3_inner5_cols7", "+= for =", "NaN", always_adds),
     MISUSE("swiglu", "3x17", "dgate forgotten when dup is not wanted", "when only gate",
