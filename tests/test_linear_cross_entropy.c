@@ -120,7 +120,7 @@ END_TEST
  * that is required only after the forward is refused. */
 START_TEST(pieces_save_what_is_needed)
 {
-    enum { M = 32768, K = 2, V = 100 };
+    enum { M = 16384, K = 2, V = 100 };
     gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 2});
     uint64_t seed = 3;
     gd_tensor *in[2] = {random_leaf(ctx, GD_FLOAT32, GD_SHAPE(M, K), -1, 1, &seed),

@@ -8,9 +8,18 @@
 
 typedef void product(float *c, int64_t c_row, gemm_matrix a, gemm_matrix b, int64_t M, int64_t N,
                      int64_t K, bool accumulate, void *scratch, int threads);
+typedef size_t scratch_size(gemm_matrix a, gemm_matrix b, int64_t M, int64_t N, int64_t K,
+                            int threads);
+
+static size_t blas_scratch(gemm_matrix a, gemm_matrix b, int64_t M, int64_t N, int64_t K,
+                           int threads)
+{
+    (void)threads;
+    return gd_gemm_blas_scratch_f32(a, b, M, N, K);
+}
 
 /* c of `what` for a and b laid out by strides, against a sum in double; returns c, to be freed. */
-static float *run_product(product *multiply, size_t scratch_bytes, int64_t M, int64_t N, int64_t K,
+static float *run_product(product *multiply, scratch_size *bytes, int64_t M, int64_t N, int64_t K,
                           int layout, bool accumulate, int threads)
 {
     uint64_t seed = (uint64_t)(M * 1000003 + N * 1009 + K);
@@ -39,7 +48,7 @@ static float *run_product(product *multiply, size_t scratch_bytes, int64_t M, in
             want[i * c_row + j] = sum;
         }
     }
-    void *scratch = malloc(scratch_bytes + 64);
+    void *scratch = malloc(bytes(x, y, M, N, K, threads) + 1);
     multiply(c, c_row, x, y, M, N, K, accumulate, scratch, threads);
     for (int64_t i = 0; i < M * c_row; i++) {
         double error = fabs((double)c[i] - want[i]);
@@ -63,8 +72,8 @@ START_TEST(product_at_every_edge)
             for (size_t k = 0; k < sizeof inner / sizeof *inner; k++) {
                 layout = (layout + 1) % 12;
                 int64_t M = rows[m], N = columns[n], K = inner[k];
-                size_t bytes = gd_gemm_scratch_f32(M, N, K, 1);
-                free(run_product(gd_gemm_f32, bytes, M, N, K, layout, (m + n + k) % 2 == 0, 1));
+                free(run_product(gd_gemm_f32, gd_gemm_scratch_f32, M, N, K, layout,
+                                 (m + n + k) % 2 == 0, 1));
             }
         }
     }
@@ -79,8 +88,7 @@ START_TEST(product_of_larger_sizes)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         int64_t M = sizes[i][0], N = sizes[i][1], K = sizes[i][2];
         for (int layout = 0; layout < 12; layout += 1 + (int)i) {
-            free(run_product(gd_gemm_f32, gd_gemm_scratch_f32(M, N, K, 2), M, N, K, layout,
-                             layout % 2, 2));
+            free(run_product(gd_gemm_f32, gd_gemm_scratch_f32, M, N, K, layout, layout % 2, 2));
         }
     }
 }
@@ -93,11 +101,10 @@ START_TEST(product_has_the_same_bits_for_any_number_of_threads)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         int64_t M = sizes[i][0], N = sizes[i][1], K = sizes[i][2];
         for (int layout = 0; layout < 4; layout++) {
-            float *one =
-                run_product(gd_gemm_f32, gd_gemm_scratch_f32(M, N, K, 1), M, N, K, layout, true, 1);
+            float *one = run_product(gd_gemm_f32, gd_gemm_scratch_f32, M, N, K, layout, true, 1);
             for (int threads = 2; threads <= 7; threads += 1 + threads / 3) {
-                size_t bytes = gd_gemm_scratch_f32(M, N, K, threads);
-                float *many = run_product(gd_gemm_f32, bytes, M, N, K, layout, true, threads);
+                float *many =
+                    run_product(gd_gemm_f32, gd_gemm_scratch_f32, M, N, K, layout, true, threads);
                 ck_assert_int_eq(memcmp(one, many, (size_t)(M * N) * sizeof *one), 0);
                 free(many);
             }
@@ -114,9 +121,10 @@ START_TEST(product_by_blas)
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         int64_t M = sizes[i][0], N = sizes[i][1], K = sizes[i][2];
         for (int layout = 0; layout < 12; layout++) {
-            size_t bytes = gd_gemm_blas_scratch_f32(M, N, K);
-            float *one = run_product(gd_gemm_blas_f32, bytes, M, N, K, layout, layout % 2, 1);
-            float *two = run_product(gd_gemm_blas_f32, bytes, M, N, K, layout, layout % 2, 2);
+            float *one =
+                run_product(gd_gemm_blas_f32, blas_scratch, M, N, K, layout, layout % 2, 1);
+            float *two =
+                run_product(gd_gemm_blas_f32, blas_scratch, M, N, K, layout, layout % 2, 2);
             int64_t row = N + (layout & 4 ? 3 : 0);
             ck_assert_int_eq(memcmp(one, two, (size_t)(M * row) * sizeof *one), 0);
             free(one), free(two);

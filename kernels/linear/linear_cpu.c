@@ -6,7 +6,7 @@ static gd_status product(const gd_call *call, REAL *c, gemm_matrix a, gemm_matri
                          int64_t N, int64_t K, bool accumulate)
 {
     int threads = gemm_threads(call->threads, M, N, K);
-    void *scratch = gd_call_scratch(call, gemm_scratch(M, N, K, threads));
+    void *scratch = gd_call_scratch(call, gemm_scratch(a, b, M, N, K, threads));
     if (!scratch) return gd_error_status(call->context);
     gemm(c, N, a, b, M, N, K, accumulate, scratch, threads);
     return GD_OK;

@@ -16,7 +16,7 @@ static gd_status product(const gd_call *call, REAL *c, gemm_matrix a, gemm_matri
                          int64_t N, int64_t K, bool add, workspace *memory)
 {
     int threads = gemm_threads(call->threads, M, N, K);
-    const size_t bytes = gemm_scratch(M, N, K, threads);
+    const size_t bytes = gemm_scratch(a, b, M, N, K, threads);
     if (!memory->data || bytes > memory->bytes) {
         *memory = (workspace){gd_call_scratch(call, bytes), bytes};
         if (!memory->data) return gd_error_status(call->context);

@@ -26,8 +26,10 @@ static inline int gemm_threads(int threads, int64_t M, int64_t N, int64_t K)
     return gd_threads_for(threads, M * N / 16 * gd_min64(K, 4096));
 }
 
-/* Bytes of temporary memory for a product of this size with this many threads. */
-size_t GD_REAL_NAME(gd_gemm_scratch)(int64_t M, int64_t N, int64_t K, int threads);
+/* Bytes of temporary memory for the product a [M, K] b [K, N] with this many threads; of a and b only
+ * the strides count. */
+size_t GD_REAL_NAME(gd_gemm_scratch)(gemm_matrix a, gemm_matrix b, int64_t M, int64_t N, int64_t K,
+                                     int threads);
 
 /* c [M, N] = a [M, K] b [K, N], or added into c. The rows of c are packed, c_row apart. The same
  * bits for any number of threads. */
@@ -37,7 +39,8 @@ void GD_REAL_NAME(gd_gemm)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b,
 /* ---- By way of CBLAS ---------------------------------------------------------------------- */
 
 /* The products that gemm_cpu.c leaves to BLAS, if there is one (not with GRADUS_BLAS=OFF). */
-size_t GD_REAL_NAME(gd_gemm_blas_scratch)(int64_t M, int64_t N, int64_t K);
+size_t GD_REAL_NAME(gd_gemm_blas_scratch)(gemm_matrix a, gemm_matrix b, int64_t M, int64_t N,
+                                          int64_t K);
 void GD_REAL_NAME(gd_gemm_blas)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b, int64_t M,
                                 int64_t N, int64_t K, bool accumulate, void *scratch, int threads);
 

@@ -56,15 +56,22 @@ typedef struct blas_matrix {
     int64_t stride;
 } blas_matrix;
 
+static bool has_rows(gemm_matrix x, int64_t columns)
+{
+    return x.column == 1 && x.row >= columns && x.row <= INT_MAX;
+}
+
+/* Elements of the copy of x [rows, columns] that BLAS needs; 0 if it takes x itself. */
+static int64_t copied_elements(gemm_matrix x, int64_t rows, int64_t columns)
+{
+    return has_rows(x, columns) || has_rows(gemm_transposed(x), rows) ? 0 : rows * columns;
+}
+
 /* x [rows, columns] in place, or else copied to *copy, which is advanced. */
 static blas_matrix blas_operand(gemm_matrix x, int64_t rows, int64_t columns, REAL **copy)
 {
-    if (x.column == 1 && x.row >= columns && x.row <= INT_MAX) {
-        return (blas_matrix){x.data, CblasNoTrans, x.row};
-    }
-    if (x.row == 1 && x.column >= rows && x.column <= INT_MAX) {
-        return (blas_matrix){x.data, CblasTrans, x.column};
-    }
+    if (has_rows(x, columns)) return (blas_matrix){x.data, CblasNoTrans, x.row};
+    if (has_rows(gemm_transposed(x), rows)) return (blas_matrix){x.data, CblasTrans, x.column};
     REAL *to = *copy;
     for (int64_t i = 0; i < rows; i++) {
         for (int64_t j = 0; j < columns; j++) {
@@ -81,9 +88,10 @@ static const REAL *blas_part(const blas_matrix *x, int64_t i, int64_t j)
     return x->transpose == CblasTrans ? x->data + i + j * x->stride : x->data + i * x->stride + j;
 }
 
-size_t GD_REAL_NAME(gd_gemm_blas_scratch)(int64_t M, int64_t N, int64_t K)
+size_t GD_REAL_NAME(gd_gemm_blas_scratch)(gemm_matrix a, gemm_matrix b, int64_t M, int64_t N,
+                                          int64_t K)
 {
-    return (size_t)(M * K + K * N) * sizeof(REAL);
+    return (size_t)(copied_elements(a, M, K) + copied_elements(b, K, N)) * sizeof(REAL);
 }
 
 void GD_REAL_NAME(gd_gemm_blas)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b, int64_t M,
@@ -119,9 +127,10 @@ void GD_REAL_NAME(gd_gemm_blas)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matr
 
 #else
 
-size_t GD_REAL_NAME(gd_gemm_blas_scratch)(int64_t M, int64_t N, int64_t K)
+size_t GD_REAL_NAME(gd_gemm_blas_scratch)(gemm_matrix a, gemm_matrix b, int64_t M, int64_t N,
+                                          int64_t K)
 {
-    (void)M, (void)N, (void)K;
+    (void)a, (void)b, (void)M, (void)N, (void)K;
     return 0;
 }
 

@@ -224,9 +224,10 @@ static int64_t piece_count(int64_t M, int64_t N, int64_t K)
     return gd_divide_up(K, length);
 }
 
-size_t GD_REAL_NAME(gd_gemm_scratch)(int64_t M, int64_t N, int64_t K, int threads)
+size_t GD_REAL_NAME(gd_gemm_scratch)(gemm_matrix a, gemm_matrix b, int64_t M, int64_t N, int64_t K,
+                                     int threads)
 {
-    if (by_blas(M, N, K)) return gemm_blas_scratch(M, N, K);
+    if (by_blas(M, N, K)) return gemm_blas_scratch(a, b, M, N, K);
     int64_t sums = gd_max64(0, piece_count(M, N, K) - 1) * M * N;
     return (size_t)(threads * packed_elements(N, K) + sums) * sizeof(REAL);
 }

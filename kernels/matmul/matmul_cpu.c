@@ -103,7 +103,7 @@ static gd_status run_family(const gd_call *call, family *f)
         outside = gd_threads_for(call->threads, count * gd_max64(1, f->M * f->N * f->K / 16));
         inside = 1;
     }
-    size_t bytes = gemm_scratch(f->M, f->N, f->K, inside);
+    size_t bytes = gemm_scratch(f->a, f->b, f->M, f->N, f->K, inside);
     bytes = (bytes + 63) / 64 * 64;
     char *scratch = gd_call_scratch(call, bytes * (size_t)outside);
     if (!scratch) return gd_error_status(call->context);
