@@ -56,10 +56,10 @@ struct attention_hopper_ring {
     {
         for (int i = 0; i < stages; i++) {
             gd_hopper::barrier_init(&full[i], 1);
-            gd_hopper::barrier_init(&empty[i], groups * 4);
+            gd_hopper::barrier_init(&empty[i], groups * gd_hopper::group);
         }
     }
-    // Issues the copies of tile n, as soon as all warps have released the tile that was in its
+    // Issues the copies of tile n, as soon as all threads have released the tile that was in its
     // stage: copy(to, b) starts the copies that arrive at b, `bytes` in all. Called by one thread.
     template <class Copy>
     __device__ void order(int n, int bytes, Copy copy)
@@ -79,11 +79,10 @@ struct attention_hopper_ring {
     {
         return stage[n % stages];
     }
-    // Releases tile n for this warp.
+    // Releases tile n for this thread.
     __device__ void leave(int n)
     {
-        __syncwarp();
-        if (attention_mma_lane() == 0) gd_hopper::arrive(&empty[n % stages]);
+        gd_hopper::arrive(&empty[n % stages]);
     }
 };
 
