@@ -190,7 +190,7 @@ static gd_status check_values(const gd_node *node)
 
 static gd_status record_norms(gd_context *ctx, gd_node *node)
 {
-    node->norms = gd_arena_allocate(ctx, (size_t)node->outputs * sizeof(double), "the norms");
+    node->norms = gd_arena_array(ctx, node->outputs, sizeof(double), "the norms");
     if (!node->norms) return gd_error_status(ctx);
     for (int i = 0; i < node->outputs; i++) {
         const gd_tensor *grad = node->output[i]->grad_valid ? node->output[i]->grad : NULL;

@@ -520,7 +520,7 @@ gd_tensor *gd_apply(const gd_op *op, gd_tensor *const *inputs, int count, const 
     gd_context *ctx = context_of(inputs, count);
     if (!op || !ctx || gd_failed(ctx)) return NULL;
     if (op->outputs > FEW) {
-        outputs = gd_arena_allocate(ctx, (size_t)op->outputs * sizeof *outputs, op->name);
+        outputs = gd_arena_array(ctx, op->outputs, sizeof *outputs, op->name);
         if (!outputs) return NULL;
     }
     return gd_apply_multi(op, inputs, count, args, outputs) ? NULL : outputs[0];

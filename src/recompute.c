@@ -103,7 +103,7 @@ static gd_status check_inputs(gd_context *ctx, gd_segment segment, gd_tensor *co
 
 static gd_tensor **make_local_leaves(gd_context *ctx, const gd_node *node)
 {
-    gd_tensor **local = gd_arena_allocate(ctx, (size_t)node->inputs * sizeof *local, "recompute");
+    gd_tensor **local = gd_arena_array(ctx, node->inputs, sizeof *local, "recompute");
     for (int i = 0; local && i < node->inputs; i++) {
         gd_tensor *t = node->input[i];
         if (!t) continue;
@@ -190,7 +190,7 @@ gd_tensor *gd_recompute(gd_context *ctx, gd_segment segment, void *user, gd_tens
 
     gd_call call = {.context = ctx, .op = &recompute_op, .inputs = count, .outputs = 1};
     recompute_args *kept = gd_arena_allocate(ctx, sizeof *kept, "recompute");
-    call.input = gd_arena_allocate(ctx, (size_t)count * sizeof *call.input, "recompute");
+    call.input = gd_arena_array(ctx, count, sizeof *call.input, "recompute");
     call.output = gd_arena_allocate(ctx, sizeof *call.output, "recompute");
     if (gd_failed(ctx)) return NULL;
     *kept = args;

@@ -148,6 +148,7 @@ START_TEST(foreign_metadata_is_only_read)
         {"option.data", "text\xc2\x9b[31m", "data is \"text??[31m\", wanted no control"},
         {"option.schedule", "\a", "wanted no control characters"},
         {"step", "1\x1b[31m", "has no whole number \"step\""},
+        {"step", "-5", "has no whole number \"step\""},
     };
     train_well("--data text %s --steps 2 --out a");
     shell("cd '%s' && cp -r a copy && rm -f copy/*/checksums.xxh3%s", folder, "");

@@ -59,6 +59,7 @@ START_TEST(nothing_follows_the_stop_text)
     ck_assert_str_eq(stream_out("aaab", "aab"), "a|");
     ck_assert_str_eq(stream_out("END", "END"), "");
     ck_assert_str_eq(stream_out("x\xc3\xa9y", "\xc3\xa9"), "x|");
+    ck_assert_str_eq(stream_out("a\x80z", "ab"), "a\x80|z|"); /* no character of two bytes */
 }
 END_TEST
 

@@ -2,6 +2,7 @@
  * stream number. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "gradcheck/check.h"
 
@@ -61,7 +62,7 @@ static void distinct(double *value, int64_t count, double gap, uint64_t seed, ui
                      double *room)
 {
     double before = 0, after = 0;
-    for (int64_t i = 0; i < count; i++) room[i] = value[i];
+    memcpy(room, value, (size_t)count * sizeof *room);
     gd_check_sort(room, count);
     for (int64_t i = 0; i < count; i++) {
         before += room[i];

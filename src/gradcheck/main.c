@@ -23,7 +23,8 @@ static const char usage[] =
     "  --at I,J,...      and this element of it only; needs OP, --case and --input\n"
     "  --step H          step relative to the scale of the input (1e-5; f32: 1e-2)\n"
     "  --threads N       CPU threads (1: the cases are small)\n"
-    "  --json            one line of JSON for each op, case and seed\n"
+    "  --json            one line of JSON for each op, case and seed; a line with an\n"
+    "                    empty case is about all cases of the op\n"
     "  --verbose         details of every check, not only of failures\n"
     "  --record          at the end, the largest relative error over all\n"
     "  --list            every op with the number of its cases and its formula\n"
@@ -287,6 +288,27 @@ static bool run_case(gd_context *ctx, const settings *s, const gd_op *op, const 
     return true;
 }
 
+/* A line about all cases of an op, for one of its inputs or, if that is NULL, for the op. */
+static void print_vacuous(const settings *s, const gd_op *op, const char *input, const char *why)
+{
+    if (!s->json) {
+        printf("%-14s %-24s %-10s %-16s VACUOUS  %s\n", op->name, "-", input ? input : "-", "",
+               why);
+        return;
+    }
+    gd_gradcheck_input in = {.verdict = GD_VERDICT_VACUOUS, .worst = -1};
+    gd_gradcheck_report r = {.verdict = GD_VERDICT_VACUOUS,
+                             .device = s->context.device,
+                             .dtype = s->dtype,
+                             .seed = s->check.seed,
+                             .inputs = input != NULL,
+                             .input = &in};
+    snprintf(in.name, sizeof in.name, "%s", input ? input : "");
+    snprintf(r.op, sizeof r.op, "%s", op->name);
+    snprintf(r.message, sizeof r.message, "%s", why);
+    gd_gradcheck_print_json(&r, stdout);
+}
+
 /* A check that compares zeros with zeros cannot detect a backward that does nothing. This is
  * allowed for single cases, but not for all cases of an op. */
 static void judge_op(const settings *s, const gd_op *op, tally *t)
@@ -294,22 +316,10 @@ static void judge_op(const settings *s, const gd_op *op, tally *t)
     for (int i = 0; i < TRACKED_INPUTS; i++) {
         if (!t->seen[i] || t->alive[i] || s->only_case || s->check.only_input) continue;
         t->of[GD_VERDICT_VACUOUS]++;
-        if (!s->json)
-            printf("%-14s %-24s %-10s %-16s VACUOUS  its gradient is zero in every case\n",
-                   op->name, "-", t->name[i], "");
+        print_vacuous(s, op, t->name[i], "its gradient is zero in every case");
     }
     memset(t->seen, 0, sizeof t->seen);
     memset(t->alive, 0, sizeof t->alive);
-}
-
-static void vacuous(const settings *s, const gd_op *op, tally *t)
-{
-    t->of[GD_VERDICT_VACUOUS]++;
-    if (s->json)
-        printf("{\"op\": \"%s\", \"case\": \"\", \"verdict\": \"VACUOUS\", \"inputs\": []}\n",
-               op->name);
-    else
-        printf("%-14s %-24s %-10s %-16s VACUOUS  the op has no cases\n", op->name, "-", "-", "");
 }
 
 /* Whether the case lacks the one input that is to be checked. */
@@ -339,7 +349,10 @@ static bool run_op(gd_context *ctx, const settings *s, const gd_op *op, tally *t
         return false;
     }
     t->ops++;
-    if (!cases) vacuous(s, op, t);
+    if (!cases) {
+        t->of[GD_VERDICT_VACUOUS]++;
+        print_vacuous(s, op, NULL, "the op has no cases");
+    }
     judge_op(s, op, t);
     return true;
 }

@@ -60,7 +60,7 @@ static bool hash_descriptor(int file, uint64_t *hash)
 
 bool checksums_of(char text[CHECKSUM_TEXT], const char *folder, const char *name)
 {
-    uint64_t hash;
+    uint64_t hash = 0;
     char path[FOLDER_PATH];
     int file = folder_join(path, folder, name)
                    ? open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
