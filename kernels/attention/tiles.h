@@ -21,7 +21,7 @@
 
 enum {
     KEYS = 96,   /* in a tile */
-    BLOCK = 16,  /* query rows; a multiple of LANES and TILE_ROWS */
+    BLOCK = 16,  /* query rows; a multiple of LANES */
     QUERIES = 64 /* of a tile in the backward */
 };
 

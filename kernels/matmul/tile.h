@@ -1,13 +1,16 @@
 /* tile.h - a small block of a matrix product, held in registers.
  *
- *     c [m, n] (+)= a [m, K] b [K, n],    m <= TILE_ROWS, n = LANES, 2 LANES or 3 LANES
+ *     c [m, n] (+)= a [m, K] b [K, n],    m <= TILE_ROWS, n = LANES, 2 LANES or, with 32 registers,
+ *                                         3 LANES
  *
  * matmul, linear and attention spend their time here. For each k the tile loads row k of b,
  * up to three vectors, and for each row i of a broadcasts a[i, k], multiplies and adds. The sums,
  * up to 8 x 3 vectors, stay in registers over the whole of K: of AVX-512's 32 registers that
  * leaves enough for b and a, and so many independent sums hide the latency of a multiply-add (4
  * cycles, two started in each). Per k it is 24 multiply-adds to 3 + 8 loads, so that arithmetic is
- * the limit, not the cache.
+ * the limit, not the cache. Of 16 registers 6 x 2 sums leave as few: 12 multiply-adds to 2 + 6
+ * loads. (4 x 3 need one load less, but most widths are whole numbers of 2 vectors, not of 3, and a
+ * vector that remains has too few sums to hide the latency.)
  *
  * Every c[i, j] is one sum over k in order, in any tile: how the rows and columns of a product are
  * divided changes no bit of it. Only the division of K matters.
@@ -18,8 +21,8 @@
 #include "vector.h"
 
 enum {
-    TILE_ROWS = VECTOR_REGISTERS == 32 ? 8 : 4, /* 4 x 3 sums, 3 of b, 1 of a: all 16 registers */
-    TILE_VECTORS = 3,
+    TILE_ROWS = VECTOR_REGISTERS == 32 ? 8 : 6,
+    TILE_VECTORS = VECTOR_REGISTERS == 32 ? 3 : 2,
     TILE_COLUMNS = TILE_VECTORS * LANES
 };
 
@@ -36,6 +39,10 @@ tile_of(int m, int vectors, REAL *c, int64_t c_row, const REAL *a, int64_t a_row
     vec sum[TILE_ROWS][TILE_VECTORS];
     for (int i = 0; i < m; i++) {
         for (int j = 0; j < vectors; j++) sum[i][j] = (vec){0};
+    }
+    /* What was not read by an earlier tile is rarely in the cache: fetch it meanwhile. */
+    for (int i = 0; !accumulate && i < m; i++) {
+        for (int j = 0; j < vectors; j++) __builtin_prefetch(c + i * c_row + j * LANES, 1);
     }
     for (int64_t k = 0; k < K; k++) {
         vec bk[TILE_VECTORS];
@@ -68,28 +75,37 @@ tile_of(int m, int vectors, REAL *c, int64_t c_row, const REAL *a, int64_t a_row
 
 TILE(1, 1)
 TILE(1, 2)
-TILE(1, 3)
 TILE(2, 1)
 TILE(2, 2)
-TILE(2, 3)
 TILE(4, 1)
 TILE(4, 2)
-TILE(4, 3)
 #if VECTOR_REGISTERS == 32
+TILE(1, 3)
+TILE(2, 3)
+TILE(4, 3)
 TILE(8, 1)
 TILE(8, 2)
 TILE(8, 3)
+#else
+TILE(6, 1)
+TILE(6, 2)
 #endif
 
-/* tiles[log2 of the rows][vectors - 1] */
-static tile_function *const tiles[][TILE_VECTORS] = {{tile_1x1, tile_1x2, tile_1x3},
-                                                     {tile_2x1, tile_2x2, tile_2x3},
-                                                     {tile_4x1, tile_4x2, tile_4x3},
+/* tiles[log2 of the rows][vectors - 1], the whole tiles last */
+static tile_function *const tiles[][TILE_VECTORS] = {
 #if VECTOR_REGISTERS == 32
-                                                     {tile_8x1, tile_8x2, tile_8x3}
+    {tile_1x1, tile_1x2, tile_1x3},
+    {tile_2x1, tile_2x2, tile_2x3},
+    {tile_4x1, tile_4x2, tile_4x3},
+    {tile_8x1, tile_8x2, tile_8x3},
+#else
+    {tile_1x1, tile_1x2},
+    {tile_2x1, tile_2x2},
+    {tile_4x1, tile_4x2},
+    {tile_6x1, tile_6x2},
 #endif
 };
-enum { TILE_LOG_ROWS = TILE_ROWS == 8 ? 3 : 2 };
+enum { WHOLE_TILE = 3 };
 
 /* Any number of rows, by whole tiles, and 4, 2, 1 for the rest. `a_tile` is the step in a from one
  * whole tile to the next: TILE_ROWS * a_row, unless a is packed. */
@@ -98,9 +114,9 @@ static inline void tile_rows(int64_t m, int vectors, REAL *c, int64_t c_row, con
                              int64_t b_row, int64_t K, bool accumulate)
 {
     for (; m >= TILE_ROWS; m -= TILE_ROWS, a += a_tile, c += TILE_ROWS * c_row) {
-        tiles[TILE_LOG_ROWS][vectors - 1](c, c_row, a, a_row, a_column, b, b_row, K, accumulate);
+        tiles[WHOLE_TILE][vectors - 1](c, c_row, a, a_row, a_column, b, b_row, K, accumulate);
     }
-    for (int p = TILE_LOG_ROWS - 1; p >= 0; p--) {
+    for (int p = WHOLE_TILE - 1; p >= 0; p--) {
         if (!(m >> p & 1)) continue;
         tiles[p][vectors - 1](c, c_row, a, a_row, a_column, b, b_row, K, accumulate);
         a += a_row << p, c += c_row << p;

@@ -61,7 +61,13 @@ gd_status GD_REAL_NAME(swiglu_forward)(const gd_call *call)
 /* to (+)= from */
 static void put(REAL *to, const REAL *from, int64_t n, bool add)
 {
-    for (int64_t i = 0; to && i < n; i++) to[i] = add ? to[i] + from[i] : from[i];
+    if (!to) return;
+    if (!add) {
+        memcpy(to, from, (size_t)n * sizeof *to);
+        return;
+    }
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) to[i] += from[i];
 }
 
 /* With s = sigmoid(gate):  dgate = dy up s (1 + gate (1 - s)),  dup = dy gate s. */
