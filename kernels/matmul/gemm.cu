@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "device_cuda.h"
+#include "matmul/tf32x3.cuh"
 
 static const size_t WORKSPACE_MOST = (size_t)32 << 20;
 
@@ -309,7 +310,7 @@ static gd_status fill(const gd_call *call, const gd_gemm &g)
     });
 }
 
-static gd_status need_workspace(const gd_call *call, size_t bytes, gd_gemm_workspace *workspace)
+gd_status gd_gemm_reserve(const gd_call *call, size_t bytes, gd_gemm_workspace *workspace)
 {
     if (bytes <= workspace->bytes) return GD_OK;
     workspace->data = gd_call_scratch(call, bytes);
@@ -320,7 +321,7 @@ static gd_status need_workspace(const gd_call *call, size_t bytes, gd_gemm_works
 static gd_status run_plan(const gd_call *call, gemm_plan *plan, const gd_gemm &g,
                           gd_gemm_workspace *workspace)
 {
-    if (need_workspace(call, plan->workspace, workspace)) return gd_error_status(call->context);
+    if (gd_gemm_reserve(call, plan->workspace, workspace)) return gd_error_status(call->context);
     cublasLtMatmulDescOpaque_t product = plan->product;
     if (g.bias) {
         const cublasStatus_t status = set_bias(&product, g.bias);
@@ -342,10 +343,54 @@ static gd_status run_plan(const gd_call *call, gemm_plan *plan, const gd_gemm &g
     return status ? blas_failed(call, status) : GD_OK;
 }
 
+// ---- On Hopper ----------------------------------------------------------------------------------
+
+static bool on_hopper()
+{
+    int device = 0, major = 0;
+    return cudaGetDevice(&device) == cudaSuccess &&
+           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
+               cudaSuccess &&
+           major == 9;
+}
+
+// With TF32 the instructions of compute capability 9.0 read only factors whose elements along k are
+// adjacent; for others cuBLASLt uses older, slower ones. If a is such a factor and b is not, as in
+// dx = dy w, and b is small beside the product, it is copied.
+static bool pays_to_transpose_b(const gd_gemm &g)
+{
+    blas_operand a, b;
+    operand_of(g.a, g.M, g.K, &a);
+    operand_of(g.b, g.K, g.N, &b);
+    return !a.transposed && !b.transposed && g.batch == 1 && g.K % 4 == 0 && g.M >= 4096 &&
+           (double)g.M * (double)g.N * (double)g.K >= 0x1p30;
+}
+
+static gd_status transpose_b(const gd_call *call, gd_gemm *g)
+{
+    const int64_t size[] = {g->K, g->N}, from[] = {g->b.row, 1}, to[] = {1, g->K};
+    void *const copy = gd_call_scratch(call, (size_t)(g->K * g->N) * sizeof(float));
+    if (!copy) return gd_error_status(call->context);
+    gd_copy_cuda({copy, GD_FLOAT32, 2, size, to}, {g->b.data, GD_FLOAT32, 2, size, from},
+                 call->context);
+    g->b = {copy, 1, g->K};
+    return gd_error_status(call->context);
+}
+
+// ---- A product ----------------------------------------------------------------------------------
+
 // A product whose sizes are at least 1. Not every kind of product supports a bias (float64 does
 // not); then c is filled with it first.
 static gd_status multiply(const gd_call *call, gd_gemm g, gd_gemm_workspace *workspace)
 {
+    if (g.dtype == GD_FLOAT32 && on_hopper()) {
+#ifdef GD_HAVE_HOPPER
+        if (!gd_cuda_tf32(call->context) && gd_tf32x3_takes(g))
+            return gd_tf32x3(call, g, workspace);
+#endif
+        if (gd_cuda_tf32(call->context) && pays_to_transpose_b(g) && transpose_b(call, &g))
+            return gd_error_status(call->context);
+    }
     gemm_plan *plan = plan_of(call, g);
     if (plan && plan->status && g.bias) {
         if (fill(call, g)) return gd_error_status(call->context);
