@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "cache.h"
+#include "draw.h"
 #include "gpu.h"
 
 enum { VOCAB = 61, LENGTH = 90, PROMPT = 5 };
@@ -80,6 +81,81 @@ START_TEST(a_replayed_token_has_the_same_bits)
 }
 END_TEST
 
+/* Tokens drawn one after the other on the device are those that the host draws from the logits. */
+START_TEST(the_device_draws_as_the_host_does)
+{
+    const gd_dtype dtypes[] = {GD_FLOAT32, GD_BFLOAT16, GD_FLOAT64, GD_FLOAT16};
+    const draw_options o = {.temperature = _i % 2 ? 0 : 1.3};
+    gd_context *ctx = gpu_context();
+    model m;
+    model_cache chain, single;
+    draw_room room;
+    float logits[VOCAB];
+    int32_t ids[LENGTH], text[LENGTH] = {7, 3, 1, 4, 1};
+    uint32_t word;
+    make_model(&m, ctx, dtypes[_i / 2]);
+    gd_no_grad_begin(ctx);
+    ck_assert(draw_room_create(&room, VOCAB - 3));
+    cache_create(&chain, &m, LENGTH);
+    cache_create(&single, &m, LENGTH);
+    chain.temperature = o.temperature, chain.drawn = VOCAB - 3;
+    int differ = 0;
+    for (int64_t size = PROMPT, draws = 1; size + draws <= LENGTH; size += draws++) {
+        const gd_random_state state = {7, 400 * (uint64_t)draws};
+        gd_random_set(ctx, state);
+        ck_assert_int_eq(cache_draw(&chain, text + chain.length, size - chain.length, draws, ids),
+                         draws);
+        ck_assert_no_error(ctx);
+        for (int64_t i = 0; i < draws; i++) {
+            cache_read(&single, text + single.length, size + i - single.length);
+            gd_tensor_read(single.logits, logits, sizeof logits);
+            gd_philox(state.seed, 0, state.offset + 4 * (uint64_t)i, 1, &word);
+            differ += ids[i] != draw_token(&room, &o, logits, word / 4294967296.0);
+            text[size + i] = ids[i];
+        }
+    }
+    /* The host's logits are float32 */
+    ck_assert_msg(differ <= (dtypes[_i / 2] == GD_FLOAT64), "%d of the draws differ", differ);
+    draw_room_free(&room);
+    cache_free(&chain);
+    cache_free(&single);
+    gd_no_grad_end(ctx);
+    model_free(&m);
+    gd_context_free(ctx);
+}
+END_TEST
+
+/* The draws end before logits that are not finite, and begin there again. */
+START_TEST(draws_stop_at_what_is_not_finite)
+{
+    gd_context *ctx = gpu_context();
+    model m;
+    model_cache cache;
+    int32_t token = -1, drawn, ids[8];
+    make_model(&m, ctx, GD_FLOAT32);
+    gd_no_grad_begin(ctx);
+    cache_create(&cache, &m, LENGTH);
+    cache.drawn = VOCAB;
+    do {
+        token++;
+        cache.length = 0;
+        ck_assert_int_eq(cache_draw(&cache, &token, 1, 1, &drawn), 1);
+    } while (drawn == token);
+    gd_tensor_fill(gd_slice(m.embedding, 0, drawn, drawn + 1), (double)NAN);
+    gd_step_end(ctx);
+    cache.length = 0;
+    ck_assert_int_eq(cache_draw(&cache, &token, 1, 8, ids), 1);
+    ck_assert_int_eq(ids[0], drawn);
+    ck_assert_int_eq(cache.length, 1);
+    ck_assert_int_eq(cache_draw(&cache, &drawn, 1, 8, ids), 0);
+    ck_assert_no_error(ctx);
+    cache_free(&cache);
+    gd_no_grad_end(ctx);
+    model_free(&m);
+    gd_context_free(ctx);
+}
+END_TEST
+
 START_TEST(a_bad_position_is_reported)
 {
     gd_context *ctx = gpu_context();
@@ -104,8 +180,10 @@ int main(void)
 {
     Suite *suite = suite_create("sampling on the GPU");
     TCase *tcase = tcase_create("token by token");
-    tcase_add_loop_test(tcase, a_replayed_token_has_the_same_bits, 0,
-                        getenv("GRADUS_TEST_SHORT") ? 2 : 4);
+    const int dtypes = getenv("GRADUS_TEST_SHORT") ? 2 : 4;
+    tcase_add_loop_test(tcase, a_replayed_token_has_the_same_bits, 0, dtypes);
+    tcase_add_loop_test(tcase, the_device_draws_as_the_host_does, 0, 2 * dtypes);
+    tcase_add_test(tcase, draws_stop_at_what_is_not_finite);
     tcase_add_test(tcase, a_bad_position_is_reported);
     tcase_set_timeout(tcase, 120);
     suite_add_tcase(suite, tcase);

@@ -122,6 +122,48 @@ START_TEST(what_is_kept_is_what_would_be_computed)
 }
 END_TEST
 
+/* Several draws in a row give what reading and drawing one by one would. */
+START_TEST(tokens_that_follow_each_other_are_the_same)
+{
+    const draw_options o = {.temperature = _i ? 0.7 : 0};
+    gd_context *ctx = gd_context_create(NULL);
+    model m;
+    model_cache chain, single;
+    draw_room room;
+    float logits[VOCAB];
+    int32_t ids[LENGTH], text[LENGTH] = {0};
+    uint32_t word;
+    make_model(&m, ctx, GD_FLOAT32);
+    gd_no_grad_begin(ctx);
+    ck_assert(draw_room_create(&room, VOCAB - 2));
+    cache_create(&chain, &m, LENGTH);
+    cache_create(&single, &m, LENGTH);
+    chain.temperature = o.temperature, chain.drawn = VOCAB - 2;
+    memcpy(text, tokens, 5 * sizeof *tokens);
+    for (int64_t size = 5, draws = 1; size + draws <= LENGTH; size += draws++) {
+        const gd_random_state state = {7, 400 * (uint64_t)draws};
+        gd_random_set(ctx, state);
+        ck_assert_int_eq(cache_draw(&chain, text + chain.length, size - chain.length, draws, ids),
+                         draws);
+        ck_assert_no_error(ctx);
+        ck_assert_int_eq(chain.length, size + draws - 1);
+        for (int64_t i = 0; i < draws; i++) {
+            cache_read(&single, text + single.length, size + i - single.length);
+            gd_tensor_read(single.logits, logits, sizeof logits);
+            gd_philox(state.seed, 0, state.offset + 4 * (uint64_t)i, 1, &word);
+            text[size + i] = draw_token(&room, &o, logits, word / 4294967296.0);
+            ck_assert_int_eq(ids[i], text[size + i]);
+        }
+    }
+    cache_free(&chain);
+    cache_free(&single);
+    draw_room_free(&room);
+    gd_no_grad_end(ctx);
+    model_free(&m);
+    gd_context_free(ctx);
+}
+END_TEST
+
 /* ---- Drawing ------------------------------------------------------------------------------ */
 
 /* Which ids come first in 400 draws of one token. */
@@ -309,6 +351,7 @@ int main(void)
     tcase_add_test(cases, characters_are_written_whole);
     tcase_add_test(cases, nothing_follows_the_stop_text);
     tcase_add_loop_test(cases, what_is_kept_is_what_would_be_computed, 0, 3);
+    tcase_add_loop_test(cases, tokens_that_follow_each_other_are_the_same, 0, 2);
     tcase_add_test(cases, only_the_likeliest_are_drawn);
     tcase_add_test(cases, draws_are_those_from_sorted_tokens);
     tcase_add_test(cases, no_rounding_decides_a_draw);

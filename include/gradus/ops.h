@@ -95,7 +95,7 @@ GD_API gd_tensor *gd_linear(gd_tensor *x, gd_tensor *weight, gd_tensor *bias);
  * is an error: on the CPU before anything is computed, on a GPU at the next wait for it. */
 GD_API gd_tensor *gd_embedding(gd_tensor *table, gd_tensor *ids);
 
-/* ---- Attention (kernels/rope, kernels/attention, kernels/attention_step) ------------------ */
+/* ---- Attention (kernels/rope, kernels/attention, kernels/attention_step, kernels/draw_step) */
 
 typedef struct gd_rope_options {
     double base;      /* theta; unset: 10000 */
@@ -146,6 +146,17 @@ GD_API gd_tensor *gd_attention(gd_tensor *q, gd_tensor *k, gd_tensor *v,
  * options->position must be unset. There is no gradient: call it without a tape. */
 GD_API gd_tensor *gd_attention_step(gd_tensor *qkv, gd_tensor *keys, gd_tensor *values,
                                     gd_tensor *position, const gd_rope_options *options);
+
+/* The next token of a text, drawn from softmax(logits / temperature) with the context's random
+ * numbers; temperature 0: the first of the likeliest. logits real, [V] or [..., V] of one row. next
+ * GD_INT32 [2] is a token and its position, ids GD_INT32 [room]: the id that is drawn becomes
+ * ids[position], and the new token, at the next position. Logits that are not finite give the id -1,
+ * and leave next as it is. All in the device's memory, so that a graph (graph.h) of reading `next`
+ * and drawing can run again and again before the host looks at ids. -> the id, GD_INT32 [].
+ * Weights are computed in double, relative to the largest; the id is the first before and including
+ * which they add up to more than the drawn part of their sum. There is no gradient. */
+GD_API gd_tensor *gd_draw_step(gd_tensor *logits, gd_tensor *next, gd_tensor *ids,
+                               double temperature);
 
 /* ---- Probabilities (kernels/softmax, kernels/cross_entropy) ------------------------------- */
 

@@ -39,6 +39,8 @@ static const gd_case cases[] = {
     {"one_to_many", NULL, GD_INPUTS({GD_DIMS(11, 1)}, {GD_DIMS(13, 1)}, {GD_DIMS(13)})},
     {"many_to_one", NULL, GD_INPUTS({GD_DIMS(11, 17)}, {GD_DIMS(1, 17)}, {GD_DIMS(1)})},
     {"larger", NULL, GD_INPUTS({GD_DIMS(3, 67, 33)}, {GD_DIMS(49, 33)}, {GD_DIMS(49)})},
+    {"row", NULL, GD_INPUTS({GD_DIMS(264)}, {GD_DIMS(21, 264)}, {GD_DIMS(21)})},
+    {"long_row", NULL, GD_INPUTS({GD_DIMS(1, 3088)}, {GD_DIMS(9, 3088)}, GD_ABSENT)},
     {"no_rows", NULL, GD_INPUTS({GD_DIMS(0, 5)}, {GD_DIMS(3, 5)}, {GD_DIMS(3)}),
      .may_be_empty = true},
 };

@@ -1,5 +1,7 @@
 // swiglu.cu - the CUDA kernels of swiglu: one pass each, in packs of 16 bytes (pack.cuh).
+#include "async.cuh"
 #include "elementwise/functions.h"
+#include "launch.cuh"
 #include "pack.cuh"
 #include "swiglu/swiglu.h"
 
@@ -26,6 +28,8 @@ __global__ void __launch_bounds__(threads)
     constexpr int N = gd_pack_size<T>;
     using V = gd_compute<T>;
     const int64_t packs = gd_packs(r.n, N);
+    gd_async::let_next_start();
+    gd_async::wait_for_previous();
     GD_EACH(i, r.rows * packs)
     {
         const place at(i, packs, N);
@@ -93,9 +97,9 @@ extern "C" gd_status swiglu_forward_cuda(const gd_call *call)
         const T *up = r.halves ? gate + r.n : gd_ptr<T>(call->input[1]);
         const unsigned blocks =
             gd_blocks(r.rows * gd_packs(r.n, gd_pack_size<T>), gd_swiglu_cuda::threads);
-        gd_swiglu_cuda::forward_kernel<<<blocks, gd_swiglu_cuda::threads, 0, gd_stream(call)>>>(
-            gd_ptr<T>(call->output[0]), gate, up, r);
-        return gd_launched(call);
+        return gd_launch_early(call, gd_swiglu_cuda::forward_kernel<T>,
+                               {blocks, gd_swiglu_cuda::threads, 1, 0}, gd_ptr<T>(call->output[0]),
+                               gate, up, r);
     });
 }
 

@@ -23,6 +23,7 @@ gd_status cache_create(model_cache *cache, model *m, int64_t room)
     }
     cache->logits = gd_tensor_create(m->ctx, GD_FLOAT32, 1, &c->vocab);
     cache->next = gd_tensor_create(m->ctx, GD_INT32, 1, &two);
+    cache->ids = gd_tensor_create(m->ctx, GD_INT32, 1, &room);
     cache->graph = gd_graph_create(m->ctx, NULL);
     return gd_error_status(m->ctx);
 }
@@ -36,6 +37,7 @@ void cache_free(model_cache *cache)
     gd_graph_free(cache->graph);
     gd_tensor_free(cache->logits);
     gd_tensor_free(cache->next);
+    gd_tensor_free(cache->ids);
     free(cache->keys);
     free(cache->values);
     *cache = (model_cache){0};
@@ -75,41 +77,83 @@ gd_tensor *cache_attention(model_cache *cache, int64_t layer, gd_tensor *qkv)
 
 /* ---- Reading ------------------------------------------------------------------------------ */
 
-/* tokens GD_INT32 [1, T] */
-static gd_status read_tokens(model_cache *cache, gd_tensor *tokens)
+/* tokens GD_INT32 [1, T] -> logits [1, 1, V] of the token after them */
+static gd_tensor *read_tokens(model_cache *cache, gd_tensor *tokens)
 {
-    model *m = cache->m;
-    m->cache = cache;
-    gd_tensor *logits = model_logits(m, tokens);
-    m->cache = NULL;
-    return gd_tensor_copy(cache->logits, gd_reshape(logits, 1, &m->config.vocab));
+    cache->m->cache = cache;
+    gd_tensor *logits = model_logits(cache->m, tokens);
+    cache->m->cache = NULL;
+    return logits;
 }
 
-/* The function of the graph. */
-static gd_status read_next(void *user)
+/* Reads the token in `next`. */
+static gd_tensor *read_next(model_cache *cache)
 {
-    model_cache *cache = user;
     const int64_t shape[2] = {1, 1};
     cache->position = gd_slice(cache->next, 0, 1, 2);
-    gd_status status = read_tokens(cache, gd_reshape(gd_slice(cache->next, 0, 0, 1), 2, shape));
+    gd_tensor *logits = read_tokens(cache, gd_reshape(gd_slice(cache->next, 0, 0, 1), 2, shape));
     cache->position = NULL;
-    return status;
+    return logits;
 }
 
-gd_status cache_read(model_cache *cache, const int32_t *tokens, int64_t count)
+static gd_status keep_logits(model_cache *cache, gd_tensor *logits)
+{
+    return gd_tensor_copy(cache->logits, gd_reshape(logits, 1, &cache->m->config.vocab));
+}
+
+static gd_status draw_from(model_cache *cache, gd_tensor *logits)
+{
+    gd_draw_step(gd_slice(logits, -1, 0, cache->drawn), cache->next, cache->ids,
+                 cache->temperature);
+    return gd_error_status(cache->m->ctx);
+}
+
+/* The functions of the graph. */
+static gd_status read_step(void *cache)
+{
+    return keep_logits(cache, read_next(cache));
+}
+static gd_status draw_step(void *cache)
+{
+    return draw_from(cache, read_next(cache));
+}
+
+/* Reads the tokens and passes the logits on, by `step` or, if it is not a single one, `rest`. */
+static gd_status read_all(model_cache *cache, const int32_t *tokens, int64_t count,
+                          gd_graph_function step, gd_status (*rest)(model_cache *, gd_tensor *))
 {
     gd_context *ctx = cache->m->ctx;
+    const int32_t next[2] = {tokens[count - 1], (int32_t)(cache->length + count - 1)};
+    const int64_t shape[2] = {1, count};
+    gd_tensor_write(cache->next, next, sizeof next);
     if (count == 1) {
-        const int32_t next[2] = {tokens[0], (int32_t)cache->length};
-        gd_tensor_write(cache->next, next, sizeof next);
-        gd_graph_run(cache->graph, read_next, cache);
+        gd_graph_run(cache->graph, step, cache);
     } else {
-        const int64_t shape[2] = {1, count};
         gd_tensor *all = gd_tensor_from(ctx, GD_INT32, 2, shape, tokens);
-        read_tokens(cache, all);
+        rest(cache, read_tokens(cache, all));
         gd_step_end(ctx);
         gd_tensor_free(all);
     }
     cache->length += count;
     return gd_error_status(ctx);
+}
+
+gd_status cache_read(model_cache *cache, const int32_t *tokens, int64_t count)
+{
+    return read_all(cache, tokens, count, read_step, keep_logits);
+}
+
+int64_t cache_draw(model_cache *cache, const int32_t *tokens, int64_t count, int64_t draws,
+                   int32_t *ids)
+{
+    const int64_t begin = cache->length + count - 1;
+    int64_t good = 0;
+    read_all(cache, tokens, count, draw_step, draw_from);
+    for (int64_t i = 1; i < draws; i++) gd_graph_run(cache->graph, draw_step, cache);
+    gd_tensor_read(gd_slice(cache->ids, 0, begin, begin + draws), ids, (size_t)draws * sizeof *ids);
+    gd_step_end(cache->m->ctx);
+    if (gd_error(cache->m->ctx)) return 0;
+    while (good < draws && ids[good] >= 0) good++;
+    if (good > 0) cache->length += good - 1; /* the last one is to be read */
+    return good;
 }

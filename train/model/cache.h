@@ -18,6 +18,9 @@ typedef struct model_cache {
     int64_t layers, room, length; /* `length` tokens have been read */
     gd_tensor *logits;            /* float32 [V]: of the token after them */
     gd_tensor *next;              /* int32 [2]: a token to read, and its position */
+    gd_tensor *ids;               /* int32 [room]: what was drawn after the token at a position */
+    double temperature;           /* of the draws, and from how many tokens (the first ones) they */
+    int64_t drawn;                /* are; to be set before cache_draw */
     gd_graph *graph;
     gd_tensor *position; /* of the token, while the model reads a single one; else NULL */
 } model_cache;
@@ -29,6 +32,13 @@ void cache_free(model_cache *cache);
 /* Reads `count` >= 1 more tokens, fills cache->logits, and ends the step. To start over, set
  * `length` to 0. Not for training: call it without a tape. */
 gd_status cache_read(model_cache *cache, const int32_t *tokens, int64_t count);
+
+/* Reads `count` >= 1 more tokens and draws the next one on the device, reads that and draws, and so
+ * on; ids [draws] get what was drawn. The host waits once for all of them. Returns how many there
+ * are; fewer than `draws`: the logits of the next one are not finite, or there is an error. Room for
+ * `count + draws - 1` more tokens is needed; `length` grows by those that were read. */
+int64_t cache_draw(model_cache *cache, const int32_t *tokens, int64_t count, int64_t draws,
+                   int32_t *ids);
 
 /* For the model: attention of the tokens that are being read, causal, on all so far, of one layer;
  * stores their keys and values. Takes over qkv [1, T, H + 2 KV, D] -> [1, T, H, D]. */

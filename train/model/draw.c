@@ -18,17 +18,33 @@ double exp(double);
 float expf(float);
 #endif
 
+/* Passes over all tokens go block by block: a reduction over a block has no chain of dependent sums
+ * through the next one, and most blocks can be left out of a second pass. */
+enum { BLOCK = 64 };
+
+static int64_t blocks_of(int64_t vocab)
+{
+    return (vocab + BLOCK - 1) / BLOCK;
+}
+
+static int64_t block_end(int64_t begin, int64_t vocab)
+{
+    return begin + BLOCK < vocab ? begin + BLOCK : vocab;
+}
+
 bool draw_room_create(draw_room *room, int64_t vocab)
 {
     *room = (draw_room){.vocab = vocab};
     room->weights = calloc((size_t)vocab, sizeof *room->weights);
+    room->highest = calloc((size_t)blocks_of(vocab), sizeof *room->highest);
     room->candidates = calloc((size_t)vocab, sizeof *room->candidates);
-    return room->weights && room->candidates;
+    return room->weights && room->highest && room->candidates;
 }
 
 void draw_room_free(draw_room *room)
 {
     free(room->weights);
+    free(room->highest);
     free(room->candidates);
     *room = (draw_room){0};
 }
@@ -37,23 +53,32 @@ void draw_room_free(draw_room *room)
 
 int64_t draw_find_nonfinite(const float *logits, int64_t count)
 {
-    float zero = 0; /* infinity and NaN times 0 are NaN */
+    for (int64_t v = 0; v < count; v += BLOCK) {
+        const int64_t end = block_end(v, count);
+        float zero = 0; /* infinity and NaN times 0 are NaN */
 #pragma omp simd reduction(+ : zero)
-    for (int64_t v = 0; v < count; v++) zero += logits[v] * 0;
-    for (int64_t v = 0; zero != 0 && v < count; v++)
-        if (!isfinite(logits[v])) return v;
+        for (int64_t i = v; i < end; i++) zero += logits[i] * 0;
+        for (int64_t i = v; zero != 0 && i < end; i++)
+            if (!isfinite(logits[i])) return i;
+    }
     return -1;
 }
 
-/* The first of the largest logits. */
-static int32_t likeliest_of(const float *logits, int64_t count)
+/* Fills room->highest, and returns the first of the largest logits. */
+static int32_t find_likeliest(const draw_room *room, const float *logits)
 {
-    float largest = logits[0];
-    int32_t id = 0;
-#pragma omp simd reduction(max : largest)
-    for (int64_t v = 0; v < count; v++) largest = logits[v] > largest ? logits[v] : largest;
-    while (logits[id] != largest) id++;
-    return id;
+    int64_t first = 0;
+    for (int64_t v = 0; v < room->vocab; v += BLOCK) {
+        const int64_t end = block_end(v, room->vocab);
+        float highest = logits[v];
+#pragma omp simd reduction(max : highest)
+        for (int64_t i = v; i < end; i++) highest = logits[i] > highest ? logits[i] : highest;
+        room->highest[v / BLOCK] = highest;
+        if (highest > room->highest[first]) first = v / BLOCK;
+    }
+    int64_t id = first * BLOCK;
+    while (logits[id] != room->highest[first]) id++;
+    return (int32_t)id;
 }
 
 /* The weight of a token is e to this. */
@@ -93,15 +118,6 @@ static double weigh_roughly(const draw_room *room, const float *logits, float la
     return sum;
 }
 
-/* How many logits are at least `least`. */
-static int64_t count_from(const float *logits, int64_t vocab, float least)
-{
-    int32_t count = 0;
-#pragma omp simd reduction(+ : count)
-    for (int64_t v = 0; v < vocab; v++) count += logits[v] >= least;
-    return count;
-}
-
 /* ---- The likeliest ------------------------------------------------------------------------ */
 
 /* The likeliest comes first; among equals, the smaller id. */
@@ -138,13 +154,18 @@ static int64_t take(draw_candidate *heap, int64_t count, int64_t most, double go
     return count;
 }
 
-/* A logit below which no token is among the likeliest k. */
-static float least_of_likeliest(const float *logits, int64_t vocab, float largest, int64_t k)
+/* A logit below which no token is among the likeliest k: that of the block that is k-th by its
+ * highest. */
+static float least_of_likeliest(const draw_room *room, int64_t k)
 {
-    float below = 1;
-    while (count_from(logits, vocab, largest - below) < k) below *= 1.25f;
-    return largest - below;
+    draw_candidate *c = room->candidates;
+    const int64_t blocks = blocks_of(room->vocab);
+    if (k > blocks) return -INFINITY;
+    for (int64_t i = 0; i < blocks; i++)
+        c[i] = (draw_candidate){(double)room->highest[i], (int32_t)i};
+    return (float)c[take(c, blocks, k, INFINITY)].weight;
 }
+
 /* Fills the candidates with the tokens to draw from: those from the returned place to *end, the
  * likeliest last. */
 static int64_t choose_candidates(const draw_room *room, const draw_options *o, const float *logits,
@@ -157,7 +178,7 @@ static int64_t choose_candidates(const draw_room *room, const draw_options *o, c
     double goal = INFINITY;
     float least;
     if (o->top_k > 0) {
-        least = least_of_likeliest(logits, vocab, largest, most);
+        least = least_of_likeliest(room, most);
     } else { /* tokens of less than (1 - top_p) / vocab add up to less than what is left out */
         const double sum = weigh(room, logits, largest, o->temperature);
         const double below = o->temperature * log((1 - o->top_p) * sum / (double)vocab);
@@ -165,10 +186,13 @@ static int64_t choose_candidates(const draw_room *room, const draw_options *o, c
         goal = o->top_p * sum;
     }
     int64_t count = 0;
-    for (int64_t v = 0; v < vocab; v++) {
-        if (logits[v] >= least)
-            c[count++] =
-                (draw_candidate){exp(exponent(logits[v], largest, o->temperature)), (int32_t)v};
+    for (int64_t v = 0; v < vocab; v += BLOCK) {
+        const int64_t end = room->highest[v / BLOCK] >= least ? block_end(v, vocab) : v;
+        for (int64_t i = v; i < end; i++) {
+            if (logits[i] >= least)
+                c[count++] =
+                    (draw_candidate){exp(exponent(logits[i], largest, o->temperature)), (int32_t)i};
+        }
     }
     *end = count;
     count = take(c, count, most, goal);
@@ -200,11 +224,10 @@ static int32_t draw_candidate_of(const draw_candidate *c, int64_t begin, int64_t
  * the goal to where another id begins. Whole blocks are summed first. */
 static int32_t find_in_sum(const double *weights, int64_t count, double goal, double *margin)
 {
-    enum { BLOCK = 64 };
     double before = 0;
     *margin = 0;
     for (int64_t v = 0; v < count; v += BLOCK) {
-        const int64_t end = v + BLOCK < count ? v + BLOCK : count;
+        const int64_t end = block_end(v, count);
         double sum = 0;
 #pragma omp simd reduction(+ : sum)
         for (int64_t i = v; i < end; i++) sum += weights[i];
@@ -238,7 +261,7 @@ static int32_t draw_from_all(const draw_room *room, const float *logits, int32_t
 
 int32_t draw_token(const draw_room *room, const draw_options *o, const float *logits, double u)
 {
-    const int32_t likeliest = likeliest_of(logits, room->vocab);
+    const int32_t likeliest = find_likeliest(room, logits);
     if (o->temperature < DBL_MIN) return likeliest; /* its inverse may be infinite */
     if (o->top_k > 0 || (o->top_p > 0 && o->top_p < 1)) {
         int64_t end, begin = choose_candidates(room, o, logits, logits[likeliest], &end);

@@ -20,6 +20,7 @@ typedef struct draw_candidate {
 typedef struct draw_room {
     int64_t vocab;
     double *weights;            /* [vocab] */
+    float *highest;             /* [blocks of the vocabulary]: the largest logit */
     draw_candidate *candidates; /* [vocab] */
 } draw_room;
 

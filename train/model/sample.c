@@ -52,6 +52,43 @@ static gd_status check_logits(const sampler *s)
                    console_number((double)s->logits[v]), (long long)v);
 }
 
+/* ---- Drawing ------------------------------------------------------------------------------ */
+
+/* The host draws one token: from some of the logits, or where it computed them anyway. */
+static int64_t draw_one(sampler *s, int32_t *id)
+{
+    gd_context *ctx = s->m->ctx;
+    uint32_t word;
+    if (predict(s) || check_logits(s)) return 0;
+    gd_philox(gd_random_get(ctx).seed, 0, gd_random_take(ctx, 1), 1, &word);
+    *id = draw_token(&s->room, &s->options->draw, s->logits, word / 4294967296.0);
+    return 1;
+}
+
+/* A GPU draws from all of the logits by itself: several tokens, for which the host waits once. They
+ * depend on each other, so that waiting for each would leave the GPU without work. */
+enum { DRAWS = 16 };
+
+static bool device_draws(const sampler *s)
+{
+    const draw_options *o = &s->options->draw;
+    return gd_context_device(s->m->ctx) == GD_CUDA && o->top_k <= 0 &&
+           !(o->top_p > 0 && o->top_p < 1);
+}
+
+/* Fills ids with the next tokens, at most `most` and DRAWS, and returns how many; 0: an error. */
+static int64_t draw_some(sampler *s, int64_t most, int32_t ids[DRAWS])
+{
+    const int64_t read = s->cache.length, room = s->options->context - s->size + 1;
+    if (!device_draws(s)) return draw_one(s, ids);
+    if (most > room) most = room;
+    if (most > DRAWS) most = DRAWS;
+    const int64_t count = cache_draw(&s->cache, s->window + read, s->size - read, most, ids);
+    if (count > 0 || gd_error(s->m->ctx)) return count;
+    s->cache.length = read; /* not finite: the host looks at the logits */
+    return draw_one(s, ids);
+}
+
 static gd_status begin(sampler *s)
 {
     const sample_options *o = s->options;
@@ -68,7 +105,10 @@ static gd_status begin(sampler *s)
         memcpy(s->window, o->prompt + (o->prompt_length - s->size),
                (size_t)s->size * sizeof *s->window);
     }
-    return cache_create(&s->cache, s->m, o->context);
+    cache_create(&s->cache, s->m, o->context);
+    s->cache.temperature = o->draw.temperature;
+    s->cache.drawn = s->t->vocab;
+    return gd_error_status(s->m->ctx);
 }
 
 static void end(sampler *s)
@@ -90,15 +130,15 @@ gd_status sample_text(model *m, const tokenizer *t, const sample_options *option
     gd_no_grad_begin(m->ctx);
     begin(&s);
     while (done < options->length && !out.stopped && !stop_asked() && !gd_error(m->ctx)) {
-        char text[TOKENIZER_ID_TEXT];
-        uint32_t word;
-        if (predict(&s) || check_logits(&s)) break;
-        gd_philox(gd_random_get(m->ctx).seed, 0, gd_random_take(m->ctx, 1), 1, &word);
-        int32_t id = draw_token(&s.room, &options->draw, s.logits, word / 4294967296.0);
-        size_t length;
-        const void *bytes = tokenizer_text_of(t, id, text, &length);
-        text_stream_put(&out, bytes, length);
-        if (++done < options->length) push(&s, id);
+        int32_t ids[DRAWS];
+        const int64_t drawn = draw_some(&s, options->length - done, ids);
+        for (int64_t i = 0; i < drawn && !out.stopped; i++) {
+            char text[TOKENIZER_ID_TEXT];
+            size_t length;
+            const void *bytes = tokenizer_text_of(t, ids[i], text, &length);
+            text_stream_put(&out, bytes, length);
+            if (++done < options->length) push(&s, ids[i]);
+        }
     }
     text_stream_end(&out);
     gd_no_grad_end(m->ctx);
