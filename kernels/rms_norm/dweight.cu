@@ -25,7 +25,6 @@ __global__ void __launch_bounds__(256, 4)
                    int64_t partials, int64_t cols, int lanes)
 {
     using Group = Columns<A, V>;
-    __shared__ Group sums[8][32]; // of warps
     const int lane = (int)threadIdx.x % lanes, row = (int)threadIdx.x / lanes, rows = 256 / lanes;
     const int64_t group = (int64_t)blockIdx.x * lanes + lane;
     const int64_t groups = cols / V, step = rows * groups;
@@ -47,36 +46,29 @@ __global__ void __launch_bounds__(256, 4)
             for (int j = 0; j < V; j++) total.sum[j] += part[k].sum[j]; /* [dw sum] */
         next += AT_ONCE * step;
     }
-    for (int apart = lanes; apart < 32; apart *= 2)
-#pragma unroll
-        for (int j = 0; j < V; j++) total.sum[j] += __shfl_xor_sync(~0u, total.sum[j], apart);
-    if ((int)threadIdx.x % 32 < lanes) sums[threadIdx.x / 32][lane] = total;
-    __syncthreads();
-
-    const int64_t col = (int64_t)blockIdx.x * lanes * V + threadIdx.x;
-    if ((int)threadIdx.x >= lanes * V || col >= cols) return;
-    A sum = 0;
-    for (int i = 0; i < 8; i++) sum += sums[i][threadIdx.x / V].sum[threadIdx.x % V];
-    const A value[] = {sum};
-    put(dweight, dtype, col, cols, accumulate, value);
+    finish_dweight<32>(total.sum, lanes, dweight, dtype, accumulate, cols);
 }
 
-cudaError_t sum_partials(void *dweight, gd_dtype dtype, bool accumulate, const void *partial,
-                         bool partial_is_double, int64_t partials, int64_t cols,
-                         cudaStream_t stream)
+// Heads that share a weight multiply the number of partial rows.
+cudaError_t sum_partials(const Backward &a, bool of_bias, int64_t partials, cudaStream_t stream)
 {
-    const bool four = !partial_is_double && cols % 4 == 0;
+    const int64_t shared = a.weight_per_head ? 1 : a.heads, cols = a.heads * a.cols / shared;
+    const bool four = !a.is_double && cols % 4 == 0;
+    partials *= shared;
     int lanes = 32;
     while (lanes > 8 && partials > 256 / lanes * AT_ONCE) lanes /= 2;
-    const Shape shape = {ceil_div(cols, lanes * (four ? 4 : 1)), 256};
-    if (partial_is_double)
-        return launch<dweight_kernel<double, 1>>(shape, stream, dweight, dtype, accumulate,
-                                                 (const double *)partial, partials, cols, lanes);
-    if (four)
-        return launch<dweight_kernel<float, 4>>(shape, stream, dweight, dtype, accumulate,
-                                                (const float *)partial, partials, cols, lanes);
-    return launch<dweight_kernel<float, 1>>(shape, stream, dweight, dtype, accumulate,
-                                            (const float *)partial, partials, cols, lanes);
+    const auto run = [&](auto zero, auto columns) {
+        using A = decltype(zero);
+        constexpr int V = decltype(columns)::value;
+        const Shape shape = {ceil_div(cols, lanes * V), 256};
+        return launch<dweight_kernel<A, V>>(shape, stream, of_bias ? a.dbias : a.dweight,
+                                            a.dweight_dtype,
+                                            of_bias ? a.accumulate_dbias : a.accumulate_dweight,
+                                            (const A *)a.workspace, partials, cols, lanes);
+    };
+    constexpr std::integral_constant<int, 1> one = {};
+    if (a.is_double) return run(double(), one);
+    return four ? run(float(), std::integral_constant<int, 4>()) : run(float(), one);
 }
 
 } // namespace gd_rms

@@ -24,25 +24,18 @@ using namespace gd_async;
 
 // ---- The problem as the kernels get it ----------------------------------------------------------
 
-// Rows are counted by token and head; without heads every row is a token.
-struct Problem {
-    int64_t rows, cols, heads; // heads: at least 1
-    bool weight_per_head;
-    gd_dtype dtype, y_dtype, weight_dtype;
+// Rows are counted by token and head; without heads, which are 1 then, every row is a token.
+struct Problem : gd_rms_norm_problem {
     bool is_double;                         // sums and rstd are
-    bool round;                             // xhat to y_dtype, before the weight
     bool keep;                              // inputs should outlive results in L2 (async.cuh)
-    double eps, offset;                     // for the plain kernels; float is enough for the others
-    float float_eps, float_offset, per_col; // per_col: 1 / cols
+    float float_eps, float_offset, per_col; // enough for the fast kernels; per_col: 1 / cols
 };
 
-struct Forward : Problem {
-    gd_rms_norm_values at;
+struct Forward : Problem, gd_rms_norm_values {
 };
 
-struct Backward : Problem {
-    gd_rms_norm_gradients at;
-    void *partial; // [P, heads, cols] sums of dweight, float or double; NULL: not wanted
+// The workspace is [P, heads, cols]: partial sums of dweight or dbias, float or double.
+struct Backward : Problem, gd_rms_norm_gradients {
 };
 
 // The offset of a row in a tensor: token * stride + column.
@@ -83,18 +76,28 @@ struct Row {
 template <class S, class B>
 constexpr int pack_size = 16 / (int)(sizeof(S) < sizeof(B) ? sizeof(S) : sizeof(B));
 
-// Calls body(S(), B()) for the types that the fast kernels are compiled for.
+// Calls body(S(), B(), ADD) for what the fast kernels are compiled for. ADD, std::true_type or
+// std::false_type: there is one more input, the residual or dsum.
 template <class Body>
-static cudaError_t by_types(const Problem &p, Body body)
+static cudaError_t by_inputs(const Problem &p, bool adds, Body body)
 {
-    if (p.dtype == GD_BFLOAT16 && p.y_dtype == GD_BFLOAT16)
-        return body(__nv_bfloat16(), __nv_bfloat16());
-    if (p.dtype == GD_FLOAT16 && p.y_dtype == GD_FLOAT16) return body(__half(), __half());
-    if (p.dtype != GD_FLOAT32) return cudaErrorInvalidValue;
-    if (p.y_dtype == GD_FLOAT32) return body(float(), float());
-    if (p.y_dtype == GD_BFLOAT16) return body(float(), __nv_bfloat16());
-    if (p.y_dtype == GD_FLOAT16) return body(float(), __half());
-    return cudaErrorInvalidValue;
+    const auto with = [&](auto s, auto b) {
+        return adds ? body(s, b, std::true_type()) : body(s, b, std::false_type());
+    };
+    if (p.dtype == GD_BFLOAT16) return with(__nv_bfloat16(), __nv_bfloat16());
+    if (p.dtype == GD_FLOAT16) return with(__half(), __half());
+    if (p.y_dtype == GD_BFLOAT16) return with(float(), __nv_bfloat16());
+    if (p.y_dtype == GD_FLOAT16) return with(float(), __half());
+    return with(float(), float());
+}
+
+// Calls body(std::integral_constant<int, n>()), n being one of NUMBERS.
+template <int... NUMBERS, class Body>
+static cudaError_t by_number(int n, Body body)
+{
+    cudaError_t error = cudaErrorInvalidConfiguration;
+    ((n == NUMBERS ? (void)(error = body(std::integral_constant<int, NUMBERS>())) : (void)0), ...);
+    return error;
 }
 
 // The same inside a kernel for the weight, which is float or B. Must enclose the loops over a row:
@@ -173,6 +176,13 @@ __device__ inline gd_raw_pack<T, V> load_pack(const T *row, int i, uint64_t poli
 #endif
     }
     return raw;
+}
+
+// The same by a plain load.
+template <int V, class T>
+__device__ inline const gd_raw_pack<T, V> &pack_at(const T *row, int i)
+{
+    return *(const gd_raw_pack<T, V> *)(row + i * V);
 }
 
 template <class T, int V>
@@ -357,8 +367,8 @@ __device__ inline void store_gradient(const Backward &a, S *dx_row, B *dbranch_r
 #pragma unroll
         for (int j = 0; j < V; j++) dx[j] += more[j]; /* [add_rms_norm] */
     }
-    if (a.at.dx) store_pack(dx_row, i, dx);
-    if (ADD && a.at.dbranch) store_pack(dbranch_row, i, dx);
+    if (a.dx) store_pack(dx_row, i, dx);
+    if (ADD && a.dbranch) store_pack(dbranch_row, i, dx);
 }
 
 // Partial sums of dw: pack i of a row of them.
@@ -370,17 +380,32 @@ __device__ inline void store_sums(float *sums, int64_t i, const float (&dw)[V])
         *(float4 *)(sums + i * V + j) = make_float4(dw[j], dw[j + 1], dw[j + 2], dw[j + 3]);
 }
 
+// dw of a block's lanes * V columns from the sums of its threads: thread t has the V columns of pack
+// t mod lanes, lanes <= MOST. In a fixed order, added to dw if requested, and rounded once.
+template <int MOST, class A, int V>
+__device__ inline void finish_dweight(A (&sum)[V], int lanes, void *dweight, gd_dtype dtype,
+                                      bool accumulate, int64_t cols)
+{
+    __shared__ A sums[16][MOST * V]; // of warps
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    for (int apart = lanes; apart < 32; apart *= 2)
+#pragma unroll
+        for (int j = 0; j < V; j++) sum[j] += __shfl_xor_sync(~0u, sum[j], apart);
+    if (lane < lanes)
+#pragma unroll
+        for (int j = 0; j < V; j++) sums[warp][lane * V + j] = sum[j];
+    __syncthreads();
+    const int64_t col = (int64_t)blockIdx.x * lanes * V + threadIdx.x;
+    if ((int)threadIdx.x >= lanes * V || col >= cols) return;
+    A all[1] = {};
+    for (int i = 0; i < warps; i++) all[0] += sums[i][threadIdx.x];
+    put(dweight, dtype, col, cols, accumulate, all);
+}
+
 // ---- Launching ----------------------------------------------------------------------------------
 
-struct Shape {
-    int64_t blocks;
-    int threads;
-    size_t shared = 0; // dynamic shared memory, bytes
-    int cluster = 1;   // blocks
-    bool early = true; // may start before the preceding kernel has ended (wait_for_previous)
-};
-
-// Launches KERNEL(args...) on the stream.
+// Launches KERNEL(args...) on the stream. It may start before the preceding kernel has ended
+// (wait_for_previous).
 template <auto KERNEL, class... Arguments>
 static cudaError_t launch(const Shape &shape, cudaStream_t stream, const Arguments &...args)
 {
@@ -401,14 +426,14 @@ static cudaError_t launch(const Shape &shape, cudaStream_t stream, const Argumen
     }
     cudaLaunchAttribute attribute[2] = {};
     attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute[0].val.programmaticStreamSerializationAllowed = shape.early && have_hopper();
+    attribute[0].val.programmaticStreamSerializationAllowed = have_hopper();
     attribute[1].id = cudaLaunchAttributeClusterDimension;
     attribute[1].val.clusterDim.x = (unsigned)shape.cluster;
     attribute[1].val.clusterDim.y = attribute[1].val.clusterDim.z = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)shape.blocks);
     config.blockDim = dim3((unsigned)shape.threads);
-    config.dynamicSmemBytes = shape.shared;
+    config.dynamicSmemBytes = (size_t)shape.shared;
     config.stream = stream;
     config.attrs = attribute;
     config.numAttrs = shape.cluster > 1 ? 2 : 1;
@@ -418,18 +443,16 @@ static cudaError_t launch(const Shape &shape, cudaStream_t stream, const Argumen
 // Each launches its kernel on the stream.
 cudaError_t forward_registers(const Forward &a, const ForwardPlan &plan, cudaStream_t stream);
 cudaError_t forward_cluster(const Forward &a, const ClusterPlan &plan, cudaStream_t stream);
-cudaError_t backward_few(const Backward &a, gd_dtype dweight_dtype, cudaStream_t stream);
+cudaError_t backward_few(const Backward &a, cudaStream_t stream);
 cudaError_t backward_block(const Backward &a, const BlockPlan &plan, cudaStream_t stream);
 cudaError_t backward_cluster(const Backward &a, const ClusterPlan &plan, cudaStream_t stream);
-// dweight [cols] (+)= the sum of partial [partials, cols], float or double.
-cudaError_t sum_partials(void *dweight, gd_dtype dtype, bool accumulate, const void *partial,
-                         bool partial_is_double, int64_t partials, int64_t cols,
-                         cudaStream_t stream);
+// dweight, or dbias, (+)= the sum of the partial sums.
+cudaError_t sum_partials(const Backward &a, bool of_bias, int64_t partials, cudaStream_t stream);
 
 cudaError_t plain_forward(const Forward &a, cudaStream_t stream);
 cudaError_t plain_dx(const Backward &a, cudaStream_t stream);
-// a.partial = sums over the tokens p, p + P, ... of dy xhat, or of dy alone.
-cudaError_t plain_partials(const Backward &a, bool of_bias, int64_t partials, cudaStream_t stream);
+// The partial sums of dy xhat, or of dy.
+cudaError_t plain_partials(const Backward &a, bool of_bias, cudaStream_t stream);
 
 } // namespace gd_rms
 #endif

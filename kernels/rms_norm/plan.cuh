@@ -24,17 +24,26 @@ struct Sizes {
     int pack_elements, pack_bytes;
 };
 
+// How a kernel is launched.
+struct Shape {
+    int64_t blocks;
+    int threads;
+    int shared = 0;  // dynamic shared memory, bytes
+    int cluster = 1; // blocks of a cluster
+};
+
 // The forward in registers: each thread has `chunks` packs of a row.
-struct ForwardPlan {
-    int chunks, threads_per_row, threads;
+struct ForwardPlan : Shape {
+    int chunks, threads_per_row;
 };
 ForwardPlan plan_forward(const Sizes &s, bool adds);
 
 // The backward of rows that fit in a block: teams of threads_per_row threads, or of one warp.
-struct BlockPlan {
-    int threads_per_row, threads;
-    int stage_tokens, stages; // tokens that arrive together; stages of a team
-    int64_t partials;         // P; times the slices of heads the number of blocks
+struct BlockPlan : Shape {
+    int teams, threads_per_row, groups; // groups: rows of a warp
+    int slice, slices;                  // heads of a slice, at most; slices of all heads
+    int stage_tokens, stages;           // tokens that arrive together; stages of a team
+    int64_t partials;                   // P; the blocks are as many for each slice
 };
 BlockPlan plan_block(const Sizes &s);
 
@@ -55,23 +64,20 @@ struct BlockShared {
 };
 constexpr int STAGES_AT = (sizeof(BlockShared) + 127) / 128 * 128;
 
-// Rows that a cluster of `cluster` blocks shares, by `threads` consumers in each.
-struct ClusterPlan {
-    int cluster, chunks, threads, stages;
+// Rows that a cluster of blocks shares, each with `consumers` threads and a warp more, the producer.
+struct ClusterPlan : Shape {
+    int chunks, consumers, stages;
     int64_t clusters; // the backward's P
 };
 ClusterPlan plan_cluster(const Sizes &s, bool backward);
-constexpr int cluster_threads(int chunks) // at most; with the producer's warp
+// Of a block; with the producer that is 16 warps, which leaves 128 registers to a thread.
+constexpr int most_consumers(int chunks)
 {
     return chunks == 8 ? 512 : 480;
 }
 
 enum Kernel { PLAIN, FEW, BLOCK, CLUSTER };
 Kernel plan_kernel(const Sizes &s, bool backward);
-
-// The partial rows of the plain kernels: enough blocks to fill a GPU, but no more partial rows than
-// an eighth of the tokens, since a block takes eight at a time.
-int64_t plan_plain_partials(int64_t tokens, int64_t width);
 
 bool have_hopper();
 
