@@ -55,10 +55,7 @@ extern "C" gd_status linear_backward_cuda(const gd_call *call)
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
         const dy_terms<T> terms = {(const T *)dy.data, N};
-        return gd_by_gradient<T>(dbias, [&](auto gradient) {
-            using G = decltype(gradient);
-            G *const sum[1] = {gd_ptr<G>(dbias)};
-            return gd_column_sums<1>(call, sum, call->accumulate + 2, M, N, terms);
-        });
+        return gd_column_sums<1, gd_compute<T>>(call, call->dinput + 2, call->accumulate + 2, M, N,
+                                                terms);
     });
 }

@@ -1,13 +1,8 @@
 // backward_cluster.cu - dx and the partial sums of dw for rows too wide for a block.
 //
-// The rows come through the ring of ring.cuh, with x, dy and dsum side by side in a stage. The
-// consumers keep factor and the sums of dw for their columns in registers from the first row to the
-// last. DRAM is read once:
-//   pass 1: each warp sums h * x over its columns and sends the sum to every block of the cluster
-//           (st.async: the value, and its 4 bytes counted on a barrier there);
-//   pass 2: when all warps' sums have arrived, each warp adds them, in the same order everywhere,
-//           writes dx, adds to dw, and releases the stages.
-// The loop has no barrier over the whole block.
+// The rows come through the ring of ring.cuh, with x, dy and dsum side by side in a stage. Pass 1
+// sums h x; pass 2 writes dx and adds to dw. The consumers keep factor and the sums of dw for their
+// columns in registers from the first row to the last.
 #include "rms_norm/ring.cuh"
 
 namespace gd_rms

@@ -17,7 +17,7 @@ __device__ inline void dweight_of_columns(const Backward &a, int wide)
     constexpr int V = pack_size<S, B>;
     const int packs = (int)(a.cols / V), column = (int)blockIdx.x * wide + (int)threadIdx.x % wide;
     const int first = (int)threadIdx.x / wide, step = (int)blockDim.x / wide;
-    float dw[V] = {};
+    gd_sums<float, V> dw = {};
     if (column < packs) {
 #pragma unroll 4
         for (int row = first; row < (int)a.rows; row += step) {
@@ -29,13 +29,13 @@ __device__ inline void dweight_of_columns(const Backward &a, int wide)
 #pragma unroll
             for (int j = 0; j < V; j++) {
                 const float xhat = x[j] * rstd;
-                dw[j] =
-                    fmaf(dy[j], sizeof(B) == 2 && a.round_before_weight ? rounded<B>(xhat) : xhat,
-                         dw[j]);
+                const bool round = sizeof(B) == 2 && a.round_before_weight;
+                dw.column[j] = fmaf(dy[j], round ? rounded<B>(xhat) : xhat, dw.column[j]);
             }
         }
     }
-    finish_dweight<8>(dw, wide, a.dweight, a.dweight_dtype, a.accumulate_dweight, a.cols);
+    const gd_sum_place out = {a.dweight, a.dweight_dtype, a.accumulate_dweight};
+    gd_finish_sums<8>(dw, wide, (int)blockDim.x / 32, out, a.cols);
 }
 
 // One block per row.

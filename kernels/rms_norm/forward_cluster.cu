@@ -1,8 +1,7 @@
 // forward_cluster.cu - the forward for rows too wide for a block.
 //
-// The rows come through the ring of ring.cuh, each shared by a cluster. Pass 1 sums the squares of
-// a row's stages and sends each warp's sum to all blocks; pass 2 writes y (and x + residual) from
-// the same stages and gives them back.
+// The rows come through the ring of ring.cuh. Pass 1 sums the squares; pass 2 writes y (and x +
+// residual).
 #include "rms_norm/ring.cuh"
 
 namespace gd_rms

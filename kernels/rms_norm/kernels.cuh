@@ -1,26 +1,17 @@
 // kernels.cuh - shared by the CUDA kernels of RMSNorm: the problem that they are given, the types
 // they are compiled for, and the arithmetic of one pack of a row.
 //
-// rms_norm.cu checks a call and chooses its kernels by plan.cuh; each kernel has its own file:
-//   forward.cu           y (and sum) and rstd; the row in registers
-//   forward_cluster.cu   the same for rows too wide for a block
-//   backward_few.cu      dx and dw for few rows, in one kernel
-//   backward_block.cu    dx and partial dw for rows that fit in a block
-//   backward_cluster.cu  dx and partial dw for rows too wide for a block
-//   ring.cuh             what the two cluster kernels share
-//   dweight.cu           partial dw to dw
-//   plain.cu             everything, for any size, alignment and dtype
+// rms_norm.cu checks a call and chooses its kernels by plan.cuh; CUDA.md says what each is for.
 #ifndef GD_RMS_NORM_KERNELS_CUH
 #define GD_RMS_NORM_KERNELS_CUH
 
 #include "async.cuh"
+#include "column_sum.cuh"
 #include "gradus/kernels.h"
-#include "pack.cuh"
 #include "rms_norm/plan.cuh"
 
 namespace gd_rms
 {
-using namespace gd_async;
 
 // ---- The problem as the kernels get it ----------------------------------------------------------
 
@@ -111,51 +102,6 @@ __device__ __forceinline__ void by_weight(gd_dtype dtype, Body body)
         body(B());
 }
 
-// ---- Numbers of any dtype, chosen at run time ---------------------------------------------------
-
-template <class Body>
-__device__ inline void by_any_dtype(gd_dtype dtype, Body body)
-{
-    if (dtype == GD_FLOAT32)
-        body(float());
-    else if (dtype == GD_FLOAT64)
-        body(double());
-    else if (dtype == GD_BFLOAT16)
-        body(__nv_bfloat16());
-    else
-        body(__half());
-}
-
-// Elements first to first + C - 1 of an array; those from n on read as zeros.
-template <class A, int C>
-__device__ inline void get(A (&value)[C], const void *array, gd_dtype dtype, int64_t first,
-                           int64_t n)
-{
-    by_any_dtype(dtype, [&](auto zero) {
-        using T = decltype(zero);
-        T element[C];
-        gd_pack_load(element, (const T *)array, first, n);
-#pragma unroll
-        for (int v = 0; v < C; v++) value[v] = (A)gd_load(element[v]);
-    });
-}
-
-// Stores value, rounded once, to elements first to first + C - 1 of an array of n, or adds to them.
-template <class A, int C>
-__device__ inline void put(void *array, gd_dtype dtype, int64_t first, int64_t n, bool accumulate,
-                           const A (&value)[C])
-{
-    A sum[C] = {};
-    if (accumulate) get(sum, array, dtype, first, n);
-    by_any_dtype(dtype, [&](auto zero) {
-        using T = decltype(zero);
-        T element[C];
-#pragma unroll
-        for (int v = 0; v < C; v++) element[v] = gd_store<T>(sum[v] + value[v]);
-        gd_pack_store((T *)array, element, first, n);
-    });
-}
-
 // ---- One pack -----------------------------------------------------------------------------------
 
 // Pack i of a row. It bypasses L1, which is left to the weights: they are read again for every row.
@@ -178,11 +124,14 @@ __device__ inline gd_raw_pack<T, V> load_pack(const T *row, int i, uint64_t poli
     return raw;
 }
 
-// The same by a plain load.
+// The same by plain loads, of 16 bytes each: a copy of the whole pack may be compiled to loads of 4.
 template <int V, class T>
-__device__ inline const gd_raw_pack<T, V> &pack_at(const T *row, int i)
+__device__ inline gd_raw_pack<T, V> pack_at(const T *row, int i)
 {
-    return *(const gd_raw_pack<T, V> *)(row + i * V);
+    gd_raw_pack<T, V> raw;
+#pragma unroll
+    for (int k = 0; k < (int)sizeof raw / 16; k++) raw.part[k] = ((const uint4 *)(row + i * V))[k];
+    return raw;
 }
 
 template <class T, int V>
@@ -380,65 +329,7 @@ __device__ inline void store_sums(float *sums, int64_t i, const float (&dw)[V])
         *(float4 *)(sums + i * V + j) = make_float4(dw[j], dw[j + 1], dw[j + 2], dw[j + 3]);
 }
 
-// dw of a block's lanes * V columns from the sums of its threads: thread t has the V columns of pack
-// t mod lanes, lanes <= MOST. In a fixed order, added to dw if requested, and rounded once.
-template <int MOST, class A, int V>
-__device__ inline void finish_dweight(A (&sum)[V], int lanes, void *dweight, gd_dtype dtype,
-                                      bool accumulate, int64_t cols)
-{
-    __shared__ A sums[16][MOST * V]; // of warps
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    for (int apart = lanes; apart < 32; apart *= 2)
-#pragma unroll
-        for (int j = 0; j < V; j++) sum[j] += __shfl_xor_sync(~0u, sum[j], apart);
-    if (lane < lanes)
-#pragma unroll
-        for (int j = 0; j < V; j++) sums[warp][lane * V + j] = sum[j];
-    __syncthreads();
-    const int64_t col = (int64_t)blockIdx.x * lanes * V + threadIdx.x;
-    if ((int)threadIdx.x >= lanes * V || col >= cols) return;
-    A all[1] = {};
-    for (int i = 0; i < warps; i++) all[0] += sums[i][threadIdx.x];
-    put(dweight, dtype, col, cols, accumulate, all);
-}
-
 // ---- Launching ----------------------------------------------------------------------------------
-
-// Launches KERNEL(args...) on the stream. It may start before the preceding kernel has ended
-// (wait_for_previous).
-template <auto KERNEL, class... Arguments>
-static cudaError_t launch(const Shape &shape, cudaStream_t stream, const Arguments &...args)
-{
-    // More than 48 KB of shared memory and clusters of more than 8 blocks must be enabled once per
-    // device. Racing threads do it twice, which is harmless.
-    static bool asked[64];
-    if (shape.shared > 48 * 1024 || shape.cluster > 8) {
-        int device = 0;
-        cudaError_t error = cudaGetDevice(&device);
-        const bool known = !error && device < 64 && asked[device];
-        if (!error && !known)
-            error = cudaFuncSetAttribute(KERNEL, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         MAX_SHARED);
-        if (!error && !known)
-            error = cudaFuncSetAttribute(KERNEL, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-        if (error) return error;
-        if (device < 64) asked[device] = true;
-    }
-    cudaLaunchAttribute attribute[2] = {};
-    attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute[0].val.programmaticStreamSerializationAllowed = have_hopper();
-    attribute[1].id = cudaLaunchAttributeClusterDimension;
-    attribute[1].val.clusterDim.x = (unsigned)shape.cluster;
-    attribute[1].val.clusterDim.y = attribute[1].val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)shape.blocks);
-    config.blockDim = dim3((unsigned)shape.threads);
-    config.dynamicSmemBytes = (size_t)shape.shared;
-    config.stream = stream;
-    config.attrs = attribute;
-    config.numAttrs = shape.cluster > 1 ? 2 : 1;
-    return cudaLaunchKernelEx(&config, KERNEL, args...);
-}
 
 // Each launches its kernel on the stream.
 cudaError_t forward_registers(const Forward &a, const ForwardPlan &plan, cudaStream_t stream);
@@ -446,8 +337,6 @@ cudaError_t forward_cluster(const Forward &a, const ClusterPlan &plan, cudaStrea
 cudaError_t backward_few(const Backward &a, cudaStream_t stream);
 cudaError_t backward_block(const Backward &a, const BlockPlan &plan, cudaStream_t stream);
 cudaError_t backward_cluster(const Backward &a, const ClusterPlan &plan, cudaStream_t stream);
-// dweight, or dbias, (+)= the sum of the partial sums.
-cudaError_t sum_partials(const Backward &a, bool of_bias, int64_t partials, cudaStream_t stream);
 
 cudaError_t plain_forward(const Forward &a, cudaStream_t stream);
 cudaError_t plain_dx(const Backward &a, cudaStream_t stream);

@@ -6,28 +6,17 @@
 // Dtypes are chosen at run time, for four columns at once. Each row is read twice, the second time
 // from the cache. A row's sums are in double, as on the CPU: xhat, which may be rounded next, then
 // has the same bits in nearly all cases.
-#include "column_sum.cuh"
 #include "rms_norm/kernels.cuh"
 
 namespace gd_rms
 {
-
-// value rounded to dtype and back.
-template <class A, int C>
-__device__ inline void round_to(A (&value)[C], gd_dtype dtype)
-{
-    by_any_dtype(dtype, [&](auto zero) {
-#pragma unroll
-        for (int v = 0; v < C; v++) value[v] = (A)gd_load(gd_store<decltype(zero)>(value[v]));
-    });
-}
 
 // factor of columns j to j + 3; `at`: the offset of the row's weights.
 template <class A>
 __device__ inline void factor_at(A (&factor)[4], const Problem &p, const void *weight, int64_t at,
                                  int64_t j)
 {
-    if (weight) get(factor, weight, p.weight_dtype, at + j, at + p.cols);
+    if (weight) gd_get(factor, weight, p.weight_dtype, at + j, at + p.cols);
 #pragma unroll
     for (int v = 0; v < 4; v++) factor[v] = weight ? factor[v] + (A)p.offset : (A)1;
 }
@@ -37,13 +26,13 @@ template <class A>
 __device__ inline void input(A (&x)[4], const Forward &a, int64_t at, int64_t residual, int64_t j)
 {
     const bool adds = a.residual;
-    get(x, a.x, adds ? a.y_dtype : a.dtype, at + j, at + a.cols);
+    gd_get(x, a.x, adds ? a.y_dtype : a.dtype, at + j, at + a.cols);
     if (!adds) return;
     A more[4];
-    get(more, a.residual, a.dtype, residual + j, residual + a.cols);
+    gd_get(more, a.residual, a.dtype, residual + j, residual + a.cols);
 #pragma unroll
     for (int v = 0; v < 4; v++) x[v] += more[v];
-    round_to(x, a.dtype);
+    gd_round_to(x, a.dtype);
 }
 
 // ---- Kernels ------------------------------------------------------------------------------------
@@ -55,10 +44,9 @@ __global__ void __launch_bounds__(512) forward_kernel(const __grid_constant__ Fo
     const int64_t step = 4 * (int64_t)blockDim.x, N = a.cols;
     for (int64_t i = blockIdx.x; i < a.rows; i += gridDim.x) {
         const Row row(a, i);
-        const int64_t x = row.token * a.x_stride + row.column;
-        const int64_t residual = row.token * a.residual_stride + row.column;
-        const int64_t y = row.token * a.y_stride + row.column;
-        const int64_t sum = row.token * a.sum_stride + row.column;
+        const auto at = [&](int64_t stride) { return row.token * stride + row.column; };
+        const int64_t x = at(a.x_stride), residual = at(a.residual_stride);
+        const int64_t y = at(a.y_stride), sum = at(a.sum_stride);
         double squares = 0;
         for (int64_t j = 4 * threadIdx.x; j < N; j += step) {
             A value[4];
@@ -71,13 +59,13 @@ __global__ void __launch_bounds__(512) forward_kernel(const __grid_constant__ Fo
         for (int64_t j = 4 * threadIdx.x; j < N; j += step) {
             A value[4], factor[4], bias[4] = {};
             input(value, a, x, residual, j);
-            if (a.residual) put(a.sum, a.dtype, sum + j, sum + N, false, value);
+            if (a.residual) gd_put(a.sum, a.dtype, sum + j, sum + N, false, value);
             factor_at(factor, a, a.weight, row.weight, j);
-            if (a.bias) get(bias, a.bias, a.weight_dtype, row.weight + j, row.weight + N);
+            if (a.bias) gd_get(bias, a.bias, a.weight_dtype, row.weight + j, row.weight + N);
             for (int v = 0; v < 4; v++) value[v] *= rstd;
-            if (a.round_before_weight) round_to(value, a.y_dtype);
+            if (a.round_before_weight) gd_round_to(value, a.y_dtype);
             for (int v = 0; v < 4; v++) value[v] = value[v] * factor[v] + bias[v];
-            put(a.y, a.y_dtype, y + j, y + N, false, value);
+            gd_put(a.y, a.y_dtype, y + j, y + N, false, value);
         }
     }
 }
@@ -98,8 +86,8 @@ __global__ void __launch_bounds__(512) dx_kernel(const __grid_constant__ Backwar
         for (int64_t j = 4 * threadIdx.x; j < N; j += step) {
             A factor[4], x[4], dy[4];
             factor_at(factor, a, a.weight, row.weight, j);
-            get(x, a.x, a.dtype, x_at + j, x_at + N);
-            get(dy, a.dy, a.y_dtype, dy_at + j, dy_at + N);
+            gd_get(x, a.x, a.dtype, x_at + j, x_at + N);
+            gd_get(dy, a.dy, a.y_dtype, dy_at + j, dy_at + N);
             for (int v = 0; v < 4 && j + v < N; v++)
                 dot += (double)(dy[v] * factor[v] * (x[v] * rstd));
         }
@@ -107,15 +95,16 @@ __global__ void __launch_bounds__(512) dx_kernel(const __grid_constant__ Backwar
         for (int64_t j = 4 * threadIdx.x; j < N; j += step) {
             A factor[4], x[4], dy[4], dx[4] = {};
             factor_at(factor, a, a.weight, row.weight, j);
-            get(x, a.x, a.dtype, x_at + j, x_at + N);
-            get(dy, a.dy, a.y_dtype, dy_at + j, dy_at + N);
-            if (a.dsum) get(dx, a.dsum, a.dtype, at(a.dsum_stride) + j, at(a.dsum_stride) + N);
+            gd_get(x, a.x, a.dtype, x_at + j, x_at + N);
+            gd_get(dy, a.dy, a.y_dtype, dy_at + j, dy_at + N);
+            if (a.dsum) gd_get(dx, a.dsum, a.dtype, at(a.dsum_stride) + j, at(a.dsum_stride) + N);
             for (int v = 0; v < 4; v++) dx[v] += rstd * (dy[v] * factor[v] - x[v] * rstd * mean);
             if (a.dx)
-                put(a.dx, a.dtype, at(a.dx_stride) + j, at(a.dx_stride) + N, a.accumulate_dx, dx);
+                gd_put(a.dx, a.dtype, at(a.dx_stride) + j, at(a.dx_stride) + N, a.accumulate_dx,
+                       dx);
             if (a.dbranch)
-                put(a.dbranch, a.y_dtype, at(a.dbranch_stride) + j, at(a.dbranch_stride) + N,
-                    a.accumulate_dbranch, dx);
+                gd_put(a.dbranch, a.y_dtype, at(a.dbranch_stride) + j, at(a.dbranch_stride) + N,
+                       a.accumulate_dbranch, dx);
         }
     }
 }
@@ -129,11 +118,11 @@ struct Terms {
     __device__ void add(int64_t token, int64_t column, A *sum) const
     {
         A dy[1], xhat[1] = {1};
-        get(dy, a.dy, a.y_dtype, token * a.dy_stride + column, INT64_MAX);
+        gd_get(dy, a.dy, a.y_dtype, token * a.dy_stride + column, INT64_MAX);
         if (!of_bias) {
-            get(xhat, a.x, a.dtype, token * a.x_stride + column, INT64_MAX);
+            gd_get(xhat, a.x, a.dtype, token * a.x_stride + column, INT64_MAX);
             xhat[0] *= ((const A *)a.rstd)[token * a.heads + column / a.cols];
-            if (a.round_before_weight) round_to(xhat, a.y_dtype);
+            if (a.round_before_weight) gd_round_to(xhat, a.y_dtype);
         }
         sum[0] += dy[0] * xhat[0]; /* [db] */
     }
@@ -141,45 +130,31 @@ struct Terms {
 
 // ---- Launching ----------------------------------------------------------------------------------
 
-// Of a block, for one row: about four columns a thread.
-static unsigned row_threads(const Problem &p)
+template <class Call>
+static cudaError_t run_rows(void (*kernel)(Call), const Call &a, cudaStream_t stream)
 {
-    const int64_t warps = ceil_div(p.cols, 128);
-    return 32 * (unsigned)(warps < 16 ? warps < 1 ? 1 : warps : 16);
+    const int64_t warps = ceil_div(a.cols, 128); // about four columns a thread
+    const unsigned threads = 32 * (unsigned)(warps < 16 ? warps < 1 ? 1 : warps : 16);
+    kernel<<<gd_blocks(a.rows, 1), threads, 0, stream>>>(a);
+    return cudaGetLastError();
 }
 
 cudaError_t plain_forward(const Forward &a, cudaStream_t stream)
 {
-    const unsigned blocks = gd_blocks(a.rows, 1), threads = row_threads(a);
-    if (a.is_double)
-        forward_kernel<double><<<blocks, threads, 0, stream>>>(a);
-    else
-        forward_kernel<float><<<blocks, threads, 0, stream>>>(a);
-    return cudaGetLastError();
+    return run_rows(a.is_double ? forward_kernel<double> : forward_kernel<float>, a, stream);
 }
 
 cudaError_t plain_dx(const Backward &a, cudaStream_t stream)
 {
-    const unsigned blocks = gd_blocks(a.rows, 1), threads = row_threads(a);
-    if (a.is_double)
-        dx_kernel<double><<<blocks, threads, 0, stream>>>(a);
-    else
-        dx_kernel<float><<<blocks, threads, 0, stream>>>(a);
-    return cudaGetLastError();
+    return run_rows(a.is_double ? dx_kernel<double> : dx_kernel<float>, a, stream);
 }
 
 cudaError_t plain_partials(const Backward &a, bool of_bias, cudaStream_t stream)
 {
     const auto run = [&](auto zero) {
         using A = decltype(zero);
-        const int64_t tokens = a.rows / a.heads, width = a.heads * a.cols;
-        const gd_row_pieces pieces = gd_row_pieces_of(tokens);
-        const dim3 threads(GD_SUM_COLUMNS, GD_SUM_WARPS);
-        const dim3 blocks((unsigned)ceil_div(width, GD_SUM_COLUMNS), (unsigned)pieces.count);
-        gd_sum_columns<1, A><<<blocks, threads, 0, stream>>>(
-            tokens, width, pieces.rows, Terms<A>{a, of_bias},
-            gd_store_partial<1, A>{(A *)a.workspace, pieces.count, width});
-        return cudaGetLastError();
+        return gd_sum_pieces<1>(a.rows / a.heads, a.heads * a.cols, Terms<A>{a, of_bias},
+                                (A *)a.workspace, stream);
     };
     return a.is_double ? run(double()) : run(float());
 }

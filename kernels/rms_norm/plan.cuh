@@ -5,31 +5,20 @@
 #ifndef GD_RMS_NORM_PLAN_CUH
 #define GD_RMS_NORM_PLAN_CUH
 
-#include <cuda_runtime.h>
-#include <stdint.h>
-
 #include "gradus/kernels.h"
+#include "launch.cuh"
 
 namespace gd_rms
 {
+using namespace gd_async;
 
-// Of an H200, for which the plans are made.
-constexpr int MULTIPROCESSORS = 132;
-constexpr int MAX_SHARED = 232448; // dynamic shared memory of a block, bytes
+constexpr int MULTIPROCESSORS = 132; // of an H200, for which the plans are made
 
 // Sizes as the plans use them: rows of `packs` packs (kernels.cuh), of `pack_bytes` bytes in all
 // inputs together.
 struct Sizes {
     int64_t rows, heads, packs;
     int pack_elements, pack_bytes;
-};
-
-// How a kernel is launched.
-struct Shape {
-    int64_t blocks;
-    int threads;
-    int shared = 0;  // dynamic shared memory, bytes
-    int cluster = 1; // blocks of a cluster
 };
 
 // The forward in registers: each thread has `chunks` packs of a row.
@@ -78,8 +67,6 @@ constexpr int most_consumers(int chunks)
 
 enum Kernel { PLAIN, FEW, BLOCK, CLUSTER };
 Kernel plan_kernel(const Sizes &s, bool backward);
-
-bool have_hopper();
 
 inline int64_t ceil_div(int64_t a, int64_t b)
 {

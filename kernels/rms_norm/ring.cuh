@@ -105,15 +105,15 @@ struct Ring {
 
     __device__ uint32_t full(const Place &place) const
     {
-        return base + (uint32_t)(offsetof(Shared, full) + sizeof(uint64_t) * place.stage);
+        return base + (uint32_t)(offsetof(Shared, full) + 8 * place.stage);
     }
     __device__ uint32_t empty(const Place &place) const
     {
-        return base + (uint32_t)(offsetof(Shared, empty) + sizeof(uint64_t) * place.stage);
+        return base + (uint32_t)(offsetof(Shared, empty) + 8 * place.stage);
     }
     __device__ uint32_t arrived(const Place &place) const
     {
-        return base + (uint32_t)(offsetof(Shared, arrived) + sizeof(uint64_t) * place.stage);
+        return base + (uint32_t)(offsetof(Shared, arrived) + 8 * place.stage);
     }
     __device__ uint32_t sums(const Place &place) const
     {

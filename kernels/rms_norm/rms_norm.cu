@@ -1,6 +1,5 @@
 // rms_norm.cu - the functions of gradus/kernels.h on CUDA: checks the call, chooses its kernels and
 // launches them.
-#include "column_sum.cuh"
 #include "rms_norm/kernels.cuh"
 
 namespace gd_rms
@@ -11,19 +10,9 @@ __global__ void hopper_probe(int *answer)
     if (answer) *answer = GD_HOPPER;
 }
 
-// Whether the driver chose code compiled for compute capability 9.0, which has bulk copies,
-// transaction barriers and clusters; queried once per device.
-bool have_hopper()
+static bool have_hopper()
 {
-    static int known[64]; // 0: not queried; 1: no; 2: yes. Racing threads write the same answer.
-    int device = 0;
-    if (cudaGetDevice(&device) || device < 0) return false;
-    if (device < 64 && known[device]) return known[device] == 2;
-    cudaFuncAttributes attributes;
-    if (cudaFuncGetAttributes(&attributes, hopper_probe)) return false;
-    const bool yes = attributes.ptxVersion >= 90;
-    if (device < 64) known[device] = yes ? 2 : 1;
-    return yes;
+    return runs_on_hopper<hopper_probe>();
 }
 
 // ---- The call -----------------------------------------------------------------------------------
@@ -133,12 +122,25 @@ static int64_t most_partials(const Problem &p)
     return most;
 }
 
+// dweight or dbias from the partial sums. Heads that share a weight multiply the number of rows.
+static cudaError_t sum_up(const Backward &a, bool of_bias, int64_t partials, cudaStream_t stream)
+{
+    const int64_t shared = a.weight_per_head ? 1 : a.heads, cols = a.heads * a.cols / shared;
+    const gd_sum_place dweight = {a.dweight, a.dweight_dtype, a.accumulate_dweight};
+    const gd_sum_place dbias = {a.dbias, a.dweight_dtype, a.accumulate_dbias};
+    const gd_sum_place &out = of_bias ? dbias : dweight;
+    partials *= shared;
+    /* [dw sum] */
+    if (a.is_double) return gd_sum_partials(out, (double *)a.workspace, partials, cols, stream);
+    return gd_sum_partials(out, (float *)a.workspace, partials, cols, stream);
+}
+
 // dw or db, by plain.cu.
 static cudaError_t plain_sum(const Backward &a, bool of_bias, cudaStream_t stream)
 {
     const int64_t partials = plain_rows(a);
     const cudaError_t error = partials ? plain_partials(a, of_bias, stream) : cudaSuccess;
-    return error ? error : sum_partials(a, of_bias, partials, stream);
+    return error ? error : sum_up(a, of_bias, partials, stream);
 }
 
 static cudaError_t plain_backward(const Backward &a, cudaStream_t stream)
@@ -185,7 +187,7 @@ static cudaError_t backward(const Backward &asked, cudaStream_t stream)
         partials = plan.clusters;
         error = backward_cluster(a, plan, stream);
     }
-    return error || !a.dweight ? error : sum_partials(a, false, partials, stream);
+    return error || !a.dweight ? error : sum_up(a, false, partials, stream);
 }
 
 } // namespace gd_rms
