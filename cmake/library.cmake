@@ -14,7 +14,6 @@ list(REMOVE_ITEM core_sources ${PROJECT_SOURCE_DIR}/src/gradcheck/main.c ${cuda_
 if(gradus_cuda STREQUAL "KERNELS")
     # The kernels on raw pointers need nothing of the core, nor it of them: contexts know the CPU.
     list(FILTER cuda_sources INCLUDE REGEX "/kernels/rms_norm/")
-    list(FILTER cuda_sources EXCLUDE REGEX "/rms_norm_op\\.cu$")
     list(FILTER op_sources EXCLUDE REGEX "/rms_norm_no_cuda\\.c$")
     set(hopper_sources)
 endif()

@@ -30,6 +30,7 @@ static void check_forward(const Sizes &s, bool adds)
     forwards++;
     expect((int64_t)p.threads_per_row * p.chunks >= s.packs, "forward: a row finds no room", s);
     expect(p.threads % 32 == 0 && p.threads <= 1024, "forward: threads", s);
+    expect(p.blocks * (p.threads / p.threads_per_row) >= s.rows, "forward: blocks", s);
     expect(warp ? (p.threads_per_row & (p.threads_per_row - 1)) == 0
                 : p.threads == p.threads_per_row,
            "forward: threads to a row", s);
@@ -58,7 +59,9 @@ static void check_block(const Sizes &s)
     // Two blocks per multiprocessor if there are that many.
     const int64_t slices = s.heads > 1 ? ceil_div(s.heads, groups) : 1;
     const int64_t room = p.partials * slices > 132 + slices ? MAX_SHARED / 2 - 1024 : MAX_SHARED;
-    expect(STAGES_AT + (ring > sums ? ring : sums) <= room, "block: too much shared memory", s);
+    expect(p.shared <= room && p.shared == STAGES_AT + (ring > sums ? ring : sums),
+           "block: shared memory", s);
+    expect(p.slices == slices && p.blocks == p.partials * slices, "block: slices of heads", s);
     expect(p.partials >= 1 && p.partials <= s.rows / s.heads, "block: partial rows", s);
 }
 
@@ -70,15 +73,18 @@ static void check_cluster(const Sizes &s, bool backward)
                                  : s.pack_elements == 4 ? std::set<int>{3, 5, 9}
                                                         : std::set<int>{3, 5};
     clusters++;
-    expect((int64_t)p.threads * p.chunks >= share, "cluster: a row finds no room", s);
+    expect((int64_t)p.consumers * p.chunks >= share, "cluster: a row finds no room", s);
     expect(share * (p.cluster - 1) < s.packs, "cluster: a block has nothing", s);
-    expect(p.threads % 32 == 0 && p.threads <= cluster_threads(p.chunks), "cluster: threads", s);
+    expect(p.consumers % 32 == 0 && p.consumers <= most_consumers(p.chunks), "cluster: threads", s);
     expect(chunks.count(p.chunks), "cluster: no kernel", s);
-    expect(p.cluster * p.threads / 32 <= MOST_SUMS, "cluster: too many sums", s);
+    expect(p.cluster * p.consumers / 32 <= MOST_SUMS, "cluster: too many sums", s);
     // Otherwise the producer waits for stages that no consumer can release yet.
     expect(p.stages > p.chunks + (backward ? 0 : 1), "cluster: too few stages", s);
-    expect(p.stages <= MOST_STAGES && RING_AT + p.threads * s.pack_bytes * p.stages <= MAX_SHARED,
-           "cluster: too much shared memory", s);
+    expect(p.stages <= MOST_STAGES && p.shared <= MAX_SHARED &&
+               p.shared == RING_AT + p.consumers * s.pack_bytes * p.stages,
+           "cluster: shared memory", s);
+    expect(p.threads == p.consumers + 32 && p.blocks == p.clusters * p.cluster, "cluster: blocks",
+           s);
     expect(p.clusters >= 1 && p.clusters <= s.rows, "cluster: partial rows", s);
 }
 

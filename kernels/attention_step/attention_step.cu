@@ -325,10 +325,11 @@ extern "C" gd_status attention_step_forward_cuda(const gd_call *call)
         s.lanes = 1;
         while (s.lanes < packs && s.lanes < 32) s.lanes *= 2;
         s.splits = splits_of(heads, s.lanes >= packs);
-        const int cluster = gd_have_hopper() ? s.splits : 1;
+        const int cluster = gd_async::runs_on_hopper<step_kernel<T>>() ? s.splits : 1;
         const size_t width = (size_t)packs * gd_pack_size<T>;
-        return gd_launch_early(
-            call, step_kernel<T>,
-            {heads * cluster, threads, cluster, width * (sizeof(double) + 2 * sizeof(C))}, s);
+        const int shared = (int)(width * (sizeof(double) + 2 * sizeof(C)));
+        gd_async::launch<step_kernel<T>>({heads * cluster, threads, shared, cluster},
+                                         gd_stream(call), s);
+        return gd_launched(call);
     });
 }

@@ -15,13 +15,7 @@
 #ifndef GD_ASYNC_CUH
 #define GD_ASYNC_CUH
 
-#include <stdint.h>
-
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-#define GD_HOPPER 1
-#else
-#define GD_HOPPER 0
-#endif
+#include "launch.cuh"
 
 namespace gd_async
 {
@@ -206,23 +200,6 @@ __device__ inline uint64_t load_policy(bool keep)
     asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(normal));
 #endif
     return keep ? last : normal;
-}
-
-// Programmatic dependent launch. A kernel launched `early` may start its blocks when all blocks of
-// the kernel before it have said let_next_start or ended; it must wait_for_previous, in every
-// thread, before it reads or writes global memory: then that kernel has ended and its writes are
-// seen. Only prefetches to L2 may come earlier.
-__device__ inline void let_next_start()
-{
-#if GD_HOPPER
-    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
-#endif
-}
-__device__ inline void wait_for_previous()
-{
-#if GD_HOPPER
-    asm volatile("griddepcontrol.wait;" ::: "memory");
-#endif
 }
 
 } // namespace gd_async

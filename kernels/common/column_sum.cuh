@@ -1,14 +1,18 @@
 // column_sum.cuh - sums over the rows of an array [M, N]: the gradient of an operand that all rows
 // share.
 //
-// A block has 32 columns and a piece of the rows. Its 8 warps take the piece's rows in turn (a warp
-// reads 32 neighbours of one row), and their 8 sums are added in order. The pieces' sums, at most
-// 256 rows of them, are then summed by the same kernel as one piece. Pieces and turns, and so the
-// order of every sum, depend only on M.
+// Two kernels. In the first (gd_sum_columns) a block has 32 columns and a piece of the rows. Its 8
+// warps take the piece's rows in turn (a warp reads 32 neighbours of one row), and their 8 sums are
+// added in order: at most 256 rows of partial sums. The second (gd_sum_partials) adds these, and
+// those that the kernels of rms_norm write. Pieces and turns, and so the order of every sum, depend
+// only on M.
 #ifndef GD_COLUMN_SUM_CUH
 #define GD_COLUMN_SUM_CUH
 
-#include "cuda.cuh"
+#include "launch.cuh"
+#include "pack.cuh"
+
+// ---- Partial sums -------------------------------------------------------------------------------
 
 enum { GD_SUM_COLUMNS = 32, GD_SUM_WARPS = 8 };
 
@@ -25,11 +29,11 @@ static inline gd_row_pieces gd_row_pieces_of(int64_t M)
     return pieces;
 }
 
-// S sums at once: value.add(row, column, sum) adds the terms at that place to sum[0 ... S - 1], and
-// store(piece, column, sum) stores the sums.
-template <int S, class C, class Value, class Store>
-__global__ static void gd_sum_columns(int64_t M, int64_t N, int64_t piece_rows, Value value,
-                                      Store store)
+// S sums at once: value.add(row, column, sum) adds the terms at that place to sum[0 ... S - 1].
+// partial [S, pieces, N]
+template <int S, class C, class Value>
+__global__ static void __launch_bounds__(GD_SUM_COLUMNS *GD_SUM_WARPS, 4)
+    gd_sum_columns(int64_t M, int64_t N, int64_t piece_rows, Value value, C *partial)
 {
     __shared__ C shared[S][GD_SUM_WARPS][GD_SUM_COLUMNS];
     const int lane = threadIdx.x, warp = threadIdx.y;
@@ -47,67 +51,125 @@ __global__ static void gd_sum_columns(int64_t M, int64_t N, int64_t piece_rows, 
     if (warp > 0 || column >= N) return;
     for (int s = 0; s < S; s++) {
         for (int w = 1; w < GD_SUM_WARPS; w++) sum[s] += shared[s][w][lane];
+        partial[(s * gridDim.y + piece) * N + column] = sum[s];
     }
-    store(piece, column, sum);
 }
 
-// The pieces' sums: partial [S, pieces, N].
-template <int S, class C>
-struct gd_store_partial {
-    C *partial;
-    int64_t pieces, N;
-
-    __device__ void operator()(int64_t piece, int64_t column, const C *sum) const
-    {
-        for (int s = 0; s < S; s++) partial[(s * pieces + piece) * N + column] = sum[s];
-    }
-};
-
-template <class C>
-struct gd_add_partial {
-    const C *partial; // [pieces, N]
-    int64_t N;
-
-    __device__ void add(int64_t row, int64_t column, C *sum) const
-    {
-        sum[0] += partial[row * N + column];
-    }
-};
-
-template <class T>
-struct gd_store_sum {
-    T *out; // [N]
-    bool accumulate;
-
-    __device__ void operator()(int64_t, int64_t column, const gd_compute<T> *sum) const
-    {
-        out[column] = gd_store<T>(accumulate ? gd_load(out[column]) + sum[0] : sum[0]);
-    }
-};
-
-// out[s] [N] (+)= the sums over M rows, for those of the S that are not NULL.
-template <int S, class T, class Value>
-static inline gd_status gd_column_sums(const gd_call *call, T *const *out, const bool *accumulate,
-                                       int64_t M, int64_t N, Value value)
+template <int S, class C, class Value>
+static inline cudaError_t gd_sum_pieces(int64_t M, int64_t N, Value value, C *partial,
+                                        cudaStream_t stream)
 {
-    using C = gd_compute<T>;
-    if (N == 0) return GD_OK;
     const gd_row_pieces pieces = gd_row_pieces_of(M);
     const dim3 threads(GD_SUM_COLUMNS, GD_SUM_WARPS);
     const dim3 blocks((unsigned)gd_cuda_divide_up(N, GD_SUM_COLUMNS), (unsigned)pieces.count);
-    C *partial = (C *)gd_call_scratch(call, (size_t)(S * pieces.count * N) * sizeof(C));
+    gd_sum_columns<S, C><<<blocks, threads, 0, stream>>>(M, N, pieces.rows, value, partial);
+    return cudaPeekAtLastError();
+}
+
+// ---- Their sum ----------------------------------------------------------------------------------
+
+// Where a sum is stored, rounded once, or to what it is added.
+struct gd_sum_place {
+    void *data; // [N]
+    gd_dtype dtype;
+    bool accumulate;
+};
+
+template <class C, int V>
+struct alignas(V * sizeof(C)) gd_sums {
+    C column[V];
+};
+
+// The sums of a block's lanes * V columns from those of its warps' threads: thread t has the V
+// columns of pack t mod lanes, lanes <= MOST.
+template <int MOST, class C, int V>
+__device__ inline void gd_finish_sums(gd_sums<C, V> &sum, int lanes, int warps,
+                                      const gd_sum_place &out, int64_t N)
+{
+    __shared__ gd_sums<C, V> sums[16][MOST]; // of warps
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    for (int apart = lanes; apart < 32; apart *= 2)
+#pragma unroll
+        for (int v = 0; v < V; v++) sum.column[v] += __shfl_xor_sync(~0u, sum.column[v], apart);
+    if (lane < lanes) sums[warp][lane] = sum;
+    __syncthreads();
+    const int64_t column = (int64_t)blockIdx.x * lanes * V + threadIdx.x;
+    if ((int)threadIdx.x >= lanes * V || column >= N) return;
+    C all[1] = {};
+    for (int w = 0; w < warps; w++) all[0] += sums[w][threadIdx.x / V].column[threadIdx.x % V];
+    gd_put(out.data, out.dtype, column, N, out.accumulate, all);
+}
+
+// The partial sums [P, N] were written just before and are in L2, so latency dominates; it is paid
+// only once if all loads of a thread are in flight together. A block has `lanes` threads side by
+// side, V columns each, and Y = 256 / lanes rows of threads. Row y takes partial rows y, y + Y, ...,
+// GD_SUM_AT_ONCE of them at a time; then the Y sums are added.
+enum { GD_SUM_AT_ONCE = 9 };
+
+template <class C, int V>
+__global__ static void __launch_bounds__(256, 4)
+    gd_partials_kernel(gd_sum_place out, const C *partial, int64_t P, int64_t N, int lanes)
+{
+    using Pack = gd_sums<C, V>;
+    const int lane = (int)threadIdx.x % lanes, row = (int)threadIdx.x / lanes, rows = 256 / lanes;
+    const int64_t pack = (int64_t)blockIdx.x * lanes + lane, packs = N / V, step = rows * packs;
+    const Pack *next = (const Pack *)partial + row * packs + pack;
+    gd_async::let_next_start();
+    gd_async::wait_for_previous();
+    Pack total = {};
+#pragma unroll 1
+    for (int64_t p = row; pack < packs && p < P; p += GD_SUM_AT_ONCE * rows) {
+        Pack part[GD_SUM_AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < GD_SUM_AT_ONCE; k++) {
+            part[k] = {};
+            if (p + k * rows < P) part[k] = next[k * step];
+        }
+#pragma unroll
+        for (int k = 0; k < GD_SUM_AT_ONCE; k++)
+#pragma unroll
+            for (int v = 0; v < V; v++) total.column[v] += part[k].column[v];
+        next += GD_SUM_AT_ONCE * step;
+    }
+    gd_finish_sums<32>(total, lanes, 256 / 32, out, N);
+}
+
+// `lanes` is the largest count that leaves a thread GD_SUM_AT_ONCE loads or fewer: with fewer
+// blocks, those of the next kernel can start sooner.
+template <class C>
+static inline cudaError_t gd_sum_partials(const gd_sum_place &out, const C *partial, int64_t P,
+                                          int64_t N, cudaStream_t stream)
+{
+    constexpr int V = 16 / sizeof(C);
+    int lanes = 32;
+    while (lanes > 8 && P > 256 / lanes * GD_SUM_AT_ONCE) lanes /= 2;
+    const bool packed = N % V == 0;
+    const gd_async::Shape shape = {gd_cuda_divide_up(N, lanes * (packed ? V : 1)), 256};
+    if (packed)
+        return gd_async::launch<gd_partials_kernel<C, V>>(shape, stream, out, partial, P, N, lanes);
+    return gd_async::launch<gd_partials_kernel<C, 1>>(shape, stream, out, partial, P, N, lanes);
+}
+
+// ---- Both ---------------------------------------------------------------------------------------
+
+// out[s] [N] (+)= the sums over M rows, for those of the S that are not NULL.
+template <int S, class C, class Value>
+static inline gd_status gd_column_sums(const gd_call *call, gd_tensor *const *out,
+                                       const bool *accumulate, int64_t M, int64_t N, Value value)
+{
+    bool wanted = false;
+    for (int s = 0; s < S; s++) wanted |= out[s] != nullptr;
+    if (!wanted || N == 0) return GD_OK;
+    const int64_t pieces = gd_row_pieces_of(M).count;
+    C *partial = (C *)gd_call_scratch(call, (size_t)(S * pieces * N) * sizeof(C));
     if (!partial) return gd_error_status(call->context);
-    gd_sum_columns<S, C><<<blocks, threads, 0, gd_stream(call)>>>(
-        M, N, pieces.rows, value, gd_store_partial<S, C>{partial, pieces.count, N});
-    if (gd_launched(call)) return gd_error_status(call->context);
+    gd_sum_pieces<S>(M, N, value, partial, gd_stream(call));
     for (int s = 0; s < S; s++) {
         if (!out[s]) continue;
-        gd_sum_columns<1, C><<<blocks.x, threads, 0, gd_stream(call)>>>(
-            pieces.count, N, pieces.count, gd_add_partial<C>{partial + s * pieces.count * N, N},
-            gd_store_sum<T>{out[s], accumulate[s]});
-        if (gd_launched(call)) return gd_error_status(call->context);
+        const gd_sum_place place = {gd_tensor_data(out[s]), gd_tensor_dtype(out[s]), accumulate[s]};
+        gd_sum_partials(place, partial + s * pieces * N, pieces, N, gd_stream(call));
     }
-    return GD_OK;
+    return gd_launched(call);
 }
 
 #endif

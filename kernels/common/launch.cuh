@@ -1,47 +1,101 @@
-// launch.cuh - launches with more than a grid: kernels that may start before the one in front of
-// them has ended, and blocks in clusters.
+// launch.cuh - launching a kernel early, in clusters, or with more shared memory than the usual 48
+// KB.
 //
-// A kernel of a few microseconds costs about as much again between its predecessor's last block and
-// its own first load. A kernel that is launched early has its blocks in place by then, and what it
-// needs from its parameters in L2. It must call wait_for_previous (async.cuh), in every thread,
-// before it reads or writes global memory.
+// Programmatic dependent launch. A kernel launched by launch() may start its blocks when all blocks
+// of the kernel before it have said let_next_start or ended; it must wait_for_previous, in every
+// thread, before it reads or writes global memory: then that kernel has ended and its writes are
+// seen. Only prefetches to L2 may come earlier.
 #ifndef GD_LAUNCH_CUH
 #define GD_LAUNCH_CUH
 
-#include "cuda.cuh"
-#include "rms_norm/plan.cuh"
+#include <cuda_runtime.h>
+#include <stdint.h>
 
-struct gd_launch_shape {
-    int64_t blocks;
-    int threads, cluster; // cluster > 1 only where gd_have_hopper()
-    size_t shared;
-};
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define GD_HOPPER 1
+#else
+#define GD_HOPPER 0
+#endif
 
-// Whether the code that runs here is compute capability 9.0's or later, GD_HOPPER of async.cuh.
-static inline bool gd_have_hopper()
+namespace gd_async
 {
-    return gd_rms::have_hopper();
+
+__device__ inline void let_next_start()
+{
+#if GD_HOPPER
+    asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+__device__ inline void wait_for_previous()
+{
+#if GD_HOPPER
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
 }
 
-template <class... Parameters, class... Arguments>
-static inline gd_status gd_launch_early(const gd_call *call, void (*kernel)(Parameters...),
-                                        gd_launch_shape shape, Arguments... arguments)
+constexpr int MAX_SHARED = 232448; // dynamic shared memory of a block, bytes
+
+struct Shape {
+    int64_t blocks;
+    int threads;
+    int shared = 0;  // dynamic shared memory, bytes
+    int cluster = 1; // blocks of a cluster
+};
+
+// Whether the driver chose code compiled for compute capability 9.0, which has bulk copies,
+// transaction barriers, clusters and early launches; asked once per device.
+template <auto KERNEL>
+static bool runs_on_hopper()
+{
+    static int known[64]; // 0: not asked; 1: no; 2: yes. Racing threads write the same answer.
+    int device = 0;
+    if (cudaGetDevice(&device)) return false;
+    if (device < 64 && known[device]) return known[device] == 2;
+    cudaFuncAttributes attributes;
+    if (cudaFuncGetAttributes(&attributes, KERNEL)) return false;
+    const bool yes = attributes.ptxVersion >= 90;
+    if (device < 64) known[device] = yes ? 2 : 1;
+    return yes;
+}
+
+// Allows, once per device, more than 48 KB of shared memory and clusters of more than 8 blocks.
+template <auto KERNEL>
+static cudaError_t allow(const Shape &shape)
+{
+    static bool done[64];
+    if (!shape.shared && shape.cluster == 1) return cudaSuccess;
+    int device = 0;
+    cudaError_t error = cudaGetDevice(&device);
+    if (error || (device < 64 && done[device])) return error;
+    if (shape.shared)
+        error =
+            cudaFuncSetAttribute(KERNEL, cudaFuncAttributeMaxDynamicSharedMemorySize, MAX_SHARED);
+    if (!error && shape.cluster > 1)
+        error = cudaFuncSetAttribute(KERNEL, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+    if (!error && device < 64) done[device] = true;
+    return error;
+}
+
+// Launches KERNEL(args...) on the stream.
+template <auto KERNEL, class... Arguments>
+static cudaError_t launch(const Shape &shape, cudaStream_t stream, const Arguments &...args)
 {
     cudaLaunchAttribute attribute[2] = {};
     attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute[0].val.programmaticStreamSerializationAllowed = 1;
+    attribute[0].val.programmaticStreamSerializationAllowed = runs_on_hopper<KERNEL>();
     attribute[1].id = cudaLaunchAttributeClusterDimension;
     attribute[1].val.clusterDim.x = (unsigned)shape.cluster;
     attribute[1].val.clusterDim.y = attribute[1].val.clusterDim.z = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3((unsigned)shape.blocks);
     config.blockDim = dim3((unsigned)shape.threads);
-    config.dynamicSmemBytes = shape.shared;
-    config.stream = gd_stream(call);
+    config.dynamicSmemBytes = (size_t)shape.shared;
+    config.stream = stream;
     config.attrs = attribute;
-    config.numAttrs = !gd_have_hopper() ? 0 : shape.cluster > 1 ? 2 : 1;
-    cudaLaunchKernelEx(&config, kernel, (Parameters)arguments...);
-    return gd_launched(call);
+    config.numAttrs = shape.cluster > 1 ? 2 : 1;
+    const cudaError_t error = allow<KERNEL>(shape);
+    return error ? error : cudaLaunchKernelEx(&config, KERNEL, args...);
 }
 
+} // namespace gd_async
 #endif

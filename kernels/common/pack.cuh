@@ -94,6 +94,61 @@ __device__ inline void gd_pack_store(T *x, const T (&value)[V], int64_t first, i
     }
 }
 
+// ---- Numbers of a dtype chosen at run time -------------------------------------------------------
+
+template <class Body>
+__device__ inline void gd_by_real_dtype(gd_dtype dtype, Body body)
+{
+    if (dtype == GD_FLOAT32)
+        body(float());
+    else if (dtype == GD_FLOAT64)
+        body(double());
+    else if (dtype == GD_BFLOAT16)
+        body(__nv_bfloat16());
+    else
+        body(__half());
+}
+
+// value[] = x[first], x[first + 1], ...; beyond x[n - 1] zeros.
+template <class C, int V>
+__device__ inline void gd_get(C (&value)[V], const void *x, gd_dtype dtype, int64_t first,
+                              int64_t n)
+{
+    gd_by_real_dtype(dtype, [&](auto zero) {
+        using T = decltype(zero);
+        T element[V];
+        gd_pack_load(element, (const T *)x, first, n);
+#pragma unroll
+        for (int v = 0; v < V; v++) value[v] = (C)gd_load(element[v]);
+    });
+}
+
+// Stores value[], rounded once, to those elements, or adds it to them.
+template <class C, int V>
+__device__ inline void gd_put(void *x, gd_dtype dtype, int64_t first, int64_t n, bool accumulate,
+                              const C (&value)[V])
+{
+    C sum[V] = {};
+    if (accumulate) gd_get(sum, x, dtype, first, n);
+    gd_by_real_dtype(dtype, [&](auto zero) {
+        using T = decltype(zero);
+        T element[V];
+#pragma unroll
+        for (int v = 0; v < V; v++) element[v] = gd_store<T>(sum[v] + value[v]);
+        gd_pack_store((T *)x, element, first, n);
+    });
+}
+
+// Rounds value[] to dtype and back.
+template <class C, int V>
+__device__ inline void gd_round_to(C (&value)[V], gd_dtype dtype)
+{
+    gd_by_real_dtype(dtype, [&](auto zero) {
+#pragma unroll
+        for (int v = 0; v < V; v++) value[v] = (C)gd_load(gd_store<decltype(zero)>(value[v]));
+    });
+}
+
 // ---- Packs of 16 bytes or more, computed on in float ---------------------------------------------
 
 // The elements of a raw pack as floats. A bfloat16 is the upper half of a float.

@@ -178,8 +178,8 @@ extern "C" gd_status draw_step_forward_cuda(const gd_call *call)
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
         const T *logits = gd_ptr<T>(call->input[0]);
-        if (gd_launch_early(call, piece_kernel<T>, {d.pieces, threads, 1, 0}, d, logits))
-            return gd_error_status(call->context);
-        return gd_launch_early(call, find_kernel<T>, {1, threads, 1, 0}, d, logits);
+        gd_async::launch<piece_kernel<T>>({d.pieces, threads}, gd_stream(call), d, logits);
+        gd_async::launch<find_kernel<T>>({1, threads}, gd_stream(call), d, logits);
+        return gd_launched(call);
     });
 }

@@ -160,30 +160,6 @@ struct weight_terms {
     }
 };
 
-// Of dweight and dbias those that are not NULL; both of one dtype.
-template <class T>
-static gd_status sum_terms(const gd_call *call, const weight_terms<T> &terms, int64_t rows,
-                           const gd_tensor *dweight, const gd_tensor *dbias)
-{
-    return gd_by_gradient<T>(dweight ? dweight : dbias, [&](auto gradient) {
-        using G = decltype(gradient);
-        G *const sums[2] = {gd_ptr<G>(dweight), gd_ptr<G>(dbias)};
-        return gd_column_sums<2>(call, sums, call->accumulate + 1, rows, terms.N, terms);
-    });
-}
-
-template <class T>
-static gd_status sum_weights(const gd_call *call, const weight_terms<T> &terms, int64_t rows)
-{
-    const gd_tensor *dweight = call->dinput[1], *dbias = call->dinput[2];
-    if (!dweight && !dbias) return GD_OK;
-    if (!dweight || !dbias || gd_tensor_dtype(dweight) == gd_tensor_dtype(dbias)) {
-        return sum_terms(call, terms, rows, dweight, dbias);
-    }
-    const gd_status status = sum_terms<T>(call, terms, rows, dweight, nullptr);
-    return status ? status : sum_terms<T>(call, terms, rows, nullptr, dbias);
-}
-
 extern "C" gd_status layer_norm_backward_cuda(const gd_call *call)
 {
     const int64_t n = gd_last_dim(call->input[0]), rows = gd_row_count(call->input[0]);
@@ -194,7 +170,9 @@ extern "C" gd_status layer_norm_backward_cuda(const gd_call *call)
         const double *mean = gd_ptr<double>(call->save[0]), *rstd = gd_ptr<double>(call->save[1]);
         T *dx = gd_ptr<T>(call->dinput[0]);
         // First: dx may be written over dy.
-        const gd_status status = sum_weights<T>(call, {x, dy, mean, rstd, n}, rows);
+        const weight_terms<T> terms = {x, dy, mean, rstd, n};
+        const gd_status status = gd_column_sums<2, gd_compute<T>>(
+            call, call->dinput + 1, call->accumulate + 1, rows, n, terms);
         if (status) return status;
         if (!dx || rows * n == 0) return GD_OK;
         const gd_team_launch launch = gd_team_for(rows, n);

@@ -83,10 +83,17 @@ template <class T>
 static gd_status multiply_row(const gd_call *call, int64_t N, int64_t K)
 {
     const int64_t few = 32 * 4 * gd_pack_size<T>; // columns in four packs of each lane
-    return gd_launch_early(call, K <= few ? row_kernel<T, 4> : row_kernel<T, 8>,
-                           {gd_cuda_divide_up(N, row_warps), row_threads, 1, 0},
-                           gd_ptr<T>(call->output[0]), gd_ptr<T>(call->input[1]),
-                           gd_ptr<T>(call->input[0]), gd_ptr<T>(call->input[2]), N, K);
+    const auto launch = [&](auto packs) {
+        gd_async::launch<row_kernel<T, decltype(packs)::value>>(
+            {gd_cuda_divide_up(N, row_warps), row_threads}, gd_stream(call),
+            gd_ptr<T>(call->output[0]), gd_ptr<T>(call->input[1]), gd_ptr<T>(call->input[0]),
+            gd_ptr<T>(call->input[2]), N, K);
+    };
+    if (K <= few)
+        launch(std::integral_constant<int, 4>());
+    else
+        launch(std::integral_constant<int, 8>());
+    return gd_launched(call);
 }
 
 // ---- The op -------------------------------------------------------------------------------------
@@ -152,10 +159,7 @@ extern "C" gd_status linear_backward_cuda(const gd_call *call)
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
         const dy_terms<T> terms = {(const T *)dy.data, N};
-        return gd_by_gradient<T>(dbias, [&](auto gradient) {
-            using G = decltype(gradient);
-            G *const sum[1] = {gd_ptr<G>(dbias)};
-            return gd_column_sums<1>(call, sum, call->accumulate + 2, M, N, terms);
-        });
+        return gd_column_sums<1, gd_compute<T>>(call, call->dinput + 2, call->accumulate + 2, M, N,
+                                                terms);
     });
 }

@@ -43,15 +43,10 @@ constexpr int forward_cap(int chunks)
 {
     constexpr int V = pack_size<S, B>;
     const int held = chunks * V * (int)(sizeof(S) + (ADD ? sizeof(B) : 0)) / 4;
-    if (!ADD && sizeof(S) == sizeof(B))
-        return V == 4 ? (chunks <= 4   ? 40
-                         : chunks == 6 ? 48
-                                       : 64)
-                      : (chunks == 2   ? 40
-                         : chunks == 4 ? 48
-                         : chunks == 8 ? 64
-                                       : 56);
-    return (held + 32 + V + 7) / 8 * 8;
+    if (ADD || sizeof(S) != sizeof(B)) return (held + 32 + V + 7) / 8 * 8;
+    if (chunks == 8) return 64;
+    if (V == 4) return chunks == 6 ? 48 : 40;
+    return chunks == 2 ? 40 : chunks == 4 ? 48 : 56;
 }
 
 template <class S, class B, bool ADD, int CHUNKS>
@@ -67,8 +62,8 @@ __global__ void __maxnreg__((forward_cap<S, B, ADD>(CHUNKS)))
     const bool here = row < (int)a.rows;
     let_next_start();
     if ((int)blockIdx.x < waiting && threadIdx.x == 0) {
-        if (ADD) prefetch_rows<S>(a, a.at.residual, a.at.residual_stride, first, rows);
-        prefetch_rows<std::conditional_t<ADD, B, S>>(a, a.at.x, a.at.x_stride, first, rows);
+        if (ADD) prefetch_rows<S>(a, a.residual, a.residual_stride, first, rows);
+        prefetch_rows<std::conditional_t<ADD, B, S>>(a, a.x, a.x_stride, first, rows);
     }
     wait_for_previous();
 
@@ -76,7 +71,7 @@ __global__ void __maxnreg__((forward_cap<S, B, ADD>(CHUNKS)))
     const uint64_t policy = load_policy(a.keep);
     by_weight<B>(a.weight_dtype, [&](auto zero) {
         using W = decltype(zero);
-        const W *weight = (const W *)a.at.weight, *bias = (const W *)a.at.bias;
+        const W *weight = (const W *)a.weight, *bias = (const W *)a.bias;
         const float offset = weight ? a.float_offset : 0.0f;
         if (weight) weight += at.weight;
         if (bias) bias += at.weight;
@@ -91,9 +86,9 @@ __global__ void __maxnreg__((forward_cap<S, B, ADD>(CHUNKS)))
             const int i = k * threads + member;
             x[k] = {}, branch[k] = {};
             if (!here || i >= packs) continue;
-            if (ADD) branch[k] = load_pack<B, V>(at.of<B>(a.at.x, a.at.x_stride), i, policy);
-            x[k] = load_pack<S, V>(ADD ? at.of<S>(a.at.residual, a.at.residual_stride)
-                                       : at.of<S>(a.at.x, a.at.x_stride),
+            if (ADD) branch[k] = load_pack<B, V>(at.of<B>(a.x, a.x_stride), i, policy);
+            x[k] = load_pack<S, V>(ADD ? at.of<S>(a.residual, a.residual_stride)
+                                       : at.of<S>(a.x, a.x_stride),
                                    i, policy);
         }
         float sum = 0;
@@ -102,11 +97,11 @@ __global__ void __maxnreg__((forward_cap<S, B, ADD>(CHUNKS)))
             const int i = k * threads + member;
             if (ADD) x[k] = add_pack<S, B, V>(x[k], branch[k]);
             if (ADD && here && i < packs)
-                *(gd_raw_pack<S, V> *)(at.of<S>(a.at.sum, a.at.sum_stride) + i * V) = x[k];
+                *(gd_raw_pack<S, V> *)(at.of<S>(a.sum, a.sum_stride) + i * V) = x[k];
             sum = add_squares<S, V>(sum, x[k]);
         }
         const float rstd = rstd_of(row_sum(sum, shift), a);
-        if (a.at.rstd && member == 0 && here) ((float *)a.at.rstd)[row] = rstd;
+        if (a.rstd && member == 0 && here) ((float *)a.rstd)[row] = rstd;
 #pragma unroll
         for (int k = 0; k < CHUNKS; k++) {
             const int i = k * threads + member;
@@ -114,41 +109,30 @@ __global__ void __maxnreg__((forward_cap<S, B, ADD>(CHUNKS)))
             if (!EARLY) w[k] = load_weight<W, V>(weight, i);
             float factor[V], y[V];
             factor_of<W>(factor, w[k], offset);
-            norm_pack<S, B>(y, x[k], rstd, a.round, factor);
+            norm_pack<S, B>(y, x[k], rstd, a.round_before_weight, factor);
             if (bias) add_bias(y, bias, i);
-            store_pack(at.of<B>(a.at.y, a.at.y_stride), i, y);
+            store_pack(at.of<B>(a.y, a.y_stride), i, y);
         }
     });
 }
 
-template <class S, class B, bool ADD>
-static cudaError_t by_chunks(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
+cudaError_t forward_registers(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
 {
     const bool block = p.threads_per_row > 32;
     const int shift = block ? 10 : __builtin_ctz((unsigned)p.threads_per_row);
-    const int rows = block ? 1 : p.threads / p.threads_per_row;
     const int waiting = (block ? 2 : 3) * MULTIPROCESSORS;
-    const Shape shape = {ceil_div(a.rows, rows), p.threads};
-    if (p.chunks == 2)
-        return launch<forward_kernel<S, B, ADD, 2>>(shape, stream, a, shift, waiting);
-    if constexpr (!ADD) {
-        if (p.chunks == 3)
-            return launch<forward_kernel<S, B, ADD, 3>>(shape, stream, a, shift, waiting);
-        if (p.chunks == 6)
-            return launch<forward_kernel<S, B, ADD, 6>>(shape, stream, a, shift, waiting);
-    }
-    if (p.chunks == 4)
-        return launch<forward_kernel<S, B, ADD, 4>>(shape, stream, a, shift, waiting);
-    return launch<forward_kernel<S, B, ADD, 8>>(shape, stream, a, shift, waiting);
-}
-
-cudaError_t forward_registers(const Forward &a, const ForwardPlan &plan, cudaStream_t stream)
-{
-    return by_types(a, [&](auto s, auto b) {
+    return by_inputs(a, a.residual, [&](auto s, auto b, auto add) {
         using S = decltype(s);
         using B = decltype(b);
-        return a.at.residual ? by_chunks<S, B, true>(a, plan, stream)
-                             : by_chunks<S, B, false>(a, plan, stream);
+        constexpr bool ADD = decltype(add)::value;
+        const auto run = [&](auto chunks) {
+            constexpr int CHUNKS = decltype(chunks)::value;
+            return launch<forward_kernel<S, B, ADD, CHUNKS>>(p, stream, a, shift, waiting);
+        };
+        if constexpr (ADD)
+            return by_number<2, 4, 8>(p.chunks, run);
+        else
+            return by_number<2, 3, 4, 6, 8>(p.chunks, run);
     });
 }
 

@@ -1,48 +1,32 @@
 // kernels.cuh - shared by the CUDA kernels of RMSNorm: the problem that they are given, the types
 // they are compiled for, and the arithmetic of one pack of a row.
 //
-// rms_norm.cu checks a call and chooses its kernels by plan.cuh; each kernel has its own file:
-//   forward.cu           y (and sum) and rstd; the row in registers
-//   forward_cluster.cu   the same for rows too wide for a block
-//   backward_few.cu      dx and dw for few rows, in one kernel
-//   backward_block.cu    dx and partial dw for rows that fit in a block
-//   backward_cluster.cu  dx and partial dw for rows too wide for a block
-//   ring.cuh             what the two cluster kernels share
-//   dweight.cu           partial dw to dw
-//   plain.cu             everything, for any size, alignment and dtype
+// rms_norm.cu checks a call and chooses its kernels by plan.cuh; CUDA.md says what each is for.
 #ifndef GD_RMS_NORM_KERNELS_CUH
 #define GD_RMS_NORM_KERNELS_CUH
 
 #include "async.cuh"
+#include "column_sum.cuh"
 #include "gradus/kernels.h"
-#include "pack.cuh"
 #include "rms_norm/plan.cuh"
 
 namespace gd_rms
 {
-using namespace gd_async;
 
 // ---- The problem as the kernels get it ----------------------------------------------------------
 
-// Rows are counted by token and head; without heads every row is a token.
-struct Problem {
-    int64_t rows, cols, heads; // heads: at least 1
-    bool weight_per_head;
-    gd_dtype dtype, y_dtype, weight_dtype;
+// Rows are counted by token and head; without heads, which are 1 then, every row is a token.
+struct Problem : gd_rms_norm_problem {
     bool is_double;                         // sums and rstd are
-    bool round;                             // xhat to y_dtype, before the weight
     bool keep;                              // inputs should outlive results in L2 (async.cuh)
-    double eps, offset;                     // for the plain kernels; float is enough for the others
-    float float_eps, float_offset, per_col; // per_col: 1 / cols
+    float float_eps, float_offset, per_col; // enough for the fast kernels; per_col: 1 / cols
 };
 
-struct Forward : Problem {
-    gd_rms_norm_values at;
+struct Forward : Problem, gd_rms_norm_values {
 };
 
-struct Backward : Problem {
-    gd_rms_norm_gradients at;
-    void *partial; // [P, heads, cols] sums of dweight, float or double; NULL: not wanted
+// The workspace is [P, heads, cols]: partial sums of dweight or dbias, float or double.
+struct Backward : Problem, gd_rms_norm_gradients {
 };
 
 // The offset of a row in a tensor: token * stride + column.
@@ -83,18 +67,28 @@ struct Row {
 template <class S, class B>
 constexpr int pack_size = 16 / (int)(sizeof(S) < sizeof(B) ? sizeof(S) : sizeof(B));
 
-// Calls body(S(), B()) for the types that the fast kernels are compiled for.
+// Calls body(S(), B(), ADD) for what the fast kernels are compiled for. ADD, std::true_type or
+// std::false_type: there is one more input, the residual or dsum.
 template <class Body>
-static cudaError_t by_types(const Problem &p, Body body)
+static cudaError_t by_inputs(const Problem &p, bool adds, Body body)
 {
-    if (p.dtype == GD_BFLOAT16 && p.y_dtype == GD_BFLOAT16)
-        return body(__nv_bfloat16(), __nv_bfloat16());
-    if (p.dtype == GD_FLOAT16 && p.y_dtype == GD_FLOAT16) return body(__half(), __half());
-    if (p.dtype != GD_FLOAT32) return cudaErrorInvalidValue;
-    if (p.y_dtype == GD_FLOAT32) return body(float(), float());
-    if (p.y_dtype == GD_BFLOAT16) return body(float(), __nv_bfloat16());
-    if (p.y_dtype == GD_FLOAT16) return body(float(), __half());
-    return cudaErrorInvalidValue;
+    const auto with = [&](auto s, auto b) {
+        return adds ? body(s, b, std::true_type()) : body(s, b, std::false_type());
+    };
+    if (p.dtype == GD_BFLOAT16) return with(__nv_bfloat16(), __nv_bfloat16());
+    if (p.dtype == GD_FLOAT16) return with(__half(), __half());
+    if (p.y_dtype == GD_BFLOAT16) return with(float(), __nv_bfloat16());
+    if (p.y_dtype == GD_FLOAT16) return with(float(), __half());
+    return with(float(), float());
+}
+
+// Calls body(std::integral_constant<int, n>()), n being one of NUMBERS.
+template <int... NUMBERS, class Body>
+static cudaError_t by_number(int n, Body body)
+{
+    cudaError_t error = cudaErrorInvalidConfiguration;
+    ((n == NUMBERS ? (void)(error = body(std::integral_constant<int, NUMBERS>())) : (void)0), ...);
+    return error;
 }
 
 // The same inside a kernel for the weight, which is float or B. Must enclose the loops over a row:
@@ -106,51 +100,6 @@ __device__ __forceinline__ void by_weight(gd_dtype dtype, Body body)
         body(float());
     else
         body(B());
-}
-
-// ---- Numbers of any dtype, chosen at run time ---------------------------------------------------
-
-template <class Body>
-__device__ inline void by_any_dtype(gd_dtype dtype, Body body)
-{
-    if (dtype == GD_FLOAT32)
-        body(float());
-    else if (dtype == GD_FLOAT64)
-        body(double());
-    else if (dtype == GD_BFLOAT16)
-        body(__nv_bfloat16());
-    else
-        body(__half());
-}
-
-// Elements first to first + C - 1 of an array; those from n on read as zeros.
-template <class A, int C>
-__device__ inline void get(A (&value)[C], const void *array, gd_dtype dtype, int64_t first,
-                           int64_t n)
-{
-    by_any_dtype(dtype, [&](auto zero) {
-        using T = decltype(zero);
-        T element[C];
-        gd_pack_load(element, (const T *)array, first, n);
-#pragma unroll
-        for (int v = 0; v < C; v++) value[v] = (A)gd_load(element[v]);
-    });
-}
-
-// Stores value, rounded once, to elements first to first + C - 1 of an array of n, or adds to them.
-template <class A, int C>
-__device__ inline void put(void *array, gd_dtype dtype, int64_t first, int64_t n, bool accumulate,
-                           const A (&value)[C])
-{
-    A sum[C] = {};
-    if (accumulate) get(sum, array, dtype, first, n);
-    by_any_dtype(dtype, [&](auto zero) {
-        using T = decltype(zero);
-        T element[C];
-#pragma unroll
-        for (int v = 0; v < C; v++) element[v] = gd_store<T>(sum[v] + value[v]);
-        gd_pack_store((T *)array, element, first, n);
-    });
 }
 
 // ---- One pack -----------------------------------------------------------------------------------
@@ -172,6 +121,16 @@ __device__ inline gd_raw_pack<T, V> load_pack(const T *row, int i, uint64_t poli
         v = *from;
 #endif
     }
+    return raw;
+}
+
+// The same by plain loads, of 16 bytes each: a copy of the whole pack may be compiled to loads of 4.
+template <int V, class T>
+__device__ inline gd_raw_pack<T, V> pack_at(const T *row, int i)
+{
+    gd_raw_pack<T, V> raw;
+#pragma unroll
+    for (int k = 0; k < (int)sizeof raw / 16; k++) raw.part[k] = ((const uint4 *)(row + i * V))[k];
     return raw;
 }
 
@@ -357,8 +316,8 @@ __device__ inline void store_gradient(const Backward &a, S *dx_row, B *dbranch_r
 #pragma unroll
         for (int j = 0; j < V; j++) dx[j] += more[j]; /* [add_rms_norm] */
     }
-    if (a.at.dx) store_pack(dx_row, i, dx);
-    if (ADD && a.at.dbranch) store_pack(dbranch_row, i, dx);
+    if (a.dx) store_pack(dx_row, i, dx);
+    if (ADD && a.dbranch) store_pack(dbranch_row, i, dx);
 }
 
 // Partial sums of dw: pack i of a row of them.
@@ -372,64 +331,17 @@ __device__ inline void store_sums(float *sums, int64_t i, const float (&dw)[V])
 
 // ---- Launching ----------------------------------------------------------------------------------
 
-struct Shape {
-    int64_t blocks;
-    int threads;
-    size_t shared = 0; // dynamic shared memory, bytes
-    int cluster = 1;   // blocks
-    bool early = true; // may start before the preceding kernel has ended (wait_for_previous)
-};
-
-// Launches KERNEL(args...) on the stream.
-template <auto KERNEL, class... Arguments>
-static cudaError_t launch(const Shape &shape, cudaStream_t stream, const Arguments &...args)
-{
-    // More than 48 KB of shared memory and clusters of more than 8 blocks must be enabled once per
-    // device. Racing threads do it twice, which is harmless.
-    static bool asked[64];
-    if (shape.shared > 48 * 1024 || shape.cluster > 8) {
-        int device = 0;
-        cudaError_t error = cudaGetDevice(&device);
-        const bool known = !error && device < 64 && asked[device];
-        if (!error && !known)
-            error = cudaFuncSetAttribute(KERNEL, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                         MAX_SHARED);
-        if (!error && !known)
-            error = cudaFuncSetAttribute(KERNEL, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-        if (error) return error;
-        if (device < 64) asked[device] = true;
-    }
-    cudaLaunchAttribute attribute[2] = {};
-    attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute[0].val.programmaticStreamSerializationAllowed = shape.early && have_hopper();
-    attribute[1].id = cudaLaunchAttributeClusterDimension;
-    attribute[1].val.clusterDim.x = (unsigned)shape.cluster;
-    attribute[1].val.clusterDim.y = attribute[1].val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)shape.blocks);
-    config.blockDim = dim3((unsigned)shape.threads);
-    config.dynamicSmemBytes = shape.shared;
-    config.stream = stream;
-    config.attrs = attribute;
-    config.numAttrs = shape.cluster > 1 ? 2 : 1;
-    return cudaLaunchKernelEx(&config, KERNEL, args...);
-}
-
 // Each launches its kernel on the stream.
 cudaError_t forward_registers(const Forward &a, const ForwardPlan &plan, cudaStream_t stream);
 cudaError_t forward_cluster(const Forward &a, const ClusterPlan &plan, cudaStream_t stream);
-cudaError_t backward_few(const Backward &a, gd_dtype dweight_dtype, cudaStream_t stream);
+cudaError_t backward_few(const Backward &a, cudaStream_t stream);
 cudaError_t backward_block(const Backward &a, const BlockPlan &plan, cudaStream_t stream);
 cudaError_t backward_cluster(const Backward &a, const ClusterPlan &plan, cudaStream_t stream);
-// dweight [cols] (+)= the sum of partial [partials, cols], float or double.
-cudaError_t sum_partials(void *dweight, gd_dtype dtype, bool accumulate, const void *partial,
-                         bool partial_is_double, int64_t partials, int64_t cols,
-                         cudaStream_t stream);
 
 cudaError_t plain_forward(const Forward &a, cudaStream_t stream);
 cudaError_t plain_dx(const Backward &a, cudaStream_t stream);
-// a.partial = sums over the tokens p, p + P, ... of dy xhat, or of dy alone.
-cudaError_t plain_partials(const Backward &a, bool of_bias, int64_t partials, cudaStream_t stream);
+// The partial sums of dy xhat, or of dy.
+cudaError_t plain_partials(const Backward &a, bool of_bias, cudaStream_t stream);
 
 } // namespace gd_rms
 #endif

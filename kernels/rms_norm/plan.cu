@@ -35,12 +35,13 @@ static int lanes_for(int64_t n)
 // Rows too wide for that take more per thread.
 ForwardPlan plan_forward(const Sizes &s, bool adds)
 {
-    ForwardPlan p = {0, 0, 128};
+    ForwardPlan p = {};
     const bool wide = s.pack_elements == 4; // float32 takes half the instructions for 16 bytes
     if (s.packs <= (adds || wide ? 64 : 128)) {
         const int each = adds || wide || s.packs <= 32 ? 2 : 4;
-        p.threads_per_row = lanes_for(ceil_div(s.packs, each));
+        p.threads = 128, p.threads_per_row = lanes_for(ceil_div(s.packs, each));
         p.chunks = each == 4 && s.packs <= 3 * p.threads_per_row ? 3 : each;
+        p.blocks = ceil_div(s.rows, p.threads / p.threads_per_row);
         return p;
     }
     const bool few = s.rows <= 512 && s.packs <= 1024; // nothing hides the latency of the weight
@@ -51,6 +52,7 @@ ForwardPlan plan_forward(const Sizes &s, bool adds)
     else
         p.chunks = wide && s.packs <= 256 ? 2 : s.packs <= 1280 ? 4 : s.packs <= 2304 ? 6 : 8;
     p.threads = p.threads_per_row = round_up(ceil_div(s.packs, p.chunks), 32);
+    p.blocks = s.rows;
     return p;
 }
 
@@ -61,17 +63,15 @@ BlockPlan plan_block(const Sizes &s)
     BlockPlan p = {};
     const bool warp = s.packs <= 64, shortest = s.packs <= 8;
     p.threads_per_row = warp ? lanes_for(ceil_div(s.packs, 2)) : round_up(ceil_div(s.packs, 2), 32);
+    p.groups = warp ? 32 / p.threads_per_row : 1;
     const int size = warp ? 32 : p.threads_per_row;
-    const int teams = (shortest ? 256 : size <= 192 ? 384 : BLOCK_THREADS) / size;
-    const int blocks = (shortest ? 2 : 1) * MULTIPROCESSORS;
-    p.threads = teams * size;
-    const int groups = 32 / least(p.threads_per_row, 32);
-    const int slice = s.heads > 1 ? least(s.heads, groups) : 1;
-    const int64_t slices = s.heads > 1 ? ceil_div(s.heads, groups) : 1;
-    p.stage_tokens = s.heads > 1 ? 1 : groups;
-    const int64_t token = slice * s.packs * s.pack_bytes;
+    p.teams = (shortest ? 256 : size <= 192 ? 384 : BLOCK_THREADS) / size;
+    p.threads = p.teams * size;
+    p.slice = least(s.heads, p.groups), p.slices = (int)ceil_div(s.heads, p.groups);
+    p.stage_tokens = s.heads > 1 ? 1 : p.groups;
+    const int64_t token = p.slice * s.packs * s.pack_bytes;
     if (s.packs <= 16 && p.stage_tokens * token < 2048) p.stage_tokens *= 2;
-    const int64_t stage = p.stage_tokens * token * teams;
+    const int64_t stage = p.stage_tokens * token * p.teams;
     const int64_t wanted = (shortest               ? 32
                             : s.packs <= 16        ? 48
                             : s.pack_elements == 8 ? 72
@@ -79,9 +79,15 @@ BlockPlan plan_block(const Sizes &s)
                            1024;
     p.stages = most((wanted + stage / 2) / stage, 2);
     // Two rows per stage rather than many stages.
-    if (p.stages >= 4 && 2 * p.stage_tokens * slice <= 32) p.stage_tokens *= 2, p.stages /= 2;
-    p.stages = least(p.stages, MOST_TEAM_STAGES / teams);
-    p.partials = least(ceil_div(s.rows / s.heads, p.stage_tokens), most(blocks / slices, 1));
+    if (p.stages >= 4 && 2 * p.stage_tokens * p.slice <= 32) p.stage_tokens *= 2, p.stages /= 2;
+    p.stages = least(p.stages, MOST_TEAM_STAGES / p.teams);
+    const int blocks = (shortest ? 2 : 1) * MULTIPROCESSORS;
+    p.partials = least(ceil_div(s.rows / s.heads, p.stage_tokens), most(blocks / p.slices, 1));
+    p.blocks = p.partials * p.slices;
+    // The teams' sums of dw take the place of the stages.
+    const int64_t sums = p.teams * p.slice * s.packs * s.pack_elements * (int64_t)sizeof(float);
+    p.shared =
+        STAGES_AT + most(p.teams * p.stages * p.stage_tokens * token, p.teams > 1 ? sums : 0);
     return p;
 }
 
@@ -103,13 +109,15 @@ ClusterPlan plan_cluster(const Sizes &s, bool backward)
         p.chunks = ceil_div(s.packs, p.cluster) <= 2400 ? 5 : 8;
         flight = (p.cluster == 16 ? 64 : 52) * 1024;
     }
-    p.threads = round_up(ceil_div(ceil_div(s.packs, p.cluster), p.chunks), 32);
-    const int stage = p.threads * s.pack_bytes;
+    p.consumers = round_up(ceil_div(ceil_div(s.packs, p.cluster), p.chunks), 32);
+    const int stage = p.consumers * s.pack_bytes;
     const int wanted = p.chunks + (backward ? 0 : 1) + (int)ceil_div(flight, stage);
     p.stages = least(least(wanted, (MAX_SHARED - RING_AT) / stage), MOST_STAGES);
     // As many clusters as an H200 runs at the same time.
     const int at_once[] = {66, 30, 15, 7};
     p.clusters = least(s.rows, (two ? 2 : 1) * at_once[__builtin_ctz((unsigned)p.cluster) - 1]);
+    p.blocks = p.clusters * p.cluster, p.threads = p.consumers + 32;
+    p.shared = RING_AT + stage * p.stages;
     return p;
 }
 
@@ -118,7 +126,7 @@ static bool cluster_fits(const Sizes &s, bool backward)
 {
     const ClusterPlan p = plan_cluster(s, backward);
     const int most_chunks = !backward ? 8 : s.pack_elements == 4 ? 9 : 5;
-    return p.chunks <= most_chunks && p.threads <= cluster_threads(p.chunks) &&
+    return p.chunks <= most_chunks && p.consumers <= most_consumers(p.chunks) &&
            p.stages > p.chunks + (backward ? 0 : 1);
 }
 
@@ -135,13 +143,6 @@ Kernel plan_kernel(const Sizes &s, bool backward)
         s.pack_elements == 4 && s.pack_bytes == 32 && s.packs > 640 && s.packs <= 768;
     if (backward && s.packs <= BLOCK_PACKS && !lonely) return BLOCK;
     return s.heads == 1 && cluster_fits(s, backward) ? CLUSTER : PLAIN;
-}
-
-int64_t plan_plain_partials(int64_t tokens, int64_t width)
-{
-    const int64_t wanted = width ? ceil_div(1024, ceil_div(width, 32)) : 0,
-                  eighth = ceil_div(tokens, 8);
-    return wanted < eighth ? wanted : eighth;
 }
 
 } // namespace gd_rms

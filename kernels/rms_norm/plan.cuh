@@ -5,17 +5,14 @@
 #ifndef GD_RMS_NORM_PLAN_CUH
 #define GD_RMS_NORM_PLAN_CUH
 
-#include <cuda_runtime.h>
-#include <stdint.h>
-
 #include "gradus/kernels.h"
+#include "launch.cuh"
 
 namespace gd_rms
 {
+using namespace gd_async;
 
-// Of an H200, for which the plans are made.
-constexpr int MULTIPROCESSORS = 132;
-constexpr int MAX_SHARED = 232448; // dynamic shared memory of a block, bytes
+constexpr int MULTIPROCESSORS = 132; // of an H200, for which the plans are made
 
 // Sizes as the plans use them: rows of `packs` packs (kernels.cuh), of `pack_bytes` bytes in all
 // inputs together.
@@ -25,16 +22,17 @@ struct Sizes {
 };
 
 // The forward in registers: each thread has `chunks` packs of a row.
-struct ForwardPlan {
-    int chunks, threads_per_row, threads;
+struct ForwardPlan : Shape {
+    int chunks, threads_per_row;
 };
 ForwardPlan plan_forward(const Sizes &s, bool adds);
 
 // The backward of rows that fit in a block: teams of threads_per_row threads, or of one warp.
-struct BlockPlan {
-    int threads_per_row, threads;
-    int stage_tokens, stages; // tokens that arrive together; stages of a team
-    int64_t partials;         // P; times the slices of heads the number of blocks
+struct BlockPlan : Shape {
+    int teams, threads_per_row, groups; // groups: rows of a warp
+    int slice, slices;                  // heads of a slice, at most; slices of all heads
+    int stage_tokens, stages;           // tokens that arrive together; stages of a team
+    int64_t partials;                   // P; the blocks are as many for each slice
 };
 BlockPlan plan_block(const Sizes &s);
 
@@ -55,25 +53,20 @@ struct BlockShared {
 };
 constexpr int STAGES_AT = (sizeof(BlockShared) + 127) / 128 * 128;
 
-// Rows that a cluster of `cluster` blocks shares, by `threads` consumers in each.
-struct ClusterPlan {
-    int cluster, chunks, threads, stages;
+// Rows that a cluster of blocks shares, each with `consumers` threads and a warp more, the producer.
+struct ClusterPlan : Shape {
+    int chunks, consumers, stages;
     int64_t clusters; // the backward's P
 };
 ClusterPlan plan_cluster(const Sizes &s, bool backward);
-constexpr int cluster_threads(int chunks) // at most; with the producer's warp
+// Of a block; with the producer that is 16 warps, which leaves 128 registers to a thread.
+constexpr int most_consumers(int chunks)
 {
     return chunks == 8 ? 512 : 480;
 }
 
 enum Kernel { PLAIN, FEW, BLOCK, CLUSTER };
 Kernel plan_kernel(const Sizes &s, bool backward);
-
-// The partial rows of the plain kernels: enough blocks to fill a GPU, but no more partial rows than
-// an eighth of the tokens, since a block takes eight at a time.
-int64_t plan_plain_partials(int64_t tokens, int64_t width);
-
-bool have_hopper();
 
 inline int64_t ceil_div(int64_t a, int64_t b)
 {

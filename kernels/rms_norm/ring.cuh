@@ -45,11 +45,13 @@ struct Shared {
 };
 constexpr int RING_AT = (sizeof(Shared) + 127) / 128 * 128;
 
-// Bytes of a stage per thread, for inputs of these types.
-template <int V, class... T>
-constexpr int stage_bytes = (0 + ... + (V * (int)sizeof(T)));
-
 #if GD_HOPPER
+
+// Rows to be read, `stride` elements apart.
+struct Input {
+    const void *data;
+    int64_t stride;
+};
 
 // A position in a ring.
 struct Place {
@@ -64,21 +66,23 @@ struct Place {
 // One block's part of the ring: the inputs are of types T..., V elements to a pack.
 template <int V, class... T>
 struct Ring {
-    static constexpr int INPUTS = sizeof...(T), ALL = stage_bytes<V, T...>;
+    static constexpr int INPUTS = sizeof...(T), ALL = (0 + ... + (V * (int)sizeof(T)));
     uint32_t base;                                // the address of Shared; behind it is the ring
     const int stages, threads, warps, warp, lane; // threads: of the consumers
     const int blocks, rank;                       // of the cluster
     const int begin, length;                      // this block's slice of a row, in packs
+    const int64_t rows, first, step;              // the cluster's: first, first + step, ...
     Place ahead, behind;                          // stages of pass 1 and of pass 2
     Place sent, got;                              // sums, likewise
 
-    __device__ Ring(char *shared, int stages, int packs)
+    __device__ Ring(char *shared, int stages, const Problem &p)
         : base(shared_address(shared)), stages(stages), threads((int)blockDim.x - 32),
           warps(threads / 32), warp((int)threadIdx.x / 32), lane((int)threadIdx.x % 32),
           blocks((int)cluster_size()), rank((int)cluster_rank()),
-          begin(rank * ((packs + blocks - 1) / blocks)),
-          length(min((packs + blocks - 1) / blocks, packs - begin)), ahead{0, 0}, behind{0, 0},
-          sent{0, 0}, got{0, 0}
+          begin(rank * (((int)p.cols / V + blocks - 1) / blocks)),
+          length(min(((int)p.cols / V + blocks - 1) / blocks, (int)p.cols / V - begin)),
+          rows(p.rows), first(blockIdx.x / blocks),
+          step(gridDim.x / blocks), ahead{0, 0}, behind{0, 0}, sent{0, 0}, got{0, 0}
     {
         // Otherwise the compiler computes it again wherever it is used.
         asm volatile("" : "+r"(base));
@@ -101,15 +105,15 @@ struct Ring {
 
     __device__ uint32_t full(const Place &place) const
     {
-        return base + (uint32_t)(offsetof(Shared, full) + sizeof(uint64_t) * place.stage);
+        return base + (uint32_t)(offsetof(Shared, full) + 8 * place.stage);
     }
     __device__ uint32_t empty(const Place &place) const
     {
-        return base + (uint32_t)(offsetof(Shared, empty) + sizeof(uint64_t) * place.stage);
+        return base + (uint32_t)(offsetof(Shared, empty) + 8 * place.stage);
     }
     __device__ uint32_t arrived(const Place &place) const
     {
-        return base + (uint32_t)(offsetof(Shared, arrived) + sizeof(uint64_t) * place.stage);
+        return base + (uint32_t)(offsetof(Shared, arrived) + 8 * place.stage);
     }
     __device__ uint32_t sums(const Place &place) const
     {
@@ -120,24 +124,57 @@ struct Ring {
         return base + (uint32_t)(RING_AT + ALL * threads * place.stage);
     }
 
-    // The producer's part for one row, of which from[] is this block's slice. In the first round
-    // the parity is that of the phase before the first, which counts as complete.
-    __device__ void fetch(Place &place, const char *const (&from)[INPUTS], int chunks,
-                          uint64_t policy)
+    // Calls body(i, this block's slice of the row, the bytes of a pack) for input i.
+    template <class Body>
+    __device__ void each_input(const Input *inputs, int64_t row, const Body &body) const
     {
         constexpr int bytes[] = {V * (int)sizeof(T)...};
-#pragma unroll 1
-        for (int t = 0; t < chunks; t++) {
-            const int at = t * threads, there = max(0, min(threads, length - at));
-            uint32_t to = stage(place);
-            barrier_wait(empty(place), place.parity);
-            barrier_expect(full(place), ALL * there);
 #pragma unroll
-            for (int i = 0; there && i < INPUTS; to += bytes[i] * threads, i++)
-                bulk_copy(to, from[i] + (int64_t)at * bytes[i], bytes[i] * there, full(place),
-                          policy);
-            place.next(stages);
-        }
+        for (int i = 0; i < INPUTS; i++)
+            body((const char *)inputs[i].data +
+                     (row * inputs[i].stride + begin * V) * (bytes[i] / V),
+                 bytes[i]);
+    }
+
+    __device__ bool is_producer() const
+    {
+        return warp == warps;
+    }
+
+    // Brings the first rows to L2 and waits until the preceding kernel has ended.
+    __device__ void start(const Input *inputs) const
+    {
+        const int64_t row = first + lane * step;
+        let_next_start();
+        if (is_producer() && lane < SOON && row < rows && length > 0)
+            each_input(inputs, row,
+                       [&](const char *from, int bytes) { bulk_prefetch(from, length * bytes); });
+        wait_for_previous();
+    }
+
+    // The producer's part. In the first round the parity is that of the phase before the first,
+    // which counts as complete.
+    __device__ void produce(const Input *inputs, int chunks, bool keep)
+    {
+        Place place = {0, 1};
+        const uint64_t policy = load_policy(keep);
+        for (int64_t row = first; lane == 0 && row < rows; row += step)
+#pragma unroll 1
+            for (int t = 0; t < chunks; t++) {
+                const int at = t * threads, there = max(0, min(threads, length - at));
+                uint32_t to = stage(place);
+                barrier_wait(empty(place), place.parity);
+                barrier_expect(full(place), ALL * there);
+                each_input(inputs, row, [&](const char *from, int bytes) {
+                    if (there)
+                        bulk_copy(to, from + (int64_t)at * bytes, bytes * there, full(place),
+                                  policy);
+                    to += bytes * threads;
+                });
+                place.next(stages);
+            }
+        __syncwarp();
+        cluster_sync();
     }
 
     // This thread's pack of a stage, for the input of type U that follows `before` bytes per
@@ -191,31 +228,54 @@ struct Ring {
     }
 };
 
-// A consumer's steps for the rows first, first + stride, ...: step(row, READS, WRITES) does pass 1
-// of row + stride, if READS, and pass 2 of `row`, if WRITES. The first step only reads, and its row
-// is first - stride; the last only writes. READS and WRITES are compile-time constants.
-template <class Step>
-__device__ inline void walk_rows(int64_t first, int64_t rows, int64_t stride, const Step &step)
+// The consumers' part: both passes of all rows, by the functions of `work`:
+//   load(place)              the thread's packs of a stage, type Work::Packs
+//   add(sum, packs, c)       pass 1: returns sum with chunk c of a row added
+//   begin(row, sum)          before pass 2: the sum over the row
+//   write(row, i, packs, c)  pass 2 of chunk c, pack i of the row
+// Beyond the row's end packs are whatever the stage held before; they are not summed or written.
+template <class Work, class Ring>
+__device__ inline void process_rows(Work &work, Ring &ring)
 {
+    constexpr int CHUNKS = Work::CHUNKS, LEAD = Work::LEAD;
+    const int mine = ring.mine();
+    // Pass 1 of row + ring.step, if READS, and pass 2 of `row`, if WRITES.
+    const auto step = [&](int64_t row, auto reads, auto writes) {
+        constexpr bool READS = decltype(reads)::value, WRITES = decltype(writes)::value;
+        float sum = 0;
+#pragma unroll
+        for (int t = 0; t < CHUNKS + LEAD; t++) {
+            const bool read = READS && t < CHUNKS, write = WRITES && t >= LEAD;
+            typename Work::Packs before;
+            if (write && Work::EARLY) before = work.load(ring.behind);
+            if (read) {
+                barrier_wait(ring.full(ring.ahead), ring.ahead.parity);
+                const typename Work::Packs now = work.load(ring.ahead);
+                ring.ahead.next(ring.stages);
+                const float more = work.add(sum, now, t);
+                if (t < mine) sum = more;
+            }
+            if (write && t == LEAD) work.begin(row, ring.total());
+            if (write && !Work::EARLY) before = work.load(ring.behind);
+            if (write && t - LEAD < mine)
+                work.write(row, ring.begin + (t - LEAD) * ring.threads + (int)threadIdx.x, before,
+                           t - LEAD);
+            if (write) ring.give_back();
+        }
+        if (READS) ring.send_sum(sum);
+    };
     constexpr std::true_type yes;
     constexpr std::false_type no;
-    if (first >= rows) return;
-    int64_t row = first;
-    step(row - stride, yes, no);
+    if (ring.first < ring.rows) {
+        int64_t row = ring.first;
+        step(row - ring.step, yes, no);
 #pragma unroll 1
-    for (; row + stride < rows; row += stride) step(row, yes, yes);
-    step(row, no, yes);
+        for (; row + ring.step < ring.rows; row += ring.step) step(row, yes, yes);
+        step(row, no, yes);
+    }
 }
 
 #endif
-
-inline Shape ring_shape(const ClusterPlan &p, int stage_bytes)
-{
-    Shape shape = {p.clusters * p.cluster, p.threads + 32};
-    shape.shared = RING_AT + (size_t)(p.threads * stage_bytes * p.stages);
-    shape.cluster = p.cluster;
-    return shape;
-}
 
 } // namespace gd_rms
 #endif

@@ -10,19 +10,9 @@ __global__ void hopper_probe(int *answer)
     if (answer) *answer = GD_HOPPER;
 }
 
-// Whether the driver chose code compiled for compute capability 9.0, which has bulk copies,
-// transaction barriers and clusters; queried once per device.
-bool have_hopper()
+static bool have_hopper()
 {
-    static int known[64]; // 0: not queried; 1: no; 2: yes. Racing threads write the same answer.
-    int device = 0;
-    if (cudaGetDevice(&device) || device < 0) return false;
-    if (device < 64 && known[device]) return known[device] == 2;
-    cudaFuncAttributes attributes;
-    if (cudaFuncGetAttributes(&attributes, hopper_probe)) return false;
-    const bool yes = attributes.ptxVersion >= 90;
-    if (device < 64) known[device] = yes ? 2 : 1;
-    return yes;
+    return runs_on_hopper<hopper_probe>();
 }
 
 // ---- The call -----------------------------------------------------------------------------------
@@ -35,24 +25,21 @@ static bool valid(const gd_rms_norm_problem *p)
            (p->heads < 2 || p->rows % p->heads == 0);
 }
 
-static Problem problem_of(const gd_rms_norm_problem *p)
-{
-    Problem a = {};
-    a.rows = p->rows, a.cols = p->cols, a.heads = p->heads > 1 ? p->heads : 1;
-    a.weight_per_head = p->weight_per_head;
-    a.dtype = p->dtype, a.y_dtype = p->y_dtype, a.weight_dtype = p->weight_dtype;
-    a.is_double =
-        p->dtype == GD_FLOAT64 || p->y_dtype == GD_FLOAT64 || p->weight_dtype == GD_FLOAT64;
-    a.round = p->round_before_weight;
-    a.eps = p->eps, a.offset = p->offset;
-    a.float_eps = (float)p->eps, a.float_offset = (float)p->offset;
-    a.per_col = p->cols ? 1.0f / (float)p->cols : 0.0f;
-    return a;
-}
-
 static int size_of(gd_dtype dtype)
 {
     return (int)gd_dtype_size(dtype);
+}
+
+static Problem problem_of(const gd_rms_norm_problem &p, bool backward)
+{
+    Problem a = {p, false, false, (float)p.eps, (float)p.offset, 0};
+    if (a.heads < 1) a.heads = 1;
+    if (a.cols > 0) a.per_col = 1.0f / (float)a.cols;
+    a.is_double = a.dtype == GD_FLOAT64 || a.y_dtype == GD_FLOAT64 || a.weight_dtype == GD_FLOAT64;
+    // Tensors too large to stay in L2, some 50 MB, from one kernel to the next anyway are loaded with
+    // evict_last. Smaller ones are slower with it.
+    a.keep = a.rows * a.cols * size_of(a.dtype) >= (backward ? 80 << 20 : 32 << 20);
+    return a;
 }
 
 // `more`: another input of dtype, or in the forward of y_dtype, besides those always present.
@@ -87,14 +74,6 @@ static bool fast_weight(const Problem &p, const void *weight, const void *bias)
     return (known || (!weight && !bias)) && aligned(weight) && aligned(bias);
 }
 
-// Whether to load inputs with evict_last: if the tensors are too large to stay in L2, some 50 MB,
-// from one kernel to the next anyway. Smaller ones are slower with it.
-static bool keeps_inputs(const Problem &p, bool backward)
-{
-    const int64_t one = p.rows * p.cols * size_of(p.dtype);
-    return one >= (backward ? 80 << 20 : 32 << 20);
-}
-
 static gd_status status_of(cudaError_t error)
 {
     if (!error) return GD_OK;
@@ -106,14 +85,13 @@ static gd_status status_of(cudaError_t error)
 
 static cudaError_t forward(const Forward &a, cudaStream_t stream)
 {
-    const gd_rms_norm_values &v = a.at;
-    const bool adds = v.residual;
+    const bool adds = a.residual;
     const Sizes s = sizes_of(a, false, adds);
-    const bool fast = fast_weight(a, v.weight, v.bias) &&
-                      aligned_rows(v.x, v.x_stride, adds ? a.y_dtype : a.dtype) &&
-                      aligned_rows(v.y, v.y_stride, a.y_dtype) &&
-                      aligned_rows(v.residual, v.residual_stride, a.dtype) &&
-                      aligned_rows(adds ? v.sum : nullptr, v.sum_stride, a.dtype);
+    const bool fast = fast_weight(a, a.weight, a.bias) &&
+                      aligned_rows(a.x, a.x_stride, adds ? a.y_dtype : a.dtype) &&
+                      aligned_rows(a.y, a.y_stride, a.y_dtype) &&
+                      aligned_rows(a.residual, a.residual_stride, a.dtype) &&
+                      aligned_rows(adds ? a.sum : nullptr, a.sum_stride, a.dtype);
     const Kernel kernel = fast ? plan_kernel(s, false) : PLAIN;
     if (kernel == BLOCK) return forward_registers(a, plan_forward(s, adds), stream);
     if (kernel == CLUSTER && have_hopper())
@@ -123,103 +101,82 @@ static cudaError_t forward(const Forward &a, cudaStream_t stream)
 
 // ---- Backward -----------------------------------------------------------------------------------
 
-// The partial rows of the kernel for many rows, which may have to stand in for the one for few
-// rows; 0 if the plain kernels run this.
-static int64_t fast_partials(const Sizes &s)
+static int64_t plain_rows(const Problem &p)
 {
-    switch (plan_kernel(s, true)) {
-    case PLAIN:
-        return 0;
-    case CLUSTER:
-        return plan_cluster(s, true).clusters;
-    default:
-        return plan_block(s).partials;
-    }
+    return p.rows ? gd_row_pieces_of(p.rows / p.heads).count : 0;
 }
 
+// The most rows of partial sums that any kernel for this problem writes, with dsum or without. The
+// kernel for many rows may have to stand in for the one for few.
 static int64_t most_partials(const Problem &p)
 {
-    const int64_t tokens = p.rows / p.heads;
-    int64_t most = plan_plain_partials(tokens, p.heads * p.cols);
+    int64_t most = plain_rows(p);
     for (const bool more : {false, true}) {
-        const int64_t fast = fast_partials(sizes_of(p, true, more));
-        if (fast > most) most = fast;
+        const Sizes s = sizes_of(p, true, more);
+        const Kernel kernel = plan_kernel(s, true);
+        const int64_t rows = kernel == PLAIN     ? 0
+                             : kernel == CLUSTER ? plan_cluster(s, true).clusters
+                                                 : plan_block(s).partials;
+        if (rows > most) most = rows;
     }
     return most;
 }
 
-// Whether writing a gradient may overwrite what another block has yet to read.
-static bool overwrites(const Backward &a)
+// dweight or dbias from the partial sums. Heads that share a weight multiply the number of rows.
+static cudaError_t sum_up(const Backward &a, bool of_bias, int64_t partials, cudaStream_t stream)
 {
-    const gd_rms_norm_gradients &g = a.at;
-    auto meet = [&](const void *out, int64_t out_stride, gd_dtype out_dtype, const void *in,
-                    int64_t stride, gd_dtype dtype) {
-        if (!out || !in) return false;
-        const char *const o = (const char *)out, *const i = (const char *)in;
-        const int64_t o_bytes = ((a.rows - 1) * out_stride + a.cols) * size_of(out_dtype);
-        const int64_t i_bytes = ((a.rows - 1) * stride + a.cols) * size_of(dtype);
-        return o < i + i_bytes && i < o + o_bytes;
-    };
-    return meet(g.dx, g.dx_stride, a.dtype, g.dy, g.dy_stride, a.y_dtype) ||
-           meet(g.dx, g.dx_stride, a.dtype, g.x, g.x_stride, a.dtype) ||
-           meet(g.dbranch, g.dbranch_stride, a.y_dtype, g.dy, g.dy_stride, a.y_dtype) ||
-           meet(g.dbranch, g.dbranch_stride, a.y_dtype, g.x, g.x_stride, a.dtype);
+    const int64_t shared = a.weight_per_head ? 1 : a.heads, cols = a.heads * a.cols / shared;
+    const gd_sum_place dweight = {a.dweight, a.dweight_dtype, a.accumulate_dweight};
+    const gd_sum_place dbias = {a.dbias, a.dweight_dtype, a.accumulate_dbias};
+    const gd_sum_place &out = of_bias ? dbias : dweight;
+    partials *= shared;
+    /* [dw sum] */
+    if (a.is_double) return gd_sum_partials(out, (double *)a.workspace, partials, cols, stream);
+    return gd_sum_partials(out, (float *)a.workspace, partials, cols, stream);
 }
 
-// Adds the partial rows to dweight or dbias. Heads that share a weight multiply the number of
-// partial rows.
-static cudaError_t sum_up(const Backward &a, gd_dtype dtype, bool of_bias, int64_t partials,
-                          cudaStream_t stream)
+// dw or db, by plain.cu.
+static cudaError_t plain_sum(const Backward &a, bool of_bias, cudaStream_t stream)
 {
-    const gd_rms_norm_gradients &g = a.at;
-    const int64_t shared = a.weight_per_head ? 1 : a.heads;
-    return sum_partials(of_bias ? g.dbias : g.dweight, dtype,
-                        of_bias ? g.accumulate_dbias : g.accumulate_dweight, g.workspace,
-                        a.is_double, partials * shared, a.heads * a.cols / shared, stream);
+    const int64_t partials = plain_rows(a);
+    const cudaError_t error = partials ? plain_partials(a, of_bias, stream) : cudaSuccess;
+    return error ? error : sum_up(a, of_bias, partials, stream);
 }
 
-static cudaError_t plain_sum(Backward a, gd_dtype dtype, bool of_bias, cudaStream_t stream)
+static cudaError_t plain_backward(const Backward &a, cudaStream_t stream)
 {
-    const int64_t partials = plan_plain_partials(a.rows / a.heads, a.heads * a.cols);
-    a.partial = a.at.workspace;
-    const cudaError_t error = partials ? plain_partials(a, of_bias, partials, stream) : cudaSuccess;
-    return error ? error : sum_up(a, dtype, of_bias, partials, stream);
+    const cudaError_t error = a.dweight ? plain_sum(a, false, stream) : cudaSuccess;
+    return error || !(a.dx || a.dbranch) || a.rows == 0 ? error : plain_dx(a, stream);
 }
 
-static bool runs_fast(const Backward &a, const gd_rms_norm_gradients &g)
+static bool runs_fast(const Backward &a)
 {
-    return (g.dx || g.dbranch || g.dweight) && have_hopper() && !g.accumulate_dbranch &&
-           (!g.dbranch || g.dsum) && fast_weight(a, g.weight, nullptr) &&
-           aligned_rows(g.dx, g.dx_stride, a.dtype) &&
-           aligned_rows(g.dbranch, g.dbranch_stride, a.y_dtype) &&
-           aligned_rows(g.dy, g.dy_stride, a.y_dtype) && aligned_rows(g.x, g.x_stride, a.dtype) &&
-           aligned_rows(g.dsum, g.dsum_stride, a.dtype);
+    return (a.dx || a.dbranch || a.dweight) && have_hopper() && !a.accumulate_dx &&
+           !a.accumulate_dbranch && (!a.dbranch || a.dsum) && fast_weight(a, a.weight, nullptr) &&
+           aligned_rows(a.dx, a.dx_stride, a.dtype) &&
+           aligned_rows(a.dbranch, a.dbranch_stride, a.y_dtype) &&
+           aligned_rows(a.dy, a.dy_stride, a.y_dtype) && aligned_rows(a.x, a.x_stride, a.dtype) &&
+           aligned_rows(a.dsum, a.dsum_stride, a.dtype);
 }
 
-static cudaError_t backward(Backward a, gd_dtype dweight_dtype, cudaStream_t stream)
+static cudaError_t backward(const Backward &asked, cudaStream_t stream)
 {
-    gd_rms_norm_gradients &g = a.at;
-    cudaError_t error = cudaSuccess;
     // dbias first, since dx may overwrite dy.
-    if (g.dbias) error = plain_sum(a, dweight_dtype, true, stream);
+    cudaError_t error = asked.dbias ? plain_sum(asked, true, stream) : cudaSuccess;
     if (error) return error;
 
     // Accumulating into dx is the same as passing it for dsum.
-    const gd_rms_norm_gradients asked = g;
-    if (g.dx && g.accumulate_dx && !g.dsum && !g.dbranch) {
-        g.dsum = g.dx, g.dsum_stride = g.dx_stride;
-        g.accumulate_dx = false;
+    Backward a = asked;
+    if (a.dx && a.accumulate_dx && !a.dsum && !a.dbranch) {
+        a.dsum = a.dx, a.dsum_stride = a.dx_stride;
+        a.accumulate_dx = false;
     }
-    const Sizes s = sizes_of(a, true, g.dsum);
-    Kernel kernel = !g.accumulate_dx && runs_fast(a, g) ? plan_kernel(s, true) : PLAIN;
-    if (kernel == FEW && overwrites(a)) kernel = BLOCK;
-    if (kernel == FEW) return backward_few(a, dweight_dtype, stream);
-    if (kernel == PLAIN) {
-        g = asked;
-        if (g.dweight) error = plain_sum(a, dweight_dtype, false, stream);
-        return error || !(g.dx || g.dbranch) || a.rows == 0 ? error : plain_dx(a, stream);
-    }
-    a.partial = g.dweight ? g.workspace : nullptr;
+    const Sizes s = sizes_of(a, true, a.dsum);
+    Kernel kernel = runs_fast(a) ? plan_kernel(s, true) : PLAIN;
+    // Where a gradient overwrites dy, other blocks of that kernel would still have to read it.
+    if (kernel == FEW && (a.dx == a.dy || a.dbranch == a.dy)) kernel = BLOCK;
+    if (kernel == PLAIN) return plain_backward(asked, stream);
+    if (kernel == FEW) return backward_few(a, stream);
     int64_t partials;
     if (kernel == BLOCK) {
         const BlockPlan plan = plan_block(s);
@@ -230,7 +187,7 @@ static cudaError_t backward(Backward a, gd_dtype dweight_dtype, cudaStream_t str
         partials = plan.clusters;
         error = backward_cluster(a, plan, stream);
     }
-    return error || !g.dweight ? error : sum_up(a, dweight_dtype, false, partials, stream);
+    return error || !a.dweight ? error : sum_up(a, false, partials, stream);
 }
 
 } // namespace gd_rms
@@ -243,11 +200,7 @@ gd_status gd_cuda_rms_norm_forward(const gd_rms_norm_problem *p, const gd_rms_no
     if (!valid(p) || !v) return GD_ERROR_ARGUMENT;
     if (p->rows == 0 || (p->cols == 0 && !v->rstd)) return GD_OK;
     if (p->cols > 0 && (!v->y || !v->x || (v->residual && !v->sum))) return GD_ERROR_ARGUMENT;
-    Forward a;
-    (Problem &)a = problem_of(p);
-    a.at = *v;
-    a.keep = keeps_inputs(a, false);
-    return status_of(forward(a, (cudaStream_t)stream));
+    return status_of(forward({problem_of(*p, false), *v}, (cudaStream_t)stream));
 }
 
 gd_status gd_cuda_rms_norm_backward(const gd_rms_norm_problem *p, const gd_rms_norm_gradients *g,
@@ -258,18 +211,13 @@ gd_status gd_cuda_rms_norm_backward(const gd_rms_norm_problem *p, const gd_rms_n
     if (p->rows > 0 && (!g->dy || !g->x || !g->rstd)) return GD_ERROR_ARGUMENT;
     const bool sums = (g->dweight || g->dbias) && p->rows > 0;
     if (sums && (!g->workspace || !aligned(g->workspace))) return GD_ERROR_ARGUMENT;
-    Backward a;
-    (Problem &)a = problem_of(p);
-    a.at = *g;
-    a.partial = nullptr;
-    a.keep = keeps_inputs(a, true);
-    return status_of(backward(a, p->dweight_dtype, (cudaStream_t)stream));
+    return status_of(backward({problem_of(*p, true), *g}, (cudaStream_t)stream));
 }
 
 size_t gd_cuda_rms_norm_workspace(const gd_rms_norm_problem *p)
 {
     if (!valid(p)) return 0;
-    const Problem a = problem_of(p);
+    const Problem a = problem_of(*p, true);
     const size_t size = a.is_double ? sizeof(double) : sizeof(float);
     return ((size_t)(most_partials(a) * a.heads * a.cols) * size + 15) / 16 * 16;
 }

@@ -97,9 +97,10 @@ extern "C" gd_status swiglu_forward_cuda(const gd_call *call)
         const T *up = r.halves ? gate + r.n : gd_ptr<T>(call->input[1]);
         const unsigned blocks =
             gd_blocks(r.rows * gd_packs(r.n, gd_pack_size<T>), gd_swiglu_cuda::threads);
-        return gd_launch_early(call, gd_swiglu_cuda::forward_kernel<T>,
-                               {blocks, gd_swiglu_cuda::threads, 1, 0}, gd_ptr<T>(call->output[0]),
-                               gate, up, r);
+        gd_async::launch<gd_swiglu_cuda::forward_kernel<T>>(
+            {blocks, gd_swiglu_cuda::threads}, gd_stream(call), gd_ptr<T>(call->output[0]), gate,
+            up, r);
+        return gd_launched(call);
     });
 }
 

@@ -143,9 +143,9 @@ const rungs = [
         walkers : MULTIPROCESSORS,
         stages : 2,
         code : [
-            'const int first = block + blocks * team.index, step = blocks * team.count;',
-            'fetch_tokens(to, barrier, x_from + token * x_stride, x_stride, x_bytes, count,',
-            'fetch(s, u + p.stages * step);'
+            'const int first = block + blocks * index, step = blocks * p.teams;',
+            'fetch_tokens(to, barrier, x_from + token * x_stride, x_stride, x_bytes, there, lane,',
+            'team.fetch(s, u + p.stages * team.step);'
         ]
     },
 ];
