@@ -25,13 +25,9 @@ def estimate(parameters, gpus, args):
     share = (gpus - 1) / gpus
     reduce = 4 * parameters * share / wire + args.buckets * latency
     gather = 2 * parameters * share / wire + args.buckets * latency
-    # The last gradients and the first values have no computation left to overlap with; the others
-    # are hidden behind the backward and the next forward.
-    edge = (reduce + gather) / args.buckets
-    inner = 1 - 1 / args.buckets
-    behind_backward = max(inner * (reduce - compute * 2 / 3), 0)
-    behind_forward = max(inner * (gather - compute / 3), 0)
-    return compute, reduce, gather, edge + behind_backward + behind_forward
+    last = reduce / args.buckets  # no computation is left to overlap with
+    hidden = (1 - 1 / args.buckets) * compute * 2 / 3  # behind the backward
+    return compute, reduce, gather, max(reduce - last - hidden, 0) + last + gather
 
 
 def main():

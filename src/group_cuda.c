@@ -66,16 +66,14 @@ static gd_status check(gd_group *group, ncclResult_t result)
     return gd_group_break(group, group->rank, ncclGetErrorString(result));
 }
 
-/* Waits until a non-blocking call has completed on the host. Most take microseconds, so it sleeps
- * only after a millisecond. */
+/* Waits until a non-blocking call has completed on the host. */
 static gd_status settle(gd_group *group, ncclResult_t result)
 {
     nccl *n = group->state;
-    const double begin = gd_wire_now();
+    const double deadline = gd_wire_now() + group->timeout;
     while (result == ncclInProgress && !gd_failed(group->ctx)) {
-        const double waited = gd_wire_now() - begin;
-        if (gd_group_listen(group, waited > 0.001 ? 0.0005 : 0)) break;
-        if (waited > group->timeout)
+        if (gd_group_listen(group, 0.0005)) break;
+        if (gd_wire_now() > deadline)
             return gd_group_break(group, group->rank, "has waited for NCCL for too long");
         if (ncclCommGetAsyncError(n->comm, &result)) result = ncclInternalError;
     }

@@ -97,8 +97,7 @@ GD_API const char *gd_tensor_name(const gd_tensor *t); /* "" if it has none */
 
 /* The address of element (0, 0, ...), in the memory of the device; NULL for a tensor without
  * elements or one whose memory was released. Unlike gd_tensor_write, writing there is not detected
- * by a backward. Of parameters shared with other GPUs (group.h) get it anew in every step: the
- * context first waits for the values that other ranks have updated. */
+ * by a backward. */
 GD_API void *gd_tensor_data(const gd_tensor *t);
 
 /* ---- Copies in and out -------------------------------------------------------------------- */
