@@ -42,7 +42,6 @@ struct gd_storage {
     bool keep;        /* gd_keep: not released before the step ends */
     bool released;    /* data was returned to the pool before the end of the step */
     uint32_t version; /* counts writes, so that a backward detects that an input changed */
-    gd_share *share;  /* of parameters whose values may still be arriving (share.h), or NULL */
     int windows, readers;
     gd_storage *next; /* in step_storages */
 };
@@ -177,7 +176,6 @@ struct gd_context {
 
     gd_graph *graphs;           /* all that exist */
     struct gd_capture *capture; /* the one in progress */
-    int64_t captures;           /* so far */
     bool in_graph;              /* a graph's function is running */
     int64_t marks;              /* made so far */
     int64_t waits;              /* how often the host waited for the device */

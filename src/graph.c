@@ -17,7 +17,6 @@
  * and loads kernels, which a capture could not do. */
 #include "core.h"
 #include "optimizer.h"
-#include "share.h"
 
 #include <string.h>
 
@@ -194,7 +193,6 @@ static gd_status capture(gd_graph *graph, gd_capture *c)
     ctx->random = (gd_random_state){0};
     ctx->random_base = graph->random;
     ctx->capture = c;
-    ctx->captures++;
     gd_status status = call(ctx, c->function, c->user);
     c->words = ctx->random.offset;
     if (!status && c->words) ctx->services->advance(graph->random, c->words, ctx);
@@ -243,10 +241,6 @@ static gd_status replay(gd_graph *graph, gd_capture *c)
         if (gd_optimizer_ask(c->update[i])) return ctx->status;
     }
     if (ctx->device->replay(ctx, c->ready)) return ctx->status;
-    for (int i = 0; i < c->updates; i++) {
-        gd_share *share = c->update[i]->params->share;
-        if (share && gd_share_send_values(share)) return ctx->status;
-    }
     if (c->updates && gd_mark(ctx)) return ctx->status;
     int64_t i = 0;
     for (gd_tensor *t = ctx->user_tensors; t && i < c->tensors; t = t->next)

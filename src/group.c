@@ -244,11 +244,6 @@ static gd_status meet(gd_group *group)
 gd_group *gd_group_create(gd_context *ctx, const gd_group_options *options)
 {
     if (gd_error_status(ctx) || !gd_outside_graph(ctx, "group_create")) return NULL;
-    if (ctx->group) {
-        gd_fail(ctx, GD_ERROR_STATE,
-                "group_create: the context is in a group, wanted gd_group_free of that before");
-        return NULL;
-    }
     gd_group_options o = options ? *options : (gd_group_options){0};
     if (o.ranks == 0) o.ranks = 1;
     if (!o.host[0]) snprintf(o.host, sizeof o.host, "127.0.0.1");

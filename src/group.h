@@ -16,15 +16,6 @@ typedef struct gd_transport {
     void (*give_up)(gd_group *group); /* the group has failed: stop all waiting; may be NULL */
     gd_status (*fork)(gd_group *group);
     gd_status (*join)(gd_group *group);
-
-    /* The same for a single collective, which goes on behind the context's work: `record` notes the
-     * place after it in *event (NULL: it makes one), and work queued on the context after `await`
-     * waits for that. Graphs that are captured wait for what was recorded before each replay. NULL
-     * where collectives are over when they return. */
-    gd_status (*record)(gd_group *group, void **event);
-    gd_status (*await)(gd_group *group, void **event);
-    void (*forget)(void *event);
-
     gd_status (*broadcast)(gd_group *group, void *data, gd_dtype dtype, int64_t n, int root);
     gd_status (*reduce_scatter)(gd_group *group, void *data, gd_dtype dtype, int64_t n, bool mean);
     gd_status (*all_gather)(gd_group *group, void *data, gd_dtype dtype, int64_t n);

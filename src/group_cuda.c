@@ -1,11 +1,10 @@
 /* group_cuda.c - collectives by NCCL, on a stream separate from that of the context.
  *
- *     context  forward ... | backward ... | ... backward | wait | norm, update of slices | forward
- *     NCCL                    gradients of bucket 0, 1, ...                               | values
+ *     context    backward ... | ... backward ... | ... backward | wait | norm, update of a slice |
+ *     NCCL                    fork  bucket 0       bucket 1 ...  join                 bucket 0 ...
  *
- * Events synchronize the two streams. The graph of a captured step contains the part of both up to
- * the update; the values are sent after it, and the next step waits for each bucket where it uses
- * it. The communicator is non-blocking: while the host waits, it also polls its lines, and it aborts NCCL's
+ * Events synchronize the two streams, so the graph of a captured step contains both. The
+ * communicator is non-blocking: while the host waits, it also polls its lines, and it aborts NCCL's
  * kernels when a rank is gone (gd_group_await).
  *
  * Every run gives the same bits: reduce-scatter uses the ring algorithm, all-reduce (of few
@@ -169,37 +168,6 @@ static gd_status nccl_join(gd_group *group)
     return check_cuda(group, error);
 }
 
-static gd_status make_event(gd_group *group, void **event)
-{
-    cudaEvent_t made = *event;
-    cudaError_t error =
-        made ? cudaSuccess : cudaEventCreateWithFlags(&made, cudaEventDisableTiming);
-    *event = made;
-    return check_cuda(group, error);
-}
-
-static gd_status nccl_record(gd_group *group, void **event)
-{
-    const nccl *n = group->state;
-    if (make_event(group, event)) return group->ctx->status;
-    return check_cuda(group, cudaEventRecord(*event, n->stream));
-}
-
-/* In a graph that is captured, an external event is the one that was recorded last when the graph
- * is launched. */
-static gd_status nccl_await(gd_group *group, void **event)
-{
-    gd_context *ctx = group->ctx;
-    const unsigned flags = ctx->capture ? cudaEventWaitExternal : cudaEventWaitDefault;
-    if (make_event(group, event)) return ctx->status;
-    return check_cuda(group, cudaStreamWaitEvent(gd_cuda_of(ctx)->stream, *event, flags));
-}
-
-static void nccl_forget(void *event)
-{
-    cudaEventDestroy(event);
-}
-
 /* ---- Collectives ---------------------------------------------------------------------------- */
 
 static ncclDataType_t type_of(gd_dtype dtype)
@@ -284,9 +252,6 @@ const gd_transport gd_transport_cuda = {
     .give_up = give_up,
     .fork = nccl_fork,
     .join = nccl_join,
-    .record = nccl_record,
-    .await = nccl_await,
-    .forget = nccl_forget,
     .broadcast = broadcast,
     .reduce_scatter = reduce_scatter,
     .all_gather = all_gather,

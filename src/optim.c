@@ -171,6 +171,7 @@ static void update(const gd_optimizer *optimizer, const gd_params_slice *slice, 
     update_range(optimizer, slice, start, end, decay);
 }
 
+/* What others wait for goes while the next slice is updated. */
 void gd_optimizer_apply(const gd_optimizer *optimizer)
 {
     const gd_params *params = optimizer->params;
@@ -178,6 +179,7 @@ void gd_optimizer_apply(const gd_optimizer *optimizer)
     for (int64_t i = 0; gd_params_slice_at(params, i, &slice); i++) {
         update(optimizer, &slice, 1);
         update(optimizer, &slice, 0);
+        if (params->share && gd_share_values(params->share, i)) return;
     }
 }
 

@@ -11,6 +11,8 @@
  * require, whatever the order of each rank's backward. */
 #include "share.h"
 
+#include "group.h"
+
 #include <string.h>
 
 enum { BUCKET_BYTES = 25 << 20 };
@@ -95,31 +97,23 @@ static gd_share *create(gd_params *params, gd_group *group, int64_t bytes)
     gd_context *ctx = params->ctx;
     gd_share *share = gd_host_allocate(ctx, sizeof *share, "params_share");
     if (!share) return NULL;
-    *share = (gd_share){.params = params, .group = group, .transport = group->transport};
+    *share = (gd_share){.params = params, .group = group};
     share->bucket =
         gd_host_allocate(ctx, (size_t)params->count * sizeof *share->bucket, "params_share");
     if (share->bucket || params->count == 0) cut(share, bytes);
     if (!gd_failed(ctx))
         share->squares =
             gd_params_block(ctx, GD_FLOAT64, share->count + 1, GD_MEMORY_OTHER, "params_share");
-    if (gd_failed(ctx)) {
-        gd_share_free(share);
-        return NULL;
-    }
-    if (share->transport->record) params->values->storage->share = share;
-    return share;
+    if (!gd_failed(ctx)) return share;
+    gd_share_free(share);
+    return NULL;
 }
 
 void gd_share_free(gd_share *share)
 {
     if (!share) return;
     const gd_params *params = share->params;
-    gd_share_await_values(share, NULL); /* before their memory is used for something else */
     if (share->squares) gd_tensor_destroy(share->squares);
-    params->values->storage->share = NULL;
-    for (int64_t i = 0; share->bucket && i < share->count; i++) {
-        if (share->bucket[i].arrived) share->transport->forget(share->bucket[i].arrived);
-    }
     for (int64_t i = 0; i < params->count; i++) params->list[i].tensor->bucket = NULL;
     gd_host_release(params->ctx, share->bucket, (size_t)params->count * sizeof *share->bucket);
     gd_host_release(params->ctx, share, sizeof *share);
@@ -195,7 +189,6 @@ static gd_status send_next(gd_share *share)
     gd_group *group = share->group;
     const gd_tensor *grads = share->params->grads;
     gd_bucket *b = &share->bucket[share->next++];
-    if (b == share->bucket) gd_share_await_values(share, NULL); /* of parameters that nobody used */
     b->sent = true;
     gd_params_zero_missing_grads(share->params, b->begin, b->end);
     if (gd_group_begin(group, "reduce_scatter") || group->transport->fork(group))
@@ -263,60 +256,14 @@ gd_status gd_share_sum(gd_share *share, double *values, int64_t n)
 
 /* ---- Values --------------------------------------------------------------------------------- */
 
-/* In the order in which a forward uses them: those without weight decay are in the last bucket. */
-static gd_status gather(gd_share *share, bool behind)
+gd_status gd_share_values(gd_share *share, int64_t index)
 {
     gd_group *group = share->group;
-    const gd_transport *transport = share->transport;
     const gd_tensor *values = share->params->values;
-    const size_t size = gd_dtype_size(values->dtype);
-    if (gd_group_begin(group, "all_gather") || transport->fork(group)) return group->ctx->status;
-    for (int64_t i = share->count - 1; i >= 0; i--) {
-        gd_bucket *b = &share->bucket[i];
-        char *begin = (char *)values->storage->data + (size_t)b->begin * size;
-        if (transport->all_gather(group, begin, values->dtype, b->end - b->begin))
-            return group->ctx->status;
-        b->arriving = behind && transport->record;
-        if (b->arriving && transport->record(group, &b->arrived)) return group->ctx->status;
-    }
-    return behind ? GD_OK : transport->join(group);
-}
-
-gd_status gd_share_send_values(gd_share *share)
-{
-    return gather(share, true);
-}
-
-gd_status gd_share_values_changed(gd_share *share)
-{
-    const gd_context *ctx = share->params->ctx;
-    if (!ctx->capture) return gather(share, true);
-    share->changed = ctx->captures;
-    return GD_OK;
-}
-
-/* A captured graph waits in each replay, for what was sent before it. */
-static void await(const gd_share *share, gd_bucket *b)
-{
-    const gd_context *ctx = share->params->ctx;
-    if (ctx->capture ? b->capture == ctx->captures : !b->arriving) return;
-    if (ctx->capture)
-        b->capture = ctx->captures;
-    else
-        b->arriving = false;
-    share->transport->await(share->group, &b->arrived);
-}
-
-void gd_share_await_values(gd_share *share, gd_bucket *bucket)
-{
-    const gd_context *ctx = share->params->ctx;
-    if (gd_failed(ctx) || ctx->group != share->group) return; /* closing a group waits for all */
-    if (ctx->capture && share->changed == ctx->captures) { /* used after an update in one graph */
-        share->changed = 0;
-        gather(share, false);
-    } else if (bucket) {
-        await(share, bucket);
-    } else {
-        for (int64_t i = 0; i < share->count; i++) await(share, &share->bucket[i]);
-    }
+    const gd_bucket *b = &share->bucket[index];
+    if (gd_group_begin(group, "all_gather") || group->transport->fork(group) ||
+        group->transport->all_gather(group, element(values, b->begin), values->dtype,
+                                     b->end - b->begin))
+        return group->ctx->status;
+    return index + 1 < share->count ? GD_OK : group->transport->join(group);
 }

@@ -4,7 +4,6 @@
 #ifndef GRADUS_SHARE_H
 #define GRADUS_SHARE_H
 
-#include "group.h"
 #include "params.h"
 
 typedef struct gd_bucket {
@@ -13,23 +12,16 @@ typedef struct gd_bucket {
     gd_params_slice own; /* this rank's slice */
     int waits;           /* gradients of the last backward that are missing */
     bool sent;
-
-    /* The values of all ranks, which arrive during the next step. */
-    bool arriving;   /* the context has not waited for them since they were sent */
-    int64_t capture; /* the number of the last captured graph that waits for them */
-    void *arrived;   /* the transport's event */
 } gd_bucket;
 
 struct gd_share {
     gd_params *params;
     gd_group *group;
-    const gd_transport *transport; /* the group's, which may be freed first */
-    gd_bucket *bucket;             /* in the order in which they are sent */
-    int64_t count, next;           /* next: the first bucket that was not sent */
-    int64_t owned;                 /* elements of all own slices */
-    bool last;                     /* buckets are sent as soon as they are complete */
-    int64_t changed;    /* the number of the captured graph that has changed the values, or 0 */
-    gd_tensor *squares; /* [count + 1] float64: a sum for each own slice, and room for one more */
+    gd_bucket *bucket;   /* in the order in which they are sent */
+    int64_t count, next; /* next: the first bucket that was not sent */
+    int64_t owned;       /* elements of all own slices */
+    bool last;           /* buckets are sent as soon as they are complete */
+    gd_tensor *squares;  /* [count + 1] float64: a sum for each own slice, and room for one more */
 };
 
 void gd_share_free(gd_share *share);
@@ -50,14 +42,7 @@ void gd_share_squares(gd_share *share, double *sum);
 /* Replaces n doubles in device memory by their sums over all ranks. */
 gd_status gd_share_sum(gd_share *share, double *values, int64_t n);
 
-/* Sends this rank's slices of the values, which an update has changed, to all ranks, and receives
- * theirs, while the context goes on. In a graph that is captured it only notes the change: they are
- * sent after every replay, unless the graph itself uses them. */
-gd_status gd_share_values_changed(gd_share *share);
-gd_status gd_share_send_values(gd_share *share);
-
-/* Makes the context wait for the values of a bucket, or of all if it is NULL. gd_tensor_data calls
- * it, so nothing sees a parameter before its values are there. */
-void gd_share_await_values(gd_share *share, gd_bucket *bucket);
+/* All-gathers the values of a bucket. With the last bucket the context waits for all of them. */
+gd_status gd_share_values(gd_share *share, int64_t index);
 
 #endif

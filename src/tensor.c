@@ -1,5 +1,5 @@
 /* tensor.c - dtypes, shapes, storages, and the life of a tensor's header. */
-#include "share.h"
+#include "core.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -416,7 +416,6 @@ void *gd_tensor_data(const gd_tensor *t)
 {
     if (!t || t->freed || !t->storage || t->storage->released || !t->storage->data) return NULL;
     if (t->count == 0) return NULL;
-    if (t->storage->share) gd_share_await_values(t->storage->share, t->bucket);
     return (char *)t->storage->data + (size_t)t->offset * gd_dtype_size(t->dtype);
 }
 

@@ -133,7 +133,6 @@ static gd_status update(gd_optimizer *optimizer, const gd_update_rule *rule)
     if (rule->measured && measure(optimizer)) return ctx->status;
     services->decide(optimizer->update, optimizer->slots, rule, ctx);
     gd_optimizer_apply(optimizer);
-    if (params->share && gd_share_values_changed(params->share)) return ctx->status;
     if (!ctx->capture) gd_mark(ctx);
     return gd_error_status(ctx);
 }
