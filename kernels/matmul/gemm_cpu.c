@@ -4,11 +4,12 @@
  * With other strides they are copied into that order first ("packed"), in pieces that stay in the
  * caches (Goto & van de Geijn 2008, "Anatomy of high-performance matrix multiplication"):
  *
- *     for each K_BLOCK terms of the sums
+ *     for each K_BLOCK terms of the sums (K_CHUNK, where c stays in the caches)
  *       for as many columns of b as PACK_LIMIT holds:        pack b     second level cache
- *         for each ROWS rows of a and c:                     pack a     first level cache
- *           for each panel of TILE_COLUMNS columns
- *             tile_rows
+ *         for each ROWS rows of a and c
+ *           for each K_CHUNK terms:                          pack a     first level cache
+ *             for each panel of TILE_COLUMNS columns
+ *               tile_rows
  *
  * Each thread takes a range of rows of c (of columns, where there are few rows) and packs b for
  * itself. That is more copying than packing once for all threads, but faster: the copy stays in the
@@ -22,11 +23,10 @@
 #include "tile.h"
 
 enum {
-    /* Terms of a sum between two passes through c: with TILE_COLUMNS of b and ROWS of a in the first
-     * level cache. More would pack more of b before anything is computed. */
-    K_BLOCK = 128,
+    K_BLOCK = 512, /* terms of a sum between two passes through c */
+    K_CHUNK = 128, /* with TILE_COLUMNS of b, and ROWS of a: in the first level cache */
     ROWS = 8 * TILE_ROWS,
-    PACK_FROM = 256,      /* rows of c from which on b is packed whatever its strides */
+    PACK_FROM = 256,      /* rows of c from which on b is always packed */
     PACK_LIMIT = 1 << 18, /* elements of b packed at a time: in the second level cache */
     PIECE = 384,          /* least terms of a piece of a sum */
     PIECES = 8            /* most pieces of a sum */
@@ -127,29 +127,31 @@ static bool b_in_place(const product *p)
            p->N * gd_min64(p->K, 2 * PACK_LIMIT) <= 2 * PACK_LIMIT;
 }
 
-/* Columns n0 to n1 and terms k0 to k1, at most K_BLOCK, of rows m0 to m1. `packed` holds the result
- * of pack_columns. */
+/* Columns n0 to n1 and terms k0 to k1 of rows m0 to m1. `packed` holds the result of
+ * pack_columns. */
 static void multiply_block(const product *p, int64_t m0, int64_t m1, int64_t n0, int64_t n1,
                            int64_t k0, int64_t k1, const REAL *packed)
 {
-    REAL a_packed[ROWS * K_BLOCK] __attribute__((aligned(VECTOR_BYTES)));
+    REAL a_packed[ROWS * K_CHUNK] __attribute__((aligned(VECTOR_BYTES)));
     bool in_place = b_in_place(p);
-    int64_t K = k1 - k0;
     for (int64_t i = m0; i < m1; i += ROWS) {
         int64_t m = gd_min64(ROWS, m1 - i);
-        gemm_matrix a = part(p->a, i, k0);
-        int64_t a_tile = TILE_ROWS * a.row;
-        if (a.column != 1) {
-            pack_a(a_packed, a, m, K);
-            a = (gemm_matrix){a_packed, 1, TILE_ROWS};
-            a_tile = TILE_ROWS * K;
-        }
-        for (int64_t j = n0; j < n1; j += TILE_COLUMNS) {
-            int64_t n = gd_min64(TILE_COLUMNS, n1 - j), b_row = gd_round_up(n, LANES);
-            const REAL *b = packed + (j - n0) * K;
-            if (in_place && n == b_row) b = part(p->b, k0, j).data, b_row = p->b.row;
-            panel_rows(m, n, p->c + i * p->c_row + j, p->c_row, a.data, a.row, a.column, a_tile, b,
-                       b_row, K, p->accumulate || k0 > 0);
+        for (int64_t k = k0; k < k1; k += K_CHUNK) {
+            int64_t K = gd_min64(K_CHUNK, k1 - k);
+            gemm_matrix a = part(p->a, i, k);
+            int64_t a_tile = TILE_ROWS * a.row;
+            if (a.column != 1) {
+                pack_a(a_packed, a, m, K);
+                a = (gemm_matrix){a_packed, 1, TILE_ROWS};
+                a_tile = TILE_ROWS * K;
+            }
+            for (int64_t j = n0; j < n1; j += TILE_COLUMNS) {
+                int64_t n = gd_min64(TILE_COLUMNS, n1 - j), b_row = gd_round_up(n, LANES);
+                const REAL *b = packed + (j - n0) * (k1 - k0) + (k - k0) * b_row;
+                if (in_place && n == b_row) b = part(p->b, k, j).data, b_row = p->b.row;
+                panel_rows(m, n, p->c + i * p->c_row + j, p->c_row, a.data, a.row, a.column, a_tile,
+                           b, b_row, K, p->accumulate || k > 0);
+            }
         }
     }
 }
@@ -177,8 +179,10 @@ static int64_t packed_columns(int64_t K)
 static void multiply(const product *p, int64_t m0, int64_t m1, int64_t n0, int64_t n1, REAL *packed)
 {
     int64_t columns = packed_columns(p->K);
-    for (int64_t k0 = 0; k0 < p->K; k0 += K_BLOCK) {
-        int64_t k1 = gd_min64(k0 + K_BLOCK, p->K);
+    /* If passes through c cost little, pack less at a time. */
+    int64_t terms = p->M * p->N <= 2 * PACK_LIMIT ? K_CHUNK : K_BLOCK;
+    for (int64_t k0 = 0; k0 < p->K; k0 += terms) {
+        int64_t k1 = gd_min64(k0 + terms, p->K);
         for (int64_t j0 = n0; j0 < n1; j0 += columns) {
             int64_t j1 = gd_min64(j0 + columns, n1);
             pack_columns(p, j0, j1, k0, k1, packed);
