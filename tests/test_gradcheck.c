@@ -1,6 +1,7 @@
 /* test_gradcheck.c - verdicts, kinks, samples, functions, reports: on ops made for the purpose. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "check_main.h"
+#include "gradcheck/check.h"
 #include "gradus/gradus.h"
 
 #include <locale.h>
@@ -665,6 +666,25 @@ START_TEST(a_failure_is_reported_in_full)
 }
 END_TEST
 
+/* What a factor is called: the simplest fraction of small numbers. */
+START_TEST(fractions_have_names)
+{
+    static const struct {
+        double value;
+        const char *text;
+    } rows[] = {{0.5, "1/2"},         {-2, "-2"},       {7.0 / 12, "7/12"},
+                {64, "64"},           {63.5, ""},       {65, ""},
+                {1.0 / 13, ""},       {0, ""},          {2.0 / 3, "2/3"},
+                {0.5 + 3e-12, "1/2"}, {0.5 + 1e-10, ""}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        gd_text text = {""};
+        const double found = gd_check_fraction(rows[i].value, 1e-11, &text);
+        ck_assert_str_eq(text.text, rows[i].text);
+        ck_assert_double_le(fabs(found - (*text.text ? rows[i].value : 0)), 1e-11);
+    }
+}
+END_TEST
+
 START_TEST(json_is_one_line)
 {
     char text[4096];
@@ -761,6 +781,7 @@ int main(void)
     tcase_add_test(tcase, a_function_in_float32);
     tcase_add_test(tcase, wrong_functions_fail);
     tcase_add_test(tcase, a_failure_is_reported_in_full);
+    tcase_add_test(tcase, fractions_have_names);
     tcase_add_test(tcase, json_is_one_line);
     tcase_add_test(tcase, json_has_points_in_any_locale);
     suite_add_tcase(suite, tcase);

@@ -171,6 +171,9 @@ START_TEST(folders_that_do_not_fit)
          "has no tensor \"model.layers.2.input_layernorm.weight\""},
         {"sed -i 's/\"num_hidden_layers\": 2/\"num_hidden_layers\": 1/' config.json",
          "contains \"model.layers.1.input_layernorm.weight\", which is not a weight of this model"},
+        {"sed -i 's/\"num_hidden_layers\": 2/\"num_hidden_layers\": 1/; "
+         "s/\"tie_word_embeddings\": false/\"tie_word_embeddings\": true/' config.json",
+         "contains \"model.layers.1.input_layernorm.weight\", which is not a weight of this model"},
         {"sed -i 's/\"head_dim\": 4/\"head_dim\": 8/' config.json", "head_dim is not hidden_size"},
         {"sed -i 's/\"rope_type\": \"default\"/\"rope_type\": \"yarn\"/' config.json",
          "rope_parameters is not of rope_type \"default\", the only one supported, "

@@ -533,9 +533,14 @@ START_TEST(bad_optimizers_are_refused)
     ck_assert_error(ctx, "optimizer_step: lr is -0.1");
     gd_optimizer_set_steps(adamw, INT64_MAX);
     ck_assert_error(ctx, "optimizer_set_steps: steps is 9223372036854775807, wanted at least 0");
+    const int64_t most = (int64_t)1 << 53;
+    gd_optimizer_set_steps(adamw, most + 1);
+    ck_assert_error(ctx, "optimizer_set_steps: steps is 9007199254740993, wanted");
     gd_optimizer_set_steps(adamw, -1);
     ck_assert_error(ctx, "optimizer_set_steps: steps is -1");
     ck_assert_int_eq(gd_optimizer_steps(adamw), 0);
+    ck_assert_int_eq(gd_optimizer_set_steps(adamw, most), GD_OK);
+    ck_assert(gd_optimizer_steps(adamw) == most);
     ck_assert_ptr_null(gd_adamw_create(NULL, NULL));
     ck_assert_int_eq(gd_optimizer_step(NULL, 1), GD_ERROR_ARGUMENT);
     gd_optimizer_free(NULL);

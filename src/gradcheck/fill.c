@@ -61,12 +61,13 @@ void gd_check_sort(double *x, int64_t count)
 static void distinct(double *value, int64_t count, double gap, uint64_t seed, uint64_t stream,
                      double *room)
 {
-    double before = 0, after = 0;
+    double before = 0, after = 0, least = -INFINITY;
     memcpy(room, value, (size_t)count * sizeof *room);
     gd_check_sort(room, count);
     for (int64_t i = 0; i < count; i++) {
         before += room[i];
-        if (i > 0 && room[i] < room[i - 1] + gap) room[i] = room[i - 1] + gap;
+        room[i] = fmax(room[i], least);
+        least = room[i] + gap;
         after += room[i];
     }
     for (int64_t i = 0; i < count; i++) value[i] = room[i] + (before - after) / (double)count;
