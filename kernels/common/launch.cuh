@@ -58,19 +58,18 @@ static bool runs_on_hopper()
     return yes;
 }
 
-// Allows, once per device, more than 48 KB of shared memory and clusters of more than 8 blocks.
+// Allows, once per device, more than 48 KB of shared memory and clusters of more than 8 blocks, for
+// kernels that need them: one with static shared memory of its own could not have all of MAX_SHARED.
 template <auto KERNEL>
 static cudaError_t allow(const Shape &shape)
 {
     static bool done[64];
-    if (!shape.shared && shape.cluster == 1) return cudaSuccess;
+    if (shape.shared <= 48 * 1024 && shape.cluster <= 8) return cudaSuccess;
     int device = 0;
     cudaError_t error = cudaGetDevice(&device);
     if (error || (device < 64 && done[device])) return error;
-    if (shape.shared)
-        error =
-            cudaFuncSetAttribute(KERNEL, cudaFuncAttributeMaxDynamicSharedMemorySize, MAX_SHARED);
-    if (!error && shape.cluster > 1)
+    error = cudaFuncSetAttribute(KERNEL, cudaFuncAttributeMaxDynamicSharedMemorySize, MAX_SHARED);
+    if (!error)
         error = cudaFuncSetAttribute(KERNEL, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
     if (!error && device < 64) done[device] = true;
     return error;
