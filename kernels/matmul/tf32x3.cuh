@@ -4,8 +4,8 @@
 
 #include "matmul/gemm.cuh"
 
-// Whether gd_tf32x3 computes this product on compute capability 9.0: large products of aligned
-// operands. It depends on sizes, strides and alignment alone.
+// Whether gd_tf32x3 computes this product on compute capability 9.0: large single products of
+// aligned operands, no batches. It depends on sizes, strides and alignment alone.
 bool gd_tf32x3_takes(const gd_gemm &product);
 
 // Queues it. `workspace`: as for gd_gemm_cuda.

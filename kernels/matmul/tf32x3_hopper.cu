@@ -367,8 +367,8 @@ bool packed_columns(gd_cuda_matrix x, int64_t columns)
 bool gd_tf32x3_takes(const gd_gemm &g)
 {
     const int64_t MOST = (int64_t)1 << 30;
-    if (g.dtype != GD_FLOAT32 || g.c_dtype != GD_FLOAT32 || g.M < 64 || g.N < 64 || g.K < 64 ||
-        g.M > MOST || g.N > MOST || g.K > MOST || (g.M | g.N | g.K) % 4 != 0) {
+    if (g.dtype != GD_FLOAT32 || g.c_dtype != GD_FLOAT32 || g.batch != 1 || g.M < 64 || g.N < 64 ||
+        g.K < 64 || g.M > MOST || g.N > MOST || g.K > MOST || (g.M | g.N | g.K) % 4 != 0) {
         return false;
     }
     const int64_t a_ld = packed_columns(g.a, g.K) ? g.a.column : g.a.row;
