@@ -10,6 +10,7 @@
 #if defined(__unix__) || defined(__APPLE__)
 
 #include <errno.h>
+#include <math.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
@@ -41,6 +42,7 @@ typedef struct mesh {
     piece *piece; /* [ranks] */
     char *room;   /* [ranks][CHUNK] elements received */
     uint32_t exchanges;
+    double heard; /* when data last moved in the current exchange */
     char *memory; /* of the three arrays above */
     size_t bytes;
 } mesh;
@@ -81,11 +83,17 @@ static bool got_all(const piece *p)
 }
 
 /* A connection was closed, either by the rank that failed or by one that left because another had
- * failed. The reason may arrive on the lines a moment later. */
+ * failed. Rank 0 sees this too, and sends the reason on the lines. If nothing comes from it until
+ * the timeout, then rank 0 is what failed: the closed connection belongs to a rank that knew it
+ * earlier. */
 static gd_status lost(gd_group *group, int rank)
 {
-    const double moment = group->timeout / 4 < 1 ? group->timeout / 4 : 1;
-    if (gd_group_listen(group, moment)) return gd_error_status(group->ctx);
+    const mesh *m = group->state;
+    const bool told = group->rank > 0 && rank > 0 && group->line[0] >= 0;
+    const double moment = fmin(group->timeout / 4, 1);
+    const double left = told ? m->heard + group->timeout - gd_wire_now() : 0;
+    if (gd_group_listen(group, fmax(moment, left))) return gd_error_status(group->ctx);
+    if (told && group->line[0] >= 0) return gd_group_break(group, 0, "is silent");
     return gd_group_break(group, rank, "is gone");
 }
 
@@ -177,18 +185,18 @@ static gd_status exchange(gd_group *group)
         p->header_out = (piece_header){p->out_bytes, m->exchanges, ""};
         snprintf(p->header_out.call, sizeof p->header_out.call, "%s", group->who);
     }
-    double heard = gd_wire_now();
+    m->heard = gd_wire_now();
     while ((missing = wanted(group, set)) >= 0) {
-        const double left = heard + group->timeout - gd_wire_now();
+        const double left = m->heard + group->timeout - gd_wire_now();
         if (left <= 0) return gd_group_break(group, missing, "is silent");
         const int count = poll(set, 2 * (nfds_t)ranks, (int)(1e3 * left) + 1);
         if (count <= 0) continue;
         for (int i = 0; i < ranks; i++) {
             if (set[i].fd < 0 || !set[i].revents) continue;
-            heard = gd_wire_now();
             if (push(group, i, m->peer[i], &m->piece[i]) ||
                 pull(group, i, m->peer[i], &m->piece[i]))
                 return group->ctx->status;
+            m->heard = gd_wire_now();
         }
         for (int i = 0; i < ranks; i++) {
             if (set[ranks + i].fd >= 0 && set[ranks + i].revents) {

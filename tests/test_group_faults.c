@@ -99,6 +99,31 @@ START_TEST(the_end_of_rank_0_is_named_too)
 }
 END_TEST
 
+/* Of the ranks that wait for a silent rank 0 one notices first and leaves; the reason that it sends
+ * does not get past rank 0. The others must not take that one for the cause. */
+static void rank_0_is_silent(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    (void)mine;
+    gd_tensor *t = gd_tensor_create(ctx, GD_FLOAT32, 1, &n);
+    work(group, t);
+    if (rank == 0) ranks_sleep(2.5 * ranks_timeout);
+    if (rank == CULPRIT) gd_fail(ctx, GD_ERROR_DEVICE, "rank 0 is silent");
+    if (rank != 0 && rank != CULPRIT) work(group, t);
+}
+
+START_TEST(the_silence_of_rank_0_is_named_too)
+{
+    n = 1000;
+    call = 2 * _i;
+    ranks_timeout = 1;
+    ranks_run(RANKS, rank_0_is_silent);
+    for (int r = 1; r < RANKS; r++) {
+        rank_failed(r, "rank 0 is silent");
+        ck_assert_double_lt(outcomes[r].seconds, 2.5);
+    }
+}
+END_TEST
+
 /* ---- Other calls ---------------------------------------------------------------------------- */
 
 static void differ(gd_context *ctx, gd_group *group, int rank, outcome *mine)
@@ -311,6 +336,7 @@ int main(void)
     TCase *faults = tcase_create("faults");
     tcase_add_loop_test(faults, all_others_end_and_name_it, 0, 4 * CALLS);
     tcase_add_loop_test(faults, the_end_of_rank_0_is_named_too, 0, CALLS);
+    tcase_add_loop_test(faults, the_silence_of_rank_0_is_named_too, 0, 3);
     tcase_add_loop_test(faults, ranks_that_do_different_things_find_out, 0, 3);
     TCase *meeting = tcase_create("meeting");
     tcase_add_test(meeting, who_does_not_come_is_named);
