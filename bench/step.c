@@ -259,10 +259,11 @@ static gd_status watch_steps(stepper *s, int count)
 }
 
 /* Seconds of the best of some runs of something that is queued. */
-static double best_of(gd_context *ctx, void (*run)(gd_tensor *const *t), gd_tensor *const *t)
+static double best_of(const stepper *s, void (*run)(gd_tensor *const *t), gd_tensor *const *t)
 {
+    gd_context *ctx = s->ctx;
     double best = INFINITY;
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 8 && i < s->options->repeats; i++) {
         enum { RUNS = 4 };
         gd_synchronize(ctx);
         const double start = bench_now();
@@ -296,7 +297,7 @@ static double ceiling(stepper *s, bool product)
         t[i] = gd_tensor_create(s->ctx, s->options->dtype, 2, shape);
         gd_random_normal(t[i], 0, 1);
     }
-    const double seconds = best_of(s->ctx, product ? multiply : copy, t), n = (double)side;
+    const double seconds = best_of(s, product ? multiply : copy, t), n = (double)side;
     const double size = (double)gd_dtype_size(s->options->dtype);
     for (int i = 0; i < 2; i++) gd_tensor_free(t[i]);
     gd_no_grad_end(s->ctx);

@@ -3,7 +3,14 @@
 #define GRADUS_CHECK_MAIN_H
 
 #include <check.h>
+#include <stdbool.h>
 #include <stdlib.h>
+
+/* GRADUS_TEST_SHORT in the environment: fewer dtypes, sizes and rounds, for slow tools. */
+static inline bool test_brief(void)
+{
+    return getenv("GRADUS_TEST_SHORT") != NULL;
+}
 
 static inline int check_main(Suite *suite)
 {

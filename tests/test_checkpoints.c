@@ -275,7 +275,7 @@ START_TEST(signals_save_and_leave)
     int status, number = numbers[_i];
     pid_t child = begin(_i < 2 ? "--data text %s --steps 1000000 --checkpoint-every 5 --out a"
                                : "--data text %s --steps 1000000 --checkpoint-every 5 --out a "
-                                 "--dim 64 --batch 64 --context 64",
+                                 "--dim 64 --batch 16 --context 64",
                         0);
     wait_for("a/step-00000005");
     kill(child, number);

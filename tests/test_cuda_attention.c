@@ -153,7 +153,7 @@ START_TEST(attention_is_that_of_the_cpu)
     const format *format = &formats[_i];
     const gd_dtype dtype = format->dtype;
     bool poison = !getenv("GRADUS_TEST_NO_POISON");
-    const bool brief = getenv("GRADUS_TEST_SHORT"); /* under a sanitizer: one way for each size */
+    const bool brief = test_brief(); /* under a sanitizer: one way for each size */
     gd_context *gpu = gd_context_create(&(gd_context_options){
         .device = GD_CUDA, .seed = 1, .poison = poison, .tf32 = format->tf32});
     gd_context *cpu = test_context(2);

@@ -269,7 +269,7 @@ END_TEST
 /* memcheck would report the failure that this test causes, so the test is skipped there. */
 START_TEST(no_memory_is_an_error)
 {
-    if (getenv("GRADUS_TEST_SHORT")) return;
+    if (test_brief()) return;
     const int64_t huge = (int64_t)1 << 50;
     ck_assert_ptr_null(gd_tensor_create(gpu, GD_FLOAT32, 1, &huge));
     ck_assert_error(gpu, "out of memory");

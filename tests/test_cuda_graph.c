@@ -204,7 +204,7 @@ static void compare(learner *a, learner *b)
 /* Under a sanitizer fewer. */
 static int steps_of_a_run(void)
 {
-    return getenv("GRADUS_TEST_SHORT") ? 12 : STEPS;
+    return test_brief() ? 12 : STEPS;
 }
 
 /* One of the steps is not finite, and the steps queued after it are withheld. The host may be ahead
@@ -444,7 +444,7 @@ END_TEST
 
 int main(void)
 {
-    const bool brief = getenv("GRADUS_TEST_SHORT");
+    const bool brief = test_brief();
     const int count = brief ? 1 : KINDS; /* under a sanitizer */
     Suite *suite = suite_create("graphs on the GPU");
     TCase *tcase = tcase_create("against no graph");

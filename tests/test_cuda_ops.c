@@ -285,7 +285,7 @@ static void check_case(gd_context *gpu, gd_context *cpu, const gd_op *op, const 
             break;
         }
         compare(&p, dtype, windows ? "windows" : "packed", &got, &want, t);
-        if (!windows && !getenv("GRADUS_TEST_SHORT")) {
+        if (!windows && !test_brief()) {
             gd_random_set(gpu, state);
             run(&p, gpu, dtype, windows, &again);
             same_bits(&p, dtype, &got, &again, t);
@@ -326,7 +326,7 @@ static tally check_all(gd_dtype dtype)
 START_TEST(every_case_agrees_with_the_cpu)
 {
     static const gd_dtype dtypes[] = {GD_FLOAT32, GD_BFLOAT16, GD_FLOAT64, GD_FLOAT16};
-    if (_i >= 2 && getenv("GRADUS_TEST_SHORT")) return;
+    if (_i >= 2 && test_brief()) return;
     tally t = check_all(dtypes[_i]);
     ck_assert_int_eq(t.wrong, 0);
     ck_assert_int_gt(t.compared, 0);

@@ -51,7 +51,7 @@ START_TEST(a_replayed_token_has_the_same_bits)
 {
     const gd_dtype dtypes[] = {GD_FLOAT32, GD_BFLOAT16, GD_FLOAT64, GD_FLOAT16};
     const double tolerances[] = {2e-4, 0.2, 1e-6, 0.025};
-    const int length = getenv("GRADUS_TEST_SHORT") ? PROMPT + 5 : LENGTH; /* under a sanitizer */
+    const int length = test_brief() ? PROMPT + 5 : LENGTH; /* under a sanitizer */
     gd_context *ctx = gpu_context();
     model m;
     model_cache graph, plain;
@@ -180,7 +180,7 @@ int main(void)
 {
     Suite *suite = suite_create("sampling on the GPU");
     TCase *tcase = tcase_create("token by token");
-    const int dtypes = getenv("GRADUS_TEST_SHORT") ? 2 : 4;
+    const int dtypes = test_brief() ? 2 : 4;
     tcase_add_loop_test(tcase, a_replayed_token_has_the_same_bits, 0, dtypes);
     tcase_add_loop_test(tcase, the_device_draws_as_the_host_does, 0, 2 * dtypes);
     tcase_add_test(tcase, draws_stop_at_what_is_not_finite);

@@ -19,7 +19,7 @@ END_TEST
 
 START_TEST(every_case_passes_in_16_bits)
 {
-    ck_assert_int_eq(all_cases_check(GD_FLOAT16, 1, 1, 1).troubled, 0);
+    if (!test_brief()) ck_assert_int_eq(all_cases_check(GD_FLOAT16, 1, 1, 1).troubled, 0);
     ck_assert_int_eq(all_cases_check(GD_BFLOAT16, 1, 1, 1).troubled, 0);
 }
 END_TEST

@@ -180,10 +180,14 @@ static void check_input(const char *in)
 
 START_TEST(json_is_a_line_for_each_case)
 {
-    program_must(0, "--json 2>/dev/null", output);
-    const char *at = output;
+    char arguments[4000] = "--json 2>/dev/null";
     const gd_op *op;
-    for (int i = 0; (op = gd_op_at(NULL, i)); i++) {
+    const int each = test_brief() ? 8 : 1;
+    for (int i = 0; each > 1 && (op = gd_op_at(NULL, i)); i += each)
+        snprintf(arguments + strlen(arguments), 80, " %s", op->name);
+    program_must(0, arguments, output);
+    const char *at = output;
+    for (int i = 0; (op = gd_op_at(NULL, i)); i += each) {
         for (int c = 0; c < op->case_count; c++) {
             const char *end = json_end(at);
             ck_assert_msg(*at == '{' && end && *end == '\n', "not JSON: %.200s", at);
@@ -326,7 +330,7 @@ int main(void)
     TCase *cases = tcase_create("gradcheck_program");
     tcase_add_test(cases, list_names_every_op);
     tcase_add_test(cases, help_and_version);
-    tcase_add_test(cases, everything_passes);
+    if (!test_brief()) tcase_add_test(cases, everything_passes); /* as in test_gradcheck_ops */
     tcase_add_test(cases, one_op_and_one_case);
     tcase_add_test(cases, a_case_of_one_op);
     tcase_add_test(cases, dtypes);

@@ -176,7 +176,7 @@ static const struct {
     {"--lay 3", "--lay is not an option"},
     {"--bogus", "--bogus is not an option"},
     {"-z", "-z is not an option"},
-    {"-zy --data x", "-zy is not an option"},
+    {"-zy --data x", "-zy is not an option; see --help"},
     {"--data x stray", "stray is not an option; see --help"},
     {"--layers", "--layers needs a value"},
     {"--tied=1 --data x", "--tied is \"1\", wanted true or false"},
