@@ -136,6 +136,11 @@ START_TEST(ids_of_a_model)
     program_said(output, "ids: 2000 tokens (ids, 24 different), 2000 more for validation");
     train_well("--resume ids_run --steps 3 --sample-length 3");
     program_said(output, "(ids, 24 different)");
+    /* Ids that differ in their second byte alone are another text. */
+    shell("cd '%s' && head -c 4000 /dev/zero | tr '\\000' '\\001' >ones%s", folder, "");
+    train_well("--tokens ones --val-data ones --vocab 258 --steps 1 --out wide_run");
+    shell("cd '%s' && for i in $(seq 2000); do printf '\\001\\000'; done >ones%s", folder, "");
+    train_badly("--resume wide_run --steps 2", "was trained on another text");
     train_badly("--tokens ids --val-data ids --init llama --vocab 25 --context 16",
                 "has 25 different tokens, but the model in llama has only 24");
 }

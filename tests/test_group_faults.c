@@ -261,6 +261,37 @@ START_TEST(strangers_are_sent_away)
 }
 END_TEST
 
+/* Whether something listens at this address of the loopback interface. */
+static bool is_open(int host, int port)
+{
+    struct sockaddr_in a = {.sin_family = AF_INET,
+                            .sin_addr = {htonl(0x7f000000 + (uint32_t)host)},
+                            .sin_port = htons((uint16_t)port)};
+    const int wire = socket(AF_INET, SOCK_STREAM, 0);
+    const bool open = connect(wire, (struct sockaddr *)&a, sizeof a) == 0;
+    close(wire);
+    return open;
+}
+
+/* Rank 0 listens at 127.0.0.1 alone, unless its address is another. */
+START_TEST(no_other_host_can_connect_to_a_local_group)
+{
+    gd_group_options o = {.ranks = 2, .timeout = 5};
+    close(ranks_listen(&o.port));
+    ranks_run(1, nothing);
+    const pid_t child = fork();
+    if (child == 0) {
+        rank_main(o, nothing);
+        _exit(0);
+    }
+    for (int i = 0; i < 1000 && !is_open(1, o.port); i++) ranks_sleep(0.005);
+    ck_assert(is_open(1, o.port));
+    ck_assert(!is_open(2, o.port));
+    kill(child, SIGKILL);
+    waitpid(child, NULL, 0);
+}
+END_TEST
+
 /* ---- The environment ------------------------------------------------------------------------ */
 
 static const char *const known[] = {"RANK",
@@ -343,6 +374,7 @@ int main(void)
     tcase_add_test(meeting, who_counts_otherwise_is_named);
     tcase_add_test(meeting, rank_0_that_is_not_there_is_named);
     tcase_add_test(meeting, strangers_are_sent_away);
+    tcase_add_test(meeting, no_other_host_can_connect_to_a_local_group);
     TCase *started = tcase_create("environment");
     tcase_add_loop_test(started, the_environment_says_who_one_is, 0,
                         sizeof environments / sizeof *environments);

@@ -84,6 +84,7 @@ static const struct {
     {ONE("F32", "[2,0,3]", "[0,0]"), 0, NULL},
     {ONE("I64", "[2]", "[0,16]"), 16, NULL},
     {ONE("F4", "[2]", "[0,1]"), 1, NULL},
+    {ONE("F8_E8M0", "[3]", "[0,3]"), 3, NULL},
     {ONE("F6_E2M3", "[4]", "[0,3]"), 3, NULL},
     {ONE("F32", "[1,1,1,1,1,1,1,1,1,1]", "[0,4]"), 4, NULL}, /* more axes than a tensor has */
     {TWO("[4,8]", "[0,4]"), 8, NULL},

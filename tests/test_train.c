@@ -298,6 +298,7 @@ START_TEST(the_loss_falls)
     /* Small weights know nothing: every one of the characters is as likely as any other. */
     ck_assert_double_eq_tol(first_lines[0].loss, log(VOCAB), 0.05);
     ck_assert_double_lt(first_lines[19].loss, first_lines[0].loss - 0.5);
+    program_said(first, " MiB before the first step: parameters ");
     double final = number_after(first, "\nvalidation loss ");
     ck_assert_double_eq(final, first_lines[19].val);
     ck_assert_double_eq_tol(final, first_lines[19].loss, 0.3);

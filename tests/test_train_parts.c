@@ -109,6 +109,13 @@ START_TEST(prompts_become_ids)
     free(ids);
     ck_assert_ptr_null(prompt_encode(&t, "dog", 3, &count));
     tokenizer_free(&t);
+    /* Samples begin with the end of a line, where the text has one. */
+    tokenizer_characters(&t, (const uint8_t *)"\ta\n", 3);
+    ck_assert_int_eq(t.symbol[tokenizer_first(&t)], '\n');
+    tokenizer_free(&t);
+    tokenizer_characters(&t, (const uint8_t *)"ab", 2);
+    ck_assert_int_eq(tokenizer_first(&t), 0);
+    tokenizer_free(&t);
     ck_assert(tokenizer_train(&t, (const uint8_t *)text, sizeof text - 1, 270));
     ids = prompt_encode(&t, "the dog \xff", 9, &count);
     int64_t at = 0;

@@ -97,6 +97,21 @@ START_TEST(an_op_for_another_device_is_refused)
 }
 END_TEST
 
+static gd_status shape_refuses(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    shape_like_x(call, output, save, words);
+    return GD_ERROR_ARGUMENT;
+}
+
+START_TEST(an_op_may_refuse_without_a_reason)
+{
+    gd_op wordless = multiples;
+    wordless.shape = shape_refuses;
+    ck_assert_ptr_null(gd_apply(&wordless, &x, 1, NULL));
+    ck_assert_error(ctx, "multiples: its shape() refused the inputs");
+}
+END_TEST
+
 START_TEST(the_record_names_its_inputs)
 {
     const gd_op *op;
@@ -233,6 +248,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, open_contexts, close_contexts);
     tcase_add_test(tcase, an_op_may_have_many_outputs);
     tcase_add_test(tcase, an_op_for_another_device_is_refused);
+    tcase_add_test(tcase, an_op_may_refuse_without_a_reason);
     tcase_add_test(tcase, the_record_names_its_inputs);
     tcase_add_test(tcase, a_backward_may_not_call_backward);
     tcase_add_test(tcase, segments_that_return_nothing);

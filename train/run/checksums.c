@@ -41,7 +41,6 @@ static bool hash_descriptor(int file, uint64_t *hash)
     XXH3_state_t *state = XXH3_createState();
     char *piece = malloc(PIECE);
     ssize_t got = state && piece ? 1 : -1;
-    if (got < 0) errno = ENOMEM;
     if (got > 0 && (fstat(file, &status) || !S_ISREG(status.st_mode))) {
         errno = EINVAL;
         got = -1;
