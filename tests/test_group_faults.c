@@ -181,7 +181,7 @@ static void meet(int rank_2, int ranks_2)
         if (i == 2) own.ranks = ranks_2;
         if (i > 0) close(o.listener);
         rank_main(own, nothing);
-        _exit(0);
+        ranks_exit();
     }
     close(o.listener);
     for (int i = 0; i < 3; i++) waitpid(child[i], NULL, 0);
@@ -249,7 +249,7 @@ START_TEST(strangers_are_sent_away)
         close(wire);
         if (r > 0) close(o.listener);
         rank_main(o, be_there);
-        _exit(0);
+        ranks_exit();
     }
     close(o.listener);
     for (int r = 0; r < 2; r++) waitpid(child[r], NULL, 0);
@@ -282,7 +282,7 @@ START_TEST(no_other_host_can_connect_to_a_local_group)
     const pid_t child = fork();
     if (child == 0) {
         rank_main(o, nothing);
-        _exit(0);
+        ranks_exit();
     }
     for (int i = 0; i < 1000 && !is_open(1, o.port); i++) ranks_sleep(0.005);
     ck_assert(is_open(1, o.port));

@@ -143,7 +143,7 @@ static int byte_of(const char *text)
 {
     const unsigned char *c = (const unsigned char *)text;
     int character = c[0];
-    if (c[0] >= 0xc0) character = c[1] ? (c[0] & 0x1f) << 6 | (c[1] & 0x3f) : -1;
+    if (c[0] >= 0xc0) character = (c[0] & 0x1f) << 6 | (c[1] & 0x3f); /* JSON is valid UTF-8 */
     for (int byte = 0; byte < 256; byte++) {
         if (character_of((uint8_t)byte) == character) return byte;
     }
