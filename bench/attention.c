@@ -47,8 +47,8 @@ static gd_status time_shape(gd_context *ctx, const bench_options *o, const int64
     return gd_error_status(ctx);
 }
 
-/* Counts the half of the scores that is seen: for each and for each column a product and a sum, of
- * q k^T and of p v; the backward as two and a half forwards. */
+/* Counts the causal half of the scores: for each score and column a multiplication and an addition,
+ * in q k^T and in p v; the backward as two and a half forwards. */
 static void print(const bench_options *o, const int64_t *shape, double *seconds)
 {
     const double work =

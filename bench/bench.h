@@ -23,7 +23,7 @@ typedef struct bench_options {
     bool json;
     int64_t shape[4];   /* of attention: B, H, T, D; zeros: a table of sizes, or one on the CPU */
     bool ladder, quick; /* on a GPU: the rungs of the ladder; fewer sizes */
-    int64_t heads;      /* on a GPU: weights for each of so many heads; 0: not asked for */
+    int64_t heads;      /* on a GPU: the number of heads that have weights; 0: one weight */
     const char *tsv;    /* on a GPU: a file for the figures; NULL: none */
     const char *op;     /* NULL: all */
     const char *model;  /* of a step; NULL: tiny */

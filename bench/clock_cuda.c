@@ -70,8 +70,8 @@ double device_clock_seconds(device_clock *clock, int a, int b)
     return (double)milliseconds * 1e-3;
 }
 
-/* The kernels go into a graph instead, which tells how many there are, and is launched then. Memory
- * may be asked for meanwhile, which only a relaxed capture allows. */
+/* The kernels are captured in a graph, which gives their number, and is then launched. Only a
+ * relaxed capture allows memory to be allocated meanwhile. */
 void device_clock_count_begin(device_clock *clock)
 {
     if (!clock->stream) return;

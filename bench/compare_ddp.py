@@ -11,8 +11,8 @@ The models are those of compare_train.py, in bfloat16, with that batch size on e
   fsdp    fully_shard (FSDP2) of every block and of the whole, compiled, bfloat16 with float32 sums
 
 All with NVLink multicast off (NCCL_NVLS_ENABLE=0). A step is forward, backward, clipping to 1 and
-AdamW. The sides run one after the other, on 1, 2, ... GPUs. "of N times one" is tokens/s divided by
-N times those on one GPU; "not hidden" is the additional time of a step compared with one GPU;
+AdamW. The sides run one after the other, on 1, 2, ... GPUs. "efficiency" is tokens/s divided by N
+times those on one GPU; "not hidden" is the additional time of a step compared with one GPU;
 "optimizer" is the memory of AdamW's state on each GPU. The last table has the time of NCCL's
 all-reduce of float32 alone. With --device cpu the sides run as processes on the CPU (gloo), as a
 test of this script.
@@ -232,7 +232,7 @@ def measure(args, name, side, ranks):
 def print_table(name, results):
     _, _, _, _, _, context, batch, _ = compare_train.MODELS[name]
     print(f"\n{name} bf16, a batch of {batch} x {context} on each GPU")
-    print(f"  {'':<8}{'GPUs':>5}{'ms a step':>11}{'tokens/s':>12}{'of N times one':>16}"
+    print(f"  {'':<8}{'GPUs':>5}{'ms a step':>11}{'tokens/s':>12}{'efficiency':>16}"
           f"{'not hidden, ms':>16}{'optimizer, MiB':>16}{'loss':>8}")
     for side, by_ranks in results.items():
         one = by_ranks.get(1)

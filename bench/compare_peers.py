@@ -405,7 +405,7 @@ def main():
     options.add_argument("--library", dest="path", default="build/lib/libgradus.so")
     options.add_argument("--op", choices=("rms_norm", "add_rms_norm"), action="append")
     options.add_argument("--dtype", choices=DTYPES, action="append")
-    options.add_argument("--shapes", default="", help="MxN,...; a plan of its own if left out")
+    options.add_argument("--shapes", default="", help="MxN,...; default: a built-in list")
     options.add_argument("--peers", default="", help="of PyTorch,torch.compile,Liger,QuACK,"
                                                      "FlashInfer; all")
     options.add_argument("--compile", choices=("all", "some", "none"), default="some")

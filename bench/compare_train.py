@@ -21,9 +21,8 @@ bf16 (its weights stay float32, as nanoGPT's do; ours are bfloat16 with float32 
 the precision is tf32. Every side is a process of its own, so that peak memory is measured
 separately; they run one after the other. gradus runs first and last, to detect a GPU that slows
 down. A time is the median over rounds of steps without synchronization between them. Peak memory
-counts tensors:
-torch.cuda.max_memory_allocated, and gradus' own count. "ratio" is PyTorch's time over ours, and the
-last column the ratio of the best mode.
+counts tensors: torch.cuda.max_memory_allocated, and gradus' own count. "ratio" is PyTorch's time
+over ours, and the last column the ratio of the best mode.
 """
 
 import argparse

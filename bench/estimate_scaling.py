@@ -31,7 +31,7 @@ def estimate(parameters, gpus, args):
 
 
 def main():
-    p = argparse.ArgumentParser(description="What training would give on many hosts, on paper.")
+    p = argparse.ArgumentParser(description="Estimates the speed of training on many hosts.")
     p.add_argument("--tokens", type=float, default=16384, help="of a step on each GPU")
     p.add_argument("--host-gbits", type=float, default=400, help="of a host's network, Gb/s")
     p.add_argument("--buckets", type=int, default=20)

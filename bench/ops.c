@@ -1,5 +1,5 @@
-/* ops.c - every op, forward and backward, on the largest of its record's cases: small problems, so
- * what shows is what a call costs beside the arithmetic. */
+/* ops.c - every op, forward and backward, on the largest of its record's cases: small problems,
+ * which show the overhead of a call. */
 #include "bench.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* rms_norm_cases.c - the shapes that the CUDA benchmark of the norms times, and what is wanted of
- * each, as a share of the ceiling. */
+/* rms_norm_cases.c - the shapes that the CUDA benchmark of the norms times, and the share of the
+ * ceiling that each must reach. */
 #include "rms_norm_cuda.h"
 
 typedef struct size {
@@ -36,8 +36,8 @@ static int64_t rows_of(int64_t cols)
     return (INT64_C(1) << 27) / cols / 64 * 64;
 }
 
-/* The forward's from 64 MB of traffic on, the backward's from 2^26 numbers on; what is smaller is
- * mostly start and end. */
+/* The forward's from 64 MB of traffic on, the backward's from 2^26 numbers on; smaller ones are
+ * mostly ramp-up and tail. */
 static void set_targets(bench_case *c)
 {
     const double count = (double)c->rows * (double)c->cols;

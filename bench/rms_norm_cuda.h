@@ -1,4 +1,4 @@
-/* rms_norm_cuda.h - what the parts of the CUDA benchmark of the norms know of each other. */
+/* rms_norm_cuda.h - shared by the parts of the CUDA benchmark of the norms. */
 #ifndef GRADUS_BENCH_RMS_NORM_CUDA_H
 #define GRADUS_BENCH_RMS_NORM_CUDA_H
 
@@ -10,7 +10,7 @@ extern "C" {
 
 /* One shape to time. In mixed precision dtype is float32 and y_dtype bfloat16. */
 typedef struct bench_case {
-    const char *table; /* the title that it stands under: equal pointers, one table */
+    const char *table; /* the title of its table; equal pointers: the same table */
     gd_dtype dtype, y_dtype;
     int64_t rows, cols;
     int64_t heads; /* 0 where the table is not about heads; 1: weight [cols], H: [H, cols] */

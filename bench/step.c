@@ -122,7 +122,7 @@ static void watch(void *user, const gd_call *call, bool backward, bool begins)
     begin_part(s, number);
 }
 
-/* The rest of a step is watched here: its kernels are no op's. `numbers` are read or written. */
+/* Times a part of a step that is not an op. `numbers` are read or written. */
 static int begin_rest(stepper *s, const char *name, double numbers)
 {
     if (!s->clock || s->counting) return -1;
@@ -203,7 +203,7 @@ static void end(stepper *s)
 
 /* ---- Measuring ------------------------------------------------------------------------------ */
 
-/* Seconds of a step, the median of rounds of several that nobody watches. */
+/* Seconds of a step whose parts are not timed: the median over rounds of several. */
 static double time_steps(stepper *s, double *rounds, int count)
 {
     enum { WARM_UP = 3 };
@@ -227,7 +227,7 @@ static double time_steps(stepper *s, double *rounds, int count)
     return bench_median(rounds, count);
 }
 
-/* The parts of a step: their launches in one, their times in `count` others. */
+/* Counts the launches of each part in one step, and times the parts in `count` others. */
 static gd_status watch_steps(stepper *s, int count)
 {
     s->clock = device_clock_create(s->ctx, MARKS_MOST);

@@ -14,8 +14,8 @@ static bool reads(uint32_t mask, int i)
     return mask >> (i < 31 ? i : 31) & 1;
 }
 
-/* Every tensor once, as far as it is read or written. Of an embedding's table that is what the ids
- * name. */
+/* Every tensor once, as far as it is read or written; of an embedding's table only the rows
+ * that the ids name. */
 double bench_bytes(const gd_call *call, bool backward)
 {
     const gd_op *op = call->op;
@@ -43,8 +43,8 @@ static double product_flops(const gd_tensor *a, const gd_tensor *matrix)
     return 2 * (double)gd_tensor_count(a) * (double)gd_tensor_dim(matrix, 0);
 }
 
-/* Two products of [T, D] by [D, S] a head, half of that where the later half is not seen; the
- * backward counts as 2.5 forwards, its five products. */
+/* Two products of [T, D] by [D, S] per head, half of that if causal; the backward counts as
+ * 2.5 forwards, for its five products. */
 static double attention_flops(const gd_call *call, bool backward)
 {
     const gd_tensor *q = call->input[0], *k = call->input[1];

@@ -303,11 +303,11 @@ static bool fits(const gd_group *group, const hello *h, char problem[200])
 {
     problem[0] = '\0';
     if (h->ranks != group->ranks) {
-        snprintf(problem, 200, "counts %d ranks, rank 0 counts %d", h->ranks, group->ranks);
+        snprintf(problem, 200, "was started with %d ranks, rank 0 with %d", h->ranks, group->ranks);
     } else if (h->rank <= 0 || h->rank >= group->ranks) {
         snprintf(problem, 200, "is not between 1 and %d", group->ranks - 1);
     } else if (group->line[h->rank] >= 0) {
-        snprintf(problem, 200, "came twice");
+        snprintf(problem, 200, "connected twice");
     } else if (strncmp(h->version, gd_version(), sizeof h->version) != 0) {
         snprintf(problem, 200, "runs gradus %.15s, rank 0 runs %s", h->version, gd_version());
     }
@@ -336,7 +336,7 @@ static gd_status take_in(gd_group *group)
             continue;
         }
         if (wire < 0) {
-            snprintf(problem, sizeof problem, "has not come within %g s (%d of %d are there)",
+            snprintf(problem, sizeof problem, "has not connected within %g s (%d of %d have)",
                      group->timeout, there, group->ranks);
             return gd_group_break(group, first_missing(group), problem);
         }

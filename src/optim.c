@@ -171,7 +171,7 @@ static void update(const gd_optimizer *optimizer, const gd_params_slice *slice, 
     update_range(optimizer, slice, start, end, decay);
 }
 
-/* What others wait for goes while the next slice is updated. */
+/* Each slice is sent to the other ranks while the next one is updated. */
 void gd_optimizer_apply(const gd_optimizer *optimizer)
 {
     const gd_params *params = optimizer->params;

@@ -171,7 +171,7 @@ static bool holds_nonfinite(gd_context *ctx, const gd_tensor *t)
     if (!there || t->count == 0) return false;
     bool found = false;
     size_t bytes = (size_t)t->count * sizeof(double);
-    double *values = gd_host_allocate(ctx, bytes, "a look at the values of a tensor");
+    double *values = gd_host_allocate(ctx, bytes, "the values of a tensor");
     gd_tensor window = *t; /* the user may have freed it, but the tape still has the values */
     window.freed = false;
     if (values && !gd_tensor_read_f64(&window, values, t->count)) {

@@ -73,8 +73,8 @@ static gd_status lose_report(gd_optimizer *optimizer)
     if (lost->outcome != GD_UPDATE_NOT_FINITE) return GD_OK;
     return gd_fail(
         optimizer->ctx, GD_ERROR_STATE,
-        "optimizer_update: update %lld was not made, since the loss is %g and the norm of "
-        "the gradient %g, wanted finite numbers; gd_optimizer_report returns this at once",
+        "optimizer_update: update %lld was skipped, since the loss is %g and the norm of "
+        "the gradient %g, wanted finite numbers; gd_optimizer_report tells it at once",
         (long long)lost->number, lost->loss, lost->norm);
 }
 

@@ -72,7 +72,7 @@ gd_status gd_whole_file_skip(gd_whole_file *file, size_t bytes)
     if (gd_failed(file->ctx)) return gd_error_status(file->ctx);
     /* In parentheses: wasi-libc also has a macro of this name, which is not standard C. */
     const off_t end = (lseek)(file->descriptor, (off_t)bytes, SEEK_CUR);
-    if (end < 0 || ftruncate(file->descriptor, end)) return fail(file, "make room in it");
+    if (end < 0 || ftruncate(file->descriptor, end)) return fail(file, "resize it");
     return GD_OK;
 }
 

@@ -106,14 +106,14 @@ sed '5s/"loss": /"loss": "/; 5s/, "val"/", "val"/' one.jsonl >text.jsonl
 refused "no RUN is given"
 refused "there is no nowhere" nowhere -o no.svg
 refused "there is no ./log.jsonl" . -o no.svg
-refused "/dev/zero is not a file that can be read" /dev/zero -o no.svg
-refused "README.md: line 1 is not one of a log of gradus-train" "$1/README.md" -o no.svg
+refused "/dev/zero is not a readable file" /dev/zero -o no.svg
+refused "README.md: line 1 was not written by gradus-train" "$1/README.md" -o no.svg
 refused "bare.jsonl has no step yet" bare.jsonl -o no.svg
-refused "headless.jsonl: line 1 is not one of a log" headless.jsonl -o no.svg
-refused "broken.jsonl: line 5 is not one of a log" one.jsonl broken.jsonl -o no.svg
-refused "text.jsonl: line 5 is not one of a log" text.jsonl -o no.svg
+refused "headless.jsonl: line 1 was not written by" headless.jsonl -o no.svg
+refused "broken.jsonl: line 5 was not written by" one.jsonl broken.jsonl -o no.svg
+refused "text.jsonl: line 5 was not written by" text.jsonl -o no.svg
 refused "empty.jsonl is empty" empty.jsonl -o no.svg
 refused "--bogus is not an option" one.jsonl --bogus
-refused "-o needs the name of a picture" one.jsonl -o
-refused "there is no folder for the picture none/no.svg" one.jsonl -o none/no.svg
+refused "-o needs a file name" one.jsonl -o
+refused "there is no folder for none/no.svg" one.jsonl -o none/no.svg
 echo "pictures as they should be"

@@ -1,7 +1,7 @@
-/* ranks.h - the ranks of a group as processes of a test: each runs one function, and leaves what came
- * of it in memory that all see.
+/* ranks.h - the ranks of a group as processes of a test: each runs one function, and leaves its
+ * result in shared memory.
  *
- * The file that takes it defines _DEFAULT_SOURCE (MAP_ANONYMOUS). */
+ * The file that includes it defines _DEFAULT_SOURCE (MAP_ANONYMOUS). */
 #ifndef GRADUS_TEST_RANKS_H
 #define GRADUS_TEST_RANKS_H
 

@@ -1,6 +1,6 @@
 /* runs.h - runs of gradus-train on small texts in a folder of their own: saved, stopped, resumed.
  *
- * The file that takes it defines _XOPEN_SOURCE 700 (mkdtemp, popen, nanosleep). */
+ * The file that includes it defines _XOPEN_SOURCE 700 (mkdtemp, popen, nanosleep). */
 #ifndef GRADUS_TEST_RUNS_H
 #define GRADUS_TEST_RUNS_H
 

@@ -303,8 +303,7 @@ START_TEST(what_is_refused)
     BAD(gd_gather(x, 2, good), "gather: axis is 2, wanted one of the 2 dimensions of x [2, 3]");
     BAD(gd_gather(x, -3, good), "gather: axis is -3");
     BAD(gd_gather(scalar, 0, flat), "gather: axis is 0, wanted one of the 0 dimensions");
-    BAD(gd_gather(x, 1, flat),
-        "gather: index is int32 [2], wanted int32, of the 2 dimensions of x");
+    BAD(gd_gather(x, 1, flat), "gather: index is int32 [2], wanted int32 with 2 dimensions, none");
     BAD(gd_gather(x, 1, tall), "gather: index is int32 [3, 3]");
     BAD(gd_gather(x, 1, x), "gather: index is float32 [2, 3], wanted int32");
     BAD(gd_gather(good, 1, good), "gather: x is int32, wanted a real dtype");
@@ -313,9 +312,9 @@ START_TEST(what_is_refused)
     BAD(gd_scatter_add(x, 1, good, wide),
         "scatter_add: src is float64, but x is float32, wanted one dtype");
     BAD(gd_scatter_add(x, 0, tall, x),
-        "scatter_add: index is int32 [3, 3], wanted int32, of the 2 dimensions of src [2, 3] and "
-        "nowhere larger");
-    BAD(gd_scatter_add(x, 1, good, scalar), "of the 0 dimensions of src []");
+        "scatter_add: index is int32 [3, 3], wanted int32 with 2 dimensions, none larger than "
+        "that of src [2, 3]");
+    BAD(gd_scatter_add(x, 1, good, scalar), "with 0 dimensions, none larger than that of src []");
     BAD(gd_cumsum(x, 2), "cumsum: axis is 2");
     BAD(gd_cumsum(good, 0), "cumsum: x is int32");
     BAD(gd_argmax(none, 1, false),

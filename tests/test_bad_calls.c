@@ -227,8 +227,8 @@ START_TEST(elementwise_and_reductions)
     BAD(gd_where(ids, x, x), "cannot be broadcast");
     BAD(gd_exp(ids), "exp: x is int32, wanted a real dtype");
     BAD(gd_gelu(freed), "gelu: x [3, 4] was freed");
-    BAD(gd_sum(x, (int[]){2}, 1, false), "sum: axis 2 is not an axis of x [3, 4]");
-    BAD(gd_mean(x, (int[]){-3}, 1, false), "mean: axis -3 is not an axis of x [3, 4]");
+    BAD(gd_sum(x, (int[]){2}, 1, false), "sum: axis is 2, wanted one of the 2 dimensions");
+    BAD(gd_mean(x, (int[]){-3}, 1, false), "mean: axis is -3, wanted one of the 2 dimensions");
     BAD(gd_max(x, (int[]){0, -2}, 2, true), "is listed twice");
     BAD(gd_logsumexp(x, (int[]){0, 1, 0}, 3, true), "logsumexp: given 3 axes, but x [3, 4] has 2");
     BAD(gd_sum(ids, NULL, 0, false), "sum: x is int32");

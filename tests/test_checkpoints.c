@@ -82,7 +82,7 @@ START_TEST(given_options_override_those_of_the_checkpoint)
 }
 END_TEST
 
-/* A run's folder means its newest whole checkpoint; a run resumed from it continues there. */
+/* A run's folder means its newest complete checkpoint; a run resumed from it continues there. */
 START_TEST(the_folder_of_a_run_means_its_newest_checkpoint)
 {
     train_well("--data text %s --schedule constant --steps 8 --checkpoint-every 4 --out a");
@@ -103,7 +103,7 @@ START_TEST(the_folder_of_a_run_means_its_newest_checkpoint)
     program_said(output, "a/step-00000012 is skipped: safetensors_open: ");
     program_said(output, "from   a/step-00000008\n");
     shell("rm '%s'/a/*/config.json%s", folder, "");
-    train_badly("--resume a", "--resume a: it has neither a model (config.json) nor a whole");
+    train_badly("--resume a", "--resume a: it has neither a model (config.json) nor a complete");
 }
 END_TEST
 

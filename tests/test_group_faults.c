@@ -191,9 +191,9 @@ START_TEST(who_does_not_come_is_named)
 {
     ranks_timeout = 0.5;
     meet(3, 4);
-    rank_failed(0, "group_create: rank 2 has not come within 0.5 s (3 of 4 are there)");
-    rank_failed(1, "group_create: rank 2 has not come within 0.5 s");
-    rank_failed(3, "group_create: rank 2 has not come within 0.5 s");
+    rank_failed(0, "group_create: rank 2 has not connected within 0.5 s (3 of 4 have)");
+    rank_failed(1, "group_create: rank 2 has not connected within 0.5 s");
+    rank_failed(3, "group_create: rank 2 has not connected within 0.5 s");
 }
 END_TEST
 
@@ -201,10 +201,10 @@ START_TEST(who_counts_otherwise_is_named)
 {
     ranks_timeout = 3;
     meet(2, 3);
-    rank_failed(0, "group_create: rank 2 counts 3 ranks, rank 0 counts 4");
-    rank_failed(2, "group_create: rank 2 counts 3 ranks, rank 0 counts 4");
+    rank_failed(0, "group_create: rank 2 was started with 3 ranks, rank 0 with 4");
+    rank_failed(2, "group_create: rank 2 was started with 3 ranks, rank 0 with 4");
     meet(1, 4);
-    rank_failed(0, "group_create: rank 1 came twice");
+    rank_failed(0, "group_create: rank 1 connected twice");
 }
 END_TEST
 

@@ -261,12 +261,12 @@ typedef struct otherwise {
 } otherwise;
 
 static const otherwise others[] = {
-    {"--data text %s --steps 9 --lr 0.02", "--lr 0.02, at rank 0 --lr 0.01"},
-    {"--data text %s --steps 9 --seed 7", "--seed 7, at rank 0 --seed 1"},
-    {"--data text %s --steps 9 --out a", "--out a, at rank 0 --out (none)"},
+    {"--data text %s --steps 9 --lr 0.02", "--lr 0.02, on rank 0 --lr 0.01"},
+    {"--data text %s --steps 9 --seed 7", "--seed 7, on rank 0 --seed 1"},
+    {"--data text %s --steps 9 --out a", "--out a, on rank 0 --out (none)"},
     {"--data other %s --steps 9", "the text is "},
     {"--data missing %s --steps 9", "its text cannot be used"},
-    {"--data text %s --steps 9 --dim 15", "--dim 15, at rank 0 --dim 16"},
+    {"--data text %s --steps 9 --dim 15", "--dim 15, on rank 0 --dim 16"},
 };
 
 START_TEST(another_configuration_is_named)

@@ -287,9 +287,9 @@ START_TEST(refusals)
 {
     gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3, 4));
     ck_assert_ptr_null(gd_sum(x, (int[]){2}, 1, false));
-    ck_assert_error(ctx, "sum: axis 2 is not an axis of x [3, 4]");
+    ck_assert_error(ctx, "sum: axis is 2, wanted one of the 2 dimensions of x [3, 4]");
     ck_assert_ptr_null(gd_mean(x, (int[]){-3}, 1, false));
-    ck_assert_error(ctx, "mean: axis -3 is not an axis of x [3, 4]");
+    ck_assert_error(ctx, "mean: axis is -3, wanted one of the 2 dimensions of x [3, 4]");
     ck_assert_ptr_null(gd_max(x, (int[]){1, -1}, 2, false));
     ck_assert_error(ctx, "max: axis -1 of x [3, 4] is listed twice");
     ck_assert_ptr_null(gd_logsumexp(x, (int[]){0, 1, 2}, 3, false));

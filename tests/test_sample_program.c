@@ -130,7 +130,7 @@ static const struct {
     {"run --length -1", 2, "--length is \"-1\""},
     {"run --samples 0", 2, "--samples is \"0\""},
     {"nowhere", 1, "--model nowhere: No such file or directory"},
-    {".", 1, "--model .: it has neither a model (config.json) nor a whole checkpoint (step-N)"},
+    {".", 1, "--model .: it has neither a model (config.json) nor a complete checkpoint (step-N)"},
     {"text", 1, "--model text: Not a directory"},
     {"run --prompt x", 1, "byte 0 of the prompt is 120 ('x'), which is not in"},
     {"run --prompt-file nothing", 1, "--prompt-file nothing: No such file"},

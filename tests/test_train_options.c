@@ -128,7 +128,7 @@ static const struct {
     {"steps = 5 five # 5\n", ":1: steps is \"5 five\", wanted a whole number"},
     {"steps = '5\n", ":1: steps is \"'5\", wanted a whole number"},
     {"steps = # 5\n", ":1: steps is \"\", wanted a whole number"},
-    {"config = x", ":1: a file cannot name another with config"},
+    {"config = x", ":1: a config file cannot name another"},
     {"= 3", ":1: \"= 3\" is not of the form option = value"},
 };
 

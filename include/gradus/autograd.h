@@ -70,7 +70,7 @@ GD_API gd_tensor *gd_keep(gd_tensor *t);
  * captured. */
 typedef void (*gd_grad_hook)(void *user, gd_tensor *leaf);
 
-/* NULL, the default: none. */
+/* Sets the hook; NULL, the default: none. */
 GD_API void gd_on_gradient(gd_context *ctx, gd_grad_hook hook, void *user);
 
 /* A view of t through which no gradient flows. */
@@ -133,7 +133,7 @@ struct gd_call;
  * after them. It must not run ops. */
 typedef void (*gd_watcher)(void *user, const struct gd_call *call, bool backward, bool begins);
 
-/* NULL: none, from now on. */
+/* Sets the watcher from now on; NULL: none. */
 GD_API void gd_watch_ops(gd_context *ctx, gd_watcher watcher, void *user);
 
 /* ---- An op is a record -------------------------------------------------------------------- */

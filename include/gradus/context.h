@@ -54,8 +54,8 @@ GD_API const char *gd_version(void);
 
 /* One rule for every struct of options: a field that is 0 (false, NULL), as unset fields are, takes
  * the default that its comment names; so {0}, and NULL for the struct, are the defaults. To set a
- * number to 0 if its default is not 0, write GD_ZERO: {.beta1 = GD_ZERO}. gd_literal(v) is v for
- * fields that are set from a variable. */
+ * number to 0 if its default is not 0, write GD_ZERO: {.beta1 = GD_ZERO}. gd_literal(v) sets a
+ * field to the value of a variable, which may be 0. */
 #define GD_ZERO (-2147483647 - 1)
 
 static inline double gd_literal(double value)
@@ -116,10 +116,10 @@ typedef struct gd_context_options {
     /* fill all new tensor memory with NaN, to find kernels that read uninitialised memory, or
      * forget to write */
     bool poison;
-    bool tf32; /* on a GPU, let matmul, linear and attention round the factors of
-                             * float32 products to TF32, 10 bits of mantissa, for its tensor cores:
-                             * several times faster, with relative errors around 1e-3. Without it
-                             * float32 has float32's errors. Ignored on the CPU. */
+    /* on a GPU, let matmul, linear and attention round the factors of float32 products to TF32, 10
+     * bits of mantissa, for its tensor cores: several times faster, with relative errors around
+     * 1e-3. Ignored on the CPU. */
+    bool tf32;
 } gd_context_options;
 
 /* Creates a context; NULL for the defaults. Returns NULL only if there is no memory for it. Any

@@ -64,9 +64,9 @@ typedef struct gd_group_options {
 } gd_group_options;
 
 /* The options from the environment: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT
- * (torchrun, whose own port that is: then the next one); else OMPI_COMM_WORLD_* (Open MPI), PMI_* (MPICH, Intel MPI), or SLURM_* of a job step
- * (srun), where MASTER_ADDR and MASTER_PORT are used too, if they are set. A group of one if none
- * are set. */
+ * (torchrun listens on that port itself, so the next one is used); else OMPI_COMM_WORLD_* (Open
+ * MPI), PMI_* (MPICH, Intel MPI), or SLURM_* of a job step (srun), where MASTER_ADDR and MASTER_PORT
+ * are used too, if they are set. A group of one if none are set. */
 GD_API gd_group_options gd_group_environment(void);
 
 /* Connects all ranks; returns when all have connected, or with an error after the timeout. The
@@ -106,7 +106,7 @@ GD_API void gd_group_slice(const gd_group *group, int rank, int64_t n, int64_t *
  * order of ranks, in all [ranks * bytes]. With 0 bytes it is a barrier. */
 GD_API gd_status gd_group_gather(gd_group *group, const void *mine, size_t bytes, void *all);
 
-/* Everybody's data[bytes] become those of rank 0. */
+/* Copies rank 0's data[bytes] to all ranks. */
 GD_API gd_status gd_group_tell(gd_group *group, void *data, size_t bytes);
 
 /* ---- Shared parameters -------------------------------------------------------------------- */

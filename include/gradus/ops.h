@@ -16,7 +16,7 @@
  * formula has no value, these conventions apply (PyTorch's unless marked *):
  *
  *     abs, relu               the gradient at 0 is 0; abs: at NaN too
- *     clamp                   it passes at low and high, and is 0 outside and at NaN
+ *     clamp                   the gradient passes at low and high, and is 0 outside and at NaN
  *     maximum, minimum        equal a and b get half each; if one is NaN, both get all of it
  *     max                     equal maxima share evenly; so do NaNs, if there are any *
  *     silu, gelu, gelu_tanh,  0 at -inf, their limit, although 0 * -inf would be NaN; and the
@@ -35,9 +35,9 @@
  *     argmax, topk            NaN counts as the largest; equal elements: the first one first *
  *     rms_norm, layer_norm    eps 0 and a row of zeros (layer_norm: of equal elements) give NaN
  *
- * Sums in float64 overflow, as in PyTorch: rms_norm squares x, so a row
- * whose squares overflow (|x| > 1e154 in float64; on a GPU, which sums them in float32, also
- * |x| > 1e19 in float32 and bfloat16) becomes 0, and mean and layer_norm need n |x| below 1.8e308.
+ * Sums in float64 overflow, as in PyTorch: rms_norm squares x, so a row whose squares overflow
+ * (|x| > 1e154 in float64; on a GPU, which sums them in float32, also |x| > 1e19 in float32 and
+ * bfloat16) becomes 0, and mean and layer_norm need n |x| below 1.8e308.
  */
 #ifndef GRADUS_OPS_H
 #define GRADUS_OPS_H
@@ -137,12 +137,12 @@ typedef struct gd_attention_options {
 GD_API gd_tensor *gd_attention(gd_tensor *q, gd_tensor *k, gd_tensor *v,
                                const gd_attention_options *options);
 
-/* Attention of the next token of a text, whose keys and values so far are kept: that of the token at
- * `position` with those at 0 ... position, causal. qkv [B, 1, H + 2 KV, D] as for gd_rope_qkv, of
- * one token each; its queries and keys are rotated by that position, and its keys and values are
- * stored as rows `position` of your keys and values [B, room, KV, D], which hold the earlier ones
- * (keys after the rotation). position GD_INT32, one element in [0, room), in the device's memory:
- * one graph (graph.h) serves all positions. -> [B, 1, H, D].
+/* Attention with a KV cache: of the token at `position` to those at 0 ... position.
+ * qkv [B, 1, H + 2 KV, D] as for gd_rope_qkv, of one token each; its queries and keys are rotated
+ * by that position, and its keys and values are stored as rows `position` of your keys and values
+ * [B, room, KV, D], which hold the earlier ones (keys after the rotation). position GD_INT32, one
+ * element in [0, room), in the device's memory: one graph (graph.h) serves all positions.
+ * -> [B, 1, H, D].
  * options->position must be unset. There is no gradient: call it without a tape. */
 GD_API gd_tensor *gd_attention_step(gd_tensor *qkv, gd_tensor *keys, gd_tensor *values,
                                     gd_tensor *position, const gd_rope_options *options);
@@ -151,10 +151,10 @@ GD_API gd_tensor *gd_attention_step(gd_tensor *qkv, gd_tensor *keys, gd_tensor *
  * numbers; temperature 0: the first of the likeliest. logits real, [V] or [..., V] of one row. next
  * GD_INT32 [2] is a token and its position, ids GD_INT32 [room]: the id that is drawn becomes
  * ids[position], and the new token, at the next position. Logits that are not finite give the id -1,
- * and leave next as it is. All in the device's memory, so that a graph (graph.h) of reading `next`
- * and drawing can run again and again before the host looks at ids. -> the id, GD_INT32 [].
- * Weights are computed in double, relative to the largest; the id is the first before and including
- * which they add up to more than the drawn part of their sum. There is no gradient. */
+ * and leave next as it is. All are in the device's memory, so that a graph (graph.h) can
+ * draw several tokens before the host reads ids. -> the id, GD_INT32 [].
+ * Weights are computed in double, relative to the largest; the id is the first at which their
+ * cumulative sum exceeds the drawn fraction of their total. There is no gradient. */
 GD_API gd_tensor *gd_draw_step(gd_tensor *logits, gd_tensor *next, gd_tensor *ids,
                                double temperature);
 

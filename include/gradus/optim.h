@@ -172,7 +172,7 @@ typedef struct gd_update_report {
  * GD_UPDATE_NOT_FINITE is an error. */
 GD_API bool gd_optimizer_report(gd_optimizer *optimizer, bool wait, gd_update_report *report);
 
-/* After GD_UPDATE_NOT_FINITE: updates asked for from now on are made again. */
+/* After GD_UPDATE_NOT_FINITE: later updates are made again. */
 GD_API gd_status gd_optimizer_continue(gd_optimizer *optimizer);
 
 /* The loss scale s keeps small gradients representable in float16. Its smallest number above 0 is

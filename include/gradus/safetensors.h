@@ -106,9 +106,9 @@ GD_API gd_status gd_safetensors_write(gd_context *ctx, const char *path,
                                       const gd_named_tensor *tensors, int64_t tensor_count,
                                       const gd_named_text *metadata, int64_t metadata_count);
 
-/* The same file, but of the tensors only names, dtypes and shapes are taken; their elements are zeros,
- * which take no room on most disks. For several processes that then write a part each, at the offsets
- * that gd_safetensors_at tells. */
+/* The same, but takes only the names, dtypes and shapes of the tensors; the elements are zeros,
+ * which take no room on most disks. Several processes can then write a part each, at the offsets that
+ * gd_safetensors_at gives. */
 GD_API gd_status gd_safetensors_reserve(gd_context *ctx, const char *path,
                                         const gd_named_tensor *tensors, int64_t tensor_count,
                                         const gd_named_text *metadata, int64_t metadata_count);

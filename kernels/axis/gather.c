@@ -20,11 +20,11 @@ static gd_status check_index(const gd_call *call, int i, bool free_axis)
     }
     if (fits) return GD_OK;
     return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                        "index is %s %s, wanted int32, of the %d dimensions of %s %s and nowhere "
-                        "larger%s",
+                        "index is %s %s, wanted int32 with %d dimensions, none larger than "
+                        "that of %s %s%s",
                         gd_dtype_name(gd_tensor_dtype(index)), gd_shape_text(index).text, ndim,
                         gd_input_name(call->op, i).text, gd_shape_text(t).text,
-                        free_axis ? " but along the axis" : "");
+                        free_axis ? " except along the axis" : "");
 }
 
 static gd_status gather_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)

@@ -50,7 +50,7 @@ static inline gd_status head_check_saved(const gd_call *call, int i)
 {
     if (call->save[SAVE_D] || call->save[SAVE_DX + i]) return GD_OK;
     return gd_call_fail(call, GD_ERROR_STATE,
-                        "%s requires a gradient, but did not in the forward, which computes it",
+                        "%s requires a gradient, but did not in the forward, where it is computed",
                         call->op->input_names[i]);
 }
 

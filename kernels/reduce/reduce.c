@@ -1,5 +1,4 @@
-/* reduce.c - sum, mean, max and logsumexp over any axes: arguments, shapes, records, cases.
- * README.md has the derivations. */
+/* reduce.c - the ops sum, mean, max and logsumexp. README.md has the derivations. */
 #include "reduce/reduce.h"
 #include "arguments.h"
 #include "gradus/ops.h"
@@ -27,7 +26,8 @@ static gd_status check_axes(const gd_call *call, const gd_reduce_args *args)
     for (int i = 0; i < args->count; i++) {
         int axis = args->axes[i];
         if (axis < -ndim || axis >= ndim)
-            return gd_call_fail(call, GD_ERROR_ARGUMENT, "axis %d is not an axis of x %s", axis,
+            return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                                "axis is %d, wanted one of the %d dimensions of x %s", axis, ndim,
                                 gd_shape_text(x).text);
         unsigned bit = 1u << (axis < 0 ? axis + ndim : axis);
         if (seen & bit)

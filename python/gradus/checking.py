@@ -227,8 +227,8 @@ class _Torch:
         self.disturb, self.outputs = False, None
         for name, a, b in zip(self.checked_names, plain, disturbed):
             if a is not None and not np.array_equal(a, b, equal_nan=True):
-                raise _Wrong(f"the gradient of {name} is another one when the function runs on "
-                             "other data before the backward: what it needs is kept outside of ctx")
+                raise _Wrong(f"the gradient of {name} changes if the function runs on "
+                             "other data before the backward: it keeps state outside of ctx")
 
 
 def _host(t):
@@ -298,7 +298,7 @@ class _Check:
     def _forward(self, call):
         outputs = self.target.forward(self._values(call))
         if [y.shape for y in outputs] != self.outputs:
-            raise _Wrong("the function returns other shapes for other values")
+            raise _Wrong("the shapes that the function returns depend on its inputs' values")
         flat = np.concatenate([y.ravel() for y in outputs])
         self._view(call, call.output[0], (self.count,))[...] = flat
 

@@ -94,9 +94,9 @@ def patch(model: torch.nn.Module) -> Patched:
             continue
         replacement = _replacement(kind)
         if replacement is None:
-            patched.left[name] = f"{kind.__name__} (not known)"
+            patched.left[name] = f"{kind.__name__} (unknown)"
         elif "forward" in vars(module):
-            patched.left[name] = f"{kind.__name__} (with a forward of its own)"
+            patched.left[name] = f"{kind.__name__} (forward is overridden)"
         else:
             module._gradus_original = kind
             module.__class__ = replacement

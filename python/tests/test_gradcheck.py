@@ -48,10 +48,10 @@ FINDINGS = {
     "linear: the bias's gradient once too often": "a constant factor 2",
     "sin: one element, by 1%": "a single element is off",
     "roll: the same way": "the right values in the wrong places",
-    "product: no dw without dx": "when only w wants a gradient",
-    "sin: another result each time": "run a second time it gives other bits",
+    "product: no dw without dx": "when only w requires a gradient",
+    "sin: another result each time": "a second run gives different bits",
     "sin: dy used as room": "backward changes dy in place",
-    "sin: x kept outside of ctx": "kept outside of ctx",
+    "sin: x kept outside of ctx": "keeps state outside of ctx",
 }
 
 

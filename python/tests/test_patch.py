@@ -149,8 +149,8 @@ def test_what_is_left_is_said():
     patched = gradus.patch(model)
     assert patched == {"a": "RMSNorm"} and type(model["a"]) is gradus.nn.RMSNorm
     assert str(patched) == (
-        "1 norms replaced: 1 RMSNorm; left as they are: 1 OddRMSNorm (not known), "
-        "1 RMSNorm (with a forward of its own)"
+        "1 norms replaced: 1 RMSNorm; left as they are: 1 OddRMSNorm (unknown), "
+        "1 RMSNorm (forward is overridden)"
     )
     assert str(gradus.patch(torch.nn.Linear(2, 2))) == "0 norms replaced"
     gradus.unpatch(model)

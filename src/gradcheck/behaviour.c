@@ -28,7 +28,7 @@ typedef struct gd_expectation {
     double *const *gradient; /* [inputs] */
     double *const *parts[2]; /* terms of the gradient, for its rounding error; or NULL */
     bool bitwise;
-    const char *when; /* "run a second time" */
+    const char *when; /* "with a cotangent of zeros" */
 } gd_expectation;
 
 static double largest_of(const double *x, int64_t count)
@@ -83,10 +83,10 @@ static gd_status repeats(gd_checker *c)
     gd_expectation e = {.run = {.cotangent = c->cotangent[0]},
                         .gradient = c->analytic[0],
                         .bitwise = true,
-                        .when = "run a second time it gives other bits"};
+                        .when = "a second run gives different bits"};
     gd_status status = expect(c, &e, NULL);
     e.run.twice = true;
-    e.when = "a second backward over the same tape gives other bits";
+    e.when = "a second backward over the same tape gives different bits";
     return status ? status : expect(c, &e, NULL);
 }
 
@@ -140,7 +140,7 @@ static gd_status accumulates(gd_checker *c)
     gd_expectation e = {.run = {.cotangent = c->cotangent[0], .twice = true, .held = held},
                         .gradient = sum,
                         .parts = {held, c->analytic[0]},
-                        .when = "added into a gradient that holds something"};
+                        .when = "when added to an existing gradient"};
     if (!status) status = expect(c, &e, NULL);
     int wanted = 0;
     for (int i = 0; i < c->inputs && !status; i++) {
@@ -148,7 +148,7 @@ static gd_status accumulates(gd_checker *c)
         held[i] = NULL;
         sum[i] = c->analytic[0][i];
     }
-    e.when = "if every second gradient holds something";
+    e.when = "when only every second gradient exists";
     return status || wanted < 2 ? status : expect(c, &e, NULL);
 }
 
@@ -189,7 +189,7 @@ static gd_status takes_cotangents(gd_checker *c)
         if (!u) return GD_ERROR_MEMORY;
         e = (gd_expectation){.run = {.cotangent = u},
                              .gradient = c->analytic[set],
-                             .when = "with zeros for a gradient that was missing"};
+                             .when = "with zeros for a missing cotangent"};
         status = expect(c, &e, NULL);
     }
     return status;
@@ -206,7 +206,7 @@ static gd_status wants(gd_checker *c, const bool *wanted)
             snprintf(when + used, sizeof when - used, "%s%s", n++ ? ", " : "", c->input[i].name);
     }
     size_t used = strlen(when);
-    snprintf(when + used, sizeof when - used, " wants a gradient");
+    snprintf(when + used, sizeof when - used, " requires a gradient");
     gd_expectation e = {.run = {.cotangent = c->cotangent[0], .wanted = wanted},
                         .gradient = c->analytic[0],
                         .bitwise = true,
@@ -278,10 +278,10 @@ static gd_status takes_strides(gd_checker *c)
 {
     gd_expectation e = {.run = {.cotangent = c->cotangent[0], .strided = true},
                         .gradient = c->analytic[0],
-                        .when = "with inputs and cotangents whose rows lie apart"};
+                        .when = "with strided inputs and cotangents"};
     gd_status status = expect(c, &e, NULL);
     e.run.reversed = true;
-    e.when = "with inputs and cotangents that are transposed";
+    e.when = "with transposed inputs and cotangents";
     return status ? status : expect(c, &e, NULL);
 }
 
@@ -312,7 +312,7 @@ static gd_status takes_same_twice(gd_checker *c, int i, int j)
         .run = {.cotangent = c->cotangent[0], .same_from = i, .same_to = j, .wanted = wanted},
         .gradient = sum,
         .parts = {parts[0], parts[1]},
-        .when = "with one tensor as two inputs"};
+        .when = "with the same tensor as two inputs"};
     if (!status && finite) status = expect(c, &e, NULL);
     to->value = own;
     gd_status restored = gd_tensor_write_f64(to->leaf, own, to->count);

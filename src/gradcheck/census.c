@@ -296,7 +296,7 @@ static bool one_a_row(const gd_census *s, gd_gradcheck_input *out)
     }
     if (ones < 3 || (nexts && nexts != ones)) return false;
     gd_check_say(out, "one element of each row is off, each by %.4g%s", error,
-                 nexts ? ", and the next by the opposite: it is one place further" : "");
+                 nexts ? ", and the next by the opposite: its value is one place further" : "");
     return true;
 }
 

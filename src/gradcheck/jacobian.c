@@ -210,7 +210,7 @@ static bool dy_left_out(const gd_jacobian *j)
     if (*without.text)
         gd_check_say(j->out, "%s is left out", without.text);
     else if (*with.text)
-        gd_check_say(j->out, "of dy only %s is used", with.text);
+        gd_check_say(j->out, "only %s is used", with.text);
     return *without.text || *with.text;
 }
 
@@ -231,8 +231,7 @@ static bool overwritten(const gd_jacobian *j)
         first = first && high[0] >= 0 && high[0] < low[1];
     }
     if (last || first)
-        gd_check_say(j->out,
-                     "of several dy that add up in %s only the %s counts: overwritten, not added",
+        gd_check_say(j->out, "of the dy summed into %s only the %s counts: overwritten, not added",
                      place_of_x(j, j->missing_at / j->columns).text, last ? "last" : "first");
     return last || first;
 }
@@ -261,7 +260,7 @@ static bool own_alone(const gd_jacobian *j)
             if (analytic(j, r, k) != 0 && k != j->at[r]) return false;
     if (!j->alike) return false;
     const int axis = axis_of(j, is_missing);
-    gd_check_say(j->out, "each element takes its own dy alone: a sum");
+    gd_check_say(j->out, "each element uses only its own dy: a sum");
     if (axis >= 0) gd_check_say(j->out, " along axis %d", axis);
     gd_check_say(j->out, " is missing");
     return true;
@@ -273,14 +272,13 @@ static void wrong_places(const gd_jacobian *j)
     const gd_text x = place_of_x(j, at / j->columns), dy = place_of_dy(j, at % j->columns);
     const int from = axis_of(j, is_extra), to = axis_of(j, is_missing);
     if (!j->missing)
-        gd_check_say(j->out, "%s takes from %s, though y does not depend on it there", x.text,
-                     dy.text);
+        gd_check_say(j->out, "%s uses %s, though that y does not depend on it", x.text, dy.text);
     else if (!j->extra)
-        gd_check_say(j->out, "%s takes nothing from %s", x.text, dy.text);
+        gd_check_say(j->out, "%s does not use %s", x.text, dy.text);
     else if (from >= 0 && to >= 0 && from != to)
         gd_check_say(j->out, "a sum runs along axis %d instead of axis %d", from, to);
     else
-        gd_check_say(j->out, "%s takes nothing from %s, but %s takes from %s", x.text, dy.text,
+        gd_check_say(j->out, "%s does not use %s, but %s uses %s", x.text, dy.text,
                      place_of_x(j, j->extra_at / j->columns).text,
                      place_of_dy(j, j->extra_at % j->columns).text);
 }
@@ -410,7 +408,7 @@ static bool one_along(const gd_jacobian *j, const gd_factors *f, int axis)
 /* Describes the factors, if they have a simple form. */
 static bool say_factors(const gd_jacobian *j, const gd_factors *f)
 {
-    const char *what = f->others ? "what comes from the dy of other elements" : "dy";
+    const char *what = f->others ? "the dy of other elements" : "dy";
     double largest = 0, *target = gd_check_numbers(j->c, f->count);
     gd_text text;
     gd_points p = points_over_y(j, f->count, f->at);
@@ -424,7 +422,7 @@ static bool say_factors(const gd_jacobian *j, const gd_factors *f)
         if (fabs(f->factor[0] + 1) * largest <= j->tolerance)
             gd_check_say(j->out, "%s has the wrong sign", what);
         else
-            gd_check_say(j->out, "%s has a factor %s too much", what,
+            gd_check_say(j->out, "%s has an extra factor %s", what,
                          gd_check_factor(j->a, f->factor[0], j->tolerance / largest).text);
         return true;
     }
@@ -433,12 +431,12 @@ static bool say_factors(const gd_jacobian *j, const gd_factors *f)
     add_symbol(&p, "exp(y)", exp_y);
     p.weight = f->weight;
     if (gd_check_formula(j->c, &p, target, j->tolerance, 1, "", &text)) {
-        gd_check_say(j->out, "%s has a factor %s too much", what, text.text);
+        gd_check_say(j->out, "%s has an extra factor %s", what, text.text);
         return true;
     }
     for (int axis = 0; axis < j->y->ndim && !f->by_row; axis++) {
         if (!one_along(j, f, axis)) continue;
-        gd_check_say(j->out, "%s has a factor for each index along its axis %d", what, axis);
+        gd_check_say(j->out, "%s has an extra factor for each index along its axis %d", what, axis);
         return true;
     }
     return false;
@@ -464,7 +462,7 @@ static bool no_factor(const gd_jacobian *j)
         if (j->numeric[i] == 0 || !near(j, j->analytic[i], 1)) return false;
         factor = factor || !near(j, fabs(j->numeric[i]), 1);
     }
-    if (factor) gd_check_say(j->out, "dy is added up as it is, without a factor");
+    if (factor) gd_check_say(j->out, "dy is summed without its factor");
     return factor;
 }
 
@@ -492,7 +490,7 @@ static bool slopes(const gd_jacobian *j)
     /* With few digits, two terms fit too many functions. */
     const int terms = j->s->rtol > 1e-4 ? 1 : 2;
     if (gd_check_formula(j->c, &p, a, j->tolerance, terms, "dy", &is)) {
-        gd_check_say(j->out, "%s is %s", j->rows < count ? "what is added up" : "it", is.text);
+        gd_check_say(j->out, "%s is %s", j->rows < count ? "the summed term" : "it", is.text);
         if (gd_check_formula(j->c, &p, n, j->tolerance, terms, "dy", &wanted))
             gd_check_say(j->out, " instead of %s", wanted.text);
         return true;

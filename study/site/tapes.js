@@ -88,7 +88,7 @@ exports.page = async function page(folder) {
 come back. The graphs are what <code>gd_tape_print_dot</code> prints after the first backward,
 drawn by Graphviz.</p>
 <p>A box is a node: an op, the shape of what it made, the 2-norm of the gradient that reached it,
-the bytes that waited for its backward. An ellipse is a leaf, filled where it wants a gradient.
+the bytes that waited for its backward. An ellipse is a leaf, filled where it requires a gradient.
 Solid arrows carry values, dashed ones gradients. Press Play: nodes appear in the order of the
 forward, with their first values; then the walk goes back, each node's gradients reach its inputs, the
 parameters' with their values, and what it kept is free.</p>

@@ -26,7 +26,7 @@ typedef struct eval_command {
 
 static const option_row rows[OPTIONS_MOST] = {
 #include "trained.def"
-    {.help = "Text (default: what its run validated on)"},
+    {.help = "Text (default: what the run validated on)"},
     {OPTION_PATH, "data", AT(data),
      .help = "FILE  a text; its last tenth, which gradus-train does not train on"},
     {OPTION_SWITCH, "whole", AT(whole), .help = "  all of --data FILE"},
@@ -34,7 +34,7 @@ static const option_row rows[OPTIONS_MOST] = {
     {OPTION_PATH, "tokens", AT(tokens),
      .help = "PATTERN  token files of nanoGPT or llm.c: all of them"},
     {OPTION_WHOLE, "batch", AT(batch), "0", 0, 65536, .others = "batch_size",
-     .help = "N  windows at once; 0: as in its training, else 8"},
+     .help = "N  windows at once; 0: as in training, else 8"},
     {.help = "Report"},
     {OPTION_SWITCH, "json", AT(json), .help = "  print a JSON object instead"},
 #include "common.def"

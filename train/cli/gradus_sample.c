@@ -29,7 +29,7 @@ static const option_row rows[OPTIONS_MOST] = {
 #include "trained.def"
     {.help = "Text"},
     {OPTION_TEXT, "prompt", AT(prompt), .others = "start",
-     .help = "TEXT  the beginning of the text; default: the beginning of a line"},
+     .help = "TEXT  the beginning of the text; default: a line break"},
     {OPTION_PATH, "prompt-file", AT(prompt_file), .help = "FILE  the prompt from a file"},
     {OPTION_SWITCH, "ids", AT(ids),
      .help = "  read the prompt and print the text as token ids, without the model's tokenizer"},
@@ -39,7 +39,7 @@ static const option_row rows[OPTIONS_MOST] = {
     {OPTION_WHOLE, "samples", AT(samples), "1", 1, 1e6, .others = "num_samples",
      .help = "N  texts, with ---- between them"},
     {OPTION_SWITCH, "timing", AT(timing), .help = "  print the time to stderr"},
-    {.help = "Drawing"},
+    {.help = "Sampling"},
     {OPTION_NUMBER, "temperature", AT(temperature), "0.8", 0, 100,
      .help = "X  divides the logits; 0: always the likeliest token"},
     {OPTION_WHOLE, "top-k", AT(top_k), "0", 0, 1e9,

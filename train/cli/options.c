@@ -42,7 +42,7 @@ static int letter(const char *at)
     return strchr(" =", *at) ? 0 : tolower((unsigned char)*at);
 }
 
-/* Whether at most so many letters put in, taken out or replaced make one name of the other. */
+/* Whether the edit distance of the names, in letters, is at most `edits`. */
 static bool is_near(const char *a, const char *b, size_t edits)
 {
     for (; letter(a) == letter(b); a++, b++) {

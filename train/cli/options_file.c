@@ -1,5 +1,5 @@
-/* options_file.c - a file of options: lines "option = value", blank lines, and comments behind #.
- * Quotes of either kind around a value are taken off. */
+/* options_file.c - a file of options: lines "option = value", blank lines, and comments after #.
+ * Quotes of either kind around a value are removed. */
 #include "console.h"
 #include "options.h"
 #include "text_file.h"
@@ -22,7 +22,7 @@ static bool is_comment(const char *text)
     return *text == '\0' || *text == '#';
 }
 
-/* What is behind the equals sign, without quotes and without a comment. A # within a word is part
+/* What follows the equals sign, without quotes and without a comment. A # within a word is part
  * of it: "a#b" is a name. */
 static char *bare_value(char *text)
 {
@@ -49,7 +49,7 @@ static bool read_line(options *o, const char *where, char *line)
     *equals = '\0';
     name = trimmed(name);
     if (!strcmp(name, "config")) {
-        console_message("%sa file cannot name another with config", where);
+        console_message("%sa config file cannot name another", where);
         return false;
     }
     return options_set(o, where, name, strlen(name), bare_value(equals + 1));

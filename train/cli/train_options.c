@@ -14,7 +14,7 @@ static const option_row rows[OPTIONS_MOST] = {
      .help = "PATTERN  token files of nanoGPT or llm.c instead; needs --val-data, and --vocab or "
              "--init"},
     {OPTION_PATH, "val-data", AT(val_data), .others = "val input_val_bin",
-     .help = "FILE  the same for validation; default: the last tenth of the text"},
+     .help = "FILE  text or token files for validation; default: the last tenth of the text"},
     {OPTION_WHOLE, "vocab", AT(vocab), "0", 0, 1048576, .others = "vocab_size",
      .help = "N  BPE pieces to learn from the text, 256 or more; 0: its characters"},
     {.help = "Model"},
@@ -81,7 +81,7 @@ static const option_row rows[OPTIONS_MOST] = {
      .help = "S  how long a process may be silent while another waits for it", .unsaved = true},
     {.help = "Report"},
     {OPTION_PATH, "log", AT(log), .others = "log_file",
-     .help = "FILE  the run as lines of JSON; default: log.jsonl in --out", .unsaved = true},
+     .help = "FILE  the log, as lines of JSON; default: log.jsonl in --out", .unsaved = true},
     {OPTION_WHOLE, "eval-every", AT(eval_every), "500", 0, 1e12,
      .others = "eval_interval val_loss_every",
      .help = "N  steps between validations; 0: only at the end"},

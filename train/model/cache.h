@@ -19,8 +19,8 @@ typedef struct model_cache {
     gd_tensor *logits;            /* float32 [V]: of the token after them */
     gd_tensor *next;              /* int32 [2]: a token to read, and its position */
     gd_tensor *ids;               /* int32 [room]: what was drawn after the token at a position */
-    double temperature;           /* of the draws, and from how many tokens (the first ones) they */
-    int64_t drawn;                /* are; to be set before cache_draw */
+    double temperature;           /* of the draws; to be set before cache_draw, */
+    int64_t drawn;                /* like the number of tokens, from the first on, to draw from */
     gd_graph *graph;
     gd_tensor *position; /* of the token, while the model reads a single one; else NULL */
 } model_cache;
@@ -34,8 +34,8 @@ void cache_free(model_cache *cache);
 gd_status cache_read(model_cache *cache, const int32_t *tokens, int64_t count);
 
 /* Reads `count` >= 1 more tokens and draws the next one on the device, reads that and draws, and so
- * on; ids [draws] get what was drawn. The host waits once for all of them. Returns how many there
- * are; fewer than `draws`: the logits of the next one are not finite, or there is an error. Room for
+ * on; fills ids [draws]. The host waits once for all of them. Returns how many were drawn; fewer
+ * than `draws`: the logits of the next one are not finite, or there is an error. Room for
  * `count + draws - 1` more tokens is needed; `length` grows by those that were read. */
 int64_t cache_draw(model_cache *cache, const int32_t *tokens, int64_t count, int64_t draws,
                    int32_t *ids);

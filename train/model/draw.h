@@ -30,7 +30,7 @@ void draw_room_free(draw_room *room);
 
 /* The id drawn from finite logits [vocab], with u uniform in [0, 1). Where tokens are left out, the
  * others are ordered by their probability, and equal ones by their id; otherwise all by their id.
- * The id is the first before and including which the probabilities add up to more than u. */
+ * The id is the first whose cumulative probability exceeds u. */
 int32_t draw_token(const draw_room *room, const draw_options *o, const float *logits, double u);
 
 /* The first of the logits [count] that is not finite; -1: there is none. */

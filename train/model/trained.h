@@ -27,7 +27,7 @@ typedef struct trained {
     gd_safetensors *state; /* of a checkpoint; NULL if there is none */
 } trained;
 
-/* Opens the model, or the newest whole checkpoint of the run, that the options name; restores
+/* Opens the model, or the newest complete checkpoint of the run, that the options name; restores
  * --dtype from the run. `ids`: without its tokenizer. On error the context has the message; close
  * it in any case. */
 gd_status trained_open(trained *t, gd_context *ctx, trained_options *options, bool ids);

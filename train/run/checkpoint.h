@@ -60,12 +60,12 @@ bool checkpoint_path(char path[FOLDER_PATH], const char *out, int64_t step);
 /* The steps of all that are in a folder, in ascending order; -1 on error. Free *steps. */
 int64_t checkpoint_list(const char *out, int64_t **steps);
 
-/* The newest whole checkpoint in --out; "" if there is no folder step-N at all. Prints a message
+/* The newest complete checkpoint in --out; "" if there is no folder step-N at all. Prints a message
  * for each one skipped; if all are, that is an error: what is missing may be only a permission. */
 gd_status checkpoint_newest(gd_context *ctx, const char *out, char folder[FOLDER_PATH]);
 
 /* The folder of the model that `path`, given as `option`, names: itself if it has a config.json,
- * else the newest whole checkpoint in it. `resume`: one with a state. */
+ * else the newest complete checkpoint in it. `resume`: one with a state. */
 gd_status checkpoint_find(gd_context *ctx, const char *option, const char *path, bool resume,
                           char folder[FOLDER_PATH]);
 
@@ -73,8 +73,8 @@ gd_status checkpoint_find(gd_context *ctx, const char *option, const char *path,
 
 /* Makes and locks the folder --out. Opens the checkpoint of --resume or --init, and sets the
  * options that were not given: those of the model, and with --resume all of the run. `--resume
- * auto` takes the newest whole checkpoint in --out, or begins a new run if there is none. Close it
- * in any case. */
+ * auto` takes the newest complete checkpoint in --out, or begins a new run if there is none. Close
+ * it in any case. */
 gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *options);
 
 /* Texts among the options point into the checkpoint: close it last. */

@@ -1,5 +1,5 @@
-/* checkpoint_find.c - finding the folder of a model, or the newest whole checkpoint of a run. See
- * checkpoint.h. */
+/* checkpoint_find.c - finding the folder of a model, or the newest complete checkpoint of a run.
+ * See checkpoint.h. */
 #include "checkpoint.h"
 #include "checksums.h"
 #include "console.h"
@@ -94,6 +94,6 @@ gd_status checkpoint_find(gd_context *ctx, const char *option, const char *path,
     free(steps);
     if (folder[0]) return gd_error_status(ctx);
     return gd_fail(ctx, GD_ERROR_IO,
-                   "%s %s: it has neither a model (config.json) nor a whole checkpoint (step-N)",
+                   "%s %s: it has neither a model (config.json) nor a complete checkpoint (step-N)",
                    option, path);
 }

@@ -6,14 +6,14 @@
 
 #include "gradus/gradus.h"
 
-/* Sets the program's name, which begins every message; a string that lasts. */
+/* Sets the program's name, which begins every message; not copied. */
 void console_program(const char *name);
 
 /* Writes "program: ..." and a newline to stderr; control characters become "?". */
 void console_message(const char *format, ...) GD_PRINTF(1, 2);
 
-/* This process is one of several: messages say which, and what all would say is said by rank 0, which
- * alone has a stdout. */
+/* This process is one of several: messages name its rank; only rank 0 prints what all
+ * would print, and writes to stdout. */
 void console_rank(int rank);
 
 /* console_message of what every rank has to say. */

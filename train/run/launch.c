@@ -186,8 +186,8 @@ static bool choose_gpu(int local_rank)
     }
     if (count == 1) return true; /* the launcher has chosen it */
     if (local_rank >= count) {
-        console_message("%s has %d GPUs, but this process is the %dth of its machine", name, count,
-                        local_rank + 1);
+        console_message("%s has %d GPUs, but this process has local rank %d", name, count,
+                        local_rank);
         return false;
     }
     for (; local_rank > 0; local_rank--) list = strchr(list, ',') + 1;
@@ -259,8 +259,8 @@ gd_status launch_compare(const train_options *o, gd_context *ctx, uint64_t text_
         const size_t a = strcspn(ours, "\n"), b = strcspn(theirs, "\n");
         if (a != b || memcmp(ours, theirs, a) != 0) {
             return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                           "this process runs otherwise than rank 0: %.*s, at rank 0 %.*s", (int)a,
-                           ours, (int)b, theirs);
+                           "this process differs from rank 0: %.*s, on rank 0 %.*s", (int)a, ours,
+                           (int)b, theirs);
         }
         ours += a + 1;
         theirs += b + 1;

@@ -69,7 +69,7 @@ static bool is_later(line_kind kind, int64_t at, int64_t step)
  * lines are skipped: good ones may follow. */
 static int64_t keep_lines(FILE *old, int64_t step, uint64_t text_hash, const char **why, char *line)
 {
-    static const char other[] = "its first line is not one of this program";
+    static const char other[] = "its first line was not written by gradus-train";
     char hash[18], wanted[17];
     int64_t bytes = 0, begin = 0, end, at;
     bool first = true, within = false; /* within: in a line too long to be checked */
@@ -84,7 +84,7 @@ static int64_t keep_lines(FILE *old, int64_t step, uint64_t text_hash, const cha
         if (first && kind != LINE_BEGIN)
             *why = other;
         else if (first && strcmp(hash, wanted) != 0)
-            *why = "it is of another text";
+            *why = "it is from a run on another text";
         if (*why) return -1;
         first = false;
         within = !ended;
@@ -114,7 +114,7 @@ int64_t log_keep(FILE *old, int64_t step, uint64_t text_hash, const char **why)
     if (!has_mark(old)) *why = "it is not a log of gradus-train";
     if (*why || step == 0) return *why ? -1 : 0;
     char *line = malloc(LOG_LINE);
-    if (!line) *why = "there is no memory to read it";
+    if (!line) *why = "no memory to read it";
     int64_t bytes = line ? keep_lines(old, step, text_hash, why, line) : -1;
     free(line);
     return bytes;
