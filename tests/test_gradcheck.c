@@ -177,6 +177,18 @@ START_TEST(every_dtype_works)
 }
 END_TEST
 
+/* What is beyond float16 may become infinite, of the right sign. */
+START_TEST(an_overflow_of_float16_is_right)
+{
+    ck_assert(gd_check_overflows(GD_FLOAT16, INFINITY, 7e4));
+    ck_assert(gd_check_overflows(GD_FLOAT16, -INFINITY, -7e4));
+    ck_assert(!gd_check_overflows(GD_FLOAT16, -INFINITY, 7e4));
+    ck_assert(!gd_check_overflows(GD_FLOAT16, INFINITY, 6e4));
+    ck_assert(!gd_check_overflows(GD_FLOAT16, 65504, 7e4));
+    ck_assert(!gd_check_overflows(GD_BFLOAT16, INFINITY, 7e4));
+}
+END_TEST
+
 START_TEST(nothing_to_compare_is_not_a_pass)
 {
     curve_args args = {.shape = SQUARE, .wrong_at = -1};
@@ -761,6 +773,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, a_right_backward_passes);
     tcase_add_test(tcase, every_dtype_works);
+    tcase_add_test(tcase, an_overflow_of_float16_is_right);
     tcase_add_test(tcase, nothing_to_compare_is_not_a_pass);
     tcase_add_test(tcase, a_noisy_function_is_inconclusive);
     tcase_add_test(tcase, a_steep_function_is_measured_with_a_shorter_step);

@@ -1,8 +1,9 @@
 /* test_train_parts.c - small parts of the training programs: what a line of the report says, the
- * peak of a device, prompts. */
+ * peak of a device, strings in JSON, prompts. */
 #define _GNU_SOURCE /* dup2, tmpfile */
 #include "check_main.h"
 #include "bpe.h"
+#include "../train/run/json.h"
 #include "peak.h"
 #include "prompt.h"
 #include "report.h"
@@ -89,6 +90,44 @@ START_TEST(peaks_are_known_or_not)
     ck_assert_double_eq_tol(bf16 / tf32, 2, 0.001); /* half the bytes, twice the rate */
     ck_assert(peak_flops(h200, GD_FLOAT16, false) == bf16);
     ck_assert(peak_flops(pcie, GD_BFLOAT16, false) < bf16);
+    ck_assert_double_eq_tol(
+        peak_flops("cuda, NVIDIA A100-SXM4-80GB, compute capability 8.0", GD_FLOAT32, true), 156e12,
+        1e9);
+}
+END_TEST
+
+/* ---- JSON --------------------------------------------------------------------------------- */
+
+/* A name may have any bytes; those that are not UTF-8 (RFC 3629) are replaced, each by itself. */
+START_TEST(any_bytes_become_valid_json)
+{
+#define BAD "\\ufffd"
+    static const char *const rows[][2] = {
+        {"a\"b\\c\n\x7f", "a\\\"b\\\\c\\u000a\\u007f"},
+        {"\xc2\x80\xdf\xbf", "\xc2\x80\xdf\xbf"},
+        {"\xc1\xbf", BAD BAD}, /* longer than needed */
+        {"\xe0\xa0\x80\xed\x9f\xbf", "\xe0\xa0\x80\xed\x9f\xbf"},
+        {"\xe0\x9f\xbf", BAD BAD BAD},
+        {"\xed\xa0\x80", BAD BAD BAD}, /* a surrogate */
+        {"\xf0\x90\x80\x80\xf4\x8f\xbf\xbf", "\xf0\x90\x80\x80\xf4\x8f\xbf\xbf"},
+        {"\xf4\x80\x80\x80", "\xf4\x80\x80\x80"},
+        {"\xf0\x8f\xbf\xbf", BAD BAD BAD BAD},
+        {"\xf4\x90\x80\x80", BAD BAD BAD BAD}, /* beyond U+10FFFF */
+        {"\xf5\x80\xe2\x82", BAD BAD BAD BAD},
+        {"\xe2\x82"
+         "a",
+         BAD BAD "a"}};
+#undef BAD
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *text, wanted[100];
+        size_t length;
+        FILE *file = open_memstream(&text, &length);
+        json_print_string(rows[i][0], file);
+        fclose(file);
+        snprintf(wanted, sizeof wanted, "\"%s\"", rows[i][1]);
+        ck_assert_str_eq(text, wanted);
+        free(text);
+    }
 }
 END_TEST
 
@@ -167,6 +206,7 @@ int main(void)
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_test(cases, a_line_says_what_was_measured);
     tcase_add_test(cases, peaks_are_known_or_not);
+    tcase_add_test(cases, any_bytes_become_valid_json);
     tcase_add_test(cases, prompts_become_ids);
     tcase_add_test(cases, words_are_of_one_kind);
     suite_add_tcase(suite, cases);
