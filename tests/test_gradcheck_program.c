@@ -180,7 +180,7 @@ static void check_input(const char *in)
 
 START_TEST(json_is_a_line_for_each_case)
 {
-    char arguments[4000] = "--json 2>/dev/null";
+    char arguments[1000] = "--json 2>/dev/null";
     const gd_op *op;
     const int each = test_brief() ? 8 : 1;
     for (int i = 0; each > 1 && (op = gd_op_at(NULL, i)); i += each)
