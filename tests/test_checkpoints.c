@@ -368,7 +368,7 @@ int main(void)
     tcase_add_loop_test(cases, the_weights_of_others_can_be_trained_on, 0, 4);
     tcase_add_test(cases, the_tokenizer_lies_beside_the_model);
     tcase_add_test(cases, some_are_kept);
-    tcase_add_loop_test(cases, signals_save_and_leave, 0, 5);
+    tcase_add_loop_test(cases, signals_save_and_leave, 0, test_brief() ? 3 : 5);
     tcase_add_test(cases, a_second_signal_ends_it_at_once);
     tcase_add_test(cases, killed_again_and_again);
     tcase_add_test(cases, skipped_steps_are_counted_across_a_resume);
