@@ -8,8 +8,8 @@
 #include "rope/rope.h"
 
 constexpr int threads = 256, rates_most = 1024;
-constexpr int blocks_each = 3;                   // on a multiprocessor
-constexpr int blocks_wanted = blocks_each * 132; // all at the same time: each computes its angles
+constexpr int blocks_each = 3;                    // on a multiprocessor
+constexpr int blocks_at_once = blocks_each * 132; // on an H200
 
 struct rope_rates {
     double log2_base;
@@ -132,6 +132,21 @@ static gd_status pack_heads(const gd_call *call, rope_pass *pass)
     return gd_error_status(call->context);
 }
 
+// How many rows of blocks share the batches. More of them compute more angles, and a last round of
+// blocks that leaves multiprocessors idle takes as long as a full one; so the time is about rounds *
+// (angles + batches of a block), in units of one batch.
+static unsigned rows_of_blocks(int64_t row, int64_t batches)
+{
+    const int64_t ANGLES = 2;
+    int64_t best = 1, least = INT64_MAX;
+    for (int64_t rows = 1; rows <= gd_min64(batches, blocks_at_once); rows++) {
+        const int64_t rounds = gd_cuda_divide_up(row * rows, blocks_at_once);
+        const int64_t time = rounds * (ANGLES + gd_cuda_divide_up(batches, rows));
+        if (time < least) best = rows, least = time;
+    }
+    return (unsigned)best;
+}
+
 static gd_status rotate(const gd_call *call, bool backward)
 {
     if (gd_tensor_count(call->input[0]) == 0) return GD_OK;
@@ -143,8 +158,7 @@ static gd_status rotate(const gd_call *call, bool backward)
         using T = decltype(zero);
         const int64_t packs = gd_packs(pass.pairs, gd_pack_size<T>);
         const unsigned row = gd_blocks(pass.positions * pass.heads * packs, threads);
-        const int64_t rows = gd_cuda_divide_up(blocks_wanted, row);
-        const dim3 blocks(row, (unsigned)(rows < pass.batches ? rows : pass.batches));
+        const dim3 blocks(row, rows_of_blocks(row, pass.batches));
         if (pass.angles.interleaved)
             turn_kernel<true, T><<<blocks, threads, 0, gd_stream(call)>>>(pass, rates);
         else
