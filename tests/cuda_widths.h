@@ -12,9 +12,12 @@ static const int64_t cuda_widths[] = {
     5120,  6144,  7000,  7168,  8192,  8200,  8448,  9999,  12288,  14336,  16384,  18432,  20000,
     32768, 36864, 40000, 45056, 50008, 65536, 73728, 90008, 131072, 160008, 180232, 262144, 300000};
 
-// How many rows of each: more than 512 where few rows have a kernel of their own.
+// How many rows of each: more than 512 where few rows have a kernel of their own, and at some widths
+// as many as have more than 16 MB in any dtype, since that changes the plan, too.
 static inline int64_t cuda_rows(int64_t cols, bool brief)
 {
+    if (!brief && (cols == 768 || cols == 1024 || cols == 2048 || cols == 4096 || cols == 12288))
+        return (8 << 20) / cols + 70;
     if (cols > 30000) return brief ? 20 : 37;
     if (cols > 8192) return 67;
     return brief ? 520 : 530;

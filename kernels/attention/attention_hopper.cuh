@@ -10,8 +10,6 @@
 #ifndef GD_ATTENTION_ATTENTION_HOPPER_CUH
 #define GD_ATTENTION_ATTENTION_HOPPER_CUH
 
-#include <cudaTypedefs.h>
-
 #include "attention/attention_mma.cuh"
 #include "attention/hopper.cuh"
 
@@ -157,15 +155,8 @@ template <class T>
 static bool attention_hopper_map(CUtensorMap *map, const attention_heads<T> &x, int64_t batches,
                                  int64_t rows, int64_t heads, int64_t columns, int box_rows)
 {
-    static PFN_cuTensorMapEncodeTiled_v12000 encode;
-    if (!encode) {
-        cudaDriverEntryPointQueryResult found;
-        if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&encode, 12000,
-                                             cudaEnableDefault, &found) != cudaSuccess ||
-            found != cudaDriverEntryPointSuccess) {
-            return false;
-        }
-    }
+    const auto encode = gd_hopper::map_encoder();
+    if (!encode) return false;
     const cuuint64_t size[] = {(cuuint64_t)columns, (cuuint64_t)heads, (cuuint64_t)rows,
                                (cuuint64_t)batches};
     cuuint64_t bytes[] = {(cuuint64_t)x.head * sizeof(T), (cuuint64_t)x.row * sizeof(T),

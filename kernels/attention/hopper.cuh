@@ -9,7 +9,7 @@
 #ifndef GD_ATTENTION_HOPPER_CUH
 #define GD_ATTENTION_HOPPER_CUH
 
-#include <cuda.h>
+#include <cudaTypedefs.h>
 
 #include "attention/mma.cuh"
 
@@ -88,6 +88,15 @@ __device__ inline void load_box(void *to, const CUtensorMap *map, barrier *b, in
                   : "memory");
 }
 
+// The same for a matrix, at this column and row.
+__device__ inline void load_box(void *to, const CUtensorMap *map, barrier *b, int column, int row)
+{
+    GD_HOPPER_ASM("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes "
+                  "[%0], [%1, {%2, %3}], [%4];" ::"r"(shared_address(to)),
+                  "l"(map), "r"(column), "r"(row), "r"(shared_address(b))
+                  : "memory");
+}
+
 // Copies contiguous bytes; size and addresses are multiples of 16.
 __device__ inline void load_bytes(void *to, const void *from, int bytes, barrier *b)
 {
@@ -95,6 +104,19 @@ __device__ inline void load_bytes(void *to, const void *from, int bytes, barrier
                   "[%0], [%1], %2, [%3];" ::"r"(shared_address(to)),
                   "l"(from), "r"(bytes), "r"(shared_address(b))
                   : "memory");
+}
+
+// The driver's function that makes a CUtensorMap; NULL if it has none.
+static inline PFN_cuTensorMapEncodeTiled_v12000 map_encoder()
+{
+    static PFN_cuTensorMapEncodeTiled_v12000 encode;
+    cudaDriverEntryPointQueryResult found;
+    if (!encode && (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", (void **)&encode,
+                                                     12000, cudaEnableDefault, &found) ||
+                    found != cudaDriverEntryPointSuccess)) {
+        encode = nullptr;
+    }
+    return encode;
 }
 
 // ---- Products ---------------------------------------------------------------------------------

@@ -385,8 +385,8 @@ static gd_status multiply(const gd_call *call, gd_gemm g, gd_gemm_workspace *wor
 {
     if (g.dtype == GD_FLOAT32 && on_hopper()) {
 #ifdef GD_HAVE_HOPPER
-        if (!gd_cuda_tf32(call->context) && gd_tf32x3_takes(g))
-            return gd_tf32x3(call, g, workspace);
+        gd_status status;
+        if (!gd_cuda_tf32(call->context) && gd_tf32x3(call, g, workspace, &status)) return status;
 #endif
         if (gd_cuda_tf32(call->context) && pays_to_transpose_b(g) && transpose_b(call, &g))
             return gd_error_status(call->context);

@@ -4,12 +4,10 @@
 
 #include "matmul/gemm.cuh"
 
-// Whether gd_tf32x3 computes this product on compute capability 9.0: large single products of
-// aligned operands, no batches. It depends on sizes, strides and alignment alone.
-bool gd_tf32x3_takes(const gd_gemm &product);
-
-// Queues it. `workspace`: as for gd_gemm_cuda.
-gd_status gd_tf32x3(const gd_call *call, const gd_gemm &product, gd_gemm_workspace *workspace);
+// Queues a large single product of aligned operands on compute capability 9.0. False if it is none:
+// that depends on sizes, strides and alignment alone. `workspace`: as for gd_gemm_cuda.
+bool gd_tf32x3(const gd_call *call, const gd_gemm &product, gd_gemm_workspace *workspace,
+               gd_status *status);
 
 // Makes the workspace at least so large (gemm.cu).
 gd_status gd_gemm_reserve(const gd_call *call, size_t bytes, gd_gemm_workspace *workspace);

@@ -10,11 +10,13 @@
 // long sum would drift. So only 32 terms are summed there, the small products first, and these sums
 // are added with rounding.
 //
-// A block computes a tile of c, [128, 128], or a piece of its sum over k, in steps of 32 terms.
-// Each of its two groups of four warps has 64 rows, with its part of a in registers and b in shared
-// memory (wgmma). Tiles of a and b arrive there some steps ahead, as they are in memory. While one
-// step is multiplied, the threads split the next: a into registers, b into two tiles in which the
-// terms of a sum are adjacent, as the instruction demands.
+// A tile of c, [128, 128], or a piece of its sum over k, is computed in steps of 32 terms. A block
+// is three groups of four warps, on one multiprocessor, and takes one tile after another. The first
+// group prepares: it has the copy engine (TMA) load a step's tiles of a and b to shared memory, and
+// splits b into two tiles in which the terms of a sum are adjacent, as the instruction (wgmma)
+// demands. The other two multiply, each 64 rows: they split a on its way into registers, for the
+// next step while the tensor core works on this one. Up to three steps are in shared memory, each
+// with two barriers: `full` when it is prepared, `empty` when it has been multiplied.
 //
 // If c is a small matrix of long sums, as a gradient dw is, the pieces' sums are stored, and added
 // in order by a second kernel. How many there are depends on the sizes alone.
@@ -28,78 +30,103 @@
 namespace
 {
 
-constexpr int THREADS = 256;
-constexpr int SIDE = 128;              // of a block's tile of c
-constexpr int DEPTH = 32;              // terms of a step
-constexpr int STAGES = 3;              // steps in shared memory, as they were in memory
-constexpr int LONG_ROW = SIDE + 8;     // of a tile [DEPTH, SIDE], against bank conflicts
-constexpr int TILE = DEPTH * LONG_ROW; // room for a tile of either kind, in numbers
-constexpr int SPLIT = SIDE * DEPTH;    // the highs of a tile of b, or its lows
-constexpr int SHARED_BYTES = (4 * SPLIT + 2 * STAGES * TILE) * 4 + gd_hopper::aligned;
+constexpr int GROUP = gd_hopper::group, THREADS = 3 * GROUP;
+constexpr int PREPARING = 104, MULTIPLYING = 200; // registers of a thread
+constexpr int SIDE = 128;                        // of a tile of c
+constexpr int DEPTH = 32;                        // terms of a step
+constexpr int STEPS = 3;                         // in shared memory
+constexpr int SPLIT = SIDE * DEPTH;              // the highs of a tile of b, or its lows
+constexpr int MULTIPROCESSORS = 132;             // of an H200
+
+// A tile [SIDE, DEPTH] of a DEEP operand, or four panels [DEPTH, 32], side by side, of any other. A
+// row is 128 bytes, with the swizzle of hopper.cuh.
+using raw_tile = float[SPLIT];
+
+// Shared memory. wgmma reads the splits, [SIDE, DEPTH] both.
+struct room {
+    struct step {
+        float split_b[2 * SPLIT];
+        raw_tile a;
+    } step[STEPS];
+    raw_tile b[STEPS];
+    gd_hopper::barrier b_full[STEPS], full[STEPS], empty[STEPS];
+};
+constexpr int SHARED_BYTES = sizeof(room) + gd_hopper::aligned;
 
 // A DEEP operand has adjacent elements along k, any other along the rows or columns of c; ld is the
 // distance of neighbours in the other direction.
 struct operand {
     const float *data;
-    int64_t ld, step;
+    int64_t ld;
 };
 
 struct problem {
     gd_gemm g;
     operand a, b;
-    int piece;   // of K, for a block
-    float *sums; // of the pieces, [pieces, M, N]; NULL if there is one
-    bool pairs;  // whether columns 2 j and 2 j + 1 can be stored at once
+    CUtensorMap a_map, b_map;
+    int piece, pieces; // of K: the terms of one, and how many
+    float *sums;       // of the pieces, [pieces, M, N]; NULL if there is one
 };
 
 // ---- c, given the sums over k -------------------------------------------------------------------
 
+// c = factor * sum (+ bias) (+ c)
+struct ending {
+    float factor;
+    bool add;
+    const float *bias;
+
+    __device__ explicit ending(const gd_gemm &g)
+    {
+        const float *scalars = (const float *)g.scalars;
+        factor = scalars ? scalars[0] : (float)g.alpha;
+        add = scalars ? scalars[1] != 0 : g.accumulate;
+        bias = (const float *)g.bias;
+    }
+    __device__ float operator()(float sum, int64_t n, float old) const
+    {
+        const float value = bias ? sum * factor + bias[n] : sum * factor;
+        return add ? old + value : value;
+    }
+};
+
 template <bool A_DEEP, bool B_DEEP>
-__device__ __noinline__ float plain_sum(const problem &p, int64_t i, int64_t m, int64_t n)
+__device__ __noinline__ float plain_sum(const problem &p, int64_t m, int64_t n)
 {
-    const float *a = p.a.data + i * p.a.step + (A_DEEP ? m * p.a.ld : m);
-    const float *b = p.b.data + i * p.b.step + (B_DEEP ? n * p.b.ld : n);
+    const float *a = p.a.data + (A_DEEP ? m * p.a.ld : m);
+    const float *b = p.b.data + (B_DEEP ? n * p.b.ld : n);
     float sum = 0;
     for (int64_t k = 0; k < p.g.K; k++)
         sum = fmaf(a[A_DEEP ? k : k * p.a.ld], b[B_DEEP ? k : k * p.b.ld], sum);
     return sum;
 }
 
-// The new element [m, n] of product i.
-template <bool A_DEEP, bool B_DEEP>
-__device__ float finished(const problem &p, int64_t i, int64_t m, int64_t n, float sum)
-{
-    const float *scalars = (const float *)p.g.scalars, *c = (const float *)p.g.c.data;
-    if (!isfinite(sum)) sum = plain_sum<A_DEEP, B_DEEP>(p, i, m, n);
-    sum *= scalars ? scalars[0] : (float)p.g.alpha;
-    if (p.g.bias) sum += ((const float *)p.g.bias)[n];
-    const bool add = scalars ? scalars[1] != 0 : p.g.accumulate;
-    return add ? c[i * p.g.c_step + m * p.g.c.row + n] + sum : sum;
-}
-
 // ---- Tiles --------------------------------------------------------------------------------------
 
-// Of a tile [SIDE, DEPTH]: where four numbers along k begin (the swizzle of hopper.cuh).
+// Where four numbers of a row begin.
 __device__ int swizzled(int row, int four)
 {
     return row * DEPTH + (four ^ (row & 7)) * 4;
 }
 
-// Copies the tile at (`first`, `k`) of an operand that ends at (`end`, `k_end`), with zeros beyond,
-// to [SIDE, DEPTH], swizzled, or [DEPTH, LONG_ROW].
-template <bool DEEP>
-__device__ void copy_tile(float *to, const float *x, int64_t ld, int first, int end, int k,
-                          int k_end)
+// Where a number is in the panels.
+__device__ int in_panels(int k, int column)
 {
-    constexpr int FOURS = (DEEP ? DEPTH : SIDE) / 4; // in a row
+    return column / 32 * SPLIT / 4 + swizzled(k, column % 32 / 4) + column % 4;
+}
+
+// Starts the copy of the tile at (`first`, `k`), with zeros beyond the matrix. One thread calls it.
+template <bool DEEP>
+__device__ void load_tile(raw_tile &to, const CUtensorMap &map, gd_hopper::barrier *full, int first,
+                          int k)
+{
+    gd_hopper::arrive_and_expect(full, sizeof to);
+    if constexpr (DEEP) {
+        gd_hopper::load_box(to, &map, full, k, first);
+    } else {
 #pragma unroll
-    for (int i = 0; i < SPLIT / 4 / THREADS; i++) {
-        const int row = (i * THREADS + (int)threadIdx.x) / FOURS;
-        const int four = (i * THREADS + (int)threadIdx.x) % FOURS;
-        const int down = (DEEP ? first : k) + row, across = (DEEP ? k : first) + 4 * four;
-        const bool inside = down < (DEEP ? end : k_end) && across < (DEEP ? k_end : end);
-        gd_mma::copy_16(to + (DEEP ? swizzled(row, four) : row * LONG_ROW + 4 * four),
-                        inside ? x + down * ld + across : x, inside);
+        for (int i = 0; i < 4; i++)
+            gd_hopper::load_box(to + i * SPLIT / 4, &map, full, first + 32 * i, k);
     }
 }
 
@@ -135,7 +162,7 @@ __device__ void split_a(rows_of_a &a, const float *tile, int row, int lane)
         } else {
 #pragma unroll
             for (int i = 0; i < 4; i += 2) {
-                const int place = (k + 2 * i + lane % 4) * LONG_ROW + row + lane / 4 * 2;
+                const int place = in_panels(k + 2 * i + lane % 4, row + lane / 4 * 2);
                 const uint2 v = *(const uint2 *)(tile + place);
                 high[i] = v.x, high[i + 1] = v.y;
             }
@@ -145,13 +172,13 @@ __device__ void split_a(rows_of_a &a, const float *tile, int row, int lane)
     }
 }
 
-// To [SIDE, DEPTH], swizzled: the highs, and after them the lows.
+// To [SIDE, DEPTH], swizzled: the highs, and after them the lows. By the first group.
 template <bool DEEP>
 __device__ void split_b(float *to, const float *tile)
 {
 #pragma unroll
-    for (int i = 0; i < SPLIT / 4 / THREADS; i++) {
-        const int at = i * THREADS + (int)threadIdx.x;
+    for (int i = 0; i < SPLIT / 4 / GROUP; i++) {
+        const int at = i * GROUP + (int)threadIdx.x;
         const int row = DEEP ? at / (DEPTH / 4) : at % SIDE;
         const int four = DEEP ? at % (DEPTH / 4) : at / SIDE, place = swizzled(row, four);
         uint32_t high[4], low[4];
@@ -161,7 +188,7 @@ __device__ void split_b(float *to, const float *tile)
         } else {
 #pragma unroll
             for (int j = 0; j < 4; j++)
-                high[j] = __float_as_uint(tile[(4 * four + j) * LONG_ROW + row]);
+                high[j] = __float_as_uint(tile[in_panels(4 * four + j, row)]);
         }
 #pragma unroll
         for (int j = 0; j < 4; j++) low[j] = split(high[j]);
@@ -219,115 +246,197 @@ __device__ void multiply(tile_sums &part, rows_of_a &a, const float *b)
 
 // ---- The kernels --------------------------------------------------------------------------------
 
-// Stores a warp's 16 rows of c, or of a piece's sums, from [m, n] on.
+// One of the tiles and pieces that the blocks share.
+struct place {
+    int m, n, k, k_end, piece;
+
+    __device__ place(const problem &p, int64_t i)
+    {
+        const int down = ((int)p.g.M + SIDE - 1) / SIDE, across = ((int)p.g.N + SIDE - 1) / SIDE;
+        const int64_t tile = i % ((int64_t)down * across);
+        m = (int)(tile / across) * SIDE, n = (int)(tile % across) * SIDE;
+        piece = (int)(i / ((int64_t)down * across));
+        k = piece * p.piece, k_end = min(k + p.piece, (int)p.g.K);
+    }
+    __device__ int steps() const
+    {
+        return (k_end - k + DEPTH - 1) / DEPTH;
+    }
+};
+
+// Where a step is in shared memory: the step'th of all that the block takes.
+struct turn {
+    int slot = 0, phase = 0;
+
+    __device__ void next()
+    {
+        if (++slot == STEPS) slot = 0, phase ^= 1;
+    }
+};
+
+// Stores a warp's 16 rows of c, or of a piece's sums, from row m on.
 template <bool A_DEEP, bool B_DEEP>
-__device__ void store(const problem &p, const tile_sums &sum, int m, int n, int lane)
+__device__ void store(const problem &p, const ending &end, const tile_sums &sum, const place &at,
+                      int m, int lane)
 {
-    const int64_t i = blockIdx.z, M = p.g.M, N = p.g.N;
+    const int M = (int)p.g.M, N = (int)p.g.N;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        const int64_t row = m + row_of<A_DEEP>(lane / 4, half);
+        const int row = m + row_of<A_DEEP>(lane / 4, half);
         if (row >= M) continue;
-        float *const to = p.sums ? p.sums + (blockIdx.y * M + row) * N
-                                 : (float *)p.g.c.data + i * p.g.c_step + row * p.g.c.row;
+        float *const to = p.sums ? p.sums + ((int64_t)at.piece * M + row) * N
+                                 : (float *)p.g.c.data + row * p.g.c.row;
 #pragma unroll
         for (int j = 0; j < SIDE / 8; j++) {
-            const int column = n + 8 * j + lane % 4 * 2;
-            float value[2] = {sum[j][2 * half], sum[j][2 * half + 1]};
-#pragma unroll
-            for (int odd = 0; odd < 2; odd++) {
-                if (column + odd >= N) continue;
-                if (!p.sums)
-                    value[odd] = finished<A_DEEP, B_DEEP>(p, i, row, column + odd, value[odd]);
-                if (!p.pairs) to[column + odd] = value[odd];
+            const int column = at.n + 8 * j + lane % 4 * 2;
+            if (column >= N) continue;
+            float2 value = {sum[j][2 * half], sum[j][2 * half + 1]};
+            if (!p.sums) {
+                if (!isfinite(value.x)) value.x = plain_sum<A_DEEP, B_DEEP>(p, row, column);
+                if (!isfinite(value.y)) value.y = plain_sum<A_DEEP, B_DEEP>(p, row, column + 1);
+                const float2 old = end.add ? *(const float2 *)(to + column) : float2();
+                value = {end(value.x, column, old.x), end(value.y, column + 1, old.y)};
             }
-            if (p.pairs && column < N) *(float2 *)(to + column) = {value[0], value[1]};
+            *(float2 *)(to + column) = value;
         }
     }
 }
 
-// blockIdx: the tile of c, the piece of k, and the product of the batch.
+// The steps that a block prepares, in order.
+struct walk {
+    const problem &p;
+    int64_t task = blockIdx.x;
+    place of = {p, task};
+    int step = 0;
+    turn at = {};
+
+    __device__ explicit walk(const problem &all) : p(all) {}
+    __device__ int k() const
+    {
+        return of.k + step * DEPTH;
+    }
+    __device__ void next()
+    {
+        at.next();
+        if (++step < of.steps()) return;
+        step = 0, task += gridDim.x;
+        of = place(p, task);
+    }
+};
+
+// The work of the first group. Its first thread starts the copies: b two steps ahead, a one.
+template <bool A_DEEP, bool B_DEEP>
+__device__ void prepare(const problem &p, room &r, int64_t tasks)
+{
+    walk a(p), b(p), now(p);
+    const auto load_a = [&]() {
+        if (threadIdx.x != 0 || a.task >= tasks) return;
+        const int slot = a.at.slot;
+        gd_hopper::wait(&r.empty[slot], a.at.phase ^ 1);
+        load_tile<A_DEEP>(r.step[slot].a, p.a_map, &r.full[slot], a.of.m, a.k());
+        a.next();
+    };
+    const auto load_b = [&]() { // into the place of the tile split last
+        if (threadIdx.x != 0 || b.task >= tasks) return;
+        load_tile<B_DEEP>(r.b[b.at.slot], p.b_map, &r.b_full[b.at.slot], b.of.n, b.k());
+        b.next();
+    };
+    load_b(), load_b();
+    load_a();
+    while (now.task < tasks) {
+        load_b();
+        load_a();
+        __syncwarp();
+        const int slot = now.at.slot;
+        gd_hopper::wait(&r.b_full[slot], now.at.phase);
+        gd_hopper::wait(&r.empty[slot], now.at.phase ^ 1);
+        split_b<B_DEEP>(r.step[slot].split_b, r.b[slot]);
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); // for wgmma to read
+        gd_hopper::arrive(&r.full[slot]);
+        asm volatile("bar.sync 1, %0;" ::"n"(GROUP) : "memory"); // b can be overwritten
+        now.next();
+    }
+}
+
+// The work of the others.
+template <bool A_DEEP, bool B_DEEP>
+__device__ void multiply_tasks(const problem &p, room &r, int64_t tasks)
+{
+    const int lane = threadIdx.x % 32, row = (int)(threadIdx.x - GROUP) / 32 * 16; // of the warp
+    const ending end(p.g);
+    turn now;
+    for (int64_t i = blockIdx.x; i < tasks; i += gridDim.x) {
+        const place at(p, i);
+        const int steps = at.steps();
+        tile_sums sum = {}, part;
+        rows_of_a even, odd;
+        const auto take_a = [&](const turn &t, rows_of_a &rows) {
+            gd_hopper::wait(&r.full[t.slot], t.phase);
+            split_a<A_DEEP>(rows, r.step[t.slot].a, row, lane);
+        };
+        const auto run_step = [&](bool last, rows_of_a &a, rows_of_a &a_next) {
+            const turn before = now;
+            multiply(part, a, r.step[before.slot].split_b);
+            now.next();
+            if (!last) take_a(now, a_next);
+            gd_hopper::products_wait<0>();
+            pin(part, a);
+            gd_hopper::arrive(&r.empty[before.slot]);
+#pragma unroll
+            for (int j = 0; j < SIDE / 2; j++) sum[j / 4][j % 4] += part[j / 4][j % 4];
+        };
+        take_a(now, even);
+        for (int step = 0; step < steps; step += 2) {
+            run_step(step + 1 == steps, even, odd);
+            if (step + 1 < steps) run_step(step + 2 == steps, odd, even);
+        }
+        store<A_DEEP, B_DEEP>(p, end, sum, at, at.m + row, lane);
+    }
+}
+
 template <bool A_DEEP, bool B_DEEP>
 __global__ static __launch_bounds__(THREADS,
-                                    1) void multiply_tiles(const __grid_constant__ problem p)
+                                    1) void multiply_tiles(const __grid_constant__ problem p,
+                                                           int64_t tasks)
 {
     extern __shared__ char memory[];
     const uint32_t past = gd_mma::shared_address(memory) % gd_hopper::aligned;
-    float *const splits = (float *)(memory + (gd_hopper::aligned - past) % gd_hopper::aligned);
-    float *const stages = splits + 4 * SPLIT;
-    const int M = (int)p.g.M, N = (int)p.g.N, tiles = (N + SIDE - 1) / SIDE;
-    const int lane = threadIdx.x % 32, row = threadIdx.x / 32 * 16; // of the warp in the tile
-    const int m = blockIdx.x / tiles * SIDE, n = blockIdx.x % tiles * SIDE;
-    const int k = blockIdx.y * p.piece, k_end = min(k + p.piece, (int)p.g.K);
-    const int steps = (k_end - k + DEPTH - 1) / DEPTH;
-    const float *const a = p.a.data + blockIdx.z * p.a.step;
-    const float *const b = p.b.data + blockIdx.z * p.b.step;
-
-    const auto copy_step = [&](int step) {
-        if (step < steps) {
-            float *const to = stages + step % STAGES * 2 * TILE;
-            const int at = k + step * DEPTH;
-            copy_tile<A_DEEP>(to, a, p.a.ld, m, M, at, k_end);
-            copy_tile<B_DEEP>(to + TILE, b, p.b.ld, n, N, at, k_end);
+    room &r = *(room *)(memory + (gd_hopper::aligned - past) % gd_hopper::aligned);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STEPS; i++) {
+            gd_hopper::barrier_init(&r.b_full[i], 1);
+            gd_hopper::barrier_init(&r.full[i], 1 + GROUP);
+            gd_hopper::barrier_init(&r.empty[i], THREADS - GROUP);
         }
-        asm volatile("cp.async.commit_group;" ::: "memory"); // a group for every step, even empty
-    };
-    const auto split_of = [&](int step) { return splits + step % 2 * 2 * SPLIT; };
-    const auto split_step = [&](int step, rows_of_a &rows) {
-        const float *const tile = stages + step % STAGES * 2 * TILE;
-        split_b<B_DEEP>(split_of(step), tile + TILE);
-        split_a<A_DEEP>(rows, tile, row, lane);
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); // for products to read
-    };
-    tile_sums sum = {}, part = {};
-    const auto run_step = [&](int step, rows_of_a &now, rows_of_a &next) {
-        multiply(part, now, split_of(step));
-        if (step + 1 < steps) {
-            asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
-            __syncthreads(); // the next step has arrived, and this one's tiles can be overwritten
-            copy_step(step + STAGES);
-            split_step(step + 1, next);
-        }
-        gd_hopper::products_wait<0>();
-        pin(part, now);
-#pragma unroll
-        for (int i = 0; i < SIDE / 2; i++) sum[i / 4][i % 4] += part[i / 4][i % 4];
-        __syncthreads(); // the next step has been split, and these splits can be overwritten
-    };
-    for (int step = 0; step < STAGES; step++) copy_step(step);
-    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory");
-    __syncthreads();
-    rows_of_a even, odd;
-    split_step(0, even);
-    __syncthreads();
-    for (int step = 0; step < steps; step += 2) {
-        run_step(step, even, odd);
-        if (step + 1 < steps) run_step(step + 1, odd, even);
+        gd_hopper::barriers_ready();
     }
-    store<A_DEEP, B_DEEP>(p, sum, m + row, n, lane);
+    __syncthreads();
+    if (threadIdx.x < GROUP) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(PREPARING));
+        prepare<A_DEEP, B_DEEP>(p, r, tasks);
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(MULTIPLYING));
+        multiply_tasks<A_DEEP, B_DEEP>(p, r, tasks);
+    }
 }
 
 // c from the sums of the pieces.
 template <bool A_DEEP, bool B_DEEP>
-__global__ static void add_pieces(const __grid_constant__ problem p, int pieces)
+__global__ static void add_pieces(const __grid_constant__ problem p)
 {
+    const ending end(p.g);
     const int64_t N = p.g.N, count = p.g.M * N;
     GD_EACH(e, count)
     {
         float sum = 0;
-        for (int piece = 0; piece < pieces; piece++) sum += p.sums[piece * count + e];
+        for (int piece = 0; piece < p.pieces; piece++) sum += p.sums[piece * count + e];
+        if (!isfinite(sum)) sum = plain_sum<A_DEEP, B_DEEP>(p, e / N, e % N);
         float *const c = (float *)p.g.c.data + e / N * p.g.c.row + e % N;
-        *c = finished<A_DEEP, B_DEEP>(p, 0, e / N, e % N, sum);
+        *c = end(sum, e % N, end.add ? *c : 0);
     }
 }
 
 // ---- Running ------------------------------------------------------------------------------------
-
-// Whether matrices begin at multiples of so many bytes, and so do their rows or columns.
-bool aligned(const void *data, int64_t ld, int64_t step, int bytes)
-{
-    return ((uintptr_t)data | (uint64_t)(ld | step) * sizeof(float)) % (uint64_t)bytes == 0;
-}
 
 template <bool A_DEEP, bool B_DEEP>
 gd_status run(const gd_call *call, problem p, gd_gemm_workspace *workspace)
@@ -336,24 +445,36 @@ gd_status run(const gd_call *call, problem p, gd_gemm_workspace *workspace)
     // As many pieces, of at least 128 terms, as give each multiprocessor of an H200 one. A
     // constant: the order of the sums does not depend on the GPU.
     const int64_t tiles = gd_cuda_divide_up(g.M, SIDE) * gd_cuda_divide_up(g.N, SIDE);
-    const int64_t wanted = gd_max64(1, gd_min64(132 / (tiles * g.batch), g.K / 128));
+    const int64_t wanted = gd_max64(1, gd_min64(MULTIPROCESSORS / tiles, g.K / 128));
     p.piece = (int)(gd_cuda_divide_up(gd_cuda_divide_up(g.K, wanted), DEPTH) * DEPTH);
-    const int pieces = (int)gd_cuda_divide_up(g.K, p.piece);
-    p.pairs = pieces > 1 ? g.N % 2 == 0 : g.N % 2 == 0 && aligned(g.c.data, g.c.row, g.c_step, 8);
-    if (pieces > 1) {
-        const size_t bytes = (size_t)(pieces * g.M * g.N) * sizeof(float);
+    p.pieces = (int)gd_cuda_divide_up(g.K, p.piece);
+    if (p.pieces > 1) {
+        const size_t bytes = (size_t)(p.pieces * g.M * g.N) * sizeof(float);
         if (gd_gemm_reserve(call, bytes, workspace)) return gd_error_status(call->context);
         p.sums = (float *)workspace->data;
     }
     const auto kernel = multiply_tiles<A_DEEP, B_DEEP>;
+    const int64_t tasks = tiles * p.pieces;
     (void)cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, SHARED_BYTES);
-    kernel<<<dim3((unsigned)tiles, (unsigned)pieces, (unsigned)g.batch), THREADS, SHARED_BYTES,
-             gd_stream(call)>>>(p);
-    if (pieces > 1) {
-        add_pieces<A_DEEP, B_DEEP>
-            <<<gd_blocks(g.M * g.N, 256), 256, 0, gd_stream(call)>>>(p, pieces);
-    }
+    kernel<<<(unsigned)gd_min64(tasks, MULTIPROCESSORS), THREADS, SHARED_BYTES, gd_stream(call)>>>(
+        p, tasks);
+    if (p.pieces > 1)
+        add_pieces<A_DEEP, B_DEEP><<<gd_blocks(g.M * g.N, 256), 256, 0, gd_stream(call)>>>(p);
     return gd_launched(call);
+}
+
+// Whether TMA can load tiles of x, whose rows have `across` adjacent numbers.
+bool map_of(CUtensorMap *map, const operand &x, int64_t across, int64_t down, bool deep)
+{
+    const auto encode = gd_hopper::map_encoder();
+    const cuuint64_t size[] = {(cuuint64_t)across, (cuuint64_t)down};
+    const cuuint64_t bytes[] = {(cuuint64_t)x.ld * sizeof(float)};
+    const cuuint32_t box[] = {32, (cuuint32_t)(deep ? SIDE : DEPTH)}, step[] = {1, 1};
+    return encode && (uintptr_t)x.data % 16 == 0 && bytes[0] % 16 == 0 &&
+           encode(map, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 2, (void *)x.data, size, bytes, box, step,
+                  CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                  CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
+                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 
 // Whether columns of x are adjacent numbers (else its rows are: gd_gemm_takes).
@@ -364,27 +485,30 @@ bool packed_columns(gd_cuda_matrix x, int64_t columns)
 
 } // namespace
 
-bool gd_tf32x3_takes(const gd_gemm &g)
+bool gd_tf32x3(const gd_call *call, const gd_gemm &g, gd_gemm_workspace *workspace,
+               gd_status *status)
 {
     const int64_t MOST = (int64_t)1 << 30;
-    if (g.dtype != GD_FLOAT32 || g.c_dtype != GD_FLOAT32 || g.batch != 1 || g.M < 64 || g.N < 64 ||
-        g.K < 64 || g.M > MOST || g.N > MOST || g.K > MOST || (g.M | g.N | g.K) % 4 != 0) {
+    const double terms = (double)g.M * (double)g.N * (double)g.K;
+    if (g.dtype != GD_FLOAT32 || g.c_dtype != GD_FLOAT32 || g.batch != 1 || terms < 0x1p28 ||
+        g.M < 64 || g.N < 64 || g.K < 64 || g.M > MOST || g.N > MOST || g.K > MOST ||
+        (g.M | g.N | g.K) % 4 != 0 || (uintptr_t)g.c.data % 8 != 0 || g.c.row % 2 != 0) {
         return false;
     }
-    const int64_t a_ld = packed_columns(g.a, g.K) ? g.a.column : g.a.row;
-    const int64_t b_ld = packed_columns(g.b, g.N) ? g.b.column : g.b.row;
-    return (double)g.M * (double)g.N * (double)g.K * (double)g.batch >= 0x1p28 &&
-           aligned(g.a.data, a_ld, g.a_step, 16) && aligned(g.b.data, b_ld, g.b_step, 16);
-}
-
-gd_status gd_tf32x3(const gd_call *call, const gd_gemm &g, gd_gemm_workspace *workspace)
-{
     const bool a_deep = !packed_columns(g.a, g.K), b_deep = packed_columns(g.b, g.N);
     problem p = {};
     p.g = g;
-    p.a = {(const float *)g.a.data, a_deep ? g.a.row : g.a.column, g.a_step};
-    p.b = {(const float *)g.b.data, b_deep ? g.b.column : g.b.row, g.b_step};
+    p.a = {(const float *)g.a.data, a_deep ? g.a.row : g.a.column};
+    p.b = {(const float *)g.b.data, b_deep ? g.b.column : g.b.row};
+    if (!map_of(&p.a_map, p.a, a_deep ? g.K : g.M, a_deep ? g.M : g.K, a_deep) ||
+        !map_of(&p.b_map, p.b, b_deep ? g.K : g.N, b_deep ? g.N : g.K, b_deep)) {
+        return false;
+    }
     if (a_deep)
-        return b_deep ? run<true, true>(call, p, workspace) : run<true, false>(call, p, workspace);
-    return b_deep ? run<false, true>(call, p, workspace) : run<false, false>(call, p, workspace);
+        *status =
+            b_deep ? run<true, true>(call, p, workspace) : run<true, false>(call, p, workspace);
+    else
+        *status =
+            b_deep ? run<false, true>(call, p, workspace) : run<false, false>(call, p, workspace);
+    return true;
 }

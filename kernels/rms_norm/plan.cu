@@ -37,20 +37,25 @@ ForwardPlan plan_forward(const Sizes &s, bool adds)
 {
     ForwardPlan p = {};
     const bool wide = s.pack_elements == 4; // float32 takes half the instructions for 16 bytes
-    if (s.packs <= (adds || wide ? 64 : 128)) {
-        const int each = adds || wide || s.packs <= 32 ? 2 : 4;
+    // Where x has at most 16 MB, a row's latency counts more than the bytes in flight.
+    const bool small = s.rows * s.packs <= 1 << 20;
+    if (s.packs <= (adds || wide || (small && s.rows <= 2048) ? 64 : 128)) {
+        const int each = adds || wide || s.packs <= (small ? 64 : 32) ? 2 : 4;
         p.threads = 128, p.threads_per_row = lanes_for(ceil_div(s.packs, each));
         p.chunks = each == 4 && s.packs <= 3 * p.threads_per_row ? 3 : each;
         p.blocks = ceil_div(s.rows, p.threads / p.threads_per_row);
         return p;
     }
-    const bool few = s.rows <= 512 && s.packs <= 1024; // nothing hides the latency of the weight
     if (adds)
-        p.chunks = s.packs <= 640 || few ? 2 : s.packs <= 1536 ? 4 : 8;
-    else if (few)
-        p.chunks = 3;
+        p.chunks = s.packs <= 640 || (s.rows <= 256 && s.packs <= 1024) ? 2
+                   : s.packs <= 2048                                    ? 4
+                                                                        : 8;
+    else if (small && s.packs <= 2048)
+        p.chunks = s.packs <= 512 || s.rows <= MULTIPROCESSORS ? 2 : 3;
+    else if (wide)
+        p.chunks = s.packs <= 256 ? 2 : s.packs <= 512 ? 4 : s.packs <= 3584 ? 6 : 8;
     else
-        p.chunks = wide && s.packs <= 256 ? 2 : s.packs <= 1280 ? 4 : s.packs <= 2304 ? 6 : 8;
+        p.chunks = s.packs <= 1280 ? 4 : s.packs <= 2304 ? 6 : 8;
     p.threads = p.threads_per_row = round_up(ceil_div(s.packs, p.chunks), 32);
     p.blocks = s.rows;
     return p;
