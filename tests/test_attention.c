@@ -315,12 +315,25 @@ START_TEST(attention_has_the_same_bits_for_any_number_of_threads)
 }
 END_TEST
 
-/* Values that are the identity show the weights, and so which of them dropout keeps: each with
- * probability 1 - p, and divided by it. With the same random numbers, any other values and the
- * backward have these weights. */
+/* The factor of the weight of query t and key s of a head, counted over the batch: from half s % 2
+ * of a word of the tile of 16 queries and 16 keys, which has 128. p is a multiple of 2^-16. */
+static double keep_of(const sizes *z, gd_random_state drawn, int64_t head, int64_t t, int64_t s,
+                      double p)
+{
+    int64_t tile = (head * ((z->T + 15) / 16) + t / 16) * ((z->S + 15) / 16) + s / 16;
+    int64_t block = t % 8 * 4 + s % 8 / 2, quarter = t % 16 / 8 * 2 + s % 16 / 8;
+    uint32_t word;
+    gd_philox(drawn.seed, 0, drawn.offset + (uint64_t)(128 * tile + 4 * block + quarter), 1, &word);
+    return (s % 2 ? word / 65536 : word % 65536) < p * 65536 ? 0 : 1 / (1 - p);
+}
+
+/* Values that are the identity show the weights, and so which of them dropout keeps: those that the
+ * random stream says, each with probability 1 - p, and divided by it. With the same random numbers,
+ * any other values and the backward have these weights. */
 START_TEST(attention_drops_weights)
 {
-    const double p = 0.3;
+    const double rates[] = {0.2, 0.25}, asked = rates[_i], p = floor(asked * 65536 + 0.5) / 65536;
+    const gd_random_state drawn = {.seed = 77, .offset = 1004};
     const sizes z = {2, 45, 107, 4, 2, 8, 107, true, 0};
     gd_context *ctx = test_context(2);
     uint64_t seed = 10;
@@ -332,23 +345,25 @@ START_TEST(attention_drops_weights)
     gd_tensor_fill(identity, 0);
     for (int64_t i = 0; i < 2 * 107 * 2; i++)
         ((double *)gd_tensor_data(identity))[i * 107 + i / 2 % 107] = 1;
-    gd_attention_options options = {.causal = true}, dropping = {.causal = true, .dropout = p};
-    gd_random_set(ctx, (gd_random_state){.seed = 77});
+    gd_attention_options options = {.causal = true}, dropping = {.causal = true, .dropout = asked};
+    gd_random_set(ctx, drawn);
     double *all = values_of(gd_attention(q, k, identity, &options)); /* [B, T, H, S] */
     double *kept = values_of(gd_attention(q, k, identity, &dropping));
+    ck_assert_uint_eq(gd_random_get(ctx).offset - drawn.offset, 2 * 4 * 3 * 7 * 128);
     double *keep = zeros(z.B * z.H * z.T * z.S), count = 0, stay = 0;
     for (int64_t i = 0; i < z.B * z.T * z.H * z.S; i++) {
         int64_t s = i % z.S, h = i / z.S % z.H, t = i / z.S / z.H % z.T, b = i / z.S / z.H / z.T;
         if (all[i] == 0) continue; /* not seen */
+        double factor = keep_of(&z, drawn, b * z.H + h, t, s, p);
         count++, stay += kept[i] != 0;
-        if (kept[i] != 0) ck_assert(fabs(kept[i] * (1 - p) - all[i]) <= 1e-14);
-        keep[((b * z.H + h) * z.T + t) * z.S + s] = kept[i] != 0 ? 1 / (1 - p) : 0;
+        ck_assert(fabs(kept[i] - all[i] * factor) <= 1e-14);
+        keep[((b * z.H + h) * z.T + t) * z.S + s] = factor;
     }
     ck_assert_msg(fabs(stay / count - (1 - p)) < 4 * sqrt(p * (1 - p) / count), "%g of %g stay",
                   stay, count);
     double *vq = values_of(q), *vk = values_of(k), *vv = values_of(v), *vdy = values_of(dy);
     reference want = attend(&z, vq, vk, vv, vdy, keep, NULL);
-    gd_random_set(ctx, (gd_random_state){.seed = 77});
+    gd_random_set(ctx, drawn);
     gd_tensor *y = gd_keep(gd_attention(q, k, v, &dropping));
     assert_sums("y", y, want.y, 1e-12);
     backward_with(y, dy);
@@ -575,7 +590,7 @@ int main(void)
     tcase_add_test(tests, attention_does_not_look_ahead);
     tcase_add_test(tests, attention_gives_each_gradient_alone);
     tcase_add_test(tests, attention_has_the_same_bits_for_any_number_of_threads);
-    tcase_add_test(tests, attention_drops_weights);
+    tcase_add_loop_test(tests, attention_drops_weights, 0, 2);
     tcase_add_loop_test(tests, attention_with_a_mask, 0, 120);
     tcase_add_test(tests, attention_masks_agree);
     tcase_add_test(tests, attention_of_masked_rows);

@@ -117,8 +117,8 @@ GD_API gd_status gd_rope_qkv(gd_tensor *qkv, int64_t kv_heads, const gd_rope_opt
 typedef struct gd_attention_options {
     bool causal;  /* query i sees keys 0 .. i + (S - T): the last query sees every key */
     double scale; /* of the scores; unset: 1 / sqrt(D) */
-    /* The probability that a weight becomes 0; the others are divided by 1 - dropout (Srivastava
-     * et al. 2014). Drawn from the context's random stream, and not stored. */
+    /* The probability that a weight becomes 0, rounded as gd_dropout's; the others are divided by
+     * 1 - dropout (Srivastava et al. 2014). Drawn from the context's random stream, not stored. */
     double dropout;
     /* Which keys a query sees, broadcast to [B, H, T, S]: GD_INT32, those where it is not 0; or of
      * q's dtype, added to the scores, which has a gradient (and then takes memory for [B, H, T, S]
@@ -209,7 +209,9 @@ GD_API gd_tensor *gd_linear_cross_entropy(gd_tensor *x, gd_tensor *weight, gd_te
 GD_API gd_tensor *gd_swiglu(gd_tensor *gate, gd_tensor *up);
 
 /* y = x * keep / (1 - p), keep = 1 with probability 1 - p, from the context's random stream; the
- * mask is computed again in the backward instead of being stored. 0 <= p < 1; p = 0 copies. */
+ * mask is computed again in the backward instead of being stored. 0 <= p < 1, rounded to a multiple
+ * of 2^-16, at most 1 - 2^-16, also in 1 / (1 - p); p = 0 copies. Element i takes half i mod 2 (the
+ * low one first) of word i / 2 of the stream (random.h), and is dropped if that is below p 2^16. */
 GD_API gd_tensor *gd_dropout(gd_tensor *x, double p);
 
 /* ---- Elementwise, with broadcast (kernels/elementwise) ------------------------------------ */

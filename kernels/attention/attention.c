@@ -91,7 +91,7 @@ static gd_status attention_shape(const gd_call *call, gd_spec *output, gd_spec *
     gd_dtype dtype = gd_tensor_dtype(q) == GD_FLOAT64 ? GD_FLOAT64 : GD_FLOAT32;
     save[0] = (gd_spec){.dtype = dtype, .ndim = 3, .shape = {gd_tensor_dim(q, 0), H, T}};
     const attention_sizes z = attention_sizes_of(call);
-    *words = args->dropout > 0 ? attention_dropout_words(&z) : 0;
+    *words = gd_dropout_threshold(args->dropout) ? attention_dropout_words(&z) : 0;
     return GD_OK;
 }
 

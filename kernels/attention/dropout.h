@@ -1,14 +1,16 @@
 /* dropout.h - dropout on the weights of attention: which of them are kept.
  *
- * Nothing is stored: a weight's random word follows from its position, so that the backward draws
- * it again. Weights are taken in tiles of 16 queries and 16 keys, and a tile has 64 blocks of
- * Philox, four words each: block 8 (t mod 8) + s mod 8 has the words of (t, s), (t, s + 8), (t + 8,
- * s) and (t + 8, s + 8), for t and s below 8. These four are in one lane's registers on a tensor
- * core, whether queries are the rows or the columns. */
+ * Nothing is stored: a weight's 16 random bits follow from its position, so that the backward draws
+ * them again. Weights are taken in tiles of 16 queries and 16 keys, and a tile has 32 blocks of
+ * Philox, four words each: block 4 (t mod 8) + (s mod 8) / 2 has the words of (t, s), (t, s + 8),
+ * (t + 8, s) and (t + 8, s + 8), for t and s below 8, of which an even s has the low half and s + 1
+ * the high one. On a tensor core these eight are in one lane's registers if queries are the rows,
+ * and in those of two lanes if keys are. */
 #ifndef GRADUS_ATTENTION_DROPOUT_H
 #define GRADUS_ATTENTION_DROPOUT_H
 
 #include "attention/attention.h"
+#include "dropout/dropout.h"
 #include "gradus/random.h"
 
 #ifdef __CUDACC__
@@ -18,8 +20,8 @@
 #endif
 
 typedef struct attention_dropout {
-    uint32_t threshold;    /* a word below it drops the weight: p 2^32; 0: nothing is dropped */
-    float scale_f32;       /* 1 / (1 - p) */
+    uint32_t threshold;    /* gd_dropout_threshold */
+    float scale_f32;       /* gd_dropout_scale */
     double scale;          /* the same */
     gd_random_state drawn; /* where the call's random words begin, unless `base` is given: */
     const gd_random_state
@@ -27,10 +29,10 @@ typedef struct attention_dropout {
     int64_t query_tiles, key_tiles; /* of a head */
 } attention_dropout;
 
-/* Random words of a call: those of its blocks, and 3 to begin at a whole block. */
+/* Random words of a call: those of its blocks. */
 static inline uint64_t attention_dropout_words(const attention_sizes *z)
 {
-    return (uint64_t)(z->B * z->H * gd_divide_up(z->T, 16) * gd_divide_up(z->S, 16)) * 256 + 3;
+    return (uint64_t)(z->B * z->H * gd_divide_up(z->T, 16) * gd_divide_up(z->S, 16)) * 128;
 }
 
 /* The seed, and the call's first block of Philox as the offset: on a GPU in device code only. */
@@ -41,7 +43,7 @@ ATTENTION_BOTH gd_random_state attention_dropout_start(const attention_dropout *
         start.seed = dropout->base->seed;
         start.offset += dropout->base->offset;
     }
-    start.offset = (start.offset + 3) / 4;
+    start.offset /= 4;
     return start;
 }
 
@@ -51,15 +53,14 @@ ATTENTION_BOTH uint64_t attention_dropout_block(const attention_dropout *dropout
                                                 int64_t s)
 {
     const int64_t tile = (head * dropout->query_tiles + t / 16) * dropout->key_tiles + s / 16;
-    return start.offset + (uint64_t)(tile * 64 + t % 8 * 8 + s % 8);
+    return start.offset + (uint64_t)(tile * 32 + t % 8 * 4 + s % 8 / 2);
 }
 
 static inline attention_dropout attention_dropout_of(const gd_call *call, const attention_sizes *z)
 {
-    const double p = ((const attention_args *)call->args)->dropout;
     attention_dropout dropout;
-    dropout.threshold = (uint32_t)(p * 4294967296.0);
-    dropout.scale = 1 / (1 - p);
+    dropout.threshold = gd_dropout_threshold(((const attention_args *)call->args)->dropout);
+    dropout.scale = gd_dropout_scale(dropout.threshold);
     dropout.scale_f32 = (float)dropout.scale;
     dropout.drawn.seed = call->seed;
     dropout.drawn.offset = call->random_offset;

@@ -35,12 +35,12 @@ static inline void dropout_row(REAL *keep, const attention_dropout *dropout, int
     const gd_random_state start = attention_dropout_start(dropout);
     const REAL kept = (REAL)dropout->scale;
     for (int64_t j = 0; j < n; j += 16, keep += 16) {
-        uint32_t words[8 * 4];
-        gd_philox_blocks(start.seed, 0, attention_dropout_block(dropout, start, head, t, s + j), 8,
+        uint32_t words[4 * 4];
+        gd_philox_blocks(start.seed, 0, attention_dropout_block(dropout, start, head, t, s + j), 4,
                          words);
         for (int i = 0; i < 16; i++) {
-            uint32_t word = words[4 * (i % 8) + 2 * (t / 8 % 2) + i / 8];
-            keep[i] = word < dropout->threshold ? 0 : kept;
+            uint32_t word = words[4 * (i % 8 / 2) + 2 * (t / 8 % 2) + i / 8];
+            keep[i] = (word >> 16 * (i % 2) & 0xffff) < dropout->threshold ? 0 : kept;
         }
     }
 }

@@ -15,14 +15,15 @@ static gd_status dropout_shape(const gd_call *call, gd_spec *output, gd_spec *sa
     }
     if (gd_check_real(call, 0)) return GD_ERROR_ARGUMENT;
     output[0] = gd_spec_like(call->input[0]);
-    *words = args->p > 0 ? (uint64_t)gd_tensor_count(call->input[0]) : 0;
+    const int64_t count = gd_tensor_count(call->input[0]);
+    *words = gd_dropout_threshold(args->p) ? (uint64_t)gd_divide_up(count, 2) : 0;
     return GD_OK;
 }
 
-static const gd_dropout_args none = {0}, some = {0.3}, most = {0.9};
+static const gd_dropout_args none = {0}, some = {0.25}, most = {0.9};
 
 static const gd_case dropout_cases[] = {
-    {"p0.3_7x19", &some, GD_INPUTS({GD_DIMS(7, 19)})},
+    {"p0.25_7x19", &some, GD_INPUTS({GD_DIMS(7, 19)})},
     {"p0.9", &most, GD_INPUTS({GD_DIMS(200)})},
     {"p0", &none, GD_INPUTS({GD_DIMS(5)})},
     {"empty", &some, GD_INPUTS({GD_DIMS(0)}), .may_be_empty = true},

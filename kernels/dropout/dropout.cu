@@ -8,32 +8,30 @@ namespace gd_dropout_cuda
 {
 
 constexpr int threads = 256;
-template <class T>
-constexpr int elements = sizeof(T) == 2 ? 8 : 4; // of a thread
+constexpr int elements = 8; // of a thread: as many as a Philox block has halves of words
 
-// out[i] (+)= in[i] * scale where word `drawn` + i of the random stream keeps it, else 0. A thread
-// has at least 16 bytes, and at least four elements, as many as a Philox block has words.
+// out[i] (+)= in[i] * scale where half i % 2 of word `drawn` + i / 2 of the random stream keeps it,
+// else 0.
 template <class T>
 __global__ void __launch_bounds__(threads)
     dropout_kernel(T *out, bool add, const T *in, int64_t n, gd_compute<T> scale,
-                   uint64_t threshold, gd_random_place drawn)
+                   uint32_t threshold, gd_random_place drawn)
 {
-    constexpr int N = elements<T>;
+    constexpr int N = elements;
     const gd_random_place place = drawn.here();
     GD_EACH(pack, gd_packs(n, N))
     {
-        uint32_t words[N / 4][4] = {};
         T x[N], y[N] = {};
         gd_pack_load(x, in, N * pack, n);
         if (add) gd_pack_load(y, out, N * pack, n);
-            // p = 0 drops nothing and draws nothing
-#pragma unroll
-        for (int w = 0; threshold && w < N / 4; w++)
-            gd_philox_four(place.seed, 0, place.offset + (uint64_t)(N * pack + 4 * w), words[w]);
+        uint4 block = {};
+        if (threshold) block = gd_philox_block(place.seed, 0, place.offset / 4 + (uint64_t)pack);
+        const uint32_t words[N / 2] = {block.x, block.y, block.z, block.w};
 #pragma unroll
         for (int j = 0; j < N; j++) {
+            const uint32_t bits = words[j / 2] >> 16 * (j % 2) & 0xffff;
             /* [dx] */
-            const gd_compute<T> kept = words[j / 4][j % 4] < threshold ? 0 : gd_load(x[j]) * scale;
+            const gd_compute<T> kept = bits < threshold ? 0 : gd_load(x[j]) * scale;
             y[j] = gd_store<T>(add ? gd_load(y[j]) + kept : kept);
         }
         gd_pack_store(out, y, N * pack, n);
@@ -45,12 +43,12 @@ static gd_status apply_mask(const gd_call *call, const gd_tensor *out, const gd_
 {
     const int64_t n = gd_tensor_count(out);
     if (n == 0) return GD_OK;
-    const double p = ((const gd_dropout_args *)call->args)->p;
+    const uint32_t threshold = gd_dropout_threshold(((const gd_dropout_args *)call->args)->p);
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
-        dropout_kernel<<<gd_blocks(n, elements<T> * threads), threads, 0, gd_stream(call)>>>(
-            gd_ptr<T>(out), add, (const T *)gd_ptr<T>(in), n, (gd_compute<T>)(1 / (1 - p)),
-            (uint64_t)(p * 4294967296.0), gd_random_place_of(call));
+        dropout_kernel<<<gd_blocks(n, elements * threads), threads, 0, gd_stream(call)>>>(
+            gd_ptr<T>(out), add, (const T *)gd_ptr<T>(in), n,
+            (gd_compute<T>)gd_dropout_scale(threshold), threshold, gd_random_place_of(call));
         return gd_launched(call);
     });
 }

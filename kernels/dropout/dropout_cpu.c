@@ -1,27 +1,30 @@
 /* dropout_cpu.c - the CPU kernels of dropout. */
 #include "dropout/dropout.h"
 
-/* out[i] (+)= in[i] * scale where word i of the call's random stream keeps it, else 0. Forward and
- * backward are this one function: the mask is a pure function of (seed, offset + i), so nothing is
- * stored. */
+/* out[i] (+)= in[i] * scale where half i % 2 of word i / 2 of the call's random stream keeps it,
+ * else 0. Forward and backward are this one function: the mask is a pure function of (seed, offset,
+ * i), so nothing is stored. */
 static void apply_mask(const gd_call *call, REAL *out, const REAL *in, int64_t n, bool add)
 {
     const gd_dropout_args *args = call->args;
-    REAL scale = (REAL)(1 / (1 - args->p));
-    /* word / 2^32 < p drops the element */
-    uint64_t threshold = (uint64_t)(args->p * 4294967296.0);
+    uint32_t threshold = gd_dropout_threshold(args->p);
+    REAL scale = (REAL)gd_dropout_scale(threshold);
 #pragma omp parallel for num_threads(gd_threads_for(call->threads, n)) schedule(static)
     for (int64_t block = 0; block < n; block += GD_BLOCK) {
-        uint32_t words[GD_BLOCK];
-        int64_t size = gd_min64(GD_BLOCK, n - block);
+        uint32_t words[GD_BLOCK / 2] = {0};
+        uint16_t bits[GD_BLOCK];
+        int64_t size = gd_min64(GD_BLOCK, n - block), word_count = gd_divide_up(size, 2);
         if (threshold) {
-            gd_philox_words(call->seed, 0, call->random_offset + (uint64_t)block, size, words);
-        } else {
-            memset(words, 0, (size_t)size * sizeof *words);
+            gd_philox_words(call->seed, 0, call->random_offset + (uint64_t)block / 2, word_count,
+                            words);
+        }
+        for (int64_t i = 0; i < word_count; i++) {
+            bits[2 * i] = (uint16_t)words[i];
+            bits[2 * i + 1] = (uint16_t)(words[i] >> 16);
         }
 #pragma omp simd
         for (int64_t i = 0; i < size; i++) {
-            REAL kept = words[i] < threshold ? 0 : in[block + i] * scale; /* [dx] */
+            REAL kept = bits[i] < threshold ? 0 : in[block + i] * scale; /* [dx] */
             out[block + i] = add ? out[block + i] + kept : kept;
         }
     }

@@ -19,22 +19,9 @@ __device__ inline uint4 gd_philox_block(uint64_t seed, uint64_t subsequence, uin
     return curand_Philox4x32_10(counter, key);
 }
 
-// words[] = words `word` to word + 3, which may lie in two blocks.
-__device__ inline void gd_philox_four(uint64_t seed, uint64_t subsequence, uint64_t word,
-                                      uint32_t (&words)[4])
-{
-    const uint4 a = gd_philox_block(seed, subsequence, word / 4);
-    words[0] = a.x, words[1] = a.y, words[2] = a.z, words[3] = a.w;
-    if (word % 4 == 0) return;
-    const uint4 b = gd_philox_block(seed, subsequence, word / 4 + 1);
-    for (int shift = (int)(word % 4), next = 0; shift > 0; shift--, next++) {
-        words[0] = words[1], words[1] = words[2], words[2] = words[3];
-        words[3] = next == 0 ? b.x : next == 1 ? b.y : b.z;
-    }
-}
-
-// A place in a random stream. In a graph that is replayed the arguments of a kernel stay, so there it
-// reads where the run begins, and `offset` counts from there (gd_call.random_base).
+// A place in a random stream, at the start of a block (gd_random_take). In a graph that is replayed
+// the arguments of a kernel stay, so there it reads where the run begins, and `offset` counts from
+// there (gd_call.random_base).
 struct gd_random_place {
     uint64_t seed, offset;
     const gd_random_state *base;

@@ -73,10 +73,10 @@ static __global__ void fill_kernel(T *dst, int64_t n, Maker maker, gd_random_pla
     constexpr int V = numbers_each<R>;
     GD_EACH(group, gd_packs(n, V))
     {
-        uint32_t words[4];
+        const uint4 block = gd_philox_block(place.seed, 0, place.offset / 4 + (uint64_t)group);
+        const uint32_t words[] = {block.x, block.y, block.z, block.w};
         R number[V];
         T rounded[V];
-        gd_philox_four(place.seed, 0, place.offset + 4 * (uint64_t)group, words);
         maker.make(words, number);
 #pragma unroll
         for (int k = 0; k < V; k++) rounded[k] = gd_store<T>(number[k]);
@@ -90,9 +90,9 @@ static __global__ void integers_kernel(int32_t *dst, int64_t n, int64_t low, uin
     const gd_random_place place = drawn.here();
     GD_EACH(group, gd_packs(n, 4))
     {
-        uint32_t words[4];
+        const uint4 block = gd_philox_block(place.seed, 0, place.offset / 4 + (uint64_t)group);
+        const uint32_t words[] = {block.x, block.y, block.z, block.w};
         int32_t number[4];
-        gd_philox_four(place.seed, 0, place.offset + 4 * (uint64_t)group, words);
 #pragma unroll
         for (int k = 0; k < 4; k++) number[k] = (int32_t)(low + (int64_t)(words[k] * range >> 32));
         gd_pack_store(dst, number, group * 4, n);

@@ -470,7 +470,7 @@ function dropout(v) {
     return [
         step('k', 'k_i \\text{, from the random stream}', keep),
         step('dx', 'dx_i = dy_i\\, k_i / (1 - p)',
-            like(v.x, (_, i) => v.dy.values[i] * keep.values[i] / 0.7),
+            like(v.x, (_, i) => v.dy.values[i] * keep.values[i] / 0.75),
             {mark : 'dx', gradient : 'x'}),
     ];
 }
@@ -556,7 +556,7 @@ const examples = {
         steps : scatterAdd
     },
     cumsum : {shapes : {x : [ 2, 4 ]}, steps : cumsum},
-    dropout : {case : 'p0.3_7x19', shapes : {x : [ 2, 4 ]}, steps : dropout},
+    dropout : {case : 'p0.25_7x19', shapes : {x : [ 2, 4 ]}, steps : dropout},
     rope : {case : 'one_pair', shapes : {x : [ 1, 3, 1, 2 ]}, steps : rope},
     rope_qkv : {shapes : {qkv : [ 1, 2, 3, 2 ]}, outputs : [ 'q', 'k', 'v' ], steps : ropeQkv},
     reshape : {steps : sameOrder('reshape')},

@@ -126,7 +126,7 @@ const ops = (eps) => ({
         ...x.src.filter((_, i) => Math.floor(i / s.src[1]) * s.x[1] + x.index[i].v === k)))],
     cumsum : byRow((row) => row.map((_, i) => sum(row.slice(0, i + 1)))),
     dropout : (x, s, result) => [x.x.map(
-        (e, i) => (result.outputs[0].values[i] === 0 ? mul(e, 0) : div(e, 0.7)))],
+        (e, i) => (result.outputs[0].values[i] === 0 ? mul(e, 0) : div(e, 0.75)))],
     sum : byRow((row) => [sum(row)]),
     mean : byRow((row) => [mean(row)]),
     logsumexp : byRow((row) => [logSumExp(row)]),
