@@ -16,8 +16,8 @@ static const int64_t cuda_widths[] = {
 // as many as have more than 16 MB in any dtype, since that changes the plan, too.
 static inline int64_t cuda_rows(int64_t cols, bool brief)
 {
-    if (!brief && (cols == 768 || cols == 1024 || cols == 2048 || cols == 4096 || cols == 12288))
-        return (8 << 20) / cols + 70;
+    for (int64_t many : {384, 512, 768, 1024, 2048, 4096, 12288})
+        if (!brief && cols == many) return (8 << 20) / cols + 70;
     if (cols > 30000) return brief ? 20 : 37;
     if (cols > 8192) return 67;
     return brief ? 520 : 530;
