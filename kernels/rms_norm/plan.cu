@@ -39,8 +39,9 @@ ForwardPlan plan_forward(const Sizes &s, bool adds)
     const bool wide = s.pack_elements == 4; // float32 takes half the instructions for 16 bytes
     // Where x has at most 16 MB, a row's latency counts more than the bytes in flight.
     const bool small = s.rows * s.packs <= 1 << 20;
-    if (s.packs <= (adds || wide || (small && s.rows <= 2048) ? 64 : 128)) {
-        const int each = adds || wide || s.packs <= (small ? 64 : 32) ? 2 : 4;
+    if (s.packs <= 64 || (s.packs <= 128 && s.rows > 1024 && !adds)) {
+        const bool two = s.packs <= 32 || adds || wide || (small && s.packs > 48);
+        const int each = s.packs <= 64 && two ? 2 : 4;
         p.threads = 128, p.threads_per_row = lanes_for(ceil_div(s.packs, each));
         p.chunks = each == 4 && s.packs <= 3 * p.threads_per_row ? 3 : each;
         p.blocks = ceil_div(s.rows, p.threads / p.threads_per_row);
@@ -83,10 +84,18 @@ BlockPlan plan_block(const Sizes &s)
                                                    : 56) *
                            1024;
     p.stages = most((wanted + stage / 2) / stage, 2);
-    // Two rows per stage rather than many stages.
-    if (p.stages >= 4 && 2 * p.stage_tokens * p.slice <= 32) p.stage_tokens *= 2, p.stages /= 2;
-    p.stages = least(p.stages, MOST_TEAM_STAGES / p.teams);
     const int blocks = (shortest ? 2 : 1) * MULTIPROCESSORS;
+    // The most rows that a team gets; the fewer there are in a stage, the more evenly they are shared.
+    const auto busiest = [&](int tokens) {
+        return ceil_div(ceil_div(s.rows / s.heads, tokens), most(blocks / p.slices, 1) * p.teams) *
+               tokens;
+    };
+    // Two rows per stage rather than many stages.
+    if (p.stages >= 4 && 2 * p.stage_tokens * p.slice <= 32 &&
+        32 * busiest(2 * p.stage_tokens) <= 33 * busiest(p.stage_tokens)) {
+        p.stage_tokens *= 2, p.stages /= 2;
+    }
+    p.stages = least(p.stages, MOST_TEAM_STAGES / p.teams);
     p.partials = least(ceil_div(s.rows / s.heads, p.stage_tokens), most(blocks / p.slices, 1));
     p.blocks = p.partials * p.slices;
     // The teams' sums of dw take the place of the stages.
