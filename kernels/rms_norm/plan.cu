@@ -84,18 +84,10 @@ BlockPlan plan_block(const Sizes &s)
                                                    : 56) *
                            1024;
     p.stages = most((wanted + stage / 2) / stage, 2);
-    const int blocks = (shortest ? 2 : 1) * MULTIPROCESSORS;
-    // The most rows that a team gets; the fewer there are in a stage, the more evenly they are shared.
-    const auto busiest = [&](int tokens) {
-        return ceil_div(ceil_div(s.rows / s.heads, tokens), most(blocks / p.slices, 1) * p.teams) *
-               tokens;
-    };
     // Two rows per stage rather than many stages.
-    if (p.stages >= 4 && 2 * p.stage_tokens * p.slice <= 32 &&
-        32 * busiest(2 * p.stage_tokens) <= 33 * busiest(p.stage_tokens)) {
-        p.stage_tokens *= 2, p.stages /= 2;
-    }
+    if (p.stages >= 4 && 2 * p.stage_tokens * p.slice <= 32) p.stage_tokens *= 2, p.stages /= 2;
     p.stages = least(p.stages, MOST_TEAM_STAGES / p.teams);
+    const int blocks = (shortest ? 2 : 1) * MULTIPROCESSORS;
     p.partials = least(ceil_div(s.rows / s.heads, p.stage_tokens), most(blocks / p.slices, 1));
     p.blocks = p.partials * p.slices;
     // The teams' sums of dw take the place of the stages.
