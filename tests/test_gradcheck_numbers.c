@@ -1,4 +1,5 @@
-/* test_gradcheck_formula.c - numbers as fractions, and columns of numbers as products of powers. */
+/* test_gradcheck_numbers.c - numbers as fractions, columns of numbers as products of powers, random
+ * numbers. */
 #include "check_main.h"
 #include "gradcheck/check.h"
 #include "gradus/gradus.h"
@@ -68,12 +69,29 @@ START_TEST(columns_have_formulas)
 }
 END_TEST
 
+/* From two numbers of 64 bits each, which are two words of Philox. */
+START_TEST(normal_numbers_are_those_of_box_and_muller)
+{
+    enum { COUNT = 20 };
+    double value[COUNT];
+    gd_check_normal(value, COUNT, 5, 9);
+    for (int i = 0; i < COUNT; i++) {
+        uint32_t word[4];
+        gd_philox(5, 9, 4 * (uint64_t)i, 4, word);
+        const double u = ldexp(word[0], -32) + ldexp(word[1], -64);
+        const double angle = 2 * acos(-1) * (ldexp(word[2], -32) + ldexp(word[3], -64));
+        ck_assert_double_eq_tol(value[i], sqrt(-2 * log(u)) * cos(angle), 1e-13);
+    }
+}
+END_TEST
+
 int main(void)
 {
-    Suite *suite = suite_create("gradcheck's formulas");
-    TCase *tcase = tcase_create("formulas");
+    Suite *suite = suite_create("gradcheck's numbers");
+    TCase *tcase = tcase_create("numbers");
     tcase_add_test(tcase, fractions_have_names);
     tcase_add_loop_test(tcase, columns_have_formulas, 0, sizeof columns / sizeof *columns);
+    tcase_add_test(tcase, normal_numbers_are_those_of_box_and_muller);
     suite_add_tcase(suite, tcase);
     return check_main(suite);
 }
