@@ -231,7 +231,7 @@ static double time_steps(stepper *s, double *rounds, int count)
 static gd_status watch_steps(stepper *s, int count)
 {
     s->clock = device_clock_create(s->ctx, MARKS_MOST);
-    if (!s->clock) return gd_fail(s->ctx, GD_ERROR_MEMORY, "no memory for a clock");
+    if (!s->clock) return gd_fail(s->ctx, GD_ERROR_MEMORY, "out of memory: a clock");
     gd_watch_ops(s->ctx, watch, s);
     s->counting = true;
     run_watched(s);

@@ -236,7 +236,7 @@ static int listen_at(address a, int port)
     prepare(wire);
     setsockopt(wire, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (a.any.sa_family == AF_INET6) setsockopt(wire, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    if (bind(wire, &a.any, address_size(&a)) || listen(wire, 1024)) gd_wire_close(&wire);
+    if (bind(wire, &a.any, address_size(&a)) || listen(wire, GD_GROUP_MOST)) gd_wire_close(&wire);
     return wire;
 }
 

@@ -318,11 +318,13 @@ START_TEST(what_is_refused)
     BAD(gd_cumsum(x, 2), "cumsum: axis is 2");
     BAD(gd_cumsum(good, 0), "cumsum: x is int32");
     BAD(gd_argmax(none, 1, false),
-        "argmax: axis 1 of x [2, 0] has 0 elements (of at most 2147483647), wanted 1 of them");
+        "argmax: axis 1 of x [2, 0] has 0 elements, wanted 1 to 2147483647");
     BAD(gd_argmax(scalar, 0, false), "argmax: axis is 0");
-    BAD(gd_topk(x, 4, 1, true, &at), "topk: axis 1 of x [2, 3] has 3 elements");
+    BAD(gd_topk(x, 4, 1, true, &at), "topk: axis 1 of x [2, 3] has 3 elements, wanted 4 to 2");
     ck_assert_ptr_null(at);
-    BAD(gd_topk(x, -1, 1, true, NULL), "wanted -1 of them");
+    BAD(gd_topk(x, -1, 1, true, NULL), "topk: k is -1, wanted 0 or more");
+    BAD(gd_argmax(gd_expand(scalar, 1, (int64_t[]){INT64_C(1) << 31}), 0, false),
+        "argmax: axis 0 of x [2147483648] has 2147483648 elements, wanted 1 to 2147483647");
 }
 END_TEST
 

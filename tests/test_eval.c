@@ -189,7 +189,7 @@ START_TEST(figures_follow_from_the_loss)
 }
 END_TEST
 
-/* All bytes of a text of characters but the first, which nothing predicts, and the last few. */
+/* All bytes of a text but the first, which nothing predicts, and the last few. */
 START_TEST(bytes_are_counted)
 {
     evaluate("run --data text --whole --context 10 --json");

@@ -137,6 +137,29 @@ START_TEST(sums_are_taken_in_the_order_of_ranks)
 }
 END_TEST
 
+/* A program without a standard input: a connection may have the descriptor 0. */
+static void meet_without_input(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    gd_group_options o = {.rank = rank, .ranks = 2, .timeout = ranks_timeout};
+    int ports[2] = {0}, own = 100 + rank, all[2] = {0};
+    if (rank == 0) o.listener = ranks_listen(&o.port);
+    gd_group_gather(group, &o.port, sizeof o.port, ports);
+    o.port = ports[0];
+    close(STDIN_FILENO);
+    gd_group *second = gd_group_create(ctx, &o);
+    gd_group_gather(second, &own, sizeof own, all);
+    note(mine, all[0] - 100);
+    note(mine, all[1] - 101);
+    gd_group_free(second);
+}
+
+START_TEST(descriptor_0_is_a_connection)
+{
+    ranks_run_well(2, meet_without_input);
+    for (int r = 0; r < 2; r++) ck_assert(outcomes[r].number[0] == 0 && outcomes[r].number[1] == 0);
+}
+END_TEST
+
 /* ---- Shared parameters ---------------------------------------------------------------------- */
 
 /* A net whose parameters have odd sizes, with and without decay; one is used twice, one is frozen,
@@ -475,6 +498,7 @@ int main(void)
     TCase *collective = tcase_create("collectives");
     tcase_add_loop_test(collective, collectives_do_what_they_say, 0, 3);
     tcase_add_test(collective, sums_are_taken_in_the_order_of_ranks);
+    tcase_add_test(collective, descriptor_0_is_a_connection);
     TCase *shared = tcase_create("shared parameters");
     tcase_add_loop_test(shared, ranks_follow_one_that_does_all_batches, 0, SETTINGS);
     tcase_add_loop_test(shared, each_rank_keeps_its_part_of_the_state, 0, 3);

@@ -3,6 +3,7 @@
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <stdlib.h>
 
+#include "group.h"
 #include "ranks.h"
 
 enum { CULPRIT = 2, RANKS = 4, BEFORE = 3 };
@@ -74,6 +75,25 @@ START_TEST(all_others_end_and_name_it)
         rank_failed(r, words);
         ck_assert_double_lt(outcomes[r].seconds, 5);
     }
+}
+END_TEST
+
+/* Rank 0 hears that a rank has left before the call that needs its data, and does not wait for it. */
+static void leave_early(gd_context *ctx, gd_group *group, int rank, outcome *mine)
+{
+    int own = 1, all[RANKS];
+    (void)ctx, (void)mine;
+    if (rank == 1) return;
+    if (rank == 0) gd_group_listen(group, 0.5);
+    gd_group_gather(group, &own, sizeof own, all);
+}
+
+START_TEST(who_has_left_is_not_waited_for)
+{
+    ranks_timeout = 2;
+    ranks_run(RANKS, leave_early);
+    for (int r = 0; r < RANKS; r++)
+        if (r != 1) rank_failed(r, "group_gather: rank 1 has left");
 }
 END_TEST
 
@@ -366,6 +386,7 @@ int main(void)
     Suite *suite = suite_create("group faults");
     TCase *faults = tcase_create("faults");
     tcase_add_loop_test(faults, all_others_end_and_name_it, 0, 4 * CALLS);
+    tcase_add_test(faults, who_has_left_is_not_waited_for);
     tcase_add_loop_test(faults, the_end_of_rank_0_is_named_too, 0, CALLS);
     tcase_add_loop_test(faults, the_silence_of_rank_0_is_named_too, 0, 3);
     tcase_add_loop_test(faults, ranks_that_do_different_things_find_out, 0, 3);

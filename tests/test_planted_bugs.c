@@ -1,4 +1,5 @@
 /* test_planted_bugs.c - gradcheck finds every planted bug, and nothing where none is planted. */
+#include "axis/axis.h"
 #include "check_main.h"
 #include "planted.h"
 
@@ -166,6 +167,29 @@ static void anything(planted_op *p, const gd_call *call, double *g, int64_t n)
     for (int64_t i = 0; i < n; i++) g[i] *= 1.5 + noise(i);
 }
 
+/* One element of each row is off, and in the first `variant` rows the next one by the opposite. */
+static void one_of_each_row(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    const int64_t columns = planted_columns(call->input[0]);
+    for (int64_t row = 0; row < n / columns; row++) {
+        g[row * columns + 1] += p->bug->factor;
+        if (row < p->bug->variant) g[row * columns + 2] -= p->bug->factor;
+    }
+}
+
+/* cumsum: what comes from the dy of later elements has a factor. Its column for the last dy is the
+ * longest, so the factor is known most accurately there. */
+static void later_times_factor(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)call;
+    for (int64_t i = 0; i + 1 < n; i++) g[i] -= (1 - p->bug->factor) * g[i + 1];
+}
+
+static const gd_axis_args along = {.axis = 0};
+static const gd_case line = {"line", &along, GD_INPUTS({GD_DIMS(64)})};
+static const gd_case three_rows = {"three_rows", NULL, GD_INPUTS({GD_DIMS(3, 5)})};
+static const gd_case two_rows = {"two_rows", NULL, GD_INPUTS({GD_DIMS(2, 5)})};
+
 static const struct {
     planted_bug bug;
     const char *never; /* words that would be false; NULL: any are */
@@ -185,6 +209,21 @@ static const struct {
     {{"tanh", "odd", NULL, NULL, .spoil = anything}, NULL},
     {{"softmax", "rows5_cols17", NULL, NULL, .spoil = anything}, "factor"},
     {{"linear", "rows4_5_to_7", NULL, NULL, .spoil = anything, .input = 1}, NULL},
+    {{"cumsum", NULL, NULL, "the dy of other elements has an extra factor 0.7000006", .own = &line,
+      .spoil = later_times_factor, .factor = 0.7000006},
+     "7/10"},
+    {{"neg", NULL, NULL, "one element of each row is off, each by 0.5", .own = &three_rows,
+      .spoil = one_of_each_row, .factor = 0.5},
+     "opposite"},
+    {{"neg", NULL, NULL, "and the next by the opposite", .own = &three_rows,
+      .spoil = one_of_each_row, .factor = 0.5, .variant = 3},
+     "column"},
+    {{"neg", NULL, NULL, NULL, .own = &three_rows, .spoil = one_of_each_row, .factor = 0.5,
+      .variant = 2},
+     "one element"},
+    {{"neg", NULL, NULL, "all in column 1", .own = &two_rows, .spoil = one_of_each_row,
+      .factor = 0.5},
+     "one element"},
 };
 
 START_TEST(near_misses_give_no_finding)

@@ -23,7 +23,7 @@ static void sample(const char *arguments, char *to)
     sample_aloud(line, to);
 }
 
-/* Runs of gradus-train: by characters, by pieces, of ids. */
+/* Runs of gradus-train: of bytes, of pieces, of ids. */
 static void set_up(void)
 {
     static const char small[] = "--layers 2 --dim 16 --heads 2 --ffn 24 --context 12 --batch 4 "

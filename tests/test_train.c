@@ -295,7 +295,7 @@ START_TEST(the_loss_falls)
         ck_assert_double_eq_tol(l->lr / gd_schedule_rate(&schedule, i), 1, 0.06); /* two digits */
         ck_assert(isnan(l->val) == (l->step % 8 != 0 && l->step != 20));
     }
-    /* Small weights know nothing: every one of the characters is as likely as any other. */
+    /* Small weights know nothing: every one of the bytes is as likely as any other. */
     ck_assert_double_eq_tol(first_lines[0].loss, log(VOCAB), 0.05);
     ck_assert_double_lt(first_lines[19].loss, first_lines[0].loss - 0.5);
     program_said(first, " MiB before the first step: parameters ");

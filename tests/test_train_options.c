@@ -236,7 +236,7 @@ START_TEST(a_second_file_validates)
     snprintf(arguments, sizeof arguments, "--data %s --val-data %s --steps 2", path("text"),
              path("val"));
     run(arguments, output);
-    program_said(output, "20000 tokens (characters");
+    program_said(output, "20000 tokens (bytes");
     program_said(output, "2000 more for validation: ");
     write_file("val", "the \x01 cat", 9);
     snprintf(arguments, sizeof arguments, "--data %s --val-data %s", path("text"), path("val"));

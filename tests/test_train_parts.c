@@ -138,7 +138,7 @@ START_TEST(prompts_become_ids)
     static const char text[] = "the cat sat on the mat, and the cat sat.\n";
     tokenizer t;
     int64_t count;
-    tokenizer_characters(&t, (const uint8_t *)text, sizeof text - 1);
+    tokenizer_use_bytes(&t, (const uint8_t *)text, sizeof text - 1);
     int32_t *ids = prompt_encode(&t, "cat", 3, &count);
     ck_assert_int_eq(count, 3);
     for (int i = 0; i < 3; i++) ck_assert_int_eq(t.symbol[ids[i]], "cat"[i]);
@@ -149,10 +149,10 @@ START_TEST(prompts_become_ids)
     ck_assert_ptr_null(prompt_encode(&t, "dog", 3, &count));
     tokenizer_free(&t);
     /* Samples begin with the end of a line, where the text has one. */
-    tokenizer_characters(&t, (const uint8_t *)"\ta\n", 3);
+    tokenizer_use_bytes(&t, (const uint8_t *)"\ta\n", 3);
     ck_assert_int_eq(t.symbol[tokenizer_first(&t)], '\n');
     tokenizer_free(&t);
-    tokenizer_characters(&t, (const uint8_t *)"ab", 2);
+    tokenizer_use_bytes(&t, (const uint8_t *)"ab", 2);
     ck_assert_int_eq(tokenizer_first(&t), 0);
     tokenizer_free(&t);
     ck_assert(tokenizer_train(&t, (const uint8_t *)text, sizeof text - 1, 270));

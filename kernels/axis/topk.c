@@ -11,12 +11,14 @@ static gd_status topk_shape(const gd_call *call, gd_spec *output, gd_spec *save,
     const gd_tensor *x = call->input[0];
     if (gd_check_axis(call)) return GD_ERROR_ARGUMENT;
     const int64_t n = gd_tensor_dim(x, args->axis);
-    if (args->k < 0 || args->k > n || n > INT32_MAX) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "axis %d of x %s has %lld elements (of at most %d), wanted %lld of "
-                            "them",
-                            args->axis, gd_shape_text(x).text, (long long)n, INT32_MAX,
+    if (args->k < 0) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "k is %lld, wanted 0 or more",
                             (long long)args->k);
+    }
+    if (n < args->k || n > INT32_MAX) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "axis %d of x %s has %lld elements, wanted %lld to %d", args->axis,
+                            gd_shape_text(x).text, (long long)n, (long long)args->k, INT32_MAX);
     }
     output[0] = gd_spec_like(x);
     output[0].dtype = GD_INT32;

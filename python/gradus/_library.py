@@ -175,7 +175,7 @@ def _printed(write):
     text, size = c_void_p(), c_size_t()
     file = libc.open_memstream(ctypes.byref(text), ctypes.byref(size))
     if not file:
-        raise MemoryError("gradus: no memory for a report")
+        raise MemoryError("gradus: out of memory: a report")
     write(file)
     libc.fclose(file)
     try:

@@ -154,14 +154,13 @@ static gd_status accumulates(gd_checker *c)
 
 /* ---- Cotangents --------------------------------------------------------------------------- */
 
-/* Zero cotangents for all outputs; with `set` >= 0, for all but the output that this set is for. */
-static double **zero_cotangents(gd_checker *c, int set)
+/* Zero cotangents for all outputs, or for those that have none in `given`. */
+static double **zero_cotangents(gd_checker *c, double *const *given)
 {
     double **u = gd_check_allocate(c, c->outputs, sizeof *u);
     for (int o = 0; o < c->outputs && u; o++) {
         if (!c->output[o].real) continue;
-        u[o] = set >= 0 && c->alone[set] == o ? c->cotangent[set][o]
-                                              : gd_check_numbers(c, c->output[o].count);
+        u[o] = given && given[o] ? given[o] : gd_check_numbers(c, c->output[o].count);
         if (!u[o]) return NULL;
     }
     return u;
@@ -177,7 +176,7 @@ static bool finite_outputs(const gd_checker *c)
 
 static gd_status takes_cotangents(gd_checker *c)
 {
-    double **zero, **u = zero_cotangents(c, -1);
+    double **zero, **u = zero_cotangents(c, NULL);
     gd_status status = gd_check_make_gradients(c, &zero);
     if (!u || status) return GD_ERROR_MEMORY;
     gd_expectation e = {
@@ -185,7 +184,7 @@ static gd_status takes_cotangents(gd_checker *c)
     if (finite_outputs(c)) status = expect(c, &e, NULL);
     for (int set = 0; set < c->sets && !status; set++) {
         if (c->alone[set] < 0) continue;
-        u = zero_cotangents(c, set);
+        u = zero_cotangents(c, c->cotangent[set]);
         if (!u) return GD_ERROR_MEMORY;
         e = (gd_expectation){.run = {.cotangent = u},
                              .gradient = c->analytic[set],

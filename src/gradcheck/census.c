@@ -335,8 +335,7 @@ static bool fits(const gd_census *s, int begin, int end, const gd_basis basis[2]
             if (pass) continue;
             ff += f * f, fg += f * g, gg += g * g, fe += f * error, ge += g * error;
         }
-        const double det = ff * gg - fg * fg;
-        if (basis[1] && !(det > 1e-9 * ff * gg)) return false;
+        const double det = ff * gg - fg * fg; /* if it is 0, nothing is within the slack */
         a = basis[1] ? (fe * gg - ge * fg) / det : ff > 0 ? fe / ff : 0;
         b = basis[1] ? (ge * ff - fe * fg) / det : 0;
     }

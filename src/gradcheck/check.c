@@ -342,7 +342,8 @@ static gd_status make_report_inputs(gd_checker *c)
     for (int i = 0; i < c->inputs; i++) wanted += c->input[i].wanted;
     if (!wanted) return GD_OK;
     report->input = calloc((size_t)wanted, sizeof *report->input);
-    if (!report->input) return gd_fail(c->ctx, GD_ERROR_MEMORY, "gradcheck: out of memory");
+    if (!report->input)
+        return gd_fail(c->ctx, GD_ERROR_MEMORY, "gradcheck: out of memory: the report");
     for (int i = 0; i < c->inputs; i++) {
         const gd_argument *a = &c->input[i];
         if (!a->wanted) continue;

@@ -77,12 +77,12 @@ static bool evaluate(const gd_points *at, gd_product *p)
     return p->largest > 0;
 }
 
-/* The products whose absolute exponents sum to at most 3, the simplest first. */
+/* The products whose absolute exponents sum to at most HIGHEST, the simplest first. */
 static int make_products(gd_checker *c, const gd_points *at, gd_product *list)
 {
     int count = 0, all = 1;
     for (int k = 0; k < at->symbols; k++) all *= HIGHEST - LOWEST + 1;
-    for (int size = 0; size <= 3; size++) {
+    for (int size = 0; size <= HIGHEST; size++) {
         int power[GD_SYMBOLS] = {LOWEST, LOWEST, LOWEST, LOWEST, LOWEST};
         for (int i = 0; i < all; i++, next_powers(power, at->symbols)) {
             int sum = 0;

@@ -409,21 +409,23 @@ static bool one_along(const gd_jacobian *j, const gd_factors *f, int axis)
 static bool say_factors(const gd_jacobian *j, const gd_factors *f)
 {
     const char *what = f->others ? "the dy of other elements" : "dy";
-    double largest = 0, *target = gd_check_numbers(j->c, f->count);
+    double *target = gd_check_numbers(j->c, f->count);
+    int64_t best = 0; /* the factor that is known most accurately */
     gd_text text;
     gd_points p = points_over_y(j, f->count, f->at);
     if (!target) return false;
     for (int64_t i = 0; i < f->count; i++) {
         target[i] = f->weight[i] * f->factor[i];
-        largest = fmax(largest, f->weight[i]);
+        if (f->weight[i] > f->weight[best]) best = i;
     }
     if (one_along(j, f, -1)) {
-        if (fabs(f->factor[0] - 1) * largest <= j->tolerance) return false;
-        if (fabs(f->factor[0] + 1) * largest <= j->tolerance)
+        const double factor = f->factor[best], tolerance = j->tolerance / f->weight[best];
+        if (fabs(factor - 1) <= tolerance) return false;
+        if (fabs(factor + 1) <= tolerance)
             gd_check_say(j->out, "%s has the wrong sign", what);
         else
             gd_check_say(j->out, "%s has an extra factor %s", what,
-                         gd_check_factor(j->a, f->factor[0], j->tolerance / largest).text);
+                         gd_check_factor(j->a, factor, tolerance).text);
         return true;
     }
     double *exp_y = gd_check_numbers(j->c, f->count);

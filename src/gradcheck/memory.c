@@ -14,7 +14,7 @@ void *gd_check_allocate(gd_checker *c, int64_t count, size_t size)
     gd_block *block = NULL;
     if ((uint64_t)count < limit) block = calloc(1, sizeof *block + (size_t)count * size);
     if (!block) {
-        gd_fail(c->ctx, GD_ERROR_MEMORY, "gradcheck: out of memory for %lld numbers",
+        gd_fail(c->ctx, GD_ERROR_MEMORY, "gradcheck: out of memory: %lld numbers",
                 (long long)count);
         return NULL;
     }

@@ -145,9 +145,8 @@ gd_estimate gd_check_estimate(const gd_ladder *ladder, double tolerance, bool ki
         before = isfinite(value) ? value : fine->central;
         /* A kink within the step moves the central slope by up to half of the jump. */
         if (kinks && jump > 2 * (tolerance + 2 * noise)) continue;
-        if (doubt < tolerance / 8) doubt = tolerance / 8;
         if (!(doubt <= least)) continue;
-        least = doubt;
+        least = fmax(doubt, tolerance / 8); /* of pairs that agree well the finest decides */
         best.value = value;
         best.error = fabs(apart) / 4 + noise;
         best.rung = rung;

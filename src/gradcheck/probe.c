@@ -100,7 +100,8 @@ static int remember(const gd_call *call, gd_snapshot *kept, int count, gd_tensor
     gd_snapshot *k = &kept[count];
     size_t bytes = (size_t)gd_tensor_count(t) * gd_dtype_size(gd_tensor_dtype(t));
     *k = (gd_snapshot){t, name, index, bytes, malloc(bytes + 1)};
-    if (!k->before) gd_fail(call->context, GD_ERROR_MEMORY, "gradcheck: out of memory");
+    if (!k->before)
+        gd_fail(call->context, GD_ERROR_MEMORY, "gradcheck: out of memory: a copy of a tensor");
     if (k->before && bytes) gd_tensor_read(t, k->before, bytes);
     return count + 1;
 }
@@ -129,7 +130,8 @@ static void compare_all(const gd_call *call, gd_probe *p, gd_snapshot *kept, int
     for (int i = 0; i < count; i++) {
         gd_snapshot *k = &kept[i];
         void *after = malloc(k->bytes + 1);
-        if (!after) gd_fail(call->context, GD_ERROR_MEMORY, "gradcheck: out of memory");
+        if (!after)
+            gd_fail(call->context, GD_ERROR_MEMORY, "gradcheck: out of memory: a copy of a tensor");
         if (after && k->before && k->bytes && !gd_tensor_read(k->tensor, after, k->bytes) &&
             memcmp(after, k->before, k->bytes))
             complain(p, k->name, k->index);

@@ -29,7 +29,8 @@ static gd_status send(const gd_call *call, gd_tensor *to, const gd_tensor *from,
     double *small = calloc((size_t)n + 1, sizeof(double));
     double *large = calloc((size_t)m + 1, sizeof(double));
     gd_status status = GD_OK;
-    if (!small || !large) status = gd_call_fail(call, GD_ERROR_MEMORY, "out of memory");
+    if (!small || !large)
+        status = gd_call_fail(call, GD_ERROR_MEMORY, "out of memory: a copy of a gradient");
     if (!status) status = gd_tensor_read_f64(from, small, n);
     if (!status && call->accumulate[0]) status = gd_tensor_read_f64(to, large, m);
     if (!status) {

@@ -31,9 +31,9 @@ static void check(const tokenizer *t)
     free(text);
     free(again);
     tokenizer_free(&second);
-    if (t->kind == TOKENIZER_CHARACTERS) {
+    if (t->kind == TOKENIZER_BYTES) {
         for (int64_t id = 0; id < t->vocab; id++) {
-            demand(t->id_of[t->symbol[id]] == id, "each character has its id");
+            demand(t->id_of[t->symbol[id]] == id, "each byte has its id");
         }
     }
 }

@@ -132,7 +132,7 @@ static char *read_prompt(const sample_command *o, int64_t *length)
     if (prompt)
         memcpy(prompt, given, (size_t)*length + 1);
     else
-        console_message("no memory for the prompt");
+        console_message("out of memory: the prompt");
     return prompt;
 }
 

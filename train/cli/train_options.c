@@ -16,7 +16,8 @@ static const option_row rows[OPTIONS_MOST] = {
     {OPTION_PATH, "val-data", AT(val_data), .others = "val input_val_bin",
      .help = "FILE  text or token files for validation; default: the last tenth of the text"},
     {OPTION_WHOLE, "vocab", AT(vocab), "0", 0, 1048576, .others = "vocab_size",
-     .help = "N  BPE pieces to learn from the text, 256 or more; 0: its characters"},
+     .help = "N  BPE pieces to learn from the text, 256 or more; 0: each byte is a token. With "
+             "--tokens: the number of different tokens"},
     {.help = "Model"},
     {OPTION_WHOLE, "layers", AT(layers), "4", 1, 1000, .others = "n_layer num_layers depth",
      .help = "N  transformer layers"},

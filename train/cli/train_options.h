@@ -13,7 +13,7 @@ typedef struct train_options {
     const char *data;     /* a text file, or */
     const char *tokens;   /* token files */
     const char *val_data; /* the same for validation */
-    int64_t vocab;        /* 0: the characters of the text */
+    int64_t vocab;        /* as in data_options */
 
     int64_t layers, dim, heads, kv_heads, ffn; /* kv_heads 0: heads; ffn 0: 8/3 dim, rounded up */
     int64_t context, batch;

@@ -14,7 +14,7 @@ gd_status cache_create(model_cache *cache, model *m, int64_t room)
     cache->keys = calloc((size_t)c->layers, sizeof *cache->keys);
     cache->values = calloc((size_t)c->layers, sizeof *cache->values);
     if (!cache->keys || !cache->values) {
-        return gd_fail(m->ctx, GD_ERROR_MEMORY, "no memory for the keys and values of %lld layers",
+        return gd_fail(m->ctx, GD_ERROR_MEMORY, "out of memory: the keys and values of %lld layers",
                        (long long)c->layers);
     }
     for (int64_t i = 0; i < c->layers; i++) {

@@ -46,7 +46,7 @@ llama_weight *llama_weights(const model *m, int64_t *count)
     int64_t layers = m->config.layers;
     llama_weight *weights = malloc((size_t)(9 * layers + 3) * sizeof *weights), *next = weights;
     if (!weights) {
-        gd_fail(m->ctx, GD_ERROR_MEMORY, "no memory for the names of the weights");
+        gd_fail(m->ctx, GD_ERROR_MEMORY, "out of memory: the names of the weights");
         return NULL;
     }
     next = put(next, "model.embed_tokens", m->embedding, 0, 0);
@@ -147,7 +147,7 @@ gd_status llama_save(const model *m, const char *folder, const char *tokens)
         tensors[i] = (gd_named_tensor){weights[i].name, llama_weight_view(&weights[i])};
     }
     if (!tensors || !folder_join(path, folder, "model.safetensors")) {
-        gd_fail(m->ctx, GD_ERROR_MEMORY, "no memory to save the model in %s", folder);
+        gd_fail(m->ctx, GD_ERROR_MEMORY, "out of memory: the names of the weights in %s", folder);
     } else {
         gd_safetensors_write(m->ctx, path, tensors, count, metadata, 2);
     }

@@ -58,7 +58,7 @@ gd_status model_create(model *m, gd_context *ctx, gd_dtype dtype, const model_co
     if (m->config.eps == 0) m->config.eps = 1e-5;
     if (m->config.rope_base == 0) m->config.rope_base = 10000;
     m->layers = calloc((size_t)config->layers, sizeof *m->layers);
-    if (!m->layers) return gd_fail(ctx, GD_ERROR_MEMORY, "no memory for the model");
+    if (!m->layers) return gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: the model");
     m->params = gd_params_create(ctx, dtype);
     m->embedding = add(m, "embedding", -1, config->vocab, config->dim);
     for (int i = 0; i < config->layers; i++) add_layer(m, i);

@@ -95,7 +95,7 @@ static gd_status begin(sampler *s)
     s->window = calloc((size_t)o->context, sizeof *s->window);
     s->logits = calloc((size_t)s->m->config.vocab, sizeof *s->logits);
     if (!draw_room_create(&s->room, s->t->vocab) || !s->window || !s->logits) {
-        return gd_fail(s->m->ctx, GD_ERROR_MEMORY, "no memory for a window of %lld tokens",
+        return gd_fail(s->m->ctx, GD_ERROR_MEMORY, "out of memory: a window of %lld tokens",
                        (long long)o->context);
     }
     if (o->prompt_length == 0) {

@@ -23,7 +23,7 @@ static const char model_id[] = "model_xxh3";
 
 enum { TOKENIZER_TEXT = 2 * 256 + 16, NUMBER_TEXT = CHECKPOINT_NUMBER };
 
-/* A description of the tokenizer: "characters:61620a", two digits for each, or a fingerprint of the
+/* A description of the tokenizer: "bytes:61620a", two digits for each, or a fingerprint of the
  * pieces. */
 static void print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT])
 {
@@ -33,8 +33,8 @@ static void print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT])
     case TOKENIZER_NONE:
         snprintf(text, TOKENIZER_TEXT, "ids");
         return;
-    case TOKENIZER_CHARACTERS:
-        used = snprintf(text, TOKENIZER_TEXT, "characters:");
+    case TOKENIZER_BYTES:
+        used = snprintf(text, TOKENIZER_TEXT, "bytes:");
         for (int64_t i = 0; i < t->vocab; i++) {
             snprintf(text + used + 2 * i, 3, "%02x", t->symbol[i]);
         }
@@ -80,7 +80,7 @@ static gd_named_tensor *state_tensors(const model *m, gd_optimizer *adamw, state
                                        llama_state_view(m, w, gd_optimizer_state(adamw, k))};
     }
     if (!weights || !tensors || !*names) {
-        gd_fail(m->ctx, GD_ERROR_MEMORY, "no memory for the optimizer's state");
+        gd_fail(m->ctx, GD_ERROR_MEMORY, "out of memory: the optimizer's state");
     }
     free(weights);
     return tensors;

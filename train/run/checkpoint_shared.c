@@ -86,7 +86,7 @@ gd_status checkpoint_shared_reserve(const model *m, gd_optimizer *adamw, const c
         }
     }
     if (!weights || !tensors || !names)
-        gd_fail(ctx, GD_ERROR_MEMORY, "no memory for the optimizer's state");
+        gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: the optimizer's state");
     if (!gd_error(ctx)) gd_safetensors_reserve(ctx, path, tensors, count, texts, text_count);
     gd_no_grad_end(ctx);
     gd_step_end(ctx);
@@ -129,7 +129,7 @@ static gd_status write_piece(void *user, gd_tensor *state, const char *name, str
     const size_t size = gd_dtype_size(gd_tensor_dtype(state)), bytes = (size_t)piece.count * size;
     if (!entry) return gd_fail(w->ctx, GD_ERROR_IO, "%s has no tensor \"%s\"", w->path, name);
     char *host = malloc(bytes);
-    if (!host) return gd_fail(w->ctx, GD_ERROR_MEMORY, "no memory for the optimizer's state");
+    if (!host) return gd_fail(w->ctx, GD_ERROR_MEMORY, "out of memory: the optimizer's state");
     if (!gd_tensor_read(gd_slice(state, 0, piece.at, piece.at + piece.count), host, bytes))
         write_at(w, host, bytes, entry->offset + (size_t)piece.first * size);
     free(host);
@@ -206,7 +206,7 @@ gd_status checkpoint_agree(gd_context *ctx, gd_group *group)
     const gd_status status = gd_error_status(ctx);
     if (ranks == 1) return status;
     char *all = malloc((size_t)ranks * WHY);
-    if (!all) return gd_fail(ctx, GD_ERROR_MEMORY, "no memory to save a checkpoint");
+    if (!all) return gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: a message of each process");
     if (status) snprintf(own, sizeof own, "%s", gd_error(ctx));
     gd_error_clear(ctx);
     if (gd_group_gather(group, own, WHY, all)) {

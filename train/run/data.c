@@ -12,11 +12,11 @@
 
 static bool no_memory(void)
 {
-    console_message("no memory for the text");
+    console_message("out of memory: the text");
     return false;
 }
 
-/* A byte that a vocabulary of characters lacks. */
+/* A byte that a vocabulary of bytes lacks. */
 static void tell_unknown(const data_options *o, const char *option, const char *path, int64_t at,
                          uint8_t byte)
 {
@@ -56,7 +56,7 @@ static bool load_text(dataset *data)
     if (o->tokenizer)
         fine = true;
     else if (o->vocab == 0)
-        tokenizer_characters(&data->tokenizer, text, length);
+        tokenizer_use_bytes(&data->tokenizer, text, length);
     else if (!tokenizer_train(&data->tokenizer, text, train, (int32_t)o->vocab))
         fine = no_memory();
     data->hash = fnv1a(FNV_BEGIN, text, (size_t)train);
@@ -240,7 +240,7 @@ static gd_status fill(const dataset *data, bool training, int64_t first, gd_tens
     const int64_t batch = gd_tensor_dim(tokens, 0), context = gd_tensor_dim(tokens, 1);
     const size_t bytes = (size_t)(batch * context) * sizeof(int32_t);
     int32_t *ids = malloc(2 * bytes + (size_t)(context + 1) * sizeof *ids);
-    if (!ids) return gd_fail(ctx, GD_ERROR_MEMORY, "no memory for a batch");
+    if (!ids) return gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: a batch");
     int32_t *next = ids + batch * context, *row = next + batch * context;
     for (int64_t b = 0; b < batch && !gd_error(ctx); b++) {
         int64_t window = first + b, start, bad;
@@ -270,7 +270,7 @@ gd_status data_check_ids(gd_context *ctx, const dataset *data)
     enum { PIECE = 1 << 16, MOST = 1 << 28 };
     if (data->tokenizer.kind != TOKENIZER_NONE) return gd_error_status(ctx);
     int32_t *ids = malloc(PIECE * sizeof *ids);
-    if (!ids) return gd_fail(ctx, GD_ERROR_MEMORY, "no memory for a batch");
+    if (!ids) return gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: a batch");
     int64_t seen = 0;
     for (int s = 0; s < data->train.shards && seen < MOST; s++) {
         const token_shard *shard = &data->train.shard[s];

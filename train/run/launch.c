@@ -29,7 +29,7 @@ static int listen_anywhere(int *port)
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t size = sizeof a;
     int wire = socket(AF_INET, SOCK_STREAM, 0);
-    if (wire >= 0 && (bind(wire, (struct sockaddr *)&a, sizeof a) || listen(wire, 1024) ||
+    if (wire >= 0 && (bind(wire, (struct sockaddr *)&a, sizeof a) || listen(wire, SOMAXCONN) ||
                       getsockname(wire, (struct sockaddr *)&a, &size))) {
         close(wire);
         wire = -1;

@@ -114,7 +114,7 @@ int64_t log_keep(FILE *old, int64_t step, uint64_t text_hash, const char **why)
     if (!has_mark(old)) *why = "it is not a log of gradus-train";
     if (*why || step == 0) return *why ? -1 : 0;
     char *line = malloc(LOG_LINE);
-    if (!line) *why = "no memory to read it";
+    if (!line) *why = "out of memory";
     int64_t bytes = line ? keep_lines(old, step, text_hash, why, line) : -1;
     free(line);
     return bytes;

@@ -270,7 +270,7 @@ static void take_steps(training *t, report_clock *clock, bool wait, int64_t stop
                        report_values *now)
 {
     gd_context *ctx = t->m->ctx;
-    const bool lags = t->options->group && !wait && gd_context_device(ctx) != GD_CPU;
+    const bool lags = t->options->group && !wait;
     while ((!lags || t->done < t->asked - LAG) && take_step(t, wait || lags, now)) {
         report_clock_step(clock);
         report_progress(clock, ctx, now);

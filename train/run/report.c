@@ -150,7 +150,7 @@ void report_configuration(const model *m, const dataset *data, const train_optio
     if (o->group) snprintf(several, sizeof several, "%d processes on ", gd_group_ranks(o->group));
     printf("gradus-train %s on %s%s, %s, seed %lld\n", gd_version(), several,
            gd_context_device_name(m->ctx), gd_dtype_name(o->dtype), (long long)o->seed);
-    static const char *const kinds[] = {"ids", "characters", "pieces"};
+    static const char *const kinds[] = {"ids", "bytes", "pieces"};
     static const char *const schedules[] = {[GD_SCHEDULE_CONSTANT] = "constant",
                                             [GD_SCHEDULE_LINEAR] = "linear",
                                             [GD_SCHEDULE_COSINE] = "cosine",
@@ -212,7 +212,7 @@ gd_status report_weights(const model *m)
         const gd_tensor *t = gd_params_at(m->params, i);
         size_t bytes = (size_t)gd_tensor_count(t) * gd_dtype_size(gd_tensor_dtype(t));
         unsigned char *copy = malloc(bytes + 1);
-        if (!copy) return gd_fail(m->ctx, GD_ERROR_MEMORY, "no memory to read the weights");
+        if (!copy) return gd_fail(m->ctx, GD_ERROR_MEMORY, "out of memory: a copy of the weights");
         gd_status status = gd_tensor_read(t, copy, bytes);
         for (size_t k = 0; !status && k < bytes; k++) hash = (hash ^ copy[k]) * 1099511628211u;
         free(copy);

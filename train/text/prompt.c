@@ -9,7 +9,7 @@
 
 static int32_t *no_memory(void)
 {
-    console_message("no memory for the prompt");
+    console_message("out of memory: the prompt");
     return NULL;
 }
 

@@ -57,7 +57,7 @@ static uint8_t *read_all(int file, size_t room, size_t most, size_t *used, const
         else
             *used += (size_t)got;
     }
-    if (!bytes) *why = "no memory to read it";
+    if (!bytes) *why = "out of memory";
     if (*used > most) *why = strerror(EFBIG);
     return bytes;
 }

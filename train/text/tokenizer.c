@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-void tokenizer_characters(tokenizer *t, const uint8_t *text, int64_t length)
+void tokenizer_use_bytes(tokenizer *t, const uint8_t *text, int64_t length)
 {
     bool seen[256] = {false};
-    *t = (tokenizer){.kind = TOKENIZER_CHARACTERS};
+    *t = (tokenizer){.kind = TOKENIZER_BYTES};
     for (int64_t i = 0; i < length; i++) seen[text[i]] = true;
     for (int byte = 0; byte < 256; byte++) {
         t->id_of[byte] = -1;
@@ -32,8 +32,8 @@ void tokenizer_free(tokenizer *t)
     *t = (tokenizer){0};
 }
 
-static uint8_t *encode_characters(const tokenizer *t, const uint8_t *text, int64_t length,
-                                  int64_t *unknown)
+static uint8_t *encode_bytes(const tokenizer *t, const uint8_t *text, int64_t length,
+                             int64_t *unknown)
 {
     uint8_t *ids = malloc((size_t)length + 1);
     for (int64_t i = 0; ids && i < length; i++) {
@@ -68,7 +68,7 @@ void *tokenizer_encode(const tokenizer *t, const uint8_t *text, int64_t length, 
     *unknown = -1;
     *count = length;
     *width = 1;
-    if (t->kind == TOKENIZER_CHARACTERS) return encode_characters(t, text, length, unknown);
+    if (t->kind == TOKENIZER_BYTES) return encode_bytes(t, text, length, unknown);
     return encode_pieces(t, text, length, width, count);
 }
 
@@ -76,7 +76,7 @@ const void *tokenizer_text_of(const tokenizer *t, int32_t id, char room[TOKENIZE
                               size_t *length)
 {
     switch (t->kind) {
-    case TOKENIZER_CHARACTERS:
+    case TOKENIZER_BYTES:
         *length = 1;
         return &t->symbol[id];
     case TOKENIZER_BPE:
@@ -91,12 +91,12 @@ const void *tokenizer_text_of(const tokenizer *t, int32_t id, char room[TOKENIZE
 
 int64_t tokenizer_bytes(const tokenizer *t, int32_t id)
 {
-    return t->kind == TOKENIZER_BPE ? t->bpe.length[id] : t->kind == TOKENIZER_CHARACTERS;
+    return t->kind == TOKENIZER_BPE ? t->bpe.length[id] : t->kind == TOKENIZER_BYTES;
 }
 
 int32_t tokenizer_first(const tokenizer *t)
 {
     if (t->kind == TOKENIZER_BPE) return '\n';
-    if (t->kind == TOKENIZER_CHARACTERS && t->id_of['\n'] >= 0) return t->id_of['\n'];
+    if (t->kind == TOKENIZER_BYTES && t->id_of['\n'] >= 0) return t->id_of['\n'];
     return 0;
 }

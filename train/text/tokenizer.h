@@ -5,22 +5,22 @@
 #include "bpe.h"
 
 typedef enum tokenizer_kind {
-    TOKENIZER_NONE,       /* the ids come from a token file; their texts are unknown */
-    TOKENIZER_CHARACTERS, /* one id for each byte that occurs in the text */
-    TOKENIZER_BPE         /* bpe.h */
+    TOKENIZER_NONE,  /* the ids come from a token file; their texts are unknown */
+    TOKENIZER_BYTES, /* one id for each byte that occurs in the text */
+    TOKENIZER_BPE    /* bpe.h */
 } tokenizer_kind;
 
 typedef struct tokenizer {
     tokenizer_kind kind;
     int64_t vocab;
-    /* TOKENIZER_CHARACTERS */
+    /* TOKENIZER_BYTES */
     unsigned char symbol[256]; /* the byte of each id */
     int16_t id_of[256];        /* the id of each byte; -1: none */
     bpe bpe;                   /* TOKENIZER_BPE */
 } tokenizer;
 
 /* The bytes that occur in a text, in their order. */
-void tokenizer_characters(tokenizer *t, const uint8_t *text, int64_t length);
+void tokenizer_use_bytes(tokenizer *t, const uint8_t *text, int64_t length);
 
 /* Merges learned from a text; `vocab` of them with the bytes, or fewer. False: no memory. */
 bool tokenizer_train(tokenizer *t, const uint8_t *text, int64_t length, int32_t vocab);

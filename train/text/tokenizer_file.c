@@ -150,11 +150,11 @@ static int byte_of(const char *text)
     return -1;
 }
 
-static bool read_characters(tokenizer *t, json_t *vocab)
+static bool read_single_bytes(tokenizer *t, json_t *vocab)
 {
     const char *name;
     json_t *id;
-    *t = (tokenizer){.kind = TOKENIZER_CHARACTERS, .vocab = (int64_t)json_object_size(vocab)};
+    *t = (tokenizer){.kind = TOKENIZER_BYTES, .vocab = (int64_t)json_object_size(vocab)};
     for (int byte = 0; byte < 256; byte++) t->id_of[byte] = -1;
     json_object_foreach(vocab, name, id)
     {
@@ -227,7 +227,7 @@ static bool read_tokenizer(tokenizer *t, const char *text, size_t length)
     json_t *vocab = json_object_get(model, "vocab"), *merges = json_object_get(model, "merges");
     bool pieces = strstr(text, "\"Split\"") != NULL;
     bool read = json_is_object(vocab) &&
-                (pieces ? read_pieces(t, vocab, merges) : read_characters(t, vocab));
+                (pieces ? read_pieces(t, vocab, merges) : read_single_bytes(t, vocab));
     char *again = read ? tokenizer_text(t) : NULL;
     if (again) ours = json_loads(again, 0, NULL);
     read = ours && same_members(root, ours, true);

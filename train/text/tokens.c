@@ -180,7 +180,7 @@ bool tokens_open(token_source *source, const char *pattern, char message[TOKENS_
     }
     source->shard = calloc(found.gl_pathc, sizeof *source->shard);
     bool fine = source->shard != NULL;
-    if (!fine) snprintf(message, TOKENS_MESSAGE, "no memory for %zu files", found.gl_pathc);
+    if (!fine) snprintf(message, TOKENS_MESSAGE, "out of memory: %zu files", found.gl_pathc);
     for (size_t i = 0; fine && i < found.gl_pathc; i++) {
         char why[REASON];
         fine = open_file(&source->shard[i], found.gl_pathv[i], why);
