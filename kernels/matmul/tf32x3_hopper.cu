@@ -32,11 +32,11 @@ namespace
 
 constexpr int GROUP = gd_hopper::group, THREADS = 3 * GROUP;
 constexpr int PREPARING = 104, MULTIPLYING = 200; // registers of a thread
-constexpr int SIDE = 128;                        // of a tile of c
-constexpr int DEPTH = 32;                        // terms of a step
-constexpr int STEPS = 3;                         // in shared memory
-constexpr int SPLIT = SIDE * DEPTH;              // the highs of a tile of b, or its lows
-constexpr int MULTIPROCESSORS = 132;             // of an H200
+constexpr int SIDE = 128;                         // of a tile of c
+constexpr int DEPTH = 32;                         // terms of a step
+constexpr int STEPS = 3;                          // in shared memory
+constexpr int SPLIT = SIDE * DEPTH;               // the highs of a tile of b, or its lows
+constexpr int MULTIPROCESSORS = 132;              // of an H200
 
 // A tile [SIDE, DEPTH] of a DEEP operand, or four panels [DEPTH, 32], side by side, of any other. A
 // row is 128 bytes, with the swizzle of hopper.cuh.
