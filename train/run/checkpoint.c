@@ -23,8 +23,8 @@ static const char model_id[] = "model_xxh3";
 
 enum { TOKENIZER_TEXT = 2 * 256 + 16, NUMBER_TEXT = CHECKPOINT_NUMBER };
 
-/* A description of the tokenizer: "bytes:61620a", two digits for each, or a fingerprint of the
- * pieces. */
+/* A description of the tokenizer: "characters:61620a" (its bytes, two digits for each, under the
+ * name that checkpoints have had from the beginning), or a fingerprint of the pieces. */
 static void print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT])
 {
     uint64_t hash = 14695981039346656037u; /* FNV-1a */
@@ -34,7 +34,7 @@ static void print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT])
         snprintf(text, TOKENIZER_TEXT, "ids");
         return;
     case TOKENIZER_BYTES:
-        used = snprintf(text, TOKENIZER_TEXT, "bytes:");
+        used = snprintf(text, TOKENIZER_TEXT, "characters:");
         for (int64_t i = 0; i < t->vocab; i++) {
             snprintf(text + used + 2 * i, 3, "%02x", t->symbol[i]);
         }
