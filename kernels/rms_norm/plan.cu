@@ -30,9 +30,9 @@ static int lanes_for(int64_t n)
     return lanes;
 }
 
-// About 64 bytes of a row per thread: enough in flight to keep DRAM busy, in blocks small enough
-// that a multiprocessor holds several, some reading while others write. A residual counts as well.
-// Rows too wide for that take more per thread.
+// About 64 bytes of a row per thread (float32: up to 96): enough in flight to keep DRAM busy, in
+// blocks small enough that a multiprocessor holds several, some reading while others write. A
+// residual counts as well. Rows too wide for that take more per thread.
 ForwardPlan plan_forward(const Sizes &s, bool adds)
 {
     ForwardPlan p = {};
