@@ -12,68 +12,72 @@ struct alignas(16) attention_query_tile {
     float lse[attention_hopper_tile], delta[attention_hopper_tile];
 };
 
-constexpr int attention_backward_groups = 2;
-constexpr int attention_backward_rows = 64 * attention_backward_groups; // of a result, per block
-constexpr int attention_backward_threads = gd_hopper::group * attention_backward_groups;
-
 template <class T>
 struct attention_backward_hopper_pass : attention_backward_mma_pass<T> {
-    CUtensorMap q_rows, dy_rows, k_rows, v_rows;     // boxes of a block's rows
+    CUtensorMap q_rows, dy_rows;                     // boxes of the rows of a block for dq
     CUtensorMap q_tiles, dy_tiles, k_tiles, v_tiles; // and of a tile
     attention_query_tile *queries;                   // [B, H, query_tiles]
     int query_tiles;                                 // of whole blocks
 };
 
-template <class T, int W>
-struct attention_backward_stage {
-    attention_hopper_panels<T, attention_hopper_tile, W> a, b; // k and v, or q and dy
-    attention_query_tile query;                                // of the second
-    static constexpr int bytes = sizeof(a) + sizeof(b);
-};
-
-template <class T, int W>
-struct attention_backward_hopper_room {
-    attention_hopper_panels<T, attention_backward_rows, W> a, b; // q and dy, or k and v
-    attention_hopper_ring<attention_backward_stage<T, W>> ring;
-    gd_hopper::barrier rows_full;
-    attention_query_tile query[attention_backward_groups]; // of the first
-};
-
 // ---- dq ---------------------------------------------------------------------------------------
+
+// Groups per block, and blocks per multiprocessor: as many as registers allow. Blocks of one group
+// are finished evenly, also if there are few keys; wide heads leave no shared memory for several.
+template <int W>
+constexpr int attention_dq_groups = W == 64 ? 1 : 3;
+template <int W>
+constexpr int attention_dq_blocks = W == 64 ? 4 : 1;
+
+template <class T, int W>
+struct attention_dq_stage {
+    attention_hopper_panels<T, attention_hopper_tile, W> k, v;
+};
+
+template <class T, int W>
+struct attention_dq_room {
+    static constexpr int groups = attention_dq_groups<W>, rows = 64 * groups;
+    attention_hopper_panels<T, rows, W> q, dy;
+    attention_hopper_ring<attention_dq_stage<T, W>, W == 64 ? 2 : 4> ring;
+    gd_hopper::barrier rows_full;
+    attention_query_tile query[groups];
+};
 
 // A task is a block's queries of one head. Late queries, which see the most keys, come first.
 template <class F, int W>
-static __global__ void __launch_bounds__(attention_backward_threads, W == 64 ? 2 : 1)
+static __global__ void __launch_bounds__(gd_hopper::group *attention_dq_groups<W>,
+                                         attention_dq_blocks<W>)
     attention_dq_hopper_kernel(
         const __grid_constant__ attention_backward_hopper_pass<typename F::stored> p)
 {
     using T = typename F::stored;
-    using stage = attention_backward_stage<T, W>;
-    constexpr int N = attention_hopper_tile;
+    using stage = attention_dq_stage<T, W>;
+    using room_type = attention_dq_room<T, W>;
+    constexpr int N = attention_hopper_tile, ROWS = room_type::rows;
     extern __shared__ __align__(1024) unsigned char hopper_memory[];
-    auto &room = *(attention_backward_hopper_room<T, W> *)hopper_memory;
+    auto &room = *(room_type *)hopper_memory;
     const attention_sizes &z = p.z;
     const attention_mma_view &view = p.view;
     const attention_task task = attention_task_at(p.tasks, blockIdx.x);
     const int b = (int)task.b, h = (int)task.head, kv = h / (int)z.G;
     const int head = b * (int)z.H + h;
-    const int t0 = (int)(p.tasks.tiles - 1 - task.tile) * attention_backward_rows;
-    const int end = p.dq.data ? view.seen_by(min(t0 + attention_backward_rows, view.T) - 1) : 0;
+    const int t0 = (int)(p.tasks.tiles - 1 - task.tile) * ROWS;
+    const int end = p.dq.data ? view.seen_by(min(t0 + ROWS, view.T) - 1) : 0;
     const auto order = [&](int n) {
-        room.ring.order(n, stage::bytes, [&](stage &to, gd_hopper::barrier *full) {
-            attention_hopper_load(to.a, p.k_tiles, full, kv, n * N, b);
-            attention_hopper_load(to.b, p.v_tiles, full, kv, n * N, b);
+        room.ring.order(n, sizeof(stage), [&](stage &to, gd_hopper::barrier *full) {
+            attention_hopper_load(to.k, p.k_tiles, full, kv, n * N, b);
+            attention_hopper_load(to.v, p.v_tiles, full, kv, n * N, b);
         });
     };
 
     if (threadIdx.x == 0) {
-        room.ring.init(attention_backward_groups);
+        room.ring.init(room_type::groups);
         gd_hopper::barrier_init(&room.rows_full, 1);
         gd_hopper::barriers_ready();
         if (end > 0) {
-            gd_hopper::arrive_and_expect(&room.rows_full, sizeof room.a + sizeof room.b);
-            attention_hopper_load(room.a, p.q_rows, &room.rows_full, h, t0, b);
-            attention_hopper_load(room.b, p.dy_rows, &room.rows_full, h, t0, b);
+            gd_hopper::arrive_and_expect(&room.rows_full, sizeof room.q + sizeof room.dy);
+            attention_hopper_load(room.q, p.q_rows, &room.rows_full, h, t0, b);
+            attention_hopper_load(room.dy, p.dy_rows, &room.rows_full, h, t0, b);
         }
         for (int n = 0; n < room.ring.ahead && n * N < end; n++) order(n);
     }
@@ -113,9 +117,9 @@ static __global__ void __launch_bounds__(attention_backward_threads, W == 64 ? 2
         if (n * N < group_end) {
             attention_mma_sums<1, N> weight, dscore;
             gd_hopper::products_begin();
-            attention_hopper_scores<F>(weight, room.a, 64 * group, tile.a);
+            attention_hopper_scores<F>(weight, room.q, 64 * group, tile.k);
             gd_hopper::products_commit();
-            attention_hopper_scores<F>(dscore, room.b, 64 * group, tile.b);
+            attention_hopper_scores<F>(dscore, room.dy, 64 * group, tile.v);
             gd_hopper::products_commit();
             gd_hopper::products_wait<1>();
             const float lse[1][2] = {{query.lse[row], query.lse[row + 8]}};
@@ -127,7 +131,7 @@ static __global__ void __launch_bounds__(attention_backward_threads, W == 64 ? 2
             attention_hopper_weights<N> rounded;
             attention_hopper_round<F, false>(rounded, dscore);
             gd_hopper::products_begin();
-            attention_hopper_weigh<F>(dq, rounded, tile.a);
+            attention_hopper_weigh<F>(dq, rounded, tile.k);
             gd_hopper::products_commit();
             gd_hopper::products_wait<0>();
         }
@@ -138,120 +142,98 @@ static __global__ void __launch_bounds__(attention_backward_threads, W == 64 ? 2
 }
 
 // ---- dk and dv --------------------------------------------------------------------------------
+//
+// A block is one group, which needs more registers than for dq.
 
-// A task is a block's keys of one key head. Early keys, which most queries see, come first.
+template <int W>
+constexpr int attention_dkv_blocks = W == 64 ? 3 : 2; // per multiprocessor
+
+template <class T, int W>
+struct attention_dkv_stage {
+    attention_hopper_panels<T, attention_hopper_tile, W> q, dy;
+    attention_query_tile query;
+    static constexpr int bytes = sizeof(q) + sizeof(dy) + sizeof(query);
+};
+
+template <class T, int W>
+struct attention_dkv_room {
+    attention_hopper_panels<T, attention_hopper_tile, W> k, v;
+    attention_hopper_ring<attention_dkv_stage<T, W>, attention_dkv_blocks<W>> ring;
+    gd_hopper::barrier rows_full;
+};
+
+// A task is a tile of keys of one key head. Early keys, which most queries see, come first.
 template <class F, int W>
-static __global__ void __launch_bounds__(attention_backward_threads, 1) attention_dkv_hopper_kernel(
-    const __grid_constant__ attention_backward_hopper_pass<typename F::stored> p)
+static __global__ void __launch_bounds__(gd_hopper::group, attention_dkv_blocks<W>)
+    attention_dkv_hopper_kernel(
+        const __grid_constant__ attention_backward_hopper_pass<typename F::stored> p)
 {
     using T = typename F::stored;
-    using stage = attention_backward_stage<T, W>;
+    using stage = attention_dkv_stage<T, W>;
     constexpr int N = attention_hopper_tile;
     extern __shared__ __align__(1024) unsigned char hopper_memory[];
-    auto &room = *(attention_backward_hopper_room<T, W> *)hopper_memory;
+    auto &room = *(attention_dkv_room<T, W> *)hopper_memory;
     const attention_sizes &z = p.z;
     const attention_mma_view &view = p.view;
     const attention_task task = attention_task_at(p.tasks, blockIdx.x);
     const int b = (int)task.b, kv = (int)task.head, G = (int)z.G;
-    const int s0 = (int)task.tile * attention_backward_rows;
+    const int s0 = (int)task.tile * N;
     // Queries from the tile of the first that sees key s0 on, one head after another.
     const int sees = s0 - (view.S - view.T), from = view.causal && sees > 0 ? sees / N * N : 0;
     const int tiles = from < view.T ? (view.T - from + N - 1) / N : 0, end = tiles * G;
     const auto order = [&](int n) {
         const int h = kv * G + n / tiles, t = from + n % tiles * N;
-        room.ring.order(
-            n, stage::bytes + (int)sizeof(stage::query), [&](stage &to, gd_hopper::barrier *full) {
-                attention_hopper_load(to.a, p.q_tiles, full, h, t, b);
-                attention_hopper_load(to.b, p.dy_tiles, full, h, t, b);
-                gd_hopper::load_bytes(&to.query, p.queries + (b * z.H + h) * p.query_tiles + t / N,
-                                      sizeof to.query, full);
-            });
+        room.ring.order(n, stage::bytes, [&](stage &to, gd_hopper::barrier *full) {
+            attention_hopper_load(to.q, p.q_tiles, full, h, t, b);
+            attention_hopper_load(to.dy, p.dy_tiles, full, h, t, b);
+            gd_hopper::load_bytes(&to.query, p.queries + (b * z.H + h) * p.query_tiles + t / N,
+                                  sizeof to.query, full);
+        });
     };
 
     if (threadIdx.x == 0) {
-        room.ring.init(attention_backward_groups);
+        room.ring.init(1);
         gd_hopper::barrier_init(&room.rows_full, 1);
         gd_hopper::barriers_ready();
         if (end > 0) {
-            gd_hopper::arrive_and_expect(&room.rows_full, sizeof room.a + sizeof room.b);
-            attention_hopper_load(room.a, p.k_rows, &room.rows_full, kv, s0, b);
-            attention_hopper_load(room.b, p.v_rows, &room.rows_full, kv, s0, b);
+            gd_hopper::arrive_and_expect(&room.rows_full, sizeof room.k + sizeof room.v);
+            attention_hopper_load(room.k, p.k_tiles, &room.rows_full, kv, s0, b);
+            attention_hopper_load(room.v, p.v_tiles, &room.rows_full, kv, s0, b);
         }
         for (int n = 0; n < room.ring.ahead && n < end; n++) order(n);
     }
     __syncthreads();
 
-    const int group = attention_hopper_group();
     const int s = s0 + attention_hopper_warp_row(); // this warp's first
-    const int first = s0 + 64 * group;              // this group's
     attention_mma_sums<1, W> dk = {}, dv = {};
     if (end > 0) gd_hopper::wait(&room.rows_full, 0);
-    // Tile n: dv and ds. If there are enough registers for that tile's ds, dk of the tile before is
-    // computed along with it, so that the tensor core has work during the exponentials.
-    constexpr bool LATER = W == 64;
-    attention_hopper_weights<N> drounded;
-    const auto add_dk = [&](int n) { // and waits for it
-        gd_hopper::products_begin();
-        attention_hopper_weigh<F>(dk, drounded, room.ring.at(n).a);
-        gd_hopper::products_commit();
-        gd_hopper::products_wait<0>();
-        room.ring.leave(n);
-    };
-    const auto step = [&](int n, auto has_before) {
-        constexpr bool BEFORE = decltype(has_before)::value;
+    for (int n = 0; n < end; n++) {
+        if (threadIdx.x == 0 && n + room.ring.ahead < end) order(n + room.ring.ahead);
+        __syncwarp();
         const int h = kv * G + n / tiles, t = from + n % tiles * N;
         const stage &tile = room.ring.wait(n);
         attention_mma_sums<1, N> weight, dscore;
-        attention_hopper_weights<N> rounded;
         gd_hopper::products_begin();
-        attention_hopper_scores<F>(weight, room.a, 64 * group, tile.a);
+        attention_hopper_scores<F>(weight, room.k, 0, tile.q);
         gd_hopper::products_commit();
-        attention_hopper_scores<F>(dscore, room.b, 64 * group, tile.b);
+        attention_hopper_scores<F>(dscore, room.v, 0, tile.dy);
         gd_hopper::products_commit();
-        if constexpr (BEFORE) {
-            attention_hopper_weigh<F>(dk, drounded, room.ring.at(n - 1).a);
-            gd_hopper::products_commit();
-        }
-        gd_hopper::products_wait<BEFORE ? 2 : 1>(); // scores
+        gd_hopper::products_wait<1>(); // scores
         weights_by_key(weight, tile.query.lse, p.scale_of_exponents, view, s, t);
         if (p.dropout.threshold) attention_draw<true>(weight.at, p.dropout, b * (int)z.H + h, s, t);
+        attention_hopper_weights<N> rounded, drounded;
         attention_hopper_round<F, true>(rounded, weight);
-        gd_hopper::products_begin();
-        attention_hopper_weigh<F>(dv, rounded, tile.b);
-        gd_hopper::products_commit();
-        gd_hopper::products_wait<1>(); // dp, and dk of the tile before
-        if constexpr (BEFORE) room.ring.leave(n - 1);
+        gd_hopper::products_wait<0>(); // dp
         score_gradients<true>(dscore, weight, p.dropout, [&](int, int n) {
             return *(const float2 *)&tile.query.delta[attention_mma_column_of(n, 0)];
         });
         attention_hopper_round<F, false>(drounded, dscore);
-        if constexpr (LATER)
-            gd_hopper::products_wait<0>(); // dv
-        else
-            add_dk(n);
-    };
-    const auto order_ahead = [&](int n) {
-        if (threadIdx.x == 0 && n + room.ring.ahead < end) order(n + room.ring.ahead);
-        __syncwarp();
-    };
-    // In the first tiles of the first head there may be no query that sees this group's keys.
-    const auto nobody_sees = [&](int n) {
-        return first >= view.S || (n < tiles && view.seen_by(from + n * N + N - 1) <= first);
-    };
-    int n = 0;
-    for (; n < end && nobody_sees(n); n++) {
-        order_ahead(n);
-        room.ring.wait(n);
+        gd_hopper::products_begin();
+        attention_hopper_weigh<F>(dv, rounded, tile.dy);
+        attention_hopper_weigh<F>(dk, drounded, tile.q);
+        gd_hopper::products_commit();
+        gd_hopper::products_wait<0>();
         room.ring.leave(n);
-    }
-    if (n < end) {
-        order_ahead(n);
-        step(n, attention_constant<false>());
-        for (n++; n < end; n++) {
-            order_ahead(n);
-            step(n, attention_constant<LATER>());
-        }
-        if constexpr (LATER) add_dk(n - 1);
     }
     const int rows = view.S - s;
     if (p.dk.data)
@@ -274,17 +256,16 @@ static bool attention_backward_hopper(const gd_call *call,
     attention_backward_hopper_pass<T> p = {};
     static_cast<attention_backward_mma_pass<T> &>(p) = pass;
     const attention_sizes &z = p.z;
-    constexpr int rows = attention_backward_rows, tile = attention_hopper_tile;
+    using dq_room = attention_dq_room<T, W>;
+    constexpr int tile = attention_hopper_tile, rows = dq_room::rows;
     const attention_tasks queries = attention_tasks_of(z.B, z.H, z.T, rows);
-    const attention_tasks keys = attention_tasks_of(z.B, z.KV, z.S, rows);
+    const attention_tasks keys = attention_tasks_of(z.B, z.KV, z.S, tile);
     if (queries.count() > INT32_MAX || keys.count() > INT32_MAX ||
         !attention_hopper_map(&p.q_rows, p.q, z.B, z.T, z.H, z.D, rows) ||
         !attention_hopper_map(&p.q_tiles, p.q, z.B, z.T, z.H, z.D, tile) ||
         !attention_hopper_map(&p.dy_rows, p.dy, z.B, z.T, z.H, z.E, rows) ||
         !attention_hopper_map(&p.dy_tiles, p.dy, z.B, z.T, z.H, z.E, tile) ||
-        !attention_hopper_map(&p.k_rows, p.k, z.B, z.S, z.KV, z.D, rows) ||
         !attention_hopper_map(&p.k_tiles, p.k, z.B, z.S, z.KV, z.D, tile) ||
-        !attention_hopper_map(&p.v_rows, p.v, z.B, z.S, z.KV, z.E, rows) ||
         !attention_hopper_map(&p.v_tiles, p.v, z.B, z.S, z.KV, z.E, tile)) {
         return false;
     }
@@ -295,14 +276,13 @@ static bool attention_backward_hopper(const gd_call *call,
         *status = gd_error_status(call->context);
         return true;
     }
-    constexpr size_t bytes = sizeof(attention_backward_hopper_room<T, W>);
     p.tasks = queries;
     *status = attention_launch(call, attention_dq_hopper_kernel<F, W>, p,
-                               attention_backward_threads, bytes);
+                               gd_hopper::group * dq_room::groups, sizeof(dq_room));
     p.tasks = keys;
     if (!*status && (p.dk.data || p.dv.data))
-        *status = attention_launch(call, attention_dkv_hopper_kernel<F, W>, p,
-                                   attention_backward_threads, bytes);
+        *status = attention_launch(call, attention_dkv_hopper_kernel<F, W>, p, gd_hopper::group,
+                                   sizeof(attention_dkv_room<T, W>));
     return true;
 }
 

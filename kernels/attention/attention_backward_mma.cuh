@@ -57,15 +57,6 @@ __device__ inline void score_gradients(attention_mma_sums<M, N> &dscore,
                                        const attention_mma_sums<M, N> &weight,
                                        const attention_dropout &dropout, Delta delta)
 {
-    if (dropout.threshold) {
-#pragma unroll
-        for (int m = 0; m < M; m++)
-#pragma unroll
-            for (int n = 0; n < N / 8; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    dscore.at[m][n][i] *= weight.at[m][n][i] < 0 ? 0 : dropout.scale_f32;
-    }
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
@@ -74,7 +65,8 @@ __device__ inline void score_gradients(attention_mma_sums<M, N> &dscore,
 #pragma unroll
             for (int i = 0; i < 4; i++) {
                 const float d = (BY_COLUMN ? i % 2 : i / 2) ? pair.y : pair.x;
-                dscore.at[m][n][i] = fabsf(weight.at[m][n][i]) * (dscore.at[m][n][i] - d);
+                const float keep = weight.at[m][n][i] < 0 ? 0 : dropout.scale_f32;
+                dscore.at[m][n][i] = fabsf(weight.at[m][n][i]) * (keep * dscore.at[m][n][i] - d);
             }
         }
 }

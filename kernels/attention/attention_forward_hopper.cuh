@@ -25,7 +25,7 @@ struct attention_forward_stage {
 template <class T, int W>
 struct attention_forward_hopper_room {
     attention_hopper_panels<T, 64 * attention_forward_groups<W>, W> q;
-    attention_hopper_ring<attention_forward_stage<T, W>> ring;
+    attention_hopper_ring<attention_forward_stage<T, W>, 4> ring;
     gd_hopper::barrier q_full;
 };
 

@@ -3,10 +3,10 @@
 //
 // The arithmetic of scores, softmax and gradients is that of the kernels for any tensor core
 // (attention_mma.cuh), on the same register layout. The difference is how the operands are loaded.
-// A block is two or three warp groups of four warps, each with 64 rows of a result. The tiles of
-// the other side pass through a ring of four stages: thread 0 issues their TMA copies two tiles
-// ahead, into the stage of the tile before the last. So the groups run independently, about one
-// tile apart at most, and the tensor core works for one while another computes exponentials.
+// A block is one to three warp groups of four warps, each with 64 rows of a result. The tiles of the
+// other side pass through a ring of stages: thread 0 issues their TMA copies ahead, into a stage whose
+// tile is no longer used. So the groups run independently, about one tile apart at most, and the
+// tensor core works for one while another, of the same block or not, computes exponentials.
 #ifndef GD_ATTENTION_ATTENTION_HOPPER_CUH
 #define GD_ATTENTION_ATTENTION_HOPPER_CUH
 
@@ -43,10 +43,12 @@ __device__ inline int attention_hopper_warp_row()
 
 // ---- The ring ---------------------------------------------------------------------------------
 
-// Tile n of the other side is in stage n mod 4.
-template <class Stage>
+// Tile n of the other side is in stage n mod STAGES. A block of one group releases a tile before it
+// waits for the next, so that all other stages can be on their way; in a block of several groups, two
+// of four, because they are at different tiles.
+template <class Stage, int STAGES>
 struct attention_hopper_ring {
-    static constexpr int stages = 4, ahead = 2;
+    static constexpr int stages = STAGES, ahead = STAGES == 4 ? 2 : STAGES - 1;
     Stage stage[stages];
     gd_hopper::barrier full[stages], empty[stages];
 
