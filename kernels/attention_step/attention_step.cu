@@ -1,13 +1,13 @@
 // attention_step.cu - the CUDA kernel of attention_step: one launch for all that a token's attention
-// does between two matrix products.
+// does between two matrix products. The amounts are tiny, and its time is a chain of latencies.
 //
 // A head of queries has `splits` blocks, a cluster, so that a single text occupies more than a few
 // multiprocessors. Each rotates the queries and the head's own new keys, and (one block for each
 // head of keys) stores those. Then its threads form groups of `lanes`, and the groups of all blocks
-// take the earlier keys in turn: a thread has V columns of a key and its value, 16 bytes of each,
-// loads `at_once` of them before it computes, and has its own sums of an online softmax
-// (attention_forward.cu). At the end the groups' sums are combined, in a warp by shuffles, then
-// across the warps in order, then across the blocks in order, in the first one's shared memory.
+// take the earlier keys in turn: a thread loads V columns of `at_once` keys and their values (the
+// first before the rotation, which does not depend on them), and has its own sums of an online
+// softmax (attention_forward.cu). At the end the groups' sums are combined, in a warp by shuffles,
+// then across the warps in order, then across the blocks in order, in the first one's shared memory.
 //
 // Where there are no clusters, a block takes the parts of all splits, one after the other: the same
 // sums in the same order.
@@ -20,7 +20,8 @@
 #include "pack.cuh"
 #include "rope/angle.cuh"
 
-constexpr int threads = 256, warps = threads / 32, at_once = 4, widest = 1024, most_splits = 8;
+constexpr int threads = 256, warps = threads / 32, at_once = 4, most_splits = 8;
+constexpr int widest = 1024, fine_rates = 32;
 
 template <class T>
 struct step_pass {
@@ -29,70 +30,80 @@ struct step_pass {
     T *keys, *values, *y;
     const int32_t *position;
     int64_t *fault; // or NULL
-    double log2_base;
-    gd_compute<T> scale;
+    // The turns per position of pair i of a head's columns are fine[i % 32] coarse[i / 32].
+    double fine[fine_rates], coarse[widest / 2 / fine_rates];
+    gd_compute<T> scale; // of the scores, to base 2
     bool interleaved;
     int lanes;  // of a group: a power of two, at most 32
     int splits; // of a head; more than one only if a group is as wide as a row
 };
 
-// The sums over some keys: of exp(score - largest), and of that times V columns of the values.
+// 2^(score - largest); 0 if `score` is -inf, even if `largest` is, too.
+template <class C>
+__device__ inline C weight_of(C score, C largest)
+{
+    return exp2(score - (largest == -INFINITY ? (C)0 : largest));
+}
+
+// Sums over some keys: of the weights relative to 2^largest, and of V columns of the values.
 template <class C, int V>
 struct step_sums {
     C largest, total, out[V];
 
     __device__ void rescale(C to)
     {
-        const C factor = to == largest ? (C)1 : exp(largest - to); // both may be -inf
+        const C factor = weight_of(largest, to);
         largest = to;
         total *= factor;
 #pragma unroll
         for (int i = 0; i < V; i++) out[i] *= factor;
     }
 
-    __device__ void add(C score, const C (&value)[V])
+    template <class T>
+    __device__ void add(C weight, const T (&value)[V])
     {
-        const C weight = exp(score - largest);
         total += weight;
 #pragma unroll
-        for (int i = 0; i < V; i++) out[i] += weight * value[i];
+        for (int i = 0; i < V; i++) out[i] += weight * gd_load(value[i]);
     }
 
-    // The sums of this lane's group and of that of the lane `apart` from it.
-    __device__ void combine(int apart)
+    // Combines those of the lanes in the same place of the warp's groups.
+    __device__ void combine(int lanes)
     {
-        step_sums other;
-        other.largest = __shfl_xor_sync(0xffffffffu, largest, apart);
-        other.total = __shfl_xor_sync(0xffffffffu, total, apart);
-#pragma unroll
-        for (int i = 0; i < V; i++) other.out[i] = __shfl_xor_sync(0xffffffffu, out[i], apart);
-        const C most = largest > other.largest ? largest : other.largest;
+        C most = largest;
+        for (int apart = lanes; apart < 32; apart *= 2)
+            most = max(most, __shfl_xor_sync(0xffffffffu, most, apart));
         rescale(most);
-        other.rescale(most);
-        total += other.total;
+        for (int apart = lanes; apart < 32; apart *= 2) {
+            total += __shfl_xor_sync(0xffffffffu, total, apart);
 #pragma unroll
-        for (int i = 0; i < V; i++) out[i] += other.out[i];
+            for (int i = 0; i < V; i++) out[i] += __shfl_xor_sync(0xffffffffu, out[i], apart);
+        }
     }
 };
 
-template <class C>
-__device__ inline C sum_over(C v, int lanes)
+// Sums each v[] over a group's lanes.
+template <int N, class C>
+__device__ inline void sum_over_lanes(C (&v)[N], int lanes)
 {
-    for (int apart = lanes / 2; apart > 0; apart /= 2) v += __shfl_xor_sync(0xffffffffu, v, apart);
-    return v;
+    for (int apart = lanes / 2; apart > 0; apart /= 2)
+#pragma unroll
+        for (int i = 0; i < N; i++) v[i] += __shfl_xor_sync(0xffffffffu, v[i], apart);
 }
 
 // The sums of parts in order: of largest[], total[] and, of one column, out[].
-template <class C>
+template <int MOST, class C>
 __device__ inline step_sums<C, 1> join(const C *largest, const C *total, const C *out, int columns,
                                        int parts)
 {
     step_sums<C, 1> all = {-INFINITY, 0, {}};
-    for (int i = 0; i < parts; i++) all.largest = max(all.largest, largest[i]);
-#pragma unroll 8
-    for (int i = 0; i < parts; i++) {
-        // both may be -inf
-        const C factor = largest[i] == all.largest ? (C)1 : exp(largest[i] - all.largest);
+#pragma unroll
+    for (int i = 0; i < MOST; i++)
+        if (i < parts) all.largest = max(all.largest, largest[i]);
+#pragma unroll
+    for (int i = 0; i < MOST; i++) {
+        if (i >= parts) break;
+        const C factor = weight_of(largest[i], all.largest);
         all.total += factor * total[i];
         all.out[0] += factor * out[i * columns];
     }
@@ -101,15 +112,14 @@ __device__ inline step_sums<C, 1> join(const C *largest, const C *total, const C
 
 // to [D] = factor times a head, rotated, by half of the threads; `rank` is this one's.
 template <class T, class C>
-__device__ inline void turn(C *to, const T *head, const step_pass<T> &s, int64_t position,
-                            const double *rates, C factor, int rank)
+__device__ inline void turn(C *to, const T *head, const step_pass<T> &s, int64_t position, C factor,
+                            int rank)
 {
-    const int64_t pairs = s.z.D / 2;
-    for (int64_t i = rank; i < pairs; i += threads / 2) {
-        const int64_t first = s.interleaved ? 2 * i : i;
-        const int64_t second = s.interleaved ? 2 * i + 1 : i + pairs;
-        const double turns = (double)position * rates[i];
+    const int pairs = (int)s.z.D / 2;
+    for (int i = rank; i < pairs; i += threads / 2) {
+        const int first = s.interleaved ? 2 * i : i, second = s.interleaved ? 2 * i + 1 : i + pairs;
         const C a = factor * gd_load(head[first]), b = factor * gd_load(head[second]);
+        const double turns = (double)position * (s.fine[i % fine_rates] * s.coarse[i / fine_rates]);
         C sine, cosine;
         sincos_of_turns(turns - rint(turns), &sine, &cosine);
         to[first] = a * cosine - b * sine;
@@ -143,119 +153,110 @@ __device__ inline C *in_first_block(C *p)
 #endif
 }
 
-template <class T>
+// V: 1, or the elements in 16 bytes if D is a multiple of them and all addresses are aligned.
+template <class T, int V>
 static __global__ void __launch_bounds__(threads)
     step_kernel(const __grid_constant__ step_pass<T> s)
 {
     using C = gd_compute<T>;
-    constexpr int V = gd_pack_size<T>;
+    using pack = gd_raw_pack<T, V>;
     __shared__ C largest_of[warps], total_of[warps], out_of[warps][32 * V];
     __shared__ C part_largest[most_splits], part_total[most_splits], part_out[most_splits][32 * V];
-    extern __shared__ __align__(16) double memory[];
-    const int64_t D = s.z.D, width = gd_packs(D, V) * V, row = s.z.KV * D;
-    const int group = threadIdx.x / s.lanes, groups = threads / s.lanes * s.splits;
-    const int lane = threadIdx.x % s.lanes, warp = threadIdx.x / 32, half = threads / 2;
-    double *const rates = memory;
-    C *const q = (C *)(rates + width), *const own_k = q + width;
+    __shared__ C q[widest], own_k[widest];
+    const int D = (int)s.z.D, lanes = s.lanes, H = (int)s.z.H, half = threads / 2;
+    const int group = threadIdx.x / lanes, groups = threads / lanes * s.splits;
+    const int lane = threadIdx.x % lanes, warp = threadIdx.x / 32;
     const bool clustered = GD_HOPPER && s.splits > 1;
     const int first_split = clustered ? blockIdx.x % s.splits : 0;
     const int end_split = clustered ? first_split + 1 : s.splits;
-    const int n = clustered ? blockIdx.x / s.splits : blockIdx.x, H = (int)s.z.H;
+    const int n = clustered ? blockIdx.x / s.splits : blockIdx.x;
     const int b = n / H, h = n % H, per_key = H / (int)s.z.KV, kv = h / per_key;
     // Of this head; of the keys and values, the token's own and those of all positions.
-    const T *const token = s.qkv + b * (H + 2 * s.z.KV) * D;
+    const T *const token = s.qkv + (b * (H + 2 * s.z.KV)) * D;
     const T *const new_v = token + (H + s.z.KV + kv) * D;
+    const int64_t row = s.z.KV * D;
     T *const keys = s.keys + b * s.z.room * row + kv * D;
     T *const values = s.values + b * s.z.room * row + kv * D;
 
+    if (clustered) cluster_arrive(); // all of its blocks have begun when all have arrived
     gd_async::let_next_start();
-    for (int i = threadIdx.x; i < D / 2; i += threads) rates[i] = rope_rate(s.log2_base, i, D / 2);
-#if GD_HOPPER
-    // Meanwhile the keys on their way to L2; a position that is not yet the new one does no harm.
-    const int64_t known = min((int64_t)__ldcg(s.position), s.z.room);
-    for (int64_t j = group * s.splits + first_split; j < known; j += groups) {
-        if (lane * V >= D) break;
-        gd_async::line_prefetch(keys + j * row + lane * V);
-        gd_async::line_prefetch(values + j * row + lane * V);
-    }
-#endif
-    __syncthreads();
     gd_async::wait_for_previous();
     const int64_t position = *s.position;
-    if (position < 0 || position >= s.z.room) {
+    const bool valid = position >= 0 && position < s.z.room;
+    const int64_t earlier = valid ? position : 0;
+
+    // V columns, from `column` on, of rows j0 + u groups + mine; some row for those not earlier.
+    const auto load = [&](T(&to)[at_once][V], const T *from, int64_t j0, int split, int column) {
+#pragma unroll
+        for (int u = 0; u < at_once; u++) {
+            const int64_t j = j0 + u * groups + group * s.splits + split;
+            const T *const at = from + (j < earlier ? j : 0) * row + (column < D ? column : 0);
+            const pack raw = *(const pack *)at;
+            memcpy(to[u], &raw, sizeof raw);
+        }
+    };
+    T key[at_once][V], value[at_once][V];
+    if (earlier > 0) {
+        load(key, keys, 0, first_split, lane * V);
+        load(value, values, 0, first_split, lane * V);
+    }
+
+    if (threadIdx.x < half)
+        turn(q, token + h * D, s, position, s.scale, threadIdx.x);
+    else
+        turn(own_k, token + (H + kv) * D, s, position, (C)1, threadIdx.x - half);
+    __syncthreads();
+    if (!valid) {
         if (threadIdx.x == 0 && s.fault) *s.fault = 1;
-        for (int64_t d = threadIdx.x; first_split == 0 && d < D; d += threads)
-            s.y[n * D + d] = T(0.0f);
+        for (int d = threadIdx.x; first_split == 0 && d < D; d += threads)
+            s.y[(int64_t)n * D + d] = T(0.0f);
         return;
     }
-    if (clustered) cluster_arrive(); // all of its blocks have begun when all have arrived
-    if (threadIdx.x < half)
-        turn(q, token + h * D, s, position, rates, s.scale, threadIdx.x);
-    else
-        turn(own_k, token + (s.z.H + kv) * D, s, position, rates, (C)1, threadIdx.x - half);
-    for (int64_t d = D + threadIdx.x; d < width; d += threads) q[d] = own_k[d] = 0;
-    __syncthreads();
-    for (int64_t d = threadIdx.x; h % per_key == 0 && first_split == 0 && d < D; d += threads) {
+    for (int d = threadIdx.x; h % per_key == 0 && first_split == 0 && d < D; d += threads) {
         keys[position * row + d] = gd_store<T>(own_k[d]);
         values[position * row + d] = new_v[d];
     }
-    for (int64_t begin = 0; begin < D; begin += s.lanes * V) {
-        const int64_t column = begin + lane * V; // of this thread's sums
-        T own_value[V];
-        gd_pack_load(own_value, new_v, column, D);
+    C own_score[1] = {};
+    for (int first = lane * V; first < D; first += lanes * V)
+#pragma unroll
+        for (int i = 0; i < V; i++) own_score[0] += q[first + i] * own_k[first + i];
+    sum_over_lanes(own_score, lanes);
+
+    for (int begin = 0; begin < D; begin += lanes * V) {
+        const int column = begin + lane * V; // of this thread's sums
         for (int split = first_split; split < end_split; split++) {
-            const int64_t mine = group * s.splits + split;
-            step_sums<C, V> sums = {-INFINITY, 0, {}};
+            // The token's own key is in the first group of the first split.
+            const bool own = group + split == 0;
+            step_sums<C, V> sums = {own ? own_score[0] : (C)-INFINITY, own ? (C)1 : (C)0, {}};
+            for (int i = 0; own && i < V && column + i < D; i++)
+                sums.out[i] = gd_load(new_v[column + i]);
             // The same number of turns for all groups, since they shuffle together.
-            for (int64_t j0 = 0; j0 < position; j0 += groups * at_once) {
-                T value[at_once][V];
-                C score[at_once] = {};
-                bool seen[at_once];
+            for (int64_t j0 = 0; j0 < earlier; j0 += groups * at_once) {
+                if (begin + j0 > 0 || split > first_split) {
+                    load(key, keys, j0, split, lane * V);
+                    load(value, values, j0, split, column);
+                }
+                C score[at_once] = {}, most = sums.largest;
+                for (int first = lane * V; first < D; first += lanes * V) {
+                    if (first > lane * V) load(key, keys, j0, split, first);
+#pragma unroll
+                    for (int i = 0; i < V; i++)
+#pragma unroll
+                        for (int u = 0; u < at_once; u++)
+                            score[u] += q[first + i] * gd_load(key[u][i]);
+                }
+                sum_over_lanes(score, lanes);
 #pragma unroll
                 for (int u = 0; u < at_once; u++) {
-                    const int64_t j = j0 + u * groups + mine;
-                    seen[u] = j < position;
-                    gd_pack_load(value[u], values + (seen[u] ? j : 0) * row, column, D);
-                }
-                for (int64_t first = lane * V; first < D; first += s.lanes * V) {
-                    T key[at_once][V];
-#pragma unroll
-                    for (int u = 0; u < at_once; u++) {
-                        const int64_t j = j0 + u * groups + mine;
-                        gd_pack_load(key[u], keys + (seen[u] ? j : 0) * row, first, D);
-                    }
-#pragma unroll
-                    for (int u = 0; u < at_once; u++)
-#pragma unroll
-                        for (int i = 0; i < V; i++) score[u] += q[first + i] * gd_load(key[u][i]);
-                }
-                C most = sums.largest;
-#pragma unroll
-                for (int u = 0; u < at_once; u++) {
-                    score[u] = sum_over(score[u], s.lanes);
-                    if (seen[u] && score[u] > most) most = score[u];
+                    if (j0 + u * groups + group * s.splits + split >= earlier) score[u] = -INFINITY;
+                    most = max(most, score[u]);
                 }
                 sums.rescale(most);
 #pragma unroll
-                for (int u = 0; u < at_once; u++) {
-                    C wide[V];
-#pragma unroll
-                    for (int i = 0; i < V; i++) wide[i] = gd_load(value[u][i]);
-                    if (seen[u]) sums.add(score[u], wide);
-                }
+                for (int u = 0; u < at_once; u++) sums.add(weight_of(score[u], most), value[u]);
             }
-            // The token's own key, in the first group of the first split.
-            C score = 0, own[V];
-            for (int64_t d = lane; d < D; d += s.lanes) score += q[d] * own_k[d];
-            score = sum_over(score, s.lanes);
-            if (mine == 0) {
-#pragma unroll
-                for (int i = 0; i < V; i++) own[i] = gd_load(own_value[i]);
-                sums.rescale(score > sums.largest ? score : sums.largest);
-                sums.add(score, own);
-            }
-            for (int apart = s.lanes; apart < 32; apart *= 2) sums.combine(apart);
-            if (threadIdx.x % 32 < s.lanes) {
+            sums.combine(lanes);
+            if (threadIdx.x % 32 < lanes) {
                 largest_of[warp] = sums.largest;
                 total_of[warp] = sums.total;
 #pragma unroll
@@ -263,24 +264,24 @@ static __global__ void __launch_bounds__(threads)
             }
             __syncthreads();
             if (clustered) cluster_wait();
-            for (int c = threadIdx.x; c < s.lanes * V; c += threads) {
-                const step_sums<C, 1> all =
-                    join(largest_of, total_of, &out_of[0][c], 32 * V, warps);
+            for (int c = threadIdx.x; c < lanes * V; c += threads) {
+                const auto all = join<warps>(largest_of, total_of, &out_of[0][c], 32 * V, warps);
+                *in_first_block(&part_out[split][c]) = all.out[0];
+                if (c > 0) continue;
                 *in_first_block(&part_largest[split]) = all.largest;
                 *in_first_block(&part_total[split]) = all.total;
-                *in_first_block(&part_out[split][c]) = all.out[0];
             }
-            __syncthreads();
+            if (!clustered) __syncthreads();
         }
         if (clustered) {
             cluster_arrive();
             if (first_split > 0) return; // the last columns, since it is split
             cluster_wait();
         }
-        for (int c = threadIdx.x; c < s.lanes * V && begin + c < D; c += threads) {
-            const step_sums<C, 1> all =
-                join(part_largest, part_total, &part_out[0][c], 32 * V, s.splits);
-            s.y[n * D + begin + c] = gd_store<T>(all.out[0] / all.total);
+        for (int c = threadIdx.x; c < lanes * V && begin + c < D; c += threads) {
+            const auto all =
+                join<most_splits>(part_largest, part_total, &part_out[0][c], 32 * V, s.splits);
+            s.y[(int64_t)n * D + begin + c] = gd_store<T>(all.out[0] / all.total);
         }
         __syncthreads();
     }
@@ -293,6 +294,18 @@ static int splits_of(int64_t heads, bool one_turn)
     int splits = 1;
     while (one_turn && splits < most_splits && heads * splits * 2 <= 128) splits *= 2;
     return splits;
+}
+
+template <int V, class T>
+static gd_status step_with(const gd_call *call, step_pass<T> s)
+{
+    const int64_t heads = s.z.B * s.z.H, packs = gd_packs(s.z.D, V);
+    s.lanes = 1;
+    while (s.lanes < packs && s.lanes < 32) s.lanes *= 2;
+    s.splits = splits_of(heads, s.lanes >= packs);
+    const int cluster = gd_async::runs_on_hopper<step_kernel<T, V>>() ? s.splits : 1;
+    gd_async::launch<step_kernel<T, V>>({heads * cluster, threads, 0, cluster}, gd_stream(call), s);
+    return gd_launched(call);
 }
 
 extern "C" gd_status attention_step_forward_cuda(const gd_call *call)
@@ -310,7 +323,7 @@ extern "C" gd_status attention_step_forward_cuda(const gd_call *call)
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
         using C = gd_compute<T>;
-        const int64_t packs = gd_packs(z.D, gd_pack_size<T>);
+        constexpr int V = gd_pack_size<T>;
         step_pass<T> s = {};
         s.z = z;
         s.qkv = gd_ptr<T>(call->input[0]);
@@ -319,17 +332,13 @@ extern "C" gd_status attention_step_forward_cuda(const gd_call *call)
         s.y = gd_ptr<T>(call->output[0]);
         s.position = gd_ptr<const int32_t>(call->input[3]);
         s.fault = gd_cuda_fault_word(call, z.room);
-        s.log2_base = log2(args->base);
-        s.scale = (C)(1 / sqrt((double)z.D));
+        const double log2_rate = -2 * log2(args->base) / (double)z.D; // from pair to pair
+        for (int i = 0; i < fine_rates; i++) s.fine[i] = exp2(i * log2_rate) / 6.283185307179586477;
+        for (int i = 0; i < widest / 2 / fine_rates; i++)
+            s.coarse[i] = exp2(i * fine_rates * log2_rate);
+        s.scale = (C)(1 / (sqrt((double)z.D) * 0.69314718055994530942));
         s.interleaved = args->interleaved;
-        s.lanes = 1;
-        while (s.lanes < packs && s.lanes < 32) s.lanes *= 2;
-        s.splits = splits_of(heads, s.lanes >= packs);
-        const int cluster = gd_async::runs_on_hopper<step_kernel<T>>() ? s.splits : 1;
-        const size_t width = (size_t)packs * gd_pack_size<T>;
-        const int shared = (int)(width * (sizeof(double) + 2 * sizeof(C)));
-        gd_async::launch<step_kernel<T>>({heads * cluster, threads, shared, cluster},
-                                         gd_stream(call), s);
-        return gd_launched(call);
+        const uintptr_t begins = (uintptr_t)s.keys | (uintptr_t)s.values;
+        return z.D % V || begins % 16 ? step_with<1>(call, s) : step_with<V>(call, s);
     });
 }

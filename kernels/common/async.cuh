@@ -137,12 +137,6 @@ __device__ inline void bulk_prefetch(const void *global, uint32_t bytes)
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
 }
 
-// The same for the line of one number.
-__device__ inline void line_prefetch(const void *global)
-{
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(global) : "memory");
-}
-
 __device__ inline uint32_t cluster_rank()
 {
     uint32_t rank;

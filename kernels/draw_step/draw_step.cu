@@ -125,6 +125,8 @@ static __global__ void __launch_bounds__(threads)
     double largest = -INFINITY, value[each];
     for (int64_t p = threadIdx.x; p < d.pieces; p += threads)
         largest = gd_larger()(d.piece_of[p].largest, largest);
+    const gd_random_place place = d.drawn.here();
+    const double u = gd_philox_block(place.seed, 0, place.offset / 4).x / 4294967296.0;
     largest = gd_block_reduce(largest, shared, gd_larger());
     const bool placed = position >= 0 && position < d.room;
     if (!placed || isnan(largest)) {
@@ -134,8 +136,6 @@ static __global__ void __launch_bounds__(threads)
         *d.id = -1;
         return;
     }
-    const gd_random_place place = d.drawn.here();
-    const double u = gd_philox_block(place.seed, 0, place.offset / 4).x / 4294967296.0;
 
     // Each thread has neighbouring pieces.
     const int64_t per = gd_cuda_divide_up(d.pieces, threads), first = threadIdx.x * per;
