@@ -17,51 +17,58 @@ struct rope_rates {
     double way;      // 1 or -1
 };
 
-// The members of V pairs of one head, from pair `first` on.
+// The members of V pairs of one head; `from` is the place of the first.
 template <bool INTERLEAVED, class T, int V>
-__device__ inline void load_pairs(T (&a)[V], T (&b)[V], const T *head, int64_t first, int64_t pairs)
+__device__ inline void load_pairs(T (&a)[V], T (&b)[V], const T *from, int64_t pairs)
 {
+    gd_raw_pack<T, V> raw[2];
     if constexpr (!INTERLEAVED) {
-        gd_pack_load(a, head, first, pairs);
-        gd_pack_load(b, head + pairs, first, pairs);
+        raw[0] = *(const gd_raw_pack<T, V> *)from;
+        raw[1] = *(const gd_raw_pack<T, V> *)(from + pairs);
+        memcpy(a, &raw[0], sizeof raw[0]), memcpy(b, &raw[1], sizeof raw[1]);
     } else {
         T both[2 * V];
-        gd_pack_load(both, head, 2 * first, 2 * pairs);
+        raw[0] = *(const gd_raw_pack<T, V> *)from;
+        raw[1] = *(const gd_raw_pack<T, V> *)(from + V);
+        memcpy(both, raw, sizeof raw);
 #pragma unroll
         for (int v = 0; v < V; v++) a[v] = both[2 * v], b[v] = both[2 * v + 1];
     }
 }
 
 template <bool INTERLEAVED, class T, int V>
-__device__ inline void store_pairs(T *head, const T (&a)[V], const T (&b)[V], int64_t first,
-                                   int64_t pairs)
+__device__ inline void store_pairs(T *to, const T (&a)[V], const T (&b)[V], int64_t pairs)
 {
+    gd_raw_pack<T, V> raw[2];
     if constexpr (!INTERLEAVED) {
-        gd_pack_store(head, a, first, pairs);
-        gd_pack_store(head + pairs, b, first, pairs);
+        memcpy(&raw[0], a, sizeof raw[0]), memcpy(&raw[1], b, sizeof raw[1]);
+        *(gd_raw_pack<T, V> *)to = raw[0];
+        *(gd_raw_pack<T, V> *)(to + pairs) = raw[1];
     } else {
         T both[2 * V];
 #pragma unroll
         for (int v = 0; v < V; v++) both[2 * v] = a[v], both[2 * v + 1] = b[v];
-        gd_pack_store(head, both, 2 * first, 2 * pairs);
+        memcpy(raw, both, sizeof raw);
+        *(gd_raw_pack<T, V> *)to = raw[0];
+        *(gd_raw_pack<T, V> *)(to + V) = raw[1];
     }
 }
 
-// Thread i of a row of blocks has position t, a head of some part and V of its pairs; the rows of
-// blocks share the batches. All that is written was read by the same thread before, so the
-// result may lie where the heads come from.
-template <bool INTERLEAVED, class T>
+// Thread i of a row of blocks has position t, a head of some part and V of its pairs: 16 bytes of
+// each member if they are aligned, or one pair. The rows of blocks share the batches, and a batch
+// is loaded while the one before is turned. All that is written was read by the same thread before,
+// so the result may lie where the heads come from.
+template <bool INTERLEAVED, class T, int V>
 static __global__ void __launch_bounds__(threads, blocks_each)
     turn_kernel(rope_pass pass, rope_rates rates)
 {
-    constexpr int V = gd_pack_size<T>;
     using C = gd_compute<T>;
     __shared__ double rate[rates_most];
     const bool shared_rates = pass.pairs <= rates_most;
     for (int64_t p = threadIdx.x; shared_rates && p < pass.pairs; p += threads)
         rate[p] = rope_rate(rates.log2_base, p, pass.pairs);
     __syncthreads();
-    const int64_t packs = gd_packs(pass.pairs, V);
+    const int64_t packs = pass.pairs / V, pairs = pass.pairs;
     GD_EACH(i, pass.positions * pass.heads * packs)
     {
         const int64_t all = i / packs, first = (i - all * packs) * V;
@@ -78,37 +85,35 @@ static __global__ void __launch_bounds__(threads, blocks_each)
 #pragma unroll
         for (int v = 0; v < V; v++) {
             const int64_t pair = first + v;
-            cosine[v] = 1, sine[v] = 0;
-            if (!h.turned || pair >= pass.pairs) continue;
-            const double step =
-                shared_rates ? rate[pair] : rope_rate(rates.log2_base, pair, pass.pairs);
+            const double step = shared_rates ? rate[pair] : rope_rate(rates.log2_base, pair, pairs);
             const double turns = (rates.position + (double)t) * step;
             sincos_of_turns(rates.way * (turns - rint(turns)), &sine[v], &cosine[v]);
         }
-        const T *from = (const T *)h.from + t * h.from_stride[1] + head * h.from_stride[2];
-        T *to = (T *)h.to + t * h.to_stride[1] + head * h.to_stride[2];
+        const int64_t place = INTERLEAVED ? 2 * first : first;
+        const T *from = (const T *)h.from + t * h.from_stride[1] + head * h.from_stride[2] + place;
+        T *to = (T *)h.to + t * h.to_stride[1] + head * h.to_stride[2] + place;
+        T x[V] = {}, y[V] = {};
+        if (h.from && blockIdx.y < pass.batches)
+            load_pairs<INTERLEAVED>(x, y, from + blockIdx.y * h.from_stride[0], pairs);
         for (int64_t b = blockIdx.y; b < pass.batches; b += gridDim.y) {
-            T x[V], y[V], *const out = to + b * h.to_stride[0];
-            C old_x[V] = {}, old_y[V] = {};
-            if (h.from)
-                load_pairs<INTERLEAVED>(x, y, from + b * h.from_stride[0], first, pass.pairs);
-            if (h.add) {
-                T kept_x[V], kept_y[V];
-                load_pairs<INTERLEAVED>(kept_x, kept_y, out, first, pass.pairs);
-#pragma unroll
-                for (int v = 0; v < V; v++)
-                    old_x[v] = gd_load(kept_x[v]), old_y[v] = gd_load(kept_y[v]);
-            }
+            T next_x[V] = {}, next_y[V] = {}, *const out = to + b * h.to_stride[0];
+            if (h.from && b + gridDim.y < pass.batches)
+                load_pairs<INTERLEAVED>(next_x, next_y, from + (b + gridDim.y) * h.from_stride[0],
+                                        pairs);
+            T old_x[V] = {}, old_y[V] = {};
+            if (h.add) load_pairs<INTERLEAVED>(old_x, old_y, out, pairs);
 #pragma unroll
             for (int v = 0; v < V; v++) {
-                const C p = h.from ? gd_load(x[v]) : 0, q = h.from ? gd_load(y[v]) : 0;
+                const C p = gd_load(x[v]), q = gd_load(y[v]);
                 /* [dx] [rope_qkv] */
                 const C turned_x = h.turned ? p * cosine[v] - q * sine[v] : p;
                 const C turned_y = h.turned ? p * sine[v] + q * cosine[v] : q;
-                x[v] = gd_store<T>(h.add ? old_x[v] + turned_x : turned_x);
-                y[v] = gd_store<T>(h.add ? old_y[v] + turned_y : turned_y);
+                x[v] = gd_store<T>(h.add ? gd_load(old_x[v]) + turned_x : turned_x);
+                y[v] = gd_store<T>(h.add ? gd_load(old_y[v]) + turned_y : turned_y);
             }
-            store_pairs<INTERLEAVED>(out, x, y, first, pass.pairs);
+            store_pairs<INTERLEAVED>(out, x, y, pairs);
+#pragma unroll
+            for (int v = 0; v < V; v++) x[v] = next_x[v], y[v] = next_y[v];
         }
     }
 }
@@ -147,6 +152,30 @@ static unsigned rows_of_blocks(int64_t row, int64_t batches)
     return (unsigned)best;
 }
 
+// Whether each head begins at a multiple of 16 bytes, as do both halves of it.
+static bool aligned(const rope_pass *pass, int pack, int64_t size)
+{
+    uint64_t begins = (uint64_t)(pass->pairs % pack);
+    for (int p = 0; p < pass->parts; p++) {
+        const rope_heads *h = &pass->part[p];
+        begins |= ((uintptr_t)h->from | (uintptr_t)h->to) % 16;
+        for (int i = 0; i < 3; i++)
+            begins |= (uint64_t)((h->from_stride[i] | h->to_stride[i]) * size) % 16;
+    }
+    return begins == 0;
+}
+
+template <int V, class T>
+static void turn(const gd_call *call, const rope_pass &pass, const rope_rates &rates)
+{
+    const unsigned row = gd_blocks(pass.positions * pass.heads * (pass.pairs / V), threads);
+    const dim3 blocks(row, rows_of_blocks(row, pass.batches));
+    if (pass.angles.interleaved)
+        turn_kernel<true, T, V><<<blocks, threads, 0, gd_stream(call)>>>(pass, rates);
+    else
+        turn_kernel<false, T, V><<<blocks, threads, 0, gd_stream(call)>>>(pass, rates);
+}
+
 static gd_status rotate(const gd_call *call, bool backward)
 {
     if (gd_tensor_count(call->input[0]) == 0) return GD_OK;
@@ -156,13 +185,11 @@ static gd_status rotate(const gd_call *call, bool backward)
                               backward ? -1.0 : 1.0};
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
-        const int64_t packs = gd_packs(pass.pairs, gd_pack_size<T>);
-        const unsigned row = gd_blocks(pass.positions * pass.heads * packs, threads);
-        const dim3 blocks(row, rows_of_blocks(row, pass.batches));
-        if (pass.angles.interleaved)
-            turn_kernel<true, T><<<blocks, threads, 0, gd_stream(call)>>>(pass, rates);
+        constexpr int V = gd_pack_size<T>;
+        if (aligned(&pass, V, sizeof(T)))
+            turn<V, T>(call, pass, rates);
         else
-            turn_kernel<false, T><<<blocks, threads, 0, gd_stream(call)>>>(pass, rates);
+            turn<1, T>(call, pass, rates);
         return gd_launched(call);
     });
 }
