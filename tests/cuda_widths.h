@@ -15,11 +15,12 @@ static const int64_t cuda_widths[] = {
 };
 
 // How many rows of each: more than 512 where few rows have a kernel of their own, and at some widths
-// as many as have more than 16 MB in any dtype, since that changes the plan, too.
+// as many as have more than 16 MB in any dtype, or 16384, since that changes the plan, too.
 static inline int64_t cuda_rows(int64_t cols, bool brief)
 {
     for (int64_t many : {384, 512, 768, 1024, 2048, 4096, 12288})
         if (!brief && cols == many) return (8 << 20) / cols + 70;
+    if (!brief && cols == 1152) return 16421;
     if (cols > 30000) return brief ? 20 : 37;
     if (cols > 8192) return 67;
     return brief ? 520 : 530;

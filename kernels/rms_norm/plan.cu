@@ -39,9 +39,11 @@ ForwardPlan plan_forward(const Sizes &s, bool adds)
     const bool wide = s.pack_elements == 4; // float32 takes half the instructions for 16 bytes
     // Where x has at most 16 MB, a row's latency counts more than the bytes in flight.
     const bool small = s.rows * s.packs <= 1 << 20;
-    if (s.packs <= 64 || (s.packs <= 128 && s.rows > 1024 && !adds)) {
+    // A warp has a row, or several rows, if a block for each would be too little work.
+    const int64_t narrow = adds || s.rows <= 1024 ? 64 : wide || s.rows < 16384 ? 128 : 192;
+    if (s.packs <= narrow) {
         const bool two = s.packs <= 32 || adds || wide || (small && s.packs > 48);
-        const int each = s.packs <= 64 && two ? 2 : 4;
+        const int each = s.packs > 128 ? 6 : s.packs <= 64 && two ? 2 : 4;
         p.threads = 128, p.threads_per_row = lanes_for(ceil_div(s.packs, each));
         p.chunks = each == 4 && s.packs <= 3 * p.threads_per_row ? 3 : each;
         p.blocks = ceil_div(s.rows, p.threads / p.threads_per_row);
@@ -56,7 +58,7 @@ ForwardPlan plan_forward(const Sizes &s, bool adds)
     else if (wide)
         p.chunks = s.packs <= 256 ? 2 : s.packs <= 512 ? 4 : s.packs <= 3584 ? 6 : 8;
     else
-        p.chunks = s.packs <= 1280 ? 4 : s.packs <= 2304 ? 6 : 8;
+        p.chunks = s.packs <= 192 ? 3 : s.packs <= 1280 ? 4 : s.packs <= 2304 ? 6 : 8;
     p.threads = p.threads_per_row = round_up(ceil_div(s.packs, p.chunks), 32);
     p.blocks = s.rows;
     return p;
