@@ -2,7 +2,7 @@
  *
  * A vocabulary has some 50,000 tokens, and the device waits for the next one. So the passes over
  * all of them are loops that the compiler vectorizes, and only tokens that may be drawn are
- * sorted. */
+ * ordered, as far as that matters. */
 #include "draw.h"
 
 #include <float.h>
@@ -126,32 +126,53 @@ static bool comes_before(const draw_candidate *a, const draw_candidate *b)
     return a->weight != b->weight ? a->weight > b->weight : a->id < b->id;
 }
 
-/* Restores the order of a heap, in which 2i + 1 and 2i + 2 come after i, below i. */
-static void sift(draw_candidate *heap, int64_t count, int64_t i)
+static void swap(draw_candidate *a, draw_candidate *b)
 {
-    const draw_candidate moved = heap[i];
-    for (int64_t next; (next = 2 * i + 1) < count; i = next) {
-        if (next + 1 < count && comes_before(&heap[next + 1], &heap[next])) next++;
-        if (!comes_before(&heap[next], &moved)) break;
-        heap[i] = heap[next];
-    }
-    heap[i] = moved;
+    const draw_candidate moved = *a;
+    *a = *b, *b = moved;
+}
+
+/* Moves a candidate of middling weight to the end. */
+static void choose_pivot(draw_candidate *c, int64_t count)
+{
+    draw_candidate *first = c, *middle = c + count / 2, *last = c + count - 1;
+    if (comes_before(middle, first)) swap(middle, first);
+    if (comes_before(last, first)) swap(last, first);
+    if (comes_before(middle, last)) swap(middle, last);
 }
 
 /* Takes the candidates in order while they are fewer than `most` and their weights add up to less
- * than `goal`. They end up behind the others, the first one last. Returns how many are left. */
-static int64_t take(draw_candidate *heap, int64_t count, int64_t most, double goal)
+ * than `goal`. Moves them to the beginning, where only the last one is sure to be in its place, and
+ * returns how many they are. Like quicksort, but only the part that contains the last one goes on. */
+static int64_t take(draw_candidate *c, int64_t count, int64_t most, double goal)
 {
+    int64_t taken = 0, end = count; /* the last one is before `end` */
     double passed = 0;
-    for (int64_t i = count / 2 - 1; i >= 0; i--) sift(heap, count, i);
-    for (int64_t taken = 0; count > 0 && taken < most && passed < goal; taken++) {
-        const draw_candidate first = heap[0];
-        heap[0] = heap[--count];
-        sift(heap, count, 0);
-        heap[count] = first;
-        passed += first.weight;
+    while (taken < end && taken < most && passed < goal) {
+        double sum = 0;
+        int64_t pivot = taken;
+        choose_pivot(c + taken, end - taken);
+        for (int64_t i = taken; i < end - 1; i++) {
+            if (!comes_before(&c[i], &c[end - 1])) continue;
+            sum += c[i].weight;
+            swap(&c[i], &c[pivot++]);
+        }
+        swap(&c[pivot], &c[end - 1]);
+        if (pivot >= most || passed + sum >= goal) {
+            end = pivot;
+        } else {
+            passed += sum + c[pivot].weight;
+            taken = pivot + 1;
+        }
     }
-    return count;
+    return taken;
+}
+
+static double sum_of(const draw_candidate *c, int64_t count)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += c[i].weight;
+    return sum;
 }
 
 /* A logit below which no token is among the likeliest k: that of the block that is k-th by its
@@ -163,18 +184,16 @@ static float least_of_likeliest(const draw_room *room, int64_t k)
     if (k > blocks) return -INFINITY;
     for (int64_t i = 0; i < blocks; i++)
         c[i] = (draw_candidate){(double)room->highest[i], (int32_t)i};
-    return (float)c[take(c, blocks, k, INFINITY)].weight;
+    return (float)c[take(c, blocks, k, INFINITY) - 1].weight;
 }
 
-/* Fills the candidates with the tokens to draw from: those from the returned place to *end, the
- * likeliest last. */
+/* The first candidates become the tokens to draw from. Returns how many they are. */
 static int64_t choose_candidates(const draw_room *room, const draw_options *o, const float *logits,
-                                 float largest, int64_t *end)
+                                 float largest)
 {
     draw_candidate *c = room->candidates;
     const int64_t vocab = room->vocab;
     const int64_t most = o->top_k > 0 && o->top_k < vocab ? o->top_k : vocab;
-    const bool by_p = o->top_p > 0 && o->top_p < 1;
     double goal = INFINITY;
     float least;
     if (o->top_k > 0) {
@@ -189,33 +208,22 @@ static int64_t choose_candidates(const draw_room *room, const draw_options *o, c
     for (int64_t v = 0; v < vocab; v += BLOCK) {
         const int64_t end = room->highest[v / BLOCK] >= least ? block_end(v, vocab) : v;
         for (int64_t i = v; i < end; i++) {
-            if (logits[i] >= least)
-                c[count++] =
-                    (draw_candidate){exp(exponent(logits[i], largest, o->temperature)), (int32_t)i};
+            if (!(logits[i] >= least)) continue;
+            const double weight =
+                o->top_k > 0 ? exp(exponent(logits[i], largest, o->temperature)) : room->weights[i];
+            c[count++] = (draw_candidate){weight, (int32_t)i};
         }
     }
-    *end = count;
     count = take(c, count, most, goal);
-    if (o->top_k <= 0 || !by_p) return count;
-    /* top_p of the likeliest top_k */
-    double sum = 0, passed = 0;
-    for (int64_t i = count; i < *end; i++) sum += c[i].weight;
-    for (int64_t i = *end - 1; i > count; i--) {
-        passed += c[i].weight;
-        if (passed >= o->top_p * sum) return i;
-    }
-    return count;
+    if (o->top_k <= 0 || !(o->top_p > 0 && o->top_p < 1)) return count;
+    return take(c, count, count, o->top_p * sum_of(c, count)); /* top_p of the likeliest top_k */
 }
 
-static int32_t draw_candidate_of(const draw_candidate *c, int64_t begin, int64_t end, double u)
+/* The one at which the sum of the weights in order passes u of the whole. */
+static int32_t draw_candidate_of(draw_candidate *c, int64_t count, double u)
 {
-    double sum = 0, passed = 0;
-    for (int64_t i = end - 1; i >= begin; i--) sum += c[i].weight;
-    for (int64_t i = end - 1; i >= begin; i--) {
-        passed += c[i].weight;
-        if (u * sum < passed) return c[i].id;
-    }
-    return c[end - 1].id;
+    const double goal = nextafter(u * sum_of(c, count), INFINITY);
+    return c[take(c, count, count, goal) - 1].id;
 }
 
 /* ---- All ---------------------------------------------------------------------------------- */
@@ -264,8 +272,8 @@ int32_t draw_token(const draw_room *room, const draw_options *o, const float *lo
     const int32_t likeliest = find_likeliest(room, logits);
     if (o->temperature < DBL_MIN) return likeliest; /* its inverse may be infinite */
     if (o->top_k > 0 || (o->top_p > 0 && o->top_p < 1)) {
-        int64_t end, begin = choose_candidates(room, o, logits, logits[likeliest], &end);
-        return draw_candidate_of(room->candidates, begin, end, u);
+        const int64_t count = choose_candidates(room, o, logits, logits[likeliest]);
+        return draw_candidate_of(room->candidates, count, u);
     }
     return draw_from_all(room, logits, likeliest, o->temperature, u);
 }
