@@ -19,9 +19,14 @@ START_TEST(no_false_alarm_in_float32)
 }
 END_TEST
 
-START_TEST(no_false_alarm_in_16_bits)
+START_TEST(no_false_alarm_in_float16)
 {
     ck_assert_int_eq(all_cases_check(GD_FLOAT16, 100, SEEDS, 1).troubled, 0);
+}
+END_TEST
+
+START_TEST(no_false_alarm_in_bfloat16)
+{
     ck_assert_int_eq(all_cases_check(GD_BFLOAT16, 100, SEEDS, 1).troubled, 0);
 }
 END_TEST
@@ -36,12 +41,19 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("gradcheck, many seeds");
-    TCase *tcase = tcase_create("gradcheck, many seeds");
-    tcase_set_timeout(tcase, 800);
-    tcase_add_test(tcase, no_false_alarm_in_float64);
-    tcase_add_test(tcase, no_false_alarm_in_float32);
-    tcase_add_test(tcase, no_false_alarm_in_16_bits);
-    tcase_add_test(tcase, no_false_alarm_with_threads);
-    suite_add_tcase(suite, tcase);
+    const struct {
+        const char *name; /* tests/CMakeLists.txt runs them side by side */
+        const TTest *test;
+    } cases[] = {{"float64", no_false_alarm_in_float64},
+                 {"float32", no_false_alarm_in_float32},
+                 {"float16", no_false_alarm_in_float16},
+                 {"bfloat16", no_false_alarm_in_bfloat16},
+                 {"threads", no_false_alarm_with_threads}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        TCase *tcase = tcase_create(cases[i].name);
+        tcase_set_timeout(tcase, 800);
+        tcase_add_test(tcase, cases[i].test);
+        suite_add_tcase(suite, tcase);
+    }
     return check_main(suite);
 }

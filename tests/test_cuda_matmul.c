@@ -76,6 +76,7 @@ START_TEST(products_are_those_of_float32)
 {
     for (size_t n = 0; n < sizeof all_sizes / sizeof *all_sizes; n++)
         for (int way = 0; way < 8; way++) {
+            if (test_brief() && way != (int)n % 8) continue;
             const bool ta = way & 1, tb = way & 2, positive = way & 4;
             const int64_t B = all_sizes[n].B, M = all_sizes[n].M, N = all_sizes[n].N;
             const int64_t K = all_sizes[n].K;
