@@ -113,6 +113,19 @@ START_TEST(every_planted_bug_is_caught)
 }
 END_TEST
 
+/* The dy of other elements have the right factor, 1: that is no cause, and the search goes on. */
+START_TEST(a_factor_of_one_is_no_finding)
+{
+    for (const planted_bug *bug = planted_parts; bug->op; bug++) {
+        if (strcmp(bug->what, "without the element itself")) continue; /* cumsum */
+        const outcome o = run_bug(bug);
+        ck_assert_msg(o.named, "it says %s, wanted %s", o.said, bug->finding);
+        return;
+    }
+    ck_abort_msg("the bug is not planted");
+}
+END_TEST
+
 START_TEST(the_formulas_without_a_mistake_pass)
 {
     for (size_t l = 0; l < sizeof lists / sizeof *lists; l++) {
@@ -243,6 +256,7 @@ int main(void)
     TCase *tcase = tcase_create("planted bugs");
     tcase_set_timeout(tcase, 100);
     tcase_add_test(tcase, every_planted_bug_is_caught);
+    tcase_add_test(tcase, a_factor_of_one_is_no_finding);
     tcase_add_test(tcase, the_formulas_without_a_mistake_pass);
     tcase_add_loop_test(tcase, near_misses_give_no_finding, 0, sizeof nearly / sizeof *nearly);
     suite_add_tcase(suite, tcase);
