@@ -113,7 +113,7 @@ START_TEST(every_planted_bug_is_caught)
 }
 END_TEST
 
-/* The dy of other elements have the right factor, 1: that is no cause, and the search goes on. */
+/* The dy of other elements has the right factor, 1: that is no cause, and the search goes on. */
 START_TEST(a_factor_of_one_is_no_finding)
 {
     for (const planted_bug *bug = planted_parts; bug->op; bug++) {

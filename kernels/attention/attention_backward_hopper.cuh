@@ -30,15 +30,10 @@ template <int W>
 constexpr int attention_dq_blocks = W == 64 ? 4 : 1;
 
 template <class T, int W>
-struct attention_dq_stage {
-    attention_hopper_panels<T, attention_hopper_tile, W> k, v;
-};
-
-template <class T, int W>
 struct attention_dq_room {
     static constexpr int groups = attention_dq_groups<W>, rows = 64 * groups;
     attention_hopper_panels<T, rows, W> q, dy;
-    attention_hopper_ring<attention_dq_stage<T, W>, W == 64 ? 2 : 4> ring;
+    attention_hopper_ring<attention_key_stage<T, W>, W == 64 ? 2 : 4> ring;
     gd_hopper::barrier rows_full;
     attention_query_tile query[groups];
 };
@@ -51,7 +46,7 @@ static __global__ void __launch_bounds__(gd_hopper::group *attention_dq_groups<W
         const __grid_constant__ attention_backward_hopper_pass<typename F::stored> p)
 {
     using T = typename F::stored;
-    using stage = attention_dq_stage<T, W>;
+    using stage = attention_key_stage<T, W>;
     using room_type = attention_dq_room<T, W>;
     constexpr int N = attention_hopper_tile, ROWS = room_type::rows;
     extern __shared__ __align__(1024) unsigned char hopper_memory[];

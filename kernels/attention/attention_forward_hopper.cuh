@@ -18,14 +18,9 @@ template <int W>
 constexpr int attention_forward_blocks = W == 64 ? 2 : 1;
 
 template <class T, int W>
-struct attention_forward_stage {
-    attention_hopper_panels<T, attention_hopper_tile, W> k, v;
-};
-
-template <class T, int W>
 struct attention_forward_hopper_room {
     attention_hopper_panels<T, 64 * attention_forward_groups<W>, W> q;
-    attention_hopper_ring<attention_forward_stage<T, W>, 4> ring;
+    attention_hopper_ring<attention_key_stage<T, W>, 4> ring;
     gd_hopper::barrier q_full;
 };
 
@@ -38,7 +33,7 @@ static __global__ void __launch_bounds__(gd_hopper::group *attention_forward_gro
         const __grid_constant__ attention_forward_hopper_pass<typename F::stored> f)
 {
     using T = typename F::stored;
-    using stage = attention_forward_stage<T, W>;
+    using stage = attention_key_stage<T, W>;
     constexpr int N = attention_hopper_tile, GROUPS = attention_forward_groups<W>;
     constexpr int ROWS = 64 * GROUPS;
     extern __shared__ __align__(1024) unsigned char hopper_memory[];

@@ -3,10 +3,11 @@
 //
 // The arithmetic of scores, softmax and gradients is that of the kernels for any tensor core
 // (attention_mma.cuh), on the same register layout. The difference is how the operands are loaded.
-// A block is one to three warp groups of four warps, each with 64 rows of a result. The tiles of the
-// other side pass through a ring of stages: thread 0 issues their TMA copies ahead, into a stage whose
-// tile is no longer used. So the groups run independently, about one tile apart at most, and the
-// tensor core works for one while another, of the same block or not, computes exponentials.
+// A block is one to three warp groups of four warps, each with 64 rows of a result. The tiles of
+// the other side pass through a ring of stages: thread 0 issues their TMA copies ahead, into a
+// stage whose tile is no longer used. So the groups run independently, about one tile apart at
+// most, and the tensor core works for one while another, of the same block or not, computes
+// exponentials.
 #ifndef GD_ATTENTION_ATTENTION_HOPPER_CUH
 #define GD_ATTENTION_ATTENTION_HOPPER_CUH
 
@@ -44,8 +45,8 @@ __device__ inline int attention_hopper_warp_row()
 // ---- The ring ---------------------------------------------------------------------------------
 
 // Tile n of the other side is in stage n mod STAGES. A block of one group releases a tile before it
-// waits for the next, so that all other stages can be on their way; in a block of several groups, two
-// of four, because they are at different tiles.
+// waits for the next, so that all other stages can be on their way; in a block of several groups,
+// two of four, because they are at different tiles.
 template <class Stage, int STAGES>
 struct attention_hopper_ring {
     static constexpr int stages = STAGES, ahead = STAGES == 4 ? 2 : STAGES - 1;
@@ -84,6 +85,12 @@ struct attention_hopper_ring {
     {
         gd_hopper::arrive(&empty[n % stages]);
     }
+};
+
+// A stage of the kernels that go through keys.
+template <class T, int W>
+struct attention_key_stage {
+    attention_hopper_panels<T, attention_hopper_tile, W> k, v;
 };
 
 // Starts the copy of the rows from `row` on.

@@ -7,7 +7,8 @@
 // take the earlier keys in turn: a thread loads V columns of `at_once` keys and their values (the
 // first before the rotation, which does not depend on them), and has its own sums of an online
 // softmax (attention_forward.cu). At the end the groups' sums are combined, in a warp by shuffles,
-// then across the warps in order, then across the blocks in order, in the first one's shared memory.
+// then across the warps in order, then across the blocks in order, in the first one's shared
+// memory.
 //
 // Where there are no clusters, a block takes the parts of all splits, one after the other: the same
 // sums in the same order.
