@@ -156,6 +156,24 @@ START_TEST(draws_stop_at_what_is_not_finite)
 }
 END_TEST
 
+/* The groups of threads that have no key left read row 0, and must ignore it. */
+START_TEST(an_infinite_value_stays_infinite)
+{
+    gd_context *ctx = gpu_context();
+    const int32_t place = 2;
+    float y[8];
+    gd_tensor *qkv = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 1, 3, 8));
+    gd_tensor *keys = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 7, 1, 8));
+    gd_tensor *values = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 7, 1, 8));
+    gd_tensor *position = gd_tensor_from(ctx, GD_INT32, 0, NULL, &place);
+    gd_tensor_fill(gd_slice(gd_slice(values, 1, 0, 1), 3, 5, 6), (double)INFINITY);
+    gd_tensor_read(gd_attention_step(qkv, keys, values, position, NULL), y, sizeof y);
+    ck_assert_no_error(ctx);
+    for (int d = 0; d < 8; d++) ck_assert(d == 5 ? isinf(y[d]) : y[d] == 0);
+    gd_context_free(ctx);
+}
+END_TEST
+
 START_TEST(a_bad_position_is_reported)
 {
     gd_context *ctx = gpu_context();
@@ -184,6 +202,7 @@ int main(void)
     tcase_add_loop_test(tcase, a_replayed_token_has_the_same_bits, 0, dtypes);
     tcase_add_loop_test(tcase, the_device_draws_as_the_host_does, 0, 2 * dtypes);
     tcase_add_test(tcase, draws_stop_at_what_is_not_finite);
+    tcase_add_test(tcase, an_infinite_value_stays_infinite);
     tcase_add_test(tcase, a_bad_position_is_reported);
     tcase_set_timeout(tcase, 120);
     suite_add_tcase(suite, tcase);

@@ -91,6 +91,13 @@ GD_API gd_tensor *gd_matmul_with(gd_tensor *a, gd_tensor *b, bool transpose_a, b
 /* y = x weight^T + bias.  x [..., K], weight [N, K], bias [N] or NULL -> y [..., N] */
 GD_API gd_tensor *gd_linear(gd_tensor *x, gd_tensor *weight, gd_tensor *bias);
 
+/* A linear layer behind a norm, for one token or a few: *sum = x + residual, and
+ * y = rms_norm(*sum, norm_weight, eps) weight^T.  x, residual [..., K], norm_weight [K],
+ * weight [N, K], of one dtype -> y [..., N]. The normalised row is not rounded between. On a GPU it
+ * is one kernel, which reads the weight once for each row. There is no gradient. */
+GD_API gd_tensor *gd_linear_step(gd_tensor *x, gd_tensor *residual, gd_tensor *norm_weight,
+                                 gd_tensor *weight, double eps, gd_tensor **sum);
+
 /* y[i, :] = table[ids[i], :].  table [V, C], ids GD_INT32 [...] -> [..., C]. An id outside [0, V)
  * is an error: on the CPU before anything is computed, on a GPU at the next wait for it. */
 GD_API gd_tensor *gd_embedding(gd_tensor *table, gd_tensor *ids);

@@ -249,7 +249,11 @@ static __global__ void __launch_bounds__(threads)
                 sum_over_lanes(score, lanes);
 #pragma unroll
                 for (int u = 0; u < at_once; u++) {
-                    if (j0 + u * groups + group * s.splits + split >= earlier) score[u] = -INFINITY;
+                    if (j0 + u * groups + group * s.splits + split >= earlier) {
+                        score[u] = -INFINITY; // of weight 0, and 0 times infinity is NaN
+#pragma unroll
+                        for (int i = 0; i < V; i++) value[u][i] = T(0.0f);
+                    }
                     most = max(most, score[u]);
                 }
                 sums.rescale(most);

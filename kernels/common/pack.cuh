@@ -57,6 +57,16 @@ struct gd_raw<2> {
     using type = uint16_t;
 };
 
+// A load that the compiler does not move: it would wait for each pack before it loads the next.
+__device__ inline uint4 gd_load_now(const uint4 *from)
+{
+    uint4 v;
+    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from));
+    return v;
+}
+
 template <class T, int V>
 using gd_raw_pack = typename gd_raw<(int)sizeof(T) * V>::type;
 

@@ -19,16 +19,6 @@
 
 constexpr int row_threads = 128, row_warps = row_threads / 32;
 
-// Not moved by the compiler, which would wait for each pack before it loads the next.
-__device__ inline uint4 load_now(const uint4 *from)
-{
-    uint4 v;
-    asm volatile("ld.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(from));
-    return v;
-}
-
 template <class T, int PACKS>
 static __global__ void __launch_bounds__(row_threads)
     row_kernel(T *y, const T *weight, const T *x, const T *bias, int64_t N, int64_t K)
@@ -48,10 +38,10 @@ static __global__ void __launch_bounds__(row_threads)
         uint4 w[PACKS], at_x[PACKS];
 #pragma unroll
         for (int k = 0; k < PACKS; k++)
-            w[k] = load_now((const uint4 *)(weight + n * K) + min(begin + 32 * k, packs - 1));
+            w[k] = gd_load_now((const uint4 *)(weight + n * K) + min(begin + 32 * k, packs - 1));
 #pragma unroll
         for (int k = 0; k < PACKS; k++)
-            at_x[k] = load_now((const uint4 *)x + min(begin + 32 * k, packs - 1));
+            at_x[k] = gd_load_now((const uint4 *)x + min(begin + 32 * k, packs - 1));
 #pragma unroll
         for (int k = 0; k < PACKS; k++) {
             float a[V], b[V];

@@ -107,27 +107,6 @@ static gd_tensor *attend(const model *m, gd_tensor *qkv)
     return last_use(v, last_use(k, last_use(q, gd_attention(q, k, v, &causal))));
 }
 
-/* Takes over h [B, T, C]. */
-static gd_tensor *attention_branch(const model *m, const model_layer *l, gd_tensor *h)
-{
-    const model_config *c = &m->config;
-    const int64_t rows[3] = {gd_tensor_dim(h, 0), gd_tensor_dim(h, 1), c->dim};
-    const int64_t heads[4] = {rows[0], rows[1], c->heads + 2 * c->kv_heads, c->dim / c->heads};
-    gd_tensor *qkv = last_use(h, gd_linear(h, l->wqkv, NULL));
-    qkv = last_use(qkv, gd_reshape(qkv, 4, heads));
-    gd_tensor *y = m->cache ? cache_attention(m->cache, l - m->layers, qkv) : attend(m, qkv);
-    y = last_use(y, gd_reshape(y, 3, rows));
-    return dropped(m, last_use(y, gd_linear(y, l->wo, NULL)));
-}
-
-/* Takes over h. */
-static gd_tensor *ffn_branch(const model *m, const model_layer *l, gd_tensor *h)
-{
-    gd_tensor *gate_up = last_use(h, gd_linear(h, l->w_gate_up, NULL));
-    gd_tensor *y = last_use(gate_up, gd_swiglu(gate_up, NULL));
-    return dropped(m, last_use(y, gd_linear(y, l->w_down, NULL)));
-}
-
 /* x = x + branch, and the norm of the sum, in one op; without a branch, only the norm. Frees the
  * branch and the x it replaces. */
 static gd_tensor *add_norm(const model *m, gd_tensor **x, gd_tensor *branch, gd_tensor *weight)
@@ -139,14 +118,44 @@ static gd_tensor *add_norm(const model *m, gd_tensor **x, gd_tensor *branch, gd_
     return last_use(before, last_use(branch, h));
 }
 
+/* The same, and a product with what is normalised; when sampling, as one op. */
+static gd_tensor *add_norm_linear(const model *m, gd_tensor **x, gd_tensor *branch, gd_tensor *norm,
+                                  gd_tensor *weight)
+{
+    gd_tensor *before = *x;
+    if (!branch || !m->cache || !m->cache->position) {
+        gd_tensor *h = add_norm(m, x, branch, norm);
+        return last_use(h, gd_linear(h, weight, NULL));
+    }
+    gd_tensor *y = gd_linear_step(branch, before, norm, weight, m->config.eps, x);
+    return last_use(before, last_use(branch, y));
+}
+
+/* Takes over qkv [B, T, (H + 2 KV) D]. */
+static gd_tensor *attention_branch(const model *m, const model_layer *l, gd_tensor *qkv)
+{
+    const model_config *c = &m->config;
+    const int64_t rows[3] = {gd_tensor_dim(qkv, 0), gd_tensor_dim(qkv, 1), c->dim};
+    const int64_t heads[4] = {rows[0], rows[1], c->heads + 2 * c->kv_heads, c->dim / c->heads};
+    qkv = last_use(qkv, gd_reshape(qkv, 4, heads));
+    gd_tensor *y = m->cache ? cache_attention(m->cache, l - m->layers, qkv) : attend(m, qkv);
+    y = last_use(y, gd_reshape(y, 3, rows));
+    return dropped(m, last_use(y, gd_linear(y, l->wo, NULL)));
+}
+
+/* Takes over gate_up. */
+static gd_tensor *ffn_branch(const model *m, const model_layer *l, gd_tensor *gate_up)
+{
+    gd_tensor *y = last_use(gate_up, gd_swiglu(gate_up, NULL));
+    return dropped(m, last_use(y, gd_linear(y, l->w_down, NULL)));
+}
+
 /* One layer: takes the stream and a branch that is not yet added to it, and returns the same
  * two. */
 static gd_tensor *run_layer(const model *m, const model_layer *l, gd_tensor **x, gd_tensor *branch)
 {
-    gd_tensor *h = add_norm(m, x, branch, l->norm1);
-    branch = attention_branch(m, l, h);
-    h = add_norm(m, x, branch, l->norm2);
-    return ffn_branch(m, l, h);
+    branch = attention_branch(m, l, add_norm_linear(m, x, branch, l->norm1, l->wqkv));
+    return ffn_branch(m, l, add_norm_linear(m, x, branch, l->norm2, l->w_gate_up));
 }
 
 /* A layer as a segment that the backward computes again: from stream to stream. It does not own its
