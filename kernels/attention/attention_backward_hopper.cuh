@@ -17,7 +17,7 @@ struct attention_backward_hopper_pass : attention_backward_mma_pass<T> {
     CUtensorMap q_rows, dy_rows;                     // boxes of the rows of a block for dq
     CUtensorMap q_tiles, dy_tiles, k_tiles, v_tiles; // and of a tile
     attention_query_tile *queries;                   // [B, H, query_tiles]
-    int query_tiles;                                 // of whole blocks
+    int query_tiles;
 };
 
 // ---- dq ---------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ static __global__ void __launch_bounds__(gd_hopper::group *attention_dq_groups<W
     const attention_task task = attention_task_at(p.tasks, blockIdx.x);
     const int b = (int)task.b, h = (int)task.head, kv = h / (int)z.G;
     const int head = b * (int)z.H + h;
-    const int t0 = (int)(p.tasks.tiles - 1 - task.tile) * ROWS;
+    const int t0 = attention_hopper_first(view, task, ROWS);
     const int end = p.dq.data ? view.seen_by(min(t0 + ROWS, view.T) - 1) : 0;
     const auto order = [&](int n) {
         room.ring.order(n, sizeof(stage), [&](stage &to, gd_hopper::barrier *full) {
@@ -79,12 +79,12 @@ static __global__ void __launch_bounds__(gd_hopper::group *attention_dq_groups<W
     __syncwarp();
     { // lse and delta, two threads per row
         const int r = threadIdx.x / 2, part = threadIdx.x % 2;
-        const bool inside = t0 + r < view.T;
+        const bool inside = t0 + r >= 0 && t0 + r < view.T;
         float sum = 0;
         if (inside)
             sum = row_product(p.y.at(b, t0 + r, h), p.dy.at(b, t0 + r, h), (int)z.E, part, 2);
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-        if (part == 0) {
+        if (part == 0 && t0 + r >= 0) {
             const float lse = inside ? p.lse[(int64_t)head * view.T + t0 + r] : INFINITY;
             const int of_tile = r % N;
             attention_query_tile &here = room.query[r / N];
@@ -100,7 +100,7 @@ static __global__ void __launch_bounds__(gd_hopper::group *attention_dq_groups<W
     const int warp_row = attention_hopper_warp_row();
     const int t = t0 + warp_row;       // this warp's first
     const int first = t0 + 64 * group; // this group's
-    const int group_end = first < view.T ? view.seen_by(min(first + 64, view.T) - 1) : 0;
+    const int group_end = first >= 0 ? view.seen_by(min(first + 64, view.T) - 1) : 0;
     const int row = warp_row % 64 + attention_mma_row_of(0, 0); // this lane's first, in its tile
     const attention_query_tile &query = room.query[group];
     attention_mma_sums<1, W> dq = {};
@@ -132,6 +132,7 @@ static __global__ void __launch_bounds__(gd_hopper::group *attention_dq_groups<W
         }
         room.ring.leave(n);
     }
+    if (first < 0) return;
     attention_mma_store<F>(p.dq.at(b, t, h), p.dq.row, view.T - t, z.D, dq, p.scale,
                            p.accumulate[0]);
 }
@@ -264,7 +265,7 @@ static bool attention_backward_hopper(const gd_call *call,
         !attention_hopper_map(&p.v_tiles, p.v, z.B, z.S, z.KV, z.E, tile)) {
         return false;
     }
-    p.query_tiles = (int)queries.tiles * (rows / tile);
+    p.query_tiles = (int)gd_cuda_divide_up(z.T, tile);
     p.queries = (attention_query_tile *)gd_call_scratch(call, (size_t)(z.B * z.H * p.query_tiles) *
                                                                   sizeof(attention_query_tile));
     if (!p.queries) {

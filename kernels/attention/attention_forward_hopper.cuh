@@ -8,7 +8,7 @@
 
 template <class T>
 struct attention_forward_hopper_pass : attention_forward_mma_pass<T> {
-    CUtensorMap q_map, k_map, v_map;
+    CUtensorMap q_map, k_map, v_map, y_map;
 };
 
 // Groups per block, and blocks per multiprocessor: as many as registers and shared memory allow.
@@ -24,8 +24,7 @@ struct attention_forward_hopper_room {
     gd_hopper::barrier q_full;
 };
 
-// A task is a block's queries of one
-// head. Late queries, which see the most keys, come first.
+// A task is a block's queries of one head. Late queries, which see the most keys, come first.
 template <class F, int W>
 static __global__ void __launch_bounds__(gd_hopper::group *attention_forward_groups<W>,
                                          attention_forward_blocks<W>)
@@ -42,7 +41,7 @@ static __global__ void __launch_bounds__(gd_hopper::group *attention_forward_gro
     const attention_mma_view &view = f.view;
     const attention_task task = attention_task_at(f.tasks, blockIdx.x);
     const int b = (int)task.b, h = (int)task.head, kv = h / (int)z.G;
-    const int t0 = (int)(f.tasks.tiles - 1 - task.tile) * ROWS;
+    const int t0 = attention_hopper_first(view, task, ROWS);
     const int end = view.seen_by(min(t0 + ROWS, view.T) - 1);
     const auto order = [&](int n) {
         room.ring.order(n, sizeof(stage), [&](stage &to, gd_hopper::barrier *full) {
@@ -64,7 +63,7 @@ static __global__ void __launch_bounds__(gd_hopper::group *attention_forward_gro
     const int group = attention_hopper_group();
     const int t = t0 + attention_hopper_warp_row(); // this warp's first
     const int first = t0 + 64 * group;              // this group's
-    const int group_end = first < view.T ? view.seen_by(min(first + 64, view.T) - 1) : 0;
+    const int group_end = first >= 0 ? view.seen_by(min(first + 64, view.T) - 1) : 0;
     attention_mma_sums<1, W> out = {};
     attention_online<1> online;
     for (int r = 0; r < 2; r++) online.largest[0][r] = -INFINITY, online.total[0][r] = 0;
@@ -85,8 +84,8 @@ static __global__ void __launch_bounds__(gd_hopper::group *attention_forward_gro
             gd_hopper::products_commit();
         }
         gd_hopper::products_wait<BEFORE>(); // scores
-        scale_and_mask(score, f.scale, view, t, n * N);
-        const bool changed = online_softmax(score, online, factor);
+        mask(score, view, t, n * N);
+        const bool changed = online_softmax(score, f.scale, online, factor);
         if (f.dropout.threshold)
             attention_draw<false>(score.at, f.dropout, b * (int)z.H + h, t, n * N);
         if constexpr (BEFORE) {
@@ -119,10 +118,26 @@ static __global__ void __launch_bounds__(gd_hopper::group *attention_forward_gro
         room.ring.wait(n);
         room.ring.leave(n);
     }
-    finish<F>(f, out, online, b, h, t);
+    if (first < 0) return;
+    finish_sums(f, out, online, b, h, t);
+    // y, in the place of the group's queries, and from there to memory.
+#pragma unroll
+    for (int c = 0; c < W / 8; c++)
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            const int r = attention_hopper_warp_row() + attention_mma_row_of(0, i);
+            *(uint32_t *)&room.q.at[c / 8][r][(c % 8 ^ r % 8) * 8 + attention_mma_lane() % 4 * 2] =
+                gd_mma::round_pair<false>(F(), out.at[0][c][i], out.at[0][c][i + 1]);
+        }
+    gd_hopper::writes_done();
+    gd_hopper::group_barrier(1 + group);
+    if (threadIdx.x % gd_hopper::group != 0) return;
+    for (int c = 0; c < z.E; c += gd_hopper::panel)
+        gd_hopper::store_box(&f.y_map, room.q.at[c / gd_hopper::panel][64 * group], c, h, first, b);
+    gd_hopper::stores_wait();
 }
 
-// False if TMA cannot load the inputs.
+// False if TMA cannot load the inputs or store the result, or the scale is not positive.
 template <class F, int W>
 static bool attention_forward_hopper(const gd_call *call,
                                      const attention_forward_mma_pass<typename F::stored> &pass,
@@ -134,10 +149,11 @@ static bool attention_forward_hopper(const gd_call *call,
     const attention_sizes &z = f.z;
     constexpr int GROUPS = attention_forward_groups<W>, ROWS = 64 * GROUPS;
     f.tasks = attention_tasks_of(z.B, z.H, z.T, ROWS);
-    if (f.tasks.count() > INT32_MAX ||
+    if (f.tasks.count() > INT32_MAX || f.scale <= 0 ||
         !attention_hopper_map(&f.q_map, f.q, z.B, z.T, z.H, z.D, ROWS) ||
         !attention_hopper_map(&f.k_map, f.k, z.B, z.S, z.KV, z.D, attention_hopper_tile) ||
-        !attention_hopper_map(&f.v_map, f.v, z.B, z.S, z.KV, z.E, attention_hopper_tile)) {
+        !attention_hopper_map(&f.v_map, f.v, z.B, z.S, z.KV, z.E, attention_hopper_tile) ||
+        !attention_hopper_map(&f.y_map, f.y, z.B, z.T, z.H, z.E, 64)) {
         return false;
     }
     *status =

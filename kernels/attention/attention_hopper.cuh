@@ -36,6 +36,15 @@ __device__ inline int attention_hopper_group()
     return __shfl_sync(0xffffffffu, (int)threadIdx.x / gd_hopper::group, 0);
 }
 
+// The first of a task's queries, of `rows`. If they do not divide T, the incomplete task is that of
+// the first queries, which see the fewest keys: it begins before 0, at a multiple of a tile.
+__device__ inline int attention_hopper_first(const attention_mma_view &view,
+                                             const attention_task &task, int rows)
+{
+    const int end = (view.T + attention_hopper_tile - 1) / attention_hopper_tile;
+    return end * attention_hopper_tile - (int)(task.tile + 1) * rows;
+}
+
 // The first of this warp's 16 rows in the block.
 __device__ inline int attention_hopper_warp_row()
 {
@@ -145,14 +154,10 @@ __device__ inline void attention_hopper_weigh(attention_mma_sums<1, W> &sum,
                                               const attention_hopper_weights<N> &weight,
                                               const attention_hopper_panels<T, N, W> &right)
 {
-    const gd_hopper::factor b(right.at[0]);
+    const gd_hopper::factor b(right.at[0], sizeof right.at[0]);
 #pragma unroll
     for (int k = 0; k < N; k += 16)
-#pragma unroll
-        for (int c = 0; c < W; c += 64)
-            gd_hopper::product(
-                F(), *(float(*)[8][4]) & sum.at[0][c / 8], weight.at[k / 16],
-                b.at(c / 64 * (int)sizeof right.at[0] + k * (int)sizeof right.at[0][0]));
+        gd_hopper::product(F(), sum.at[0], weight.at[k / 16], b.at(k * (int)sizeof right.at[0][0]));
 }
 
 // ---- Launching --------------------------------------------------------------------------------

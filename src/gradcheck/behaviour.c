@@ -56,8 +56,8 @@ static bool equal(const gd_checker *c, const gd_expectation *e, int i, const dou
     return true;
 }
 
-/* The gradients for the same cotangents with every second sign changed. A gradient whose terms cancel
- * says nothing about their size, but then this one does. */
+/* The gradients for the same cotangents with every second sign changed. A gradient whose terms
+ * cancel says nothing about their size, but then this one does. */
 static gd_status other_signs(gd_checker *c, double *const *cotangent, double ***gradient)
 {
     double **changed = gd_check_allocate(c, c->outputs, sizeof *changed);
