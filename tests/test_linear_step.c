@@ -55,6 +55,23 @@ START_TEST(rows_are_those_of_exact_sums)
 }
 END_TEST
 
+START_TEST(the_sum_may_be_left_out)
+{
+    uint64_t seed = 12;
+    gd_context *ctx = test_context(1);
+    gd_tensor *x = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(1, 6), -2, 2, &seed);
+    gd_tensor *norm = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(6), -1, 2, &seed), *sum;
+    gd_tensor *weight = random_leaf(ctx, GD_FLOAT32, GD_SHAPE(4, 6), -1, 1, &seed);
+    size_t size;
+    void *with = bytes_of(gd_linear_step(x, x, norm, weight, 0, &sum), &size);
+    void *without = bytes_of(gd_linear_step(x, x, norm, weight, 0, NULL), &size);
+    ck_assert_no_error(ctx);
+    ck_assert_mem_eq(with, without, size);
+    free(with), free(without);
+    gd_context_free(ctx);
+}
+END_TEST
+
 START_TEST(bad_calls_are_refused)
 {
     gd_context *ctx = test_context(1);
@@ -94,6 +111,7 @@ int main(void)
     Suite *suite = suite_create("linear_step");
     TCase *cases = tcase_create("linear_step");
     tcase_add_test(cases, rows_are_those_of_exact_sums);
+    tcase_add_test(cases, the_sum_may_be_left_out);
     tcase_add_test(cases, bad_calls_are_refused);
     suite_add_tcase(suite, cases);
     return check_main(suite);

@@ -93,8 +93,9 @@ GD_API gd_tensor *gd_linear(gd_tensor *x, gd_tensor *weight, gd_tensor *bias);
 
 /* A linear layer behind a norm, for one token or a few: *sum = x + residual, and
  * y = rms_norm(*sum, norm_weight, eps) weight^T.  x, residual [..., K], norm_weight [K],
- * weight [N, K], of one dtype -> y [..., N]. The normalised row is not rounded between. On a GPU it
- * is one kernel, which reads the weight once for each row. There is no gradient. */
+ * weight [N, K], of one dtype -> y [..., N]. The normalised row is not rounded between. sum may be
+ * NULL if it is not needed. On a GPU it is one kernel, which reads the weight once for each row.
+ * There is no gradient. */
 GD_API gd_tensor *gd_linear_step(gd_tensor *x, gd_tensor *residual, gd_tensor *norm_weight,
                                  gd_tensor *weight, double eps, gd_tensor **sum);
 

@@ -85,6 +85,6 @@ gd_tensor *gd_linear_step(gd_tensor *x, gd_tensor *residual, gd_tensor *norm_wei
     gd_tensor *const inputs[] = {x, residual, norm_weight, weight};
     gd_tensor *outputs[2] = {NULL, NULL};
     gd_apply_multi(&gd_op_linear_step, inputs, 4, &args, outputs);
-    *sum = outputs[1];
+    if (sum) *sum = outputs[1];
     return outputs[0];
 }
