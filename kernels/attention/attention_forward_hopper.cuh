@@ -84,8 +84,8 @@ static __global__ void __launch_bounds__(gd_hopper::group *attention_forward_gro
             gd_hopper::products_commit();
         }
         gd_hopper::products_wait<BEFORE>(); // scores
-        mask(score, view, t, n * N);
-        const bool changed = online_softmax(score, f.scale, online, factor);
+        scale_and_mask(score, f.scale, view, t, n * N);
+        const bool changed = online_softmax(score, online, factor);
         if (f.dropout.threshold)
             attention_draw<false>(score.at, f.dropout, b * (int)z.H + h, t, n * N);
         if constexpr (BEFORE) {
@@ -137,7 +137,7 @@ static __global__ void __launch_bounds__(gd_hopper::group *attention_forward_gro
     gd_hopper::stores_wait();
 }
 
-// False if TMA cannot load the inputs or store the result, or the scale is not positive.
+// False if TMA cannot load the inputs or store the result.
 template <class F, int W>
 static bool attention_forward_hopper(const gd_call *call,
                                      const attention_forward_mma_pass<typename F::stored> &pass,
@@ -149,7 +149,7 @@ static bool attention_forward_hopper(const gd_call *call,
     const attention_sizes &z = f.z;
     constexpr int GROUPS = attention_forward_groups<W>, ROWS = 64 * GROUPS;
     f.tasks = attention_tasks_of(z.B, z.H, z.T, ROWS);
-    if (f.tasks.count() > INT32_MAX || f.scale <= 0 ||
+    if (f.tasks.count() > INT32_MAX ||
         !attention_hopper_map(&f.q_map, f.q, z.B, z.T, z.H, z.D, ROWS) ||
         !attention_hopper_map(&f.k_map, f.k, z.B, z.S, z.KV, z.D, attention_hopper_tile) ||
         !attention_hopper_map(&f.v_map, f.v, z.B, z.S, z.KV, z.E, attention_hopper_tile) ||

@@ -32,12 +32,19 @@ struct attention_online {
     float largest[M][2], total[M][2];
 };
 
-// Sets the scores to -inf where the query does not see the key. Row 0 is query t, column 0 is key
-// s.
+// Scales the scores, and sets them to -inf where the query does not see the key. Row 0 is query t,
+// column 0 is key s. The product with the scale is rounded separately: fused with the subtraction
+// that follows, the largest score minus itself would not be 0.
 template <int M, int N>
-__device__ inline void mask(attention_mma_sums<M, N> &score, const attention_mma_view &view, int t,
-                            int s)
+__device__ inline void scale_and_mask(attention_mma_sums<M, N> &score, float scale,
+                                      const attention_mma_view &view, int t, int s)
 {
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < N / 8; n++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) score.at[m][n][i] = __fmul_rn(score.at[m][n][i], scale);
     if (s + N <= view.seen_by(t)) return; // what the first query sees, the others see too
 #pragma unroll
     for (int m = 0; m < M; m++)
@@ -50,64 +57,36 @@ __device__ inline void mask(attention_mma_sums<M, N> &score, const attention_mma
         }
 }
 
+// Replaces a tile of scores by weights 2^(score - largest). Sums made with an older `largest` must
+// be multiplied by factor = 2^(old - new). Returns false if that is 1 in all rows of the warp.
 template <int M, int N>
-__device__ inline void multiply(attention_mma_sums<M, N> &score, float factor)
+__device__ inline bool online_softmax(attention_mma_sums<M, N> &score, attention_online<M> &online,
+                                      float (&factor)[M][2])
 {
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int n = 0; n < N / 8; n++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) score.at[m][n][i] *= factor;
-}
-
-// Replaces a tile of scores by weights 2^(scale score - largest), scale > 0. Sums made with an
-// older `largest` must be multiplied by factor = 2^(old - new). Returns false if that is 1 in all
-// rows of the warp.
-//
-// The product with the scale is fused with the subtraction. So all weights of a row are too large
-// by one factor, 2^r with r the rounding of `largest`, which the division by their sum removes.
-// Where scores are so large that r is not small, the product comes first.
-template <int M, int N>
-__device__ inline bool online_softmax(attention_mma_sums<M, N> &score, float scale,
-                                      attention_online<M> &online, float (&factor)[M][2])
-{
-    enum { CHANGED = 1, LARGE = 2 };
-    unsigned flags = 0;
+    bool changed = false;
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            float most[2] = {-INFINITY, -INFINITY}; // two, for shorter chains of dependence
+            float &largest = online.largest[m][r];
+            float most = largest;
 #pragma unroll
             for (int n = 0; n < N / 8; n++)
-                most[n % 2] =
-                    fmaxf(most[n % 2], fmaxf(score.at[m][n][2 * r], score.at[m][n][2 * r + 1]));
-            most[0] = attention_mma_along_row(fmaxf(most[0], most[1]),
-                                              [](float a, float b) { return fmaxf(a, b); });
-            const float before = online.largest[m][r], now = fmaxf(before, most[0] * scale);
-            flags |= (before != now ? CHANGED : 0) | (fabsf(now) > 0x1p20f ? LARGE : 0);
-            // -inf: a row that has seen no key yet
-            factor[m][r] = now == -INFINITY ? 1 : attention_mma_exp2(before - now);
-            online.largest[m][r] = now;
-        }
-    flags = gd_mma::warp_or(flags);
-    if (flags & LARGE) multiply(score, scale), scale = 1;
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const float largest = online.largest[m][r], base = largest == -INFINITY ? 0 : largest;
-            float sum[2] = {};
+                most = fmaxf(most, fmaxf(score.at[m][n][2 * r], score.at[m][n][2 * r + 1]));
+            most = attention_mma_along_row(most, [](float a, float b) { return fmaxf(a, b); });
+            const float base = most == -INFINITY ? 0 : most; // a row that has seen no key yet
+            factor[m][r] = attention_mma_exp2(largest - base);
+            changed |= largest != most;
+            float sum = 0;
 #pragma unroll
             for (int n = 0; n < N / 8; n++)
 #pragma unroll
                 for (int i = 2 * r; i < 2 * r + 2; i++)
-                    sum[n % 2] += score.at[m][n][i] =
-                        attention_mma_exp2(__fmaf_rn(score.at[m][n][i], scale, -base));
-            online.total[m][r] = online.total[m][r] * factor[m][r] + (sum[0] + sum[1]);
+                    sum += score.at[m][n][i] = attention_mma_exp2(score.at[m][n][i] - base);
+            largest = most;
+            online.total[m][r] = online.total[m][r] * factor[m][r] + sum;
         }
-    return flags & CHANGED;
+    return __any_sync(0xffffffffu, changed);
 }
 
 template <int M, int W>
@@ -205,10 +184,9 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
                     attention_mma_left(a, rows, 16 * m, d);
             },
             room.k[stage], (int)z.D);
-        float scale = f.scale, factor[M][2];
-        if (scale <= 0) multiply(score, scale), scale = 1;
-        mask(score, view, t, s0);
-        if (online_softmax(score, scale, online, factor)) rescale(out, factor);
+        scale_and_mask(score, f.scale, view, t, s0);
+        float factor[M][2];
+        if (online_softmax(score, online, factor)) rescale(out, factor);
         if (f.dropout.threshold)
             attention_draw<false>(score.at, f.dropout, task.b * z.H + task.head, t, s0);
         attention_mma_weigh<F, true>(out, score, room.v[stage], (int)z.E);

@@ -154,10 +154,14 @@ __device__ inline void attention_hopper_weigh(attention_mma_sums<1, W> &sum,
                                               const attention_hopper_weights<N> &weight,
                                               const attention_hopper_panels<T, N, W> &right)
 {
-    const gd_hopper::factor b(right.at[0], sizeof right.at[0]);
+    const gd_hopper::factor b(right.at[0]);
 #pragma unroll
     for (int k = 0; k < N; k += 16)
-        gd_hopper::product(F(), sum.at[0], weight.at[k / 16], b.at(k * (int)sizeof right.at[0][0]));
+#pragma unroll
+        for (int c = 0; c < W; c += 64)
+            gd_hopper::product(
+                F(), *(float(*)[8][4]) & sum.at[0][c / 8], weight.at[k / 16],
+                b.at(c / 64 * (int)sizeof right.at[0] + k * (int)sizeof right.at[0][0]));
 }
 
 // ---- Launching --------------------------------------------------------------------------------

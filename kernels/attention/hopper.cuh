@@ -149,16 +149,13 @@ static inline PFN_cuTensorMapEncodeTiled_v12000 map_encoder()
 
 // ---- Products ---------------------------------------------------------------------------------
 
-// The wgmma descriptor of an operand in shared memory, in units of 16 bytes: its start; the
-// distance between panels, where a product reads two (and ignored elsewhere); the distance between
-// its groups of eight rows; and the swizzle described above.
+// The wgmma descriptor of an operand in shared memory, in units of 16 bytes: its start; 1, which is
+// ignored as long as one panel is enough; the distance between its groups of eight rows; and the
+// swizzle described above.
 struct factor {
     uint32_t begin;
 
-    __device__ explicit factor(const void *at, int panel_bytes = 16)
-        : begin(shared_address(at) >> 4 | (uint32_t)panel_bytes / 16 << 16)
-    {
-    }
+    __device__ explicit factor(const void *at) : begin(shared_address(at) >> 4 | 1u << 16) {}
     // The descriptor `bytes` further on.
     __device__ uint64_t at(int bytes) const
     {
@@ -215,29 +212,6 @@ __device__ inline void products_wait()
 GD_HOPPER_PRODUCTS(bf16, "bf16")
 GD_HOPPER_PRODUCTS(f16, "f16")
 #undef GD_HOPPER_PRODUCTS
-
-#define GD_C64(c)                                                                                \
-    GD_C32(c), GD_C4(c, 8), GD_C4(c, 9), GD_C4(c, 10), GD_C4(c, 11), GD_C4(c, 12), GD_C4(c, 13), \
-        GD_C4(c, 14), GD_C4(c, 15)
-#define GD_REGISTERS_64                                                                          \
-    "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, %19," \
-    " %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, %36, %37," \
-    " %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, %54, %55," \
-    " %56, %57, %58, %59, %60, %61, %62, %63}"
-// The second with 128 columns, of two panels.
-#define GD_HOPPER_WIDE(FORMAT, TYPE)                                                            \
-    __device__ inline void product(FORMAT, float(&c)[16][4], const uint32_t(&a)[4], uint64_t b) \
-    {                                                                                           \
-        GD_HOPPER_ASM("wgmma.mma_async.sync.aligned.m64n128k16.f32." TYPE "." TYPE              \
-                      " " GD_REGISTERS_64 ", {%64, %65, %66, %67}, %68, 1, 1, 1, 1;"            \
-                      : GD_C64(c)                                                               \
-                      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                    \
-    }
-GD_HOPPER_WIDE(bf16, "bf16")
-GD_HOPPER_WIDE(f16, "f16")
-#undef GD_HOPPER_WIDE
-#undef GD_REGISTERS_64
-#undef GD_C64
 #undef GD_REGISTERS_32
 #undef GD_C32
 #undef GD_C4

@@ -44,13 +44,6 @@ __device__ inline uint32_t shared_address(const void *p)
     return (uint32_t)__cvta_generic_to_shared(p);
 }
 
-// The bits that are set in any lane.
-__device__ inline unsigned warp_or(unsigned bits)
-{
-    GD_MMA_ASM("redux.sync.or.b32 %0, %0, 0xffffffff;" : "+r"(bits));
-    return bits;
-}
-
 // ---- Formats ----------------------------------------------------------------------------------
 
 // The format of a product's operands: how they are stored, and how an instruction reads them.
