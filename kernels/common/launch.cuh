@@ -4,7 +4,9 @@
 // Programmatic dependent launch. A kernel launched by launch() may start its blocks when all blocks
 // of the kernel before it have said let_next_start or ended; it must wait_for_previous, in every
 // thread, before it reads or writes global memory: then that kernel has ended and its writes are
-// seen. Only prefetches to L2 may come earlier.
+// seen. Only prefetches to L2 may come earlier. Kernels of few blocks say let_next_start only after
+// that: while multiprocessors are free, a row of kernels would start and wait at the same time, and
+// delay the one that they wait for.
 #ifndef GD_LAUNCH_CUH
 #define GD_LAUNCH_CUH
 

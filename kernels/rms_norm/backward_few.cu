@@ -79,7 +79,8 @@ __global__ void __launch_bounds__(512)
     backward_few_kernel(const __grid_constant__ Backward a, int wide, int dweight_blocks)
 {
     const int row = (int)blockIdx.x - dweight_blocks;
-    let_next_start();
+    const bool few = a.rows <= MULTIPROCESSORS;
+    if (!few) let_next_start();
 #if GD_HOPPER
     if (row >= 0 && row < MULTIPROCESSORS && threadIdx.x == 0) {
         const Row at(row);
@@ -88,6 +89,7 @@ __global__ void __launch_bounds__(512)
     }
 #endif
     wait_for_previous();
+    if (few) let_next_start();
     if (row < 0)
         dweight_of_columns<S, B>(a, wide);
     else

@@ -23,6 +23,16 @@ __device__ inline void prefetch_rows(const Problem &p, const void *x, int64_t st
 #endif
 }
 
+// Pack i of y, 16 bytes at a time: here the compiler would split the stores of store_pack into four.
+template <class T, int V>
+__device__ inline void store_whole(T *row, int i, const float (&value)[V])
+{
+    const gd_raw_pack<T, V> raw = gd_narrow<T>(value);
+#pragma unroll
+    for (int k = 0; k < (int)sizeof raw / 16; k++)
+        __stwb((uint4 *)(row + (int64_t)i * V) + k, raw.part[k]);
+}
+
 // The sum over the threads of a row: 2^shift lanes, or all of the block where shift is 10.
 __device__ inline float row_sum(float v, int shift)
 {
@@ -38,7 +48,7 @@ __device__ inline float row_sum(float v, int shift)
 // The cap on registers per thread: those for its part of the row and some for the arithmetic. For
 // the most common calls, one dtype and no residual, it was measured: a few spilled registers cost
 // less than one block fewer on the multiprocessor.
-template <class S, class B, bool ADD>
+template <class S, class B, class W, bool ADD>
 constexpr int forward_cap(int chunks)
 {
     constexpr int V = pack_size<S, B>;
@@ -46,74 +56,73 @@ constexpr int forward_cap(int chunks)
     if (ADD || sizeof(S) != sizeof(B)) return (held + 32 + V + 7) / 8 * 8;
     if (chunks == 8) return 64;
     if (V == 4) return chunks == 6 ? 48 : 40;
-    return chunks == 2 ? 40 : chunks == 4 ? 48 : 56;
+    const bool wide = sizeof(W) > sizeof(B); // a weight of float
+    return chunks == 2 ? (wide ? 48 : 40) : chunks == 4 ? (wide ? 56 : 48) : 56;
 }
 
-template <class S, class B, bool ADD, int CHUNKS>
-__global__ void __maxnreg__((forward_cap<S, B, ADD>(CHUNKS)))
+template <class S, class B, class W, bool ADD, int CHUNKS>
+__global__ void __maxnreg__((forward_cap<S, B, W, ADD>(CHUNKS)))
     forward_kernel(const __grid_constant__ Forward a, int shift, int waiting)
 {
     constexpr int V = pack_size<S, B>;
-    constexpr bool EARLY = CHUNKS <= 3; // the weight is loaded before x
+    constexpr bool EARLY = CHUNKS <= 3; // the weight is loaded right after x
     const int threads = shift <= 5 ? 1 << shift : (int)blockDim.x, packs = (int)(a.cols / V);
     const int member = (int)threadIdx.x & ((1 << shift) - 1);
     const int rows = max(1, (int)blockDim.x >> shift), first = (int)blockIdx.x * rows;
     const int row = first + ((int)threadIdx.x >> shift);
     const bool here = row < (int)a.rows;
-    let_next_start();
+    const bool few = a.rows <= MULTIPROCESSORS;
+    if (!few) let_next_start();
     if ((int)blockIdx.x < waiting && threadIdx.x == 0) {
         if (ADD) prefetch_rows<S>(a, a.residual, a.residual_stride, first, rows);
         prefetch_rows<std::conditional_t<ADD, B, S>>(a, a.x, a.x_stride, first, rows);
     }
     wait_for_previous();
+    if (few) let_next_start();
 
     const Row at(a, row);
     const uint64_t policy = load_policy(a.keep);
-    by_weight<B>(a.weight_dtype, [&](auto zero) {
-        using W = decltype(zero);
-        const W *weight = (const W *)a.weight, *bias = (const W *)a.bias;
-        const float offset = weight ? a.float_offset : 0.0f;
-        if (weight) weight += at.weight;
-        if (bias) bias += at.weight;
-        gd_raw_pack<W, V> w[CHUNKS];
-        gd_raw_pack<S, V> x[CHUNKS];
-        gd_raw_pack<B, V> branch[CHUNKS];
+    const W *weight = (const W *)a.weight, *bias = (const W *)a.bias;
+    const float offset = weight ? a.float_offset : 0.0f;
+    if (weight) weight += at.weight;
+    if (bias) bias += at.weight;
+    gd_raw_pack<W, V> w[CHUNKS];
+    gd_raw_pack<S, V> x[CHUNKS];
+    gd_raw_pack<B, V> branch[CHUNKS];
 #pragma unroll
-        for (int k = 0; EARLY && k < CHUNKS; k++)
-            w[k] = load_weight<W, V, true>(weight, min(k * threads + member, packs - 1));
+    for (int k = 0; k < CHUNKS; k++) {
+        const int i = k * threads + member;
+        x[k] = {}, branch[k] = {};
+        if (!here || i >= packs) continue;
+        if (ADD) branch[k] = load_pack<B, V>(at.of<B>(a.x, a.x_stride), i, policy);
+        x[k] = load_pack<S, V>(
+            ADD ? at.of<S>(a.residual, a.residual_stride) : at.of<S>(a.x, a.x_stride), i, policy);
+    }
 #pragma unroll
-        for (int k = 0; k < CHUNKS; k++) {
-            const int i = k * threads + member;
-            x[k] = {}, branch[k] = {};
-            if (!here || i >= packs) continue;
-            if (ADD) branch[k] = load_pack<B, V>(at.of<B>(a.x, a.x_stride), i, policy);
-            x[k] = load_pack<S, V>(ADD ? at.of<S>(a.residual, a.residual_stride)
-                                       : at.of<S>(a.x, a.x_stride),
-                                   i, policy);
-        }
-        float sum = 0;
+    for (int k = 0; EARLY && k < CHUNKS; k++)
+        w[k] = load_weight<W, V, true>(weight, min(k * threads + member, packs - 1));
+    float sum = 0;
 #pragma unroll
-        for (int k = 0; k < CHUNKS; k++) {
-            const int i = k * threads + member;
-            if (ADD) x[k] = add_pack<S, B, V>(x[k], branch[k]);
-            if (ADD && here && i < packs)
-                *(gd_raw_pack<S, V> *)(at.of<S>(a.sum, a.sum_stride) + i * V) = x[k];
-            sum = add_squares<S, V>(sum, x[k]);
-        }
-        const float rstd = rstd_of(row_sum(sum, shift), a);
-        if (a.rstd && member == 0 && here) ((float *)a.rstd)[row] = rstd;
+    for (int k = 0; k < CHUNKS; k++) {
+        const int i = k * threads + member;
+        if (ADD) x[k] = add_pack<S, B, V>(x[k], branch[k]);
+        if (ADD && here && i < packs)
+            *(gd_raw_pack<S, V> *)(at.of<S>(a.sum, a.sum_stride) + i * V) = x[k];
+        sum = add_squares<S, V>(sum, x[k]);
+    }
+    const float rstd = rstd_of(row_sum(sum, shift), a);
+    if (a.rstd && member == 0 && here) ((float *)a.rstd)[row] = rstd;
 #pragma unroll
-        for (int k = 0; k < CHUNKS; k++) {
-            const int i = k * threads + member;
-            if (!here || i >= packs) continue;
-            if (!EARLY) w[k] = load_weight<W, V>(weight, i);
-            float factor[V], y[V];
-            factor_of<W>(factor, w[k], offset);
-            norm_pack<S, B>(y, x[k], rstd, a.round_before_weight, factor);
-            if (bias) add_bias(y, bias, i);
-            store_pack(at.of<B>(a.y, a.y_stride), i, y);
-        }
-    });
+    for (int k = 0; k < CHUNKS; k++) {
+        const int i = k * threads + member;
+        if (!here || i >= packs) continue;
+        if (!EARLY) w[k] = load_weight<W, V>(weight, i);
+        float factor[V], y[V];
+        factor_of<W>(factor, w[k], offset);
+        norm_pack<S, B>(y, x[k], rstd, a.round_before_weight, factor);
+        if (bias) add_bias(y, bias, i);
+        store_whole(at.of<B>(a.y, a.y_stride), i, y);
+    }
 }
 
 cudaError_t forward_registers(const Forward &a, const ForwardPlan &p, cudaStream_t stream)
@@ -125,14 +134,18 @@ cudaError_t forward_registers(const Forward &a, const ForwardPlan &p, cudaStream
         using S = decltype(s);
         using B = decltype(b);
         constexpr bool ADD = decltype(add)::value;
-        const auto run = [&](auto chunks) {
-            constexpr int CHUNKS = decltype(chunks)::value;
-            return launch<forward_kernel<S, B, ADD, CHUNKS>>(p, stream, a, shift, waiting);
+        const auto with_weight = [&](auto w) {
+            using W = decltype(w);
+            const auto run = [&](auto chunks) {
+                constexpr int CHUNKS = decltype(chunks)::value;
+                return launch<forward_kernel<S, B, W, ADD, CHUNKS>>(p, stream, a, shift, waiting);
+            };
+            if constexpr (ADD)
+                return by_number<2, 4, 8>(p.chunks, run);
+            else
+                return by_number<2, 3, 4, 6, 8>(p.chunks, run);
         };
-        if constexpr (ADD)
-            return by_number<2, 4, 8>(p.chunks, run);
-        else
-            return by_number<2, 3, 4, 6, 8>(p.chunks, run);
+        return a.weight_dtype == GD_FLOAT32 ? with_weight(float()) : with_weight(B());
     });
 }
 

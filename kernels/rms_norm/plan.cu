@@ -49,7 +49,8 @@ ForwardPlan plan_forward(const Sizes &s, bool adds)
         p.blocks = ceil_div(s.rows, p.threads / p.threads_per_row);
         return p;
     }
-    if (adds)
+    // A residual, or float32 x where y has 16 bits: each pack takes two loads.
+    if (adds || (s.pack_bytes > 16 && s.packs <= 2048))
         p.chunks = s.packs <= 640 || (s.rows <= 256 && s.packs <= 1024) ? 2
                    : s.packs <= 2048                                    ? 4
                                                                         : 8;
