@@ -34,8 +34,10 @@ extern "C" {
 
 typedef enum gd_verdict {
     GD_VERDICT_PASS = 0,
-    GD_VERDICT_FAIL,         /* the analytic gradient is wrong, not finite, or misbehaves */
-    GD_VERDICT_KINK,         /* every element is at a kink; nothing could be compared */
+    GD_VERDICT_FAIL, /* the analytic gradient is wrong, not finite, or misbehaves */
+    /* every element is at a kink, in a case for all of eight draws of its values; nothing could be
+     * compared */
+    GD_VERDICT_KINK,
     GD_VERDICT_VACUOUS,      /* nothing to compare: no element, or no input requires a gradient */
     GD_VERDICT_EMPTY,        /* the same, by the case's own design (zero rows) */
     GD_VERDICT_INCONCLUSIVE, /* the numeric derivative is not stable: two steps disagree */

@@ -65,7 +65,8 @@ static gd_status make_input(gd_checker *c, const gd_case_input *how, int i)
     if (!a->value || !room) return GD_ERROR_MEMORY;
     /* No perturbation may change the order of two values. */
     double gap = c->options.step * 4 > 0.01 ? c->options.step * 4 : 0.01;
-    gd_check_fill(a->value, a->count, how, gap, c->options.seed, (uint64_t)i, room);
+    gd_check_fill(a->value, a->count, how, gap, c->options.seed,
+                  (uint64_t)(i + c->draw * GD_CASE_MAX_INPUTS), room);
     return gd_check_make_leaf(c, a);
 }
 
@@ -135,7 +136,7 @@ static bool unsupported(const gd_op *op, const gd_case *check, gd_gradcheck_repo
     return true;
 }
 
-gd_status gd_gradcheck_case(gd_context *ctx, const gd_op *op, const gd_case *check,
+static gd_status check_draw(gd_context *ctx, const gd_op *op, const gd_case *check, int draw,
                             const gd_gradcheck_options *options, gd_gradcheck_report *report)
 {
     gd_checker c;
@@ -144,12 +145,27 @@ gd_status gd_gradcheck_case(gd_context *ctx, const gd_op *op, const gd_case *che
     gd_status status = gd_check_begin(&c, ctx, options, report);
     if (!status) status = look_at_case(ctx, op, check);
     if (status) return status;
+    c.draw = draw;
     gd_check_copy_name(report->op, sizeof report->op, op->name);
     gd_check_copy_name(report->name, sizeof report->name, check->name);
     if (unsupported(op, check, report)) return gd_check_end(&c, GD_OK);
     status = make_inputs(&c, op, check);
     if (!status) status = gd_check_all(&c);
     return gd_check_end(&c, status);
+}
+
+/* If nothing could be compared because of kinks (a scalar's step crosses one of many), other values
+ * are drawn. */
+gd_status gd_gradcheck_case(gd_context *ctx, const gd_op *op, const gd_case *check,
+                            const gd_gradcheck_options *options, gd_gradcheck_report *report)
+{
+    enum { DRAWS = 8 };
+    gd_status status = check_draw(ctx, op, check, 0, options, report);
+    for (int draw = 1; draw < DRAWS && !status && report->verdict == GD_VERDICT_KINK; draw++) {
+        gd_gradcheck_report_free(report);
+        status = check_draw(ctx, op, check, draw, options, report);
+    }
+    return status;
 }
 
 /* ---- A user's function -------------------------------------------------------------------- */

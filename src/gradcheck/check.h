@@ -77,6 +77,7 @@ struct gd_checker {
     gd_random_state random; /* of the context, before */
     bool running;           /* errors are now the function's */
     bool kinks;             /* the function may have kinks */
+    int draw;               /* 0, or which attempt of a case's values this is */
     bool may_be_empty;      /* having nothing to compare is by design */
 
     /* The function: fills out[outputs] with tensors of the step. */
@@ -135,7 +136,8 @@ void gd_check_copy_name(char *to, size_t size, const char *from);
 
 /* ---- fill.c ------------------------------------------------------------------------------- */
 
-/* Each use of random numbers has streams of its own; input i has stream i. */
+/* Each use of random numbers has streams of its own; in draw d input i has stream
+ * i + GD_CASE_MAX_INPUTS d. */
 enum {
     GD_STREAM_COTANGENT = 100, /* + 50 set + output */
     GD_STREAM_HELD = 900,      /* + input: what a gradient holds already */

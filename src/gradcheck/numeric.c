@@ -89,8 +89,7 @@ gd_status gd_check_slopes(gd_checker *c, const gd_move *move, double h, gd_slope
         c->moved[i] = (c->moved[i] - c->moved_back[i]) / (2 * length);
     for (int o = 0; o < c->outputs && !status; o++) {
         gd_result *r = &c->output[o];
-        for (int64_t i = 0; i < r->count; i++)
-            r->moves[i] |= r->plus[i] != r->minus[i];
+        for (int64_t i = 0; i < r->count; i++) r->moves[i] |= r->plus[i] != r->minus[i];
     }
     for (int set = 0; set < c->sets && !status; set++) {
         slope[set] = slope_of_set(c, set, left, right);
