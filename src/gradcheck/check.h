@@ -208,7 +208,8 @@ void gd_check_probe(gd_probe *probe, const gd_op *op, gd_checker *c);
 /* ---- numeric.c ---------------------------------------------------------------------------- */
 
 /* h is relative to the input's scale. slope [sets]. Along a direction, c->moved is the move as
- * stored, divided by its length: central estimates sum(gradient * moved). */
+ * stored, divided by its length: central estimates sum(gradient * moved). Of an element's move only
+ * that element of c->moved is set. */
 gd_status gd_check_slopes(gd_checker *c, const gd_move *move, double h, gd_slope *slope);
 
 typedef enum gd_state {

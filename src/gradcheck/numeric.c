@@ -16,17 +16,22 @@
 
 /* ---- Slopes ------------------------------------------------------------------------------- */
 
-/* Moves the input by `length`, reads the values as stored back into `at`, and runs the function. */
+/* Moves the input by `length`, with the values as stored in `at`, and runs the function. Of the move
+ * of a single element the others are not computed: inputs may be large. */
 static gd_status move_and_run(gd_checker *c, const gd_move *move, double length, double *at,
                               bool plus)
 {
     gd_argument *a = &c->input[move->input];
-    for (int64_t i = 0; i < a->count; i++) {
-        double by = move->element < 0 ? move->direction[i] : (double)(i == move->element);
-        at[i] = a->value[i] + length * by;
+    const int64_t e = move->element;
+    if (e >= 0) {
+        memcpy(at, a->value, (size_t)a->count * sizeof *at);
+        at[e] += length;
+        if (gd_tensor_dtype(a->measured) == GD_FLOAT32) at[e] = (double)(float)at[e];
+    } else {
+        for (int64_t i = 0; i < a->count; i++) at[i] = a->value[i] + length * move->direction[i];
     }
     gd_status status = gd_tensor_write_f64(a->measured, at, a->count);
-    if (!status) status = gd_tensor_read_f64(a->measured, at, a->count);
+    if (!status && e < 0) status = gd_tensor_read_f64(a->measured, at, a->count);
     if (!status) status = gd_check_forward(c, plus ? c->plus : c->minus);
     return status;
 }
@@ -81,11 +86,13 @@ gd_status gd_check_slopes(gd_checker *c, const gd_move *move, double h, gd_slope
     double length = h * a->scale, left = length, right = length;
     gd_status status = move_and_run(c, move, length, c->moved, true);
     if (!status) status = move_and_run(c, move, -length, c->moved_back, false);
+    int64_t first = 0, end = a->count;
     if (move->element >= 0) { /* the steps as they were stored */
-        left = a->value[move->element] - c->moved_back[move->element];
-        right = c->moved[move->element] - a->value[move->element];
+        first = move->element, end = first + 1;
+        left = a->value[first] - c->moved_back[first];
+        right = c->moved[first] - a->value[first];
     }
-    for (int64_t i = 0; i < a->count; i++)
+    for (int64_t i = first; i < end; i++)
         c->moved[i] = (c->moved[i] - c->moved_back[i]) / (2 * length);
     for (int o = 0; o < c->outputs && !status; o++) {
         gd_result *r = &c->output[o];
