@@ -17,21 +17,23 @@
 /* ---- Slopes ------------------------------------------------------------------------------- */
 
 /* Moves the input by `length`, with the values as stored in `at`, and runs the function. Of the move
- * of a single element the others are not computed: inputs may be large. */
+ * of a single element the others are not computed, nor read back: inputs may be large. */
 static gd_status move_and_run(gd_checker *c, const gd_move *move, double length, double *at,
                               bool plus)
 {
     gd_argument *a = &c->input[move->input];
     const int64_t e = move->element;
+    const gd_dtype dtype = gd_tensor_dtype(a->measured);
+    const bool known = e >= 0 && gd_dtype_size(dtype) > 2; /* how it is stored */
     if (e >= 0) {
         memcpy(at, a->value, (size_t)a->count * sizeof *at);
         at[e] += length;
-        if (gd_tensor_dtype(a->measured) == GD_FLOAT32) at[e] = (double)(float)at[e];
+        if (dtype == GD_FLOAT32) at[e] = (double)(float)at[e];
     } else {
         for (int64_t i = 0; i < a->count; i++) at[i] = a->value[i] + length * move->direction[i];
     }
     gd_status status = gd_tensor_write_f64(a->measured, at, a->count);
-    if (!status && e < 0) status = gd_tensor_read_f64(a->measured, at, a->count);
+    if (!status && !known) status = gd_tensor_read_f64(a->measured, at, a->count);
     if (!status) status = gd_check_forward(c, plus ? c->plus : c->minus);
     return status;
 }
