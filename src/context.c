@@ -4,7 +4,6 @@
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #if defined(__unix__) || defined(__APPLE__)
@@ -106,12 +105,10 @@ void gd_error_clear(gd_context *ctx)
 
 /* ---- Making and freeing ------------------------------------------------------------------- */
 
-enum {
-    MAX_THREADS = 4096,
-    DEFAULT_THREADS = 256
-}; /* OpenMP ends the program if it cannot create them */
+/* OpenMP ends the program if it cannot create its threads. */
+enum { MAX_THREADS = 4096, DEFAULT_THREADS = 256 };
 
-/* The value of OMP_NUM_THREADS, if it is valid. */
+/* OpenMP's default, which OMP_NUM_THREADS sets, but not more than can be useful. */
 static int default_threads(void)
 {
 #ifdef _OPENMP
@@ -163,7 +160,7 @@ static gd_status choose_device(gd_context *ctx)
     case GD_CUDA:
         return open_device(ctx, &gd_device_cuda);
     case GD_DEVICE_AUTO:
-        if (ctx->status == GD_OK && open_device(ctx, &gd_device_cuda)) {
+        if (open_device(ctx, &gd_device_cuda)) {
             ctx->status = GD_OK; /* having no GPU is not an error here */
             ctx->error[0] = '\0';
         }
@@ -191,11 +188,11 @@ gd_context *gd_context_create(const gd_context_options *options)
     ctx->threads = fits && chosen.threads ? chosen.threads : default_threads();
     ctx->random.seed = chosen.seed;
     watch_forks();
+    choose_device(ctx);
     if (!fits) {
         gd_fail(ctx, GD_ERROR_ARGUMENT, "context: threads is %d, wanted 0 to %d", chosen.threads,
                 MAX_THREADS);
     }
-    choose_device(ctx);
     return ctx;
 }
 
