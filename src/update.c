@@ -116,7 +116,8 @@ static gd_status measure(gd_optimizer *optimizer)
                        offsetof(gd_update_state, loss) + sizeof(double),
                    "both are summed in one go");
     gd_share_squares(params->share, &state->squares);
-    ctx->services->scale(&state->loss, GD_FLOAT64, 1.0 / gd_group_ranks(ctx->group), 1, ctx);
+    ctx->services->scale(&state->loss, GD_FLOAT64, 1.0 / gd_group_ranks(params->share->group), 1,
+                         ctx);
     return gd_share_sum(params->share, &state->loss, 2);
 }
 

@@ -218,7 +218,7 @@ static void note_values(const net *m, outcome *mine)
 }
 
 static int batches; /* of a step, over all ranks */
-static bool by_hand, early;
+static bool by_hand, early, another; /* another: the context has a second group, of one */
 static double max_norm;
 
 /* One step of this rank, with every ranks-th batch of the step. */
@@ -261,8 +261,10 @@ static void learn(gd_context *ctx, gd_group *group, int rank, outcome *mine)
     (void)rank;
     net m = make_net(ctx, group);
     gd_optimizer *adamw = gd_adamw_create(m.params, &(gd_adamw_options){.weight_decay = 0.1});
+    gd_group *second = another ? gd_group_create(ctx, NULL) : NULL;
     for (int64_t s = 0; s < STEPS; s++) step(&m, adamw, s, group, mine);
     note_values(&m, mine);
+    gd_group_free(second);
     gd_optimizer_free(adamw);
     gd_params_free(m.params);
 }
@@ -323,6 +325,20 @@ START_TEST(ranks_follow_one_that_does_all_batches)
         free(again);
     }
     free(alone);
+}
+END_TEST
+
+/* Losses are means over the ranks that share the parameters. */
+START_TEST(a_second_group_changes_nothing)
+{
+    dtype = GD_FLOAT64;
+    batches = 4;
+    outcome *before = run_and_keep(2);
+    another = true;
+    outcome *after = run_and_keep(2);
+    ck_assert_mem_eq(after->number, before->number, (size_t)before->count * sizeof(double));
+    free(before);
+    free(after);
 }
 END_TEST
 
@@ -501,6 +517,7 @@ int main(void)
     tcase_add_test(collective, descriptor_0_is_a_connection);
     TCase *shared = tcase_create("shared parameters");
     tcase_add_loop_test(shared, ranks_follow_one_that_does_all_batches, 0, SETTINGS);
+    tcase_add_test(shared, a_second_group_changes_nothing);
     tcase_add_loop_test(shared, each_rank_keeps_its_part_of_the_state, 0, 3);
     TCase *misuse = tcase_create("misuse");
     tcase_add_test(misuse, gradients_that_were_sent_are_cleared_first);
