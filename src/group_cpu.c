@@ -189,7 +189,7 @@ static gd_status exchange(gd_group *group)
     while ((missing = wanted(group, set)) >= 0) {
         const double left = m->heard + group->timeout - gd_wire_now();
         if (left <= 0) return gd_group_break(group, missing, "is silent");
-        const int count = poll(set, 2 * (nfds_t)ranks, (int)(1e3 * left) + 1);
+        const int count = poll(set, 2 * (nfds_t)ranks, (int)fmin(1e3 * left, 1e9) + 1);
         if (count <= 0) continue;
         for (int i = 0; i < ranks; i++) {
             if (set[i].fd < 0 || !set[i].revents) continue;

@@ -88,6 +88,6 @@ gd_group_options gd_group_environment(void)
     take_whole(&o, "MASTER_PORT", 1, &o.port);
     /* torchrun itself listens at MASTER_PORT. */
     const char *taken = value_of("TORCHELASTIC_USE_AGENT_STORE");
-    if (taken && !strcmp(taken, "True")) o.port += o.port < 65535 ? 1 : -1;
+    if (o.port && taken && !strcmp(taken, "True")) o.port += o.port < 65535 ? 1 : -1;
     return o;
 }
