@@ -159,6 +159,7 @@ static gd_status thin_out(gd_context *ctx, const train_options *o, int64_t saved
     char path[FOLDER_PATH], removing[FOLDER_PATH];
     int64_t *steps, count = checkpoint_list(o->out, &steps);
     if (count < 0 || !folder_join(removing, o->out, ".removing")) {
+        free(steps);
         return fail(ctx, "list", o->out);
     }
     for (int64_t i = 0; o->keep > 0 && i < count - o->keep; i++) {
@@ -283,7 +284,7 @@ static gd_status open_folder(checkpoint *from, gd_context *ctx, bool resume)
         return gd_error_status(ctx);
     }
     if (!folder_join(path, from->folder, CHECKPOINT_STATE)) return fail(ctx, "open", path);
-    if (!gd_error(ctx) && !folder_has(path)) {
+    if (!folder_has(path)) {
         return gd_fail(ctx, GD_ERROR_IO,
                        "--resume %s: it has no " CHECKPOINT_STATE
                        ", which is needed to resume; --init begins a new run with its weights",

@@ -85,6 +85,7 @@ gd_status checkpoint_find(gd_context *ctx, const char *option, const char *path,
     char config[FOLDER_PATH];
     int64_t *steps, count = checkpoint_list(path, &steps);
     if (count < 0 || !folder_copy(folder, path) || !folder_join(config, path, "config.json")) {
+        free(steps);
         return gd_fail(ctx, GD_ERROR_IO, "%s %s: %s", option, path, strerror(errno));
     }
     if (folder_has(config))

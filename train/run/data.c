@@ -53,11 +53,9 @@ static bool load_text(dataset *data)
     }
     train = o->part == DATA_WHOLE ? 0 : o->validation ? length : length * 9 / 10;
     bool fine = true;
-    if (o->tokenizer)
-        fine = true;
-    else if (o->vocab == 0)
+    if (!o->tokenizer && o->vocab == 0)
         tokenizer_use_bytes(&data->tokenizer, text, length);
-    else if (!tokenizer_train(&data->tokenizer, text, train, (int32_t)o->vocab))
+    else if (!o->tokenizer && !tokenizer_train(&data->tokenizer, text, train, (int32_t)o->vocab))
         fine = no_memory();
     data->hash = fnv1a(FNV_BEGIN, text, (size_t)train);
     if (fine && o->part == DATA_BOTH)
@@ -74,23 +72,25 @@ static bool load_text(dataset *data)
     return fine;
 }
 
-/* A fingerprint of the first mebibyte of ids. */
-static bool hash_ids(const token_shard *shard, uint64_t *hash)
+/* A fingerprint of the first mebibyte of ids; false after a message. */
+static bool hash_ids(const token_shard *shard, const char *option, uint64_t *hash)
 {
     enum { HASHED = 1 << 20 };
     const int64_t most = HASHED / shard->width;
     const int64_t count = shard->length < most ? shard->length : most;
     int32_t *ids = malloc((size_t)count * sizeof *ids + 1);
-    if (ids) tokens_read(shard, 0, count, INT64_MAX, ids);
+    if (!ids) return no_memory();
+    const bool fine = tokens_read(shard, 0, count, INT64_MAX, ids) != TOKENS_UNREADABLE;
+    if (!fine) console_message("%s %s: %s", option, shard->path, strerror(errno));
     *hash = FNV_BEGIN;
-    for (int64_t i = 0; ids && i < count; i++) {
+    for (int64_t i = 0; fine && i < count; i++) {
         const uint32_t id = (uint32_t)ids[i];
         const unsigned char bytes[] = {(unsigned char)id, (unsigned char)(id >> 8),
                                        (unsigned char)(id >> 16), (unsigned char)(id >> 24)};
         *hash = fnv1a(*hash, bytes, (size_t)shard->width);
     }
     free(ids);
-    return ids != NULL;
+    return fine;
 }
 
 static bool load_tokens(dataset *data)
@@ -108,7 +108,7 @@ static bool load_tokens(dataset *data)
         return false;
     }
     if (!both) return true;
-    return hash_ids(&data->train.shard[0], &data->hash) || no_memory();
+    return hash_ids(&data->train.shard[0], data->options.option, &data->hash);
 }
 
 /* ---- Windows ------------------------------------------------------------------------------- */
