@@ -15,8 +15,9 @@ static gd_status fill_angles(const gd_call *call, step *s)
 {
     const int64_t pairs = s->z.D / 2;
     const double base = ((const attention_step_args *)call->args)->base;
-    REAL *cosine = gd_call_scratch(call, (size_t)s->z.D * sizeof *cosine), *sine = cosine + pairs;
+    REAL *cosine = gd_call_scratch(call, (size_t)s->z.D * sizeof *cosine);
     if (!cosine) return GD_ERROR_MEMORY;
+    REAL *sine = cosine + pairs;
     for (int64_t i = 0; i < pairs; i++) {
         const double angle = (double)s->position * pow(base, -(double)i / (double)pairs);
         cosine[i] = (REAL)cos(angle), sine[i] = (REAL)sin(angle);

@@ -195,11 +195,12 @@ static void multiply(const product *p, int64_t m0, int64_t m1, int64_t n0, int64
 
 /* Whether the product is BLAS's: beyond the sizes at which the tiles were measured against it and
  * found faster (README.md), and if the code is not compiled for wide vectors, which a BLAS detects
- * at run time. */
+ * at run time; but not if a size does not fit in BLAS's int. */
 static bool by_blas(int64_t M, int64_t N, int64_t K)
 {
 #ifdef GD_HAVE_BLAS
     const double LARGE = 0x1p32; /* multiply-adds: a cube of 1625 */
+    if (N > INT32_MAX || K > INT32_MAX) return false;
     return VECTOR_BYTES < 32 || (double)M * (double)N * (double)K > LARGE;
 #else
     (void)M, (void)N, (void)K;
