@@ -18,8 +18,6 @@
 #include "core.h"
 #include "optimizer.h"
 
-#include <string.h>
-
 enum { CAPTURES = 8, UPDATES = GD_UPDATE_SLOTS }; /* of one graph; each update takes a slot */
 
 typedef struct gd_capture {
@@ -56,13 +54,14 @@ gd_graph *gd_graph_create(gd_context *ctx, const gd_graph_options *options)
     *graph = (gd_graph){.ctx = ctx, .next = ctx->graphs, .off = options && options->off};
     ctx->graphs = graph;
     void *random = NULL;
-    if (gd_pool_allocate(ctx, GD_POOL_LASTING, sizeof *graph->random, GD_MEMORY_OTHER,
-                         "graph_create", &random) ||
+    gd_pool_allocate(ctx, GD_POOL_LASTING, sizeof *graph->random, GD_MEMORY_OTHER, "graph_create",
+                     &random);
+    graph->random = random;
+    if (gd_failed(ctx) ||
         ctx->device->upload(ctx, random, &graph->random_is, sizeof graph->random_is)) {
         gd_graph_free(graph);
         return NULL;
     }
-    graph->random = random;
     /* By 0, so that its kernel is loaded before a capture. */
     if (ctx->services->advance) ctx->services->advance(random, 0, ctx);
     return graph;
