@@ -63,8 +63,8 @@ typedef struct gd_arena {
 
 typedef struct gd_slab gd_slab;
 
-/* The default allocator (host_memory.c). `user` is a gd_slab *, the first of the
- * list; NULL: no slabs. */
+/* The default allocator (host_memory.c). `user` is a gd_slab **, the first of a list; NULL: no
+ * slabs. */
 void *gd_host_default_allocate(void *user, size_t alignment, size_t bytes);
 void gd_host_default_release(void *user, void *memory, size_t bytes);
 
@@ -192,7 +192,6 @@ struct gd_context {
     int64_t user_op_count, user_op_capacity;
 };
 
-/* Whether there is an error; every public call checks it first. */
 /* The number of threads to use: one in a child of fork() (context.c). */
 int gd_threads(const gd_context *ctx);
 
@@ -200,6 +199,7 @@ int gd_threads(const gd_context *ctx);
  * file, may contain line breaks or control sequences of a terminal (context.c). */
 void gd_replace_controls(char *text);
 
+/* Whether there is an error; every public call checks it first. */
 static inline bool gd_failed(const gd_context *ctx)
 {
     return ctx->status != GD_OK;

@@ -6,7 +6,6 @@
  * the first steps nothing is allocated. */
 #include "core.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- Host memory -------------------------------------------------------------------------- */

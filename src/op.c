@@ -45,16 +45,19 @@ static const char *record_fault(const gd_op *op)
     return "it has no forward";
 }
 
+static gd_status check_record(gd_context *ctx, const gd_op *op, const char *who)
+{
+    const char *fault = record_fault(op);
+    if (!fault) return GD_OK;
+    return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: the record of \"%s\" is not usable: %s", who,
+                   op->name ? op->name : "", fault);
+}
+
 gd_status gd_register_op(gd_context *ctx, const gd_op *op)
 {
     if (gd_error_status(ctx)) return gd_error_status(ctx);
     if (!op) return gd_fail(ctx, GD_ERROR_ARGUMENT, "register_op: op is NULL, wanted a record");
-    const char *fault = record_fault(op);
-    if (fault) {
-        return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                       "register_op: the record of \"%s\" is not usable: %s",
-                       op->name ? op->name : "", fault);
-    }
+    if (check_record(ctx, op, "register_op")) return ctx->status;
     if (gd_find_op(ctx, op->name)) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "register_op: the name \"%s\" is taken", op->name);
     }
@@ -208,16 +211,6 @@ gd_text gd_input_name(const gd_op *op, int i)
     else
         snprintf(text.text, sizeof text.text, any ? "%s[%d]" : "%s", name, i);
     return text;
-}
-
-static gd_status check_record(gd_context *ctx, const gd_op *op)
-{
-    const char *fault = record_fault(op);
-    if (fault) {
-        return gd_fail(ctx, GD_ERROR_ARGUMENT, "apply: the record of \"%s\" is not usable: %s",
-                       op->name ? op->name : "", fault);
-    }
-    return GD_OK;
 }
 
 static gd_status check_inputs(gd_context *ctx, const gd_op *op, gd_tensor *const *inputs, int count)
@@ -455,10 +448,10 @@ static gd_status run_forward(apply_state *state)
 
 /* A failed call leaves nothing behind: the memory of its tensors is returned at once. Their headers
  * stay in the lists until the step ends, as all headers do, but nothing points to them. */
-static void abandon(apply_state *state, gd_tensor *first_before, gd_storage *storage_before)
+static void abandon(gd_context *ctx, const gd_tensor *tensor_before,
+                    const gd_storage *storage_before)
 {
-    gd_context *ctx = state->call.context;
-    for (gd_tensor *t = ctx->step_tensors; t != first_before; t = t->next) {
+    for (gd_tensor *t = ctx->step_tensors; t != tensor_before; t = t->next) {
         t->freed = true;
         if (t->storage) t->storage->windows--;
         t->storage = NULL;
@@ -471,7 +464,7 @@ static void abandon(apply_state *state, gd_tensor *first_before, gd_storage *sto
 static gd_status apply(apply_state *state, gd_context *ctx, const gd_op *op,
                        gd_tensor *const *inputs, int count, const void *args)
 {
-    gd_status status = check_record(ctx, op);
+    gd_status status = check_record(ctx, op, "apply");
     if (!status) status = check_inputs(ctx, op, inputs, count);
     if (!status) status = check_args(ctx, op, args);
     if (!status) status = prepare_state(state, ctx, op, inputs, count, args);
@@ -504,8 +497,7 @@ gd_status gd_apply_multi(const gd_op *op, gd_tensor *const *inputs, int count, c
     gd_status status = apply(&state, ctx, op, inputs, count, args);
     gd_frame_end(ctx, &frame);
     if (status) {
-        state.call.context = ctx;
-        abandon(&state, tensor_before, storage_before);
+        abandon(ctx, tensor_before, storage_before);
         ctx->random = random_before;
         return status;
     }

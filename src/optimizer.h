@@ -15,9 +15,9 @@ struct gd_optimizer {
     gd_optimizer_kind kind;
     gd_sgd_options sgd;
     gd_adamw_options adamw;
-    gd_tensor
-        *state[GD_MAX_STATES]; /* AdamW: m, v; SGD with momentum: v; then the master, if any */
-    gd_tensor *master;         /* one of them, or NULL */
+    /* AdamW: m, v; SGD with momentum: v; then the master, if any */
+    gd_tensor *state[GD_MAX_STATES];
+    gd_tensor *master; /* one of them, or NULL */
 
     gd_update_state *update; /* on the device */
     gd_update_slot *slots;   /* GD_UPDATE_SLOTS, shared by host and device */

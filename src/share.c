@@ -64,9 +64,7 @@ static void place(gd_share *share, gd_param *p, int64_t bytes, bool first)
     gd_bucket *b = share->count ? &share->bucket[share->count - 1] : NULL;
     if (!b || first || (b->end - b->begin) * size >= bytes) {
         b = &share->bucket[share->count++];
-        *b = (gd_bucket){.share = share,
-                         .begin = p->tensor->offset,
-                         .end = p->tensor->offset + gd_params_room(p->tensor)};
+        *b = (gd_bucket){.share = share, .end = p->tensor->offset + gd_params_room(p->tensor)};
     }
     b->begin = p->tensor->offset; /* buckets grow towards lower offsets */
     p->tensor->bucket = b;
@@ -100,7 +98,7 @@ static gd_share *create(gd_params *params, gd_group *group, int64_t bytes)
     *share = (gd_share){.params = params, .group = group};
     share->bucket =
         gd_host_allocate(ctx, (size_t)params->count * sizeof *share->bucket, "params_share");
-    if (share->bucket || params->count == 0) cut(share, bytes);
+    if (share->bucket) cut(share, bytes);
     if (!gd_failed(ctx))
         share->squares =
             gd_params_block(ctx, GD_FLOAT64, share->count + 1, GD_MEMORY_OTHER, "params_share");
