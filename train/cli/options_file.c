@@ -4,7 +4,6 @@
 #include "options.h"
 #include "text_file.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 /* Cuts blanks off both ends. */

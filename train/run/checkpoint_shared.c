@@ -99,7 +99,7 @@ gd_status checkpoint_shared_reserve(const model *m, gd_optimizer *adamw, const c
 
 typedef struct writer {
     gd_context *ctx;
-    const gd_safetensors *file;
+    gd_safetensors *file;
     int descriptor;
     const char *path;
 } writer;
@@ -146,7 +146,7 @@ gd_status checkpoint_shared_write(const model *m, gd_optimizer *adamw, const cha
     if (!gd_error(m->ctx)) for_each_piece(m, adamw, write_piece, &w);
     if (!gd_error(m->ctx) && fsync(w.descriptor)) fail(&w);
     if (w.descriptor >= 0 && close(w.descriptor)) fail(&w);
-    gd_safetensors_close((gd_safetensors *)(uintptr_t)w.file);
+    gd_safetensors_close(w.file);
     return gd_error_status(m->ctx);
 }
 
@@ -210,8 +210,10 @@ gd_status checkpoint_agree(gd_context *ctx, gd_group *group)
     if (status) snprintf(own, sizeof own, "%s", gd_error(ctx));
     gd_error_clear(ctx);
     if (gd_group_gather(group, own, WHY, all)) {
-        if (status) gd_error_clear(ctx); /* the group had failed before */
-        if (status) gd_fail(ctx, status, "%s", own);
+        if (status) { /* the group had failed before */
+            gd_error_clear(ctx);
+            gd_fail(ctx, status, "%s", own);
+        }
     } else {
         for (int i = 0; i < ranks && !gd_error(ctx); i++) {
             if (all[(size_t)i * WHY])

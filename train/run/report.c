@@ -2,6 +2,7 @@
 #include "report.h"
 #include "clock.h"
 #include "console.h"
+#include "fnv.h"
 #include "peak.h"
 
 #include <math.h>
@@ -204,17 +205,16 @@ void report_memory(const gd_context *ctx)
     printf("\n");
 }
 
-/* FNV-1a (Fowler, Noll, Vo) over the bytes of all parameters. */
 gd_status report_weights(const model *m)
 {
-    uint64_t hash = 14695981039346656037u;
+    uint64_t hash = FNV_BEGIN;
     for (int i = 0; i < gd_params_count(m->params); i++) {
         const gd_tensor *t = gd_params_at(m->params, i);
         size_t bytes = (size_t)gd_tensor_count(t) * gd_dtype_size(gd_tensor_dtype(t));
-        unsigned char *copy = malloc(bytes + 1);
+        void *copy = malloc(bytes + 1);
         if (!copy) return gd_fail(m->ctx, GD_ERROR_MEMORY, "out of memory: a copy of the weights");
         gd_status status = gd_tensor_read(t, copy, bytes);
-        for (size_t k = 0; !status && k < bytes; k++) hash = (hash ^ copy[k]) * 1099511628211u;
+        if (!status) hash = fnv1a(hash, copy, bytes);
         free(copy);
         if (status) return status;
     }

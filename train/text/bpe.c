@@ -175,8 +175,8 @@ typedef struct lexicon {
     place *place;    /* [places] of all pairs */
     int64_t places, place_capacity;
     pair_map first; /* of a pair: 1 + index of its first place; 0: it has none */
-    uint64_t
-        *likely; /* [likely_count] keys: pairs that occur `least` times or more, and new ones */
+    /* [likely_count] keys: pairs that occur `least` times or more, and new ones */
+    uint64_t *likely;
     int64_t likely_count, likely_capacity, least;
 } lexicon;
 

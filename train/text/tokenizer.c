@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 void tokenizer_use_bytes(tokenizer *t, const uint8_t *text, int64_t length)
 {

@@ -10,7 +10,6 @@
 #define GRADUS_TRAIN_TOKENS_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
 typedef struct token_shard {
