@@ -217,7 +217,7 @@ static void note_values(const net *m, outcome *mine)
     }
 }
 
-static int batches; /* of a step, over all ranks */
+static int batches;                  /* of a step, over all ranks */
 static bool by_hand, early, another; /* another: the context has a second group, of one */
 static double max_norm;
 
