@@ -24,8 +24,8 @@ typedef struct attention_dropout {
     float scale_f32;       /* gd_dropout_scale */
     double scale;          /* the same */
     gd_random_state drawn; /* where the call's random words begin, unless `base` is given: */
-    const gd_random_state
-        *base; /* then its seed counts, and offsets from its own; gd_call says why */
+    /* then its seed counts, and offsets from its own; gd_call says why */
+    const gd_random_state *base;
     int64_t query_tiles, key_tiles; /* of a head */
 } attention_dropout;
 

@@ -12,8 +12,8 @@ typedef struct gd_cross_entropy_args {
     double smoothing;
 } gd_cross_entropy_args;
 
-/* Whether a call of cross_entropy has one target a row and nothing else: the kernels for that are
- * shorter, and the only ones on a GPU. */
+/* Whether a call of cross_entropy has one target a row and nothing else, for which there are
+ * shorter kernels. */
 static inline bool cross_entropy_plain(const gd_call *call)
 {
     const gd_cross_entropy_args *args = (const gd_cross_entropy_args *)call->args;

@@ -1,4 +1,4 @@
-/* optim.h - the updates of optim_cpu.c, for float and for double; optim.c picks one. master.c. */
+/* optim.h - the updates of optim_cpu.c, for float and for double; optim.c picks one; and of master.c. */
 #ifndef GRADUS_KERNELS_OPTIM_H
 #define GRADUS_KERNELS_OPTIM_H
 

@@ -152,84 +152,64 @@ static const gd_rms_norm_args plain = ARGS(1e-5, 0), half = ARGS(0.5, 0), no_eps
                               gemma = ARGS(1e-6, 1), large_eps = ARGS(100, 0),
                               tiny_eps = ARGS(1e-10, 0), negative_offset = ARGS(1e-5, -0.5);
 
-#define CASE(label, arguments, count, ...)                                           \
-    {                                                                                \
-        .name = label, .args = &arguments, .inputs = count, .input = { __VA_ARGS__ } \
-    }
-#define EMPTY(label, arguments, count, ...)                                         \
-    {                                                                               \
-        .name = label, .args = &arguments, .inputs = count, .input = {__VA_ARGS__}, \
-        .may_be_empty = true                                                        \
-    }
-#define X(dims, ...)                           \
-    {                                          \
-        .ndim = dims, .shape = { __VA_ARGS__ } \
-    }
-#define RESIDUAL(dims, ...)                            \
-    {                                                  \
-        .b = 2, .ndim = dims, .shape = { __VA_ARGS__ } \
-    }
-#define WEIGHT(dims, ...)                                        \
-    {                                                            \
-        .a = 1, .b = 0.5, .ndim = dims, .shape = { __VA_ARGS__ } \
-    }
-#define BIAS(dims, ...)                        \
-    {                                          \
-        .ndim = dims, .shape = { __VA_ARGS__ } \
-    }
-#define NO_WEIGHT      \
-    {                  \
-        .absent = true \
-    }
-#define NO_BIAS        \
-    {                  \
-        .absent = true \
-    }
-#define TINY_X                                   \
-    {                                            \
-        .b = 1e-4, .ndim = 2, .shape = { 4, 24 } \
-    }
-#define HUGE_X                                  \
-    {                                           \
-        .b = 1e4, .ndim = 2, .shape = { 4, 24 } \
-    }
+#define WEIGHT GD_NORMAL(1, 0.5)
+#define RESIDUAL GD_NORMAL(0, 2)
 
 static const gd_case rms_norm_cases[] = {
-    CASE("rows4_cols64", plain, 3, X(2, 4, 64), WEIGHT(1, 64), NO_BIAS),
-    CASE("bias", plain, 3, X(2, 3, 17), WEIGHT(1, 17), BIAS(1, 17)),
-    CASE("no_weight", plain, 3, X(2, 5, 33), NO_WEIGHT, NO_BIAS),
-    CASE("only_bias", plain, 3, X(2, 5, 8), NO_WEIGHT, BIAS(1, 8)),
-    CASE("offset1", gemma, 3, X(2, 4, 31), WEIGHT(1, 31), NO_BIAS),
-    CASE("per_head", plain, 3, X(4, 3, 2, 5, 16), WEIGHT(2, 5, 16), BIAS(2, 5, 16)),
-    CASE("weight_per_head", half, 3, X(3, 2, 3, 7), WEIGHT(2, 3, 7), BIAS(1, 7)),
-    CASE("bias_per_head", half, 3, X(3, 2, 3, 7), WEIGHT(1, 7), BIAS(2, 3, 7)),
-    CASE("cols1", half, 3, X(2, 6, 1), WEIGHT(1, 1), BIAS(1, 1)),
-    CASE("cols3", half, 3, X(2, 7, 3), WEIGHT(1, 3), NO_BIAS),
-    CASE("tile_and_one", plain, 3, X(2, 2, 257), WEIGHT(1, 257), BIAS(1, 257)),
-    CASE("one_row", plain, 3, X(1, 64), WEIGHT(1, 64), NO_BIAS),
-    CASE("many_rows", half, 3, X(3, 5, 41, 9), WEIGHT(1, 9), BIAS(1, 9)),
-    CASE("uneven_pieces", half, 3, X(2, 1030, 10), WEIGHT(1, 10), NO_BIAS),
-    CASE("no_eps", no_eps, 3, X(2, 3, 40), WEIGHT(1, 40), NO_BIAS),
-    CASE("large_eps", large_eps, 3, X(2, 3, 20), WEIGHT(1, 20), NO_BIAS),
-    CASE("tiny_x", tiny_eps, 3, TINY_X, WEIGHT(1, 24), NO_BIAS),
-    CASE("huge_x", negative_offset, 3, HUGE_X, WEIGHT(1, 24), BIAS(1, 24)),
-    EMPTY("no_rows", plain, 3, X(2, 0, 12), WEIGHT(1, 12), BIAS(1, 12)),
-    EMPTY("no_cols", plain, 3, X(2, 4, 0), WEIGHT(1, 0), BIAS(1, 0)),
+    {"rows4_cols64", &plain, GD_INPUTS({GD_DIMS(4, 64)}, {WEIGHT, GD_DIMS(64)}, GD_ABSENT)},
+    {"bias", &plain, GD_INPUTS({GD_DIMS(3, 17)}, {WEIGHT, GD_DIMS(17)}, {GD_DIMS(17)})},
+    {"no_weight", &plain, GD_INPUTS({GD_DIMS(5, 33)}, GD_ABSENT, GD_ABSENT)},
+    {"only_bias", &plain, GD_INPUTS({GD_DIMS(5, 8)}, GD_ABSENT, {GD_DIMS(8)})},
+    {"offset1", &gemma, GD_INPUTS({GD_DIMS(4, 31)}, {WEIGHT, GD_DIMS(31)}, GD_ABSENT)},
+    {"per_head", &plain,
+     GD_INPUTS({GD_DIMS(3, 2, 5, 16)}, {WEIGHT, GD_DIMS(5, 16)}, {GD_DIMS(5, 16)})},
+    {"weight_per_head", &half,
+     GD_INPUTS({GD_DIMS(2, 3, 7)}, {WEIGHT, GD_DIMS(3, 7)}, {GD_DIMS(7)})},
+    {"bias_per_head", &half, GD_INPUTS({GD_DIMS(2, 3, 7)}, {WEIGHT, GD_DIMS(7)}, {GD_DIMS(3, 7)})},
+    {"cols1", &half, GD_INPUTS({GD_DIMS(6, 1)}, {WEIGHT, GD_DIMS(1)}, {GD_DIMS(1)})},
+    {"cols3", &half, GD_INPUTS({GD_DIMS(7, 3)}, {WEIGHT, GD_DIMS(3)}, GD_ABSENT)},
+    {"tile_and_one", &plain, GD_INPUTS({GD_DIMS(2, 257)}, {WEIGHT, GD_DIMS(257)}, {GD_DIMS(257)})},
+    {"one_row", &plain, GD_INPUTS({GD_DIMS(64)}, {WEIGHT, GD_DIMS(64)}, GD_ABSENT)},
+    {"many_rows", &half, GD_INPUTS({GD_DIMS(5, 41, 9)}, {WEIGHT, GD_DIMS(9)}, {GD_DIMS(9)})},
+    {"uneven_pieces", &half, GD_INPUTS({GD_DIMS(1030, 10)}, {WEIGHT, GD_DIMS(10)}, GD_ABSENT)},
+    {"no_eps", &no_eps, GD_INPUTS({GD_DIMS(3, 40)}, {WEIGHT, GD_DIMS(40)}, GD_ABSENT)},
+    {"large_eps", &large_eps, GD_INPUTS({GD_DIMS(3, 20)}, {WEIGHT, GD_DIMS(20)}, GD_ABSENT)},
+    {"tiny_x", &tiny_eps,
+     GD_INPUTS({GD_NORMAL(0, 1e-4), GD_DIMS(4, 24)}, {WEIGHT, GD_DIMS(24)}, GD_ABSENT)},
+    {"huge_x", &negative_offset,
+     GD_INPUTS({GD_NORMAL(0, 1e4), GD_DIMS(4, 24)}, {WEIGHT, GD_DIMS(24)}, {GD_DIMS(24)})},
+    {"no_rows", &plain, GD_INPUTS({GD_DIMS(0, 12)}, {WEIGHT, GD_DIMS(12)}, {GD_DIMS(12)}),
+     .may_be_empty = true},
+    {"no_cols", &plain, GD_INPUTS({GD_DIMS(4, 0)}, {WEIGHT, GD_DIMS(0)}, {GD_DIMS(0)}),
+     .may_be_empty = true},
 };
 
 static const gd_case add_rms_norm_cases[] = {
-    CASE("rows4_cols64", plain, 4, X(2, 4, 64), RESIDUAL(2, 4, 64), WEIGHT(1, 64), NO_BIAS),
-    CASE("bias", plain, 4, X(2, 3, 17), RESIDUAL(2, 3, 17), WEIGHT(1, 17), BIAS(1, 17)),
-    CASE("no_weight", plain, 4, X(3, 2, 5, 9), RESIDUAL(3, 2, 5, 9), NO_WEIGHT, NO_BIAS),
-    CASE("offset1", gemma, 4, X(2, 4, 31), RESIDUAL(2, 4, 31), WEIGHT(1, 31), NO_BIAS),
-    CASE("per_head", plain, 4, X(3, 3, 5, 16), RESIDUAL(3, 3, 5, 16), WEIGHT(2, 5, 16),
-         BIAS(1, 16)),
-    CASE("cols1", half, 4, X(2, 6, 1), RESIDUAL(2, 6, 1), WEIGHT(1, 1), BIAS(1, 1)),
-    CASE("cols3", half, 4, X(2, 7, 3), RESIDUAL(2, 7, 3), WEIGHT(1, 3), NO_BIAS),
-    CASE("tile_and_one", plain, 4, X(2, 2, 257), RESIDUAL(2, 2, 257), WEIGHT(1, 257), BIAS(1, 257)),
-    CASE("many_rows", half, 4, X(2, 201, 9), RESIDUAL(2, 201, 9), WEIGHT(1, 9), BIAS(1, 9)),
-    CASE("large_eps", large_eps, 4, X(2, 3, 20), RESIDUAL(2, 3, 20), WEIGHT(1, 20), NO_BIAS),
-    EMPTY("no_rows", plain, 4, X(2, 0, 12), RESIDUAL(2, 0, 12), WEIGHT(1, 12), BIAS(1, 12)),
+    {"rows4_cols64", &plain,
+     GD_INPUTS({GD_DIMS(4, 64)}, {RESIDUAL, GD_DIMS(4, 64)}, {WEIGHT, GD_DIMS(64)}, GD_ABSENT)},
+    {"bias", &plain,
+     GD_INPUTS({GD_DIMS(3, 17)}, {RESIDUAL, GD_DIMS(3, 17)}, {WEIGHT, GD_DIMS(17)}, {GD_DIMS(17)})},
+    {"no_weight", &plain,
+     GD_INPUTS({GD_DIMS(2, 5, 9)}, {RESIDUAL, GD_DIMS(2, 5, 9)}, GD_ABSENT, GD_ABSENT)},
+    {"offset1", &gemma,
+     GD_INPUTS({GD_DIMS(4, 31)}, {RESIDUAL, GD_DIMS(4, 31)}, {WEIGHT, GD_DIMS(31)}, GD_ABSENT)},
+    {"per_head", &plain,
+     GD_INPUTS({GD_DIMS(3, 5, 16)}, {RESIDUAL, GD_DIMS(3, 5, 16)}, {WEIGHT, GD_DIMS(5, 16)},
+               {GD_DIMS(16)})},
+    {"cols1", &half,
+     GD_INPUTS({GD_DIMS(6, 1)}, {RESIDUAL, GD_DIMS(6, 1)}, {WEIGHT, GD_DIMS(1)}, {GD_DIMS(1)})},
+    {"cols3", &half,
+     GD_INPUTS({GD_DIMS(7, 3)}, {RESIDUAL, GD_DIMS(7, 3)}, {WEIGHT, GD_DIMS(3)}, GD_ABSENT)},
+    {"tile_and_one", &plain,
+     GD_INPUTS({GD_DIMS(2, 257)}, {RESIDUAL, GD_DIMS(2, 257)}, {WEIGHT, GD_DIMS(257)},
+               {GD_DIMS(257)})},
+    {"many_rows", &half,
+     GD_INPUTS({GD_DIMS(201, 9)}, {RESIDUAL, GD_DIMS(201, 9)}, {WEIGHT, GD_DIMS(9)}, {GD_DIMS(9)})},
+    {"large_eps", &large_eps,
+     GD_INPUTS({GD_DIMS(3, 20)}, {RESIDUAL, GD_DIMS(3, 20)}, {WEIGHT, GD_DIMS(20)}, GD_ABSENT)},
+    {"no_rows", &plain,
+     GD_INPUTS({GD_DIMS(0, 12)}, {RESIDUAL, GD_DIMS(0, 12)}, {WEIGHT, GD_DIMS(12)}, {GD_DIMS(12)}),
+     .may_be_empty = true},
 };
 
 /* ---- The records -------------------------------------------------------------------------- */
