@@ -214,7 +214,7 @@ static gd_status check_faults(gd_context *ctx)
     return ctx->status;
 }
 
-/* A device that waits for another rank may wait for ever; the host then looks whether it is there. */
+/* A device that waits for another rank may wait forever: the host checks that the rank is there. */
 static cudaError_t wait_for_event(gd_context *ctx, cudaEvent_t event)
 {
     return ctx->group ? gd_group_await(ctx->group, event) : cudaEventSynchronize(event);

@@ -1,7 +1,7 @@
 /* update.c - updates that the device decides on (kernels/optim/decide.h), asked for by a host that
  * is several steps ahead, and their reports.
  *
- *     host      asks for n (rate -> slot n)  ...  n + 1  ...  n + 2      reads report n, if n is done
+ *     host      asks for n (rate -> slot n)  ...  n + 1  ...  n + 2    reads report n, if n is done
  *     device                n - 2  ...  n - 1  ...  n (decides, report -> slot n)
  *
  * A slot is memory that both see. There are GD_UPDATE_SLOTS, used in turn; before the host reuses
@@ -99,8 +99,8 @@ gd_status gd_mark(gd_context *ctx)
     return ctx->device->mark(ctx, ctx->marks++);
 }
 
-/* The sum of squares of all gradients. Where they are shared it is that of the means of all ranks, and
- * the loss becomes the mean of all losses. */
+/* The sum of squares of all gradients. Where they are shared it is that of the means of all ranks,
+ * and the loss becomes the mean of all losses. */
 static gd_status measure(gd_optimizer *optimizer)
 {
     const gd_params *params = optimizer->params;

@@ -18,7 +18,7 @@
  *         gd_tensor_write(l.x, ...);            // the next batch, to the same tensors
  *         gd_optimizer_set_rate(l.adamw, gd_schedule_rate(&schedule, i));
  *         gd_graph_run(graph, step, &l);
- *         while (gd_optimizer_report(l.adamw, false, &report)) ...  // of steps that are done by now
+ *         while (gd_optimizer_report(l.adamw, false, &report)) ...  // of steps that are done
  *     }
  *
  * Nothing in this loop waits for the device. On the CPU, and if nothing can be captured, the same

@@ -158,9 +158,9 @@ GD_API gd_tensor *gd_attention_step(gd_tensor *qkv, gd_tensor *keys, gd_tensor *
 /* The next token of a text, drawn from softmax(logits / temperature) with the context's random
  * numbers; temperature 0: the first of the likeliest. logits real, [V] or [..., V] of one row. next
  * GD_INT32 [2] is a token and its position, ids GD_INT32 [room]: the id that is drawn becomes
- * ids[position], and the new token, at the next position. Logits that are not finite give the id -1,
- * and leave next as it is. All are in the device's memory, so that a graph (graph.h) can
- * draw several tokens before the host reads ids. -> the id, GD_INT32 [].
+ * ids[position], and the new token, at the next position. Logits that are not finite give the id
+ * -1, and leave next as it is. All are in the device's memory, so that a graph (graph.h) can draw
+ * several tokens before the host reads ids. -> the id, GD_INT32 [].
  * Weights are computed in double, relative to the largest; the id is the first at which their
  * cumulative sum exceeds the drawn fraction of their total. There is no gradient. */
 GD_API gd_tensor *gd_draw_step(gd_tensor *logits, gd_tensor *next, gd_tensor *ids,

@@ -1,4 +1,4 @@
-// mask.cuh - a mask, a bias or a window of attention on a GPU, for the kernels without tensor cores.
+// mask.cuh - a mask, a bias or a window of attention on a GPU, without tensor cores.
 #ifndef GD_ATTENTION_MASK_CUH
 #define GD_ATTENTION_MASK_CUH
 

@@ -102,8 +102,8 @@ __device__ inline void gd_finish_sums(gd_sums<C, V> &sum, int lanes, int warps,
 
 // The partial sums [P, N] were written just before and are in L2, so latency dominates; it is paid
 // only once if all loads of a thread are in flight together. A block has `lanes` threads side by
-// side, V columns each, and Y = 256 / lanes rows of threads. Row y takes partial rows y, y + Y, ...,
-// GD_SUM_AT_ONCE of them at a time; then the Y sums are added.
+// side, V columns each, and Y = 256 / lanes rows of threads. Row y takes partial rows y, y + Y,
+// ..., GD_SUM_AT_ONCE of them at a time; then the Y sums are added.
 enum { GD_SUM_AT_ONCE = 9 };
 
 template <class C, int V>

@@ -61,7 +61,7 @@ static bool runs_on_hopper()
 }
 
 // Allows, once per device, more than 48 KB of shared memory and clusters of more than 8 blocks, for
-// kernels that need them: one with static shared memory of its own could not have all of MAX_SHARED.
+// kernels that need them: one with static shared memory could not have all of MAX_SHARED.
 template <auto KERNEL>
 static cudaError_t allow(const Shape &shape)
 {

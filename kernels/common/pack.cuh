@@ -104,7 +104,7 @@ __device__ inline void gd_pack_store(T *x, const T (&value)[V], int64_t first, i
     }
 }
 
-// ---- Numbers of a dtype chosen at run time -------------------------------------------------------
+// ---- Numbers of a dtype chosen at run time -----------------------------------------------------
 
 template <class Body>
 __device__ inline void gd_by_real_dtype(gd_dtype dtype, Body body)
@@ -159,7 +159,7 @@ __device__ inline void gd_round_to(C (&value)[V], gd_dtype dtype)
     });
 }
 
-// ---- Packs of 16 bytes or more, computed on in float ---------------------------------------------
+// ---- Packs of 16 bytes or more, computed on in float -------------------------------------------
 
 // The elements of a raw pack as floats. A bfloat16 is the upper half of a float.
 template <class T, int V>

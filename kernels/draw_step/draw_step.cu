@@ -1,8 +1,8 @@
 // draw_step.cu - the CUDA kernels of draw_step. The logits are divided into pieces of 1024, one for
-// each block of the first kernel, which leaves its largest logit and the sum of its weights relative
-// to that. The second kernel, one block, finds the piece in which the sum of all weights passes the
-// drawn part of it, and then the logit in the piece. Weights and sums are double, so that what is
-// drawn is, but for ties within rounding, what the CPU draws.
+// each block of the first kernel, which leaves its largest logit and the sum of its weights
+// relative to that. The second kernel, one block, finds the piece in which the sum of all weights
+// passes the drawn part of it, and then the logit in the piece. Weights and sums are double, so
+// that what is drawn is, but for ties within rounding, what the CPU draws.
 #include "async.cuh"
 #include "device_cuda.h"
 #include "draw_step/draw_step.h"
@@ -86,9 +86,9 @@ __device__ inline double sum_before(double v, double *shared, double *all)
 }
 
 // Of the items 0 ... count - 1 of this thread and those of the others, in the order of the threads,
-// the last one with a weight whose predecessors' weights add up to at most `part` of the sum of all,
-// or to `rest`, if that is not negative. Returns its thread, and in that thread *item is the item and
-// *rest what is left.
+// the last one with a weight whose predecessors' weights add up to at most `part` of the sum of
+// all, or to `rest`, if that is not negative. Returns its thread, and in that thread *item is the
+// item and *rest what is left.
 template <class Weight>
 __device__ inline int find(int64_t count, Weight weight, double part, double *shared,
                            int *last_thread, int64_t *item, double *rest)

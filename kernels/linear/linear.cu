@@ -11,8 +11,8 @@
 //
 // y [N] = weight [N, K] x [K]. Every weight is read once and used once, so all that counts is that
 // the weight comes from memory at full speed, from the first moment on. A warp has a row of it; a
-// lane loads PACKS packs of 16 bytes, all at once, and x between them and their use. The lanes' sums
-// are added by shuffles. PACKS depends on K alone, and so does the order of the sum.
+// lane loads PACKS packs of 16 bytes, all at once, and x between them and their use. The lanes'
+// sums are added by shuffles. PACKS depends on K alone, and so does the order of the sum.
 //
 // The weight does not depend on the kernel in front, so that its way to L2 begins before that one
 // has ended. (A load would not be allowed there, see bulk_prefetch.)

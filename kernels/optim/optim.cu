@@ -2,8 +2,8 @@
 //
 // An update does a few operations for every 28 bytes it moves (AdamW), so the memory decides how
 // long it takes: threads take 16 bytes of each array at a time, and parameters in 16 bits are
-// rounded in the same pass. The gradients are clipped in it, too. Whether there is an update at all,
-// and its numbers, one small kernel decides before; none of it passes through the host.
+// rounded in the same pass. The gradients are clipped in it, too. Whether there is an update at
+// all, and its numbers, one small kernel decides before; none of it passes through the host.
 #include <math.h>
 
 #include <type_traits>
@@ -39,8 +39,8 @@ extern "C" void gd_add_loss_cuda(gd_update_state *state, void *dloss, const void
     });
 }
 
-// A thread for each note that kernels may have left (device_cuda.h), which lies in the host's memory
-// and so takes a microsecond to be read: all are read at once. The slot lies there, too.
+// A thread for each note that kernels may have left (device_cuda.h), which lies in the host's
+// memory and so takes a microsecond to be read: all are read at once. The slot lies there, too.
 static __global__ void __launch_bounds__(GD_CUDA_FAULTS)
     decide_kernel(gd_update_state *state, gd_update_slot *slots, gd_update_rule rule,
                   const volatile int64_t *fault_words, int faults)

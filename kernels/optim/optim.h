@@ -1,4 +1,5 @@
-/* optim.h - the updates of optim_cpu.c, for float and for double; optim.c picks one; and of master.c. */
+/* optim.h - the updates of optim_cpu.c, for float and for double, of which optim.c picks one; and
+ * the masters of 16-bit parameters (master.c). */
 #ifndef GRADUS_KERNELS_OPTIM_H
 #define GRADUS_KERNELS_OPTIM_H
 

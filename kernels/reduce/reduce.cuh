@@ -273,8 +273,9 @@ __global__ void __launch_bounds__(GD_REDUCE_THREADS)
 
 // ---- Launching ----------------------------------------------------------------------------------
 
-// out[r] = (add ? out[r] : 0) + the reduction over `shape`, to which the operands are broadcast. `result` has the shape and strides of a packed array that is broadcast to it, too:
-// along the axes that are repeated is reduced. Reduced over nothing, it is of identity().
+// out[r] = (add ? out[r] : 0) + the reduction over `shape`, to which the operands are broadcast.
+// `result` has the shape and strides of a packed array that is broadcast to `shape`, too: the axes
+// along which it is repeated are reduced. The reduction over no elements is that of identity().
 template <class T, class First = T, int K, class Out, class Reduction>
 static inline gd_status gd_cuda_reduce_over(const gd_call *call, Out *out, bool add,
                                             const gd_layout &result, int ndim, const int64_t *shape,

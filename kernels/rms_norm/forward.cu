@@ -23,7 +23,7 @@ __device__ inline void prefetch_rows(const Problem &p, const void *x, int64_t st
 #endif
 }
 
-// Pack i of y, 16 bytes at a time: here the compiler would split the stores of store_pack into four.
+// Pack i of y, 16 bytes at a time: the compiler would split the stores of store_pack into four.
 template <class T, int V>
 __device__ inline void store_whole(T *row, int i, const float (&value)[V])
 {

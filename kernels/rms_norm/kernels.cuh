@@ -124,7 +124,7 @@ __device__ inline gd_raw_pack<T, V> load_pack(const T *row, int i, uint64_t poli
     return raw;
 }
 
-// The same by plain loads, of 16 bytes each: a copy of the whole pack may be compiled to loads of 4.
+// The same by plain loads of 16 bytes: a copy of the whole pack may be compiled to loads of 4.
 template <int V, class T>
 __device__ inline gd_raw_pack<T, V> pack_at(const T *row, int i)
 {

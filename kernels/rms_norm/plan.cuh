@@ -53,7 +53,7 @@ struct BlockShared {
 };
 constexpr int STAGES_AT = (sizeof(BlockShared) + 127) / 128 * 128;
 
-// Rows that a cluster of blocks shares, each with `consumers` threads and a warp more, the producer.
+// Rows that a cluster of blocks shares, each with `consumers` threads and a producer, a warp.
 struct ClusterPlan : Shape {
     int chunks, consumers, stages;
     int64_t clusters; // the backward's P

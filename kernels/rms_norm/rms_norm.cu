@@ -36,8 +36,8 @@ static Problem problem_of(const gd_rms_norm_problem &p, bool backward)
     if (a.heads < 1) a.heads = 1;
     if (a.cols > 0) a.per_col = 1.0f / (float)a.cols;
     a.is_double = a.dtype == GD_FLOAT64 || a.y_dtype == GD_FLOAT64 || a.weight_dtype == GD_FLOAT64;
-    // Tensors too large to stay in L2, some 50 MB, from one kernel to the next anyway are loaded with
-    // evict_last. Smaller ones are slower with it.
+    // Tensors too large to stay in L2, some 50 MB, from one kernel to the next anyway are loaded
+    // with evict_last. Smaller ones are slower with it.
     a.keep = a.rows * a.cols * size_of(a.dtype) >= (backward ? 80 << 20 : 32 << 20);
     return a;
 }

@@ -93,7 +93,7 @@ static gd_status launched(const gd_call *call, gd_status status)
     return gd_call_fail(call, status, "CUDA: the kernels could not be launched");
 }
 
-/* ---- Forward ----------------------------------------------------------------------------------- */
+/* ---- Forward -------------------------------------------------------------------------------- */
 
 /* `weight` is the index of the weight among the inputs; bias is next. */
 static gd_status forward(const gd_call *call, const gd_tensor *residual, int weight)
@@ -137,9 +137,9 @@ gd_status add_rms_norm_forward_cuda(const gd_call *call)
     return forward(call, call->input[1], 2);
 }
 
-/* ---- Backward ---------------------------------------------------------------------------------- */
+/* ---- Backward ------------------------------------------------------------------------------- */
 
-/* If no gradient reached y: dweight and dbias are zero, and the gradient of the sum is passed on. */
+/* If no gradient reached y: dweight and dbias are zero, and the sum's gradient is passed on. */
 static gd_status pass_dsum(const gd_call *call, const gd_tensor *dsum)
 {
     for (int i = 0; i < call->inputs; i++) {

@@ -1,5 +1,5 @@
-// angle.cuh - the angles of rotary position embedding on a GPU, in turns: whole turns are removed in
-// double, and the rest is exact enough in float.
+// angle.cuh - the angles of rotary position embedding on a GPU, in turns: whole turns are removed
+// in double, and the rest is exact enough in float.
 #ifndef GD_ROPE_ANGLE_CUH
 #define GD_ROPE_ANGLE_CUH
 

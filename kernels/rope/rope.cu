@@ -138,8 +138,8 @@ static gd_status pack_heads(const gd_call *call, rope_pass *pass)
 }
 
 // How many rows of blocks share the batches. More of them compute more angles, and a last round of
-// blocks that leaves multiprocessors idle takes as long as a full one; so the time is about rounds *
-// (angles + batches of a block), in units of one batch.
+// blocks that leaves multiprocessors idle takes as long as a full one; so the time is about
+// rounds * (angles + batches of a block), in units of one batch.
 static unsigned rows_of_blocks(int64_t row, int64_t batches)
 {
     const int64_t ANGLES = 2;
