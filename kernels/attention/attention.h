@@ -6,7 +6,7 @@
 
 typedef struct attention_args {
     bool causal;
-    double scale;   /* of the scores, not 0 */
+    double scale;   /* of the scores */
     double dropout; /* the probability that a weight becomes 0 */
     int64_t window; /* keys at this distance from the query or more are not seen; 0: no window */
 } attention_args;

@@ -70,12 +70,6 @@ static bool all_zero(const gd_census *s, gd_gradcheck_input *out)
 
 /* ---- Where -------------------------------------------------------------------------------- */
 
-static int64_t index_along(const gd_argument *a, int64_t element, int axis)
-{
-    for (int k = a->ndim - 1; k > axis; k--) element /= a->shape[k];
-    return element % a->shape[axis];
-}
-
 /* " in row 3": all wrong elements have the same index along some axis, and other indices were
  * examined too. Empty if there is no such axis. */
 static gd_text where(const gd_census *s)
@@ -86,13 +80,13 @@ static gd_text where(const gd_census *s)
         int64_t index = -1, others = 0;
         bool one = true;
         for (int64_t e = 0; e < s->count && one; e++) {
-            int64_t i = index_along(a, s->at[e], axis);
+            int64_t i = gd_check_index(a->ndim, a->shape, s->at[e], axis);
             if (!wrong(s, e)) continue;
             if (index < 0) index = i;
             one = i == index;
         }
         for (int64_t e = 0; e < s->count && one; e++)
-            others += index_along(a, s->at[e], axis) != index;
+            others += gd_check_index(a->ndim, a->shape, s->at[e], axis) != index;
         if (!one || !others || a->shape[axis] < 2) continue;
         const char *kind = a->ndim == 1 ? "at" : axis == a->ndim - 1 ? "in column" : "in row";
         const char *last = index == a->shape[axis] - 1 ? " (the last)" : "";

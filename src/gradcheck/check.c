@@ -282,23 +282,16 @@ static gd_status make_analytic(gd_checker *c)
 void gd_check_complain(gd_checker *c, int input, const char *format, ...)
 {
     gd_gradcheck_report *report = c->report;
+    /* A complaint about an input that wants no gradient is reported with the first one that does. */
+    gd_gradcheck_input *in = report->inputs ? &report->input[0] : NULL;
     for (int k = 0; k < report->inputs; k++) {
-        gd_gradcheck_input *in = &report->input[k];
-        if (input >= 0 && in->index != input) continue;
-        if (in->behaviour[0]) return;
-        va_list args;
-        va_start(args, format);
-        vsnprintf(in->behaviour, sizeof in->behaviour, format, args);
-        va_end(args);
-        return;
+        if (report->input[k].index == input) in = &report->input[k];
     }
-    /* The complaint is about an input that wants no gradient: report it with another one. */
-    if (input >= 0 && report->inputs && !report->input[0].behaviour[0]) {
-        va_list args;
-        va_start(args, format);
-        vsnprintf(report->input[0].behaviour, sizeof report->input[0].behaviour, format, args);
-        va_end(args);
-    }
+    if (!in || in->behaviour[0]) return;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(in->behaviour, sizeof in->behaviour, format, args);
+    va_end(args);
 }
 
 static gd_verdict verdict_of(const gd_checker *c, const gd_gradcheck_input *in)

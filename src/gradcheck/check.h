@@ -307,5 +307,7 @@ gd_text gd_check_ratio(double ratio);
 gd_text gd_check_place(int ndim, const int64_t *shape, int64_t element);
 /* A shape likewise, "[4, 64]". */
 gd_text gd_check_shape(int ndim, const int64_t *shape);
+/* One of an element's indices. */
+int64_t gd_check_index(int ndim, const int64_t *shape, int64_t element, int axis);
 
 #endif

@@ -130,12 +130,6 @@ static gd_text place_of_x(const gd_jacobian *j, int64_t r)
     return text;
 }
 
-static int64_t index_of(int ndim, const int64_t *shape, int64_t element, int axis)
-{
-    for (int k = ndim - 1; k > axis; k--) element /= shape[k];
-    return element % shape[axis];
-}
-
 static bool is_missing(const gd_jacobian *j, int64_t r, int64_t k)
 {
     return analytic(j, r, k) == 0 && fabs(numeric(j, r, k)) > j->tolerance;
@@ -175,9 +169,9 @@ static gd_text box(const gd_jacobian *j, const bool *marked, bool mark)
     }
     for (int axis = 0; axis < y->ndim && first >= 0; axis++) {
         bool one = true;
-        int64_t index = index_of(y->ndim, y->shape, first, axis);
+        int64_t index = gd_check_index(y->ndim, y->shape, first, axis);
         for (int64_t k = 0; k < j->columns; k++)
-            if (marked[k] == mark) one = one && index_of(y->ndim, y->shape, k, axis) == index;
+            if (marked[k] == mark) one = one && gd_check_index(y->ndim, y->shape, k, axis) == index;
         size_t used = strlen(text.text);
         const char *comma = axis ? ", " : "";
         if (!one) inside *= y->shape[axis];
@@ -244,9 +238,9 @@ static int axis_of(const gd_jacobian *j, bool (*kind)(const gd_jacobian *, int64
         for (int64_t r = 0; r < j->rows && all; r++)
             for (int64_t k = 0; k < j->columns && all; k++)
                 for (int other = 0; other < j->y->ndim && kind(j, r, k); other++)
-                    all = all &&
-                          (other == axis || index_of(j->y->ndim, j->y->shape, j->at[r], other) ==
-                                                index_of(j->y->ndim, j->y->shape, k, other));
+                    all = all && (other == axis ||
+                                  gd_check_index(j->y->ndim, j->y->shape, j->at[r], other) ==
+                                      gd_check_index(j->y->ndim, j->y->shape, k, other));
         if (all) return axis;
     }
     return -1;
@@ -319,7 +313,7 @@ static double *over_y(const gd_jacobian *j, const gd_argument *a, int64_t count,
             from = from * a->shape[axis] +
                    (a->shape[axis] == 1
                         ? 0
-                        : index_of(y->ndim, y->shape, at[i], y->ndim - a->ndim + axis));
+                        : gd_check_index(y->ndim, y->shape, at[i], y->ndim - a->ndim + axis));
         value[i] = a->value[from];
     }
     return value;
@@ -394,7 +388,7 @@ static bool one_along(const gd_jacobian *j, const gd_factors *f, int axis)
     if (!mean || f->count < 3 * size) return false;
     for (int pass = 0; pass < 2; pass++) {
         for (int64_t i = 0; i < f->count; i++) {
-            int64_t at = axis < 0 ? 0 : index_of(j->y->ndim, j->y->shape, f->at[i], axis);
+            int64_t at = axis < 0 ? 0 : gd_check_index(j->y->ndim, j->y->shape, f->at[i], axis);
             double w = f->weight[i], *sum = mean + 2 * at;
             if (pass && !(w * fabs(f->factor[i] - sum[0] / sum[1]) <= j->tolerance)) return false;
             if (pass) continue;

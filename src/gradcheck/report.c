@@ -49,6 +49,12 @@ gd_text gd_check_shape(int ndim, const int64_t *shape)
     return text;
 }
 
+int64_t gd_check_index(int ndim, const int64_t *shape, int64_t element, int axis)
+{
+    for (int k = ndim - 1; k > axis; k--) element /= shape[k];
+    return element % shape[axis];
+}
+
 gd_text gd_check_place(int ndim, const int64_t *shape, int64_t element)
 {
     int64_t index[GD_MAX_DIMS];

@@ -1,7 +1,6 @@
 /* window.c - two ops of gradcheck between a leaf and the function: a copy, which makes the
  * function's input a tensor of the tape, and a window, which makes it strided. They use host memory
  * and the public interface, so they work on every device. */
-#include <math.h>
 #include <stdlib.h>
 
 #include "gradcheck/check.h"
@@ -21,7 +20,8 @@ static gd_status copy_forward(const gd_call *call)
     return gd_tensor_copy(call->output[0], call->input[0]);
 }
 
-/* to = from, or to += from; both packed and of the same size. */
+/* to = from, or to += from, both packed. With a window `from` is its part of `to`, and the rest of
+ * `to` counts as zeros. */
 static gd_status send(const gd_call *call, gd_tensor *to, const gd_tensor *from,
                       const gd_window *window)
 {

@@ -17,7 +17,7 @@
 
 typedef struct model_config {
     int64_t vocab, layers, dim, heads, kv_heads, ffn;
-    int64_t positions; /* the longest context it was made for; for information only */
+    int64_t positions; /* the longest context it was made for; not a limit */
     double dropout;    /* of the embedding, the attention weights and each branch's output */
     double eps;        /* of the norms; 0: 1e-5 */
     double rope_base;  /* 0: 10000 */
