@@ -252,12 +252,16 @@ static int listen_like(const address *a, int port)
     return listen_at(all, port);
 }
 
-static int accept_until(int listener, double deadline, address *from)
+/* -1 if nobody connects in time, with the error set if connections cannot be accepted at all. */
+static int accept_until(const gd_group *group, int listener, double deadline, address *from)
 {
     socklen_t size = sizeof *from;
     if (!ready_for(listener, POLLIN, deadline)) return -1;
     const int wire = accept(listener, &from->any, &size);
-    if (wire >= 0) prepare(wire);
+    if (wire >= 0)
+        prepare(wire);
+    else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
+        refuse(group, "accept connections for", strerror(errno));
     return wire;
 }
 
@@ -330,7 +334,8 @@ static gd_status take_in(gd_group *group)
         address from = {0};
         hello h;
         char problem[200];
-        int wire = accept_until(group->listener, gd_wire_now() + group->timeout / 4, &from);
+        int wire = accept_until(group, group->listener, gd_wire_now() + group->timeout / 4, &from);
+        if (gd_failed(group->ctx)) return gd_error_status(group->ctx);
         if (wire < 0 && gd_wire_now() < deadline) {
             gd_group_still(group);
             continue;
@@ -437,7 +442,8 @@ static gd_status join_mesh(gd_group *group, int listener, const place *all, int 
     for (int there = group->rank + 1; there < group->ranks;) {
         address from = {0};
         hello h = {0};
-        int wire = accept_until(listener, deadline, &from);
+        int wire = accept_until(group, listener, deadline, &from);
+        if (gd_failed(group->ctx)) return gd_error_status(group->ctx);
         if (wire < 0) {
             int missing = group->rank + 1;
             while (peers[missing] >= 0) missing++;

@@ -2,6 +2,7 @@
  * all other ranks end in time, with a message that names the rank and the call. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <stdlib.h>
+#include <sys/resource.h>
 
 #include "group.h"
 #include "ranks.h"
@@ -281,6 +282,33 @@ START_TEST(strangers_are_sent_away)
 }
 END_TEST
 
+/* Rank 0 does not wait for its timeout, and does not blame another rank. */
+START_TEST(connections_that_cannot_be_accepted_are_an_error)
+{
+    gd_group_options o = {.ranks = 2, .timeout = 2};
+    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+    struct rlimit before, none;
+    gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 1});
+    o.listener = ranks_listen(&o.port);
+    a.sin_port = htons((uint16_t)o.port);
+    const int wire = socket(AF_INET, SOCK_STREAM, 0);
+    ck_assert_int_eq(connect(wire, (struct sockaddr *)&a, sizeof a), 0);
+    const int next = dup(wire); /* the descriptor that the connection would get */
+    close(next);
+    ck_assert_int_eq(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = before;
+    none.rlim_cur = (rlim_t)next;
+    ck_assert_int_eq(setrlimit(RLIMIT_NOFILE, &none), 0);
+    const double begun = ranks_now();
+    ck_assert_ptr_null(gd_group_create(ctx, &o));
+    ck_assert_double_lt(ranks_now() - begun, 1);
+    setrlimit(RLIMIT_NOFILE, &before);
+    ck_assert_error(ctx, "group_create: rank 0 cannot accept connections for 127.0.0.1:");
+    close(wire);
+    gd_context_free(ctx);
+}
+END_TEST
+
 /* Whether something listens at this address of the loopback interface. */
 static bool is_open(int host, int port)
 {
@@ -396,6 +424,7 @@ int main(void)
     tcase_add_test(meeting, who_counts_otherwise_is_named);
     tcase_add_test(meeting, rank_0_that_is_not_there_is_named);
     tcase_add_test(meeting, strangers_are_sent_away);
+    tcase_add_test(meeting, connections_that_cannot_be_accepted_are_an_error);
     tcase_add_test(meeting, no_other_host_can_connect_to_a_local_group);
     TCase *started = tcase_create("environment");
     tcase_add_loop_test(started, the_environment_says_who_one_is, 0,
