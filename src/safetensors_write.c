@@ -141,9 +141,9 @@ static gd_status check_arguments(gd_context *ctx, const char *path, const gd_nam
     if (tensor_count < 0 || metadata_count < 0 || (tensor_count > 0 && !tensors) ||
         (metadata_count > 0 && !metadata)) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                       "%s: given %lld tensors and %lld metadata%s, wanted arrays of 0 or more",
-                       who, (long long)tensor_count, (long long)metadata_count,
-                       tensors ? "" : " at NULL");
+                       "%s: given %lld tensors%s and %lld metadata%s, wanted arrays of 0 or more",
+                       who, (long long)tensor_count, tensors ? "" : " at NULL",
+                       (long long)metadata_count, metadata ? "" : " at NULL");
     }
     for (int64_t i = 0; i < tensor_count; i++) {
         const gd_tensor *t = tensors[i].tensor;

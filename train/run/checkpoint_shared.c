@@ -138,10 +138,8 @@ static gd_status write_piece(void *user, gd_tensor *state, const char *name, str
 
 gd_status checkpoint_shared_write(const model *m, gd_optimizer *adamw, const char *path)
 {
-    writer w = {.ctx = m->ctx,
-                .file = gd_safetensors_open(m->ctx, path),
-                .descriptor = open(path, O_WRONLY | O_CLOEXEC),
-                .path = path};
+    writer w = {.ctx = m->ctx, .file = gd_safetensors_open(m->ctx, path), .path = path};
+    w.descriptor = open(path, O_WRONLY | O_CLOEXEC);
     if (w.descriptor < 0) fail(&w);
     if (!gd_error(m->ctx)) for_each_piece(m, adamw, write_piece, &w);
     if (!gd_error(m->ctx) && fsync(w.descriptor)) fail(&w);
