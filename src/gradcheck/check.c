@@ -282,7 +282,7 @@ static gd_status make_analytic(gd_checker *c)
 void gd_check_complain(gd_checker *c, int input, const char *format, ...)
 {
     gd_gradcheck_report *report = c->report;
-    /* A complaint about an input that wants no gradient is reported with the first one that does. */
+    /* One about an input that wants no gradient is reported with the first input that does. */
     gd_gradcheck_input *in = report->inputs ? &report->input[0] : NULL;
     for (int k = 0; k < report->inputs; k++) {
         if (report->input[k].index == input) in = &report->input[k];
