@@ -89,7 +89,7 @@ void gd_graphs_forget(gd_context *ctx)
 
 void gd_graph_free(gd_graph *graph)
 {
-    if (!graph) return;
+    if (!graph || !gd_outside_graph(graph->ctx, "graph_free")) return;
     gd_context *ctx = graph->ctx;
     for (int i = 0; i < CAPTURES; i++) forget(ctx, &graph->capture[i]);
     gd_graph **link = &ctx->graphs;
@@ -138,6 +138,7 @@ static uint64_t mix_tensor(uint64_t hash, const gd_tensor *t)
 uint64_t gd_graph_key(const gd_context *ctx)
 {
     uint64_t hash = mix((uint64_t)ctx->no_grad, (uintptr_t)ctx->grad_hook_user);
+    hash = mix(hash, (uintptr_t)ctx->grad_hook);
     for (const gd_tensor *t = ctx->user_tensors; t; t = t->next) hash = mix_tensor(hash, t);
     return hash;
 }

@@ -261,6 +261,7 @@ gd_group *gd_group_create(gd_context *ctx, const gd_group_options *options)
                         .listener = o.rank == 0 && o.listener > 0 ? o.listener : -1,
                         .transport = transports[gd_context_device(ctx)]};
     if (!meet(group)) {
+        group->next = ctx->group;
         ctx->group = group;
         return group;
     }
@@ -273,7 +274,11 @@ void gd_group_free(gd_group *group)
     if (!group) return;
     gd_context *ctx = group->ctx;
     char text[WHY];
-    if (ctx->group == group) ctx->group = NULL;
+    for (gd_group **link = &ctx->group; *link; link = &(*link)->next) {
+        if (*link != group) continue;
+        *link = group->next;
+        break;
+    }
     if (group->line && !group->broken) {
         const char *error = gd_error(ctx);
         snprintf(text, sizeof text, "rank %d has failed: %.500s", group->rank, error ? error : "");

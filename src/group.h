@@ -26,6 +26,7 @@ extern const gd_transport gd_transport_cpu, gd_transport_cuda;
 
 struct gd_group {
     gd_context *ctx;
+    gd_group *next; /* the one of this context that was created before, if it still exists */
     gd_group_options options;
     int rank, ranks;
     double timeout;

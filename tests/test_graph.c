@@ -176,6 +176,12 @@ static gd_status run_again(void *user)
     return gd_graph_run(user, fails, NULL);
 }
 
+static gd_status frees_itself(void *user)
+{
+    gd_graph_free(user);
+    return GD_OK;
+}
+
 START_TEST(bad_calls)
 {
     net n = make();
@@ -190,6 +196,8 @@ START_TEST(bad_calls)
     ck_assert_error(n.ctx, "graph_run: its function failed");
     gd_graph_run(graph, run_again, graph);
     ck_assert_error(n.ctx, "graph_run: called from a function of gd_graph_run");
+    gd_graph_run(graph, frees_itself, graph);
+    ck_assert_error(n.ctx, "graph_free: called from a function of gd_graph_run");
     ck_assert_ptr_null(gd_graph_create(NULL, NULL));
     gd_graph_free(NULL);
     gd_graph_free(graph);

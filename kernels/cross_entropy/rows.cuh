@@ -119,17 +119,17 @@ __global__ static void __launch_bounds__(BLOCK ? 512 : 256)
     }
 }
 
-// The shared memory a block gets for a row of so many bytes: all of them, or 0.
-static inline size_t row_memory(size_t bytes)
+// The dynamic shared memory that a block can have on this device.
+static inline size_t most_memory()
 {
     int device = 0, most = 0;
-    const size_t reserved = 1024; // of each block, and 32 sums
+    const int reserved = 1024; // for 32 sums
     if (cudaGetDevice(&device) ||
         cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device)) {
         (void)cudaGetLastError();
         return 0;
     }
-    return bytes + reserved <= (size_t)most ? bytes : 0;
+    return (size_t)(most > reserved ? most - reserved : 0);
 }
 
 // Launches the kernel for rows > 0 of logits x [rows, vocab].
@@ -141,12 +141,12 @@ static inline gd_status launch_rows(const gd_call *call, const row_results<T> &o
     if (launch.threads > 512) launch.threads = 512; // so that two blocks fit: one reads, one writes
     const bool packed = gd_rows_pack<T>(targets.vocab, x, out.residual);
     const bool again = out.residual && launch.block;
-    const size_t bytes = again ? row_memory((size_t)targets.vocab * sizeof(T)) : 0;
+    const size_t most = again ? most_memory() : 0, row = (size_t)targets.vocab * sizeof(T);
+    const size_t bytes = row <= most ? row : 0;
     gd_by_team<T>(packed, launch.block, [&](auto pack, auto block) {
         const auto kernel = row_kernel<T, decltype(pack)::value, decltype(block)::value>;
-        if (bytes) {
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-        }
+        if (bytes) // the same limit in every call: another thread may launch this kernel, too
+            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most);
         kernel<<<launch.blocks, launch.threads, bytes, gd_stream(call)>>>(out, x, targets, rows,
                                                                           bytes > 0);
     });
