@@ -84,6 +84,11 @@ marks_of_readme()
         }' "$1"
 }
 
+for folder in kernels/*/; do
+    [[ -e $folder/README.md ]] || ! grep -qs '^ *\.backward =' "$folder"*.c ||
+        complain "$folder: an op with a backward, but no README.md"
+done
+
 for readme in kernels/*/README.md; do
     folder=${readme%/README.md}
     sources=("$folder"/*.c "$folder"/*.h "$folder"/*.cu "$folder"/*.cuh "$folder"/*.def)
