@@ -74,7 +74,7 @@ static gd_status lose_report(gd_optimizer *optimizer)
     return gd_fail(
         optimizer->ctx, GD_ERROR_STATE,
         "optimizer_update: update %lld was skipped, since the loss is %g and the norm of "
-        "the gradient %g, wanted finite numbers; gd_optimizer_report tells it at once",
+        "the gradient %g, wanted finite numbers; gd_optimizer_report reports it at once",
         (long long)lost->number, lost->loss, lost->norm);
 }
 
@@ -99,8 +99,8 @@ gd_status gd_mark(gd_context *ctx)
     return ctx->device->mark(ctx, ctx->marks++);
 }
 
-/* The sum of squares of all gradients. Where they are shared it is that of the means of all ranks, and
- * the loss becomes the mean of all losses. */
+/* The sum of squares of all gradients. Where they are shared it is that of the means of all ranks,
+ * and the loss becomes the mean of all losses. */
 static gd_status measure(gd_optimizer *optimizer)
 {
     const gd_params *params = optimizer->params;

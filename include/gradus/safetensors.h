@@ -6,9 +6,9 @@
  *     [ n ] { "w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ... } [ elements ]
  *      8    n bytes of JSON                                                          the rest
  *
- * Offsets count from the end of the header. "__metadata__" may hold a map from texts to texts. Such
- * a file cannot run code, but it may be invalid; so every rule is checked, and a file that breaks
- * one is refused as a whole:
+ * Offsets count from the end of the header. "__metadata__" may hold a map from strings to strings.
+ * Such a file cannot run code, but it may be invalid; so every rule is checked, and a file that
+ * breaks one is refused as a whole:
  *
  *   - the header is at most 100,000,000 bytes, lies within the file, begins with '{' and is JSON in
  *     UTF-8 without a duplicate name;
@@ -67,7 +67,7 @@ GD_API const gd_safetensors_entry *gd_safetensors_at(const gd_safetensors *file,
 GD_API const gd_safetensors_entry *gd_safetensors_find(const gd_safetensors *file,
                                                        const char *name);
 
-/* A named text of the metadata. */
+/* A named string of the metadata. */
 typedef struct gd_named_text {
     const char *name, *text;
 } gd_named_text;
@@ -107,8 +107,8 @@ GD_API gd_status gd_safetensors_write(gd_context *ctx, const char *path,
                                       const gd_named_text *metadata, int64_t metadata_count);
 
 /* The same, but takes only the names, dtypes and shapes of the tensors; the elements are zeros,
- * which take no room on most disks. Several processes can then write a part each, at the offsets that
- * gd_safetensors_at gives. */
+ * which take no room on most disks. Several processes can then write a part each, at the offsets
+ * that gd_safetensors_at gives. */
 GD_API gd_status gd_safetensors_reserve(gd_context *ctx, const char *path,
                                         const gd_named_tensor *tensors, int64_t tensor_count,
                                         const gd_named_text *metadata, int64_t metadata_count);

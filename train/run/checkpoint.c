@@ -205,8 +205,8 @@ static gd_status complete_saving(gd_context *ctx, const train_options *o,
     return thin_out(ctx, o, progress->step, progress->best.step);
 }
 
-/* Rank 0 does it all but for the slices, which each writes once the file is there; the folder gets its
- * name when all have. */
+/* Rank 0 does it all but for the slices, which each writes once the file is there; the folder gets
+ * its name when all have. */
 gd_status checkpoint_save(const model *m, const dataset *data, const train_options *o,
                           gd_optimizer *adamw, const checkpoint_progress *progress)
 {
@@ -409,9 +409,10 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
     if (!gd_error(ctx) && o->init && o->tokens && o->vocab == 0) o->vocab = from->config.vocab;
     if (from->folder[0] && !o->tokens) tokenizer_load(&from->tokenizer, ctx, from->folder);
     if (from->tokenizer.kind != TOKENIZER_NONE && o->init && options_given(&o->base, "vocab")) {
-        gd_fail(ctx, GD_ERROR_ARGUMENT,
-                "--vocab and --init exclude each other: the vocabulary is that of the model in %s",
-                from->folder);
+        gd_fail(
+            ctx, GD_ERROR_ARGUMENT,
+            "--vocab and --init cannot be used together: the vocabulary is that of the model in %s",
+            from->folder);
     }
     return gd_error_status(ctx);
 }
@@ -443,8 +444,7 @@ static gd_status check_tokens(const checkpoint *from, gd_context *ctx, const tok
     print_tokenizer(t, tokens);
     if (trained && strcmp(trained, tokens) != 0) {
         gd_fail(ctx, GD_ERROR_ARGUMENT,
-                "the model in %s was trained with another vocabulary than that of the text",
-                from->folder);
+                "the vocabulary of the model in %s differs from that of the text", from->folder);
     }
     gd_safetensors_close(file);
     return gd_error_status(ctx);

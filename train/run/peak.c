@@ -4,8 +4,8 @@
 #include <string.h>
 
 /* From the manufacturers' data sheets, in 1e12 operations a second without sparsity. The first name
- * that occurs in the device's name applies. A float32 product is three of TF32 on compute capability
- * 9.0 (kernels/matmul), so its peak is a third of TF32's. */
+ * that occurs in the device's name applies. A float32 product is three of TF32 on compute
+ * capability 9.0 (kernels/matmul), so its peak is a third of TF32's. */
 static const struct {
     const char *name;
     double f64, f32, tf32, bf16;
