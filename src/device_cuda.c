@@ -214,7 +214,7 @@ static gd_status check_faults(gd_context *ctx)
     return ctx->status;
 }
 
-/* A device that waits for another rank may wait for ever; the host then looks whether it is there. */
+/* A device may wait for another rank for ever; so the host checks whether it is alive. */
 static cudaError_t wait_for_event(gd_context *ctx, cudaEvent_t event)
 {
     return ctx->group ? gd_group_await(ctx->group, event) : cudaEventSynchronize(event);

@@ -247,7 +247,7 @@ void gd_params_zero_missing_grads(gd_params *params, int64_t begin, int64_t end)
     }
 }
 
-/* A bucket that was sent early had its missing gradients zeroed then; now another stream writes it. */
+/* A bucket sent early had its missing gradients zeroed then; now another stream writes it. */
 gd_status gd_params_complete_grads(gd_params *params)
 {
     if (params->share) return gd_share_reduce(params->share);

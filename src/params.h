@@ -41,12 +41,12 @@ gd_tensor *gd_params_block(gd_context *ctx, gd_dtype dtype, int64_t block,
 bool gd_params_ready(const gd_params *params, const char *who);
 
 /* A parameter that no gradient reached in this step may still hold that of an earlier one, since
- * clearing writes nothing; this sets those of the parameters in elements [begin, end) to zero before
- * the block is read as a whole. */
+ * clearing writes nothing; this sets those of the parameters in elements [begin, end) to zero
+ * before the block is read as a whole. */
 void gd_params_zero_missing_grads(gd_params *params, int64_t begin, int64_t end);
 
-/* The block of gradients, those missing included, is about to be read as a whole: where it is shared,
- * this rank's slices of the means. */
+/* The block of gradients, those missing included, is about to be read as a whole: where it is
+ * shared, this rank's slices of the means. */
 gd_status gd_params_complete_grads(gd_params *params);
 
 #endif

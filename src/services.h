@@ -116,7 +116,7 @@ typedef struct gd_services {
                      uint64_t offset, gd_context *ctx);
     void (*permutation)(int32_t *dst, int64_t n, uint64_t seed, uint64_t offset, gd_context *ctx);
 
-    /* state->loss += share * *loss, and *dloss, of the same real dtype, = share * the loss scale. */
+    /* state->loss += share * *loss; *dloss, of the same real dtype, = share * the loss scale. */
     void (*add_loss)(gd_update_state *state, void *dloss, const void *loss, gd_dtype dtype,
                      double share, gd_context *ctx);
 

@@ -282,7 +282,8 @@ END_TEST
 
 /* ---- What it may cost --------------------------------------------------------------------- */
 
-/* Headers of some megabytes: `begin`, then `item` again and again, with a number where it has %d. */
+/* Headers of some megabytes: `begin`, then `item` again and again, with a number where it has
+ * %d. */
 static const struct {
     const char *begin, *item, *end;
     bool accepted;

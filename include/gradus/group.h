@@ -65,8 +65,8 @@ typedef struct gd_group_options {
 
 /* The options from the environment: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT
  * (torchrun listens on that port itself, so the next one is used); else OMPI_COMM_WORLD_* (Open
- * MPI), PMI_* (MPICH, Intel MPI), or SLURM_* of a job step (srun), where MASTER_ADDR and MASTER_PORT
- * are used too, if they are set. A group of one if none are set. */
+ * MPI), PMI_* (MPICH, Intel MPI), or SLURM_* of a job step (srun), where MASTER_ADDR and
+ * MASTER_PORT are used too, if they are set. A group of one if none are set. */
 GD_API gd_group_options gd_group_environment(void);
 
 /* Connects all ranks; returns when all have connected, or with an error after the timeout. The

@@ -158,11 +158,11 @@ GD_API gd_tensor *gd_attention_step(gd_tensor *qkv, gd_tensor *keys, gd_tensor *
 /* The next token of a text, drawn from softmax(logits / temperature) with the context's random
  * numbers; temperature 0: the first of the likeliest. logits real, [V] or [..., V] of one row. next
  * GD_INT32 [2] is a token and its position, ids GD_INT32 [room]: the id that is drawn becomes
- * ids[position], and the new token, at the next position. Logits that are not finite give the id -1,
- * and leave next as it is. All are in the device's memory, so that a graph (graph.h) can
- * draw several tokens before the host reads ids. -> the id, GD_INT32 [].
- * Weights are computed in double, relative to the largest; the id is the first at which their
- * cumulative sum exceeds the drawn fraction of their total. There is no gradient. */
+ * ids[position], and the new token, at the next position. Logits that are not finite give the id
+ * -1, and leave next as it is. All are in the device's memory, so that a graph (graph.h) can draw
+ * several tokens before the host reads ids. -> the id, GD_INT32 []. Weights are computed in double,
+ * relative to the largest; the id is the first at which their cumulative sum exceeds the drawn
+ * fraction of their total. There is no gradient. */
 GD_API gd_tensor *gd_draw_step(gd_tensor *logits, gd_tensor *next, gd_tensor *ids,
                                double temperature);
 
@@ -295,7 +295,7 @@ GD_API gd_tensor *gd_mean_all(gd_tensor *x);
 
 /* y[..., i, ...] = x[..., index[..., i, ...], ...] at the place of the axis. index GD_INT32, of as
  * many dimensions as x and, except along the axis, no larger -> y of its shape. An index outside
- * [0, size of the axis) is an error, -1 too, reported on a GPU at the next synchronization. */
+ * [0, size of the axis) is an error, -1 too, on a GPU at the next wait for it. */
 GD_API gd_tensor *gd_gather(gd_tensor *x, int axis, gd_tensor *index);
 /* A copy of x to which y[..., index[..., i, ...], ...] += src[..., i, ...]: elements with the same
  * index are added in order. index as for gd_gather, and no larger than src; elements of src beyond

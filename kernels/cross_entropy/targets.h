@@ -10,8 +10,8 @@ static inline bool target_counts(const gd_cross_entropy_args *args, int32_t targ
     return !(args->use_ignore_index && target == args->ignore_index);
 }
 
-/* A target outside the vocabulary is an error before anything is computed. *counting gets the number
- * of rows that are not ignored. */
+/* A target outside the vocabulary is an error before anything is computed. *counting gets the
+ * number of rows that are not ignored. */
 static inline gd_status check_targets(const gd_call *call, const int32_t *targets, int64_t rows,
                                       int64_t vocab, int64_t *counting)
 {

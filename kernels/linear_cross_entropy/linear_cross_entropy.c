@@ -23,10 +23,10 @@ static gd_status check_weight(const gd_call *call)
     return GD_OK;
 }
 
-/* x [..., K], weight [V, K], targets [...] -> loss [], in float32 at least. Saves the factor [] of a
- * row in the loss, and the data for the gradients, without that factor and dloss: those for dlogits,
- * d = softmax(logits) - [j = target] [rows, V]; or, where the rows go in pieces, d weight and d^T x,
- * if needed. */
+/* x [..., K], weight [V, K], targets [...] -> loss [], in float32 at least. Saves the factor [] of
+ * a row in the loss, and the data for the gradients, without that factor and dloss: those for
+ * dlogits, d = softmax(logits) - [j = target] [rows, V]; or, where the rows go in pieces, d weight
+ * and d^T x, if needed. */
 static gd_status linear_cross_entropy_shape(const gd_call *call, gd_spec *output, gd_spec *save,
                                             uint64_t *words)
 {

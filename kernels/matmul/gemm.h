@@ -26,8 +26,8 @@ static inline int gemm_threads(int threads, int64_t M, int64_t N, int64_t K)
     return gd_threads_for(threads, M * N / 16 * gd_min64(K, 4096));
 }
 
-/* Bytes of temporary memory for the product a [M, K] b [K, N] with this many threads; of a and b only
- * the strides count. */
+/* Bytes of temporary memory for the product a [M, K] b [K, N] with this many threads; of a and b
+ * only the strides count. */
 size_t GD_REAL_NAME(gd_gemm_scratch)(gemm_matrix a, gemm_matrix b, int64_t M, int64_t N, int64_t K,
                                      int threads);
 

@@ -1,5 +1,5 @@
-/* decide.h - whether an update is made, and with what numbers: on the CPU by optim.c, on a GPU by one
- * thread of optim.cu. */
+/* decide.h - whether an update is made, and with what numbers: on the CPU by optim.c, on a GPU by
+ * one thread of optim.cu. */
 #ifndef GRADUS_KERNELS_DECIDE_H
 #define GRADUS_KERNELS_DECIDE_H
 

@@ -226,7 +226,8 @@ typedef struct gd_ladder {
     gd_slope slope[GD_RUNGS];
 } gd_ladder;
 
-/* The best estimate of the derivative: from the pair of rungs that agrees best with the one before. */
+/* The best estimate of the derivative: of the pair of rungs that agrees best with the one before
+ * it. */
 typedef struct gd_estimate {
     double value, error;
     int rung; /* the finer one of the two */

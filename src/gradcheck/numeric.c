@@ -16,8 +16,8 @@
 
 /* ---- Slopes ------------------------------------------------------------------------------- */
 
-/* Moves the input by `length`, with the values as stored in `at`, and runs the function. Of the move
- * of a single element the others are not computed, nor read back: inputs may be large. */
+/* Moves the input by `length`, with the values as stored in `at`, and runs the function. Of the
+ * move of a single element the others are not computed, nor read back: inputs may be large. */
 static gd_status move_and_run(gd_checker *c, const gd_move *move, double length, double *at,
                               bool plus)
 {

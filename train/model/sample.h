@@ -18,9 +18,9 @@ typedef struct sample_options {
 } sample_options;
 
 /* Draws tokens (draw.h) and writes each at once; a GPU that draws from all tokens makes a few
- * before they are written. When the context is full, its oldest eighth is dropped, and the rest is read
- * again from position 0. Ends early after a signal (stop.h). *count, if not NULL, gets the number
- * of tokens. Logits that are not finite are an error (GD_ERROR_STATE). */
+ * before they are written. When the context is full, its oldest eighth is dropped, and the rest is
+ * read again from position 0. Ends early after a signal (stop.h). *count, if not NULL, gets the
+ * number of tokens. Logits that are not finite are an error (GD_ERROR_STATE). */
 gd_status sample_text(model *m, const tokenizer *t, const sample_options *options, FILE *file,
                       int64_t *count);
 
