@@ -13,7 +13,7 @@
  *   - the header is at most 100,000,000 bytes, lies within the file, begins with '{' and is JSON in
  *     UTF-8 without a duplicate name;
  *   - each tensor has exactly the three fields above, a dtype of the format, a shape of at most 64
- *     whole numbers from 0, and bytes for just that many elements; no product overflows;
+ *     whole numbers of at least 0, and bytes for just that many elements; no product overflows;
  *   - the tensors cover the file from the header to the end, without holes or overlaps.
  *
  * Reading a header takes at most four times its size of memory.
