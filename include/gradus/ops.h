@@ -21,7 +21,7 @@
  *     max                     equal maxima share evenly; so do NaNs, if there are any *
  *     silu, gelu, gelu_tanh,  0 at -inf, their limit, although 0 * -inf would be NaN; and the
  *     swiglu                  slopes there and at inf are 0 and 1 *
- *     sqrt, log, rsqrt, std   the gradient at 0 is infinite (of std: 0 * inf, NaN)
+ *     sqrt, log, rsqrt, std   the gradient at 0 is infinite, that of std NaN (0 * inf)
  *     pow, pow_tensor         x^0 is 1, with gradient 0, for any x; 0^b has gradient 0 for b >= 0;
  *                             a negative base under a fractional exponent gives NaN
  *     div                     x / 0 is inf or NaN, and so are both gradients
