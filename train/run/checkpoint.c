@@ -409,10 +409,9 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
     if (!gd_error(ctx) && o->init && o->tokens && o->vocab == 0) o->vocab = from->config.vocab;
     if (from->folder[0] && !o->tokens) tokenizer_load(&from->tokenizer, ctx, from->folder);
     if (from->tokenizer.kind != TOKENIZER_NONE && o->init && options_given(&o->base, "vocab")) {
-        gd_fail(
-            ctx, GD_ERROR_ARGUMENT,
-            "--vocab and --init cannot be used together: the vocabulary is that of the model in %s",
-            from->folder);
+        gd_fail(ctx, GD_ERROR_ARGUMENT,
+                "--vocab and --init cannot be used together: the vocabulary is that of %s",
+                from->folder);
     }
     return gd_error_status(ctx);
 }
