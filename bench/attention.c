@@ -1,5 +1,5 @@
-/* attention.c - attention, causal, forward and backward, as a table of sizes or for one. A figure is
- * the mean of some calls that follow each other, so that on a GPU the host's part does not count. */
+/* attention.c - causal attention, forward and backward, for one size or a table of sizes. A figure
+ * is the mean of consecutive calls, so that on a GPU the host's part does not count. */
 #include "bench.h"
 
 #include <stdio.h>

@@ -15,7 +15,8 @@ model     A training step of a transformers Llama of 1 B parameters' shapes with
           bfloat16 with AdamW: milliseconds and peak memory, before and after gradus.patch.
 
 All sides take turns in each round; the figures are medians over the rounds, followed by minimum and
-maximum. A side that fails is left out with a line on stderr. Needs the package (pip install ./python, or PYTHONPATH=python and GRADUS_LIBRARY).
+maximum. A side that fails is left out with a line on stderr. Needs the package (pip install
+./python, or PYTHONPATH=python and GRADUS_LIBRARY).
 """
 
 import argparse

@@ -2,7 +2,7 @@
 """bench/figures.py PAGE.md... [--rms-norm A] [--add-rms-norm B] [--peers P]
 
 Fills <!-- figures: NAME -->...<!-- end --> in the pages from what A: `gradus-bench rms_norm`, B:
-`gradus-bench add_rms_norm` and P: `bench/compare_peers.py` were told to write by --tsv."""
+`gradus-bench add_rms_norm` and P: `bench/compare_peers.py` wrote with --tsv."""
 import argparse
 import re
 

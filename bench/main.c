@@ -31,7 +31,7 @@ enum { BENCHMARKS = sizeof benchmarks / sizeof *benchmarks, WRONG_CALL = 2 };
 
 static int usage(FILE *file)
 {
-    fprintf(file, "usage: gradus-bench BENCHMARK [options]\n\n");
+    fprintf(file, "Usage: gradus-bench BENCHMARK [options]\n\n");
     for (int i = 0; i < BENCHMARKS; i++)
         fprintf(file, "  %-12s %s\n", benchmarks[i].name, benchmarks[i].summary);
     fprintf(file,

@@ -1,7 +1,7 @@
-# Finds what the library needs: a CBLAS, Random123's header, and, where there are, jansson, OpenMP
-# and CUDA.
+# Finds what the library needs: a CBLAS, Random123's header, and, if installed, jansson, xxHash,
+# OpenMP, CUDA and NCCL.
 
-# What to say, and how to get it, where something is missing.
+# Stops, and names the package of what is missing.
 function(gradus_missing what debian_package)
     message(FATAL_ERROR "gradus needs ${what}. On Debian or Ubuntu: apt install ${debian_package}")
 endfunction()

@@ -12,7 +12,7 @@ file(GLOB hopper_sources CONFIGURE_DEPENDS kernels/*/*_hopper.cu)
 list(REMOVE_ITEM cuda_sources ${hopper_sources})
 list(REMOVE_ITEM core_sources ${PROJECT_SOURCE_DIR}/src/gradcheck/main.c ${cuda_sources})
 if(gradus_cuda STREQUAL "KERNELS")
-    # The kernels on raw pointers need nothing of the core, nor it of them: contexts know the CPU.
+    # The kernels on raw pointers and the core need nothing of each other: contexts have no GPU.
     list(FILTER cuda_sources INCLUDE REGEX "/kernels/rms_norm/")
     list(FILTER op_sources EXCLUDE REGEX "/rms_norm_no_cuda\\.c$")
     set(hopper_sources)

@@ -42,7 +42,7 @@ static void *abort_lost(void *state)
 }
 
 /* ncclCommAbort ends NCCL's kernels at once, but does not return before the graphs that contain
- * them are gone, which the caller frees after it has seen the error. So it gets its own thread. */
+ * them are gone, which the caller frees after it has seen the error. So it has its own thread. */
 static void give_up(gd_group *group)
 {
     nccl *n = group->state;

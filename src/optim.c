@@ -116,7 +116,8 @@ static void *block_at(const gd_tensor *block, int64_t start)
     return (char *)gd_tensor_data(block) + (size_t)start * gd_dtype_size(block->dtype);
 }
 
-/* Updates elements [start, end) of the block, as far as they are in the slice. */
+/* Updates elements [start, end) of the block, as far as they are in the slice, with or without
+ * decay. */
 static void update_range(const gd_optimizer *optimizer, const gd_params_slice *slice, int64_t start,
                          int64_t end, int decay)
 {

@@ -311,8 +311,8 @@ static gd_status fill_entry(const gd_safetensors *file, gd_safetensors_entry *en
     size_t ndim = json_array_size(shape);
     for (size_t i = 0; i < ndim; i++) {
         if (!read_size(json_array_get(shape, i), &dims[i])) {
-            return refuse(file, "tensor \"%s\": dimension %zu is not a whole number from 0", name,
-                          i);
+            return refuse(file, "tensor \"%s\": dimension %zu is not a whole number of at least 0",
+                          name, i);
         }
     }
     int64_t begin, end;

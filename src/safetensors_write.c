@@ -156,13 +156,15 @@ static gd_status check_arguments(gd_context *ctx, const char *path, const gd_nam
         if (!gd_tensor_usable(t, who, "a tensor")) return gd_error_status(ctx);
         if (!tensors[i].name) {
             return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                           "%s: the name of tensor %lld is NULL, wanted a text", who, (long long)i);
+                           "%s: the name of tensor %lld is NULL, wanted a string", who,
+                           (long long)i);
         }
     }
     for (int64_t i = 0; i < metadata_count; i++) {
         if (metadata[i].name && metadata[i].text) continue;
-        return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: the %s of metadata %lld is NULL, wanted a text",
-                       who, metadata[i].name ? "text" : "name", (long long)i);
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "%s: the %s of metadata %lld is NULL, wanted a string", who,
+                       metadata[i].name ? "text" : "name", (long long)i);
     }
     return GD_OK;
 }

@@ -48,8 +48,8 @@ static gd_status compare(const gd_params *params, gd_group *group)
         for (int i = 1; i < group->ranks && !gd_failed(ctx); i++) {
             if (all[i] == all[0]) continue;
             gd_fail(ctx, GD_ERROR_ARGUMENT,
-                    "params_share: rank %d has other parameters than rank 0, wanted the same "
-                    "names, shapes, dtype and flags in the same order",
+                    "params_share: the parameters of rank %d differ from those of rank 0, wanted "
+                    "the same names, shapes, dtype and flags in the same order",
                     i);
         }
     }
@@ -126,9 +126,9 @@ gd_status gd_params_share(gd_params *params, gd_group *group, const gd_share_opt
     if (!gd_outside_graph(ctx, who)) return ctx->status;
     if (params->share || params->has_optimizer) {
         return gd_fail(ctx, GD_ERROR_STATE,
-                       "%s: %s before, wanted the first call before any "
+                       "%s: %s already, wanted one call, before any "
                        "optimizer is made",
-                       who, params->share ? "it was called" : "an optimizer was made of them");
+                       who, params->share ? "it was called" : "the parameters have an optimizer");
     }
     if (!group || group->ranks == 1) return GD_OK;
     const int64_t bytes =
@@ -200,8 +200,8 @@ void gd_share_arrived(gd_bucket *bucket)
     gd_share *share = bucket->share;
     if (bucket->sent) {
         gd_fail(share->params->ctx, GD_ERROR_STATE,
-                "backward: the gradients were averaged over all ranks before, wanted "
-                "gd_params_clear_grads between; gd_params_last_backward is for the last of "
+                "backward: the gradients were averaged over all ranks already, wanted "
+                "gd_params_clear_grads in between; gd_params_last_backward is for the last of "
                 "several backwards");
         return;
     }

@@ -74,7 +74,7 @@ static gd_status lose_report(gd_optimizer *optimizer)
     return gd_fail(
         optimizer->ctx, GD_ERROR_STATE,
         "optimizer_update: update %lld was skipped, since the loss is %g and the norm of "
-        "the gradient %g, wanted finite numbers; gd_optimizer_report tells it at once",
+        "the gradient %g, wanted finite numbers; gd_optimizer_report reports it at once",
         (long long)lost->number, lost->loss, lost->norm);
 }
 

@@ -351,8 +351,8 @@ static void print_grids(gd_context *ctx, planted_op *p, const gd_case *check, ui
     }
 }
 
-/* gradcheck on a bug. Prints its words first, then one line of JSON: the report, and the gradients by
- * element where `grids` is not 0. */
+/* gradcheck on a bug. Prints its words first, then one line of JSON: the report, and the gradients
+ * by element where `grids` is not 0. */
 static void check_bug(const planted_bug *bug, int grids)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true, .threads = 1});

@@ -1,6 +1,6 @@
 /* tape.c - linked with an example program: at its first gd_backward it prints the first values of
- * every tensor on the tape, a line each, "value n4 1 2 3 ...", then, after the backward, those of the
- * leaves' gradients and the tape as a graph, whose ids these are; and the program ends there. */
+ * every tensor on the tape, a line each, "value n4 1 2 3 ...", then, after the backward, those of
+ * the leaves' gradients and the tape as a graph, whose ids these are. Then the program ends. */
 #include <stdio.h>
 #include <stdlib.h>
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Adds two ops to a copy of the project exactly as CONTRIBUTING.md says, and gradchecks them; then
-# breaks its backward and sees that gradcheck notices.
+# Adds two ops to a copy of the project exactly as CONTRIBUTING.md says, and checks their marks and
+# gradients; then breaks a backward and sees that gradcheck notices.
 #   tests/contributing.sh SOURCE_DIR WORK_DIR
+# shellcheck disable=SC2094 # what block gets is a name in the page, not a file
 set -euo pipefail
 source_dir=$1 work=$2
 rm -rf "$work"
@@ -10,31 +11,40 @@ cd "$source_dir"
 cp -r CMakeLists.txt LICENSE README.md CHANGELOG.md cmake include src kernels "$work/project"
 cd "$work/project"
 
-# The fenced blocks of one language, or of the file that a C block names in its first line.
+# The fenced blocks of one language, or of the file that a C block names in its first line. A block
+# ends at a fence as long as its first.
 block()
 {
     awk -v kind="$1" -v path="$2" '
-        /^```/ { if (inside) { inside = 0 } else { inside = ($0 == "```" kind); first = inside }; next }
+        /^```/ && !fence { fence = $0; sub(/[^`].*/, "", fence); inside = $0 == fence kind
+                           first = inside; next }
+        $0 == fence { fence = ""; inside = 0; next }
         inside && first { first = 0; wanted = path == "" || index($0, "/* " path " ") == 1 }
         inside && wanted { print }' "$source_dir/CONTRIBUTING.md"
 }
 
 mkdir kernels/cube
-# shellcheck disable=SC2094 # the argument is a name in the page, not the file
+block markdown "" >kernels/cube/README.md
 block c kernels/cube/cube_cpu.c >kernels/cube/cube_cpu.c
-# shellcheck disable=SC2094
 block c kernels/cube/cube.c >kernels/cube/cube.c
-# shellcheck disable=SC2094
 block cuda kernels/cube/cube.cu >kernels/cube/cube.cu
 block unary "" >>kernels/elementwise/unary.def
 block row "" >>kernels/ops.def
-# shellcheck disable=SC2094
+block sentence "" >sentence
+block slope "" >slope
+sed -i -e '/^\*\*From the input\.\*\*/{
+    r sentence
+}' -e '/^dy \* GD_MATH(cos)(x)/{
+    r slope
+}' kernels/elementwise/README.md
 block declaration "" >declaration
 sed -i '/^GD_API gd_tensor \*gd_neg/{
     r declaration
 }' include/gradus/ops.h
 grep -q gd_cube include/gradus/ops.h
 grep -q gd_sinh include/gradus/ops.h
+
+bash "$source_dir/tests/marks.sh" .
 
 check()
 {

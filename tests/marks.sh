@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Sees that each step of a derivation and its line of code have found each other. A mark, [dx],
-# stands in the text of kernels/NAME/README.md, in a line of its blocks of C as /* [dx] */, and in the
-# code of the folder, at the end of a comment: beside the line, or above it. A row of a table,
-# UNARY(exp, ...), is a mark by its name.
+# Checks that each step of a derivation is linked to its line of code. A mark, [dx], is in the text of
+# kernels/NAME/README.md, in a line of its blocks of C as /* [dx] */, and in the code of the folder, at
+# the end of a comment beside the line or above it. A row of a table, UNARY(exp, ...), is a mark by
+# its name.
 #   tests/marks.sh SOURCE_DIR
 #
-# It complains where a mark has no partner, where the README's line does not stand in the code at
-# the mark, where an op with a backward has no mark: [NAME] or [NAME ...], or for the op that its
-# folder is named for, any; and where a mark of NAME_cpu.c, beside which there is a NAME.cu, does not
-# stand in the folder's CUDA code, unless the README says "on the CPU alone: [dx]".
+# It complains about a mark that is missing in one of the three, a README's line that is not in the
+# code at the mark, an op with a backward but without a README or a mark ([NAME] or [NAME ...]; any
+# mark if its folder has its name), and a mark of NAME_cpu.c that is missing in the CUDA code of a
+# folder with a NAME.cu, unless the README says "on the CPU alone: [dx]".
 set -euo pipefail
 cd "$1"
 shopt -s nullglob
@@ -83,6 +83,11 @@ marks_of_readme()
             }
         }' "$1"
 }
+
+for folder in kernels/*/; do
+    [[ -e $folder/README.md ]] || ! grep -qs '^ *\.backward =' "$folder"*.c ||
+        complain "$folder: an op with a backward, but no README.md"
+done
 
 for readme in kernels/*/README.md; do
     folder=${readme%/README.md}

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Draws runs of gradus-train with scripts/plot, and looks into the pictures.
 #   tests/plot.sh SOURCE_DIR GRADUS_TRAIN WORK_DIR
-# Exits with 77, skipped, where there is no gnuplot or no jq.
+# Exits with 77, skipped, if gnuplot or jq is missing.
 set -euo pipefail
 plot=$1/scripts/plot train=$2 work=$3
 # shellcheck source=scripts/lib.sh

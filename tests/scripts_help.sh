@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every script says what it does when it is asked, and does nothing else: CMake would be told on.
+# Every script prints its help when asked, and does nothing else: a fake cmake records each call.
 #   tests/scripts_help.sh SOURCE_DIR WORK_DIR
 set -euo pipefail
 source=$1 work=$2

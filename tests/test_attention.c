@@ -485,8 +485,8 @@ START_TEST(attention_masks_agree)
 }
 END_TEST
 
-/* Queries that see nothing, by a mask, by a bias of -inf, by a window: zeros, and no gradient. NaN in
- * a bias stays with its query. */
+/* Queries that see nothing, by a mask, by a bias of -inf, by a window: zeros, and no gradient. NaN
+ * in a bias stays with its query. */
 START_TEST(attention_of_masked_rows)
 {
     gd_context *ctx = test_context(1);

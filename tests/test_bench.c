@@ -18,7 +18,7 @@ START_TEST(help_names_benchmarks_and_options)
     static const char *const calls[] = {"--help", "-h", "rms_norm --help"};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         program_must(0, calls[i], output);
-        ck_assert_int_eq(strncmp(output, "usage: gradus-bench BENCHMARK [options]\n", 40), 0);
+        ck_assert_int_eq(strncmp(output, "Usage: gradus-bench BENCHMARK [options]\n", 40), 0);
         for (size_t k = 0; k < sizeof words / sizeof *words; k++) program_said(output, words[k]);
     }
 }
@@ -135,7 +135,7 @@ END_TEST
 static const struct {
     const char *arguments, *message;
 } bad[] = {
-    {"", "usage: gradus-bench BENCHMARK [options]\n"},
+    {"", "Usage: gradus-bench BENCHMARK [options]\n"},
     {"nope", "gradus-bench: unknown benchmark \"nope\"\n"},
     {"rms_norm --bogus", "gradus-bench: invalid option or value: --bogus \n"},
     {"rms_norm --rows", "gradus-bench: invalid option or value: --rows \n"},

@@ -190,7 +190,7 @@ START_TEST(weights_begin_a_new_run)
     train_well("--data text --vocab 280 %s --steps 3 --out pieces");
     train_well("--data other --init pieces/step-00000003 --steps 1 --context 8 --out c");
     train_badly("--data other --init pieces/step-00000003 --vocab 300",
-                "--vocab and --init exclude each other: the vocabulary");
+                "--vocab and --init cannot be used together: the vocabulary");
     train_badly("--resume pieces/step-00000003 --vocab 300",
                 "--vocab is 300, but the model in pieces/step-00000003 has 280");
     shell("cd '%s' && cmp pieces/step-00000003/tokenizer.json c/step-00000001/tokenizer.json%s",

@@ -1,6 +1,6 @@
 /* test_cuda_linear_cross_entropy.c - the forward that computes the gradients in pieces of rows, on
- * the GPU: against two ops in float64, in a captured step, and its memory. (test_cuda_ops.c compares
- * a small case with the CPU.) */
+ * the GPU: against two ops in float64, in a captured step, and its memory. (test_cuda_ops.c
+ * compares a small case with the CPU.) */
 #include <math.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* test_cuda_matmul.c - large float32 products on a GPU: as accurate as float32, or as TF32, whatever
- * computes them, and the same in every run. */
+/* test_cuda_matmul.c - large float32 products on a GPU: as accurate as float32, or as TF32,
+ * whatever computes them, and the same in every run. */
 #include <float.h>
 #include <math.h>
 #include <string.h>

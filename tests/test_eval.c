@@ -216,7 +216,7 @@ static const struct {
     const char *message;
 } bad[] = {
     {"", 2, "--model DIR is missing"},
-    {"run --data a --tokens b", 2, "--data, --val-data and --tokens exclude each other"},
+    {"run --data a --tokens b", 2, "--data, --val-data and --tokens cannot be used together"},
     {"run --whole", 2, "--whole needs --data FILE"},
     {"run --batch x", 2, "--batch is \"x\", wanted a whole number"},
     {"run --prompt x", 2, "--prompt is not an option"},

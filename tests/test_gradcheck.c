@@ -706,7 +706,7 @@ START_TEST(json_is_one_line)
 }
 END_TEST
 
-/* A program may write numbers with commas; JSON may not. Where there is no localedef, nobody can. */
+/* A program's locale may write numbers with commas; JSON must not. Needs localedef. */
 START_TEST(json_has_points_in_any_locale)
 {
     char text[4096], plain[4096], folder[] = "/tmp/gradus_locale_XXXXXX", command[256];

@@ -431,8 +431,8 @@ START_TEST(gradients_that_were_sent_are_cleared_first)
     dtype = GD_FLOAT32;
     ranks_run(2, go_on);
     for (int r = 0; r < 2; r++)
-        rank_failed(r, "were averaged over all ranks before, wanted "
-                       "gd_params_clear_grads between");
+        rank_failed(r, "were averaged over all ranks already, wanted "
+                       "gd_params_clear_grads in between");
 }
 END_TEST
 
@@ -450,7 +450,7 @@ START_TEST(parameters_that_differ_are_named)
 {
     ranks_run(3, differ);
     for (int r = 0; r < 3; r++)
-        rank_failed(r, "params_share: rank 2 has other parameters than rank 0");
+        rank_failed(r, "params_share: the parameters of rank 2 differ from those of rank 0");
 }
 END_TEST
 
@@ -472,7 +472,7 @@ START_TEST(sharing_comes_before_the_optimizer)
 {
     ranks_run(2, share_late);
     for (int r = 0; r < 2; r++)
-        rank_failed(r, "params_share: an optimizer was made of them before");
+        rank_failed(r, "params_share: the parameters have an optimizer already");
 }
 END_TEST
 

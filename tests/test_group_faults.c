@@ -79,7 +79,7 @@ START_TEST(all_others_end_and_name_it)
 }
 END_TEST
 
-/* Rank 0 hears that a rank has left before the call that needs its data, and does not wait for it. */
+/* Rank 0 learns that a rank has left before a call needs its data, and does not wait for it. */
 static void leave_early(gd_context *ctx, gd_group *group, int rank, outcome *mine)
 {
     int own = 1, all[RANKS];

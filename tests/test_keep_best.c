@@ -26,7 +26,7 @@ static long long best_in_log(const char *run, int *validations)
     return best_step;
 }
 
-/* The link leads to that step, which is a model; and with --keep 1 only the last is there besides. */
+/* The link leads to that step, which is a model; with --keep 1 only the last is kept besides. */
 static void check_best(const char *run, long long best, long long last)
 {
     char wanted[64], command[256];

@@ -75,7 +75,7 @@ START_TEST(class_0_may_be_ignored)
 }
 END_TEST
 
-/* One update of a parameter of 1 by lr 0.1 with gradient 4, the second after one with gradient 2. */
+/* One update of a parameter of 1 by lr 0.1 with gradient 4, after one with gradient 2. */
 static double after_two_updates(const gd_adamw_options *options)
 {
     gd_params *params = gd_params_create(ctx, GD_FLOAT64);

@@ -330,7 +330,7 @@ END_TEST
 START_TEST(what_makes_no_sense_is_refused)
 {
     train_badly("--data text %s --processes 2 --gpus 2",
-                "--gpus and --processes exclude each other");
+                "--gpus and --processes cannot be used together");
     train_badly("--data text %s --gpus 2 --device cpu", "--processes is for the CPU");
     train_badly("--data text %s --processes 2 --device cuda", "--gpus N takes a GPU for each");
     train_badly("--data text %s --processes 4 --accumulate 3",

@@ -359,7 +359,7 @@ START_TEST(test_large_and_misaligned)
 }
 END_TEST
 
-/* dx, or that of the residual, takes the memory of dy: there is never a second gradient of [M, N]. */
+/* dx, or the residual's gradient, takes dy's memory: there is never a second one of [M, N]. */
 START_TEST(test_gradient_over_dy)
 {
     enum { M = 256, N = 64 };

@@ -1,6 +1,6 @@
 /* test_rms_norm_kernels.c - the functions of gradus/kernels.h on the CPU against the formulas,
  * written out in double: every option, mixes of dtypes, rows anywhere. Each call is made by one
- * thread and by four, which must give the same bits; what is poisoned and not a result stays NaN. */
+ * thread and by four, which must give the same bits; poisoned memory without a result stays NaN. */
 #include "gradus/kernels.h"
 #include "op_test.h"
 

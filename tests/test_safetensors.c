@@ -276,7 +276,7 @@ START_TEST(names_that_cannot_be_written)
         const char *first, *second, *wanted;
     } rows[] = {{"a", "a", "tensor \"a\" occurs twice"},
                 {"a", "\xff", "is not UTF-8"},
-                {"a", NULL, "the name of tensor 1 is NULL, wanted a text"},
+                {"a", NULL, "the name of tensor 1 is NULL, wanted a string"},
                 {"__metadata__", "a", "has a name that the format reserves"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         gd_named_tensor pair[] = {{rows[i].first, t}, {rows[i].second, t}};
@@ -292,9 +292,9 @@ START_TEST(names_that_cannot_be_written)
     ck_assert_error(ctx, "is not UTF-8");
     const gd_named_text nameless = {NULL, "x"}, textless = {"a", NULL};
     gd_safetensors_write(ctx, path, NULL, 0, &nameless, 1);
-    ck_assert_error(ctx, "the name of metadata 0 is NULL, wanted a text");
+    ck_assert_error(ctx, "the name of metadata 0 is NULL, wanted a string");
     gd_safetensors_write(ctx, path, NULL, 0, &textless, 1);
-    ck_assert_error(ctx, "the text of metadata 0 is NULL, wanted a text");
+    ck_assert_error(ctx, "the text of metadata 0 is NULL, wanted a string");
     gd_named_tensor none = {"a", NULL};
     ck_assert_int_eq(gd_safetensors_write(ctx, path, &none, 1, NULL, 0), GD_ERROR_ARGUMENT);
     ck_assert_error(ctx, "tensor 0 is NULL");

@@ -149,14 +149,14 @@ static const struct {
     {ONE("", "[]", "[0,4]"), 4, "unknown dtype \"\""},
 
     /* shapes */
-    {ONE("F32", "[-1]", "[0,4]"), 4, "dimension 0 is not a whole number from 0"},
+    {ONE("F32", "[-1]", "[0,4]"), 4, "dimension 0 is not a whole number of at least 0"},
     {ONE("F32", "[-0]", "[0,0]"), 0, "a number has a minus sign"},
     {"{\"-\\\"-\":" FIELDS("F32", "[]", "[0,4]") "}", 4, NULL},
-    {ONE("F32", "[1,1.0]", "[0,4]"), 4, "dimension 1 is not a whole number from 0"},
-    {ONE("F32", "[1e0]", "[0,4]"), 4, "dimension 0 is not a whole number from 0"},
-    {ONE("F32", "[\"1\"]", "[0,4]"), 4, "dimension 0 is not a whole number from 0"},
-    {ONE("F32", "[null]", "[0,4]"), 4, "dimension 0 is not a whole number from 0"},
-    {ONE("F32", "[[1]]", "[0,4]"), 4, "dimension 0 is not a whole number from 0"},
+    {ONE("F32", "[1,1.0]", "[0,4]"), 4, "dimension 1 is not a whole number of at least 0"},
+    {ONE("F32", "[1e0]", "[0,4]"), 4, "dimension 0 is not a whole number of at least 0"},
+    {ONE("F32", "[\"1\"]", "[0,4]"), 4, "dimension 0 is not a whole number of at least 0"},
+    {ONE("F32", "[null]", "[0,4]"), 4, "dimension 0 is not a whole number of at least 0"},
+    {ONE("F32", "[[1]]", "[0,4]"), 4, "dimension 0 is not a whole number of at least 0"},
     {ONE("F32", "[01]", "[0,4]"), 4, not_json},
     {ONE("F32", "[18446744073709551616]", "[0,0]"), 0, not_json},
     {ONE("F32", "[9223372036854775808]", "[0,0]"), 0, not_json},
@@ -282,7 +282,8 @@ END_TEST
 
 /* ---- What it may cost --------------------------------------------------------------------- */
 
-/* Headers of some megabytes: `begin`, then `item` again and again, with a number where it has %d. */
+/* Headers of some megabytes: `begin`, then `item` again and again, with a number where it has
+ * %d. */
 static const struct {
     const char *begin, *item, *end;
     bool accepted;

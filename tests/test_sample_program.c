@@ -124,7 +124,7 @@ static const struct {
 } bad[] = {
     {"", 2, "--model DIR is missing"},
     {"run more", 2, "more is not an option"},
-    {"run --prompt a --prompt-file b", 2, "--prompt and --prompt-file exclude each other"},
+    {"run --prompt a --prompt-file b", 2, "--prompt and --prompt-file cannot be used together"},
     {"run --stop ''", 2, "--stop must not be empty"},
     {"run --top-p 1.5", 2, "--top-p is \"1.5\", wanted a number from 0 to 1"},
     {"run --length -1", 2, "--length is \"-1\""},

@@ -565,8 +565,8 @@ START_TEST(the_tape_can_be_printed)
 }
 END_TEST
 
-/* The whole graph: no address is in it, the gradients come back, and x, which two ops read, is drawn
- * once. */
+/* The whole graph: no address is in it, the gradients come back, and x, which two ops read, is
+ * drawn once. */
 START_TEST(the_graph_of_a_tape)
 {
     char text[4096];

@@ -350,7 +350,8 @@ START_TEST(the_scale_falls_at_once_and_rises_slowly)
 }
 END_TEST
 
-/* A power of two goes in and out again: no bit of the weights, the norm or the loss depends on it. */
+/* A power of two goes in and out again: no bit of the weights, the norm or the loss depends on
+ * it. */
 START_TEST(a_scale_leaves_no_trace)
 {
     learner a = make(GD_FLOAT32, false), b = make(GD_FLOAT32, false);

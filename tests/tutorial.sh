@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Sees that every block of C in docs/tutorial.md stands in the example that the line before it
-# names.
+# Checks that every block of C in docs/tutorial.md is in the example named in the line before it.
 #   tests/tutorial.sh SOURCE_DIR
 set -euo pipefail
 cd "$1"

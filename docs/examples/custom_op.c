@@ -78,7 +78,7 @@ static gd_status backward(const gd_call *call)
 {
     const gd_tensor *x = call->input[0], *beta = call->input[1], *dy = call->doutput[0];
     const int64_t n = gd_tensor_dim(beta, 0), count = gd_tensor_count(x);
-    if (call->dinput[0]) { /* NULL: nobody wants dx */
+    if (call->dinput[0]) { /* NULL: dx is not needed */
         for (int64_t i = 0; i < count; i++) {
             double slope = get(beta, i % n), value = get(x, i), s = sigmoid(slope * value);
             give(call, 0, i, get(dy, i) * (s + value * s * (1 - s) * slope));

@@ -1,4 +1,4 @@
-/* cube.c - exercise 3: y = x^3. The formula in cube_backward.h is right, and still the gradient is
+/* cube.c - exercise 3: y = x^3. The formula in cube_backward.h is right, but the gradient is
  * not. */
 #include "exercise.h"
 

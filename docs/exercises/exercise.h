@@ -21,8 +21,8 @@ static inline gd_status like_first_input(const gd_call *call, gd_spec *output, g
     return GD_OK;
 }
 
-/* y = op(inputs), squared, so that every element has a gradient of its own; twice, so that the second
- * gradient meets what the first has left. */
+/* y = op(inputs), squared, so that every element has a gradient of its own; twice, so that the
+ * second gradient meets what the first has left. */
 static inline gd_tensor *twice(void *op, gd_tensor *const *inputs, int count)
 {
     gd_tensor *once = gd_apply(op, inputs, count, NULL);
@@ -30,8 +30,8 @@ static inline gd_tensor *twice(void *op, gd_tensor *const *inputs, int count)
     return gd_add(gd_mul(once, once), again);
 }
 
-/* Checks the op on inputs [4, 3] and, if it has two, [3]; says everything about it. Returns 0 if the
- * backward is right. */
+/* Checks the op on inputs [4, 3] and, if it has two, [3]; says everything about it. Returns 0 if
+ * the backward is right. */
 static inline int check_exercise(const gd_op *op)
 {
     static const double values[] = {0.5, -1, 1.5, -0.25, 2, -1.5, 0.75, -0.5, 1, -2, 0.25, 1.25};

@@ -1,5 +1,5 @@
-/* product.c - exercise 1: y[i][j] = a[i][j] b[j], a [M, N], b [N] -> y [M, N]. The backward stands in
- * product_backward.h, and one of its two gradients is wrong. */
+/* product.c - exercise 1: y[i][j] = a[i][j] b[j], a [M, N], b [N] -> y [M, N]. The backward, in
+ * product_backward.h, has two gradients, and one is wrong. */
 #include "exercise.h"
 
 static gd_status forward(const gd_call *call)

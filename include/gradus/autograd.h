@@ -248,8 +248,8 @@ typedef struct gd_case {
         .absent = true \
     }
 
-/* A set of inputs or outputs is a mask: GD_BIT(0) | GD_BIT(2) are the first and the third. All from
- * the 32nd on share the last bit. */
+/* A set of inputs or outputs is a mask: GD_BIT(0) | GD_BIT(2) are the first and the third. Inputs
+ * from the 32nd on share the last bit. */
 #define GD_BIT(i) (UINT32_C(1) << ((i) < 31 ? (i) : 31))
 #define GD_ALL_INPUTS UINT32_MAX
 #define GD_ANY_INPUTS (-1)
@@ -271,8 +271,8 @@ struct gd_op {
     uint32_t backward_reads_inputs;
     uint32_t backward_reads_outputs;
 
-    /* Which dinput may share memory with a tensor of the same shape that ends with this call:
-     * doutput[0], or the input itself. */
+    /* Which dinput may share memory with a tensor of the same shape that is not needed after this
+     * call: doutput[0], or the input itself. */
     uint32_t dinput_over_doutput;
     uint32_t dinput_over_input;
 

@@ -21,7 +21,7 @@
  *     max                     equal maxima share evenly; so do NaNs, if there are any *
  *     silu, gelu, gelu_tanh,  0 at -inf, their limit, although 0 * -inf would be NaN; and the
  *     swiglu                  slopes there and at inf are 0 and 1 *
- *     sqrt, log, rsqrt, std   the gradient at 0 is infinite (of std: 0 * inf, NaN)
+ *     sqrt, log, rsqrt, std   the gradient at 0 is infinite, that of std NaN (0 * inf)
  *     pow, pow_tensor         x^0 is 1, with gradient 0, for any x; 0^b has gradient 0 for b >= 0;
  *                             a negative base under a fractional exponent gives NaN
  *     div                     x / 0 is inf or NaN, and so are both gradients
@@ -160,9 +160,9 @@ GD_API gd_tensor *gd_attention_step(gd_tensor *qkv, gd_tensor *keys, gd_tensor *
  * GD_INT32 [2] is a token and its position, ids GD_INT32 [room]: the id that is drawn becomes
  * ids[position], and the new token, at the next position. Logits that are not finite give the id
  * -1, and leave next as it is. All are in the device's memory, so that a graph (graph.h) can draw
- * several tokens before the host reads ids. -> the id, GD_INT32 [].
- * Weights are computed in double, relative to the largest; the id is the first at which their
- * cumulative sum exceeds the drawn fraction of their total. There is no gradient. */
+ * several tokens before the host reads ids. -> the id, GD_INT32 []. Weights are computed in double,
+ * relative to the largest; the id is the first at which their cumulative sum exceeds the drawn
+ * fraction of their total. There is no gradient. */
 GD_API gd_tensor *gd_draw_step(gd_tensor *logits, gd_tensor *next, gd_tensor *ids,
                                double temperature);
 
@@ -295,7 +295,7 @@ GD_API gd_tensor *gd_mean_all(gd_tensor *x);
 
 /* y[..., i, ...] = x[..., index[..., i, ...], ...] at the place of the axis. index GD_INT32, of as
  * many dimensions as x and, except along the axis, no larger -> y of its shape. An index outside
- * [0, size of the axis) is an error, -1 too, reported on a GPU at the next synchronization. */
+ * [0, size of the axis) is an error, -1 too, on a GPU at the next wait for it. */
 GD_API gd_tensor *gd_gather(gd_tensor *x, int axis, gd_tensor *index);
 /* A copy of x to which y[..., index[..., i, ...], ...] += src[..., i, ...]: elements with the same
  * index are added in order. index as for gd_gather, and no larger than src; elements of src beyond

@@ -39,8 +39,8 @@ enum { GD_DECAY = 1 }; /* weight decay applies to this parameter: matrices, as a
  * for 16 bits add up too (Micikevicius et al. 2018, arXiv:1710.03740). */
 GD_API gd_params *gd_params_create(gd_context *ctx, gd_dtype dtype);
 
-/* Frees the group and all its parameters, gradients included. An optimizer of it may be freed
- * before or after, but not be used after. The context must be freed last. NULL is fine. */
+/* Frees the group and all its parameters, gradients included. Its optimizer may be freed before
+ * or after it, but must not be used after it. The context must be freed last. NULL is fine. */
 GD_API void gd_params_free(gd_params *params);
 
 /* Adds a parameter, which requires a gradient. Its memory comes with gd_params_finish; until then

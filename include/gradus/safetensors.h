@@ -6,14 +6,14 @@
  *     [ n ] { "w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}, ... } [ elements ]
  *      8    n bytes of JSON                                                          the rest
  *
- * Offsets count from the end of the header. "__metadata__" may hold a map from texts to texts. Such
- * a file cannot run code, but it may be invalid; so every rule is checked, and a file that breaks
- * one is refused as a whole:
+ * Offsets count from the end of the header. "__metadata__" may hold a map from strings to strings.
+ * Such a file cannot run code, but it may be invalid; so every rule is checked, and a file that
+ * breaks one is refused as a whole:
  *
  *   - the header is at most 100,000,000 bytes, lies within the file, begins with '{' and is JSON in
  *     UTF-8 without a duplicate name;
  *   - each tensor has exactly the three fields above, a dtype of the format, a shape of at most 64
- *     whole numbers from 0, and bytes for just that many elements; no product overflows;
+ *     whole numbers of at least 0, and bytes for just that many elements; no product overflows;
  *   - the tensors cover the file from the header to the end, without holes or overlaps.
  *
  * Reading a header takes at most four times its size of memory.
@@ -67,7 +67,7 @@ GD_API const gd_safetensors_entry *gd_safetensors_at(const gd_safetensors *file,
 GD_API const gd_safetensors_entry *gd_safetensors_find(const gd_safetensors *file,
                                                        const char *name);
 
-/* A named text of the metadata. */
+/* A named string of the metadata. */
 typedef struct gd_named_text {
     const char *name, *text;
 } gd_named_text;

@@ -89,8 +89,8 @@ static const gd_case cases[] = {
 
 const gd_op gd_op_attention_step = {
     .name = "attention_step",
-    .formula = "attention of one token, at a position, on the keys and values kept so far and its "
-               "own, which are stored",
+    .formula = "attention of one token over the cached keys and values and its own, which are "
+               "stored at its position",
     .inputs = 4,
     .input_names = {"qkv", "keys", "values", "position"},
     .outputs = 1,

@@ -139,7 +139,7 @@ gd_status add_rms_norm_forward_cuda(const gd_call *call)
 
 /* ---- Backward ------------------------------------------------------------------------------- */
 
-/* If no gradient reached y: dweight and dbias are zero, and the sum's gradient is passed on. */
+/* If no gradient reached y: dweight and dbias are 0, and the gradient of the sum is passed on. */
 static gd_status pass_dsum(const gd_call *call, const gd_tensor *dsum)
 {
     for (int i = 0; i < call->inputs; i++) {

@@ -134,7 +134,7 @@ def _rms_norm_backward(dy, dsum, x, rstd, weight, bias, *options_and_wanted):
         and rstd.shape == x.shape[:-1] and rstd.dtype == p.rstd
     ):
         raise ValueError(
-            "rms_norm_backward: dy, dsum or rstd has another shape or dtype than in the forward")
+            "rms_norm_backward: dy, dsum or rstd does not have the forward's shape or dtype")
     results = backward(p, dy, dsum, x, rstd, weight, bias, wanted)
     return tuple(x.new_empty(0) if g is None else g for g in results)
 

@@ -22,6 +22,12 @@ static double close_enough(gd_dtype dtype)
     }
 }
 
+/* The digits that distinguish any two numbers of a dtype. */
+static int digits_of(gd_dtype dtype)
+{
+    return dtype == GD_FLOAT64 ? 17 : 9;
+}
+
 /* A run, the expected gradients, and the words for a difference. */
 typedef struct gd_expectation {
     gd_run run;
@@ -92,8 +98,9 @@ static gd_status expect(gd_checker *c, const gd_expectation *expected, bool *kep
             e->parts[0] = other;
             if (status || equal(c, e, i, got[i], &at)) continue;
         }
-        gd_check_complain(c, i, "%s: %s%s is %.9g instead of %.9g", e->when, a->name,
-                          gd_check_place(a->ndim, a->shape, at).text, got[i][at],
+        const int digits = e->bitwise ? digits_of(a->dtype) : 9;
+        gd_check_complain(c, i, "%s: %s%s is %.*g instead of %.*g", e->when, a->name,
+                          gd_check_place(a->ndim, a->shape, at).text, digits, got[i][at], digits,
                           e->gradient[i][at]);
         if (kept) *kept = false;
     }
@@ -132,8 +139,10 @@ static gd_status records(gd_checker *c)
         const gd_result *r = &c->output[o];
         for (int64_t k = 0; k < r->count && r->real; k++) {
             if (y[o][k] == r->base[k] || (isnan(y[o][k]) && isnan(r->base[k]))) continue;
-            gd_check_complain(c, -1, "output %d%s is %.9g when recorded, %.9g when not", o,
-                              gd_check_place(r->ndim, r->shape, k).text, y[o][k], r->base[k]);
+            const int digits = digits_of(r->dtype);
+            gd_check_complain(c, -1, "output %d%s is %.*g when recorded, %.*g when not", o,
+                              gd_check_place(r->ndim, r->shape, k).text, digits, y[o][k], digits,
+                              r->base[k]);
             return status;
         }
     }

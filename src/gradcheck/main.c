@@ -8,7 +8,7 @@
 #include "gradus/gradcheck.h"
 
 static const char usage[] =
-    "usage: gradus-gradcheck [OP...] [options]\n"
+    "Usage: gradus-gradcheck [OP...] [options]\n"
     "\n"
     "Compares the backward of each op with finite differences of its forward, on the cases\n"
     "of its record, and checks the backward's behaviour. Without OP: every op.\n"
@@ -28,7 +28,7 @@ static const char usage[] =
     "  --verbose         details of every check, not only of failures\n"
     "  --record          at the end, the largest relative error over all\n"
     "  --list            every op with the number of its cases and its formula\n"
-    "  --help, --version\n"
+    "  --help  --version\n"
     "\n"
     "Exit status: 0 if every check passes (or is empty by design), none is vacuous, and\n"
     "something was compared; 1 if not; 2 for wrong usage.\n";
@@ -128,10 +128,12 @@ static int parse_value(settings *s, const char *name, const char *value)
 
 static const char *wanted_value(const char *name)
 {
-    static const char *const wanted[][2] = {
-        {"--dtype", "f64, f32, f16 or bf16"}, {"--device", "cpu or cuda"},
-        {"--seed", "a whole number from 0"},  {"--seeds", "a whole number from 1"},
-        {"--step", "a number above 0"},       {"--threads", "a whole number from 1 to 4096"}};
+    static const char *const wanted[][2] = {{"--dtype", "f64, f32, f16 or bf16"},
+                                            {"--device", "cpu or cuda"},
+                                            {"--seed", "a whole number of at least 0"},
+                                            {"--seeds", "a whole number of at least 1"},
+                                            {"--step", "a number above 0"},
+                                            {"--threads", "a whole number from 1 to 4096"}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         if (!strcmp(name, wanted[i][0])) return wanted[i][1];
     return "another";

@@ -274,7 +274,7 @@ function opsPage(gradus) {
     write('ops.html', {
         title : 'Ops',
         html :
-            `<h1 id="top">Ops</h1><p class="lead">The records that the tape, gradcheck, the tests and this page walk.</p><div class="wide"><table><thead><tr><th>op</th><th>formula</th><th>cases of gradcheck</th></tr></thead><tbody>${
+            `<h1 id="top">Ops</h1><p class="lead">The records that the tape, gradcheck, the tests and this page use.</p><div class="wide"><table><thead><tr><th>op</th><th>formula</th><th>cases of gradcheck</th></tr></thead><tbody>${
                 rows.join('')}</tbody></table></div>`,
     });
 }
@@ -321,8 +321,8 @@ its gradients with finite differences of the forward, here in this page.</p>
                 [ 'weight', 'forget the weight' ], [ 'stale', 'use a stale rstd' ]
             ].map(([ name, words ]) =>
                      `<label><input type="checkbox" name="${name}"> ${words}</label>`)
-                .join('')}</div><pre class="code">Turn a switch to see the formula and run gradcheck.</pre></fieldset>
-<div id="result"><noscript>Choosing takes JavaScript. What gradcheck reports for each is listed
+                .join('')}</div><pre class="code">Set a switch to see the formula and run gradcheck.</pre></fieldset>
+<div id="result"><noscript>Choosing one needs JavaScript. What gradcheck reports for each is listed
 below.</noscript></div></div>
 <p>First the gradient of the broken backward, then that of central differences. Red is above 0, blue
 below. <a href="numerics.html">Numerics</a> explains the choice of the step and the tolerances.</p>

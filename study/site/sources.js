@@ -8,7 +8,7 @@ exports.root = path.resolve(__dirname, '../..');
 
 const shown = /\.(c|h|cu|cuh|def)$/;
 
-// Every file that git knows, or, where there is no git, every file in the project's folders.
+// Every file that git tracks, or, without git, every file in the project's folders.
 exports.list = function list() {
     try {
         return execFileSync(

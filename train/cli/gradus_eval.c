@@ -53,7 +53,7 @@ static bool check(const eval_command *o)
     const options_fault faults[] = {
         {!o->from.model, "--model DIR is missing"},
         {(o->data != NULL) + (o->val_data != NULL) + (o->tokens != NULL) > 1,
-         "--data, --val-data and --tokens exclude each other"},
+         "--data, --val-data and --tokens cannot be used together"},
         {o->whole && !o->data, "--whole needs --data FILE"},
         {0},
     };

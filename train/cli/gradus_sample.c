@@ -64,7 +64,7 @@ static bool check(const sample_command *o)
 {
     const options_fault faults[] = {
         {!o->from.model, "--model DIR is missing"},
-        {o->prompt && o->prompt_file, "--prompt and --prompt-file exclude each other"},
+        {o->prompt && o->prompt_file, "--prompt and --prompt-file cannot be used together"},
         {o->stop && !o->stop[0], "--stop must not be empty"},
         {o->stop && strlen(o->stop) > TEXT_STREAM_STOP, "--stop is longer than 255 bytes"},
         {0},

@@ -154,7 +154,7 @@ bool train_options_check(train_options *o)
     complete(o);
     const options_fault faults[] = {
         {!o->data && !o->tokens, "--data FILE is missing: a text to train on"},
-        {o->data && o->tokens, "--data and --tokens exclude each other"},
+        {o->data && o->tokens, "--data and --tokens cannot be used together"},
         {o->tokens && !o->val_data, "--tokens needs --val-data PATTERN, the tokens for validation"},
         {o->tokens && o->vocab == 0, "--tokens needs --vocab N, the number of different tokens"},
         {o->data && o->vocab != 0 && o->vocab < 256,
@@ -172,8 +172,8 @@ bool train_options_check(train_options *o)
     if (!options_fit(faults)) return false;
     if (o->accumulate < gd_group_ranks(o->group)) {
         console_message("--accumulate is %lld, but there are %d processes: a step needs at least "
-                        "one batch for each; half the --batch and twice the --accumulate are the "
-                        "same step",
+                        "one batch for each; half the --batch with twice the --accumulate "
+                        "gives the same step",
                         (long long)o->accumulate, gd_group_ranks(o->group));
         return false;
     }
@@ -193,12 +193,12 @@ options_outcome train_options_read(train_options *o, char **argv)
     if (outcome != OPTIONS_RUN) return outcome;
     const bool device = options_given(&o->base, "device");
     const options_fault faults[] = {
-        {o->resume && o->init, "--resume and --init exclude each other"},
+        {o->resume && o->init, "--resume and --init cannot be used together"},
         {o->resume && !strcmp(o->resume, "auto") && !o->out,
          "--resume auto needs --out DIR, the folder of the run"},
-        {o->gpus > 0 && o->processes > 0, "--gpus and --processes exclude each other"},
+        {o->gpus > 0 && o->processes > 0, "--gpus and --processes cannot be used together"},
         {o->gpus > 0 && device && o->base.device == GD_CPU,
-         "--gpus and --device cpu exclude each other; --processes is for the CPU"},
+         "--gpus and --device cpu cannot be used together; --processes is for the CPU"},
         {o->processes > 0 && device && o->base.device != GD_CPU,
          "--processes is for the CPU; --gpus N takes a GPU for each process"},
         {0},

@@ -143,7 +143,8 @@ static void choose_pivot(draw_candidate *c, int64_t count)
 
 /* Takes the candidates in order while they are fewer than `most` and their weights add up to less
  * than `goal`. Moves them to the beginning, where only the last one is sure to be in its place, and
- * returns how many they are. Like quicksort, but only the part with the last one goes on. */
+ * returns how many they are. Like quicksort, but continues only with the part that contains
+ * the last one. */
 static int64_t take(draw_candidate *c, int64_t count, int64_t most, double goal)
 {
     int64_t taken = 0, end = count; /* the last one is before `end` */

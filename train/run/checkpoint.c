@@ -411,7 +411,7 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
     if (from->folder[0] && !o->tokens) tokenizer_load(&from->tokenizer, ctx, from->folder);
     if (from->tokenizer.kind != TOKENIZER_NONE && o->init && options_given(&o->base, "vocab")) {
         gd_fail(ctx, GD_ERROR_ARGUMENT,
-                "--vocab and --init exclude each other: the vocabulary is that of the model in %s",
+                "--vocab and --init cannot be used together: the vocabulary is that of %s",
                 from->folder);
     }
     return gd_error_status(ctx);
@@ -444,8 +444,7 @@ static gd_status check_tokens(const checkpoint *from, gd_context *ctx, const tok
     print_tokenizer(t, tokens);
     if (trained && strcmp(trained, tokens) != 0) {
         gd_fail(ctx, GD_ERROR_ARGUMENT,
-                "the model in %s was trained with another vocabulary than that of the text",
-                from->folder);
+                "the vocabulary of the model in %s differs from that of the text", from->folder);
     }
     gd_safetensors_close(file);
     return gd_error_status(ctx);

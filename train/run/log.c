@@ -21,7 +21,7 @@
 static void tell(run_log *log, int why)
 {
     if (!log->failed) {
-        console_message("cannot write to the log %s: %s; training goes on", log->path,
+        console_message("cannot write to the log %s: %s; training continues", log->path,
                         strerror(why));
     }
     log->failed = true;
