@@ -221,8 +221,10 @@ gd_status checkpoint_save(const model *m, const dataset *data, const train_optio
         checkpoint_shared_write(m, adamw, state);
         checkpoint_agree(ctx, o->group);
     }
-    if (!gd_error(ctx) && first) complete_saving(ctx, o, progress, saving, path);
-    checkpoint_agree(ctx, o->group);
+    if (!gd_error(ctx)) {
+        if (first) complete_saving(ctx, o, progress, saving, path);
+        checkpoint_agree(ctx, o->group);
+    }
     if (gd_error(ctx) && first) folder_remove(saving);
     return gd_error_status(ctx);
 }
