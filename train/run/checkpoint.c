@@ -208,8 +208,8 @@ static gd_status complete_saving(gd_context *ctx, const train_options *o,
     return thin_out(ctx, o, progress->step, progress->best.step);
 }
 
-/* Rank 0 does it all but for the slices, which each writes once the file is there; the folder gets its
- * name when all have. */
+/* Rank 0 does it all but for the slices, which each writes once the file is there; the folder gets
+ * its name when all have. */
 gd_status checkpoint_save(const model *m, const dataset *data, const train_options *o,
                           gd_optimizer *adamw, const checkpoint_progress *progress)
 {
