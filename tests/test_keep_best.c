@@ -106,9 +106,11 @@ START_TEST(a_validation_that_a_signal_ends_is_made_later)
         ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status 0x%x", status);
         best_in_log("b", &validations);
         ck_assert_int_eq(validations, step / 3 - 1); /* or this shows nothing */
-        train_well("--resume auto --out b");
-        ck_assert_int_eq(best_in_log("b", &validations), best);
-        ck_assert_int_eq(validations, 2);
+        for (int again = 0; again < 2; again++) {    /* from the same step, if that is the last */
+            train_well("--resume auto --out b");
+            ck_assert_int_eq(best_in_log("b", &validations), best);
+            ck_assert_int_eq(validations, 2);
+        }
         shell("cd '%s' && cmp a/%s/model.safetensors b/best/model.safetensors", folder, "best");
         shell("cd '%s' && test $(readlink a/best) = $(readlink %s/best)", folder, "b");
         shell("cd '%s' && rm -r %s", folder, "b");
