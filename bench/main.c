@@ -1,6 +1,7 @@
 /* main.c - gradus-bench: measures kernels against ceilings measured in the same run. */
 #include "bench.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -167,6 +168,35 @@ static bool read_option(bench_options *options, const char *name, const char *va
     return false;
 }
 
+/* After an option that read_option does not take; value NULL: there is none. */
+static int refuse(const char *name, const char *value)
+{
+    static const char rows[] = "a whole number from 1 to 1099511627776";
+    static const char *const wanted[][2] = {
+        {"--rows", rows},
+        {"--cols", rows},
+        {"--heads", "a whole number from 1 to 1048576"},
+        {"--threads", "a whole number from 1 to 4096"},
+        {"--repeats", "a whole number from 1 to 100000"},
+        {"--batch", "a whole number from 1 to 1048576"},
+        {"--model", "the name of a model"},
+        {"--shape", "four whole numbers from 1, like 8x12x1024x64"},
+        {"--dtype", "f32, f64, tf32, bf16 or mixed"},
+        {"--device", "cpu or cuda"},
+        {"--tsv", "the name of a file"},
+        {"--op", "the name of an op"}};
+    const size_t known = sizeof wanted / sizeof *wanted;
+    size_t i = 0;
+    while (i < known && strcmp(name, wanted[i][0]) != 0) i++;
+    if (i == known)
+        fprintf(stderr, "gradus-bench: unknown option %s (see --help)\n", name);
+    else if (!value)
+        fprintf(stderr, "gradus-bench: %s needs a value (see --help)\n", name);
+    else
+        fprintf(stderr, "gradus-bench: %s is \"%s\", wanted %s\n", name, value, wanted[i][1]);
+    return WRONG_CALL;
+}
+
 static const benchmark *find_benchmark(const char *name)
 {
     for (int i = 0; i < BENCHMARKS; i++)
@@ -174,7 +204,7 @@ static const benchmark *find_benchmark(const char *name)
     return NULL;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
     bench_options options = {.dtype = GD_FLOAT32, .repeats = 21};
     if (argc < 2) return usage(stderr);
@@ -187,13 +217,9 @@ int main(int argc, char **argv)
     }
     for (int i = 2; i < argc; i++) {
         if (read_switch(&options, argv[i])) continue;
-        if (i + 1 < argc && read_option(&options, argv[i], argv[i + 1])) {
-            i++;
-        } else {
-            fprintf(stderr, "gradus-bench: invalid option or value: %s %s\n", argv[i],
-                    i + 1 < argc ? argv[i + 1] : "");
-            return WRONG_CALL;
-        }
+        const char *value = argv[i + 1];
+        if (!value || !read_option(&options, argv[i], value)) return refuse(argv[i], value);
+        i++;
     }
     const char *bad = contradiction(chosen, &options);
     if (bad) {
@@ -204,4 +230,14 @@ int main(int argc, char **argv)
     if (!options.rows) options.rows = 4096;
     if (!options.cols) options.cols = 4096;
     return chosen->run(&options);
+}
+
+int main(int argc, char **argv)
+{
+    const int status = run(argc, argv);
+    const bool flushed = !fflush(stdout);
+    if (flushed && !ferror(stdout)) return status;
+    fprintf(stderr, "gradus-bench: cannot write to stdout: %s\n",
+            flushed ? "some output was lost" : strerror(errno));
+    return EXIT_FAILURE;
 }

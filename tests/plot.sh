@@ -116,4 +116,10 @@ refused "empty.jsonl is empty" empty.jsonl -o no.svg
 refused "--bogus is not an option" one.jsonl --bogus
 refused "-o needs a file name" one.jsonl -o
 refused "there is no folder for none/no.svg" one.jsonl -o none/no.svg
+refused '-o is ".", wanted the name of a file' one.jsonl -o .
+refused '-o is "", wanted the name of a file' one.jsonl -o ''
+mkdir folder.svg
+refused "folder.svg is a folder, wanted the name of a file" one.jsonl -o folder.svg
+[[ ! $(ls -A folder.svg) ]] || fail "there is something in folder.svg"
+refused "cannot write /proc/no.svg: " one.jsonl -o /proc/no.svg
 echo "pictures as they should be"

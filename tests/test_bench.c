@@ -137,19 +137,27 @@ static const struct {
 } bad[] = {
     {"", "Usage: gradus-bench BENCHMARK [options]\n"},
     {"nope", "gradus-bench: unknown benchmark \"nope\"\n"},
-    {"rms_norm --bogus", "gradus-bench: invalid option or value: --bogus \n"},
-    {"rms_norm --rows", "gradus-bench: invalid option or value: --rows \n"},
-    {"rms_norm --rows 0", "gradus-bench: invalid option or value: --rows 0\n"},
-    {"rms_norm --rows 3x", "gradus-bench: invalid option or value: --rows 3x\n"},
-    {"rms_norm --cols -3", "gradus-bench: invalid option or value: --cols -3\n"},
-    {"rms_norm --cols ''", "gradus-bench: invalid option or value: --cols \n"},
-    {"rms_norm --dtype f16", "gradus-bench: invalid option or value: --dtype f16\n"},
-    {"rms_norm --threads 5000", "gradus-bench: invalid option or value: --threads 5000\n"},
-    {"attention --shape 2x3", "gradus-bench: invalid option or value: --shape 2x3\n"},
+    {"rms_norm --bogus", "gradus-bench: unknown option --bogus (see --help)\n"},
+    {"rms_norm --rows", "gradus-bench: --rows needs a value (see --help)\n"},
+    {"rms_norm --rows 0",
+     "gradus-bench: --rows is \"0\", wanted a whole number from 1 to 1099511627776\n"},
+    {"rms_norm --rows 3x",
+     "gradus-bench: --rows is \"3x\", wanted a whole number from 1 to 1099511627776\n"},
+    {"rms_norm --cols -3",
+     "gradus-bench: --cols is \"-3\", wanted a whole number from 1 to 1099511627776\n"},
+    {"rms_norm --cols ''",
+     "gradus-bench: --cols is \"\", wanted a whole number from 1 to 1099511627776\n"},
+    {"rms_norm --dtype f16",
+     "gradus-bench: --dtype is \"f16\", wanted f32, f64, tf32, bf16 or mixed\n"},
+    {"rms_norm --threads 5000",
+     "gradus-bench: --threads is \"5000\", wanted a whole number from 1 to 4096\n"},
+    {"attention --shape 2x3",
+     "gradus-bench: --shape is \"2x3\", wanted four whole numbers from 1, like 8x12x1024x64\n"},
     {"ops --shape 1x2x3x4", "gradus-bench: --shape is for attention\n"},
-    {"rms_norm --repeats 0", "gradus-bench: invalid option or value: --repeats 0\n"},
+    {"rms_norm --repeats 0",
+     "gradus-bench: --repeats is \"0\", wanted a whole number from 1 to 100000\n"},
     {"step --model huge", "gradus-bench: unknown model \"huge\", wanted tiny, toy, small"},
-    {"step --batch 0", "gradus-bench: invalid option or value: --batch 0\n"},
+    {"step --batch 0", "gradus-bench: --batch is \"0\", wanted a whole number from 1 to 1048576\n"},
     {"step --rows 4", "gradus-bench: --rows and --cols are for rms_norm and add_rms_norm\n"},
     {"step --dtype tf32", "gradus-bench: --dtype tf32 needs attention, step or products, "
                           "--device cuda\n"},
@@ -158,7 +166,7 @@ static const struct {
     {"step --ladder", "gradus-bench: --ladder needs rms_norm --device cuda\n"},
     {"step --device cuda --heads 8", "gradus-bench: --heads needs rms_norm or add_rms_norm, "},
     {"step --quick", "gradus-bench: --quick needs rms_norm or add_rms_norm, --device cuda\n"},
-    {"ops --op nope", "gradus-bench: invalid option or value: --op nope\n"},
+    {"ops --op nope", "gradus-bench: --op is \"nope\", wanted the name of an op\n"},
     {"ops --device cuda", "gradus-bench: ops does not support --device cuda"},
     {"add_rms_norm", "gradus-bench: add_rms_norm and products need --device cuda\n"},
     {"add_rms_norm --device cuda --ladder",
@@ -176,6 +184,16 @@ START_TEST(bad_calls_are_named)
 {
     program_must(2, bad[_i].arguments, output);
     ck_assert_int_eq(strncmp(output, bad[_i].message, strlen(bad[_i].message)), 0);
+}
+END_TEST
+
+START_TEST(a_full_disk_is_noticed)
+{
+    FILE *full = fopen("/dev/full", "w");
+    if (!full) return; /* not on this system */
+    fclose(full);
+    program_must(1, "attention --shape 1x1x3x4 --repeats 1 --threads 1 >/dev/full", output);
+    ck_assert_str_eq(output, "gradus-bench: cannot write to stdout: No space left on device\n");
 }
 END_TEST
 
@@ -200,6 +218,7 @@ int main(void)
     tcase_add_test(cases, every_op);
     tcase_add_test(cases, one_op_in_json);
     tcase_add_loop_test(cases, bad_calls_are_named, 0, sizeof bad / sizeof *bad);
+    tcase_add_test(cases, a_full_disk_is_noticed);
     tcase_add_test(cases, too_large_is_an_error);
     suite_add_tcase(suite, cases);
     return check_main(suite);

@@ -43,8 +43,8 @@ START_TEST(two_runs_do_not_share_a_folder)
     static const char *const second[] = {"--data text %s --resume auto --out a --log /dev/null",
                                          "--resume a --log /dev/null"};
     int status;
-    pid_t child = begin("--data text %s --steps 1000000 --checkpoint-every 5 --out a "
-                        "--log /dev/null",
+    pid_t child = begin("--data text %s --steps 1000000 --checkpoint-every 5 --keep 100 "
+                        "--out a --log /dev/null",
                         0);
     wait_for("a/step-00000005");
     for (int i = 0; i < 2; i++)

@@ -230,6 +230,28 @@ static void read_into_output(const char *name)
 }
 
 /* A line break is written as U+010A and a space as U+0120, as in GPT-2's vocabulary. */
+/* A checkpoint keeps the name of the text in JSON, and gives no control characters back. */
+START_TEST(names_that_a_checkpoint_can_keep)
+{
+    static const char *const bad[][2] = {{"a\tb", "a?b"}, {"a\xff", "a\xff"}, {"\xc2\x85", "??"}};
+    char line[256], wanted[128];
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        write_text(bad[i][0], "abcde \n");
+        snprintf(line, sizeof line, "--data '%s' %%s --steps 1 --out a", bad[i][0]);
+        snprintf(wanted, sizeof wanted, "--data is \"%s\", wanted UTF-8 without control characters",
+                 bad[i][1]);
+        train_badly(line, wanted);
+        ck_assert(!exists("a/log.jsonl"));
+        snprintf(line, sizeof line, "--data '%s' %%s --steps 1", bad[i][0]);
+        train_well(line);
+    }
+    write_text("\xc3\xa9 \"\\", "abcde \n");
+    train_well("--data '\xc3\xa9 \"\\' %s --steps 1 --out a");
+    train_well("--resume auto --out a --steps 2");
+    program_said(output, "text   \xc3\xa9 \"\\: ");
+}
+END_TEST
+
 START_TEST(the_tokenizer_lies_beside_the_model)
 {
     train_well("--data text %s --steps 1 --out a");
@@ -366,6 +388,7 @@ int main(void)
     tcase_add_test(cases, ids_of_a_model);
     tcase_add_test(cases, a_tokenizer_that_others_have_written);
     tcase_add_loop_test(cases, the_weights_of_others_can_be_trained_on, 0, 4);
+    tcase_add_test(cases, names_that_a_checkpoint_can_keep);
     tcase_add_test(cases, the_tokenizer_lies_beside_the_model);
     tcase_add_test(cases, some_are_kept);
     tcase_add_loop_test(cases, signals_save_and_leave, 0, test_brief() ? 3 : 5);

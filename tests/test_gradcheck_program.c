@@ -320,6 +320,7 @@ START_TEST(a_full_disk_is_noticed)
     if (!full) return; /* not on this system */
     fclose(full);
     program_must(2, "swiglu >/dev/full", output);
+    ck_assert_str_eq(output, "gradus-gradcheck: cannot write to stdout: No space left on device\n");
 }
 END_TEST
 

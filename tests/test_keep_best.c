@@ -80,6 +80,44 @@ START_TEST(a_resumed_run_knows_the_best)
 }
 END_TEST
 
+/* A signal during a validation ends the run after its step; the resumed run makes up for it. */
+START_TEST(a_validation_that_a_signal_ends_is_made_later)
+{
+    static const char run[] =
+        "--data text --val-data long %s --eval-every 3 --checkpoint-every 100 "
+        "--log-every 1 --steps 6 --lr 0.03 --keep-best";
+    const struct timespec moment = {0, 100000000};
+    char line[512];
+    int validations, status;
+    shell("cd '%s' && for i in 1 2 3 4 5 6 7 8 9 10; do cat text text text; done >long%s", folder,
+          "");
+    snprintf(line, sizeof line, "%s --out a", run);
+    train_well(line);
+    const long long best = best_in_log("a", &validations);
+    ck_assert_int_eq(validations, 2);
+    for (int step = 3; step <= 6; step += 3) {
+        snprintf(line, sizeof line, "%s --out b", run);
+        const pid_t child = begin(line, 0);
+        shell("until grep -q '\"step\": %s,' '%s/b/log.jsonl'; do sleep 0.01; done 2>/dev/null",
+              step == 3 ? "2" : "5", folder);
+        nanosleep(&moment, NULL);
+        kill(child, SIGINT);
+        ck_assert_int_eq(waitpid(child, &status, 0), child);
+        ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status 0x%x", status);
+        best_in_log("b", &validations);
+        ck_assert_int_eq(validations, step / 3 - 1); /* or this shows nothing */
+        for (int again = 0; again < 2; again++) {    /* from the same step, if that is the last */
+            train_well("--resume auto --out b");
+            ck_assert_int_eq(best_in_log("b", &validations), best);
+            ck_assert_int_eq(validations, 2);
+        }
+        shell("cd '%s' && cmp a/%s/model.safetensors b/best/model.safetensors", folder, "best");
+        shell("cd '%s' && test $(readlink a/best) = $(readlink %s/best)", folder, "b");
+        shell("cd '%s' && rm -r %s", folder, "b");
+    }
+}
+END_TEST
+
 START_TEST(without_it_there_is_none)
 {
     char line[512];
@@ -98,6 +136,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, the_best_validation_stays);
     tcase_add_test(tcase, a_resumed_run_knows_the_best);
+    tcase_add_test(tcase, a_validation_that_a_signal_ends_is_made_later);
     tcase_add_test(tcase, without_it_there_is_none);
     suite_add_tcase(suite, tcase);
     return check_main(suite);

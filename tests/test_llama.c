@@ -189,9 +189,10 @@ START_TEST(folders_that_do_not_fit)
          "attention_bias is not false"},
         {"sed -i 's/\"num_key_value_heads\": 2/\"num_key_value_heads\": 3/' config.json",
          "num_key_value_heads is not a divisor"},
-        {"sed -i 's/\"vocab_size\": 24/\"vocab_size\": 0/' config.json", "vocab_size is not a"},
+        {"sed -i 's/\"vocab_size\": 24/\"vocab_size\": 0/' config.json",
+         "vocab_size is not a whole number from 1 to 2147483647, but 0"},
         {"sed -i 's/\"rms_norm_eps\": 1e-05/\"rms_norm_eps\": \"x\"/' config.json",
-         "rms_norm_eps is not a number"},
+         "rms_norm_eps is not a number from 1e-30 to 1, but \"x\""},
         {"printf '{\"a\\\\\\n\"' > config.json", "invalid escape near '\"a\\?'"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -289,6 +289,24 @@ END_TEST
 
 /* ---- Ranks that gradus-train starts --------------------------------------------------------- */
 
+/* Each rank reports it once, and all but rank 0 say that it was rank 0. */
+START_TEST(a_disk_that_is_full)
+{
+    char command[1024];
+    snprintf(command, sizeof command,
+             "cd '%s' && ulimit -f 8 && '%s' --data text %s --steps 2 --processes 2 --timeout 20 "
+             "--out a >log 2>&1; test $? = 1",
+             folder, (const char *)GRADUS_PROGRAM, small);
+    ck_assert_int_eq(system(command), 0);
+    shell("grep -q '^gradus-train: rank 0: safetensors_write: a/.saving/model' '%s/log'%s", folder,
+          "");
+    shell("grep -q '^gradus-train: rank 1: rank 0: safetensors_write: a/.saving/' '%s/log'%s",
+          folder, "");
+    shell("! grep -q 'rank 0: rank 0' '%s/log'%s", folder, "");
+    ck_assert(!exists("a/step-00000002") && !exists("a/.saving"));
+}
+END_TEST
+
 START_TEST(the_starter_passes_signals_on)
 {
     const pid_t starter =
@@ -372,6 +390,7 @@ int main(void)
     tcase_add_loop_test(started, another_configuration_is_named, 0, sizeof others / sizeof *others);
     TCase *starter = tcase_create("ranks that it starts");
     tcase_add_checked_fixture(starter, set_up, tear_down);
+    tcase_add_test(starter, a_disk_that_is_full);
     tcase_add_loop_test(starter, the_starter_passes_signals_on, 0, 2);
     tcase_add_test(starter, nobody_outlives_the_starter);
     tcase_add_test(starter, what_makes_no_sense_is_refused);

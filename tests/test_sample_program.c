@@ -106,6 +106,24 @@ START_TEST(texts_continue_a_prompt)
 }
 END_TEST
 
+/* A model on the command line overrides that of the file of options, with its name or without. */
+START_TEST(a_file_of_options_names_a_model)
+{
+    char command[256], from_file[PROGRAM_OUTPUT], other[PROGRAM_OUTPUT];
+    snprintf(command, sizeof command, "cd '%s' && printf 'model = pieces\nlength = 9\n' >options",
+             folder);
+    ck_assert_int_eq(system(command), 0);
+    sample("pieces --length 9", other);
+    sample("--config options", from_file);
+    ck_assert_str_eq(from_file, other);
+    sample("run --length 9", other);
+    sample("run --config options", from_file);
+    ck_assert_str_eq(from_file, other);
+    sample("--model run --config options", from_file);
+    ck_assert_str_eq(from_file, other);
+}
+END_TEST
+
 START_TEST(ids_are_taken_where_they_mean_nothing)
 {
     sample("ids_run --prompt '3 4 59' --length 4", output);
@@ -211,6 +229,7 @@ int main(void)
     tcase_add_unchecked_fixture(cases, set_up, tear_down);
     tcase_add_test(cases, a_checkpoint_writes_what_its_run_wrote);
     tcase_add_test(cases, texts_continue_a_prompt);
+    tcase_add_test(cases, a_file_of_options_names_a_model);
     tcase_add_test(cases, ids_are_taken_where_they_mean_nothing);
     tcase_add_loop_test(cases, bad_options_are_named, 0, sizeof bad / sizeof *bad);
     tcase_add_test(cases, a_checkpoint_that_is_not_whole_is_passed_over);

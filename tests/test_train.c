@@ -185,6 +185,7 @@ static const struct {
     {"--layers 2x", "--layers is \"2x\", wanted a whole number"},
     {"--layers ''", "--layers is \"\", wanted a whole number"},
     {"--layers ' 3'", "--layers is \" 3\", wanted a whole number"},
+    {"--layers '\t3'", "--layers is \"?3\", wanted a whole number"},
     {"--steps -1", "--steps is \"-1\", wanted a whole number from 0"},
     {"--steps 1e400", "--steps is \"1e400\", wanted a whole number"},
     {"--batch 0x10", "--batch is \"0x10\", wanted a whole number"},
@@ -232,6 +233,18 @@ START_TEST(bad_texts_are_named)
     ck_assert_int_eq(program_run(arguments, first), 1);
     ck_assert_ptr_nonnull(
         strstr(first, "are too few, wanted at least 65 each for a context of 64"));
+    const char *const texts[][2] = {{text_path, short_path}, {short_path, text_path}};
+    for (int i = 0; i < 2; i++) { /* the one that is too short */
+        char wanted[128];
+        snprintf(arguments, sizeof arguments, "--context 200 --data %s --val-data %s", texts[i][0],
+                 texts[i][1]);
+        snprintf(wanted, sizeof wanted,
+                 "gradus-train: --%s %s: 101 tokens are too few, wanted at least 201 for a context "
+                 "of 200\n",
+                 i ? "data" : "val-data", short_path);
+        program_must(1, arguments, first);
+        ck_assert_str_eq(first, wanted);
+    }
 }
 END_TEST
 

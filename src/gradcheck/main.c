@@ -31,7 +31,8 @@ static const char usage[] =
     "  --help  --version\n"
     "\n"
     "Exit status: 0 if every check passes (or is empty by design), none is vacuous, and\n"
-    "something was compared; 1 if not; 2 for wrong usage.\n";
+    "something was compared; 1 if not; 2 for wrong usage, or if the checks could not be\n"
+    "run or printed.\n";
 
 /* ---- The command line --------------------------------------------------------------------- */
 
@@ -432,6 +433,9 @@ int main(int argc, char **argv)
     int status = parse(&s, argc, argv);
     if (status < 0) status = s.list ? list_ops() : run(&s);
     free(s.ops);
-    if (fflush(stdout)) status = WRONG_CALL;
-    return status;
+    const bool flushed = !fflush(stdout);
+    if (flushed && !ferror(stdout)) return status;
+    fprintf(stderr, "gradus-gradcheck: cannot write to stdout: %s\n",
+            flushed ? "some output was lost" : strerror(errno));
+    return WRONG_CALL;
 }

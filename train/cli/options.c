@@ -119,8 +119,9 @@ static bool read_number(const option_row *row, const char *text, double *value)
     char *end = NULL;
     errno = 0;
     *value = strtod(text, &end);
-    return end != text && !*end && !errno && !text[strcspn(text, "xXnN ")] && *value >= row->low &&
-           *value <= row->high && (row->kind == OPTION_NUMBER || *value == floor(*value));
+    return end != text && !*end && !errno && !text[strcspn(text, "xXnN \t\n\v\f\r")] &&
+           *value >= row->low && *value <= row->high &&
+           (row->kind == OPTION_NUMBER || *value == floor(*value));
 }
 
 static bool read_value(const option_row *row, const char *text, void *value)
@@ -238,7 +239,10 @@ options_outcome options_read(options *o, const option_table *table, char **argv)
     options_outcome outcome = read_arguments(o, argv);
     if (outcome != OPTIONS_RUN || !o->config) return outcome;
     memset(o->given, 0, sizeof o->given);
-    return options_read_file(o, o->config) ? read_arguments(o, argv) : OPTIONS_BAD;
+    if (!options_read_file(o, o->config)) return OPTIONS_BAD;
+    if (table->operand) /* the command line may still have one */
+        o->given[find(o, table->operand, strlen(table->operand)) - table->rows] = false;
+    return read_arguments(o, argv);
 }
 
 void options_free(options *o)

@@ -1,6 +1,7 @@
 /* train_options.c - see train_options.h. */
 #include "train_options.h"
 #include "console.h"
+#include "json.h"
 
 #include <string.h>
 
@@ -149,6 +150,21 @@ static bool saves(const options *o)
            options_given(o, "on-save-error");
 }
 
+/* Checkpoints keep the names of texts, and give them back only so. */
+static bool can_be_saved(const train_options *o)
+{
+    options_item item;
+    for (int i = 0; o->out && options_saved(&o->base, i, &item); i++) {
+        if (!item.text || (json_is_utf8(item.text) && !console_has_controls(item.text))) continue;
+        console_message(
+            "--%s is \"%s\", wanted UTF-8 without control characters, as --out is given "
+            "and checkpoints keep the name",
+            item.name, item.text);
+        return false;
+    }
+    return true;
+}
+
 bool train_options_check(train_options *o)
 {
     complete(o);
@@ -169,7 +185,7 @@ bool train_options_check(train_options *o)
         {!o->out && saves(&o->base), "--out DIR is missing: without it no checkpoint is saved"},
         {0},
     };
-    if (!options_fit(faults)) return false;
+    if (!options_fit(faults) || !can_be_saved(o)) return false;
     if (o->accumulate < gd_group_ranks(o->group)) {
         console_message("--accumulate is %lld, but there are %d processes: a step needs at least "
                         "one batch for each; half the --batch with twice the --accumulate "

@@ -66,7 +66,9 @@ static int64_t read_whole(const reader *r, const char *key, int64_t most, int64_
     const json_t *value = json_object_get(r->object, key);
     if (absent(value) && fallback) return fallback;
     int64_t whole = json_is_integer(value) ? (int64_t)json_integer_value(value) : 0;
-    if (whole < 1 || whole > most) refuse(r, key, "a whole number in the supported range");
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "a whole number from 1 to %lld", (long long)most);
+    if (whole < 1 || whole > most) refuse(r, key, wanted);
     return whole;
 }
 
@@ -75,7 +77,9 @@ static double read_number(const reader *r, const json_t *value, const char *key,
 {
     if (absent(value)) return fallback;
     double number = json_number_value(value);
-    if (!(number >= low && number <= high)) refuse(r, key, "a number in the supported range");
+    char wanted[64];
+    snprintf(wanted, sizeof wanted, "a number from %g to %g", low, high);
+    if (!(number >= low && number <= high)) refuse(r, key, wanted);
     return number;
 }
 

@@ -21,6 +21,8 @@ static const uint64_t MOST_STEPS = 1000000000000;
  * model.safetensors. */
 static const char model_id[] = "model_xxh3";
 
+static const char unvalidated[] = "unvalidated"; /* the key is there, or not */
+
 enum { TOKENIZER_TEXT = 2 * 256 + 16, NUMBER_TEXT = CHECKPOINT_NUMBER };
 
 /* A description of the tokenizer: "characters:61620a" (its bytes, two digits for each, under the
@@ -88,7 +90,7 @@ static gd_named_tensor *state_tensors(const model *m, gd_optimizer *adamw, state
 
 /* The state of the run as texts, and the memory they point to. */
 typedef struct state_texts {
-    gd_named_text text[OPTIONS_MOST + 12];
+    gd_named_text text[OPTIONS_MOST + 13];
     int64_t count;
     char room[10][NUMBER_TEXT];
     options_item items[OPTIONS_MOST];
@@ -120,6 +122,7 @@ static void print_state(state_texts *t, const model *m, const dataset *data, con
     }
     checkpoint_print_best(t->room[used], progress->best.loss);
     t->text[t->count++] = (gd_named_text){"best_loss", t->room[used]};
+    if (progress->unvalidated) t->text[t->count++] = (gd_named_text){unvalidated, "true"};
     options_item *item = t->items;
     for (int i = 0; i < OPTIONS_MOST && options_saved(&o->base, i, item); i++, item++) {
         if (item->text) t->text[t->count++] = (gd_named_text){item->key, item->text};
@@ -222,8 +225,10 @@ gd_status checkpoint_save(const model *m, const dataset *data, const train_optio
         checkpoint_shared_write(m, adamw, state);
         checkpoint_agree(ctx, o->group);
     }
-    if (!gd_error(ctx) && first) complete_saving(ctx, o, progress, saving, path);
-    checkpoint_agree(ctx, o->group);
+    if (!gd_error(ctx)) {
+        if (first) complete_saving(ctx, o, progress, saving, path);
+        checkpoint_agree(ctx, o->group);
+    }
     if (gd_error(ctx) && first) folder_remove(saving);
     return gd_error_status(ctx);
 }
@@ -301,7 +306,12 @@ static gd_status open_folder(checkpoint *from, gd_context *ctx, bool resume)
                 (unsigned long long)step, (unsigned long long)skipped);
     }
     if (!gd_error(ctx)) {
-        from->progress = (checkpoint_progress){(int64_t)step, (int64_t)skipped, scale, best};
+        from->progress = (checkpoint_progress){
+            .step = (int64_t)step,
+            .skipped = (int64_t)skipped,
+            .scale = scale,
+            .best = best,
+            .unvalidated = gd_safetensors_metadata(from->state, unvalidated) != NULL};
     }
     return gd_error_status(ctx);
 }

@@ -38,6 +38,7 @@ typedef struct checkpoint_progress {
     int64_t skipped;     /* of these, skipped (--skip-nonfinite) */
     gd_loss_scale scale; /* of a run in float16 */
     checkpoint_best best;
+    bool unvalidated; /* a signal left out the validation of `step`: the resumed run makes it */
 } checkpoint_progress;
 
 typedef struct checkpoint {

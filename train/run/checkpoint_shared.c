@@ -214,8 +214,11 @@ gd_status checkpoint_agree(gd_context *ctx, gd_group *group)
         }
     } else {
         for (int i = 0; i < ranks && !gd_error(ctx); i++) {
-            if (all[(size_t)i * WHY])
-                gd_fail(ctx, GD_ERROR_IO, "rank %d: %s", i, all + (size_t)i * WHY);
+            const char *why = all + (size_t)i * WHY;
+            if (why[0] && i == gd_group_rank(group))
+                gd_fail(ctx, GD_ERROR_IO, "%s", why);
+            else if (why[0])
+                gd_fail(ctx, GD_ERROR_IO, "rank %d: %s", i, why);
         }
     }
     free(all);

@@ -132,19 +132,21 @@ static int64_t count_windows(const token_source *source, int64_t context, bool m
 static void tell_too_few(const dataset *data)
 {
     const data_options *o = &data->options;
-    const char *path = o->text ? o->text : o->tokens;
+    const bool both = o->part == DATA_BOTH, other = o->validation && data->windows > 0;
+    const char *option = other ? "--val-data" : o->option;
+    const char *path = other ? o->validation : o->text ? o->text : o->tokens;
     const long long train = data->train.length, validation = data->validation.length;
-    const long long context = o->context;
-    if (train + validation == 0) {
-        console_message("%s %s: it is empty", o->option, path);
-    } else if (o->part == DATA_BOTH) {
+    const long long tokens = both && !other ? train : validation, context = o->context;
+    if (both && !o->validation && train + validation > 0) {
         console_message("%s %s: %lld tokens for training and %lld for validation are too few, "
                         "wanted at least %lld each for a context of %lld",
-                        o->option, path, train, validation, context + 1, context);
+                        option, path, train, validation, context + 1, context);
+    } else if (tokens == 0) {
+        console_message("%s %s: it is empty", option, path);
     } else {
         console_message(
-            "%s %s: %lld tokens are too few, wanted at least %lld for a context of %lld", o->option,
-            path, validation, context + 1, context);
+            "%s %s: %lld tokens are too few, wanted at least %lld for a context of %lld", option,
+            path, tokens, context + 1, context);
     }
 }
 

@@ -2,7 +2,6 @@
 #include "json.h"
 
 #include <math.h>
-#include <stdbool.h>
 #include <stdlib.h>
 
 /* Bytes of the UTF-8 character (RFC 3629) that begins here; 0: not valid. */
@@ -16,6 +15,13 @@ static int utf8_length(const unsigned char *c)
     bool longer = (c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xf0 && c[1] < 0x90);
     bool beyond = (c[0] == 0xed && c[1] > 0x9f) || (c[0] == 0xf4 && c[1] > 0x8f);
     return longer || beyond ? 0 : length;
+}
+
+bool json_is_utf8(const char *text)
+{
+    const unsigned char *c = (const unsigned char *)text;
+    while (*c && utf8_length(c) > 0) c += utf8_length(c);
+    return !*c;
 }
 
 /* The name of a file can be any bytes. */

@@ -2,7 +2,10 @@
 #ifndef GRADUS_TRAIN_JSON_H
 #define GRADUS_TRAIN_JSON_H
 
+#include <stdbool.h>
 #include <stdio.h>
+
+bool json_is_utf8(const char *text);
 
 /* Writes a text as a JSON string, quotes included; what is not UTF-8 becomes U+FFFD. */
 void json_print_string(const char *text, FILE *file);

@@ -5,7 +5,9 @@
  * one line a report: {"step": ..., "loss": ..., "val": ... (null between validations), "norm": ...,
  * "lr": ..., "ms": ..., "tokens_per_second": ..., "seconds": ...}.
  *
- * A run resumed at step S keeps the lines up to S (log_keep.h) and adds a first line of its own.
+ * A run resumed at step S keeps the lines up to S (log_keep.h) and adds a first line of its own. If
+ * a signal had ended the validation of step S, a line {"step": S, ...} follows in which only "val"
+ * is not null.
  * Lines that it does not keep, its own or those of another run, are appended to "<log>.old". Each
  * line is written whole or not at all.
  */

@@ -59,13 +59,8 @@ static line_kind parse(const char *line, size_t length, int64_t *step, char text
 
 /* ---- All of them -------------------------------------------------------------------------- */
 
-/* The lines of a run that began at the same step are not kept. */
-static bool is_later(line_kind kind, int64_t at, int64_t step)
-{
-    return kind == LINE_BEGIN ? at >= step : at > step;
-}
-
-/* A torn first line with nothing after it is that of a run that stopped at once. Other damaged
+/* The first line of a run that began at the same step is kept only with a validation of that step.
+ * A torn first line with nothing after it is that of a run that stopped at once. Other damaged
  * lines are skipped: good ones may follow. */
 static int64_t keep_lines(FILE *old, int64_t step, uint64_t text_hash, const char **why, char *line)
 {
@@ -89,8 +84,8 @@ static int64_t keep_lines(FILE *old, int64_t step, uint64_t text_hash, const cha
         first = false;
         within = !ended;
         if (kind == LINE_BAD) continue;
-        if (is_later(kind, at, step)) break;
-        bytes = end;
+        if (at > step) break;
+        if (kind == LINE_STEP || at < step) bytes = end;
     }
     if (first && !feof(old)) *why = other;
     if (ferror(old)) *why = "it cannot be read";

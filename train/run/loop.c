@@ -31,8 +31,9 @@ typedef struct training {
     uint64_t words;                    /* random numbers per batch; set with several ranks */
     int64_t skipped;                   /* steps skipped */
     checkpoint_best best;
-    bool unread;  /* a batch could not be read */
-    bool stopped; /* by a signal to any rank */
+    bool unread;      /* a batch could not be read */
+    bool stopped;     /* by a signal to any rank */
+    bool unvalidated; /* so that a validation was left out */
 } training;
 
 static void draw_batch(training *t, int64_t batch)
@@ -211,7 +212,8 @@ static void save(const training *t, int64_t done, bool last)
     const checkpoint_progress progress = {.step = done,
                                           .skipped = t->skipped,
                                           .scale = gd_optimizer_loss_scale(t->adamw),
-                                          .best = t->best};
+                                          .best = t->best,
+                                          .unvalidated = t->unvalidated};
     if (!checkpoint_save(t->m, t->data, o, t->adamw, &progress)) {
         console_erase();
         char path[FOLDER_PATH] = "";
@@ -230,12 +232,35 @@ static bool due(int64_t every, int64_t done)
     return every > 0 && done % every == 0;
 }
 
-/* Whether this validation loss is the best so far. */
-static bool is_best(training *t, const report_values *now)
+/* Whether this validation loss, of step `done`, is the best so far. */
+static bool is_best(training *t, double val)
 {
-    const bool best = now->val < t->best.loss || (t->best.step == 0 && !isnan(now->val));
-    if (best) t->best = (checkpoint_best){now->step, now->val};
+    const bool best = val < t->best.loss || (t->best.step == 0 && !isnan(val));
+    if (best) t->best = (checkpoint_best){t->done, val};
     return best;
+}
+
+/* NaN after a signal, which then leaves it to the resumed run. */
+static double validate_step(training *t)
+{
+    const train_options *o = t->options;
+    double val = NAN;
+    if (!t->stopped) val = validate(t->m, t->data, o->group, o->batch, o->context, o->eval_batches);
+    if (isnan(val) && !gd_error(t->m->ctx) && launch_vote(o, false, stop_asked()) & VOTE_SIGNAL)
+        t->stopped = t->unvalidated = true;
+    return val;
+}
+
+/* The validation that a signal left out before the run was resumed. */
+static void make_up(training *t, double *val)
+{
+    const train_options *o = t->options;
+    t->unvalidated = false;
+    *val = validate_step(t);
+    if (t->stopped || gd_error(t->m->ctx)) return;
+    report_validation(t->log, t->done, o->steps, *val);
+    is_best(t, *val);
+    if (o->out) save(t, t->done, t->done == o->steps);
 }
 
 /* Whether the host must wait for a step, because a validation, a sample or a save follows it. */
@@ -245,15 +270,17 @@ static bool is_stop(const train_options *o, int64_t step)
            (o->out && due(o->checkpoint_every, step));
 }
 
-/* The work after such a step. The last step is always validated, unless a signal ended the run. */
-static void conclude_step(training *t, report_clock *clock, report_values *now, bool last)
+/* The work after such a step; returns whether it is the last. The last one is always validated,
+ * unless a signal ended the run between validations. */
+static bool conclude_step(training *t, report_clock *clock, report_values *now, bool last)
 {
     const train_options *o = t->options;
     gd_context *ctx = t->m->ctx;
-    if (last ? !t->stopped : due(o->eval_every, now->step)) {
-        now->val = validate(t->m, t->data, o->group, o->batch, o->context, o->eval_batches);
+    if ((last && !t->stopped) || now->step == o->steps || due(o->eval_every, now->step)) {
+        now->val = validate_step(t);
+        last = last || t->stopped;
     }
-    const bool best = is_best(t, now) && o->keep_best;
+    const bool best = is_best(t, now->val) && o->keep_best;
     if (last || !isnan(now->val) || due(o->log_every, now->step)) {
         report_step(clock, t->log, ctx, now);
     }
@@ -261,6 +288,7 @@ static void conclude_step(training *t, report_clock *clock, report_values *now, 
     if (o->out && !gd_error(ctx) && (last || best || due(o->checkpoint_every, now->step))) {
         save(t, now->step, last);
     }
+    return last;
 }
 
 /* Reads the outcomes of finished steps; with `wait`, up to `stop`. *now gets the last one. All
@@ -307,7 +335,9 @@ static gd_status run_steps(training *t, double *val)
     report_clock clock = report_clock_start(t->m, o, t->done);
     report_values now = {.val = NAN};
     const int64_t first = t->done;
-    for (bool last = false; t->done < o->steps && !last && !gd_error(ctx);) {
+    if (t->unvalidated) make_up(t, val);
+    report_clock_resume(&clock);
+    for (bool last = t->stopped; t->done < o->steps && !last && !gd_error(ctx);) {
         ask_step(t);
         if (t->unread && o->group) break; /* the other ranks get the error */
         if (t->unread) {
@@ -325,7 +355,7 @@ static gd_status run_steps(training *t, double *val)
         if (!wait || t->done != stop || gd_error(ctx))
             continue; /* some steps may have to be asked for again */
         last = ends || stop == o->steps;
-        conclude_step(t, &clock, &now, last);
+        last = conclude_step(t, &clock, &now, last);
         *val = now.val;
         report_clock_resume(&clock);
     }
@@ -390,7 +420,8 @@ gd_status loop_train(model *m, const dataset *data, const train_options *options
                   .asked = before->step,
                   .done = before->step,
                   .skipped = before->skipped,
-                  .best = before->best};
+                  .best = before->best,
+                  .unvalidated = before->unvalidated};
     *val = NAN;
     begin(&t);
     checkpoint_load_state(from, m, t.adamw);

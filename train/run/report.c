@@ -119,6 +119,20 @@ void report_step(report_clock *clock, run_log *log, const gd_context *ctx, const
     clock->steps_since = 0;
 }
 
+void report_validation(run_log *log, int64_t step, int64_t steps, double val)
+{
+    printf("step %lld/%lld | val %.4f\n", (long long)step, (long long)steps, console_number(val));
+    fflush(stdout);
+    log_write(log, &(log_line){.step = step,
+                               .loss = NAN,
+                               .val = val,
+                               .norm = NAN,
+                               .lr = NAN,
+                               .ms = NAN,
+                               .tokens_per_second = NAN,
+                               .seconds = NAN});
+}
+
 void report_progress(report_clock *clock, const gd_context *ctx, const report_values *v)
 {
     char line[LINE];

@@ -41,7 +41,10 @@ typedef struct report_values {
 void report_step(report_clock *clock, run_log *log, const gd_context *ctx,
                  const report_values *values);
 
-/* Draws the same as a live line (console.h), ten times a second at most. */
+/* step 120/2000 | val 2.4012, for a validation that was left out before the run was resumed. */
+void report_validation(run_log *log, int64_t step, int64_t steps, double val);
+
+/* Draws the line of a step as a live line (console.h), ten times a second at most. */
 void report_progress(report_clock *clock, const gd_context *ctx, const report_values *values);
 
 /* The memory in use by class, before the first step. */
