@@ -320,7 +320,8 @@ START_TEST(what_is_refused)
     BAD(gd_argmax(none, 1, false),
         "argmax: axis 1 of x [2, 0] has 0 elements, wanted 1 to 2147483647");
     BAD(gd_argmax(scalar, 0, false), "argmax: axis is 0");
-    BAD(gd_topk(x, 4, 1, true, &at), "topk: axis 1 of x [2, 3] has 3 elements, wanted 4 to 2");
+    BAD(gd_topk(x, 4, 1, true, &at),
+        "topk: k is 4, wanted at most 3, the size of axis 1 of x [2, 3]");
     ck_assert_ptr_null(at);
     BAD(gd_topk(x, -1, 1, true, NULL), "topk: k is -1, wanted 0 or more");
     BAD(gd_argmax(gd_expand(scalar, 1, (int64_t[]){INT64_C(1) << 31}), 0, false),
