@@ -225,6 +225,10 @@ START_TEST(nan_and_infinity)
     gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2, 2), (int32_t[]){0, 3, 1, 3});
     assert_sums("gather", gd_gather(x, 1, t), (double[]){1, 2, 3, 5}, 0);
     gd_tensor *zero = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 2));
+    gd_tensor_fill(zero, -0.0); /* keeps its sign, as in any copy */
+    double copy[2];
+    gd_tensor_read_f64(gd_gather(zero, 0, gd_slice(t, 1, 0, 1)), copy, 2);
+    ck_assert(signbit(copy[0]) && signbit(copy[1]));
     gd_tensor_fill(zero, 0);
     gd_tensor *first = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(2, 4));
     gd_tensor_fill(first, 1);
