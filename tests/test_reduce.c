@@ -335,8 +335,8 @@ START_TEST(variances)
 }
 END_TEST
 
-/* In float16 squares from 256 on, and sums of squares above 65504, would be infinite; in bfloat16 the
- * mean 256.5 would be 256, half a deviation off. */
+/* In float16 squares from 256 on, and sums of squares above 65504, would be infinite; in bfloat16
+ * the mean 256.5 would be 256, half a deviation off. */
 START_TEST(variances_of_16_bits)
 {
     enum { N = 1000 };

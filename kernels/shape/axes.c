@@ -328,8 +328,8 @@ gd_tensor *gd_concat(gd_tensor *const *x, int count, int axis)
 
 /* ---- unsqueeze, squeeze, stack: reshape and concat ---------------------------------------- */
 
-/* The place of a new axis, negative ones counted from the end; false, with the error set, if x cannot
- * have one there. */
+/* The place of a new axis, negative ones counted from the end; false, with the error set, if x
+ * cannot have one there. */
 static bool resolve_place(const char *op, const gd_tensor *x, int *axis)
 {
     const int ndim = gd_tensor_ndim(x), given = *axis;
