@@ -142,10 +142,49 @@ static void use_up(gd_node *node)
     node->used = true;
 }
 
-static void drop_gradients(gd_node *node)
+/* ---- Gradients kept for the user ------------------------------------------------------- */
+
+/* A walk passes on the gradients of its own loss only. What an earlier one with keep_tape left in a
+ * retained gradient, and has passed on already, is put aside until the node has been visited. A
+ * cotangent that lies in the gradient itself stays (gd_optimizer_backward). */
+static void put_aside(gd_node *node, gd_tensor *const *cotangents, int count)
 {
     for (int i = 0; i < node->outputs; i++) {
-        if (!node->output[i]->retain_grad) gd_grad_release(node->output[i]);
+        gd_tensor *t = node->output[i];
+        bool cotangent = false;
+        for (int k = 0; cotangents && k < count; k++)
+            cotangent = cotangent || cotangents[k] == t->grad;
+        if (!t->retain_grad || !t->grad_valid || cotangent) continue;
+        t->earlier_grad = t->grad;
+        t->grad = NULL;
+        t->grad_valid = false;
+    }
+}
+
+static void add_to_earlier(gd_tensor *t)
+{
+    gd_tensor *now = t->grad;
+    const bool reached = t->grad_valid;
+    t->grad = t->earlier_grad;
+    t->grad_valid = true;
+    t->earlier_grad = NULL;
+    if (reached && !gd_failed(t->ctx)) gd_grad_add(t, now, "backward");
+    gd_tensor *sum = t->grad;
+    t->grad = now;
+    gd_grad_release(t);
+    t->grad = sum;
+    t->grad_valid = true;
+}
+
+static void finish_gradients(gd_node *node)
+{
+    for (int i = 0; i < node->outputs; i++) {
+        gd_tensor *t = node->output[i];
+        if (!t->retain_grad) {
+            gd_grad_release(t);
+        } else if (t->earlier_grad) {
+            add_to_earlier(t);
+        }
     }
 }
 
@@ -260,6 +299,9 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
     if (check_outputs(ctx, outputs, count, cotangents)) return gd_error_status(ctx);
     int64_t top = mark(ctx, outputs, count);
     if (gd_failed(ctx)) return gd_error_status(ctx);
+    for (int64_t i = ctx->tape_floor; i < top; i++) {
+        if (ctx->tape[i]->marked) put_aside(ctx->tape[i], cotangents, count);
+    }
     for (int i = 0; i < count; i++) {
         gd_tensor *u = cotangents ? cotangents[i] : NULL;
         if (!outputs[i]->step) outputs[i]->awaited = true;
@@ -279,7 +321,7 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
         /* After an error the walk continues without computing, so that counters and flags stay
          * consistent. */
         if (!gd_failed(ctx)) visit(ctx, node, keep_tape);
-        drop_gradients(node);
+        finish_gradients(node);
         if (!keep_tape) use_up(node);
         finish_uses(node);
         node->marked = false;

@@ -1,6 +1,7 @@
 /* random.c - the context's place in its random stream, and fills from it. */
 #include "core.h"
 
+#include <float.h>
 #include <math.h>
 
 gd_random_state gd_random_get(const gd_context *ctx)
@@ -81,10 +82,12 @@ static gd_status check_fill(const fill *f, const gd_tensor *t)
                        gd_dtype_name(t->dtype), gd_shape_text(t).text,
                        whole ? "int32" : "a real dtype");
     }
-    if (f->kind == FILL_UNIFORM && !(f->a <= f->b && isfinite(f->b - f->a))) {
+    const double most = t->dtype == GD_FLOAT64 ? DBL_MAX : (double)FLT_MAX;
+    if (f->kind == FILL_UNIFORM && !(f->a <= f->b && f->b - f->a <= most)) {
         return gd_fail(t->ctx, GD_ERROR_ARGUMENT,
-                       "%s: low is %g and high is %g, wanted low <= high, both finite", f->name,
-                       f->a, f->b);
+                       "%s: low is %g and high is %g, wanted low <= high, both finite and at most "
+                       "%g apart",
+                       f->name, f->a, f->b, most);
     }
     if (f->kind == FILL_NORMAL && !(f->b >= 0 && isfinite(f->a) && isfinite(f->b))) {
         return gd_fail(t->ctx, GD_ERROR_ARGUMENT,

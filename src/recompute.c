@@ -134,6 +134,13 @@ static gd_status repeat(gd_context *ctx, const recompute_args *args, gd_tensor *
                        "recompute: the segment returned NULL in its second run");
     }
     if (!y->requires_grad) return GD_OK;
+    if (y->ndim != doutput->ndim ||
+        memcmp(y->shape, doutput->shape, (size_t)y->ndim * sizeof *y->shape)) {
+        return gd_fail(ctx, GD_ERROR_STATE,
+                       "recompute: the segment returned %s in its second run, wanted %s as in the "
+                       "first",
+                       gd_shape_text(y).text, gd_shape_text(doutput).text);
+    }
     return gd_backward_walk(ctx, &y, 1, &doutput, false);
 }
 

@@ -225,6 +225,10 @@ START_TEST(nan_and_infinity)
     gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2, 2), (int32_t[]){0, 3, 1, 3});
     assert_sums("gather", gd_gather(x, 1, t), (double[]){1, 2, 3, 5}, 0);
     gd_tensor *zero = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 2));
+    gd_tensor_fill(zero, -0.0); /* keeps its sign, as in any copy */
+    double copy[2];
+    gd_tensor_read_f64(gd_gather(zero, 0, gd_slice(t, 1, 0, 1)), copy, 2);
+    ck_assert(signbit(copy[0]) && signbit(copy[1]));
     gd_tensor_fill(zero, 0);
     gd_tensor *first = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(2, 4));
     gd_tensor_fill(first, 1);
@@ -320,7 +324,8 @@ START_TEST(what_is_refused)
     BAD(gd_argmax(none, 1, false),
         "argmax: axis 1 of x [2, 0] has 0 elements, wanted 1 to 2147483647");
     BAD(gd_argmax(scalar, 0, false), "argmax: axis is 0");
-    BAD(gd_topk(x, 4, 1, true, &at), "topk: axis 1 of x [2, 3] has 3 elements, wanted 4 to 2");
+    BAD(gd_topk(x, 4, 1, true, &at),
+        "topk: k is 4, wanted at most 3, the size of axis 1 of x [2, 3]");
     ck_assert_ptr_null(at);
     BAD(gd_topk(x, -1, 1, true, NULL), "topk: k is -1, wanted 0 or more");
     BAD(gd_argmax(gd_expand(scalar, 1, (int64_t[]){INT64_C(1) << 31}), 0, false),

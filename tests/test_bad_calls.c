@@ -158,12 +158,29 @@ START_TEST(shapes)
     BAD(gd_concat((gd_tensor *[]){x, w5}, 2, 0), "concat: x[1] is float32 [5], wanted");
     BAD(gd_concat((gd_tensor *[]){x, x64}, 2, 0), "concat: x[1] is float64 [3, 4], wanted float32");
     BAD(gd_concat((gd_tensor *[]){x, NULL}, 2, 0), "concat: x[1] is NULL");
+    BAD(gd_concat((gd_tensor *[]){NULL, x}, 2, 0), "concat: x[0] is NULL");
     BAD(gd_concat(&x, 1, 7), "concat: axis is 7");
+    gd_tensor *many[20];
+    for (int i = 0; i < 20; i++) many[i] = x;
+    many[18] = w5;
+    BAD(gd_stack(many, 20, 0), "stack: x[18] is float32 [5], wanted float32 [3, 4] as x[0]");
+    many[18] = NULL;
+    BAD(gd_stack(many, 20, 0), "stack: x[18] is NULL, wanted a tensor");
+    BAD(gd_stack((gd_tensor *[]){NULL, x}, 2, 0), "stack: x[0] is NULL, wanted a tensor");
+    BAD(gd_stack((gd_tensor *[]){x, x64}, 2, 0), "stack: x[1] is float64 [3, 4], wanted float32");
+    BAD(gd_stack(&x, 1, 3), "stack: axis is 3 and x is [3, 4], wanted a place");
+    BAD(gd_unsqueeze(x, -4), "unsqueeze: axis is -4 and x is [3, 4], wanted a place");
+    BAD(gd_narrow(x, 1, 2, 3),
+        "narrow: start is 2 and length is 3, wanted at least 0 and together at most 4, the size of "
+        "axis 1 of x [3, 4]");
+    BAD(gd_narrow(x, 1, 2, -1), "narrow: start is 2 and length is -1");
+    BAD(gd_narrow(x, 1, INT64_MAX, INT64_MAX), "narrow: start is 9223372036854775807 and length");
+    BAD(gd_narrow(x, 2, 0, 1), "narrow: axis is 2");
     gd_tensor *long_ones[8], *long_one = make(ctx, GD_FLOAT32, 2, 0, INT64_C(1) << 60, 0, 0);
     for (int i = 0; i < 8; i++) long_ones[i] = long_one;
     BAD(gd_concat(long_ones, 8, 1), "concat: the sizes along axis 1 overflow");
     BAD(gd_cast(x, (gd_dtype)12), "cast: dtype is 12");
-    ck_assert_int_ge(refused, 23);
+    ck_assert_int_ge(refused, 34);
 }
 END_TEST
 

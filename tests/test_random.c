@@ -430,6 +430,10 @@ START_TEST(bad_fills_are_refused)
     ck_assert_error(ctx, "random_integers: the tensor is float32 [2, 2], wanted int32");
     gd_random_uniform(real, 1, 0);
     ck_assert_error(ctx, "random_uniform: low is 1 and high is 0");
+    gd_random_uniform(real, -3e38, 3e38); /* a difference that float32 cannot hold */
+    ck_assert_error(ctx,
+                    "random_uniform: low is -3e+38 and high is 3e+38, wanted low <= high, both "
+                    "finite and at most 3.40282e+38 apart");
     gd_random_uniform(real, 0, NAN);
     ck_assert_error(ctx, "random_uniform: low is 0 and high is nan");
     gd_random_normal(real, 0, -1);

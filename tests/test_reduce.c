@@ -301,6 +301,10 @@ START_TEST(refusals)
     ck_assert_error(ctx, "sum: given -1 axes, but x [3, 4] has 2 dimensions");
     ck_assert_ptr_null(gd_sum(gd_tensor_create(ctx, GD_INT32, GD_SHAPE(3)), NULL, 0, false));
     ck_assert_error(ctx, "sum: x is int32, wanted a real dtype");
+    ck_assert_ptr_null(gd_var(x, (int[]){2}, 1, 0, false));
+    ck_assert_error(ctx, "var: axis is 2, wanted one of the 2 dimensions of x [3, 4]");
+    ck_assert_ptr_null(gd_std(gd_tensor_create(ctx, GD_INT32, GD_SHAPE(3)), NULL, 0, 0, false));
+    ck_assert_error(ctx, "std: x is int32, wanted a real dtype");
 }
 END_TEST
 
@@ -331,6 +335,37 @@ START_TEST(variances)
 }
 END_TEST
 
+/* In float16 squares from 256 on, and sums of squares above 65504, would be infinite; in bfloat16
+ * the mean 256.5 would be 256, half a deviation off. */
+START_TEST(variances_of_16_bits)
+{
+    enum { N = 1000 };
+    double values[N], slopes[N];
+    for (int i = 0; i < N; i++) values[i] = i % 2 ? 10 : -10;
+    gd_tensor *x = gd_tensor_create(ctx, GD_FLOAT16, GD_SHAPE(N));
+    ck_assert_int_eq(gd_tensor_set_requires_grad(x, true), GD_OK);
+    gd_tensor_write_f64(x, values, N);
+    gd_tensor *var = gd_var(x, NULL, 0, 0, false);
+    ck_assert_int_eq(gd_tensor_dtype(var), GD_FLOAT16);
+    ck_assert_double_eq(gd_item(var), 100);
+    for (int i = 0; i < N; i++) values[i] *= 30;
+    gd_tensor_write_f64(x, values, N);
+    gd_tensor *std = gd_std(x, NULL, 0, 0, false);
+    ck_assert_int_eq(gd_tensor_dtype(std), GD_FLOAT16);
+    ck_assert_double_eq(gd_item(std), 300);
+    ck_assert_int_eq(gd_backward(std), GD_OK);
+    gd_tensor_read_f64(gd_grad(x), slopes, N);
+    for (int i = 0; i < N; i++) /* (x - mean) / (N std), of 11 bits */
+        ck_assert_double_eq_tol(slopes[i], i % 2 ? 1e-3 : -1e-3, 1e-6);
+
+    gd_tensor *y = gd_tensor_create(ctx, GD_BFLOAT16, GD_SHAPE(4));
+    gd_tensor_write_f64(y, (double[]){256, 256, 258, 256}, 4);
+    ck_assert_double_eq(gd_item(gd_var(y, NULL, 0, 0, false)), 0.75);
+    ck_assert_double_eq(gd_item(gd_var(y, NULL, 0, 1, false)), 1);
+    ck_assert_double_eq(gd_item(gd_std(y, NULL, 0, 1, false)), 1);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("reduce");
@@ -341,6 +376,7 @@ int main(void)
     tcase_add_test(values, sums_of_many_are_exact_in_double);
     tcase_add_test(values, over_nothing);
     tcase_add_test(values, variances);
+    tcase_add_test(values, variances_of_16_bits);
     tcase_add_test(values, nan_and_infinity);
     tcase_add_test(values, max_finds_nan_everywhere);
     tcase_add_test(values, max_starts_at_minus_infinity);

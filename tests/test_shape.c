@@ -515,7 +515,7 @@ START_TEST(dimensions_of_size_1_come_and_go)
     ck_assert_ptr_null(gd_unsqueeze(x, 3));
     ck_assert_error(ctx, "unsqueeze: axis is 3");
     ck_assert_ptr_null(gd_narrow(x, 1, 3, INT64_MAX));
-    ck_assert_error(ctx, "slice: start is 3");
+    ck_assert_error(ctx, "narrow: start is 3");
 }
 END_TEST
 

@@ -301,6 +301,30 @@ START_TEST(intermediate_gradients_on_request)
 }
 END_TEST
 
+/* A kept tape is walked three times: each walk passes on its own gradients, and not those that the
+ * ones before left in the retained gradient. */
+START_TEST(retained_gradients_add_up_and_are_passed_on_once)
+{
+    gd_tensor *x = leaf(3);
+    gd_tensor *s = gd_retain_grad(do_square(x)), *loss = do_square(s), *sum = do_plus(s, x);
+    const gd_backward_options keep = {.keep_tape = true};
+    ck_assert_int_eq(gd_backward_from(&loss, 1, &keep), GD_OK);
+    gd_tensor *grad = gd_grad(s);
+    ck_assert_double_eq(gd_item(grad), 18);
+    ck_assert_double_eq(gd_item(gd_grad(x)), 108);
+    ck_assert_int_eq(gd_backward_from(&loss, 1, &keep), GD_OK);
+    ck_assert_double_eq(gd_item(gd_grad(s)), 2 * 18);
+    ck_assert_double_eq(gd_item(gd_grad(x)), 2 * 108);
+    ck_assert_int_eq(gd_backward_from(&sum, 1, &keep), GD_OK);
+    ck_assert_double_eq(gd_item(gd_grad(s)), 2 * 18 + 1);
+    ck_assert_double_eq(gd_item(gd_grad(x)), 2 * 108 + 6 + 1);
+    ck_assert_ptr_eq(gd_grad(s), grad); /* the same memory */
+    ck_assert_int_eq(gd_backward_from(&s, 1, &keep), GD_OK);
+    ck_assert_double_eq(gd_item(grad), 2 * 18 + 2);
+    ck_assert_double_eq(gd_item(gd_grad(x)), 2 * 108 + 2 * 6 + 1);
+}
+END_TEST
+
 START_TEST(detach_and_no_grad_stop_gradients)
 {
     gd_tensor *x = leaf(3);
@@ -646,6 +670,7 @@ int main(void)
     tcase_add_test(tape, sixteen_bit_leaves_compute_in_float);
     tcase_add_test(tape, cotangents_weight_the_outputs);
     tcase_add_test(tape, intermediate_gradients_on_request);
+    tcase_add_test(tape, retained_gradients_add_up_and_are_passed_on_once);
     tcase_add_test(tape, detach_and_no_grad_stop_gradients);
     tcase_add_test(tape, a_second_backward_is_refused);
     tcase_add_test(tape, a_missing_backward_is_named_with_its_path);

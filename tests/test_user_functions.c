@@ -169,6 +169,14 @@ static gd_tensor *product(void *user, gd_tensor *const *inputs, int count)
     return gd_mul(inputs[0], inputs[0]);
 }
 
+static gd_tensor *shrinking(void *user, gd_tensor *const *inputs, int count)
+{
+    (void)count;
+    int *calls = user;
+    gd_tensor *y = gd_mul(inputs[0], inputs[0]);
+    return (*calls)++ ? gd_sum_all(y) : y;
+}
+
 START_TEST(segments_that_return_nothing)
 {
     int calls = 0;
@@ -177,6 +185,10 @@ START_TEST(segments_that_return_nothing)
     gd_backward(gd_sum(gd_recompute(ctx, once, &calls, &x, 1), NULL, 0, false));
     ck_assert_error(ctx, "recompute: the segment returned NULL in its second run");
     ck_assert_int_eq(calls, 2);
+    gd_step_end(ctx);
+    calls = 0;
+    gd_backward(gd_sum_all(gd_recompute(ctx, shrinking, &calls, &x, 1)));
+    ck_assert_error(ctx, "recompute: the segment returned [] in its second run, wanted [");
     gd_step_end(ctx);
 }
 END_TEST

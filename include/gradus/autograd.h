@@ -56,7 +56,8 @@ GD_API gd_tensor *gd_grad(const gd_tensor *t);
 /* Clears the gradient of t; the next backward starts from zero. */
 GD_API gd_status gd_grad_clear(gd_tensor *t);
 
-/* Keeps the gradient of a tensor made by an op until the step ends. Returns t. */
+/* Keeps the gradient of a tensor made by an op until the step ends; those of several backwards
+ * (keep_tape) add up. Returns t. */
 GD_API gd_tensor *gd_retain_grad(gd_tensor *t);
 
 /* Keeps the value of a tensor made by an op through gd_backward until the step ends, so that it can

@@ -16,12 +16,12 @@
  * formula has no value, these conventions apply (PyTorch's unless marked *):
  *
  *     abs, relu               the gradient at 0 is 0; abs: at NaN too
- *     clamp                   the gradient passes at low and high, and is 0 outside and at NaN
+ *     clamp                   the gradient passes at low and high *, and is 0 outside and at NaN
  *     maximum, minimum        equal a and b get half each; if one is NaN, both get all of it
  *     max                     equal maxima share evenly; so do NaNs, if there are any *
  *     silu, gelu, gelu_tanh,  0 at -inf, their limit, although 0 * -inf would be NaN; and the
  *     swiglu                  slopes there and at inf are 0 and 1 *
- *     sqrt, log, rsqrt, std   the gradient at 0 is infinite, that of std NaN (0 * inf)
+ *     sqrt, log, rsqrt, std   the gradient at 0 is infinite, that of std NaN (0 * inf) *
  *     pow, pow_tensor         x^0 is 1, with gradient 0, for any x; 0^b has gradient 0 for b >= 0;
  *                             a negative base under a fractional exponent gives NaN
  *     div                     x / 0 is inf or NaN, and so are both gradients
@@ -280,7 +280,8 @@ GD_API gd_tensor *gd_mean(gd_tensor *x, const int *axes, int count, bool keep_di
 GD_API gd_tensor *gd_max(gd_tensor *x, const int *axes, int count, bool keep_dims);
 GD_API gd_tensor *gd_logsumexp(gd_tensor *x, const int *axes, int count, bool keep_dims);
 /* sum((x - mean)^2) / (n - correction), and its root: correction 1 for a sample (PyTorch's
- * default), 0 for a population. NaN if n <= correction. */
+ * default), 0 for a population. Divided by 0 (NaN or inf) if n <= correction. Of 16-bit x they are
+ * computed in float32. */
 GD_API gd_tensor *gd_var(gd_tensor *x, const int *axes, int count, double correction,
                          bool keep_dims);
 GD_API gd_tensor *gd_std(gd_tensor *x, const int *axes, int count, double correction,

@@ -87,8 +87,8 @@ typedef struct gd_sgd_options {
     double weight_decay;
 } gd_sgd_options;
 
-/* Stochastic gradient descent as in PyTorch: v = momentum v + (1 - dampening) g (v = g the first
- * time), w = w - lr v; with nesterov w = w - lr (g + momentum v). NULL for plain SGD. */
+/* Stochastic gradient descent as in PyTorch: v = momentum v + (1 - dampening) g (v = g in the first
+ * update), w = w - lr v; with nesterov w = w - lr (g + momentum v). NULL for plain SGD. */
 GD_API gd_optimizer *gd_sgd_create(gd_params *params, const gd_sgd_options *options);
 
 typedef struct gd_adamw_options {

@@ -96,8 +96,10 @@ static void take_line(const lines *l, const int64_t *offset, void *room)
     REAL *to = (REAL *)l->data[TO] + offset[TO];
     const REAL *from = (const REAL *)l->data[FROM] + offset[FROM];
     const int32_t *index = (const int32_t *)l->data[INDEX] + offset[INDEX];
-    for (int64_t i = 0; i < l->n[INDEX]; i++, to += l->step[TO], index += l->step[INDEX])
-        *to = (l->add ? *to : 0) + from[*index * l->step[FROM]]; /* [scatter_add] */
+    for (int64_t i = 0; i < l->n[INDEX]; i++, to += l->step[TO], index += l->step[INDEX]) {
+        const REAL value = from[*index * l->step[FROM]];
+        *to = l->add ? *to + value : value; /* [scatter_add] */
+    }
 }
 
 /* to[index[i]] += from[i], in the order of i and in double. */

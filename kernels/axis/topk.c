@@ -4,6 +4,8 @@
 
 GD_KERNEL(topk_forward)
 
+extern const gd_op gd_op_topk;
+
 static gd_status topk_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
 {
     (void)save, (void)words;
@@ -14,6 +16,11 @@ static gd_status topk_shape(const gd_call *call, gd_spec *output, gd_spec *save,
     if (args->k < 0) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT, "k is %lld, wanted 0 or more",
                             (long long)args->k);
+    }
+    if (call->op == &gd_op_topk && args->k > n) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "k is %lld, wanted at most %lld, the size of axis %d of x %s",
+                            (long long)args->k, (long long)n, args->axis, gd_shape_text(x).text);
     }
     if (n < args->k || n > INT32_MAX) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT,

@@ -156,10 +156,16 @@ const gd_op gd_op_logsumexp = {
     .case_count = sizeof smooth_cases / sizeof *smooth_cases,
 };
 
-static gd_tensor *reduce(const gd_op *op, gd_tensor *x, const int *axes, int count, bool keep_dims)
+static gd_reduce_args args_of(const int *axes, int count, bool keep_dims)
 {
     gd_reduce_args args = {.all = !axes, .keep_dims = keep_dims, .count = count};
     for (int i = 0; axes && i < count && i < GD_MAX_DIMS; i++) args.axes[i] = axes[i];
+    return args;
+}
+
+static gd_tensor *reduce(const gd_op *op, gd_tensor *x, const int *axes, int count, bool keep_dims)
+{
+    const gd_reduce_args args = args_of(axes, count, keep_dims);
     return gd_apply(op, &x, 1, &args);
 }
 
@@ -183,21 +189,44 @@ gd_tensor *gd_mean(gd_tensor *x, const int *axes, int count, bool keep_dims)
     return reduce(&gd_op_mean, x, axes, count, keep_dims);
 }
 
-/* sum((x - mean)^2) / (n - correction), in two passes: the mean of squares minus the square of the
- * mean would cancel far from 0. */
-gd_tensor *gd_var(gd_tensor *x, const int *axes, int count, double correction, bool keep_dims)
+/* The checks of the ops that a function is made of, in its own name. */
+static bool valid_for(const char *name, gd_tensor *x, const gd_reduce_args *args)
 {
+    const gd_op op = {.name = name, .input_names = {"x"}};
+    gd_context *ctx = gd_tensor_context(x);
+    const gd_call call = {.context = ctx, .op = &op, .inputs = 1, .input = &x};
+    return !gd_error(ctx) && !gd_check_real(&call, 0) && !check_axes(&call, args);
+}
+
+/* sum((x - mean)^2) / (n - correction), or its root, in two passes: the mean of squares minus the
+ * square of the mean would cancel far from 0. 16-bit x goes through float32: in float16 squares
+ * overflow from 256 on and sums of them sooner, and a mean of 16 bits is no center. */
+static gd_tensor *variance(const char *name, gd_tensor *x, const int *axes, int count,
+                           double correction, bool keep_dims, bool root)
+{
+    const gd_reduce_args args = args_of(axes, count, keep_dims);
+    if (!x || !valid_for(name, x, &args)) return NULL;
+    const gd_dtype dtype = gd_tensor_dtype(x);
+    const bool narrow = dtype == GD_BFLOAT16 || dtype == GD_FLOAT16;
+    if (narrow) x = gd_cast(x, GD_FLOAT32);
     gd_tensor *mean = gd_mean(x, axes, count, true);
     gd_tensor *d = gd_sub(x, mean), *sum = gd_sum(gd_mul(d, d), axes, count, keep_dims);
     if (!sum) return NULL;
     const int64_t results = gd_tensor_count(mean);
     const double n = results ? (double)(gd_tensor_count(x) / results) : 0;
-    return gd_scale(sum, 1 / fmax(n - correction, 0));
+    gd_tensor *y = gd_scale(sum, 1 / fmax(n - correction, 0));
+    if (root) y = gd_sqrt(y);
+    return narrow ? gd_cast(y, dtype) : y;
+}
+
+gd_tensor *gd_var(gd_tensor *x, const int *axes, int count, double correction, bool keep_dims)
+{
+    return variance("var", x, axes, count, correction, keep_dims, false);
 }
 
 gd_tensor *gd_std(gd_tensor *x, const int *axes, int count, double correction, bool keep_dims)
 {
-    return gd_sqrt(gd_var(x, axes, count, correction, keep_dims));
+    return variance("std", x, axes, count, correction, keep_dims, true);
 }
 
 gd_tensor *gd_max(gd_tensor *x, const int *axes, int count, bool keep_dims)

@@ -145,6 +145,13 @@ gd_status gd_rope_qkv(gd_tensor *qkv, int64_t kv_heads, const gd_rope_options *o
 {
     const gd_rope_qkv_args args = {args_of(options), kv_heads};
     gd_tensor *outputs[3] = {NULL};
+    if (qkv && (!q || !k || !v)) {
+        return gd_fail(gd_tensor_context(qkv), GD_ERROR_ARGUMENT,
+                       "rope_qkv: %s is NULL, wanted a place for the tensor",
+                       !q   ? "q"
+                       : !k ? "k"
+                            : "v");
+    }
     gd_status status = gd_apply_multi(&gd_op_rope_qkv, &qkv, 1, &args, outputs);
     *q = outputs[0], *k = outputs[1], *v = outputs[2];
     return status;

@@ -171,9 +171,16 @@ gd_tensor *gd_slice(gd_tensor *x, int axis, int64_t start, int64_t end)
 
 gd_tensor *gd_narrow(gd_tensor *x, int axis, int64_t start, int64_t length)
 {
-    int64_t end;
-    if (__builtin_add_overflow(start, length, &end)) end = -1;
-    return gd_slice(x, axis, start, end);
+    if (!x || !resolve_axis("narrow", x, &axis)) return NULL;
+    const int64_t size = gd_tensor_shape(x)[axis];
+    if (start < 0 || length < 0 || start > size || length > size - start) {
+        gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
+                "narrow: start is %lld and length is %lld, wanted at least 0 and together at most "
+                "%lld, the size of axis %d of x %s",
+                (long long)start, (long long)length, (long long)size, axis, gd_shape_text(x).text);
+        return NULL;
+    }
+    return gd_slice(x, axis, start, start + length);
 }
 
 /* ---- expand ------------------------------------------------------------------------------- */
@@ -303,29 +310,45 @@ const gd_op gd_op_concat = {
     .case_count = sizeof concat_cases / sizeof *concat_cases,
 };
 
+/* The first tensor that is not NULL; NULL if there is none. */
+static gd_tensor *first_of(gd_tensor *const *x, int count)
+{
+    for (int i = 0; x && i < count; i++)
+        if (x[i]) return x[i];
+    return NULL;
+}
+
 gd_tensor *gd_concat(gd_tensor *const *x, int count, int axis)
 {
-    if (!x || count < 1 || !x[0] || !resolve_axis("concat", x[0], &axis)) return NULL;
+    const gd_tensor *first = first_of(x, count);
+    if (!first || !resolve_axis("concat", first, &axis)) return NULL;
     gd_concat_args args = {axis};
     return gd_apply(&gd_op_concat, x, count, &args);
 }
 
 /* ---- unsqueeze, squeeze, stack: reshape and concat ---------------------------------------- */
 
+/* The place of a new axis, negative ones counted from the end; false, with the error set, if x
+ * cannot have one there. */
+static bool resolve_place(const char *op, const gd_tensor *x, int *axis)
+{
+    const int ndim = gd_tensor_ndim(x), given = *axis;
+    if (given < 0) *axis += ndim + 1;
+    if (*axis >= 0 && *axis <= ndim && ndim < GD_MAX_DIMS) return true;
+    gd_fail(
+        gd_tensor_context(x), GD_ERROR_ARGUMENT,
+        "%s: axis is %d and x is %s, wanted a place among its dimensions and at most %d of them",
+        op, given, gd_shape_text(x).text, GD_MAX_DIMS - 1);
+    return false;
+}
+
 gd_tensor *gd_unsqueeze(gd_tensor *x, int axis)
 {
-    if (!x) return NULL;
-    int64_t shape[GD_MAX_DIMS + 1];
-    const int ndim = gd_tensor_ndim(x), place = axis < 0 ? axis + ndim + 1 : axis;
-    if (place < 0 || place > ndim || ndim == GD_MAX_DIMS) {
-        gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
-                "unsqueeze: axis is %d and x is %s, wanted a place among its dimensions and at "
-                "most %d of them",
-                axis, gd_shape_text(x).text, GD_MAX_DIMS - 1);
-        return NULL;
-    }
+    if (!x || !resolve_place("unsqueeze", x, &axis)) return NULL;
+    int64_t shape[GD_MAX_DIMS];
+    const int ndim = gd_tensor_ndim(x);
     for (int d = 0; d <= ndim; d++) {
-        shape[d] = d == place ? 1 : gd_tensor_shape(x)[d > place ? d - 1 : d];
+        shape[d] = d == axis ? 1 : gd_tensor_shape(x)[d > axis ? d - 1 : d];
     }
     return gd_reshape(x, ndim + 1, shape);
 }
@@ -346,17 +369,45 @@ gd_tensor *gd_squeeze(gd_tensor *x, int axis)
     return gd_reshape(x, gd_tensor_ndim(x) - 1, shape);
 }
 
+/* Whether all are there and alike; else false, with the error set. */
+static bool alike(gd_tensor *const *x, int count, const gd_tensor *first)
+{
+    gd_context *ctx = gd_tensor_context(first);
+    for (int i = 0; i < count; i++) {
+        if (!x[i]) {
+            gd_fail(ctx, GD_ERROR_ARGUMENT, "stack: x[%d] is NULL, wanted a tensor", i);
+            return false;
+        }
+        if (gd_tensor_context(x[i]) != ctx) {
+            gd_fail(ctx, GD_ERROR_ARGUMENT,
+                    "stack: x[%d] is a tensor of another context, wanted all inputs from one", i);
+            return false;
+        }
+        const int ndim = gd_tensor_ndim(first);
+        bool same = gd_tensor_dtype(x[i]) == gd_tensor_dtype(first) && gd_tensor_ndim(x[i]) == ndim;
+        for (int d = 0; same && d < ndim; d++)
+            same = gd_tensor_shape(x[i])[d] == gd_tensor_shape(first)[d];
+        if (!same) {
+            gd_fail(ctx, GD_ERROR_ARGUMENT, "stack: x[%d] is %s %s, wanted %s %s as x[0]", i,
+                    gd_dtype_name(gd_tensor_dtype(x[i])), gd_shape_text(x[i]).text,
+                    gd_dtype_name(gd_tensor_dtype(first)), gd_shape_text(first).text);
+            return false;
+        }
+    }
+    return true;
+}
+
 gd_tensor *gd_stack(gd_tensor *const *x, int count, int axis)
 {
     enum { FEW = 16 };
-    if (!x || count < 1 || !x[0]) return NULL;
+    const gd_tensor *first = first_of(x, count);
+    if (!first || !resolve_place("stack", first, &axis) || !alike(x, count, first)) return NULL;
     gd_tensor *few[FEW], *sum = NULL;
-    const int place = axis < 0 ? axis + gd_tensor_ndim(x[0]) + 1 : axis;
     for (int i = 0; i < count; i += FEW) { /* joined in groups, to allow any number */
         int n = 0;
         for (; n < FEW && i + n < count; n++) few[n] = gd_unsqueeze(x[i + n], axis);
-        gd_tensor *group = gd_concat(few, n, place);
-        sum = sum ? gd_concat((gd_tensor *[]){sum, group}, 2, place) : group;
+        gd_tensor *group = gd_concat(few, n, axis);
+        sum = sum ? gd_concat((gd_tensor *[]){sum, group}, 2, axis) : group;
     }
     return sum;
 }
