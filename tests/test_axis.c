@@ -301,7 +301,8 @@ START_TEST(what_is_refused)
     BAD(gd_gather(x, 1, low),
         "gather: element 1 of index [2, 2] is -1, wanted 0 to 2, along axis 1 of x [2, 3]");
     BAD(gd_gather(x, 1, high), "gather: element 2 of index [2, 2] is 3, wanted 0 to 2");
-    BAD(gd_gather(none, 1, good), "gather: element 0 of index [2, 3] is 0, wanted 0 to -1");
+    BAD(gd_gather(none, 1, good),
+        "gather: index is [2, 3], but axis 1 of x [2, 0] has no elements, wanted no indices");
     BAD(gd_gather(x, 0, high),
         "gather: element 2 of index [2, 2] is 3, wanted 0 to 1, along axis 0");
     BAD(gd_gather(x, 2, good), "gather: axis is 2, wanted one of the 2 dimensions of x [2, 3]");
@@ -312,6 +313,7 @@ START_TEST(what_is_refused)
     BAD(gd_gather(x, 1, x), "gather: index is float32 [2, 3], wanted int32");
     BAD(gd_gather(good, 1, good), "gather: x is int32, wanted a real dtype");
     BAD(gd_gather(x, 1, NULL), "gather: index is NULL");
+    BAD(gd_scatter_add(none, 1, good, x), "scatter_add: index is [2, 3], but axis 1 of x [2, 0]");
     BAD(gd_scatter_add(x, 1, low, x), "scatter_add: element 1 of index [2, 2] is -1");
     BAD(gd_scatter_add(x, 1, good, wide),
         "scatter_add: src is float64, but x is float32, wanted one dtype");

@@ -18,6 +18,12 @@ static gd_status check_index(const gd_call *call, int i, bool free_axis)
     for (int d = 0; fits && d < ndim; d++) {
         fits = gd_tensor_dim(index, d) <= gd_tensor_dim(t, d) || (free_axis && d == args->axis);
     }
+    if (fits && gd_tensor_count(index) > 0 && gd_tensor_dim(call->input[0], args->axis) == 0) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "index is %s, but axis %d of x %s has no elements, wanted no indices",
+                            gd_shape_text(index).text, args->axis,
+                            gd_shape_text(call->input[0]).text);
+    }
     if (fits) return GD_OK;
     return gd_call_fail(call, GD_ERROR_ARGUMENT,
                         "index is %s %s, wanted int32 with %d dimensions, none larger than "
