@@ -74,6 +74,12 @@ static gd_status other_signs(gd_checker *c, double *const *cotangent, double ***
     return gd_check_backward(c, &run, *gradient);
 }
 
+/* For printing: a NaN without a sign. */
+static double unsigned_nan(double x)
+{
+    return isnan(x) ? NAN : x;
+}
+
 /* Runs and compares; complains about the first input that differs. *kept: whether none does. */
 static gd_status expect(gd_checker *c, const gd_expectation *expected, bool *kept)
 {
@@ -93,8 +99,8 @@ static gd_status expect(gd_checker *c, const gd_expectation *expected, bool *kep
             if (status || equal(c, e, i, got[i], &at)) continue;
         }
         gd_check_complain(c, i, "%s: %s%s is %.9g instead of %.9g", e->when, a->name,
-                          gd_check_place(a->ndim, a->shape, at).text, got[i][at],
-                          e->gradient[i][at]);
+                          gd_check_place(a->ndim, a->shape, at).text, unsigned_nan(got[i][at]),
+                          unsigned_nan(e->gradient[i][at]));
         if (kept) *kept = false;
     }
     return status;
