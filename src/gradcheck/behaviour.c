@@ -146,6 +146,31 @@ static gd_status records(gd_checker *c)
     return status;
 }
 
+/* A float64 gradient of float32 values: the cotangents have more digits, so it was rounded. Inputs
+ * that are wrong or inconclusive have other trouble. */
+static gd_status keeps_digits(gd_checker *c)
+{
+    for (int o = 0; o < c->outputs; o++)
+        if (c->output[o].real && c->output[o].dtype != GD_FLOAT64) return GD_OK;
+    for (int k = 0; k < c->report->inputs; k++) {
+        const gd_gradcheck_input *in = &c->report->input[k];
+        const gd_argument *a = &c->input[in->index];
+        int64_t rounded = 0, others = 0;
+        if (a->dtype != GD_FLOAT64 || in->wrong || in->inconclusive) continue;
+        for (int set = 0; set < c->sets; set++) {
+            for (int64_t e = 0; e < a->count; e++) {
+                const double g = c->analytic[set][in->index][e];
+                const bool few = (double)(float)g == g;
+                rounded += few && g != 0;
+                others += !few;
+            }
+        }
+        if (rounded >= 4 && !others)
+            gd_check_complain(c, in->index, "all its values are float32 numbers: it was rounded");
+    }
+    return GD_OK;
+}
+
 /* ---- Accumulation ------------------------------------------------------------------------- */
 
 /* A gradient that holds g0 must become g0 + g, also if every second one does not exist yet. */
@@ -366,8 +391,8 @@ static gd_status takes_same(gd_checker *c)
 
 gd_status gd_check_behaviour(gd_checker *c)
 {
-    static gd_status (*const always[])(gd_checker *) = {repeats, records, accumulates,
-                                                        takes_cotangents, takes_subsets};
+    static gd_status (*const always[])(gd_checker *) = {
+        repeats, records, keeps_digits, accumulates, takes_cotangents, takes_subsets};
     gd_status status = GD_OK;
     for (size_t i = 0; i < sizeof always / sizeof *always && !status; i++) status = always[i](c);
     if (!c->probe || status) return status;

@@ -240,9 +240,9 @@ static gd_state judge_kink(const gd_ladder *ladder, double analytic, double tole
     return GD_STATE_UNSTABLE;
 }
 
-/* Whether a pair of coarser rungs agrees with the gradient, and better with each other than with the
- * estimate: then the finer steps were too short for a function that rounds inside, to float32 or
- * beside a large mean. */
+/* Whether a pair of coarser rungs agrees with the gradient, and better with each other than with
+ * the estimate: then the finer steps were too short for a function that rounds inside, to float32
+ * or beside a large mean. */
 static bool too_fine(const gd_ladder *ladder, const gd_estimate *estimate, double analytic,
                      double tolerance)
 {
