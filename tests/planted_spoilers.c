@@ -36,6 +36,12 @@ static void round_to_float32(planted_op *p, const gd_call *call, double *g, int6
     for (int64_t i = 0; i < n; i++) g[i] = (float)g[i];
 }
 
+static void by_threads(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)p;
+    for (int64_t i = 0; i < n; i++) g[i] *= call->threads;
+}
+
 static void one_nan(planted_op *p, const gd_call *call, double *g, int64_t n)
 {
     (void)p;
@@ -314,6 +320,7 @@ const planted_bug planted_spoilers[] = {
     SPOIL("dropout", "p0.25_7x19", "without 1 / (1 - p)", "a constant factor 3/4", times,
           .factor = 0.75),
     SPOIL("silu", "odd", "rounded to float32", "it was rounded", round_to_float32),
+    SPOIL("exp", "odd", "as often as there are threads", "with 3 threads", by_threads),
     SPOIL("tanh", "odd", "one element 1% off", "a single element is off, by 1%", times_one,
           .factor = 1.01),
     SPOIL("rope", "halves_2x5x3x8", "one element of 240 0.01% off",

@@ -305,6 +305,26 @@ static gd_status declares(gd_checker *c, bool *kept)
     return status;
 }
 
+/* Results must not depend on the number of threads. */
+static gd_status takes_threads(gd_checker *c)
+{
+    static const struct {
+        int threads;
+        const char *when;
+    } runs[] = {{1, "with 1 thread"}, {3, "with 3 threads"}};
+    gd_status status = GD_OK;
+    for (size_t i = 0; i < sizeof runs / sizeof *runs && !status; i++) {
+        gd_expectation e = {.run = {.cotangent = c->cotangent[0]},
+                            .gradient = c->analytic[0],
+                            .bitwise = true,
+                            .when = runs[i].when};
+        c->probe->threads = runs[i].threads;
+        status = expect(c, &e, NULL);
+    }
+    c->probe->threads = 0;
+    return status;
+}
+
 /* What the backward needs must be in inputs, outputs and saves, which belong to one call. */
 static gd_status keeps_nothing_elsewhere(gd_checker *c)
 {
@@ -400,6 +420,7 @@ gd_status gd_check_behaviour(gd_checker *c)
     bool declared = true;
     status = declares(c, &declared);
     if (!status && declared) status = shares_memory(c); /* else it would read lost data */
+    if (!status) status = takes_threads(c);
     if (!status) status = keeps_nothing_elsewhere(c);
     if (!status) status = takes_strides(c);
     return status ? status : takes_same(c);

@@ -199,6 +199,7 @@ struct gd_probe {
     gd_op op; /* first, so that call->op leads here */
     const gd_op *real;
     gd_checker *checker;
+    int threads;         /* that the kernels get; 0: the context's */
     bool spoil;          /* before backward, overwrite what it does not declare as read */
     char complaint[256]; /* the first one */
     int reused_doutput, reused_input; /* how often a gradient got memory of a tensor that is read */
