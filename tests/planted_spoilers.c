@@ -29,6 +29,19 @@ static void times_one(planted_op *p, const gd_call *call, double *g, int64_t n)
     g[at] *= p->bug->factor;
 }
 
+static void round_to_float32(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)p;
+    (void)call;
+    for (int64_t i = 0; i < n; i++) g[i] = (float)g[i];
+}
+
+static void by_threads(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)p;
+    for (int64_t i = 0; i < n; i++) g[i] *= call->threads;
+}
+
 static void one_nan(planted_op *p, const gd_call *call, double *g, int64_t n)
 {
     (void)p;
@@ -306,6 +319,8 @@ const planted_bug planted_spoilers[] = {
     SPOIL("mul", "same", "off by a thousandth", "a constant factor 1.001", times, .factor = 1.001),
     SPOIL("dropout", "p0.25_7x19", "without 1 / (1 - p)", "a constant factor 3/4", times,
           .factor = 0.75),
+    SPOIL("silu", "odd", "rounded to float32", "it was rounded", round_to_float32),
+    SPOIL("exp", "odd", "as often as there are threads", "with 3 threads", by_threads),
     SPOIL("tanh", "odd", "one element 1% off", "a single element is off, by 1%", times_one,
           .factor = 1.01),
     SPOIL("rope", "halves_2x5x3x8", "one element of 240 0.01% off",

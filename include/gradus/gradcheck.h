@@ -12,9 +12,10 @@
  *
  * Besides the numbers, the behaviour of the backward is checked: that it gives the same bits twice,
  * adds to existing gradients, overwrites poisoned ones, works for every subset of gradients and
- * without some cotangents, when the tape reuses memory and with strided inputs, that it changes
- * neither the inputs nor what the forward saved, and that the op may run on other data between a
- * forward and its backward. The context option `poison` makes these checks stricter.
+ * without some cotangents, with 1 thread and 3, when the tape reuses memory and with strided
+ * inputs, that it changes neither the inputs nor what the forward saved, that float64 gradients are
+ * not rounded to float32, and that the op may run on other data between a forward and its backward.
+ * The context option `poison` makes these checks stricter.
  *
  * All numbers of a report are relative to two scales, so that inputs of 1e-20 are judged as
  * strictly as inputs of 1: steps to scale(x), the standard deviation of the input's values (at

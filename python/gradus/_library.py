@@ -179,7 +179,7 @@ def _printed(write):
     write(file)
     libc.fclose(file)
     try:
-        return ctypes.string_at(text.value, size.value).decode()
+        return ctypes.string_at(text.value, size.value).decode(errors="replace")
     finally:
         libc.free(text)
 

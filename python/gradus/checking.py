@@ -8,6 +8,7 @@ perturbs the inputs in host memory, and each call copies them to the function's 
 import ctypes
 import inspect
 import json
+import operator
 
 import numpy as np
 
@@ -121,7 +122,7 @@ class _NumPy:
                          " one for each input")
         return [None if g is None else np.asarray(g) for g in gradients]
 
-    def ask_more(self, values):
+    def ask_more(self, values, rtol, atol):
         """Does nothing: backward() gets all it needs as arguments."""
 
 
@@ -135,11 +136,12 @@ class _Torch:
         import torch
 
         self.torch, self.function, self.inputs = torch, function, list(inputs)
+        self.count = len(self.inputs)  # without a module's parameters
         module = isinstance(function, torch.nn.Module)
         called = function.forward if module else function
         self.names = list(names or _names_of(called, len(self.inputs)))
         if module:
-            self.module, self.count = function, len(self.inputs)
+            self.module = function
             self.parameters = [n for n, p in function.named_parameters() if p.requires_grad]
             self.inputs += [function.get_parameter(name) for name in self.parameters]
             self.names += self.parameters
@@ -156,7 +158,7 @@ class _Torch:
         self.values = [x.detach().cpu().numpy() for x in tensors]
         self.checked_names = [self.names[i] for i in self.checked]
         self.device = int(any(x.is_cuda for x in tensors))
-        self.disturb, self.outputs = False, None
+        self.outputs, self.way = None, None
         self.random = torch.get_rng_state()
         self.random_cuda = torch.cuda.get_rng_state_all() if self.device else None
 
@@ -179,10 +181,15 @@ class _Torch:
         arguments, leaves = list(self.inputs), []
         for i, value, want in zip(self.checked, values, wanted):
             leaf = torch.empty_like(self.inputs[i].detach()).copy_(torch.from_numpy(value))
+            if self.way == "strided inputs" and i < self.count:
+                leaf = _strided(leaf)
             arguments[i] = leaf.requires_grad_(want)
             leaves.append(leaf)
         y = self.function(*arguments)
         self._unchanged(leaves, values, "the function")
+        if not isinstance(y, (torch.Tensor, tuple, list)):
+            raise TypeError(f"gradcheck: the function returned {type(y).__name__}, wanted a tensor"
+                            ", or a tuple or list of them")
         outputs = [y] if isinstance(y, torch.Tensor) else list(y)
         if self.outputs is None:  # determined once
             self.outputs = [
@@ -201,34 +208,141 @@ class _Torch:
         torch = self.torch
         with torch.enable_grad():
             leaves, outputs = self._call(values, wanted)
-            if self.disturb:  # a call on other data must not overwrite what the backward needs
-                self._call([value * 0.75 for value in values], [True] * len(values))
+            if self.way == "interrupted":
+                self._interrupt(values)
         mine = [leaf for leaf in leaves if leaf.requires_grad]
         given = [(y, torch.from_numpy(u).to(y.device, y.dtype))
-                 for y, u in zip(outputs, cotangents) if y.requires_grad]
+                 for k, (y, u) in enumerate(zip(outputs, cotangents))
+                 if y.requires_grad and (self.way != "alone" or k == self.alone)]
         if not given or not mine:
             return [None] * len(leaves)
         heads, dy = zip(*given)
+        if self.way == "strided dy":
+            dy = [_strided(u) for u in dy]
         before = [u.clone() for u in dy]
-        found = torch.autograd.grad(heads, mine, dy, allow_unused=True)
+        found = torch.autograd.grad(heads, mine, dy, retain_graph=self.way == "twice",
+                                    allow_unused=True)
         self._unchanged(leaves, values, "backward")
         if not all(torch.equal(u, b) for u, b in zip(dy, before)):
             raise _Wrong("backward changes dy in place")
+        if self.way == "twice":
+            found = torch.autograd.grad(heads, mine, dy, allow_unused=True)
         found = iter(found)
         gradients = [next(found) if leaf.requires_grad else None for leaf in leaves]
         return [None if g is None else _host(g) for g in gradients]
 
-    def ask_more(self, values):
+    def _interrupt(self, values):
+        """Runs the function on other data, if it takes them."""
+        try:
+            self._call([np.asarray(value * 0.75) for value in values], [True] * len(values))
+        except _Wrong:
+            raise
+        except Exception:
+            pass
+
+    def _ask(self, way, values, cotangents, error=None):
+        """The gradients, computed in another way. An exception is a mistake if `error` says so;
+        without it, the function does not support this way: None."""
+        self.way = way
+        try:
+            return self.backward(values, cotangents, [True] * len(values))
+        except _Wrong:
+            raise
+        except Exception as problem:
+            if error is None:
+                return None
+            raise _Wrong(f"{error} raises {type(problem).__name__}: {problem}") from None
+        finally:
+            self.way = None
+
+    def ask_more(self, values, rtol, atol):
         """Checks that the library cannot do, as it sees only the function's inputs and outputs."""
-        wanted, cotangents = [True] * len(values), [np.ones_like(y) for y in self.forward(values)]
-        plain = self.backward(values, cotangents, wanted)
-        self.disturb = True
-        disturbed = self.backward(values, cotangents, wanted)
-        self.disturb, self.outputs = False, None
-        for name, a, b in zip(self.checked_names, plain, disturbed):
-            if a is not None and not np.array_equal(a, b, equal_nan=True):
-                raise _Wrong(f"the gradient of {name} changes if the function runs on "
-                             "other data before the backward: it keeps state outside of ctx")
+        def expect(found, wanted, slack, words):
+            for name, a, b, s in zip(self.checked_names, found, wanted, slack):
+                a, b = (np.asarray(0.0) if g is None else g for g in (a, b))
+                with np.errstate(invalid="ignore"):
+                    if np.any(np.isfinite(b) & ~(np.abs(a - b) <= s)):
+                        raise _Wrong(f"the gradient of {name} {words}")
+
+        outputs = self.forward(values)
+        draw = np.random.RandomState(1)
+        dy = [np.asarray(draw.standard_normal(y.shape)) for y in outputs]
+        plain = self._ask(None, values, dy, "a backward")
+        exact, size = [0.0] * len(values), _rms(outputs)
+        slack = [2 * (rtol * _largest(g) + atol * size / (_rms([v - v.mean()]) or _rms([v]) or 1))
+                 if v.size else 0.0 for g, v in zip(plain, values)]
+
+        expect(self._ask("interrupted", values, dy, "a backward after another forward"), plain,
+               exact, "changes if the function runs on other data before the backward: it keeps "
+               "state outside of ctx")
+        expect(self._ask("twice", values, dy) or plain, plain, exact,
+               "changes in a second backward over the same graph: the first one changed what was "
+               "saved")
+        expect(self._ask("strided dy", values, dy, "a backward from a dy that is not contiguous"),
+               plain, slack, "changes if dy is not contiguous")
+        found = self._ask("strided inputs", values, dy)
+        if found and self._same_outputs(values, outputs, rtol):
+            expect(found, plain, slack, "changes if the inputs are not contiguous")
+        for self.alone, output in enumerate(self.outputs if len(dy) > 1 else ()):
+            only = [u if k == self.alone else np.zeros_like(u) for k, u in enumerate(dy)]
+            wanted = self._ask(None, values, only, "a backward")
+            found = self._ask("alone", values, only,
+                              f"a backward from output {output} alone, without the others,")
+            expect(found, wanted, slack, f"with a dy for output {output} alone is not that with "
+                   "zeros for the others")
+        self._expect_news(values, outputs, dy, plain)
+        self.outputs = None
+
+    def _expect_news(self, values, outputs, dy, plain):
+        """If the gradients are the same for other inputs, so must be the function's slopes."""
+        others = [np.asarray(v * 0.75) for v in values]
+        found = self._ask(None, others, dy)  # None: it does not take them
+        if found is None:
+            return
+        if any(a is not None and not np.array_equal(a, b) for a, b in zip(plain, found)):
+            return
+        draw = np.random.RandomState(2)
+        move = [draw.choice([-1.0, 1.0], v.shape) * (_rms([v]) or 1) for v in values]
+
+        def slope(at, h):
+            plus = self.forward([np.asarray(v + h * d) for v, d in zip(at, move)])
+            minus = self.forward([np.asarray(v - h * d) for v, d in zip(at, move)])
+            with np.errstate(invalid="ignore"):
+                return sum(np.sum(u * (p - m)) for u, p, m in zip(dy, plus, minus)) / (2 * h)
+
+        (a, a2), (b, b2) = [[slope(at, h) for h in (1e-2, 2.5e-3)] for at in (values, others)]
+        if abs(a2 - b2) > max(20 * (abs(a - a2) + abs(b - b2)), 0.05 * max(abs(a), abs(b))):
+            raise _Wrong("the gradients are the same for other inputs, but the function's slope is "
+                         "not: backward uses values of an earlier call")
+
+    def _same_outputs(self, values, outputs, rtol):
+        """Whether the function gives the same for strided inputs: not if it draws numbers in the
+        order of memory."""
+        self.way = "strided inputs"
+        try:
+            found = self.forward(values)
+        finally:
+            self.way = None
+        return all(np.allclose(a, b, rtol, rtol * _largest(b), equal_nan=True)
+                   for a, b in zip(found, outputs))
+
+
+def _largest(g):
+    return 0.0 if g is None else float(np.max(np.abs(g), where=np.isfinite(g), initial=0.0))
+
+
+def _rms(arrays):
+    squares = [np.square(a[np.isfinite(a)]) for a in map(np.asarray, arrays)]
+    count = sum(s.size for s in squares)
+    return float(np.sqrt(sum(s.sum() for s in squares) / count)) if count else 0.0
+
+
+def _strided(t):
+    """The same values with gaps between them, the first dimension fastest in memory."""
+    if t.dim() == 0 or t.numel() < 2:
+        return t
+    room = t.new_full((*reversed(t.shape[1:]), 2 * t.shape[0] + 1), float("nan"))
+    return room.permute(*reversed(range(t.dim())))[1::2].copy_(t).detach()
 
 
 def _host(t):
@@ -252,6 +366,9 @@ class _Check:
             raise ValueError("gradcheck: the function returned nothing that has a gradient")
         self.outputs = [y.shape for y in outputs]
         self.count = sum(y.size for y in outputs)
+        # That of a single output, so that reports have its indices; several are one list.
+        single = len(outputs) == 1 and outputs[0].ndim <= 8
+        self.shape = outputs[0].shape if single else (self.count,)
         self.output_dtype = self._coarser(target.precision)
         self.op = c.Op(
             name=b"function", formula=b"", inputs=-1, outputs=1, backward_reads_inputs=2**32 - 1,
@@ -280,7 +397,8 @@ class _Check:
         return call
 
     def _shape(self, call, output, save, words):
-        output[0].dtype, output[0].ndim, output[0].shape[0] = self.output_dtype, 1, self.count
+        output[0].dtype, output[0].ndim = self.output_dtype, len(self.shape)
+        output[0].shape[: len(self.shape)] = self.shape
         return c.OK
 
     def _view(self, call, tensor, shape):
@@ -350,7 +468,7 @@ class _Check:
             report.device = self.target.device
             if report.verdict == c.PASS and not options.only_numbers:
                 try:
-                    self.target.ask_more(values)
+                    self.target.ask_more(values, report.rtol, report.atol)
                 except _Wrong as wrong:
                     report.verdict, report.message = c.FAIL, str(wrong).encode()[:511]
             result = Report(report)
@@ -379,7 +497,11 @@ def gradcheck(function, inputs, *, backward=None, names=None, raise_exception=Tr
     """
     if not isinstance(inputs, (tuple, list)):
         inputs = (inputs,)
-    if backward is not None or not _has_tensors(inputs):
+    _look_at_options(inputs, names, seed, max_elements, directions)
+    if backward is not None and _has_tensors(inputs):
+        raise TypeError("gradcheck: backward is for NumPy functions, but an input is a tensor; "
+                        "wrap both in a torch.autograd.Function")
+    if not _has_tensors(inputs):
         target = _NumPy(function, inputs, names, backward)
     else:
         target = _Torch(function, inputs, names)
@@ -392,6 +514,20 @@ def gradcheck(function, inputs, *, backward=None, names=None, raise_exception=Tr
     if raise_exception and not report:
         raise GradcheckError(report)
     return report
+
+
+def _look_at_options(inputs, names, seed, max_elements, directions):
+    most = {"seed": (seed, 64), "max_elements": (max_elements, 63), "directions": (directions, 31)}
+    for name, (value, bits) in most.items():
+        if not 0 <= operator.index(value) < 2**bits:
+            raise ValueError(f"gradcheck: {name} is {value}, wanted 0 to 2^{bits} - 1")
+    if names is None:
+        return
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"gradcheck: names is {names!r}, wanted a list of strings")
+    if len(names) != len(inputs):
+        raise ValueError(f"gradcheck: names has length {len(names)}, wanted {len(inputs)}: a name "
+                         "for each input")
 
 
 def _has_tensors(inputs):

@@ -15,7 +15,7 @@ F64 = torch.float64
 
 
 def leaf(*shape, dtype=F64, device="cpu"):
-    return torch.randn(*shape, dtype=dtype, device=device, requires_grad=True)
+    return torch.randn(shape, dtype=dtype, device=device, requires_grad=True)
 
 
 def failing(function, inputs, **options):
@@ -190,6 +190,132 @@ def test_a_gradient_of_another_shape():
 
     with pytest.raises(RuntimeError, match="invalid gradient"):
         gradus.gradcheck(Wrong.apply, leaf(5, 4))
+
+
+# ---- Misbehaviour that numbers do not show ------------------------------------------------------
+
+
+def saving(backward, forward=lambda x: (x.sin(), x.cos()), materialize=True):
+    """A function whose backward(x, *dy) gets the saved x, which it may change."""
+
+    class Saving(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.set_materialize_grads(materialize)
+            ctx.x = x.clone(memory_format=torch.preserve_format)
+            return forward(x)
+
+        @staticmethod
+        def backward(ctx, *dy):
+            return backward(ctx.x, *dy)
+
+    return Saving.apply
+
+
+def packed(t):
+    """The elements in the order of memory, as a kernel sees them that takes no strides."""
+    return torch.as_strided(t, t.shape, (4, 1))
+
+
+def first_ever(memory):
+    def backward(x, dy):
+        memory.setdefault("x", x)
+        return dy * memory["x"].cos()
+
+    return saving(backward, torch.sin)
+
+
+MISBEHAVE = {
+    "the first backward changes what was saved": (
+        lambda: saving(lambda x, dy: dy * x.cos_(), torch.sin), "in a second backward"),
+    "dy as if it were packed": (
+        lambda: saving(lambda x, dy: packed(dy) * x.cos(), torch.sin), "if dy is not contiguous"),
+    "a view of dy": (
+        lambda: saving(lambda x, dy: (dy.view(-1) * x.cos().view(-1)).view(5, 4), torch.sin),
+        "from a dy that is not contiguous raises RuntimeError: view size"),
+    "x as if it were packed": (
+        lambda: saving(lambda x, dy: dy * packed(x).cos(), torch.sin),
+        "if the inputs are not contiguous"),
+    "nothing if a dy is missing": (
+        lambda: saving(lambda x, a, b: None if b is None else a * x.cos() - b * x.sin(),
+                       materialize=False), "for output 0 alone"),
+    "an error if a dy is missing": (
+        lambda: saving(lambda x, a, b: a * x.cos() - b * x.sin(), materialize=False),
+        "from output 0 alone, without the others, raises TypeError"),
+    "the first call's x for ever": (lambda: first_ever({}), "values of an earlier call"),
+    "float32 inside": (
+        lambda: saving(lambda x, dy: (dy.float() * x.float().cos()).double(), torch.sin),
+        "it was rounded"),
+}
+
+
+@pytest.mark.parametrize("name", MISBEHAVE)
+def test_misbehaviour(name):
+    function, words = MISBEHAVE[name]
+    report = failing(function(), planted.make([planted.X]))
+    assert words in report.text
+
+
+def test_right_functions_that_misbehave_in_no_way():
+    """Not every function takes strided inputs, other data, or a second backward."""
+    def only_these(x):
+        assert x.is_contiguous() and x.mean() > 0.9
+        return x.log()
+
+    def once(ctx_x, dy):
+        found = dy / ctx_x
+        ctx_x.resize_(0)
+        return found
+
+    x = torch.rand(5, 4, dtype=F64) + 0.5
+    assert gradus.gradcheck(only_these, x.requires_grad_())
+    assert gradus.gradcheck(saving(once, torch.log), x)
+    assert gradus.gradcheck(lambda t: F.dropout(t, 0.5), x)  # another mask if strided
+    assert gradus.gradcheck(lambda t: (t.relu(), t.round(), t * 2), leaf(5, 4))
+
+
+def test_scalars():
+    assert gradus.gradcheck(torch.exp, leaf())
+    assert gradus.gradcheck(lambda x, y: x * y, (leaf(), leaf(3, 4)))
+    report = failing(planted.op(torch.exp, lambda dy, x: dy * x.exp() / 2), leaf())
+    assert "a constant factor 1/2" in report.text
+
+
+FINDINGS_OF_ONE_OUTPUT = {
+    "dy[1, :] is left out": (
+        lambda x: x[[0, 2, 2, 1]],
+        lambda dy, x: torch.zeros_like(x).index_copy_(0, torch.tensor([0, 2, 2, 1]), dy)),
+    "input 0[0, 0] does not use dy[0, 0]": (
+        lambda x: x.cumsum(0), lambda dy, x: dy.flip(0).cumsum(0).flip(0) - dy),
+    "it is not linear in dy": (torch.sin, lambda dy, x: dy.abs() * x.cos()),
+    "the true gradient is zero throughout, this one is not": (torch.round, lambda dy, x: dy + x),
+}
+
+
+@pytest.mark.parametrize("words", FINDINGS_OF_ONE_OUTPUT)
+def test_findings_of_one_output(words):
+    report = failing(planted.op(*FINDINGS_OF_ONE_OUTPUT[words]), planted.make([planted.X]))
+    assert words in report.inputs[0]["finding"]
+
+
+def test_wrong_options():
+    for options, words in {
+        "seed=-1": "seed is -1, wanted 0 to",
+        "seed=2**64": "wanted 0 to 2^64 - 1",
+        "max_elements=2**64 + 2": "max_elements is",
+        "directions=2**32": "directions is",
+        "names=['a', 'b']": "names has length 2, wanted 1",
+        "names='x'": "names is 'x', wanted a list of strings",
+        "names=[3]": "wanted a list of strings",
+        "backward=torch.sin": "backward is for NumPy functions",
+    }.items():
+        with pytest.raises((TypeError, ValueError), match="gradcheck: ") as error:
+            gradus.gradcheck(torch.sin, leaf(3), **eval(f"dict({options})"))
+        assert words in str(error.value)
+    with pytest.raises(TypeError, match="returned NoneType, wanted a tensor"):
+        gradus.gradcheck(lambda x: None, leaf(3))
+    report = gradus.gradcheck(torch.sin, leaf(3), names=["a" + "\u00e9" * 40])
+    assert report.inputs[0]["name"] == "a" + "\u00e9" * 31
 
 
 def test_the_structs_are_the_librarys():

@@ -80,6 +80,12 @@ static gd_status other_signs(gd_checker *c, double *const *cotangent, double ***
     return gd_check_backward(c, &run, *gradient);
 }
 
+/* For printing: a NaN without a sign. */
+static double unsigned_nan(double x)
+{
+    return isnan(x) ? NAN : x;
+}
+
 /* Runs and compares; complains about the first input that differs. *kept: whether none does. */
 static gd_status expect(gd_checker *c, const gd_expectation *expected, bool *kept)
 {
@@ -100,8 +106,8 @@ static gd_status expect(gd_checker *c, const gd_expectation *expected, bool *kep
         }
         const int digits = e->bitwise ? digits_of(a->dtype) : 9;
         gd_check_complain(c, i, "%s: %s%s is %.*g instead of %.*g", e->when, a->name,
-                          gd_check_place(a->ndim, a->shape, at).text, digits, got[i][at], digits,
-                          e->gradient[i][at]);
+                          gd_check_place(a->ndim, a->shape, at).text, digits,
+                          unsigned_nan(got[i][at]), digits, unsigned_nan(e->gradient[i][at]));
         if (kept) *kept = false;
     }
     return status;
@@ -147,6 +153,31 @@ static gd_status records(gd_checker *c)
         }
     }
     return status;
+}
+
+/* A float64 gradient of float32 values: the cotangents have more digits, so it was rounded. Inputs
+ * that are wrong or inconclusive have other trouble. */
+static gd_status keeps_digits(gd_checker *c)
+{
+    for (int o = 0; o < c->outputs; o++)
+        if (c->output[o].real && c->output[o].dtype != GD_FLOAT64) return GD_OK;
+    for (int k = 0; k < c->report->inputs; k++) {
+        const gd_gradcheck_input *in = &c->report->input[k];
+        const gd_argument *a = &c->input[in->index];
+        int64_t rounded = 0, others = 0;
+        if (a->dtype != GD_FLOAT64 || in->wrong || in->inconclusive) continue;
+        for (int set = 0; set < c->sets; set++) {
+            for (int64_t e = 0; e < a->count; e++) {
+                const double g = c->analytic[set][in->index][e];
+                const bool few = (double)(float)g == g;
+                rounded += few && g != 0;
+                others += !few;
+            }
+        }
+        if (rounded >= 4 && !others)
+            gd_check_complain(c, in->index, "all its values are float32 numbers: it was rounded");
+    }
+    return GD_OK;
 }
 
 /* ---- Accumulation ------------------------------------------------------------------------- */
@@ -283,6 +314,26 @@ static gd_status declares(gd_checker *c, bool *kept)
     return status;
 }
 
+/* Results must not depend on the number of threads. */
+static gd_status takes_threads(gd_checker *c)
+{
+    static const struct {
+        int threads;
+        const char *when;
+    } runs[] = {{1, "with 1 thread"}, {3, "with 3 threads"}};
+    gd_status status = GD_OK;
+    for (size_t i = 0; i < sizeof runs / sizeof *runs && !status; i++) {
+        gd_expectation e = {.run = {.cotangent = c->cotangent[0]},
+                            .gradient = c->analytic[0],
+                            .bitwise = true,
+                            .when = runs[i].when};
+        c->probe->threads = runs[i].threads;
+        status = expect(c, &e, NULL);
+    }
+    c->probe->threads = 0;
+    return status;
+}
+
 /* What the backward needs must be in inputs, outputs and saves, which belong to one call. */
 static gd_status keeps_nothing_elsewhere(gd_checker *c)
 {
@@ -369,8 +420,8 @@ static gd_status takes_same(gd_checker *c)
 
 gd_status gd_check_behaviour(gd_checker *c)
 {
-    static gd_status (*const always[])(gd_checker *) = {repeats, records, accumulates,
-                                                        takes_cotangents, takes_subsets};
+    static gd_status (*const always[])(gd_checker *) = {
+        repeats, records, keeps_digits, accumulates, takes_cotangents, takes_subsets};
     gd_status status = GD_OK;
     for (size_t i = 0; i < sizeof always / sizeof *always && !status; i++) status = always[i](c);
     if (!c->probe || status) return status;
@@ -378,6 +429,7 @@ gd_status gd_check_behaviour(gd_checker *c)
     bool declared = true;
     status = declares(c, &declared);
     if (!status && declared) status = shares_memory(c); /* else it would read lost data */
+    if (!status) status = takes_threads(c);
     if (!status) status = keeps_nothing_elsewhere(c);
     if (!status) status = takes_strides(c);
     return status ? status : takes_same(c);

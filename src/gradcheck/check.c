@@ -52,6 +52,11 @@ static gd_dtype measured_dtype(gd_dtype dtype)
 void gd_check_copy_name(char *to, size_t size, const char *from)
 {
     snprintf(to, size, "%s", from ? from : "");
+    if (!from || strlen(from) < size) return;
+    /* Cut off before a character of UTF-8, not inside. */
+    size_t end = size - 1;
+    while (end > 0 && ((unsigned char)from[end] & 0xC0) == 0x80) end--;
+    to[end] = 0;
 }
 
 static gd_status look_at_options(gd_context *ctx, const gd_gradcheck_options *o)

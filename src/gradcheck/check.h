@@ -199,6 +199,7 @@ struct gd_probe {
     gd_op op; /* first, so that call->op leads here */
     const gd_op *real;
     gd_checker *checker;
+    int threads;         /* that the kernels get; 0: the context's */
     bool spoil;          /* before backward, overwrite what it does not declare as read */
     char complaint[256]; /* the first one */
     int reused_doutput, reused_input; /* how often a gradient got memory of a tensor that is read */
@@ -219,7 +220,8 @@ typedef enum gd_state {
     GD_STATE_UNSTABLE
 } gd_state;
 
-/* Slopes at a ladder of steps, from 16 h down, each a quarter of the one before it. */
+/* Slopes at a ladder of steps, from 16 h down, each a quarter of the one before it. All are
+ * multiplied by `shorter`. */
 #define GD_RUNGS 8
 typedef struct gd_ladder {
     double step[GD_RUNGS];
@@ -232,7 +234,8 @@ typedef struct gd_estimate {
     int rung; /* the finer one of the two */
 } gd_estimate;
 
-gd_status gd_check_ladder(gd_checker *c, const gd_move *move, int set, gd_ladder *ladder);
+gd_status gd_check_ladder(gd_checker *c, const gd_move *move, int set, double shorter,
+                          gd_ladder *ladder);
 gd_estimate gd_check_estimate(const gd_ladder *ladder, double tolerance, bool kinks);
 bool gd_check_contradicted(const gd_ladder *ladder, const gd_estimate *estimate, double analytic,
                            double tolerance);

@@ -58,10 +58,11 @@ static gd_status choose(gd_comparison *m)
     m->at = gd_check_allocate(m->c, m->room, sizeof *m->at);
     if (!m->at) return GD_ERROR_MEMORY;
     m->count = k;
-    for (int64_t e = 0; e < k; e++) { /* one from each of k stretches; the very last, too */
+    for (int64_t e = 0; e < k; e++) { /* one from each of k stretches; the first and the last */
         int64_t begin = (int64_t)((double)n * (double)e / (double)k);
         int64_t end = (int64_t)((double)n * (double)(e + 1) / (double)k);
         m->at[e] = begin + gd_check_below(end - begin, options->seed, GD_STREAM_SAMPLE, e);
+        if (e == 0 && k > 1) m->at[e] = 0;
         if (e == k - 1) m->at[e] = n - 1;
     }
     if (options->only_element)
@@ -71,12 +72,25 @@ static gd_status choose(gd_comparison *m)
 
 /* ---- Single elements ---------------------------------------------------------------------- */
 
+/* The size of an element much smaller than the spread of the values, relative to it; else 0. The
+ * usual steps may be too long for such an element: they cross 0. */
+static double own_size(const gd_comparison *m, int64_t at)
+{
+    const double own = fabs(m->argument->value[at]) / m->argument->scale;
+    return own < 1.0 / 16 ? own : 0;
+}
+
 static gd_status measure(gd_comparison *m)
 {
     gd_checker *c = m->c;
     for (int64_t e = 0; e < m->count; e++) {
         gd_move move = {.input = m->input, .element = m->at[e]};
+        const double own = own_size(m, m->at[e]);
+        bool finite = true;
         gd_status status = gd_check_slopes(c, &move, c->options.step, c->slope);
+        for (int set = 0; set < c->sets; set++) finite = finite && isfinite(c->slope[set].central);
+        if (!status && !finite && own > 0)
+            status = gd_check_slopes(c, &move, c->options.step * own, c->slope);
         if (status) return status;
         for (int set = 0; set < c->sets; set++) m->numeric[set][e] = c->slope[set].central;
     }
@@ -89,18 +103,33 @@ static gd_status measure(gd_comparison *m)
     return GD_OK;
 }
 
-static gd_status judge(gd_comparison *m, int set, int64_t e)
+/* Judges an element by a ladder, and if that shows nothing, by one with steps for its own size. */
+static gd_status climb(gd_comparison *m, int set, int64_t at, gd_ladder *ladder, gd_state *state,
+                       double *numeric)
 {
     gd_checker *c = m->c;
-    double analytic = c->analytic[set][m->input][m->at[e]], tolerance = tolerance_of(m, set);
+    const double analytic = c->analytic[set][m->input][at], tolerance = tolerance_of(m, set);
+    const double own = own_size(m, at);
+    const gd_move move = {.input = m->input, .element = at};
+    gd_status status = gd_check_ladder(c, &move, set, 1, ladder);
+    if (status) return status;
+    *state = gd_check_judge(ladder, analytic, tolerance, c->kinks, numeric);
+    if (*state != GD_STATE_UNSTABLE || own == 0) return GD_OK;
+    status = gd_check_ladder(c, &move, set, own, ladder);
+    if (!status) *state = gd_check_judge(ladder, analytic, tolerance, c->kinks, numeric);
+    return status;
+}
+
+static gd_status judge(gd_comparison *m, int set, int64_t e)
+{
+    double tolerance = tolerance_of(m, set), numeric;
     m->state[set][e] = GD_STATE_RIGHT;
     if (gap_of(m, set, e) <= tolerance) return GD_OK;
     gd_ladder ladder;
-    gd_move move = {.input = m->input, .element = m->at[e]};
-    gd_status status = gd_check_ladder(c, &move, set, &ladder);
+    gd_state state;
+    gd_status status = climb(m, set, m->at[e], &ladder, &state, &numeric);
     if (status) return status;
-    double numeric;
-    m->state[set][e] = (char)gd_check_judge(&ladder, analytic, tolerance, c->kinks, &numeric);
+    m->state[set][e] = (char)state;
     /* The ladder's slope is accurate enough for the verdict; if the usual step agrees with it,
      * that slope has more digits. */
     if (!(fabs(m->numeric[set][e] - numeric) <= tolerance / 4)) m->numeric[set][e] = numeric;
@@ -255,8 +284,9 @@ static int find_worst(const gd_comparison *m, gd_gradcheck_input *out, gd_state 
 static gd_status sweep(gd_comparison *m, int set, gd_gradcheck_input *out)
 {
     gd_ladder ladder;
-    gd_move move = {.input = m->input, .element = out->worst};
-    gd_status status = gd_check_ladder(m->c, &move, set, &ladder);
+    gd_state state;
+    double numeric;
+    gd_status status = climb(m, set, out->worst, &ladder, &state, &numeric);
     if (status) return status;
     out->sweeps = GD_GRADCHECK_SWEEP;
     for (int i = 0; i < out->sweeps; i++) {
@@ -265,7 +295,7 @@ static gd_status sweep(gd_comparison *m, int set, gd_gradcheck_input *out)
     }
     const double tolerance = tolerance_of(m, set);
     const gd_estimate estimate = gd_check_estimate(&ladder, tolerance, m->c->kinks);
-    out->sweep_stable = estimate.error <= tolerance &&
+    out->sweep_stable = state == GD_STATE_WRONG && estimate.error <= tolerance &&
                         !gd_check_contradicted(&ladder, &estimate, out->analytic, tolerance);
     return GD_OK;
 }

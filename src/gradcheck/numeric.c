@@ -110,9 +110,10 @@ gd_status gd_check_slopes(gd_checker *c, const gd_move *move, double h, gd_slope
 
 /* ---- The ladder --------------------------------------------------------------------------- */
 
-gd_status gd_check_ladder(gd_checker *c, const gd_move *move, int set, gd_ladder *ladder)
+gd_status gd_check_ladder(gd_checker *c, const gd_move *move, int set, double shorter,
+                          gd_ladder *ladder)
 {
-    double h = 16 * c->options.step;
+    double h = 16 * c->options.step * shorter;
     for (int o = 0; o < c->outputs; o++) memset(c->output[o].moves, 0, (size_t)c->output[o].count);
     for (int rung = 0; rung < GD_RUNGS; rung++, h /= 4) {
         gd_status status = gd_check_slopes(c, move, h, c->slope);
@@ -140,6 +141,23 @@ static double noise_factor(const gd_ladder *ladder)
     return factor > 16 && isfinite(factor) ? factor : 1;
 }
 
+static double jump_of(const gd_slope *s)
+{
+    return fabs(s->right - s->left);
+}
+
+/* Whether the one-sided slopes approach each other like those of a smooth function: at a quarter of
+ * the step they differ by a quarter, twice. With a kink within the step they do not. */
+static bool curved(const gd_ladder *ladder, int rung)
+{
+    const gd_slope *s = &ladder->slope[rung];
+    for (int i = 0; i < 2; i++, s--) {
+        if (rung < 2 || !(jump_of(s) < jump_of(s - 1) / 2.5 && jump_of(s) > jump_of(s - 1) / 6))
+            return false;
+    }
+    return true;
+}
+
 gd_estimate gd_check_estimate(const gd_ladder *ladder, double tolerance, bool kinks)
 {
     gd_estimate best = {.value = NAN, .error = INFINITY, .rung = 1};
@@ -149,14 +167,14 @@ gd_estimate gd_check_estimate(const gd_ladder *ladder, double tolerance, bool ki
         double apart = fine->central - coarse->central, noise = factor * fine->noise;
         /* Richardson extrapolation: a quarter of the step has a sixteenth of the error. */
         double value = fine->central + apart / 15;
-        double doubt = fabs(value - before) + noise, jump = fabs(fine->right - fine->left);
+        double change = fabs(value - before), doubt = change + noise;
         before = isfinite(value) ? value : fine->central;
         /* A kink within the step moves the central slope by up to half of the jump. */
-        if (kinks && jump > 2 * (tolerance + 2 * noise)) continue;
+        if (kinks && jump_of(fine) > 2 * (tolerance + 2 * noise) && !curved(ladder, rung)) continue;
         if (!(doubt <= least)) continue;
         least = fmax(doubt, tolerance / 8); /* of pairs that agree well the finest decides */
         best.value = value;
-        best.error = fabs(apart) / 4 + noise;
+        best.error = fmax(fabs(apart), change) / 3 + noise;
         best.rung = rung;
     }
     return best;
@@ -174,7 +192,7 @@ static int finest(const gd_ladder *ladder, double tolerance)
  * the kink is at x. */
 static bool is_kink(const gd_slope *s, const gd_slope *before, double slack)
 {
-    double jump = fabs(s->right - s->left);
+    double jump = jump_of(s);
     return jump > 2 * slack && fabs(s->left - before->left) <= jump / 4 &&
            fabs(s->right - before->right) <= jump / 4;
 }
@@ -183,9 +201,24 @@ static bool is_kink(const gd_slope *s, const gd_slope *before, double slack)
  * it, which does not change with h and is the true one. */
 static bool beside_kink(const gd_slope *s, const gd_slope *before, double analytic, double slack)
 {
-    return fabs(s->right - s->left) > 2 * slack &&
+    return jump_of(s) > 2 * slack &&
            ((fabs(s->left - before->left) <= slack && fabs(analytic - s->left) <= slack) ||
             (fabs(s->right - before->right) <= slack && fabs(analytic - s->right) <= slack));
+}
+
+/* Whether the slope stays between the two slopes at a kink, within rounding, as the steps become
+ * finer. If not, it was the function's curvature. */
+static bool keeps_kink(const gd_ladder *ladder, int rung, double slack)
+{
+    const gd_slope *s = &ladder->slope[rung], *finer = s + 1;
+    const double factor = noise_factor(ladder);
+    for (; finer < ladder->slope + GD_RUNGS; finer++) {
+        const double most = slack + 4 * factor * finer->noise;
+        if (!(finer->central >= fmin(s->left, s->right) - most &&
+              finer->central <= fmax(s->left, s->right) + most))
+            return false;
+    }
+    return true;
 }
 
 /* GD_STATE_KINK: a kink, and the gradient is a subgradient; GD_STATE_WRONG: a kink, and it is not;
@@ -196,26 +229,49 @@ static gd_state judge_kink(const gd_ladder *ladder, double analytic, double tole
     const gd_slope *s = &ladder->slope[rung];
     double slack = tolerance + 4 * s->noise;
     if (is_kink(s, s - 1, slack)) {
-        bool below = analytic < fmin(s->left, s->right) - slack;
-        bool above = analytic > fmax(s->left, s->right) + slack;
-        return below || above ? GD_STATE_WRONG : GD_STATE_KINK;
+        const double most = slack + 4 * (noise_factor(ladder) - 1) * s->noise;
+        const double low = fmin(s->left, s->right), high = fmax(s->left, s->right);
+        if (analytic >= low - slack && analytic <= high + slack) return GD_STATE_KINK;
+        const bool outside = analytic < low - most || analytic > high + most;
+        return outside && keeps_kink(ladder, rung, slack) ? GD_STATE_WRONG : GD_STATE_UNSTABLE;
     }
     for (int coarser = 0; coarser < 3 && rung > coarser; coarser++, s--)
         if (beside_kink(s, s - 1, analytic, tolerance + 4 * s->noise)) return GD_STATE_KINK;
     return GD_STATE_UNSTABLE;
 }
 
-/* Whether a rung finer than the estimate's agrees with the gradient, within rounding: then the
- * longer steps were too long for the function near x. */
+/* Whether a pair of coarser rungs agrees with the gradient, and better with each other than with
+ * the estimate: then the finer steps were too short for a function that rounds inside, to float32
+ * or beside a large mean. */
+static bool too_fine(const gd_ladder *ladder, const gd_estimate *estimate, double analytic,
+                     double tolerance)
+{
+    for (int rung = 1; rung < estimate->rung; rung++) {
+        const double central = ladder->slope[rung].central;
+        const double apart = central - ladder->slope[rung - 1].central;
+        const double value = central + apart / 15, most = tolerance + fabs(apart);
+        if (fabs(value - analytic) <= 2 * most && fabs(value - estimate->value) > 8 * most)
+            return true;
+    }
+    return false;
+}
+
+/* Whether the numeric derivative is not to be trusted. A rung finer than the estimate's agrees with
+ * the gradient, within rounding, or is far from the estimate: then the longer steps were too long
+ * for the function near x. */
 bool gd_check_contradicted(const gd_ladder *ladder, const gd_estimate *estimate, double analytic,
                            double tolerance)
 {
     const double factor = noise_factor(ladder), gap = fabs(analytic - estimate->value);
+    if (too_fine(ladder, estimate, analytic, tolerance)) return true;
     for (int rung = estimate->rung + 1; rung < GD_RUNGS; rung++) {
         const double central = ladder->slope[rung].central,
-                     noise = factor * ladder->slope[rung].noise;
+                     noise = factor * ladder->slope[rung].noise,
+                     away = fabs(central - estimate->value);
+        if (away > gap / 2 && away > tolerance + 4 * ladder->slope[rung].noise) return true;
+        if (away > gap / 32 && away > tolerance + 3 * estimate->error + 4 * noise) return true;
         if (noise <= 2 * gap && fabs(central - analytic) <= tolerance + noise / 4 &&
-            fabs(central - estimate->value) > tolerance + noise / 2)
+            away > tolerance + noise / 2)
             return true;
     }
     return false;

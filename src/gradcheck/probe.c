@@ -56,7 +56,9 @@ static void poison(const gd_call *call, gd_tensor *const *list, int count)
 static gd_call real_call(const gd_call *call)
 {
     gd_call real = *call;
-    real.op = ((const gd_probe *)call->op)->real;
+    const gd_probe *probe = (const gd_probe *)call->op;
+    real.op = probe->real;
+    if (probe->threads) real.threads = probe->threads;
     return real;
 }
 
