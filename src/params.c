@@ -72,6 +72,10 @@ gd_tensor *gd_params_add(gd_params *params, const char *name, int ndim, const in
                 name ? name : "");
         return NULL;
     }
+    if (flags & ~(unsigned)GD_DECAY) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "params_add: flags is %#x, wanted 0 or GD_DECAY", flags);
+        return NULL;
+    }
     if (check_name(params, name) ||
         !gd_host_grow(ctx, (void **)&params->list, &params->capacity, params->count + 1,
                       sizeof *params->list, "params_add")) {

@@ -304,6 +304,8 @@ START_TEST(optimizers)
     BAD(gd_params_scale_grads(params, 2), "params_scale_grads: the parameters have no memory yet");
     BAD(gd_params_add(params, "w", 1, SHAPE(4), 0), "params_add: name is \"w\"");
     BAD(gd_params_add(params, NULL, 1, SHAPE(4), 0), "params_add: name is NULL");
+    BAD(gd_params_add(params, "v", 1, SHAPE(4), 6),
+        "params_add: flags is 0x6, wanted 0 or GD_DECAY");
     BAD(gd_params_add(params, "v", 1, SHAPE(-4), 0), "params_add: shape is [-4]");
     BAD(gd_params_add(params, "v", 1, &huge, 0), "at most");
     BAD(gd_tensor_fill(w, 1), "tensor_fill: tensor \"w\" has no memory yet, call gd_params_finish");

@@ -305,6 +305,8 @@ START_TEST(refusals)
     ck_assert_error(ctx, "var: axis is 2, wanted one of the 2 dimensions of x [3, 4]");
     ck_assert_ptr_null(gd_std(gd_tensor_create(ctx, GD_INT32, GD_SHAPE(3)), NULL, 0, 0, false));
     ck_assert_error(ctx, "std: x is int32, wanted a real dtype");
+    ck_assert_ptr_null(gd_var(x, NULL, 0, NAN, false));
+    ck_assert_error(ctx, "var: correction is nan, wanted a finite number");
 }
 END_TEST
 

@@ -209,6 +209,20 @@ static size_t llmc(unsigned char *bytes, int32_t magic, int32_t version, int32_t
     return 1024 + id_bytes;
 }
 
+START_TEST(a_name_may_look_like_a_pattern)
+{
+    char name[sizeof file_path + 4], message[TOKENS_MESSAGE];
+    token_source source;
+    write_bytes("\1\2\3\4", 4);
+    snprintf(name, sizeof name, "%s[1]", file_path);
+    ck_assert_int_eq(rename(file_path, name), 0);
+    ck_assert_msg(tokens_open(&source, name, message), "%s", message);
+    ck_assert_int_eq(source.length, 2);
+    tokens_close(&source);
+    unlink(name);
+}
+END_TEST
+
 START_TEST(both_kinds_are_read)
 {
     unsigned char bytes[2048];
@@ -335,6 +349,7 @@ int main(void)
     tcase_add_test(tcase, training_stops_where_nothing_repeats);
     tcase_add_test(tcase, merges_that_cannot_be_are_refused);
     tcase_add_test(tcase, words_are_cut_as_documented);
+    tcase_add_test(tcase, a_name_may_look_like_a_pattern);
     tcase_add_test(tcase, both_kinds_are_read);
     tcase_add_test(tcase, what_is_no_token_file_is_refused);
     tcase_add_test(tcase, an_epoch_takes_every_window_once);

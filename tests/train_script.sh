@@ -54,15 +54,11 @@ says own --config other.config
 says own --val-data x
 says none --data x
 says none --data=x --steps 3
-says none --steps 3 --dat x
 says none --tokens x --val-data y
-says none --tok=x
 says none --config text.config
 says none --config=tokens.config --steps 3
-says none --conf text.config
 says none --config <(echo "data = x")
 says none --resume run
 says none --resume=run/step-00000005 --steps 9
-says none --res auto --out run
 says none --out=run --resume=auto
 exit $failed

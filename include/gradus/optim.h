@@ -207,7 +207,8 @@ typedef enum gd_schedule_kind {
 typedef struct gd_schedule {
     gd_schedule_kind kind;
     double rate, final_rate;
-    /* of the whole run: the last one, steps - 1, and any step after it have final_rate */
+    /* of the whole run: the last one, steps - 1, has final_rate, unless it still belongs to the
+     * warm-up, or to a WSD without decay; so have all steps after it */
     int64_t steps;
     int64_t warmup_steps; /* every kind begins with rate * (step + 1) / warmup_steps */
     int64_t decay_steps;  /* GD_SCHEDULE_WSD only */

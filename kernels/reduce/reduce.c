@@ -206,6 +206,11 @@ static gd_tensor *variance(const char *name, gd_tensor *x, const int *axes, int 
 {
     const gd_reduce_args args = args_of(axes, count, keep_dims);
     if (!x || !valid_for(name, x, &args)) return NULL;
+    if (!isfinite(correction)) {
+        gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
+                "%s: correction is %g, wanted a finite number", name, correction);
+        return NULL;
+    }
     const gd_dtype dtype = gd_tensor_dtype(x);
     const bool narrow = dtype == GD_BFLOAT16 || dtype == GD_FLOAT16;
     if (narrow) x = gd_cast(x, GD_FLOAT32);

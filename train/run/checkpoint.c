@@ -4,6 +4,7 @@
 #include "checkpoint_shared.h"
 #include "checksums.h"
 #include "console.h"
+#include "fnv.h"
 #include "llama.h"
 #include "tokenizer_file.h"
 
@@ -29,7 +30,7 @@ enum { TOKENIZER_TEXT = 2 * 256 + 16, NUMBER_TEXT = CHECKPOINT_NUMBER };
  * name that checkpoints have had from the beginning), or a fingerprint of the pieces. */
 static void print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT])
 {
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
+    uint64_t hash = FNV_BEGIN; /* FNV-1a, but of words instead of bytes */
     int used = 0;
     switch (t->kind) {
     case TOKENIZER_NONE:

@@ -172,7 +172,8 @@ bool tokens_open(token_source *source, const char *pattern, char message[TOKENS_
 {
     *source = (token_source){0};
     glob_t found;
-    int trouble = glob(pattern, 0, NULL, &found);
+    /* A file's own name may look like a pattern that does not match it. */
+    int trouble = glob(pattern, access(pattern, F_OK) ? 0 : GLOB_NOCHECK, NULL, &found);
     if (trouble) {
         snprintf(message, TOKENS_MESSAGE, "%.200s: %s", pattern,
                  trouble == GLOB_NOMATCH ? "no such file" : "cannot search for it");
