@@ -183,7 +183,7 @@ struct gd_context {
     gd_grad_hook grad_hook;
     void *grad_hook_user;
 
-    gd_group *group; /* that this process is in, or NULL */
+    gd_group *group; /* the last one created that still exists, or NULL; it leads to the others */
 
     gd_watcher watcher; /* gd_watch_ops */
     void *watcher_user;

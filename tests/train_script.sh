@@ -52,6 +52,10 @@ says own --resume auto --out=new
 says own --init run
 says own --config other.config
 says own --val-data x
+says own --steps 3 --dat x # no abbreviations: gradus-train refuses them
+says own --tok=x
+says own --conf text.config
+says own --res auto --out run
 says none --data x
 says none --data=x --steps 3
 says none --tokens x --val-data y
