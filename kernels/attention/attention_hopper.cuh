@@ -3,11 +3,11 @@
 //
 // The arithmetic of scores, softmax and gradients is that of the kernels for any tensor core
 // (attention_mma.cuh), on the same register layout. The difference is how the operands are loaded.
-// A block is one to three warp groups of four warps, each with 64 rows of a result. The tiles of
-// the other side pass through a ring of stages: thread 0 issues their TMA copies ahead, into a
-// stage whose tile is no longer used. So the groups run independently, about one tile apart at
-// most, and the tensor core works for one while another, of the same block or not, computes
-// exponentials.
+// A block is one to four warp groups of four warps, each with 64 rows of a result. The tiles of the
+// other side pass through a ring of stages: one thread issues their TMA copies ahead, into a stage
+// whose tile is no longer used (in the backward thread 0, in the forward one of a group that does
+// nothing else). So the groups run independently, and the tensor core works for one while another,
+// of the same block or not, computes exponentials.
 #ifndef GD_ATTENTION_ATTENTION_HOPPER_CUH
 #define GD_ATTENTION_ATTENTION_HOPPER_CUH
 
@@ -79,7 +79,7 @@ struct attention_hopper_ring {
         gd_hopper::arrive_and_expect(&full[i], bytes);
         copy(stage[i], &full[i]);
     }
-    __device__ const Stage &wait(int n)
+    __device__ Stage &wait(int n)
     {
         gd_hopper::wait(&full[n % stages], n / stages % 2);
         return stage[n % stages];

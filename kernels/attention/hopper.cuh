@@ -134,6 +134,19 @@ __device__ inline void group_barrier(int number)
     GD_HOPPER_ASM("bar.sync %0, %1;" ::"r"(number), "n"(group) : "memory");
 }
 
+// Takes registers for each of this group's threads, from those that another group of the block has
+// given back; waits until there are enough. N is a multiple of 8.
+template <int N>
+__device__ inline void more_registers()
+{
+    GD_HOPPER_ASM("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
+}
+template <int N>
+__device__ inline void fewer_registers()
+{
+    GD_HOPPER_ASM("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N));
+}
+
 // The driver's function that makes a CUtensorMap; NULL if it has none.
 static inline PFN_cuTensorMapEncodeTiled_v12000 map_encoder()
 {
