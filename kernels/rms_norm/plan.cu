@@ -46,7 +46,8 @@ ForwardPlan plan_forward(const Sizes &s, bool adds)
         const int each = s.packs > 128 ? 6 : s.packs <= 64 && two ? 2 : 4;
         p.threads = 128, p.threads_per_row = lanes_for(ceil_div(s.packs, each));
         p.chunks = each == 4 && s.packs <= 3 * p.threads_per_row ? 3 : each;
-        // Of 9 to 12 packs and 17 to 24, three per thread leave no lane idle, or few.
+        // Three packs a thread where that leaves fewer lanes idle: of rows of 9 to 12 packs and 17
+        // to 24.
         const int thirds = lanes_for(ceil_div(s.packs, 3));
         if (!adds && s.packs <= 32 && 3 * thirds < 2 * p.threads_per_row)
             p.threads_per_row = thirds, p.chunks = 3;
