@@ -108,7 +108,8 @@ static inline pid_t begin(const char *arguments, int nap)
     return child;
 }
 
-/* Waits until the file is there. */
+/* Waits until the file is there. A checkpoint needs --keep: only the newest would come and go while
+ * this process does not run. */
 static inline void wait_for(const char *name)
 {
     struct timespec moment = {0, 2000000};

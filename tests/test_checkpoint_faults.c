@@ -43,7 +43,7 @@ START_TEST(two_runs_do_not_share_a_folder)
     static const char *const second[] = {"--data text %s --resume auto --out a --log /dev/null",
                                          "--resume a --log /dev/null"};
     int status;
-    pid_t child = begin("--data text %s --steps 1000000 --checkpoint-every 5 --keep 100 "
+    pid_t child = begin("--data text %s --steps 1000000 --checkpoint-every 5 --keep 1000 "
                         "--out a --log /dev/null",
                         0);
     wait_for("a/step-00000005");
@@ -303,7 +303,8 @@ START_TEST(a_folder_that_vanishes)
     char line[512];
     int status;
     shell("mkdir '%s/p'%s", folder, "");
-    snprintf(line, sizeof line, "--data text %%s --steps 1000000 --checkpoint-every 5 --out p/a %s",
+    snprintf(line, sizeof line,
+             "--data text %%s --steps 1000000 --checkpoint-every 5 --keep 1000 --out p/a %s",
              more[_i]);
     pid_t child = begin(line, 0);
     wait_for("p/a/step-00000005");

@@ -300,10 +300,11 @@ START_TEST(signals_save_and_leave)
 {
     static const int numbers[] = {SIGINT, SIGTERM, SIGINT, SIGTERM, SIGHUP};
     int status, number = numbers[_i];
-    pid_t child = begin(_i < 2 ? "--data text %s --steps 1000000 --checkpoint-every 5 --out a"
-                               : "--data text %s --steps 1000000 --checkpoint-every 5 --out a "
-                                 "--dim 64 --batch 16 --context 64",
-                        0);
+    pid_t child =
+        begin(_i < 2 ? "--data text %s --steps 1000000 --checkpoint-every 5 --keep 1000 --out a"
+                     : "--data text %s --steps 1000000 --checkpoint-every 5 --keep 1000 --out a "
+                       "--dim 64 --batch 16 --context 64",
+              0);
     wait_for("a/step-00000005");
     kill(child, number);
     if (_i >= 2) {

@@ -67,9 +67,10 @@ END_TEST
 
 START_TEST(the_end_of_a_rank_ends_all)
 {
-    const pid_t starter = begin("--data text %s --steps 1000000 --checkpoint-every 20 --gpus 2 "
-                                "--eval-every 0 --schedule constant --timeout 5 --out a",
-                                0);
+    const pid_t starter =
+        begin("--data text %s --steps 1000000 --checkpoint-every 20 --keep 1000 --gpus 2 "
+              "--eval-every 0 --schedule constant --timeout 5 --out a",
+              0);
     int status;
     wait_for("a/step-00000040");
     char command[64]; /* the last process is that of rank 1 */

@@ -50,7 +50,8 @@ END_TEST
 
 START_TEST(what_is_ignored_stays_ignored)
 {
-    host(0, "trap '' HUP; $T --data text $small --steps 1000000 --checkpoint-every 5 --out a & "
+    host(0, "trap '' HUP; $T --data text $small --steps 1000000 --checkpoint-every 5 --keep 1000 "
+            "--out a & "
             "until test -e a/step-00000005; do sleep 0.01; done; kill -HUP $!; sleep 0.3; "
             "kill -0 $! && kill -TERM $! && wait $!");
 }

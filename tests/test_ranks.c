@@ -197,7 +197,7 @@ static const char *text_of(const char *name)
 }
 
 static const char long_run[] =
-    "--data text %s --steps 1000000 --checkpoint-every 20 --keep 3 "
+    "--data text %s --steps 1000000 --checkpoint-every 20 --keep 1000 "
     "--accumulate 3 --eval-every 0 --schedule constant --timeout 8 --out a";
 
 static void resumes_well(void)
@@ -310,7 +310,7 @@ END_TEST
 START_TEST(the_starter_passes_signals_on)
 {
     const pid_t starter =
-        begin("--data text %s --steps 1000000 --checkpoint-every 20 --processes 3 "
+        begin("--data text %s --steps 1000000 --checkpoint-every 20 --keep 1000 --processes 3 "
               "--eval-every 0 --timeout 20 --out a",
               0);
     int status;
@@ -328,7 +328,7 @@ START_TEST(nobody_outlives_the_starter)
 {
 #ifdef __linux__
     const pid_t starter =
-        begin("--data text %s --steps 1000000 --checkpoint-every 20 --processes 3 "
+        begin("--data text %s --steps 1000000 --checkpoint-every 20 --keep 1000 --processes 3 "
               "--eval-every 0 --timeout 20 --out a",
               0);
     wait_for("a/step-00000020");
