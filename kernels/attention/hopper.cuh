@@ -141,6 +141,7 @@ __device__ inline void more_registers()
 {
     GD_HOPPER_ASM("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N));
 }
+// Gives back the registers beyond N of each of this group's threads.
 template <int N>
 __device__ inline void fewer_registers()
 {
