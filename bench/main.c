@@ -50,7 +50,8 @@ static int usage(FILE *file)
             "  --threads T    CPU threads (OpenMP's default)\n"
             "  --repeats R    take the median of R runs (21)\n"
             "  --op NAME      ops: only this one\n"
-            "  --model NAME   step, products: tiny (the default), toy, small or shakespeare\n"
+            "  --model NAME   step, products: tiny (the default), toy, small, small-50257\n"
+            "                 or shakespeare\n"
             "  --batch B      step, products: sequences of a batch (the model's own number)\n"
             "  --json         one line of JSON per figure\n");
     return file == stdout ? EXIT_SUCCESS : WRONG_CALL;

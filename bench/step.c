@@ -25,6 +25,10 @@ static const struct known {
      {.vocab = 50304, .layers = 12, .dim = 768, .heads = 12, .kv_heads = 12, .ffn = 2048},
      16,
      1024},
+    {"small-50257", /* with the vocabulary of GPT-2, which is no multiple of 8 */
+     {.vocab = 50257, .layers = 12, .dim = 768, .heads = 12, .kv_heads = 12, .ffn = 2048},
+     16,
+     1024},
     {"shakespeare",
      {.vocab = 65, .layers = 6, .dim = 384, .heads = 6, .kv_heads = 6, .ffn = 1024, .dropout = 0.2},
      64,
@@ -38,7 +42,9 @@ static const struct known *find_model(const char *name)
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         if (!strcmp(models[i].name, name)) return &models[i];
     }
-    fprintf(stderr, "gradus-bench: unknown model \"%s\", wanted tiny, toy, small or shakespeare\n",
+    fprintf(stderr,
+            "gradus-bench: unknown model \"%s\", wanted tiny, toy, small, small-50257 or "
+            "shakespeare\n",
             name);
     return NULL;
 }

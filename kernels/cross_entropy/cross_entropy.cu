@@ -15,7 +15,7 @@ extern "C" gd_status cross_entropy_forward_cuda(const gd_call *call)
         using C = gd_compute<T>;
         const row_results<T> out = {losses, gd_ptr<C>(call->save[0]), gd_ptr<C>(call->save[1]),
                                     nullptr};
-        if (rows > 0 && launch_rows<T>(call, out, gd_ptr<T>(logits), targets, rows))
+        if (rows > 0 && launch_rows<T>(call, out, gd_ptr<T>(logits), targets.vocab, targets, rows))
             return gd_error_status(call->context);
         return launch_total(call, gd_ptr<C>(call->output[0]), gd_ptr<C>(call->save[2]), losses,
                             targets, rows);

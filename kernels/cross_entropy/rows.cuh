@@ -45,7 +45,7 @@ template <class T>
 struct row_results {
     double *losses;               // [rows] logsumexp(x) - x[target], 0 for rows that do not count
     gd_compute<T> *max, *log_sum; // [rows] the two parts of the logsumexp
-    T *residual;                  // [rows, vocab] softmax(x) - [j = target]; may be x
+    T *residual;                  // [rows, columns] softmax(x) - [j = target]; may be x
 };
 
 // The thread's packs of a row of x: accumulated in `sum`, and copied to `kept` if that is not NULL.
@@ -74,16 +74,17 @@ __device__ inline void sum_row(gd_sum_exp<gd_compute<T>> &sum, gd_pack<T, V> *ke
 
 template <class T, int V, bool BLOCK>
 __global__ static void __launch_bounds__(BLOCK ? 512 : 256)
-    row_kernel(row_results<T> out, const T *x, target_list targets, int64_t rows, bool keep)
+    row_kernel(row_results<T> out, const T *x, int64_t columns, target_list targets, int64_t rows,
+               bool keep)
 {
     using C = gd_compute<T>;
     extern __shared__ uint4 memory[];
     __shared__ C shared[32];
     const gd_team<BLOCK> team;
-    const int64_t packs = targets.vocab / V;
+    const int64_t packs = columns / V;
     gd_pack<T, V> *kept = keep ? (gd_pack<T, V> *)memory : nullptr;
     for (int64_t r = team.row; r < rows; r += team.step) {
-        const T *from = x + r * targets.vocab;
+        const T *from = x + r * columns;
         const bool counts = targets.counts(r); // the same for the whole team
         const int64_t target = targets.target[r];
         C max = 0, log_sum = 0, at_target = 0;
@@ -97,7 +98,7 @@ __global__ static void __launch_bounds__(BLOCK ? 512 : 256)
         }
         __syncwarp(); // all have read the target before it is overwritten (blocks: by the sums)
         if (out.residual) {
-            T *to = out.residual + r * targets.vocab;
+            T *to = out.residual + r * columns;
             for (int64_t p = team.rank; p < packs; p += team.size) {
                 gd_pack<T, V> pack = {};
                 if (counts) pack = kept ? kept[p] : gd_load_pack<T, V>(from, p);
@@ -132,23 +133,24 @@ static inline size_t most_memory()
     return (size_t)(most > reserved ? most - reserved : 0);
 }
 
-// Launches the kernel for rows > 0 of logits x [rows, vocab].
+// Launches the kernel for rows > 0 of logits x [rows, columns]. Columns beyond the vocabulary are
+// -inf.
 template <class T>
 static inline gd_status launch_rows(const gd_call *call, const row_results<T> &out, const T *x,
-                                    const target_list &targets, int64_t rows)
+                                    int64_t columns, const target_list &targets, int64_t rows)
 {
-    gd_team_launch launch = gd_team_for(rows, targets.vocab);
+    gd_team_launch launch = gd_team_for(rows, columns);
     if (launch.threads > 512) launch.threads = 512; // so that two blocks fit: one reads, one writes
-    const bool packed = gd_rows_pack<T>(targets.vocab, x, out.residual);
+    const bool packed = gd_rows_pack<T>(columns, x, out.residual);
     const bool again = out.residual && launch.block;
-    const size_t most = again ? most_memory() : 0, row = (size_t)targets.vocab * sizeof(T);
+    const size_t most = again ? most_memory() : 0, row = (size_t)columns * sizeof(T);
     const size_t bytes = row <= most ? row : 0;
     gd_by_team<T>(packed, launch.block, [&](auto pack, auto block) {
         const auto kernel = row_kernel<T, decltype(pack)::value, decltype(block)::value>;
         if (bytes) // the same limit in every call: another thread may launch this kernel, too
             cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most);
-        kernel<<<launch.blocks, launch.threads, bytes, gd_stream(call)>>>(out, x, targets, rows,
-                                                                          bytes > 0);
+        kernel<<<launch.blocks, launch.threads, bytes, gd_stream(call)>>>(out, x, columns, targets,
+                                                                          rows, bytes > 0);
     });
     return gd_launched(call);
 }

@@ -25,8 +25,8 @@ static gd_status check_weight(const gd_call *call)
 
 /* x [..., K], weight [V, K], targets [...] -> loss [], in float32 at least. Saves the factor [] of
  * a row in the loss, and the data for the gradients, without that factor and dloss: those for
- * dlogits, d = softmax(logits) - [j = target] [rows, V]; or, where the rows go in pieces, d weight
- * and d^T x, if needed. */
+ * dlogits, d = softmax(logits) - [j = target] [rows, head_columns]; or, where the rows go in
+ * pieces, d weight and d^T x, if needed. */
 static gd_status linear_cross_entropy_shape(const gd_call *call, gd_spec *output, gd_spec *save,
                                             uint64_t *words)
 {
@@ -39,11 +39,13 @@ static gd_status linear_cross_entropy_shape(const gd_call *call, gd_spec *output
     const head_sizes s = head_sizes_of(call);
     const bool pieces = head_in_pieces(&s, gd_dtype_size(dtype), gd_dtype_size(call->dtype));
     output[0] = save[SAVE_FACTOR] = (gd_spec){.dtype = call->dtype, .ndim = 0};
-    save[SAVE_D] = (gd_spec){.dtype = dtype, .ndim = pieces ? -1 : 2, .shape = {s.M, s.V}};
+    save[SAVE_D] = (gd_spec){
+        .dtype = dtype, .ndim = pieces ? -1 : 2, .shape = {s.M, head_columns(call, dtype)}};
     for (int i = 0; i < 2; i++) {
         gd_spec *gradient = &save[SAVE_DX + i];
         *gradient = gd_spec_like(call->input[i]);
         gradient->dtype = call->dtype;
+        if (i == 1) gradient->shape[0] = head_columns(call, dtype);
         if (!pieces || !gd_tensor_requires_grad(call->input[i])) gradient->ndim = -1;
     }
     return GD_OK;

@@ -5,24 +5,44 @@
 #include "map.cuh"
 #include "matmul/gemm.cuh"
 
-// With the residual d [rows, V] of `rows` rows from `first` on: c (+)= d weight, only these rows of
-// it (gradient 0, dx), or c (+)= d^T x (gradient 1, dweight).
+// The weight with rows of zeros for the padding of the logits, or in place if they have none; NULL,
+// with the error set, if there is no memory.
+static void *padded_weight(const gd_call *call)
+{
+    const gd_tensor *weight = call->input[1];
+    const head_sizes s = head_sizes_of(call);
+    const gd_dtype dtype = gd_tensor_dtype(weight);
+    const int64_t rows = head_columns(call, dtype);
+    if (rows == s.V || s.K == 0) return gd_tensor_data(weight);
+    const size_t row = (size_t)s.K * gd_dtype_size(dtype), bytes = (size_t)s.V * row;
+    char *padded = (char *)gd_call_scratch(call, (size_t)rows * row);
+    if (!padded) return nullptr;
+    cudaError_t error = cudaMemcpyAsync(padded, gd_tensor_data(weight), bytes,
+                                        cudaMemcpyDeviceToDevice, gd_stream(call));
+    if (!error) error = cudaMemsetAsync(padded + bytes, 0, rows * row - bytes, gd_stream(call));
+    return gd_cuda_check(call->context, error, "copy") ? nullptr : padded;
+}
+
+// With the residual d of `rows` rows from `first` on: c (+)= d weight, only these rows of it
+// (gradient 0, dx), or c (+)= d^T x (gradient 1, dweight). d is padded, and so is the weight; c is
+// if it is a save.
 static gd_gemm gradient_product(const gd_call *call, int gradient, const gd_tensor *c, void *d,
-                                int64_t first, int64_t rows, bool add)
+                                void *weight, int64_t first, int64_t rows, bool add)
 {
     const head_sizes s = head_sizes_of(call);
     const gd_dtype dtype = gd_tensor_dtype(call->input[0]), c_dtype = gd_tensor_dtype(c);
-    const int64_t before = first * s.K;
-    const gd_cuda_matrix residual = {d, s.V, 1}, weight = {gd_tensor_data(call->input[1]), s.K, 1};
+    const int64_t before = first * s.K, columns = head_columns(call, dtype);
+    const gd_cuda_matrix residual = {d, columns, 1};
     gd_cuda_matrix x = {gd_tensor_data(call->input[0]), s.K, 1}, out = {gd_tensor_data(c), s.K, 1};
     gd_gemm product;
     if (gradient == 0) {
         out.data = (char *)out.data + before * (int64_t)gd_dtype_size(c_dtype);
-        product = gd_gemm_of(dtype, rows, s.K, s.V, out, residual, weight, add); /* [dx] */
+        product =
+            gd_gemm_of(dtype, rows, s.K, columns, out, residual, {weight, s.K, 1}, add); /* [dx] */
     } else {
         x.data = (char *)x.data + before * (int64_t)gd_dtype_size(dtype);
-        product =
-            gd_gemm_of(dtype, s.V, s.K, rows, out, gd_transposed(residual), x, add); /* [dw] */
+        product = gd_gemm_of(dtype, gd_tensor_dim(c, 0), s.K, rows, out, gd_transposed(residual), x,
+                             add); /* [dw] */
     }
     product.c_dtype = c_dtype;
     return product;
@@ -30,30 +50,49 @@ static gd_gemm gradient_product(const gd_call *call, int gradient, const gd_tens
 
 // ---- Forward ----------------------------------------------------------------------------------
 
+// The padding of the logits: words of probability 0.
+template <class T>
+__global__ static void pad_kernel(T *logits, int64_t V, int64_t columns, int64_t rows)
+{
+    const int64_t padding = columns - V;
+    GD_EACH(i, rows * padding)
+    {
+        logits[i / padding * columns + V + i % padding] = gd_store<T>(-(gd_compute<T>)INFINITY);
+    }
+}
+
 // `rows` rows from `first` on: their logits and their losses; over the logits d, if needed; in
 // pieces their part of the gradients.
 template <class T>
-static gd_status run_rows(const gd_call *call, T *logits, double *losses, target_list targets,
-                          int64_t first, int64_t rows, gd_gemm_workspace *workspace)
+static gd_status run_rows(const gd_call *call, T *logits, void *weight, double *losses,
+                          target_list targets, int64_t first, int64_t rows,
+                          gd_gemm_workspace *workspace)
 {
-    const head_sizes s = head_sizes_of(call);
+    const int64_t K = head_sizes_of(call).K;
     const gd_dtype dtype = gd_tensor_dtype(call->input[0]);
-    T *x = gd_ptr<T>(call->input[0]) + first * s.K;
-    const gd_gemm product = gd_gemm_of(dtype, rows, s.V, s.K, {logits, s.V, 1}, {x, s.K, 1},
-                                       {gd_tensor_data(call->input[1]), 1, s.K}, false);
+    const int64_t columns = head_columns(call, dtype);
+    T *x = gd_ptr<T>(call->input[0]) + first * K;
+    const gd_gemm product =
+        gd_gemm_of(dtype, rows, columns, K, {logits, columns, 1}, {x, K, 1}, {weight, 1, K}, false);
     if (gd_gemm_cuda(call, product, workspace)) return gd_error_status(call->context);
+    if (columns > targets.vocab) {
+        const int64_t count = rows * (columns - targets.vocab);
+        pad_kernel<<<gd_blocks(count, 256), 256, 0, gd_stream(call)>>>(logits, targets.vocab,
+                                                                       columns, rows);
+        if (gd_launched(call)) return gd_error_status(call->context);
+    }
     targets.target += first;
     targets.first = first;
     /* [d] */
     const row_results<T> out = {losses + first, nullptr, nullptr,
                                 call->save[SAVE_FACTOR] ? logits : nullptr};
-    gd_status status = launch_rows<T>(call, out, logits, targets, rows);
+    gd_status status = launch_rows<T>(call, out, logits, columns, targets, rows);
     for (int i = 0; i < 2 && !status; i++) {
         const gd_tensor *saved = call->save[SAVE_DX + i];
         if (!saved) continue;
         const bool add = i == 1 && first > 0;
-        status = gd_gemm_cuda(call, gradient_product(call, i, saved, logits, first, rows, add),
-                              workspace);
+        status = gd_gemm_cuda(
+            call, gradient_product(call, i, saved, logits, weight, first, rows, add), workspace);
     }
     return status;
 }
@@ -64,7 +103,8 @@ extern "C" gd_status linear_cross_entropy_forward_cuda(const gd_call *call)
     target_list targets = targets_of(call, call->input[2], s.V);
     targets.fault = gd_cuda_fault_word(call, s.V);
     double *losses = (double *)gd_call_scratch(call, (size_t)s.M * sizeof *losses);
-    if (!losses) return gd_error_status(call->context);
+    void *weight = losses ? padded_weight(call) : nullptr;
+    if (!weight && gd_error_status(call->context)) return gd_error_status(call->context);
     return gd_by_dtype(gd_tensor_dtype(call->input[0]), [&](auto zero) {
         using T = decltype(zero);
         using C = gd_compute<T>;
@@ -72,13 +112,14 @@ extern "C" gd_status linear_cross_entropy_forward_cuda(const gd_call *call)
         const int64_t piece = head_piece(call, sizeof(T));
         if (!call->save[SAVE_D]) {
             const int64_t most = gd_min64(piece, s.M);
-            logits = (T *)gd_call_scratch(call, (size_t)(most * s.V) * sizeof(T));
+            const int64_t columns = head_columns(call, gd_tensor_dtype(call->input[0]));
+            logits = (T *)gd_call_scratch(call, (size_t)(most * columns) * sizeof(T));
             if (!logits) return gd_error_status(call->context);
         }
         gd_gemm_workspace workspace = {};
         for (int64_t first = 0; first < s.M; first += piece) {
             const int64_t rows = gd_min64(piece, s.M - first);
-            if (run_rows<T>(call, logits, losses, targets, first, rows, &workspace))
+            if (run_rows<T>(call, logits, weight, losses, targets, first, rows, &workspace))
                 return gd_error_status(call->context);
         }
         return launch_total(call, gd_ptr<C>(call->output[0]), gd_ptr<C>(call->save[SAVE_FACTOR]),
@@ -119,7 +160,8 @@ static gd_status scale_saved(const gd_call *call, int i)
     return gd_by_dtype(gd_tensor_dtype(gradient), [&](auto zero) {
         using T = decltype(zero);
         using C = gd_compute<T>;
-        const gd_layout in[] = {gd_cuda_layout(saved)};
+        gd_layout in[] = {gd_cuda_layout(saved)};
+        in[0].shape = gd_tensor_shape(gradient); // without padding
         const times_alpha<C> scale = {gd_ptr<C>(call->doutput[0]),
                                       gd_ptr<C>(call->save[SAVE_FACTOR])};
         return gd_map<T, C>(call, gd_ptr<T>(gradient), call->accumulate[i], gradient, in, scale);
@@ -145,9 +187,11 @@ extern "C" gd_status linear_cross_entropy_backward_cuda(const gd_call *call)
         gd_gemm_workspace workspace = {};
         for (int i = 0; i < 2; i++) {
             if (!call->dinput[i]) continue;
+            void *weight = i == 0 ? padded_weight(call) : nullptr;
+            if (gd_error_status(call->context)) return gd_error_status(call->context);
             gd_gemm product =
-                gradient_product(call, i, call->dinput[i], gd_tensor_data(call->save[SAVE_D]), 0,
-                                 head_sizes_of(call).M, call->accumulate[i]);
+                gradient_product(call, i, call->dinput[i], gd_tensor_data(call->save[SAVE_D]),
+                                 weight, 0, head_sizes_of(call).M, call->accumulate[i]);
             product.scalars = scalars + 2 * i;
             if (gd_gemm_cuda(call, product, &workspace)) return gd_error_status(call->context);
         }

@@ -17,6 +17,15 @@ static inline head_sizes head_sizes_of(const gd_call *call)
                         gd_tensor_dim(weight, 0)};
 }
 
+/* The columns of the logits and of d. On a GPU rows are padded to 16 bytes: tensor cores take about
+ * 6 times as long for 50257 columns of 16 bits as for 50264. */
+static inline int64_t head_columns(const gd_call *call, gd_dtype dtype)
+{
+    const int64_t V = gd_tensor_dim(call->input[1], 0);
+    if (gd_context_device(call->context) == GD_CPU) return V;
+    return gd_round_up(V, 16 / (int64_t)gd_dtype_size(dtype));
+}
+
 /* What the forward saves: the factor, and d or, where the rows go in pieces, its two products. */
 enum { SAVE_D, SAVE_FACTOR, SAVE_DX, SAVE_DWEIGHT, HEAD_SAVES };
 
