@@ -15,10 +15,13 @@
 
 #include <string.h>
 
+#include <initializer_list>
+
 #include "device_cuda.h"
 #include "matmul/tf32x3.cuh"
 
 static const size_t WORKSPACE_MOST = (size_t)32 << 20;
+enum { CANDIDATES = 8 };
 
 static gd_status blas_failed(const gd_call *call, cublasStatus_t status)
 {
@@ -227,6 +230,35 @@ static cublasStatus_t prefer(cublasLtMatmulPreference_t preference,
     return cublasLtMatmulPreferenceSetAttribute(preference, attribute, &word, sizeof word);
 }
 
+static bool has_tile(const cublasLtMatmulAlgo_t &algorithm, std::initializer_list<int> tiles)
+{
+    int32_t its = 0;
+    size_t written;
+    cublasLtMatmulAlgoConfigGetAttribute(&algorithm, CUBLASLT_ALGO_CONFIG_TILE_ID, &its, sizeof its,
+                                         &written);
+    for (int tile : tiles)
+        if (tile == its) return true;
+    return false;
+}
+
+// Which of the candidates, of which cuBLASLt estimates the first to be the fastest. With a short K
+// storing a tile takes a good part of its time, and smaller tiles measured faster (README.md),
+// presumably because two blocks fit on a multiprocessor, and one multiplies while the other stores.
+static int choose_candidate(const plan_key &k, const cublasLtMatmulHeuristicResult_t *found,
+                            int count)
+{
+    const bool half = k.dtype == GD_BFLOAT16 || k.dtype == GD_FLOAT16;
+    if (!half || k.K > 1024 ||
+        !has_tile(found[0].algo, {CUBLASLT_MATMUL_TILE_256x128, CUBLASLT_MATMUL_TILE_128x256,
+                                  CUBLASLT_MATMUL_TILE_192x192}))
+        return 0;
+    for (int i = 1; i < count; i++)
+        if (has_tile(found[i].algo, {CUBLASLT_MATMUL_TILE_128x128, CUBLASLT_MATMUL_TILE_144x128,
+                                     CUBLASLT_MATMUL_TILE_128x160, CUBLASLT_MATMUL_TILE_176x128}))
+            return i;
+    return 0;
+}
+
 static cublasStatus_t choose_algorithm(gemm_plan *plan, cublasLtHandle_t blas)
 {
     const plan_key &k = plan->key;
@@ -242,15 +274,16 @@ static cublasStatus_t choose_algorithm(gemm_plan *plan, cublasLtHandle_t blas)
     first += prefer(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, k.c_alignment);
     first += prefer(&preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, k.c_alignment);
     if (first.status) return first.status;
-    cublasLtMatmulHeuristicResult_t found = {};
+    cublasLtMatmulHeuristicResult_t found[CANDIDATES] = {};
     int count = 0;
     first += cublasLtMatmulAlgoGetHeuristic(blas, &plan->product, &plan->b, &plan->a, &plan->c,
-                                            &plan->c, &preference, 1, &found, &count);
+                                            &plan->c, &preference, CANDIDATES, found, &count);
     if (first.status) return first.status;
     if (count == 0) return CUBLAS_STATUS_NOT_SUPPORTED;
-    plan->algorithm = found.algo;
-    plan->workspace = found.workspaceSize;
-    return found.state;
+    const cublasLtMatmulHeuristicResult_t &best = found[choose_candidate(k, found, count)];
+    plan->algorithm = best.algo;
+    plan->workspace = best.workspaceSize;
+    return best.state;
 }
 
 static uint64_t hash(const plan_key &key)
