@@ -11,10 +11,20 @@
     template <class REAL> \
     __device__ inline
 #define GD_MATH(function) ::function
+/* a / b within two units in the last place, in far fewer instructions; b up to 2^126. */
+__device__ inline float gd_quotient(float a, float b)
+{
+    return __fdividef(a, b);
+}
+__device__ inline double gd_quotient(double a, double b)
+{
+    return a / b;
+}
 #else
 #include "kernel.h"
 #include "vector_math.h"
 #define GD_FUNCTION static inline
+#define gd_quotient(a, b) ((a) / (b))
 #endif
 
 /* ---- One variable ------------------------------------------------------------------------- */
@@ -24,7 +34,7 @@
 GD_FUNCTION REAL sigmoid(REAL x)
 {
     REAL e = GD_MATH(exp)(-GD_MATH(fabs)(x));
-    return (x < 0 ? e : 1) / (1 + e);
+    return gd_quotient(x < 0 ? e : 1, 1 + e);
 }
 
 /* silu, gelu and gelu_tanh are x times a gate. Where the gate is 0, so is the product, at -inf too,
