@@ -59,7 +59,7 @@ static __global__ void take_kernel(T *to, const T *from, const int32_t *index, a
         if (!good && fault) *fault = 1 + (line / l.inner * m + i) * l.inner + line % l.inner;
         T *out = to + at[TO] + i * l.step[TO];
         const gd_compute<T> value = good ? gd_load(from[at[FROM] + k * l.step[FROM]]) : 0;
-        *out = gd_store<T>((add ? gd_load(*out) : 0) + value); /* [scatter_add] */
+        *out = gd_store<T>(add ? gd_load(*out) + value : value); /* [scatter_add] */
     }
 }
 
