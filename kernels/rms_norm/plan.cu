@@ -92,8 +92,12 @@ BlockPlan plan_block(const Sizes &s)
                                                    : 56) *
                            1024;
     p.stages = most((wanted + stage / 2) / stage, 2);
-    // Two rows per stage rather than many stages.
-    if (p.stages >= 4 && 2 * p.stage_tokens * p.slice <= 32) p.stage_tokens *= 2, p.stages /= 2;
+    // Of several teams three stages are slower than two if they take 72 KB or more.
+    const bool small = s.rows * s.packs * s.pack_bytes <= 32 << 20;
+    if (p.teams > 1 && p.stages == 3 && stage >= 24 * 1024 && !small) p.stages = 2;
+    // Two rows per stage rather than many stages; of the shortest rows all in one stage.
+    if (p.stages >= (shortest && !small ? 2 : 4) && 2 * p.stage_tokens * p.slice <= 32)
+        p.stage_tokens *= 2, p.stages /= 2;
     p.stages = least(p.stages, MOST_TEAM_STAGES / p.teams);
     const int blocks = (shortest ? 2 : 1) * MULTIPROCESSORS;
     p.partials = least(ceil_div(s.rows / s.heads, p.stage_tokens), most(blocks / p.slices, 1));
