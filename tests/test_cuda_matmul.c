@@ -216,7 +216,7 @@ int main(void)
     tcase_add_test(tcase, a_linear_layer_and_its_gradients);
     tcase_add_test(tcase, gradients_with_tf32);
     suite_add_tcase(suite, tcase);
-    tcase = tcase_create("special values"); /* run alone under racecheck: it does not use cuBLAS */
+    tcase = tcase_create("special values"); /* run alone by scripts/gpu-check: without cuBLAS */
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, special_values);
