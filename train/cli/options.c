@@ -255,7 +255,7 @@ bool options_fit(const options_fault *faults)
 {
     for (; faults->message; faults++) {
         if (!faults->found) continue;
-        console_message("%s", faults->message);
+        console_notice("%s", faults->message);
         return false;
     }
     return true;

@@ -156,13 +156,20 @@ static bool can_be_saved(const train_options *o)
     options_item item;
     for (int i = 0; o->out && options_saved(&o->base, i, &item); i++) {
         if (!item.text || (json_is_utf8(item.text) && !console_has_controls(item.text))) continue;
-        console_message(
-            "--%s is \"%s\", wanted UTF-8 without control characters, as --out is given "
-            "and checkpoints keep the name",
-            item.name, item.text);
+        console_notice("--%s is \"%s\", wanted UTF-8 without control characters, as --out is given "
+                       "and checkpoints keep the name",
+                       item.name, item.text);
         return false;
     }
     return true;
+}
+
+static bool is_multiple(const char *name, int64_t n, const char *of, int64_t unit)
+{
+    if (n % unit == 0) return true;
+    console_notice("--%s is %lld, wanted a multiple of --%s, %lld", name, (long long)n, of,
+                   (long long)unit);
+    return false;
 }
 
 bool train_options_check(train_options *o)
@@ -173,24 +180,35 @@ bool train_options_check(train_options *o)
         {o->data && o->tokens, "--data and --tokens cannot be used together"},
         {o->tokens && !o->val_data, "--tokens needs --val-data PATTERN, the tokens for validation"},
         {o->tokens && o->vocab == 0, "--tokens needs --vocab N, the number of different tokens"},
-        {o->data && o->vocab != 0 && o->vocab < 256,
-         "--vocab is less than 256, the number of different bytes"},
-        {o->dim % o->heads, "--dim is not a multiple of --heads"},
-        {o->dim / o->heads % 2, "--dim / --heads is odd, but rotary positions need pairs"},
-        {o->heads % o->kv_heads, "--heads is not a multiple of --kv-heads"},
-        {o->min_lr > o->lr, "--min-lr is more than --lr"},
         {options_given(&o->base, "min-lr") && o->schedule == GD_SCHEDULE_CONSTANT,
          "--min-lr is never reached with --schedule constant"},
         {o->base.tf32 && o->dtype != GD_FLOAT32, "--tf32 needs --dtype f32"},
         {!o->out && saves(&o->base), "--out DIR is missing: without it no checkpoint is saved"},
         {0},
     };
-    if (!options_fit(faults) || !can_be_saved(o)) return false;
+    if (!options_fit(faults) || !is_multiple("dim", o->dim, "heads", o->heads) ||
+        !is_multiple("heads", o->heads, "kv-heads", o->kv_heads) || !can_be_saved(o))
+        return false;
+    if (o->dim / o->heads % 2) {
+        console_notice("--dim / --heads is %lld / %lld, wanted an even number: rotary positions "
+                       "need pairs",
+                       (long long)o->dim, (long long)o->heads);
+        return false;
+    }
+    if (o->data && o->vocab != 0 && o->vocab < 256) {
+        console_notice("--vocab is %lld, wanted at least 256, the number of different bytes",
+                       (long long)o->vocab);
+        return false;
+    }
+    if (o->min_lr > o->lr) {
+        console_notice("--min-lr is %g, wanted at most --lr, %g", o->min_lr, o->lr);
+        return false;
+    }
     if (o->accumulate < gd_group_ranks(o->group)) {
-        console_message("--accumulate is %lld, but there are %d processes: a step needs at least "
-                        "one batch for each; half the --batch with twice the --accumulate "
-                        "gives the same step",
-                        (long long)o->accumulate, gd_group_ranks(o->group));
+        console_notice("--accumulate is %lld, but there are %d processes: a step needs at least "
+                       "one batch for each; half the --batch with twice the --accumulate "
+                       "gives the same step",
+                       (long long)o->accumulate, gd_group_ranks(o->group));
         return false;
     }
     if (o->lr == 0) console_notice("--lr is 0: the weights do not change");
