@@ -18,7 +18,7 @@ static inline head_sizes head_sizes_of(const gd_call *call)
 }
 
 /* The columns of the logits and of d. On a GPU rows are padded to 16 bytes: tensor cores take about
- * 6 times as long for 50257 columns of 16 bits as for 50264. */
+ * 6 times as long for 50257 columns of 16 bits as for 50304. */
 static inline int64_t head_columns(const gd_call *call, gd_dtype dtype)
 {
     const int64_t V = gd_tensor_dim(call->input[1], 0);
