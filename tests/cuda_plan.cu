@@ -52,8 +52,10 @@ static void check_block(const Sizes &s)
     expect(2 * p.threads_per_row >= s.packs, "block: a row finds no room", s);
     expect(p.threads == teams * size && p.threads <= BLOCK_THREADS, "block: threads", s);
     expect(warp || teams <= MOST_TEAMS, "block: teams", s);
-    expect(p.stages >= (s.packs <= 8 ? 1 : 2) && teams * p.stages <= MOST_TEAM_STAGES,
-           "block: stages", s);
+    // One stage only of the shortest rows, and with the tokens of two.
+    const int64_t at_once = s.heads > 1 ? 1 : groups;
+    expect(p.stages >= 2 || (s.packs <= 8 && p.stage_tokens >= 2 * at_once), "block: one stage", s);
+    expect(p.stages >= 1 && teams * p.stages <= MOST_TEAM_STAGES, "block: stages", s);
     expect(p.stage_tokens * slice <= 32, "block: rstd of a stage", s);
     const int64_t ring = teams * p.stages * p.stage_tokens * token;
     const int64_t sums = teams > 1 ? teams * width * 4 : 0;
