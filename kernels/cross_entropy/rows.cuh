@@ -3,9 +3,13 @@
 // A team of threads handles a row (row_team.cuh). The first pass computes the maximum and the sum
 // of the exponentials. If the gradient is wanted too, there is a second pass: the row of a warp is
 // in L1, that of a block is kept in shared memory if it fits. So the logits are read from memory
-// once, and the results may overwrite them.
+// once, and the results may overwrite them. A block has several such rows, one after another: as
+// soon as a thread has written a result, it starts the copy of the next row's logits to their place
+// in shared memory, so that the memory reads and writes at the same time.
 #ifndef GD_CROSS_ENTROPY_ROWS_CUH
 #define GD_CROSS_ENTROPY_ROWS_CUH
+
+#include <cuda_pipeline_primitives.h>
 
 #include "cross_entropy/cross_entropy.h"
 #include "device_cuda.h"
@@ -48,11 +52,10 @@ struct row_results {
     T *residual;                  // [rows, columns] softmax(x) - [j = target]; may be x
 };
 
-// The thread's packs of a row of x: accumulated in `sum`, and copied to `kept` if that is not NULL.
-// Several loads are in flight at once.
+// The thread's packs of a row of x, accumulated in `sum`. Several loads are in flight at once.
 template <int V, class T, class Team>
-__device__ inline void sum_row(gd_sum_exp<gd_compute<T>> &sum, gd_pack<T, V> *kept, const T *x,
-                               int64_t packs, const Team &team)
+__device__ inline void sum_row(gd_sum_exp<gd_compute<T>> &sum, const T *x, int64_t packs,
+                               const Team &team)
 {
     constexpr int ahead = 4;
     for (int64_t p = team.rank; p < packs; p += ahead * team.size) {
@@ -63,55 +66,64 @@ __device__ inline void sum_row(gd_sum_exp<gd_compute<T>> &sum, gd_pack<T, V> *ke
             if (at < packs) pack[a] = gd_load_pack<T, V>(x, at);
         }
 #pragma unroll
-        for (int a = 0; a < ahead; a++) {
-            const int64_t at = p + a * team.size;
-            if (at >= packs) break;
-            if (kept) kept[at] = pack[a];
-            sum.add(pack[a]);
-        }
+        for (int a = 0; a < ahead; a++)
+            if (p + a * team.size < packs) sum.add(pack[a]);
     }
 }
 
-template <class T, int V, bool BLOCK>
-__global__ static void __launch_bounds__(BLOCK ? 512 : 256)
-    row_kernel(row_results<T> out, const T *x, int64_t columns, target_list targets, int64_t rows,
-               bool keep)
+// Starts the copy of pack p of a row of x, of 16 bytes, to shared memory.
+template <int V, class T>
+__device__ inline void copy_pack(T *kept, const T *x, int64_t p)
+{
+    if constexpr (V * sizeof(T) == 16) __pipeline_memcpy_async(kept + p * V, x + p * V, 16);
+}
+
+// KEEP: a row is kept in shared memory. Each thread copies the packs that it reads itself, so that
+// it need not wait for others.
+template <class T, int V, bool BLOCK, bool KEEP>
+__global__ static void __launch_bounds__(BLOCK ? 512 : 256, KEEP ? 2 : 1)
+    row_kernel(row_results<T> out, const T *x, int64_t columns, target_list targets, int64_t rows)
 {
     using C = gd_compute<T>;
     extern __shared__ uint4 memory[];
     __shared__ C shared[32];
     const gd_team<BLOCK> team;
     const int64_t packs = columns / V;
-    gd_pack<T, V> *kept = keep ? (gd_pack<T, V> *)memory : nullptr;
+    T *const kept = (T *)memory;
+    for (int64_t p = team.rank; KEEP && p < packs && team.row < rows; p += team.size)
+        copy_pack<V>(kept, x + team.row * columns, p);
     for (int64_t r = team.row; r < rows; r += team.step) {
-        const T *from = x + r * columns;
+        const T *from = KEEP ? kept : x + r * columns;
         const bool counts = targets.counts(r); // the same for the whole team
         const int64_t target = targets.target[r];
+        const bool writes = team.rank == (counts ? target / V % team.size : 0); // the loss
         C max = 0, log_sum = 0, at_target = 0;
+        if (KEEP) __pipeline_commit(), __pipeline_wait_prior(0);
         if (counts) {
             gd_sum_exp<C> row;
-            sum_row(row, kept, from, packs, team);
-            at_target = gd_load(from[target]);
+            sum_row<V>(row, from, packs, team);
+            if (writes) at_target = gd_load(from[target]);
             row.reduce(team, shared);
             max = row.max;
             log_sum = log(row.sum);
         }
-        __syncwarp(); // all have read the target before it is overwritten (blocks: by the sums)
-        if (out.residual) {
-            T *to = out.residual + r * columns;
-            for (int64_t p = team.rank; p < packs; p += team.size) {
-                gd_pack<T, V> pack = {};
-                if (counts) pack = kept ? kept[p] : gd_load_pack<T, V>(from, p);
+        T *to = out.residual + r * columns;
+        for (int64_t p = team.rank; out.residual && p < packs; p += team.size) {
+            gd_pack<T, V> pack = {};
+            if (counts) {
+                pack = gd_load_pack<T, V>(from, p);
 #pragma unroll
                 for (int v = 0; v < V; v++) {
-                    C d = counts ? exp(gd_load(pack.element[v]) - max - log_sum) : 0;
-                    if (counts && p * V + v == target) d -= 1;
-                    pack.element[v] = gd_store<T>(d);
+                    const C score = gd_load(pack.element[v]) - max;
+                    pack.element[v] = gd_store<T>(gd_exp_of<T>(score, log_sum));
                 }
-                gd_store_pack(to, p, pack);
             }
+            gd_store_pack(to, p, pack);
+            if (KEEP && r + team.step < rows) copy_pack<V>(kept, x + (r + team.step) * columns, p);
         }
-        if (team.rank > 0) continue;
+        if (!writes) continue;
+        if (out.residual && counts) // where this thread has just stored a probability
+            to[target] = gd_store<T>(gd_exp_of<T>(at_target - max, log_sum) - 1);
         out.losses[r] = counts ? log_sum - (at_target - max) : 0;
         if (out.max) out.max[r] = max;
         if (out.log_sum) out.log_sum[r] = log_sum;
@@ -120,17 +132,36 @@ __global__ static void __launch_bounds__(BLOCK ? 512 : 256)
     }
 }
 
-// The dynamic shared memory that a block can have on this device.
-static inline size_t most_memory()
+// An attribute of this device; 0 if it does not say.
+static inline int of_device(cudaDeviceAttr attribute)
 {
-    int device = 0, most = 0;
-    const int reserved = 1024; // for 32 sums
-    if (cudaGetDevice(&device) ||
-        cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device)) {
-        (void)cudaGetLastError();
-        return 0;
-    }
-    return (size_t)(most > reserved ? most - reserved : 0);
+    int device = 0, value = 0;
+    if (!cudaGetDevice(&device) && !cudaDeviceGetAttribute(&value, attribute, device)) return value;
+    (void)cudaGetLastError();
+    return 0;
+}
+
+// Launches the kernel with rows in shared memory, and as many blocks as run at once; each has its
+// rows one after another. False if the memory has no room for a row.
+template <class T, int V>
+static inline bool launch_kept_rows(const gd_call *call, const row_results<T> &out, const T *x,
+                                    int64_t columns, const target_list &targets, int64_t rows,
+                                    unsigned threads)
+{
+    const int sums = 1024; // of the block, and what is reserved for the system
+    const int most = of_device(cudaDevAttrMaxSharedMemoryPerBlockOptin) - sums;
+    const int64_t row = columns * (int64_t)sizeof(T);
+    if (row > most) return false;
+    const auto kernel = row_kernel<T, V, true, true>;
+    int at_once = 0; // on a multiprocessor
+    // The same limit in every call: another thread may launch this kernel, too.
+    cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
+    cudaOccupancyMaxActiveBlocksPerMultiprocessor(&at_once, kernel, (int)threads, (size_t)row);
+    const int64_t fit = (int64_t)at_once * of_device(cudaDevAttrMultiProcessorCount);
+    if (fit == 0) return false;
+    kernel<<<(unsigned)gd_min64(rows, fit), threads, (size_t)row, gd_stream(call)>>>(
+        out, x, columns, targets, rows);
+    return true;
 }
 
 // Launches the kernel for rows > 0 of logits x [rows, columns]. Columns beyond the vocabulary are
@@ -140,17 +171,17 @@ static inline gd_status launch_rows(const gd_call *call, const row_results<T> &o
                                     int64_t columns, const target_list &targets, int64_t rows)
 {
     gd_team_launch launch = gd_team_for(rows, columns);
-    if (launch.threads > 512) launch.threads = 512; // so that two blocks fit: one reads, one writes
+    if (launch.threads > 512) launch.threads = 512; // so that two blocks fit
     const bool packed = gd_rows_pack<T>(columns, x, out.residual);
-    const bool again = out.residual && launch.block;
-    const size_t most = again ? most_memory() : 0, row = (size_t)columns * sizeof(T);
-    const size_t bytes = row <= most ? row : 0;
     gd_by_team<T>(packed, launch.block, [&](auto pack, auto block) {
-        const auto kernel = row_kernel<T, decltype(pack)::value, decltype(block)::value>;
-        if (bytes) // the same limit in every call: another thread may launch this kernel, too
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most);
-        kernel<<<launch.blocks, launch.threads, bytes, gd_stream(call)>>>(out, x, columns, targets,
-                                                                          rows, bytes > 0);
+        constexpr int V = decltype(pack)::value;
+        constexpr bool BLOCK = decltype(block)::value;
+        if constexpr (BLOCK && V > 1)
+            if (out.residual &&
+                launch_kept_rows<T, V>(call, out, x, columns, targets, rows, launch.threads))
+                return;
+        row_kernel<T, V, BLOCK, false>
+            <<<launch.blocks, launch.threads, 0, gd_stream(call)>>>(out, x, columns, targets, rows);
     });
     return gd_launched(call);
 }
