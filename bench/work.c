@@ -43,20 +43,20 @@ static double product_flops(const gd_tensor *a, const gd_tensor *matrix)
     return 2 * (double)gd_tensor_count(a) * (double)gd_tensor_dim(matrix, 0);
 }
 
-/* Two products of [T, D] by [D, S] per head, half of that if causal; the backward counts as
- * 2.5 forwards, for its five products. */
-static double attention_flops(const gd_call *call, bool backward)
+/* Two products of [T, D] by [D, S] per head, half of that since causal; y [B, T, H, D]. The backward
+ * counts as 2.5 forwards, for its five products. */
+static double attention_flops(const gd_tensor *y, int64_t keys, bool backward)
 {
-    const gd_tensor *q = call->input[0], *k = call->input[1];
-    const double scores = (double)gd_tensor_count(q) * (double)gd_tensor_dim(k, 1);
-    return 4 * scores * 0.5 * (backward ? 2.5 : 1);
+    return 4 * (double)gd_tensor_count(y) * (double)keys * 0.5 * (backward ? 2.5 : 1);
 }
 
 /* Those of matrix products; 0 for what memory bounds. */
 double bench_flops(const gd_call *call, bool backward)
 {
     const char *name = call->op->name;
-    if (!strcmp(name, "attention")) return attention_flops(call, backward);
+    const bool packed = !strcmp(name, "rope_attention");
+    if (packed || !strcmp(name, "attention"))
+        return attention_flops(call->output[0], gd_tensor_dim(call->input[!packed], 1), backward);
     const bool head = !strcmp(name, "linear_cross_entropy");
     if (strcmp(name, "linear") != 0 && !head) return 0;
     int products = !backward;

@@ -125,6 +125,13 @@ gd_tensor *gd_frame_tensor(gd_context *ctx, gd_dtype dtype, const gd_tensor *lik
     return t;
 }
 
+gd_tensor *gd_call_tensor(const gd_call *call, gd_spec spec)
+{
+    gd_tensor like = {.ndim = spec.ndim, .count = 1};
+    for (int i = 0; i < spec.ndim; i++) like.count *= like.shape[i] = spec.shape[i];
+    return gd_frame_tensor(call->context, spec.dtype, &like, call->op->name);
+}
+
 void *gd_call_scratch(const gd_call *call, size_t bytes)
 {
     gd_temporary *temporary = temporary_create(call->context, bytes ? bytes : 1, call->op->name);

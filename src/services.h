@@ -178,6 +178,10 @@ GD_DECLARE_SERVICES(cpu)
 GD_DECLARE_SERVICES(cuda)
 void gd_advance_cuda(gd_random_state *state, uint64_t words, gd_context *ctx);
 
+/* A packed tensor for this call only, as gd_call_scratch: for an op that calls the kernels of
+ * others. Of no more elements than an input has. */
+gd_tensor *gd_call_tensor(const gd_call *call, gd_spec spec);
+
 /* The random_base of a gd_call, for a service. */
 const gd_random_state *gd_random_base(const gd_context *ctx);
 

@@ -59,9 +59,9 @@ START_TEST(a_step)
 {
     static const char *const lines[] = {"\nlinear                 forward ",
                                         "\nlinear                 backward ",
-                                        "\nattention              forward ",
+                                        "\nrope_attention         forward ",
                                         "\nlinear_cross_entropy   backward ",
-                                        "\nrope_qkv               backward",
+                                        "\nrope_attention         backward",
                                         "\nadamw                  update  ",
                                         "\na step: ",
                                         "\nceilings: "};

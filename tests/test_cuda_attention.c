@@ -179,6 +179,74 @@ START_TEST(attention_is_that_of_the_cpu)
 }
 END_TEST
 
+/* ---- Packed and rotated ------------------------------------------------------------------- */
+
+/* y, and dqkv in its three parts. With `add`, dqkv has a gradient before: the cotangent of
+ * qkv / 2. */
+static results run_roped(gd_context *ctx, gd_dtype stored, gd_dtype dtype, bool add, const sizes *z)
+{
+    const int64_t all = z->H + 2 * z->KV, shape[4] = {z->B, z->T, all, z->D};
+    gd_tensor *qkv = make(ctx, stored, dtype, shape, 6);
+    gd_tensor_set_requires_grad(qkv, true);
+    const gd_rope_options rope = {.position = 5};
+    const gd_attention_options options = {.causal = z->causal, .dropout = z->dropout};
+    gd_random_set(ctx, (gd_random_state){.seed = 9});
+    gd_no_grad_begin(ctx);
+    double *forward_only = values_of(gd_rope_attention(qkv, z->KV, &rope, &options));
+    gd_no_grad_end(ctx);
+    gd_random_set(ctx, (gd_random_state){.seed = 9});
+    gd_tensor *y[2] = {gd_keep(gd_rope_attention(qkv, z->KV, &rope, &options)), NULL};
+    if (add) y[1] = gd_keep(gd_scale(qkv, 0.5)); /* its backward comes first */
+    ck_assert_no_error(ctx);
+    gd_tensor *dy[2] = {make(ctx, stored, dtype, gd_tensor_shape(y[0]), 4),
+                        make(ctx, stored, dtype, shape, 7)};
+    gd_backward_from(y, 1 + add, &(gd_backward_options){.cotangents = dy});
+    ck_assert_no_error(ctx);
+    const int64_t heads[3] = {z->H, z->KV, z->KV};
+    results r = {{values_of(y[0])}, {gd_tensor_count(y[0])}};
+    ck_assert(!memcmp(forward_only, r.value[0], (size_t)r.count[0] * sizeof(double)));
+    free(forward_only);
+    for (int64_t i = 0, from = 0; i < 3; from += heads[i++]) {
+        gd_tensor *part = gd_slice(gd_grad(qkv), 2, from, from + heads[i]);
+        r.value[i + 1] = values_of(part);
+        r.count[i + 1] = gd_tensor_count(part);
+    }
+    gd_step_end(ctx);
+    return r;
+}
+
+/* Heads that the kernels rotate as they store them, and others. q and k are rounded once more than
+ * above, after their rotation. */
+START_TEST(rope_attention_is_that_of_the_cpu)
+{
+    format format = formats[_i];
+    format.in_norm *= 2, format.at_most *= 2;
+    static const sizes of[] = {
+        {2, 64, 64, 4, 4, 32, 32, true, 0},     {1, 77, 77, 4, 2, 32, 32, false, 0.2},
+        {1, 300, 300, 6, 2, 64, 64, true, 0},   {2, 150, 150, 4, 2, 64, 64, true, 0.3},
+        {1, 190, 190, 2, 1, 128, 128, true, 0}, {2, 65, 65, 3, 3, 128, 128, false, 0},
+        {1, 140, 140, 2, 1, 256, 256, true, 0}, {1, 77, 77, 4, 2, 48, 48, true, 0},
+        {1, 40, 40, 2, 2, 264, 264, true, 0},
+    };
+    gd_context *gpu = gd_context_create(
+        &(gd_context_options){.device = GD_CUDA, .seed = 1, .poison = true, .tf32 = format.tf32});
+    gd_context *cpu = test_context(2);
+    for (int n = 0; n < 2 * (int)(sizeof of / sizeof *of); n++) {
+        char what[96];
+        const bool add = n % 2;
+        if (test_brief() && add != n / 2 % 2) continue;
+        snprintf(what, sizeof what, "rope_attention, %s, sizes %d, add %d", format.name, n / 2,
+                 add);
+        results want = run_roped(cpu, GD_FLOAT64, format.dtype, add, &of[n / 2]);
+        results got = run_roped(gpu, format.dtype, format.dtype, add, &of[n / 2]);
+        assert_close_to(&got, &want, &format, what);
+        free_results(want), free_results(got);
+    }
+    gd_context_free(gpu);
+    gd_context_free(cpu);
+}
+END_TEST
+
 /* In float64 attention does not use tensor cores, but must use the same random numbers. */
 START_TEST(attention_in_float64_drops_what_the_cpu_drops)
 {
@@ -228,6 +296,7 @@ int main(void)
     Suite *suite = suite_create("attention on the GPU");
     TCase *tcase = tcase_create("attention");
     tcase_add_loop_test(tcase, attention_is_that_of_the_cpu, 0, FORMATS);
+    tcase_add_loop_test(tcase, rope_attention_is_that_of_the_cpu, 0, FORMATS);
     tcase_add_test(tcase, attention_in_float64_drops_what_the_cpu_drops);
     tcase_add_loop_test(tcase, attention_of_huge_scores, 0, FORMATS);
     suite_add_tcase(suite, tcase);

@@ -186,6 +186,7 @@ static double unit(double x, gd_dtype dtype)
  *   half a unit of each term of a sum, so y is off by a unit of the largest. And delta = dy . y is
  *   computed from this y; in ds = p (dp - delta) the difference may be several times smaller than
  *   delta;
+ * - in rope_attention, which besides rounds q and k after their rotation;
  * - in linear_cross_entropy, which stores the logits, and their gradient in the same memory, in the
  *   dtype of the inputs. */
 static double tolerance(const gd_op *op, double want, double largest, const part *p, gd_dtype dtype)
@@ -194,8 +195,9 @@ static double tolerance(const gd_op *op, double want, double largest, const part
     if (dtype == GD_FLOAT64) return 1e-12 * largest;
     if (dtype == GD_FLOAT32) return f32;
     if (!strcmp(op->name, "linear")) want = fabs(want) + 4;
-    if (!strcmp(op->name, "attention"))
-        f32 += (strcmp(p->name, "output") ? 6 : 1) * unit(largest, dtype);
+    const bool rotated = !strcmp(op->name, "rope_attention");
+    if (rotated || !strcmp(op->name, "attention"))
+        f32 += (rotated ? 2 : 1) * (strcmp(p->name, "output") ? 6 : 1) * unit(largest, dtype);
     if (!strcmp(op->name, "linear_cross_entropy")) f32 += unit(largest, dtype);
     return f32 + (p->summed ? 2 : 1) * unit(want, dtype);
 }

@@ -103,7 +103,8 @@ GD_API gd_tensor *gd_linear_step(gd_tensor *x, gd_tensor *residual, gd_tensor *n
  * is an error: on the CPU before anything is computed, on a GPU at the next wait for it. */
 GD_API gd_tensor *gd_embedding(gd_tensor *table, gd_tensor *ids);
 
-/* ---- Attention (kernels/rope, kernels/attention, kernels/attention_step, kernels/draw_step) */
+/* ---- Attention (kernels/rope, kernels/attention, kernels/rope_attention, kernels/attention_step,
+ * kernels/draw_step) ------------------------------------------------------------------------ */
 
 typedef struct gd_rope_options {
     double base;      /* theta; unset: 10000 */
@@ -144,6 +145,13 @@ typedef struct gd_attention_options {
  * A query that sees no key gives zeros, and has gradient 0. NULL options: full attention. */
 GD_API gd_tensor *gd_attention(gd_tensor *q, gd_tensor *k, gd_tensor *v,
                                const gd_attention_options *options);
+
+/* gd_rope_qkv and gd_attention in one: y = attention(rope(q), rope(k), v), with q, k and v from
+ * qkv [B, T, H + 2 KV, D], H a multiple of KV -> [B, T, H, D]. On a GPU its backward is faster than
+ * theirs, since the gradients are rotated in attention's kernels. options->mask must be NULL; NULL
+ * for either options: the defaults. */
+GD_API gd_tensor *gd_rope_attention(gd_tensor *qkv, int64_t kv_heads, const gd_rope_options *rope,
+                                    const gd_attention_options *options);
 
 /* Attention with a KV cache: of the token at `position` to those at 0 ... position.
  * qkv [B, 1, H + 2 KV, D] as for gd_rope_qkv, of one token each; its queries and keys are rotated

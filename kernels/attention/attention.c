@@ -23,11 +23,10 @@ static gd_status check_keys(const gd_call *call, int i, const char *what, int64_
                         gd_shape_text(call->input[1]).text);
 }
 
-/* The window, and the mask: int32, or of q's dtype, broadcast to [B, H, T, S]. */
+/* The mask: int32, or of q's dtype, broadcast to [B, H, T, S]. */
 static gd_status check_mask(const gd_call *call)
 {
     const attention_sizes z = attention_sizes_of(call);
-    const int64_t window = ((const attention_args *)call->args)->window;
     const int64_t wanted[] = {z.B, z.H, z.T, z.S};
     const gd_tensor *mask = call->input[3];
     const int missing = mask ? 4 - gd_tensor_ndim(mask) : 0;
@@ -43,9 +42,23 @@ static gd_status check_mask(const gd_call *call)
                             gd_shape_text(mask).text, (long long)z.B, (long long)z.H,
                             (long long)z.T, (long long)z.S);
     }
-    if (window < 0) {
+    return GD_OK;
+}
+
+gd_status attention_check_args(const gd_call *call, const attention_args *args)
+{
+    if (!isfinite(args->scale)) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "scale is %g, wanted a finite number",
+                            args->scale);
+    }
+    if (!(args->dropout >= 0 && args->dropout < 1)) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "dropout is %g, wanted 0 <= dropout < 1",
+                            args->dropout);
+    }
+    if (args->window < 0) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                            "window is %lld, wanted at least 1, or 0 for none", (long long)window);
+                            "window is %lld, wanted at least 1, or 0 for none",
+                            (long long)args->window);
     }
     return GD_OK;
 }
@@ -76,22 +89,13 @@ static gd_status attention_shape(const gd_call *call, gd_spec *output, gd_spec *
                             gd_shape_text(k).text);
     }
     const attention_args *args = call->args;
-    if (!isfinite(args->scale)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "scale is %g, wanted a finite number",
-                            args->scale);
-    }
-    if (!(args->dropout >= 0 && args->dropout < 1)) {
-        return gd_call_fail(call, GD_ERROR_ARGUMENT, "dropout is %g, wanted 0 <= dropout < 1",
-                            args->dropout);
-    }
-    const gd_status status = check_mask(call);
-    if (status) return status;
+    if (check_mask(call) || attention_check_args(call, args)) return GD_ERROR_ARGUMENT;
     output[0] = gd_spec_like(q);
     output[0].shape[3] = gd_tensor_dim(v, 3);
     gd_dtype dtype = gd_tensor_dtype(q) == GD_FLOAT64 ? GD_FLOAT64 : GD_FLOAT32;
     save[0] = (gd_spec){.dtype = dtype, .ndim = 3, .shape = {gd_tensor_dim(q, 0), H, T}};
     const attention_sizes z = attention_sizes_of(call);
-    *words = gd_dropout_threshold(args->dropout) ? attention_dropout_words(&z) : 0;
+    *words = attention_dropout_words(args, &z);
     return GD_OK;
 }
 
@@ -188,14 +192,20 @@ const gd_op gd_op_attention = {
     .case_count = sizeof cases / sizeof *cases,
 };
 
-gd_tensor *gd_attention(gd_tensor *q, gd_tensor *k, gd_tensor *v,
-                        const gd_attention_options *options)
+attention_args attention_args_of(const gd_attention_options *options, const gd_tensor *q)
 {
     const int64_t D = q && gd_tensor_ndim(q) ? gd_tensor_dim(q, -1) : 1;
     attention_args args = {.causal = options && options->causal};
     args.scale = gd_option(options ? options->scale : 0, 1 / sqrt((double)gd_max64(D, 1)));
     args.dropout = gd_option(options ? options->dropout : 0, 0);
     args.window = options ? options->window : 0;
+    return args;
+}
+
+gd_tensor *gd_attention(gd_tensor *q, gd_tensor *k, gd_tensor *v,
+                        const gd_attention_options *options)
+{
+    const attention_args args = attention_args_of(options, q);
     gd_tensor *const inputs[] = {q, k, v, options ? options->mask : NULL};
     return gd_apply(&gd_op_attention, inputs, 4, &args);
 }

@@ -4,12 +4,27 @@
 
 #include "kernel.h"
 
+extern const gd_op gd_op_attention;
+
 typedef struct attention_args {
     bool causal;
     double scale;   /* of the scores */
     double dropout; /* the probability that a weight becomes 0 */
     int64_t window; /* keys at this distance from the query or more are not seen; 0: no window */
 } attention_args;
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+/* options may be NULL; the last dimension of q is D. */
+struct gd_attention_options;
+attention_args attention_args_of(const struct gd_attention_options *options, const gd_tensor *q);
+gd_status attention_check_args(const gd_call *call, const attention_args *args);
+gd_status attention_forward_cuda(const gd_call *call);
+gd_status attention_backward_cuda(const gd_call *call);
+#ifdef __cplusplus
+}
+#endif
 
 /* q [B, T, H, D], k [B, S, KV, D], v [B, S, KV, E]; G = H / KV query heads read one key head. */
 typedef struct attention_sizes {

@@ -203,9 +203,8 @@ extern "C" gd_status attention_backward_cuda(const gd_call *call)
     const attention_args *args = (const attention_args *)call->args;
     const attention_sizes z = attention_sizes_of(call);
     if (!call->doutput[0]) return write_zeros(call);
-    const bool masked = call->input[3] || args->window;
-    const attention_tensor_cores *fast = masked ? nullptr : attention_tensor_cores_for(call);
-    if (fast) return fast->backward(call);
+    const attention_tensor_cores *fast = attention_tensor_cores_for(call);
+    if (fast) return fast->backward(call, nullptr);
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
         using A = gd_compute<T>;

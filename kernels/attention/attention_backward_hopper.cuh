@@ -133,6 +133,7 @@ static __global__ void __launch_bounds__(gd_hopper::group *attention_dq_groups<W
         room.ring.leave(n);
     }
     if (first < 0) return;
+    if (p.angles) attention_mma_turn_back<F>(dq, p.angles, t, view.T);
     attention_mma_store<F>(p.dq.at(b, t, h), p.dq.row, view.T - t, z.D, dq, p.scale,
                            p.accumulate[0]);
 }
@@ -232,6 +233,7 @@ static __global__ void __launch_bounds__(gd_hopper::group, attention_dkv_blocks<
         room.ring.leave(n);
     }
     const int rows = view.S - s;
+    if (p.angles) attention_mma_turn_back<F>(dk, p.angles, s, view.S);
     if (p.dk.data)
         attention_mma_store<F>(p.dk.at(b, s, kv), p.dk.row, rows, z.D, dk, p.scale,
                                p.accumulate[1]);

@@ -27,7 +27,8 @@ struct attention_backward_mma_pass {
     const float *lse; // [B, H, T], to base 2
     float *delta;     // [B, H, T]
     attention_heads<T> dq, dk, dv;
-    bool accumulate[3]; // into dq, dk, dv
+    bool accumulate[3];   // into dq, dk, dv
+    const float2 *angles; // [T, D / 2] by which dq and dk are turned back, or NULL
     attention_dropout dropout;
 };
 
@@ -46,7 +47,7 @@ struct attention_backward_room {
 // p. The product is rounded separately, as in the forward.
 __device__ inline float weight_of(float score, float scale, float lse)
 {
-    return attention_mma_exp2(__fmul_rn(score, scale) - lse);
+    return gd_exp2_approx(__fmul_rn(score, scale) - lse);
 }
 
 // Replaces dp by ds = p (dp - delta). delta(m, n) belongs to a lane's two rows, or to its two
@@ -192,6 +193,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
                                [&](int m, int) { return make_float2(delta[m][0], delta[m][1]); });
         attention_mma_weigh<F, false>(dq, dscore, k, (int)z.D);
     }
+    if (p.angles) attention_mma_turn_back<F>(dq, p.angles, t, view.T);
     attention_mma_store<F>(p.dq.at(b, t, h), p.dq.row, view.T - t, z.D, dq, p.scale,
                            p.accumulate[0]);
 }
@@ -296,6 +298,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
     }
     gd_mma::copies_wait(); // even if there was no tile
     const int rows = view.S - s;
+    if (DK && p.angles) attention_mma_turn_back<F>(dk, p.angles, s, view.S);
     if (DK && p.dk.data)
         attention_mma_store<F>(p.dk.at(b, s, kv), p.dk.row, rows, z.D, dk, p.scale,
                                p.accumulate[1]);
@@ -335,7 +338,8 @@ static gd_status run_backward(const gd_call *call,
 
 // The arguments of the kernels, except their tasks and delta.
 template <class T>
-static gd_status attention_backward_open(const gd_call *call, attention_backward_mma_pass<T> *p)
+static gd_status attention_backward_open(const gd_call *call, const float *angles,
+                                         attention_backward_mma_pass<T> *p)
 {
     const attention_args *args = (const attention_args *)call->args;
     const attention_sizes z = attention_sizes_of(call);
@@ -352,6 +356,11 @@ static gd_status attention_backward_open(const gd_call *call, attention_backward
         *gradient[i] = attention_as_it_lies<T>(call->dinput[i]);
         p->accumulate[i] = call->accumulate[i];
     }
+    p->angles = (const float2 *)angles;
+    if (angles) { // one tensor of all heads
+        p->dk.data += z.H * p->dk.head;
+        p->dv.data += (z.H + z.KV) * p->dv.head;
+    }
     gd_status status = attention_open(call, call->input[0], &p->q);
     if (!status) status = attention_open(call, call->input[1], &p->k);
     if (!status) status = attention_open(call, call->input[2], &p->v);
@@ -359,10 +368,10 @@ static gd_status attention_backward_open(const gd_call *call, attention_backward
 }
 
 template <class F>
-static gd_status attention_backward_mma(const gd_call *call)
+static gd_status attention_backward_mma(const gd_call *call, const float *angles)
 {
     attention_backward_mma_pass<typename F::stored> p = {};
-    if (attention_backward_open(call, &p)) return gd_error_status(call->context);
+    if (attention_backward_open(call, angles, &p)) return gd_error_status(call->context);
     p.delta = (float *)gd_call_scratch(call, (size_t)(p.z.B * p.z.H * p.z.T) * sizeof(float));
     if (!p.delta) return gd_error_status(call->context);
     return attention_mma_by_width(

@@ -119,8 +119,7 @@ extern "C" gd_status attention_forward_cuda(const gd_call *call)
     const attention_args *args = (const attention_args *)call->args;
     const attention_sizes z = attention_sizes_of(call);
     if (gd_tensor_count(call->output[0]) == 0 && !call->save[0]) return GD_OK;
-    const bool masked = call->input[3] || args->window;
-    const attention_tensor_cores *fast = masked ? nullptr : attention_tensor_cores_for(call);
+    const attention_tensor_cores *fast = attention_tensor_cores_for(call);
     if (fast) return fast->forward(call);
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);

@@ -75,14 +75,14 @@ __device__ inline bool online_softmax(attention_mma_sums<M, N> &score, attention
                 most = fmaxf(most, fmaxf(score.at[m][n][2 * r], score.at[m][n][2 * r + 1]));
             most = attention_mma_along_row(most, [](float a, float b) { return fmaxf(a, b); });
             const float base = most == -INFINITY ? 0 : most; // a row that has seen no key yet
-            factor[m][r] = attention_mma_exp2(largest - base);
+            factor[m][r] = gd_exp2_approx(largest - base);
             changed |= largest != most;
             float sum = 0;
 #pragma unroll
             for (int n = 0; n < N / 8; n++)
 #pragma unroll
                 for (int i = 2 * r; i < 2 * r + 2; i++)
-                    sum += score.at[m][n][i] = attention_mma_exp2(score.at[m][n][i] - base);
+                    sum += score.at[m][n][i] = gd_exp2_approx(score.at[m][n][i] - base);
             largest = most;
             online.total[m][r] = online.total[m][r] * factor[m][r] + sum;
         }

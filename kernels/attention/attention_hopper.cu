@@ -28,17 +28,17 @@ static gd_status forward(const gd_call *call)
 }
 
 template <class F>
-static gd_status backward(const gd_call *call)
+static gd_status backward(const gd_call *call, const float *angles)
 {
     attention_backward_mma_pass<typename F::stored> p = {};
-    gd_status status = attention_backward_open(call, &p);
+    gd_status status = attention_backward_open(call, angles, &p);
     if (status) return status;
     const bool narrow = p.z.D <= 64 && p.z.E <= 64;
     if (narrow ? attention_backward_hopper<F, 64>(call, p, &status)
                : attention_backward_hopper<F, 128>(call, p, &status)) {
         return status;
     }
-    return anywhere(F()).backward(call);
+    return anywhere(F()).backward(call, angles);
 }
 
 const attention_tensor_cores attention_bf16_hopper = {forward<gd_mma::bf16>,

@@ -73,15 +73,8 @@ struct attention_mma_view {
 constexpr int64_t attention_mma_most = 1 << 30;
 
 // Exponents are to base 2 here, so that a weight is one instruction: scores are multiplied by scale
-// / ln 2, and lse is to base 2. ex2.approx is accurate to 2^-22 and flushes denormals to 0.
+// / ln 2, and lse is to base 2 (gd_exp2_approx).
 constexpr double attention_mma_per_ln2 = 1.4426950408889634;
-
-__device__ inline float attention_mma_exp2(float x)
-{
-    float y;
-    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-}
 
 // ---- A lane's place ---------------------------------------------------------------------------
 
@@ -317,6 +310,51 @@ __device__ inline void attention_mma_weigh(attention_mma_sums<M, W> &sum,
 
 // ---- Results ----------------------------------------------------------------------------------
 
+// The column of sum.at[m][n][i]. With TF32 it is the order of attention_mma_right_transposed.
+template <class F>
+__device__ inline int attention_mma_sum_column(int n, int i)
+{
+    const int t = attention_mma_lane() % 4;
+    return gd_mma::is_16_bit<F> ? 8 * n + 2 * t + i % 2 : n / 4 * 32 + 8 * t + i % 2 * 4 + n % 4;
+}
+
+// Turns the warp's rows, which begin at position `first` of `count`, by the negative of the angles
+// [count, W / 2]: of each row the pairs (c, c + W / 2). The members of a pair are in one lane, but
+// for 32 columns with TF32 in lanes t and t + 2. Angles are loaded for two neighbouring columns at
+// once: those of i and i + 1, or with TF32 of n and n + 1.
+template <class F, int M, int W>
+__device__ inline void attention_mma_turn_back(attention_mma_sums<M, W> &sum, const float2 *angles,
+                                               int first, int count)
+{
+    constexpr int by_i = gd_mma::is_16_bit<F>, by_n = !by_i;
+    constexpr bool one_lane = W > 32 || by_i;
+#pragma unroll
+    for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < (one_lane ? W / 16 : W / 8); n += 1 + by_n)
+#pragma unroll
+            for (int i = 0; i < 4; i += 1 + by_i) {
+                const int row = first + attention_mma_row_of(m, i);
+                const int column = attention_mma_sum_column<F>(n, i), pair = column % (W / 2);
+                float4 two = {1, 0, 1, 0}; // cosine, sine, cosine, sine
+                if (row < count) two = *(const float4 *)&angles[(int64_t)row * (W / 2) + pair];
+#pragma unroll
+                for (int j = 0; j < 2; j++) {
+                    const float c = j ? two.z : two.x, s = j ? two.w : two.y;
+                    float &a = sum.at[m][n + j * by_n][i + j * by_i];
+                    if constexpr (one_lane) {
+                        float &b = sum.at[m][n + j * by_n + W / 16][i + j * by_i];
+                        const float turned = a * c + b * s;
+                        b = b * c - a * s;
+                        a = turned;
+                    } else {
+                        const float other = __shfl_xor_sync(0xffffffffu, a, 2);
+                        a = a * c + (column == pair ? other : -other) * s;
+                    }
+                }
+            }
+}
+
 // to = factor * sum, or +=, for the warp's rows from row 0 of `to` on, limited to `rows` and
 // `columns`. A lane's numbers of a row are runs of 2 (16 bits) or 4 neighbours.
 template <class F, class T, int M, int W>
@@ -328,7 +366,6 @@ __device__ inline void attention_mma_store(T *to, int64_t stride, int64_t rows, 
     struct alignas(RUN * sizeof(T)) run {
         T at[RUN];
     };
-    const int t = attention_mma_lane() % 4;
     const bool aligned =
         (uintptr_t)to % sizeof(run) == 0 && stride % RUN == 0 && columns % RUN == 0;
 #pragma unroll
@@ -338,7 +375,8 @@ __device__ inline void attention_mma_store(T *to, int64_t stride, int64_t rows, 
 #pragma unroll
             for (int r = 0; r < W / 4 / RUN; r++) {
                 const int row = attention_mma_row_of(m, i);
-                const int column = RUN == 2 ? 8 * r + 2 * t : r / 2 * 32 + 8 * t + r % 2 * 4;
+                const int column =
+                    attention_mma_sum_column<F>(RUN == 2 ? r : r / 2 * 4, RUN == 2 ? i : r % 2);
                 if (row >= rows || column >= columns) continue;
                 run value;
                 T *x = to + row * stride + column;

@@ -30,8 +30,9 @@ typedef struct attention_dropout {
 } attention_dropout;
 
 /* Random words of a call: those of its blocks. */
-static inline uint64_t attention_dropout_words(const attention_sizes *z)
+static inline uint64_t attention_dropout_words(const attention_args *args, const attention_sizes *z)
 {
+    if (!gd_dropout_threshold(args->dropout)) return 0;
     return (uint64_t)(z->B * z->H * gd_divide_up(z->T, 16) * gd_divide_up(z->S, 16)) * 128;
 }
 

@@ -23,6 +23,7 @@ const attention_tensor_cores *attention_tensor_cores_for(const gd_call *call)
 {
     const attention_sizes z = attention_sizes_of(call);
     const int64_t widest = z.D > z.E ? z.D : z.E, longest = z.T > z.S ? z.T : z.S;
+    if (call->input[3] || ((const attention_args *)call->args)->window) return nullptr;
     if (z.D == 0 || z.E == 0 || widest > attention_mma_most_columns ||
         longest > attention_mma_most || z.B * z.H * (longest / 16 + 1) > attention_mma_most ||
         !gd_mma::have_mma(probe)) {

@@ -32,7 +32,7 @@ static gd_status check_args(const gd_call *call, const gd_rope_args *args)
     return GD_OK;
 }
 
-static gd_rope_args args_of(const gd_rope_options *options)
+gd_rope_args rope_args_of(const gd_rope_options *options)
 {
     gd_rope_args args = options ? *options : (gd_rope_options){0};
     args.base = gd_option(args.base, 10000);
@@ -82,19 +82,14 @@ const gd_op gd_op_rope = {
 
 gd_tensor *gd_rope(gd_tensor *x, const gd_rope_options *options)
 {
-    gd_rope_args args = args_of(options);
+    gd_rope_args args = rope_args_of(options);
     return gd_apply(&gd_op_rope, &x, 1, &args);
 }
 
 /* ---- rope_qkv ----------------------------------------------------------------------------- */
 
-/* qkv [B, T, H + 2 KV, D] -> q [B, T, H, D], k and v [B, T, KV, D] */
-static gd_status rope_qkv_shape(const gd_call *call, gd_spec *output, gd_spec *save,
-                                uint64_t *words)
+gd_status rope_qkv_check(const gd_call *call, const gd_rope_qkv_args *args)
 {
-    (void)save;
-    (void)words;
-    const gd_rope_qkv_args *args = call->args;
     const gd_tensor *qkv = call->input[0];
     if (check_x(call, "qkv", "H + 2 KV") || check_args(call, &args->rope)) {
         return GD_ERROR_ARGUMENT;
@@ -107,9 +102,21 @@ static gd_status rope_qkv_shape(const gd_call *call, gd_spec *output, gd_spec *s
                             (long long)args->kv_heads, (long long)most, gd_shape_text(qkv).text,
                             (long long)heads);
     }
+    return GD_OK;
+}
+
+/* qkv [B, T, H + 2 KV, D] -> q [B, T, H, D], k and v [B, T, KV, D] */
+static gd_status rope_qkv_shape(const gd_call *call, gd_spec *output, gd_spec *save,
+                                uint64_t *words)
+{
+    (void)save;
+    (void)words;
+    const gd_rope_qkv_args *args = call->args;
+    if (rope_qkv_check(call, args)) return GD_ERROR_ARGUMENT;
     for (int i = 0; i < call->outputs; i++) {
-        output[i] = gd_spec_like(qkv);
-        output[i].shape[2] = i == 0 ? heads - 2 * args->kv_heads : args->kv_heads;
+        output[i] = gd_spec_like(call->input[0]);
+        if (i == 0) output[i].shape[2] -= 2 * args->kv_heads;
+        if (i > 0) output[i].shape[2] = args->kv_heads;
     }
     return GD_OK;
 }
@@ -143,7 +150,7 @@ const gd_op gd_op_rope_qkv = {
 gd_status gd_rope_qkv(gd_tensor *qkv, int64_t kv_heads, const gd_rope_options *options,
                       gd_tensor **q, gd_tensor **k, gd_tensor **v)
 {
-    const gd_rope_qkv_args args = {args_of(options), kv_heads};
+    const gd_rope_qkv_args args = {rope_args_of(options), kv_heads};
     gd_tensor *outputs[3] = {NULL};
     if (qkv && (!q || !k || !v)) {
         return gd_fail(gd_tensor_context(qkv), GD_ERROR_ARGUMENT,

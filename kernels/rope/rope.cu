@@ -15,6 +15,7 @@ struct rope_rates {
     double log2_base;
     double position; // of the first row
     double way;      // 1 or -1
+    float2 *angles;  // [T, D / 2], gets cosines and sines; or NULL
 };
 
 // The members of V pairs of one head; `from` is the place of the first.
@@ -88,6 +89,8 @@ static __global__ void __launch_bounds__(threads, blocks_each)
             const double step = shared_rates ? rate[pair] : rope_rate(rates.log2_base, pair, pairs);
             const double turns = (rates.position + (double)t) * step;
             sincos_of_turns(rates.way * (turns - rint(turns)), &sine[v], &cosine[v]);
+            if (rates.angles && all == t * pass.heads && blockIdx.y == 0)
+                rates.angles[t * pairs + pair] = make_float2((float)cosine[v], (float)sine[v]);
         }
         const int64_t place = INTERLEAVED ? 2 * first : first;
         const T *from = (const T *)h.from + t * h.from_stride[1] + head * h.from_stride[2] + place;
@@ -176,13 +179,13 @@ static void turn(const gd_call *call, const rope_pass &pass, const rope_rates &r
         turn_kernel<false, T, V><<<blocks, threads, 0, gd_stream(call)>>>(pass, rates);
 }
 
-static gd_status rotate(const gd_call *call, bool backward)
+static gd_status rotate(const gd_call *call, bool backward, float *angles)
 {
     if (gd_tensor_count(call->input[0]) == 0) return GD_OK;
     rope_pass pass = rope_pass_of(call, backward);
     if (pack_heads(call, &pass)) return gd_error_status(call->context);
     const rope_rates rates = {log2(pass.angles.base), (double)pass.angles.position,
-                              backward ? -1.0 : 1.0};
+                              backward ? -1.0 : 1.0, (float2 *)angles};
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
         constexpr int V = gd_pack_size<T>;
@@ -194,12 +197,17 @@ static gd_status rotate(const gd_call *call, bool backward)
     });
 }
 
+extern "C" gd_status rope_forward_keep_angles(const gd_call *call, float *angles)
+{
+    return rotate(call, false, angles);
+}
+
 extern "C" gd_status rope_forward_cuda(const gd_call *call)
 {
-    return rotate(call, false);
+    return rotate(call, false, nullptr);
 }
 
 extern "C" gd_status rope_backward_cuda(const gd_call *call)
 {
-    return call->dinput[0] ? rotate(call, true) : GD_OK;
+    return call->dinput[0] ? rotate(call, true, nullptr) : GD_OK;
 }

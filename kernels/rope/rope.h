@@ -5,6 +5,8 @@
 #include "gradus/ops.h"
 #include "kernel.h"
 
+extern const gd_op gd_op_rope_qkv;
+
 typedef gd_rope_options gd_rope_args; /* with the base filled in */
 
 typedef struct gd_rope_qkv_args {
@@ -36,6 +38,15 @@ typedef struct rope_pass {
 extern "C" {
 #endif
 rope_pass rope_pass_of(const gd_call *call, bool backward);
+
+gd_rope_args rope_args_of(const gd_rope_options *options);
+/* qkv, input 0, and the arguments. */
+gd_status rope_qkv_check(const gd_call *call, const gd_rope_qkv_args *args);
+
+gd_status rope_backward_cuda(const gd_call *call);
+gd_status rope_forward_cuda(const gd_call *call);
+/* The same; angles, if not NULL, gets cosines and sines [T, D / 2, 2], in device memory. */
+gd_status rope_forward_keep_angles(const gd_call *call, float *angles);
 #ifdef __cplusplus
 }
 #endif

@@ -404,6 +404,38 @@ function ropeQkv(v) {
     ];
 }
 
+// One head of each, causal: the gradients of attention by R q, R k and v, the first two turned back.
+function ropeAttention(v) {
+    const heads = rowsOf(v.qkv), T = heads.length / 3;
+    const part = (k, turned) => {
+        const rows = heads.filter((_, i) => i % 3 === k);
+        return {
+            shape : [ T, 2 ],
+            values : rows.flatMap(([ a, b ], t) => turned ? [a * Math.cos(t) - b * Math.sin(t),
+                                                             a * Math.sin(t) + b * Math.cos(t)]
+                                                          : [ a, b ])
+        };
+    };
+    const steps = attention({
+        ...v,
+        q : part(0, true),
+        k : part(1, true),
+        v : part(2, false)
+    }).map(({mark, gradient, ...rest}) => rest);
+    const [dv, dq, dk] = [ 'dv', 'dq', 'dk' ].map(
+        (name) => steps.find((s) => s.name === name).value);
+    const back = [ turnedBack(dq), turnedBack(dk), dv ].map(rowsOf);
+    return [
+        ...angles(T),
+        ...steps,
+        step('dqkv', 'd\\mathrm{qkv} = (R^T dq,\\; R^T dk,\\; dv)', {
+            shape : v.qkv.shape,
+            values : back[0].flatMap((row, t) => [...row, ...back[1][t], ...back[2][t] ])
+        },
+            {mark : 'dqkv', gradient : 'qkv'}),
+    ];
+}
+
 // ---- Shapes: dx = P^T dy, where y = P x --------------------------------------------------------
 
 const sameOrder = (mark) => (v) => [step('dx', 'dx = dy \\text{, in the same order}',
@@ -559,6 +591,14 @@ const examples = {
     dropout : {case : 'p0.25_7x19', shapes : {x : [ 2, 4 ]}, steps : dropout},
     rope : {case : 'one_pair', shapes : {x : [ 1, 3, 1, 2 ]}, steps : rope},
     rope_qkv : {shapes : {qkv : [ 1, 2, 3, 2 ]}, outputs : [ 'q', 'k', 'v' ], steps : ropeQkv},
+    rope_attention : {
+        case : 'causal',
+        causal : true,
+        scale : 0.5,
+        shapes : {qkv : [ 1, 3, 3, 2 ]},
+        saves : [ 'L', 'R q', 'R k', 'v' ],
+        steps : ropeAttention
+    },
     reshape : {steps : sameOrder('reshape')},
     contiguous : {steps : sameOrder('contiguous')},
     cast : {steps : sameOrder('cast')},

@@ -66,6 +66,16 @@ const rmsRow = (row, weight, eps) => {
     return row.map((e, k) => mul(mul(e, rstd), weight[k]));
 };
 
+// qkv of one batch and one head of each, D = 2, from position 0: {q, k, v}, the first two rotated.
+const turnedHeads = (x) => {
+    const heads = rowsOf(x.qkv, 2), kind = (k) => heads.filter((_, i) => i % 3 === k);
+    const turned = ([ a, b ], t) => [sub(mul(a, Math.cos(t)), mul(b, Math.sin(t))),
+                             add(mul(a, Math.sin(t)), mul(b, Math.cos(t)))];
+    return {q : kind(0).flatMap(turned), k : kind(1).flatMap(turned), v : kind(2).flat()};
+};
+const headShape = (s) => [1, s.qkv[1], 1, 2];
+const headShapes = (s) => ({q : headShape(s), k : headShape(s), v : headShape(s)});
+
 const ops = (eps) => ({
     rms_norm : byRow((row, x) => rmsRow(row, x.weight, eps)),
     add_rms_norm : (x, s) => {
@@ -114,12 +124,8 @@ const ops = (eps) => ({
     rope : (x) => [rowsOf(x.x, 2).flatMap(
         ([ a, b ], t) => [sub(mul(a, Math.cos(t)), mul(b, Math.sin(t))),
             add(mul(a, Math.sin(t)), mul(b, Math.cos(t)))])],
-    rope_qkv : (x, s) => { // one batch, one head of each, D = 2, from position 0
-        const heads = rowsOf(x.qkv, 2), kind = (k) => heads.filter((_, i) => i % 3 === k);
-        const turned = ([ a, b ], t) => [sub(mul(a, Math.cos(t)), mul(b, Math.sin(t))),
-                                 add(mul(a, Math.sin(t)), mul(b, Math.cos(t)))];
-        return [ kind(0).flatMap(turned), kind(1).flatMap(turned), kind(2).flat() ];
-    },
+    rope_qkv : (x) => Object.values(turnedHeads(x)),
+    rope_attention : (x, s) => ops(eps).attention(turnedHeads(x), headShapes(s)),
     embedding : (x, s) => [x.ids.flatMap((id) => rowsOf(x.table, lastOf(s.table))[id.v])],
     gather : (x, s) => [x.index.map((t, i) => x.x[Math.floor(i / s.index[1]) * s.x[1] + t.v])],
     scatter_add : (x, s) => [x.x.map((e, k) => add(e,
@@ -205,6 +211,10 @@ const saved = (eps) => ({
         return q.map(
             (row, i) => logSumExp(k.slice(0, i + 1).map((key) => mul(0.5, dot(row, key)))));
     } ],
+    rope_attention : [
+        (x, s) => saved(eps).attention[0](turnedHeads(x), headShapes(s)), (x) => turnedHeads(x).q,
+        (x) => turnedHeads(x).k, (x) => turnedHeads(x).v
+    ],
 });
 
 // For a request of Gradus.run: {outputs, saves, gradients: {input: values}, jacobian(input)}.

@@ -101,10 +101,7 @@ static gd_tensor *attend(const model *m, gd_tensor *qkv)
     const gd_rope_options rope = {.base = m->config.rope_base};
     const gd_attention_options causal = {.causal = true,
                                          .dropout = m->training ? m->config.dropout : 0};
-    gd_tensor *q, *k, *v;
-    gd_rope_qkv(qkv, m->config.kv_heads, &rope, &q, &k, &v);
-    gd_tensor_free(qkv);
-    return last_use(v, last_use(k, last_use(q, gd_attention(q, k, v, &causal))));
+    return last_use(qkv, gd_rope_attention(qkv, m->config.kv_heads, &rope, &causal));
 }
 
 /* x = x + branch, and the norm of the sum, in one op; without a branch, only the norm. Frees the

@@ -1,0 +1,153 @@
+/* rope_attention.c - the op: y = attention(rope(q), rope(k), v), where q, k and v are the heads of
+ * one product. It has no kernels of its own. README.md says what it saves. */
+#include "rope_attention/rope_attention.h"
+#include "attention/dropout.h"
+
+/* ---- The calls ---------------------------------------------------------------------------- */
+
+/* Of q (i = 0), k or v, from qkv [B, T, H + 2 KV, D]. */
+static gd_spec part_spec(const gd_call *call, int i)
+{
+    const int64_t kv_heads = ((const rope_attention_args *)call->args)->rope.kv_heads;
+    gd_spec spec = gd_spec_like(call->input[0]);
+    spec.dtype = call->storage;
+    spec.shape[2] = i == 0 ? spec.shape[2] - 2 * kv_heads : kv_heads;
+    return spec;
+}
+
+gd_status rope_attention_open(const gd_call *call, rope_attention_calls *calls)
+{
+    const rope_attention_args *args = call->args;
+    memset(calls, 0, sizeof *calls);
+    for (int i = 0; i < 3; i++) {
+        gd_tensor *saved = call->save[SAVE_Q + i];
+        calls->part[i] = saved ? saved : gd_call_tensor(call, part_spec(call, i));
+        if (!calls->part[i]) return gd_error_status(call->context);
+    }
+    calls->rope = calls->attention = *call;
+    calls->rope.op = &gd_op_rope_qkv;
+    calls->rope.args = &args->rope;
+    calls->rope.output = calls->part, calls->rope.outputs = 3;
+    calls->rope.doutput = calls->dpart;
+    calls->attention.op = &gd_op_attention;
+    calls->attention.args = &args->attention;
+    calls->attention.input = calls->part, calls->attention.inputs = 4;
+    calls->attention.save = &call->save[SAVE_LSE], calls->attention.saves = 1;
+    calls->attention.dinput = calls->dpart;
+    calls->attention.accumulate = calls->accumulate;
+    return GD_OK;
+}
+
+static gd_status rope_attention_forward_cpu(const gd_call *call)
+{
+    rope_attention_calls calls;
+    gd_status status = rope_attention_open(call, &calls);
+    if (!status) status = gd_op_rope_qkv.forward[GD_CPU](&calls.rope);
+    if (!status) status = gd_op_attention.forward[GD_CPU](&calls.attention);
+    return status;
+}
+
+gd_status rope_attention_backward_in_two(const gd_call *call, rope_attention_calls *calls)
+{
+    const gd_device device = gd_context_device(call->context);
+    gd_status status = GD_OK;
+    for (int i = 0; i < 3 && call->doutput[0]; i++) { /* without dy they stay NULL, for zeros */
+        calls->dpart[i] = gd_call_tensor(call, part_spec(call, i));
+        if (!calls->dpart[i]) return gd_error_status(call->context);
+    }
+    if (call->doutput[0]) status = gd_op_attention.backward[device](&calls->attention);
+    return status ? status : gd_op_rope_qkv.backward[device](&calls->rope); /* [dqkv] */
+}
+
+static gd_status rope_attention_backward_cpu(const gd_call *call)
+{
+    rope_attention_calls calls;
+    gd_status status = rope_attention_open(call, &calls);
+    return status ? status : rope_attention_backward_in_two(call, &calls);
+}
+
+/* ---- The op ------------------------------------------------------------------------------- */
+
+/* qkv [B, T, H + 2 KV, D] -> [B, T, H, D] */
+static gd_status rope_attention_shape(const gd_call *call, gd_spec *output, gd_spec *save,
+                                      uint64_t *words)
+{
+    const rope_attention_args *args = call->args;
+    if (rope_qkv_check(call, &args->rope) || attention_check_args(call, &args->attention)) {
+        return GD_ERROR_ARGUMENT;
+    }
+    const gd_spec q = part_spec(call, 0), k = part_spec(call, 1);
+    const int64_t B = q.shape[0], T = q.shape[1], H = q.shape[2], KV = k.shape[2], D = q.shape[3];
+    if (H % KV != 0) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT,
+                            "qkv %s has %lld heads of queries, wanted a multiple of the %lld heads "
+                            "of keys",
+                            gd_shape_text(call->input[0]).text, (long long)H, (long long)KV);
+    }
+    output[0] = q;
+    output[0].dtype = gd_tensor_dtype(call->input[0]);
+    save[SAVE_LSE] = (gd_spec){.dtype = call->dtype, .ndim = 3, .shape = {B, H, T}};
+    for (int i = 0; i < 3; i++) save[SAVE_Q + i] = part_spec(call, i);
+    save[SAVE_ANGLES] = (gd_spec){.dtype = GD_FLOAT32, .ndim = 3, .shape = {T, D / 2, 2}};
+    if (gd_context_device(call->context) == GD_CPU || args->rope.rope.interleaved) {
+        save[SAVE_ANGLES].ndim = -1;
+    }
+    const attention_sizes z = {.B = B, .T = T, .S = T, .H = H};
+    *words = attention_dropout_words(&args->attention, &z);
+    return GD_OK;
+}
+
+static const rope_attention_args full = {{{10000, 0, false}, 1}, {.scale = 0.5}},
+                                 causal = {{{10000, 0, false}, 1}, {.causal = true, .scale = 0.5}},
+                                 groups = {{{500, 12, false}, 2}, {.causal = true, .scale = 0.3}},
+                                 in_pairs = {{{10000, 3, true}, 1}, {.causal = true, .scale = 0.5}},
+                                 dropped = {{{10000, 0, false}, 1},
+                                            {.causal = true, .scale = 0.5, .dropout = 0.3}},
+                                 sliding = {{{10000, 0, false}, 1},
+                                            {.causal = true, .scale = 0.5, .window = 3}};
+
+static const gd_case cases[] = {
+    {"full", &full, GD_INPUTS({GD_DIMS(2, 5, 3, 8)})},
+    {"one_pair", &full, GD_INPUTS({GD_DIMS(1, 3, 3, 2)})},
+    {"causal", &causal, GD_INPUTS({GD_DIMS(2, 6, 6, 4)})},
+    {"grouped", &groups, GD_INPUTS({GD_DIMS(1, 6, 8, 6)})},
+    {"interleaved", &in_pairs, GD_INPUTS({GD_DIMS(1, 4, 5, 10)})},
+    {"dropout", &dropped, GD_INPUTS({GD_DIMS(2, 7, 4, 4)})},
+    {"window", &sliding, GD_INPUTS({GD_DIMS(1, 9, 3, 4)})},
+    {"two_tiles", &groups, GD_INPUTS({GD_DIMS(1, 70, 6, 2)})},
+    {"heads_of_32", &causal, GD_INPUTS({GD_DIMS(1, 3, 6, 32)})},
+    {"heads_of_64", &full, GD_INPUTS({GD_DIMS(1, 3, 3, 64)})},
+    {"no_rows", &full, GD_INPUTS({GD_DIMS(2, 0, 3, 8)}), .may_be_empty = true},
+};
+
+const gd_op gd_op_rope_attention = {
+    .name = "rope_attention",
+    .formula = "y = attention(rope(q), rope(k), v) with q, k and v from qkv",
+    .inputs = 1,
+    .input_names = {"qkv"},
+    .outputs = 1,
+    .saves = ROPE_ATTENTION_SAVES,
+    .args_size = sizeof(rope_attention_args),
+    .backward_reads_outputs = GD_BIT(0),
+    .strided = true,
+    .random = true,
+    .shape = rope_attention_shape,
+    .forward = GD_ON_DEVICES(rope_attention_forward),
+    .backward = GD_ON_DEVICES(rope_attention_backward),
+    .cases = cases,
+    .case_count = sizeof cases / sizeof *cases,
+};
+
+gd_tensor *gd_rope_attention(gd_tensor *qkv, int64_t kv_heads, const gd_rope_options *rope,
+                             const gd_attention_options *options)
+{
+    if (qkv && options && options->mask) {
+        gd_fail(gd_tensor_context(qkv), GD_ERROR_ARGUMENT,
+                "rope_attention: options->mask is %s, wanted NULL; gd_attention takes one",
+                gd_shape_text(options->mask).text);
+        return NULL;
+    }
+    const rope_attention_args args = {{rope_args_of(rope), kv_heads},
+                                      attention_args_of(options, qkv)};
+    return gd_apply(&gd_op_rope_attention, &qkv, 1, &args);
+}
