@@ -154,14 +154,6 @@ static gd_status run_gradient(const gd_call *call, attention_backward_pass<T> p)
                             sizeof(attention_room<A, W>));
 }
 
-struct itself {
-    template <class V>
-    __device__ V operator()(V x) const
-    {
-        return x;
-    }
-};
-
 // A bias gets the sum of the scores' gradient over its copies.
 template <class T>
 static gd_status reduce_dbias(const gd_call *call, const attention_backward_pass<T> &p)
@@ -174,7 +166,8 @@ static gd_status reduce_dbias(const gd_call *call, const attention_backward_pass
     const gd_dtype dtype = sizeof(A) == 8 ? GD_FLOAT64 : GD_FLOAT32;
     const gd_layout terms[] = {{p.ds, dtype, 4, shape, strides}};
     return gd_cuda_reduce_over<A>(call, gd_ptr<T>(dbias), call->accumulate[3],
-                                  gd_cuda_layout(dbias), 4, shape, terms, gd_sum_of<A, itself>{});
+                                  gd_cuda_layout(dbias), 4, shape, terms,
+                                  gd_sum_of<A, gd_itself>{});
 }
 
 template <class T, int W>

@@ -5,20 +5,6 @@
 
 static __global__ void probe() {}
 
-#ifdef GD_HAVE_HOPPER
-// Whether the device supports the kernels of attention_hopper.cu.
-static bool on_hopper()
-{
-    int device = 0, major = 0, minor = 0;
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
-               cudaSuccess &&
-           cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) ==
-               cudaSuccess &&
-           major == 9 && minor == 0;
-}
-#endif
-
 const attention_tensor_cores *attention_tensor_cores_for(const gd_call *call)
 {
     const attention_sizes z = attention_sizes_of(call);
@@ -30,7 +16,7 @@ const attention_tensor_cores *attention_tensor_cores_for(const gd_call *call)
         return nullptr;
     }
 #ifdef GD_HAVE_HOPPER
-    if (widest > 32 && widest <= 128 && on_hopper()) {
+    if (widest > 32 && widest <= 128 && gd_on_hopper()) {
         if (call->storage == GD_BFLOAT16) return &attention_bf16_hopper;
         if (call->storage == GD_FLOAT16) return &attention_f16_hopper;
     }

@@ -158,6 +158,24 @@ __device__ inline float gd_exp2_approx(float x)
     return y;
 }
 
+// ---- The device -------------------------------------------------------------------------------
+
+// An attribute of the current device; 0 if it does not say.
+static inline int gd_cuda_attribute(cudaDeviceAttr attribute)
+{
+    int device = 0, value = 0;
+    if (!cudaGetDevice(&device) && !cudaDeviceGetAttribute(&value, attribute, device)) return value;
+    (void)cudaGetLastError();
+    return 0;
+}
+
+// Whether it is a Hopper GPU, and code for compute capability 9.0a runs.
+static inline bool gd_on_hopper()
+{
+    return gd_cuda_attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
+           gd_cuda_attribute(cudaDevAttrComputeCapabilityMinor) == 0;
+}
+
 // ---- Launching --------------------------------------------------------------------------------
 
 static inline cudaStream_t gd_stream(const gd_call *call)

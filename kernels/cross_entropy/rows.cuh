@@ -132,15 +132,6 @@ __global__ static void __launch_bounds__(BLOCK ? 512 : 256, KEEP ? 2 : 1)
     }
 }
 
-// An attribute of this device; 0 if it does not say.
-static inline int of_device(cudaDeviceAttr attribute)
-{
-    int device = 0, value = 0;
-    if (!cudaGetDevice(&device) && !cudaDeviceGetAttribute(&value, attribute, device)) return value;
-    (void)cudaGetLastError();
-    return 0;
-}
-
 // Launches the kernel with rows in shared memory, and as many blocks as run at once; each has its
 // rows one after another. False if the memory has no room for a row.
 template <class T, int V>
@@ -149,7 +140,7 @@ static inline bool launch_kept_rows(const gd_call *call, const row_results<T> &o
                                     unsigned threads)
 {
     const int sums = 1024; // of the block, and what is reserved for the system
-    const int most = of_device(cudaDevAttrMaxSharedMemoryPerBlockOptin) - sums;
+    const int most = gd_cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - sums;
     const int64_t row = columns * (int64_t)sizeof(T);
     if (row > most) return false;
     const auto kernel = row_kernel<T, V, true, true>;
@@ -157,7 +148,7 @@ static inline bool launch_kept_rows(const gd_call *call, const row_results<T> &o
     // The same limit in every call: another thread may launch this kernel, too.
     cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, most);
     cudaOccupancyMaxActiveBlocksPerMultiprocessor(&at_once, kernel, (int)threads, (size_t)row);
-    const int64_t fit = (int64_t)at_once * of_device(cudaDevAttrMultiProcessorCount);
+    const int64_t fit = (int64_t)at_once * gd_cuda_attribute(cudaDevAttrMultiProcessorCount);
     if (fit == 0) return false;
     kernel<<<(unsigned)gd_min64(rows, fit), threads, (size_t)row, gd_stream(call)>>>(
         out, x, columns, targets, rows);

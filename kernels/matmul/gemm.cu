@@ -378,15 +378,6 @@ static gd_status run_plan(const gd_call *call, gemm_plan *plan, const gd_gemm &g
 
 // ---- On Hopper ----------------------------------------------------------------------------------
 
-static bool on_hopper()
-{
-    int device = 0, major = 0;
-    return cudaGetDevice(&device) == cudaSuccess &&
-           cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) ==
-               cudaSuccess &&
-           major == 9;
-}
-
 // With TF32 the instructions of compute capability 9.0 read only factors whose elements along k are
 // adjacent; for others cuBLASLt uses older, slower ones. If a is such a factor and b is not, as in
 // dx = dy w, and b is small beside the product, it is copied.
@@ -416,7 +407,7 @@ static gd_status transpose_b(const gd_call *call, gd_gemm *g)
 // not); then c is filled with it first.
 static gd_status multiply(const gd_call *call, gd_gemm g, gd_gemm_workspace *workspace)
 {
-    if (g.dtype == GD_FLOAT32 && on_hopper()) {
+    if (g.dtype == GD_FLOAT32 && gd_on_hopper()) {
 #ifdef GD_HAVE_HOPPER
         gd_status status;
         if (!gd_cuda_tf32(call->context) && gd_tf32x3(call, g, workspace, &status)) return status;

@@ -40,16 +40,8 @@ static result_layout layout_of_result(const gd_call *call)
 
 // ---- Forward ------------------------------------------------------------------------------------
 
-struct itself {
-    template <class V>
-    __device__ V operator()(V x) const
-    {
-        return x;
-    }
-};
-
 template <class V>
-struct mean_of : gd_sum_of<V, itself> {
+struct mean_of : gd_sum_of<V, gd_itself> {
     V n; // 1 for the sum
 
     __device__ V result(V sum, int64_t) const
@@ -73,7 +65,7 @@ static gd_status sum_over(const gd_call *call, bool mean)
 
 template <class V>
 struct largest {
-    itself term;
+    gd_itself term;
     bool finite; // 0 instead of an infinite maximum
 
     __device__ V identity() const

@@ -26,6 +26,15 @@
 
 // ---- What to do with the terms ------------------------------------------------------------------
 
+// The term of a plain sum.
+struct gd_itself {
+    template <class V>
+    __device__ V operator()(V x) const
+    {
+        return x;
+    }
+};
+
 // A reduction has term(in0, in1, ...) -> V, identity(), combine(V, V), and result(V, r), which
 // makes of all terms together what is stored as result number r. This one is for sums.
 template <class V, class Term>

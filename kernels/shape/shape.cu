@@ -154,14 +154,6 @@ extern "C" gd_status expand_forward_cuda(const gd_call *call)
     return move(call, whole(y), repeated(x, y), false);
 }
 
-struct itself {
-    template <class V>
-    __device__ V operator()(V x) const
-    {
-        return x;
-    }
-};
-
 // dx[j] sums dy over the copies of x[j].
 extern "C" gd_status expand_backward_cuda(const gd_call *call)
 {
@@ -172,6 +164,6 @@ extern "C" gd_status expand_backward_cuda(const gd_call *call)
         const gd_layout terms[] = {gd_cuda_layout(dy)};
         /* [expand] */
         return gd_cuda_reduce<T>(call, gd_ptr<T>(dx), call->accumulate[0], gd_cuda_layout(dx), dy,
-                                 terms, gd_sum_of<gd_compute<T>, itself>{});
+                                 terms, gd_sum_of<gd_compute<T>, gd_itself>{});
     });
 }
