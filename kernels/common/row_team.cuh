@@ -111,9 +111,8 @@ static inline void gd_by_team(bool packed, bool block, Body body)
     if (!packed && !block) body(gd_number<1>(), gd_flag<false>());
 }
 
-// exp(x - y), x a difference of numbers of type T. Of 16 bits approximately: the relative error,
-// about 2^-22 + 2^-24 (|x| + |y|), is far below their rounding, and it takes three instructions
-// instead of nine.
+// exp(x - y), x a difference of numbers of type T. Of 16 bits approximately, in fewer instructions:
+// the relative error, about 2^-22 + 2^-24 (|x| + |y|), is far below their rounding.
 template <class T, class C>
 __device__ inline C gd_exp_of(C x, C y)
 {

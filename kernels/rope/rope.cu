@@ -1,8 +1,8 @@
 // rope.cu - the CUDA kernel of rope and rope_qkv: one rotation, by the angle or by its negative.
 //
 // A thread has 16 bytes of each half of one head, at one position, and goes through batches with
-// them: so it needs the angles of its pairs once, and computes them itself. No table, no second
-// launch, and the bytes that move are those of the heads.
+// them: so it needs the angles of its pairs once, and computes them itself. It needs no table, and
+// writes one only for rope_attention, whose backward reads it.
 #include "pack.cuh"
 #include "rope/angle.cuh"
 #include "rope/rope.h"
