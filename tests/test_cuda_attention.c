@@ -291,6 +291,71 @@ START_TEST(attention_of_huge_scores)
 }
 END_TEST
 
+/* Every score is far below 0, and lse with it: what is past the last key, in its tile, has a score
+ * of 0 and must not count. */
+START_TEST(attention_of_scores_far_below_zero)
+{
+    const gd_dtype dtype = formats[_i].dtype;
+    gd_context *gpu = gd_context_create(
+        &(gd_context_options){.device = GD_CUDA, .seed = 1, .tf32 = formats[_i].tf32});
+    const int64_t shape[4] = {1, 70, 1, 64};
+    gd_tensor *input[3];
+    for (int i = 0; i < 3; i++) {
+        input[i] = make(gpu, dtype, dtype, shape, (uint64_t)i);
+        if (i < 2) gd_tensor_fill(input[i], i ? -20 : 20);
+        gd_tensor_set_requires_grad(input[i], true);
+    }
+    gd_tensor *y = gd_keep(gd_attention(input[0], input[1], input[2], NULL));
+    gd_tensor *dy = make(gpu, dtype, dtype, shape, 3);
+    gd_backward_from(&y, 1, &(gd_backward_options){.cotangents = &dy});
+    ck_assert_no_error(gpu);
+    for (int i = 0; i < 3; i++) {
+        double *gradient = values_of(gd_grad(input[i]));
+        for (int64_t j = 0; j < gd_tensor_count(input[i]); j++)
+            ck_assert_msg(isfinite(gradient[j]), "%s: %s[%lld] is %g", formats[_i].name,
+                          names[1 + i], (long long)j, gradient[j]);
+        free(gradient);
+    }
+    gd_context_free(gpu);
+}
+END_TEST
+
+/* So many heads that the gradients of their scores are stored in several parts: all batches have the
+ * same inputs and get the same bits. */
+START_TEST(attention_of_many_heads_in_parts)
+{
+    enum { BATCHES = 9, TOKENS = 4096, D = 64 };
+    gd_context *gpu = gpu_context();
+    gd_tensor *input[3], *dy = NULL;
+    for (int i = 0; i < 4; i++) {
+        const int64_t one[4] = {1, TOKENS, i == 0 || i == 3 ? 2 : 1, D};
+        const int64_t all[4] = {BATCHES, TOKENS, one[2], D};
+        gd_tensor *part[BATCHES], *t = make(gpu, GD_BFLOAT16, GD_BFLOAT16, one, (uint64_t)i);
+        for (int b = 0; b < BATCHES; b++) part[b] = t;
+        gd_tensor *repeated = gd_tensor_create(gpu, GD_BFLOAT16, 4, all);
+        gd_tensor_copy(repeated, gd_concat(part, BATCHES, 0));
+        if (i < 3)
+            gd_tensor_set_requires_grad(input[i] = repeated, true);
+        else
+            dy = repeated;
+    }
+    gd_tensor *y = gd_keep(gd_attention(input[0], input[1], input[2], NULL));
+    gd_backward_from(&y, 1, &(gd_backward_options){.cotangents = &dy});
+    ck_assert_no_error(gpu);
+    for (int i = 0; i < 3; i++) {
+        double *gradient = values_of(gd_grad(input[i])), largest = 0;
+        const int64_t each = gd_tensor_count(input[i]) / BATCHES;
+        for (int64_t j = 0; j < each; j++) largest = fmax(largest, fabs(gradient[j]));
+        ck_assert(largest > 0);
+        for (int b = 1; b < BATCHES; b++)
+            ck_assert_msg(!memcmp(gradient, gradient + b * each, (size_t)each * sizeof *gradient),
+                          "%s of batch %d differs", names[1 + i], b);
+        free(gradient);
+    }
+    gd_context_free(gpu);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("attention on the GPU");
@@ -299,6 +364,8 @@ int main(void)
     tcase_add_loop_test(tcase, rope_attention_is_that_of_the_cpu, 0, FORMATS);
     tcase_add_test(tcase, attention_in_float64_drops_what_the_cpu_drops);
     tcase_add_loop_test(tcase, attention_of_huge_scores, 0, FORMATS);
+    tcase_add_loop_test(tcase, attention_of_scores_far_below_zero, 0, FORMATS);
+    tcase_add_test(tcase, attention_of_many_heads_in_parts);
     suite_add_tcase(suite, tcase);
     return check_main_gpu(suite);
 }

@@ -170,6 +170,19 @@ static gd_status reduce_dbias(const gd_call *call, const attention_backward_pass
                                   gd_sum_of<A, gd_itself>{});
 }
 
+// delta [B, H, T]
+template <class A>
+struct attention_delta_array {
+    A *data;
+    int64_t T;
+
+    __device__ auto operator()(int64_t head, int64_t t) const
+    {
+        A *to = data + head * T + t;
+        return [to](A delta) { *to = delta; };
+    }
+};
+
 template <class T, int W>
 static gd_status run_gradients(const gd_call *call, const attention_backward_pass<T> &p)
 {
@@ -217,10 +230,12 @@ extern "C" gd_status attention_backward_cuda(const gd_call *call)
             const gd_dtype dtype = sizeof(A) == 8 ? GD_FLOAT64 : GD_FLOAT32;
             gd_fill_cuda(p.ds, dtype, 0, count, call->context);
         }
-        if (attention_open(call, call->input[0], &p.q) ||
+        A *delta = (A *)gd_call_scratch(call, (size_t)(z.B * z.H * z.T) * sizeof(A));
+        p.delta = delta;
+        if (!delta || attention_open(call, call->input[0], &p.q) ||
             attention_open(call, call->input[1], &p.k) ||
             attention_open(call, call->input[2], &p.v) ||
-            attention_delta(call, p.dy, z, &p.delta)) {
+            attention_delta(call, p.dy, z, z.T, attention_delta_array<A>{delta, z.T})) {
             return gd_error_status(call->context);
         }
         if constexpr (sizeof(A) == 8)

@@ -1,146 +1,72 @@
 // attention_backward_hopper.cuh - the 16-bit backward on Hopper. attention_hopper.cuh has the
-// shared parts, attention_backward_mma.cuh the gradients and why there are two kernels.
+// shared parts, attention_backward_mma.cuh the gradients.
+//
+// Two kernels: in the first a block has keys and goes through the queries for dk and dv, and stores
+// ds; in the second it has queries and multiplies ds by the keys for dq. So there are five products
+// and every sum has one writer. ds is stored in 16 bits, as it is rounded for its products anyway,
+// for some heads at a time.
 #ifndef GD_ATTENTION_BACKWARD_HOPPER_CUH
 #define GD_ATTENTION_BACKWARD_HOPPER_CUH
 
 #include "attention/attention_backward_mma.cuh"
 #include "attention/attention_hopper.cuh"
 
-// What the kernel for keys needs of a tile of queries, written by the kernel for queries. Past the
-// last query lse is infinite, so that the weights there are 0.
+// What the first kernel needs of a tile of queries. Past the last query lse is infinite, so that
+// the weights there are 0.
 struct alignas(16) attention_query_tile {
     float lse[attention_hopper_tile], delta[attention_hopper_tile];
 };
 
+// Stores delta, and lse with it, by tiles of queries.
+struct attention_query_tiles {
+    attention_query_tile *at; // [B, H, count]
+    int count, T;
+    const float *lse; // [B, H, T]
+
+    __device__ auto operator()(int64_t head, int64_t t) const
+    {
+        constexpr int N = attention_hopper_tile;
+        attention_query_tile &tile = at[head * count + t / N];
+        const float its_lse = t < T ? lse[head * T + t] : INFINITY;
+        return [&tile, t, its_lse](float delta) {
+            tile.delta[t % N] = delta;
+            tile.lse[t % N] = its_lse;
+        };
+    }
+};
+
+// ds of some heads: per head and tile of queries, those of the tiles of keys that it sees.
+struct attention_ds_tiles {
+    gd_hopper::blocks *at; // NULL: dq is not wanted
+    int64_t of_head;
+    int keys;  // tiles
+    int shift; // causal: tile i of the queries sees the tiles of keys up to i + shift
+    bool causal;
+
+    // How many tiles of a head come before those of tile i of the queries.
+    __host__ __device__ int64_t before(int64_t i) const
+    {
+        return causal ? triangle(i + shift) - triangle(shift) : i * keys;
+    }
+    __host__ __device__ static int64_t triangle(int64_t n)
+    {
+        return n > 0 ? n * (n + 1) / 2 : 0;
+    }
+};
+
 template <class T>
 struct attention_backward_hopper_pass : attention_backward_mma_pass<T> {
-    CUtensorMap q_rows, dy_rows;                     // boxes of the rows of a block for dq
-    CUtensorMap q_tiles, dy_tiles, k_tiles, v_tiles; // and of a tile
-    attention_query_tile *queries;                   // [B, H, query_tiles]
-    int query_tiles;
+    CUtensorMap q_tiles, dy_tiles, k_tiles, v_tiles;
+    CUtensorMap dq_tiles, dk_tiles, dv_tiles; // of those that are wanted
+    attention_query_tiles queries;
+    attention_ds_tiles ds;
+    int first; // key head, of all batches, to which task.head is added
 };
-
-// ---- dq ---------------------------------------------------------------------------------------
-
-// Groups per block, and blocks per multiprocessor: as many as registers allow. Blocks of one group
-// are finished evenly, also if there are few keys; wide heads leave no shared memory for several.
-template <int W>
-constexpr int attention_dq_groups = W == 64 ? 1 : 3;
-template <int W>
-constexpr int attention_dq_blocks = W == 64 ? 4 : 1;
-
-template <class T, int W>
-struct attention_dq_room {
-    static constexpr int groups = attention_dq_groups<W>, rows = 64 * groups;
-    attention_hopper_panels<T, rows, W> q, dy;
-    attention_hopper_ring<attention_key_stage<T, W>, W == 64 ? 2 : 4> ring;
-    gd_hopper::barrier rows_full;
-    attention_query_tile query[groups];
-};
-
-// A task is a block's queries of one head. Late queries, which see the most keys, come first.
-template <class F, int W>
-static __global__ void __launch_bounds__(gd_hopper::group *attention_dq_groups<W>,
-                                         attention_dq_blocks<W>)
-    attention_dq_hopper_kernel(
-        const __grid_constant__ attention_backward_hopper_pass<typename F::stored> p)
-{
-    using T = typename F::stored;
-    using stage = attention_key_stage<T, W>;
-    using room_type = attention_dq_room<T, W>;
-    constexpr int N = attention_hopper_tile, ROWS = room_type::rows;
-    extern __shared__ __align__(1024) unsigned char hopper_memory[];
-    auto &room = *(room_type *)hopper_memory;
-    const attention_sizes &z = p.z;
-    const attention_mma_view &view = p.view;
-    const attention_task task = attention_task_at(p.tasks, blockIdx.x);
-    const int b = (int)task.b, h = (int)task.head, kv = h / (int)z.G;
-    const int head = b * (int)z.H + h;
-    const int t0 = attention_hopper_first(view, task, ROWS);
-    const int end = p.dq.data ? view.seen_by(min(t0 + ROWS, view.T) - 1) : 0;
-    const auto order = [&](int n) {
-        room.ring.order(n, sizeof(stage), [&](stage &to, gd_hopper::barrier *full) {
-            attention_hopper_load(to.k, p.k_tiles, full, kv, n * N, b);
-            attention_hopper_load(to.v, p.v_tiles, full, kv, n * N, b);
-        });
-    };
-
-    if (threadIdx.x == 0) {
-        room.ring.init(room_type::groups);
-        gd_hopper::barrier_init(&room.rows_full, 1);
-        gd_hopper::barriers_ready();
-        if (end > 0) {
-            gd_hopper::arrive_and_expect(&room.rows_full, sizeof room.q + sizeof room.dy);
-            attention_hopper_load(room.q, p.q_rows, &room.rows_full, h, t0, b);
-            attention_hopper_load(room.dy, p.dy_rows, &room.rows_full, h, t0, b);
-        }
-        for (int n = 0; n < room.ring.ahead && n * N < end; n++) order(n);
-    }
-    __syncwarp();
-    { // lse and delta, two threads per row
-        const int r = threadIdx.x / 2, part = threadIdx.x % 2;
-        const bool inside = t0 + r >= 0 && t0 + r < view.T;
-        float sum = 0;
-        if (inside)
-            sum = row_product(p.y.at(b, t0 + r, h), p.dy.at(b, t0 + r, h), (int)z.E, part, 2);
-        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-        if (part == 0 && t0 + r >= 0) {
-            const float lse = inside ? p.lse[(int64_t)head * view.T + t0 + r] : INFINITY;
-            const int of_tile = r % N;
-            attention_query_tile &here = room.query[r / N];
-            attention_query_tile &there = p.queries[head * p.query_tiles + (t0 + r) / N];
-            here.lse[of_tile] = there.lse[of_tile] = lse;
-            here.delta[of_tile] = there.delta[of_tile] = sum;
-        }
-    }
-    __syncthreads();
-    if (!p.dq.data) return;
-
-    const int group = attention_hopper_group();
-    const int warp_row = attention_hopper_warp_row();
-    const int t = t0 + warp_row;       // this warp's first
-    const int first = t0 + 64 * group; // this group's
-    const int group_end = first >= 0 ? view.seen_by(min(first + 64, view.T) - 1) : 0;
-    const int row = warp_row % 64 + attention_mma_row_of(0, 0); // this lane's first, in its tile
-    const attention_query_tile &query = room.query[group];
-    attention_mma_sums<1, W> dq = {};
-    if (end > 0) gd_hopper::wait(&room.rows_full, 0);
-    for (int n = 0; n * N < end; n++) {
-        if (threadIdx.x == 0 && (n + room.ring.ahead) * N < end) order(n + room.ring.ahead);
-        __syncwarp();
-        const stage &tile = room.ring.wait(n);
-        if (n * N < group_end) {
-            attention_mma_sums<1, N> weight, dscore;
-            gd_hopper::products_begin();
-            attention_hopper_scores<F>(weight, room.q, 64 * group, tile.k);
-            gd_hopper::products_commit();
-            attention_hopper_scores<F>(dscore, room.dy, 64 * group, tile.v);
-            gd_hopper::products_commit();
-            gd_hopper::products_wait<1>();
-            const float lse[1][2] = {{query.lse[row], query.lse[row + 8]}};
-            weights_by_query(weight, lse, p.scale_of_exponents, view, t, n * N);
-            if (p.dropout.threshold) attention_draw<false>(weight.at, p.dropout, head, t, n * N);
-            gd_hopper::products_wait<0>();
-            const float2 delta = make_float2(query.delta[row], query.delta[row + 8]);
-            score_gradients<false>(dscore, weight, p.dropout, [&](int, int) { return delta; });
-            attention_hopper_weights<N> rounded;
-            attention_hopper_round<F, false>(rounded, dscore);
-            gd_hopper::products_begin();
-            attention_hopper_weigh<F>(dq, rounded, tile.k);
-            gd_hopper::products_commit();
-            gd_hopper::products_wait<0>();
-        }
-        room.ring.leave(n);
-    }
-    if (first < 0) return;
-    if (p.angles) attention_mma_turn_back<F>(dq, p.angles, t, view.T);
-    attention_mma_store<F>(p.dq.at(b, t, h), p.dq.row, view.T - t, z.D, dq, p.scale,
-                           p.accumulate[0]);
-}
 
 // ---- dk and dv --------------------------------------------------------------------------------
 //
-// A block is one group, which needs more registers than for dq.
+// A block is one group: the multiprocessor takes the next keys as soon as one is finished, which
+// counts most where there are few queries.
 
 template <int W>
 constexpr int attention_dkv_blocks = W == 64 ? 3 : 2; // per multiprocessor
@@ -156,8 +82,31 @@ template <class T, int W>
 struct attention_dkv_room {
     attention_hopper_panels<T, attention_hopper_tile, W> k, v;
     attention_hopper_ring<attention_dkv_stage<T, W>, attention_dkv_blocks<W>> ring;
-    gd_hopper::barrier rows_full;
+    gd_hopper::barrier rows_full, before[2];
 };
+
+// The tiles of queries that a block goes through, of one head after another.
+struct attention_query_walk {
+    int h, t, from, T;
+
+    __device__ void next()
+    {
+        t += attention_hopper_tile;
+        if (t >= T) t = from, h++;
+    }
+};
+
+// Stores ds of this warp's 16 keys; its queries are the columns.
+__device__ inline void attention_ds_store(gd_hopper::blocks &to,
+                                          const attention_hopper_weights<attention_hopper_tile> &ds)
+{
+    const int key_block = attention_hopper_warp_row() / 8;
+#pragma unroll
+    for (int k = 0; k < attention_hopper_tile / 16; k++)
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            to.at[key_block + i % 2][2 * k + i / 2][attention_mma_lane()] = ds.at[k][i];
+}
 
 // A task is a tile of keys of one key head. Early keys, which most queries see, come first.
 template <class F, int W>
@@ -173,24 +122,28 @@ static __global__ void __launch_bounds__(gd_hopper::group, attention_dkv_blocks<
     const attention_sizes &z = p.z;
     const attention_mma_view &view = p.view;
     const attention_task task = attention_task_at(p.tasks, blockIdx.x);
-    const int b = (int)task.b, kv = (int)task.head, G = (int)z.G;
+    const int head = p.first + (int)task.head, KV = (int)z.KV, G = (int)z.G;
+    const int b = head / KV, kv = head % KV;
     const int s0 = (int)task.tile * N;
     // Queries from the tile of the first that sees key s0 on, one head after another.
     const int sees = s0 - (view.S - view.T), from = view.causal && sees > 0 ? sees / N * N : 0;
     const int tiles = from < view.T ? (view.T - from + N - 1) / N : 0, end = tiles * G;
+    attention_query_walk at = {kv * G, from, from, view.T}, copied = at;
     const auto order = [&](int n) {
-        const int h = kv * G + n / tiles, t = from + n % tiles * N;
+        const int h = copied.h, t = copied.t;
         room.ring.order(n, stage::bytes, [&](stage &to, gd_hopper::barrier *full) {
             attention_hopper_load(to.q, p.q_tiles, full, h, t, b);
             attention_hopper_load(to.dy, p.dy_tiles, full, h, t, b);
-            gd_hopper::load_bytes(&to.query, p.queries + (b * z.H + h) * p.query_tiles + t / N,
+            gd_hopper::load_bytes(&to.query, p.queries.at + (b * z.H + h) * p.queries.count + t / N,
                                   sizeof to.query, full);
         });
+        copied.next();
     };
 
     if (threadIdx.x == 0) {
         room.ring.init(1);
         gd_hopper::barrier_init(&room.rows_full, 1);
+        for (int i = 0; i < 2; i++) gd_hopper::barrier_init(&room.before[i], 1);
         gd_hopper::barriers_ready();
         if (end > 0) {
             gd_hopper::arrive_and_expect(&room.rows_full, sizeof room.k + sizeof room.v);
@@ -204,10 +157,10 @@ static __global__ void __launch_bounds__(gd_hopper::group, attention_dkv_blocks<
     const int s = s0 + attention_hopper_warp_row(); // this warp's first
     attention_mma_sums<1, W> dk = {}, dv = {};
     if (end > 0) gd_hopper::wait(&room.rows_full, 0);
-    for (int n = 0; n < end; n++) {
+    for (int n = 0; n < end; n++, at.next()) {
         if (threadIdx.x == 0 && n + room.ring.ahead < end) order(n + room.ring.ahead);
         __syncwarp();
-        const int h = kv * G + n / tiles, t = from + n % tiles * N;
+        const int h = at.h, t = at.t;
         const stage &tile = room.ring.wait(n);
         attention_mma_sums<1, N> weight, dscore;
         gd_hopper::products_begin();
@@ -229,22 +182,120 @@ static __global__ void __launch_bounds__(gd_hopper::group, attention_dkv_blocks<
         attention_hopper_weigh<F>(dv, rounded, tile.dy);
         attention_hopper_weigh<F>(dk, drounded, tile.q);
         gd_hopper::products_commit();
+        if (p.ds.at) {
+            const int64_t of = b * (int)z.H + h - (int64_t)p.first * G;
+            attention_ds_store(p.ds.at[of * p.ds.of_head + p.ds.before(t / N) + task.tile],
+                               drounded);
+        }
         gd_hopper::products_wait<0>();
         room.ring.leave(n);
     }
-    const int rows = view.S - s;
     if (p.angles) attention_mma_turn_back<F>(dk, p.angles, s, view.S);
     if (p.dk.data)
-        attention_mma_store<F>(p.dk.at(b, s, kv), p.dk.row, rows, z.D, dk, p.scale,
-                               p.accumulate[1]);
+        attention_hopper_store<F>(dk, p.scale, room.k, 0, p.dk_tiles, z.D, kv, s0, b,
+                                  p.accumulate[1] ? &room.before[0] : nullptr);
     if (p.dv.data)
-        attention_mma_store<F>(p.dv.at(b, s, kv), p.dv.row, rows, z.E, dv, p.dropout.scale_f32,
-                               p.accumulate[2]);
+        attention_hopper_store<F>(dv, p.dropout.scale_f32, room.v, 0, p.dv_tiles, z.E, kv, s0, b,
+                                  p.accumulate[2] ? &room.before[1] : nullptr);
+    if (threadIdx.x == 0) gd_hopper::stores_wait();
+}
+
+// ---- dq ---------------------------------------------------------------------------------------
+//
+// Little work for many bytes: the groups of a block share the keys.
+
+constexpr int attention_dq_groups = 2;
+template <int W>
+constexpr int attention_dq_blocks = W == 64 ? 3 : 2; // per multiprocessor
+
+template <class T, int W>
+struct attention_dq_stage {
+    attention_hopper_panels<T, attention_hopper_tile, W> k;
+    gd_hopper::blocks ds[attention_dq_groups];
+};
+
+template <class T, int W>
+struct attention_dq_room {
+    attention_hopper_ring<attention_dq_stage<T, W>, 3> ring;
+    gd_hopper::barrier before[attention_dq_groups];
+};
+
+// A task is a block's queries of one head. Late queries, which see the most keys, come first.
+template <class F, int W>
+static __global__ void __launch_bounds__(gd_hopper::group *attention_dq_groups,
+                                         attention_dq_blocks<W>)
+    attention_dq_hopper_kernel(
+        const __grid_constant__ attention_backward_hopper_pass<typename F::stored> p)
+{
+    using T = typename F::stored;
+    using stage = attention_dq_stage<T, W>;
+    constexpr int N = attention_hopper_tile, GROUPS = attention_dq_groups;
+    extern __shared__ __align__(1024) unsigned char hopper_memory[];
+    auto &room = *(attention_dq_room<T, W> *)hopper_memory;
+    const attention_sizes &z = p.z;
+    const attention_mma_view &view = p.view;
+    const attention_task task = attention_task_at(p.tasks, blockIdx.x);
+    const int head = p.first * (int)z.G + (int)task.head;
+    const int b = head / (int)z.H, h = head % (int)z.H, kv = h / (int)z.G;
+    const int t0 = attention_hopper_first(view, task, GROUPS * N);
+    // The tiles of keys that a group needs; the last group needs the most.
+    const auto tiles_of = [&](int group) {
+        const int first = t0 + N * group;
+        return first < 0 ? 0 : (view.seen_by(min(first + N, view.T) - 1) + N - 1) / N;
+    };
+    const int end = tiles_of(GROUPS - 1);
+    const gd_hopper::blocks *ds = p.ds.at + task.head * p.ds.of_head;
+    const auto order = [&](int n) {
+        int wanted = 0;
+        for (int g = 0; g < GROUPS; g++) wanted += n < tiles_of(g);
+        room.ring.order(n, sizeof(stage::k) + wanted * sizeof(stage::ds[0]),
+                        [&](stage &to, gd_hopper::barrier *full) {
+                            attention_hopper_load(to.k, p.k_tiles, full, kv, n * N, b);
+                            for (int g = GROUPS - wanted; g < GROUPS; g++)
+                                gd_hopper::load_bytes(&to.ds[g], ds + p.ds.before(t0 / N + g) + n,
+                                                      sizeof to.ds[g], full);
+                        });
+    };
+
+    if (threadIdx.x == 0) {
+        room.ring.init(GROUPS);
+        for (int g = 0; g < GROUPS; g++) gd_hopper::barrier_init(&room.before[g], 1);
+        gd_hopper::barriers_ready();
+        for (int n = 0; n < room.ring.ahead && n < end; n++) order(n);
+    }
+    __syncthreads();
+
+    const int group = attention_hopper_group(), tiles = tiles_of(group);
+    attention_mma_sums<1, W> dq = {};
+    for (int n = 0; n < end; n++) {
+        if (threadIdx.x == 0 && n + room.ring.ahead < end) order(n + room.ring.ahead);
+        __syncwarp();
+        const stage &tile = room.ring.wait(n);
+        if (n < tiles) {
+            gd_hopper::products_begin();
+            attention_hopper_weigh<F>(dq, tile.ds[group], tile.k);
+            gd_hopper::products_commit();
+            gd_hopper::products_wait<0>();
+        }
+        room.ring.leave(n);
+    }
+    __syncthreads(); // the stages are free
+    const int first = t0 + N * group;
+    if (first < 0) return;
+    if (p.angles)
+        attention_mma_turn_back<F>(dq, p.angles, t0 + attention_hopper_warp_row(), view.T);
+    attention_hopper_store<F>(dq, p.scale, room.ring.stage[group].k, 0, p.dq_tiles, z.D, h, first,
+                              b, p.accumulate[0] ? &room.before[group] : nullptr);
+    if (threadIdx.x % gd_hopper::group == 0) gd_hopper::stores_wait();
 }
 
 // ---- Launching --------------------------------------------------------------------------------
 
-// False if TMA cannot load the inputs.
+// ds takes at most so many bytes at a time, or those of one key head's queries, which must not
+// exceed the second limit.
+constexpr int64_t attention_ds_bytes = 512 << 20, attention_ds_most_bytes = (int64_t)2 << 30;
+
+// False if TMA cannot load the inputs or store the results, or if ds of one key head is too large.
 template <class F, int W>
 static bool attention_backward_hopper(const gd_call *call,
                                       const attention_backward_mma_pass<typename F::stored> &pass,
@@ -254,33 +305,50 @@ static bool attention_backward_hopper(const gd_call *call,
     attention_backward_hopper_pass<T> p = {};
     static_cast<attention_backward_mma_pass<T> &>(p) = pass;
     const attention_sizes &z = p.z;
-    using dq_room = attention_dq_room<T, W>;
-    constexpr int tile = attention_hopper_tile, rows = dq_room::rows;
-    const attention_tasks queries = attention_tasks_of(z.B, z.H, z.T, rows);
-    const attention_tasks keys = attention_tasks_of(z.B, z.KV, z.S, tile);
+    constexpr int N = attention_hopper_tile;
+    const attention_tasks queries = attention_tasks_of(z.B, z.H, z.T, N);
+    const attention_tasks keys = attention_tasks_of(z.B, z.KV, z.S, N);
+    const auto map = [&](CUtensorMap *m, const attention_heads<T> &x, int64_t rows, int64_t heads,
+                         int64_t columns) {
+        return !x.data || attention_hopper_map(m, x, z.B, rows, heads, columns, N);
+    };
     if (queries.count() > INT32_MAX || keys.count() > INT32_MAX ||
-        !attention_hopper_map(&p.q_rows, p.q, z.B, z.T, z.H, z.D, rows) ||
-        !attention_hopper_map(&p.q_tiles, p.q, z.B, z.T, z.H, z.D, tile) ||
-        !attention_hopper_map(&p.dy_rows, p.dy, z.B, z.T, z.H, z.E, rows) ||
-        !attention_hopper_map(&p.dy_tiles, p.dy, z.B, z.T, z.H, z.E, tile) ||
-        !attention_hopper_map(&p.k_tiles, p.k, z.B, z.S, z.KV, z.D, tile) ||
-        !attention_hopper_map(&p.v_tiles, p.v, z.B, z.S, z.KV, z.E, tile)) {
+        !map(&p.q_tiles, p.q, z.T, z.H, z.D) || !map(&p.dy_tiles, p.dy, z.T, z.H, z.E) ||
+        !map(&p.k_tiles, p.k, z.S, z.KV, z.D) || !map(&p.v_tiles, p.v, z.S, z.KV, z.E) ||
+        !map(&p.dq_tiles, p.dq, z.T, z.H, z.D) || !map(&p.dk_tiles, p.dk, z.S, z.KV, z.D) ||
+        !map(&p.dv_tiles, p.dv, z.S, z.KV, z.E)) {
         return false;
     }
-    p.query_tiles = (int)gd_cuda_divide_up(z.T, tile);
-    p.queries = (attention_query_tile *)gd_call_scratch(call, (size_t)(z.B * z.H * p.query_tiles) *
-                                                                  sizeof(attention_query_tile));
-    if (!p.queries) {
+    p.ds = {nullptr, 0, (int)keys.tiles, (int)((z.S - z.T + N - 1) >> 6), p.view.causal};
+    p.ds.of_head = p.ds.before(queries.tiles);
+    const int64_t pairs = z.B * z.KV, each = z.G * p.ds.of_head * (int64_t)sizeof(*p.ds.at);
+    if (p.dq.data && each > attention_ds_most_bytes) return false;
+    int64_t at_once = pairs;
+    if (p.dq.data && pairs > 0 && each > 0) {
+        const int64_t fit = gd_max64(1, attention_ds_bytes / each);
+        at_once = gd_cuda_divide_up(pairs, gd_cuda_divide_up(pairs, fit)); // equal parts
+    }
+    if (p.dq.data) p.ds.at = (gd_hopper::blocks *)gd_call_scratch(call, (size_t)(at_once * each));
+    p.queries = {(attention_query_tile *)gd_call_scratch(call, (size_t)queries.count() *
+                                                                   sizeof(attention_query_tile)),
+                 (int)queries.tiles, (int)z.T, p.lse};
+    if (!p.queries.at || (p.dq.data && !p.ds.at)) {
         *status = gd_error_status(call->context);
         return true;
     }
-    p.tasks = queries;
-    *status = attention_launch(call, attention_dq_hopper_kernel<F, W>, p,
-                               gd_hopper::group * dq_room::groups, sizeof(dq_room));
-    p.tasks = keys;
-    if (!*status && (p.dk.data || p.dv.data))
+    *status = attention_delta(call, p.dy, z, queries.tiles * N, p.queries);
+    for (int64_t first = 0; !*status && first < pairs; first += at_once) {
+        const int64_t some = gd_min64(at_once, pairs - first);
+        p.first = (int)first;
+        p.tasks = attention_tasks_of(1, some, z.S, N);
         *status = attention_launch(call, attention_dkv_hopper_kernel<F, W>, p, gd_hopper::group,
                                    sizeof(attention_dkv_room<T, W>));
+        if (*status || !p.dq.data) continue;
+        p.tasks = attention_tasks_of(1, some * z.G, z.T, N * attention_dq_groups);
+        *status = attention_launch(call, attention_dq_hopper_kernel<F, W>, p,
+                                   gd_hopper::group * attention_dq_groups,
+                                   sizeof(attention_dq_room<T, W>));
+    }
     return true;
 }
 

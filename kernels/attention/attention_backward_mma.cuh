@@ -16,6 +16,7 @@
 #define GD_ATTENTION_BACKWARD_MMA_CUH
 
 #include "attention/attention_mma.cuh"
+#include "attention/delta.cuh"
 
 template <class T>
 struct attention_backward_mma_pass {
@@ -73,28 +74,6 @@ __device__ inline void score_gradients(attention_mma_sums<M, N> &dscore,
 }
 
 // ---- dq ---------------------------------------------------------------------------------------
-
-// The part of the sum of y * dy along a row that one of `parts` threads computes.
-template <class T>
-__device__ inline float row_product(const T *y, const T *dy, int columns, int part, int parts)
-{
-    constexpr int PER = 16 / sizeof(T);
-    struct alignas(16) pack {
-        T at[PER];
-    };
-    float sum = 0;
-    if (((uintptr_t)y | (uintptr_t)dy) % 16 == 0 && columns % PER == 0) {
-#pragma unroll 4
-        for (int e = part * PER; e < columns; e += parts * PER) {
-            const pack a = *(const pack *)&y[e], c = *(const pack *)&dy[e];
-#pragma unroll
-            for (int i = 0; i < PER; i++) sum += gd_load(a.at[i]) * gd_load(c.at[i]);
-        }
-    } else {
-        for (int e = part; e < columns; e += parts) sum += gd_load(y[e]) * gd_load(dy[e]);
-    }
-    return sum;
-}
 
 // Replaces scores by weights p; row 0 is query t, column 0 is key s. lse[m][r] belongs to a lane's
 // rows.
@@ -161,7 +140,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
         const int r = threadIdx.x;
         float sum = 0;
         if (t0 + r < view.T) {
-            sum = row_product(p.y.at(b, t0 + r, h), room.left[1][r].at, (int)z.E, 0, 1);
+            sum = attention_row_product(p.y.at(b, t0 + r, h), room.left[1][r].at, (int)z.E, 0, 1);
             p.delta[(b * z.H + h) * z.T + t0 + r] = sum;
         }
         room.delta[0][r] = sum;
@@ -221,7 +200,7 @@ __device__ inline void weights_by_key(attention_mma_sums<M, N> &score, const flo
         for (int i = 0; i < 4; i++) {
             // The first column, a query, that sees this row's key.
             const int key = s + attention_mma_row_of(m, i);
-            const int first = view.causal ? key - (view.S - view.T) - t : 0;
+            const int first = key >= view.S ? N : view.causal ? key - (view.S - view.T) - t : 0;
 #pragma unroll
             for (int n = 0; n < N / 8; n++) {
                 const int column = attention_mma_column_of(n, i);

@@ -71,31 +71,6 @@ __device__ inline void attention_forward_copy(const attention_forward_hopper_pas
     }
 }
 
-// Stores a group's rows of y, from row `first` on. On the way they take the place of its queries.
-template <class F, class Panels, int W>
-__device__ inline void attention_forward_store(const attention_mma_sums<1, W> &out, Panels &place,
-                                               const CUtensorMap &map, int64_t columns, int h,
-                                               int first, int b)
-{
-#pragma unroll
-    for (int c = 0; c < W / 8; c++)
-#pragma unroll
-        for (int i = 0; i < 4; i += 2) {
-            const int r = attention_hopper_warp_row() + attention_mma_row_of(0, i);
-            *(uint32_t *)&place.at[c / 8][r][(c % 8 ^ r % 8) * 8 + attention_mma_lane() % 4 * 2] =
-                gd_mma::round_pair<false>(F(), out.at[0][c][i], out.at[0][c][i + 1]);
-        }
-    const int group = attention_hopper_group();
-    gd_hopper::writes_done();
-    gd_hopper::group_barrier(1 + group);
-    if (threadIdx.x % gd_hopper::group == 0) {
-        for (int c = 0; c < columns; c += gd_hopper::panel)
-            gd_hopper::store_box(&map, place.at[c / gd_hopper::panel][64 * group], c, h, first, b);
-        gd_hopper::stores_wait();
-    }
-    __syncwarp();
-}
-
 // A group that has finished a task goes on to the next, whose data is there already, while others
 // may still be in the task before.
 template <class F, int W>
@@ -179,7 +154,9 @@ static __global__ void __launch_bounds__(attention_forward_threads<W>, 1)
         }
         if (first >= 0) {
             finish_sums(f, out, online, task.b, task.h, t);
-            attention_forward_store<F>(out, q, f.y_map, z.E, task.h, first, task.b);
+            attention_hopper_store<F>(out, 1, q, 64 * group, f.y_map, z.E, task.h, first, task.b);
+            if (threadIdx.x % gd_hopper::group == 0) gd_hopper::stores_wait();
+            __syncwarp();
         }
         room.q.leave(round);
         for (; n < task.tiles; n++) { // what other groups see

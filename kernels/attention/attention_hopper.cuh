@@ -125,9 +125,9 @@ __device__ inline void attention_hopper_scores(attention_mma_sums<1, N> &score,
     const gd_hopper::factor a(left.at[0][row]), b(right.at[0]);
 #pragma unroll
     for (int d = 0; d < W; d += 16)
-        gd_hopper::product(F(), score.at[0],
-                           a.at(d / 64 * (int)sizeof left.at[0] + d % 64 * (int)sizeof(T)),
-                           b.at(d / 64 * (int)sizeof right.at[0] + d % 64 * (int)sizeof(T)), d > 0);
+        gd_hopper::product<false>(
+            F(), score.at[0], a.at(d / 64 * (int)sizeof left.at[0] + d % 64 * (int)sizeof(T)),
+            b.at(d / 64 * (int)sizeof right.at[0] + d % 64 * (int)sizeof(T)), d > 0);
 }
 
 // The weights, rounded, as A fragments of consecutive products.
@@ -162,6 +162,64 @@ __device__ inline void attention_hopper_weigh(attention_mma_sums<1, W> &sum,
             gd_hopper::product(
                 F(), *(float(*)[8][4]) & sum.at[0][c / 8], weight.at[k / 16],
                 b.at(c / 64 * (int)sizeof right.at[0] + k * (int)sizeof right.at[0][0]));
+}
+
+// Starts sum [64, W] += ds right, where a row of ds^T belongs to a row of `right`.
+template <class F, class T, int N, int W>
+__device__ inline void attention_hopper_weigh(attention_mma_sums<1, W> &sum,
+                                              const gd_hopper::blocks &ds,
+                                              const attention_hopper_panels<T, N, W> &right)
+{
+    const gd_hopper::factor b(right.at[0]);
+#pragma unroll
+    for (int k = 0; k < N; k += 16)
+#pragma unroll
+        for (int c = 0; c < W; c += 64)
+            gd_hopper::product<true>(
+                F(), *(float(*)[8][4]) & sum.at[0][c / 8], ds.factor(k),
+                b.at(c / 64 * (int)sizeof right.at[0] + k * (int)sizeof right.at[0][0]), true);
+}
+
+// ---- Results ----------------------------------------------------------------------------------
+
+// Starts storing factor * sum for this group's 64 rows, from row `first` of a head on. On the way
+// they are in `place`, from its row `row` on, which no other warp's product reads any more. With
+// `before`, a barrier in its first phase, they are added to what is there.
+template <class F, class Panels, int W>
+__device__ inline void attention_hopper_store(const attention_mma_sums<1, W> &sum, float factor,
+                                              Panels &place, int row, const CUtensorMap &map,
+                                              int64_t columns, int h, int first, int b,
+                                              gd_hopper::barrier *before = nullptr)
+{
+    const bool leader = threadIdx.x % gd_hopper::group == 0;
+    const int barrier = 1 + attention_hopper_group();
+    if (before) {
+        gd_hopper::group_barrier(barrier);
+        if (leader) {
+            const int panels = (int)(columns + gd_hopper::panel - 1) / gd_hopper::panel;
+            gd_hopper::arrive_and_expect(before, panels * 64 * (int)sizeof place.at[0][0]);
+            for (int c = 0; c < panels; c++)
+                gd_hopper::load_box(place.at[c][row], &map, before, c * gd_hopper::panel, h, first,
+                                    b);
+        }
+        __syncwarp();
+        gd_hopper::wait(before, 0);
+    }
+#pragma unroll
+    for (int c = 0; c < W / 8; c++)
+#pragma unroll
+        for (int i = 0; i < 4; i += 2) {
+            const int r = row + attention_hopper_warp_row() % 64 + attention_mma_row_of(0, i);
+            auto *to = &place.at[c / 8][r][(c % 8 ^ r % 8) * 8 + attention_mma_lane() % 4 * 2];
+            float pair[] = {factor * sum.at[0][c][i], factor * sum.at[0][c][i + 1]};
+            if (before) pair[0] += gd_load(to[0]), pair[1] += gd_load(to[1]);
+            *(uint32_t *)to = gd_mma::round_pair<false>(F(), pair[0], pair[1]);
+        }
+    gd_hopper::writes_done();
+    gd_hopper::group_barrier(barrier);
+    if (leader)
+        for (int c = 0; c < columns; c += gd_hopper::panel)
+            gd_hopper::store_box(&map, place.at[c / gd_hopper::panel][row], c, h, first, b);
 }
 
 // ---- Launching --------------------------------------------------------------------------------

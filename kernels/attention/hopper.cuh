@@ -177,6 +177,22 @@ struct factor {
     }
 };
 
+// A 64 x 64 operand in blocks of 8 x 8, without a swizzle: at[k / 8][m / 8][k % 8][m % 8], where the
+// product sums over k. Where a lane holds two neighbours in m, as in the C of mma.cuh, a warp writes
+// a block as 128 contiguous bytes.
+struct blocks {
+    static constexpr int block = 32; // words
+    uint32_t at[64 / 8][64 / 8][block];
+
+    // The descriptor from row k on: the distances between blocks in k and in m, and no swizzle.
+    __device__ uint64_t factor(int k) const
+    {
+        const uint32_t along_m = sizeof at[0][0], along_k = sizeof at[0];
+        return (uint64_t)(shared_address(at[k / 8]) >> 4 | along_k / 16 << 16) |
+               (uint64_t)(along_m / 16) << 32;
+    }
+};
+
 // Called before the first product, after its registers were used otherwise.
 __device__ inline void products_begin()
 {
@@ -206,15 +222,17 @@ __device__ inline void products_wait()
 
 // c [64, 64] += a [64, 16] b [16, 64], or = if not `add`; a lane holds of c what it holds of the C
 // of mma.cuh for its warp's 16 rows. The first: a and b in shared memory; a tile's rows are rows of
-// a and columns of b. The second: a in registers, as in mma.cuh; a tile's rows are rows of b.
+// a and columns of b, or if TRANSPOSED columns of a and rows of b. The second: a in registers, as in
+// mma.cuh; a tile's rows are rows of b.
 #define GD_HOPPER_PRODUCTS(FORMAT, TYPE)                                                       \
+    template <bool TRANSPOSED>                                                                 \
     __device__ inline void product(FORMAT, float(&c)[8][4], uint64_t a, uint64_t b, bool add)  \
     {                                                                                          \
         GD_HOPPER_ASM("{\n.reg .pred add;\nsetp.ne.b32 add, %34, 0;\n"                         \
                       "wgmma.mma_async.sync.aligned.m64n64k16.f32." TYPE "." TYPE              \
-                      " " GD_REGISTERS_32 ", %32, %33, add, 1, 1, 0, 0;\n}"                    \
+                      " " GD_REGISTERS_32 ", %32, %33, add, 1, 1, %35, %35;\n}"                \
                       : GD_C32(c)                                                              \
-                      : "l"(a), "l"(b), "r"((int)add));                                        \
+                      : "l"(a), "l"(b), "r"((int)add), "n"((int)TRANSPOSED));                  \
     }                                                                                          \
     __device__ inline void product(FORMAT, float(&c)[8][4], const uint32_t(&a)[4], uint64_t b) \
     {                                                                                          \
