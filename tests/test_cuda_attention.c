@@ -320,8 +320,8 @@ START_TEST(attention_of_scores_far_below_zero)
 }
 END_TEST
 
-/* So many heads that the gradients of their scores are stored in several parts: all batches have the
- * same inputs and get the same bits. */
+/* So many heads that the gradients of their scores are stored in several parts: all batches have
+ * the same inputs and get the same bits. */
 START_TEST(attention_of_many_heads_in_parts)
 {
     enum { BATCHES = 9, TOKENS = 4096, D = 64 };

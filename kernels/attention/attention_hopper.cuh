@@ -1,5 +1,5 @@
 // attention_hopper.cuh - 16-bit attention on Hopper (FlashAttention-3: Shah et al. 2024,
-// arXiv:2407.08608): the parts shared by its three kernels.
+// arXiv:2407.08608): the parts shared by its kernels.
 //
 // The arithmetic of scores, softmax and gradients is that of the kernels for any tensor core
 // (attention_mma.cuh), on the same register layout. The difference is how the operands are loaded.

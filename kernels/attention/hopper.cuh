@@ -177,9 +177,9 @@ struct factor {
     }
 };
 
-// A 64 x 64 operand in blocks of 8 x 8, without a swizzle: at[k / 8][m / 8][k % 8][m % 8], where the
-// product sums over k. Where a lane holds two neighbours in m, as in the C of mma.cuh, a warp writes
-// a block as 128 contiguous bytes.
+// A 64 x 64 operand in blocks of 8 x 8, without a swizzle: at[k / 8][m / 8][k % 8][m % 8], where
+// the product sums over k. Where a lane holds two neighbours in m, as in the C of mma.cuh, a warp
+// writes a block as 128 contiguous bytes.
 struct blocks {
     static constexpr int block = 32; // words
     uint32_t at[64 / 8][64 / 8][block];
@@ -222,8 +222,8 @@ __device__ inline void products_wait()
 
 // c [64, 64] += a [64, 16] b [16, 64], or = if not `add`; a lane holds of c what it holds of the C
 // of mma.cuh for its warp's 16 rows. The first: a and b in shared memory; a tile's rows are rows of
-// a and columns of b, or if TRANSPOSED columns of a and rows of b. The second: a in registers, as in
-// mma.cuh; a tile's rows are rows of b.
+// a and columns of b, or if TRANSPOSED columns of a and rows of b. The second: a in registers, as
+// in mma.cuh; a tile's rows are rows of b.
 #define GD_HOPPER_PRODUCTS(FORMAT, TYPE)                                                       \
     template <bool TRANSPOSED>                                                                 \
     __device__ inline void product(FORMAT, float(&c)[8][4], uint64_t a, uint64_t b, bool add)  \
