@@ -54,8 +54,8 @@ __device__ inline int attention_hopper_warp_row()
 // ---- The ring ---------------------------------------------------------------------------------
 
 // Tile n of the other side is in stage n mod STAGES. A block of one group releases a tile before it
-// waits for the next, so that all other stages can be on their way; in a block of several groups,
-// two of four, because they are at different tiles.
+// waits for the next, so that all other stages can be on their way; where several groups share four
+// stages, two of them, because the groups are at different tiles.
 template <class Stage, int STAGES>
 struct attention_hopper_ring {
     static constexpr int stages = STAGES, ahead = STAGES == 4 ? 2 : STAGES - 1;
@@ -96,7 +96,7 @@ struct attention_hopper_ring {
     }
 };
 
-// A stage of the kernels that go through keys.
+// A stage of the forward.
 template <class T, int W>
 struct attention_key_stage {
     attention_hopper_panels<T, attention_hopper_tile, W> k, v;
