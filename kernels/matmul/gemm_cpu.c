@@ -78,11 +78,14 @@ static void pack_b(REAL *to, int64_t width, gemm_matrix b, int64_t n, int64_t K)
     }
 }
 
-/* Tiles of TILE_ROWS rows, each stored column after column. */
-static void pack_a(REAL *to, gemm_matrix a, int64_t m, int64_t K)
+/* Tiles of TILE_ROWS rows, each stored column after column. Of a transposed a, the `next` rows
+ * after these are fetched meanwhile: they are far apart in memory, where no hardware foresees
+ * them. */
+static void pack_a(REAL *to, gemm_matrix a, int64_t m, int64_t next, int64_t K)
 {
     int64_t whole = a.row == 1 ? m / TILE_ROWS * TILE_ROWS : 0;
     for (int64_t k = 0; k < K; k++) {
+        if (whole) gd_prefetch(a.data + k * a.column + m, next * (int64_t)sizeof(REAL));
         for (int64_t i = 0; i < whole; i += TILE_ROWS) {
             memcpy(to + i * K + k * TILE_ROWS, a.data + k * a.column + i, TILE_ROWS * sizeof(REAL));
         }
@@ -141,7 +144,7 @@ static void multiply_block(const product *p, int64_t m0, int64_t m1, int64_t n0,
             gemm_matrix a = part(p->a, i, k);
             int64_t a_tile = TILE_ROWS * a.row;
             if (a.column != 1) {
-                pack_a(a_packed, a, m, K);
+                pack_a(a_packed, a, m, gd_min64(ROWS, m1 - i - m), K);
                 a = (gemm_matrix){a_packed, 1, TILE_ROWS};
                 a_tile = TILE_ROWS * K;
             }
@@ -218,7 +221,7 @@ static int64_t packed_elements(int64_t N, int64_t K)
 static int64_t piece_length(int64_t M, int64_t N, int64_t K)
 {
     int64_t pieces = M * N <= PACK_LIMIT ? gd_min64(K / PIECE, PIECES) : 1;
-    return pieces > 1 ? gd_round_up(gd_divide_up(K, pieces), LANES) : gd_max64(K, 1);
+    return pieces > 1 ? gd_round_up(gd_divide_up(K, pieces), K_CHUNK) : gd_max64(K, 1);
 }
 
 static int64_t piece_count(int64_t M, int64_t N, int64_t K)
@@ -235,22 +238,6 @@ size_t GD_REAL_NAME(gd_gemm_scratch)(gemm_matrix a, gemm_matrix b, int64_t M, in
     return (size_t)(threads * packed_elements(N, K) + sums) * sizeof(REAL);
 }
 
-/* Part `part` of `parts` of a product: a range of rows, or of columns where there are few rows. */
-static void multiply_part(const product *p, int64_t part, int64_t parts, REAL *packed)
-{
-    int64_t down = gd_divide_up(p->M, TILE_ROWS);
-    int64_t across = gd_divide_up(p->N, TILE_COLUMNS);
-    bool by_rows = down >= across || down >= 4 * parts;
-    int64_t tiles_all = by_rows ? down : across;
-    int64_t first = tiles_all * part / parts, last = tiles_all * (part + 1) / parts;
-    if (first == last) return;
-    if (by_rows) {
-        multiply(p, first * TILE_ROWS, gd_min64(last * TILE_ROWS, p->M), 0, p->N, packed);
-    } else {
-        multiply(p, 0, p->M, first * TILE_COLUMNS, gd_min64(last * TILE_COLUMNS, p->N), packed);
-    }
-}
-
 /* Piece `piece` of the sums of p: the first goes to c, the others to `sums` [pieces - 1, M, N]. */
 static product piece_of(const product *p, int64_t piece, int64_t length, REAL *sums)
 {
@@ -264,6 +251,29 @@ static product piece_of(const product *p, int64_t piece, int64_t length, REAL *s
         q.accumulate = false;
     }
     return q;
+}
+
+/* What thread t of `threads` does: its share of all tiles of all pieces, in rows of tiles, or in
+ * columns where there are few rows. A share may begin and end inside a piece. */
+static void multiply_share(const product *p, int64_t length, int64_t pieces, REAL *sums, int t,
+                           int threads, REAL *packed)
+{
+    int64_t down = gd_divide_up(p->M, TILE_ROWS);
+    int64_t across = gd_divide_up(p->N, TILE_COLUMNS);
+    bool by_rows = down >= across || down >= 4 * gd_divide_up(threads, pieces);
+    int64_t tiles_each = by_rows ? down : across;
+    int64_t from = pieces * tiles_each * t / threads, to = pieces * tiles_each * (t + 1) / threads;
+    while (from < to) {
+        int64_t piece = from / tiles_each, first = from % tiles_each;
+        int64_t last = gd_min64(first + to - from, tiles_each);
+        product q = piece_of(p, piece, length, sums);
+        if (by_rows) {
+            multiply(&q, first * TILE_ROWS, gd_min64(last * TILE_ROWS, q.M), 0, q.N, packed);
+        } else {
+            multiply(&q, 0, q.M, first * TILE_COLUMNS, gd_min64(last * TILE_COLUMNS, q.N), packed);
+        }
+        from += last - first;
+    }
 }
 
 /* Row i of c += that of every piece but the first, in order. */
@@ -291,17 +301,13 @@ void GD_REAL_NAME(gd_gemm)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b,
     }
     product p = {c, c_row, a, b, M, N, K, accumulate};
     int64_t length = piece_length(M, N, K), pieces = piece_count(M, N, K);
-    int64_t parts = gd_divide_up(threads, pieces), tasks = pieces * parts;
     REAL *sums = (REAL *)scratch + threads * packed_elements(N, K);
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
 #pragma omp for schedule(static, 1)
         for (int t = 0; t < threads; t++) {
-            REAL *packed = (REAL *)scratch + t * packed_elements(N, K);
-            for (int64_t i = tasks * t / threads; i < tasks * (t + 1) / threads; i++) {
-                product piece = piece_of(&p, i / parts, length, sums);
-                multiply_part(&piece, i % parts, parts, packed);
-            }
+            multiply_share(&p, length, pieces, sums, t, threads,
+                           (REAL *)scratch + t * packed_elements(N, K));
         }
         if (pieces > 1) {
 #pragma omp for schedule(static)

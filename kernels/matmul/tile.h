@@ -18,6 +18,7 @@
 #ifndef GRADUS_TILE_H
 #define GRADUS_TILE_H
 
+#include "stream.h"
 #include "vector.h"
 
 enum {
@@ -37,7 +38,11 @@ tile_of(int m, int vectors, REAL *c, int64_t c_row, const REAL *a, int64_t a_row
         const REAL *b, int64_t b_row, int64_t K, bool accumulate)
 {
     vec sum[TILE_ROWS][TILE_VECTORS];
+    /* Unrolled by the pragmas, the sums are in registers alone. The compiler does so later, too,
+     * but by then stores the zeros to memory. */
+#pragma GCC unroll 8
     for (int i = 0; i < m; i++) {
+#pragma GCC unroll 3
         for (int j = 0; j < vectors; j++) sum[i][j] = (vec){0};
     }
     /* What was not read by an earlier tile is rarely in the cache: fetch it meanwhile. */
@@ -47,12 +52,18 @@ tile_of(int m, int vectors, REAL *c, int64_t c_row, const REAL *a, int64_t a_row
     for (int64_t k = 0; k < K; k++) {
         vec bk[TILE_VECTORS];
         for (int j = 0; j < vectors; j++) bk[j] = vec_load(b + k * b_row + j * LANES);
+        /* The next tile's rows of a, a line for each k: they are too far apart, and too short, for
+         * the hardware to foresee. */
+        if (a_column == 1 && m == TILE_ROWS)
+            __builtin_prefetch(a + (TILE_ROWS + k % 8) * a_row + k / 8 * (GD_LINE / (int)sizeof *a));
         for (int i = 0; i < m; i++) {
             vec aik = vec_all(a[i * a_row + k * a_column]);
             for (int j = 0; j < vectors; j++) sum[i][j] += aik * bk[j];
         }
     }
+#pragma GCC unroll 8
     for (int i = 0; i < m; i++) {
+#pragma GCC unroll 3
         for (int j = 0; j < vectors; j++) {
             REAL *at = c + i * c_row + j * LANES;
             vec_store(at, accumulate ? vec_load(at) + sum[i][j] : sum[i][j]);
