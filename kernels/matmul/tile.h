@@ -55,7 +55,8 @@ tile_of(int m, int vectors, REAL *c, int64_t c_row, const REAL *a, int64_t a_row
         /* The next tile's rows of a, a line for each k: they are too far apart, and too short, for
          * the hardware to foresee. */
         if (a_column == 1 && m == TILE_ROWS)
-            __builtin_prefetch(a + (TILE_ROWS + k % 8) * a_row + k / 8 * (GD_LINE / (int)sizeof *a));
+            __builtin_prefetch(a + (TILE_ROWS + k % 8) * a_row +
+                               k / 8 * (GD_LINE / (int)sizeof *a));
         for (int i = 0; i < m; i++) {
             vec aik = vec_all(a[i * a_row + k * a_column]);
             for (int j = 0; j < vectors; j++) sum[i][j] += aik * bk[j];

@@ -23,19 +23,31 @@ enum {
 
 /* ---- Forward ------------------------------------------------------------------------------ */
 
-/* In two separate sums: an addition waits for the one before it, and with one sum that would take
- * longer than the memory. */
+/* Of four numbers in REAL, of all in double: conversions would take longer than the memory. */
 static double sum_of_squares(const REAL *x, int64_t n)
 {
-    double first = 0, second = 0;
-    int64_t half = n / 2;
-#pragma omp simd reduction(+ : first, second)
-    for (int64_t k = 0; k < half; k++) {
-        first += (double)x[k] * (double)x[k];
-        second += (double)x[k + half] * (double)x[k + half];
+    double total = 0;
+    int64_t q = n / 4;
+#pragma omp simd reduction(+ : total)
+    for (int64_t k = 0; k < q; k++) {
+        REAL a = x[k], b = x[k + q], c = x[k + 2 * q], d = x[k + 3 * q];
+        total += (double)(a * a + b * b + c * c + d * d);
     }
-    for (int64_t k = 2 * half; k < n; k++) first += (double)x[k] * (double)x[k];
-    return first + second;
+    for (int64_t k = 4 * q; k < n; k++) total += (double)x[k] * (double)x[k];
+    return total;
+}
+
+/* The same for a row whose squares leave the range of REAL. */
+static double sum_of_wide_squares(const rms_rows *from, int64_t row, int64_t N)
+{
+    double total = 0;
+    REAL buffer[STRETCH];
+    for (int64_t j = 0; j < N; j += STRETCH) {
+        int64_t n = gd_min64(STRETCH, N - j);
+        const REAL *x = get_tile(from, row, j, n, buffer);
+        for (int64_t k = 0; k < n; k++) total += (double)x[k] * (double)x[k];
+    }
+    return total;
 }
 
 /* add_rms_norm: columns j to j + n of sum = x + residual, which is the x of what follows. */
@@ -71,6 +83,8 @@ static double mean_square(const rms_forward *f, int64_t row, int64_t next)
             f->sum.data ? add_tile(f, row, j, n, buffer) : get_tile(&f->x, row, j, n, buffer);
         total += sum_of_squares(x, n);
     }
+    if (sizeof(REAL) == sizeof(float) && !(total > 0x1p-80 && total < 0x1p120))
+        total = sum_of_wide_squares(f->sum.data ? &f->sum : &f->x, row, f->N);
     return total / (double)f->N;
 }
 
@@ -120,19 +134,25 @@ static void prefetch_x_and_dy(const rms_backward *b, int64_t row, int64_t j, int
     prefetch_half(&b->dy, row, b->N, j, n, half);
 }
 
-/* The sum of h * xhat over n columns, h = dy * factor; see sum_of_squares. */
+static inline REAL h_xhat(const REAL *dy, const REAL *factor, const REAL *x, REAL rstd, int64_t k)
+{
+    return dy[k] * factor[k] * (x[k] * rstd); /* [h] [m] */
+}
+
+/* The sum of h * xhat over n columns: of four in REAL, which has rounded each of them already, of
+ * all in double. */
 static double sum_h_xhat(const REAL *dy, const REAL *factor, const REAL *x, REAL rstd, int64_t n)
 {
-    double first = 0, second = 0;
-    int64_t half = n / 2;
-#pragma omp simd reduction(+ : first, second)
-    for (int64_t k = 0; k < half; k++) {
-        int64_t j = k + half;
-        first += (double)(dy[k] * factor[k] * (x[k] * rstd)); /* [h] [m] */
-        second += (double)(dy[j] * factor[j] * (x[j] * rstd));
+    double total = 0;
+    int64_t q = n / 4;
+#pragma omp simd reduction(+ : total)
+    for (int64_t k = 0; k < q; k++) {
+        total += (double)(h_xhat(dy, factor, x, rstd, k) + h_xhat(dy, factor, x, rstd, k + q) +
+                          h_xhat(dy, factor, x, rstd, k + 2 * q) +
+                          h_xhat(dy, factor, x, rstd, k + 3 * q));
     }
-    for (int64_t k = 2 * half; k < n; k++) first += (double)(dy[k] * factor[k] * (x[k] * rstd));
-    return first + second;
+    for (int64_t k = 4 * q; k < n; k++) total += (double)h_xhat(dy, factor, x, rstd, k);
+    return total;
 }
 
 /* First pass: m = mean(h * xhat). */
@@ -151,41 +171,26 @@ static REAL mean_h_xhat(const rms_backward *b, int64_t row, int64_t next)
     return (REAL)(total / (double)b->N);
 }
 
-/* dw += dy * xhat */
-static void add_to_dw(const rms_backward *b, const REAL *x, const REAL *dy, REAL rstd, int64_t n,
-                      double *dw)
-{
-    if (rounds_tile(b->round_xhat)) {
-        REAL xhat[TILE];
-        for (int64_t k = 0; k < n; k++) xhat[k] = x[k] * rstd; /* [xhat] */
-        round_tile(xhat, n, b->round_xhat);
-#pragma omp simd
-        for (int64_t k = 0; k < n; k++) dw[k] += (double)(dy[k] * xhat[k]);
-    } else {
-#pragma omp simd
-        for (int64_t k = 0; k < n; k++) dw[k] += (double)(dy[k] * (x[k] * rstd)); /* [dw] */
-    }
-}
-
 /* Second pass, columns j to j + n of one row: dx = rstd * (h - xhat * m), and the row's share
- * in dw and db. dx comes last, as it may take the place of dy or dsum. */
+ * is added to dw and db. dx comes last, as it may take the place of dy or dsum. */
 static void backward_tile(const rms_backward *b, int64_t row, int64_t j, int64_t n, REAL m,
-                          double *partial)
+                          REAL *dw, REAL *db)
 {
-    const int64_t N = b->N;
     const REAL rstd = ((const REAL *)b->rstd)[row];
     REAL wide_x[TILE], wide_dy[TILE], wide[TILE];
     const REAL *x = get_tile(&b->x, row, j, n, wide_x);
     const REAL *dy = get_tile(&b->dy, row, j, n, wide_dy);
-    if (b->dw.data) add_to_dw(b, x, dy, rstd, n, partial + head_of(b->dw.heads, row) * N + j);
-    if (b->db.data) {
-        int64_t dw_heads = b->dw.data ? b->dw.heads : 0;
-        double *db = partial + (dw_heads + head_of(b->db.heads, row)) * N + j;
-#pragma omp simd
-        for (int64_t k = 0; k < n; k++) db[k] += (double)dy[k]; /* [db] */
+    if (b->dw.data && rounds_tile(b->round_xhat)) {
+        REAL xhat[TILE];
+        for (int64_t k = 0; k < n; k++) xhat[k] = x[k] * rstd; /* [xhat] */
+        round_tile(xhat, n, b->round_xhat);
+        for (int64_t k = 0; k < n; k++) dw[k] += dy[k] * xhat[k];
+    } else if (b->dw.data) {
+        for (int64_t k = 0; k < n; k++) dw[k] += dy[k] * (x[k] * rstd); /* [dw] */
     }
+    for (int64_t k = 0; b->db.data && k < n; k++) db[k] += dy[k]; /* [db] */
     if (b->dx.data || b->dresidual.data) {
-        const REAL *factor = factor_tile(&b->weight, b->offset, row, N, j, n, wide);
+        const REAL *factor = factor_tile(&b->weight, b->offset, row, b->N, j, n, wide);
         REAL dx[TILE];
         /* [dx] */
         for (int64_t k = 0; k < n; k++) dx[k] = rstd * (dy[k] * factor[k] - x[k] * rstd * m);
@@ -198,21 +203,37 @@ static void backward_tile(const rms_backward *b, int64_t row, int64_t j, int64_t
     }
 }
 
-/* A few rows together: a tile of dw and db, which are as wide as a row and stay in the second level
- * cache, is read from there once for all of them. */
+/* Adds the sums over some rows, the last of them `row`, to a piece's sums [heads, N] at column j. */
+static void add_rows(const rms_param *gradient, double *partial, int64_t row, int64_t N, int64_t j,
+                     REAL *sums, int64_t n)
+{
+    if (!gradient->data) return;
+    partial += head_of(gradient->heads, row) * N + j;
+#pragma omp simd
+    for (int64_t k = 0; k < n; k++) partial[k] += (double)sums[k];
+    memset(sums, 0, (size_t)n * sizeof *sums);
+}
+
+/* A few rows together: a tile of dw and db is summed over them in REAL, and added once to the
+ * piece's sums in double, which are as wide as a row and stay in the second level cache. Where
+ * there are several heads, the next row belongs to another one. */
 static void backward_group(const rms_backward *b, int64_t first, int64_t end, int64_t ahead,
                            double *partial)
 {
-    REAL m[GROUP_ROWS] = {0};
+    const int64_t N = b->N, dw_heads = b->dw.data ? b->dw.heads : 0;
+    REAL m[GROUP_ROWS] = {0}, dw[TILE] = {0}, db[TILE] = {0};
     int64_t last = b->M - 1;
     bool wants_dx = b->dx.data || b->dresidual.data;
     for (int64_t row = first; wants_dx && row < end; row++)
         m[row - first] = mean_h_xhat(b, row, gd_min64(row + ahead, last));
-    for (int64_t j = 0; j < b->N; j += TILE) {
-        int64_t n = gd_min64(TILE, b->N - j);
+    for (int64_t j = 0; j < N; j += TILE) {
+        int64_t n = gd_min64(TILE, N - j);
         for (int64_t row = first; row < end; row++) {
             prefetch_x_and_dy(b, gd_min64(row + ahead, last), j, n, 1);
-            backward_tile(b, row, j, n, m[row - first], partial);
+            backward_tile(b, row, j, n, m[row - first], dw, db);
+            if (row + 1 == end || b->dw.heads > 1) add_rows(&b->dw, partial, row, N, j, dw, n);
+            if (row + 1 == end || b->db.heads > 1)
+                add_rows(&b->db, partial + dw_heads * N, row, N, j, db, n);
         }
     }
 }
