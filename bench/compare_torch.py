@@ -334,7 +334,7 @@ class GradusTrainer:
 
     def run(self, steps):
         a = self.args
-        command = [str(a.train_program), "--data", str(self.data),
+        command = [str(a.train_program), "--device", "cpu", "--data", str(self.data),
                    "--layers", a.layers, "--dim", a.dim, "--heads", a.heads,
                    "--kv-heads", a.kv_heads, "--ffn", a.ffn, "--context", a.context,
                    "--batch", a.batch, "--steps", steps + WARM_STEPS,

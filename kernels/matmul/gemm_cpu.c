@@ -1,4 +1,4 @@
-/* gemm_cpu.c - matrix products of any size, from tiles (tile.h), or by BLAS.
+/* gemm_cpu.c - matrix products of any size, from tiles (tile.h), by AMX or by BLAS.
  *
  * A tile needs the rows of b close together, and the TILE_ROWS elements of a's column k adjacent.
  * With other strides they are copied into that order first ("packed"), in pieces that stay in the
@@ -37,7 +37,7 @@ typedef struct product {
     int64_t c_row;
     gemm_matrix a, b;
     int64_t M, N, K;
-    bool accumulate;
+    bool accumulate, by_amx;
 } product;
 
 /* x from row i and column j on. */
@@ -181,6 +181,11 @@ static int64_t packed_columns(int64_t K)
 /* Rows m0 to m1, and columns n0 (a multiple of TILE_COLUMNS) to n1. */
 static void multiply(const product *p, int64_t m0, int64_t m1, int64_t n0, int64_t n1, REAL *packed)
 {
+    if (p->by_amx) {
+        gemm_amx(p->c + m0 * p->c_row + n0, p->c_row, part(p->a, m0, 0), part(p->b, 0, n0), m1 - m0,
+                 n1 - n0, p->K, p->accumulate, packed);
+        return;
+    }
     int64_t columns = packed_columns(p->K);
     /* If passes through c cost little, pack less at a time. */
     int64_t terms = p->M * p->N <= 2 * PACK_LIMIT ? K_CHUNK : K_BLOCK;
@@ -203,7 +208,7 @@ static bool by_blas(int64_t M, int64_t N, int64_t K)
 {
 #ifdef GD_HAVE_BLAS
     const double LARGE = 0x1p32; /* multiply-adds: a cube of 1625 */
-    if (N > INT32_MAX || K > INT32_MAX) return false;
+    if (gemm_amx_takes(M, N, K) || N > INT32_MAX || K > INT32_MAX) return false;
     return VECTOR_BYTES < 32 || (double)M * (double)N * (double)K > LARGE;
 #else
     (void)M, (void)N, (void)K;
@@ -211,8 +216,10 @@ static bool by_blas(int64_t M, int64_t N, int64_t K)
 #endif
 }
 
-static int64_t packed_elements(int64_t N, int64_t K)
+/* Elements of temporary memory of a thread. */
+static int64_t packed_elements(int64_t M, int64_t N, int64_t K)
 {
+    if (gemm_amx_takes(M, N, K)) return GEMM_AMX_SCRATCH / (int64_t)sizeof(REAL);
     return gd_min64(K, K_BLOCK) * gd_min64(packed_columns(K), gd_round_up(N, LANES));
 }
 
@@ -235,7 +242,7 @@ size_t GD_REAL_NAME(gd_gemm_scratch)(gemm_matrix a, gemm_matrix b, int64_t M, in
 {
     if (by_blas(M, N, K)) return gemm_blas_scratch(a, b, M, N, K);
     int64_t sums = gd_max64(0, piece_count(M, N, K) - 1) * M * N;
-    return (size_t)(threads * packed_elements(N, K) + sums) * sizeof(REAL);
+    return (size_t)(threads * packed_elements(M, N, K) + sums) * sizeof(REAL);
 }
 
 /* Piece `piece` of the sums of p: the first goes to c, the others to `sums` [pieces - 1, M, N]. */
@@ -253,25 +260,32 @@ static product piece_of(const product *p, int64_t piece, int64_t length, REAL *s
     return q;
 }
 
-/* What thread t of `threads` does: its share of all tiles of all pieces, in rows of tiles, or in
- * columns where there are few rows. A share may begin and end inside a piece. */
+/* Into how many groups of columns the work of `threads` threads is divided, beside its rows. */
+static int64_t column_groups(const product *p, int64_t down, int64_t across, int64_t threads)
+{
+    if (!p->by_amx) return down >= across || down >= 4 * threads ? 1 : threads;
+    /* A thread prepares its rows of a and its columns of b, which should be about as many. */
+    int64_t groups = 1;
+    while (2 * groups <= across && 2 * groups * p->M / threads < p->N / groups) groups *= 2;
+    return groups;
+}
+
+/* What thread t of `threads` does: its share of all rows of tiles, of all groups of columns, of all
+ * pieces. A share may begin and end inside a group. */
 static void multiply_share(const product *p, int64_t length, int64_t pieces, REAL *sums, int t,
                            int threads, REAL *packed)
 {
-    int64_t down = gd_divide_up(p->M, TILE_ROWS);
-    int64_t across = gd_divide_up(p->N, TILE_COLUMNS);
-    bool by_rows = down >= across || down >= 4 * gd_divide_up(threads, pieces);
-    int64_t tiles_each = by_rows ? down : across;
-    int64_t from = pieces * tiles_each * t / threads, to = pieces * tiles_each * (t + 1) / threads;
+    const int64_t rows = p->by_amx ? GEMM_AMX_ROWS : TILE_ROWS;
+    const int64_t columns = p->by_amx ? GEMM_AMX_COLUMNS : TILE_COLUMNS;
+    int64_t down = gd_divide_up(p->M, rows), across = gd_divide_up(p->N, columns);
+    int64_t groups = column_groups(p, down, across, gd_divide_up(threads, pieces));
+    int64_t all = pieces * groups * down, from = all * t / threads, to = all * (t + 1) / threads;
     while (from < to) {
-        int64_t piece = from / tiles_each, first = from % tiles_each;
-        int64_t last = gd_min64(first + to - from, tiles_each);
-        product q = piece_of(p, piece, length, sums);
-        if (by_rows) {
-            multiply(&q, first * TILE_ROWS, gd_min64(last * TILE_ROWS, q.M), 0, q.N, packed);
-        } else {
-            multiply(&q, 0, q.M, first * TILE_COLUMNS, gd_min64(last * TILE_COLUMNS, q.N), packed);
-        }
+        int64_t group = from / down % groups, first = from % down;
+        int64_t last = gd_min64(first + to - from, down);
+        product q = piece_of(p, from / down / groups, length, sums);
+        multiply(&q, first * rows, gd_min64(last * rows, q.M), across * group / groups * columns,
+                 gd_min64(across * (group + 1) / groups * columns, q.N), packed);
         from += last - first;
     }
 }
@@ -299,15 +313,15 @@ void GD_REAL_NAME(gd_gemm)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b,
         gemm_blas(c, c_row, a, b, M, N, K, accumulate, scratch, threads);
         return;
     }
-    product p = {c, c_row, a, b, M, N, K, accumulate};
+    product p = {c, c_row, a, b, M, N, K, accumulate, gemm_amx_takes(M, N, K)};
     int64_t length = piece_length(M, N, K), pieces = piece_count(M, N, K);
-    REAL *sums = (REAL *)scratch + threads * packed_elements(N, K);
+    REAL *sums = (REAL *)scratch + threads * packed_elements(M, N, K);
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
 #pragma omp for schedule(static, 1)
         for (int t = 0; t < threads; t++) {
             multiply_share(&p, length, pieces, sums, t, threads,
-                           (REAL *)scratch + t * packed_elements(N, K));
+                           (REAL *)scratch + t * packed_elements(M, N, K));
         }
         if (pieces > 1) {
 #pragma omp for schedule(static)
