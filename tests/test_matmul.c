@@ -151,8 +151,8 @@ START_TEST(product_has_the_accuracy_of_float32)
 }
 END_TEST
 
-/* Each c is NaN, infinite or finite where a float32 sum is; what is added to it does not change
- * that. */
+/* Each c is NaN, infinite or finite where a float32 sum is, also where it is added to something,
+ * and has the same bits for any number of threads. */
 START_TEST(product_keeps_infinities_apart)
 {
     enum { M = 70, N = 66, K = 300 };
@@ -160,10 +160,10 @@ START_TEST(product_keeps_infinities_apart)
         bool accumulate = layout & 4;
         uint64_t seed = 13;
         float *a = malloc(M * K * sizeof *a), *b = malloc(K * N * sizeof *b);
-        float *c = malloc(M * N * sizeof *c);
+        float *c = malloc(M * N * sizeof *c), *again = malloc(M * N * sizeof *again);
         for (int i = 0; i < M * K; i++) a[i] = (float)random_in(&seed, 0.5, 1);
         for (int i = 0; i < K * N; i++) b[i] = (float)random_in(&seed, 0.5, 1);
-        for (int i = 0; i < M * N; i++) c[i] = accumulate ? 1 : NAN;
+        for (int i = 0; i < M * N; i++) c[i] = again[i] = accumulate ? 1 : NAN;
         gemm_matrix x = layout & 1 ? (gemm_matrix){a, 1, M} : (gemm_matrix){a, K, 1};
         gemm_matrix y = layout & 2 ? (gemm_matrix){b, 1, K} : (gemm_matrix){b, N, 1};
         a[3 * x.row + 290 * x.column] = INFINITY;
@@ -174,8 +174,10 @@ START_TEST(product_keeps_infinities_apart)
         b[65 * y.column + 290 * y.row] = -INFINITY;
         b[64 * y.column] = 0x1p-100f;
         b[33 * y.column] = 2; /* times FLT_MAX: infinite */
-        void *scratch = malloc(gd_gemm_scratch_f32(x, y, M, N, K, 1) + 1);
+        void *scratch = malloc(gd_gemm_scratch_f32(x, y, M, N, K, 3) + 1);
         gd_gemm_f32(c, N, x, y, M, N, K, accumulate, scratch, 1);
+        gd_gemm_f32(again, N, x, y, M, N, K, accumulate, scratch, 3);
+        ck_assert_int_eq(memcmp(c, again, M * N * sizeof *c), 0);
         for (int i = 0; i < M * N; i++) {
             float sum = 0;
             for (int k = 0; k < K; k++)
@@ -184,7 +186,7 @@ START_TEST(product_keeps_infinities_apart)
             ck_assert_msg(same, "layout %d: c[%d, %d] is %g, wanted %g", layout, i / N, i % N,
                           (double)c[i], (double)sum);
         }
-        free(a), free(b), free(c), free(scratch);
+        free(a), free(b), free(c), free(again), free(scratch);
     }
 }
 END_TEST
