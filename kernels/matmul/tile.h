@@ -18,7 +18,6 @@
 #ifndef GRADUS_TILE_H
 #define GRADUS_TILE_H
 
-#include "stream.h"
 #include "vector.h"
 
 enum {
@@ -52,11 +51,6 @@ tile_of(int m, int vectors, REAL *c, int64_t c_row, const REAL *a, int64_t a_row
     for (int64_t k = 0; k < K; k++) {
         vec bk[TILE_VECTORS];
         for (int j = 0; j < vectors; j++) bk[j] = vec_load(b + k * b_row + j * LANES);
-        /* The next tile's rows of a, a line for each k: they are too far apart, and too short, for
-         * the hardware to foresee. */
-        if (a_column == 1 && m == TILE_ROWS)
-            __builtin_prefetch(a + (TILE_ROWS + k % 8) * a_row +
-                               k / 8 * (GD_LINE / (int)sizeof *a));
         for (int i = 0; i < m; i++) {
             vec aik = vec_all(a[i * a_row + k * a_column]);
             for (int j = 0; j < vectors; j++) sum[i][j] += aik * bk[j];
