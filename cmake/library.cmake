@@ -13,7 +13,7 @@ list(REMOVE_ITEM cuda_sources ${hopper_sources})
 list(REMOVE_ITEM core_sources ${PROJECT_SOURCE_DIR}/src/gradcheck/main.c ${cuda_sources})
 if(gradus_cuda STREQUAL "KERNELS")
     # The kernels on raw pointers and the core need nothing of each other: contexts have no GPU.
-    list(FILTER cuda_sources INCLUDE REGEX "/kernels/rms_norm/")
+    list(FILTER cuda_sources INCLUDE REGEX "/kernels/(common|rms_norm)/")
     list(FILTER op_sources EXCLUDE REGEX "/rms_norm_no_cuda\\.c$")
     set(hopper_sources)
 endif()
