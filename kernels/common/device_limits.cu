@@ -1,5 +1,5 @@
-// limits.cu - reads the limits of limits.h.
-#include "limits.h"
+// device_limits.cu - reads the limits of device_limits.h.
+#include "device_limits.h"
 
 #include <cuda_runtime.h>
 

@@ -1,9 +1,9 @@
-/* limits.h - what the current GPU, and the code that this build has for it, allow a kernel.
+/* device_limits.h - what the current GPU, and the code that this build has for it, allow a kernel.
  *
  * They are read from each device once. A kernel whose plan does not fit them must not be launched:
  * another one runs. Nothing here needs a context. */
-#ifndef GRADUS_LIMITS_H
-#define GRADUS_LIMITS_H
+#ifndef GRADUS_DEVICE_LIMITS_H
+#define GRADUS_DEVICE_LIMITS_H
 
 #include <stdbool.h>
 
