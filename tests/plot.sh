@@ -58,10 +58,20 @@ mkdir -p "it's <b"
 "$train" --data "$1/README.md" "${small[@]}" --steps 30 --log-every 1 --eval-every 0 --lr 0.01 \
     --log "it's <b/log.jsonl" >/dev/null
 
+# The curve of the loss is that of the means; a log of older versions has only the batches' losses.
+sed 's/"mean_loss": [^,]*, //' one.jsonl >old.jsonl
+sed 's/"loss": [^,]*, "mean_loss"/"loss": 1, "mean_loss"/' one.jsonl >means.jsonl
+sed 's/"loss": [^,]*, "mean_loss": \([^,]*\)/"loss": \1/' one.jsonl >swapped.jsonl
+for log in old means swapped; do "$plot" $log.jsonl -o $log.svg; done
 "$plot" one.jsonl -o one
+curve() { sed -n "/<title>training</,/<title>/p" "$1"; }
+[[ $(curve means.svg) == "$(curve one.svg)" && $(curve swapped.svg) == "$(curve one.svg)" ]] ||
+    fail "the curve of the loss is not that of the means"
+[[ $(curve old.svg) != "$(curve one.svg)" ]] || fail "an old log's loss is not that of its batches"
+has_curves old.svg training,validation,norm,rate,speed
 has_curves one.svg training,validation,norm,rate,speed
 is_png one.png 1200 800
-[[ $(points one.svg training) == 22 ]] || fail "one.svg: $(points one.svg training) points of 22"
+[[ $(points one.svg training) == 23 ]] || fail "one.svg: $(points one.svg training) points of 23"
 
 "$plot" one.jsonl "it's <b" -o two.svg
 two="one.jsonl: training,it's &lt;b: training,one.jsonl: validation,it's &lt;b: validation"

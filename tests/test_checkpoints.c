@@ -42,13 +42,16 @@ START_TEST(a_resumed_run_has_the_same_bits)
 }
 END_TEST
 
-/* What was measured, without the time it took. */
-static void assert_same_log(const char *a, const char *b)
+/* What was measured in these steps (a regular expression), without the time it took. */
+static void assert_same_lines(const char *a, const char *b, const char *steps)
 {
-    shell("cd '%s' && for run in %s; do grep -v '\"program\"' $run/log.jsonl |"
-          " sed 's/, \"ms\".*//' >$run/measured; done",
-          folder, a);
-    shell("cd '%s' && cmp %s", folder, b);
+    char command[512];
+    snprintf(command, sizeof command,
+             "cd '%s' && for run in %s %s; do grep -E '^.\"step\": (%s),' $run/log.jsonl |"
+             " sed 's/, \"ms\".*//' >$run/measured; done; test -s %s/measured &&"
+             " cmp %s/measured %s/measured",
+             folder, a, b, steps, a, a, b);
+    ck_assert_msg(system(command) == 0, "%s", command);
 }
 
 START_TEST(a_resumed_run_has_the_same_log)
@@ -56,13 +59,30 @@ START_TEST(a_resumed_run_has_the_same_log)
     train_well("--data text %s --steps 24 --log-every 1 --out a");
     train_well("--data text %s --steps 24 --log-every 1 --out b --checkpoint-every 8 --keep 0");
     train_well("--resume b/step-00000008 --out b --steps 24"); /* steps 9 to 24 once more */
-    assert_same_log("a b", "a/measured b/measured");
+    assert_same_lines("a", "b", ".*");
     shell("cd '%s' && printf '{\"step\": 25, \"loss\": 1.' >>b/log.jsonl%s", folder, "");
     train_well("--resume auto --out b");
     shell("test $(grep -c . '%s/b/log.jsonl'%s) = 27", folder, ""); /* 24 steps, 3 beginnings */
     shell("cd '%s' && cp text b/log.jsonl%s", folder, "");
     train_badly("--resume auto --out b", "b/log.jsonl was not changed: it is not a log of");
     shell("cd '%s' && cmp text b/log.jsonl%s", folder, "");
+}
+END_TEST
+
+/* A line shows the mean loss since the one before. A run that was stopped between two of them, also
+ * by the time, after which it has a line more, goes on with the same means. */
+START_TEST(a_resumed_run_has_the_same_means)
+{
+    static const char *const stops[] = {"--steps 8", "--max-seconds 0.000001",
+                                        "--checkpoint-every 8 --keep 0"};
+    char line[256];
+    train_well("--data text %s --steps 24 --log-every 5 --schedule constant --out a");
+    snprintf(line, sizeof line,
+             "--data text %%s --steps 24 --log-every 5 --schedule constant --out b %s", stops[_i]);
+    train_well(line);
+    snprintf(line, sizeof line, "--resume b/step-0000000%d --steps 24 --out b", _i == 1 ? 1 : 8);
+    train_well(line);
+    assert_same_lines("a", "b", "5|7|10|14|15|20|21|24");
 }
 END_TEST
 
@@ -382,6 +402,7 @@ int main(void)
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_loop_test(cases, a_resumed_run_has_the_same_bits, 0, 3);
     tcase_add_test(cases, a_resumed_run_has_the_same_log);
+    tcase_add_loop_test(cases, a_resumed_run_has_the_same_means, 0, 3);
     tcase_add_test(cases, given_options_override_those_of_the_checkpoint);
     tcase_add_test(cases, the_folder_of_a_run_means_its_newest_checkpoint);
     tcase_add_test(cases, runs_do_not_mix);

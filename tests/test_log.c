@@ -288,13 +288,13 @@ START_TEST(the_folder_has_a_log_of_its_own)
     options.out = folder;
     ck_assert_int_eq(log_open(&log, &options, &data, &m, 0), GD_OK);
     ck_assert_str_eq(log.path, path);
-    log_write(&log, &(log_line){.step = 3, .loss = 1.25, .val = NAN});
+    log_write(&log, &(log_line){.step = 3, .loss = 1.25, .mean_loss = 1.5, .val = NAN});
     log_close(&log);
     read_log();
     ck_assert_str_eq(
         strchr(text, '\n') + 1,
-        "{\"step\": 3, \"loss\": 1.25, \"val\": null, \"norm\": 0, \"lr\": 0, \"ms\": 0, "
-        "\"tokens_per_second\": 0, \"seconds\": 0}\n");
+        "{\"step\": 3, \"loss\": 1.25, \"mean_loss\": 1.5, \"val\": null, \"norm\": 0, "
+        "\"lr\": 0, \"ms\": 0, \"tokens_per_second\": 0, \"seconds\": 0}\n");
     options.out = NULL;
     ck_assert_int_eq(log_open(&log, &options, &data, &m, 0), GD_OK);
     log_write(&log, &(log_line){.step = 1}); /* to nowhere */

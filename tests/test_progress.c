@@ -128,9 +128,10 @@ START_TEST(a_terminal_sees_a_line_that_redraws_itself)
     show(columns, &drawn);
     ck_assert_int_ge(drawn, 3);
     ck_assert_int_le(drawn, 8); /* ten a second */
-    const char *step = strstr(shown, "\nstep ");
+    const char *step = strstr(shown, "\nstep 1/");
     ck_assert_ptr_nonnull(step);
-    ck_assert_ptr_null(strstr(step + 1, "\nstep ")); /* the last line alone stays */
+    ck_assert_ptr_nonnull(step = strstr(step + 1, "\nstep "));
+    ck_assert_ptr_null(strstr(step + 1, "\nstep ")); /* the first line and the last stay */
     ck_assert_ptr_nonnull(strstr(step, "\nvalidation loss "));
 }
 END_TEST

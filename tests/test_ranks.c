@@ -14,8 +14,8 @@
 
 enum { STEPS_MOST = 64 };
 
-/* The losses of a run, from its log. */
-static int read_losses(const char *run, double *loss)
+/* A number of each line in a run's log, which has one for every step. */
+static int read_log(const char *run, const char *name, double *number)
 {
     char path[160], line[4096];
     int count = 0;
@@ -26,7 +26,7 @@ static int read_losses(const char *run, double *loss)
         const char *at = strstr(line, "{\"step\": ");
         if (!at) continue;
         ck_assert_int_lt(count, STEPS_MOST);
-        loss[count++] = number_after(line, "\"loss\": ");
+        number[count++] = number_after(line, name);
         ck_assert_int_eq((int)number_after(line, "\"step\": "), count); /* each once, in order */
     }
     fclose(file);
@@ -36,9 +36,9 @@ static int read_losses(const char *run, double *loss)
 static void assert_near(const char *a, const char *b, double tolerance)
 {
     double x[STEPS_MOST], y[STEPS_MOST];
-    const int count = read_losses(a, x);
+    const int count = read_log(a, "\"loss\": ", x);
     ck_assert_int_gt(count, 4);
-    ck_assert_int_eq(read_losses(b, y), count);
+    ck_assert_int_eq(read_log(b, "\"loss\": ", y), count);
     for (int i = 0; i < count; i++) {
         ck_assert_msg(fabs(x[i] - y[i]) <= tolerance, "step %d: %s has %.9g, %s has %.9g", i + 1, a,
                       x[i], b, y[i]);
@@ -106,6 +106,26 @@ START_TEST(a_run_goes_on_with_another_number)
                 "--accumulate is 4, but there are 5 processes");
     train_well("--resume b --processes 2 --batch 2 --accumulate 8 --steps 13 --timeout 20");
     program_said(output, "steps of 8 x 2 x 12 tokens");
+}
+END_TEST
+
+/* Reports of several steps are read in one go before a validation and at the end. Each line has the
+ * time of its own step all the same: none is a small part of the usual one, and the sum is the
+ * whole. */
+START_TEST(every_step_has_a_time_of_its_own)
+{
+    double ms[STEPS_MOST], seconds[STEPS_MOST];
+    train_well("--data text %s --dim 64 --ffn 128 --log-every 1 --eval-every 10 --steps 40 "
+               "--processes 2 --timeout 20 --out a");
+    const int count = read_log("a", "\"ms\": ", ms);
+    ck_assert_int_eq(count, 40);
+    ck_assert_int_eq(read_log("a", "\"seconds\": ", seconds), count);
+    for (int i = 1; i < count; i++) {
+        ck_assert_double_eq_tol(seconds[i] - seconds[i - 1], ms[i] / 1e3, 1e-6);
+        ck_assert_msg(ms[i] > seconds[count - 1] * 1e3 / count / 50,
+                      "step %d took %g ms of %g s for %d steps", i + 1, ms[i], seconds[count - 1],
+                      count);
+    }
 }
 END_TEST
 
@@ -381,6 +401,7 @@ int main(void)
     tcase_add_checked_fixture(same, set_up, tear_down);
     tcase_add_loop_test(same, any_number_of_processes_makes_the_same_run, 0, 3);
     tcase_add_test(same, a_run_goes_on_with_another_number);
+    tcase_add_test(same, every_step_has_a_time_of_its_own);
     tcase_add_test(same, sixteen_bits_go_on_with_another_number);
     tcase_add_test(same, each_process_has_a_batch_by_default);
     TCase *started = tcase_create("ranks that others start");

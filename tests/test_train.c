@@ -319,6 +319,26 @@ START_TEST(the_loss_falls)
 }
 END_TEST
 
+/* A line shows the mean loss of the steps since the one before, also of those that a validation
+ * divides; the first step has one of its own. */
+START_TEST(a_line_shows_the_mean_since_the_last)
+{
+    static const int steps[] = {1, 6, 8, 12, 16, 18, 20};
+    enum { LINES = sizeof steps / sizeof *steps };
+    train("--eval-every 8", first);
+    read_lines(first, first_lines, 64);
+    train("--eval-every 8 --log-every 6", second);
+    ck_assert_int_eq(read_lines(second, second_lines, 64), LINES);
+    for (int i = 0, step = 0; i < LINES; i++) {
+        const int since = steps[i] - step;
+        double sum = 0;
+        for (; step < steps[i]; step++) sum += first_lines[step].loss;
+        ck_assert_int_eq(second_lines[i].step, steps[i]);
+        ck_assert_double_eq_tol(second_lines[i].loss, sum / since, 1.01e-4); /* four decimals */
+    }
+}
+END_TEST
+
 START_TEST(no_steps_is_a_model_that_knows_nothing)
 {
     train("--steps 0", first);
@@ -393,8 +413,9 @@ END_TEST
 START_TEST(the_time_limit_ends_a_run)
 {
     train("--steps 1000000 --max-seconds 0.3 --log-every 1000000", first);
-    ck_assert_int_eq(read_lines(first, first_lines, 64), 1); /* the last */
-    ck_assert_int_lt(first_lines[0].step, 1000000);
+    ck_assert_int_eq(read_lines(first, first_lines, 64), 2); /* the first and the last */
+    ck_assert_int_eq(first_lines[0].step, 1);
+    ck_assert_int_lt(first_lines[1].step, 1000000);
     ck_assert_ptr_nonnull(strstr(first, "\nvalidation loss "));
 }
 END_TEST
@@ -459,6 +480,7 @@ int main(void)
     tcase_add_test(cases, useless_rates_give_a_warning);
     tcase_add_test(cases, write_errors_are_reported);
     tcase_add_test(cases, the_loss_falls);
+    tcase_add_test(cases, a_line_shows_the_mean_since_the_last);
     tcase_add_test(cases, no_steps_is_a_model_that_knows_nothing);
     tcase_add_test(cases, the_same_seed_repeats_and_another_does_not);
     tcase_add_test(cases, threads_change_nothing);

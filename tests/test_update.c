@@ -1,7 +1,9 @@
 /* test_update.c - updates that the device decides: the same bits as by waiting, refusals, reports,
  * the loss scale. */
+#define _POSIX_C_SOURCE 200809L /* nanosleep */
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 #include "check_main.h"
 #include "gradus/gradus.h"
@@ -112,6 +114,29 @@ START_TEST(the_weights_are_those_of_one_who_waits)
     ck_assert_int_eq(gd_optimizer_steps(b.optimizer), 3 * SLOTS);
     destroy(&a);
     destroy(&b);
+}
+END_TEST
+
+/* Reports that are read late, and all at once, say when each update was made. */
+START_TEST(a_report_has_the_time_of_its_update)
+{
+    const struct timespec nap = {0, 3000000};
+    learner l = make(GD_FLOAT32, false);
+    const time_t begin = time(NULL);
+    for (int i = 0; i < SLOTS; i++) {
+        step(&l, 1, 0);
+        nanosleep(&nap, NULL);
+    }
+    const double whole = difftime(time(NULL), begin) + 1;
+    const double first = report(&l).time;
+    double before = first;
+    for (int i = 1; i < SLOTS; i++) {
+        const double now = report(&l).time;
+        ck_assert_double_ge(now - before, 0.003);
+        before = now;
+    }
+    ck_assert_double_le(before - first, whole);
+    destroy(&l);
 }
 END_TEST
 
@@ -421,6 +446,7 @@ int main(void)
     Suite *suite = suite_create("updates");
     TCase *tcase = tcase_create("update");
     tcase_add_loop_test(tcase, the_weights_are_those_of_one_who_waits, 0, 8);
+    tcase_add_test(tcase, a_report_has_the_time_of_its_update);
     tcase_add_test(tcase, shares_add_up_to_the_loss_and_its_gradient);
     tcase_add_loop_test(tcase, nothing_that_is_not_finite_reaches_the_weights, 0, 8);
     tcase_add_test(tcase, a_bad_report_is_not_lost);

@@ -163,6 +163,8 @@ typedef struct gd_update_report {
     double norm; /* of the gradients, before clipping; NaN: gd_optimizer_step, no norm taken */
     double rate; /* the learning rate */
     double loss_scale; /* used for the gradients */
+    double time; /* of the decision, in seconds, on a clock of the device that may begin at any
+                        * time: the difference of two reports is what an update took */
 } gd_update_report;
 
 /* The next report, in order, of an update that the device has done; false if there is none yet.

@@ -39,10 +39,11 @@ GD_DECIDE gd_update_outcome gd_outcome_of(const gd_update_state *s, bool measure
     return s->scale.factor > 1 ? GD_UPDATE_OVERFLOWED : GD_UPDATE_NOT_FINITE;
 }
 
-/* Decides on update s->decided. The norm is that of the gradients without the loss scale; both
- * factors, one a power of two, are one product for the update kernels. */
+/* Decides on update s->decided, at `time` (gd_update_report). The norm is that of the gradients
+ * without the loss scale; both factors, one a power of two, are one product for the update
+ * kernels. */
 GD_DECIDE void gd_decide(gd_update_state *s, gd_update_slot *slots, const gd_update_rule *rule,
-                         bool fault)
+                         bool fault, double time)
 {
     gd_update_slot *slot = &slots[s->decided % GD_UPDATE_SLOTS];
     const double scale = rule->measured ? (double)s->scale.factor : 1;
@@ -50,7 +51,7 @@ GD_DECIDE void gd_decide(gd_update_state *s, gd_update_slot *slots, const gd_upd
     const double clip = rule->max_norm / (norm + 1e-6);
     const gd_update_outcome outcome = gd_outcome_of(s, rule->measured, norm, fault);
     const double rate = *(const volatile double *)&slot->rate;
-    const gd_update_report report = {s->decided, outcome, s->loss, norm, rate, scale};
+    const gd_update_report report = {s->decided, outcome, s->loss, norm, rate, scale, time};
     slot->report = report;
 
     s->apply = outcome == GD_UPDATE_MADE;

@@ -1,9 +1,12 @@
 /* optim.c - the optimizer updates of the core (src/services.h). */
+#define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #include "kernel.h"
 
 #include "copy/convert.h"
 #include "optim/decide.h"
 #include "optim/optim.h"
+
+#include <time.h>
 
 void gd_add_loss_cpu(gd_update_state *state, void *dloss, const void *loss, gd_dtype dtype,
                      double share, gd_context *ctx)
@@ -19,8 +22,10 @@ void gd_add_loss_cpu(gd_update_state *state, void *dloss, const void *loss, gd_d
 void gd_decide_cpu(gd_update_state *state, gd_update_slot *slots, const gd_update_rule *rule,
                    gd_context *ctx)
 {
+    struct timespec now;
     (void)ctx;
-    gd_decide(state, slots, rule, false);
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    gd_decide(state, slots, rule, false, (double)now.tv_sec + (double)now.tv_nsec * 1e-9);
 }
 
 void gd_sgd_cpu(void *w, void *v, const void *g, gd_dtype dtype, gd_rounded rounded, int64_t n,

@@ -47,7 +47,9 @@ static __global__ void __launch_bounds__(GD_CUDA_FAULTS)
 {
     const bool fault = (int)threadIdx.x < faults && fault_words[threadIdx.x] != 0;
     const bool any = __syncthreads_or(fault);
-    if (threadIdx.x == 0) gd_decide(state, slots, &rule, any);
+    unsigned long long nanoseconds; // the same clock for all kernels, also across graphs
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(nanoseconds));
+    if (threadIdx.x == 0) gd_decide(state, slots, &rule, any, (double)nanoseconds * 1e-9);
 }
 
 extern "C" void gd_decide_cuda(gd_update_state *state, gd_update_slot *slots,

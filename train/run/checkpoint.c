@@ -10,6 +10,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +25,7 @@ static const char model_id[] = "model_xxh3";
 
 static const char unvalidated[] = "unvalidated"; /* the key is there, or not */
 
-enum { TOKENIZER_TEXT = 2 * 256 + 16, NUMBER_TEXT = CHECKPOINT_NUMBER };
+enum { TOKENIZER_TEXT = 2 * 256 + 16, NUMBER_TEXT = 32 };
 
 /* A description of the tokenizer: "characters:61620a" (its bytes, two digits for each, under the
  * name that checkpoints have had from the beginning), or a fingerprint of the pieces. */
@@ -56,6 +57,12 @@ static void print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT])
 static void print_whole(char text[NUMBER_TEXT], uint64_t whole)
 {
     snprintf(text, NUMBER_TEXT, "%llu", (unsigned long long)whole);
+}
+
+/* With all its digits: it is read back as the same number. */
+static void print_number(char text[NUMBER_TEXT], double number)
+{
+    snprintf(text, NUMBER_TEXT, "%.17g", number);
 }
 
 static gd_status fail(gd_context *ctx, const char *what, const char *path)
@@ -91,9 +98,9 @@ static gd_named_tensor *state_tensors(const model *m, gd_optimizer *adamw, state
 
 /* The state of the run as texts, and the memory they point to. */
 typedef struct state_texts {
-    gd_named_text text[OPTIONS_MOST + 13];
+    gd_named_text text[OPTIONS_MOST + 15];
     int64_t count;
-    char room[10][NUMBER_TEXT];
+    char room[12][NUMBER_TEXT];
     options_item items[OPTIONS_MOST];
     char model[CHECKSUM_TEXT];
 } state_texts;
@@ -112,6 +119,7 @@ static void print_state(state_texts *t, const model *m, const dataset *data, con
                    {"random_offset", random.offset},
                    {"text_hash", data->hash},
                    {"best_step", (uint64_t)progress->best.step},
+                   {"loss_steps", (uint64_t)progress->losses.steps},
                    {"loss_scale", (uint64_t)progress->scale.factor},
                    {"loss_scale_good", (uint64_t)progress->scale.good}};
     t->count = 0;
@@ -121,8 +129,10 @@ static void print_state(state_texts *t, const model *m, const dataset *data, con
         print_whole(t->room[i], numbers[i].value);
         t->text[t->count++] = (gd_named_text){numbers[i].name, t->room[i]};
     }
-    checkpoint_print_best(t->room[used], progress->best.loss);
+    print_number(t->room[used], progress->best.loss);
     t->text[t->count++] = (gd_named_text){"best_loss", t->room[used]};
+    print_number(t->room[used + 1], progress->losses.sum);
+    t->text[t->count++] = (gd_named_text){"loss_sum", t->room[used + 1]};
     if (progress->unvalidated) t->text[t->count++] = (gd_named_text){unvalidated, "true"};
     options_item *item = t->items;
     for (int i = 0; i < OPTIONS_MOST && options_saved(&o->base, i, item); i++, item++) {
@@ -251,6 +261,16 @@ static uint64_t read_whole(const checkpoint *from, gd_context *ctx, const char *
     return whole;
 }
 
+/* Checkpoints of older versions have none. */
+static checkpoint_losses read_losses(const checkpoint *from)
+{
+    const char *steps = gd_safetensors_metadata(from->state, "loss_steps");
+    const char *sum = gd_safetensors_metadata(from->state, "loss_sum");
+    checkpoint_losses losses = {0};
+    if (steps && sum) losses = (checkpoint_losses){strtoll(steps, NULL, 10), strtod(sum, NULL)};
+    return losses.steps > 0 && isfinite(losses.sum) ? losses : (checkpoint_losses){0};
+}
+
 /* The loss scale; only runs in float16 have one. */
 static gd_loss_scale read_scale(const checkpoint *from, gd_context *ctx)
 {
@@ -312,6 +332,7 @@ static gd_status open_folder(checkpoint *from, gd_context *ctx, bool resume)
             .skipped = (int64_t)skipped,
             .scale = scale,
             .best = best,
+            .losses = read_losses(from),
             .unvalidated = gd_safetensors_metadata(from->state, unvalidated) != NULL};
     }
     return gd_error_status(ctx);

@@ -32,12 +32,19 @@ typedef struct checkpoint_best {
     double loss;
 } checkpoint_best;
 
+/* The losses of the steps since the last line of the report (report.h). */
+typedef struct checkpoint_losses {
+    int64_t steps; /* whose loss is finite */
+    double sum;
+} checkpoint_losses;
+
 /* How far a run has come. */
 typedef struct checkpoint_progress {
     int64_t step;        /* steps done */
     int64_t skipped;     /* of these, skipped (--skip-nonfinite) */
     gd_loss_scale scale; /* of a run in float16 */
     checkpoint_best best;
+    checkpoint_losses losses;
     bool unvalidated; /* a signal left out the validation of `step`: the resumed run makes it */
 } checkpoint_progress;
 
@@ -92,10 +99,7 @@ gd_status checkpoint_load_state(const checkpoint *from, const model *m, gd_optim
 
 /* ---- The best validation (checkpoint_best.c) ------------------------------------------------ */
 
-enum { CHECKPOINT_NUMBER = 32 }; /* bytes of a number in the metadata, as text */
-
-/* A loss as the metadata has it; and the best one read from there, if there is one. */
-void checkpoint_print_best(char text[CHECKPOINT_NUMBER], double loss);
+/* The best one that the metadata has, if there is one. */
 checkpoint_best checkpoint_read_best(const checkpoint *from);
 
 /* Points the link OUT/best at OUT/step-N, if that exists. */

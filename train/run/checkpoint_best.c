@@ -9,11 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-void checkpoint_print_best(char text[CHECKPOINT_NUMBER], double loss)
-{
-    snprintf(text, CHECKPOINT_NUMBER, "%.17g", loss);
-}
-
 checkpoint_best checkpoint_read_best(const checkpoint *from)
 {
     const char *step = from->state ? gd_safetensors_metadata(from->state, "best_step") : NULL;

@@ -106,9 +106,13 @@ void log_write(run_log *log, const log_line *l)
     const struct {
         const char *name;
         double value;
-    } numbers[] = {{"loss", l->loss},      {"val", l->val},
-                   {"norm", l->norm},      {"lr", l->lr},
-                   {"ms", l->ms},          {"tokens_per_second", l->tokens_per_second},
+    } numbers[] = {{"loss", l->loss},
+                   {"mean_loss", l->mean_loss},
+                   {"val", l->val},
+                   {"norm", l->norm},
+                   {"lr", l->lr},
+                   {"ms", l->ms},
+                   {"tokens_per_second", l->tokens_per_second},
                    {"seconds", l->seconds}};
     text_line line = {0};
     if (!log->open) return;

@@ -31,6 +31,7 @@ typedef struct training {
     uint64_t words;                    /* random numbers per batch; set with several ranks */
     int64_t skipped;                   /* steps skipped */
     checkpoint_best best;
+    checkpoint_losses losses;
     bool unread;      /* a batch could not be read */
     bool stopped;     /* by a signal to any rank */
     bool unvalidated; /* so that a validation was left out */
@@ -169,13 +170,22 @@ static gd_status refuse_step(training *t, const gd_update_report *r)
 
 /* Takes the next finished step; false if none is finished yet or, with `wait`, if none is in
  * flight. */
-static bool take_step(training *t, bool wait, report_values *now)
+static bool take_step(training *t, report_clock *clock, bool wait, report_values *now)
 {
     gd_update_report r;
     if (!gd_optimizer_report(t->adamw, wait, &r)) return false;
     t->done++;
-    *now =
-        (report_values){.step = t->done, .loss = r.loss, .val = NAN, .norm = r.norm, .lr = r.rate};
+    report_clock_step(clock, r.time);
+    if (isfinite(r.loss)) {
+        t->losses.sum += r.loss;
+        t->losses.steps++;
+    }
+    *now = (report_values){.step = t->done,
+                           .loss = r.loss,
+                           .mean_loss = t->losses.sum / (double)t->losses.steps,
+                           .val = NAN,
+                           .norm = r.norm,
+                           .lr = r.rate};
     if (r.outcome == GD_UPDATE_OVERFLOWED) {
         console_notice("step %lld is skipped: a gradient overflows float16; the loss is now "
                        "multiplied by %lld",
@@ -213,6 +223,7 @@ static void save(const training *t, int64_t done, bool last)
                                           .skipped = t->skipped,
                                           .scale = gd_optimizer_loss_scale(t->adamw),
                                           .best = t->best,
+                                          .losses = t->losses,
                                           .unvalidated = t->unvalidated};
     if (!checkpoint_save(t->m, t->data, o, t->adamw, &progress)) {
         console_erase();
@@ -263,11 +274,26 @@ static void make_up(training *t, double *val)
     if (o->out) save(t, t->done, t->done == o->steps);
 }
 
-/* Whether the host must wait for a step, because a validation, a sample or a save follows it. */
-static bool is_stop(const train_options *o, int64_t step)
+/* Whether a step has a line, wherever the run ends. */
+static bool has_line(const train_options *o, int64_t step)
 {
-    return step == o->steps || due(o->eval_every, step) || due(o->sample_every, step) ||
-           (o->out && due(o->checkpoint_every, step));
+    return step == 1 || due(o->log_every, step) || due(o->eval_every, step);
+}
+
+/* Prints and logs a step. Only a line that every run has begins a new mean of losses: so runs that
+ * were stopped and resumed have the same means. */
+static void print_line(training *t, report_clock *clock, const report_values *now)
+{
+    report_step(clock, t->log, t->m->ctx, now);
+    if (has_line(t->options, now->step)) t->losses = (checkpoint_losses){0};
+}
+
+/* Whether the host must wait for a step, because a validation, a sample or a save follows it, or
+ * because the clock asks for it: before the first one it knows nothing of the device's clock. */
+static bool is_stop(const train_options *o, const report_clock *clock, int64_t step)
+{
+    return step == o->steps || step == clock->first + 1 || due(o->eval_every, step) ||
+           due(o->sample_every, step) || (o->out && due(o->checkpoint_every, step));
 }
 
 /* The work after such a step; returns whether it is the last. The last one is always validated,
@@ -281,9 +307,7 @@ static bool conclude_step(training *t, report_clock *clock, report_values *now, 
         last = last || t->stopped;
     }
     const bool best = is_best(t, now->val) && o->keep_best;
-    if (last || !isnan(now->val) || due(o->log_every, now->step)) {
-        report_step(clock, t->log, ctx, now);
-    }
+    if (last || !isnan(now->val) || has_line(o, now->step)) print_line(t, clock, now);
     if (!last && due(o->sample_every, now->step)) sample(t);
     if (o->out && !gd_error(ctx) && (last || best || due(o->checkpoint_every, now->step))) {
         save(t, now->step, last);
@@ -299,11 +323,10 @@ static void take_steps(training *t, report_clock *clock, bool wait, int64_t stop
 {
     gd_context *ctx = t->m->ctx;
     const bool lags = t->options->group && !wait;
-    while ((!lags || t->done < t->asked - LAG) && take_step(t, wait || lags, now)) {
-        report_clock_step(clock);
+    while ((!lags || t->done < t->asked - LAG) && take_step(t, clock, wait || lags, now)) {
         report_progress(clock, ctx, now);
         if (wait && t->done == stop) break; /* conclude_step prints its line */
-        if (due(t->options->log_every, now->step)) report_step(clock, t->log, ctx, now);
+        if (has_line(t->options, now->step)) print_line(t, clock, now);
     }
 }
 
@@ -350,7 +373,7 @@ static gd_status run_steps(training *t, double *val)
         const bool ends = votes != 0;
         t->stopped = votes & VOTE_SIGNAL;
         const int64_t stop = t->asked;
-        const bool wait = ends || is_stop(o, stop);
+        const bool wait = ends || is_stop(o, &clock, stop);
         take_steps(t, &clock, wait, stop, &now);
         if (!wait || t->done != stop || gd_error(ctx))
             continue; /* some steps may have to be asked for again */
@@ -421,6 +444,7 @@ gd_status loop_train(model *m, const dataset *data, const train_options *options
                   .done = before->step,
                   .skipped = before->skipped,
                   .best = before->best,
+                  .losses = before->losses,
                   .unvalidated = before->unvalidated};
     *val = NAN;
     begin(&t);

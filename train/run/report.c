@@ -20,26 +20,33 @@ report_clock report_clock_start(const model *m, const train_options *o, int64_t 
                           .max_seconds = o->max_seconds,
                           .tokens_per_step = o->accumulate * o->batch * o->context,
                           .peak_rate = peak / model_flops_per_token(m, o->context),
-                          .last = clock_now()};
+                          .start = clock_now(),
+                          .device = NAN};
 }
 
-void report_clock_step(report_clock *clock)
+/* From the end of one step to that of the next, on one clock, less the pauses between them. A pause
+ * begins when the host has waited for a step, and nothing is in flight. */
+void report_clock_step(report_clock *clock, double device)
 {
-    double now = clock_now();
-    clock->seconds += now - clock->last;
-    clock->since_report += now - clock->last;
+    clock->read = clock_now();
+    const double since = isnan(clock->device) ? clock->read - clock->start : device - clock->device;
+    const double took = fmax(since - (clock->paused - clock->paused_then), 0);
+    clock->seconds += took;
+    if (isnan(clock->device)) clock->first_took = took;
+    clock->since_report += took;
     clock->steps_since++;
-    clock->last = now;
+    clock->device = device;
+    clock->paused_then = clock->paused;
 }
 
 void report_clock_resume(report_clock *clock)
 {
-    clock->last = clock_now();
+    clock->paused += clock_now() - (isnan(clock->device) ? clock->start : clock->read);
 }
 
 double report_clock_seconds(const report_clock *clock)
 {
-    return clock->seconds + clock_now() - clock->last;
+    return clock_now() - clock->start - clock->paused;
 }
 
 /* ---- Lines -------------------------------------------------------------------------------- */
@@ -73,7 +80,9 @@ enum { LINE = 256 };
 /* 0:23, 1:02:03: the remaining time for the steps, or until --max-seconds. */
 static void format_eta(const report_clock *clock, int64_t step, char text[32])
 {
-    double each = clock->seconds / (double)(step - clock->first);
+    const int64_t done = step - clock->first;
+    const double each =
+        done > 1 ? (clock->seconds - clock->first_took) / (double)(done - 1) : clock->seconds;
     double left = (double)(clock->steps - step) * each;
     if (clock->max_seconds > 0) left = fmin(left, fmax(clock->max_seconds - clock->seconds, 0));
     long long seconds = (long long)(left + 0.5), minutes = seconds / 60;
@@ -95,7 +104,7 @@ static void format_step(const report_clock *clock, const gd_context *ctx, const 
     snprintf(line, LINE,
              "step %lld/%lld | loss %.4f%s | norm %.2f | lr %.1e | %.1f ms | %s tok/s%s | "
              "mem %.0f MiB | eta %s",
-             (long long)v->step, (long long)clock->steps, console_number(v->loss), val,
+             (long long)v->step, (long long)clock->steps, console_number(v->mean_loss), val,
              console_number(v->norm), v->lr, 1e3 * mean_seconds(clock), rate, mfu,
              ceil((double)gd_memory(ctx).peak_total / 1048576), eta);
 }
@@ -109,6 +118,7 @@ void report_step(report_clock *clock, run_log *log, const gd_context *ctx, const
     fflush(stdout);
     log_write(log, &(log_line){.step = v->step,
                                .loss = v->loss,
+                               .mean_loss = v->mean_loss,
                                .val = v->val,
                                .norm = v->norm,
                                .lr = v->lr,
@@ -125,6 +135,7 @@ void report_validation(run_log *log, int64_t step, int64_t steps, double val)
     fflush(stdout);
     log_write(log, &(log_line){.step = step,
                                .loss = NAN,
+                               .mean_loss = NAN,
                                .val = val,
                                .norm = NAN,
                                .lr = NAN,
@@ -136,10 +147,10 @@ void report_validation(run_log *log, int64_t step, int64_t steps, double val)
 void report_progress(report_clock *clock, const gd_context *ctx, const report_values *v)
 {
     char line[LINE];
-    if (clock->last - clock->drawn < 0.1 || !console_is_live()) return;
+    if (clock->read - clock->drawn < 0.1 || !console_is_live()) return;
     format_step(clock, ctx, v, line);
     console_draw(line);
-    clock->drawn = clock->last;
+    clock->drawn = clock->read;
 }
 
 /* Before hours of training, the user must know that nothing will be saved. */

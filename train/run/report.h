@@ -7,21 +7,31 @@
 #include "model.h"
 #include "train_options.h"
 
-/* Measures the time in steps only. */
+/* Measures the time in steps only. Reports of steps arrive late, and several at once, so the
+ * device's own clock says how long each took. */
 typedef struct report_clock {
     int64_t first, steps, tokens_per_step; /* the run goes from step `first` to `steps` */
     double max_seconds;                    /* or until these have passed; 0: no limit */
     double peak_rate;                      /* tokens a second at the device's peak; 0: unknown */
-    double seconds;                        /* in all steps */
+    double seconds;                        /* in the steps reported so far */
+    double first_took;                     /* of these, in the first one, which also sets up */
     double since_report;                   /* in those since the last line */
     int64_t steps_since;
-    double last;  /* when the clock was last read */
-    double drawn; /* when the live line was last drawn */
+    double start;       /* of the clock */
+    double read;        /* when the last report was read */
+    double device;      /* that step's time on the device's clock; NaN: there was none */
+    double paused;      /* in all pauses since the start */
+    double paused_then; /* the same before the last step */
+    double drawn;       /* when the live line was last drawn */
 } report_clock;
 
 report_clock report_clock_start(const model *m, const train_options *options, int64_t first);
-void report_clock_step(report_clock *clock);   /* a step is over */
-void report_clock_resume(report_clock *clock); /* the time since then does not count */
+
+/* The next step is over, at `device` on the device's clock. The host must wait for the first one. */
+void report_clock_step(report_clock *clock, double device);
+
+/* The time since the last step, which the host has waited for, does not count. */
+void report_clock_resume(report_clock *clock);
 
 /* The time in steps, including the current ones. */
 double report_clock_seconds(const report_clock *clock);
@@ -31,12 +41,14 @@ void report_configuration(const model *m, const dataset *data, const train_optio
 
 typedef struct report_values {
     int64_t step;
-    double loss, val, norm, lr; /* val NaN: none */
+    double loss;          /* of the step's batches */
+    double mean_loss;     /* of the steps since the last line */
+    double val, norm, lr; /* val NaN: none */
 } report_values;
 
 /* step 120/2000 | loss 2.3114 | val 2.4012 | norm 0.83 | lr 3.0e-04 | 12.4 ms | 41.3k tok/s | mfu
- * 31.0% | mem 212 MiB | eta 0:23; val only after a validation. ms and tok/s are means since the
- * last line; mfu is the rate of the model's operations over the device's peak (Chowdhery et al.
+ * 31.0% | mem 212 MiB | eta 0:23; val only after a validation. loss, ms and tok/s are means since
+ * the last line; mfu is the rate of the model's operations over the device's peak (Chowdhery et al.
  * 2022), if the peak is known. The same goes to the log. */
 void report_step(report_clock *clock, run_log *log, const gd_context *ctx,
                  const report_values *values);
