@@ -182,6 +182,8 @@ static void compare(learner *a, learner *b)
                       "report %d: %d %.9g %.9g %g %g, without a graph %d %.9g %.9g %g %g", i,
                       (int)r->outcome, r->loss, r->norm, r->rate, r->loss_scale, (int)s->outcome,
                       s->loss, s->norm, s->rate, s->loss_scale);
+        const double took = i ? r->time - r[-1].time : 1; /* by the device's clock */
+        ck_assert_msg(took > 1e-6 && took < 600, "update %d took %g s", i, took);
     }
     for (int i = 0; i < gd_params_count(a->m.params); i++) {
         const gd_tensor *t = gd_params_at(a->m.params, i);
