@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "gradus/gradcheck.h"
+#include "programs/spin.h"
 
 static const char usage[] =
     "Usage: gradus-gradcheck [OP...] [options]\n"
@@ -428,6 +429,7 @@ int main(int argc, char **argv)
                   .check = {.dtype = &s.dtype},
                   .context = {.poison = true, .threads = 1},
                   .seeds = 1};
+    spin_briefly(argv);
     s.ops = calloc((size_t)argc + 1, sizeof *s.ops);
     if (!s.ops) return WRONG_CALL;
     int status = parse(&s, argc, argv);

@@ -9,6 +9,7 @@
 #include "json.h"
 #include "options.h"
 #include "program.h"
+#include "programs/spin.h"
 #include "trained.h"
 #include "validate.h"
 
@@ -221,6 +222,7 @@ int main(int argc, char **argv)
     (void)argc; /* argv ends with NULL */
     eval_command command = {0};
     options *base = &command.from.base;
+    spin_briefly(argv);
     program_begin();
     options_outcome outcome = options_read(base, &table, argv);
     if (outcome == OPTIONS_RUN && !check(&command)) outcome = OPTIONS_BAD;

@@ -7,6 +7,7 @@
 #include "console.h"
 #include "options.h"
 #include "program.h"
+#include "programs/spin.h"
 #include "prompt.h"
 #include "sample.h"
 #include "text_file.h"
@@ -162,6 +163,7 @@ int main(int argc, char **argv)
     (void)argc; /* argv ends with NULL */
     sample_command command = {0};
     options *base = &command.from.base;
+    spin_briefly(argv);
     program_begin();
     options_outcome outcome = options_read(base, &table, argv);
     if (outcome == OPTIONS_RUN && !check(&command)) outcome = OPTIONS_BAD;

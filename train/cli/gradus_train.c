@@ -11,6 +11,7 @@
 #include "loop.h"
 #include "model.h"
 #include "program.h"
+#include "programs/spin.h"
 #include "report.h"
 #include "sample.h"
 #include "stop.h"
@@ -162,6 +163,7 @@ int main(int argc, char **argv)
 {
     (void)argc; /* argv ends with NULL */
     train_options command;
+    spin_briefly(argv);
     program_begin();
     const options_outcome outcome = train_options_read(&command, argv);
     int status;
