@@ -72,7 +72,8 @@ START_TEST(the_most_frequent_pair_is_merged_first)
     ck_assert_int_eq(b.merge[2][0], 257); /* " abab", twice */
     ck_assert_int_eq(b.merge[2][1], 256);
     bpe same;
-    ck_assert(bpe_from_merges(&same, (const int32_t(*)[2])b.merge, 3));
+    ck_assert(bpe_begin(&same, 259));
+    for (int i = 0; i < 3; i++) ck_assert(bpe_add(&same, b.merge[i][0], b.merge[i][1]));
     for (int32_t i = 0; i < b.vocab; i++) {
         ck_assert_int_eq(b.length[i], same.length[i]);
         ck_assert_int_eq(memcmp(b.bytes[i], same.bytes[i], (size_t)b.length[i]), 0);
@@ -119,7 +120,7 @@ START_TEST(merges_are_those_of_a_fresh_count)
     bpe b;
     for (int i = 0; i < TEXT; i++)
         text[i] = (uint8_t) "aaabbcd   e"[next_random(&state) % (_i ? 11 : 3)];
-    for (int64_t at = 0; at < TEXT; at += bpe_word(text + at, TEXT - at)) begins[at] = true;
+    for (int64_t at = 0; at < TEXT; at += bpe_word(text + at, TEXT - at, false)) begins[at] = true;
     for (int i = 0; i < TEXT; i++) token[i] = text[i];
     ck_assert(bpe_train(&b, text, TEXT, MOST));
     int count = TEXT;
@@ -157,13 +158,22 @@ END_TEST
 
 START_TEST(merges_that_cannot_be_are_refused)
 {
-    const int32_t later[][2] = {{97, 98}, {257, 97}}, twice[][2] = {{97, 98}, {97, 98}},
-                  negative[][2] = {{-1, 98}};
     bpe b;
-    ck_assert(!bpe_from_merges(&b, later, 2));
-    ck_assert(!bpe_from_merges(&b, twice, 2));
-    ck_assert(!bpe_from_merges(&b, negative, 1));
-    ck_assert_int_eq(b.vocab, 0);
+    ck_assert(bpe_begin(&b, 259));
+    ck_assert(!bpe_add(&b, 256, 97)); /* later */
+    ck_assert(!bpe_add(&b, -1, 98));
+    ck_assert(bpe_add(&b, 'a', 'b'));
+    ck_assert(!bpe_add(&b, 'a', 'b')); /* twice */
+    ck_assert(bpe_add(&b, 'b', 'c'));
+    ck_assert(bpe_add(&b, 256, 'c'));
+    ck_assert(!bpe_add(&b, 'x', 'y')); /* no room */
+    bpe_free(&b);
+    ck_assert(bpe_begin(&b, 300));
+    for (int i = 0; i < 8; i++) ck_assert(bpe_add(&b, i ? 255 + i : 'a', i ? 255 + i : 'a'));
+    ck_assert_int_eq(b.length[b.vocab - 1], 256);
+    ck_assert(!bpe_add(&b, 263, 256));                          /* longer than a word */
+    ck_assert(bpe_add(&b, 257, 256) && !bpe_add(&b, 256, 257)); /* the same bytes */
+    bpe_free(&b);
 }
 END_TEST
 
@@ -176,10 +186,52 @@ START_TEST(words_are_cut_as_documented)
         {"cat sat", 3}, {" cat", 4},   {"  cat", 1}, {"12345", 3}, {" 12345", 4},
         {"?!x", 2},     {"\n\n x", 2}, {"   ", 3},   {" ", 1},     {"\xc3\xa9t\xc3\xa9.", 5}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        int64_t length = bpe_word((const uint8_t *)rows[i].text, (int64_t)strlen(rows[i].text));
+        int64_t length =
+            bpe_word((const uint8_t *)rows[i].text, (int64_t)strlen(rows[i].text), false);
         ck_assert_msg(length == rows[i].length, "\"%s\": %lld, wanted %lld", rows[i].text,
                       (long long)length, (long long)rows[i].length);
     }
+}
+END_TEST
+
+/* After 64 characters, or as the first runs did after 64 bytes; a space before is not counted. */
+START_TEST(words_have_64_characters_at_most)
+{
+    static const struct {
+        const char *character;
+        int bytes; /* that count as a character */
+    } rows[] = {{"a", 1},
+                {"?", 1},
+                {"\xc3\xa9", 2},
+                {"\xe6\x97\xa5", 3},
+                {"\xf0\x9f\x98\x80", 4},
+                {"\xcc\x81", 2},
+                {"\xf4\x8f\xbf\xbf", 4},
+                {"\xff", 1},
+                {"\xc3", 1},
+                {"\xe6\x97", 1},
+                {"\xed\xa0\x80", 1},
+                {"\xc0\xaf", 1},
+                {"\xe0\x80\x80", 1},
+                {"\xf4\x90\x80\x80", 1},
+                {"\x80", 1},
+                {"\xf8\x88", 1}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (int count = 63; count <= 66; count++) {
+            char text[1 + 66 * 4 + 1] = "";
+            const int size = (int)strlen(rows[i].character), length = count * size;
+            for (int k = 0; k < count; k++) strcat(text, rows[i].character);
+            const int most = 64 * rows[i].bytes, wanted = length < most ? length : most;
+            const uint8_t *bytes = (const uint8_t *)text;
+            ck_assert_int_eq(bpe_word(bytes, length, false), wanted);
+            ck_assert_int_eq(bpe_word(bytes, length, true), length < 64 ? length : 64);
+            memmove(text + 1, text, (size_t)length + 1);
+            text[0] = ' ';
+            ck_assert_int_eq(bpe_word(bytes, length + 1, false), wanted + 1);
+        }
+    }
+    /* The text may end within a character. */
+    ck_assert_int_eq(bpe_word((const uint8_t *)"\xe6\x97\xa5", 2, false), 2);
 }
 END_TEST
 
@@ -349,6 +401,7 @@ int main(void)
     tcase_add_test(tcase, training_stops_where_nothing_repeats);
     tcase_add_test(tcase, merges_that_cannot_be_are_refused);
     tcase_add_test(tcase, words_are_cut_as_documented);
+    tcase_add_test(tcase, words_have_64_characters_at_most);
     tcase_add_test(tcase, a_name_may_look_like_a_pattern);
     tcase_add_test(tcase, both_kinds_are_read);
     tcase_add_test(tcase, what_is_no_token_file_is_refused);

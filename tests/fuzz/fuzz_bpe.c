@@ -47,9 +47,10 @@ static void train(const uint8_t *bytes, size_t size)
         }
     }
     check_text(&trained, text, length);
-    demand(bpe_from_merges(&again, (const int32_t(*)[2])trained.merge, trained.vocab - 256) &&
-               again.vocab == trained.vocab,
-           "its merges make it again");
+    demand(bpe_begin(&again, trained.vocab), "memory");
+    for (int32_t i = 0; i < trained.vocab - 256; i++)
+        demand(bpe_add(&again, trained.merge[i][0], trained.merge[i][1]), "its merges again");
+    again.byte_words = bytes[0] >= 128;
     check_text(&again, text, length);
     bpe_free(&again);
     bpe_free(&trained);
@@ -66,10 +67,8 @@ static void take_merges(const uint8_t *bytes, size_t size)
     for (int32_t i = 0; i < 2 * count; i++) {
         merge[i / 2][i % 2] = (int16_t)(bytes[1 + 2 * i] | bytes[2 + 2 * i] << 8);
     }
-    if (!bpe_from_merges(&b, (const int32_t(*)[2])merge, count)) {
-        demand(b.vocab == 0 && !b.bytes, "nothing is left of what was refused");
-        return;
-    }
+    demand(bpe_begin(&b, 256 + count), "memory");
+    for (int32_t i = 0; i < count; i++) bpe_add(&b, merge[i][0], merge[i][1]);
     check_merges(&b);
     check_text(&b, bytes, (int64_t)size);
     bpe_free(&b);

@@ -31,7 +31,8 @@ enum { TOKENIZER_TEXT = 2 * 256 + 16, NUMBER_TEXT = 32 };
  * name that checkpoints have had from the beginning), or a fingerprint of the pieces. */
 static void print_tokenizer(const tokenizer *t, char text[TOKENIZER_TEXT])
 {
-    uint64_t hash = FNV_BEGIN; /* FNV-1a, but of words instead of bytes */
+    /* FNV-1a, but of words instead of bytes; the first runs began with FNV_BEGIN. */
+    uint64_t hash = t->bpe.byte_words ? FNV_BEGIN : ~FNV_BEGIN;
     int used = 0;
     switch (t->kind) {
     case TOKENIZER_NONE:

@@ -1,6 +1,7 @@
 /* bpe.c - see bpe.h. */
 #include "bpe.h"
 #include "fnv.h"
+#include "utf8.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,14 +19,21 @@ static byte_kind kind_of(uint8_t c)
     return c == ' ' || (c >= '\t' && c <= '\r') ? BLANK : SIGN;
 }
 
-int64_t bpe_word(const uint8_t *text, int64_t length)
+static int64_t character_length(const uint8_t *text, int64_t length)
 {
-    int64_t start = text[0] == ' ' && length > 1 && kind_of(text[1]) != BLANK ? 1 : 0, end = start;
-    byte_kind kind = kind_of(text[start]);
-    int64_t most = start + (kind == DIGIT ? LONGEST_NUMBER : LONGEST_WORD);
-    while (end < length && end < most && kind_of(text[end]) == kind) end++;
+    const int valid = utf8_length(text, length);
+    return valid ? valid : 1;
+}
+
+int64_t bpe_word(const uint8_t *text, int64_t length, bool byte_words)
+{
+    int64_t end = text[0] == ' ' && length > 1 && kind_of(text[1]) != BLANK ? 1 : 0;
+    byte_kind kind = kind_of(text[end]);
+    int left = kind == DIGIT ? LONGEST_NUMBER : LONGEST_WORD;
+    for (; end < length && left > 0 && kind_of(text[end]) == kind; left--)
+        end += byte_words ? 1 : character_length(text + end, length - end);
     /* The last of several spaces belongs to the word after them. */
-    bool more = end < length && end < most;
+    bool more = end < length && left > 0;
     if (kind == BLANK && more && end > 1 && text[end - 1] == ' ') end--;
     return end;
 }
@@ -82,14 +90,6 @@ static int64_t *map_entry(pair_map *map, int32_t left, int32_t right)
     return &map->value[at];
 }
 
-/* The token that a pair makes; -1: none. */
-static int32_t token_of(const bpe *b, int32_t left, int32_t right)
-{
-    if (!b->token_of.capacity) return -1;
-    size_t at = map_place(&b->token_of, pair_key(left, right));
-    return b->token_of.key[at] ? (int32_t)b->token_of.value[at] : -1;
-}
-
 /* ---- Building one up ---------------------------------------------------------------------- */
 
 void bpe_free(bpe *b)
@@ -98,57 +98,82 @@ void bpe_free(bpe *b)
     free(b->bytes);
     free(b->length);
     free(b->merge);
+    free(b->by_bytes);
     map_free(&b->token_of);
     *b = (bpe){0};
 }
 
-/* The 256 bytes, and room for `vocab` tokens. */
-static bool begin(bpe *b, int32_t vocab)
+static uint64_t hash_bytes(const uint8_t *text, int64_t length)
 {
-    *b = (bpe){.merge = calloc((size_t)vocab, sizeof *b->merge),
+    uint64_t hash = fnv1a(FNV_BEGIN, text, (size_t)length);
+    return hash ^ hash >> 29;
+}
+
+/* The slot of the token of these bytes, or the free one for it. */
+static uint32_t slot_of(const bpe *b, const uint8_t *bytes, int32_t length)
+{
+    uint32_t at = (uint32_t)hash_bytes(bytes, length) & (b->slots - 1);
+    for (int32_t id; (id = b->by_bytes[at] - 1) >= 0; at = (at + 1) & (b->slots - 1)) {
+        if (b->length[id] == length && !memcmp(b->bytes[id], bytes, (size_t)length)) break;
+    }
+    return at;
+}
+
+int32_t bpe_find(const bpe *b, const uint8_t *bytes, int32_t length)
+{
+    return b->by_bytes[slot_of(b, bytes, length)] - 1;
+}
+
+/* Adds a token, for which there is room. */
+static bool add_token(bpe *b, const uint8_t *bytes, int32_t length)
+{
+    uint8_t *own = malloc((size_t)length);
+    if (!own) return false;
+    b->length[b->vocab] = length;
+    b->bytes[b->vocab] = memcpy(own, bytes, (size_t)length);
+    b->by_bytes[slot_of(b, bytes, length)] = ++b->vocab;
+    return true;
+}
+
+bool bpe_begin(bpe *b, int32_t vocab)
+{
+    uint32_t slots = 1024;
+    while (slots / 2 < (uint32_t)vocab && slots <= UINT32_MAX / 4) slots *= 2;
+    *b = (bpe){.capacity = vocab,
+               .slots = slots,
+               .by_bytes = calloc(slots, sizeof *b->by_bytes),
+               .merge = calloc((size_t)vocab, sizeof *b->merge),
                .bytes = calloc((size_t)vocab, sizeof *b->bytes),
                .length = calloc((size_t)vocab, sizeof *b->length)};
-    bool fine = b->merge && b->bytes && b->length;
-    for (int byte = 0; fine && byte < 256; byte++) {
-        b->bytes[byte] = malloc(1);
-        fine = b->bytes[byte] != NULL;
-        if (!fine) break;
-        b->bytes[byte][0] = (uint8_t)byte;
-        b->length[byte] = 1;
-        b->vocab++;
-    }
+    bool fine = b->merge && b->bytes && b->length && b->by_bytes;
+    for (int byte = 0; fine && byte < 256; byte++)
+        fine = add_token(b, &(uint8_t){(uint8_t)byte}, 1);
     if (!fine) bpe_free(b);
     return fine;
 }
 
-/* Adds the token left, then right; no longer than a word with its space can be. */
-static bool add_merge(bpe *b, int32_t left, int32_t right)
+/* The bytes of a pair of tokens; 0 if they are more than those of a word. */
+static int32_t join(const bpe *b, int32_t left, int32_t right, uint8_t bytes[BPE_LONGEST])
 {
-    int64_t *token = map_entry(&b->token_of, left, right);
-    if (!token || b->length[left] + b->length[right] > LONGEST_WORD + 1) return false;
-    size_t l = (size_t)b->length[left], r = (size_t)b->length[right];
-    uint8_t *bytes = malloc(l + r);
-    if (!bytes) return false;
-    memcpy(bytes, b->bytes[left], l);
-    memcpy(bytes + l, b->bytes[right], r);
-    b->bytes[b->vocab] = bytes;
-    b->length[b->vocab] = (int32_t)(l + r);
-    b->merge[b->vocab - 256][0] = left;
-    b->merge[b->vocab - 256][1] = right;
-    *token = b->vocab++;
-    return true;
+    const int32_t l = b->length[left], r = b->length[right];
+    if (l + r > BPE_LONGEST) return 0;
+    memcpy(bytes, b->bytes[left], (size_t)l);
+    memcpy(bytes + l, b->bytes[right], (size_t)r);
+    return l + r;
 }
 
-bool bpe_from_merges(bpe *b, const int32_t (*merge)[2], int32_t count)
+bool bpe_add(bpe *b, int32_t left, int32_t right)
 {
-    if (count < 0 || count > INT32_MAX - 256 || !begin(b, 256 + count)) return false;
-    for (int32_t i = 0; i < count; i++) {
-        int32_t left = merge[i][0], right = merge[i][1];
-        bool earlier = left >= 0 && left < b->vocab && right >= 0 && right < b->vocab;
-        if (earlier && token_of(b, left, right) < 0 && add_merge(b, left, right)) continue;
-        bpe_free(b);
-        return false;
-    }
+    const int32_t id = b->vocab;
+    uint8_t bytes[BPE_LONGEST];
+    if (left < 0 || left >= id || right < 0 || right >= id || id == b->capacity) return false;
+    const int32_t length = join(b, left, right, bytes);
+    if (!length || bpe_find(b, bytes, length) >= 0) return false;
+    int64_t *token = map_entry(&b->token_of, left, right);
+    if (!token || !add_token(b, bytes, length)) return false;
+    b->merge[id - 256][0] = left;
+    b->merge[id - 256][1] = right;
+    *token = id;
     return true;
 }
 
@@ -201,12 +226,6 @@ static void lexicon_free(lexicon *l)
     map_free(&l->first);
 }
 
-static uint64_t hash_bytes(const uint8_t *text, int64_t length)
-{
-    uint64_t hash = fnv1a(FNV_BEGIN, text, (size_t)length);
-    return hash ^ hash >> 29;
-}
-
 static bool same_word(const word *w, const uint8_t *text, int64_t length)
 {
     if (w->tokens != length) return false;
@@ -224,7 +243,7 @@ static bool lexicon_rehash(lexicon *l)
     l->slot = slot;
     l->slots = slots;
     for (int64_t i = 0; i < l->words; i++) {
-        uint8_t text[LONGEST_WORD + 1];
+        uint8_t text[BPE_LONGEST];
         for (int32_t k = 0; k < l->word[i].tokens; k++) text[k] = (uint8_t)l->word[i].token[k];
         uint64_t at = hash_bytes(text, l->word[i].tokens) & (uint64_t)(slots - 1);
         while (slot[at]) at = (at + 1) & (uint64_t)(slots - 1);
@@ -260,7 +279,7 @@ static bool lexicon_build(lexicon *l, const uint8_t *text, int64_t length)
     *l = (lexicon){.tokens = malloc((size_t)(length + 1) * sizeof(int32_t)), .least = INT64_MAX};
     bool fine = l->tokens != NULL;
     for (int64_t at = 0, size; fine && at < length; at += size) {
-        size = bpe_word(text + at, length - at);
+        size = bpe_word(text + at, length - at, false);
         fine = count_word(l, text + at, size, l->tokens, &used);
     }
     return fine;
@@ -381,13 +400,8 @@ static bool best_pair(lexicon *l, const pair_map *pairs, int32_t *left, int32_t 
 /* Whether there is a token with the same bytes as the pair. */
 static bool is_known(const bpe *b, int32_t left, int32_t right)
 {
-    size_t l = (size_t)b->length[left], r = (size_t)b->length[right];
-    for (int32_t i = 256; i < b->vocab; i++) {
-        if ((size_t)b->length[i] == l + r && !memcmp(b->bytes[i], b->bytes[left], l) &&
-            !memcmp(b->bytes[i] + l, b->bytes[right], r))
-            return true;
-    }
-    return false;
+    uint8_t bytes[BPE_LONGEST];
+    return bpe_find(b, bytes, join(b, left, right, bytes)) >= 0;
 }
 
 /* Replaces the pair by the newest token in all words that contain it. Its places are then no longer
@@ -422,12 +436,13 @@ static bool train_step(bpe *b, lexicon *l, pair_map *pairs, bool *done)
         if (count) *count = 0;
         return count != NULL;
     }
-    return add_merge(b, left, right) && merge_everywhere(b, l, pairs, left, right);
+    return bpe_add(b, left, right) && merge_everywhere(b, l, pairs, left, right);
 }
 
 bool bpe_train(bpe *b, const uint8_t *text, int64_t length, int32_t vocab)
 {
-    if (!begin(b, vocab)) return false;
+    const int64_t most = 256 + length; /* each merge shortens the text */
+    if (!bpe_begin(b, vocab < most ? vocab : (int32_t)most)) return false;
     lexicon l;
     pair_map pairs = {0};
     bool fine = lexicon_build(&l, text, length), done = false;
@@ -442,17 +457,33 @@ bool bpe_train(bpe *b, const uint8_t *text, int64_t length, int32_t vocab)
 
 /* ---- Encoding ----------------------------------------------------------------------------- */
 
+/* The token that a pair makes; beyond all tokens if it makes none. */
+static int32_t made_by(const bpe *b, int32_t left, int32_t right)
+{
+    if (!b->token_of.capacity) return INT32_MAX;
+    size_t at = map_place(&b->token_of, pair_key(left, right));
+    return b->token_of.key[at] ? (int32_t)b->token_of.value[at] : INT32_MAX;
+}
+
+/* Joins the pair that makes the lowest token, the first among equals, as long as there is one.
+ * Returns the number of tokens that are left. */
 static int32_t encode_word(const bpe *b, int32_t *token, int32_t tokens)
 {
-    for (;;) {
-        int32_t lowest = -1, at = 0;
-        for (int32_t i = 0; i + 1 < tokens; i++) {
-            int32_t merged = token_of(b, token[i], token[i + 1]);
-            if (merged >= 0 && (lowest < 0 || merged < lowest)) lowest = merged, at = i;
-        }
-        if (lowest < 0) return tokens;
-        tokens = merge_pair(token, tokens, token[at], token[at + 1], lowest);
+    int32_t made[BPE_LONGEST]; /* by token i and the one after it */
+    for (int32_t i = 0; i + 1 < tokens; i++) made[i] = made_by(b, token[i], token[i + 1]);
+    for (; tokens > 1; tokens--) {
+        int32_t lowest = INT32_MAX, at = 0;
+        for (int32_t i = 0; i + 1 < tokens; i++) lowest = made[i] < lowest ? made[i] : lowest;
+        if (lowest == INT32_MAX) break;
+        while (made[at] != lowest) at++;
+        const size_t after = (size_t)(tokens - at - 2) * sizeof *token;
+        token[at] = lowest;
+        memmove(token + at + 1, token + at + 2, after);
+        memmove(made + at, made + at + 1, after);
+        if (at > 0) made[at - 1] = made_by(b, token[at - 1], lowest);
+        if (at + 2 < tokens) made[at] = made_by(b, lowest, token[at + 1]);
     }
+    return tokens;
 }
 
 int32_t *bpe_encode(const bpe *b, const uint8_t *text, int64_t length, int64_t *count)
@@ -461,7 +492,7 @@ int32_t *bpe_encode(const bpe *b, const uint8_t *text, int64_t length, int64_t *
     *count = 0;
     for (int64_t at = 0, size; ids && at < length; at += size) {
         int32_t *word = ids + *count;
-        size = bpe_word(text + at, length - at);
+        size = bpe_word(text + at, length - at, b->byte_words);
         for (int64_t i = 0; i < size; i++) word[i] = text[at + i];
         *count += encode_word(b, word, (int32_t)size);
     }

@@ -5,10 +5,10 @@
  * change. Each further token is a pair of earlier ones: training repeatedly merges the most
  * frequent pair of neighbours.
  *
- * Pairs are not merged across words. A word is a run of letters (bytes from 128 on count as
- * letters), of digits (at most 3), of blanks, or of other characters; a single space belongs to the
- * letters, digits or other characters after it. Words are cut after 64 bytes, which bounds the
- * work.
+ * Pairs are not merged across words. A word is a run of letters (all characters from U+0080 on count
+ * as letters), of digits (at most 3), of blanks, or of other characters; a single space belongs to
+ * the letters, digits or other characters after it. Words are cut after 64 characters, which bounds
+ * the work; a byte that is not valid UTF-8 counts as a character.
  */
 #ifndef GRADUS_TRAIN_BPE_H
 #define GRADUS_TRAIN_BPE_H
@@ -25,10 +25,14 @@ typedef struct pair_map { /* from a pair of tokens to a number; open addressing 
 
 typedef struct bpe {
     int32_t vocab;       /* 256 + merges */
+    int32_t capacity;    /* tokens that there is room for */
     int32_t (*merge)[2]; /* token 256 + i is merge[i][0], then merge[i][1] */
     uint8_t **bytes;     /* [vocab] what each token stands for */
     int32_t *length;     /* [vocab] in bytes */
     pair_map token_of;   /* from a pair to its token */
+    int32_t *by_bytes;   /* [slots] 1 + token, found by its bytes; 0: free */
+    uint32_t slots;      /* a power of two */
+    bool byte_words;     /* words are cut after 64 bytes, as those of the first runs were */
 } bpe;
 
 /* Learns at most `vocab` tokens (at least 256) from a text; fewer where no pair occurs twice. Among
@@ -36,9 +40,16 @@ typedef struct bpe {
  * memory. */
 bool bpe_train(bpe *b, const uint8_t *text, int64_t length, int32_t vocab);
 
-/* Makes an encoder from its merges [count], which must name only earlier tokens, no pair twice, and
- * give nothing longer than a word. False, with *b empty, if they do not or there is no memory. */
-bool bpe_from_merges(bpe *b, const int32_t (*merge)[2], int32_t count);
+/* An encoder of the 256 bytes, with room for `vocab` tokens. False, with *b empty, if there is no
+ * memory. */
+bool bpe_begin(bpe *b, int32_t vocab);
+
+/* Adds the token `left`, then `right`. False if they are not tokens, the result is longer than a
+ * word or has the bytes of another token, or there is neither room nor memory for it. */
+bool bpe_add(bpe *b, int32_t left, int32_t right);
+
+/* The token of these bytes; -1: none. */
+int32_t bpe_find(const bpe *b, const uint8_t *bytes, int32_t length);
 
 /* Encodes a text into ids, which the caller frees. NULL if there is no memory. The earliest merge
  * that applies in a word is applied first. */
@@ -47,6 +58,8 @@ int32_t *bpe_encode(const bpe *b, const uint8_t *text, int64_t length, int64_t *
 void bpe_free(bpe *b);
 
 /* The length in bytes of the first word of a text that is not empty. */
-int64_t bpe_word(const uint8_t *text, int64_t length);
+int64_t bpe_word(const uint8_t *text, int64_t length, bool byte_words);
+
+enum { BPE_LONGEST = 1 + 64 * 4 }; /* bytes of a word, and of a token */
 
 #endif

@@ -2,10 +2,11 @@
  *
  * tokenizer.json describes a byte-level BPE: bytes are written as printable characters (those of
  * GPT-2), words are found by a regular expression, and merges join neighbours. UTF-8 texts give the
- * same ids there as here, except for non-ASCII words of more than 64 bytes, which are cut at other
- * places. */
+ * same ids there as here. */
 #ifndef GRADUS_TRAIN_TOKENIZER_FILE_H
 #define GRADUS_TRAIN_TOKENIZER_FILE_H
+
+#include <stdio.h>
 
 #include "gradus/gradus.h"
 #include "tokenizer.h"
@@ -14,7 +15,25 @@
 gd_status tokenizer_save(const tokenizer *t, gd_context *ctx, const char *folder);
 
 /* Reads a file of tokenizer_save, or one that transformers saved after loading that; anything else
- * is an error. TOKENIZER_NONE if the folder has no tokenizer.json. */
+ * is an error (tokenizer_read.c). TOKENIZER_NONE if the folder has no tokenizer.json. */
 gd_status tokenizer_load(tokenizer *t, gd_context *ctx, const char *folder);
+
+/* ---- What is written, which is all that is read ------------------------------------------- */
+
+typedef enum tokenizer_form {
+    TOKENIZER_NO_WORDS,   /* each byte is a token */
+    TOKENIZER_CHARACTERS, /* words of at most 64 characters */
+    TOKENIZER_BYTE_WORDS, /* of at most 64 bytes */
+    TOKENIZER_FIRST_RUNS, /* the same as the first runs wrote it; never written */
+    TOKENIZER_FORMS
+} tokenizer_form;
+
+/* Writes the JSON object "pre_tokenizer". */
+void tokenizer_print_words(tokenizer_form form, FILE *file);
+
+extern const char tokenizer_byte_level[]; /* the JSON object "decoder" */
+
+/* The byte for which a character stands; -1: none. */
+int tokenizer_byte_of(int character);
 
 #endif

@@ -1,0 +1,16 @@
+/* utf8.c - see utf8.h. */
+#include "utf8.h"
+
+#include <stdbool.h>
+
+int utf8_length(const unsigned char *c, int64_t left)
+{
+    int length = c[0] < 0x80 ? 1 : c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : 4;
+    if (c[0] > 0xf4 || length > left) return 0;
+    for (int i = 1; i < length; i++) {
+        if ((c[i] & 0xc0) != 0x80) return 0;
+    }
+    bool longer = (c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xf0 && c[1] < 0x90);
+    bool beyond = (c[0] == 0xed && c[1] > 0x9f) || (c[0] == 0xf4 && c[1] > 0x8f);
+    return longer || beyond ? 0 : length;
+}
