@@ -22,7 +22,7 @@ endif()
 if(UNIX)
     list(REMOVE_ITEM core_sources ${PROJECT_SOURCE_DIR}/src/group_none.c)
 else()
-    list(FILTER core_sources EXCLUDE REGEX "/src/group(_wire|_cpu)?\\.c$")
+    list(FILTER core_sources EXCLUDE REGEX "/src/group(_wire|_hmac|_rendezvous|_cpu)?\\.c$")
 endif()
 
 # *_cpu.c is written on REAL: float here ...

@@ -92,7 +92,7 @@ gd_status gd_group_listen(gd_group *group, double seconds)
             if (ready[i] && listen_to(group, i)) return group->ctx->status;
         }
         if (gd_wire_now() >= deadline) break;
-        if (any) gd_wire_nap(); /* a pending message may belong to a later call */
+        if (any) gd_wire_nap(5); /* a pending message may belong to a later call */
     }
     return gd_error_status(group->ctx);
 }
@@ -208,8 +208,20 @@ gd_status gd_group_collect(gd_group *group, const void *mine, size_t bytes, void
 static const gd_transport *const transports[GD_DEVICE_COUNT] = {
     [GD_CPU] = &gd_transport_cpu, [GD_CUDA] = &gd_transport_cuda};
 
+/* Whether the texts end within their arrays. */
+static bool texts_end(const gd_group_options *o)
+{
+    return memchr(o->host, 0, sizeof o->host) && memchr(o->run, 0, sizeof o->run) &&
+           memchr(o->secret, 0, sizeof o->secret) && memchr(o->problem, 0, sizeof o->problem);
+}
+
 static gd_status check_options(gd_context *ctx, const gd_group_options *o)
 {
+    if (!texts_end(o)) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "group_create: a text of the options is not terminated, wanted host, run, "
+                       "secret and problem with a NUL at their end");
+    }
     if (o->problem[0]) return gd_fail(ctx, GD_ERROR_ARGUMENT, "group_create: %s", o->problem);
     if (o->ranks < 1 || o->ranks > GD_GROUP_MOST || o->rank < 0 || o->rank >= o->ranks) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
@@ -235,7 +247,7 @@ static gd_status meet(gd_group *group)
     if (!group->line) return ctx->status;
     for (int i = 0; i < group->ranks; i++) group->line[i] = -1;
     if (group->ranks == 1) return GD_OK;
-    if (gd_wire_meet(group)) return ctx->status;
+    if (gd_rendezvous_meet(group)) return ctx->status;
     /* No rank continues before all have connected. */
     if (gd_group_collect(group, NULL, 0, NULL)) return ctx->status;
     return group->transport->open(group);

@@ -1,5 +1,6 @@
 /* group.h - the internals of a group: group.c handles messages between hosts, group_wire.c moves
- * bytes over sockets, a transport (group_cpu.c or group_cuda.c) does the collectives. */
+ * bytes over sockets, group_rendezvous.c connects the ranks, a transport (group_cpu.c or
+ * group_cuda.c) does the collectives. */
 #ifndef GRADUS_GROUP_INTERNAL_H
 #define GRADUS_GROUP_INTERNAL_H
 
@@ -56,18 +57,26 @@ bool gd_wire_wait(const int *wires, int count, double deadline, bool *ready);
 typedef enum gd_wire_look { GD_WIRE_WHOLE, GD_WIRE_PART, GD_WIRE_GONE } gd_wire_look;
 gd_wire_look gd_wire_peek(int wire, void *data, size_t bytes);
 
-void gd_wire_nap(void); /* sleeps for 5 ms */
+void gd_wire_nap(int milliseconds);
 void gd_wire_close(int *wire);
 
 /* Closes the wires after reading what is left: closing with unread data could discard what was
  * sent. */
 void gd_wire_hang_up(int *wires, int count);
 
-/* Connects all ranks: opens the lines. */
-gd_status gd_wire_meet(gd_group *group);
+/* ---- Connecting all ranks (group_rendezvous.c) --------------------------------------------- */
+
+/* Opens the lines. Connections of strangers are closed. */
+gd_status gd_rendezvous_meet(gd_group *group);
 
 /* Opens an additional socket to every other rank, peers[ranks], for a transport. */
-gd_status gd_wire_mesh(gd_group *group, int *peers);
+gd_status gd_rendezvous_mesh(gd_group *group, int *peers);
+
+enum { GD_HMAC_BYTES = 32 };
+
+/* HMAC-SHA256 of data[bytes] (group_hmac.c). `digest` may not overlap `data`. */
+void gd_hmac_sha256(const void *key, size_t key_bytes, const void *data, size_t bytes,
+                    uint8_t digest[GD_HMAC_BYTES]);
 
 /* ---- Messages between hosts (group.c) ----------------------------------------------------- */
 

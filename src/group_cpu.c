@@ -59,7 +59,7 @@ static gd_status mesh_open(gd_group *group)
     m->room = m->memory;
     m->piece = (piece *)(void *)(m->memory + room);
     m->peer = (int *)(void *)(m->memory + room + ranks * sizeof *m->piece);
-    return gd_wire_mesh(group, m->peer);
+    return gd_rendezvous_mesh(group, m->peer);
 }
 
 static void mesh_close(gd_group *group)

@@ -25,7 +25,8 @@ enum { RANKS_MOST = 5, RANK_NUMBERS = 1 << 16 };
 typedef struct outcome {
     bool ended;      /* not by a signal */
     char error[600]; /* of its context; "": none */
-    double seconds;  /* that it took */
+    char notices[1200];
+    double seconds; /* that it took */
     int64_t count;
     double number[RANK_NUMBERS];
 } outcome;
@@ -57,16 +58,25 @@ static inline int ranks_listen(int *port)
     int wire = socket(AF_INET, SOCK_STREAM, 0);
     ck_assert_int_ge(wire, 0);
     ck_assert_int_eq(bind(wire, (struct sockaddr *)&a, sizeof a), 0);
-    ck_assert_int_eq(listen(wire, 16), 0);
+    ck_assert_int_eq(listen(wire, 128), 0);
     ck_assert_int_eq(getsockname(wire, (struct sockaddr *)&a, &size), 0);
     *port = ntohs(a.sin_port);
     return wire;
+}
+
+static inline void ranks_notice(void *mine, const char *sentence)
+{
+    outcome *o = mine;
+    const size_t used = strlen(o->notices);
+    snprintf(o->notices + used, sizeof o->notices - used, "%s\n", sentence);
 }
 
 static inline void rank_main(gd_group_options o, rank_body *body)
 {
     outcome *mine = &outcomes[o.rank];
     const double begun = ranks_now();
+    o.notice = ranks_notice;
+    o.notice_user = mine;
     gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 1, .seed = 3});
     gd_group *group = gd_group_create(ctx, &o);
     body(ctx, group, o.rank, mine);
@@ -88,17 +98,23 @@ static inline void ranks_exit(void)
     _exit(0);
 }
 
-/* Runs them and waits. */
-static inline void ranks_run(int ranks, rank_body *body)
+/* Makes room for the outcomes, or empties it. */
+static inline void ranks_prepare(void)
 {
-    pid_t child[RANKS_MOST];
-    gd_group_options o = {.ranks = ranks, .timeout = ranks_timeout};
     if (!outcomes) {
         outcomes = mmap(NULL, RANKS_MOST * sizeof *outcomes, PROT_READ | PROT_WRITE,
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         ck_assert_ptr_ne(outcomes, MAP_FAILED);
     }
     memset(outcomes, 0, RANKS_MOST * sizeof *outcomes);
+}
+
+/* Runs them and waits. */
+static inline void ranks_run(int ranks, rank_body *body)
+{
+    pid_t child[RANKS_MOST];
+    gd_group_options o = {.ranks = ranks, .timeout = ranks_timeout};
+    ranks_prepare();
     o.listener = ranks_listen(&o.port);
     for (int rank = 0; rank < ranks; rank++) {
         child[rank] = fork();

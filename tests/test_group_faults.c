@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include "group.h"
+#include "port.h"
 #include "ranks.h"
 
 enum { CULPRIT = 2, RANKS = 4, BEFORE = 3 };
@@ -186,46 +187,27 @@ static void nothing(gd_context *ctx, gd_group *group, int rank, outcome *mine)
     (void)ctx, (void)group, (void)rank, (void)mine;
 }
 
-/* Starts ranks, one of which gets other options. */
-static void meet(int rank_2, int ranks_2)
+START_TEST(who_does_not_come_is_named)
 {
-    pid_t child[3];
-    gd_group_options o = {.ranks = 4, .timeout = ranks_timeout};
-    ranks_run(1, nothing); /* allocates the outcomes */
-    memset(outcomes, 0, RANKS_MOST * sizeof *outcomes);
+    pid_t child[4] = {0};
+    gd_group_options o = {.ranks = 4, .timeout = 0.5};
+    ranks_prepare();
     o.listener = ranks_listen(&o.port);
-    for (int i = 0; i < 3; i++) {
-        child[i] = fork();
-        if (child[i]) continue;
-        gd_group_options own = o;
-        own.rank = i == 2 ? rank_2 : i;
-        if (i == 2) own.ranks = ranks_2;
-        if (i > 0) close(o.listener);
-        rank_main(own, nothing);
+    for (int r = 0; r < 4; r++) {
+        if (r == 2) continue;
+        child[r] = fork();
+        if (child[r]) continue;
+        o.rank = r;
+        if (r > 0) close(o.listener);
+        rank_main(o, nothing);
         ranks_exit();
     }
     close(o.listener);
-    for (int i = 0; i < 3; i++) waitpid(child[i], NULL, 0);
-}
-
-START_TEST(who_does_not_come_is_named)
-{
-    ranks_timeout = 0.5;
-    meet(3, 4);
+    for (int r = 0; r < 4; r++)
+        if (r != 2) waitpid(child[r], NULL, 0);
     rank_failed(0, "group_create: rank 2 has not connected within 0.5 s (3 of 4 have)");
     rank_failed(1, "group_create: rank 2 has not connected within 0.5 s");
     rank_failed(3, "group_create: rank 2 has not connected within 0.5 s");
-}
-END_TEST
-
-START_TEST(who_counts_otherwise_is_named)
-{
-    ranks_timeout = 3;
-    meet(2, 3);
-    rank_failed(0, "group_create: rank 2 was started with 3 ranks, rank 0 with 4");
-    rank_failed(2, "group_create: rank 2 was started with 3 ranks, rank 0 with 4");
-    meet(1, 4);
-    rank_failed(0, "group_create: rank 1 connected twice");
 }
 END_TEST
 
@@ -233,52 +215,11 @@ START_TEST(rank_0_that_is_not_there_is_named)
 {
     gd_context *ctx = gd_context_create(&(gd_context_options){.threads = 1});
     int port;
-    close(ranks_listen(&port));
+    const int reserved = port_reserve(&port);
     gd_group_create(ctx, &(gd_group_options){.rank = 1, .ranks = 2, .port = port, .timeout = 0.3});
     ck_assert_error(ctx, "group_create: rank 1 cannot reach rank 0 at 127.0.0.1:");
+    close(reserved);
     gd_context_free(ctx);
-}
-END_TEST
-
-/* A connection from another program that sends other data, or nothing, does no harm. */
-static int stranger_port;
-
-static void be_there(gd_context *ctx, gd_group *group, int rank, outcome *mine)
-{
-    int own = rank, all[2];
-    gd_group_gather(group, &own, sizeof own, all);
-    note(mine, gd_error(ctx) ? 0 : all[1]);
-}
-
-START_TEST(strangers_are_sent_away)
-{
-    static const char request[] = "GET / HTTP/1.1\r\nHost: gradus\r\n\r\n";
-    gd_group_options o = {.ranks = 2, .timeout = 5};
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    ranks_run(1, nothing);
-    o.listener = ranks_listen(&o.port);
-    stranger_port = o.port;
-    a.sin_port = htons((uint16_t)stranger_port);
-    int wire = socket(AF_INET, SOCK_STREAM, 0); /* before any rank */
-    ck_assert_int_eq(connect(wire, (struct sockaddr *)&a, sizeof a), 0);
-    ck_assert_int_gt(send(wire, request, sizeof request, 0), 0);
-    pid_t child[2];
-    for (int r = 0; r < 2; r++) {
-        child[r] = fork();
-        if (child[r]) continue;
-        o.rank = r;
-        close(wire);
-        if (r > 0) close(o.listener);
-        rank_main(o, be_there);
-        ranks_exit();
-    }
-    close(o.listener);
-    for (int r = 0; r < 2; r++) waitpid(child[r], NULL, 0);
-    close(wire);
-    for (int r = 0; r < 2; r++) {
-        ck_assert_msg(!outcomes[r].error[0], "rank %d: %s", r, outcomes[r].error);
-        ck_assert_double_eq(outcomes[r].number[0], 1);
-    }
 }
 END_TEST
 
@@ -309,56 +250,33 @@ START_TEST(connections_that_cannot_be_accepted_are_an_error)
 }
 END_TEST
 
-/* Whether something listens at this address of the loopback interface. */
-static bool is_open(int host, int port)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET,
-                            .sin_addr = {htonl(0x7f000000 + (uint32_t)host)},
-                            .sin_port = htons((uint16_t)port)};
-    const int wire = socket(AF_INET, SOCK_STREAM, 0);
-    const bool open = connect(wire, (struct sockaddr *)&a, sizeof a) == 0;
-    close(wire);
-    return open;
-}
-
-/* Rank 0 listens at 127.0.0.1 alone, unless its address is another. */
-START_TEST(no_other_host_can_connect_to_a_local_group)
-{
-    gd_group_options o = {.ranks = 2, .timeout = 5};
-    close(ranks_listen(&o.port));
-    ranks_run(1, nothing);
-    const pid_t child = fork();
-    if (child == 0) {
-        rank_main(o, nothing);
-        ranks_exit();
-    }
-    for (int i = 0; i < 1000 && !is_open(1, o.port); i++) ranks_sleep(0.005);
-    ck_assert(is_open(1, o.port));
-    ck_assert(!is_open(2, o.port));
-    kill(child, SIGKILL);
-    waitpid(child, NULL, 0);
-}
-END_TEST
-
 /* ---- The environment ------------------------------------------------------------------------ */
 
 static const char *const known[] = {"RANK",
                                     "WORLD_SIZE",
                                     "LOCAL_RANK",
+                                    "LOCAL_WORLD_SIZE",
                                     "MASTER_ADDR",
                                     "MASTER_PORT",
                                     "TORCHELASTIC_USE_AGENT_STORE",
+                                    "TORCHELASTIC_RUN_ID",
+                                    "GRADUS_GROUP_SECRET",
+                                    "PMIX_NAMESPACE",
                                     "OMPI_COMM_WORLD_RANK",
                                     "OMPI_COMM_WORLD_SIZE",
                                     "OMPI_COMM_WORLD_LOCAL_RANK",
+                                    "OMPI_COMM_WORLD_LOCAL_SIZE",
                                     "PMI_RANK",
                                     "PMI_SIZE",
                                     "MPI_LOCALRANKID",
+                                    "MPI_LOCALNRANKS",
                                     "SLURM_PROCID",
                                     "SLURM_STEP_NUM_TASKS",
                                     "SLURM_NTASKS",
                                     "SLURM_LOCALID",
                                     "SLURM_STEP_NODELIST",
+                                    "SLURM_STEP_NUM_NODES",
+                                    "SLURM_STEP_ID",
                                     "SLURM_JOB_ID"};
 
 typedef struct environment {
@@ -389,16 +307,34 @@ static const environment environments[] = {
     {"RANK=x WORLD_SIZE=2", 0, 2, 0, "", 0, "RANK is \"x\", wanted a whole number of at least 0"},
     {"RANK=0 WORLD_SIZE=0", 0, 1, 0, "", 0, "WORLD_SIZE is \"0\", wanted a whole number"},
     {"WORLD_SIZE=2", 0, 1, 0, "", 0, "WORLD_SIZE is set, but RANK is not"},
+    {"RANK=0 WORLD_SIZE=2 GRADUS_GROUP_SECRET=256", 0, 2, 0, "", 0,
+     "GRADUS_GROUP_SECRET has 256 bytes, wanted at most 255"},
 };
+
+/* A value of "256" stands for a text of that length. */
+static void set_variable(const char *word)
+{
+    char *value = strchr(word, '=');
+    char name[300] = "", text[257];
+    snprintf(name, sizeof name, "%.*s", (int)(value - word), word);
+    memset(text, 'x', 256);
+    text[256] = '\0';
+    setenv(name, strcmp(value, "=256") ? value + 1 : text, 1);
+}
+
+static gd_group_options environment_of(const char *variables)
+{
+    char set[300];
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) unsetenv(known[i]);
+    snprintf(set, sizeof set, "%s", variables);
+    for (char *word = strtok(set, " "); word; word = strtok(NULL, " ")) set_variable(word);
+    return gd_group_environment();
+}
 
 START_TEST(the_environment_says_who_one_is)
 {
     const environment *e = &environments[_i];
-    char set[300];
-    for (size_t i = 0; i < sizeof known / sizeof *known; i++) unsetenv(known[i]);
-    snprintf(set, sizeof set, "%s", e->set);
-    for (char *word = strtok(set, " "); word; word = strtok(NULL, " ")) putenv(word);
-    const gd_group_options o = gd_group_environment();
+    const gd_group_options o = environment_of(e->set);
     ck_assert_msg(strstr(o.problem, e->problem) != NULL, "the problem is \"%s\"", o.problem);
     ck_assert_int_eq(o.problem[0] != 0, e->problem[0] != 0);
     ck_assert_int_eq(o.ranks, e->ranks);
@@ -407,6 +343,42 @@ START_TEST(the_environment_says_who_one_is)
     if (o.problem[0]) return;
     ck_assert_int_eq(o.rank, e->rank);
     ck_assert_int_eq(o.local_rank, e->local);
+}
+END_TEST
+
+typedef struct origin {
+    const char *set, *run, *secret;
+    bool several_hosts;
+} origin;
+
+static const origin origins[] = {
+    {"RANK=0 WORLD_SIZE=2", "", "", false},
+    {"RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 TORCHELASTIC_RUN_ID=abc SLURM_JOB_ID=5 "
+     "SLURM_STEP_ID=1",
+     "abc", "", false},
+    {"RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=1 TORCHELASTIC_RUN_ID=none SLURM_JOB_ID=5 "
+     "SLURM_STEP_ID=1 PMIX_NAMESPACE=p",
+     "5.1", "", true},
+    {"RANK=0 WORLD_SIZE=2 TORCHELASTIC_RUN_ID=none SLURM_JOB_ID=5 PMIX_NAMESPACE=p "
+     "GRADUS_GROUP_SECRET=s3",
+     "p", "s3", false},
+    {"RANK=0 WORLD_SIZE=2 TORCHELASTIC_RUN_ID=none SLURM_JOB_ID=5", "", "", false},
+    {"OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=4 OMPI_COMM_WORLD_LOCAL_SIZE=2 SLURM_JOB_ID=5 "
+     "SLURM_STEP_ID=1 PMIX_NAMESPACE=prterun-a-1@1",
+     "prterun-a-1@1", "", true},
+    {"PMI_RANK=1 PMI_SIZE=2 MPI_LOCALNRANKS=2 SLURM_JOB_ID=5 SLURM_STEP_ID=1", "5.1", "", false},
+    {"SLURM_PROCID=1 SLURM_STEP_NUM_TASKS=2 SLURM_STEP_NUM_NODES=2 SLURM_JOB_ID=5 SLURM_STEP_ID=0",
+     "5.0", "", true},
+};
+
+START_TEST(the_environment_says_which_run_it_is)
+{
+    const origin *e = &origins[_i];
+    const gd_group_options o = environment_of(e->set);
+    ck_assert_str_eq(o.problem, "");
+    ck_assert_str_eq(o.run, e->run);
+    ck_assert_str_eq(o.secret, e->secret);
+    ck_assert_int_eq(o.several_hosts, e->several_hosts);
 }
 END_TEST
 
@@ -421,14 +393,13 @@ int main(void)
     tcase_add_loop_test(faults, ranks_that_do_different_things_find_out, 0, 3);
     TCase *meeting = tcase_create("meeting");
     tcase_add_test(meeting, who_does_not_come_is_named);
-    tcase_add_test(meeting, who_counts_otherwise_is_named);
     tcase_add_test(meeting, rank_0_that_is_not_there_is_named);
-    tcase_add_test(meeting, strangers_are_sent_away);
     tcase_add_test(meeting, connections_that_cannot_be_accepted_are_an_error);
-    tcase_add_test(meeting, no_other_host_can_connect_to_a_local_group);
     TCase *started = tcase_create("environment");
     tcase_add_loop_test(started, the_environment_says_who_one_is, 0,
                         sizeof environments / sizeof *environments);
+    tcase_add_loop_test(started, the_environment_says_which_run_it_is, 0,
+                        sizeof origins / sizeof *origins);
     suite_add_tcase(suite, faults);
     suite_add_tcase(suite, meeting);
     suite_add_tcase(suite, started);

@@ -2,12 +2,10 @@
  * checkpoints that any number of processes can read; a rank that dies, hangs, or has other
  * options. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
-#include <arpa/inet.h>
 #include <math.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 
 #include "check_main.h"
+#include "port.h"
 #include "runs.h"
 
 /* ---- Losses --------------------------------------------------------------------------------- */
@@ -158,30 +156,29 @@ END_TEST
 enum { RANKS = 3 };
 
 typedef struct ranks {
-    int port;
+    int port, reserved;
+    const char *environment; /* NULL: an id of their own */
     pid_t pid[RANKS];
 } ranks;
 
-static int free_port(void)
+static ranks new_ranks(void)
 {
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t size = sizeof a;
-    int wire = socket(AF_INET, SOCK_STREAM, 0);
-    ck_assert_int_eq(bind(wire, (struct sockaddr *)&a, sizeof a), 0);
-    ck_assert_int_eq(getsockname(wire, (struct sockaddr *)&a, &size), 0);
-    close(wire);
-    return ntohs(a.sin_port);
+    ranks all = {0};
+    all.reserved = port_reserve(&all.port);
+    return all;
 }
 
 /* Starts a rank as torchrun does; rank r writes to the files out.r and err.r. */
 static void begin_rank(ranks *all, int rank, const char *arguments)
 {
-    char line[1024], command[2048];
+    char line[1024], command[2048], id[64];
     snprintf(line, sizeof line, arguments, small);
+    snprintf(id, sizeof id, "TORCHELASTIC_RUN_ID=test-%d-%d", (int)getpid(), all->port);
     snprintf(command, sizeof command,
              "cd '%s' && RANK=%d WORLD_SIZE=%d LOCAL_RANK=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
-             "exec '%s' %s >out.%d 2>err.%d",
-             folder, rank, RANKS, rank, all->port, (const char *)GRADUS_PROGRAM, line, rank, rank);
+             "%s exec '%s' %s >out.%d 2>err.%d",
+             folder, rank, RANKS, rank, all->port, all->environment ? all->environment : id,
+             (const char *)GRADUS_PROGRAM, line, rank, rank);
     all->pid[rank] = fork();
     if (all->pid[rank] == 0) {
         execl("/bin/sh", "sh", "-c", command, (char *)NULL);
@@ -191,7 +188,7 @@ static void begin_rank(ranks *all, int rank, const char *arguments)
 
 static ranks begin_ranks(const char *arguments)
 {
-    ranks all = {.port = free_port()};
+    ranks all = new_ranks();
     for (int r = 0; r < RANKS; r++) begin_rank(&all, r, arguments);
     return all;
 }
@@ -292,7 +289,7 @@ static const otherwise others[] = {
 START_TEST(another_configuration_is_named)
 {
     const otherwise *o = &others[_i];
-    ranks all = {.port = free_port()};
+    ranks all = new_ranks();
     char arguments[300];
     snprintf(arguments, sizeof arguments, "%s --timeout 10", o->arguments);
     for (int r = 0; r < RANKS; r++)
@@ -304,6 +301,74 @@ START_TEST(another_configuration_is_named)
         program_said(text_of(name), r == 1 ? "rank 1: " : "rank 1 has failed: ");
         if (r != 1 || _i != 4) program_said(text_of(name), o->words);
     }
+}
+END_TEST
+
+/* ---- Strangers ------------------------------------------------------------------------------ */
+
+/* How often a rank's messages contain the words. */
+static int times_said(const char *name, const char *words)
+{
+    int count = 0;
+    for (const char *at = text_of(name); (at = strstr(at, words)); at++) count++;
+    return count;
+}
+
+static const char short_run[] = "--data text %s --steps 3 --timeout 10";
+
+/* Without an id or a secret the run starts, after one warning, of rank 0. */
+START_TEST(an_open_group_is_warned_of)
+{
+    static const char *const variables[] = {"", "TORCHELASTIC_RUN_ID=none", "SLURM_JOB_ID=5"};
+    for (int i = 0; i < 3; i++) {
+        ranks all = new_ranks();
+        all.environment = variables[i];
+        for (int r = 0; r < RANKS; r++) begin_rank(&all, r, short_run);
+        for (int r = 0; r < RANKS; r++) ck_assert_int_eq(end_of(&all, r), 0);
+        program_said(
+            text_of("err.0"),
+            "gradus-train: rank 0: group_create: the group has neither an id nor a secret");
+        ck_assert_int_eq(times_said("err.0", "group_create: "), 1);
+        ck_assert_str_eq(text_of("err.1"), "");
+        ck_assert_str_eq(text_of("err.2"), "");
+        close(all.reserved);
+    }
+}
+END_TEST
+
+typedef struct variables {
+    const char *ours, *theirs, *words;
+} variables;
+
+static const variables pairs[] = {
+    {"GRADUS_GROUP_SECRET=a1b2", "GRADUS_GROUP_SECRET=a1b3", "has another secret"},
+    {"GRADUS_GROUP_SECRET=a1b2", "", "has another secret"},
+    {"TORCHELASTIC_RUN_ID=x", "TORCHELASTIC_RUN_ID=y", "is of another run"},
+    {"SLURM_JOB_ID=7 SLURM_STEP_ID=0", "SLURM_JOB_ID=7 SLURM_STEP_ID=1", "is of another run"},
+    {"PMIX_NAMESPACE=a@1", "PMIX_NAMESPACE=a@2", "is of another run"},
+    {"TORCHELASTIC_RUN_ID=x GRADUS_GROUP_SECRET=a1b2", "TORCHELASTIC_RUN_ID=x", "another secret"},
+};
+
+/* A rank of another run meets a run that waits for its last rank: it is told so, and the run goes
+ * on. */
+START_TEST(ranks_of_other_runs_do_not_disturb)
+{
+    const variables *v = &pairs[_i];
+    ranks all = new_ranks(), other = all;
+    all.environment = v->ours;
+    other.environment = v->theirs;
+    begin_rank(&all, 0, short_run);
+    begin_rank(&all, 1, short_run);
+    begin_rank(&other, 2, short_run);
+    ck_assert_int_eq(end_of(&other, 2), 1);
+    program_said(text_of("err.2"), "rank 2: group_create: rank 2 cannot join rank 0 at 127.0.0.1:");
+    program_said(text_of("err.2"), v->words);
+    begin_rank(&all, 2, short_run);
+    for (int r = 0; r < RANKS; r++) ck_assert_int_eq(end_of(&all, r), 0);
+    program_said(text_of("out.0"), "step 3/3");
+    program_said(text_of("err.0"), "a connection from 127.0.0.1 is turned away: ");
+    ck_assert_int_eq(times_said("err.0", "group_create: "), 1);
+    close(all.reserved);
 }
 END_TEST
 
@@ -340,6 +405,44 @@ START_TEST(the_starter_passes_signals_on)
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "%s", text_of("log"));
     program_said(text_of("log"), "stopped by a signal");
     ck_assert_ptr_eq(strstr(text_of("log"), "rank"), NULL);
+}
+END_TEST
+
+/* The process of a rank: children are started in this order. */
+static pid_t child_of(pid_t starter, int rank)
+{
+    char command[64];
+    int pid = 0;
+    snprintf(command, sizeof command, "pgrep -P %d | sort -n | sed -n %dp", (int)starter, rank + 1);
+    FILE *pipe = popen(command, "r");
+    ck_assert_ptr_nonnull(pipe);
+    ck_assert_int_eq(fscanf(pipe, "%d", &pid), 1);
+    pclose(pipe);
+    return pid;
+}
+
+/* The other ranks have ended, because of one that was killed, before the starter looks: it sees all
+ * of them at once, the killed one last. */
+START_TEST(the_killed_rank_is_named_first)
+{
+    struct timespec moment = {0, 20000000};
+    char command[64];
+    int status;
+    const pid_t starter =
+        begin("--data text %s --steps 1000000 --checkpoint-every 20 --keep 1000 --processes 3 "
+              "--eval-every 0 --timeout 20 --out a",
+              0);
+    wait_for("a/step-00000020");
+    const pid_t culprit = child_of(starter, _i);
+    kill(starter, SIGSTOP);
+    kill(culprit, SIGKILL);
+    snprintf(command, sizeof command, "test $(pgrep -P %d -r Z | wc -l) = 3", (int)starter);
+    for (int i = 0; i < 1000 && system(command) != 0; i++) nanosleep(&moment, NULL);
+    kill(starter, SIGCONT);
+    ck_assert_int_eq(waitpid(starter, &status, 0), starter);
+    snprintf(command, sizeof command, "gradus-train: rank %d was ended by signal 9", _i);
+    program_said(text_of("log"), command);
+    ck_assert_int_eq(WEXITSTATUS(status), 128 + 9);
 }
 END_TEST
 
@@ -409,14 +512,21 @@ int main(void)
     tcase_add_loop_test(started, the_end_of_a_rank_ends_all, 0, 2 * RANKS);
     tcase_add_loop_test(started, a_signal_to_any_rank_saves_once, 0, RANKS);
     tcase_add_loop_test(started, another_configuration_is_named, 0, sizeof others / sizeof *others);
+    TCase *strangers = tcase_create("strangers");
+    tcase_add_checked_fixture(strangers, set_up, tear_down);
+    tcase_add_test(strangers, an_open_group_is_warned_of);
+    tcase_add_loop_test(strangers, ranks_of_other_runs_do_not_disturb, 0,
+                        sizeof pairs / sizeof *pairs);
     TCase *starter = tcase_create("ranks that it starts");
     tcase_add_checked_fixture(starter, set_up, tear_down);
     tcase_add_test(starter, a_disk_that_is_full);
     tcase_add_loop_test(starter, the_starter_passes_signals_on, 0, 2);
+    tcase_add_loop_test(starter, the_killed_rank_is_named_first, 0, 3);
     tcase_add_test(starter, nobody_outlives_the_starter);
     tcase_add_test(starter, what_makes_no_sense_is_refused);
     suite_add_tcase(suite, same);
     suite_add_tcase(suite, started);
+    suite_add_tcase(suite, strangers);
     suite_add_tcase(suite, starter);
     return check_main(suite);
 }

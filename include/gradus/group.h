@@ -58,7 +58,16 @@ typedef struct gd_group_options {
     char host[256]; /* of rank 0; unset: 127.0.0.1 */
     int port;       /* where rank 0 listens; unset: 29500 */
     double timeout; /* seconds that a rank may be silent while another waits; unset: 600 */
-    int listener;   /* rank 0: a listening socket; unset: host and port */
+    int listener;   /* rank 0: a listening socket, closed by the group; unset: host and port */
+    /* not all ranks are on one host: rank 0 does not listen at a loopback address */
+    bool several_hosts;
+    /* Ranks of different runs, or with different secrets, do not connect: see gd_group_create.
+     * Unset: "", on every rank. */
+    char run[256], secret[256];
+    /* called by gd_group_create for what a user should know: one sentence, valid during the call;
+     * unset: not told */
+    void (*notice)(void *user, const char *sentence);
+    void *notice_user;
     /* gd_group_environment: an error in the environment, in one sentence; else "" */
     char problem[256];
 } gd_group_options;
@@ -66,13 +75,28 @@ typedef struct gd_group_options {
 /* The options from the environment: RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT
  * (torchrun listens on that port itself, so the next one is used); else OMPI_COMM_WORLD_* (Open
  * MPI), PMI_* (MPICH, Intel MPI), or SLURM_* of a job step (srun), where MASTER_ADDR and
- * MASTER_PORT are used too, if they are set. A group of one if none are set. */
+ * MASTER_PORT are used too, if they are set. A group of one if none are set.
+ *
+ * The run is TORCHELASTIC_RUN_ID, unless it is "none"; else SLURM_JOB_ID and SLURM_STEP_ID, if both
+ * are set; else PMIX_NAMESPACE, which comes first under Open MPI. The secret is
+ * GRADUS_GROUP_SECRET. */
 GD_API gd_group_options gd_group_environment(void);
 
 /* Connects all ranks; returns when all have connected, or with an error after the timeout. The
  * context's device determines the transport: TCP for the CPU, NCCL for GPUs (in a build that has
- * it). Anyone who can reach the port can join: use it only in a trusted network. NULL for the
- * options is a group of one. NULL on error. */
+ * it). NULL for the options is a group of one. NULL on error.
+ *
+ * Who may join. Any program can connect to the ports of a group. One that is not a rank, has
+ * another `run` or another `secret`, or is not a missing rank of this group, is turned away, and
+ * the group goes on waiting. Ranks prove that they know the secret with HMAC-SHA256 of random
+ * numbers of both ends, so it is never sent. It should be random, such as 32 digits of `openssl
+ * rand -hex 16`: one that can be guessed can be found from a recorded proof. `run` is not secret;
+ * it only keeps runs apart. What ranks send after that is neither encrypted nor signed: whoever can
+ * change packets on the way can change it.
+ *
+ * Notices: that the group has neither a run nor a secret; that rank 0 listens on all interfaces,
+ * because `host` is not an address of its host; the first connection that is turned away, and why.
+ */
 GD_API gd_group *gd_group_create(gd_context *ctx, const gd_group_options *options);
 
 /* Leaves the group; ranks that still wait for this one get its error, if there is one. Free it

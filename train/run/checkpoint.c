@@ -431,6 +431,7 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
     }
     if (gd_error(ctx) || gd_group_tell(o->group, from->folder, sizeof from->folder))
         return gd_error_status(ctx);
+    from->folder[sizeof from->folder - 1] = '\0'; /* another process wrote it */
     const bool of_run = strcmp(from->folder, path) != 0;
     if (o->resume && strcmp(path, "auto") != 0 && of_run &&
         !o->out) { /* the run continues in its folder */

@@ -214,7 +214,8 @@ gd_status checkpoint_agree(gd_context *ctx, gd_group *group)
         }
     } else {
         for (int i = 0; i < ranks && !gd_error(ctx); i++) {
-            const char *why = all + (size_t)i * WHY;
+            char *why = all + (size_t)i * WHY;
+            why[WHY - 1] = '\0'; /* another process wrote it */
             if (why[0] && i == gd_group_rank(group))
                 gd_fail(ctx, GD_ERROR_IO, "%s", why);
             else if (why[0])

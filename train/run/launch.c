@@ -1,6 +1,7 @@
 /* launch.c - see launch.h. */
 #define _GNU_SOURCE /* sched_getaffinity, prctl */
 #include "launch.h"
+#include "clock.h"
 #include "console.h"
 
 #include <arpa/inet.h>
@@ -19,6 +20,9 @@
 #include <sched.h>
 #include <sys/prctl.h>
 #endif
+#ifdef __APPLE__
+#include <sys/random.h>
+#endif
 
 /* ---- Starting ------------------------------------------------------------------------------- */
 
@@ -36,6 +40,16 @@ static int listen_anywhere(int *port)
     }
     *port = ntohs(a.sin_port);
     return wire;
+}
+
+/* A secret that only the processes that inherit it know. */
+static bool make_secret(gd_group_options *member)
+{
+    unsigned char random[32];
+    if (getentropy(random, sizeof random)) return false;
+    for (size_t i = 0; i < sizeof random; i++)
+        snprintf(member->secret + 2 * i, 3, "%02x", random[i]);
+    return true;
 }
 
 static int processors(void)
@@ -79,8 +93,10 @@ static sigset_t watched(void)
 typedef struct children {
     pid_t *pid; /* [count]; 0: the process has ended */
     int count, left;
-    int status;    /* of the first that failed, else 0 */
-    time_t failed; /* when it failed, else 0 */
+    int status;     /* of the first that failed, else 0 */
+    bool signalled; /* it is that of one that a signal ended */
+    bool ending;    /* the others were sent signals because one had failed */
+    double failed;  /* when the first one failed (clock_now), else 0 */
 } children;
 
 static void signal_all(const children *c, int number)
@@ -90,17 +106,23 @@ static void signal_all(const children *c, int number)
     }
 }
 
+/* A rank that fails because another was ended by a signal may be reaped before that one: a process
+ * closes its connections before it counts as ended. So the signal is taken for the cause even if
+ * another rank has failed before. */
 static void note_end(children *c, int rank, int status)
 {
     const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    const bool cause = WIFSIGNALED(status) && !c->ending && !c->signalled;
     c->pid[rank] = 0;
     c->left--;
-    if (WIFSIGNALED(status) && !c->failed)
+    if (cause) {
         console_message("rank %d was ended by signal %d (%s)", rank, WTERMSIG(status),
                         strsignal(WTERMSIG(status)));
-    if (code == 0 || c->status) return;
-    c->status = code;
-    c->failed = time(NULL);
+        c->signalled = true;
+    }
+    if (code == 0) return;
+    if (c->status == 0 || cause) c->status = code;
+    if (c->failed == 0) c->failed = clock_now();
 }
 
 static void reap(children *c)
@@ -122,8 +144,10 @@ static int wait_for_all(children *c, const sigset_t *set, double timeout)
         const int number = sigtimedwait(set, NULL, &second);
         if (number > 0 && number != SIGCHLD) signal_all(c, number);
         reap(c);
-        const double since = c->failed ? difftime(time(NULL), c->failed) : 0;
-        if (since > 2) signal_all(c, since > 4 + fmin(timeout, 10) ? SIGKILL : SIGTERM);
+        const double since = c->failed > 0 ? clock_now() - c->failed : 0;
+        if (since <= 2) continue;
+        c->ending = true;
+        signal_all(c, since > 4 + fmin(timeout, 10) ? SIGKILL : SIGTERM);
     }
     return c->status;
 }
@@ -139,8 +163,9 @@ static launch_role start(train_options *o, int ranks, gd_group_options *member, 
     *member = (gd_group_options){.ranks = ranks};
     member->listener = listen_anywhere(&member->port);
     *status = EXIT_FAILURE;
-    if (!c.pid || member->listener < 0) {
+    if (!c.pid || member->listener < 0 || !make_secret(member)) {
         console_message("cannot start %d processes: %s", ranks, strerror(errno));
+        if (member->listener >= 0) close(member->listener);
         free(c.pid);
         return LAUNCH_STARTER;
     }
@@ -150,6 +175,7 @@ static launch_role start(train_options *o, int ranks, gd_group_options *member, 
         c.pid[c.count] = fork();
         if (c.pid[c.count] < 0) {
             console_message("cannot start rank %d: %s", c.count, strerror(errno));
+            c.ending = true;
             signal_all(&c, SIGKILL);
             break;
         }
@@ -255,6 +281,7 @@ gd_status launch_compare(const train_options *o, gd_context *ctx, uint64_t text_
     describe(o, ctx, text_hash, mine);
     memcpy(first, mine, LINES);
     if (gd_group_tell(o->group, first, LINES)) return gd_error_status(ctx);
+    first[LINES - 1] = '\0'; /* another process wrote it */
     for (const char *ours = mine, *theirs = first; *ours && *theirs;) {
         const size_t a = strcspn(ours, "\n"), b = strcspn(theirs, "\n");
         if (a != b || memcmp(ours, theirs, a) != 0) {

@@ -129,6 +129,7 @@ static void find_nonfinite(training *t, int64_t step, char *text, size_t size)
     if (!find_nonfinite_here(t, step, own)) own[0] = '\0';
     if (!all || gd_group_gather(t->options->group, own, NAME, all))
         end = "; not every rank has answered";
+    for (int i = 0; !*end && i < ranks; i++) all[i][NAME - 1] = '\0'; /* by another process */
     while (!*end && first < ranks && !all[first][0]) first++;
     if (*end || first == ranks)
         snprintf(text, size, "every output of the forward is finite, so it came from a backward%s",
