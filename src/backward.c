@@ -192,7 +192,7 @@ static void finish_gradients(gd_node *node)
 
 /* The values that the backward reads must exist, and must be those that the forward saw. */
 static gd_status check_value(const gd_node *node, const gd_tensor *t, const char *role,
-                             uint32_t version)
+                             uint64_t version)
 {
     const char *name = node->op->name;
     /* A step tensor that the user freed keeps its memory while it has readers. */

@@ -41,7 +41,8 @@ struct gd_storage {
     bool step;        /* made by an op: listed in step_storages, header in the arena */
     bool keep;        /* gd_keep: not released before the step ends */
     bool released;    /* data was returned to the pool before the end of the step */
-    uint32_t version; /* counts writes, so that a backward detects that an input changed */
+    uint64_t version; /* another after every write, so that a backward detects that an input
+                       * changed; no two contents in a context have the same (gd_new_version) */
     int windows, readers;
     gd_storage *next; /* in step_storages */
 };
@@ -167,7 +168,10 @@ struct gd_context {
     bool in_backward;
     int segments; /* of gd_recompute that are running, nested */
     bool record_norms;
-    int64_t tape_floor; /* nodes before this one are outside the segment being recomputed */
+    int64_t tape_floor;     /* nodes before this one are outside the segment being recomputed */
+    struct gd_trace *trace; /* of the innermost segment that is running, see trace.c */
+    uint64_t calls;         /* made so far, of ops */
+    uint64_t versions;      /* given so far, to storages */
 
     struct gd_call_frame *frame; /* the running call, for gd_call_scratch */
 
@@ -227,7 +231,8 @@ struct gd_tensor {
     gd_tensor *earlier_grad; /* with retain_grad, while a backward runs: that of the ones before */
 
     gd_node *node; /* that made it; NULL for a leaf */
-    int output;    /* its place among the node's outputs */
+    int output;    /* its place among the outputs of the call that made it */
+    uint64_t call; /* the number of that call; 0: not made by an op */
     int uses;      /* of a leaf: calls that read it and whose backward has not run */
     bool awaited;  /* of a leaf: its gradient has not been reported yet by the running backward */
     struct gd_bucket *bucket; /* of parameters that a group shares (share.h), or NULL */
@@ -246,6 +251,12 @@ gd_status gd_tensor_allocate(gd_tensor *t, gd_memory_class memory_class, const c
 
 /* Makes t a window on a storage. */
 void gd_tensor_attach(gd_tensor *t, gd_storage *storage);
+
+/* The content of a storage is about to change. */
+static inline void gd_new_version(gd_context *ctx, gd_storage *storage)
+{
+    storage->version = ++ctx->versions;
+}
 
 /* A storage header, heap or arena, without memory. */
 gd_storage *gd_storage_create(gd_context *ctx, bool step);
@@ -343,6 +354,27 @@ bool gd_outside_graph(gd_context *ctx, const char *who);
 /* A fingerprint of all the user's tensors, on which a captured graph depends. */
 uint64_t gd_graph_key(const gd_context *ctx);
 
+/* ---- Segments (trace.c, recompute.c) ---------------------------------------------------- */
+
+/* What a segment of gd_recompute did in its first run, in the arena. */
+typedef struct gd_trace {
+    struct gd_trace *outer; /* of the segment around this one */
+    const gd_call_frame *frame;
+    struct gd_traced_call *first, **next; /* the calls; where the next one is or will be */
+    int64_t place;                        /* of the last call, from 1 */
+    uint64_t calls, versions;             /* of the context when the run began */
+    bool again;                           /* it is the second */
+} gd_trace;
+
+/* Around a run: the first leaves its calls in the trace, the second is compared with them. `y`: what
+ * the segment returned. */
+void gd_trace_begin(gd_context *ctx, gd_trace *trace, bool again);
+void gd_trace_end(gd_context *ctx, gd_trace *trace, gd_tensor *y);
+
+/* Called for every call, before it runs: takes it down, or compares it. `frame`: the one around the
+ * call. An error if a second run differs from the first. */
+gd_status gd_trace_call(const gd_call *call, const gd_call_frame *frame);
+
 /* ---- The tape (tape.c, backward.c, backward_call.c, recompute.c) ------------------------ */
 
 struct gd_node {
@@ -352,7 +384,7 @@ struct gd_node {
     gd_dtype dtype, storage; /* of the call */
     int inputs, outputs, saves;
     gd_tensor **input, **output, **save;
-    uint32_t *versions; /* [inputs + outputs] of their storages after the forward */
+    uint64_t *versions; /* [inputs + outputs] of their storages after the forward */
     uint64_t seed, random_offset;
     int64_t index; /* on the tape */
     bool used;     /* a backward has visited it */

@@ -40,7 +40,8 @@ bool gd_tensor_requires_grad(const gd_tensor *t)
 gd_status gd_tensor_need_grad(gd_tensor *t)
 {
     if (t->grad) {
-        t->grad->storage->version++; /* it may be an op's input: its backward detects the write */
+        /* It may be an op's input: its backward detects the write. */
+        gd_new_version(t->ctx, t->grad->storage);
         return GD_OK;
     }
     gd_tensor *grad = gd_tensor_header(t->ctx, "backward", t->step, t->dtype, t->ndim, t->shape);

@@ -367,7 +367,7 @@ static bool begin(gd_group *group, gd_tensor *t, bool sums, const char *who)
         return false;
     }
     if (!group || group->ranks == 1 || gd_group_begin(group, who)) return false;
-    t->storage->version++;
+    gd_new_version(t->ctx, t->storage);
     return t->count > 0 && !group->transport->fork(group);
 }
 

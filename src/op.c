@@ -273,9 +273,10 @@ typedef struct apply_state {
     gd_call call;
     gd_spec *output_spec, *save_spec;
     gd_tensor **kernel_input, **kernel_output; /* after conversion */
-    bool wanted;    /* an input requires a gradient, and the op has one */
-    bool record;    /* and recording is on */
-    bool seen_real; /* by widen() */
+    bool wanted;     /* an input requires a gradient, and the op has one */
+    bool record;     /* and recording is on */
+    bool seen_real;  /* by widen() */
+    uint64_t number; /* of the call */
 } apply_state;
 
 static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op *op,
@@ -333,7 +334,8 @@ static gd_status run_shape(apply_state *state)
         call->random_offset = gd_random_take(ctx, words);
         call->random_base = ctx->random_base;
     }
-    return GD_OK;
+    state->number = ++ctx->calls;
+    return gd_trace_call(call, ctx->frame->outer);
 }
 
 /* Whether all elements of a window are within its storage. */
@@ -407,7 +409,7 @@ static void write_back(const apply_state *state)
     for (int i = 0; i < call->inputs; i++) {
         gd_tensor *t = call->input[i], *updated = state->kernel_input[i];
         if (!t || !(call->op->updates_inputs & GD_BIT(i))) continue;
-        t->storage->version++;
+        gd_new_version(ctx, t->storage);
         if (updated == t || t->count == 0) continue;
         ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(updated), ctx);
     }
@@ -482,6 +484,10 @@ static gd_status apply(apply_state *state, gd_context *ctx, const gd_op *op,
         if (!status) status = run_forward(state);
     }
     if (status || gd_failed(ctx)) return ctx->status;
+    for (int i = 0; i < op->outputs; i++) {
+        state->call.output[i]->call = state->number;
+        state->call.output[i]->output = i;
+    }
     if (state->record) return gd_tape_append(&state->call) ? GD_OK : ctx->status;
     /* An op of a segment is recorded when the segment runs again, in the backward. */
     if (state->wanted && ctx->segments && !ctx->in_backward) gd_count_uses(&state->call);

@@ -273,7 +273,7 @@ gd_status gd_params_scale_grads(gd_params *params, double factor)
     else if (gd_params_complete_grads(params))
         return ctx->status;
     ctx->services->scale(gd_tensor_data(grads), grads->dtype, factor, grads->count, ctx);
-    grads->storage->version++;
+    gd_new_version(ctx, grads->storage);
     return gd_error_status(ctx);
 }
 
@@ -305,7 +305,7 @@ gd_status gd_clip_grad_norm(gd_params *params, double max_norm, double *norm)
     double factor = max_norm / (length + 1e-6);
     if (max_norm > 0 && isfinite(length) && factor < 1) {
         ctx->services->scale(gd_tensor_data(grads), grads->dtype, factor, grads->count, ctx);
-        grads->storage->version++;
+        gd_new_version(ctx, grads->storage);
     }
     if (norm) *norm = length;
     return gd_error_status(ctx);

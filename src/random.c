@@ -123,7 +123,7 @@ static gd_status run_fill(const fill *f, gd_tensor *t)
     gd_tensor *target = packed ? t : gd_frame_tensor(ctx, t->dtype, t, f->name);
     if (target) {
         fill_packed(f, target, gd_random_take(ctx, words_for(f, t)));
-        t->storage->version++;
+        gd_new_version(ctx, t->storage);
         if (!packed) gd_tensor_copy(t, target);
     }
     gd_frame_end(ctx, &frame);

@@ -2,8 +2,9 @@
  *
  * Forward: the segment runs without being recorded; everything it made except its output is
  * dropped; one node represents it. Backward of that node: the segment runs again, now recorded, on
- * detached windows of its inputs ("local leaves"); a walk visits only the new nodes; the gradients
- * of the local leaves are added to those of the real inputs; the new nodes are dropped. */
+ * detached windows of its inputs ("local leaves"), and its calls are compared with those of the
+ * first run (trace.c); a walk visits only the new nodes; the gradients of the local leaves are added
+ * to those of the real inputs; the new nodes are dropped. */
 #include "core.h"
 
 #include <string.h>
@@ -23,6 +24,7 @@ typedef struct recompute_args {
     gd_segment segment;
     void *user;
     gd_random_state random; /* so that dropout repeats */
+    gd_trace trace;
 } recompute_args;
 
 /* Returns the memory of everything made since, except `except`, and drops the headers. */
@@ -56,19 +58,30 @@ static gd_tensor *run_segment(gd_context *ctx, const recompute_args *args, gd_te
     return y;
 }
 
+/* Leaves a trace of its calls, or compares them with the trace. */
+static gd_tensor *run_traced(gd_context *ctx, recompute_args *args, gd_tensor *const *inputs,
+                             int count, bool again)
+{
+    const int no_grad = ctx->no_grad;
+    ctx->no_grad = again ? 0 : no_grad + 1;
+    gd_trace_begin(ctx, &args->trace, again);
+    gd_tensor *y = run_segment(ctx, args, inputs, count);
+    if (!y && !gd_failed(ctx)) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "recompute: the segment returned NULL%s, wanted a tensor",
+                again ? " in its second run" : "");
+    }
+    gd_trace_end(ctx, &args->trace, y);
+    ctx->no_grad = no_grad;
+    return y;
+}
+
 /* The segment's output as a tensor that the node can own. */
-static gd_tensor *run_unrecorded(gd_context *ctx, const recompute_args *args,
-                                 gd_tensor *const *inputs, int count)
+static gd_tensor *run_unrecorded(gd_context *ctx, recompute_args *args, gd_tensor *const *inputs,
+                                 int count)
 {
     gd_tensor *tensor_before = ctx->step_tensors;
     gd_storage *storage_before = ctx->step_storages;
-    int no_grad = ctx->no_grad;
-    ctx->no_grad = no_grad + 1;
-    gd_tensor *y = run_segment(ctx, args, inputs, count);
-    ctx->no_grad = no_grad;
-    if (!y && !gd_failed(ctx)) {
-        gd_fail(ctx, GD_ERROR_ARGUMENT, "recompute: the segment returned NULL, wanted a tensor");
-    }
+    gd_tensor *y = run_traced(ctx, args, inputs, count, false);
     if (y && !gd_failed(ctx) && !made_since(ctx, tensor_before, y)) { /* an input, or a leaf */
         ctx->saw_gradient = ctx->saw_gradient || y->requires_grad;
         y = gd_detach(y);
@@ -118,29 +131,14 @@ static gd_tensor **make_local_leaves(gd_context *ctx, const gd_node *node)
 }
 
 /* Runs the segment again, recorded from `ctx->tape_floor` on, and its backward. */
-static gd_status repeat(gd_context *ctx, const recompute_args *args, gd_tensor **local, int count,
+static gd_status repeat(gd_context *ctx, recompute_args *args, gd_tensor **local, int count,
                         gd_tensor *doutput)
 {
     gd_random_state random = ctx->random;
-    int no_grad = ctx->no_grad;
     ctx->random = args->random;
-    ctx->no_grad = 0;
-    gd_tensor *y = run_segment(ctx, args, local, count);
+    gd_tensor *y = run_traced(ctx, args, local, count, true);
     ctx->random = random;
-    ctx->no_grad = no_grad;
-    if (gd_failed(ctx)) return ctx->status;
-    if (!y) {
-        return gd_fail(ctx, GD_ERROR_STATE,
-                       "recompute: the segment returned NULL in its second run");
-    }
-    if (!y->requires_grad) return GD_OK;
-    if (y->ndim != doutput->ndim ||
-        memcmp(y->shape, doutput->shape, (size_t)y->ndim * sizeof *y->shape)) {
-        return gd_fail(ctx, GD_ERROR_STATE,
-                       "recompute: the segment returned %s in its second run, wanted %s as in the "
-                       "first",
-                       gd_shape_text(y).text, gd_shape_text(doutput).text);
-    }
+    if (gd_failed(ctx) || !y->requires_grad) return ctx->status;
     return gd_backward_walk(ctx, &y, 1, &doutput, false);
 }
 
@@ -157,7 +155,7 @@ static gd_status recompute_backward(gd_node *node, bool keep_tape)
     if (!local) return gd_error_status(ctx);
 
     ctx->tape_floor = ctx->tape_length;
-    repeat(ctx, node->args, local, node->inputs, doutput);
+    repeat(ctx, (recompute_args *)node->args, local, node->inputs, doutput);
     gd_tape_truncate(ctx, ctx->tape_floor);
     ctx->tape_floor = floor_before;
 
@@ -185,27 +183,27 @@ gd_tensor *gd_recompute(gd_context *ctx, gd_segment segment, void *user, gd_tens
                         int count)
 {
     if (gd_error_status(ctx) || check_inputs(ctx, segment, inputs, count)) return NULL;
-    recompute_args args = {segment, user, ctx->random};
-    if (ctx->no_grad > 0) return run_segment(ctx, &args, inputs, count);
+    recompute_args *args = gd_arena_allocate(ctx, sizeof *args, "recompute");
+    if (!args) return NULL;
+    *args = (recompute_args){.segment = segment, .user = user, .random = ctx->random};
+    if (ctx->no_grad > 0) return run_segment(ctx, args, inputs, count);
 
     bool saw_before = ctx->saw_gradient;
     ctx->saw_gradient = false;
-    gd_tensor *y = run_unrecorded(ctx, &args, inputs, count);
+    gd_tensor *y = run_unrecorded(ctx, args, inputs, count);
     bool record = ctx->saw_gradient;
     ctx->saw_gradient = saw_before || record;
     if (!y || !record) return y;
 
     gd_call call = {.context = ctx, .op = &recompute_op, .inputs = count, .outputs = 1};
-    recompute_args *kept = gd_arena_allocate(ctx, sizeof *kept, "recompute");
     call.input = gd_arena_array(ctx, count, sizeof *call.input, "recompute");
     call.output = gd_arena_allocate(ctx, sizeof *call.output, "recompute");
     if (gd_failed(ctx)) return NULL;
-    *kept = args;
     memcpy(call.input, inputs, (size_t)count * sizeof *inputs);
     call.output[0] = y;
     gd_node *node = gd_tape_append(&call);
     if (!node) return NULL;
-    node->args = kept;
+    node->args = args;
     node->backward = recompute_backward;
     return y;
 }

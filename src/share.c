@@ -215,7 +215,7 @@ gd_status gd_share_reduce(gd_share *share)
 {
     gd_group *group = share->group;
     while (share->next < share->count && !gd_failed(group->ctx)) send_next(share);
-    share->params->grads->storage->version++;
+    gd_new_version(group->ctx, share->params->grads->storage);
     return gd_failed(group->ctx) ? group->ctx->status : group->transport->join(group);
 }
 

@@ -77,7 +77,6 @@ gd_node *gd_tape_append(const gd_call *call)
     for (int i = 0; i < node->outputs; i++) {
         gd_tensor *t = node->output[i];
         t->node = node;
-        t->output = i;
         node->versions[node->inputs + i] = t->storage->version;
         t->requires_grad = gd_dtype_is_real(t->dtype);
     }
@@ -185,6 +184,8 @@ gd_tensor *gd_detach(gd_tensor *t)
     if (!view) return NULL;
     memcpy(view->strides, t->strides, sizeof view->strides);
     view->offset = t->offset;
+    view->call = t->call;
+    view->output = t->output;
     gd_tensor_attach(view, t->storage);
     return view;
 }

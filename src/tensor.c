@@ -89,6 +89,7 @@ gd_storage *gd_storage_create(gd_context *ctx, bool step)
                                : gd_host_allocate(ctx, sizeof *storage, "a tensor");
     if (!storage) return NULL;
     *storage = (gd_storage){.step = step};
+    gd_new_version(ctx, storage);
     if (step) {
         storage->next = ctx->step_storages;
         ctx->step_storages = storage;

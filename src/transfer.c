@@ -81,14 +81,14 @@ static gd_status write_as(gd_tensor *t, gd_dtype dtype, const void *host, const 
     if (t->count == 0) return GD_OK;
     size_t bytes = (size_t)t->count * gd_dtype_size(dtype);
     if (dtype == t->dtype && gd_tensor_is_contiguous(t)) {
-        t->storage->version++;
+        gd_new_version(ctx, t->storage);
         return ctx->device->upload(ctx, gd_tensor_data(t), host, bytes);
     }
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);
     gd_tensor *packed = gd_frame_tensor(ctx, dtype, t, who);
     if (packed && !ctx->device->upload(ctx, gd_tensor_data(packed), host, bytes)) {
-        t->storage->version++;
+        gd_new_version(ctx, t->storage);
         ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(packed), ctx);
     }
     gd_frame_end(ctx, &frame);
@@ -147,6 +147,9 @@ gd_status gd_tensor_write_f64(gd_tensor *t, const double *host, int64_t count)
     return write_as(t, GD_FLOAT64, host, who);
 }
 
+/* For a segment (trace.c) a copy is one of its ops. */
+static const gd_op copy_op = {.name = "tensor_copy", .inputs = 1, .input_names = {"src"}};
+
 gd_status gd_tensor_copy(gd_tensor *dst, const gd_tensor *src)
 {
     const char *who = "tensor_copy";
@@ -161,6 +164,9 @@ gd_status gd_tensor_copy(gd_tensor *dst, const gd_tensor *src)
                        gd_shape_text(src).text, src->ctx != ctx ? " of another context" : "",
                        gd_shape_text(dst).text, src->ctx != ctx ? " and its context" : "");
     }
+    gd_tensor *input = (gd_tensor *)src;
+    const gd_call call = {.context = ctx, .op = &copy_op, .inputs = 1, .input = &input};
+    if (gd_trace_call(&call, ctx->frame)) return ctx->status;
     if (dst->count == 0) return GD_OK;
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);
@@ -170,7 +176,7 @@ gd_status gd_tensor_copy(gd_tensor *dst, const gd_tensor *src)
         src = aside;
     }
     if (src) {
-        dst->storage->version++;
+        gd_new_version(ctx, dst->storage);
         ctx->services->copy(gd_tensor_layout(dst), gd_tensor_layout(src), ctx);
     }
     gd_frame_end(ctx, &frame);
@@ -187,7 +193,7 @@ gd_status gd_tensor_fill(gd_tensor *t, double value)
                        value);
     }
     if (t->count == 0) return GD_OK;
-    t->storage->version++;
+    gd_new_version(ctx, t->storage);
     if (gd_tensor_is_contiguous(t)) {
         ctx->services->fill(gd_tensor_data(t), t->dtype, value, t->count, ctx);
         return gd_error_status(ctx);

@@ -90,7 +90,8 @@ gd_status gd_optimizer_ask(gd_optimizer *optimizer)
     optimizer->slots[slot].rate = optimizer->rate;
     optimizer->mark[slot] = ctx->marks; /* the next one */
     optimizer->asked++;
-    optimizer->params->values->storage->version++; /* for backwards that need the old values */
+    gd_new_version(ctx,
+                   optimizer->params->values->storage); /* some backward may need the old one */
     return GD_OK;
 }
 

@@ -275,8 +275,9 @@ START_TEST(views_and_copies_agree)
         gd_tensor *x =
             random_leaf(ctx, (gd_dtype)dtype, GD_SHAPE(3, 1, 5), -100, 100, &seed); /* [3, 1, 5] */
         const gd_permute_args permute = {{2, 0, 1}};
-        const gd_slice_args slice = {2, 1, 4};
-        const gd_shape_args reshape = {2, {5, 3}}, expand = {4, {2, 3, 4, 5}};
+        const gd_slice_args slice = {.axis = 2, .start = 1, .end = 4};
+        const gd_shape_args reshape = {.ndim = 2, .shape = {5, 3}},
+                            expand = {.ndim = 4, .shape = {2, 3, 4, 5}};
         check_copy_of_view("permute", gd_permute(x, permute.axes), x, &permute);
         check_copy_of_view("slice", gd_slice(x, 2, 1, 4), x, &slice);
         check_copy_of_view("reshape", gd_reshape(x, 2, reshape.shape), x, &reshape);

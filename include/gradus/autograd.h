@@ -97,7 +97,14 @@ typedef gd_tensor *(*gd_segment)(void *user, gd_tensor *const *inputs, int count
  * without recording it, keeps only its inputs and its output, and runs it again inside the backward
  * to get the tensors that its ops save: less memory for more time. Random numbers (dropout) repeat
  * exactly. Everything in the segment that needs a gradient must come in through `inputs` or be a
- * tensor of yours; `user` must stay valid until the backward or the end of the step. */
+ * tensor of yours; `user` must stay valid until the backward or the end of the step.
+ *
+ * The gradients are right only if the second run computes what the first did. The backward is an
+ * error if it does not: if a tensor that the segment uses, listed or not, was overwritten since, or
+ * if the second run differs in an op, their order, an argument (plain_args), a shape, a dtype, or
+ * in which tensors are used or returned. What cannot be seen are writes through gd_tensor_data and
+ * to wrapped memory, and values that the segment itself writes to a tensor before it reads it:
+ * these must be the same again. */
 GD_API gd_tensor *gd_recompute(gd_context *ctx, gd_segment segment, void *user,
                                gd_tensor *const *inputs, int count);
 
@@ -292,6 +299,10 @@ struct gd_op {
     bool strided; /* the kernels take real inputs of any strides */
     bool mixed;   /* the GPU kernels take every real tensor in its own dtype */
     bool random;  /* draws random numbers; shape() sets *random_words */
+
+    /* The argument struct has neither pointers nor padding, whose bytes are undefined: gd_recompute
+     * compares the arguments of its two runs byte by byte. */
+    bool plain_args;
 
     /* Checks inputs and arguments and fills output[outputs] and save[saves]. A save that this call
      * does not need is marked with ndim = -1. */

@@ -70,7 +70,8 @@ GD_API gd_tensor *gd_tensor_from(gd_context *ctx, gd_dtype dtype, int ndim, cons
                                  const void *data);
 
 /* A tensor on host memory that the caller keeps alive and aligned to the dtype's size; CPU only.
- * Nothing is copied, and freeing the tensor does not free the memory. */
+ * Nothing is copied, and freeing the tensor does not free the memory. Writing to it other than by
+ * the functions below is not detected by a backward (see gd_tensor_data). */
 GD_API gd_tensor *gd_tensor_wrap(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape,
                                  void *data);
 
@@ -97,7 +98,7 @@ GD_API const char *gd_tensor_name(const gd_tensor *t); /* "" if it has none */
 
 /* The address of element (0, 0, ...), in the memory of the device; NULL for a tensor without
  * elements or one whose memory was released. Unlike gd_tensor_write, writing there is not detected
- * by a backward. */
+ * by a backward that needs the old values, nor by gd_recompute: its gradients are wrong. */
 GD_API void *gd_tensor_data(const gd_tensor *t);
 
 /* ---- Copies in and out -------------------------------------------------------------------- */

@@ -181,6 +181,7 @@ const gd_op gd_op_attention = {
     .outputs = 1,
     .saves = 1, /* log-sum-exp of the scaled scores, [B, H, T] */
     .args_size = sizeof(attention_args),
+    .plain_args = true,
     .backward_reads_inputs = GD_ALL_INPUTS,
     .backward_reads_outputs = GD_BIT(0),
     .strided = true,

@@ -7,7 +7,7 @@
 extern const gd_op gd_op_attention;
 
 typedef struct attention_args {
-    bool causal;
+    bool causal, unused[7];
     double scale;   /* of the scores */
     double dropout; /* the probability that a weight becomes 0 */
     int64_t window; /* keys at this distance from the query or more are not seen; 0: no window */

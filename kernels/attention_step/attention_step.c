@@ -95,6 +95,7 @@ const gd_op gd_op_attention_step = {
     .input_names = {"qkv", "keys", "values", "position"},
     .outputs = 1,
     .args_size = sizeof(attention_step_args),
+    .plain_args = true,
     .updates_inputs = GD_BIT(1) | GD_BIT(2),
     .shape = attention_step_shape,
     .forward = GD_ON_DEVICES(attention_step_forward),
@@ -105,9 +106,7 @@ const gd_op gd_op_attention_step = {
 gd_tensor *gd_attention_step(gd_tensor *qkv, gd_tensor *keys, gd_tensor *values,
                              gd_tensor *position, const gd_rope_options *options)
 {
-    attention_step_args args = options ? *options : (attention_step_args){0};
-    args.base = gd_option(args.base, 10000);
-    if (args.position == GD_ZERO) args.position = 0;
+    const attention_step_args args = rope_args_of(options);
     gd_tensor *const inputs[] = {qkv, keys, values, position};
     return gd_apply(&gd_op_attention_step, inputs, 4, &args);
 }

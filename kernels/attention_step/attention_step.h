@@ -2,10 +2,10 @@
 #ifndef GRADUS_ATTENTION_STEP_H
 #define GRADUS_ATTENTION_STEP_H
 
-#include "gradus/ops.h"
 #include "kernel.h"
+#include "rope/rope.h"
 
-typedef gd_rope_options attention_step_args; /* with the base filled in, without a position */
+typedef gd_rope_args attention_step_args; /* without a position */
 
 /* qkv [B, 1, H + 2 KV, D], keys and values [B, room, KV, D] */
 typedef struct attention_step_sizes {

@@ -8,7 +8,8 @@
 typedef struct gd_axis_args {
     int axis;      /* 0 or more */
     bool smallest; /* topk: the smallest, not the largest */
-    int64_t k;     /* topk: how many */
+    bool unused[3];
+    int64_t k; /* topk: how many */
 } gd_axis_args;
 
 /* Arguments with an axis from the user, negative ones counted from the end of x; one that x does
@@ -16,7 +17,8 @@ typedef struct gd_axis_args {
 static inline gd_axis_args gd_axis_args_of(const gd_tensor *x, int axis)
 {
     const int ndim = gd_tensor_ndim(x);
-    const gd_axis_args args = {axis < 0 && axis + ndim >= 0 ? axis + ndim : axis, false, 0};
+    const gd_axis_args args = {
+        axis < 0 && axis + ndim >= 0 ? axis + ndim : axis, false, {false}, 0};
     return args;
 }
 

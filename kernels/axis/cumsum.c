@@ -30,6 +30,7 @@ const gd_op gd_op_cumsum = {
     .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(gd_axis_args),
+    .plain_args = true,
     .strided = true,
     .shape = cumsum_shape,
     .forward = GD_ON_DEVICES(cumsum_forward),

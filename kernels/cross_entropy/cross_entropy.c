@@ -165,6 +165,7 @@ const gd_op gd_op_cross_entropy = {
     .outputs = 1,
     .saves = 3,
     .args_size = sizeof(gd_cross_entropy_args),
+    .plain_args = true,
     .backward_reads_inputs = GD_ALL_INPUTS,
     .dinput_over_input = GD_BIT(0),
     .mixed = true,

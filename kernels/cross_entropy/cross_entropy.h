@@ -8,7 +8,7 @@
 typedef struct gd_cross_entropy_args {
     gd_reduction reduction;
     int32_t ignore_index;
-    bool use_ignore_index;
+    bool use_ignore_index, unused[7];
     double smoothing;
 } gd_cross_entropy_args;
 

@@ -67,6 +67,7 @@ const gd_op gd_op_draw_step = {
     .input_names = {"logits", "next", "ids"},
     .outputs = 1,
     .args_size = sizeof(draw_step_args),
+    .plain_args = true,
     .updates_inputs = GD_BIT(1) | GD_BIT(2),
     .random = true,
     .shape = draw_step_shape,

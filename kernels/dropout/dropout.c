@@ -36,6 +36,7 @@ const gd_op gd_op_dropout = {
     .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(gd_dropout_args),
+    .plain_args = true,
     .dinput_over_doutput = GD_BIT(0),
     .random = true,
     .shape = dropout_shape,

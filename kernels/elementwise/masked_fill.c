@@ -41,6 +41,7 @@ const gd_op gd_op_masked_fill = {
     .input_names = {"x", "mask"},
     .outputs = 1,
     .args_size = sizeof(double),
+    .plain_args = true,
     .backward_reads_inputs = GD_BIT(1),
     .dinput_over_doutput = GD_BIT(0),
     .strided = true,

@@ -47,6 +47,7 @@ enum { NOTHING, INPUT, OUTPUT };
         .input_names = {"x"},                                        \
         .outputs = 1,                                                \
         .args_size = size,                                           \
+        .plain_args = true,                                          \
         .backward_reads_inputs = (reads) == INPUT ? GD_BIT(0) : 0,   \
         .backward_reads_outputs = (reads) == OUTPUT ? GD_BIT(0) : 0, \
         .dinput_over_doutput = GD_BIT(0),                            \

@@ -78,6 +78,7 @@ const gd_op gd_op_layer_norm = {
     .outputs = 1,
     .saves = 2,
     .args_size = sizeof(gd_layer_norm_args),
+    .plain_args = true,
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_over_doutput = GD_BIT(0),
     .dinput_float32 = GD_BIT(1) | GD_BIT(2),

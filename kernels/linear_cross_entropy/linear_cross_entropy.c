@@ -85,6 +85,7 @@ const gd_op gd_op_linear_cross_entropy = {
     .outputs = 1,
     .saves = HEAD_SAVES,
     .args_size = sizeof(gd_cross_entropy_args),
+    .plain_args = true,
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_float32 = GD_BIT(1),
     .mixed = true,

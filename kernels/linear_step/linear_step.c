@@ -72,6 +72,7 @@ const gd_op gd_op_linear_step = {
     .input_names = {"x", "residual", "norm_weight", "weight"},
     .outputs = 2,
     .args_size = sizeof(linear_step_args),
+    .plain_args = true,
     .shape = linear_step_shape,
     .forward = GD_ON_DEVICES(linear_step_forward),
     .cases = cases,

@@ -86,6 +86,7 @@ const gd_op gd_op_matmul = {
     .input_names = {"a", "b"},
     .outputs = 1,
     .args_size = sizeof(matmul_args),
+    .plain_args = true,
     .backward_reads_inputs = GD_ALL_INPUTS,
     .dinput_float32 = GD_ALL_INPUTS,
     .strided = true,

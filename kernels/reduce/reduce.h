@@ -6,7 +6,7 @@
 
 typedef struct gd_reduce_args {
     bool all; /* over all axes; then `axes` is ignored */
-    bool keep_dims;
+    bool keep_dims, unused[2];
     int count;
     int axes[GD_MAX_DIMS]; /* [count], negative: from the end */
 } gd_reduce_args;

@@ -34,10 +34,10 @@ static gd_status check_args(const gd_call *call, const gd_rope_args *args)
 
 gd_rope_args rope_args_of(const gd_rope_options *options)
 {
-    gd_rope_args args = options ? *options : (gd_rope_options){0};
-    args.base = gd_option(args.base, 10000);
-    if (args.position == GD_ZERO) args.position = 0;
-    return args;
+    const gd_rope_options o = options ? *options : (gd_rope_options){0};
+    return (gd_rope_args){.base = gd_option(o.base, 10000),
+                          .position = o.position == GD_ZERO ? 0 : o.position,
+                          .interleaved = o.interleaved};
 }
 
 /* ---- rope --------------------------------------------------------------------------------- */
@@ -52,8 +52,8 @@ static gd_status rope_shape(const gd_call *call, gd_spec *output, gd_spec *save,
     return GD_OK;
 }
 
-static const gd_rope_args half = {10000, 0, false}, later = {500, 12, false},
-                          pairs = {10000, 3, true};
+static const gd_rope_args half = {.base = 10000}, later = {.base = 500, .position = 12},
+                          pairs = {.base = 10000, .position = 3, .interleaved = true};
 
 static const gd_case rope_cases[] = {
     {"halves_2x5x3x8", &half, GD_INPUTS({GD_DIMS(2, 5, 3, 8)})},
@@ -71,6 +71,7 @@ const gd_op gd_op_rope = {
     .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(gd_rope_args),
+    .plain_args = true,
     .dinput_over_doutput = GD_BIT(0),
     .strided = true,
     .shape = rope_shape,
@@ -121,8 +122,9 @@ static gd_status rope_qkv_shape(const gd_call *call, gd_spec *output, gd_spec *s
     return GD_OK;
 }
 
-static const gd_rope_qkv_args one_each = {{10000, 0, false}, 1}, grouped = {{500, 12, false}, 2},
-                              in_pairs = {{10000, 3, true}, 1};
+static const gd_rope_qkv_args one_each = {{.base = 10000}, 1},
+                              grouped = {{.base = 500, .position = 12}, 2},
+                              in_pairs = {{.base = 10000, .position = 3, .interleaved = true}, 1};
 
 static const gd_case rope_qkv_cases[] = {
     {"one_each_2x5x3x8", &one_each, GD_INPUTS({GD_DIMS(2, 5, 3, 8)})},
@@ -139,6 +141,7 @@ const gd_op gd_op_rope_qkv = {
     .input_names = {"qkv"},
     .outputs = 3,
     .args_size = sizeof(gd_rope_qkv_args),
+    .plain_args = true,
     .strided = true,
     .shape = rope_qkv_shape,
     .forward = GD_ON_DEVICES(rope_forward),

@@ -7,7 +7,11 @@
 
 extern const gd_op gd_op_rope_qkv;
 
-typedef gd_rope_options gd_rope_args; /* with the base filled in */
+typedef struct gd_rope_args { /* as in gd_rope_options, with the base filled in */
+    double base;
+    int64_t position;
+    bool interleaved, unused[7];
+} gd_rope_args;
 
 typedef struct gd_rope_qkv_args {
     gd_rope_args rope;

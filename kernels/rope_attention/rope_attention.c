@@ -97,14 +97,14 @@ static gd_status rope_attention_shape(const gd_call *call, gd_spec *output, gd_s
     return GD_OK;
 }
 
-static const rope_attention_args full = {{{10000, 0, false}, 1}, {.scale = 0.5}},
-                                 causal = {{{10000, 0, false}, 1}, {.causal = true, .scale = 0.5}},
-                                 groups = {{{500, 12, false}, 2}, {.causal = true, .scale = 0.3}},
-                                 in_pairs = {{{10000, 3, true}, 1}, {.causal = true, .scale = 0.5}},
-                                 dropped = {{{10000, 0, false}, 1},
-                                            {.causal = true, .scale = 0.5, .dropout = 0.3}},
-                                 sliding = {{{10000, 0, false}, 1},
-                                            {.causal = true, .scale = 0.5, .window = 3}};
+static const rope_attention_args
+    full = {{{.base = 10000}, 1}, {.scale = 0.5}},
+    causal = {{{.base = 10000}, 1}, {.causal = true, .scale = 0.5}},
+    groups = {{{.base = 500, .position = 12}, 2}, {.causal = true, .scale = 0.3}},
+    in_pairs = {{{.base = 10000, .position = 3, .interleaved = true}, 1},
+                {.causal = true, .scale = 0.5}},
+    dropped = {{{.base = 10000}, 1}, {.causal = true, .scale = 0.5, .dropout = 0.3}},
+    sliding = {{{.base = 10000}, 1}, {.causal = true, .scale = 0.5, .window = 3}};
 
 static const gd_case cases[] = {
     {"full", &full, GD_INPUTS({GD_DIMS(2, 5, 3, 8)})},
@@ -128,6 +128,7 @@ const gd_op gd_op_rope_attention = {
     .outputs = 1,
     .saves = ROPE_ATTENTION_SAVES,
     .args_size = sizeof(rope_attention_args),
+    .plain_args = true,
     .backward_reads_outputs = GD_BIT(0),
     .strided = true,
     .random = true,

@@ -73,6 +73,7 @@ const gd_op gd_op_permute = {
     .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(gd_permute_args),
+    .plain_args = true,
     .shape = permute_shape,
     .view = permute_view,
     .forward = GD_ON_DEVICES(permute_forward),
@@ -139,7 +140,8 @@ static bool slice_view(const gd_call *call, int index, int64_t *strides, int64_t
     return true;
 }
 
-static const gd_slice_args rows_1_3 = {0, 1, 3}, columns_0_2 = {1, 0, 2}, nothing = {0, 2, 2};
+static const gd_slice_args rows_1_3 = {.start = 1, .end = 3}, columns_0_2 = {.axis = 1, .end = 2},
+                           nothing = {.start = 2, .end = 2};
 
 static const gd_case slice_cases[] = {
     {"rows", &rows_1_3, GD_INPUTS({GD_DIMS(4, 3)})},
@@ -154,6 +156,7 @@ const gd_op gd_op_slice = {
     .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(gd_slice_args),
+    .plain_args = true,
     .shape = slice_shape,
     .view = slice_view,
     .forward = GD_ON_DEVICES(slice_forward),
@@ -165,7 +168,7 @@ const gd_op gd_op_slice = {
 gd_tensor *gd_slice(gd_tensor *x, int axis, int64_t start, int64_t end)
 {
     if (!x || !resolve_axis("slice", x, &axis)) return NULL;
-    gd_slice_args args = {axis, start, end};
+    gd_slice_args args = {.axis = axis, .start = start, .end = end};
     return gd_apply(&gd_op_slice, &x, 1, &args);
 }
 
@@ -219,8 +222,9 @@ static bool expand_view(const gd_call *call, int index, int64_t *strides, int64_
     return true;
 }
 
-static const gd_shape_args to_4_3 = {2, {4, 3}}, to_2_3_5 = {3, {2, 3, 5}}, to_7 = {1, {7}},
-                           to_0_3 = {2, {0, 3}};
+static const gd_shape_args to_4_3 = {.ndim = 2, .shape = {4, 3}},
+                           to_2_3_5 = {.ndim = 3, .shape = {2, 3, 5}},
+                           to_7 = {.ndim = 1, .shape = {7}}, to_0_3 = {.ndim = 2, .shape = {0, 3}};
 
 static const gd_case expand_cases[] = {
     {"row_to_4x3", &to_4_3, GD_INPUTS({GD_DIMS(3)})},
@@ -237,6 +241,7 @@ const gd_op gd_op_expand = {
     .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(gd_shape_args),
+    .plain_args = true,
     .shape = expand_shape,
     .view = expand_view,
     .forward = GD_ON_DEVICES(expand_forward),
@@ -303,6 +308,7 @@ const gd_op gd_op_concat = {
     .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(gd_concat_args),
+    .plain_args = true,
     .shape = concat_shape,
     .forward = GD_ON_DEVICES(concat_forward),
     .backward = GD_ON_DEVICES(concat_backward),

@@ -95,8 +95,10 @@ static bool reshape_view(const gd_call *call, int index, int64_t *strides, int64
     return true;
 }
 
-static const gd_shape_args to_6_2 = {2, {6, 2}}, to_any_3 = {2, {-1, 3}}, to_scalar = {0, {0}},
-                           to_empty = {2, {0, 7}};
+static const gd_shape_args to_6_2 = {.ndim = 2, .shape = {6, 2}},
+                           to_any_3 = {.ndim = 2, .shape = {-1, 3}},
+                           to_scalar = {.ndim = 0, .shape = {0}},
+                           to_empty = {.ndim = 2, .shape = {0, 7}};
 
 static const gd_case reshape_cases[] = {
     {"3x4_to_6x2", &to_6_2, GD_INPUTS({GD_DIMS(3, 4)})},
@@ -112,6 +114,7 @@ const gd_op gd_op_reshape = {
     .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(gd_shape_args),
+    .plain_args = true,
     .dinput_over_doutput = GD_BIT(0),
     .shape = reshape_shape,
     .view = reshape_view,
@@ -197,6 +200,7 @@ const gd_op gd_op_cast = {
     .input_names = {"x"},
     .outputs = 1,
     .args_size = sizeof(gd_cast_args),
+    .plain_args = true,
     .dinput_float32 = GD_BIT(0),
     .mixed = true,
     .shape = cast_shape,

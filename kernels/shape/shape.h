@@ -6,7 +6,7 @@
 
 /* reshape, expand: the wanted shape. */
 typedef struct gd_shape_args {
-    int ndim;
+    int ndim, unused;
     int64_t shape[GD_MAX_DIMS];
 } gd_shape_args;
 
@@ -32,7 +32,7 @@ typedef struct gd_permute_args {
 
 /* slice: x[..., start : end, ...] along one axis. */
 typedef struct gd_slice_args {
-    int axis;
+    int axis, unused;
     int64_t start, end;
 } gd_slice_args;
 
