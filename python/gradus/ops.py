@@ -6,9 +6,13 @@ Three ops with kernels for the CPU and CUDA, fake kernels, and autograd:
     gradus::add_rms_norm      -> y, sum, rstd
     gradus::rms_norm_backward -> dx, dbranch, dweight, dbias; empty if not wanted
 
-torch.compile, torch.export, modes and tensor subclasses see these ops. Eager calls on plain tensors
-bypass PyTorch's dispatcher, whose overhead for ops in Python exceeds the time of the kernels: they
-go through an autograd.Function to the same kernels.
+torch.compile, torch.export, modes, transforms and tensor subclasses see these ops. Eager calls on
+plain tensors bypass PyTorch's dispatcher, whose overhead for ops in Python exceeds the time of the
+kernels: they go through an autograd.Function to the same kernels.
+
+The kernels compute first derivatives in reverse mode. Within forward mode and torch.func's
+transforms, and for second derivatives, the same formulas are computed by PyTorch's ops, which all
+of these can transform.
 """
 
 import math
@@ -17,6 +21,7 @@ from typing import Optional, Tuple
 import torch
 from torch import Tensor, is_grad_enabled
 from torch._C import _are_functorch_transforms_active, _len_torch_dispatch_stack
+from torch._C._functorch import is_legacy_batchedtensor
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
@@ -168,17 +173,28 @@ def _(dy, dsum, x, rstd, weight, bias, offset, round_before_weight, wanted):
     return tuple(x.new_empty(0) if g is None else g for g in results)
 
 
-# ---- Autograd -----------------------------------------------------------------------------------
+# ---- Formulas in PyTorch's ops ------------------------------------------------------------------
 
 
-def _by_op(p, dy, dsum, x, rstd, weight, bias, wanted):
-    gradients = torch.ops.gradus.rms_norm_backward(
-        dy, dsum, x, rstd, weight, bias, p.offset, p.round_before, wanted)
-    return tuple(g if w else None for g, w in zip(gradients, wanted))
+def _forward_formula(p, x, residual, weight, bias):
+    """y, the sum (None without a residual), and rstd."""
+    total, wide = None, x.to(p.rstd)
+    if residual is not None:
+        total = (wide + residual.to(p.rstd)).to(p.base)  # what is normalised is the rounded sum
+        wide = total.to(p.rstd)
+    rstd = torch.rsqrt(wide.square().mean(-1, keepdim=True) + p.eps)
+    y = wide * rstd
+    if p.round_before:
+        y = y.to(p.dtype).to(p.rstd)
+    if weight is not None:
+        y = y * (p.offset + weight.to(p.rstd))
+    if bias is not None:
+        y = y + bias.to(p.rstd)
+    return y.to(p.dtype), total, rstd.squeeze(-1)
 
 
-def _formula(p, dy, dsum, x, weight, bias, wanted):
-    """The backward as PyTorch ops, which can be differentiated again."""
+def _backward_formula(p, dy, dsum, x, weight, bias, wanted):
+    """dx, dbranch, dweight, dbias."""
     exact = p.rstd
     wide, h = x.to(exact), dy.to(exact)
     rstd = torch.rsqrt(wide.square().mean(-1, keepdim=True) + p.eps)
@@ -198,14 +214,47 @@ def _formula(p, dy, dsum, x, weight, bias, wanted):
     return dx.to(p.base) if wanted[0] else None, dbranch, dweight, dbias
 
 
+def _transformed():
+    """Whether forward mode or a transform of torch.func is active."""
+    return forward_ad._current_level >= 0 or _are_functorch_transforms_active()
+
+
+def _rms_norm_formula(x, weight, bias, *options):
+    _check("rms_norm", x, None, weight, bias, *options[:2])
+    p = Problem(x, None, weight, bias, *options[:3], options[3] or x.dtype)
+    return _forward_formula(p, x, None, weight, bias)[::2]
+
+
+def _add_rms_norm_formula(x, residual, weight, bias, *options):
+    _check("add_rms_norm", x, residual, weight, bias, *options[:2])
+    p = Problem(x, residual, weight, bias, *options, x.dtype)
+    return _forward_formula(p, x, residual, weight, bias)
+
+
+# ---- Autograd -----------------------------------------------------------------------------------
+
+
+def _by_op(p, dy, dsum, x, rstd, weight, bias, wanted):
+    gradients = torch.ops.gradus.rms_norm_backward(
+        dy, dsum, x, rstd, weight, bias, p.offset, p.round_before, wanted)
+    return tuple(g if w else None for g, w in zip(gradients, wanted))
+
+
 def _gradients(ctx, dy, dsum, wanted, run):
-    """dx, dbranch, dweight, dbias: by `run`, or by the formula for a double backward."""
+    """dx, dbranch, dweight, dbias: by `run`, or by the formula if they may be differentiated."""
     x, rstd, weight, bias = ctx.saved_tensors
     p = ctx.problem
     if dy is None:
         dy = torch.zeros_like(x, dtype=p.dtype)
-    if torch.is_grad_enabled():
-        return _formula(p, dy, dsum, x, weight, bias, wanted)
+    if (
+        is_grad_enabled()
+        or _transformed()
+        or is_legacy_batchedtensor(dy)  # by torch.autograd.grad(..., is_grads_batched=True)
+        or (dsum is not None and is_legacy_batchedtensor(dsum))
+    ):
+        return _backward_formula(p, dy, dsum, x, weight, bias, wanted)
+    if type(dy) not in _PLAIN or type(dsum) not in _PLAIN:
+        run = _by_op
     return run(p, dy, dsum, x, rstd, weight, bias, wanted)
 
 
@@ -223,29 +272,63 @@ def _of_add_rms_norm(ctx, dy, dsum, run):
     return (dx if one else dbranch) if x else None, dx if residual else None, dweight, dbias
 
 
-def _setup_rms_norm(ctx, inputs, output):
-    x, weight, bias, *options = inputs
-    ctx.problem = Problem(x, None, weight, bias, *options[:3], output[0].dtype)
-    ctx.save_for_backward(x, output[1], weight, bias)
-    ctx.set_materialize_grads(False)
+def _setup_rms_norm(ctx, x, weight, bias, eps, offset, round_before, dtype, results):
+    y, rstd = results
+    ctx.problem = Problem(x, None, weight, bias, eps, offset, round_before, y.dtype)
+    ctx.save_for_backward(x, rstd, weight, bias)
 
 
-def _setup_add_rms_norm(ctx, inputs, output):
-    x, residual, weight, bias, *options = inputs
-    ctx.problem = Problem(x, residual, weight, bias, *options, x.dtype)
-    ctx.save_for_backward(output[1], output[2], weight, bias)
-    ctx.set_materialize_grads(False)
+def _setup_add_rms_norm(ctx, x, residual, weight, bias, eps, offset, round_before, results):
+    _, total, rstd = results
+    ctx.problem = Problem(x, residual, weight, bias, eps, offset, round_before, x.dtype)
+    ctx.save_for_backward(total, rstd, weight, bias)
 
 
-torch.library.register_autograd(
-    "gradus::rms_norm", lambda ctx, dy, drstd: _of_rms_norm(ctx, dy, _by_op) + (None,) * 4,
-    setup_context=_setup_rms_norm, lib=_ops,
-)
-torch.library.register_autograd(
-    "gradus::add_rms_norm",
+def _no_derivative(*_):
+    raise NotImplementedError(
+        "gradus::rms_norm_backward has no derivative: differentiate gradus.rms_norm twice, with "
+        "create_graph=True in the first backward")
+
+
+def _register_autograd(name, setup, gradients, formula):
+    """The op's derivatives: `gradients` in reverse mode; elsewhere those of `formula`."""
+    op = getattr(torch.ops.gradus, name).default
+
+    class Recorded(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, *arguments_and_compute):
+            *arguments, compute = arguments_and_compute
+            results = compute(*arguments)
+            setup(ctx, *arguments, results)
+            ctx.set_materialize_grads(False)
+            return results
+
+        @staticmethod
+        def backward(ctx, *cotangents):
+            return *gradients(ctx, *cotangents), None
+
+    def run(keys, *arguments):
+        def compute(*arguments):
+            with torch._C._AutoDispatchBelowAutograd():
+                return op.redispatch(keys & torch._C._after_autograd_keyset, *arguments)
+
+        tensors = [t for t in arguments if isinstance(t, Tensor)]
+        recorded = is_grad_enabled() and any(t.requires_grad for t in tensors)
+        if _transformed():
+            return formula(*arguments)
+        return Recorded.apply(*arguments, compute) if recorded else compute(*arguments)
+
+    _ops.impl(name, run, "Autograd", with_keyset=True)
+
+
+_register_autograd(
+    "rms_norm", _setup_rms_norm,
+    lambda ctx, dy, drstd: _of_rms_norm(ctx, dy, _by_op) + (None,) * 4, _rms_norm_formula)
+_register_autograd(
+    "add_rms_norm", _setup_add_rms_norm,
     lambda ctx, dy, dsum, drstd: _of_add_rms_norm(ctx, dy, dsum, _by_op) + (None,) * 3,
-    setup_context=_setup_add_rms_norm, lib=_ops,
-)
+    _add_rms_norm_formula)
+_register_autograd("rms_norm_backward", lambda *_: None, _no_derivative, _no_derivative)
 
 
 class _RMSNorm(torch.autograd.Function):
@@ -289,7 +372,7 @@ _PLAIN = frozenset((Tensor, torch.nn.Parameter, type(None)))
 
 
 def _eager(x, residual, weight, bias):
-    """Whether these are plain tensors, and no mode or transform must see the op."""
+    """Whether these are plain tensors, and no mode must see the op."""
     return (
         not is_compiling()
         and type(x) in _PLAIN
@@ -297,7 +380,6 @@ def _eager(x, residual, weight, bias):
         and type(weight) in _PLAIN
         and type(bias) in _PLAIN
         and not _len_torch_dispatch_stack()
-        and not _are_functorch_transforms_active()
     )
 
 
@@ -318,12 +400,14 @@ def rms_norm(
     float32 or wider. y has x's dtype unless `dtype` is given. offset is 1 in Gemma's models.
     round_before_weight rounds x / sqrt(...) to y's dtype before the product, as Llama's code does.
     """
+    if _transformed():
+        return _rms_norm_formula(x, weight, bias, eps, offset, round_before_weight, dtype)[0]
     p = _eager(x, None, weight, bias) and _problem(
         "rms_norm", x, None, weight, bias, eps, offset, round_before_weight, dtype)
     if not p:
         return torch.ops.gradus.rms_norm(
             x, weight, bias, eps, offset, round_before_weight, dtype)[0]
-    if is_grad_enabled() or forward_ad._current_level >= 0:  # which autograd refuses
+    if is_grad_enabled():
         return _apply_rms_norm(x, weight, bias, p)
     return forward(p, x, None, weight, bias)[0]
 
@@ -343,11 +427,14 @@ def add_rms_norm(
     x and residual have the same shape. y has x's dtype; the sum, which is the next residual, has
     the dtype of `residual`.
     """
+    if _transformed():
+        return _add_rms_norm_formula(
+            x, residual, weight, bias, eps, offset, round_before_weight)[:2]
     p = _eager(x, residual, weight, bias) and _problem(
         "add_rms_norm", x, residual, weight, bias, eps, offset, round_before_weight, None)
     if not p:
         return torch.ops.gradus.add_rms_norm(
             x, residual, weight, bias, eps, offset, round_before_weight)[:2]
-    if is_grad_enabled() or forward_ad._current_level >= 0:
+    if is_grad_enabled():
         return _apply_add_rms_norm(x, residual, weight, bias, p)
     return forward(p, x, residual, weight, bias)[:2]

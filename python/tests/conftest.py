@@ -7,7 +7,7 @@ try:
 except ImportError:
     torch = None
     collect_ignore = ["test_cuda.py", "test_distributed.py", "test_gradcheck.py", "test_ops.py",
-                      "test_patch.py"]
+                      "test_patch.py", "test_transforms.py"]
 
 DEVICES = ["cpu"] + (["cuda"] if torch is not None and torch.cuda.is_available() else [])
 
