@@ -204,6 +204,31 @@ START_TEST(folders_that_do_not_fit)
 }
 END_TEST
 
+/* Reads a small config.json with these members; `key`, if any, is not among its own. */
+static bool read_members(const char *key, const char *members, model_config *config)
+{
+    static const char *const others[][2] = {{"vocab_size", "7"},
+                                            {"num_hidden_layers", "2"},
+                                            {"intermediate_size", "16"},
+                                            {"hidden_size", "8"},
+                                            {"num_attention_heads", "2"}};
+    char folder[] = "/tmp/gradus_config_XXXXXX", path[64];
+    ck_assert_ptr_nonnull(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    FILE *file = fopen(path, "w");
+    fprintf(file, "{\"model_type\": \"llama\"");
+    for (size_t k = 0; k < sizeof others / sizeof *others; k++) {
+        if (!key || strcmp(others[k][0], key) != 0)
+            fprintf(file, ", \"%s\": %s", others[k][0], others[k][1]);
+    }
+    fprintf(file, ", %s}", members);
+    fclose(file);
+    const bool read = !llama_read_config(ctx, folder, config);
+    remove(path);
+    ck_assert_int_eq(remove(folder), 0);
+    return read;
+}
+
 /* Both ends of each range, and what is just beyond. */
 START_TEST(numbers_of_the_configuration_have_their_ranges)
 {
@@ -231,30 +256,101 @@ START_TEST(numbers_of_the_configuration_have_their_ranges)
         {"max_position_embeddings", "2147483647", true},
         {"max_position_embeddings", "2147483648", false},
     };
-    char folder[] = "/tmp/gradus_config_XXXXXX", path[64];
-    ck_assert_ptr_nonnull(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/config.json", folder);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        static const char *const others[][2] = {{"vocab_size", "7"},
-                                                {"num_hidden_layers", "2"},
-                                                {"intermediate_size", "16"},
-                                                {"hidden_size", "8"},
-                                                {"num_attention_heads", "2"}};
         model_config config;
-        FILE *file = fopen(path, "w");
-        fprintf(file, "{\"model_type\": \"llama\", \"%s\": %s", rows[i].key, rows[i].value);
-        for (size_t k = 0; k < sizeof others / sizeof *others; k++) {
-            if (strcmp(others[k][0], rows[i].key) != 0)
-                fprintf(file, ", \"%s\": %s", others[k][0], others[k][1]);
-        }
-        fprintf(file, "}");
-        fclose(file);
-        const bool read = !llama_read_config(ctx, folder, &config);
+        char member[64];
+        snprintf(member, sizeof member, "\"%s\": %s", rows[i].key, rows[i].value);
+        const bool read = read_members(rows[i].key, member, &config);
         ck_assert_msg(read == rows[i].fits, "%s %s: %s", rows[i].key, rows[i].value, gd_error(ctx));
         gd_error_clear(ctx);
     }
-    remove(path);
-    ck_assert_int_eq(remove(folder), 0);
+}
+END_TEST
+
+/* Where transformers 5 looks, in its order; what it, or an older one, would fail on is refused. */
+START_TEST(the_base_of_the_rotary_positions_is_found)
+{
+#define DEFAULT "\"rope_type\": \"default\""
+    static const struct {
+        const char *members;
+        double base;
+        const char *refusal;
+    } rows[] = {
+        {"\"use_cache\": true", 10000, NULL},
+        {"\"rope_theta\": 5e5", 5e5, NULL},
+        {"\"rope_theta\": 5e5, \"rope_scaling\": null", 5e5, NULL},
+        {"\"rope_theta\": 5e5, \"rope_scaling\": {}, \"rope_parameters\": {}", 5e5, NULL},
+        {"\"rope_theta\": 5e5, \"rope_scaling\": {\"type\": \"default\"}", 5e5, NULL},
+        {"\"rope_parameters\": {" DEFAULT ", \"rope_theta\": 5e5}", 5e5, NULL},
+        {"\"rope_parameters\": {" DEFAULT ", \"rope_theta\": 5e5}, \"rope_theta\": 1e4", 5e5, NULL},
+        {"\"rope_parameters\": {\"rope_theta\": 5e5}, \"rope_theta\": null", 5e5, NULL},
+        {"\"rope_parameters\": {" DEFAULT "}, \"rope_theta\": 5e5", 5e5, NULL},
+        {"\"rope_scaling\": {" DEFAULT ", \"rope_theta\": 5e5}", 5e5, NULL},
+        {"\"rope_scaling\": {" DEFAULT ", \"rope_theta\": 5e5}, \"rope_theta\": 1e4", 5e5, NULL},
+        {"\"rope_scaling\": {\"rope_theta\": 5e5}, \"rope_parameters\": {\"rope_theta\": 3}", 5e5,
+         NULL},
+        {"\"rope_scaling\": {" DEFAULT "}, \"rope_parameters\": {\"rope_theta\": 3}", 10000, NULL},
+        {"\"rope_scaling\": {" DEFAULT ", \"factor\": 1.0, \"x\": null}", 10000, NULL},
+        {"\"rope_theta\": null", 0, "rope_theta is not a number from 1 to 1e+12, but null"},
+        {"\"rope_parameters\": {\"rope_theta\": null}, \"rope_theta\": 5e5", 0,
+         "rope_parameters.rope_theta is not a number from 1 to 1e+12, but null"},
+        {"\"rope_scaling\": {\"rope_theta\": \"5e5\"}", 0,
+         "rope_scaling.rope_theta is not a number"},
+        {"\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}", 0,
+         "rope_scaling is not of rope_type"},
+        {"\"rope_scaling\": {" DEFAULT ", \"type\": \"yarn\"}", 0,
+         "rope_scaling is not of rope_type"},
+        {"\"rope_scaling\": {\"rope_type\": null}", 0, "rope_scaling is not of rope_type"},
+        {"\"rope_scaling\": {\"factor\": 2.0}", 0, "rope_scaling.factor is not 1"},
+        {"\"rope_parameters\": {\"partial_rotary_factor\": 0.5}", 0, "factor is not 1"},
+        {"\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 5e5}}", 0,
+         "rope_parameters.full_attention is not known, but {\"rope_theta\":500000.0}"},
+        {"\"rope_parameters\": 3", 0, "rope_parameters is not an object, but 3"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        model_config config = {.rope_base = 0};
+        const bool read = read_members(NULL, rows[i].members, &config);
+        ck_assert_msg(read == !rows[i].refusal, "%s: %s", rows[i].members, gd_error(ctx));
+        if (read)
+            ck_assert_msg(config.rope_base == rows[i].base, "%s: %g", rows[i].members,
+                          config.rope_base);
+        else
+            ck_assert_msg(strstr(gd_error(ctx), rows[i].refusal) != NULL, "%s", gd_error(ctx));
+        gd_error_clear(ctx);
+    }
+}
+END_TEST
+
+/* Members that change what the model computes. */
+START_TEST(what_is_not_supported_is_refused)
+{
+    static const struct {
+        const char *members;
+        bool fits;
+    } rows[] = {{"\"hidden_act\": \"swish\"", true},
+                {"\"hidden_act\": null", false},
+                {"\"rms_norm_eps\": null", false},
+                {"\"is_causal\": true", true},
+                {"\"is_causal\": false", false},
+                {"\"partial_rotary_factor\": 1", true},
+                {"\"partial_rotary_factor\": 1.0", true},
+                {"\"partial_rotary_factor\": 0.5", false},
+                {"\"sliding_window\": null", true},
+                {"\"sliding_window\": 2048", true},
+                {"\"sliding_window\": 2047", false},
+                {"\"attention_chunk_size\": 8", false},
+                {"\"layer_types\": [\"full_attention\"]", true},
+                {"\"layer_types\": [\"full_attention\", \"sliding_attention\"]", false},
+                {"\"quantization_config\": null", true},
+                {"\"quantization_config\": {\"quant_method\": \"fp8\"}", false},
+                {"\"per_layer_config\": {\"0\": {\"head_dim\": 2}}", false},
+                {"\"attention_bias\": 0", false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        model_config config;
+        const bool read = read_members(NULL, rows[i].members, &config);
+        ck_assert_msg(read == rows[i].fits, "%s: %s", rows[i].members, gd_error(ctx));
+        gd_error_clear(ctx);
+    }
 }
 END_TEST
 
@@ -274,6 +370,8 @@ int main(void)
     tcase_add_test(cases, the_same_in_other_words);
     tcase_add_test(cases, folders_that_do_not_fit);
     tcase_add_test(cases, numbers_of_the_configuration_have_their_ranges);
+    tcase_add_test(cases, the_base_of_the_rotary_positions_is_found);
+    tcase_add_test(cases, what_is_not_supported_is_refused);
     suite_add_tcase(suite, cases);
     return check_main(suite);
 }

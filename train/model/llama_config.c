@@ -46,13 +46,18 @@ typedef struct reader {
     const json_t *object;
 } reader;
 
-static void refuse(const reader *r, const char *key, const char *wanted)
+/* `name`: what the value is called in the message. */
+static void refuse_value(const reader *r, const char *name, const json_t *value, const char *wanted)
 {
-    const json_t *value = json_object_get(r->object, key);
     char *found = value ? json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-    gd_fail(r->ctx, GD_ERROR_IO, "config.json in %s: %s is not %s%s%.60s", r->folder, key, wanted,
+    gd_fail(r->ctx, GD_ERROR_IO, "config.json in %s: %s is not %s%s%.60s", r->folder, name, wanted,
             found ? ", but " : "", found ? found : "");
     free(found);
+}
+
+static void refuse(const reader *r, const char *key, const char *wanted)
+{
+    refuse_value(r, key, json_object_get(r->object, key), wanted);
 }
 
 static bool absent(const json_t *value)
@@ -72,14 +77,15 @@ static int64_t read_whole(const reader *r, const char *key, int64_t most, int64_
     return whole;
 }
 
-static double read_number(const reader *r, const json_t *value, const char *key, double low,
+/* The number of a member of the file or of an object in it; null is not a number. */
+static double read_number(const reader *r, const json_t *value, const char *name, double low,
                           double high, double fallback)
 {
-    if (absent(value)) return fallback;
+    if (!value) return fallback;
     double number = json_number_value(value);
     char wanted[64];
     snprintf(wanted, sizeof wanted, "a number from %g to %g", low, high);
-    if (!(number >= low && number <= high)) refuse(r, key, wanted);
+    if (!(number >= low && number <= high)) refuse_value(r, name, value, wanted);
     return number;
 }
 
@@ -95,37 +101,96 @@ static bool text_is(const json_t *value, const char *text)
     return json_is_string(value) && !strcmp(json_string_value(value), text);
 }
 
-/* The rotary positions under `key`; older files call the kind "type". */
-static void check_rope(const reader *r, const char *key)
+/* ---- Rotary positions --------------------------------------------------------------------- */
+
+static bool is_one(const json_t *value)
 {
-    const json_t *said = json_object_get(r->object, key);
-    const json_t *kind = json_object_get(said, "rope_type");
-    if (!kind) kind = json_object_get(said, "type");
-    if (absent(said) || text_is(kind, "default")) return;
-    if (json_is_object(said) && !kind && !json_object_get(said, "factor")) return;
-    refuse(r, key, "of rope_type \"default\", the only one supported");
+    return absent(value) || json_number_value(value) == 1;
 }
 
-/* Newer files have the base in rope_parameters, older ones at the top level beside rope_scaling. */
+/* The object under `key`, NULL if it has no member; it must not ask for more than a base. Older files
+ * call the kind "type". Files whose layers differ have an object for each kind of layer. */
+static const json_t *read_rope(const reader *r, const char *key)
+{
+    static const char wanted[] = "of rope_type \"default\", the only one supported";
+    json_t *said = json_object_get(r->object, key), *value;
+    const json_t *kind = json_object_get(said, "rope_type"), *old = json_object_get(said, "type");
+    const char *name;
+    if (!kind) kind = old;
+    if (!absent(said) && !json_is_object(said)) refuse(r, key, "an object");
+    if ((kind && !text_is(kind, "default")) || (!absent(old) && !text_is(old, "default")))
+        refuse(r, key, wanted);
+    json_object_foreach(said, name, value)
+    {
+        static const char *const known[] = {"rope_type", "type", "rope_theta",
+                                            "original_max_position_embeddings"};
+        size_t i = 0;
+        while (i < sizeof known / sizeof *known && strcmp(name, known[i]) != 0) i++;
+        const bool ratio = !strcmp(name, "factor") || !strcmp(name, "partial_rotary_factor");
+        if (i < sizeof known / sizeof *known || (ratio ? is_one(value) : json_is_null(value)))
+            continue;
+        char full[96];
+        snprintf(full, sizeof full, "%s.%.60s", key, name);
+        refuse_value(r, full, value, ratio ? "1, the only value supported" : "known");
+    }
+    return json_object_size(said) ? said : NULL;
+}
+
+/* Where transformers looks, in its order: rope_scaling replaces rope_parameters, and both go before
+ * the top level, where files of transformers 4 have the base. */
 static double read_rope_base(const reader *r)
 {
-    const json_t *parameters = json_object_get(r->object, "rope_parameters");
-    const json_t *base = json_object_get(parameters, "rope_theta");
-    check_rope(r, "rope_parameters");
-    check_rope(r, "rope_scaling");
+    const json_t *parameters = read_rope(r, "rope_parameters");
+    const json_t *scaling = read_rope(r, "rope_scaling");
+    const json_t *base = json_object_get(scaling ? scaling : parameters, "rope_theta");
+    const char *name = !base     ? "rope_theta"
+                       : scaling ? "rope_scaling.rope_theta"
+                                 : "rope_parameters.rope_theta";
     if (!base) base = json_object_get(r->object, "rope_theta");
-    return read_number(r, base, "rope_theta", 1, 1e12, 10000);
+    return read_number(r, base, name, 1, 1e12, 10000);
 }
 
+/* ---- What there is only one of ------------------------------------------------------------ */
+
+/* Members that change what transformers computes. All may be absent or null. */
 static void check_kind(const reader *r)
 {
-    if (!text_is(json_object_get(r->object, "model_type"), "llama")) {
-        refuse(r, "model_type", "\"llama\"");
+    static const struct {
+        const char *key, *value, *wanted;
+    } rows[] = {
+        {"attention_bias", "false", "false"},
+        {"mlp_bias", "false", "false"},
+        {"is_causal", "true", "true"},
+        {"attention_chunk_size", "null", "null"},
+        {"per_layer_config", "null", "null"},
+        {"quantization_config", "null", "null: quantized weights cannot be read"},
+        {"compression_config", "null", "null: compressed weights cannot be read"},
+    };
+    const char *const kind = "model_type";
+    if (!text_is(json_object_get(r->object, kind), "llama")) refuse(r, kind, "\"llama\"");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const json_t *value = json_object_get(r->object, rows[i].key);
+        json_t *only = json_loads(rows[i].value, JSON_DECODE_ANY, NULL);
+        if (!absent(value) && !json_equal(value, only)) refuse(r, rows[i].key, rows[i].wanted);
+        json_decref(only);
     }
+    if (!is_one(json_object_get(r->object, "partial_rotary_factor")))
+        refuse(r, "partial_rotary_factor", "1");
     const json_t *act = json_object_get(r->object, "hidden_act");
-    if (!absent(act) && !text_is(act, "silu")) refuse(r, "hidden_act", "\"silu\"");
-    if (read_switch(r, "attention_bias")) refuse(r, "attention_bias", "false");
-    if (read_switch(r, "mlp_bias")) refuse(r, "mlp_bias", "false");
+    if (act && !text_is(act, "silu") && !text_is(act, "swish")) refuse(r, "hidden_act", "\"silu\"");
+}
+
+/* Every layer sees all tokens before; a window as long as the context changes nothing. */
+static void check_attention(const reader *r, int64_t positions)
+{
+    const json_t *types = json_object_get(r->object, "layer_types");
+    const json_t *window = json_object_get(r->object, "sliding_window");
+    bool full = absent(types) || json_is_array(types);
+    for (size_t i = 0; full && i < json_array_size(types); i++)
+        full = text_is(json_array_get(types, i), "full_attention");
+    if (!full) refuse(r, "layer_types", "\"full_attention\" for each layer");
+    if (!absent(window) && !(json_number_value(window) >= (double)positions))
+        refuse(r, "sliding_window", "null or at least max_position_embeddings");
 }
 
 gd_status llama_read_config(gd_context *ctx, const char *folder, model_config *config)
@@ -148,6 +213,7 @@ gd_status llama_read_config(gd_context *ctx, const char *folder, model_config *c
         .rope_base = read_rope_base(&r),
         .positions = read_whole(&r, "max_position_embeddings", INT32_MAX, 2048),
     };
+    check_attention(&r, config->positions);
     if (!gd_error(ctx)) {
         int64_t width = config->dim / heads;
         if (config->dim % heads || width % 2) {
