@@ -272,7 +272,7 @@ def time_calls(function, count, warm=4):
 # ---------------------------------------------------------------------------
 
 # A line of gradus-train, whose ms is the mean since the line before (--log-every 1: of one step):
-#   step 40/40 | loss 3.4724 | norm 0.90 | lr 2.0e-04 | 2.6 ms | 24.7k tok/s | mem 1 MiB | eta 0:00
+#   step 40/40 | loss 3.4724 | eta 0:00 | 2.6 ms | 24.7k tok/s | norm 0.90 | lr 2.0e-04 | mem 1 MiB
 STEP = re.compile(r"\bstep\s+(\d+)(?:/\d+)?\s*\|")
 MILLISECONDS = re.compile(r"\|\s*([0-9]*\.?[0-9]+(?:[eE][-+]?\d+)?)\s*ms\b")
 TERMINAL_CODE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

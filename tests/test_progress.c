@@ -6,9 +6,11 @@
 
 #include <ctype.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/ioctl.h>
+#include <time.h>
 #include <unistd.h>
 
 static char text_path[] = "/tmp/gradus_progress_XXXXXX";
@@ -44,35 +46,70 @@ static int open_master(void)
     return -1;
 }
 
-/* Runs it with stdout and stderr on a terminal of so many columns; `raw` gets what it wrote. */
-static void run_on_terminal(const char *environment, int columns, const char *more)
+/* A program with stdout and stderr on a terminal, and what it has written so far, in `raw`. */
+typedef struct terminal {
+    int master;
+    pid_t child;
+    size_t used;
+} terminal;
+
+/* Starts a command on a terminal of so many columns; 0: the terminal does not know. */
+static terminal begin_command(const char *command, int columns)
 {
-    char line[512], command[1024];
-    size_t used = 0;
-    ssize_t got;
-    int status, master = open_master();
+    terminal t = {.master = open_master()};
     struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
-    ck_assert_int_ge(master, 0);
-    ck_assert_int_eq(ioctl(master, TIOCSWINSZ, &size), 0);
-    arguments(more, line, sizeof line);
-    snprintf(command, sizeof command, "exec env -u NO_COLOR TERM=xterm %s '%s' %s", environment,
-             (const char *)GRADUS_PROGRAM, line);
-    int slave = open(ptsname(master), O_RDWR | O_NOCTTY);
+    ck_assert_int_ge(t.master, 0);
+    ck_assert_int_eq(ioctl(t.master, TIOCSWINSZ, &size), 0);
+    int slave = open(ptsname(t.master), O_RDWR | O_NOCTTY);
     ck_assert_int_ge(slave, 0);
-    pid_t child = fork();
-    if (child == 0) {
+    t.child = fork();
+    if (t.child == 0) {
         dup2(slave, STDOUT_FILENO);
         dup2(slave, STDERR_FILENO);
-        close(master);
+        close(t.master);
         close(slave);
         execl("/bin/sh", "sh", "-c", command, (char *)NULL);
         _exit(127);
     }
     close(slave);
-    while ((got = read(master, raw + used, sizeof raw - 1 - used)) > 0) used += (size_t)got;
-    raw[used] = '\0';
-    close(master);
-    ck_assert_int_eq(waitpid(child, &status, 0), child);
+    raw[0] = '\0';
+    return t;
+}
+
+static terminal begin_on_terminal(const char *environment, int columns, const char *more)
+{
+    char line[512], command[1024];
+    arguments(more, line, sizeof line);
+    snprintf(command, sizeof command, "exec env -u NO_COLOR -u COLUMNS TERM=xterm %s '%s' %s",
+             environment, (const char *)GRADUS_PROGRAM, line);
+    return begin_command(command, columns);
+}
+
+/* Reads until it has said the words, or to the end. */
+static void read_terminal(terminal *t, const char *words)
+{
+    ssize_t got;
+    while ((!words || !strstr(raw, words)) &&
+           (got = read(t->master, raw + t->used, sizeof raw - 1 - t->used)) > 0) {
+        t->used += (size_t)got;
+        raw[t->used] = '\0';
+    }
+    if (words) program_said(raw, words);
+}
+
+static int end_terminal(terminal *t)
+{
+    int status;
+    read_terminal(t, NULL);
+    close(t->master);
+    ck_assert_int_eq(waitpid(t->child, &status, 0), t->child);
+    return status;
+}
+
+static void run_on_terminal(const char *environment, int columns, const char *more)
+{
+    terminal t = begin_on_terminal(environment, columns, more);
+    const int status = end_terminal(&t);
     ck_assert_msg(WIFEXITED(status) && WEXITSTATUS(status) == 0, "status 0x%x\n%s", status, raw);
 }
 
@@ -102,17 +139,19 @@ static void show(int columns, int *drawn)
     shown[end] = '\0';
 }
 
-/* Digits that time decides are not compared, nor how many there are. */
+/* Digits that time decides are not compared, nor how many there are: those of a step's line from
+ * the ETA to the speed. */
 static void blank_times(char *text)
 {
     char *to = text;
     for (char *line = text, *next; *line; line = next) {
-        char *newline = strchr(line, '\n'), *lr = strstr(line, " | lr ");
-        next = newline ? newline + 1 : line + strlen(line);
-        bool timed = lr && lr < next;
+        const char *newline = strchr(line, '\n'), *end = strstr(line, " | norm ");
+        const char *begin = strncmp(line, "validation loss", 15) ? strstr(line, " | eta ") : line;
+        next = newline ? (char *)newline + 1 : line + strlen(line);
+        if (begin == line) end = next;
         for (char *c = line; c < next; c++) {
-            bool after = (timed && c > lr) || !strncmp(line, "validation loss", 15);
-            if (!after || !strchr("0123456789.kM", *c)) *to++ = *c;
+            const bool timed = begin && begin < next && c > begin && c < end;
+            if (!timed || !strchr("0123456789.kM:", *c)) *to++ = *c;
         }
     }
     *to = '\0';
@@ -133,6 +172,96 @@ START_TEST(a_terminal_sees_a_line_that_redraws_itself)
     ck_assert_ptr_nonnull(step = strstr(step + 1, "\nstep "));
     ck_assert_ptr_null(strstr(step + 1, "\nstep ")); /* the first line and the last stay */
     ck_assert_ptr_nonnull(strstr(step, "\nvalidation loss "));
+}
+END_TEST
+
+/* No line is wider than the terminal, and the most important fields of a step are there. One that
+ * does not know its width (0) is as wide as COLUMNS says, or 80. */
+START_TEST(nothing_wraps)
+{
+    static const struct {
+        int columns, width;
+        const char *environment, *least, *never;
+    } rows[] = {{200, 200, "", " MiB\n", NULL},     {80, 80, "COLUMNS=40", " tok/s", " MiB\n"},
+                {0, 80, "", " tok/s", " MiB\n"},    {0, 60, "COLUMNS=60", " | eta 0:00", " ms"},
+                {50, 50, "", " | val ", " | eta "}, {40, 40, "", " | loss ", " | val "}};
+    int drawn;
+    run_on_terminal(rows[_i].environment, rows[_i].columns,
+                    "--steps 1200 --log-every 600 --eval-every 600 --sample-every 600");
+    show(rows[_i].width, &drawn);
+    for (char *line = shown, *end; (end = strchr(line, '\n')); line = end + 1)
+        ck_assert_msg(end - line < rows[_i].width, "%d columns: %.*s", rows[_i].width,
+                      (int)(end - line), line);
+    const char *step = strstr(shown, "\nstep 1200/1200 | loss ");
+    ck_assert_ptr_nonnull(step);
+    char line[256];
+    snprintf(line, sizeof line, "%.*s\n", (int)strcspn(step + 1, "\n"), step + 1);
+    program_said(line, rows[_i].least);
+    if (rows[_i].never) ck_assert_msg(!strstr(line, rows[_i].never), "%s", line);
+    program_said(shown, "\n---- sample after step 600, ");
+}
+END_TEST
+
+/* Ctrl-C is answered while the step goes on; a second one ends the run at once. */
+START_TEST(an_interrupt_is_answered_at_once)
+{
+    static const struct {
+        bool out, twice;
+        const char *first, *last;
+    } rows[] = {{false, false, "without saving: there is no --out; again to stop now\r\n",
+                 "\r\nstopped by a signal; nothing was saved, without --out\r\n"},
+                {true, false, "gradus-train: stopping after this step; again to stop now\r\n",
+                 "\r\nstopped by a signal; --resume auto continues the run\r\n"},
+                {false, true, "again to stop now\r\n",
+                 "gradus-train: stopped at once; nothing was saved\r\n"},
+                {true, true, "again to stop now\r\n",
+                 "gradus-train: stopped at once; the newest checkpoint is that of step 1\r\n"}};
+    const struct timespec moment = {0, 100000000};
+    char more[256], out[80];
+    snprintf(out, sizeof out, "%s.run", text_path);
+    snprintf(more, sizeof more, "--batch 20000 --steps 9 %s%s",
+             rows[_i].out ? "--checkpoint-every 1 --out " : "", rows[_i].out ? out : "");
+    terminal t = begin_on_terminal("", 100, more);
+    read_terminal(&t, rows[_i].out ? "saved " : "step 1/9");
+    kill(t.child, SIGINT);
+    read_terminal(&t, rows[_i].first);
+    ck_assert_ptr_null(strstr(raw, "step 3/9"));
+    if (rows[_i].twice) nanosleep(&moment, NULL);
+    if (rows[_i].twice) kill(t.child, SIGINT);
+    const int status = end_terminal(&t);
+    program_said(raw, rows[_i].last);
+    if (rows[_i].twice)
+        ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGINT);
+    else
+        ck_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    if (rows[_i].out) remove_folder(out);
+}
+END_TEST
+
+/* gradus-eval shows how far it is: on stderr, too, while stdout is a file. */
+START_TEST(an_evaluation_shows_its_progress)
+{
+    char out[80], more[256], program[256], command[1024];
+    int drawn;
+    snprintf(out, sizeof out, "%s.run", text_path);
+    snprintf(more, sizeof more, "--steps 1 --out %s", out);
+    run_on_terminal("", 80, more);
+    snprintf(program, sizeof program, "%s", (const char *)GRADUS_PROGRAM);
+    strcpy(strrchr(program, '-'), "-eval");
+    snprintf(command, sizeof command, "exec env -u NO_COLOR TERM=xterm '%s' %s %s", program, out,
+             _i ? "--json >/dev/null" : "");
+    terminal t = begin_command(command, 80);
+    ck_assert_int_eq(end_terminal(&t), 0);
+    program_said(raw, "\rvalidation 1/");
+    program_said(raw, " | eta 0:0");
+    show(80, &drawn);
+    ck_assert_int_ge(drawn, 1);
+    if (_i)
+        ck_assert_str_eq(shown, "");
+    else
+        program_said(shown, "\nloss ");
+    ck_assert_ptr_null(strstr(shown, "validation"));
+    remove_folder(out);
 }
 END_TEST
 
@@ -177,6 +306,11 @@ int main(void)
     TCase *cases = tcase_create("progress");
     tcase_add_unchecked_fixture(cases, set_up, tear_down);
     tcase_add_loop_test(cases, a_terminal_sees_a_line_that_redraws_itself, 0, 2);
+    tcase_add_loop_test(cases, nothing_wraps, 0, 6);
+    if (!safetensors_missing()) {
+        tcase_add_loop_test(cases, an_interrupt_is_answered_at_once, 0, 4);
+        tcase_add_loop_test(cases, an_evaluation_shows_its_progress, 0, 2);
+    }
     tcase_add_test(cases, what_stays_is_what_a_file_would_hold);
     tcase_add_test(cases, elsewhere_lines_are_plain);
     suite_add_tcase(suite, cases);

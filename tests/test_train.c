@@ -80,12 +80,12 @@ static int read_lines(const char *output, line *lines, int room)
         sscanf(rest, " | val %lf%n", &l.val, &end);
         rest += end;
         end = 0;
-        sscanf(rest, " | norm %lf | lr %lf | %lf ms | %lf%7s tok/s | mem %lf MiB | eta %lld:%lld%n",
-               &l.norm, &l.lr, &ms, &rate, unit, &memory, &minutes, &seconds, &end);
+        sscanf(rest, " | eta %lld:%lld | %lf ms | %lf%7s tok/s | norm %lf | lr %lf | mem %lf MiB%n",
+               &minutes, &seconds, &ms, &rate, unit, &l.norm, &l.lr, &memory, &end);
         if (end == 0) {
             sscanf(rest,
-                   " | norm %lf | lr %lf | %lf ms | %lf tok/s | mem %lf MiB | eta %lld:%lld%n",
-                   &l.norm, &l.lr, &ms, &rate, &memory, &minutes, &seconds, &end);
+                   " | eta %lld:%lld | %lf ms | %lf tok/s | norm %lf | lr %lf | mem %lf MiB%n",
+                   &minutes, &seconds, &ms, &rate, &l.norm, &l.lr, &memory, &end);
         }
         ck_assert_msg(end > 0 && rest[end] == '\n', "not a step line: %.120s", at);
         ck_assert(ms > 0 && rate > 0);

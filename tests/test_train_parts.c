@@ -49,29 +49,31 @@ static const char *line_of(report_clock clock, const report_values *values)
 
 START_TEST(a_line_says_what_was_measured)
 {
-    /* 20 steps in 10 s, the last 4 of them in 1 s, of 500 tokens each */
+    /* 20 steps in 11.5 s, the first in 2 s, the last 4 in 1 s, of 500 tokens each */
     report_clock clock = {.first = 100,
                           .steps = 200,
                           .tokens_per_step = 500,
-                          .seconds = 10,
+                          .seconds = 11.5,
+                          .first_took = 2,
                           .since_report = 1,
                           .steps_since = 4};
-    report_values v = {.step = 120, .loss = 2.31138, .val = NAN, .norm = 0.827, .lr = 3e-4};
+    report_values v = {
+        .step = 120, .loss = 2.5, .mean_loss = 2.31138, .val = NAN, .norm = 0.827, .lr = 3e-4};
     ck_assert_str_eq(line_of(clock, &v),
-                     "step 120/200 | loss 2.3114 | norm 0.83 | lr 3.0e-04 | 250.0 ms | 2.0k tok/s "
-                     "| mem 0 MiB | eta 0:40\n");
+                     "step 120/200 | loss 2.3114 | eta 0:40 | 250.0 ms | 2.0k tok/s | norm 0.83 | "
+                     "lr 3.0e-04 | mem 0 MiB\n");
     v.val = 2.4;
     clock.peak_rate = 8000;
     ck_assert_str_eq(line_of(clock, &v),
-                     "step 120/200 | loss 2.3114 | val 2.4000 | norm 0.83 | lr 3.0e-04 | 250.0 ms "
-                     "| 2.0k tok/s | mfu 25.0% | mem 0 MiB | eta 0:40\n");
-    clock.max_seconds = 35;
-    ck_assert_ptr_nonnull(strstr(line_of(clock, &v), " | eta 0:25\n"));
+                     "step 120/200 | loss 2.3114 | val 2.4000 | eta 0:40 | 250.0 ms | 2.0k tok/s | "
+                     "norm 0.83 | lr 3.0e-04 | mfu 25.0% | mem 0 MiB\n");
+    clock.max_seconds = 36.5;
+    ck_assert_ptr_nonnull(strstr(line_of(clock, &v), " | eta 0:25 |"));
     clock.max_seconds = 5; /* over */
-    ck_assert_ptr_nonnull(strstr(line_of(clock, &v), " | eta 0:00\n"));
+    ck_assert_ptr_nonnull(strstr(line_of(clock, &v), " | eta 0:00 |"));
     clock.max_seconds = 0;
     clock.steps = 15000;
-    ck_assert_ptr_nonnull(strstr(line_of(clock, &v), " | eta 2:04:00\n"));
+    ck_assert_ptr_nonnull(strstr(line_of(clock, &v), " | eta 2:04:00 |"));
 }
 END_TEST
 

@@ -160,17 +160,23 @@ static void print_json(const trained *t, const dataset *data, const eval_command
     printf("}\n");
 }
 
-static void print_text(const trained *t, const dataset *data, const eval_command *o,
-                       const evaluation *e)
+/* Before the evaluation, which may take long. */
+static void print_beginning(const trained *t, const dataset *data, const eval_command *o,
+                            const evaluation *e)
 {
     const data_options *d = &data->options;
-    printf("gradus-eval %s on %s, %s\n", gd_version(), gd_context_device_name(t->m.ctx),
-           gd_dtype_name(gd_tensor_dtype(t->m.embedding)));
-    printf("model  %s: %lld parameters\n", t->folder, (long long)gd_params_elements(t->m.params));
-    printf("text   %s, %s: %lld tokens in %lld windows of %lld, %lld at once\n",
-           d->text ? d->text : d->tokens, d->part == DATA_WHOLE ? "whole" : "last tenth",
-           (long long)e->tokens, (long long)e->windows, (long long)o->from.context,
-           (long long)o->batch);
+    console_line("gradus-eval %s on %s, %s", gd_version(), gd_context_device_name(t->m.ctx),
+                 gd_dtype_name(gd_tensor_dtype(t->m.embedding)));
+    console_line("model  %s: %lld parameters", t->folder,
+                 (long long)gd_params_elements(t->m.params));
+    console_line("text   %s, %s: %lld tokens in %lld windows of %lld, %lld at once",
+                 d->text ? d->text : d->tokens, d->part == DATA_WHOLE ? "whole" : "last tenth",
+                 (long long)e->tokens, (long long)e->windows, (long long)o->from.context,
+                 (long long)o->batch);
+}
+
+static void print_end(const evaluation *e)
+{
     printf("loss %.4f | perplexity %.3f", e->loss, exp(e->loss));
     if (e->bytes) printf(" | %.4f bits per byte", bits_per_byte(e));
     printf(" | %.2f s | %.0f tok/s\n", e->seconds, rate(e));
@@ -180,17 +186,18 @@ static void print_text(const trained *t, const dataset *data, const eval_command
 
 static void evaluate(trained *t, const dataset *data, const eval_command *o)
 {
-    double begun = clock_now();
-    evaluation e = {.loss = validate(&t->m, data, NULL, o->batch, o->from.context, 0)};
+    evaluation e = {.windows = data->validation_windows,
+                    .tokens = data->validation_windows * o->from.context,
+                    .bytes = data_validation_bytes(data)};
+    if (!o->json) print_beginning(t, data, o, &e);
+    const double begun = clock_now();
+    e.loss = validate(&t->m, data, NULL, o->batch, o->from.context, 0);
     e.seconds = clock_now() - begun;
-    e.windows = data->validation_windows;
-    e.tokens = e.windows * o->from.context;
-    e.bytes = data_validation_bytes(data);
     if (gd_error(t->m.ctx)) return;
     if (o->json)
         print_json(t, data, o, &e);
     else
-        print_text(t, data, o, &e);
+        print_end(&e);
     if (isfinite(e.loss)) return;
     gd_fail(t->m.ctx, GD_ERROR_STATE,
             "the loss is not finite (%g): either the weights are not, or they overflow the dtype",

@@ -46,7 +46,7 @@ static void conclude(model *m, const dataset *data, const train_options *o, doub
         loss = validate(m, data, o->group, o->batch, o->context,
                         o->eval_batches); /* no step was made */
     if (!gd_error(m->ctx)) {
-        printf("validation loss %.4f after %.1f s\n", loss, clock_now() - begun);
+        console_line("validation loss %.4f after %.1f s", loss, clock_now() - begun);
         report_memory(m->ctx);
         report_weights(m);
     }
@@ -54,7 +54,7 @@ static void conclude(model *m, const dataset *data, const train_options *o, doub
         const sample_options options = {.length = o->sample_length,
                                         .context = o->context,
                                         .draw = {.temperature = o->temperature}};
-        printf("---- sample, temperature %g\n", o->temperature);
+        console_line("---- sample, temperature %g", o->temperature);
         sample_text(m, &data->tokenizer, &options, stdout, NULL);
         printf("\n----\n");
     }
@@ -78,10 +78,11 @@ static void train(gd_context *ctx, const dataset *data, const train_options *o,
     bool stopped = false;
     if (!make_model(&m, ctx, data, o, from)) {
         report_configuration(&m, data, o);
-        if (from->folder[0]) printf("from   %s\n", from->folder);
+        if (from->folder[0]) console_line("from   %s", from->folder);
         if (from->state && from->progress.step >= o->steps) {
-            printf("       which has done %lld of %lld steps; a larger --steps N continues it\n",
-                   (long long)from->progress.step, (long long)o->steps);
+            console_line(
+                "       which has done %lld of %lld steps; a larger --steps N continues it",
+                (long long)from->progress.step, (long long)o->steps);
         }
         if (o->dry_run) {
             if (!loop_try(&m, data, o)) report_memory(ctx);
@@ -92,7 +93,8 @@ static void train(gd_context *ctx, const dataset *data, const train_options *o,
             if (!stopped) conclude(&m, data, o, val, begun);
         }
         if (stopped) {
-            printf("stopped by a signal%s\n", o->out ? "; --resume auto continues the run" : "");
+            console_line("stopped by a signal; %s", o->out ? "--resume auto continues the run"
+                                                           : "nothing was saved, without --out");
         }
         log_close(&log);
     }

@@ -1,9 +1,11 @@
 /* console.c - see console.h. */
 #define _DEFAULT_SOURCE /* TIOCGWINSZ */
 #include "console.h"
+#include "clock.h"
 
 #include <errno.h>
 #include <math.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +14,8 @@
 #include <unistd.h>
 
 static const char *program = "gradus";
-static bool drawn;        /* a live line is on the screen */
-static int own_rank = -1; /* of several processes */
+static volatile sig_atomic_t drawn; /* the descriptor of the terminal with a live line; 0: none */
+static int own_rank = -1;           /* of several processes */
 
 void console_program(const char *name)
 {
@@ -104,33 +106,124 @@ bool console_arrived(void)
     return false;
 }
 
-bool console_is_live(void)
-{
-    const char *term = getenv("TERM"), *plain = getenv("NO_COLOR");
-    return isatty(STDOUT_FILENO) && term && term[0] && strcmp(term, "dumb") != 0 &&
-           !(plain && plain[0]);
-}
+/* ---- Lines as wide as the terminal ---------------------------------------------------------- */
 
-static int columns(void)
+/* The columns of the terminal that a descriptor is; 0: it is none. Where the terminal does not know,
+ * COLUMNS does. */
+static int columns(int descriptor)
 {
     struct winsize size;
-    return !ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) && size.ws_col > 0 ? size.ws_col : 80;
+    const char *named = getenv("COLUMNS");
+    if (!isatty(descriptor)) return 0;
+    if (!ioctl(descriptor, TIOCGWINSZ, &size) && size.ws_col > 0) return size.ws_col;
+    const int told = named ? atoi(named) : 0;
+    return told > 0 ? told : 80;
 }
 
-/* A line as wide as the terminal would move the cursor to the next one. ESC [ K erases from the
- * cursor to the end of the line (ECMA-48, EL). */
+int console_columns(void)
+{
+    return columns(STDOUT_FILENO);
+}
+
+/* UTF-8 has one column for each character here: no more for wide ones, no less for accents. */
+static int width_of(const char *word, size_t length)
+{
+    int width = 0;
+    for (size_t i = 0; i < length; i++) width += ((unsigned char)word[i] & 0xc0) != 0x80;
+    return width;
+}
+
+void console_line(const char *format, ...)
+{
+    enum { INDENT = 7 };
+    char text[2 * 4096 + 1024];
+    const int most = console_columns() - 1;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    console_erase();
+    if (most > 0) replace_controls(text);
+    int at = 0;
+    for (const char *word = text; *word;) {
+        const size_t spaces = strspn(word, " "), length = strcspn(word + spaces, " ");
+        const int width = (int)spaces + width_of(word + spaces, length);
+        if (most > 0 && at > INDENT && at + width > most) {
+            at = printf("\n%*s", INDENT, "") - 1;
+            word += spaces;
+            continue;
+        }
+        printf("%.*s", (int)(spaces + length), word);
+        at += width;
+        word += spaces + length;
+    }
+    printf("\n");
+    fflush(stdout);
+}
+
+console_duration_text console_duration(double duration)
+{
+    console_duration_text told;
+    const long long seconds = (long long)(duration + 0.5), minutes = seconds / 60;
+    if (minutes < 60)
+        snprintf(told.text, sizeof told.text, "%lld:%02lld", minutes, seconds % 60);
+    else
+        snprintf(told.text, sizeof told.text, "%lld:%02lld:%02lld", minutes / 60, minutes % 60,
+                 seconds % 60);
+    return told;
+}
+
+/* ---- The live line -------------------------------------------------------------------------- */
+
+/* Where there can be one. */
+static FILE *live_file(void)
+{
+    const char *term = getenv("TERM"), *plain = getenv("NO_COLOR");
+    const bool can_erase = term && term[0] && strcmp(term, "dumb") != 0 && !(plain && plain[0]);
+    if (!can_erase || own_rank > 0) return NULL;
+    return isatty(STDOUT_FILENO) ? stdout : isatty(STDERR_FILENO) ? stderr : NULL;
+}
+
+int console_live_columns(void)
+{
+    static double last;
+    FILE *file = live_file();
+    if (!file || clock_now() - last < 0.1) return 0;
+    last = clock_now();
+    return columns(fileno(file)) - 1;
+}
+
+/* ESC [ K erases from the cursor to the end of the line (ECMA-48, EL). A line as wide as the
+ * terminal would move the cursor to the next one. */
 void console_draw(const char *line)
 {
-    if (!console_is_live()) return;
-    printf("\r%.*s\033[K", columns() - 1, line);
-    fflush(stdout);
-    drawn = true;
+    FILE *file = live_file();
+    if (!file) return;
+    fprintf(file, "\r%.*s\033[K", columns(fileno(file)) - 1, line);
+    fflush(file);
+    drawn = fileno(file);
 }
 
 void console_erase(void)
 {
     if (!drawn) return;
-    printf("\r\033[K");
-    fflush(stdout);
-    drawn = false;
+    FILE *file = drawn == STDERR_FILENO ? stderr : stdout;
+    fputs("\r\033[K", file);
+    fflush(file);
+    drawn = 0;
+}
+
+/* Where a terminal shows it, in one write; the line break ends what is there: "^C", or a part of a
+ * sample. */
+void console_signal(const char *message)
+{
+    char line[CONSOLE_SIGNAL + 64];
+    size_t used = 0;
+    const char *const parts[] = {drawn ? "\r\033[K" : "\n", program, ": ", message, "\n"};
+    const int terminal = drawn ? drawn : STDERR_FILENO;
+    if (!message[0] || !isatty(terminal)) return;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        for (const char *c = parts[i]; *c && used < sizeof line; c++) line[used++] = *c;
+    const ssize_t written = write(terminal, line, used);
+    (void)written; /* a handler can do nothing about it */
 }

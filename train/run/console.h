@@ -1,5 +1,5 @@
-/* console.h - messages on stderr, and, if stdout is a terminal, a live line that is redrawn in
- * place. What remains on the screen is what a file would contain.
+/* console.h - messages on stderr, lines on stdout, and on a terminal a live line that is redrawn in
+ * place. Lines fit the terminal; otherwise what remains on the screen is what a file would contain.
  */
 #ifndef GRADUS_TRAIN_CONSOLE_H
 #define GRADUS_TRAIN_CONSOLE_H
@@ -35,14 +35,37 @@ console_byte_text console_byte(unsigned char byte);
  * end. */
 bool console_arrived(void);
 
-/* Whether there can be a live line: stdout is a terminal that can erase (TERM is set and not
- * "dumb"), and NO_COLOR, which asks for plain text, is not set. */
-bool console_is_live(void);
+/* ---- Lines -------------------------------------------------------------------------------- */
+
+/* The columns of the terminal that stdout is; 0: it is none, and lines may have any length. */
+int console_columns(void);
+
+/* Writes a line to stdout, at once. On a terminal that is too narrow it goes on in a new line,
+ * indented by 7 as the report's lines are, and control characters become "?". */
+void console_line(const char *format, ...) GD_PRINTF(1, 2);
+
+/* 0:23, 1:02:03 */
+typedef struct console_duration_text {
+    char text[32];
+} console_duration_text;
+console_duration_text console_duration(double seconds);
+
+/* ---- The live line ------------------------------------------------------------------------- */
+
+/* How many columns a live line may have now. 0: none is to be drawn, because the last one was drawn
+ * less than 0.1 s ago, or neither stdout nor stderr is a terminal that can erase (TERM is set and
+ * not "dumb"), or NO_COLOR asks for plain text. */
+int console_live_columns(void);
 
 /* Draws the live line, of one column a byte, cut to the terminal's width. */
 void console_draw(const char *line);
 
 /* Erases the live line; call it before writing anything else to stdout. */
 void console_erase(void);
+
+/* Shows a message in place of the live line, or else on stderr, if that is a terminal. For a handler
+ * of signals: no other function here may be called there. Nothing for an empty message. */
+enum { CONSOLE_SIGNAL = 160 }; /* bytes of a message at most */
+void console_signal(const char *message);
 
 #endif

@@ -32,6 +32,7 @@ typedef struct training {
     int64_t skipped;                   /* steps skipped */
     checkpoint_best best;
     checkpoint_losses losses;
+    int64_t saved;    /* the step of the newest checkpoint; 0: none */
     bool unread;      /* a batch could not be read */
     bool stopped;     /* by a signal to any rank */
     bool unvalidated; /* so that a validation was left out */
@@ -203,11 +204,11 @@ static void sample(const training *t)
     const train_options *o = t->options;
     gd_random_state before = gd_random_get(t->m->ctx);
     if (gd_group_rank(o->group) > 0) return;
-    console_erase();
     const sample_options options = {
         .length = o->sample_length, .context = o->context, .draw = {.temperature = o->temperature}};
+    console_line("---- sample after step %lld, temperature %g", (long long)t->done, o->temperature);
     gd_status status = sample_text(t->m, &t->data->tokenizer, &options, stdout, NULL);
-    printf("\n");
+    printf("\n----\n");
     if (status == GD_ERROR_STATE) {
         console_message("the sample ends here: %s; training continues", gd_error(t->m->ctx));
         gd_error_clear(t->m->ctx);
@@ -215,8 +216,23 @@ static void sample(const training *t)
     gd_random_set(t->m->ctx, before);
 }
 
+/* What a signal is answered with. Each rank gets one; rank 0 answers. */
+static void prepare_answers(const training *t)
+{
+    char second[CONSOLE_SIGNAL] = "stopped at once; nothing was saved";
+    if (gd_group_rank(t->options->group) > 0) return;
+    if (t->saved > 0)
+        snprintf(second, sizeof second,
+                 "stopped at once; the newest checkpoint is that of step %lld",
+                 (long long)t->saved);
+    stop_answer(t->options->out ? "stopping after this step; again to stop now"
+                                : "stopping after this step, without saving: there is no --out; "
+                                  "again to stop now",
+                second);
+}
+
 /* Saves step `done`. A failure ends the run only at the last step or with --on-save-error stop. */
-static void save(const training *t, int64_t done, bool last)
+static void save(training *t, int64_t done, bool last)
 {
     const train_options *o = t->options;
     gd_context *ctx = t->m->ctx;
@@ -227,11 +243,11 @@ static void save(const training *t, int64_t done, bool last)
                                           .losses = t->losses,
                                           .unvalidated = t->unvalidated};
     if (!checkpoint_save(t->m, t->data, o, t->adamw, &progress)) {
-        console_erase();
         char path[FOLDER_PATH] = "";
         checkpoint_path(path, o->out, done);
-        printf("saved %s\n", path);
-        fflush(stdout);
+        console_line("saved %s", path);
+        t->saved = done;
+        prepare_answers(t);
     } else if (!last && o->on_save_error == SAVE_ERROR_CONTINUE &&
                gd_error_status(ctx) != GD_ERROR_DEVICE) {
         console_notice("%s; training continues", gd_error(ctx));
@@ -446,6 +462,7 @@ gd_status loop_train(model *m, const dataset *data, const train_options *options
                   .skipped = before->skipped,
                   .best = before->best,
                   .losses = before->losses,
+                  .saved = before->step,
                   .unvalidated = before->unvalidated};
     *val = NAN;
     begin(&t);
@@ -454,6 +471,7 @@ gd_status loop_train(model *m, const dataset *data, const train_options *options
         gd_optimizer_set_loss_scale(t.adamw, before->scale);
     if (!gd_error(m->ctx)) {
         report_memory_at_rest(m->ctx);
+        prepare_answers(&t);
         stop_watch(); /* until here a signal just ended the program: there was nothing to save */
         run_steps(&t, val);
     }

@@ -6,6 +6,7 @@
 #include "peak.h"
 
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -75,47 +76,62 @@ static double mean_rate(const report_clock *clock)
     return seconds > 0 ? (double)clock->tokens_per_step / seconds : 0;
 }
 
-enum { LINE = 256 };
-
-/* 0:23, 1:02:03: the remaining time for the steps, or until --max-seconds. */
-static void format_eta(const report_clock *clock, int64_t step, char text[32])
+/* The remaining time for the steps, or until --max-seconds. */
+static double remaining(const report_clock *clock, int64_t step)
 {
     const int64_t done = step - clock->first;
     const double each =
         done > 1 ? (clock->seconds - clock->first_took) / (double)(done - 1) : clock->seconds;
-    double left = (double)(clock->steps - step) * each;
-    if (clock->max_seconds > 0) left = fmin(left, fmax(clock->max_seconds - clock->seconds, 0));
-    long long seconds = (long long)(left + 0.5), minutes = seconds / 60;
-    if (minutes < 60)
-        snprintf(text, 32, "%lld:%02lld", minutes, seconds % 60);
-    else
-        snprintf(text, 32, "%lld:%02lld:%02lld", minutes / 60, minutes % 60, seconds % 60);
+    const double left = (double)(clock->steps - step) * each;
+    if (clock->max_seconds <= 0) return left;
+    return fmin(left, fmax(clock->max_seconds - clock->seconds, 0));
 }
 
-static void format_step(const report_clock *clock, const gd_context *ctx, const report_values *v,
-                        char line[LINE])
+/* A line of fields, as many of the first ones as it has columns for. */
+enum { LINE = 256 };
+typedef struct step_line {
+    char text[LINE];
+    int used, columns;
+    bool full;
+} step_line;
+
+GD_PRINTF(2, 3) static void add(step_line *line, const char *format, ...)
 {
-    char val[32] = "", mfu[32] = "", rate[16], eta[32];
-    if (!isnan(v->val)) snprintf(val, sizeof val, " | val %.4f", v->val);
-    if (clock->peak_rate > 0)
-        snprintf(mfu, sizeof mfu, " | mfu %.1f%%", 100 * mean_rate(clock) / clock->peak_rate);
+    char field[LINE];
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = vsnprintf(field, sizeof field, format, arguments);
+    va_end(arguments);
+    line->full = line->full || (line->used > 0 && line->used + 3 + length > line->columns);
+    if (line->full) return;
+    line->used += snprintf(line->text + line->used, sizeof line->text - (size_t)line->used, "%s%s",
+                           line->used ? " | " : "", field);
+}
+
+/* In at most so many columns: what matters most comes first. */
+static step_line format_step(const report_clock *clock, const gd_context *ctx,
+                             const report_values *v, int columns)
+{
+    char rate[16];
+    step_line line = {.columns = columns};
     format_rate(mean_rate(clock), rate);
-    format_eta(clock, v->step, eta);
-    snprintf(line, LINE,
-             "step %lld/%lld | loss %.4f%s | norm %.2f | lr %.1e | %.1f ms | %s tok/s%s | "
-             "mem %.0f MiB | eta %s",
-             (long long)v->step, (long long)clock->steps, console_number(v->mean_loss), val,
-             console_number(v->norm), v->lr, 1e3 * mean_seconds(clock), rate, mfu,
-             ceil((double)gd_memory(ctx).peak_total / 1048576), eta);
+    add(&line, "step %lld/%lld", (long long)v->step, (long long)clock->steps);
+    add(&line, "loss %.4f", console_number(v->mean_loss));
+    if (!isnan(v->val)) add(&line, "val %.4f", v->val);
+    add(&line, "eta %s", console_duration(remaining(clock, v->step)).text);
+    add(&line, "%.1f ms", 1e3 * mean_seconds(clock));
+    add(&line, "%s tok/s", rate);
+    add(&line, "norm %.2f", console_number(v->norm));
+    add(&line, "lr %.1e", v->lr);
+    if (clock->peak_rate > 0) add(&line, "mfu %.1f%%", 100 * mean_rate(clock) / clock->peak_rate);
+    add(&line, "mem %.0f MiB", ceil((double)gd_memory(ctx).peak_total / 1048576));
+    return line;
 }
 
 void report_step(report_clock *clock, run_log *log, const gd_context *ctx, const report_values *v)
 {
-    char line[LINE];
-    format_step(clock, ctx, v, line);
-    console_erase();
-    printf("%s\n", line);
-    fflush(stdout);
+    const int columns = console_columns();
+    console_line("%s", format_step(clock, ctx, v, columns ? columns - 1 : LINE).text);
     log_write(log, &(log_line){.step = v->step,
                                .loss = v->loss,
                                .mean_loss = v->mean_loss,
@@ -131,8 +147,8 @@ void report_step(report_clock *clock, run_log *log, const gd_context *ctx, const
 
 void report_validation(run_log *log, int64_t step, int64_t steps, double val)
 {
-    printf("step %lld/%lld | val %.4f\n", (long long)step, (long long)steps, console_number(val));
-    fflush(stdout);
+    console_line("step %lld/%lld | val %.4f", (long long)step, (long long)steps,
+                 console_number(val));
     log_write(log, &(log_line){.step = step,
                                .loss = NAN,
                                .mean_loss = NAN,
@@ -144,90 +160,97 @@ void report_validation(run_log *log, int64_t step, int64_t steps, double val)
                                .seconds = NAN});
 }
 
-void report_progress(report_clock *clock, const gd_context *ctx, const report_values *v)
+void report_progress(const report_clock *clock, const gd_context *ctx, const report_values *v)
 {
-    char line[LINE];
-    if (clock->read - clock->drawn < 0.1 || !console_is_live()) return;
-    format_step(clock, ctx, v, line);
-    console_draw(line);
-    clock->drawn = clock->read;
+    const int columns = console_live_columns();
+    if (columns > 0) console_draw(format_step(clock, ctx, v, columns).text);
 }
 
 /* Before hours of training, the user must know that nothing will be saved. */
 static void print_checkpoints(const train_options *o)
 {
+    char every[64] = "", keep[64] = "", also[64] = "";
     if (!o->out) {
-        printf("out    none: no checkpoint is saved without --out DIR\n");
+        console_line("out    none: no checkpoint is saved without --out DIR");
         return;
     }
-    printf("out    %s: a checkpoint ", o->out);
-    if (o->checkpoint_every > 0) printf("every %lld steps and ", (long long)o->checkpoint_every);
-    printf("at the end");
-    if (o->keep > 0) printf(", the newest %lld are kept", (long long)o->keep);
+    if (o->checkpoint_every > 0)
+        snprintf(every, sizeof every, "every %lld steps and ", (long long)o->checkpoint_every);
+    if (o->keep > 0) snprintf(keep, sizeof keep, ", the newest %lld are kept", (long long)o->keep);
     if (o->keep > 0 && o->keep_every > 0)
-        printf(", and those of every %lld steps", (long long)o->keep_every);
-    printf("\n");
+        snprintf(also, sizeof also, ", and those of every %lld steps", (long long)o->keep_every);
+    console_line("out    %s: a checkpoint %sat the end%s%s", o->out, every, keep, also);
+}
+
+static void print_text(const dataset *data, const train_options *o)
+{
+    static const char *const kinds[] = {"ids", "bytes", "pieces"};
+    console_line("text   %s: %lld tokens (%s, %lld different), %lld more for validation%s%s",
+                 o->data ? o->data : o->tokens, (long long)data->train.length,
+                 kinds[data->tokenizer.kind], (long long)data->tokenizer.vocab,
+                 (long long)data->validation.length, o->val_data ? ": " : "",
+                 o->val_data ? o->val_data : "");
+    if (o->eval_batches > 0)
+        console_line("       each validation reads at most %lld x %lld x %lld of them",
+                     (long long)o->eval_batches, (long long)o->batch, (long long)o->context);
 }
 
 void report_configuration(const model *m, const dataset *data, const train_options *o)
 {
-    const model_config *c = &m->config;
-    char several[32] = "";
-    if (o->group) snprintf(several, sizeof several, "%d processes on ", gd_group_ranks(o->group));
-    printf("gradus-train %s on %s%s, %s, seed %lld\n", gd_version(), several,
-           gd_context_device_name(m->ctx), gd_dtype_name(o->dtype), (long long)o->seed);
-    static const char *const kinds[] = {"ids", "bytes", "pieces"};
     static const char *const schedules[] = {[GD_SCHEDULE_CONSTANT] = "constant",
                                             [GD_SCHEDULE_LINEAR] = "linear",
                                             [GD_SCHEDULE_COSINE] = "cosine",
                                             [GD_SCHEDULE_WSD] = "wsd"};
-    printf("text   %s: %lld tokens (%s, %lld different), %lld more for validation%s%s\n",
-           o->data ? o->data : o->tokens, (long long)data->train.length,
-           kinds[data->tokenizer.kind], (long long)data->tokenizer.vocab,
-           (long long)data->validation.length, o->val_data ? ": " : "",
-           o->val_data ? o->val_data : "");
-    if (o->eval_batches > 0)
-        printf("       each validation reads at most %lld x %lld x %lld of them\n",
-               (long long)o->eval_batches, (long long)o->batch, (long long)o->context);
-    printf("model  %lld layers, dim %lld, %lld heads, %lld kv heads, ffn %lld, context %lld, "
-           "dropout %g, %s output%s\n",
-           (long long)c->layers, (long long)c->dim, (long long)c->heads, (long long)c->kv_heads,
-           (long long)c->ffn, (long long)o->context, c->dropout, c->tied ? "tied" : "untied",
-           c->recompute ? ", recomputing" : "");
-    printf("       %lld parameters, %.2f million operations a token\n",
-           (long long)gd_params_elements(m->params), model_flops_per_token(m, o->context) / 1e6);
-    printf("train  %lld steps of %lld x %lld x %lld tokens, lr %g to %g (%s) after %lld steps of "
-           "warm-up, weight decay %g, beta2 %g, clip %g\n",
-           (long long)o->steps, (long long)o->accumulate, (long long)o->batch,
-           (long long)o->context, o->lr, o->schedule == GD_SCHEDULE_CONSTANT ? o->lr : o->min_lr,
-           schedules[o->schedule], (long long)o->warmup, o->weight_decay, o->beta2, o->clip);
+    const model_config *c = &m->config;
+    char several[32] = "";
+    if (o->group) snprintf(several, sizeof several, "%d processes on ", gd_group_ranks(o->group));
+    console_line("gradus-train %s on %s%s, %s, seed %lld", gd_version(), several,
+                 gd_context_device_name(m->ctx), gd_dtype_name(o->dtype), (long long)o->seed);
+    print_text(data, o);
+    console_line("model  %lld layers, dim %lld, %lld heads, %lld kv heads, ffn %lld, context %lld, "
+                 "dropout %g, %s output%s",
+                 (long long)c->layers, (long long)c->dim, (long long)c->heads,
+                 (long long)c->kv_heads, (long long)c->ffn, (long long)o->context, c->dropout,
+                 c->tied ? "tied" : "untied", c->recompute ? ", recomputing" : "");
+    console_line("       %lld parameters, %.2f million operations a token",
+                 (long long)gd_params_elements(m->params),
+                 model_flops_per_token(m, o->context) / 1e6);
+    console_line("train  %lld steps of %lld x %lld x %lld tokens, lr %g to %g (%s) after %lld "
+                 "steps of warm-up, weight decay %g, beta2 %g, clip %g",
+                 (long long)o->steps, (long long)o->accumulate, (long long)o->batch,
+                 (long long)o->context, o->lr,
+                 o->schedule == GD_SCHEDULE_CONSTANT ? o->lr : o->min_lr, schedules[o->schedule],
+                 (long long)o->warmup, o->weight_decay, o->beta2, o->clip);
+    console_line("       %lld tokens a step: batches (--accumulate) x sequences (--batch) x "
+                 "tokens (--context)",
+                 (long long)(o->accumulate * o->batch * o->context));
     if (!o->dry_run) print_checkpoints(o);
-    fflush(stdout);
+}
+
+/* "memory 12.8 MiB at most: parameters 0.9, gradients 4.3": the classes of which there is some. */
+static void print_memory(size_t total, const size_t *bytes, const char *when)
+{
+    char classes[256] = "";
+    int used = 0;
+    for (int i = 0; i < GD_MEMORY_CLASS_COUNT; i++) {
+        if (bytes[i] == 0) continue;
+        used +=
+            snprintf(classes + used, sizeof classes - (size_t)used, "%s %s %.1f", used ? "," : ":",
+                     gd_memory_class_name((gd_memory_class)i), (double)bytes[i] / 1048576);
+    }
+    console_line("memory %.1f MiB %s%s", (double)total / 1048576, when, classes);
 }
 
 void report_memory_at_rest(const gd_context *ctx)
 {
-    gd_memory_stats stats = gd_memory(ctx);
-    printf("memory %.1f MiB before the first step", (double)stats.current_total / 1048576);
-    for (int i = 0, first = 1; i < GD_MEMORY_CLASS_COUNT; i++) {
-        if (stats.current[i] == 0) continue;
-        printf("%s %s %.1f", first ? ":" : ",", gd_memory_class_name((gd_memory_class)i),
-               (double)stats.current[i] / 1048576);
-        first = 0;
-    }
-    printf("\n");
-    fflush(stdout);
+    const gd_memory_stats stats = gd_memory(ctx);
+    print_memory(stats.current_total, stats.current, "before the first step");
 }
 
 void report_memory(const gd_context *ctx)
 {
-    gd_memory_stats stats = gd_memory(ctx);
-    printf("memory %.1f MiB at most", (double)stats.peak_total / 1048576);
-    for (int i = 0; i < GD_MEMORY_CLASS_COUNT; i++) {
-        printf("%s %s %.1f", i ? "," : ":", gd_memory_class_name((gd_memory_class)i),
-               (double)stats.peak[i] / 1048576);
-    }
-    printf("\n");
+    const gd_memory_stats stats = gd_memory(ctx);
+    print_memory(stats.peak_total, stats.peak, "at most");
 }
 
 gd_status report_weights(const model *m)
@@ -243,6 +266,8 @@ gd_status report_weights(const model *m)
         free(copy);
         if (status) return status;
     }
-    printf("weights %016llx\n", (unsigned long long)hash);
+    console_line(
+        "weights %016llx (runs whose weights end with the same bits print the same number)",
+        (unsigned long long)hash);
     return GD_OK;
 }

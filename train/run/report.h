@@ -22,7 +22,6 @@ typedef struct report_clock {
     double device;      /* that step's time on the device's clock; NaN: there was none */
     double paused;      /* in all pauses since the start */
     double paused_then; /* the same before the last step */
-    double drawn;       /* when the live line was last drawn */
 } report_clock;
 
 report_clock report_clock_start(const model *m, const train_options *options, int64_t first);
@@ -46,9 +45,9 @@ typedef struct report_values {
     double val, norm, lr; /* val NaN: none */
 } report_values;
 
-/* step 120/2000 | loss 2.3114 | val 2.4012 | norm 0.83 | lr 3.0e-04 | 12.4 ms | 41.3k tok/s | mfu
- * 31.0% | mem 212 MiB | eta 0:23; val only after a validation. loss, ms and tok/s are means since
- * the last line; mfu is the rate of the model's operations over the device's peak (Chowdhery et al.
+/* step 120/2000 | loss 2.3114 | val 2.4012 | eta 0:23 | 12.4 ms | 41.3k tok/s | norm 0.83 | lr
+ * 3.0e-04 | mfu 31.0% | mem 212 MiB; a terminal gets as many of these as fit. val only after a
+ * validation. loss, ms and tok/s are means since the last line; mfu is the rate of the model's operations over the device's peak (Chowdhery et al.
  * 2022), if the peak is known. The same goes to the log. */
 void report_step(report_clock *clock, run_log *log, const gd_context *ctx,
                  const report_values *values);
@@ -56,8 +55,8 @@ void report_step(report_clock *clock, run_log *log, const gd_context *ctx,
 /* step 120/2000 | val 2.4012, for a validation that was left out before the run was resumed. */
 void report_validation(run_log *log, int64_t step, int64_t steps, double val);
 
-/* Draws the line of a step as a live line (console.h), ten times a second at most. */
-void report_progress(report_clock *clock, const gd_context *ctx, const report_values *values);
+/* Draws the line of a step as a live line (console.h). */
+void report_progress(const report_clock *clock, const gd_context *ctx, const report_values *values);
 
 /* The memory in use by class, before the first step. */
 void report_memory_at_rest(const gd_context *ctx);

@@ -1,15 +1,22 @@
 /* stop.c - see stop.h. */
 #define _POSIX_C_SOURCE 200809L /* sigaction, clock_gettime */
 #include "stop.h"
+#include "console.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <time.h>
 
 static volatile sig_atomic_t asked;
 /* The time of the first signal; all are blocked where it is written and read. */
 static struct timespec first;
+
+/* A signal may come while they change: the pointers, to whole texts, change last. */
+static struct {
+    char first[CONSOLE_SIGNAL], second[CONSOLE_SIGNAL];
+} answers[2], *volatile answer = &answers[0];
 
 /* `timeout` and some schedulers signal a program and then its group, which includes it: a second
  * signal within 50 ms counts as the same request. */
@@ -33,10 +40,13 @@ static void note_pipe(int number)
 /* The second one takes its default action after this returns. */
 static void note(int number)
 {
-    int before = errno;
+    const int before = errno;
     if (is_second()) {
+        console_signal(answer->second);
         signal(number, SIG_DFL);
         raise(number);
+    } else if (!asked) {
+        console_signal(answer->first);
     }
     asked = 1;
     errno = before;
@@ -64,6 +74,14 @@ void stop_watch(void)
     watch(SIGHUP, &action);
     action.sa_handler = note_pipe;
     watch(SIGPIPE, &action);
+}
+
+void stop_answer(const char *first, const char *second)
+{
+    const int next = answer == &answers[0];
+    snprintf(answers[next].first, CONSOLE_SIGNAL, "%s", first);
+    snprintf(answers[next].second, CONSOLE_SIGNAL, "%s", second);
+    answer = &answers[next];
 }
 
 bool stop_asked(void)

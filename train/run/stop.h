@@ -9,6 +9,9 @@
  * program at once. */
 void stop_watch(void);
 
+/* What a terminal shows at once for each of the two; copied. Without a call, nothing. */
+void stop_answer(const char *first, const char *second);
+
 bool stop_asked(void);
 
 #endif

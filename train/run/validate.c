@@ -1,8 +1,11 @@
 /* validate.c - see validate.h. */
 #include "validate.h"
+#include "clock.h"
+#include "console.h"
 #include "stop.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* ---- Which windows ------------------------------------------------------------------------- */
@@ -68,10 +71,22 @@ static double mean_of_all(const model *m, gd_group *group, sums own)
     return gd_error(m->ctx) || whole.stopped ? NAN : whole.loss / (double)whole.rows;
 }
 
+/* A validation may take as long as hundreds of steps. */
+static void draw_progress(const sums *own, int64_t done, int64_t all, double begun)
+{
+    char line[160];
+    if (console_live_columns() == 0) return;
+    snprintf(line, sizeof line, "validation %lld/%lld | loss %.4f | eta %s", (long long)done,
+             (long long)all, console_number(own->loss / (double)own->rows),
+             console_duration((clock_now() - begun) * (double)(all - done) / (double)done).text);
+    console_draw(line);
+}
+
 double validate(model *m, const dataset *data, gd_group *group, int64_t batch, int64_t context,
                 int64_t most)
 {
     const batches b = choose(data, batch, most);
+    const double begun = clock_now();
     sums own = {0};
     int64_t rows;
     bool training = m->training;
@@ -82,7 +97,9 @@ double validate(model *m, const dataset *data, gd_group *group, int64_t batch, i
         int64_t first = first_window(&b, k, &rows);
         own.loss += (double)rows * validate_batch(m, data, first, rows, context);
         own.rows += rows;
+        draw_progress(&own, k + 1, b.taken, begun);
     }
+    console_erase();
     own.stopped = stop_asked();
     gd_no_grad_end(m->ctx);
     m->training = training;
