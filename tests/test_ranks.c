@@ -158,6 +158,7 @@ enum { RANKS = 3 };
 typedef struct ranks {
     int port, reserved;
     const char *environment; /* NULL: an id of their own */
+    const char *inside;      /* a folder within that of the test, or NULL */
     pid_t pid[RANKS];
 } ranks;
 
@@ -175,10 +176,11 @@ static void begin_rank(ranks *all, int rank, const char *arguments)
     snprintf(line, sizeof line, arguments, small);
     snprintf(id, sizeof id, "TORCHELASTIC_RUN_ID=test-%d-%d", (int)getpid(), all->port);
     snprintf(command, sizeof command,
-             "cd '%s' && RANK=%d WORLD_SIZE=%d LOCAL_RANK=%d MASTER_ADDR=127.0.0.1 MASTER_PORT=%d "
-             "%s exec '%s' %s >out.%d 2>err.%d",
-             folder, rank, RANKS, rank, all->port, all->environment ? all->environment : id,
-             (const char *)GRADUS_PROGRAM, line, rank, rank);
+             "cd '%s/%s' && RANK=%d WORLD_SIZE=%d LOCAL_RANK=%d MASTER_ADDR=127.0.0.1 "
+             "MASTER_PORT=%d %s exec '%s' %s >'%s/out.%d' 2>'%s/err.%d'",
+             folder, all->inside ? all->inside : ".", rank, RANKS, rank, all->port,
+             all->environment ? all->environment : id, (const char *)GRADUS_PROGRAM, line, folder,
+             rank, folder, rank);
     all->pid[rank] = fork();
     if (all->pid[rank] == 0) {
         execl("/bin/sh", "sh", "-c", command, (char *)NULL);
@@ -301,6 +303,125 @@ START_TEST(another_configuration_is_named)
         program_said(text_of(name), r == 1 ? "rank 1: " : "rank 1 has failed: ");
         if (r != 1 || _i != 4) program_said(text_of(name), o->words);
     }
+}
+END_TEST
+
+/* ---- Other files ---------------------------------------------------------------------------- */
+
+/* A token file of uint16 ids below 90; `odd` is the place of one that is another, -1: none. */
+static void write_tokens(const char *name, int64_t count, int64_t odd)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    for (int64_t i = 0; i < count; i++) {
+        const unsigned id = (unsigned)(i * 7919 % 89) + (i == odd);
+        fputc((int)id, file);
+        fputc(0, file);
+    }
+    fclose(file);
+}
+
+typedef struct other_file {
+    const char *prepare; /* a command, in the folder, before the ranks start */
+    const char *ours, *theirs, *words;
+} other_file;
+
+/* `%%s` is the small model. Ranks 0 and 2 use the first, rank 1 the second. */
+static const other_file other_files[] = {
+    {"true", "--data text %s --val-data text", "--data text %s --val-data same",
+     "the validation text is "},
+    {"true", "--data text %s --val-data text", "--data text %s", "the validation text is "},
+    {"cp text tail && printf x | dd of=tail bs=1 seek=7999 conv=notrunc 2>/dev/null",
+     "--data text %s", "--data tail %s", "the text is "}, /* its last tenth is for validation */
+    {"true", "--tokens a.bin --val-data v.bin --vocab 90 %s",
+     "--tokens middle.bin --val-data v.bin --vocab 90 %s", "the token files are "},
+    {"true", "--tokens a.bin --val-data v.bin --vocab 90 %s",
+     "--tokens longer.bin --val-data v.bin --vocab 90 %s", "the token files are "},
+    {"true", "--tokens a.bin --val-data v.bin --vocab 90 %s",
+     "--tokens a.bin --val-data w.bin --vocab 90 %s", "the validation text is "},
+    {"mkdir x y && cp a.bin v.bin x && cp a.bin y && cp w.bin y/v.bin",
+     "--tokens 'x/*.bin' --val-data v.bin --vocab 90 %s",
+     "--tokens 'y/*.bin' --val-data v.bin --vocab 90 %s", "the token files are "},
+};
+
+START_TEST(other_files_are_noticed)
+{
+    const other_file *f = &other_files[_i];
+    write_tokens("a.bin", 700000, -1);
+    write_tokens("middle.bin", 700000, 600001); /* after the first mebibyte */
+    write_tokens("longer.bin", 700001, -1);
+    write_tokens("v.bin", 600000, -1);
+    write_tokens("w.bin", 600000, 599999);
+    shell("cd '%s' && %s", folder, f->prepare);
+    ranks all = new_ranks();
+    char arguments[300];
+    for (int r = 0; r < RANKS; r++) {
+        snprintf(arguments, sizeof arguments, "%s --steps 2 --timeout 20",
+                 r == 1 ? f->theirs : f->ours);
+        begin_rank(&all, r, arguments);
+    }
+    for (int r = 0; r < RANKS; r++) {
+        char name[16];
+        ck_assert_int_eq(end_of(&all, r), 1);
+        snprintf(name, sizeof name, "err.%d", r);
+        program_said(text_of(name), "this process differs from rank 0: ");
+        program_said(text_of(name), f->words);
+    }
+    close(all.reserved);
+}
+END_TEST
+
+/* Also after the first mebibyte of the first file, which older checkpoints name alone. */
+START_TEST(a_run_goes_on_with_its_token_files)
+{
+    write_tokens("a.bin", 700000, -1);
+    write_tokens("b.bin", 700000, 600001);
+    train_well("--tokens a.bin --val-data a.bin --vocab 90 %s --steps 2 --eval-every 0 "
+               "--eval-batches 1 --out run");
+    train_badly("--resume run --tokens b.bin --steps 3",
+                "--tokens b.bin: the run in run/step-00000002 was trained on another text");
+    train_well("--resume run --tokens a.bin --steps 3");
+}
+END_TEST
+
+typedef struct other_model {
+    const char *change; /* of the model of rank 1, a command */
+    const char *option;
+} other_model;
+
+static const other_model other_models[] = {
+    {"sed -i 's/\"rms_norm_eps\": [^,]*/\"rms_norm_eps\": 0.001/' config.json", "--init"},
+    {"sed -i 's/\"version\"/\"version\" /' tokenizer.json", "--init"},
+    {"cp ../../../second/step-00000002/model.safetensors . && rm checksums.xxh3", "--init"},
+    {"cp ../../../second/step-00000002/*.safetensors . && rm checksums.xxh3", "--resume"},
+};
+
+/* Every rank has a model under the same name; that of rank 1 is another. */
+START_TEST(other_models_are_noticed)
+{
+    const other_model *m = &other_models[_i];
+    char arguments[300];
+    train_well("--data text %s --accumulate 3 --steps 2 --out run");
+    train_well("--data same %s --accumulate 3 --steps 2 --out second");
+    shell("cd '%s' && mkdir a b && cp -r run a && cp -r run b && cd b/run/step-00000002 && "
+          "cp config.json before && cp tokenizer.json then && %s",
+          folder, m->change);
+    ranks all = new_ranks();
+    snprintf(arguments, sizeof arguments, "--data ../text %%s --steps 4 --timeout 20 %s run",
+             m->option);
+    for (int r = 0; r < RANKS; r++) {
+        all.inside = r == 1 ? "b" : "a";
+        begin_rank(&all, r, arguments);
+    }
+    for (int r = 0; r < RANKS; r++) {
+        char name[16];
+        snprintf(name, sizeof name, "err.%d", r);
+        ck_assert_msg(end_of(&all, r) == 1, "%s", text_of(name));
+        program_said(text_of(name), "this process differs from rank 0: the model is ");
+    }
+    close(all.reserved);
 }
 END_TEST
 
@@ -512,6 +633,13 @@ int main(void)
     tcase_add_loop_test(started, the_end_of_a_rank_ends_all, 0, 2 * RANKS);
     tcase_add_loop_test(started, a_signal_to_any_rank_saves_once, 0, RANKS);
     tcase_add_loop_test(started, another_configuration_is_named, 0, sizeof others / sizeof *others);
+    TCase *files = tcase_create("other files");
+    tcase_add_checked_fixture(files, set_up, tear_down);
+    tcase_add_loop_test(files, other_files_are_noticed, 0,
+                        sizeof other_files / sizeof *other_files);
+    tcase_add_loop_test(files, other_models_are_noticed, 0,
+                        sizeof other_models / sizeof *other_models);
+    tcase_add_test(files, a_run_goes_on_with_its_token_files);
     TCase *strangers = tcase_create("strangers");
     tcase_add_checked_fixture(strangers, set_up, tear_down);
     tcase_add_test(strangers, an_open_group_is_warned_of);
@@ -526,6 +654,7 @@ int main(void)
     tcase_add_test(starter, what_makes_no_sense_is_refused);
     suite_add_tcase(suite, same);
     suite_add_tcase(suite, started);
+    suite_add_tcase(suite, files);
     suite_add_tcase(suite, strangers);
     suite_add_tcase(suite, starter);
     return check_main(suite);

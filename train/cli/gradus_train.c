@@ -131,12 +131,13 @@ static int run_member(gd_context *ctx, train_options *o)
                                  .vocab = o->vocab,
                                  .context = o->context,
                                  .seed = (uint64_t)o->seed,
+                                 .compare = o->group || o->out || o->resume,
                                  .tokenizer = from.tokenizer.kind ? &from.tokenizer : NULL};
     bool loaded = data_load(&data, &wanted);
     from.tokenizer = (tokenizer){0}; /* now owned by data */
     if (loaded) {
         gd_random_set(ctx, (gd_random_state){.seed = (uint64_t)o->seed});
-        if (!launch_compare(o, ctx, data.hash)) train(ctx, &data, o, &from);
+        if (!launch_compare(o, ctx, &data, from.folder)) train(ctx, &data, o, &from);
         if (gd_error(ctx)) console_message("%s", gd_error(ctx));
         status = console_arrived() && !gd_error(ctx) ? EXIT_SUCCESS : EXIT_FAILURE;
         data_free(&data);
@@ -160,7 +161,7 @@ static int run(gd_context *ctx, options *command)
     int status = EXIT_FAILURE;
     o->member.notice = tell_notice;
     if (o->member.ranks > 1 || o->member.problem[0]) o->group = gd_group_create(ctx, &o->member);
-    if (launch_compare(o, ctx, 0))
+    if (launch_compare(o, ctx, NULL, ""))
         console_message("%s", gd_error(ctx));
     else
         status = run_member(ctx, o);

@@ -4,6 +4,7 @@
 #include "checkpoint_shared.h"
 #include "checksums.h"
 #include "console.h"
+#include "fingerprint.h"
 #include "fnv.h"
 #include "llama.h"
 #include "tokenizer_file.h"
@@ -24,6 +25,7 @@ static const uint64_t MOST_STEPS = 1000000000000;
 static const char model_id[] = "model_xxh3";
 
 static const char unvalidated[] = "unvalidated"; /* the key is there, or not */
+static const char token_files[] = "token_files_" FINGERPRINT_NAME;
 
 enum { TOKENIZER_TEXT = 2 * 256 + 16, NUMBER_TEXT = 32 };
 
@@ -99,9 +101,9 @@ static gd_named_tensor *state_tensors(const model *m, gd_optimizer *adamw, state
 
 /* The state of the run as texts, and the memory they point to. */
 typedef struct state_texts {
-    gd_named_text text[OPTIONS_MOST + 15];
+    gd_named_text text[OPTIONS_MOST + 16];
     int64_t count;
-    char room[12][NUMBER_TEXT];
+    char room[13][NUMBER_TEXT];
     options_item items[OPTIONS_MOST];
     char model[CHECKSUM_TEXT];
 } state_texts;
@@ -134,6 +136,10 @@ static void print_state(state_texts *t, const model *m, const dataset *data, con
     t->text[t->count++] = (gd_named_text){"best_loss", t->room[used]};
     print_number(t->room[used + 1], progress->losses.sum);
     t->text[t->count++] = (gd_named_text){"loss_sum", t->room[used + 1]};
+    if (data->options.tokens && data->files[0]) {
+        print_whole(t->room[used + 2], data->files[0]);
+        t->text[t->count++] = (gd_named_text){token_files, t->room[used + 2]};
+    }
     if (progress->unvalidated) t->text[t->count++] = (gd_named_text){unvalidated, "true"};
     options_item *item = t->items;
     for (int i = 0; i < OPTIONS_MOST && options_saved(&o->base, i, item); i++, item++) {
@@ -484,10 +490,18 @@ static gd_status check_tokens(const checkpoint *from, gd_context *ctx, const tok
     return gd_error_status(ctx);
 }
 
+/* Of token files "text_hash" is that of the first ids alone, as in checkpoints of older versions. */
+static bool same_text(const checkpoint *from, gd_context *ctx, const dataset *data)
+{
+    const bool files = data->options.tokens && gd_safetensors_metadata(from->state, token_files);
+    return read_whole(from, ctx, "text_hash") == data->hash &&
+           (!files || read_whole(from, ctx, token_files) == data->files[0]);
+}
+
 gd_status checkpoint_load_model(const checkpoint *from, model *m, const dataset *data)
 {
     if (check_tokens(from, m->ctx, &data->tokenizer)) return gd_error_status(m->ctx);
-    if (from->state && read_whole(from, m->ctx, "text_hash") != data->hash) {
+    if (from->state && !same_text(from, m->ctx, data)) {
         const data_options *d = &data->options;
         return gd_fail(m->ctx, GD_ERROR_ARGUMENT,
                        "%s %s: the run in %s was trained on another text; --init begins a new run "

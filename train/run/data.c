@@ -1,6 +1,7 @@
 /* data.c - see data.h. */
 #include "data.h"
 #include "console.h"
+#include "fingerprint.h"
 #include "fnv.h"
 #include "text_file.h"
 
@@ -58,12 +59,14 @@ static bool load_text(dataset *data)
     else if (!o->tokenizer && !tokenizer_train(&data->tokenizer, text, train, (int32_t)o->vocab))
         fine = no_memory();
     data->hash = fnv1a(FNV_BEGIN, text, (size_t)train);
+    data->files[0] = fingerprint_bytes(text, (size_t)length);
     if (fine && o->part == DATA_BOTH)
         fine = encode(data, o->option, o->text, text, train, &data->train);
     if (fine && o->validation) {
         other = text_file_read("--val-data", o->validation, INT64_MAX, &other_length);
         fine = other &&
                encode(data, "--val-data", o->validation, other, other_length, &data->validation);
+        if (fine) data->files[1] = fingerprint_bytes(other, (size_t)other_length);
     } else if (fine) {
         fine = encode(data, o->option, o->text, text + train, length - train, &data->validation);
     }
@@ -93,6 +96,18 @@ static bool hash_ids(const token_shard *shard, const char *option, uint64_t *has
     return fine;
 }
 
+static bool print_files(const token_source *source, const char *option, uint64_t *print)
+{
+    const char **paths = malloc((size_t)source->shards * sizeof *paths + 1);
+    int failed = 0;
+    if (!paths) return no_memory();
+    for (int i = 0; i < source->shards; i++) paths[i] = source->shard[i].path;
+    const bool fine = fingerprint_files(paths, source->shards, FINGERPRINT_WHOLE, print, &failed);
+    if (!fine) console_message("%s %s: %s", option, paths[failed], strerror(errno));
+    free(paths);
+    return fine;
+}
+
 static bool load_tokens(dataset *data)
 {
     char message[TOKENS_MESSAGE] = "";
@@ -108,6 +123,10 @@ static bool load_tokens(dataset *data)
         return false;
     }
     if (!both) return true;
+    if (data->options.compare &&
+        (!print_files(&data->train, data->options.option, &data->files[0]) ||
+         !print_files(&data->validation, "--val-data", &data->files[1])))
+        return false;
     return hash_ids(&data->train.shard[0], data->options.option, &data->hash);
 }
 
@@ -150,6 +169,20 @@ static void tell_too_few(const dataset *data)
     }
 }
 
+/* Of the ids of a text: equal texts may be encoded by different tokenizers. */
+static uint64_t print_ids(const dataset *data)
+{
+    const token_source *sources[] = {&data->train, &data->validation};
+    uint64_t prints[4] = {0};
+    for (int i = 0; i < 2 && data->options.text; i++) {
+        if (sources[i]->shards == 0) continue;
+        const token_shard *shard = sources[i]->shard;
+        prints[2 * i] = (uint64_t)shard->width;
+        prints[2 * i + 1] = fingerprint_bytes(shard->ids, (size_t)(shard->length * shard->width));
+    }
+    return data->options.text ? fingerprint_bytes(prints, sizeof prints) : 0;
+}
+
 bool data_load(dataset *data, const data_options *options)
 {
     *data = (dataset){.options = *options};
@@ -157,6 +190,7 @@ bool data_load(dataset *data, const data_options *options)
         data_free(data);
         return false;
     }
+    data->ids = print_ids(data);
     data->windows = count_windows(&data->train, options->context, true);
     data->validation_windows = count_windows(&data->validation, options->context, false);
     const bool both = options->part == DATA_BOTH;

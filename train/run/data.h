@@ -31,6 +31,7 @@ typedef struct data_options {
     const tokenizer *tokenizer; /* to encode a text; the dataset takes over its memory. NULL: one is
                                  * made from the text, as `vocab` says */
     data_part part;
+    bool compare; /* fingerprint token files */
 } data_options;
 
 typedef struct dataset {
@@ -39,6 +40,9 @@ typedef struct dataset {
     token_source train, validation;
     int64_t windows, validation_windows; /* in one epoch; in all */
     uint64_t hash;                       /* of the training text or the first training ids */
+    /* Fingerprints of the files for training and for validation, whole, and of the ids of a text;
+     * 0: there are none, or of token files without `compare`. */
+    uint64_t files[2], ids;
 } dataset;
 
 /* The bytes of all predicted tokens of the validation windows; 0 if unknown. */

@@ -3,12 +3,14 @@
 #include "launch.h"
 #include "clock.h"
 #include "console.h"
+#include "fingerprint.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
 #include <netinet/in.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -244,56 +246,102 @@ launch_role launch(train_options *o, int *status)
 
 /* ---- The same run everywhere ---------------------------------------------------------------- */
 
-enum { LINES = 4096, LINE = 200 };
+enum { LINES = 20000 }; /* room for three paths */
 
 static const char *text_or_none(const char *text)
 {
     return text ? text : "(none)";
 }
 
-/* What must be equal on all ranks, a line each. Paths to the text may differ between machines; the
- * text itself may not. */
-static void describe(const train_options *o, const gd_context *ctx, uint64_t text_hash,
-                     char text[LINES])
+/* Appends a line to lines that `used` bytes fill. */
+GD_PRINTF(3, 4)
+static void add_line(char *lines, size_t *used, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = vsnprintf(lines + *used, LINES - *used, format, arguments);
+    va_end(arguments);
+    if (length > 0 && (size_t)length < LINES - *used) *used += (size_t)length;
+}
+
+static void add_print(char *lines, size_t *used, const char *what, uint64_t print)
+{
+    if (print)
+        add_line(lines, used, "%s " FINGERPRINT_NAME " %016llx\n", what, (unsigned long long)print);
+}
+
+/* What must be equal on all ranks, a line each. Paths to the texts may differ between machines; the
+ * texts themselves may not. */
+static void describe(const train_options *o, const gd_context *ctx, char lines[LINES])
 {
     static const char *const paths[] = {"data", "tokens", "val-data"};
     options_item item;
-    size_t used = (size_t)snprintf(
-        text, LINES,
-        "the device is %s\nthe text is %016llx\n--dry-run %d\n--out %.600s\n--resume %.600s\n"
-        "--init %.600s\n",
-        gd_context_device(ctx) == GD_CPU ? "the CPU" : "a GPU", (unsigned long long)text_hash,
-        o->dry_run, text_or_none(o->out), text_or_none(o->resume), text_or_none(o->init));
+    size_t used = 0;
+    memset(lines, 0, LINES); /* all of it is sent */
+    add_line(lines, &used, "the device is %s\n",
+             gd_context_device(ctx) == GD_CPU ? "the CPU" : "a GPU");
+    add_line(lines, &used, "--dry-run %d\n", o->dry_run);
+    add_line(lines, &used, "--out %.4200s\n", text_or_none(o->out));
+    add_line(lines, &used, "--resume %.4200s\n", text_or_none(o->resume));
+    add_line(lines, &used, "--init %.4200s\n", text_or_none(o->init));
     for (int i = 0; options_saved(&o->base, i, &item); i++) {
         bool path = false;
         for (int k = 0; k < 3; k++) path = path || !strcmp(item.name, paths[k]);
-        if (path || used + LINE >= LINES) continue;
-        used += (size_t)snprintf(text + used, LINE, "--%s %.100s\n", item.name,
-                                 text_or_none(item.text));
+        if (!path) add_line(lines, &used, "--%s %.100s\n", item.name, text_or_none(item.text));
     }
-    memset(text + used, 0, LINES - used); /* all of it is sent */
 }
 
-gd_status launch_compare(const train_options *o, gd_context *ctx, uint64_t text_hash)
+/* What the ranks have read. */
+static gd_status describe_files(const train_options *o, gd_context *ctx, const dataset *data,
+                                const char *folder, char lines[LINES])
 {
-    char mine[LINES], first[LINES];
-    if (!o->group) return gd_error_status(ctx);
-    describe(o, ctx, text_hash, mine);
-    memcpy(first, mine, LINES);
-    if (gd_group_tell(o->group, first, LINES)) return gd_error_status(ctx);
-    first[LINES - 1] = '\0'; /* another process wrote it */
-    for (const char *ours = mine, *theirs = first; *ours && *theirs;) {
+    size_t used = strlen(lines);
+    uint64_t model = 0;
+    if (folder[0] && !fingerprint_model(folder, FINGERPRINT_WHOLE, &model))
+        return gd_fail(ctx, GD_ERROR_IO, "cannot read the model in %s: %s", folder,
+                       strerror(errno));
+    add_print(lines, &used, "the model is", model);
+    add_print(lines, &used, o->tokens ? "the token files are" : "the text is", data->files[0]);
+    add_print(lines, &used, "the validation text is", data->files[1]);
+    add_print(lines, &used, "the tokens of the text are", data->ids);
+    add_line(lines, &used, "the vocabulary has %lld tokens\n", (long long)data->tokenizer.vocab);
+    return GD_OK;
+}
+
+/* Compares the lines with those of rank 0, which are not necessarily lines: another process sent
+ * them. */
+static gd_status compare_lines(gd_context *ctx, const char *ours, const char *theirs)
+{
+    while (*ours || *theirs) {
         const size_t a = strcspn(ours, "\n"), b = strcspn(theirs, "\n");
         if (a != b || memcmp(ours, theirs, a) != 0) {
             return gd_fail(ctx, GD_ERROR_ARGUMENT,
                            "this process differs from rank 0: %.*s, on rank 0 %.*s", (int)a, ours,
                            (int)b, theirs);
         }
-        ours += a + 1;
-        theirs += b + 1;
+        ours += a + (ours[a] == '\n');
+        theirs += b + (theirs[b] == '\n');
     }
+    return gd_error_status(ctx);
+}
+
+gd_status launch_compare(const train_options *o, gd_context *ctx, const dataset *data,
+                         const char *folder)
+{
+    if (!o->group) return gd_error_status(ctx);
+    char *mine = calloc(2, LINES);
+    if (!mine) return gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: a message of each process");
+    char *first = mine + LINES;
+    describe(o, ctx, mine);
+    if (data) describe_files(o, ctx, data, folder, mine);
+    memcpy(first, mine, LINES);
+    if (!gd_group_tell(o->group, first, LINES)) {
+        first[LINES - 1] = '\0';
+        compare_lines(ctx, mine, first);
+    }
+    free(mine);
     /* No rank continues before all have compared. */
-    return gd_group_gather(o->group, NULL, 0, NULL);
+    return gd_error(ctx) ? gd_error_status(ctx) : gd_group_gather(o->group, NULL, 0, NULL);
 }
 
 int launch_vote(const train_options *o, bool time, bool signal)

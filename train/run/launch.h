@@ -3,6 +3,7 @@
 #ifndef GRADUS_TRAIN_LAUNCH_H
 #define GRADUS_TRAIN_LAUNCH_H
 
+#include "data.h"
 #include "train_options.h"
 
 /* The role of this process. If `o` asks for several processes, launch starts them: it returns in
@@ -19,8 +20,10 @@ launch_role launch(train_options *o, int *status);
 enum { VOTE_TIME = 1, VOTE_SIGNAL = 2 };
 int launch_vote(const train_options *o, bool time, bool signal);
 
-/* Checks that this rank has the same options and the same text as rank 0, and waits for the others.
- * The error names the first difference. */
-gd_status launch_compare(const train_options *o, gd_context *ctx, uint64_t text_hash);
+/* Checks that this rank has the same options as rank 0 and, with `data`, has read the same texts and
+ * the same model in `folder` ("": none); waits for the others. The error names the first
+ * difference. */
+gd_status launch_compare(const train_options *o, gd_context *ctx, const dataset *data,
+                         const char *folder);
 
 #endif

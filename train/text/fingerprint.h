@@ -1,0 +1,32 @@
+/* fingerprint.h - 64 bits that tell the contents of files apart: do all processes of a run read the
+ * same ones, and does a resumed run? XXH3; in a build without xxHash, FNV-1a. */
+#ifndef GRADUS_TRAIN_FINGERPRINT_H
+#define GRADUS_TRAIN_FINGERPRINT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef GD_HAVE_XXHASH
+#define FINGERPRINT_NAME "xxh3"
+#else
+#define FINGERPRINT_NAME "fnv1a"
+#endif
+
+/* Files of together up to this many bytes are read whole: in some seconds. */
+#define FINGERPRINT_WHOLE ((int64_t)4 << 30)
+
+uint64_t fingerprint_bytes(const void *data, size_t bytes);
+
+/* Of regular files, in this order, and of their sizes. If they have more than `whole` bytes, only
+ * one of several mebibytes is read, evenly over every file, and its last one: together about
+ * `whole` bytes. False with the reason in errno, and *failed the index of the file, if one cannot be
+ * read. */
+bool fingerprint_files(const char *const *paths, int count, int64_t whole, uint64_t *print,
+                       int *failed);
+
+/* Of all files of a folder whose names end in .json or .safetensors, in the order of their names,
+ * and of these names: a model. False with the reason in errno. */
+bool fingerprint_model(const char *folder, int64_t whole, uint64_t *print);
+
+#endif
