@@ -31,6 +31,23 @@ static inline void write_text(const char *name, const char *alphabet)
     fclose(file);
 }
 
+/* A token file of 8000 ids below `vocab`, each likely to be followed by the next one. */
+static inline void write_tokens(const char *name, uint32_t vocab)
+{
+    char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    uint32_t state = 1, id = 0;
+    for (int i = 0; i < 8000; i++) {
+        state = state * 1664525u + 1013904223u;
+        id = (id + (state >> 16) % 3) % vocab;
+        fputc((int)(id & 255), file);
+        fputc((int)(id >> 8), file);
+    }
+    fclose(file);
+}
+
 static inline void set_up(void)
 {
     ck_assert_ptr_nonnull(mkdtemp(folder));

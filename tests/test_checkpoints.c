@@ -236,6 +236,31 @@ START_TEST(pieces_of_the_first_runs_are_kept)
 }
 END_TEST
 
+/* The bytes of a text are not ids of a model's own tokenizer. */
+START_TEST(a_text_needs_the_tokenizer_of_the_model)
+{
+    static const struct {
+        const char *others, *wanted;
+    } rows[] = {
+        {"",
+         "m has no tokenizer.json of gradus-train, which a text needs; --tokens takes token ids"},
+        {"tokenizer.model", "m has tokenizer.model, but no tokenizer.json of gradus-train, which"},
+        {"vocab.json m/merges.txt", "m has vocab.json, merges.txt, but no tokenizer.json of"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        shell("cd '%s' && rm -rf m && cp -r " GRADUS_TEST_DIR "/llama/grouped m && touch m/x m/%s",
+              folder, rows[i].others);
+        train_badly("--data text --init m --context 12 --steps 1 --out n", rows[i].wanted);
+        train_badly("--data text --vocab 300 --init m --context 12 --steps 1", rows[i].wanted);
+    }
+    train_well("--data text %s --steps 1 --out run");
+    shell("cd '%s' && rm run/*/tokenizer.json run/*/checksums.xxh3%s", folder, "");
+    train_badly("--resume run --steps 2",
+                "run/step-00000001 has tokenizer_config.json, but no tok");
+    train_badly("--data text --init run --steps 2", "but no tokenizer.json of gradus-train");
+}
+END_TEST
+
 START_TEST(weights_begin_a_new_run)
 {
     train_well("--data text %s --steps 8 --out a");
@@ -263,8 +288,10 @@ START_TEST(the_weights_of_others_can_be_trained_on)
 {
     static const char *const models[] = {"grouped", "tied", "bfloat16", "sharded"};
     char line[512];
+    write_tokens("ids", 24);
     snprintf(line, sizeof line,
-             "--data text --init %s/llama/%s --steps 30 --lr 0.01 --warmup 2 --context 12 "
+             "--tokens ids --val-data ids --init %s/llama/%s --steps 30 --lr 0.01 --warmup 2 "
+             "--context 12 "
              "--log-every 1 --eval-every 0 --sample-length 8 --out b",
              GRADUS_TEST_DIR, models[_i]);
     train_well(line);
@@ -433,6 +460,7 @@ int main(void)
     tcase_add_test(cases, given_options_override_those_of_the_checkpoint);
     tcase_add_test(cases, the_folder_of_a_run_means_its_newest_checkpoint);
     tcase_add_test(cases, runs_do_not_mix);
+    tcase_add_test(cases, a_text_needs_the_tokenizer_of_the_model);
     tcase_add_test(cases, weights_begin_a_new_run);
     tcase_add_test(cases, ids_of_a_model);
     tcase_add_test(cases, a_tokenizer_that_others_have_written);

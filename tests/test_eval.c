@@ -231,7 +231,8 @@ static const struct {
     {"run --data /dev/zero", 1, "--data /dev/zero: it is a device, wanted a file or a pipe"},
     {"run --val-data /dev/zero", 1, "--val-data /dev/zero: it is a device"},
     {"run --tokens /dev/zero", 1, "--tokens /dev/zero: it is not a regular file"},
-    {GRADUS_TEST_DIR "/llama/tied --data text", 1, "the model has no tokenizer for a text"},
+    {GRADUS_TEST_DIR "/llama/tied --data text", 1,
+     "/llama/tied has no tokenizer.json of gradus-train, which a text needs"},
 };
 
 START_TEST(bad_options_are_named)

@@ -135,6 +135,28 @@ START_TEST(ids_are_taken_where_they_mean_nothing)
 }
 END_TEST
 
+/* Not at a digit of another id; at the first of several. */
+START_TEST(ids_stop_before_ids)
+{
+    static const char begin[] = "ids_run --prompt '3 4' --length 60 --temperature 3 ";
+    char whole[PROGRAM_OUTPUT], line[256], wanted[PROGRAM_OUTPUT];
+    sample(begin, whole);
+    for (int stop = 0; stop < 60; stop++) {
+        char id[8];
+        snprintf(id, sizeof id, " %d ", stop);
+        const char *first = strstr(whole + 3, id), *other = strstr(whole + 3, " 59 ");
+        const char *end = first && (!other || first < other) ? first : other;
+        const int length = end ? (int)(end + 1 - whole) : (int)strlen(whole) - 1;
+        snprintf(wanted, sizeof wanted, "%.*s\n", length, whole);
+        snprintf(line, sizeof line, "%s --stop '59,%d'", begin, stop);
+        sample(line, output);
+        ck_assert_str_eq(output, wanted);
+    }
+    sample("run --ids --prompt '3 4' --length 9 --stop 0,1,2,3,4,5,6,7,8,9,10,11,12,13,14", output);
+    ck_assert_str_eq(output, "3 4 \n");
+}
+END_TEST
+
 static const struct {
     const char *arguments;
     int status;
@@ -158,6 +180,11 @@ static const struct {
     {"ids_run --prompt '3 60'", 1, "the prompt has \"60\", wanted a token id"},
     {"ids_run --prompt '3 x'", 1, "the prompt has \"x\", wanted"},
     {"ids_run --prompt '-3'", 1, "the prompt has \"-3\", wanted"},
+    {"ids_run --prompt x", 1, "ids_run/step-00000005 has no tokenizer.json"},
+    {"run --ids --stop 15", 1, "--stop has \"15\", wanted a token id, a whole number from 0 to 14"},
+    {"run --ids --stop '3 x'", 1, "--stop has \"x\", wanted a token id"},
+    {"run --ids --stop ' '", 1, "--stop has no token id"},
+    {"ids_run --stop end", 1, "--stop has \"end\", wanted a token id"},
     {"ids_run --prompt-file zero", 1, "the prompt has \"\", wanted"},
     {"run/step-00000040 --length 3 >/dev/full", 1,
      "cannot write to stdout: No space left on device"},
@@ -231,6 +258,7 @@ int main(void)
     tcase_add_test(cases, texts_continue_a_prompt);
     tcase_add_test(cases, a_file_of_options_names_a_model);
     tcase_add_test(cases, ids_are_taken_where_they_mean_nothing);
+    tcase_add_test(cases, ids_stop_before_ids);
     tcase_add_loop_test(cases, bad_options_are_named, 0, sizeof bad / sizeof *bad);
     tcase_add_test(cases, a_checkpoint_that_is_not_whole_is_passed_over);
     tcase_add_test(cases, nonfinite_logits_are_reported);

@@ -15,7 +15,7 @@ static char output[PROGRAM_OUTPUT];
 
 static const char *const dtypes[2] = {"bf16", "f16"};
 
-/* Sentences of a few words, so that there is something to learn. */
+/* Sentences of a few words, so that there is something to learn; also as ids below 24. */
 static void set_up(void)
 {
     static const char *const words[] = {"the cat ", "sat ", "on a mat ", "and saw ", "dogs run.\n"};
@@ -23,13 +23,21 @@ static void set_up(void)
     ck_assert_ptr_nonnull(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/text", folder);
     FILE *file = fopen(path, "w");
-    ck_assert_ptr_nonnull(file);
+    snprintf(path, sizeof path, "%s/ids", folder);
+    FILE *ids = fopen(path, "w");
+    ck_assert(file && ids);
     uint32_t state = 1;
     for (int i = 0; i < 2000; i++) {
         state = state * 1664525u + 1013904223u;
-        fputs(words[(state >> 16) % 5], file);
+        const char *word = words[(state >> 16) % 5];
+        fputs(word, file);
+        for (; *word; word++) {
+            fputc(*word % 24, ids);
+            fputc(0, ids);
+        }
     }
     fclose(file);
+    fclose(ids);
 }
 
 static void tear_down(void)
@@ -236,7 +244,8 @@ START_TEST(masters_begin_with_all_bits)
     assert_masters(weights);
     snprintf(weights, sizeof weights, "%s/llama/grouped", GRADUS_TEST_DIR);
     snprintf(line, sizeof line,
-             "--data text --init %s --steps 6 --lr 0 --min-lr 0 --context 12 --sample-length 0 "
+             "--tokens ids --val-data ids --init %s --steps 6 --lr 0 --min-lr 0 --context 12 "
+             "--sample-length 0 "
              "--out b --dtype %s",
              weights, dtypes[_i]);
     ck_assert_int_eq(chdir(folder), 0);
@@ -253,7 +262,7 @@ START_TEST(the_weights_of_others_can_be_trained_on)
     static const char *const models[] = {"bfloat16", "grouped"};
     char line[512];
     snprintf(line, sizeof line,
-             "--data text --init %s/llama/%s --steps 30 --lr 0.01 --warmup 2 "
+             "--tokens ids --val-data ids --init %s/llama/%s --steps 30 --lr 0.01 --warmup 2 "
              "--context 12 --log-every 1 --eval-every 0 --sample-length 8 --dtype %%s",
              GRADUS_TEST_DIR, models[_i / 2]);
     char all[600];

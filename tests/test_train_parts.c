@@ -141,14 +141,14 @@ START_TEST(prompts_become_ids)
     tokenizer t;
     int64_t count;
     tokenizer_use_bytes(&t, (const uint8_t *)text, sizeof text - 1);
-    int32_t *ids = prompt_encode(&t, "cat", 3, &count);
+    int32_t *ids = prompt_encode(&t, NULL, "cat", 3, &count);
     ck_assert_int_eq(count, 3);
     for (int i = 0; i < 3; i++) ck_assert_int_eq(t.symbol[ids[i]], "cat"[i]);
     free(ids);
-    ids = prompt_encode(&t, "", 0, &count);
+    ids = prompt_encode(&t, NULL, "", 0, &count);
     ck_assert(ids != NULL && count == 0);
     free(ids);
-    ck_assert_ptr_null(prompt_encode(&t, "dog", 3, &count));
+    ck_assert_ptr_null(prompt_encode(&t, NULL, "dog", 3, &count));
     tokenizer_free(&t);
     /* Samples begin with the end of a line, where the text has one. */
     tokenizer_use_bytes(&t, (const uint8_t *)"\ta\n", 3);
@@ -158,7 +158,7 @@ START_TEST(prompts_become_ids)
     ck_assert_int_eq(tokenizer_first(&t), 0);
     tokenizer_free(&t);
     ck_assert(tokenizer_train(&t, (const uint8_t *)text, sizeof text - 1, 270));
-    ids = prompt_encode(&t, "the dog \xff", 9, &count);
+    ids = prompt_encode(&t, NULL, "the dog \xff", 9, &count);
     int64_t at = 0;
     for (int64_t i = 0; i < count; i++) {
         ck_assert_int_eq(
@@ -169,12 +169,12 @@ START_TEST(prompts_become_ids)
     free(ids);
     tokenizer_free(&t);
     t = (tokenizer){.kind = TOKENIZER_NONE, .vocab = 10};
-    ids = prompt_encode(&t, " 3\t0\n9 ", 7, &count);
+    ids = prompt_encode(&t, NULL, " 3\t0\n9 ", 7, &count);
     ck_assert(count == 3 && ids[0] == 3 && ids[1] == 0 && ids[2] == 9);
     free(ids);
     static const char *const bad[] = {"10", "-1", "+1", "1.5", "x", "1 2x", "99999999999999999999"};
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        ck_assert_ptr_null(prompt_encode(&t, bad[i], (int64_t)strlen(bad[i]), &count));
+        ck_assert_ptr_null(prompt_encode(&t, NULL, bad[i], (int64_t)strlen(bad[i]), &count));
 }
 END_TEST
 

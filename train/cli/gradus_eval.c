@@ -9,6 +9,7 @@
 #include "json.h"
 #include "options.h"
 #include "program.h"
+#include "tokenizer_file.h"
 #include "programs/spin.h"
 #include "trained.h"
 #include "validate.h"
@@ -88,13 +89,13 @@ static data_options find_text(const trained *t, const eval_command *o)
 static bool load(dataset *data, trained *t, const eval_command *o)
 {
     data_options wanted = find_text(t, o);
-    const char *fault = NULL;
-    if (!wanted.text && !wanted.tokens)
-        fault = "--data FILE is missing: a text to evaluate on";
-    else if (wanted.text && t->tokenizer.kind == TOKENIZER_NONE)
-        fault = "the model has no tokenizer for a text; --tokens takes token ids";
-    if (fault) {
-        console_message("%s", fault);
+    if (!wanted.text && !wanted.tokens) {
+        console_message("--data FILE is missing: a text to evaluate on");
+        return false;
+    }
+    if (wanted.text && t->tokenizer.kind == TOKENIZER_NONE) {
+        char missing[TOKENIZER_MISSING];
+        console_message("%s " TOKENIZER_WANTED, tokenizer_missing(t->folder, missing));
         return false;
     }
     tokenizer own = t->tokenizer;

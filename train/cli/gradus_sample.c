@@ -12,6 +12,7 @@
 #include "sample.h"
 #include "text_file.h"
 #include "text_stream.h"
+#include "tokenizer_file.h"
 #include "trained.h"
 
 /* ---- Options ------------------------------------------------------------------------------ */
@@ -36,7 +37,8 @@ static const option_row rows[OPTIONS_MOST] = {
      .help = "  read the prompt and print the text as token ids, without the model's tokenizer"},
     {OPTION_WHOLE, "length", AT(length), "500", 0, 1e12, .others = "max_new_tokens max_tokens",
      .help = "N  tokens to write"},
-    {OPTION_TEXT, "stop", AT(stop), .help = "TEXT  end before this text"},
+    {OPTION_TEXT, "stop", AT(stop), .others = "eos_token_id stop_token_ids",
+     .help = "TEXT  end before this text; with --ids, before any of these ids: \"7 11\""},
     {OPTION_WHOLE, "samples", AT(samples), "1", 1, 1e6, .others = "num_samples",
      .help = "N  texts, with ---- between them"},
     {OPTION_SWITCH, "timing", AT(timing), .help = "  print the time to stderr"},
@@ -73,6 +75,11 @@ static bool check(const sample_command *o)
     return options_fit(faults);
 }
 
+typedef struct ids {
+    int32_t *id;
+    int64_t count;
+} ids;
+
 /* ---- Writing ------------------------------------------------------------------------------ */
 
 /* The context of its training, else the model's own; never more than the text needs. */
@@ -96,14 +103,16 @@ static gd_status write_text(trained *t, const sample_command *o, const char *pro
 }
 
 static gd_status write_all(trained *t, const sample_command *o, const char *prompt, int64_t length,
-                           const int32_t *ids, int64_t id_count)
+                           const ids *tokens, const ids *stops)
 {
-    const sample_options sample = {.prompt = ids,
-                                   .prompt_length = id_count,
+    const sample_options sample = {.prompt = tokens->id,
+                                   .prompt_length = tokens->count,
                                    .length = o->length,
-                                   .context = find_context(t, o, id_count),
+                                   .context = find_context(t, o, tokens->count),
                                    .draw = {o->temperature, o->top_k, o->top_p},
-                                   .stop = o->stop};
+                                   .stop = stops->id ? NULL : o->stop,
+                                   .stop_ids = stops->id,
+                                   .stop_id_count = stops->count};
     double begun = clock_now();
     int64_t all = 0;
     if (strcmp(t->folder, o->from.model) != 0) console_message("the model is %s", t->folder);
@@ -137,22 +146,37 @@ static char *read_prompt(const sample_command *o, int64_t *length)
     return prompt;
 }
 
+/* The prompt as tokens, and where there are only ids, those to stop at. False after a message. */
+static bool find_ids(const trained *t, const sample_command *o, const char *prompt, int64_t length,
+                     ids *tokens, ids *stops)
+{
+    const bool none = t->tokenizer.kind == TOKENIZER_NONE;
+    char room[TOKENIZER_MISSING];
+    const char *missing = none && !o->ids ? tokenizer_missing(t->folder, room) : NULL;
+    tokens->id = prompt_encode(&t->tokenizer, missing, prompt, length, &tokens->count);
+    if (!tokens->id || !none || !o->stop) return tokens->id != NULL;
+    stops->id = prompt_read_ids("--stop", missing, o->stop, (int64_t)strlen(o->stop),
+                                t->tokenizer.vocab, &stops->count);
+    if (stops->id && stops->count == 0) console_message("--stop has no token id");
+    return stops->id && stops->count > 0;
+}
+
 static int run(gd_context *ctx, options *command)
 {
     sample_command *o = (sample_command *)command;
     trained t;
-    int64_t length = 0, count = 0;
-    int32_t *ids = NULL;
+    int64_t length = 0;
+    ids tokens = {0}, stops = {0};
     char *prompt = NULL;
     bool told = false;
     if (!trained_open(&t, ctx, &o->from, o->ids)) {
         prompt = read_prompt(o, &length);
-        ids = prompt ? prompt_encode(&t.tokenizer, prompt, length, &count) : NULL;
-        told = !ids;
-        if (ids) write_all(&t, o, prompt, length, ids, count);
+        told = !prompt || !find_ids(&t, o, prompt, length, &tokens, &stops);
+        if (!told) write_all(&t, o, prompt, length, &tokens, &stops);
     }
     if (gd_error(ctx)) console_message("%s", gd_error(ctx));
-    free(ids);
+    free(tokens.id);
+    free(stops.id);
     free(prompt);
     trained_close(&t);
     return console_arrived() && !told && !gd_error(ctx) ? EXIT_SUCCESS : EXIT_FAILURE;

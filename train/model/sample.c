@@ -119,6 +119,13 @@ static void end(sampler *s)
     draw_room_free(&s->room);
 }
 
+static bool is_stop(const sample_options *o, int32_t id)
+{
+    for (int64_t i = 0; i < o->stop_id_count; i++)
+        if (o->stop_ids[i] == id) return true;
+    return false;
+}
+
 gd_status sample_text(model *m, const tokenizer *t, const sample_options *options, FILE *file,
                       int64_t *count)
 {
@@ -135,6 +142,8 @@ gd_status sample_text(model *m, const tokenizer *t, const sample_options *option
         for (int64_t i = 0; i < drawn && !out.stopped; i++) {
             char text[TOKENIZER_ID_TEXT];
             size_t length;
+            out.stopped = is_stop(options, ids[i]);
+            if (out.stopped) break;
             const void *bytes = tokenizer_text_of(t, ids[i], text, &length);
             text_stream_put(&out, bytes, length);
             if (++done < options->length) push(&s, ids[i]);

@@ -14,7 +14,9 @@ typedef struct sample_options {
     int64_t length;        /* tokens */
     int64_t context;       /* tokens the model sees */
     draw_options draw;
-    const char *stop; /* sampling ends before this text; NULL: none */
+    const char *stop;        /* sampling ends before this text; NULL: none */
+    const int32_t *stop_ids; /* and before any of these ids */
+    int64_t stop_id_count;
 } sample_options;
 
 /* Draws tokens (draw.h) and writes each at once; a GPU that draws from all tokens makes a few

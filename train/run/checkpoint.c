@@ -413,6 +413,17 @@ static gd_status make_out(checkpoint *from, gd_context *ctx, const train_options
     return gd_error_status(ctx);
 }
 
+/* Any other tokenizer would give the text ids that mean something else to the model. */
+static gd_status open_tokenizer(checkpoint *from, gd_context *ctx)
+{
+    char missing[TOKENIZER_MISSING];
+    if (tokenizer_load(&from->tokenizer, ctx, from->folder) ||
+        from->tokenizer.kind != TOKENIZER_NONE)
+        return gd_error_status(ctx);
+    return gd_fail(ctx, GD_ERROR_IO, "%s " TOKENIZER_WANTED,
+                   tokenizer_missing(from->folder, missing));
+}
+
 gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
 {
     *from = (checkpoint){.folder = "", .lock = -1};
@@ -448,7 +459,7 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
     if (!gd_error(ctx) && from->folder[0]) restore_options(from, ctx, o);
     /* The vocabulary is the model's. */
     if (!gd_error(ctx) && o->init && o->tokens && o->vocab == 0) o->vocab = from->config.vocab;
-    if (from->folder[0] && !o->tokens) tokenizer_load(&from->tokenizer, ctx, from->folder);
+    if (!gd_error(ctx) && from->folder[0] && o->data && !o->tokens) open_tokenizer(from, ctx);
     if (from->tokenizer.kind != TOKENIZER_NONE && o->init && options_given(&o->base, "vocab")) {
         gd_fail(ctx, GD_ERROR_ARGUMENT,
                 "--vocab and --init cannot be used together: the vocabulary is that of %s",

@@ -7,28 +7,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int32_t *no_memory(void)
+static int32_t *no_memory(const char *what)
 {
-    console_message("out of memory: the prompt");
+    console_message("out of memory: %s", what);
     return NULL;
 }
 
-/* "12 7 33" */
-static int32_t *read_ids(const char *text, int64_t length, int64_t vocab, int64_t *count)
+int32_t *prompt_read_ids(const char *what, const char *missing, const char *text, int64_t length,
+                         int64_t vocab, int64_t *count)
 {
-    static const char blanks[] = " \t\r\n";
+    static const char blanks[] = " \t\r\n,";
     int32_t *ids = malloc((size_t)length * sizeof *ids + 1);
     *count = 0;
-    if (!ids) return no_memory();
+    if (!ids) return no_memory(what);
     const char *const after = text + length; /* the text may contain NUL */
     for (const char *at = text + strspn(text, blanks); at < after; at += strspn(at, blanks)) {
         char *end;
         errno = 0;
         long long id = *at == '-' || *at == '+' ? -1 : strtoll(at, &end, 10);
         if (id < 0 || id >= vocab || errno || end == at || (*end && !strchr(blanks, *end))) {
-            console_message(
-                "the prompt has \"%.*s\", wanted a token id, a whole number from 0 to %lld",
-                (int)strcspn(at, blanks), at, (long long)vocab - 1);
+            console_message("%s has \"%.*s\", wanted a token id, a whole number from 0 to %lld%s%s",
+                            what, (int)strcspn(at, blanks), at, (long long)vocab - 1,
+                            missing ? ": " : "", missing ? missing : "");
             free(ids);
             return NULL;
         }
@@ -38,9 +38,12 @@ static int32_t *read_ids(const char *text, int64_t length, int64_t vocab, int64_
     return ids;
 }
 
-int32_t *prompt_encode(const tokenizer *t, const char *text, int64_t length, int64_t *count)
+int32_t *prompt_encode(const tokenizer *t, const char *missing, const char *text, int64_t length,
+                       int64_t *count)
 {
-    if (t->kind == TOKENIZER_NONE) return read_ids(text, length, t->vocab, count);
+    static const char what[] = "the prompt";
+    if (t->kind == TOKENIZER_NONE)
+        return prompt_read_ids(what, missing, text, length, t->vocab, count);
     int width;
     int64_t unknown;
     token_source source;
@@ -51,9 +54,9 @@ int32_t *prompt_encode(const tokenizer *t, const char *text, int64_t length, int
             (long long)unknown, console_byte((unsigned char)text[unknown]).text);
         return NULL;
     }
-    if (!packed || !tokens_own(&source, packed, width, *count)) return no_memory();
+    if (!packed || !tokens_own(&source, packed, width, *count)) return no_memory(what);
     int32_t *ids = malloc((size_t)*count * sizeof *ids + 1);
     if (ids) tokens_read(&source.shard[0], 0, *count, t->vocab, ids);
     tokens_close(&source);
-    return ids ? ids : no_memory();
+    return ids ? ids : no_memory(what);
 }

@@ -166,3 +166,21 @@ gd_status tokenizer_save(const tokenizer *t, gd_context *ctx, const char *folder
     }
     return gd_fail(ctx, GD_ERROR_IO, "cannot write %s: %s", path, strerror(errno));
 }
+
+/* ---- None --------------------------------------------------------------------------------- */
+
+const char *tokenizer_missing(const char *folder, char room[TOKENIZER_MISSING])
+{
+    static const char *const others[] = {"tokenizer.model", "vocab.json", "merges.txt", "vocab.txt",
+                                         "tokenizer_config.json"};
+    char path[FOLDER_PATH], found[128] = "";
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (!folder_join(path, folder, others[i]) || !folder_has(path)) continue;
+        used += (size_t)snprintf(found + used, sizeof found - used, "%s%s", used ? ", " : "",
+                                 others[i]);
+    }
+    snprintf(room, TOKENIZER_MISSING, "%s has %s%sno tokenizer.json", folder, found,
+             used ? ", but " : "");
+    return room;
+}

@@ -18,6 +18,11 @@ gd_status tokenizer_save(const tokenizer *t, gd_context *ctx, const char *folder
  * is an error (tokenizer_read.c). TOKENIZER_NONE if the folder has no tokenizer.json. */
 gd_status tokenizer_load(tokenizer *t, gd_context *ctx, const char *folder);
 
+/* Says that a folder has no tokenizer.json, and which tokenizers it has instead. */
+#define TOKENIZER_WANTED "of gradus-train, which a text needs; --tokens takes token ids instead"
+enum { TOKENIZER_MISSING = 4096 + 256 };
+const char *tokenizer_missing(const char *folder, char room[TOKENIZER_MISSING]);
+
 /* ---- What is written, which is all that is read ------------------------------------------- */
 
 typedef enum tokenizer_form {
