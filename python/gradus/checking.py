@@ -5,14 +5,17 @@ The library does the check; this module provides an op whose kernels call the fu
 perturbs the inputs in host memory, and each call copies them to the function's device.
 """
 
+import contextlib
 import ctypes
 import inspect
 import json
 import operator
+import sys
 
 import numpy as np
 
 from . import _library as c
+from ._messages import shown
 
 _REAL = {np.dtype(np.float32): c.FLOAT32, np.dtype(np.float64): c.FLOAT64}
 
@@ -22,8 +25,18 @@ class GradcheckError(AssertionError):
     message."""
 
     def __init__(self, report):
-        super().__init__("\n" + report.text)
+        super().__init__(report)  # what pickle and copy pass to the constructor
         self.report = report
+
+    def __str__(self):
+        return "\n" + self.report.text
+
+
+class BadArgument(ValueError, TypeError):
+    """A wrong call; a TypeError, too, since most wrong arguments have a wrong type."""
+
+    def __init__(self, sentence):
+        super().__init__(f"gradcheck: {sentence}")
 
 
 class Report:
@@ -71,15 +84,17 @@ class _NumPy:
 
     def __init__(self, function, inputs, names, backward):
         if backward is None:
-            raise TypeError("gradcheck: backward is missing, wanted one for a NumPy function")
+            raise BadArgument("backward is missing, wanted one for a NumPy function")
+        if not callable(backward):
+            raise BadArgument(f"backward is {shown(backward)}, wanted a function")
         self.function, self.by_hand, self.inputs = function, backward, list(inputs)
         self.names = names or _names_of(function, len(self.inputs))
         arrays = [i for i, x in enumerate(inputs) if isinstance(x, np.ndarray)]
         self.checked = [i for i in arrays if inputs[i].dtype.kind in "fc"]
         for i in self.checked:
             if inputs[i].dtype not in _REAL:
-                raise TypeError(
-                    f"gradcheck: {self.names[i]} is {inputs[i].dtype}, wanted float32 or float64")
+                raise BadArgument(
+                    f"{self.names[i]} is {inputs[i].dtype}, wanted float32 or float64")
         self.values = [inputs[i] for i in self.checked]
         self.checked_names = [self.names[i] for i in self.checked]
         self.random = np.random.get_state()
@@ -102,7 +117,11 @@ class _NumPy:
         self._unchanged(arguments, values, "the function")
         self.single = not isinstance(y, (tuple, list))
         outputs = [np.asarray(part) for part in ([y] if self.single else y)]
-        self.precision = max(np.finfo(part.dtype).eps for part in outputs)
+        for part in outputs:
+            if part.dtype.kind != "f" or part.dtype.itemsize > 8:
+                raise BadArgument(f"the function returned {part.dtype}, wanted float16, float32 or "
+                                  "float64")
+        self.precision = max((np.finfo(part.dtype).eps for part in outputs), default=0)
         return outputs
 
     def backward(self, values, cotangents, wanted):
@@ -120,7 +139,11 @@ class _NumPy:
         if len(gradients) != len(self.checked):
             raise _Wrong(f"backward returned {len(gradients)} gradients, wanted {len(self.inputs)}:"
                          " one for each input")
-        return [None if g is None else np.asarray(g) for g in gradients]
+        gradients = [None if g is None else np.asarray(g) for g in gradients]
+        for i, g in zip(self.checked, gradients):
+            if g is not None and g.dtype.kind not in "fiu":
+                raise _Wrong(f"the gradient of {self.names[i]} is {g.dtype}, wanted real numbers")
+        return gradients
 
     def ask_more(self, values, rtol, atol):
         """Does nothing: backward() gets all it needs as arguments."""
@@ -151,9 +174,7 @@ class _Torch:
             if isinstance(x, torch.Tensor) and x.requires_grad
         ]
         for i in self.checked:
-            if self.inputs[i].dtype not in (torch.float32, torch.float64):
-                raise TypeError(f"gradcheck: {self.names[i]} is {self.inputs[i].dtype}, wanted "
-                                "float32 or float64")
+            self._look_at(self.names[i], self.inputs[i])
         tensors = [self.inputs[i] for i in self.checked]
         self.values = [x.detach().cpu().numpy() for x in tensors]
         self.checked_names = [self.names[i] for i in self.checked]
@@ -161,6 +182,15 @@ class _Torch:
         self.outputs, self.way = None, None
         self.random = torch.get_rng_state()
         self.random_cuda = torch.cuda.get_rng_state_all() if self.device else None
+
+    def _look_at(self, name, x):
+        if x.dtype not in (self.torch.float32, self.torch.float64):
+            raise BadArgument(f"{name} is {x.dtype}, wanted float32 or float64")
+        if x.is_nested or x.layout != self.torch.strided:
+            kind = "nested" if x.is_nested else x.layout
+            raise BadArgument(f"{name} is {kind}, wanted a dense tensor (torch.strided)")
+        if not (x.is_cpu or x.is_cuda):
+            raise BadArgument(f"{name} is on {x.device}, wanted the CPU or a GPU")
 
     def _call_module(self, *inputs):
         state = dict(zip(self.parameters, inputs[self.count :]))
@@ -188,15 +218,33 @@ class _Torch:
         y = self.function(*arguments)
         self._unchanged(leaves, values, "the function")
         if not isinstance(y, (torch.Tensor, tuple, list)):
-            raise TypeError(f"gradcheck: the function returned {type(y).__name__}, wanted a tensor"
-                            ", or a tuple or list of them")
+            raise BadArgument(f"the function returned {type(y).__name__}, wanted a tensor, or a "
+                              "tuple or list of them")
         outputs = [y] if isinstance(y, torch.Tensor) else list(y)
         if self.outputs is None:  # determined once
+            self.returned = len(outputs)
             self.outputs = [
                 i for i, t in enumerate(outputs)
                 if isinstance(t, torch.Tensor) and t.is_floating_point() and t.requires_grad
             ]
+            self._look_at_outputs([outputs[i] for i in self.outputs])
+        if len(outputs) != self.returned or not all(
+            isinstance(outputs[i], torch.Tensor) for i in self.outputs
+        ):
+            raise _Wrong(f"the function returned {len(outputs)} results in one call and "
+                         f"{self.returned} in another, or results of other types")
         return leaves, [outputs[i] for i in self.outputs]
+
+    def _look_at_outputs(self, outputs):
+        torch = self.torch
+        for t in outputs:
+            if t.dtype not in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
+                raise BadArgument(f"the function returned {t.dtype}, wanted float32, float64, "
+                                  "bfloat16 or float16")
+            if t.is_nested or t.layout != torch.strided:
+                kind = "nested" if t.is_nested else t.layout
+                raise BadArgument(f"the function returned a tensor that is {kind}, wanted a dense "
+                                  "one (torch.strided)")
 
     def forward(self, values):
         with self.torch.set_grad_enabled(self.outputs is None):
@@ -246,7 +294,7 @@ class _Torch:
         self.way = way
         try:
             return self.backward(values, cotangents, [True] * len(values))
-        except _Wrong:
+        except (_Wrong, MemoryError):
             raise
         except Exception as problem:
             if error is None:
@@ -356,14 +404,17 @@ class _Check:
     def __init__(self, target):
         self.target, self.error = target, None
         self.shapes = [v.shape for v in target.values]
+        for shape, label in zip(self.shapes, target.checked_names):
+            if len(shape) > 8:
+                raise BadArgument(f"{label} has {len(shape)} dimensions, wanted at most 8")
         double = all(v.dtype == np.float64 for v in target.values)
         self.dtype = c.FLOAT64 if double else c.FLOAT32
         try:
             outputs = target.forward([np.array(v) for v in target.values])
         except _Wrong as wrong:
-            raise ValueError(f"gradcheck: {wrong}") from None
+            raise BadArgument(wrong) from None
         if not outputs:
-            raise ValueError("gradcheck: the function returned nothing that has a gradient")
+            raise BadArgument("the function returned nothing that has a gradient")
         self.outputs = [y.shape for y in outputs]
         self.count = sum(y.size for y in outputs)
         # That of a single output, so that reports have its indices; several are one list.
@@ -385,16 +436,36 @@ class _Check:
 
     def _guarded(self, kernel):
         def call(call):
+            if self.error is not None:
+                return c.ERROR_STATE
             try:
                 kernel(call.contents)
                 return c.OK
+            except _Wrong as wrong:
+                return c.call_fail(call, c.ERROR_STATE, b"%s", _bytes(wrong))
             except BaseException as error:  # no exception may propagate through C
-                if not isinstance(error, _Wrong):
-                    self.error = self.error or error
-                text = f"{type(error).__name__}: " if not isinstance(error, _Wrong) else ""
-                return c.call_fail(call, c.ERROR_STATE, b"%s", f"{text}{error}".encode())
+                self.error = error
+                return c.call_fail(call, c.ERROR_STATE, b"%s", b"the function raised an exception")
 
         return call
+
+    @contextlib.contextmanager
+    def _escaped(self):
+        """Keeps what is raised in a callback but outside of _guarded's `try`, such as an interrupt
+        that arrived during the library's own work: ctypes would only print it."""
+        before = sys.unraisablehook
+
+        def hook(unraisable):
+            if self.error is None and "ctypes callback" in (unraisable.err_msg or ""):
+                self.error = unraisable.exc_value
+            else:
+                before(unraisable)
+
+        sys.unraisablehook = hook
+        try:
+            yield
+        finally:
+            sys.unraisablehook = before
 
     def _shape(self, call, output, save, words):
         output[0].dtype, output[0].ndim = self.output_dtype, len(self.shape)
@@ -449,19 +520,18 @@ class _Check:
         function = c.FUNCTION(
             lambda user, inputs, count: c.apply(ctypes.byref(self.op), inputs, count, None))
         context, report = c.context_create(None), c.Report()
+        status = c.ERROR_STATE
         try:
             tensors = (c.TENSOR * len(values))()
             for i, (value, label) in enumerate(zip(values, self.target.checked_names)):
                 tensors[i] = c.wrap(context, self.dtype, value.shape, value.ctypes.data)
-                c.tensor_set_name(tensors[i], label.encode())
+                c.tensor_set_name(tensors[i], _bytes(label))
                 c.tensor_set_requires_grad(tensors[i], True)
-            status = c.ERROR_STATE
             if not c.error(context):
-                status = c.gradcheck_function(context, name.encode(), function, None, tensors,
-                                              len(values), options, report)
+                with self._escaped():
+                    status = c.gradcheck_function(context, _bytes(name), function, None, tensors,
+                                                  len(values), options, report)
             if self.error is not None:
-                if status == c.OK:
-                    c.gradcheck_report_free(report)
                 raise self.error
             if status != c.OK:
                 raise ValueError(c.error(context).decode())
@@ -470,12 +540,16 @@ class _Check:
                 try:
                     self.target.ask_more(values, report.rtol, report.atol)
                 except _Wrong as wrong:
-                    report.verdict, report.message = c.FAIL, str(wrong).encode()[:511]
-            result = Report(report)
-            c.gradcheck_report_free(report)
-            return result
+                    report.verdict, report.message = c.FAIL, _bytes(wrong)[:511]
+            return Report(report)
         finally:
+            if status == c.OK:
+                c.gradcheck_report_free(report)
             c.context_free(context)
+
+
+def _bytes(text):
+    return str(text).encode(errors="backslashreplace")
 
 
 def gradcheck(function, inputs, *, backward=None, names=None, raise_exception=True, seed=0,
@@ -497,18 +571,19 @@ def gradcheck(function, inputs, *, backward=None, names=None, raise_exception=Tr
     """
     if not isinstance(inputs, (tuple, list)):
         inputs = (inputs,)
-    _look_at_options(inputs, names, seed, max_elements, directions)
-    if backward is not None and _has_tensors(inputs):
-        raise TypeError("gradcheck: backward is for NumPy functions, but an input is a tensor; "
-                        "wrap both in a torch.autograd.Function")
-    if not _has_tensors(inputs):
-        target = _NumPy(function, inputs, names, backward)
-    else:
-        target = _Torch(function, inputs, names)
-    if not target.checked:
-        raise ValueError("gradcheck: no input requires a gradient")
+    _look_at_numbers({"seed": (seed, 64), "max_elements": (max_elements, 63),
+                      "directions": (directions, 31)}, {"step": step, "rtol": rtol, "atol": atol})
+    for flag, value in ("raise_exception", raise_exception), ("only_numbers", only_numbers):
+        if not isinstance(value, (bool, np.bool_)):
+            raise BadArgument(f"{flag} is {shown(value)}, wanted True or False")
+    if not callable(function):
+        raise BadArgument(f"function is {shown(function)}, wanted a function")
+    names = None if names is None else _list_of_names(names, len(inputs))
     options = c.Options(seed=seed, step=step, rtol=rtol, atol=atol, max_elements=max_elements,
                         directions=directions, only_numbers=only_numbers)
+    target = _target(function, inputs, names, backward)
+    if not target.checked:
+        raise BadArgument("no input requires a gradient")
     name = getattr(function, "__qualname__", type(function).__name__).rpartition(">.")[2]
     report = _Check(target).run(name, options)
     if raise_exception and not report:
@@ -516,19 +591,43 @@ def gradcheck(function, inputs, *, backward=None, names=None, raise_exception=Tr
     return report
 
 
-def _look_at_options(inputs, names, seed, max_elements, directions):
-    most = {"seed": (seed, 64), "max_elements": (max_elements, 63), "directions": (directions, 31)}
-    for name, (value, bits) in most.items():
-        if not 0 <= operator.index(value) < 2**bits:
-            raise ValueError(f"gradcheck: {name} is {value}, wanted 0 to 2^{bits} - 1")
-    if names is None:
-        return
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"gradcheck: names is {names!r}, wanted a list of strings")
-    if len(names) != len(inputs):
-        raise ValueError(f"gradcheck: names has length {len(names)}, wanted {len(inputs)}: a name "
-                         "for each input")
+def _target(function, inputs, names, backward):
+    torch = sys.modules.get("torch")  # without it no input is a tensor
+    tensors = torch is not None and any(isinstance(x, torch.Tensor) for x in inputs)
+    if tensors and backward is not None:
+        raise BadArgument("backward is for NumPy functions, but an input is a tensor; wrap both in "
+                          "a torch.autograd.Function")
+    if tensors or (torch is not None and isinstance(function, torch.nn.Module)):
+        return _Torch(function, inputs, names)
+    if not any(isinstance(x, np.ndarray) for x in inputs):
+        kinds = ", ".join(type(x).__name__ for x in inputs) or "nothing"
+        raise BadArgument(f"inputs has {kinds}, wanted at least one tensor or array")
+    return _NumPy(function, inputs, names, backward)
 
 
-def _has_tensors(inputs):
-    return any(type(x).__module__.partition(".")[0] == "torch" for x in inputs)
+def _look_at_numbers(whole, real):
+    for name, (value, bits) in whole.items():
+        try:
+            good = 0 <= operator.index(value) < 2**bits
+        except TypeError:
+            good = False
+        if not good:
+            raise BadArgument(f"{name} is {shown(value)}, wanted 0 to 2^{bits} - 1, a whole number")
+    for name, value in real.items():
+        try:
+            ctypes.c_double(value)  # the library looks at its size
+        except (TypeError, OverflowError):
+            raise BadArgument(f"{name} is {shown(value)}, wanted a finite number of at least 0") \
+                from None
+
+
+def _list_of_names(names, count):
+    try:
+        found = [] if isinstance(names, (str, bytes)) else list(names)
+    except TypeError:
+        found = []
+    if not found or not all(isinstance(name, str) for name in found):
+        raise BadArgument(f"names is {shown(names)}, wanted a list of strings")
+    if len(found) != count:
+        raise BadArgument(f"names has length {len(found)}, wanted {count}: a name for each input")
+    return found

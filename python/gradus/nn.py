@@ -6,6 +6,7 @@ import warnings
 import torch
 
 from ._kernels import DTYPES
+from ._messages import shown
 from .ops import rms_norm
 
 
@@ -50,6 +51,10 @@ class RMSNorm(torch.nn.RMSNorm):
 
     def forward(self, x):
         shape, weight = self.normalized_shape, self.weight
+        if not isinstance(x, torch.Tensor):
+            raise ValueError(f"RMSNorm: x is {shown(x)}, wanted a tensor")
+        if not shape:
+            raise ValueError("RMSNorm: normalized_shape is (), wanted at least one dimension")
         eps = _default_eps(x, weight) if self.eps is None else self.eps
         if len(shape) == 1:
             if weight is None and x.shape[-1:] != shape:

@@ -18,6 +18,7 @@ of these can transform.
 import math
 from typing import Optional, Tuple
 
+import numpy as np
 import torch
 from torch import Tensor, is_grad_enabled
 from torch._C import _are_functorch_transforms_active, _len_torch_dispatch_stack
@@ -27,55 +28,94 @@ from torch.compiler import is_compiling
 
 from . import _library
 from ._kernels import DTYPES, Problem, backward, empty_gradients, empty_results, forward
+from ._messages import shown
 
 # ---- Argument checks ----------------------------------------------------------------------------
+
+_NUMBERS = (int, float, np.floating, np.integer, torch.SymInt, torch.SymFloat)
+
+
+def _is_finite(number):
+    try:
+        return isinstance(number, _NUMBERS) and math.isfinite(number)
+    except OverflowError:  # a whole number that a double cannot hold
+        return False
+
+
+def _is_dense(t):
+    return isinstance(t, Tensor) and t.layout == torch.strided and not t.is_nested
 
 
 def _good_param(p, x):
     return p is None or (
-        p.dtype in DTYPES
+        _is_dense(p)
+        and p.dtype in DTYPES
         and p.device == x.device
         and (p.shape == x.shape[-1:] if p.dim() == 1 else p.dim() == 2 and p.shape == x.shape[-2:])
     )
 
 
-def _check(op, x, residual, weight, bias, eps, offset):
+def _check(op, x, residual, weight, bias, eps, offset, round_before_weight, dtype):
     """Raises an error of one sentence, the C library's if it has one."""
     both = weight is not None and bias is not None
     if not (
-        x.dtype in DTYPES
+        _is_dense(x)
+        and x.dtype in DTYPES
         and x.dim() > 0
         and _good_param(weight, x)
         and _good_param(bias, x)
         and not (both and (weight.shape != bias.shape or weight.dtype != bias.dtype))
-        and (residual is None or (residual.shape == x.shape and residual.device == x.device
-                                  and residual.dtype in DTYPES))
-        and 0 <= eps < math.inf
-        and math.isfinite(offset)
+        and (op == "rms_norm" or (
+            _is_dense(residual) and residual.shape == x.shape and residual.device == x.device
+            and residual.dtype in DTYPES))
+        and _is_finite(eps)
+        and eps >= 0
+        and _is_finite(offset)
+        and isinstance(round_before_weight, (bool, np.bool_))
+        and (dtype is None or dtype in DTYPES)
     ):
-        raise ValueError(_complaint(op, x, residual, weight, bias, eps, offset))
+        raise ValueError(
+            f"{op}: " + _complaint(op, x, residual, weight, bias, eps, offset, round_before_weight,
+                                   dtype))
 
 
-def _complaint(op, x, residual, weight, bias, eps, offset):
+def _complaint(op, x, residual, weight, bias, eps, offset, round_before_weight, dtype):
     tensors = {"x": x, "residual": residual, "weight": weight, "bias": bias}
     if op == "rms_norm":
         del tensors["residual"]
+    optional = ("weight", "bias")
+    dtypes = "float32, float64, bfloat16 or float16"
     for name, t in tensors.items():
-        if t is not None and t.dtype not in DTYPES:
-            return f"{op}: {name} is {t.dtype}, wanted float32, float64, bfloat16 or float16"
-        if t is not None and t.device != x.device:
-            return f"{op}: {name} is on {t.device}, but x is on {x.device}"
+        if t is None and name in optional:
+            continue
+        if not isinstance(t, Tensor):
+            return f"{name} is {shown(t)}, wanted a tensor" + " or None" * (name in optional)
+        if not _is_dense(t):
+            kind = "nested" if t.is_nested else t.layout
+            return f"{name} is {kind}, wanted a dense tensor (torch.strided)"
+        if t.dtype not in DTYPES:
+            return f"{name} is {t.dtype}, wanted {dtypes}"
+        if t.device != x.device:
+            return f"{name} is on {t.device}, but x is on {x.device}"
+    if not _is_finite(eps):
+        return f"eps is {shown(eps)}, wanted a finite number of at least 0"
+    if not _is_finite(offset):
+        return f"offset is {shown(offset)}, wanted a finite number"
+    if not isinstance(round_before_weight, (bool, np.bool_)):
+        return f"round_before_weight is {shown(round_before_weight)}, wanted True or False"
+    if dtype is not None and dtype not in DTYPES:
+        return f"dtype is {shown(dtype)}, wanted {dtypes}"
     sentence = _library.complaint(
         op,
         [t if t is None else (DTYPES[t.dtype], [int(n) for n in t.shape])
          for t in tensors.values()],
         _library.rms_norm_args(eps, offset),
     )
-    if sentence is None and weight.dtype != bias.dtype:
-        return f"{op}: bias is {bias.dtype}, but weight is {weight.dtype}"
-    return sentence or (
-        f"{op}: bias has shape {list(bias.shape)}, but that of weight is {list(weight.shape)}"
-    )
+    if sentence is not None:
+        return sentence.partition(": ")[2]
+    if weight.dtype != bias.dtype:
+        return f"bias is {bias.dtype}, but weight is {weight.dtype}"
+    return f"bias has shape {list(bias.shape)}, but that of weight is {list(weight.shape)}"
 
 
 _problems = {}
@@ -84,15 +124,20 @@ _problems = {}
 def _problem(op, x, residual, weight, bias, eps, offset, round_before_weight, dtype):
     """The checked Problem of a call, cached by sizes and dtypes; None on other devices than the CPU
     and CUDA."""
-    key = (
-        x.shape, x.dtype, x.device, eps, offset, round_before_weight, dtype,
-        residual is None or (residual.shape, residual.dtype, residual.device),
-        weight is None or (weight.shape, weight.dtype, weight.device),
-        bias is None or (bias.shape, bias.dtype, bias.device),
-    )
-    known = _problems.get(key)
-    if known is None and (x.is_cpu or x.is_cuda):
-        _check(op, x, residual, weight, bias, eps, offset)
+    try:
+        key = (
+            op, x.shape, x.dtype, x.layout, x.device, eps, offset, round_before_weight, dtype,
+            residual is None or (residual.shape, residual.dtype, residual.layout, residual.device),
+            weight is None or (weight.shape, weight.dtype, weight.layout, weight.device),
+            bias is None or (bias.shape, bias.dtype, bias.layout, bias.device),
+        )
+        known = _problems.get(key)
+    except (TypeError, RuntimeError):  # an option without a hash, a nested tensor: refused below
+        known = None
+    if known is None:
+        _check(op, x, residual, weight, bias, eps, offset, round_before_weight, dtype)
+        if not (x.is_cpu or x.is_cuda):
+            return None
         if len(_problems) >= 4096:
             _problems.clear()
         known = Problem(x, residual, weight, bias, eps, offset, round_before_weight,
@@ -154,14 +199,14 @@ _impl("rms_norm_backward", _rms_norm_backward)
 
 @torch.library.register_fake("gradus::rms_norm", lib=_ops)
 def _(x, weight, bias, eps, offset, round_before_weight, dtype):
-    _check("rms_norm", x, None, weight, bias, eps, offset)
+    _check("rms_norm", x, None, weight, bias, eps, offset, round_before_weight, dtype)
     p = Problem(x, None, weight, bias, eps, offset, round_before_weight, dtype or x.dtype)
     return empty_results(p, x, None)[::2]
 
 
 @torch.library.register_fake("gradus::add_rms_norm", lib=_ops)
 def _(x, residual, weight, bias, eps, offset, round_before_weight):
-    _check("add_rms_norm", x, residual, weight, bias, eps, offset)
+    _check("add_rms_norm", x, residual, weight, bias, eps, offset, round_before_weight, None)
     p = Problem(x, residual, weight, bias, eps, offset, round_before_weight, x.dtype)
     return empty_results(p, x, residual)
 
@@ -220,13 +265,13 @@ def _transformed():
 
 
 def _rms_norm_formula(x, weight, bias, *options):
-    _check("rms_norm", x, None, weight, bias, *options[:2])
+    _check("rms_norm", x, None, weight, bias, *options)
     p = Problem(x, None, weight, bias, *options[:3], options[3] or x.dtype)
     return _forward_formula(p, x, None, weight, bias)[::2]
 
 
 def _add_rms_norm_formula(x, residual, weight, bias, *options):
-    _check("add_rms_norm", x, residual, weight, bias, *options[:2])
+    _check("add_rms_norm", x, residual, weight, bias, *options, None)
     p = Problem(x, residual, weight, bias, *options, x.dtype)
     return _forward_formula(p, x, residual, weight, bias)
 
@@ -253,7 +298,9 @@ def _gradients(ctx, dy, dsum, wanted, run):
         or (dsum is not None and is_legacy_batchedtensor(dsum))
     ):
         return _backward_formula(p, dy, dsum, x, weight, bias, wanted)
-    if type(dy) not in _PLAIN or type(dsum) not in _PLAIN:
+    if not (type(dy) in _TENSORS and type(dsum) in _PLAIN) or dy.is_neg() or (
+        dsum is not None and dsum.is_neg()
+    ):
         run = _by_op
     return run(p, dy, dsum, x, rstd, weight, bias, wanted)
 
@@ -368,17 +415,23 @@ _apply_add_rms_norm = super(torch.autograd.Function, _AddRMSNorm).apply
 
 # ---- Public functions ---------------------------------------------------------------------------
 
-_PLAIN = frozenset((Tensor, torch.nn.Parameter, type(None)))
+_TENSORS = frozenset((Tensor, torch.nn.Parameter))
+_PLAIN = _TENSORS | {type(None)}
 
 
 def _eager(x, residual, weight, bias):
-    """Whether these are plain tensors, and no mode must see the op."""
+    """Whether these are plain tensors whose memory holds their values, and no mode must see the
+    op."""
     return (
         not is_compiling()
-        and type(x) in _PLAIN
+        and type(x) in _TENSORS
         and type(residual) in _PLAIN
         and type(weight) in _PLAIN
         and type(bias) in _PLAIN
+        and not x.is_neg()
+        and (residual is None or not residual.is_neg())
+        and (weight is None or not weight.is_neg())
+        and (bias is None or not bias.is_neg())
         and not _len_torch_dispatch_stack()
     )
 
@@ -405,6 +458,8 @@ def rms_norm(
     p = _eager(x, None, weight, bias) and _problem(
         "rms_norm", x, None, weight, bias, eps, offset, round_before_weight, dtype)
     if not p:
+        if not is_compiling():
+            _check("rms_norm", x, None, weight, bias, eps, offset, round_before_weight, dtype)
         return torch.ops.gradus.rms_norm(
             x, weight, bias, eps, offset, round_before_weight, dtype)[0]
     if is_grad_enabled():
@@ -433,6 +488,9 @@ def add_rms_norm(
     p = _eager(x, residual, weight, bias) and _problem(
         "add_rms_norm", x, residual, weight, bias, eps, offset, round_before_weight, None)
     if not p:
+        if not is_compiling():
+            _check("add_rms_norm", x, residual, weight, bias, eps, offset, round_before_weight,
+                   None)
         return torch.ops.gradus.add_rms_norm(
             x, residual, weight, bias, eps, offset, round_before_weight)[:2]
     if is_grad_enabled():

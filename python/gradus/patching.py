@@ -10,11 +10,14 @@ import collections
 import torch
 
 from . import nn
+from ._messages import shown
 from .ops import rms_norm
 
 
 class LlamaLikeRMSNorm(torch.nn.Module):
     """weight * (xhat rounded to x's dtype)"""
+
+    reads = "weight", "variance_epsilon"
 
     def forward(self, hidden_states):
         dtype = torch.promote_types(hidden_states.dtype, self.weight.dtype)
@@ -34,6 +37,8 @@ class OlmoLikeRMSNorm(LlamaLikeRMSNorm):
 
 class GemmaLikeRMSNorm(torch.nn.Module):
     """((1 + weight) * xhat) rounded to x's dtype"""
+
+    reads = "weight", "eps"
 
     def forward(self, x):
         return rms_norm(x, self.weight, eps=self.eps, offset=1.0)
@@ -80,6 +85,12 @@ class Patched(dict):
         return text + (f"; left as they are: {left}" if left else "")
 
 
+def _modules(who, model):
+    if not isinstance(model, torch.nn.Module):
+        raise ValueError(f"{who}: model is {shown(model)}, wanted a torch.nn.Module")
+    return model.named_modules()
+
+
 def patch(model: torch.nn.Module) -> Patched:
     """Makes a model compute its RMSNorms with gradus, in place; returns what was replaced.
 
@@ -88,7 +99,7 @@ def patch(model: torch.nn.Module) -> Patched:
     or wrapped (DDP, FSDP), either before or after its weights are loaded.
     """
     patched = Patched()
-    for name, module in model.named_modules():
+    for name, module in _modules("patch", model):
         kind = type(module)
         if "RMSNorm" not in kind.__name__ or kind.__module__.partition(".")[0] == "gradus":
             continue
@@ -97,6 +108,8 @@ def patch(model: torch.nn.Module) -> Patched:
             patched.left[name] = f"{kind.__name__} (unknown)"
         elif "forward" in vars(module):
             patched.left[name] = f"{kind.__name__} (forward is overridden)"
+        elif not all(hasattr(module, key) for key in getattr(replacement, "reads", ())):
+            patched.left[name] = f"{kind.__name__} (without {' or '.join(replacement.reads)})"
         else:
             module._gradus_original = kind
             module.__class__ = replacement
@@ -107,7 +120,7 @@ def patch(model: torch.nn.Module) -> Patched:
 def unpatch(model: torch.nn.Module) -> Patched:
     """Undoes patch(); returns what it restored."""
     patched = Patched()
-    for name, module in model.named_modules():
+    for name, module in _modules("unpatch", model):
         kind = vars(module).get("_gradus_original")
         if kind is not None:
             del module._gradus_original

@@ -178,6 +178,48 @@ def test_wrong_calls():
         gradus.gradcheck(torch.sin, leaf(3), step=-1.0)
 
 
+Z = torch.zeros
+WRONG_TENSORS = [
+    ("x is torch.sparse_coo, wanted a dense tensor", lambda x: x,
+     lambda: torch.eye(3).double().to_sparse().requires_grad_()),
+    ("x is nested, wanted a dense tensor", lambda x: x,
+     lambda: torch.nested.nested_tensor([Z(3, 8)], layout=torch.jagged, requires_grad=True)),
+    ("x is on meta, wanted the CPU or a GPU", lambda x: x,
+     lambda: Z(3, device="meta", requires_grad=True)),
+    ("x has 9 dimensions, wanted at most 8", lambda x: x, lambda: leaf(*[1] * 9)),
+    ("the function returned torch.float8_e4m3fn", lambda x: x.to(torch.float8_e4m3fn),
+     lambda: leaf(3)),
+    ("the function returned a tensor that is torch.sparse_coo", lambda x: x.to_sparse(),
+     lambda: leaf(3)),
+]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", WRONG_TENSORS, ids=lambda c: c[0])
+def test_wrong_tensors(case):
+    sentence, function, make = case
+    with pytest.raises(ValueError, match="^gradcheck: " + sentence):
+        gradus.gradcheck(function, make())
+
+
+def test_a_subclass_is_a_tensor():
+    class Mine(torch.Tensor):
+        pass
+
+    assert gradus.gradcheck(torch.sin, leaf(3).detach().as_subclass(Mine).requires_grad_())
+
+
+def test_a_function_that_returns_more_in_a_later_call():
+    calls = []
+
+    def function(x):
+        calls.append(1)
+        return x.sin() if len(calls) < 4 else (x.sin(), x.cos())
+
+    with pytest.raises(gradus.GradcheckError, match="returned 2 results in one call and 1 in"):
+        gradus.gradcheck(function, leaf(3))
+
+
 def test_a_gradient_of_another_shape():
     class Wrong(torch.autograd.Function):
         @staticmethod

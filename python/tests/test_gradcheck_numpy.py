@@ -1,9 +1,19 @@
 """gradus.gradcheck on NumPy functions with a hand-written backward."""
 
+import copy
+import os
+import pickle
+import re
+import signal
+import sys
+import threading
+import time
+
 import numpy as np
 import pytest
 
 import gradus
+from gradus import _library
 
 R = np.random.RandomState(1)
 X, W = R.randn(5, 4), R.randn(4, 3)
@@ -88,3 +98,101 @@ def test_wrong_calls():
         gradus.gradcheck(softmax, X)
     with pytest.raises(TypeError, match="gradcheck: x is float16, wanted float32 or float64"):
         gradus.gradcheck(softmax, X.astype(np.float16), backward=lambda dy, x: dy)
+
+
+def cosine(dy, x):
+    return dy * np.cos(x)
+
+
+WRONG = [
+    ("function is None, wanted a function", {"function": None}),
+    ("backward is 3, wanted a function", {"backward": 3}),
+    ("inputs has dict, wanted at least one tensor or array", {"inputs": {"x": X}}),
+    ("inputs has nothing, wanted at least one tensor or array", {"inputs": ()}),
+    ("inputs has float, float, wanted at least one tensor or array", {"inputs": [1.0, 2.0]}),
+    ("no input requires a gradient", {"inputs": np.arange(3)}),
+    ("x is float128, wanted float32 or float64", {"inputs": X.astype(np.longdouble)}),
+    ("x is complex128, wanted float32 or float64", {"inputs": X.astype(complex)}),
+    ("x has 9 dimensions, wanted at most 8", {"inputs": X.reshape((1,) * 7 + X.shape)}),
+    ("seed is 'a', wanted 0 to 2^64 - 1, a whole number", {"seed": "a"}),
+    ("seed is 1.5, wanted 0 to", {"seed": 1.5}),
+    ("max_elements is None, wanted 0 to", {"max_elements": None}),
+    ("directions is -1, wanted 0 to 2^31 - 1", {"directions": -1}),
+    ("step is None, wanted a finite number of at least 0", {"step": None}),
+    ("rtol is of type int, wanted a finite number", {"rtol": 10**400}),
+    ("atol is nan, wanted a finite number", {"atol": float("nan")}),
+    ("names is 3, wanted a list of strings", {"names": 3}),
+    ("names is [None], wanted a list of strings", {"names": [None]}),
+    ("names has length 2, wanted 1", {"names": ["a", "b"]}),
+    ("only_numbers is 'no', wanted True or False", {"only_numbers": "no"}),
+    ("the function returned object, wanted", {"function": lambda x: None}),
+    ("the function returned int64, wanted float16", {"function": lambda x: x.astype(np.int64)}),
+    ("the function returned complex128, wanted", {"function": lambda x: x * 1j}),
+    ("the function returned float128, wanted", {"function": lambda x: x.astype(np.longdouble)}),
+    ("the function returned nothing", {"function": lambda x: ()}),
+]
+
+
+@pytest.mark.parametrize("sentence, change", WRONG, ids=lambda v: v if isinstance(v, str) else "")
+def test_wrong_calls_raise_one_sentence(sentence, change):
+    call = {"function": np.sin, "inputs": X, "backward": cosine, **change}
+    with pytest.raises(ValueError, match="^gradcheck: " + re.escape(sentence)):
+        gradus.gradcheck(call.pop("function"), call.pop("inputs"), **call)
+
+
+def test_a_gradient_that_is_not_real():
+    for wrong, words in ((lambda dy, x: dy * 1j, "the gradient of x is complex128, wanted real"),
+                         (lambda dy, x: dy.astype(object), "the gradient of x is object, wanted")):
+        with pytest.raises(gradus.GradcheckError, match=words):
+            gradus.gradcheck(np.sin, X, backward=wrong)
+
+
+def test_the_error_can_be_pickled_and_copied():
+    with pytest.raises(gradus.GradcheckError) as caught:
+        gradus.gradcheck(np.sin, X, backward=lambda dy, x: -cosine(dy, x))
+    error = caught.value
+    for other in (pickle.loads(pickle.dumps(error)), copy.deepcopy(error), copy.copy(error)):
+        assert type(other) is gradus.GradcheckError and str(other) == str(error)
+        assert "the sign is flipped" in str(other) and not other.report
+        assert other.report.fields == error.report.fields
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit, MemoryError])
+def test_an_exception_outside_the_users_function(kind, monkeypatch):
+    """It arrives in a callback, where ctypes cannot let it through."""
+    def interrupted(*_):
+        raise kind
+
+    monkeypatch.setattr(_library, "apply", interrupted)
+    before = sys.unraisablehook
+    with pytest.raises(kind):
+        gradus.gradcheck(np.sin, X, backward=cosine)
+    assert sys.unraisablehook is before
+
+
+def test_an_interrupt_at_any_time_stays_one():
+    """Most of the time is the library's own, in which Python only notes the signal."""
+    x = R.randn(40, 40)
+    start = time.monotonic()
+    assert gradus.gradcheck(np.sin, x, backward=cosine)
+    duration = time.monotonic() - start
+    stopped = 0
+    for i in range(60):
+        timer = threading.Timer(duration * i / 60, os.kill, (os.getpid(), signal.SIGINT))
+        try:
+            timer.start()
+            report = gradus.gradcheck(np.sin, x, backward=cosine, raise_exception=False)
+            assert report.verdict == "PASS"  # done before the signal
+            timer.join()
+            time.sleep(0.01)
+        except KeyboardInterrupt:
+            stopped += 1
+        timer.join()
+    assert stopped >= 50
+
+
+def test_an_exception_of_the_users_function_stays_one():
+    with pytest.raises(ZeroDivisionError):
+        gradus.gradcheck(lambda x: 1 / 0, X, backward=cosine)
+    with pytest.raises(IndexError):
+        gradus.gradcheck(np.sin, X, backward=lambda dy, x: dy[9])

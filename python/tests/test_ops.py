@@ -5,7 +5,9 @@ import concurrent.futures
 import copy
 import itertools
 import math
+import re
 
+import numpy as np
 import pytest
 import torch
 
@@ -381,6 +383,24 @@ def test_in_place_change_of_x_is_noticed(device):
         y.sum().backward()
 
 
+def test_values_that_memory_holds_negated(device):
+    """torch.conj(z).imag and the like: a bit of the tensor says that its memory has -x."""
+    x, r, w, b = (t.detach() for t in arguments(device))
+    dy = torch.randn_like(x)
+    negated = lambda t: torch._neg_view(-t)
+    for which in range(4):
+        values = [negated(t) if i == which else t for i, t in enumerate((x, r, w, b))]
+        leaves = [t.detach().requires_grad_() for t in values]
+        assert leaves[which].is_neg()
+        check(leaves[0], *leaves[2:], device)
+        check(leaves[0], *leaves[2:], device, residual=leaves[1])
+    for call in (lambda x: gradus.rms_norm(x, w, eps=EPS),
+                 lambda x: torch.add(*gradus.add_rms_norm(x, r, w, eps=EPS))):
+        x.requires_grad_()
+        want, got = (torch.autograd.grad(call(x), x, g)[0] for g in (dy, negated(dy)))
+        assert torch.equal(got, want)
+
+
 def test_meta_tensors():
     x = torch.empty(4, 32, device="meta", dtype=BF16)
     assert gradus.rms_norm(x, eps=EPS).shape == (4, 32)
@@ -423,16 +443,49 @@ WRONG = [
     ((Z(4, 8), Z(4, 8), Z(8)), {},
      "rms_norm: bias has shape [8], but that of weight is [4, 8]"),
     ((Z(4, 8), Z(8, device="meta")), {}, "rms_norm: weight is on meta, but x is on cpu"),
+    ((None,), {}, "rms_norm: x is None, wanted a tensor"),
+    (([1.0],), {}, "rms_norm: x is [1.0], wanted a tensor"),
+    ((np.zeros((40, 8)),), {}, "rms_norm: x is of type ndarray, wanted a tensor"),
+    ((Z(4, 8), 1.0), {}, "rms_norm: weight is 1.0, wanted a tensor or None"),
+    ((Z(4, 8), Z(8), [1]), {}, "rms_norm: bias is [1], wanted a tensor or None"),
+    ((Z(4, 8).to_sparse(),), {},
+     "rms_norm: x is torch.sparse_coo, wanted a dense tensor (torch.strided)"),
+    ((Z(4, 8), Z(8).to_sparse()), {},
+     "rms_norm: weight is torch.sparse_coo, wanted a dense tensor (torch.strided)"),
+    ((torch.nested.nested_tensor([Z(3, 8), Z(2, 8)], layout=torch.jagged),), {},
+     "rms_norm: x is nested, wanted a dense tensor (torch.strided)"),
+    ((Z(4, 8),), {"eps": None}, "rms_norm: eps is None, wanted a finite number of at least 0"),
+    ((Z(4, 8),), {"eps": "1"}, "rms_norm: eps is '1', wanted a finite number of at least 0"),
+    ((Z(4, 8),), {"eps": 1j}, "rms_norm: eps is 1j, wanted a finite number of at least 0"),
+    ((Z(4, 8),), {"eps": 10**400},
+     "rms_norm: eps is of type int, wanted a finite number of at least 0"),
+    ((Z(4, 8),), {"offset": None}, "rms_norm: offset is None, wanted a finite number"),
+    ((Z(4, 8),), {"offset": [1]}, "rms_norm: offset is [1], wanted a finite number"),
+    ((Z(4, 8),), {"offset": Z(1)}, "rms_norm: offset is tensor([0.]), wanted a finite number"),
+    ((Z(4, 8),), {"round_before_weight": "no"},
+     "rms_norm: round_before_weight is 'no', wanted True or False"),
+    ((Z(4, 8),), {"round_before_weight": []},
+     "rms_norm: round_before_weight is [], wanted True or False"),
+    ((Z(4, 8),), {"dtype": "float32"},
+     "rms_norm: dtype is 'float32', wanted float32, float64, bfloat16 or float16"),
+    ((Z(4, 8),), {"dtype": torch.int64},
+     "rms_norm: dtype is torch.int64, wanted float32, float64, bfloat16 or float16"),
 ]
 
 
 @pytest.mark.parametrize("case", WRONG, ids=lambda c: c[2])
 def test_wrong_input_raises_one_sentence(case):
     inputs, options, sentence = case
+    calls = [
+        lambda: gradus.rms_norm(*inputs, **{"eps": EPS, **options}),
+        lambda: torch.func.vmap(lambda _: calls[0]())(Z(2)),
+        lambda: torch.no_grad()(calls[0])(),
+    ]
     gradus.rms_norm(Z(4, 8), Z(8), eps=EPS)  # fills the cache of checked calls
-    with pytest.raises(ValueError) as error:
-        gradus.rms_norm(*inputs, **{"eps": EPS, **options})
-    assert str(error.value) == sentence
+    for call in calls:
+        with pytest.raises(ValueError) as error:
+            call()
+        assert str(error.value) == sentence
 
 
 def test_a_backward_of_another_size():
@@ -442,9 +495,18 @@ def test_a_backward_of_another_size():
 
 
 def test_wrong_residual():
-    with pytest.raises(ValueError) as error:
-        gradus.add_rms_norm(Z(4, 8), Z(8, 4), eps=EPS)
-    assert str(error.value) == "add_rms_norm: residual has shape [8, 4], but that of x is [4, 8]"
+    gradus.rms_norm(Z(4, 8), eps=EPS)
+    for residual, words in (
+        (Z(8, 4), "has shape [8, 4], but that of x is [4, 8]"),
+        (None, "is None, wanted a tensor"),
+        (0.0, "is 0.0, wanted a tensor"),
+        (Z(4, 8, device="meta"), "is on meta, but x is on cpu"),
+        (Z(4, 8, dtype=torch.int32),
+         "is torch.int32, wanted float32, float64, bfloat16 or float16"),
+    ):
+        with pytest.raises(ValueError) as error:
+            gradus.add_rms_norm(Z(4, 8), residual, eps=EPS)
+        assert str(error.value) == "add_rms_norm: residual " + words
 
 
 def test_wrong_input_under_compile():
@@ -496,6 +558,17 @@ def test_module_copies_and_pickles(tmp_path):
     torch.save(module, tmp_path / "module")
     for other in (copy.deepcopy(module), torch.load(tmp_path / "module", weights_only=False)):
         assert type(other) is gradus.nn.RMSNorm and torch.equal(other(x), module(x))
+
+
+def test_module_refuses_what_is_not_a_tensor():
+    for shape in (8, (4, 8)):
+        for x in ([1.0], None, 2):
+            with pytest.raises(ValueError, match=rf"^RMSNorm: x is {re.escape(str(x))}, wanted"):
+                gradus.nn.RMSNorm(shape)(x)
+    with pytest.raises(ValueError, match=r"^RMSNorm: normalized_shape is \(\), wanted"):
+        gradus.nn.RMSNorm(())(Z(4))
+    with pytest.raises(ValueError, match="eps is 'a', wanted a finite number"):
+        gradus.nn.RMSNorm(8, eps="a")(Z(4, 8))
 
 
 def test_module_refuses_another_width():

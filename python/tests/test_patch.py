@@ -155,3 +155,10 @@ def test_what_is_left_is_said():
     assert str(gradus.patch(torch.nn.Linear(2, 2))) == "0 norms replaced"
     gradus.unpatch(model)
     assert type(model["a"]) is torch.nn.RMSNorm
+    for call in (gradus.patch, gradus.unpatch):
+        for wrong in (None, [own], "m", torch.nn.RMSNorm):
+            with pytest.raises(ValueError, match="wanted a torch.nn.Module"):
+                call(wrong)
+    norm = transformers.models.llama.modeling_llama.LlamaRMSNorm(8)
+    del norm.variance_epsilon
+    assert gradus.patch(norm).left == {"": "LlamaRMSNorm (without weight or variance_epsilon)"}
