@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "matmul/matmul.h"
 
@@ -202,7 +203,10 @@ enum {
     ALL_TO_FIRST,    /* sum: only the first element */
     ALL_EVERYWHERE,  /* max: the gradient goes to every element */
     ALL_SMALLEST,    /* max: to the smallest */
-    ALL_NO_NORM      /* logsumexp: exp(x) instead of exp(x - y) */
+    ALL_NO_NORM,     /* logsumexp: exp(x) instead of exp(x - y) */
+    ALL_NO_MEAN,     /* var, std: x instead of x - mean */
+    ALL_NO_ROOT,     /* std: the gradient of var */
+    ALL_POPULATION   /* var, std: 1 / n instead of 1 / (n - 1) */
 };
 
 static void mean_all(planted_math *m)
@@ -235,6 +239,18 @@ static void logsumexp_all(planted_math *m)
     int64_t n = gd_tensor_count(m->call->input[0]);
     for (int64_t i = 0; i < n; i++)
         m->g[0][i] = m->dy[0][0] * exp(m->x[0][i] - (m->variant == ALL_NO_NORM ? 0 : m->y[0][0]));
+}
+
+/* With correction 1. */
+static void variance_all(planted_math *m)
+{
+    int64_t n = gd_tensor_count(m->call->input[0]);
+    double mean = 0, share = m->dy[0][0] / (double)(m->variant == ALL_POPULATION ? n : n - 1);
+    for (int64_t i = 0; i < n; i++) mean += m->x[0][i] / (double)n;
+    const bool root = !strcmp(m->call->op->name, "std") && m->variant != ALL_NO_ROOT;
+    share *= root ? 1 / m->y[0][0] : 2;
+    for (int64_t i = 0; i < n; i++)
+        m->g[0][i] = share * (m->x[0][i] - (m->variant == ALL_NO_MEAN ? 0 : mean));
 }
 
 /* ---- Shapes ------------------------------------------------------------------------------- */
@@ -351,6 +367,12 @@ const planted_bug planted_parts[] = {
     ALL("max", max_all, SMALLEST, "the gradient of the minimum", "zeros in the wrong places"),
     ALL("logsumexp", logsumexp_all, RIGHT, "nothing", NULL),
     ALL("logsumexp", logsumexp_all, NO_NORM, "exp(x) without the sum", "a constant factor 175."),
+    ALL("var", variance_all, RIGHT, "nothing", NULL),
+    ALL("var", variance_all, NO_MEAN, "x instead of x - mean", "a constant is added"),
+    ALL("var", variance_all, POPULATION, "divided by n", "a constant factor 0.990476"),
+    ALL("std", variance_all, RIGHT, "nothing", NULL),
+    ALL("std", variance_all, NO_MEAN, "x instead of x - mean", "a constant is added"),
+    ALL("std", variance_all, NO_ROOT, "the gradient of the variance", "a constant factor"),
     BUG("expand", "scalar_to_7", expand_scalar, SHAPE_RIGHT, "nothing", NULL),
     BUG("expand", "scalar_to_7", expand_scalar, SHAPE_NO_SUM, "the first copy alone",
         "only dy[0] is used"),

@@ -1,5 +1,6 @@
 /* test_reduce.c - sum, mean, max and logsumexp against plain loops in double. */
 #include "op_test.h"
+#include "variance_ranges.h"
 
 static gd_context *ctx;
 static uint64_t seed = 1;
@@ -368,6 +369,19 @@ START_TEST(variances_of_16_bits)
 }
 END_TEST
 
+START_TEST(variances_of_any_size)
+{
+    check_variances(ctx, &variance_ranges[_i], 1.2e-7);
+}
+END_TEST
+
+/* NaN and infinity, no degrees of freedom, equal elements. */
+START_TEST(variances_of_nothing_and_of_nan)
+{
+    check_special_variances(ctx);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("reduce");
@@ -379,6 +393,8 @@ int main(void)
     tcase_add_test(values, over_nothing);
     tcase_add_test(values, variances);
     tcase_add_test(values, variances_of_16_bits);
+    tcase_add_loop_test(values, variances_of_any_size, 0, VARIANCE_RANGES);
+    tcase_add_test(values, variances_of_nothing_and_of_nan);
     tcase_add_test(values, nan_and_infinity);
     tcase_add_test(values, max_finds_nan_everywhere);
     tcase_add_test(values, max_starts_at_minus_infinity);

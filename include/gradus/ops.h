@@ -21,7 +21,10 @@
  *     max                     equal maxima share evenly; so do NaNs, if there are any *
  *     silu, gelu, gelu_tanh,  0 at -inf, their limit, although 0 * -inf would be NaN; and the
  *     swiglu                  slopes there and at inf are 0 and 1 *
- *     sqrt, log, rsqrt, std   the gradient at 0 is infinite, that of std NaN (0 * inf) *
+ *     sqrt, log, rsqrt        the gradient at 0 is infinite
+ *     var, std                of equal elements: 0, with gradient 0; n <= correction: divided by 0,
+ *                             so inf (NaN if the elements are equal), and the gradient is infinite
+ *                             or NaN; over no elements: NaN
  *     pow, pow_tensor         x^0 is 1, with gradient 0, for any x; 0^b has gradient 0 for b >= 0;
  *                             a negative base under a fractional exponent gives NaN
  *     div                     x / 0 is inf or NaN, and so are both gradients
@@ -29,8 +32,9 @@
  *     attention               a query that sees no key, or whose mask is -inf: 0, with gradient 0
  *     logsumexp               of a row that is all -inf: -inf with gradient 0 *; with +inf: +inf
  *     mean, cross_entropy     over no elements: NaN; sum: 0; max and logsumexp: -inf
- *     cross_entropy           class weights that are all 0: the mean and its gradient are NaN; a
- *                             class of weight or share 0 is ignored, whatever its logit *
+ *     cross_entropy           class weights of all targets 0: the mean and its gradient are NaN; a
+ *                             class of weight or share 0 is ignored, whatever its logit or (share
+ *                             0) its weight *; an ignored row may hold NaN or inf: gradient 0 *
  *     cumsum                  a NaN, or an inf and a -inf, make all following elements NaN
  *     argmax, topk            NaN counts as the largest; equal elements: the first one first *
  *     rms_norm, layer_norm    eps 0 and a row of zeros (layer_norm: of equal elements) give NaN
@@ -288,8 +292,8 @@ GD_API gd_tensor *gd_mean(gd_tensor *x, const int *axes, int count, bool keep_di
 GD_API gd_tensor *gd_max(gd_tensor *x, const int *axes, int count, bool keep_dims);
 GD_API gd_tensor *gd_logsumexp(gd_tensor *x, const int *axes, int count, bool keep_dims);
 /* sum((x - mean)^2) / (n - correction), and its root: correction 1 for a sample (PyTorch's
- * default), 0 for a population. Divided by 0 (NaN or inf) if n <= correction. Of 16-bit x they are
- * computed in float32. */
+ * default), 0 for a population. In float32 and 16 bits they, and their gradients, are those of
+ * float64, rounded: squares neither overflow nor vanish. */
 GD_API gd_tensor *gd_var(gd_tensor *x, const int *axes, int count, double correction,
                          bool keep_dims);
 GD_API gd_tensor *gd_std(gd_tensor *x, const int *axes, int count, double correction,

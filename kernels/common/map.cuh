@@ -53,8 +53,8 @@ __device__ inline void gd_store_aligned(A *to, bool add, const V (&x)[N])
 
 // ---- Operands ---------------------------------------------------------------------------------
 
-// The operands of a kernel: the first is of type First, the others are of type T.
-template <class T, class First, int K>
+// The operands of a kernel: the first F are of type First, the others are of type T.
+template <class T, class First, int K, int F>
 struct gd_operands {
     const void *data[K];
     bool packed[K]; // neighbours along the innermost axis lie side by side; else they are the same
@@ -63,9 +63,10 @@ struct gd_operands {
     template <int N>
     __device__ void load(const int64_t (&offset)[K], gd_compute<T> (&x)[K][N]) const
     {
-        load_one<First>(0, offset[0], x[0]);
 #pragma unroll
-        for (int k = 1; k < K; k++) load_one<T>(k, offset[k], x[k]);
+        for (int k = 0; k < F; k++) load_one<First>(k, offset[k], x[k]);
+#pragma unroll
+        for (int k = F; k < K; k++) load_one<T>(k, offset[k], x[k]);
     }
 
   private:
@@ -99,13 +100,23 @@ __device__ inline V gd_evaluate(const Function &f, const V (&x)[3][N], int j)
 {
     return f(x[0][j], x[1][j], x[2][j]);
 }
+template <class V, int N, class Function>
+__device__ inline V gd_evaluate(const Function &f, const V (&x)[4][N], int j)
+{
+    return f(x[0][j], x[1][j], x[2][j], x[3][j]);
+}
+template <class V, int N, class Function>
+__device__ inline V gd_evaluate(const Function &f, const V (&x)[6][N], int j)
+{
+    return f(x[0][j], x[1][j], x[2][j], x[3][j], x[4][j], x[5][j]);
+}
 
 // `in` as operands; they are number `first` and so on of the walk.
-template <class T, class First, int K, int W>
-static inline gd_operands<T, First, K> gd_operands_of(const gd_layout (&in)[K],
-                                                      const gd_cuda_walk<W> &walk, int first)
+template <class T, class First, int F, int K, int W>
+static inline gd_operands<T, First, K, F> gd_operands_of(const gd_layout (&in)[K],
+                                                         const gd_cuda_walk<W> &walk, int first)
 {
-    gd_operands<T, First, K> operands = {};
+    gd_operands<T, First, K, F> operands = {};
     for (int k = 0; k < K; k++) {
         operands.data[k] = in[k].data;
         operands.packed[k] = walk.ndim && walk.stride[first + k][walk.ndim - 1] == 1;
@@ -115,8 +126,8 @@ static inline gd_operands<T, First, K> gd_operands_of(const gd_layout (&in)[K],
 
 // Whether every gd_pack_size<T> neighbours along the innermost axis can be loaded at once. (The
 // caller ensures that they are neighbours, and none is in the next row.)
-template <class T, class First, int K, int W>
-static inline bool gd_packs_fit(const gd_operands<T, First, K> &in, const gd_cuda_walk<W> &walk,
+template <class T, class First, int F, int K, int W>
+static inline bool gd_packs_fit(const gd_operands<T, First, K, F> &in, const gd_cuda_walk<W> &walk,
                                 int first)
 {
     constexpr int N = gd_pack_size<T>;
@@ -124,7 +135,7 @@ static inline bool gd_packs_fit(const gd_operands<T, First, K> &in, const gd_cud
     for (int k = 0; k < K; k++) {
         const int64_t *stride = walk.stride[first + k];
         const bool aligned =
-            k == 0 ? gd_pack_aligned<First, N>(in.data[k]) : gd_pack_aligned<T, N>(in.data[k]);
+            k < F ? gd_pack_aligned<First, N>(in.data[k]) : gd_pack_aligned<T, N>(in.data[k]);
         if (last < 0 || !(in.packed[k] ? aligned : stride[last] == 0)) return false;
         for (int d = 0; in.packed[k] && d < last; d++)
             if (stride[d] % N) return false;
@@ -149,9 +160,9 @@ struct gd_flat_walk {
 };
 
 // Elements i to i + N - 1. All are read before any is written: out may be an operand.
-template <int N, class T, class First, int K, class Walk, class Function>
+template <int N, class T, class First, int K, int F, class Walk, class Function>
 __device__ inline void gd_map_at(T *out, bool add, int64_t i, const Walk &walk,
-                                 const gd_operands<T, First, K> &in, const Function &f)
+                                 const gd_operands<T, First, K, F> &in, const Function &f)
 {
     int64_t offset[K];
     gd_compute<T> x[K][N], y[N];
@@ -162,9 +173,10 @@ __device__ inline void gd_map_at(T *out, bool add, int64_t i, const Walk &walk,
     gd_store_aligned(out + i, add, y);
 }
 
-template <class T, class First, int K, class Walk, class Function>
+template <class T, class First, int K, int F, class Walk, class Function>
 __global__ void __launch_bounds__(GD_MAP_THREADS)
-    gd_map_kernel(T *out, bool add, Walk walk, gd_operands<T, First, K> in, bool packs, Function f)
+    gd_map_kernel(T *out, bool add, Walk walk, gd_operands<T, First, K, F> in, bool packs,
+                  Function f)
 {
     constexpr int N = gd_pack_size<T>;
     const int64_t tile = (int64_t)GD_MAP_THREADS * N, n = walk.count;
@@ -180,9 +192,9 @@ __global__ void __launch_bounds__(GD_MAP_THREADS)
     }
 }
 
-template <class T, class First, int K, class Walk, class Function>
+template <class T, class First, int K, int F, class Walk, class Function>
 static inline gd_status gd_map_launch(const gd_call *call, T *out, bool add, const Walk &walk,
-                                      const gd_operands<T, First, K> &in, bool packs, Function f)
+                                      const gd_operands<T, First, K, F> &in, bool packs, Function f)
 {
     const unsigned blocks = gd_blocks(walk.count, GD_MAP_THREADS * gd_pack_size<T>);
     gd_map_kernel<<<blocks, GD_MAP_THREADS, 0, gd_stream(call)>>>(out, add, walk, in, packs, f);
@@ -191,14 +203,14 @@ static inline gd_status gd_map_launch(const gd_call *call, T *out, bool add, con
 
 // out[i] = (add ? out[i] : 0) + f(in[0][i], in[1][i], ...) over the shape of `like`, to which the
 // operands are broadcast. `out` is packed, and may be the memory of an operand of that shape.
-template <class T, class First = T, int K, class Function>
+template <class T, class First = T, int F = 1, int K, class Function>
 static inline gd_status gd_map(const gd_call *call, T *out, bool add, const gd_tensor *like,
                                const gd_layout (&in)[K], Function f)
 {
     constexpr int N = gd_pack_size<T>;
     const auto walk = gd_cuda_walk_over(gd_tensor_ndim(like), gd_tensor_shape(like), in);
     if (walk.count == 0) return GD_OK;
-    const auto operands = gd_operands_of<T, First>(in, walk, 0);
+    const auto operands = gd_operands_of<T, First, F>(in, walk, 0);
     const bool packs = gd_packs_fit(operands, walk, 0) && gd_pack_aligned<T, N>(out) &&
                        (walk.ndim == 1 || walk.shape[walk.ndim - 1] % N == 0);
     return gd_map_launch(call, out, add, walk, operands, packs, f);
@@ -211,7 +223,7 @@ static inline gd_status gd_map_flat(const gd_call *call, T *out, bool add, int64
 {
     constexpr int N = gd_pack_size<T>;
     if (n == 0) return GD_OK;
-    gd_operands<T, T, K> operands = {};
+    gd_operands<T, T, K, 1> operands = {};
     bool packs = gd_pack_aligned<T, N>(out);
     for (int k = 0; k < K; k++) {
         operands.data[k] = in[k];

@@ -1,4 +1,4 @@
-/* reduce.c - the ops sum, mean, max and logsumexp. README.md has the derivations. */
+/* reduce.c - the ops sum, mean, max, logsumexp, var and std. README.md has the derivations. */
 #include "reduce/reduce.h"
 #include "arguments.h"
 #include "gradus/ops.h"
@@ -11,6 +11,10 @@ GD_KERNEL(max_forward)
 GD_KERNEL(max_backward)
 GD_KERNEL(logsumexp_forward)
 GD_KERNEL(logsumexp_backward)
+GD_KERNEL(var_forward)
+GD_KERNEL(var_backward)
+GD_KERNEL(std_forward)
+GD_KERNEL(std_backward)
 
 /* ---- Arguments and shapes ----------------------------------------------------------------- */
 
@@ -90,7 +94,7 @@ static const gd_reduce_args outer_two = {.count = 2, .axes = {2, 0}};
 static const gd_case smooth_cases[] = {CASES(.fill = GD_FILL_NORMAL)};
 static const gd_case distinct_cases[] = {CASES(GD_DISTINCT)};
 
-/* ---- Records and functions ---------------------------------------------------------------- */
+/* ---- Records ------------------------------------------------------------------------------ */
 
 const gd_op gd_op_sum = {
     .name = "sum",
@@ -160,6 +164,108 @@ const gd_op gd_op_logsumexp = {
     .case_count = sizeof smooth_cases / sizeof *smooth_cases,
 };
 
+/* The squares are summed around the mean, in a second pass: the mean of squares minus the square of
+ * the mean would cancel far from 0. Saved is what d = x - mean and the weight of d in the backward
+ * are computed from. On the CPU, in double: the mean, and the deviation of std. On a GPU, where
+ * double is slow and squares of float overflow, they are of x scaled by a power of two
+ * (reduce.cu). */
+static gd_status std_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    const gd_variance_args *args = call->args;
+    if (reduce_shape(call, output, save, words)) return GD_ERROR_ARGUMENT;
+    if (!isfinite(args->correction)) {
+        return gd_call_fail(call, GD_ERROR_ARGUMENT, "correction is %g, wanted a finite number",
+                            args->correction);
+    }
+    const bool cpu = gd_context_device(call->context) == GD_CPU;
+    for (int i = 0; i < VARIANCE_SAVES; i++) {
+        save[i] = output[0];
+        save[i].dtype = cpu ? GD_FLOAT64 : call->dtype;
+    }
+    if (cpu) save[SAVE_REST].ndim = save[SAVE_SCALE].ndim = -1;
+    return GD_OK;
+}
+
+static gd_status var_shape(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *words)
+{
+    const gd_status status = std_shape(call, output, save, words);
+    save[SAVE_DEVIATION].ndim = -1;
+    return status;
+}
+
+static const gd_variance_args all_sample = {{.all = true}, 1},
+                              all_kept_1 = {{.all = true, .keep_dims = true}, 1},
+                              none_0 = {{.count = 0}, 0}, first_1 = {{.count = 1, .axes = {0}}, 1},
+                              last_0 = {{.count = 1, .axes = {-1}}, 0},
+                              last_kept_1 = {{.count = 1, .axes = {-1}, .keep_dims = true}, 1},
+                              middle_half = {{.count = 1, .axes = {1}}, 0.5},
+                              outer_two_1 = {{.count = 2, .axes = {2, 0}}, 1},
+                              last_more = {{.count = 1, .axes = {-1}}, -2};
+
+#define VARIANCE_CASES                                                            \
+    {"all", &all_sample, GD_INPUTS({GD_DIMS(3, 5, 7)})},                          \
+        {"all_kept", &all_kept_1, GD_INPUTS({GD_DIMS(4, 9)})},                    \
+        {"columns", &first_1, GD_INPUTS({GD_DIMS(6, 11)})},                       \
+        {"rows", &last_0, GD_INPUTS({GD_DIMS(6, 11)})},                           \
+        {"rows_kept", &last_kept_1, GD_INPUTS({GD_DIMS(2, 3, 5)})},               \
+        {"middle", &middle_half, GD_INPUTS({GD_DIMS(2, 5, 3)})},                  \
+        {"outer_two", &outer_two_1, GD_INPUTS({GD_DIMS(3, 2, 5)})},               \
+        {"more_than_n", &last_more, GD_INPUTS({GD_DIMS(4, 6)})},                  \
+        {"pairs", &last_kept_1, GD_INPUTS({GD_DISTINCT, GD_DIMS(3, 2)})},         \
+        {"wide", &last_0, GD_INPUTS({GD_DIMS(2, 1500)})},                         \
+        {"offset", &last_0, GD_INPUTS({.a = 50, GD_DIMS(3, 8)})},                 \
+        {"tiny", &last_kept_1, GD_INPUTS({GD_NORMAL(0, 1e-9), GD_DIMS(3, 8)})},   \
+        {"huge", &last_kept_1, GD_INPUTS({GD_NORMAL(1e9, 1e8), GD_DIMS(3, 8)})},  \
+        {"zero_rows", &last_0, GD_INPUTS({GD_DIMS(0, 4)}), .may_be_empty = true}, \
+    {                                                                             \
+        "zero_columns", &last_0, GD_INPUTS({GD_DIMS(4, 0)}), .may_be_empty = true \
+    }
+
+/* The variance of single elements is 0, with gradient 0; the deviation has a kink there. */
+static const gd_case var_cases[] = {
+    VARIANCE_CASES,
+    {"none", &none_0, GD_INPUTS({GD_DIMS(3, 4)}), .may_be_empty = true},
+    {"length1", &last_0, GD_INPUTS({GD_DIMS(3, 1)}), .may_be_empty = true}};
+static const gd_case std_cases[] = {VARIANCE_CASES};
+
+const gd_op gd_op_var = {
+    .name = "var",
+    .formula = "y = (sum of (x - mean)^2 over axes) / (n - correction)",
+    .inputs = 1,
+    .input_names = {"x"},
+    .outputs = 1,
+    .saves = VARIANCE_SAVES,
+    .args_size = sizeof(gd_variance_args),
+    .plain_args = true,
+    .backward_reads_inputs = GD_BIT(0),
+    .strided = true,
+    .shape = var_shape,
+    .forward = GD_ON_DEVICES(var_forward),
+    .backward = GD_ON_DEVICES(var_backward),
+    .cases = var_cases,
+    .case_count = sizeof var_cases / sizeof *var_cases,
+};
+
+const gd_op gd_op_std = {
+    .name = "std",
+    .formula = "y = sqrt((sum of (x - mean)^2 over axes) / (n - correction))",
+    .inputs = 1,
+    .input_names = {"x"},
+    .outputs = 1,
+    .saves = VARIANCE_SAVES,
+    .args_size = sizeof(gd_variance_args),
+    .plain_args = true,
+    .backward_reads_inputs = GD_BIT(0),
+    .strided = true,
+    .shape = std_shape,
+    .forward = GD_ON_DEVICES(std_forward),
+    .backward = GD_ON_DEVICES(std_backward),
+    .cases = std_cases,
+    .case_count = sizeof std_cases / sizeof *std_cases,
+};
+
+/* ---- Functions ---------------------------------------------------------------------------- */
+
 static gd_reduce_args args_of(const int *axes, int count, bool keep_dims)
 {
     gd_reduce_args args = {.all = !axes, .keep_dims = keep_dims, .count = count};
@@ -193,49 +299,21 @@ gd_tensor *gd_mean(gd_tensor *x, const int *axes, int count, bool keep_dims)
     return reduce(&gd_op_mean, x, axes, count, keep_dims);
 }
 
-/* The checks of the ops that a function is made of, in its own name. */
-static bool valid_for(const char *name, gd_tensor *x, const gd_reduce_args *args)
+static gd_tensor *variance(const gd_op *op, gd_tensor *x, const int *axes, int count,
+                           double correction, bool keep_dims)
 {
-    const gd_op op = {.name = name, .input_names = {"x"}};
-    gd_context *ctx = gd_tensor_context(x);
-    const gd_call call = {.context = ctx, .op = &op, .inputs = 1, .input = &x};
-    return !gd_error(ctx) && !gd_check_real(&call, 0) && !check_axes(&call, args);
-}
-
-/* sum((x - mean)^2) / (n - correction), or its root, in two passes: the mean of squares minus the
- * square of the mean would cancel far from 0. 16-bit x goes through float32: in float16 squares
- * overflow from 256 on and sums of them sooner, and a mean of 16 bits is no center. */
-static gd_tensor *variance(const char *name, gd_tensor *x, const int *axes, int count,
-                           double correction, bool keep_dims, bool root)
-{
-    const gd_reduce_args args = args_of(axes, count, keep_dims);
-    if (!x || !valid_for(name, x, &args)) return NULL;
-    if (!isfinite(correction)) {
-        gd_fail(gd_tensor_context(x), GD_ERROR_ARGUMENT,
-                "%s: correction is %g, wanted a finite number", name, correction);
-        return NULL;
-    }
-    const gd_dtype dtype = gd_tensor_dtype(x);
-    const bool narrow = dtype == GD_BFLOAT16 || dtype == GD_FLOAT16;
-    if (narrow) x = gd_cast(x, GD_FLOAT32);
-    gd_tensor *mean = gd_mean(x, axes, count, true);
-    gd_tensor *d = gd_sub(x, mean), *sum = gd_sum(gd_mul(d, d), axes, count, keep_dims);
-    if (!sum) return NULL;
-    const int64_t results = gd_tensor_count(mean);
-    const double n = results ? (double)(gd_tensor_count(x) / results) : 0;
-    gd_tensor *y = gd_scale(sum, 1 / fmax(n - correction, 0));
-    if (root) y = gd_sqrt(y);
-    return narrow ? gd_cast(y, dtype) : y;
+    const gd_variance_args args = {args_of(axes, count, keep_dims), correction};
+    return gd_apply(op, &x, 1, &args);
 }
 
 gd_tensor *gd_var(gd_tensor *x, const int *axes, int count, double correction, bool keep_dims)
 {
-    return variance("var", x, axes, count, correction, keep_dims, false);
+    return variance(&gd_op_var, x, axes, count, correction, keep_dims);
 }
 
 gd_tensor *gd_std(gd_tensor *x, const int *axes, int count, double correction, bool keep_dims)
 {
-    return variance("std", x, axes, count, correction, keep_dims, true);
+    return variance(&gd_op_std, x, axes, count, correction, keep_dims);
 }
 
 gd_tensor *gd_max(gd_tensor *x, const int *axes, int count, bool keep_dims)

@@ -137,11 +137,11 @@ __device__ inline void gd_combine_lanes(V (&total)[N], int lane, int lanes, int 
 
 // The steps t, t + lanes, ... before `end`, by whole packs. IN_LINE: the terms lie along one axis,
 // so that no division is needed to find them, and several loads are under way at once.
-template <bool IN_LINE, class T, class First, int K, class Reduction>
+template <bool IN_LINE, class T, class First, int K, int F, class Reduction>
 __device__ inline void
 gd_reduce_packs(gd_compute<T> (&total)[gd_pack_size<T>], int64_t t, int64_t end,
                 const int64_t (&start)[K], const gd_reduce_plan<K> &plan,
-                const gd_operands<T, First, K> &in, const Reduction &reduction)
+                const gd_operands<T, First, K, F> &in, const Reduction &reduction)
 {
     constexpr int N = gd_pack_size<T>;
     const int width = plan.last_kept ? 1 : N;
@@ -161,10 +161,10 @@ gd_reduce_packs(gd_compute<T> (&total)[gd_pack_size<T>], int64_t t, int64_t end,
 }
 
 // The same, element by element.
-template <class T, class First, int K, class Reduction>
+template <class T, class First, int K, int F, class Reduction>
 __device__ inline void gd_reduce_elements(gd_compute<T> (&total)[gd_pack_size<T>], int64_t t,
                                           int64_t end, int64_t group, const gd_reduce_plan<K> &plan,
-                                          const gd_operands<T, First, K> &in,
+                                          const gd_operands<T, First, K, F> &in,
                                           const Reduction &reduction)
 {
     constexpr int N = gd_pack_size<T>;
@@ -190,10 +190,10 @@ __device__ inline void gd_reduce_elements(gd_compute<T> (&total)[gd_pack_size<T>
 }
 
 // total[j] = what the steps of one piece that are this lane's give for a group.
-template <class T, class First, int K, class Reduction>
+template <class T, class First, int K, int F, class Reduction>
 __device__ inline void gd_reduce_lane(gd_compute<T> (&total)[gd_pack_size<T>], int64_t group,
                                       int64_t piece, int lane, const gd_reduce_plan<K> &plan,
-                                      const gd_operands<T, First, K> &in,
+                                      const gd_operands<T, First, K, F> &in,
                                       const Reduction &reduction)
 {
     constexpr int N = gd_pack_size<T>;
@@ -222,10 +222,10 @@ __device__ inline void gd_reduce_store(Out *out, bool add, V total, int64_t r,
     out[r] = gd_store<Out>(add ? gd_load(out[r]) + result : result);
 }
 
-template <class T, class First, int K, class Out, class Reduction>
+template <class T, class First, int K, int F, class Out, class Reduction>
 __global__ void __launch_bounds__(GD_REDUCE_THREADS)
     gd_reduce_kernel(Out *out, bool add, gd_compute<T> *part, gd_reduce_plan<K> plan,
-                     gd_operands<T, First, K> in, Reduction reduction)
+                     gd_operands<T, First, K, F> in, Reduction reduction)
 {
     constexpr int N = gd_pack_size<T>;
     using V = gd_compute<T>;
@@ -285,7 +285,7 @@ __global__ void __launch_bounds__(GD_REDUCE_THREADS)
 // out[r] = (add ? out[r] : 0) + the reduction over `shape`, to which the operands are broadcast.
 // `result` has the shape and strides of a packed array that is broadcast to `shape`, too: the axes
 // along which it is repeated are reduced. The reduction over no elements is that of identity().
-template <class T, class First = T, int K, class Out, class Reduction>
+template <class T, class First = T, int F = 1, int K, class Out, class Reduction>
 static inline gd_status gd_cuda_reduce_over(const gd_call *call, Out *out, bool add,
                                             const gd_layout &result, int ndim, const int64_t *shape,
                                             const gd_layout (&in)[K], Reduction reduction)
@@ -295,7 +295,7 @@ static inline gd_status gd_cuda_reduce_over(const gd_call *call, Out *out, bool 
     gd_layout layout[K + 1] = {result};
     for (int k = 0; k < K; k++) layout[k + 1] = in[k];
     const auto walk = gd_cuda_walk_over(ndim, shape, layout);
-    const auto operands = gd_operands_of<T, First>(in, walk, 1);
+    const auto operands = gd_operands_of<T, First, F>(in, walk, 1);
 
     gd_reduce_plan<K> plan = {};
     plan.kept = gd_reduce_axes<K>(walk, true);
@@ -332,13 +332,13 @@ static inline gd_status gd_cuda_reduce_over(const gd_call *call, Out *out, bool 
 }
 
 // The same over the shape of `like`.
-template <class T, class First = T, int K, class Out, class Reduction>
+template <class T, class First = T, int F = 1, int K, class Out, class Reduction>
 static inline gd_status gd_cuda_reduce(const gd_call *call, Out *out, bool add,
                                        const gd_layout &result, const gd_tensor *like,
                                        const gd_layout (&in)[K], Reduction reduction)
 {
-    return gd_cuda_reduce_over<T, First>(call, out, add, result, gd_tensor_ndim(like),
-                                         gd_tensor_shape(like), in, reduction);
+    return gd_cuda_reduce_over<T, First, F>(call, out, add, result, gd_tensor_ndim(like),
+                                            gd_tensor_shape(like), in, reduction);
 }
 
 #endif

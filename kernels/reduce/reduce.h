@@ -11,6 +11,22 @@ typedef struct gd_reduce_args {
     int axes[GD_MAX_DIMS]; /* [count], negative: from the end */
 } gd_reduce_args;
 
+/* Of var and std. The axes come first: gd_reduced_axes and what builds on it takes both. */
+typedef struct gd_variance_args {
+    gd_reduce_args reduce;
+    double correction;
+} gd_variance_args;
+
+/* What var and std save, in the order of the results (reduce.c). */
+enum { SAVE_MEAN, SAVE_DEVIATION, SAVE_REST, SAVE_SCALE, VARIANCE_SAVES };
+
+/* n - correction, by which the sum of squares is divided; 0 if that is negative. */
+static inline double gd_variance_divisor(const gd_variance_args *args, int64_t n)
+{
+    const double left = (double)n - args->correction;
+    return left > 0 ? left : 0;
+}
+
 /* The axes as bits: bit d is set if axis d of a tensor with ndim dimensions is reduced. */
 static inline unsigned gd_reduced_axes(const gd_reduce_args *args, int ndim)
 {

@@ -1,4 +1,4 @@
-/* reduce_cpu.c - the CPU kernels of sum, mean, max and logsumexp.
+/* reduce_cpu.c - the CPU kernels of sum, mean, max, logsumexp, var and std.
  *
  * Below, `result` is any array of the shape of y with the reduced axes kept at size 1. Over
  * the shape of x it is a broadcast operand: its strides along the reduced axes are 0. */
@@ -215,4 +215,102 @@ gd_status GD_REAL_NAME(logsumexp_backward)(const gd_call *call)
     const REAL *x = gd_data(call->input[0]), *y = gd_data(call->output[0]);
     spread(call, &layout, softmax_row, gd_data(call->doutput[0]), x, y);
     return GD_OK;
+}
+
+/* ---- var and std -------------------------------------------------------------------------- */
+
+/* NULL if save i is not needed. */
+static double *saved(const gd_call *call, int i)
+{
+    return call->save[i] ? gd_data(call->save[i]) : NULL;
+}
+
+/* The mean and the squares around it in double, in which those of float neither overflow nor
+ * vanish. */
+static gd_status variance(const gd_call *call, bool root)
+{
+    const result_layout layout = layout_of_result(call);
+    double *mean = saved(call, SAVE_MEAN), *deviation = saved(call, SAVE_DEVIATION);
+    if (!mean) mean = gd_call_scratch(call, (size_t)layout.count * sizeof *mean);
+    const double *sum = reduce(call, &layout, NULL, NULL, false);
+    if (!mean || !sum) return gd_error_status(call->context);
+    for (int64_t i = 0; i < layout.count; i++) mean[i] = sum[i] / (double)layout.n;
+
+    gd_reduction r = {.walk = gd_walk_like(call->input[0]), .centre = mean};
+    add_result(&r.walk, &layout);
+    gd_walk_add_tensor(&r.walk, call->input[0]);
+    r.data[1] = gd_data(call->input[0]);
+    const double *squares = GD_REAL_NAME(gd_reduce)(call, &r);
+    if (!squares) return gd_error_status(call->context);
+    const double divisor = gd_variance_divisor(call->args, layout.n);
+    REAL *y = gd_data(call->output[0]);
+    for (int64_t i = 0; i < layout.count; i++) {
+        const double value = root ? sqrt(squares[i] / divisor) : squares[i] / divisor;
+        if (root && deviation) deviation[i] = value;
+        y[i] = (REAL)value;
+    }
+    return GD_OK;
+}
+
+/* dx_j = dy dy/dx_j: each x_j moves y by its distance from the mean, which itself moves nothing,
+ * since the distances add up to 0. Equal elements have no distances: 0, not the NaN of 0 / 0. */
+static gd_status variance_backward(const gd_call *call, bool root)
+{
+    enum { DX, RESULT, X };
+    if (!call->dinput[0]) return GD_OK;
+    const result_layout layout = layout_of_result(call);
+    const double divisor = gd_variance_divisor(call->args, layout.n);
+    const double *mean = saved(call, SAVE_MEAN), *deviation = saved(call, SAVE_DEVIATION);
+    const REAL *dy = gd_data(call->doutput[0]), *x = gd_data(call->input[0]);
+    double *share = gd_call_scratch(call, (size_t)layout.count * sizeof *share);
+    if (!share) return gd_error_status(call->context);
+    for (int64_t i = 0; i < layout.count; i++) {
+        if (root)
+            share[i] = deviation[i] == 0 ? 0 : dy[i] / (divisor * deviation[i]); /* [std share] */
+        else
+            share[i] = dy[i] * (2 / divisor); /* [var share] */
+    }
+    REAL *dx = gd_data(call->dinput[0]);
+    gd_walk walk = gd_walk_like(call->input[0]);
+    gd_walk_add_tensor(&walk, call->dinput[0]);
+    add_result(&walk, &layout);
+    gd_walk_add_tensor(&walk, call->input[0]);
+    const gd_rows rows = gd_rows_of(walk);
+    const bool add = call->accumulate[0];
+    const int threads = gd_threads_for(call->threads, gd_walk_count(&walk));
+#pragma omp parallel for num_threads(threads) if (threads > 1)
+    for (int64_t i = 0; i < rows.pieces; i++) {
+        REAL buffer[GD_BLOCK];
+        for (gd_piece p = gd_piece_begin(&rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
+            const REAL *x_row = gd_piece_load(&p, X, x, buffer);
+            REAL *dx_row = dx + gd_piece_offset(&p, DX);
+            const int64_t at = gd_piece_offset(&p, RESULT), step = rows.step[RESULT];
+            for (int64_t j = 0; j < p.n; j++) {
+                const int64_t r = at + j * step;
+                const double d = (double)x_row[j] - mean[r];              /* [distance] */
+                dx_row[j] = (REAL)((add ? dx_row[j] : 0) + share[r] * d); /* [var] [std] */
+            }
+        }
+    }
+    return GD_OK;
+}
+
+gd_status GD_REAL_NAME(var_forward)(const gd_call *call)
+{
+    return variance(call, false);
+}
+
+gd_status GD_REAL_NAME(var_backward)(const gd_call *call)
+{
+    return variance_backward(call, false);
+}
+
+gd_status GD_REAL_NAME(std_forward)(const gd_call *call)
+{
+    return variance(call, true);
+}
+
+gd_status GD_REAL_NAME(std_backward)(const gd_call *call)
+{
+    return variance_backward(call, true);
 }

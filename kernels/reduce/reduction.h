@@ -21,6 +21,7 @@ typedef struct gd_reduction {
     const REAL *data[GD_WALK_OPERANDS]; /* [0] is not used */
     gd_row_function *term;              /* NULL: the term is operand 1 itself */
     bool max;                           /* the largest term (NaN if there is one), not the sum */
+    const double *centre;               /* [results] or NULL: sum (term - centre)^2, in double */
 } gd_reduction;
 
 /* The results, packed, in temporary memory of the call; summed in double. Over no elements: 0, or

@@ -84,6 +84,26 @@ static double sum_along(const REAL *term, int64_t n)
     return sum;
 }
 
+static void squares_across(double *sum, const REAL *term, const double *centre, int64_t n)
+{
+#pragma omp simd
+    for (int64_t i = 0; i < n; i++) {
+        const double d = (double)term[i] - centre[i];
+        sum[i] += d * d;
+    }
+}
+
+static double squares_along(const REAL *term, double centre, int64_t n)
+{
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++) {
+        const double d = (double)term[i] - centre;
+        sum += d * d;
+    }
+    return sum;
+}
+
 /* A maximum by comparisons loses NaN, so NaN is checked separately. */
 static double max_along(const REAL *term, int64_t n)
 {
@@ -115,7 +135,7 @@ static const REAL *load_terms(const plan *p, const int64_t *offset, int64_t col,
 /* The terms `first` to `last` - 1 of the results at one place of `kept`: of n neighbours from
  * column `col` on, or of a single one. */
 static void reduce_share(const plan *p, const gd_walk *kept, int64_t col, int64_t n, int64_t first,
-                         int64_t last, double *result)
+                         int64_t last, double *result, const double *centre)
 {
     REAL buffer[GD_WALK_OPERANDS][STRIP];
     const bool max = p->reduction->max;
@@ -130,6 +150,8 @@ static void reduce_share(const plan *p, const gd_walk *kept, int64_t col, int64_
             const REAL *term = load_terms(p, offset, col, n, buffer);
             if (max)
                 max_across(result, term, n);
+            else if (centre)
+                squares_across(result, term, centre, n);
             else
                 sum_across(result, term, n);
         } else {
@@ -137,6 +159,8 @@ static void reduce_share(const plan *p, const gd_walk *kept, int64_t col, int64_
             const REAL *term = load_terms(p, offset, start, count, buffer);
             if (max)
                 *result = larger(*result, max_along(term, count));
+            else if (centre)
+                *result += squares_along(term, *centre, count);
             else
                 *result += sum_along(term, count);
         }
@@ -156,8 +180,10 @@ static void run_task(const plan *p, int64_t task)
     gd_walk kept = p->kept;
     gd_walk_seek(&kept, row);
     for (; row < row_end; row++) {
+        const double *centre = p->reduction->centre;
         double *result = p->part + share * p->results + row * stride + col;
-        reduce_share(p, &kept, col, n, first, last, result);
+        if (centre) centre += row * stride + col;
+        reduce_share(p, &kept, col, n, first, last, result, centre);
         gd_walk_next(&kept);
     }
 }

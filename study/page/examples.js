@@ -356,6 +356,19 @@ const reduction = (tex, weight, mark) => (v) => {
     ];
 };
 
+// var and std with correction 0: each distance from the mean, with one weight for the row.
+const variance = (share, tex, name) => (v) => {
+    const N = last(v.x.shape), row = (i) => Math.floor(i / N), means = rowsOf(v.x).map(mean);
+    const d = like(v.x, (e, i) => e - means[row(i)]);
+    const shares = like(v.dy, (e, i) => e * share(N, v.y.values[i]));
+    return [
+        step('d', 'd_j = x_j - \\bar x', d, {mark : 'distance'}),
+        step('share', `dy\\; ${tex}`, shares, {mark : `${name} share`}),
+        step('dx', `dx_j = dy\\; ${tex}\\; d_j`, like(d, (e, i) => e * shares.values[row(i)]),
+            {mark : name, gradient : 'x'})
+    ];
+};
+
 // The one that was chosen gets dy; b [3] is repeated over the rows, and its gradient summed.
 function where(v) {
     const N = last(v.b.shape), chosen = v.condition.values;
@@ -634,6 +647,18 @@ const examples = {
         case : 'rows',
         shapes : {x : [ 2, 4 ]},
         steps : reduction('e^{x_j - y}', (row, j, y) => Math.exp(row[j] - y), 'logsumexp')
+    },
+    var : {
+        case : 'rows',
+        shapes : {x : [ 2, 4 ]},
+        saves : [ 'mean' ],
+        steps : variance((n) => 2 / n, '2 / n', 'var')
+    },
+    std : {
+        case : 'rows',
+        shapes : {x : [ 2, 4 ]},
+        saves : [ 'mean', 's' ],
+        steps : variance((n, s) => 1 / (n * s), '1 / (n s)', 'std')
     },
 };
 for (const [name, part] of Object.entries(parts))

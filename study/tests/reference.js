@@ -60,6 +60,11 @@ const logSumExp = (row) => {
     return add(m, log(sum(row.map((e) => exp(sub(e, m))))));
 };
 
+const variance = (row) => {
+    const m = mean(row);
+    return mean(row.map((e) => mul(sub(e, m), sub(e, m))));
+};
+
 // eps as the case has it.
 const rmsRow = (row, weight, eps) => {
     const rstd = inverse(sqrt(add(mean(row.map((e) => mul(e, e))), eps)));
@@ -136,6 +141,8 @@ const ops = (eps) => ({
     sum : byRow((row) => [sum(row)]),
     mean : byRow((row) => [mean(row)]),
     logsumexp : byRow((row) => [logSumExp(row)]),
+    var : byRow((row) => [variance(row)]),
+    std : byRow((row) => [sqrt(variance(row))]),
     max : byRow((row) => {
         const m = largest(row).v, equal = row.map(dual).filter((e) => e.v === m);
         return [ mean(equal) ];
@@ -196,10 +203,12 @@ const saved = (eps) => ({
                         .map((row) => inverse(sqrt(add(mean(row.map((e) => mul(e, e))), 1e-5)))) ],
     layer_norm : [
         (x, s) => rowsOf(x.x, lastOf(s.x)).map(mean),
-        (x, s) => rowsOf(x.x, lastOf(s.x)).map((row) => {
-            const m = mean(row);
-            return inverse(sqrt(add(mean(row.map((e) => mul(sub(e, m), sub(e, m)))), 1e-5)));
-        })
+        (x, s) => rowsOf(x.x, lastOf(s.x)).map((row) => inverse(sqrt(add(variance(row), 1e-5))))
+    ],
+    var : [ (x, s) => rowsOf(x.x, lastOf(s.x)).map(mean) ],
+    std : [
+        (x, s) => rowsOf(x.x, lastOf(s.x)).map(mean),
+        (x, s) => rowsOf(x.x, lastOf(s.x)).map((row) => sqrt(variance(row)))
     ],
     cross_entropy : [
         (x, s) => rowsOf(x.logits, lastOf(s.logits)).map(largest),
