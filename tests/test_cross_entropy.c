@@ -482,6 +482,63 @@ START_TEST(test_soft_edges)
 }
 END_TEST
 
+/* Where PyTorch's loss is NaN, or would be without the shares of 0. */
+START_TEST(test_soft_weights)
+{
+    gd_context *ctx = gd_context_create(&(gd_context_options){.poison = true});
+    const float logits[] = {0.5F, -0.25F, 1, 0, 2, -1};
+    const int32_t all_zero[] = {0, 0};
+    gd_tensor *x = logits_of(ctx, 2, 3, logits);
+    gd_tensor *t = gd_tensor_from(ctx, GD_INT32, GD_SHAPE(2), all_zero);
+    gd_tensor *w = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(3));
+    gd_tensor_write_f64(w, (double[]){0, 2, 0.5}, 3);
+    for (int reduction = GD_MEAN; reduction <= GD_NONE; reduction++) {
+        for (double eps = 0.1; eps <= 1; eps += 0.9) { /* the targets' weights are 0 */
+            gd_cross_entropy_options options = {
+                .reduction = (gd_reduction)reduction, .weight = w, .label_smoothing = eps};
+            gd_tensor *y = gd_cross_entropy_with(x, t, &options);
+            gd_backward_from(&y, 1, NULL);
+            double *loss = values_of(y), *dx = values_of(gd_grad(x));
+            ck_assert_no_error(ctx);
+            for (int64_t i = 0; i < gd_tensor_count(y); i++)
+                ck_assert(reduction == GD_MEAN ? isnan(loss[i]) : isfinite(loss[i]));
+            for (int i = 0; i < 6; i++)
+                ck_assert(reduction == GD_MEAN ? isnan(dx[i]) : isfinite(dx[i]));
+            free(loss);
+            free(dx);
+            gd_grad_clear(x);
+        }
+    }
+    /* An infinite weight of a class that is no target. */
+    gd_tensor_write_f64(w, (double[]){1, INFINITY, 1}, 3);
+    gd_tensor *y = gd_cross_entropy_with(x, t, &(gd_cross_entropy_options){.weight = w});
+    gd_backward(y);
+    const double weighted = gd_item(y);
+    double *dx = values_of(gd_grad(x));
+    gd_grad_clear(x);
+    y = gd_cross_entropy(x, t);
+    gd_backward(y);
+    ck_assert_double_eq_tol(weighted, gd_item(y), 1e-6);
+    assert_sums("dx", gd_grad(x), dx, 1e-6);
+    free(dx);
+    /* Ignored rows may hold anything. */
+    gd_tensor *odd = logits_of(ctx, 2, 3, (float[]){NAN, INFINITY, 1, 0, 2, -1});
+    gd_tensor_write(t, (int32_t[]){2, 0}, 8);
+    for (double eps = 0; eps < 0.2; eps += 0.1) {
+        y = gd_cross_entropy_with(
+            odd, t, &(gd_cross_entropy_options){.ignore_index = 2, .label_smoothing = eps});
+        gd_backward(y);
+        dx = values_of(gd_grad(odd));
+        ck_assert(isfinite(gd_item(y)) && isfinite(dx[3]) && dx[3] != 0);
+        ck_assert(dx[0] == 0 && dx[1] == 0 && dx[2] == 0);
+        free(dx);
+        gd_grad_clear(odd);
+    }
+    ck_assert_no_error(ctx);
+    gd_context_free(ctx);
+}
+END_TEST
+
 START_TEST(test_soft_refused)
 {
     gd_context *ctx = gd_context_create(NULL);
@@ -536,6 +593,7 @@ int main(void)
     tcase_add_test(tcase, test_soft_by_hand);
     tcase_add_test(tcase, test_soft_adds_to_one);
     tcase_add_test(tcase, test_soft_edges);
+    tcase_add_test(tcase, test_soft_weights);
     tcase_add_test(tcase, test_soft_refused);
     suite_add_tcase(suite, tcase);
     return check_main(suite);

@@ -25,13 +25,14 @@ struct soft_rows {
         return weight ? gd_load(weight[j]) : (gd_compute<T>)1;
     }
 
-    // c_ij
+    // c_ij; an infinite weight has no share of what is 0
     __device__ gd_compute<T> share_of(int64_t row, int64_t j) const
     {
         using C = gd_compute<T>;
         const C q =
             given ? (C)gd_load(given[row * targets.vocab + j]) : (C)(j == targets.target[row]);
-        return weight_of(j) * (on * q + off); /* [soft c] */
+        const C part = on * q + off;
+        return part == 0 ? (C)0 : weight_of(j) * part; /* [soft c] */
     }
 };
 
@@ -115,7 +116,7 @@ __global__ static void __launch_bounds__(1024)
     counting = gd_block_reduce(counting, shared, gd_plus());
     divisor = gd_block_reduce(divisor, shared, gd_plus());
     if (threadIdx.x > 0) return;
-    const double factor = s.mean ? 1 / divisor : 1;
+    const double factor = !s.mean ? 1 : divisor == 0 ? (double)NAN : 1 / divisor;
     if (!s.none) *out = (C)(sum * factor);
     if (factor_out) *factor_out = (C)(counting > 0 ? factor : 0);
 }

@@ -38,11 +38,12 @@ static double weight_of(const soft_rows *s, int64_t j)
     return s->weight ? (double)s->weight[j] : 1;
 }
 
-/* c_ij */
+/* c_ij; an infinite weight has no share of what is 0 */
 static double share_of(const soft_rows *s, int64_t i, int64_t j)
 {
     double q = s->targets ? j == s->targets[i] : (double)s->given[i * s->vocab + j];
-    return weight_of(s, j) * (s->on * q + s->off); /* [soft c] */
+    const double part = s->on * q + s->off;
+    return part == 0 ? 0 : weight_of(s, j) * part; /* [soft c] */
 }
 
 /* The divisor of the mean: the sum of the weights of the targets not ignored, or the number of
@@ -81,7 +82,9 @@ gd_status GD_REAL_NAME(cross_entropy_soft_forward)(const gd_call *call)
         if (max_out) max_out[i] = max;
         if (log_out) log_out[i] = (REAL)log_of_sum;
     }
-    const double factor = s.args->reduction == GD_MEAN ? 1 / divisor_of(&s) : 1;
+    const double divisor = s.args->reduction == GD_MEAN ? divisor_of(&s) : 1;
+    /* 1 / 0 would make inf of what smoothing spreads; the mean over no weight is NaN. */
+    const double factor = divisor == 0 ? (double)NAN : 1 / divisor;
     if (factor_out) *factor_out = (REAL)(counting ? factor : 0);
     double sum = 0;
     for (int64_t i = 0; i < s.rows; i++) {
