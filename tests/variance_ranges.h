@@ -55,10 +55,10 @@ static inline void check_variance_number(const variance_group *g, const char *wh
     const long double room = g->tolerance * scale + 1.5e-45L;
     const bool overflow = fabsl(wanted) > FLT_MAX * (1 - 1e-6L);
     if (overflow && isinf(got)) return;
-    ck_assert_msg(fabsl(got - wanted) <= room,
-                  "%s of %s, n %lld, correction %g: %s[%lld] is %.9g instead of %.9Lg",
-                  g->root ? "std" : "var", g->name, (long long)g->n, g->correction, what,
-                  (long long)j, got, wanted);
+    if (fabsl(got - wanted) <= room) return; /* ck_assert for each would take most of the time */
+    ck_abort_msg("%s of %s, n %lld, correction %g: %s[%lld] is %.9g instead of %.9Lg",
+                 g->root ? "std" : "var", g->name, (long long)g->n, g->correction, what,
+                 (long long)j, got, wanted);
 }
 
 static inline void check_variance_group(const variance_group *g)
@@ -123,7 +123,7 @@ static inline void check_variance_case(gd_context *ctx, const variance_problem *
 
 static inline void check_variances(gd_context *ctx, const variance_problem *p, double tolerance)
 {
-    static const int64_t sizes[][2] = {{1, 8}, {3, 5000}, {700, 5}, {37, 41}, {2, 70000}};
+    static const int64_t sizes[][2] = {{1, 8}, {3, 5000}, {700, 5}, {37, 41}, {2, 20000}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         for (int way = 0; way < 8; way++) {
             const int64_t A = sizes[i][0], B = sizes[i][1];
