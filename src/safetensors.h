@@ -8,10 +8,13 @@ enum { GD_SAFETENSORS_LENGTH_BYTES = 8, GD_SAFETENSORS_HEADER_LIMIT = 100000000 
 
 struct gd_safetensors {
     gd_context *ctx;
-    const char *path; /* for messages; in `chars` */
-    const unsigned char *bytes;
+    const char *path;           /* for messages; in `chars` */
+    const unsigned char *bytes; /* of a file in memory, else NULL */
+    int descriptor;             /* of a file on disk, else -1 */
     size_t size;
-    bool mapped; /* must be unmapped */
+    char *header; /* of a file on disk, while it is parsed */
+    size_t header_bytes;
+    int reason; /* errno of a system call that failed while it was opened */
 
     gd_safetensors_entry *entries; /* [count] in the order of their data */
     int64_t count;
@@ -37,9 +40,16 @@ extern const char gd_safetensors_metadata_name[], gd_safetensors_no_jansson[];
 /* The format's name of a dtype. */
 const char *gd_safetensors_dtype_name(gd_dtype dtype);
 
+/* ---- Bytes (safetensors_read.c) ---------------------------------------------------------- */
+
+/* Copies bytes [offset, offset + bytes) of the file, which its size covers. `who` is the function
+ * for the message. */
+gd_status gd_safetensors_fetch(const gd_safetensors *file, const char *who, size_t offset, void *to,
+                               size_t bytes);
+
 /* ---- The header (safetensors_header.c) -------------------------------------------------- */
 
-/* Reads and checks the header of file->bytes, and fills in everything else. On error the memory
+/* Reads and checks the header, and fills in everything else. On error the memory
  * stays in *file, for gd_safetensors_close. */
 gd_status gd_safetensors_parse(gd_safetensors *file, const char *path);
 

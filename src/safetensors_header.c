@@ -6,13 +6,14 @@
  * beyond 64 bits and duplicate fields. One pass counts, a second one fills in. */
 #include "safetensors.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "gradus needs a little-endian processor: its files are mapped into memory as they are"
+#error "gradus needs a little-endian processor: elements are read from files as they are"
 #endif
 
 /* ---- Dtypes ------------------------------------------------------------------------------- */
@@ -92,31 +93,48 @@ static gd_status refuse(const gd_safetensors *file, const char *format, ...)
                    gd_excerpt_of(file->path).text, why);
 }
 
-/* The text of the header, or NULL. */
-static const char *find_header(const gd_safetensors *file, size_t *length)
+static gd_status fetch(gd_safetensors *file, size_t offset, void *to, size_t bytes)
 {
+    if (gd_safetensors_fetch(file, "safetensors_open", offset, to, bytes)) file->reason = errno;
+    return gd_error_status(file->ctx);
+}
+
+/* Its text, in memory; NULL on error. */
+static const char *header_text(gd_safetensors *file, size_t length)
+{
+    if (file->bytes) return (const char *)file->bytes + GD_SAFETENSORS_LENGTH_BYTES;
+    file->header = gd_host_allocate(file->ctx, length, "the header of a safetensors file");
+    file->header_bytes = length;
+    if (file->header) fetch(file, GD_SAFETENSORS_LENGTH_BYTES, file->header, length);
+    return gd_failed(file->ctx) ? NULL : file->header;
+}
+
+/* The text of the header, or NULL. */
+static const char *find_header(gd_safetensors *file, size_t *length)
+{
+    unsigned char first[GD_SAFETENSORS_LENGTH_BYTES];
     uint64_t wanted = 0;
-    if (file->size < GD_SAFETENSORS_LENGTH_BYTES) {
-        refuse(file, "the file has %zu bytes, wanted 8 for the length of the header", file->size);
+    if (file->size < sizeof first) {
+        refuse(file, "the file is shorter than 8 bytes, the length of the header");
         return NULL;
     }
-    for (int i = GD_SAFETENSORS_LENGTH_BYTES - 1; i >= 0; i--)
-        wanted = wanted << 8 | file->bytes[i];
-    size_t rest = file->size - GD_SAFETENSORS_LENGTH_BYTES;
-    const char *text = (const char *)file->bytes + GD_SAFETENSORS_LENGTH_BYTES;
+    if (fetch(file, 0, first, sizeof first)) return NULL;
+    for (size_t i = sizeof first; i > 0; i--) wanted = wanted << 8 | first[i - 1];
+    size_t rest = file->size - sizeof first;
+    const char *text = NULL;
     if (wanted > GD_SAFETENSORS_HEADER_LIMIT) {
         refuse(file, "the header has %llu bytes, wanted at most %d", (unsigned long long)wanted,
                GD_SAFETENSORS_HEADER_LIMIT);
     } else if (wanted > rest) {
         refuse(file, "the header has %llu bytes, but the file has only %zu after its length",
                (unsigned long long)wanted, rest);
-    } else if (wanted == 0 || text[0] != '{') {
+    } else if (wanted == 0) {
         refuse(file, "the header does not begin with {");
-    } else {
-        *length = (size_t)wanted;
-        return text;
+    } else if ((text = header_text(file, (size_t)wanted)) && text[0] != '{') {
+        refuse(file, "the header does not begin with {");
     }
-    return NULL;
+    *length = (size_t)wanted;
+    return gd_failed(file->ctx) ? NULL : text;
 }
 
 /* jansson reads -0 as 0. No number in a header has a minus sign. */
@@ -153,7 +171,8 @@ typedef struct walk {
 
 static gd_status refuse_json(const walk *w, const json_error_t *error)
 {
-    if (json_error_code(error) == json_error_out_of_memory) {
+    /* The text is empty where jansson has not set an error for a failed allocation. */
+    if (json_error_code(error) == json_error_out_of_memory || !error->text[0]) {
         return gd_fail(w->file->ctx, GD_ERROR_MEMORY, "out of memory: the header of %s",
                        gd_excerpt_of(w->file->path).text);
     }
@@ -185,9 +204,12 @@ static json_t *take_value(walk *w, size_t most)
 {
     json_error_t error;
     const size_t rest = w->length - w->at;
-    json_t *value =
-        json_loadb(w->text + w->at, rest < most ? rest : most,
-                   JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK, &error);
+    json_t *value = NULL;
+    /* Twice: jansson calls a token invalid if there was no memory for it. */
+    for (int attempt = 0; attempt < 2 && !value; attempt++)
+        value =
+            json_loadb(w->text + w->at, rest < most ? rest : most,
+                       JSON_REJECT_DUPLICATES | JSON_DECODE_ANY | JSON_DISABLE_EOF_CHECK, &error);
     if (value)
         w->at += (size_t)error.position;
     else
@@ -339,7 +361,7 @@ static gd_status fill_entry(const gd_safetensors *file, gd_safetensors_entry *en
     entry->ndim = (int)ndim;
     entry->shape = dims;
     entry->offset = data_begin + (size_t)begin;
-    entry->data = file->bytes + entry->offset;
+    entry->data = file->bytes ? file->bytes + entry->offset : NULL;
     entry->bytes = wanted;
     return GD_OK;
 }
@@ -394,7 +416,7 @@ static gd_status allocate(gd_safetensors *file)
 static int compare_places(const void *left, const void *right)
 {
     const gd_safetensors_entry *a = left, *b = right;
-    if (a->data != b->data) return (const char *)a->data < (const char *)b->data ? -1 : 1;
+    if (a->offset != b->offset) return a->offset < b->offset ? -1 : 1;
     return (a->bytes > b->bytes) - (a->bytes < b->bytes);
 }
 
@@ -437,11 +459,10 @@ static gd_status check_names(gd_safetensors *file)
  * with the file. */
 static gd_status check_tiling(const gd_safetensors *file, size_t data_begin)
 {
-    const unsigned char *data = file->bytes + data_begin;
     size_t end = 0;
     for (int64_t i = 0; i < file->count; i++) {
         const gd_safetensors_entry *entry = &file->entries[i];
-        size_t begin = (size_t)((const unsigned char *)entry->data - data);
+        size_t begin = entry->offset - data_begin;
         if (begin != end) {
             return refuse(file,
                           "tensor \"%s\" begins at byte %zu of the data, but the one before "
@@ -483,7 +504,10 @@ gd_status gd_safetensors_parse(gd_safetensors *file, const char *path)
     for (int64_t i = 0; i < file->count; i++) file->by_name[i] = &file->entries[i];
     qsort(file->by_name, (size_t)file->count, sizeof *file->by_name, compare_names);
     if (check_names(file) || check_tiling(file, w.data_begin)) return gd_error_status(file->ctx);
-    return has_minus(w.text, w.length) ? refuse(file, "a number has a minus sign") : GD_OK;
+    if (has_minus(w.text, w.length)) return refuse(file, "a number has a minus sign");
+    gd_host_release(file->ctx, file->header, file->header_bytes);
+    file->header = NULL;
+    return GD_OK;
 }
 
 #else

@@ -1,56 +1,104 @@
-/* safetensors_read.c - an open safetensors file, and tensors from it. */
-#define _POSIX_C_SOURCE 200809L /* open, fstat, mmap */
+/* safetensors_read.c - an open safetensors file, and tensors from it.
+ *
+ * A file on disk is read, not mapped: one that another process shortens, or a disk that fails, is
+ * then an error of read() and not a signal. */
+#define _POSIX_C_SOURCE 200809L /* open, fstat, pread */
 #include "safetensors.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* ---- Bytes -------------------------------------------------------------------------------- */
+
+static gd_status refuse_file(gd_context *ctx, const char *who, const char *path, const char *why)
+{
+    return gd_fail(ctx, GD_ERROR_IO, "%s: %s: %s", who, gd_excerpt_of(path).text, why);
+}
+
+static gd_status fetch_from_disk(const gd_safetensors *file, const char *who, size_t offset,
+                                 char *to, size_t bytes)
+{
+    const size_t most = (size_t)1 << 30; /* of one call; Linux and macOS have limits near 2^31 */
+    while (bytes > 0) {
+        const ssize_t got = pread(file->descriptor, to, bytes < most ? bytes : most, (off_t)offset);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return refuse_file(file->ctx, who, file->path, strerror(errno));
+        if (got == 0) {
+            errno = ENODATA;
+            return refuse_file(file->ctx, who, file->path,
+                               "the file has become shorter since it was opened");
+        }
+        to += got;
+        offset += (size_t)got;
+        bytes -= (size_t)got;
+    }
+    return GD_OK;
+}
+
+gd_status gd_safetensors_fetch(const gd_safetensors *file, const char *who, size_t offset, void *to,
+                               size_t bytes)
+{
+    if (!file->bytes) return fetch_from_disk(file, who, offset, to, bytes);
+    if (bytes > 0) memcpy(to, file->bytes + offset, bytes);
+    return GD_OK;
+}
+
 /* ---- Opening ------------------------------------------------------------------------------ */
 
-static gd_status refuse_file(gd_context *ctx, const char *path, const char *why)
-{
-    return gd_fail(ctx, GD_ERROR_IO, "safetensors_open: %s: %s", gd_excerpt_of(path).text, why);
-}
+static const char opening[] = "safetensors_open";
 
 static gd_safetensors *create(gd_context *ctx)
 {
     gd_safetensors *file = gd_host_allocate(ctx, sizeof *file, "a safetensors file");
-    if (file) *file = (gd_safetensors){.ctx = ctx};
+    if (file) *file = (gd_safetensors){.ctx = ctx, .descriptor = -1};
     return file;
 }
 
+/* Finds its size, and checks that it is one: opening a FIFO or a device says nothing. */
+static gd_status measure(gd_safetensors *file, const char *path)
+{
+    struct stat status;
+    if (fstat(file->descriptor, &status)) {
+        file->reason = errno;
+        return refuse_file(file->ctx, opening, path, strerror(errno));
+    }
+    if (!S_ISREG(status.st_mode)) {
+        file->reason = EINVAL;
+        return refuse_file(file->ctx, opening, path, "not a regular file");
+    }
+    file->size = (size_t)status.st_size;
+    return GD_OK;
+}
+
+/* errno becomes the reason of the system, or 0 if the contents are at fault. */
 static gd_safetensors *finish(gd_safetensors *file, const char *path)
 {
-    if (!gd_failed(file->ctx) && !gd_safetensors_parse(file, path)) return file;
+    gd_status status = file->bytes ? GD_OK : measure(file, path);
+    if (!status) status = gd_safetensors_parse(file, path);
+    if (!status) return file;
+    const int why = status == GD_ERROR_MEMORY ? ENOMEM : file->reason;
     gd_safetensors_close(file);
+    errno = why;
     return NULL;
 }
 
-/* Private memory that may be written: a write copies the page and leaves the file alone. */
-static void map(gd_safetensors *file, const char *path, int descriptor)
+gd_safetensors *gd_safetensors_open_descriptor(gd_context *ctx, int descriptor, const char *name)
 {
-    struct stat status;
-    if (fstat(descriptor, &status)) {
-        refuse_file(file->ctx, path, strerror(errno));
-    } else if (!S_ISREG(status.st_mode)) {
-        refuse_file(file->ctx, path, "not a regular file");
-    } else if (status.st_size < GD_SAFETENSORS_LENGTH_BYTES) {
-        refuse_file(file->ctx, path, "the file is shorter than 8 bytes, the length of the header");
-    } else {
-        size_t size = (size_t)status.st_size;
-        void *bytes = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, descriptor, 0);
-        if (bytes == MAP_FAILED) {
-            refuse_file(file->ctx, path, strerror(errno));
-            return;
-        }
-        file->bytes = bytes;
-        file->size = size;
-        file->mapped = true;
+    gd_safetensors *file = NULL;
+    if (!gd_error_status(ctx) && (descriptor < 0 || !name))
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: the descriptor is %d and the name %s, wanted both",
+                opening, descriptor, name ? name : "NULL");
+    if (!gd_error_status(ctx)) file = create(ctx);
+    if (file) {
+        file->descriptor = descriptor;
+        return finish(file, name);
     }
+    if (descriptor >= 0) close(descriptor);
+    errno = ENOMEM;
+    return NULL;
 }
 
 /* O_NONBLOCK: opening a FIFO must not wait for a writer. */
@@ -58,18 +106,15 @@ gd_safetensors *gd_safetensors_open(gd_context *ctx, const char *path)
 {
     if (gd_error_status(ctx)) return NULL;
     if (!path) {
-        gd_fail(ctx, GD_ERROR_ARGUMENT, "safetensors_open: path is NULL, wanted a file");
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: path is NULL, wanted a file", opening);
         return NULL;
     }
     int descriptor = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    if (descriptor < 0) {
-        refuse_file(ctx, path, strerror(errno));
-        return NULL;
-    }
-    gd_safetensors *file = create(ctx);
-    if (file) map(file, path, descriptor);
-    close(descriptor); /* the mapping stays */
-    return file ? finish(file, path) : NULL;
+    if (descriptor >= 0) return gd_safetensors_open_descriptor(ctx, descriptor, path);
+    const int why = errno;
+    refuse_file(ctx, opening, path, strerror(why));
+    errno = why;
+    return NULL;
 }
 
 gd_safetensors *gd_safetensors_wrap(gd_context *ctx, const void *bytes, size_t size)
@@ -81,7 +126,7 @@ gd_safetensors *gd_safetensors_wrap(gd_context *ctx, const void *bytes, size_t s
     }
     gd_safetensors *file = create(ctx);
     if (!file) return NULL;
-    file->bytes = bytes;
+    file->bytes = bytes ? bytes : (const void *)"";
     file->size = size;
     return finish(file, "(memory)");
 }
@@ -90,7 +135,8 @@ void gd_safetensors_close(gd_safetensors *file)
 {
     if (!file) return;
     gd_context *ctx = file->ctx;
-    if (file->mapped) munmap((void *)(uintptr_t)file->bytes, file->size);
+    if (file->descriptor >= 0) close(file->descriptor);
+    gd_host_release(ctx, file->header, file->header_bytes);
     gd_host_release(ctx, file->entries, (size_t)file->count * sizeof *file->entries);
     gd_host_release(ctx, file->by_name, (size_t)file->count * sizeof *file->by_name);
     gd_host_release(ctx, file->metadata, (size_t)file->metadata_count * sizeof *file->metadata);
@@ -163,23 +209,57 @@ static const gd_safetensors_entry *usable(const gd_safetensors *file, const char
     return entry;
 }
 
-static gd_tensor *window_or_copy(const gd_safetensors *file, const gd_safetensors_entry *entry)
+/* Whether elements can be read straight into its memory. */
+static bool is_plain(const gd_tensor *t, gd_dtype dtype)
+{
+    return t->dtype == dtype && gd_context_device(t->ctx) == GD_CPU && gd_tensor_is_contiguous(t);
+}
+
+/* Fills a tensor of the entry's dtype and shape. */
+static gd_status fill(const gd_safetensors *file, const gd_safetensors_entry *entry,
+                      const char *who, gd_tensor *t)
 {
     gd_context *ctx = file->ctx;
-    void *data = (void *)(uintptr_t)entry->data;
-    bool aligned = (uintptr_t)data % gd_dtype_size(entry->dtype) == 0;
-    if (file->mapped && aligned && gd_context_device(ctx) == GD_CPU) {
-        return gd_tensor_wrap(ctx, entry->dtype, entry->ndim, entry->shape, data);
+    if (is_plain(t, entry->dtype)) {
+        t->storage->version++;
+        return gd_safetensors_fetch(file, who, entry->offset, gd_tensor_data(t), entry->bytes);
     }
-    return gd_tensor_from(ctx, entry->dtype, entry->ndim, entry->shape, data);
+    if (entry->data) return gd_tensor_write(t, entry->data, entry->bytes);
+    void *host = gd_host_allocate(ctx, entry->bytes, "a tensor of a file");
+    if (host && !gd_safetensors_fetch(file, who, entry->offset, host, entry->bytes))
+        gd_tensor_write(t, host, entry->bytes);
+    gd_host_release(ctx, host, entry->bytes);
+    return gd_error_status(ctx);
+}
+
+static gd_tensor *make_tensor(const gd_safetensors *file, const gd_safetensors_entry *entry,
+                              const char *who)
+{
+    gd_tensor *t = gd_tensor_create(file->ctx, entry->dtype, entry->ndim, entry->shape);
+    if (!t || !fill(file, entry, who, t)) return t;
+    gd_tensor_free(t);
+    return NULL;
 }
 
 gd_tensor *gd_safetensors_tensor(const gd_safetensors *file, const char *name)
 {
-    const gd_safetensors_entry *entry = usable(file, name, "safetensors_tensor");
-    gd_tensor *t = entry ? window_or_copy(file, entry) : NULL;
+    const char *who = "safetensors_tensor";
+    const gd_safetensors_entry *entry = usable(file, name, who);
+    gd_tensor *t = entry ? make_tensor(file, entry, who) : NULL;
     if (t) gd_tensor_set_name(t, name);
     return t;
+}
+
+static gd_status check_shape(const gd_safetensors *file, const char *who,
+                             const gd_safetensors_entry *entry, const gd_tensor *t)
+{
+    const size_t bytes = (size_t)entry->ndim * sizeof *entry->shape;
+    gd_tensor shown = {.ndim = entry->ndim};
+    if (t->ndim == entry->ndim && !memcmp(t->shape, entry->shape, bytes)) return GD_OK;
+    memcpy(shown.shape, entry->shape, bytes);
+    return gd_fail(file->ctx, GD_ERROR_IO, "%s: %s: tensor \"%s\" has shape %s, wanted %s", who,
+                   gd_excerpt_of(file->path).text, gd_excerpt_of(entry->name).text,
+                   gd_shape_text(&shown).text, gd_shape_text(t).text);
 }
 
 gd_status gd_safetensors_read(const gd_safetensors *file, const char *name, gd_tensor *tensor)
@@ -190,15 +270,27 @@ gd_status gd_safetensors_read(const gd_safetensors *file, const char *name, gd_t
     const gd_safetensors_entry *entry = usable(file, name, who);
     if (!entry) return gd_error_status(ctx);
     if (!tensor) return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: tensor is NULL, wanted one", who);
-    gd_tensor *source = window_or_copy(file, entry);
-    if (!source) return gd_error_status(ctx);
-    if (source->ndim != tensor->ndim ||
-        memcmp(source->shape, tensor->shape, (size_t)source->ndim * sizeof *source->shape) != 0) {
-        gd_fail(ctx, GD_ERROR_IO, "%s: %s: tensor \"%s\" has shape %s, wanted %s", who,
-                gd_excerpt_of(file->path).text, gd_excerpt_of(name).text,
-                gd_shape_text(source).text, gd_shape_text(tensor).text);
-    }
-    if (!gd_failed(ctx)) gd_tensor_copy(tensor, source);
+    if (!gd_tensor_writable(tensor, who) || check_shape(file, who, entry, tensor))
+        return gd_error_status(ctx);
+    if (is_plain(tensor, entry->dtype)) return fill(file, entry, who, tensor);
+    gd_tensor *source = make_tensor(file, entry, who);
+    if (source) gd_tensor_copy(tensor, source);
     gd_tensor_free(source);
     return gd_error_status(ctx);
+}
+
+gd_status gd_safetensors_read_bytes(const gd_safetensors *file, const gd_safetensors_entry *entry,
+                                    size_t offset, void *host, size_t bytes)
+{
+    if (!file) return GD_ERROR_ARGUMENT;
+    const char *who = "safetensors_read_bytes";
+    if (gd_failed(file->ctx)) return gd_error_status(file->ctx);
+    if (!entry || (!host && bytes > 0))
+        return gd_fail(file->ctx, GD_ERROR_ARGUMENT, "%s: %s is NULL", who,
+                       entry ? "host" : "entry");
+    if (offset > entry->bytes || bytes > entry->bytes - offset)
+        return gd_fail(file->ctx, GD_ERROR_ARGUMENT,
+                       "%s: given bytes %zu to %zu of \"%s\", which has %zu", who, offset,
+                       offset + bytes, gd_excerpt_of(entry->name).text, entry->bytes);
+    return gd_safetensors_fetch(file, who, entry->offset + offset, host, bytes);
 }

@@ -16,18 +16,24 @@ static gd_status refuse_name(gd_context *ctx, const char *what, const char *name
                    gd_excerpt_of(name).text, why);
 }
 
+static gd_status refuse_memory(gd_context *ctx)
+{
+    return gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: the header of a safetensors file");
+}
+
 /* A text as JSON; NULL, with the reason, if there is no memory or it is not UTF-8. */
 static json_t *print_text(gd_context *ctx, const char *what, const char *text)
 {
-    json_t *value = json_string(text), *unchecked = NULL;
+    json_t *value = json_string(text);
     if (value) return value;
-    if ((unchecked = json_string_nocheck(text))) {
+    json_t *unchecked = json_string_nocheck(text);
+    if (unchecked && !(value = json_string(text))) { /* so it was not for lack of memory */
         refuse_name(ctx, what, text, "is not UTF-8");
-        json_decref(unchecked);
-    } else {
-        gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: the header of a safetensors file");
+    } else if (!unchecked) {
+        refuse_memory(ctx);
     }
-    return NULL;
+    json_decref(unchecked);
+    return value;
 }
 
 /* object[name] = value; takes ownership of the value. */
@@ -42,7 +48,7 @@ static gd_status put(gd_context *ctx, json_t *object, const char *what, const ch
         return gd_error_status(ctx);
     }
     if (!json_object_set_new(object, name, value)) return GD_OK;
-    return gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: the header of a safetensors file");
+    return refuse_memory(ctx);
 }
 
 static json_t *print_tensor(const gd_tensor *t, int64_t begin, int64_t end)
@@ -64,9 +70,7 @@ static gd_status print_all(gd_context *ctx, json_t *root, const gd_named_tensor 
 {
     if (metadata_count > 0) {
         json_t *map = json_object();
-        if (json_object_set_new(root, gd_safetensors_metadata_name, map)) {
-            return gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: the header of a safetensors file");
-        }
+        if (json_object_set_new(root, gd_safetensors_metadata_name, map)) return refuse_memory(ctx);
         for (int64_t i = 0; i < metadata_count; i++) {
             json_t *text = print_text(ctx, "metadata", metadata[i].text);
             if (put(ctx, map, "metadata", metadata[i].name, text)) return gd_error_status(ctx);
@@ -108,9 +112,10 @@ char *gd_safetensors_print(gd_context *ctx, const gd_named_tensor *tensors, int6
         for (int i = 0; i < GD_SAFETENSORS_LENGTH_BYTES; i++) {
             header[i] = (char)(unsigned char)((uint64_t)padded >> (8 * i));
         }
-        json_dumpb(root, header + GD_SAFETENSORS_LENGTH_BYTES, length, JSON_COMPACT);
+        char *text = header + GD_SAFETENSORS_LENGTH_BYTES;
+        if (json_dumpb(root, text, length, JSON_COMPACT) != length) refuse_memory(ctx);
     } else {
-        gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: the header of a safetensors file");
+        refuse_memory(ctx);
     }
     json_decref(root);
     if (!gd_failed(ctx)) return header;

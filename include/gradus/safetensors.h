@@ -43,21 +43,26 @@ typedef struct gd_safetensors_entry {
     gd_dtype dtype;           /* GD_DTYPE_COUNT: not supported by gd_tensor */
     int ndim;                 /* may be more than GD_MAX_DIMS */
     const int64_t *shape;     /* [ndim] */
-    const void *data;         /* the elements; at any alignment */
+    const void *data; /* the elements, at any alignment, of a file in memory; NULL of one on disk */
     size_t bytes;
     size_t offset; /* of the elements in the file */
 } gd_safetensors_entry;
 
-/* Maps the file, reads its header and checks everything above. Elements are read from the disk at
- * their first use. It must be a regular file, and must not be shortened while it is open. NULL on
- * error. */
+/* Opens the file, reads its header and checks everything above. Elements are read when they are
+ * asked for; if the file has become shorter by then, that is an error. It must be a regular file.
+ * NULL on error; then errno is the reason of the system (ENOMEM: no memory), or 0 if the contents
+ * are at fault. */
 GD_API gd_safetensors *gd_safetensors_open(gd_context *ctx, const char *path);
+
+/* The same for a file that is open for reading, as `name` in messages. The descriptor is closed
+ * with the file, or at once on error. */
+GD_API gd_safetensors *gd_safetensors_open_descriptor(gd_context *ctx, int descriptor,
+                                                      const char *name);
 
 /* The same for a file in memory, which the caller keeps alive and unchanged. */
 GD_API gd_safetensors *gd_safetensors_wrap(gd_context *ctx, const void *file, size_t bytes);
 
-/* Call it before the context is freed. Tensors that are windows on the file lose their memory: see
- * gd_safetensors_tensor. NULL is fine. */
+/* Call it before the context is freed. NULL is fine. */
 GD_API void gd_safetensors_close(gd_safetensors *file);
 
 GD_API int64_t gd_safetensors_count(const gd_safetensors *file); /* tensors */
@@ -77,17 +82,19 @@ GD_API const char *gd_safetensors_metadata(const gd_safetensors *file, const cha
 /* All of it, in the order of the file; NULL past the end. */
 GD_API const gd_named_text *gd_safetensors_metadata_at(const gd_safetensors *file, int64_t index);
 
-/* A tensor with that entry's name, dtype and shape, owned by the caller. On the CPU it is a window
- * on the file's memory if that is aligned (as in files of gd_safetensors_write), else a copy: free
- * it before the file is closed. If the file was opened by its path, writing to the tensor changes
- * memory only and never the file; a wrapped file is copied. NULL on error: no such name, a dtype
- * that gd_dtype does not have. */
+/* A copy of a tensor, with that entry's name, dtype and shape, owned by the caller. NULL on error:
+ * no such name, a dtype that gd_dtype does not have, elements that cannot be read. */
 GD_API gd_tensor *gd_safetensors_tensor(const gd_safetensors *file, const char *name);
 
 /* Copies the elements into `tensor`, which must have the entry's shape, converting between dtypes
- * as gd_tensor_copy does. */
+ * as gd_tensor_copy does. After an error in reading, the tensor's elements are undefined. */
 GD_API gd_status gd_safetensors_read(const gd_safetensors *file, const char *name,
                                      gd_tensor *tensor);
+
+/* Copies bytes [offset, offset + bytes) of an entry's elements, of any dtype, to host memory. */
+GD_API gd_status gd_safetensors_read_bytes(const gd_safetensors *file,
+                                           const gd_safetensors_entry *entry, size_t offset,
+                                           void *host, size_t bytes);
 
 /* ---- Writing ------------------------------------------------------------------------------ */
 

@@ -165,9 +165,14 @@ static gd_status read_piece(void *user, gd_tensor *state, const char *name, stre
     const int64_t count = size ? (int64_t)(entry->bytes / size) : 0;
     if (piece.whole != count)
         return gd_fail(ctx, GD_ERROR_IO, "the checkpoint has no tensor \"%s\" of this size", name);
-    gd_tensor *source = gd_tensor_from(ctx, entry->dtype, 1, &piece.count,
-                                       (const char *)entry->data + (size_t)piece.first * size);
-    gd_tensor_copy(gd_slice(state, 0, piece.at, piece.at + piece.count), source);
+    const size_t bytes = (size_t)piece.count * size;
+    void *host = malloc(bytes);
+    if (!host) return gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: the optimizer's state");
+    gd_tensor *source = NULL;
+    if (!gd_safetensors_read_bytes(r->file, entry, (size_t)piece.first * size, host, bytes))
+        source = gd_tensor_from(ctx, entry->dtype, 1, &piece.count, host);
+    free(host);
+    if (source) gd_tensor_copy(gd_slice(state, 0, piece.at, piece.at + piece.count), source);
     gd_tensor_free(source);
     return gd_error_status(ctx);
 }
