@@ -70,9 +70,10 @@ typedef struct gd_whole_file {
 
 gd_status gd_whole_file_begin(gd_whole_file *file, gd_context *ctx, const char *who,
                               const char *path);
-gd_status gd_whole_file_write(gd_whole_file *file, const void *data, size_t bytes);
+/* False, with errno, on error. */
+bool gd_whole_file_write(gd_whole_file *file, const void *data, size_t bytes);
 /* Continues after so many zeros. */
-gd_status gd_whole_file_skip(gd_whole_file *file, size_t bytes);
+bool gd_whole_file_skip(gd_whole_file *file, size_t bytes);
 /* Flushes and renames, or, after an error, removes what was written. */
 gd_status gd_whole_file_end(gd_whole_file *file);
 

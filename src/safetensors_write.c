@@ -1,6 +1,7 @@
 /* safetensors_write.c - tensors into a safetensors file. */
 #include "safetensors.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,14 +136,13 @@ char *gd_safetensors_print(gd_context *ctx, const gd_named_tensor *tensors, int6
 
 #endif
 
-/* ---- The file ----------------------------------------------------------------------------- */
+/* ---- The contents ------------------------------------------------------------------------- */
 
-static gd_status check_arguments(gd_context *ctx, const char *path, const gd_named_tensor *tensors,
+static gd_status check_arguments(gd_context *ctx, const gd_named_tensor *tensors,
                                  int64_t tensor_count, const gd_named_text *metadata,
                                  int64_t metadata_count)
 {
     const char *who = "safetensors_write";
-    if (!path) return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: path is NULL, wanted a file", who);
     if (tensor_count < 0 || metadata_count < 0 || (tensor_count > 0 && !tensors) ||
         (metadata_count > 0 && !metadata)) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
@@ -188,17 +188,97 @@ static gd_named_tensor *by_width(gd_context *ctx, const gd_named_tensor *tensors
     return sorted;
 }
 
-/* Writes the tensor's memory itself if it is packed and on the host. */
-static gd_status write_elements(gd_whole_file *file, const gd_tensor *t)
+static gd_status put_bytes(gd_context *ctx, const gd_output *to, const void *bytes, size_t count)
 {
+    if (count == 0 || to->write(to->user, bytes, count)) return gd_error_status(ctx);
+    return gd_fail(ctx, GD_ERROR_IO, "safetensors_write: %s: cannot write to it: %s",
+                   gd_excerpt_of(to->name).text, strerror(errno));
+}
+
+static gd_status skip_bytes(gd_context *ctx, const gd_output *to, size_t count)
+{
+    if (to->skip(to->user, count)) return gd_error_status(ctx);
+    return gd_fail(ctx, GD_ERROR_IO, "safetensors_write: %s: cannot resize it: %s",
+                   gd_excerpt_of(to->name).text, strerror(errno));
+}
+
+/* Writes the tensor's memory itself if it is packed and on the host. */
+static gd_status write_elements(const gd_output *to, const gd_tensor *t)
+{
+    gd_context *ctx = t->ctx;
     size_t bytes = (size_t)t->count * gd_dtype_size(t->dtype);
-    if (gd_context_device(t->ctx) == GD_CPU && gd_tensor_is_contiguous(t)) {
-        return gd_whole_file_write(file, gd_tensor_data(t), bytes);
-    }
-    void *host = gd_host_allocate(t->ctx, bytes, "a tensor to be written");
-    if (host && !gd_tensor_read(t, host, bytes)) gd_whole_file_write(file, host, bytes);
-    gd_host_release(t->ctx, host, bytes);
-    return gd_error_status(t->ctx);
+    if (to->skip) return skip_bytes(ctx, to, bytes);
+    if (gd_context_device(ctx) == GD_CPU && gd_tensor_is_contiguous(t))
+        return put_bytes(ctx, to, gd_tensor_data(t), bytes);
+    void *host = gd_host_allocate(ctx, bytes, "a tensor to be written");
+    if (host && !gd_tensor_read(t, host, bytes)) put_bytes(ctx, to, host, bytes);
+    gd_host_release(ctx, host, bytes);
+    return gd_error_status(ctx);
+}
+
+/* The contents of a file: what is written, in order, and its header. */
+typedef struct contents {
+    gd_named_tensor *sorted;
+    int64_t count;
+    char *header;
+    size_t header_bytes;
+} contents;
+
+static gd_status prepare(contents *c, gd_context *ctx, const gd_named_tensor *tensors,
+                         int64_t tensor_count, const gd_named_text *metadata,
+                         int64_t metadata_count)
+{
+    *c = (contents){.count = tensor_count};
+    if (gd_error_status(ctx) ||
+        check_arguments(ctx, tensors, tensor_count, metadata, metadata_count))
+        return gd_error_status(ctx);
+    c->sorted = by_width(ctx, tensors, tensor_count);
+    if (c->sorted)
+        c->header = gd_safetensors_print(ctx, c->sorted, tensor_count, metadata, metadata_count,
+                                         &c->header_bytes);
+    return gd_error_status(ctx);
+}
+
+static gd_status write_contents(gd_context *ctx, const contents *c, const gd_output *to)
+{
+    put_bytes(ctx, to, c->header, c->header_bytes);
+    for (int64_t i = 0; i < c->count && !gd_failed(ctx); i++)
+        write_elements(to, c->sorted[i].tensor);
+    return gd_error_status(ctx);
+}
+
+static void discard(contents *c, gd_context *ctx)
+{
+    free(c->header);
+    gd_host_release(ctx, c->sorted, (size_t)c->count * sizeof *c->sorted);
+}
+
+gd_status gd_safetensors_write_to(gd_context *ctx, const gd_output *to,
+                                  const gd_named_tensor *tensors, int64_t tensor_count,
+                                  const gd_named_text *metadata, int64_t metadata_count)
+{
+    contents c;
+    if (gd_error_status(ctx)) return gd_error_status(ctx);
+    if (!to || !to->name || !to->write)
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "safetensors_write: the output has no %s, wanted a name and a function",
+                       to && to->name ? "write" : "name");
+    if (!prepare(&c, ctx, tensors, tensor_count, metadata, metadata_count))
+        write_contents(ctx, &c, to);
+    discard(&c, ctx);
+    return gd_error_status(ctx);
+}
+
+/* ---- A file on disk ----------------------------------------------------------------------- */
+
+static bool write_whole(void *user, const void *bytes, size_t count)
+{
+    return gd_whole_file_write(user, bytes, count);
+}
+
+static bool skip_whole(void *user, size_t count)
+{
+    return gd_whole_file_skip(user, count);
 }
 
 /* `elements`: those of the tensors, or zeros. */
@@ -206,29 +286,18 @@ static gd_status write_file(gd_context *ctx, const char *path, const gd_named_te
                             int64_t tensor_count, const gd_named_text *metadata,
                             int64_t metadata_count, bool elements)
 {
-    if (gd_error_status(ctx)) return gd_error_status(ctx);
-    if (check_arguments(ctx, path, tensors, tensor_count, metadata, metadata_count)) {
-        return gd_error_status(ctx);
-    }
-    size_t bytes = 0;
+    contents c;
     gd_whole_file file;
-    gd_named_tensor *sorted = by_width(ctx, tensors, tensor_count);
-    char *header =
-        sorted ? gd_safetensors_print(ctx, sorted, tensor_count, metadata, metadata_count, &bytes)
-               : NULL;
-    if (header && !gd_whole_file_begin(&file, ctx, "safetensors_write", path)) {
-        gd_whole_file_write(&file, header, bytes);
-        for (int64_t i = 0; i < tensor_count && !gd_failed(ctx); i++) {
-            const gd_tensor *t = sorted[i].tensor;
-            if (elements)
-                write_elements(&file, t);
-            else
-                gd_whole_file_skip(&file, (size_t)t->count * gd_dtype_size(t->dtype));
-        }
+    const gd_output to = {path, write_whole, elements ? NULL : skip_whole, &file};
+    if (gd_error_status(ctx)) return gd_error_status(ctx);
+    if (!path)
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "safetensors_write: path is NULL, wanted a file");
+    if (!prepare(&c, ctx, tensors, tensor_count, metadata, metadata_count) &&
+        !gd_whole_file_begin(&file, ctx, "safetensors_write", path)) {
+        write_contents(ctx, &c, &to);
         gd_whole_file_end(&file);
     }
-    free(header);
-    gd_host_release(ctx, sorted, (size_t)tensor_count * sizeof *sorted);
+    discard(&c, ctx);
     return gd_error_status(ctx);
 }
 

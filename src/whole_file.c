@@ -49,31 +49,26 @@ gd_status gd_whole_file_begin(gd_whole_file *file, gd_context *ctx, const char *
 }
 
 /* A write may be partial. */
-gd_status gd_whole_file_write(gd_whole_file *file, const void *data, size_t bytes)
+bool gd_whole_file_write(gd_whole_file *file, const void *data, size_t bytes)
 {
     const size_t most = (size_t)1 << 30;
     const char *at = data;
-    if (gd_failed(file->ctx)) return gd_error_status(file->ctx);
     while (bytes > 0) {
         ssize_t written = write(file->descriptor, at, bytes < most ? bytes : most);
         if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) {
-            if (written == 0) errno = ENOSPC;
-            return fail(file, "write to it");
-        }
+        if (written == 0) errno = ENOSPC;
+        if (written <= 0) return false;
         at += written;
         bytes -= (size_t)written;
     }
-    return GD_OK;
+    return true;
 }
 
-gd_status gd_whole_file_skip(gd_whole_file *file, size_t bytes)
+bool gd_whole_file_skip(gd_whole_file *file, size_t bytes)
 {
-    if (gd_failed(file->ctx)) return gd_error_status(file->ctx);
     /* In parentheses: wasi-libc also has a macro of this name, which is not standard C. */
     const off_t end = (lseek)(file->descriptor, (off_t)bytes, SEEK_CUR);
-    if (end < 0 || ftruncate(file->descriptor, end)) return fail(file, "resize it");
-    return GD_OK;
+    return end >= 0 && !ftruncate(file->descriptor, end);
 }
 
 /* Some file systems cannot flush a folder, and say EINVAL. */

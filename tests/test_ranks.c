@@ -309,7 +309,7 @@ END_TEST
 /* ---- Other files ---------------------------------------------------------------------------- */
 
 /* A token file of uint16 ids below 90; `odd` is the place of one that is another, -1: none. */
-static void write_tokens(const char *name, int64_t count, int64_t odd)
+static void write_shard(const char *name, int64_t count, int64_t odd)
 {
     char path[160];
     snprintf(path, sizeof path, "%s/%s", folder, name);
@@ -349,11 +349,11 @@ static const other_file other_files[] = {
 START_TEST(other_files_are_noticed)
 {
     const other_file *f = &other_files[_i];
-    write_tokens("a.bin", 700000, -1);
-    write_tokens("middle.bin", 700000, 600001); /* after the first mebibyte */
-    write_tokens("longer.bin", 700001, -1);
-    write_tokens("v.bin", 600000, -1);
-    write_tokens("w.bin", 600000, 599999);
+    write_shard("a.bin", 700000, -1);
+    write_shard("middle.bin", 700000, 600001); /* after the first mebibyte */
+    write_shard("longer.bin", 700001, -1);
+    write_shard("v.bin", 600000, -1);
+    write_shard("w.bin", 600000, 599999);
     shell("cd '%s' && %s", folder, f->prepare);
     ranks all = new_ranks();
     char arguments[300];
@@ -376,8 +376,8 @@ END_TEST
 /* Also after the first mebibyte of the first file, which older checkpoints name alone. */
 START_TEST(a_run_goes_on_with_its_token_files)
 {
-    write_tokens("a.bin", 700000, -1);
-    write_tokens("b.bin", 700000, 600001);
+    write_shard("a.bin", 700000, -1);
+    write_shard("b.bin", 700000, 600001);
     train_well("--tokens a.bin --val-data a.bin --vocab 90 %s --steps 2 --eval-every 0 "
                "--eval-batches 1 --out run");
     train_badly("--resume run --tokens b.bin --steps 3",

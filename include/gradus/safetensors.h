@@ -113,7 +113,23 @@ GD_API gd_status gd_safetensors_write(gd_context *ctx, const char *path,
                                       const gd_named_tensor *tensors, int64_t tensor_count,
                                       const gd_named_text *metadata, int64_t metadata_count);
 
-/* The same, but takes only the names, dtypes and shapes of the tensors; the elements are zeros,
+/* Where a file goes that is not written by its path. Both functions return false, with the reason in
+ * errno, if they fail. */
+typedef struct gd_output {
+    const char *name; /* for messages */
+    bool (*write)(void *user, const void *bytes, size_t count);
+    /* NULL, or it is called instead for the elements of each tensor, which then are zeros, as of
+     * gd_safetensors_reserve */
+    bool (*skip)(void *user, size_t count);
+    void *user;
+} gd_output;
+
+/* Writes the same bytes to an output. After an error it has part of them. */
+GD_API gd_status gd_safetensors_write_to(gd_context *ctx, const gd_output *to,
+                                         const gd_named_tensor *tensors, int64_t tensor_count,
+                                         const gd_named_text *metadata, int64_t metadata_count);
+
+/* As gd_safetensors_write, but takes only the names, dtypes and shapes of the tensors; the elements are zeros,
  * which take no room on most disks. Several processes can then write a part each, at the offsets
  * that gd_safetensors_at gives. */
 GD_API gd_status gd_safetensors_reserve(gd_context *ctx, const char *path,

@@ -31,11 +31,18 @@ static inline const char *fuzz_folder(void)
     return folder;
 }
 
-/* Writes a file in the folder; returns its path, good until the next call. */
-static inline const char *fuzz_file(const char *name, const uint8_t *bytes, size_t size)
+/* The path of a file in the folder, good until the next call. */
+static inline const char *fuzz_path(const char *name)
 {
     static char path[600];
     snprintf(path, sizeof path, "%s/%s", fuzz_folder(), name);
+    return path;
+}
+
+/* Writes a file in the folder; returns its path. */
+static inline const char *fuzz_file(const char *name, const uint8_t *bytes, size_t size)
+{
+    const char *path = fuzz_path(name);
     FILE *file = fopen(path, "wb");
     demand(file && fwrite(bytes, 1, size, file) == size && !fclose(file), "a file");
     return path;

@@ -4,6 +4,8 @@
 #include "fuzz.h"
 #include "llama.h"
 
+#include <unistd.h>
+
 static gd_context *ctx;
 
 static bool is_small(const model_config *c)
@@ -13,18 +15,21 @@ static bool is_small(const model_config *c)
 
 static void save_and_read(const model_config *c)
 {
-    static char folder[600];
     model m;
     model_config again;
-    snprintf(folder, sizeof folder, "%s", fuzz_folder());
+    saving to;
     demand(!model_create(&m, ctx, GD_FLOAT32, c), "a small model can be made");
-    demand(!llama_save(&m, folder, "ids") && !llama_read_config(ctx, folder, &again), "saved");
+    demand(!saving_open(&to, ctx, fuzz_folder()), "the folder");
+    unlink(fuzz_path("config.json"));
+    unlink(fuzz_path("model.safetensors"));
+    demand(!llama_save(&m, &to, "ids") && !llama_read_config(ctx, &to.folder, &again), "saved");
     demand(again.vocab == c->vocab && again.layers == c->layers && again.dim == c->dim &&
                again.heads == c->heads && again.kv_heads == c->kv_heads && again.ffn == c->ffn &&
                again.tied == c->tied && again.positions == c->positions && again.eps == c->eps &&
                again.rope_base == c->rope_base,
            "the same comes back");
-    demand(!llama_load(&m, folder), "its weights too");
+    demand(!llama_load(&m, &to.folder), "its weights too");
+    saving_close(&to);
     model_free(&m);
 }
 
@@ -32,7 +37,11 @@ static void read_config(const uint8_t *bytes, size_t size)
 {
     model_config c;
     fuzz_file("config.json", bytes, size);
-    if (llama_read_config(ctx, fuzz_folder(), &c)) return;
+    open_folder in;
+    demand(folder_open(&in, fuzz_folder(), true), "the folder");
+    const bool read = !llama_read_config(ctx, &in, &c);
+    folder_close(&in);
+    if (!read) return;
     demand(c.vocab > 0 && c.vocab <= INT32_MAX && c.layers > 0 && c.layers <= 1000, "a size");
     demand(c.heads > 0 && c.dim % c.heads == 0 && c.dim / c.heads % 2 == 0, "heads that fit");
     demand(c.kv_heads > 0 && c.heads % c.kv_heads == 0 && c.ffn > 0, "groups that fit");
@@ -44,7 +53,10 @@ static void read_index(const uint8_t *bytes, size_t size)
 {
     static const char name[] = "model.safetensors.index.json";
     const char *path = fuzz_file(name, bytes, size);
-    llama_index *index = llama_index_open(ctx, fuzz_folder());
+    open_folder in;
+    demand(folder_open(&in, fuzz_folder(), true), "the folder");
+    llama_index *index = llama_index_open(ctx, &in);
+    folder_close(&in);
     const char *file = index ? llama_index_file(index, "a") : NULL;
     demand(!file || (file[0] && file[0] != '.' && !strchr(file, '/')), "a file of the folder");
     llama_index_close(index);

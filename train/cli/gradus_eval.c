@@ -95,7 +95,7 @@ static bool load(dataset *data, trained *t, const eval_command *o)
     }
     if (wanted.text && t->tokenizer.kind == TOKENIZER_NONE) {
         char missing[TOKENIZER_MISSING];
-        console_message("%s " TOKENIZER_WANTED, tokenizer_missing(t->folder, missing));
+        console_message("%s " TOKENIZER_WANTED, tokenizer_missing(&t->files, missing));
         return false;
     }
     tokenizer own = t->tokenizer;

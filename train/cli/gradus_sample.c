@@ -152,7 +152,7 @@ static bool find_ids(const trained *t, const sample_command *o, const char *prom
 {
     const bool none = t->tokenizer.kind == TOKENIZER_NONE;
     char room[TOKENIZER_MISSING];
-    const char *missing = none && !o->ids ? tokenizer_missing(t->folder, room) : NULL;
+    const char *missing = none && !o->ids ? tokenizer_missing(&t->files, room) : NULL;
     tokens->id = prompt_encode(&t->tokenizer, missing, prompt, length, &tokens->count);
     if (!tokens->id || !none || !o->stop) return tokens->id != NULL;
     stops->id = prompt_read_ids("--stop", missing, o->stop, (int64_t)strlen(o->stop),

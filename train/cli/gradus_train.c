@@ -20,7 +20,7 @@
 
 /* Creates the model, with the shape and the weights of the checkpoint if there is one. */
 static gd_status make_model(model *m, gd_context *ctx, const dataset *data, const train_options *o,
-                            const checkpoint *from)
+                            checkpoint *from)
 {
     bool fresh = !from->folder[0];
     model_config config = {.vocab = data->tokenizer.vocab,
@@ -69,8 +69,7 @@ static gd_status open_log(run_log *log, const train_options *o, const dataset *d
 }
 
 /* Configuration, training, validation, a sample. */
-static void train(gd_context *ctx, const dataset *data, const train_options *o,
-                  const checkpoint *from)
+static void train(gd_context *ctx, const dataset *data, const train_options *o, checkpoint *from)
 {
     model m;
     run_log log = {0};

@@ -1,11 +1,12 @@
 /* llama.c - see llama.h. */
 #include "llama.h"
-#include "folder.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+static const char model_file[] = "model.safetensors"; /* unless there is an index */
 
 /* ---- Names -------------------------------------------------------------------------------- */
 
@@ -99,10 +100,10 @@ static number print_number(double value)
     return n;
 }
 
-static gd_status save_config(const model *m, const char *folder)
+static gd_status save_config(const model *m, saving *to)
 {
     const model_config *c = &m->config;
-    char text[1024], path[FOLDER_PATH];
+    char text[1024];
     snprintf(text, sizeof text,
              "{\n"
              "  \"architectures\": [\"LlamaForCausalLM\"],\n"
@@ -129,28 +130,24 @@ static gd_status save_config(const model *m, const char *folder)
              (long long)c->heads, (long long)c->kv_heads, (long long)(c->dim / c->heads),
              (long long)c->positions, print_number(c->eps).text, print_number(c->rope_base).text,
              c->tied ? "true" : "false", gd_dtype_name(gd_tensor_dtype(m->embedding)));
-    if (folder_join(path, folder, "config.json") && folder_write_text(path, text)) return GD_OK;
-    return gd_fail(m->ctx, GD_ERROR_IO, "cannot write config.json in %s: %s", folder,
-                   strerror(errno));
+    return saving_text(to, "config.json", text);
 }
 
-gd_status llama_save(const model *m, const char *folder, const char *tokens)
+gd_status llama_save(const model *m, saving *to, const char *tokens)
 {
     const gd_named_text metadata[] = {{"format", "pt"}, {"tokens", tokens}};
-    char path[FOLDER_PATH];
     int64_t count;
-    if (save_config(m, folder)) return gd_error_status(m->ctx);
+    if (save_config(m, to)) return gd_error_status(m->ctx);
     llama_weight *weights = llama_weights(m, &count);
     gd_named_tensor *tensors = weights ? malloc((size_t)count * sizeof *tensors) : NULL;
     gd_no_grad_begin(m->ctx);
     for (int64_t i = 0; tensors && i < count; i++) {
         tensors[i] = (gd_named_tensor){weights[i].name, llama_weight_view(&weights[i])};
     }
-    if (!tensors || !folder_join(path, folder, "model.safetensors")) {
-        gd_fail(m->ctx, GD_ERROR_MEMORY, "out of memory: the names of the weights in %s", folder);
-    } else {
-        gd_safetensors_write(m->ctx, path, tensors, count, metadata, 2);
-    }
+    if (tensors)
+        saving_tensors(to, model_file, tensors, count, metadata, 2);
+    else
+        gd_fail(m->ctx, GD_ERROR_MEMORY, "out of memory: the names of the weights");
     gd_no_grad_end(m->ctx);
     gd_step_end(m->ctx);
     free(tensors);
@@ -164,7 +161,7 @@ gd_status llama_save(const model *m, const char *folder, const char *tokens)
  * file. */
 typedef struct source {
     gd_context *ctx;
-    const char *folder;
+    open_folder *in;
     llama_index *index; /* NULL: all weights are in model.safetensors */
     char name[256];
     gd_safetensors *file;
@@ -190,19 +187,32 @@ static gd_status check_names(const source *s, const model *m, const llama_weight
         if (length >= tail && !strcmp(entry->name + length - tail, rotary)) continue;
         if (m->config.tied && !strcmp(entry->name, "lm_head.weight")) continue;
         return gd_fail(s->ctx, GD_ERROR_IO,
-                       "%s/%s contains \"%.100s\", which is not a weight of this model", s->folder,
-                       s->name, entry->name);
+                       "%s/%s contains \"%.100s\", which is not a weight of this model",
+                       s->in->path, s->name, entry->name);
     }
     return GD_OK;
+}
+
+gd_safetensors *llama_open_file(gd_context *ctx, open_folder *in, const char *name)
+{
+    char path[FOLDER_PATH];
+    if (gd_error(ctx)) return NULL;
+    const int file = folder_join(path, in->path, name) ? folder_file(in, name, FOLDER_READ) : -1;
+    if (file < 0) {
+        gd_fail(ctx, GD_ERROR_IO, "safetensors_open: %s: %s", path, folder_reason());
+        return NULL;
+    }
+    gd_safetensors *opened = gd_safetensors_open_descriptor(ctx, file, path);
+    if (!opened && errno && !in->trouble) in->trouble = errno;
+    return opened;
 }
 
 /* Opens the file of a weight; *changed: not the one that was open. */
 static gd_status turn_to(source *s, const char *weight, bool *changed)
 {
-    char path[FOLDER_PATH];
-    const char *name = s->index ? llama_index_file(s->index, weight) : "model.safetensors";
+    const char *name = s->index ? llama_index_file(s->index, weight) : model_file;
     if (!name) {
-        return gd_fail(s->ctx, GD_ERROR_IO, "the index of %s does not list \"%s\"", s->folder,
+        return gd_fail(s->ctx, GD_ERROR_IO, "the index of %s does not list \"%s\"", s->in->path,
                        weight);
     }
     *changed = !s->file || strcmp(s->name, name) != 0;
@@ -210,10 +220,7 @@ static gd_status turn_to(source *s, const char *weight, bool *changed)
     gd_safetensors_close(s->file);
     s->file = NULL;
     snprintf(s->name, sizeof s->name, "%s", name);
-    if (!folder_join(path, s->folder, name)) {
-        return gd_fail(s->ctx, GD_ERROR_IO, "the path %s is too long", s->folder);
-    }
-    s->file = gd_safetensors_open(s->ctx, path);
+    s->file = llama_open_file(s->ctx, s->in, name);
     return gd_error_status(s->ctx);
 }
 
@@ -238,7 +245,7 @@ static bool same_elements(const gd_safetensors *first, const gd_safetensors_entr
 static gd_status check_tied(const source *s)
 {
     static const char embedded[] = "model.embed_tokens.weight", head[] = "lm_head.weight";
-    source first = {.ctx = s->ctx, .folder = s->folder, .index = s->index}, second = first;
+    source first = {.ctx = s->ctx, .in = s->in, .index = s->index}, second = first;
     if (s->index && !llama_index_file(s->index, head)) return GD_OK;
     bool changed;
     turn_to(&first, embedded, &changed);
@@ -250,7 +257,7 @@ static gd_status check_tied(const source *s)
             gd_fail(s->ctx, GD_ERROR_IO,
                     "%s: lm_head.weight differs from model.embed_tokens.weight, although "
                     "tie_word_embeddings is true in config.json; set it to false to load both",
-                    s->folder);
+                    s->in->path);
         }
     }
     gd_safetensors_close(first.file);
@@ -259,11 +266,9 @@ static gd_status check_tied(const source *s)
 }
 
 /* Looks for an index if there is no model.safetensors, as transformers does. */
-static llama_index *find_index(gd_context *ctx, const char *folder)
+static llama_index *find_index(gd_context *ctx, open_folder *in)
 {
-    char path[FOLDER_PATH];
-    bool whole = folder_join(path, folder, "model.safetensors") && folder_has(path);
-    return whole ? NULL : llama_index_open(ctx, folder);
+    return folder_has(in, model_file) ? NULL : llama_index_open(ctx, in);
 }
 
 /* columns 0: a vector */
@@ -275,17 +280,17 @@ static void check_shape(source *s, const char *name, int64_t rows, int64_t colum
     if (gd_error(s->ctx) || turn_to(s, full, &changed)) return;
     const gd_safetensors_entry *entry = gd_safetensors_find(s->file, full);
     if (!entry) {
-        gd_fail(s->ctx, GD_ERROR_IO, "%s/%s has no tensor \"%s\"", s->folder, s->name, full);
+        gd_fail(s->ctx, GD_ERROR_IO, "%s/%s has no tensor \"%s\"", s->in->path, s->name, full);
     } else if (entry->ndim != 1 + (columns > 0) || entry->shape[0] != rows ||
                (columns > 0 && entry->shape[1] != columns)) {
         gd_fail(
             s->ctx, GD_ERROR_IO,
             "%s/%s: \"%s\" does not have the shape [%lld%s%.0lld] that follows from config.json",
-            s->folder, s->name, full, (long long)rows, columns ? ", " : "", (long long)columns);
+            s->in->path, s->name, full, (long long)rows, columns ? ", " : "", (long long)columns);
     }
 }
 
-gd_status llama_check(gd_context *ctx, const char *folder, const model_config *c)
+gd_status llama_check(gd_context *ctx, open_folder *in, const model_config *c)
 {
     const int64_t kv = c->dim / c->heads * c->kv_heads;
     const struct {
@@ -296,7 +301,7 @@ gd_status llama_check(gd_context *ctx, const char *folder, const model_config *c
                 {"self_attn.o_proj", c->dim, c->dim}, {"post_attention_layernorm", c->dim, 0},
                 {"mlp.gate_proj", c->ffn, c->dim},    {"mlp.up_proj", c->ffn, c->dim},
                 {"mlp.down_proj", c->dim, c->ffn}};
-    source s = {.ctx = ctx, .folder = folder, .index = find_index(ctx, folder)};
+    source s = {.ctx = ctx, .in = in, .index = find_index(ctx, in)};
     check_shape(&s, "model.embed_tokens", c->vocab, c->dim);
     check_shape(&s, "model.norm", c->dim, 0);
     if (!c->tied) check_shape(&s, "lm_head", c->vocab, c->dim);
@@ -313,9 +318,9 @@ gd_status llama_check(gd_context *ctx, const char *folder, const model_config *c
 }
 
 /* `state` NULL: into the weights themselves. */
-static gd_status load(const model *m, const char *folder, gd_tensor *state)
+static gd_status load(const model *m, open_folder *in, gd_tensor *state)
 {
-    source s = {.ctx = m->ctx, .folder = folder, .index = find_index(m->ctx, folder)};
+    source s = {.ctx = m->ctx, .in = in, .index = find_index(m->ctx, in)};
     int64_t count = 0;
     llama_weight *weights = llama_weights(m, &count);
     gd_no_grad_begin(m->ctx);
@@ -336,12 +341,12 @@ static gd_status load(const model *m, const char *folder, gd_tensor *state)
     return gd_error_status(m->ctx);
 }
 
-gd_status llama_load(model *m, const char *folder)
+gd_status llama_load(model *m, open_folder *in)
 {
-    return load(m, folder, NULL);
+    return load(m, in, NULL);
 }
 
-gd_status llama_load_state(const model *m, const char *folder, gd_tensor *state)
+gd_status llama_load_state(const model *m, open_folder *in, gd_tensor *state)
 {
-    return load(m, folder, state);
+    return load(m, in, state);
 }

@@ -7,7 +7,9 @@
 #ifndef GRADUS_TRAIN_LLAMA_H
 #define GRADUS_TRAIN_LLAMA_H
 
+#include "folder.h"
 #include "model.h"
+#include "saving.h"
 
 /* ---- The weights under their names -------------------------------------------------------- */
 
@@ -32,30 +34,33 @@ gd_tensor *llama_state_view(const model *m, const llama_weight *weight, gd_tenso
 
 /* ---- The folder --------------------------------------------------------------------------- */
 
-/* Writes config.json and model.safetensors into a folder; `tokens`, which describes the tokenizer,
- * goes into the metadata. */
-gd_status llama_save(const model *m, const char *folder, const char *tokens);
+/* Writes config.json and model.safetensors; `tokens`, which describes the tokenizer, goes into the
+ * metadata. */
+gd_status llama_save(const model *m, saving *to, const char *tokens);
+
+/* The file `name` of a folder; NULL on error. */
+gd_safetensors *llama_open_file(gd_context *ctx, open_folder *in, const char *name);
 
 /* Reads config.json. A setting that this program does not support is an error that names it. */
-gd_status llama_read_config(gd_context *ctx, const char *folder, model_config *config);
+gd_status llama_read_config(gd_context *ctx, open_folder *in, model_config *config);
 
 /* Compares the shape of every weight in the folder with the configuration, before anything of the
  * configured size is allocated. */
-gd_status llama_check(gd_context *ctx, const char *folder, const model_config *config);
+gd_status llama_check(gd_context *ctx, open_folder *in, const model_config *config);
 
 /* Fills the weights, converting from any real dtype. A weight that is missing, has another shape,
  * or is not part of this model is an error. */
-gd_status llama_load(model *m, const char *folder);
+gd_status llama_load(model *m, open_folder *in);
 
 /* The same into a block that an optimizer holds for all parameters. */
-gd_status llama_load_state(const model *m, const char *folder, gd_tensor *state);
+gd_status llama_load_state(const model *m, open_folder *in, gd_tensor *state);
 
 /* ---- Which file a weight is in (llama_config.c) ------------------------------------------- */
 
 typedef struct llama_index llama_index;
 
 /* The index of a folder; NULL without an error if it has none. */
-llama_index *llama_index_open(gd_context *ctx, const char *folder);
+llama_index *llama_index_open(gd_context *ctx, open_folder *in);
 /* NULL if the index does not list the weight. */
 const char *llama_index_file(const llama_index *index, const char *weight);
 void llama_index_close(llama_index *index);

@@ -1,6 +1,6 @@
 /* llama_config.c - the JSON files of a Llama folder: config.json, and the index of its weights. */
+#include "json.h"
 #include "llama.h"
-#include "folder.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -15,24 +15,22 @@
 enum { CONFIG_LIMIT = 1 << 20, INDEX_LIMIT = 4 << 20 };
 
 /* The object in folder/name; NULL without an error if there is no such file. */
-static json_t *read_object(gd_context *ctx, const char *folder, const char *name, size_t limit)
+static json_t *read_object(gd_context *ctx, open_folder *in, const char *name, size_t limit)
 {
-    char path[FOLDER_PATH];
     size_t length;
     json_error_t error;
     if (gd_error(ctx)) return NULL;
-    char *text = folder_join(path, folder, name) ? folder_read_text(path, limit, &length) : NULL;
+    char *text = folder_read_text(in, name, limit, &length);
     if (!text) {
         if (errno != ENOENT) {
-            gd_fail(ctx, GD_ERROR_IO, "cannot read %s in %s: %s", name, folder,
-                    folder_read_reason());
+            gd_fail(ctx, GD_ERROR_IO, "cannot read %s in %s: %s", name, in->path, folder_reason());
         }
         return NULL;
     }
-    json_t *object = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    json_t *object = json_parse(text, length, &error);
     free(text);
     if (json_is_object(object)) return object;
-    gd_fail(ctx, GD_ERROR_IO, "%s in %s is not a JSON object%s%.80s", name, folder,
+    gd_fail(ctx, GD_ERROR_IO, "%s in %s is not a JSON object%s%.80s", name, in->path,
             object ? "" : ": ", object ? "" : error.text);
     json_decref(object);
     return NULL;
@@ -193,11 +191,11 @@ static void check_attention(const reader *r, int64_t positions)
         refuse(r, "sliding_window", "null or at least max_position_embeddings");
 }
 
-gd_status llama_read_config(gd_context *ctx, const char *folder, model_config *config)
+gd_status llama_read_config(gd_context *ctx, open_folder *in, model_config *config)
 {
-    json_t *object = read_object(ctx, folder, "config.json", CONFIG_LIMIT);
-    const reader r = {ctx, folder, object};
-    if (!object) return gd_fail(ctx, GD_ERROR_IO, "there is no config.json in %s", folder);
+    json_t *object = read_object(ctx, in, "config.json", CONFIG_LIMIT);
+    const reader r = {ctx, in->path, object};
+    if (!object) return gd_fail(ctx, GD_ERROR_IO, "there is no config.json in %s", in->path);
     check_kind(&r);
     int64_t heads = read_whole(&r, "num_attention_heads", 1024, 0);
     *config = (model_config){
@@ -235,10 +233,10 @@ struct llama_index {
 };
 
 /* File names come from the index, so they must not lead out of the folder. */
-llama_index *llama_index_open(gd_context *ctx, const char *folder)
+llama_index *llama_index_open(gd_context *ctx, open_folder *in)
 {
     static const char name[] = "model.safetensors.index.json";
-    json_t *object = read_object(ctx, folder, name, INDEX_LIMIT), *file;
+    json_t *object = read_object(ctx, in, name, INDEX_LIMIT), *file;
     const char *weight;
     if (!object) return NULL;
     json_t *map = json_object_get(object, "weight_map");
@@ -248,14 +246,14 @@ llama_index *llama_index_open(gd_context *ctx, const char *folder)
         const char *text = json_string_value(file);
         if (text && text[0] && text[0] != '.' && !strchr(text, '/') && strlen(text) < 256) continue;
         gd_fail(ctx, GD_ERROR_IO, "%s in %s: the file of \"%.80s\" is not a file name", name,
-                folder, weight);
+                in->path, weight);
         break;
     }
     if (index && !gd_error(ctx)) {
         index->object = object;
         return index;
     }
-    gd_fail(ctx, GD_ERROR_IO, "%s in %s has no weight_map", name, folder);
+    gd_fail(ctx, GD_ERROR_IO, "%s in %s has no weight_map", name, in->path);
     free(index);
     json_decref(object);
     return NULL;
@@ -274,17 +272,17 @@ void llama_index_close(llama_index *index)
 
 #else
 
-gd_status llama_read_config(gd_context *ctx, const char *folder, model_config *config)
+gd_status llama_read_config(gd_context *ctx, open_folder *in, model_config *config)
 {
     *config = (model_config){0};
     return gd_fail(ctx, GD_ERROR_UNSUPPORTED,
-                   "%s: this build of gradus has no jansson (GRADUS_JANSSON)", folder);
+                   "%s: this build of gradus has no jansson (GRADUS_JANSSON)", in->path);
 }
 
-llama_index *llama_index_open(gd_context *ctx, const char *folder)
+llama_index *llama_index_open(gd_context *ctx, open_folder *in)
 {
     (void)ctx;
-    (void)folder;
+    (void)in;
     return NULL;
 }
 

@@ -11,9 +11,8 @@
 
 static gd_status open_state(trained *t, gd_context *ctx)
 {
-    char path[FOLDER_PATH];
-    if (!folder_join(path, t->folder, CHECKPOINT_STATE) || !folder_has(path)) return GD_OK;
-    t->state = gd_safetensors_open(ctx, path);
+    if (!folder_has(&t->files, CHECKPOINT_STATE)) return GD_OK;
+    t->state = llama_open_file(ctx, &t->files, CHECKPOINT_STATE);
     return gd_error_status(ctx);
 }
 
@@ -22,9 +21,10 @@ gd_status trained_open(trained *t, gd_context *ctx, trained_options *options, bo
     model_config config;
     *t = (trained){.folder = ""};
     if (gd_error(ctx)) return gd_error_status(ctx);
-    if (checkpoint_find(ctx, "--model", options->model, false, t->folder) ||
-        llama_read_config(ctx, t->folder, &config) || llama_check(ctx, t->folder, &config) ||
-        open_state(t, ctx)) {
+    checkpoint_find(ctx, "--model", options->model, false, &t->files);
+    folder_copy(t->folder, t->files.path);
+    if (gd_error(ctx) || llama_read_config(ctx, &t->files, &config) ||
+        llama_check(ctx, &t->files, &config) || open_state(t, ctx)) {
         return gd_error_status(ctx);
     }
     const char *dtype = trained_option(t, "dtype");
@@ -32,10 +32,10 @@ gd_status trained_open(trained *t, gd_context *ctx, trained_options *options, bo
         return gd_fail(ctx, GD_ERROR_IO, "the options of the run in %s cannot be parsed",
                        t->folder);
     }
-    if (model_create(&t->m, ctx, options->dtype, &config) || llama_load(&t->m, t->folder)) {
+    if (model_create(&t->m, ctx, options->dtype, &config) || llama_load(&t->m, &t->files)) {
         return gd_error_status(ctx);
     }
-    if (!ids) tokenizer_load(&t->tokenizer, ctx, t->folder);
+    if (!ids) tokenizer_load(&t->tokenizer, ctx, &t->files);
     if (t->tokenizer.kind == TOKENIZER_NONE) t->tokenizer.vocab = config.vocab;
     if (t->tokenizer.vocab > config.vocab) {
         gd_fail(ctx, GD_ERROR_IO,
@@ -48,6 +48,7 @@ gd_status trained_open(trained *t, gd_context *ctx, trained_options *options, bo
 void trained_close(trained *t)
 {
     gd_safetensors_close(t->state);
+    folder_close(&t->files);
     tokenizer_free(&t->tokenizer);
     model_free(&t->m);
     t->state = NULL;

@@ -22,6 +22,7 @@ typedef struct trained_options {
 
 typedef struct trained {
     char folder[FOLDER_PATH];
+    open_folder files; /* the same, opened */
     model m;
     tokenizer tokenizer;   /* TOKENIZER_NONE if the folder has none, or none is needed */
     gd_safetensors *state; /* of a checkpoint; NULL if there is none */

@@ -1,5 +1,5 @@
 /* checkpoint.c - see checkpoint.h. */
-#define _DEFAULT_SOURCE /* flock */
+#define _POSIX_C_SOURCE 200809L /* access */
 #include "checkpoint.h"
 #include "checkpoint_shared.h"
 #include "checksums.h"
@@ -10,12 +10,10 @@
 #include "tokenizer_file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 static const uint64_t MOST_STEPS = 1000000000000;
@@ -70,7 +68,7 @@ static void print_number(char text[NUMBER_TEXT], double number)
 
 static gd_status fail(gd_context *ctx, const char *what, const char *path)
 {
-    return gd_fail(ctx, GD_ERROR_IO, "cannot %s %s: %s", what, path, strerror(errno));
+    return gd_fail(ctx, GD_ERROR_IO, "cannot %s %s: %s", what, path, folder_reason());
 }
 
 /* ---- Saving ------------------------------------------------------------------------------- */
@@ -105,7 +103,6 @@ typedef struct state_texts {
     int64_t count;
     char room[13][NUMBER_TEXT];
     options_item items[OPTIONS_MOST];
-    char model[CHECKSUM_TEXT];
 } state_texts;
 
 static void print_state(state_texts *t, const model *m, const dataset *data, const train_options *o,
@@ -148,24 +145,18 @@ static void print_state(state_texts *t, const model *m, const dataset *data, con
 }
 
 static gd_status save_state(const model *m, const dataset *data, const train_options *o,
-                            gd_optimizer *adamw, const checkpoint_progress *progress,
-                            const char *folder)
+                            gd_optimizer *adamw, const checkpoint_progress *progress, saving *to)
 {
-    char path[FOLDER_PATH];
     state_name *names = NULL;
     int64_t count;
     state_texts texts;
     print_state(&texts, m, data, o, adamw, progress);
-    if (checksums_of(texts.model, folder, "model.safetensors")) {
-        texts.text[texts.count++] = (gd_named_text){model_id, texts.model};
-    }
-    if (!folder_join(path, folder, CHECKPOINT_STATE)) return fail(m->ctx, "write", path);
-    if (o->group) return checkpoint_shared_reserve(m, adamw, path, texts.text, texts.count);
+    const char *model_sum = saving_checksum(to, "model.safetensors");
+    if (model_sum) texts.text[texts.count++] = (gd_named_text){model_id, model_sum};
+    if (o->group) return checkpoint_shared_reserve(m, adamw, to, texts.text, texts.count);
     gd_no_grad_begin(m->ctx);
     gd_named_tensor *tensors = state_tensors(m, adamw, &names, &count);
-    if (!gd_error(m->ctx)) {
-        gd_safetensors_write(m->ctx, path, tensors, count, texts.text, texts.count);
-    }
+    saving_tensors(to, CHECKPOINT_STATE, tensors, count, texts.text, texts.count);
     gd_no_grad_end(m->ctx);
     gd_step_end(m->ctx);
     free(tensors);
@@ -173,58 +164,98 @@ static gd_status save_state(const model *m, const dataset *data, const train_opt
     return gd_error_status(m->ctx);
 }
 
-/* Removes all but the newest `keep`, those of every `keep_every`-th step, and the one just saved,
- * which is not the newest in a run that was resumed from an older checkpoint. */
-static gd_status thin_out(gd_context *ctx, const train_options *o, int64_t saved, int64_t best)
+/* Says what a folder held that is not the run's own. */
+static void tell_rest(const open_folder *out, const char *name, const char *rest)
 {
-    char path[FOLDER_PATH], removing[FOLDER_PATH];
-    int64_t *steps, count = checkpoint_list(o->out, &steps);
-    if (count < 0 || !folder_join(removing, o->out, ".removing")) {
-        free(steps);
-        return fail(ctx, "list", o->out);
-    }
+    if (rest[0])
+        console_notice("%s/%s has what is not this run's, or could not be removed: it is kept as "
+                       "%s/%s",
+                       out->path, name, out->path, rest);
+}
+
+/* Removes all but the newest `keep`, those of every `keep_every`-th step, and the one just saved,
+ * which is not the newest in a run that was resumed from an older checkpoint. What cannot be
+ * removed stays, with a message: the new one is saved. */
+static void thin_out(const open_folder *out, const train_options *o, int64_t saved, int64_t best)
+{
+    char rest[FOLDER_NAME];
+    int64_t *steps, count = checkpoint_list(out, &steps);
+    if (count < 0) console_notice("cannot list %s: %s", out->path, strerror(errno));
     for (int64_t i = 0; o->keep > 0 && i < count - o->keep; i++) {
         if (steps[i] == saved || (o->keep_best && steps[i] == best) ||
             (o->keep_every > 0 && steps[i] % o->keep_every == 0))
             continue;
-        bool removed = checkpoint_path(path, o->out, steps[i]) && folder_remove(removing) &&
-                       folder_replace(path, removing) && folder_remove(removing);
-        if (!removed) {
-            fail(ctx, "remove", path);
-            break;
-        }
+        const checkpoint_name name = checkpoint_name_of(steps[i]);
+        if (!folder_remove(out, name.text, ".removing", checksums_files, rest))
+            console_notice("cannot remove %s/%s: %s", out->path, name.text, strerror(errno));
+        tell_rest(out, name.text, rest);
     }
     free(steps);
+}
+
+static const char saving_name[] = ".saving";
+
+/* Opens --out and the new folder in it, which rank 0 makes. */
+static gd_status open_saving(gd_context *ctx, const train_options *o, open_folder *out, saving *to)
+{
+    char rest[FOLDER_NAME] = "";
+    const bool first = gd_group_rank(o->group) == 0;
+    *to = (saving){.ctx = ctx};
+    *out = (open_folder){0};
+    if ((first && !folder_make_path(o->out)) || !folder_open(out, o->out, false))
+        return fail(ctx, "make a folder in", o->out);
+    if (first && (!folder_clear(out, saving_name, "unfinished", checksums_files, rest) ||
+                  !folder_make(out, saving_name)))
+        return fail(ctx, "make a folder in", o->out);
+    tell_rest(out, saving_name, rest);
+    if (!folder_enter(&to->folder, out, saving_name)) fail(ctx, "make a folder in", o->out);
     return gd_error_status(ctx);
 }
 
 /* Everything but the slices of a state that ranks share. */
 static gd_status begin_saving(const model *m, const dataset *data, const train_options *o,
-                              gd_optimizer *adamw, const checkpoint_progress *progress,
-                              const char *saving)
+                              gd_optimizer *adamw, const checkpoint_progress *progress, saving *to)
 {
-    gd_context *ctx = m->ctx;
     char tokens[TOKENIZER_TEXT];
     print_tokenizer(&data->tokenizer, tokens);
-    if (!folder_make(o->out) || !folder_remove(saving) || !folder_make(saving))
-        return fail(ctx, "make a folder in", o->out);
-    if (llama_save(m, saving, tokens) || tokenizer_save(&data->tokenizer, ctx, saving))
-        return gd_error_status(ctx);
-    return save_state(m, data, o, adamw, progress, saving);
+    if (llama_save(m, to, tokens) || tokenizer_save(&data->tokenizer, to))
+        return gd_error_status(m->ctx);
+    return save_state(m, data, o, adamw, progress, to);
+}
+
+/* Reads it again, before an older one may go. */
+static gd_status check_saved(gd_context *ctx, saving *to)
+{
+    const char *wanted = saving_checksum(to, "model.safetensors");
+    if (checkpoint_check(ctx, &to->folder, true)) return gd_error_status(ctx);
+    gd_safetensors *state = llama_open_file(ctx, &to->folder, CHECKPOINT_STATE);
+    const char *found = gd_safetensors_metadata(state, model_id);
+    if (state && wanted && (!found || strcmp(found, wanted) != 0))
+        gd_fail(ctx, GD_ERROR_IO, "%s/" CHECKPOINT_STATE " does not have the checksum of its model",
+                to->folder.path);
+    gd_safetensors_close(state);
+    bool complete = false;
+    checksums_verify(ctx, &to->folder, &complete);
+    if (!gd_error(ctx) && wanted && !complete)
+        gd_fail(ctx, GD_ERROR_IO, "%s does not have all its files and their checksums",
+                to->folder.path);
+    return gd_error_status(ctx);
 }
 
 static gd_status complete_saving(gd_context *ctx, const train_options *o,
-                                 const checkpoint_progress *progress, const char *saving,
-                                 const char *path)
+                                 const checkpoint_progress *progress, const open_folder *out,
+                                 saving *to)
 {
-    if (checksums_save(ctx, saving)) return gd_error_status(ctx);
-    if (!folder_flush(saving) || !folder_replace(saving, path) || !folder_flush(o->out)) {
-        return fail(ctx, "complete", path);
-    }
-    if (o->keep_best && checkpoint_link_best(ctx, o->out, progress->best.step)) {
-        return gd_error_status(ctx);
-    }
-    return thin_out(ctx, o, progress->step, progress->best.step);
+    char rest[FOLDER_NAME];
+    const checkpoint_name name = checkpoint_name_of(progress->step);
+    if (saving_end(to) || check_saved(ctx, to)) return gd_error_status(ctx);
+    if (!folder_replace(out, saving_name, name.text, checksums_files, rest))
+        return gd_fail(ctx, GD_ERROR_IO, "cannot complete %s/%s: %s", out->path, name.text,
+                       strerror(errno));
+    tell_rest(out, name.text, rest);
+    if (o->keep_best) checkpoint_link_best(out, progress->best.step);
+    thin_out(out, o, progress->step, progress->best.step);
+    return GD_OK;
 }
 
 /* Rank 0 does it all but for the slices, which each writes once the file is there; the folder gets
@@ -233,21 +264,24 @@ gd_status checkpoint_save(const model *m, const dataset *data, const train_optio
                           gd_optimizer *adamw, const checkpoint_progress *progress)
 {
     gd_context *ctx = m->ctx;
-    char saving[FOLDER_PATH], path[FOLDER_PATH], state[FOLDER_PATH];
+    open_folder out = {0};
+    saving to = {.ctx = ctx};
+    char rest[FOLDER_NAME];
     const bool first = gd_group_rank(o->group) == 0;
-    if (!folder_join(saving, o->out, ".saving") || !checkpoint_path(path, o->out, progress->step) ||
-        !folder_join(state, saving, CHECKPOINT_STATE))
-        return fail(ctx, "make a folder in", o->out);
-    if (first) begin_saving(m, data, o, adamw, progress, saving);
+    if (first && !open_saving(ctx, o, &out, &to)) begin_saving(m, data, o, adamw, progress, &to);
+    const bool begun = first && to.folder.path[0];
     if (!checkpoint_agree(ctx, o->group) && o->group) {
-        checkpoint_shared_write(m, adamw, state);
+        if (first || !open_saving(ctx, o, &out, &to)) checkpoint_shared_write(m, adamw, &to.folder);
         checkpoint_agree(ctx, o->group);
     }
     if (!gd_error(ctx)) {
-        if (first) complete_saving(ctx, o, progress, saving, path);
+        if (first) complete_saving(ctx, o, progress, &out, &to);
         checkpoint_agree(ctx, o->group);
     }
-    if (gd_error(ctx) && first) folder_remove(saving);
+    if (gd_error(ctx) && begun)
+        folder_clear(&out, saving_name, "unfinished", checksums_files, rest);
+    saving_close(&to);
+    folder_close(&out);
     return gd_error_status(ctx);
 }
 
@@ -293,45 +327,45 @@ static gd_loss_scale read_scale(const checkpoint *from, gd_context *ctx)
 }
 
 /* The weights exist, and were saved with the state. */
-static void check_model(const checkpoint *from, gd_context *ctx)
+static void check_model(checkpoint *from, gd_context *ctx)
 {
     static const char name[] = "model.safetensors";
-    char path[FOLDER_PATH], found[CHECKSUM_TEXT];
-    if (!folder_join(path, from->folder, name)) {
-        fail(ctx, "open", path);
+    char found[CHECKSUM_TEXT];
+    gd_safetensors_close(llama_open_file(ctx, &from->files, name));
+    const char *wanted = gd_safetensors_metadata(from->state, model_id);
+    if (gd_error(ctx) || !wanted) return;
+    if (!checksums_of(found, &from->files, name)) {
+        fail(ctx, "read the model in", from->folder);
         return;
     }
-    gd_safetensors_close(gd_safetensors_open(ctx, path));
-    const char *wanted = gd_safetensors_metadata(from->state, model_id);
-    if (!wanted || !checksums_of(found, from->folder, name) || !strcmp(found, wanted)) return;
+    if (!found[0] || !strcmp(found, wanted)) return; /* "": this build has no xxHash */
     gd_fail(ctx, GD_ERROR_IO, "%s: %s is not the one that " CHECKPOINT_STATE " was saved with",
             from->folder, name);
 }
 
 /* Opens the state, and checks the shape and that the weights exist. */
-static gd_status open_folder(checkpoint *from, gd_context *ctx, bool resume)
+static gd_status open_checkpoint(checkpoint *from, gd_context *ctx, bool resume)
 {
-    char path[FOLDER_PATH];
-    if (llama_read_config(ctx, from->folder, &from->config) ||
-        llama_check(ctx, from->folder, &from->config) || !resume) {
+    if (llama_read_config(ctx, &from->files, &from->config) ||
+        llama_check(ctx, &from->files, &from->config) || !resume) {
         return gd_error_status(ctx);
     }
-    if (!folder_join(path, from->folder, CHECKPOINT_STATE)) return fail(ctx, "open", path);
-    if (!folder_has(path)) {
+    if (!folder_has(&from->files, CHECKPOINT_STATE)) {
         return gd_fail(ctx, GD_ERROR_IO,
                        "--resume %s: it has no " CHECKPOINT_STATE
                        ", which is needed to resume; --init begins a new run with its weights",
                        from->folder);
     }
-    from->state = gd_safetensors_open(ctx, path);
+    from->state = llama_open_file(ctx, &from->files, CHECKPOINT_STATE);
     if (from->state) check_model(from, ctx);
     uint64_t step = from->state ? read_whole(from, ctx, "step") : 0;
     uint64_t skipped = from->state ? read_whole(from, ctx, "skipped_steps") : 0;
     const gd_loss_scale scale = from->state ? read_scale(from, ctx) : (gd_loss_scale){0};
     const checkpoint_best best = checkpoint_read_best(from);
     if (step > MOST_STEPS || skipped > step) {
-        gd_fail(ctx, GD_ERROR_IO, "%s: invalid progress: %llu steps, %llu of them skipped", path,
-                (unsigned long long)step, (unsigned long long)skipped);
+        gd_fail(ctx, GD_ERROR_IO,
+                "%s/" CHECKPOINT_STATE ": invalid progress: %llu steps, %llu of them skipped",
+                from->folder, (unsigned long long)step, (unsigned long long)skipped);
     }
     if (!gd_error(ctx)) {
         from->progress = (checkpoint_progress){
@@ -384,15 +418,22 @@ static gd_status restore_options(const checkpoint *from, gd_context *ctx, train_
     return gd_error_status(ctx);
 }
 
+static const char lock_name[] = ".lock";
+
 /* Two runs in one folder would mix the model of one with the state of the other. On a file system
- * without locks nothing prevents it. */
+ * without locks nothing prevents it. Who has the lock brings back a checkpoint whose replacement
+ * was interrupted. */
 static gd_status lock_out(checkpoint *from, gd_context *ctx, const char *out)
 {
-    from->lock = open(out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (from->lock >= 0 && flock(from->lock, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
+    if (!folder_open(&from->out, out, false)) return fail(ctx, "open the folder", out);
+    from->lock = folder_lock(&from->out, lock_name);
+    if (from->lock < 0 && errno == EWOULDBLOCK)
         return gd_fail(ctx, GD_ERROR_IO, "--out %s: another run is saving its checkpoints there",
                        out);
-    }
+    if (from->lock < 0)
+        return gd_fail(ctx, GD_ERROR_IO, "--out %s: cannot lock %s in it: %s", out, lock_name,
+                       folder_reason());
+    if (!folder_repair(&from->out, checksums_files)) return fail(ctx, "repair the folder", out);
     return GD_OK;
 }
 
@@ -402,8 +443,10 @@ static gd_status make_out(checkpoint *from, gd_context *ctx, const train_options
     int64_t *steps = NULL, count = 0;
     if (!folder_make_all(o->out)) return fail(ctx, "make the folder", o->out);
     if (access(o->out, W_OK | X_OK)) return fail(ctx, "write in the folder", o->out);
-    if (lock_out(from, ctx, o->out)) return gd_error_status(ctx);
-    if (!o->resume && (count = checkpoint_list(o->out, &steps)) > 0) {
+    if (lock_out(from, ctx, o->out) || o->resume) return gd_error_status(ctx);
+    count = checkpoint_list(&from->out, &steps);
+    if (count < 0) fail(ctx, "list", o->out);
+    if (count > 0) {
         gd_fail(ctx, GD_ERROR_IO,
                 "--out %s: it holds the checkpoints of a run, up to step %lld; use --resume auto "
                 "to continue it, or another --out for a new run",
@@ -417,11 +460,40 @@ static gd_status make_out(checkpoint *from, gd_context *ctx, const train_options
 static gd_status open_tokenizer(checkpoint *from, gd_context *ctx)
 {
     char missing[TOKENIZER_MISSING];
-    if (tokenizer_load(&from->tokenizer, ctx, from->folder) ||
+    if (tokenizer_load(&from->tokenizer, ctx, &from->files) ||
         from->tokenizer.kind != TOKENIZER_NONE)
         return gd_error_status(ctx);
     return gd_fail(ctx, GD_ERROR_IO, "%s " TOKENIZER_WANTED,
-                   tokenizer_missing(from->folder, missing));
+                   tokenizer_missing(&from->files, missing));
+}
+
+/* A path that --resume names is the folder of a run, and not that of a checkpoint. */
+static bool is_run(const char *path)
+{
+    open_folder run;
+    int64_t *steps = NULL;
+    if (!folder_open(&run, path, false)) return false;
+    const bool is = !folder_has(&run, "config.json") && checkpoint_list(&run, &steps) > 0;
+    free(steps);
+    folder_close(&run);
+    return is;
+}
+
+/* Rank 0 looks for all, and owns the folder. A run that is resumed without --out continues in its
+ * folder. */
+static gd_status find(checkpoint *from, gd_context *ctx, const train_options *o)
+{
+    const char *path = o->resume ? o->resume : o->init;
+    const bool automatic = o->resume && !strcmp(path, "auto");
+    if (o->out && !o->dry_run && make_out(from, ctx, o)) return gd_error_status(ctx);
+    if (o->resume && !o->out && !o->dry_run && is_run(path) && lock_out(from, ctx, path))
+        return gd_error_status(ctx);
+    if (automatic)
+        checkpoint_newest(ctx, o->out, &from->files);
+    else if (path)
+        checkpoint_find(ctx, o->resume ? "--resume" : "--init", path, o->resume, &from->files);
+    folder_copy(from->folder, from->files.path);
+    return gd_error_status(ctx);
 }
 
 gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
@@ -438,24 +510,15 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
                                    : "--init");
     }
 #endif
-    const bool first = gd_group_rank(o->group) == 0; /* it looks for all, and owns the folder */
-    if (first && o->out && !o->dry_run && make_out(from, ctx, o)) return gd_error_status(ctx);
+    const bool first = gd_group_rank(o->group) == 0;
+    if (first && find(from, ctx, o)) return gd_error_status(ctx);
     if (!path) return GD_OK;
-    if (first && o->resume && !strcmp(path, "auto")) {
-        checkpoint_newest(ctx, o->out, from->folder);
-    } else if (first) {
-        checkpoint_find(ctx, o->resume ? "--resume" : "--init", path, o->resume, from->folder);
-    }
-    if (gd_error(ctx) || gd_group_tell(o->group, from->folder, sizeof from->folder))
-        return gd_error_status(ctx);
+    if (gd_group_tell(o->group, from->folder, sizeof from->folder)) return gd_error_status(ctx);
     from->folder[sizeof from->folder - 1] = '\0'; /* another process wrote it */
-    const bool of_run = strcmp(from->folder, path) != 0;
-    if (o->resume && strcmp(path, "auto") != 0 && of_run &&
-        !o->out) { /* the run continues in its folder */
-        o->out = path;
-        if (first && !o->dry_run) lock_out(from, ctx, path);
-    }
-    if (!gd_error(ctx) && from->folder[0]) open_folder(from, ctx, o->resume != NULL);
+    if (!first && from->folder[0] && !folder_open(&from->files, from->folder, o->init))
+        return fail(ctx, "open the folder", from->folder);
+    if (o->resume && !o->out && strcmp(from->folder, path) != 0) o->out = path;
+    if (!gd_error(ctx) && from->folder[0]) open_checkpoint(from, ctx, o->resume != NULL);
     if (!gd_error(ctx) && from->folder[0]) restore_options(from, ctx, o);
     /* The vocabulary is the model's. */
     if (!gd_error(ctx) && o->init && o->tokens && o->vocab == 0) o->vocab = from->config.vocab;
@@ -472,7 +535,9 @@ void checkpoint_close(checkpoint *from)
 {
     gd_safetensors_close(from->state);
     tokenizer_free(&from->tokenizer);
-    if (from->lock >= 0) close(from->lock);
+    folder_close(&from->files);
+    if (from->lock >= 0) folder_unlock(&from->out, lock_name, from->lock);
+    folder_close(&from->out);
     from->state = NULL;
     from->lock = -1;
 }
@@ -480,17 +545,17 @@ void checkpoint_close(checkpoint *from)
 /* ---- Loading ------------------------------------------------------------------------------ */
 
 /* Sharded models are not from this program and have no such metadata. */
-static gd_status check_tokens(const checkpoint *from, gd_context *ctx, const tokenizer *t)
+static gd_status check_tokens(checkpoint *from, gd_context *ctx, const tokenizer *t)
 {
-    char path[FOLDER_PATH], tokens[TOKENIZER_TEXT];
+    static const char name[] = "model.safetensors";
+    char tokens[TOKENIZER_TEXT];
     if (t->vocab > from->config.vocab) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
                        "the text has %lld different tokens, but the model in %s has only %lld",
                        (long long)t->vocab, from->folder, (long long)from->config.vocab);
     }
-    if (!folder_join(path, from->folder, "model.safetensors")) return fail(ctx, "open", path);
-    if (!folder_has(path)) return GD_OK;
-    gd_safetensors *file = gd_safetensors_open(ctx, path);
+    if (!folder_has(&from->files, name)) return GD_OK;
+    gd_safetensors *file = llama_open_file(ctx, &from->files, name);
     const char *trained = gd_safetensors_metadata(file, "tokens");
     print_tokenizer(t, tokens);
     if (trained && strcmp(trained, tokens) != 0) {
@@ -509,7 +574,7 @@ static bool same_text(const checkpoint *from, gd_context *ctx, const dataset *da
            (!files || read_whole(from, ctx, token_files) == data->files[0]);
 }
 
-gd_status checkpoint_load_model(const checkpoint *from, model *m, const dataset *data)
+gd_status checkpoint_load_model(checkpoint *from, model *m, const dataset *data)
 {
     if (check_tokens(from, m->ctx, &data->tokenizer)) return gd_error_status(m->ctx);
     if (from->state && !same_text(from, m->ctx, data)) {
@@ -519,7 +584,7 @@ gd_status checkpoint_load_model(const checkpoint *from, model *m, const dataset 
                        "with its weights",
                        d->option, d->text ? d->text : d->tokens, from->folder);
     }
-    return llama_load(m, from->folder);
+    return llama_load(m, &from->files);
 }
 
 /* The weights of a run in 16 bits are its rounded masters; in a wider dtype they are the
@@ -559,9 +624,9 @@ static int64_t block_length(const model *m)
 }
 
 /* Weights of more than 16 bits become masters without being rounded first. */
-static gd_status load_whole_masters(const checkpoint *from, const model *m, gd_tensor *masters)
+static gd_status load_whole_masters(checkpoint *from, const model *m, gd_tensor *masters)
 {
-    if (llama_load_state(m, from->folder, masters)) return gd_error_status(m->ctx);
+    if (llama_load_state(m, &from->files, masters)) return gd_error_status(m->ctx);
     int64_t count = 0;
     llama_weight *weights = llama_weights(m, &count);
     gd_no_grad_begin(m->ctx);
@@ -576,7 +641,7 @@ static gd_status load_whole_masters(const checkpoint *from, const model *m, gd_t
 }
 
 /* Where ranks share the masters, each reads all, and keeps its own. */
-static gd_status begin_masters(const checkpoint *from, const model *m, const gd_optimizer *adamw)
+static gd_status begin_masters(checkpoint *from, const model *m, const gd_optimizer *adamw)
 {
     gd_tensor *masters = masters_of(adamw);
     const int64_t length = block_length(m);
@@ -590,7 +655,7 @@ static gd_status begin_masters(const checkpoint *from, const model *m, const gd_
     return gd_error_status(m->ctx);
 }
 
-gd_status checkpoint_load_state(const checkpoint *from, const model *m, gd_optimizer *adamw)
+gd_status checkpoint_load_state(checkpoint *from, const model *m, gd_optimizer *adamw)
 {
     gd_context *ctx = m->ctx;
     if (from->folder[0]) begin_masters(from, m, adamw);

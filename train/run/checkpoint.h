@@ -15,8 +15,10 @@
  * A resumed run gives the same bits as one that was not interrupted: dropout comes from the random
  * state, batches and the learning rate from the step.
  *
- * A checkpoint appears whole or not at all: it is written to OUT/.saving, flushed to the disk, and
- * renamed. Old ones are renamed to OUT/.removing before their files are removed.
+ * A checkpoint appears whole or not at all: it is written to OUT/.saving, flushed to the disk, read
+ * again and compared with its checksums, and renamed. Only then old ones go: they are renamed to
+ * OUT/.removing before their files are removed. Files in a checkpoint that are not the run's stay, in
+ * OUT/step-N.rest. Links in OUT are not followed (folder.h); OUT/.lock keeps a second run out.
  */
 #ifndef GRADUS_TRAIN_CHECKPOINT_H
 #define GRADUS_TRAIN_CHECKPOINT_H
@@ -50,11 +52,13 @@ typedef struct checkpoint_progress {
 
 typedef struct checkpoint {
     char folder[FOLDER_PATH]; /* "" for a new run */
+    open_folder files;        /* the same, opened */
     model_config config;      /* of the folder */
     gd_safetensors *state;    /* NULL with --init, which takes only weights */
     checkpoint_progress progress;
     tokenizer tokenizer; /* TOKENIZER_NONE if the folder has none; then one is made from the text */
-    int lock;            /* a descriptor that locks --out; -1: none */
+    open_folder out;     /* --out, if it is locked */
+    int lock;            /* its lock; -1: none */
 } checkpoint;
 
 /* ---- Which one (checkpoint_find.c) --------------------------------------------------------- */
@@ -62,20 +66,30 @@ typedef struct checkpoint {
 /* The file beside the model that --resume needs. */
 #define CHECKPOINT_STATE "state.safetensors"
 
-/* OUT/step-N; false, with ENAMETOOLONG, if it does not fit. */
-bool checkpoint_path(char path[FOLDER_PATH], const char *out, int64_t step);
+/* "step-N" */
+typedef struct checkpoint_name {
+    char text[32];
+} checkpoint_name;
+checkpoint_name checkpoint_name_of(int64_t step);
 
 /* The steps of all that are in a folder, in ascending order; -1 on error. Free *steps. */
-int64_t checkpoint_list(const char *out, int64_t **steps);
+int64_t checkpoint_list(const open_folder *out, int64_t **steps);
 
-/* The newest complete checkpoint in --out; "" if there is no folder step-N at all. Prints a message
- * for each one skipped; if all are, that is an error: what is missing may be only a permission. */
-gd_status checkpoint_newest(gd_context *ctx, const char *out, char folder[FOLDER_PATH]);
+/* Whether a checkpoint is whole: its files can be read, belong together and are as they were
+ * written. `resume`: one without a state is not. */
+gd_status checkpoint_check(gd_context *ctx, open_folder *files, bool resume);
 
-/* The folder of the model that `path`, given as `option`, names: itself if it has a config.json,
- * else the newest complete checkpoint in it. `resume`: one with a state. */
+/* Opens the newest whole checkpoint in --out; none if there is no step-N at all. Prints a message
+ * for each one that is skipped, because its contents are wrong; if all are, that is an error. One
+ * that cannot be read (for lack of a permission, of descriptors or memory, or because the disk
+ * fails) is not skipped, but an error: a run that went on from an older one would overwrite it. The
+ * files stay readable if they are removed meanwhile. */
+gd_status checkpoint_newest(gd_context *ctx, const char *out, open_folder *files);
+
+/* Opens the folder of the model that `path`, given as `option`, names: itself if it has a
+ * config.json, else the newest whole checkpoint in it. `resume`: one with a state. */
 gd_status checkpoint_find(gd_context *ctx, const char *option, const char *path, bool resume,
-                          char folder[FOLDER_PATH]);
+                          open_folder *files);
 
 /* ---- Beginning ------------------------------------------------------------------------------ */
 
@@ -90,20 +104,21 @@ void checkpoint_close(checkpoint *from);
 
 /* Fills the weights. The text must be encoded with the vocabulary they were trained with; with
  * --resume it must be the same text. */
-gd_status checkpoint_load_model(const checkpoint *from, model *m, const dataset *data);
+gd_status checkpoint_load_model(checkpoint *from, model *m, const dataset *data);
 
 /* Fills the optimizer's state and sets the random state. A run in 16 bits may be resumed in another
  * dtype, and vice versa: masters then become weights, or weights masters, unrounded. With --init
  * the masters begin as the weights. */
-gd_status checkpoint_load_state(const checkpoint *from, const model *m, gd_optimizer *adamw);
+gd_status checkpoint_load_state(checkpoint *from, const model *m, gd_optimizer *adamw);
 
 /* ---- The best validation (checkpoint_best.c) ------------------------------------------------ */
 
 /* The best one that the metadata has, if there is one. */
 checkpoint_best checkpoint_read_best(const checkpoint *from);
 
-/* Points the link OUT/best at OUT/step-N, if that exists. */
-gd_status checkpoint_link_best(gd_context *ctx, const char *out, int64_t step);
+/* Points the link OUT/best at OUT/step-N, if that exists. If it cannot be made, a message says so:
+ * the checkpoint itself is saved. */
+void checkpoint_link_best(const open_folder *out, int64_t step);
 
 /* ---- Saving --------------------------------------------------------------------------------- */
 

@@ -1,9 +1,9 @@
 /* checkpoint_shared.c - see checkpoint_shared.h. */
-#define _XOPEN_SOURCE 700 /* pwrite, fsync */
+#define _XOPEN_SOURCE 700 /* pwrite */
 #include "checkpoint_shared.h"
+#include "checkpoint.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +65,7 @@ static gd_status for_each_piece(const model *m, gd_optimizer *adamw, piece_actio
 
 /* ---- Writing -------------------------------------------------------------------------------- */
 
-gd_status checkpoint_shared_reserve(const model *m, gd_optimizer *adamw, const char *path,
+gd_status checkpoint_shared_reserve(const model *m, gd_optimizer *adamw, saving *to,
                                     const gd_named_text *texts, int64_t text_count)
 {
     gd_context *ctx = m->ctx;
@@ -87,7 +87,7 @@ gd_status checkpoint_shared_reserve(const model *m, gd_optimizer *adamw, const c
     }
     if (!weights || !tensors || !names)
         gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: the optimizer's state");
-    if (!gd_error(ctx)) gd_safetensors_reserve(ctx, path, tensors, count, texts, text_count);
+    if (!gd_error(ctx)) saving_reserve(to, CHECKPOINT_STATE, tensors, count, texts, text_count);
     gd_no_grad_end(ctx);
     gd_step_end(ctx);
     gd_tensor_free(one);
@@ -101,12 +101,13 @@ typedef struct writer {
     gd_context *ctx;
     gd_safetensors *file;
     int descriptor;
-    const char *path;
+    const char *folder;
 } writer;
 
 static gd_status fail(const writer *w)
 {
-    return gd_fail(w->ctx, GD_ERROR_IO, "cannot write %s: %s", w->path, strerror(errno));
+    return gd_fail(w->ctx, GD_ERROR_IO, "cannot write %s in %s: %s", CHECKPOINT_STATE, w->folder,
+                   folder_reason());
 }
 
 static gd_status write_at(const writer *w, const char *data, size_t bytes, size_t offset)
@@ -127,7 +128,9 @@ static gd_status write_piece(void *user, gd_tensor *state, const char *name, str
     const writer *w = user;
     const gd_safetensors_entry *entry = gd_safetensors_find(w->file, name);
     const size_t size = gd_dtype_size(gd_tensor_dtype(state)), bytes = (size_t)piece.count * size;
-    if (!entry) return gd_fail(w->ctx, GD_ERROR_IO, "%s has no tensor \"%s\"", w->path, name);
+    if (!entry)
+        return gd_fail(w->ctx, GD_ERROR_IO, "%s in %s has no tensor \"%s\"", CHECKPOINT_STATE,
+                       w->folder, name);
     char *host = malloc(bytes);
     if (!host) return gd_fail(w->ctx, GD_ERROR_MEMORY, "out of memory: the optimizer's state");
     if (!gd_tensor_read(gd_slice(state, 0, piece.at, piece.at + piece.count), host, bytes))
@@ -136,14 +139,14 @@ static gd_status write_piece(void *user, gd_tensor *state, const char *name, str
     return gd_error_status(w->ctx);
 }
 
-gd_status checkpoint_shared_write(const model *m, gd_optimizer *adamw, const char *path)
+gd_status checkpoint_shared_write(const model *m, gd_optimizer *adamw, open_folder *in)
 {
-    writer w = {.ctx = m->ctx, .file = gd_safetensors_open(m->ctx, path), .path = path};
-    w.descriptor = open(path, O_WRONLY | O_CLOEXEC);
+    writer w = {.ctx = m->ctx, .folder = in->path};
+    w.file = llama_open_file(m->ctx, in, CHECKPOINT_STATE);
+    w.descriptor = folder_file(in, CHECKPOINT_STATE, FOLDER_WRITE);
     if (w.descriptor < 0) fail(&w);
     if (!gd_error(m->ctx)) for_each_piece(m, adamw, write_piece, &w);
-    if (!gd_error(m->ctx) && fsync(w.descriptor)) fail(&w);
-    if (w.descriptor >= 0 && close(w.descriptor)) fail(&w);
+    if (w.descriptor >= 0 && !folder_end_file(w.descriptor)) fail(&w);
     gd_safetensors_close(w.file);
     return gd_error_status(m->ctx);
 }

@@ -5,6 +5,7 @@
 #define GRADUS_TRAIN_CHECKPOINT_SHARED_H
 
 #include "llama.h"
+#include "saving.h"
 
 /* The name in the file of the optimizer's state `index` for weight w, such as "m.<weight>". */
 typedef struct state_name {
@@ -13,11 +14,11 @@ typedef struct state_name {
 state_name checkpoint_state_name(const gd_optimizer *adamw, int index, const llama_weight *w);
 
 /* Rank 0: creates the file, with all names and with room for the elements. */
-gd_status checkpoint_shared_reserve(const model *m, gd_optimizer *adamw, const char *path,
+gd_status checkpoint_shared_reserve(const model *m, gd_optimizer *adamw, saving *to,
                                     const gd_named_text *texts, int64_t text_count);
 
 /* Writes this rank's elements into the file, and syncs it to disk. */
-gd_status checkpoint_shared_write(const model *m, gd_optimizer *adamw, const char *path);
+gd_status checkpoint_shared_write(const model *m, gd_optimizer *adamw, open_folder *in);
 
 /* Reads this rank's elements. A state that is missing in the file is an error, except for
  * masters. */

@@ -1,140 +1,173 @@
 /* checksums.c - see checksums.h. */
-#define _POSIX_C_SOURCE 200809L /* open, fstat */
+#define _POSIX_C_SOURCE 200809L /* pread */
 #include "checksums.h"
 #include "console.h"
-#include "folder.h"
-
-static const char list_name[] = "checksums.xxh3";
-
-#ifdef GD_HAVE_XXHASH
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+const char *const checksums_files[] = {"config.json",
+                                       "model.safetensors",
+                                       "tokenizer.json",
+                                       "tokenizer_config.json",
+                                       "state.safetensors",
+                                       CHECKSUMS_LIST,
+                                       NULL};
+
+static const char line_format[] = "XXH3 (%s) = %s\n";
+
+int checksums_print(char *line, size_t room, const char *name, const char *checksum)
+{
+    return snprintf(line, room, line_format, name, checksum);
+}
+
+#ifdef GD_HAVE_XXHASH
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
-enum { LIST_BYTES = 1024 };
+/* ---- Of bytes in memory --------------------------------------------------------------------- */
 
-static const char *const names[] = {"config.json", "model.safetensors", "tokenizer.json",
-                                    "tokenizer_config.json", "state.safetensors"};
-enum { NAMES = sizeof names / sizeof *names };
+struct checksum {
+    XXH3_state_t *state;
+};
 
-static const char line[] = "XXH3 (%s) = %s\n";
-
-static gd_status fail(gd_context *ctx, const char *what, const char *name, const char *folder)
+checksum *checksum_begin(void)
 {
-    return gd_fail(ctx, GD_ERROR_IO, "cannot %s %s in %s: %s", what, name, folder,
-                   folder_read_reason());
+    checksum *sum = malloc(sizeof *sum);
+    if (sum) sum->state = XXH3_createState();
+    if (sum && sum->state && XXH3_64bits_reset(sum->state) == XXH_OK) return sum;
+    checksum_end(sum, NULL);
+    errno = ENOMEM;
+    return NULL;
 }
 
+/* It can only fail without a state or without bytes. */
+void checksum_add(checksum *sum, const void *bytes, size_t count)
+{
+    if (count > 0) XXH3_64bits_update(sum->state, bytes, count);
+}
+
+void checksum_end(checksum *sum, char text[CHECKSUM_TEXT])
+{
+    if (!sum) return;
+    if (text)
+        snprintf(text, CHECKSUM_TEXT, "%016llx",
+                 (unsigned long long)XXH3_64bits_digest(sum->state));
+    XXH3_freeState(sum->state);
+    free(sum);
+}
+
+/* ---- Of files ------------------------------------------------------------------------------- */
+
 /* Read, not mapped: a mapped file that shrinks meanwhile would be a SIGBUS. */
-static bool hash_descriptor(int file, uint64_t *hash)
+static bool add_file(checksum *sum, int file)
 {
     enum { PIECE = 1 << 20 };
-    struct stat status;
-    XXH3_state_t *state = XXH3_createState();
     char *piece = malloc(PIECE);
-    ssize_t got = state && piece ? 1 : -1;
-    if (got > 0 && (fstat(file, &status) || !S_ISREG(status.st_mode))) {
-        errno = EINVAL;
-        got = -1;
+    ssize_t got = piece ? 1 : -1;
+    for (off_t at = 0; got > 0; at += got) {
+        do got = pread(file, piece, PIECE, at);
+        while (got < 0 && errno == EINTR);
+        if (got > 0) checksum_add(sum, piece, (size_t)got);
     }
-    if (got > 0) XXH3_64bits_reset(state);
-    while (got > 0) {
-        got = read(file, piece, PIECE);
-        if (got > 0) XXH3_64bits_update(state, piece, (size_t)got);
-        if (got < 0 && errno == EINTR) got = 1;
-    }
-    if (got == 0) *hash = XXH3_64bits_digest(state);
-    XXH3_freeState(state);
+    const int why = errno;
     free(piece);
+    errno = why;
     return got == 0;
 }
 
-bool checksums_of(char text[CHECKSUM_TEXT], const char *folder, const char *name)
+bool checksums_of(char text[CHECKSUM_TEXT], open_folder *in, const char *name)
 {
-    uint64_t hash = 0;
-    char path[FOLDER_PATH];
-    int file = folder_join(path, folder, name)
-                   ? open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
-                   : -1;
+    const int file = folder_file(in, name, FOLDER_READ);
     if (file < 0) return false;
-    bool fine = hash_descriptor(file, &hash);
-    int why = errno;
+    checksum *sum = checksum_begin();
+    const bool read = sum && add_file(sum, file);
+    const int why = errno;
+    checksum_end(sum, text);
     close(file);
     errno = why;
-    if (fine) snprintf(text, CHECKSUM_TEXT, "%016llx", (unsigned long long)hash);
-    return fine;
+    if (!read && !in->trouble) in->trouble = why;
+    return read;
 }
 
-gd_status checksums_save(gd_context *ctx, const char *folder)
+static gd_status fail(gd_context *ctx, const char *name, const open_folder *in)
 {
-    char list[LIST_BYTES] = "", path[FOLDER_PATH], hash[CHECKSUM_TEXT];
-    size_t used = 0;
-    for (int i = 0; i < NAMES; i++) {
-        if (checksums_of(hash, folder, names[i])) {
-            used += (size_t)snprintf(list + used, sizeof list - used, line, names[i], hash);
-        } else if (errno != ENOENT) {
-            return fail(ctx, "read", names[i], folder);
-        }
+    return gd_fail(ctx, GD_ERROR_IO, "cannot read %s in %s: %s", name, in->path, folder_reason());
+}
+
+/* One file; false if it is in the list and not there. */
+static bool verify(gd_context *ctx, open_folder *in, const char *name, const char *list)
+{
+    char hash[CHECKSUM_TEXT], wanted[128], begin[128];
+    snprintf(begin, sizeof begin, "(%s)", name);
+    if (!checksums_of(hash, in, name)) {
+        if (errno == ENOENT) return !strstr(list, begin);
+        fail(ctx, name, in);
+        return true;
     }
-    if (folder_join(path, folder, list_name) && folder_write_text(path, list)) return GD_OK;
-    return fail(ctx, "write", list_name, folder);
+    checksums_print(wanted, sizeof wanted, name, hash);
+    if (!strstr(list, wanted)) {
+        gd_fail(ctx, GD_ERROR_IO,
+                "%s in %s does not match its checksum in %s: it is damaged, or was changed after "
+                "it was saved (remove %s to load it unchecked)",
+                name, in->path, CHECKSUMS_LIST, CHECKSUMS_LIST);
+    }
+    return true;
 }
 
-gd_status checksums_verify(gd_context *ctx, const char *folder)
+gd_status checksums_verify(gd_context *ctx, open_folder *in, bool *complete)
 {
-    char path[FOLDER_PATH];
+    enum { LIST_BYTES = 1024 };
     size_t length;
-    char hash[CHECKSUM_TEXT], wanted[128];
-    if (gd_error(ctx) || !folder_join(path, folder, list_name)) return gd_error_status(ctx);
-    char *list = folder_read_text(path, LIST_BYTES, &length);
-    if (!list) return errno == ENOENT ? GD_OK : fail(ctx, "read", list_name, folder);
-    for (int i = 0; i < NAMES && !gd_error(ctx); i++) {
-        if (!checksums_of(hash, folder, names[i])) {
-            if (errno != ENOENT) fail(ctx, "read", names[i], folder);
-            continue;
-        }
-        snprintf(wanted, sizeof wanted, line, names[i], hash);
-        if (!strstr(list, wanted)) {
-            gd_fail(ctx, GD_ERROR_IO,
-                    "%s in %s does not match its checksum in %s: it is damaged, or was changed "
-                    "after it was saved (remove %s to load it unchecked)",
-                    names[i], folder, list_name, list_name);
-        }
-    }
+    if (complete) *complete = false;
+    if (gd_error(ctx)) return gd_error_status(ctx);
+    char *list = folder_read_text(in, CHECKSUMS_LIST, LIST_BYTES, &length);
+    if (!list) return errno == ENOENT ? GD_OK : fail(ctx, CHECKSUMS_LIST, in);
+    bool all = true;
+    for (int i = 0; strcmp(checksums_files[i], CHECKSUMS_LIST) != 0 && !gd_error(ctx); i++)
+        all = verify(ctx, in, checksums_files[i], list) && all;
     free(list);
+    if (complete) *complete = all && !gd_error(ctx);
     return gd_error_status(ctx);
 }
 
 #else
 
-bool checksums_of(char text[CHECKSUM_TEXT], const char *folder, const char *name)
+checksum *checksum_begin(void)
 {
-    (void)text, (void)folder, (void)name;
-    return false;
+    static char none;
+    return (checksum *)&none;
 }
 
-gd_status checksums_save(gd_context *ctx, const char *folder)
+void checksum_add(checksum *sum, const void *bytes, size_t count)
 {
-    (void)folder;
+    (void)sum, (void)bytes, (void)count;
+}
+
+void checksum_end(checksum *sum, char text[CHECKSUM_TEXT])
+{
+    (void)sum;
+    if (text) text[0] = '\0';
+}
+
+bool checksums_of(char text[CHECKSUM_TEXT], open_folder *in, const char *name)
+{
+    (void)in, (void)name;
+    text[0] = '\0';
+    return true;
+}
+
+gd_status checksums_verify(gd_context *ctx, open_folder *in, bool *complete)
+{
+    if (complete) *complete = false;
+    if (!gd_error(ctx) && folder_has(in, CHECKSUMS_LIST))
+        console_message("%s/%s is not verified: this build of gradus has no xxHash (GRADUS_XXHASH)",
+                        in->path, CHECKSUMS_LIST);
     return gd_error_status(ctx);
-}
-
-gd_status checksums_verify(gd_context *ctx, const char *folder)
-{
-    char path[FOLDER_PATH];
-    if (gd_error(ctx) || !folder_join(path, folder, list_name) || !folder_has(path)) {
-        return gd_error_status(ctx);
-    }
-    console_message("%s is not verified: this build of gradus has no xxHash (GRADUS_XXHASH)", path);
-    return GD_OK;
 }
 
 #endif

@@ -1,4 +1,4 @@
-/* checksums.h - checksums of a checkpoint, to detect damage.
+/* checksums.h - checksums of the files of a checkpoint, to detect damage.
  *
  * The file "checksums.xxh3" in the folder lists the 64-bit XXH3 of every other file there, one line
  * each, "XXH3 (<name>) = <16 hexadecimal digits>", as `xxhsum -H3` prints them. A build without
@@ -8,19 +8,38 @@
 #ifndef GRADUS_TRAIN_CHECKSUMS_H
 #define GRADUS_TRAIN_CHECKSUMS_H
 
+#include "folder.h"
 #include "gradus/gradus.h"
 
+/* The files of a checkpoint, the list of checksums last; ends with NULL. */
+extern const char *const checksums_files[];
+
+#define CHECKSUMS_LIST "checksums.xxh3"
+
+/* A checksum in hexadecimal digits; "" in a build without xxHash. */
 enum { CHECKSUM_TEXT = 17 };
 
-/* The checksum of a file in a folder, in hexadecimal digits; false if it cannot be read, or in a
- * build without xxHash. */
-bool checksums_of(char text[CHECKSUM_TEXT], const char *folder, const char *name);
+/* ---- Of bytes in memory --------------------------------------------------------------------- */
 
-/* Writes the list, with those of the files that exist. */
-gd_status checksums_save(gd_context *ctx, const char *folder);
+typedef struct checksum checksum;
 
-/* GD_ERROR_IO if a file in the list exists and differs, or the list cannot be parsed. A folder
- * without a list passes: not every model comes from gradus-train. */
-gd_status checksums_verify(gd_context *ctx, const char *folder);
+/* NULL, with errno, if there is no memory. */
+checksum *checksum_begin(void);
+void checksum_add(checksum *sum, const void *bytes, size_t count);
+/* Frees it; `text` may be NULL. */
+void checksum_end(checksum *sum, char text[CHECKSUM_TEXT]);
+
+/* ---- Of files ------------------------------------------------------------------------------- */
+
+/* The checksum of a file in a folder; false, with errno, if it cannot be read. */
+bool checksums_of(char text[CHECKSUM_TEXT], open_folder *in, const char *name);
+
+/* A line of the list. Returns its length. */
+int checksums_print(char *line, size_t room, const char *name, const char *checksum);
+
+/* GD_ERROR_IO if a file in the list exists and differs, or the list cannot be read. A folder
+ * without a list passes: not every model comes from gradus-train. *complete: there is a list, and
+ * all its files (NULL: not asked for). */
+gd_status checksums_verify(gd_context *ctx, open_folder *in, bool *complete);
 
 #endif

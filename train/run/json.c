@@ -14,6 +14,19 @@ bool json_is_utf8(const char *text)
     return !*c;
 }
 
+#ifdef GD_HAVE_JANSSON
+
+/* Twice: jansson calls a token invalid if there was no memory for it. */
+json_t *json_parse(const char *text, size_t length, json_error_t *why)
+{
+    json_t *value = json_loadb(text, length, JSON_REJECT_DUPLICATES, why);
+    if (!value) value = json_loadb(text, length, JSON_REJECT_DUPLICATES, why);
+    if (!value && !why->text[0]) snprintf(why->text, sizeof why->text, "out of memory");
+    return value;
+}
+
+#endif
+
 /* The name of a file can be any bytes. */
 void json_print_string(const char *text, FILE *file)
 {

@@ -5,6 +5,13 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+#ifdef GD_HAVE_JANSSON
+#include <jansson.h>
+
+/* A JSON text without duplicate names; NULL, and why, if it is not valid. */
+json_t *json_parse(const char *text, size_t length, json_error_t *why);
+#endif
+
 bool json_is_utf8(const char *text);
 
 /* Writes a text as a JSON string, quotes included; what is not UTF-8 becomes U+FFFD. */

@@ -1,5 +1,5 @@
 /* log.c - see log.h. */
-#define _DEFAULT_SOURCE /* open_memstream, dup, flock */
+#define _DEFAULT_SOURCE /* open_memstream, fdopen */
 #include "log.h"
 #include "console.h"
 #include "json.h"
@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -131,52 +130,80 @@ void log_write(run_log *log, const log_line *l)
 
 /* ---- The file ----------------------------------------------------------------------------- */
 
-/* Appends what follows log->size to "<log>.old". */
-static bool set_aside(const run_log *log)
+static const char log_name[] = "log.jsonl"; /* in --out */
+
+/* The folder that a log is in, and its name there. */
+static bool open_parent(open_folder *in, const char *path, const char **name)
+{
+    char part[FOLDER_PATH];
+    const char *slash = strrchr(path, '/');
+    const size_t length = slash ? (size_t)(slash - path) : 0;
+    *name = slash ? slash + 1 : path;
+    if (!folder_copy(part, path)) return false;
+    part[slash == path ? 1 : length] = '\0';
+    return folder_open(in, slash ? part : ".", false);
+}
+
+/* Appends what follows log->size to an open file. */
+static bool append_rest(const run_log *log, int old)
 {
     enum { PIECE = 1 << 16 };
-    char path[FOLDER_PATH + 8], *piece = malloc(PIECE);
-    snprintf(path, sizeof path, "%s.old", log->path);
-    int old = piece ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666) : -1;
-    ssize_t got = old < 0 ? -1 : 1;
+    char *piece = malloc(PIECE);
+    ssize_t got = piece ? 1 : -1;
     for (int64_t at = log->size; got > 0; at += got) {
-        got = pread(log->file, piece, PIECE, (off_t)at);
-        for (ssize_t done = 0, put; got > 0 && done < got; done += put) {
-            put = write(old, piece + done, (size_t)(got - done));
-            if (put < 0 && errno != EINTR) got = -1;
-            if (put < 0) put = 0;
-        }
+        do got = pread(log->file, piece, PIECE, (off_t)at);
+        while (got < 0 && errno == EINTR);
+        if (got > 0 && !folder_write(old, piece, (size_t)got)) got = -1;
     }
-    bool fine = got == 0 && !fsync(old);
-    int why = errno;
-    if (old >= 0) close(old);
+    const int why = errno;
     free(piece);
     errno = why;
+    return got == 0;
+}
+
+/* Appends what follows log->size to "<log>.old", a name that the user has not given: it is not
+ * followed if it is a link. */
+static bool set_aside(const run_log *log)
+{
+    open_folder in;
+    char old_name[FOLDER_NAME];
+    const char *name;
+    if (!open_parent(&in, log->path, &name)) return false;
+    errno = ENAMETOOLONG;
+    const int length = snprintf(old_name, sizeof old_name, "%s.old", name);
+    const int old = length < FOLDER_NAME ? folder_file(&in, old_name, FOLDER_APPEND) : -1;
+    bool fine = old >= 0 && append_rest(log, old);
+    const int why = errno;
+    if (old >= 0) fine = folder_end_file(old) && fine;
+    if (!fine && why) errno = why;
+    folder_close(&in);
     return fine;
 }
 
-/* Cuts off what the resumed run does not keep. */
+/* Cuts off what the resumed run does not keep. The stream stays open with the log: closing a second
+ * descriptor may end its lock. */
 static gd_status keep_old(run_log *log, gd_context *ctx, int64_t first_step, uint64_t text_hash)
 {
     const char *why = NULL;
     int copy = dup(log->file);
-    FILE *old = copy < 0 ? NULL : fdopen(copy, "rb");
-    if (old) {
-        log->size = log_keep(old, first_step, text_hash, &why);
-        fclose(old);
-    } else if (copy >= 0) {
+    log->old = copy < 0 ? NULL : fdopen(copy, "rb");
+    if (log->old)
+        log->size = log_keep(log->old, first_step, text_hash, &why);
+    else if (copy >= 0)
         close(copy);
-    }
     if (why) {
         return gd_fail(ctx, GD_ERROR_IO,
                        "the log %s was not changed: %s; choose another with --log", log->path, why);
     }
     struct stat status;
-    bool more = old && !fstat(log->file, &status) && status.st_size > log->size;
-    if (old && (!more || set_aside(log)) && !ftruncate(log->file, log->size) &&
-        lseek(log->file, log->size, SEEK_SET) >= 0) {
-        return GD_OK;
+    bool fine = log->old && !fstat(log->file, &status);
+    if (fine && status.st_size > log->size && !set_aside(log)) {
+        return gd_fail(ctx, GD_ERROR_IO,
+                       "the log %s was not changed: its last lines cannot be moved to %s.old: %s",
+                       log->path, log->path, folder_reason());
     }
+    if (fine && !ftruncate(log->file, log->size) && lseek(log->file, log->size, SEEK_SET) >= 0)
+        return GD_OK;
     return gd_fail(ctx, GD_ERROR_IO, "cannot continue the log %s: %s", log->path, strerror(errno));
 }
 
@@ -192,19 +219,39 @@ static int open_pipe(const char *path)
     return file;
 }
 
-/* A pipe or a terminal has no old lines, and reading it would never end. */
-static gd_status open_file(run_log *log, gd_context *ctx, int64_t first_step, uint64_t text_hash)
+/* Opens what --log names. A pipe or a terminal has no old lines, and reading it would never end. */
+static int open_named(const char *path, bool *regular)
 {
     struct stat status;
-    const bool there = !stat(log->path, &status), regular = !there || S_ISREG(status.st_mode);
-    const int how = (regular ? O_RDWR : O_WRONLY) | O_CREAT | O_CLOEXEC | O_NOCTTY;
-    log->file =
-        there && S_ISFIFO(status.st_mode) ? open_pipe(log->path) : open(log->path, how, 0666);
+    const bool there = !stat(path, &status);
+    *regular = !there || S_ISREG(status.st_mode);
+    if (there && S_ISFIFO(status.st_mode)) return open_pipe(path);
+    const int how = (*regular ? O_RDWR : O_WRONLY) | O_CREAT | O_CLOEXEC | O_NOCTTY;
+    return open(path, how, 0666);
+}
+
+static int open_in(const char *out)
+{
+    open_folder in;
+    if (!folder_open(&in, out, false)) return -1;
+    const int file = folder_file(&in, log_name, FOLDER_KEEP);
+    const int why = errno;
+    folder_close(&in);
+    errno = why;
+    return file;
+}
+
+static gd_status open_file(run_log *log, gd_context *ctx, const train_options *options,
+                           int64_t first_step, uint64_t text_hash)
+{
+    bool regular = true;
+    log->file = options->log ? open_named(log->path, &regular) : open_in(options->out);
     if (log->file < 0) {
-        return gd_fail(ctx, GD_ERROR_IO, "cannot write the log %s: %s", log->path, strerror(errno));
+        return gd_fail(ctx, GD_ERROR_IO, "cannot write the log %s: %s", log->path,
+                       options->log ? strerror(errno) : folder_reason());
     }
     log->open = true;
-    if (regular && flock(log->file, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) {
+    if (regular && !folder_lock_file(log->file)) {
         log_close(log);
         return gd_fail(ctx, GD_ERROR_IO,
                        "the log %s is being written by another run; choose another --out or --log",
@@ -220,12 +267,12 @@ gd_status log_open(run_log *log, const train_options *options, const dataset *da
     *log = (run_log){0};
     if (!options->log && !options->out) return GD_OK;
     bool named = options->log ? folder_copy(log->path, options->log)
-                              : folder_join(log->path, options->out, "log.jsonl");
+                              : folder_join(log->path, options->out, log_name);
     if (!named) {
         return gd_fail(m->ctx, GD_ERROR_IO, "cannot write the log in %s: %s",
                        options->log ? options->log : options->out, strerror(errno));
     }
-    if (!open_file(log, m->ctx, first_step, data->hash)) {
+    if (!open_file(log, m->ctx, options, first_step, data->hash)) {
         write_first(log, options, data, m, first_step);
     }
     return gd_error_status(m->ctx);
@@ -233,6 +280,8 @@ gd_status log_open(run_log *log, const train_options *options, const dataset *da
 
 void log_close(run_log *log)
 {
+    if (log->old) fclose(log->old);
     if (log->open) close(log->file);
+    log->old = NULL;
     log->open = false;
 }

@@ -13,7 +13,7 @@
  * a signal had ended the validation of step S, a line {"step": S, ...} follows in which only "val"
  * is not null.
  * Lines that it does not keep, its own or those of another run, are appended to "<log>.old". Each
- * line is written whole or not at all.
+ * line is written whole or not at all. In --out neither file may be a link; --log may name one.
  */
 #ifndef GRADUS_TRAIN_LOG_H
 #define GRADUS_TRAIN_LOG_H
@@ -23,9 +23,12 @@
 #include "model.h"
 #include "train_options.h"
 
+#include <stdio.h>
+
 typedef struct run_log {
     bool open; /* false: nothing is logged */
     int file;
+    FILE *old;    /* the file, as it was read at the beginning; NULL: it was not */
     int64_t size; /* of all whole lines */
     bool failed;
     char path[FOLDER_PATH];

@@ -1,6 +1,7 @@
 /* log_keep.c - see log_keep.h. */
 #define _POSIX_C_SOURCE 200809L /* ftello */
 #include "log_keep.h"
+#include "json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +48,8 @@ static line_kind kind_of(json_t *object)
 /* The kind of a line, and its step. A first line's text may be compared with `text_hash`. */
 static line_kind parse(const char *line, size_t length, int64_t *step, char text_hash[18])
 {
-    json_t *object = json_loadb(line, length, JSON_REJECT_DUPLICATES, NULL);
+    json_error_t why;
+    json_t *object = json_parse(line, length, &why);
     line_kind kind = json_is_object(object) ? kind_of(object) : LINE_BAD;
     const json_t *whole = json_object_get(object, kind == LINE_BEGIN ? "first_step" : "step");
     *step = json_is_integer(whole) ? (int64_t)json_integer_value(whole) : -1;

@@ -244,7 +244,7 @@ static void save(training *t, int64_t done, bool last)
                                           .unvalidated = t->unvalidated};
     if (!checkpoint_save(t->m, t->data, o, t->adamw, &progress)) {
         char path[FOLDER_PATH] = "";
-        checkpoint_path(path, o->out, done);
+        folder_join(path, o->out, checkpoint_name_of(done).text);
         console_line("saved %s", path);
         t->saved = done;
         prepare_answers(t);
@@ -450,7 +450,7 @@ static void end(training *t)
 }
 
 gd_status loop_train(model *m, const dataset *data, const train_options *options, run_log *log,
-                     const checkpoint *from, double *val)
+                     checkpoint *from, double *val)
 {
     const checkpoint_progress *before = &from->progress;
     training t = {.m = m,

@@ -15,7 +15,7 @@
  * says; the last is an error. *val gets the final validation loss, NaN if there was no step or
  * after a signal. */
 gd_status loop_train(model *m, const dataset *data, const train_options *options, run_log *log,
-                     const checkpoint *from, double *val);
+                     checkpoint *from, double *val);
 
 /* One forward and backward without an update, to measure their memory. */
 gd_status loop_try(model *m, const dataset *data, const train_options *options);

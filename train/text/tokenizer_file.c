@@ -1,10 +1,8 @@
 /* tokenizer_file.c - see tokenizer_file.h. */
 #define _POSIX_C_SOURCE 200809L /* open_memstream */
 #include "tokenizer_file.h"
-#include "folder.h"
 #include "json.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -144,43 +142,34 @@ static char *tokenizer_text(const tokenizer *t)
     return NULL;
 }
 
-static bool write_tokenizer(const tokenizer *t, const char *path)
-{
-    char *text = tokenizer_text(t);
-    bool whole = text && folder_write_text(path, text);
-    int why = errno;
-    free(text);
-    errno = why;
-    return whole;
-}
-
-gd_status tokenizer_save(const tokenizer *t, gd_context *ctx, const char *folder)
+gd_status tokenizer_save(const tokenizer *t, saving *to)
 {
     static const char config[] = "{\"tokenizer_class\": \"PreTrainedTokenizerFast\", "
                                  "\"clean_up_tokenization_spaces\": false}\n";
-    char path[FOLDER_PATH];
     if (t->kind == TOKENIZER_NONE) return GD_OK;
-    if (folder_join(path, folder, "tokenizer.json") && write_tokenizer(t, path) &&
-        folder_join(path, folder, "tokenizer_config.json") && folder_write_text(path, config)) {
-        return GD_OK;
-    }
-    return gd_fail(ctx, GD_ERROR_IO, "cannot write %s: %s", path, strerror(errno));
+    char *text = tokenizer_text(t);
+    if (text)
+        saving_text(to, "tokenizer.json", text);
+    else
+        gd_fail(to->ctx, GD_ERROR_MEMORY, "out of memory: tokenizer.json");
+    free(text);
+    return saving_text(to, "tokenizer_config.json", config);
 }
 
 /* ---- None --------------------------------------------------------------------------------- */
 
-const char *tokenizer_missing(const char *folder, char room[TOKENIZER_MISSING])
+const char *tokenizer_missing(const open_folder *in, char room[TOKENIZER_MISSING])
 {
     static const char *const others[] = {"tokenizer.model", "vocab.json", "merges.txt", "vocab.txt",
                                          "tokenizer_config.json"};
-    char path[FOLDER_PATH], found[128] = "";
+    char found[128] = "";
     size_t used = 0;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
-        if (!folder_join(path, folder, others[i]) || !folder_has(path)) continue;
+        if (!folder_has(in, others[i])) continue;
         used += (size_t)snprintf(found + used, sizeof found - used, "%s%s", used ? ", " : "",
                                  others[i]);
     }
-    snprintf(room, TOKENIZER_MISSING, "%s has %s%sno tokenizer.json", folder, found,
+    snprintf(room, TOKENIZER_MISSING, "%s has %s%sno tokenizer.json", in->path, found,
              used ? ", but " : "");
     return room;
 }

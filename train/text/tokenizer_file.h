@@ -9,19 +9,20 @@
 #include <stdio.h>
 
 #include "gradus/gradus.h"
+#include "saving.h"
 #include "tokenizer.h"
 
-/* Writes tokenizer.json and tokenizer_config.json into a folder; nothing for TOKENIZER_NONE. */
-gd_status tokenizer_save(const tokenizer *t, gd_context *ctx, const char *folder);
+/* Writes tokenizer.json and tokenizer_config.json; nothing for TOKENIZER_NONE. */
+gd_status tokenizer_save(const tokenizer *t, saving *to);
 
 /* Reads a file of tokenizer_save, or one that transformers saved after loading that; anything else
  * is an error (tokenizer_read.c). TOKENIZER_NONE if the folder has no tokenizer.json. */
-gd_status tokenizer_load(tokenizer *t, gd_context *ctx, const char *folder);
+gd_status tokenizer_load(tokenizer *t, gd_context *ctx, open_folder *in);
 
 /* Says that a folder has no tokenizer.json, and which tokenizers it has instead. */
 #define TOKENIZER_WANTED "of gradus-train, which a text needs; --tokens takes token ids instead"
 enum { TOKENIZER_MISSING = 4096 + 256 };
-const char *tokenizer_missing(const char *folder, char room[TOKENIZER_MISSING]);
+const char *tokenizer_missing(const open_folder *in, char room[TOKENIZER_MISSING]);
 
 /* ---- What is written, which is all that is read ------------------------------------------- */
 

@@ -263,18 +263,19 @@ static bool read_tokenizer(tokenizer *t, const char *text, size_t length)
     return read;
 }
 
-gd_status tokenizer_load(tokenizer *t, gd_context *ctx, const char *folder)
+gd_status tokenizer_load(tokenizer *t, gd_context *ctx, open_folder *in)
 {
     enum { LIMIT = 64 << 20 };
+    static const char name[] = "tokenizer.json";
     char path[FOLDER_PATH];
     size_t length;
     *t = (tokenizer){.kind = TOKENIZER_NONE};
-    bool there = folder_join(path, folder, "tokenizer.json") && folder_has(path);
-    if (gd_error(ctx) || !there) return gd_error_status(ctx);
-    char *text = folder_read_text(path, LIMIT, &length);
+    if (gd_error(ctx) || !folder_has(in, name) || !folder_join(path, in->path, name))
+        return gd_error_status(ctx);
+    char *text = folder_read_text(in, name, LIMIT, &length);
     errno = text ? 0 : errno;
     if (!text) {
-        gd_fail(ctx, GD_ERROR_IO, "cannot read %s: %s", path, folder_read_reason());
+        gd_fail(ctx, GD_ERROR_IO, "cannot read %s: %s", path, folder_reason());
     } else if (!read_tokenizer(t, text, length)) {
         if (errno == ENOMEM)
             gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: %s", path);
@@ -290,9 +291,9 @@ gd_status tokenizer_load(tokenizer *t, gd_context *ctx, const char *folder)
 
 #else
 
-gd_status tokenizer_load(tokenizer *t, gd_context *ctx, const char *folder)
+gd_status tokenizer_load(tokenizer *t, gd_context *ctx, open_folder *in)
 {
-    (void)folder;
+    (void)in;
     *t = (tokenizer){.kind = TOKENIZER_NONE};
     return gd_error_status(ctx);
 }

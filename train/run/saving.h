@@ -1,0 +1,41 @@
+/* saving.h - files written into a folder that is new, with checksums of what was meant to be
+ * written: computed in memory, so that comparing them with the files (checksums_verify) finds what
+ * went wrong on the way to the disk. */
+#ifndef GRADUS_TRAIN_SAVING_H
+#define GRADUS_TRAIN_SAVING_H
+
+#include "checksums.h"
+#include "folder.h"
+
+enum { SAVING_FILES = 8 };
+
+typedef struct saving {
+    gd_context *ctx;
+    open_folder folder;
+    int count;
+    struct {
+        const char *name; /* not copied */
+        char checksum[CHECKSUM_TEXT];
+        bool reserved; /* others write the rest: its checksum is that of the file */
+    } file[SAVING_FILES];
+} saving;
+
+/* Opens the folder of a path, for models that are saved on their own. Close it in any case. */
+gd_status saving_open(saving *to, gd_context *ctx, const char *path);
+void saving_close(saving *to);
+
+/* Each writes one file and waits until it is on the disk. There must be none of that name. */
+gd_status saving_text(saving *to, const char *name, const char *text);
+gd_status saving_tensors(saving *to, const char *name, const gd_named_tensor *tensors,
+                         int64_t tensor_count, const gd_named_text *texts, int64_t text_count);
+/* As gd_safetensors_reserve. */
+gd_status saving_reserve(saving *to, const char *name, const gd_named_tensor *tensors,
+                         int64_t tensor_count, const gd_named_text *texts, int64_t text_count);
+
+/* The checksum of a file that was written; NULL if there is none. */
+const char *saving_checksum(const saving *to, const char *name);
+
+/* Writes the list of checksums, and waits until the folder is on the disk. */
+gd_status saving_end(saving *to);
+
+#endif
