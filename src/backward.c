@@ -366,6 +366,10 @@ gd_status gd_backward_from(gd_tensor *const *outputs, int count, const gd_backwa
     gd_context *ctx = outputs && count > 0 && outputs[0] ? outputs[0]->ctx : NULL;
     if (!ctx) return GD_ERROR_ARGUMENT;
     if (gd_failed(ctx)) return ctx->status;
+    if (gd_is_garbage((uintptr_t)chosen.cotangents)) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "backward: cotangents is %p, wanted tensors or NULL",
+                       (const void *)chosen.cotangents);
+    }
     for (int i = 0; i < count; i++) {
         if (!outputs[i] || outputs[i]->ctx != ctx) {
             return gd_fail(ctx, GD_ERROR_ARGUMENT,

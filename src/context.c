@@ -177,7 +177,9 @@ gd_context *gd_context_create(const gd_context_options *options)
 {
     gd_context_options chosen = options ? *options : (gd_context_options){0};
     gd_allocator allocator = chosen.allocator;
-    if (!allocator.allocate || !allocator.release) {
+    const bool garbage =
+        gd_is_garbage((uintptr_t)allocator.allocate) || gd_is_garbage((uintptr_t)allocator.release);
+    if (garbage || !allocator.allocate || !allocator.release) {
         allocator = (gd_allocator){gd_host_default_allocate, gd_host_default_release, NULL};
     }
     gd_context *ctx = allocator.allocate(allocator.user, 64, sizeof *ctx);
@@ -189,6 +191,11 @@ gd_context *gd_context_create(const gd_context_options *options)
     ctx->random.seed = chosen.seed;
     watch_forks();
     choose_device(ctx);
+    if (garbage) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT,
+                "context: the allocator's functions are at %p, wanted functions or NULL",
+                (void *)UINTPTR_MAX);
+    }
     if (!fits) {
         gd_fail(ctx, GD_ERROR_ARGUMENT, "context: threads is %d, wanted 0 to %d", chosen.threads,
                 MAX_THREADS);
@@ -196,10 +203,8 @@ gd_context *gd_context_create(const gd_context_options *options)
     return ctx;
 }
 
-void gd_context_free(gd_context *ctx)
+static void destroy(gd_context *ctx)
 {
-    if (!ctx) return;
-    gd_step_end(ctx);
     while (ctx->user_tensors) gd_tensor_destroy(ctx->user_tensors);
     gd_tensor_bury(ctx);
     if (ctx->device) gd_pool_free(ctx);
@@ -210,6 +215,19 @@ void gd_context_free(gd_context *ctx)
     gd_allocator allocator = ctx->allocator;
     if (allocator.user == &ctx->slabs) allocator.user = NULL; /* as when ctx was made */
     allocator.release(allocator.user, ctx, sizeof *ctx);
+}
+
+void gd_context_free(gd_context *ctx)
+{
+    if (!ctx) return;
+    gd_step_end(ctx);
+    ctx->freed = true;
+    if (ctx->objects == 0) destroy(ctx);
+}
+
+void gd_context_drop(gd_context *ctx)
+{
+    if (--ctx->objects == 0 && ctx->freed) destroy(ctx);
 }
 
 gd_device gd_context_device(const gd_context *ctx)

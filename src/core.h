@@ -152,6 +152,9 @@ struct gd_context {
     gd_status status; /* of the first error */
     char error[768];
 
+    int64_t objects; /* that need it: parameters, optimizers, graphs, groups, open files */
+    bool freed;      /* by the user; the last object frees it */
+
     gd_pool_class pool[GD_POOL_KINDS][GD_POOL_CLASSES];
     gd_memory_stats stats;
     gd_arena arena;
@@ -195,6 +198,21 @@ struct gd_context {
     const gd_op **user_ops;
     int64_t user_op_count, user_op_capacity;
 };
+
+/* An object that needs the context begins and ends to exist. The context lives as long as they do,
+ * so that they may be freed after gd_context_free. */
+static inline void gd_context_hold(gd_context *ctx)
+{
+    ctx->objects++;
+}
+
+void gd_context_drop(gd_context *ctx);
+
+/* Memory filled with 0xff, read as a pointer: no tensor and no function is there. */
+static inline bool gd_is_garbage(uintptr_t pointer)
+{
+    return pointer == UINTPTR_MAX;
+}
 
 /* The number of threads to use: one in a child of fork() (context.c). */
 int gd_threads(const gd_context *ctx);

@@ -53,6 +53,7 @@ gd_graph *gd_graph_create(gd_context *ctx, const gd_graph_options *options)
     if (!graph) return NULL;
     *graph = (gd_graph){.ctx = ctx, .next = ctx->graphs, .off = options && options->off};
     ctx->graphs = graph;
+    gd_context_hold(ctx);
     void *random = NULL;
     gd_pool_allocate(ctx, GD_POOL_LASTING, sizeof *graph->random, GD_MEMORY_OTHER, "graph_create",
                      &random);
@@ -97,6 +98,7 @@ void gd_graph_free(gd_graph *graph)
     *link = graph->next;
     gd_pool_release(ctx, GD_POOL_LASTING, graph->random, sizeof *graph->random, GD_MEMORY_OTHER);
     gd_host_release(ctx, graph, sizeof *graph);
+    gd_context_drop(ctx);
 }
 
 gd_graph_counts gd_graph_count(const gd_graph *graph)

@@ -222,6 +222,11 @@ static gd_status check_options(gd_context *ctx, const gd_group_options *o)
                        "group_create: a text of the options is not terminated, wanted host, run, "
                        "secret and problem with a NUL at their end");
     }
+    if (gd_is_garbage((uintptr_t)o->notice)) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "group_create: notice is at %p, wanted a function or NULL",
+                       (void *)UINTPTR_MAX);
+    }
     if (o->problem[0]) return gd_fail(ctx, GD_ERROR_ARGUMENT, "group_create: %s", o->problem);
     if (o->ranks < 1 || o->ranks > GD_GROUP_MOST || o->rank < 0 || o->rank >= o->ranks) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
@@ -272,6 +277,7 @@ gd_group *gd_group_create(gd_context *ctx, const gd_group_options *options)
                         .who = "group_create",
                         .listener = o.rank == 0 && o.listener > 0 ? o.listener : -1,
                         .transport = transports[gd_context_device(ctx)]};
+    gd_context_hold(ctx);
     if (!meet(group)) {
         group->next = ctx->group;
         ctx->group = group;
@@ -301,6 +307,7 @@ void gd_group_free(gd_group *group)
     gd_wire_close(&group->listener);
     gd_host_release(ctx, group->line, (size_t)group->ranks * sizeof *group->line);
     gd_host_release(ctx, group, sizeof *group);
+    gd_context_drop(ctx);
 }
 
 int gd_group_rank(const gd_group *group)

@@ -59,6 +59,10 @@ static gd_arena_chunk *arena_chunk_create(gd_context *ctx, size_t bytes, const c
 void *gd_arena_allocate(gd_context *ctx, size_t bytes, const char *what)
 {
     gd_arena *arena = &ctx->arena;
+    if (bytes > PTRDIFF_MAX) {
+        gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: %zu bytes for %s", bytes, what);
+        return NULL;
+    }
     bytes = (bytes + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
     while (arena->current && arena->current->capacity - arena->current->used < bytes &&
            arena->current->next) {

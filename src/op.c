@@ -35,6 +35,7 @@ static const char *record_fault(const gd_op *op)
     if (op->outputs < 1) return "it has no output";
     if (op->saves < 0) return "its number of saves is negative";
     if (op->inputs < 1 && op->inputs != GD_ANY_INPUTS) return "it has no inputs";
+    if (op->args_size > INT32_MAX) return "its args_size is more than 2^31 - 1 bytes";
     if (op->case_count < 0 || (op->case_count && !op->cases)) return "its cases are missing";
     for (int i = 0; i < GD_DEVICE_COUNT; i++) {
         if (op->backward[i] && !op->forward[i]) return "it has a backward without a forward";
@@ -89,6 +90,12 @@ void gd_frame_end(gd_context *ctx, gd_call_frame *frame)
 
 static gd_temporary *temporary_create(gd_context *ctx, size_t bytes, const char *who)
 {
+    if (!ctx->frame || bytes > PTRDIFF_MAX) {
+        gd_fail(ctx, ctx->frame ? GD_ERROR_MEMORY : GD_ERROR_STATE,
+                "%s: temporary memory of %zu bytes %s", who, bytes,
+                ctx->frame ? "is too large" : "was asked for outside of a call");
+        return NULL;
+    }
     gd_temporary *temporary = gd_host_allocate(ctx, sizeof *temporary, who);
     if (!temporary) return NULL;
     *temporary = (gd_temporary){.next = ctx->frame->temporaries};
@@ -134,6 +141,7 @@ gd_tensor *gd_call_tensor(const gd_call *call, gd_spec spec)
 
 void *gd_call_scratch(const gd_call *call, size_t bytes)
 {
+    if (!call) return NULL;
     gd_temporary *temporary = temporary_create(call->context, bytes ? bytes : 1, call->op->name);
     return temporary ? temporary->storage.data : NULL;
 }
@@ -178,6 +186,7 @@ gd_status gd_call_fail(const gd_call *call, gd_status status, const char *format
 {
     char words[640];
     va_list args;
+    if (!call) return status ? status : GD_ERROR_STATE;
     va_start(args, format);
     vsnprintf(words, sizeof words, format, args);
     va_end(args);
@@ -202,7 +211,7 @@ static void widen(gd_call *call, gd_dtype dtype, bool *seen)
 static gd_context *context_of(gd_tensor *const *inputs, int count)
 {
     for (int i = 0; inputs && i < count; i++) {
-        if (inputs[i]) return inputs[i]->ctx;
+        if (inputs[i] && !gd_is_garbage((uintptr_t)inputs[i])) return inputs[i]->ctx;
     }
     return NULL;
 }
@@ -210,9 +219,9 @@ static gd_context *context_of(gd_tensor *const *inputs, int count)
 gd_text gd_input_name(const gd_op *op, int i)
 {
     gd_text text;
-    const bool any = op->inputs == GD_ANY_INPUTS;
+    const bool any = op && op->inputs == GD_ANY_INPUTS;
     const char *name = any ? op->input_names[0] : NULL;
-    if (!any && i >= 0 && i < GD_CASE_MAX_INPUTS) name = op->input_names[i];
+    if (op && !any && i >= 0 && i < GD_CASE_MAX_INPUTS) name = op->input_names[i];
     if (!name)
         snprintf(text.text, sizeof text.text, "input %d", i);
     else
@@ -234,6 +243,10 @@ static gd_status check_inputs(gd_context *ctx, const gd_op *op, gd_tensor *const
             if (op->optional_inputs & GD_BIT(i)) continue;
             return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: %s is NULL, wanted a tensor", op->name,
                            name.text);
+        }
+        if (gd_is_garbage((uintptr_t)t)) {
+            return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: %s is at %p, wanted a tensor%s", op->name,
+                           name.text, (void *)t, op->optional_inputs & GD_BIT(i) ? " or NULL" : "");
         }
         if (t->ctx != ctx) {
             return gd_fail(ctx, GD_ERROR_ARGUMENT,

@@ -14,6 +14,7 @@ static gd_optimizer *create_optimizer(gd_params *params, gd_optimizer_kind kind,
     gd_optimizer *optimizer = gd_host_allocate(ctx, sizeof *optimizer, who);
     if (!optimizer) return NULL;
     *optimizer = (gd_optimizer){.ctx = ctx, .params = params, .kind = kind};
+    gd_context_hold(ctx);
     for (int i = 0; i < states + narrow; i++) {
         const int64_t length = params->share ? params->share->owned : params->values->count;
         gd_tensor *state =
@@ -107,6 +108,7 @@ void gd_optimizer_free(gd_optimizer *optimizer)
     }
     gd_update_free(optimizer);
     gd_host_release(ctx, optimizer, sizeof *optimizer);
+    gd_context_drop(ctx);
 }
 
 /* Element `start` of a block; NULL for a block that the optimizer does not have. */

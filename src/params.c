@@ -28,7 +28,9 @@ gd_params *gd_params_create(gd_context *ctx, gd_dtype dtype)
         return NULL;
     }
     gd_params *params = gd_host_allocate(ctx, sizeof *params, "params_create");
-    if (params) *params = (gd_params){.ctx = ctx, .dtype = dtype};
+    if (!params) return NULL;
+    *params = (gd_params){.ctx = ctx, .dtype = dtype};
+    gd_context_hold(ctx);
     return params;
 }
 
@@ -43,6 +45,7 @@ void gd_params_free(gd_params *params)
     if (params->grads) gd_tensor_destroy(params->grads);
     gd_host_release(ctx, params->list, (size_t)params->capacity * sizeof *params->list);
     gd_host_release(ctx, params, sizeof *params);
+    gd_context_drop(ctx);
 }
 
 static gd_status check_name(const gd_params *params, const char *name)

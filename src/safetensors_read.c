@@ -53,7 +53,9 @@ static const char opening[] = "safetensors_open";
 static gd_safetensors *create(gd_context *ctx)
 {
     gd_safetensors *file = gd_host_allocate(ctx, sizeof *file, "a safetensors file");
-    if (file) *file = (gd_safetensors){.ctx = ctx, .descriptor = -1};
+    if (!file) return NULL;
+    *file = (gd_safetensors){.ctx = ctx, .descriptor = -1};
+    gd_context_hold(ctx);
     return file;
 }
 
@@ -143,6 +145,7 @@ void gd_safetensors_close(gd_safetensors *file)
     gd_host_release(ctx, file->dims, (size_t)file->dim_count * sizeof *file->dims);
     gd_host_release(ctx, file->chars, file->char_count);
     gd_host_release(ctx, file, sizeof *file);
+    gd_context_drop(ctx);
 }
 
 /* ---- Looking ------------------------------------------------------------------------------ */

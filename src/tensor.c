@@ -76,6 +76,7 @@ gd_text gd_shape_text(const gd_tensor *t)
 
 gd_spec gd_spec_like(const gd_tensor *t)
 {
+    if (!t) return (gd_spec){.ndim = 0};
     gd_spec spec = {.dtype = t->dtype, .ndim = t->ndim};
     memcpy(spec.shape, t->shape, sizeof spec.shape);
     return spec;

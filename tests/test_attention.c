@@ -625,7 +625,7 @@ START_TEST(rope_attention_says_what_does_not_fit)
     ck_assert_error(ctx, "rope_attention: dropout is 2, wanted 0 <= dropout < 1");
     options = (gd_attention_options){.mask = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(2, 2))};
     ck_assert_ptr_null(gd_rope_attention(qkv, 1, NULL, &options));
-    ck_assert_error(ctx, "rope_attention: options->mask is [2, 2], wanted NULL");
+    ck_assert_error(ctx, "rope_attention: options->mask is given, wanted NULL");
     ck_assert_ptr_null(gd_rope_attention(NULL, 1, NULL, NULL));
     gd_context_free(ctx);
 }

@@ -342,6 +342,92 @@ START_TEST(random_numbers)
 }
 END_TEST
 
+/* ---- Options of garbage --------------------------------------------------------------------- */
+
+/* Every option struct, filled with 0xff: all numbers are NaN or -1, all pointers the last address.
+ * Each call is a sentence, or works. */
+#define FILLED(type, name) \
+    type name;             \
+    memset(&name, 0xff, sizeof name)
+
+START_TEST(options_filled_with_ones)
+{
+    FILLED(gd_context_options, context);
+    FILLED(gd_backward_options, backward);
+    FILLED(gd_rms_norm_options, norm);
+    FILLED(gd_rope_options, rope);
+    FILLED(gd_attention_options, attention);
+    FILLED(gd_cross_entropy_options, entropy);
+    FILLED(gd_sgd_options, sgd);
+    FILLED(gd_adamw_options, adamw);
+    FILLED(gd_gradcheck_options, check);
+    FILLED(gd_group_options, group);
+    FILLED(gd_graph_options, graph);
+    FILLED(gd_loss_scale, scale);
+    FILLED(gd_schedule, schedule);
+    gd_tensor *heads = make(ctx, GD_FLOAT32, 4, 1, 3, 3, 4), *y = gd_mul(x, x), *q, *k, *v;
+    gd_params *params = gd_params_create(ctx, GD_FLOAT32);
+    gd_params_finish(params);
+    gd_optimizer *optimizer = gd_sgd_create(params, NULL);
+    gd_gradcheck_report report;
+    ck_assert_no_error(ctx);
+
+    BAD(gd_backward_from(&y, 1, &backward), "backward: cotangents is ");
+    BAD(gd_rms_norm_with(x, NULL, NULL, &norm), "rms_norm: eps is ");
+    BAD(gd_rope(heads, &rope), "rope: base is ");
+    BAD(gd_rope_qkv(heads, 1, &rope, &q, &k, &v), "rope_qkv: base is ");
+    BAD(gd_attention(heads, heads, heads, &attention), "attention: mask is at ");
+    BAD(gd_rope_attention(heads, 1, NULL, &attention), "rope_attention: options->mask is given");
+    BAD(gd_cross_entropy_with(x, ids, &entropy), "cross_entropy: weight is at ");
+    BAD(gd_linear_cross_entropy(x, x, ids, &entropy), "cross_entropy: weight is at ");
+    attention.mask = entropy.weight = NULL;
+    BAD(gd_attention(heads, heads, heads, &attention), "attention: scale is ");
+    BAD(gd_cross_entropy_with(x, ids, &entropy), "cross_entropy: reduction is -1");
+    BAD(gd_sgd_create(params, &sgd), "sgd_create: momentum is ");
+    BAD(gd_adamw_create(params, &adamw), "adamw_create: beta1 is ");
+    BAD(gd_optimizer_set_loss_scale(optimizer, scale), "factor is -1 and good -1");
+    BAD(gd_group_create(ctx, &group), "group_create: ");
+    BAD(gd_mul((gd_tensor *)UINTPTR_MAX, x), "mul: a is at ");
+    gd_step_end(ctx);
+    const gd_op *mul = gd_find_op(NULL, "mul");
+    BAD(gd_gradcheck_case(ctx, mul, mul->cases, &check, &report), "gradcheck: step is ");
+    check = (gd_gradcheck_options){.dtype = check.dtype};
+    BAD(gd_gradcheck_case(ctx, mul, mul->cases, &check, &report), "gradcheck: dtype is at ");
+    gd_gradcheck_report_free(&report);
+    ck_assert(isnan(gd_schedule_rate(&schedule, 3)));
+    gd_graph_free(gd_graph_create(ctx, &graph));
+
+    gd_context *bad = gd_context_create(&context);
+    ck_assert_error(bad, "context: device is -1");
+    gd_context_free(bad);
+    context.device = GD_CPU;
+    context.threads = 1;
+    bad = gd_context_create(&context);
+    ck_assert_error(bad, "context: the allocator's functions are at ");
+    gd_context_free(bad);
+    gd_optimizer_free(optimizer);
+    gd_params_free(params);
+    gd_tensor_free(heads);
+}
+END_TEST
+
+START_TEST(records_and_scratch)
+{
+    gd_op op = *gd_find_op(NULL, "scale");
+    const double factor[2] = {2};
+    for (size_t size = SIZE_MAX; size > SIZE_MAX / 8; size /= 2) {
+        op.args_size = size;
+        BAD(gd_apply(&op, &x, 1, factor), "scale\" is not usable: its args_size is more than");
+    }
+    const gd_call call = {.context = ctx, .op = &op};
+    ck_assert_ptr_null(gd_call_scratch(NULL, 8));
+    BAD(gd_call_scratch(&call, 8), "scale: temporary memory of 8 bytes was asked for outside of");
+    ck_assert_int_eq(gd_call_fail(NULL, GD_ERROR_ARGUMENT, "nobody"), GD_ERROR_ARGUMENT);
+    ck_assert_int_eq(gd_spec_like(NULL).ndim, 0);
+    ck_assert_str_eq(gd_input_name(NULL, 3).text, "input 3");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("bad calls");
@@ -355,6 +441,8 @@ int main(void)
     tcase_add_test(bad, norms_and_products);
     tcase_add_test(bad, optimizers);
     tcase_add_test(bad, random_numbers);
+    tcase_add_test(bad, options_filled_with_ones);
+    tcase_add_test(bad, records_and_scratch);
     suite_add_tcase(suite, bad);
     return check_main(suite);
 }

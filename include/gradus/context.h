@@ -127,7 +127,10 @@ typedef struct gd_context_options {
  * it with gd_context_free. */
 GD_API gd_context *gd_context_create(const gd_context_options *options);
 
-/* Frees the context, its tape, and every tensor that still exists in it. NULL is fine. */
+/* Frees the context, its tape, and every tensor that still exists in it: no pointer to one may be
+ * used after that, not even by gd_tensor_free. While other objects made in the context exist
+ * (gd_params, gd_optimizer, gd_graph, gd_group, gd_safetensors), all this waits until the last of
+ * them is freed: the order does not matter. NULL is fine. */
 GD_API void gd_context_free(gd_context *ctx);
 
 GD_API gd_device gd_context_device(const gd_context *ctx);

@@ -44,8 +44,8 @@ typedef struct gd_graph_options {
     bool off; /* call the function in every run; its results are the same to the last bit */
 } gd_graph_options;
 
-/* NULL for the defaults; NULL on error. Free it before the context, and not from its function; NULL
- * is fine. */
+/* NULL for the defaults; NULL on error. Do not free it from its function; NULL is
+ * fine. */
 GD_API gd_graph *gd_graph_create(gd_context *ctx, const gd_graph_options *options);
 GD_API void gd_graph_free(gd_graph *graph);
 

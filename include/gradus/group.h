@@ -100,7 +100,7 @@ GD_API gd_group_options gd_group_environment(void);
 GD_API gd_group *gd_group_create(gd_context *ctx, const gd_group_options *options);
 
 /* Leaves the group; ranks that still wait for this one get its error, if there is one. Free it
- * after the optimizers and shared parameters, before the context. NULL is fine. */
+ * after the optimizers and shared parameters. NULL is fine. */
 GD_API void gd_group_free(gd_group *group);
 
 GD_API int gd_group_rank(const gd_group *group);  /* NULL: 0 */

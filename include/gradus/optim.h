@@ -40,7 +40,7 @@ enum { GD_DECAY = 1 }; /* weight decay applies to this parameter: matrices, as a
 GD_API gd_params *gd_params_create(gd_context *ctx, gd_dtype dtype);
 
 /* Frees the group and all its parameters, gradients included. Its optimizer may be freed before
- * or after it, but must not be used after it. The context must be freed last. NULL is fine. */
+ * or after it, but must not be used after it. NULL is fine. */
 GD_API void gd_params_free(gd_params *params);
 
 /* Adds a parameter, which requires a gradient. Its memory comes with gd_params_finish; until then
@@ -103,7 +103,7 @@ typedef struct gd_adamw_options {
  * NULL for the defaults. */
 GD_API gd_optimizer *gd_adamw_create(gd_params *params, const gd_adamw_options *options);
 
-/* Frees the optimizer and its state, before the context. NULL is fine. */
+/* Frees the optimizer and its state. NULL is fine. */
 GD_API void gd_optimizer_free(gd_optimizer *optimizer);
 
 /* One update with learning rate `lr`, from the current gradients. Parameters that no longer require

@@ -62,7 +62,7 @@ GD_API gd_safetensors *gd_safetensors_open_descriptor(gd_context *ctx, int descr
 /* The same for a file in memory, which the caller keeps alive and unchanged. */
 GD_API gd_safetensors *gd_safetensors_wrap(gd_context *ctx, const void *file, size_t bytes);
 
-/* Call it before the context is freed. NULL is fine. */
+/* Closes the file. NULL is fine. */
 GD_API void gd_safetensors_close(gd_safetensors *file);
 
 GD_API int64_t gd_safetensors_count(const gd_safetensors *file); /* tensors */

@@ -76,6 +76,11 @@ static gd_status look_at_options(gd_context *ctx, const gd_gradcheck_options *o)
                        "gradcheck: %s is %g, wanted a finite number of at least %g",
                        numbers[i].name, numbers[i].value, numbers[i].least);
     }
+    const uintptr_t garbage = UINTPTR_MAX; /* options filled with 0xff */
+    if ((uintptr_t)o->dtype == garbage || (uintptr_t)o->only_input == garbage)
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "gradcheck: %s is at %p, wanted a %s or NULL",
+                       (uintptr_t)o->dtype == garbage ? "dtype" : "only_input", (void *)garbage,
+                       (uintptr_t)o->dtype == garbage ? "dtype" : "name");
     if (o->dtype && !gd_dtype_is_real(*o->dtype))
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "gradcheck: dtype is %s, wanted a real one",
                        gd_dtype_name(*o->dtype));
@@ -85,15 +90,16 @@ static gd_status look_at_options(gd_context *ctx, const gd_gradcheck_options *o)
 gd_status gd_check_begin(gd_checker *c, gd_context *ctx, const gd_gradcheck_options *options,
                          gd_gradcheck_report *report)
 {
+    if (report) *report = (gd_gradcheck_report){.verdict = GD_VERDICT_VACUOUS};
     if (!ctx || !report) return GD_ERROR_ARGUMENT;
     if (gd_error(ctx)) return gd_error_status(ctx);
     *c = (gd_checker){.ctx = ctx, .report = report, .random = gd_random_get(ctx)};
     if (options) c->given = *options;
-    c->dtype = c->given.dtype ? *c->given.dtype : GD_FLOAT64;
     if (!gd_grad_enabled(ctx))
         return gd_fail(ctx, GD_ERROR_STATE,
                        "gradcheck: called after gd_no_grad_begin, wanted it after gd_no_grad_end");
     if (look_at_options(ctx, &c->given)) return gd_error_status(ctx);
+    c->dtype = c->given.dtype ? *c->given.dtype : GD_FLOAT64;
     c->options = with_defaults(c->given, measured_dtype(c->dtype), c->dtype);
     *report = (gd_gradcheck_report){.device = gd_context_device(ctx),
                                     .dtype = c->dtype,
