@@ -164,6 +164,21 @@ need()
 
 # ---- Building -----------------------------------------------------------------------------------
 
+# Kernels for a GPU take minutes to compile, so they are built only if they can run.
+have_gpu()
+{
+    nvidia-smi -L 2>/dev/null | grep -q . || return 1
+    command -v nvcc >/dev/null && return
+    echo "There is a GPU, but no nvcc (CUDA toolkit): building for the CPU only." >&2
+    return 1
+}
+
+# cuda_if_any FOLDER: adds to the array `options`, of a new folder's first configure.
+cuda_if_any()
+{
+    [[ -e $1/CMakeCache.txt ]] || have_gpu || options+=(-DGRADUS_CUDA=OFF)
+}
+
 # configure FOLDER OPTION...: with Ninja if it is installed; prints nothing unless it fails.
 configure()
 {
@@ -180,10 +195,25 @@ configure()
     }
 }
 
-# build FOLDER OPTION...: prints to stderr, so that stdout has only the output of programs.
+# What a build prints, to stderr: on a terminal its progress is one line that is rewritten.
+show_build()
+{
+    local line columns erase=
+    columns=$(tput cols 2>/dev/null) || columns=80
+    [[ ! -t 2 ]] || erase=$'\r\e[K'
+    while IFS= read -r line; do
+        case $line in
+        *"Re-checking globbed directories"* | *"no work to do"* | *"Built target"*) ;;
+        "["*) [[ $erase ]] && printf '%s%s' "$erase" "${line:0:columns-1}" || printf '%s\n' "$line" ;;
+        *) printf '%s%s\n' "$erase" "$line" ;;
+        esac
+    done >&2
+    printf '%s' "$erase" >&2
+}
+
+# build FOLDER OPTION...: prints to stderr, so that stdout has only the output of programs, and nothing
+# if there is nothing to do.
 build()
 {
-    local folder=$1
-    shift
-    cmake --build "$folder" --parallel "$jobs" "$@" >&2
+    cmake --build "$1" --parallel "$jobs" "${@:2}" 2>&1 | show_build
 }

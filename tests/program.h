@@ -35,6 +35,7 @@ static inline bool safetensors_missing(void)
     gd_safetensors_close(gd_safetensors_wrap(ctx, "\2\0\0\0\0\0\0\0{}", 10));
     bool missing = gd_error_status(ctx) == GD_ERROR_UNSUPPORTED;
     gd_context_free(ctx);
+    if (missing) printf("the library was built without jansson: skipped\n");
     return missing;
 }
 

@@ -18,8 +18,7 @@ complain()
 
 for script in "$source"/scripts/*; do
     name=${script##*/}
-    # gradus-train answers for scripts/train.
-    [[ -x $script && $name != *.py && $name != train ]] || continue
+    [[ -x $script && $name != *.py ]] || continue
     [[ $(head -1 "$script") != *python3 ]] || command -v python3 >/dev/null || continue
     for option in -h --help; do
         said=$("$script" "$option" 2>&1 </dev/null) || complain "$name $option: exit status $?"

@@ -38,22 +38,21 @@ START_TEST(no_false_alarm_with_threads)
 }
 END_TEST
 
+/* The cases run side by side (tests/CMakeLists.txt). */
+static void add(Suite *suite, TCase *tcase, const TTest *test)
+{
+    tcase_set_timeout(tcase, 800);
+    tcase_add_test(tcase, test);
+    suite_add_tcase(suite, tcase);
+}
+
 int main(void)
 {
     Suite *suite = suite_create("gradcheck, many seeds");
-    const struct {
-        const char *name; /* tests/CMakeLists.txt runs them side by side */
-        const TTest *test;
-    } cases[] = {{"float64", no_false_alarm_in_float64},
-                 {"float32", no_false_alarm_in_float32},
-                 {"float16", no_false_alarm_in_float16},
-                 {"bfloat16", no_false_alarm_in_bfloat16},
-                 {"threads", no_false_alarm_with_threads}};
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        TCase *tcase = tcase_create(cases[i].name);
-        tcase_set_timeout(tcase, 800);
-        tcase_add_test(tcase, cases[i].test);
-        suite_add_tcase(suite, tcase);
-    }
+    add(suite, tcase_create("float64"), no_false_alarm_in_float64);
+    add(suite, tcase_create("float32"), no_false_alarm_in_float32);
+    add(suite, tcase_create("float16"), no_false_alarm_in_float16);
+    add(suite, tcase_create("bfloat16"), no_false_alarm_in_bfloat16);
+    add(suite, tcase_create("threads"), no_false_alarm_with_threads);
     return check_main(suite);
 }

@@ -13,7 +13,10 @@ loads()
     shift 2
     said=$(env -u OMP_WAIT_POLICY -u GOMP_SPINCOUNT -u KMP_BLOCKTIME OMP_DISPLAY_ENV=verbose "$@" \
         "$program" --help 2>&1 >/dev/null | sed -n "s/.*GOMP_SPINCOUNT = '\(.*\)'/\1/p" | paste -sd' ')
-    [[ $said ]] || exit 77
+    [[ $said ]] || {
+        echo "OpenMP is not libgomp here: skipped"
+        exit 77
+    }
     # shellcheck disable=SC2053 # a pattern
     [[ $said == $wanted ]] || {
         echo "${program##*/} $*: spins $said, wanted $wanted"

@@ -72,13 +72,16 @@ END_TEST
 int main(void)
 {
     Suite *suite = suite_create("gradcheck of every op");
-    TCase *tcase = tcase_create("gradcheck of every op");
-    tcase_set_timeout(tcase, 100);
-    tcase_add_test(tcase, every_case_passes_in_float64);
-    tcase_add_test(tcase, every_case_passes_in_float32);
-    tcase_add_test(tcase, every_case_passes_in_16_bits);
-    tcase_add_test(tcase, terms_that_cancel_may_be_added_in_another_order);
-    tcase_add_test(tcase, values_at_kinks_are_drawn_again);
-    suite_add_tcase(suite, tcase);
+    TCase *in64 = tcase_create("float64");
+    tcase_add_test(in64, every_case_passes_in_float64);
+    tcase_add_test(in64, terms_that_cancel_may_be_added_in_another_order);
+    tcase_add_test(in64, values_at_kinks_are_drawn_again);
+    TCase *in32 = tcase_create("float32");
+    tcase_add_test(in32, every_case_passes_in_float32);
+    TCase *in16 = tcase_create("16 bits");
+    tcase_add_test(in16, every_case_passes_in_16_bits);
+    suite_add_tcase(suite, in64);
+    suite_add_tcase(suite, in32);
+    suite_add_tcase(suite, in16);
     return check_main(suite);
 }

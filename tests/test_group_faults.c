@@ -386,11 +386,14 @@ int main(void)
 {
     Suite *suite = suite_create("group faults");
     TCase *faults = tcase_create("faults");
-    tcase_add_loop_test(faults, all_others_end_and_name_it, 0, 4 * CALLS);
+    tcase_add_loop_test(faults, all_others_end_and_name_it, 0, 4 * 2);
     tcase_add_test(faults, who_has_left_is_not_waited_for);
     tcase_add_loop_test(faults, the_end_of_rank_0_is_named_too, 0, CALLS);
-    tcase_add_loop_test(faults, the_silence_of_rank_0_is_named_too, 0, 3);
     tcase_add_loop_test(faults, ranks_that_do_different_things_find_out, 0, 3);
+    TCase *more = tcase_create("faults in more calls");
+    tcase_add_loop_test(more, all_others_end_and_name_it, 4 * 2, 4 * CALLS);
+    TCase *silence = tcase_create("silence of rank 0");
+    tcase_add_loop_test(silence, the_silence_of_rank_0_is_named_too, 0, 3);
     TCase *meeting = tcase_create("meeting");
     tcase_add_test(meeting, who_does_not_come_is_named);
     tcase_add_test(meeting, rank_0_that_is_not_there_is_named);
@@ -401,6 +404,8 @@ int main(void)
     tcase_add_loop_test(started, the_environment_says_which_run_it_is, 0,
                         sizeof origins / sizeof *origins);
     suite_add_tcase(suite, faults);
+    suite_add_tcase(suite, more);
+    suite_add_tcase(suite, silence);
     suite_add_tcase(suite, meeting);
     suite_add_tcase(suite, started);
     return check_main(suite);
