@@ -1,6 +1,7 @@
 /* main.c - gradus-bench: measures kernels against ceilings measured in the same run. */
 #include "bench.h"
 #include "programs/spin.h"
+#include "programs/terminal.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -191,11 +192,11 @@ static int refuse(const char *name, const char *value)
     size_t i = 0;
     while (i < known && strcmp(name, wanted[i][0]) != 0) i++;
     if (i == known)
-        fprintf(stderr, "gradus-bench: unknown option %s (see --help)\n", name);
+        terminal_message("gradus-bench", "unknown option %s (see --help)", name);
     else if (!value)
-        fprintf(stderr, "gradus-bench: %s needs a value (see --help)\n", name);
+        terminal_message("gradus-bench", "%s needs a value (see --help)", name);
     else
-        fprintf(stderr, "gradus-bench: %s is \"%s\", wanted %s\n", name, value, wanted[i][1]);
+        terminal_message("gradus-bench", "%s is \"%s\", wanted %s", name, value, wanted[i][1]);
     return WRONG_CALL;
 }
 
@@ -214,7 +215,8 @@ static int run(int argc, char **argv)
         if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) return usage(stdout);
     const benchmark *chosen = find_benchmark(argv[1]);
     if (!chosen) {
-        fprintf(stderr, "gradus-bench: unknown benchmark \"%s\"\n\n", argv[1]);
+        terminal_message("gradus-bench", "unknown benchmark \"%s\"", argv[1]);
+        fputc('\n', stderr);
         return usage(stderr);
     }
     for (int i = 2; i < argc; i++) {
@@ -225,7 +227,7 @@ static int run(int argc, char **argv)
     }
     const char *bad = contradiction(chosen, &options);
     if (bad) {
-        fprintf(stderr, "gradus-bench: %s\n", bad);
+        terminal_message("gradus-bench", "%s", bad);
         return WRONG_CALL;
     }
     if (options.device == GD_CUDA) return chosen->on_cuda(&options);

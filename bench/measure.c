@@ -1,6 +1,7 @@
 /* measure.c - the clock, the median, and the printing of figures. */
 #define _POSIX_C_SOURCE 199309L /* clock_gettime */
 #include "bench.h"
+#include "programs/terminal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -58,7 +59,7 @@ void bench_print(const bench_series *series, int count, const bench_series *ceil
 
 int bench_fail(gd_context *ctx)
 {
-    fprintf(stderr, "gradus-bench: %s\n", gd_error(ctx) ? gd_error(ctx) : "out of memory");
+    terminal_message("gradus-bench", "%s", gd_error(ctx) ? gd_error(ctx) : "out of memory");
     gd_context_free(ctx);
     return EXIT_FAILURE;
 }

@@ -2,6 +2,7 @@
  * backward, against a copy and a matrix product that are measured in the same run. */
 #include "bench.h"
 #include "model.h"
+#include "programs/terminal.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -42,10 +43,9 @@ static const struct known *find_model(const char *name)
     for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
         if (!strcmp(models[i].name, name)) return &models[i];
     }
-    fprintf(stderr,
-            "gradus-bench: unknown model \"%s\", wanted tiny, toy, small, small-50257 or "
-            "shakespeare\n",
-            name);
+    terminal_message("gradus-bench",
+                     "unknown model \"%s\", wanted tiny, toy, small, small-50257 or shakespeare",
+                     name);
     return NULL;
 }
 
@@ -405,7 +405,7 @@ int bench_step(const bench_options *o)
         } else if (!measure(s, rounds)) {
             status = EXIT_SUCCESS;
         } else {
-            fprintf(stderr, "gradus-bench: %s\n", gd_error(s->ctx));
+            terminal_message("gradus-bench", "%s", gd_error(s->ctx));
         }
         end(s);
     } else {

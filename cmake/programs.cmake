@@ -1,13 +1,19 @@
 # The programs. A folder without sources makes no program.
 
+# What all programs share and the library does not have.
+file(GLOB sources CONFIGURE_DEPENDS src/programs/*.c)
+add_library(gradus_program_parts STATIC EXCLUDE_FROM_ALL ${sources})
+set_target_properties(gradus_program_parts PROPERTIES C_EXTENSIONS OFF)
+target_include_directories(gradus_program_parts PUBLIC src PRIVATE include)
+target_link_libraries(gradus_program_parts PRIVATE gradus_flags)
+
 function(gradus_program name)
     if(NOT ARGN)
         return()
     endif()
-    add_executable(${name} ${ARGN} ${PROJECT_SOURCE_DIR}/src/programs/spin.c)
+    add_executable(${name} ${ARGN})
     set_target_properties(${name} PROPERTIES C_EXTENSIONS OFF)
-    target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src)
-    target_link_libraries(${name} PRIVATE gradus_static gradus_flags)
+    target_link_libraries(${name} PRIVATE gradus_program_parts gradus_static gradus_flags)
     set_property(GLOBAL APPEND PROPERTY gradus_programs ${name})
 endfunction()
 
@@ -25,7 +31,7 @@ if(GRADUS_TRAIN OR GRADUS_TESTS OR GRADUS_BENCH)
         gradus_train_parts
         PUBLIC train/text train/model train/run train/cli
         PRIVATE $<TARGET_PROPERTY:gradus_static,INTERFACE_INCLUDE_DIRECTORIES>)
-    target_link_libraries(gradus_train_parts PRIVATE gradus_flags)
+    target_link_libraries(gradus_train_parts PUBLIC gradus_program_parts PRIVATE gradus_flags)
     if(gradus_jansson)
         target_compile_definitions(gradus_train_parts PUBLIC GD_HAVE_JANSSON)
         target_include_directories(gradus_train_parts SYSTEM PUBLIC ${GRADUS_JANSSON_INCLUDE})

@@ -1,12 +1,14 @@
 /* main.c - gradus-gradcheck: checks the gradients of the library's ops. */
 #include <errno.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "gradus/gradcheck.h"
 #include "programs/spin.h"
+#include "programs/terminal.h"
 
 static const char usage[] =
     "Usage: gradus-gradcheck [OP...] [options]\n"
@@ -141,6 +143,15 @@ static const char *wanted_value(const char *name)
     return "another";
 }
 
+GD_PRINTF(1, 2)
+static void tell(const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    terminal_vmessage("gradus-gradcheck", format, arguments);
+    va_end(arguments);
+}
+
 /* An option with a value, which follows a '=' or is `next` (NULL: there is none). Returns how many
  * of the two arguments were used, 0 after an error message. */
 static int parse_option(settings *s, const char *option, const char *next)
@@ -153,14 +164,13 @@ static int parse_option(settings *s, const char *option, const char *next)
     const int parsed = parse_value(s, name, value ? value : "");
     if (parsed > 0 && value) return inside ? 1 : 2;
     if (parsed < 0 && inside && parse_switch(s, name))
-        fprintf(stderr, "gradus-gradcheck: %s takes no value (see --help)\n", name);
+        tell("%s takes no value (see --help)", name);
     else if (parsed < 0)
-        fprintf(stderr, "gradus-gradcheck: unknown option %s (see --help)\n", option);
+        tell("unknown option %s (see --help)", option);
     else if (!value)
-        fprintf(stderr, "gradus-gradcheck: %s needs a value (see --help)\n", name);
+        tell("%s needs a value (see --help)", name);
     else
-        fprintf(stderr, "gradus-gradcheck: %s is \"%s\", wanted %s\n", name, value,
-                wanted_value(name));
+        tell("%s is \"%s\", wanted %s", name, value, wanted_value(name));
     return 0;
 }
 
@@ -181,7 +191,7 @@ static int parse(settings *s, int argc, char **argv)
         i += used - 1;
     }
     if (s->at && (s->op_count != 1 || !s->only_case || !s->check.only_input)) {
-        fputs("gradus-gradcheck: --at also needs one OP, --case and --input\n", stderr);
+        tell("--at also needs one OP, --case and --input");
         return WRONG_CALL;
     }
     return -1;
@@ -252,11 +262,12 @@ static void count_report(tally *t, const gd_gradcheck_report *r, const gd_case *
 static bool refuse_place(const settings *s, const gd_op *op, const gd_case *check, int i)
 {
     const gd_case_input *input = &check->input[i];
-    fprintf(stderr, "gradus-gradcheck: %s, case %s: --at %s is not an element of %s [", op->name,
-            check->name, s->at, gd_input_name(op, i).text);
-    for (int d = 0; d < input->ndim; d++)
-        fprintf(stderr, "%s%lld", d ? ", " : "", (long long)input->shape[d]);
-    fputs("]\n", stderr);
+    char shape[400] = "";
+    for (int d = 0, used = 0; d < input->ndim; d++)
+        used += snprintf(shape + used, sizeof shape - (size_t)used, "%s%lld", d ? ", " : "",
+                         (long long)input->shape[d]);
+    tell("%s, case %s: --at %s is not an element of %s [%s]", op->name, check->name, s->at,
+         gd_input_name(op, i).text, shape);
     return false;
 }
 
@@ -275,8 +286,7 @@ static bool run_case(gd_context *ctx, const settings *s, const gd_op *op, const 
     for (int64_t k = 0; k < s->seeds; k++, options.seed++) {
         gd_gradcheck_report report;
         if (gd_gradcheck_case(ctx, op, check, &options, &report)) {
-            fprintf(stderr, "gradus-gradcheck: %s, case %s: %s\n", op->name, check->name,
-                    gd_error(ctx));
+            tell("%s, case %s: %s", op->name, check->name, gd_error(ctx));
             gd_error_clear(ctx);
             return false;
         }
@@ -335,6 +345,16 @@ static bool does_without(const gd_op *op, const gd_case *check, const char *name
     return false;
 }
 
+static void refuse_case(const settings *s, const gd_op *op)
+{
+    char names[4000] = "";
+    for (int i = 0; i < op->case_count; i++) {
+        const size_t used = strlen(names);
+        snprintf(names + used, sizeof names - used, "%s %s", i ? "," : "", op->cases[i].name);
+    }
+    tell("%s has no case %s; it has%s", op->name, s->only_case, names);
+}
+
 static bool run_op(gd_context *ctx, const settings *s, const gd_op *op, tally *t)
 {
     int cases = 0;
@@ -346,10 +366,7 @@ static bool run_op(gd_context *ctx, const settings *s, const gd_op *op, tally *t
     }
     if (!cases && s->only_case && !s->op_count) return true; /* only the ops that have it */
     if (!cases && s->only_case) {
-        fprintf(stderr, "gradus-gradcheck: %s has no case %s; it has", op->name, s->only_case);
-        for (int i = 0; i < op->case_count; i++)
-            fprintf(stderr, "%s %s", i ? "," : "", op->cases[i].name);
-        fputc('\n', stderr);
+        refuse_case(s, op);
         return false;
     }
     t->ops++;
@@ -368,13 +385,13 @@ static bool run_all(gd_context *ctx, const settings *s, tally *t)
         if (!run_op(ctx, s, op, t)) return false;
     for (int i = 0; i < s->op_count; i++) {
         if (gd_find_op(ctx, s->ops[i])) continue;
-        fprintf(stderr, "gradus-gradcheck: there is no op %s (see --list)\n", s->ops[i]);
+        tell("there is no op %s (see --list)", s->ops[i]);
         return false;
     }
     for (int i = 0; i < s->op_count; i++)
         if (!run_op(ctx, s, gd_find_op(ctx, s->ops[i]), t)) return false;
     if (t->ops) return true;
-    fprintf(stderr, "gradus-gradcheck: no op has a case %s\n", s->only_case);
+    tell("no op has a case %s", s->only_case);
     return false;
 }
 
@@ -416,7 +433,7 @@ static int run(settings *s)
     tally t = {0};
     int status = WRONG_CALL;
     if (gd_error(ctx))
-        fprintf(stderr, "gradus-gradcheck: %s\n", gd_error(ctx));
+        tell("%s", gd_error(ctx));
     else if (run_all(ctx, s, &t))
         status = conclude(s, &t);
     gd_context_free(ctx);
@@ -437,7 +454,6 @@ int main(int argc, char **argv)
     free(s.ops);
     const bool flushed = !fflush(stdout);
     if (flushed && !ferror(stdout)) return status;
-    fprintf(stderr, "gradus-gradcheck: cannot write to stdout: %s\n",
-            flushed ? "some output was lost" : strerror(errno));
+    tell("cannot write to stdout: %s", flushed ? "some output was lost" : strerror(errno));
     return WRONG_CALL;
 }

@@ -1,14 +1,14 @@
 /* fuzz_options.c - any bytes as a file of options: refused with a message, or options that fit
  * together, and the same when they come back from a checkpoint's texts. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
-#include "console.h"
 #include "fuzz.h"
+#include "programs/terminal.h"
 #include "train_options.h"
 
 /* What a checkpoint may say: control characters are refused. */
 static bool comes_back(const options_item *item)
 {
-    return item->text && !console_has_controls(item->text);
+    return item->text && !terminal_has_controls(item->text);
 }
 
 static void check_texts(const train_options *o)

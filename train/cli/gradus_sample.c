@@ -91,12 +91,10 @@ static int64_t find_context(const trained *t, const sample_command *o, int64_t p
 }
 
 /* Text i has its own random numbers, so that it does not depend on the texts before it. */
-static gd_status write_text(trained *t, const sample_command *o, const char *prompt, int64_t length,
-                            const sample_options *sample, int64_t i, int64_t *count)
+static gd_status write_text(trained *t, const sample_command *o, const sample_options *sample,
+                            int64_t i, int64_t *count)
 {
     gd_random_set(t->m.ctx, (gd_random_state){(uint64_t)o->seed, (uint64_t)i << 40});
-    fwrite(prompt, 1, (size_t)length, stdout);
-    if (t->tokenizer.kind == TOKENIZER_NONE && sample->prompt_length > 0) putchar(' ');
     gd_status status = sample_text(&t->m, &t->tokenizer, sample, stdout, count);
     printf("\n");
     return status;
@@ -110,6 +108,8 @@ static gd_status write_all(trained *t, const sample_command *o, const char *prom
                                    .length = o->length,
                                    .context = find_context(t, o, tokens->count),
                                    .draw = {o->temperature, o->top_k, o->top_p},
+                                   .begin = prompt,
+                                   .begin_bytes = (size_t)length,
                                    .stop = stops->id ? NULL : o->stop,
                                    .stop_ids = stops->id,
                                    .stop_id_count = stops->count};
@@ -119,7 +119,7 @@ static gd_status write_all(trained *t, const sample_command *o, const char *prom
     for (int64_t i = 0; i < o->samples && !gd_error(t->m.ctx); i++) {
         int64_t count = 0;
         if (i > 0) printf("----\n");
-        write_text(t, o, prompt, length, &sample, i, &count);
+        write_text(t, o, &sample, i, &count);
         all += count;
     }
     double seconds = clock_now() - begun;
@@ -172,6 +172,8 @@ static int run(gd_context *ctx, options *command)
     if (!trained_open(&t, ctx, &o->from, o->ids)) {
         prompt = read_prompt(o, &length);
         told = !prompt || !find_ids(&t, o, prompt, length, &tokens, &stops);
+        if (!told && t.tokenizer.kind == TOKENIZER_NONE && tokens.count > 0)
+            prompt[length++] = ' '; /* instead of its NUL: between ids */
         if (!told) write_all(&t, o, prompt, length, &tokens, &stops);
     }
     if (gd_error(ctx)) console_message("%s", gd_error(ctx));

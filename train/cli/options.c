@@ -1,6 +1,7 @@
 /* options.c - the values of options, and the command line. See options.h. */
 #include "options.h"
 #include "console.h"
+#include "programs/terminal.h"
 #include "folder.h"
 #include "gradus/gradus.h"
 #include "json.h"
@@ -314,7 +315,7 @@ bool options_restore(options *o, const char *name, const char *text)
 {
     const option_row *row = find(o, name, strlen(name));
     if (!row || options_given(o, name)) return true;
-    if (!console_has_controls(text)) return set(o, "the checkpoint: ", row, text);
+    if (!terminal_has_controls(text)) return set(o, "the checkpoint: ", row, text);
     console_message("the checkpoint: %s is \"%s\", wanted no control characters", name, text);
     return false;
 }

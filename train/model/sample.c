@@ -130,11 +130,13 @@ gd_status sample_text(model *m, const tokenizer *t, const sample_options *option
                       int64_t *count)
 {
     sampler s = {.m = m, .t = t, .options = options};
-    text_stream out = {.file = file, .stop = options->stop};
+    text_stream out = {.file = file};
     int64_t done = 0;
     bool training = m->training;
     m->training = false;
     gd_no_grad_begin(m->ctx);
+    if (options->begin) text_stream_put(&out, options->begin, options->begin_bytes);
+    out.stop = options->stop;
     begin(&s);
     while (done < options->length && !out.stopped && !stop_asked() && !gd_error(m->ctx)) {
         int32_t ids[DRAWS];

@@ -17,6 +17,9 @@ typedef struct sample_options {
     const char *stop;        /* sampling ends before this text; NULL: none */
     const int32_t *stop_ids; /* and before any of these ids */
     int64_t stop_id_count;
+    /* written before the sample, which may complete its last character; NULL: nothing */
+    const char *begin;
+    size_t begin_bytes;
 } sample_options;
 
 /* Draws tokens (draw.h) and writes each at once; a GPU that draws from all tokens makes a few

@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE /* TIOCGWINSZ */
 #include "console.h"
 #include "clock.h"
+#include "programs/terminal.h"
 
 #include <errno.h>
 #include <math.h>
@@ -22,48 +23,19 @@ void console_program(const char *name)
     program = name;
 }
 
-/* The second byte of U+0080 to U+009F, which some terminals obey as they do ESC. */
-static bool is_c1(unsigned char before, unsigned char c)
-{
-    return before == 0xc2 && c >= 0x80 && c < 0xa0;
-}
-
-bool console_has_controls(const char *text)
-{
-    for (unsigned char before = 0, c; (c = (unsigned char)*text); before = c, text++) {
-        if (c < 0x20 || c == 0x7f || is_c1(before, c)) return true;
-    }
-    return false;
-}
-
-/* A name, or text from a file, may contain line breaks or control sequences of a terminal. */
-static void replace_controls(char *text)
-{
-    for (unsigned char before = 0, c; (c = (unsigned char)*text); before = c, text++) {
-        if (is_c1(before, c)) text[-1] = '?';
-        if (c < 0x20 || c == 0x7f || is_c1(before, c)) *text = '?';
-    }
-}
-
 void console_rank(int rank)
 {
     own_rank = rank;
     if (rank > 0 && !freopen("/dev/null", "w", stdout)) fclose(stdout);
 }
 
-/* In one write, so that messages of several processes do not mix. */
 static void tell(const char *format, va_list arguments)
 {
-    char text[2 * 4096 + 1024]; /* room for two paths */
-    char who[32] = "";
+    char who[100];
     console_erase();
     fflush(stdout); /* keeps the order of both streams */
-    vsnprintf(text, sizeof text, format, arguments);
-    replace_controls(text);
-    if (own_rank >= 0) snprintf(who, sizeof who, " rank %d:", own_rank);
-    char line[sizeof text + sizeof who + 64];
-    snprintf(line, sizeof line, "%s:%s %s\n", program, who, text);
-    fputs(line, stderr);
+    snprintf(who, sizeof who, own_rank < 0 ? "%s" : "%s: rank %d", program, own_rank);
+    terminal_vmessage(who, format, arguments);
 }
 
 void console_message(const char *format, ...)
@@ -136,16 +108,16 @@ static int width_of(const char *word, size_t length)
 void console_line(const char *format, ...)
 {
     enum { INDENT = 7 };
-    char text[2 * 4096 + 1024];
+    char given[2 * 4096 + 1024], seen[4 * sizeof given];
     const int most = console_columns() - 1;
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    vsnprintf(given, sizeof given, format, arguments);
     va_end(arguments);
     console_erase();
-    if (most > 0) replace_controls(text);
+    if (most > 0) terminal_visible(seen, sizeof seen, given, strlen(given), false);
     int at = 0;
-    for (const char *word = text; *word;) {
+    for (const char *word = most > 0 ? seen : given; *word;) {
         const size_t spaces = strspn(word, " "), length = strcspn(word + spaces, " ");
         const int width = (int)spaces + width_of(word + spaces, length);
         if (most > 0 && at > INDENT && at + width > most) {

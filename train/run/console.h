@@ -9,7 +9,7 @@
 /* Sets the program's name, which begins every message; not copied. */
 void console_program(const char *name);
 
-/* Writes "program: ..." and a newline to stderr; control characters become "?". */
+/* terminal_message (programs/terminal.h) of this program. */
 void console_message(const char *format, ...) GD_PRINTF(1, 2);
 
 /* This process is one of several: messages name its rank; only rank 0 prints what all
@@ -18,9 +18,6 @@ void console_rank(int rank);
 
 /* console_message of what every rank has to say. */
 void console_notice(const char *format, ...) GD_PRINTF(1, 2);
-
-/* Whether a text contains control characters: those of ASCII, or U+0080 to U+009F. */
-bool console_has_controls(const char *text);
 
 /* The same number, but with NaN without a sign, which printf would show as "-nan". */
 double console_number(double number);
@@ -41,7 +38,7 @@ bool console_arrived(void);
 int console_columns(void);
 
 /* Writes a line to stdout, at once. On a terminal that is too narrow it goes on in a new line,
- * indented by 7 as the report's lines are, and control characters become "?". */
+ * indented by 7 as the report's lines are, and what it would obey is made visible. */
 void console_line(const char *format, ...) GD_PRINTF(1, 2);
 
 /* 0:23, 1:02:03 */

@@ -1,6 +1,7 @@
 /* json.c - see json.h. */
 #include "json.h"
-#include "utf8.h"
+#include "programs/terminal.h"
+#include "programs/utf8.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -27,20 +28,32 @@ json_t *json_parse(const char *text, size_t length, json_error_t *why)
 
 #endif
 
-/* The name of a file can be any bytes. */
+/* In JSON a character beyond U+FFFF is two of these (RFC 8259). */
+static void print_code(uint32_t code, FILE *file)
+{
+    if (code < 0x10000)
+        fprintf(file, "\\u%04lx", (unsigned long)code);
+    else
+        fprintf(file, "\\u%04lx\\u%04lx", (unsigned long)(0xd7c0 + (code >> 10)),
+                (unsigned long)(0xdc00 + (code & 0x3ff)));
+}
+
+/* The name of a file can be any bytes. On a terminal more of them are written in ASCII: it is the
+ * same string. */
 void json_print_string(const char *text, FILE *file)
 {
+    const bool terminal = terminal_is(file);
     fputc('"', file);
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+    for (const unsigned char *c = (const unsigned char *)text; *c;) {
+        const int length = utf8_length(c, LONGEST_CHARACTER);
         if (*c == '"' || *c == '\\')
             fprintf(file, "\\%c", *c);
-        else if (*c < 32 || *c == 127)
-            fprintf(file, "\\u%04x", *c);
-        else if (utf8_length(c, LONGEST_CHARACTER) == 0)
-            fprintf(file, "\\ufffd");
+        else if (length == 0 || *c < 32 || *c == 127 ||
+                 (terminal && terminal_obeys(utf8_code(c, length))))
+            print_code(length ? utf8_code(c, length) : 0xfffd, file);
         else
-            fprintf(file, "%.*s", utf8_length(c, LONGEST_CHARACTER), (const char *)c);
-        c += utf8_length(c, LONGEST_CHARACTER) > 1 ? utf8_length(c, LONGEST_CHARACTER) - 1 : 0;
+            fprintf(file, "%.*s", length, (const char *)c);
+        c += length ? length : 1;
     }
     fputc('"', file);
 }

@@ -1,7 +1,7 @@
 /* bpe.c - see bpe.h. */
 #include "bpe.h"
 #include "fnv.h"
-#include "utf8.h"
+#include "programs/utf8.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 /* text_stream.c - see text_stream.h. */
 #include "text_stream.h"
+#include "programs/terminal.h"
 
 #include <string.h>
 
@@ -37,7 +38,7 @@ static void write_sure(text_stream *s)
         }
         size_t length = first_character(s, &whole);
         if (matches || !whole) return;
-        fwrite(s->held, 1, length, s->file);
+        terminal_write(s->file, (const char *)s->held, length);
         s->count -= length;
         memmove(s->held, s->held + length, s->count);
     }
@@ -55,7 +56,7 @@ void text_stream_put(text_stream *s, const void *bytes, size_t count)
 
 void text_stream_end(text_stream *s)
 {
-    fwrite(s->held, 1, s->count, s->file);
+    terminal_write(s->file, (const char *)s->held, s->count);
     fflush(s->file);
     s->count = 0;
 }

@@ -1,5 +1,5 @@
-/* text_stream.h - writes text as it comes: UTF-8 characters are written whole, and nothing from the
- * stop text on. */
+/* text_stream.h - writes text as it comes: UTF-8 characters are written whole, to a terminal as
+ * programs/terminal.h says, and nothing from the stop text on. */
 #ifndef GRADUS_TRAIN_TEXT_STREAM_H
 #define GRADUS_TRAIN_TEXT_STREAM_H
 

@@ -1,6 +1,6 @@
-/* utf8.h - the characters of a text. */
-#ifndef GRADUS_TRAIN_UTF8_H
-#define GRADUS_TRAIN_UTF8_H
+/* utf8.h - the characters of a text. Part of the programs, not of the library. */
+#ifndef GRADUS_UTF8_H
+#define GRADUS_UTF8_H
 
 #include <stdint.h>
 
@@ -8,5 +8,8 @@
  * 0 if there is none: the byte is not valid there. A text that ends with NUL may be said to be
  * longer than it is. */
 int utf8_length(const unsigned char *text, int64_t length);
+
+/* The code of such a character of `length` bytes. */
+uint32_t utf8_code(const unsigned char *text, int length);
 
 #endif

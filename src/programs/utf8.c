@@ -1,5 +1,5 @@
 /* utf8.c - see utf8.h. */
-#include "utf8.h"
+#include "programs/utf8.h"
 
 #include <stdbool.h>
 
@@ -13,4 +13,11 @@ int utf8_length(const unsigned char *c, int64_t left)
     bool longer = (c[0] == 0xe0 && c[1] < 0xa0) || (c[0] == 0xf0 && c[1] < 0x90);
     bool beyond = (c[0] == 0xed && c[1] > 0x9f) || (c[0] == 0xf4 && c[1] > 0x8f);
     return longer || beyond ? 0 : length;
+}
+
+uint32_t utf8_code(const unsigned char *c, int length)
+{
+    uint32_t code = length < 2 ? c[0] : c[0] & (0xffu >> (length + 1));
+    for (int i = 1; i < length; i++) code = code << 6 | (c[i] & 0x3f);
+    return code;
 }
