@@ -252,6 +252,7 @@ START_TEST(special_values)
         {"pow 3", power_3, -2, -8, 12},
         {"pow 0.5", power_half, 0, 0, inf},
         {"pow 0.5", power_half, -1, nan_value, nan_value},
+        {"pow 0.5", power_half, -inf, inf, 0},
         {"pow -1", power_minus_1, 0, inf, -inf},
         {"pow -1", power_minus_1, -inf, 0, 0},
     };

@@ -87,6 +87,19 @@ START_TEST(a_gradient_that_a_backward_needs)
 }
 END_TEST
 
+/* g = 2 x, but to the ops that read it just a number: the gradient of g + g x is g, not 2 + 4 x. */
+START_TEST(a_gradient_is_a_constant)
+{
+    gd_backward(total(gd_mul(x, x)));
+    gd_step_end(ctx);
+    gd_tensor *g = gd_grad(x), *z = gd_add(g, gd_mul(g, x));
+    gd_grad_clear(x);
+    gd_backward(total(z));
+    ck_assert_no_error(ctx);
+    ck_assert_values(gd_grad(x), 2, 4, 6);
+}
+END_TEST
+
 /* da = g^T dy: the kernel may not add it to the memory in which it still reads g. */
 START_TEST(a_gradient_that_its_own_backward_needs)
 {
@@ -364,6 +377,7 @@ int main(void)
     tcase_add_test(misuse, an_output_that_its_backward_needs);
     tcase_add_test(misuse, leaves_whose_values_no_backward_needs);
     tcase_add_test(misuse, a_gradient_that_a_backward_needs);
+    tcase_add_test(misuse, a_gradient_is_a_constant);
     tcase_add_test(misuse, a_gradient_that_its_own_backward_needs);
     tcase_add_test(misuse, tensors_of_a_step_that_has_ended);
     tcase_add_test(misuse, segments_that_end_the_step_or_go_back);

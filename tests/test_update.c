@@ -19,7 +19,9 @@ typedef struct learner {
     gd_optimizer *optimizer;
 } learner;
 
-static learner make(gd_dtype dtype, bool sgd)
+enum { ADAMW, NESTEROV, PLAIN };
+
+static learner make(gd_dtype dtype, int rule)
 {
     learner l = {
         .ctx = gd_context_create(&(gd_context_options){.seed = 5, .threads = 1, .poison = true})};
@@ -31,9 +33,11 @@ static learner make(gd_dtype dtype, bool sgd)
     l.slope = gd_tensor_create(l.ctx, dtype, GD_SHAPE(N));
     l.pull = gd_tensor_create(l.ctx, dtype, 0, NULL);
     gd_random_normal(l.slope, 0, 1);
-    l.optimizer =
-        sgd ? gd_sgd_create(l.params, &(gd_sgd_options){.momentum = 0.9, .nesterov = true})
-            : gd_adamw_create(l.params, &(gd_adamw_options){.weight_decay = 0.1});
+    const gd_sgd_options nesterov = {.momentum = 0.9, .nesterov = true, .weight_decay = 0.1};
+    const gd_sgd_options plain = {.weight_decay = 0.1};
+    l.optimizer = rule == ADAMW
+                      ? gd_adamw_create(l.params, &(gd_adamw_options){.weight_decay = 0.1})
+                      : gd_sgd_create(l.params, rule == PLAIN ? &plain : &nesterov);
     ck_assert_no_error(l.ctx);
     return l;
 }
@@ -445,7 +449,7 @@ int main(void)
 {
     Suite *suite = suite_create("updates");
     TCase *tcase = tcase_create("update");
-    tcase_add_loop_test(tcase, the_weights_are_those_of_one_who_waits, 0, 8);
+    tcase_add_loop_test(tcase, the_weights_are_those_of_one_who_waits, 0, 12);
     tcase_add_test(tcase, a_report_has_the_time_of_its_update);
     tcase_add_test(tcase, shares_add_up_to_the_loss_and_its_gradient);
     tcase_add_loop_test(tcase, nothing_that_is_not_finite_reaches_the_weights, 0, 8);

@@ -49,8 +49,14 @@ GD_API gd_status gd_backward_from(gd_tensor *const *outputs, int count,
 /* The gradient of t: a contiguous tensor of t's shape and dtype (of float32 for the parameters of a
  * 16-bit group), or NULL (which is not an error) if none was computed since it was last cleared.
  * Owned by t. A tensor made by an op has one only if gd_retain_grad(t) was called before the
- * backward. The next backward writes to the same memory, and refuses an op whose own backward needs
- * the old gradient, such as gd_mul(gd_grad(t), t): give the op a copy. */
+ * backward.
+ *
+ * Gradients are numbers, not functions: how they were computed is not on the tape, and there are no
+ * second derivatives. To ops that read it a gradient is a constant, as in PyTorch without
+ * create_graph. That is not noticed: with x = 3 and g = gd_grad(x) = 3 x^2 = 27, the gradient of
+ * g + g x is 27, not 99. What is refused: a backward inside a backward; and, since the next
+ * backward writes to the same memory, one that needs a gradient which it has already changed, as
+ * for gd_mul(gd_mul(gd_grad(x), x), x): give the op a copy. */
 GD_API gd_tensor *gd_grad(const gd_tensor *t);
 
 /* Clears the gradient of t; the next backward starts from zero. */

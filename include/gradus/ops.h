@@ -26,15 +26,20 @@
  *                             so inf (NaN if the elements are equal), and the gradient is infinite
  *                             or NaN; over no elements: NaN
  *     pow, pow_tensor         x^0 is 1, with gradient 0, for any x; 0^b has gradient 0 for b >= 0;
- *                             a negative base under a fractional exponent gives NaN
+ *                             a negative base under a fractional exponent gives NaN, but -inf as
+ *                             C's pow does inf or 0 (PyTorch's scalar exponents 0.5 and -0.5: NaN)
  *     div                     x / 0 is inf or NaN, and so are both gradients
  *     softmax, log_softmax    a row that is all -inf, or has +inf, gives NaN
- *     attention               a query that sees no key, or whose mask is -inf: 0, with gradient 0
+ *     attention               a query that sees no key, or whose mask is -inf: 0, with gradient 0;
+ *                             a NaN or inf in a key or value makes NaN of every query that it is
+ *                             hidden from by a mask, too (0 * NaN); those that causal or window
+ *                             hide may or may not be read
  *     logsumexp               of a row that is all -inf: -inf with gradient 0 *; with +inf: +inf
  *     mean, cross_entropy     over no elements: NaN; sum: 0; max and logsumexp: -inf
  *     cross_entropy           class weights of all targets 0: the mean and its gradient are NaN; a
  *                             class of weight or share 0 is ignored, whatever its logit or (share
  *                             0) its weight *; an ignored row may hold NaN or inf: gradient 0 *
+ *                             (linear_cross_entropy: that of its weight is NaN then, 0 * NaN)
  *     cumsum                  a NaN, or an inf and a -inf, make all following elements NaN
  *     argmax, topk            NaN counts as the largest; equal elements: the first one first *
  *     rms_norm, layer_norm    eps 0 and a row of zeros (layer_norm: of equal elements) give NaN

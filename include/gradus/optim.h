@@ -133,7 +133,7 @@ GD_API gd_tensor *gd_optimizer_state(const gd_optimizer *optimizer, int index);
  *     gd_step_end(ctx);
  *     while (gd_optimizer_report(opt, false, &report)) printf("loss %g\n", report.loss);
  *
- * The weights are the same to the last bit. Clipping needs no pass of its own: the update
+ * The weights are the same to the last bit (for a finite norm and loss). Clipping needs no pass of its own: the update
  * multiplies each gradient by the factor as it reads it. */
 
 /* The learning rate of the updates from now on. */

@@ -61,12 +61,13 @@ extern "C" void gd_decide_cuda(gd_update_state *state, gd_update_slot *slots,
     gd_service_launched(ctx, "decide");
 }
 
-// What a kernel takes of the gradients: rounded as gd_params_scale_grads rounds.
+// What a kernel takes of the gradients: rounded as gd_params_scale_grads rounds, and before it is
+// added to anything.
 template <class T, int V>
 __device__ inline void scale_by(T (&grad)[V], double factor)
 {
 #pragma unroll
-    for (int k = 0; k < V; k++) grad[k] = (T)((double)grad[k] * factor);
+    for (int k = 0; k < V; k++) grad[k] = (T)__dmul_rn((double)grad[k], factor);
 }
 
 // ---- Parameters in 16 bits, and their masters (gd_rounded in services.h) ----------------------

@@ -14,27 +14,33 @@ static inline REAL scaled(REAL grad, double factor)
 }
 
 /* v = momentum v + (1 - dampening) g;  w -= lr v, or lr (g + momentum v) for Nesterov's. v is NULL
- * without momentum. g is multiplied by the state's factor, as scaled() does, as it is read. */
+ * without momentum. g is multiplied by the state's factor, as scaled() does: in a loop of its own,
+ * since in double a product and the sum that it goes into would be rounded together. */
 static void sgd_block(REAL *restrict w, REAL *restrict v, const REAL *restrict g, int64_t n,
                       const gd_sgd_rule *rule, const gd_update_state *state)
 {
-    const double factor = state->factor;
+    REAL clipped[GD_BLOCK];
+    if (state->factor != 1) {
+#pragma omp simd
+        for (int64_t i = 0; i < n; i++) clipped[i] = scaled(g[i], state->factor);
+        g = clipped;
+    }
     const REAL lr = (REAL)state->rate, decay = (REAL)rule->weight_decay;
     const REAL momentum = (REAL)rule->momentum, fresh = (REAL)(1 - rule->dampening);
     if (!v) {
 #pragma omp simd
-        for (int64_t i = 0; i < n; i++) w[i] -= lr * (scaled(g[i], factor) + decay * w[i]);
+        for (int64_t i = 0; i < n; i++) w[i] -= lr * (g[i] + decay * w[i]);
     } else if (state->first) {
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) {
-            REAL grad = scaled(g[i], factor) + decay * w[i];
+            REAL grad = g[i] + decay * w[i];
             v[i] = grad;
             w[i] -= lr * (rule->nesterov ? grad + momentum * grad : grad);
         }
     } else {
 #pragma omp simd
         for (int64_t i = 0; i < n; i++) {
-            REAL grad = scaled(g[i], factor) + decay * w[i];
+            REAL grad = g[i] + decay * w[i];
             REAL velocity = momentum * v[i] + fresh * grad;
             v[i] = velocity;
             w[i] -= lr * (rule->nesterov ? grad + momentum * velocity : velocity);
