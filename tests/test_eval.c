@@ -256,6 +256,52 @@ START_TEST(models_of_others_are_judged)
 }
 END_TEST
 
+/* Writes the ids of "few" with `width` bytes each. */
+static void widen(const char *name, int width)
+{
+    ck_assert_int_eq(chdir(folder), 0);
+    FILE *from = fopen("few", "r"), *to = fopen(name, "w");
+    for (int c; (c = fgetc(from)) != EOF; fgetc(from)) {
+        fputc(c, to);
+        for (int k = 1; k < width; k++) fputc(0, to);
+    }
+    fclose(from);
+    fclose(to);
+    ck_assert_int_eq(chdir("/"), 0);
+}
+
+/* The same ids in files of other widths, which the command line must say; a run says it. */
+START_TEST(wider_ids_are_the_same)
+{
+    evaluate(GRADUS_TEST_DIR "/llama/grouped --tokens few --context 16 --json");
+    const double loss = number("loss"), tokens = number("tokens");
+    for (int width = 4; width <= 8; width += 4) {
+        char line[256];
+        widen("wide", width);
+        snprintf(line, sizeof line, "%s/llama/grouped --tokens wide --context 16 --json",
+                 GRADUS_TEST_DIR);
+        ck_assert_int_eq(program_run_in(folder, "gradus-eval", line, output), 1);
+        snprintf(line, sizeof line, "--token-bytes %d reads it so", width);
+        program_said(output, line);
+        snprintf(line, sizeof line,
+                 "%s/llama/grouped --tokens wide --token-bytes %d --context 16 --json",
+                 GRADUS_TEST_DIR, width);
+        evaluate(line);
+        ck_assert_double_eq(number("loss"), loss);
+        ck_assert_double_eq(number("tokens"), tokens);
+    }
+    train("--tokens wide --val-data wide --token-bytes 8 --vocab 60 --out wide_run");
+    evaluate("wide_run --json");
+    ck_assert_double_gt(number("tokens"), tokens * 0.9);
+    train("--resume wide_run --steps 9");
+    ck_assert_int_eq(program_run_in(folder, "gradus-eval", "wide_run --tokens wide", output), 1);
+    ck_assert_int_eq(
+        program_run_in(folder, "gradus-train", "--tokens few --val-data few --vocab 65537", output),
+        1);
+    program_said(output, "uint16 is too small for a vocabulary of 65537 ids");
+}
+END_TEST
+
 START_TEST(help_is_complete)
 {
     evaluate("--help");
@@ -280,6 +326,7 @@ int main(void)
     tcase_add_test(cases, bytes_are_counted);
     tcase_add_loop_test(cases, bad_options_are_named, 0, sizeof bad / sizeof *bad);
     tcase_add_test(cases, models_of_others_are_judged);
+    tcase_add_test(cases, wider_ids_are_the_same);
     tcase_add_test(cases, help_is_complete);
     suite_add_tcase(suite, cases);
     return check_main(suite);

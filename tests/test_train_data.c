@@ -268,7 +268,7 @@ START_TEST(a_name_may_look_like_a_pattern)
     write_bytes("\1\2\3\4", 4);
     snprintf(name, sizeof name, "%s[1]", file_path);
     ck_assert_int_eq(rename(file_path, name), 0);
-    ck_assert_msg(tokens_open(&source, name, message), "%s", message);
+    ck_assert_msg(tokens_open(&source, name, 0, 9, message), "%s", message);
     ck_assert_int_eq(source.length, 2);
     tokens_close(&source);
     unlink(name);
@@ -286,13 +286,153 @@ START_TEST(both_kinds_are_read)
                       : kind == 1 ? llmc(bytes, GPT2, 1, 3, 6)
                                   : llmc(bytes, LLAMA3, 7, 3, 12);
         write_bytes(bytes, size);
-        ck_assert_msg(tokens_open(&source, file_path, message), "%s", message);
+        ck_assert_msg(tokens_open(&source, file_path, 0, 9, message), "%s", message);
         ck_assert_int_eq(source.length, 3);
         ck_assert_int_eq(tokens_read(&source.shard[0], 0, 3, INT32_MAX, ids), -1);
         ck_assert_int_eq(ids[1], kind < 2 ? 0x0403 : 0x08070605);
         ck_assert_int_eq(tokens_read(&source.shard[0], 0, 3, ids[1], ids), 1);
         tokens_close(&source);
         unlink(file_path);
+    }
+}
+END_TEST
+
+/* An .npy file with this dictionary, and 3 ids; `version` 1 to 3. */
+static size_t npy(unsigned char *bytes, int version, const char *header, int width)
+{
+    const size_t fixed = version == 1 ? 10 : 12, length = strlen(header) + 1;
+    memcpy(bytes, "\x93NUMPY", 6);
+    memcpy(bytes + 6, (unsigned char[]){(unsigned char)version, 0, (unsigned char)length, 0, 0, 0},
+           fixed - 6);
+    snprintf((char *)bytes + fixed, 512, "%s\n", header);
+    for (int i = 0; i < 3 * width; i++)
+        bytes[fixed + length + (size_t)i] = i % width < 3 ? (unsigned char)(i + 1) : 0;
+    return fixed + length + 3 * (size_t)width;
+}
+
+/* Checks the message of a file, NULL: that it is read; ids[1] is the second id. */
+static void assert_opens(const unsigned char *bytes, size_t size, int width, int64_t vocab,
+                         const char *refusal, int64_t second)
+{
+    char message[TOKENS_MESSAGE] = "";
+    token_source source;
+    int32_t ids[3];
+    write_bytes(bytes, size);
+    const bool opened = tokens_open(&source, file_path, width, vocab, message);
+    ck_assert_msg(opened == !refusal, "%s", message);
+    if (opened) {
+        ck_assert_int_eq(tokens_read(&source.shard[0], 0, 3, INT64_MAX, ids), -1);
+        ck_assert_uint_eq((uint32_t)ids[1], (uint32_t)second);
+        ck_assert_int_eq(tokens_at(&source.shard[0], 1), second);
+    } else {
+        ck_assert_msg(strstr(message, refusal) != NULL, "\"%s\": %s", refusal, message);
+    }
+    tokens_close(&source);
+    unlink(file_path);
+}
+
+START_TEST(arrays_of_numpy_are_read)
+{
+    static const struct {
+        const char *descr, *order, *shape;
+        int width;
+        const char *refusal;
+    } rows[] = {
+        {"'<u2'", "False", "(3,)", 2, NULL},
+        {"'<u4'", "False", "(3,)", 4, NULL},
+        {"'<i4'", "False", "(3,)", 4, NULL},
+        {"'<i8'", "False", "(3, )", 8, NULL},
+        {"'>u2'", "False", "(3,)", 2, "its dtype is big-endian uint16 ('>u2')"},
+        {"'>i8'", "False", "(3,)", 8, "its dtype is big-endian int64 ('>i8')"},
+        {"'<i2'", "False", "(3,)", 2, "its dtype is int16 ('<i2')"},
+        {"'<u8'", "False", "(3,)", 8, "its dtype is uint64 ('<u8')"},
+        {"'|u1'", "False", "(3,)", 1, "its dtype is uint8 ('|u1')"},
+        {"'<f4'", "False", "(3,)", 4, "its dtype is float32 ('<f4'), wanted little-endian uint16"},
+        {"'|O'", "False", "(3,)", 8, "its dtype is '|O'"},
+        {"[('a', '<u2')]", "False", "(3,)", 2, "its dtype is [('a'"},
+        {"'<u2'", "True", "(3,)", 2, "its fortran_order is not False"},
+        {"'<u2'", "False", "(3, 1)", 2, "it has the shape (3, 1), wanted one dimension"},
+        {"'<u2'", "False", "()", 2, "it has the shape (), wanted one dimension"},
+        {"'<u2'", "False", "(-3,)", 2, "it has the shape (-3,)"},
+        {"'<u2'", "False", "(4,)", 2, "its header says 4 ids of 2 bytes, but 6 bytes follow it"},
+        {"'<u2'", "False", "(9223372036854775807,)", 2, "but 6 bytes follow it"},
+        {"'<u2'", "False", "(99999999999999999999,)", 2, "wanted one dimension"},
+        {"'<u2'", "False", "(3,", 2, "wanted one dimension"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        for (int version = 1; version <= 3; version++) {
+            char header[160];
+            unsigned char bytes[1024] = {0};
+            snprintf(header, sizeof header, "{'descr': %s, 'fortran_order': %s, 'shape': %s, }",
+                     rows[i].descr, rows[i].order, rows[i].shape);
+            const int width = rows[i].width, first = width + 1;
+            const size_t size = npy(bytes, version, header, width);
+            int64_t second = first | (first + 1) << 8;
+            if (width > 2) second |= (first + 2) << 16;
+            assert_opens(bytes, size, 0, 9, rows[i].refusal, second);
+            if (rows[i].refusal) continue;
+            assert_opens(bytes, size, width, 1 << 20, NULL, second);
+            assert_opens(bytes, size, width == 8 ? 4 : 8, 9, "but --token-bytes is", 0);
+            assert_opens(bytes, size - 1, 0, 9, "its header says 3 ids of", 0);
+            assert_opens(bytes, 40, 0, 9, "its header of NumPy is cut short", 0);
+            bytes[6] = 4;
+            assert_opens(bytes, size, 0, 9, "its version of NumPy's format is 4.0", 0);
+        }
+    }
+    unsigned char bytes[64] = "";
+    assert_opens(bytes, npy(bytes, 1, "{}", 2), 0, 9, "its dtype is ,", 0);
+}
+END_TEST
+
+/* Nothing in a file without a header says how wide its ids are. */
+START_TEST(ids_without_a_header_have_a_width)
+{
+    enum { IDS = 100000 };
+    static unsigned char bytes[8 * IDS];
+    const int widths[] = {2, 4, 8};
+    for (int i = 0; i < 3; i++) {
+        const int width = widths[i];
+        memset(bytes, 0, sizeof bytes);
+        for (int k = 0; k < IDS; k++) {
+            bytes[k * width] = (unsigned char)k;
+            bytes[k * width + 1] = (unsigned char)(1 + k / 256);
+        }
+        const char *refusal = width == 4   ? "--token-bytes 4 reads it so"
+                              : width == 8 ? "--token-bytes 8 reads it so"
+                                           : NULL;
+        const int counts[] = {5, 4096, 65536, IDS};
+        for (int k = 0; k < 4; k++) {
+            const size_t size = (size_t)(counts[k] * width);
+            assert_opens(bytes, size, 0, 65536, refusal, 0x101);
+            assert_opens(bytes, size, 0, 65537, "uint16 is too small for a vocabulary of 65537", 0);
+            assert_opens(bytes, size, width, 65537, NULL, 0x101);
+            assert_opens(bytes, size - 1, width, 9, "wanted a multiple of", 0);
+        }
+        /* An upper half that is not 0, somewhere. */
+        if (width == 4) bytes[(size_t)IDS * 4 - 1] = 1;
+        if (width == 4) assert_opens(bytes, (size_t)IDS * 4, 0, 9, NULL, 0);
+    }
+    memset(bytes, 0, sizeof bytes); /* of one id */
+    assert_opens(bytes, sizeof bytes, 0, 9, NULL, 0);
+    const uint32_t wide[3] = {1, 4000000000, 2};
+    assert_opens((const unsigned char *)wide, sizeof wide, 4, 1 << 20, NULL, 4000000000);
+}
+END_TEST
+
+START_TEST(other_files_are_named)
+{
+    static const struct {
+        const char *begin, *refusal;
+    } rows[] = {{"PK\x03\x04", "it is a zip archive, as .npz"},
+                {"\x1f\x8b\x08", "compressed by gzip"},
+                {"\x28\xb5\x2f\xfd", "compressed by zstd"},
+                {"PAR1", "a Parquet file"},
+                {"\x89HDF\r\n", "an HDF5 file"},
+                {"MMIDIDX", "an index of Megatron"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        unsigned char bytes[100] = "";
+        memcpy(bytes, rows[i].begin, strlen(rows[i].begin));
+        assert_opens(bytes, sizeof bytes, 0, 9, rows[i].refusal, 0);
     }
 }
 END_TEST
@@ -318,18 +458,18 @@ START_TEST(what_is_no_token_file_is_refused)
         if (k == 10) size = llmc(bytes, LLAMA3, 1, 3, 6);
         if (k == 11) size = (llmc(bytes, LLAMA3, 7, 3, 12), 1022); /* the header is cut short */
         write_bytes(bytes, size);
-        ck_assert_msg(!tokens_open(&source, file_path, message), "row %d", k);
+        ck_assert_msg(!tokens_open(&source, file_path, 0, 9, message), "row %d", k);
         ck_assert_ptr_nonnull(strstr(message, file_path));
         ck_assert_int_eq(source.shards, 0);
         unlink(file_path);
     }
-    ck_assert(!tokens_open(&source, "/", message));
-    ck_assert(!tokens_open(&source, "/dev/zero", message));
-    ck_assert(!tokens_open(&source, "/no/such/*.bin", message));
+    ck_assert(!tokens_open(&source, "/", 0, 9, message));
+    ck_assert(!tokens_open(&source, "/dev/zero", 0, 9, message));
+    ck_assert(!tokens_open(&source, "/no/such/*.bin", 0, 9, message));
     write_bytes("", 0);
     unlink(file_path);
     ck_assert_int_eq(mkfifo(file_path, 0600), 0);
-    ck_assert(!tokens_open(&source, file_path, message));
+    ck_assert(!tokens_open(&source, file_path, 0, 9, message));
     unlink(file_path);
 }
 END_TEST
@@ -404,6 +544,9 @@ int main(void)
     tcase_add_test(tcase, words_have_64_characters_at_most);
     tcase_add_test(tcase, a_name_may_look_like_a_pattern);
     tcase_add_test(tcase, both_kinds_are_read);
+    tcase_add_test(tcase, arrays_of_numpy_are_read);
+    tcase_add_test(tcase, ids_without_a_header_have_a_width);
+    tcase_add_test(tcase, other_files_are_named);
     tcase_add_test(tcase, what_is_no_token_file_is_refused);
     tcase_add_test(tcase, an_epoch_takes_every_window_once);
     suite_add_tcase(suite, tcase);

@@ -19,6 +19,7 @@
 typedef struct eval_command {
     trained_options from;
     const char *data, *val_data, *tokens;
+    int token_bytes;
     int64_t batch;
     bool whole, json;
 } eval_command;
@@ -33,7 +34,10 @@ static const option_row rows[OPTIONS_MOST] = {
     {OPTION_SWITCH, "whole", AT(whole), .help = "  all of --data FILE"},
     {OPTION_PATH, "val-data", AT(val_data), .help = "FILE  a text for validation: all of it"},
     {OPTION_PATH, "tokens", AT(tokens),
-     .help = "PATTERN  token files of nanoGPT or llm.c: all of them"},
+     .help = "PATTERN  token files of nanoGPT, llm.c or NumPy (.npy): all of them"},
+    {OPTION_CHOICE, "token-bytes", AT(token_bytes), "auto", .others = "token_dtype",
+     .help = TOKENS_WIDTHS "  of each id in token files without a header, as nanoGPT's; auto: as "
+                           "the run's --tokens, else 2, but not where they seem to have more"},
     {OPTION_WHOLE, "batch", AT(batch), "0", 0, 65536, .others = "batch_size",
      .help = "N  windows at once; 0: as in training, else 8"},
     {.help = "Report"},
@@ -65,7 +69,7 @@ static bool check(const eval_command *o)
 /* ---- The text ----------------------------------------------------------------------------- */
 
 /* The text of the command line, else that of the run. */
-static data_options find_text(const trained *t, const eval_command *o)
+static data_options find_text(const trained *t, eval_command *o)
 {
     data_options found = {.text = o->data, .tokens = o->tokens, .part = DATA_WHOLE};
     if (o->val_data) found.text = o->val_data;
@@ -75,6 +79,8 @@ static data_options find_text(const trained *t, const eval_command *o)
         const char *validation = trained_option(t, "val-data");
         found.option = validation ? "the run's --val-data" : "the run's --data";
         if (trained_option(t, "tokens")) {
+            const char *bytes = trained_option(t, "token-bytes");
+            if (bytes) options_restore(&o->from.base, "token-bytes", bytes);
             found.tokens = validation;
         } else {
             found.text = validation ? validation : trained_option(t, "data");
@@ -82,11 +88,12 @@ static data_options find_text(const trained *t, const eval_command *o)
         }
     }
     found.vocab = t->tokenizer.vocab;
+    found.token_bytes = tokens_width(o->token_bytes);
     found.context = o->from.context;
     return found;
 }
 
-static bool load(dataset *data, trained *t, const eval_command *o)
+static bool load(dataset *data, trained *t, eval_command *o)
 {
     data_options wanted = find_text(t, o);
     if (!wanted.text && !wanted.tokens) {

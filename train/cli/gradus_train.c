@@ -128,6 +128,7 @@ static int run_member(gd_context *ctx, train_options *o)
                                  .option = name_text(o),
                                  .validation = o->val_data,
                                  .vocab = o->vocab,
+                                 .token_bytes = tokens_width(o->token_bytes),
                                  .context = o->context,
                                  .seed = (uint64_t)o->seed,
                                  .compare = o->group || o->out || o->resume,

@@ -3,6 +3,7 @@
 #include "console.h"
 #include "json.h"
 #include "programs/terminal.h"
+#include "tokens.h"
 
 #include <string.h>
 
@@ -13,8 +14,11 @@ static const option_row rows[OPTIONS_MOST] = {
     {OPTION_PATH, "data", AT(data), .others = "dataset input text train_data",
      .help = "FILE  any text"},
     {OPTION_PATH, "tokens", AT(tokens), .others = "input_bin",
-     .help = "PATTERN  token files of nanoGPT or llm.c instead; needs --val-data, and --vocab or "
-             "--init"},
+     .help = "PATTERN  token files of nanoGPT, llm.c or NumPy (.npy) instead; needs --val-data, "
+             "and --vocab or --init"},
+    {OPTION_CHOICE, "token-bytes", AT(token_bytes), "auto", .others = "token_dtype",
+     .help = TOKENS_WIDTHS "  of each id in token files without a header, as nanoGPT's; auto: 2, "
+                           "but not where they seem to have more"},
     {OPTION_PATH, "val-data", AT(val_data), .others = "val input_val_bin",
      .help = "FILE  text or token files for validation; default: the last tenth of the text"},
     {OPTION_WHOLE, "vocab", AT(vocab), "0", 0, 1048576, .others = "vocab_size",

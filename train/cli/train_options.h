@@ -14,6 +14,7 @@ typedef struct train_options {
     const char *tokens;   /* token files */
     const char *val_data; /* the same for validation */
     int64_t vocab;        /* as in data_options */
+    int token_bytes;      /* a choice, for tokens_width */
 
     int64_t layers, dim, heads, kv_heads, ffn; /* kv_heads 0: heads; ffn 0: 8/3 dim, rounded up */
     int64_t context, batch;

@@ -90,7 +90,7 @@ static bool hash_ids(const token_shard *shard, const char *option, uint64_t *has
         const uint32_t id = (uint32_t)ids[i];
         const unsigned char bytes[] = {(unsigned char)id, (unsigned char)(id >> 8),
                                        (unsigned char)(id >> 16), (unsigned char)(id >> 24)};
-        *hash = fnv1a(*hash, bytes, (size_t)shard->width);
+        *hash = fnv1a(*hash, bytes, shard->width < 4 ? (size_t)shard->width : sizeof bytes);
     }
     free(ids);
     return fine;
@@ -108,20 +108,28 @@ static bool print_files(const token_source *source, const char *option, uint64_t
     return fine;
 }
 
-static bool load_tokens(dataset *data)
+static bool open_tokens(const dataset *data, token_source *source, const char *option,
+                        const char *pattern)
 {
     char message[TOKENS_MESSAGE] = "";
-    data->tokenizer.vocab = data->options.vocab;
-    const bool both = data->options.part == DATA_BOTH;
-    const char *validation = both ? data->options.validation : data->options.tokens;
-    if (both && !tokens_open(&data->train, data->options.tokens, message)) {
-        console_message("%s %s", data->options.option, message);
+    const data_options *o = &data->options;
+    const bool opened = tokens_open(source, pattern, o->token_bytes, o->vocab, message);
+    if (!opened)
+        console_message("%s %s", option, message);
+    else if (source->shard[0].dtype)
+        console_notice("%s %s: an array of NumPy, %s", option, pattern, source->shard[0].dtype);
+    return opened;
+}
+
+static bool load_tokens(dataset *data)
+{
+    const data_options *o = &data->options;
+    data->tokenizer.vocab = o->vocab;
+    const bool both = o->part == DATA_BOTH;
+    if ((both && !open_tokens(data, &data->train, o->option, o->tokens)) ||
+        !open_tokens(data, &data->validation, both ? "--val-data" : o->option,
+                     both ? o->validation : o->tokens))
         return false;
-    }
-    if (!tokens_open(&data->validation, validation, message)) {
-        console_message("%s %s", both ? "--val-data" : data->options.option, message);
-        return false;
-    }
     if (!both) return true;
     if (data->options.compare &&
         (!print_files(&data->train, data->options.option, &data->files[0]) ||
@@ -255,16 +263,17 @@ static const token_shard *find_window(const token_source *source, int64_t window
 
 /* The error of reading ids from `at` on. */
 static gd_status refuse_ids(gd_context *ctx, const dataset *data, const token_shard *shard,
-                            int64_t at, int64_t bad, const int32_t *ids)
+                            int64_t at, int64_t bad)
 {
     const char *path = shard->path ? shard->path : "the text";
     if (bad == TOKENS_UNREADABLE) {
         return gd_fail(ctx, GD_ERROR_IO, "%s: tokens from %lld on cannot be read: %s", path,
                        (long long)at, errno == ENODATA ? "the file ends before" : strerror(errno));
     }
+    const int64_t id = tokens_at(shard, at + bad);
     return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                   "%s: token %lld is %lu, wanted less than %lld, the size of the vocabulary", path,
-                   (long long)(at + bad), (unsigned long)(uint32_t)ids[bad],
+                   "%s: token %lld is %lld, wanted %sless than %lld, the size of the vocabulary",
+                   path, (long long)(at + bad), (long long)id, id < 0 ? "0 or more, and " : "",
                    (long long)data->tokenizer.vocab);
 }
 
@@ -288,7 +297,7 @@ static gd_status fill(const dataset *data, bool training, int64_t first, gd_tens
         const token_source *source = training ? &data->train : &data->validation;
         const token_shard *shard = find_window(source, window, context, training, key, &start);
         bad = tokens_read(shard, start, context + 1, data->tokenizer.vocab, row);
-        if (bad != -1) refuse_ids(ctx, data, shard, start, bad, row);
+        if (bad != -1) refuse_ids(ctx, data, shard, start, bad);
         memcpy(ids + b * context, row, (size_t)context * sizeof *row);
         memcpy(next + b * context, row + 1, (size_t)context * sizeof *row);
     }
@@ -313,7 +322,7 @@ gd_status data_check_ids(gd_context *ctx, const dataset *data)
         for (int64_t at = 0; at < shard->length && seen < MOST && !gd_error(ctx); at += PIECE) {
             const int64_t left = shard->length - at, count = left < PIECE ? left : PIECE;
             const int64_t bad = tokens_read(shard, at, count, data->tokenizer.vocab, ids);
-            if (bad != -1) refuse_ids(ctx, data, shard, at, bad, ids);
+            if (bad != -1) refuse_ids(ctx, data, shard, at, bad);
             seen += count;
         }
     }

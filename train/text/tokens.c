@@ -1,6 +1,7 @@
 /* tokens.c - see tokens.h. */
 #define _POSIX_C_SOURCE 200809L /* glob, pread */
 #include "tokens.h"
+#include "token_format.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,164 +12,155 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LLMC_HEADER = 256 * 4, LOOKED_AT = 4096, REASON = 256 };
-
-/* The first two numbers in llm.c's files for GPT-2 and for Llama 3. */
-static const struct {
-    int32_t magic, version;
-    int width;
-} llmc_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
-
 /* ---- Reading ids -------------------------------------------------------------------------- */
 
-/* Ids [at, at + count) as they are in the file. It is opened each time: there may be more shards
- * than descriptors, and a mapped file that shrinks would be a SIGBUS. */
-static bool read_file(const token_shard *shard, int64_t at, int64_t count, unsigned char *bytes)
+/* It is opened each time: there may be more shards than descriptors. Opening a pipe must not
+ * wait. */
+static int open_shard(const char *path)
 {
-    const size_t wanted = (size_t)(count * shard->width);
-    const off_t begin = (off_t)(shard->begin + at * shard->width);
-    int file = open(shard->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    if (file < 0) return false;
-    size_t done = 0;
-    while (done < wanted) {
-        const ssize_t got = pread(file, bytes + done, wanted - done, begin + (off_t)done);
-        if (got < 0 && errno == EINTR) continue;
-        if (got == 0) errno = ENODATA;
-        if (got <= 0) break;
-        done += (size_t)got;
-    }
-    int why = errno;
-    close(file);
-    errno = why;
-    return done == wanted;
+    return open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 }
 
-/* What comes from a file stands at the end of `ids` and is widened from there to its beginning. */
+/* A mapped file that shrinks would be a SIGBUS. */
+static bool read_at(int file, int64_t at, size_t wanted, unsigned char *bytes)
+{
+    size_t done = 0;
+    while (done < wanted) {
+        const ssize_t got = pread(file, bytes + done, wanted - done, (off_t)at + (off_t)done);
+        if (got < 0 && errno == EINTR) continue;
+        if (got == 0) errno = ENODATA;
+        if (got <= 0) return false;
+        done += (size_t)got;
+    }
+    return true;
+}
+
+static uint64_t id_at(const token_shard *shard, const unsigned char *p)
+{
+    uint64_t id = p[0];
+    for (int k = 1; k < shard->width; k++) id |= (uint64_t)p[k] << 8 * k;
+    return id;
+}
+
 int64_t tokens_read(const token_shard *shard, int64_t at, int64_t count, int64_t vocab,
                     int32_t *ids)
 {
-    const int width = shard->width;
-    const unsigned char *p;
-    int64_t bad = -1;
-    if (shard->path) {
-        unsigned char *bytes = (unsigned char *)ids + count * (4 - width);
-        if (!read_file(shard, at, count, bytes)) return TOKENS_UNREADABLE;
-        p = bytes;
-    } else {
-        p = (const unsigned char *)shard->ids + at * width;
+    enum { PIECE = 1 << 15 };
+    unsigned char bytes[PIECE];
+    const int64_t width = shard->width, most = shard->path ? PIECE / width : count;
+    const int file = shard->path ? open_shard(shard->path) : -1;
+    int64_t bad = shard->path && file < 0 ? TOKENS_UNREADABLE : -1;
+    for (int64_t done = 0, n; done < count && bad != TOKENS_UNREADABLE; done += n) {
+        const unsigned char *p = bytes;
+        n = count - done < most ? count - done : most;
+        if (!shard->path)
+            p = (const unsigned char *)shard->ids + at * width;
+        else if (!read_at(file, shard->begin + (at + done) * width, (size_t)(n * width), bytes))
+            bad = TOKENS_UNREADABLE;
+        for (int64_t i = 0; i < n && bad != TOKENS_UNREADABLE; i++, p += width) {
+            const uint64_t id = id_at(shard, p);
+            if (id >= (uint64_t)vocab && bad < 0) bad = done + i;
+            ids[done + i] = (int32_t)(uint32_t)id;
+        }
     }
-    for (int64_t i = 0; i < count; i++, p += width) {
-        uint32_t id = p[0];
-        for (int k = 1; k < width; k++) id |= (uint32_t)p[k] << 8 * k;
-        if (id >= vocab && bad < 0) bad = i;
-        ids[i] = (int32_t)id;
-    }
+    const int why = errno;
+    if (file >= 0) close(file);
+    errno = why;
     return bad;
+}
+
+int64_t tokens_at(const token_shard *shard, int64_t at)
+{
+    unsigned char bytes[8] = {0};
+    const size_t width = (size_t)shard->width;
+    const int64_t begin = shard->begin + at * shard->width;
+    const int file = shard->path ? open_shard(shard->path) : -1;
+    if (!shard->path) memcpy(bytes, (const unsigned char *)shard->ids + begin, width);
+    if (file >= 0 && !read_at(file, begin, width, bytes)) memset(bytes, 0, sizeof bytes);
+    if (file >= 0) close(file);
+    uint64_t id = id_at(shard, bytes);
+    if (shard->negative && width < 8 && bytes[width - 1] & 0x80) id |= ~(uint64_t)0 << 8 * width;
+    return (int64_t)id;
 }
 
 /* ---- Files -------------------------------------------------------------------------------- */
 
-static int32_t word_at(const unsigned char *p)
+/* Ids of 16 bits, of which every second is 0 and some are not, are halves of wider ones. In a file
+ * of uint16 the first few show that they are not. */
+static bool check_width(int file, size_t size, char why[TOKEN_FORMAT_WHY])
 {
-    return (int32_t)(p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
-}
-
-/* Two letters are an id that may be in the vocabulary, so a text given by mistake would be trained
- * on without a message. A file of only printable bytes and blanks counts as a text. */
-static bool is_text(const unsigned char *bytes, size_t size)
-{
-    enum { ENOUGH = 64 };
-    if (size < ENOUGH) return false;
-    for (size_t i = 0; i < size && i < LOOKED_AT; i++) {
-        bool blank = bytes[i] >= '\t' && bytes[i] <= '\r';
-        if (!blank && (bytes[i] < ' ' || bytes[i] > '~')) return false;
+    enum { PIECE = 1 << 15, MOST = 1 << 28, ENOUGH = 4 };
+    unsigned char bytes[PIECE];
+    int64_t count[2] = {0, 0};
+    for (size_t at = 0, n; at < size && at < MOST; at += n) {
+        n = size - at < PIECE ? size - at : PIECE;
+        if (!read_at(file, (int64_t)at, n, bytes)) {
+            snprintf(why, TOKEN_FORMAT_WHY, "it cannot be read: %s", strerror(errno));
+            return false;
+        }
+        if (!token_format_halves(bytes, n, count)) return true;
     }
-    return true;
-}
-
-/* The shard of a file without a header. */
-static bool understand_raw(token_shard *shard, const unsigned char *bytes, size_t size,
-                           char why[REASON])
-{
-    if (is_text(bytes, size)) {
-        snprintf(why, REASON, "it is a text, wanted token ids; use --data FILE for a text");
-        return false;
-    }
-    shard->width = 2;
-    shard->length = (int64_t)(size / 2);
-    if (size % 2 == 0) return true;
-    snprintf(why, REASON, "it has %zu bytes, wanted an even number for uint16 ids", size);
+    if (count[0] < ENOUGH) return true;
+    const bool four = count[1] < count[0];
+    snprintf(why, TOKEN_FORMAT_WHY,
+             "it has no header, and %s of it are 0, as in a file of %s ids; --token-bytes %d reads "
+             "it so, --token-bytes 2 as uint16",
+             four ? "the upper halves" : "three of four uint16", four ? "uint32" : "int64",
+             four ? 4 : 8);
     return false;
 }
 
-/* The shard of a file of `size` bytes that begins with these; false, and why, if it is not a token
- * file. The first 16 bits of the marks are beyond the ids of GPT-2, so that no file of nanoGPT has
- * them. */
-static bool understand(token_shard *shard, const unsigned char *bytes, size_t size,
-                       char why[REASON])
-{
-    const size_t kinds = sizeof llmc_kinds / sizeof *llmc_kinds;
-    const int32_t magic = size < 4 ? 0 : word_at(bytes);
-    size_t kind = 0;
-    while (kind < kinds && llmc_kinds[kind].magic != magic) kind++;
-    if (kind == kinds) return understand_raw(shard, bytes, size, why);
-    if (size < LLMC_HEADER) {
-        snprintf(why, REASON, "it has %zu bytes, fewer than the header of llm.c", size);
-        return false;
-    }
-    const int32_t version = word_at(bytes + 4), count = word_at(bytes + 8);
-    shard->width = llmc_kinds[kind].width;
-    shard->begin = LLMC_HEADER;
-    shard->length = count;
-    if (version != llmc_kinds[kind].version) {
-        snprintf(why, REASON, "its header has version %d, wanted %d after %d", version,
-                 llmc_kinds[kind].version, magic);
-        return false;
-    }
-    if (count < 0 || (size_t)count * (size_t)shard->width != size - LLMC_HEADER) {
-        snprintf(why, REASON, "its header says %d ids of %d bytes, but %zu bytes follow it", count,
-                 shard->width, size - LLMC_HEADER);
-        return false;
-    }
-    return true;
-}
-
-/* The first bytes of a file, and its size. */
-static bool look_at(const char *path, unsigned char first[LOOKED_AT], size_t *size,
-                    char why[REASON])
+static bool understand(token_shard *shard, int file, int width, int64_t vocab,
+                       char why[TOKEN_FORMAT_WHY])
 {
     struct stat status;
-    int file = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* opening a pipe must not wait */
-    bool fine = file >= 0 && !fstat(file, &status);
-    if (!fine) snprintf(why, REASON, "%s", strerror(errno));
-    if (fine && !S_ISREG(status.st_mode)) {
-        snprintf(why, REASON, "it is not a regular file");
-        fine = false;
-    } else if (fine && status.st_size == 0) {
-        snprintf(why, REASON, "it is empty");
-        fine = false;
-    } else if (fine) {
-        *size = (size_t)status.st_size;
-        const size_t wanted = *size < LOOKED_AT ? *size : LOOKED_AT;
-        fine = pread(file, first, wanted, 0) == (ssize_t)wanted;
-        if (!fine) snprintf(why, REASON, "it cannot be read");
+    unsigned char first[TOKEN_FORMAT_FIRST];
+    token_format format;
+    *why = '\0';
+    if (file < 0 || fstat(file, &status))
+        snprintf(why, TOKEN_FORMAT_WHY, "%s", strerror(errno));
+    else if (!S_ISREG(status.st_mode))
+        snprintf(why, TOKEN_FORMAT_WHY, "it is not a regular file");
+    else if (status.st_size == 0)
+        snprintf(why, TOKEN_FORMAT_WHY, "it is empty");
+    if (*why) return false;
+    const size_t size = (size_t)status.st_size;
+    if (!read_at(file, 0, size < sizeof first ? size : sizeof first, first)) {
+        snprintf(why, TOKEN_FORMAT_WHY, "it cannot be read: %s", strerror(errno));
+        return false;
     }
+    if (!token_format_find(&format, width, first, size, why)) return false;
+    if (format.headerless && !width && vocab > 65536) {
+        snprintf(why, TOKEN_FORMAT_WHY,
+                 "it has no header, and uint16 is too small for a vocabulary of %lld ids; wanted "
+                 "--token-bytes 4 or 8, or 2 if it is that nevertheless",
+                 (long long)vocab);
+        return false;
+    }
+    *shard = (token_shard){.width = format.width,
+                           .negative = format.negative,
+                           .dtype = format.dtype,
+                           .length = format.length,
+                           .begin = format.begin};
+    return !format.headerless || width || check_width(file, size, why);
+}
+
+static bool open_file(token_shard *shard, const char *path, int width, int64_t vocab,
+                      char why[TOKEN_FORMAT_WHY])
+{
+    const int file = open_shard(path);
+    bool fine = understand(shard, file, width, vocab, why);
+    if (fine && !(shard->path = strdup(path))) {
+        snprintf(why, TOKEN_FORMAT_WHY, "%s", strerror(errno));
+        fine = false;
+    }
+    if (!fine) *shard = (token_shard){0};
     if (file >= 0) close(file);
     return fine;
 }
 
-static bool open_file(token_shard *shard, const char *path, char why[REASON])
-{
-    unsigned char first[LOOKED_AT];
-    size_t size;
-    *shard = (token_shard){0};
-    if (!look_at(path, first, &size, why) || !understand(shard, first, size, why)) return false;
-    shard->path = strdup(path);
-    if (!shard->path) snprintf(why, REASON, "%s", strerror(errno));
-    return shard->path != NULL;
-}
-
-bool tokens_open(token_source *source, const char *pattern, char message[TOKENS_MESSAGE])
+bool tokens_open(token_source *source, const char *pattern, int width, int64_t vocab,
+                 char message[TOKENS_MESSAGE])
 {
     *source = (token_source){0};
     glob_t found;
@@ -183,8 +175,8 @@ bool tokens_open(token_source *source, const char *pattern, char message[TOKENS_
     bool fine = source->shard != NULL;
     if (!fine) snprintf(message, TOKENS_MESSAGE, "out of memory: %zu files", found.gl_pathc);
     for (size_t i = 0; fine && i < found.gl_pathc; i++) {
-        char why[REASON];
-        fine = open_file(&source->shard[i], found.gl_pathv[i], why);
+        char why[TOKEN_FORMAT_WHY];
+        fine = open_file(&source->shard[i], found.gl_pathv[i], width, vocab, why);
         source->shards += fine;
         source->length += source->shard[i].length;
         if (!fine) snprintf(message, TOKENS_MESSAGE, "%.200s: %s", found.gl_pathv[i], why);
@@ -192,6 +184,12 @@ bool tokens_open(token_source *source, const char *pattern, char message[TOKENS_
     globfree(&found);
     if (!fine) tokens_close(source);
     return fine;
+}
+
+int tokens_width(int choice)
+{
+    static const int widths[] = {0, 2, 4, 8};
+    return widths[choice];
 }
 
 bool tokens_own(token_source *source, void *ids, int width, int64_t length)

@@ -1,10 +1,6 @@
-/* tokens.h - sequences of token ids, in memory or in files.
+/* tokens.h - sequences of token ids, in memory or in files (token_format.h).
  *
- * Two kinds of token files are read. Those of nanoGPT are little-endian uint16 without a header.
- * Those of llm.c begin with 256 little-endian int32: the first two are 20240520 and 1 (GPT-2:
- * uint16 ids) or 20240801 and 7 (Llama 3: uint32), the third is the number of ids, which must fill
- * the file. A pattern such as "train_*.bin" names several files (shards), taken in the order of
- * their names.
+ * A pattern such as "train_*.bin" names several files (shards), taken in the order of their names.
  */
 #ifndef GRADUS_TRAIN_TOKENS_H
 #define GRADUS_TRAIN_TOKENS_H
@@ -13,8 +9,10 @@
 #include <stdint.h>
 
 typedef struct token_shard {
-    const void *ids; /* [length] of `width` bytes each, little-endian; NULL: in the file */
-    int width;       /* 1, 2 or 4 */
+    const void *ids;   /* [length] of `width` bytes each, little-endian; NULL: in the file */
+    int width;         /* 1, 2, 4 or 8 */
+    bool negative;     /* they are signed */
+    const char *dtype; /* of an .npy file, "uint16"; else NULL */
     int64_t length;
     char *path;    /* NULL: not from a file */
     int64_t begin; /* the first id's byte in the file */
@@ -29,9 +27,16 @@ typedef struct token_source {
 /* Bytes of a message from a function here. */
 enum { TOKENS_MESSAGE = 512 };
 
-/* Finds the files that a pattern names. False, with *source empty and `message` filled, if there is
- * none, or one is not a token file. The ids are not read: there may be billions. */
-bool tokens_open(token_source *source, const char *pattern, char message[TOKENS_MESSAGE]);
+/* Finds the files that a pattern names. `width`: the bytes of an id in a file without a header; 0:
+ * uint16, unless a vocabulary of `vocab` ids is too large for that, or the ids seem to be wider.
+ * False, with *source empty and `message` filled, if there is no file, or one is not a token file.
+ * Not all ids are read: there may be billions. */
+bool tokens_open(token_source *source, const char *pattern, int width, int64_t vocab,
+                 char message[TOKENS_MESSAGE]);
+
+/* --token-bytes: the width of each choice. */
+#define TOKENS_WIDTHS "auto|2|4|8"
+int tokens_width(int choice);
 
 /* A source of one shard in memory from malloc, which it takes over; frees it if there is no memory
  * for the rest. */
@@ -44,5 +49,9 @@ void tokens_close(token_source *source);
 enum { TOKENS_UNREADABLE = -2 };
 int64_t tokens_read(const token_shard *shard, int64_t at, int64_t count, int64_t vocab,
                     int32_t *ids);
+
+/* The id at a place, as it is there: it may be negative, or beyond every vocabulary. 0 if it cannot
+ * be read. */
+int64_t tokens_at(const token_shard *shard, int64_t at);
 
 #endif

@@ -1,0 +1,245 @@
+/* token_format.c - see token_format.h. */
+#include "token_format.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool refuse(char why[TOKEN_FORMAT_WHY], const char *text)
+{
+    snprintf(why, TOKEN_FORMAT_WHY, "%s", text);
+    return false;
+}
+
+/* The ids must be all that follows the header. */
+static bool fills(const token_format *format, size_t size, char why[TOKEN_FORMAT_WHY])
+{
+    const size_t rest = size - (size_t)format->begin, width = (size_t)format->width;
+    if (format->length >= 0 && rest % width == 0 && rest / width == (size_t)format->length)
+        return true;
+    snprintf(why, TOKEN_FORMAT_WHY, "its header says %lld ids of %d bytes, but %zu bytes follow it",
+             (long long)format->length, format->width, rest);
+    return false;
+}
+
+/* ---- llm.c -------------------------------------------------------------------------------- */
+
+enum { LLMC_HEADER = 256 * 4 };
+
+static const struct {
+    int32_t magic, version;
+    int width;
+} llmc_kinds[] = {{20240520, 1, 2}, {20240801, 7, 4}};
+
+enum { LLMC_KINDS = sizeof llmc_kinds / sizeof *llmc_kinds };
+
+static int32_t word_at(const unsigned char *p)
+{
+    return (int32_t)(p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24);
+}
+
+/* The first 16 bits of the marks are beyond the ids of GPT-2, so that no file of nanoGPT has
+ * them. */
+static size_t llmc_kind(const unsigned char *bytes, size_t size)
+{
+    size_t kind = 0;
+    while (kind < LLMC_KINDS && (size < 4 || llmc_kinds[kind].magic != word_at(bytes))) kind++;
+    return kind;
+}
+
+static bool find_llmc(token_format *format, size_t kind, const unsigned char *bytes, size_t size,
+                      char why[TOKEN_FORMAT_WHY])
+{
+    if (size < LLMC_HEADER) {
+        snprintf(why, TOKEN_FORMAT_WHY, "it has %zu bytes, fewer than the header of llm.c", size);
+        return false;
+    }
+    const int32_t version = word_at(bytes + 4);
+    *format = (token_format){
+        .width = llmc_kinds[kind].width, .begin = LLMC_HEADER, .length = word_at(bytes + 8)};
+    if (version == llmc_kinds[kind].version) return fills(format, size, why);
+    snprintf(why, TOKEN_FORMAT_WHY, "its header has version %d, wanted %d after %d", version,
+             llmc_kinds[kind].version, llmc_kinds[kind].magic);
+    return false;
+}
+
+/* ---- NumPy -------------------------------------------------------------------------------- */
+
+static const char npy_mark[] = "\x93NUMPY";
+
+/* The header's text, a Python dictionary, and where the ids begin. */
+static bool npy_header(char text[TOKEN_FORMAT_FIRST + 1], int64_t *begin,
+                       const unsigned char *bytes, size_t size, char why[TOKEN_FORMAT_WHY])
+{
+    const size_t have = size < TOKEN_FORMAT_FIRST ? size : TOKEN_FORMAT_FIRST;
+    const int version = have > 7 ? bytes[6] : 0;
+    const size_t fixed = version == 1 ? 10 : 12;
+    if (have < fixed) return refuse(why, "its header of NumPy is cut short");
+    if (version < 1 || version > 3) {
+        snprintf(why, TOKEN_FORMAT_WHY, "its version of NumPy's format is %d.%d, wanted 1 to 3",
+                 version, bytes[7]);
+        return false;
+    }
+    size_t length = bytes[8] | (size_t)bytes[9] << 8;
+    if (version > 1) length |= (size_t)bytes[10] << 16 | (size_t)bytes[11] << 24;
+    if (length > have - fixed) return refuse(why, "its header of NumPy is cut short or too long");
+    memcpy(text, bytes + fixed, length);
+    text[length] = '\0';
+    *begin = (int64_t)(fixed + length);
+    return true;
+}
+
+/* What follows 'key': in the header; "" if it is not there. */
+static const char *npy_value(const char *header, const char *key)
+{
+    char name[24];
+    snprintf(name, sizeof name, "'%s':", key);
+    const char *at = strstr(header, name);
+    return at ? at + strlen(name) + strspn(at + strlen(name), " ") : "";
+}
+
+/* '<u2' and its like. */
+static bool npy_dtype(token_format *format, const char *value, char why[TOKEN_FORMAT_WHY])
+{
+    static const struct {
+        const char *descr, *name;
+        int width;
+    } kinds[] = {{"'<u2'", "uint16", 2},
+                 {"'<u4'", "uint32", 4},
+                 {"'<i4'", "int32", 4},
+                 {"'<i8'", "int64", 8}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        if (strncmp(value, kinds[i].descr, strlen(kinds[i].descr)) != 0) continue;
+        format->width = kinds[i].width;
+        format->negative = kinds[i].name[0] == 'i';
+        format->dtype = kinds[i].name;
+        return true;
+    }
+    static const char wanted[] = "wanted little-endian uint16, uint32, int32 or int64";
+    static const struct {
+        char code;
+        const char *name;
+    } names[] = {{'i', "int"}, {'u', "uint"}, {'f', "float"}, {'c', "complex"}};
+    const int shown = (int)strcspn(value, ",") < 16 ? (int)strcspn(value, ",") : 16;
+    snprintf(why, TOKEN_FORMAT_WHY, "its dtype is %.*s, %s", shown, value, wanted);
+    for (size_t i = 0; shown > 4 && i < sizeof names / sizeof *names; i++) {
+        if (names[i].code != value[2]) continue;
+        snprintf(why, TOKEN_FORMAT_WHY, "its dtype is %s%s%d (%.*s), %s",
+                 value[1] == '>' ? "big-endian " : "", names[i].name, 8 * atoi(value + 3), shown,
+                 value, wanted);
+    }
+    return false;
+}
+
+/* "(2000,)" */
+static bool npy_shape(token_format *format, const char *value, char why[TOKEN_FORMAT_WHY])
+{
+    char *end = NULL;
+    errno = 0;
+    const long long length = value[0] == '(' ? strtoll(value + 1, &end, 10) : -1;
+    bool flat = end && end != value + 1 && !errno && length >= 0 && *end == ',';
+    flat = flat && end[1 + strspn(end + 1, " ")] == ')';
+    format->length = length;
+    if (flat) return true;
+    const size_t shown = strcspn(value, ")") + 1;
+    snprintf(why, TOKEN_FORMAT_WHY, "it has the shape %.*s, wanted one dimension",
+             shown < 64 ? (int)shown : 64, value);
+    return false;
+}
+
+static bool find_npy(token_format *format, const unsigned char *bytes, size_t size,
+                     char why[TOKEN_FORMAT_WHY])
+{
+    char text[TOKEN_FORMAT_FIRST + 1];
+    *format = (token_format){0};
+    if (!npy_header(text, &format->begin, bytes, size, why)) return false;
+    if (!npy_dtype(format, npy_value(text, "descr"), why)) return false;
+    if (!npy_shape(format, npy_value(text, "shape"), why)) return false;
+    if (strncmp(npy_value(text, "fortran_order"), "False", 5) != 0)
+        return refuse(why, "its fortran_order is not False, wanted an array in C order");
+    return fills(format, size, why);
+}
+
+/* ---- No header ---------------------------------------------------------------------------- */
+
+/* Two letters are an id that may be in the vocabulary, so a text given by mistake would be trained
+ * on without a message. A file of only printable bytes and blanks counts as a text. */
+static bool is_text(const unsigned char *bytes, size_t size)
+{
+    enum { ENOUGH = 64 };
+    if (size < ENOUGH) return false;
+    for (size_t i = 0; i < size && i < TOKEN_FORMAT_FIRST; i++) {
+        bool blank = bytes[i] >= '\t' && bytes[i] <= '\r';
+        if (!blank && (bytes[i] < ' ' || bytes[i] > '~')) return false;
+    }
+    return true;
+}
+
+/* Other files that data sets come in. */
+static bool is_other(const unsigned char *bytes, size_t size, char why[TOKEN_FORMAT_WHY])
+{
+    static const struct {
+        const char *mark, *name;
+    } others[] = {{"PK\x03\x04", "a zip archive, as .npz and PyTorch's files are"},
+                  {"\x1f\x8b\x08", "compressed by gzip"},
+                  {"\x28\xb5\x2f\xfd", "compressed by zstd"},
+                  {"\xfd"
+                   "7zXZ",
+                   "compressed by xz"},
+                  {"PAR1", "a Parquet file"},
+                  {"ARROW1", "an Arrow file"},
+                  {"\x89HDF\r\n", "an HDF5 file"},
+                  {"MMIDIDX", "an index of Megatron; its token file is the .bin beside it"}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        const size_t length = strlen(others[i].mark);
+        if (size < length || memcmp(bytes, others[i].mark, length) != 0) continue;
+        snprintf(why, TOKEN_FORMAT_WHY, "it is %s; wanted ids", others[i].name);
+        return true;
+    }
+    return false;
+}
+
+static bool find_headerless(token_format *format, int width, const unsigned char *bytes,
+                            size_t size, char why[TOKEN_FORMAT_WHY])
+{
+    if (is_text(bytes, size))
+        return refuse(why, "it is a text, wanted token ids; use --data FILE for a text");
+    if (is_other(bytes, size, why)) return false;
+    *format = (token_format){.width = width ? width : 2, .negative = width == 8};
+    format->headerless = true;
+    format->length = (int64_t)(size / (size_t)format->width);
+    if (size % (size_t)format->width == 0) return true;
+    if (width)
+        snprintf(why, TOKEN_FORMAT_WHY, "it has %zu bytes, wanted a multiple of %d", size, width);
+    else
+        snprintf(why, TOKEN_FORMAT_WHY, "it has %zu bytes, wanted an even number for uint16 ids",
+                 size);
+    return false;
+}
+
+bool token_format_halves(const unsigned char *ids, size_t bytes, int64_t count[2])
+{
+    for (size_t i = 0; i + 4 <= bytes; i += 4) {
+        if (ids[i + 2] || ids[i + 3]) return false;
+        count[0] += ids[i] || ids[i + 1];
+        count[1] += i % 8 == 0 && (ids[i] || ids[i + 1]);
+    }
+    return true;
+}
+
+/* ---- Any ---------------------------------------------------------------------------------- */
+
+bool token_format_find(token_format *format, int width, const unsigned char *first, size_t size,
+                       char why[TOKEN_FORMAT_WHY])
+{
+    const size_t kind = llmc_kind(first, size), mark = sizeof npy_mark - 1;
+    const bool npy = size >= mark && !memcmp(first, npy_mark, mark);
+    if (!npy && kind == LLMC_KINDS) return find_headerless(format, width, first, size, why);
+    if (!(npy ? find_npy(format, first, size, why) : find_llmc(format, kind, first, size, why)))
+        return false;
+    if (!width || width == format->width) return true;
+    snprintf(why, TOKEN_FORMAT_WHY, "its header says ids of %d bytes, but --token-bytes is %d",
+             format->width, width);
+    return false;
+}
