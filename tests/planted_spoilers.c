@@ -190,6 +190,58 @@ static gd_status only_the_first(const gd_call *call)
     return planted_true(&other);
 }
 
+/* Adds to gradient `last` only if `also` holds. */
+static gd_status adds_only_if(const gd_call *call, int last, bool also)
+{
+    bool flags[PLANTED_MAX] = {false};
+    for (int i = 0; i < call->inputs; i++) flags[i] = call->accumulate[i] && (i != last || also);
+    gd_call other = *call;
+    other.accumulate = flags;
+    return planted_true(&other);
+}
+
+/* The first layer, whose x needs no gradient, while gradients accumulate. */
+static gd_status adds_beside_the_first(const gd_call *call)
+{
+    return adds_only_if(call, 1, call->dinput[0] != NULL);
+}
+
+static gd_status adds_with_the_first(const gd_call *call)
+{
+    return adds_only_if(call, 1, !call->dinput[0] || call->accumulate[0]);
+}
+
+static gd_status adds_without_the_first(const gd_call *call)
+{
+    return adds_only_if(
+        call, 2,
+        !(call->dinput[0] && call->accumulate[0] && call->dinput[1] && !call->accumulate[1]));
+}
+
+static gd_status adds_the_last_beside_others(const gd_call *call)
+{
+    return adds_only_if(call, 3, call->dinput[0] || call->dinput[1] || call->dinput[2]);
+}
+
+static gd_status adds_with_both_cotangents(const gd_call *call)
+{
+    return adds_only_if(call, 2, call->doutput[0] && call->doutput[1]);
+}
+
+static gd_status adds_alone_with_both_cotangents(const gd_call *call)
+{
+    return adds_only_if(call, 2, call->dinput[0] || call->doutput[1]);
+}
+
+/* x is right alone, and with one cotangent, but not both. */
+static gd_status forgets_alone_with_one_cotangent(const gd_call *call)
+{
+    gd_status status = planted_true(call);
+    gd_tensor *dx = call->dinput[0];
+    if (dx && !call->dinput[2] && !call->doutput[0] && !call->accumulate[0]) gd_tensor_fill(dx, 1);
+    return status;
+}
+
 static gd_status does_nothing(const gd_call *call)
 {
     (void)call;
@@ -360,6 +412,25 @@ const planted_bug planted_spoilers[] = {
            adds_to_all_or_none),
     MISUSE("cross_entropy", "probabilities", "one += for both gradients",
            "only every second gradient exists", adds_to_all_or_none),
+    MISUSE("linear", "rows4_5_to_7", "dweight overwritten if dx is not wanted",
+           "when only weight requires a gradient, added to one that exists", adds_beside_the_first),
+    MISUSE("rms_norm", "rows4_cols64", "dweight overwritten if dx is not wanted",
+           "when only weight requires a gradient, added to one that exists", adds_beside_the_first),
+    MISUSE("linear", "rows4_5_to_7", "dweight overwritten where dx is",
+           "when only that of weight exists", adds_with_the_first),
+    MISUSE("linear", "rows4_5_to_7", "dbias overwritten if dx is added to and dweight is not",
+           "when only every second gradient exists", adds_without_the_first),
+    MISUSE("attention", "bias", "dbias overwritten if no other is wanted",
+           "when only mask requires a gradient, added to one that exists",
+           adds_the_last_beside_others),
+    MISUSE("add_rms_norm", "rows4_cols64", "dweight overwritten without both cotangents",
+           "existing gradient, with a gradient for output 0 alone", adds_with_both_cotangents),
+    MISUSE("add_rms_norm", "rows4_cols64", "the same if dx is not wanted",
+           "added to one that exists, with a gradient for output 0 alone",
+           adds_alone_with_both_cotangents),
+    MISUSE("add_rms_norm", "rows4_cols64", "dx of the sum's gradient alone, without dweight",
+           "requires a gradient, with a gradient for output 1 alone",
+           forgets_alone_with_one_cotangent),
     MISUSE("layer_norm", "rows4_cols64", "+= for =", "NaN", always_adds),
     MISUSE("matmul", "rows3_inner5_cols7", "+= for =", "NaN", always_adds),
     MISUSE("swiglu", "3x17", "dgate forgotten when dup is not wanted", "when only gate",

@@ -302,6 +302,11 @@ struct gd_op {
      * updated in place. It has no backward. */
     uint32_t updates_inputs;
 
+    /* Each gradient has the same bits whichever others are wanted; gradcheck then compares bits.
+     * Not so if one loop computes several gradients and a condition in it leaves some out: the
+     * compiler may contract a * b + c in one case and not in the other. */
+    bool same_bits;
+
     bool strided; /* the kernels take real inputs of any strides */
     bool mixed;   /* the GPU kernels take every real tensor in its own dtype */
     bool random;  /* draws random numbers; shape() sets *random_words */

@@ -12,10 +12,12 @@
  *
  * Besides the numbers, the behaviour of the backward is checked: that it gives the same bits twice,
  * adds to existing gradients, overwrites poisoned ones, works for every subset of gradients and
- * without some cotangents, with 1 thread and 3, when the tape reuses memory and with strided
- * inputs, that it changes neither the inputs nor what the forward saved, that float64 gradients are
- * not rounded to float32, and that the op may run on other data between a forward and its backward.
- * The context option `poison` makes these checks stricter.
+ * without some cotangents (each with each: of up to three wanted gradients every subset may exist
+ * already), with 1 thread and 3, when the tape reuses memory and with strided inputs, that it
+ * changes neither the inputs nor what the forward saved, that float64 gradients are not rounded to
+ * float32, that the op may run on other data between a forward and its backward, and that every
+ * call returns outputs of the same shapes and dtypes. The context option `poison` makes these
+ * checks stricter.
  *
  * All numbers of a report are relative to two scales, so that inputs of 1e-20 are judged as
  * strictly as inputs of 1: steps to scale(x), the standard deviation of the input's values (at
@@ -86,6 +88,7 @@ typedef struct gd_gradcheck_input {
      * dy y - dy y^2" ...; "" if none is recognised */
     char finding[256];
     char behaviour[256]; /* the check of behaviour that failed, "" if none */
+    char remark[384];    /* what is right, but could be better; "" if nothing */
 
     /* Of a wrong or inconclusive worst element: the numeric derivative at several steps. */
     int sweeps;
@@ -130,8 +133,10 @@ typedef gd_tensor *(*gd_function)(void *user, gd_tensor *const *inputs, int coun
  * added to, as by any backward. The function must give the same result each time for the same
  * inputs; the random state is reset before each call so that dropout repeats. Elements at which
  * the two one-sided slopes differ are skipped as kinks if the gradient is between the slopes.
- * The inputs are passed as they are: strided inputs, reused memory and other checks of behaviour
- * are made for ops only. */
+ * A tensor may be given for several inputs; the first of them is then checked, with a gradient that
+ * is the sum over all. Different tensors on the same memory are an error, as are tensors made by
+ * ops. The inputs are passed as they are: strided inputs, reused memory and other checks of
+ * behaviour are made for ops only. */
 GD_API gd_status gd_gradcheck_function(gd_context *ctx, const char *name, gd_function function,
                                        void *user, gd_tensor *const *inputs, int count,
                                        const gd_gradcheck_options *options,

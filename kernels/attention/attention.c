@@ -184,6 +184,7 @@ const gd_op gd_op_attention = {
     .plain_args = true,
     .backward_reads_inputs = GD_ALL_INPUTS,
     .backward_reads_outputs = GD_BIT(0),
+    .same_bits = true,
     .strided = true,
     .random = true,
     .shape = attention_shape,

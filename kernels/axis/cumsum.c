@@ -31,6 +31,7 @@ const gd_op gd_op_cumsum = {
     .outputs = 1,
     .args_size = sizeof(gd_axis_args),
     .plain_args = true,
+    .same_bits = true,
     .strided = true,
     .shape = cumsum_shape,
     .forward = GD_ON_DEVICES(cumsum_forward),

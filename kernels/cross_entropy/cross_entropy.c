@@ -169,6 +169,7 @@ const gd_op gd_op_cross_entropy = {
     .backward_reads_inputs = GD_ALL_INPUTS,
     .dinput_over_input = GD_BIT(0),
     .mixed = true,
+    .same_bits = true,
     .shape = cross_entropy_shape,
     .forward = GD_ON_DEVICES(cross_entropy_forward),
     .backward = GD_ON_DEVICES(cross_entropy_backward),

@@ -39,6 +39,7 @@ const gd_op gd_op_dropout = {
     .plain_args = true,
     .dinput_over_doutput = GD_BIT(0),
     .random = true,
+    .same_bits = true,
     .shape = dropout_shape,
     .forward = GD_ON_DEVICES(dropout_forward),
     .backward = GD_ON_DEVICES(dropout_backward),

@@ -140,6 +140,7 @@ enum { NOTHING, INPUTS };
         .backward_reads_inputs = (reads) == INPUTS ? GD_ALL_INPUTS : 0,    \
         .dinput_over_doutput = GD_ALL_INPUTS,                              \
         .strided = true,                                                   \
+        .same_bits = true,                                                 \
         .shape = binary_shape,                                             \
         .forward = GD_ON_DEVICES(op_name##_forward),                       \
         .backward = GD_ON_DEVICES(op_name##_backward),                     \

@@ -44,6 +44,7 @@ const gd_op gd_op_masked_fill = {
     .plain_args = true,
     .backward_reads_inputs = GD_BIT(1),
     .dinput_over_doutput = GD_BIT(0),
+    .same_bits = true,
     .strided = true,
     .shape = masked_fill_shape,
     .forward = GD_ON_DEVICES(masked_fill_forward),

@@ -51,6 +51,7 @@ enum { NOTHING, INPUT, OUTPUT };
         .backward_reads_inputs = (reads) == INPUT ? GD_BIT(0) : 0,   \
         .backward_reads_outputs = (reads) == OUTPUT ? GD_BIT(0) : 0, \
         .dinput_over_doutput = GD_BIT(0),                            \
+        .same_bits = true,                                           \
         .shape = op_shape,                                           \
         .forward = GD_ON_DEVICES(op_name##_forward),                 \
         .backward = GD_ON_DEVICES(op_name##_backward),               \

@@ -41,6 +41,7 @@ const gd_op gd_op_where = {
     .input_names = {"condition", "a", "b"},
     .outputs = 1,
     .backward_reads_inputs = GD_BIT(0),
+    .same_bits = true,
     .strided = true,
     .shape = where_shape,
     .forward = GD_ON_DEVICES(where_forward),

@@ -49,6 +49,7 @@ const gd_op gd_op_embedding = {
     .outputs = 1,
     .backward_reads_inputs = GD_BIT(1), /* ids */
     .dinput_float32 = GD_BIT(0),
+    .same_bits = true,
     .shape = embedding_shape,
     .forward = GD_ON_DEVICES(embedding_forward),
     .backward = GD_ON_DEVICES(embedding_backward),

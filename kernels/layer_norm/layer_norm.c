@@ -82,6 +82,7 @@ const gd_op gd_op_layer_norm = {
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_over_doutput = GD_BIT(0),
     .dinput_float32 = GD_BIT(1) | GD_BIT(2),
+    .same_bits = true,
     .shape = layer_norm_shape,
     .forward = GD_ON_DEVICES(layer_norm_forward),
     .backward = GD_ON_DEVICES(layer_norm_backward),

@@ -54,6 +54,7 @@ const gd_op gd_op_linear = {
     .outputs = 1,
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_float32 = GD_BIT(1) | GD_BIT(2),
+    .same_bits = true,
     .shape = linear_shape,
     .forward = GD_ON_DEVICES(linear_forward),
     .backward = GD_ON_DEVICES(linear_backward),

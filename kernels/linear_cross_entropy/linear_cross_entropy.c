@@ -89,6 +89,7 @@ const gd_op gd_op_linear_cross_entropy = {
     .backward_reads_inputs = GD_BIT(0) | GD_BIT(1),
     .dinput_float32 = GD_BIT(1),
     .mixed = true,
+    .same_bits = true,
     .shape = linear_cross_entropy_shape,
     .forward = GD_ON_DEVICES(linear_cross_entropy_forward),
     .backward = GD_ON_DEVICES(linear_cross_entropy_backward),

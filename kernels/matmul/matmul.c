@@ -89,6 +89,7 @@ const gd_op gd_op_matmul = {
     .plain_args = true,
     .backward_reads_inputs = GD_ALL_INPUTS,
     .dinput_float32 = GD_ALL_INPUTS,
+    .same_bits = true,
     .strided = true,
     .shape = matmul_shape,
     .forward = GD_ON_DEVICES(matmul_forward),

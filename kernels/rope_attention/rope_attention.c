@@ -130,6 +130,7 @@ const gd_op gd_op_rope_attention = {
     .args_size = sizeof(rope_attention_args),
     .plain_args = true,
     .backward_reads_outputs = GD_BIT(0),
+    .same_bits = true,
     .strided = true,
     .random = true,
     .shape = rope_attention_shape,

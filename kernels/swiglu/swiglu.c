@@ -66,6 +66,7 @@ const gd_op gd_op_swiglu = {
     .backward_reads_inputs = GD_ALL_INPUTS,
     .dinput_over_doutput = GD_BIT(1), /* dup */
     .dinput_over_input = GD_BIT(0),   /* dgate: a block is read before it is written */
+    .same_bits = true,
     .shape = swiglu_shape,
     .forward = GD_ON_DEVICES(swiglu_forward),
     .backward = GD_ON_DEVICES(swiglu_backward),

@@ -65,6 +65,14 @@ class _Wrong(Exception):
     """The function misbehaves; reported as a finding, not as an error."""
 
 
+def _same_kinds(before, now):
+    """What a function returned; raises _Wrong if that differs from an earlier call."""
+    if before is not None and now != before:
+        raise _Wrong(f"the function returned ({', '.join(before)}) in an earlier call and "
+                     f"({', '.join(now)}) now, wanted the same in each")
+    return now
+
+
 def _names_of(function, count):
     try:
         parameters = inspect.signature(function).parameters.values()
@@ -97,7 +105,7 @@ class _NumPy:
                     f"{self.names[i]} is {inputs[i].dtype}, wanted float32 or float64")
         self.values = [inputs[i] for i in self.checked]
         self.checked_names = [self.names[i] for i in self.checked]
-        self.random = np.random.get_state()
+        self.random, self.kinds = np.random.get_state(), None
 
     def _arguments(self, values):
         arguments = list(self.inputs)
@@ -121,6 +129,7 @@ class _NumPy:
             if part.dtype.kind != "f" or part.dtype.itemsize > 8:
                 raise BadArgument(f"the function returned {part.dtype}, wanted float16, float32 or "
                                   "float64")
+        self.kinds = _same_kinds(self.kinds, [f"{y.dtype} {list(y.shape)}" for y in outputs])
         self.precision = max((np.finfo(part.dtype).eps for part in outputs), default=0)
         return outputs
 
@@ -179,7 +188,7 @@ class _Torch:
         self.values = [x.detach().cpu().numpy() for x in tensors]
         self.checked_names = [self.names[i] for i in self.checked]
         self.device = int(any(x.is_cuda for x in tensors))
-        self.outputs, self.way = None, None
+        self.outputs, self.way, self.kinds = None, None, None
         self.random = torch.get_rng_state()
         self.random_cuda = torch.cuda.get_rng_state_all() if self.device else None
 
@@ -221,18 +230,16 @@ class _Torch:
             raise BadArgument(f"the function returned {type(y).__name__}, wanted a tensor, or a "
                               "tuple or list of them")
         outputs = [y] if isinstance(y, torch.Tensor) else list(y)
+        if self.way not in ("interrupted", "other data"):  # which may give other shapes
+            self.kinds = _same_kinds(self.kinds, [
+                f"{str(t.dtype)[6:]} {list(t.shape)}" if isinstance(t, torch.Tensor)
+                else type(t).__name__ for t in outputs])
         if self.outputs is None:  # determined once
-            self.returned = len(outputs)
             self.outputs = [
                 i for i, t in enumerate(outputs)
                 if isinstance(t, torch.Tensor) and t.is_floating_point() and t.requires_grad
             ]
             self._look_at_outputs([outputs[i] for i in self.outputs])
-        if len(outputs) != self.returned or not all(
-            isinstance(outputs[i], torch.Tensor) for i in self.outputs
-        ):
-            raise _Wrong(f"the function returned {len(outputs)} results in one call and "
-                         f"{self.returned} in another, or results of other types")
         return leaves, [outputs[i] for i in self.outputs]
 
     def _look_at_outputs(self, outputs):
@@ -288,12 +295,12 @@ class _Torch:
         except Exception:
             pass
 
-    def _ask(self, way, values, cotangents, error=None):
+    def _ask(self, way, values, cotangents, error=None, wanted=None):
         """The gradients, computed in another way. An exception is a mistake if `error` says so;
         without it, the function does not support this way: None."""
         self.way = way
         try:
-            return self.backward(values, cotangents, [True] * len(values))
+            return self.backward(values, cotangents, wanted or [True] * len(values))
         except (_Wrong, MemoryError):
             raise
         except Exception as problem:
@@ -338,13 +345,20 @@ class _Torch:
                               f"a backward from output {output} alone, without the others,")
             expect(found, wanted, slack, f"with a dy for output {output} alone is not that with "
                    "zeros for the others")
+            for i, name in enumerate(self.checked_names if len(values) > 1 else ()):
+                some = [k == i for k in range(len(values))]
+                found = self._ask("alone", values, only, f"a backward for {name} alone from output "
+                                  f"{output} alone", some)
+                expect([g if k == i else w for k, (g, w) in enumerate(zip(found, wanted))], wanted,
+                       slack, f"with a dy for output {output} alone changes if it is the only "
+                       "one wanted")
         self._expect_news(values, outputs, dy, plain)
         self.outputs = None
 
     def _expect_news(self, values, outputs, dy, plain):
         """If the gradients are the same for other inputs, so must be the function's slopes."""
         others = [np.asarray(v * 0.75) for v in values]
-        found = self._ask(None, others, dy)  # None: it does not take them
+        found = self._ask("other data", others, dy)  # None: it does not take them
         if found is None:
             return
         if any(a is not None and not np.array_equal(a, b) for a, b in zip(plain, found)):
@@ -486,8 +500,6 @@ class _Check:
 
     def _forward(self, call):
         outputs = self.target.forward(self._values(call))
-        if [y.shape for y in outputs] != self.outputs:
-            raise _Wrong("the shapes that the function returns depend on its inputs' values")
         flat = np.concatenate([y.ravel() for y in outputs])
         self._view(call, call.output[0], (self.count,))[...] = flat
 

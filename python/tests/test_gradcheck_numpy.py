@@ -196,3 +196,17 @@ def test_an_exception_of_the_users_function_stays_one():
         gradus.gradcheck(lambda x: 1 / 0, X, backward=cosine)
     with pytest.raises(IndexError):
         gradus.gradcheck(np.sin, X, backward=lambda dy, x: dy[9])
+
+
+@pytest.mark.parametrize("other", [lambda y: (y, y), lambda y: y.T, lambda y: y.astype("float32")])
+def test_outputs_that_change(other):
+    calls = []
+
+    def changing(x):
+        calls.append(x)
+        return other(np.sin(x)) if len(calls) > 2 else np.sin(x)
+
+    report = gradus.gradcheck(changing, X, backward=lambda dy, x: dy * np.cos(x),
+                              raise_exception=False)
+    assert report.verdict == "FAIL"
+    assert "the function returned (float64 [5, 4]) in an earlier call and (float" in report.message

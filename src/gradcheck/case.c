@@ -184,6 +184,45 @@ static gd_status apply_function(gd_checker *c, gd_tensor *const *in, gd_tensor *
     return gd_error_status(c->ctx);
 }
 
+/* The bytes from a tensor's first to its last element. False if it has none. */
+static bool extent(const gd_tensor *t, uintptr_t *begin, uintptr_t *end)
+{
+    if (!t || !gd_tensor_data(t)) return false;
+    int64_t last = 0;
+    for (int axis = 0; axis < gd_tensor_ndim(t); axis++)
+        last += (gd_tensor_shape(t)[axis] - 1) * gd_tensor_strides(t)[axis];
+    *begin = (uintptr_t)gd_tensor_data(t);
+    *end = *begin + ((size_t)last + 1) * gd_dtype_size(gd_tensor_dtype(t));
+    return true;
+}
+
+bool gd_check_overlap(const gd_tensor *a, const gd_tensor *b)
+{
+    uintptr_t a_begin, a_end, b_begin, b_end;
+    if (!extent(a, &a_begin, &a_end) || !extent(b, &b_begin, &b_end)) return false;
+    return a_begin < b_end && b_begin < a_end;
+}
+
+/* Whether input i is an earlier one again. An error if it only shares memory with one: perturbing
+ * either would change both. */
+static gd_status look_at_earlier(gd_checker *c, int i)
+{
+    gd_argument *a = &c->input[i];
+    for (int k = 0; k < i && !a->again; k++) {
+        const gd_argument *b = &c->input[k];
+        a->again = b->leaf == a->leaf;
+        if (a->again) gd_check_copy_name(a->name, sizeof a->name, b->name);
+        if (a->again || !(a->required || b->required) || !gd_check_overlap(a->leaf, b->leaf))
+            continue;
+        return gd_fail(c->ctx, GD_ERROR_ARGUMENT,
+                       "gradcheck: inputs %d and %d share memory, wanted tensors of their own, or "
+                       "the same tensor twice",
+                       k, i);
+    }
+    if (a->again) a->wanted = false;
+    return GD_OK;
+}
+
 static gd_status borrow_input(gd_checker *c, gd_tensor *t, int i)
 {
     gd_argument *a = &c->input[i];
@@ -196,13 +235,21 @@ static gd_status borrow_input(gd_checker *c, gd_tensor *t, int i)
     a->ndim = gd_tensor_ndim(t);
     a->count = gd_tensor_count(t);
     memcpy(a->shape, gd_tensor_shape(t), (size_t)a->ndim * sizeof *a->shape);
+    a->wanted = a->required = gd_tensor_requires_grad(t);
+    if (gd_tensor_set_requires_grad(t, a->required)) {
+        gd_error_clear(c->ctx);
+        return gd_fail(c->ctx, GD_ERROR_ARGUMENT,
+                       "gradcheck: input %d, %s, was made by an op or freed, wanted a tensor of "
+                       "yours: each call ends the step",
+                       i, gd_shape_text(t).text);
+    }
     a->value = gd_check_numbers(c, a->count);
     if (!a->value) return GD_ERROR_MEMORY;
     a->leaf = a->measured = t;
     a->given = a->borrowed = true;
-    a->wanted = a->required = gd_tensor_requires_grad(t);
     if (a->wanted && !c->given.dtype) c->dtype = c->report->dtype = a->dtype;
-    return gd_check_read_leaf(a);
+    gd_status status = look_at_earlier(c, i);
+    return status ? status : gd_check_read_leaf(a);
 }
 
 gd_status gd_gradcheck_function(gd_context *ctx, const char *name, gd_function function, void *user,

@@ -59,6 +59,7 @@ void gd_check_copy_name(char *to, size_t size, const char *from)
     to[end] = 0;
 }
 
+/* Numbers first: those of a struct that was never set betray it, before its pointers are read. */
 static gd_status look_at_options(gd_context *ctx, const gd_gradcheck_options *o)
 {
     const struct {
@@ -159,7 +160,7 @@ static gd_status describe_output(gd_checker *c, int o)
 {
     gd_result *r = &c->output[o];
     const gd_tensor *y = c->out[o];
-    r->dtype = gd_tensor_dtype(y);
+    r->dtype = r->measured = gd_tensor_dtype(y);
     r->real = gd_dtype_is_real(r->dtype);
     r->ndim = gd_tensor_ndim(y);
     r->count = gd_tensor_count(y);
@@ -281,8 +282,7 @@ static gd_status make_analytic(gd_checker *c)
     if (!c->moved || !c->moved_back || !c->analytic) return GD_ERROR_MEMORY;
     for (int set = 0; set < c->sets; set++) {
         gd_status status = gd_check_make_gradients(c, &c->analytic[set]);
-        gd_run run = {.cotangent = c->cotangent[set]};
-        if (!status) status = gd_check_backward(c, &run, c->analytic[set]);
+        if (!status) status = gd_check_backward(c, c->cotangent[set], c->analytic[set]);
         if (status) return status;
     }
     return GD_OK;
@@ -290,18 +290,34 @@ static gd_status make_analytic(gd_checker *c)
 
 /* ---- Verdicts ----------------------------------------------------------------------------- */
 
-void gd_check_complain(gd_checker *c, int input, const char *format, ...)
+/* The report on an input. */
+static gd_gradcheck_input *report_on(const gd_checker *c, int input)
 {
     gd_gradcheck_report *report = c->report;
-    /* One about an input that wants no gradient is reported with the first input that does. */
+    /* What is about an input that wants no gradient is reported with the first input that does. */
     gd_gradcheck_input *in = report->inputs ? &report->input[0] : NULL;
-    for (int k = 0; k < report->inputs; k++) {
+    for (int k = 0; k < report->inputs; k++)
         if (report->input[k].index == input) in = &report->input[k];
-    }
+    return in;
+}
+
+void gd_check_complain(gd_checker *c, int input, const char *format, ...)
+{
+    gd_gradcheck_input *in = report_on(c, input);
     if (!in || in->behaviour[0]) return;
     va_list args;
     va_start(args, format);
     vsnprintf(in->behaviour, sizeof in->behaviour, format, args);
+    va_end(args);
+}
+
+void gd_check_remark(gd_checker *c, int input, const char *format, ...)
+{
+    gd_gradcheck_input *in = report_on(c, input);
+    if (!in || in->remark[0]) return;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(in->remark, sizeof in->remark, format, args);
     va_end(args);
 }
 
@@ -401,7 +417,7 @@ gd_status gd_check_end(gd_checker *c, gd_status status)
     }
     for (int i = 0; i < c->inputs && c->input; i++) {
         gd_argument *a = &c->input[i];
-        if (!a->leaf) continue;
+        if (!a->leaf || a->again) continue;
         if (a->borrowed) {
             gd_tensor_write_f64(a->leaf, a->value, a->count);
             gd_grad_clear(a->leaf);

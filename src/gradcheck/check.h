@@ -32,6 +32,7 @@ typedef struct gd_argument {
     bool wanted;     /* has a gradient that this check looks at */
     bool borrowed;   /* the leaf is the user's, and ... */
     bool required;   /* ... requires a gradient */
+    bool again;      /* the tensor of an earlier input, given once more: only that one counts */
     double *value;   /* [count], as stored in dtype */
     double scale;    /* the spread of the values; steps are relative to it */
     gd_tensor *leaf; /* holds the values; NULL: not given */
@@ -103,6 +104,7 @@ struct gd_checker {
     double ***analytic;             /* [sets][inputs]: gradients by backward */
     double **plus, **minus, **base; /* [outputs]: the outputs' own, as lists */
     double *moved, *moved_back;     /* room for the largest input */
+    double ***got;                  /* [walks][inputs]: room for gradients to compare with those */
     gd_slope *slope;                /* room: [sets] */
 
     struct gd_block *blocks; /* memory.c */
@@ -132,6 +134,8 @@ gd_status gd_check_make_gradients(gd_checker *c, double ***gradient);
 /* Notes what is wrong with the behaviour of an input's gradient (-1: of no particular input); the
  * first complaint is kept. */
 void gd_check_complain(gd_checker *c, int input, const char *format, ...) GD_PRINTF(3, 4);
+/* The same for what is right, but could be better. */
+void gd_check_remark(gd_checker *c, int input, const char *format, ...) GD_PRINTF(3, 4);
 void gd_check_copy_name(char *to, size_t size, const char *from);
 
 /* ---- fill.c ------------------------------------------------------------------------------- */
@@ -161,23 +165,33 @@ void gd_check_sort(double *x, int64_t count); /* ascending */
 /* Runs the function on `in` without recording it and reads its outputs into y[outputs]. */
 gd_status gd_check_forward(gd_checker *c, double *const *y);
 
-/* How to run a backward. All zero: the plain one. */
-typedef struct gd_run {
+/* One walk over the tape. */
+typedef struct gd_walk {
     double *const *cotangent; /* [outputs]; NULL elements: the output gets none */
-    const bool *wanted;       /* [inputs]; NULL: all that want a gradient */
-    bool twice;               /* walk the tape twice and use the second gradients */
-    double *const *held;      /* [inputs]: what the gradients hold when the second walk begins */
-    double *const *values;    /* [outputs]: room to read the outputs into; NULL: not wanted */
-    bool op_made_inputs;      /* inputs and outputs pass through an op that copies them, so that */
-    bool op_made_outputs;     /* their values and gradients are the tape's own, to reuse */
-    bool strided, reversed;   /* inputs and cotangents are windows on larger tensors */
-    bool interrupted;         /* the op runs on other data between forward and backward */
-    int same_from, same_to;   /* if same_to > 0: input same_to is the tensor of same_from */
+    /* [inputs] what the gradients hold when the walk begins; NULL, or NULL elements: they do not
+     * exist. An earlier walk must have made those that do. */
+    double *const *held;
+    /* [inputs] gets the gradients, where not NULL; zeros for inputs that got none */
+    double **gradient;
+} gd_walk;
+
+/* How to run a forward, and backwards over its tape. */
+typedef struct gd_run {
+    const gd_walk *walk;    /* [walks] */
+    int walks;              /* at least 1 */
+    const bool *wanted;     /* [inputs]; NULL: all that want a gradient */
+    double *const *values;  /* [outputs]: room to read the outputs into; NULL: not wanted */
+    bool op_made_inputs;    /* inputs and outputs pass through an op that copies them, so that */
+    bool op_made_outputs;   /* their values and gradients are the tape's own, to reuse */
+    bool strided, reversed; /* inputs and cotangents are windows on larger tensors */
+    bool interrupted;       /* the op runs on other data between forward and backward */
+    int same_from, same_to; /* if same_to > 0: input same_to is the tensor of same_from */
 } gd_run;
 
-/* Writes the gradients to gradient[inputs], where not NULL; zeros for inputs that got none. Inputs
- * that were changed are restored, with a complaint. */
-gd_status gd_check_backward(gd_checker *c, const gd_run *run, double **gradient);
+/* Inputs that were changed are restored, with a complaint. */
+gd_status gd_check_run(gd_checker *c, const gd_run *run);
+/* The plain backward: one walk for all inputs that want a gradient. */
+gd_status gd_check_backward(gd_checker *c, double *const *cotangent, double **gradient);
 
 /* An op whose output is a window on a larger tensor, with a border of one element on each side.
  * Reversed, the last dimension is the slowest in memory; else rows are packed, with gaps between
@@ -190,6 +204,11 @@ typedef struct gd_window {
 extern const gd_op gd_check_window_op, gd_check_copy_op;
 gd_window gd_check_window(int ndim, const int64_t *shape, bool reversed);
 int64_t gd_check_window_at(const gd_window *w, int64_t element);
+
+/* ---- case.c ------------------------------------------------------------------------------- */
+
+/* Whether two tensors share memory. */
+bool gd_check_overlap(const gd_tensor *a, const gd_tensor *b);
 
 /* ---- probe.c ------------------------------------------------------------------------------ */
 

@@ -17,6 +17,7 @@ typedef struct gd_comparison {
     double **numeric;        /* [sets][room] */
     char **state;            /* [sets][room] */
     double *largest, *floor; /* [sets] */
+    double typical;          /* the median size of the sampled values that are not 0, over scale */
     bool lost;               /* a direction disagrees, but no single element does */
 } gd_comparison;
 
@@ -73,11 +74,35 @@ static gd_status choose(gd_comparison *m)
 /* ---- Single elements ---------------------------------------------------------------------- */
 
 /* The size of an element much smaller than the spread of the values, relative to it; else 0. The
- * usual steps may be too long for such an element: they cross 0. */
+ * usual steps may be too long for such an element: they cross 0, or pass over all that the function
+ * does there. Beside values of 1e6, a 0 is as likely to be one of 1. */
 static double own_size(const gd_comparison *m, int64_t at)
 {
-    const double own = fabs(m->argument->value[at]) / m->argument->scale;
+    double own = fabs(m->argument->value[at]) / m->argument->scale;
+    if (own == 0) own = m->typical;
     return own < 1.0 / 16 ? own : 0;
+}
+
+static gd_status find_typical(gd_comparison *m)
+{
+    double *size = gd_check_numbers(m->c, m->count);
+    int64_t n = 0;
+    if (!size) return GD_ERROR_MEMORY;
+    for (int64_t e = 0; e < m->count; e++) {
+        const double value = fabs(m->argument->value[m->at[e]]);
+        if (value > 0 && isfinite(value)) size[n++] = value / m->argument->scale;
+    }
+    gd_check_sort(size, n);
+    m->typical = n ? size[n / 2] : 0;
+    return GD_OK;
+}
+
+static double largest_of(const gd_comparison *m, int set)
+{
+    double largest = 0;
+    for (int64_t e = 0; e < m->count; e++)
+        if (isfinite(m->numeric[set][e])) largest = fmax(largest, fabs(m->numeric[set][e]));
+    return largest;
 }
 
 static gd_status measure(gd_comparison *m)
@@ -96,28 +121,38 @@ static gd_status measure(gd_comparison *m)
     }
     for (int set = 0; set < c->sets; set++) {
         m->floor[set] = c->options.atol / c->options.rtol * c->unit[set] / m->argument->scale;
-        for (int64_t e = 0; e < m->count; e++)
-            if (isfinite(m->numeric[set][e]))
-                m->largest[set] = fmax(m->largest[set], fabs(m->numeric[set][e]));
+        m->largest[set] = largest_of(m, set);
     }
     return GD_OK;
 }
 
-/* Judges an element by a ladder, and if that shows nothing, by one with steps for its own size. */
+/* Judges an element by a ladder. If the element is much smaller than the spread of the values, and
+ * the ladder does not agree with the gradient, more of them lead down to steps for its own size, and
+ * the finest accurate one decides. */
 static gd_status climb(gd_comparison *m, int set, int64_t at, gd_ladder *ladder, gd_state *state,
                        double *numeric)
 {
     gd_checker *c = m->c;
-    const double analytic = c->analytic[set][m->input][at], tolerance = tolerance_of(m, set);
-    const double own = own_size(m, at);
+    const double analytic = c->analytic[set][m->input][at], own = own_size(m, at);
     const gd_move move = {.input = m->input, .element = at};
-    gd_status status = gd_check_ladder(c, &move, set, 1, ladder);
-    if (status) return status;
-    *state = gd_check_judge(ladder, analytic, tolerance, c->kinks, numeric);
-    if (*state != GD_STATE_UNSTABLE || own == 0) return GD_OK;
-    status = gd_check_ladder(c, &move, set, own, ladder);
-    if (!status) *state = gd_check_judge(ladder, analytic, tolerance, c->kinks, numeric);
-    return status;
+    double shorter = 1;
+    for (;;) {
+        gd_ladder next;
+        gd_status status = gd_check_ladder(c, &move, set, shorter, &next);
+        if (status) return status;
+        double tolerance = tolerance_of(m, set), value;
+        const gd_estimate estimate = gd_check_estimate(&next, tolerance, c->kinks);
+        /* The largest gradient may be this one. */
+        tolerance = fmax(tolerance, c->options.rtol * fabs(estimate.value));
+        if (shorter == 1 || estimate.error <= tolerance) {
+            *state = gd_check_judge(&next, analytic, tolerance, c->kinks, &value);
+            *ladder = next;
+            *numeric = value;
+        }
+        if (*state == GD_STATE_RIGHT || !isfinite(analytic) || !(shorter > own) || own == 0)
+            return GD_OK;
+        shorter = fmax(shorter / 256, own);
+    }
 }
 
 static gd_status judge(gd_comparison *m, int set, int64_t e)
@@ -133,6 +168,28 @@ static gd_status judge(gd_comparison *m, int set, int64_t e)
     /* The ladder's slope is accurate enough for the verdict; if the usual step agrees with it,
      * that slope has more digits. */
     if (!(fabs(m->numeric[set][e] - numeric) <= tolerance / 4)) m->numeric[set][e] = numeric;
+    return GD_OK;
+}
+
+/* The tolerance depends on the largest gradient, and that on slopes which a ladder corrects: judges
+ * until it stays. */
+static gd_status judge_all(gd_comparison *m)
+{
+    enum { PASSES = 3 };
+    bool stays = false;
+    for (int pass = 0; pass < PASSES && !stays; pass++) {
+        stays = true;
+        for (int set = 0; set < m->c->sets; set++) {
+            for (int64_t e = 0; e < m->count; e++) {
+                gd_status status = judge(m, set, e);
+                if (status) return status;
+            }
+            const double before = fmax(m->largest[set], m->floor[set]);
+            m->largest[set] = largest_of(m, set);
+            const double now = fmax(m->largest[set], m->floor[set]);
+            stays = stays && now <= 2 * before && before <= 2 * now;
+        }
+    }
     return GD_OK;
 }
 
@@ -186,6 +243,15 @@ static gd_status search(gd_comparison *m, int set, const double *direction, doub
     return GD_OK;
 }
 
+/* Of values of many sizes each is moved by its own. */
+static void shorten(const gd_comparison *m, double *direction)
+{
+    for (int64_t i = 0; i < m->argument->count; i++) {
+        const double own = fabs(m->argument->value[i]) / m->argument->scale;
+        direction[i] *= fmin(1, fmax(own, m->typical));
+    }
+}
+
 static bool sampled(const gd_comparison *m, int64_t at)
 {
     for (int64_t e = 0; e < m->count; e++)
@@ -217,6 +283,7 @@ static gd_status go_directions(gd_comparison *m, gd_gradcheck_input *out)
     if (!direction || !half) return GD_ERROR_MEMORY;
     for (int d = 0; d < c->options.directions; d++, out->directions++) {
         gd_check_signs(direction, n, c->options.seed, GD_STREAM_DIRECTION + (uint64_t)d);
+        if (m->typical < 1.0 / 16) shorten(m, direction);
         for (int set = 0; set < c->sets; set++) {
             bool bad = false;
             int64_t found = -1;
@@ -376,9 +443,9 @@ gd_status gd_check_compare(gd_checker *c, int input, gd_gradcheck_input *out)
 {
     gd_comparison m = {.c = c, .input = input, .argument = &c->input[input]};
     gd_status status = prepare(&m);
+    if (!status) status = find_typical(&m);
     if (!status) status = measure(&m);
-    for (int set = 0; set < c->sets; set++)
-        for (int64_t e = 0; e < m.count && !status; e++) status = judge(&m, set, e);
+    if (!status) status = judge_all(&m);
     /* In float32, with its long steps, a direction nearly always crosses kinks. */
     bool coarse_kinks = c->kinks && c->options.step > 1e-4;
     if (!status && m.count < m.argument->count && !c->options.only_element && !coarse_kinks)

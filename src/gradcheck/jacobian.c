@@ -71,9 +71,8 @@ static gd_status ask_backward(gd_jacobian *j)
     gd_status status = gd_check_make_gradients(j->c, &gradient);
     if (!dy) return GD_ERROR_MEMORY;
     for (int64_t k = 0; k < j->columns && !status; k++) {
-        gd_run run = {.cotangent = &dy};
         dy[k] = 1;
-        status = gd_check_backward(j->c, &run, gradient);
+        status = gd_check_backward(j->c, &dy, gradient);
         dy[k] = 0;
         for (int64_t r = 0; r < j->rows; r++)
             j->analytic[r * j->columns + k] = gradient[j->s->input][j->at[r]];
@@ -105,8 +104,7 @@ static gd_status repeats(gd_jacobian *j, bool *yes)
 {
     double **gradient;
     gd_status status = gd_check_make_gradients(j->c, &gradient);
-    gd_run run = {.cotangent = j->c->cotangent[j->s->set]};
-    if (!status) status = gd_check_backward(j->c, &run, gradient);
+    if (!status) status = gd_check_backward(j->c, j->c->cotangent[j->s->set], gradient);
     *yes = !status && !memcmp(gradient[j->s->input], j->c->analytic[j->s->set][j->s->input],
                               (size_t)j->a->count * sizeof(double));
     return status;

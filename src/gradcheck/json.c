@@ -79,6 +79,8 @@ static void print_input(FILE *file, const gd_gradcheck_input *in)
     fputs(", ", file);
     print_string(file, "behaviour", in->behaviour);
     fputs(", ", file);
+    print_string(file, "remark", in->remark);
+    fputs(", ", file);
     print_list(file, "sweep_step", in->sweeps, in->sweep_step);
     fputs(", ", file);
     print_list(file, "sweep_numeric", in->sweeps, in->sweep_numeric);

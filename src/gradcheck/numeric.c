@@ -98,7 +98,8 @@ gd_status gd_check_slopes(gd_checker *c, const gd_move *move, double h, gd_slope
         c->moved[i] = (c->moved[i] - c->moved_back[i]) / (2 * length);
     for (int o = 0; o < c->outputs && !status; o++) {
         gd_result *r = &c->output[o];
-        for (int64_t i = 0; i < r->count; i++) r->moves[i] |= r->plus[i] != r->minus[i];
+        for (int64_t i = 0; i < r->count; i++)
+            r->moves[i] |= r->plus[i] != r->minus[i] || r->plus[i] != r->base[i];
     }
     for (int set = 0; set < c->sets && !status; set++) {
         slope[set] = slope_of_set(c, set, left, right);
@@ -114,7 +115,9 @@ gd_status gd_check_ladder(gd_checker *c, const gd_move *move, int set, double sh
                           gd_ladder *ladder)
 {
     double h = 16 * c->options.step * shorter;
-    for (int o = 0; o < c->outputs; o++) memset(c->output[o].moves, 0, (size_t)c->output[o].count);
+    /* What moved at longer steps has a rounding error at shorter ones. */
+    for (int o = 0; o < c->outputs && shorter == 1; o++)
+        memset(c->output[o].moves, 0, (size_t)c->output[o].count);
     for (int rung = 0; rung < GD_RUNGS; rung++, h /= 4) {
         gd_status status = gd_check_slopes(c, move, h, c->slope);
         if (status) return status;
@@ -229,9 +232,13 @@ static gd_state judge_kink(const gd_ladder *ladder, double analytic, double tole
     const gd_slope *s = &ladder->slope[rung];
     double slack = tolerance + 4 * s->noise;
     if (is_kink(s, s - 1, slack)) {
-        const double most = slack + 4 * (noise_factor(ladder) - 1) * s->noise;
-        const double low = fmin(s->left, s->right), high = fmax(s->left, s->right);
-        if (analytic >= low - slack && analytic <= high + slack) return GD_STATE_KINK;
+        /* A side that curves changes by a third as much between this step and none as it did since
+         * the step before. */
+        const double bend = fmax(fabs(s->left - s[-1].left), fabs(s->right - s[-1].right)) / 2;
+        const double most = 4 * (noise_factor(ladder) - 1) * s->noise;
+        const double low = fmin(s->left, s->right) - slack - bend;
+        const double high = fmax(s->left, s->right) + slack + bend;
+        if (analytic >= low && analytic <= high) return GD_STATE_KINK;
         const bool outside = analytic < low - most || analytic > high + most;
         return outside && keeps_kink(ladder, rung, slack) ? GD_STATE_WRONG : GD_STATE_UNSTABLE;
     }
@@ -256,6 +263,27 @@ static bool too_fine(const gd_ladder *ladder, const gd_estimate *estimate, doubl
     return false;
 }
 
+/* How far the function moves within a step, at most, at three rungs. */
+static double most_moved(const gd_ladder *ladder, int rung)
+{
+    double most = 0;
+    for (int end = rung + 3; rung < end; rung++) {
+        const gd_slope *s = &ladder->slope[rung];
+        most = fmax(most, fmax(fabs(s->left), fabs(s->right)) * ladder->step[rung]);
+    }
+    return most;
+}
+
+/* Whether all steps are longer than what the function does, as those of 1e4 are for a sine: it
+ * moves far more than by rounding, and no less within shorter steps. */
+static bool aliased(const gd_ladder *ladder)
+{
+    const int last = GD_RUNGS - 1;
+    const double moved = most_moved(ladder, last - 2);
+    return moved > 1e4 * ladder->slope[last].noise * ladder->step[last] &&
+           moved > most_moved(ladder, 0) / 16;
+}
+
 /* Whether the numeric derivative is not to be trusted. A rung finer than the estimate's agrees with
  * the gradient, within rounding, or is far from the estimate: then the longer steps were too long
  * for the function near x. */
@@ -264,6 +292,7 @@ bool gd_check_contradicted(const gd_ladder *ladder, const gd_estimate *estimate,
 {
     const double factor = noise_factor(ladder), gap = fabs(analytic - estimate->value);
     if (too_fine(ladder, estimate, analytic, tolerance)) return true;
+    if (aliased(ladder)) return true;
     for (int rung = estimate->rung + 1; rung < GD_RUNGS; rung++) {
         const double central = ladder->slope[rung].central,
                      noise = factor * ladder->slope[rung].noise,

@@ -15,29 +15,10 @@ static void complain(gd_probe *p, const char *what, int index)
 
 /* ---- Memory ranges ------------------------------------------------------------------------ */
 
-/* The bytes from a tensor's first to its last element. False if it has no elements. */
-static bool extent(const gd_tensor *t, uintptr_t *begin, uintptr_t *end)
-{
-    if (!t || !gd_tensor_data(t)) return false;
-    int64_t last = 0;
-    for (int axis = 0; axis < gd_tensor_ndim(t); axis++)
-        last += (gd_tensor_shape(t)[axis] - 1) * gd_tensor_strides(t)[axis];
-    *begin = (uintptr_t)gd_tensor_data(t);
-    *end = *begin + ((size_t)last + 1) * gd_dtype_size(gd_tensor_dtype(t));
-    return true;
-}
-
-static bool overlap(const gd_tensor *a, const gd_tensor *b)
-{
-    uintptr_t a_begin, a_end, b_begin, b_end;
-    if (!extent(a, &a_begin, &a_end) || !extent(b, &b_begin, &b_end)) return false;
-    return a_begin < b_end && b_begin < a_end;
-}
-
 static bool overlap_any(const gd_tensor *a, gd_tensor *const *list, int count)
 {
     for (int i = 0; list && i < count; i++)
-        if (overlap(a, list[i])) return true;
+        if (gd_check_overlap(a, list[i])) return true;
     return false;
 }
 

@@ -113,6 +113,7 @@ static void print_lines(const gd_gradcheck_report *report, FILE *file)
         if (in->compared) fprintf(file, ", largest error %.1e", in->largest_error);
         if (in->finding[0]) fprintf(file, ": %s", in->finding);
         if (in->behaviour[0]) fprintf(file, "; %s", in->behaviour);
+        if (in->remark[0]) fprintf(file, "; remark: %s", in->remark);
         fputc('\n', file);
     }
 }
@@ -168,6 +169,7 @@ static void print_input(const gd_gradcheck_report *report, const gd_gradcheck_in
     print_ratio(in, file);
     print_sweep(in, file);
     if (in->behaviour[0]) fprintf(file, "    behaviour: %s\n", in->behaviour);
+    if (in->remark[0]) fprintf(file, "    remark: %s\n", in->remark);
 }
 
 /* Whether gradus-gradcheck has this case, not only the program that prints the report. */

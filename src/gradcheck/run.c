@@ -4,6 +4,21 @@
 
 #include "gradcheck/check.h"
 
+/* An error if output o is not what it was in the first call. */
+static gd_status same_output(gd_checker *c, int o, gd_dtype dtype)
+{
+    const gd_result *r = &c->output[o];
+    const gd_tensor *y = c->out[o];
+    if (gd_tensor_dtype(y) == dtype && gd_tensor_ndim(y) == r->ndim &&
+        !memcmp(gd_tensor_shape(y), r->shape, (size_t)r->ndim * sizeof *r->shape))
+        return GD_OK;
+    return gd_fail(c->ctx, GD_ERROR_STATE,
+                   "gradcheck: output %d of %s was %s %s in an earlier call and is %s %s now, "
+                   "wanted the same in each",
+                   o, c->report->op, gd_dtype_name(dtype), gd_check_shape(r->ndim, r->shape).text,
+                   gd_dtype_name(gd_tensor_dtype(y)), gd_shape_text(y).text);
+}
+
 /* Calls the function with the random state reset, so that random ops repeat. */
 static gd_status call_function(gd_checker *c, gd_tensor *const *in, gd_tensor **out)
 {
@@ -13,12 +28,18 @@ static gd_status call_function(gd_checker *c, gd_tensor *const *in, gd_tensor **
 
 gd_status gd_check_forward(gd_checker *c, double *const *y)
 {
-    for (int i = 0; i < c->inputs; i++) c->in[i] = c->input[i].measured;
+    bool first = false; /* and with other dtypes than those of the leaves */
+    for (int i = 0; i < c->inputs; i++) {
+        c->in[i] = c->input[i].measured;
+        first = first || (y == c->base && c->in[i] != c->input[i].leaf);
+    }
     gd_no_grad_begin(c->ctx);
     gd_status status = call_function(c, c->in, c->out);
     for (int o = 0; o < c->outputs && !status; o++) {
-        c->output[o].measured = gd_tensor_dtype(c->out[o]);
-        if (c->output[o].real) status = gd_tensor_read_f64(c->out[o], y[o], c->output[o].count);
+        gd_result *r = &c->output[o];
+        if (first) r->measured = gd_tensor_dtype(c->out[o]);
+        status = same_output(c, o, r->measured);
+        if (r->real && !status) status = gd_tensor_read_f64(c->out[o], y[o], r->count);
     }
     gd_no_grad_end(c->ctx);
     gd_step_end(c->ctx);
@@ -51,7 +72,7 @@ static gd_status make_inputs(gd_checker *c, const gd_run *run, gd_tensor **sourc
         gd_argument *a = &c->input[i];
         bool wanted = run->wanted ? run->wanted[i] : a->wanted;
         c->in[i] = source[i] = a->leaf;
-        if (!a->given) continue;
+        if (!a->given || a->again) continue;
         if (gd_dtype_is_real(a->dtype)) gd_tensor_set_requires_grad(a->leaf, wanted);
         if (run->strided)
             c->in[i] = strided_tensor(c, a->dtype, a->ndim, a->shape, a->count, a->value, wanted,
@@ -63,52 +84,61 @@ static gd_status make_inputs(gd_checker *c, const gd_run *run, gd_tensor **sourc
     return gd_error_status(c->ctx);
 }
 
+/* The outputs, passed through an op that copies them if the run asks for it. */
+static gd_status make_outputs(gd_checker *c, const gd_run *run)
+{
+    for (int o = 0; o < c->outputs && run->op_made_outputs; o++)
+        if (c->output[o].real) c->out[o] = gd_apply(&gd_check_copy_op, &c->out[o], 1, NULL);
+    return gd_error_status(c->ctx);
+}
+
 /* Collects the outputs that have a cotangent, and the cotangents. Returns their number, -1 on
  * error. `own` [outputs] gets the tensors to free. */
-static int make_cotangents(gd_checker *c, const gd_run *run, gd_tensor **y, gd_tensor **dy,
-                           gd_tensor **own)
+static int make_cotangents(gd_checker *c, const gd_run *run, double *const *cotangent,
+                           gd_tensor **y, gd_tensor **dy, gd_tensor **own)
 {
     int count = 0;
     for (int o = 0; o < c->outputs; o++) {
         const gd_result *r = &c->output[o];
-        if (!run->cotangent[o]) continue;
+        if (!cotangent[o]) continue;
+        /* Of some inputs it may be independent. */
+        if (run->wanted && !gd_tensor_requires_grad(c->out[o])) continue;
         if (run->strided) {
             gd_no_grad_begin(c->ctx);
-            dy[count] = strided_tensor(c, r->dtype, r->ndim, r->shape, r->count, run->cotangent[o],
+            dy[count] = strided_tensor(c, r->dtype, r->ndim, r->shape, r->count, cotangent[o],
                                        false, run->reversed, &own[o]);
             gd_no_grad_end(c->ctx);
         } else {
             dy[count] = own[o] = gd_tensor_create(c->ctx, r->dtype, r->ndim, r->shape);
-            gd_tensor_write_f64(own[o], run->cotangent[o], r->count);
+            gd_tensor_write_f64(own[o], cotangent[o], r->count);
         }
-        y[count] = c->out[o];
-        if (run->op_made_outputs) y[count] = gd_apply(&gd_check_copy_op, &y[count], 1, NULL);
-        count++;
+        y[count++] = c->out[o];
     }
     return gd_error(c->ctx) ? -1 : count;
 }
 
-/* Clears the gradients, or sets them to run->held, before the second walk. */
-static void prepare_second(const gd_checker *c, const gd_run *run, gd_tensor *const *source)
+/* Clears the gradients, or sets them to what the walk's are to hold. */
+static void prepare_gradients(const gd_checker *c, const gd_walk *walk, gd_tensor *const *source)
 {
     for (int i = 0; i < c->inputs; i++) {
         if (!c->input[i].wanted || !source[i]) continue;
         gd_tensor *gradient = gd_grad(source[i]);
-        if (!run->held || !run->held[i])
+        if (!walk->held || !walk->held[i])
             gd_grad_clear(source[i]);
         else if (gradient)
-            gd_tensor_write_f64(gradient, run->held[i], c->input[i].count);
+            gd_tensor_write_f64(gradient, walk->held[i], c->input[i].count);
     }
 }
 
 /* Reads the gradient of input i from its source. */
-static gd_status read_gradient(gd_checker *c, const gd_run *run, int i, const gd_tensor *source,
-                               double *to)
+static gd_status read_gradient(gd_checker *c, const gd_run *run, const gd_walk *walk, int i,
+                               const gd_tensor *source)
 {
     const gd_argument *a = &c->input[i];
     const gd_tensor *gradient = gd_grad(source);
+    double *to = walk->gradient[i];
     for (int64_t k = 0; k < a->count && !gradient; k++)
-        to[k] = run->held && run->held[i] ? run->held[i][k] : 0;
+        to[k] = walk->held && walk->held[i] ? walk->held[i][k] : 0;
     if (!gradient) return GD_OK;
     if (!run->strided) return gd_tensor_read_f64(gradient, to, a->count);
 
@@ -139,25 +169,38 @@ static gd_status interrupt(gd_checker *c, gd_tensor **other)
 
 /* ---- A whole run -------------------------------------------------------------------------- */
 
-static gd_status walk(gd_checker *c, const gd_run *run, gd_tensor **source, gd_tensor **other,
-                      gd_tensor **y, gd_tensor **dy, gd_tensor **own)
+/* Walks the tape, and frees the cotangents. */
+static gd_status walk_tape(gd_checker *c, const gd_run *run, const gd_walk *walk, bool last,
+                           gd_tensor **source)
+{
+    gd_tensor **y = gd_check_allocate(c, 3 * (int64_t)c->outputs, sizeof(gd_tensor *));
+    if (!y) return GD_ERROR_MEMORY;
+    gd_tensor **dy = y + c->outputs, **own = dy + c->outputs;
+    prepare_gradients(c, walk, source);
+    const int count = make_cotangents(c, run, walk->cotangent, y, dy, own);
+    const gd_backward_options options = {.cotangents = dy, .keep_tape = !last};
+    gd_status status = gd_error_status(c->ctx);
+    if (count > 0) status = gd_backward_from(y, count, &options);
+    for (int i = 0; i < c->inputs && !status; i++)
+        if (walk->gradient[i] && source[i]) status = read_gradient(c, run, walk, i, source[i]);
+    for (int o = 0; o < c->outputs; o++) gd_tensor_free(own[o]);
+    return status;
+}
+
+static gd_status run_and_walk(gd_checker *c, const gd_run *run, gd_tensor **source,
+                              gd_tensor **other)
 {
     gd_status status = make_inputs(c, run, source);
     if (!status) status = call_function(c, c->in, c->out);
+    for (int o = 0; o < c->outputs && !status; o++) status = same_output(c, o, c->output[o].dtype);
     for (int o = 0; o < c->outputs && run->values && !status; o++)
         if (c->output[o].real)
             status = gd_tensor_read_f64(c->out[o], run->values[o], c->output[o].count);
     if (run->interrupted && !status) status = interrupt(c, other);
-    if (status) return status;
-    int count = make_cotangents(c, run, y, dy, own);
-    if (count < 0) return gd_error_status(c->ctx);
-
-    gd_backward_options options = {.cotangents = dy, .keep_tape = run->twice};
-    status = gd_backward_from(y, count, &options);
-    if (!run->twice || status) return status;
-    prepare_second(c, run, source);
-    options.keep_tape = false;
-    return gd_backward_from(y, count, &options);
+    if (!status) status = make_outputs(c, run);
+    for (int k = 0; k < run->walks && !status; k++)
+        status = walk_tape(c, run, &run->walk[k], k == run->walks - 1, source);
+    return status;
 }
 
 /* The probe's message has priority: it says more than that an input was written. */
@@ -180,20 +223,13 @@ static gd_status restore_inputs(gd_checker *c, double *room)
     return GD_OK;
 }
 
-gd_status gd_check_backward(gd_checker *c, const gd_run *run, double **gradient)
+gd_status gd_check_run(gd_checker *c, const gd_run *run)
 {
     gd_tensor **source = gd_check_allocate(c, c->inputs, sizeof *source);
     gd_tensor **other = gd_check_allocate(c, c->inputs, sizeof *other);
-    gd_tensor **room = gd_check_allocate(c, 3 * (int64_t)c->outputs, sizeof *room);
-    if (!source || !other || !room) return GD_ERROR_MEMORY;
-    gd_tensor **y = room, **dy = room + c->outputs, **own = room + 2 * c->outputs;
-
-    gd_status status = walk(c, run, source, other, y, dy, own);
-    for (int i = 0; i < c->inputs && !status; i++)
-        if (gradient[i] && source[i]) status = read_gradient(c, run, i, source[i], gradient[i]);
-
+    if (!source || !other) return GD_ERROR_MEMORY;
+    gd_status status = run_and_walk(c, run, source, other);
     gd_step_end(c->ctx);
-    for (int o = 0; o < c->outputs; o++) gd_tensor_free(own[o]);
     for (int i = 0; i < c->inputs; i++) {
         gd_tensor *leaf = c->input[i].leaf;
         if (leaf) gd_grad_clear(leaf);
@@ -201,4 +237,10 @@ gd_status gd_check_backward(gd_checker *c, const gd_run *run, double **gradient)
         gd_tensor_free(other[i]);
     }
     return status ? status : restore_inputs(c, c->moved);
+}
+
+gd_status gd_check_backward(gd_checker *c, double *const *cotangent, double **gradient)
+{
+    const gd_walk walk = {.cotangent = cotangent, .gradient = gradient};
+    return gd_check_run(c, &(gd_run){.walk = &walk, .walks = 1});
 }
