@@ -764,6 +764,7 @@ int main(void)
 {
     Suite *suite = suite_create("gradcheck");
     TCase *tcase = tcase_create("gradcheck");
+    tcase_set_timeout(tcase, 60); /* of localedef, on a busy machine */
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_add_test(tcase, a_right_backward_passes);
     tcase_add_test(tcase, every_dtype_works);

@@ -41,8 +41,9 @@ typedef enum gd_verdict {
     /* every element is at a kink, in a case for all of eight draws of its values; nothing could be
      * compared */
     GD_VERDICT_KINK,
-    GD_VERDICT_VACUOUS,      /* nothing to compare: no element, or no input requires a gradient */
-    GD_VERDICT_EMPTY,        /* the same, by the case's own design (zero rows) */
+    GD_VERDICT_VACUOUS, /* nothing to compare: no element, or no input requires a gradient */
+    /* the same, by the case's own design: zero rows, or values beyond the range of the dtype */
+    GD_VERDICT_EMPTY,
     GD_VERDICT_INCONCLUSIVE, /* the numeric derivative is not stable: two steps disagree */
     GD_VERDICT_UNSUPPORTED   /* no such device, dtype or backward */
 } gd_verdict;

@@ -104,7 +104,10 @@ error = _declare("gd_error", c_char_p, CONTEXT)
 error_clear = _declare("gd_error_clear", None, CONTEXT)
 call_fail = _declare("gd_call_fail", c_int, POINTER(Call), c_int, c_char_p, c_char_p)
 find_op = _declare("gd_find_op", POINTER(Op), CONTEXT, c_char_p)
-apply = _declare("gd_apply", TENSOR, POINTER(Op), POINTER(TENSOR), c_int, c_void_p)
+# gd_apply as a gd_function whose `user` is the record. As no Python runs in it, an interrupt cannot
+# end it without a result, which would then be any address.
+apply = CFUNCTYPE(TENSOR, c_void_p, POINTER(TENSOR), c_int, c_void_p)(
+    ("gd_apply", lib), ((1, "op"), (1, "inputs"), (1, "count"), (1, "args", None)))
 tensor_wrap = _declare("gd_tensor_wrap", TENSOR, CONTEXT, c_int, c_int, POINTER(c_int64), c_void_p)
 tensor_data = _declare("gd_tensor_data", c_void_p, TENSOR)
 tensor_set_name = _declare("gd_tensor_set_name", c_int, TENSOR, c_char_p)

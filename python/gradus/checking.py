@@ -529,8 +529,7 @@ class _Check:
         """The library's report."""
         values = [np.array(v, np.float64 if self.dtype == c.FLOAT64 else np.float32, order="C")
                   for v in self.target.values]
-        function = c.FUNCTION(
-            lambda user, inputs, count: c.apply(ctypes.byref(self.op), inputs, count, None))
+        function = c.FUNCTION(c.apply)
         context, report = c.context_create(None), c.Report()
         status = c.ERROR_STATE
         try:
@@ -541,8 +540,9 @@ class _Check:
                 c.tensor_set_requires_grad(tensors[i], True)
             if not c.error(context):
                 with self._escaped():
-                    status = c.gradcheck_function(context, _bytes(name), function, None, tensors,
-                                                  len(values), options, report)
+                    status = c.gradcheck_function(context, _bytes(name), function,
+                                                  ctypes.addressof(self.op), tensors, len(values),
+                                                  options, report)
             if self.error is not None:
                 raise self.error
             if status != c.OK:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import gradus
-from gradus import _library
+from gradus.checking import _Check
 
 R = np.random.RandomState(1)
 X, W = R.randn(5, 4), R.randn(4, 3)
@@ -163,7 +163,7 @@ def test_an_exception_outside_the_users_function(kind, monkeypatch):
     def interrupted(*_):
         raise kind
 
-    monkeypatch.setattr(_library, "apply", interrupted)
+    monkeypatch.setattr(_Check, "_shape", interrupted)
     before = sys.unraisablehook
     with pytest.raises(kind):
         gradus.gradcheck(np.sin, X, backward=cosine)

@@ -80,6 +80,7 @@ struct gd_checker {
     bool kinks;             /* the function may have kinks */
     int draw;               /* 0, or which attempt of a case's values this is */
     bool may_be_empty;      /* having nothing to compare is by design */
+    const char *beyond;     /* an input of a case that has values beyond the dtype's range */
 
     /* The function: fills out[outputs] with tensors of the step. */
     gd_status (*apply)(gd_checker *c, gd_tensor *const *in, gd_tensor **out);

@@ -169,13 +169,13 @@ static gd_status interrupt(gd_checker *c, gd_tensor **other)
 
 /* ---- A whole run -------------------------------------------------------------------------- */
 
-/* Walks the tape, and frees the cotangents. */
+/* Walks the tape. `own` [outputs] gets the cotangents. */
 static gd_status walk_tape(gd_checker *c, const gd_run *run, const gd_walk *walk, bool last,
-                           gd_tensor **source)
+                           gd_tensor **source, gd_tensor **own)
 {
-    gd_tensor **y = gd_check_allocate(c, 3 * (int64_t)c->outputs, sizeof(gd_tensor *));
+    gd_tensor **y = gd_check_allocate(c, 2 * (int64_t)c->outputs, sizeof(gd_tensor *));
     if (!y) return GD_ERROR_MEMORY;
-    gd_tensor **dy = y + c->outputs, **own = dy + c->outputs;
+    gd_tensor **dy = y + c->outputs;
     prepare_gradients(c, walk, source);
     const int count = make_cotangents(c, run, walk->cotangent, y, dy, own);
     const gd_backward_options options = {.cotangents = dy, .keep_tape = !last};
@@ -183,12 +183,11 @@ static gd_status walk_tape(gd_checker *c, const gd_run *run, const gd_walk *walk
     if (count > 0) status = gd_backward_from(y, count, &options);
     for (int i = 0; i < c->inputs && !status; i++)
         if (walk->gradient[i] && source[i]) status = read_gradient(c, run, walk, i, source[i]);
-    for (int o = 0; o < c->outputs; o++) gd_tensor_free(own[o]);
     return status;
 }
 
 static gd_status run_and_walk(gd_checker *c, const gd_run *run, gd_tensor **source,
-                              gd_tensor **other)
+                              gd_tensor **other, gd_tensor **own)
 {
     gd_status status = make_inputs(c, run, source);
     if (!status) status = call_function(c, c->in, c->out);
@@ -199,7 +198,8 @@ static gd_status run_and_walk(gd_checker *c, const gd_run *run, gd_tensor **sour
     if (run->interrupted && !status) status = interrupt(c, other);
     if (!status) status = make_outputs(c, run);
     for (int k = 0; k < run->walks && !status; k++)
-        status = walk_tape(c, run, &run->walk[k], k == run->walks - 1, source);
+        status = walk_tape(c, run, &run->walk[k], k == run->walks - 1, source,
+                           own + (int64_t)k * c->outputs);
     return status;
 }
 
@@ -227,9 +227,12 @@ gd_status gd_check_run(gd_checker *c, const gd_run *run)
 {
     gd_tensor **source = gd_check_allocate(c, c->inputs, sizeof *source);
     gd_tensor **other = gd_check_allocate(c, c->inputs, sizeof *other);
-    if (!source || !other) return GD_ERROR_MEMORY;
-    gd_status status = run_and_walk(c, run, source, other);
-    gd_step_end(c->ctx);
+    const int64_t cotangents = (int64_t)run->walks * c->outputs;
+    gd_tensor **own = gd_check_allocate(c, cotangents, sizeof *own);
+    if (!source || !other || !own) return GD_ERROR_MEMORY;
+    gd_status status = run_and_walk(c, run, source, other, own);
+    gd_step_end(c->ctx); /* until then the tape may hold a cotangent as a gradient */
+    for (int64_t k = 0; k < cotangents; k++) gd_tensor_free(own[k]);
     for (int i = 0; i < c->inputs; i++) {
         gd_tensor *leaf = c->input[i].leaf;
         if (leaf) gd_grad_clear(leaf);
