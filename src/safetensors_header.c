@@ -109,6 +109,29 @@ static const char *header_text(gd_safetensors *file, size_t length)
     return gd_failed(file->ctx) ? NULL : file->header;
 }
 
+/* Files that are often in the place of one, by how they begin. */
+static const char *other_file(const unsigned char first[GD_SAFETENSORS_LENGTH_BYTES])
+{
+    static const struct {
+        const char *begin, *name;
+    } others[] = {{"version ", "a Git LFS pointer; \"git lfs pull\" fetches the file itself"},
+                  {"PK\x03\x04", "a zip archive, as PyTorch's .bin, .pt and .pth files are"},
+                  {"\x80\x02", "a pickle, as old files of PyTorch are"},
+                  {"GGUF", "a GGUF file"},
+                  {"\x89HDF", "an HDF5 file"},
+                  {"<!DOCTYP", "a web page"},
+                  {"<!doctyp", "a web page"},
+                  {"<html", "a web page"}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (!memcmp(first, others[i].begin, strlen(others[i].begin))) return others[i].name;
+    }
+    for (int i = 0; i < GD_SAFETENSORS_LENGTH_BYTES; i++) {
+        const bool blank = first[i] >= '\t' && first[i] <= '\r';
+        if (!blank && (first[i] < ' ' || first[i] > '~')) return NULL;
+    }
+    return "a text";
+}
+
 /* The text of the header, or NULL. */
 static const char *find_header(gd_safetensors *file, size_t *length)
 {
@@ -121,8 +144,10 @@ static const char *find_header(gd_safetensors *file, size_t *length)
     if (fetch(file, 0, first, sizeof first)) return NULL;
     for (size_t i = sizeof first; i > 0; i--) wanted = wanted << 8 | first[i - 1];
     size_t rest = file->size - sizeof first;
-    const char *text = NULL;
-    if (wanted > GD_SAFETENSORS_HEADER_LIMIT) {
+    const char *text = NULL, *other = wanted > rest ? other_file(first) : NULL;
+    if (other) {
+        refuse(file, "it is %s", other);
+    } else if (wanted > GD_SAFETENSORS_HEADER_LIMIT) {
         refuse(file, "the header has %llu bytes, wanted at most %d", (unsigned long long)wanted,
                GD_SAFETENSORS_HEADER_LIMIT);
     } else if (wanted > rest) {

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -192,6 +193,16 @@ const char *gd_safetensors_metadata(const gd_safetensors *file, const char *name
 /* ---- Tensors ------------------------------------------------------------------------------ */
 
 /* The entry, if it can become a tensor. */
+/* "float" of "F8_E4M3" */
+static const char *family_of(const char *dtype)
+{
+    return dtype[0] == 'F'   ? "float"
+           : dtype[0] == 'I' ? "int"
+           : dtype[0] == 'U' ? "uint"
+           : dtype[0] == 'C' ? "complex"
+                             : "bool";
+}
+
 static const gd_safetensors_entry *usable(const gd_safetensors *file, const char *name,
                                           const char *who)
 {
@@ -202,11 +213,16 @@ static const gd_safetensors_entry *usable(const gd_safetensors *file, const char
     if (!entry) {
         gd_fail(file->ctx, GD_ERROR_IO, "%s: %s has no tensor \"%s\"", who, path.text,
                 excerpt.text);
-    } else if (entry->dtype == GD_DTYPE_COUNT || entry->ndim > GD_MAX_DIMS) {
+    } else if (entry->dtype == GD_DTYPE_COUNT) {
         gd_fail(file->ctx, GD_ERROR_UNSUPPORTED,
-                "%s: %s: tensor \"%s\" is %s with %d dimensions; wanted a dtype of gd_dtype and at "
-                "most %d dimensions",
-                who, path.text, excerpt.text, entry->format_dtype, entry->ndim, GD_MAX_DIMS);
+                "%s: %s: tensor \"%s\" holds %s%.0d (%s), wanted F32, F64, BF16, F16 or I32", who,
+                path.text, excerpt.text, family_of(entry->format_dtype),
+                atoi(entry->format_dtype + 1), entry->format_dtype);
+        entry = NULL;
+    } else if (entry->ndim > GD_MAX_DIMS) {
+        gd_fail(file->ctx, GD_ERROR_UNSUPPORTED,
+                "%s: %s: tensor \"%s\" has %d dimensions, wanted at most %d", who, path.text,
+                excerpt.text, entry->ndim, GD_MAX_DIMS);
         entry = NULL;
     }
     return entry;

@@ -218,6 +218,8 @@ START_TEST(hostile_checkpoints_are_named)
         {"config.json", "{\"model_type\":\"llama\",\"mlp_bias\":true}", "mlp_bias is not false"},
         {"model.safetensors", "", "shorter than 8 bytes"},
         {"tokenizer.json", "{}", "is not a tokenizer of this program"},
+        {"tokenizer.json", "version https://git-lfs.github.com/spec/v1\noid x\n",
+         "tokenizer.json: it is a Git LFS pointer"},
     };
     train_well("--data text %s --steps 2 --out a");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

@@ -178,6 +178,7 @@ START_TEST(a_tokenizer_that_others_have_written)
          "s/\"type\": \"BPE\",/\"type\": \"BPE\", \"dropout\": null, \"fuse_unk\": false,/",
          true},
         {"s/  */ /g", true},
+        {"1s/^/\\xef\\xbb\\xbf/", true}, /* a byte order mark */
         {"s/\"Isolated\"/\"Removed\"/", false},
         {"s/^{$/{\"normalizer\": {\"type\": \"Lowercase\"},/", false},
         {"s/^{$/{\"post_processor\": {\"special_tokens\": {\"<s>\": {}}},/", false},

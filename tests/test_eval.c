@@ -54,6 +54,9 @@ static void set_up(void)
             fputc(0, few);
         }
     }
+    FILE *lfs = fopen("lfs", "w");
+    fputs("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 4096\n", lfs);
+    fclose(lfs);
     fclose(fopen("empty", "w"));
     fclose(text);
     fclose(second);
@@ -231,6 +234,8 @@ static const struct {
     {"run --data /dev/zero", 1, "--data /dev/zero: it is a device, wanted a file or a pipe"},
     {"run --val-data /dev/zero", 1, "--val-data /dev/zero: it is a device"},
     {"run --tokens /dev/zero", 1, "--tokens /dev/zero: it is not a regular file"},
+    {"run --data lfs", 1, "--data lfs: it is a Git LFS pointer; \"git lfs pull\" fetches the file"},
+    {"run --tokens lfs", 1, "lfs: it is a Git LFS pointer; \"git lfs pull\" fetches the file"},
     {GRADUS_TEST_DIR "/llama/tied --data text", 1,
      "/llama/tied has no tokenizer.json of gradus-train, which a text needs"},
 };

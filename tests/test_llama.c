@@ -140,6 +140,7 @@ START_TEST(the_same_in_other_words)
         "\"rope_scaling\": {\"type\": \"default\"}, \"torch_dtype\": \"float32\"/' config.json",
         "sed -i '/tie_word/d; /head_dim/d; /_bias/d; /architectures/,/]/d; /hidden_act/d' "
         "config.json",
+        "sed -i '1s/^/\\xef\\xbb\\xbf/' config.json",
         "echo '{\"weight_map\": {\"lm_head.weight\": \"none\"}}' >model.safetensors.index.json"};
     static double wanted[COUNT], logits[COUNT];
     gd_safetensors *file = gd_safetensors_open(ctx, path_of("grouped", ".safetensors"));
@@ -195,6 +196,16 @@ START_TEST(folders_that_do_not_fit)
          "vocab_size is not a whole number from 1 to 2147483647, but 0"},
         {"sed -i 's/\"rms_norm_eps\": 1e-05/\"rms_norm_eps\": \"x\"/' config.json",
          "rms_norm_eps is not a number from 1e-30 to 1, but \"x\""},
+        {"mv model.safetensors pytorch_model.bin",
+         "has pytorch_model.bin, which cannot be read, and no model.safetensors"},
+        {"printf 'version https://git-lfs.github.com/spec/v1\noid x\n' >config.json",
+         "it is a Git LFS pointer; \"git lfs pull\" fetches the file itself"},
+        {"printf 'version https://git-lfs.github.com/spec/v1\noid x\n' >model.safetensors",
+         "it is a Git LFS pointer; \"git lfs pull\" fetches the file itself"},
+        {"sed -i 's/\\(up_proj.weight\":{\"dtype\":\"\\)F32/\\1I32/' model.safetensors",
+         "up_proj.weight\" holds int32, wanted floating-point numbers"},
+        {"sed -i 's/\\(up_proj.weight\":{\"dtype\":\"\\)F32/\\1U32/' model.safetensors",
+         "up_proj.weight\" holds uint32 (U32), wanted F32, F64, BF16, F16 or I32"},
         {"printf '{\"a\\\\\\n\"' > config.json", "invalid escape near '\"a\\?'"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {

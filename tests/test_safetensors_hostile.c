@@ -223,6 +223,35 @@ START_TEST(lengths_are_held_to_the_rules)
 }
 END_TEST
 
+/* Other files under its name; a header may have as many bytes as a mark, if the file has them. */
+START_TEST(other_files_are_named)
+{
+    static const struct {
+        const char *begin, *wanted;
+    } rows[] = {
+        {"version https://git-lfs.github.com/spec/v1\noid sha256:00\n",
+         "it is a Git LFS pointer; \"git lfs pull\" fetches the file itself"},
+        {"PK\x03\x04\x14\x00\x08\x08", "it is a zip archive, as PyTorch's .bin"},
+        {"\x80\x02\x8a\nl\xfc\x9c\x46", "it is a pickle"},
+        {"GGUF\x03\1\1\1", "it is a GGUF file"},
+        {"<!DOCTYPE html>", "it is a web page"},
+        {"Entry not found", "it is a text"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char bytes[64] = "";
+        strcpy(bytes, rows[i].begin);
+        judge((const unsigned char *)bytes, sizeof bytes, rows[i].wanted, rows[i].begin);
+    }
+    size_t size;
+    char header[640];
+    memset(header, ' ', sizeof header);
+    memcpy(header, "{}", 2);
+    unsigned char *bytes = make(0x280, header, sizeof header, 0, &size); /* 80 02 */
+    judge(bytes, size, NULL, "a header of 640 bytes");
+    free(bytes);
+}
+END_TEST
+
 START_TEST(names_are_nothing_but_names)
 {
     static const char *const names[] = {
@@ -450,6 +479,7 @@ int main(void)
     tcase_add_checked_fixture(cases, set_up, tear_down);
     tcase_add_loop_test(cases, headers_are_held_to_the_rules, 0, sizeof headers / sizeof *headers);
     tcase_add_loop_test(cases, lengths_are_held_to_the_rules, 0, sizeof lengths / sizeof *lengths);
+    tcase_add_test(cases, other_files_are_named);
     tcase_add_test(cases, names_are_nothing_but_names);
     tcase_add_loop_test(cases, a_header_takes_what_it_may, 0, sizeof large / sizeof *large);
     tcase_add_test(cases, what_is_deep_or_long_is_no_danger);

@@ -75,6 +75,9 @@ async function main() {
     same(rows.flatMap((row) => row.y), wanted.outputs[0], 'y of the walk');
     same(rows.flatMap((row) => row.dx), wanted.gradients.x, 'dx of the walk');
     same(dw, wanted.gradients.weight, 'dw of the walk');
+    // An op without a definition is named, with the file that lacks it.
+    assert.throws(() => expected({...request, op : 'none'}, result),
+        /no definition of none to compare with; add one to study\/tests\/reference\.js/);
     console.log(`${with_backward.length} ops, ${compared} numbers within ${
         LIMIT} of an independent computation`);
 }

@@ -230,6 +230,10 @@ const saved = (eps) => ({
 // `result` is looked at for dropout's mask alone.
 function expected(request, result, eps = 1e-5) {
     const f = ops(eps)[request.op], {shapes, inputs, cotangents} = request;
+    if (!f) {
+        throw new Error(`there is no definition of ${request.op} to compare with; add one to ` +
+                        'study/tests/reference.js, as CONTRIBUTING.md says under "Example"');
+    }
     const values = (seed, at) => Object.fromEntries(Object.entries(inputs).map(([ name,
         list ]) => [name, list.map((v, i) => new Dual(v, name === seed && i === at ? 1 : 0))]));
     const outputs = f(values(), shapes, result).map((list) => list.map((e) => dual(e).v));

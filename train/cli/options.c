@@ -54,12 +54,31 @@ static bool is_near(const char *a, const char *b, size_t edits)
                          (letter(b) && is_near(a, b + 1, edits - 1)));
 }
 
+/* Whether the shorter of the names, of at least 4 letters, is the longer one with letters left out:
+ * of at least half as many, and the first is the same. */
+static bool is_short(const char *a, const char *b)
+{
+    const size_t al = strcspn(a, " ="), bl = strcspn(b, " =");
+    const char *one = al < bl ? a : b, *other = al < bl ? b : a;
+    const size_t few = al < bl ? al : bl, many = al < bl ? bl : al;
+    if (few < 4 || many > 2 * few || letter(one) != letter(other)) return false;
+    for (; letter(one) && letter(other); other++) one += letter(one) == letter(other);
+    return !letter(one);
+}
+
+enum { MOST_EDITS = 2, SHORT }; /* how like a name must be; SHORT: is_short */
+
+static bool is_like(const char *word, const char *name, size_t edits)
+{
+    return edits == SHORT ? is_short(word, name) : is_near(word, name, edits);
+}
+
 static bool is_called(const option_row *row, const char *word, size_t edits)
 {
-    if (row->name && is_near(word, row->name, edits)) return true;
+    if (row->name && is_like(word, row->name, edits)) return true;
     for (const char *other = row->others; other; other = strchr(other, ' ')) {
         other += strspn(other, " ");
-        if (is_near(word, other, edits)) return true;
+        if (is_like(word, other, edits)) return true;
     }
     return false;
 }
@@ -69,7 +88,8 @@ static const char *guess(const option_table *table, const char *word)
 {
     const option_row *row;
     word += strspn(word, "-");
-    for (size_t edits = 0; edits <= 2 && edits <= strlen(word) / 4 + 1; edits++) {
+    for (size_t edits = 0; edits <= SHORT; edits++) {
+        if (edits <= MOST_EDITS && edits > strlen(word) / 4 + 1) continue;
         for (int i = 0; (row = option_at(table, i)); i++) {
             if (is_called(row, word, edits)) return row->name;
         }

@@ -59,10 +59,13 @@ bool options_read_file(options *o, const char *path)
     enum { MOST = 1 << 20 };
     int64_t length = 0;
     char *line = o->config_text = (char *)text_file_read("--config", path, MOST, &length);
-    if (line && memchr(line, 0, (size_t)length)) {
-        console_message("--config %s: it contains a NUL byte", path);
+    const bool wide = line && (!strncmp(line, "\xff\xfe", 2) || !strncmp(line, "\xfe\xff", 2));
+    if (line && (wide || memchr(line, 0, (size_t)length))) {
+        console_message("--config %s: %s", path,
+                        wide ? "it is in UTF-16, wanted UTF-8" : "it contains a NUL byte");
         return false;
     }
+    if (line && !strncmp(line, "\xef\xbb\xbf", 3)) line += 3; /* a byte order mark */
     bool fine = line != NULL;
     for (int number = 1; fine && line; number++) {
         char where[256], *end = strchr(line, '\n');

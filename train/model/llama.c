@@ -183,7 +183,12 @@ static gd_status check_names(const source *s, const model *m, const llama_weight
     const gd_safetensors_entry *entry;
     for (int64_t i = 0; (entry = gd_safetensors_at(s->file, i)); i++) {
         size_t length = strlen(entry->name), tail = sizeof rotary - 1;
-        if (find(weights, count, entry->name)) continue;
+        if (find(weights, count, entry->name)) {
+            if (entry->dtype != GD_INT32) continue;
+            return gd_fail(s->ctx, GD_ERROR_UNSUPPORTED,
+                           "%s/%s: \"%.100s\" holds int32, wanted floating-point numbers",
+                           s->in->path, s->name, entry->name);
+        }
         if (length >= tail && !strcmp(entry->name + length - tail, rotary)) continue;
         if (m->config.tied && !strcmp(entry->name, "lm_head.weight")) continue;
         return gd_fail(s->ctx, GD_ERROR_IO,
@@ -193,13 +198,36 @@ static gd_status check_names(const source *s, const model *m, const llama_weight
     return GD_OK;
 }
 
+const char *llama_other_model(const open_folder *in)
+{
+    static const char *const names[] = {"pytorch_model.bin",
+                                        "pytorch_model.bin.index.json",
+                                        "consolidated.00.pth",
+                                        "consolidated.safetensors",
+                                        "adapter_model.safetensors",
+                                        "adapter_model.bin",
+                                        "tf_model.h5",
+                                        "flax_model.msgpack"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (folder_has(in, names[i])) return names[i];
+    return NULL;
+}
+
 gd_safetensors *llama_open_file(gd_context *ctx, open_folder *in, const char *name)
 {
     char path[FOLDER_PATH];
     if (gd_error(ctx)) return NULL;
     const int file = folder_join(path, in->path, name) ? folder_file(in, name, FOLDER_READ) : -1;
     if (file < 0) {
-        gd_fail(ctx, GD_ERROR_IO, "safetensors_open: %s: %s", path, folder_reason());
+        const bool missing = errno == ENOENT && !strcmp(name, model_file);
+        const char *reason = folder_reason(), *other = missing ? llama_other_model(in) : NULL;
+        if (other)
+            gd_fail(ctx, GD_ERROR_IO,
+                    "%s has %s, which cannot be read, and no model.safetensors; save_pretrained "
+                    "of transformers writes one",
+                    in->path, other);
+        else
+            gd_fail(ctx, GD_ERROR_IO, "safetensors_open: %s: %s", path, reason);
         return NULL;
     }
     gd_safetensors *opened = gd_safetensors_open_descriptor(ctx, file, path);

@@ -38,6 +38,9 @@ gd_tensor *llama_state_view(const model *m, const llama_weight *weight, gd_tenso
  * metadata. */
 gd_status llama_save(const model *m, saving *to, const char *tokens);
 
+/* A model in a folder in another form than this one, such as pytorch_model.bin; NULL: none. */
+const char *llama_other_model(const open_folder *in);
+
 /* The file `name` of a folder; NULL on error. */
 gd_safetensors *llama_open_file(gd_context *ctx, open_folder *in, const char *name);
 

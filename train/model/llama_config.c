@@ -1,6 +1,7 @@
 /* llama_config.c - the JSON files of a Llama folder: config.json, and the index of its weights. */
 #include "json.h"
 #include "llama.h"
+#include "text_file.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -28,8 +29,10 @@ static json_t *read_object(gd_context *ctx, open_folder *in, const char *name, s
         return NULL;
     }
     json_t *object = json_parse(text, length, &error);
+    const char *pointer = text_file_pointer(text, length);
     free(text);
     if (json_is_object(object)) return object;
+    if (pointer) gd_fail(ctx, GD_ERROR_IO, "%s in %s: %s", name, in->path, pointer);
     gd_fail(ctx, GD_ERROR_IO, "%s in %s is not a JSON object%s%.80s", name, in->path,
             object ? "" : ": ", object ? "" : error.text);
     json_decref(object);

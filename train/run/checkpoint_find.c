@@ -157,9 +157,12 @@ gd_status checkpoint_find(gd_context *ctx, const char *option, const char *path,
         return checksums_verify(ctx, files, NULL);
     }
     find_newest(ctx, &run, resume, files, &count);
+    const char *other = llama_other_model(&run);
     folder_close(&run);
     if (files->path[0]) return gd_error_status(ctx);
     return gd_fail(ctx, GD_ERROR_IO,
-                   "%s %s: it has neither a model (config.json) nor a complete checkpoint (step-N)",
-                   option, path);
+                   "%s %s: it has neither a model (config.json) nor a complete checkpoint "
+                   "(step-N)%s%s%s",
+                   option, path, other ? ", only " : "", other ? other : "",
+                   other ? ", which cannot be read" : "");
 }

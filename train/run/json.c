@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { LONGEST_CHARACTER = 4 }; /* bytes; the text ends with NUL */
 
@@ -17,9 +18,19 @@ bool json_is_utf8(const char *text)
 
 #ifdef GD_HAVE_JANSSON
 
+size_t json_begin(const char *text, size_t length)
+{
+    static const char mark[] = "\xef\xbb\xbf";
+    const size_t bytes = sizeof mark - 1;
+    return length >= bytes && !memcmp(text, mark, bytes) ? bytes : 0;
+}
+
 /* Twice: jansson calls a token invalid if there was no memory for it. */
 json_t *json_parse(const char *text, size_t length, json_error_t *why)
 {
+    const size_t begin = json_begin(text, length);
+    text += begin;
+    length -= begin;
     json_t *value = json_loadb(text, length, JSON_REJECT_DUPLICATES, why);
     if (!value) value = json_loadb(text, length, JSON_REJECT_DUPLICATES, why);
     if (!value && !why->text[0]) snprintf(why->text, sizeof why->text, "out of memory");

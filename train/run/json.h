@@ -8,6 +8,9 @@
 #ifdef GD_HAVE_JANSSON
 #include <jansson.h>
 
+/* Where a JSON text begins: after the byte order mark that some editors write. */
+size_t json_begin(const char *text, size_t length);
+
 /* A JSON text without duplicate names; NULL, and why, if it is not valid. */
 json_t *json_parse(const char *text, size_t length, json_error_t *why);
 #endif

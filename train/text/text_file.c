@@ -62,6 +62,15 @@ static uint8_t *read_all(int file, size_t room, size_t most, size_t *used, const
     return bytes;
 }
 
+const char *text_file_pointer(const void *text, size_t length)
+{
+    static const char mark[] = "version https://git-lfs.";
+    enum { MOST = 1024 }; /* bytes of a pointer */
+    return length > sizeof mark && length <= MOST && !memcmp(text, mark, sizeof mark - 1)
+               ? "it is a Git LFS pointer; \"git lfs pull\" fetches the file itself"
+               : NULL;
+}
+
 uint8_t *text_file_read(const char *option, const char *path, int64_t most, int64_t *length)
 {
     struct stat status = {0};
@@ -79,6 +88,7 @@ uint8_t *text_file_read(const char *option, const char *path, int64_t most, int6
             bytes = read_all(file, room + PIECE, (size_t)most, &used, &why);
         close(file);
     }
+    if (!why) why = text_file_pointer(bytes, used);
     if (!why) {
         bytes[used] = 0;
         *length = (int64_t)used;

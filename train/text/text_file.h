@@ -2,11 +2,16 @@
 #ifndef GRADUS_TRAIN_TEXT_FILE_H
 #define GRADUS_TRAIN_TEXT_FILE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* All bytes of a file, or of a pipe until its end, at most `most`, NUL-terminated; NULL after a
  * message, which begins with `option`. A device, which may never end, is refused, unless it is a
  * terminal. Free it. */
 uint8_t *text_file_read(const char *option, const char *path, int64_t most, int64_t *length);
+
+/* Why a text is not what it is said to be: Git LFS has left its pointer in place of the file. NULL:
+ * it is no pointer. */
+const char *text_file_pointer(const void *text, size_t length);
 
 #endif

@@ -1,5 +1,6 @@
 /* token_format.c - see token_format.h. */
 #include "token_format.h"
+#include "text_file.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -203,6 +204,8 @@ static bool is_other(const unsigned char *bytes, size_t size, char why[TOKEN_FOR
 static bool find_headerless(token_format *format, int width, const unsigned char *bytes,
                             size_t size, char why[TOKEN_FORMAT_WHY])
 {
+    const char *pointer = text_file_pointer(bytes, size);
+    if (pointer) return refuse(why, pointer);
     if (is_text(bytes, size))
         return refuse(why, "it is a text, wanted token ids; use --data FILE for a text");
     if (is_other(bytes, size, why)) return false;

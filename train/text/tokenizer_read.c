@@ -5,6 +5,8 @@
  * the merges, then compares the vocabulary with the tokens that they make. */
 #define _POSIX_C_SOURCE 200809L /* open_memstream */
 #include "folder.h"
+#include "json.h"
+#include "text_file.h"
 #include "tokenizer_file.h"
 
 #include <errno.h>
@@ -256,7 +258,7 @@ static bool visit_root(walk *w, const char *name)
 /* Everything in the file must be what is written here, or have no effect. */
 static bool read_tokenizer(tokenizer *t, const char *text, size_t length)
 {
-    walk w = {.text = text, .length = length, .t = t};
+    walk w = {.text = text, .length = length, .at = json_begin(text, length), .t = t};
     const bool read = walk_members(&w, true, visit_root) && peek(&w) == '\0' && w.at == length &&
                       w.parts == ALL_PARTS && w.vocab_at && w.merges_at && read_tokens(&w);
     if (!read) tokenizer_free(t);
@@ -277,7 +279,10 @@ gd_status tokenizer_load(tokenizer *t, gd_context *ctx, open_folder *in)
     if (!text) {
         gd_fail(ctx, GD_ERROR_IO, "cannot read %s: %s", path, folder_reason());
     } else if (!read_tokenizer(t, text, length)) {
-        if (errno == ENOMEM)
+        const char *pointer = text_file_pointer(text, length);
+        if (pointer)
+            gd_fail(ctx, GD_ERROR_IO, "%s: %s", path, pointer);
+        else if (errno == ENOMEM)
             gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: %s", path);
         else
             gd_fail(ctx, GD_ERROR_UNSUPPORTED,
