@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__GLIBC__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #include "preload/failing_malloc.c"
 
 static gd_context *ctx;

@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE /* RLIMIT_AS */
 #include "program.h"
 #include "console.h"
+#include "json.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -23,6 +24,7 @@ static void reserve_descriptors(void)
 void program_begin(void)
 {
     reserve_descriptors();
+    json_watch_memory();
     signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of write() */
 }
 

@@ -5,8 +5,8 @@
 #include "gradus/gradus.h"
 #include "options.h"
 
-/* Call it first in main(): reserves descriptors 0 to 2, and turns SIGXFSZ into an error of
- * write(). */
+/* Call it first in main(): reserves descriptors 0 to 2, turns SIGXFSZ into an error of write(), and
+ * calls json_watch_memory. */
 void program_begin(void);
 
 /* Creates a context as the options say, calls `run` unless the outcome is to end, frees the

@@ -227,15 +227,14 @@ static gd_status begin_saving(const model *m, const dataset *data, const train_o
 static gd_status check_saved(gd_context *ctx, saving *to)
 {
     const char *wanted = saving_checksum(to, "model.safetensors");
-    if (checkpoint_check(ctx, &to->folder, true)) return gd_error_status(ctx);
+    bool complete;
+    if (checkpoint_check(ctx, &to->folder, true, &complete)) return gd_error_status(ctx);
     gd_safetensors *state = llama_open_file(ctx, &to->folder, CHECKPOINT_STATE);
     const char *found = gd_safetensors_metadata(state, model_id);
     if (state && wanted && (!found || strcmp(found, wanted) != 0))
         gd_fail(ctx, GD_ERROR_IO, "%s/" CHECKPOINT_STATE " does not have the checksum of its model",
                 to->folder.path);
     gd_safetensors_close(state);
-    bool complete = false;
-    checksums_verify(ctx, &to->folder, &complete);
     if (!gd_error(ctx) && wanted && !complete)
         gd_fail(ctx, GD_ERROR_IO, "%s does not have all its files and their checksums",
                 to->folder.path);

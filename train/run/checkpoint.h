@@ -76,8 +76,8 @@ checkpoint_name checkpoint_name_of(int64_t step);
 int64_t checkpoint_list(const open_folder *out, int64_t **steps);
 
 /* Whether a checkpoint is whole: its files can be read, belong together and are as they were
- * written. `resume`: one without a state is not. */
-gd_status checkpoint_check(gd_context *ctx, open_folder *files, bool resume);
+ * written. `resume`: one without a state is not. *complete as for checksums_verify. */
+gd_status checkpoint_check(gd_context *ctx, open_folder *files, bool resume, bool *complete);
 
 /* Opens the newest whole checkpoint in --out; none if there is no step-N at all. Prints a message
  * for each one that is skipped, because its contents are wrong; if all are, that is an error. One

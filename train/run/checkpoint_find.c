@@ -35,13 +35,14 @@ static gd_status check_file(gd_context *ctx, open_folder *files, const char *nam
 }
 
 /* One that was copied by hand may lack its state, which only --resume needs. */
-gd_status checkpoint_check(gd_context *ctx, open_folder *files, bool resume)
+gd_status checkpoint_check(gd_context *ctx, open_folder *files, bool resume, bool *complete)
 {
     model_config config;
+    if (complete) *complete = false;
     if (llama_read_config(ctx, files, &config)) return gd_error_status(ctx);
     check_file(ctx, files, "model.safetensors", true);
     check_file(ctx, files, CHECKPOINT_STATE, resume);
-    return checksums_verify(ctx, files, NULL);
+    return checksums_verify(ctx, files, complete);
 }
 
 /* Whether the contents are the reason why the check has failed, and not what it took to read them.
@@ -73,6 +74,10 @@ static found try_one(gd_context *ctx, const open_folder *out, int64_t step, bool
     const checkpoint_name name = checkpoint_name_of(step);
     if (!folder_enter(files, out, name.text)) {
         if (errno == ENOENT) return FOUND_GONE;
+        if (errno == ENOTDIR) {
+            console_message("%s/%s is skipped: it is not a folder", out->path, name.text);
+            return FOUND_NONE;
+        }
         gd_fail(ctx, GD_ERROR_IO, "cannot open %s/%s: %s", out->path, name.text,
                 errno == ELOOP ? "it is a link, which is only followed if you name it yourself"
                                : strerror(errno));
@@ -83,7 +88,7 @@ static found try_one(gd_context *ctx, const open_folder *out, int64_t step, bool
         folder_close(files);
         return FOUND_GONE;
     }
-    if (!checkpoint_check(ctx, files, resume)) return FOUND;
+    if (!checkpoint_check(ctx, files, resume, NULL)) return FOUND;
     const bool damaged = is_damaged(ctx, files);
     if (damaged) console_message("%s/%s is skipped: %s", out->path, name.text, gd_error(ctx));
     if (damaged) gd_error_clear(ctx);

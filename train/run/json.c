@@ -1,11 +1,15 @@
 /* json.c - see json.h. */
+#define _POSIX_C_SOURCE 200809L /* nanosleep */
 #include "json.h"
+#include "console.h"
 #include "programs/terminal.h"
 #include "programs/utf8.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
 
 enum { LONGEST_CHARACTER = 4 }; /* bytes; the text ends with NUL */
 
@@ -25,6 +29,24 @@ size_t json_begin(const char *text, size_t length)
     return length >= bytes && !memcmp(text, mark, bytes) ? bytes : 0;
 }
 
+static void *allocate(size_t bytes)
+{
+    const struct timespec moment = {0, 100000000};
+    void *memory = malloc(bytes);
+    for (int attempt = 0; !memory && attempt < 10; attempt++) {
+        nanosleep(&moment, NULL);
+        memory = malloc(bytes);
+    }
+    if (memory) return memory;
+    console_message("out of memory: %zu bytes", bytes);
+    _exit(EXIT_FAILURE);
+}
+
+void json_watch_memory(void)
+{
+    json_set_alloc_funcs(allocate, free);
+}
+
 /* Twice: jansson calls a token invalid if there was no memory for it. */
 json_t *json_parse(const char *text, size_t length, json_error_t *why)
 {
@@ -36,6 +58,10 @@ json_t *json_parse(const char *text, size_t length, json_error_t *why)
     if (!value && !why->text[0]) snprintf(why->text, sizeof why->text, "out of memory");
     return value;
 }
+
+#else
+
+void json_watch_memory(void) {}
 
 #endif
 

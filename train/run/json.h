@@ -5,6 +5,11 @@
 #include <stdbool.h>
 #include <stdio.h>
 
+/* Call it first in main(). jansson (2.14) overlooks an allocation that fails within a text: the text
+ * loses a character, or is read past its end. From now on it gets its memory here, where a passing
+ * shortage is waited for, and a lasting one ends the program with a message. */
+void json_watch_memory(void);
+
 #ifdef GD_HAVE_JANSSON
 #include <jansson.h>
 

@@ -74,7 +74,9 @@ typedef struct text_line {
 
 static void end_line(run_log *log, text_line *line)
 {
-    if (line->file && !fclose(line->file))
+    bool whole = line->file && !ferror(line->file);
+    if (line->file && fclose(line->file)) whole = false;
+    if (whole)
         append(log, line->text, line->size);
     else
         tell(log, ENOMEM);
