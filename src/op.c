@@ -166,7 +166,7 @@ void gd_watch_ops(gd_context *ctx, gd_watcher watcher, void *user)
 
 gd_dtype gd_kernel_dtype(const gd_call *call, const gd_tensor *t)
 {
-    bool own = call->op->mixed && call->context->device->device != GD_CPU;
+    bool own = call->op->mixed & GD_BIT(call->context->device->device);
     return own || !gd_dtype_is_real(t->dtype) ? t->dtype : call->storage;
 }
 

@@ -181,7 +181,7 @@ typedef struct gd_call {
 
     /* NULL: an optional input that was not given. Inside forward() and backward() all real tensors
      * are of type `storage`: on the CPU that is `dtype`, with 16-bit tensors converted; on a GPU it
-     * is the dtype that they share, or else `dtype`, unless the record says mixed. All are
+     * is the dtype that they share, or else `dtype`; unless the record says mixed. All are
      * contiguous unless the record says strided. */
     gd_tensor **input;
     gd_tensor **output;
@@ -294,7 +294,7 @@ struct gd_op {
      * dinput[i] and dinput[0] may share memory, to be written once. */
     uint32_t dinput_shared;
 
-    /* Which dinput backward() on a GPU can write as float32 although its inputs are 16-bit.
+    /* Which dinput backward() can write as float32 although its inputs are 16-bit.
      * Gradients of parameters are stored so (optim.h); others are rounded to 16 bits first. */
     uint32_t dinput_float32;
 
@@ -307,9 +307,9 @@ struct gd_op {
      * compiler may contract a * b + c in one case and not in the other. */
     bool same_bits;
 
-    bool strided; /* the kernels take real inputs of any strides */
-    bool mixed;   /* the GPU kernels take every real tensor in its own dtype */
-    bool random;  /* draws random numbers; shape() sets *random_words */
+    bool strided;   /* the kernels take real inputs of any strides */
+    uint32_t mixed; /* the devices whose kernels take every real tensor in its own dtype */
+    bool random;    /* draws random numbers; shape() sets *random_words */
 
     /* The argument struct has neither pointers nor padding, whose bytes are undefined: gd_recompute
      * compares the arguments of its two runs byte by byte. */

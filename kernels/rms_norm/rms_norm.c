@@ -1,5 +1,6 @@
 /* rms_norm.c - the ops rms_norm and add_rms_norm: the checks of their arguments, what they save for
- * the backward, and their cases. README.md derives the backward; rms_norm_cpu.c computes.
+ * the backward, and their cases. README.md derives the backward, plain_cpu.c computes it as
+ * it is derived, and problem.c leads from the tensors to the kernels.
  *
  * Saved: rstd [M], one number per row; the tape keeps x (add_rms_norm: the sum) anyway. xhat is not
  * saved: x * rstd is cheaper than reading it. */
@@ -8,11 +9,6 @@
 #include "rms_norm/rms_norm.h"
 
 extern const gd_op gd_op_rms_norm, gd_op_add_rms_norm;
-
-GD_KERNEL(rms_norm_forward)
-GD_KERNEL(rms_norm_backward)
-GD_KERNEL(add_rms_norm_forward)
-GD_KERNEL(add_rms_norm_backward)
 
 /* ---- What is accepted --------------------------------------------------------------------- */
 
@@ -104,16 +100,11 @@ static gd_status add_rms_norm_shape(const gd_call *call, gd_spec *output, gd_spe
 
 /* ---- What users call ---------------------------------------------------------------------- */
 
-static gd_rms_norm_args make_args(const gd_tensor *x, const gd_tensor *residual,
-                                  const gd_rms_norm_options *options)
+static gd_rms_norm_args make_args(const gd_rms_norm_options *options)
 {
     const gd_rms_norm_options o = options ? *options : (gd_rms_norm_options){0};
-    return (gd_rms_norm_args){
-        .eps = gd_option(o.eps, 1e-5),
-        .offset = gd_option(o.offset, 0),
-        .round_xhat = o.round_before_weight ? gd_tensor_dtype(x) : GD_FLOAT64,
-        .round_sum = gd_tensor_dtype(residual),
-    };
+    return (gd_rms_norm_args){gd_option(o.eps, 1e-5), gd_option(o.offset, 0),
+                              o.round_before_weight};
 }
 
 gd_tensor *gd_rms_norm(gd_tensor *x, gd_tensor *weight, double eps)
@@ -124,7 +115,7 @@ gd_tensor *gd_rms_norm(gd_tensor *x, gd_tensor *weight, double eps)
 gd_tensor *gd_rms_norm_with(gd_tensor *x, gd_tensor *weight, gd_tensor *bias,
                             const gd_rms_norm_options *options)
 {
-    gd_rms_norm_args args = make_args(x, NULL, options);
+    gd_rms_norm_args args = make_args(options);
     return gd_apply(&gd_op_rms_norm, (gd_tensor *[]){x, weight, bias}, 3, &args);
 }
 
@@ -132,7 +123,7 @@ gd_tensor *gd_add_rms_norm(gd_tensor *x, gd_tensor *residual, gd_tensor *weight,
                            const gd_rms_norm_options *options, gd_tensor **sum)
 {
     gd_tensor *outputs[2] = {NULL, NULL};
-    gd_rms_norm_args args = make_args(x, residual, options);
+    gd_rms_norm_args args = make_args(options);
     gd_apply_multi(&gd_op_add_rms_norm, (gd_tensor *[]){x, residual, weight, bias}, 4, &args,
                    outputs);
     if (sum) *sum = outputs[1];
@@ -144,13 +135,9 @@ gd_tensor *gd_add_rms_norm(gd_tensor *x, gd_tensor *residual, gd_tensor *weight,
 /* Weights are around 1 but not 1: with ones a forgotten weight would not show. Where N is small, or
  * x is, eps is chosen so that dx is not a difference of nearly equal numbers: at N = 1 and eps = 0
  * it is 0. */
-#define ARGS(e, o)                                                               \
-    {                                                                            \
-        .eps = e, .offset = o, .round_xhat = GD_FLOAT64, .round_sum = GD_FLOAT64 \
-    }
-static const gd_rms_norm_args plain = ARGS(1e-5, 0), half = ARGS(0.5, 0), no_eps = ARGS(0, 0),
-                              gemma = ARGS(1e-6, 1), large_eps = ARGS(100, 0),
-                              tiny_eps = ARGS(1e-10, 0), negative_offset = ARGS(1e-5, -0.5);
+static const gd_rms_norm_args plain = {1e-5, 0, 0}, half = {0.5, 0, 0}, no_eps = {0, 0, 0},
+                              gemma = {1e-6, 1, 0}, large_eps = {100, 0, 0},
+                              tiny_eps = {1e-10, 0, 0}, negative_offset = {1e-5, -0.5, 0};
 
 #define WEIGHT GD_NORMAL(1, 0.5)
 #define RESIDUAL GD_NORMAL(0, 2)
@@ -229,10 +216,10 @@ const gd_op gd_op_rms_norm = {
     .dinput_float32 = GD_BIT(1) | GD_BIT(2),
     .same_bits = true,
     .strided = true,
-    .mixed = true,
+    .mixed = GD_BIT(GD_CPU) | GD_BIT(GD_CUDA),
     .shape = rms_norm_shape,
-    .forward = GD_ON_DEVICES(rms_norm_forward),
-    .backward = GD_ON_DEVICES(rms_norm_backward),
+    .forward = {[GD_CPU] = rms_norm_forward, [GD_CUDA] = rms_norm_forward},
+    .backward = {[GD_CPU] = rms_norm_backward, [GD_CUDA] = rms_norm_backward},
     .cases = rms_norm_cases,
     .case_count = sizeof rms_norm_cases / sizeof *rms_norm_cases,
 };
@@ -254,10 +241,10 @@ const gd_op gd_op_add_rms_norm = {
     .dinput_float32 = GD_BIT(2) | GD_BIT(3),
     .same_bits = true,
     .strided = true,
-    .mixed = true,
+    .mixed = GD_BIT(GD_CPU) | GD_BIT(GD_CUDA),
     .shape = add_rms_norm_shape,
-    .forward = GD_ON_DEVICES(add_rms_norm_forward),
-    .backward = GD_ON_DEVICES(add_rms_norm_backward),
+    .forward = {[GD_CPU] = add_rms_norm_forward, [GD_CUDA] = add_rms_norm_forward},
+    .backward = {[GD_CPU] = add_rms_norm_backward, [GD_CUDA] = add_rms_norm_backward},
     .cases = add_rms_norm_cases,
     .case_count = sizeof add_rms_norm_cases / sizeof *add_rms_norm_cases,
 };

@@ -1,17 +1,61 @@
-/* rms_norm.h - the arguments of the kernels. */
+/* rms_norm.h - what the files of this folder share: the arguments of the ops, and the CPU kernels. */
 #ifndef GRADUS_RMS_NORM_H
 #define GRADUS_RMS_NORM_H
 
 #include "gradus/autograd.h"
+#include "gradus/kernels.h"
 
-/* The arguments of both records, rms_norm and add_rms_norm. CPU kernels get every tensor in the
- * type of the computation, so these say what to round to a narrower type. GD_FLOAT64: nothing is
- * rounded. */
+/* The arguments of both records, rms_norm and add_rms_norm. */
 typedef struct gd_rms_norm_args {
     double eps;
-    double offset;       /* y = xhat * (offset + weight) + bias */
-    gd_dtype round_xhat; /* xhat, before the weight (round_before_weight) */
-    gd_dtype round_sum;  /* x + residual, so that y is the norm of the sum as it is stored */
+    double offset;               /* y = xhat * (offset + weight) + bias */
+    int64_t round_before_weight; /* 0 or 1 */
 } gd_rms_norm_args;
+
+/* The kernels of the records, for any device (problem.c). */
+gd_status rms_norm_forward(const gd_call *call);
+gd_status rms_norm_backward(const gd_call *call);
+gd_status add_rms_norm_forward(const gd_call *call);
+gd_status add_rms_norm_backward(const gd_call *call);
+
+/* The CPU kernels, computing in float or double: for problems that gd_cpu_rms_norm_* have checked,
+ * with at least one row (the backward: 0 or more) of at least one number. `plain` is the formulas
+ * as they are derived, and takes any problem; `fast` those whose tensors are float64 if it computes
+ * in double. */
+#define RMS_NORM_DECLARE(kind, real)                                                 \
+    void rms_norm_##kind##_forward_##real(const gd_rms_norm_problem *p,              \
+                                          const gd_rms_norm_values *v, int threads); \
+    void rms_norm_##kind##_backward_##real(const gd_rms_norm_problem *p,             \
+                                           const gd_rms_norm_gradients *g, int threads);
+RMS_NORM_DECLARE(plain, f32)
+RMS_NORM_DECLARE(plain, f64)
+RMS_NORM_DECLARE(fast, f32)
+RMS_NORM_DECLARE(fast, f64)
+
+static inline int64_t rms_norm_heads(const gd_rms_norm_problem *p)
+{
+    return p->heads > 1 ? p->heads : 1;
+}
+
+/* The dtype of x: y's, if it is added to a residual. */
+static inline gd_dtype rms_norm_x_dtype(const gd_rms_norm_problem *p, const gd_rms_norm_values *v)
+{
+    return v->residual ? p->y_dtype : p->dtype;
+}
+
+/* Rows of weight and bias. */
+static inline int64_t rms_norm_weight_rows(const gd_rms_norm_problem *p)
+{
+    return p->weight_per_head ? rms_norm_heads(p) : 1;
+}
+
+/* dweight and dbias are summed up in at most 64 pieces of the rows, of at least 8 rows each. The
+ * shapes alone decide which. A piece has all heads equally often. */
+static inline int64_t rms_norm_piece_rows(const gd_rms_norm_problem *p)
+{
+    const int64_t heads = rms_norm_weight_rows(p), tokens = p->rows / heads;
+    const int64_t rows = (tokens + 63) / 64;
+    return heads * (rows > 8 ? rows : 8);
+}
 
 #endif

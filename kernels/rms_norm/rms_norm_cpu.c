@@ -1,19 +1,11 @@
-/* rms_norm_cpu.c - RMSNorm on the CPU. README.md derives the formulas. One row of N numbers:
- *
- *     forward                                   backward
- *     rstd = 1 / sqrt(mean(x[k]^2) + eps)       m = mean(dy[k] * factor[k] * xhat[k])
- *     xhat[k] = x[k] * rstd                     dx[k] = rstd * (dy[k] * factor[k] - xhat[k] * m)
- *     y[k] = xhat[k] * factor[k] + bias[k]      dw[k] += dy[k] * xhat[k],   db[k] += dy[k]
- *
- * with factor = offset + weight. Both have a sum over the row first, and results after it, so every
- * row is read twice: first from memory, then from the cache. Memory is the limit, and it would be
- * idle during the second pass if the next row were not prefetched: each pass prefetches one half of
- * it (stream.h).
+/* rms_norm_cpu.c - RMSNorm on the CPU as fast as memory allows: the formulas of plain_cpu.c. Both
+ * passes have a sum over the row first, and results after it, so every row is read twice: first
+ * from memory, then from the cache. Memory is the limit, and it would be idle during the second
+ * reading if the next row were not prefetched: each reading prefetches one half of it (stream.h).
  *
  * Results are computed in tiles: some columns of a row, in the first level cache, one option after
  * the other, which are then written to memory at once (tiles.h).
  */
-#include "rms_norm/rms_norm.h"
 #include "rms_norm/tiles.h"
 
 enum {
@@ -23,7 +15,14 @@ enum {
 
 /* ---- Forward ------------------------------------------------------------------------------ */
 
-/* Of four numbers in REAL, of all in double: conversions would take longer than the memory. */
+typedef struct forward_rows {
+    const gd_rms_norm_problem *p;
+    const gd_rms_norm_values *v;
+    rms_matrix x, residual, sum, y; /* residual and sum: absent in rms_norm */
+} forward_rows;
+
+/* Four squares are summed in REAL, and these sums in double: converting every number would take
+ * longer than reading it. */
 static double sum_of_squares(const REAL *x, int64_t n)
 {
     double total = 0;
@@ -38,100 +37,117 @@ static double sum_of_squares(const REAL *x, int64_t n)
 }
 
 /* The same for a row whose squares leave the range of REAL. */
-static double sum_of_wide_squares(const rms_rows *from, int64_t row, int64_t N)
+static double sum_of_wide_squares(const gd_rms_norm_problem *p, const rms_matrix *from, int64_t row)
 {
     double total = 0;
     REAL buffer[STRETCH];
-    for (int64_t j = 0; j < N; j += STRETCH) {
-        int64_t n = gd_min64(STRETCH, N - j);
-        const REAL *x = get_tile(from, row, j, n, buffer);
+    for (int64_t j = 0; j < p->cols; j += STRETCH) {
+        int64_t n = gd_min64(STRETCH, p->cols - j);
+        const REAL *x = get_tile(p, from, row, j, n, buffer);
         for (int64_t k = 0; k < n; k++) total += (double)x[k] * (double)x[k];
     }
     return total;
 }
 
-/* add_rms_norm: columns j to j + n of sum = x + residual, which is the x of what follows. */
-static const REAL *add_tile(const rms_forward *f, int64_t row, int64_t j, int64_t n, REAL *buffer)
+/* add_rms_norm: columns j to j + n of sum = x + residual as it is stored, the x of what follows. */
+static const REAL *add_tile(const forward_rows *f, int64_t row, int64_t j, int64_t n, REAL *buffer)
 {
     REAL other[STRETCH];
-    const REAL *x = get_tile(&f->x, row, j, n, buffer);
-    const REAL *residual = get_tile(&f->residual, row, j, n, other);
-    void *at = place(&f->sum, row, j);
+    const REAL *x = get_tile(f->p, &f->x, row, j, n, buffer);
+    const REAL *residual = get_tile(f->p, &f->residual, row, j, n, other);
+    void *at = place(f->p, &f->sum, row, j);
     REAL *sum = f->sum.dtype == (gd_dtype)REAL_DTYPE ? at : buffer;
 #pragma omp simd
     for (int64_t k = 0; k < n; k++) sum[k] = x[k] + residual[k];
-    round_tile(sum, n, f->round_sum);
-    if (sum == buffer) gd_find_converter(f->sum.dtype, (gd_dtype)REAL_DTYPE)(at, 1, sum, 1, n);
-    return sum;
+    if (sum == at) return sum;
+    gd_find_converter(f->sum.dtype, (gd_dtype)REAL_DTYPE)(at, 1, sum, 1, n);
+    return widened(at, f->sum.dtype, n, buffer);
 }
 
-static void prefetch_inputs(const rms_forward *f, int64_t row, int64_t j, int64_t n, int half)
+static void prefetch_inputs(const forward_rows *f, int64_t row, int64_t j, int64_t n, int half)
 {
-    prefetch_half(&f->x, row, f->N, j, n, half);
-    if (f->sum.data) prefetch_half(&f->residual, row, f->N, j, n, half);
+    prefetch_half(f->p, &f->x, row, j, n, half);
+    if (f->sum.data) prefetch_half(f->p, &f->residual, row, j, n, half);
 }
 
 /* First pass: mean(x^2). */
-static double mean_square(const rms_forward *f, int64_t row, int64_t next)
+static double mean_square(const forward_rows *f, int64_t row, int64_t next)
 {
+    const int64_t N = f->p->cols;
     double total = 0;
     REAL buffer[STRETCH];
-    for (int64_t j = 0; j < f->N; j += STRETCH) {
-        int64_t n = gd_min64(STRETCH, f->N - j);
+    for (int64_t j = 0; j < N; j += STRETCH) {
+        int64_t n = gd_min64(STRETCH, N - j);
         prefetch_inputs(f, next, j, n, 0);
         const REAL *x =
-            f->sum.data ? add_tile(f, row, j, n, buffer) : get_tile(&f->x, row, j, n, buffer);
+            f->sum.data ? add_tile(f, row, j, n, buffer) : get_tile(f->p, &f->x, row, j, n, buffer);
         total += sum_of_squares(x, n);
     }
     if (sizeof(REAL) == sizeof(float) && !(total > 0x1p-80 && total < 0x1p120))
-        total = sum_of_wide_squares(f->sum.data ? &f->sum : &f->x, row, f->N);
-    return total / (double)f->N;
+        total = sum_of_wide_squares(f->p, f->sum.data ? &f->sum : &f->x, row);
+    return total / (double)N;
 }
 
 /* Second pass: y = xhat * factor + bias, xhat = x * rstd. */
-static void forward_row(const rms_forward *f, int64_t row, int64_t next)
+static void forward_row(const forward_rows *f, int64_t row, int64_t next)
 {
-    const int64_t N = f->N;
-    const rms_rows *from = f->sum.data ? &f->sum : &f->x;
-    const REAL rstd = (REAL)(1 / sqrt(mean_square(f, row, next) + f->eps)); /* [rstd] */
-    if (f->rstd) ((REAL *)f->rstd)[row] = rstd;
-    for (int64_t j = 0; j < N; j += TILE) {
-        int64_t n = gd_min64(TILE, N - j);
+    const gd_rms_norm_problem *p = f->p;
+    const rms_matrix *from = f->sum.data ? &f->sum : &f->x;
+    const REAL rstd = (REAL)(1 / sqrt(mean_square(f, row, next) + p->eps)); /* [rstd] */
+    if (f->v->rstd) ((REAL *)f->v->rstd)[row] = rstd;
+    for (int64_t j = 0; j < p->cols; j += TILE) {
+        int64_t n = gd_min64(TILE, p->cols - j);
         REAL y[TILE], wide_x[TILE], wide_factor[TILE], wide_bias[TILE];
         prefetch_inputs(f, next, j, n, 1);
-        const REAL *x = get_tile(from, row, j, n, wide_x);
-        const REAL *factor = factor_tile(&f->weight, f->offset, row, N, j, n, wide_factor);
-        if (rounds_tile(f->round_xhat)) {
+        const REAL *x = get_tile(p, from, row, j, n, wide_x);
+        const REAL *factor = factor_tile(p, f->v->weight, row, j, n, wide_factor);
+        if (rounds(p)) {
             for (int64_t k = 0; k < n; k++) y[k] = x[k] * rstd;
-            round_tile(y, n, f->round_xhat);
+            round_tile(y, n, p->y_dtype);
             for (int64_t k = 0; k < n; k++) y[k] *= factor[k];
         } else {
             for (int64_t k = 0; k < n; k++) y[k] = x[k] * rstd * factor[k];
         }
-        if (f->bias.data) {
-            const REAL *bias = param_tile(&f->bias, row, N, j, n, wide_bias);
+        if (f->v->bias) {
+            const REAL *bias = weight_tile(p, f->v->bias, row, j, n, wide_bias);
             for (int64_t k = 0; k < n; k++) y[k] += bias[k];
         }
-        put_tile(&f->y, row, j, y, n);
+        put_tile(p, &f->y, row, j, y, n);
     }
 }
 
-void GD_REAL_NAME(rms_norm_rows_forward)(const rms_forward *f, int threads)
+void GD_REAL_NAME(rms_norm_fast_forward)(const gd_rms_norm_problem *p, const gd_rms_norm_values *v,
+                                         int threads)
 {
-#pragma omp parallel num_threads(gd_threads_for(threads, f->M * f->N))
+    forward_rows f = {.p = p, .v = v};
+    f.x = matrix_of(p, v->x, rms_norm_x_dtype(p, v), v->x_stride);
+    f.y = result_of(p, v->y, p->y_dtype, v->y_stride, false, v->y == v->x);
+    if (v->residual) {
+        f.residual = matrix_of(p, v->residual, p->dtype, v->residual_stride);
+        f.sum = matrix_of(p, v->sum, p->dtype, v->sum_stride);
+    }
+#pragma omp parallel num_threads(gd_threads_for(threads, p->rows * p->cols))
     {
 #pragma omp for schedule(static) nowait
-        for (int64_t row = 0; row < f->M; row++) forward_row(f, row, gd_min64(row + 1, f->M - 1));
+        for (int64_t row = 0; row < p->rows; row++)
+            forward_row(&f, row, gd_min64(row + 1, p->rows - 1));
         gd_stream_end();
     }
 }
 
 /* ---- Backward ----------------------------------------------------------------------------- */
 
-static void prefetch_x_and_dy(const rms_backward *b, int64_t row, int64_t j, int64_t n, int half)
+typedef struct backward_rows {
+    const gd_rms_norm_problem *p;
+    const gd_rms_norm_gradients *g;
+    rms_matrix x, dy, dsum, dx, dbranch;
+    int64_t sums; /* numbers of dweight, and of dbias */
+} backward_rows;
+
+static void prefetch_x_and_dy(const backward_rows *b, int64_t row, int64_t j, int64_t n, int half)
 {
-    prefetch_half(&b->x, row, b->N, j, n, half);
-    prefetch_half(&b->dy, row, b->N, j, n, half);
+    prefetch_half(b->p, &b->x, row, j, n, half);
+    prefetch_half(b->p, &b->dy, row, j, n, half);
 }
 
 static inline REAL h_xhat(const REAL *dy, const REAL *factor, const REAL *x, REAL rstd, int64_t k)
@@ -156,59 +172,59 @@ static double sum_h_xhat(const REAL *dy, const REAL *factor, const REAL *x, REAL
 }
 
 /* First pass: m = mean(h * xhat). */
-static REAL mean_h_xhat(const rms_backward *b, int64_t row, int64_t next)
+static REAL mean_h_xhat(const backward_rows *b, int64_t row, int64_t next)
 {
-    const REAL rstd = ((const REAL *)b->rstd)[row];
+    const gd_rms_norm_problem *p = b->p;
+    const REAL rstd = ((const REAL *)b->g->rstd)[row];
     double total = 0;
-    for (int64_t j = 0; j < b->N; j += STRETCH) {
-        int64_t n = gd_min64(STRETCH, b->N - j);
+    for (int64_t j = 0; j < p->cols; j += STRETCH) {
+        int64_t n = gd_min64(STRETCH, p->cols - j);
         REAL wide_x[STRETCH], wide_dy[STRETCH], wide_factor[STRETCH];
         prefetch_x_and_dy(b, next, j, n, 0);
-        total += sum_h_xhat(get_tile(&b->dy, row, j, n, wide_dy),
-                            factor_tile(&b->weight, b->offset, row, b->N, j, n, wide_factor),
-                            get_tile(&b->x, row, j, n, wide_x), rstd, n);
+        total += sum_h_xhat(get_tile(p, &b->dy, row, j, n, wide_dy),
+                            factor_tile(p, b->g->weight, row, j, n, wide_factor),
+                            get_tile(p, &b->x, row, j, n, wide_x), rstd, n);
     }
-    return (REAL)(total / (double)b->N);
+    return (REAL)(total / (double)p->cols);
 }
 
-/* Second pass, columns j to j + n of one row: dx = rstd * (h - xhat * m), and the row's share
- * is added to dw and db. dx comes last, as it may take the place of dy or dsum. */
-static void backward_tile(const rms_backward *b, int64_t row, int64_t j, int64_t n, REAL m,
+/* Second pass, columns j to j + n of one row: dx = rstd * (h - xhat * m), and the row's terms are
+ * added to dw and db. dx comes last, as it may take the place of dy or dsum. */
+static void backward_tile(const backward_rows *b, int64_t row, int64_t j, int64_t n, REAL m,
                           REAL *dw, REAL *db)
 {
-    const REAL rstd = ((const REAL *)b->rstd)[row];
+    const gd_rms_norm_problem *p = b->p;
+    const REAL rstd = ((const REAL *)b->g->rstd)[row];
     REAL wide_x[TILE], wide_dy[TILE], wide[TILE];
-    const REAL *x = get_tile(&b->x, row, j, n, wide_x);
-    const REAL *dy = get_tile(&b->dy, row, j, n, wide_dy);
-    if (b->dw.data && rounds_tile(b->round_xhat)) {
+    const REAL *x = get_tile(p, &b->x, row, j, n, wide_x);
+    const REAL *dy = get_tile(p, &b->dy, row, j, n, wide_dy);
+    if (b->g->dweight && rounds(p)) {
         REAL xhat[TILE];
         for (int64_t k = 0; k < n; k++) xhat[k] = x[k] * rstd; /* [xhat] */
-        round_tile(xhat, n, b->round_xhat);
+        round_tile(xhat, n, p->y_dtype);
         for (int64_t k = 0; k < n; k++) dw[k] += dy[k] * xhat[k];
-    } else if (b->dw.data) {
+    } else if (b->g->dweight) {
         for (int64_t k = 0; k < n; k++) dw[k] += dy[k] * (x[k] * rstd); /* [dw] */
     }
-    for (int64_t k = 0; b->db.data && k < n; k++) db[k] += dy[k]; /* [db] */
-    if (b->dx.data || b->dresidual.data) {
-        const REAL *factor = factor_tile(&b->weight, b->offset, row, b->N, j, n, wide);
+    for (int64_t k = 0; b->g->dbias && k < n; k++) db[k] += dy[k]; /* [db] */
+    if (b->dx.data || b->dbranch.data) {
+        const REAL *factor = factor_tile(p, b->g->weight, row, j, n, wide);
         REAL dx[TILE];
         /* [dx] */
         for (int64_t k = 0; k < n; k++) dx[k] = rstd * (dy[k] * factor[k] - x[k] * rstd * m);
         if (b->dsum.data) {
-            const REAL *dsum = get_tile(&b->dsum, row, j, n, wide);
+            const REAL *dsum = get_tile(p, &b->dsum, row, j, n, wide);
             for (int64_t k = 0; k < n; k++) dx[k] += dsum[k]; /* [add_rms_norm] */
         }
-        if (b->dx.data) put_tile(&b->dx, row, j, dx, n);
-        if (b->dresidual.data) put_tile(&b->dresidual, row, j, dx, n);
+        if (b->dx.data) put_tile(p, &b->dx, row, j, dx, n);
+        if (b->dbranch.data) put_tile(p, &b->dbranch, row, j, dx, n);
     }
 }
 
-/* Adds the sums over some rows, the last of them `row`, to a piece's sums [heads, N] at column j. */
-static void add_rows(const rms_param *gradient, double *partial, int64_t row, int64_t N, int64_t j,
-                     REAL *sums, int64_t n)
+/* Adds the sums of a tile over some rows to a piece's sums, which are NULL if nobody wants them. */
+static void add_rows(double *partial, REAL *sums, int64_t n)
 {
-    if (!gradient->data) return;
-    partial += head_of(gradient->heads, row) * N + j;
+    if (!partial) return;
 #pragma omp simd
     for (int64_t k = 0; k < n; k++) partial[k] += (double)sums[k];
     memset(sums, 0, (size_t)n * sizeof *sums);
@@ -217,234 +233,86 @@ static void add_rows(const rms_param *gradient, double *partial, int64_t row, in
 /* A few rows together: a tile of dw and db is summed over them in REAL, and added once to the
  * piece's sums in double, which are as wide as a row and stay in the second level cache. Where
  * there are several heads, the next row belongs to another one. */
-static void backward_group(const rms_backward *b, int64_t first, int64_t end, int64_t ahead,
-                           double *partial)
+static void backward_group(const backward_rows *b, int64_t first, int64_t end, int64_t ahead,
+                           double *dweight, double *dbias)
 {
-    const int64_t N = b->N, dw_heads = b->dw.data ? b->dw.heads : 0;
+    const gd_rms_norm_problem *p = b->p;
     REAL m[GROUP_ROWS] = {0}, dw[TILE] = {0}, db[TILE] = {0};
-    int64_t last = b->M - 1;
-    bool wants_dx = b->dx.data || b->dresidual.data;
+    int64_t last = p->rows - 1;
+    bool wants_dx = b->dx.data || b->dbranch.data;
     for (int64_t row = first; wants_dx && row < end; row++)
         m[row - first] = mean_h_xhat(b, row, gd_min64(row + ahead, last));
-    for (int64_t j = 0; j < N; j += TILE) {
-        int64_t n = gd_min64(TILE, N - j);
+    for (int64_t j = 0; j < p->cols; j += TILE) {
+        int64_t n = gd_min64(TILE, p->cols - j);
         for (int64_t row = first; row < end; row++) {
             prefetch_x_and_dy(b, gd_min64(row + ahead, last), j, n, 1);
             backward_tile(b, row, j, n, m[row - first], dw, db);
-            if (row + 1 == end || b->dw.heads > 1) add_rows(&b->dw, partial, row, N, j, dw, n);
-            if (row + 1 == end || b->db.heads > 1)
-                add_rows(&b->db, partial + dw_heads * N, row, N, j, db, n);
+            if (row + 1 < end && rms_norm_weight_rows(p) == 1) continue;
+            const int64_t at = weight_place(p, row) + j;
+            add_rows(dweight ? dweight + at : NULL, dw, n);
+            add_rows(dbias ? dbias + at : NULL, db, n);
         }
     }
 }
 
-/* Numbers in one piece's sums. */
-static int64_t partial_width(const rms_backward *b)
+/* One piece of the rows, done by one thread in order: its dx, and its rows of the partial sums. */
+static void backward_piece(const backward_rows *b, int64_t piece)
 {
-    return ((b->dw.data ? b->dw.heads : 0) + (b->db.data ? b->db.heads : 0)) * b->N;
-}
-
-/* One piece of the rows, done by one thread in order: its dx, and its row of the partial sums. */
-static void backward_piece(const rms_backward *b, int64_t piece)
-{
-    int64_t first = piece * b->piece_rows, end = gd_min64(b->M, first + b->piece_rows);
-    int64_t row_bytes = b->N * (b->x.size + b->dy.size), width = partial_width(b);
-    int64_t group = gd_max64(1, gd_min64(GROUP_ROWS, GROUP_BYTES / row_bytes));
-    double *partial = width ? b->partials + piece * width : NULL;
-    if (width) memset(partial, 0, (size_t)width * sizeof *partial);
+    const int64_t rows = rms_norm_piece_rows(b->p), first = piece * rows;
+    const int64_t end = gd_min64(b->p->rows, first + rows);
+    const int64_t row_bytes = b->p->cols * (b->x.size + b->dy.size);
+    const int64_t group = gd_max64(1, gd_min64(GROUP_ROWS, GROUP_BYTES / row_bytes));
+    double *partial = b->g->workspace, *dweight = NULL, *dbias = NULL; /* [pieces, 2, sums] */
+    if (b->g->dweight) dweight = partial + 2 * piece * b->sums;
+    if (b->g->dbias) dbias = partial + (2 * piece + 1) * b->sums;
+    if (dweight) memset(dweight, 0, (size_t)b->sums * sizeof *dweight);
+    if (dbias) memset(dbias, 0, (size_t)b->sums * sizeof *dbias);
     for (int64_t row = first; row < end; row += group)
-        backward_group(b, row, gd_min64(end, row + group), group, partial);
+        backward_group(b, row, gd_min64(end, row + group), group, dweight, dbias);
 }
 
-/* gradient = or += the sum over all pieces, in order, of what begins at `from` in each. */
-static void reduce_partials(const rms_param *gradient, const rms_backward *b, int64_t pieces,
-                            int64_t from, int threads)
+/* gradient = or += the sum over all pieces, in order, of which = 0: dweight, 1: dbias. */
+static void reduce_partials(const backward_rows *b, void *gradient, bool add, int which,
+                            int64_t pieces, int threads)
 {
-    if (!gradient->data) return;
-    int64_t n = gradient->heads * b->N, stride = partial_width(b);
-#pragma omp parallel for schedule(static) num_threads(gd_threads_for(threads, pieces *n))
-    for (int64_t j = 0; j < n; j += TILE) {
-        int64_t width = gd_min64(TILE, n - j);
-        char *at = (char *)gradient->data + j * gradient->size;
+    if (!gradient) return;
+    const gd_dtype dtype = b->p->dweight_dtype;
+    const double *partial = b->g->workspace;
+#pragma omp parallel for schedule(static) num_threads(gd_threads_for(threads, pieces * b->sums))
+    for (int64_t j = 0; j < b->sums; j += TILE) {
+        int64_t width = gd_min64(TILE, b->sums - j);
+        char *at = (char *)gradient + j * (int64_t)gd_dtype_size(dtype);
         double sum[TILE] = {0}, before[TILE] = {0};
-        for (int64_t p = 0; p < pieces; p++) /* [dw sum] */
-            for (int64_t k = 0; k < width; k++) sum[k] += b->partials[p * stride + from + j + k];
-        if (gradient->accumulate)
-            gd_find_converter(GD_FLOAT64, gradient->dtype)(before, 1, at, 1, width);
+        for (int64_t i = 0; i < pieces; i++) /* [dw sum] */
+            for (int64_t k = 0; k < width; k++)
+                sum[k] += partial[(2 * i + which) * b->sums + j + k];
+        if (add) gd_find_converter(GD_FLOAT64, dtype)(before, 1, at, 1, width);
         for (int64_t k = 0; k < width; k++) sum[k] += before[k];
-        gd_find_converter(gradient->dtype, GD_FLOAT64)(at, 1, sum, 1, width);
+        gd_find_converter(dtype, GD_FLOAT64)(at, 1, sum, 1, width);
     }
 }
 
-/* y has no gradient: that of the sum is passed to x and residual. */
-static void pass_dsum(const rms_backward *b, const rms_rows *to, int threads)
+void GD_REAL_NAME(rms_norm_fast_backward)(const gd_rms_norm_problem *p,
+                                          const gd_rms_norm_gradients *g, int threads)
 {
-    if (!to->data) return;
-#pragma omp parallel num_threads(gd_threads_for(threads, b->M * b->N))
+    const bool in_place = g->dx == g->dy || g->dx == g->dsum;
+    const backward_rows b = {
+        .p = p,
+        .g = g,
+        .x = matrix_of(p, g->x, p->dtype, g->x_stride),
+        .dy = matrix_of(p, g->dy, p->y_dtype, g->dy_stride),
+        .dsum = matrix_of(p, g->dsum, p->dtype, g->dsum_stride),
+        .dx = result_of(p, g->dx, p->dtype, g->dx_stride, g->accumulate_dx, in_place),
+        .dbranch = result_of(p, g->dbranch, p->y_dtype, g->dbranch_stride, g->accumulate_dbranch,
+                             g->dbranch == g->dy),
+        .sums = rms_norm_weight_rows(p) * p->cols};
+    const int64_t pieces = gd_divide_up(p->rows, rms_norm_piece_rows(p));
+#pragma omp parallel num_threads(gd_threads_for(threads, p->rows * p->cols))
     {
 #pragma omp for schedule(static) nowait
-        for (int64_t row = 0; row < b->M; row++)
-            for (int64_t j = 0; j < b->N; j += TILE) {
-                int64_t n = gd_min64(TILE, b->N - j);
-                REAL wide[TILE];
-                put_tile(to, row, j, get_tile(&b->dsum, row, j, n, wide), n);
-            }
+        for (int64_t piece = 0; piece < pieces; piece++) backward_piece(&b, piece);
         gd_stream_end();
     }
-}
-
-void GD_REAL_NAME(rms_norm_rows_backward)(const rms_backward *b, int threads)
-{
-    int64_t pieces = b->dy.data ? rms_pieces(b->M, b->piece_rows) : 0;
-    if (pieces > 0) {
-#pragma omp parallel num_threads(gd_threads_for(threads, b->M * b->N))
-        {
-#pragma omp for schedule(static) nowait
-            for (int64_t piece = 0; piece < pieces; piece++) backward_piece(b, piece);
-            gd_stream_end();
-        }
-    } else if (b->dsum.data) {
-        pass_dsum(b, &b->dx, threads);
-        pass_dsum(b, &b->dresidual, threads);
-    }
-    reduce_partials(&b->dw, b, pieces, 0, threads);
-    reduce_partials(&b->db, b, pieces, b->dw.data ? b->dw.heads * b->N : 0, threads);
-}
-
-/* ---- The ops ------------------------------------------------------------------------------ */
-
-/* A tensor that is contiguous, or absent. */
-static rms_rows rows_of(const gd_tensor *t)
-{
-    return t ? (rms_rows){.data = gd_tensor_data(t),
-                          .dtype = gd_tensor_dtype(t),
-                          .size = (int64_t)gd_dtype_size(gd_tensor_dtype(t)),
-                          .stride = gd_tensor_dim(t, -1)}
-             : (rms_rows){0};
-}
-
-/* The elements of t side by side: its own memory, or a copy. NULL: out of memory. */
-static void *packed(const gd_call *call, const gd_tensor *t)
-{
-    int64_t strides[GD_MAX_DIMS];
-    return gd_tensor_is_contiguous(t) ? gd_tensor_data(t) : gd_packed_copy(call, t, strides);
-}
-
-/* One of any strides: rows that are packed stay where they are. false: out of memory. */
-static bool open_rows(const gd_call *call, const gd_tensor *t, rms_rows *x)
-{
-    int last = gd_tensor_ndim(t) - 1;
-    *x = rows_of(t);
-    if (gd_tensor_is_contiguous(t)) return true;
-    if (gd_tensor_strides(t)[last] == 1 || x->stride == 1) {
-        x->stride = 0; /* where there is one dimension, there is one row */
-        x->ndim = last;
-        memcpy(x->shape, gd_tensor_shape(t), (size_t)last * sizeof *x->shape);
-        memcpy(x->strides, gd_tensor_strides(t), (size_t)last * sizeof *x->strides);
-        return true;
-    }
-    x->data = packed(call, t);
-    return x->data != NULL;
-}
-
-static rms_param param_of(const gd_tensor *t, void *data, bool accumulate)
-{
-    gd_dtype dtype = gd_tensor_dtype(t);
-    return (rms_param){data, dtype, (int64_t)gd_dtype_size(dtype), gd_row_count(t), accumulate};
-}
-
-static bool open_param(const gd_call *call, const gd_tensor *t, rms_param *p)
-{
-    *p = t ? param_of(t, packed(call, t), false) : (rms_param){.heads = 1};
-    return !t || p->data;
-}
-
-/* `weight` is its place among the inputs, that of bias is next. */
-static gd_status run_forward(const gd_call *call, rms_forward *f, int weight)
-{
-    const gd_rms_norm_args *args = call->args;
-    f->y = rows_of(call->output[0]);
-    f->N = f->y.stride;
-    f->M = gd_row_count(call->output[0]);
-    f->eps = args->eps, f->offset = args->offset;
-    f->round_xhat = args->round_xhat, f->round_sum = args->round_sum;
-    f->rstd = gd_data(call->save[0]);
-    f->y.how = rms_how(&f->y, f->M * f->N, false, false);
-    if (f->M * f->N == 0) return GD_OK;
-    if (!open_param(call, call->input[weight], &f->weight) ||
-        !open_param(call, call->input[weight + 1], &f->bias) ||
-        !open_rows(call, call->input[0], &f->x))
-        return GD_ERROR_MEMORY;
-    GD_REAL_NAME(rms_norm_rows_forward)(f, call->threads);
-    return GD_OK;
-}
-
-/* inputs x [..., N], weight, bias; output y; save rstd [M] */
-gd_status GD_REAL_NAME(rms_norm_forward)(const gd_call *call)
-{
-    rms_forward f = {0};
-    return run_forward(call, &f, 1);
-}
-
-/* inputs x, residual [..., N], weight, bias; outputs y, sum; save rstd [M] */
-gd_status GD_REAL_NAME(add_rms_norm_forward)(const gd_call *call)
-{
-    rms_forward f = {.sum = rows_of(call->output[1])};
-    if (!open_rows(call, call->input[1], &f.residual)) return GD_ERROR_MEMORY;
-    return run_forward(call, &f, 2);
-}
-
-static rms_rows dinput_of(const gd_call *call, int input, const gd_tensor *dy)
-{
-    rms_rows dx = rows_of(call->dinput[input]);
-    int64_t count = dx.data ? gd_tensor_count(call->dinput[input]) : 0;
-    dx.how = rms_how(&dx, count, call->accumulate[input], dx.data == gd_data(dy));
-    return dx;
-}
-
-static rms_param dparam_of(const gd_call *call, int input)
-{
-    const gd_tensor *t = call->dinput[input];
-    return t ? param_of(t, gd_tensor_data(t), call->accumulate[input]) : (rms_param){0};
-}
-
-/* x: what was normalised. */
-static gd_status run_backward(const gd_call *call, rms_backward *b, const gd_tensor *x, int weight)
-{
-    const gd_rms_norm_args *args = call->args;
-    b->M = gd_row_count(x);
-    b->N = gd_tensor_dim(x, -1);
-    b->offset = args->offset, b->round_xhat = args->round_xhat;
-    b->dy = rows_of(call->doutput[0]);
-    b->dx = dinput_of(call, 0, call->doutput[0]);
-    b->rstd = gd_data(call->save[0]);
-    b->dw = dparam_of(call, weight), b->db = dparam_of(call, weight + 1);
-    if (b->N == 0) return GD_OK;
-    if (b->dy.data && b->M > 0) {
-        if (!open_param(call, call->input[weight], &b->weight) || !open_rows(call, x, &b->x))
-            return GD_ERROR_MEMORY;
-        const gd_tensor *bias = call->input[weight + 1];
-        int64_t bias_heads = bias ? gd_row_count(bias) : 1;
-        b->piece_rows = rms_piece_rows(b->M, gd_max64(b->weight.heads, bias_heads));
-        b->partials = gd_call_scratch(
-            call, rms_partials_bytes(b->M, b->N, b->piece_rows, b->dw.heads + b->db.heads));
-        if (!b->partials) return GD_ERROR_MEMORY;
-    }
-    GD_REAL_NAME(rms_norm_rows_backward)(b, call->threads);
-    return GD_OK;
-}
-
-/* reads x, weight, rstd */
-gd_status GD_REAL_NAME(rms_norm_backward)(const gd_call *call)
-{
-    rms_backward b = {0};
-    return run_backward(call, &b, call->input[0], 1);
-}
-
-/* reads the sum, weight, rstd */
-gd_status GD_REAL_NAME(add_rms_norm_backward)(const gd_call *call)
-{
-    rms_backward b = {.dsum = rows_of(call->doutput[1]),
-                      .dresidual = dinput_of(call, 1, call->doutput[0])};
-    return run_backward(call, &b, call->output[1], 2);
+    reduce_partials(&b, g->dweight, g->accumulate_dweight, 0, pieces, threads);
+    reduce_partials(&b, g->dbias, g->accumulate_dbias, 1, pieces, threads);
 }
