@@ -28,7 +28,7 @@ static gd_status fetch_from_disk(const gd_safetensors *file, const char *who, si
         if (got < 0 && errno == EINTR) continue;
         if (got < 0) return refuse_file(file->ctx, who, file->path, strerror(errno));
         if (got == 0) {
-            errno = ENODATA;
+            errno = EIO; /* not every C library has ENODATA */
             return refuse_file(file->ctx, who, file->path,
                                "the file has become shorter since it was opened");
         }
