@@ -38,6 +38,16 @@ if(GRADUS_NATIVE)
     gradus_c_flags(-mprefer-vector-width=512)
 endif()
 
+# Without a build type, as a project around this one may leave it, CMake would not optimize.
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+    get_directory_property(inherited COMPILE_OPTIONS)
+    foreach(language IN ITEMS C CUDA)
+        if(NOT "${CMAKE_${language}_FLAGS};${inherited}" MATCHES "(^|[ ;])-O")
+            target_compile_options(gradus_flags INTERFACE $<$<COMPILE_LANGUAGE:${language}>:-O2>)
+        endif()
+    endforeach()
+endif()
+
 if(OpenMP_C_FOUND)
     target_link_libraries(gradus_flags INTERFACE OpenMP::OpenMP_C)
 else()

@@ -4,12 +4,23 @@ include(CMakePackageConfigHelpers)
 
 install(DIRECTORY include/gradus DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+# A build of some targets, such as that of scripts/train, installs the programs that it has. The
+# libraries must be there.
+foreach(target IN ITEMS gradus gradus_static)
+    install(CODE "if(NOT EXISTS \"$<TARGET_FILE:${target}>\")
+        message(FATAL_ERROR \"gradus: $<TARGET_FILE:${target}> is not built. First run: \"
+                            \"cmake --build ${PROJECT_BINARY_DIR}\")
+    endif()")
+endforeach()
 install(TARGETS gradus gradus_static EXPORT gradus)
 
 get_property(programs GLOBAL PROPERTY gradus_programs)
-if(programs)
-    install(TARGETS ${programs})
-endif()
+foreach(program IN LISTS programs)
+    install(CODE "if(NOT EXISTS \"$<TARGET_FILE:${program}>\")
+        message(STATUS \"Not built, so not installed: ${program}\")
+    endif()")
+    install(TARGETS ${program} RUNTIME OPTIONAL)
+endforeach()
 
 # ---- find_package(gradus): gradus::gradus and gradus::gradus_static -----------------------------
 
@@ -23,14 +34,29 @@ install(EXPORT gradus NAMESPACE gradus:: FILE gradus-config.cmake DESTINATION ${
 
 # ---- pkg-config ---------------------------------------------------------------------------------
 
-list(JOIN gradus_link_words " " pc_libs_private)
+# Words for Libs and Libs.private, with quotes around paths that need them.
+set(pc_libs "")
+foreach(library IN LISTS gradus_link_public)
+    string(APPEND pc_libs " -l${library}")
+endforeach()
+set(pc_libs_private "")
+foreach(word IN LISTS gradus_link_words)
+    if(word MATCHES "[^-A-Za-z0-9_./+=,:@%~]")
+        set(word "\"${word}\"")
+    endif()
+    string(APPEND pc_libs_private " ${word}")
+endforeach()
+string(APPEND pc_libs_private "${pc_libs}")
+
 cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_LIBDIR BASE_DIRECTORY "\${prefix}" OUTPUT_VARIABLE pc_libdir)
 cmake_path(ABSOLUTE_PATH CMAKE_INSTALL_INCLUDEDIR BASE_DIRECTORY "\${prefix}" OUTPUT_VARIABLE
            pc_includedir)
 
 # In two steps, since the prefix may be chosen as late as `cmake --install --prefix`.
-set(pc_prefix "@CMAKE_INSTALL_PREFIX@")
+set(pc_prefix "@pc_prefix@")
 set(pc_file ${PROJECT_BINARY_DIR}/gradus.pc)
 configure_file(cmake/gradus.pc.in ${pc_file}.in @ONLY)
-install(CODE "configure_file([[${pc_file}.in]] [[${pc_file}]] @ONLY)")
+# A # would begin a comment.
+install(CODE "string(REPLACE [[#]] [[\\#]] pc_prefix \"\${CMAKE_INSTALL_PREFIX}\")
+    configure_file([[${pc_file}.in]] [[${pc_file}]] @ONLY)")
 install(FILES ${pc_file} DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

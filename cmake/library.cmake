@@ -98,9 +98,9 @@ endif()
 # for.
 include(CheckLibraryExists)
 check_library_exists(m pow "" GRADUS_HAVE_LIBM)
+set(gradus_link_public "") # programs link with it, too: most that train something call exp or sqrt
 if(GRADUS_HAVE_LIBM)
-    list(APPEND gradus_link_targets m)
-    list(APPEND gradus_link_words m)
+    set(gradus_link_public m)
 endif()
 
 # A library in one of the linker's own folders goes by its name, any other by its path.
@@ -155,6 +155,7 @@ function(gradus_library target)
     foreach(item IN LISTS gradus_link_words)
         target_link_libraries(${target} PRIVATE $<INSTALL_INTERFACE:${item}>)
     endforeach()
+    target_link_libraries(${target} PUBLIC ${gradus_link_public})
     set_target_properties(${target} PROPERTIES LINKER_LANGUAGE C)
     if(GRADUS_SANITIZE)
         target_link_options(${target} PUBLIC $<BUILD_INTERFACE:-fsanitize=${GRADUS_SANITIZE}>)

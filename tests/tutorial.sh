@@ -1,25 +1,62 @@
 #!/usr/bin/env bash
-# Checks that every block of C in docs/tutorial.md is in the example named in the line before it.
-#   tests/tutorial.sh SOURCE_DIR
+# Checks that every block of code in docs/tutorial.md is what the line before it says: a part of a
+# file, or the whole of it; that each example is shown whole, once; and with a folder takes the
+# tutorial apart into it, for tests/install/tutorial to follow:
+#   fit_line.c ...             the programs
+#   CMakeLists.txt             and WAY.cmake, what takes the place of find_package in it
+#   run.sh, run-WAY.sh         the commands
+#   tests/tutorial.sh SOURCE_DIR [FOLDER]
 set -euo pipefail
+folder=${2:+$(realpath "$2")}
 cd "$1"
-awk '
-    function check(    line, source) {
+awk -v folder="$folder" '
+    function complain(what) { print "docs/tutorial.md:" NR ": " what; bad = 1 }
+    function save(name) { if (folder != "") printf "%s", block >(folder "/" name) }
+    function check(    line, source, name) {
         while ((getline line < path) > 0) source = source line "\n"
         close(path)
-        blocks++
-        if (source == "") { print "docs/tutorial.md:" NR ": cannot read " path; bad = 1 }
-        else if (!index(source, block)) { print "docs/tutorial.md:" NR ": not in " path ":\n" block; bad = 1 }
+        if (source == "") complain("cannot read " path)
+        else if (whole ? source != block : !index(source, block)) complain("not in " path ":\n" block)
+        if (!whole) return
+        shown[path]++
+        name = path
+        sub(/.*\//, "", name)
+        save(name)
     }
-    inside && /^```/ { inside = 0; check(); path = ""; next }
+    function finish(    ways, count, i) {
+        blocks++
+        if (what == "code") check()
+        else if (what == "CMakeLists.txt") save(what)
+        else if (what == "place") save(place ".cmake")
+        else if (what == "run" && place == "") save("run.sh")
+        else if (what == "run") {
+            count = split(place, ways, " ")
+            for (i = 1; i <= count; i++) save("run-" ways[i] ".sh")
+        }
+        what = ""
+    }
+    inside && /^```/ { inside = 0; finish(); next }
     inside { block = block $0 "\n"; next }
-    /^<!-- .* -->$/ { path = $2; next }
+    /^<!-- (run|install|CMakeLists\.txt).* -->$/ {
+        what = $2
+        sub(/:$/, "", what)
+        place = $0
+        if (!sub(/^<!-- run: /, "", place)) place = ""
+        sub(/ -->$/, "", place)
+        next
+    }
+    /^<!-- in place of find_package: .* -->$/ { what = "place"; place = $6; next }
+    /^<!-- .* -->$/ { what = "code"; path = $2; whole = sub(/,$/, "", path) && $3 == "whole"; next }
     /^```/ {
-        if ($0 != "```c" || path == "") { print "docs/tutorial.md:" NR ": a block of no example"; bad = 1 }
-        inside = 1; block = ""
+        if (what == "") complain("a block of code that no line before it explains")
+        inside = 1
+        block = ""
     }
     END {
-        if (!blocks) { print "docs/tutorial.md: no code in it"; bad = 1 }
+        if (!blocks) complain("no code in it")
+        command = "ls docs/examples/*.c docs/examples/*.cpp"
+        while ((command | getline path) > 0)
+            if (shown[path] != 1) complain(path " is shown whole " shown[path] + 0 " times")
         print blocks " blocks of code compared"
         exit bad
     }' docs/tutorial.md
