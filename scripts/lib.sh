@@ -162,6 +162,21 @@ need()
     ((${#missing[@]} == 0)) || exit 1
 }
 
+# fetch_cuda_tools: cuobjdump and nvdisasm, which a CUDA toolkit may lack, from PyPI into an ignored
+# folder. Prints the folder; nothing if it cannot.
+fetch_cuda_tools()
+{
+    local to=$root/.cache/cuda-tools
+    if [[ ! -x $to/nvidia/cu13/bin/nvdisasm ]]; then
+        mkdir -p "$to"
+        python3 -m pip download -q --no-deps -d "$to" nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm \
+            >/dev/null 2>&1 || return 0
+        for wheel in "$to"/*.whl; do python3 -m zipfile -e "$wheel" "$to"; done
+        chmod +x "$to"/nvidia/cu13/bin/*
+    fi
+    echo "$to/nvidia/cu13/bin"
+}
+
 # ---- Building -----------------------------------------------------------------------------------
 
 # Kernels for a GPU take minutes to compile, so they are built only if they can run.

@@ -161,7 +161,10 @@ static gd_status choose_device(gd_context *ctx)
         return open_device(ctx, &gd_device_cuda);
     case GD_DEVICE_AUTO:
         if (open_device(ctx, &gd_device_cuda)) {
-            ctx->status = GD_OK; /* having no GPU is not an error here */
+            /* Having no GPU is not an error here, nor worth a note. */
+            if (ctx->status == GD_ERROR_UNSUPPORTED)
+                snprintf(ctx->device_note, sizeof ctx->device_note, "%s", ctx->error);
+            ctx->status = GD_OK;
             ctx->error[0] = '\0';
         }
         return ctx->device ? GD_OK : open_device(ctx, &gd_device_cpu);
@@ -248,6 +251,11 @@ int gd_context_threads(const gd_context *ctx)
 const char *gd_context_device_name(const gd_context *ctx)
 {
     return ctx ? ctx->device_name : "";
+}
+
+const char *gd_context_device_note(const gd_context *ctx)
+{
+    return ctx && ctx->device_note[0] ? ctx->device_note : NULL;
 }
 
 void *gd_context_stream(const gd_context *ctx)

@@ -107,7 +107,8 @@ void gd_storage_reclassify(gd_context *ctx, gd_storage *storage, gd_memory_class
 /* The interface to a device; its kernels are the services (services.h). */
 struct gd_device_table {
     gd_device device;
-    /* Sets ctx->device_name; an error says what is missing. */
+    /* Sets ctx->device_name, and perhaps ctx->device_note; an error says what is missing:
+     * GD_ERROR_UNSUPPORTED if there is a device of the kind, which this build cannot use. */
     gd_status (*open)(gd_context *ctx);
     void (*close)(gd_context *ctx);
     void *(*allocate)(gd_context *ctx, size_t bytes); /* NULL when there is none */
@@ -147,7 +148,7 @@ struct gd_context {
     int threads;
     void *stream;       /* cudaStream_t; NULL on the CPU */
     void *device_state; /* the device's own */
-    char device_name[128];
+    char device_name[128], device_note[768];
 
     gd_status status; /* of the first error */
     char error[768];

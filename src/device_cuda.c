@@ -7,9 +7,11 @@
 
 #include <nvtx3/nvToolsExt.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "core.h"
+#include "device_limits.h"
 
 gd_cuda *gd_cuda_of(const gd_context *ctx)
 {
@@ -30,8 +32,70 @@ gd_status gd_cuda_check(gd_context *ctx, cudaError_t error, const char *who)
 
 /* ---- Opening and closing ------------------------------------------------------------------ */
 
-/* Any error here means that there is no usable GPU: no driver, a driver that is too old, no
- * device. */
+/* GD_CUDA_CODE is CMake's list of architectures: "75-virtual,80-virtual,90". For each a number,
+ * 10 times the compute capability, and whether that is PTX alone, which the driver compiles. Returns
+ * what is left of the list, NULL at its end. */
+static const char *next_code(const char *list, int *capability, bool *ptx)
+{
+    if (!*list) return NULL;
+    char *end;
+    *capability = (int)strtol(list, &end, 10);
+    const char *next = strchr(end, ',');
+    *ptx = !strncmp(end, "-virtual", 8);
+    return next ? next + 1 : end + strlen(end);
+}
+
+/* Whether the library has machine code for a GPU, which is that of the same major version and no
+ * newer minor one. */
+static bool has_machine_code(int gpu)
+{
+    int capability;
+    bool ptx;
+    for (const char *at = GD_CUDA_CODE; (at = next_code(at, &capability, &ptx));) {
+        if (capability == 0) return true; /* "all" */
+        if (!ptx && capability / 10 == gpu / 10 && capability <= gpu) return true;
+    }
+    return false;
+}
+
+/* "7.5 (PTX), 8.0" */
+static const char *list_code(char *text, size_t size)
+{
+    int capability;
+    bool ptx;
+    size_t used = 0;
+    text[0] = '\0';
+    for (const char *at = GD_CUDA_CODE; (at = next_code(at, &capability, &ptx)) && used < size;) {
+        used += (size_t)snprintf(text + used, size - used, "%s%d.%d%s", used ? ", " : "",
+                                 capability / 10, capability % 10, ptx ? " (PTX)" : "");
+    }
+    return text;
+}
+
+/* Whether the code of this build runs on the GPU, and what to tell of it. */
+static gd_status check_code(gd_context *ctx, const char *name)
+{
+    const gd_cuda_limits limits = gd_cuda_device_limits();
+    const int gpu = limits.capability;
+    char built_for[128];
+    if (limits.code == 0) {
+        return gd_fail(ctx, GD_ERROR_UNSUPPORTED,
+                       "this build has GPU code for %s, and this GPU (%s) is %d.%d: build with "
+                       "-DCMAKE_CUDA_ARCHITECTURES=native",
+                       list_code(built_for, sizeof built_for), name, gpu / 10, gpu % 10);
+    }
+    if (!has_machine_code(gpu)) {
+        snprintf(ctx->device_note, sizeof ctx->device_note,
+                 "this build has no machine code for this GPU (%s, %d.%d): the driver compiles the "
+                 "code of compute capability %d.%d for it when it is first used, which may take a "
+                 "minute, and keeps the result",
+                 name, gpu / 10, gpu % 10, limits.code / 10, limits.code % 10);
+    }
+    return GD_OK;
+}
+
+/* A status that is not GD_OK means that there is no usable GPU: no driver, a driver that is too
+ * old, no device, or no code for it. */
 static gd_status find_device(gd_context *ctx)
 {
     int count = 0;
@@ -45,8 +109,13 @@ static gd_status find_device(gd_context *ctx)
         return gd_fail(ctx, GD_ERROR_DEVICE, "no CUDA device: %s",
                        error ? cudaGetErrorString(error) : "the driver lists none");
     }
-    snprintf(ctx->device_name, sizeof ctx->device_name, "cuda, %.80s, compute capability %d.%d",
-             properties.name, properties.major, properties.minor);
+    if (check_code(ctx, properties.name)) return ctx->status;
+    const int code = gd_cuda_device_limits().code;
+    char what[32] = "compute capability";
+    if (code != 10 * properties.major + properties.minor)
+        snprintf(what, sizeof what, "compute_%d code on", code);
+    snprintf(ctx->device_name, sizeof ctx->device_name, "cuda, %.80s, %s %d.%d", properties.name,
+             what, properties.major, properties.minor);
     return GD_OK;
 }
 

@@ -143,7 +143,7 @@ static void nccl_close(gd_group *group)
         if (n->comm) ncclCommDestroy(n->comm);
     }
     const double deadline = gd_wire_now() + 5;
-    while (atomic_load(&n->aborting) && gd_wire_now() < deadline) gd_wire_nap();
+    while (atomic_load(&n->aborting) && gd_wire_now() < deadline) gd_wire_nap(5);
     if (n->forked) cudaEventDestroy(n->forked);
     if (n->joined) cudaEventDestroy(n->joined);
     if (n->stream) cudaStreamDestroy(n->stream);

@@ -138,6 +138,11 @@ GD_API int gd_context_threads(const gd_context *ctx);
 /* A description: "cpu, 2 threads". Owned by the context. */
 GD_API const char *gd_context_device_name(const gd_context *ctx);
 
+/* What a user may want to know about the device: why GD_DEVICE_AUTO did not take the GPU that is
+ * there, or that the driver has to compile this build's code for it first. NULL: nothing. Owned by
+ * the context. */
+GD_API const char *gd_context_device_note(const gd_context *ctx);
+
 /* The cudaStream_t of all work of this context, for your own kernels; NULL on the CPU. Owned by the
  * context. */
 GD_API void *gd_context_stream(const gd_context *ctx);

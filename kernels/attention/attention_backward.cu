@@ -238,12 +238,7 @@ extern "C" gd_status attention_backward_cuda(const gd_call *call)
             attention_delta(call, p.dy, z, z.T, attention_delta_array<A>{delta, z.T})) {
             return gd_error_status(call->context);
         }
-        if constexpr (sizeof(A) == 8)
-            return run_gradients<T, 64>(call, p);
-        else if constexpr (sizeof(T) == 2)
-            return run_gradients<T, 128>(call, p);
-        else
-            return p.z.D <= 64 && p.z.E <= 64 ? run_gradients<T, 64>(call, p)
-                                              : run_gradients<T, 128>(call, p);
+        return attention_by_piece<T>(
+            z, [&](auto width) { return run_gradients<T, decltype(width)::value>(call, p); });
     });
 }

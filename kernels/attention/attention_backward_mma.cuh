@@ -15,7 +15,7 @@
 #ifndef GD_ATTENTION_BACKWARD_MMA_CUH
 #define GD_ATTENTION_BACKWARD_MMA_CUH
 
-#include "attention/attention_mma.cuh"
+#include "attention/attention_forward_mma.cuh"
 #include "attention/delta.cuh"
 
 template <class T>
@@ -287,6 +287,23 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
 }
 
 // ---- Launching --------------------------------------------------------------------------------
+
+// The shared memory of a block of either pass.
+template <class F>
+static size_t attention_mma_shared(int64_t widest)
+{
+    size_t shared = 0;
+    attention_sizes z = {};
+    z.D = widest;
+    (void)attention_mma_by_width(z, [&](auto width) {
+        constexpr int W = decltype(width)::value;
+        shared = sizeof(attention_forward_room<F, W>);
+        if (shared < sizeof(attention_backward_room<F, W>))
+            shared = sizeof(attention_backward_room<F, W>);
+        return GD_OK;
+    });
+    return shared;
+}
 
 template <class F, int W, bool DK, bool DV>
 static gd_status run_dkv(const gd_call *call, attention_backward_mma_pass<typename F::stored> p)

@@ -137,12 +137,7 @@ extern "C" gd_status attention_forward_cuda(const gd_call *call)
             attention_open(call, call->input[2], &f.v)) {
             return gd_error_status(call->context);
         }
-        if constexpr (sizeof(A) == 8)
-            return run_forward<T, 64>(call, f);
-        else if constexpr (sizeof(T) == 2)
-            return run_forward<T, 128>(call, f);
-        else
-            return z.D <= 64 && z.E <= 64 ? run_forward<T, 64>(call, f)
-                                          : run_forward<T, 128>(call, f);
+        return attention_by_piece<T>(
+            z, [&](auto width) { return run_forward<T, decltype(width)::value>(call, f); });
     });
 }

@@ -41,6 +41,7 @@ static gd_status backward(const gd_call *call, const float *angles)
     return anywhere(F()).backward(call, angles);
 }
 
-const attention_tensor_cores attention_bf16_hopper = {forward<gd_mma::bf16>,
-                                                      backward<gd_mma::bf16>};
-const attention_tensor_cores attention_f16_hopper = {forward<gd_mma::f16>, backward<gd_mma::f16>};
+const attention_tensor_cores attention_bf16_hopper = {forward<gd_mma::bf16>, backward<gd_mma::bf16>,
+                                                      nullptr};
+const attention_tensor_cores attention_f16_hopper = {forward<gd_mma::f16>, backward<gd_mma::f16>,
+                                                     nullptr};

@@ -4,4 +4,5 @@
 #include "attention/tensor_cores.h"
 
 const attention_tensor_cores attention_tf32x3 = {attention_forward_mma<gd_mma::tf32x3>,
-                                                 attention_backward_mma<gd_mma::tf32x3>};
+                                                 attention_backward_mma<gd_mma::tf32x3>,
+                                                 attention_mma_shared<gd_mma::tf32x3>};

@@ -65,7 +65,8 @@ __device__ inline A attention_keep(const attention_dropout &dropout, int64_t hea
         gd_philox_block(start.seed, 0, attention_dropout_block(&dropout, start, head, t, s));
     const uint32_t first = t / 8 % 2 ? word.z : word.x, second = t / 8 % 2 ? word.w : word.y;
     const uint32_t bits = (s / 8 % 2 ? second : first) >> s % 2 * 16 & 0xffff;
-    return bits < dropout.threshold ? (A)0 : (A)dropout.scale;
+    const A scale = sizeof(A) == 4 ? (A)dropout.scale_f32 : (A)dropout.scale;
+    return bits < dropout.threshold ? (A)0 : scale;
 }
 
 #endif

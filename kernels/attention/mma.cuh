@@ -16,7 +16,7 @@
 //
 // In bytes the two layouts are the same, so one way of loading serves both.
 //
-// All functions here are empty on older devices, where they are never called: see have_mma().
+// All functions here are empty on older devices, where they are never called: they need gd_cuda_limits.code of 80.
 #ifndef GD_ATTENTION_MMA_CUH
 #define GD_ATTENTION_MMA_CUH
 
@@ -30,14 +30,6 @@
 
 namespace gd_mma
 {
-
-// Whether the code that the driver chose for this kernel was compiled for these instructions.
-template <class Kernel>
-static inline bool have_mma(Kernel *kernel)
-{
-    cudaFuncAttributes attributes;
-    return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess && attributes.ptxVersion >= 80;
-}
 
 __device__ inline uint32_t shared_address(const void *p)
 {

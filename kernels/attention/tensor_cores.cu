@@ -2,19 +2,11 @@
 #include "attention/attention_mma.cuh"
 #include "attention/tensor_cores.h"
 #include "device_cuda.h"
+#include "device_limits.h"
 
-static __global__ void probe() {}
-
-const attention_tensor_cores *attention_tensor_cores_for(const gd_call *call)
+// The kernels for this dtype. NULL: none.
+static const attention_tensor_cores *of_dtype(const gd_call *call, int64_t widest)
 {
-    const attention_sizes z = attention_sizes_of(call);
-    const int64_t widest = z.D > z.E ? z.D : z.E, longest = z.T > z.S ? z.T : z.S;
-    if (call->input[3] || ((const attention_args *)call->args)->window) return nullptr;
-    if (z.D == 0 || z.E == 0 || widest > attention_mma_most_columns ||
-        longest > attention_mma_most || z.B * z.H * (longest / 16 + 1) > attention_mma_most ||
-        !gd_mma::have_mma(probe)) {
-        return nullptr;
-    }
 #ifdef GD_HAVE_HOPPER
     if (widest > 32 && widest <= 128 && gd_on_hopper()) {
         if (call->storage == GD_BFLOAT16) return &attention_bf16_hopper;
@@ -31,4 +23,21 @@ const attention_tensor_cores *attention_tensor_cores_for(const gd_call *call)
     default:
         return nullptr;
     }
+}
+
+const attention_tensor_cores *attention_tensor_cores_for(const gd_call *call)
+{
+    const gd_cuda_limits limits = gd_cuda_device_limits();
+    const attention_sizes z = attention_sizes_of(call);
+    const int64_t widest = z.D > z.E ? z.D : z.E, longest = z.T > z.S ? z.T : z.S;
+    if (call->input[3] || ((const attention_args *)call->args)->window) return nullptr;
+    if (z.D == 0 || z.E == 0 || widest > attention_mma_most_columns ||
+        longest > attention_mma_most || z.B * z.H * (longest / 16 + 1) > attention_mma_most ||
+        limits.code < 80) {
+        return nullptr;
+    }
+    const attention_tensor_cores *chosen = of_dtype(call, widest);
+    const bool fits =
+        chosen && (!chosen->shared || chosen->shared(widest) <= (size_t)limits.block_shared);
+    return fits ? chosen : nullptr;
 }

@@ -10,6 +10,9 @@ typedef struct attention_tensor_cores {
      * are turned back by them (rope/README.md), and dinput[0] to [2] are one tensor of all heads,
      * [B, T, H + 2 KV, D], which gets dq, dk and dv. D is a power of 2 from 32 to 256. */
     gd_status (*backward)(const gd_call *call, const float *angles);
+    /* The shared memory of a block, for heads whose wider side has this many columns. NULL: less
+     * than the devices have for which these kernels are. */
+    size_t (*shared)(int64_t widest);
 } attention_tensor_cores;
 
 /* One for each format of the factors (mma.cuh), in a file of its own. */

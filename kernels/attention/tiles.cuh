@@ -45,6 +45,21 @@ struct attention_room {
     A weights[attention_side<A>][attention_side<A> + attention_vec<A>];
 };
 
+// Calls body with the width of the pieces in which heads of D and E columns are taken: 128 columns
+// pay where there are as many, and need 85 KB of shared memory; 7.5 has 64.
+template <class T, class Body>
+static inline gd_status attention_by_piece(const attention_sizes &z, Body body)
+{
+    using A = gd_compute<T>;
+    if constexpr (sizeof(A) == 4) {
+        const bool wide = sizeof(T) == 2 || z.D > 64 || z.E > 64;
+        const bool fits =
+            sizeof(attention_room<A, 128>) <= (size_t)gd_cuda_device_limits().block_shared;
+        if (wide && fits) return body(std::integral_constant<int, 128>());
+    }
+    return body(std::integral_constant<int, 64>());
+}
+
 // A thread's place in the square.
 __device__ inline int attention_tx()
 {

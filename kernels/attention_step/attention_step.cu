@@ -120,9 +120,9 @@ __device__ inline void turn(C *to, const T *head, const step_pass<T> &s, int64_t
     for (int i = rank; i < pairs; i += threads / 2) {
         const int first = s.interleaved ? 2 * i : i, second = s.interleaved ? 2 * i + 1 : i + pairs;
         const C a = factor * gd_load(head[first]), b = factor * gd_load(head[second]);
-        const double turns = (double)position * (s.fine[i % fine_rates] * s.coarse[i / fine_rates]);
+        const double rate = s.fine[i % fine_rates] * s.coarse[i / fine_rates];
         C sine, cosine;
-        sincos_of_turns(turns - rint(turns), &sine, &cosine);
+        rope_step<C>::of(rate).sincos(position, 1, &sine, &cosine);
         to[first] = a * cosine - b * sine;
         to[second] = a * sine + b * cosine;
     }

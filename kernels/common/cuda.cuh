@@ -45,6 +45,7 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
+#include "device_limits.h"
 #include "gradus/autograd.h"
 #include "services.h"
 
@@ -110,6 +111,53 @@ __device__ inline __half gd_store<__half>(double value)
     return __double2half(value);
 }
 
+// ---- More digits than a float has, without FP64 -------------------------------------------------
+//
+// On a GeForce double runs at 1/64 of float. Where a float's 24 bits are not enough, two floats are:
+// a number and what rounding took from it.
+
+// A sum of many terms: what rounding takes from `sum` is added up in `rest` (Knuth's TwoSum).
+template <class C>
+struct gd_long_sum {
+    C sum = 0, rest = 0;
+
+    __device__ void add(C x)
+    {
+        const C next = sum + x, added = next - sum;
+        rest += (sum - (next - added)) + (x - added);
+        sum = next;
+    }
+    __device__ C value() const
+    {
+        return isfinite(rest) ? sum + rest : sum; // inf - inf, beside an infinite sum
+    }
+};
+
+// x times a factor that is not rounded to float first: as accurate as a product in double, rounded
+// once. Factors that are so small or large that their second part would be lost are multiplied in
+// two steps.
+template <class C>
+struct gd_factor {
+    C high, low, power;
+
+    __host__ __device__ static gd_factor of(double factor)
+    {
+        const double size = fabs(factor);
+        C power = 1;
+        if (sizeof(C) == 4 && size < 0x1p-60) factor *= 0x1p56, power = (C)0x1p-56;
+        if (sizeof(C) == 4 && size > 0x1p60) factor *= 0x1p-56, power = (C)0x1p56;
+        const C high = (C)factor;
+        return {high, (C)(factor - (double)high), power};
+    }
+    __device__ C times(C x) const
+    {
+        // No operation may be merged with one of the caller's.
+        if constexpr (sizeof(C) == 8) return __dmul_rn(x, high);
+        const float product = __fmul_rn(x, high), rest = __fmul_rn(x, low);
+        return __fmul_rn(isfinite(product) ? __fmaf_rn(x, high, rest) : product, power);
+    }
+};
+
 // Calls `body` with a value of the type that `dtype` names: body(float()), ...
 template <class Body>
 static inline gd_status gd_by_dtype(gd_dtype dtype, Body body)
@@ -172,8 +220,7 @@ static inline int gd_cuda_attribute(cudaDeviceAttr attribute)
 // Whether it is a Hopper GPU, and code for compute capability 9.0a runs.
 static inline bool gd_on_hopper()
 {
-    return gd_cuda_attribute(cudaDevAttrComputeCapabilityMajor) == 9 &&
-           gd_cuda_attribute(cudaDevAttrComputeCapabilityMinor) == 0;
+    return gd_cuda_device_limits().wgmma;
 }
 
 // ---- Launching --------------------------------------------------------------------------------

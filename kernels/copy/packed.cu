@@ -53,12 +53,12 @@ extern "C" void gd_accumulate_cuda(void *dst, gd_dtype dst_dtype, const void *sr
 // ---- Fill -------------------------------------------------------------------------------------
 
 template <class T>
-static __global__ void fill_kernel(T *dst, double value, int64_t n)
+static __global__ void fill_kernel(T *dst, T value, int64_t n)
 {
     constexpr int V = gd_pack_size<T>;
     T same[V];
 #pragma unroll
-    for (int v = 0; v < V; v++) same[v] = gd_convert<T>(value);
+    for (int v = 0; v < V; v++) same[v] = value;
     GD_EACH(pack, gd_packs(n, V)) gd_pack_store(dst, same, pack * V, n);
 }
 
@@ -67,13 +67,54 @@ extern "C" void gd_fill_cuda(void *dst, gd_dtype dtype, double value, int64_t n,
     if (n == 0) return;
     gd_by_any_dtype(dtype, [&](auto zero) {
         using T = decltype(zero);
-        fill_kernel<<<blocks_for(n, gd_pack_size<T>), threads, 0, stream_of(ctx)>>>((T *)dst, value,
-                                                                                    n);
+        fill_kernel<<<blocks_for(n, gd_pack_size<T>), threads, 0, stream_of(ctx)>>>(
+            (T *)dst, gd_host_convert<T>(value), n);
     });
     gd_service_launched(ctx, "fill");
 }
 
 // ---- Sum of squares ---------------------------------------------------------------------------
+
+// The squares of a thread's packs in double: for those whose sum a float cannot hold.
+template <class T>
+static __device__ __noinline__ double wide_squares(const T *x, int64_t n)
+{
+    constexpr int V = gd_pack_size<T>;
+    double sum = 0;
+    GD_EACH(pack, gd_packs(n, V))
+    {
+        T value[V];
+        gd_pack_load(value, x, pack * V, n);
+        for (int v = 0; v < V; v++) sum += (double)gd_load(value[v]) * (double)gd_load(value[v]);
+    }
+    return sum;
+}
+
+// The same, in double for double alone: the squares of a pack are added in float, and the packs in
+// two floats, unless that overflows, or squares vanish that count.
+template <class T>
+__device__ inline double thread_squares(const T *x, int64_t n)
+{
+    if constexpr (sizeof(T) == 8) return wide_squares(x, n);
+    constexpr int V = gd_pack_size<T>;
+    gd_long_sum<float> sum;
+    float largest = 0;
+    GD_EACH(pack, gd_packs(n, V))
+    {
+        T value[V];
+        gd_pack_load(value, x, pack * V, n);
+        float own = 0;
+#pragma unroll
+        for (int v = 0; v < V; v++) {
+            const float number = gd_load(value[v]);
+            own = fmaf(number, number, own);
+            largest = fmaxf(largest, fabsf(number));
+        }
+        sum.add(own);
+    }
+    const bool holds = isfinite(sum.sum) && (largest == 0 || largest > 0x1p-48f);
+    return holds ? (double)sum.sum + (double)sum.rest : wide_squares(x, n);
+}
 
 // part[block] = the squares of every gridDim-th run of the array, one run a block. Any block may be
 // the last to finish, but every one adds the parts in the same order.
@@ -81,21 +122,9 @@ template <class T>
 static __global__ void __launch_bounds__(threads)
     sum_squares_kernel(double *sum, double *part, unsigned *done, const T *x, int64_t n)
 {
-    constexpr int V = gd_pack_size<T>;
     __shared__ double shared[32];
     __shared__ bool last;
-    double own = 0;
-    GD_EACH(pack, gd_packs(n, V))
-    {
-        T value[V];
-        gd_pack_load(value, x, pack * V, n);
-#pragma unroll
-        for (int v = 0; v < V; v++) {
-            const double wide = gd_load(value[v]);
-            own += wide * wide;
-        }
-    }
-    own = gd_block_reduce(own, shared, gd_plus());
+    double own = gd_block_reduce(thread_squares(x, n), shared, gd_plus());
     if (threadIdx.x == 0) {
         part[blockIdx.x] = own;
         __threadfence(); // the part, before the count that says it is there
@@ -127,9 +156,8 @@ extern "C" void gd_sum_squares_cuda(double *sum, const void *x, gd_dtype dtype, 
 
 // ---- Scale ------------------------------------------------------------------------------------
 
-// The product in double: the factor is not rounded to float first.
 template <class T>
-static __global__ void scale_kernel(T *x, double factor, int64_t n)
+static __global__ void scale_kernel(T *x, gd_factor<gd_compute<T>> factor, int64_t n)
 {
     constexpr int V = gd_pack_size<T>;
     GD_EACH(pack, gd_packs(n, V))
@@ -137,7 +165,7 @@ static __global__ void scale_kernel(T *x, double factor, int64_t n)
         T value[V];
         gd_pack_load(value, x, pack * V, n);
 #pragma unroll
-        for (int v = 0; v < V; v++) value[v] = gd_store<T>((double)gd_load(value[v]) * factor);
+        for (int v = 0; v < V; v++) value[v] = gd_store<T>(factor.times(gd_load(value[v])));
         gd_pack_store(x, value, pack * V, n);
     }
 }
@@ -147,8 +175,8 @@ extern "C" void gd_scale_cuda(void *x, gd_dtype dtype, double factor, int64_t n,
     if (n == 0) return;
     gd_by_dtype(dtype, [&](auto zero) {
         using T = decltype(zero);
-        scale_kernel<<<blocks_for(n, gd_pack_size<T>), threads, 0, stream_of(ctx)>>>((T *)x, factor,
-                                                                                     n);
+        scale_kernel<<<blocks_for(n, gd_pack_size<T>), threads, 0, stream_of(ctx)>>>(
+            (T *)x, gd_factor<gd_compute<T>>::of(factor), n);
         return gd_service_launched(ctx, "scale");
     });
 }

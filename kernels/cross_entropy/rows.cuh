@@ -140,7 +140,7 @@ static inline bool launch_kept_rows(const gd_call *call, const row_results<T> &o
                                     unsigned threads)
 {
     const int sums = 1024; // of the block, and what is reserved for the system
-    const int most = gd_cuda_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) - sums;
+    const int most = gd_cuda_device_limits().block_shared - sums;
     const int64_t row = columns * (int64_t)sizeof(T);
     if (row > most) return false;
     const auto kernel = row_kernel<T, V, true, true>;

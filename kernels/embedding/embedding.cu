@@ -133,9 +133,10 @@ static __global__ void __launch_bounds__(few_threads)
     G *row = dtable + own * columns + first_pack * V;
     const int64_t elements = columns - first_pack * V;
     for (int e = (int)threadIdx.x; e < width * V && e < elements; e += few_threads) {
-        double total = add ? (double)gd_load(row[e]) : 0;
-        for (int g = 0; g < groups; g++) total += shared.sums[g * width * V + e];
-        row[e] = gd_store<G>((C)total);
+        gd_long_sum<C> total;
+        if (add) total.add(gd_load(row[e]));
+        for (int g = 0; g < groups; g++) total.add(shared.sums[g * width * V + e]);
+        row[e] = gd_store<G>(total.value());
     }
 }
 
@@ -261,17 +262,19 @@ static __global__ void join_kernel(T *dtable, const gd_compute<T> *parts, runs r
     for (int64_t first = ((int64_t)blockIdx.y * sum_threads + threadIdx.x) * V; first < columns;
          first += (int64_t)gridDim.y * sum_threads * V) {
         C part[V];
-        double sum[V]; // there may be many parts
+        gd_long_sum<C> sum[V]; // there may be many parts
         gd_pack_load(part, part_of(parts, chunk, from_begin, columns), first, columns);
 #pragma unroll
-        for (int v = 0; v < V; v++) sum[v] = part[v];
+        for (int v = 0; v < V; v++) sum[v].add(part[v]);
 #pragma unroll 4
         for (int64_t next = chunk + 1; next <= last; next++) {
             gd_pack_load(part, part_of(parts, next, true, columns), first, columns);
 #pragma unroll
-            for (int v = 0; v < V; v++) sum[v] += part[v];
+            for (int v = 0; v < V; v++) sum[v].add(part[v]);
         }
-        finish(dtable, id, sum, first, columns, add);
+#pragma unroll
+        for (int v = 0; v < V; v++) part[v] = sum[v].value();
+        finish(dtable, id, part, first, columns, add);
     }
 }
 

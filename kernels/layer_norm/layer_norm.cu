@@ -16,12 +16,25 @@ struct mean_parts {
     }
 };
 
-template <class C>
-__device__ static inline mean_parts<C> split(double mean)
+// How a row's mean is saved, in 8 bytes: both parts in float, their sum in double.
+__device__ static inline void save_mean(mean_parts<float> *to, mean_parts<float> mean)
 {
-    const C high = (C)mean;
-    return {high, (C)(mean - (double)high)};
+    *to = mean;
 }
+__device__ static inline void save_mean(double *to, mean_parts<double> mean)
+{
+    *to = mean.high + mean.low;
+}
+__device__ static inline mean_parts<float> saved_mean(mean_parts<float> mean)
+{
+    return mean;
+}
+__device__ static inline mean_parts<double> saved_mean(double mean)
+{
+    return {mean, 0};
+}
+template <class C>
+using mean_kept = std::conditional_t<std::is_same_v<C, float>, mean_parts<float>, double>;
 
 // ---- Forward ----------------------------------------------------------------------------------
 
@@ -30,8 +43,8 @@ __device__ static inline mean_parts<C> split(double mean)
 // not cancel, since mean(d) is near 0.
 template <class T, int V, bool BLOCK>
 __global__ static void __launch_bounds__(gd_team_most(BLOCK))
-    row_forward(T *y, const T *x, const T *w, const T *b, double *mean_out, double *rstd_out,
-                int64_t rows, int64_t n, gd_compute<T> eps)
+    row_forward(T *y, const T *x, const T *w, const T *b, mean_kept<gd_compute<T>> *mean_out,
+                gd_compute<T> *rstd_out, int64_t rows, int64_t n, gd_compute<T> eps)
 {
     using C = gd_compute<T>;
     __shared__ C shared[32];
@@ -68,7 +81,7 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
             gd_store_pack(y + r * n, p, px);
         }
         if (team.rank > 0) continue;
-        if (mean_out) mean_out[r] = (double)mean.high + (double)mean.low;
+        if (mean_out) save_mean(mean_out + r, mean);
         if (rstd_out) rstd_out[r] = rstd;
     }
 }
@@ -80,6 +93,7 @@ extern "C" gd_status layer_norm_forward_cuda(const gd_call *call)
     if (rows * n == 0) return GD_OK;
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
+        using C = gd_compute<T>;
         const T *x = gd_ptr<T>(call->input[0]), *w = gd_ptr<T>(call->input[1]),
                 *b = gd_ptr<T>(call->input[2]);
         T *y = gd_ptr<T>(call->output[0]);
@@ -87,8 +101,8 @@ extern "C" gd_status layer_norm_forward_cuda(const gd_call *call)
         gd_by_team<T>(gd_rows_pack<T>(n, x, y, w, b), launch.block, [&](auto pack, auto block) {
             row_forward<T, decltype(pack)::value, decltype(block)::value>
                 <<<launch.blocks, launch.threads, 0, gd_stream(call)>>>(
-                    y, x, w, b, gd_ptr<double>(call->save[0]), gd_ptr<double>(call->save[1]), rows,
-                    n, (gd_compute<T>)args->eps);
+                    y, x, w, b, gd_ptr<mean_kept<C>>(call->save[0]), gd_ptr<C>(call->save[1]), rows,
+                    n, (C)args->eps);
         });
         return gd_launched(call);
     });
@@ -99,15 +113,16 @@ extern "C" gd_status layer_norm_forward_cuda(const gd_call *call)
 // With h = dy w:  dx = rstd (h - mean(h) - xhat mean(h xhat)).  dx may be dy.
 template <class T, int V, bool BLOCK>
 __global__ static void __launch_bounds__(gd_team_most(BLOCK))
-    row_backward(T *dx, const T *x, const T *w, const T *dy, const double *mean_in,
-                 const double *rstd_in, int64_t rows, int64_t n, bool add)
+    row_backward(T *dx, const T *x, const T *w, const T *dy,
+                 const mean_kept<gd_compute<T>> *mean_in, const gd_compute<T> *rstd_in,
+                 int64_t rows, int64_t n, bool add)
 {
     using C = gd_compute<T>;
     __shared__ C shared[32];
     const gd_team<BLOCK> team;
     for (int64_t r = team.row; r < rows; r += team.step) {
-        const mean_parts<C> mean = split<C>(mean_in[r]);
-        const C rstd = (C)rstd_in[r];
+        const mean_parts<C> mean = saved_mean(mean_in[r]);
+        const C rstd = rstd_in[r];
         C sum_h = 0, sum_hx = 0;
         for (int64_t p = team.rank; p < n / V; p += team.size) {
             const gd_pack<T, V> px = gd_load_pack<T, V>(x + r * n, p),
@@ -147,7 +162,8 @@ __global__ static void __launch_bounds__(gd_team_most(BLOCK))
 template <class T>
 struct weight_terms {
     const T *x, *dy; // [M, N]
-    const double *mean, *rstd;
+    const mean_kept<gd_compute<T>> *mean;
+    const gd_compute<T> *rstd;
     int64_t N;
 
     __device__ void add(int64_t row, int64_t column, gd_compute<T> *sum) const
@@ -155,7 +171,7 @@ struct weight_terms {
         using C = gd_compute<T>;
         const C d = gd_load(dy[row * N + column]);
         /* [dw] */
-        sum[0] += d * (split<C>(mean[row]).from(gd_load(x[row * N + column])) * (C)rstd[row]);
+        sum[0] += d * (saved_mean(mean[row]).from(gd_load(x[row * N + column])) * rstd[row]);
         sum[1] += d; /* [db] */
     }
 };
@@ -167,12 +183,14 @@ extern "C" gd_status layer_norm_backward_cuda(const gd_call *call)
         using T = decltype(zero);
         const T *x = gd_ptr<T>(call->input[0]), *w = gd_ptr<T>(call->input[1]),
                 *dy = gd_ptr<T>(call->doutput[0]);
-        const double *mean = gd_ptr<double>(call->save[0]), *rstd = gd_ptr<double>(call->save[1]);
+        using C = gd_compute<T>;
+        const mean_kept<C> *mean = gd_ptr<mean_kept<C>>(call->save[0]);
+        const C *rstd = gd_ptr<C>(call->save[1]);
         T *dx = gd_ptr<T>(call->dinput[0]);
         // First: dx may be written over dy.
         const weight_terms<T> terms = {x, dy, mean, rstd, n};
-        const gd_status status = gd_column_sums<2, gd_compute<T>>(
-            call, call->dinput + 1, call->accumulate + 1, rows, n, terms);
+        const gd_status status =
+            gd_column_sums<2, C>(call, call->dinput + 1, call->accumulate + 1, rows, n, terms);
         if (status) return status;
         if (!dx || rows * n == 0) return GD_OK;
         const gd_team_launch launch = gd_team_for(rows, n);

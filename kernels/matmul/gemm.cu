@@ -423,6 +423,13 @@ static gd_status multiply(const gd_call *call, gd_gemm g, gd_gemm_workspace *wor
         plan = plan_of(call, g);
     }
     if (!plan) return gd_error_status(call->context);
+    const int capability = gd_cuda_device_limits().capability;
+    if (plan->status && g.dtype == GD_BFLOAT16 && capability < 80) {
+        return gd_call_fail(call, GD_ERROR_UNSUPPORTED,
+                            "products of bfloat16 need a GPU of compute capability 8.0, and this "
+                            "one has %d.%d: use float16 or float32",
+                            capability / 10, capability % 10);
+    }
     if (plan->status) {
         return gd_call_fail(call, GD_ERROR_DEVICE,
                             "cuBLASLt has no way to multiply %s [%lld, %lld] by [%lld, %lld]: %s",

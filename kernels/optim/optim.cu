@@ -64,10 +64,10 @@ extern "C" void gd_decide_cuda(gd_update_state *state, gd_update_slot *slots,
 // What a kernel takes of the gradients: rounded as gd_params_scale_grads rounds, and before it is
 // added to anything.
 template <class T, int V>
-__device__ inline void scale_by(T (&grad)[V], double factor)
+__device__ inline void scale_by(T (&grad)[V], gd_factor<T> factor)
 {
 #pragma unroll
-    for (int k = 0; k < V; k++) grad[k] = (T)__dmul_rn((double)grad[k], factor);
+    for (int k = 0; k < V; k++) grad[k] = factor.times(grad[k]);
 }
 
 // ---- Parameters in 16 bits, and their masters (gd_rounded in services.h) ----------------------
@@ -134,9 +134,14 @@ static __global__ void sgd_kernel(T *w, T *v, const T *g, R *rounded, int64_t n,
 {
     constexpr int V = gd_pack_size<T>;
     if (!state->apply) return;
-    const T lr = (T)state->rate;
+    __shared__ T lr;
+    __shared__ gd_factor<T> factor;
+    if (threadIdx.x == 0) { // once, since the state's numbers are doubles
+        lr = (T)state->rate;
+        factor = gd_factor<T>::of(state->factor);
+    }
+    __syncthreads();
     const bool first = s.first || state->first;
-    const double factor = state->factor;
     GD_EACH(pack, gd_packs(n, V))
     {
         T weight[V], velocity[V] = {}, grad[V];
@@ -192,10 +197,15 @@ static __global__ void adamw_kernel(T *w, T *m, T *v, const T *g, R *rounded, in
 {
     constexpr int V = gd_pack_size<T>;
     if (!state->apply) return;
-    // optim_cpu.c says what rate and scale are.
-    const T keep = (T)(1 - state->rate * a.decay), rate = (T)state->rate_by_bias1;
-    const T scale = (T)state->root_by_bias2;
-    const double factor = state->factor;
+    __shared__ T keep, rate, scale; // optim_cpu.c says what rate and scale are
+    __shared__ gd_factor<T> factor;
+    if (threadIdx.x == 0) { // once, since the state's numbers are doubles
+        keep = (T)(1 - state->rate * a.decay);
+        rate = (T)state->rate_by_bias1;
+        scale = (T)state->root_by_bias2;
+        factor = gd_factor<T>::of(state->factor);
+    }
+    __syncthreads();
     GD_EACH(pack, gd_packs(n, V))
     {
         T weight[V], mean[V], square[V], grad[V];

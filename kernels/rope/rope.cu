@@ -13,9 +13,9 @@ constexpr int blocks_at_once = blocks_each * 132; // on an H200
 
 struct rope_rates {
     double log2_base;
-    double position; // of the first row
-    double way;      // 1 or -1
-    float2 *angles;  // [T, D / 2], gets cosines and sines; or NULL
+    int64_t position; // of the first row
+    float way;        // 1 or -1
+    float2 *angles;   // [T, D / 2], gets cosines and sines; or NULL
 };
 
 // The members of V pairs of one head; `from` is the place of the first.
@@ -64,10 +64,10 @@ static __global__ void __launch_bounds__(threads, blocks_each)
     turn_kernel(rope_pass pass, rope_rates rates)
 {
     using C = gd_compute<T>;
-    __shared__ double rate[rates_most];
-    const bool shared_rates = pass.pairs <= rates_most;
-    for (int64_t p = threadIdx.x; shared_rates && p < pass.pairs; p += threads)
-        rate[p] = rope_rate(rates.log2_base, p, pass.pairs);
+    __shared__ rope_step<C> step[rates_most];
+    const bool shared_steps = pass.pairs <= rates_most;
+    for (int64_t p = threadIdx.x; shared_steps && p < pass.pairs; p += threads)
+        step[p] = rope_step<C>::of(rope_rate(rates.log2_base, p, pass.pairs));
     __syncthreads();
     const int64_t packs = pass.pairs / V, pairs = pass.pairs;
     GD_EACH(i, pass.positions * pass.heads * packs)
@@ -86,9 +86,10 @@ static __global__ void __launch_bounds__(threads, blocks_each)
 #pragma unroll
         for (int v = 0; v < V; v++) {
             const int64_t pair = first + v;
-            const double step = shared_rates ? rate[pair] : rope_rate(rates.log2_base, pair, pairs);
-            const double turns = (rates.position + (double)t) * step;
-            sincos_of_turns(rates.way * (turns - rint(turns)), &sine[v], &cosine[v]);
+            const rope_step<C> pair_step =
+                shared_steps ? step[pair]
+                             : rope_step<C>::of(rope_rate(rates.log2_base, pair, pairs));
+            pair_step.sincos(rates.position + t, (C)rates.way, &sine[v], &cosine[v]);
             if (rates.angles && all == t * pass.heads && blockIdx.y == 0)
                 rates.angles[t * pairs + pair] = make_float2((float)cosine[v], (float)sine[v]);
         }
@@ -184,8 +185,8 @@ static gd_status rotate(const gd_call *call, bool backward, float *angles)
     if (gd_tensor_count(call->input[0]) == 0) return GD_OK;
     rope_pass pass = rope_pass_of(call, backward);
     if (pack_heads(call, &pass)) return gd_error_status(call->context);
-    const rope_rates rates = {log2(pass.angles.base), (double)pass.angles.position,
-                              backward ? -1.0 : 1.0, (float2 *)angles};
+    const rope_rates rates = {log2(pass.angles.base), pass.angles.position, backward ? -1.0f : 1.0f,
+                              (float2 *)angles};
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
         constexpr int V = gd_pack_size<T>;

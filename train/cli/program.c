@@ -51,6 +51,8 @@ int program_main(options *command, options_outcome outcome,
                                             .threads = (int)command->threads,
                                             .tf32 = command->tf32};
         gd_context *ctx = gd_context_create(&machine);
+        const char *note = gd_context_device_note(ctx);
+        if (note) fprintf(stderr, "%s\n", note);
         status = run(ctx, command);
         gd_context_free(ctx);
     }

@@ -1,7 +1,8 @@
-// device_limits.cu - reads the limits of device_limits.h.
+// device_limits_cuda.cu - reads the limits of device_limits.h.
 #include "device_limits.h"
 
 #include <cuda_runtime.h>
+#include <stdlib.h>
 
 enum { KILOBYTE = 1024 };
 
@@ -37,6 +38,21 @@ gd_cuda_limits gd_cuda_limits_of(int capability)
     return l;
 }
 
+static gd_cuda_limits lower(gd_cuda_limits l, const gd_cuda_limits &caps)
+{
+    l.capability = least(l.capability, caps.capability);
+    l.code = least(l.code, caps.code);
+    l.block_shared = least(l.block_shared, caps.block_shared);
+    l.multiprocessor_shared = least(l.multiprocessor_shared, caps.multiprocessor_shared);
+    l.multiprocessor_threads = least(l.multiprocessor_threads, caps.multiprocessor_threads);
+    l.multiprocessor_registers = least(l.multiprocessor_registers, caps.multiprocessor_registers);
+    l.cluster = least(l.cluster, caps.cluster);
+    l.async_copies &= caps.async_copies;
+    l.bulk_copies &= caps.bulk_copies;
+    l.wgmma &= caps.wgmma;
+    return l;
+}
+
 static gd_cuda_limits read_limits(int device)
 {
     gd_cuda_limits l = {};
@@ -56,7 +72,8 @@ static gd_cuda_limits read_limits(int device)
     set_features(&l);
     if (!read(cudaDevAttrClusterLaunch)) l.cluster = 1;
     (void)cudaGetLastError(); // or the next launch would return it
-    return l;
+    const char *as = getenv("GRADUS_GPU_AS");
+    return as && l.code ? lower(l, gd_cuda_limits_of((int)(10 * atof(as) + 0.5))) : l;
 }
 
 static gd_cuda_limits capped; // of tests
@@ -68,20 +85,9 @@ void gd_cuda_cap_limits(const gd_cuda_limits *caps)
     if (caps) capped = *caps;
 }
 
-static gd_cuda_limits with_caps(gd_cuda_limits l)
+static gd_cuda_limits with_caps(const gd_cuda_limits &l)
 {
-    if (!have_caps) return l;
-    l.capability = least(l.capability, capped.capability);
-    l.code = least(l.code, capped.code);
-    l.block_shared = least(l.block_shared, capped.block_shared);
-    l.multiprocessor_shared = least(l.multiprocessor_shared, capped.multiprocessor_shared);
-    l.multiprocessor_threads = least(l.multiprocessor_threads, capped.multiprocessor_threads);
-    l.multiprocessor_registers = least(l.multiprocessor_registers, capped.multiprocessor_registers);
-    l.cluster = least(l.cluster, capped.cluster);
-    l.async_copies &= capped.async_copies;
-    l.bulk_copies &= capped.bulk_copies;
-    l.wgmma &= capped.wgmma;
-    return l;
+    return have_caps ? lower(l, capped) : l;
 }
 
 gd_cuda_limits gd_cuda_device_limits(void)

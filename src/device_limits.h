@@ -34,7 +34,10 @@ gd_cuda_limits gd_cuda_device_limits(void);
  * all of them; on another number of multiprocessors the blocks run in more waves. */
 int gd_cuda_plan_multiprocessors(const gd_cuda_limits *limits);
 
-/* ---- For tests ------------------------------------------------------------------------------ */
+/* ---- For tests ------------------------------------------------------------------------------
+ *
+ * GRADUS_GPU_AS=8.9 in the environment: the library sees at most what a GPU of this compute
+ * capability has. */
 
 /* Those of a GPU of this compute capability, with code for it. */
 gd_cuda_limits gd_cuda_limits_of(int capability);
