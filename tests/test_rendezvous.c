@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <poll.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
@@ -549,6 +550,82 @@ START_TEST(the_reasons_are_told_at_the_deadline)
 }
 END_TEST
 
+/* ---- A mesh --------------------------------------------------------------------------------- */
+
+/* Waits until the descriptor is a socket with a port, and comes to it as several strangers. */
+static void *disturb(void *descriptor)
+{
+    static void (*const acts[])(int wire) = {is_silent, says_half_a_hello, is_of_another_run,
+                                             says_hello_and_is_reset, speaks_http};
+    const int listener = *(int *)descriptor;
+    struct sockaddr_in a = {0};
+    socklen_t size = sizeof a;
+    for (int i = 0; i < 400 && ntohs(a.sin_port) == 0; i++) {
+        size = sizeof a;
+        if (getsockname(listener, (struct sockaddr *)&a, &size)) a.sin_port = 0;
+        ranks_sleep(0.001);
+    }
+    const int port = group.port;
+    group.port = ntohs(a.sin_port);
+    for (size_t i = 0; i < sizeof acts / sizeof *acts; i++) {
+        const int wire = knock();
+        if (wire < 0) return NULL;
+        acts[i](wire);
+    }
+    group.port = port;
+    return descriptor;
+}
+
+/* Rank 0 listens, and strangers come while it waits for rank 2. */
+static void make_a_mesh(gd_context *ctx, gd_group *g, int rank, outcome *mine)
+{
+    int peers[RANKS_MOST];
+    int next = dup(STDIN_FILENO); /* the descriptor that the listener will get */
+    pthread_t thread;
+    void *disturbed = NULL;
+    close(next);
+    if (rank == 0 && pthread_create(&thread, NULL, disturb, &next)) return;
+    if (rank == 2) ranks_sleep(0.5);
+    gd_rendezvous_mesh(g, peers);
+    if (rank == 0) pthread_join(thread, &disturbed);
+    for (int r = 0; r < 3 && !gd_error(ctx); r++) {
+        const int own = rank;
+        if (peers[r] >= 0) give(peers[r], &own, sizeof own);
+    }
+    for (int r = 0; r < 3 && !gd_error(ctx); r++) {
+        int other = rank;
+        if (peers[r] >= 0 && !take(peers[r], &other, sizeof other)) other = -1;
+        note(mine, other - r);
+        gd_wire_close(&peers[r]);
+    }
+    note(mine, rank == 0 ? disturbed != NULL : 1);
+}
+
+START_TEST(no_stranger_joins_a_mesh)
+{
+    prepare(3, _i);
+    pid_t child[3];
+    for (int r = 2; r >= 0; r--) {
+        child[r] = fork();
+        if (child[r]) continue;
+        gd_group_options own = group;
+        own.rank = r;
+        if (r > 0) own.listener = 0;
+        rank_main(own, make_a_mesh);
+        ranks_exit();
+    }
+    close(group.listener);
+    for (int r = 0; r < 3; r++) waitpid(child[r], NULL, 0);
+    for (int r = 0; r < 3; r++) {
+        ck_assert_msg(!outcomes[r].error[0], "rank %d: %s", r, outcomes[r].error);
+        ck_assert_double_lt(outcomes[r].seconds, 4);
+        ck_assert_int_eq(outcomes[r].count, 4);
+        for (int i = 0; i < 3; i++) ck_assert_double_eq(outcomes[r].number[i], 0);
+        ck_assert_double_eq(outcomes[r].number[3], 1);
+    }
+}
+END_TEST
+
 /* ---- A listener that is not rank 0 ---------------------------------------------------------- */
 
 enum { CLOSES, IS_NO_GROUP, ECHOES, IS_OF_ANOTHER_RUN, WELCOMES, IS_MUTE, IMPOSTORS };
@@ -802,6 +879,7 @@ int main(void)
     TCase *others = tcase_create("others");
     tcase_add_test(others, ranks_of_another_run_are_told);
     tcase_add_test(others, the_reasons_are_told_at_the_deadline);
+    tcase_add_loop_test(others, no_stranger_joins_a_mesh, 0, MODES);
     tcase_add_loop_test(others, an_impostor_is_found_out, 0, IMPOSTORS);
     tcase_add_test(others, the_secret_is_never_sent_and_a_proof_counts_once);
     TCase *where = tcase_create("interfaces");
