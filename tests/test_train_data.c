@@ -358,6 +358,8 @@ START_TEST(arrays_of_numpy_are_read)
         {"'<u2'", "False", "(9223372036854775807,)", 2, "but 6 bytes follow it"},
         {"'<u2'", "False", "(99999999999999999999,)", 2, "wanted one dimension"},
         {"'<u2'", "False", "(3,", 2, "wanted one dimension"},
+        {"'<u2'", "False", "(3\n4)", 2, "it has the shape (3, wanted one dimension"},
+        {"'<\n\x1b[2J'", "False", "(3,)", 2, "its dtype is '<, wanted little-endian"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         for (int version = 1; version <= 3; version++) {

@@ -100,6 +100,15 @@ static const char *npy_value(const char *header, const char *key)
     return at ? at + strlen(name) + strspn(at + strlen(name), " ") : "";
 }
 
+/* The characters of a value of the file that a message shows: up to one of `end`, of one line. */
+static int shown(const char *value, const char *end)
+{
+    int count = 0;
+    while (count < 48 && value[count] >= ' ' && value[count] <= '~' && !strchr(end, value[count]))
+        count++;
+    return count;
+}
+
 /* '<u2' and its like. */
 static bool npy_dtype(token_format *format, const char *value, char why[TOKEN_FORMAT_WHY])
 {
@@ -122,13 +131,14 @@ static bool npy_dtype(token_format *format, const char *value, char why[TOKEN_FO
         char code;
         const char *name;
     } names[] = {{'i', "int"}, {'u', "uint"}, {'f', "float"}, {'c', "complex"}};
-    const int shown = (int)strcspn(value, ",") < 16 ? (int)strcspn(value, ",") : 16;
-    snprintf(why, TOKEN_FORMAT_WHY, "its dtype is %.*s, %s", shown, value, wanted);
-    for (size_t i = 0; shown > 4 && i < sizeof names / sizeof *names; i++) {
+    const int length = shown(value, ",");
+    snprintf(why, TOKEN_FORMAT_WHY, "its dtype is %.*s, %s", length, value, wanted);
+    const long bytes = length > 4 ? strtol(value + 3, NULL, 10) : 0;
+    for (size_t i = 0; bytes > 0 && bytes <= 32 && i < sizeof names / sizeof *names; i++) {
         if (names[i].code != value[2]) continue;
-        snprintf(why, TOKEN_FORMAT_WHY, "its dtype is %s%s%d (%.*s), %s",
-                 value[1] == '>' ? "big-endian " : "", names[i].name, 8 * atoi(value + 3), shown,
-                 value, wanted);
+        snprintf(why, TOKEN_FORMAT_WHY, "its dtype is %s%s%ld (%.*s), %s",
+                 value[1] == '>' ? "big-endian " : "", names[i].name, 8 * bytes, length, value,
+                 wanted);
     }
     return false;
 }
@@ -143,9 +153,9 @@ static bool npy_shape(token_format *format, const char *value, char why[TOKEN_FO
     flat = flat && end[1 + strspn(end + 1, " ")] == ')';
     format->length = length;
     if (flat) return true;
-    const size_t shown = strcspn(value, ")") + 1;
+    const int count = shown(value, ")");
     snprintf(why, TOKEN_FORMAT_WHY, "it has the shape %.*s, wanted one dimension",
-             shown < 64 ? (int)shown : 64, value);
+             count + (value[count] == ')'), value);
     return false;
 }
 
