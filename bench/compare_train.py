@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A training step of gradus and of PyTorch, on one GPU, on the same work.
+"""A training step of gradus, of PyTorch and of JAX, on one GPU, on the same work.
 
     bench/compare_train.py [--models tiny,toy,small,shakespeare] [--precisions bf16,tf32,fp32]
-                           [--modes eager,compile,graphs] [--rounds 5] [--json FILE]
+                           [--modes eager,compile,graphs,whole,jax] [--rounds 5] [--json FILE]
 
 The models are those of `gradus-bench step`: RMSNorm, RoPE, causal attention, SwiGLU, no biases,
 untied output, cross-entropy. A step is forward, backward, clipping of the gradient's norm to 1, and
@@ -14,25 +14,33 @@ The sides:
   eager    PyTorch as it is
   compile  torch.compile
   graphs   torch.compile(mode="reduce-overhead"): compiled, in CUDA graphs
-  whole    torch.compile, the whole step (with clipping and AdamW) in one CUDA graph; only if named
+  whole    torch.compile, the whole step (with clipping and AdamW) in one CUDA graph
+  jax      JAX: the whole step one jit with donated buffers (bench/train_jax.py); its compilations
+           are kept in --jax-cache. Of XLA's attention and cuDNN's, the faster
 
 PyTorch gets its fast paths: fused AdamW, scaled_dot_product_attention, F.rms_norm, autocast for
-bf16 (its weights stay float32, as nanoGPT's do; ours are bfloat16 with float32 masters), TF32 where
-the precision is tf32. Every side is a process of its own, so that peak memory is measured
-separately; they run one after the other. gradus runs first and last, to detect a GPU that slows
-down. A time is the median over rounds of steps without synchronization between them. Peak memory
-counts tensors: torch.cuda.max_memory_allocated, and gradus' own count. "ratio" is PyTorch's time
-over ours, and the last column the ratio of the best mode.
+bf16 (its weights stay float32, as nanoGPT's and JAX's here do; ours are bfloat16 with float32
+masters), TF32 where the precision is tf32. Every side is a process of its own, so that peak memory
+is measured separately; they run one after the other. gradus runs first and last, to detect a GPU
+that slows down. A time is the median over rounds of steps without synchronization between them; all
+compiling is done before. Peak memory counts tensors: torch.cuda.max_memory_allocated, the peak of
+JAX's allocator, and gradus' own count. "ratio" is the side's time over ours, and the last line of a
+table the ratio of the best peer, PyTorch's modes and JAX alike. A side whose package is missing is
+named and left out. On a CPU there are no CUDA graphs: graphs and whole are left out, too.
 """
 
 import argparse
+import gc
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
 import time
+
+import train_jax
 
 # name: vocab, dim, layers, heads, ffn, context, batch, dropout; as bench/step.c has them
 MODELS = {
@@ -43,7 +51,7 @@ MODELS = {
     "shakespeare": (65, 384, 6, 6, 1024, 256, 64, 0.2),
 }
 PRECISIONS = {"bf16": "bf16", "tf32": "tf32", "fp32": "f32"}  # our name: that of gradus-bench
-MODES = ("eager", "compile", "graphs", "whole")
+MODES = ("eager", "compile", "graphs", "whole", "jax")
 WARM_STEPS = 12
 
 
@@ -134,6 +142,9 @@ class Trainer:
         self.tokens = torch.randint(vocab, (batch, context), device=device)
         self.targets = torch.randint(vocab, (batch, context), device=device)
         self.graph = None
+        # A whole step is captured on the stream on which it has run before: what autograd made on
+        # another, such as the nodes that accumulate gradients, would have to wait for that one.
+        self.stream = torch.cuda.Stream() if mode == "whole" and device == "cuda" else None
 
     def capturable(self):
         return {"capturable": True} if self.mode == "whole" else {}
@@ -146,7 +157,7 @@ class Trainer:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.parameters, 1.0)
         self.optimizer.step()
-        return loss
+        return loss.detach()  # the graph of a step ends with it
 
     def step(self):
         if self.graph:
@@ -157,21 +168,22 @@ class Trainer:
         return self.body()
 
     def warm_up(self):
-        for _ in range(WARM_STEPS):
-            loss = self.step()
-        if self.mode == "whole":
-            torch = self.torch
-            side = torch.cuda.Stream()
-            side.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(side):
-                for _ in range(3):
-                    self.body()
-            torch.cuda.current_stream().wait_stream(side)
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph):
-                self.loss = self.body()
+        torch = self.torch
         self.wait()
-        return loss
+        with torch.cuda.stream(self.stream):  # None: the current one
+            for _ in range(WARM_STEPS):
+                self.step()
+        self.wait()
+        if self.stream:
+            gc.collect()
+            self.graph = torch.cuda.CUDAGraph()
+            # thread_local: the backward's own thread may load a module, say.
+            with torch.cuda.graph(self.graph, stream=self.stream,
+                                  capture_error_mode="thread_local"):
+                self.loss = self.body()
+            for _ in range(3):
+                self.step()
+            self.wait()
 
     def wait(self):
         if self.device == "cuda":
@@ -206,15 +218,22 @@ def measure_torch(name, precision, mode, device, rounds):
 # ---- Taking turns -----------------------------------------------------------------------------
 
 
+def why(text):
+    """The line of a failed process's output that names the error: the last exception's, if any."""
+    lines = text.strip().splitlines() or ["nothing"]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b", line)]
+    return (errors or lines)[-1]
+
+
 def run(command):
-    """The first line of JSON that a process prints; None, with its last line on stderr, if none."""
+    """The first line of JSON that a process prints; None, with its error on stderr, if none."""
     done = subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           check=False)
     for line in done.stdout.splitlines():
         if line.startswith("{"):
             return json.loads(line)
-    said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
-    print(f"compare_train: {' '.join(command[:4])} ...: {said}", file=sys.stderr, flush=True)
+    said = why(done.stderr.strip() or done.stdout)
+    print(f"compare_train: {' '.join(map(str, command))}: {said}", file=sys.stderr, flush=True)
     return None
 
 
@@ -222,7 +241,8 @@ def measure(args, name, precision):
     """{side: figures} for one model in one precision."""
     ours = [str(args.bench), "step", "--model", name, "--dtype", PRECISIONS[precision],
             "--device", args.device, "--repeats", str(args.rounds), "--json"]
-    theirs = [sys.executable, __file__, "--device", args.device, "--rounds", str(args.rounds)]
+    theirs = [sys.executable, __file__, "--device", args.device, "--rounds", str(args.rounds),
+              "--jax-cache", str(args.jax_cache)]
     sides = {"gradus": run(ours)}
     for mode in args.modes:
         sides[mode] = run(theirs + ["--one", f"{name},{precision},{mode}"])
@@ -240,16 +260,18 @@ def print_table(name, precision, sides):
         ratio = f"{figures['ms'] / min(own):.2f}" if own else "-"
         print(f"  {side:<14}{figures['ms']:>11.3f}{batch * context / figures['ms'] * 1e3:>13.4g}"
               f"{figures['peak_bytes'] / 2**20:>11.0f}{figures['loss']:>8.3f}{ratio:>8}")
-    best = min((f["ms"] for s, f in sides.items() if s in MODES), default=None)
-    if best and own:
-        print(f"  PyTorch's best mode over gradus: {best / min(own):.2f} "
-              f"(of gradus' slower run: {best / max(own):.2f})", flush=True)
-    return best / min(own) if best and own else None
+    best, peer = min(((f["ms"], s) for s, f in sides.items() if s in MODES), default=(None, None))
+    if not best or not own:
+        return None
+    print(f"  the best peer ({peer}) over gradus: {best / min(own):.2f} "
+          f"(of gradus' slower run: {best / max(own):.2f})", flush=True)
+    return best / min(own), peer
 
 
 def parse_arguments():
     p = argparse.ArgumentParser(
-        description="A training step of gradus beside PyTorch's, on one GPU, on the same work.")
+        description="A training step of gradus beside PyTorch's and JAX's, on one GPU, on the same "
+                    "work.")
 
     def some_of(known):
         def read(text):
@@ -262,22 +284,32 @@ def parse_arguments():
 
     p.add_argument("--models", type=some_of(MODELS), default=list(MODELS))
     p.add_argument("--precisions", type=some_of(PRECISIONS), default=list(PRECISIONS))
-    p.add_argument("--modes", type=some_of(MODES), default=list(MODES[:3]))
+    p.add_argument("--modes", type=some_of(MODES), default=list(MODES))
     p.add_argument("--rounds", type=int, default=5, help="of steps, each timed as a whole")
     p.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     p.add_argument("--bench", type=pathlib.Path, default=pathlib.Path("build/bin/gradus-bench"))
+    p.add_argument("--jax-cache", type=pathlib.Path, default=pathlib.Path("build/jax-cache"),
+                   help="the folder where JAX keeps its compilations")
     p.add_argument("--json", type=pathlib.Path, help="write the figures to this file, too")
     p.add_argument("--one", help=argparse.SUPPRESS)  # "toy,bf16,eager": one side, in this process
     args = p.parse_args()
     if args.rounds < 1:
         p.error("--rounds must be at least 1")
+    if args.device == "cpu":
+        args.modes = [mode for mode in args.modes if mode not in ("graphs", "whole")]
     return args
 
 
 def main():
     args = parse_arguments()
     if args.one:
-        print(json.dumps(measure_torch(*args.one.split(","), args.device, args.rounds)))
+        name, precision, mode = args.one.split(",")
+        if mode == "jax":
+            figures = train_jax.measure(MODELS[name], precision, args.device, args.rounds,
+                                        args.jax_cache)
+        else:
+            figures = measure_torch(name, precision, mode, args.device, args.rounds)
+        print(json.dumps(figures))
         return 0
     if not args.bench.is_file():
         sys.exit(f"compare_train: {args.bench} is not built (or name it: --bench)")
@@ -291,9 +323,10 @@ def main():
             sides = measure(args, name, precision)
             results[f"{name} {precision}"] = sides
             ratios[f"{name} {precision}"] = print_table(name, precision, sides)
-    print("\nPyTorch's best mode over gradus:")
-    for what, ratio in ratios.items():
-        print(f"  {what:<18}{f'{ratio:.2f}' if ratio else '-':>6}")
+    print("\nThe best peer over gradus:")
+    for what, best in ratios.items():
+        ratio, peer = best or (None, "no peer ran")
+        print(f"  {what:<18}{f'{ratio:.2f}' if ratio else '-':>6}  {peer}")
     if args.json:
         args.json.write_text(json.dumps(results, indent=1) + "\n")
     return 0 if all(ratios.values()) else 1
