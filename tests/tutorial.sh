@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks that every block of code in docs/tutorial.md is what the line before it says: a part of a
-# file, or the whole of it; that each example is shown whole, once; and with a folder takes the
-# tutorial apart into it, for tests/install/tutorial to follow:
+# file, or the whole of it; that each program it quotes is shown whole, once; and with a folder takes
+# the tutorial apart into it, for tests/install/tutorial to follow:
 #   fit_line.c ...             the programs
 #   CMakeLists.txt             and WAY.cmake, what takes the place of find_package in it
 #   run.sh, run-WAY.sh         the commands
@@ -17,8 +17,8 @@ awk -v folder="$folder" '
         close(path)
         if (source == "") complain("cannot read " path)
         else if (whole ? source != block : !index(source, block)) complain("not in " path ":\n" block)
+        shown[path] += whole
         if (!whole) return
-        shown[path]++
         name = path
         sub(/.*\//, "", name)
         save(name)
@@ -54,9 +54,9 @@ awk -v folder="$folder" '
     }
     END {
         if (!blocks) complain("no code in it")
-        command = "ls docs/examples/*.c docs/examples/*.cpp"
-        while ((command | getline path) > 0)
-            if (shown[path] != 1) complain(path " is shown whole " shown[path] + 0 " times")
+        for (path in shown)
+            if (path ~ /^docs\/examples\// && shown[path] != 1)
+                complain(path " is shown whole " shown[path] " times")
         print blocks " blocks of code compared"
         exit bad
     }' docs/tutorial.md

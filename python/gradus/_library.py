@@ -92,7 +92,7 @@ class Op(ctypes.Structure):
         ("backward_reads_outputs", c_uint32), ("dinput_over_doutput", c_uint32),
         ("dinput_over_input", c_uint32), ("dinput_shared", c_uint32), ("dinput_float32", c_uint32),
         ("updates_inputs", c_uint32), ("same_bits", c_bool), ("strided", c_bool),
-        ("mixed", c_bool), ("random", c_bool), ("plain_args", c_bool),
+        ("mixed", c_uint32), ("random", c_bool), ("plain_args", c_bool),
         ("shape", SHAPE_RULE), ("view", c_void_p), ("forward", KERNEL * 2),
         ("backward", KERNEL * 2), ("cases", c_void_p), ("case_count", c_int),
     ]
