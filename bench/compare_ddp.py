@@ -33,6 +33,7 @@ import tempfile
 import time
 
 import compare_train
+from counts import counts
 
 SIDES = ("gradus", "ddp", "fsdp")
 BANDWIDTH_MIB = (1, 64, 500)
@@ -252,7 +253,7 @@ def parse_arguments():
     p = argparse.ArgumentParser(
         description="Training on several GPUs: gradus beside PyTorch's DDP and FSDP2.")
     p.add_argument("--models", default="small,toy", help="of compare_train.py")
-    p.add_argument("--ranks", default="1,2,4", help="how many GPUs, in turn")
+    p.add_argument("--ranks", type=counts, default=[1, 2, 4], help="how many GPUs, in turn")
     p.add_argument("--sides", default=",".join(SIDES))
     p.add_argument("--seconds", type=float, default=60, help="about, for one side on N GPUs")
     p.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
@@ -261,7 +262,6 @@ def parse_arguments():
     p.add_argument("--one", help=argparse.SUPPRESS)  # "toy,ddp": one rank, in this process
     args = p.parse_args()
     args.models, args.sides = args.models.split(","), args.sides.split(",")
-    args.ranks = [int(n) for n in args.ranks.split(",")]
     for name in args.models:
         if name not in compare_train.MODELS:
             p.error(f"{name} is none of {', '.join(compare_train.MODELS)}")

@@ -31,6 +31,8 @@ import time
 
 import torch
 
+from counts import count
+
 EPS = 1e-6
 DTYPES = {"float32": (torch.float32, 0), "bfloat16": (torch.bfloat16, 2)}
 
@@ -409,7 +411,7 @@ def main():
     options.add_argument("--peers", default="", help="of PyTorch,torch.compile,Liger,QuACK,"
                                                      "FlashInfer; all")
     options.add_argument("--compile", choices=("all", "some", "none"), default="some")
-    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--rounds", type=count, default=5)
     options.add_argument("--budget", type=float, default=math.inf, help="seconds")
     options.add_argument("--tsv", type=argparse.FileType("w"), help="a file for the figures")
     options = options.parse_args()

@@ -46,6 +46,8 @@ import sys
 import tempfile
 import time
 
+from counts import count
+
 WARM_STEPS = 20  # steps that are run but not counted, on every side
 
 # ---------------------------------------------------------------------------
@@ -493,39 +495,32 @@ def compare_rms_norm(args, environment):
 # ---------------------------------------------------------------------------
 
 
-def positive(text):
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError("must be at least 1")
-    return value
-
-
 def parse_arguments():
     p = argparse.ArgumentParser(
         description="Time gradus next to PyTorch on the CPU, on the same work.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     p.add_argument("--only", choices=("train", "rms_norm"), help="run one comparison only")
     model = p.add_argument_group("the model")
-    model.add_argument("--layers", type=positive, default=4, help="blocks")
-    model.add_argument("--dim", type=positive, default=128, help="width")
-    model.add_argument("--heads", type=positive, default=4, help="query heads")
-    model.add_argument("--kv-heads", type=positive, default=4, help="key and value heads")
-    model.add_argument("--ffn", type=positive, default=352, help="hidden width of the MLP")
-    model.add_argument("--vocab", type=positive, default=65,
+    model.add_argument("--layers", type=count, default=4, help="blocks")
+    model.add_argument("--dim", type=count, default=128, help="width")
+    model.add_argument("--heads", type=count, default=4, help="query heads")
+    model.add_argument("--kv-heads", type=count, default=4, help="key and value heads")
+    model.add_argument("--ffn", type=count, default=352, help="hidden width of the MLP")
+    model.add_argument("--vocab", type=count, default=65,
                        help="distinct bytes of the made-up text; a text given by "
                             "--data brings its own")
-    model.add_argument("--context", type=positive, default=64, help="tokens a row")
-    model.add_argument("--batch", type=positive, default=12, help="rows a step")
+    model.add_argument("--context", type=count, default=64, help="tokens a row")
+    model.add_argument("--batch", type=count, default=12, help="rows a step")
     model.add_argument("--data", type=pathlib.Path,
                        help="text to train on, in place of a made-up one")
     norm = p.add_argument_group("RMSNorm")
-    norm.add_argument("--rows", type=positive, default=4096, help="rows of the matrix")
-    norm.add_argument("--cols", type=positive, default=4096, help="columns of the matrix")
-    norm.add_argument("--calls", type=positive, default=20, help="timed calls a round")
+    norm.add_argument("--rows", type=count, default=4096, help="rows of the matrix")
+    norm.add_argument("--cols", type=count, default=4096, help="columns of the matrix")
+    norm.add_argument("--calls", type=count, default=20, help="timed calls a round")
     how = p.add_argument_group("the measurement")
-    how.add_argument("--threads", type=positive, default=2, help="threads on every side")
-    how.add_argument("--steps", type=positive, default=100, help="timed steps a round")
-    how.add_argument("--rounds", type=positive, default=3, help="turns of every side")
+    how.add_argument("--threads", type=count, default=2, help="threads on every side")
+    how.add_argument("--steps", type=count, default=100, help="timed steps a round")
+    how.add_argument("--rounds", type=count, default=3, help="turns of every side")
     how.add_argument("--seed", type=int, default=1, help="seed of all random numbers")
     how.add_argument("--no-compile", action="store_true", help="leave torch.compile out")
     how.add_argument("--plain-malloc", action="store_true",

@@ -29,6 +29,7 @@ import time
 import torch
 
 import gradus
+from counts import count
 
 EPS = 1e-6
 WIDTHS = [(16384, 2048), (8192, 4096), (8192, 5120), (8192, 8192), (32768, 4096), (262144, 128)]
@@ -302,8 +303,8 @@ def main():
                         default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--only", default=None, help="parts, separated by commas")
     parser.add_argument("--quick", action="store_true", help="fewer sizes, a smaller model")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, help="on the CPU; PyTorch's default")
+    parser.add_argument("--rounds", type=count, default=5)
+    parser.add_argument("--threads", type=count, help="on the CPU; PyTorch's default")
     parser.add_argument("--tsv", help="a file for the figures")
     args = parser.parse_args()
     if args.threads:

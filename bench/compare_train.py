@@ -41,6 +41,7 @@ import sys
 import time
 
 import train_jax
+from counts import count
 
 # name: vocab, dim, layers, heads, ffn, context, batch, dropout; as bench/step.c has them
 MODELS = {
@@ -285,7 +286,7 @@ def parse_arguments():
     p.add_argument("--models", type=some_of(MODELS), default=list(MODELS))
     p.add_argument("--precisions", type=some_of(PRECISIONS), default=list(PRECISIONS))
     p.add_argument("--modes", type=some_of(MODES), default=list(MODES))
-    p.add_argument("--rounds", type=int, default=5, help="of steps, each timed as a whole")
+    p.add_argument("--rounds", type=count, default=5, help="of steps, each timed as a whole")
     p.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     p.add_argument("--bench", type=pathlib.Path, default=pathlib.Path("build/bin/gradus-bench"))
     p.add_argument("--jax-cache", type=pathlib.Path, default=pathlib.Path("build/jax-cache"),
@@ -293,8 +294,6 @@ def parse_arguments():
     p.add_argument("--json", type=pathlib.Path, help="write the figures to this file, too")
     p.add_argument("--one", help=argparse.SUPPRESS)  # "toy,bf16,eager": one side, in this process
     args = p.parse_args()
-    if args.rounds < 1:
-        p.error("--rounds must be at least 1")
     if args.device == "cpu":
         args.modes = [mode for mode in args.modes if mode not in ("graphs", "whole")]
     return args

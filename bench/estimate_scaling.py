@@ -8,6 +8,8 @@ No figure is measured on more than four GPUs.
 
 import argparse
 
+from counts import count
+
 FLOPS = 0.42 * 790e12  # one H200 in bfloat16: PyTorch's best step of 124 M parameters
 NVLINK = 2 * 3 / 4 * 500 * 2**20 / 2.29e-3  # bytes/s per GPU: NCCL's all-reduce of 500 MiB on four
 HOST_GPUS = 8
@@ -32,9 +34,9 @@ def estimate(parameters, gpus, args):
 
 def main():
     p = argparse.ArgumentParser(description="Estimates the speed of training on many hosts.")
-    p.add_argument("--tokens", type=float, default=16384, help="of a step on each GPU")
+    p.add_argument("--tokens", type=count, default=16384, help="of a step on each GPU")
     p.add_argument("--host-gbits", type=float, default=400, help="of a host's network, Gb/s")
-    p.add_argument("--buckets", type=int, default=20)
+    p.add_argument("--buckets", type=count, default=20)
     args = p.parse_args()
     print("| parameters | GPUs | computing, ms | reduce-scatter | all-gather | not hidden | "
           "of ideal | tokens/s |")

@@ -66,4 +66,17 @@ cmp page.md once.md || failed=1
 head -n 4 rms.tsv >add.tsv
 "$script" other.md --add-rms-norm add.tsv
 grep -qxF 'old rms_norm' other.md && ! grep -q 'old add_rms_norm' other.md || failed=1
+
+# The comparisons that need no PyTorch to read their options take whole numbers as counts.
+for call in "compare_torch --rounds" "compare_train --rounds" "compare_ddp --ranks" \
+    "estimate_scaling --buckets"; do
+    read -r name option <<<"$call"
+    for count in 2.5 0 -1 x; do
+        said=$(python3 "$(dirname "$script")/$name.py" "$option=$count" 2>&1) && failed=1
+        [[ $said == *"argument $option: \"$count\" is not a whole number of at least 1" ]] || {
+            echo "$call $count: $said"
+            failed=1
+        }
+    done
+done
 exit $failed

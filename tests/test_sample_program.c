@@ -90,6 +90,9 @@ START_TEST(texts_continue_a_prompt)
     ck_assert_int_eq(strncmp(output, other, strlen(output)), 0);
     ck_assert_int_eq(strncmp(other + strlen(output), "----\nthe caf", 12), 0);
     sample("pieces --prompt-file text --length 5", output); /* longer than the context */
+    sample("pieces --prompt-file - --length 0 <text", output);
+    sample("pieces --prompt-file text --length 0", other);
+    ck_assert_str_eq(output, other);
     sample("pieces --prompt 'abc' --length 0", output);
     ck_assert_str_eq(output, "abc\n");
     sample("pieces --prompt '' --length 0", output);

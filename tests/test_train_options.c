@@ -342,6 +342,43 @@ START_TEST(a_dry_run_only_looks)
 }
 END_TEST
 
+/* What a model needs that does not fit, in GiB, before it has taken any, and what would help. */
+START_TEST(a_model_that_does_not_fit_is_refused)
+{
+    static const char *const rows[][3] = {
+        {"--dry-run --layers 500 --dim 65536", " GiB before the first step: parameters ",
+         " GiB are free; fewer --layers or a smaller --dim need less"},
+        {"--layers 500 --dim 65536", " GiB before the first step: parameters ",
+         " GiB are free; fewer --layers or a smaller --dim need less"},
+        {"--dry-run --layers 20 --dim 64 --context 500 --batch 65536", "a step needs about ",
+         " GiB are free; a smaller --batch with a larger --accumulate"}};
+    char arguments[512];
+    snprintf(arguments, sizeof arguments, "--data %s --threads 1 %s", path("text"), rows[_i][0]);
+    const int status = program_run(arguments, output);
+    ck_assert_msg(status == 1, "%s: exit status %d\n%s", arguments, status, output);
+    program_said(output, rows[_i][1]);
+    program_said(output, rows[_i][2]);
+    ck_assert_ptr_null(strstr(output, "\nstep "));
+}
+END_TEST
+
+/* A validation on the training text is remarked on, also on a copy of it. */
+START_TEST(validation_on_the_training_text_is_remarked_on)
+{
+    static const char words[] = "gradus-train: --val-data has what the model trains on";
+    char arguments[512];
+    snprintf(arguments, sizeof arguments, "cp '%s' '%s'", path("text"), path("copy"));
+    ck_assert_int_eq(system(arguments), 0);
+    snprintf(arguments, sizeof arguments, "--data %s --steps 1 --val-data %s", path("text"),
+             path("copy"));
+    run(arguments, output);
+    program_said(output, words);
+    snprintf(arguments, sizeof arguments, "--data %s --steps 1", path("text"));
+    run(arguments, output);
+    ck_assert_ptr_null(strstr(output, words));
+}
+END_TEST
+
 START_TEST(samples_come_in_between)
 {
     char arguments[256];
@@ -405,6 +442,8 @@ int main(void)
     tcase_add_test(tcase, accumulated_batches_are_one_large_one);
     tcase_add_test(tcase, one_batch_is_learned_by_heart);
     tcase_add_test(tcase, a_dry_run_only_looks);
+    tcase_add_loop_test(tcase, a_model_that_does_not_fit_is_refused, 0, 3);
+    tcase_add_test(tcase, validation_on_the_training_text_is_remarked_on);
     tcase_add_test(tcase, samples_come_in_between);
     tcase_add_test(tcase, the_log_has_a_line_for_each);
     suite_add_tcase(suite, tcase);

@@ -32,7 +32,8 @@ static const option_row rows[OPTIONS_MOST] = {
     {.help = "Text"},
     {OPTION_TEXT, "prompt", AT(prompt), .others = "start",
      .help = "TEXT  the beginning of the text; default: a line break"},
-    {OPTION_PATH, "prompt-file", AT(prompt_file), .help = "FILE  the prompt from a file"},
+    {OPTION_PATH, "prompt-file", AT(prompt_file),
+     .help = "FILE  the prompt from a file; -: from stdin"},
     {OPTION_SWITCH, "ids", AT(ids),
      .help = "  read the prompt and print the text as token ids, without the model's tokenizer"},
     {OPTION_WHOLE, "length", AT(length), "500", 0, 1e12, .others = "max_new_tokens max_tokens",
@@ -135,7 +136,8 @@ static char *read_prompt(const sample_command *o, int64_t *length)
 {
     const char *given = o->prompt ? o->prompt : "";
     if (o->prompt_file) {
-        return (char *)text_file_read("--prompt-file", o->prompt_file, INT64_MAX, length);
+        const char *path = strcmp(o->prompt_file, "-") ? o->prompt_file : "/dev/stdin";
+        return (char *)text_file_read("--prompt-file", path, INT64_MAX, length);
     }
     *length = (int64_t)strlen(given);
     char *prompt = malloc((size_t)*length + 1);

@@ -7,6 +7,7 @@
 #include "clock.h"
 #include "console.h"
 #include "data.h"
+#include "fit.h"
 #include "launch.h"
 #include "loop.h"
 #include "model.h"
@@ -18,11 +19,10 @@
 #include "train_options.h"
 #include "validate.h"
 
-/* Creates the model, with the shape and the weights of the checkpoint if there is one. */
-static gd_status make_model(model *m, gd_context *ctx, const dataset *data, const train_options *o,
-                            checkpoint *from)
+/* Declares the model, with the shape of the checkpoint if there is one. */
+static gd_status declare_model(model *m, gd_context *ctx, const dataset *data,
+                               const train_options *o, const checkpoint *from)
 {
-    bool fresh = !from->folder[0];
     model_config config = {.vocab = data->tokenizer.vocab,
                            .layers = o->layers,
                            .dim = o->dim,
@@ -30,12 +30,30 @@ static gd_status make_model(model *m, gd_context *ctx, const dataset *data, cons
                            .kv_heads = o->kv_heads,
                            .ffn = o->ffn,
                            .tied = o->tied};
-    if (!fresh) config = from->config;
+    if (from->folder[0]) config = from->config;
     if (config.positions < o->context) config.positions = o->context;
     config.dropout = o->dropout;
     config.recompute = o->recompute;
-    if (!model_create(m, ctx, o->dtype, &config) && !fresh) checkpoint_load_model(from, m, data);
-    return gd_error_status(ctx);
+    return model_declare(m, ctx, o->dtype, &config);
+}
+
+/* What the run is, before it takes memory. */
+static void report_run(const model *m, const dataset *data, const train_options *o,
+                       const checkpoint *from)
+{
+    report_configuration(m, data, o);
+    if (from->folder[0]) console_line("from   %s", from->folder);
+    if (from->state && from->progress.step >= o->steps) {
+        console_line("       which has done %lld of %lld steps; a larger --steps N continues it",
+                     (long long)from->progress.step, (long long)o->steps);
+    }
+}
+
+/* Makes the values, those of the checkpoint if there is one. */
+static gd_status fill_model(model *m, const dataset *data, checkpoint *from)
+{
+    if (model_fill(m) || !from->folder[0]) return gd_error_status(m->ctx);
+    return checkpoint_load_model(from, m, data);
 }
 
 /* Prints the validation loss, the peak memory, a fingerprint of the weights, and a sample. */
@@ -75,16 +93,12 @@ static void train(gd_context *ctx, const dataset *data, const train_options *o, 
     run_log log = {0};
     double begun = clock_now(), val;
     bool stopped = false;
-    if (!make_model(&m, ctx, data, o, from)) {
-        report_configuration(&m, data, o);
-        if (from->folder[0]) console_line("from   %s", from->folder);
-        if (from->state && from->progress.step >= o->steps) {
-            console_line(
-                "       which has done %lld of %lld steps; a larger --steps N continues it",
-                (long long)from->progress.step, (long long)o->steps);
-        }
-        if (o->dry_run) {
-            if (!loop_try(&m, data, o)) report_memory(ctx);
+    if (!declare_model(&m, ctx, data, o, from)) {
+        report_run(&m, data, o, from);
+        if (fit_check(&m, o) || fill_model(&m, data, from)) {
+            /* the context has the reason */
+        } else if (o->dry_run) {
+            fit_try(&m, data, o);
         } else if (!validate_ids(ctx, data, o->batch, o->context, o->eval_batches) &&
                    !data_check_ids(ctx, data) && !open_log(&log, o, data, &m, from) &&
                    !loop_train(&m, data, o, &log, from, &val)) {

@@ -52,7 +52,7 @@ static void draw_values(model *m)
     }
 }
 
-gd_status model_create(model *m, gd_context *ctx, gd_dtype dtype, const model_config *config)
+gd_status model_declare(model *m, gd_context *ctx, gd_dtype dtype, const model_config *config)
 {
     *m = (model){.config = *config, .ctx = ctx};
     if (m->config.eps == 0) m->config.eps = 1e-5;
@@ -64,9 +64,19 @@ gd_status model_create(model *m, gd_context *ctx, gd_dtype dtype, const model_co
     for (int i = 0; i < config->layers; i++) add_layer(m, i);
     m->norm_final = add(m, "norm_final", -1, config->dim, 0);
     m->output = config->tied ? m->embedding : add(m, "output", -1, config->vocab, config->dim);
+    return gd_error_status(ctx);
+}
+
+gd_status model_fill(model *m)
+{
     gd_params_finish(m->params);
     draw_values(m);
-    return gd_error_status(ctx);
+    return gd_error_status(m->ctx);
+}
+
+gd_status model_create(model *m, gd_context *ctx, gd_dtype dtype, const model_config *config)
+{
+    return model_declare(m, ctx, dtype, config) ? gd_error_status(ctx) : model_fill(m);
 }
 
 void model_free(model *m)

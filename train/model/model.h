@@ -44,6 +44,11 @@ typedef struct model {
  * projections into the residual stream scaled by 1 / sqrt(2 layers) (Radford et al. 2019), norms 1.
  * On error the context has the message. */
 gd_status model_create(model *m, gd_context *ctx, gd_dtype dtype, const model_config *config);
+
+/* The two parts of model_create: the parameters' shapes, which take no memory, and their values. */
+gd_status model_declare(model *m, gd_context *ctx, gd_dtype dtype, const model_config *config);
+gd_status model_fill(model *m);
+
 void model_free(model *m);
 
 /* tokens GD_INT32 [B, T] -> logits [B, T, V] */

@@ -430,7 +430,7 @@ static gd_status begin(training *t)
                                 .steps = o->steps,
                                 .warmup_steps = o->warmup,
                                 .decay_steps = o->steps / 5};
-    gd_params_share(t->m->params, o->group, NULL);
+    if (o->group) gd_params_share(t->m->params, o->group, NULL);
     t->adamw = gd_adamw_create(t->m->params, &adamw);
     t->graph = gd_graph_create(t->m->ctx, &(gd_graph_options){.off = o->no_graph});
     gd_optimizer_set_loss_scale(t->adamw, gd_loss_scale_begin(o->dtype));

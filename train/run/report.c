@@ -9,6 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* ---- The clock ---------------------------------------------------------------------------- */
 
@@ -124,7 +125,11 @@ static step_line format_step(const report_clock *clock, const gd_context *ctx,
     add(&line, "norm %.2f", console_number(v->norm));
     add(&line, "lr %.1e", v->lr);
     if (clock->peak_rate > 0) add(&line, "mfu %.1f%%", 100 * mean_rate(clock) / clock->peak_rate);
-    add(&line, "mem %.0f MiB", ceil((double)gd_memory(ctx).peak_total / 1048576));
+    const double mib = ceil((double)gd_memory(ctx).peak_total / 1048576);
+    if (mib < 1024)
+        add(&line, "mem %.0f MiB", mib);
+    else
+        add(&line, "mem %.2f GiB", mib / 1024);
     return line;
 }
 
@@ -190,6 +195,13 @@ static void print_text(const dataset *data, const train_options *o)
                  kinds[data->tokenizer.kind], (long long)data->tokenizer.vocab,
                  (long long)data->validation.length, o->val_data ? ": " : "",
                  o->val_data ? o->val_data : "");
+    /* Token files have fingerprints only where they must be compared with others. */
+    const bool same = data->files[0] ? data->files[0] == data->files[1]
+                                     : o->val_data && o->tokens && !strcmp(o->val_data, o->tokens);
+    if (same)
+        console_notice(
+            "--val-data has what the model trains on: the validation loss does not tell how "
+            "well it predicts other texts");
     if (o->eval_batches > 0)
         console_line("       each validation reads at most %lld x %lld x %lld of them",
                      (long long)o->eval_batches, (long long)o->batch, (long long)o->context);
@@ -227,30 +239,34 @@ void report_configuration(const model *m, const dataset *data, const train_optio
     if (!o->dry_run) print_checkpoints(o);
 }
 
-/* "memory 12.8 MiB at most: parameters 0.9, gradients 4.3": the classes of which there is some. */
-static void print_memory(size_t total, const size_t *bytes, const char *when)
+/* The classes of which there is some, in the unit of the total. */
+void report_memory_sizes(size_t total, const size_t bytes[GD_MEMORY_CLASS_COUNT], const char *when)
 {
+    const bool large = total >= (size_t)1 << 30;
+    const double unit = large ? 1 << 30 : 1 << 20;
+    const int digits = large ? 2 : 1;
     char classes[256] = "";
     int used = 0;
     for (int i = 0; i < GD_MEMORY_CLASS_COUNT; i++) {
         if (bytes[i] == 0) continue;
         used +=
-            snprintf(classes + used, sizeof classes - (size_t)used, "%s %s %.1f", used ? "," : ":",
-                     gd_memory_class_name((gd_memory_class)i), (double)bytes[i] / 1048576);
+            snprintf(classes + used, sizeof classes - (size_t)used, "%s %s %.*f", used ? "," : ":",
+                     gd_memory_class_name((gd_memory_class)i), digits, (double)bytes[i] / unit);
     }
-    console_line("memory %.1f MiB %s%s", (double)total / 1048576, when, classes);
+    console_line("memory %.*f %s %s%s", digits, (double)total / unit, large ? "GiB" : "MiB", when,
+                 classes);
 }
 
 void report_memory_at_rest(const gd_context *ctx)
 {
     const gd_memory_stats stats = gd_memory(ctx);
-    print_memory(stats.current_total, stats.current, "before the first step");
+    report_memory_sizes(stats.current_total, stats.current, "before the first step");
 }
 
 void report_memory(const gd_context *ctx)
 {
     const gd_memory_stats stats = gd_memory(ctx);
-    print_memory(stats.peak_total, stats.peak, "at most");
+    report_memory_sizes(stats.peak_total, stats.peak, "at most");
 }
 
 gd_status report_weights(const model *m)

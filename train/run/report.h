@@ -58,6 +58,9 @@ void report_validation(run_log *log, int64_t step, int64_t steps, double val);
 /* Draws the line of a step as a live line (console.h). */
 void report_progress(const report_clock *clock, const gd_context *ctx, const report_values *values);
 
+/* memory 12.8 MiB at most: parameters 0.9, gradients 4.3; `when` is "at most". */
+void report_memory_sizes(size_t total, const size_t bytes[GD_MEMORY_CLASS_COUNT], const char *when);
+
 /* The memory in use by class, before the first step. */
 void report_memory_at_rest(const gd_context *ctx);
 

@@ -1,0 +1,116 @@
+/* fit.c - see fit.h. */
+#define _DEFAULT_SOURCE /* RLIMIT_AS */
+#include "fit.h"
+#include "loop.h"
+#include "report.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+
+static const double GIB = 1024.0 * 1024 * 1024;
+
+/* The kB behind a name in /proc/meminfo; 0: it is not there. */
+static double read_meminfo(const char *name)
+{
+    char line[128], format[64];
+    unsigned long long size = 0;
+    FILE *file = fopen("/proc/meminfo", "r");
+    snprintf(format, sizeof format, "%s: %%llu kB", name);
+    while (file && fgets(line, sizeof line, file) && sscanf(line, format, &size) != 1) continue;
+    if (file) fclose(file);
+    return (double)size;
+}
+
+/* The bytes that a container (cgroup v2) may have; infinity: as many as there are. */
+static double read_container(void)
+{
+    unsigned long long bytes;
+    FILE *file = fopen("/sys/fs/cgroup/memory.max", "r");
+    const bool limited = file && fscanf(file, "%llu", &bytes) == 1;
+    if (file) fclose(file);
+    return limited ? (double)bytes : INFINITY;
+}
+
+/* The CPU's memory that can be had; infinity: unknown, or a GPU's. */
+static double available(const gd_context *ctx)
+{
+    struct rlimit space;
+    const double kilobytes = read_meminfo("MemAvailable");
+    if (gd_context_device(ctx) != GD_CPU || kilobytes == 0) return INFINITY;
+    double bytes = 1024 * (kilobytes + read_meminfo("SwapFree"));
+    if (!getrlimit(RLIMIT_AS, &space) && space.rlim_cur != RLIM_INFINITY)
+        bytes = fmin(bytes, (double)space.rlim_cur);
+    return fmin(bytes, read_container());
+}
+
+gd_status fit_check(const model *m, const train_options *o)
+{
+    /* Gradients, AdamW's two averages and, for 16-bit weights, their masters are at least float32. */
+    const size_t weight = gd_dtype_size(o->dtype), state = weight < 4 ? 4 : weight;
+    const size_t elements = (size_t)gd_params_elements(m->params);
+    size_t bytes[GD_MEMORY_CLASS_COUNT] = {
+        [GD_MEMORY_PARAMETERS] = elements * weight,
+        [GD_MEMORY_GRADIENTS] = elements * state,
+        [GD_MEMORY_OPTIMIZER] = elements * state * (weight < 4 ? 3 : 2),
+    };
+    const double all = (double)bytes[GD_MEMORY_PARAMETERS] + (double)bytes[GD_MEMORY_GRADIENTS] +
+                       (double)bytes[GD_MEMORY_OPTIMIZER];
+    const double free = available(m->ctx);
+    /* Several processes share the optimizer's state, but not the memory's free part alone. */
+    if (all <= free || o->group) return GD_OK;
+    report_memory_sizes((size_t)all, bytes, "before the first step");
+    return gd_fail(m->ctx, GD_ERROR_MEMORY,
+                   "the model, its gradients and the optimizer need %.1f GiB, but %.1f GiB are "
+                   "free; fewer --layers or a smaller --dim need less",
+                   all / GIB, free / GIB);
+}
+
+/* The most memory of a forward and backward of so many sequences; 0 on error. */
+static double measure(model *m, const dataset *data, const train_options *o, int64_t batch)
+{
+    train_options smaller = *o;
+    smaller.batch = batch;
+    gd_memory_reset_peak(m->ctx);
+    return loop_try(m, data, &smaller) ? 0 : (double)gd_memory(m->ctx).peak_total;
+}
+
+/* Every tensor of a step has a row for each sequence, or none, so memory grows linearly. 0 on error:
+ * not even one sequence fits. */
+static double estimate(model *m, const dataset *data, const train_options *o)
+{
+    const double one = measure(m, data, o, 1), two = one > 0 ? measure(m, data, o, 2) : 0;
+    return two > 0 ? one + (two - one) * (double)(o->batch - 1) : 0;
+}
+
+static gd_status refuse(gd_context *ctx, double bytes, double free)
+{
+    char needs[64] = "more memory than there is", has[64] = "";
+    gd_error_clear(ctx);
+    if (bytes > 0) snprintf(needs, sizeof needs, "about %.1f GiB", bytes / GIB);
+    if (bytes > 0 && isfinite(free))
+        snprintf(has, sizeof has, ", but %.1f GiB are free", free / GIB);
+    return gd_fail(ctx, GD_ERROR_MEMORY,
+                   "a step needs %s%s; a smaller --batch with a larger --accumulate (the same step "
+                   "in more parts), --recompute, --dtype bf16 or a shorter --context need less",
+                   needs, has);
+}
+
+gd_status fit_try(model *m, const dataset *data, const train_options *o)
+{
+    gd_context *ctx = m->ctx;
+    double bytes = 0;
+    const double free = available(ctx);
+    if (!o->group && o->batch > 2) {
+        bytes = estimate(m, data, o);
+        if (gd_error_status(ctx) == GD_ERROR_MEMORY || bytes > free)
+            return refuse(ctx, bytes, free);
+    }
+    gd_memory_reset_peak(ctx);
+    if (!loop_try(m, data, o))
+        report_memory(ctx);
+    else if (gd_error_status(ctx) == GD_ERROR_MEMORY)
+        refuse(ctx, bytes, free);
+    return gd_error_status(ctx);
+}
