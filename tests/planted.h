@@ -44,6 +44,7 @@ struct planted_op {
     const gd_op *real;
     const planted_bug *bug;
     int calls;
+    int64_t at; /* for some spoilers */
 };
 
 /* Makes the record. False if there is no such op. */

@@ -302,7 +302,7 @@ const planted_bug planted_heads[] = {
               "the true gradient sums to 0 along axis 1, this one does not"),
     ATTENTION(NO_SCALE, "dq without the scale", "a constant factor 2"),
     ATTENTION(SCALE_V, "dv with the scale", "a constant factor 1/2"),
-    ATTENTION(OVERWRITE, "dk overwritten by a later query", "only the last counts: overwritten"),
+    ATTENTION(OVERWRITE, "dk overwritten by a later query", "only the last 3 count"),
     ATTENTION(WRONG_HEAD, "the wrong key head",
               "v[0, 0, 0, 0] does not use dy[0, 0, 1, 0], but v[0, 0, 0, 0] uses dy[0, "
               "0, 4, 0]"),

@@ -19,14 +19,27 @@ static void plus(planted_op *p, const gd_call *call, double *g, int64_t n)
     for (int64_t i = 0; i < n; i++) g[i] += p->bug->factor;
 }
 
-/* The largest element is multiplied. */
-static void times_one(planted_op *p, const gd_call *call, double *g, int64_t n)
+static int64_t largest(const double *g, int64_t n)
 {
-    (void)call;
     int64_t at = 0;
     for (int64_t i = 1; i < n; i++)
         if (fabs(g[i]) > fabs(g[at])) at = i;
-    g[at] *= p->bug->factor;
+    return at;
+}
+
+/* The largest element is multiplied. */
+static void times_largest(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)call;
+    g[largest(g, n)] *= p->bug->factor;
+}
+
+/* One element is multiplied, which is the largest in the first call. */
+static void times_one(planted_op *p, const gd_call *call, double *g, int64_t n)
+{
+    (void)call;
+    if (p->calls == 1) p->at = largest(g, n);
+    g[p->at] *= p->bug->factor;
 }
 
 static void round_to_float32(planted_op *p, const gd_call *call, double *g, int64_t n)
@@ -374,6 +387,9 @@ const planted_bug planted_spoilers[] = {
     SPOIL("silu", "odd", "rounded to float32", "it was rounded", round_to_float32),
     SPOIL("exp", "odd", "as often as there are threads", "with 3 threads", by_threads),
     SPOIL("tanh", "odd", "one element 1% off", "a single element is off, by 1%", times_one,
+          .factor = 1.01),
+    SPOIL("tanh", "odd", "the largest element 1% off",
+          "a single element is off, by 1%, another one with each dy", times_largest,
           .factor = 1.01),
     SPOIL("rope", "halves_2x5x3x8", "one element of 240 0.01% off",
           "a single element is off, by 0.01%", times_one, .factor = 1.0001),

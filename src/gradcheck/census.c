@@ -1,6 +1,7 @@
 /* census.c - what the wrong elements have in common. The hypotheses are tried in order, the most
- * specific first; the first that fits is the finding. It must hold for every element and every set
- * of cotangents, to within the tolerance of the check and to 1/50 of the error. */
+ * specific first; the first that fits is the finding. It must hold for every element, every set of
+ * cotangents of the check and every probe (evidence.c), so for the whole Jacobian, to within the
+ * tolerance of the check and to 1/50 of the error. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,14 +18,10 @@ void gd_check_say(gd_gradcheck_input *out, const char *format, ...)
     va_end(args);
 }
 
-static bool wrong(const gd_census *s, int64_t e)
-{
-    return s->state[s->set][e] == GD_STATE_WRONG;
-}
-
+/* Those of the set with the worst element. */
 static double analytic(const gd_census *s, int64_t e)
 {
-    return gd_census_analytic(s, s->set, e);
+    return s->analytic[s->set][e];
 }
 
 static double numeric(const gd_census *s, int64_t e)
@@ -32,38 +29,114 @@ static double numeric(const gd_census *s, int64_t e)
     return s->numeric[s->set][e];
 }
 
-static double scale(const gd_census *s)
-{
-    return s->scale[s->set];
-}
-
 static int64_t count_wrong(const gd_census *s)
 {
     int64_t n = 0;
-    for (int64_t e = 0; e < s->count; e++) n += wrong(s, e);
+    for (int64_t e = 0; e < s->count; e++) n += s->wrong[e];
     return n;
+}
+
+/* Whether every element of the gradient was examined, and none is at a kink. */
+static bool complete(const gd_census *s)
+{
+    bool all = s->count == s->argument->count;
+    for (int64_t e = 0; e < s->count; e++) all = all && !s->skip[e];
+    return all;
+}
+
+/* Whether an element's gradient is `factor` times the true one, for all cotangents. */
+static bool is_multiple(const gd_census *s, int64_t e, double factor)
+{
+    for (int set = 0; set < s->sets; set++)
+        if (!(fabs(s->analytic[set][e] - factor * s->numeric[set][e]) <=
+              s->slack[set] * fmax(1, fabs(factor))))
+            return false;
+    return true;
+}
+
+/* Whether an element's gradient is exactly 0 for all cotangents. */
+static bool is_zero(const gd_census *s, int64_t e)
+{
+    for (int set = 0; set < s->sets; set++)
+        if (s->analytic[set][e] != 0) return false;
+    return true;
+}
+
+/* Whether an element's true gradient is 0, within the tolerance, for all cotangents. */
+static bool should_be_zero(const gd_census *s, int64_t e)
+{
+    for (int set = 0; set < s->sets; set++)
+        if (!(fabs(s->numeric[set][e]) <= s->rtol * s->scale[set])) return false;
+    return true;
 }
 
 /* ---- NaN, or all zeros -------------------------------------------------------------------- */
 
-static bool not_finite(const gd_census *s, gd_gradcheck_input *out)
+/* What elements are if their memory held a number before, instead of the probe's NaN. */
+typedef struct gd_garbage {
+    int64_t unwritten, added, other;
+} gd_garbage;
+
+/* Tells a NaN that was in the memory of a gradient from one that the backward computes: with 0 and
+ * with another number in its place. */
+static gd_status look_for_garbage(const gd_census *s, gd_garbage *found)
+{
+    gd_checker *c = s->c;
+    double **gradient[2], size = 0;
+    if (!c->probe) return GD_OK;
+    for (int k = 0; k < 2; k++) {
+        gd_status status = gd_check_make_gradients(c, &gradient[k]);
+        c->probe->fill = k ? size : 0;
+        if (!status) status = gd_check_backward(c, s->cotangent[s->set], gradient[k]);
+        c->probe->fill = NAN;
+        if (status) return status;
+        for (int64_t e = 0; e < s->count && !k; e++) {
+            const double g = fabs(gradient[0][s->input][s->at[e]]);
+            if (isfinite(g)) size = fmax(size, g);
+        }
+        size = size > 0 ? ldexp(1, ilogb(size)) : 1;
+    }
+    for (int64_t e = 0; e < s->count; e++) {
+        const double zero = gradient[0][s->input][s->at[e]], one = gradient[1][s->input][s->at[e]];
+        if (!isnan(analytic(s, e)) || !isfinite(zero) || !isfinite(one)) continue;
+        found->unwritten += zero == 0 && one == size;
+        found->added += zero != 0 && fabs(one - zero - size) <= 0.01 * size;
+        found->other += fabs(one - zero - size) > 0.01 * size;
+    }
+    if (found->added) found->added += found->unwritten, found->unwritten = 0;
+    return GD_OK;
+}
+
+static gd_status not_finite(const gd_census *s, gd_gradcheck_input *out)
 {
     int64_t nan = 0, infinite = 0;
+    gd_garbage found = {0};
     for (int64_t e = 0; e < s->count; e++) {
         nan += isnan(analytic(s, e)) != 0;
         infinite += isinf(analytic(s, e)) != 0;
     }
-    if (nan) gd_check_say(out, "%lld of %lld are NaN", (long long)nan, (long long)s->count);
-    if (infinite)
-        gd_check_say(out, "%s%lld of %lld are infinite", nan ? ", " : "", (long long)infinite,
-                     (long long)s->count);
-    return nan || infinite;
+    gd_status status = nan ? look_for_garbage(s, &found) : GD_OK;
+    nan -= found.unwritten + found.added + found.other;
+    const struct {
+        int64_t count;
+        const char *are;
+    } kinds[] = {
+        {found.unwritten, "are not written: the NaN that their memory held is still there"},
+        {found.added, "are added to what their memory held, a NaN, though accumulate is not set"},
+        {found.other, "depend on what their memory held, a NaN, though accumulate is not set"},
+        {nan, "are NaN"},
+        {infinite, "are infinite"}};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
+        if (kinds[i].count)
+            gd_check_say(out, "%s%lld of %lld %s", out->finding[0] ? ", " : "",
+                         (long long)kinds[i].count, (long long)s->count, kinds[i].are);
+    return status;
 }
 
 static bool all_zero(const gd_census *s, gd_gradcheck_input *out)
 {
     for (int64_t e = 0; e < s->count; e++)
-        if (analytic(s, e) != 0) return false;
+        if (!is_zero(s, e)) return false;
     gd_check_say(out, "the gradient is zero throughout");
     return true;
 }
@@ -81,7 +154,7 @@ static gd_text where(const gd_census *s)
         bool one = true;
         for (int64_t e = 0; e < s->count && one; e++) {
             int64_t i = gd_check_index(a->ndim, a->shape, s->at[e], axis);
-            if (!wrong(s, e)) continue;
+            if (!s->wrong[e]) continue;
             if (index < 0) index = i;
             one = i == index;
         }
@@ -100,12 +173,45 @@ static gd_text where(const gd_census *s)
     return text;
 }
 
+/* The element that is off with a set's cotangents, -1 if none is; or -2 for several. */
+static int64_t only_one(const gd_census *s, int set)
+{
+    int64_t one = -1;
+    for (int64_t e = 0; e < s->count; e++) {
+        const double gap = fabs(s->analytic[set][e] - s->numeric[set][e]);
+        if (s->skip[e] || gap <= 2 * s->rtol * s->scale[set]) continue;
+        if (one >= 0) return -2;
+        one = e;
+    }
+    return one;
+}
+
+/* Whether with each dy another element is off, by the same factor: the backward looks for it. */
+static bool one_for_each_dy(const gd_census *s, double factor)
+{
+    for (int set = 0; set < s->sets; set++) {
+        const int64_t one = only_one(s, set);
+        if (one == -2 || (one < 0 && set < s->measured)) return false;
+        if (one >= 0 && !(fabs(s->analytic[set][one] - factor * s->numeric[set][one]) <=
+                          s->slack[set] * fmax(1, fabs(factor))))
+            return false;
+    }
+    return true;
+}
+
 static bool single(const gd_census *s, gd_gradcheck_input *out)
 {
-    if (count_wrong(s) != 1 || s->count < 3) return false;
+    const double factor = out->analytic / out->numeric;
+    const bool known = isfinite(factor) && fabs(factor - 1) < 10, one = count_wrong(s) == 1;
+    bool multiple = known;
+    if (s->count < 3 || s->others ||
+        (one ? out->wrong != 1 : !known || !one_for_each_dy(s, factor)))
+        return false;
+    for (int64_t e = 0; e < s->count && one; e++)
+        if (s->wrong[e]) multiple = multiple && is_multiple(s, e, factor);
     gd_check_say(out, "a single element is off");
-    if (out->numeric != 0 && fabs(out->analytic / out->numeric - 1) < 10)
-        gd_check_say(out, ", by %.3g%%", 100 * (out->analytic / out->numeric - 1));
+    if (multiple) gd_check_say(out, ", by %.3g%%", 100 * (factor - 1));
+    if (!one) gd_check_say(out, ", another one with each dy");
     return true;
 }
 
@@ -116,47 +222,50 @@ static int64_t ratios(const gd_census *s, double *ratio)
 {
     int64_t n = 0;
     for (int64_t e = 0; e < s->count; e++)
-        if (wrong(s, e) && fabs(numeric(s, e)) > 1e-2 * scale(s))
+        if (s->wrong[e] && fabs(numeric(s, e)) > 1e-2 * s->scale[s->set])
             ratio[n++] = analytic(s, e) / numeric(s, e);
     gd_check_sort(ratio, n);
     return n;
 }
 
-/* Whether the wrong elements are the numeric ones times `factor`, in each set; also in a set where
- * an element is right, else the factor depends on dy. */
-static bool holds(const gd_census *s, double factor)
+/* Of which elements something is said, if not of all: ", all in row 3", or how many. */
+static void say_which(const gd_census *s, gd_gradcheck_input *out)
 {
-    for (int set = s->begin; set < s->end; set++) {
-        const double most = s->slack[set] * fmax(1, fabs(factor));
-        for (int64_t e = 0; e < s->count; e++)
-            if ((s->state[set][e] == GD_STATE_WRONG ||
-                 (s->state[set][e] == GD_STATE_RIGHT && wrong(s, e))) &&
-                !(fabs(gd_census_analytic(s, set, e) - factor * s->numeric[set][e]) <= most))
-                return false;
-    }
-    return true;
+    const gd_text place = where(s);
+    const int64_t wrongs = count_wrong(s);
+    if (*place.text)
+        gd_check_say(out, "%s", place.text);
+    else if (wrongs < s->count)
+        gd_check_say(out, ", at %lld of %lld elements", (long long)wrongs, (long long)s->count);
 }
 
 static bool constant_factor(const gd_census *s, gd_gradcheck_input *out)
 {
     int64_t n = ratios(s, s->room), wrongs = count_wrong(s);
     double largest = 0;
+    bool zero = true;
     if (!n) return false;
     double median = s->room[n / 2];
     out->ratio_median = median;
     out->ratio_spread = fmax(s->room[n - 1] - median, median - s->room[0]);
-    if ((wrongs < 2 && s->count > 1) || 2 * n < wrongs || !holds(s, median)) return false;
-    for (int64_t e = 0; e < s->count; e++)
-        if (wrong(s, e)) largest = fmax(largest, fabs(numeric(s, e)));
+    if ((wrongs < 2 && s->count > 1) || 2 * n < wrongs) return false;
+    for (int64_t e = 0; e < s->count; e++) {
+        if (!s->wrong[e]) continue;
+        if (!is_multiple(s, e, median)) return false;
+        zero = zero && is_zero(s, e);
+        largest = fmax(largest, fabs(numeric(s, e)));
+    }
     const double tolerance = s->slack[s->set] * fmax(1, fabs(median)) / largest;
-    if (fabs(median + 1) <= tolerance)
+    if (fabs(median + 1) <= tolerance) {
         gd_check_say(out, "the sign is flipped");
-    else if (fabs(median) <= tolerance)
-        gd_check_say(out, "the gradient is zero at the wrong elements");
-    else
+    } else if (zero) {
+        gd_check_say(out, "the gradient is zero at the wrong elements%s", where(s).text);
+        return true;
+    } else {
         gd_check_say(out, "a constant factor %s",
                      gd_check_factor(s->argument, median, tolerance).text);
-    gd_check_say(out, "%s", where(s).text);
+    }
+    say_which(s, out);
     return true;
 }
 
@@ -164,13 +273,15 @@ static bool constant_factor(const gd_census *s, gd_gradcheck_input *out)
 
 /* Each wrong element has a gradient that should be 0, or is 0 and should not be, and there is at
  * least one of the first kind: a wrong mask. */
-static bool should_be_zero(const gd_census *s, gd_gradcheck_input *out)
+static bool wrong_mask(const gd_census *s, gd_gradcheck_input *out)
 {
     int64_t extra = 0, lost = 0, wrongs = count_wrong(s);
     for (int64_t e = 0; e < s->count; e++) {
-        if (!wrong(s, e)) continue;
-        extra += fabs(numeric(s, e)) <= s->rtol * scale(s);
-        lost += analytic(s, e) == 0;
+        if (!s->wrong[e]) continue;
+        if (should_be_zero(s, e))
+            extra++;
+        else if (is_zero(s, e))
+            lost++;
     }
     if (!extra || extra + lost < wrongs || extra == s->count) return false;
     if (lost)
@@ -185,7 +296,7 @@ static bool should_be_zero(const gd_census *s, gd_gradcheck_input *out)
 /* The true gradient is zero, but this one is not. */
 static bool all_should_be_zero(const gd_census *s, gd_gradcheck_input *out)
 {
-    for (int set = s->begin; set < s->end; set++)
+    for (int set = 0; set < s->sets; set++)
         for (int64_t e = 0; e < s->count; e++)
             if (s->numeric[set][e] != 0) return false;
     gd_check_say(out, "the true gradient is zero throughout, this one is not");
@@ -194,9 +305,13 @@ static bool all_should_be_zero(const gd_census *s, gd_gradcheck_input *out)
 
 /* ---- Right values in wrong places --------------------------------------------------------- */
 
-static bool close_to(const gd_census *s, double a, double b)
+/* Whether element `to` of the gradient is element `from` of the true one, for all cotangents. */
+static bool moved(const gd_census *s, int64_t from, int64_t to)
 {
-    return fabs(a - b) <= s->rtol * scale(s);
+    for (int set = 0; set < s->sets; set++)
+        if (!(fabs(s->analytic[set][to] - s->numeric[set][from]) <= s->rtol * s->scale[set]))
+            return false;
+    return true;
 }
 
 /* analytic[i, j] = numeric[j, i]: the matrix was taken for its transpose in memory. */
@@ -204,35 +319,40 @@ static bool transposed(const gd_census *s, int64_t rows, int64_t columns)
 {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++)
-            if (!close_to(s, analytic(s, j * rows + i), numeric(s, i * columns + j))) return false;
+            if (!moved(s, i * columns + j, j * rows + i)) return false;
     return rows > 1 && columns > 1;
 }
 
 static bool shifted(const gd_census *s, int64_t by)
 {
     for (int64_t e = 0; e < s->count; e++)
-        if (!close_to(s, analytic(s, (e + by) % s->count), numeric(s, e))) return false;
+        if (!moved(s, e, (e + by) % s->count)) return false;
     return s->count > 2;
+}
+
+/* Whether each element is one of the true gradient's, each of which is somewhere. */
+static bool is_permutation(const gd_census *s)
+{
+    bool *taken = gd_check_allocate(s->c, s->count, sizeof *taken);
+    for (int64_t to = 0; to < s->count && taken; to++) {
+        int64_t from = to; /* most are in their place */
+        if (taken[from] || !moved(s, from, to))
+            for (from = 0; from < s->count; from++)
+                if (!taken[from] && moved(s, from, to)) break;
+        if (from == s->count) return false;
+        taken[from] = true;
+    }
+    return taken != NULL;
 }
 
 static bool permuted(const gd_census *s, gd_gradcheck_input *out)
 {
     const gd_argument *a = s->argument;
-    int64_t n = s->count;
-    bool moved = false; /* a difference below the tolerance does not count as moved */
-    for (int64_t e = 0; e < n; e++) moved = moved || !close_to(s, analytic(s, e), numeric(s, e));
-    if (n != a->count || n < 3 || !moved) return false;
-    double *got = s->room, *true_ones = s->room + n;
-    for (int64_t e = 0; e < n; e++) {
-        got[e] = analytic(s, e);
-        true_ones[e] = numeric(s, e);
-    }
-    gd_check_sort(got, n);
-    gd_check_sort(true_ones, n);
-    for (int64_t e = 0; e < n; e++)
-        if (!close_to(s, got[e], true_ones[e])) return false;
-
-    int64_t columns = a->ndim ? a->shape[a->ndim - 1] : 1;
+    const int64_t n = s->count, columns = a->ndim ? a->shape[a->ndim - 1] : 1;
+    bool all = true; /* a difference below the tolerance does not count as moved */
+    if (!complete(s) || n < 3) return false;
+    for (int64_t e = 0; e < n; e++) all = all && moved(s, e, e);
+    if (all || !is_permutation(s)) return false;
     gd_check_say(out, "the right values in the wrong places");
     if (transposed(s, n / columns, columns))
         gd_check_say(out, ": transposed");
@@ -248,16 +368,17 @@ static bool permuted(const gd_census *s, gd_gradcheck_input *out)
 static gd_status of_another(const gd_census *s, gd_gradcheck_input *out)
 {
     gd_checker *c = s->c;
-    for (int i = 0; i < c->inputs && s->count == s->argument->count; i++) {
+    double *slope = gd_check_numbers(c, 2 * (int64_t)s->sets);
+    if (!slope) return GD_ERROR_MEMORY;
+    for (int i = 0; i < c->inputs && complete(s); i++) {
         const gd_argument *a = &c->input[i];
         bool same = i != s->input && a->wanted && a->count == s->count;
         for (int64_t e = 0; e < s->count && same; e++) {
-            gd_move move = {.input = i, .element = e};
-            gd_status status = gd_check_slopes(c, &move, c->options.step, c->slope);
+            gd_status status =
+                gd_check_probe_slopes(s, i, e, c->options.step, slope, slope + s->sets);
             if (status) return status;
-            for (int set = s->begin; set < s->end; set++)
-                same = same && fabs(gd_census_analytic(s, set, e) - c->slope[set].central) <=
-                                   2 * s->slack[set];
+            for (int set = 0; set < s->sets; set++)
+                same = same && fabs(s->analytic[set][e] - slope[set]) <= 2 * s->slack[set];
         }
         if (!same) continue;
         gd_check_say(out, "it is the gradient of %s", a->name);
@@ -268,41 +389,72 @@ static gd_status of_another(const gd_census *s, gd_gradcheck_input *out)
 
 /* ---- Patterns along rows ------------------------------------------------------------------ */
 
-/* The error at an element that is wrong, else 0. */
-static double error_if_wrong(const gd_census *s, int64_t e)
+/* In each row of a set one element is off by the same error, and perhaps the next element by the
+ * opposite error; all other elements are right. `first` [rows] are the places of the former. */
+static bool off_in_rows(const gd_census *s, int set, int64_t columns, const int64_t *first,
+                        bool nexts, double *error)
 {
-    return wrong(s, e) ? analytic(s, e) - numeric(s, e) : 0;
+    const double most = 2 * s->slack[set];
+    *error = NAN;
+    for (int64_t e = 0; e < s->count; e++) {
+        const int64_t place = first[e / columns], next = place + 1;
+        const double off = s->analytic[set][e] - s->numeric[set][e];
+        if (place >= 0 && isnan(*error)) *error = s->analytic[set][place] - s->numeric[set][place];
+        double wanted = e == place ? *error : 0;
+        if (nexts && place >= 0 && e == next - (next % columns ? 0 : columns)) wanted = -*error;
+        if (!(fabs(off - wanted) <= most)) return false;
+    }
+    return true;
 }
 
-/* In at least three rows one element is off by the same error, and perhaps the next element by the
- * opposite error; all other elements are right. */
+/* The first wrong element of each row, or of two the one that is off in the direction `sign`. False
+ * if there are more, or too few rows. */
+static bool one_of_each(const gd_census *s, int64_t columns, double sign, int64_t *first,
+                        bool *nexts)
+{
+    int64_t rows = 0;
+    *nexts = false;
+    for (int64_t row = 0; row < s->count / columns; row++) {
+        int64_t wrongs = 0;
+        first[row] = -1;
+        for (int64_t e = row * columns; e < (row + 1) * columns; e++) {
+            if (!s->wrong[e]) continue;
+            wrongs++;
+            if (first[row] < 0 || (analytic(s, e) - numeric(s, e)) * sign > 0) first[row] = e;
+        }
+        *nexts = *nexts || wrongs == 2;
+        rows += wrongs > 0;
+        if (wrongs > 2) return false;
+    }
+    return rows >= 3;
+}
+
+/* The same, in at least three rows and for all cotangents. */
 static bool one_a_row(const gd_census *s, gd_gradcheck_input *out)
 {
     const gd_argument *a = s->argument;
     const int64_t columns = a->ndim ? a->shape[a->ndim - 1] : 1;
-    const double most = 2 * s->slack[s->set];
-    double error = 0;
-    int64_t ones = 0, nexts = 0;
-    if (s->count != a->count || columns < 3) return false;
-    for (int64_t row = 0; row < s->count; row += columns) {
-        int64_t here = 0;
-        for (int64_t k = 0; k < columns; k++) {
-            const double off = error_if_wrong(s, row + k);
-            if (off == 0) continue;
-            const double before = error_if_wrong(s, row + (k + columns - 1) % columns);
-            if (error == 0) error = before != 0 ? before : off;
-            if (fabs(off - error) <= most)
-                ones++, here++;
-            else if (fabs(off + error) <= most && fabs(before - error) <= most)
-                nexts++;
-            else
-                return false;
+    int64_t *first = gd_check_allocate(s->c, s->count, sizeof *first);
+    double error = 0, other = 0, worst = 0;
+    bool nexts, fine = false, same = true;
+    if (!complete(s) || columns < 3 || !first) return false;
+    for (int sign = 1; sign >= -1 && !fine; sign -= 2) {
+        same = true;
+        fine = one_of_each(s, columns, sign, first, &nexts);
+        for (int set = 0; set < s->sets && fine; set++) {
+            fine = off_in_rows(s, set, columns, first, nexts, &error);
+            if (set == s->set) worst = error;
+            if (set) same = same && fabs(error - other) <= 2 * s->slack[set];
+            other = error;
         }
-        if (here > 1) return false;
     }
-    if (ones < 3 || (nexts && nexts != ones)) return false;
-    gd_check_say(out, "one element of each row is off, each by %.4g%s", error,
-                 nexts ? ", and the next by the opposite: its value is one place further" : "");
+    if (!fine) return false;
+    gd_check_say(out, "one element of each row is off, each by ");
+    if (same)
+        gd_check_say(out, "%.4g", worst);
+    else
+        gd_check_say(out, "the same");
+    if (nexts) gd_check_say(out, ", and the next by the opposite: its value is one place further");
     return true;
 }
 
@@ -336,7 +488,7 @@ static bool fits(const gd_census *s, int begin, int end, const gd_basis basis[2]
             const int set = begin + (int)(i / count);
             const int64_t e = from + i % count * stride;
             const double f = basis[0](s, set, e), g = basis[1] ? basis[1](s, set, e) : 0;
-            const double error = gd_census_analytic(s, set, e) - s->numeric[set][e];
+            const double error = s->analytic[set][e] - s->numeric[set][e];
             if (pass && !(fabs(error - a * f - b * g) <= s->slack[set])) return false;
             if (pass) continue;
             ff += f * f, fg += f * g, gg += g * g, fe += f * error, ge += g * error;
@@ -345,6 +497,17 @@ static bool fits(const gd_census *s, int begin, int end, const gd_basis basis[2]
         a = basis[1] ? (fe * gg - ge * fg) / det : ff > 0 ? fe / ff : 0;
         b = basis[1] ? (ge * ff - fe * fg) / det : 0;
     }
+    return true;
+}
+
+/* Whether all elements are off by the same number for all cotangents. */
+static bool same_constant(const gd_census *s)
+{
+    const double first = s->analytic[0][0] - s->numeric[0][0];
+    for (int set = 0; set < s->sets; set++)
+        if (!(fabs(s->analytic[set][0] - s->numeric[set][0] - first) <=
+              2 * fmax(s->slack[set], s->slack[0])))
+            return false;
     return true;
 }
 
@@ -368,24 +531,42 @@ static bool pattern(const gd_census *s, gd_gradcheck_input *out)
     };
     const gd_argument *a = s->argument;
     int64_t columns = a->ndim ? a->shape[a->ndim - 1] : 1;
-    if (s->count != a->count || !columns) return false;
+    if (!complete(s) || !columns) return false;
     const int64_t rows = a->count / columns;
     for (size_t i = 0; i < sizeof questions / sizeof *questions; i++) {
         const int within = questions[i].within;
         const int64_t lines = within == ALL ? 1 : within == ROWS ? rows : columns;
         const int64_t length = a->count / lines, stride = within == COLUMNS ? columns : 1;
         /* A factor must be the same for each dy; the coefficient of an added term may differ. */
-        const int together = questions[i].basis[0] == basis_gradient ? s->end - s->begin : 1;
+        const int together = questions[i].basis[0] == basis_gradient ? s->sets : 1;
         bool yes = length > (questions[i].basis[1] ? 4 : 2);
         for (int64_t line = 0; line < lines && yes; line++)
-            for (int set = s->begin; set < s->end && yes; set += together)
+            for (int set = 0; set < s->sets && yes; set += together)
                 yes = fits(s, set, set + together, questions[i].basis,
                            within == COLUMNS ? line : line * length, length, stride);
         if (!yes) continue;
         gd_check_say(out, "%s", questions[i].words);
+        if (within == ALL && !same_constant(s)) gd_check_say(out, ", another for each dy");
         return true;
     }
     return false;
+}
+
+/* The largest sum of `value` along an axis. */
+static double largest_sum(const gd_census *s, const double *value, int axis)
+{
+    const gd_argument *a = s->argument;
+    const int64_t size = a->shape[axis];
+    int64_t stride = 1;
+    double largest = 0;
+    for (int k = axis + 1; k < a->ndim; k++) stride *= a->shape[k];
+    for (int64_t e = 0; e < s->count; e++) {
+        if (e / stride % size) continue;
+        double sum = 0;
+        for (int64_t k = 0; k < size; k++) sum += value[e + k * stride];
+        largest = fmax(largest, fabs(sum));
+    }
+    return largest;
 }
 
 /* The true gradient sums to 0 along an axis (adding a constant along it does not change the
@@ -393,22 +574,12 @@ static bool pattern(const gd_census *s, gd_gradcheck_input *out)
 static bool loses_zero_sum(const gd_census *s, gd_gradcheck_input *out)
 {
     const gd_argument *a = s->argument;
-    for (int axis = 0; axis < a->ndim && s->count == a->count; axis++) {
-        int64_t stride = 1, size = a->shape[axis];
-        double got = 0, wanted = 0;
-        for (int k = axis + 1; k < a->ndim; k++) stride *= a->shape[k];
-        for (int64_t e = 0; e < s->count; e++) {
-            if (e / stride % size) continue;
-            double sum_got = 0, sum_wanted = 0;
-            for (int64_t k = 0; k < size; k++) {
-                sum_got += analytic(s, e + k * stride);
-                sum_wanted += numeric(s, e + k * stride);
-            }
-            got = fmax(got, fabs(sum_got));
-            wanted = fmax(wanted, fabs(sum_wanted));
-        }
-        const double zero = s->rtol * scale(s);
-        if (size < 3 || wanted > zero || got < 50 * zero) continue;
+    for (int axis = 0; axis < a->ndim && complete(s); axis++) {
+        bool zero = a->shape[axis] >= 3;
+        for (int set = 0; set < s->sets && zero; set++)
+            zero = largest_sum(s, s->numeric[set], axis) <= s->rtol * s->scale[set];
+        if (!zero || largest_sum(s, s->analytic[s->set], axis) < 50 * s->rtol * s->scale[s->set])
+            continue;
         gd_check_say(out, "%sthe true gradient sums to 0 along axis %d, this one does not",
                      out->finding[0] ? ": " : "", axis);
         return true;
@@ -418,13 +589,19 @@ static bool loses_zero_sum(const gd_census *s, gd_gradcheck_input *out)
 
 /* ---- The census --------------------------------------------------------------------------- */
 
-gd_status gd_check_census(const gd_census *s, gd_gradcheck_input *out)
+gd_status gd_check_census(gd_census *s, gd_gradcheck_input *out)
 {
     static bool (*const questions[])(const gd_census *, gd_gradcheck_input *) = {
-        not_finite, all_zero, single, should_be_zero, constant_factor, permuted, one_a_row};
+        all_zero, single, wrong_mask, constant_factor, permuted, one_a_row};
+    gd_status status = not_finite(s, out);
+    if (status || out->finding[0]) return status;
+    /* One element shows nothing of the others. */
+    if (s->c->options.only_element && s->argument->count > 1) return GD_OK;
+    status = gd_check_evidence(s);
+    if (status || !s->sure) return status;
     for (size_t i = 0; i < sizeof questions / sizeof *questions; i++)
         if (questions[i](s, out)) return GD_OK;
-    gd_status status = of_another(s, out);
+    status = of_another(s, out);
     if (status || out->finding[0]) return status;
 
     if (all_should_be_zero(s, out)) return GD_OK;

@@ -217,6 +217,18 @@ static double mean_square(const double *x, int64_t count)
     return n ? sum / (double)n : 0;
 }
 
+double *gd_check_cotangent(gd_checker *c, int output, uint64_t stream)
+{
+    const gd_result *r = &c->output[output];
+    const double parts = precision(r->dtype) < 24 ? 8 : 4096;
+    double *u = gd_check_numbers(c, r->count);
+    if (!u) return NULL;
+    gd_check_normal(u, r->count, c->options.seed, stream);
+    for (int64_t i = 0; r->dtype != GD_FLOAT64 && i < r->count; i++)
+        u[i] = round(u[i] * parts) / parts;
+    return u;
+}
+
 /* A random cotangent for each real output, or for output `alone`. */
 static gd_status make_set(gd_checker *c, int set, int alone)
 {
@@ -226,14 +238,8 @@ static gd_status make_set(gd_checker *c, int set, int alone)
     for (int o = 0; o < c->outputs; o++) {
         const gd_result *r = &c->output[o];
         if (!r->real || (alone >= 0 && alone != o)) continue;
-        u[o] = gd_check_numbers(c, r->count);
+        u[o] = gd_check_cotangent(c, o, GD_STREAM_COTANGENT + 50 * (uint64_t)set + (uint64_t)o);
         if (!u[o]) return GD_ERROR_MEMORY;
-        gd_check_normal(u[o], r->count, c->options.seed,
-                        GD_STREAM_COTANGENT + 50 * (uint64_t)set + (uint64_t)o);
-        /* Few enough bits to be exact in the dtype. */
-        const double parts = precision(r->dtype) < 24 ? 8 : 4096;
-        for (int64_t i = 0; r->dtype != GD_FLOAT64 && i < r->count; i++)
-            u[o][i] = round(u[o][i] * parts) / parts;
         double scale = sqrt(mean_square(u[o], r->count) * mean_square(r->base, r->count));
         c->unit[set] = fmax(c->unit[set], scale);
     }

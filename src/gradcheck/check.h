@@ -6,6 +6,7 @@
  *     run.c              forward with perturbed inputs; backward in all its variants
  *     numeric.c          the numeric derivative of one element, and its accuracy
  *     compare.c          which elements, and whether they agree
+ *     evidence.c         the Jacobian, against which findings are verified
  *     census.c           what the wrong elements have in common
  *     jacobian.c         which dy reaches which gradient, and with what factor
  *     formula.c          numbers as a short formula of inputs and outputs
@@ -123,6 +124,8 @@ void gd_check_free(gd_checker *c);
 
 gd_status gd_check_begin(gd_checker *c, gd_context *ctx, const gd_gradcheck_options *options,
                          gd_gradcheck_report *report);
+/* A random cotangent for an output, of few enough bits to be exact in its dtype. */
+double *gd_check_cotangent(gd_checker *c, int output, uint64_t stream);
 /* Runs everything once inputs and apply are set, and fills the report. */
 gd_status gd_check_all(gd_checker *c);
 /* Frees everything; turns an error into a verdict if it is the function's. */
@@ -147,6 +150,7 @@ enum {
     GD_STREAM_COTANGENT = 100, /* + 50 set + output */
     GD_STREAM_HELD = 900,      /* + input: what a gradient holds already */
     GD_STREAM_SAMPLE = 1000,
+    GD_STREAM_PROBE = 1200,    /* + 50 probe + output */
     GD_STREAM_DIRECTION = 2000 /* + direction */
 };
 
@@ -220,6 +224,7 @@ struct gd_probe {
     const gd_op *real;
     gd_checker *checker;
     int threads;         /* that the kernels get; 0: the context's */
+    double fill;         /* what gradients hold that are to be overwritten: NaN */
     bool spoil;          /* before backward, overwrite what it does not declare as read */
     char complaint[256]; /* the first one */
     int reused_doutput, reused_input; /* how often a gradient got memory of a tensor that is read */
@@ -227,6 +232,9 @@ struct gd_probe {
 void gd_check_probe(gd_probe *probe, const gd_op *op, gd_checker *c);
 
 /* ---- numeric.c ---------------------------------------------------------------------------- */
+
+/* Half a unit in the last place, relative. */
+double gd_check_rounding(gd_dtype dtype);
 
 /* h is relative to the input's scale. slope [sets]. Along a direction, c->moved is the move as
  * stored, divided by its length: central estimates sum(gradient * moved). Of an element's move only
@@ -263,28 +271,42 @@ bool gd_check_contradicted(const gd_ladder *ladder, const gd_estimate *estimate,
 gd_state gd_check_judge(const gd_ladder *ladder, double analytic, double tolerance, bool kinks,
                         double *numeric);
 
-/* ---- compare.c, census.c, behaviour.c ----------------------------------------------------- */
-
-/* The result of the comparison of one input, for one of the cotangent sets. */
+/* The result of the comparison of one input, and what findings on it are verified against: the
+ * gradients for sets of cotangents, first those of the check, from `first` on, then probes. */
 typedef struct gd_census {
     gd_checker *c;
     int input;
     const gd_argument *argument;
-    int64_t count;       /* elements examined */
-    const int64_t *at;   /* [count] flat indices, ascending except for those found by directions */
-    int set, begin, end; /* the set; a finding must also fit the sets begin ... end - 1 */
-    double *const *numeric; /* [sets][count] */
-    char *const *state;     /* [sets][count] of gd_state */
-    const double *scale;    /* [sets] what errors are relative to */
-    const double *slack;    /* [sets] how far a gradient may be from what a finding says it is */
+    int64_t count;     /* elements examined */
+    const int64_t *at; /* [count] flat indices, ascending except for those found by directions */
+    int set;           /* the set with the worst element */
+    int first, measured, sets;    /* sets of the check, and all */
+    double *const **cotangent;    /* [sets][outputs]; not of one-hot probes */
+    double **analytic, **numeric; /* [sets][count] */
+    bool *wrong;                  /* [count] in any of the sets */
+    bool *skip;                   /* [count] at a kink, or not measured: nothing is known */
+    double *scale, *slack; /* [sets] what errors are relative to, and how far a gradient may be
+                            * from what a finding says it is */
+    bool others;           /* of the elements that were not examined some are wrong */
+    bool sure;             /* the probes are accurate, and the backward repeatable */
+    bool one_hot;          /* probe k is dy with a single 1, at element k: the Jacobian's columns */
+    bool *used;            /* [probes] any element of the gradient, examined or not, is not 0 */
+    bool strays;           /* and one that is not the dy's own */
+    double *slopes;        /* room: [3 sets] */
     double rtol;
     double *room; /* [2 count] */
 } gd_census;
 
-static inline double gd_census_analytic(const gd_census *s, int set, int64_t e)
-{
-    return s->c->analytic[set][s->input][s->at[e]];
-}
+/* ---- evidence.c --------------------------------------------------------------------------- */
+
+/* Adds the probes to the sets. */
+gd_status gd_check_evidence(gd_census *s);
+int64_t gd_check_most_sets(const gd_checker *c);
+/* The slopes along an element of any input, and their rounding errors: [sets]. */
+gd_status gd_check_probe_slopes(const gd_census *s, int input, int64_t element, double h,
+                                double *slope, double *noise);
+
+/* ---- compare.c, census.c, behaviour.c ----------------------------------------------------- */
 
 /* The largest float16 is 65504, and a measured number may be a little off: whether an infinity is
  * the right result for a number beyond the range. */
@@ -292,7 +314,7 @@ bool gd_check_overflows(gd_dtype dtype, double got, double wanted);
 gd_status gd_check_compare(gd_checker *c, int input, gd_gradcheck_input *out);
 /* Describes what is wrong, in out->finding. A finding must hold for every element, to within the
  * tolerance of the check. */
-gd_status gd_check_census(const gd_census *census, gd_gradcheck_input *out);
+gd_status gd_check_census(gd_census *census, gd_gradcheck_input *out);
 /* Appends to out->finding. */
 void gd_check_say(gd_gradcheck_input *out, const char *format, ...) GD_PRINTF(2, 3);
 gd_status gd_check_behaviour(gd_checker *c);

@@ -375,35 +375,93 @@ static double slack_of(const gd_comparison *m, int set)
     return fmin(tolerance_of(m, set), largest / 50);
 }
 
-static gd_status take_census(gd_comparison *m, int set, gd_gradcheck_input *out)
+/* Whether, apart from the elements that were found to be wrong, a direction disagrees. */
+static gd_status look_for_others(gd_comparison *m, int set, bool *others)
 {
     gd_checker *c = m->c;
-    double *room = gd_check_numbers(c, 2 * (c->sets + m->count));
-    const int sets = c->options.cotangents;
-    gd_census census = {.c = c,
-                        .input = m->input,
-                        .argument = m->argument,
-                        .count = m->count,
-                        .at = m->at,
-                        .set = set,
-                        .begin = set < sets ? 0 : set,
-                        .end = set < sets ? sets : set + 1,
-                        .numeric = m->numeric,
-                        .state = m->state,
-                        .scale = room,
-                        .slack = room + c->sets,
-                        .rtol = c->options.rtol,
-                        .room = room + 2 * c->sets};
-    if (!room) return GD_ERROR_MEMORY;
-    for (int k = 0; k < c->sets; k++) {
-        room[k] = fmax(m->largest[k], m->floor[k]);
-        room[c->sets + k] = slack_of(m, k);
+    const int64_t n = m->argument->count;
+    double *gradient = c->analytic[set][m->input], *kept = gd_check_numbers(c, m->count);
+    double *direction = gd_check_numbers(c, n);
+    gd_status status = GD_OK;
+    if (!kept || !direction) return GD_ERROR_MEMORY;
+    for (int64_t e = 0; e < m->count; e++) {
+        kept[e] = gradient[m->at[e]];
+        if (m->state[set][e] == GD_STATE_WRONG) gradient[m->at[e]] = m->numeric[set][e];
     }
-    gd_status status = gd_check_census(&census, out);
+    *others = c->options.directions == 0;
+    for (int d = 0; d < c->options.directions && !*others && !status; d++) {
+        gd_check_signs(direction, n, c->options.seed, GD_STREAM_DIRECTION + (uint64_t)d);
+        if (m->typical < 1.0 / 16) shorten(m, direction);
+        status = disagrees(m, set, direction, others);
+    }
+    for (int64_t e = 0; e < m->count; e++) gradient[m->at[e]] = kept[e];
+    return status;
+}
+
+/* What is known of an element with the sets of the census. */
+static void note_states(const gd_comparison *m, gd_census *s, int64_t e)
+{
+    for (int k = 0; k < s->measured; k++) {
+        const char state = m->state[s->first + k][e];
+        s->wrong[e] = s->wrong[e] || state == GD_STATE_WRONG;
+        s->skip[e] = s->skip[e] || state == GD_STATE_KINK || state == GD_STATE_UNSTABLE ||
+                     !isfinite(s->numeric[k][e]);
+        s->analytic[k][e] = m->c->analytic[s->first + k][m->input][m->at[e]];
+    }
+    s->wrong[e] = s->wrong[e] && !s->skip[e];
+}
+
+/* The census of the sets of all outputs, or of that of one output. */
+static gd_status make_census(gd_comparison *m, int set, gd_census *s)
+{
+    gd_checker *c = m->c;
+    const int64_t most = gd_check_most_sets(c);
+    const bool alone = c->alone[set] >= 0;
+    *s = (gd_census){.c = c,
+                     .input = m->input,
+                     .argument = m->argument,
+                     .count = m->count,
+                     .at = m->at,
+                     .first = alone ? set : 0,
+                     .measured = alone ? 1 : c->options.cotangents,
+                     .set = alone ? 0 : set,
+                     .cotangent = gd_check_allocate(c, most, sizeof *s->cotangent),
+                     .analytic = gd_check_allocate(c, most, sizeof *s->analytic),
+                     .numeric = gd_check_allocate(c, most, sizeof *s->numeric),
+                     .wrong = gd_check_allocate(c, m->count, sizeof *s->wrong),
+                     .skip = gd_check_allocate(c, m->count, sizeof *s->skip),
+                     .scale = gd_check_numbers(c, most),
+                     .slack = gd_check_numbers(c, most),
+                     .rtol = c->options.rtol,
+                     .room = gd_check_numbers(c, 2 * m->count)};
+    s->sets = s->measured;
+    if (!s->cotangent || !s->analytic || !s->numeric || !s->wrong || !s->skip || !s->scale ||
+        !s->slack || !s->room)
+        return GD_ERROR_MEMORY;
+    for (int k = 0; k < s->measured; k++) {
+        const int of = s->first + k;
+        s->cotangent[k] = c->cotangent[of];
+        s->numeric[k] = m->numeric[of];
+        s->analytic[k] = gd_check_numbers(c, m->count);
+        if (!s->analytic[k]) return GD_ERROR_MEMORY;
+        s->scale[k] = fmax(m->largest[of], m->floor[of]);
+        s->slack[k] = slack_of(m, of);
+    }
+    for (int64_t e = 0; e < m->count; e++) note_states(m, s, e);
+    return GD_OK;
+}
+
+static gd_status take_census(gd_comparison *m, int set, gd_gradcheck_input *out)
+{
+    gd_census census;
+    gd_status status = make_census(m, set, &census);
+    for (int k = 0; k < census.measured && !status && !census.others; k++)
+        if (out->wrong <= census.measured && m->count < m->argument->count)
+            status = look_for_others(m, census.first + k, &census.others);
+    if (!status) status = gd_check_census(&census, out);
     if (status) return status;
-    if (set >= c->options.cotangents && out->finding[0]) {
-        gd_check_say(out, ", with a gradient for output %d alone", c->alone[set]);
-    }
+    if (m->c->alone[set] >= 0 && out->finding[0])
+        gd_check_say(out, ", with a gradient for output %d alone", m->c->alone[set]);
     return sweep(m, set, out);
 }
 

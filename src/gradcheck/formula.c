@@ -181,7 +181,9 @@ bool gd_check_formula(gd_checker *c, const gd_points *at, const double *target, 
     gd_product *list = gd_check_allocate(c, PRODUCTS, sizeof *list);
     const int count = list ? make_products(c, at, list) : 0;
     double a = 0, b = 0;
-    if (at->count < FEWEST) return false;
+    int64_t points = 0; /* others would fit anything */
+    for (int64_t i = 0; i < at->count; i++) points += fabs(target[i]) > 20 * tolerance;
+    if (points < FEWEST) return false;
     *text = (gd_text){""};
     for (int i = 0; i < count; i++) {
         const gd_product *p = &list[i];

@@ -38,8 +38,7 @@ static gd_status move_and_run(gd_checker *c, const gd_move *move, double length,
     return status;
 }
 
-/* Half a unit in the last place, relative. */
-static double rounding(gd_dtype dtype)
+double gd_check_rounding(gd_dtype dtype)
 {
     switch (dtype) {
     case GD_FLOAT64:
@@ -67,7 +66,7 @@ static gd_slope slope_of_set(const gd_checker *c, int set, double left, double r
         const gd_result *r = &c->output[o];
         const double *u = c->cotangent[set][o];
         if (!u) continue;
-        double eps = rounding(r->measured);
+        double eps = gd_check_rounding(r->measured);
         for (int64_t i = 0; i < r->count; i++) {
             both += u[i] * difference(r->plus[i], r->minus[i]);
             up += u[i] * difference(r->plus[i], r->base[i]);

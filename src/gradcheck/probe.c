@@ -123,7 +123,7 @@ static void compare_all(const gd_call *call, gd_probe *p, gd_snapshot *kept, int
     }
 }
 
-/* Writes NaN to gradients that are not added to, unless their memory is also read. */
+/* Writes NaN, or what is to be there, to gradients that are not added to, unless their memory is also read. */
 static void poison_gradients(const gd_call *call, gd_probe *p)
 {
     for (int i = 0; i < call->inputs; i++) {
@@ -136,7 +136,7 @@ static void poison_gradients(const gd_call *call, gd_probe *p)
         if (!call->accumulate[i] && !over_doutput && !over_input &&
             !overlap_any(t, call->output, call->outputs) &&
             !overlap_any(t, call->save, call->saves))
-            gd_tensor_fill(t, NAN);
+            gd_tensor_fill(t, p->fill);
     }
 }
 
@@ -189,7 +189,7 @@ static gd_status watched_backward(const gd_call *call)
 
 void gd_check_probe(gd_probe *probe, const gd_op *op, gd_checker *c)
 {
-    *probe = (gd_probe){.op = *op, .real = op, .checker = c};
+    *probe = (gd_probe){.op = *op, .real = op, .checker = c, .fill = NAN};
     probe->op.shape = watched_shape;
     if (op->view) probe->op.view = watched_view;
     for (int device = 0; device < GD_DEVICE_COUNT; device++) {
