@@ -160,7 +160,7 @@ static gd_text where(const gd_census *s)
         }
         for (int64_t e = 0; e < s->count && one; e++)
             others += gd_check_index(a->ndim, a->shape, s->at[e], axis) != index;
-        if (!one || !others || a->shape[axis] < 2) continue;
+        if (!one || !others || index < 0 || a->shape[axis] < 2) continue;
         const char *kind = a->ndim == 1 ? "at" : axis == a->ndim - 1 ? "in column" : "in row";
         const char *last = index == a->shape[axis] - 1 ? " (the last)" : "";
         if (axis > 0 && axis < a->ndim - 1)
@@ -189,14 +189,18 @@ static int64_t only_one(const gd_census *s, int set)
 /* Whether with each dy another element is off, by the same factor: the backward looks for it. */
 static bool one_for_each_dy(const gd_census *s, double factor)
 {
+    int64_t first = -1;
+    bool another = false;
     for (int set = 0; set < s->sets; set++) {
         const int64_t one = only_one(s, set);
+        if (one >= 0 && first < 0) first = one;
+        another = another || (one >= 0 && one != first);
         if (one == -2 || (one < 0 && set < s->measured)) return false;
         if (one >= 0 && !(fabs(s->analytic[set][one] - factor * s->numeric[set][one]) <=
                           s->slack[set] * fmax(1, fabs(factor))))
             return false;
     }
-    return true;
+    return another;
 }
 
 static bool single(const gd_census *s, gd_gradcheck_input *out)
@@ -232,26 +236,28 @@ static int64_t ratios(const gd_census *s, double *ratio)
 static void say_which(const gd_census *s, gd_gradcheck_input *out)
 {
     const gd_text place = where(s);
-    const int64_t wrongs = count_wrong(s);
     if (*place.text)
         gd_check_say(out, "%s", place.text);
-    else if (wrongs < s->count)
-        gd_check_say(out, ", at %lld of %lld elements", (long long)wrongs, (long long)s->count);
+    else
+        gd_check_say(out, ", at %lld of %lld elements", (long long)count_wrong(s),
+                     (long long)s->count);
 }
 
 static bool constant_factor(const gd_census *s, gd_gradcheck_input *out)
 {
     int64_t n = ratios(s, s->room), wrongs = count_wrong(s);
     double largest = 0;
-    bool zero = true;
+    bool zero = true, all = true;
     if (!n) return false;
     double median = s->room[n / 2];
     out->ratio_median = median;
     out->ratio_spread = fmax(s->room[n - 1] - median, median - s->room[0]);
     if ((wrongs < 2 && s->count > 1) || 2 * n < wrongs) return false;
     for (int64_t e = 0; e < s->count; e++) {
+        const bool multiple = s->skip[e] || is_multiple(s, e, median);
+        all = all && multiple;
         if (!s->wrong[e]) continue;
-        if (!is_multiple(s, e, median)) return false;
+        if (!multiple) return false;
         zero = zero && is_zero(s, e);
         largest = fmax(largest, fabs(numeric(s, e)));
     }
@@ -265,7 +271,7 @@ static bool constant_factor(const gd_census *s, gd_gradcheck_input *out)
         gd_check_say(out, "a constant factor %s",
                      gd_check_factor(s->argument, median, tolerance).text);
     }
-    say_which(s, out);
+    if (!all) say_which(s, out);
     return true;
 }
 
@@ -578,8 +584,9 @@ static bool loses_zero_sum(const gd_census *s, gd_gradcheck_input *out)
         bool zero = a->shape[axis] >= 3;
         for (int set = 0; set < s->sets && zero; set++)
             zero = largest_sum(s, s->numeric[set], axis) <= s->rtol * s->scale[set];
-        if (!zero || largest_sum(s, s->analytic[s->set], axis) < 50 * s->rtol * s->scale[s->set])
-            continue;
+        double size = s->scale[s->set];
+        for (int64_t e = 0; e < s->count; e++) size = fmax(size, fabs(analytic(s, e)));
+        if (!zero || largest_sum(s, s->analytic[s->set], axis) < 50 * s->rtol * size) continue;
         gd_check_say(out, "%sthe true gradient sums to 0 along axis %d, this one does not",
                      out->finding[0] ? ": " : "", axis);
         return true;
@@ -595,8 +602,8 @@ gd_status gd_check_census(gd_census *s, gd_gradcheck_input *out)
         all_zero, single, wrong_mask, constant_factor, permuted, one_a_row};
     gd_status status = not_finite(s, out);
     if (status || out->finding[0]) return status;
-    /* One element shows nothing of the others. */
-    if (s->c->options.only_element && s->argument->count > 1) return GD_OK;
+    /* One element shows nothing of the others, and those that could not be judged may be wrong. */
+    if (s->unknown || (s->c->options.only_element && s->argument->count > 1)) return GD_OK;
     status = gd_check_evidence(s);
     if (status || !s->sure) return status;
     for (size_t i = 0; i < sizeof questions / sizeof *questions; i++)
@@ -610,7 +617,10 @@ gd_status gd_check_census(gd_census *s, gd_gradcheck_input *out)
     loses_zero_sum(s, out);
     status = gd_check_jacobian(s, &more);
     if (more.finding[0]) gd_check_say(out, "%s%s", out->finding[0] ? ": " : "", more.finding);
-    if (!out->finding[0] && where(s).text[0]) gd_check_say(out, "no simple factor");
-    gd_check_say(out, "%s", where(s).text);
+    const gd_text place = where(s); /* ", all in ..." */
+    if (!out->finding[0] && *place.text)
+        gd_check_say(out, "the wrong elements are%s", place.text + 1);
+    else
+        gd_check_say(out, "%s", place.text);
     return status;
 }

@@ -284,7 +284,8 @@ typedef struct gd_census {
     double *const **cotangent;    /* [sets][outputs]; not of one-hot probes */
     double **analytic, **numeric; /* [sets][count] */
     bool *wrong;                  /* [count] in any of the sets */
-    bool *skip;                   /* [count] at a kink, or not measured: nothing is known */
+    bool *skip;                   /* [count] at a kink, and between its slopes */
+    bool unknown;                 /* some elements could not be judged */
     double *scale, *slack; /* [sets] what errors are relative to, and how far a gradient may be
                             * from what a finding says it is */
     bool others;           /* of the elements that were not examined some are wrong */

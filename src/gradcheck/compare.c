@@ -404,8 +404,8 @@ static void note_states(const gd_comparison *m, gd_census *s, int64_t e)
     for (int k = 0; k < s->measured; k++) {
         const char state = m->state[s->first + k][e];
         s->wrong[e] = s->wrong[e] || state == GD_STATE_WRONG;
-        s->skip[e] = s->skip[e] || state == GD_STATE_KINK || state == GD_STATE_UNSTABLE ||
-                     !isfinite(s->numeric[k][e]);
+        s->skip[e] = s->skip[e] || state == GD_STATE_KINK;
+        s->unknown = s->unknown || state == GD_STATE_UNSTABLE || !isfinite(s->numeric[k][e]);
         s->analytic[k][e] = m->c->analytic[s->first + k][m->input][m->at[e]];
     }
     s->wrong[e] = s->wrong[e] && !s->skip[e];

@@ -342,10 +342,10 @@ static gd_points points_over_y(const gd_jacobian *j, int64_t count, const int64_
  * entries with the dy of other elements count. */
 typedef struct gd_factors {
     bool others, by_row;
-    int64_t count;
-    int64_t *at;    /* [count] elements of y at which a factor is known */
-    double *factor; /* [count] */
-    double *weight; /* [count] the norm of the entries from which it is estimated */
+    int64_t count, accurate; /* those of large entries */
+    int64_t *at;             /* [count] elements of y at which a factor is known */
+    double *factor;          /* [count] */
+    double *weight;          /* [count] the norm of the entries from which it is estimated */
 } gd_factors;
 
 /* Entry (i, m) of the Jacobian, transposed if necessary so that there is a factor for each i. False
@@ -378,12 +378,13 @@ static bool find_factors(const gd_jacobian *j, gd_factors *f)
         const double factor = nn > 0 ? an / nn : 1;
         for (int64_t m = 0; m < inner; m++)
             if (entry(j, f, i, m, &a, &n) && !near(j, a, factor * n)) return false;
-        if (!(sqrt(nn) > 100 * j->tolerance)) continue;
+        if (nn == 0) continue;
+        f->accurate += sqrt(nn) > 100 * j->tolerance;
         f->at[f->count] = f->by_row ? j->at[i] : i;
         f->factor[f->count] = factor;
         f->weight[f->count++] = sqrt(nn);
     }
-    return f->count > 0;
+    return f->accurate > 0;
 }
 
 /* Whether the factor depends only on the index along the axis (-1: is constant), with several
@@ -392,7 +393,7 @@ static bool one_along(const gd_jacobian *j, const gd_factors *f, int axis)
 {
     const int64_t size = axis < 0 ? 1 : j->y->shape[axis];
     double *mean = gd_check_numbers(j->c, 2 * size);
-    if (!mean || f->count < 3 * size) return false;
+    if (!mean || f->accurate < 3 * size) return false;
     for (int pass = 0; pass < 2; pass++) {
         for (int64_t i = 0; i < f->count; i++) {
             int64_t at = axis < 0 ? 0 : gd_check_index(j->y->ndim, j->y->shape, f->at[i], axis);
