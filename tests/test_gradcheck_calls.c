@@ -156,6 +156,14 @@ static gd_tensor *ignores(void *user, gd_tensor *const *in, int count)
     return gd_mul(in[0], in[0]);
 }
 
+static gd_tensor *sum_of_squares(void *user, gd_tensor *const *in, int count)
+{
+    (void)user;
+    gd_tensor *y = gd_mul(in[0], in[0]);
+    for (int i = 1; i < count; i++) y = gd_add(y, gd_mul(in[i], in[i]));
+    return y;
+}
+
 START_TEST(an_input_may_be_ignored)
 {
     gd_tensor *in[] = {leaf(3), leaf(2)};
@@ -165,6 +173,18 @@ START_TEST(an_input_may_be_ignored)
     check(of_the_first, NULL, in, 2);
     ck_assert_int_eq(report.verdict, GD_VERDICT_FAIL);
     ck_assert_str_eq(report.message, "");
+}
+END_TEST
+
+START_TEST(there_may_be_many_inputs)
+{
+    enum { COUNT = 40 };
+    gd_tensor *in[COUNT];
+    for (int i = 0; i < COUNT; i++) in[i] = leaf(2);
+    check(sum_of_squares, NULL, in, COUNT);
+    ck_assert_no_error(ctx);
+    ck_assert_int_eq(report.verdict, GD_VERDICT_PASS);
+    ck_assert_int_eq(report.inputs, COUNT);
 }
 END_TEST
 
@@ -308,6 +328,7 @@ int main(void)
     tcase_add_test(tcase, tensors_of_a_step_are_refused);
     tcase_add_test(tcase, outputs_must_not_change);
     tcase_add_test(tcase, an_input_may_be_ignored);
+    tcase_add_test(tcase, there_may_be_many_inputs);
     tcase_add_test(tcase, rounding_is_remarked_on_unless_the_record_claims_bits);
     tcase_add_test(tcase, functions_claim_nothing);
     tcase_add_test(tcase, the_library_claims_bits);

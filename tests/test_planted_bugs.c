@@ -86,6 +86,7 @@ START_TEST(every_planted_bug_is_caught)
         for (const planted_bug *bug = lists[l]; bug->op; bug++) {
             if (nothing_planted(bug)) continue;
             outcome o = run_bug(bug);
+            ck_assert_msg(!strstr(o.said, "instead of nan"), "%s: %s", bug->op, o.said);
             bool fails = o.verdict == GD_VERDICT_FAIL;
             planted++;
             caught += fails;

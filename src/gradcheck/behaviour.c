@@ -231,6 +231,9 @@ static gd_status takes_cotangents(gd_checker *c)
     if (!u || status) return GD_ERROR_MEMORY;
     gd_expectation e = {.cotangent = u, .gradient = zero, .when = "with a cotangent of zeros"};
     const gd_run plain = {.wanted = NULL};
+    for (int i = 0; i < c->inputs; i++) /* a NaN has another cause, which is said already */
+        for (int64_t k = 0; c->input[i].wanted && k < c->input[i].count; k++)
+            if (isnan(c->analytic[0][i][k])) zero[i][k] = NAN;
     if (finite_outputs(c)) status = expect(c, &plain, &e, 1, NULL);
     for (int set = 0; set < c->sets && !status; set++) {
         if (c->alone[set] < 0) continue;
@@ -252,8 +255,8 @@ typedef struct gd_sums {
     double ***sum;            /* [sets][inputs] held + analytic */
     double **value;           /* [outputs] room for the outputs of a recorded call */
     gd_expectation *expected; /* room for the walks over one tape */
-    int *index;               /* [wanted] the inputs that want a gradient */
-    int wanted;
+    int *index;               /* [wanted] the inputs that want a gradient, */
+    int wanted;               /* at most 31, which have bits in sets */
 } gd_sums;
 
 static gd_status make_held(gd_checker *c, gd_sums *s)
@@ -289,7 +292,7 @@ static gd_status make_sums(gd_checker *c, gd_sums *s)
                    .index = gd_check_allocate(c, c->inputs, sizeof *s->index)};
     if (!s->sum || !s->value || !s->expected || !s->index) return GD_ERROR_MEMORY;
     for (int i = 0; i < c->inputs; i++)
-        if (c->input[i].wanted) s->index[s->wanted++] = i;
+        if (c->input[i].wanted && s->wanted < 31) s->index[s->wanted++] = i;
     for (int o = 0; o < c->outputs; o++) {
         s->value[o] = gd_check_numbers(c, c->output[o].count);
         if (!s->value[o]) return GD_ERROR_MEMORY;
@@ -348,6 +351,7 @@ static gd_status add_walk(gd_checker *c, gd_sums *s, int *count, uint32_t some, 
     gd_expectation *e = &s->expected[(*count)++];
     *e = (gd_expectation){.cotangent = c->cotangent[set], .gradient = wanted, .held = held};
     e->same = old ? CLOSE : BITS_IF_CLAIMED;
+    for (int i = 0; i < c->inputs; i++) wanted[i] = c->analytic[set][i];
     for (int k = 0; k < s->wanted; k++) {
         const int i = s->index[k];
         const bool exists = old >> k & 1;
@@ -418,7 +422,7 @@ static gd_status takes_subsets(gd_checker *c)
     const int n = s.wanted, subsets = n < 2 ? 0 : n <= 5 ? (1 << n) - 2 : 2 * n;
     const uint32_t all = (UINT32_C(1) << n) - 1;
     for (int k = 0; k <= subsets && !status; k++) {
-        const uint32_t one = UINT32_C(1) << (k - 1) % n;
+        const uint32_t one = UINT32_C(1) << (k + n - 1) % n;
         uint32_t some = (uint32_t)k;
         int walks = 0;
         if (n > 5) some = k <= n ? one : all & ~one;
