@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "cuda_widths.h"
-#include "rms_norm/ring.cuh"
+#include "rms_norm/plan.cuh"
+#include "row_ring.cuh"
 
 using namespace gd_rms;
 
@@ -40,37 +41,49 @@ static void check_forward(const Sizes &s, bool adds)
     expect(p.chunks < 8 || p.threads <= 512, "forward: registers", s);
 }
 
-static void check_block(const Sizes &s)
+static bool is_power_of_two(int n)
 {
-    const BlockPlan p = plan_block(s);
-    const bool warp = p.threads_per_row <= 32;
-    const int size = warp ? 32 : p.threads_per_row, teams = p.threads / size;
-    const int groups = warp ? 32 / p.threads_per_row : 1;
-    const int64_t slice = s.heads > 1 ? (s.heads < groups ? s.heads : groups) : 1;
-    const int64_t token = slice * s.packs * s.pack_bytes, width = slice * s.packs * s.pack_elements;
-    blocks++;
-    expect(2 * p.threads_per_row >= s.packs, "block: a row finds no room", s);
-    expect(p.threads == teams * size && p.threads <= BLOCK_THREADS, "block: threads", s);
-    expect(warp || teams <= MOST_TEAMS, "block: teams", s);
-    // One stage only of the shortest rows, and with the tokens of two.
-    const int64_t at_once = s.heads > 1 ? 1 : groups;
-    expect(p.stages >= 2 || (s.packs <= 8 && p.stage_tokens >= 2 * at_once), "block: one stage", s);
-    expect(p.stages >= 1 && teams * p.stages <= MOST_TEAM_STAGES, "block: stages", s);
-    expect(p.stage_tokens * slice <= 32, "block: rstd of a stage", s);
-    const int64_t ring = teams * p.stages * p.stage_tokens * token;
-    const int64_t sums = teams > 1 ? teams * width * 4 : 0;
-    // Two blocks per multiprocessor if there are that many.
-    const int64_t slices = s.heads > 1 ? ceil_div(s.heads, groups) : 1;
-    const int64_t room = p.partials * slices > 132 + slices ? MAX_SHARED / 2 - 1024 : MAX_SHARED;
-    expect(p.shared <= room && p.shared == STAGES_AT + (ring > sums ? ring : sums),
-           "block: shared memory", s);
-    expect(p.slices == slices && p.blocks == p.partials * slices, "block: slices of heads", s);
-    expect(p.partials >= 1 && p.partials <= s.rows / s.heads, "block: partial rows", s);
+    return (n & (n - 1)) == 0;
 }
 
-static void check_cluster(const Sizes &s, bool backward)
+static void check_block(const Sizes &s, const gd_cuda_limits &l)
 {
-    const ClusterPlan p = plan_cluster(s, backward);
+    const BlockPlan p = plan_block(s, l);
+    const int teams = p.threads / p.team, warps = p.team / 32;
+    const int64_t heads = p.parts > 1 ? p.parts : s.heads, tokens = s.rows / s.heads;
+    blocks++;
+    expect(p.part_packs <= p.team * p.chunks, "block: a row finds no room", s);
+    expect((int64_t)p.parts * p.part_packs >= s.packs && (p.parts - 1) * p.part_packs < s.packs,
+           "block: parts", s);
+    expect(p.parts == 1 || (s.heads == 1 && teams == 1), "block: parts of teams", s);
+    expect(p.threads == teams * p.team && p.threads % 32 == 0 && p.threads <= BLOCK_THREADS,
+           "block: threads", s);
+    expect(p.team >= 32 ? p.team % 32 == 0 : p.team >= 4 && is_power_of_two(p.team),
+           "block: threads of a row", s);
+    expect(warps < 2 || (teams <= 15 && teams * p.team_sums <= BLOCK_SUMS && p.team_sums >= warps &&
+                         p.team_sums % 4 == 0),
+           "block: teams", s);
+    // The variants compiled in backward.cu.
+    expect(p.chunks == 1 || p.chunks == 2 || (p.chunks == 4 && s.pack_elements == 4),
+           "block: no kernel", s);
+    expect(p.async == l.async_copies && p.stages >= 1 && p.stages <= BLOCK_STAGES, "block: stages",
+           s);
+    const int64_t width = (int64_t)p.slice * p.part_packs * s.pack_elements;
+    const int64_t ring = p.async ? (int64_t)p.stages * p.chunks * s.pack_bytes * p.threads : 0;
+    const int64_t sums = teams > 1 ? p.tokens * width * 4 : 0, own = 2 * BLOCK_SUMS * 4;
+    expect(p.shared >= ring && p.shared >= sums && p.shared + own <= l.block_shared,
+           "block: shared memory", s);
+    expect(p.threads <= l.multiprocessor_threads, "block: threads of a multiprocessor", s);
+    expect(p.slice * p.tokens <= teams && (int64_t)p.slice * p.slices >= heads &&
+               (int64_t)p.slice * (p.slices - 1) < heads && p.tokens >= 1,
+           "block: slices of heads", s);
+    expect(p.blocks == p.partials * p.slices && p.partials >= 1 && p.partials <= tokens,
+           "block: partial rows", s);
+}
+
+static void check_cluster(const Sizes &s, bool backward, const gd_cuda_limits &l)
+{
+    const ClusterPlan p = plan_cluster(s, backward, l);
     const int64_t share = ceil_div(s.packs, p.cluster);
     const std::set<int> chunks = !backward              ? std::set<int>{5, 8}
                                  : s.pack_elements == 4 ? std::set<int>{3, 5, 9}
@@ -83,9 +96,10 @@ static void check_cluster(const Sizes &s, bool backward)
     expect(p.cluster * p.consumers / 32 <= MOST_SUMS, "cluster: too many sums", s);
     // Otherwise the producer waits for stages that no consumer can release yet.
     expect(p.stages > p.chunks + (backward ? 0 : 1), "cluster: too few stages", s);
-    expect(p.stages <= MOST_STAGES && p.shared <= MAX_SHARED &&
+    expect(p.stages <= MOST_STAGES && p.shared <= l.block_shared &&
                p.shared == RING_AT + p.consumers * s.pack_bytes * p.stages,
            "cluster: shared memory", s);
+    expect(l.bulk_copies && p.cluster <= l.cluster, "cluster: not on this GPU", s);
     expect(p.threads == p.consumers + 32 && p.blocks == p.clusters * p.cluster, "cluster: blocks",
            s);
     expect(p.clusters >= 1 && p.clusters <= s.rows, "cluster: partial rows", s);
@@ -93,19 +107,19 @@ static void check_cluster(const Sizes &s, bool backward)
 
 // The kernel of a problem, and how its threads share a row: threads, stages and partial rows follow
 // from the sizes.
-static std::vector<int> way_of(const Sizes &s, bool backward, bool more)
+static std::vector<int> way_of(const Sizes &s, bool backward, bool more, const gd_cuda_limits &l)
 {
-    const Kernel kernel = plan_kernel(s, backward);
+    const Kernel kernel = plan_kernel(s, backward, l);
     if (kernel == BLOCK && !backward) {
         const ForwardPlan p = plan_forward(s, more);
         return {kernel, p.chunks, p.threads_per_row <= 32 ? p.threads_per_row : 64};
     }
     if (kernel == BLOCK) {
-        const BlockPlan p = plan_block(s);
-        return {kernel, p.threads_per_row <= 32 ? p.threads_per_row : 64};
+        const BlockPlan p = plan_block(s, l);
+        return {kernel, p.chunks, p.parts > 1, p.team <= 32 ? p.team : 64};
     }
     if (kernel == CLUSTER) {
-        const ClusterPlan p = plan_cluster(s, backward);
+        const ClusterPlan p = plan_cluster(s, backward, l);
         return {kernel, p.cluster, p.chunks};
     }
     return {kernel};
@@ -119,48 +133,59 @@ static const Types types[] = {{4, {16, 32}, {32, 48}},  // float32
                               {8, {16, 32}, {32, 48}},  // 16 bits
                               {8, {32, 48}, {48, 80}}}; // float32 and 16 bits
 
+static void check(const Sizes &s, bool backward, bool more, const gd_cuda_limits &l)
+{
+    const Kernel kernel = plan_kernel(s, backward, l);
+    if (kernel == BLOCK && !backward) check_forward(s, more);
+    if (kernel == BLOCK && backward) check_block(s, l);
+    if (kernel == CLUSTER) check_cluster(s, backward, l);
+}
+
+static void check_all(const Types &t, int more, const gd_cuda_limits &l)
+{
+    std::set<std::vector<int>> tested[2];
+    const auto sizes = [&](int64_t rows, int64_t heads, int64_t packs, int back) {
+        return Sizes{rows, heads, packs, t.elements, back ? t.backward[more] : t.forward[more]};
+    };
+    for (int64_t cols : cuda_widths)
+        for (int back = 0; back < 2; back++)
+            if (cols % t.elements == 0)
+                tested[back].insert(way_of(
+                    sizes(cuda_rows(cols, false), 1, cols / t.elements, back), back, more, l));
+    for (int64_t packs = 1; packs <= 75000; packs += packs < 3000 ? 1 : 11)
+        for (int64_t rows : {1, 6, 100, 1000, 1000000})
+            for (int back = 0; back < 2; back++) {
+                const Sizes s = sizes(rows, 1, packs, back);
+                check(s, back, more, l);
+                if (rows >= 1000 && packs * t.elements <= 262144)
+                    expect(tested[back].count(way_of(s, back, more, l)),
+                           back ? "backward: not tested on a GPU" : "forward: not tested on a GPU",
+                           s);
+            }
+    for (int64_t heads : {2, 3, 8, 12, 32, 40, 100})
+        for (int64_t packs = 1; packs <= 1100; packs += packs < 100 ? 1 : 50)
+            for (int back = 0; back < 2; back++)
+                check(sizes(heads * 1000, heads, packs, back), back, more, l);
+    const Sizes many = sizes(MOST_ROWS + 1, 1, 16, true);
+    expect(plan_kernel(many, true, l) == PLAIN, "too many rows", many);
+}
+
 int main()
 {
-    for (const Types &t : types)
-        for (int more = 0; more < 2; more++) {
-            std::set<std::vector<int>> tested[2];
-            for (int64_t cols : cuda_widths) {
-                if (cols % t.elements) continue;
-                const int64_t rows = cuda_rows(cols, false), packs = cols / t.elements;
-                for (int back = 0; back < 2; back++)
-                    tested[back].insert(way_of(
-                        {rows, 1, packs, t.elements, back ? t.backward[more] : t.forward[more]},
-                        back, more));
-            }
-            for (int64_t packs = 1; packs <= 75000; packs++)
-                for (int64_t rows : {1, 6, 100, 1000, 1000000})
-                    for (int back = 0; back < 2; back++) {
-                        const Sizes s = {rows, 1, packs, t.elements,
-                                         back ? t.backward[more] : t.forward[more]};
-                        const Kernel kernel = plan_kernel(s, back);
-                        if (kernel == BLOCK && !back) check_forward(s, more);
-                        if (kernel == BLOCK && back) check_block(s);
-                        if (kernel == CLUSTER) check_cluster(s, back);
-                        if (rows >= 1000 && packs * t.elements <= 262144)
-                            expect(tested[back].count(way_of(s, back, more)),
-                                   back ? "backward: not tested on a GPU"
-                                        : "forward: not tested on a GPU",
-                                   s);
-                    }
-            for (int64_t heads : {2, 3, 8, 12, 32, 40, 100})
-                for (int64_t packs = 1; packs <= 100; packs++)
-                    for (int back = 0; back < 2; back++) {
-                        const Sizes s = {heads * 1000, heads, packs, t.elements,
-                                         back ? t.backward[more] : t.forward[more]};
-                        if (plan_kernel(s, back) != BLOCK) continue;
-                        if (back)
-                            check_block(s);
-                        else
-                            check_forward(s, more);
-                    }
-            const Sizes many = {MOST_ROWS + 1, 1, 16, t.elements, t.backward[more]};
-            expect(plan_kernel(many, true) == PLAIN, "too many rows", many);
-        }
+    std::vector<gd_cuda_limits> all;
+    for (int capability : {75, 80, 86, 87, 89, 90, 100, 120, 121})
+        all.push_back(gd_cuda_limits_of(capability));
+    for (int part = 0; part < 4; part++) { // of a GPU that has everything else
+        gd_cuda_limits l = gd_cuda_limits_of(90);
+        if (part == 0) l.cluster = 1;
+        if (part == 1) l.bulk_copies = false;
+        if (part == 2) l.async_copies = false;
+        if (part == 3) l.block_shared = 64 * 1024, l.multiprocessor_threads = 1024;
+        all.push_back(l);
+    }
+    for (const gd_cuda_limits &l : all)
+        for (const Types &t : types)
+            for (int more = 0; more < 2; more++) check_all(t, more, l);
     printf("%d forwards, %d blocks, %d clusters, %d failures\n", forwards, blocks, clusters,
            failures);
     return failures || !forwards || !blocks || !clusters;

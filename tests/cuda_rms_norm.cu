@@ -1,8 +1,9 @@
 // cuda_rms_norm.cu - the kernels of gradus/kernels.h against the formulas in float64.
-//   cuda_rms_norm [--short] [--huge]
+//   cuda_rms_norm [--short] [--huge] [--limits CAPABILITY]
 // --short is for compute-sanitizer: fewer and smaller sizes, and no calls next to other work, since
 // under it kernels do not run at the same time. --huge adds tensors of more than 2^31 elements.
-// Exits with 77 if there is no GPU.
+// --limits 89 lets the library see the limits of a GPU of compute capability 8.9; without it many
+// calls are made again with such limits. Exits with 77 if there is no GPU.
 //
 // Outputs and workspace are poisoned with NaN before each call, the gaps between rows are checked
 // to be unchanged, and every call is made twice and must give the same bits (cuda_rms_norm.cuh).
@@ -14,8 +15,10 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "cuda_widths.h"
+#include "device_limits.h"
 
 static const gd_dtype f32 = GD_FLOAT32, f64 = GD_FLOAT64, bf16 = GD_BFLOAT16, f16 = GD_FLOAT16;
 static const gd_dtype dtypes[] = {f32, bf16, f16, f64};
@@ -497,12 +500,54 @@ static void run_huge()
     }
 }
 
+// ---- With lower limits --------------------------------------------------------------------------
+
+// Those of another GPU, but for the code.
+static gd_cuda_limits limits_of(int capability)
+{
+    const gd_cuda_limits all = gd_cuda_device_limits();
+    gd_cuda_limits l = gd_cuda_limits_of(capability);
+    l.capability = all.capability, l.code = all.code;
+    return l;
+}
+
+// The same calls on GPUs that have less: other plans and other kernels. The code is what it is.
+static void run_limits()
+{
+    const gd_cuda_limits all = gd_cuda_device_limits();
+    std::vector<std::pair<std::string, gd_cuda_limits>> caps;
+    for (int capability : {75, 80, 89}) {
+        caps.push_back({"limits of " + std::to_string(capability), limits_of(capability)});
+    }
+    const auto without = [&](const char *what, auto change) {
+        caps.push_back({what, all});
+        change(caps.back().second);
+    };
+    without("no clusters", [](gd_cuda_limits &l) { l.cluster = 1; });
+    without("no bulk copies", [](gd_cuda_limits &l) { l.bulk_copies = false; });
+    without("no cp.async", [](gd_cuda_limits &l) { l.async_copies = false; });
+    for (const auto &cap : caps) {
+        gd_cuda_cap_limits(&cap.second);
+        run_widths(true), run_options(true), run_heads(true), run_random(60, 20000);
+        for (gd_dtype d : {f32, bf16})
+            for (int64_t n : {1024, 8192, 40000}) {
+                const Case c(700, n, d);
+                run_chain(c), run_late(c.added(bf16));
+            }
+        printf("%s: %d checks so far, %d failures\n", cap.first.c_str(), checks, failures);
+        fflush(stdout);
+    }
+    gd_cuda_cap_limits(nullptr);
+}
+
 int main(int argc, char **argv)
 {
     bool brief = false, huge = false;
+    int limits = 0;
     for (int i = 1; i < argc; i++) {
         brief |= !strcmp(argv[i], "--short");
         huge |= !strcmp(argv[i], "--huge");
+        if (!strcmp(argv[i], "--limits") && i + 1 < argc) limits = atoi(argv[i + 1]);
     }
     int devices = 0;
     if (cudaGetDeviceCount(&devices) || devices == 0) {
@@ -515,12 +560,15 @@ int main(int argc, char **argv)
         printf("%s: %d checks so far, %d failures\n", part, checks, failures);
         fflush(stdout);
     };
+    const gd_cuda_limits caps = limits_of(limits);
+    if (limits) gd_cuda_cap_limits(&caps);
     run_statuses();
     run_widths(brief), done("widths");
     run_options(brief), done("options");
     run_heads(brief), done("heads");
     run_random(brief ? 60 : 1500, brief ? 20000 : 200000), done("random cases");
     if (!brief) run_among_others();
+    if (!brief && !limits) run_limits();
     if (huge) run_huge();
     done("all");
     return failures ? 1 : 0;

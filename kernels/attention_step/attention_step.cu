@@ -308,7 +308,7 @@ static gd_status step_with(const gd_call *call, step_pass<T> s)
     s.lanes = 1;
     while (s.lanes < packs && s.lanes < 32) s.lanes *= 2;
     s.splits = splits_of(heads, s.lanes >= packs);
-    const int cluster = gd_async::runs_on_hopper<step_kernel<T, V>>() ? s.splits : 1;
+    const int cluster = gd_cuda_device_limits().cluster >= s.splits ? s.splits : 1;
     gd_async::launch<step_kernel<T, V>>({heads * cluster, threads, 0, cluster}, gd_stream(call), s);
     return gd_launched(call);
 }

@@ -20,9 +20,7 @@
 namespace gd_async
 {
 
-#if GD_HOPPER
-
-// ---- Shared memory and barriers -----------------------------------------------------------------
+// ---- Shared memory ------------------------------------------------------------------------------
 
 __device__ inline uint32_t shared_address(const void *p)
 {
@@ -38,6 +36,109 @@ __device__ inline uint4 load_shared(uint32_t address)
                  : "memory");
     return v;
 }
+
+// One of the block's 16 hardware barriers, for `threads` threads in whole warps. __syncthreads uses
+// number 0.
+__device__ inline void named_barrier_sync(int barrier, int threads)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+// ---- Copies by each thread ----------------------------------------------------------------------
+
+// Copies of 16 bytes from global to shared memory, without registers (cp.async; since compute
+// capability 8.0). copy_commit ends a group of a thread's copies; after copy_wait<N> all groups of
+// the thread but its last N have arrived, and the thread itself may read them. For others there must
+// be a barrier as well.
+__device__ inline void copy_16(uint32_t to_shared, const void *from_global)
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to_shared), "l"(from_global)
+                 : "memory");
+#endif
+}
+#ifdef COPY_HINT
+__device__ inline void copy_16_hint(uint32_t to_shared, const void *from_global, uint64_t policy)
+{
+    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to_shared),
+                 "l"(from_global), "l"(policy)
+                 : "memory");
+}
+#endif
+__device__ inline void copy_commit()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int N>
+__device__ inline void copy_wait()
+{
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#endif
+}
+
+// From DRAM to L2, ahead of time: the line at this address.
+__device__ inline void prefetch_line(const void *global)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(global) : "memory");
+}
+
+// Waits for the oldest of a ring of `stages` groups, 1 to 4.
+__device__ inline void copy_wait_oldest(int stages)
+{
+    if (stages == 1)
+        copy_wait<0>();
+    else if (stages == 2)
+        copy_wait<1>();
+    else if (stages == 3)
+        copy_wait<2>();
+    else
+        copy_wait<3>();
+}
+
+// Slots of 16 bytes in shared memory, one for each thread, in planes of a block's threads: neighbours
+// use neighbouring banks. Up to 32 neighbouring lanes fill theirs with packs of a row by copy_16, so
+// that neighbours also read neighbouring 16 bytes of it. A pack of two pieces is in the slots of two
+// lanes, and there must be a __syncwarp between waiting and reading, and between reading and the next
+// copy.
+struct Slots {
+    uint32_t base; // lane 0's, of the first plane
+    int plane;     // bytes from plane to plane
+    int lanes, lane;
+
+    __device__ Slots(const char *shared, int lanes, int lane)
+        : base(shared_address(shared) + 16 * ((int)threadIdx.x - lane)),
+          plane(16 * (int)blockDim.x), lanes(lanes), lane(lane)
+    {
+    }
+    // From plane `to` on: packs of N pieces, the first and up to lanes - 1 behind it, as far as there
+    // are `packs`.
+    template <int N>
+    __device__ void copy(int to, const void *first, int packs) const
+    {
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            const int piece = k * lanes + lane;
+            if (piece < N * packs)
+                copy_16(base + (to + k) * plane + 16 * lane, (const uint4 *)first + piece);
+        }
+    }
+    // This lane's pack.
+    template <class Raw>
+    __device__ void read(Raw &raw, int from) const
+    {
+        constexpr int N = (int)sizeof raw / 16;
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+            const int piece = N * lane + k, next = N > 1 && piece >= lanes;
+            raw.part[k] = load_shared(base + (from + next) * plane + 16 * (piece - next * lanes));
+        }
+    }
+};
+
+#if GD_HOPPER
 
 __device__ inline float load_shared_float(uint32_t address)
 {
@@ -97,13 +198,6 @@ __device__ inline void barrier_wait_cluster(uint32_t barrier, uint32_t parity)
                  : "memory");
 }
 
-// One of the block's 16 hardware barriers, for `threads` threads in whole warps. __syncthreads uses
-// number 0.
-__device__ inline void named_barrier_sync(int barrier, int threads)
-{
-    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
-
 // From global to shared memory. bytes and both addresses: multiples of 16.
 __device__ inline void bulk_copy(uint32_t to_shared, const void *from_global, uint32_t bytes,
                                  uint32_t barrier, uint64_t policy)
@@ -112,19 +206,6 @@ __device__ inline void bulk_copy(uint32_t to_shared, const void *from_global, ui
                  ".L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to_shared),
                  "l"(from_global), "r"(bytes), "r"(barrier), "l"(policy)
                  : "memory");
-}
-
-// The same for four bytes, at any multiple of 4; no barrier counts them. Instead copy_arrive makes
-// this thread arrive at the barrier when all copies that it has begun so far have landed; the
-// barrier must have been initialised to expect that arrival.
-__device__ inline void copy_number(uint32_t to_shared, const void *from_global)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to_shared), "l"(from_global)
-                 : "memory");
-}
-__device__ inline void copy_arrive(uint32_t barrier)
-{
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
 }
 
 // From DRAM to L2, ahead of time; bytes and address: multiples of 16.
@@ -161,7 +242,7 @@ __device__ inline void cluster_sync()
 
 // The address by which this block accesses, in the shared memory of block `rank` of the cluster,
 // the place of `address` in its own.
-__device__ inline uint32_t remote_address(uint32_t address, uint32_t rank)
+__device__ inline uint32_t cluster_address(uint32_t address, uint32_t rank)
 {
     uint32_t remote;
     asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
@@ -170,12 +251,12 @@ __device__ inline uint32_t remote_address(uint32_t address, uint32_t rank)
 
 // Writes v to `address` in the shared memory of block `rank`, and reports its 4 bytes to `barrier`
 // there.
-__device__ inline void send(uint32_t address, float v, uint32_t barrier, uint32_t rank)
+__device__ inline void cluster_send(uint32_t address, float v, uint32_t barrier, uint32_t rank)
 {
     asm volatile(
         "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(
-            remote_address(address, rank)),
-        "r"(__float_as_uint(v)), "r"(remote_address(barrier, rank))
+            cluster_address(address, rank)),
+        "r"(__float_as_uint(v)), "r"(cluster_address(barrier, rank))
         : "memory");
 }
 

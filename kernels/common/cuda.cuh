@@ -296,7 +296,8 @@ __device__ inline V gd_warp_reduce(V v, Combine combine)
 }
 
 // The sum of v over `lanes` neighbouring lanes, a power of two; each of them gets the same bits.
-static __device__ inline float gd_lane_sum(float v, unsigned lanes)
+template <class V>
+__device__ inline V gd_lane_sum(V v, unsigned lanes)
 {
     for (unsigned step = lanes / 2; step > 0; step /= 2) v += __shfl_xor_sync(0xffffffffu, v, step);
     return v;

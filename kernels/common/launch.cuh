@@ -13,6 +13,8 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
+#include "device_limits.h"
+
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define GD_HOPPER 1
 #else
@@ -35,8 +37,6 @@ __device__ inline void wait_for_previous()
 #endif
 }
 
-constexpr int MAX_SHARED = 232448; // dynamic shared memory of a block, bytes
-
 struct Shape {
     int64_t blocks;
     int threads;
@@ -44,35 +44,25 @@ struct Shape {
     int cluster = 1; // blocks of a cluster
 };
 
-// Whether the driver chose code compiled for compute capability 9.0, which has bulk copies,
-// transaction barriers, clusters and early launches; asked once per device.
-template <auto KERNEL>
-static bool runs_on_hopper()
-{
-    static int known[64]; // 0: not asked; 1: no; 2: yes. Racing threads write the same answer.
-    int device = 0;
-    if (cudaGetDevice(&device)) return false;
-    if (device < 64 && known[device]) return known[device] == 2;
-    cudaFuncAttributes attributes;
-    if (cudaFuncGetAttributes(&attributes, KERNEL)) return false;
-    const bool yes = attributes.ptxVersion >= 90;
-    if (device < 64) known[device] = yes ? 2 : 1;
-    return yes;
-}
-
-// Allows, once per device, more than 48 KB of shared memory and clusters of more than 8 blocks, for
-// kernels that need them: one with static shared memory could not have all of MAX_SHARED.
+// Allows, once per device, as much shared memory as there is and clusters of more than 8 blocks, for
+// kernels that need them: with static shared memory, of up to 16 KB, those of more than 32 KB.
 template <auto KERNEL>
 static cudaError_t allow(const Shape &shape)
 {
     static bool done[64];
-    if (shape.shared <= 48 * 1024 && shape.cluster <= 8) return cudaSuccess;
-    int device = 0;
+    if (shape.shared <= 32 * 1024 && shape.cluster <= 8) return cudaSuccess;
+    int device = 0, most = 0;
     cudaError_t error = cudaGetDevice(&device);
     if (error || (device < 64 && done[device])) return error;
-    error = cudaFuncSetAttribute(KERNEL, cudaFuncAttributeMaxDynamicSharedMemorySize, MAX_SHARED);
+    cudaFuncAttributes own;
+    error = cudaFuncGetAttributes(&own, KERNEL);
     if (!error)
-        error = cudaFuncSetAttribute(KERNEL, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
+        error = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    if (!error)
+        error = cudaFuncSetAttribute(KERNEL, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     most - (int)own.sharedSizeBytes);
+    if (!error && cudaFuncSetAttribute(KERNEL, cudaFuncAttributeNonPortableClusterSizeAllowed, 1))
+        (void)cudaGetLastError(); // there are no clusters, or none of more than 8
     if (!error && device < 64) done[device] = true;
     return error;
 }
@@ -83,7 +73,7 @@ static cudaError_t launch(const Shape &shape, cudaStream_t stream, const Argumen
 {
     cudaLaunchAttribute attribute[2] = {};
     attribute[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute[0].val.programmaticStreamSerializationAllowed = runs_on_hopper<KERNEL>();
+    attribute[0].val.programmaticStreamSerializationAllowed = gd_cuda_device_limits().bulk_copies;
     attribute[1].id = cudaLaunchAttributeClusterDimension;
     attribute[1].val.clusterDim.x = (unsigned)shape.cluster;
     attribute[1].val.clusterDim.y = attribute[1].val.clusterDim.z = 1;

@@ -202,6 +202,55 @@ __device__ inline gd_raw_pack<T, V> gd_narrow(const float (&value)[V])
     return raw;
 }
 
+// ---- Raw packs of a row -------------------------------------------------------------------------
+
+// Pack i of a row. It bypasses L1, which is left to what is read again: to weights.
+template <class T, int V>
+__device__ inline gd_raw_pack<T, V> gd_raw_load(const T *row, int i, uint64_t policy)
+{
+    gd_raw_pack<T, V> raw;
+#pragma unroll
+    for (int k = 0; k < (int)sizeof raw / 16; k++) {
+        const uint4 *const from = (const uint4 *)(row + (int64_t)i * V) + k;
+        uint4 &v = raw.part[k];
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+        asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "l"(from), "l"(policy));
+#else
+        v = *from;
+#endif
+    }
+    return raw;
+}
+
+// The same by plain loads of 16 bytes: a copy of the whole pack may be compiled to loads of 4.
+template <int V, class T>
+__device__ inline gd_raw_pack<T, V> gd_raw_read(const T *row, int i)
+{
+    gd_raw_pack<T, V> raw;
+#pragma unroll
+    for (int k = 0; k < (int)sizeof raw / 16; k++) raw.part[k] = ((const uint4 *)(row + i * V))[k];
+    return raw;
+}
+
+// Stores it, 16 bytes at a time: a copy of the whole pack may be compiled to stores of 4.
+template <class T, int V>
+__device__ inline void gd_raw_store(T *row, int64_t i, const gd_raw_pack<T, V> &raw)
+{
+#pragma unroll
+    for (int k = 0; k < (int)sizeof raw / 16; k++) __stwb((uint4 *)(row + i * V) + k, raw.part[k]);
+}
+
+// Makes the compiler forget that it has unpacked these bits before. It then unpacks them again,
+// instead of keeping the floats, which take twice as many registers, from one pass to the next.
+template <class Raw>
+__device__ inline void gd_raw_forget(Raw &raw)
+{
+#pragma unroll
+    for (uint4 &v : raw.part) asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w));
+}
+
 // For moving bytes of any meaning: calls body with a value of a type of `bytes` bytes, 2 to 16.
 template <class Body>
 static inline void gd_by_unit(int64_t bytes, Body body)

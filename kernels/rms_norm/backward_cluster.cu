@@ -1,9 +1,10 @@
 // backward_cluster.cu - dx and the partial sums of dw for rows too wide for a block.
 //
-// The rows come through the ring of ring.cuh, with x, dy and dsum side by side in a stage. Pass 1
+// The rows come through the ring of row_ring.cuh, with x, dy and dsum side by side in a stage. Pass 1
 // sums h x; pass 2 writes dx and adds to dw. The consumers keep factor and the sums of dw for their
 // columns in registers from the first row to the last.
-#include "rms_norm/ring.cuh"
+#include "rms_norm/kernels.cuh"
+#include "row_ring.cuh"
 
 namespace gd_rms
 {
@@ -26,7 +27,7 @@ struct BackwardWork {
     float factor[CHUNKS][V], dw[CHUNKS][V];
     float next_rstd, rstd, fold; // next_rstd is loaded a row ahead
 
-    __device__ Packs load(const Place &place) const
+    __device__ Packs load(const RingPlace &place) const
     {
         return {ring.template load<S>(place, 0), ring.template load<B>(place, DY_AT)};
     }
@@ -62,7 +63,7 @@ __global__ void __launch_bounds__(most_consumers(CHUNKS) + 32, 1)
 #if GD_HOPPER
     using Work = BackwardWork<S, B, ADD, CHUNKS>;
     extern __shared__ __align__(128) char shared[];
-    typename Work::Inputs ring(shared, stages, a);
+    typename Work::Inputs ring(shared, stages, a.rows, a.cols);
     const Input inputs[] = {{a.x, a.x_stride}, {a.dy, a.dy_stride}, {a.dsum, a.dsum_stride}};
     ring.start(inputs);
     if (ring.is_producer()) return ring.produce(inputs, CHUNKS, a.keep);

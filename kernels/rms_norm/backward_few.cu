@@ -24,8 +24,8 @@ __device__ inline void dweight_of_columns(const Backward &a, int wide)
             const float rstd = ((const float *)a.rstd)[row];
             const Row at(row);
             float x[V], dy[V];
-            gd_widen<S>(x, pack_at<V>(at.of<S>(a.x, a.x_stride), column));
-            gd_widen<B>(dy, pack_at<V>(at.of<B>(a.dy, a.dy_stride), column));
+            gd_widen<S>(x, gd_raw_read<V>(at.of<S>(a.x, a.x_stride), column));
+            gd_widen<B>(dy, gd_raw_read<V>(at.of<B>(a.dy, a.dy_stride), column));
 #pragma unroll
             for (int j = 0; j < V; j++) {
                 const float xhat = x[j] * rstd;
@@ -53,9 +53,9 @@ __device__ inline void dx_of_row(const Backward &a, int64_t row)
     for (int k = 0; k < CHUNKS; k++) {
         const int i = k * threads + member;
         if (i >= packs) continue;
-        x[k] = pack_at<V>(at.of<S>(a.x, a.x_stride), i);
-        dy[k] = pack_at<V>(at.of<B>(a.dy, a.dy_stride), i);
-        if (ADD) dsum[k] = pack_at<V>(at.of<S>(a.dsum, a.dsum_stride), i);
+        x[k] = gd_raw_read<V>(at.of<S>(a.x, a.x_stride), i);
+        dy[k] = gd_raw_read<V>(at.of<B>(a.dy, a.dy_stride), i);
+        if (ADD) dsum[k] = gd_raw_read<V>(at.of<S>(a.dsum, a.dsum_stride), i);
     }
     float factor[CHUNKS][V], dot = 0;
     load_factors<B>(factor, a, a.weight, member, threads, (packs - member + threads - 1) / threads);

@@ -23,16 +23,6 @@ __device__ inline void prefetch_rows(const Problem &p, const void *x, int64_t st
 #endif
 }
 
-// Pack i of y, 16 bytes at a time: the compiler would split the stores of store_pack into four.
-template <class T, int V>
-__device__ inline void store_whole(T *row, int i, const float (&value)[V])
-{
-    const gd_raw_pack<T, V> raw = gd_narrow<T>(value);
-#pragma unroll
-    for (int k = 0; k < (int)sizeof raw / 16; k++)
-        __stwb((uint4 *)(row + (int64_t)i * V) + k, raw.part[k]);
-}
-
 // The sum over the threads of a row: 2^shift lanes, or all of the block where shift is 10.
 __device__ inline float row_sum(float v, int shift)
 {
@@ -94,8 +84,8 @@ __global__ void __maxnreg__((forward_cap<S, B, W, ADD>(CHUNKS)))
         const int i = k * threads + member;
         x[k] = {}, branch[k] = {};
         if (!here || i >= packs) continue;
-        if (ADD) branch[k] = load_pack<B, V>(at.of<B>(a.x, a.x_stride), i, policy);
-        x[k] = load_pack<S, V>(
+        if (ADD) branch[k] = gd_raw_load<B, V>(at.of<B>(a.x, a.x_stride), i, policy);
+        x[k] = gd_raw_load<S, V>(
             ADD ? at.of<S>(a.residual, a.residual_stride) : at.of<S>(a.x, a.x_stride), i, policy);
     }
 #pragma unroll
@@ -106,8 +96,7 @@ __global__ void __maxnreg__((forward_cap<S, B, W, ADD>(CHUNKS)))
     for (int k = 0; k < CHUNKS; k++) {
         const int i = k * threads + member;
         if (ADD) x[k] = add_pack<S, B, V>(x[k], branch[k]);
-        if (ADD && here && i < packs)
-            *(gd_raw_pack<S, V> *)(at.of<S>(a.sum, a.sum_stride) + i * V) = x[k];
+        if (ADD && here && i < packs) gd_raw_store<S, V>(at.of<S>(a.sum, a.sum_stride), i, x[k]);
         sum = add_squares<S, V>(sum, x[k]);
     }
     const float rstd = rstd_of(row_sum(sum, shift), a);
@@ -121,7 +110,7 @@ __global__ void __maxnreg__((forward_cap<S, B, W, ADD>(CHUNKS)))
         factor_of<W>(factor, w[k], offset);
         norm_pack<S, B>(y, x[k], rstd, a.round_before_weight, factor);
         if (bias) add_bias(y, bias, i);
-        store_whole(at.of<B>(a.y, a.y_stride), i, y);
+        gd_raw_store<B, V>(at.of<B>(a.y, a.y_stride), i, gd_narrow<B>(y));
     }
 }
 

@@ -1,8 +1,9 @@
 // forward_cluster.cu - the forward for rows too wide for a block.
 //
-// The rows come through the ring of ring.cuh. Pass 1 sums the squares; pass 2 writes y (and x +
+// The rows come through the ring of row_ring.cuh. Pass 1 sums the squares; pass 2 writes y (and x +
 // residual).
-#include "rms_norm/ring.cuh"
+#include "rms_norm/kernels.cuh"
+#include "row_ring.cuh"
 
 namespace gd_rms
 {
@@ -19,7 +20,7 @@ struct ForwardWork {
     const Inputs &ring;
     float factor[CHUNKS][V], rstd;
 
-    __device__ Packs load(const Place &place) const
+    __device__ Packs load(const RingPlace &place) const
     {
         Packs x = ring.template load<S>(place, 0);
         if constexpr (ADD)
@@ -38,13 +39,13 @@ struct ForwardWork {
     __device__ void write(int64_t row, int i, const Packs &x, int c) const
     {
         const Row at(row);
-        if (ADD) *(Packs *)(at.of<S>(a.sum, a.sum_stride) + (int64_t)i * V) = x;
+        if (ADD) gd_raw_store<S, V>(at.of<S>(a.sum, a.sum_stride), i, x);
         float y[V];
         norm_pack<S, B>(y, x, rstd, a.round_before_weight, factor[c]);
         if (a.bias)
             by_weight<B>(a.weight_dtype,
                          [&](auto zero) { add_bias(y, (const decltype(zero) *)a.bias, i); });
-        store_pack(at.of<B>(a.y, a.y_stride), i, y);
+        gd_raw_store<B, V>(at.of<B>(a.y, a.y_stride), i, gd_narrow<B>(y));
     }
 };
 
@@ -59,7 +60,7 @@ __global__ void __launch_bounds__(512 + 32, 1)
 #if GD_HOPPER
     using Work = ForwardWork<S, B, ADD, CHUNKS>;
     extern __shared__ __align__(128) char shared[];
-    typename Work::Inputs ring(shared, stages, a);
+    typename Work::Inputs ring(shared, stages, a.rows, a.cols);
     const Input x = {a.x, a.x_stride}, residual = {a.residual, a.residual_stride};
     const Input inputs[] = {ADD ? residual : x, x};
     ring.start(inputs);

@@ -27,6 +27,7 @@ struct Forward : Problem, gd_rms_norm_values {
 
 // The workspace is [P, heads, cols]: partial sums of dweight or dbias, float or double.
 struct Backward : Problem, gd_rms_norm_gradients {
+    void *row_sums; // [rows]: those of h x, where another kernel computes them
 };
 
 // The offset of a row in a tensor: token * stride + column.
@@ -46,6 +47,10 @@ struct Row {
         token = t;
         column = (row - t * heads) * p.cols;
         if (p.weight_per_head) weight = column;
+    }
+    __device__ int64_t at(int64_t stride) const
+    {
+        return token * stride + column;
     }
     template <class T>
     __device__ T *of(void *tensor, int64_t stride) const
@@ -103,51 +108,6 @@ __device__ __forceinline__ void by_weight(gd_dtype dtype, Body body)
 }
 
 // ---- One pack -----------------------------------------------------------------------------------
-
-// Pack i of a row. It bypasses L1, which is left to the weights: they are read again for every row.
-template <class T, int V>
-__device__ inline gd_raw_pack<T, V> load_pack(const T *row, int i, uint64_t policy)
-{
-    gd_raw_pack<T, V> raw;
-#pragma unroll
-    for (int k = 0; k < (int)sizeof raw / 16; k++) {
-        const uint4 *const from = (const uint4 *)(row + (int64_t)i * V) + k;
-        uint4 &v = raw.part[k];
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-        asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
-                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                     : "l"(from), "l"(policy));
-#else
-        v = *from;
-#endif
-    }
-    return raw;
-}
-
-// The same by plain loads of 16 bytes: a copy of the whole pack may be compiled to loads of 4.
-template <int V, class T>
-__device__ inline gd_raw_pack<T, V> pack_at(const T *row, int i)
-{
-    gd_raw_pack<T, V> raw;
-#pragma unroll
-    for (int k = 0; k < (int)sizeof raw / 16; k++) raw.part[k] = ((const uint4 *)(row + i * V))[k];
-    return raw;
-}
-
-template <class T, int V>
-__device__ inline void store_pack(T *row, int i, const float (&value)[V])
-{
-    *(gd_raw_pack<T, V> *)(row + (int64_t)i * V) = gd_narrow<T>(value);
-}
-
-// Makes the compiler forget that it has unpacked these bits before. It then unpacks them again,
-// instead of keeping the floats, which take twice as many registers, from one pass to the next.
-template <class Raw>
-__device__ inline void forget(Raw &raw)
-{
-#pragma unroll
-    for (uint4 &v : raw.part) asm volatile("" : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w));
-}
 
 // Pack i of weight or bias; ones if it is absent. NOW: by a volatile load, which the compiler does
 // not move down to where the values are used.
@@ -246,7 +206,7 @@ template <class S, class B, int V>
 __device__ inline void norm_pack(float (&y)[V], gd_raw_pack<S, V> x, float rstd, bool round,
                                  const float (&factor)[V])
 {
-    forget(x);
+    gd_raw_forget(x);
     gd_widen<S>(y, x);
 #pragma unroll
     for (int j = 0; j < V; j++) y[j] *= rstd; /* [xhat] */
@@ -287,7 +247,7 @@ __device__ inline void gradient_pack(float (&dx)[V], float (&dw)[V], gd_raw_pack
                                      float fold, bool round)
 {
     float x[V], dy[V];
-    forget(x_raw), forget(dy_raw);
+    gd_raw_forget(x_raw), gd_raw_forget(dy_raw);
     gd_widen<S>(x, x_raw), gd_widen<B>(dy, dy_raw);
     if (sizeof(B) == 2 && round) {
 #pragma unroll
@@ -316,8 +276,8 @@ __device__ inline void store_gradient(const Backward &a, S *dx_row, B *dbranch_r
 #pragma unroll
         for (int j = 0; j < V; j++) dx[j] += more[j]; /* [add_rms_norm] */
     }
-    if (a.dx) store_pack(dx_row, i, dx);
-    if (ADD && a.dbranch) store_pack(dbranch_row, i, dx);
+    if (a.dx) gd_raw_store<S, V>(dx_row, i, gd_narrow<S>(dx));
+    if (ADD && a.dbranch) gd_raw_store<B, V>(dbranch_row, i, gd_narrow<B>(dx));
 }
 
 // Partial sums of dw: pack i of a row of them.
@@ -336,12 +296,17 @@ cudaError_t forward_registers(const Forward &a, const ForwardPlan &plan, cudaStr
 cudaError_t forward_cluster(const Forward &a, const ClusterPlan &plan, cudaStream_t stream);
 cudaError_t backward_few(const Backward &a, cudaStream_t stream);
 cudaError_t backward_block(const Backward &a, const BlockPlan &plan, cudaStream_t stream);
+// row_sums, for a plan that cuts rows into parts.
+cudaError_t backward_rows(const Backward &a, cudaStream_t stream);
 cudaError_t backward_cluster(const Backward &a, const ClusterPlan &plan, cudaStream_t stream);
 
-cudaError_t plain_forward(const Forward &a, cudaStream_t stream);
-cudaError_t plain_dx(const Backward &a, cudaStream_t stream);
-// The partial sums of dy xhat, or of dy.
-cudaError_t plain_partials(const Backward &a, bool of_bias, cudaStream_t stream);
+// packed: all rows, of multiples of 8 numbers, weight and bias begin at multiples of 16 bytes.
+cudaError_t plain_forward(const Forward &a, bool packed, cudaStream_t stream);
+// row_sums, or if there is no room for them, dx.
+cudaError_t plain_rows(const Backward &a, bool packed, cudaStream_t stream);
+// dx, given row_sums, and partial sums of dy xhat; or those of dy alone.
+cudaError_t plain_columns(const Backward &a, bool packed, bool of_bias, cudaStream_t stream);
+int64_t plain_partials(const Problem &p); // rows of them
 
 } // namespace gd_rms
 #endif

@@ -1,160 +1,401 @@
-// plain.cu - forward and backward for any size, alignment, stride and mixture of dtypes: general
-// rather than fast.
-//   forward_kernel    a block per row: sum of squares, then y; with a residual the sum first
-//   dx_kernel         a block per row: sum of h * xhat, then dx
-//   gd_sum_columns    of column_sum.cuh, over pieces of the rows: partial sums for dw or db
-// Dtypes are chosen at run time, for four columns at once. Each row is read twice, the second time
-// from the cache. A row's sums are in double, as on the CPU: xhat, which may be rounded next, then
-// has the same bits in nearly all cases.
+// plain.cu - forward and backward for any size, alignment, stride and mixture of dtypes.
+//   forward_kernel   a team of threads per row: the sum of squares, then y
+//   rows_kernel      a team per row: the sum of h x; then dx, or it leaves the sum for ...
+//   columns_kernel   ... a team per stripe of columns: dx and partial sums of dw; or those of db
+//
+// A thread has TILE numbers of a row at a time, which it loads together: where all tensors allow one
+// pack, else every 32nd (of a short row, every fourth or so), so that neighbours read neighbours.
+// Dtypes are chosen at run time, once for all of them. Numbers are computed on as A, double only if a
+// tensor is.
 #include "rms_norm/kernels.cuh"
 
 namespace gd_rms
 {
 
-// factor of columns j to j + 3; `at`: the offset of the row's weights.
-template <class A>
-__device__ inline void factor_at(A (&factor)[4], const Problem &p, const void *weight, int64_t at,
-                                 int64_t j)
-{
-    if (weight) gd_get(factor, weight, p.weight_dtype, at + j, at + p.cols);
-#pragma unroll
-    for (int v = 0; v < 4; v++) factor[v] = weight ? factor[v] + (A)p.offset : (A)1;
-}
+constexpr int TILE = 8;
+constexpr int THREADS = 256;     // of a block, at most
+constexpr int MOST_BLOCKS = 512; // of columns_kernel
 
-// x of columns j to j + 3, or the sum as it is stored. `at` and `residual` are offsets of the row.
-template <class A>
-__device__ inline void input(A (&x)[4], const Forward &a, int64_t at, int64_t residual, int64_t j)
-{
-    const bool adds = a.residual;
-    gd_get(x, a.x, adds ? a.y_dtype : a.dtype, at + j, at + a.cols);
-    if (!adds) return;
-    A more[4];
-    gd_get(more, a.residual, a.dtype, residual + j, residual + a.cols);
-#pragma unroll
-    for (int v = 0; v < 4; v++) x[v] += more[v];
-    gd_round_to(x, a.dtype);
-}
+// A thread's numbers of a row: PACKS packs of V from `first` on, `step` apart. They are there as long
+// as `left`, counted from the first, is not used up.
+template <bool PACKED>
+struct Span {
+    static constexpr int V = PACKED ? TILE : 1, PACKS = TILE / V;
+    int64_t first;
+    int step, left;
 
-// ---- Kernels ------------------------------------------------------------------------------------
-
-template <class A>
-__global__ void __launch_bounds__(512) forward_kernel(const __grid_constant__ Forward a)
-{
-    __shared__ double shared[32];
-    const int64_t step = 4 * (int64_t)blockDim.x, N = a.cols;
-    for (int64_t i = blockIdx.x; i < a.rows; i += gridDim.x) {
-        const Row row(a, i);
-        const auto at = [&](int64_t stride) { return row.token * stride + row.column; };
-        const int64_t x = at(a.x_stride), residual = at(a.residual_stride);
-        const int64_t y = at(a.y_stride), sum = at(a.sum_stride);
-        double squares = 0;
-        for (int64_t j = 4 * threadIdx.x; j < N; j += step) {
-            A value[4];
-            input(value, a, x, residual, j);
-            for (int v = 0; v < 4; v++) squares += (double)value[v] * (double)value[v];
-        }
-        squares = gd_block_reduce(squares, shared, gd_plus());
-        const A rstd = (A)rsqrt(squares / (double)N + a.eps);
-        if (a.rstd && threadIdx.x == 0) ((A *)a.rstd)[i] = rstd;
-        for (int64_t j = 4 * threadIdx.x; j < N; j += step) {
-            A value[4], factor[4], bias[4] = {};
-            input(value, a, x, residual, j);
-            if (a.residual) gd_put(a.sum, a.dtype, sum + j, sum + N, false, value);
-            factor_at(factor, a, a.weight, row.weight, j);
-            if (a.bias) gd_get(bias, a.bias, a.weight_dtype, row.weight + j, row.weight + N);
-            for (int v = 0; v < 4; v++) value[v] *= rstd;
-            if (a.round_before_weight) gd_round_to(value, a.y_dtype);
-            for (int v = 0; v < 4; v++) value[v] = value[v] * factor[v] + bias[v];
-            gd_put(a.y, a.y_dtype, y + j, y + N, false, value);
-        }
-    }
-}
-
-// dx = rstd (h - xhat mean(h xhat)) + dsum with h = dy factor. dx may overwrite dy or dsum: a
-// thread writes its columns after it has read them, and all threads have read theirs for the mean.
-template <class A>
-__global__ void __launch_bounds__(512) dx_kernel(const __grid_constant__ Backward a)
-{
-    __shared__ double shared[32];
-    const int64_t step = 4 * (int64_t)blockDim.x, N = a.cols;
-    for (int64_t i = blockIdx.x; i < a.rows; i += gridDim.x) {
-        const Row row(a, i);
-        auto at = [&](int64_t stride) { return row.token * stride + row.column; };
-        const int64_t x_at = at(a.x_stride), dy_at = at(a.dy_stride);
-        const A rstd = ((const A *)a.rstd)[i];
-        double dot = 0;
-        for (int64_t j = 4 * threadIdx.x; j < N; j += step) {
-            A factor[4], x[4], dy[4];
-            factor_at(factor, a, a.weight, row.weight, j);
-            gd_get(x, a.x, a.dtype, x_at + j, x_at + N);
-            gd_get(dy, a.dy, a.y_dtype, dy_at + j, dy_at + N);
-            for (int v = 0; v < 4 && j + v < N; v++)
-                dot += (double)(dy[v] * factor[v] * (x[v] * rstd));
-        }
-        const A mean = (A)(gd_block_reduce(dot, shared, gd_plus()) / (double)N);
-        for (int64_t j = 4 * threadIdx.x; j < N; j += step) {
-            A factor[4], x[4], dy[4], dx[4] = {};
-            factor_at(factor, a, a.weight, row.weight, j);
-            gd_get(x, a.x, a.dtype, x_at + j, x_at + N);
-            gd_get(dy, a.dy, a.y_dtype, dy_at + j, dy_at + N);
-            if (a.dsum) gd_get(dx, a.dsum, a.dtype, at(a.dsum_stride) + j, at(a.dsum_stride) + N);
-            for (int v = 0; v < 4; v++) dx[v] += rstd * (dy[v] * factor[v] - x[v] * rstd * mean);
-            if (a.dx)
-                gd_put(a.dx, a.dtype, at(a.dx_stride) + j, at(a.dx_stride) + N, a.accumulate_dx,
-                       dx);
-            if (a.dbranch)
-                gd_put(a.dbranch, a.y_dtype, at(a.dbranch_stride) + j, at(a.dbranch_stride) + N,
-                       a.accumulate_dbranch, dx);
-        }
-    }
-}
-
-// The terms of dw, dy xhat, or of db, dy, for gd_sum_columns; the columns are those of all heads.
-template <class A>
-struct Terms {
-    Backward a;
-    bool of_bias;
-
-    __device__ void add(int64_t token, int64_t column, A *sum) const
+    // The thread `member` of `team`, which shares n numbers from `from` on.
+    __device__ Span(int64_t from, int member, int team, int64_t n)
+        : first(from + member * TILE), step(min(team, 32))
     {
-        A dy[1], xhat[1] = {1};
-        gd_get(dy, a.dy, a.y_dtype, token * a.dy_stride + column, INT64_MAX);
-        if (!of_bias) {
-            gd_get(xhat, a.x, a.dtype, token * a.x_stride + column, INT64_MAX);
-            xhat[0] *= ((const A *)a.rstd)[token * a.heads + column / a.cols];
-            if (a.round_before_weight) gd_round_to(xhat, a.y_dtype);
+        if (!PACKED) first = from + member / step * step * TILE + member % step;
+        left = (int)min(n - first, (int64_t)INT32_MAX);
+    }
+    // Calls body(k) for the packs that are there.
+    template <class Body>
+    __device__ void each(Body body) const
+    {
+        if (left > (PACKS - 1) * step) {
+#pragma unroll
+            for (int k = 0; k < PACKS; k++) body(k);
+        } else {
+#pragma unroll
+            for (int k = 0; k < PACKS - 1; k++)
+                if (k * step < left) body(k);
         }
-        sum[0] += dy[0] * xhat[0]; /* [db] */
     }
 };
 
+// Calls body(T()) for a dtype that is no wider than A.
+template <class A, class Body>
+__device__ inline void by_narrow_dtype(gd_dtype dtype, Body body)
+{
+    if (dtype == GD_FLOAT32)
+        body(float());
+    else if (dtype == GD_BFLOAT16)
+        body(__nv_bfloat16());
+    else if (dtype == GD_FLOAT16)
+        body(__half());
+    else
+        body(A());
+}
+
+// A thread's numbers of a row as they are in memory: loaded first, and converted when those of other
+// tensors are on their way, too.
+template <class A>
+struct RawTile {
+    uint32_t word[TILE * sizeof(A) / 4] = {}; // of zeros beyond the row's end
+
+    template <bool PACKED>
+    __device__ RawTile(const void *x, gd_dtype dtype, int64_t row, const Span<PACKED> &at)
+    {
+        if (dtype == GD_BFLOAT16 || dtype == GD_FLOAT16)
+            load<uint16_t>(x, row, at);
+        else if (sizeof(A) == 4 || dtype == GD_FLOAT32)
+            load<uint32_t>(x, row, at);
+        else
+            load<A>(x, row, at);
+    }
+    template <class U, bool PACKED>
+    __device__ void load(const void *x, int64_t row, const Span<PACKED> &at)
+    {
+        using Raw = gd_raw_pack<U, at.V>;
+        const U *const from = (const U *)x + row + at.first;
+        at.each([&](int k) {
+            const Raw raw = *(const Raw *)(from + k * at.step);
+            if constexpr (sizeof raw == 2)
+                word[k] = raw;
+            else
+                memcpy(&word[k * (int)sizeof raw / 4], &raw, sizeof raw);
+        });
+    }
+    template <bool PACKED>
+    __device__ void get(A (&value)[TILE], gd_dtype dtype, const Span<PACKED> &) const
+    {
+        by_narrow_dtype<A>(dtype, [&](auto zero) {
+            using T = decltype(zero);
+#pragma unroll
+            for (int j = 0; j < TILE; j++) {
+                T element;
+                const uint16_t half = (uint16_t)(PACKED ? word[j / 2] >> j % 2 * 16 : word[j]);
+                if constexpr (sizeof element == 2)
+                    memcpy(&element, &half, sizeof element);
+                else
+                    memcpy(&element, &word[j * (int)sizeof element / 4], sizeof element);
+                value[j] = (A)gd_load(element);
+            }
+        });
+    }
+};
+
+template <bool PACKED, class A>
+__device__ inline void get_tile(A (&value)[TILE], const void *x, gd_dtype dtype, int64_t row,
+                                const Span<PACKED> &at)
+{
+    RawTile<A>(x, dtype, row, at).get(value, dtype, at);
+}
+
+// Stores them, rounded once, or adds them to what is there.
+template <bool PACKED, class A>
+__device__ inline void put_tile(void *x, gd_dtype dtype, int64_t row, const Span<PACKED> &at,
+                                const A (&value)[TILE], bool accumulate = false)
+{
+    constexpr int V = at.V;
+    A sum[TILE] = {};
+    if (accumulate) get_tile(sum, x, dtype, row, at);
+    by_narrow_dtype<A>(dtype, [&](auto zero) {
+        using T = decltype(zero);
+        using Raw = gd_raw_pack<T, V>;
+        T *const to = (T *)x + row + at.first;
+        T element[TILE];
+#pragma unroll
+        for (int j = 0; j < TILE; j++)
+            element[j] = gd_store<T>(accumulate ? sum[j] + value[j] : value[j]);
+        Raw raw[at.PACKS];
+        memcpy(raw, element, sizeof raw);
+        at.each([&](int k) { *(Raw *)(to + k * at.step) = raw[k]; });
+    });
+}
+
+// factor of the tile; `row`: the offset of the row's weights.
+template <bool PACKED, class A>
+__device__ inline void get_factor(A (&factor)[TILE], const Problem &p, const void *weight,
+                                  int64_t row, const Span<PACKED> &at)
+{
+    if (weight) get_tile(factor, weight, p.weight_dtype, row, at);
+#pragma unroll
+    for (int j = 0; j < TILE; j++) factor[j] = weight ? factor[j] + (A)p.offset : (A)1;
+}
+
+// ---- A team per row -----------------------------------------------------------------------------
+
+// `team` lanes of a warp, or the whole block, share a row; blocks stride over the rows. Calls
+// body(row index, whether there is such a row, the thread's number in the team) as often in all
+// threads of a block.
+template <class Body>
+__device__ inline void each_row(const Problem &p, int team, Body body)
+{
+    const int64_t teams = blockDim.x / team, own = threadIdx.x / team;
+    for (int64_t first = blockIdx.x * teams; first < p.rows; first += gridDim.x * teams)
+        body(min(first + own, p.rows - 1), first + own < p.rows, (int)threadIdx.x % team);
+}
+
+// Calls body(span) for the thread's tiles of a row of n numbers.
+template <bool PACKED, class Body>
+__device__ inline void each_tile(int64_t n, int team, int member, Body body)
+{
+    for (int64_t from = 0; from < n; from += (int64_t)team * TILE)
+        body(Span<PACKED>(from, member, team, n));
+}
+
+template <class A>
+__device__ inline A team_sum(A v, int team)
+{
+    __shared__ A shared[32];
+    return team <= 32 ? gd_lane_sum(v, team) : gd_block_reduce(v, shared, gd_plus());
+}
+
+__device__ inline float rstd_from(float sum, const Problem &p)
+{
+    return rstd_of(sum, p);
+}
+__device__ inline double rstd_from(double sum, const Problem &p)
+{
+    return rsqrt(sum / (double)p.cols + p.eps);
+}
+
+// x, or the sum as it is stored.
+template <bool PACKED, class A>
+__device__ inline void get_input(A (&x)[TILE], const Forward &a, const Row &row,
+                                 const Span<PACKED> &at)
+{
+    const bool adds = a.residual;
+    get_tile(x, a.x, adds ? a.y_dtype : a.dtype, row.at(a.x_stride), at);
+    if (!adds) return;
+    A more[TILE];
+    get_tile(more, a.residual, a.dtype, row.at(a.residual_stride), at);
+#pragma unroll
+    for (int j = 0; j < TILE; j++) x[j] += more[j];
+    gd_round_to(x, a.dtype);
+}
+
+template <class A, bool PACKED>
+__global__ void __launch_bounds__(THREADS, sizeof(A) == 4 ? 3 : 1)
+    forward_kernel(const __grid_constant__ Forward a, int team)
+{
+    const bool held = a.cols <= (int64_t)team * TILE; // one tile: it is not read again
+    each_row(a, team, [&](int64_t i, bool here, int member) {
+        const Row row(a, i);
+        const int64_t n = here ? a.cols : 0;
+        A x[TILE], squares = 0;
+        each_tile<PACKED>(n, team, member, [&](const Span<PACKED> &at) {
+            A sum = 0;
+            get_input(x, a, row, at);
+#pragma unroll
+            for (int j = 0; j < TILE; j++) sum += x[j] * x[j];
+            squares += sum;
+        });
+        const A rstd = rstd_from(team_sum(squares, team), a);
+        if (a.rstd && member == 0 && here) ((A *)a.rstd)[i] = rstd;
+        each_tile<PACKED>(n, team, member, [&](const Span<PACKED> &at) {
+            A factor[TILE], bias[TILE];
+            if (!held) get_input(x, a, row, at);
+            if (a.residual) put_tile(a.sum, a.dtype, row.at(a.sum_stride), at, x);
+            get_factor(factor, a, a.weight, row.weight, at);
+            if (a.bias) get_tile(bias, a.bias, a.weight_dtype, row.weight, at);
+#pragma unroll
+            for (int j = 0; j < TILE; j++) x[j] *= rstd;
+            if (a.round_before_weight) gd_round_to(x, a.y_dtype);
+#pragma unroll
+            for (int j = 0; j < TILE; j++) x[j] = x[j] * factor[j] + (a.bias ? bias[j] : (A)0);
+            put_tile(a.y, a.y_dtype, row.at(a.y_stride), at, x);
+        });
+    });
+}
+
+// ---- Backward -----------------------------------------------------------------------------------
+
+// dx = rstd (h - xhat mean(h xhat)) + dsum with h = dy factor, and stores it; fold = rstd^2 mean.
+// dx may overwrite dy or dsum: a thread writes its columns after it has read them.
+template <bool PACKED, class A>
+__device__ inline void put_gradient(const Backward &a, const Row &row, const Span<PACKED> &at,
+                                    const A (&x)[TILE], const A (&dy)[TILE],
+                                    const A (&factor)[TILE], A rstd, A sum)
+{
+    A dx[TILE] = {};
+    const A fold = rstd * rstd * (sum * rstd / (A)a.cols);
+    if (a.dsum) get_tile(dx, a.dsum, a.dtype, row.at(a.dsum_stride), at);
+#pragma unroll
+    for (int j = 0; j < TILE; j++) dx[j] += rstd * dy[j] * factor[j] - x[j] * fold;
+    if (a.dx) put_tile(a.dx, a.dtype, row.at(a.dx_stride), at, dx, a.accumulate_dx);
+    if (a.dbranch)
+        put_tile(a.dbranch, a.y_dtype, row.at(a.dbranch_stride), at, dx, a.accumulate_dbranch);
+}
+
+template <class A, bool PACKED>
+__global__ void __launch_bounds__(THREADS, sizeof(A) == 4 ? 3 : 1)
+    rows_kernel(const __grid_constant__ Backward a, int team)
+{
+    const bool held = a.cols <= (int64_t)team * TILE;
+    each_row(a, team, [&](int64_t i, bool here, int member) {
+        const Row row(a, i);
+        const int64_t n = here ? a.cols : 0;
+        A x[TILE], dy[TILE], factor[TILE], dot = 0;
+        const auto get = [&](const Span<PACKED> &at) {
+            const RawTile<A> raw_x(a.x, a.dtype, row.at(a.x_stride), at);
+            const RawTile<A> raw_dy(a.dy, a.y_dtype, row.at(a.dy_stride), at);
+            raw_x.get(x, a.dtype, at), raw_dy.get(dy, a.y_dtype, at);
+            get_factor(factor, a, a.weight, row.weight, at);
+        };
+        each_tile<PACKED>(n, team, member, [&](const Span<PACKED> &at) {
+            A sum = 0;
+            get(at);
+#pragma unroll
+            for (int j = 0; j < TILE; j++) sum += dy[j] * factor[j] * x[j];
+            dot += sum;
+        });
+        dot = team_sum(dot, team);
+        if (a.row_sums) {
+            if (member == 0 && here) ((A *)a.row_sums)[i] = dot;
+            return;
+        }
+        const A rstd = ((const A *)a.rstd)[i];
+        each_tile<PACKED>(n, team, member, [&](const Span<PACKED> &at) {
+            if (!held) get(at);
+            put_gradient(a, row, at, x, dy, factor, rstd, dot);
+        });
+    });
+}
+
+// Blocks: [pieces of the tokens, heads * stripes of columns]. `lanes` threads have a stripe of one
+// token, those behind them the next token.
+template <class A, bool PACKED>
+__global__ void __launch_bounds__(THREADS, sizeof(A) == 4 ? 3 : 1)
+    columns_kernel(const __grid_constant__ Backward a, int lanes, int stripes, bool of_bias)
+{
+    using At = Span<PACKED>;
+    __shared__ A shared[THREADS * TILE];
+    const int lane = (int)threadIdx.x % lanes, group = (int)threadIdx.x / lanes;
+    const int groups = THREADS / lanes, width = lanes * TILE;
+    const int64_t tokens = a.rows / a.heads, head = blockIdx.x / stripes;
+    const int64_t from = (int64_t)blockIdx.x % stripes * width;
+    const At at(from, lane, lanes, a.cols);
+    const bool gradient = !of_bias && (a.dx || a.dbranch);
+    A factor[TILE], dw[TILE] = {};
+    if (gradient) get_factor(factor, a, a.weight, a.weight_per_head ? head * a.cols : 0, at);
+    for (int64_t t = (int64_t)blockIdx.y * groups + group; t < tokens;
+         t += (int64_t)gridDim.y * groups) {
+        const Row row(a, t * a.heads + head);
+        A x[TILE], dy[TILE], xhat[TILE];
+        const RawTile<A> raw_dy(a.dy, a.y_dtype, row.at(a.dy_stride), at);
+        if (of_bias) {
+            raw_dy.get(dy, a.y_dtype, at);
+#pragma unroll
+            for (int j = 0; j < TILE; j++) dw[j] += dy[j]; /* [db] */
+            continue;
+        }
+        const RawTile<A> raw_x(a.x, a.dtype, row.at(a.x_stride), at);
+        const A rstd = ((const A *)a.rstd)[t * a.heads + head];
+        raw_x.get(x, a.dtype, at), raw_dy.get(dy, a.y_dtype, at);
+#pragma unroll
+        for (int j = 0; j < TILE; j++) xhat[j] = x[j] * rstd;
+        if (a.round_before_weight) gd_round_to(xhat, a.y_dtype);
+#pragma unroll
+        for (int j = 0; j < TILE; j++) dw[j] += dy[j] * xhat[j];
+        if (gradient)
+            put_gradient(a, row, at, x, dy, factor, rstd,
+                         ((const A *)a.row_sums)[t * a.heads + head]);
+    }
+    // The groups' sums are added in their order.
+#pragma unroll
+    for (int j = 0; j < TILE; j++)
+        shared[group * width + at.first - from + j / At::V * at.step + j % At::V] = dw[j];
+    __syncthreads();
+    A *const partial = (A *)a.workspace + (blockIdx.y * a.heads + head) * a.cols + from;
+    for (int j = (int)threadIdx.x; j < width && from + j < a.cols; j += THREADS) {
+        A sum = 0;
+        for (int g = 0; g < groups; g++) sum += shared[g * width + j];
+        partial[j] = sum;
+    }
+}
+
 // ---- Launching ----------------------------------------------------------------------------------
 
-template <class Call>
-static cudaError_t run_rows(void (*kernel)(Call), const Call &a, cudaStream_t stream)
+// Threads for n numbers: the smallest power of two that has them in a tile each, 4 to THREADS.
+static int team_for(int64_t n)
 {
-    const int64_t warps = ceil_div(a.cols, 128); // about four columns a thread
-    const unsigned threads = 32 * (unsigned)(warps < 16 ? warps < 1 ? 1 : warps : 16);
-    kernel<<<gd_blocks(a.rows, 1), threads, 0, stream>>>(a);
+    int team = 4;
+    while (team < THREADS && team * TILE < n) team *= 2;
+    return team;
+}
+
+template <class Call>
+static cudaError_t run_rows(void (*kernel)(Call, int), const Call &a, cudaStream_t stream)
+{
+    const int team = team_for(a.cols), threads = team > 32 ? team : THREADS;
+    kernel<<<gd_blocks(a.rows, threads / team), threads, 0, stream>>>(a, team);
     return cudaGetLastError();
 }
 
-cudaError_t plain_forward(const Forward &a, cudaStream_t stream)
+cudaError_t plain_forward(const Forward &a, bool packed, cudaStream_t stream)
 {
-    return run_rows(a.is_double ? forward_kernel<double> : forward_kernel<float>, a, stream);
+    return run_rows(a.is_double
+                        ? packed ? forward_kernel<double, true> : forward_kernel<double, false>
+                    : packed ? forward_kernel<float, true>
+                             : forward_kernel<float, false>,
+                    a, stream);
 }
 
-cudaError_t plain_dx(const Backward &a, cudaStream_t stream)
+cudaError_t plain_rows(const Backward &a, bool packed, cudaStream_t stream)
 {
-    return run_rows(a.is_double ? dx_kernel<double> : dx_kernel<float>, a, stream);
+    return run_rows(a.is_double ? packed ? rows_kernel<double, true> : rows_kernel<double, false>
+                    : packed ? rows_kernel<float, true>
+                                : rows_kernel<float, false>,
+                    a, stream);
 }
 
-cudaError_t plain_partials(const Backward &a, bool of_bias, cudaStream_t stream)
+static int64_t stripes_of(const Problem &p)
 {
+    return p.cols ? ceil_div(p.cols, team_for(p.cols) * TILE) : 1;
+}
+
+// Enough pieces for all multiprocessors, each of eight steps or more of a block.
+int64_t plain_partials(const Problem &p)
+{
+    const int64_t most = MOST_BLOCKS / (stripes_of(p) * p.heads) + 1;
+    const int64_t pieces = ceil_div(p.rows / p.heads, THREADS / team_for(p.cols) * 8);
+    return pieces < most ? pieces : most;
+}
+
+cudaError_t plain_columns(const Backward &a, bool packed, bool of_bias, cudaStream_t stream)
+{
+    const int64_t stripes = stripes_of(a);
+    const dim3 blocks((unsigned)(stripes * a.heads), (unsigned)plain_partials(a));
     const auto run = [&](auto zero) {
         using A = decltype(zero);
-        return gd_sum_pieces<1>(a.rows / a.heads, a.heads * a.cols, Terms<A>{a, of_bias},
-                                (A *)a.workspace, stream);
+        const auto kernel = packed ? columns_kernel<A, true> : columns_kernel<A, false>;
+        kernel<<<blocks, THREADS, 0, stream>>>(a, team_for(a.cols), (int)stripes, of_bias);
+        return cudaGetLastError();
     };
     return a.is_double ? run(double()) : run(float());
 }

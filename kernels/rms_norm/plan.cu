@@ -2,7 +2,7 @@
 // measurements on one H200 (CUDA.md has the figures).
 #include "rms_norm/plan.cuh"
 
-#include "rms_norm/ring.cuh"
+#include "row_ring.cuh"
 
 namespace gd_rms
 {
@@ -70,49 +70,78 @@ ForwardPlan plan_forward(const Sizes &s, bool adds)
     return p;
 }
 
-// As many teams as make 384 threads, which measured best, or 512 if a team has more than 192; and
-// as many stages as hold the bytes in flight that measured best.
-BlockPlan plan_block(const Sizes &s)
+// Whether so many blocks fit on a multiprocessor.
+static bool fits(const BlockPlan &p, int blocks, const gd_cuda_limits &l)
+{
+    const int all = p.shared + 2 * BLOCK_SUMS * (int)sizeof(float), reserved = 1024;
+    return all <= l.block_shared && blocks * (all + reserved) <= l.multiprocessor_shared &&
+           blocks * p.threads <= l.multiprocessor_threads;
+}
+
+// Teams of so many threads, in a block of at most `threads`: of all heads for one or more tokens, or
+// of a slice of the heads.
+static void set_teams(BlockPlan *p, const Sizes &s, int team, int threads)
+{
+    const int heads = p->parts > 1 ? p->parts : (int)s.heads, most_teams = threads / team;
+    p->team = team;
+    p->slices = (int)ceil_div(heads, most_teams), p->slice = (int)ceil_div(heads, p->slices);
+    p->tokens = most_teams / p->slice;
+    p->threads = round_up(p->slice * p->tokens * team, 32);
+    p->team_sums = round_up(team / 32, 4);
+}
+
+// So many stages, whose place the teams' sums of dw take at the end; 0: by plain loads.
+static void set_stages(BlockPlan *p, const Sizes &s, int stages)
+{
+    const int stage = p->chunks * s.pack_bytes * p->threads, teams = p->slice * p->tokens;
+    p->async = stages > 0, p->stages = p->async ? stages : 1;
+    p->shared = teams > 1 ? teams * p->part_packs * s.pack_elements * (int)sizeof(float) : 0;
+    if (stages * stage > p->shared) p->shared = stages * stage;
+}
+
+// As many blocks as run at a time, and no more than the steps give work to equally.
+static void set_blocks(BlockPlan *p, const Sizes &s, int64_t at_once)
+{
+    const int64_t steps = ceil_div(s.rows / s.heads, p->tokens);
+    const int64_t wanted = most(at_once / p->slices, 1);
+    p->partials = ceil_div(steps, ceil_div(steps, wanted));
+    p->blocks = p->partials * p->slices;
+}
+
+// Rows of up to 128 packs: one for a thread, which takes few registers, so that 768 threads fit on a
+// multiprocessor. Wider rows: 384 threads with two packs, in one block, or up to 512 with two
+// (float32: four). Two stages; but one for teams of more than 384 threads, whose registers hold much
+// of a second: with more bytes in flight DRAM is slower (bfloat16 16384 x 8192: 0.89 of the ceiling,
+// not 0.94), unless there are few in all (2048 x 8192: 0.88, not 0.84). By plain loads only registers
+// hold bytes in flight, and so there are 512 threads in any case.
+BlockPlan plan_block(const Sizes &s, const gd_cuda_limits &l)
 {
     BlockPlan p = {};
-    const bool warp = s.packs <= 64, shortest = s.packs <= 8;
-    p.threads_per_row = warp ? lanes_for(ceil_div(s.packs, 2)) : round_up(ceil_div(s.packs, 2), 32);
-    p.groups = warp ? 32 / p.threads_per_row : 1;
-    const int size = warp ? 32 : p.threads_per_row;
-    p.teams = (shortest ? 256 : size <= 192 ? 384 : BLOCK_THREADS) / size;
-    p.threads = p.teams * size;
-    p.slice = least(s.heads, p.groups), p.slices = (int)ceil_div(s.heads, p.groups);
-    p.stage_tokens = s.heads > 1 ? 1 : p.groups;
-    const int64_t token = p.slice * s.packs * s.pack_bytes;
-    if (s.packs <= 16 && p.stage_tokens * token < 2048) p.stage_tokens *= 2;
-    const int64_t stage = p.stage_tokens * token * p.teams;
-    const int64_t wanted = (shortest               ? 32
-                            : s.packs <= 16        ? 48
-                            : s.pack_elements == 8 ? 72
-                                                   : 56) *
-                           1024;
-    p.stages = most((wanted + stage / 2) / stage, 2);
-    // Of several teams three stages are slower than two if they take 72 KB or more.
-    const bool small = s.rows * s.packs * s.pack_bytes <= 32 << 20;
-    if (p.teams > 1 && p.stages == 3 && stage >= 24 * 1024 && !small) p.stages = 2;
-    // Two rows per stage rather than many stages; of the shortest rows all in one stage.
-    if (p.stages >= (shortest && !small ? 2 : 4) && 2 * p.stage_tokens * p.slice <= 32)
-        p.stage_tokens *= 2, p.stages /= 2;
-    p.stages = least(p.stages, MOST_TEAM_STAGES / p.teams);
-    const int blocks = (shortest ? 2 : 1) * MULTIPROCESSORS;
-    p.partials = least(ceil_div(s.rows / s.heads, p.stage_tokens), most(blocks / p.slices, 1));
-    p.blocks = p.partials * p.slices;
-    // The teams' sums of dw take the place of the stages.
-    const int64_t sums = p.teams * p.slice * s.packs * s.pack_elements * (int64_t)sizeof(float);
-    p.shared =
-        STAGES_AT + most(p.teams * p.stages * p.stage_tokens * token, p.teams > 1 ? sums : 0);
+    const int most_packs = BLOCK_ELEMENTS / s.pack_elements * BLOCK_THREADS;
+    const bool whole = s.packs <= most_packs;
+    if (!whole && s.heads > 1) return p;
+    p.parts = whole ? 1 : (int)ceil_div(s.packs, PART_PACKS);
+    p.part_packs = (int)ceil_div(s.packs, p.parts);
+    p.chunks = p.part_packs <= 128 ? 1 : p.part_packs <= 2 * BLOCK_THREADS ? 2 : 4;
+    const int64_t share = ceil_div(p.part_packs, p.chunks);
+    const int team = share <= 32 ? lanes_for(share) : round_up(share, 32);
+    // Of 384 threads a team of 193 to 256 would leave a third idle.
+    const bool large = team > 384 || (whole && team > 192 && team <= 256) || !l.async_copies;
+    const int at_once = p.chunks == 1 ? 768 : large || !whole ? BLOCK_THREADS : 384;
+    set_teams(&p, s, team, p.chunks == 1 || !whole ? at_once / 2 : at_once);
+    const int blocks = at_once / p.threads;
+    const bool few = s.rows * s.packs * s.pack_bytes <= 128 << 20;
+    int stages = !l.async_copies ? 0 : large && !few ? 1 : 2;
+    for (set_stages(&p, s, stages); stages > 0 && !fits(p, blocks, l);) set_stages(&p, s, --stages);
+    if (!fits(p, 1, l)) return {};
+    set_blocks(&p, s, (int64_t)blocks * gd_cuda_plan_multiprocessors(&l));
     return p;
 }
 
 // The smallest cluster whose threads hold a row in few packs each; and enough stages for a row and
 // `flight` bytes more. Where its blocks have few threads, two fit on a multiprocessor: one of 192
 // threads has 0.60 of the speed at 8448 columns of 16 bits.
-ClusterPlan plan_cluster(const Sizes &s, bool backward)
+ClusterPlan plan_cluster(const Sizes &s, bool backward, const gd_cuda_limits &l)
 {
     ClusterPlan p = {};
     int flight;
@@ -130,7 +159,7 @@ ClusterPlan plan_cluster(const Sizes &s, bool backward)
     p.consumers = round_up(ceil_div(ceil_div(s.packs, p.cluster), p.chunks), 32);
     const int stage = p.consumers * s.pack_bytes;
     const int wanted = p.chunks + (backward ? 0 : 1) + (int)ceil_div(flight, stage);
-    p.stages = least(least(wanted, (MAX_SHARED - RING_AT) / stage), MOST_STAGES);
+    p.stages = least(least(wanted, (l.block_shared - RING_AT) / stage), MOST_STAGES);
     // As many clusters as an H200 runs at the same time.
     const int at_once[] = {66, 30, 15, 7};
     p.clusters = least(s.rows, (two ? 2 : 1) * at_once[__builtin_ctz((unsigned)p.cluster) - 1]);
@@ -140,27 +169,25 @@ ClusterPlan plan_cluster(const Sizes &s, bool backward)
 }
 
 // Whether a row fits in the largest cluster, with one stage more than are held.
-static bool cluster_fits(const Sizes &s, bool backward)
+static bool cluster_fits(const Sizes &s, bool backward, const gd_cuda_limits &l)
 {
-    const ClusterPlan p = plan_cluster(s, backward);
+    if (!l.bulk_copies || s.heads > 1) return false;
+    const ClusterPlan p = plan_cluster(s, backward, l);
     const int most_chunks = !backward ? 8 : s.pack_elements == 4 ? 9 : 5;
-    return p.chunks <= most_chunks && p.consumers <= most_consumers(p.chunks) &&
-           p.stages > p.chunks + (backward ? 0 : 1);
+    return p.cluster <= l.cluster && p.chunks <= most_chunks &&
+           p.consumers <= most_consumers(p.chunks) && p.stages > p.chunks + (backward ? 0 : 1);
 }
 
-Kernel plan_kernel(const Sizes &s, bool backward)
+Kernel plan_kernel(const Sizes &s, bool backward, const gd_cuda_limits &l)
 {
     if (s.packs == 0 || s.rows == 0 || s.rows > MOST_ROWS) return PLAIN;
     // A block holds a row; where too few such blocks would fit on a multiprocessor, a cluster does.
     const int narrow = s.pack_elements == 8 && s.heads == 1 ? 2304 : 4096;
     if (!backward && s.packs <= narrow) return BLOCK;
-    if (backward && s.heads > 1) return s.packs <= 64 ? BLOCK : PLAIN;
-    if (backward && s.rows <= 512 && s.packs <= BLOCK_PACKS) return FEW;
-    // 2561 to 3072 columns of float32 leave room for one team of threads, which is too few.
-    const bool lonely =
-        s.pack_elements == 4 && s.pack_bytes == 32 && s.packs > 640 && s.packs <= 768;
-    if (backward && s.packs <= BLOCK_PACKS && !lonely) return BLOCK;
-    return s.heads == 1 && cluster_fits(s, backward) ? CLUSTER : PLAIN;
+    if (backward && s.heads == 1 && s.rows <= FEW_ROWS && s.packs <= FEW_PACKS) return FEW;
+    const bool clusters = cluster_fits(s, backward, l);
+    if (backward && (s.packs <= 1024 || !clusters) && plan_block(s, l).blocks) return BLOCK;
+    return clusters ? CLUSTER : PLAIN;
 }
 
 } // namespace gd_rms

@@ -27,38 +27,33 @@ struct ForwardPlan : Shape {
 };
 ForwardPlan plan_forward(const Sizes &s, bool adds);
 
-// The backward of rows that fit in a block: teams of threads_per_row threads, or of one warp.
+// The backward of rows that fit in a block, or of parts of rows.
 struct BlockPlan : Shape {
-    int teams, threads_per_row, groups; // groups: rows of a warp
-    int slice, slices;                  // heads of a slice, at most; slices of all heads
-    int stage_tokens, stages;           // tokens that arrive together; stages of a team
-    int64_t partials;                   // P; the blocks are as many for each slice
+    int team, chunks;      // threads that share a row; packs of it for each, at most
+    int parts, part_packs; // of a row, 1 if it fits; packs of a part, at most
+    int slice, slices;     // heads (or parts) of a block, at most; slices of all heads
+    int tokens, stages;    // that a block works on at a time; steps that are on their way
+    int team_sums;         // room for the sums of a team's warps
+    bool async;            // cp.async
+    int64_t partials;      // P; the blocks are as many for each slice
 };
-BlockPlan plan_block(const Sizes &s);
+// No blocks if it does not fit.
+BlockPlan plan_block(const Sizes &s, const gd_cuda_limits &l);
 
-constexpr int BLOCK_PACKS = 1024;    // of a row, at most
-constexpr int MOST_TEAMS = 15;       // of several warps: named barrier 0 is that of the whole block
-constexpr int MOST_TEAM_STAGES = 96; // teams times stages
-constexpr int BLOCK_REGISTERS = 128; // of a thread, at most, and so ...
-constexpr int BLOCK_THREADS = 512;   // ... threads of a block
+constexpr int BLOCK_ELEMENTS = 16; // of a row, for each thread, at most
+constexpr int BLOCK_THREADS = 512;
+constexpr int BLOCK_STAGES = 4; // at most
+constexpr int PART_PACKS = 512; // of a part of a row, at most
+constexpr int BLOCK_SUMS = 32;  // floats for the sums of all teams' warps
 constexpr int64_t MOST_ROWS =
     1 << 30; // they are counted in 32 bits, also a few steps past the last
-
-// The shared memory of a block before its stages.
-struct BlockShared {
-    uint64_t full[MOST_TEAM_STAGES];  // [teams, stages]: a stage is there
-    uint64_t drained, gathered;       // at the end: all pipelines are empty, all sums are there
-    float sums[2][MOST_TEAMS * 16];   // [2, teams, 16 warps]
-    float rstd[MOST_TEAM_STAGES][32]; // [teams, stages]: of a stage's rows
-};
-constexpr int STAGES_AT = (sizeof(BlockShared) + 127) / 128 * 128;
 
 // Rows that a cluster of blocks shares, each with `consumers` threads and a producer, a warp.
 struct ClusterPlan : Shape {
     int chunks, consumers, stages;
     int64_t clusters; // the backward's P
 };
-ClusterPlan plan_cluster(const Sizes &s, bool backward);
+ClusterPlan plan_cluster(const Sizes &s, bool backward, const gd_cuda_limits &l);
 // Of a block; with the producer that is 16 warps, which leaves 128 registers to a thread.
 constexpr int most_consumers(int chunks)
 {
@@ -66,7 +61,9 @@ constexpr int most_consumers(int chunks)
 }
 
 enum Kernel { PLAIN, FEW, BLOCK, CLUSTER };
-Kernel plan_kernel(const Sizes &s, bool backward);
+Kernel plan_kernel(const Sizes &s, bool backward, const gd_cuda_limits &l);
+
+constexpr int FEW_ROWS = 512, FEW_PACKS = 1024; // of the backward for few rows, at most
 
 inline int64_t ceil_div(int64_t a, int64_t b)
 {

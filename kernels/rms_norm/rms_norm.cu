@@ -5,16 +5,6 @@
 namespace gd_rms
 {
 
-__global__ void hopper_probe(int *answer)
-{
-    if (answer) *answer = GD_HOPPER;
-}
-
-static bool have_hopper()
-{
-    return runs_on_hopper<hopper_probe>();
-}
-
 // ---- The call -----------------------------------------------------------------------------------
 
 static bool valid(const gd_rms_norm_problem *p)
@@ -67,11 +57,10 @@ static bool aligned_rows(const void *p, int64_t stride, gd_dtype dtype)
 }
 
 // The fast kernels compute in float32, and rstd is double if anything is.
-static bool fast_weight(const Problem &p, const void *weight, const void *bias)
+static bool fast_weight(const Problem &p, bool weight)
 {
-    if (p.is_double) return false;
     const bool known = p.weight_dtype == GD_FLOAT32 || p.weight_dtype == p.y_dtype;
-    return (known || (!weight && !bias)) && aligned(weight) && aligned(bias);
+    return (known || !weight) && !p.is_double;
 }
 
 static gd_status status_of(cudaError_t error)
@@ -86,37 +75,40 @@ static gd_status status_of(cudaError_t error)
 static cudaError_t forward(const Forward &a, cudaStream_t stream)
 {
     const bool adds = a.residual;
+    const bool packs = aligned_rows(a.x, a.x_stride, adds ? a.y_dtype : a.dtype) &&
+                       aligned_rows(a.y, a.y_stride, a.y_dtype) &&
+                       aligned_rows(a.residual, a.residual_stride, a.dtype) &&
+                       aligned_rows(adds ? a.sum : nullptr, a.sum_stride, a.dtype) &&
+                       aligned(a.weight) && aligned(a.bias);
     const Sizes s = sizes_of(a, false, adds);
-    const bool fast = fast_weight(a, a.weight, a.bias) &&
-                      aligned_rows(a.x, a.x_stride, adds ? a.y_dtype : a.dtype) &&
-                      aligned_rows(a.y, a.y_stride, a.y_dtype) &&
-                      aligned_rows(a.residual, a.residual_stride, a.dtype) &&
-                      aligned_rows(adds ? a.sum : nullptr, a.sum_stride, a.dtype);
-    const Kernel kernel = fast ? plan_kernel(s, false) : PLAIN;
+    const gd_cuda_limits limits = gd_cuda_device_limits();
+    const bool fast = packs && fast_weight(a, a.weight || a.bias);
+    const Kernel kernel = fast ? plan_kernel(s, false, limits) : PLAIN;
     if (kernel == BLOCK) return forward_registers(a, plan_forward(s, adds), stream);
-    if (kernel == CLUSTER && have_hopper())
-        return forward_cluster(a, plan_cluster(s, false), stream);
-    return plain_forward(a, stream);
+    if (kernel == CLUSTER) return forward_cluster(a, plan_cluster(s, false, limits), stream);
+    return plain_forward(a, packs && a.cols % 8 == 0, stream);
 }
 
 // ---- Backward -----------------------------------------------------------------------------------
 
-static int64_t plain_rows(const Problem &p)
+// The workspace begins with the sums of the rows.
+static int64_t row_sums_bytes(const Problem &p)
 {
-    return p.rows ? gd_row_pieces_of(p.rows / p.heads).count : 0;
+    return ceil_div(p.rows * (p.is_double ? 8 : 4), 16) * 16;
 }
 
 // The most rows of partial sums that any kernel for this problem writes, with dsum or without. The
 // kernel for many rows may have to stand in for the one for few.
 static int64_t most_partials(const Problem &p)
 {
-    int64_t most = plain_rows(p);
+    const gd_cuda_limits limits = gd_cuda_device_limits();
+    int64_t most = plain_partials(p);
     for (const bool more : {false, true}) {
         const Sizes s = sizes_of(p, true, more);
-        const Kernel kernel = plan_kernel(s, true);
+        const Kernel kernel = plan_kernel(s, true, limits);
         const int64_t rows = kernel == PLAIN     ? 0
-                             : kernel == CLUSTER ? plan_cluster(s, true).clusters
-                                                 : plan_block(s).partials;
+                             : kernel == CLUSTER ? plan_cluster(s, true, limits).clusters
+                                                 : plan_block(s, limits).partials;
         if (rows > most) most = rows;
     }
     return most;
@@ -135,59 +127,70 @@ static cudaError_t sum_up(const Backward &a, bool of_bias, int64_t partials, cud
     return gd_sum_partials(out, (float *)a.workspace, partials, cols, stream);
 }
 
-// dw or db, by plain.cu.
-static cudaError_t plain_sum(const Backward &a, bool of_bias, cudaStream_t stream)
+// By plain.cu, dx and dw, or db.
+static cudaError_t plain_backward(Backward a, bool packs, bool of_bias, cudaStream_t stream)
 {
-    const int64_t partials = plain_rows(a);
-    const cudaError_t error = partials ? plain_partials(a, of_bias, stream) : cudaSuccess;
-    return error ? error : sum_up(a, of_bias, partials, stream);
+    const bool gradient = !of_bias && (a.dx || a.dbranch);
+    cudaError_t error = cudaSuccess;
+    packs = packs && a.cols % 8 == 0;
+    if (!of_bias && !a.dweight) a.row_sums = nullptr;
+    if (a.rows && gradient) error = plain_rows(a, packs, stream);
+    if (error || !(of_bias || a.dweight)) return error;
+    if (a.rows) error = plain_columns(a, packs, of_bias, stream);
+    return error ? error : sum_up(a, of_bias, plain_partials(a), stream);
 }
 
-static cudaError_t plain_backward(const Backward &a, cudaStream_t stream)
+// By the kernels of plan_kernel.
+static cudaError_t fast_backward(const Backward &a, const Sizes &s, Kernel kernel,
+                                 const gd_cuda_limits &limits, cudaStream_t stream)
 {
-    const cudaError_t error = a.dweight ? plain_sum(a, false, stream) : cudaSuccess;
-    return error || !(a.dx || a.dbranch) || a.rows == 0 ? error : plain_dx(a, stream);
-}
-
-static bool runs_fast(const Backward &a)
-{
-    return (a.dx || a.dbranch || a.dweight) && have_hopper() && !a.accumulate_dx &&
-           !a.accumulate_dbranch && (!a.dbranch || a.dsum) && fast_weight(a, a.weight, nullptr) &&
-           aligned_rows(a.dx, a.dx_stride, a.dtype) &&
-           aligned_rows(a.dbranch, a.dbranch_stride, a.y_dtype) &&
-           aligned_rows(a.dy, a.dy_stride, a.y_dtype) && aligned_rows(a.x, a.x_stride, a.dtype) &&
-           aligned_rows(a.dsum, a.dsum_stride, a.dtype);
-}
-
-static cudaError_t backward(const Backward &asked, cudaStream_t stream)
-{
-    // dbias first, since dx may overwrite dy.
-    cudaError_t error = asked.dbias ? plain_sum(asked, true, stream) : cudaSuccess;
-    if (error) return error;
-
-    // Accumulating into dx is the same as passing it for dsum.
-    Backward a = asked;
-    if (a.dx && a.accumulate_dx && !a.dsum && !a.dbranch) {
-        a.dsum = a.dx, a.dsum_stride = a.dx_stride;
-        a.accumulate_dx = false;
-    }
-    const Sizes s = sizes_of(a, true, a.dsum);
-    Kernel kernel = runs_fast(a) ? plan_kernel(s, true) : PLAIN;
-    // Where a gradient overwrites dy, other blocks of that kernel would still have to read it.
-    if (kernel == FEW && (a.dx == a.dy || a.dbranch == a.dy)) kernel = BLOCK;
-    if (kernel == PLAIN) return plain_backward(asked, stream);
     if (kernel == FEW) return backward_few(a, stream);
     int64_t partials;
+    cudaError_t error = cudaSuccess;
     if (kernel == BLOCK) {
-        const BlockPlan plan = plan_block(s);
+        const BlockPlan plan = plan_block(s, limits);
         partials = plan.partials;
-        error = backward_block(a, plan, stream);
+        if (plan.parts > 1 && (a.dx || a.dbranch)) error = backward_rows(a, stream);
+        if (!error) error = backward_block(a, plan, stream);
     } else {
-        const ClusterPlan plan = plan_cluster(s, true);
+        const ClusterPlan plan = plan_cluster(s, true, limits);
         partials = plan.clusters;
         error = backward_cluster(a, plan, stream);
     }
     return error || !a.dweight ? error : sum_up(a, false, partials, stream);
+}
+
+static cudaError_t backward(Backward a, cudaStream_t stream)
+{
+    const bool packs = aligned_rows(a.dx, a.dx_stride, a.dtype) &&
+                       aligned_rows(a.dbranch, a.dbranch_stride, a.y_dtype) &&
+                       aligned_rows(a.dy, a.dy_stride, a.y_dtype) &&
+                       aligned_rows(a.x, a.x_stride, a.dtype) &&
+                       aligned_rows(a.dsum, a.dsum_stride, a.dtype) && aligned(a.weight);
+    a.row_sums = a.workspace;
+    if (a.workspace) a.workspace = (char *)a.workspace + row_sums_bytes(a);
+    // dbias first, since dx may overwrite dy.
+    const cudaError_t error = a.dbias ? plain_backward(a, packs, true, stream) : cudaSuccess;
+    if (error || !(a.dx || a.dbranch || a.dweight)) return error;
+
+    // Accumulating into dx is the same as passing it for dsum.
+    Backward b = a;
+    if (a.dx && a.accumulate_dx && !a.dsum && !a.dbranch) {
+        b.dsum = a.dx, b.dsum_stride = a.dx_stride;
+        b.accumulate_dx = false;
+    }
+    const gd_cuda_limits limits = gd_cuda_device_limits();
+    const Sizes s = sizes_of(b, true, b.dsum);
+    const bool fast = packs && fast_weight(b, b.weight) && !b.accumulate_dx &&
+                      !b.accumulate_dbranch && (!b.dbranch || b.dsum);
+    Kernel kernel = fast ? plan_kernel(s, true, limits) : PLAIN;
+    // Where a gradient overwrites dy, other blocks of that kernel would still have to read it.
+    const bool split = kernel == BLOCK && plan_block(s, limits).parts > 1;
+    if (kernel == FEW && (b.dx == b.dy || b.dbranch == b.dy))
+        kernel = plan_block(s, limits).blocks ? BLOCK : PLAIN;
+    if (split && !a.dweight) kernel = PLAIN; // which needs no workspace for dx alone
+    if (kernel == PLAIN) return plain_backward(a, packs, false, stream);
+    return fast_backward(b, s, kernel, limits, stream);
 }
 
 } // namespace gd_rms
@@ -211,7 +214,7 @@ gd_status gd_cuda_rms_norm_backward(const gd_rms_norm_problem *p, const gd_rms_n
     if (p->rows > 0 && (!g->dy || !g->x || !g->rstd)) return GD_ERROR_ARGUMENT;
     const bool sums = (g->dweight || g->dbias) && p->rows > 0;
     if (sums && (!g->workspace || !aligned(g->workspace))) return GD_ERROR_ARGUMENT;
-    return status_of(backward({problem_of(*p, true), *g}, (cudaStream_t)stream));
+    return status_of(backward({problem_of(*p, true), *g, nullptr}, (cudaStream_t)stream));
 }
 
 size_t gd_cuda_rms_norm_workspace(const gd_rms_norm_problem *p)
@@ -219,5 +222,6 @@ size_t gd_cuda_rms_norm_workspace(const gd_rms_norm_problem *p)
     if (!valid(p)) return 0;
     const Problem a = problem_of(*p, true);
     const size_t size = a.is_double ? sizeof(double) : sizeof(float);
-    return ((size_t)(most_partials(a) * a.heads * a.cols) * size + 15) / 16 * 16;
+    const size_t partials = (size_t)(most_partials(a) * a.heads * a.cols) * size;
+    return (size_t)row_sums_bytes(a) + (partials + 15) / 16 * 16;
 }

@@ -1,5 +1,5 @@
 // ladder.js - what the kernels of the ladder ask memory for and when, by the index formula of each
-// rung (kernels/rms_norm/ladder.cu; of the last ones forward.cu and backward_block.cu), and what
+// rung (kernels/rms_norm/ladder.cu; of the last ones forward.cu and backward.cu), and what
 // memory has to move for it.
 (function(root) {
 'use strict';
@@ -115,7 +115,7 @@ const rungs = [
         passes : once,
         inFlight : 8,
         source : 'forward.cu',
-        code : [ 'const int i = k * threads + member;', 'x[k] = load_pack<S, V>(' ]
+        code : [ 'const int i = k * threads + member;', 'x[k] = gd_raw_load<S, V>(' ]
     },
     {
         ...backward(80, {writes : [ 'partials' ]}),
@@ -139,13 +139,13 @@ const rungs = [
     {
         ...backward(0, {}),
         name : 'ours, backward',
-        source : 'backward_block.cu',
+        source : 'backward.cu',
         walkers : MULTIPROCESSORS,
         stages : 2,
         code : [
-            'const int first = block + blocks * index, step = blocks * p.teams;',
-            'fetch_tokens(to, barrier, x_from + token * x_stride, x_stride, x_bytes, there, lane,',
-            'team.fetch(s, u + p.stages * team.step);'
+            'for (int step = at.block; step < rows.steps; step += at.blocks) {',
+            'slots.copy<S_PARTS>(to, row.x + i * V, packs - i);',
+            'fetch(s, step + p.stages * at.blocks);'
         ]
     },
 ];

@@ -105,7 +105,7 @@ assert.deepEqual(ladder.rungs.map((rung) => rung.name),
     [...sources.read('kernels/rms_norm/README.md').matchAll(/^\| ([^|]+)( \| [\d.]+){6} \|$/gm) ].map(
         ([, name ]) => name));
 assert.match(sources.read('kernels/rms_norm/CUDA.md'), // the plans of ours, which the pictures show
-    /^\| 4096 \| c4 t256 b256 \| t512 b512 u1 s2 P132 \|/m);
+    /^\| 4096 \| c4 t256 b256 \| c2 t512 b512 s[12] P132 \|/m);
 const moved = ladder.rungs.map((rung) => ladder.load(rung, 8192, 0, 0, 0));
 assert.deepEqual([ moved[0].asked, moved[0].moved ], [ 128, 1024 ]); // 7 of 8 bytes
 for (const {asked, moved : bytes} of moved.slice(1)) assert.equal(bytes, asked);

@@ -1,6 +1,6 @@
-// ring.cuh - shared by the kernels for wide rows: a pipeline in shared memory, the producer that
-// fills it, the order in which the consumers process it, and the exchange of sums between the warps
-// of a cluster.
+// row_ring.cuh - for kernels on rows that are too wide for a block: a pipeline in shared memory, the
+// producer that fills it, the order in which the consumers process it, and the exchange of sums
+// between the warps of a cluster. It needs the bulk copies and clusters of compute capability 9.0.
 //
 // A cluster of blocks shares a row, each block a slice of it; a cluster processes rows r, r + P, r
 // + 2P, ..., so that all clusters read from the same region of memory, which DRAM serves faster.
@@ -22,14 +22,15 @@
 // Why two sets of sums (EXCHANGES) are enough: a warp sends for row i + 2 at the end of step i + 2.
 // In that step it has waited for the sums of row i + 1, which the last warp sent at the end of step
 // i + 1, and so after it had read the sums of row i.
-#ifndef GD_RMS_NORM_RING_CUH
-#define GD_RMS_NORM_RING_CUH
+#ifndef GD_ROW_RING_CUH
+#define GD_ROW_RING_CUH
 
 #include <stddef.h>
 
-#include "rms_norm/kernels.cuh"
+#include "async.cuh"
+#include "pack.cuh"
 
-namespace gd_rms
+namespace gd_async
 {
 
 constexpr int EXCHANGES = 2;
@@ -37,13 +38,13 @@ constexpr int MOST_SUMS = 16 * 16; // warps of a cluster
 constexpr int MOST_STAGES = 32;
 constexpr int SOON = 2; // rows of a cluster that are prefetched to L2 before it may read them
 
-struct Shared {
+struct RingShared {
     uint64_t full[MOST_STAGES];  // a stage has arrived
     uint64_t empty[MOST_STAGES]; // all threads have released it
     uint64_t arrived[EXCHANGES]; // all sums of a row have arrived
     float sums[EXCHANGES][MOST_SUMS];
 };
-constexpr int RING_AT = (sizeof(Shared) + 127) / 128 * 128;
+constexpr int RING_AT = (sizeof(RingShared) + 127) / 128 * 128;
 
 #if GD_HOPPER
 
@@ -54,7 +55,7 @@ struct Input {
 };
 
 // A position in a ring.
-struct Place {
+struct RingPlace {
     int stage;
     uint32_t parity;
     __device__ void next(int stages)
@@ -67,59 +68,60 @@ struct Place {
 template <int V, class... T>
 struct Ring {
     static constexpr int INPUTS = sizeof...(T), ALL = (0 + ... + (V * (int)sizeof(T)));
-    uint32_t base;                                // the address of Shared; behind it is the ring
+    uint32_t base; // the address of RingShared; behind it is the ring
     const int stages, threads, warps, warp, lane; // threads: of the consumers
     const int blocks, rank;                       // of the cluster
     const int begin, length;                      // this block's slice of a row, in packs
     const int64_t rows, first, step;              // the cluster's: first, first + step, ...
-    Place ahead, behind;                          // stages of pass 1 and of pass 2
-    Place sent, got;                              // sums, likewise
+    RingPlace ahead, behind;                      // stages of pass 1 and of pass 2
+    RingPlace sent, got;                          // sums, likewise
 
-    __device__ Ring(char *shared, int stages, const Problem &p)
+    __device__ Ring(char *shared, int stages, int64_t rows, int64_t cols)
         : base(shared_address(shared)), stages(stages), threads((int)blockDim.x - 32),
           warps(threads / 32), warp((int)threadIdx.x / 32), lane((int)threadIdx.x % 32),
           blocks((int)cluster_size()), rank((int)cluster_rank()),
-          begin(rank * (((int)p.cols / V + blocks - 1) / blocks)),
-          length(min(((int)p.cols / V + blocks - 1) / blocks, (int)p.cols / V - begin)),
-          rows(p.rows), first(blockIdx.x / blocks),
+          begin(rank * (((int)cols / V + blocks - 1) / blocks)),
+          length(min(((int)cols / V + blocks - 1) / blocks, (int)cols / V - begin)), rows(rows),
+          first(blockIdx.x / blocks),
           step(gridDim.x / blocks), ahead{0, 0}, behind{0, 0}, sent{0, 0}, got{0, 0}
     {
         // Otherwise the compiler computes it again wherever it is used.
         asm volatile("" : "+r"(base));
         // total() adds up more of them than there are warps.
         for (int i = (int)threadIdx.x; i < EXCHANGES * MOST_SUMS; i += (int)blockDim.x)
-            ((Shared *)shared)->sums[i / MOST_SUMS][i % MOST_SUMS] = 0;
+            ((RingShared *)shared)->sums[i / MOST_SUMS][i % MOST_SUMS] = 0;
         if (threadIdx.x == 0) {
-            for (Place p = {0, 0}; p.stage < stages; p.stage++) {
+            for (RingPlace p = {0, 0}; p.stage < stages; p.stage++) {
                 barrier_init(full(p), 1);
                 barrier_init(empty(p), threads);
             }
-            for (Place p = {0, 0}; p.stage < EXCHANGES; p.stage++) barrier_init(arrived(p), 1);
+            for (RingPlace p = {0, 0}; p.stage < EXCHANGES; p.stage++) barrier_init(arrived(p), 1);
             barrier_init_done();
-            for (Place p = {0, 0}; p.stage < EXCHANGES; p.stage++)
+            for (RingPlace p = {0, 0}; p.stage < EXCHANGES; p.stage++)
                 barrier_expect(arrived(p), 4 * blocks * warps);
         }
         __syncthreads();
         cluster_sync();
     }
 
-    __device__ uint32_t full(const Place &place) const
+    __device__ uint32_t full(const RingPlace &place) const
     {
-        return base + (uint32_t)(offsetof(Shared, full) + 8 * place.stage);
+        return base + (uint32_t)(offsetof(RingShared, full) + 8 * place.stage);
     }
-    __device__ uint32_t empty(const Place &place) const
+    __device__ uint32_t empty(const RingPlace &place) const
     {
-        return base + (uint32_t)(offsetof(Shared, empty) + 8 * place.stage);
+        return base + (uint32_t)(offsetof(RingShared, empty) + 8 * place.stage);
     }
-    __device__ uint32_t arrived(const Place &place) const
+    __device__ uint32_t arrived(const RingPlace &place) const
     {
-        return base + (uint32_t)(offsetof(Shared, arrived) + 8 * place.stage);
+        return base + (uint32_t)(offsetof(RingShared, arrived) + 8 * place.stage);
     }
-    __device__ uint32_t sums(const Place &place) const
+    __device__ uint32_t sums(const RingPlace &place) const
     {
-        return base + (uint32_t)(offsetof(Shared, sums) + sizeof(float) * MOST_SUMS * place.stage);
+        return base +
+               (uint32_t)(offsetof(RingShared, sums) + sizeof(float) * MOST_SUMS * place.stage);
     }
-    __device__ uint32_t stage(const Place &place) const
+    __device__ uint32_t stage(const RingPlace &place) const
     {
         return base + (uint32_t)(RING_AT + ALL * threads * place.stage);
     }
@@ -156,7 +158,7 @@ struct Ring {
     // which counts as complete.
     __device__ void produce(const Input *inputs, int chunks, bool keep)
     {
-        Place place = {0, 1};
+        RingPlace place = {0, 1};
         const uint64_t policy = load_policy(keep);
         for (int64_t row = first; lane == 0 && row < rows; row += step)
 #pragma unroll 1
@@ -180,7 +182,7 @@ struct Ring {
     // This thread's pack of a stage, for the input of type U that follows `before` bytes per
     // thread. Beyond the row's end it is whatever the stage held before.
     template <class U>
-    __device__ gd_raw_pack<U, V> load(const Place &place, int before) const
+    __device__ gd_raw_pack<U, V> load(const RingPlace &place, int before) const
     {
         gd_raw_pack<U, V> raw;
         const uint32_t from = stage(place) + before * threads + (uint32_t)sizeof raw * threadIdx.x;
@@ -200,8 +202,8 @@ struct Ring {
     {
         v = gd_warp_reduce(v, gd_plus());
         if (lane < blocks)
-            send(sums(sent) + 4 * (uint32_t)(rank * warps + warp), v, arrived(sent),
-                 (uint32_t)lane);
+            cluster_send(sums(sent) + 4 * (uint32_t)(rank * warps + warp), v, arrived(sent),
+                         (uint32_t)lane);
         sent.next(EXCHANGES);
     }
 
@@ -277,5 +279,5 @@ __device__ inline void process_rows(Work &work, Ring &ring)
 
 #endif
 
-} // namespace gd_rms
+} // namespace gd_async
 #endif
