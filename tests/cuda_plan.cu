@@ -66,8 +66,10 @@ static void check_block(const Sizes &s, const gd_cuda_limits &l)
     // The variants compiled in backward.cu.
     expect(p.chunks == 1 || p.chunks == 2 || (p.chunks == 4 && s.pack_elements == 4),
            "block: no kernel", s);
-    expect(p.async == l.async_copies && p.stages >= 1 && p.stages <= BLOCK_STAGES, "block: stages",
-           s);
+    const int stage = p.chunks * s.pack_bytes * p.threads + 2 * BLOCK_SUMS * (int)sizeof(float);
+    expect(p.async == (l.async_copies && stage <= l.block_shared) && p.stages >= 1 &&
+               p.stages <= BLOCK_STAGES,
+           "block: stages", s);
     const int64_t width = (int64_t)p.slice * p.part_packs * s.pack_elements;
     const int64_t ring = p.async ? (int64_t)p.stages * p.chunks * s.pack_bytes * p.threads : 0;
     const int64_t sums = teams > 1 ? p.tokens * width * 4 : 0, own = 2 * BLOCK_SUMS * 4;
@@ -141,24 +143,40 @@ static void check(const Sizes &s, bool backward, bool more, const gd_cuda_limits
     if (kernel == CLUSTER) check_cluster(s, backward, l);
 }
 
-static void check_all(const Types &t, int more, const gd_cuda_limits &l)
+// How the tests on a GPU run, by types, by more, and forward or backward. A kernel is the same whatever
+// the limits are under which it was chosen.
+static std::set<std::vector<int>> tested[3][2][2];
+
+static Sizes sizes_of(const Types &t, int more, int64_t rows, int64_t heads, int64_t packs,
+                      int back)
 {
-    std::set<std::vector<int>> tested[2];
-    const auto sizes = [&](int64_t rows, int64_t heads, int64_t packs, int back) {
-        return Sizes{rows, heads, packs, t.elements, back ? t.backward[more] : t.forward[more]};
-    };
+    return {rows, heads, packs, t.elements, back ? t.backward[more] : t.forward[more]};
+}
+
+static void note_tested(int type, int more, const gd_cuda_limits &l)
+{
+    const Types &t = types[type];
     for (int64_t cols : cuda_widths)
         for (int back = 0; back < 2; back++)
             if (cols % t.elements == 0)
-                tested[back].insert(way_of(
-                    sizes(cuda_rows(cols, false), 1, cols / t.elements, back), back, more, l));
+                tested[type][more][back].insert(
+                    way_of(sizes_of(t, more, cuda_rows(cols, false), 1, cols / t.elements, back),
+                           back, more, l));
+}
+
+static void check_all(int type, int more, const gd_cuda_limits &l)
+{
+    const Types &t = types[type];
+    const auto sizes = [&](int64_t rows, int64_t heads, int64_t packs, int back) {
+        return sizes_of(t, more, rows, heads, packs, back);
+    };
     for (int64_t packs = 1; packs <= 75000; packs += packs < 3000 ? 1 : 11)
         for (int64_t rows : {1, 6, 100, 1000, 1000000})
             for (int back = 0; back < 2; back++) {
                 const Sizes s = sizes(rows, 1, packs, back);
                 check(s, back, more, l);
                 if (rows >= 1000 && packs * t.elements <= 262144)
-                    expect(tested[back].count(way_of(s, back, more, l)),
+                    expect(tested[type][more][back].count(way_of(s, back, more, l)),
                            back ? "backward: not tested on a GPU" : "forward: not tested on a GPU",
                            s);
             }
@@ -183,9 +201,11 @@ int main()
         if (part == 3) l.block_shared = 64 * 1024, l.multiprocessor_threads = 1024;
         all.push_back(l);
     }
-    for (const gd_cuda_limits &l : all)
-        for (const Types &t : types)
-            for (int more = 0; more < 2; more++) check_all(t, more, l);
+    for (int pass = 0; pass < 2; pass++)
+        for (const gd_cuda_limits &l : all)
+            for (int type = 0; type < 3; type++)
+                for (int more = 0; more < 2; more++)
+                    (pass ? check_all : note_tested)(type, more, l);
     printf("%d forwards, %d blocks, %d clusters, %d failures\n", forwards, blocks, clusters,
            failures);
     return failures || !forwards || !blocks || !clusters;

@@ -33,6 +33,7 @@ check()
         $2 ~ /^__(cuda|internal)_/ || /[<(, ]double[>,]/ { next }
         {
             name = $0
+            gsub(/\(anonymous namespace\)::/, "", name)
             sub(/^[0-9]+ (void )?/, "", name); sub(/[<(].*/, "", name); sub(/.*::/, "", name)
             used[name] = 1
             if (!(name in known)) { print "double arithmetic: " $0; bad++ }

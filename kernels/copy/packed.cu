@@ -90,8 +90,8 @@ static __device__ __noinline__ double wide_squares(const T *x, int64_t n)
     return sum;
 }
 
-// The same, in double for double alone: the squares of a pack are added in float, and the packs in
-// two floats, unless that overflows, or squares vanish that count.
+// The same, in double for double alone: otherwise as two floats, unless the sum overflows, or squares
+// vanish that count.
 template <class T>
 __device__ inline double thread_squares(const T *x, int64_t n)
 {
@@ -103,14 +103,13 @@ __device__ inline double thread_squares(const T *x, int64_t n)
     {
         T value[V];
         gd_pack_load(value, x, pack * V, n);
-        float own = 0;
 #pragma unroll
         for (int v = 0; v < V; v++) {
-            const float number = gd_load(value[v]);
-            own = fmaf(number, number, own);
+            const float number = gd_load(value[v]), square = __fmul_rn(number, number);
+            sum.add(square);
+            sum.rest += fmaf(number, number, -square); // what rounding took from the square
             largest = fmaxf(largest, fabsf(number));
         }
-        sum.add(own);
     }
     const bool holds = isfinite(sum.sum) && (largest == 0 || largest > 0x1p-48f);
     return holds ? (double)sum.sum + (double)sum.rest : wide_squares(x, n);
