@@ -328,6 +328,7 @@ int main(void)
     tcase_add_test(tcase, tensors_of_a_step_are_refused);
     tcase_add_test(tcase, outputs_must_not_change);
     tcase_add_test(tcase, an_input_may_be_ignored);
+    tcase_set_timeout(tcase, 100); /* many inputs take half a minute */
     tcase_add_test(tcase, there_may_be_many_inputs);
     tcase_add_test(tcase, rounding_is_remarked_on_unless_the_record_claims_bits);
     tcase_add_test(tcase, functions_claim_nothing);
