@@ -200,7 +200,7 @@ static void print_text(const dataset *data, const train_options *o)
                                      : o->val_data && o->tokens && !strcmp(o->val_data, o->tokens);
     if (same)
         console_notice(
-            "--val-data has what the model trains on: the validation loss does not tell how "
+            "--val-data has what the model trains on: the loss of a validation does not tell how "
             "well it predicts other texts");
     if (o->eval_batches > 0)
         console_line("       each validation reads at most %lld x %lld x %lld of them",
