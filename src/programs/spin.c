@@ -25,6 +25,9 @@ static bool has_valgrind(void)
  * thread, but it would start more first, which spin for 25 ms.) */
 void spin_briefly(char **argv)
 {
+#ifdef __wasm__ /* no threads, and no other programs */
+    (void)argv, (void)has_valgrind;
+#else
     char path[PATH_MAX];
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT") || getenv("KMP_BLOCKTIME") ||
         has_valgrind()) {
@@ -38,4 +41,5 @@ void spin_briefly(char **argv)
     if (length <= 0) return;
     path[length] = '\0';
     execv(path, argv);
+#endif
 }
