@@ -381,7 +381,7 @@ struct weighted_distance {
     // unit: the scale, the scaled deviation
     __device__ V operator()(V mean, V rest, V scale, V unit, V dy, V x) const
     {
-        const V share = unit == 0 ? 0 : dy * (numerator / unit); /* [var share] [std share] */
+        const V share = unit == 0 ? 0 : dy * (numerator / unit); /* [var_factor] [std_factor] */
         return share * distance(mean, rest, scale, x);           /* [var] [std] */
     }
 };

@@ -266,9 +266,9 @@ static gd_status variance_backward(const gd_call *call, bool root)
     if (!share) return gd_error_status(call->context);
     for (int64_t i = 0; i < layout.count; i++) {
         if (root)
-            share[i] = deviation[i] == 0 ? 0 : dy[i] / (divisor * deviation[i]); /* [std share] */
+            share[i] = deviation[i] == 0 ? 0 : dy[i] / (divisor * deviation[i]); /* [std_factor] */
         else
-            share[i] = dy[i] * (2 / divisor); /* [var share] */
+            share[i] = dy[i] * (2 / divisor); /* [var_factor] */
     }
     REAL *dx = gd_data(call->dinput[0]);
     gd_walk walk = gd_walk_like(call->input[0]);
