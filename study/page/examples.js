@@ -363,7 +363,7 @@ const variance = (share, tex, name) => (v) => {
     const shares = like(v.dy, (e, i) => e * share(N, v.y.values[i]));
     return [
         step('d', 'd_j = x_j - \\bar x', d, {mark : 'distance'}),
-        step('share', `dy\\; ${tex}`, shares, {mark : `${name} share`}),
+        step('share', `dy\\; ${tex}`, shares, {mark : `${name}_factor`}),
         step('dx', `dx_j = dy\\; ${tex}\\; d_j`, like(d, (e, i) => e * shares.values[row(i)]),
             {mark : name, gradient : 'x'})
     ];
