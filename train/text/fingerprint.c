@@ -1,7 +1,8 @@
 /* fingerprint.c - see fingerprint.h. */
-#define _XOPEN_SOURCE 700 /* pread, scandir */
+#define _XOPEN_SOURCE 700 /* scandir */
 #include "fingerprint.h"
 #include "fnv.h"
+#include "text_file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -75,20 +76,6 @@ uint64_t fingerprint_bytes(const void *data, size_t bytes)
 
 /* ---- Files ---------------------------------------------------------------------------------- */
 
-static bool read_at(int file, char *room, size_t bytes, int64_t at)
-{
-    while (bytes > 0) {
-        const ssize_t got = pread(file, room, bytes, (off_t)at);
-        if (got < 0 && errno == EINTR) continue;
-        if (got == 0) errno = ENODATA; /* it has shrunk */
-        if (got <= 0) return false;
-        room += got;
-        at += got;
-        bytes -= (size_t)got;
-    }
-    return true;
-}
-
 /* One of `stride` pieces, and the last. */
 static bool add_pieces(hash *h, int file, int64_t size, int64_t stride)
 {
@@ -96,7 +83,7 @@ static bool add_pieces(hash *h, int file, int64_t size, int64_t stride)
         const int64_t left = size - i * PIECE;
         const size_t bytes = (size_t)(left < PIECE ? left : PIECE);
         if (i % stride != 0 && left > PIECE) continue;
-        if (!read_at(file, h->room, bytes, i * PIECE)) return false;
+        if (!text_file_at(file, h->room, bytes, i * PIECE)) return false;
         add(h, h->room, bytes);
     }
     return true;

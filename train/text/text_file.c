@@ -1,12 +1,11 @@
 /* text_file.c - see text_file.h. */
-#define _DEFAULT_SOURCE /* the types of <sys/stat.h> */
+#define _DEFAULT_SOURCE /* pread, the types of <sys/stat.h> */
 #include "text_file.h"
 #include "console.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -60,6 +59,20 @@ static uint8_t *read_all(int file, size_t room, size_t most, size_t *used, const
     if (!bytes) *why = "out of memory";
     if (*used > most) *why = strerror(EFBIG);
     return bytes;
+}
+
+bool text_file_at(int file, void *bytes, size_t count, int64_t at)
+{
+    for (char *room = bytes; count > 0;) {
+        const ssize_t got = pread(file, room, count, (off_t)at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got == 0) errno = ENODATA;
+        if (got <= 0) return false;
+        room += got;
+        at += got;
+        count -= (size_t)got;
+    }
+    return true;
 }
 
 const char *text_file_pointer(const void *text, size_t length)

@@ -1,7 +1,8 @@
-/* text_file.h - a text file, whole. */
+/* text_file.h - a text file, whole, and a part of any file. */
 #ifndef GRADUS_TRAIN_TEXT_FILE_H
 #define GRADUS_TRAIN_TEXT_FILE_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -9,6 +10,10 @@
  * message, which begins with `option`. A device, which may never end, is refused, unless it is a
  * terminal. Free it. */
 uint8_t *text_file_read(const char *option, const char *path, int64_t most, int64_t *length);
+
+/* Reads `count` bytes of an open file from byte `at` on. False with the reason in errno, ENODATA if
+ * the file is too short: a mapped one that shrinks would be a SIGBUS. */
+bool text_file_at(int file, void *bytes, size_t count, int64_t at);
 
 /* Why a text is not what it is said to be: Git LFS has left its pointer in place of the file. NULL:
  * it is no pointer. */

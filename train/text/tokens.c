@@ -1,6 +1,7 @@
 /* tokens.c - see tokens.h. */
-#define _POSIX_C_SOURCE 200809L /* glob, pread */
+#define _POSIX_C_SOURCE 200809L /* glob */
 #include "tokens.h"
+#include "text_file.h"
 #include "token_format.h"
 
 #include <errno.h>
@@ -19,20 +20,6 @@
 static int open_shard(const char *path)
 {
     return open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-}
-
-/* A mapped file that shrinks would be a SIGBUS. */
-static bool read_at(int file, int64_t at, size_t wanted, unsigned char *bytes)
-{
-    size_t done = 0;
-    while (done < wanted) {
-        const ssize_t got = pread(file, bytes + done, wanted - done, (off_t)at + (off_t)done);
-        if (got < 0 && errno == EINTR) continue;
-        if (got == 0) errno = ENODATA;
-        if (got <= 0) return false;
-        done += (size_t)got;
-    }
-    return true;
 }
 
 static uint64_t id_at(const token_shard *shard, const unsigned char *p)
@@ -55,7 +42,8 @@ int64_t tokens_read(const token_shard *shard, int64_t at, int64_t count, int64_t
         n = count - done < most ? count - done : most;
         if (!shard->path)
             p = (const unsigned char *)shard->ids + at * width;
-        else if (!read_at(file, shard->begin + (at + done) * width, (size_t)(n * width), bytes))
+        else if (!text_file_at(file, bytes, (size_t)(n * width),
+                               shard->begin + (at + done) * width))
             bad = TOKENS_UNREADABLE;
         for (int64_t i = 0; i < n && bad != TOKENS_UNREADABLE; i++, p += width) {
             const uint64_t id = id_at(shard, p);
@@ -76,7 +64,7 @@ int64_t tokens_at(const token_shard *shard, int64_t at)
     const int64_t begin = shard->begin + at * shard->width;
     const int file = shard->path ? open_shard(shard->path) : -1;
     if (!shard->path) memcpy(bytes, (const unsigned char *)shard->ids + begin, width);
-    if (file >= 0 && !read_at(file, begin, width, bytes)) memset(bytes, 0, sizeof bytes);
+    if (file >= 0 && !text_file_at(file, bytes, width, begin)) memset(bytes, 0, sizeof bytes);
     if (file >= 0) close(file);
     uint64_t id = id_at(shard, bytes);
     if (shard->negative && width < 8 && bytes[width - 1] & 0x80) id |= ~(uint64_t)0 << 8 * width;
@@ -94,7 +82,7 @@ static bool check_width(int file, size_t size, char why[TOKEN_FORMAT_WHY])
     int64_t count[2] = {0, 0};
     for (size_t at = 0, n; at < size && at < MOST; at += n) {
         n = size - at < PIECE ? size - at : PIECE;
-        if (!read_at(file, (int64_t)at, n, bytes)) {
+        if (!text_file_at(file, bytes, n, (int64_t)at)) {
             snprintf(why, TOKEN_FORMAT_WHY, "it cannot be read: %s", strerror(errno));
             return false;
         }
@@ -125,7 +113,7 @@ static bool understand(token_shard *shard, int file, int width, int64_t vocab,
         snprintf(why, TOKEN_FORMAT_WHY, "it is empty");
     if (*why) return false;
     const size_t size = (size_t)status.st_size;
-    if (!read_at(file, 0, size < sizeof first ? size : sizeof first, first)) {
+    if (!text_file_at(file, first, size < sizeof first ? size : sizeof first, 0)) {
         snprintf(why, TOKEN_FORMAT_WHY, "it cannot be read: %s", strerror(errno));
         return false;
     }
