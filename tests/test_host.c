@@ -147,6 +147,26 @@ START_TEST(little_address_space)
 }
 END_TEST
 
+/* A step that fails although its estimate is below what is free: no message says that both are
+ * so. */
+START_TEST(a_dry_run_does_not_contradict_itself)
+{
+    bool failed = false;
+    for (int mebibytes = 900; limited && mebibytes < 1600; mebibytes += 100) {
+        char line[512];
+        snprintf(line, sizeof line,
+                 "ulimit -v %d; $T --data text --dry-run --threads 1 --dim 128 --layers 4 "
+                 "--context 16 --batch 2048 >said 2>&1; cat said; "
+                 "sed -n 's/.*needs about \\(.*\\) GiB, but \\(.*\\) GiB are free.*/\\1 \\2/p' "
+                 "said | awk '$1 < $2 { exit 1 }'",
+                 mebibytes * 1024);
+        host(0, line);
+        failed = failed || strstr(output, "which could not be allocated");
+    }
+    ck_assert(failed || !limited);
+}
+END_TEST
+
 int main(void)
 {
     if (program_missing("gradus-train") || safetensors_missing()) return PROGRAM_SKIPPED;
@@ -161,6 +181,7 @@ int main(void)
     tcase_add_loop_test(cases, tokens_that_vanish_end_a_run_that_is_saved, 0, 3);
     tcase_add_test(cases, absurd_numbers_of_threads);
     tcase_add_test(cases, little_address_space);
+    tcase_add_test(cases, a_dry_run_does_not_contradict_itself);
     tcase_set_timeout(cases, 120); /* 256 threads on two processors, under a sanitizer */
     suite_add_tcase(suite, cases);
     return check_main(suite);

@@ -47,7 +47,7 @@ static double available(const gd_context *ctx)
 
 gd_status fit_check(const model *m, const train_options *o)
 {
-    /* Gradients, AdamW's two averages and, for 16-bit weights, their masters are at least float32. */
+    /* Gradients, AdamW's averages and the masters of 16-bit weights are at least float32. */
     const size_t weight = gd_dtype_size(o->dtype), state = weight < 4 ? 4 : weight;
     const size_t elements = (size_t)gd_params_elements(m->params);
     size_t bytes[GD_MEMORY_CLASS_COUNT] = {
@@ -58,7 +58,7 @@ gd_status fit_check(const model *m, const train_options *o)
     const double all = (double)bytes[GD_MEMORY_PARAMETERS] + (double)bytes[GD_MEMORY_GRADIENTS] +
                        (double)bytes[GD_MEMORY_OPTIMIZER];
     const double free = available(m->ctx);
-    /* Several processes share the optimizer's state, but not the memory's free part alone. */
+    /* Of several processes it is not known how much of both falls to this one. */
     if (all <= free || o->group) return GD_OK;
     report_memory_sizes((size_t)all, bytes, "before the first step");
     return gd_fail(m->ctx, GD_ERROR_MEMORY,
@@ -76,8 +76,8 @@ static double measure(model *m, const dataset *data, const train_options *o, int
     return loop_try(m, data, &smaller) ? 0 : (double)gd_memory(m->ctx).peak_total;
 }
 
-/* Every tensor of a step has a row for each sequence, or none, so memory grows linearly. 0 on error:
- * not even one sequence fits. */
+/* Every tensor of a step has a row for each sequence, or none, so memory grows linearly. 0 on
+ * error: not even two sequences fit. */
 static double estimate(model *m, const dataset *data, const train_options *o)
 {
     const double one = measure(m, data, o, 1), two = one > 0 ? measure(m, data, o, 2) : 0;
@@ -89,8 +89,10 @@ static gd_status refuse(gd_context *ctx, double bytes, double free)
     char needs[64] = "more memory than there is", has[64] = "";
     gd_error_clear(ctx);
     if (bytes > 0) snprintf(needs, sizeof needs, "about %.1f GiB", bytes / GIB);
-    if (bytes > 0 && isfinite(free))
+    if (bytes > free)
         snprintf(has, sizeof has, ", but %.1f GiB are free", free / GIB);
+    else if (bytes > 0)
+        snprintf(has, sizeof has, ", which could not be allocated");
     return gd_fail(ctx, GD_ERROR_MEMORY,
                    "a step needs %s%s; a smaller --batch with a larger --accumulate (the same step "
                    "in more parts), --recompute, --dtype bf16 or a shorter --context need less",

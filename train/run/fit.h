@@ -6,9 +6,9 @@
 #include "model.h"
 #include "train_options.h"
 
-/* Before the declared model has memory: an error, after a line with the sizes, if its parameters,
- * gradients and optimizer need more than the CPU's memory has free. Linux would grant it, and end the
- * program later without a word. What a GPU has free is not known in advance. */
+/* Call it before the declared model has memory: an error, after a line with the sizes, if its
+ * parameters, gradients and optimizer need more than the CPU's memory has free. Linux would grant
+ * it, and end the program later without a message. GPUs and several processes are not checked. */
 gd_status fit_check(const model *m, const train_options *options);
 
 /* --dry-run: measures a forward and backward, and prints its memory. Where that does not fit, the
