@@ -255,7 +255,8 @@ static bool attend(lobby *l, guest *g)
     return false;
 }
 
-/* Takes in those who have connected. GD_OK although one cannot be accepted, unless none can. */
+/* Takes in those who have connected. For lack of descriptors or memory the oldest guest has to go;
+ * without guests that is an error. */
 static gd_status admit(lobby *l)
 {
     enum { AT_ONCE = 64 };
@@ -283,7 +284,6 @@ static gd_status tell_missing(const lobby *l)
 {
     char text[500];
     const gd_group *group = l->group;
-    const bool any = l->other_run || l->other_secret || l->misfits || l->others;
     int there = group->rank + 1;
     for (int i = group->rank + 1; i < group->ranks; i++) there += l->wire[i] >= 0;
     int used = snprintf(text, sizeof text, "has not connected within %g s (%d of %d have)",
@@ -295,7 +295,7 @@ static gd_status tell_missing(const lobby *l)
                  {l->other_secret, "without the secret"},
                  {l->misfits, "that did not fit"},
                  {l->others, "that said nothing or something else"}};
-    for (int i = 0; any && i < 4; i++) {
+    for (int i = 0; i < 4; i++) {
         if (lines[i].count == 0) continue;
         used +=
             snprintf(text + used, sizeof text - (size_t)used, "%s%d %s",

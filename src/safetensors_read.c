@@ -192,7 +192,6 @@ const char *gd_safetensors_metadata(const gd_safetensors *file, const char *name
 
 /* ---- Tensors ------------------------------------------------------------------------------ */
 
-/* The entry, if it can become a tensor. */
 /* "float" of "F8_E4M3" */
 static const char *family_of(const char *dtype)
 {
@@ -203,6 +202,7 @@ static const char *family_of(const char *dtype)
                              : "bool";
 }
 
+/* The entry, if it can become a tensor. */
 static const gd_safetensors_entry *usable(const gd_safetensors *file, const char *name,
                                           const char *who)
 {

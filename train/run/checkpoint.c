@@ -202,13 +202,12 @@ static gd_status open_saving(gd_context *ctx, const train_options *o, open_folde
     const bool first = gd_group_rank(o->group) == 0;
     *to = (saving){.ctx = ctx};
     *out = (open_folder){0};
-    if ((first && !folder_make_path(o->out)) || !folder_open(out, o->out, false))
-        return fail(ctx, "make a folder in", o->out);
-    if (first && (!folder_clear(out, saving_name, "unfinished", checksums_files, rest) ||
-                  !folder_make(out, saving_name)))
-        return fail(ctx, "make a folder in", o->out);
+    if ((first && !folder_make_path(o->out)) || !folder_open(out, o->out, false) ||
+        (first && (!folder_clear(out, saving_name, "unfinished", checksums_files, rest) ||
+                   !folder_make(out, saving_name))) ||
+        !folder_enter(&to->folder, out, saving_name))
+        fail(ctx, "make a folder in", o->out);
     tell_rest(out, saving_name, rest);
-    if (!folder_enter(&to->folder, out, saving_name)) fail(ctx, "make a folder in", o->out);
     return gd_error_status(ctx);
 }
 

@@ -87,6 +87,14 @@ static mode_t kind_at(int folder, const char *name)
     return 0;
 }
 
+/* Whether what is at a name is the opened file or folder. */
+static bool is_named(int folder, const char *name, int flags, int file)
+{
+    struct stat opened, found;
+    return !fstat(file, &opened) && !fstatat(folder, name, &found, flags) &&
+           opened.st_dev == found.st_dev && opened.st_ino == found.st_ino;
+}
+
 /* ---- Folders ------------------------------------------------------------------------------ */
 
 /* Flushes the folder that a path is in. */
@@ -162,9 +170,7 @@ void folder_close(open_folder *f)
 
 bool folder_is_there(const open_folder *f)
 {
-    struct stat opened, found;
-    return !fstat(f->descriptor, &opened) && !stat(f->path, &found) &&
-           opened.st_dev == found.st_dev && opened.st_ino == found.st_ino;
+    return is_named(AT_FDCWD, f->path, 0, f->descriptor);
 }
 
 bool folder_flush(const open_folder *f)
@@ -372,7 +378,8 @@ bool folder_link(const open_folder *in, const char *name, const char *target)
 {
     char fresh[FOLDER_NAME];
     const int at = in->descriptor;
-    const int length = snprintf(fresh, sizeof fresh, ".%s", name);
+    errno = ENAMETOOLONG;
+    if (snprintf(fresh, sizeof fresh, ".%s", name) >= FOLDER_NAME) return false;
     const mode_t kinds[] = {kind_at(at, name), kind_at(at, fresh)};
     for (int i = 0; i < 2; i++) {
         if (kinds[i] == 0 || kinds[i] == S_IFLNK) continue;
@@ -380,8 +387,7 @@ bool folder_link(const open_folder *in, const char *name, const char *target)
         return false;
     }
     if (kinds[1] && unlinkat(at, fresh, 0)) return false;
-    return length < FOLDER_NAME && !symlinkat(target, at, fresh) &&
-           !renameat(at, fresh, at, name) && flush_folder(at);
+    return !symlinkat(target, at, fresh) && !renameat(at, fresh, at, name) && flush_folder(at);
 }
 
 /* ---- Replacing and removing folders of files ---------------------------------------------- */
@@ -550,12 +556,10 @@ bool folder_lock_file(int file)
     return false;
 }
 
-/* The file is at its name: the run that had it locked has not removed it meanwhile. */
-static bool is_named(const open_folder *in, const char *name, int file)
+/* The run that had it locked has not removed it meanwhile. */
+static bool is_lock(const open_folder *in, const char *name, int lock)
 {
-    struct stat opened, found;
-    return !fstat(file, &opened) && !fstatat(in->descriptor, name, &found, AT_SYMLINK_NOFOLLOW) &&
-           opened.st_dev == found.st_dev && opened.st_ino == found.st_ino;
+    return is_named(in->descriptor, name, AT_SYMLINK_NOFOLLOW, lock);
 }
 
 int folder_lock(const open_folder *in, const char *name)
@@ -576,7 +580,7 @@ int folder_lock(const open_folder *in, const char *name)
             close_failed(file);
             return -1;
         }
-        if (is_named(in, name, file)) return file;
+        if (is_lock(in, name, file)) return file;
         close(file);
     }
     errno = EWOULDBLOCK;
@@ -585,6 +589,6 @@ int folder_lock(const open_folder *in, const char *name)
 
 void folder_unlock(const open_folder *in, const char *name, int lock)
 {
-    if (is_named(in, name, lock)) unlinkat(in->descriptor, name, 0);
+    if (is_lock(in, name, lock)) unlinkat(in->descriptor, name, 0);
     close(lock);
 }
