@@ -52,7 +52,7 @@ int program_main(options *command, options_outcome outcome,
                                             .tf32 = command->tf32};
         gd_context *ctx = gd_context_create(&machine);
         const char *note = gd_context_device_note(ctx);
-        if (note) fprintf(stderr, "%s\n", note);
+        if (note) console_message("%s", note);
         status = run(ctx, command);
         gd_context_free(ctx);
     }
