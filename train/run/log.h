@@ -11,9 +11,9 @@
  *
  * A run resumed at step S keeps the lines up to S (log_keep.h) and adds a first line of its own. If
  * a signal had ended the validation of step S, a line {"step": S, ...} follows in which only "val"
- * is not null.
- * Lines that it does not keep, its own or those of another run, are appended to "<log>.old". Each
- * line is written whole or not at all. In --out neither file may be a link; --log may name one.
+ * is not null. Lines that it does not keep, its own or those of another run, are appended to
+ * "<log>.old". Each line is written whole or not at all. In --out neither file may be a link; --log
+ * may name one.
  */
 #ifndef GRADUS_TRAIN_LOG_H
 #define GRADUS_TRAIN_LOG_H

@@ -47,8 +47,9 @@ typedef struct report_values {
 
 /* step 120/2000 | loss 2.3114 | val 2.4012 | eta 0:23 | 12.4 ms | 41.3k tok/s | norm 0.83 | lr
  * 3.0e-04 | mfu 31.0% | mem 212 MiB; a terminal gets as many of these as fit. val only after a
- * validation. loss, ms and tok/s are means since the last line; mfu is the rate of the model's operations over the device's peak (Chowdhery et al.
- * 2022), if the peak is known. The same goes to the log. */
+ * validation. loss, ms and tok/s are means since the last line. mfu is the rate of the model's
+ * operations over the device's peak (Chowdhery et al. 2022), if the peak is known. The same goes to
+ * the log. */
 void report_step(report_clock *clock, run_log *log, const gd_context *ctx,
                  const report_values *values);
 

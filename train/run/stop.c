@@ -76,11 +76,11 @@ void stop_watch(void)
     watch(SIGPIPE, &action);
 }
 
-void stop_answer(const char *first, const char *second)
+void stop_answer(const char *once, const char *twice)
 {
     const int next = answer == &answers[0];
-    snprintf(answers[next].first, CONSOLE_SIGNAL, "%s", first);
-    snprintf(answers[next].second, CONSOLE_SIGNAL, "%s", second);
+    snprintf(answers[next].first, CONSOLE_SIGNAL, "%s", once);
+    snprintf(answers[next].second, CONSOLE_SIGNAL, "%s", twice);
     answer = &answers[next];
 }
 
