@@ -1,5 +1,5 @@
-/* tape_in_100_lines.c - the library's idea without the library: tensors, ops as records, a tape, the
- * backward and a gradient check, named as in src/; no memory, shapes, dtypes, devices or errors. */
+/* tape_in_100_lines.c - the library's idea without the library: tensors, ops as records, a tape,
+ * the backward and a gradient check, named as in src/; no memory, shapes, dtypes or errors. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -42,8 +42,8 @@ static tensor *apply(const op *op, tensor *a, tensor *b)
 static void backward(tensor *loss)
 {
     for (int k = 0; k < N; k++) loss->grad[k] = 1;
-    for (const node *n = tape + nodes; n-- > tape;)
-        n->op->backward(n->output, n->input[0], n->input[1]);
+    for (int i = nodes - 1; i >= 0; i--)
+        tape[i].op->backward(tape[i].output, tape[i].input[0], tape[i].input[1]);
 }
 
 #define EACH for (int k = 0; k < N; k++)
