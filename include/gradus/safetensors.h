@@ -129,9 +129,9 @@ GD_API gd_status gd_safetensors_write_to(gd_context *ctx, const gd_output *to,
                                          const gd_named_tensor *tensors, int64_t tensor_count,
                                          const gd_named_text *metadata, int64_t metadata_count);
 
-/* As gd_safetensors_write, but takes only the names, dtypes and shapes of the tensors; the elements are zeros,
- * which take no room on most disks. Several processes can then write a part each, at the offsets
- * that gd_safetensors_at gives. */
+/* As gd_safetensors_write, but takes only the names, dtypes and shapes of the tensors; the elements
+ * are zeros, which take no room on most disks. Several processes can then write a part each, at the
+ * offsets that gd_safetensors_at gives. */
 GD_API gd_status gd_safetensors_reserve(gd_context *ctx, const char *path,
                                         const gd_named_tensor *tensors, int64_t tensor_count,
                                         const gd_named_text *metadata, int64_t metadata_count);
