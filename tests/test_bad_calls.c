@@ -344,8 +344,8 @@ END_TEST
 
 /* ---- Options of garbage --------------------------------------------------------------------- */
 
-/* Every option struct, filled with 0xff: all numbers are NaN or -1, all pointers the last address.
- * Each call is a sentence, or works. */
+/* Every option struct, filled with 0xff: all numbers are NaN or -1, all pointers the last address
+ * (and each bool true: C has no other). Each call is a sentence, or works. */
 #define FILLED(type, name) \
     type name;             \
     memset(&name, 0xff, sizeof name)
@@ -365,6 +365,9 @@ START_TEST(options_filled_with_ones)
     FILLED(gd_graph_options, graph);
     FILLED(gd_loss_scale, scale);
     FILLED(gd_schedule, schedule);
+    context.poison = context.tf32 = backward.keep_tape = norm.round_before_weight = true;
+    rope.interleaved = attention.causal = sgd.nesterov = check.only_numbers = true;
+    group.several_hosts = graph.off = scale.adapts = true;
     gd_tensor *heads = make(ctx, GD_FLOAT32, 4, 1, 3, 3, 4), *y = gd_mul(x, x), *q, *k, *v;
     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
     gd_params_finish(params);
