@@ -3,10 +3,11 @@
 #   gradus_static    libgradus.a, the same in one object, everything else made local
 #   gradus_internal  an archive with all symbols, for our own tests
 
-file(GLOB core_sources CONFIGURE_DEPENDS src/*.c src/gradcheck/*.c)
+file(GLOB core_sources CONFIGURE_DEPENDS src/core/*.c src/cuda/*.c src/files/*.c
+     src/gradcheck/*.c src/gradcheck/diagnose/*.c src/group/*.c src/optim/*.c)
 file(GLOB op_sources CONFIGURE_DEPENDS kernels/*.c kernels/*/*.c)
 file(GLOB real_sources CONFIGURE_DEPENDS kernels/*/*_cpu.c)
-file(GLOB cuda_sources CONFIGURE_DEPENDS kernels/*.cu kernels/*/*.cu src/*_cuda.c src/*_cuda.cu)
+file(GLOB cuda_sources CONFIGURE_DEPENDS kernels/*.cu kernels/*/*.cu src/cuda/*_cuda.c src/cuda/*.cu)
 list(FILTER cuda_sources EXCLUDE REGEX "/ladder.*\\.cu$") # for study, in the benchmark alone
 file(GLOB hopper_sources CONFIGURE_DEPENDS kernels/*/*_hopper.cu)
 list(REMOVE_ITEM cuda_sources ${hopper_sources})
@@ -20,9 +21,9 @@ endif()
 
 # Without sockets there are only groups of one.
 if(UNIX)
-    list(REMOVE_ITEM core_sources ${PROJECT_SOURCE_DIR}/src/group_none.c)
+    list(REMOVE_ITEM core_sources ${PROJECT_SOURCE_DIR}/src/group/group_none.c)
 else()
-    list(FILTER core_sources EXCLUDE REGEX "/src/group(_wire|_hmac|_rendezvous|_cpu)?\\.c$")
+    list(FILTER core_sources EXCLUDE REGEX "/src/group/group(_wire|_hmac|_rendezvous|_cpu)?\\.c$")
 endif()
 
 # *_cpu.c is written on REAL: float here ...
@@ -71,7 +72,7 @@ if(gradus_cuda AND cuda_sources)
     if(NOT gradus_cuda STREQUAL "KERNELS")
         target_compile_definitions(gradus_objects PRIVATE GD_HAVE_CUDA)
         list(JOIN CMAKE_CUDA_ARCHITECTURES "," code)
-        set_source_files_properties(src/device_cuda.c PROPERTIES COMPILE_DEFINITIONS
+        set_source_files_properties(src/cuda/device_cuda.c PROPERTIES COMPILE_DEFINITIONS
                                                                  GD_CUDA_CODE="${code}")
         list(APPEND gradus_link_targets CUDA::cublasLt CUDA::curand)
         list(APPEND gradus_link_words cublasLt curand)

@@ -1,6 +1,6 @@
-/* registry.c - the tables for the core (src/services.h): the records of all ops, and each device's
+/* registry.c - the tables for the core (src/core/services.h): the records of all ops, and each device's
  * services. */
-#include "services.h"
+#include "core/services.h"
 #include "kernel.h"
 
 #define GD_OP(name) extern const gd_op gd_op_##name;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "core.h"
+#include "core/core.h"
 
 enum { SHOWN = 5 };
 

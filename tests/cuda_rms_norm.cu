@@ -18,7 +18,7 @@
 #include <utility>
 
 #include "cuda_widths.h"
-#include "device_limits.h"
+#include "cuda/device_limits.h"
 
 static const gd_dtype f32 = GD_FLOAT32, f64 = GD_FLOAT64, bf16 = GD_BFLOAT16, f16 = GD_FLOAT16;
 static const gd_dtype dtypes[] = {f32, bf16, f16, f64};

@@ -3,7 +3,7 @@
 #ifndef GRADUS_TEST_SAFETENSORS_ORACLE_H
 #define GRADUS_TEST_SAFETENSORS_ORACLE_H
 
-#include "safetensors.h"
+#include "files/safetensors.h"
 
 #include <stdlib.h>
 #include <string.h>

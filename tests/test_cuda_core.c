@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "gpu.h"
-#include "services.h"
+#include "core/services.h"
 
 static gd_context *gpu, *cpu;
 

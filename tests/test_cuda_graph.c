@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "core.h"
+#include "core/core.h"
 #include "gpu.h"
 #include "model.h"
 

@@ -167,7 +167,7 @@ START_TEST(an_infinite_value_stays_infinite)
     gd_tensor *values = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(1, 7, 1, 8));
     gd_tensor *position = gd_tensor_from(ctx, GD_INT32, 0, NULL, &place);
     gd_tensor_fill(gd_slice(gd_slice(values, 1, 0, 1), 3, 5, 6), (double)INFINITY);
-    gd_tensor_read(gd_attention_step(qkv, keys, values, position, NULL), y, sizeof y);
+    gd_tensor_read(gd_attention_decode(qkv, keys, values, position, NULL), y, sizeof y);
     ck_assert_no_error(ctx);
     for (int d = 0; d < 8; d++) ck_assert(d == 5 ? isinf(y[d]) : y[d] == 0);
     gd_context_free(ctx);
@@ -184,9 +184,9 @@ START_TEST(a_bad_position_is_reported)
     gd_tensor *position = gd_tensor_create(ctx, GD_INT32, 0, NULL);
     for (int i = 0; i < 2; i++) {
         gd_tensor_write(position, &places[i], sizeof places[i]);
-        gd_attention_step(qkv, keys, values, position, NULL);
+        gd_attention_decode(qkv, keys, values, position, NULL);
         gd_synchronize(ctx);
-        ck_assert_error(ctx, "attention_step: the index at position 0 is outside [0, 7)");
+        ck_assert_error(ctx, "attention_decode: the index at position 0 is outside [0, 7)");
         gd_error_clear(ctx);
         gd_step_end(ctx);
     }

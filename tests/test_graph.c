@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "check_main.h"
-#include "core.h"
+#include "core/core.h"
 
 enum { ROWS = 6, WIDTH = 5, LAYERS = 3 };
 

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#include "group.h"
+#include "group/group.h"
 #include "port.h"
 #include "ranks.h"
 

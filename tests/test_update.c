@@ -7,7 +7,7 @@
 
 #include "check_main.h"
 #include "gradus/gradus.h"
-#include "core.h"
+#include "core/core.h"
 
 enum { N = 37, SLOTS = GD_UPDATE_SLOTS };
 

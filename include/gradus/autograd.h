@@ -173,14 +173,14 @@ typedef struct gd_spec {
 typedef struct gd_call {
     gd_context *context;
     const gd_op *op;
-    const void *args; /* the op's own argument struct; NULL if it has none */
-    gd_dtype dtype;   /* of the computation and of saves: GD_FLOAT32 or GD_FLOAT64 */
-    gd_dtype storage; /* of all real inputs, outputs and gradients, see below */
-    int threads;      /* CPU threads to use at most; the result must not depend on it */
+    const void *args;      /* the op's own argument struct; NULL if it has none */
+    gd_dtype dtype;        /* of the computation and of saves: GD_FLOAT32 or GD_FLOAT64 */
+    gd_dtype kernel_dtype; /* of all real inputs, outputs and gradients, see below */
+    int threads;           /* CPU threads to use at most; the result must not depend on it */
     int inputs, outputs, saves;
 
     /* NULL: an optional input that was not given. Inside forward() and backward() all real tensors
-     * are of type `storage`: on the CPU that is `dtype`, with 16-bit tensors converted; on a GPU it
+     * are of type `kernel_dtype`: on the CPU that is `dtype`, with 16-bit tensors converted; on a GPU it
      * is the dtype that they share, or else `dtype`; unless the record says mixed. All are
      * contiguous unless the record says strided. */
     gd_tensor **input;

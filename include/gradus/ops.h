@@ -105,15 +105,15 @@ GD_API gd_tensor *gd_linear(gd_tensor *x, gd_tensor *weight, gd_tensor *bias);
  * weight [N, K], of one dtype -> y [..., N]. The normalised row is not rounded between. sum may be
  * NULL if it is not needed. On a GPU it is one kernel, which reads the weight once for each row.
  * There is no gradient. */
-GD_API gd_tensor *gd_linear_step(gd_tensor *x, gd_tensor *residual, gd_tensor *norm_weight,
-                                 gd_tensor *weight, double eps, gd_tensor **sum);
+GD_API gd_tensor *gd_norm_linear_decode(gd_tensor *x, gd_tensor *residual, gd_tensor *norm_weight,
+                                        gd_tensor *weight, double eps, gd_tensor **sum);
 
 /* y[i, :] = table[ids[i], :].  table [V, C], ids GD_INT32 [...] -> [..., C]. An id outside [0, V)
  * is an error: on the CPU before anything is computed, on a GPU at the next wait for it. */
 GD_API gd_tensor *gd_embedding(gd_tensor *table, gd_tensor *ids);
 
-/* ---- Attention (kernels/rope, kernels/attention, kernels/rope_attention, kernels/attention_step,
- * kernels/draw_step) ------------------------------------------------------------------------ */
+/* ---- Attention (kernels/rope, kernels/attention, kernels/rope_attention, kernels/decode,
+ * kernels/decode) ------------------------------------------------------------------------ */
 
 typedef struct gd_rope_options {
     double base;      /* theta; unset: 10000 */
@@ -169,8 +169,8 @@ GD_API gd_tensor *gd_rope_attention(gd_tensor *qkv, int64_t kv_heads, const gd_r
  * element in [0, room), in the device's memory: one graph (graph.h) serves all positions.
  * -> [B, 1, H, D].
  * options->position must be unset. There is no gradient: call it without a tape. */
-GD_API gd_tensor *gd_attention_step(gd_tensor *qkv, gd_tensor *keys, gd_tensor *values,
-                                    gd_tensor *position, const gd_rope_options *options);
+GD_API gd_tensor *gd_attention_decode(gd_tensor *qkv, gd_tensor *keys, gd_tensor *values,
+                                      gd_tensor *position, const gd_rope_options *options);
 
 /* The next token of a text, drawn from softmax(logits / temperature) with the context's random
  * numbers; temperature 0: the first of the likeliest. logits real, [V] or [..., V] of one row. next
@@ -180,8 +180,8 @@ GD_API gd_tensor *gd_attention_step(gd_tensor *qkv, gd_tensor *keys, gd_tensor *
  * several tokens before the host reads ids. -> the id, GD_INT32 []. Weights are computed in double,
  * relative to the largest; the id is the first at which their cumulative sum exceeds the drawn
  * fraction of their total. There is no gradient. */
-GD_API gd_tensor *gd_draw_step(gd_tensor *logits, gd_tensor *next, gd_tensor *ids,
-                               double temperature);
+GD_API gd_tensor *gd_sample_token(gd_tensor *logits, gd_tensor *next, gd_tensor *ids,
+                                  double temperature);
 
 /* ---- Probabilities (kernels/softmax, kernels/cross_entropy) ------------------------------- */
 

@@ -12,7 +12,7 @@
 #define GD_ATTENTION_ATTENTION_HOPPER_CUH
 
 #include "attention/attention_mma.cuh"
-#include "attention/hopper.cuh"
+#include "hopper.cuh"
 
 constexpr int attention_hopper_tile = 64; // rows of the other side
 

@@ -19,7 +19,7 @@
 
 #include "attention/dropout.cuh"
 #include "attention/heads.cuh"
-#include "attention/mma.cuh"
+#include "mma.cuh"
 
 constexpr int attention_mma_most_columns = 256;
 

@@ -1,19 +1,19 @@
 // tensor_cores.cu - which calls run on tensor cores.
 #include "attention/attention_mma.cuh"
 #include "attention/tensor_cores.h"
-#include "device_cuda.h"
-#include "device_limits.h"
+#include "cuda/device_cuda.h"
+#include "cuda/device_limits.h"
 
 // The kernels for this dtype. NULL: none.
 static const attention_tensor_cores *of_dtype(const gd_call *call, int64_t widest)
 {
 #ifdef GD_HAVE_HOPPER
     if (widest > 32 && widest <= 128 && gd_on_hopper()) {
-        if (call->storage == GD_BFLOAT16) return &attention_bf16_hopper;
-        if (call->storage == GD_FLOAT16) return &attention_f16_hopper;
+        if (call->kernel_dtype == GD_BFLOAT16) return &attention_bf16_hopper;
+        if (call->kernel_dtype == GD_FLOAT16) return &attention_f16_hopper;
     }
 #endif
-    switch (call->storage) {
+    switch (call->kernel_dtype) {
     case GD_BFLOAT16:
         return &attention_bf16;
     case GD_FLOAT16:

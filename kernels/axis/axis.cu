@@ -2,7 +2,7 @@
 // number has one writer, and every sum an order that the sizes decide.
 #include "axis/axis.h"
 #include "cuda.cuh"
-#include "device_cuda.h"
+#include "cuda/device_cuda.h"
 
 extern "C" gd_status same_order_backward_cuda(const gd_call *call); // kernels/shape: dx = dy
 

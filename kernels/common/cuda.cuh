@@ -18,7 +18,7 @@
 //     }
 //
 // Types. All real tensors of a call are of one type T: float, double, __nv_bfloat16 or __half
-// (call->storage), the type of storage. gd_compute<T>, float or double, is the type of computations
+// (call->kernel_dtype), the type of storage. gd_compute<T>, float or double, is the type of computations
 // and sums: gd_load(x[i]) widens, gd_store<T>(value) rounds, once. Saves are gd_compute<T>.
 //
 // Bits. Results are the same in every run and on every GPU: no floating-point atomics, and the
@@ -45,9 +45,9 @@
 #include <cuda_runtime.h>
 #include <stdint.h>
 
-#include "device_limits.h"
+#include "cuda/device_limits.h"
 #include "gradus/autograd.h"
-#include "services.h"
+#include "core/services.h"
 
 // ---- Types ------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ static inline gd_status gd_by_dtype(gd_dtype dtype, Body body)
 template <class Body>
 static inline gd_status gd_by_storage(const gd_call *call, Body body)
 {
-    return gd_by_dtype(call->storage, body);
+    return gd_by_dtype(call->kernel_dtype, body);
 }
 
 // Calls `body` with a value of the type of a gradient: T, or float where T has 16 bits and the

@@ -27,7 +27,7 @@
 #include <string.h>
 
 #include "gradus/autograd.h"
-#include "services.h"
+#include "core/services.h"
 
 #ifdef GD_REAL_DOUBLE
 #define REAL double

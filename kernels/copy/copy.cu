@@ -5,7 +5,7 @@
 // dimensions, one of them would be accessed across its lines; then a tile is read in src's order
 // into shared memory and written from it in dst's.
 #include "copy/convert.cuh"
-#include "device_cuda.h"
+#include "cuda/device_cuda.h"
 #include "pack.cuh"
 
 enum { DST, SRC };

@@ -1,7 +1,7 @@
 // packed.cu - the core's arithmetic on packed arrays on a GPU: accumulate, fill, sum of squares,
 // scale. The results are those of packed.c, except for the order of the sum.
 #include "copy/convert.cuh"
-#include "device_cuda.h"
+#include "cuda/device_cuda.h"
 #include "pack.cuh"
 
 constexpr int threads = 256;

@@ -12,7 +12,7 @@
 #include <cuda_pipeline_primitives.h>
 
 #include "cross_entropy/cross_entropy.h"
-#include "device_cuda.h"
+#include "cuda/device_cuda.h"
 #include "row_team.cuh"
 
 // The targets of a call. Those that are neither in the vocabulary nor ignored are an error that is

@@ -1,5 +1,5 @@
 // embedding.cu - the CUDA kernels of embedding: rows gathered, and summed back in sorted order.
-#include "device_cuda.h"
+#include "cuda/device_cuda.h"
 #include "embedding/sort.cuh"
 #include "pack.cuh"
 
@@ -30,7 +30,7 @@ extern "C" gd_status embedding_forward_cuda(const gd_call *call)
     const gd_tensor *table = call->input[0], *ids = call->input[1], *y = call->output[0];
     if (gd_tensor_count(y) == 0) return GD_OK;
     const int64_t rows = gd_tensor_count(ids), vocab = gd_tensor_dim(table, 0);
-    const int64_t row_bytes = gd_tensor_dim(table, 1) * (int64_t)gd_dtype_size(call->storage);
+    const int64_t row_bytes = gd_tensor_dim(table, 1) * (int64_t)gd_dtype_size(call->kernel_dtype);
     const uintptr_t all =
         (uintptr_t)gd_tensor_data(table) | (uintptr_t)gd_tensor_data(y) | (uintptr_t)row_bytes;
     int64_t unit = 16;

@@ -64,8 +64,8 @@ static bool is_row(const gd_call *call, int64_t M, int64_t N, int64_t K)
 {
     const uint64_t begin = (uintptr_t)gd_tensor_data(call->input[0]) |
                            (uintptr_t)gd_tensor_data(call->input[1]) |
-                           (uint64_t)K * gd_dtype_size(call->storage);
-    return M == 1 && N > 0 && K > 0 && begin % 16 == 0 && call->storage != GD_FLOAT64 &&
+                           (uint64_t)K * gd_dtype_size(call->kernel_dtype);
+    return M == 1 && N > 0 && K > 0 && begin % 16 == 0 && call->kernel_dtype != GD_FLOAT64 &&
            gd_cuda_divide_up(N, row_warps) <= INT32_MAX;
 }
 
@@ -102,7 +102,7 @@ extern "C" gd_status linear_forward_cuda(const gd_call *call)
                 return multiply_row<T>(call, N, K);
         });
     }
-    gd_gemm product = gd_gemm_of(call->storage, M, N, K, {gd_tensor_data(y), N, 1},
+    gd_gemm product = gd_gemm_of(call->kernel_dtype, M, N, K, {gd_tensor_data(y), N, 1},
                                  {gd_tensor_data(x), K, 1}, {gd_tensor_data(weight), 1, K}, false);
     product.bias = gd_ptr<void>(bias);
     gd_gemm_workspace workspace = {};
@@ -134,13 +134,13 @@ extern "C" gd_status linear_backward_cuda(const gd_call *call)
     gd_status status = GD_OK;
     if (dx) {
         /* [dx] */
-        const gd_gemm product = gd_gemm_of(call->storage, M, K, N, {gd_tensor_data(dx), K, 1}, dy,
-                                           weight, call->accumulate[0]);
+        const gd_gemm product = gd_gemm_of(call->kernel_dtype, M, K, N, {gd_tensor_data(dx), K, 1},
+                                           dy, weight, call->accumulate[0]);
         status = gd_gemm_cuda(call, product, &workspace);
     }
     if (dweight && !status) {
         /* [dw] */
-        gd_gemm product = gd_gemm_of(call->storage, N, K, M, {gd_tensor_data(dweight), K, 1},
+        gd_gemm product = gd_gemm_of(call->kernel_dtype, N, K, M, {gd_tensor_data(dweight), K, 1},
                                      gd_transposed(dy), x, call->accumulate[1]);
         product.c_dtype = gd_tensor_dtype(dweight);
         status = gd_gemm_cuda(call, product, &workspace);

@@ -17,7 +17,7 @@
 
 #include <initializer_list>
 
-#include "device_cuda.h"
+#include "cuda/device_cuda.h"
 #include "matmul/tf32x3.cuh"
 
 static const size_t WORKSPACE_MOST = (size_t)32 << 20;

@@ -210,8 +210,8 @@ static gd_status multiply_stacks(const gd_call *call, const gd_tensor *output,
     const stack c = packed_stack(target, output);
     if (gd_tensor_count(target) == 0) return GD_OK;
     family f = {};
-    f.product = gd_gemm_of(call->storage, gd_tensor_dim(target, -2), gd_tensor_dim(target, -1), K,
-                           c.matrix, a.matrix, b.matrix, add);
+    f.product = gd_gemm_of(call->kernel_dtype, gd_tensor_dim(target, -2), gd_tensor_dim(target, -1),
+                           K, c.matrix, a.matrix, b.matrix, add);
     f.product.c_dtype = gd_tensor_dtype(target);
     f.over.dims = gd_tensor_ndim(output) - 2;
     bool sums = false;

@@ -23,7 +23,7 @@
 //
 // Infinity has no rest, and a product with it may be inf * 0 here where float32 has none. So an
 // element of c that is not finite is computed again, in float32.
-#include "attention/hopper.cuh"
+#include "hopper.cuh"
 #include "kernel.h"
 #include "matmul/tf32x3.cuh"
 

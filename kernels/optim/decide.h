@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "services.h"
+#include "core/services.h"
 
 #ifdef __CUDACC__
 #define GD_DECIDE __device__ static inline

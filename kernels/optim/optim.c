@@ -1,4 +1,4 @@
-/* optim.c - the optimizer updates of the core (src/services.h). */
+/* optim.c - the optimizer updates of the core (src/core/services.h). */
 #define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #include "kernel.h"
 

@@ -8,7 +8,7 @@
 
 #include <type_traits>
 
-#include "device_cuda.h"
+#include "cuda/device_cuda.h"
 #include "optim/decide.h"
 #include "pack.cuh"
 

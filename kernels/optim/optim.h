@@ -3,7 +3,7 @@
 #ifndef GRADUS_KERNELS_OPTIM_H
 #define GRADUS_KERNELS_OPTIM_H
 
-#include "services.h"
+#include "core/services.h"
 
 void gd_sgd_f32(void *w, void *v, const void *g, gd_rounded rounded, int64_t n,
                 const gd_sgd_rule *rule, const gd_update_state *state, int threads);

@@ -1,4 +1,4 @@
-/* random.c - the random fills of the core (src/services.h), in pieces.
+/* random.c - the random fills of the core (src/core/services.h), in pieces.
  *
  * Word i of the stream depends on i alone, so any thread may compute any piece. */
 #include "kernel.h"

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "device_cuda.h"
+#include "cuda/device_cuda.h"
 #include "pack.cuh"
 #include "random/philox.cuh"
 

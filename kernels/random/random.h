@@ -1,4 +1,4 @@
-/* random.h - shared by the files of this folder: the services of random.c (src/services.h) divide
+/* random.h - shared by the files of this folder: the services of random.c (src/core/services.h) divide
  * an array into pieces, compute each piece's words, and pass both to a function of random_cpu.c,
  * which exists for float and for double. */
 #ifndef GRADUS_KERNELS_RANDOM_H

@@ -10,7 +10,7 @@ static gd_spec part_spec(const gd_call *call, int i)
 {
     const int64_t kv_heads = ((const rope_attention_args *)call->args)->rope.kv_heads;
     gd_spec spec = gd_spec_like(call->input[0]);
-    spec.dtype = call->storage;
+    spec.dtype = call->kernel_dtype;
     spec.shape[2] = i == 0 ? spec.shape[2] - 2 * kv_heads : kv_heads;
     return spec;
 }

@@ -72,7 +72,7 @@ class Spec(ctypes.Structure):
 class Call(ctypes.Structure):
     _fields_ = [
         ("context", c_void_p), ("op", c_void_p), ("args", c_void_p), ("dtype", c_int),
-        ("storage", c_int), ("threads", c_int), ("inputs", c_int), ("outputs", c_int),
+        ("kernel_dtype", c_int), ("threads", c_int), ("inputs", c_int), ("outputs", c_int),
         ("saves", c_int), ("input", POINTER(c_void_p)), ("output", POINTER(c_void_p)),
         ("save", POINTER(c_void_p)), ("doutput", POINTER(c_void_p)), ("dinput", POINTER(c_void_p)),
         ("accumulate", POINTER(c_bool)), ("seed", c_uint64), ("random_offset", c_uint64),

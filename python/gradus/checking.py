@@ -488,7 +488,7 @@ class _Check:
 
     def _view(self, call, tensor, shape):
         """The memory of a C tensor as an array."""
-        kind = np.dtype(np.float64 if call.storage == c.FLOAT64 else np.float32)
+        kind = np.dtype(np.float64 if call.kernel_dtype == c.FLOAT64 else np.float32)
         count = int(np.prod(shape, dtype=np.int64))
         if count == 0:
             return np.empty(shape, kind)

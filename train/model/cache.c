@@ -61,7 +61,7 @@ gd_tensor *cache_attention(model_cache *cache, int64_t layer, gd_tensor *qkv)
     gd_rope_options rope = {.base = c->rope_base};
     gd_tensor *keys = cache->keys[layer], *values = cache->values[layer], *q, *k, *v, *y;
     if (cache->position) {
-        y = gd_attention_step(qkv, keys, values, cache->position, &rope);
+        y = gd_attention_decode(qkv, keys, values, cache->position, &rope);
         gd_tensor_free(qkv);
         return y;
     }
@@ -103,8 +103,8 @@ static gd_status keep_logits(model_cache *cache, gd_tensor *logits)
 
 static gd_status draw_from(model_cache *cache, gd_tensor *logits)
 {
-    gd_draw_step(gd_slice(logits, -1, 0, cache->drawn), cache->next, cache->ids,
-                 cache->temperature);
+    gd_sample_token(gd_slice(logits, -1, 0, cache->drawn), cache->next, cache->ids,
+                    cache->temperature);
     return gd_error_status(cache->m->ctx);
 }
 
@@ -113,7 +113,7 @@ static gd_status read_step(void *cache)
 {
     return keep_logits(cache, read_next(cache));
 }
-static gd_status draw_step(void *cache)
+static gd_status sample_token(void *cache)
 {
     return draw_from(cache, read_next(cache));
 }
@@ -148,8 +148,8 @@ int64_t cache_draw(model_cache *cache, const int32_t *tokens, int64_t count, int
 {
     const int64_t begin = cache->length + count - 1;
     int64_t good = 0;
-    read_all(cache, tokens, count, draw_step, draw_from);
-    for (int64_t i = 1; i < draws; i++) gd_graph_run(cache->graph, draw_step, cache);
+    read_all(cache, tokens, count, sample_token, draw_from);
+    for (int64_t i = 1; i < draws; i++) gd_graph_run(cache->graph, sample_token, cache);
     gd_tensor_read(gd_slice(cache->ids, 0, begin, begin + draws), ids, (size_t)draws * sizeof *ids);
     gd_step_end(cache->m->ctx);
     if (gd_error(cache->m->ctx)) return 0;

@@ -134,7 +134,7 @@ static gd_tensor *add_norm_linear(const model *m, gd_tensor **x, gd_tensor *bran
         gd_tensor *h = add_norm(m, x, branch, norm);
         return last_use(h, gd_linear(h, weight, NULL));
     }
-    gd_tensor *y = gd_linear_step(branch, before, norm, weight, m->config.eps, x);
+    gd_tensor *y = gd_norm_linear_decode(branch, before, norm, weight, m->config.eps, x);
     return last_use(before, last_use(branch, y));
 }
 

@@ -1,0 +1,382 @@
+/* backward.c - the walk back along the tape: the chain rule, node by node. A node's backward turns
+ * dy, the gradient of the loss with respect to its outputs, into dx = J^T dy, that with respect to
+ * its inputs (J is the Jacobian of its forward). The gradient of a tensor that several nodes read
+ * is the sum of their contributions.
+ *
+ * The gradient of a tensor is complete when every node that read it has been visited. Since a node
+ * only reads what earlier nodes made, going through the tape from the end visits all readers of a
+ * tensor before the node that made it, and one pass is enough. What happens at one node is in
+ * backward_call.c.
+ *
+ * Two rules keep memory small. A value returns to the pool when the last backward that reads it has
+ * run (storage->readers), and the gradient of an intermediate as soon as the node that made the
+ * tensor has used it. */
+#include "group/share.h"
+
+#include <math.h>
+#include <string.h>
+
+/* ---- The beginning ---------------------------------------------------------------------- */
+
+/* Without a cotangent, the walk begins with dy = 1: the gradient of the sum. */
+static gd_status seed_ones(gd_tensor *t)
+{
+    gd_context *ctx = t->ctx;
+    gd_call_frame frame;
+    gd_frame_begin(ctx, &frame);
+    gd_tensor *ones = gd_frame_tensor(ctx, t->dtype, t, "backward");
+    if (ones && t->count) {
+        ctx->services->fill(gd_tensor_data(ones), t->dtype, 1, t->count, ctx);
+    }
+    if (ones) gd_grad_add(t, ones, "backward");
+    gd_frame_end(ctx, &frame);
+    return gd_error_status(ctx);
+}
+
+/* ---- Which nodes ------------------------------------------------------------------------ */
+
+static gd_status check_outputs(gd_context *ctx, gd_tensor *const *outputs, int count,
+                               gd_tensor *const *cotangents)
+{
+    for (int i = 0; i < count; i++) {
+        gd_tensor *t = outputs[i];
+        if (!t->requires_grad) {
+            return gd_fail(ctx, GD_ERROR_STATE,
+                           "backward: output %s does not depend on any tensor that requires a "
+                           "gradient",
+                           gd_shape_text(t).text);
+        }
+        if (t->node && t->node->used) {
+            return gd_fail(ctx, GD_ERROR_STATE,
+                           "backward: the tape of output %s was used up by an earlier backward; "
+                           "run the forward again, or use gd_backward_from with keep_tape",
+                           gd_shape_text(t).text);
+        }
+        const gd_tensor *u = cotangents ? cotangents[i] : NULL;
+        if (!u) continue;
+        if (u->ctx != ctx || !gd_dtype_is_real(u->dtype) || u->ndim != t->ndim ||
+            memcmp(u->shape, t->shape, (size_t)t->ndim * sizeof *t->shape)) {
+            return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                           "backward: cotangent %d is %s %s, wanted a real tensor of the output's "
+                           "shape %s and context",
+                           i, gd_dtype_name(u->dtype), gd_shape_text(u).text,
+                           gd_shape_text(t).text);
+        }
+        if (!gd_tensor_usable(u, "backward", "cotangent")) return gd_error_status(ctx);
+    }
+    return GD_OK;
+}
+
+static gd_status mark_maker(gd_node *node, gd_tensor *input)
+{
+    gd_context *ctx = input->ctx;
+    gd_node *maker = input->node;
+    if (!maker || maker->marked) return GD_OK;
+    if (maker->index < ctx->tape_floor) {
+        return gd_fail(ctx, GD_ERROR_STATE,
+                       "recompute: the segment uses a tensor %s made by %s outside of it; pass it "
+                       "in inputs",
+                       gd_shape_text(input).text, maker->op->name);
+    }
+    if (maker->used) {
+        return gd_fail(ctx, GD_ERROR_STATE,
+                       "backward: %s reads the tensor %s made by %s, whose tape was used up by an "
+                       "earlier backward; add the losses before one gd_backward, or use keep_tape",
+                       node->op->name, gd_shape_text(input).text, maker->op->name);
+    }
+    maker->marked = true;
+    maker->via = node;
+    return GD_OK;
+}
+
+/* Marks every node that the outputs depend on, and returns the index after the last of them. */
+static int64_t mark(gd_context *ctx, gd_tensor *const *outputs, int count)
+{
+    int64_t top = ctx->tape_floor;
+    for (int64_t i = ctx->tape_floor; i < ctx->tape_length; i++) ctx->tape[i]->marked = false;
+    for (int i = 0; i < count; i++) {
+        gd_node *node = outputs[i]->node;
+        if (!node) continue;
+        node->marked = true;
+        node->via = NULL;
+        if (node->index >= top) top = node->index + 1;
+    }
+    for (int64_t i = top - 1; i >= ctx->tape_floor; i--) {
+        gd_node *node = ctx->tape[i];
+        for (int k = 0; node->marked && k < node->inputs; k++) {
+            gd_tensor *input = node->input[k];
+            if (!input || !input->requires_grad) continue;
+            if (!input->step) input->awaited = true;
+            if (mark_maker(node, input)) return top;
+        }
+    }
+    return top;
+}
+
+/* ---- Giving memory back ----------------------------------------------------------------- */
+
+/* A value made by a visited node that no backward will read again. */
+static void release_value(gd_tensor *t)
+{
+    gd_storage *storage = t->storage;
+    if (!storage || !storage->step || storage->keep || storage->readers > 0) return;
+    gd_storage_release(t->ctx, storage);
+}
+
+static void use_up(gd_node *node)
+{
+    for (int i = 0; i < node->inputs; i++) {
+        gd_tensor *t = node->input[i];
+        if (!t || !gd_op_reads_input(node->op, i) || !t->storage) continue;
+        t->storage->readers--;
+        if (t->node) release_value(t);
+    }
+    for (int i = 0; i < node->outputs; i++) {
+        gd_tensor *t = node->output[i];
+        if (gd_op_reads_output(node->op, i) && t->storage) t->storage->readers--;
+        release_value(t);
+    }
+    for (int i = 0; i < node->saves; i++) {
+        if (node->save[i]) gd_storage_release(node->save[i]->ctx, node->save[i]->storage);
+    }
+    node->used = true;
+}
+
+/* ---- Gradients kept for the user ------------------------------------------------------- */
+
+/* A walk passes on the gradients of its own loss only. What an earlier one with keep_tape left in a
+ * retained gradient, and has passed on already, is put aside until the node has been visited. A
+ * cotangent that lies in the gradient itself stays (gd_optimizer_backward). */
+static void put_aside(gd_node *node, gd_tensor *const *cotangents, int count)
+{
+    for (int i = 0; i < node->outputs; i++) {
+        gd_tensor *t = node->output[i];
+        bool cotangent = false;
+        for (int k = 0; cotangents && k < count; k++)
+            cotangent = cotangent || cotangents[k] == t->grad;
+        if (!t->retain_grad || !t->grad_valid || cotangent) continue;
+        t->earlier_grad = t->grad;
+        t->grad = NULL;
+        t->grad_valid = false;
+    }
+}
+
+static void add_to_earlier(gd_tensor *t)
+{
+    gd_tensor *now = t->grad;
+    const bool reached = t->grad_valid;
+    t->grad = t->earlier_grad;
+    t->grad_valid = true;
+    t->earlier_grad = NULL;
+    if (reached && !gd_failed(t->ctx)) gd_grad_add(t, now, "backward");
+    gd_tensor *sum = t->grad;
+    t->grad = now;
+    gd_grad_release(t);
+    t->grad = sum;
+    t->grad_valid = true;
+}
+
+static void finish_gradients(gd_node *node)
+{
+    for (int i = 0; i < node->outputs; i++) {
+        gd_tensor *t = node->output[i];
+        if (!t->retain_grad) {
+            gd_grad_release(t);
+        } else if (t->earlier_grad) {
+            add_to_earlier(t);
+        }
+    }
+}
+
+/* ---- One node --------------------------------------------------------------------------- */
+
+/* The values that the backward reads must exist, and must be those that the forward saw. */
+static gd_status check_value(const gd_node *node, const gd_tensor *t, const char *role,
+                             uint64_t version)
+{
+    const char *name = node->op->name;
+    /* A step tensor that the user freed keeps its memory while it has readers. */
+    if (!t->storage || t->storage->released || (t->freed && !t->step)) {
+        return gd_fail(t->ctx, GD_ERROR_STATE,
+                       "%s: its backward needs the %s %s, but that was freed", name, role,
+                       gd_shape_text(t).text);
+    }
+    if (version != t->storage->version) {
+        return gd_fail(t->ctx, GD_ERROR_STATE,
+                       "%s: its backward needs the %s %s as it was in the forward, but that was "
+                       "overwritten since",
+                       name, role, gd_shape_text(t).text);
+    }
+    return GD_OK;
+}
+
+static gd_status check_values(const gd_node *node)
+{
+    for (int i = 0; i < node->inputs; i++) {
+        if (!node->input[i] || !gd_op_reads_input(node->op, i)) continue;
+        if (check_value(node, node->input[i], "input", node->versions[i])) {
+            return gd_error_status(node->input[i]->ctx);
+        }
+    }
+    for (int i = 0; i < node->outputs; i++) {
+        if (!gd_op_reads_output(node->op, i)) continue;
+        if (check_value(node, node->output[i], "output", node->versions[node->inputs + i])) {
+            return gd_error_status(node->output[i]->ctx);
+        }
+    }
+    return GD_OK;
+}
+
+static gd_status record_norms(gd_context *ctx, gd_node *node)
+{
+    node->norms = gd_arena_array(ctx, node->outputs, sizeof(double), "the norms");
+    if (!node->norms) return gd_error_status(ctx);
+    for (int i = 0; i < node->outputs; i++) {
+        const gd_tensor *grad = node->output[i]->grad_valid ? node->output[i]->grad : NULL;
+        node->norms[i] = NAN;
+        if (grad) node->norms[i] = sqrt(gd_sum_squares(grad));
+    }
+    return GD_OK;
+}
+
+static gd_status visit(gd_context *ctx, gd_node *node, bool keep_tape)
+{
+    bool reached = false;
+    for (int i = 0; i < node->outputs; i++) reached = reached || node->output[i]->grad_valid;
+    if (!reached) return GD_OK;
+    if (ctx->record_norms && !ctx->in_graph && record_norms(ctx, node)) {
+        return gd_error_status(ctx);
+    }
+    if (check_values(node)) return gd_error_status(ctx);
+    gd_call_frame frame;
+    gd_frame_begin(ctx, &frame);
+    gd_status status = node->backward(node, keep_tape);
+    gd_frame_end(ctx, &frame);
+    return status;
+}
+
+/* ---- Gradients that are complete ---------------------------------------------------------- */
+
+void gd_on_gradient(gd_context *ctx, gd_grad_hook hook, void *user)
+{
+    if (!ctx) return;
+    ctx->grad_hook = hook;
+    ctx->grad_hook_user = user;
+}
+
+static void tell_complete(gd_tensor *leaf)
+{
+    gd_context *ctx = leaf->ctx;
+    const bool told = !leaf->awaited || !leaf->grad_valid || gd_failed(ctx);
+    leaf->awaited = false;
+    if (!told && ctx->grad_hook) ctx->grad_hook(ctx->grad_hook_user, leaf);
+    if (!told && leaf->bucket) gd_share_arrived(leaf->bucket);
+}
+
+/* The node was the last use of a leaf. Uses in segments count too, since the segment's first
+ * run. */
+static void finish_uses(gd_node *node)
+{
+    for (int i = 0; i < node->inputs; i++) {
+        gd_tensor *t = node->input[i];
+        if (t && !t->step && t->uses > 0 && --t->uses == 0) tell_complete(t);
+    }
+}
+
+/* Leaves with a use that this backward did not visit. */
+static void tell_rest(gd_context *ctx)
+{
+    for (gd_tensor *t = ctx->user_tensors; t; t = t->next) {
+        if (t->awaited) tell_complete(t);
+    }
+}
+
+/* ---- The walk --------------------------------------------------------------------------- */
+
+gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count,
+                           gd_tensor *const *cotangents, bool keep_tape)
+{
+    if (check_outputs(ctx, outputs, count, cotangents)) return gd_error_status(ctx);
+    int64_t top = mark(ctx, outputs, count);
+    if (gd_failed(ctx)) return gd_error_status(ctx);
+    for (int64_t i = ctx->tape_floor; i < top; i++) {
+        if (ctx->tape[i]->marked) put_aside(ctx->tape[i], cotangents, count);
+    }
+    for (int i = 0; i < count; i++) {
+        gd_tensor *u = cotangents ? cotangents[i] : NULL;
+        if (!outputs[i]->step) outputs[i]->awaited = true;
+        const bool there = u && u == outputs[i]->grad; /* by gd_optimizer_backward */
+        if (!there && (u ? gd_grad_add(outputs[i], u, "backward") : seed_ones(outputs[i]))) break;
+        /* The loss stays readable: gd_item after gd_backward is common. */
+        if (ctx->tape_floor == 0 && outputs[i]->storage) outputs[i]->storage->keep = true;
+    }
+    /* Values that no backward reads were readable until now; their memory is freed. */
+    for (int64_t i = ctx->tape_floor; !keep_tape && i < top; i++) {
+        gd_node *node = ctx->tape[i];
+        for (int k = 0; node->marked && k < node->outputs; k++) release_value(node->output[k]);
+    }
+    for (int64_t i = top - 1; i >= ctx->tape_floor; i--) {
+        gd_node *node = ctx->tape[i];
+        if (!node->marked) continue;
+        /* After an error the walk continues without computing, so that counters and flags stay
+         * consistent. */
+        if (!gd_failed(ctx)) visit(ctx, node, keep_tape);
+        finish_gradients(node);
+        if (!keep_tape) use_up(node);
+        finish_uses(node);
+        node->marked = false;
+    }
+    return gd_error_status(ctx);
+}
+
+static gd_status backward(gd_context *ctx, gd_tensor *const *outputs, int count,
+                          gd_tensor *const *cotangents, bool keep_tape)
+{
+    if (gd_failed(ctx)) return ctx->status;
+    if (ctx->in_backward) {
+        return gd_fail(ctx, GD_ERROR_STATE, "backward: called from inside a backward");
+    }
+    if (ctx->segments) {
+        return gd_fail(ctx, GD_ERROR_STATE,
+                       "backward: called from inside a segment, wanted a call after gd_recompute");
+    }
+    ctx->in_backward = true;
+    gd_backward_walk(ctx, outputs, count, cotangents, keep_tape);
+    tell_rest(ctx);
+    ctx->in_backward = false;
+    return gd_error_status(ctx);
+}
+
+gd_status gd_backward(gd_tensor *loss)
+{
+    if (!loss) return GD_ERROR_ARGUMENT;
+    if (gd_failed(loss->ctx)) return loss->ctx->status;
+    if (!gd_tensor_usable(loss, "backward", "loss")) return gd_error_status(loss->ctx);
+    if (loss->count != 1) {
+        return gd_fail(loss->ctx, GD_ERROR_ARGUMENT,
+                       "backward: loss is %s, wanted one element; use gd_backward_from for others",
+                       gd_shape_text(loss).text);
+    }
+    return backward(loss->ctx, &loss, 1, NULL, false);
+}
+
+gd_status gd_backward_from(gd_tensor *const *outputs, int count, const gd_backward_options *options)
+{
+    gd_backward_options chosen = options ? *options : (gd_backward_options){0};
+    gd_context *ctx = outputs && count > 0 && outputs[0] ? outputs[0]->ctx : NULL;
+    if (!ctx) return GD_ERROR_ARGUMENT;
+    if (gd_failed(ctx)) return ctx->status;
+    if (gd_is_garbage((uintptr_t)chosen.cotangents)) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "backward: cotangents is %p, wanted tensors or NULL",
+                       (const void *)chosen.cotangents);
+    }
+    for (int i = 0; i < count; i++) {
+        if (!outputs[i] || outputs[i]->ctx != ctx) {
+            return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                           "backward: output %d is %s, wanted a tensor of the same context", i,
+                           outputs[i] ? "of another context" : "NULL");
+        }
+        if (!gd_tensor_usable(outputs[i], "backward", "output")) return gd_error_status(ctx);
+    }
+    return backward(ctx, outputs, count, chosen.cotangents, chosen.keep_tape);
+}

@@ -1,0 +1,274 @@
+/* backward_call.c - the backward of one node: the tensors that its kernel gets, and where it writes
+ * the gradients.
+ *
+ * A gradient that does not exist yet needs memory, unless the kernel can write it over its dy or
+ * over the input: if the op's record allows that, and nothing will read it again. */
+#include "core/core.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Where a gradient is written -------------------------------------------------------- */
+
+/* Where the kernel writes the gradient of one input. */
+typedef struct gradient_slot {
+    gd_tensor *target; /* the input */
+    gd_tensor *buffer; /* what the kernel gets as dinput: target->grad, or a temporary */
+} gradient_slot;
+
+static bool same_memory_shape(const gd_tensor *t, const gd_tensor *other)
+{
+    return t->dtype == other->dtype && t->count == other->count;
+}
+
+/* dinput may be written over dy: the gradient of output 0, if it is not needed later. */
+static bool can_take_doutput(const gd_node *node, const gd_call *call, int i)
+{
+    gd_tensor *t = node->input[i], *y = node->output[0];
+    if (!(node->op->dinput_over_doutput & GD_BIT(i))) return false;
+    return t->step && y->grad_valid && !y->retain_grad && call->doutput[0] == y->grad &&
+           y->grad->storage->views == 1 && same_memory_shape(t, y);
+}
+
+/* dinput may be written over the input itself, if this node is its last reader. */
+static bool can_take_input(const gd_node *node, const gd_call *call, int i, bool keep_tape)
+{
+    gd_tensor *t = node->input[i];
+    if (keep_tape || !(node->op->dinput_over_input & GD_BIT(i))) return false;
+    const gd_storage *storage = t->storage;
+    return t->node && storage->step && !storage->keep && storage->readers == 1 &&
+           !storage->released && call->input[i] == t && gd_tensor_is_contiguous(t) &&
+           storage->bytes == (size_t)t->count * gd_dtype_size(t->dtype);
+}
+
+/* A gradient header for t on an existing storage. */
+static gd_tensor *grad_window(gd_tensor *t, gd_storage *storage)
+{
+    gd_tensor *grad = gd_tensor_header(t->ctx, "backward", true, t->dtype, t->ndim, t->shape);
+    if (!grad) return NULL;
+    gd_tensor_attach(grad, storage);
+    grad->owned = true;
+    return t->grad = grad;
+}
+
+/* The gradient of input i equals that of input 0, and may share its memory, if there is no gradient
+ * yet that it would be added to. */
+static bool can_share(const gd_node *node, const gradient_slot *slots, const bool *accumulate,
+                      int i)
+{
+    const gd_tensor *t = node->input[i], *first = node->input[0];
+    if (i == 0 || !(node->op->dinput_shared & GD_BIT(i))) return false;
+    return t->step && first && first->step && first->grad && slots[0].buffer == first->grad &&
+           !accumulate[0] && !t->grad && same_memory_shape(t, first->grad);
+}
+
+/* The memory of input i becomes that of its gradient: the storage's content moves to a new header,
+ * and the old one, which the value's tensors use, is marked as released. So reading the value after
+ * that is an error, as for any value whose memory was reused. */
+static gd_status take_input(gd_node *node, gd_call *call, int i)
+{
+    gd_tensor *t = node->input[i];
+    gd_context *ctx = t->ctx;
+    gd_storage *moved = gd_storage_create(ctx, true);
+    if (!moved) return gd_error_status(ctx);
+    gd_storage *next = moved->next, *old = t->storage;
+    *moved = *old;
+    moved->next = next;
+    moved->views = moved->readers = 0;
+    old->data = NULL;
+    old->released = true;
+    call->input[i] = grad_window(t, moved);
+    return gd_error_status(ctx);
+}
+
+static gd_dtype kept_dtype(const gd_tensor *t)
+{
+    return t->grad ? t->grad->dtype : t->dtype;
+}
+
+/* The dtype in which the kernel writes the gradient of input i: that in which it takes the input,
+ * or float32 if the gradient is stored so and the kernel can write it. */
+static gd_dtype written_dtype(const gd_node *node, const gd_call *call, int i)
+{
+    const gd_tensor *t = node->input[i];
+    const gd_dtype dtype = gd_kernel_dtype(call, t);
+    const bool wide = node->op->dinput_float32 & GD_BIT(i);
+    return wide && kept_dtype(t) == GD_FLOAT32 && gd_dtype_size(dtype) == 2 ? GD_FLOAT32 : dtype;
+}
+
+/* Whether the gradient of t, as it was before this backward, is an input of the node. */
+static bool reads_gradient(const gd_node *node, const gd_tensor *t)
+{
+    for (int i = 0; t->grad && i < node->inputs; i++) {
+        const gd_tensor *input = node->input[i];
+        if (!input || !gd_op_reads_input(node->op, i)) continue;
+        if (input->storage == t->grad->storage) return true;
+    }
+    return false;
+}
+
+/* Chooses where the kernel writes the gradient of input i.
+ *
+ * Best is the gradient itself: the kernel adds into it, or writes if there is none yet, and nothing
+ * has to be copied. That is not possible if the kernel writes another dtype; nor for the second
+ * occurrence of an input, as in mul(x, x): a kernel may compute both gradients in one loop, and
+ * each would overwrite what the other added; nor if the kernel reads the gradient, as in mul(x,
+ * grad(x)). Those get a temporary, which gd_node_backward adds to the gradient.
+ *
+ * A gradient that does not exist yet needs memory, unless it equals that of input 0. Two buffers
+ * are about to be free, that of dy and that of the input; if the record allows it, the kernel
+ * writes over one of them. */
+static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accumulate,
+                                gradient_slot *slots, bool keep_tape)
+{
+    gd_tensor *t = node->input[i];
+    gd_context *ctx = t->ctx;
+    gradient_slot *slot = &slots[i];
+    bool repeated = false;
+    for (int k = 0; k < i; k++) repeated = repeated || node->input[k] == t;
+    slot->target = t;
+    gd_dtype dtype = written_dtype(node, call, i);
+    if (repeated || kept_dtype(t) != dtype || reads_gradient(node, t)) {
+        slot->buffer = gd_frame_tensor(ctx, dtype, t, node->op->name);
+        return gd_error_status(ctx);
+    }
+    if (gd_grad_unshare(t)) return gd_error_status(ctx);
+    accumulate[i] = t->grad_valid;
+    if (can_share(node, slots, accumulate, i)) {
+        grad_window(t, node->input[0]->grad->storage);
+    } else if (!t->grad_valid && !t->grad && can_take_doutput(node, call, i)) {
+        grad_window(t, node->output[0]->grad->storage);
+    } else if (!t->grad_valid && !t->grad && can_take_input(node, call, i, keep_tape)) {
+        take_input(node, call, i);
+    } else {
+        gd_tensor_need_grad(t);
+    }
+    slot->buffer = t->grad;
+    return gd_error_status(ctx);
+}
+
+/* ---- The call --------------------------------------------------------------------------- */
+
+/* gd_tensor_data of a freed step tensor is NULL; the tape may still read it through its own
+ * header. */
+static gd_tensor *tape_window(gd_tensor *t)
+{
+    if (!t->freed || !t->step || !t->storage || t->storage->released) return t;
+    gd_tensor *window = gd_tensor_header(t->ctx, "backward", true, t->dtype, t->ndim, t->shape);
+    if (!window) return NULL;
+    memcpy(window->strides, t->strides, sizeof window->strides);
+    window->offset = t->offset;
+    window->freed = false;
+    gd_tensor_attach(window, t->storage);
+    /* `readers` keeps the memory of a step's storage until now; all windows of a leaf's close at
+     * gd_step_end. */
+    if (window->storage->step) window->storage->views--;
+    return window;
+}
+
+/* The gd_call for the op's backward: values and gradients as its kernels take them. */
+static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, gradient_slot *slots,
+                              bool keep_tape)
+{
+    gd_context *ctx = call->context;
+    const gd_op *op = node->op;
+    for (int i = 0; i < node->inputs; i++) {
+        gd_tensor *t = node->input[i];
+        if (t && gd_op_reads_input(op, i)) {
+            t = tape_window(t);
+            gd_dtype dtype = gd_kernel_dtype(call, node->input[i]);
+            if (t) t = gd_frame_prepare(ctx, t, dtype, op->strided, op->name);
+            if (!t) return gd_error_status(ctx);
+        }
+        call->input[i] = t;
+    }
+    for (int i = 0; i < node->outputs; i++) {
+        gd_tensor *t = node->output[i];
+        gd_dtype dtype = gd_kernel_dtype(call, t);
+        if (t->grad_valid) {
+            call->doutput[i] = gd_frame_prepare(ctx, t->grad, dtype, false, op->name);
+            if (!call->doutput[i]) return gd_error_status(ctx);
+        }
+        if (gd_op_reads_output(op, i)) {
+            t = tape_window(t);
+            if (t) t = gd_frame_prepare(ctx, t, dtype, false, op->name);
+            if (!t) return gd_error_status(ctx);
+        }
+        call->output[i] = t;
+    }
+    for (int i = 0; i < node->inputs; i++) {
+        gd_tensor *t = node->input[i];
+        if (!t || !t->requires_grad) continue;
+        if (place_gradient(node, call, i, accumulate, slots, keep_tape)) {
+            return gd_error_status(ctx);
+        }
+        call->dinput[i] = slots[i].buffer;
+    }
+    return GD_OK;
+}
+
+/* "mean <- mul <- my_op", from the loss to the node. */
+static void path_text(const gd_node *node, char *text, size_t size)
+{
+    const gd_node *path[16];
+    int length = 0;
+    for (; node && length < 16; node = node->via) path[length++] = node;
+    size_t used = (size_t)snprintf(text, size, "%s", node ? "... " : "");
+    for (int i = length - 1; i >= 0 && used < size; i--) {
+        used +=
+            (size_t)snprintf(text + used, size - used, "%s%s", path[i]->op->name, i ? " <- " : "");
+    }
+}
+
+static gd_status refuse_missing_backward(gd_context *ctx, const gd_node *node)
+{
+    char path[384];
+    path_text(node, path, sizeof path);
+    return gd_fail(ctx, GD_ERROR_UNSUPPORTED,
+                   "%s: it has no backward on %s, but a gradient reached it (from the loss: %s)",
+                   node->op->name, ctx->device_name, path);
+}
+
+gd_status gd_node_backward(gd_node *node, bool keep_tape)
+{
+    gd_context *ctx = node->output[0]->ctx;
+    const gd_op *op = node->op;
+    if (!op->backward[ctx->device->device]) return refuse_missing_backward(ctx, node);
+    gd_call call = {.context = ctx,
+                    .op = op,
+                    .args = node->args,
+                    .dtype = node->dtype,
+                    .kernel_dtype = node->kernel_dtype,
+                    .threads = gd_threads(ctx),
+                    .inputs = node->inputs,
+                    .outputs = node->outputs,
+                    .saves = node->saves,
+                    .save = node->save,
+                    .seed = node->seed,
+                    .random_offset = node->random_offset,
+                    .random_base = ctx->random_base};
+    call.input = gd_arena_array(ctx, node->inputs, sizeof(gd_tensor *), "backward");
+    call.output = gd_arena_array(ctx, node->outputs, sizeof(gd_tensor *), "backward");
+    call.doutput = gd_arena_array(ctx, node->outputs, sizeof(gd_tensor *), "backward");
+    call.dinput = gd_arena_array(ctx, node->inputs, sizeof(gd_tensor *), "backward");
+    bool *accumulate = gd_arena_array(ctx, node->inputs, sizeof(bool), "backward");
+    gradient_slot *slots = gd_arena_array(ctx, node->inputs, sizeof(gradient_slot), "backward");
+    call.accumulate = accumulate;
+    if (gd_failed(ctx) || prepare_call(node, &call, accumulate, slots, keep_tape)) {
+        return gd_error_status(ctx);
+    }
+    gd_status status = gd_run_kernel(op->backward[ctx->device->device], &call, true);
+    if (status || gd_failed(ctx)) {
+        return gd_fail(ctx, status, "%s: its backward failed", op->name);
+    }
+    for (int i = 0; i < node->inputs; i++) {
+        gradient_slot *slot = &slots[i];
+        if (!slot->target) continue;
+        if (slot->buffer == slot->target->grad) {
+            slot->target->grad_valid = true;
+        } else if (gd_grad_add(slot->target, slot->buffer, op->name)) {
+            return gd_error_status(ctx);
+        }
+    }
+    return GD_OK;
+}

@@ -1,0 +1,270 @@
+/* context.c - contexts, and their first error. */
+#include "core/core.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <pthread.h>
+#define HAVE_FORK 1
+#else
+#define HAVE_FORK 0
+#endif
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+const char *gd_version(void)
+{
+    return GD_VERSION_STRING;
+}
+
+/* ---- Errors ------------------------------------------------------------------------------- */
+
+const char *gd_status_name(gd_status status)
+{
+    switch (status) {
+    case GD_OK:
+        return "ok";
+    case GD_ERROR_ARGUMENT:
+        return "bad argument";
+    case GD_ERROR_STATE:
+        return "wrong state";
+    case GD_ERROR_MEMORY:
+        return "out of memory";
+    case GD_ERROR_DEVICE:
+        return "device error";
+    case GD_ERROR_UNSUPPORTED:
+        return "unsupported";
+    case GD_ERROR_IO:
+        return "input/output error";
+    }
+    return "unknown status";
+}
+
+/* A message that is too long loses its middle: the reason comes after a path of up to some thousand
+ * bytes. */
+static void keep_ends(char *error, size_t size, const char *whole)
+{
+    static const char dots[] = " ... ";
+    size_t length = strlen(whole), tail = size / 2;
+    if (length < size) {
+        memcpy(error, whole, length + 1);
+        return;
+    }
+    size_t head = size - tail - strlen(dots);
+    memcpy(error, whole, head);
+    memcpy(error + head, dots, strlen(dots));
+    memcpy(error + size - tail, whole + length + 1 - tail, tail);
+}
+
+void gd_replace_controls(char *text)
+{
+    for (unsigned char before = 0, c; (c = (unsigned char)*text); before = c, text++) {
+        const bool c1 = before == 0xc2 && c >= 0x80 && c < 0xa0; /* U+0080 to U+009F */
+        if (c1) text[-1] = '?';
+        if (c < 0x20 || c == 0x7f || c1) *text = '?';
+    }
+}
+
+gd_status gd_fail(gd_context *ctx, gd_status status, const char *format, ...)
+{
+    if (!ctx) return GD_ERROR_MEMORY;
+    if (ctx->status != GD_OK) return ctx->status;
+    ctx->status = status == GD_OK ? GD_ERROR_STATE : status;
+    char whole[10000]; /* room for two paths */
+    va_list args;
+    va_start(args, format);
+    vsnprintf(whole, sizeof whole, format, args);
+    va_end(args);
+    gd_replace_controls(whole);
+    keep_ends(ctx->error, sizeof ctx->error, whole);
+    return ctx->status;
+}
+
+const char *gd_error(const gd_context *ctx)
+{
+    if (!ctx) return "out of memory";
+    return ctx->status == GD_OK ? NULL : ctx->error;
+}
+
+gd_status gd_error_status(const gd_context *ctx)
+{
+    return ctx ? ctx->status : GD_ERROR_MEMORY;
+}
+
+void gd_error_clear(gd_context *ctx)
+{
+    if (!ctx) return;
+    ctx->status = GD_OK;
+    ctx->error[0] = '\0';
+    if (!ctx->device) gd_fail(ctx, GD_ERROR_DEVICE, "this context has no device");
+}
+
+/* ---- Making and freeing ------------------------------------------------------------------- */
+
+/* OpenMP ends the program if it cannot create its threads. */
+enum { MAX_THREADS = 4096, DEFAULT_THREADS = 256 };
+
+/* OpenMP's default, which OMP_NUM_THREADS sets, but not more than can be useful. */
+static int default_threads(void)
+{
+#ifdef _OPENMP
+    const int asked = omp_get_max_threads(), processors = omp_get_num_procs();
+    const int most = processors > DEFAULT_THREADS ? processors : DEFAULT_THREADS;
+    return asked < most ? asked : most;
+#else
+    return 1;
+#endif
+}
+
+/* OpenMP's threads exist only in the parent; a child that used them would wait forever. */
+static atomic_bool is_child;
+
+#if HAVE_FORK
+static void note_child(void)
+{
+    is_child = true;
+}
+#endif
+
+static void watch_forks(void)
+{
+#if HAVE_FORK
+    static atomic_bool done;
+    if (!atomic_exchange(&done, true)) pthread_atfork(NULL, NULL, note_child);
+#endif
+}
+
+int gd_threads(const gd_context *ctx)
+{
+    return is_child ? 1 : ctx->threads;
+}
+
+static gd_status open_device(gd_context *ctx, const gd_device_table *device)
+{
+    ctx->device = device;
+    ctx->services = gd_services_of[device->device];
+    gd_status status = device->open(ctx);
+    if (status) ctx->device = NULL;
+    return status;
+}
+
+static gd_status choose_device(gd_context *ctx)
+{
+    switch ((int)ctx->options.device) {
+    case GD_CPU:
+        return open_device(ctx, &gd_device_cpu);
+    case GD_CUDA:
+        return open_device(ctx, &gd_device_cuda);
+    case GD_DEVICE_AUTO:
+        if (open_device(ctx, &gd_device_cuda)) {
+            /* Having no GPU is not an error here, nor worth a note. */
+            if (ctx->status == GD_ERROR_UNSUPPORTED)
+                snprintf(ctx->device_note, sizeof ctx->device_note, "%s", ctx->error);
+            ctx->status = GD_OK;
+            ctx->error[0] = '\0';
+        }
+        return ctx->device ? GD_OK : open_device(ctx, &gd_device_cpu);
+    default:
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "context: device is %d, wanted GD_CPU, GD_CUDA or "
+                       "GD_DEVICE_AUTO",
+                       (int)ctx->options.device);
+    }
+}
+
+gd_context *gd_context_create(const gd_context_options *options)
+{
+    gd_context_options chosen = options ? *options : (gd_context_options){0};
+    gd_allocator allocator = chosen.allocator;
+    const bool garbage =
+        gd_is_garbage((uintptr_t)allocator.allocate) || gd_is_garbage((uintptr_t)allocator.release);
+    if (garbage || !allocator.allocate || !allocator.release) {
+        allocator = (gd_allocator){gd_host_default_allocate, gd_host_default_release, NULL};
+    }
+    gd_context *ctx = allocator.allocate(allocator.user, 64, sizeof *ctx);
+    if (!ctx) return NULL;
+    *ctx = (gd_context){.options = chosen, .allocator = allocator};
+    if (allocator.allocate == gd_host_default_allocate) ctx->allocator.user = &ctx->slabs;
+    const bool fits = chosen.threads >= 0 && chosen.threads <= MAX_THREADS;
+    ctx->threads = fits && chosen.threads ? chosen.threads : default_threads();
+    ctx->random.seed = chosen.seed;
+    watch_forks();
+    choose_device(ctx);
+    if (garbage) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT,
+                "context: the allocator's functions are at %p, wanted functions or NULL",
+                (void *)UINTPTR_MAX);
+    }
+    if (!fits) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "context: threads is %d, wanted 0 to %d", chosen.threads,
+                MAX_THREADS);
+    }
+    return ctx;
+}
+
+static void destroy(gd_context *ctx)
+{
+    while (ctx->user_tensors) gd_tensor_destroy(ctx->user_tensors);
+    gd_tensor_bury(ctx);
+    if (ctx->device) gd_pool_free(ctx);
+    gd_arena_free(ctx);
+    gd_host_release(ctx, ctx->tape, (size_t)ctx->tape_capacity * sizeof *ctx->tape);
+    gd_host_release(ctx, ctx->user_ops, (size_t)ctx->user_op_capacity * sizeof *ctx->user_ops);
+    if (ctx->device) ctx->device->close(ctx);
+    gd_allocator allocator = ctx->allocator;
+    if (allocator.user == &ctx->slabs) allocator.user = NULL; /* as when ctx was made */
+    allocator.release(allocator.user, ctx, sizeof *ctx);
+}
+
+void gd_context_free(gd_context *ctx)
+{
+    if (!ctx) return;
+    gd_step_end(ctx);
+    ctx->freed = true;
+    if (ctx->objects == 0) destroy(ctx);
+}
+
+void gd_context_drop(gd_context *ctx)
+{
+    if (--ctx->objects == 0 && ctx->freed) destroy(ctx);
+}
+
+gd_device gd_context_device(const gd_context *ctx)
+{
+    return ctx && ctx->device ? ctx->device->device : GD_CPU;
+}
+
+void gd_context_set_tf32(gd_context *ctx, bool tf32)
+{
+    if (ctx) ctx->options.tf32 = tf32;
+}
+
+int gd_context_threads(const gd_context *ctx)
+{
+    return ctx ? gd_threads(ctx) : 0;
+}
+
+const char *gd_context_device_name(const gd_context *ctx)
+{
+    return ctx ? ctx->device_name : "";
+}
+
+const char *gd_context_device_note(const gd_context *ctx)
+{
+    return ctx && ctx->device_note[0] ? ctx->device_note : NULL;
+}
+
+void *gd_context_stream(const gd_context *ctx)
+{
+    return ctx ? ctx->stream : NULL;
+}
+
+gd_status gd_synchronize(gd_context *ctx)
+{
+    if (gd_error_status(ctx) || !gd_outside_graph(ctx, "synchronize")) return gd_error_status(ctx);
+    return ctx->device->synchronize(ctx);
+}

@@ -1,0 +1,445 @@
+/* core.h - internals of the core: the structs behind a context, a tensor and a node of the tape.
+ *
+ *     gd_context --- owns ---> user tensors (heap)          step tensors, nodes (arena)
+ *                                   |                              |
+ *                                   v                              v
+ *                              gd_storage  <--- windows ---  gd_tensor (shape, strides, offset)
+ *                                   |
+ *                                   v
+ *                              device memory, from the pool
+ *
+ * A storage is one piece of device memory. Tensors are windows on it. Two counters decide when the
+ * memory goes back to the pool before the step ends: `views`, tensors that still look at it, and
+ * `readers`, nodes of the tape whose backward will read it.
+ *
+ * Headers of step tensors, of their storages and of nodes come from an arena that is emptied as a
+ * whole by gd_step_end, so nothing has to count references to them.
+ */
+#ifndef GRADUS_CORE_H
+#define GRADUS_CORE_H
+
+#include "gradus/gradus.h"
+#include "core/services.h"
+
+typedef struct gd_storage gd_storage;
+typedef struct gd_node gd_node;
+typedef struct gd_device_table gd_device_table;
+typedef struct gd_share gd_share;
+
+/* ---- Memory (memory.c) ------------------------------------------------------------------ */
+
+/* Lasting memory and a step's memory never share a block: the addresses in a captured graph
+ * (graph.c) are in the step's pool, which no tensor that outlives a step can use. */
+typedef enum gd_pool_kind { GD_POOL_LASTING, GD_POOL_STEP, GD_POOL_KINDS } gd_pool_kind;
+
+struct gd_storage {
+    void *data;
+    size_t bytes;
+    gd_memory_class memory_class;
+    bool owned; /* data comes from a pool; false: the user's (gd_tensor_wrap) */
+    gd_pool_kind pool;
+    bool step;        /* made by an op: listed in step_storages, header in the arena */
+    bool keep;        /* gd_keep: not released before the step ends */
+    bool released;    /* data was returned to the pool before the end of the step */
+    uint64_t version; /* another after every write, so that a backward detects that an input
+                       * changed; no two contents in a context have the same (gd_new_version) */
+    int views, readers;
+    gd_storage *next; /* in step_storages */
+};
+
+/* One size class of the pool: free blocks of equal size. There is always room to return a block,
+ * since `capacity` is at least the number of blocks that exist. */
+typedef struct gd_pool_class {
+    size_t block_bytes;
+    void **free_blocks;
+    int64_t free_count, capacity, blocks;
+} gd_pool_class;
+
+#define GD_POOL_CLASSES 256
+
+typedef struct gd_arena_chunk gd_arena_chunk;
+typedef struct gd_arena {
+    gd_arena_chunk *first, *current;
+} gd_arena;
+
+typedef struct gd_slab gd_slab;
+
+/* The default allocator (host_memory.c). `user` is a gd_slab **, the first of a list; NULL: no
+ * slabs. */
+void *gd_host_default_allocate(void *user, size_t alignment, size_t bytes);
+void gd_host_default_release(void *user, void *memory, size_t bytes);
+
+/* Host memory from the context's allocator; NULL, with the error set, if there is none. `what`
+ * completes "out of memory: ... bytes for <what>". */
+void *gd_host_allocate(gd_context *ctx, size_t bytes, const char *what);
+void gd_host_release(gd_context *ctx, void *memory, size_t bytes);
+
+/* Grows an array of `size` byte elements to hold at least `wanted`; false, with nothing changed, if
+ * there is no memory. */
+bool gd_host_grow(gd_context *ctx, void **array, int64_t *capacity, int64_t wanted, size_t size,
+                  const char *what);
+
+/* Zeroed memory that lives until gd_arena_reset, which gd_step_end calls. */
+void *gd_arena_allocate(gd_context *ctx, size_t bytes, const char *what);
+
+/* The same for an array; not NULL even for no elements. */
+static inline void *gd_arena_array(gd_context *ctx, int count, size_t size, const char *what)
+{
+    return gd_arena_allocate(ctx, (size_t)count * size, what);
+}
+
+void gd_arena_reset(gd_context *ctx);
+void gd_arena_free(gd_context *ctx);
+
+/* Device memory, at least 64-byte aligned, uninitialised (or poisoned). NULL for 0 bytes, which is
+ * not an error: check the status. */
+gd_status gd_pool_allocate(gd_context *ctx, gd_pool_kind kind, size_t bytes,
+                           gd_memory_class memory_class, const char *what, void **data);
+void gd_pool_release(gd_context *ctx, gd_pool_kind kind, void *data, size_t bytes,
+                     gd_memory_class memory_class);
+void gd_pool_free(gd_context *ctx);
+
+/* Moves a storage's bytes to another class of the statistics. */
+void gd_storage_reclassify(gd_context *ctx, gd_storage *storage, gd_memory_class memory_class);
+
+/* ---- Devices (device_cpu.c, device_cuda.c) ---------------------------------------------- */
+
+/* The interface to a device; its kernels are the services (services.h). */
+struct gd_device_table {
+    gd_device device;
+    /* Sets ctx->device_name, and perhaps ctx->device_note; an error says what is missing:
+     * GD_ERROR_UNSUPPORTED if there is a device of the kind, which this build cannot use. */
+    gd_status (*open)(gd_context *ctx);
+    void (*close)(gd_context *ctx);
+    void *(*allocate)(gd_context *ctx, size_t bytes); /* NULL when there is none */
+    void (*release)(gd_context *ctx, void *data, size_t bytes);
+    gd_status (*upload)(gd_context *ctx, void *dst, const void *host, size_t bytes);
+    gd_status (*download)(gd_context *ctx, void *host, const void *src, size_t bytes);
+    gd_status (*fill_bytes)(gd_context *ctx, void *dst, int byte, size_t bytes);
+    gd_status (*synchronize)(gd_context *ctx);
+    /* Memory that the host and the device access at the same address. */
+    void *(*shared_allocate)(gd_context *ctx, size_t bytes);
+    void (*shared_release)(gd_context *ctx, void *data, size_t bytes);
+    /* Numbers the end of all work queued so far, and says whether the device has passed a mark; it
+     * can also wait for that. False on an error too. */
+    gd_status (*mark)(gd_context *ctx, int64_t number);
+    bool (*passed)(gd_context *ctx, int64_t number, bool wait);
+    /* Between begin and end, work is recorded instead of done. The end makes a graph of it, NULL on
+     * an error or after an earlier one. All four are NULL on the CPU. */
+    gd_status (*capture_begin)(gd_context *ctx);
+    void *(*capture_end)(gd_context *ctx);
+    gd_status (*replay)(gd_context *ctx, void *graph);
+    void (*graph_free)(gd_context *ctx, void *graph);
+    /* Around the kernels of one op, for a profiler's timeline; NULL: nothing to do. */
+    void (*op_begin)(gd_context *ctx, const char *name, bool backward);
+    void (*op_end)(gd_context *ctx);
+};
+
+extern const gd_device_table gd_device_cpu, gd_device_cuda;
+
+/* ---- The context (context.c) ------------------------------------------------------------ */
+
+struct gd_context {
+    gd_context_options options;
+    gd_allocator allocator;
+    gd_slab *slabs;                /* of the default allocator */
+    const gd_device_table *device; /* NULL: none could be opened, see the error */
+    const gd_services *services;
+    int threads;
+    void *stream;       /* cudaStream_t; NULL on the CPU */
+    void *device_state; /* the device's own */
+    char device_name[128], device_note[768];
+
+    gd_status status; /* of the first error */
+    char error[768];
+
+    int64_t objects; /* that need it: parameters, optimizers, graphs, groups, open files */
+    bool freed;      /* by the user; the last object frees it */
+
+    gd_pool_class pool[GD_POOL_KINDS][GD_POOL_CLASSES];
+    gd_memory_stats stats;
+    gd_arena arena;
+
+    gd_tensor *user_tensors; /* created by the user; doubly linked */
+    gd_tensor *graveyard;    /* freed by the user during a step; the headers are freed at its end */
+    gd_tensor *step_tensors; /* made by ops */
+    gd_storage *step_storages;
+
+    gd_node **tape;
+    int64_t tape_length, tape_capacity;
+    int no_grad;       /* depth of gd_no_grad_begin */
+    bool saw_gradient; /* an op was given an input that requires a gradient; see recompute.c */
+    bool in_backward;
+    int segments; /* of gd_recompute that are running, nested */
+    bool record_norms;
+    int64_t tape_floor;     /* nodes before this one are outside the segment being recomputed */
+    struct gd_trace *trace; /* of the innermost segment that is running, see trace.c */
+    uint64_t calls;         /* made so far, of ops */
+    uint64_t versions;      /* given so far, to storages */
+
+    struct gd_call_frame *frame; /* the running call, for gd_call_scratch */
+
+    gd_random_state random;
+    const gd_random_state *random_base; /* on the device, see gd_call; NULL outside a capture */
+
+    gd_graph *graphs;           /* all that exist */
+    struct gd_capture *capture; /* the one in progress */
+    bool in_graph;              /* a graph's function is running */
+    int64_t marks;              /* made so far */
+    int64_t waits;              /* how often the host waited for the device */
+
+    gd_grad_hook grad_hook;
+    void *grad_hook_user;
+
+    gd_group *group; /* the last one created that still exists, or NULL; it leads to the others */
+
+    gd_watcher watcher; /* gd_watch_ops */
+    void *watcher_user;
+
+    const gd_op **user_ops;
+    int64_t user_op_count, user_op_capacity;
+};
+
+/* An object that needs the context begins and ends to exist. The context lives as long as they do,
+ * so that they may be freed after gd_context_free. */
+static inline void gd_context_hold(gd_context *ctx)
+{
+    ctx->objects++;
+}
+
+void gd_context_drop(gd_context *ctx);
+
+/* Memory filled with 0xff, read as a pointer: no tensor and no function is there. */
+static inline bool gd_is_garbage(uintptr_t pointer)
+{
+    return pointer == UINTPTR_MAX;
+}
+
+/* The number of threads to use: one in a child of fork() (context.c). */
+int gd_threads(const gd_context *ctx);
+
+/* Replaces each control character, of ASCII and of U+0080 to U+009F, by "?": a name, or text from a
+ * file, may contain line breaks or control sequences of a terminal (context.c). */
+void gd_replace_controls(char *text);
+
+/* Whether there is an error; every public call checks it first. */
+static inline bool gd_failed(const gd_context *ctx)
+{
+    return ctx->status != GD_OK;
+}
+
+/* ---- Tensors (tensor.c, transfer.c) ----------------------------------------------------- */
+
+struct gd_tensor {
+    gd_context *ctx;
+    gd_storage *storage;
+    gd_dtype dtype;
+    int ndim;
+    int64_t shape[GD_MAX_DIMS];
+    int64_t strides[GD_MAX_DIMS]; /* in elements */
+    int64_t offset;               /* in elements, from storage->data */
+    int64_t count;
+
+    bool step;  /* belongs to the step */
+    bool owned; /* belongs to another object (a gradient, a parameter of a group) */
+    bool freed; /* by the user */
+    bool requires_grad;
+    bool retain_grad;        /* gd_retain_grad */
+    bool grad_valid;         /* grad holds a gradient (and not garbage from an earlier step) */
+    gd_tensor *grad;         /* of this shape, contiguous */
+    gd_tensor *earlier_grad; /* with retain_grad, while a backward runs: that of the ones before */
+
+    gd_node *node; /* that made it; NULL for a leaf */
+    int output;    /* its place among the outputs of the call that made it */
+    uint64_t call; /* the number of that call; 0: not made by an op */
+    int uses;      /* of a leaf: calls that read it and whose backward has not run */
+    bool awaited;  /* of a leaf: its gradient has not been reported yet by the running backward */
+    struct gd_bucket *bucket; /* of parameters that a group shares (share.h), or NULL */
+
+    gd_tensor *next, *previous; /* in one of the context's lists */
+    char name[64];
+};
+
+/* A header from the heap (user) or the arena (step), without a storage. Checks the shape; `who`
+ * begins the message. */
+gd_tensor *gd_tensor_header(gd_context *ctx, const char *who, bool step, gd_dtype dtype, int ndim,
+                            const int64_t *shape);
+
+/* Gives a header its own packed memory. */
+gd_status gd_tensor_allocate(gd_tensor *t, gd_memory_class memory_class, const char *who);
+
+/* Makes t a window on a storage. */
+void gd_tensor_attach(gd_tensor *t, gd_storage *storage);
+
+/* The content of a storage is about to change. */
+static inline void gd_new_version(gd_context *ctx, gd_storage *storage)
+{
+    storage->version = ++ctx->versions;
+}
+
+/* A storage header, heap or arena, without memory. */
+gd_storage *gd_storage_create(gd_context *ctx, bool step);
+
+/* Returns the memory to the pool now. */
+void gd_storage_release(gd_context *ctx, gd_storage *storage);
+
+/* Frees a tensor of the user or of a group, even if another object owns it. */
+void gd_tensor_destroy(gd_tensor *t);
+
+/* Removes a heap tensor from the context's list: another tensor will free it. */
+void gd_tensor_unlist(gd_tensor *t);
+
+/* Frees the headers in the graveyard. */
+void gd_tensor_bury(gd_context *ctx);
+
+/* The kernels' view of t. */
+gd_layout gd_tensor_layout(const gd_tensor *t);
+
+/* False, with the error set, if t is NULL or freed, or its memory was released. */
+bool gd_tensor_usable(const gd_tensor *t, const char *who, const char *argument);
+
+/* The same for a tensor to be written to, which an expanded view cannot be. */
+bool gd_tensor_writable(const gd_tensor *t, const char *who);
+
+/* Product of the dimensions; false if a dimension is negative or the bytes overflow. */
+bool gd_shape_count(int ndim, const int64_t *shape, size_t element_bytes, int64_t *count);
+
+/* ---- Gradients (grad.c) ----------------------------------------------------------------- */
+
+/* A packed row-major gradient buffer for t; allocated at its first use, content undefined. */
+gd_status gd_tensor_need_grad(gd_tensor *t);
+
+/* Adds src (of t's shape, any strides and real dtype) to the gradient of t, or makes a copy of it
+ * the gradient. */
+gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who);
+
+/* Gives the gradient of t its own memory before it is written to. */
+gd_status gd_grad_unshare(gd_tensor *t);
+
+/* The sum of squares of a packed tensor; the host waits for it. NaN on error. */
+double gd_sum_squares(const gd_tensor *t);
+
+/* Drops the gradient of a tensor made by an op. */
+void gd_grad_release(gd_tensor *t);
+
+/* ---- Calls (op.c) ----------------------------------------------------------------------- */
+
+/* What surrounds one forward or backward: memory that lives as long as the call. */
+typedef struct gd_temporary {
+    struct gd_temporary *next;
+    gd_storage storage;
+    gd_tensor tensor;
+} gd_temporary;
+
+typedef struct gd_call_frame {
+    struct gd_call_frame *outer;
+    gd_temporary *temporaries;
+} gd_call_frame;
+
+void gd_frame_begin(gd_context *ctx, gd_call_frame *frame);
+void gd_frame_end(gd_context *ctx, gd_call_frame *frame);
+
+/* A packed tensor of class WORKSPACE with like's shape, for the current frame. */
+gd_tensor *gd_frame_tensor(gd_context *ctx, gd_dtype dtype, const gd_tensor *like, const char *who);
+
+/* t in `dtype`, packed unless it may be strided: itself, or a copy. NULL on error. */
+gd_tensor *gd_frame_prepare(gd_context *ctx, gd_tensor *t, gd_dtype dtype, bool strided,
+                            const char *who);
+
+/* Runs forward[] or backward[] of call->op. */
+gd_status gd_run_kernel(gd_kernel kernel, const gd_call *call, bool backward);
+
+/* The dtype in which the kernels of this call take t. */
+gd_dtype gd_kernel_dtype(const gd_call *call, const gd_tensor *t);
+
+/* ---- Updates and graphs (update.c, graph.c) ---------------------------------------------- */
+
+/* Finds a slot for the next update, launched directly or in a graph; it is done at the next
+ * mark. */
+gd_status gd_optimizer_ask(gd_optimizer *optimizer);
+
+/* Marks the end of the work queued so far. */
+gd_status gd_mark(gd_context *ctx);
+
+/* Records that the graph being captured has an update of this optimizer. */
+gd_status gd_capture_update(gd_context *ctx, gd_optimizer *optimizer);
+
+/* Drops all captures, because memory or an optimizer that they use is about to be freed. */
+void gd_graphs_forget(gd_context *ctx);
+
+/* False, with the error set, inside the function of a graph, which must not wait for the device. */
+bool gd_outside_graph(gd_context *ctx, const char *who);
+
+/* A fingerprint of all the user's tensors, on which a captured graph depends. */
+uint64_t gd_graph_key(const gd_context *ctx);
+
+/* ---- Segments (trace.c, recompute.c) ---------------------------------------------------- */
+
+/* What a segment of gd_recompute did in its first run, in the arena. */
+typedef struct gd_trace {
+    struct gd_trace *outer; /* of the segment around this one */
+    const gd_call_frame *frame;
+    struct gd_traced_call *first, **next; /* the calls; where the next one is or will be */
+    int64_t place;                        /* of the last call, from 1 */
+    uint64_t calls, versions;             /* of the context when the run began */
+    bool again;                           /* it is the second */
+} gd_trace;
+
+/* Around a run: the first leaves its calls in the trace, the second is compared with them. `y`: what
+ * the segment returned. */
+void gd_trace_begin(gd_context *ctx, gd_trace *trace, bool again);
+void gd_trace_end(gd_context *ctx, gd_trace *trace, gd_tensor *y);
+
+/* Called for every call, before it runs: takes it down, or compares it. `frame`: the one around the
+ * call. An error if a second run differs from the first. */
+gd_status gd_trace_call(const gd_call *call, const gd_call_frame *frame);
+
+/* ---- The tape (tape.c, backward.c, backward_call.c, recompute.c) ------------------------ */
+
+struct gd_node {
+    const gd_op *op;
+    const void *args;
+    gd_status (*backward)(gd_node *node, bool keep_tape);
+    gd_dtype dtype, kernel_dtype; /* of the call */
+    int inputs, outputs, saves;
+    gd_tensor **input, **output, **save;
+    uint64_t *versions; /* [inputs + outputs] of their storages after the forward */
+    uint64_t seed, random_offset;
+    int64_t index; /* on the tape */
+    bool used;     /* a backward has visited it */
+    bool marked;   /* the running backward will visit it */
+    gd_node *via;  /* the node that it was reached from, for messages */
+    double *norms; /* [outputs] of the gradients, NaN: unknown; NULL if not recorded */
+};
+
+/* Counts a call among the uses of the leaves that it reads (gd_on_gradient). */
+void gd_count_uses(const gd_call *call);
+
+/* Appends a node. It takes over the call's arrays, which are in the arena; the arguments are copied
+ * there. */
+gd_node *gd_tape_append(const gd_call *call);
+
+/* Whether the backward of `op` reads input or output i. */
+static inline bool gd_op_reads_input(const gd_op *op, int i)
+{
+    return op->backward_reads_inputs & GD_BIT(i);
+}
+
+static inline bool gd_op_reads_output(const gd_op *op, int i)
+{
+    return op->backward_reads_outputs & GD_BIT(i);
+}
+
+/* Drops the nodes from `length` on. */
+void gd_tape_truncate(gd_context *ctx, int64_t length);
+
+/* The walk over the nodes from ctx->tape_floor on: adds the cotangents (ones if NULL) to the
+ * outputs' gradients and propagates these to the leaves. */
+gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count,
+                           gd_tensor *const *cotangents, bool keep_tape);
+
+/* Runs the backward of a node's op, which writes the inputs' gradients or adds to them. The
+ * `backward` of every node except those of gd_recompute. */
+gd_status gd_node_backward(gd_node *node, bool keep_tape);
+
+#endif

@@ -1,0 +1,107 @@
+/* device_cpu.c - the CPU as a device: its memory is the host's. */
+#if defined(GD_HAVE_OPENBLAS) && defined(__unix__)
+#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
+#include <sys/mman.h>
+#include <sys/resource.h>
+#endif
+
+#include "core/core.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* OpenBLAS maps 128 MiB of address space for each thread that calls it, and retries forever if a
+ * limit (ulimit -v) refuses them. */
+static gd_status check_address_space(gd_context *ctx)
+{
+#if defined(GD_HAVE_OPENBLAS) && defined(__unix__)
+    const size_t bytes = (size_t)ctx->threads << 27;
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY) return GD_OK;
+    void *room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (room == MAP_FAILED) {
+        return gd_fail(
+            ctx, GD_ERROR_MEMORY,
+            "context: too little address space (ulimit -v): OpenBLAS needs %zu MiB for %d threads",
+            bytes >> 20, ctx->threads);
+    }
+    munmap(room, bytes);
+#else
+    (void)ctx;
+#endif
+    return GD_OK;
+}
+
+static gd_status cpu_open(gd_context *ctx)
+{
+    if (check_address_space(ctx)) return gd_error_status(ctx);
+    snprintf(ctx->device_name, sizeof ctx->device_name, "cpu, %d thread%s", ctx->threads,
+             ctx->threads == 1 ? "" : "s");
+    return GD_OK;
+}
+
+static void cpu_close(gd_context *ctx)
+{
+    (void)ctx;
+}
+
+static void *cpu_allocate(gd_context *ctx, size_t bytes)
+{
+    return ctx->allocator.allocate(ctx->allocator.user, 64, bytes);
+}
+
+static void cpu_release(gd_context *ctx, void *data, size_t bytes)
+{
+    ctx->allocator.release(ctx->allocator.user, data, bytes);
+}
+
+static gd_status cpu_copy(gd_context *ctx, void *dst, const void *src, size_t bytes)
+{
+    (void)ctx;
+    if (bytes) memcpy(dst, src, bytes);
+    return GD_OK;
+}
+
+static gd_status cpu_fill_bytes(gd_context *ctx, void *dst, int byte, size_t bytes)
+{
+    (void)ctx;
+    if (bytes) memset(dst, byte, bytes);
+    return GD_OK;
+}
+
+static gd_status cpu_mark(gd_context *ctx, int64_t number)
+{
+    (void)ctx;
+    (void)number;
+    return GD_OK;
+}
+
+static bool cpu_passed(gd_context *ctx, int64_t number, bool wait)
+{
+    (void)ctx;
+    (void)number;
+    (void)wait;
+    return true;
+}
+
+static gd_status cpu_synchronize(gd_context *ctx)
+{
+    (void)ctx;
+    return GD_OK;
+}
+
+const gd_device_table gd_device_cpu = {
+    .device = GD_CPU,
+    .open = cpu_open,
+    .close = cpu_close,
+    .allocate = cpu_allocate,
+    .release = cpu_release,
+    .upload = cpu_copy,
+    .download = cpu_copy,
+    .fill_bytes = cpu_fill_bytes,
+    .synchronize = cpu_synchronize,
+    .shared_allocate = cpu_allocate,
+    .shared_release = cpu_release,
+    .mark = cpu_mark,
+    .passed = cpu_passed,
+};

@@ -1,0 +1,139 @@
+/* grad.c - a tensor's gradient: whether it requires one, its memory, its sum.
+ *
+ * A leaf's gradient stays until it is cleared. Clearing writes no memory: it marks the content as
+ * invalid, and the next gradient overwrites it instead of being added. An intermediate has a
+ * gradient only while the walk needs it. */
+#include "core/core.h"
+
+#include <math.h>
+
+gd_status gd_tensor_set_requires_grad(gd_tensor *t, bool on)
+{
+    if (!t) return GD_ERROR_ARGUMENT;
+    if (gd_failed(t->ctx)) return t->ctx->status;
+    if (t->step) {
+        return gd_fail(t->ctx, GD_ERROR_ARGUMENT,
+                       "set_requires_grad: the tensor %s was made by an op, wanted one of yours",
+                       gd_shape_text(t).text);
+    }
+    if (t->freed) {
+        return gd_fail(t->ctx, GD_ERROR_STATE, "set_requires_grad: the tensor %s was freed",
+                       gd_shape_text(t).text);
+    }
+    if (on && !gd_dtype_is_real(t->dtype)) {
+        return gd_fail(t->ctx, GD_ERROR_ARGUMENT,
+                       "set_requires_grad: the tensor %s is int32, wanted a real dtype",
+                       gd_shape_text(t).text);
+    }
+    t->requires_grad = on;
+    if (!t->owned && t->storage) { /* a group's parameters are counted already */
+        gd_storage_reclassify(t->ctx, t->storage, on ? GD_MEMORY_PARAMETERS : GD_MEMORY_OTHER);
+    }
+    return GD_OK;
+}
+
+bool gd_tensor_requires_grad(const gd_tensor *t)
+{
+    return t && t->requires_grad;
+}
+
+gd_status gd_tensor_need_grad(gd_tensor *t)
+{
+    if (t->grad) {
+        /* It may be an op's input: its backward detects the write. */
+        gd_new_version(t->ctx, t->grad->storage);
+        return GD_OK;
+    }
+    gd_tensor *grad = gd_tensor_header(t->ctx, "backward", t->step, t->dtype, t->ndim, t->shape);
+    if (!grad) return gd_error_status(t->ctx);
+    if (gd_tensor_allocate(grad, GD_MEMORY_GRADIENTS, "backward")) {
+        if (!t->step) gd_tensor_destroy(grad);
+        return gd_error_status(t->ctx);
+    }
+    grad->owned = true;
+    if (!t->step) gd_tensor_unlist(grad); /* it goes with t */
+    t->grad = grad;
+    return GD_OK;
+}
+
+gd_tensor *gd_grad(const gd_tensor *t)
+{
+    return t && t->grad_valid ? t->grad : NULL;
+}
+
+gd_status gd_grad_clear(gd_tensor *t)
+{
+    if (!t) return GD_ERROR_ARGUMENT;
+    t->grad_valid = false;
+    return GD_OK;
+}
+
+/* Gradients of tensors made by ops are in step storages; closing the last window returns the
+ * memory. */
+void gd_grad_release(gd_tensor *t)
+{
+    gd_tensor *grad = t->grad;
+    t->grad = NULL;
+    t->grad_valid = false;
+    if (!grad) return;
+    grad->freed = true;
+    gd_storage *storage = grad->storage;
+    if (--storage->views == 0) gd_storage_release(t->ctx, storage);
+}
+
+/* A gradient that shares its memory with another (dinput_shared) gets its own before it changes. */
+gd_status gd_grad_unshare(gd_tensor *t)
+{
+    gd_tensor *shared = t->grad;
+    if (!shared || !t->step || shared->storage->views == 1) return GD_OK;
+    t->grad = NULL;
+    if (gd_tensor_need_grad(t)) {
+        t->grad = shared;
+        return gd_error_status(t->ctx);
+    }
+    if (t->grad_valid) {
+        t->ctx->services->copy(gd_tensor_layout(t->grad), gd_tensor_layout(shared), t->ctx);
+    }
+    shared->freed = true;
+    shared->storage->views--;
+    return gd_error_status(t->ctx);
+}
+
+double gd_sum_squares(const gd_tensor *t)
+{
+    gd_context *ctx = t->ctx;
+    double sum = NAN;
+    gd_call_frame frame;
+    gd_frame_begin(ctx, &frame);
+    gd_tensor like = {.ndim = 1, .shape = {1}, .count = 1};
+    gd_tensor *device_sum = gd_frame_tensor(ctx, GD_FLOAT64, &like, "sum of squares");
+    if (device_sum) {
+        double *place = gd_tensor_data(device_sum);
+        ctx->services->sum_squares(place, gd_tensor_data(t), t->dtype, t->count, ctx);
+        if (!gd_failed(ctx)) ctx->device->download(ctx, &sum, place, sizeof sum);
+    }
+    gd_frame_end(ctx, &frame);
+    return gd_failed(ctx) ? (double)NAN : sum;
+}
+
+gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who)
+{
+    gd_context *ctx = t->ctx;
+    bool add = t->grad_valid;
+    if (gd_grad_unshare(t) || gd_tensor_need_grad(t)) return gd_error_status(ctx);
+    t->grad_valid = true;
+    if (t->count == 0) return GD_OK;
+    if (!add) {
+        ctx->services->copy(gd_tensor_layout(t->grad), gd_tensor_layout(src), ctx);
+    } else {
+        gd_call_frame frame;
+        gd_frame_begin(ctx, &frame);
+        gd_tensor *packed = gd_frame_prepare(ctx, (gd_tensor *)src, src->dtype, false, who);
+        if (packed) {
+            ctx->services->accumulate(gd_tensor_data(t->grad), t->grad->dtype,
+                                      gd_tensor_data(packed), packed->dtype, t->count, ctx);
+        }
+        gd_frame_end(ctx, &frame);
+    }
+    return gd_error_status(ctx);
+}

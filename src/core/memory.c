@@ -1,0 +1,260 @@
+/* memory.c - memory: the host's from the context's allocator, an arena for headers of a step, and a
+ * pool for tensor data.
+ *
+ * The pool asks the device for memory only when it has no free block of the right size class, and
+ * never returns a block by itself. A training step repeats the sizes of the step before, so after
+ * the first steps nothing is allocated. */
+#include "core/core.h"
+
+#include <string.h>
+
+/* ---- Host memory -------------------------------------------------------------------------- */
+
+void *gd_host_allocate(gd_context *ctx, size_t bytes, const char *what)
+{
+    void *memory = ctx->allocator.allocate(ctx->allocator.user, 64, bytes ? bytes : 1);
+    if (!memory) gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: %zu bytes for %s", bytes, what);
+    return memory;
+}
+
+void gd_host_release(gd_context *ctx, void *memory, size_t bytes)
+{
+    if (memory) ctx->allocator.release(ctx->allocator.user, memory, bytes ? bytes : 1);
+}
+
+bool gd_host_grow(gd_context *ctx, void **array, int64_t *capacity, int64_t wanted, size_t size,
+                  const char *what)
+{
+    if (wanted <= *capacity) return true;
+    int64_t grown = *capacity ? *capacity : 16;
+    while (grown < wanted) grown *= 2;
+    void *memory = gd_host_allocate(ctx, (size_t)grown * size, what);
+    if (!memory) return false;
+    if (*array) memcpy(memory, *array, (size_t)*capacity * size);
+    gd_host_release(ctx, *array, (size_t)*capacity * size);
+    *array = memory;
+    *capacity = grown;
+    return true;
+}
+
+/* ---- The arena ---------------------------------------------------------------------------- */
+
+/* A list of chunks filled from the front. Headers, nodes and arguments of a step are never freed
+ * one by one: the step's end empties all chunks at once, and keeps them for the next step. */
+struct gd_arena_chunk {
+    gd_arena_chunk *next;
+    size_t capacity, used; /* of bytes after this header */
+};
+
+enum { ARENA_CHUNK_BYTES = 1 << 16, ARENA_ALIGNMENT = 16, CHUNK_HEADER_BYTES = 64 };
+
+static gd_arena_chunk *arena_chunk_create(gd_context *ctx, size_t bytes, const char *what)
+{
+    size_t capacity = bytes > ARENA_CHUNK_BYTES ? bytes : ARENA_CHUNK_BYTES;
+    gd_arena_chunk *chunk = gd_host_allocate(ctx, CHUNK_HEADER_BYTES + capacity, what);
+    if (chunk) *chunk = (gd_arena_chunk){.capacity = capacity};
+    return chunk;
+}
+
+void *gd_arena_allocate(gd_context *ctx, size_t bytes, const char *what)
+{
+    gd_arena *arena = &ctx->arena;
+    if (bytes > PTRDIFF_MAX) {
+        gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: %zu bytes for %s", bytes, what);
+        return NULL;
+    }
+    bytes = (bytes + ARENA_ALIGNMENT - 1) / ARENA_ALIGNMENT * ARENA_ALIGNMENT;
+    while (arena->current && arena->current->capacity - arena->current->used < bytes &&
+           arena->current->next) {
+        arena->current = arena->current->next;
+    }
+    if (!arena->current || arena->current->capacity - arena->current->used < bytes) {
+        gd_arena_chunk *chunk = arena_chunk_create(ctx, bytes, what);
+        if (!chunk) return NULL;
+        if (arena->current) {
+            arena->current->next = chunk; /* current is the last chunk here */
+        } else {
+            arena->first = chunk;
+        }
+        arena->current = chunk;
+    }
+    void *memory = (char *)arena->current + CHUNK_HEADER_BYTES + arena->current->used;
+    arena->current->used += bytes;
+    return memset(memory, 0, bytes);
+}
+
+void gd_arena_reset(gd_context *ctx)
+{
+    for (gd_arena_chunk *chunk = ctx->arena.first; chunk; chunk = chunk->next) chunk->used = 0;
+    ctx->arena.current = ctx->arena.first;
+}
+
+void gd_arena_free(gd_context *ctx)
+{
+    for (gd_arena_chunk *chunk = ctx->arena.first, *next; chunk; chunk = next) {
+        next = chunk->next;
+        gd_host_release(ctx, chunk, CHUNK_HEADER_BYTES + chunk->capacity);
+    }
+    ctx->arena = (gd_arena){0};
+}
+
+/* ---- The pool of tensor memory ------------------------------------------------------------ */
+
+/* Size classes: four to each power of two, 64, 80, 96, 112, 128, 160 ... bytes, so at most a fifth
+ * of a block is wasted; more of small ones, since blocks are multiples of 64. */
+static int pool_class_of(size_t bytes, size_t *block_bytes)
+{
+    size_t base = 64;
+    int index = 0;
+    while (base < bytes && base <= SIZE_MAX / 4) {
+        for (size_t quarter = 0; quarter < 4; quarter++, index++) {
+            size_t size = base + base / 4 * quarter;
+            if (bytes <= size) {
+                *block_bytes = (size + 63) / 64 * 64;
+                return index;
+            }
+        }
+        base *= 2;
+    }
+    *block_bytes = base;
+    return index;
+}
+
+static void count_use(gd_context *ctx, gd_memory_class memory_class, size_t bytes)
+{
+    gd_memory_stats *stats = &ctx->stats;
+    stats->current[memory_class] += bytes;
+    stats->current_total += bytes;
+    if (stats->current[memory_class] > stats->peak[memory_class]) {
+        stats->peak[memory_class] = stats->current[memory_class];
+    }
+    if (stats->current_total > stats->peak_total) stats->peak_total = stats->current_total;
+}
+
+/* Class i of both pools, one after the other. */
+enum { ALL_CLASSES = GD_POOL_KINDS * GD_POOL_CLASSES };
+
+static gd_pool_class *class_at(gd_context *ctx, int i)
+{
+    return &ctx->pool[i / GD_POOL_CLASSES][i % GD_POOL_CLASSES];
+}
+
+static bool has_free_blocks(gd_context *ctx)
+{
+    for (int i = 0; i < ALL_CLASSES; i++) {
+        if (class_at(ctx, i)->free_count) return true;
+    }
+    return false;
+}
+
+/* A new block from the device; its class first makes room for its return. */
+static void *pool_new_block(gd_context *ctx, gd_pool_class *pool, const char *what)
+{
+    if (!gd_host_grow(ctx, (void **)&pool->free_blocks, &pool->capacity, pool->blocks + 1,
+                      sizeof(void *), what)) {
+        return NULL;
+    }
+    void *data = ctx->device->allocate(ctx, pool->block_bytes);
+    /* Free blocks of other sizes may have the memory; but a graph being captured uses blocks that
+     * are free again. */
+    if (!data && !ctx->capture && has_free_blocks(ctx)) {
+        gd_memory_trim(ctx);
+        data = ctx->device->allocate(ctx, pool->block_bytes);
+    }
+    ctx->stats.system_calls++;
+    if (!data) return NULL;
+    pool->blocks++;
+    ctx->stats.held += pool->block_bytes;
+    return data;
+}
+
+gd_status gd_pool_allocate(gd_context *ctx, gd_pool_kind kind, size_t bytes,
+                           gd_memory_class memory_class, const char *what, void **data)
+{
+    *data = NULL;
+    if (bytes == 0) return GD_OK;
+    size_t block_bytes;
+    gd_pool_class *pool = &ctx->pool[kind][pool_class_of(bytes, &block_bytes)];
+    pool->block_bytes = block_bytes;
+    if (pool->free_count) {
+        *data = pool->free_blocks[--pool->free_count];
+    } else {
+        *data = pool_new_block(ctx, pool, what);
+    }
+    if (!*data) {
+        return gd_fail(ctx, GD_ERROR_MEMORY,
+                       "%s: out of memory: wanted %zu bytes, %zu are in use on %s", what, bytes,
+                       ctx->stats.current_total, ctx->device_name);
+    }
+    count_use(ctx, memory_class, bytes);
+    if (ctx->options.poison) return ctx->device->fill_bytes(ctx, *data, 0xff, bytes);
+    return GD_OK;
+}
+
+void gd_pool_release(gd_context *ctx, gd_pool_kind kind, void *data, size_t bytes,
+                     gd_memory_class memory_class)
+{
+    if (!data) return;
+    size_t block_bytes;
+    gd_pool_class *pool = &ctx->pool[kind][pool_class_of(bytes, &block_bytes)];
+    pool->free_blocks[pool->free_count++] = data;
+    ctx->stats.current[memory_class] -= bytes;
+    ctx->stats.current_total -= bytes;
+}
+
+void gd_storage_reclassify(gd_context *ctx, gd_storage *storage, gd_memory_class memory_class)
+{
+    if (!storage->owned || storage->released) return;
+    ctx->stats.current[storage->memory_class] -= storage->bytes;
+    ctx->stats.current_total -= storage->bytes;
+    storage->memory_class = memory_class;
+    count_use(ctx, memory_class, storage->bytes);
+}
+
+void gd_memory_trim(gd_context *ctx)
+{
+    if (!ctx) return;
+    gd_graphs_forget(ctx); /* they write to these blocks */
+    for (int i = 0; i < ALL_CLASSES; i++) {
+        gd_pool_class *pool = class_at(ctx, i);
+        while (pool->free_count) {
+            ctx->device->release(ctx, pool->free_blocks[--pool->free_count], pool->block_bytes);
+            ctx->stats.held -= pool->block_bytes;
+            pool->blocks--;
+        }
+    }
+}
+
+void gd_pool_free(gd_context *ctx)
+{
+    gd_memory_trim(ctx);
+    for (int i = 0; i < ALL_CLASSES; i++) {
+        gd_pool_class *pool = class_at(ctx, i);
+        gd_host_release(ctx, pool->free_blocks, (size_t)pool->capacity * sizeof(void *));
+        *pool = (gd_pool_class){0};
+    }
+}
+
+/* ---- Looking at it ------------------------------------------------------------------------ */
+
+const char *gd_memory_class_name(gd_memory_class memory_class)
+{
+    static const char *const names[GD_MEMORY_CLASS_COUNT] = {
+        [GD_MEMORY_PARAMETERS] = "parameters", [GD_MEMORY_GRADIENTS] = "gradients",
+        [GD_MEMORY_OPTIMIZER] = "optimizer",   [GD_MEMORY_ACTIVATIONS] = "activations",
+        [GD_MEMORY_WORKSPACE] = "workspace",   [GD_MEMORY_OTHER] = "other",
+    };
+    return (unsigned)memory_class < GD_MEMORY_CLASS_COUNT ? names[memory_class] : "unknown";
+}
+
+gd_memory_stats gd_memory(const gd_context *ctx)
+{
+    return ctx ? ctx->stats : (gd_memory_stats){0};
+}
+
+void gd_memory_reset_peak(gd_context *ctx)
+{
+    if (!ctx) return;
+    memcpy(ctx->stats.peak, ctx->stats.current, sizeof ctx->stats.peak);
+    ctx->stats.peak_total = ctx->stats.current_total;
+}

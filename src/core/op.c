@@ -1,0 +1,545 @@
+/* op.c - running an op: check, find memory, convert, compute, record.
+ *
+ * gd_apply_multi, at the end of this file, is the outline; each of its steps is a function above,
+ * in the order in which they run. docs/architecture.md describes them too. */
+#include "core/core.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- The list of ops ---------------------------------------------------------------------- */
+
+const gd_op *gd_op_at(const gd_context *ctx, int index)
+{
+    if (index < 0) return NULL;
+    if (index < gd_builtin_op_count) return gd_builtin_ops[index];
+    index -= gd_builtin_op_count;
+    return ctx && index < ctx->user_op_count ? ctx->user_ops[index] : NULL;
+}
+
+const gd_op *gd_find_op(const gd_context *ctx, const char *name)
+{
+    const gd_op *op;
+    for (int i = 0; name && (op = gd_op_at(ctx, i)); i++) {
+        if (!strcmp(op->name, name)) return op;
+    }
+    return NULL;
+}
+
+/* The fault of a record, or NULL. */
+static const char *record_fault(const gd_op *op)
+{
+    if (!op->name || !*op->name) return "it has no name";
+    if (!op->shape) return "it has no shape()";
+    if (op->outputs < 1) return "it has no output";
+    if (op->saves < 0) return "its number of saves is negative";
+    if (op->inputs < 1 && op->inputs != GD_ANY_INPUTS) return "it has no inputs";
+    if (op->args_size > INT32_MAX) return "its args_size is more than 2^31 - 1 bytes";
+    if (op->case_count < 0 || (op->case_count && !op->cases)) return "its cases are missing";
+    for (int i = 0; i < GD_DEVICE_COUNT; i++) {
+        if (op->backward[i] && !op->forward[i]) return "it has a backward without a forward";
+    }
+    for (int i = 0; i < GD_DEVICE_COUNT; i++) {
+        if (op->forward[i]) return NULL;
+    }
+    return "it has no forward";
+}
+
+static gd_status check_record(gd_context *ctx, const gd_op *op, const char *who)
+{
+    const char *fault = record_fault(op);
+    if (!fault) return GD_OK;
+    return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: the record of \"%s\" is not usable: %s", who,
+                   op->name ? op->name : "", fault);
+}
+
+gd_status gd_register_op(gd_context *ctx, const gd_op *op)
+{
+    if (gd_error_status(ctx)) return gd_error_status(ctx);
+    if (!op) return gd_fail(ctx, GD_ERROR_ARGUMENT, "register_op: op is NULL, wanted a record");
+    if (check_record(ctx, op, "register_op")) return ctx->status;
+    if (gd_find_op(ctx, op->name)) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "register_op: the name \"%s\" is taken", op->name);
+    }
+    if (!gd_host_grow(ctx, (void **)&ctx->user_ops, &ctx->user_op_capacity, ctx->user_op_count + 1,
+                      sizeof *ctx->user_ops, "the list of ops")) {
+        return gd_error_status(ctx);
+    }
+    ctx->user_ops[ctx->user_op_count++] = op;
+    return GD_OK;
+}
+
+/* ---- Memory of one call ------------------------------------------------------------------- */
+
+void gd_frame_begin(gd_context *ctx, gd_call_frame *frame)
+{
+    *frame = (gd_call_frame){.outer = ctx->frame};
+    ctx->frame = frame;
+}
+
+void gd_frame_end(gd_context *ctx, gd_call_frame *frame)
+{
+    for (gd_temporary *temporary = frame->temporaries, *next; temporary; temporary = next) {
+        next = temporary->next;
+        gd_storage_release(ctx, &temporary->storage);
+        gd_host_release(ctx, temporary, sizeof *temporary);
+    }
+    ctx->frame = frame->outer;
+}
+
+static gd_temporary *temporary_create(gd_context *ctx, size_t bytes, const char *who)
+{
+    if (!ctx->frame || bytes > PTRDIFF_MAX) {
+        gd_fail(ctx, ctx->frame ? GD_ERROR_MEMORY : GD_ERROR_STATE,
+                "%s: temporary memory of %zu bytes %s", who, bytes,
+                ctx->frame ? "is too large" : "was asked for outside of a call");
+        return NULL;
+    }
+    gd_temporary *temporary = gd_host_allocate(ctx, sizeof *temporary, who);
+    if (!temporary) return NULL;
+    *temporary = (gd_temporary){.next = ctx->frame->temporaries};
+    gd_storage *storage = &temporary->storage;
+    *storage = (gd_storage){
+        .bytes = bytes, .memory_class = GD_MEMORY_WORKSPACE, .owned = true, .pool = GD_POOL_STEP};
+    if (gd_pool_allocate(ctx, storage->pool, bytes, storage->memory_class, who, &storage->data)) {
+        gd_host_release(ctx, temporary, sizeof *temporary);
+        return NULL;
+    }
+    ctx->frame->temporaries = temporary;
+    return temporary;
+}
+
+gd_tensor *gd_frame_tensor(gd_context *ctx, gd_dtype dtype, const gd_tensor *like, const char *who)
+{
+    size_t size = gd_dtype_size(dtype);
+    if ((size_t)like->count > PTRDIFF_MAX / size) {
+        gd_fail(ctx, GD_ERROR_MEMORY, "%s: a copy of %s as %s is too large", who,
+                gd_shape_text(like).text, gd_dtype_name(dtype));
+        return NULL;
+    }
+    gd_temporary *temporary = temporary_create(ctx, (size_t)like->count * size, who);
+    if (!temporary) return NULL;
+    gd_tensor *t = &temporary->tensor;
+    *t = (gd_tensor){.ctx = ctx, .dtype = dtype, .ndim = like->ndim, .count = like->count};
+    int64_t stride = 1;
+    for (int i = like->ndim - 1; i >= 0; i--) {
+        t->shape[i] = like->shape[i];
+        t->strides[i] = stride;
+        stride *= like->shape[i] ? like->shape[i] : 1;
+    }
+    gd_tensor_attach(t, &temporary->storage);
+    return t;
+}
+
+gd_tensor *gd_call_tensor(const gd_call *call, gd_spec spec)
+{
+    gd_tensor like = {.ndim = spec.ndim, .count = 1};
+    for (int i = 0; i < spec.ndim; i++) like.count *= like.shape[i] = spec.shape[i];
+    return gd_frame_tensor(call->context, spec.dtype, &like, call->op->name);
+}
+
+void *gd_call_scratch(const gd_call *call, size_t bytes)
+{
+    if (!call) return NULL;
+    gd_temporary *temporary = temporary_create(call->context, bytes ? bytes : 1, call->op->name);
+    return temporary ? temporary->storage.data : NULL;
+}
+
+gd_status gd_run_kernel(gd_kernel kernel, const gd_call *call, bool backward)
+{
+    gd_context *ctx = call->context;
+    if (ctx->device->op_begin) ctx->device->op_begin(ctx, call->op->name, backward);
+    if (ctx->watcher) ctx->watcher(ctx->watcher_user, call, backward, true);
+    gd_status status = kernel(call);
+    if (ctx->watcher) ctx->watcher(ctx->watcher_user, call, backward, false);
+    if (ctx->device->op_end) ctx->device->op_end(ctx);
+    return status;
+}
+
+void gd_watch_ops(gd_context *ctx, gd_watcher watcher, void *user)
+{
+    if (!ctx) return;
+    ctx->watcher = watcher;
+    ctx->watcher_user = user;
+}
+
+gd_dtype gd_kernel_dtype(const gd_call *call, const gd_tensor *t)
+{
+    bool own = call->op->mixed & GD_BIT(call->context->device->device);
+    return own || !gd_dtype_is_real(t->dtype) ? t->dtype : call->kernel_dtype;
+}
+
+gd_tensor *gd_frame_prepare(gd_context *ctx, gd_tensor *t, gd_dtype dtype, bool strided,
+                            const char *who)
+{
+    bool real = gd_dtype_is_real(t->dtype);
+    if (t->dtype == dtype && ((strided && real) || gd_tensor_is_contiguous(t))) return t;
+    gd_tensor *packed = gd_frame_tensor(ctx, dtype, t, who);
+    if (packed && t->count) {
+        ctx->services->copy(gd_tensor_layout(packed), gd_tensor_layout(t), ctx);
+    }
+    return packed;
+}
+
+gd_status gd_call_fail(const gd_call *call, gd_status status, const char *format, ...)
+{
+    char words[640];
+    va_list args;
+    if (!call) return status ? status : GD_ERROR_STATE;
+    va_start(args, format);
+    vsnprintf(words, sizeof words, format, args);
+    va_end(args);
+    return gd_fail(call->context, status, "%s: %s", call->op->name, words);
+}
+
+/* Adds a tensor or spec of type `dtype` to a call. It computes in double if anything is double, in
+ * float otherwise. On a GPU it stores in the dtype that all share; if they differ, and on the CPU,
+ * in the one it computes in. `seen`: there was a real one before. */
+static void widen(gd_call *call, gd_dtype dtype, bool *seen)
+{
+    if (!gd_dtype_is_real(dtype)) return;
+    if (dtype == GD_FLOAT64) call->dtype = GD_FLOAT64;
+    bool same = !*seen || call->kernel_dtype == dtype;
+    bool convert = call->context->device->device == GD_CPU || !same;
+    call->kernel_dtype = convert ? call->dtype : dtype;
+    *seen = true;
+}
+
+/* ---- Checking a call ---------------------------------------------------------------------- */
+
+static gd_context *context_of(gd_tensor *const *inputs, int count)
+{
+    for (int i = 0; inputs && i < count; i++) {
+        if (inputs[i] && !gd_is_garbage((uintptr_t)inputs[i])) return inputs[i]->ctx;
+    }
+    return NULL;
+}
+
+gd_text gd_input_name(const gd_op *op, int i)
+{
+    gd_text text;
+    const bool any = op && op->inputs == GD_ANY_INPUTS;
+    const char *name = any ? op->input_names[0] : NULL;
+    if (op && !any && i >= 0 && i < GD_CASE_MAX_INPUTS) name = op->input_names[i];
+    if (!name)
+        snprintf(text.text, sizeof text.text, "input %d", i);
+    else
+        snprintf(text.text, sizeof text.text, any ? "%s[%d]" : "%s", name, i);
+    return text;
+}
+
+static gd_status check_inputs(gd_context *ctx, const gd_op *op, gd_tensor *const *inputs, int count)
+{
+    if (op->inputs == GD_ANY_INPUTS ? count < 1 : count != op->inputs) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: given %d inputs, wanted %d%s", op->name, count,
+                       op->inputs == GD_ANY_INPUTS ? 1 : op->inputs,
+                       op->inputs == GD_ANY_INPUTS ? " or more" : "");
+    }
+    for (int i = 0; i < count; i++) {
+        const gd_text name = gd_input_name(op, i);
+        gd_tensor *t = inputs[i];
+        if (!t) {
+            if (op->optional_inputs & GD_BIT(i)) continue;
+            return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: %s is NULL, wanted a tensor", op->name,
+                           name.text);
+        }
+        if (gd_is_garbage((uintptr_t)t)) {
+            return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: %s is at %p, wanted a tensor%s", op->name,
+                           name.text, (void *)t, op->optional_inputs & GD_BIT(i) ? " or NULL" : "");
+        }
+        if (t->ctx != ctx) {
+            return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                           "%s: %s is a tensor of another context, wanted all inputs from one",
+                           op->name, name.text);
+        }
+        if (!gd_tensor_usable(t, op->name, name.text)) return gd_error_status(ctx);
+        if (op->updates_inputs & GD_BIT(i) && !gd_tensor_writable(t, op->name)) return ctx->status;
+    }
+    if (!op->forward[ctx->device->device]) {
+        return gd_fail(ctx, GD_ERROR_UNSUPPORTED, "%s: there is no forward for %s", op->name,
+                       ctx->device_name);
+    }
+    return GD_OK;
+}
+
+static gd_status check_args(gd_context *ctx, const gd_op *op, const void *args)
+{
+    if (args && op->args_size == 0) { /* the backward could not read them */
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "%s: given arguments, but its record has no args_size", op->name);
+    }
+    if (!args && op->args_size > 0) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "%s: args is NULL, wanted the %zu bytes of args_size", op->name,
+                       op->args_size);
+    }
+    return GD_OK;
+}
+
+/* ---- Running ------------------------------------------------------------------------------ */
+
+/* The state of gd_apply_multi; arrays are in the arena, since the tape may keep them. The call has
+ * the user's tensors; the kernel gets a copy in which those that it cannot take (16 bits on the
+ * CPU, unsupported strides) are replaced by temporaries. */
+typedef struct apply_state {
+    gd_call call;
+    gd_spec *output_spec, *save_spec;
+    gd_tensor **kernel_input, **kernel_output; /* after conversion */
+    bool wanted;     /* an input requires a gradient, and the op has one */
+    bool record;     /* and recording is on */
+    bool seen_real;  /* by widen() */
+    uint64_t number; /* of the call */
+} apply_state;
+
+static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op *op,
+                               gd_tensor *const *inputs, int count, const void *args)
+{
+    const char *what = "a call";
+    gd_call *call = &state->call;
+    *call = (gd_call){.context = ctx,
+                      .op = op,
+                      .args = args,
+                      .threads = gd_threads(ctx),
+                      .inputs = count,
+                      .outputs = op->outputs,
+                      .saves = op->saves};
+    call->input = gd_arena_array(ctx, count, sizeof(gd_tensor *), what);
+    call->output = gd_arena_array(ctx, op->outputs, sizeof(gd_tensor *), what);
+    call->save = gd_arena_array(ctx, op->saves, sizeof(gd_tensor *), what);
+    state->output_spec = gd_arena_array(ctx, op->outputs, sizeof(gd_spec), what);
+    state->save_spec = gd_arena_array(ctx, op->saves, sizeof(gd_spec), what);
+    state->kernel_input = gd_arena_array(ctx, count, sizeof(gd_tensor *), what);
+    state->kernel_output = gd_arena_array(ctx, op->outputs, sizeof(gd_tensor *), what);
+    if (gd_failed(ctx)) return ctx->status;
+    memcpy(call->input, inputs, (size_t)count * sizeof *inputs);
+    call->dtype = call->kernel_dtype = GD_FLOAT32;
+    for (int i = 0; i < count; i++) {
+        if (!inputs[i]) continue;
+        widen(call, inputs[i]->dtype, &state->seen_real);
+        if (!inputs[i]->requires_grad) continue;
+        ctx->saw_gradient = true;
+        state->wanted = true;
+    }
+    state->record = state->wanted && ctx->no_grad == 0;
+    return GD_OK;
+}
+
+/* Calls shape(), then sets the type to compute in and the place in the random stream. */
+static gd_status run_shape(apply_state *state)
+{
+    gd_call *call = &state->call;
+    gd_context *ctx = call->context;
+    uint64_t words = 0;
+    gd_status status = call->op->shape(call, state->output_spec, state->save_spec, &words);
+    if (status == GD_OK) status = ctx->status;
+    if (status) {
+        return gd_fail(ctx, status, "%s: its shape() refused the inputs", call->op->name);
+    }
+    bool real_output = false;
+    for (int i = 0; i < call->outputs; i++) {
+        widen(call, state->output_spec[i].dtype, &state->seen_real);
+        real_output = real_output || gd_dtype_is_real(state->output_spec[i].dtype);
+    }
+    if (!real_output) state->wanted = state->record = false; /* whole numbers have no gradient */
+    if (call->op->random) {
+        call->seed = ctx->random.seed;
+        call->random_offset = gd_random_take(ctx, words);
+        call->random_base = ctx->random_base;
+    }
+    state->number = ++ctx->calls;
+    return gd_trace_call(call, ctx->frame->outer);
+}
+
+/* Whether all elements of a window are within its storage. */
+static bool window_fits(const gd_tensor *t, const gd_storage *storage)
+{
+    int64_t low = t->offset, high = t->offset, reach;
+    for (int i = 0; i < t->ndim; i++) {
+        if (t->shape[i] == 0) return true;
+        int64_t *end = t->strides[i] < 0 ? &low : &high;
+        if (__builtin_mul_overflow(t->shape[i] - 1, t->strides[i], &reach) ||
+            __builtin_add_overflow(*end, reach, end)) {
+            return false;
+        }
+    }
+    return low >= 0 && high < (int64_t)(storage->bytes / gd_dtype_size(t->dtype));
+}
+
+/* Outputs as windows on input[0], if the op offers that. False: it must compute. */
+static bool run_view(apply_state *state)
+{
+    gd_call *call = &state->call;
+    gd_context *ctx = call->context;
+    const gd_op *op = call->op;
+    gd_tensor *x = call->input[0];
+    int64_t strides[GD_MAX_DIMS], offset;
+    if (!op->view || !x) return false;
+    for (int i = 0; i < call->outputs; i++) {
+        const gd_spec *spec = &state->output_spec[i];
+        memset(strides, 0, sizeof strides);
+        offset = 0;
+        if (!op->view(call, i, strides, &offset)) return false;
+        gd_tensor *t = gd_tensor_header(ctx, op->name, true, spec->dtype, spec->ndim, spec->shape);
+        if (!t) return true; /* the error is set, which ends the call */
+        memcpy(t->strides, strides, sizeof strides);
+        const bool overflows = __builtin_add_overflow(x->offset, offset, &t->offset);
+        if (overflows || t->dtype != x->dtype || !window_fits(t, x->storage)) {
+            gd_fail(ctx, GD_ERROR_ARGUMENT,
+                    "%s: its view() of %s, with offset %lld, is not within the memory of %s %s",
+                    op->name, gd_shape_text(t).text, (long long)offset, gd_dtype_name(x->dtype),
+                    gd_shape_text(x).text);
+            return true;
+        }
+        gd_tensor_attach(t, x->storage);
+        call->output[i] = t;
+    }
+    return true;
+}
+
+static gd_status allocate_results(apply_state *state)
+{
+    gd_call *call = &state->call;
+    gd_context *ctx = call->context;
+    const char *name = call->op->name;
+    bool wants_saves = state->record && call->op->backward[ctx->device->device];
+    for (int i = 0; i < call->outputs + call->saves; i++) {
+        bool save = i >= call->outputs;
+        const gd_spec *spec = save ? &state->save_spec[i - call->outputs] : &state->output_spec[i];
+        if (save && (!wants_saves || spec->ndim < 0)) continue;
+        gd_tensor *t = gd_tensor_header(ctx, name, true, spec->dtype, spec->ndim, spec->shape);
+        if (!t || gd_tensor_allocate(t, GD_MEMORY_ACTIVATIONS, name)) return ctx->status;
+        *(save ? &call->save[i - call->outputs] : &call->output[i]) = t;
+    }
+    return GD_OK;
+}
+
+/* Inputs that the kernel has updated: a temporary is copied back. */
+static void write_back(const apply_state *state)
+{
+    const gd_call *call = &state->call;
+    gd_context *ctx = call->context;
+    for (int i = 0; i < call->inputs; i++) {
+        gd_tensor *t = call->input[i], *updated = state->kernel_input[i];
+        if (!t || !(call->op->updates_inputs & GD_BIT(i))) continue;
+        gd_new_version(ctx, t->storage);
+        if (updated == t || t->count == 0) continue;
+        ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(updated), ctx);
+    }
+}
+
+static gd_status run_forward(apply_state *state)
+{
+    gd_call kernel_call = state->call;
+    gd_context *ctx = kernel_call.context;
+    const gd_op *op = kernel_call.op;
+    for (int i = 0; i < kernel_call.inputs; i++) {
+        gd_tensor *t = kernel_call.input[i];
+        if (!t) continue;
+        state->kernel_input[i] =
+            gd_frame_prepare(ctx, t, gd_kernel_dtype(&kernel_call, t), op->strided, op->name);
+        if (!state->kernel_input[i]) return ctx->status;
+    }
+    for (int i = 0; i < kernel_call.outputs; i++) {
+        gd_tensor *t = kernel_call.output[i];
+        gd_dtype dtype = gd_kernel_dtype(&kernel_call, t);
+        state->kernel_output[i] = t->dtype == dtype ? t : gd_frame_tensor(ctx, dtype, t, op->name);
+        if (!state->kernel_output[i]) return ctx->status;
+    }
+    kernel_call.input = state->kernel_input;
+    kernel_call.output = state->kernel_output;
+    gd_status status = gd_run_kernel(op->forward[ctx->device->device], &kernel_call, false);
+    if (status || gd_failed(ctx)) {
+        return gd_fail(ctx, status, "%s: its forward failed", op->name);
+    }
+    for (int i = 0; i < kernel_call.inputs; i++) {
+        const gd_tensor *t = state->call.input[i];
+        if (t && t->freed) {
+            return gd_fail(ctx, GD_ERROR_STATE, "%s: its forward freed its input %s", op->name,
+                           gd_shape_text(t).text);
+        }
+    }
+    for (int i = 0; i < kernel_call.outputs; i++) {
+        gd_tensor *t = state->call.output[i];
+        if (state->kernel_output[i] == t || t->count == 0) continue;
+        ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(state->kernel_output[i]), ctx);
+    }
+    write_back(state);
+    return GD_OK;
+}
+
+/* A failed call leaves nothing behind: the memory of its tensors is returned at once. Their headers
+ * stay in the lists until the step ends, as all headers do, but nothing points to them. */
+static void abandon(gd_context *ctx, const gd_tensor *tensor_before,
+                    const gd_storage *storage_before)
+{
+    for (gd_tensor *t = ctx->step_tensors; t != tensor_before; t = t->next) {
+        t->freed = true;
+        if (t->storage) t->storage->views--;
+        t->storage = NULL;
+    }
+    for (gd_storage *s = ctx->step_storages; s != storage_before; s = s->next) {
+        gd_storage_release(ctx, s);
+    }
+}
+
+static gd_status apply(apply_state *state, gd_context *ctx, const gd_op *op,
+                       gd_tensor *const *inputs, int count, const void *args)
+{
+    gd_status status = check_record(ctx, op, "apply");
+    if (!status) status = check_inputs(ctx, op, inputs, count);
+    if (!status) status = check_args(ctx, op, args);
+    if (!status) status = prepare_state(state, ctx, op, inputs, count, args);
+    if (!status) status = run_shape(state);
+    if (status) return status;
+    if (!run_view(state)) {
+        status = allocate_results(state);
+        if (!status) status = run_forward(state);
+    }
+    if (status || gd_failed(ctx)) return ctx->status;
+    for (int i = 0; i < op->outputs; i++) {
+        state->call.output[i]->call = state->number;
+        state->call.output[i]->output = i;
+    }
+    if (state->record) return gd_tape_append(&state->call) ? GD_OK : ctx->status;
+    /* An op of a segment is recorded when the segment runs again, in the backward. */
+    if (state->wanted && ctx->segments && !ctx->in_backward) gd_count_uses(&state->call);
+    return GD_OK;
+}
+
+gd_status gd_apply_multi(const gd_op *op, gd_tensor *const *inputs, int count, const void *args,
+                         gd_tensor **outputs)
+{
+    for (int i = 0; op && outputs && i < op->outputs; i++) outputs[i] = NULL;
+    gd_context *ctx = context_of(inputs, count);
+    if (!ctx || !op || !outputs) return GD_ERROR_ARGUMENT;
+    if (gd_failed(ctx)) return ctx->status;
+    apply_state state = {.record = false};
+    gd_tensor *tensor_before = ctx->step_tensors;
+    gd_storage *storage_before = ctx->step_storages;
+    gd_random_state random_before = ctx->random;
+    gd_call_frame frame;
+    gd_frame_begin(ctx, &frame);
+    gd_status status = apply(&state, ctx, op, inputs, count, args);
+    gd_frame_end(ctx, &frame);
+    if (status) {
+        abandon(ctx, tensor_before, storage_before);
+        ctx->random = random_before;
+        return status;
+    }
+    memcpy(outputs, state.call.output, (size_t)op->outputs * sizeof *outputs);
+    return GD_OK;
+}
+
+gd_tensor *gd_apply(const gd_op *op, gd_tensor *const *inputs, int count, const void *args)
+{
+    enum { FEW = 8 };
+    gd_tensor *few[FEW], **outputs = few;
+    gd_context *ctx = context_of(inputs, count);
+    if (!op || !ctx || gd_failed(ctx)) return NULL;
+    if (op->outputs > FEW) {
+        outputs = gd_arena_array(ctx, op->outputs, sizeof *outputs, op->name);
+        if (!outputs) return NULL;
+    }
+    return gd_apply_multi(op, inputs, count, args, outputs) ? NULL : outputs[0];
+}

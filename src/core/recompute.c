@@ -1,0 +1,209 @@
+/* recompute.c - recomputation: drop what a segment computed, and compute it again in its backward.
+ *
+ * Forward: the segment runs without being recorded; everything it made except its output is
+ * dropped; one node represents it. Backward of that node: the segment runs again, now recorded, on
+ * detached windows of its inputs ("local leaves"), and its calls are compared with those of the
+ * first run (trace.c); a walk visits only the new nodes; the gradients of the local leaves are added
+ * to those of the real inputs; the new nodes are dropped. */
+#include "core/core.h"
+
+#include <string.h>
+
+/* Represents every segment on the tape. Its nodes have their own backward, recompute_backward: the
+ * segment takes tensors as they are, while a kernel gets them converted. */
+static const gd_op recompute_op = {
+    .name = "recompute",
+    .formula = "y = segment(inputs), computed again in the backward",
+    .inputs = GD_ANY_INPUTS,
+    .outputs = 1,
+    .optional_inputs = GD_ALL_INPUTS,
+    .backward_reads_inputs = GD_ALL_INPUTS,
+};
+
+typedef struct recompute_args {
+    gd_segment segment;
+    void *user;
+    gd_random_state random; /* so that dropout repeats */
+    gd_trace trace;
+} recompute_args;
+
+/* Returns the memory of everything made since, except `except`, and drops the headers. */
+static void drop_since(gd_context *ctx, const gd_tensor *tensor_before,
+                       const gd_storage *storage_before, const gd_storage *except)
+{
+    for (gd_tensor *t = ctx->step_tensors; t != tensor_before; t = t->next) {
+        if (t->storage && t->storage->step && t->storage != except && !t->storage->keep) {
+            t->freed = true;
+        }
+    }
+    for (gd_storage *s = ctx->step_storages; s != storage_before; s = s->next) {
+        if (s != except && !s->keep) gd_storage_release(ctx, s);
+    }
+}
+
+static bool made_since(const gd_context *ctx, const gd_tensor *tensor_before, const gd_tensor *t)
+{
+    for (const gd_tensor *s = ctx->step_tensors; s != tensor_before; s = s->next) {
+        if (s == t) return true;
+    }
+    return false;
+}
+
+static gd_tensor *run_segment(gd_context *ctx, const recompute_args *args, gd_tensor *const *inputs,
+                              int count)
+{
+    ctx->segments++;
+    gd_tensor *y = args->segment(args->user, inputs, count);
+    ctx->segments--;
+    return y;
+}
+
+/* Leaves a trace of its calls, or compares them with the trace. */
+static gd_tensor *run_traced(gd_context *ctx, recompute_args *args, gd_tensor *const *inputs,
+                             int count, bool again)
+{
+    const int no_grad = ctx->no_grad;
+    ctx->no_grad = again ? 0 : no_grad + 1;
+    gd_trace_begin(ctx, &args->trace, again);
+    gd_tensor *y = run_segment(ctx, args, inputs, count);
+    if (!y && !gd_failed(ctx)) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "recompute: the segment returned NULL%s, wanted a tensor",
+                again ? " in its second run" : "");
+    }
+    gd_trace_end(ctx, &args->trace, y);
+    ctx->no_grad = no_grad;
+    return y;
+}
+
+/* The segment's output as a tensor that the node can own. */
+static gd_tensor *run_unrecorded(gd_context *ctx, recompute_args *args, gd_tensor *const *inputs,
+                                 int count)
+{
+    gd_tensor *tensor_before = ctx->step_tensors;
+    gd_storage *storage_before = ctx->step_storages;
+    gd_tensor *y = run_traced(ctx, args, inputs, count, false);
+    if (y && !gd_failed(ctx) && !made_since(ctx, tensor_before, y)) { /* an input, or a leaf */
+        ctx->saw_gradient = ctx->saw_gradient || y->requires_grad;
+        y = gd_detach(y);
+    }
+    if (gd_failed(ctx)) y = NULL;
+    drop_since(ctx, tensor_before, storage_before, y ? y->storage : NULL);
+    if (y) y->freed = false;
+    return y;
+}
+
+static gd_status check_inputs(gd_context *ctx, gd_segment segment, gd_tensor *const *inputs,
+                              int count)
+{
+    if (!segment || count < 1 || !inputs) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "recompute: %s, wanted %s",
+                       !segment ? "segment is NULL" : "there are no inputs",
+                       !segment ? "a function" : "at least one");
+    }
+    for (int i = 0; i < count; i++) {
+        if (inputs[i] && inputs[i]->ctx != ctx) {
+            return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                           "recompute: input %d is a tensor of another context", i);
+        }
+        if (inputs[i] && !gd_tensor_usable(inputs[i], "recompute", "input")) {
+            return gd_error_status(ctx);
+        }
+    }
+    return GD_OK;
+}
+
+/* ---- Backward ----------------------------------------------------------------------------- */
+
+static gd_tensor **make_local_leaves(gd_context *ctx, const gd_node *node)
+{
+    gd_tensor **local = gd_arena_array(ctx, node->inputs, sizeof *local, "recompute");
+    for (int i = 0; local && i < node->inputs; i++) {
+        gd_tensor *t = node->input[i];
+        if (!t) continue;
+        bool freed = t->freed; /* by the user; readers, such as this node, keep the memory */
+        t->freed = false;
+        local[i] = gd_detach(t);
+        t->freed = freed;
+        if (!local[i]) return NULL;
+        local[i]->requires_grad = t->requires_grad;
+    }
+    return local;
+}
+
+/* Runs the segment again, recorded from `ctx->tape_floor` on, and its backward. */
+static gd_status repeat(gd_context *ctx, recompute_args *args, gd_tensor **local, int count,
+                        gd_tensor *doutput)
+{
+    gd_random_state random = ctx->random;
+    ctx->random = args->random;
+    gd_tensor *y = run_traced(ctx, args, local, count, true);
+    ctx->random = random;
+    if (gd_failed(ctx) || !y->requires_grad) return ctx->status;
+    return gd_backward_walk(ctx, &y, 1, &doutput, false);
+}
+
+/* Nodes of the segment are used up in any case: keep_tape applies to the outer tape. */
+static gd_status recompute_backward(gd_node *node, bool keep_tape)
+{
+    (void)keep_tape;
+    gd_tensor *doutput = node->output[0]->grad;
+    gd_context *ctx = doutput->ctx;
+    gd_tensor *tensor_before = ctx->step_tensors;
+    gd_storage *storage_before = ctx->step_storages;
+    int64_t floor_before = ctx->tape_floor;
+    gd_tensor **local = make_local_leaves(ctx, node);
+    if (!local) return gd_error_status(ctx);
+
+    ctx->tape_floor = ctx->tape_length;
+    repeat(ctx, (recompute_args *)node->args, local, node->inputs, doutput);
+    gd_tape_truncate(ctx, ctx->tape_floor);
+    ctx->tape_floor = floor_before;
+
+    for (int i = 0; i < node->inputs && !gd_failed(ctx); i++) {
+        if (local[i] && local[i]->grad_valid) {
+            gd_grad_add(node->input[i], local[i]->grad, "recompute");
+        }
+    }
+    /* The memory of gradients that were just made for the real inputs stays. */
+    for (int i = 0; i < node->inputs; i++) {
+        gd_tensor *t = node->input[i];
+        if (t && t->grad && t->step) t->grad->storage->keep = true;
+    }
+    drop_since(ctx, tensor_before, storage_before, NULL);
+    for (int i = 0; i < node->inputs; i++) {
+        gd_tensor *t = node->input[i];
+        if (t && t->grad && t->step) t->grad->storage->keep = false;
+    }
+    return gd_error_status(ctx);
+}
+
+/* ---- Forward ------------------------------------------------------------------------------ */
+
+gd_tensor *gd_recompute(gd_context *ctx, gd_segment segment, void *user, gd_tensor *const *inputs,
+                        int count)
+{
+    if (gd_error_status(ctx) || check_inputs(ctx, segment, inputs, count)) return NULL;
+    recompute_args *args = gd_arena_allocate(ctx, sizeof *args, "recompute");
+    if (!args) return NULL;
+    *args = (recompute_args){.segment = segment, .user = user, .random = ctx->random};
+    if (ctx->no_grad > 0) return run_segment(ctx, args, inputs, count);
+
+    bool saw_before = ctx->saw_gradient;
+    ctx->saw_gradient = false;
+    gd_tensor *y = run_unrecorded(ctx, args, inputs, count);
+    bool record = ctx->saw_gradient;
+    ctx->saw_gradient = saw_before || record;
+    if (!y || !record) return y;
+
+    gd_call call = {.context = ctx, .op = &recompute_op, .inputs = count, .outputs = 1};
+    call.input = gd_arena_array(ctx, count, sizeof *call.input, "recompute");
+    call.output = gd_arena_allocate(ctx, sizeof *call.output, "recompute");
+    if (gd_failed(ctx)) return NULL;
+    memcpy(call.input, inputs, (size_t)count * sizeof *inputs);
+    call.output[0] = y;
+    gd_node *node = gd_tape_append(&call);
+    if (!node) return NULL;
+    node->args = args;
+    node->backward = recompute_backward;
+    return y;
+}

@@ -1,0 +1,191 @@
+/* tape.c - the list of recorded calls, and the end of a step.
+ *
+ * A node has what the backward of one call needs: the op's record and arguments, its inputs and
+ * outputs, and what the forward saved. A call is appended after it has run, so the node that made a
+ * tensor always precedes its readers, and nothing has to be sorted.
+ *
+ * The tape guarantees two things. The memory that a node's backward reads stays until then:
+ * `readers` counts that for each storage. And writing to it in the meantime is detected: the node
+ * stores the version of each input as it was read, and of each output as it was made. */
+#include "core/core.h"
+
+#include <string.h>
+
+/* ---- Nodes -------------------------------------------------------------------------------- */
+
+static void *copy_to_arena(gd_context *ctx, const void *source, size_t bytes)
+{
+    void *copy = gd_arena_allocate(ctx, bytes ? bytes : 1, "the tape");
+    if (copy && bytes) memcpy(copy, source, bytes);
+    return copy;
+}
+
+/* Keeps the memory that the backward needs, counted per storage. */
+static void count_readers(gd_node *node, int change)
+{
+    for (int i = 0; i < node->inputs; i++) {
+        if (node->input[i] && gd_op_reads_input(node->op, i)) {
+            gd_storage *storage = node->input[i]->storage;
+            if (storage) storage->readers += change;
+        }
+    }
+    for (int i = 0; i < node->outputs; i++) {
+        if (gd_op_reads_output(node->op, i) && node->output[i]->storage) {
+            node->output[i]->storage->readers += change;
+        }
+    }
+}
+
+void gd_count_uses(const gd_call *call)
+{
+    for (int i = 0; i < call->inputs; i++) {
+        gd_tensor *t = call->input[i];
+        if (t && !t->step && t->requires_grad) t->uses++;
+    }
+}
+
+gd_node *gd_tape_append(const gd_call *call)
+{
+    gd_context *ctx = call->context;
+    if (!gd_host_grow(ctx, (void **)&ctx->tape, &ctx->tape_capacity, ctx->tape_length + 1,
+                      sizeof *ctx->tape, "the tape")) {
+        return NULL;
+    }
+    gd_node *node = gd_arena_allocate(ctx, sizeof *node, "the tape");
+    if (!node) return NULL;
+    *node = (gd_node){.op = call->op,
+                      .backward = gd_node_backward,
+                      .dtype = call->dtype,
+                      .kernel_dtype = call->kernel_dtype,
+                      .inputs = call->inputs,
+                      .outputs = call->outputs,
+                      .saves = call->saves,
+                      .input = call->input,
+                      .output = call->output,
+                      .save = call->save,
+                      .seed = call->seed,
+                      .random_offset = call->random_offset,
+                      .index = ctx->tape_length};
+    size_t args_size = call->args ? call->op->args_size : 0;
+    node->args = args_size ? copy_to_arena(ctx, call->args, args_size) : NULL;
+    size_t tensors = (size_t)call->inputs + (size_t)call->outputs;
+    node->versions = gd_arena_allocate(ctx, tensors * sizeof *node->versions, "the tape");
+    if (gd_failed(ctx)) return NULL;
+    for (int i = 0; i < node->inputs; i++) {
+        if (node->input[i]) node->versions[i] = node->input[i]->storage->version;
+    }
+    for (int i = 0; i < node->outputs; i++) {
+        gd_tensor *t = node->output[i];
+        t->node = node;
+        node->versions[node->inputs + i] = t->storage->version;
+        t->requires_grad = gd_dtype_is_real(t->dtype);
+    }
+    count_readers(node, +1);
+    if (!ctx->in_backward)
+        gd_count_uses(call); /* otherwise it was counted in the segment's first run */
+    ctx->tape[ctx->tape_length++] = node;
+    return node;
+}
+
+void gd_tape_truncate(gd_context *ctx, int64_t length)
+{
+    while (ctx->tape_length > length) {
+        gd_node *node = ctx->tape[--ctx->tape_length];
+        if (!node->used) count_readers(node, -1);
+        node->used = true;
+    }
+}
+
+int64_t gd_tape_length(const gd_context *ctx)
+{
+    return ctx ? ctx->tape_length : 0;
+}
+
+/* ---- Steps -------------------------------------------------------------------------------- */
+
+void gd_step_end(gd_context *ctx)
+{
+    if (!ctx) return;
+    if (ctx->frame || ctx->in_backward || ctx->segments) { /* the memory is still in use */
+        gd_fail(ctx, GD_ERROR_STATE,
+                "step_end: called from inside %s, wanted a call after the backward",
+                ctx->segments ? "a segment" : "an op");
+        return;
+    }
+    ctx->tape_length = 0;
+    ctx->tape_floor = 0;
+    for (gd_tensor *t = ctx->step_tensors; t; t = t->next) {
+        gd_storage *storage = t->storage;
+        t->storage = NULL; /* a later use of t is an error, until the header is reused */
+        if (!storage || storage->step) continue;
+        storage->readers = 0;
+        if (--storage->views == 0) { /* its owner was freed before this view of it */
+            gd_storage_release(ctx, storage);
+            gd_host_release(ctx, storage, sizeof *storage);
+        }
+    }
+    for (gd_storage *s = ctx->step_storages; s; s = s->next) gd_storage_release(ctx, s);
+    for (gd_tensor *t = ctx->user_tensors; t; t = t->next) {
+        if (t->storage) t->storage->readers = 0;
+        t->uses = 0;
+    }
+    ctx->step_tensors = NULL;
+    ctx->step_storages = NULL;
+    gd_tensor_bury(ctx);
+    gd_arena_reset(ctx);
+}
+
+void gd_no_grad_begin(gd_context *ctx)
+{
+    if (ctx) ctx->no_grad++;
+}
+
+void gd_no_grad_end(gd_context *ctx)
+{
+    if (!ctx) return;
+    if (ctx->no_grad == 0) {
+        gd_fail(ctx, GD_ERROR_STATE, "no_grad_end: there was no gd_no_grad_begin before it");
+    } else {
+        ctx->no_grad--;
+    }
+}
+
+bool gd_grad_enabled(const gd_context *ctx)
+{
+    return ctx && ctx->no_grad == 0;
+}
+
+/* ---- Marks on tensors of the step --------------------------------------------------------- */
+
+gd_tensor *gd_keep(gd_tensor *t)
+{
+    if (!t || gd_failed(t->ctx) || !gd_tensor_usable(t, "keep", "tensor")) return NULL;
+    t->storage->keep = true;
+    return t;
+}
+
+gd_tensor *gd_retain_grad(gd_tensor *t)
+{
+    if (!t || gd_failed(t->ctx) || !gd_tensor_usable(t, "retain_grad", "tensor")) return NULL;
+    if (!t->requires_grad) {
+        gd_fail(t->ctx, GD_ERROR_ARGUMENT,
+                "retain_grad: the tensor %s depends on nothing that requires a gradient",
+                gd_shape_text(t).text);
+        return NULL;
+    }
+    t->retain_grad = true;
+    return t;
+}
+
+gd_tensor *gd_detach(gd_tensor *t)
+{
+    if (!t || gd_failed(t->ctx) || !gd_tensor_usable(t, "detach", "tensor")) return NULL;
+    gd_tensor *view = gd_tensor_header(t->ctx, "detach", true, t->dtype, t->ndim, t->shape);
+    if (!view) return NULL;
+    memcpy(view->strides, t->strides, sizeof view->strides);
+    view->offset = t->offset;
+    view->call = t->call;
+    view->output = t->output;
+    gd_tensor_attach(view, t->storage);
+    return view;
+}

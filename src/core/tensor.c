@@ -1,0 +1,427 @@
+/* tensor.c - dtypes, shapes, storages, and the life of a tensor's header. */
+#include "core/core.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* ---- Dtypes ----------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    size_t size;
+} dtypes[GD_DTYPE_COUNT] = {
+    [GD_FLOAT32] = {"float32", 4}, [GD_FLOAT64] = {"float64", 8}, [GD_BFLOAT16] = {"bfloat16", 2},
+    [GD_FLOAT16] = {"float16", 2}, [GD_INT32] = {"int32", 4},
+};
+
+static bool dtype_known(gd_dtype dtype)
+{
+    return (unsigned)dtype < GD_DTYPE_COUNT;
+}
+
+const char *gd_dtype_name(gd_dtype dtype)
+{
+    return dtype_known(dtype) ? dtypes[dtype].name : "unknown dtype";
+}
+
+size_t gd_dtype_size(gd_dtype dtype)
+{
+    return dtype_known(dtype) ? dtypes[dtype].size : 0;
+}
+
+bool gd_dtype_is_real(gd_dtype dtype)
+{
+    return dtype_known(dtype) && dtype != GD_INT32;
+}
+
+/* ---- Shapes ----------------------------------------------------------------------------- */
+
+/* The largest tensor has PTRDIFF_MAX bytes. Zero dimensions are left out of the overflow check, or
+ * [0, 2^62, 2^62] would pass, whose views could overflow. */
+bool gd_shape_count(int ndim, const int64_t *shape, size_t element_bytes, int64_t *count)
+{
+    int64_t limit = PTRDIFF_MAX / (int64_t)(element_bytes ? element_bytes : 1), product = 1;
+    bool empty = false;
+    for (int i = 0; i < ndim; i++) {
+        if (shape[i] < 0) return false;
+        if (shape[i] == 0) {
+            empty = true;
+            continue;
+        }
+        if (product > limit / shape[i]) return false;
+        product *= shape[i];
+    }
+    *count = empty ? 0 : product;
+    return true;
+}
+
+static gd_text shape_text(int ndim, const int64_t *shape)
+{
+    gd_text text = {"["};
+    size_t used = 1;
+    for (int i = 0; i < ndim; i++) {
+        int written = snprintf(text.text + used, sizeof text.text - used, "%s%lld", i ? ", " : "",
+                               (long long)shape[i]);
+        used += (size_t)written;
+    }
+    snprintf(text.text + used, sizeof text.text - used, "]");
+    return text;
+}
+
+gd_text gd_shape_text(const gd_tensor *t)
+{
+    if (!t) return (gd_text){"(none)"};
+    return shape_text(t->ndim, t->shape);
+}
+
+gd_spec gd_spec_like(const gd_tensor *t)
+{
+    if (!t) return (gd_spec){.ndim = 0};
+    gd_spec spec = {.dtype = t->dtype, .ndim = t->ndim};
+    memcpy(spec.shape, t->shape, sizeof spec.shape);
+    return spec;
+}
+
+/* ---- Storages --------------------------------------------------------------------------- */
+
+gd_storage *gd_storage_create(gd_context *ctx, bool step)
+{
+    gd_storage *storage = step ? gd_arena_allocate(ctx, sizeof *storage, "a tensor")
+                               : gd_host_allocate(ctx, sizeof *storage, "a tensor");
+    if (!storage) return NULL;
+    *storage = (gd_storage){.step = step};
+    gd_new_version(ctx, storage);
+    if (step) {
+        storage->next = ctx->step_storages;
+        ctx->step_storages = storage;
+    }
+    return storage;
+}
+
+void gd_storage_release(gd_context *ctx, gd_storage *storage)
+{
+    if (storage->released) return;
+    if (storage->owned) {
+        gd_pool_release(ctx, storage->pool, storage->data, storage->bytes, storage->memory_class);
+    }
+    storage->data = NULL;
+    storage->released = true;
+}
+
+/* ---- Headers ---------------------------------------------------------------------------- */
+
+static void list_push(gd_tensor **list, gd_tensor *t)
+{
+    t->next = *list;
+    t->previous = NULL;
+    if (*list) (*list)->previous = t;
+    *list = t;
+}
+
+static void list_remove(gd_tensor **list, gd_tensor *t)
+{
+    if (t->previous) t->previous->next = t->next;
+    if (t->next) t->next->previous = t->previous;
+    if (*list == t) *list = t->next;
+    t->next = t->previous = NULL;
+}
+
+static gd_status check_shape(gd_context *ctx, const char *who, gd_dtype dtype, int ndim,
+                             const int64_t *shape, int64_t *count)
+{
+    if (!dtype_known(dtype)) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: dtype is %d, wanted one of gd_dtype", who,
+                       (int)dtype);
+    }
+    if (ndim < 0 || ndim > GD_MAX_DIMS) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: ndim is %d, wanted 0 to %d", who, ndim,
+                       GD_MAX_DIMS);
+    }
+    if (ndim > 0 && !shape) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: shape is NULL, wanted %d dimensions", who,
+                       ndim);
+    }
+    if (!gd_shape_count(ndim, shape, gd_dtype_size(dtype), count)) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "%s: shape is %s, wanted no negative dimension and at most %td bytes", who,
+                       shape_text(ndim, shape).text, (ptrdiff_t)PTRDIFF_MAX);
+    }
+    return GD_OK;
+}
+
+gd_tensor *gd_tensor_header(gd_context *ctx, const char *who, bool step, gd_dtype dtype, int ndim,
+                            const int64_t *shape)
+{
+    int64_t count = 0;
+    if (check_shape(ctx, who, dtype, ndim, shape, &count)) return NULL;
+    gd_tensor *t = step ? gd_arena_allocate(ctx, sizeof *t, "a tensor")
+                        : gd_host_allocate(ctx, sizeof *t, "a tensor");
+    if (!t) return NULL;
+    *t = (gd_tensor){.ctx = ctx, .dtype = dtype, .ndim = ndim, .count = count, .step = step};
+    int64_t stride = 1;
+    for (int i = ndim - 1; i >= 0; i--) {
+        t->shape[i] = shape[i];
+        t->strides[i] = stride;
+        stride *= shape[i] ? shape[i] : 1;
+    }
+    list_push(step ? &ctx->step_tensors : &ctx->user_tensors, t);
+    return t;
+}
+
+void gd_tensor_attach(gd_tensor *t, gd_storage *storage)
+{
+    t->storage = storage;
+    storage->views++;
+}
+
+gd_status gd_tensor_allocate(gd_tensor *t, gd_memory_class memory_class, const char *who)
+{
+    gd_context *ctx = t->ctx;
+    gd_storage *storage = gd_storage_create(ctx, t->step);
+    if (!storage) return gd_error_status(ctx);
+    gd_tensor_attach(t, storage);
+    storage->owned = true;
+    storage->pool = t->step ? GD_POOL_STEP : GD_POOL_LASTING;
+    storage->memory_class = memory_class;
+    storage->bytes = (size_t)t->count * gd_dtype_size(t->dtype);
+    gd_status status =
+        gd_pool_allocate(ctx, storage->pool, storage->bytes, memory_class, who, &storage->data);
+    storage->released = status != GD_OK;
+    return status;
+}
+
+/* Closes the window of a heap tensor; the last window frees the storage. */
+static void drop_window(gd_tensor *t)
+{
+    gd_storage *storage = t->storage;
+    if (!storage) return;
+    t->storage = NULL;
+    if (--storage->views > 0 || storage->step) return;
+    gd_storage_release(t->ctx, storage);
+    gd_host_release(t->ctx, storage, sizeof *storage);
+}
+
+void gd_tensor_unlist(gd_tensor *t)
+{
+    list_remove(&t->ctx->user_tensors, t);
+}
+
+void gd_tensor_destroy(gd_tensor *t)
+{
+    gd_context *ctx = t->ctx;
+    if (t->grad) gd_tensor_destroy(t->grad);
+    t->grad = NULL;
+    t->freed = true;
+    t->requires_grad = false; /* a tape that reaches it has no tensor to give a gradient to */
+    list_remove(&ctx->user_tensors, t);
+    drop_window(t);
+    /* The tape, or a variable of the user, may still point here until the step ends. */
+    list_push(&ctx->graveyard, t);
+    if (ctx->tape_length == 0 && !ctx->step_tensors) gd_tensor_bury(ctx);
+}
+
+void gd_tensor_bury(gd_context *ctx)
+{
+    while (ctx->graveyard) {
+        gd_tensor *t = ctx->graveyard;
+        list_remove(&ctx->graveyard, t);
+        gd_host_release(ctx, t, sizeof *t);
+    }
+}
+
+/* A step tensor's memory is released when no tensor uses it and no backward will read it. */
+static void free_step_tensor(gd_tensor *t)
+{
+    t->freed = true;
+    gd_storage *storage = t->storage;
+    if (!storage || !storage->step) return;
+    if (--storage->views == 0 && storage->readers == 0) gd_storage_release(t->ctx, storage);
+}
+
+void gd_tensor_free(gd_tensor *t)
+{
+    if (!t || t->freed) return;
+    if (t->owned) {
+        gd_fail(t->ctx, GD_ERROR_ARGUMENT,
+                "tensor_free: this tensor belongs to another object, wanted one made by "
+                "gd_tensor_create or by an op");
+        return;
+    }
+    if (t->step) {
+        free_step_tensor(t);
+    } else {
+        gd_tensor_destroy(t);
+    }
+}
+
+bool gd_tensor_usable(const gd_tensor *t, const char *who, const char *argument)
+{
+    if (!t) return false;
+    gd_context *ctx = t->ctx;
+    if (t->step && !t->storage) {
+        gd_fail(ctx, GD_ERROR_STATE, "%s: %s %s belongs to a step that gd_step_end has ended", who,
+                argument, gd_shape_text(t).text);
+    } else if (t->freed) {
+        gd_fail(ctx, GD_ERROR_STATE, "%s: %s %s was freed", who, argument, gd_shape_text(t).text);
+    } else if (!t->storage) {
+        gd_fail(ctx, GD_ERROR_STATE, "%s: %s \"%s\" has no memory yet, call gd_params_finish", who,
+                argument, t->name);
+    } else if (t->storage->released) {
+        gd_fail(ctx, GD_ERROR_STATE,
+                "%s: the memory of %s %s, made by %s, was reused after gd_backward; call gd_keep "
+                "on it before",
+                who, argument, gd_shape_text(t).text, t->node ? t->node->op->name : "an op");
+    }
+    return !gd_failed(ctx);
+}
+
+/* ---- Making ----------------------------------------------------------------------------- */
+
+static gd_tensor *create(gd_context *ctx, const char *who, gd_dtype dtype, int ndim,
+                         const int64_t *shape)
+{
+    if (gd_error_status(ctx) || !gd_outside_graph(ctx, who)) return NULL;
+    gd_tensor *t = gd_tensor_header(ctx, who, false, dtype, ndim, shape);
+    if (!t) return NULL;
+    if (gd_tensor_allocate(t, GD_MEMORY_OTHER, who)) {
+        gd_tensor_destroy(t);
+        return NULL;
+    }
+    return t;
+}
+
+gd_tensor *gd_tensor_create(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape)
+{
+    gd_tensor *t = create(ctx, "tensor_create", dtype, ndim, shape);
+    if (t && ctx->device->fill_bytes(ctx, t->storage->data, 0, t->storage->bytes)) {
+        gd_tensor_destroy(t);
+        return NULL;
+    }
+    return t;
+}
+
+gd_tensor *gd_tensor_from(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape,
+                          const void *data)
+{
+    gd_tensor *t = create(ctx, "tensor_from", dtype, ndim, shape);
+    if (!t) return NULL;
+    if (!data && t->count) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "tensor_from: data is NULL, wanted %lld elements",
+                (long long)t->count);
+    } else {
+        ctx->device->upload(ctx, t->storage->data, data, t->storage->bytes);
+    }
+    if (gd_failed(ctx)) {
+        gd_tensor_destroy(t);
+        return NULL;
+    }
+    return t;
+}
+
+gd_tensor *gd_tensor_wrap(gd_context *ctx, gd_dtype dtype, int ndim, const int64_t *shape,
+                          void *data)
+{
+    if (gd_error_status(ctx)) return NULL;
+    if (ctx->device->device != GD_CPU) {
+        gd_fail(ctx, GD_ERROR_UNSUPPORTED, "tensor_wrap: the device is %s, wanted the CPU",
+                ctx->device_name);
+        return NULL;
+    }
+    if (dtype_known(dtype) && (uintptr_t)data % gd_dtype_size(dtype)) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "tensor_wrap: data is %p, wanted a multiple of %zu", data,
+                gd_dtype_size(dtype));
+        return NULL;
+    }
+    gd_tensor *t = gd_tensor_header(ctx, "tensor_wrap", false, dtype, ndim, shape);
+    if (!t) return NULL;
+    gd_storage *storage = NULL;
+    if (!data && t->count) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "tensor_wrap: data is NULL, wanted %lld elements",
+                (long long)t->count);
+    } else {
+        storage = gd_storage_create(ctx, false);
+    }
+    if (!storage) {
+        gd_tensor_destroy(t);
+        return NULL;
+    }
+    storage->data = data;
+    storage->bytes = (size_t)t->count * gd_dtype_size(dtype);
+    gd_tensor_attach(t, storage);
+    return t;
+}
+
+/* ---- Looking ---------------------------------------------------------------------------- */
+
+gd_context *gd_tensor_context(const gd_tensor *t)
+{
+    return t ? t->ctx : NULL;
+}
+
+gd_dtype gd_tensor_dtype(const gd_tensor *t)
+{
+    return t ? t->dtype : GD_FLOAT32;
+}
+
+int gd_tensor_ndim(const gd_tensor *t)
+{
+    return t ? t->ndim : 0;
+}
+
+int64_t gd_tensor_dim(const gd_tensor *t, int axis)
+{
+    if (!t) return 0;
+    if (axis < 0) axis += t->ndim;
+    return axis >= 0 && axis < t->ndim ? t->shape[axis] : 0;
+}
+
+const int64_t *gd_tensor_shape(const gd_tensor *t)
+{
+    return t ? t->shape : NULL;
+}
+
+const int64_t *gd_tensor_strides(const gd_tensor *t)
+{
+    return t ? t->strides : NULL;
+}
+
+int64_t gd_tensor_count(const gd_tensor *t)
+{
+    return t ? t->count : 0;
+}
+
+/* The stride of a dimension of size 1 is never used, and a tensor without elements has no order. */
+bool gd_tensor_is_contiguous(const gd_tensor *t)
+{
+    if (!t || t->count == 0) return t != NULL;
+    int64_t stride = 1;
+    for (int i = t->ndim - 1; i >= 0; i--) {
+        if (t->shape[i] != 1 && t->strides[i] != stride) return false;
+        stride *= t->shape[i];
+    }
+    return true;
+}
+
+gd_status gd_tensor_set_name(gd_tensor *t, const char *name)
+{
+    if (!t) return GD_ERROR_ARGUMENT;
+    snprintf(t->name, sizeof t->name, "%s", name ? name : "");
+    return GD_OK;
+}
+
+const char *gd_tensor_name(const gd_tensor *t)
+{
+    return t ? t->name : "";
+}
+
+void *gd_tensor_data(const gd_tensor *t)
+{
+    if (!t || t->freed || !t->storage || t->storage->released || !t->storage->data) return NULL;
+    if (t->count == 0) return NULL;
+    return (char *)t->storage->data + (size_t)t->offset * gd_dtype_size(t->dtype);
+}
+
+gd_layout gd_tensor_layout(const gd_tensor *t)
+{
+    return (gd_layout){gd_tensor_data(t), t->dtype, t->ndim, t->shape, t->strides};
+}

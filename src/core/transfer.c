@@ -1,0 +1,222 @@
+/* transfer.c - copying elements into tensors and out of them.
+ *
+ * A packed tensor of the right dtype is one piece of memory, which the device copies. Any other
+ * goes through a packed temporary on the device, where services->copy handles strides and
+ * dtypes. */
+#include "core/core.h"
+
+#include <math.h>
+#include <string.h>
+
+/* Elements of an expanded view share memory, so writing one would write others. */
+static bool is_expanded(const gd_tensor *t)
+{
+    for (int i = 0; i < t->ndim; i++) {
+        if (t->shape[i] > 1 && t->strides[i] == 0) return true;
+    }
+    return false;
+}
+
+bool gd_tensor_writable(const gd_tensor *t, const char *who)
+{
+    if (!t || gd_failed(t->ctx) || !gd_tensor_usable(t, who, "tensor")) return false;
+    if (is_expanded(t)) {
+        gd_fail(t->ctx, GD_ERROR_ARGUMENT,
+                "%s: the tensor %s is an expanded view, whose elements share memory; wanted one "
+                "with an element for each index",
+                who, gd_shape_text(t).text);
+        return false;
+    }
+    return true;
+}
+
+/* The same for a read or a write from the host. */
+static bool is_reachable(const gd_tensor *t, const char *who)
+{
+    return t && !gd_failed(t->ctx) && gd_tensor_usable(t, who, "tensor") &&
+           gd_outside_graph(t->ctx, who);
+}
+
+static gd_status refused(const gd_tensor *t)
+{
+    return t ? gd_error_status(t->ctx) : GD_ERROR_ARGUMENT;
+}
+
+static gd_status check_host(const gd_tensor *t, const char *who, const void *host, size_t bytes)
+{
+    size_t wanted = (size_t)t->count * gd_dtype_size(t->dtype);
+    if (bytes != wanted) {
+        return gd_fail(t->ctx, GD_ERROR_ARGUMENT, "%s: given %zu bytes for %s %s, wanted %zu", who,
+                       bytes, gd_dtype_name(t->dtype), gd_shape_text(t).text, wanted);
+    }
+    if (!host && wanted) {
+        return gd_fail(t->ctx, GD_ERROR_ARGUMENT, "%s: host memory is NULL, wanted %zu bytes", who,
+                       wanted);
+    }
+    return GD_OK;
+}
+
+static gd_status read_as(const gd_tensor *t, gd_dtype dtype, void *host, const char *who)
+{
+    gd_context *ctx = t->ctx;
+    if (t->count == 0) return GD_OK;
+    size_t bytes = (size_t)t->count * gd_dtype_size(dtype);
+    if (dtype == t->dtype && gd_tensor_is_contiguous(t)) {
+        return ctx->device->download(ctx, host, gd_tensor_data(t), bytes);
+    }
+    gd_call_frame frame;
+    gd_frame_begin(ctx, &frame);
+    gd_tensor *packed = gd_frame_tensor(ctx, dtype, t, who);
+    if (packed) {
+        ctx->services->copy(gd_tensor_layout(packed), gd_tensor_layout(t), ctx);
+        ctx->device->download(ctx, host, gd_tensor_data(packed), bytes);
+    }
+    gd_frame_end(ctx, &frame);
+    return gd_error_status(ctx);
+}
+
+static gd_status write_as(gd_tensor *t, gd_dtype dtype, const void *host, const char *who)
+{
+    gd_context *ctx = t->ctx;
+    if (t->count == 0) return GD_OK;
+    size_t bytes = (size_t)t->count * gd_dtype_size(dtype);
+    if (dtype == t->dtype && gd_tensor_is_contiguous(t)) {
+        gd_new_version(ctx, t->storage);
+        return ctx->device->upload(ctx, gd_tensor_data(t), host, bytes);
+    }
+    gd_call_frame frame;
+    gd_frame_begin(ctx, &frame);
+    gd_tensor *packed = gd_frame_tensor(ctx, dtype, t, who);
+    if (packed && !ctx->device->upload(ctx, gd_tensor_data(packed), host, bytes)) {
+        gd_new_version(ctx, t->storage);
+        ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(packed), ctx);
+    }
+    gd_frame_end(ctx, &frame);
+    return gd_error_status(ctx);
+}
+
+gd_status gd_tensor_read(const gd_tensor *t, void *host, size_t bytes)
+{
+    if (!is_reachable(t, "tensor_read")) return refused(t);
+    if (check_host(t, "tensor_read", host, bytes)) return gd_error_status(t->ctx);
+    return read_as(t, t->dtype, host, "tensor_read");
+}
+
+gd_status gd_tensor_write(gd_tensor *t, const void *host, size_t bytes)
+{
+    if (!is_reachable(t, "tensor_write") || !gd_tensor_writable(t, "tensor_write")) {
+        return refused(t);
+    }
+    if (check_host(t, "tensor_write", host, bytes)) return gd_error_status(t->ctx);
+    return write_as(t, t->dtype, host, "tensor_write");
+}
+
+static gd_status check_count(const gd_tensor *t, const char *who, const double *host, int64_t count)
+{
+    if (count == t->count && (host || count == 0)) return GD_OK;
+    return gd_fail(t->ctx, GD_ERROR_ARGUMENT, "%s: given %lld elements%s for %s, wanted %lld", who,
+                   (long long)count, host ? "" : " at NULL", gd_shape_text(t).text,
+                   (long long)t->count);
+}
+
+gd_status gd_tensor_read_f64(const gd_tensor *t, double *host, int64_t count)
+{
+    const char *who = "tensor_read_f64";
+    if (!is_reachable(t, who)) return refused(t);
+    if (check_count(t, who, host, count)) return gd_error_status(t->ctx);
+    return read_as(t, GD_FLOAT64, host, who);
+}
+
+static bool is_int32(double value)
+{
+    return value >= INT32_MIN && value <= INT32_MAX && value == floor(value);
+}
+
+gd_status gd_tensor_write_f64(gd_tensor *t, const double *host, int64_t count)
+{
+    const char *who = "tensor_write_f64";
+    if (!is_reachable(t, who) || !gd_tensor_writable(t, who)) return refused(t);
+    if (check_count(t, who, host, count)) return gd_error_status(t->ctx);
+    for (int64_t i = 0; t->dtype == GD_INT32 && i < count; i++) {
+        if (!is_int32(host[i])) {
+            return gd_fail(t->ctx, GD_ERROR_ARGUMENT,
+                           "%s: element %lld is %g, wanted a whole number that int32 can hold", who,
+                           (long long)i, host[i]);
+        }
+    }
+    return write_as(t, GD_FLOAT64, host, who);
+}
+
+/* For a segment (trace.c) a copy is one of its ops. */
+static const gd_op copy_op = {.name = "tensor_copy", .inputs = 1, .input_names = {"src"}};
+
+gd_status gd_tensor_copy(gd_tensor *dst, const gd_tensor *src)
+{
+    const char *who = "tensor_copy";
+    if (!gd_tensor_writable(dst, who)) return refused(dst);
+    gd_context *ctx = dst->ctx;
+    if (!src) return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: src is NULL, wanted a tensor", who);
+    if (!gd_tensor_usable(src, who, "src")) return gd_error_status(src->ctx);
+    bool same_shape = dst->ndim == src->ndim &&
+                      !memcmp(dst->shape, src->shape, (size_t)dst->ndim * sizeof *dst->shape);
+    if (src->ctx != ctx || !same_shape) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: src is %s%s, wanted dst's shape %s%s", who,
+                       gd_shape_text(src).text, src->ctx != ctx ? " of another context" : "",
+                       gd_shape_text(dst).text, src->ctx != ctx ? " and its context" : "");
+    }
+    gd_tensor *input = (gd_tensor *)src;
+    const gd_call call = {.context = ctx, .op = &copy_op, .inputs = 1, .input = &input};
+    if (gd_trace_call(&call, ctx->frame)) return ctx->status;
+    if (dst->count == 0) return GD_OK;
+    gd_call_frame frame;
+    gd_frame_begin(ctx, &frame);
+    if (src->storage == dst->storage) { /* the windows may overlap: read everything first */
+        gd_tensor *aside = gd_frame_tensor(ctx, src->dtype, src, who);
+        if (aside) ctx->services->copy(gd_tensor_layout(aside), gd_tensor_layout(src), ctx);
+        src = aside;
+    }
+    if (src) {
+        gd_new_version(ctx, dst->storage);
+        ctx->services->copy(gd_tensor_layout(dst), gd_tensor_layout(src), ctx);
+    }
+    gd_frame_end(ctx, &frame);
+    return gd_error_status(ctx);
+}
+
+gd_status gd_tensor_fill(gd_tensor *t, double value)
+{
+    if (!gd_tensor_writable(t, "tensor_fill")) return refused(t);
+    gd_context *ctx = t->ctx;
+    if (t->dtype == GD_INT32 && !is_int32(value)) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "tensor_fill: value is %g, wanted a whole number that int32 can hold",
+                       value);
+    }
+    if (t->count == 0) return GD_OK;
+    gd_new_version(ctx, t->storage);
+    if (gd_tensor_is_contiguous(t)) {
+        ctx->services->fill(gd_tensor_data(t), t->dtype, value, t->count, ctx);
+        return gd_error_status(ctx);
+    }
+    gd_call_frame frame;
+    gd_frame_begin(ctx, &frame);
+    gd_tensor *packed = gd_frame_tensor(ctx, t->dtype, t, "tensor_fill");
+    if (packed) {
+        ctx->services->fill(gd_tensor_data(packed), t->dtype, value, t->count, ctx);
+        ctx->services->copy(gd_tensor_layout(t), gd_tensor_layout(packed), ctx);
+    }
+    gd_frame_end(ctx, &frame);
+    return gd_error_status(ctx);
+}
+
+double gd_item(const gd_tensor *t)
+{
+    double value = NAN;
+    if (!is_reachable(t, "item")) return NAN;
+    if (t->count != 1) {
+        gd_fail(t->ctx, GD_ERROR_ARGUMENT, "item: the tensor is %s, wanted one element",
+                gd_shape_text(t).text);
+        return NAN;
+    }
+    return read_as(t, GD_FLOAT64, &value, "item") ? NAN : value;
+}

@@ -1,0 +1,417 @@
+/* group.c - a group of processes (gradus/group.h): the messages between hosts.
+ *
+ * Every rank has a connection to rank 0, its line. A message ("word") is a header and some bytes.
+ * In normal operation the messages are those of gathers: every rank sends its data, and rank 0
+ * sends all of it back. A rank that fails sends the reason to rank 0; rank 0 forwards this, or the
+ * fact that a line was closed, to all other ranks. So every rank reports the first cause, in
+ * whichever call it waits. */
+#include "group/group.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef enum word_kind {
+    WORD_MINE,  /* a rank's data for a gather */
+    WORD_ALL,   /* from rank 0: the result of the gather */
+    WORD_STILL, /* from rank 0: it is alive and waits for other ranks */
+    WORD_OVER,  /* the group has failed; the reason as text */
+    WORD_LEFT   /* the rank is done, without an error */
+} word_kind;
+
+typedef struct word {
+    int32_t kind;
+    uint64_t bytes;
+    char call[32];
+} word;
+
+enum { WHY = 600 };
+
+/* ---- When it is over ------------------------------------------------------------------------ */
+
+/* Sends the reason to all ranks with an open line; NULL: no error. */
+static void tell_why(gd_group *group, const char *text)
+{
+    const double soon = gd_wire_now() + fmin(1, group->timeout);
+    word w = {.kind = WORD_OVER, .bytes = text ? strlen(text) : 0};
+    if (!text) w = (word){.kind = WORD_LEFT};
+    for (int i = 0; i < group->ranks; i++) {
+        if (group->line[i] < 0 || !gd_wire_send(group->line[i], &w, sizeof w, soon)) continue;
+        gd_wire_send(group->line[i], text, (size_t)w.bytes, soon);
+    }
+}
+
+/* `echo`: the reason came from rank 0, which also sends it to the other ranks. */
+static gd_status end(gd_group *group, bool echo, const char *text)
+{
+    if (!group->broken) {
+        group->broken = true;
+        if (!echo) tell_why(group, text);
+        if (group->transport->give_up) group->transport->give_up(group);
+    }
+    return gd_fail(group->ctx, GD_ERROR_DEVICE, "%s: %s", group->who, text);
+}
+
+gd_status gd_group_break(gd_group *group, int rank, const char *why)
+{
+    char text[WHY];
+    snprintf(text, sizeof text, "rank %d %.570s", rank, why);
+    return end(group, false, text);
+}
+
+/* Receives the text of a WORD_OVER from rank `from` and ends the group. */
+static gd_status hear_why(gd_group *group, int from, const word *w, double deadline)
+{
+    char text[WHY] = "";
+    const size_t bytes = w->bytes < sizeof text ? (size_t)w->bytes : sizeof text - 1;
+    if (!gd_wire_receive(group->line[from], text, bytes, deadline))
+        return gd_group_break(group, from, gd_wire_why());
+    return end(group, group->rank > 0, text);
+}
+
+/* Handles a pending message of rank i that does not belong to a call, if there is one. */
+static gd_status listen_to(gd_group *group, int i)
+{
+    word w;
+    const gd_wire_look look = gd_wire_peek(group->line[i], &w, sizeof w);
+    if (look == GD_WIRE_GONE) return gd_group_break(group, i, "is gone");
+    if (look == GD_WIRE_PART || w.kind == WORD_MINE || w.kind == WORD_ALL) return GD_OK;
+    gd_wire_receive(group->line[i], &w, sizeof w, gd_wire_now());
+    if (w.kind == WORD_OVER) return hear_why(group, i, &w, gd_wire_now() + 1);
+    if (w.kind == WORD_LEFT) gd_wire_close(&group->line[i]);
+    return GD_OK;
+}
+
+gd_status gd_group_listen(gd_group *group, double seconds)
+{
+    const double deadline = gd_wire_now() + seconds;
+    bool ready[GD_GROUP_MOST];
+    while (!gd_failed(group->ctx)) {
+        const bool any = gd_wire_wait(group->line, group->ranks, deadline, ready);
+        for (int i = 0; any && i < group->ranks; i++) {
+            if (ready[i] && listen_to(group, i)) return group->ctx->status;
+        }
+        if (gd_wire_now() >= deadline) break;
+        if (any) gd_wire_nap(5); /* a pending message may belong to a later call */
+    }
+    return gd_error_status(group->ctx);
+}
+
+/* ---- Gathering ------------------------------------------------------------------------------ */
+
+void gd_group_still(gd_group *group)
+{
+    const word w = {.kind = WORD_STILL};
+    for (int i = 1; i < group->ranks; i++) {
+        if (group->line[i] >= 0) gd_wire_send(group->line[i], &w, sizeof w, gd_wire_now());
+    }
+}
+
+static gd_status say(gd_group *group, int to, word_kind kind, const void *data, size_t bytes)
+{
+    const double deadline = gd_wire_now() + group->timeout;
+    word w = {.kind = (int32_t)kind, .bytes = bytes};
+    snprintf(w.call, sizeof w.call, "%s", group->who);
+    if (gd_wire_send(group->line[to], &w, sizeof w, deadline) &&
+        gd_wire_send(group->line[to], data, bytes, deadline)) {
+        return GD_OK;
+    }
+    /* It may have sent the reason before it closed the connection. */
+    if (gd_group_listen(group, 0)) return gd_error_status(group->ctx);
+    return gd_group_break(group, to, gd_wire_why());
+}
+
+/* Receives the next message of a rank, which must have this kind and size. */
+static gd_status hear(gd_group *group, int from, word_kind kind, void *data, size_t bytes)
+{
+    word w;
+    char problem[WHY];
+    for (;;) {
+        const double deadline = gd_wire_now() + group->timeout;
+        if (!gd_wire_receive(group->line[from], &w, sizeof w, deadline))
+            return gd_group_break(group, from, gd_wire_why());
+        if (w.kind == WORD_OVER) return hear_why(group, from, &w, deadline);
+        if (w.kind == WORD_STILL) continue;
+        if (w.kind == WORD_LEFT) return gd_group_break(group, from, "has left");
+        w.call[sizeof w.call - 1] = '\0';
+        if (w.kind != (int32_t)kind || w.bytes != bytes || strcmp(w.call, group->who) != 0) {
+            snprintf(problem, sizeof problem,
+                     "is in %s with %llu bytes, rank %d in %s with %zu: all must make the same "
+                     "calls",
+                     w.call, (unsigned long long)w.bytes, group->rank, group->who, bytes);
+            return gd_group_break(group, from, problem);
+        }
+        if (gd_wire_receive(group->line[from], data, bytes, deadline)) return GD_OK;
+        return gd_group_break(group, from, gd_wire_why());
+    }
+}
+
+/* Rank 0: receives from all others, in the order of arrival. */
+static gd_status hear_all(gd_group *group, char *all, size_t bytes)
+{
+    int waiting[GD_GROUP_MOST];
+    bool ready[GD_GROUP_MOST], heard[GD_GROUP_MOST] = {false};
+    const double deadline = gd_wire_now() + group->timeout;
+    memcpy(waiting, group->line, (size_t)group->ranks * sizeof *waiting);
+    for (int left = group->ranks - 1; left > 0;) {
+        const double slice = gd_wire_now() + group->timeout / 4;
+        for (int i = 1; i < group->ranks; i++) {
+            if (!heard[i] && group->line[i] < 0) return gd_group_break(group, i, "has left");
+        }
+        if (!gd_wire_wait(waiting, group->ranks, fmin(slice, deadline), ready)) {
+            if (gd_wire_now() < deadline) {
+                gd_group_still(group);
+                continue;
+            }
+            int silent = 1;
+            while (heard[silent]) silent++;
+            return gd_group_break(group, silent, "is silent");
+        }
+        for (int i = 1; i < group->ranks; i++) {
+            if (!ready[i]) continue;
+            if (hear(group, i, WORD_MINE, all + (size_t)i * bytes, bytes))
+                return group->ctx->status;
+            heard[i] = true;
+            waiting[i] = -1;
+            left--;
+        }
+        /* A rank that has already sent its data may fail, too. */
+        if (gd_group_listen(group, 0)) return gd_error_status(group->ctx);
+    }
+    return GD_OK;
+}
+
+gd_status gd_group_hand_out(gd_group *group, void *data, size_t bytes)
+{
+    if (gd_failed(group->ctx)) return group->ctx->status;
+    if (group->rank > 0) return hear(group, 0, WORD_ALL, data, bytes);
+    for (int i = 1; i < group->ranks; i++) {
+        if (say(group, i, WORD_ALL, data, bytes)) break;
+    }
+    return gd_error_status(group->ctx);
+}
+
+gd_status gd_group_collect(gd_group *group, const void *mine, size_t bytes, void *all)
+{
+    if (gd_failed(group->ctx)) return group->ctx->status;
+    if (group->rank == 0) {
+        if (bytes) memcpy(all, mine, bytes);
+        if (hear_all(group, all, bytes)) return gd_error_status(group->ctx);
+    } else if (say(group, 0, WORD_MINE, mine, bytes)) {
+        return gd_error_status(group->ctx);
+    }
+    return gd_group_hand_out(group, all, (size_t)group->ranks * bytes);
+}
+
+/* ---- Making and leaving --------------------------------------------------------------------- */
+
+static const gd_transport *const transports[GD_DEVICE_COUNT] = {
+    [GD_CPU] = &gd_transport_cpu, [GD_CUDA] = &gd_transport_cuda};
+
+/* Whether the texts end within their arrays. */
+static bool texts_end(const gd_group_options *o)
+{
+    return memchr(o->host, 0, sizeof o->host) && memchr(o->run, 0, sizeof o->run) &&
+           memchr(o->secret, 0, sizeof o->secret) && memchr(o->problem, 0, sizeof o->problem);
+}
+
+static gd_status check_options(gd_context *ctx, const gd_group_options *o)
+{
+    if (!texts_end(o)) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "group_create: a text of the options is not terminated, wanted host, run, "
+                       "secret and problem with a NUL at their end");
+    }
+    if (gd_is_garbage((uintptr_t)o->notice)) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "group_create: notice is at %p, wanted a function or NULL",
+                       (void *)UINTPTR_MAX);
+    }
+    if (o->problem[0]) return gd_fail(ctx, GD_ERROR_ARGUMENT, "group_create: %s", o->problem);
+    if (o->ranks < 1 || o->ranks > GD_GROUP_MOST || o->rank < 0 || o->rank >= o->ranks) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "group_create: rank is %d of %d, wanted 0 to ranks - 1, and at most %d",
+                       o->rank, o->ranks, GD_GROUP_MOST);
+    }
+    if (o->port < 1 || o->port > 65535) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "group_create: port is %d, wanted 1 to 65535",
+                       o->port);
+    }
+    if (!(o->timeout > 0) || isinf(o->timeout)) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "group_create: timeout is %g, wanted a finite number above 0", o->timeout);
+    }
+    return GD_OK;
+}
+
+static gd_status meet(gd_group *group)
+{
+    gd_context *ctx = group->ctx;
+    const size_t lines = (size_t)group->ranks * sizeof *group->line;
+    group->line = gd_host_allocate(ctx, lines, "a group");
+    if (!group->line) return ctx->status;
+    for (int i = 0; i < group->ranks; i++) group->line[i] = -1;
+    if (group->ranks == 1) return GD_OK;
+    if (gd_rendezvous_meet(group)) return ctx->status;
+    /* No rank continues before all have connected. */
+    if (gd_group_collect(group, NULL, 0, NULL)) return ctx->status;
+    return group->transport->open(group);
+}
+
+gd_group *gd_group_create(gd_context *ctx, const gd_group_options *options)
+{
+    if (gd_error_status(ctx) || !gd_outside_graph(ctx, "group_create")) return NULL;
+    gd_group_options o = options ? *options : (gd_group_options){0};
+    if (o.ranks == 0) o.ranks = 1;
+    if (!o.host[0]) snprintf(o.host, sizeof o.host, "127.0.0.1");
+    o.port = o.port ? o.port : 29500;
+    o.timeout = gd_option(o.timeout, 600);
+    if (check_options(ctx, &o)) return NULL;
+    gd_group *group = gd_host_allocate(ctx, sizeof *group, "group_create");
+    if (!group) return NULL;
+    *group = (gd_group){.ctx = ctx,
+                        .options = o,
+                        .rank = o.rank,
+                        .ranks = o.ranks,
+                        .timeout = o.timeout,
+                        .who = "group_create",
+                        .listener = o.rank == 0 && o.listener > 0 ? o.listener : -1,
+                        .transport = transports[gd_context_device(ctx)]};
+    gd_context_hold(ctx);
+    if (!meet(group)) {
+        group->next = ctx->group;
+        ctx->group = group;
+        return group;
+    }
+    gd_group_free(group);
+    return NULL;
+}
+
+void gd_group_free(gd_group *group)
+{
+    if (!group) return;
+    gd_context *ctx = group->ctx;
+    char text[WHY];
+    for (gd_group **link = &ctx->group; *link; link = &(*link)->next) {
+        if (*link != group) continue;
+        *link = group->next;
+        break;
+    }
+    if (group->line && !group->broken) {
+        const char *error = gd_error(ctx);
+        snprintf(text, sizeof text, "rank %d has failed: %.500s", group->rank, error ? error : "");
+        tell_why(group, error ? text : NULL);
+    }
+    if (group->state) group->transport->close(group);
+    if (group->line) gd_wire_hang_up(group->line, group->ranks);
+    gd_wire_close(&group->listener);
+    gd_host_release(ctx, group->line, (size_t)group->ranks * sizeof *group->line);
+    gd_host_release(ctx, group, sizeof *group);
+    gd_context_drop(ctx);
+}
+
+int gd_group_rank(const gd_group *group)
+{
+    return group ? group->rank : 0;
+}
+
+int gd_group_ranks(const gd_group *group)
+{
+    return group ? group->ranks : 1;
+}
+
+/* ---- Calls ---------------------------------------------------------------------------------- */
+
+gd_status gd_group_begin(gd_group *group, const char *who)
+{
+    group->who = who;
+    if (gd_failed(group->ctx)) return group->ctx->status;
+    if (!group->broken) return GD_OK;
+    return gd_fail(group->ctx, GD_ERROR_STATE, "%s: the group is over, since a rank has failed",
+                   who);
+}
+
+gd_status gd_group_gather(gd_group *group, const void *mine, size_t bytes, void *all)
+{
+    if (!group || group->ranks == 1) {
+        if (bytes) memcpy(all, mine, bytes);
+        return group ? gd_error_status(group->ctx) : GD_OK;
+    }
+    if (gd_group_begin(group, "group_gather")) return group->ctx->status;
+    return gd_group_collect(group, mine, bytes, all);
+}
+
+gd_status gd_group_tell(gd_group *group, void *data, size_t bytes)
+{
+    if (!group || group->ranks == 1) return group ? gd_error_status(group->ctx) : GD_OK;
+    if (gd_group_begin(group, "group_tell")) return group->ctx->status;
+    return gd_group_hand_out(group, data, bytes);
+}
+
+void gd_group_slice(const gd_group *group, int rank, int64_t n, int64_t *begin, int64_t *end)
+{
+    const int64_t ranks = gd_group_ranks(group), each = n / ranks / 16 * 16;
+    *begin = rank * each;
+    *end = rank == ranks - 1 ? n : *begin + each;
+}
+
+/* Begins a collective on t. False on error, and where no other rank takes part. */
+static bool begin(gd_group *group, gd_tensor *t, bool sums, const char *who)
+{
+    if (!t || gd_failed(t->ctx)) return false;
+    gd_context *ctx = t->ctx;
+    if (!gd_tensor_writable(t, who)) return false;
+    if ((group && group->ctx != ctx) || !gd_tensor_is_contiguous(t)) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT,
+                "%s: the tensor %s is %s, wanted a packed one of the group's context", who,
+                gd_shape_text(t).text,
+                gd_tensor_is_contiguous(t) ? "of another context" : "not packed");
+        return false;
+    }
+    if (sums && t->dtype != GD_FLOAT32 && t->dtype != GD_FLOAT64) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: the tensor is %s, wanted float32 or float64", who,
+                gd_dtype_name(t->dtype));
+        return false;
+    }
+    if (!group || group->ranks == 1 || gd_group_begin(group, who)) return false;
+    gd_new_version(t->ctx, t->storage);
+    return t->count > 0 && !group->transport->fork(group);
+}
+
+static gd_status done(gd_group *group, gd_tensor *t, bool begun)
+{
+    if (begun && !gd_failed(t->ctx)) group->transport->join(group);
+    return t ? gd_error_status(t->ctx) : GD_ERROR_ARGUMENT;
+}
+
+gd_status gd_group_broadcast(gd_group *group, gd_tensor *t, int root)
+{
+    if (t && (root < 0 || root >= gd_group_ranks(group))) {
+        return gd_fail(t->ctx, GD_ERROR_ARGUMENT, "broadcast: root is %d, wanted 0 to %d", root,
+                       gd_group_ranks(group) - 1);
+    }
+    const bool begun = begin(group, t, false, "broadcast");
+    if (begun) group->transport->broadcast(group, gd_tensor_data(t), t->dtype, t->count, root);
+    return done(group, t, begun);
+}
+
+gd_status gd_group_all_reduce(gd_group *group, gd_tensor *t, bool mean)
+{
+    const bool begun = begin(group, t, true, "all_reduce");
+    if (begun) group->transport->all_reduce(group, gd_tensor_data(t), t->dtype, t->count, mean);
+    return done(group, t, begun);
+}
+
+gd_status gd_group_reduce_scatter(gd_group *group, gd_tensor *t, bool mean)
+{
+    const bool begun = begin(group, t, true, "reduce_scatter");
+    if (begun) group->transport->reduce_scatter(group, gd_tensor_data(t), t->dtype, t->count, mean);
+    return done(group, t, begun);
+}
+
+gd_status gd_group_all_gather(gd_group *group, gd_tensor *t)
+{
+    const bool begun = begin(group, t, false, "all_gather");
+    if (begun) group->transport->all_gather(group, gd_tensor_data(t), t->dtype, t->count);
+    return done(group, t, begun);
+}

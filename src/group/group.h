@@ -1,0 +1,104 @@
+/* group.h - the internals of a group: group.c handles messages between hosts, group_wire.c moves
+ * bytes over sockets, group_rendezvous.c connects the ranks, a transport (group_cpu.c or
+ * group_cuda.c) does the collectives. */
+#ifndef GRADUS_GROUP_INTERNAL_H
+#define GRADUS_GROUP_INTERNAL_H
+
+#include "core/core.h"
+
+enum { GD_GROUP_MOST = 1024 }; /* ranks; rank 0 has a socket for each */
+
+/* Collectives on packed device memory. On a GPU they run on a stream of their own: collectives
+ * after `fork` wait for everything queued on the context before it, and work queued on the context
+ * after `join` waits for all collectives before it. Errors are set on the context. */
+typedef struct gd_transport {
+    gd_status (*open)(gd_group *group);
+    void (*close)(gd_group *group);
+    void (*give_up)(gd_group *group); /* the group has failed: stop all waiting; may be NULL */
+    gd_status (*fork)(gd_group *group);
+    gd_status (*join)(gd_group *group);
+    gd_status (*broadcast)(gd_group *group, void *data, gd_dtype dtype, int64_t n, int root);
+    gd_status (*reduce_scatter)(gd_group *group, void *data, gd_dtype dtype, int64_t n, bool mean);
+    gd_status (*all_gather)(gd_group *group, void *data, gd_dtype dtype, int64_t n);
+    gd_status (*all_reduce)(gd_group *group, void *data, gd_dtype dtype, int64_t n, bool mean);
+} gd_transport;
+
+extern const gd_transport gd_transport_cpu, gd_transport_cuda;
+
+struct gd_group {
+    gd_context *ctx;
+    gd_group *next; /* the one of this context that was created before, if it still exists */
+    gd_group_options options;
+    int rank, ranks;
+    double timeout;
+    const char *who; /* the current call, for messages */
+    int listener;    /* rank 0's, while the others connect; else -1 */
+    int *line;       /* [ranks] rank 0: a socket to each rank; else only [0], to rank 0; -1: none */
+    bool broken;     /* the reason is the context's error, and was sent to the others */
+    const gd_transport *transport;
+    void *state; /* the transport's */
+};
+
+/* ---- Sockets (group_wire.c) -------------------------------------------------------------- */
+
+double gd_wire_now(void); /* seconds on a monotonic clock */
+
+/* Sends or receives a whole message. False if the other end is gone or is silent until the
+ * deadline; gd_wire_why says which. */
+bool gd_wire_send(int wire, const void *data, size_t bytes, double deadline);
+bool gd_wire_receive(int wire, void *data, size_t bytes, double deadline);
+const char *gd_wire_why(void);
+
+/* Waits until one of `count` wires can be read, or until the deadline; wires of -1 are ignored.
+ * Sets ready[count]. */
+bool gd_wire_wait(const int *wires, int count, double deadline, bool *ready);
+
+/* Whether `bytes` bytes can be read; copies them to `data` without consuming them. */
+typedef enum gd_wire_look { GD_WIRE_WHOLE, GD_WIRE_PART, GD_WIRE_GONE } gd_wire_look;
+gd_wire_look gd_wire_peek(int wire, void *data, size_t bytes);
+
+void gd_wire_nap(int milliseconds);
+void gd_wire_close(int *wire);
+
+/* Closes the wires after reading what is left: closing with unread data could discard what was
+ * sent. */
+void gd_wire_hang_up(int *wires, int count);
+
+/* ---- Connecting all ranks (group_rendezvous.c) --------------------------------------------- */
+
+/* Opens the lines. Connections of strangers are closed. */
+gd_status gd_rendezvous_meet(gd_group *group);
+
+/* Opens an additional socket to every other rank, peers[ranks], for a transport. */
+gd_status gd_rendezvous_mesh(gd_group *group, int *peers);
+
+enum { GD_HMAC_BYTES = 32 };
+
+/* HMAC-SHA256 of data[bytes] (group_hmac.c). `digest` may not overlap `data`. */
+void gd_hmac_sha256(const void *key, size_t key_bytes, const void *data, size_t bytes,
+                    uint8_t digest[GD_HMAC_BYTES]);
+
+/* ---- Messages between hosts (group.c) ----------------------------------------------------- */
+
+/* Ends the group because `rank` failed: sets the error, "reduce_scatter: rank 2 is gone", and sends
+ * it to the others. */
+gd_status gd_group_break(gd_group *group, int rank, const char *why);
+
+/* Waits up to `seconds` for a rank to report a failure or to disappear; if one does, ends the group
+ * and returns the error. Messages that belong to a call are left for that call. */
+gd_status gd_group_listen(gd_group *group, double seconds);
+
+/* Notes that the call `who` begins. An error if the context or the group has one. */
+gd_status gd_group_begin(gd_group *group, const char *who);
+
+/* gd_group_gather as part of another call. */
+gd_status gd_group_collect(gd_group *group, const void *mine, size_t bytes, void *all);
+
+/* Sends rank 0's data to all ranks. */
+gd_status gd_group_hand_out(gd_group *group, void *data, size_t bytes);
+
+/* Rank 0: tells the ranks that wait for it that it is itself waiting, so that they do not take it
+ * for silent. */
+void gd_group_still(gd_group *group);
+
+#endif

@@ -1,0 +1,591 @@
+/* group_rendezvous.c - how the ranks of a group connect, and how strangers are kept out.
+ *
+ * A rank connects to a listener: that of rank 0, which becomes its line, or, in a mesh, that of
+ * each lower rank. Any program can do the same, so first both ends say who they are:
+ *
+ *     rank -> listener   hello: a random number, and a hash of the run's id
+ *     listener -> rank   hello
+ *     rank -> listener   claim: its number, the number of ranks, its version; and a proof
+ *     listener -> rank   verdict: welcome, or why not; and a proof
+ *
+ * A proof is the HMAC of everything said so far, by the group's secret: the secret itself is never
+ * sent, and a proof is worth nothing on another connection. The id and the proof are compared
+ * before anything else is believed. Whoever does not fit is turned away, and the listener goes on
+ * waiting: only its deadline ends the group.
+ *
+ * Strangers cost little: the listener serves all connections at once, and a connection in which
+ * nothing is proved has a fixed size and HELLO_SECONDS. If there are too many the oldest one is
+ * closed; a rank whose connection is closed connects again. */
+#define _DEFAULT_SOURCE /* getentropy */
+#include "group/group_wire.h"
+
+#if defined(__unix__) || defined(__APPLE__)
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#ifdef __APPLE__
+#include <sys/random.h>
+#endif
+
+enum { LOBBY = 255, HELLO_SECONDS = 5, PROBLEM = 140 };
+
+static const uint64_t MAGIC = 0x3270756f72676467; /* "gdgroup2" */
+
+typedef struct hello {
+    uint64_t magic;
+    uint8_t nonce[16], run[GD_HMAC_BYTES];
+} hello;
+
+typedef struct claim {
+    int32_t rank, ranks;
+    char version[16];
+    uint8_t proof[GD_HMAC_BYTES];
+} claim;
+
+enum { WELCOME, OTHER_SECRET, MISFIT };
+
+typedef struct verdict {
+    int32_t kind;
+    char problem[PROBLEM]; /* of a misfit */
+    uint8_t proof[GD_HMAC_BYTES];
+} verdict;
+
+/* What was said on a connection, in this order. Without padding, since all of it is hashed. */
+typedef struct talk {
+    hello rank, listener;
+    claim claim;
+    verdict verdict;
+} talk;
+
+_Static_assert(sizeof(talk) == 2 * 56 + 56 + 4 + PROBLEM + 32, "a talk has no padding");
+
+/* What decides who may join. */
+typedef struct gate {
+    const char *secret;
+    uint8_t run[GD_HMAC_BYTES];
+    uint8_t seed[GD_HMAC_BYTES]; /* of this gate's random numbers, */
+    uint64_t drawn;              /* which are numbered */
+} gate;
+
+/* ---- Ids and proofs ------------------------------------------------------------------------- */
+
+/* `run` [bytes] is the run's id. */
+static gd_status open_gate(gd_group *group, gate *g, const void *run, size_t bytes)
+{
+    *g = (gate){.secret = group->options.secret};
+    gd_hmac_sha256("run", 3, run, bytes, g->run);
+    if (!getentropy(g->seed, sizeof g->seed)) return GD_OK;
+    return gd_fail(group->ctx, GD_ERROR_IO, "%s: the system has no random numbers: %s", group->who,
+                   strerror(errno));
+}
+
+static void say_hello(gate *g, hello *h)
+{
+    uint8_t random[GD_HMAC_BYTES];
+    h->magic = MAGIC;
+    memcpy(h->run, g->run, sizeof h->run);
+    g->drawn++;
+    gd_hmac_sha256(g->seed, sizeof g->seed, &g->drawn, sizeof g->drawn, random);
+    memcpy(h->nonce, random, sizeof h->nonce);
+}
+
+/* The proof of a claim covers the talk before it; that of a verdict also the claim. */
+static void prove(const gate *g, const talk *t, const uint8_t *before, uint8_t proof[GD_HMAC_BYTES])
+{
+    gd_hmac_sha256(g->secret, strlen(g->secret), t, (size_t)(before - (const uint8_t *)t), proof);
+}
+
+/* In the same time wherever they differ. */
+static bool same(const uint8_t a[GD_HMAC_BYTES], const uint8_t b[GD_HMAC_BYTES])
+{
+    unsigned difference = 0;
+    for (int i = 0; i < GD_HMAC_BYTES; i++) difference |= a[i] ^ b[i];
+    return difference == 0;
+}
+
+static bool proved(const gate *g, const talk *t, const uint8_t proof[GD_HMAC_BYTES])
+{
+    uint8_t wanted[GD_HMAC_BYTES];
+    prove(g, t, proof, wanted);
+    return same(proof, wanted);
+}
+
+/* ---- The listener's end --------------------------------------------------------------------- */
+
+/* A connection that has not proved anything yet. */
+typedef struct guest {
+    int wire;
+    double deadline;
+    size_t got; /* bytes of the rank's hello and claim */
+    talk talk;
+} guest;
+
+typedef struct lobby {
+    gd_group *group;
+    gate *gate;
+    int listener, *wire; /* [ranks]: of those that have joined */
+    double next;         /* when to look after the lines again */
+    int count;
+    int other_run, other_secret, misfits, others; /* turned away */
+    char misfit[PROBLEM];                         /* the last one */
+    guest guest[LOBBY];
+} lobby;
+
+static void notice(gd_group *group, const char *sentence)
+{
+    const gd_group_options *o = &group->options;
+    if (o->notice) o->notice(o->notice_user, sentence);
+}
+
+/* Counts one that is turned away; the first one of each kind is told. */
+static void turn_away(lobby *l, const guest *g, int *count, const char *why)
+{
+    char text[300];
+    const gd_wire_address from = gd_wire_there(g->wire);
+    if (++*count > 1) return;
+    snprintf(text, sizeof text, "%s: a connection from %s is turned away: %s", l->group->who,
+             gd_wire_name(&from).text, why);
+    notice(l->group, text);
+}
+
+/* Closes the connection, unless it is a rank's by now. */
+static void dismiss(lobby *l, int index)
+{
+    gd_wire_close(&l->guest[index].wire);
+    l->guest[index] = l->guest[--l->count];
+}
+
+static void dismiss_oldest(lobby *l)
+{
+    int oldest = 0;
+    for (int i = 1; i < l->count; i++) {
+        if (l->guest[i].deadline < l->guest[oldest].deadline) oldest = i;
+    }
+    l->others++;
+    dismiss(l, oldest);
+}
+
+/* Whether the ranks get their lines, which they keep until all have them. In a mesh a rank that has
+ * joined may be done with the group before others have. */
+static bool is_meeting(const lobby *l)
+{
+    return l->wire == l->group->line;
+}
+
+/* Whether a rank has joined. One whose line is gone may join again. */
+static bool is_there(const lobby *l, int rank)
+{
+    char next[1];
+    int *wire = &l->wire[rank];
+    if (is_meeting(l) && *wire >= 0 && gd_wire_peek(*wire, next, sizeof next) == GD_WIRE_GONE)
+        gd_wire_close(wire);
+    return *wire >= 0;
+}
+
+static int first_missing(const lobby *l)
+{
+    int rank = l->group->rank + 1;
+    while (rank < l->group->ranks && is_there(l, rank)) rank++;
+    return rank;
+}
+
+/* Whether a claim is that of a rank that is missing; if not, `problem` says why. */
+static bool fits(const lobby *l, const claim *c, char problem[PROBLEM])
+{
+    const gd_group *group = l->group;
+    if (strncmp(c->version, gd_version(), sizeof c->version) != 0) {
+        snprintf(problem, PROBLEM, "rank %d runs gradus %.15s, rank %d runs %s", c->rank,
+                 c->version, group->rank, gd_version());
+    } else if (c->ranks != group->ranks) {
+        snprintf(problem, PROBLEM, "rank %d was started with %d ranks, rank %d with %d", c->rank,
+                 c->ranks, group->rank, group->ranks);
+    } else if (c->rank <= group->rank || c->rank >= group->ranks) {
+        snprintf(problem, PROBLEM, "rank %d is not between %d and %d", c->rank, group->rank + 1,
+                 group->ranks - 1);
+    } else if (is_there(l, c->rank)) {
+        snprintf(problem, PROBLEM, "rank %d connected twice", c->rank);
+    }
+    return !problem[0];
+}
+
+static void judge(lobby *l, guest *g)
+{
+    talk *t = &g->talk;
+    verdict *v = &t->verdict;
+    if (!proved(l->gate, t, t->claim.proof)) {
+        v->kind = OTHER_SECRET;
+        turn_away(l, g, &l->other_secret, "it does not know the secret of this run");
+    } else if (!fits(l, &t->claim, v->problem)) {
+        v->kind = MISFIT;
+        memcpy(l->misfit, v->problem, sizeof l->misfit);
+        turn_away(l, g, &l->misfits, v->problem);
+    }
+    prove(l->gate, t, v->proof, v->proof);
+    if (!gd_wire_send(g->wire, v, sizeof *v, 0) || v->kind != WELCOME) return;
+    l->wire[t->claim.rank] = g->wire;
+    g->wire = -1;
+}
+
+/* Takes what has arrived from a guest; false if the guest is done with. */
+static bool attend(lobby *l, guest *g)
+{
+    talk *t = &g->talk;
+    const bool greeted = g->got >= sizeof t->rank;
+    const size_t before = greeted ? sizeof t->rank : 0;
+    const size_t whole = greeted ? sizeof t->claim : sizeof t->rank;
+    char *room = greeted ? (char *)&t->claim : (char *)&t->rank;
+    const ptrdiff_t moved = gd_wire_read(g->wire, room + g->got - before, before + whole - g->got);
+    g->got += moved > 0 ? (size_t)moved : 0;
+    if (moved < 0 || (g->got >= sizeof t->rank.magic && t->rank.magic != MAGIC)) {
+        l->others++;
+        return false;
+    }
+    if (g->got < before + whole) return true;
+    if (greeted) {
+        judge(l, g);
+        return false;
+    }
+    say_hello(l->gate, &t->listener);
+    const bool sent = gd_wire_send(g->wire, &t->listener, sizeof t->listener, 0);
+    if (same(t->rank.run, l->gate->run)) return sent;
+    turn_away(l, g, &l->other_run, "it is of another run");
+    return false;
+}
+
+/* Takes in those who have connected. For lack of descriptors or memory the oldest guest has to go;
+ * without guests that is an error. */
+static gd_status admit(lobby *l)
+{
+    enum { AT_ONCE = 64 };
+    const double now = gd_wire_now();
+    for (int i = 0; i < AT_ONCE; i++) {
+        const int wire = gd_wire_accept(l->listener);
+        const bool full = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+        if (wire < 0 && !full) break;
+        if (wire < 0 && l->count == 0) {
+            return gd_fail(l->group->ctx, GD_ERROR_IO,
+                           "%s: rank %d cannot accept connections for %s:%d: %s", l->group->who,
+                           l->group->rank, l->group->options.host, l->group->options.port,
+                           strerror(errno));
+        }
+        if (wire < 0 || l->count == LOBBY) dismiss_oldest(l);
+        if (wire < 0) continue;
+        l->guest[l->count] =
+            (guest){.wire = wire, .deadline = now + fmin(HELLO_SECONDS, l->group->timeout)};
+        if (!attend(l, &l->guest[l->count++])) dismiss(l, l->count - 1);
+    }
+    return GD_OK;
+}
+
+static gd_status tell_missing(const lobby *l)
+{
+    char text[500];
+    const gd_group *group = l->group;
+    int there = group->rank + 1;
+    for (int i = group->rank + 1; i < group->ranks; i++) there += l->wire[i] >= 0;
+    int used = snprintf(text, sizeof text, "has not connected within %g s (%d of %d have)",
+                        group->timeout, there, group->ranks);
+    const struct {
+        int count;
+        const char *what;
+    } lines[] = {{l->other_run, "of another run"},
+                 {l->other_secret, "without the secret"},
+                 {l->misfits, "that did not fit"},
+                 {l->others, "that said nothing or something else"}};
+    for (int i = 0; i < 4; i++) {
+        if (lines[i].count == 0) continue;
+        used +=
+            snprintf(text + used, sizeof text - (size_t)used, "%s%d %s",
+                     strchr(text, ';') ? ", " : "; turned away: ", lines[i].count, lines[i].what);
+    }
+    if (l->misfits) snprintf(text + used, sizeof text - (size_t)used, " (%s)", l->misfit);
+    return gd_group_break(l->group, first_missing(l), text);
+}
+
+/* Ranks that have joined do not take rank 0 for silent, and a rank does not wait for one that has
+ * failed. */
+static gd_status look_after_lines(lobby *l)
+{
+    const double now = gd_wire_now(), often = l->group->timeout / 4;
+    if (now < l->next) return GD_OK;
+    l->next = now + (is_meeting(l) ? often : fmin(often, 0.25));
+    if (!is_meeting(l)) return gd_group_listen(l->group, 0);
+    gd_group_still(l->group);
+    return GD_OK;
+}
+
+/* Waits until there is something to do. */
+static void serve(lobby *l, double deadline)
+{
+    int wires[1 + LOBBY] = {l->listener};
+    bool ready[1 + LOBBY];
+    const double now = gd_wire_now();
+    const double until = fmin(fmin(deadline, l->next), l->count ? now + 0.1 : HUGE_VAL);
+    for (int i = 0; i < l->count; i++) wires[1 + i] = l->guest[i].wire;
+    const bool any = gd_wire_wait(wires, 1 + l->count, until, ready);
+    for (int i = l->count - 1; i >= 0; i--) { /* from the end, which takes the place of one gone */
+        const bool late = l->guest[i].deadline < now;
+        if (late) l->others++;
+        if (late || (any && ready[1 + i] && !attend(l, &l->guest[i]))) dismiss(l, i);
+    }
+    if (any && ready[0]) admit(l);
+}
+
+/* Waits until every higher rank has a wire. */
+static gd_status take_in(gd_group *group, gate *g, int listener, int *wire, double deadline)
+{
+    lobby *l = gd_host_allocate(group->ctx, sizeof *l, "a group");
+    if (!l) return group->ctx->status;
+    *l = (lobby){.group = group, .gate = g, .listener = listener, .wire = wire};
+    l->next = gd_wire_now() + group->timeout / 4;
+    while (first_missing(l) < group->ranks && !gd_failed(group->ctx)) {
+        if (gd_wire_now() >= deadline)
+            tell_missing(l);
+        else if (!look_after_lines(l))
+            serve(l, deadline);
+    }
+    while (l->count > 0) dismiss(l, 0);
+    gd_host_release(group->ctx, l, sizeof *l);
+    return gd_error_status(group->ctx);
+}
+
+/* ---- The rank's end ------------------------------------------------------------------------- */
+
+typedef enum outcome { JOINED, TURNED_AWAY, LOST } outcome;
+
+static outcome turned_away(char problem[PROBLEM], const char *why)
+{
+    snprintf(problem, PROBLEM, "%s", why);
+    return TURNED_AWAY;
+}
+
+/* Says who this rank is on a new connection. LOST: it was closed, which may happen among many
+ * strangers. */
+static outcome introduce(const gd_group *group, gate *g, int wire, double deadline,
+                         char problem[PROBLEM])
+{
+    talk t = {.claim = {.rank = group->rank, .ranks = group->ranks}};
+    say_hello(g, &t.rank);
+    if (!gd_wire_send(wire, &t.rank, sizeof t.rank, deadline) ||
+        !gd_wire_receive(wire, &t.listener, sizeof t.listener.magic, deadline))
+        return LOST;
+    if (t.listener.magic != MAGIC)
+        return turned_away(problem, "what listens there is not gradus, or of another version");
+    if (!gd_wire_receive(wire, t.listener.nonce, sizeof t.listener - sizeof t.listener.magic,
+                         deadline))
+        return LOST;
+    /* A port without a listener can be connected with itself. */
+    if (!memcmp(t.listener.nonce, t.rank.nonce, sizeof t.rank.nonce)) return LOST;
+    if (!same(t.listener.run, g->run))
+        return turned_away(problem, "what listens there is of another run");
+    snprintf(t.claim.version, sizeof t.claim.version, "%s", gd_version());
+    prove(g, &t, t.claim.proof, t.claim.proof);
+    if (!gd_wire_send(wire, &t.claim, sizeof t.claim, deadline) ||
+        !gd_wire_receive(wire, &t.verdict, sizeof t.verdict, deadline))
+        return LOST;
+    if (t.verdict.kind == OTHER_SECRET || !proved(g, &t, t.verdict.proof))
+        return turned_away(problem, "what listens there has another secret");
+    if (t.verdict.kind == WELCOME) return JOINED;
+    t.verdict.problem[PROBLEM - 1] = '\0';
+    return turned_away(problem, t.verdict.problem);
+}
+
+/* Connects to a listener at one of several addresses, as often as it takes until the deadline: the
+ * other end may not listen yet. LOST also with the error set. */
+static outcome join(gd_group *group, gate *g, const gd_wire_address *at, int count, double deadline,
+                    int *wire, char problem[PROBLEM])
+{
+    outcome got = LOST;
+    for (int i = 0; got == LOST && !gd_failed(group->ctx); i++) {
+        if (i > 0 && gd_wire_now() >= deadline) break;
+        *wire = gd_wire_connect(&at[i % count], fmin(deadline, gd_wire_now() + 2));
+        if (*wire < 0) {
+            snprintf(problem, PROBLEM, "%s", strerror(errno));
+        } else {
+            got = introduce(group, g, *wire, deadline, problem);
+            if (got == LOST) snprintf(problem, PROBLEM, "what listens there %s", gd_wire_why());
+        }
+        if (got == JOINED) break;
+        gd_wire_close(wire);
+        /* Where all have joined already, one may have failed. */
+        if (wire != group->line) gd_group_listen(group, 0);
+        gd_wire_nap(i < 4 ? 5 << i : 80);
+    }
+    return got;
+}
+
+/* ---- The lines ------------------------------------------------------------------------------ */
+
+static gd_status refuse(const gd_group *group, const char *what, const char *reason)
+{
+    const gd_group_options *o = &group->options;
+    return gd_fail(group->ctx, GD_ERROR_IO, "%s: rank %d cannot %s %s:%d: %s", group->who,
+                   group->rank, what, o->host, o->port, reason);
+}
+
+static gd_status find(const gd_group *group, gd_wire_address at[GD_WIRE_ADDRESSES], int *count)
+{
+    const gd_group_options *o = &group->options;
+    const char *why = gd_wire_find(o->host, o->port, at, count);
+    return why ? refuse(group, "find", why) : GD_OK;
+}
+
+/* Listens at the host's own address, so that no other interface is open: of several, at that of
+ * IPv4, which every rank can reach. If the address is not of this host, or is a loopback address
+ * that other hosts cannot reach, listens on all interfaces. */
+static gd_status listen_at_host(gd_group *group)
+{
+    const gd_group_options *o = &group->options;
+    gd_wire_address at[GD_WIRE_ADDRESSES];
+    int count, first = 0;
+    char text[500];
+    if (find(group, at, &count)) return group->ctx->status;
+    while (first < count && at[first].any.sa_family != AF_INET) first++;
+    const gd_wire_address *own = &at[first < count ? first : 0];
+    const bool hidden = o->several_hosts && gd_wire_is_loopback(own);
+    errno = EADDRNOTAVAIL;
+    if (!hidden) group->listener = gd_wire_listen(own);
+    if (group->listener < 0 && errno == EADDRNOTAVAIL) {
+        group->listener = gd_wire_listen_all(o->port);
+        snprintf(text, sizeof text, "%s: rank 0 listens at port %d of all interfaces: %.255s is %s",
+                 group->who, o->port, o->host,
+                 hidden ? "a loopback address, and the ranks are on several hosts"
+                        : "not an address of this host");
+        if (group->listener >= 0) notice(group, text);
+    }
+    return group->listener < 0 ? refuse(group, "listen at", strerror(errno)) : GD_OK;
+}
+
+static void warn_if_open(gd_group *group)
+{
+    const gd_group_options *o = &group->options;
+    char text[300];
+    if (o->run[0] || o->secret[0]) return;
+    snprintf(text, sizeof text,
+             "%s: the group has neither an id nor a secret: any program that can reach port %d of "
+             "rank 0 can join it (GRADUS_GROUP_SECRET keeps strangers out)",
+             group->who, o->port);
+    notice(group, text);
+}
+
+gd_status gd_rendezvous_meet(gd_group *group)
+{
+    const gd_group_options *o = &group->options;
+    const double deadline = gd_wire_now() + group->timeout;
+    gd_wire_address at[GD_WIRE_ADDRESSES];
+    char problem[PROBLEM];
+    int count;
+    gate g;
+    if (open_gate(group, &g, o->run, strlen(o->run))) return group->ctx->status;
+    if (group->rank == 0) {
+        if (group->listener < 0 && listen_at_host(group)) return group->ctx->status;
+        warn_if_open(group);
+        take_in(group, &g, group->listener, group->line, deadline);
+        gd_wire_close(&group->listener);
+        return gd_error_status(group->ctx);
+    }
+    if (find(group, at, &count)) return group->ctx->status;
+    const outcome got = join(group, &g, at, count, deadline, group->line, problem);
+    if (got == JOINED) return GD_OK;
+    return refuse(group, got == LOST ? "reach rank 0 at" : "join rank 0 at", problem);
+}
+
+/* ---- A mesh --------------------------------------------------------------------------------- */
+
+/* Where a rank listens, as rank 0 sees it. A rank on the host of rank 0 has the address by which
+ * the others reach rank 0. */
+typedef struct place {
+    gd_wire_address at;
+    int32_t beside_rank_0;
+} place;
+
+/* Whether all ranks are on the host of rank 0. */
+static bool all_beside(gd_group *group)
+{
+    int32_t beside = true;
+    for (int rank = 1; group->rank == 0 && rank < group->ranks; rank++) {
+        const gd_wire_address a = gd_wire_there(group->line[rank]);
+        beside = beside && gd_wire_is_loopback(&a);
+    }
+    gd_group_hand_out(group, &beside, sizeof beside);
+    return beside != 0;
+}
+
+/* Listens on the interface by which the lines go, if it is a single one. */
+static int listen_beside(const gd_group *group, bool all_here)
+{
+    gd_wire_address own = {0};
+    for (int i = 0; i < group->ranks; i++) {
+        if (group->line[i] < 0) continue;
+        gd_wire_address a = gd_wire_here(group->line[i]);
+        if (!all_here && gd_wire_is_loopback(&a)) continue;
+        gd_wire_set_port(&a, 0);
+        if (!gd_wire_is_address(&own)) own = a;
+        if (memcmp(&a, &own, sizeof a) != 0) return gd_wire_listen_all(0);
+    }
+    const int wire = gd_wire_is_address(&own) ? gd_wire_listen(&own) : -1;
+    return wire >= 0 ? wire : gd_wire_listen_all(0);
+}
+
+/* The addresses at which this rank can reach the others, all [ranks]; ports [ranks] is room. */
+static gd_status find_places(gd_group *group, int listener, place *all, int32_t *ports)
+{
+    const gd_wire_address here = gd_wire_here(listener);
+    const int32_t mine = gd_wire_port(&here);
+    if (gd_group_collect(group, &mine, sizeof mine, ports)) return group->ctx->status;
+    for (int rank = 1; group->rank == 0 && rank < group->ranks; rank++) {
+        all[rank].at = gd_wire_there(group->line[rank]);
+        all[rank].beside_rank_0 = gd_wire_is_loopback(&all[rank].at);
+    }
+    gd_group_hand_out(group, all, (size_t)group->ranks * sizeof *all);
+    const gd_wire_address first = group->rank > 0 ? gd_wire_there(group->line[0]) : here;
+    for (int rank = 0; rank < group->ranks && !gd_failed(group->ctx); rank++) {
+        if (rank == 0 || (group->rank > 0 && all[rank].beside_rank_0)) all[rank].at = first;
+        if (ports[rank] < 1 || ports[rank] > 65535 || !gd_wire_is_address(&all[rank].at))
+            return gd_group_break(group, rank, "has no address");
+        gd_wire_set_port(&all[rank].at, ports[rank]);
+    }
+    return gd_error_status(group->ctx);
+}
+
+/* Connects to the lower ranks, and waits for the higher ones. */
+static gd_status join_all(gd_group *group, gate *g, int listener, const place *all, int *peers)
+{
+    const double deadline = gd_wire_now() + group->timeout;
+    char problem[PROBLEM], text[PROBLEM + 30];
+    for (int rank = 0; rank < group->rank; rank++) {
+        if (join(group, g, &all[rank].at, 1, deadline, &peers[rank], problem) == JOINED) continue;
+        if (gd_failed(group->ctx)) return group->ctx->status;
+        snprintf(text, sizeof text, "cannot be reached: %s", problem);
+        return gd_group_break(group, rank, text);
+    }
+    return take_in(group, g, listener, peers, deadline);
+}
+
+/* The id of a mesh is a random one, which rank 0 draws: who has seen only the run's id cannot join
+ * it. */
+gd_status gd_rendezvous_mesh(gd_group *group, int *peers)
+{
+    const size_t ranks = (size_t)group->ranks, bytes = ranks * (sizeof(place) + sizeof(int32_t));
+    uint8_t id[GD_HMAC_BYTES];
+    gate g;
+    for (int rank = 0; rank < group->ranks; rank++) peers[rank] = -1;
+    if (open_gate(group, &g, NULL, 0)) return group->ctx->status;
+    memcpy(id, g.seed, sizeof id);
+    if (gd_group_hand_out(group, id, sizeof id) || open_gate(group, &g, id, sizeof id))
+        return group->ctx->status;
+    int listener = listen_beside(group, all_beside(group));
+    place *all = gd_host_allocate(group->ctx, bytes, "a group");
+    if (listener < 0) refuse(group, "listen beside", strerror(errno));
+    if (all && listener >= 0 &&
+        !find_places(group, listener, all, (int32_t *)(void *)(all + ranks)))
+        join_all(group, &g, listener, all, peers);
+    gd_wire_close(&listener);
+    gd_host_release(group->ctx, all, bytes);
+    return gd_error_status(group->ctx);
+}
+
+#endif

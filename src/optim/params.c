@@ -1,0 +1,315 @@
+/* params.c - parameters in one block of memory, and their gradients in another.
+ *
+ *     values     | embed (decay) | w1 (decay) | ... || norm1 | bias | ... |
+ *     grads      | the same places                                        |
+ *     m, v       | the same places: an optimizer's (optim.c)              |
+ *     master     | the same places: float32 where the values are 16-bit   |
+ *
+ * Parameters that decay come first, so that an update is two calls of a kernel, one with weight
+ * decay and one without, for any number of parameters. The gaps that align each parameter to 64
+ * bytes hold zeros in every block, and stay zero under every rule of optim.c. */
+#include "optim/params.h"
+
+#include "group/share.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { ALIGNMENT_BYTES = 64 };
+
+/* ---- A group of parameters ---------------------------------------------------------------- */
+
+gd_params *gd_params_create(gd_context *ctx, gd_dtype dtype)
+{
+    if (gd_error_status(ctx)) return NULL;
+    if (!gd_dtype_is_real(dtype)) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "params_create: dtype is %s, wanted a real one",
+                gd_dtype_name(dtype));
+        return NULL;
+    }
+    gd_params *params = gd_host_allocate(ctx, sizeof *params, "params_create");
+    if (!params) return NULL;
+    *params = (gd_params){.ctx = ctx, .dtype = dtype};
+    gd_context_hold(ctx);
+    return params;
+}
+
+void gd_params_free(gd_params *params)
+{
+    if (!params) return;
+    gd_context *ctx = params->ctx;
+    gd_graphs_forget(ctx);
+    gd_share_free(params->share);
+    for (int64_t i = 0; i < params->count; i++) gd_tensor_destroy(params->list[i].tensor);
+    if (params->values) gd_tensor_destroy(params->values);
+    if (params->grads) gd_tensor_destroy(params->grads);
+    gd_host_release(ctx, params->list, (size_t)params->capacity * sizeof *params->list);
+    gd_host_release(ctx, params, sizeof *params);
+    gd_context_drop(ctx);
+}
+
+static gd_status check_name(const gd_params *params, const char *name)
+{
+    gd_context *ctx = params->ctx;
+    const size_t room = sizeof params->list->tensor->name;
+    if (!name || !*name || strlen(name) >= room) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "params_add: name is %s%s%s, wanted 1 to %zu bytes",
+                       name ? "\"" : "", name ? name : "NULL", name ? "\"" : "", room - 1);
+    }
+    if (gd_params_find(params, name)) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "params_add: name is \"%s\", wanted one that the group does not have yet",
+                       name);
+    }
+    return GD_OK;
+}
+
+gd_tensor *gd_params_add(gd_params *params, const char *name, int ndim, const int64_t *shape,
+                         unsigned flags)
+{
+    if (!params || gd_failed(params->ctx)) return NULL;
+    gd_context *ctx = params->ctx;
+    if (params->values) {
+        gd_fail(ctx, GD_ERROR_STATE,
+                "params_add: \"%s\" was added after gd_params_finish, wanted it before",
+                name ? name : "");
+        return NULL;
+    }
+    if (flags & ~(unsigned)GD_DECAY) {
+        gd_fail(ctx, GD_ERROR_ARGUMENT, "params_add: flags is %#x, wanted 0 or GD_DECAY", flags);
+        return NULL;
+    }
+    if (check_name(params, name) ||
+        !gd_host_grow(ctx, (void **)&params->list, &params->capacity, params->count + 1,
+                      sizeof *params->list, "params_add")) {
+        return NULL;
+    }
+    gd_tensor *t = gd_tensor_header(ctx, "params_add", false, params->dtype, ndim, shape);
+    if (!t) return NULL;
+    t->owned = true;
+    t->requires_grad = true;
+    gd_tensor_set_name(t, name);
+    params->list[params->count++] = (gd_param){t, flags};
+    return t;
+}
+
+int64_t gd_params_room(const gd_tensor *t)
+{
+    const int64_t unit = ALIGNMENT_BYTES / (int64_t)gd_dtype_size(t->dtype);
+    return (t->count + unit - 1) / unit * unit;
+}
+
+/* Gives every parameter its place in the block; false if the bytes overflow. */
+static bool lay_out(gd_params *params, int64_t *block)
+{
+    const int64_t limit =
+        PTRDIFF_MAX / (int64_t)gd_dtype_size(gd_params_state_dtype(params)) - ALIGNMENT_BYTES;
+    int64_t next = 0;
+    for (int decay = 1; decay >= 0; decay--) {
+        for (int64_t i = 0; i < params->count; i++) {
+            gd_tensor *t = params->list[i].tensor;
+            if (gd_param_decays(&params->list[i]) != decay) continue;
+            if (t->count > limit - next) return false;
+            t->offset = next;
+            next += gd_params_room(t);
+        }
+    }
+    *block = next;
+    return true;
+}
+
+gd_tensor *gd_params_block(gd_context *ctx, gd_dtype dtype, int64_t block,
+                           gd_memory_class memory_class, const char *who)
+{
+    gd_tensor *t = gd_tensor_header(ctx, who, false, dtype, 1, &block);
+    if (!t) return NULL;
+    t->owned = true;
+    if (gd_tensor_allocate(t, memory_class, who) ||
+        ctx->device->fill_bytes(ctx, t->storage->data, 0, t->storage->bytes)) {
+        gd_tensor_destroy(t);
+        return NULL;
+    }
+    return t;
+}
+
+/* The gradient of t, at the same place in the block of gradients. */
+static gd_status create_grad(gd_tensor *t, const gd_tensor *grads)
+{
+    gd_tensor *grad =
+        gd_tensor_header(t->ctx, "params_finish", false, grads->dtype, t->ndim, t->shape);
+    if (!grad) return gd_error_status(t->ctx);
+    grad->owned = true;
+    grad->offset = t->offset;
+    gd_tensor_attach(grad, grads->storage);
+    gd_tensor_unlist(grad); /* it goes with t */
+    t->grad = grad;
+    return GD_OK;
+}
+
+static void undo_finish(gd_params *params)
+{
+    for (int64_t i = 0; i < params->count; i++) {
+        gd_tensor *t = params->list[i].tensor;
+        if (t->grad) gd_tensor_destroy(t->grad);
+        t->grad = NULL;
+    }
+    if (params->grads) gd_tensor_destroy(params->grads);
+    if (params->values) gd_tensor_destroy(params->values);
+    params->grads = params->values = NULL;
+}
+
+gd_status gd_params_finish(gd_params *params)
+{
+    if (!params) return GD_ERROR_ARGUMENT;
+    gd_context *ctx = params->ctx;
+    const char *who = "params_finish";
+    if (gd_failed(ctx)) return ctx->status;
+    if (params->values) return gd_fail(ctx, GD_ERROR_STATE, "%s: it was called before", who);
+    int64_t block;
+    if (!lay_out(params, &block)) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: the parameters have more than %td bytes", who,
+                       (ptrdiff_t)PTRDIFF_MAX);
+    }
+    params->values = gd_params_block(ctx, params->dtype, block, GD_MEMORY_PARAMETERS, who);
+    if (params->values) {
+        params->grads =
+            gd_params_block(ctx, gd_params_state_dtype(params), block, GD_MEMORY_GRADIENTS, who);
+    }
+    for (int64_t i = 0; i < params->count && params->grads; i++) {
+        if (create_grad(params->list[i].tensor, params->grads)) break;
+    }
+    if (gd_failed(ctx)) {
+        undo_finish(params);
+        return ctx->status;
+    }
+    for (int64_t i = 0; i < params->count; i++) {
+        gd_tensor_attach(params->list[i].tensor, params->values->storage);
+    }
+    return GD_OK;
+}
+
+int gd_params_count(const gd_params *params)
+{
+    return params ? (int)params->count : 0;
+}
+
+int64_t gd_params_elements(const gd_params *params)
+{
+    int64_t elements = 0;
+    for (int64_t i = 0; params && i < params->count; i++) elements += params->list[i].tensor->count;
+    return elements;
+}
+
+gd_tensor *gd_params_at(const gd_params *params, int index)
+{
+    return params && index >= 0 && index < params->count ? params->list[index].tensor : NULL;
+}
+
+gd_tensor *gd_params_find(const gd_params *params, const char *name)
+{
+    for (int64_t i = 0; params && name && i < params->count; i++) {
+        if (!strcmp(params->list[i].tensor->name, name)) return params->list[i].tensor;
+    }
+    return NULL;
+}
+
+unsigned gd_params_flags(const gd_params *params, int index)
+{
+    return gd_params_at(params, index) ? params->list[index].flags : 0;
+}
+
+/* ---- Gradients ---------------------------------------------------------------------------- */
+
+bool gd_params_ready(const gd_params *params, const char *who)
+{
+    if (!params || gd_failed(params->ctx)) return false;
+    if (!params->values) {
+        gd_fail(params->ctx, GD_ERROR_STATE,
+                "%s: the parameters have no memory yet, call gd_params_finish", who);
+    }
+    return params->values;
+}
+
+static gd_status refused(const gd_params *params)
+{
+    return params ? gd_error_status(params->ctx) : GD_ERROR_ARGUMENT;
+}
+
+/* Nothing is written: the next backward overwrites the old values. */
+gd_status gd_params_clear_grads(gd_params *params)
+{
+    if (!gd_params_ready(params, "params_clear_grads")) return refused(params);
+    for (int64_t i = 0; i < params->count; i++) gd_grad_clear(params->list[i].tensor);
+    if (params->share) gd_share_clear(params->share);
+    return GD_OK;
+}
+
+void gd_params_zero_missing_grads(gd_params *params, int64_t begin, int64_t end)
+{
+    gd_context *ctx = params->ctx;
+    for (int64_t i = 0; i < params->count; i++) {
+        const gd_tensor *t = params->list[i].tensor;
+        if (t->grad_valid || t->count == 0 || t->offset < begin || t->offset >= end) continue;
+        ctx->services->fill(gd_tensor_data(t->grad), t->grad->dtype, 0, t->count, ctx);
+    }
+}
+
+/* A bucket sent early had its missing gradients zeroed then; now another stream writes to it. */
+gd_status gd_params_complete_grads(gd_params *params)
+{
+    if (params->share) return gd_share_reduce(params->share);
+    gd_params_zero_missing_grads(params, 0, params->grads->count);
+    return gd_error_status(params->ctx);
+}
+
+gd_status gd_params_scale_grads(gd_params *params, double factor)
+{
+    if (!gd_params_ready(params, "params_scale_grads")) return refused(params);
+    gd_context *ctx = params->ctx;
+    if (!isfinite(factor)) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "params_scale_grads: factor is %g, wanted a finite number", factor);
+    }
+    gd_tensor *grads = params->grads;
+    if (params->share && params->share->next == 0) /* no mean was taken yet */
+        gd_params_zero_missing_grads(params, 0, grads->count);
+    else if (gd_params_complete_grads(params))
+        return ctx->status;
+    ctx->services->scale(gd_tensor_data(grads), grads->dtype, factor, grads->count, ctx);
+    gd_new_version(ctx, grads->storage);
+    return gd_error_status(ctx);
+}
+
+/* The sum of squares of all gradients, of their means where they are shared. */
+static double sum_squares(gd_params *params)
+{
+    gd_context *ctx = params->ctx;
+    gd_share *share = params->share;
+    double sum = NAN;
+    if (!share) return gd_sum_squares(params->grads);
+    double *place = (double *)gd_tensor_data(share->squares) + share->count;
+    gd_share_squares(share, place);
+    if (!gd_share_sum(share, place, 1)) ctx->device->download(ctx, &sum, place, sizeof sum);
+    return gd_failed(ctx) ? (double)NAN : sum;
+}
+
+gd_status gd_clip_grad_norm(gd_params *params, double max_norm, double *norm)
+{
+    if (norm) *norm = NAN; /* unless it can be measured */
+    if (!gd_params_ready(params, "clip_grad_norm")) return refused(params);
+    gd_context *ctx = params->ctx;
+    if (isnan(max_norm)) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "clip_grad_norm: max_norm is nan, wanted a number");
+    }
+    if (!gd_outside_graph(ctx, "clip_grad_norm")) return ctx->status;
+    gd_tensor *grads = params->grads;
+    if (gd_params_complete_grads(params)) return ctx->status;
+    double length = sqrt(sum_squares(params));
+    double factor = max_norm / (length + 1e-6);
+    if (max_norm > 0 && isfinite(length) && factor < 1) {
+        ctx->services->scale(gd_tensor_data(grads), grads->dtype, factor, grads->count, ctx);
+        gd_new_version(ctx, grads->storage);
+    }
+    if (norm) *norm = length;
+    return gd_error_status(ctx);
+}

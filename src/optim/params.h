@@ -1,0 +1,52 @@
+/* params.h - internals of a group of parameters: params.c creates it, optim.c updates it. */
+#ifndef GRADUS_PARAMS_H
+#define GRADUS_PARAMS_H
+
+#include "core/core.h"
+
+typedef struct gd_param {
+    gd_tensor *tensor; /* its header; its gradient's header is tensor->grad */
+    unsigned flags;
+} gd_param;
+
+struct gd_params {
+    gd_context *ctx;
+    gd_dtype dtype;
+    gd_param *list; /* in the order added */
+    int64_t count, capacity;
+    gd_tensor *values, *grads; /* the blocks [block]; NULL before gd_params_finish */
+    bool has_optimizer;        /* or had one */
+    gd_share *share;           /* with other processes; NULL: with none */
+};
+
+static inline int gd_param_decays(const gd_param *p)
+{
+    return p->flags & GD_DECAY ? 1 : 0;
+}
+
+/* The dtype of gradients, of the optimizer's state, and of what it computes. */
+static inline gd_dtype gd_params_state_dtype(const gd_params *params)
+{
+    return params->dtype == GD_FLOAT64 ? GD_FLOAT64 : GD_FLOAT32;
+}
+
+/* Elements of a parameter in the block, including the gap after it. */
+int64_t gd_params_room(const gd_tensor *t);
+
+/* A one-dimensional tensor of zeros that belongs to a group or an optimizer. */
+gd_tensor *gd_params_block(gd_context *ctx, gd_dtype dtype, int64_t block,
+                           gd_memory_class memory_class, const char *who);
+
+/* True if the group can be used: there is no error, and it has memory. */
+bool gd_params_ready(const gd_params *params, const char *who);
+
+/* A parameter that no gradient reached in this step may still hold that of an earlier one, since
+ * clearing writes nothing; this sets those of the parameters in elements [begin, end) to zero
+ * before the block is read as a whole. */
+void gd_params_zero_missing_grads(gd_params *params, int64_t begin, int64_t end);
+
+/* The block of gradients, those missing included, is about to be read as a whole: where it is
+ * shared, this rank's slices of the means. */
+gd_status gd_params_complete_grads(gd_params *params);
+
+#endif

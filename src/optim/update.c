@@ -1,0 +1,272 @@
+/* update.c - updates that the device decides on (kernels/optim/decide.h), asked for by a host that
+ * is several steps ahead, and their reports.
+ *
+ *     host      asks for n (rate -> slot n)  ...  n + 1  ...  n + 2    reads report n, if n is done
+ *     device                n - 2  ...  n - 1  ...  n (decides, report -> slot n)
+ *
+ * A slot is memory that both see. There are GD_UPDATE_SLOTS, used in turn; before the host reuses
+ * one it waits until the update in it is done, so that neither overwrites what the other has not
+ * read. That is the only place where a training loop waits, and only if it is that far ahead. */
+#include "optim/optimizer.h"
+#include "group/share.h"
+
+#include <math.h>
+#include <stddef.h>
+
+/* ---- The device's part -------------------------------------------------------------------- */
+
+static gd_status write_state(gd_optimizer *optimizer, size_t offset, const void *value, size_t size)
+{
+    gd_context *ctx = optimizer->ctx;
+    return ctx->device->upload(ctx, (char *)optimizer->update + offset, value, size);
+}
+
+#define WRITE_STATE(optimizer, field, value) \
+    write_state(optimizer, offsetof(gd_update_state, field), value, sizeof *(value))
+
+/* The state after all queued work. */
+static gd_update_state read_state(const gd_optimizer *optimizer)
+{
+    gd_update_state state = {0};
+    gd_context *ctx = optimizer->ctx;
+    if (!gd_failed(ctx) && gd_outside_graph(ctx, "optimizer"))
+        ctx->device->download(ctx, &state, optimizer->update, sizeof state);
+    return state;
+}
+
+bool gd_update_create(gd_optimizer *optimizer)
+{
+    gd_context *ctx = optimizer->ctx;
+    const gd_update_state begin = {.scale = {.factor = 1}};
+    const size_t slots = GD_UPDATE_SLOTS * sizeof *optimizer->slots;
+    void *update = NULL;
+    if (gd_pool_allocate(ctx, GD_POOL_LASTING, sizeof begin, GD_MEMORY_OTHER, "an optimizer",
+                         &update)) {
+        return false;
+    }
+    optimizer->update = update;
+    optimizer->slots = ctx->device->shared_allocate(ctx, slots);
+    if (!optimizer->slots)
+        gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: %zu bytes for updates", slots);
+    return !gd_failed(ctx) && !write_state(optimizer, 0, &begin, sizeof begin);
+}
+
+void gd_update_free(gd_optimizer *optimizer)
+{
+    gd_context *ctx = optimizer->ctx;
+    gd_graphs_forget(ctx);
+    gd_pool_release(ctx, GD_POOL_LASTING, optimizer->update, sizeof *optimizer->update,
+                    GD_MEMORY_OTHER);
+    if (optimizer->slots) {
+        const size_t slots = GD_UPDATE_SLOTS * sizeof *optimizer->slots;
+        ctx->device->synchronize(ctx); /* queued updates write there */
+        ctx->device->shared_release(ctx, optimizer->slots, slots);
+    }
+}
+
+/* ---- Asking ------------------------------------------------------------------------------- */
+
+/* The report in the slot of update `asked` has not been read. */
+static gd_status lose_report(gd_optimizer *optimizer)
+{
+    const gd_update_report *lost = &optimizer->slots[optimizer->told++ % GD_UPDATE_SLOTS].report;
+    if (lost->outcome != GD_UPDATE_NOT_FINITE) return GD_OK;
+    return gd_fail(
+        optimizer->ctx, GD_ERROR_STATE,
+        "optimizer_update: update %lld was skipped, since the loss is %g and the norm of "
+        "the gradient %g, wanted finite numbers; gd_optimizer_report reports it at once",
+        (long long)lost->number, lost->loss, lost->norm);
+}
+
+gd_status gd_optimizer_ask(gd_optimizer *optimizer)
+{
+    gd_context *ctx = optimizer->ctx;
+    const int64_t slot = optimizer->asked % GD_UPDATE_SLOTS;
+    if (optimizer->asked >= GD_UPDATE_SLOTS) {
+        if (!ctx->device->passed(ctx, optimizer->mark[slot], true)) return ctx->status;
+        if (optimizer->told == optimizer->asked - GD_UPDATE_SLOTS && lose_report(optimizer))
+            return ctx->status;
+    }
+    optimizer->slots[slot].rate = optimizer->rate;
+    optimizer->mark[slot] = ctx->marks; /* the next one */
+    optimizer->asked++;
+    gd_new_version(ctx,
+                   optimizer->params->values->storage); /* some backward may need the old one */
+    return GD_OK;
+}
+
+gd_status gd_mark(gd_context *ctx)
+{
+    return ctx->device->mark(ctx, ctx->marks++);
+}
+
+/* The sum of squares of all gradients. Where they are shared it is that of the means of all ranks,
+ * and the loss becomes the mean of all losses. */
+static gd_status measure(gd_optimizer *optimizer)
+{
+    const gd_params *params = optimizer->params;
+    gd_context *ctx = params->ctx;
+    const gd_tensor *grads = params->grads;
+    gd_update_state *state = optimizer->update;
+    if (!params->share) {
+        ctx->services->sum_squares(&state->squares, gd_tensor_data(grads), grads->dtype,
+                                   grads->count, ctx);
+        return gd_error_status(ctx);
+    }
+    _Static_assert(offsetof(gd_update_state, squares) ==
+                       offsetof(gd_update_state, loss) + sizeof(double),
+                   "both are summed in one go");
+    gd_share_squares(params->share, &state->squares);
+    ctx->services->scale(&state->loss, GD_FLOAT64, 1.0 / gd_group_ranks(params->share->group), 1,
+                         ctx);
+    return gd_share_sum(params->share, &state->loss, 2);
+}
+
+/* Launches the kernels of one update. While a graph is captured they are only recorded: each run of
+ * the graph asks for a new update. */
+static gd_status update(gd_optimizer *optimizer, const gd_update_rule *rule)
+{
+    gd_params *params = optimizer->params;
+    gd_context *ctx = params->ctx;
+    const gd_services *services = ctx->services;
+    if (ctx->capture ? gd_capture_update(ctx, optimizer) : gd_optimizer_ask(optimizer))
+        return ctx->status;
+    if (gd_params_complete_grads(params)) return ctx->status;
+    if (rule->measured && measure(optimizer)) return ctx->status;
+    services->decide(optimizer->update, optimizer->slots, rule, ctx);
+    gd_optimizer_apply(optimizer);
+    if (!ctx->capture) gd_mark(ctx);
+    return gd_error_status(ctx);
+}
+
+static bool ready(const gd_optimizer *optimizer)
+{
+    return optimizer && !gd_failed(optimizer->ctx);
+}
+
+static gd_status refused(const gd_optimizer *optimizer)
+{
+    return optimizer ? gd_error_status(optimizer->ctx) : GD_ERROR_ARGUMENT;
+}
+
+static gd_status set_rate(gd_optimizer *optimizer, double lr, const char *who)
+{
+    if (!ready(optimizer)) return refused(optimizer);
+    if (gd_option_in_range(optimizer->ctx, who, "lr", lr, 0, INFINITY)) optimizer->rate = lr;
+    return gd_error_status(optimizer->ctx);
+}
+
+gd_status gd_optimizer_set_rate(gd_optimizer *optimizer, double lr)
+{
+    return set_rate(optimizer, lr, "optimizer_set_rate");
+}
+
+gd_status gd_optimizer_step(gd_optimizer *optimizer, double lr)
+{
+    if (set_rate(optimizer, lr, "optimizer_step")) return refused(optimizer);
+    if (!gd_outside_graph(optimizer->ctx, "optimizer_step")) return refused(optimizer);
+    return update(optimizer, &(gd_update_rule){.beta1 = optimizer->adamw.beta1,
+                                               .beta2 = optimizer->adamw.beta2});
+}
+
+gd_status gd_optimizer_backward(gd_optimizer *optimizer, gd_tensor *loss, double share)
+{
+    const char *who = "optimizer_backward";
+    if (!ready(optimizer) || !loss) return refused(optimizer);
+    gd_context *ctx = optimizer->ctx;
+    if (!gd_tensor_usable(loss, who, "loss")) return gd_error_status(ctx);
+    if (loss->ctx != ctx || loss->count != 1 || !loss->node || !isfinite(share)) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "%s: loss is %s%s and share %g, wanted one element, made by ops from "
+                       "tensors that require a gradient, and a finite share",
+                       who, gd_shape_text(loss).text, loss->ctx != ctx ? " of another context" : "",
+                       share);
+    }
+    if (gd_tensor_need_grad(loss)) return ctx->status;
+    ctx->services->add_loss(optimizer->update, gd_tensor_data(loss->grad), gd_tensor_data(loss),
+                            loss->dtype, share, ctx);
+    loss->grad_valid = true;
+    return gd_backward_from(&loss, 1, &(gd_backward_options){.cotangents = &loss->grad});
+}
+
+gd_status gd_optimizer_update(gd_optimizer *optimizer, double max_norm)
+{
+    if (!ready(optimizer)) return refused(optimizer);
+    if (isnan(max_norm)) {
+        return gd_fail(optimizer->ctx, GD_ERROR_ARGUMENT,
+                       "optimizer_update: max_norm is nan, wanted a number");
+    }
+    return update(optimizer, &(gd_update_rule){.measured = true,
+                                               .max_norm = max_norm,
+                                               .beta1 = optimizer->adamw.beta1,
+                                               .beta2 = optimizer->adamw.beta2});
+}
+
+gd_status gd_optimizer_continue(gd_optimizer *optimizer)
+{
+    const bool halted = false;
+    if (!ready(optimizer)) return refused(optimizer);
+    return WRITE_STATE(optimizer, halted, &halted);
+}
+
+/* ---- Reading ------------------------------------------------------------------------------ */
+
+bool gd_optimizer_report(gd_optimizer *optimizer, bool wait, gd_update_report *report)
+{
+    if (!ready(optimizer) || optimizer->told == optimizer->asked) return false;
+    gd_context *ctx = optimizer->ctx;
+    const int64_t slot = optimizer->told % GD_UPDATE_SLOTS;
+    if (!gd_outside_graph(ctx, "optimizer_report")) return false;
+    /* A caller that reads after each update gets every report: the next update would reuse this
+     * slot. */
+    wait = wait || optimizer->asked - optimizer->told == GD_UPDATE_SLOTS;
+    if (!ctx->device->passed(ctx, optimizer->mark[slot], wait)) return false;
+    *report = optimizer->slots[slot].report;
+    optimizer->told++;
+    return true;
+}
+
+int64_t gd_optimizer_steps(const gd_optimizer *optimizer)
+{
+    return optimizer ? read_state(optimizer).made : 0;
+}
+
+/* The largest count that a double holds exactly: the bias correction is a power of it. */
+static const int64_t MAX_STEPS = (int64_t)1 << 53;
+
+gd_status gd_optimizer_set_steps(gd_optimizer *optimizer, int64_t steps)
+{
+    if (!ready(optimizer)) return refused(optimizer);
+    if (steps < 0 || steps > MAX_STEPS) {
+        return gd_fail(optimizer->ctx, GD_ERROR_ARGUMENT,
+                       "optimizer_set_steps: steps is %lld, wanted at least 0 and at most 2^53",
+                       (long long)steps);
+    }
+    return WRITE_STATE(optimizer, made, &steps);
+}
+
+/* ---- The loss scale ----------------------------------------------------------------------- */
+
+gd_loss_scale gd_loss_scale_begin(gd_dtype dtype)
+{
+    const bool adapts = dtype == GD_FLOAT16;
+    return (gd_loss_scale){.adapts = adapts, .factor = adapts ? 65536 : 1};
+}
+
+gd_status gd_optimizer_set_loss_scale(gd_optimizer *optimizer, gd_loss_scale scale)
+{
+    if (!ready(optimizer)) return refused(optimizer);
+    const bool power = scale.factor >= 1 && !(scale.factor & (scale.factor - 1));
+    if (!power || scale.good < 0 || (!scale.adapts && scale.factor != 1)) {
+        return gd_fail(optimizer->ctx, GD_ERROR_ARGUMENT,
+                       "optimizer_set_loss_scale: factor is %lld and good %lld, wanted a power of "
+                       "two (1 if it does not adapt) and at least 0",
+                       (long long)scale.factor, (long long)scale.good);
+    }
+    return WRITE_STATE(optimizer, scale, &scale);
+}
+
+gd_loss_scale gd_optimizer_loss_scale(const gd_optimizer *optimizer)
+{
+    return optimizer ? read_state(optimizer).scale : (gd_loss_scale){0};
+}
