@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "check_main.h"
-#include "core/core.h"
+#include "optim/graph.h"
 
 enum { ROWS = 6, WIDTH = 5, LAYERS = 3 };
 
@@ -235,6 +235,12 @@ START_TEST(the_key_tells_what_changed)
     gd_no_grad_begin(n.ctx);
     ck_assert_uint_ne(gd_graph_key(n.ctx), key);
     gd_no_grad_end(n.ctx);
+    ck_assert_uint_eq(gd_graph_key(n.ctx), key);
+
+    gd_memory_trim(n.ctx); /* blocks of the step went back to the device */
+    const uint64_t trimmed = gd_graph_key(n.ctx);
+    ck_assert_uint_ne(trimmed, key);
+    ck_assert_uint_eq(gd_graph_key(n.ctx), trimmed);
 
     gd_tensor_free(n.x); /* the same memory in another shape */
     n.x = gd_tensor_create(n.ctx, GD_FLOAT32, GD_SHAPE(WIDTH, ROWS));

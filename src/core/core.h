@@ -28,8 +28,8 @@ typedef struct gd_share gd_share;
 
 /* ---- Memory (memory.c) ------------------------------------------------------------------ */
 
-/* Lasting memory and a step's memory never share a block: the addresses in a captured graph
- * (graph.c) are in the step's pool, which no tensor that outlives a step can use. */
+/* Lasting memory and a step's memory never share a block: the addresses in recorded work are in the
+ * step's pool, which no tensor that outlives a step can use. */
 typedef enum gd_pool_kind { GD_POOL_LASTING, GD_POOL_STEP, GD_POOL_KINDS } gd_pool_kind;
 
 struct gd_storage {
@@ -182,9 +182,11 @@ struct gd_context {
     gd_random_state random;
     const gd_random_state *random_base; /* on the device, see gd_call; NULL outside a capture */
 
+    /* Of optim/graph.c: */
     gd_graph *graphs;           /* all that exist */
-    struct gd_capture *capture; /* the one in progress */
+    struct gd_capture *capture; /* what the device's work is recorded into; NULL: it is done */
     bool in_graph;              /* a graph's function is running */
+    uint64_t generation;        /* how often blocks were freed that recorded work may use */
     int64_t marks;              /* made so far */
     int64_t waits;              /* how often the host waited for the device */
 
@@ -215,12 +217,17 @@ static inline bool gd_is_garbage(uintptr_t pointer)
     return pointer == UINTPTR_MAX;
 }
 
-/* The number of threads to use: one in a child of fork() (context.c). */
+/* The number of threads to use: one in a child of fork(). */
 int gd_threads(const gd_context *ctx);
 
+/* ---- Errors (error.c) -------------------------------------------------------------------- */
+
 /* Replaces each control character, of ASCII and of U+0080 to U+009F, by "?": a name, or text from a
- * file, may contain line breaks or control sequences of a terminal (context.c). */
+ * file, may contain line breaks or control sequences of a terminal. */
 void gd_replace_controls(char *text);
+
+/* False, with the error set, inside the function of a graph, which must not wait for the device. */
+bool gd_outside_graph(gd_context *ctx, const char *who);
 
 /* Whether there is an error; every public call checks it first. */
 static inline bool gd_failed(const gd_context *ctx)
@@ -322,7 +329,7 @@ double gd_sum_squares(const gd_tensor *t);
 /* Drops the gradient of a tensor made by an op. */
 void gd_grad_release(gd_tensor *t);
 
-/* ---- Calls (op.c) ----------------------------------------------------------------------- */
+/* ---- Calls (frame.c, op.c) --------------------------------------------------------------- */
 
 /* What surrounds one forward or backward: memory that lives as long as the call. */
 typedef struct gd_temporary {
@@ -351,27 +358,6 @@ gd_status gd_run_kernel(gd_kernel kernel, const gd_call *call, bool backward);
 
 /* The dtype in which the kernels of this call take t. */
 gd_dtype gd_kernel_dtype(const gd_call *call, const gd_tensor *t);
-
-/* ---- Updates and graphs (update.c, graph.c) ---------------------------------------------- */
-
-/* Finds a slot for the next update, launched directly or in a graph; it is done at the next
- * mark. */
-gd_status gd_optimizer_ask(gd_optimizer *optimizer);
-
-/* Marks the end of the work queued so far. */
-gd_status gd_mark(gd_context *ctx);
-
-/* Records that the graph being captured has an update of this optimizer. */
-gd_status gd_capture_update(gd_context *ctx, gd_optimizer *optimizer);
-
-/* Drops all captures, because memory or an optimizer that they use is about to be freed. */
-void gd_graphs_forget(gd_context *ctx);
-
-/* False, with the error set, inside the function of a graph, which must not wait for the device. */
-bool gd_outside_graph(gd_context *ctx, const char *who);
-
-/* A fingerprint of all the user's tensors, on which a captured graph depends. */
-uint64_t gd_graph_key(const gd_context *ctx);
 
 /* ---- Segments (trace.c, recompute.c) ---------------------------------------------------- */
 

@@ -6,7 +6,8 @@
  * Addresses. The user's tensors, which last, are compared before each run: gd_graph_key is a
  * fingerprint of their addresses, shapes and strides. Tensors of the step are in blocks of the
  * step's pool, which no lasting tensor ever gets (gd_pool_kind). All steps share these blocks,
- * captured or not, since nothing in them outlives a step.
+ * captured or not, since nothing in them outlives a step. The key also has the context's generation,
+ * another one after blocks went back to the device.
  *
  * Numbers. Those that change from run to run are read on the device: the optimizer's in
  * gd_update_state, the place in the random stream in `random`, to which the offsets in the graph
@@ -15,7 +16,8 @@
  *
  * The first run of each kind is not captured: it fills the pool, chooses the algorithms of products
  * and loads kernels, which a capture could not do. */
-#include "core/core.h"
+#include "optim/graph.h"
+
 #include "optim/optimizer.h"
 
 enum { CAPTURES = 8, UPDATES = GD_UPDATE_SLOTS }; /* of one graph; each update takes a slot */
@@ -79,8 +81,7 @@ void gd_graphs_forget(gd_context *ctx)
 {
     if (ctx->capture) {
         gd_fail(ctx, GD_ERROR_STATE,
-                "graph_run: its function frees parameters, an optimizer or memory, wanted this "
-                "outside");
+                "graph_run: its function frees parameters or an optimizer, wanted this outside");
         return;
     }
     for (gd_graph *graph = ctx->graphs; graph; graph = graph->next) {
@@ -106,16 +107,6 @@ gd_graph_counts gd_graph_count(const gd_graph *graph)
     return graph ? graph->counts : (gd_graph_counts){0};
 }
 
-bool gd_outside_graph(gd_context *ctx, const char *who)
-{
-    if (!ctx->in_graph) return true;
-    gd_fail(ctx, GD_ERROR_STATE,
-            "%s: called from a function of gd_graph_run, which must neither wait for the device "
-            "nor create anything that outlives the step",
-            who);
-    return false;
-}
-
 /* ---- What a capture relies on ------------------------------------------------------------- */
 
 static uint64_t mix(uint64_t hash, uint64_t value)
@@ -139,7 +130,8 @@ static uint64_t mix_tensor(uint64_t hash, const gd_tensor *t)
 
 uint64_t gd_graph_key(const gd_context *ctx)
 {
-    uint64_t hash = mix((uint64_t)ctx->no_grad, (uintptr_t)ctx->grad_hook_user);
+    uint64_t hash = mix((uint64_t)ctx->no_grad, ctx->generation);
+    hash = mix(hash, (uintptr_t)ctx->grad_hook_user);
     hash = mix(hash, (uintptr_t)ctx->grad_hook);
     for (const gd_tensor *t = ctx->user_tensors; t; t = t->next) hash = mix_tensor(hash, t);
     return hash;

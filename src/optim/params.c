@@ -11,6 +11,7 @@
 #include "optim/params.h"
 
 #include "group/share.h"
+#include "optim/graph.h"
 
 #include <math.h>
 #include <string.h>

@@ -9,6 +9,7 @@
  * read. That is the only place where a training loop waits, and only if it is that far ahead. */
 #include "optim/optimizer.h"
 #include "group/share.h"
+#include "optim/graph.h"
 
 #include <math.h>
 #include <stddef.h>

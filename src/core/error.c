@@ -1,0 +1,96 @@
+/* error.c - the first error of a context, as one sentence, and a refusal that many calls share. */
+#include "core/core.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *gd_status_name(gd_status status)
+{
+    switch (status) {
+    case GD_OK:
+        return "ok";
+    case GD_ERROR_ARGUMENT:
+        return "bad argument";
+    case GD_ERROR_STATE:
+        return "wrong state";
+    case GD_ERROR_MEMORY:
+        return "out of memory";
+    case GD_ERROR_DEVICE:
+        return "device error";
+    case GD_ERROR_UNSUPPORTED:
+        return "unsupported";
+    case GD_ERROR_IO:
+        return "input/output error";
+    }
+    return "unknown status";
+}
+
+/* A message that is too long loses its middle: the reason comes after a path of up to some thousand
+ * bytes. */
+static void keep_ends(char *error, size_t size, const char *whole)
+{
+    static const char dots[] = " ... ";
+    size_t length = strlen(whole), tail = size / 2;
+    if (length < size) {
+        memcpy(error, whole, length + 1);
+        return;
+    }
+    size_t head = size - tail - strlen(dots);
+    memcpy(error, whole, head);
+    memcpy(error + head, dots, strlen(dots));
+    memcpy(error + size - tail, whole + length + 1 - tail, tail);
+}
+
+void gd_replace_controls(char *text)
+{
+    for (unsigned char before = 0, c; (c = (unsigned char)*text); before = c, text++) {
+        const bool c1 = before == 0xc2 && c >= 0x80 && c < 0xa0; /* U+0080 to U+009F */
+        if (c1) text[-1] = '?';
+        if (c < 0x20 || c == 0x7f || c1) *text = '?';
+    }
+}
+
+gd_status gd_fail(gd_context *ctx, gd_status status, const char *format, ...)
+{
+    if (!ctx) return GD_ERROR_MEMORY;
+    if (ctx->status != GD_OK) return ctx->status;
+    ctx->status = status == GD_OK ? GD_ERROR_STATE : status;
+    char whole[10000]; /* room for two paths */
+    va_list args;
+    va_start(args, format);
+    vsnprintf(whole, sizeof whole, format, args);
+    va_end(args);
+    gd_replace_controls(whole);
+    keep_ends(ctx->error, sizeof ctx->error, whole);
+    return ctx->status;
+}
+
+const char *gd_error(const gd_context *ctx)
+{
+    if (!ctx) return "out of memory";
+    return ctx->status == GD_OK ? NULL : ctx->error;
+}
+
+gd_status gd_error_status(const gd_context *ctx)
+{
+    return ctx ? ctx->status : GD_ERROR_MEMORY;
+}
+
+void gd_error_clear(gd_context *ctx)
+{
+    if (!ctx) return;
+    ctx->status = GD_OK;
+    ctx->error[0] = '\0';
+    if (!ctx->device) gd_fail(ctx, GD_ERROR_DEVICE, "this context has no device");
+}
+
+bool gd_outside_graph(gd_context *ctx, const char *who)
+{
+    if (!ctx->in_graph) return true;
+    gd_fail(ctx, GD_ERROR_STATE,
+            "%s: called from a function of gd_graph_run, which must neither wait for the device "
+            "nor create anything that outlives the step",
+            who);
+    return false;
+}

@@ -1,0 +1,148 @@
+/* frame.c - what surrounds one call of a kernel, forward or backward: memory that lives as long as
+ * the call, tensors converted for it, those who watch it, and its messages. */
+#include "core/core.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+/* ---- Memory of one call ------------------------------------------------------------------- */
+
+void gd_frame_begin(gd_context *ctx, gd_call_frame *frame)
+{
+    *frame = (gd_call_frame){.outer = ctx->frame};
+    ctx->frame = frame;
+}
+
+void gd_frame_end(gd_context *ctx, gd_call_frame *frame)
+{
+    for (gd_temporary *temporary = frame->temporaries, *next; temporary; temporary = next) {
+        next = temporary->next;
+        gd_storage_release(ctx, &temporary->storage);
+        gd_host_release(ctx, temporary, sizeof *temporary);
+    }
+    ctx->frame = frame->outer;
+}
+
+static gd_temporary *temporary_create(gd_context *ctx, size_t bytes, const char *who)
+{
+    if (!ctx->frame || bytes > PTRDIFF_MAX) {
+        gd_fail(ctx, ctx->frame ? GD_ERROR_MEMORY : GD_ERROR_STATE,
+                "%s: temporary memory of %zu bytes %s", who, bytes,
+                ctx->frame ? "is too large" : "was asked for outside of a call");
+        return NULL;
+    }
+    gd_temporary *temporary = gd_host_allocate(ctx, sizeof *temporary, who);
+    if (!temporary) return NULL;
+    *temporary = (gd_temporary){.next = ctx->frame->temporaries};
+    gd_storage *storage = &temporary->storage;
+    *storage = (gd_storage){
+        .bytes = bytes, .memory_class = GD_MEMORY_WORKSPACE, .owned = true, .pool = GD_POOL_STEP};
+    if (gd_pool_allocate(ctx, storage->pool, bytes, storage->memory_class, who, &storage->data)) {
+        gd_host_release(ctx, temporary, sizeof *temporary);
+        return NULL;
+    }
+    ctx->frame->temporaries = temporary;
+    return temporary;
+}
+
+gd_tensor *gd_frame_tensor(gd_context *ctx, gd_dtype dtype, const gd_tensor *like, const char *who)
+{
+    size_t size = gd_dtype_size(dtype);
+    if ((size_t)like->count > PTRDIFF_MAX / size) {
+        gd_fail(ctx, GD_ERROR_MEMORY, "%s: a copy of %s as %s is too large", who,
+                gd_shape_text(like).text, gd_dtype_name(dtype));
+        return NULL;
+    }
+    gd_temporary *temporary = temporary_create(ctx, (size_t)like->count * size, who);
+    if (!temporary) return NULL;
+    gd_tensor *t = &temporary->tensor;
+    *t = (gd_tensor){.ctx = ctx, .dtype = dtype, .ndim = like->ndim, .count = like->count};
+    int64_t stride = 1;
+    for (int i = like->ndim - 1; i >= 0; i--) {
+        t->shape[i] = like->shape[i];
+        t->strides[i] = stride;
+        stride *= like->shape[i] ? like->shape[i] : 1;
+    }
+    gd_tensor_attach(t, &temporary->storage);
+    return t;
+}
+
+gd_tensor *gd_call_tensor(const gd_call *call, gd_spec spec)
+{
+    gd_tensor like = {.ndim = spec.ndim, .count = 1};
+    for (int i = 0; i < spec.ndim; i++) like.count *= like.shape[i] = spec.shape[i];
+    return gd_frame_tensor(call->context, spec.dtype, &like, call->op->name);
+}
+
+void *gd_call_scratch(const gd_call *call, size_t bytes)
+{
+    if (!call) return NULL;
+    gd_temporary *temporary = temporary_create(call->context, bytes ? bytes : 1, call->op->name);
+    return temporary ? temporary->storage.data : NULL;
+}
+
+/* ---- Conversions -------------------------------------------------------------------------- */
+
+gd_dtype gd_kernel_dtype(const gd_call *call, const gd_tensor *t)
+{
+    bool own = call->op->mixed & GD_BIT(call->context->device->device);
+    return own || !gd_dtype_is_real(t->dtype) ? t->dtype : call->kernel_dtype;
+}
+
+gd_tensor *gd_frame_prepare(gd_context *ctx, gd_tensor *t, gd_dtype dtype, bool strided,
+                            const char *who)
+{
+    bool real = gd_dtype_is_real(t->dtype);
+    if (t->dtype == dtype && ((strided && real) || gd_tensor_is_contiguous(t))) return t;
+    gd_tensor *packed = gd_frame_tensor(ctx, dtype, t, who);
+    if (packed && t->count) {
+        ctx->services->copy(gd_tensor_layout(packed), gd_tensor_layout(t), ctx);
+    }
+    return packed;
+}
+
+/* ---- Kernels ------------------------------------------------------------------------------ */
+
+gd_status gd_run_kernel(gd_kernel kernel, const gd_call *call, bool backward)
+{
+    gd_context *ctx = call->context;
+    if (ctx->device->op_begin) ctx->device->op_begin(ctx, call->op->name, backward);
+    if (ctx->watcher) ctx->watcher(ctx->watcher_user, call, backward, true);
+    gd_status status = kernel(call);
+    if (ctx->watcher) ctx->watcher(ctx->watcher_user, call, backward, false);
+    if (ctx->device->op_end) ctx->device->op_end(ctx);
+    return status;
+}
+
+void gd_watch_ops(gd_context *ctx, gd_watcher watcher, void *user)
+{
+    if (!ctx) return;
+    ctx->watcher = watcher;
+    ctx->watcher_user = user;
+}
+
+/* ---- Messages ----------------------------------------------------------------------------- */
+
+gd_text gd_input_name(const gd_op *op, int i)
+{
+    gd_text text;
+    const bool any = op && op->inputs == GD_ANY_INPUTS;
+    const char *name = any ? op->input_names[0] : NULL;
+    if (op && !any && i >= 0 && i < GD_CASE_MAX_INPUTS) name = op->input_names[i];
+    if (!name)
+        snprintf(text.text, sizeof text.text, "input %d", i);
+    else
+        snprintf(text.text, sizeof text.text, any ? "%s[%d]" : "%s", name, i);
+    return text;
+}
+
+gd_status gd_call_fail(const gd_call *call, gd_status status, const char *format, ...)
+{
+    char words[640];
+    va_list args;
+    if (!call) return status ? status : GD_ERROR_STATE;
+    va_start(args, format);
+    vsnprintf(words, sizeof words, format, args);
+    va_end(args);
+    return gd_fail(call->context, status, "%s: %s", call->op->name, words);
+}
