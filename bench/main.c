@@ -1,5 +1,6 @@
 /* main.c - gradus-bench: measures kernels against ceilings measured in the same run. */
 #include "bench.h"
+#include "programs/guess.h"
 #include "programs/spin.h"
 #include "programs/terminal.h"
 
@@ -85,12 +86,15 @@ static bool read_dtype(const char *text, bench_options *options)
     return false;
 }
 
+static const char *const switches[] = {"--json", "--ladder", "--quick"};
+enum { SWITCHES = sizeof switches / sizeof *switches };
+
 /* A switch, which has no value. */
 static bool read_switch(bench_options *options, const char *name)
 {
-    if (!strcmp(name, "--json")) return options->json = true;
-    if (!strcmp(name, "--ladder")) return options->ladder = true;
-    if (!strcmp(name, "--quick")) return options->quick = true;
+    bool *const on[SWITCHES] = {&options->json, &options->ladder, &options->quick};
+    for (int i = 0; i < SWITCHES; i++)
+        if (!strcmp(name, switches[i])) return *on[i] = true;
     return false;
 }
 
@@ -191,7 +195,13 @@ static int refuse(const char *name, const char *value)
     const size_t known = sizeof wanted / sizeof *wanted;
     size_t i = 0;
     while (i < known && strcmp(name, wanted[i][0]) != 0) i++;
-    if (i == known)
+    guess g = guess_begin(name);
+    for (size_t k = 0; k < known; k++) guess_try(&g, wanted[k][0] + 2, wanted[k][0]);
+    for (size_t k = 0; k < SWITCHES; k++) guess_try(&g, switches[k] + 2, switches[k]);
+    if (i == known && g.name)
+        terminal_message("gradus-bench", "unknown option %s (see --help); did you mean %s?", name,
+                         g.name);
+    else if (i == known)
         terminal_message("gradus-bench", "unknown option %s (see --help)", name);
     else if (!value)
         terminal_message("gradus-bench", "%s needs a value (see --help)", name);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "gradus/gradcheck.h"
+#include "programs/guess.h"
 #include "programs/spin.h"
 #include "programs/terminal.h"
 
@@ -130,17 +131,29 @@ static int parse_value(settings *s, const char *name, const char *value)
     return -1;
 }
 
+/* Every option, and what its value must be; NULL: it has none. */
+static const char *const option_values[][2] = {{"--case", "a name"},
+                                               {"--dtype", "f64, f32, f16 or bf16"},
+                                               {"--device", "cpu or cuda"},
+                                               {"--seed", "a whole number of at least 0"},
+                                               {"--seeds", "a whole number of at least 1"},
+                                               {"--input", "a name"},
+                                               {"--at", "whole numbers"},
+                                               {"--step", "a number above 0"},
+                                               {"--threads", "a whole number from 1 to 4096"},
+                                               {"--json", NULL},
+                                               {"--verbose", NULL},
+                                               {"--record", NULL},
+                                               {"--list", NULL},
+                                               {"--help", NULL},
+                                               {"--version", NULL}};
+enum { OPTIONS = sizeof option_values / sizeof *option_values };
+
 static const char *wanted_value(const char *name)
 {
-    static const char *const wanted[][2] = {{"--dtype", "f64, f32, f16 or bf16"},
-                                            {"--device", "cpu or cuda"},
-                                            {"--seed", "a whole number of at least 0"},
-                                            {"--seeds", "a whole number of at least 1"},
-                                            {"--step", "a number above 0"},
-                                            {"--threads", "a whole number from 1 to 4096"}};
-    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
-        if (!strcmp(name, wanted[i][0])) return wanted[i][1];
-    return "another";
+    int i = 0;
+    while (i < OPTIONS - 1 && strcmp(name, option_values[i][0])) i++;
+    return option_values[i][1];
 }
 
 GD_PRINTF(1, 2)
@@ -150,6 +163,16 @@ static void tell(const char *format, ...)
     va_start(arguments, format);
     terminal_vmessage("gradus-gradcheck", format, arguments);
     va_end(arguments);
+}
+
+static void refuse_option(const char *option)
+{
+    guess g = guess_begin(option);
+    for (int i = 0; i < OPTIONS; i++) guess_try(&g, option_values[i][0] + 2, option_values[i][0]);
+    if (g.name)
+        tell("unknown option %s (see --help); did you mean %s?", option, g.name);
+    else
+        tell("unknown option %s (see --help)", option);
 }
 
 /* An option with a value, which follows a '=' or is `next` (NULL: there is none). Returns how many
@@ -166,7 +189,7 @@ static int parse_option(settings *s, const char *option, const char *next)
     if (parsed < 0 && inside && parse_switch(s, name))
         tell("%s takes no value (see --help)", name);
     else if (parsed < 0)
-        tell("unknown option %s (see --help)", option);
+        refuse_option(option);
     else if (!value)
         tell("%s needs a value (see --help)", name);
     else
@@ -378,15 +401,25 @@ static bool run_op(gd_context *ctx, const settings *s, const gd_op *op, tally *t
     return true;
 }
 
+static bool refuse_op(const gd_context *ctx, const char *name)
+{
+    guess g = guess_begin(name);
+    const gd_op *op;
+    for (int i = 0; (op = gd_op_at(ctx, i)); i++) guess_try(&g, op->name, op->name);
+    if (g.name)
+        tell("there is no op %s (see --list); did you mean %s?", name, g.name);
+    else
+        tell("there is no op %s (see --list)", name);
+    return false;
+}
+
 static bool run_all(gd_context *ctx, const settings *s, tally *t)
 {
     const gd_op *op;
     for (int i = 0; !s->op_count && (op = gd_op_at(ctx, i)); i++)
         if (!run_op(ctx, s, op, t)) return false;
     for (int i = 0; i < s->op_count; i++) {
-        if (gd_find_op(ctx, s->ops[i])) continue;
-        tell("there is no op %s (see --list)", s->ops[i]);
-        return false;
+        if (!gd_find_op(ctx, s->ops[i])) return refuse_op(ctx, s->ops[i]);
     }
     for (int i = 0; i < s->op_count; i++)
         if (!run_op(ctx, s, gd_find_op(ctx, s->ops[i]), t)) return false;

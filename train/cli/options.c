@@ -1,12 +1,12 @@
 /* options.c - the values of options, and the command line. See options.h. */
 #include "options.h"
 #include "console.h"
+#include "programs/guess.h"
 #include "programs/terminal.h"
 #include "folder.h"
 #include "gradus/gradus.h"
 #include "json.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -36,70 +36,24 @@ bool options_given(const options *o, const char *name)
 
 /* ---- What may have been meant ------------------------------------------------------------- */
 
-/* A letter of a name, however it is written; 0 at the end. */
-static int letter(const char *at)
-{
-    if (*at == '_') return '-';
-    return strchr(" =", *at) ? 0 : tolower((unsigned char)*at);
-}
-
-/* Whether the edit distance of the names, in letters, is at most `edits`. */
-static bool is_near(const char *a, const char *b, size_t edits)
-{
-    for (; letter(a) == letter(b); a++, b++) {
-        if (!letter(a)) return true;
-    }
-    return edits > 0 && ((letter(a) && letter(b) && is_near(a + 1, b + 1, edits - 1)) ||
-                         (letter(a) && is_near(a + 1, b, edits - 1)) ||
-                         (letter(b) && is_near(a, b + 1, edits - 1)));
-}
-
-/* Whether the shorter of the names, of at least 4 letters, is the longer one with letters left out:
- * of at least half as many, and the first is the same. */
-static bool is_short(const char *a, const char *b)
-{
-    const size_t al = strcspn(a, " ="), bl = strcspn(b, " =");
-    const char *one = al < bl ? a : b, *other = al < bl ? b : a;
-    const size_t few = al < bl ? al : bl, many = al < bl ? bl : al;
-    if (few < 4 || many > 2 * few || letter(one) != letter(other)) return false;
-    for (; letter(one) && letter(other); other++) one += letter(one) == letter(other);
-    return !letter(one);
-}
-
-enum { MOST_EDITS = 2, SHORT }; /* how like a name must be; SHORT: is_short */
-
-static bool is_like(const char *word, const char *name, size_t edits)
-{
-    return edits == SHORT ? is_short(word, name) : is_near(word, name, edits);
-}
-
-static bool is_called(const option_row *row, const char *word, size_t edits)
-{
-    if (row->name && is_like(word, row->name, edits)) return true;
-    for (const char *other = row->others; other; other = strchr(other, ' ')) {
-        other += strspn(other, " ");
-        if (is_like(word, other, edits)) return true;
-    }
-    return false;
-}
-
 /* The name nearest to the word, among ours and those of other programs; NULL: none is near. */
-static const char *guess(const option_table *table, const char *word)
+static const char *nearest(const option_table *table, const char *word)
 {
+    guess g = guess_begin(word);
     const option_row *row;
-    word += strspn(word, "-");
-    for (size_t edits = 0; edits <= SHORT; edits++) {
-        if (edits <= MOST_EDITS && edits > strlen(word) / 4 + 1) continue;
-        for (int i = 0; (row = option_at(table, i)); i++) {
-            if (is_called(row, word, edits)) return row->name;
+    for (int i = 0; (row = option_at(table, i)); i++) {
+        if (row->name) guess_try(&g, row->name, row->name);
+        for (const char *other = row->others; other; other = strchr(other, ' ')) {
+            other += strspn(other, " ");
+            guess_try(&g, other, row->name);
         }
     }
-    return NULL;
+    return g.name;
 }
 
 static bool refuse(const options *o, const char *where, const char *word)
 {
-    const char *meant = guess(o->table, word);
+    const char *meant = nearest(o->table, word);
     if (meant)
         console_message("%s%s is not an option; did you mean %s%s? --help lists all", where, word,
                         *where ? "" : "--", meant);
