@@ -29,9 +29,9 @@ extern "C" {
 #endif
 
 #define GD_VERSION_MAJOR 0
-#define GD_VERSION_MINOR 1
+#define GD_VERSION_MINOR 2
 #define GD_VERSION_PATCH 0
-#define GD_VERSION_STRING "0.1.0"
+#define GD_VERSION_STRING "0.2.0"
 
 #if defined(_WIN32)
 #define GD_API
@@ -47,7 +47,7 @@ extern "C" {
 #define GD_PRINTF(format_at, args_at)
 #endif
 
-/* The version of the library at run time, "0.1.0". */
+/* The version of the library at run time, "0.2.0". */
 GD_API const char *gd_version(void);
 
 /* ---- Options ------------------------------------------------------------------------------ */
