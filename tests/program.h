@@ -28,17 +28,6 @@ static inline bool program_missing(const char *name)
     return !path[0];
 }
 
-/* The library was built without jansson: there are no checkpoints. */
-static inline bool safetensors_missing(void)
-{
-    gd_context *ctx = gd_context_create(NULL);
-    gd_safetensors_close(gd_safetensors_wrap(ctx, "\2\0\0\0\0\0\0\0{}", 10));
-    bool missing = gd_error_status(ctx) == GD_ERROR_UNSUPPORTED;
-    gd_context_free(ctx);
-    if (missing) printf("the library was built without jansson: skipped\n");
-    return missing;
-}
-
 /* Runs a program in the same folder with these arguments, in words of the shell; returns its
  * exit status. `output` gets what it wrote to either stream; "2>/dev/null" among the arguments
  * leaves one out. */

@@ -2,6 +2,7 @@
  * gone. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "check_main.h"
+#include "jansson.h"
 #include "runs.h"
 
 START_TEST(a_broken_checkpoint_is_passed_over)
@@ -352,7 +353,7 @@ END_TEST
 
 int main(void)
 {
-    if (program_missing("gradus-train") || safetensors_missing()) return PROGRAM_SKIPPED;
+    if (program_missing("gradus-train") || jansson_missing()) return PROGRAM_SKIPPED;
     Suite *suite = suite_create("faults of checkpoints");
     TCase *cases = tcase_create("faults");
     tcase_add_checked_fixture(cases, set_up, tear_down);

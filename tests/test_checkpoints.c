@@ -2,6 +2,7 @@
  * interruption, and never half a checkpoint. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "check_main.h"
+#include "jansson.h"
 #include "runs.h"
 
 /* Every file of both is the same, byte by byte. */
@@ -452,7 +453,7 @@ END_TEST
 
 int main(void)
 {
-    if (program_missing("gradus-train") || safetensors_missing()) return PROGRAM_SKIPPED;
+    if (program_missing("gradus-train") || jansson_missing()) return PROGRAM_SKIPPED;
     Suite *suite = suite_create("checkpoints");
     TCase *cases = tcase_create("checkpoints");
     tcase_add_checked_fixture(cases, set_up, tear_down);

@@ -3,6 +3,7 @@
  * and NCCL. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "check_main.h"
+#include "jansson.h"
 #include "runs.h"
 
 /* Whether there are two GPUs and NCCL, by a run that fails for no other reason. */
@@ -87,8 +88,7 @@ END_TEST
 
 int main(void)
 {
-    if (program_missing("gradus-train") || safetensors_missing() || !two_gpus())
-        return PROGRAM_SKIPPED;
+    if (program_missing("gradus-train") || jansson_missing() || !two_gpus()) return PROGRAM_SKIPPED;
     Suite *suite = suite_create("several GPUs");
     TCase *tcase = tcase_create("two GPUs");
     tcase_add_checked_fixture(tcase, set_up, tear_down);

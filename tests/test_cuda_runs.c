@@ -2,6 +2,7 @@
  * resumed. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "gpu.h"
+#include "jansson.h"
 #include "runs.h"
 
 static void assert_same_files(const char *a, const char *b)
@@ -87,7 +88,7 @@ END_TEST
 
 int main(void)
 {
-    if (program_missing("gradus-train") || safetensors_missing()) return PROGRAM_SKIPPED;
+    if (program_missing("gradus-train") || jansson_missing()) return PROGRAM_SKIPPED;
     Suite *suite = suite_create("gradus-train on the GPU");
     TCase *tcase = tcase_create("runs");
     tcase_add_checked_fixture(tcase, set_up, tear_down);

@@ -1,6 +1,7 @@
 /* test_eval.c - gradus-eval: the losses that gradus-train found, found again. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen */
 #include "check_main.h"
+#include "jansson.h"
 #include "program.h"
 
 #include <math.h>
@@ -321,7 +322,7 @@ END_TEST
 
 int main(void)
 {
-    if (program_missing("gradus-eval") || safetensors_missing()) return PROGRAM_SKIPPED;
+    if (program_missing("gradus-eval") || jansson_missing()) return PROGRAM_SKIPPED;
     Suite *suite = suite_create("gradus-eval");
     TCase *cases = tcase_create("gradus-eval");
     tcase_add_unchecked_fixture(cases, set_up, tear_down);

@@ -2,6 +2,7 @@
  * change, absurd numbers of threads, little address space. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "check_main.h"
+#include "jansson.h"
 #include "runs.h"
 
 /* Runs a command of the shell in the folder, in which $T is the program; `status` is what it must
@@ -169,7 +170,7 @@ END_TEST
 
 int main(void)
 {
-    if (program_missing("gradus-train") || safetensors_missing()) return PROGRAM_SKIPPED;
+    if (program_missing("gradus-train") || jansson_missing()) return PROGRAM_SKIPPED;
     Suite *suite = suite_create("host");
     TCase *cases = tcase_create("host");
     tcase_add_checked_fixture(cases, set_up, tear_down);

@@ -1,6 +1,7 @@
 /* test_keep_best.c - gradus-train --keep-best: the checkpoint of the best validation stays. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "check_main.h"
+#include "jansson.h"
 #include "runs.h"
 
 #include <math.h>
@@ -130,7 +131,7 @@ END_TEST
 
 int main(void)
 {
-    if (program_missing("gradus-train") || safetensors_missing()) return PROGRAM_SKIPPED;
+    if (program_missing("gradus-train") || jansson_missing()) return PROGRAM_SKIPPED;
     Suite *suite = suite_create("the best checkpoint");
     TCase *tcase = tcase_create("keep-best");
     tcase_add_checked_fixture(tcase, set_up, tear_down);

@@ -2,6 +2,7 @@
  * where it prints plain lines; the remaining text is the same. */
 #define _GNU_SOURCE /* posix_openpt, TIOCSWINSZ */
 #include "check_main.h"
+#include "jansson.h"
 #include "program.h"
 
 #include <ctype.h>
@@ -307,7 +308,7 @@ int main(void)
     tcase_add_unchecked_fixture(cases, set_up, tear_down);
     tcase_add_loop_test(cases, a_terminal_sees_a_line_that_redraws_itself, 0, 2);
     tcase_add_loop_test(cases, nothing_wraps, 0, 6);
-    if (!safetensors_missing()) {
+    if (!jansson_missing()) {
         tcase_add_loop_test(cases, an_interrupt_is_answered_at_once, 0, 4);
         tcase_add_loop_test(cases, an_evaluation_shows_its_progress, 0, 2);
     }

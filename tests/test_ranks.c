@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "check_main.h"
+#include "jansson.h"
 #include "port.h"
 #include "runs.h"
 
@@ -629,7 +630,7 @@ END_TEST
 
 int main(void)
 {
-    if (program_missing("gradus-train") || safetensors_missing()) return PROGRAM_SKIPPED;
+    if (program_missing("gradus-train") || jansson_missing()) return PROGRAM_SKIPPED;
     Suite *suite = suite_create("several processes");
     TCase *same = tcase_create("the same run");
     tcase_add_checked_fixture(same, set_up, tear_down);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "gradcheck/check.h"
+#include "jansson.h"
 #include "op_test.h"
 
 static gd_context *ctx;
@@ -124,8 +125,8 @@ static void update_by_op(gd_tensor *t)
 }
 
 static void (*const writers[])(gd_tensor *) = {
-    write_bytes, write_numbers, fill, copy, copy_to_part, uniform, normal, read_file, update_by_op};
-enum { WRITERS = sizeof writers / sizeof *writers };
+    write_bytes, write_numbers, fill, copy, copy_to_part, uniform, normal, update_by_op, read_file};
+enum { WRITERS = sizeof writers / sizeof *writers }; /* the last one needs jansson */
 
 static const char *const overwritten =
     "recompute: op 1 of the segment, mul: a float32 [3] is needed as it was in the first run, but "
@@ -613,8 +614,9 @@ int main(void)
     Suite *suite = suite_create("recompute");
     TCase *tcase = tcase_create("recompute");
     tcase_add_checked_fixture(tcase, open_context, close_context);
-    tcase_add_loop_test(tcase, a_tensor_that_the_segment_uses, 0, WRITERS);
-    tcase_add_loop_test(tcase, one_of_whose_views_is_written_to, 0, WRITERS);
+    const int writers_there = jansson_missing() ? WRITERS - 1 : WRITERS;
+    tcase_add_loop_test(tcase, a_tensor_that_the_segment_uses, 0, writers_there);
+    tcase_add_loop_test(tcase, one_of_whose_views_is_written_to, 0, writers_there);
     tcase_add_test(tcase, one_that_needs_no_gradient);
     tcase_add_test(tcase, one_made_by_an_op_that_needs_no_gradient);
     tcase_add_test(tcase, one_of_two_segments);

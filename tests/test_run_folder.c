@@ -3,6 +3,7 @@
  * may only read cannot keep a run out; a model can be read while a run removes it. */
 #define _DEFAULT_SOURCE /* flock; mkdtemp, popen, nanosleep */
 #include "check_main.h"
+#include "jansson.h"
 #include "runs.h"
 
 #include <fcntl.h>
@@ -250,7 +251,7 @@ END_TEST
 
 int main(void)
 {
-    if (program_missing("gradus-train") || safetensors_missing()) return PROGRAM_SKIPPED;
+    if (program_missing("gradus-train") || jansson_missing()) return PROGRAM_SKIPPED;
     Suite *suite = suite_create("the folder of a run");
     TCase *cases = tcase_create("folder");
     tcase_add_checked_fixture(cases, set_up, tear_down);

@@ -1,6 +1,7 @@
 /* test_sample_program.c - gradus-sample, run as a user would, on models of gradus-train. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen */
 #include "check_main.h"
+#include "jansson.h"
 #include "program.h"
 
 #include <stdlib.h>
@@ -253,7 +254,7 @@ END_TEST
 
 int main(void)
 {
-    if (program_missing("gradus-sample") || safetensors_missing()) return PROGRAM_SKIPPED;
+    if (program_missing("gradus-sample") || jansson_missing()) return PROGRAM_SKIPPED;
     Suite *suite = suite_create("gradus-sample");
     TCase *cases = tcase_create("gradus-sample");
     tcase_add_unchecked_fixture(cases, set_up, tear_down);

@@ -6,6 +6,7 @@
 #include <termios.h>
 
 #include "check_main.h"
+#include "jansson.h"
 #include "program.h"
 #include "programs/terminal.h"
 #include "text_stream.h"
@@ -340,7 +341,7 @@ END_TEST
 
 int main(void)
 {
-    if (program_missing("gradus-train") || safetensors_missing()) return PROGRAM_SKIPPED;
+    if (program_missing("gradus-train") || jansson_missing()) return PROGRAM_SKIPPED;
     Suite *suite = suite_create("terminal");
     TCase *characters = tcase_create("characters");
     tcase_add_loop_test(characters, what_a_terminal_would_obey_is_seen, 0, SIGHTS);
