@@ -269,6 +269,8 @@ typedef struct gd_case {
 #define GD_ANY_INPUTS (-1)
 
 struct gd_op {
+    /* ---- What every op needs -------------------------------------------------------------- */
+
     const char *name;    /* "rms_norm" */
     const char *formula; /* "y = x * rstd * weight, rstd = 1 / sqrt(mean(x^2) + eps)" */
 
@@ -280,10 +282,30 @@ struct gd_op {
     int outputs;              /* at least 1 */
     int saves;                /* tensors that forward() leaves for backward(), e.g. rstd */
     size_t args_size;         /* of the argument struct, which is copied; 0: none */
+    bool random;              /* draws random numbers; shape() sets *random_words */
 
     /* What backward() reads besides saves and doutput; the tape frees the rest. */
     uint32_t backward_reads_inputs;
     uint32_t backward_reads_outputs;
+
+    /* Which inputs forward() also writes to: tensors of the user's, or windows on them, that are
+     * updated in place. It has no backward. */
+    uint32_t updates_inputs;
+
+    /* Checks inputs and arguments and fills output[outputs] and save[saves]. A save that this call
+     * does not need is marked with ndim = -1. */
+    gd_status (*shape)(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *random_words);
+
+    /* Per device; NULL: none. An op whose outputs are all whole numbers, such as masks, needs no
+     * backward: nothing is recorded. A gradient that reaches any other op without one is an error
+     * which names the op; use gd_detach to stop gradients on purpose. */
+    gd_kernel forward[GD_DEVICE_COUNT];
+    gd_kernel backward[GD_DEVICE_COUNT];
+
+    const gd_case *cases; /* for gradcheck */
+    int case_count;
+
+    /* ---- What saves time or memory, or promises more: an op is right without ---------------- */
 
     /* Which dinput may share memory with a tensor of the same shape that is not needed after this
      * call: doutput[0], or the input itself. */
@@ -298,26 +320,8 @@ struct gd_op {
      * Gradients of parameters are stored so (optim.h); others are rounded to 16 bits first. */
     uint32_t dinput_float32;
 
-    /* Which inputs forward() also writes to: tensors of the user's, or windows on them, that are
-     * updated in place. It has no backward. */
-    uint32_t updates_inputs;
-
-    /* Each gradient has the same bits whichever others are wanted; gradcheck then compares bits.
-     * Not so if one loop computes several gradients and a condition in it leaves some out: the
-     * compiler may contract a * b + c in one case and not in the other. */
-    bool same_bits;
-
     bool strided;   /* the kernels take real inputs of any strides */
     uint32_t mixed; /* the devices whose kernels take every real tensor in its own dtype */
-    bool random;    /* draws random numbers; shape() sets *random_words */
-
-    /* The argument struct has neither pointers nor padding, whose bytes are undefined: gd_recompute
-     * compares the arguments of its two runs byte by byte. */
-    bool plain_args;
-
-    /* Checks inputs and arguments and fills output[outputs] and save[saves]. A save that this call
-     * does not need is marked with ndim = -1. */
-    gd_status (*shape)(const gd_call *call, gd_spec *output, gd_spec *save, uint64_t *random_words);
 
     /* For an op whose outputs can be windows on input[0], else NULL: fills the strides (in
      * elements) and offset (in elements, from input[0]'s first element) of output `index`, whose
@@ -325,14 +329,14 @@ struct gd_op {
      * copies. */
     bool (*view)(const gd_call *call, int index, int64_t *strides, int64_t *offset);
 
-    /* Per device; NULL: none. An op whose outputs are all whole numbers, such as masks, needs no
-     * backward: nothing is recorded. A gradient that reaches any other op without one is an error
-     * which names the op; use gd_detach to stop gradients on purpose. */
-    gd_kernel forward[GD_DEVICE_COUNT];
-    gd_kernel backward[GD_DEVICE_COUNT];
+    /* Each gradient has the same bits whichever others are wanted; gradcheck then compares bits.
+     * Not so if one loop computes several gradients and a condition in it leaves some out: the
+     * compiler may contract a * b + c in one case and not in the other. */
+    bool same_bits;
 
-    const gd_case *cases;
-    int case_count;
+    /* The argument struct has neither pointers nor padding, whose bytes are undefined: gd_recompute
+     * compares the arguments of its two runs byte by byte. */
+    bool plain_args;
 };
 
 /* Runs an op, and records it if a gradient is needed: returns its first output, or NULL on error.

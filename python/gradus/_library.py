@@ -88,13 +88,13 @@ class Op(ctypes.Structure):
     _fields_ = [
         ("name", c_char_p), ("formula", c_char_p), ("inputs", c_int), ("input_names", c_char_p * 6),
         ("optional_inputs", c_uint32), ("outputs", c_int), ("saves", c_int),
-        ("args_size", c_size_t), ("backward_reads_inputs", c_uint32),
-        ("backward_reads_outputs", c_uint32), ("dinput_over_doutput", c_uint32),
-        ("dinput_over_input", c_uint32), ("dinput_shared", c_uint32), ("dinput_float32", c_uint32),
-        ("updates_inputs", c_uint32), ("same_bits", c_bool), ("strided", c_bool),
-        ("mixed", c_uint32), ("random", c_bool), ("plain_args", c_bool),
-        ("shape", SHAPE_RULE), ("view", c_void_p), ("forward", KERNEL * 2),
-        ("backward", KERNEL * 2), ("cases", c_void_p), ("case_count", c_int),
+        ("args_size", c_size_t), ("random", c_bool), ("backward_reads_inputs", c_uint32),
+        ("backward_reads_outputs", c_uint32), ("updates_inputs", c_uint32),
+        ("shape", SHAPE_RULE), ("forward", KERNEL * 2), ("backward", KERNEL * 2),
+        ("cases", c_void_p), ("case_count", c_int),
+        ("dinput_over_doutput", c_uint32), ("dinput_over_input", c_uint32),
+        ("dinput_shared", c_uint32), ("dinput_float32", c_uint32), ("strided", c_bool),
+        ("mixed", c_uint32), ("view", c_void_p), ("same_bits", c_bool), ("plain_args", c_bool),
     ]
 
 

@@ -2,6 +2,8 @@
 
 import json
 import math
+import pathlib
+import re
 
 import planted
 import pytest
@@ -400,3 +402,17 @@ def test_the_structs_are_the_librarys():
     report = gradus.gradcheck(torch.sin, leaf(2), seed=7, step=1e-4, rtol=1e-3, atol=1e-4)
     assert report.fields["seed"] == 7 and math.isclose(report.fields["step"], 1e-4)
     assert math.isclose(report.fields["rtol"], 1e-3) and math.isclose(report.fields["atol"], 1e-4)
+
+
+@pytest.mark.parametrize("name, mirror", [
+    ("gd_spec", _library.Spec), ("gd_call", _library.Call), ("gd_op", _library.Op)])
+def test_struct_has_the_members_of_the_header(name, mirror):
+    header = pathlib.Path(__file__).parents[2] / "include/gradus/autograd.h"
+    body = re.search(r"struct " + name + r" \{\n(.*?)\n\}", header.read_text(), re.S).group(1)
+    members = []
+    for declaration in re.sub(r"/\*.*?\*/", "", body, flags=re.S).split(";"):
+        pointer = re.search(r"\(\*(\w+)\)", declaration)
+        words = re.sub(r"\[[^]]*\]", "", declaration).split(",")
+        members += [pointer.group(1)] if pointer else [
+            re.findall(r"\w+", word)[-1] for word in words if word.strip()]
+    assert members == [field for field, *_ in mirror._fields_]
