@@ -1,4 +1,4 @@
-# The options of README.md, each with what it may be.
+# The options of docs/building.md, each with what it may be.
 
 # An option with a fixed set of values. ON and OFF may be written in any of CMake's ways.
 function(gradus_choice name default description)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Each option of README.md with a fixed set of values takes them, and refuses others in a sentence.
+# Each option of docs/building.md with a fixed set of values takes them, and refuses others in a sentence.
 #   tests/options.sh SOURCE_DIR WORK_DIR [CMAKE]
 set -euo pipefail
 source=$1 work=$2 cmake=${3:-cmake}

@@ -42,7 +42,7 @@ function resolve(href, file, known) {
         path.posix.normalize(path.posix.join(path.posix.dirname(file), target)).replace(/\/$/, '');
     if (!known.has(name) && known.has(name + '/README.md')) name += '/README.md';
     const page = known.has(name) ? sources.page(name) : undefined;
-    if (!page) return name.endsWith('.svg') ? path.posix.basename(name) : undefined;
+    if (!page) return /\.(svg|png)$/.test(name) ? path.posix.basename(name) : undefined;
     return page + (anchor ? '#' + anchor : '');
 }
 
@@ -97,9 +97,14 @@ function render(file, source, context) {
                 sources.page(at.file)}#L${at.line}" data-mark="${name}">[${name}]</a>`;
         },
     };
+    const taken = {}; // how often a heading has come: the second one is called added-1, as on GitHub
+    const headingId = (name) => {
+        taken[name] = (taken[name] || 0) + 1;
+        return taken[name] > 1 ? `${name}-${taken[name] - 1}` : name;
+    };
     const renderer = {
         heading(html, depth, raw) {
-            const id = slug(raw);
+            const id = headingId(slug(raw));
             headings.push({depth, text : html.replace(/<[^>]*>/g, ''), id});
             return `<h${depth} id="${id}">${html} <a class="anchor" href="#${
                 id}" aria-label="link to this">#</a></h${depth}>\n`;

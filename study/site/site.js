@@ -208,7 +208,7 @@ function textPages(gradus) {
     }
     const index = markdown.render('study/index.md', sources.read('study/index.md'), {known});
     write('index.html', {...index, title : 'gradus, a study', kind : 'index'});
-    for (const file of files.filter((name) => name.endsWith('.svg')))
+    for (const file of files.filter((name) => /\.(svg|png)$/.test(name)))
         fs.copyFileSync(sources.path(file), path.join(out, path.basename(file)));
 }
 
