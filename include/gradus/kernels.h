@@ -126,6 +126,11 @@ GD_API gd_status gd_cuda_rms_norm_backward(const gd_rms_norm_problem *problem,
  * backward. */
 GD_API size_t gd_cuda_rms_norm_workspace(const gd_rms_norm_problem *problem);
 
+/* Writes for which GPUs this library has code, cut off at `size`: "7.5 (PTX), 8.0, 9.0" for these
+ * compute capabilities (PTX is compiled by the driver), "none" without CUDA. Returns whether some
+ * of it runs on a GPU of compute capability `capability`, 89 for 8.9. */
+GD_API bool gd_cuda_code(int capability, char *text, size_t size);
+
 /* The same on the CPU, by `threads` threads at most (at least 1). */
 GD_API gd_status gd_cpu_rms_norm_forward(const gd_rms_norm_problem *problem,
                                          const gd_rms_norm_values *values, int threads);

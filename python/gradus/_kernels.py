@@ -80,9 +80,16 @@ class Problem:
 
     def fail(self, status):
         where = "the CPU" if self.device is None else f"cuda:{self.device}"
-        raise RuntimeError(
-            f"gradus: RMSNorm on {where}: {c.status_name(status).decode()}"
-            + (", the library was built without CUDA" if status == c.ERROR_UNSUPPORTED else ""))
+        why = c.status_name(status).decode()
+        if self.device is not None:
+            major, minor = torch.cuda.get_device_capability(self.device)
+            runs, code = c.cuda_code((major, minor))
+            if not runs:
+                why = (f"this build has GPU code for {code}, and this GPU "
+                       f"({torch.cuda.get_device_name(self.device)}) is {major}.{minor}: build with "
+                       f"pip install ./python -C cmake.define.GRADUS_CUDA=KERNELS "
+                       f"-C cmake.define.CMAKE_CUDA_ARCHITECTURES={major}{minor}")
+        raise RuntimeError(f"gradus: RMSNorm on {where}: {why}")
 
 
 # ---- Results ------------------------------------------------------------------------------------

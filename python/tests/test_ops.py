@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import gradus
+from gradus import _kernels, _library
 
 F32, F64, BF16, F16 = torch.float32, torch.float64, torch.bfloat16, torch.float16
 REAL = (F32, F64, BF16, F16)
@@ -576,3 +577,23 @@ def test_module_refuses_another_width():
                    gradus.nn.RMSNorm((4, 4))):
         with pytest.raises(ValueError, match=r"(x has shape|the last dimension of x) \[2, 8\]"):
             module(torch.zeros(2, 8))
+
+
+@pytest.mark.parametrize("code, wanted", [
+    ((False, "8.0 (PTX), 9.0"), "this build has GPU code for 8.0 (PTX), 9.0, and this GPU (T4) is "
+     "7.5: build with pip install ./python -C cmake.define.GRADUS_CUDA=KERNELS -C "
+     "cmake.define.CMAKE_CUDA_ARCHITECTURES=75"),
+    (None, "this build has GPU code for none, and this GPU (T4) is 7.5: build with pip"),
+    ((True, "7.5"), "device error")])
+def test_a_gpu_without_code_is_named(monkeypatch, code, wanted):
+    if code is None and _library.cuda_code((7, 5))[1] != "none":
+        pytest.skip("the library has GPU code")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "T4")
+    if code is not None:
+        monkeypatch.setattr(_library, "cuda_code", lambda capability: code)
+    problem = _kernels.Problem(leaf(2, 4), None, None, None, EPS, 0.0, False, F32)
+    problem.device = 3
+    with pytest.raises(RuntimeError) as error:
+        problem.fail(_library.ERROR_DEVICE)
+    assert str(error.value).startswith("gradus: RMSNorm on cuda:3: " + wanted)

@@ -7,10 +7,10 @@
 
 #include <nvtx3/nvToolsExt.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "core/core.h"
+#include "cuda/cuda_code.h"
 #include "cuda/device_limits.h"
 
 gd_cuda *gd_cuda_of(const gd_context *ctx)
@@ -32,46 +32,6 @@ gd_status gd_cuda_check(gd_context *ctx, cudaError_t error, const char *who)
 
 /* ---- Opening and closing ------------------------------------------------------------------ */
 
-/* GD_CUDA_CODE is CMake's list of architectures: "75-virtual,80-virtual,90". For each a number,
- * 10 times the compute capability, and whether that is PTX alone, which the driver compiles. Returns
- * what is left of the list, NULL at its end. */
-static const char *next_code(const char *list, int *capability, bool *ptx)
-{
-    if (!*list) return NULL;
-    char *end;
-    *capability = (int)strtol(list, &end, 10);
-    const char *next = strchr(end, ',');
-    *ptx = !strncmp(end, "-virtual", 8);
-    return next ? next + 1 : end + strlen(end);
-}
-
-/* Whether the library has machine code for a GPU, which is that of the same major version and no
- * newer minor one. */
-static bool has_machine_code(int gpu)
-{
-    int capability;
-    bool ptx;
-    for (const char *at = GD_CUDA_CODE; (at = next_code(at, &capability, &ptx));) {
-        if (capability == 0) return true; /* "all" */
-        if (!ptx && capability / 10 == gpu / 10 && capability <= gpu) return true;
-    }
-    return false;
-}
-
-/* "7.5 (PTX), 8.0" */
-static const char *list_code(char *text, size_t size)
-{
-    int capability;
-    bool ptx;
-    size_t used = 0;
-    text[0] = '\0';
-    for (const char *at = GD_CUDA_CODE; (at = next_code(at, &capability, &ptx)) && used < size;) {
-        used += (size_t)snprintf(text + used, size - used, "%s%d.%d%s", used ? ", " : "",
-                                 capability / 10, capability % 10, ptx ? " (PTX)" : "");
-    }
-    return text;
-}
-
 /* Whether the code of this build runs on the GPU, and what to tell of it. */
 static gd_status check_code(gd_context *ctx, const char *name)
 {
@@ -79,12 +39,13 @@ static gd_status check_code(gd_context *ctx, const char *name)
     const int gpu = limits.capability;
     char built_for[128];
     if (limits.code == 0) {
+        gd_cuda_code_text(gd_cuda_code_list, built_for, sizeof built_for);
         return gd_fail(ctx, GD_ERROR_UNSUPPORTED,
                        "this build has GPU code for %s, and this GPU (%s) is %d.%d: build with "
                        "-DCMAKE_CUDA_ARCHITECTURES=native",
-                       list_code(built_for, sizeof built_for), name, gpu / 10, gpu % 10);
+                       built_for, name, gpu / 10, gpu % 10);
     }
-    if (!has_machine_code(gpu)) {
+    if (gd_cuda_code_for(gd_cuda_code_list, gpu) != GD_CUDA_CODE_MACHINE) {
         snprintf(ctx->device_note, sizeof ctx->device_note,
                  "this build has no machine code for this GPU (%s, %d.%d): the driver compiles the "
                  "code of compute capability %d.%d for it when it is first used, which may take a "
