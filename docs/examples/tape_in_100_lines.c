@@ -1,5 +1,6 @@
 /* tape_in_100_lines.c - the library's idea without the library: tensors, ops as records, a tape,
- * the backward and a gradient check, named as in src/; no memory, shapes, dtypes or errors. */
+ * the backward and a gradient check. The names are those of src/core/ (gd_op, gd_node, gd_apply,
+ * gd_backward); what is not here are memory, shapes, dtypes and errors. */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
