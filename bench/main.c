@@ -26,6 +26,8 @@ static const benchmark benchmarks[] = {
     {"add_rms_norm", "the same with a residual, on a GPU", NULL, add_rms_norm_on_cuda},
     {"attention", "causal attention, forward and backward", bench_attention, bench_attention},
     {"ops", "every op, forward and backward, on the largest of its cases", bench_ops, NULL},
+    {"overhead", "what an op on four numbers costs, and a step of a small network", bench_overhead,
+     bench_overhead},
     {"step", "where the time of a training step goes, op by op", bench_step, bench_step},
     {"products", "the products of a step by every algorithm of cuBLASLt, on a GPU", NULL,
      bench_products},

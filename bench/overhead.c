@@ -1,0 +1,171 @@
+/* overhead.c - what an op costs beside its arithmetic: chains of ops on four numbers, and the step of
+ * a small network.
+ *
+ * Each figure is the least of many repetitions: a time can only be too long. On a GPU it is what the
+ * host spends on queueing; that the device works at the same time costs it nothing. */
+#include "bench.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { CHAIN = 64, NUMBERS = 4, CHAINS = 200 }; /* ops of a chain, chains of a repeat */
+
+/* ---- Chains of ops -------------------------------------------------------------------------- */
+
+typedef struct chain {
+    gd_context *ctx;
+    gd_tensor *x, *w;
+    bool two_inputs; /* y = y w; otherwise y = tanh(y) */
+} chain;
+
+static gd_tensor *run_chain(const chain *c)
+{
+    gd_tensor *y = c->x;
+    for (int i = 0; i < CHAIN; i++) y = c->two_inputs ? gd_mul(y, c->w) : gd_tanh(y);
+    return y;
+}
+
+/* Seconds of an op's parts. */
+typedef struct op_times {
+    double unrecorded, forward, backward, step_end;
+} op_times;
+
+static void keep_least(double *least, double seconds)
+{
+    if (seconds < *least) *least = seconds;
+}
+
+static void time_chain(const chain *c, op_times *least)
+{
+    gd_no_grad_begin(c->ctx);
+    double start = bench_now();
+    run_chain(c);
+    keep_least(&least->unrecorded, (bench_now() - start) / CHAIN);
+    gd_no_grad_end(c->ctx);
+    gd_step_end(c->ctx);
+    gd_synchronize(c->ctx);
+
+    start = bench_now();
+    gd_tensor *y = run_chain(c);
+    double forward = bench_now();
+    gd_backward_from(&y, 1, NULL);
+    double backward = bench_now();
+    gd_step_end(c->ctx);
+    double end = bench_now();
+    gd_synchronize(c->ctx);
+    keep_least(&least->forward, (forward - start) / CHAIN);
+    keep_least(&least->backward, (backward - forward) / CHAIN);
+    keep_least(&least->step_end, (end - backward) / CHAIN);
+    gd_grad_clear(c->x);
+    gd_grad_clear(c->w);
+}
+
+/* ---- The step of a network ------------------------------------------------------------------ */
+
+/* 2-16-16-2 with tanh, a batch of 32, cross-entropy and AdamW. */
+enum { LAYERS = 3, BATCH = 32 };
+static const int64_t widths[LAYERS + 1] = {2, 16, 16, 2};
+
+typedef struct network {
+    gd_params *params;
+    gd_optimizer *adamw;
+    gd_tensor *weight[LAYERS], *bias[LAYERS], *points, *targets;
+} network;
+
+static network make_network(gd_context *ctx)
+{
+    network n = {.params = gd_params_create(ctx, GD_FLOAT32)};
+    for (int i = 0; i < LAYERS; i++) {
+        char name[2][16];
+        snprintf(name[0], sizeof name[0], "w%d", i);
+        snprintf(name[1], sizeof name[1], "b%d", i);
+        n.weight[i] =
+            gd_params_add(n.params, name[0], GD_SHAPE(widths[i + 1], widths[i]), GD_DECAY);
+        n.bias[i] = gd_params_add(n.params, name[1], GD_SHAPE(widths[i + 1]), 0);
+    }
+    gd_params_finish(n.params);
+    for (int i = 0; i < LAYERS; i++)
+        gd_random_normal(n.weight[i], 0, 1 / sqrt((double)widths[i]));
+    n.points = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(BATCH, widths[0]));
+    n.targets = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(BATCH));
+    gd_random_normal(n.points, 0, 1);
+    gd_random_integers(n.targets, 0, widths[LAYERS]);
+    n.adamw = gd_adamw_create(n.params, NULL);
+    return n;
+}
+
+static void train_step(gd_context *ctx, network *n)
+{
+    gd_tensor *x = n->points;
+    for (int i = 0; i < LAYERS; i++) {
+        if (i) x = gd_tanh(x);
+        x = gd_linear(x, n->weight[i], n->bias[i]);
+    }
+    gd_backward(gd_cross_entropy(x, n->targets));
+    gd_optimizer_step(n->adamw, 1e-3);
+    gd_params_clear_grads(n->params);
+    gd_step_end(ctx);
+}
+
+/* Without waiting: a GPU may be some updates behind. */
+static double time_steps(gd_context *ctx, network *n)
+{
+    const double start = bench_now();
+    for (int i = 0; i < CHAIN; i++) train_step(ctx, n);
+    return (bench_now() - start) / CHAIN;
+}
+
+/* ---- The benchmark -------------------------------------------------------------------------- */
+
+static void print_ns(const char *name, double seconds, bool json)
+{
+    printf(json ? "{\"name\": \"%s\", \"ns\": %.1f}\n" : "%-28s %8.0f ns\n", name, seconds * 1e9);
+}
+
+static void print_op(const char *op, const op_times *t, bool json)
+{
+    const struct {
+        const char *part;
+        double seconds;
+    } parts[] = {{"not recorded", t->unrecorded},
+                 {"forward", t->forward},
+                 {"backward", t->backward},
+                 {"step_end", t->step_end}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%s %s", op, parts[i].part);
+        print_ns(name, parts[i].seconds, json);
+    }
+}
+
+int bench_overhead(const bench_options *o)
+{
+    static const char *const names[] = {"tanh", "mul"};
+    gd_context *ctx =
+        gd_context_create(&(gd_context_options){.device = o->device, .threads = o->threads});
+    if (gd_error(ctx)) return bench_fail(ctx);
+    chain c = {.ctx = ctx,
+               .x = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(NUMBERS)),
+               .w = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(NUMBERS))};
+    gd_tensor_set_requires_grad(c.x, true);
+    gd_tensor_set_requires_grad(c.w, true);
+    gd_tensor_fill(c.x, 0.5);
+    gd_tensor_fill(c.w, 1);
+    network n = make_network(ctx);
+    op_times least[] = {{1, 1, 1, 1}, {1, 1, 1, 1}};
+    double step = 1;
+    for (int i = 0; i < o->repeats * CHAINS && !gd_error(ctx); i++) {
+        c.two_inputs = i % 2;
+        time_chain(&c, &least[i % 2]);
+        if (i % 4 == 0) keep_least(&step, time_steps(ctx, &n));
+    }
+    gd_synchronize(ctx);
+    if (gd_error(ctx)) return bench_fail(ctx);
+    for (int i = 0; i < 2; i++) print_op(names[i], &least[i], o->json);
+    print_ns("mlp 2-16-16-2 step", step, o->json);
+    gd_optimizer_free(n.adamw);
+    gd_params_free(n.params);
+    gd_context_free(ctx);
+    return EXIT_SUCCESS;
+}
