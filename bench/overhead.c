@@ -85,8 +85,7 @@ static network make_network(gd_context *ctx)
         n.bias[i] = gd_params_add(n.params, name[1], GD_SHAPE(widths[i + 1]), 0);
     }
     gd_params_finish(n.params);
-    for (int i = 0; i < LAYERS; i++)
-        gd_random_normal(n.weight[i], 0, 1 / sqrt((double)widths[i]));
+    for (int i = 0; i < LAYERS; i++) gd_random_normal(n.weight[i], 0, 1 / sqrt((double)widths[i]));
     n.points = gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(BATCH, widths[0]));
     n.targets = gd_tensor_create(ctx, GD_INT32, GD_SHAPE(BATCH));
     gd_random_normal(n.points, 0, 1);

@@ -27,7 +27,7 @@ static stack stack_of(const gd_tensor *t, REAL *data, bool packed, bool transpos
 {
     int n = gd_tensor_ndim(t), out = gd_tensor_ndim(output);
     const int64_t *shape = gd_tensor_shape(t);
-    int64_t strides[GD_MAX_DIMS], next = 1;
+    int64_t strides[GD_MAX_DIMS] = {0}, next = 1;
     for (int i = n - 1; i >= 0; i--) {
         strides[i] = packed ? next : gd_tensor_strides(t)[i];
         next *= shape[i];

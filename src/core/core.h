@@ -1,4 +1,5 @@
-/* core.h - internals of the core: the structs behind a context, a tensor and a node of the tape.
+/* core.h - internals of the core: the structs behind a context and a node of the tape; that behind a
+ * tensor is in core/tensor.h.
  *
  *     gd_context --- owns ---> user tensors (heap)          step tensors, nodes (arena)
  *                                   |                              |
@@ -21,31 +22,10 @@
 #include "gradus/gradus.h"
 #include "core/services.h"
 
-typedef struct gd_storage gd_storage;
-typedef struct gd_node gd_node;
 typedef struct gd_device_table gd_device_table;
 typedef struct gd_share gd_share;
 
 /* ---- Memory (memory.c) ------------------------------------------------------------------ */
-
-/* Lasting memory and a step's memory never share a block: the addresses in recorded work are in the
- * step's pool, which no tensor that outlives a step can use. */
-typedef enum gd_pool_kind { GD_POOL_LASTING, GD_POOL_STEP, GD_POOL_KINDS } gd_pool_kind;
-
-struct gd_storage {
-    void *data;
-    size_t bytes;
-    gd_memory_class memory_class;
-    bool owned; /* data comes from a pool; false: the user's (gd_tensor_wrap) */
-    gd_pool_kind pool;
-    bool step;        /* made by an op: listed in step_storages, header in the arena */
-    bool keep;        /* gd_keep: not released before the step ends */
-    bool released;    /* data was returned to the pool before the end of the step */
-    uint64_t version; /* another after every write, so that a backward detects that an input
-                       * changed; no two contents in a context have the same (gd_new_version) */
-    int views, readers;
-    gd_storage *next; /* in step_storages */
-};
 
 /* One size class of the pool: free blocks of equal size. There is always room to return a block,
  * since `capacity` is at least the number of blocks that exist. */
@@ -236,36 +216,6 @@ static inline bool gd_failed(const gd_context *ctx)
 }
 
 /* ---- Tensors (tensor.c, transfer.c) ----------------------------------------------------- */
-
-struct gd_tensor {
-    gd_context *ctx;
-    gd_storage *storage;
-    gd_dtype dtype;
-    int ndim;
-    int64_t shape[GD_MAX_DIMS];
-    int64_t strides[GD_MAX_DIMS]; /* in elements */
-    int64_t offset;               /* in elements, from storage->data */
-    int64_t count;
-
-    bool step;  /* belongs to the step */
-    bool owned; /* belongs to another object (a gradient, a parameter of a group) */
-    bool freed; /* by the user */
-    bool requires_grad;
-    bool retain_grad;        /* gd_retain_grad */
-    bool grad_valid;         /* grad holds a gradient (and not garbage from an earlier step) */
-    gd_tensor *grad;         /* of this shape, contiguous */
-    gd_tensor *earlier_grad; /* with retain_grad, while a backward runs: that of the ones before */
-
-    gd_node *node; /* that made it; NULL for a leaf */
-    int output;    /* its place among the outputs of the call that made it */
-    uint64_t call; /* the number of that call; 0: not made by an op */
-    int uses;      /* of a leaf: calls that read it and whose backward has not run */
-    bool awaited;  /* of a leaf: its gradient has not been reported yet by the running backward */
-    struct gd_bucket *bucket; /* of parameters that a group shares (share.h), or NULL */
-
-    gd_tensor *next, *previous; /* in one of the context's lists */
-    char name[64];
-};
 
 /* A header from the heap (user) or the arena (step), without a storage. Checks the shape; `who`
  * begins the message. */

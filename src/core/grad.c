@@ -32,11 +32,6 @@ gd_status gd_tensor_set_requires_grad(gd_tensor *t, bool on)
     return GD_OK;
 }
 
-bool gd_tensor_requires_grad(const gd_tensor *t)
-{
-    return t && t->requires_grad;
-}
-
 gd_status gd_tensor_need_grad(gd_tensor *t)
 {
     if (t->grad) {

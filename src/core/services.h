@@ -21,6 +21,9 @@
 #include "gradus/autograd.h"
 #include "gradus/optim.h"
 #include "gradus/random.h"
+#ifndef __cplusplus
+#include "core/tensor.h"
+#endif
 
 #ifdef __cplusplus
 extern "C" {

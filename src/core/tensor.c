@@ -1,4 +1,5 @@
 /* tensor.c - dtypes, shapes, storages, and the life of a tensor's header. */
+#define GD_ACCESSOR /* here they are functions, for programs */
 #include "core/core.h"
 
 #include <stdio.h>
@@ -6,12 +7,9 @@
 
 /* ---- Dtypes ----------------------------------------------------------------------------- */
 
-static const struct {
-    const char *name;
-    size_t size;
-} dtypes[GD_DTYPE_COUNT] = {
-    [GD_FLOAT32] = {"float32", 4}, [GD_FLOAT64] = {"float64", 8}, [GD_BFLOAT16] = {"bfloat16", 2},
-    [GD_FLOAT16] = {"float16", 2}, [GD_INT32] = {"int32", 4},
+static const char *const dtype_names[GD_DTYPE_COUNT] = {
+    [GD_FLOAT32] = "float32", [GD_FLOAT64] = "float64", [GD_BFLOAT16] = "bfloat16",
+    [GD_FLOAT16] = "float16", [GD_INT32] = "int32",
 };
 
 static bool dtype_known(gd_dtype dtype)
@@ -21,17 +19,7 @@ static bool dtype_known(gd_dtype dtype)
 
 const char *gd_dtype_name(gd_dtype dtype)
 {
-    return dtype_known(dtype) ? dtypes[dtype].name : "unknown dtype";
-}
-
-size_t gd_dtype_size(gd_dtype dtype)
-{
-    return dtype_known(dtype) ? dtypes[dtype].size : 0;
-}
-
-bool gd_dtype_is_real(gd_dtype dtype)
-{
-    return dtype_known(dtype) && dtype != GD_INT32;
+    return dtype_known(dtype) ? dtype_names[dtype] : "unknown dtype";
 }
 
 /* ---- Shapes ----------------------------------------------------------------------------- */
@@ -358,50 +346,6 @@ gd_context *gd_tensor_context(const gd_tensor *t)
     return t ? t->ctx : NULL;
 }
 
-gd_dtype gd_tensor_dtype(const gd_tensor *t)
-{
-    return t ? t->dtype : GD_FLOAT32;
-}
-
-int gd_tensor_ndim(const gd_tensor *t)
-{
-    return t ? t->ndim : 0;
-}
-
-int64_t gd_tensor_dim(const gd_tensor *t, int axis)
-{
-    if (!t) return 0;
-    if (axis < 0) axis += t->ndim;
-    return axis >= 0 && axis < t->ndim ? t->shape[axis] : 0;
-}
-
-const int64_t *gd_tensor_shape(const gd_tensor *t)
-{
-    return t ? t->shape : NULL;
-}
-
-const int64_t *gd_tensor_strides(const gd_tensor *t)
-{
-    return t ? t->strides : NULL;
-}
-
-int64_t gd_tensor_count(const gd_tensor *t)
-{
-    return t ? t->count : 0;
-}
-
-/* The stride of a dimension of size 1 is never used, and a tensor without elements has no order. */
-bool gd_tensor_is_contiguous(const gd_tensor *t)
-{
-    if (!t || t->count == 0) return t != NULL;
-    int64_t stride = 1;
-    for (int i = t->ndim - 1; i >= 0; i--) {
-        if (t->shape[i] != 1 && t->strides[i] != stride) return false;
-        stride *= t->shape[i];
-    }
-    return true;
-}
-
 gd_status gd_tensor_set_name(gd_tensor *t, const char *name)
 {
     if (!t) return GD_ERROR_ARGUMENT;
@@ -412,13 +356,6 @@ gd_status gd_tensor_set_name(gd_tensor *t, const char *name)
 const char *gd_tensor_name(const gd_tensor *t)
 {
     return t ? t->name : "";
-}
-
-void *gd_tensor_data(const gd_tensor *t)
-{
-    if (!t || t->freed || !t->storage || t->storage->released || !t->storage->data) return NULL;
-    if (t->count == 0) return NULL;
-    return (char *)t->storage->data + (size_t)t->offset * gd_dtype_size(t->dtype);
 }
 
 gd_layout gd_tensor_layout(const gd_tensor *t)

@@ -1,0 +1,138 @@
+/* tensor.h - the structs behind a tensor, and the accessors of gradus/tensor.h as inline functions.
+ *
+ * An op on a few numbers costs what its calls cost, and a kernel asks for the data, the shape and the
+ * strides of each tensor. So inside the library accessors are expanded in place; tensor.c has the
+ * functions that programs call. Kernels use the accessors only, never a field.
+ */
+#ifndef GRADUS_CORE_TENSOR_H
+#define GRADUS_CORE_TENSOR_H
+
+#include "gradus/tensor.h"
+
+typedef struct gd_storage gd_storage;
+typedef struct gd_node gd_node;
+
+/* Lasting memory and a step's memory never share a block: the addresses in recorded work are in the
+ * step's pool, which no tensor that outlives a step can use. */
+typedef enum gd_pool_kind { GD_POOL_LASTING, GD_POOL_STEP, GD_POOL_KINDS } gd_pool_kind;
+
+struct gd_storage {
+    void *data;
+    size_t bytes;
+    gd_memory_class memory_class;
+    bool owned; /* data comes from a pool; false: the user's (gd_tensor_wrap) */
+    gd_pool_kind pool;
+    bool step;        /* made by an op: listed in step_storages, header in the arena */
+    bool keep;        /* gd_keep: not released before the step ends */
+    bool released;    /* data was returned to the pool before the end of the step */
+    uint64_t version; /* another after every write, so that a backward detects that an input
+                       * changed; no two contents in a context have the same (gd_new_version) */
+    int views, readers;
+    gd_storage *next; /* in step_storages */
+};
+
+struct gd_tensor {
+    gd_context *ctx;
+    gd_storage *storage;
+    gd_dtype dtype;
+    int ndim;
+    int64_t shape[GD_MAX_DIMS];
+    int64_t strides[GD_MAX_DIMS]; /* in elements */
+    int64_t offset;               /* in elements, from storage->data */
+    int64_t count;
+
+    bool step;  /* belongs to the step */
+    bool owned; /* belongs to another object (a gradient, a parameter of a group) */
+    bool freed; /* by the user */
+    bool requires_grad;
+    bool retain_grad;        /* gd_retain_grad */
+    bool grad_valid;         /* grad holds a gradient (and not garbage from an earlier step) */
+    gd_tensor *grad;         /* of this shape, contiguous */
+    gd_tensor *earlier_grad; /* with retain_grad, while a backward runs: that of the ones before */
+
+    gd_node *node; /* that made it; NULL for a leaf */
+    int output;    /* its place among the outputs of the call that made it */
+    uint64_t call; /* the number of that call; 0: not made by an op */
+    int uses;      /* of a leaf: calls that read it and whose backward has not run */
+    bool awaited;  /* of a leaf: its gradient has not been reported yet by the running backward */
+    struct gd_bucket *bucket; /* of parameters that a group shares (share.h), or NULL */
+
+    gd_tensor *next, *previous; /* in one of the context's lists */
+    char name[64];
+};
+
+/* ---- Accessors ---------------------------------------------------------------------------- */
+
+#ifndef GD_ACCESSOR
+#define GD_ACCESSOR extern inline __attribute__((gnu_inline))
+#endif
+
+GD_ACCESSOR size_t gd_dtype_size(gd_dtype dtype)
+{
+    static const unsigned char sizes[GD_DTYPE_COUNT] = {
+        [GD_FLOAT32] = 4, [GD_FLOAT64] = 8, [GD_BFLOAT16] = 2, [GD_FLOAT16] = 2, [GD_INT32] = 4};
+    return (unsigned)dtype < GD_DTYPE_COUNT ? sizes[dtype] : 0;
+}
+
+GD_ACCESSOR bool gd_dtype_is_real(gd_dtype dtype)
+{
+    return (unsigned)dtype < GD_DTYPE_COUNT && dtype != GD_INT32;
+}
+
+GD_ACCESSOR gd_dtype gd_tensor_dtype(const gd_tensor *t)
+{
+    return t ? t->dtype : GD_FLOAT32;
+}
+
+GD_ACCESSOR int gd_tensor_ndim(const gd_tensor *t)
+{
+    return t ? t->ndim : 0;
+}
+
+GD_ACCESSOR int64_t gd_tensor_dim(const gd_tensor *t, int axis)
+{
+    if (!t) return 0;
+    if (axis < 0) axis += t->ndim;
+    return axis >= 0 && axis < t->ndim ? t->shape[axis] : 0;
+}
+
+GD_ACCESSOR const int64_t *gd_tensor_shape(const gd_tensor *t)
+{
+    return t ? t->shape : NULL;
+}
+
+GD_ACCESSOR const int64_t *gd_tensor_strides(const gd_tensor *t)
+{
+    return t ? t->strides : NULL;
+}
+
+GD_ACCESSOR int64_t gd_tensor_count(const gd_tensor *t)
+{
+    return t ? t->count : 0;
+}
+
+GD_ACCESSOR void *gd_tensor_data(const gd_tensor *t)
+{
+    if (!t || t->freed || !t->storage || t->storage->released || !t->storage->data) return NULL;
+    if (t->count == 0) return NULL;
+    return (char *)t->storage->data + (size_t)t->offset * gd_dtype_size(t->dtype);
+}
+
+/* The stride of a dimension of size 1 is never used, and a tensor without elements has no order. */
+GD_ACCESSOR bool gd_tensor_is_contiguous(const gd_tensor *t)
+{
+    if (!t || t->count == 0) return t != NULL;
+    int64_t stride = 1;
+    for (int i = t->ndim - 1; i >= 0; i--) {
+        if (t->shape[i] != 1 && t->strides[i] != stride) return false;
+        stride *= t->shape[i];
+    }
+    return true;
+}
+
+GD_ACCESSOR bool gd_tensor_requires_grad(const gd_tensor *t)
+{
+    return t && t->requires_grad;
+}
+
+#endif
