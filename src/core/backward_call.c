@@ -247,14 +247,16 @@ gd_status gd_node_backward(gd_node *node, bool keep_tape)
                     .seed = node->seed,
                     .random_offset = node->random_offset,
                     .random_base = ctx->random_base};
-    call.input = gd_arena_array(ctx, node->inputs, sizeof(gd_tensor *), "backward");
-    call.output = gd_arena_array(ctx, node->outputs, sizeof(gd_tensor *), "backward");
-    call.doutput = gd_arena_array(ctx, node->outputs, sizeof(gd_tensor *), "backward");
-    call.dinput = gd_arena_array(ctx, node->inputs, sizeof(gd_tensor *), "backward");
+    const int64_t tensors = 2 * ((int64_t)node->inputs + node->outputs);
+    call.input = gd_arena_array(ctx, tensors, sizeof(gd_tensor *), "backward");
     bool *accumulate = gd_arena_array(ctx, node->inputs, sizeof(bool), "backward");
     gradient_slot *slots = gd_arena_array(ctx, node->inputs, sizeof(gradient_slot), "backward");
+    if (gd_failed(ctx)) return ctx->status;
+    call.dinput = call.input + node->inputs;
+    call.output = call.dinput + node->inputs;
+    call.doutput = call.output + node->outputs;
     call.accumulate = accumulate;
-    if (gd_failed(ctx) || prepare_call(node, &call, accumulate, slots, keep_tape)) {
+    if (prepare_call(node, &call, accumulate, slots, keep_tape)) {
         return gd_error_status(ctx);
     }
     gd_status status = gd_run_kernel(op->backward[ctx->device->device], &call, true);

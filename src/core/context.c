@@ -127,6 +127,7 @@ static void destroy(gd_context *ctx)
     while (ctx->user_tensors) gd_tensor_destroy(ctx->user_tensors);
     gd_tensor_bury(ctx);
     if (ctx->device) gd_pool_free(ctx);
+    gd_frame_free_spare(ctx);
     gd_arena_free(ctx);
     gd_host_release(ctx, ctx->tape, (size_t)ctx->tape_capacity * sizeof *ctx->tape);
     gd_host_release(ctx, ctx->user_ops, (size_t)ctx->user_op_capacity * sizeof *ctx->user_ops);

@@ -59,14 +59,11 @@ void gd_host_release(gd_context *ctx, void *memory, size_t bytes);
 bool gd_host_grow(gd_context *ctx, void **array, int64_t *capacity, int64_t wanted, size_t size,
                   const char *what);
 
-/* Zeroed memory that lives until gd_arena_reset, which gd_step_end calls. */
+/* Memory, uninitialised, that lives until gd_arena_reset, which gd_step_end calls. */
 void *gd_arena_allocate(gd_context *ctx, size_t bytes, const char *what);
 
-/* The same for an array; not NULL even for no elements. */
-static inline void *gd_arena_array(gd_context *ctx, int count, size_t size, const char *what)
-{
-    return gd_arena_allocate(ctx, (size_t)count * size, what);
-}
+/* An array of zeros there; not NULL even for no elements. */
+void *gd_arena_array(gd_context *ctx, int64_t count, size_t size, const char *what);
 
 void gd_arena_reset(gd_context *ctx);
 void gd_arena_free(gd_context *ctx);
@@ -158,6 +155,7 @@ struct gd_context {
     uint64_t versions;      /* given so far, to storages */
 
     struct gd_call_frame *frame; /* the running call, for gd_call_scratch */
+    struct gd_temporary *spare;  /* headers of temporary memory, to be used again */
 
     gd_random_state random;
     const gd_random_state *random_base; /* on the device, see gd_call; NULL outside a capture */
@@ -252,6 +250,12 @@ void gd_tensor_bury(gd_context *ctx);
 /* The kernels' view of t. */
 gd_layout gd_tensor_layout(const gd_tensor *t);
 
+/* Whether t has its memory. */
+static inline bool gd_tensor_readable(const gd_tensor *t)
+{
+    return t->storage && !t->storage->released && !t->freed;
+}
+
 /* False, with the error set, if t is NULL or freed, or its memory was released. */
 bool gd_tensor_usable(const gd_tensor *t, const char *who, const char *argument);
 
@@ -295,6 +299,9 @@ typedef struct gd_call_frame {
 
 void gd_frame_begin(gd_context *ctx, gd_call_frame *frame);
 void gd_frame_end(gd_context *ctx, gd_call_frame *frame);
+
+/* Frees the headers of temporary memory that calls have left for the next ones. */
+void gd_frame_free_spare(gd_context *ctx);
 
 /* A packed tensor of class WORKSPACE with like's shape, for the current frame. */
 gd_tensor *gd_frame_tensor(gd_context *ctx, gd_dtype dtype, const gd_tensor *like, const char *who);

@@ -18,9 +18,19 @@ void gd_frame_end(gd_context *ctx, gd_call_frame *frame)
     for (gd_temporary *temporary = frame->temporaries, *next; temporary; temporary = next) {
         next = temporary->next;
         gd_storage_release(ctx, &temporary->storage);
-        gd_host_release(ctx, temporary, sizeof *temporary);
+        temporary->next = ctx->spare;
+        ctx->spare = temporary;
     }
     ctx->frame = frame->outer;
+}
+
+void gd_frame_free_spare(gd_context *ctx)
+{
+    for (gd_temporary *temporary = ctx->spare, *next; temporary; temporary = next) {
+        next = temporary->next;
+        gd_host_release(ctx, temporary, sizeof *temporary);
+    }
+    ctx->spare = NULL;
 }
 
 static gd_temporary *temporary_create(gd_context *ctx, size_t bytes, const char *who)
@@ -31,16 +41,21 @@ static gd_temporary *temporary_create(gd_context *ctx, size_t bytes, const char 
                 ctx->frame ? "is too large" : "was asked for outside of a call");
         return NULL;
     }
-    gd_temporary *temporary = gd_host_allocate(ctx, sizeof *temporary, who);
+    gd_temporary *temporary = ctx->spare;
+    if (temporary)
+        ctx->spare = temporary->next;
+    else
+        temporary = gd_host_allocate(ctx, sizeof *temporary, who);
     if (!temporary) return NULL;
-    *temporary = (gd_temporary){.next = ctx->frame->temporaries};
     gd_storage *storage = &temporary->storage;
     *storage = (gd_storage){
         .bytes = bytes, .memory_class = GD_MEMORY_WORKSPACE, .owned = true, .pool = GD_POOL_STEP};
     if (gd_pool_allocate(ctx, storage->pool, bytes, storage->memory_class, who, &storage->data)) {
-        gd_host_release(ctx, temporary, sizeof *temporary);
+        temporary->next = ctx->spare;
+        ctx->spare = temporary;
         return NULL;
     }
+    temporary->next = ctx->frame->temporaries;
     ctx->frame->temporaries = temporary;
     return temporary;
 }

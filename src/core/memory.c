@@ -80,7 +80,14 @@ void *gd_arena_allocate(gd_context *ctx, size_t bytes, const char *what)
     }
     void *memory = (char *)arena->current + CHUNK_HEADER_BYTES + arena->current->used;
     arena->current->used += bytes;
-    return memset(memory, 0, bytes);
+    return memory;
+}
+
+void *gd_arena_array(gd_context *ctx, int64_t count, size_t size, const char *what)
+{
+    const size_t bytes = (size_t)count * size;
+    void *array = gd_arena_allocate(ctx, bytes, what);
+    return array ? memset(array, 0, bytes) : NULL;
 }
 
 void gd_arena_reset(gd_context *ctx)

@@ -93,6 +93,28 @@ static gd_context *context_of(gd_tensor *const *inputs, int count)
     return NULL;
 }
 
+/* The message names the input; until there is one, that costs nothing. */
+static gd_status refuse_input(gd_context *ctx, const gd_op *op, int i, const gd_tensor *t)
+{
+    const gd_text name = gd_input_name(op, i);
+    if (!t) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: %s is NULL, wanted a tensor", op->name,
+                       name.text);
+    }
+    if (gd_is_garbage((uintptr_t)t)) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: %s is at %p, wanted a tensor%s", op->name,
+                       name.text, (const void *)t,
+                       op->optional_inputs & GD_BIT(i) ? " or NULL" : "");
+    }
+    if (t->ctx != ctx) {
+        return gd_fail(ctx, GD_ERROR_ARGUMENT,
+                       "%s: %s is a tensor of another context, wanted all inputs from one",
+                       op->name, name.text);
+    }
+    gd_tensor_usable(t, op->name, name.text);
+    return ctx->status;
+}
+
 static gd_status check_inputs(gd_context *ctx, const gd_op *op, gd_tensor *const *inputs, int count)
 {
     if (op->inputs == GD_ANY_INPUTS ? count < 1 : count != op->inputs) {
@@ -101,23 +123,10 @@ static gd_status check_inputs(gd_context *ctx, const gd_op *op, gd_tensor *const
                        op->inputs == GD_ANY_INPUTS ? " or more" : "");
     }
     for (int i = 0; i < count; i++) {
-        const gd_text name = gd_input_name(op, i);
-        gd_tensor *t = inputs[i];
-        if (!t) {
-            if (op->optional_inputs & GD_BIT(i)) continue;
-            return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: %s is NULL, wanted a tensor", op->name,
-                           name.text);
-        }
-        if (gd_is_garbage((uintptr_t)t)) {
-            return gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: %s is at %p, wanted a tensor%s", op->name,
-                           name.text, (void *)t, op->optional_inputs & GD_BIT(i) ? " or NULL" : "");
-        }
-        if (t->ctx != ctx) {
-            return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                           "%s: %s is a tensor of another context, wanted all inputs from one",
-                           op->name, name.text);
-        }
-        if (!gd_tensor_usable(t, op->name, name.text)) return gd_error_status(ctx);
+        const gd_tensor *t = inputs[i];
+        if (!t && op->optional_inputs & GD_BIT(i)) continue;
+        if (!t || gd_is_garbage((uintptr_t)t) || t->ctx != ctx || !gd_tensor_readable(t))
+            return refuse_input(ctx, op, i, t);
         if (op->updates_inputs & GD_BIT(i) && !gd_tensor_writable(t, op->name)) return ctx->status;
     }
     if (!op->forward[ctx->device->device]) {
@@ -168,14 +177,17 @@ static gd_status prepare_state(apply_state *state, gd_context *ctx, const gd_op 
                       .inputs = count,
                       .outputs = op->outputs,
                       .saves = op->saves};
-    call->input = gd_arena_array(ctx, count, sizeof(gd_tensor *), what);
-    call->output = gd_arena_array(ctx, op->outputs, sizeof(gd_tensor *), what);
-    call->save = gd_arena_array(ctx, op->saves, sizeof(gd_tensor *), what);
-    state->output_spec = gd_arena_array(ctx, op->outputs, sizeof(gd_spec), what);
-    state->save_spec = gd_arena_array(ctx, op->saves, sizeof(gd_spec), what);
-    state->kernel_input = gd_arena_array(ctx, count, sizeof(gd_tensor *), what);
-    state->kernel_output = gd_arena_array(ctx, op->outputs, sizeof(gd_tensor *), what);
+    const int64_t tensors = 2 * ((int64_t)count + op->outputs) + op->saves;
+    gd_tensor **tensor = gd_arena_array(ctx, tensors, sizeof *tensor, what);
+    state->output_spec =
+        gd_arena_array(ctx, (int64_t)op->outputs + op->saves, sizeof(gd_spec), what);
     if (gd_failed(ctx)) return ctx->status;
+    state->save_spec = state->output_spec + op->outputs;
+    call->input = tensor;
+    state->kernel_input = call->input + count;
+    call->output = state->kernel_input + count;
+    state->kernel_output = call->output + op->outputs;
+    call->save = state->kernel_output + op->outputs;
     memcpy(call->input, inputs, (size_t)count * sizeof *inputs);
     call->dtype = call->kernel_dtype = GD_FLOAT32;
     for (int i = 0; i < count; i++) {

@@ -197,7 +197,7 @@ gd_tensor *gd_recompute(gd_context *ctx, gd_segment segment, void *user, gd_tens
 
     gd_call call = {.context = ctx, .op = &recompute_op, .inputs = count, .outputs = 1};
     call.input = gd_arena_array(ctx, count, sizeof *call.input, "recompute");
-    call.output = gd_arena_allocate(ctx, sizeof *call.output, "recompute");
+    call.output = gd_arena_array(ctx, 1, sizeof *call.output, "recompute");
     if (gd_failed(ctx)) return NULL;
     memcpy(call.input, inputs, (size_t)count * sizeof *inputs);
     call.output[0] = y;
