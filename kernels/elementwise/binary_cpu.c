@@ -66,28 +66,37 @@ static void add_operand(gd_walk *walk, const gd_tensor *t, const operand *o)
 
 /* ---- Forward ------------------------------------------------------------------------------ */
 
-static gd_status forward(const gd_call *call, value_row *row)
+typedef struct pieces {
+    gd_rows rows;
+    REAL *y;
+    const REAL *a, *b;
+    value_row *row;
+} pieces;
+
+static void value_piece(const void *work, int64_t i)
 {
     enum { Y, A, B };
+    const pieces *w = work;
+    REAL a_buffer[GD_BLOCK], b_buffer[GD_BLOCK];
+    for (gd_piece p = gd_piece_begin(&w->rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
+        const REAL *a_row = gd_piece_load(&p, A, w->a, a_buffer);
+        const REAL *b_row = gd_piece_load(&p, B, w->b, b_buffer);
+        w->row(w->y + gd_piece_offset(&p, Y), a_row, b_row, p.n);
+    }
+}
+
+static gd_status forward(const gd_call *call, value_row *row)
+{
     operand a, b;
     if (!load_operand(call, call->input[0], &a) || !load_operand(call, call->input[1], &b))
         return gd_error_status(call->context);
-    REAL *y = gd_data(call->output[0]);
     gd_walk walk = gd_walk_like(call->output[0]);
     gd_walk_add_tensor(&walk, call->output[0]);
     add_operand(&walk, call->input[0], &a);
     add_operand(&walk, call->input[1], &b);
-    const gd_rows rows = gd_rows_of(walk);
-    const int threads = gd_threads_for(call->threads, gd_tensor_count(call->output[0]));
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int64_t i = 0; i < rows.pieces; i++) {
-        REAL a_buffer[GD_BLOCK], b_buffer[GD_BLOCK];
-        for (gd_piece p = gd_piece_begin(&rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
-            const REAL *a_row = gd_piece_load(&p, A, a.data, a_buffer);
-            const REAL *b_row = gd_piece_load(&p, B, b.data, b_buffer);
-            row(y + gd_piece_offset(&p, Y), a_row, b_row, p.n);
-        }
-    }
+    const pieces w = {gd_rows_of(walk), gd_data(call->output[0]), a.data, b.data, row};
+    gd_for_each(gd_threads_for(call->threads, gd_tensor_count(call->output[0])), w.rows.pieces,
+                value_piece, &w);
     return GD_OK;
 }
 
@@ -95,21 +104,32 @@ static gd_status forward(const gd_call *call, value_row *row)
 
 enum { DX, DY, A, B };
 
+typedef struct gradient_pieces {
+    gd_rows rows;
+    const gd_reduction *r;
+    REAL *dx;
+    bool add;
+} gradient_pieces;
+
+static void gradient_piece(const void *work, int64_t i)
+{
+    const gradient_pieces *w = work;
+    const gd_reduction *r = w->r;
+    REAL a_buffer[GD_BLOCK], b_buffer[GD_BLOCK];
+    for (gd_piece p = gd_piece_begin(&w->rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
+        const REAL *dy = r->data[DY] + gd_piece_offset(&p, DY);
+        const REAL *a = gd_piece_load(&p, A, r->data[A], a_buffer);
+        const REAL *b = gd_piece_load(&p, B, r->data[B], b_buffer);
+        r->term(w->dx + gd_piece_offset(&p, DX), w->add, dy, a, b, p.n);
+    }
+}
+
 /* dx of an operand that has y's size: each element by itself. */
 static void direct(const gd_call *call, const gd_reduction *r, REAL *dx, bool add)
 {
-    const gd_rows rows = gd_rows_of(r->walk);
-    const int threads = gd_threads_for(call->threads, gd_walk_count(&r->walk));
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int64_t i = 0; i < rows.pieces; i++) {
-        REAL a_buffer[GD_BLOCK], b_buffer[GD_BLOCK];
-        for (gd_piece p = gd_piece_begin(&rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
-            const REAL *dy = r->data[DY] + gd_piece_offset(&p, DY);
-            const REAL *a = gd_piece_load(&p, A, r->data[A], a_buffer);
-            const REAL *b = gd_piece_load(&p, B, r->data[B], b_buffer);
-            r->term(dx + gd_piece_offset(&p, DX), add, dy, a, b, p.n);
-        }
-    }
+    const gradient_pieces w = {gd_rows_of(r->walk), r, dx, add};
+    gd_for_each(gd_threads_for(call->threads, gd_walk_count(&r->walk)), w.rows.pieces,
+                gradient_piece, &w);
 }
 
 /* dx of input k, by a row of terms from dy, a and b [2]. If the input was broadcast, dx is the sum

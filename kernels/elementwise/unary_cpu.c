@@ -44,15 +44,44 @@ static REAL parameter(const gd_call *call, int i)
     return call->args ? (REAL)((const double *)call->args)[i] : 0;
 }
 
+typedef struct blocks {
+    REAL *out;
+    const REAL *dy, *read;
+    REAL p, q;
+    int64_t n;
+    bool add;
+    value_row *value;
+    gradient_row *gradient;
+} blocks;
+
+static void value_block(const void *work, int64_t block)
+{
+    const blocks *b = work;
+    const int64_t i = block * GD_BLOCK, n = gd_min64(GD_BLOCK, b->n - i);
+    b->value(b->out + i, b->read + i, b->p, b->q, n);
+}
+
+static void gradient_block(const void *work, int64_t block)
+{
+    const blocks *b = work;
+    const int64_t i = block * GD_BLOCK, n = gd_min64(GD_BLOCK, b->n - i);
+    b->gradient(b->out + i, b->add, b->dy + i, b->read + i, b->p, b->q, n);
+}
+
+static void run_blocks(const gd_call *call, const blocks *b)
+{
+    gd_for_each(gd_threads_for(call->threads, b->n), gd_divide_up(b->n, GD_BLOCK),
+                b->value ? value_block : gradient_block, b);
+}
+
 static gd_status forward(const gd_call *call, value_row *row)
 {
-    REAL *y = gd_data(call->output[0]);
-    const REAL *x = gd_data(call->input[0]);
-    const REAL p = parameter(call, 0), q = parameter(call, 1);
-    const int64_t n = gd_tensor_count(call->output[0]);
-    const int threads = gd_threads_for(call->threads, n);
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int64_t i = 0; i < n; i += GD_BLOCK) row(y + i, x + i, p, q, gd_min64(GD_BLOCK, n - i));
+    run_blocks(call, &(blocks){.out = gd_data(call->output[0]),
+                               .read = gd_data(call->input[0]),
+                               .p = parameter(call, 0),
+                               .q = parameter(call, 1),
+                               .n = gd_tensor_count(call->output[0]),
+                               .value = row});
     return GD_OK;
 }
 
@@ -60,17 +89,17 @@ static gd_status forward(const gd_call *call, value_row *row)
 static gd_status backward(const gd_call *call, gradient_row *row)
 {
     if (!call->dinput[0]) return GD_OK;
-    REAL *dx = gd_data(call->dinput[0]);
     const REAL *dy = gd_data(call->doutput[0]), *read = dy;
     if (call->op->backward_reads_inputs) read = gd_data(call->input[0]);
     if (call->op->backward_reads_outputs) read = gd_data(call->output[0]);
-    const REAL p = parameter(call, 0), q = parameter(call, 1);
-    const bool add = call->accumulate[0];
-    const int64_t n = gd_tensor_count(call->dinput[0]);
-    const int threads = gd_threads_for(call->threads, n);
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int64_t i = 0; i < n; i += GD_BLOCK)
-        row(dx + i, add, dy + i, read + i, p, q, gd_min64(GD_BLOCK, n - i));
+    run_blocks(call, &(blocks){.out = gd_data(call->dinput[0]),
+                               .dy = dy,
+                               .read = read,
+                               .p = parameter(call, 0),
+                               .q = parameter(call, 1),
+                               .n = gd_tensor_count(call->dinput[0]),
+                               .add = call->accumulate[0],
+                               .gradient = row});
     return GD_OK;
 }
 

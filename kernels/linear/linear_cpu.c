@@ -24,6 +24,25 @@ gd_status GD_REAL_NAME(linear_forward)(const gd_call *call)
                    bias != NULL);
 }
 
+/* dy [M, N] in pieces of `rows` rows, whose sums are sums [pieces, N]. */
+typedef struct row_sums {
+    const REAL *dy;
+    double *sums;
+    int64_t M, N, rows;
+} row_sums;
+
+static void sum_piece(const void *work, int64_t p)
+{
+    const row_sums *w = work;
+    const int64_t N = w->N;
+    double *sum = w->sums + p * N;
+    for (int64_t j = 0; j < N; j++) sum[j] = 0;
+    for (int64_t i = p * w->rows; i < gd_min64(w->M, (p + 1) * w->rows); i++) {
+#pragma omp simd
+        for (int64_t j = 0; j < N; j++) sum[j] += (double)w->dy[i * N + j];
+    }
+}
+
 /* db[j] (+)= sum over rows i of dy[i, j]: each piece of the rows in its own row of sums, which are
  * then added in order. */
 static gd_status sum_rows(const gd_call *call, REAL *db, const REAL *dy, int64_t M, int64_t N,
@@ -33,15 +52,8 @@ static gd_status sum_rows(const gd_call *call, REAL *db, const REAL *dy, int64_t
     int64_t rows = gd_max64(32, gd_divide_up(M, PIECES)), pieces = gd_divide_up(M, rows);
     double *sums = gd_call_scratch(call, (size_t)(pieces * N) * sizeof *sums);
     if (!sums) return gd_error_status(call->context);
-#pragma omp parallel for num_threads(gd_threads_for(call->threads, M *N))
-    for (int64_t p = 0; p < pieces; p++) {
-        double *sum = sums + p * N;
-        for (int64_t j = 0; j < N; j++) sum[j] = 0;
-        for (int64_t i = p * rows; i < gd_min64(M, (p + 1) * rows); i++) {
-#pragma omp simd
-            for (int64_t j = 0; j < N; j++) sum[j] += (double)dy[i * N + j];
-        }
-    }
+    const row_sums w = {dy, sums, M, N, rows};
+    gd_for_each(gd_threads_for(call->threads, M * N), pieces, sum_piece, &w);
     for (int64_t j = 0; j < N; j++) {
         double sum = accumulate ? (double)db[j] : 0;
         for (int64_t p = 0; p < pieces; p++) sum += sums[p * N + j];

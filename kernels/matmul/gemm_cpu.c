@@ -270,11 +270,22 @@ static int64_t column_groups(const product *p, int64_t down, int64_t across, int
     return groups;
 }
 
-/* What thread t of `threads` does: its share of all rows of tiles, of all groups of columns, of all
+/* One product on several threads. */
+typedef struct team {
+    product product;
+    int64_t length, pieces; /* of the sums */
+    REAL *sums, *packed;    /* packed: packed_elements for each thread */
+    int threads;
+} team;
+
+/* What thread t does: its share of all rows of tiles, of all groups of columns, of all
  * pieces. A share may begin and end inside a group. */
-static void multiply_share(const product *p, int64_t length, int64_t pieces, REAL *sums, int t,
-                           int threads, REAL *packed)
+static void multiply_share(const void *work, int64_t t)
 {
+    const team *w = work;
+    const product *p = &w->product;
+    const int64_t length = w->length, pieces = w->pieces, threads = w->threads;
+    REAL *packed = w->packed + t * packed_elements(p->M, p->N, p->K);
     const int64_t rows = p->by_amx ? GEMM_AMX_ROWS : TILE_ROWS;
     const int64_t columns = p->by_amx ? GEMM_AMX_COLUMNS : TILE_COLUMNS;
     int64_t down = gd_divide_up(p->M, rows), across = gd_divide_up(p->N, columns);
@@ -283,7 +294,7 @@ static void multiply_share(const product *p, int64_t length, int64_t pieces, REA
     while (from < to) {
         int64_t group = from / down % groups, first = from % down;
         int64_t last = gd_min64(first + to - from, down);
-        product q = piece_of(p, from / down / groups, length, sums);
+        product q = piece_of(p, from / down / groups, length, w->sums);
         multiply(&q, first * rows, gd_min64(last * rows, q.M), across * group / groups * columns,
                  gd_min64(across * (group + 1) / groups * columns, q.N), packed);
         from += last - first;
@@ -291,10 +302,13 @@ static void multiply_share(const product *p, int64_t length, int64_t pieces, REA
 }
 
 /* Row i of c += that of every piece but the first, in order. */
-static void add_pieces(const product *p, int64_t i, int64_t pieces, const REAL *sums)
+static void add_pieces(const void *work, int64_t i)
 {
+    const team *w = work;
+    const product *p = &w->product;
+    int64_t pieces = w->pieces;
     REAL *c = p->c + i * p->c_row;
-    for (const REAL *sum = sums + i * p->N; pieces > 1; pieces--, sum += p->M * p->N) {
+    for (const REAL *sum = w->sums + i * p->N; pieces > 1; pieces--, sum += p->M * p->N) {
 #pragma omp simd
         for (int64_t j = 0; j < p->N; j++) c[j] += sum[j];
     }
@@ -313,19 +327,12 @@ void GD_REAL_NAME(gd_gemm)(REAL *c, int64_t c_row, gemm_matrix a, gemm_matrix b,
         gemm_blas(c, c_row, a, b, M, N, K, accumulate, scratch, threads);
         return;
     }
-    product p = {c, c_row, a, b, M, N, K, accumulate, gemm_amx_takes(M, N, K)};
-    int64_t length = piece_length(M, N, K), pieces = piece_count(M, N, K);
-    REAL *sums = (REAL *)scratch + threads * packed_elements(M, N, K);
-#pragma omp parallel num_threads(threads) if (threads > 1)
-    {
-#pragma omp for schedule(static, 1)
-        for (int t = 0; t < threads; t++) {
-            multiply_share(&p, length, pieces, sums, t, threads,
-                           (REAL *)scratch + t * packed_elements(M, N, K));
-        }
-        if (pieces > 1) {
-#pragma omp for schedule(static)
-            for (int64_t i = 0; i < M; i++) add_pieces(&p, i, pieces, sums);
-        }
-    }
+    const team w = {.product = {c, c_row, a, b, M, N, K, accumulate, gemm_amx_takes(M, N, K)},
+                    .length = piece_length(M, N, K),
+                    .pieces = piece_count(M, N, K),
+                    .sums = (REAL *)scratch + threads * packed_elements(M, N, K),
+                    .packed = scratch,
+                    .threads = threads};
+    gd_for_each(threads, threads, multiply_share, &w);
+    if (w.pieces > 1) gd_for_each(threads, M, add_pieces, &w);
 }

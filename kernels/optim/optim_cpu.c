@@ -48,17 +48,30 @@ static void sgd_block(REAL *restrict w, REAL *restrict v, const REAL *restrict g
     }
 }
 
+typedef struct sgd_work {
+    REAL *w, *v;
+    const REAL *g;
+    gd_rounded rounded;
+    int64_t n;
+    const gd_sgd_rule *rule;
+    const gd_update_state *state;
+} sgd_work;
+
+static void sgd_task(const void *work, int64_t block)
+{
+    const sgd_work *s = work;
+    const int64_t i = block * GD_BLOCK, count = gd_min64(GD_BLOCK, s->n - i);
+    REAL *weight = s->w + i;
+    if (s->rounded.data) gd_master_follow((float *)weight, s->rounded, i, count);
+    sgd_block(weight, s->v ? s->v + i : NULL, s->g + i, count, s->rule, s->state);
+    if (s->rounded.data) gd_master_round(s->rounded, (float *)weight, i, count);
+}
+
 void GD_REAL_NAME(gd_sgd)(void *w, void *v, const void *g, gd_rounded rounded, int64_t n,
                           const gd_sgd_rule *rule, const gd_update_state *state, int threads)
 {
-#pragma omp parallel for schedule(static) num_threads(gd_threads_for(threads, n))
-    for (int64_t i = 0; i < n; i += GD_BLOCK) {
-        REAL *weight = (REAL *)w + i;
-        const int64_t count = gd_min64(GD_BLOCK, n - i);
-        if (rounded.data) gd_master_follow((float *)weight, rounded, i, count);
-        sgd_block(weight, v ? (REAL *)v + i : NULL, (const REAL *)g + i, count, rule, state);
-        if (rounded.data) gd_master_round(rounded, (float *)weight, i, count);
-    }
+    const sgd_work work = {w, v, g, rounded, n, rule, state};
+    gd_for_each(gd_threads_for(threads, n), gd_divide_up(n, GD_BLOCK), sgd_task, &work);
 }
 
 /* The same for every element. With
@@ -94,23 +107,36 @@ static void adamw_block(REAL *restrict w, REAL *restrict m, REAL *restrict v,
     }
 }
 
+enum { BLOCK = 256, AHEAD = 2 * BLOCK, BYTES = BLOCK * (int)sizeof(REAL) };
+
+typedef struct adamw_work {
+    REAL *w, *m, *v;
+    const REAL *g;
+    gd_rounded rounded;
+    int64_t n;
+    adamw_factors factors;
+} adamw_work;
+
 /* The whole model is read once a step, from memory and from the caches of other threads: it is
  * prefetched some blocks ahead. */
+static void adamw_task(const void *work, int64_t block)
+{
+    const adamw_work *a = work;
+    const int64_t i = block * BLOCK, ahead = gd_min64(i + AHEAD, a->n);
+    const int64_t count = gd_min64(BLOCK, a->n - i);
+    REAL *weight = a->w + i;
+    gd_prefetch_to_write(a->w + ahead, BYTES);
+    gd_prefetch_to_write(a->m + ahead, BYTES);
+    gd_prefetch_to_write(a->v + ahead, BYTES);
+    gd_prefetch(a->g + ahead, BYTES);
+    if (a->rounded.data) gd_master_follow((float *)weight, a->rounded, i, count);
+    adamw_block(weight, a->m + i, a->v + i, a->g + i, count, a->factors);
+    if (a->rounded.data) gd_master_round(a->rounded, (float *)weight, i, count);
+}
+
 void GD_REAL_NAME(gd_adamw)(void *w, void *m, void *v, const void *g, gd_rounded rounded, int64_t n,
                             const gd_adamw_rule *rule, const gd_update_state *state, int threads)
 {
-    enum { BLOCK = 256, AHEAD = 2 * BLOCK, BYTES = BLOCK * (int)sizeof(REAL) };
-    const adamw_factors factors = adamw_factors_of(rule, state);
-#pragma omp parallel for schedule(static) num_threads(gd_threads_for(threads, n))
-    for (int64_t i = 0; i < n; i += BLOCK) {
-        const int64_t ahead = gd_min64(i + AHEAD, n), count = gd_min64(BLOCK, n - i);
-        REAL *weight = (REAL *)w + i;
-        gd_prefetch_to_write((REAL *)w + ahead, BYTES);
-        gd_prefetch_to_write((REAL *)m + ahead, BYTES);
-        gd_prefetch_to_write((REAL *)v + ahead, BYTES);
-        gd_prefetch((const REAL *)g + ahead, BYTES);
-        if (rounded.data) gd_master_follow((float *)weight, rounded, i, count);
-        adamw_block(weight, (REAL *)m + i, (REAL *)v + i, (const REAL *)g + i, count, factors);
-        if (rounded.data) gd_master_round(rounded, (float *)weight, i, count);
-    }
+    const adamw_work work = {w, m, v, g, rounded, n, adamw_factors_of(rule, state)};
+    gd_for_each(gd_threads_for(threads, n), gd_divide_up(n, BLOCK), adamw_task, &work);
 }

@@ -168,8 +168,9 @@ static void reduce_share(const plan *p, const gd_walk *kept, int64_t col, int64_
     }
 }
 
-static void run_task(const plan *p, int64_t task)
+static void run_task(const void *work, int64_t task)
 {
+    const plan *p = work;
     int64_t share = task % p->shares;
     int64_t strips = p->last_kept ? p->strips : 1, strip = task / p->shares % strips;
     int64_t row = task / p->shares / strips * p->group;
@@ -195,8 +196,7 @@ const double *GD_REAL_NAME(gd_reduce)(const gd_call *call, const gd_reduction *r
     if (!p.part) return NULL;
     const int64_t tasks = p.groups * (p.last_kept ? p.strips : 1) * p.shares;
     const int threads = gd_threads_for(call->threads, gd_walk_count(&reduction->walk));
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int64_t task = 0; task < tasks; task++) run_task(&p, task);
+    gd_for_each(threads, tasks, run_task, &p);
     for (int64_t share = 1; share < p.shares; share++) {
         const double *part = p.part + share * p.results;
         for (int64_t i = 0; i < p.results; i++)
