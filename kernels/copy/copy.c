@@ -92,6 +92,28 @@ static void copy_turned(const copy_plan *p, char *dst, const char *src, int64_t 
     }
 }
 
+typedef struct tiles {
+    const copy_plan *plan;
+    char *dst;
+    const char *src;
+    int64_t down, along; /* how many there are */
+} tiles;
+
+static void copy_tile(const void *work, int64_t tile)
+{
+    const tiles *w = work;
+    const copy_plan *plan = w->plan;
+    gd_walk at = plan->outer;
+    gd_walk_seek(&at, tile / (w->down * w->along));
+    int64_t row = tile / w->along % w->down * plan->tile_rows;
+    int64_t col = tile % w->along * plan->tile_cols;
+    int64_t to = at.offset[DST] + row * plan->row_stride[DST] + col * plan->col_stride[DST];
+    int64_t from = at.offset[SRC] + row * plan->row_stride[SRC] + col * plan->col_stride[SRC];
+    (plan->transposed ? copy_turned : copy_rows)(
+        plan, w->dst + to * plan->dst_size, w->src + from * plan->src_size,
+        gd_min64(plan->tile_rows, plan->rows - row), gd_min64(plan->tile_cols, plan->cols - col));
+}
+
 void gd_copy_cpu(gd_layout dst, gd_layout src, gd_context *ctx)
 {
     gd_walk walk = gd_walk_over(dst.ndim, dst.shape);
@@ -101,21 +123,8 @@ void gd_copy_cpu(gd_layout dst, gd_layout src, gd_context *ctx)
     if (count == 0) return;
 
     const copy_plan plan = make_plan(dst, src, walk);
-    const int64_t down = gd_divide_up(plan.rows, plan.tile_rows);
-    const int64_t along = gd_divide_up(plan.cols, plan.tile_cols);
-    const int64_t tiles = gd_walk_count(&plan.outer) * down * along;
-    const int threads = gd_threads_for(gd_context_threads(ctx), count);
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int64_t tile = 0; tile < tiles; tile++) {
-        gd_walk at = plan.outer;
-        gd_walk_seek(&at, tile / (down * along));
-        int64_t row = tile / along % down * plan.tile_rows;
-        int64_t col = tile % along * plan.tile_cols;
-        int64_t to = at.offset[DST] + row * plan.row_stride[DST] + col * plan.col_stride[DST];
-        int64_t from = at.offset[SRC] + row * plan.row_stride[SRC] + col * plan.col_stride[SRC];
-        (plan.transposed ? copy_turned : copy_rows)(&plan, (char *)dst.data + to * plan.dst_size,
-                                                    (const char *)src.data + from * plan.src_size,
-                                                    gd_min64(plan.tile_rows, plan.rows - row),
-                                                    gd_min64(plan.tile_cols, plan.cols - col));
-    }
+    const tiles w = {&plan, dst.data, src.data, gd_divide_up(plan.rows, plan.tile_rows),
+                     gd_divide_up(plan.cols, plan.tile_cols)};
+    gd_for_each(gd_threads_for(gd_context_threads(ctx), count),
+                gd_walk_count(&plan.outer) * w.down * w.along, copy_tile, &w);
 }

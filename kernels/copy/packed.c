@@ -53,35 +53,55 @@ static void add_mixed(void *dst, gd_dtype dst_dtype, const void *src, gd_dtype s
     }
 }
 
+typedef struct sum {
+    void *dst;
+    const void *src;
+    gd_dtype dst_dtype, src_dtype;
+    int64_t n;
+} sum;
+
+static void add_block(const void *work, int64_t block)
+{
+    const sum *w = work;
+    const int64_t start = block * GD_BLOCK, count = gd_min64(GD_BLOCK, w->n - start);
+    void *to = at(w->dst, w->dst_dtype, start);
+    const void *from = const_at(w->src, w->src_dtype, start);
+    if (w->dst_dtype == GD_FLOAT32 && w->src_dtype == GD_FLOAT32)
+        add_f32(to, from, count);
+    else if (w->dst_dtype == GD_FLOAT64 && w->src_dtype == GD_FLOAT64)
+        add_f64(to, from, count);
+    else
+        add_mixed(to, w->dst_dtype, from, w->src_dtype, count);
+}
+
 void gd_accumulate_cpu(void *dst, gd_dtype dst_dtype, const void *src, gd_dtype src_dtype,
                        int64_t n, gd_context *ctx)
 {
-    const int threads = gd_threads_for(gd_context_threads(ctx), n);
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int64_t block = 0; block < block_count(n); block++) {
-        int64_t start = block * GD_BLOCK, count = gd_min64(GD_BLOCK, n - start);
-        void *to = at(dst, dst_dtype, start);
-        const void *from = const_at(src, src_dtype, start);
-        if (dst_dtype == GD_FLOAT32 && src_dtype == GD_FLOAT32)
-            add_f32(to, from, count);
-        else if (dst_dtype == GD_FLOAT64 && src_dtype == GD_FLOAT64)
-            add_f64(to, from, count);
-        else
-            add_mixed(to, dst_dtype, from, src_dtype, count);
-    }
+    const sum w = {dst, src, dst_dtype, src_dtype, n};
+    gd_for_each(gd_threads_for(gd_context_threads(ctx), n), block_count(n), add_block, &w);
 }
 
 /* ---- Fill --------------------------------------------------------------------------------- */
 
+/* For every element of x: a value, or a factor. */
+typedef struct one_number {
+    void *x;
+    gd_dtype dtype;
+    double number;
+    int64_t n;
+} one_number;
+
+static void fill_block(const void *work, int64_t block)
+{
+    const one_number *w = work;
+    const int64_t start = block * GD_BLOCK, count = gd_min64(GD_BLOCK, w->n - start);
+    gd_find_converter(w->dtype, GD_FLOAT64)(at(w->x, w->dtype, start), 1, &w->number, 0, count);
+}
+
 void gd_fill_cpu(void *dst, gd_dtype dtype, double value, int64_t n, gd_context *ctx)
 {
-    gd_converter *convert = gd_find_converter(dtype, GD_FLOAT64);
-    const int threads = gd_threads_for(gd_context_threads(ctx), n);
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int64_t block = 0; block < block_count(n); block++) {
-        int64_t start = block * GD_BLOCK, count = gd_min64(GD_BLOCK, n - start);
-        convert(at(dst, dtype, start), 1, &value, 0, count);
-    }
+    const one_number w = {dst, dtype, value, n};
+    gd_for_each(gd_threads_for(gd_context_threads(ctx), n), block_count(n), fill_block, &w);
 }
 
 /* ---- Sum of squares ----------------------------------------------------------------------- */
@@ -116,6 +136,21 @@ static double squares(const void *x, gd_dtype dtype, int64_t n)
     return sum;
 }
 
+typedef struct square_pieces {
+    const void *x;
+    gd_dtype dtype;
+    int64_t n, length; /* of x, and of a piece */
+    double *part;
+} square_pieces;
+
+static void sum_piece(const void *work, int64_t piece)
+{
+    const square_pieces *w = work;
+    const int64_t start = piece * w->length;
+    w->part[piece] =
+        squares(const_at(w->x, w->dtype, start), w->dtype, gd_min64(w->length, w->n - start));
+}
+
 /* A fixed number of pieces, each a whole number of blocks, summed in order. */
 void gd_sum_squares_cpu(double *sum, const void *x, gd_dtype dtype, int64_t n, gd_context *ctx)
 {
@@ -123,12 +158,8 @@ void gd_sum_squares_cpu(double *sum, const void *x, gd_dtype dtype, int64_t n, g
     double part[PIECES];
     const int64_t length = gd_divide_up(block_count(n), PIECES) * GD_BLOCK;
     const int64_t pieces = length ? gd_divide_up(n, length) : 0;
-    const int threads = gd_threads_for(gd_context_threads(ctx), n);
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int64_t piece = 0; piece < pieces; piece++) {
-        int64_t start = piece * length;
-        part[piece] = squares(const_at(x, dtype, start), dtype, gd_min64(length, n - start));
-    }
+    const square_pieces w = {x, dtype, n, length, part};
+    gd_for_each(gd_threads_for(gd_context_threads(ctx), n), pieces, sum_piece, &w);
     *sum = 0;
     for (int64_t piece = 0; piece < pieces; piece++) *sum += part[piece];
 }
@@ -156,18 +187,21 @@ static void scale_16(uint16_t *x, gd_dtype dtype, double factor, int64_t n)
     }
 }
 
+static void scale_block(const void *work, int64_t block)
+{
+    const one_number *w = work;
+    const int64_t start = block * GD_BLOCK, count = gd_min64(GD_BLOCK, w->n - start);
+    void *to = at(w->x, w->dtype, start);
+    if (w->dtype == GD_FLOAT32)
+        scale_f32(to, w->number, count);
+    else if (w->dtype == GD_FLOAT64)
+        scale_f64(to, w->number, count);
+    else
+        scale_16(to, w->dtype, w->number, count);
+}
+
 void gd_scale_cpu(void *x, gd_dtype dtype, double factor, int64_t n, gd_context *ctx)
 {
-    const int threads = gd_threads_for(gd_context_threads(ctx), n);
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int64_t block = 0; block < block_count(n); block++) {
-        int64_t start = block * GD_BLOCK, count = gd_min64(GD_BLOCK, n - start);
-        void *to = at(x, dtype, start);
-        if (dtype == GD_FLOAT32)
-            scale_f32(to, factor, count);
-        else if (dtype == GD_FLOAT64)
-            scale_f64(to, factor, count);
-        else
-            scale_16(to, dtype, factor, count);
-    }
+    const one_number w = {x, dtype, factor, n};
+    gd_for_each(gd_threads_for(gd_context_threads(ctx), n), block_count(n), scale_block, &w);
 }
