@@ -11,10 +11,10 @@ static char output[PROGRAM_OUTPUT];
 START_TEST(help_names_benchmarks_and_options)
 {
     static const char *const words[] = {
-        "  rms_norm ",   "  add_rms_norm ", "  ops ",         "  step ",
-        "  products ",   "  --rows M",      "  --cols N",     "  --dtype T",
-        "  --heads H",   "  --tsv FILE",    "  --model NAME", "  --batch B",
-        "  --threads T", "  --repeats",     "  --op NAME",    "  --json "};
+        "  rms_norm ",    "  add_rms_norm ", "  ops ",        "  step ",     "  products ",
+        "  --rows M",     "  --cols N",      "  --dtype T",   "  --heads H", "  --tsv FILE",
+        "  --model NAME", "  --batch B",     "  --threads T", "  --repeats", "  --op NAME",
+        "  --json ",      "  overhead "};
     static const char *const calls[] = {"--help", "-h", "rms_norm --help"};
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++) {
         program_must(0, calls[i], output);
@@ -104,6 +104,20 @@ START_TEST(attention)
     ck_assert_int_eq(count_lines(output), 2);
     ck_assert_ptr_eq(json_end(output), strchr(output, '\n'));
     ck_assert(strtod(json_member(output, "ms"), NULL) > 0);
+}
+END_TEST
+
+START_TEST(overhead)
+{
+    static const char *const figures[] = {"tanh not recorded ", "\ntanh forward ",
+                                          "\ntanh backward ",   "\ntanh step_end ",
+                                          "\nmul backward ",    "\nmlp 2-16-16-2 step "};
+    program_must(0, "overhead --repeats 1 --threads 1", output);
+    for (size_t i = 0; i < sizeof figures / sizeof *figures; i++) program_said(output, figures[i]);
+    program_must(0, "overhead --repeats 1 --threads 1 --json", output);
+    ck_assert_int_eq(count_lines(output), 9);
+    ck_assert(json_is(json_member(output, "name"), "tanh not recorded"));
+    ck_assert(strtod(json_member(output, "ns"), NULL) > 0);
 }
 END_TEST
 
@@ -218,6 +232,7 @@ int main(void)
     tcase_add_test(cases, a_step);
     tcase_add_test(cases, a_step_in_json);
     tcase_add_test(cases, attention);
+    tcase_add_test(cases, overhead);
     tcase_add_test(cases, every_op);
     tcase_add_test(cases, one_op_in_json);
     tcase_add_loop_test(cases, bad_calls_are_named, 0, sizeof bad / sizeof *bad);
