@@ -1,7 +1,7 @@
 /* slow_safetensors.c - safetensors files with a million tensors, and headers at the limit. */
 #include "check_main.h"
 #include "gradus/gradus.h"
-#include "jansson.h"
+#include "needs_jansson.h"
 #include "safetensors_oracle.h"
 
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * gone. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "check_main.h"
-#include "jansson.h"
+#include "needs_jansson.h"
 #include "runs.h"
 
 START_TEST(a_broken_checkpoint_is_passed_over)

@@ -2,7 +2,7 @@
  * interruption, and never half a checkpoint. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "check_main.h"
-#include "jansson.h"
+#include "needs_jansson.h"
 #include "runs.h"
 
 /* Every file of both is the same, byte by byte. */

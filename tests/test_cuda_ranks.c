@@ -3,7 +3,7 @@
  * and NCCL. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "check_main.h"
-#include "jansson.h"
+#include "needs_jansson.h"
 #include "runs.h"
 
 /* Whether there are two GPUs and NCCL, by a run that fails for no other reason. */

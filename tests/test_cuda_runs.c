@@ -2,7 +2,7 @@
  * resumed. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "gpu.h"
-#include "jansson.h"
+#include "needs_jansson.h"
 #include "runs.h"
 
 static void assert_same_files(const char *a, const char *b)

@@ -1,7 +1,7 @@
 /* test_eval.c - gradus-eval: the losses that gradus-train found, found again. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen */
 #include "check_main.h"
-#include "jansson.h"
+#include "needs_jansson.h"
 #include "program.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "check_main.h"
 #include "gradus/gradus.h"
-#include "jansson.h"
+#include "needs_jansson.h"
 
 #include <stdio.h>
 #include <stdlib.h>

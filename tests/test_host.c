@@ -2,7 +2,7 @@
  * change, absurd numbers of threads, little address space. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "check_main.h"
-#include "jansson.h"
+#include "needs_jansson.h"
 #include "runs.h"
 
 /* Runs a command of the shell in the folder, in which $T is the program; `status` is what it must

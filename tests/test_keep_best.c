@@ -1,7 +1,7 @@
 /* test_keep_best.c - gradus-train --keep-best: the checkpoint of the best validation stays. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen, nanosleep */
 #include "check_main.h"
-#include "jansson.h"
+#include "needs_jansson.h"
 #include "runs.h"
 
 #include <math.h>

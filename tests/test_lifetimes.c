@@ -4,7 +4,7 @@
 
 #include "check_main.h"
 #include "gradus/gradus.h"
-#include "jansson.h"
+#include "needs_jansson.h"
 
 enum { CONTEXT, PARAMS, OPTIMIZER, GRAPH, GROUP, FILE_IN_MEMORY, MOST_OBJECTS };
 

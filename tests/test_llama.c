@@ -2,7 +2,7 @@
  * the logits that it computed; and the same after a round trip through a folder of ours. */
 #define _XOPEN_SOURCE 700 /* mkdtemp */
 #include "check_main.h"
-#include "jansson.h"
+#include "needs_jansson.h"
 #include "llama/logits.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * where it prints plain lines; the remaining text is the same. */
 #define _GNU_SOURCE /* posix_openpt, TIOCSWINSZ */
 #include "check_main.h"
-#include "jansson.h"
+#include "needs_jansson.h"
 #include "program.h"
 
 #include <ctype.h>

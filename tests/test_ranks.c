@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "check_main.h"
-#include "jansson.h"
+#include "needs_jansson.h"
 #include "port.h"
 #include "runs.h"
 

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "gradcheck/check.h"
-#include "jansson.h"
+#include "needs_jansson.h"
 #include "op_test.h"
 
 static gd_context *ctx;

@@ -3,7 +3,7 @@
  * may only read cannot keep a run out; a model can be read while a run removes it. */
 #define _DEFAULT_SOURCE /* flock; mkdtemp, popen, nanosleep */
 #include "check_main.h"
-#include "jansson.h"
+#include "needs_jansson.h"
 #include "runs.h"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* test_sample_program.c - gradus-sample, run as a user would, on models of gradus-train. */
 #define _XOPEN_SOURCE 700 /* mkdtemp, popen */
 #include "check_main.h"
-#include "jansson.h"
+#include "needs_jansson.h"
 #include "program.h"
 
 #include <stdlib.h>

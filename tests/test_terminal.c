@@ -6,7 +6,7 @@
 #include <termios.h>
 
 #include "check_main.h"
-#include "jansson.h"
+#include "needs_jansson.h"
 #include "program.h"
 #include "programs/terminal.h"
 #include "text_stream.h"

@@ -1,7 +1,7 @@
-/* jansson.h - whether the library was built with jansson: without it there are no safetensors, and
+/* needs_jansson.h - whether the library was built with jansson: without it there are no safetensors, and
  * so no checkpoints. */
-#ifndef GRADUS_TEST_JANSSON_H
-#define GRADUS_TEST_JANSSON_H
+#ifndef GRADUS_TEST_NEEDS_JANSSON_H
+#define GRADUS_TEST_NEEDS_JANSSON_H
 
 #include <stdbool.h>
 #include <stdio.h>
