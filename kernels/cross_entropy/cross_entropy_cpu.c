@@ -65,10 +65,11 @@ typedef struct gradient_rows {
 static void row_gradient(const void *work, int64_t i)
 {
     const gradient_rows *w = work;
+    const int32_t *targets = w->targets;
     const int64_t vocab = w->vocab;
     const REAL *from = w->x + i * vocab;
     REAL *to = w->dx + i * vocab, m = w->max[i], l = w->log_of_sum[i], scale = w->scale;
-    if (!target_counts(w->args, w->targets[i])) {
+    if (!target_counts(w->args, targets[i])) {
         if (!w->add) memset(to, 0, (size_t)vocab * sizeof *to);
         return;
     }
@@ -80,7 +81,7 @@ static void row_gradient(const void *work, int64_t i)
         /* [dx] */
         for (int64_t j = 0; j < vocab; j++) to[j] = GD_MATH(exp)(from[j] - m - l) * scale;
     }
-    to[w->targets[i]] -= scale; /* [dx target] */
+    to[targets[i]] -= scale; /* [dx target] */
 }
 
 /* dx[i, j] = dloss * factor * (softmax(x[i])[j] - [j = t_i]); dx may be x. */
