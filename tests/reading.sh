@@ -18,13 +18,22 @@ said()
 }
 
 # "](PATH) (LINES)", also where a line break is between the two
-named=$(tr -s ' \n' ' ' <reading.md | grep -oE '\]\([^)]*\) \([0-9]+\)' | sed -E 's/^\]\((.*)\) \((.*)\)$/\1 \2/')
+named_in() # < MARKDOWN
+{
+    tr -s ' \n' ' ' | grep -oE '\]\([^)]*\) \([0-9]+\)' |
+        sed -E 's/^\]\((.*)\) \((.*)\)$/\1 \2/'
+}
+named=$(named_in <reading.md)
 while read -r file lines; do
     [[ -f $file ]] || { complain "docs/reading.md: there is no $file" && continue; }
     said docs/reading.md "$file" "$lines" "$(wc -l <"$file")"
 done <<<"$named"
 count=$(wc -l <<<"$named")
 ((count >= 15)) || complain "docs/reading.md: only $count files with their lines"
+
+evening=$(sed '/^## Another day/,$d' reading.md | named_in | awk '{ sum += $2 } END { print sum }')
+said docs/reading.md "the evening" "$(sed -nE 's/.*in all ([0-9]+),([0-9]+) lines.*/\1\2/p' reading.md)" \
+    "$evening"
 
 # What the core has is on the path.
 for file in ../src/core/*.c; do
