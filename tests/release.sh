@@ -21,7 +21,9 @@ chmod +x .ci/run scripts/*
 cat >"$work/bin/python3" <<'EOF'
 #!/bin/sh
 [ "$3" = wheel ] || exit 0
-[ -e "$8/setup" ] && cp "$8/setup" "$7/gradus-1.2.3-py3-none-linux_x86_64.whl"
+version=1.2.3
+[ ! -e "$8/other" ] || version=1.2.2
+[ -e "$8/setup" ] && cp "$8/setup" "$7/gradus-$version-py3-none-linux_x86_64.whl"
 EOF
 chmod +x "$work/bin/python3"
 export PATH=$work/bin:$PATH
@@ -94,6 +96,9 @@ git reset -q --hard HEAD~1
 [[ ! -e $work/checks ]] || complain "the checks ran before"
 touch broken && commit broken
 refuses 'the checks failed' 1.2.3
+git reset -q --hard HEAD~1
+touch python/other && commit other
+refuses 'the wheel has another version: ./gradus-1.2.2-py3-none-linux_x86_64.whl' 1.2.3
 git reset -q --hard HEAD~1
 git rm -q python/setup && commit unpacked
 said=$(scripts/release 1.2.3 2>&1) && complain "it needs no wheel"
