@@ -86,7 +86,7 @@ static void check_block(const Sizes &s, const gd_cuda_limits &l)
 static void check_cluster(const Sizes &s, bool backward, const gd_cuda_limits &l)
 {
     const ClusterPlan p = plan_cluster(s, backward, l);
-    const int64_t share = ceil_div(s.packs, p.cluster);
+    const int64_t share = gd_ceil_div(s.packs, p.cluster);
     const std::set<int> chunks = !backward              ? std::set<int>{5, 8}
                                  : s.pack_elements == 4 ? std::set<int>{3, 5, 9}
                                                         : std::set<int>{3, 5};

@@ -37,7 +37,7 @@ struct attention_query_tiles {
 
 // ds of some heads: per head and tile of queries, those of the tiles of keys that it sees.
 struct attention_ds_tiles {
-    gd_hopper::blocks *at; // NULL: dq is not wanted
+    gd_wgmma::blocks *at; // NULL: dq is not wanted
     int64_t of_head;
     int keys;  // tiles
     int shift; // causal: tile i of the queries sees the tiles of keys up to i + shift
@@ -82,7 +82,7 @@ template <class T, int W>
 struct attention_dkv_room {
     attention_hopper_panels<T, attention_hopper_tile, W> k, v;
     attention_hopper_ring<attention_dkv_stage<T, W>, attention_dkv_blocks<W>> ring;
-    gd_hopper::barrier rows_full, before[2];
+    gd_async::barrier rows_full, before[2];
 };
 
 // The tiles of queries that a block goes through, of one head after another.
@@ -97,7 +97,7 @@ struct attention_query_walk {
 };
 
 // Stores ds of this warp's 16 keys; its queries are the columns.
-__device__ inline void attention_ds_store(gd_hopper::blocks &to,
+__device__ inline void attention_ds_store(gd_wgmma::blocks &to,
                                           const attention_hopper_weights<attention_hopper_tile> &ds)
 {
     const int key_block = attention_hopper_warp_row() / 8;
@@ -110,7 +110,7 @@ __device__ inline void attention_ds_store(gd_hopper::blocks &to,
 
 // A task is a tile of keys of one key head. Early keys, which most queries see, come first.
 template <class F, int W>
-static __global__ void __launch_bounds__(gd_hopper::group, attention_dkv_blocks<W>)
+static __global__ void __launch_bounds__(gd_wgmma::group, attention_dkv_blocks<W>)
     attention_dkv_hopper_kernel(
         const __grid_constant__ attention_backward_hopper_pass<typename F::stored> p)
 {
@@ -131,24 +131,25 @@ static __global__ void __launch_bounds__(gd_hopper::group, attention_dkv_blocks<
     attention_query_walk at = {kv * G, from, from, view.T}, copied = at;
     const auto order = [&](int n) {
         const int h = copied.h, t = copied.t;
-        room.ring.order(n, stage::bytes, [&](stage &to, gd_hopper::barrier *full) {
+        room.ring.order(n, stage::bytes, [&](stage &to, gd_async::barrier &full) {
             attention_hopper_load(to.q, p.q_tiles, full, h, t, b);
             attention_hopper_load(to.dy, p.dy_tiles, full, h, t, b);
-            gd_hopper::load_bytes(&to.query, p.queries.at + (b * z.H + h) * p.queries.count + t / N,
-                                  sizeof to.query, full);
+            gd_async::bulk_copy(&to.query, p.queries.at + (b * z.H + h) * p.queries.count + t / N,
+                                sizeof to.query, full);
         });
         copied.next();
     };
 
     if (threadIdx.x == 0) {
         room.ring.init(1);
-        gd_hopper::barrier_init(&room.rows_full, 1);
-        for (int i = 0; i < 2; i++) gd_hopper::barrier_init(&room.before[i], 1);
-        gd_hopper::barriers_ready();
+        gd_async::barrier_init(room.rows_full, 1);
+        for (int i = 0; i < 2; i++) gd_async::barrier_init(room.before[i], 1);
+        gd_async::barrier_init_done();
+        gd_async::fence_async();
         if (end > 0) {
-            gd_hopper::arrive_and_expect(&room.rows_full, sizeof room.k + sizeof room.v);
-            attention_hopper_load(room.k, p.k_tiles, &room.rows_full, kv, s0, b);
-            attention_hopper_load(room.v, p.v_tiles, &room.rows_full, kv, s0, b);
+            gd_async::barrier_expect(room.rows_full, sizeof room.k + sizeof room.v);
+            attention_hopper_load(room.k, p.k_tiles, room.rows_full, kv, s0, b);
+            attention_hopper_load(room.v, p.v_tiles, room.rows_full, kv, s0, b);
         }
         for (int n = 0; n < room.ring.ahead && n < end; n++) order(n);
     }
@@ -156,38 +157,38 @@ static __global__ void __launch_bounds__(gd_hopper::group, attention_dkv_blocks<
 
     const int s = s0 + attention_hopper_warp_row(); // this warp's first
     attention_mma_sums<1, W> dk = {}, dv = {};
-    if (end > 0) gd_hopper::wait(&room.rows_full, 0);
+    if (end > 0) gd_async::barrier_wait(room.rows_full, 0);
     for (int n = 0; n < end; n++, at.next()) {
         if (threadIdx.x == 0 && n + room.ring.ahead < end) order(n + room.ring.ahead);
         __syncwarp();
         const int h = at.h, t = at.t;
         const stage &tile = room.ring.wait(n);
         attention_mma_sums<1, N> weight, dscore;
-        gd_hopper::products_begin();
+        gd_wgmma::fence();
         attention_hopper_scores<F>(weight, room.k, 0, tile.q);
-        gd_hopper::products_commit();
+        gd_wgmma::commit();
         attention_hopper_scores<F>(dscore, room.v, 0, tile.dy);
-        gd_hopper::products_commit();
-        gd_hopper::products_wait<1>(); // scores
+        gd_wgmma::commit();
+        gd_wgmma::wait<1>(); // scores
         weights_by_key(weight, tile.query.lse, p.scale_of_exponents, view, s, t);
         if (p.dropout.threshold) attention_draw<true>(weight.at, p.dropout, b * (int)z.H + h, s, t);
         attention_hopper_weights<N> rounded, drounded;
         attention_hopper_round<F, true>(rounded, weight);
-        gd_hopper::products_wait<0>(); // dp
+        gd_wgmma::wait<0>(); // dp
         score_gradients<true>(dscore, weight, p.dropout, [&](int, int n) {
             return *(const float2 *)&tile.query.delta[attention_mma_column_of(n, 0)];
         });
         attention_hopper_round<F, false>(drounded, dscore);
-        gd_hopper::products_begin();
+        gd_wgmma::fence();
         attention_hopper_weigh<F>(dv, rounded, tile.dy);
         attention_hopper_weigh<F>(dk, drounded, tile.q);
-        gd_hopper::products_commit();
+        gd_wgmma::commit();
         if (p.ds.at) {
             const int64_t of = b * (int)z.H + h - (int64_t)p.first * G;
             attention_ds_store(p.ds.at[of * p.ds.of_head + p.ds.before(t / N) + task.tile],
                                drounded);
         }
-        gd_hopper::products_wait<0>();
+        gd_wgmma::wait<0>();
         room.ring.leave(n);
     }
     if (p.angles) attention_mma_turn_back<F>(dk, p.angles, s, view.S);
@@ -197,7 +198,7 @@ static __global__ void __launch_bounds__(gd_hopper::group, attention_dkv_blocks<
     if (p.dv.data)
         attention_hopper_store<F>(dv, p.dropout.scale_f32, room.v, 0, p.dv_tiles, z.E, kv, s0, b,
                                   p.accumulate[2] ? &room.before[1] : nullptr);
-    if (threadIdx.x == 0) gd_hopper::stores_wait();
+    if (threadIdx.x == 0) gd_wgmma::tma_stores_wait();
 }
 
 // ---- dq ---------------------------------------------------------------------------------------
@@ -211,18 +212,18 @@ constexpr int attention_dq_blocks = W == 64 ? 3 : 2; // per multiprocessor
 template <class T, int W>
 struct attention_dq_stage {
     attention_hopper_panels<T, attention_hopper_tile, W> k;
-    gd_hopper::blocks ds[attention_dq_groups];
+    gd_wgmma::blocks ds[attention_dq_groups];
 };
 
 template <class T, int W>
 struct attention_dq_room {
     attention_hopper_ring<attention_dq_stage<T, W>, 3> ring;
-    gd_hopper::barrier before[attention_dq_groups];
+    gd_async::barrier before[attention_dq_groups];
 };
 
 // A task is a block's queries of one head. Late queries, which see the most keys, come first.
 template <class F, int W>
-static __global__ void __launch_bounds__(gd_hopper::group *attention_dq_groups,
+static __global__ void __launch_bounds__(gd_wgmma::group *attention_dq_groups,
                                          attention_dq_blocks<W>)
     attention_dq_hopper_kernel(
         const __grid_constant__ attention_backward_hopper_pass<typename F::stored> p)
@@ -244,23 +245,24 @@ static __global__ void __launch_bounds__(gd_hopper::group *attention_dq_groups,
         return first < 0 ? 0 : (view.seen_by(min(first + N, view.T) - 1) + N - 1) / N;
     };
     const int end = tiles_of(GROUPS - 1);
-    const gd_hopper::blocks *ds = p.ds.at + task.head * p.ds.of_head;
+    const gd_wgmma::blocks *ds = p.ds.at + task.head * p.ds.of_head;
     const auto order = [&](int n) {
         int wanted = 0;
         for (int g = 0; g < GROUPS; g++) wanted += n < tiles_of(g);
         room.ring.order(n, sizeof(stage::k) + wanted * sizeof(stage::ds[0]),
-                        [&](stage &to, gd_hopper::barrier *full) {
+                        [&](stage &to, gd_async::barrier &full) {
                             attention_hopper_load(to.k, p.k_tiles, full, kv, n * N, b);
                             for (int g = GROUPS - wanted; g < GROUPS; g++)
-                                gd_hopper::load_bytes(&to.ds[g], ds + p.ds.before(t0 / N + g) + n,
-                                                      sizeof to.ds[g], full);
+                                gd_async::bulk_copy(&to.ds[g], ds + p.ds.before(t0 / N + g) + n,
+                                                    sizeof to.ds[g], full);
                         });
     };
 
     if (threadIdx.x == 0) {
         room.ring.init(GROUPS);
-        for (int g = 0; g < GROUPS; g++) gd_hopper::barrier_init(&room.before[g], 1);
-        gd_hopper::barriers_ready();
+        for (int g = 0; g < GROUPS; g++) gd_async::barrier_init(room.before[g], 1);
+        gd_async::barrier_init_done();
+        gd_async::fence_async();
         for (int n = 0; n < room.ring.ahead && n < end; n++) order(n);
     }
     __syncthreads();
@@ -272,10 +274,10 @@ static __global__ void __launch_bounds__(gd_hopper::group *attention_dq_groups,
         __syncwarp();
         const stage &tile = room.ring.wait(n);
         if (n < tiles) {
-            gd_hopper::products_begin();
+            gd_wgmma::fence();
             attention_hopper_weigh<F>(dq, tile.ds[group], tile.k);
-            gd_hopper::products_commit();
-            gd_hopper::products_wait<0>();
+            gd_wgmma::commit();
+            gd_wgmma::wait<0>();
         }
         room.ring.leave(n);
     }
@@ -286,7 +288,7 @@ static __global__ void __launch_bounds__(gd_hopper::group *attention_dq_groups,
         attention_mma_turn_back<F>(dq, p.angles, t0 + attention_hopper_warp_row(), view.T);
     attention_hopper_store<F>(dq, p.scale, room.ring.stage[group].k, 0, p.dq_tiles, z.D, h, first,
                               b, p.accumulate[0] ? &room.before[group] : nullptr);
-    if (threadIdx.x % gd_hopper::group == 0) gd_hopper::stores_wait();
+    if (threadIdx.x % gd_wgmma::group == 0) gd_wgmma::tma_stores_wait();
 }
 
 // ---- Launching --------------------------------------------------------------------------------
@@ -326,9 +328,9 @@ static bool attention_backward_hopper(const gd_call *call,
     int64_t at_once = pairs;
     if (p.dq.data && pairs > 0 && each > 0) {
         const int64_t fit = gd_max64(1, attention_ds_bytes / each);
-        at_once = gd_cuda_divide_up(pairs, gd_cuda_divide_up(pairs, fit)); // equal parts
+        at_once = gd_ceil_div(pairs, gd_ceil_div(pairs, fit)); // equal parts
     }
-    if (p.dq.data) p.ds.at = (gd_hopper::blocks *)gd_call_scratch(call, (size_t)(at_once * each));
+    if (p.dq.data) p.ds.at = (gd_wgmma::blocks *)gd_call_scratch(call, (size_t)(at_once * each));
     p.queries = {(attention_query_tile *)gd_call_scratch(call, (size_t)queries.count() *
                                                                    sizeof(attention_query_tile)),
                  (int)queries.tiles, (int)z.T, p.lse};
@@ -341,12 +343,12 @@ static bool attention_backward_hopper(const gd_call *call,
         const int64_t some = gd_min64(at_once, pairs - first);
         p.first = (int)first;
         p.tasks = attention_tasks_of(1, some, z.S, N);
-        *status = attention_launch(call, attention_dkv_hopper_kernel<F, W>, p, gd_hopper::group,
+        *status = attention_launch(call, attention_dkv_hopper_kernel<F, W>, p, gd_wgmma::group,
                                    sizeof(attention_dkv_room<T, W>));
         if (*status || !p.dq.data) continue;
         p.tasks = attention_tasks_of(1, some * z.G, z.T, N * attention_dq_groups);
         *status = attention_launch(call, attention_dq_hopper_kernel<F, W>, p,
-                                   gd_hopper::group * attention_dq_groups,
+                                   gd_wgmma::group * attention_dq_groups,
                                    sizeof(attention_dq_room<T, W>));
     }
     return true;

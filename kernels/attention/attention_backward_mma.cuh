@@ -134,7 +134,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
     attention_mma_load<ROWS>(room.left[0], q, z.D);
     attention_mma_load<ROWS>(room.left[1], dy, z.E);
     if (end > 0) load(0, 0);
-    gd_mma::copies_wait();
+    gd_async::copy_wait_all();
     __syncthreads();
     if (threadIdx.x < ROWS) { // delta, one thread per row
         const int r = threadIdx.x;
@@ -158,7 +158,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
     attention_mma_sums<M, W> dq = {};
     int stage = 0;
     for (int s0 = 0; s0 < end; s0 += N, stage ^= 1) {
-        gd_mma::copies_wait();
+        gd_async::copy_wait_all();
         __syncthreads(); // this tile has arrived, and all are done with the one before
         if (s0 + N < end) load(stage ^ 1, s0 + N);
         if (s0 >= warp_end) continue;
@@ -243,9 +243,9 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
         const bool inside = t0 + i < view.T;
         const int64_t at = (b * z.H + h) * z.T + (inside ? t0 + i : 0);
         if (threadIdx.x < N)
-            gd_mma::copy_4(&room.lse[stage][i], p.lse + at, inside);
+            gd_async::copy_4(gd_async::shared_address(&room.lse[stage][i]), p.lse + at, inside);
         else if (threadIdx.x < 2 * N)
-            gd_mma::copy_4(&room.delta[stage][i], p.delta + at, inside);
+            gd_async::copy_4(gd_async::shared_address(&room.delta[stage][i]), p.delta + at, inside);
     };
 
     const attention_rows<T> keys = {p.k.at(b, s0, kv), p.k.row, view.S - s0};
@@ -257,7 +257,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
     attention_mma_sums<M, W> dk = {}, dv = {};
     for (int n = 0; n < end; n++) {
         const int stage = n % 2, t = from + n % tiles * N;
-        gd_mma::copies_wait();
+        gd_async::copy_wait_all();
         __syncthreads(); // this tile has arrived, and all are done with the one before
         if (n + 1 < end) load(n + 1);
         if (s >= view.S || view.seen_by(t + N - 1) <= s) continue;
@@ -275,7 +275,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
         });
         attention_mma_weigh<F, false>(dk, dscore, q, (int)z.D);
     }
-    gd_mma::copies_wait(); // even if there was no tile
+    gd_async::copy_wait_all(); // even if there was no tile
     const int rows = view.S - s;
     if (DK && p.angles) attention_mma_turn_back<F>(dk, p.angles, s, view.S);
     if (DK && p.dk.data)

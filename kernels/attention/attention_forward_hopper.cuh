@@ -18,7 +18,7 @@ constexpr int attention_forward_groups = W == 64 ? 4 : 3;
 template <int W>
 constexpr int attention_forward_registers = W == 64 ? 112 : 160;
 template <int W>
-constexpr int attention_forward_threads = gd_hopper::group *(attention_forward_groups<W> + 1);
+constexpr int attention_forward_threads = gd_wgmma::group *(attention_forward_groups<W> + 1);
 constexpr int attention_copy_registers = 24;
 constexpr int attention_forward_blocks = 132; // as many as an H200 has multiprocessors
 
@@ -59,12 +59,12 @@ __device__ inline void attention_forward_copy(const attention_forward_hopper_pas
     for (int round = 0;; round++) {
         const attention_forward_task task(f, round, 64 * attention_forward_groups<W>);
         if (!task.there) return;
-        room.q.order(round, sizeof room.q.stage[0], [&](auto &to, gd_hopper::barrier *full) {
+        room.q.order(round, sizeof room.q.stage[0], [&](auto &to, gd_async::barrier &full) {
             attention_hopper_load(to, f.q_map, full, task.h, task.t0, task.b);
         });
         const int kv = task.h / (int)f.z.G;
         for (int n = 0; n < task.tiles; n++)
-            room.keys.order(copied++, sizeof(stage), [&](stage &to, gd_hopper::barrier *full) {
+            room.keys.order(copied++, sizeof(stage), [&](stage &to, gd_async::barrier &full) {
                 attention_hopper_load(to.k, f.k_map, full, kv, n * attention_hopper_tile, task.b);
                 attention_hopper_load(to.v, f.v_map, full, kv, n * attention_hopper_tile, task.b);
             });
@@ -93,16 +93,17 @@ static __global__ void __launch_bounds__(attention_forward_threads<W>, 1)
     if (threadIdx.x == 0) {
         room.q.init(GROUPS);
         room.keys.init(GROUPS);
-        gd_hopper::barriers_ready();
+        gd_async::barrier_init_done();
+        gd_async::fence_async();
     }
     __syncthreads();
     const int group = attention_hopper_group();
     if (group == GROUPS) {
-        gd_hopper::fewer_registers<attention_copy_registers>();
-        if (threadIdx.x % gd_hopper::group == 0) attention_forward_copy<T, W>(f, room);
+        gd_wgmma::fewer_registers<attention_copy_registers>();
+        if (threadIdx.x % gd_wgmma::group == 0) attention_forward_copy<T, W>(f, room);
         return;
     }
-    gd_hopper::more_registers<attention_forward_registers<W>>();
+    gd_wgmma::more_registers<attention_forward_registers<W>>();
 
     int before = 0; // tiles of earlier tasks
     for (int round = 0;; round++) {
@@ -123,20 +124,20 @@ static __global__ void __launch_bounds__(attention_forward_threads<W>, 1)
             const stage &tile = room.keys.wait(before + n);
             attention_mma_sums<1, N> score;
             float factor[1][2];
-            gd_hopper::products_begin();
+            gd_wgmma::fence();
             attention_hopper_scores<F>(score, q, 64 * group, tile.k);
-            gd_hopper::products_commit();
+            gd_wgmma::commit();
             if constexpr (BEFORE) {
                 attention_hopper_weigh<F>(out, weight, room.keys.at(before + n - 1).v);
-                gd_hopper::products_commit();
+                gd_wgmma::commit();
             }
-            gd_hopper::products_wait<BEFORE>(); // scores
+            gd_wgmma::wait<BEFORE>(); // scores
             scale_and_mask(score, f.scale, view, t, n * N);
             const bool changed = online_softmax(score, online, factor);
             if (f.dropout.threshold)
                 attention_draw<false>(score.at, f.dropout, task.b * (int)z.H + task.h, t, n * N);
             if constexpr (BEFORE) {
-                gd_hopper::products_wait<0>(); // out
+                gd_wgmma::wait<0>(); // out
                 room.keys.leave(before + n - 1);
             }
             if (changed) rescale(out, factor);
@@ -146,16 +147,16 @@ static __global__ void __launch_bounds__(attention_forward_threads<W>, 1)
         if (group_end > 0) {
             step(n, attention_constant<false>());
             for (n++; n * N < group_end; n++) step(n, attention_constant<true>());
-            gd_hopper::products_begin();
+            gd_wgmma::fence();
             attention_hopper_weigh<F>(out, weight, room.keys.at(before + n - 1).v);
-            gd_hopper::products_commit();
-            gd_hopper::products_wait<0>();
+            gd_wgmma::commit();
+            gd_wgmma::wait<0>();
             room.keys.leave(before + n - 1);
         }
         if (first >= 0) {
             finish_sums(f, out, online, task.b, task.h, t);
             attention_hopper_store<F>(out, 1, q, 64 * group, f.y_map, z.E, task.h, first, task.b);
-            if (threadIdx.x % gd_hopper::group == 0) gd_hopper::stores_wait();
+            if (threadIdx.x % gd_wgmma::group == 0) gd_wgmma::tma_stores_wait();
             __syncwarp();
         }
         room.q.leave(round);

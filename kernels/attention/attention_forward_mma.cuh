@@ -162,7 +162,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
     const attention_rows<T> queries = {f.q.at(task.b, t0, task.head), f.q.row, view.T - t0};
     attention_mma_load<ROWS>(room.q, queries, z.D);
     if (end > 0) load(0, 0);
-    gd_mma::copies_wait();
+    gd_async::copy_wait_all();
     __syncthreads();
 #pragma unroll
     for (int i = 0; HOLD && i < W / STEP * M; i++)
@@ -170,7 +170,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
 
     int stage = 0;
     for (int s0 = 0; s0 < end; s0 += N, stage ^= 1) {
-        gd_mma::copies_wait();
+        gd_async::copy_wait_all();
         __syncthreads(); // this tile has arrived, and all are done with the one before
         if (s0 + N < end) load(stage ^ 1, s0 + N);
         if (s0 >= warp_end) continue;

@@ -12,7 +12,7 @@
 #define GD_ATTENTION_ATTENTION_HOPPER_CUH
 
 #include "attention/attention_mma.cuh"
-#include "hopper.cuh"
+#include "wgmma.cuh"
 
 constexpr int attention_hopper_tile = 64; // rows of the other side
 
@@ -24,16 +24,16 @@ struct attention_constant {
 
 // A tile of ROWS rows and W columns, panel by panel.
 template <class T, int ROWS, int W>
-struct alignas(gd_hopper::aligned) attention_hopper_panels {
+struct alignas(gd_wgmma::aligned) attention_hopper_panels {
     static constexpr int bytes = ROWS * W * (int)sizeof(T);
-    static constexpr int panels = W / gd_hopper::panel;
-    T at[panels][ROWS][gd_hopper::panel];
+    static constexpr int panels = W / gd_wgmma::panel;
+    T at[panels][ROWS][gd_wgmma::panel];
 };
 
 // The warp group of this thread.
 __device__ inline int attention_hopper_group()
 {
-    return __shfl_sync(0xffffffffu, (int)threadIdx.x / gd_hopper::group, 0);
+    return __shfl_sync(0xffffffffu, (int)threadIdx.x / gd_wgmma::group, 0);
 }
 
 // The first of a task's queries, of `rows`. If they do not divide T, the incomplete task is that of
@@ -60,13 +60,13 @@ template <class Stage, int STAGES>
 struct attention_hopper_ring {
     static constexpr int stages = STAGES, ahead = STAGES == 4 ? 2 : STAGES - 1;
     Stage stage[stages];
-    gd_hopper::barrier full[stages], empty[stages];
+    gd_async::barrier full[stages], empty[stages];
 
     __device__ void init(int groups)
     {
         for (int i = 0; i < stages; i++) {
-            gd_hopper::barrier_init(&full[i], 1);
-            gd_hopper::barrier_init(&empty[i], groups * gd_hopper::group);
+            gd_async::barrier_init(full[i], 1);
+            gd_async::barrier_init(empty[i], groups * gd_wgmma::group);
         }
     }
     // Issues the copies of tile n, as soon as all threads have released the tile that was in its
@@ -75,13 +75,13 @@ struct attention_hopper_ring {
     __device__ void order(int n, int bytes, Copy copy)
     {
         const int i = n % stages;
-        gd_hopper::wait(&empty[i], n / stages % 2 ^ 1);
-        gd_hopper::arrive_and_expect(&full[i], bytes);
-        copy(stage[i], &full[i]);
+        gd_async::barrier_wait(empty[i], n / stages % 2 ^ 1);
+        gd_async::barrier_expect(full[i], bytes);
+        copy(stage[i], full[i]);
     }
     __device__ Stage &wait(int n)
     {
-        gd_hopper::wait(&full[n % stages], n / stages % 2);
+        gd_async::barrier_wait(full[n % stages], n / stages % 2);
         return stage[n % stages];
     }
     // Tile n, after it has been waited for.
@@ -92,7 +92,7 @@ struct attention_hopper_ring {
     // Releases tile n for this thread.
     __device__ void leave(int n)
     {
-        gd_hopper::arrive(&empty[n % stages]);
+        gd_async::barrier_arrive(empty[n % stages]);
     }
 };
 
@@ -105,11 +105,11 @@ struct attention_key_stage {
 // Starts the copy of the rows from `row` on.
 template <class Panels>
 __device__ inline void attention_hopper_load(Panels &to, const CUtensorMap &map,
-                                             gd_hopper::barrier *b, int head, int row, int batch)
+                                             gd_async::barrier &b, int head, int row, int batch)
 {
 #pragma unroll
     for (int i = 0; i < Panels::panels; i++)
-        gd_hopper::load_box(to.at[i], &map, b, i * gd_hopper::panel, head, row, batch);
+        gd_wgmma::tma_load(to.at[i], &map, b, i * gd_wgmma::panel, head, row, batch);
 }
 
 // ---- Products ---------------------------------------------------------------------------------
@@ -122,10 +122,10 @@ __device__ inline void attention_hopper_scores(attention_mma_sums<1, N> &score,
                                                const attention_hopper_panels<T, N, W> &right)
 {
     static_assert(N == 64, "a product has 64 columns");
-    const gd_hopper::factor a(left.at[0][row]), b(right.at[0]);
+    const gd_wgmma::descriptor a(left.at[0][row]), b(right.at[0]);
 #pragma unroll
     for (int d = 0; d < W; d += 16)
-        gd_hopper::product<false>(
+        gd_wgmma::wgmma<false>(
             F(), score.at[0], a.at(d / 64 * (int)sizeof left.at[0] + d % 64 * (int)sizeof(T)),
             b.at(d / 64 * (int)sizeof right.at[0] + d % 64 * (int)sizeof(T)), d > 0);
 }
@@ -154,12 +154,12 @@ __device__ inline void attention_hopper_weigh(attention_mma_sums<1, W> &sum,
                                               const attention_hopper_weights<N> &weight,
                                               const attention_hopper_panels<T, N, W> &right)
 {
-    const gd_hopper::factor b(right.at[0]);
+    const gd_wgmma::descriptor b(right.at[0]);
 #pragma unroll
     for (int k = 0; k < N; k += 16)
 #pragma unroll
         for (int c = 0; c < W; c += 64)
-            gd_hopper::product(
+            gd_wgmma::wgmma(
                 F(), *(float(*)[8][4]) & sum.at[0][c / 8], weight.at[k / 16],
                 b.at(c / 64 * (int)sizeof right.at[0] + k * (int)sizeof right.at[0][0]));
 }
@@ -167,16 +167,16 @@ __device__ inline void attention_hopper_weigh(attention_mma_sums<1, W> &sum,
 // Starts sum [64, W] += ds right, where a row of ds^T belongs to a row of `right`.
 template <class F, class T, int N, int W>
 __device__ inline void attention_hopper_weigh(attention_mma_sums<1, W> &sum,
-                                              const gd_hopper::blocks &ds,
+                                              const gd_wgmma::blocks &ds,
                                               const attention_hopper_panels<T, N, W> &right)
 {
-    const gd_hopper::factor b(right.at[0]);
+    const gd_wgmma::descriptor b(right.at[0]);
 #pragma unroll
     for (int k = 0; k < N; k += 16)
 #pragma unroll
         for (int c = 0; c < W; c += 64)
-            gd_hopper::product<true>(
-                F(), *(float(*)[8][4]) & sum.at[0][c / 8], ds.factor(k),
+            gd_wgmma::wgmma<true>(
+                F(), *(float(*)[8][4]) & sum.at[0][c / 8], ds.descriptor(k),
                 b.at(c / 64 * (int)sizeof right.at[0] + k * (int)sizeof right.at[0][0]), true);
 }
 
@@ -189,21 +189,21 @@ template <class F, class Panels, int W>
 __device__ inline void attention_hopper_store(const attention_mma_sums<1, W> &sum, float factor,
                                               Panels &place, int row, const CUtensorMap &map,
                                               int64_t columns, int h, int first, int b,
-                                              gd_hopper::barrier *before = nullptr)
+                                              gd_async::barrier *before = nullptr)
 {
-    const bool leader = threadIdx.x % gd_hopper::group == 0;
+    const bool leader = threadIdx.x % gd_wgmma::group == 0;
     const int barrier = 1 + attention_hopper_group();
     if (before) {
-        gd_hopper::group_barrier(barrier);
+        gd_async::named_barrier_sync(barrier, gd_wgmma::group);
         if (leader) {
-            const int panels = (int)(columns + gd_hopper::panel - 1) / gd_hopper::panel;
-            gd_hopper::arrive_and_expect(before, panels * 64 * (int)sizeof place.at[0][0]);
+            const int panels = (int)(columns + gd_wgmma::panel - 1) / gd_wgmma::panel;
+            gd_async::barrier_expect(*before, panels * 64 * (int)sizeof place.at[0][0]);
             for (int c = 0; c < panels; c++)
-                gd_hopper::load_box(place.at[c][row], &map, before, c * gd_hopper::panel, h, first,
-                                    b);
+                gd_wgmma::tma_load(place.at[c][row], &map, *before, c * gd_wgmma::panel, h, first,
+                                   b);
         }
         __syncwarp();
-        gd_hopper::wait(before, 0);
+        gd_async::barrier_wait(*before, 0);
     }
 #pragma unroll
     for (int c = 0; c < W / 8; c++)
@@ -215,11 +215,11 @@ __device__ inline void attention_hopper_store(const attention_mma_sums<1, W> &su
             if (before) pair[0] += gd_load(to[0]), pair[1] += gd_load(to[1]);
             *(uint32_t *)to = gd_mma::round_pair<false>(F(), pair[0], pair[1]);
         }
-    gd_hopper::writes_done();
-    gd_hopper::group_barrier(barrier);
+    gd_async::fence_async();
+    gd_async::named_barrier_sync(barrier, gd_wgmma::group);
     if (leader)
-        for (int c = 0; c < columns; c += gd_hopper::panel)
-            gd_hopper::store_box(&map, place.at[c / gd_hopper::panel][row], c, h, first, b);
+        for (int c = 0; c < columns; c += gd_wgmma::panel)
+            gd_wgmma::tma_store(&map, place.at[c / gd_wgmma::panel][row], c, h, first, b);
 }
 
 // ---- Launching --------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ template <class T>
 static bool attention_hopper_map(CUtensorMap *map, const attention_heads<T> &x, int64_t batches,
                                  int64_t rows, int64_t heads, int64_t columns, int box_rows)
 {
-    const auto encode = gd_hopper::map_encoder();
+    const auto encode = gd_wgmma::map_encoder();
     if (!encode) return false;
     const cuuint64_t size[] = {(cuuint64_t)columns, (cuuint64_t)heads, (cuuint64_t)rows,
                                (cuuint64_t)batches};
@@ -240,7 +240,7 @@ static bool attention_hopper_map(CUtensorMap *map, const attention_heads<T> &x, 
     for (int i = 0; i < 3; i++)
         if (size[i + 1] == 1) bytes[i] = 16; // the stride is not used
     if ((uintptr_t)x.data % 16 || bytes[0] % 16 || bytes[1] % 16 || bytes[2] % 16) return false;
-    const cuuint32_t box[] = {gd_hopper::panel, 1, (cuuint32_t)box_rows, 1}, step[] = {1, 1, 1, 1};
+    const cuuint32_t box[] = {gd_wgmma::panel, 1, (cuuint32_t)box_rows, 1}, step[] = {1, 1, 1, 1};
     return encode(map,
                   CU_TENSOR_MAP_DATA_TYPE_UINT16, // any 16-bit dtype
                   4, x.data, size, bytes, box, step, CU_TENSOR_MAP_INTERLEAVE_NONE,

@@ -111,7 +111,7 @@ __device__ inline float attention_mma_along_row(float v, Combine combine)
 // ---- Tiles ------------------------------------------------------------------------------------
 
 // Starts the copy of the first rows and columns of `from` to tile [ROWS, W], zero-filled around
-// them. Completed by copies_wait and a barrier.
+// them. Completed by copy_wait_all and a barrier.
 template <int ROWS, class T, int W>
 __device__ inline void attention_mma_load(attention_mma_row<T, W> *tile, attention_rows<T> from,
                                           int64_t columns)
@@ -124,7 +124,8 @@ __device__ inline void attention_mma_load(attention_mma_row<T, W> *tile, attenti
         for (int i = threadIdx.x; i < ROWS * PER_ROW; i += blockDim.x) {
             const int r = i / PER_ROW, c = i % PER_ROW * PER;
             const bool inside = r < from.count && c < columns;
-            gd_mma::copy_16(&tile[r].at[c], from.data + (inside ? r * from.stride + c : 0), inside);
+            gd_async::copy_16(gd_async::shared_address(&tile[r].at[c]),
+                              from.data + (inside ? r * from.stride + c : 0), inside);
         }
     } else {
 #pragma unroll 1
@@ -162,11 +163,11 @@ __device__ inline void attention_mma_products(To to, Left left, Right right)
             for (int n = 0; n < NS; n++) {
                 const int i = 2 * n;
                 if constexpr (gd_mma::in_parts<F>) {
-                    gd_mma::product(tf32(), small[m][n], a.at, b.rest[i], b.rest[i + 1]);
-                    gd_mma::product(tf32(), small[m][n], a.rest, b.at[i], b.at[i + 1]);
-                    gd_mma::product(tf32(), large[m][n], a.at, b.at[i], b.at[i + 1]);
+                    gd_mma::mma(tf32(), small[m][n], a.at, b.rest[i], b.rest[i + 1]);
+                    gd_mma::mma(tf32(), small[m][n], a.rest, b.at[i], b.at[i + 1]);
+                    gd_mma::mma(tf32(), large[m][n], a.at, b.at[i], b.at[i + 1]);
                 } else {
-                    gd_mma::product(F(), to(m, n), a.at, b.at[i], b.at[i + 1]);
+                    gd_mma::mma(F(), to(m, n), a.at, b.at[i], b.at[i + 1]);
                 }
             }
         }
@@ -184,7 +185,7 @@ __device__ inline void attention_mma_left(uint32_t (&a)[4], const attention_mma_
                                           int m, int d)
 {
     const int lane = attention_mma_lane();
-    gd_mma::load_matrices(a, &tile[m + lane % 16].at[d + lane / 16 * (16 / sizeof(T))]);
+    gd_mma::ldmatrix(a, &tile[m + lane % 16].at[d + lane / 16 * (16 / sizeof(T))]);
 }
 
 // The B fragments of NS products, from columns d of a tile's rows from n on: those are the columns
@@ -198,7 +199,7 @@ attention_mma_right(const attention_mma_row<T, W> *tile, int n, int d)
 #pragma unroll
     for (int i = 0; i < NS; i += 2) {
         uint32_t pair[4];
-        gd_mma::load_matrices(
+        gd_mma::ldmatrix(
             pair,
             &tile[n + 8 * i + lane / 16 * 8 + lane % 8].at[d + lane / 8 % 2 * (16 / sizeof(T))]);
 #pragma unroll
@@ -278,8 +279,8 @@ attention_mma_right_transposed(const attention_mma_row<T, W> *right, int k, int 
         uint32_t half[2][4];
 #pragma unroll
         for (int h = 0; h < 2; h++)
-            gd_mma::load_matrices_transposed(half[h],
-                                             &right[k + lane % 16].at[c + 16 * h + lane / 16 * 8]);
+            gd_mma::ldmatrix_transposed(half[h],
+                                        &right[k + lane % 16].at[c + 16 * h + lane / 16 * 8]);
 #pragma unroll
         for (int i = 0; i < 8; i++) b[i] = half[i / 4][i % 4];
     } else {

@@ -99,8 +99,8 @@ __device__ inline attention_task attention_task_at(const attention_tasks &tasks,
 static inline attention_tasks attention_tasks_of(int64_t B, int64_t heads, int64_t rows, int side,
                                                  int64_t columns = 1, int width = 1)
 {
-    const int64_t chunks = gd_cuda_divide_up(columns, width);
-    return {B, heads, gd_cuda_divide_up(rows, side), chunks > 0 ? chunks : 1};
+    const int64_t chunks = gd_ceil_div(columns, width);
+    return {B, heads, gd_ceil_div(rows, side), chunks > 0 ? chunks : 1};
 }
 
 // Launches a kernel for the tasks of a pass, with `threads` threads and `bytes` of shared memory

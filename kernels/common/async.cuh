@@ -11,11 +11,23 @@
 // Shared memory is named by a 32-bit address, which shared_address() makes from a pointer. That
 // takes tens of cycles: convert once, then add offsets.
 //
-// Code for older devices must not call what is under GD_HOPPER.
+// Functions that need more than the device compiled for has are empty: code for it must not call
+// them.
 #ifndef GD_ASYNC_CUH
 #define GD_ASYNC_CUH
 
 #include "launch.cuh"
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define GD_ASM_80(...) asm volatile(__VA_ARGS__)
+#else
+#define GD_ASM_80(...)
+#endif
+#if GD_HOPPER
+#define GD_ASM_90(...) asm volatile(__VA_ARGS__)
+#else
+#define GD_ASM_90(...)
+#endif
 
 namespace gd_async
 {
@@ -37,6 +49,13 @@ __device__ inline uint4 load_shared(uint32_t address)
     return v;
 }
 
+__device__ inline float load_shared_float(uint32_t address)
+{
+    float v;
+    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address) : "memory");
+    return v;
+}
+
 // One of the block's 16 hardware barriers, for `threads` threads in whole warps. __syncthreads uses
 // number 0.
 __device__ inline void named_barrier_sync(int barrier, int threads)
@@ -52,31 +71,35 @@ __device__ inline void named_barrier_sync(int barrier, int threads)
 // be a barrier as well.
 __device__ inline void copy_16(uint32_t to_shared, const void *from_global)
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to_shared), "l"(from_global)
-                 : "memory");
-#endif
+    GD_ASM_80("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to_shared), "l"(from_global)
+              : "memory");
 }
-#ifdef COPY_HINT
-__device__ inline void copy_16_hint(uint32_t to_shared, const void *from_global, uint64_t policy)
-{
-    asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(to_shared),
-                 "l"(from_global), "l"(policy)
-                 : "memory");
-}
-#endif
 __device__ inline void copy_commit()
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
+    GD_ASM_80("cp.async.commit_group;" ::: "memory");
 }
 template <int N>
 __device__ inline void copy_wait()
 {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
-#endif
+    GD_ASM_80("cp.async.wait_group %0;" ::"n"(N) : "memory");
+}
+
+// The same, or zeros if not `wanted`.
+__device__ inline void copy_16(uint32_t to_shared, const void *from_global, bool wanted)
+{
+    GD_ASM_80("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to_shared), "l"(from_global),
+              "r"(wanted ? 16 : 0)
+              : "memory");
+}
+__device__ inline void copy_4(uint32_t to_shared, const void *from_global, bool wanted)
+{
+    GD_ASM_80("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to_shared), "l"(from_global),
+              "r"(wanted ? 4 : 0)
+              : "memory");
+}
+__device__ inline void copy_wait_all()
+{
+    GD_ASM_80("cp.async.wait_all;" ::: "memory");
 }
 
 // From DRAM to L2, ahead of time: the line at this address.
@@ -138,74 +161,105 @@ struct Slots {
     }
 };
 
-#if GD_HOPPER
-
-__device__ inline float load_shared_float(uint32_t address)
-{
-    float v;
-    asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address) : "memory");
-    return v;
-}
+// ---- Barriers -----------------------------------------------------------------------------------
 
 __device__ inline void barrier_init(uint32_t barrier, int arrivals)
 {
-    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals)
-                 : "memory");
+    GD_ASM_90("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
 // Makes the initial barriers visible to bulk copies and to the other blocks of the cluster.
 __device__ inline void barrier_init_done()
 {
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    GD_ASM_90("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
 __device__ inline void barrier_arrive(uint32_t barrier)
 {
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+    GD_ASM_90("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
 // Arrives, and announces bytes to come in this phase.
 __device__ inline void barrier_expect(uint32_t barrier, uint32_t bytes)
 {
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
-                 : "memory");
+    GD_ASM_90("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+              : "memory");
 }
 
 // Acquires the writes of threads of this block and of bulk copies.
 __device__ inline void barrier_wait(uint32_t barrier, uint32_t parity)
 {
-    asm volatile("{\n"
-                 ".reg .pred done;\n"
-                 "again:\n"
-                 "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra again;\n"
-                 "}" ::"r"(barrier),
-                 "r"(parity)
-                 : "memory");
+    GD_ASM_90("{\n"
+              ".reg .pred done;\n"
+              "again:\n"
+              "mbarrier.try_wait.parity.acquire.cta.shared::cta.b64 done, [%0], %1;\n"
+              "@!done bra again;\n"
+              "}" ::"r"(barrier),
+              "r"(parity)
+              : "memory");
 }
 
 // Acquires the writes of other blocks of the cluster. It also empties L1, so do not use it for
 // anything else.
 __device__ inline void barrier_wait_cluster(uint32_t barrier, uint32_t parity)
 {
-    asm volatile("{\n"
-                 ".reg .pred done;\n"
-                 "again:\n"
-                 "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
-                 "@!done bra again;\n"
-                 "}" ::"r"(barrier),
-                 "r"(parity)
-                 : "memory");
+    GD_ASM_90("{\n"
+              ".reg .pred done;\n"
+              "again:\n"
+              "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], %1;\n"
+              "@!done bra again;\n"
+              "}" ::"r"(barrier),
+              "r"(parity)
+              : "memory");
 }
 
+// The same for a barrier by its name.
+struct barrier {
+    uint64_t word;
+};
+__device__ inline void barrier_init(barrier &b, int arrivals)
+{
+    barrier_init(shared_address(&b), arrivals);
+}
+__device__ inline void barrier_arrive(barrier &b)
+{
+    barrier_arrive(shared_address(&b));
+}
+__device__ inline void barrier_expect(barrier &b, uint32_t bytes)
+{
+    barrier_expect(shared_address(&b), bytes);
+}
+__device__ inline void barrier_wait(barrier &b, uint32_t parity)
+{
+    barrier_wait(shared_address(&b), parity);
+}
+
+// Makes this thread's writes to shared memory visible to bulk copies, TMA and wgmma.
+__device__ inline void fence_async()
+{
+    GD_ASM_90("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// ---- Bulk copies --------------------------------------------------------------------------------
+
 // From global to shared memory. bytes and both addresses: multiples of 16.
+__device__ inline void bulk_copy(void *to_shared, const void *from_global, uint32_t bytes,
+                                 barrier &b)
+{
+    GD_ASM_90("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes "
+              "[%0], [%1], %2, [%3];" ::"r"(shared_address(to_shared)),
+              "l"(from_global), "r"(bytes), "r"(shared_address(&b))
+              : "memory");
+}
+
+// The same by addresses, with a policy of load_policy.
 __device__ inline void bulk_copy(uint32_t to_shared, const void *from_global, uint32_t bytes,
                                  uint32_t barrier, uint64_t policy)
 {
-    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
-                 ".L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to_shared),
-                 "l"(from_global), "r"(bytes), "r"(barrier), "l"(policy)
-                 : "memory");
+    GD_ASM_90("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes"
+              ".L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to_shared),
+              "l"(from_global), "r"(bytes), "r"(barrier), "l"(policy)
+              : "memory");
 }
 
 // From DRAM to L2, ahead of time; bytes and address: multiples of 16.
@@ -215,37 +269,46 @@ __device__ inline void bulk_copy(uint32_t to_shared, const void *from_global, ui
 // the old numbers are never read.
 __device__ inline void bulk_prefetch(const void *global, uint32_t bytes)
 {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+    GD_ASM_90("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
 }
+
+// ---- Clusters ----------------------------------------------------------------------------------
 
 __device__ inline uint32_t cluster_rank()
 {
-    uint32_t rank;
-    asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+    uint32_t rank = 0;
+    GD_ASM_90("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
     return rank;
 }
 
 __device__ inline uint32_t cluster_size()
 {
-    uint32_t size;
-    asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+    uint32_t size = 1;
+    GD_ASM_90("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
     return size;
 }
 
-// Waits for all threads of the cluster, and makes their earlier writes visible.
+// Waits for all threads of the cluster, and makes what they wrote before they arrived visible.
+__device__ inline void cluster_arrive()
+{
+    GD_ASM_90("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ inline void cluster_wait()
+{
+    GD_ASM_90("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
 __device__ inline void cluster_sync()
 {
-    asm volatile("barrier.cluster.arrive.release.aligned;\n"
-                 "barrier.cluster.wait.acquire.aligned;" ::
-                     : "memory");
+    cluster_arrive();
+    cluster_wait();
 }
 
 // The address by which this block accesses, in the shared memory of block `rank` of the cluster,
 // the place of `address` in its own.
 __device__ inline uint32_t cluster_address(uint32_t address, uint32_t rank)
 {
-    uint32_t remote;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
+    uint32_t remote = address;
+    GD_ASM_90("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
     return remote;
 }
 
@@ -253,14 +316,14 @@ __device__ inline uint32_t cluster_address(uint32_t address, uint32_t rank)
 // there.
 __device__ inline void cluster_send(uint32_t address, float v, uint32_t barrier, uint32_t rank)
 {
-    asm volatile(
+    GD_ASM_90(
         "st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(
             cluster_address(address, rank)),
         "r"(__float_as_uint(v)), "r"(cluster_address(barrier, rank))
         : "memory");
 }
 
-#endif
+// ---- Cache policies -----------------------------------------------------------------------------
 
 // A cache policy for loads. Data that is read once and written once does not need L2, but it
 // matters which of the two leaves it first: lines of the result wait there to be written to DRAM.
@@ -270,12 +333,13 @@ __device__ inline void cluster_send(uint32_t address, float v, uint32_t barrier,
 __device__ inline uint64_t load_policy(bool keep)
 {
     uint64_t last = 0, normal = 0;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-    asm volatile("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(last));
+    GD_ASM_80("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(last));
     asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(normal));
-#endif
     return keep ? last : normal;
 }
 
 } // namespace gd_async
+
+#undef GD_ASM_80
+#undef GD_ASM_90
 #endif

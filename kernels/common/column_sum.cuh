@@ -23,9 +23,9 @@ struct gd_row_pieces {
 static inline gd_row_pieces gd_row_pieces_of(int64_t M)
 {
     const int64_t least = 64, most = 256;
-    gd_row_pieces pieces = {gd_cuda_divide_up(M, most), 1};
+    gd_row_pieces pieces = {gd_ceil_div(M, most), 1};
     if (pieces.rows < least) pieces.rows = least;
-    if (M > 0) pieces.count = gd_cuda_divide_up(M, pieces.rows);
+    if (M > 0) pieces.count = gd_ceil_div(M, pieces.rows);
     return pieces;
 }
 
@@ -61,7 +61,7 @@ static inline cudaError_t gd_sum_pieces(int64_t M, int64_t N, Value value, C *pa
 {
     const gd_row_pieces pieces = gd_row_pieces_of(M);
     const dim3 threads(GD_SUM_COLUMNS, GD_SUM_WARPS);
-    const dim3 blocks((unsigned)gd_cuda_divide_up(N, GD_SUM_COLUMNS), (unsigned)pieces.count);
+    const dim3 blocks((unsigned)gd_ceil_div(N, GD_SUM_COLUMNS), (unsigned)pieces.count);
     gd_sum_columns<S, C><<<blocks, threads, 0, stream>>>(M, N, pieces.rows, value, partial);
     return cudaPeekAtLastError();
 }
@@ -144,7 +144,7 @@ static inline cudaError_t gd_sum_partials(const gd_sum_place &out, const C *part
     int lanes = 32;
     while (lanes > 8 && P > 256 / lanes * GD_SUM_AT_ONCE) lanes /= 2;
     const bool packed = N % V == 0;
-    const gd_async::Shape shape = {gd_cuda_divide_up(N, lanes * (packed ? V : 1)), 256};
+    const gd_async::Shape shape = {gd_ceil_div(N, lanes * (packed ? V : 1)), 256};
     if (packed)
         return gd_async::launch<gd_partials_kernel<C, V>>(shape, stream, out, partial, P, N, lanes);
     return gd_async::launch<gd_partials_kernel<C, 1>>(shape, stream, out, partial, P, N, lanes);

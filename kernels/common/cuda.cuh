@@ -47,6 +47,7 @@
 
 #include "cuda/device_limits.h"
 #include "gradus/autograd.h"
+#include "launch.cuh"
 #include "core/services.h"
 
 // ---- Types ------------------------------------------------------------------------------------
@@ -248,17 +249,11 @@ static inline gd_status gd_service_launched(gd_context *ctx, const char *who)
                    (int)error);
 }
 
-// n / unit, rounded up.
-__host__ __device__ static inline int64_t gd_cuda_divide_up(int64_t n, int64_t unit)
-{
-    return (n + unit - 1) / unit;
-}
-
 // Blocks for n elements, `per_block` each, for a kernel that strides by gridDim.x * per_block. For
 // n > 0.
 static inline unsigned gd_blocks(int64_t n, int64_t per_block)
 {
-    const int64_t blocks = gd_cuda_divide_up(n, per_block), most = 65536;
+    const int64_t blocks = gd_ceil_div(n, per_block), most = 65536;
     return (unsigned)(blocks < most ? blocks : most);
 }
 

@@ -21,6 +21,12 @@
 #define GD_HOPPER 0
 #endif
 
+// n / unit, rounded up.
+__host__ __device__ static inline int64_t gd_ceil_div(int64_t n, int64_t unit)
+{
+    return (n + unit - 1) / unit;
+}
+
 namespace gd_async
 {
 

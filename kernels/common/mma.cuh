@@ -17,9 +17,10 @@
 // In bytes the two layouts are the same, so one way of loading serves both.
 //
 // All functions here are empty on older devices, where they are never called: they need gd_cuda_limits.code of 80.
-#ifndef GD_ATTENTION_MMA_CUH
-#define GD_ATTENTION_MMA_CUH
+#ifndef GD_MMA_CUH
+#define GD_MMA_CUH
 
+#include "async.cuh"
 #include "cuda.cuh"
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -30,11 +31,6 @@
 
 namespace gd_mma
 {
-
-__device__ inline uint32_t shared_address(const void *p)
-{
-    return (uint32_t)__cvta_generic_to_shared(p);
-}
 
 // ---- Formats ----------------------------------------------------------------------------------
 
@@ -133,60 +129,37 @@ GD_MMA_ROUND_PAIR(f16, "f16")
 
 // Reads four matrices of 8 rows of 16 bytes: lane 8 i + r gives the address of row r of matrix i (a
 // multiple of 16), and lane 4 g + t gets in m[i] the t-th 4 bytes of row g of matrix i.
-__device__ inline void load_matrices(uint32_t (&m)[4], const void *row)
+__device__ inline void ldmatrix(uint32_t (&m)[4], const void *row)
 {
     GD_MMA_ASM("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-               : "r"(shared_address(row)));
+               : "r"(gd_async::shared_address(row)));
 }
 
 // The same for 16-bit elements, transposed: lane 4 g + t gets rows 2t and 2t + 1 of column g.
-__device__ inline void load_matrices_transposed(uint32_t (&m)[4], const void *row)
+__device__ inline void ldmatrix_transposed(uint32_t (&m)[4], const void *row)
 {
     GD_MMA_ASM("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(m[0]), "=r"(m[1]), "=r"(m[2]), "=r"(m[3])
-               : "r"(shared_address(row)));
+               : "r"(gd_async::shared_address(row)));
 }
 
 // ---- Products ---------------------------------------------------------------------------------
 
 // c += a b, one instruction.
-#define GD_MMA_PRODUCT(FORMAT, SHAPE, TYPE)                                                  \
-    __device__ inline void product(FORMAT, float(&c)[4], const uint32_t(&a)[4], uint32_t b0, \
-                                   uint32_t b1)                                              \
-    {                                                                                        \
-        GD_MMA_ASM("mma.sync.aligned." SHAPE ".row.col.f32." TYPE "." TYPE ".f32 "           \
-                   "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"         \
-                   : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                          \
-                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));          \
+#define GD_MMA_PRODUCT(FORMAT, SHAPE, TYPE)                                              \
+    __device__ inline void mma(FORMAT, float(&c)[4], const uint32_t(&a)[4], uint32_t b0, \
+                               uint32_t b1)                                              \
+    {                                                                                    \
+        GD_MMA_ASM("mma.sync.aligned." SHAPE ".row.col.f32." TYPE "." TYPE ".f32 "       \
+                   "{%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"     \
+                   : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])                      \
+                   : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));      \
     }
 GD_MMA_PRODUCT(bf16, "m16n8k16", "bf16")
 GD_MMA_PRODUCT(f16, "m16n8k16", "f16")
 GD_MMA_PRODUCT(tf32, "m16n8k8", "tf32")
 #undef GD_MMA_PRODUCT
-
-// ---- Asynchronous copies ----------------------------------------------------------------------
-
-// Copies 16 bytes (or 4) from global to shared memory, both aligned to that size; zeros if not
-// `wanted`.
-__device__ inline void copy_16(void *to_shared, const void *from, bool wanted)
-{
-    GD_MMA_ASM("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to_shared)),
-               "l"(from), "r"(wanted ? 16 : 0)
-               : "memory");
-}
-__device__ inline void copy_4(void *to_shared, const void *from, bool wanted)
-{
-    GD_MMA_ASM("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(to_shared)),
-               "l"(from), "r"(wanted ? 4 : 0)
-               : "memory");
-}
-
-// Waits until this thread's copies are complete. The other threads see them after a barrier.
-__device__ inline void copies_wait()
-{
-    GD_MMA_ASM("cp.async.wait_all;" ::: "memory");
-}
 
 } // namespace gd_mma
 

@@ -122,8 +122,8 @@ static transposition transposition_of(const gd_cuda_walk<2> &walk, int across)
     transposition t = {};
     t.rows = walk.shape[across], t.dst_row = walk.stride[DST][across];
     t.cols = walk.shape[last], t.src_col = walk.stride[SRC][last];
-    t.tiles_down = gd_cuda_divide_up(t.rows, tile_side);
-    t.tiles_along = gd_cuda_divide_up(t.cols, tile_side);
+    t.tiles_down = gd_ceil_div(t.rows, tile_side);
+    t.tiles_along = gd_ceil_div(t.cols, tile_side);
     t.outer.count = walk.count / (t.rows * t.cols);
     for (int d = 0; d < last; d++) {
         if (d == across) continue;

@@ -128,21 +128,6 @@ __device__ inline void turn(C *to, const T *head, const step_pass<T> &s, int64_t
     }
 }
 
-__device__ inline void cluster_arrive()
-{
-#if GD_HOPPER
-    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
-#endif
-}
-
-// For all that the cluster's threads wrote before they arrived.
-__device__ inline void cluster_wait()
-{
-#if GD_HOPPER
-    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-}
-
 // The place of `p` in the shared memory of the cluster's first block.
 template <class C>
 __device__ inline C *in_first_block(C *p)
@@ -179,7 +164,7 @@ static __global__ void __launch_bounds__(threads)
     T *const keys = s.keys + b * s.z.room * row + kv * D;
     T *const values = s.values + b * s.z.room * row + kv * D;
 
-    if (clustered) cluster_arrive(); // all of its blocks have begun when all have arrived
+    if (clustered) gd_async::cluster_arrive(); // all of its blocks have begun when all have arrived
     gd_async::let_next_start();
     gd_async::wait_for_previous();
     const int64_t position = *s.position;
@@ -268,7 +253,7 @@ static __global__ void __launch_bounds__(threads)
                 for (int i = 0; i < V; i++) out_of[warp][lane * V + i] = sums.out[i];
             }
             __syncthreads();
-            if (clustered) cluster_wait();
+            if (clustered) gd_async::cluster_wait();
             for (int c = threadIdx.x; c < lanes * V; c += threads) {
                 const auto all = join<warps>(largest_of, total_of, &out_of[0][c], 32 * V, warps);
                 *in_first_block(&part_out[split][c]) = all.out[0];
@@ -279,9 +264,9 @@ static __global__ void __launch_bounds__(threads)
             if (!clustered) __syncthreads();
         }
         if (clustered) {
-            cluster_arrive();
+            gd_async::cluster_arrive();
             if (first_split > 0) return; // the last columns, since it is split
-            cluster_wait();
+            gd_async::cluster_wait();
         }
         for (int c = threadIdx.x; c < lanes * V && begin + c < D; c += threads) {
             const auto all =

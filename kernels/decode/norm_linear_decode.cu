@@ -94,7 +94,7 @@ static __global__ void __launch_bounds__(threads) step_kernel(step_pass<T> s)
 template <int V, class T>
 static gd_status step_with(const gd_call *call, const step_pass<T> &s)
 {
-    const gd_async::Shape shape = {gd_cuda_divide_up(s.N, warps), threads};
+    const gd_async::Shape shape = {gd_ceil_div(s.N, warps), threads};
     if (s.K <= 32 * 4 * V)
         gd_async::launch<step_kernel<T, V, 4>>(shape, gd_stream(call), s);
     else

@@ -138,7 +138,7 @@ static __global__ void __launch_bounds__(threads)
     }
 
     // Each thread has neighbouring pieces.
-    const int64_t per = gd_cuda_divide_up(d.pieces, threads), first = threadIdx.x * per;
+    const int64_t per = gd_ceil_div(d.pieces, threads), first = threadIdx.x * per;
     const int64_t end = first + per < d.pieces ? first + per : d.pieces;
     const auto of_piece = [&](int64_t i) {
         const piece at = d.piece_of[first + i];
@@ -165,7 +165,7 @@ extern "C" gd_status sample_token_forward_cuda(const gd_call *call)
 {
     draw_pass d = {};
     d.V = gd_tensor_count(call->input[0]);
-    d.pieces = gd_cuda_divide_up(d.V, piece_size);
+    d.pieces = gd_ceil_div(d.V, piece_size);
     d.room = gd_tensor_count(call->input[2]);
     d.piece_of = (piece *)gd_call_scratch(call, (size_t)d.pieces * sizeof *d.piece_of);
     if (!d.piece_of) return gd_error_status(call->context);

@@ -306,9 +306,8 @@ template <class T, class G>
 static gd_status sum_runs(const gd_call *call, const runs &r)
 {
     gd_tensor *dtable = call->dinput[0];
-    const int64_t columns = gd_tensor_dim(dtable, 1),
-                  chunks = gd_cuda_divide_up(r.count, chunk_rows);
-    const int64_t groups = gd_cuda_divide_up(columns, sum_threads * gd_pack_size<T>);
+    const int64_t columns = gd_tensor_dim(dtable, 1), chunks = gd_ceil_div(r.count, chunk_rows);
+    const int64_t groups = gd_ceil_div(columns, sum_threads * gd_pack_size<T>);
     const dim3 blocks((unsigned)chunks, (unsigned)(groups < 65535 ? groups : 65535));
     using C = gd_compute<T>;
     C *parts = (C *)gd_call_scratch(call, (size_t)(2 * chunks * columns) * sizeof(C));
@@ -328,7 +327,7 @@ static gd_status sum_few(const gd_call *call)
     const int64_t vocab = gd_tensor_dim(dtable, 0), columns = gd_tensor_dim(dtable, 1);
     return gd_by_storage(call, [&](auto zero) {
         using T = decltype(zero);
-        const int64_t pieces = gd_cuda_divide_up(gd_packs(columns, gd_pack_size<T>), few_threads);
+        const int64_t pieces = gd_ceil_div(gd_packs(columns, gd_pack_size<T>), few_threads);
         const dim3 blocks((unsigned)vocab, (unsigned)pieces);
         return gd_by_gradient<T>(dtable, [&](auto gradient) {
             using G = decltype(gradient);

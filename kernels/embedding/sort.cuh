@@ -28,9 +28,9 @@ struct tiling {
 
 static inline tiling tiling_of(int64_t n)
 {
-    tiling t = {n, gd_cuda_divide_up(n, most_tiles), 0};
+    tiling t = {n, gd_ceil_div(n, most_tiles), 0};
     if (t.length < least_tile) t.length = least_tile;
-    t.tiles = gd_cuda_divide_up(n, t.length);
+    t.tiles = gd_ceil_div(n, t.length);
     return t;
 }
 

@@ -66,7 +66,7 @@ static bool is_row(const gd_call *call, int64_t M, int64_t N, int64_t K)
                            (uintptr_t)gd_tensor_data(call->input[1]) |
                            (uint64_t)K * gd_dtype_size(call->kernel_dtype);
     return M == 1 && N > 0 && K > 0 && begin % 16 == 0 && call->kernel_dtype != GD_FLOAT64 &&
-           gd_cuda_divide_up(N, row_warps) <= INT32_MAX;
+           gd_ceil_div(N, row_warps) <= INT32_MAX;
 }
 
 template <class T>
@@ -75,9 +75,8 @@ static gd_status multiply_row(const gd_call *call, int64_t N, int64_t K)
     const int64_t few = 32 * 4 * gd_pack_size<T>; // columns in four packs of each lane
     const auto launch = [&](auto packs) {
         gd_async::launch<row_kernel<T, decltype(packs)::value>>(
-            {gd_cuda_divide_up(N, row_warps), row_threads}, gd_stream(call),
-            gd_ptr<T>(call->output[0]), gd_ptr<T>(call->input[1]), gd_ptr<T>(call->input[0]),
-            gd_ptr<T>(call->input[2]), N, K);
+            {gd_ceil_div(N, row_warps), row_threads}, gd_stream(call), gd_ptr<T>(call->output[0]),
+            gd_ptr<T>(call->input[1]), gd_ptr<T>(call->input[0]), gd_ptr<T>(call->input[2]), N, K);
     };
     if (K <= few)
         launch(std::integral_constant<int, 4>());

@@ -23,14 +23,14 @@
 //
 // Infinity has no rest, and a product with it may be inf * 0 here where float32 has none. So an
 // element of c that is not finite is computed again, in float32.
-#include "hopper.cuh"
+#include "wgmma.cuh"
 #include "kernel.h"
 #include "matmul/tf32x3.cuh"
 
 namespace
 {
 
-constexpr int GROUP = gd_hopper::group, THREADS = 3 * GROUP;
+constexpr int GROUP = gd_wgmma::group, THREADS = 3 * GROUP;
 constexpr int PREPARING = 104, MULTIPLYING = 200; // registers of a thread
 constexpr int SIDE = 128;                         // of a tile of c
 constexpr int DEPTH = 32;                         // terms of a step
@@ -39,7 +39,7 @@ constexpr int SPLIT = SIDE * DEPTH;               // the highs of a tile of b, o
 constexpr int MULTIPROCESSORS = 132;              // of an H200
 
 // A tile [SIDE, DEPTH] of a DEEP operand, or four panels [DEPTH, 32], side by side, of any other. A
-// row is 128 bytes, with the swizzle of hopper.cuh.
+// row is 128 bytes, with the swizzle of wgmma.cuh.
 using raw_tile = float[SPLIT];
 
 // Shared memory. wgmma reads the splits, [SIDE, DEPTH] both.
@@ -49,9 +49,9 @@ struct room {
         raw_tile a;
     } step[STEPS];
     raw_tile b[STEPS];
-    gd_hopper::barrier b_full[STEPS], full[STEPS], empty[STEPS];
+    gd_async::barrier b_full[STEPS], full[STEPS], empty[STEPS];
 };
-constexpr int SHARED_BYTES = sizeof(room) + gd_hopper::aligned;
+constexpr int SHARED_BYTES = sizeof(room) + gd_wgmma::aligned;
 
 // A DEEP operand has adjacent elements along k, any other along the rows or columns of c; ld is the
 // distance of neighbours in the other direction.
@@ -117,16 +117,16 @@ __device__ int in_panels(int k, int column)
 
 // Starts the copy of the tile at (`first`, `k`), with zeros beyond the matrix. One thread calls it.
 template <bool DEEP>
-__device__ void load_tile(raw_tile &to, const CUtensorMap &map, gd_hopper::barrier *full, int first,
+__device__ void load_tile(raw_tile &to, const CUtensorMap &map, gd_async::barrier &full, int first,
                           int k)
 {
-    gd_hopper::arrive_and_expect(full, sizeof to);
+    gd_async::barrier_expect(full, sizeof to);
     if constexpr (DEEP) {
-        gd_hopper::load_box(to, &map, full, k, first);
+        gd_wgmma::tma_load(to, &map, full, k, first);
     } else {
 #pragma unroll
         for (int i = 0; i < 4; i++)
-            gd_hopper::load_box(to + i * SPLIT / 4, &map, full, first + 32 * i, k);
+            gd_wgmma::tma_load(to + i * SPLIT / 4, &map, full, first + 32 * i, k);
     }
 }
 
@@ -158,7 +158,7 @@ __device__ void split_a(rows_of_a &a, const float *tile, int row, int lane)
     for (int k = 0; k < DEPTH; k += 8) {
         uint32_t(&high)[4] = a.high[k / 8];
         if constexpr (DEEP) {
-            gd_mma::load_matrices(high, tile + swizzled(row + lane % 16, k / 4 + lane / 16));
+            gd_mma::ldmatrix(high, tile + swizzled(row + lane % 16, k / 4 + lane / 16));
         } else {
 #pragma unroll
             for (int i = 0; i < 4; i += 2) {
@@ -203,7 +203,7 @@ using tile_sums = float[SIDE / 8][4]; // of 64 rows of a group: C fragments of m
 
 #define C4(j) "+f"(c[j][0]), "+f"(c[j][1]), "+f"(c[j][2]), "+f"(c[j][3])
 
-// c [64, 128] += a [64, 8] b [8, 128], or = if not `add`; b is a descriptor (gd_hopper::factor).
+// c [64, 128] += a [64, 8] b [8, 128], or = if not `add`; b is a descriptor (gd_wgmma::descriptor).
 __device__ void product(tile_sums &c, const uint32_t (&a)[4], uint64_t b, bool add)
 {
     asm volatile("{\n.reg .pred add;\nsetp.ne.b32 add, %69, 0;\n"
@@ -232,16 +232,16 @@ __device__ void pin(tile_sums &c, rows_of_a &a)
 // Begins part = a b for a step.
 __device__ void multiply(tile_sums &part, rows_of_a &a, const float *b)
 {
-    const gd_hopper::factor high(b), low(b + SPLIT);
+    const gd_wgmma::descriptor high(b), low(b + SPLIT);
     pin(part, a);
-    gd_hopper::products_begin();
+    gd_wgmma::fence();
 #pragma unroll
     for (int i = 0; i < DEPTH / 8; i++) product(part, a.low[i], high.at(32 * i), i > 0);
 #pragma unroll
     for (int i = 0; i < DEPTH / 8; i++) product(part, a.high[i], low.at(32 * i), true);
 #pragma unroll
     for (int i = 0; i < DEPTH / 8; i++) product(part, a.high[i], high.at(32 * i), true);
-    gd_hopper::products_commit();
+    gd_wgmma::commit();
 }
 
 // ---- The kernels --------------------------------------------------------------------------------
@@ -332,13 +332,13 @@ __device__ void prepare(const problem &p, room &r, int64_t tasks)
     const auto load_a = [&]() {
         if (threadIdx.x != 0 || a.task >= tasks) return;
         const int slot = a.at.slot;
-        gd_hopper::wait(&r.empty[slot], a.at.phase ^ 1);
-        load_tile<A_DEEP>(r.step[slot].a, p.a_map, &r.full[slot], a.of.m, a.k());
+        gd_async::barrier_wait(r.empty[slot], a.at.phase ^ 1);
+        load_tile<A_DEEP>(r.step[slot].a, p.a_map, r.full[slot], a.of.m, a.k());
         a.next();
     };
     const auto load_b = [&]() { // into the place of the tile split last
         if (threadIdx.x != 0 || b.task >= tasks) return;
-        load_tile<B_DEEP>(r.b[b.at.slot], p.b_map, &r.b_full[b.at.slot], b.of.n, b.k());
+        load_tile<B_DEEP>(r.b[b.at.slot], p.b_map, r.b_full[b.at.slot], b.of.n, b.k());
         b.next();
     };
     load_b(), load_b();
@@ -348,12 +348,12 @@ __device__ void prepare(const problem &p, room &r, int64_t tasks)
         load_a();
         __syncwarp();
         const int slot = now.at.slot;
-        gd_hopper::wait(&r.b_full[slot], now.at.phase);
-        gd_hopper::wait(&r.empty[slot], now.at.phase ^ 1);
+        gd_async::barrier_wait(r.b_full[slot], now.at.phase);
+        gd_async::barrier_wait(r.empty[slot], now.at.phase ^ 1);
         split_b<B_DEEP>(r.step[slot].split_b, r.b[slot]);
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); // for wgmma to read
-        gd_hopper::arrive(&r.full[slot]);
-        asm volatile("bar.sync 1, %0;" ::"n"(GROUP) : "memory"); // b can be overwritten
+        gd_async::fence_async(); // for wgmma to read
+        gd_async::barrier_arrive(r.full[slot]);
+        gd_async::named_barrier_sync(1, GROUP); // b can be overwritten
         now.next();
     }
 }
@@ -371,7 +371,7 @@ __device__ void multiply_tasks(const problem &p, room &r, int64_t tasks)
         tile_sums sum = {}, part;
         rows_of_a even, odd;
         const auto take_a = [&](const turn &t, rows_of_a &rows) {
-            gd_hopper::wait(&r.full[t.slot], t.phase);
+            gd_async::barrier_wait(r.full[t.slot], t.phase);
             split_a<A_DEEP>(rows, r.step[t.slot].a, row, lane);
         };
         const auto run_step = [&](bool last, rows_of_a &a, rows_of_a &a_next) {
@@ -379,9 +379,9 @@ __device__ void multiply_tasks(const problem &p, room &r, int64_t tasks)
             multiply(part, a, r.step[before.slot].split_b);
             now.next();
             if (!last) take_a(now, a_next);
-            gd_hopper::products_wait<0>();
+            gd_wgmma::wait<0>();
             pin(part, a);
-            gd_hopper::arrive(&r.empty[before.slot]);
+            gd_async::barrier_arrive(r.empty[before.slot]);
 #pragma unroll
             for (int j = 0; j < SIDE / 2; j++) sum[j / 4][j % 4] += part[j / 4][j % 4];
         };
@@ -400,22 +400,23 @@ __global__ static __launch_bounds__(THREADS,
                                                            int64_t tasks)
 {
     extern __shared__ char memory[];
-    const uint32_t past = gd_mma::shared_address(memory) % gd_hopper::aligned;
-    room &r = *(room *)(memory + (gd_hopper::aligned - past) % gd_hopper::aligned);
+    const uint32_t past = gd_async::shared_address(memory) % gd_wgmma::aligned;
+    room &r = *(room *)(memory + (gd_wgmma::aligned - past) % gd_wgmma::aligned);
     if (threadIdx.x == 0) {
         for (int i = 0; i < STEPS; i++) {
-            gd_hopper::barrier_init(&r.b_full[i], 1);
-            gd_hopper::barrier_init(&r.full[i], 1 + GROUP);
-            gd_hopper::barrier_init(&r.empty[i], THREADS - GROUP);
+            gd_async::barrier_init(r.b_full[i], 1);
+            gd_async::barrier_init(r.full[i], 1 + GROUP);
+            gd_async::barrier_init(r.empty[i], THREADS - GROUP);
         }
-        gd_hopper::barriers_ready();
+        gd_async::barrier_init_done();
+        gd_async::fence_async();
     }
     __syncthreads();
     if (threadIdx.x < GROUP) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(PREPARING));
+        gd_wgmma::fewer_registers<PREPARING>();
         prepare<A_DEEP, B_DEEP>(p, r, tasks);
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(MULTIPLYING));
+        gd_wgmma::more_registers<MULTIPLYING>();
         multiply_tasks<A_DEEP, B_DEEP>(p, r, tasks);
     }
 }
@@ -444,10 +445,10 @@ gd_status run(const gd_call *call, problem p, gd_gemm_workspace *workspace)
     const gd_gemm &g = p.g;
     // As many pieces, of at least 128 terms, as give each multiprocessor of an H200 one. A
     // constant: the order of the sums does not depend on the GPU.
-    const int64_t tiles = gd_cuda_divide_up(g.M, SIDE) * gd_cuda_divide_up(g.N, SIDE);
+    const int64_t tiles = gd_ceil_div(g.M, SIDE) * gd_ceil_div(g.N, SIDE);
     const int64_t wanted = gd_max64(1, gd_min64(MULTIPROCESSORS / tiles, g.K / 128));
-    p.piece = (int)(gd_cuda_divide_up(gd_cuda_divide_up(g.K, wanted), DEPTH) * DEPTH);
-    p.pieces = (int)gd_cuda_divide_up(g.K, p.piece);
+    p.piece = (int)(gd_ceil_div(gd_ceil_div(g.K, wanted), DEPTH) * DEPTH);
+    p.pieces = (int)gd_ceil_div(g.K, p.piece);
     if (p.pieces > 1) {
         const size_t bytes = (size_t)(p.pieces * g.M * g.N) * sizeof(float);
         if (gd_gemm_reserve(call, bytes, workspace)) return gd_error_status(call->context);
@@ -466,7 +467,7 @@ gd_status run(const gd_call *call, problem p, gd_gemm_workspace *workspace)
 // Whether TMA can load tiles of x, whose rows have `across` adjacent numbers.
 bool map_of(CUtensorMap *map, const operand &x, int64_t across, int64_t down, bool deep)
 {
-    const auto encode = gd_hopper::map_encoder();
+    const auto encode = gd_wgmma::map_encoder();
     const cuuint64_t size[] = {(cuuint64_t)across, (cuuint64_t)down};
     const cuuint64_t bytes[] = {(cuuint64_t)x.ld * sizeof(float)};
     const cuuint32_t box[] = {32, (cuuint32_t)(deep ? SIDE : DEPTH)}, step[] = {1, 1};

@@ -83,15 +83,15 @@ template <int K>
 static inline void gd_reduce_divide(gd_reduce_plan<K> *plan)
 {
     const int beside = plan->last_kept ? gd_power_of_two(plan->groups, 32) : 1;
-    plan->lanes = gd_power_of_two(gd_cuda_divide_up(plan->steps, 4), GD_REDUCE_THREADS / beside);
-    const int64_t tiles = gd_cuda_divide_up(plan->groups, GD_REDUCE_THREADS / plan->lanes);
-    const int64_t fill = gd_cuda_divide_up(1024, tiles), most = plan->steps / (8 * plan->lanes);
+    plan->lanes = gd_power_of_two(gd_ceil_div(plan->steps, 4), GD_REDUCE_THREADS / beside);
+    const int64_t tiles = gd_ceil_div(plan->groups, GD_REDUCE_THREADS / plan->lanes);
+    const int64_t fill = gd_ceil_div(1024, tiles), most = plan->steps / (8 * plan->lanes);
     plan->pieces = fill < most ? fill : most;
-    const int64_t least = gd_cuda_divide_up(plan->steps, 256 * (int64_t)plan->lanes);
+    const int64_t least = gd_ceil_div(plan->steps, 256 * (int64_t)plan->lanes);
     if (plan->pieces < least) plan->pieces = least;
     if (plan->pieces < 1) plan->pieces = 1;
-    plan->piece = gd_cuda_divide_up(plan->steps, plan->pieces);
-    if (plan->piece) plan->pieces = gd_cuda_divide_up(plan->steps, plan->piece);
+    plan->piece = gd_ceil_div(plan->steps, plan->pieces);
+    if (plan->piece) plan->pieces = gd_ceil_div(plan->steps, plan->piece);
 }
 
 // The part of `walk` (whose operand 0 is the result) along which the result moves, or the rest.
@@ -209,7 +209,7 @@ __device__ inline void gd_reduce_lane(gd_compute<T> (&total)[gd_pack_size<T>], i
             gd_reduce_packs<true>(total, t, packs, start, plan, in, reduction);
         else
             gd_reduce_packs<false>(total, t, packs, start, plan, in, reduction);
-        t += gd_cuda_divide_up(packs - t, plan.lanes) * plan.lanes;
+        t += gd_ceil_div(packs - t, plan.lanes) * plan.lanes;
     }
     gd_reduce_elements(total, t, end, group, plan, in, reduction);
 }
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(GD_REDUCE_THREADS)
     const int beside = plan.last_kept ? me % side : me / plan.lanes;
     const int lane = plan.last_kept ? me / side : me % plan.lanes;
     const int64_t results = plan.kept.count;
-    const int64_t tasks = gd_cuda_divide_up(plan.groups, side) * plan.pieces;
+    const int64_t tasks = gd_ceil_div(plan.groups, side) * plan.pieces;
     for (int64_t task = blockIdx.x; task < tasks; task += gridDim.x) {
         const int64_t piece = task % plan.pieces, group = task / plan.pieces * side + beside;
         V total[N];
@@ -306,8 +306,8 @@ static inline gd_status gd_cuda_reduce_over(const gd_call *call, Out *out, bool 
     plan.last_kept = last >= 0 && walk.stride[0][last] != 0;
     const int axes = plan.last_kept ? plan.kept.ndim : plan.reduced.ndim;
     plan.packs = gd_packs_fit(operands, walk, 1) && (axes == 1 || walk.shape[last] % N == 0);
-    plan.groups = plan.last_kept ? gd_cuda_divide_up(results, N) : results;
-    plan.steps = plan.last_kept ? terms : gd_cuda_divide_up(terms, N);
+    plan.groups = plan.last_kept ? gd_ceil_div(results, N) : results;
+    plan.steps = plan.last_kept ? terms : gd_ceil_div(terms, N);
     gd_reduce_divide(&plan);
 
     V *part = nullptr;
@@ -315,16 +315,14 @@ static inline gd_status gd_cuda_reduce_over(const gd_call *call, Out *out, bool 
         part = (V *)gd_call_scratch(call, (size_t)(plan.pieces * results) * sizeof(V));
         if (!part) return gd_error_status(call->context);
     }
-    const int64_t tasks =
-        gd_cuda_divide_up(plan.groups, GD_REDUCE_THREADS / plan.lanes) * plan.pieces;
+    const int64_t tasks = gd_ceil_div(plan.groups, GD_REDUCE_THREADS / plan.lanes) * plan.pieces;
     gd_reduce_kernel<<<gd_blocks(tasks, 1), GD_REDUCE_THREADS, 0, gd_stream(call)>>>(
         out, add, part, plan, operands, reduction);
     const gd_status status = gd_launched(call);
     if (status || plan.pieces == 1) return status;
 
     const int beside = gd_power_of_two(results, 32);
-    const int lanes =
-        gd_power_of_two(gd_cuda_divide_up(plan.pieces, 4), GD_REDUCE_THREADS / beside);
+    const int lanes = gd_power_of_two(gd_ceil_div(plan.pieces, 4), GD_REDUCE_THREADS / beside);
     gd_reduce_pieces_kernel<<<gd_blocks(results, GD_REDUCE_THREADS / lanes), GD_REDUCE_THREADS, 0,
                               gd_stream(call)>>>(out, add, part, results, plan.pieces, lanes,
                                                  reduction);

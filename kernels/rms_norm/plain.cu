@@ -376,14 +376,14 @@ cudaError_t plain_rows(const Backward &a, bool packed, cudaStream_t stream)
 
 static int64_t stripes_of(const Problem &p)
 {
-    return p.cols ? ceil_div(p.cols, team_for(p.cols) * TILE) : 1;
+    return p.cols ? gd_ceil_div(p.cols, team_for(p.cols) * TILE) : 1;
 }
 
 // Enough pieces for all multiprocessors, each of eight steps or more of a block.
 int64_t plain_partials(const Problem &p)
 {
     const int64_t most = MOST_BLOCKS / (stripes_of(p) * p.heads) + 1;
-    const int64_t pieces = ceil_div(p.rows / p.heads, THREADS / team_for(p.cols) * 8);
+    const int64_t pieces = gd_ceil_div(p.rows / p.heads, THREADS / team_for(p.cols) * 8);
     return pieces < most ? pieces : most;
 }
 

@@ -9,7 +9,7 @@ namespace gd_rms
 
 static int round_up(int64_t n, int multiple)
 {
-    return (int)(ceil_div(n, multiple) * multiple);
+    return (int)(gd_ceil_div(n, multiple) * multiple);
 }
 
 static int least(int64_t a, int64_t b)
@@ -44,14 +44,14 @@ ForwardPlan plan_forward(const Sizes &s, bool adds)
     if (s.packs <= narrow) {
         const bool two = s.packs <= 32 || adds || wide || (small && s.packs > 48);
         const int each = s.packs > 128 ? 6 : s.packs <= 64 && two ? 2 : 4;
-        p.threads = 128, p.threads_per_row = lanes_for(ceil_div(s.packs, each));
+        p.threads = 128, p.threads_per_row = lanes_for(gd_ceil_div(s.packs, each));
         p.chunks = each == 4 && s.packs <= 3 * p.threads_per_row ? 3 : each;
         // Three packs a thread where that leaves fewer lanes idle: of rows of 9 to 12 packs and 17
         // to 24.
-        const int thirds = lanes_for(ceil_div(s.packs, 3));
+        const int thirds = lanes_for(gd_ceil_div(s.packs, 3));
         if (!adds && s.packs <= 32 && 3 * thirds < 2 * p.threads_per_row)
             p.threads_per_row = thirds, p.chunks = 3;
-        p.blocks = ceil_div(s.rows, p.threads / p.threads_per_row);
+        p.blocks = gd_ceil_div(s.rows, p.threads / p.threads_per_row);
         return p;
     }
     // A residual, or float32 x where y has 16 bits: each pack takes two loads.
@@ -65,7 +65,7 @@ ForwardPlan plan_forward(const Sizes &s, bool adds)
         p.chunks = s.packs <= 256 ? 2 : s.packs <= 512 ? 4 : s.packs <= 3584 ? 6 : 8;
     else
         p.chunks = s.packs <= 192 ? 3 : s.packs <= 1280 ? 4 : s.packs <= 2304 ? 6 : 8;
-    p.threads = p.threads_per_row = round_up(ceil_div(s.packs, p.chunks), 32);
+    p.threads = p.threads_per_row = round_up(gd_ceil_div(s.packs, p.chunks), 32);
     p.blocks = s.rows;
     return p;
 }
@@ -84,7 +84,7 @@ static void set_teams(BlockPlan *p, const Sizes &s, int team, int threads)
 {
     const int heads = p->parts > 1 ? p->parts : (int)s.heads, most_teams = threads / team;
     p->team = team;
-    p->slices = (int)ceil_div(heads, most_teams), p->slice = (int)ceil_div(heads, p->slices);
+    p->slices = (int)gd_ceil_div(heads, most_teams), p->slice = (int)gd_ceil_div(heads, p->slices);
     p->tokens = most_teams / p->slice;
     p->threads = round_up(p->slice * p->tokens * team, 32);
     p->team_sums = round_up(team / 32, 4);
@@ -102,9 +102,9 @@ static void set_stages(BlockPlan *p, const Sizes &s, int stages)
 // As many blocks as run at a time, and no more than the steps give work to equally.
 static void set_blocks(BlockPlan *p, const Sizes &s, int64_t at_once)
 {
-    const int64_t steps = ceil_div(s.rows / s.heads, p->tokens);
+    const int64_t steps = gd_ceil_div(s.rows / s.heads, p->tokens);
     const int64_t wanted = most(at_once / p->slices, 1);
-    p->partials = ceil_div(steps, ceil_div(steps, wanted));
+    p->partials = gd_ceil_div(steps, gd_ceil_div(steps, wanted));
     p->blocks = p->partials * p->slices;
 }
 
@@ -120,10 +120,10 @@ BlockPlan plan_block(const Sizes &s, const gd_cuda_limits &l)
     const int most_packs = BLOCK_ELEMENTS / s.pack_elements * BLOCK_THREADS;
     const bool whole = s.packs <= most_packs;
     if (!whole && s.heads > 1) return p;
-    p.parts = whole ? 1 : (int)ceil_div(s.packs, PART_PACKS);
-    p.part_packs = (int)ceil_div(s.packs, p.parts);
+    p.parts = whole ? 1 : (int)gd_ceil_div(s.packs, PART_PACKS);
+    p.part_packs = (int)gd_ceil_div(s.packs, p.parts);
     p.chunks = p.part_packs <= 128 ? 1 : p.part_packs <= 2 * BLOCK_THREADS ? 2 : 4;
-    const int64_t share = ceil_div(p.part_packs, p.chunks);
+    const int64_t share = gd_ceil_div(p.part_packs, p.chunks);
     const int team = share <= 32 ? lanes_for(share) : round_up(share, 32);
     // Of 384 threads a team of 193 to 256 would leave a third idle.
     const bool large = team > 384 || (whole && team > 192 && team <= 256) || !l.async_copies;
@@ -148,17 +148,17 @@ ClusterPlan plan_cluster(const Sizes &s, bool backward, const gd_cuda_limits &l)
     const bool two = backward && s.packs <= (s.pack_elements == 8 ? 1152 : 768);
     if (backward) {
         p.cluster = s.packs <= 2880 ? 2 : s.packs <= 5760 ? 4 : s.packs <= 19200 ? 8 : 16;
-        const int64_t share = ceil_div(s.packs, p.cluster);
+        const int64_t share = gd_ceil_div(s.packs, p.cluster);
         p.chunks = share <= 1440 ? 3 : share <= 2400 ? 5 : 9;
         flight = (!two ? 88 : s.pack_elements == 8 ? 24 : 60) * 1024;
     } else {
         p.cluster = s.packs <= 4800 ? 2 : s.packs <= 8320 ? 4 : s.packs <= 16640 ? 8 : 16;
-        p.chunks = ceil_div(s.packs, p.cluster) <= 2400 ? 5 : 8;
+        p.chunks = gd_ceil_div(s.packs, p.cluster) <= 2400 ? 5 : 8;
         flight = (p.cluster == 16 ? 64 : 52) * 1024;
     }
-    p.consumers = round_up(ceil_div(ceil_div(s.packs, p.cluster), p.chunks), 32);
+    p.consumers = round_up(gd_ceil_div(gd_ceil_div(s.packs, p.cluster), p.chunks), 32);
     const int stage = p.consumers * s.pack_bytes;
-    const int wanted = p.chunks + (backward ? 0 : 1) + (int)ceil_div(flight, stage);
+    const int wanted = p.chunks + (backward ? 0 : 1) + (int)gd_ceil_div(flight, stage);
     p.stages = least(least(wanted, (l.block_shared - RING_AT) / stage), MOST_STAGES);
     // As many clusters as an H200 runs at the same time.
     const int at_once[] = {66, 30, 15, 7};

@@ -65,10 +65,5 @@ Kernel plan_kernel(const Sizes &s, bool backward, const gd_cuda_limits &l);
 
 constexpr int FEW_ROWS = 512, FEW_PACKS = 1024; // of the backward for few rows, at most
 
-inline int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
 } // namespace gd_rms
 #endif

@@ -94,7 +94,7 @@ static cudaError_t forward(const Forward &a, cudaStream_t stream)
 // The workspace begins with the sums of the rows.
 static int64_t row_sums_bytes(const Problem &p)
 {
-    return ceil_div(p.rows * (p.is_double ? 8 : 4), 16) * 16;
+    return gd_ceil_div(p.rows * (p.is_double ? 8 : 4), 16) * 16;
 }
 
 // The most rows of partial sums that any kernel for this problem writes, with dsum or without. The

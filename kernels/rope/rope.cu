@@ -149,8 +149,8 @@ static unsigned rows_of_blocks(int64_t row, int64_t batches)
     const int64_t ANGLES = 2;
     int64_t best = 1, least = INT64_MAX;
     for (int64_t rows = 1; rows <= gd_min64(batches, blocks_at_once); rows++) {
-        const int64_t rounds = gd_cuda_divide_up(row * rows, blocks_at_once);
-        const int64_t time = rounds * (ANGLES + gd_cuda_divide_up(batches, rows));
+        const int64_t rounds = gd_ceil_div(row * rows, blocks_at_once);
+        const int64_t time = rounds * (ANGLES + gd_ceil_div(batches, rows));
         if (time < least) best = rows, least = time;
     }
     return (unsigned)best;
