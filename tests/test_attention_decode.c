@@ -5,19 +5,19 @@
 enum { MOST = 23 };
 
 typedef struct sizes {
-    int64_t B, T, KV, G, D, room;
+    int64_t B, T, KV, G, D, capacity;
     gd_rope_options rope;
 } sizes;
 
-/* A window [B, room, KV, D] on a larger tensor, or a tensor of that shape; of NaN, or in 16 bits,
+/* A window [B, capacity, KV, D] on a larger tensor, or a tensor of that shape; of NaN, or in 16 bits,
  * where the rows are converted, of zeros. */
 static gd_tensor *make_rows(gd_context *ctx, gd_dtype dtype, const sizes *z, bool window)
 {
     const int64_t more = window ? 2 : 0;
     gd_tensor *all =
-        gd_tensor_create(ctx, dtype, GD_SHAPE(z->B, z->room + more, z->KV, z->D + more));
+        gd_tensor_create(ctx, dtype, GD_SHAPE(z->B, z->capacity + more, z->KV, z->D + more));
     gd_tensor_fill(all, (double)NAN);
-    return window ? gd_narrow(gd_narrow(all, 1, 1, z->room), 3, 1, z->D) : all;
+    return window ? gd_narrow(gd_narrow(all, 1, 1, z->capacity), 3, 1, z->D) : all;
 }
 
 /* Compares a [B, T, heads, D] with row `t` of b [B, T', heads, D], where a has one row. */
@@ -55,8 +55,9 @@ static void check_text(const sizes *z, gd_dtype dtype, double tolerance, bool wi
         same_row("k", gd_narrow(keys, 1, t, 1), k, t, tolerance);
         same_row("v", gd_narrow(values, 1, t, 1), v, t, 0);
     }
-    double *rest = values_of(gd_narrow(keys, 1, z->T, z->room - z->T));
-    for (int64_t i = 0; i < z->B * (z->room - z->T) * z->KV * z->D; i++) ck_assert(isnan(rest[i]));
+    double *rest = values_of(gd_narrow(keys, 1, z->T, z->capacity - z->T));
+    for (int64_t i = 0; i < z->B * (z->capacity - z->T) * z->KV * z->D; i++)
+        ck_assert(isnan(rest[i]));
     free(rest);
     gd_no_grad_end(ctx);
     gd_context_free(ctx);
@@ -73,7 +74,7 @@ START_TEST(token_by_token_is_all_at_once)
         sizes z = {.rope = {.base = i % 3 ? 0 : 500, .interleaved = i & 1}};
         z.B = random_size(&seed, 1, 3), z.T = random_size(&seed, 1, MOST);
         z.KV = random_size(&seed, 1, 3), z.G = random_size(&seed, 1, 3);
-        z.D = 2 * random_size(&seed, 1, 20), z.room = z.T + random_below(&seed, 5);
+        z.D = 2 * random_size(&seed, 1, 20), z.capacity = z.T + random_below(&seed, 5);
         check_text(&z, kinds[i % 4].dtype, kinds[i % 4].tolerance, i / 4 % 2, 1 + i / 8 % 2, &seed);
     }
 }
@@ -151,7 +152,7 @@ START_TEST(bad_calls_are_refused)
     BAD(gd_tensor_create(ctx, GD_FLOAT32, GD_SHAPE(2, 1, 48)), rows, rows, at, NULL,
         "qkv has shape [2, 1, 48]");
     BAD(make(ctx, GD_FLOAT32, 2, 1, 7, 6), rows, rows, at, NULL, /* 3 heads for 2 */
-        "keys has shape [2, 9, 2, 6], wanted [2, room, KV, 6]");
+        "keys has shape [2, 9, 2, 6], wanted [2, capacity, KV, 6]");
     BAD(make(ctx, GD_FLOAT32, 2, 1, 4, 6), rows, rows, at, NULL, "keys has shape");
     BAD(qkv, two, rows, at, NULL, "keys is int32");
     BAD(qkv, make(ctx, GD_FLOAT64, 2, 9, 2, 6), rows, at, NULL, "keys is float64, but qkv is");

@@ -109,7 +109,7 @@ START_TEST(bad_calls_are_refused)
     BAD(logits, ids, ids, 1, "next is int32 [9], wanted int32 [2]");
     BAD(logits, logits, ids, 1, "next is float32 [1, 7]");
     BAD(logits, next, gd_reshape(ids, GD_SHAPE(3, 3)), 1,
-        "ids is int32 [3, 3], wanted int32 [room]");
+        "ids is int32 [3, 3], wanted int32 [capacity]");
     BAD(logits, next, rows, 1, "ids is float32");
     BAD(logits, next, ids, -1, "temperature is -1, wanted a finite number, at least 0");
     BAD(logits, next, ids, (double)INFINITY, "temperature is inf");

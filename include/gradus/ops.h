@@ -165,8 +165,8 @@ GD_API gd_tensor *gd_rope_attention(gd_tensor *qkv, int64_t kv_heads, const gd_r
 /* Attention with a KV cache: of the token at `position` to those at 0 ... position.
  * qkv [B, 1, H + 2 KV, D] as for gd_rope_qkv, of one token each; its queries and keys are rotated
  * by that position, and its keys and values are stored as rows `position` of your keys and values
- * [B, room, KV, D], which hold the earlier ones (keys after the rotation). position GD_INT32, one
- * element in [0, room), in the device's memory: one graph (graph.h) serves all positions.
+ * [B, capacity, KV, D], which hold the earlier ones (keys after the rotation). position GD_INT32, one
+ * element in [0, capacity), in the device's memory: one graph (graph.h) serves all positions.
  * -> [B, 1, H, D].
  * options->position must be unset. There is no gradient: call it without a tape. */
 GD_API gd_tensor *gd_attention_decode(gd_tensor *qkv, gd_tensor *keys, gd_tensor *values,
@@ -174,7 +174,7 @@ GD_API gd_tensor *gd_attention_decode(gd_tensor *qkv, gd_tensor *keys, gd_tensor
 
 /* The next token of a text, drawn from softmax(logits / temperature) with the context's random
  * numbers; temperature 0: the first of the likeliest. logits real, [V] or [..., V] of one row. next
- * GD_INT32 [2] is a token and its position, ids GD_INT32 [room]: the id that is drawn becomes
+ * GD_INT32 [2] is a token and its position, ids GD_INT32 [capacity]: the id that is drawn becomes
  * ids[position], and the new token, at the next position. Logits that are not finite give the id
  * -1, and leave next as it is. All are in the device's memory, so that a graph (graph.h) can draw
  * several tokens before the host reads ids. -> the id, GD_INT32 []. Weights are computed in double,

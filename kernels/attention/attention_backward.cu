@@ -38,7 +38,7 @@ struct attention_backward_pass {
 // The contribution of query head h to the gradient of SIDE rows (from row r0 on, chunk from column
 // c0 on), which are queries for dq, and keys of head kv for dk and dv.
 template <class T, int W, attention_gradient WHICH, class A>
-__device__ inline void add_head(const attention_backward_pass<T> &p, attention_room<A, W> &room,
+__device__ inline void add_head(const attention_backward_pass<T> &p, attention_shared<A, W> &shared,
                                 A (&out)[attention_side<A> / 16][W / 16], int64_t b, int64_t h,
                                 int64_t kv, int64_t r0, int64_t c0)
 {
@@ -63,12 +63,12 @@ __device__ inline void add_head(const attention_backward_pass<T> &p, attention_r
 
         A weight[R][R], dweight[R][R];
         if (BY_KEY)
-            attention_scores(weight, room, k, p.scale, q, (A)1, z.D, false);
+            attention_scores(weight, shared, k, p.scale, q, (A)1, z.D, false);
         else
-            attention_scores(weight, room, q, (A)1, k, p.scale, z.D, false);
-        if (WHICH == ATTENTION_DK) attention_scores(dweight, room, v, (A)1, dy, (A)1, z.E, false);
+            attention_scores(weight, shared, q, (A)1, k, p.scale, z.D, false);
+        if (WHICH == ATTENTION_DK) attention_scores(dweight, shared, v, (A)1, dy, (A)1, z.E, false);
         /* [dp] */
-        if (WHICH == ATTENTION_DQ) attention_scores(dweight, room, dy, (A)1, v, (A)1, z.E, false);
+        if (WHICH == ATTENTION_DQ) attention_scores(dweight, shared, dy, (A)1, v, (A)1, z.E, false);
 #pragma unroll
         for (int i = 0; i < R; i++)
 #pragma unroll
@@ -91,7 +91,8 @@ __device__ inline void add_head(const attention_backward_pass<T> &p, attention_r
         attention_rows<T> weighed = WHICH == ATTENTION_DQ ? k : WHICH == ATTENTION_DK ? q : dy;
         weighed.data += c0;
         /* [dq] [dk] [dv] */
-        attention_add_weighted(out, weight, room, weighed, (WHICH == ATTENTION_DV ? z.E : z.D) - c0,
+        attention_add_weighted(out, weight, shared, weighed,
+                               (WHICH == ATTENTION_DV ? z.E : z.D) - c0,
                                WHICH == ATTENTION_DV ? (A)1 : p.scale);
     }
 }
@@ -104,7 +105,7 @@ static __global__ void __launch_bounds__(attention_threads, 1)
     constexpr int SIDE = attention_side<A>, R = SIDE / 16;
     constexpr bool BY_KEY = WHICH != ATTENTION_DQ;
     extern __shared__ __align__(16) unsigned char memory[];
-    auto &room = *(attention_room<A, W> *)memory;
+    auto &shared = *(attention_shared<A, W> *)memory;
     const int64_t rows = BY_KEY ? p.z.S : p.z.T, columns = WHICH == ATTENTION_DV ? p.z.E : p.z.D;
 
     for (int64_t n = blockIdx.x; n < p.tasks.count(); n += gridDim.x) {
@@ -118,11 +119,11 @@ static __global__ void __launch_bounds__(attention_threads, 1)
         if (BY_KEY) {
             for (int64_t g = 0; g < p.z.G; g++) {
                 const int64_t h = task.head * p.z.G + g;
-                add_head<T, W, WHICH>(p, room, out, task.b, h, task.head, r0, c0);
+                add_head<T, W, WHICH>(p, shared, out, task.b, h, task.head, r0, c0);
             }
         } else {
             const int64_t kv = task.head / p.z.G;
-            add_head<T, W, WHICH>(p, room, out, task.b, task.head, kv, r0, c0);
+            add_head<T, W, WHICH>(p, shared, out, task.b, task.head, kv, r0, c0);
         }
         for (int i = 0; i < R; i++) {
             const int64_t row = r0 + attention_ty() * R + i;
@@ -151,7 +152,7 @@ static gd_status run_gradient(const gd_call *call, attention_backward_pass<T> p)
     p.accumulate = call->accumulate[WHICH];
     p.tasks = attention_tasks_of(shape[0], shape[2], shape[1], attention_side<A>, shape[3], W);
     return attention_launch(call, attention_backward_kernel<T, W, WHICH>, p, attention_threads,
-                            sizeof(attention_room<A, W>));
+                            sizeof(attention_shared<A, W>));
 }
 
 // A bias gets the sum of the scores' gradient over its copies.
@@ -211,7 +212,7 @@ extern "C" gd_status attention_backward_cuda(const gd_call *call)
     if (!call->doutput[0]) return write_zeros(call);
     const attention_tensor_cores *fast = attention_tensor_cores_for(call);
     if (fast) return fast->backward(call, nullptr);
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         using A = gd_compute<T>;
         attention_backward_pass<T> p = {};

@@ -79,7 +79,7 @@ struct attention_dkv_stage {
 };
 
 template <class T, int W>
-struct attention_dkv_room {
+struct attention_dkv_shared {
     attention_hopper_panels<T, attention_hopper_tile, W> k, v;
     attention_hopper_ring<attention_dkv_stage<T, W>, attention_dkv_blocks<W>> ring;
     gd_async::barrier rows_full, before[2];
@@ -118,7 +118,7 @@ static __global__ void __launch_bounds__(gd_wgmma::group, attention_dkv_blocks<W
     using stage = attention_dkv_stage<T, W>;
     constexpr int N = attention_hopper_tile;
     extern __shared__ __align__(1024) unsigned char hopper_memory[];
-    auto &room = *(attention_dkv_room<T, W> *)hopper_memory;
+    auto &shared = *(attention_dkv_shared<T, W> *)hopper_memory;
     const attention_sizes &z = p.z;
     const attention_mma_view &view = p.view;
     const attention_task task = attention_task_at(p.tasks, blockIdx.x);
@@ -131,7 +131,7 @@ static __global__ void __launch_bounds__(gd_wgmma::group, attention_dkv_blocks<W
     attention_query_walk at = {kv * G, from, from, view.T}, copied = at;
     const auto order = [&](int n) {
         const int h = copied.h, t = copied.t;
-        room.ring.order(n, stage::bytes, [&](stage &to, gd_async::barrier &full) {
+        shared.ring.issue(n, stage::bytes, [&](stage &to, gd_async::barrier &full) {
             attention_hopper_load(to.q, p.q_tiles, full, h, t, b);
             attention_hopper_load(to.dy, p.dy_tiles, full, h, t, b);
             gd_async::bulk_copy(&to.query, p.queries.at + (b * z.H + h) * p.queries.count + t / N,
@@ -141,33 +141,33 @@ static __global__ void __launch_bounds__(gd_wgmma::group, attention_dkv_blocks<W
     };
 
     if (threadIdx.x == 0) {
-        room.ring.init(1);
-        gd_async::barrier_init(room.rows_full, 1);
-        for (int i = 0; i < 2; i++) gd_async::barrier_init(room.before[i], 1);
+        shared.ring.init(1);
+        gd_async::barrier_init(shared.rows_full, 1);
+        for (int i = 0; i < 2; i++) gd_async::barrier_init(shared.before[i], 1);
         gd_async::barrier_init_done();
         gd_async::fence_async();
         if (end > 0) {
-            gd_async::barrier_expect(room.rows_full, sizeof room.k + sizeof room.v);
-            attention_hopper_load(room.k, p.k_tiles, room.rows_full, kv, s0, b);
-            attention_hopper_load(room.v, p.v_tiles, room.rows_full, kv, s0, b);
+            gd_async::barrier_expect(shared.rows_full, sizeof shared.k + sizeof shared.v);
+            attention_hopper_load(shared.k, p.k_tiles, shared.rows_full, kv, s0, b);
+            attention_hopper_load(shared.v, p.v_tiles, shared.rows_full, kv, s0, b);
         }
-        for (int n = 0; n < room.ring.ahead && n < end; n++) order(n);
+        for (int n = 0; n < shared.ring.ahead && n < end; n++) order(n);
     }
     __syncthreads();
 
     const int s = s0 + attention_hopper_warp_row(); // this warp's first
     attention_mma_sums<1, W> dk = {}, dv = {};
-    if (end > 0) gd_async::barrier_wait(room.rows_full, 0);
+    if (end > 0) gd_async::barrier_wait(shared.rows_full, 0);
     for (int n = 0; n < end; n++, at.next()) {
-        if (threadIdx.x == 0 && n + room.ring.ahead < end) order(n + room.ring.ahead);
+        if (threadIdx.x == 0 && n + shared.ring.ahead < end) order(n + shared.ring.ahead);
         __syncwarp();
         const int h = at.h, t = at.t;
-        const stage &tile = room.ring.wait(n);
+        const stage &tile = shared.ring.wait(n);
         attention_mma_sums<1, N> weight, dscore;
         gd_wgmma::fence();
-        attention_hopper_scores<F>(weight, room.k, 0, tile.q);
+        attention_hopper_scores<F>(weight, shared.k, 0, tile.q);
         gd_wgmma::commit();
-        attention_hopper_scores<F>(dscore, room.v, 0, tile.dy);
+        attention_hopper_scores<F>(dscore, shared.v, 0, tile.dy);
         gd_wgmma::commit();
         gd_wgmma::wait<1>(); // scores
         weights_by_key(weight, tile.query.lse, p.scale_of_exponents, view, s, t);
@@ -189,15 +189,15 @@ static __global__ void __launch_bounds__(gd_wgmma::group, attention_dkv_blocks<W
                                drounded);
         }
         gd_wgmma::wait<0>();
-        room.ring.leave(n);
+        shared.ring.release(n);
     }
-    if (p.angles) attention_mma_turn_back<F>(dk, p.angles, s, view.S);
+    if (p.angles) attention_mma_rotate_back<F>(dk, p.angles, s, view.S);
     if (p.dk.data)
-        attention_hopper_store<F>(dk, p.scale, room.k, 0, p.dk_tiles, z.D, kv, s0, b,
-                                  p.accumulate[1] ? &room.before[0] : nullptr);
+        attention_hopper_store<F>(dk, p.scale, shared.k, 0, p.dk_tiles, z.D, kv, s0, b,
+                                  p.accumulate[1] ? &shared.before[0] : nullptr);
     if (p.dv.data)
-        attention_hopper_store<F>(dv, p.dropout.scale_f32, room.v, 0, p.dv_tiles, z.E, kv, s0, b,
-                                  p.accumulate[2] ? &room.before[1] : nullptr);
+        attention_hopper_store<F>(dv, p.dropout.scale_f32, shared.v, 0, p.dv_tiles, z.E, kv, s0, b,
+                                  p.accumulate[2] ? &shared.before[1] : nullptr);
     if (threadIdx.x == 0) gd_wgmma::tma_stores_wait();
 }
 
@@ -216,7 +216,7 @@ struct attention_dq_stage {
 };
 
 template <class T, int W>
-struct attention_dq_room {
+struct attention_dq_shared {
     attention_hopper_ring<attention_dq_stage<T, W>, 3> ring;
     gd_async::barrier before[attention_dq_groups];
 };
@@ -232,7 +232,7 @@ static __global__ void __launch_bounds__(gd_wgmma::group *attention_dq_groups,
     using stage = attention_dq_stage<T, W>;
     constexpr int N = attention_hopper_tile, GROUPS = attention_dq_groups;
     extern __shared__ __align__(1024) unsigned char hopper_memory[];
-    auto &room = *(attention_dq_room<T, W> *)hopper_memory;
+    auto &shared = *(attention_dq_shared<T, W> *)hopper_memory;
     const attention_sizes &z = p.z;
     const attention_mma_view &view = p.view;
     const attention_task task = attention_task_at(p.tasks, blockIdx.x);
@@ -249,45 +249,45 @@ static __global__ void __launch_bounds__(gd_wgmma::group *attention_dq_groups,
     const auto order = [&](int n) {
         int wanted = 0;
         for (int g = 0; g < GROUPS; g++) wanted += n < tiles_of(g);
-        room.ring.order(n, sizeof(stage::k) + wanted * sizeof(stage::ds[0]),
-                        [&](stage &to, gd_async::barrier &full) {
-                            attention_hopper_load(to.k, p.k_tiles, full, kv, n * N, b);
-                            for (int g = GROUPS - wanted; g < GROUPS; g++)
-                                gd_async::bulk_copy(&to.ds[g], ds + p.ds.before(t0 / N + g) + n,
-                                                    sizeof to.ds[g], full);
-                        });
+        shared.ring.issue(n, sizeof(stage::k) + wanted * sizeof(stage::ds[0]),
+                          [&](stage &to, gd_async::barrier &full) {
+                              attention_hopper_load(to.k, p.k_tiles, full, kv, n * N, b);
+                              for (int g = GROUPS - wanted; g < GROUPS; g++)
+                                  gd_async::bulk_copy(&to.ds[g], ds + p.ds.before(t0 / N + g) + n,
+                                                      sizeof to.ds[g], full);
+                          });
     };
 
     if (threadIdx.x == 0) {
-        room.ring.init(GROUPS);
-        for (int g = 0; g < GROUPS; g++) gd_async::barrier_init(room.before[g], 1);
+        shared.ring.init(GROUPS);
+        for (int g = 0; g < GROUPS; g++) gd_async::barrier_init(shared.before[g], 1);
         gd_async::barrier_init_done();
         gd_async::fence_async();
-        for (int n = 0; n < room.ring.ahead && n < end; n++) order(n);
+        for (int n = 0; n < shared.ring.ahead && n < end; n++) order(n);
     }
     __syncthreads();
 
     const int group = attention_hopper_group(), tiles = tiles_of(group);
     attention_mma_sums<1, W> dq = {};
     for (int n = 0; n < end; n++) {
-        if (threadIdx.x == 0 && n + room.ring.ahead < end) order(n + room.ring.ahead);
+        if (threadIdx.x == 0 && n + shared.ring.ahead < end) order(n + shared.ring.ahead);
         __syncwarp();
-        const stage &tile = room.ring.wait(n);
+        const stage &tile = shared.ring.wait(n);
         if (n < tiles) {
             gd_wgmma::fence();
             attention_hopper_weigh<F>(dq, tile.ds[group], tile.k);
             gd_wgmma::commit();
             gd_wgmma::wait<0>();
         }
-        room.ring.leave(n);
+        shared.ring.release(n);
     }
     __syncthreads(); // the stages are free
     const int first = t0 + N * group;
     if (first < 0) return;
     if (p.angles)
-        attention_mma_turn_back<F>(dq, p.angles, t0 + attention_hopper_warp_row(), view.T);
-    attention_hopper_store<F>(dq, p.scale, room.ring.stage[group].k, 0, p.dq_tiles, z.D, h, first,
-                              b, p.accumulate[0] ? &room.before[group] : nullptr);
+        attention_mma_rotate_back<F>(dq, p.angles, t0 + attention_hopper_warp_row(), view.T);
+    attention_hopper_store<F>(dq, p.scale, shared.ring.stage[group].k, 0, p.dq_tiles, z.D, h, first,
+                              b, p.accumulate[0] ? &shared.before[group] : nullptr);
     if (threadIdx.x % gd_wgmma::group == 0) gd_wgmma::tma_stores_wait();
 }
 
@@ -344,12 +344,12 @@ static bool attention_backward_hopper(const gd_call *call,
         p.first = (int)first;
         p.tasks = attention_tasks_of(1, some, z.S, N);
         *status = attention_launch(call, attention_dkv_hopper_kernel<F, W>, p, gd_wgmma::group,
-                                   sizeof(attention_dkv_room<T, W>));
+                                   sizeof(attention_dkv_shared<T, W>));
         if (*status || !p.dq.data) continue;
         p.tasks = attention_tasks_of(1, some * z.G, z.T, N * attention_dq_groups);
         *status = attention_launch(call, attention_dq_hopper_kernel<F, W>, p,
                                    gd_wgmma::group * attention_dq_groups,
-                                   sizeof(attention_dq_room<T, W>));
+                                   sizeof(attention_dq_shared<T, W>));
     }
     return true;
 }

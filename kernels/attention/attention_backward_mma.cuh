@@ -36,7 +36,7 @@ struct attention_backward_mma_pass {
 // The block's rows of two tensors, which stay; two stages for a tile of two others; and the lse and
 // delta of the queries among them.
 template <class F, int W>
-struct attention_backward_room {
+struct attention_backward_shared {
     using row = attention_mma_row<typename F::stored, W>;
     static constexpr int N = attention_mma_plan<F, W>::backward_tile;
     static constexpr int ROWS = attention_mma_plan<F, W>::rows;
@@ -111,7 +111,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
     using plan = attention_mma_plan<F, W>;
     constexpr int M = plan::groups, ROWS = plan::rows, N = plan::backward_tile;
     extern __shared__ __align__(16) unsigned char memory[];
-    auto &room = *(attention_backward_room<F, W> *)memory;
+    auto &shared = *(attention_backward_shared<F, W> *)memory;
     const attention_sizes &z = p.z;
     const attention_mma_view &view = p.view;
     const int warp_row = attention_mma_warp_row<F, W>();
@@ -125,14 +125,14 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
     const auto load = [&](int stage, int s0) {
         const attention_rows<T> k = {p.k.at(b, s0, kv), p.k.row, view.S - s0};
         const attention_rows<T> v = {p.v.at(b, s0, kv), p.v.row, view.S - s0};
-        attention_mma_load<N>(room.right[stage][0], k, z.D);
-        attention_mma_load<N>(room.right[stage][1], v, z.E);
+        attention_mma_load<N>(shared.right[stage][0], k, z.D);
+        attention_mma_load<N>(shared.right[stage][1], v, z.E);
     };
 
     const attention_rows<T> q = {p.q.at(b, t0, h), p.q.row, view.T - t0};
     const attention_rows<T> dy = {p.dy.at(b, t0, h), p.dy.row, view.T - t0};
-    attention_mma_load<ROWS>(room.left[0], q, z.D);
-    attention_mma_load<ROWS>(room.left[1], dy, z.E);
+    attention_mma_load<ROWS>(shared.left[0], q, z.D);
+    attention_mma_load<ROWS>(shared.left[1], dy, z.E);
     if (end > 0) load(0, 0);
     gd_async::copy_wait_all();
     __syncthreads();
@@ -140,10 +140,10 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
         const int r = threadIdx.x;
         float sum = 0;
         if (t0 + r < view.T) {
-            sum = attention_row_product(p.y.at(b, t0 + r, h), room.left[1][r].at, (int)z.E, 0, 1);
+            sum = attention_row_product(p.y.at(b, t0 + r, h), shared.left[1][r].at, (int)z.E, 0, 1);
             p.delta[(b * z.H + h) * z.T + t0 + r] = sum;
         }
-        room.delta[0][r] = sum;
+        shared.delta[0][r] = sum;
     }
     if (!p.dq.data) return;
     __syncthreads();
@@ -152,7 +152,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
         for (int r = 0; r < 2; r++) {
             const int row = attention_mma_row_of(m, 2 * r);
             lse[m][r] = t + row < view.T ? p.lse[(b * z.H + h) * z.T + t + row] : INFINITY;
-            delta[m][r] = room.delta[0][warp_row + row];
+            delta[m][r] = shared.delta[0][warp_row + row];
         }
 
     attention_mma_sums<M, W> dq = {};
@@ -162,17 +162,17 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
         __syncthreads(); // this tile has arrived, and all are done with the one before
         if (s0 + N < end) load(stage ^ 1, s0 + N);
         if (s0 >= warp_end) continue;
-        const auto *k = room.right[stage][0], *v = room.right[stage][1];
+        const auto *k = shared.right[stage][0], *v = shared.right[stage][1];
         attention_mma_sums<M, N> weight, dscore;
-        attention_mma_scores<F>(weight, room.left[0] + warp_row, k, (int)z.D);
+        attention_mma_scores<F>(weight, shared.left[0] + warp_row, k, (int)z.D);
         weights_by_query(weight, lse, p.scale_of_exponents, view, t, s0);
-        attention_mma_scores<F>(dscore, room.left[1] + warp_row, v, (int)z.E);
+        attention_mma_scores<F>(dscore, shared.left[1] + warp_row, v, (int)z.E);
         if (p.dropout.threshold) attention_draw<false>(weight.at, p.dropout, b * z.H + h, t, s0);
         score_gradients<false>(dscore, weight, p.dropout,
                                [&](int m, int) { return make_float2(delta[m][0], delta[m][1]); });
         attention_mma_weigh<F, false>(dq, dscore, k, (int)z.D);
     }
-    if (p.angles) attention_mma_turn_back<F>(dq, p.angles, t, view.T);
+    if (p.angles) attention_mma_rotate_back<F>(dq, p.angles, t, view.T);
     attention_mma_store<F>(p.dq.at(b, t, h), p.dq.row, view.T - t, z.D, dq, p.scale,
                            p.accumulate[0]);
 }
@@ -221,7 +221,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
     using plan = attention_mma_plan<F, W>;
     constexpr int M = plan::groups, ROWS = plan::rows, N = plan::backward_tile;
     extern __shared__ __align__(16) unsigned char memory[];
-    auto &room = *(attention_backward_room<F, W> *)memory;
+    auto &shared = *(attention_backward_shared<F, W> *)memory;
     const attention_sizes &z = p.z;
     const attention_mma_view &view = p.view;
     const int warp_row = attention_mma_warp_row<F, W>();
@@ -237,21 +237,22 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
         const int stage = n % 2, h = kv * G + n / tiles, t0 = from + n % tiles * N;
         const attention_rows<T> q = {p.q.at(b, t0, h), p.q.row, view.T - t0};
         const attention_rows<T> dy = {p.dy.at(b, t0, h), p.dy.row, view.T - t0};
-        attention_mma_load<N>(room.right[stage][0], q, z.D);
-        attention_mma_load<N>(room.right[stage][1], dy, z.E);
+        attention_mma_load<N>(shared.right[stage][0], q, z.D);
+        attention_mma_load<N>(shared.right[stage][1], dy, z.E);
         const int i = threadIdx.x % N;
         const bool inside = t0 + i < view.T;
         const int64_t at = (b * z.H + h) * z.T + (inside ? t0 + i : 0);
         if (threadIdx.x < N)
-            gd_async::copy_4(gd_async::shared_address(&room.lse[stage][i]), p.lse + at, inside);
+            gd_async::copy_4(gd_async::shared_address(&shared.lse[stage][i]), p.lse + at, inside);
         else if (threadIdx.x < 2 * N)
-            gd_async::copy_4(gd_async::shared_address(&room.delta[stage][i]), p.delta + at, inside);
+            gd_async::copy_4(gd_async::shared_address(&shared.delta[stage][i]), p.delta + at,
+                             inside);
     };
 
     const attention_rows<T> keys = {p.k.at(b, s0, kv), p.k.row, view.S - s0};
     const attention_rows<T> values = {p.v.at(b, s0, kv), p.v.row, view.S - s0};
-    attention_mma_load<ROWS>(room.left[0], keys, z.D);
-    attention_mma_load<ROWS>(room.left[1], values, z.E);
+    attention_mma_load<ROWS>(shared.left[0], keys, z.D);
+    attention_mma_load<ROWS>(shared.left[1], values, z.E);
     if (end > 0) load(0);
 
     attention_mma_sums<M, W> dk = {}, dv = {};
@@ -261,23 +262,23 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
         __syncthreads(); // this tile has arrived, and all are done with the one before
         if (n + 1 < end) load(n + 1);
         if (s >= view.S || view.seen_by(t + N - 1) <= s) continue;
-        const auto *q = room.right[stage][0], *dy = room.right[stage][1];
+        const auto *q = shared.right[stage][0], *dy = shared.right[stage][1];
         attention_mma_sums<M, N> weight, dscore;
-        attention_mma_scores<F>(weight, room.left[0] + warp_row, q, (int)z.D);
-        weights_by_key(weight, room.lse[stage], p.scale_of_exponents, view, s, t);
+        attention_mma_scores<F>(weight, shared.left[0] + warp_row, q, (int)z.D);
+        weights_by_key(weight, shared.lse[stage], p.scale_of_exponents, view, s, t);
         if (p.dropout.threshold)
             attention_draw<true>(weight.at, p.dropout, b * z.H + kv * G + n / tiles, s, t);
         if (DV && p.dv.data) attention_mma_weigh<F, true>(dv, weight, dy, (int)z.E);
         if (!DK || !p.dk.data) continue;
-        attention_mma_scores<F>(dscore, room.left[1] + warp_row, dy, (int)z.E);
+        attention_mma_scores<F>(dscore, shared.left[1] + warp_row, dy, (int)z.E);
         score_gradients<true>(dscore, weight, p.dropout, [&](int, int n) {
-            return *(const float2 *)&room.delta[stage][attention_mma_column_of(n, 0)];
+            return *(const float2 *)&shared.delta[stage][attention_mma_column_of(n, 0)];
         });
         attention_mma_weigh<F, false>(dk, dscore, q, (int)z.D);
     }
     gd_async::copy_wait_all(); // even if there was no tile
     const int rows = view.S - s;
-    if (DK && p.angles) attention_mma_turn_back<F>(dk, p.angles, s, view.S);
+    if (DK && p.angles) attention_mma_rotate_back<F>(dk, p.angles, s, view.S);
     if (DK && p.dk.data)
         attention_mma_store<F>(p.dk.at(b, s, kv), p.dk.row, rows, z.D, dk, p.scale,
                                p.accumulate[1]);
@@ -297,9 +298,9 @@ static size_t attention_mma_shared(int64_t widest)
     z.D = widest;
     (void)attention_mma_by_width(z, [&](auto width) {
         constexpr int W = decltype(width)::value;
-        shared = sizeof(attention_forward_room<F, W>);
-        if (shared < sizeof(attention_backward_room<F, W>))
-            shared = sizeof(attention_backward_room<F, W>);
+        shared = sizeof(attention_forward_shared<F, W>);
+        if (shared < sizeof(attention_backward_shared<F, W>))
+            shared = sizeof(attention_backward_shared<F, W>);
         return GD_OK;
     });
     return shared;
@@ -312,7 +313,7 @@ static gd_status run_dkv(const gd_call *call, attention_backward_mma_pass<typena
     p.tasks = attention_tasks_of(p.z.B, p.z.KV, p.z.S, attention_mma_plan<F, W>::rows);
     return attention_launch(call, attention_dkv_mma_kernel<F, W, DK, DV>, p,
                             attention_mma_plan<F, W>::threads,
-                            sizeof(attention_backward_room<F, W>));
+                            sizeof(attention_backward_shared<F, W>));
 }
 
 template <class F, int W>
@@ -322,7 +323,7 @@ static gd_status run_backward(const gd_call *call,
     p.tasks = attention_tasks_of(p.z.B, p.z.H, p.z.T, attention_mma_plan<F, W>::rows);
     gd_status status =
         attention_launch(call, attention_dq_mma_kernel<F, W>, p, attention_mma_plan<F, W>::threads,
-                         sizeof(attention_backward_room<F, W>));
+                         sizeof(attention_backward_shared<F, W>));
     if constexpr (W <= 128) {
         if (!status) status = run_dkv<F, W, true, true>(call, p);
     } else {

@@ -62,7 +62,7 @@ static __global__ void __launch_bounds__(attention_threads, 1)
     using A = gd_compute<T>;
     constexpr int SIDE = attention_side<A>, R = SIDE / 16;
     extern __shared__ __align__(16) unsigned char memory[];
-    auto &room = *(attention_room<A, W> *)memory;
+    auto &shared = *(attention_shared<A, W> *)memory;
     const attention_sizes &z = f.z;
 
     for (int64_t n = blockIdx.x; n < f.tasks.count(); n += gridDim.x) {
@@ -82,7 +82,7 @@ static __global__ void __launch_bounds__(attention_threads, 1)
             const attention_rows<T> k = {f.k.at(task.b, s0, kv), f.k.row, z.S - s0};
             const attention_rows<T> v = {f.v.at(task.b, s0, kv) + e0, f.v.row, z.S - s0};
             A weight[R][R];
-            attention_scores(weight, room, q, (A)1, k, f.scale, z.D, s0 > 0 && z.D <= W);
+            attention_scores(weight, shared, q, (A)1, k, f.scale, z.D, s0 > 0 && z.D <= W);
             online_softmax(weight, largest, total, out, f, task.b, task.head, t,
                            s0 + attention_tx());
 #pragma unroll
@@ -90,7 +90,7 @@ static __global__ void __launch_bounds__(attention_threads, 1)
                 weight[i / R][i % R] *=
                     attention_keep<A>(f.dropout, task.b * z.H + task.head, t + i / R,
                                       s0 + attention_tx() + i % R * 16);
-            attention_add_weighted(out, weight, room, v, z.E - e0, (A)1);
+            attention_add_weighted(out, weight, shared, v, z.E - e0, (A)1);
         }
         for (int i = 0; i < R && t + i < z.T; i++) {
             T *y = f.y.at(task.b, t + i, task.head) + e0;
@@ -111,7 +111,7 @@ static gd_status run_forward(const gd_call *call, attention_forward_pass<T> f)
     using A = gd_compute<T>;
     f.tasks = attention_tasks_of(f.z.B, f.z.H, f.z.T, attention_side<A>, f.z.E, W);
     return attention_launch(call, attention_forward_kernel<T, W>, f, attention_threads,
-                            sizeof(attention_room<A, W>));
+                            sizeof(attention_shared<A, W>));
 }
 
 extern "C" gd_status attention_forward_cuda(const gd_call *call)
@@ -121,7 +121,7 @@ extern "C" gd_status attention_forward_cuda(const gd_call *call)
     if (gd_tensor_count(call->output[0]) == 0 && !call->save[0]) return GD_OK;
     const attention_tensor_cores *fast = attention_tensor_cores_for(call);
     if (fast) return fast->forward(call);
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         using A = gd_compute<T>;
         attention_forward_pass<T> f = {};

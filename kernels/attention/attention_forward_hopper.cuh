@@ -23,7 +23,7 @@ constexpr int attention_copy_registers = 24;
 constexpr int attention_forward_blocks = 132; // as many as an H200 has multiprocessors
 
 template <class T, int W>
-struct attention_forward_hopper_room {
+struct attention_forward_hopper_shared {
     attention_hopper_ring<attention_hopper_panels<T, 64 * attention_forward_groups<W>, W>, 2> q;
     attention_hopper_ring<attention_key_stage<T, W>, 4> keys;
 };
@@ -52,19 +52,19 @@ struct attention_forward_task {
 // The copies for all tasks, one after another, as soon as there is room.
 template <class T, int W>
 __device__ inline void attention_forward_copy(const attention_forward_hopper_pass<T> &f,
-                                              attention_forward_hopper_room<T, W> &room)
+                                              attention_forward_hopper_shared<T, W> &shared)
 {
     using stage = attention_key_stage<T, W>;
     int copied = 0; // tiles of keys
     for (int round = 0;; round++) {
         const attention_forward_task task(f, round, 64 * attention_forward_groups<W>);
         if (!task.there) return;
-        room.q.order(round, sizeof room.q.stage[0], [&](auto &to, gd_async::barrier &full) {
+        shared.q.issue(round, sizeof shared.q.stage[0], [&](auto &to, gd_async::barrier &full) {
             attention_hopper_load(to, f.q_map, full, task.h, task.t0, task.b);
         });
         const int kv = task.h / (int)f.z.G;
         for (int n = 0; n < task.tiles; n++)
-            room.keys.order(copied++, sizeof(stage), [&](stage &to, gd_async::barrier &full) {
+            shared.keys.issue(copied++, sizeof(stage), [&](stage &to, gd_async::barrier &full) {
                 attention_hopper_load(to.k, f.k_map, full, kv, n * attention_hopper_tile, task.b);
                 attention_hopper_load(to.v, f.v_map, full, kv, n * attention_hopper_tile, task.b);
             });
@@ -86,13 +86,13 @@ static __global__ void __launch_bounds__(attention_forward_threads<W>, 1)
                       (GROUPS + 1) * at_start,
                   "a block waits forever for registers that it does not have");
     extern __shared__ __align__(1024) unsigned char hopper_memory[];
-    auto &room = *(attention_forward_hopper_room<T, W> *)hopper_memory;
+    auto &shared = *(attention_forward_hopper_shared<T, W> *)hopper_memory;
     const attention_sizes &z = f.z;
     const attention_mma_view &view = f.view;
 
     if (threadIdx.x == 0) {
-        room.q.init(GROUPS);
-        room.keys.init(GROUPS);
+        shared.q.init(GROUPS);
+        shared.keys.init(GROUPS);
         gd_async::barrier_init_done();
         gd_async::fence_async();
     }
@@ -100,7 +100,7 @@ static __global__ void __launch_bounds__(attention_forward_threads<W>, 1)
     const int group = attention_hopper_group();
     if (group == GROUPS) {
         gd_wgmma::fewer_registers<attention_copy_registers>();
-        if (threadIdx.x % gd_wgmma::group == 0) attention_forward_copy<T, W>(f, room);
+        if (threadIdx.x % gd_wgmma::group == 0) attention_forward_copy<T, W>(f, shared);
         return;
     }
     gd_wgmma::more_registers<attention_forward_registers<W>>();
@@ -115,20 +115,20 @@ static __global__ void __launch_bounds__(attention_forward_threads<W>, 1)
         attention_mma_sums<1, W> out = {};
         attention_online<1> online;
         for (int r = 0; r < 2; r++) online.largest[0][r] = -INFINITY, online.total[0][r] = 0;
-        auto &q = room.q.wait(round);
+        auto &q = shared.q.wait(round);
         attention_hopper_weights<N> weight; // of the tile before
         // Tile n: its scores and weights. The product of the tile before with its values runs
         // alongside, so that the tensor core has work during the exponentials.
         const auto step = [&](int n, auto has_before) {
             constexpr bool BEFORE = decltype(has_before)::value;
-            const stage &tile = room.keys.wait(before + n);
+            const stage &tile = shared.keys.wait(before + n);
             attention_mma_sums<1, N> score;
             float factor[1][2];
             gd_wgmma::fence();
             attention_hopper_scores<F>(score, q, 64 * group, tile.k);
             gd_wgmma::commit();
             if constexpr (BEFORE) {
-                attention_hopper_weigh<F>(out, weight, room.keys.at(before + n - 1).v);
+                attention_hopper_weigh<F>(out, weight, shared.keys.at(before + n - 1).v);
                 gd_wgmma::commit();
             }
             gd_wgmma::wait<BEFORE>(); // scores
@@ -138,7 +138,7 @@ static __global__ void __launch_bounds__(attention_forward_threads<W>, 1)
                 attention_draw<false>(score.at, f.dropout, task.b * (int)z.H + task.h, t, n * N);
             if constexpr (BEFORE) {
                 gd_wgmma::wait<0>(); // out
-                room.keys.leave(before + n - 1);
+                shared.keys.release(before + n - 1);
             }
             if (changed) rescale(out, factor);
             attention_hopper_round<F, true>(weight, score);
@@ -148,10 +148,10 @@ static __global__ void __launch_bounds__(attention_forward_threads<W>, 1)
             step(n, attention_constant<false>());
             for (n++; n * N < group_end; n++) step(n, attention_constant<true>());
             gd_wgmma::fence();
-            attention_hopper_weigh<F>(out, weight, room.keys.at(before + n - 1).v);
+            attention_hopper_weigh<F>(out, weight, shared.keys.at(before + n - 1).v);
             gd_wgmma::commit();
             gd_wgmma::wait<0>();
-            room.keys.leave(before + n - 1);
+            shared.keys.release(before + n - 1);
         }
         if (first >= 0) {
             finish_sums(f, out, online, task.b, task.h, t);
@@ -159,10 +159,10 @@ static __global__ void __launch_bounds__(attention_forward_threads<W>, 1)
             if (threadIdx.x % gd_wgmma::group == 0) gd_wgmma::tma_stores_wait();
             __syncwarp();
         }
-        room.q.leave(round);
+        shared.q.release(round);
         for (; n < task.tiles; n++) { // what other groups see
-            room.keys.wait(before + n);
-            room.keys.leave(before + n);
+            shared.keys.wait(before + n);
+            shared.keys.release(before + n);
         }
         before += task.tiles;
     }
@@ -189,7 +189,7 @@ static bool attention_forward_hopper(const gd_call *call,
     }
     *status = attention_launch(
         call, attention_forward_hopper_kernel<F, W>, f, attention_forward_threads<W>,
-        sizeof(attention_forward_hopper_room<T, W>), attention_forward_blocks);
+        sizeof(attention_forward_hopper_shared<T, W>), attention_forward_blocks);
     return true;
 }
 

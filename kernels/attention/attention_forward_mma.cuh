@@ -18,7 +18,7 @@ struct attention_forward_mma_pass {
 
 // The block's queries, and two stages for a tile of keys and of values.
 template <class F, int W>
-struct attention_forward_room {
+struct attention_forward_shared {
     using row = attention_mma_row<typename F::stored, W>;
     static constexpr int N = attention_mma_plan<F, W>::forward_tile;
     row q[attention_mma_plan<F, W>::rows];
@@ -135,10 +135,10 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
     constexpr int STEP = attention_mma_step<T>;
     constexpr bool HOLD = W <= 128; // the queries' registers, for all tiles
     extern __shared__ __align__(16) unsigned char memory[];
-    auto &room = *(attention_forward_room<F, W> *)memory;
+    auto &shared = *(attention_forward_shared<F, W> *)memory;
     const attention_sizes &z = f.z;
     const attention_mma_view &view = f.view;
-    const auto *rows = room.q + attention_mma_warp_row<F, W>(); // this warp's
+    const auto *rows = shared.q + attention_mma_warp_row<F, W>(); // this warp's
 
     const attention_task task = attention_task_at(f.tasks, blockIdx.x);
     const int64_t kv = task.head / z.G;
@@ -149,8 +149,8 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
     const auto load = [&](int stage, int s0) {
         const attention_rows<T> keys = {f.k.at(task.b, s0, kv), f.k.row, view.S - s0};
         const attention_rows<T> values = {f.v.at(task.b, s0, kv), f.v.row, view.S - s0};
-        attention_mma_load<N>(room.k[stage], keys, z.D);
-        attention_mma_load<N>(room.v[stage], values, z.E);
+        attention_mma_load<N>(shared.k[stage], keys, z.D);
+        attention_mma_load<N>(shared.v[stage], values, z.E);
     };
 
     uint32_t q[W / STEP][M][4];
@@ -160,7 +160,7 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
         for (int r = 0; r < 2; r++) online.largest[m][r] = -INFINITY, online.total[m][r] = 0;
 
     const attention_rows<T> queries = {f.q.at(task.b, t0, task.head), f.q.row, view.T - t0};
-    attention_mma_load<ROWS>(room.q, queries, z.D);
+    attention_mma_load<ROWS>(shared.q, queries, z.D);
     if (end > 0) load(0, 0);
     gd_async::copy_wait_all();
     __syncthreads();
@@ -183,13 +183,13 @@ static __global__ void __launch_bounds__(attention_mma_plan<F, W>::threads,
                 else
                     attention_mma_left(a, rows, 16 * m, d);
             },
-            room.k[stage], (int)z.D);
+            shared.k[stage], (int)z.D);
         scale_and_mask(score, f.scale, view, t, s0);
         float factor[M][2];
         if (online_softmax(score, online, factor)) rescale(out, factor);
         if (f.dropout.threshold)
             attention_draw<false>(score.at, f.dropout, task.b * z.H + task.head, t, s0);
-        attention_mma_weigh<F, true>(out, score, room.v[stage], (int)z.E);
+        attention_mma_weigh<F, true>(out, score, shared.v[stage], (int)z.E);
     }
     finish_sums(f, out, online, task.b, task.head, t);
     attention_mma_store<F>(f.y.at(task.b, t, task.head), f.y.row, view.T - t, z.E, out, 1, false);
@@ -223,7 +223,7 @@ static gd_status attention_forward_mma(const gd_call *call)
         f.tasks = attention_tasks_of(f.z.B, f.z.H, f.z.T, attention_mma_plan<F, W>::rows);
         return attention_launch(call, attention_forward_mma_kernel<F, W>, f,
                                 attention_mma_plan<F, W>::threads,
-                                sizeof(attention_forward_room<F, W>));
+                                sizeof(attention_forward_shared<F, W>));
     });
 }
 

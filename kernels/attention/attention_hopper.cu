@@ -14,7 +14,7 @@ static const attention_tensor_cores &anywhere(gd_mma::f16)
 }
 
 template <class F>
-static gd_status forward(const gd_call *call)
+static gd_status attention_hopper_forward(const gd_call *call)
 {
     attention_forward_mma_pass<typename F::stored> f = {};
     gd_status status = attention_forward_open(call, &f);
@@ -28,7 +28,7 @@ static gd_status forward(const gd_call *call)
 }
 
 template <class F>
-static gd_status backward(const gd_call *call, const float *angles)
+static gd_status attention_hopper_backward(const gd_call *call, const float *angles)
 {
     attention_backward_mma_pass<typename F::stored> p = {};
     gd_status status = attention_backward_open(call, angles, &p);
@@ -41,7 +41,7 @@ static gd_status backward(const gd_call *call, const float *angles)
     return anywhere(F()).backward(call, angles);
 }
 
-const attention_tensor_cores attention_bf16_hopper = {forward<gd_mma::bf16>, backward<gd_mma::bf16>,
-                                                      nullptr};
-const attention_tensor_cores attention_f16_hopper = {forward<gd_mma::f16>, backward<gd_mma::f16>,
-                                                     nullptr};
+const attention_tensor_cores attention_bf16_hopper = {
+    attention_hopper_forward<gd_mma::bf16>, attention_hopper_backward<gd_mma::bf16>, nullptr};
+const attention_tensor_cores attention_f16_hopper = {
+    attention_hopper_forward<gd_mma::f16>, attention_hopper_backward<gd_mma::f16>, nullptr};

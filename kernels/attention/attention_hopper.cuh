@@ -72,7 +72,7 @@ struct attention_hopper_ring {
     // Issues the copies of tile n, as soon as all threads have released the tile that was in its
     // stage: copy(to, b) starts the copies that arrive at b, `bytes` in all. Called by one thread.
     template <class Copy>
-    __device__ void order(int n, int bytes, Copy copy)
+    __device__ void issue(int n, int bytes, Copy copy)
     {
         const int i = n % stages;
         gd_async::barrier_wait(empty[i], n / stages % 2 ^ 1);
@@ -90,7 +90,7 @@ struct attention_hopper_ring {
         return stage[n % stages];
     }
     // Releases tile n for this thread.
-    __device__ void leave(int n)
+    __device__ void release(int n)
     {
         gd_async::barrier_arrive(empty[n % stages]);
     }

@@ -324,8 +324,8 @@ __device__ inline int attention_mma_sum_column(int n, int i)
 // for 32 columns with TF32 in lanes t and t + 2. Angles are loaded for two neighbouring columns at
 // once: those of i and i + 1, or with TF32 of n and n + 1.
 template <class F, int M, int W>
-__device__ inline void attention_mma_turn_back(attention_mma_sums<M, W> &sum, const float2 *angles,
-                                               int first, int count)
+__device__ inline void attention_mma_rotate_back(attention_mma_sums<M, W> &sum,
+                                                 const float2 *angles, int first, int count)
 {
     constexpr int by_i = gd_mma::is_16_bit<F>, by_n = !by_i;
     constexpr bool one_lane = W > 32 || by_i;

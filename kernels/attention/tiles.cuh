@@ -39,7 +39,7 @@ struct alignas(16) attention_pack {
 };
 
 template <class A, int W>
-struct attention_room {
+struct attention_shared {
     A left[attention_side<A>][W + attention_vec<A>];
     A right[attention_side<A>][W + attention_vec<A>];
     A weights[attention_side<A>][attention_side<A> + attention_vec<A>];
@@ -54,7 +54,7 @@ static inline gd_status attention_by_piece(const attention_sizes &z, Body body)
     if constexpr (sizeof(A) == 4) {
         const bool wide = sizeof(T) == 2 || z.D > 64 || z.E > 64;
         const bool fits =
-            sizeof(attention_room<A, 128>) <= (size_t)gd_cuda_device_limits().block_shared;
+            sizeof(attention_shared<A, 128>) <= (size_t)gd_cuda_device_limits().block_shared;
         if (wide && fits) return body(std::integral_constant<int, 128>());
     }
     return body(std::integral_constant<int, 64>());
@@ -107,7 +107,7 @@ __device__ inline void attention_load(A (*tile)[W + attention_vec<A>], attention
 template <class A, int W>
 __device__ inline void
 attention_add_scores(A (&score)[attention_side<A> / 16][attention_side<A> / 16],
-                     const attention_room<A, W> &room, int columns)
+                     const attention_shared<A, W> &shared, int columns)
 {
     constexpr int R = attention_side<A> / 16, VEC = attention_vec<A>;
     const int tx = attention_tx(), row = attention_ty() * R;
@@ -115,10 +115,10 @@ attention_add_scores(A (&score)[attention_side<A> / 16][attention_side<A> / 16],
     for (int d = 0; d < columns; d += VEC) {
         attention_pack<A> left[R], right[R];
 #pragma unroll
-        for (int i = 0; i < R; i++) left[i] = *(const attention_pack<A> *)&room.left[row + i][d];
+        for (int i = 0; i < R; i++) left[i] = *(const attention_pack<A> *)&shared.left[row + i][d];
 #pragma unroll
         for (int j = 0; j < R; j++)
-            right[j] = *(const attention_pack<A> *)&room.right[tx + 16 * j][d];
+            right[j] = *(const attention_pack<A> *)&shared.right[tx + 16 * j][d];
 #pragma unroll
         for (int v = 0; v < VEC; v++)
 #pragma unroll
@@ -129,10 +129,10 @@ attention_add_scores(A (&score)[attention_side<A> / 16][attention_side<A> / 16],
 }
 
 // score = left right^T over all `columns` of both, chunk after chunk. keep_left: they fit in one
-// chunk, and room.left already holds left.
+// chunk, and shared.left already holds left.
 template <class A, int W, class T>
 __device__ inline void attention_scores(A (&score)[attention_side<A> / 16][attention_side<A> / 16],
-                                        attention_room<A, W> &room, attention_rows<T> left,
+                                        attention_shared<A, W> &shared, attention_rows<T> left,
                                         A left_factor, attention_rows<T> right, A right_factor,
                                         int64_t columns, bool keep_left)
 {
@@ -142,10 +142,10 @@ __device__ inline void attention_scores(A (&score)[attention_side<A> / 16][atten
     for (int64_t d = 0; d == 0 || d < columns; d += W) {
         const int64_t rest = columns - d;
         __syncthreads(); // all threads are done with the previous tiles
-        if (!keep_left) attention_load<A, W>(room.left, left, rest, left_factor);
-        attention_load<A, W>(room.right, right, rest, right_factor);
+        if (!keep_left) attention_load<A, W>(shared.left, left, rest, left_factor);
+        attention_load<A, W>(shared.right, right, rest, right_factor);
         __syncthreads();
-        attention_add_scores(score, room, (int)(rest < W ? rest : W));
+        attention_add_scores(score, shared, (int)(rest < W ? rest : W));
         left.data += W;
         right.data += W;
     }
@@ -157,7 +157,7 @@ template <class A, int W, class T>
 __device__ inline void
 attention_add_weighted(A (&out)[attention_side<A> / 16][W / 16],
                        const A (&weight)[attention_side<A> / 16][attention_side<A> / 16],
-                       attention_room<A, W> &room, attention_rows<T> from, int64_t columns,
+                       attention_shared<A, W> &shared, attention_rows<T> from, int64_t columns,
                        A factor)
 {
     constexpr int R = attention_side<A> / 16, VEC = attention_vec<A>, GROUPS = W / 16 / VEC;
@@ -165,22 +165,22 @@ attention_add_weighted(A (&out)[attention_side<A> / 16][W / 16],
 #pragma unroll
     for (int i = 0; i < R; i++)
 #pragma unroll
-        for (int j = 0; j < R; j++) room.weights[row + i][tx + 16 * j] = weight[i][j];
-    __syncthreads(); // all threads are done with room.right
-    attention_load<A, W>(room.right, from, columns, factor);
+        for (int j = 0; j < R; j++) shared.weights[row + i][tx + 16 * j] = weight[i][j];
+    __syncthreads(); // all threads are done with shared.right
+    attention_load<A, W>(shared.right, from, columns, factor);
     __syncthreads();
 #pragma unroll 2
     for (int k = 0; k < attention_side<A>; k += VEC) {
         attention_pack<A> weights[R];
 #pragma unroll
         for (int i = 0; i < R; i++)
-            weights[i] = *(const attention_pack<A> *)&room.weights[row + i][k];
+            weights[i] = *(const attention_pack<A> *)&shared.weights[row + i][k];
 #pragma unroll
         for (int v = 0; v < VEC; v++)
 #pragma unroll
             for (int g = 0; g < GROUPS; g++) {
                 const attention_pack<A> value =
-                    *(const attention_pack<A> *)&room.right[k + v][(tx + 16 * g) * VEC];
+                    *(const attention_pack<A> *)&shared.right[k + v][(tx + 16 * g) * VEC];
 #pragma unroll
                 for (int i = 0; i < R; i++)
 #pragma unroll

@@ -97,7 +97,7 @@ static gd_status take(const gd_call *call, const gd_tensor *to, bool add, const 
     const axis_lines l = lines_of(index, axis_of(call), {to, from, index});
     const int64_t count = gd_tensor_count(index);
     if (count == 0) return GD_OK;
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         take_kernel<<<gd_blocks(count, threads), threads, 0, gd_stream(call)>>>(
             gd_ptr<T>(to), gd_ptr<const T>(from), gd_ptr<const int32_t>(index), l, add, fault);
@@ -112,7 +112,7 @@ static gd_status put(const gd_call *call, const gd_tensor *to, const gd_tensor *
     const axis_lines l = lines_of(index, axis_of(call), {to, from, index});
     const int64_t count = l.walk.count * l.n[TO];
     if (count == 0 || gd_tensor_count(index) == 0) return GD_OK;
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         put_kernel<<<gd_blocks(count, threads), threads, 0, gd_stream(call)>>>(
             gd_ptr<T>(to), gd_ptr<const T>(from), gd_ptr<const int32_t>(index), l, fault);
@@ -202,7 +202,7 @@ static gd_status sums(const gd_call *call, const gd_tensor *to, bool add, const 
 {
     if (gd_tensor_count(to) == 0) return GD_OK;
     const axis_lines l = lines_of(to, axis_of(call), {to, from, to});
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         cumsum_kernel<<<gd_blocks(l.walk.count, threads / 32), threads, 0, gd_stream(call)>>>(
             gd_ptr<T>(to), gd_ptr<const T>(from), l, add, reversed);
@@ -278,7 +278,7 @@ extern "C" gd_status topk_forward_cuda(const gd_call *call)
     if (gd_tensor_count(y) == 0) return GD_OK;
     const axis_lines l = lines_of(y, axis_of(call), {y, x, x});
     const bool smallest = ((const gd_axis_args *)call->args)->smallest;
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         topk_kernel<<<gd_blocks(l.walk.count, threads / 32), threads, 0, gd_stream(call)>>>(
             gd_ptr<int32_t>(y), gd_ptr<const T>(x), l, smallest);

@@ -9,7 +9,7 @@
 //     {
 //         const int64_t n = gd_tensor_count(call->output[0]);
 //         if (n == 0) return GD_OK;
-//         return gd_by_storage(call, [&](auto zero) {
+//         return gd_by_kernel_dtype(call, [&](auto zero) {
 //             using T = decltype(zero);
 //             neg_kernel<<<gd_blocks(n, 256), 256, 0, gd_stream(call)>>>(
 //                 gd_ptr<T>(call->output[0]), gd_ptr<T>(call->input[0]), n);
@@ -176,7 +176,7 @@ static inline gd_status gd_by_dtype(gd_dtype dtype, Body body)
 }
 
 template <class Body>
-static inline gd_status gd_by_storage(const gd_call *call, Body body)
+static inline gd_status gd_by_kernel_dtype(const gd_call *call, Body body)
 {
     return gd_by_dtype(call->kernel_dtype, body);
 }

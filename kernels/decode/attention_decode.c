@@ -29,12 +29,12 @@ static gd_status check_kept(const gd_call *call, int i)
                 gd_tensor_dim(t, 3) == gd_tensor_dim(qkv, 3);
     const int64_t KV = gd_tensor_dim(t, 2), H = gd_tensor_dim(qkv, 2) - 2 * KV;
     if (fits && KV > 0 && H > 0 && H % KV == 0) return GD_OK;
-    return gd_call_fail(call, GD_ERROR_ARGUMENT,
-                        "%s has shape %s, wanted [%lld, room, KV, %lld], as keys has, to go with "
-                        "qkv %s of H + 2 KV heads, H a multiple of KV",
-                        gd_input_name(call->op, i).text, gd_shape_text(t).text,
-                        (long long)gd_tensor_dim(qkv, 0), (long long)gd_tensor_dim(qkv, 3),
-                        gd_shape_text(qkv).text);
+    return gd_call_fail(
+        call, GD_ERROR_ARGUMENT,
+        "%s has shape %s, wanted [%lld, capacity, KV, %lld], as keys has, to go with "
+        "qkv %s of H + 2 KV heads, H a multiple of KV",
+        gd_input_name(call->op, i).text, gd_shape_text(t).text, (long long)gd_tensor_dim(qkv, 0),
+        (long long)gd_tensor_dim(qkv, 3), gd_shape_text(qkv).text);
 }
 
 static gd_status attention_decode_shape(const gd_call *call, gd_spec *output, gd_spec *save,
@@ -70,12 +70,12 @@ static const attention_decode_args half = {.base = 10000}, other_base = {.base =
     {                                       \
         .fixed = true, GD_DIMS(__VA_ARGS__) \
     }
-#define CASE(case_name, case_args, heads, B, room, KV, D, positions)                   \
-    {                                                                                  \
-        .name = case_name, .args = &case_args,                                         \
-        GD_INPUTS(FIXED(B, 1, heads, D), FIXED(B, room, KV, D), FIXED(B, room, KV, D), \
-                  {GD_INDEX(positions), GD_DIMS(1)}),                                  \
-        .may_be_empty = true                                                           \
+#define CASE(case_name, case_args, heads, B, capacity, KV, D, positions)                       \
+    {                                                                                          \
+        .name = case_name, .args = &case_args,                                                 \
+        GD_INPUTS(FIXED(B, 1, heads, D), FIXED(B, capacity, KV, D), FIXED(B, capacity, KV, D), \
+                  {GD_INDEX(positions), GD_DIMS(1)}),                                          \
+        .may_be_empty = true                                                                   \
     }
 
 static const gd_case cases[] = {

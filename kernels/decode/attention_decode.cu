@@ -25,7 +25,7 @@ constexpr int threads = 256, warps = threads / 32, at_once = 4, most_splits = 8;
 constexpr int widest = 1024, fine_rates = 32;
 
 template <class T>
-struct step_pass {
+struct decode_pass {
     attention_decode_sizes z;
     const T *qkv;
     T *keys, *values, *y;
@@ -113,8 +113,8 @@ __device__ inline step_sums<C, 1> join(const C *largest, const C *total, const C
 
 // to [D] = factor times a head, rotated, by half of the threads; `rank` is this one's.
 template <class T, class C>
-__device__ inline void turn(C *to, const T *head, const step_pass<T> &s, int64_t position, C factor,
-                            int rank)
+__device__ inline void rotate(C *to, const T *head, const decode_pass<T> &s, int64_t position,
+                              C factor, int rank)
 {
     const int pairs = (int)s.z.D / 2;
     for (int i = rank; i < pairs; i += threads / 2) {
@@ -142,7 +142,7 @@ __device__ inline C *in_first_block(C *p)
 // V: 1, or the elements in 16 bytes if D is a multiple of them and all addresses are aligned.
 template <class T, int V>
 static __global__ void __launch_bounds__(threads)
-    step_kernel(const __grid_constant__ step_pass<T> s)
+    step_kernel(const __grid_constant__ decode_pass<T> s)
 {
     using C = gd_compute<T>;
     using pack = gd_raw_pack<T, V>;
@@ -161,14 +161,14 @@ static __global__ void __launch_bounds__(threads)
     const T *const token = s.qkv + (b * (H + 2 * s.z.KV)) * D;
     const T *const new_v = token + (H + s.z.KV + kv) * D;
     const int64_t row = s.z.KV * D;
-    T *const keys = s.keys + b * s.z.room * row + kv * D;
-    T *const values = s.values + b * s.z.room * row + kv * D;
+    T *const keys = s.keys + b * s.z.capacity * row + kv * D;
+    T *const values = s.values + b * s.z.capacity * row + kv * D;
 
     if (clustered) gd_async::cluster_arrive(); // all of its blocks have begun when all have arrived
     gd_async::let_next_start();
     gd_async::wait_for_previous();
     const int64_t position = *s.position;
-    const bool valid = position >= 0 && position < s.z.room;
+    const bool valid = position >= 0 && position < s.z.capacity;
     const int64_t earlier = valid ? position : 0;
 
     // V columns, from `column` on, of rows j0 + u groups + mine; some row for those not earlier.
@@ -188,9 +188,9 @@ static __global__ void __launch_bounds__(threads)
     }
 
     if (threadIdx.x < half)
-        turn(q, token + h * D, s, position, s.scale, threadIdx.x);
+        rotate(q, token + h * D, s, position, s.scale, threadIdx.x);
     else
-        turn(own_k, token + (H + kv) * D, s, position, (C)1, threadIdx.x - half);
+        rotate(own_k, token + (H + kv) * D, s, position, (C)1, threadIdx.x - half);
     __syncthreads();
     if (!valid) {
         if (threadIdx.x == 0 && s.fault) *s.fault = 1;
@@ -287,7 +287,7 @@ static int splits_of(int64_t heads, bool one_turn)
 }
 
 template <int V, class T>
-static gd_status step_with(const gd_call *call, step_pass<T> s)
+static gd_status step_with(const gd_call *call, decode_pass<T> s)
 {
     const int64_t heads = s.z.B * s.z.H, packs = gd_packs(s.z.D, V);
     s.lanes = 1;
@@ -310,18 +310,18 @@ extern "C" gd_status attention_decode_forward_cuda(const gd_call *call)
                             "of at most %d",
                             (long long)heads, (long long)z.D, INT32_MAX, widest);
     }
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         using C = gd_compute<T>;
         constexpr int V = gd_pack_size<T>;
-        step_pass<T> s = {};
+        decode_pass<T> s = {};
         s.z = z;
         s.qkv = gd_ptr<T>(call->input[0]);
         s.keys = gd_ptr<T>(call->input[1]);
         s.values = gd_ptr<T>(call->input[2]);
         s.y = gd_ptr<T>(call->output[0]);
         s.position = gd_ptr<const int32_t>(call->input[3]);
-        s.fault = gd_cuda_fault_word(call, z.room);
+        s.fault = gd_cuda_fault_word(call, z.capacity);
         const double log2_rate = -2 * log2(args->base) / (double)z.D; // from pair to pair
         for (int i = 0; i < fine_rates; i++) s.fine[i] = exp2(i * log2_rate) / 6.283185307179586477;
         for (int i = 0; i < widest / 2 / fine_rates; i++)

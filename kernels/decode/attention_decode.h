@@ -7,16 +7,16 @@
 
 typedef gd_rope_args attention_decode_args; /* without a position */
 
-/* qkv [B, 1, H + 2 KV, D], keys and values [B, room, KV, D] */
+/* qkv [B, 1, H + 2 KV, D], keys and values [B, capacity, KV, D] */
 typedef struct attention_decode_sizes {
-    int64_t B, H, KV, D, room;
+    int64_t B, H, KV, D, capacity;
 } attention_decode_sizes;
 
 static inline attention_decode_sizes attention_decode_sizes_of(const gd_call *call)
 {
     const int64_t *qkv = gd_tensor_shape(call->input[0]), *keys = gd_tensor_shape(call->input[1]);
     return (attention_decode_sizes){
-        .B = qkv[0], .H = qkv[2] - 2 * keys[2], .KV = keys[2], .D = qkv[3], .room = keys[1]};
+        .B = qkv[0], .H = qkv[2] - 2 * keys[2], .KV = keys[2], .D = qkv[3], .capacity = keys[1]};
 }
 
 #endif

@@ -44,7 +44,7 @@ static void keep(const step *s, int64_t b)
 {
     const attention_decode_sizes *z = &s->z;
     const REAL *k = s->qkv + (b * (z->H + 2 * z->KV) + z->H) * z->D, *v = k + z->KV * z->D;
-    const int64_t row = (b * z->room + s->position) * z->KV * z->D;
+    const int64_t row = (b * z->capacity + s->position) * z->KV * z->D;
     for (int64_t h = 0; h < z->KV; h++) turn(s, s->keys + row + h * z->D, k + h * z->D);
     memcpy(s->values + row, v, (size_t)(z->KV * z->D) * sizeof *v);
 }
@@ -54,7 +54,7 @@ static void attend(const step *s, int64_t b, int64_t h, REAL *q, REAL *weight)
 {
     const attention_decode_sizes *z = &s->z;
     const int64_t D = z->D, count = s->position + 1, row = z->KV * D;
-    const int64_t first = b * z->room * row + h / (z->H / z->KV) * D;
+    const int64_t first = b * z->capacity * row + h / (z->H / z->KV) * D;
     const REAL scale = (REAL)(1 / sqrt((double)D));
     REAL *y = s->y + (b * z->H + h) * D, largest = -(REAL)INFINITY;
     turn(s, q, s->qkv + (b * (z->H + 2 * z->KV) + h) * D);
@@ -89,19 +89,19 @@ gd_status GD_REAL_NAME(attention_decode_forward)(const gd_call *call)
               .position = *(const int32_t *)gd_data(call->input[3]),
               .interleaved = ((const attention_decode_args *)call->args)->interleaved};
     const attention_decode_sizes *z = &s.z;
-    if (s.position < 0 || s.position >= z->room) {
+    if (s.position < 0 || s.position >= z->capacity) {
         return gd_call_fail(
             call, GD_ERROR_ARGUMENT, "position is %lld, wanted 0 to %lld, the rows of keys %s",
-            (long long)s.position, (long long)z->room - 1, gd_shape_text(call->input[1]).text);
+            (long long)s.position, (long long)z->capacity - 1, gd_shape_text(call->input[1]).text);
     }
     if (gd_tensor_count(call->output[0]) == 0) return GD_OK;
     const int64_t heads = z->B * z->H, each = z->D + s.position + 1;
     const int threads = gd_threads_for(call->threads, heads * each * z->D);
-    REAL *room = gd_call_scratch(call, (size_t)(heads * each) * sizeof *room);
-    if (!room || fill_angles(call, &s)) return gd_error_status(call->context);
+    REAL *scratch = gd_call_scratch(call, (size_t)(heads * each) * sizeof *scratch);
+    if (!scratch || fill_angles(call, &s)) return gd_error_status(call->context);
     for (int64_t b = 0; b < z->B; b++) keep(&s, b);
 #pragma omp parallel for num_threads(threads) schedule(static)
     for (int64_t i = 0; i < heads; i++)
-        attend(&s, i / z->H, i % z->H, room + i * each, room + i * each + z->D);
+        attend(&s, i / z->H, i % z->H, scratch + i * each, scratch + i * each + z->D);
     return GD_OK;
 }

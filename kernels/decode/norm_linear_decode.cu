@@ -105,7 +105,7 @@ static gd_status step_with(const gd_call *call, const step_pass<T> &s)
 extern "C" gd_status norm_linear_decode_forward_cuda(const gd_call *call)
 {
     if (gd_tensor_count(call->output[0]) == 0) return GD_OK;
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         constexpr int V = gd_pack_size<T>;
         step_pass<T> s = {};

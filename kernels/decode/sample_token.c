@@ -31,7 +31,7 @@ static gd_status sample_token_shape(const gd_call *call, gd_spec *output, gd_spe
                             gd_shape_text(logits).text, INT32_MAX);
     }
     if (check_whole(call, 1, gd_tensor_ndim(next) == 1 && gd_tensor_count(next) == 2, "[2]") ||
-        check_whole(call, 2, gd_tensor_ndim(ids) == 1, "[room]")) {
+        check_whole(call, 2, gd_tensor_ndim(ids) == 1, "[capacity]")) {
         return GD_ERROR_ARGUMENT;
     }
     if (!(args->temperature >= 0 && isfinite(args->temperature))) {
@@ -47,12 +47,12 @@ static gd_status sample_token_shape(const gd_call *call, gd_spec *output, gd_spe
 static const sample_token_args likeliest = {0}, cold = {0.3}, warm = {1}, hot = {20};
 
 /* GD_INDEX(n) draws the token and its position. */
-#define CASE(case_name, case_args, V, room)                                                   \
-    {                                                                                         \
-        .name = case_name, .args = &case_args,                                                \
-        GD_INPUTS({.fixed = true, GD_NORMAL(0, 2), GD_DIMS(V)}, {GD_INDEX(room), GD_DIMS(2)}, \
-                  {GD_INDEX(5), GD_DIMS(room)}),                                              \
-        .may_be_empty = true                                                                  \
+#define CASE(case_name, case_args, V, capacity)                                                   \
+    {                                                                                             \
+        .name = case_name, .args = &case_args,                                                    \
+        GD_INPUTS({.fixed = true, GD_NORMAL(0, 2), GD_DIMS(V)}, {GD_INDEX(capacity), GD_DIMS(2)}, \
+                  {GD_INDEX(5), GD_DIMS(capacity)}),                                              \
+        .may_be_empty = true                                                                      \
     }
 
 static const gd_case cases[] = {

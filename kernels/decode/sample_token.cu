@@ -17,7 +17,7 @@ struct piece {
 };
 
 struct draw_pass {
-    int64_t V, pieces, room;
+    int64_t V, pieces, capacity;
     piece *piece_of; // [pieces]
     int32_t *next, *ids, *id;
     int64_t *fault; // or NULL
@@ -128,7 +128,7 @@ static __global__ void __launch_bounds__(threads)
     const gd_random_place place = d.drawn.here();
     const double u = gd_philox_block(place.seed, 0, place.offset / 4).x / 4294967296.0;
     largest = gd_block_reduce(largest, shared, gd_larger());
-    const bool placed = position >= 0 && position < d.room;
+    const bool placed = position >= 0 && position < d.capacity;
     if (!placed || isnan(largest)) {
         if (threadIdx.x > 0) return;
         if (!placed && d.fault) *d.fault = 1;
@@ -166,16 +166,16 @@ extern "C" gd_status sample_token_forward_cuda(const gd_call *call)
     draw_pass d = {};
     d.V = gd_tensor_count(call->input[0]);
     d.pieces = gd_ceil_div(d.V, piece_size);
-    d.room = gd_tensor_count(call->input[2]);
+    d.capacity = gd_tensor_count(call->input[2]);
     d.piece_of = (piece *)gd_call_scratch(call, (size_t)d.pieces * sizeof *d.piece_of);
     if (!d.piece_of) return gd_error_status(call->context);
     d.next = gd_ptr<int32_t>(call->input[1]);
     d.ids = gd_ptr<int32_t>(call->input[2]);
     d.id = gd_ptr<int32_t>(call->output[0]);
-    d.fault = gd_cuda_fault_word(call, d.room);
+    d.fault = gd_cuda_fault_word(call, d.capacity);
     d.temperature = ((const sample_token_args *)call->args)->temperature;
     d.drawn = gd_random_place_of(call);
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         const T *logits = gd_ptr<T>(call->input[0]);
         gd_async::launch<piece_kernel<T>>({d.pieces, threads}, gd_stream(call), d, logits);

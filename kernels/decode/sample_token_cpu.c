@@ -32,12 +32,12 @@ gd_status GD_REAL_NAME(sample_token_forward)(const gd_call *call)
 {
     const sample_token_args *args = call->args;
     int32_t *next = gd_data(call->input[1]), *ids = gd_data(call->input[2]);
-    const int64_t room = gd_tensor_count(call->input[2]), position = next[1];
+    const int64_t capacity = gd_tensor_count(call->input[2]), position = next[1];
     uint32_t word;
-    if (position < 0 || position >= room) {
+    if (position < 0 || position >= capacity) {
         return gd_call_fail(call, GD_ERROR_ARGUMENT,
                             "the position in next is %lld, wanted 0 to %lld, the places of ids %s",
-                            (long long)position, (long long)room - 1,
+                            (long long)position, (long long)capacity - 1,
                             gd_shape_text(call->input[2]).text);
     }
     gd_philox_words(call->seed, 0, call->random_offset, 1, &word);

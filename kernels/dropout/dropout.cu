@@ -44,7 +44,7 @@ static gd_status apply_mask(const gd_call *call, const gd_tensor *out, const gd_
     const int64_t n = gd_tensor_count(out);
     if (n == 0) return GD_OK;
     const uint32_t threshold = gd_dropout_threshold(((const gd_dropout_args *)call->args)->p);
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         dropout_kernel<<<gd_blocks(n, elements * threads), threads, 0, gd_stream(call)>>>(
             gd_ptr<T>(out), add, (const T *)gd_ptr<T>(in), n,

@@ -32,10 +32,10 @@ namespace gd_elementwise
 #undef BINARY
 
 template <class Value>
-static gd_status forward(const gd_call *call)
+static gd_status binary_forward(const gd_call *call)
 {
     const gd_layout in[] = {gd_cuda_layout(call->input[0]), gd_cuda_layout(call->input[1])};
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         return gd_map(call, gd_ptr<T>(call->output[0]), false, call->output[0], in, Value());
     });
@@ -51,7 +51,7 @@ static gd_status input_backward(const gd_call *call, int k)
     const gd_tensor *a = reads ? call->input[0] : dy; // unread inputs may have been freed
     const gd_tensor *b = reads ? call->input[1] : dy;
     const gd_layout in[] = {gd_cuda_layout(dy), gd_cuda_layout(a), gd_cuda_layout(b)};
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         T *out = gd_ptr<T>(dx);
         if (gd_tensor_count(dx) == gd_tensor_count(dy))
@@ -64,7 +64,7 @@ static gd_status input_backward(const gd_call *call, int k)
 
 // One of the two may be written over dy; the other one is computed first.
 template <class ByA, class ByB>
-static gd_status backward(const gd_call *call)
+static gd_status binary_backward(const gd_call *call)
 {
     const gd_tensor *da = call->dinput[0];
     if (da && gd_tensor_data(da) == gd_tensor_data(call->doutput[0])) {
@@ -79,14 +79,14 @@ static gd_status backward(const gd_call *call)
 
 // ---- The kernels --------------------------------------------------------------------------------
 
-#define BINARY(name, ...)                                                   \
-    extern "C" gd_status name##_forward_cuda(const gd_call *call)           \
-    {                                                                       \
-        return gd_elementwise::forward<gd_elementwise::name##_value>(call); \
-    }                                                                       \
-    extern "C" gd_status name##_backward_cuda(const gd_call *call)          \
-    {                                                                       \
-        using namespace gd_elementwise;                                     \
-        return backward<name##_da, name##_db>(call);                        \
+#define BINARY(name, ...)                                                          \
+    extern "C" gd_status name##_forward_cuda(const gd_call *call)                  \
+    {                                                                              \
+        return gd_elementwise::binary_forward<gd_elementwise::name##_value>(call); \
+    }                                                                              \
+    extern "C" gd_status name##_backward_cuda(const gd_call *call)                 \
+    {                                                                              \
+        using namespace gd_elementwise;                                            \
+        return binary_backward<name##_da, name##_db>(call);                        \
     }
 #include "elementwise/binary.def"

@@ -24,7 +24,7 @@ static gd_status compare(const gd_call *call)
     const gd_layout in[] = {gd_cuda_layout(call->input[0]), gd_cuda_layout(call->input[1])};
     const auto walk = gd_cuda_walk_over(gd_tensor_ndim(y), gd_tensor_shape(y), in);
     if (walk.count == 0) return GD_OK;
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         compare_kernel<<<gd_blocks(walk.count, THREADS), THREADS, 0, gd_stream(call)>>>(
             gd_ptr<int32_t>(y), (const T *)in[0].data, (const T *)in[1].data, walk, Condition());

@@ -19,7 +19,7 @@ static gd_status fill(const gd_call *call, const gd_tensor *out, bool add, const
                       double value)
 {
     const gd_layout in[] = {gd_cuda_layout(call->input[1]), gd_cuda_layout(from)};
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         const filled<gd_compute<T>> f = {(gd_compute<T>)value};
         return gd_map<T, int32_t>(call, gd_ptr<T>(out), add, out, in, f);

@@ -40,10 +40,10 @@ static double parameter(const gd_call *call, int i)
 }
 
 template <template <class> class Value>
-static gd_status forward(const gd_call *call)
+static gd_status unary_forward(const gd_call *call)
 {
     const int64_t n = gd_tensor_count(call->output[0]);
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         const Value<gd_compute<T>> f = {(gd_compute<T>)parameter(call, 0),
                                         (gd_compute<T>)parameter(call, 1)};
@@ -54,14 +54,14 @@ static gd_status forward(const gd_call *call)
 
 // The record says what the backward reads; if it reads only dy, dy is passed for it.
 template <template <class> class Gradient>
-static gd_status backward(const gd_call *call)
+static gd_status unary_backward(const gd_call *call)
 {
     if (!call->dinput[0]) return GD_OK;
     const int64_t n = gd_tensor_count(call->dinput[0]);
     const gd_tensor *dy = call->doutput[0], *read = dy;
     if (call->op->backward_reads_inputs) read = call->input[0];
     if (call->op->backward_reads_outputs) read = call->output[0];
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         const Gradient<gd_compute<T>> f = {(gd_compute<T>)parameter(call, 0),
                                            (gd_compute<T>)parameter(call, 1)};
@@ -74,14 +74,14 @@ static gd_status backward(const gd_call *call)
 
 // ---- The kernels --------------------------------------------------------------------------------
 
-#define UNARY(name, ...)                                                        \
-    extern "C" gd_status name##_forward_cuda(const gd_call *call)               \
-    {                                                                           \
-        return gd_elementwise::forward<gd_elementwise::name##_value>(call);     \
-    }                                                                           \
-    extern "C" gd_status name##_backward_cuda(const gd_call *call)              \
-    {                                                                           \
-        return gd_elementwise::backward<gd_elementwise::name##_gradient>(call); \
+#define UNARY(name, ...)                                                              \
+    extern "C" gd_status name##_forward_cuda(const gd_call *call)                     \
+    {                                                                                 \
+        return gd_elementwise::unary_forward<gd_elementwise::name##_value>(call);     \
+    }                                                                                 \
+    extern "C" gd_status name##_backward_cuda(const gd_call *call)                    \
+    {                                                                                 \
+        return gd_elementwise::unary_backward<gd_elementwise::name##_gradient>(call); \
     }
 #define SCALAR UNARY
 #define RANGE UNARY

@@ -30,7 +30,7 @@ static gd_status operand_backward(const gd_call *call, int k)
     if (!dx) return GD_OK;
     const part chosen = {k == 1};
     const gd_layout in[] = {gd_cuda_layout(call->input[0]), gd_cuda_layout(dy)};
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         T *out = gd_ptr<T>(dx);
         if (gd_tensor_count(dx) == gd_tensor_count(dy))
@@ -47,7 +47,7 @@ extern "C" gd_status where_forward_cuda(const gd_call *call)
 {
     const gd_layout in[] = {gd_cuda_layout(call->input[0]), gd_cuda_layout(call->input[1]),
                             gd_cuda_layout(call->input[2])};
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         return gd_map<T, int32_t>(call, gd_ptr<T>(call->output[0]), false, call->output[0], in,
                                   gd_elementwise::choose());

@@ -325,7 +325,7 @@ static gd_status sum_few(const gd_call *call)
     gd_tensor *dtable = call->dinput[0];
     const gd_tensor *ids = call->input[1];
     const int64_t vocab = gd_tensor_dim(dtable, 0), columns = gd_tensor_dim(dtable, 1);
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         const int64_t pieces = gd_ceil_div(gd_packs(columns, gd_pack_size<T>), few_threads);
         const dim3 blocks((unsigned)vocab, (unsigned)pieces);
@@ -353,7 +353,7 @@ extern "C" gd_status embedding_backward_cuda(const gd_call *call)
     if (gd_tensor_count(call->input[1]) == 0) return gd_error_status(call->context);
     runs r;
     if (sort_rows(call, gd_tensor_dim(dtable, 0), &r)) return gd_error_status(call->context);
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         return gd_by_gradient<T>(
             dtable, [&](auto gradient) { return sum_runs<T, decltype(gradient)>(call, r); });

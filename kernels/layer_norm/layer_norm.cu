@@ -91,7 +91,7 @@ extern "C" gd_status layer_norm_forward_cuda(const gd_call *call)
     const gd_layer_norm_args *args = (const gd_layer_norm_args *)call->args;
     const int64_t n = gd_last_dim(call->input[0]), rows = gd_row_count(call->input[0]);
     if (rows * n == 0) return GD_OK;
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         using C = gd_compute<T>;
         const T *x = gd_ptr<T>(call->input[0]), *w = gd_ptr<T>(call->input[1]),
@@ -179,7 +179,7 @@ struct weight_terms {
 extern "C" gd_status layer_norm_backward_cuda(const gd_call *call)
 {
     const int64_t n = gd_last_dim(call->input[0]), rows = gd_row_count(call->input[0]);
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         const T *x = gd_ptr<T>(call->input[0]), *w = gd_ptr<T>(call->input[1]),
                 *dy = gd_ptr<T>(call->doutput[0]);

@@ -93,7 +93,7 @@ extern "C" gd_status linear_forward_cuda(const gd_call *call)
     const gd_tensor *y = call->output[0];
     const int64_t M = gd_row_count(x), K = gd_last_dim(x), N = gd_last_dim(y);
     if (is_row(call, M, N, K)) {
-        return gd_by_storage(call, [&](auto zero) {
+        return gd_by_kernel_dtype(call, [&](auto zero) {
             using T = decltype(zero);
             if constexpr (std::is_same_v<T, double>)
                 return GD_ERROR_STATE; // not a row
@@ -145,7 +145,7 @@ extern "C" gd_status linear_backward_cuda(const gd_call *call)
         status = gd_gemm_cuda(call, product, &workspace);
     }
     if (!dbias || status) return status;
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         const dy_terms<T> terms = {(const T *)dy.data, N};
         return gd_column_sums<1, gd_compute<T>>(call, call->dinput + 2, call->accumulate + 2, M, N,

@@ -43,7 +43,7 @@ constexpr int MULTIPROCESSORS = 132;              // of an H200
 using raw_tile = float[SPLIT];
 
 // Shared memory. wgmma reads the splits, [SIDE, DEPTH] both.
-struct room {
+struct shared {
     struct step {
         float split_b[2 * SPLIT];
         raw_tile a;
@@ -51,7 +51,7 @@ struct room {
     raw_tile b[STEPS];
     gd_async::barrier b_full[STEPS], full[STEPS], empty[STEPS];
 };
-constexpr int SHARED_BYTES = sizeof(room) + gd_wgmma::aligned;
+constexpr int SHARED_BYTES = sizeof(shared) + gd_wgmma::aligned;
 
 // A DEEP operand has adjacent elements along k, any other along the rows or columns of c; ld is the
 // distance of neighbours in the other direction.
@@ -265,7 +265,7 @@ struct place {
 };
 
 // Where a step is in shared memory: the step'th of all that the block takes.
-struct turn {
+struct ring_place {
     int slot = 0, phase = 0;
 
     __device__ void next()
@@ -308,7 +308,7 @@ struct walk {
     int64_t task = blockIdx.x;
     place of = {p, task};
     int step = 0;
-    turn at = {};
+    ring_place at = {};
 
     __device__ explicit walk(const problem &all) : p(all) {}
     __device__ int k() const
@@ -326,7 +326,7 @@ struct walk {
 
 // The work of the first group. Its first thread starts the copies: b two steps ahead, a one.
 template <bool A_DEEP, bool B_DEEP>
-__device__ void prepare(const problem &p, room &r, int64_t tasks)
+__device__ void prepare(const problem &p, shared &r, int64_t tasks)
 {
     walk a(p), b(p), now(p);
     const auto load_a = [&]() {
@@ -360,22 +360,22 @@ __device__ void prepare(const problem &p, room &r, int64_t tasks)
 
 // The work of the others.
 template <bool A_DEEP, bool B_DEEP>
-__device__ void multiply_tasks(const problem &p, room &r, int64_t tasks)
+__device__ void multiply_tasks(const problem &p, shared &r, int64_t tasks)
 {
     const int lane = threadIdx.x % 32, row = (int)(threadIdx.x - GROUP) / 32 * 16; // of the warp
     const ending end(p.g);
-    turn now;
+    ring_place now;
     for (int64_t i = blockIdx.x; i < tasks; i += gridDim.x) {
         const place at(p, i);
         const int steps = at.steps();
         tile_sums sum = {}, part;
         rows_of_a even, odd;
-        const auto take_a = [&](const turn &t, rows_of_a &rows) {
+        const auto take_a = [&](const ring_place &t, rows_of_a &rows) {
             gd_async::barrier_wait(r.full[t.slot], t.phase);
             split_a<A_DEEP>(rows, r.step[t.slot].a, row, lane);
         };
         const auto run_step = [&](bool last, rows_of_a &a, rows_of_a &a_next) {
-            const turn before = now;
+            const ring_place before = now;
             multiply(part, a, r.step[before.slot].split_b);
             now.next();
             if (!last) take_a(now, a_next);
@@ -401,7 +401,7 @@ __global__ static __launch_bounds__(THREADS,
 {
     extern __shared__ char memory[];
     const uint32_t past = gd_async::shared_address(memory) % gd_wgmma::aligned;
-    room &r = *(room *)(memory + (gd_wgmma::aligned - past) % gd_wgmma::aligned);
+    shared &r = *(shared *)(memory + (gd_wgmma::aligned - past) % gd_wgmma::aligned);
     if (threadIdx.x == 0) {
         for (int i = 0; i < STEPS; i++) {
             gd_async::barrier_init(r.b_full[i], 1);
@@ -440,7 +440,7 @@ __global__ static void add_pieces(const __grid_constant__ problem p)
 // ---- Running ------------------------------------------------------------------------------------
 
 template <bool A_DEEP, bool B_DEEP>
-gd_status run(const gd_call *call, problem p, gd_gemm_workspace *workspace)
+gd_status tf32x3_product(const gd_call *call, problem p, gd_gemm_workspace *workspace)
 {
     const gd_gemm &g = p.g;
     // As many pieces, of at least 128 terms, as give each multiprocessor of an H200 one. A
@@ -506,10 +506,10 @@ bool gd_tf32x3(const gd_call *call, const gd_gemm &g, gd_gemm_workspace *workspa
         return false;
     }
     if (a_deep)
-        *status =
-            b_deep ? run<true, true>(call, p, workspace) : run<true, false>(call, p, workspace);
+        *status = b_deep ? tf32x3_product<true, true>(call, p, workspace)
+                         : tf32x3_product<true, false>(call, p, workspace);
     else
-        *status =
-            b_deep ? run<false, true>(call, p, workspace) : run<false, false>(call, p, workspace);
+        *status = b_deep ? tf32x3_product<false, true>(call, p, workspace)
+                         : tf32x3_product<false, false>(call, p, workspace);
     return true;
 }

@@ -53,7 +53,7 @@ struct mean_of : gd_sum_of<V, gd_itself> {
 static gd_status sum_over(const gd_call *call, bool mean)
 {
     const result_layout layout = layout_of_result(call);
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         mean_of<gd_compute<T>> reduction = {};
         reduction.n = mean ? (gd_compute<T>)layout.n : 1;
@@ -113,7 +113,7 @@ struct log_of_sum : gd_sum_of<V, exp_shifted> {
 static gd_status logsumexp(const gd_call *call)
 {
     const result_layout layout = layout_of_result(call);
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         using V = gd_compute<T>;
         V *shift = (V *)gd_call_scratch(call, (size_t)layout.count * sizeof(V));
@@ -145,7 +145,7 @@ static gd_status spread(const gd_call *call, bool mean)
 {
     if (!call->dinput[0]) return GD_OK;
     const result_layout layout = layout_of_result(call);
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         const repeat<gd_compute<T>> f = {mean ? (gd_compute<T>)layout.n : 1};
         const gd_layout in[] = {layout.of(gd_tensor_data(call->doutput[0]))};
@@ -193,7 +193,7 @@ static gd_status max_backward(const gd_call *call)
     const gd_tensor *x = call->input[0];
     const result_layout layout = layout_of_result(call);
     const gd_layout x_layout = gd_cuda_layout(x), y = layout.of(gd_tensor_data(call->output[0]));
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         using V = gd_compute<T>;
         V *share = (V *)gd_call_scratch(call, (size_t)layout.count * sizeof(V));
@@ -226,7 +226,7 @@ static gd_status logsumexp_backward(const gd_call *call)
     const result_layout layout = layout_of_result(call);
     const gd_layout in[] = {layout.of(gd_tensor_data(call->doutput[0])), gd_cuda_layout(x),
                             layout.of(gd_tensor_data(call->output[0]))};
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         return gd_map(call, gd_ptr<T>(call->dinput[0]), call->accumulate[0], x, in,
                       softmax_weight());
@@ -369,7 +369,8 @@ static gd_status variance_of(const gd_call *call, bool root)
 
 static gd_status variance(const gd_call *call, bool root)
 {
-    return gd_by_storage(call, [&](auto zero) { return variance_of<decltype(zero)>(call, root); });
+    return gd_by_kernel_dtype(call,
+                              [&](auto zero) { return variance_of<decltype(zero)>(call, root); });
 }
 
 // The distance's weight: of var 2 dy / divisor, in x's units; of std dy / (divisor deviation), both
@@ -399,7 +400,7 @@ static gd_status variance_backward(const gd_call *call, bool root)
                             part(root ? SAVE_DEVIATION : SAVE_SCALE),
                             layout.of(gd_tensor_data(call->doutput[0])),
                             gd_cuda_layout(x)};
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         using V = gd_compute<T>;
         const weighted_distance<V> f = {(V)((root ? 1 : 2) / divisor)};
@@ -434,7 +435,7 @@ extern "C" gd_status mean_backward_cuda(const gd_call *call)
 extern "C" gd_status max_forward_cuda(const gd_call *call)
 {
     const gd_reductions::result_layout layout = gd_reductions::layout_of_result(call);
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         return gd_reductions::max_over<T>(call, layout, gd_ptr<T>(call->output[0]), false);
     });

@@ -72,7 +72,7 @@ static gd_status status_of(cudaError_t error)
 
 // ---- Forward ------------------------------------------------------------------------------------
 
-static cudaError_t forward(const Forward &a, cudaStream_t stream)
+static cudaError_t launch_forward(const Forward &a, cudaStream_t stream)
 {
     const bool adds = a.residual;
     const bool packs = aligned_rows(a.x, a.x_stride, adds ? a.y_dtype : a.dtype) &&
@@ -160,7 +160,7 @@ static cudaError_t fast_backward(const Backward &a, const Sizes &s, Kernel kerne
     return error || !a.dweight ? error : sum_up(a, false, partials, stream);
 }
 
-static cudaError_t backward(Backward a, cudaStream_t stream)
+static cudaError_t launch_backward(Backward a, cudaStream_t stream)
 {
     const bool packs = aligned_rows(a.dx, a.dx_stride, a.dtype) &&
                        aligned_rows(a.dbranch, a.dbranch_stride, a.y_dtype) &&
@@ -203,7 +203,7 @@ gd_status gd_cuda_rms_norm_forward(const gd_rms_norm_problem *p, const gd_rms_no
     if (!valid(p) || !v) return GD_ERROR_ARGUMENT;
     if (p->rows == 0 || (p->cols == 0 && !v->rstd)) return GD_OK;
     if (p->cols > 0 && (!v->y || !v->x || (v->residual && !v->sum))) return GD_ERROR_ARGUMENT;
-    return status_of(forward({problem_of(*p, false), *v}, (cudaStream_t)stream));
+    return status_of(launch_forward({problem_of(*p, false), *v}, (cudaStream_t)stream));
 }
 
 gd_status gd_cuda_rms_norm_backward(const gd_rms_norm_problem *p, const gd_rms_norm_gradients *g,
@@ -214,7 +214,7 @@ gd_status gd_cuda_rms_norm_backward(const gd_rms_norm_problem *p, const gd_rms_n
     if (p->rows > 0 && (!g->dy || !g->x || !g->rstd)) return GD_ERROR_ARGUMENT;
     const bool sums = (g->dweight || g->dbias) && p->rows > 0;
     if (sums && (!g->workspace || !aligned(g->workspace))) return GD_ERROR_ARGUMENT;
-    return status_of(backward({problem_of(*p, true), *g, nullptr}, (cudaStream_t)stream));
+    return status_of(launch_backward({problem_of(*p, true), *g, nullptr}, (cudaStream_t)stream));
 }
 
 size_t gd_cuda_rms_norm_workspace(const gd_rms_norm_problem *p)

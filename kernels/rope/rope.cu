@@ -187,7 +187,7 @@ static gd_status rotate(const gd_call *call, bool backward, float *angles)
     if (pack_heads(call, &pass)) return gd_error_status(call->context);
     const rope_rates rates = {log2(pass.angles.base), pass.angles.position, backward ? -1.0f : 1.0f,
                               (float2 *)angles};
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         constexpr int V = gd_pack_size<T>;
         if (aligned(&pass, V, sizeof(T)))

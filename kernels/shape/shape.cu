@@ -159,7 +159,7 @@ extern "C" gd_status expand_backward_cuda(const gd_call *call)
 {
     const gd_tensor *dx = call->dinput[0], *dy = call->doutput[0];
     if (!dx) return GD_OK;
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         const gd_layout terms[] = {gd_cuda_layout(dy)};
         /* [expand] */

@@ -148,7 +148,7 @@ static gd_status forward(const gd_call *call)
     if (gd_tensor_count(out) == 0) return GD_OK;
     const softmax_view v = view_of(call, out);
     const cudaStream_t stream = gd_stream(call);
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         const T *x = gd_ptr<T>(call->input[0]);
         T *y = gd_ptr<T>(out);
@@ -173,7 +173,7 @@ static gd_status backward(const gd_call *call)
     const softmax_view v = view_of(call, out);
     const bool add = call->accumulate[0];
     const cudaStream_t stream = gd_stream(call);
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         const T *y = gd_ptr<T>(call->output[0]), *dy = gd_ptr<T>(call->doutput[0]);
         T *dx = gd_ptr<T>(out);

@@ -91,7 +91,7 @@ extern "C" gd_status swiglu_forward_cuda(const gd_call *call)
 {
     const swiglu_rows r = swiglu_rows_of(call);
     if (r.rows * r.n == 0) return GD_OK;
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         const T *gate = gd_ptr<T>(call->input[0]);
         const T *up = r.halves ? gate + r.n : gd_ptr<T>(call->input[1]);
@@ -108,7 +108,7 @@ extern "C" gd_status swiglu_backward_cuda(const gd_call *call)
 {
     const swiglu_rows r = swiglu_rows_of(call);
     if (r.rows * r.n == 0 || (!call->dinput[0] && !call->dinput[1])) return GD_OK;
-    return gd_by_storage(call, [&](auto zero) {
+    return gd_by_kernel_dtype(call, [&](auto zero) {
         using T = decltype(zero);
         const T *gate = gd_ptr<T>(call->input[0]);
         const T *up = r.halves ? gate + r.n : gd_ptr<T>(call->input[1]);
