@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # scripts/release makes its files from what is committed, and refuses a changed tree, another version, a
 # section of CHANGELOG.md that is missing, empty or without a date, and checks that fail. The checks,
-# the study and pip are played by scripts here.
+# the study and pip are played by scripts here. What names a version names that of context.h.
 #   tests/release.sh SOURCE_DIR WORK_DIR
 set -euo pipefail
 command -v git >/dev/null || { echo "skipped: git is not there" && exit 77; }
@@ -121,4 +121,12 @@ for option in --draft --quick; do
 done
 [[ $(tail -2 "$work/checks") == $'checked\nquick -L quick' ]] || complain "checks: $(<"$work/checks")"
 [[ -z $(git status --porcelain) && -z $(git tag) ]] || complain "the tree is not as before"
+
+cd "$source"
+version=$(sed -nE 's/^#define GD_VERSION_STRING "(.*)"/\1/p' include/gradus/context.h)
+[[ $(grep -m 1 '^## ' CHANGELOG.md) == "## [$version] - "* ]] ||
+    complain "CHANGELOG.md begins with $(grep -m 1 '^## ' CHANGELOG.md), the version is $version"
+for file in docs/building.md docs/tutorial.md tests/install/CMakeLists.txt; do
+    grep -qF "find_package(gradus ${version%.*} " $file || complain "$file: not of $version"
+done
 exit $failed
