@@ -359,6 +359,55 @@ START_TEST(a_leaf_waits_for_all_its_uses)
 }
 END_TEST
 
+typedef struct hooked {
+    net *n;
+    told *log;
+    char letter;
+    const char *does; /* "own": removes its hook; "other": that of the other one; "all" */
+    struct hooked *other;
+} hooked;
+
+static void take_note(void *user, gd_tensor *leaf)
+{
+    hooked *h = user;
+    (void)leaf;
+    h->log->names[h->log->count++] = h->letter;
+    if (!strcmp(h->does, "own")) gd_on_gradient(h->n->ctx, NULL, h);
+    if (!strcmp(h->does, "other")) gd_on_gradient(h->n->ctx, NULL, h->other);
+    if (!strcmp(h->does, "all")) gd_on_gradient(h->n->ctx, NULL, NULL);
+}
+
+static const struct {
+    const char *a, *b, *names, *rest; /* what they do; of a first and a second backward */
+} removals[] = {{"", "", "xyxyxy", "xyxyxy"}, {"own", "", "xyyy", "yyy"},
+                {"", "own", "xyxx", "xxx"},   {"other", "", "xxx", "xxx"},
+                {"", "other", "xyyy", "yyy"}, {"own", "own", "xy", ""},
+                {"all", "", "x", ""},         {"", "all", "xy", ""}};
+
+/* Several may listen, and stop at any time. */
+START_TEST(hooks_come_in_order)
+{
+    net n = make();
+    told log = {0};
+    hooked y = {&n, &log, 'y', removals[_i].b, NULL}, x = {&n, &log, 'x', removals[_i].a, &y};
+    y.other = &x;
+    ck_assert_int_eq(gd_on_gradient(n.ctx, take_note, &x), GD_OK);
+    gd_on_gradient(n.ctx, take_note, &y);
+    gd_on_gradient(n.ctx, take_note, &x); /* once is enough */
+    gd_backward(loss_of(&n));
+    ck_assert_str_eq(log.names, removals[_i].names);
+    gd_backward(loss_of(&n));
+    const char *rest = removals[_i].rest;
+    ck_assert_str_eq(log.names + strlen(removals[_i].names), rest);
+    gd_on_gradient(n.ctx, NULL, NULL);
+    log = (told){0};
+    gd_backward(loss_of(&n));
+    ck_assert_int_eq(log.count, 0);
+    ck_assert_int_eq(gd_on_gradient(NULL, take_note, &x), GD_ERROR_ARGUMENT);
+    destroy(&n);
+}
+END_TEST
+
 static gd_tensor *layer(void *user, gd_tensor *const *inputs, int count)
 {
     (void)count;
@@ -404,6 +453,7 @@ int main(void)
     tcase_add_test(tcase, the_key_tells_what_changed);
     tcase_add_test(tcase, what_lasts_shares_no_memory_with_steps);
     tcase_add_test(tcase, the_last_layer_comes_first);
+    tcase_add_loop_test(tcase, hooks_come_in_order, 0, 8);
     tcase_add_test(tcase, a_leaf_waits_for_all_its_uses);
     tcase_add_test(tcase, segments_count);
     suite_add_tcase(suite, tcase);

@@ -77,8 +77,10 @@ GD_API gd_tensor *gd_keep(gd_tensor *t);
  * captured. */
 typedef void (*gd_grad_hook)(void *user, gd_tensor *leaf);
 
-/* Sets the hook; NULL, the default: none. */
-GD_API void gd_on_gradient(gd_context *ctx, gd_grad_hook hook, void *user);
+/* Adds a hook. There may be several, which are called in the order in which they were added; the
+ * same one with the same user is called once. If hook is NULL, removes those with this user, or all
+ * if user is NULL too; a hook may remove itself. */
+GD_API gd_status gd_on_gradient(gd_context *ctx, gd_grad_hook hook, void *user);
 
 /* A view of t through which no gradient flows. */
 GD_API gd_tensor *gd_detach(gd_tensor *t);

@@ -11,7 +11,7 @@
  * Two rules keep memory small. A value returns to the pool when the last backward that reads it has
  * run (storage->readers), and the gradient of an intermediate as soon as the node that made the
  * tensor has used it. */
-#include "group/share.h"
+#include "core/core.h"
 
 #include <math.h>
 #include <string.h>
@@ -255,42 +255,6 @@ static gd_status visit(gd_context *ctx, gd_node *node, bool keep_tape)
     return status;
 }
 
-/* ---- Gradients that are complete ---------------------------------------------------------- */
-
-void gd_on_gradient(gd_context *ctx, gd_grad_hook hook, void *user)
-{
-    if (!ctx) return;
-    ctx->grad_hook = hook;
-    ctx->grad_hook_user = user;
-}
-
-static void tell_complete(gd_tensor *leaf)
-{
-    gd_context *ctx = leaf->ctx;
-    const bool told = !leaf->awaited || !leaf->grad_valid || gd_failed(ctx);
-    leaf->awaited = false;
-    if (!told && ctx->grad_hook) ctx->grad_hook(ctx->grad_hook_user, leaf);
-    if (!told && leaf->bucket) gd_share_arrived(leaf->bucket);
-}
-
-/* The node was the last use of a leaf. Uses in segments count too, since the segment's first
- * run. */
-static void finish_uses(gd_node *node)
-{
-    for (int i = 0; i < node->inputs; i++) {
-        gd_tensor *t = node->input[i];
-        if (t && !t->step && t->uses > 0 && --t->uses == 0) tell_complete(t);
-    }
-}
-
-/* Leaves with a use that this backward did not visit. */
-static void tell_rest(gd_context *ctx)
-{
-    for (gd_tensor *t = ctx->user_tensors; t; t = t->next) {
-        if (t->awaited) tell_complete(t);
-    }
-}
-
 /* ---- The walk --------------------------------------------------------------------------- */
 
 gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count,
@@ -323,7 +287,7 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
         if (!gd_failed(ctx)) visit(ctx, node, keep_tape);
         finish_gradients(node);
         if (!keep_tape) use_up(node);
-        finish_uses(node);
+        gd_finish_uses(node);
         node->marked = false;
     }
     return gd_error_status(ctx);
@@ -342,7 +306,7 @@ static gd_status backward(gd_context *ctx, gd_tensor *const *outputs, int count,
     }
     ctx->in_backward = true;
     gd_backward_walk(ctx, outputs, count, cotangents, keep_tape);
-    tell_rest(ctx);
+    gd_finish_leaves(ctx);
     ctx->in_backward = false;
     return gd_error_status(ctx);
 }

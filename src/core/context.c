@@ -126,6 +126,7 @@ static void destroy(gd_context *ctx)
 {
     while (ctx->user_tensors) gd_tensor_destroy(ctx->user_tensors);
     gd_tensor_bury(ctx);
+    gd_on_gradient(ctx, NULL, NULL);
     if (ctx->device) gd_pool_free(ctx);
     gd_frame_free_spare(ctx);
     gd_arena_free(ctx);

@@ -23,7 +23,6 @@
 #include "core/services.h"
 
 typedef struct gd_device_table gd_device_table;
-typedef struct gd_share gd_share;
 
 /* ---- Memory (memory.c) ------------------------------------------------------------------ */
 
@@ -168,8 +167,7 @@ struct gd_context {
     int64_t marks;              /* made so far */
     int64_t waits;              /* how often the host waited for the device */
 
-    gd_grad_hook grad_hook;
-    void *grad_hook_user;
+    struct gd_listener *listeners; /* gd_on_gradient */
 
     gd_group *group; /* the last one created that still exists, or NULL; it leads to the others */
 
@@ -355,9 +353,6 @@ struct gd_node {
     double *norms; /* [outputs] of the gradients, NaN: unknown; NULL if not recorded */
 };
 
-/* Counts a call among the uses of the leaves that it reads (gd_on_gradient). */
-void gd_count_uses(const gd_call *call);
-
 /* Appends a node. It takes over the call's arrays, which are in the arena; the arguments are copied
  * there. */
 gd_node *gd_tape_append(const gd_call *call);
@@ -384,5 +379,29 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
 /* Runs the backward of a node's op, which writes the inputs' gradients or adds to them. The
  * `backward` of every node except those of gd_recompute. */
 gd_status gd_node_backward(gd_node *node, bool keep_tape);
+
+/* ---- Complete gradients (listeners.c) ----------------------------------------------------- */
+
+/* One who is told of each leaf whose gradient is complete. */
+typedef struct gd_listener {
+    struct gd_listener *next;
+    gd_grad_hook hook; /* NULL: removed */
+    void *user;
+    bool users; /* by gd_on_gradient; these come first, and are freed with the context */
+} gd_listener;
+
+/* Adds a listener of the library, in memory of the caller, and removes it, outside of a
+ * backward. */
+void gd_listen(gd_context *ctx, gd_listener *listener);
+void gd_unlisten(gd_context *ctx, gd_listener *listener);
+
+/* Counts a call among the uses of the leaves that it reads. */
+void gd_count_uses(const gd_call *call);
+
+/* A node was visited: leaves of which it was the last use are complete. */
+void gd_finish_uses(const gd_node *node);
+
+/* A backward ends: so are leaves with a use that it did not visit. */
+void gd_finish_leaves(gd_context *ctx);
 
 #endif

@@ -36,14 +36,6 @@ static void count_readers(gd_node *node, int change)
     }
 }
 
-void gd_count_uses(const gd_call *call)
-{
-    for (int i = 0; i < call->inputs; i++) {
-        gd_tensor *t = call->input[i];
-        if (t && !t->step && t->requires_grad) t->uses++;
-    }
-}
-
 gd_node *gd_tape_append(const gd_call *call)
 {
     gd_context *ctx = call->context;

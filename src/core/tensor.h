@@ -55,7 +55,6 @@ struct gd_tensor {
     uint64_t call; /* the number of that call; 0: not made by an op */
     int uses;      /* of a leaf: calls that read it and whose backward has not run */
     bool awaited;  /* of a leaf: its gradient has not been reported yet by the running backward */
-    struct gd_bucket *bucket; /* of parameters that a group shares (share.h), or NULL */
 
     gd_tensor *next, *previous; /* in one of the context's lists */
     char name[64];

@@ -9,13 +9,30 @@
  * their gradients from the end; the others are few. The buckets are numbered roughly in the order
  * in which they become complete. They are sent in that fixed order on all ranks, as collectives
  * require, whatever the order of each rank's backward. */
-#include "group/share.h"
-
 #include "group/group.h"
+#include "optim/params.h"
 
 #include <string.h>
 
 enum { BUCKET_BYTES = 25 << 20 };
+
+typedef struct bucket {
+    int64_t begin, end;  /* elements of the block; whole parameters */
+    gd_params_slice own; /* this rank's slice */
+    int waits;           /* gradients of the last backward that are missing */
+    bool sent;
+} bucket;
+
+typedef struct buckets {
+    gd_share share; /* first, so that a gd_share leads here */
+    gd_params *params;
+    gd_group *group;
+    gd_listener listener;
+    bucket *bucket;      /* in the order in which they are sent */
+    int64_t count, next; /* next: the first bucket that was not sent */
+    bool last;           /* buckets are sent as soon as they are complete */
+    gd_tensor *squares;  /* [count + 1] float64: a sum for each own slice, and share.norm */
+} buckets;
 
 /* ---- Making --------------------------------------------------------------------------------- */
 
@@ -58,63 +75,211 @@ static gd_status compare(const gd_params *params, gd_group *group)
 }
 
 /* Adds a parameter to the current bucket, or to a new one. */
-static void place(gd_share *share, gd_param *p, int64_t bytes, bool first)
+static void place(buckets *s, const gd_param *p, int64_t bytes, bool first)
 {
-    const int64_t size = (int64_t)gd_dtype_size(gd_params_state_dtype(share->params));
-    gd_bucket *b = share->count ? &share->bucket[share->count - 1] : NULL;
+    const int64_t size = (int64_t)gd_dtype_size(gd_params_state_dtype(s->params));
+    bucket *b = s->count ? &s->bucket[s->count - 1] : NULL;
     if (!b || first || (b->end - b->begin) * size >= bytes) {
-        b = &share->bucket[share->count++];
-        *b = (gd_bucket){.share = share, .end = p->tensor->offset + gd_params_room(p->tensor)};
+        b = &s->bucket[s->count++];
+        *b = (bucket){.end = p->tensor->offset + gd_params_room(p->tensor)};
     }
     b->begin = p->tensor->offset; /* buckets grow towards lower offsets */
-    p->tensor->bucket = b;
 }
 
-static void cut(gd_share *share, int64_t bytes)
+static void cut(buckets *s, int64_t bytes)
 {
-    const gd_params *params = share->params;
+    const gd_params *params = s->params;
     for (int decay = 1; decay >= 0; decay--) {
         bool first = true;
         for (int64_t i = params->count - 1; i >= 0; i--) {
             if (gd_param_decays(&params->list[i]) != decay) continue;
-            place(share, &params->list[i], bytes, first);
+            place(s, &params->list[i], bytes, first);
             first = false;
         }
     }
-    for (int64_t i = 0; i < share->count; i++) {
-        gd_bucket *b = &share->bucket[i];
+    for (int64_t i = 0; i < s->count; i++) {
+        bucket *b = &s->bucket[i];
         int64_t begin, end;
-        gd_group_slice(share->group, share->group->rank, b->end - b->begin, &begin, &end);
-        b->own = (gd_params_slice){b->begin + begin, b->begin + end, share->owned};
-        share->owned += end - begin;
+        gd_group_slice(s->group, s->group->rank, b->end - b->begin, &begin, &end);
+        b->own = (gd_params_slice){b->begin + begin, b->begin + end, s->share.owned};
+        s->share.owned += end - begin;
     }
 }
 
-static gd_share *create(gd_params *params, gd_group *group, int64_t bytes)
+/* The bucket of a leaf; NULL: it is none of the parameters, or empty. */
+static bucket *bucket_of(const buckets *s, const gd_tensor *leaf)
 {
-    gd_context *ctx = params->ctx;
-    gd_share *share = gd_host_allocate(ctx, sizeof *share, "params_share");
-    if (!share) return NULL;
-    *share = (gd_share){.params = params, .group = group};
-    share->bucket =
-        gd_host_allocate(ctx, (size_t)params->count * sizeof *share->bucket, "params_share");
-    if (share->bucket) cut(share, bytes);
-    if (!gd_failed(ctx))
-        share->squares =
-            gd_params_block(ctx, GD_FLOAT64, share->count + 1, GD_MEMORY_OTHER, "params_share");
-    if (!gd_failed(ctx)) return share;
-    gd_share_free(share);
+    if (leaf->storage != s->params->values->storage || leaf->count == 0) return NULL;
+    for (int64_t i = 0; i < s->count; i++) {
+        bucket *b = &s->bucket[i];
+        if (leaf->offset >= b->begin && leaf->offset < b->end) return b;
+    }
     return NULL;
 }
 
-void gd_share_free(gd_share *share)
+gd_status gd_params_last_backward(gd_params *params)
 {
-    if (!share) return;
-    const gd_params *params = share->params;
-    if (share->squares) gd_tensor_destroy(share->squares);
-    for (int64_t i = 0; i < params->count; i++) params->list[i].tensor->bucket = NULL;
-    gd_host_release(params->ctx, share->bucket, (size_t)params->count * sizeof *share->bucket);
-    gd_host_release(params->ctx, share, sizeof *share);
+    if (!gd_params_ready(params, "params_last_backward"))
+        return params ? gd_error_status(params->ctx) : GD_ERROR_ARGUMENT;
+    buckets *s = (buckets *)params->share;
+    if (!s) return GD_OK;
+    s->last = true;
+    for (int64_t i = 0; i < s->count; i++) s->bucket[i].waits = 0;
+    for (int64_t i = 0; i < params->count; i++) {
+        const gd_tensor *t = params->list[i].tensor;
+        bucket *b = bucket_of(s, t);
+        if (b) b->waits += t->requires_grad;
+    }
+    return GD_OK;
+}
+
+static bool slice_at(const gd_share *share, int64_t index, gd_params_slice *slice)
+{
+    const buckets *s = (const buckets *)share;
+    if (index >= s->count) return false;
+    *slice = s->bucket[index].own;
+    return true;
+}
+
+/* ---- Gradients ------------------------------------------------------------------------------ */
+
+static void *element(const gd_tensor *block, int64_t i)
+{
+    return (char *)gd_tensor_data(block) + (size_t)i * gd_dtype_size(block->dtype);
+}
+
+static gd_status send_next(buckets *s)
+{
+    gd_group *group = s->group;
+    const gd_tensor *grads = s->params->grads;
+    bucket *b = &s->bucket[s->next++];
+    b->sent = s->share.begun = true;
+    gd_params_zero_missing_grads(s->params, b->begin, b->end);
+    if (gd_group_begin(group, "reduce_scatter") || group->transport->fork(group))
+        return group->ctx->status;
+    return group->transport->reduce_scatter(group, element(grads, b->begin), grads->dtype,
+                                            b->end - b->begin, true);
+}
+
+/* A gradient is complete: a gd_grad_hook. */
+static void arrived(void *user, gd_tensor *leaf)
+{
+    buckets *s = user;
+    bucket *b = bucket_of(s, leaf);
+    if (!b) return;
+    if (b->sent) {
+        gd_fail(leaf->ctx, GD_ERROR_STATE,
+                "backward: the gradients were averaged over all ranks already, wanted "
+                "gd_params_clear_grads in between; gd_params_last_backward is for the last of "
+                "several backwards");
+        return;
+    }
+    b->waits--;
+    while (s->last && s->next < s->count && s->bucket[s->next].waits <= 0) {
+        if (send_next(s)) return;
+    }
+}
+
+static gd_status reduce(gd_share *share)
+{
+    buckets *s = (buckets *)share;
+    gd_group *group = s->group;
+    while (s->next < s->count && !gd_failed(group->ctx)) send_next(s);
+    gd_new_version(group->ctx, s->params->grads->storage);
+    return gd_failed(group->ctx) ? group->ctx->status : group->transport->join(group);
+}
+
+static void clear(gd_share *share)
+{
+    buckets *s = (buckets *)share;
+    s->next = 0;
+    s->last = s->share.begun = false;
+    for (int64_t i = 0; i < s->count; i++) s->bucket[i].sent = false;
+}
+
+/* ---- Sums ----------------------------------------------------------------------------------- */
+
+static void squares(gd_share *share, double *sum)
+{
+    const buckets *s = (const buckets *)share;
+    gd_context *ctx = s->params->ctx;
+    const gd_tensor *grads = s->params->grads;
+    double *part = gd_tensor_data(s->squares);
+    ctx->services->fill(sum, GD_FLOAT64, 0, 1, ctx);
+    for (int64_t i = 0; i < s->count; i++) {
+        const gd_params_slice *own = &s->bucket[i].own;
+        if (own->begin == own->end) continue;
+        ctx->services->sum_squares(&part[i], element(grads, own->begin), grads->dtype,
+                                   own->end - own->begin, ctx);
+        ctx->services->accumulate(sum, GD_FLOAT64, &part[i], GD_FLOAT64, 1, ctx);
+    }
+}
+
+static gd_status sum(gd_share *share, double *values, int64_t n)
+{
+    gd_group *group = ((buckets *)share)->group;
+    if (gd_group_begin(group, "all_reduce") || group->transport->fork(group) ||
+        group->transport->all_reduce(group, values, GD_FLOAT64, n, false))
+        return group->ctx->status;
+    return group->transport->join(group);
+}
+
+/* ---- Values --------------------------------------------------------------------------------- */
+
+static gd_status gather(gd_share *share, int64_t index)
+{
+    const buckets *s = (const buckets *)share;
+    gd_group *group = s->group;
+    const gd_tensor *values = s->params->values;
+    const bucket *b = &s->bucket[index];
+    if (gd_group_begin(group, "all_gather") || group->transport->fork(group) ||
+        group->transport->all_gather(group, element(values, b->begin), values->dtype,
+                                     b->end - b->begin))
+        return group->ctx->status;
+    return index + 1 < s->count ? GD_OK : group->transport->join(group);
+}
+
+/* ---- Sharing -------------------------------------------------------------------------------- */
+
+static void free_buckets(gd_share *share)
+{
+    buckets *s = (buckets *)share;
+    gd_context *ctx = s->params->ctx;
+    gd_unlisten(ctx, &s->listener);
+    if (s->squares) gd_tensor_destroy(s->squares);
+    gd_host_release(ctx, s->bucket, (size_t)s->params->count * sizeof *s->bucket);
+    gd_host_release(ctx, s, sizeof *s);
+}
+
+static const gd_share_calls calls = {.free = free_buckets,
+                                     .clear = clear,
+                                     .slice_at = slice_at,
+                                     .reduce = reduce,
+                                     .squares = squares,
+                                     .sum = sum,
+                                     .gather = gather};
+
+static gd_share *create(gd_params *params, gd_group *group, int64_t bytes)
+{
+    const char *who = "params_share";
+    gd_context *ctx = params->ctx;
+    buckets *s = gd_host_allocate(ctx, sizeof *s, who);
+    if (!s) return NULL;
+    *s = (buckets){.share = {.calls = &calls, .ranks = group->ranks},
+                   .params = params,
+                   .group = group,
+                   .listener = {.hook = arrived, .user = s}};
+    gd_listen(ctx, &s->listener);
+    s->bucket = gd_host_allocate(ctx, (size_t)params->count * sizeof *s->bucket, who);
+    if (s->bucket) cut(s, bytes);
+    if (!gd_failed(ctx))
+        s->squares = gd_params_block(ctx, GD_FLOAT64, s->count + 1, GD_MEMORY_OTHER, who);
+    if (gd_failed(ctx)) {
+        free_buckets(&s->share);
+        return NULL;
+    }
+    s->share.norm = (double *)gd_tensor_data(s->squares) + s->count;
+    return &s->share;
 }
 
 gd_status gd_params_share(gd_params *params, gd_group *group, const gd_share_options *options)
@@ -143,125 +308,4 @@ gd_status gd_params_share(gd_params *params, gd_group *group, const gd_share_opt
     if (gd_group_broadcast(group, params->values, 0)) return ctx->status;
     params->share = create(params, group, bytes);
     return gd_error_status(ctx);
-}
-
-gd_status gd_params_last_backward(gd_params *params)
-{
-    if (!gd_params_ready(params, "params_last_backward"))
-        return params ? gd_error_status(params->ctx) : GD_ERROR_ARGUMENT;
-    gd_share *share = params->share;
-    if (!share) return GD_OK;
-    share->last = true;
-    for (int64_t i = 0; i < share->count; i++) share->bucket[i].waits = 0;
-    for (int64_t i = 0; i < params->count; i++) {
-        const gd_tensor *t = params->list[i].tensor;
-        t->bucket->waits += t->requires_grad;
-    }
-    return GD_OK;
-}
-
-bool gd_params_slice_at(const gd_params *params, int64_t index, gd_params_slice *slice)
-{
-    if (!params || !params->values || index < 0) return false;
-    const gd_share *share = params->share;
-    if (index >= (share ? share->count : 1)) return false;
-    *slice = share ? share->bucket[index].own : (gd_params_slice){0, params->values->count, 0};
-    return true;
-}
-
-int64_t gd_params_offset(const gd_params *params, int index)
-{
-    const gd_tensor *t = gd_params_at(params, index);
-    return t ? t->offset : 0;
-}
-
-/* ---- Gradients ------------------------------------------------------------------------------ */
-
-static void *element(const gd_tensor *block, int64_t i)
-{
-    return (char *)gd_tensor_data(block) + (size_t)i * gd_dtype_size(block->dtype);
-}
-
-static gd_status send_next(gd_share *share)
-{
-    gd_group *group = share->group;
-    const gd_tensor *grads = share->params->grads;
-    gd_bucket *b = &share->bucket[share->next++];
-    b->sent = true;
-    gd_params_zero_missing_grads(share->params, b->begin, b->end);
-    if (gd_group_begin(group, "reduce_scatter") || group->transport->fork(group))
-        return group->ctx->status;
-    return group->transport->reduce_scatter(group, element(grads, b->begin), grads->dtype,
-                                            b->end - b->begin, true);
-}
-
-void gd_share_arrived(gd_bucket *bucket)
-{
-    gd_share *share = bucket->share;
-    if (bucket->sent) {
-        gd_fail(share->params->ctx, GD_ERROR_STATE,
-                "backward: the gradients were averaged over all ranks already, wanted "
-                "gd_params_clear_grads in between; gd_params_last_backward is for the last of "
-                "several backwards");
-        return;
-    }
-    bucket->waits--;
-    while (share->last && share->next < share->count && share->bucket[share->next].waits <= 0) {
-        if (send_next(share)) return;
-    }
-}
-
-gd_status gd_share_reduce(gd_share *share)
-{
-    gd_group *group = share->group;
-    while (share->next < share->count && !gd_failed(group->ctx)) send_next(share);
-    gd_new_version(group->ctx, share->params->grads->storage);
-    return gd_failed(group->ctx) ? group->ctx->status : group->transport->join(group);
-}
-
-void gd_share_clear(gd_share *share)
-{
-    share->next = 0;
-    share->last = false;
-    for (int64_t i = 0; i < share->count; i++) share->bucket[i].sent = false;
-}
-
-/* ---- Sums ----------------------------------------------------------------------------------- */
-
-void gd_share_squares(gd_share *share, double *sum)
-{
-    gd_context *ctx = share->params->ctx;
-    const gd_tensor *grads = share->params->grads;
-    double *part = gd_tensor_data(share->squares);
-    ctx->services->fill(sum, GD_FLOAT64, 0, 1, ctx);
-    for (int64_t i = 0; i < share->count; i++) {
-        const gd_params_slice *own = &share->bucket[i].own;
-        if (own->begin == own->end) continue;
-        ctx->services->sum_squares(&part[i], element(grads, own->begin), grads->dtype,
-                                   own->end - own->begin, ctx);
-        ctx->services->accumulate(sum, GD_FLOAT64, &part[i], GD_FLOAT64, 1, ctx);
-    }
-}
-
-gd_status gd_share_sum(gd_share *share, double *values, int64_t n)
-{
-    gd_group *group = share->group;
-    if (gd_group_begin(group, "all_reduce") || group->transport->fork(group) ||
-        group->transport->all_reduce(group, values, GD_FLOAT64, n, false))
-        return group->ctx->status;
-    return group->transport->join(group);
-}
-
-/* ---- Values --------------------------------------------------------------------------------- */
-
-gd_status gd_share_values(gd_share *share, int64_t index)
-{
-    gd_group *group = share->group;
-    const gd_tensor *values = share->params->values;
-    const gd_bucket *b = &share->bucket[index];
-    if (gd_group_begin(group, "all_gather") || group->transport->fork(group) ||
-        group->transport->all_gather(group, element(values, b->begin), values->dtype,
-                                     b->end - b->begin))
-        return group->ctx->status;
-    return index + 1 < share->count ? GD_OK : group->transport->join(group);
 }

@@ -131,8 +131,9 @@ static uint64_t mix_tensor(uint64_t hash, const gd_tensor *t)
 uint64_t gd_graph_key(const gd_context *ctx)
 {
     uint64_t hash = mix((uint64_t)ctx->no_grad, ctx->generation);
-    hash = mix(hash, (uintptr_t)ctx->grad_hook_user);
-    hash = mix(hash, (uintptr_t)ctx->grad_hook);
+    for (const gd_listener *l = ctx->listeners; l; l = l->next) {
+        hash = mix(mix(hash, (uintptr_t)l->hook), (uintptr_t)l->user);
+    }
     for (const gd_tensor *t = ctx->user_tensors; t; t = t->next) hash = mix_tensor(hash, t);
     return hash;
 }

@@ -1,7 +1,6 @@
 /* optim.c - optimizers: which kernel updates which range of the parameters' block (params.c), with
  * what numbers. kernels/optim has the rules themselves. */
 #include "optim/optimizer.h"
-#include "group/share.h"
 
 #include <math.h>
 
@@ -181,7 +180,7 @@ void gd_optimizer_apply(const gd_optimizer *optimizer)
     for (int64_t i = 0; gd_params_slice_at(params, i, &slice); i++) {
         update(optimizer, &slice, 1);
         update(optimizer, &slice, 0);
-        if (params->share && gd_share_values(params->share, i)) return;
+        if (params->share && params->share->calls->gather(params->share, i)) return;
     }
 }
 

@@ -10,7 +10,6 @@
  * bytes hold zeros in every block, and stay zero under every rule of optim.c. */
 #include "optim/params.h"
 
-#include "group/share.h"
 #include "optim/graph.h"
 
 #include <math.h>
@@ -40,7 +39,7 @@ void gd_params_free(gd_params *params)
     if (!params) return;
     gd_context *ctx = params->ctx;
     gd_graphs_forget(ctx);
-    gd_share_free(params->share);
+    if (params->share) params->share->calls->free(params->share);
     for (int64_t i = 0; i < params->count; i++) gd_tensor_destroy(params->list[i].tensor);
     if (params->values) gd_tensor_destroy(params->values);
     if (params->grads) gd_tensor_destroy(params->grads);
@@ -219,6 +218,20 @@ unsigned gd_params_flags(const gd_params *params, int index)
     return gd_params_at(params, index) ? params->list[index].flags : 0;
 }
 
+bool gd_params_slice_at(const gd_params *params, int64_t index, gd_params_slice *slice)
+{
+    if (!params || !params->values || index < 0) return false;
+    if (params->share) return params->share->calls->slice_at(params->share, index, slice);
+    *slice = (gd_params_slice){0, params->values->count, 0};
+    return index == 0;
+}
+
+int64_t gd_params_offset(const gd_params *params, int index)
+{
+    const gd_tensor *t = gd_params_at(params, index);
+    return t ? t->offset : 0;
+}
+
 /* ---- Gradients ---------------------------------------------------------------------------- */
 
 bool gd_params_ready(const gd_params *params, const char *who)
@@ -241,7 +254,7 @@ gd_status gd_params_clear_grads(gd_params *params)
 {
     if (!gd_params_ready(params, "params_clear_grads")) return refused(params);
     for (int64_t i = 0; i < params->count; i++) gd_grad_clear(params->list[i].tensor);
-    if (params->share) gd_share_clear(params->share);
+    if (params->share) params->share->calls->clear(params->share);
     return GD_OK;
 }
 
@@ -258,7 +271,7 @@ void gd_params_zero_missing_grads(gd_params *params, int64_t begin, int64_t end)
 /* A bucket sent early had its missing gradients zeroed then; now another stream writes to it. */
 gd_status gd_params_complete_grads(gd_params *params)
 {
-    if (params->share) return gd_share_reduce(params->share);
+    if (params->share) return params->share->calls->reduce(params->share);
     gd_params_zero_missing_grads(params, 0, params->grads->count);
     return gd_error_status(params->ctx);
 }
@@ -272,7 +285,7 @@ gd_status gd_params_scale_grads(gd_params *params, double factor)
                        "params_scale_grads: factor is %g, wanted a finite number", factor);
     }
     gd_tensor *grads = params->grads;
-    if (params->share && params->share->next == 0) /* no mean was taken yet */
+    if (params->share && !params->share->begun) /* no mean was taken yet */
         gd_params_zero_missing_grads(params, 0, grads->count);
     else if (gd_params_complete_grads(params))
         return ctx->status;
@@ -288,9 +301,9 @@ static double sum_squares(gd_params *params)
     gd_share *share = params->share;
     double sum = NAN;
     if (!share) return gd_sum_squares(params->grads);
-    double *place = (double *)gd_tensor_data(share->squares) + share->count;
-    gd_share_squares(share, place);
-    if (!gd_share_sum(share, place, 1)) ctx->device->download(ctx, &sum, place, sizeof sum);
+    share->calls->squares(share, share->norm);
+    if (!share->calls->sum(share, share->norm, 1))
+        ctx->device->download(ctx, &sum, share->norm, sizeof sum);
     return gd_failed(ctx) ? (double)NAN : sum;
 }
 

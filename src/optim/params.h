@@ -2,7 +2,7 @@
 #ifndef GRADUS_PARAMS_H
 #define GRADUS_PARAMS_H
 
-#include "core/core.h"
+#include "optim/share.h"
 
 typedef struct gd_param {
     gd_tensor *tensor; /* its header; its gradient's header is tensor->grad */

@@ -8,7 +8,6 @@
  * one it waits until the update in it is done, so that neither overwrites what the other has not
  * read. That is the only place where a training loop waits, and only if it is that far ahead. */
 #include "optim/optimizer.h"
-#include "group/share.h"
 #include "optim/graph.h"
 
 #include <math.h>
@@ -117,10 +116,10 @@ static gd_status measure(gd_optimizer *optimizer)
     _Static_assert(offsetof(gd_update_state, squares) ==
                        offsetof(gd_update_state, loss) + sizeof(double),
                    "both are summed in one go");
-    gd_share_squares(params->share, &state->squares);
-    ctx->services->scale(&state->loss, GD_FLOAT64, 1.0 / gd_group_ranks(params->share->group), 1,
-                         ctx);
-    return gd_share_sum(params->share, &state->loss, 2);
+    gd_share *share = params->share;
+    share->calls->squares(share, &state->squares);
+    ctx->services->scale(&state->loss, GD_FLOAT64, 1.0 / share->ranks, 1, ctx);
+    return share->calls->sum(share, &state->loss, 2);
 }
 
 /* Launches the kernels of one update. While a graph is captured they are only recorded: each run of

@@ -1,0 +1,94 @@
+/* listeners.c - telling those who listen that the gradient of a leaf is complete (gd_on_gradient).
+ *
+ * It is complete when the walk has visited the last node that reads the leaf. So each leaf counts
+ * its uses: the calls that read it and whose backward has not run. A call in a segment of
+ * gd_recompute counts from the segment's first run on. */
+#include "core/core.h"
+
+/* ---- Who listens -------------------------------------------------------------------------- */
+
+void gd_listen(gd_context *ctx, gd_listener *listener)
+{
+    gd_listener **link = &ctx->listeners;
+    while (*link && ((*link)->users || !listener->users)) link = &(*link)->next;
+    listener->next = *link;
+    *link = listener;
+}
+
+void gd_unlisten(gd_context *ctx, gd_listener *listener)
+{
+    gd_listener **link = &ctx->listeners;
+    while (*link && *link != listener) link = &(*link)->next;
+    if (*link) *link = listener->next;
+}
+
+void gd_listeners_sweep(gd_context *ctx)
+{
+    for (gd_listener *l = ctx->listeners, *next; l; l = next) {
+        next = l->next;
+        if (l->hook) continue;
+        gd_unlisten(ctx, l);
+        gd_host_release(ctx, l, sizeof *l);
+    }
+}
+
+/* A hook may remove others, while a backward goes through the list. */
+static void remove_hooks(gd_context *ctx, const void *user)
+{
+    for (gd_listener *l = ctx->listeners; l; l = l->next) {
+        if (l->users && (!user || l->user == user)) l->hook = NULL;
+    }
+    if (!ctx->in_backward) gd_listeners_sweep(ctx);
+}
+
+gd_status gd_on_gradient(gd_context *ctx, gd_grad_hook hook, void *user)
+{
+    if (!ctx) return GD_ERROR_ARGUMENT;
+    if (!hook) {
+        remove_hooks(ctx, user);
+        return GD_OK;
+    }
+    for (const gd_listener *l = ctx->listeners; l; l = l->next) {
+        if (l->users && l->hook == hook && l->user == user) return GD_OK;
+    }
+    gd_listener *listener = gd_host_allocate(ctx, sizeof *listener, "on_gradient");
+    if (!listener) return ctx->status;
+    *listener = (gd_listener){.hook = hook, .user = user, .users = true};
+    gd_listen(ctx, listener);
+    return GD_OK;
+}
+
+/* ---- What a backward tells ---------------------------------------------------------------- */
+
+void gd_count_uses(const gd_call *call)
+{
+    for (int i = 0; i < call->inputs; i++) {
+        gd_tensor *t = call->input[i];
+        if (t && !t->step && t->requires_grad) t->uses++;
+    }
+}
+
+static void tell_complete(gd_tensor *leaf)
+{
+    gd_context *ctx = leaf->ctx;
+    const bool told = !leaf->awaited || !leaf->grad_valid;
+    leaf->awaited = false;
+    for (const gd_listener *l = ctx->listeners; l && !told && !gd_failed(ctx); l = l->next) {
+        if (l->hook) l->hook(l->user, leaf);
+    }
+}
+
+void gd_finish_uses(const gd_node *node)
+{
+    for (int i = 0; i < node->inputs; i++) {
+        gd_tensor *t = node->input[i];
+        if (t && !t->step && t->uses > 0 && --t->uses == 0) tell_complete(t);
+    }
+}
+
+void gd_finish_leaves(gd_context *ctx)
+{
+    for (gd_tensor *t = ctx->user_tensors; t; t = t->next) {
+        if (t->awaited) tell_complete(t);
+    }
+}
