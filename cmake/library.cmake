@@ -4,7 +4,8 @@
 #   gradus_internal  an archive with all symbols, for our own tests
 
 file(GLOB core_sources CONFIGURE_DEPENDS src/core/*.c src/cuda/*.c src/files/*.c
-     src/gradcheck/*.c src/gradcheck/diagnose/*.c src/group/*.c src/optim/*.c)
+     src/gradcheck/*.c src/gradcheck/diagnose/*.c src/group/*.c src/inspect/*.c
+     src/optim/*.c)
 file(GLOB op_sources CONFIGURE_DEPENDS kernels/*.c kernels/*/*.c)
 file(GLOB real_sources CONFIGURE_DEPENDS kernels/*/*_cpu.c)
 file(GLOB cuda_sources CONFIGURE_DEPENDS kernels/*.cu kernels/*/*.cu src/cuda/*_cuda.c src/cuda/*.cu)

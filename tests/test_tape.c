@@ -322,6 +322,11 @@ START_TEST(retained_gradients_add_up_and_are_passed_on_once)
     ck_assert_int_eq(gd_backward_from(&s, 1, &keep), GD_OK);
     ck_assert_double_eq(gd_item(grad), 2 * 18 + 2);
     ck_assert_double_eq(gd_item(gd_grad(x)), 2 * 108 + 2 * 6 + 1);
+    ck_assert_int_eq(gd_grad_clear(s), GD_OK);
+    ck_assert_ptr_null(gd_grad(s));
+    ck_assert_int_eq(gd_backward_from(&loss, 1, &keep), GD_OK);
+    ck_assert_double_eq(gd_item(gd_grad(s)), 18);
+    ck_assert_double_eq(gd_item(gd_grad(x)), 3 * 108 + 2 * 6 + 1);
 }
 END_TEST
 
@@ -589,6 +594,23 @@ START_TEST(the_tape_can_be_printed)
 }
 END_TEST
 
+/* Also after the forward, before the backward. */
+START_TEST(norms_may_be_asked_for_later)
+{
+    char text[4096];
+    gd_tensor *loss = do_square(do_square(leaf(3)));
+    gd_tape_record_norms(ctx, true);
+    gd_backward(loss);
+    gd_tape_record_norms(ctx, false);
+    print_to(text, sizeof text, gd_tape_print);
+    ck_assert_ptr_nonnull(strstr(text, "|grad| 18\n"));
+    gd_step_end(ctx);
+    gd_backward(do_square(do_square(leaf(3))));
+    print_to(text, sizeof text, gd_tape_print);
+    ck_assert_ptr_null(strstr(text, "|grad|"));
+}
+END_TEST
+
 /* The whole graph: no address is in it, the gradients come back, and x, which two ops read, is
  * drawn once. */
 START_TEST(the_graph_of_a_tape)
@@ -684,6 +706,7 @@ int main(void)
     tcase_add_test(tape, a_segment_may_not_reach_outside);
     tcase_add_test(tape, a_segment_may_return_its_input);
     tcase_add_test(tape, the_tape_can_be_printed);
+    tcase_add_test(tape, norms_may_be_asked_for_later);
     tcase_add_test(tape, the_graph_of_a_tape);
     tcase_add_test(tape, the_first_output_that_is_not_finite_is_found);
     tcase_add_test(tape, ops_can_be_registered);

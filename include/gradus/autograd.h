@@ -136,8 +136,8 @@ GD_API gd_status gd_tape_print_dot(gd_context *ctx, FILE *file);
  * reads all values, except those of freed tensors that no backward needs. */
 GD_API int64_t gd_tape_find_nonfinite(gd_context *ctx, char *text, size_t size);
 
-/* Whether the following backwards record the 2-norm of every gradient (at the cost of reading each,
- * and of a wait for the device). Off by default. */
+/* Whether the gradient of every output on the tape is kept (gd_retain_grad), of which the tape is
+ * then printed with the 2-norm. Off by default. */
 GD_API void gd_tape_record_norms(gd_context *ctx, bool on);
 
 /* ---- Watching the ops run ----------------------------------------------------------------- */

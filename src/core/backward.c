@@ -13,7 +13,6 @@
  * tensor has used it. */
 #include "core/core.h"
 
-#include <math.h>
 #include <string.h>
 
 /* ---- The beginning ---------------------------------------------------------------------- */
@@ -142,48 +141,15 @@ static void use_up(gd_node *node)
     node->used = true;
 }
 
-/* ---- Gradients kept for the user ------------------------------------------------------- */
-
-/* A walk passes on the gradients of its own loss only. What an earlier one with keep_tape left in a
- * retained gradient, and has passed on already, is put aside until the node has been visited. A
- * cotangent that lies in the gradient itself stays (gd_optimizer_backward). */
-static void put_aside(gd_node *node, gd_tensor *const *cotangents, int count)
-{
-    for (int i = 0; i < node->outputs; i++) {
-        gd_tensor *t = node->output[i];
-        bool cotangent = false;
-        for (int k = 0; cotangents && k < count; k++)
-            cotangent = cotangent || cotangents[k] == t->grad;
-        if (!t->retain_grad || !t->grad_valid || cotangent) continue;
-        t->earlier_grad = t->grad;
-        t->grad = NULL;
-        t->grad_valid = false;
-    }
-}
-
-static void add_to_earlier(gd_tensor *t)
-{
-    gd_tensor *now = t->grad;
-    const bool reached = t->grad_valid;
-    t->grad = t->earlier_grad;
-    t->grad_valid = true;
-    t->earlier_grad = NULL;
-    if (reached && !gd_failed(t->ctx)) gd_grad_add(t, now, "backward");
-    gd_tensor *sum = t->grad;
-    t->grad = now;
-    gd_grad_release(t);
-    t->grad = sum;
-    t->grad_valid = true;
-}
-
+/* The gradients of the node's outputs have been used: those that the user wants are put aside. */
 static void finish_gradients(gd_node *node)
 {
     for (int i = 0; i < node->outputs; i++) {
         gd_tensor *t = node->output[i];
-        if (!t->retain_grad) {
+        if (t->retain_grad && t->grad_valid) {
+            gd_grad_retain(t);
+        } else {
             gd_grad_release(t);
-        } else if (t->earlier_grad) {
-            add_to_earlier(t);
         }
     }
 }
@@ -227,26 +193,11 @@ static gd_status check_values(const gd_node *node)
     return GD_OK;
 }
 
-static gd_status record_norms(gd_context *ctx, gd_node *node)
-{
-    node->norms = gd_arena_array(ctx, node->outputs, sizeof(double), "the norms");
-    if (!node->norms) return gd_error_status(ctx);
-    for (int i = 0; i < node->outputs; i++) {
-        const gd_tensor *grad = node->output[i]->grad_valid ? node->output[i]->grad : NULL;
-        node->norms[i] = NAN;
-        if (grad) node->norms[i] = sqrt(gd_sum_squares(grad));
-    }
-    return GD_OK;
-}
-
 static gd_status visit(gd_context *ctx, gd_node *node, bool keep_tape)
 {
     bool reached = false;
     for (int i = 0; i < node->outputs; i++) reached = reached || node->output[i]->grad_valid;
     if (!reached) return GD_OK;
-    if (ctx->record_norms && !ctx->in_graph && record_norms(ctx, node)) {
-        return gd_error_status(ctx);
-    }
     if (check_values(node)) return gd_error_status(ctx);
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);
@@ -263,9 +214,6 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
     if (check_outputs(ctx, outputs, count, cotangents)) return gd_error_status(ctx);
     int64_t top = mark(ctx, outputs, count);
     if (gd_failed(ctx)) return gd_error_status(ctx);
-    for (int64_t i = ctx->tape_floor; i < top; i++) {
-        if (ctx->tape[i]->marked) put_aside(ctx->tape[i], cotangents, count);
-    }
     for (int i = 0; i < count; i++) {
         gd_tensor *u = cotangents ? cotangents[i] : NULL;
         if (!outputs[i]->step) outputs[i]->awaited = true;

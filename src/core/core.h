@@ -146,8 +146,8 @@ struct gd_context {
     int no_grad;       /* depth of gd_no_grad_begin */
     bool saw_gradient; /* an op was given an input that requires a gradient; see recompute.c */
     bool in_backward;
-    int segments; /* of gd_recompute that are running, nested */
-    bool record_norms;
+    int segments;           /* of gd_recompute that are running, nested */
+    bool retain_grads;      /* of all outputs: gd_tape_record_norms */
     int64_t tape_floor;     /* nodes before this one are outside the segment being recomputed */
     struct gd_trace *trace; /* of the innermost segment that is running, see trace.c */
     uint64_t calls;         /* made so far, of ops */
@@ -278,8 +278,9 @@ gd_status gd_grad_unshare(gd_tensor *t);
 /* The sum of squares of a packed tensor; the host waits for it. NaN on error. */
 double gd_sum_squares(const gd_tensor *t);
 
-/* Drops the gradient of a tensor made by an op. */
+/* Drops the gradient of a tensor made by an op, or adds it to the one that is kept for the user. */
 void gd_grad_release(gd_tensor *t);
+void gd_grad_retain(gd_tensor *t);
 
 /* ---- Calls (frame.c, op.c) --------------------------------------------------------------- */
 
@@ -350,7 +351,6 @@ struct gd_node {
     bool used;     /* a backward has visited it */
     bool marked;   /* the running backward will visit it */
     gd_node *via;  /* the node that it was reached from, for messages */
-    double *norms; /* [outputs] of the gradients, NaN: unknown; NULL if not recorded */
 };
 
 /* Appends a node. It takes over the call's arrays, which are in the arena; the arguments are copied

@@ -2,7 +2,7 @@
  *
  * A leaf's gradient stays until it is cleared. Clearing writes no memory: it marks the content as
  * invalid, and the next gradient overwrites it instead of being added. An intermediate has a
- * gradient only while the walk needs it. */
+ * gradient only while the walk needs it, and then, if the user asked for it, one that is retained. */
 #include "core/core.h"
 
 #include <math.h>
@@ -53,12 +53,18 @@ gd_status gd_tensor_need_grad(gd_tensor *t)
 
 gd_tensor *gd_grad(const gd_tensor *t)
 {
+    if (t && t->retained) return t->retained;
     return t && t->grad_valid ? t->grad : NULL;
 }
 
 gd_status gd_grad_clear(gd_tensor *t)
 {
     if (!t) return GD_ERROR_ARGUMENT;
+    if (t->retained) {
+        t->grad = t->retained;
+        t->retained = NULL;
+        gd_grad_release(t);
+    }
     t->grad_valid = false;
     return GD_OK;
 }
@@ -92,6 +98,24 @@ gd_status gd_grad_unshare(gd_tensor *t)
     shared->freed = true;
     shared->storage->views--;
     return gd_error_status(t->ctx);
+}
+
+/* The gradients of several backwards over a kept tape add up here, where none of them passes on what
+ * the ones before have passed on. */
+void gd_grad_retain(gd_tensor *t)
+{
+    gd_tensor *now = t->grad;
+    if (t->retained) {
+        t->grad = t->retained;
+        if (!gd_failed(t->ctx)) gd_grad_add(t, now, "backward");
+        t->retained = t->grad;
+        t->grad = now;
+        gd_grad_release(t);
+    } else {
+        t->retained = now;
+        t->grad = NULL;
+    }
+    t->grad_valid = false;
 }
 
 double gd_sum_squares(const gd_tensor *t)

@@ -71,6 +71,7 @@ gd_node *gd_tape_append(const gd_call *call)
         t->node = node;
         node->versions[node->inputs + i] = t->storage->version;
         t->requires_grad = gd_dtype_is_real(t->dtype);
+        t->retain_grad = ctx->retain_grads && t->requires_grad;
     }
     count_readers(node, +1);
     if (!ctx->in_backward)

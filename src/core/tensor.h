@@ -45,10 +45,10 @@ struct gd_tensor {
     bool owned; /* belongs to another object (a gradient, a parameter of a group) */
     bool freed; /* by the user */
     bool requires_grad;
-    bool retain_grad;        /* gd_retain_grad */
-    bool grad_valid;         /* grad holds a gradient (and not garbage from an earlier step) */
-    gd_tensor *grad;         /* of this shape, contiguous */
-    gd_tensor *earlier_grad; /* with retain_grad, while a backward runs: that of the ones before */
+    bool retain_grad;    /* gd_retain_grad */
+    bool grad_valid;     /* grad holds a gradient (and not garbage from an earlier step) */
+    gd_tensor *grad;     /* of this shape, contiguous */
+    gd_tensor *retained; /* with retain_grad: the gradients of finished walks, or NULL */
 
     gd_node *node; /* that made it; NULL for a leaf */
     int output;    /* its place among the outputs of the call that made it */

@@ -50,6 +50,13 @@ static size_t bytes_saved(const gd_node *node)
     return bytes;
 }
 
+/* The norm of the gradient of t, if there is one. The function of a graph cannot read it. */
+static void print_norm(FILE *file, const char *format, const gd_tensor *t)
+{
+    const gd_tensor *grad = gd_grad(t);
+    if (grad && !t->ctx->in_graph) fprintf(file, format, sqrt(gd_sum_squares(grad)));
+}
+
 static gd_status finish(gd_context *ctx, FILE *file, const char *who)
 {
     if (!ferror(file)) return GD_OK;
@@ -66,9 +73,7 @@ gd_status gd_tape_print(gd_context *ctx, FILE *file)
         fprintf(file, ") -> ");
         print_tensors(file, node->output, node->outputs, false);
         fprintf(file, "  saved %zu bytes%s", bytes_saved(node), node->used ? ", used up" : "");
-        for (int k = 0; node->norms && k < node->outputs; k++) {
-            if (!isnan(node->norms[k])) fprintf(file, "  |grad| %.4g", node->norms[k]);
-        }
+        for (int k = 0; k < node->outputs; k++) print_norm(file, "  |grad| %.4g", node->output[k]);
         fprintf(file, "\n");
     }
     return finish(ctx, file, "tape_print");
@@ -114,9 +119,7 @@ static void print_dot_leaf(gd_context *ctx, FILE *file, const gd_tensor *t, cons
     gd_replace_controls(label.text);
     print_quoted(file, label.text);
     fprintf(file, "\\n%s", gd_shape_text(t).text);
-    if (ctx->record_norms && t->grad_valid) {
-        fprintf(file, "\\n|grad| %.3g", sqrt(gd_sum_squares(t->grad)));
-    }
+    if (ctx->retain_grads) print_norm(file, "\\n|grad| %.3g", t);
     fprintf(file, "\"];\n");
 }
 
@@ -143,7 +146,7 @@ static void print_dot_node(FILE *file, const gd_node *node)
     print_quoted(file, node->op->name);
     for (int k = 0; k < node->outputs; k++) {
         fprintf(file, "\\n%s", gd_shape_text(node->output[k]).text);
-        if (node->norms && !isnan(node->norms[k])) fprintf(file, " |grad| %.3g", node->norms[k]);
+        print_norm(file, " |grad| %.3g", node->output[k]);
     }
     fprintf(file, "\\nsaved %zu bytes\"];\n", bytes_saved(node));
 }
@@ -204,5 +207,10 @@ int64_t gd_tape_find_nonfinite(gd_context *ctx, char *text, size_t size)
 
 void gd_tape_record_norms(gd_context *ctx, bool on)
 {
-    if (ctx) ctx->record_norms = on;
+    if (!ctx) return;
+    ctx->retain_grads = on;
+    for (int64_t i = 0; on && i < ctx->tape_length; i++) {
+        const gd_node *node = ctx->tape[i];
+        for (int k = 0; k < node->outputs; k++) node->output[k]->retain_grad = true;
+    }
 }
