@@ -8,7 +8,8 @@ file(GLOB core_sources CONFIGURE_DEPENDS src/core/*.c src/cuda/*.c src/files/*.c
      src/optim/*.c)
 file(GLOB op_sources CONFIGURE_DEPENDS kernels/*.c kernels/*/*.c)
 file(GLOB real_sources CONFIGURE_DEPENDS kernels/*/*_cpu.c)
-file(GLOB cuda_sources CONFIGURE_DEPENDS kernels/*.cu kernels/*/*.cu src/cuda/*_cuda.c src/cuda/*.cu)
+file(GLOB cuda_sources CONFIGURE_DEPENDS kernels/*.cu kernels/*/*.cu src/cuda/*_cuda.c src/cuda/*.cu
+     src/group/*_cuda.c)
 list(FILTER cuda_sources EXCLUDE REGEX "/ladder.*\\.cu$") # for study, in the benchmark alone
 file(GLOB hopper_sources CONFIGURE_DEPENDS kernels/*/*_hopper.cu)
 list(REMOVE_ITEM cuda_sources ${hopper_sources})

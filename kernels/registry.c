@@ -1,5 +1,5 @@
-/* registry.c - the tables for the core (src/core/services.h): the records of all ops, and each device's
- * services. */
+/* registry.c - the tables for the core (src/core/services.h): the records of all ops, and each
+ * device with its services. */
 #include "core/services.h"
 #include "kernel.h"
 
@@ -34,3 +34,6 @@ static const gd_services cuda_services = {SERVICES(cuda), .advance = gd_advance_
 
 const gd_services *const gd_services_of[GD_DEVICE_COUNT] = {
     [GD_CPU] = &cpu_services, [GD_CUDA] = CUDA_SERVICES};
+
+const gd_device_table *const gd_devices[GD_DEVICE_COUNT] = {
+    [GD_CPU] = &gd_device_cpu, [GD_CUDA] = &gd_device_cuda};

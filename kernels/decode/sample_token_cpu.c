@@ -40,7 +40,7 @@ gd_status GD_REAL_NAME(sample_token_forward)(const gd_call *call)
                             (long long)position, (long long)capacity - 1,
                             gd_shape_text(call->input[2]).text);
     }
-    gd_philox_words(call->seed, 0, call->random_offset, 1, &word);
+    gd_philox(call->seed, 0, call->random_offset, 1, &word);
     const int32_t id = draw(gd_data(call->input[0]), gd_tensor_count(call->input[0]),
                             args->temperature, word / 4294967296.0);
     *(int32_t *)gd_data(call->output[0]) = ids[position] = id;

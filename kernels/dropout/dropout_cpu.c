@@ -15,8 +15,7 @@ static void apply_mask(const gd_call *call, REAL *out, const REAL *in, int64_t n
         uint16_t bits[GD_BLOCK];
         int64_t size = gd_min64(GD_BLOCK, n - block), word_count = gd_divide_up(size, 2);
         if (threshold) {
-            gd_philox_words(call->seed, 0, call->random_offset + (uint64_t)block / 2, word_count,
-                            words);
+            gd_philox(call->seed, 0, call->random_offset + (uint64_t)block / 2, word_count, words);
         }
         for (int64_t i = 0; i < word_count; i++) {
             bits[2 * i] = (uint16_t)words[i];

@@ -9,12 +9,12 @@
 /* Elements computed at a time: their words and values stay in the first-level cache. */
 #define PIECE 1024
 
-void gd_philox_words(uint64_t seed, uint64_t subsequence, uint64_t offset, int64_t count,
-                     uint32_t *words)
+void gd_philox(uint64_t seed, uint64_t subsequence, uint64_t offset, int64_t count, uint32_t *words)
 {
+    if (count <= 0 || !words) return;
     uint64_t block = offset / 4;
     int64_t skip = (int64_t)(offset % 4);
-    if (skip && count > 0) {
+    if (skip) {
         uint32_t first[4];
         gd_philox_blocks(seed, subsequence, block++, 1, first);
         int64_t taken = gd_min64(4 - skip, count);
@@ -47,7 +47,7 @@ static void fill(void *dst, gd_dtype dtype, int64_t n, from_words make, double a
         const int64_t start = p * PIECE, count = gd_min64(PIECE, n - start);
         /* Normal values come in pairs. */
         const int64_t word_count = (count + count % 2) * words_each;
-        gd_philox_words(seed, 0, offset + (uint64_t)(start * words_each), word_count, words);
+        gd_philox(seed, 0, offset + (uint64_t)(start * words_each), word_count, words);
         make(values, words, count, a, b);
 
         void *at = (char *)dst + (size_t)start * gd_dtype_size(dtype);
@@ -85,7 +85,7 @@ void gd_integers_cpu(int32_t *dst, int64_t n, int64_t low, int64_t high, uint64_
     for (int64_t p = 0; p < pieces; p++) {
         uint32_t words[PIECE];
         const int64_t start = p * PIECE, count = gd_min64(PIECE, n - start);
-        gd_philox_words(seed, 0, offset + (uint64_t)start, count, words);
+        gd_philox(seed, 0, offset + (uint64_t)start, count, words);
         for (int64_t i = 0; i < count; i++)
             dst[start + i] = (int32_t)(low + (int64_t)(words[i] * range >> 32));
     }
@@ -106,7 +106,7 @@ void gd_permutation_cpu(int32_t *dst, int64_t n, uint64_t seed, uint64_t offset,
     uint32_t words[2 * PIECE];
     for (int64_t start = 0; start < n; start += PIECE) {
         const int64_t count = gd_min64(PIECE, n - start);
-        gd_philox_words(seed, 0, offset + 2 * (uint64_t)start, 2 * count, words);
+        gd_philox(seed, 0, offset + 2 * (uint64_t)start, 2 * count, words);
         for (int64_t i = start; i < start + count; i++) {
             const uint32_t *r = words + 2 * (i - start);
             int64_t j = (int64_t)below(r[0], r[1], (uint64_t)i + 1);

@@ -72,18 +72,18 @@ static gd_status choose_device(gd_context *ctx)
 {
     switch ((int)ctx->options.device) {
     case GD_CPU:
-        return open_device(ctx, &gd_device_cpu);
+        return open_device(ctx, gd_devices[GD_CPU]);
     case GD_CUDA:
-        return open_device(ctx, &gd_device_cuda);
+        return open_device(ctx, gd_devices[GD_CUDA]);
     case GD_DEVICE_AUTO:
-        if (open_device(ctx, &gd_device_cuda)) {
+        if (open_device(ctx, gd_devices[GD_CUDA])) {
             /* Having no GPU is not an error here, nor worth a note. */
             if (ctx->status == GD_ERROR_UNSUPPORTED)
                 snprintf(ctx->device_note, sizeof ctx->device_note, "%s", ctx->error);
             ctx->status = GD_OK;
             ctx->error[0] = '\0';
         }
-        return ctx->device ? GD_OK : open_device(ctx, &gd_device_cpu);
+        return ctx->device ? GD_OK : open_device(ctx, gd_devices[GD_CPU]);
     default:
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
                        "context: device is %d, wanted GD_CPU, GD_CUDA or "

@@ -22,8 +22,6 @@
 #include "gradus/gradus.h"
 #include "core/services.h"
 
-typedef struct gd_device_table gd_device_table;
-
 /* ---- Memory (memory.c) ------------------------------------------------------------------ */
 
 /* One size class of the pool: free blocks of equal size. There is always room to return a block,
@@ -111,8 +109,6 @@ struct gd_device_table {
     void (*op_end)(gd_context *ctx);
 };
 
-extern const gd_device_table gd_device_cpu, gd_device_cuda;
-
 /* ---- The context (context.c) ------------------------------------------------------------ */
 
 struct gd_context {
@@ -168,8 +164,6 @@ struct gd_context {
     int64_t waits;              /* how often the host waited for the device */
 
     struct gd_listener *listeners; /* gd_on_gradient */
-
-    gd_group *group; /* the last one created that still exists, or NULL; it leads to the others */
 
     gd_watcher watcher; /* gd_watch_ops */
     void *watcher_user;

@@ -29,11 +29,6 @@ const gd_random_state *gd_random_base(const gd_context *ctx)
     return ctx->random_base;
 }
 
-void gd_philox(uint64_t seed, uint64_t subsequence, uint64_t offset, int64_t count, uint32_t *words)
-{
-    if (count > 0 && words) gd_philox_words(seed, subsequence, offset, count, words);
-}
-
 /* ---- Fills -------------------------------------------------------------------------------- */
 
 typedef enum fill_kind { FILL_UNIFORM, FILL_NORMAL, FILL_INTEGERS, FILL_PERMUTATION } fill_kind;

@@ -141,8 +141,15 @@ typedef struct gd_services {
     void (*advance)(gd_random_state *state, uint64_t words, gd_context *ctx);
 } gd_services;
 
-/* Filled in by kernels/registry.c. NULL for a device that is not built in. */
+/* These tables are all that the core has of other rooms; kernels/registry.c fills them in.
+ *
+ * The services of each device; NULL for one that is not built in. */
 extern const gd_services *const gd_services_of[GD_DEVICE_COUNT];
+
+/* Each device (core.h). */
+typedef struct gd_device_table gd_device_table;
+extern const gd_device_table gd_device_cpu, gd_device_cuda;
+extern const gd_device_table *const gd_devices[GD_DEVICE_COUNT];
 
 /* The ops of the library, in the order of kernels/ops.def. */
 extern const gd_op *const gd_builtin_ops[];
@@ -187,10 +194,6 @@ gd_tensor *gd_call_tensor(const gd_call *call, gd_spec spec);
 
 /* The random_base of a gd_call, for a service. */
 const gd_random_state *gd_random_base(const gd_context *ctx);
-
-/* Philox words on the host, for gd_philox (kernels/random). */
-void gd_philox_words(uint64_t seed, uint64_t subsequence, uint64_t offset, int64_t count,
-                     uint32_t *words);
 
 #ifdef __cplusplus
 }

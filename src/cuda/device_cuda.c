@@ -247,13 +247,14 @@ static gd_status check_faults(gd_context *ctx)
 /* A device that waits for another rank may wait forever: the host checks that the rank is there. */
 static cudaError_t wait_for_event(gd_context *ctx, cudaEvent_t event)
 {
-    return ctx->group ? gd_group_await(ctx->group, event) : cudaEventSynchronize(event);
+    const gd_cuda_waiter *waiter = gd_cuda_of(ctx)->waiter;
+    return waiter ? waiter->wait(waiter->user, event) : cudaEventSynchronize(event);
 }
 
 static cudaError_t wait_for_stream(gd_context *ctx)
 {
     gd_cuda *cuda = gd_cuda_of(ctx);
-    if (!ctx->group) return cudaStreamSynchronize(cuda->stream);
+    if (!cuda->waiter) return cudaStreamSynchronize(cuda->stream);
     cudaError_t error = cudaEventRecord(cuda->end, cuda->stream);
     return error ? error : wait_for_event(ctx, cuda->end);
 }
@@ -264,6 +265,20 @@ static gd_status cuda_synchronize(gd_context *ctx)
     cudaError_t error = wait_for_stream(ctx);
     if (gd_cuda_check(ctx, error, "synchronize")) return ctx->status;
     return check_faults(ctx);
+}
+
+void gd_cuda_add_waiter(gd_context *ctx, gd_cuda_waiter *waiter)
+{
+    gd_cuda *cuda = gd_cuda_of(ctx);
+    waiter->next = cuda->waiter;
+    cuda->waiter = waiter;
+}
+
+void gd_cuda_remove_waiter(gd_context *ctx, gd_cuda_waiter *waiter)
+{
+    gd_cuda_waiter **link = &gd_cuda_of(ctx)->waiter;
+    while (*link && *link != waiter) link = &(*link)->next;
+    if (*link) *link = waiter->next;
 }
 
 /* Whether the device has passed an event. If not, CUDA's status must be cleared, or it would look

@@ -7,7 +7,6 @@
 #include <cuda_runtime_api.h>
 
 #include "gradus/autograd.h"
-#include "gradus/group.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -35,6 +34,14 @@ typedef struct gd_cuda_fault {
 
 #define GD_CUDA_FAULTS 64
 
+/* Waits for an event instead of cudaEventSynchronize: where the device may itself wait for other
+ * processes, which may be gone. */
+typedef struct gd_cuda_waiter {
+    struct gd_cuda_waiter *next;
+    cudaError_t (*wait)(void *user, cudaEvent_t event);
+    void *user;
+} gd_cuda_waiter;
+
 /* Room for the parts of a sum over a whole array (kernels/copy/packed.cu). */
 #define GD_CUDA_SUMS 1024
 
@@ -56,6 +63,7 @@ typedef struct gd_cuda {
     /* State that kernels/matmul keeps between calls, and its destructor. */
     void *matmul_plans;
     void (*free_matmul_plans)(void *plans);
+    gd_cuda_waiter *waiter; /* the last one added, which waits; or NULL */
 } gd_cuda;
 
 /* The state of a context on a GPU. */
@@ -76,8 +84,9 @@ void *gd_cuda_host_allocate(gd_context *ctx, size_t bytes, const char *what);
 void gd_cuda_host_release(gd_context *ctx, void *memory, size_t bytes);
 gd_status gd_cuda_upload(gd_context *ctx, void *dst, const void *host, size_t bytes);
 
-/* Waits for an event while other ranks of the context's group may be gone (group_cuda.c). */
-cudaError_t gd_group_await(gd_group *group, cudaEvent_t event);
+/* Adds a waiter, in memory of the caller, and removes it. */
+void gd_cuda_add_waiter(gd_context *ctx, gd_cuda_waiter *waiter);
+void gd_cuda_remove_waiter(gd_context *ctx, gd_cuda_waiter *waiter);
 
 /* Makes a CUDA error the context's: "rms_norm: CUDA: out of memory (2)". GD_OK for cudaSuccess. */
 gd_status gd_cuda_check(gd_context *ctx, cudaError_t error, const char *who);

@@ -1,6 +1,5 @@
 /* device_none.c - the replacement for device_cuda.c in a library built without CUDA. */
 #include "core/core.h"
-#include "group/group.h"
 
 #ifndef GD_HAVE_CUDA
 
@@ -12,6 +11,5 @@ static gd_status none_open(gd_context *ctx)
 }
 
 const gd_device_table gd_device_cuda = {.device = GD_CUDA, .open = none_open};
-const gd_transport gd_transport_cuda = {0}; /* there is no context that could want it */
 
 #endif

@@ -6,6 +6,7 @@
  * fact that a line was closed, to all other ranks. So every rank reports the first cause, in
  * whichever call it waits. */
 #include "group/group.h"
+#include "group/group_wire.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -206,7 +207,11 @@ gd_status gd_group_collect(gd_group *group, const void *mine, size_t bytes, void
 /* ---- Making and leaving --------------------------------------------------------------------- */
 
 static const gd_transport *const transports[GD_DEVICE_COUNT] = {
-    [GD_CPU] = &gd_transport_cpu, [GD_CUDA] = &gd_transport_cuda};
+    [GD_CPU] = &gd_transport_cpu,
+#ifdef GD_HAVE_CUDA
+    [GD_CUDA] = &gd_transport_cuda,
+#endif
+};
 
 /* Whether the texts end within their arrays. */
 static bool texts_end(const gd_group_options *o)
@@ -278,11 +283,7 @@ gd_group *gd_group_create(gd_context *ctx, const gd_group_options *options)
                         .listener = o.rank == 0 && o.listener > 0 ? o.listener : -1,
                         .transport = transports[gd_context_device(ctx)]};
     gd_context_hold(ctx);
-    if (!meet(group)) {
-        group->next = ctx->group;
-        ctx->group = group;
-        return group;
-    }
+    if (!meet(group)) return group;
     gd_group_free(group);
     return NULL;
 }
@@ -292,11 +293,6 @@ void gd_group_free(gd_group *group)
     if (!group) return;
     gd_context *ctx = group->ctx;
     char text[WHY];
-    for (gd_group **link = &ctx->group; *link; link = &(*link)->next) {
-        if (*link != group) continue;
-        *link = group->next;
-        break;
-    }
     if (group->line && !group->broken) {
         const char *error = gd_error(ctx);
         snprintf(text, sizeof text, "rank %d has failed: %.500s", group->rank, error ? error : "");

@@ -27,7 +27,6 @@ extern const gd_transport gd_transport_cpu, gd_transport_cuda;
 
 struct gd_group {
     gd_context *ctx;
-    gd_group *next; /* the one of this context that was created before, if it still exists */
     gd_group_options options;
     int rank, ranks;
     double timeout;
@@ -38,31 +37,6 @@ struct gd_group {
     const gd_transport *transport;
     void *state; /* the transport's */
 };
-
-/* ---- Sockets (group_wire.c) -------------------------------------------------------------- */
-
-double gd_wire_now(void); /* seconds on a monotonic clock */
-
-/* Sends or receives a whole message. False if the other end is gone or is silent until the
- * deadline; gd_wire_why says which. */
-bool gd_wire_send(int wire, const void *data, size_t bytes, double deadline);
-bool gd_wire_receive(int wire, void *data, size_t bytes, double deadline);
-const char *gd_wire_why(void);
-
-/* Waits until one of `count` wires can be read, or until the deadline; wires of -1 are ignored.
- * Sets ready[count]. */
-bool gd_wire_wait(const int *wires, int count, double deadline, bool *ready);
-
-/* Whether `bytes` bytes can be read; copies them to `data` without consuming them. */
-typedef enum gd_wire_look { GD_WIRE_WHOLE, GD_WIRE_PART, GD_WIRE_GONE } gd_wire_look;
-gd_wire_look gd_wire_peek(int wire, void *data, size_t bytes);
-
-void gd_wire_nap(int milliseconds);
-void gd_wire_close(int *wire);
-
-/* Closes the wires after reading what is left: closing with unread data could discard what was
- * sent. */
-void gd_wire_hang_up(int *wires, int count);
 
 /* ---- Connecting all ranks (group_rendezvous.c) --------------------------------------------- */
 

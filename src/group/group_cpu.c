@@ -6,6 +6,7 @@
  * rank's own slice to all ranks. Large arrays are sent in chunks, so that the receive buffer is
  * small. */
 #include "group/group.h"
+#include "group/group_wire.h"
 
 #if defined(__unix__) || defined(__APPLE__)
 

@@ -17,6 +17,7 @@
  * nothing is proved has a fixed size and HELLO_SECONDS. If there are too many the oldest one is
  * closed; a rank whose connection is closed connects again. */
 #define _DEFAULT_SOURCE /* getentropy */
+#include "group/group.h"
 #include "group/group_wire.h"
 
 #if defined(__unix__) || defined(__APPLE__)

@@ -15,6 +15,8 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { CALLERS = 1024 }; /* that may wait to be accepted */
+
 #ifndef MSG_NOSIGNAL
 #define MSG_NOSIGNAL 0
 #endif
@@ -247,7 +249,7 @@ int gd_wire_listen(const gd_wire_address *at)
     if (gd_wire_port(at) > 0) setsockopt(wire, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (at->any.sa_family == AF_INET6)
         setsockopt(wire, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    if (bind(wire, &at->any, address_size(at)) || listen(wire, GD_GROUP_MOST)) {
+    if (bind(wire, &at->any, address_size(at)) || listen(wire, CALLERS)) {
         const int reason = errno;
         gd_wire_close(&wire);
         errno = reason;

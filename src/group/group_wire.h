@@ -1,9 +1,37 @@
-/* group_wire.h - addresses and connections (group_wire.c), for group_rendezvous.c. The functions
- * that the rest of a group needs are in group.h. */
+/* group_wire.h - sockets ("wires"): whole messages with deadlines, addresses, connections. Nothing
+ * here knows of groups. */
 #ifndef GRADUS_GROUP_WIRE_H
 #define GRADUS_GROUP_WIRE_H
 
-#include "group/group.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+/* ---- Messages ------------------------------------------------------------------------------ */
+
+double gd_wire_now(void); /* seconds on a monotonic clock */
+
+/* Sends or receives a whole message. False if the other end is gone or is silent until the
+ * deadline; gd_wire_why says which. */
+bool gd_wire_send(int wire, const void *data, size_t bytes, double deadline);
+bool gd_wire_receive(int wire, void *data, size_t bytes, double deadline);
+const char *gd_wire_why(void);
+
+/* Waits until one of `count` wires can be read, or until the deadline; wires of -1 are ignored.
+ * Sets ready[count]. */
+bool gd_wire_wait(const int *wires, int count, double deadline, bool *ready);
+
+/* Whether `bytes` bytes can be read; copies them to `data` without consuming them. */
+typedef enum gd_wire_look { GD_WIRE_WHOLE, GD_WIRE_PART, GD_WIRE_GONE } gd_wire_look;
+gd_wire_look gd_wire_peek(int wire, void *data, size_t bytes);
+
+void gd_wire_nap(int milliseconds);
+void gd_wire_close(int *wire);
+
+/* Closes the wires after reading what is left: closing with unread data could discard what was
+ * sent. */
+void gd_wire_hang_up(int *wires, int count);
+
+/* ---- Addresses and connections ------------------------------------------------------------- */
 
 #if defined(__unix__) || defined(__APPLE__)
 

@@ -5,7 +5,7 @@
  *
  * Events synchronize the two streams, so the graph of a captured step contains both. The
  * communicator is non-blocking: while the host waits, it also polls its lines, and it aborts NCCL's
- * kernels when a rank is gone (gd_group_await).
+ * kernels when a rank is gone (wait_for_event).
  *
  * Every run gives the same bits: reduce-scatter uses the ring algorithm, all-reduce (of few
  * numbers) the tree, both with the protocol "Simple"; NVLink multicast (NVLS), whose switches add
@@ -13,6 +13,7 @@
  * are set. */
 #define _POSIX_C_SOURCE 200809L /* setenv */
 #include "group/group.h"
+#include "group/group_wire.h"
 
 #ifdef GD_HAVE_NCCL
 
@@ -29,6 +30,7 @@ typedef struct nccl {
     atomic_bool aborting; /* as long as it runs */
     cudaStream_t stream;
     cudaEvent_t forked, joined;
+    gd_cuda_waiter waiter;
 } nccl;
 
 /* ---- Errors and waiting ---------------------------------------------------------------------- */
@@ -84,15 +86,17 @@ static gd_status check_cuda(gd_group *group, cudaError_t error)
     return gd_cuda_check(group->ctx, error, group->who);
 }
 
-cudaError_t gd_group_await(gd_group *group, cudaEvent_t event)
+/* A gd_cuda_waiter: other ranks may be gone meanwhile. */
+static cudaError_t wait_for_event(void *user, cudaEvent_t event)
 {
+    gd_group *group = user;
     nccl *n = group->state;
     const double deadline = gd_wire_now() + group->timeout;
     cudaError_t error;
     while ((error = cudaEventQuery(event)) == cudaErrorNotReady && !gd_failed(group->ctx)) {
         ncclResult_t result = ncclSuccess;
         cudaGetLastError(); /* cudaErrorNotReady is no error; do not report it later */
-        if (n && n->comm) ncclCommGetAsyncError(n->comm, &result);
+        if (n->comm) ncclCommGetAsyncError(n->comm, &result);
         if (check(group, result) || gd_group_listen(group, 0.0002)) break;
         if (gd_wire_now() > deadline)
             gd_group_break(group, group->rank, "has waited for its GPU for too long");
@@ -129,12 +133,17 @@ static gd_status nccl_open(gd_group *group)
     if (check_cuda(group, error)) return ctx->status;
     if (group->rank == 0 && check(group, ncclGetUniqueId(&id))) return ctx->status;
     if (gd_group_hand_out(group, &id, sizeof id)) return ctx->status;
-    return settle(group, ncclCommInitRankConfig(&n->comm, group->ranks, id, group->rank, &config));
+    if (settle(group, ncclCommInitRankConfig(&n->comm, group->ranks, id, group->rank, &config)))
+        return ctx->status;
+    n->waiter = (gd_cuda_waiter){.wait = wait_for_event, .user = group};
+    gd_cuda_add_waiter(ctx, &n->waiter);
+    return GD_OK;
 }
 
 static void nccl_close(gd_group *group)
 {
     nccl *n = group->state;
+    gd_cuda_remove_waiter(group->ctx, &n->waiter);
     if (n->comm && (group->broken || gd_failed(group->ctx))) {
         give_up(group);
     } else if (n->comm) {
@@ -260,20 +269,12 @@ const gd_transport gd_transport_cuda = {
 
 #else
 
-#include "cuda/device_cuda.h"
-
 static gd_status no_nccl(gd_group *group)
 {
     return gd_fail(group->ctx, GD_ERROR_UNSUPPORTED,
                    "%s: several GPUs need NCCL, which this build of gradus does not have "
                    "(GRADUS_NCCL); NVIDIA's and Debian's package is libnccl-dev",
                    group->who);
-}
-
-cudaError_t gd_group_await(gd_group *group, cudaEvent_t event)
-{
-    (void)group;
-    return cudaEventSynchronize(event);
 }
 
 const gd_transport gd_transport_cuda = {.open = no_nccl};
