@@ -15,7 +15,7 @@ function heat(title, shape, values, largest) {
                                      ? `<td data-value="${v}" title="${
                                            number(v)}" style="background:rgba(var(${
                                            v < 0 ? '--minus' : '--plus'}),${
-                                           Math.min(1, Math.abs(v) / largest).toFixed(3)})"></td>`
+                                           Math.min(1, Math.abs(v) / largest).toFixed(3)})"><span class="unseen">${number(v)}</span></td>`
                                      : `<td class="bad" title="${v}">&times;</td>`))
                     .join('') +
                 '</tr>';
@@ -32,8 +32,8 @@ function show(found) {
     report.inputs.forEach((input, k) => {
         const grid = grids[k];
         const words = [ input.finding, input.behaviour ].filter(Boolean).join('; ');
-        html += `<h4>d${escape(input.name)} <span class="${
-            input.verdict === 'PASS' ? 'good' : 'bad'}">${input.verdict}</span></h4>`;
+        html += `<h2 class="small">d${escape(input.name)} <span class="${
+            input.verdict === 'PASS' ? 'good' : 'bad'}">${input.verdict}</span></h2>`;
         if (words) html += `<p class="finding"><b>${escape(words)}</b></p>`;
         if (input.wrong)
             html += `<p>${input.wrong} of ${input.elements} elements are wrong; the worst is ${

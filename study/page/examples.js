@@ -69,7 +69,11 @@ function addRmsNorm(v) {
     const dx = like(through, (e, i) => e + dsum.values[i]);
     return [
         step('sum', 's_{ik} = x_{ik} + \\mathrm{residual}_{ik}', total),
-        ...norm.filter((s) => !s.gradient).map((s) => ({...s, tex : s.tex.replace(/x_\{ik\}/, 's_{ik}')})),
+        ...norm.filter((s) => !s.gradient)
+            .map((s) => ({
+                     ...s,
+                     tex : s.tex.replace(/(\\hat )?x_\{ik\}/g, (whole, hat) => hat ? whole : 's_{ik}')
+                 })),
         step('through', '\\mathrm{rstd}_i\\,(h_{ik} - \\hat x_{ik}\\, m_i)', through, {mark : 'dx'}),
         step('dx', 'dx_{ik} = \\mathrm{rstd}_i\\,(h_{ik} - \\hat x_{ik}\\, m_i) + d\\mathrm{sum}_{ik}', dx,
             {mark : 'add_rms_norm', gradient : 'x'}),
@@ -522,7 +526,7 @@ function dropout(v) {
 
 // ---- The examples --------------------------------------------------------------------------
 
-// case: of the record; shapes: instead of its own; values: instead of the pattern below.
+// case: of the record; shapes: instead of its own; values, cotangents: instead of the pattern below.
 const examples = {
     rms_norm : {
         case : 'rows4_cols64',
@@ -540,7 +544,7 @@ const examples = {
         },
         values : {
             x : [
-                1, -0.5, 2, 1.5, -2, 0.5, 1, -1, 2, -1.5, 3, 0, 1, -2.5, 2, 3.5, -1, 2, 4, 1.5, 0,
+                2, -1, 3, 0.5, 1, -2, 1.5, 0.5, 2, -1.5, 3, 0, 1, -2.5, 2, 3.5, -1, 2, 4, 1.5, 0,
                 -3, 1, -2
             ],
             weight : [ 1, 0.5, 2, 1, -1, 1.5, 1, 0.5 ],
@@ -548,6 +552,7 @@ const examples = {
     },
     layer_norm : {
         shapes : {x : [ 2, 4 ], weight : [ 4 ], bias : [ 4 ]},
+        values : {weight : [ 1, 0.5, 2, 1.5 ]},
         saves : [ 'mean', 'rstd' ],
         steps : layerNorm,
         eps : 1e-5
@@ -557,6 +562,7 @@ const examples = {
     cross_entropy : {
         shapes : {logits : [ 2, 4 ], targets : [ 2 ]},
         values : {targets : [ 1, 3 ]},
+        cotangents : [ [ 1 ] ], // so that p minus one-hot is seen with its own sign
         saves : [ 'm', 'l' ],
         outputs : [ 'loss' ],
         steps : crossEntropy
@@ -564,6 +570,7 @@ const examples = {
     linear_cross_entropy : {
         shapes : {x : [ 2, 3 ], weight : [ 4, 3 ], targets : [ 2 ]},
         values : {targets : [ 1, 3 ]},
+        cotangents : [ [ 1 ] ],
         outputs : [ 'loss' ],
         steps : linearCrossEntropy
     },
@@ -575,6 +582,12 @@ const examples = {
         causal : true,
         scale : 0.5,
         shapes : {q : [ 1, 3, 1, 2 ], k : [ 1, 3, 1, 2 ], v : [ 1, 3, 1, 2 ]},
+        values : {
+            q : [ 1, 0.5, -1, 2, 1.5, -0.5 ],
+            k : [ 0.5, 1, -1, 0.75, 2, -0.25 ],
+            v : [ 1, -0.5, 0.25, 2, -1.5, 1 ]
+        },
+        cotangents : [ [ 1, -1, 0.5, 2, -0.75, 1.5 ] ],
         saves : [ 'L' ],
         steps : attention
     },
@@ -640,6 +653,7 @@ const examples = {
     max : {
         case : 'rows',
         shapes : {x : [ 2, 4 ]},
+        values : {x : [ 0.5, 2, -1, 2, 1.5, -0.5, 0.25, 1 ]}, // a tie in the first row
         steps : reduction('[x_j = y] / k',
             (row, j, y) => (row[j] === y ? 1 / row.filter((e) => e === y).length : 0), 'max')
     },
@@ -703,13 +717,16 @@ function example(gradus, op) {
     check.inputs.forEach((input, k) => {
         if (input.absent) return;
         shapes[input.name] = (own.shapes && own.shapes[input.name]) || input.shape;
-        inputs[input.name] =
-            (own.values && own.values[input.name]) || fill(input, shapes[input.name], k);
+        inputs[input.name] = own.values && own.values[input.name]
+                                 ? [...own.values[input.name] ]
+                                 : fill(input, shapes[input.name], k);
     });
     const request = {op, case : check.name, shapes, inputs};
     const first = gradus.run(request);
-    request.cotangents =
-        first.outputs.map((t, k) => (t ? fill({fill : 0, a : 0, b : 1}, t.shape, 3 + k) : []));
+    request.cotangents = first.outputs.map((t, k) => {
+        if (!t) return [];
+        return own.cotangents ? [...own.cotangents[k] ] : fill({fill : 0, a : 0, b : 1}, t.shape, 3 + k);
+    });
     return {request, check, own};
 }
 

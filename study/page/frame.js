@@ -37,24 +37,35 @@ function loadIndex() {
     });
 }
 
-// Every word must occur; the title counts for most, and then the shorter entry.
+// layer_norm, layernorm and layer-norm are one word.
+const joined = (text) => text.toLowerCase().replace(/[-_ ]/g, '');
+
+// Every word must occur, apart or joined to its neighbours; what a page is about counts for most,
+// then a title, and then the shorter entry.
 function find(entries, query) {
-    const words = query.toLowerCase().split(/\s+/).filter(Boolean);
+    const words = query.toLowerCase().split(/\s+/).filter(Boolean), whole = joined(query);
     return entries
         .map((entry) => {
             const title = entry.title.toLowerCase(), text = entry.text.toLowerCase();
-            let score = 0;
+            const about = (entry.about || []).map(joined);
+            let score = about.includes(whole)    ? 300
+                        : joined(title) === whole ? 200
+                                                  : 0;
+            if (!score && joined(title).includes(whole)) score = 40;
+            let words_score = 0;
             for (const word of words) {
                 if (title === word)
-                    score += 100;
+                    words_score += 100;
                 else if (title.includes(word))
-                    score += 20;
+                    words_score += 20;
                 else if (text.includes(word))
-                    score += 1;
-                else
+                    words_score += 1;
+                else if (!score && joined(text).includes(whole))
+                    score = 1;
+                else if (!score)
                     return null;
             }
-            return {entry, score : score - title.length / 1000};
+            return {entry, score : score + words_score - title.length / 1000};
         })
         .filter(Boolean)
         .sort((a, b) => b.score - a.score)
@@ -65,6 +76,7 @@ function find(entries, query) {
 async function search(box, list) {
     const query = box.value.trim();
     const hits = query.length > 1 ? find(await loadIndex(), query) : [];
+    if (query !== box.value.trim()) return; // another letter has come since
     list.replaceChildren(...hits.map((hit) => {
         const item = document.createElement('li'), link = document.createElement('a');
         link.href = hit.href;
@@ -74,8 +86,31 @@ async function search(box, list) {
         item.append(link, where);
         return item;
     }));
-    list.classList.toggle('open', query.length > 1);
-    if (query.length > 1 && !hits.length) list.append('nothing');
+    list.hidden = query.length < 2;
+    if (query.length > 1 && !hits.length) {
+        const item = document.createElement('li');
+        item.textContent = `nothing for “${query}”`;
+        list.append(item);
+    }
+}
+
+// Arrow keys go through what was found, Enter takes the first, Escape leaves.
+function searchKeys(event, box, list) {
+    const links = [...list.querySelectorAll('a') ], at = links.indexOf(document.activeElement);
+    if (event.key === 'Escape') {
+        box.value = '';
+        search(box, list);
+        box.focus();
+    } else if (event.key === 'Enter' && at < 0 && links.length) {
+        location.href = links[0].href;
+    } else if (event.key === 'ArrowDown' && links.length) {
+        links[Math.min(at + 1, links.length - 1)].focus();
+    } else if (event.key === 'ArrowUp' && at >= 0) {
+        (links[at - 1] || box).focus();
+    } else {
+        return;
+    }
+    event.preventDefault();
 }
 
 // ---- What belongs together lights up together ----------------------------------------------
@@ -102,20 +137,26 @@ function tap(event) {
     if (tapped) light('symbol', tapped, true);
 }
 
+// ---- What scrolls sideways can be scrolled by keyboard -----------------------------------------
+
+function reachable() {
+    for (const element of document.querySelectorAll('.wide, .formula, pre.code, .worked, .panel')) {
+        if (element.scrollWidth > element.clientWidth + 1 || element.scrollHeight > element.clientHeight + 1)
+            element.tabIndex = 0;
+        else
+            element.removeAttribute('tabindex');
+    }
+}
+
 document.addEventListener('DOMContentLoaded', () => {
     const box = document.getElementById('search'), list = document.getElementById('found');
     document.getElementById('theme').addEventListener('click', changeTheme);
     box.addEventListener('input', () => search(box, list));
-    box.addEventListener('keydown', (event) => {
-        if (event.key === 'Escape') {
-            box.value = '';
-            search(box, list);
-        }
-        if (event.key === 'Enter' && list.querySelector('a'))
-            location.href = list.querySelector('a').href;
-    });
+    box.parentElement.addEventListener('keydown', (event) => searchKeys(event, box, list));
     document.addEventListener('mouseover', (event) => follow(event, true));
     document.addEventListener('mouseout', (event) => follow(event, false));
+    document.addEventListener('focusin', (event) => follow(event, true));
+    document.addEventListener('focusout', (event) => follow(event, false));
     document.addEventListener('click', tap);
     document.addEventListener('keydown', (event) => {
         if (event.key === '/' && !/INPUT|TEXTAREA|SELECT/.test(document.activeElement.tagName)) {
@@ -123,5 +164,10 @@ document.addEventListener('DOMContentLoaded', () => {
             box.focus();
         }
     });
+    addEventListener('beforeprint',
+        () => document.querySelectorAll('details').forEach((details) => { details.open = true; }));
+    for (const event of ['resize', 'numbers', 'load']) addEventListener(event, reachable);
+    document.addEventListener('toggle', reachable, true);
+    reachable();
 });
 })();

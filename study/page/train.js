@@ -50,6 +50,8 @@ function plot(svg, losses, first) {
         W - 4}" y="${H - 4}" text-anchor="end">${steps} steps</text>`;
 }
 
+const LEAST = 66; // bytes: a window, the byte after it, and one place to begin at
+
 document.addEventListener('DOMContentLoaded', () => {
     const place = document.getElementById('train');
     const get = (name) => place.querySelector(`[data-part=${name}]`);
@@ -57,14 +59,21 @@ document.addEventListener('DOMContentLoaded', () => {
     let training = null, losses = [], first = 0, running = false;
     text.value = root.trainText;
 
+    // False: the text is too short to be cut into windows, which is said.
     async function begin() {
+        const length = new TextEncoder().encode(text.value).length;
+        if (length < LEAST) {
+            said.textContent = `The text has ${length} bytes. A window is 64 bytes and the one after it, so it takes ${
+                LEAST} or more.`;
+            return false;
+        }
         const bytes = Uint8Array.from(atob(root.trainWasm), (c) => c.charCodeAt(0));
-        training =
-            await Training.load(bytes, text.value.length > 200 ? text.value : root.trainText);
+        training = await Training.load(bytes, text.value);
         const state = training.open(1);
         losses = [];
         first = state.loss;
         said.textContent = `${state.parameters} parameters, ${state.vocab} different bytes`;
+        return true;
     }
     function turn() {
         if (!running) return;
@@ -80,7 +89,7 @@ document.addEventListener('DOMContentLoaded', () => {
         setTimeout(turn, 0);
     }
     get('go').addEventListener('click', async () => {
-        if (!training) await begin();
+        if (!training && !await begin()) return;
         running = !running;
         get('go').textContent = running ? 'Pause' : 'Continue';
         turn();
@@ -91,5 +100,6 @@ document.addEventListener('DOMContentLoaded', () => {
         get('go').textContent = 'Train';
         get('loss').innerHTML = written.textContent = said.textContent = '';
     });
+    text.addEventListener('change', () => get('again').click()); // the next run reads it
 });
 })(globalThis);

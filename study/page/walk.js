@@ -102,28 +102,23 @@ if (typeof module !== 'undefined') {
 document.addEventListener('DOMContentLoaded', () => {
     const place = document.getElementById('walk');
     if (!place) return;
-    const steps = Number(place.dataset.steps);
-    let at = steps, timer = 0;
-    const show = () => {
-        for (const td of place.querySelectorAll('td[data-at]')) {
+    const body = place.querySelector('.body');
+    const show = (at) => {
+        for (const td of body.querySelectorAll('td[data-at]')) {
             const when = Number(td.dataset.at);
-            td.classList.toggle('later', when > at);
-            td.classList.toggle('now', when === at);
+            td.classList.toggle('later', when >= at);
+            td.classList.toggle('now', when === at - 1 && at < steps);
         }
     };
-    const next = () => {
-        at = at >= steps ? 0 : at + 1;
-        show();
-        if (at >= steps) {
-            clearInterval(timer);
-            timer = 0;
-        }
-    };
-    place.querySelector('[data-act=step]').addEventListener('click', next);
-    place.querySelector('[data-act=play]').addEventListener('click', () => {
-        clearInterval(timer);
-        at = -1;
-        timer = setInterval(next, 500);
+    let steps = Number(place.dataset.steps);
+    const play = root.player.attach(place, {steps : () => steps, show});
+    // It walks through the numbers of the example above, as the reader has them.
+    document.addEventListener('numbers', ({detail : {it}}) => {
+        if (it.request.op !== 'rms_norm') return;
+        const fresh = render(it.request, it.own.eps);
+        body.innerHTML = fresh.html;
+        steps = fresh.steps;
+        play.go(play.at());
     });
 });
 })(globalThis);

@@ -15,25 +15,33 @@ function number(v) {
     return String(Math.round(v * 1e4) / 1e4);
 }
 
-// more: {edit: name of the input, blocks: columns between rules}
+// The place of element i: [row, column], as a reader of the page writes it.
+function placeOf(shape, i) {
+    const place = [];
+    for (let d = shape.length - 1; d >= 0; d--) {
+        place.unshift(i % shape[d]);
+        i = Math.floor(i / shape[d]);
+    }
+    return place.length ? `[${place.join(', ')}]` : '';
+}
+
+// more: {edit: name of the input, blocks: columns between rules, pick: name of the gradient whose
+// elements can be pointed at}
 function table(t, more = {}) {
     const N = t.shape.length ? t.shape[t.shape.length - 1] || 1 : 1;
-    let html = '<table class="numbers">';
-    for (let at = 0; at < t.values.length; at += N) {
-        html += '<tr>' +
-                t.values.slice(at, at + N)
-                    .map((v, k) => {
-                        const edge =
-                            more.blocks && k && k % more.blocks === 0 ? ' class="edge"' : '';
-                        const what = more.edit ? `<input type="text" inputmode="decimal" value="${
-                                                     v}" data-edit="${more.edit}" data-at="${
-                                                     at + k}" aria-label="${more.edit} ${at + k}">`
-                                               : number(v);
-                        return `<td${edge} data-value="${v}">${what}</td>`;
-                    })
-                    .join('') +
-                '</tr>';
-    }
+    const cell = (v, i) => {
+        const edge = more.blocks && i % N && i % N % more.blocks === 0 ? ' class="edge"' : '';
+        const what =
+            more.edit ? `<input type="text" inputmode="decimal" autocomplete="off" value="${v}" data-edit="${
+                            escape(more.edit)}" data-at="${i}" aria-label="${
+                            escape(more.name || more.edit)}${placeOf(t.shape, i)}">`
+                      : number(v);
+        const pick = more.pick ? ` tabindex="${i ? -1 : 0}" data-pick="${i}"` : '';
+        return `<td${edge}${pick} data-value="${v}">${what}</td>`;
+    };
+    let html = `<table class="numbers"${more.pick ? ` data-picks="${escape(more.pick)}"` : ''}>`;
+    for (let at = 0; at < t.values.length; at += N)
+        html += `<tr>${t.values.slice(at, at + N).map((v, k) => cell(v, at + k)).join('')}</tr>`;
     return html + '</table>';
 }
 
@@ -65,38 +73,53 @@ function tensor(name, t, more = {}) {
     const symbol = symbolOf(more.symbols || [], name);
     return `<div class="tensor" data-tensor="${escape(more.id || name)}" data-symbol="${
         escape(symbol)}"><b>${more.label || `<code>${escape(name)}</code>`}</b> <small>${
-        shapeText(t.shape)}</small>${table(t, more)}</div>`;
+        shapeText(t.shape)}</small>${table(t, {name, ...more})}</div>`;
 }
 
-// ---- The Jacobian: a backward from each one-hot cotangent gives a row ------------------------
+// ---- The Jacobians: a backward from each one-hot cotangent gives a row of each ---------------
 
-function jacobian(gradus, request, check, inputIndex) {
-    const first = gradus.run(request), rows = [];
-    const outputs = first.outputs[0].values.length;
-    for (let o = 0; o < outputs; o++) {
-        const cotangents = first.outputs.map(
-            (t, k) => (t ? t.values.map((_, i) => (k === 0 && i === o ? 1 : 0)) : []));
-        const g = gradus.run({...request, cotangents}).gradients[inputIndex];
-        if (!g) return null;
-        rows.push(g.values);
-    }
+// For each input with a gradient its rows, one for each element of the outputs, in their order;
+// null for the others.
+function jacobians(gradus, request, result) {
+    const rows = result.gradients.map((g) => (g ? [] : null));
+    result.outputs.forEach((t, k) => (t ? t.values : []).forEach((_, o) => {
+        const cotangents = result.outputs.map(
+            (other, l) => (other ? other.values.map((_, i) => (l === k && i === o ? 1 : 0)) : []));
+        gradus.run({...request, cotangents})
+            .gradients.forEach((g, i) => rows[i] && rows[i].push(g.values));
+    }));
     return rows;
 }
 
-function heatMap(rows, name) {
+function heatMap(rows, name, output = 'y') {
     const largest = Math.max(...rows.flat().map(Math.abs)) || 1;
-    return `<div class="tensor" data-tensor="jacobian"><b>&part;y / &part;${
-        escape(name)}</b> <small>[${rows.length}, ${rows[0].length}], row: element of y; largest ${
-        number(largest)}</small><table class="numbers jacobian">${
-        rows.map((row) =>
+    return `<div class="tensor" data-tensor="jacobian"><b>&part;${escape(output)} / &part;${
+        escape(name)}</b> <small>[${rows.length}, ${rows[0].length}], row: element of ${
+        escape(output)}; largest ${number(largest)}</small><table class="numbers jacobian">${
+        rows.map((row, o) =>
                      '<tr>' +
-                     row.map((v) => `<td data-value="${v}" title="${
-                                 number(v)}" style="background:rgba(var(${
-                                 v < 0 ? '--minus'
-                                       : '--plus'}),${(Math.abs(v) / largest).toFixed(3)})"></td>`)
+                     row.map((v, i) => `<td data-value="${v}" data-row="${o}" data-column="${
+                                 i}" title="${number(v)}" style="background:rgba(var(${
+                                 v < 0 ? '--minus' : '--plus'}),${
+                                 (Math.abs(v) / largest).toFixed(3)})"><span class="unseen">${
+                                 number(v)}</span></td>`)
                          .join('') +
                      '</tr>')
             .join('')}</table></div>`;
+}
+
+// ---- One element's gradient: dx[j] is the sum over all elements o of the outputs of dy[o] J[o, j] --
+
+// {terms: [{output, o, at: row of the Jacobian, dy, slope}], total}: what reaches element j.
+function contributions(rows, j, cotangents) {
+    const terms = [];
+    let at = 0;
+    cotangents.forEach((values, output) => values.forEach((dy, o) => {
+        const slope = rows[at][j];
+        if (slope !== 0) terms.push({output, o, at, dy, slope});
+        at++;
+    }));
+    return {terms, total : terms.reduce((sum, term) => sum + term.dy * term.slope, 0)};
 }
 
 // ---- The example ---------------------------------------------------------------------------
@@ -107,78 +130,91 @@ function apart(a, b) {
     return Math.max(...a.values.map((v, i) => Math.abs(v - b.values[i]))) / largest;
 }
 
-// format(tex): a formula as HTML; in the page, those that the build has set.
-function render(gradus, it, format, symbols) {
-    const {request, check, own} = it, result = gradus.run(request);
+const outputName = (own, k) => (own.outputs || [ 'y' ])[k] || `y${k}`;
+
+// What the library says of an example, and the Jacobians where they are small enough to be shown.
+function compute(gradus, {request, check}) {
+    const result = gradus.run(request);
+    if (result.error) return result;
+    const elements = result.outputs.reduce((n, t) => n + (t ? t.values.length : 0), 0);
+    const wanted =
+        check.inputs.filter((input, i) => result.gradients[i]).map((input) => request.shapes[input.name]);
+    if (wanted.length && elements * Math.max(...wanted.map(count)) <= 1024)
+        result.jacobians = jacobians(gradus, request, result);
+    return result;
+}
+
+function stepHtml(s, n, theirs, format, named, blocks) {
+    const off = theirs ? apart(s.value, theirs) : 0;
+    const verdict = theirs ? ` <span class="${off < 1e-9 ? 'good' : 'bad'}" data-agrees="${off}">${
+                                 off < 1e-9 ? 'as in the library' : 'differs from the library'}, ${
+                                 off ? `to ${off.toExponential(0)}` : 'to the last bit'}</span>`
+                           : '';
+    const mark = s.mark ? ` <a class="mark" href="#mark-${s.mark}" data-mark="${s.mark}">[${s.mark}]</a>`
+                        : '';
+    return `<div class="step" data-step="${n}"${s.mark ? ` data-line="${s.mark}"` : ''}>${
+        format(s.tex)}${mark}${verdict}<br>${
+        named(s.name, s.value,
+            {id : 'step ' + s.name, label : ' ', blocks : s.value.shape[1] === 8 ? blocks : 0})}</div>`;
+}
+
+// format(tex): a formula as HTML; in the page, those that the build has set. result: of compute().
+function render(it, result, format, symbols) {
+    const {request, check, own} = it;
     if (result.error) return `<p class="bad words">${escape(result.error)}</p>`;
     const blocks = own.blocks, named = (name, t, more) => tensor(name, t, {symbols, ...more});
+    const blocksOf = (shape) => (shape.slice(-1)[0] === 8 ? blocks : 0);
     const inputs = check.inputs.map((input, i) => ({...input, i})).filter((input) => !input.absent);
-    const outputName = (k) => (own.outputs || [ 'y' ])[k] || `y${k}`;
     let html = '<h4>Inputs</h4>';
-    for (const input of inputs)
-        html += named(
-            input.name, {shape : request.shapes[input.name], values : request.inputs[input.name]}, {
-                edit : input.name,
-                blocks : request.shapes[input.name].slice(-1)[0] === 8 ? blocks : 0
-            });
+    for (const {name} of inputs) {
+        const shape = request.shapes[name];
+        html += named(name, {shape, values : request.inputs[name]},
+            {edit : name, blocks : blocksOf(shape)});
+    }
     html += '<h4>Forward</h4>';
     (result.saves || []).forEach((t, k) => {
         if (t && own.saves && own.saves[k])
             html += named(own.saves[k], t,
                 {id : 'saved ' + own.saves[k], label : `saved: <code>${own.saves[k]}</code>`});
     });
-    result.outputs.forEach((t, k) => {
-        if (t) html += named(outputName(k), t, {blocks});
-    });
+    result.outputs.forEach((t, k) => { html += t ? named(outputName(own, k), t, {blocks}) : ''; });
     html += '<h4>Backward</h4>';
     result.outputs.forEach((t, k) => {
         if (t)
-            html += named('d' + outputName(k), {shape : t.shape, values : request.cotangents[k]},
+            html += named('d' + outputName(own, k), {shape : t.shape, values : request.cotangents[k]},
                 {edit : 'cotangent ' + k, blocks});
     });
-    const list = steps(it, result);
-    html +=
-        list.map((s, n) => {
-                const i =
-                    s.gradient ? check.inputs.findIndex((input) => input.name === s.gradient) : -1;
-                const theirs = i >= 0 ? result.gradients[i] : null;
-                const off = theirs ? apart(s.value, theirs) : 0;
-                const verdict =
-                    theirs ? ` <span class="${off < 1e-9 ? 'good' : 'bad'}" data-agrees="${off}">${
-                                 off < 1e-9 ? 'as in the library'
-                                            : 'differs from the library'}, ${
-                                 off ? `to ${off.toExponential(0)}` : 'to the last bit'}</span>`
-                                     : '';
-                return `<div class="step" data-step="${n}">${format(s.tex)}${
-                    s.mark ? ` <a class="mark" href="#mark-${s.mark}" data-mark="${s.mark}">[${
-                                 s.mark}]</a>`
-                           : ''}${verdict}<br>${named(s.name, s.value, {
-                    id : 'step ' + s.name,
-                    label : ' ',
-                    blocks : s.value.shape[1] === 8 ? blocks : 0
-                })}</div>`;
-            })
-            .join('');
-    inputs.forEach((input) => {
-        const g = result.gradients[input.i];
+    html += steps(it, result)
+                .map((s, n) => {
+                    const i = s.gradient ? check.inputs.findIndex((input) => input.name === s.gradient)
+                                         : -1;
+                    return stepHtml(s, n, i >= 0 ? result.gradients[i] : null, format, named, blocks);
+                })
+                .join('');
+    for (const {name, i} of inputs) {
+        const g = result.gradients[i];
         if (g)
-            html += named('d' + input.name, g, {blocks : g.shape.slice(-1)[0] === 8 ? blocks : 0});
-    });
-    const wanted = inputs.find((input) => result.gradients[input.i]);
-    if (wanted && result.outputs[0] &&
-        count(result.outputs[0].shape) * count(request.shapes[wanted.name]) <= 1024) {
-        const rows = jacobian(gradus, request, check, wanted.i);
-        if (rows && rows.length) html += '<h4>Jacobian</h4>' + heatMap(rows, wanted.name);
+            html += named('d' + name, g,
+                {blocks : blocksOf(g.shape), pick : result.jacobians ? name : undefined});
+    }
+    const first = inputs.find((input) => result.gradients[input.i]);
+    if (result.jacobians && first) {
+        const rows = result.jacobians[first.i].slice(0, count(result.outputs[0].shape));
+        html += '<p class="sum" aria-live="polite">Point at an element of a gradient (or go there with Tab and the arrow keys): what it is the sum of lights up.</p>';
+        if (rows.length)
+            html += '<h4>Jacobian</h4>' + heatMap(rows, first.name, outputName(own, 0));
     }
     return html;
 }
 
 const api = {
+    compute,
+    contributions,
     render,
     number,
+    placeOf,
     table,
     tensor,
-    jacobian,
     heatMap
 };
 root.worked = api;
@@ -189,6 +225,70 @@ if (typeof module !== 'undefined') {
 
 // ---- In the page ---------------------------------------------------------------------------
 
+const finite = (t) => !t || t.values.every((v) => typeof v === 'number');
+
+// Puts what has changed of `html` into the page and leaves the boxes that are typed into where they
+// are, so that Tab goes from one to the next.
+function replace(body, html) {
+    const fresh = document.createElement('div');
+    fresh.innerHTML = html;
+    const old = [...body.children ], next = [...fresh.children ];
+    if (old.length !== next.length || old.some((e, i) => e.dataset.tensor !== next[i].dataset.tensor))
+        return body.replaceChildren(...next);
+    old.forEach((element, i) => {
+        const boxes = element.querySelectorAll('input[data-edit]');
+        if (!boxes.length) {
+            if (element.outerHTML !== next[i].outerHTML) element.replaceWith(next[i]);
+            return;
+        }
+        next[i].querySelectorAll('input[data-edit]').forEach((box, k) => {
+            boxes[k].value = box.value;
+            boxes[k].parentElement.dataset.value = box.parentElement.dataset.value;
+        });
+    });
+}
+
+// The sentence under a tensor whose number was refused.
+function refuse(box, sentence) {
+    const place = box.closest('.tensor');
+    let line = place.querySelector('.refused');
+    if (line) line.remove();
+    box.toggleAttribute('aria-invalid', Boolean(sentence));
+    if (!sentence) return;
+    line = document.createElement('p');
+    line.className = 'refused bad';
+    line.setAttribute('role', 'alert');
+    line.textContent = sentence;
+    place.append(line);
+}
+
+// Which elements of dy and of the Jacobian make one element of a gradient, and their sum in words.
+function point(body, it, result, cell) {
+    for (const lit of body.querySelectorAll('.part')) lit.classList.remove('part');
+    const name = cell.closest('table').dataset.picks, j = Number(cell.dataset.pick);
+    const index = it.check.inputs.findIndex((input) => input.name === name);
+    const first = result.gradients.findIndex(Boolean);
+    const {terms, total} = contributions(result.jacobians[index], j, it.request.cotangents);
+    cell.classList.add('part');
+    for (const {output, o, at} of terms) {
+        body.querySelector(`input[data-edit="cotangent ${output}"][data-at="${o}"]`)
+            ?.parentElement.classList.add('part');
+        if (index === first)
+            body.querySelector(`.jacobian td[data-row="${at}"][data-column="${j}"]`)?.classList.add(
+                'part');
+    }
+    const signed = (v) => (v < 0 ? `(${number(v)})` : number(v));
+    const shown = terms.slice(0, 8).map(({output, o, dy, slope}) => `d${outputName(it.own, output)}${
+                                            placeOf(result.outputs[output].shape, o)} ${signed(dy)} × ${
+                                            signed(slope)}`);
+    const line = body.querySelector('.sum');
+    line.textContent = `d${name}${placeOf(result.gradients[index].shape, j)} = ${
+        shown.length ? shown.join(' + ') : '0: no element of the output depends on it'}${
+        terms.length > 8 ? ` + ${terms.length - 8} more` : ''}${
+        shown.length ? ` = ${number(total)}` : ''}`;
+    line.dataset.total = total;
+}
+
 async function start(place) {
     const gradus = await root.Gradus.here();
     const op = place.dataset.op, body = place.querySelector('.body');
@@ -197,11 +297,13 @@ async function start(place) {
         formulas[element.dataset.tex] = element.innerHTML;
     const format = (tex) => formulas[tex] || `<code>${escape(tex)}</code>`;
     const symbols = JSON.parse(place.dataset.symbols);
-    let it = example(gradus, op), shown = Infinity;
+    let it = example(gradus, op), shown = Infinity, result = null;
 
-    function show() {
-        body.innerHTML = render(gradus, it, format, symbols);
+    function show(computed = compute(gradus, it)) {
+        result = computed;
+        replace(body, render(it, result, format, symbols));
         mask();
+        place.dispatchEvent(new CustomEvent('numbers', {bubbles : true, detail : {it, result}}));
     }
     function mask() {
         for (const step of body.querySelectorAll('.step')) {
@@ -210,26 +312,72 @@ async function start(place) {
             step.classList.toggle('now', n === shown);
         }
     }
-    body.addEventListener('change', (event) => {
-        const {edit, at} = event.target.dataset, value = Number(event.target.value);
-        if (!edit || !isFinite(value)) return;
+    // Takes a number that the reader has typed, or says in a sentence why not.
+    function take(box) {
+        const {edit, at} = box.dataset, text = box.value.trim(), value = Number(text);
         const cotangent = /^cotangent (\d)/.exec(edit);
-        (cotangent ? it.request.cotangents[cotangent[1]] : it.request.inputs[edit])[at] = value;
-        show();
+        const list = cotangent ? it.request.cotangents[cotangent[1]] : it.request.inputs[edit];
+        const kept = list[at];
+        if (text === '' || !Number.isFinite(value))
+            return `“${text}” is not a finite number; the example keeps ${kept}.`;
+        list[at] = value;
+        const next = compute(gradus, it);
+        let trouble = next.error;
+        if (!trouble && ![...next.outputs, ...next.gradients ].every(finite))
+            trouble = `With ${number(value)} here a result is not finite in float64`;
+        // -Infinity is a score that is masked.
+        if (!trouble && steps(it, next).some((s) => s.value.values.some((v) => !(v < Infinity))))
+            trouble = `With ${number(value)} here a step is not finite in float64`;
+        if (trouble) {
+            list[at] = kept;
+            return `${trouble.replace(/\.$/, '')}; the example keeps ${kept}.`;
+        }
+        show(next);
+        return '';
+    }
+    body.addEventListener('change', (event) => {
+        if (event.target.dataset.edit) refuse(event.target, take(event.target));
+    });
+    const pick = (event) => {
+        const cell = event.target.closest && event.target.closest('td[data-pick]');
+        if (cell && result.jacobians) point(body, it, result, cell);
+    };
+    body.addEventListener('mouseover', pick);
+    body.addEventListener('focusin', pick);
+    body.addEventListener('click', pick);
+    body.addEventListener('keydown', (event) => {
+        const cell = event.target.closest('td[data-pick]');
+        const way = {
+            ArrowLeft : [ 0, -1 ],
+            ArrowRight : [ 0, 1 ],
+            ArrowUp : [ -1, 0 ],
+            ArrowDown : [ 1, 0 ]
+        }[event.key];
+        if (!cell || !way) return;
+        event.preventDefault();
+        const to = cell.closest('table').rows[cell.parentElement.rowIndex + way[0]]?.cells[cell.cellIndex + way[1]];
+        if (!to) return;
+        cell.tabIndex = -1;
+        to.tabIndex = 0;
+        to.focus();
     });
     const total = () => body.querySelectorAll('.step').length;
     const button = (name, act) =>
         place.querySelector(`[data-act=${name}]`)?.addEventListener('click', act);
-    button('step', () => {
-        shown = shown >= total() - 1 ? 0 : shown + 1;
+    const go = (n) => {
+        shown = n;
         mask();
-    });
-    button('all', () => {
-        shown = Infinity;
-        mask();
-    });
+        const now = body.querySelector('.step.now');
+        if (!now) return;
+        now.scrollIntoView({block : 'nearest'});
+        place.dispatchEvent(new CustomEvent('step', {bubbles : true, detail : now.dataset.line}));
+    };
+    button('step', () => go(shown >= total() - 1 ? 0 : shown + 1));
+    button('back', () => go(shown === Infinity ? total() - 1 : Math.max(0, shown - 1)));
+    button('all', () => go(Infinity));
     button('again', () => {
         it = example(gradus, op);
+        body.replaceChildren();
         choose();
         show();
     });
@@ -243,6 +391,7 @@ async function start(place) {
         choose();
         show();
     });
+    choose();
     show();
     place.dataset.ready = '1';
 }

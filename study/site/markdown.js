@@ -1,7 +1,7 @@
 // markdown.js - a page of markdown as HTML: formulas set by KaTeX, marks and files as links.
 'use strict';
 const path = require('path');
-const {katex, marked, escape, slug} = require('./tools.js');
+const {katex, marked, escape, plain, slug} = require('./tools.js');
 const {highlight} = require('./code.js');
 const sources = require('./sources.js');
 
@@ -27,7 +27,7 @@ function formula(tex, displayMode, symbols) {
     return katex.renderToString(withSymbols(tex, symbols), {
         displayMode,
         trust : true,
-        output : 'html',
+        output : 'htmlAndMathml', // for the eye, and for a screen reader
         strict : (code) => (code === 'htmlExtension' ? 'ignore' : 'error'),
     });
 }
@@ -105,13 +105,13 @@ function render(file, source, context) {
     const renderer = {
         heading(html, depth, raw) {
             const id = headingId(slug(raw));
-            headings.push({depth, text : html.replace(/<[^>]*>/g, ''), id});
+            headings.push({depth, text : plain(html), id});
             return `<h${depth} id="${id}">${html} <a class="anchor" href="#${
-                id}" aria-label="link to this">#</a></h${depth}>\n`;
+                id}" aria-label="link to ${escape(plain(html))}">#</a></h${depth}>\n`;
         },
         link(href, title, html) {
             const to = resolve(href, file, known);
-            return to ? `<a href="${escape(to)}">${html}</a>` : html;
+            return to ? `<a href="${escape(to)}">${html.replace(/<\/?a\b[^>]*>/g, '')}</a>` : html;
         },
         image(href, title, alt) {
             return `<img src="${escape(path.posix.basename(href))}" alt="${
@@ -132,7 +132,8 @@ function render(file, source, context) {
             return `<pre class="code${c ? '' : ' ' + escape(language)}">${linked}\n</pre>\n`;
         },
         table(head, body) {
-            return `<div class="wide"><table><thead>${head}</thead><tbody>${
+            return `<div class="wide"><table><thead>${
+                head.replace(/<th([^>]*)><\/th>/g, '<td$1></td>')}</thead><tbody>${
                 body}</tbody></table></div>\n`;
         },
     };

@@ -38,11 +38,12 @@ module.exports = function page({title, html, headings = [], scripts = [], here, 
 <script src="frame.js"></script>
 </head>
 <body class="${kind}">
+<a class="skip" href="#main">Skip to the text</a>
 <header><a class="home" href="index.html">gradus</a><nav aria-label="pages">${links}</nav>
-<div class="tools"><input id="search" type="search" placeholder="Search" aria-label="search" autocomplete="off"><ol id="found"></ol>
+<div class="tools"><input id="search" type="search" placeholder="Search" aria-label="search" autocomplete="off"><ol id="found" aria-label="found" hidden></ol>
 <button id="theme" type="button" aria-label="light or dark">&#9680;</button></div></header>
 <div class="columns">${aside}
-<main>
+<main id="main" tabindex="-1">
 ${html}
 </main></div>
 ${scripts.map((s) => `<script src="${s}" defer></script>`).join('\n')}

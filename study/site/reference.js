@@ -13,11 +13,14 @@ const words = (comment) => comment.replace(/^\/\*+/, '')
                                .join('\n')
                                .trim();
 
+// Whether an indented piece is C, and not a formula or a list in English.
+const isCode = (text) => /[;{}]\s*$/m.test(text) || /\bgd_\w+\(/.test(text);
+
 // Paragraphs; indented lines stay as they are.
 function prose(text) {
     return text.split(/\n\s*\n/)
         .map((part) => (/^ {3,}/m.test(part) && !/^\S/.test(part)
-                            ? `<pre class="code">${highlight(part)}</pre>`
+                            ? `<pre class="code">${isCode(part) ? highlight(part) : escape(part)}</pre>`
                             : `<p>${
                                   escape(part).replace(/\n {3,}.*/g,
                                       (line) => `<br><code>${line.trim()}</code>`)}</p>`))

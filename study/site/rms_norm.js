@@ -4,6 +4,7 @@ const {escape} = require('./tools.js');
 const {formula} = require('./markdown.js');
 const sources = require('./sources.js');
 const ladder = require('../page/ladder.js');
+const player = require('../page/player.js');
 const walk = require('../page/walk.js');
 
 const bytes = (n) => (n >= 1e6 ? `${(n / 1e6).toFixed(1)} MB`
@@ -18,9 +19,8 @@ what the program holds at once, so it is processed in blocks: here 8 numbers in 
 first pass accumulates the sum of squares block by block; then rstd is known, and a second pass
 computes y. The backward has two passes as well: one for the sum of h xhat, one for dx. For dw every
 program writes its own row of partial sums, and these rows are added at the end, in order.</p>
-<div class="panel" id="walk" data-steps="${
-        steps}"><div class="controls"><button type="button" data-act="step">Step</button><button type="button" data-act="play">Play</button></div>${
-        html}</div>`;
+<div class="panel" id="walk" data-steps="${steps}">${player.controls()}<div class="body">${
+        html}</div></div>`;
 };
 
 exports.cheatSheet = () => {

@@ -5,7 +5,7 @@
 'use strict';
 const fs = require('fs');
 const path = require('path');
-const {katexFolder, escape} = require('./tools.js');
+const {katexFolder, escape, plain} = require('./tools.js');
 const sources = require('./sources.js');
 const markdown = require('./markdown.js');
 const code = require('./code.js');
@@ -17,21 +17,15 @@ const frame = require('./page.js');
 require('../page/wasi.js');
 const Gradus = require('../page/module.js');
 const {example, steps} = require('../page/examples.js');
+const watch = require('../page/watch.js');
 const worked = require('../page/worked.js');
 
 const [programs, out] = process.argv.slice(2).map((folder) => path.resolve(folder));
+const about = require('./about.js');
 const files = sources.list(), known = new Set(files);
 const search = [];
 
 // ---- Writing -----------------------------------------------------------------------------------
-
-const strip = (html) => html.replace(/<(template|script|style)[^]*?<\/\1>/g, '')
-                            .replace(/<[^>]*>/g, ' ')
-                            .replace(/&lt;/g, '<')
-                            .replace(/&gt;/g, '>')
-                            .replace(/&quot;/g, '"')
-                            .replace(/&amp;/g, '&')
-                            .replace(/\s+/g, ' ');
 
 // A page, and its entries in the search: one a heading.
 function write(name, page) {
@@ -44,14 +38,15 @@ function write(name, page) {
     for (const part of parts) {
         const id = /^<(?:h[1-3]|a) id="([^"]*)"/.exec(part);
         const heading = /^<h[1-3][^>]*>([^]*?)<\/h/.exec(part);
-        const title = heading ? strip(heading[1]).replace(/ #$/, '').trim()
+        const title = heading ? plain(heading[1])
                       : id    ? id[1]
                               : page.title;
         search.push({
             title,
             page : page.title,
             href : name + (id ? '#' + id[1] : ''),
-            text : strip(part).slice(0, 600).trim()
+            text : plain(part).slice(0, 600),
+            ...(/^<h1/.test(part) ? {about : [...page.about || [], ...about[name] || [] ]} : {})
         });
     }
 }
@@ -77,7 +72,7 @@ function workedExample(gradus, op, symbols) {
     const format = (tex) =>
         (formulas[tex] = formulas[tex] || markdown.formula(tex, false, symbols));
     const pairs = symbols.map((s) => [s.tex, s.name]);
-    const body = worked.render(gradus, it, format, pairs);
+    const body = worked.render(it, worked.compute(gradus, it), format, pairs);
     const variants = it.own.variants ? `<select data-act="variant" aria-label="eps">${
                                            Object.keys(it.own.variants)
                                                .map((v) => `<option${
@@ -93,7 +88,7 @@ function workedExample(gradus, op, symbols) {
     return `<h3 id="worked-${op}">${op}: <code>${escape(gradus.find(op).formula)}</code></h3>
 <div class="worked" data-op="${op}" data-symbols="${escape(JSON.stringify(pairs))}"><div class="controls">${
         it.own.steps
-            ? '<button type="button" data-act="step">Step</button><button type="button" data-act="all">All steps</button>'
+            ? '<button type="button" data-act="step">Step</button><button type="button" data-act="back">Back</button><button type="button" data-act="all">All steps</button>'
             : ''}<button type="button" data-act="again">As it was</button>${variants}</div>
 <div class="body">${body}</div>${templates}</div>`;
 }
@@ -182,21 +177,22 @@ function opPage(gradus, readme, page) {
         '</ul>';
     html = derivation + html + rest + list;
     const headings = [...html.matchAll(/<h2 id="([^"]*)">([^]*?)<\/h2>/g) ].map(
-        ([, id, text ]) => ({depth : 2, id, text : strip(text).replace(/ # *$/, '')}));
+        ([, id, text ]) => ({depth : 2, id, text : plain(text)}));
     return {
         ...page,
         html,
         headings,
+        about : ops,
         scripts : [
             'gradus-wasm.js', 'wasi.js', 'module.js', 'examples.js', 'worked.js',
-            ...(norm ? [ 'walk.js', 'ladder.js' ] : [])
+            ...(norm ? [ 'player.js', 'walk.js', 'ladder.js' ] : [])
         ],
     };
 }
 
 // ---- Pages of text -----------------------------------------------------------------------------
 
-function textPages(gradus) {
+function textPages(gradus, watched) {
     for (const file of files.filter((name) => name.endsWith('.md') && sources.page(name))) {
         const source = sources.read(file);
         const found = Object.fromEntries(
@@ -207,7 +203,14 @@ function textPages(gradus) {
         write(sources.page(file), op ? opPage(gradus, file, page) : page);
     }
     const index = markdown.render('study/index.md', sources.read('study/index.md'), {known});
-    write('index.html', {...index, title : 'gradus, a study', kind : 'index'});
+    const [head, rest] = index.html.split('<h2 id="the-path">');
+    write('index.html', {
+        ...index,
+        html : `${head}${watch.html(watched.run(watch.start))}<h2 id="the-path">${rest}`,
+        title : 'gradus, a study',
+        kind : 'index',
+        scripts : [ 'watch-wasm.js', 'wasi.js', 'player.js', 'watch.js' ]
+    });
     for (const file of files.filter((name) => /\.(svg|png)$/.test(name)))
         fs.copyFileSync(sources.path(file), path.join(out, path.basename(file)));
 }
@@ -275,7 +278,14 @@ function opsPage(gradus) {
         title : 'Ops',
         html :
             `<h1 id="top">Ops</h1><p class="lead">The records that the tape, gradcheck, the tests and this page use.</p><div class="wide"><table><thead><tr><th>op</th><th>formula</th><th>cases of gradcheck</th></tr></thead><tbody>${
-                rows.join('')}</tbody></table></div>`,
+                rows.join('')}</tbody></table></div>
+<h2 id="absent">Not in the library</h2>
+<p>Convolution and pooling; batch, group and instance norm; LSTM and GRU; Huber loss, KL divergence and
+binary cross entropy as ops of their own. Some are a few ops that are here: a batch norm is
+<a href="reduce.html#worked-mean">mean</a> and <a href="reduce.html#worked-var">var</a> over the rows,
+then <a href="elementwise.html">sub, mul, add</a>, and <a href="layer_norm.html">layer_norm</a> derives
+the same backward along the other axis. <a href="contributing.html">Contributing</a> shows how to add
+an op of your own.</p>`,
     });
 }
 
@@ -349,10 +359,10 @@ then which follow which, then words. <a href="${
             sources.page(
                 'train/model/model.h')}">model.h</a> has the model, <a href="tutorial.html">the tutorial</a> its block.</p>
 <div class="panel" id="train"><div class="controls"><button type="button" data-part="go">Train</button><button type="button" data-part="again">Restart</button><label>learning rate <select data-part="rate"><option>0.0003</option><option>0.001</option><option selected>0.003</option><option>0.01</option><option>0.1</option></select></label></div>
-<p data-part="said" role="status"></p><svg data-part="loss" viewBox="0 0 640 220" role="img" aria-label="loss over the steps"></svg>
-<h4>What it writes</h4><pre class="code words" data-part="sample"></pre>
+<p data-part="said"></p><svg data-part="loss" viewBox="0 0 640 220" role="img" aria-label="loss over the steps"></svg>
+<h2 class="small">What it writes</h2><pre class="code words" data-part="sample"></pre>
 <details><summary>The text it learns from, or your
-own</summary><textarea data-part="text" rows="12" aria-label="text to learn from"></textarea></details>
+own: 66 bytes or more</summary><textarea data-part="text" rows="12" aria-label="text to learn from"></textarea></details>
 <noscript>Training takes JavaScript.</noscript></div>`,
     });
     const bytes = fs.readFileSync(path.join(programs, 'study_train.wasm'));
@@ -370,13 +380,16 @@ async function main() {
     const gradus = await Gradus.load(bytes);
     fs.writeFileSync(
         path.join(out, 'gradus-wasm.js'), `gradusWasm = '${bytes.toString('base64')}';\n`);
+    const small = fs.readFileSync(path.join(programs, 'study_watch.wasm'));
+    const watched = await watch.Watched.load(small);
+    fs.writeFileSync(path.join(out, 'watch-wasm.js'), `watchWasm = '${small.toString('base64')}';\n`);
     for (const script of fs.readdirSync(path.join(__dirname, '../page')))
         fs.copyFileSync(path.join(__dirname, '../page', script), path.join(out, script));
     fs.copyFileSync(path.join(katexFolder, 'katex.min.css'), path.join(out, 'katex/katex.min.css'));
     for (const font of fs.readdirSync(path.join(katexFolder, 'fonts'))
              .filter((name) => name.endsWith('.woff2')))
         fs.copyFileSync(path.join(katexFolder, 'fonts', font), path.join(out, 'katex/fonts', font));
-    textPages(gradus);
+    textPages(gradus, watched);
     opsPage(gradus);
     referencePages();
     codePages();

@@ -6,6 +6,7 @@ const fs = require('fs');
 const path = require('path');
 const {escape} = require('./tools.js');
 require('../page/wasi.js');
+const player = require('../page/player.js');
 
 const programs = [
     [
@@ -23,7 +24,8 @@ const programs = [
     ],
 ];
 
-// What the program prints at its first backward: {dot, values, gradients}, the latter by id.
+// What the program prints at its first backward: the graph, and by id the values, what arrives by
+// each arrow of a gradient, and what has arrived so far: {dot, numbers: {values, parts, totals}}.
 async function tapeOf(folder, name) {
     let text = '';
     const file = path.join(folder, `tape_${name}.wasm`);
@@ -43,17 +45,32 @@ async function tapeOf(folder, name) {
             ([ , id, list ]) => [id, list.replace(/ /g, ', ')]));
     return {
         dot : text.slice(text.indexOf('digraph')),
-        values : numbers('value'),
-        gradients : numbers('gradient')
+        numbers : {values : numbers('value'), parts : numbers('part'), totals : numbers('total')}
     };
 }
 
+// The same numbers as tables, for whoever does not see the picture.
+function numbersTable(dot, {values, parts, totals}) {
+    const label = (id) =>
+        escape((new RegExp(`^ *${id} \\[.*label="([^"\\\\]*)`, 'm').exec(dot) || [ '', id ])[1]);
+    const forward = Object.keys(values).filter((id) => new RegExp(`^ *${id} \\[`, 'm').test(dot));
+    const arrows = [...dot.matchAll(/id="(n\d+)_(\d+)_([nt]\d+(?:_\d+)?)", style=dashed/g) ]
+                       .sort((a, b) => b[1].slice(1) - a[1].slice(1));
+    return `<details><summary>all numbers, as tables</summary><div class="wide"><table><thead><tr><th>tensor</th><th>its first values</th></tr></thead><tbody>${
+        forward.map((id) => `<tr><td>${label(id)}</td><td>${values[id]}</td></tr>`).join('')}</tbody></table></div>
+<div class="wide"><table><thead><tr><th>gradient from</th><th>to</th><th>what it sends</th><th>what has arrived there so far</th></tr></thead><tbody>${
+        arrows
+            .map(([ , node, k, to ]) => `<tr><td>${label(node)}</td><td>${label(to)}</td><td>${
+                     parts[`${node}_${k}`] || ''}</td><td>${totals[`${node}_${k}`] || ''}</td></tr>`)
+            .join('')}</tbody></table></div></details>`;
+}
+
 // The graph as SVG in the page's colours.
-function draw(dot) {
+function draw(dot, title) {
     const svg = execFileSync('dot',
         [
             '-Tsvg', '-Gbgcolor=transparent', '-Gfontname=monospace', '-Nfontsize=11',
-            '-Efontsize=9', '-Gnodesep=0.3', '-Granksep=0.35'
+            '-Efontsize=10', '-Gnodesep=0.3', '-Granksep=0.35'
         ],
         {
             input : dot
@@ -61,7 +78,7 @@ function draw(dot) {
     return svg.slice(svg.indexOf('<svg'))
         .replace(/<title>[^]*?<\/title>\n?/g, '')
         .replace(/ (stroke|fill)="(black|lightgrey)"/g, '')
-        .replace(/<svg width="[^"]*" height="[^"]*"/, '<svg role="img"')
+        .replace(/<svg width="[^"]*" height="[^"]*"/, `<svg role="img" aria-label="the tape of ${title}"`)
         .replace(/<polygon fill="transparent"[^>]*>/, '')
         .replace(/ id="/g, ' data-id="');
 }
@@ -69,19 +86,19 @@ function draw(dot) {
 exports.page = async function page(folder) {
     const parts = [];
     for (const [name, title, words] of programs) {
-        const {dot, values, gradients} = await tapeOf(folder, name), svg = draw(dot);
+        const {dot, numbers} = await tapeOf(folder, name), svg = draw(dot, title);
         const width = Number(/viewBox="[\d.]+ [\d.]+ ([\d.]+)/.exec(svg)[1]);
         parts.push(`<h2 id="${name}">${title}</h2><p>${words} <a href="code-docs-examples-${
             name}.c.html">${name}.c</a></p>
-<div class="panel tape" id="tape-${name}" data-values="${escape(JSON.stringify(values))}" data-gradients="${
-            escape(JSON.stringify(gradients))}"><div class="controls"><button type="button" data-act="play">Play</button> <button type="button" data-act="step">Step</button> <span class="said" role="status"></span></div>
-<div class="wide" style="--width:${width}pt">${
-            svg}</div><details><summary>as gd_tape_print_dot prints it</summary><pre class="code">${
+<div class="panel tape" id="tape-${name}" data-numbers="${escape(JSON.stringify(numbers))}">${
+            player.controls()}<p class="said"></p>
+<div class="wide" style="--width:${width}pt">${svg}</div>${numbersTable(dot, numbers)}
+<details><summary>as gd_tape_print_dot prints it</summary><pre class="code">${
             escape(dot)}</pre></details></div>`);
     }
     return {
         title : 'Tape',
-        scripts : [ 'tape.js' ],
+        scripts : [ 'player.js', 'tape.js' ],
         headings : programs.map(([ id, text ]) => ({depth : 2, id, text})),
         html : `<h1 id="top">The tape</h1>
 <p class="lead">What the example programs write down while they compute, and how the gradients
@@ -89,9 +106,9 @@ come back. The graphs are what <code>gd_tape_print_dot</code> prints after the f
 drawn by Graphviz.</p>
 <p>A box is a node: an op, the shape of what it made, the 2-norm of the gradient that reached it,
 the bytes that waited for its backward. An ellipse is a leaf, filled where it requires a gradient.
-Solid arrows carry values, dashed ones gradients. Press Play: nodes appear in the order of the
-forward, with their first values; then the walk goes back, each node's gradients reach its inputs, the
-parameters' with their values, and what it kept is free.</p>
+Solid arrows carry values, dashed ones gradients. Press Play, or drag: nodes appear in the order of
+the forward, with their first values; then the walk goes back, one arrow at a time. A tensor with two
+readers gets two gradients, and they add up. Last, what a node had saved is freed.</p>
 ${parts.join('\n')}`,
     };
 };

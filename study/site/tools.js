@@ -22,6 +22,21 @@ exports.escape = (text) => String(
                                .replace(/>/g, '&gt;')
                                .replace(/"/g, '&quot;');
 
+// The words of a piece of HTML. Of a formula there are two, for the eye and for the ear: the first.
+exports.plain = (html) => html.replace(/<(template|script|style|math)\b[^]*?<\/\1>/g, '')
+                              .replace(/<a class="anchor"[^]*?<\/a>/g, '')
+                              .replace(/<[^>]*>/g, ' ')
+                              .replace(/&lt;/g, '<')
+                              .replace(/&gt;/g, '>')
+                              .replace(/&quot;/g, '"')
+                              .replace(/&#39;/g, "'")
+                              .replace(/&part;/g, '∂')
+                              .replace(/&middot;/g, '·')
+                              .replace(/&amp;/g, '&')
+                              .replace(/\s+/g, ' ')
+                              .replace(/ ([,.;:)])/g, '$1')
+                              .trim();
+
 // A heading or a title as the name of an anchor, as GitHub makes it.
 exports.slug = (text) =>
     text.toLowerCase().replace(/<[^>]*>/g, '').replace(/[^\w\- ]/g, '').trim().replace(/ /g, '-');

@@ -1,7 +1,7 @@
 // browser.js - the study in a real browser, from files, with the network off: every number that is
 // shown, before and after a reader changes one, against an independent computation; every planted
 // bug chosen; search, steps, light and dark, a phone's width; and no error in the console.
-//     node browser.js FOLDER
+//     node browser.js FOLDER [PART...]
 'use strict';
 const assert = require('assert');
 const fs = require('fs');
@@ -9,8 +9,9 @@ const path = require('path');
 const {pathToFileURL} = require('url');
 const {find, Browser} = require('./chromium.js');
 const {expected, apart} = require('./reference.js');
+const reader = require('./reader.js');
 
-const folder = path.resolve(process.argv[2]);
+const folder = path.resolve(process.argv[2]), only = process.argv.slice(3);
 const url = (page) => pathToFileURL(path.join(folder, page)).href;
 const pages =
     fs.readdirSync(folder).filter((name) => name.endsWith('.html') && !name.startsWith('code-'));
@@ -140,6 +141,13 @@ async function rmsNorm(tab) {
     assert.equal(await tab.evaluate(later), 0);
     await tab.evaluate(`document.querySelector('#walk [data-act=step]').click()`);
     assert.ok(await tab.evaluate(later) > 50);
+    await tab.evaluate(`document.querySelector('#walk [data-act=step]').click()`);
+    const two = await tab.evaluate(later);
+    await tab.evaluate(`document.querySelector('#walk [data-act=back]').click()`);
+    assert.ok(await tab.evaluate(later) > two);
+    // It walks through the reader's numbers.
+    await tab.evaluate(`(() => { const b = document.querySelector('.worked input[data-edit=x]'); b.value = 9; b.dispatchEvent(new Event('change', { bubbles: true })); })()`);
+    assert.equal(await tab.evaluate(`document.querySelector('#walk td[data-at="0"]').dataset.value`), '9');
     // A symbol lights up in formula, numbers and code.
     await tab.evaluate(
         `document.querySelector('.katex [data-symbol="rstd"]').dispatchEvent(new MouseEvent('mouseover', { bubbles: true }))`);
@@ -195,19 +203,35 @@ async function tape(tab) {
     await tab.open(url('tape.html'));
     const seen = await tab.evaluate(`(() => {
         const place = document.getElementById('tape-fit_line'), said = [];
-        for (let i = 0; i < 10; i++) { place.querySelector('[data-act=step]').click(); said.push(place.querySelector('.said').textContent); }
-        return { said, hidden: place.querySelectorAll('.hidden').length, freed: place.querySelectorAll('.freed').length, reached: place.querySelectorAll('.reached').length };
+        const top = place.querySelector('.wide').getBoundingClientRect().top, moved = [];
+        for (let i = 0; i < 12; i++) {
+            place.querySelector('[data-act=step]').click();
+            said.push(place.querySelector('.said').textContent);
+            if (place.querySelector('.wide').getBoundingClientRect().top !== top) moved.push(i);
+        }
+        const text = [...document.querySelectorAll('.tape svg text')].map((t) => t.getBoundingClientRect().height);
+        return { said, hidden: place.querySelectorAll('.hidden').length, freed: place.querySelectorAll('.freed').length, reached: place.querySelectorAll('.reached').length, moved, least: Math.min(...text) };
     })()`);
     // w is 0 at first: values and gradients are those of the program.
     assert.match(seen.said[0], /^forward: #0 mul = 0, 0, 0, 0, 0$/);
     assert.match(seen.said[3], /^forward: #3 mul = (\S+, ){4}\S+$/);
     assert.match(seen.said[5], /^backward: #4 mean/);
-    assert.match(seen.said[9], /^backward: #0 mul.*\(dw = -8\)/);
-    // All five nodes are freed; w, b and three inner nodes were reached; nothing is hidden any
-    // more.
+    // error is read twice: the second arrival adds up.
+    assert.match(seen.said[6], /sends dsub 1, 0.6, 0.2, -0.2, -0.6$/);
+    assert.match(seen.said[7], /arrival 2: added to what was there it is 2, 1.2, 0.4, -0.4, -1.2; the 40 bytes/);
+    assert.match(seen.said[11], /^backward: #0 mul sends dw -8/);
+    assert.ok(!seen.said.some((words) => /\b0 bytes/.test(words)));
+    // All five nodes are freed; w, b and four inner nodes were reached; nothing is hidden any more.
     assert.equal(seen.freed, 5);
     assert.equal(seen.reached, 6);
     assert.equal(seen.hidden, 0);
+    assert.deepEqual(seen.moved, [], 'the caption pushes the graph');
+    assert.ok(seen.least >= 10, `text of ${seen.least} pixels`);
+    const play = `document.querySelector('#tape-fit_line [data-act=play]')`;
+    await tab.evaluate(`${play}.click()`);
+    assert.equal(await tab.evaluate(`${play}.textContent`), 'Pause');
+    await tab.evaluate(`${play}.click()`);
+    assert.equal(await tab.evaluate(`${play}.textContent`), 'Play');
 }
 
 async function train(tab) {
@@ -261,9 +285,11 @@ async function main() {
     const browser = new Browser(program);
     try {
         const tab = await browser.tab();
-        for (const part of [opPages, rmsNorm, breakIt, tape, train, frame, phone]) {
+        const {watch, edits, element, search, print, ownText, accessible} = reader;
+        for (const part of [opPages, rmsNorm, breakIt, tape, train, frame, phone, watch, edits, element, search, print, ownText, accessible]) {
+            if (only.length && !only.includes(part.name)) continue;
             const begun = Date.now();
-            await part(tab);
+            await part(tab, url, pages, folder);
             console.log(`${part.name}: ${((Date.now() - begun) / 1000).toFixed(1)} s`);
         }
         assert.deepEqual(tab.troubles, []);

@@ -42,6 +42,10 @@ async function main() {
     for (const {module : from, name} of WebAssembly.Module.imports(new WebAssembly.Module(bytes)))
         if (from === 'env') assert.match(name, /_f32$/, `${name} is not in the module`);
 
+    const small = zlib.gzipSync(fs.readFileSync(path.join(process.argv[2], 'study_watch.wasm')), {level : 9}).length;
+    console.log(`study_watch.wasm: ${small} gzipped`);
+    assert.ok(small <= 60000, 'the first page has more than 60 kB of WebAssembly, gzipped');
+
     const gradus = await Gradus.load(bytes);
     let wrong = 0, right = 0;
     gradus.bugs().forEach((bug, i) => {

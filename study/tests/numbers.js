@@ -44,9 +44,15 @@ function check(gradus, it, eps) {
     }
     const first = it.check.inputs.findIndex((input, i) => result.gradients[i]);
     if (first < 0) return;
-    const rows = worked.jacobian(gradus, request, it.check, first);
+    const {jacobians} = worked.compute(gradus, it);
+    if (!jacobians) return;
     wanted.jacobian(it.check.inputs[first].name)
-        .forEach((row, o) => same(rows[o], row, `${name}: row ${o} of the Jacobian`));
+        .forEach((row, o) => same(jacobians[first][o], row, `${name}: row ${o} of the Jacobian`));
+    // Each element of each gradient is the sum that a reader who points at it is shown.
+    it.check.inputs.forEach((input, i) => (jacobians[i] ? result.gradients[i].values : []).forEach((v, j) => {
+        const {total} = worked.contributions(jacobians[i], j, request.cotangents);
+        same([ total ], [ v ], `${name}: the parts of d${input.name}[${j}]`);
+    }));
 }
 
 async function main() {
@@ -58,7 +64,7 @@ async function main() {
         check(gradus, {...norm, own : {...norm.own, eps}, request : {...norm.request, case : name}},
             eps);
 
-    // The walk's own numbers: the sums of squares of rows 1 and 2 are 38.75 and 37.25.
+    // The walk's own numbers.
     const {request} = norm, N = 8, result = gradus.run(request);
     const {rows, dw} = walk.numbers({
         x : request.inputs.x,
@@ -67,14 +73,18 @@ async function main() {
         N,
         eps : 1e-5
     });
-    assert.deepEqual(rows.map((row) => row.total), [ 13.75, 38.75, 37.25 ]);
+    assert.deepEqual(rows.map((row) => row.total), [ 21.75, 38.75, 37.25 ]);
     assert.deepEqual(rows.map((row) => row.blocks.map((b) => b.squares)),
-        [ [ 7.5, 6.25 ], [ 15.25, 23.5 ], [ 23.25, 14 ] ]);
+        [ [ 14.25, 7.5 ], [ 15.25, 23.5 ], [ 23.25, 14 ] ]);
     const wanted = expected(request, result);
     same(rows.map((row) => row.rstd), wanted.saves[0], 'rstd of the walk');
     same(rows.flatMap((row) => row.y), wanted.outputs[0], 'y of the walk');
     same(rows.flatMap((row) => row.dx), wanted.gradients.x, 'dx of the walk');
     same(dw, wanted.gradients.weight, 'dw of the walk');
+    // An example hands out numbers of its own, which a page may change.
+    const changed = example(gradus, 'rms_norm');
+    changed.request.inputs.x[0] = 99;
+    assert.notEqual(example(gradus, 'rms_norm').request.inputs.x[0], 99);
     // An op without a definition is named, with the file that lacks it.
     assert.throws(() => expected({...request, op : 'none'}, result),
         /no definition of none to compare with; add one to study\/tests\/reference\.js/);

@@ -1,0 +1,33 @@
+// about.js - what readers call the things that pages are about, for the search, where the page says
+// it in other words.
+'use strict';
+
+module.exports = {
+    'attention.html' : [
+        'attention', 'flash attention', 'self attention', 'scaled dot product attention', 'sdpa',
+        'multi-head attention', 'grouped query attention', 'causal mask'
+    ],
+    'axis.html' : [ 'index select', 'take along dim', 'prefix sum', 'scatter' ],
+    'break.html' : [ 'planted bugs', 'wrong gradient', 'debug a backward' ],
+    'cross_entropy.html' :
+        [ 'cross entropy', 'loss', 'nll', 'negative log likelihood', 'label smoothing', 'softmax loss' ],
+    'dropout.html' : [ 'mask', 'regularization' ],
+    'elementwise.html' : [ 'activation', 'broadcast', 'relu', 'gelu', 'sigmoid', 'tanh', 'elementwise' ],
+    'embedding.html' : [ 'lookup', 'token embedding' ],
+    'layer_norm.html' : [ 'layer norm', 'layer normalization' ],
+    'linear.html' : [ 'fully connected', 'dense layer', 'affine' ],
+    'matmul.html' : [ 'matrix product', 'matrix multiplication', 'gemm' ],
+    'numerics.html' : [ 'finite differences', 'gradient check', 'gradcheck', 'step size', 'rounding' ],
+    'ops.html' : [
+        'batch norm', 'batch normalization', 'convolution', 'conv', 'pooling', 'max pooling', 'lstm', 'gru',
+        'group norm', 'instance norm', 'huber', 'kl divergence', 'binary cross entropy', 'bce'
+    ],
+    'reduce.html' : [ 'sum', 'mean', 'variance', 'standard deviation', 'log sum exp' ],
+    'rms_norm.html' : [ 'rms norm', 'rmsnorm', 'root mean square', 'normalization' ],
+    'rope.html' : [ 'rotary', 'rotary positions', 'rotary embedding', 'position encoding' ],
+    'shape.html' : [ 'view', 'transpose', 'stride', 'cat' ],
+    'softmax.html' : [ 'softmax' ],
+    'swiglu.html' : [ 'swish', 'silu', 'gated linear unit', 'glu', 'mlp' ],
+    'tape.html' : [ 'computation graph', 'autograd', 'tape' ],
+    'train.html' : [ 'training', 'learn', 'adamw' ],
+};
