@@ -1,7 +1,7 @@
 /* test_gradcheck_numbers.c - numbers as fractions, columns of numbers as products of powers, random
  * numbers. */
 #include "check_main.h"
-#include "gradcheck/check.h"
+#include "gradcheck/diagnose/diagnose.h"
 #include "gradus/gradus.h"
 
 #include <math.h>

@@ -195,25 +195,6 @@ static gd_status apply_function(gd_checker *c, gd_tensor *const *in, gd_tensor *
     return gd_error_status(c->ctx);
 }
 
-/* The bytes from a tensor's first to its last element. False if it has none. */
-static bool extent(const gd_tensor *t, uintptr_t *begin, uintptr_t *end)
-{
-    if (!t || !gd_tensor_data(t)) return false;
-    int64_t last = 0;
-    for (int axis = 0; axis < gd_tensor_ndim(t); axis++)
-        last += (gd_tensor_shape(t)[axis] - 1) * gd_tensor_strides(t)[axis];
-    *begin = (uintptr_t)gd_tensor_data(t);
-    *end = *begin + ((size_t)last + 1) * gd_dtype_size(gd_tensor_dtype(t));
-    return true;
-}
-
-bool gd_check_overlap(const gd_tensor *a, const gd_tensor *b)
-{
-    uintptr_t a_begin, a_end, b_begin, b_end;
-    if (!extent(a, &a_begin, &a_end) || !extent(b, &b_begin, &b_end)) return false;
-    return a_begin < b_end && b_begin < a_end;
-}
-
 /* Whether input i is an earlier one again. An error if it only shares memory with one: perturbing
  * either would change both. */
 static gd_status look_at_earlier(gd_checker *c, int i)

@@ -1,7 +1,6 @@
 /* check.c - the sequence of a check: outputs, cotangents, gradients by backward, comparison,
  * behaviour, verdict. */
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,28 +34,6 @@ static gd_gradcheck_options with_defaults(gd_gradcheck_options o, gd_dtype measu
     if (o.directions == GD_ZERO) o.directions = 0;
     if (o.cotangents == 0) o.cotangents = 2;
     return o;
-}
-
-static int precision(gd_dtype dtype)
-{
-    static const int bits[GD_DTYPE_COUNT] = {
-        [GD_FLOAT64] = 53, [GD_FLOAT32] = 24, [GD_FLOAT16] = 11, [GD_BFLOAT16] = 8};
-    return bits[dtype];
-}
-
-static gd_dtype measured_dtype(gd_dtype dtype)
-{
-    return precision(dtype) < 24 ? GD_FLOAT64 : dtype;
-}
-
-void gd_check_copy_name(char *to, size_t size, const char *from)
-{
-    snprintf(to, size, "%s", from ? from : "");
-    if (!from || strlen(from) < size) return;
-    /* Cut off before a character of UTF-8, not inside. */
-    size_t end = size - 1;
-    while (end > 0 && ((unsigned char)from[end] & 0xC0) == 0x80) end--;
-    to[end] = 0;
 }
 
 /* Numbers first: those of a struct that was never set betray it, before its pointers are read. */
@@ -101,7 +78,7 @@ gd_status gd_check_begin(gd_checker *c, gd_context *ctx, const gd_gradcheck_opti
                        "gradcheck: called after gd_no_grad_begin, wanted it after gd_no_grad_end");
     if (look_at_options(ctx, &c->given)) return gd_error_status(ctx);
     c->dtype = c->given.dtype ? *c->given.dtype : GD_FLOAT64;
-    c->options = with_defaults(c->given, measured_dtype(c->dtype), c->dtype);
+    c->options = with_defaults(c->given, gd_check_measured_dtype(c->dtype), c->dtype);
     *report = (gd_gradcheck_report){.device = gd_context_device(ctx),
                                     .dtype = c->dtype,
                                     .seed = c->given.seed,
@@ -109,49 +86,6 @@ gd_status gd_check_begin(gd_checker *c, gd_context *ctx, const gd_gradcheck_opti
                                     .rtol = c->options.rtol,
                                     .atol = c->options.atol};
     return GD_OK;
-}
-
-/* ---- Inputs ------------------------------------------------------------------------------- */
-
-gd_status gd_check_make_leaf(gd_checker *c, gd_argument *a)
-{
-    a->leaf = gd_tensor_create(c->ctx, a->dtype, a->ndim, a->shape);
-    if (!a->leaf) return gd_error_status(c->ctx);
-    gd_status status = gd_tensor_set_name(a->leaf, a->name);
-    if (!status) status = gd_tensor_write_f64(a->leaf, a->value, a->count);
-    if (!status) status = gd_check_read_leaf(a);
-    a->measured = a->leaf;
-    if (status || !gd_dtype_is_real(a->dtype) || measured_dtype(a->dtype) == a->dtype)
-        return status;
-    a->measured = gd_tensor_create(c->ctx, measured_dtype(a->dtype), a->ndim, a->shape);
-    if (!a->measured) return gd_error_status(c->ctx);
-    return gd_tensor_write_f64(a->measured, a->value, a->count);
-}
-
-/* The spread of values around their mean: the curvature of a function of values near 1000 depends
- * on their differences, not on their size. A few values do not determine it. */
-static double spread(const double *x, int64_t count)
-{
-    double mean = 0, sum = 0, squares = 0;
-    int64_t n = 0;
-    for (int64_t i = 0; i < count; i++) {
-        if (!isfinite(x[i])) continue;
-        n++;
-        mean += (x[i] - mean) / (double)n;
-        squares += x[i] * x[i];
-    }
-    for (int64_t i = 0; i < count; i++)
-        if (isfinite(x[i])) sum += (x[i] - mean) * (x[i] - mean);
-    double size = n ? sqrt(squares / (double)n) : 0;
-    double scale = n < 8 ? size : fmax(sqrt(sum / (double)n), size / 100);
-    return scale > 0 && isfinite(scale) ? scale : 1;
-}
-
-gd_status gd_check_read_leaf(gd_argument *a)
-{
-    gd_status status = gd_tensor_read_f64(a->leaf, a->value, a->count);
-    a->scale = spread(a->value, a->count);
-    return status;
 }
 
 /* ---- Outputs ------------------------------------------------------------------------------ */
@@ -174,7 +108,7 @@ static gd_status describe_output(gd_checker *c, int o)
 
 static gd_dtype coarser(gd_dtype a, gd_dtype b)
 {
-    return precision(b) < precision(a) ? b : a;
+    return gd_check_precision(b) < gd_check_precision(a) ? b : a;
 }
 
 static gd_status look_at_outputs(gd_checker *c)
@@ -217,18 +151,6 @@ static double mean_square(const double *x, int64_t count)
     return n ? sum / (double)n : 0;
 }
 
-double *gd_check_cotangent(gd_checker *c, int output, uint64_t stream)
-{
-    const gd_result *r = &c->output[output];
-    const double parts = precision(r->dtype) < 24 ? 8 : 4096;
-    double *u = gd_check_numbers(c, r->count);
-    if (!u) return NULL;
-    gd_check_normal(u, r->count, c->options.seed, stream);
-    for (int64_t i = 0; r->dtype != GD_FLOAT64 && i < r->count; i++)
-        u[i] = round(u[i] * parts) / parts;
-    return u;
-}
-
 /* A random cotangent for each real output, or for output `alone`. */
 static gd_status make_set(gd_checker *c, int set, int alone)
 {
@@ -266,17 +188,6 @@ static gd_status make_cotangents(gd_checker *c)
 
 /* ---- Gradients by backward ---------------------------------------------------------------- */
 
-gd_status gd_check_make_gradients(gd_checker *c, double ***gradient)
-{
-    *gradient = gd_check_allocate(c, c->inputs, sizeof **gradient);
-    for (int i = 0; i < c->inputs && *gradient; i++) {
-        if (!c->input[i].wanted) continue;
-        (*gradient)[i] = gd_check_numbers(c, c->input[i].count);
-        if (!(*gradient)[i]) return GD_ERROR_MEMORY;
-    }
-    return *gradient ? GD_OK : GD_ERROR_MEMORY;
-}
-
 static gd_status make_analytic(gd_checker *c)
 {
     int64_t largest = 1;
@@ -295,37 +206,6 @@ static gd_status make_analytic(gd_checker *c)
 }
 
 /* ---- Verdicts ----------------------------------------------------------------------------- */
-
-/* The report on an input. */
-static gd_gradcheck_input *report_on(const gd_checker *c, int input)
-{
-    gd_gradcheck_report *report = c->report;
-    /* What is about an input that wants no gradient is reported with the first input that does. */
-    gd_gradcheck_input *in = report->inputs ? &report->input[0] : NULL;
-    for (int k = 0; k < report->inputs; k++)
-        if (report->input[k].index == input) in = &report->input[k];
-    return in;
-}
-
-void gd_check_complain(gd_checker *c, int input, const char *format, ...)
-{
-    gd_gradcheck_input *in = report_on(c, input);
-    if (!in || in->behaviour[0]) return;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(in->behaviour, sizeof in->behaviour, format, args);
-    va_end(args);
-}
-
-void gd_check_remark(gd_checker *c, int input, const char *format, ...)
-{
-    gd_gradcheck_input *in = report_on(c, input);
-    if (!in || in->remark[0]) return;
-    va_list args;
-    va_start(args, format);
-    vsnprintf(in->remark, sizeof in->remark, format, args);
-    va_end(args);
-}
 
 static gd_verdict verdict_of(const gd_checker *c, const gd_gradcheck_input *in)
 {

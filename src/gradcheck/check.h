@@ -3,16 +3,14 @@
  *
  *     case.c, fill.c     a function and its inputs, from an op's case or from the user
  *     check.c            the sequence of a check
+ *     checker.c          what all of the others use
  *     run.c              forward with perturbed inputs; backward in all its variants
  *     numeric.c          the numeric derivative of one element, and its accuracy
  *     compare.c          which elements, and whether they agree
- *     evidence.c         the Jacobian, against which findings are verified
- *     census.c           what the wrong elements have in common
- *     jacobian.c         which dy reaches which gradient, and with what factor
- *     formula.c          numbers as a short formula of inputs and outputs
  *     behaviour.c        everything about a backward but its numbers
  *     probe.c            an op's record with instrumented kernels
  *     report.c, json.c   the report as text and as JSON
+ *     diagnose/          what is wrong (diagnose.h)
  *
  * All host memory of a check is on one list (memory.c) and is freed with it.
  */
@@ -124,15 +122,23 @@ void gd_check_free(gd_checker *c);
 
 gd_status gd_check_begin(gd_checker *c, gd_context *ctx, const gd_gradcheck_options *options,
                          gd_gradcheck_report *report);
-/* A random cotangent for an output, of few enough bits to be exact in its dtype. */
-double *gd_check_cotangent(gd_checker *c, int output, uint64_t stream);
 /* Runs everything once inputs and apply are set, and fills the report. */
 gd_status gd_check_all(gd_checker *c);
 /* Frees everything; turns an error into a verdict if it is the function's. */
 gd_status gd_check_end(gd_checker *c, gd_status status);
+
+/* ---- checker.c ---------------------------------------------------------------------------- */
+
+int gd_check_precision(gd_dtype dtype); /* of a real dtype: bits */
+/* The dtype of the forward that is differentiated: float64 for 16 bits, which are too coarse. */
+gd_dtype gd_check_measured_dtype(gd_dtype dtype);
+/* Whether two tensors share memory. */
+bool gd_check_overlap(const gd_tensor *a, const gd_tensor *b);
 /* Makes the leaf of an input from its values, and reads back what was stored. */
 gd_status gd_check_make_leaf(gd_checker *c, gd_argument *a);
 gd_status gd_check_read_leaf(gd_argument *a); /* values and scale */
+/* A random cotangent for an output, of few enough bits to be exact in its dtype. */
+double *gd_check_cotangent(gd_checker *c, int output, uint64_t stream);
 /* Room for a gradient of each wanted input. */
 gd_status gd_check_make_gradients(gd_checker *c, double ***gradient);
 /* Notes what is wrong with the behaviour of an input's gradient (-1: of no particular input); the
@@ -141,6 +147,8 @@ void gd_check_complain(gd_checker *c, int input, const char *format, ...) GD_PRI
 /* The same for what is right, but could be better. */
 void gd_check_remark(gd_checker *c, int input, const char *format, ...) GD_PRINTF(3, 4);
 void gd_check_copy_name(char *to, size_t size, const char *from);
+/* Appends to out->finding. */
+void gd_check_say(gd_gradcheck_input *out, const char *format, ...) GD_PRINTF(2, 3);
 
 /* ---- fill.c ------------------------------------------------------------------------------- */
 
@@ -210,11 +218,6 @@ extern const gd_op gd_check_window_op, gd_check_copy_op;
 gd_window gd_check_window(int ndim, const int64_t *shape, bool reversed);
 int64_t gd_check_window_at(const gd_window *w, int64_t element);
 
-/* ---- case.c ------------------------------------------------------------------------------- */
-
-/* Whether two tensors share memory. */
-bool gd_check_overlap(const gd_tensor *a, const gd_tensor *b);
-
 /* ---- probe.c ------------------------------------------------------------------------------ */
 
 /* A record whose kernels fill what is to be written with NaN, call the real kernels, and compare
@@ -235,6 +238,10 @@ void gd_check_probe(gd_probe *probe, const gd_op *op, gd_checker *c);
 
 /* Half a unit in the last place, relative. */
 double gd_check_rounding(gd_dtype dtype);
+
+/* The largest float16 is 65504, and a measured number may be a little off: whether an infinity is
+ * the right result for a number beyond the range. */
+bool gd_check_overflows(gd_dtype dtype, double got, double wanted);
 
 /* h is relative to the input's scale. slope [sets]. Along a direction, c->moved is the move as
  * stored, divided by its length: central estimates sum(gradient * moved). Of an element's move only
@@ -271,80 +278,10 @@ bool gd_check_contradicted(const gd_ladder *ladder, const gd_estimate *estimate,
 gd_state gd_check_judge(const gd_ladder *ladder, double analytic, double tolerance, bool kinks,
                         double *numeric);
 
-/* The result of the comparison of one input, and what findings on it are verified against: the
- * gradients for sets of cotangents, first those of the check, from `first` on, then probes. */
-typedef struct gd_census {
-    gd_checker *c;
-    int input;
-    const gd_argument *argument;
-    int64_t count;     /* elements examined */
-    const int64_t *at; /* [count] flat indices, ascending except for those found by directions */
-    int set;           /* the set with the worst element */
-    int first, measured, sets;    /* sets of the check, and all */
-    double *const **cotangent;    /* [sets][outputs]; not of one-hot probes */
-    double **analytic, **numeric; /* [sets][count] */
-    bool *wrong;                  /* [count] in any of the sets */
-    bool *skip;                   /* [count] at a kink, and between its slopes */
-    bool unknown;                 /* some elements could not be judged */
-    double *scale, *slack; /* [sets] what errors are relative to, and how far a gradient may be
-                            * from what a finding says it is */
-    bool others;           /* of the elements that were not examined some are wrong */
-    bool sure;             /* the probes are accurate, and the backward repeatable */
-    bool one_hot;          /* probe k is dy with a single 1, at element k: the Jacobian's columns */
-    bool *used;            /* [probes] any element of the gradient, examined or not, is not 0 */
-    bool strays;           /* and one that is not the dy's own */
-    double *slopes;        /* room: [3 sets] */
-    double rtol;
-    double *room; /* [2 count] */
-} gd_census;
+/* ---- compare.c, behaviour.c, report.c ----------------------------------------------------- */
 
-/* ---- evidence.c --------------------------------------------------------------------------- */
-
-/* Adds the probes to the sets. */
-gd_status gd_check_evidence(gd_census *s);
-int64_t gd_check_most_sets(const gd_checker *c);
-/* The slopes along an element of any input, and their rounding errors: [sets]. */
-gd_status gd_check_probe_slopes(const gd_census *s, int input, int64_t element, double h,
-                                double *slope, double *noise);
-
-/* ---- compare.c, census.c, behaviour.c ----------------------------------------------------- */
-
-/* The largest float16 is 65504, and a measured number may be a little off: whether an infinity is
- * the right result for a number beyond the range. */
-bool gd_check_overflows(gd_dtype dtype, double got, double wanted);
 gd_status gd_check_compare(gd_checker *c, int input, gd_gradcheck_input *out);
-/* Describes what is wrong, in out->finding. A finding must hold for every element, to within the
- * tolerance of the check. */
-gd_status gd_check_census(gd_census *census, gd_gradcheck_input *out);
-/* Appends to out->finding. */
-void gd_check_say(gd_gradcheck_input *out, const char *format, ...) GD_PRINTF(2, 3);
 gd_status gd_check_behaviour(gd_checker *c);
-
-/* ---- jacobian.c, formula.c ---------------------------------------------------------------- */
-
-/* Appends what the Jacobian shows, if anything, to out->finding. */
-gd_status gd_check_jacobian(const gd_census *census, gd_gradcheck_input *out);
-
-enum { GD_SYMBOLS = 5 };
-
-/* Points with the values of named symbols. */
-typedef struct gd_points {
-    int64_t count;
-    int symbols;
-    const char *name[GD_SYMBOLS];
-    double *value[GD_SYMBOLS]; /* [count] */
-    const double *weight;      /* [count] the targets are multiples of it; NULL: of 1 */
-} gd_points;
-
-/* Finds `target` [count] as a sum of up to `terms` (1 or 2) products of powers of the symbols, with
- * fractions as coefficients, to within `tolerance` at each point. Writes it, each term times `unit`
- * ("dy", or ""). False: none fits, or there are too few points. */
-bool gd_check_formula(gd_checker *c, const gd_points *points, const double *target,
-                      double tolerance, int terms, const char *unit, gd_text *text);
-/* The simple fraction within `tolerance` of x; 0 if there is none. */
-double gd_check_fraction(double x, double tolerance, gd_text *text);
-/* A factor as text: the size of an axis, a fraction, or else a number. */
-gd_text gd_check_factor(const gd_argument *a, double factor, double tolerance);
 
 /* A ratio with enough digits to show its difference from 1: "0.5", "1.00004". */
 gd_text gd_check_ratio(double ratio);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "gradcheck/check.h"
+#include "gradcheck/diagnose/diagnose.h"
 
 /* The state of the comparison of one input. Arrays over elements have room for the sample and for
  * one element found along each direction. */
@@ -24,11 +24,6 @@ typedef struct gd_comparison {
 static double tolerance_of(const gd_comparison *m, int set)
 {
     return m->c->options.rtol * fmax(m->largest[set], m->floor[set]);
-}
-
-bool gd_check_overflows(gd_dtype dtype, double got, double wanted)
-{
-    return dtype == GD_FLOAT16 && isinf(got) && got * wanted > 0 && fabs(wanted) > 65000;
 }
 
 static double gap_of(const gd_comparison *m, int set, int64_t e)
@@ -398,8 +393,8 @@ static gd_status look_for_others(gd_comparison *m, int set, bool *others)
     return status;
 }
 
-/* What is known of an element with the sets of the census. */
-static void note_states(const gd_comparison *m, gd_census *s, int64_t e)
+/* What is known of an element with the sets of cotangents. */
+static void note_states(const gd_comparison *m, gd_evidence *s, int64_t e)
 {
     for (int k = 0; k < s->measured; k++) {
         const char state = m->state[s->first + k][e];
@@ -411,29 +406,29 @@ static void note_states(const gd_comparison *m, gd_census *s, int64_t e)
     s->wrong[e] = s->wrong[e] && !s->skip[e];
 }
 
-/* The census of the sets of all outputs, or of that of one output. */
-static gd_status make_census(gd_comparison *m, int set, gd_census *s)
+/* The evidence of the sets of all outputs, or of that of one output. */
+static gd_status gather_evidence(gd_comparison *m, int set, gd_evidence *s)
 {
     gd_checker *c = m->c;
     const int64_t most = gd_check_most_sets(c);
     const bool alone = c->alone[set] >= 0;
-    *s = (gd_census){.c = c,
-                     .input = m->input,
-                     .argument = m->argument,
-                     .count = m->count,
-                     .at = m->at,
-                     .first = alone ? set : 0,
-                     .measured = alone ? 1 : c->options.cotangents,
-                     .set = alone ? 0 : set,
-                     .cotangent = gd_check_allocate(c, most, sizeof *s->cotangent),
-                     .analytic = gd_check_allocate(c, most, sizeof *s->analytic),
-                     .numeric = gd_check_allocate(c, most, sizeof *s->numeric),
-                     .wrong = gd_check_allocate(c, m->count, sizeof *s->wrong),
-                     .skip = gd_check_allocate(c, m->count, sizeof *s->skip),
-                     .scale = gd_check_numbers(c, most),
-                     .slack = gd_check_numbers(c, most),
-                     .rtol = c->options.rtol,
-                     .room = gd_check_numbers(c, 2 * m->count)};
+    *s = (gd_evidence){.c = c,
+                       .input = m->input,
+                       .argument = m->argument,
+                       .count = m->count,
+                       .at = m->at,
+                       .first = alone ? set : 0,
+                       .measured = alone ? 1 : c->options.cotangents,
+                       .set = alone ? 0 : set,
+                       .cotangent = gd_check_allocate(c, most, sizeof *s->cotangent),
+                       .analytic = gd_check_allocate(c, most, sizeof *s->analytic),
+                       .numeric = gd_check_allocate(c, most, sizeof *s->numeric),
+                       .wrong = gd_check_allocate(c, m->count, sizeof *s->wrong),
+                       .skip = gd_check_allocate(c, m->count, sizeof *s->skip),
+                       .scale = gd_check_numbers(c, most),
+                       .slack = gd_check_numbers(c, most),
+                       .rtol = c->options.rtol,
+                       .room = gd_check_numbers(c, 2 * m->count)};
     s->sets = s->measured;
     if (!s->cotangent || !s->analytic || !s->numeric || !s->wrong || !s->skip || !s->scale ||
         !s->slack || !s->room)
@@ -451,14 +446,14 @@ static gd_status make_census(gd_comparison *m, int set, gd_census *s)
     return GD_OK;
 }
 
-static gd_status take_census(gd_comparison *m, int set, gd_gradcheck_input *out)
+static gd_status diagnose(gd_comparison *m, int set, gd_gradcheck_input *out)
 {
-    gd_census census;
-    gd_status status = make_census(m, set, &census);
-    for (int k = 0; k < census.measured && !status && !census.others; k++)
-        if (out->wrong <= census.measured && m->count < m->argument->count)
-            status = look_for_others(m, census.first + k, &census.others);
-    if (!status) status = gd_check_census(&census, out);
+    gd_evidence evidence;
+    gd_status status = gather_evidence(m, set, &evidence);
+    for (int k = 0; k < evidence.measured && !status && !evidence.others; k++)
+        if (out->wrong <= evidence.measured && m->count < m->argument->count)
+            status = look_for_others(m, evidence.first + k, &evidence.others);
+    if (!status) status = gd_check_diagnose(&evidence, out);
     if (status) return status;
     if (m->c->alone[set] >= 0 && out->finding[0])
         gd_check_say(out, ", with a gradient for output %d alone", m->c->alone[set]);
@@ -475,7 +470,7 @@ static gd_status summarise(gd_comparison *m, gd_gradcheck_input *out)
         snprintf(out->finding, sizeof out->finding,
                  "a random direction disagrees, but no single element was found that does");
     }
-    if (kind == GD_STATE_WRONG) return take_census(m, set, out);
+    if (kind == GD_STATE_WRONG) return diagnose(m, set, out);
     return kind == GD_STATE_UNSTABLE ? sweep(m, set, out) : GD_OK;
 }
 

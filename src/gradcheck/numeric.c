@@ -52,6 +52,11 @@ double gd_check_rounding(gd_dtype dtype)
     }
 }
 
+bool gd_check_overflows(gd_dtype dtype, double got, double wanted)
+{
+    return dtype == GD_FLOAT16 && isinf(got) && got * wanted > 0 && fabs(wanted) > 65000;
+}
+
 /* a - b; 0 if both are the same infinity. */
 static double difference(double a, double b)
 {

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "gradcheck/check.h"
+#include "gradcheck/diagnose/diagnose.h"
 
 enum { LOWEST = -2, HIGHEST = 3, PRODUCTS = 256, FEWEST = 5 };
 

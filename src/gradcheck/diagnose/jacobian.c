@@ -1,6 +1,6 @@
 /* jacobian.c - which dy reaches which gradient, and with what factor.
  *
- * With one-hot probes (evidence.c) the census holds the backward's Jacobian and the true one.
+ * With one-hot probes (evidence.c) the evidence holds the backward's Jacobian and the true one.
  * Comparing them entry by entry shows what a sum over dy cannot: a dy that is left out, a dy taken
  * from the wrong place, a factor that depends on where dy comes from. Absence of a dependence means
  * exactly 0. */
@@ -8,15 +8,15 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "gradcheck/check.h"
+#include "gradcheck/diagnose/diagnose.h"
 
 typedef struct gd_jacobian {
-    const gd_census *s;
+    const gd_evidence *s;
     gd_checker *c;
     const gd_argument *a;
     const gd_result *y;
     int64_t rows, columns; /* elements of the gradient that are known, and of dy */
-    const int64_t *place;  /* [rows] among the census's elements, */
+    const int64_t *place;  /* [rows] among the elements of the evidence, */
     const int64_t *at;     /* and flat indices */
     double tolerance;
     bool alike; /* x and y have the same shape */
@@ -46,7 +46,7 @@ static bool near(const gd_jacobian *j, double a, double b)
  * within the rounding of a sum of such terms. *same: whether they do not depend on dy at all. */
 static bool adds_up(const gd_jacobian *j, bool *same)
 {
-    const gd_census *s = j->s;
+    const gd_evidence *s = j->s;
     double most[2] = {0, 0}; /* of the sums' terms, and of what is missing */
     *same = true;
     for (int set = 0; set < s->measured; set++) {
@@ -71,7 +71,7 @@ static bool adds_up(const gd_jacobian *j, bool *same)
 static gd_status scales(const gd_jacobian *j, bool *yes)
 {
     static const double factors[] = {2, -1};
-    const gd_census *s = j->s;
+    const gd_evidence *s = j->s;
     const double *dy = s->cotangent[s->set][0];
     double **gradient, *u = gd_check_numbers(j->c, j->columns);
     gd_status status = gd_check_make_gradients(j->c, &gradient);
@@ -530,7 +530,7 @@ static gd_status look(gd_jacobian *j)
     return GD_OK;
 }
 
-gd_status gd_check_jacobian(const gd_census *s, gd_gradcheck_input *out)
+gd_status gd_check_jacobian(const gd_evidence *s, gd_gradcheck_input *out)
 {
     gd_checker *c = s->c;
     const gd_result *y = &c->output[0];

@@ -1,35 +1,25 @@
-/* census.c - what the wrong elements have in common. The hypotheses are tried in order, the most
+/* patterns.c - what the wrong elements have in common. The hypotheses are tried in order, the most
  * specific first; the first that fits is the finding. It must hold for every element, every set of
  * cotangents of the check and every probe (evidence.c), so for the whole Jacobian, to within the
  * tolerance of the check and to 1/50 of the error. */
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "gradcheck/check.h"
-
-void gd_check_say(gd_gradcheck_input *out, const char *format, ...)
-{
-    va_list args;
-    va_start(args, format);
-    size_t used = strlen(out->finding);
-    vsnprintf(out->finding + used, sizeof out->finding - used, format, args);
-    va_end(args);
-}
+#include "gradcheck/diagnose/diagnose.h"
 
 /* Those of the set with the worst element. */
-static double analytic(const gd_census *s, int64_t e)
+static double analytic(const gd_evidence *s, int64_t e)
 {
     return s->analytic[s->set][e];
 }
 
-static double numeric(const gd_census *s, int64_t e)
+static double numeric(const gd_evidence *s, int64_t e)
 {
     return s->numeric[s->set][e];
 }
 
-static int64_t count_wrong(const gd_census *s)
+static int64_t count_wrong(const gd_evidence *s)
 {
     int64_t n = 0;
     for (int64_t e = 0; e < s->count; e++) n += s->wrong[e];
@@ -37,7 +27,7 @@ static int64_t count_wrong(const gd_census *s)
 }
 
 /* Whether every element of the gradient was examined, and none is at a kink. */
-static bool complete(const gd_census *s)
+static bool complete(const gd_evidence *s)
 {
     bool all = s->count == s->argument->count;
     for (int64_t e = 0; e < s->count; e++) all = all && !s->skip[e];
@@ -45,7 +35,7 @@ static bool complete(const gd_census *s)
 }
 
 /* Whether an element's gradient is `factor` times the true one, for all cotangents. */
-static bool is_multiple(const gd_census *s, int64_t e, double factor)
+static bool is_multiple(const gd_evidence *s, int64_t e, double factor)
 {
     for (int set = 0; set < s->sets; set++)
         if (!(fabs(s->analytic[set][e] - factor * s->numeric[set][e]) <=
@@ -55,7 +45,7 @@ static bool is_multiple(const gd_census *s, int64_t e, double factor)
 }
 
 /* Whether an element's gradient is exactly 0 for all cotangents. */
-static bool is_zero(const gd_census *s, int64_t e)
+static bool is_zero(const gd_evidence *s, int64_t e)
 {
     for (int set = 0; set < s->sets; set++)
         if (s->analytic[set][e] != 0) return false;
@@ -63,7 +53,7 @@ static bool is_zero(const gd_census *s, int64_t e)
 }
 
 /* Whether an element's true gradient is 0, within the tolerance, for all cotangents. */
-static bool should_be_zero(const gd_census *s, int64_t e)
+static bool should_be_zero(const gd_evidence *s, int64_t e)
 {
     for (int set = 0; set < s->sets; set++)
         if (!(fabs(s->numeric[set][e]) <= s->rtol * s->scale[set])) return false;
@@ -79,7 +69,7 @@ typedef struct gd_garbage {
 
 /* Tells a NaN that was in the memory of a gradient from one that the backward computes: with 0 and
  * with another number in its place. */
-static gd_status look_for_garbage(const gd_census *s, gd_garbage *found)
+static gd_status look_for_garbage(const gd_evidence *s, gd_garbage *found)
 {
     gd_checker *c = s->c;
     double **gradient[2], size = 0;
@@ -107,7 +97,7 @@ static gd_status look_for_garbage(const gd_census *s, gd_garbage *found)
     return GD_OK;
 }
 
-static gd_status not_finite(const gd_census *s, gd_gradcheck_input *out)
+static gd_status not_finite(const gd_evidence *s, gd_gradcheck_input *out)
 {
     int64_t nan = 0, infinite = 0;
     gd_garbage found = {0};
@@ -133,7 +123,7 @@ static gd_status not_finite(const gd_census *s, gd_gradcheck_input *out)
     return status;
 }
 
-static bool all_zero(const gd_census *s, gd_gradcheck_input *out)
+static bool all_zero(const gd_evidence *s, gd_gradcheck_input *out)
 {
     for (int64_t e = 0; e < s->count; e++)
         if (!is_zero(s, e)) return false;
@@ -145,7 +135,7 @@ static bool all_zero(const gd_census *s, gd_gradcheck_input *out)
 
 /* " in row 3": all wrong elements have the same index along some axis, and other indices were
  * examined too. Empty if there is no such axis. */
-static gd_text where(const gd_census *s)
+static gd_text where(const gd_evidence *s)
 {
     const gd_argument *a = s->argument;
     gd_text text = {""};
@@ -174,7 +164,7 @@ static gd_text where(const gd_census *s)
 }
 
 /* The element that is off with a set's cotangents, -1 if none is; or -2 for several. */
-static int64_t only_one(const gd_census *s, int set)
+static int64_t only_one(const gd_evidence *s, int set)
 {
     int64_t one = -1;
     for (int64_t e = 0; e < s->count; e++) {
@@ -187,7 +177,7 @@ static int64_t only_one(const gd_census *s, int set)
 }
 
 /* Whether with each dy another element is off, by the same factor: the backward looks for it. */
-static bool one_for_each_dy(const gd_census *s, double factor)
+static bool one_for_each_dy(const gd_evidence *s, double factor)
 {
     int64_t first = -1;
     bool another = false;
@@ -203,7 +193,7 @@ static bool one_for_each_dy(const gd_census *s, double factor)
     return another;
 }
 
-static bool single(const gd_census *s, gd_gradcheck_input *out)
+static bool single(const gd_evidence *s, gd_gradcheck_input *out)
 {
     const double factor = out->analytic / out->numeric;
     const bool known = isfinite(factor) && fabs(factor - 1) < 10, one = count_wrong(s) == 1;
@@ -222,7 +212,7 @@ static bool single(const gd_census *s, gd_gradcheck_input *out)
 /* ---- A factor ----------------------------------------------------------------------------- */
 
 /* The ratios analytic / numeric of the wrong elements, sorted; elements near 0 are left out. */
-static int64_t ratios(const gd_census *s, double *ratio)
+static int64_t ratios(const gd_evidence *s, double *ratio)
 {
     int64_t n = 0;
     for (int64_t e = 0; e < s->count; e++)
@@ -233,7 +223,7 @@ static int64_t ratios(const gd_census *s, double *ratio)
 }
 
 /* Of which elements something is said, if not of all: ", all in row 3", or how many. */
-static void say_which(const gd_census *s, gd_gradcheck_input *out)
+static void say_which(const gd_evidence *s, gd_gradcheck_input *out)
 {
     const gd_text place = where(s);
     if (*place.text)
@@ -243,7 +233,7 @@ static void say_which(const gd_census *s, gd_gradcheck_input *out)
                      (long long)s->count);
 }
 
-static bool constant_factor(const gd_census *s, gd_gradcheck_input *out)
+static bool constant_factor(const gd_evidence *s, gd_gradcheck_input *out)
 {
     int64_t n = ratios(s, s->room), wrongs = count_wrong(s);
     double largest = 0;
@@ -275,11 +265,11 @@ static bool constant_factor(const gd_census *s, gd_gradcheck_input *out)
     return true;
 }
 
-/* ---- Gradients that should be zero --------------------------------------------------------- */
+/* ---- Gradients that should be zero -------------------------------------------------------- */
 
 /* Each wrong element has a gradient that should be 0, or is 0 and should not be, and there is at
  * least one of the first kind: a wrong mask. */
-static bool wrong_mask(const gd_census *s, gd_gradcheck_input *out)
+static bool wrong_mask(const gd_evidence *s, gd_gradcheck_input *out)
 {
     int64_t extra = 0, lost = 0, wrongs = count_wrong(s);
     for (int64_t e = 0; e < s->count; e++) {
@@ -300,7 +290,7 @@ static bool wrong_mask(const gd_census *s, gd_gradcheck_input *out)
 }
 
 /* The true gradient is zero, but this one is not. */
-static bool all_should_be_zero(const gd_census *s, gd_gradcheck_input *out)
+static bool all_should_be_zero(const gd_evidence *s, gd_gradcheck_input *out)
 {
     for (int set = 0; set < s->sets; set++)
         for (int64_t e = 0; e < s->count; e++)
@@ -312,7 +302,7 @@ static bool all_should_be_zero(const gd_census *s, gd_gradcheck_input *out)
 /* ---- Right values in wrong places --------------------------------------------------------- */
 
 /* Whether element `to` of the gradient is element `from` of the true one, for all cotangents. */
-static bool moved(const gd_census *s, int64_t from, int64_t to)
+static bool moved(const gd_evidence *s, int64_t from, int64_t to)
 {
     for (int set = 0; set < s->sets; set++)
         if (!(fabs(s->analytic[set][to] - s->numeric[set][from]) <= s->rtol * s->scale[set]))
@@ -321,7 +311,7 @@ static bool moved(const gd_census *s, int64_t from, int64_t to)
 }
 
 /* analytic[i, j] = numeric[j, i]: the matrix was taken for its transpose in memory. */
-static bool transposed(const gd_census *s, int64_t rows, int64_t columns)
+static bool transposed(const gd_evidence *s, int64_t rows, int64_t columns)
 {
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++)
@@ -329,7 +319,7 @@ static bool transposed(const gd_census *s, int64_t rows, int64_t columns)
     return rows > 1 && columns > 1;
 }
 
-static bool shifted(const gd_census *s, int64_t by)
+static bool shifted(const gd_evidence *s, int64_t by)
 {
     for (int64_t e = 0; e < s->count; e++)
         if (!moved(s, e, (e + by) % s->count)) return false;
@@ -337,7 +327,7 @@ static bool shifted(const gd_census *s, int64_t by)
 }
 
 /* Whether each element is one of the true gradient's, each of which is somewhere. */
-static bool is_permutation(const gd_census *s)
+static bool is_permutation(const gd_evidence *s)
 {
     bool *taken = gd_check_allocate(s->c, s->count, sizeof *taken);
     for (int64_t to = 0; to < s->count && taken; to++) {
@@ -351,7 +341,7 @@ static bool is_permutation(const gd_census *s)
     return taken != NULL;
 }
 
-static bool permuted(const gd_census *s, gd_gradcheck_input *out)
+static bool permuted(const gd_evidence *s, gd_gradcheck_input *out)
 {
     const gd_argument *a = s->argument;
     const int64_t n = s->count, columns = a->ndim ? a->shape[a->ndim - 1] : 1;
@@ -371,7 +361,7 @@ static bool permuted(const gd_census *s, gd_gradcheck_input *out)
 
 /* The analytic gradient is the numeric gradient of another input with the same number of
  * elements. */
-static gd_status of_another(const gd_census *s, gd_gradcheck_input *out)
+static gd_status of_another(const gd_evidence *s, gd_gradcheck_input *out)
 {
     gd_checker *c = s->c;
     double *slope = gd_check_numbers(c, 2 * (int64_t)s->sets);
@@ -397,7 +387,7 @@ static gd_status of_another(const gd_census *s, gd_gradcheck_input *out)
 
 /* In each row of a set one element is off by the same error, and perhaps the next element by the
  * opposite error; all other elements are right. `first` [rows] are the places of the former. */
-static bool off_in_rows(const gd_census *s, int set, int64_t columns, const int64_t *first,
+static bool off_in_rows(const gd_evidence *s, int set, int64_t columns, const int64_t *first,
                         bool nexts, double *error)
 {
     const double most = 2 * s->slack[set];
@@ -415,7 +405,7 @@ static bool off_in_rows(const gd_census *s, int set, int64_t columns, const int6
 
 /* The first wrong element of each row, or of two the one that is off in the direction `sign`. False
  * if there are more, or too few rows. */
-static bool one_of_each(const gd_census *s, int64_t columns, double sign, int64_t *first,
+static bool one_of_each(const gd_evidence *s, int64_t columns, double sign, int64_t *first,
                         bool *nexts)
 {
     int64_t rows = 0;
@@ -436,7 +426,7 @@ static bool one_of_each(const gd_census *s, int64_t columns, double sign, int64_
 }
 
 /* The same, in at least three rows and for all cotangents. */
-static bool one_a_row(const gd_census *s, gd_gradcheck_input *out)
+static bool one_a_row(const gd_evidence *s, gd_gradcheck_input *out)
 {
     const gd_argument *a = s->argument;
     const int64_t columns = a->ndim ? a->shape[a->ndim - 1] : 1;
@@ -465,27 +455,27 @@ static bool one_a_row(const gd_census *s, gd_gradcheck_input *out)
 }
 
 /* A function that the error may be a multiple of. */
-typedef double (*gd_basis)(const gd_census *s, int set, int64_t e);
+typedef double (*gd_basis)(const gd_evidence *s, int set, int64_t e);
 
-static double basis_one(const gd_census *s, int set, int64_t e)
+static double basis_one(const gd_evidence *s, int set, int64_t e)
 {
     (void)e;
     return s->scale[set];
 }
 
-static double basis_gradient(const gd_census *s, int set, int64_t e)
+static double basis_gradient(const gd_evidence *s, int set, int64_t e)
 {
     return s->numeric[set][e];
 }
 
-static double basis_input(const gd_census *s, int set, int64_t e)
+static double basis_input(const gd_evidence *s, int set, int64_t e)
 {
     return s->argument->value[s->at[e]] / s->argument->scale * s->scale[set];
 }
 
 /* Whether the error of elements from, from + stride, ... in the sets begin ... end - 1 is a f + b g
  * (g may be NULL), by least squares. */
-static bool fits(const gd_census *s, int begin, int end, const gd_basis basis[2], int64_t from,
+static bool fits(const gd_evidence *s, int begin, int end, const gd_basis basis[2], int64_t from,
                  int64_t count, int64_t stride)
 {
     double ff = 0, fg = 0, gg = 0, fe = 0, ge = 0, a = 0, b = 0;
@@ -507,7 +497,7 @@ static bool fits(const gd_census *s, int begin, int end, const gd_basis basis[2]
 }
 
 /* Whether all elements are off by the same number for all cotangents. */
-static bool same_constant(const gd_census *s)
+static bool same_constant(const gd_evidence *s)
 {
     const double first = s->analytic[0][0] - s->numeric[0][0];
     for (int set = 0; set < s->sets; set++)
@@ -517,7 +507,7 @@ static bool same_constant(const gd_census *s)
     return true;
 }
 
-static bool pattern(const gd_census *s, gd_gradcheck_input *out)
+static bool pattern(const gd_evidence *s, gd_gradcheck_input *out)
 {
     enum { ALL, ROWS, COLUMNS };
     static const struct {
@@ -559,7 +549,7 @@ static bool pattern(const gd_census *s, gd_gradcheck_input *out)
 }
 
 /* The largest sum of `value` along an axis. */
-static double largest_sum(const gd_census *s, const double *value, int axis)
+static double largest_sum(const gd_evidence *s, const double *value, int axis)
 {
     const gd_argument *a = s->argument;
     const int64_t size = a->shape[axis];
@@ -577,7 +567,7 @@ static double largest_sum(const gd_census *s, const double *value, int axis)
 
 /* The true gradient sums to 0 along an axis (adding a constant along it does not change the
  * outputs), but this one does not. */
-static bool loses_zero_sum(const gd_census *s, gd_gradcheck_input *out)
+static bool loses_zero_sum(const gd_evidence *s, gd_gradcheck_input *out)
 {
     const gd_argument *a = s->argument;
     for (int axis = 0; axis < a->ndim && complete(s); axis++) {
@@ -594,11 +584,11 @@ static bool loses_zero_sum(const gd_census *s, gd_gradcheck_input *out)
     return false;
 }
 
-/* ---- The census --------------------------------------------------------------------------- */
+/* ---- All ---------------------------------------------------------------------------------- */
 
-gd_status gd_check_census(gd_census *s, gd_gradcheck_input *out)
+gd_status gd_check_diagnose(gd_evidence *s, gd_gradcheck_input *out)
 {
-    static bool (*const questions[])(const gd_census *, gd_gradcheck_input *) = {
+    static bool (*const questions[])(const gd_evidence *, gd_gradcheck_input *) = {
         all_zero, single, wrong_mask, constant_factor, permuted, one_a_row};
     gd_status status = not_finite(s, out);
     if (status || out->finding[0]) return status;

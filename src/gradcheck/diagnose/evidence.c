@@ -8,13 +8,13 @@
 #include <math.h>
 #include <string.h>
 
-#include "gradcheck/check.h"
+#include "gradcheck/diagnose/diagnose.h"
 
 enum { MOST_COLUMNS = 1024, MOST_ENTRIES = 1 << 18, RANDOM_PROBES = 8 };
 
 /* ---- The cotangents ----------------------------------------------------------------------- */
 
-static bool can_be_one_hot(const gd_census *s)
+static bool can_be_one_hot(const gd_evidence *s)
 {
     const gd_checker *c = s->c;
     const int64_t columns = c->output[0].count;
@@ -22,7 +22,7 @@ static bool can_be_one_hot(const gd_census *s)
            s->rtol < 5e-3; /* 16 bits are not enough */
 }
 
-static gd_status make_probe(gd_census *s, int probe)
+static gd_status make_probe(gd_evidence *s, int probe)
 {
     gd_checker *c = s->c;
     double **u = gd_check_allocate(c, c->outputs, sizeof *u);
@@ -37,7 +37,7 @@ static gd_status make_probe(gd_census *s, int probe)
 }
 
 /* The gradients for a probe's cotangents. */
-static gd_status ask_backward(gd_census *s, int set, double *const *cotangent, double **gradient)
+static gd_status ask_backward(gd_evidence *s, int set, double *const *cotangent, double **gradient)
 {
     gd_status status = gd_check_backward(s->c, cotangent, gradient);
     const double *g = gradient[s->input];
@@ -51,7 +51,7 @@ static gd_status ask_backward(gd_census *s, int set, double *const *cotangent, d
     return status;
 }
 
-static gd_status ask_backwards(gd_census *s)
+static gd_status ask_backwards(gd_evidence *s)
 {
     gd_checker *c = s->c;
     double **gradient, *dy = gd_check_numbers(c, c->output[0].count);
@@ -71,7 +71,7 @@ static gd_status ask_backwards(gd_census *s)
 }
 
 /* Whether the backward gives the same twice; if not, nothing can be said of it. */
-static gd_status repeats(const gd_census *s, bool *yes)
+static gd_status repeats(const gd_evidence *s, bool *yes)
 {
     double **gradient;
     gd_status status = gd_check_make_gradients(s->c, &gradient);
@@ -84,7 +84,7 @@ static gd_status repeats(const gd_census *s, bool *yes)
 /* ---- The function's slopes ---------------------------------------------------------------- */
 
 /* u . (f(x + h) - f(x - h)) / 2h for a probe, and its possible rounding error. */
-static double slope_of_probe(const gd_census *s, int set, double apart, double *noise)
+static double slope_of_probe(const gd_evidence *s, int set, double apart, double *noise)
 {
     const gd_checker *c = s->c;
     double sum = 0, squares = 0;
@@ -107,7 +107,7 @@ static double slope_of_probe(const gd_census *s, int set, double apart, double *
     return sum / apart;
 }
 
-gd_status gd_check_probe_slopes(const gd_census *s, int input, int64_t element, double h,
+gd_status gd_check_probe_slopes(const gd_evidence *s, int input, int64_t element, double h,
                                 double *slope, double *noise)
 {
     gd_checker *c = s->c;
@@ -124,7 +124,7 @@ gd_status gd_check_probe_slopes(const gd_census *s, int input, int64_t element, 
 
 /* Slopes for the probes at one element, from two steps, and their error; infinite if they do not
  * agree with those of the check. */
-static gd_status measure_with(gd_census *s, int64_t e, double h, double *error)
+static gd_status measure_with(gd_evidence *s, int64_t e, double h, double *error)
 {
     double *coarse = s->slopes, *fine = coarse + s->sets, *noise = fine + s->sets;
     gd_status status = gd_check_probe_slopes(s, s->input, s->at[e], h, coarse, noise);
@@ -143,7 +143,7 @@ static gd_status measure_with(gd_census *s, int64_t e, double h, double *error)
     return status;
 }
 
-static double largest_of(const gd_census *s)
+static double largest_of(const gd_evidence *s)
 {
     double largest = 0;
     for (int set = s->measured; set < s->sets; set++)
@@ -154,7 +154,7 @@ static double largest_of(const gd_census *s)
 }
 
 /* Measures all elements; those whose slopes are not accurate again with shorter steps. */
-static gd_status measure(gd_census *s)
+static gd_status measure(gd_evidence *s)
 {
     enum { TRIES = 6 };
     double h = s->c->options.step, *error = gd_check_numbers(s->c, s->count);
@@ -177,7 +177,7 @@ static gd_status measure(gd_census *s)
 /* ---- All ---------------------------------------------------------------------------------- */
 
 /* The elements that are wrong with any cotangents. */
-static void find_wrong(gd_census *s)
+static void find_wrong(gd_evidence *s)
 {
     for (int64_t e = 0; e < s->count; e++)
         for (int set = s->measured; set < s->sets && !s->skip[e]; set++)
@@ -187,7 +187,7 @@ static void find_wrong(gd_census *s)
 
 /* Errors of probes are relative to the largest slope of all, and a finding must explain nearly all
  * of the largest error. */
-static void set_scales(gd_census *s)
+static void set_scales(gd_evidence *s)
 {
     double largest = largest_of(s), gap = 0;
     for (int set = s->measured; set < s->sets; set++)
@@ -200,7 +200,7 @@ static void set_scales(gd_census *s)
     }
 }
 
-gd_status gd_check_evidence(gd_census *s)
+gd_status gd_check_evidence(gd_evidence *s)
 {
     gd_checker *c = s->c;
     bool sure = true;
@@ -228,7 +228,7 @@ gd_status gd_check_evidence(gd_census *s)
     return status;
 }
 
-/* The most sets that a census may have. */
+/* The most sets that the evidence may have. */
 int64_t gd_check_most_sets(const gd_checker *c)
 {
     return c->sets + MOST_COLUMNS + RANDOM_PROBES;
