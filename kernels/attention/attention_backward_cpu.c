@@ -16,12 +16,16 @@ typedef struct backward_pass {
     REAL scale;
     heads q, k, v, dy;
     const REAL *lse;
-    const REAL *delta; /* [B, H, T]: sum of dy * y along E */
-    heads dq, dk, dv;  /* data NULL: not needed */
+    REAL *delta; /* [B, H, T]: sum of dy * y along E */
+    heads y;
+    heads dq, dk, dv; /* data NULL: not needed */
     bool add_q, add_k, add_v;
     attention_dropout dropout;
     attention_mask mask;
-    REAL *dbias; /* [B, H, T, S]: dS is added here; NULL: not needed */
+    REAL *dbias;  /* [B, H, T, S]: dS is added here; NULL: not needed */
+    char *memory; /* room_bytes for each thread */
+    size_t room_bytes;
+    int threads;
 } backward_pass;
 
 /* Before which key what query t sees ends. */
@@ -205,21 +209,20 @@ static void backward_group(const backward_pass *p, const backward_room *room, in
     }
 }
 
-/* delta [B, H, T] = sum of dy * y along E, which softmax's gradient subtracts. */
-static void row_products(const backward_pass *p, const heads *y, REAL *delta, int threads)
+/* delta [B, H, T] = sum of dy * y along E, which softmax's gradient subtracts: of one row of all
+ * heads. */
+static void row_products(const void *work, int64_t i)
 {
+    const backward_pass *p = work;
     const attention_sizes *z = &p->z;
-#pragma omp parallel for num_threads(threads)
-    for (int64_t i = 0; i < z->B * z->T; i++) {
-        int64_t b = i / z->T, t = i % z->T;
-        for (int64_t h = 0; h < z->H; h++) {
-            const REAL *dy_row = head_of(&p->dy, b, t, h), *y_row = head_of(y, b, t, h);
-            double sum = 0;
+    int64_t b = i / z->T, t = i % z->T;
+    for (int64_t h = 0; h < z->H; h++) {
+        const REAL *dy_row = head_of(&p->dy, b, t, h), *y_row = head_of(&p->y, b, t, h);
+        double sum = 0;
 #pragma omp simd reduction(+ : sum)
-            /* [delta] */
-            for (int64_t e = 0; e < z->E; e++) sum += (double)dy_row[e] * (double)y_row[e];
-            delta[(b * z->H + h) * z->T + t] = (REAL)sum;
-        }
+        /* [delta] */
+        for (int64_t e = 0; e < z->E; e++) sum += (double)dy_row[e] * (double)y_row[e];
+        p->delta[(b * z->H + h) * z->T + t] = (REAL)sum;
     }
 }
 
@@ -252,6 +255,16 @@ static gd_status close_dbias(const gd_call *call, const backward_pass *p)
     return gd_reduce_into(dbias, call->accumulate[3], call, &r);
 }
 
+/* The groups of one thread. */
+static void backward_share(const void *work, int64_t thread)
+{
+    const backward_pass *p = work;
+    const int64_t tasks = p->z.B * p->z.KV, end = tasks * (thread + 1) / p->threads;
+    backward_room room = backward_room_at(&p->z, p->memory + (size_t)thread * p->room_bytes);
+    for (int64_t i = tasks * thread / p->threads; i < end; i++)
+        backward_group(p, &room, i / p->z.KV, i % p->z.KV);
+}
+
 static heads wanted_heads(const gd_tensor *t)
 {
     return t ? packed_heads(t) : (heads){0};
@@ -265,6 +278,7 @@ gd_status GD_REAL_NAME(attention_backward)(const gd_call *call)
                        .wants_scores = call->dinput[0] || call->dinput[1] || call->dinput[3],
                        .scale = (REAL)args->scale,
                        .dy = packed_heads(call->doutput[0]),
+                       .y = packed_heads(call->output[0]),
                        .lse = gd_data(call->save[0]),
                        .dq = wanted_heads(call->dinput[0]),
                        .dk = wanted_heads(call->dinput[1]),
@@ -276,25 +290,16 @@ gd_status GD_REAL_NAME(attention_backward)(const gd_call *call)
     p.dropout = attention_dropout_of(call, z);
     p.mask = attention_mask_of(call);
     if (open_dbias(call, &p)) return gd_error_status(call->context);
-    heads y = packed_heads(call->output[0]);
     if (input_heads(call, call->input[0], &p.q) || input_heads(call, call->input[1], &p.k) ||
         input_heads(call, call->input[2], &p.v)) {
         return gd_error_status(call->context);
     }
-    int64_t tasks = z->B * z->KV;
-    int threads = gd_threads_for(call->threads, z->B * z->H * z->T * gd_min64(z->S, 4096));
-    size_t bytes = (backward_room_bytes(z) + 63) / 64 * 64;
-    REAL *delta = gd_call_scratch(call, (size_t)(z->B * z->H * z->T) * sizeof *delta);
-    char *memory = gd_call_scratch(call, bytes * (size_t)threads);
-    if (!delta || !memory) return gd_error_status(call->context);
-    row_products(&p, &y, delta, threads);
-    p.delta = delta;
-#pragma omp parallel for num_threads(threads) schedule(static, 1)
-    for (int thread = 0; thread < threads; thread++) {
-        backward_room room = backward_room_at(z, memory + (size_t)thread * bytes);
-        for (int64_t i = tasks * thread / threads; i < tasks * (thread + 1) / threads; i++) {
-            backward_group(&p, &room, i / z->KV, i % z->KV);
-        }
-    }
+    p.threads = gd_threads_for(call->threads, z->B * z->H * z->T * gd_min64(z->S, 4096));
+    p.room_bytes = (backward_room_bytes(z) + 63) / 64 * 64;
+    p.delta = gd_call_scratch(call, (size_t)(z->B * z->H * z->T) * sizeof *p.delta);
+    p.memory = gd_call_scratch(call, p.room_bytes * (size_t)p.threads);
+    if (!p.delta || !p.memory) return gd_error_status(call->context);
+    gd_for_each(p.threads, z->B * z->T, row_products, &p);
+    gd_for_each(p.threads, p.threads, backward_share, &p);
     return close_dbias(call, &p);
 }

@@ -11,6 +11,10 @@ typedef struct forward_pass {
     int64_t queries; /* rows of a chunk */
     attention_dropout dropout;
     attention_mask mask;
+    int64_t chunks; /* of the queries of a head */
+    char *memory;   /* room_bytes for each thread */
+    size_t room_bytes;
+    int threads;
 } forward_pass;
 
 /* Before which key what query t sees ends. */
@@ -142,6 +146,18 @@ static void forward_chunk(const forward_pass *f, int64_t b, int64_t kv, int64_t 
     }
 }
 
+/* The chunks of one thread. */
+static void forward_share(const void *work, int64_t thread)
+{
+    const forward_pass *f = work;
+    const int64_t tasks = f->z.B * f->z.KV * f->chunks, end = tasks * (thread + 1) / f->threads;
+    forward_room room = forward_room_at(f, f->memory + (size_t)thread * f->room_bytes);
+    for (int64_t i = tasks * thread / f->threads; i < end; i++) {
+        const int64_t head = i / f->chunks;
+        forward_chunk(f, head / f->z.KV, head % f->z.KV, i % f->chunks, &room);
+    }
+}
+
 gd_status GD_REAL_NAME(attention_forward)(const gd_call *call)
 {
     const attention_args *args = call->args;
@@ -161,19 +177,12 @@ gd_status GD_REAL_NAME(attention_forward)(const gd_call *call)
     /* About 256 rows, those of the group's heads together, share the packed keys. */
     f.queries = gd_max64(BLOCK, gd_round_up(256 / gd_max64(1, z->G), BLOCK));
     f.queries = gd_min64(f.queries, gd_round_up(z->T, BLOCK));
-    int64_t chunks = f.queries ? gd_divide_up(z->T, f.queries) : 0;
-    int64_t tasks = z->B * z->KV * chunks;
+    f.chunks = f.queries ? gd_divide_up(z->T, f.queries) : 0;
     /* The number of scores; S is bounded so that it cannot overflow. */
-    int threads = gd_threads_for(call->threads, z->B * z->H * z->T * gd_min64(z->S, 4096));
-    size_t bytes = (forward_room_bytes(&f) + 63) / 64 * 64;
-    char *memory = gd_call_scratch(call, bytes * (size_t)threads);
-    if (!memory) return gd_error_status(call->context);
-#pragma omp parallel for num_threads(threads) schedule(static, 1)
-    for (int thread = 0; thread < threads; thread++) {
-        forward_room room = forward_room_at(&f, memory + (size_t)thread * bytes);
-        for (int64_t i = tasks * thread / threads; i < tasks * (thread + 1) / threads; i++) {
-            forward_chunk(&f, i / chunks / z->KV, i / chunks % z->KV, i % chunks, &room);
-        }
-    }
+    f.threads = gd_threads_for(call->threads, z->B * z->H * z->T * gd_min64(z->S, 4096));
+    f.room_bytes = (forward_room_bytes(&f) + 63) / 64 * 64;
+    f.memory = gd_call_scratch(call, f.room_bytes * (size_t)f.threads);
+    if (!f.memory) return gd_error_status(call->context);
+    gd_for_each(f.threads, f.threads, forward_share, &f);
     return GD_OK;
 }

@@ -38,6 +38,25 @@ static void add_operand(lines *l, const gd_tensor *t, int axis)
 /* The function of a line, which begins at offset [operands]. */
 typedef void line_function(const lines *l, const int64_t *offset, void *room);
 
+typedef struct shares {
+    const lines *lines;
+    line_function *function;
+    char *memory;
+    size_t room;
+    int64_t count; /* of lines */
+    int threads;
+} shares;
+
+static void run_share(const void *work, int64_t thread)
+{
+    const shares *s = work;
+    const int64_t end = s->count * (thread + 1) / s->threads;
+    int64_t i = s->count * thread / s->threads;
+    gd_walk walk = s->lines->walk;
+    for (gd_walk_seek(&walk, i); i < end; i++, gd_walk_next(&walk))
+        s->function(s->lines, walk.offset, s->memory + s->room * (size_t)thread);
+}
+
 /* Calls the function for each line, with `room` bytes for each thread. */
 static gd_status run(const gd_call *call, lines *l, line_function *function, size_t room)
 {
@@ -47,14 +66,8 @@ static gd_status run(const gd_call *call, lines *l, line_function *function, siz
     room = (room + 63) / 64 * 64;
     char *memory = gd_call_scratch(call, room * (size_t)threads);
     if (!memory) return gd_error_status(call->context);
-#pragma omp parallel for num_threads(threads) schedule(static, 1)
-    for (int thread = 0; thread < threads; thread++) {
-        const int64_t end = count * (thread + 1) / threads;
-        int64_t i = count * thread / threads;
-        gd_walk walk = l->walk;
-        for (gd_walk_seek(&walk, i); i < end; i++, gd_walk_next(&walk))
-            function(l, walk.offset, memory + room * (size_t)thread);
-    }
+    const shares s = {l, function, memory, room, count, threads};
+    gd_for_each(threads, threads, run_share, &s);
     return GD_OK;
 }
 

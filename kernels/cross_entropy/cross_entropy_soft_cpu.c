@@ -10,7 +10,12 @@ typedef struct soft_rows {
     const REAL *given;      /* the probabilities; NULL: one target a row */
     const int32_t *targets;
     int64_t rows, vocab;
-    double on, off; /* a target's part, and what smoothing spreads: 1 - eps and eps / V */
+    double on, off;         /* a target's part, and what smoothing spreads: 1 - eps and eps / V */
+    REAL *max, *log_of_sum; /* [rows], saved; NULL in a forward without a backward */
+    double *losses;
+    REAL factor, *dx, *dq;
+    const REAL *dloss;
+    bool add_dx, add_dq;
 } soft_rows;
 
 static soft_rows soft_rows_of(const gd_call *call)
@@ -22,7 +27,9 @@ static soft_rows soft_rows_of(const gd_call *call)
                    .given = numbers ? NULL : gd_data(call->input[1]),
                    .targets = numbers ? gd_data(call->input[1]) : NULL,
                    .rows = gd_row_count(call->input[0]),
-                   .vocab = gd_last_dim(call->input[0])};
+                   .vocab = gd_last_dim(call->input[0]),
+                   .max = gd_data(call->save[0]),
+                   .log_of_sum = gd_data(call->save[1])};
     s.on = 1 - s.args->smoothing;
     s.off = s.args->smoothing / (double)gd_max64(s.vocab, 1);
     return s;
@@ -56,10 +63,26 @@ static double divisor_of(const soft_rows *s)
     return sum;
 }
 
+static void soft_row_loss(const void *work, int64_t i)
+{
+    const soft_rows *s = work;
+    const REAL *row = s->x + i * s->vocab;
+    const bool counted = row_counts(s, i);
+    REAL max = 0;
+    const double log_of_sum = counted ? log(gd_sum_exp(row, s->vocab, &max)) : 0;
+    double loss = 0;
+    for (int64_t j = 0; counted && j < s->vocab; j++) {
+        const double c = share_of(s, i, j);
+        if (c != 0) loss += c * (log_of_sum - ((double)row[j] - (double)max));
+    }
+    s->losses[i] = loss;
+    if (s->max) s->max[i] = max;
+    if (s->log_of_sum) s->log_of_sum[i] = (REAL)log_of_sum;
+}
+
 gd_status GD_REAL_NAME(cross_entropy_soft_forward)(const gd_call *call)
 {
-    const soft_rows s = soft_rows_of(call);
-    REAL *max_out = gd_data(call->save[0]), *log_out = gd_data(call->save[1]);
+    soft_rows s = soft_rows_of(call);
     REAL *factor_out = gd_data(call->save[2]), *out = gd_data(call->output[0]);
     int64_t counting = s.rows;
     gd_status status = GD_OK;
@@ -67,21 +90,8 @@ gd_status GD_REAL_NAME(cross_entropy_soft_forward)(const gd_call *call)
     if (status) return status;
     double *losses = gd_call_scratch(call, (size_t)s.rows * sizeof *losses);
     if (!losses) return GD_ERROR_MEMORY;
-    const int threads = gd_threads_for(call->threads, 4 * s.rows * s.vocab);
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t i = 0; i < s.rows; i++) {
-        const REAL *row = s.x + i * s.vocab;
-        const bool counted = row_counts(&s, i);
-        REAL max = 0;
-        const double log_of_sum = counted ? log(gd_sum_exp(row, s.vocab, &max)) : 0;
-        losses[i] = 0;
-        for (int64_t j = 0; counted && j < s.vocab; j++) {
-            const double c = share_of(&s, i, j);
-            if (c != 0) losses[i] += c * (log_of_sum - ((double)row[j] - (double)max));
-        }
-        if (max_out) max_out[i] = max;
-        if (log_out) log_out[i] = (REAL)log_of_sum;
-    }
+    s.losses = losses;
+    gd_for_each(gd_threads_for(call->threads, 4 * s.rows * s.vocab), s.rows, soft_row_loss, &s);
     const double divisor = s.args->reduction == GD_MEAN ? divisor_of(&s) : 1;
     /* 1 / 0 would make inf of what smoothing spreads; the mean over no weight is NaN. */
     const double factor = divisor == 0 ? (double)NAN : 1 / divisor;
@@ -95,32 +105,37 @@ gd_status GD_REAL_NAME(cross_entropy_soft_forward)(const gd_call *call)
     return GD_OK;
 }
 
+static void soft_row_gradient(const void *work, int64_t i)
+{
+    const soft_rows *s = work;
+    REAL *dx = s->dx, *dq = s->dq;
+    const bool counted = row_counts(s, i);
+    const double g = (double)s->factor * (double)s->dloss[s->args->reduction == GD_NONE ? i : 0];
+    double total = 0; /* C_i */
+    for (int64_t j = 0; counted && j < s->vocab; j++) total += share_of(s, i, j);
+    for (int64_t j = 0; j < s->vocab; j++) {
+        const int64_t at = i * s->vocab + j;
+        const double log_p = (double)(s->x[at] - s->max[i]) - (double)s->log_of_sum[i];
+        const double c = counted ? share_of(s, i, j) : 0, w = s->on * weight_of(s, j);
+        const double pull = total != 0 ? total * exp(log_p) : 0;
+        const double d = counted ? g * (pull - c) : 0;    /* [soft dx] */
+        const double slope = w != 0 ? g * w * -log_p : 0; /* [soft dq] */
+        if (dq) dq[at] = (REAL)((s->add_dq ? (double)dq[at] : 0) + slope);
+        if (dx) dx[at] = (REAL)((s->add_dx ? (double)dx[at] : 0) + d);
+    }
+}
+
 /* dx[i, j] = g_i (C_i softmax(x[i])[j] - c_ij), dtargets[i, j] = g_i (1 - eps) w_j (L_i - x[i, j]),
  * where g_i is the gradient of the row's loss. dx may be x. */
 gd_status GD_REAL_NAME(cross_entropy_soft_backward)(const gd_call *call)
 {
-    const soft_rows s = soft_rows_of(call);
-    const REAL *max = gd_data(call->save[0]), *log_of_sum = gd_data(call->save[1]);
-    const REAL factor = *(const REAL *)gd_data(call->save[2]);
-    const REAL *dloss = gd_data(call->doutput[0]);
-    REAL *dx = gd_data(call->dinput[0]), *dq = gd_data(call->dinput[1]);
-    const int threads = gd_threads_for(call->threads, 4 * s.rows * s.vocab);
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t i = 0; i < s.rows; i++) {
-        const bool counted = row_counts(&s, i);
-        const double g = (double)factor * (double)dloss[s.args->reduction == GD_NONE ? i : 0];
-        double total = 0; /* C_i */
-        for (int64_t j = 0; counted && j < s.vocab; j++) total += share_of(&s, i, j);
-        for (int64_t j = 0; j < s.vocab; j++) {
-            const int64_t at = i * s.vocab + j;
-            const double log_p = (double)(s.x[at] - max[i]) - (double)log_of_sum[i];
-            const double c = counted ? share_of(&s, i, j) : 0, w = s.on * weight_of(&s, j);
-            const double pull = total != 0 ? total * exp(log_p) : 0;
-            const double d = counted ? g * (pull - c) : 0;    /* [soft dx] */
-            const double slope = w != 0 ? g * w * -log_p : 0; /* [soft dq] */
-            if (dq) dq[at] = (REAL)((call->accumulate[1] ? (double)dq[at] : 0) + slope);
-            if (dx) dx[at] = (REAL)((call->accumulate[0] ? (double)dx[at] : 0) + d);
-        }
-    }
+    soft_rows s = soft_rows_of(call);
+    s.factor = *(const REAL *)gd_data(call->save[2]);
+    s.dloss = gd_data(call->doutput[0]);
+    s.dx = gd_data(call->dinput[0]);
+    s.dq = gd_data(call->dinput[1]);
+    s.add_dx = call->accumulate[0];
+    s.add_dq = call->accumulate[1];
+    gd_for_each(gd_threads_for(call->threads, 4 * s.rows * s.vocab), s.rows, soft_row_gradient, &s);
     return GD_OK;
 }

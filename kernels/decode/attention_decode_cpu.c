@@ -9,6 +9,8 @@ typedef struct step {
     const REAL *cosine, *sine; /* [D/2] of the position */
     int64_t position;
     bool interleaved;
+    REAL *scratch; /* `each` numbers for every head */
+    int64_t each;
 } step;
 
 static gd_status fill_angles(const gd_call *call, step *s)
@@ -79,6 +81,13 @@ static void attend(const step *s, int64_t b, int64_t h, REAL *q, REAL *weight)
     }
 }
 
+static void attend_head(const void *work, int64_t i)
+{
+    const step *s = work;
+    REAL *scratch = s->scratch + i * s->each;
+    attend(s, i / s->z.H, i % s->z.H, scratch, scratch + s->z.D);
+}
+
 gd_status GD_REAL_NAME(attention_decode_forward)(const gd_call *call)
 {
     step s = {.z = attention_decode_sizes_of(call),
@@ -95,13 +104,11 @@ gd_status GD_REAL_NAME(attention_decode_forward)(const gd_call *call)
             (long long)s.position, (long long)z->capacity - 1, gd_shape_text(call->input[1]).text);
     }
     if (gd_tensor_count(call->output[0]) == 0) return GD_OK;
-    const int64_t heads = z->B * z->H, each = z->D + s.position + 1;
-    const int threads = gd_threads_for(call->threads, heads * each * z->D);
-    REAL *scratch = gd_call_scratch(call, (size_t)(heads * each) * sizeof *scratch);
-    if (!scratch || fill_angles(call, &s)) return gd_error_status(call->context);
+    const int64_t heads = z->B * z->H;
+    s.each = z->D + s.position + 1;
+    s.scratch = gd_call_scratch(call, (size_t)(heads * s.each) * sizeof *s.scratch);
+    if (!s.scratch || fill_angles(call, &s)) return gd_error_status(call->context);
     for (int64_t b = 0; b < z->B; b++) keep(&s, b);
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t i = 0; i < heads; i++)
-        attend(&s, i / z->H, i % z->H, scratch + i * each, scratch + i * each + z->D);
+    gd_for_each(gd_threads_for(call->threads, heads * s.each * z->D), heads, attend_head, &s);
     return GD_OK;
 }

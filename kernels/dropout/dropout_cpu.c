@@ -1,6 +1,40 @@
 /* dropout_cpu.c - the CPU kernels of dropout. */
 #include "dropout/dropout.h"
 
+typedef struct mask {
+    const gd_call *call;
+    uint32_t threshold;
+    REAL scale, *out;
+    const REAL *in;
+    int64_t n;
+    bool add;
+} mask;
+
+static void mask_block(const void *work, int64_t index)
+{
+    const mask *m = work;
+    const int64_t block = index * GD_BLOCK;
+    const REAL *in = m->in, scale = m->scale;
+    REAL *out = m->out;
+    uint32_t words[GD_BLOCK / 2] = {0}, threshold = m->threshold;
+    uint16_t bits[GD_BLOCK];
+    int64_t size = gd_min64(GD_BLOCK, m->n - block), word_count = gd_divide_up(size, 2);
+    if (threshold) {
+        gd_philox(m->call->seed, 0, m->call->random_offset + (uint64_t)block / 2, word_count,
+                  words);
+    }
+    for (int64_t i = 0; i < word_count; i++) {
+        bits[2 * i] = (uint16_t)words[i];
+        bits[2 * i + 1] = (uint16_t)(words[i] >> 16);
+    }
+    const bool add = m->add;
+#pragma omp simd
+    for (int64_t i = 0; i < size; i++) {
+        REAL kept = bits[i] < threshold ? 0 : in[block + i] * scale; /* [dx] */
+        out[block + i] = add ? out[block + i] + kept : kept;
+    }
+}
+
 /* out[i] (+)= in[i] * scale where half i % 2 of word i / 2 of the call's random stream keeps it,
  * else 0. Forward and backward are this one function: the mask is a pure function of (seed, offset,
  * i), so nothing is stored. */
@@ -8,25 +42,8 @@ static void apply_mask(const gd_call *call, REAL *out, const REAL *in, int64_t n
 {
     const gd_dropout_args *args = call->args;
     uint32_t threshold = gd_dropout_threshold(args->p);
-    REAL scale = (REAL)gd_dropout_scale(threshold);
-#pragma omp parallel for num_threads(gd_threads_for(call->threads, n)) schedule(static)
-    for (int64_t block = 0; block < n; block += GD_BLOCK) {
-        uint32_t words[GD_BLOCK / 2] = {0};
-        uint16_t bits[GD_BLOCK];
-        int64_t size = gd_min64(GD_BLOCK, n - block), word_count = gd_divide_up(size, 2);
-        if (threshold) {
-            gd_philox(call->seed, 0, call->random_offset + (uint64_t)block / 2, word_count, words);
-        }
-        for (int64_t i = 0; i < word_count; i++) {
-            bits[2 * i] = (uint16_t)words[i];
-            bits[2 * i + 1] = (uint16_t)(words[i] >> 16);
-        }
-#pragma omp simd
-        for (int64_t i = 0; i < size; i++) {
-            REAL kept = bits[i] < threshold ? 0 : in[block + i] * scale; /* [dx] */
-            out[block + i] = add ? out[block + i] + kept : kept;
-        }
-    }
+    const mask m = {call, threshold, (REAL)gd_dropout_scale(threshold), out, in, n, add};
+    gd_for_each(gd_threads_for(call->threads, n), gd_divide_up(n, GD_BLOCK), mask_block, &m);
 }
 
 gd_status GD_REAL_NAME(dropout_forward)(const gd_call *call)

@@ -3,25 +3,34 @@
 
 typedef void compare_row(int32_t *y, const REAL *a, const REAL *b, int64_t n);
 
-static gd_status forward(const gd_call *call, compare_row *row)
+typedef struct pieces {
+    gd_rows rows;
+    int32_t *y;
+    const REAL *a, *b;
+    compare_row *row;
+} pieces;
+
+static void compare_piece(const void *work, int64_t i)
 {
     enum { Y, A, B };
-    int32_t *y = gd_data(call->output[0]);
-    const REAL *a = gd_data(call->input[0]), *b = gd_data(call->input[1]);
+    const pieces *w = work;
+    REAL a_buffer[GD_BLOCK], b_buffer[GD_BLOCK];
+    for (gd_piece p = gd_piece_begin(&w->rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
+        const REAL *a_row = gd_piece_load(&p, A, w->a, a_buffer);
+        const REAL *b_row = gd_piece_load(&p, B, w->b, b_buffer);
+        w->row(w->y + gd_piece_offset(&p, Y), a_row, b_row, p.n);
+    }
+}
+
+static gd_status forward(const gd_call *call, compare_row *row)
+{
     gd_walk walk = gd_walk_like(call->output[0]);
     gd_walk_add_tensor(&walk, call->output[0]);
     for (int i = 0; i < 2; i++) gd_walk_add_tensor(&walk, call->input[i]);
-    const gd_rows rows = gd_rows_of(walk);
-    const int threads = gd_threads_for(call->threads, gd_tensor_count(call->output[0]));
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int64_t i = 0; i < rows.pieces; i++) {
-        REAL a_buffer[GD_BLOCK], b_buffer[GD_BLOCK];
-        for (gd_piece p = gd_piece_begin(&rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
-            const REAL *a_row = gd_piece_load(&p, A, a, a_buffer);
-            const REAL *b_row = gd_piece_load(&p, B, b, b_buffer);
-            row(y + gd_piece_offset(&p, Y), a_row, b_row, p.n);
-        }
-    }
+    const pieces w = {gd_rows_of(walk), gd_data(call->output[0]), gd_data(call->input[0]),
+                      gd_data(call->input[1]), row};
+    gd_for_each(gd_threads_for(call->threads, gd_tensor_count(call->output[0])), w.rows.pieces,
+                compare_piece, &w);
     return GD_OK;
 }
 

@@ -2,57 +2,76 @@
 #include "reduce/reduction.h"
 #include "rows.h"
 
-gd_status GD_REAL_NAME(where_forward)(const gd_call *call)
+typedef struct pieces {
+    gd_rows rows;
+    REAL *out;
+    const int32_t *condition;
+    const REAL *a, *b; /* a: dy in the backward */
+    bool add, wanted;
+} pieces;
+
+static void choose_piece(const void *work, int64_t i)
 {
     enum { Y, CONDITION, A, B };
-    REAL *y = gd_data(call->output[0]);
-    const int32_t *condition = gd_data(call->input[0]);
-    const REAL *a = gd_data(call->input[1]), *b = gd_data(call->input[2]);
+    const pieces *w = work;
+    REAL a_buffer[GD_BLOCK], b_buffer[GD_BLOCK];
+    for (gd_piece p = gd_piece_begin(&w->rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
+        const REAL *a_row = gd_piece_load(&p, A, w->a, a_buffer);
+        const REAL *b_row = gd_piece_load(&p, B, w->b, b_buffer);
+        const int32_t *chosen = w->condition + gd_piece_offset(&p, CONDITION);
+        REAL *y_row = w->out + gd_piece_offset(&p, Y);
+        const int64_t step = w->rows.step[CONDITION];
+        for (int64_t k = 0; k < p.n; k++) y_row[k] = chosen[k * step] ? a_row[k] : b_row[k];
+    }
+}
+
+gd_status GD_REAL_NAME(where_forward)(const gd_call *call)
+{
     gd_walk walk = gd_walk_like(call->output[0]);
     gd_walk_add_tensor(&walk, call->output[0]);
     for (int i = 0; i < 3; i++) gd_walk_add_tensor(&walk, call->input[i]);
-    const gd_rows rows = gd_rows_of(walk);
-    const int threads = gd_threads_for(call->threads, gd_tensor_count(call->output[0]));
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int64_t i = 0; i < rows.pieces; i++) {
-        REAL a_buffer[GD_BLOCK], b_buffer[GD_BLOCK];
-        for (gd_piece p = gd_piece_begin(&rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
-            const REAL *a_row = gd_piece_load(&p, A, a, a_buffer);
-            const REAL *b_row = gd_piece_load(&p, B, b, b_buffer);
-            const int32_t *chosen = condition + gd_piece_offset(&p, CONDITION);
-            REAL *y_row = y + gd_piece_offset(&p, Y);
-            const int64_t step = rows.step[CONDITION];
-            for (int64_t k = 0; k < p.n; k++) y_row[k] = chosen[k * step] ? a_row[k] : b_row[k];
+    const pieces w = {.rows = gd_rows_of(walk),
+                      .out = gd_data(call->output[0]),
+                      .condition = gd_data(call->input[0]),
+                      .a = gd_data(call->input[1]),
+                      .b = gd_data(call->input[2])};
+    gd_for_each(gd_threads_for(call->threads, gd_tensor_count(call->output[0])), w.rows.pieces,
+                choose_piece, &w);
+    return GD_OK;
+}
+
+static void select_piece(const void *work, int64_t i)
+{
+    enum { PART, CONDITION };
+    const pieces *w = work;
+    const bool add = w->add, wanted = w->wanted;
+    for (gd_piece p = gd_piece_begin(&w->rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
+        const int32_t *chosen = w->condition + gd_piece_offset(&p, CONDITION);
+        const REAL *dy_row = w->a + gd_piece_offset(&p, PART);
+        REAL *row = w->out + gd_piece_offset(&p, PART);
+        const int64_t step = w->rows.step[CONDITION];
+        for (int64_t k = 0; k < p.n; k++) {
+            REAL mine = (chosen[k * step] != 0) == wanted ? dy_row[k] : 0; /* [where] */
+            row[k] = (add ? row[k] : 0) + mine;
         }
     }
-    return GD_OK;
 }
 
 /* part = dy where the condition is met (wanted: true) or not (false), else 0; of y's shape. */
 static void select_part(const gd_call *call, REAL *part, bool add, bool wanted)
 {
-    enum { PART, CONDITION };
     const gd_tensor *dy_tensor = call->doutput[0];
-    const REAL *dy = gd_data(dy_tensor);
-    const int32_t *condition = gd_data(call->input[0]);
     gd_walk walk = gd_walk_like(dy_tensor);
     gd_walk_add_tensor(&walk, dy_tensor);
     gd_walk_add_tensor(&walk, call->input[0]);
-    const gd_rows rows = gd_rows_of(walk);
-    const int threads = gd_threads_for(call->threads, gd_tensor_count(dy_tensor));
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int64_t i = 0; i < rows.pieces; i++) {
-        for (gd_piece p = gd_piece_begin(&rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
-            const int32_t *chosen = condition + gd_piece_offset(&p, CONDITION);
-            const REAL *dy_row = dy + gd_piece_offset(&p, PART);
-            REAL *row = part + gd_piece_offset(&p, PART);
-            const int64_t step = rows.step[CONDITION];
-            for (int64_t k = 0; k < p.n; k++) {
-                REAL mine = (chosen[k * step] != 0) == wanted ? dy_row[k] : 0; /* [where] */
-                row[k] = (add ? row[k] : 0) + mine;
-            }
-        }
-    }
+    const pieces w = {.rows = gd_rows_of(walk),
+                      .out = part,
+                      .condition = gd_data(call->input[0]),
+                      .a = gd_data(dy_tensor),
+                      .add = add,
+                      .wanted = wanted};
+    gd_for_each(gd_threads_for(call->threads, gd_tensor_count(dy_tensor)), w.rows.pieces,
+                select_piece, &w);
 }
 
 /* The gradient of a (input 1) or b (input 2). If it was broadcast, its part of dy is computed in

@@ -21,22 +21,35 @@ static void row_forward(REAL *y, const REAL *x, const REAL *w, const REAL *b, in
     if (rstd_out) *rstd_out = rstd;
 }
 
+typedef struct forward_work {
+    REAL *y;
+    const REAL *x, *w, *b;
+    int64_t n;
+    double eps, *mean, *rstd;
+} forward_work;
+
+static void forward_task(const void *work, int64_t r)
+{
+    const forward_work *f = work;
+    row_forward(f->y + r * f->n, f->x + r * f->n, f->w, f->b, f->n, f->eps,
+                f->mean ? f->mean + r : NULL, f->rstd ? f->rstd + r : NULL);
+}
+
 /* x [M, N] -> y [M, N]; mean, rstd [M] are stored if there will be a backward. */
 gd_status GD_REAL_NAME(layer_norm_forward)(const gd_call *call)
 {
     const gd_layer_norm_args *args = call->args;
-    const REAL *x = gd_data(call->input[0]), *w = gd_data(call->input[1]),
-               *b = gd_data(call->input[2]);
-    REAL *y = gd_data(call->output[0]);
-    double *mean = gd_data(call->save[0]), *rstd = gd_data(call->save[1]);
-    int64_t rows = gd_row_count(call->input[0]), n = gd_last_dim(call->input[0]);
-    if (rows * n == 0) return GD_OK;
-    int threads = gd_threads_for(call->threads, rows * n);
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t r = 0; r < rows; r++) {
-        row_forward(y + r * n, x + r * n, w, b, n, args->eps, mean ? mean + r : NULL,
-                    rstd ? rstd + r : NULL);
-    }
+    const int64_t rows = gd_row_count(call->input[0]);
+    const forward_work f = {.y = gd_data(call->output[0]),
+                            .x = gd_data(call->input[0]),
+                            .w = gd_data(call->input[1]),
+                            .b = gd_data(call->input[2]),
+                            .n = gd_last_dim(call->input[0]),
+                            .eps = args->eps,
+                            .mean = gd_data(call->save[0]),
+                            .rstd = gd_data(call->save[1])};
+    if (rows * f.n == 0) return GD_OK;
+    gd_for_each(gd_threads_for(call->threads, rows * f.n), rows, forward_task, &f);
     return GD_OK;
 }
 
@@ -63,6 +76,26 @@ static void row_backward(REAL *dx, double *dw, double *db, const REAL *x, const 
             double value = rstd * (h - mean_h - xhat * mean_hx);
             dx[i] = (REAL)(add ? (double)dx[i] + value : value);
         }
+    }
+}
+
+typedef struct backward_work {
+    const REAL *x, *w, *dy;
+    const double *mean, *rstd;
+    REAL *dx;
+    double *dw, *db; /* [pieces, N], or NULL */
+    int64_t rows, n, pieces;
+    bool add;
+} backward_work;
+
+static void backward_piece(const void *work, int64_t p)
+{
+    const backward_work *b = work;
+    const int64_t n = b->n;
+    for (int64_t r = b->rows * p / b->pieces; r < b->rows * (p + 1) / b->pieces; r++) {
+        row_backward(b->dx ? b->dx + r * n : NULL, b->dw ? b->dw + p * n : NULL,
+                     b->db ? b->db + p * n : NULL, b->x + r * n, b->w, b->dy + r * n, b->mean[r],
+                     b->rstd[r], n, b->add);
     }
 }
 
@@ -94,14 +127,19 @@ gd_status GD_REAL_NAME(layer_norm_backward)(const gd_call *call)
     if (!partial_w) return GD_ERROR_MEMORY;
     partial_b = partial_w + (sums ? pieces * n : 0);
     if (sums) memset(partial_w, 0, bytes);
-#pragma omp parallel for num_threads(gd_threads_for(call->threads, rows *n)) schedule(static)
-    for (int64_t p = 0; p < pieces; p++) {
-        for (int64_t r = rows * p / pieces; r < rows * (p + 1) / pieces; r++) {
-            row_backward(dx ? dx + r * n : NULL, dw ? partial_w + p * n : NULL,
-                         db ? partial_b + p * n : NULL, x + r * n, w, dy + r * n, mean[r], rstd[r],
-                         n, add);
-        }
-    }
+    const backward_work b = {.x = x,
+                             .w = w,
+                             .dy = dy,
+                             .mean = mean,
+                             .rstd = rstd,
+                             .dx = dx,
+                             .dw = dw ? partial_w : NULL,
+                             .db = db ? partial_b : NULL,
+                             .rows = rows,
+                             .n = n,
+                             .pieces = pieces,
+                             .add = add};
+    gd_for_each(gd_threads_for(call->threads, rows * n), pieces, backward_piece, &b);
     reduce_pieces(dw, partial_w, pieces, n, call->accumulate[1]);
     reduce_pieces(db, partial_b, pieces, n, call->accumulate[2]);
     return GD_OK;

@@ -65,6 +65,24 @@ static double row_loss(REAL *x, int64_t vocab, int32_t target, bool residual)
     return log(sum) - (at_target - (double)largest);
 }
 
+typedef struct loss_rows {
+    const gd_cross_entropy_args *args;
+    const int32_t *targets;
+    REAL *logits;
+    double *losses;
+    int64_t vocab;
+    bool residual; /* leave d in place of the logits */
+} loss_rows;
+
+static void loss_of_row(const void *work, int64_t i)
+{
+    const loss_rows *w = work;
+    REAL *row = w->logits + i * w->vocab;
+    const bool counts = target_counts(w->args, w->targets[i]);
+    w->losses[i] = counts ? row_loss(row, w->vocab, w->targets[i], w->residual) : 0;
+    if (!counts && w->residual) memset(row, 0, (size_t)w->vocab * sizeof *row);
+}
+
 /* `rows` rows from `first` on: their logits, their losses, and in place of the logits d, if needed;
  * in pieces their part of the gradients. */
 static gd_status run_rows(const gd_call *call, REAL *logits, double *losses, int64_t first,
@@ -75,18 +93,11 @@ static gd_status run_rows(const gd_call *call, REAL *logits, double *losses, int
     const REAL *x = (const REAL *)gd_data(call->input[0]) + first * s.K;
     const REAL *weight = gd_data(call->input[1]);
     const int32_t *targets = (const int32_t *)gd_data(call->input[2]) + first;
-    const bool residual = call->save[SAVE_FACTOR];
     gd_status status = product(call, logits, (gemm_matrix){x, s.K, 1},
                                (gemm_matrix){weight, 1, s.K}, rows, s.V, s.K, false, memory);
     if (status) return status;
-    int threads = gd_threads_for(call->threads, 4 * rows * s.V);
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t i = 0; i < rows; i++) {
-        REAL *row = logits + i * s.V;
-        const bool counts = target_counts(args, targets[i]);
-        losses[first + i] = counts ? row_loss(row, s.V, targets[i], residual) : 0;
-        if (!counts && residual) memset(row, 0, (size_t)s.V * sizeof *row);
-    }
+    const loss_rows w = {args, targets, logits, losses + first, s.V, call->save[SAVE_FACTOR]};
+    gd_for_each(gd_threads_for(call->threads, 4 * rows * s.V), rows, loss_of_row, &w);
     for (int i = 0; i < 2 && !status; i++) {
         const gd_tensor *saved = call->save[SAVE_DX + i];
         if (!saved) continue;
@@ -125,6 +136,25 @@ gd_status GD_REAL_NAME(linear_cross_entropy_forward)(const gd_call *call)
 
 /* ---- Backward ----------------------------------------------------------------------------- */
 
+typedef struct scaling {
+    REAL *out;
+    const REAL *c;
+    REAL alpha;
+    int64_t n;
+    bool add;
+} scaling;
+
+static void scale_block(const void *work, int64_t block)
+{
+    const scaling *w = work;
+    const int64_t first = block * GD_BLOCK, end = gd_min64(w->n, first + GD_BLOCK);
+    REAL *out = w->out, alpha = w->alpha;
+    const REAL *c = w->c;
+    const bool add = w->add;
+#pragma omp simd
+    for (int64_t k = first; k < end; k++) out[k] = add ? out[k] + alpha * c[k] : alpha * c[k];
+}
+
 /* dinput[i] (+)= alpha times its product, which the forward has saved or which is computed now. */
 static gd_status scaled_product(const gd_call *call, int i, REAL alpha)
 {
@@ -141,8 +171,8 @@ static gd_status scaled_product(const gd_call *call, int i, REAL alpha)
                                             head_sizes_of(call).M, false, &memory);
         if (status) return status;
     }
-#pragma omp parallel for simd num_threads(gd_threads_for(call->threads, n)) schedule(static)
-    for (int64_t k = 0; k < n; k++) out[k] = add ? out[k] + alpha * c[k] : alpha * c[k];
+    const scaling w = {out, c, alpha, n, add};
+    gd_for_each(gd_threads_for(call->threads, n), gd_divide_up(n, GD_BLOCK), scale_block, &w);
     return GD_OK;
 }
 

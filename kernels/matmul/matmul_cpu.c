@@ -89,6 +89,29 @@ static void sum_products(const family *f, const int64_t *index, void *scratch, i
     }
 }
 
+typedef struct family_share {
+    const family *f;
+    char *scratch;
+    size_t bytes; /* of it, for each of `outside` threads */
+    int64_t count;
+    int outside, inside;
+} family_share;
+
+static void run_share(const void *work, int64_t t)
+{
+    const family_share *w = work;
+    const family *f = w->f;
+    for (int64_t o = w->count * t / w->outside; o < w->count * (t + 1) / w->outside; o++) {
+        int64_t index[GD_MAX_DIMS] = {0}, rest = o;
+        for (int d = f->over.dims - 1; d >= 0; d--) {
+            if (f->over.c_step[d] == 0) continue;
+            index[d] = rest % f->over.size[d];
+            rest /= f->over.size[d];
+        }
+        sum_products(f, index, w->scratch + (size_t)t * w->bytes, w->inside);
+    }
+}
+
 /* Many small products: one thread for each. Few: all threads for each in turn. */
 static gd_status run_family(const gd_call *call, family *f)
 {
@@ -107,18 +130,8 @@ static gd_status run_family(const gd_call *call, family *f)
     bytes = (bytes + 63) / 64 * 64;
     char *scratch = gd_call_scratch(call, bytes * (size_t)outside);
     if (!scratch) return gd_error_status(call->context);
-#pragma omp parallel for num_threads(outside) schedule(static, 1) if (outside > 1)
-    for (int t = 0; t < outside; t++) {
-        for (int64_t o = count * t / outside; o < count * (t + 1) / outside; o++) {
-            int64_t index[GD_MAX_DIMS] = {0}, rest = o;
-            for (int d = f->over.dims - 1; d >= 0; d--) {
-                if (f->over.c_step[d] == 0) continue;
-                index[d] = rest % f->over.size[d];
-                rest /= f->over.size[d];
-            }
-            sum_products(f, index, scratch + (size_t)t * bytes, inside);
-        }
-    }
+    const family_share w = {f, scratch, bytes, count, outside, inside};
+    gd_for_each(outside, outside, run_share, &w);
     return GD_OK;
 }
 

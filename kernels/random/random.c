@@ -35,31 +35,45 @@ void gd_philox(uint64_t seed, uint64_t subsequence, uint64_t offset, int64_t cou
  * are rounded from float. */
 typedef void (*from_words)(void *y, const uint32_t *words, int64_t n, double a, double b);
 
+typedef struct values {
+    void *dst;
+    gd_dtype dtype;
+    int64_t n;
+    from_words make;
+    double a, b;
+    uint64_t seed, offset;
+    gd_context *ctx;
+} values;
+
+static void fill_piece(const void *work, int64_t p)
+{
+    const values *v = work;
+    const int64_t words_each = v->dtype == GD_FLOAT64 ? 2 : 1;
+    uint32_t words[2 * PIECE];
+    double made[PIECE]; /* of the computed type, at most a double each */
+    const int64_t start = p * PIECE, count = gd_min64(PIECE, v->n - start);
+    /* Normal values come in pairs. */
+    const int64_t word_count = (count + count % 2) * words_each;
+    gd_philox(v->seed, 0, v->offset + (uint64_t)(start * words_each), word_count, words);
+    v->make(made, words, count, v->a, v->b);
+
+    void *at = (char *)v->dst + (size_t)start * gd_dtype_size(v->dtype);
+    if (v->dtype == GD_FLOAT32 || v->dtype == GD_FLOAT64) {
+        memcpy(at, made, (size_t)count * gd_dtype_size(v->dtype));
+    } else {
+        const int64_t packed = 1;
+        gd_layout from = {made, GD_FLOAT32, 1, &count, &packed};
+        gd_layout to = {at, v->dtype, 1, &count, &packed};
+        gd_copy_cpu(to, from, v->ctx);
+    }
+}
+
 static void fill(void *dst, gd_dtype dtype, int64_t n, from_words make, double a, double b,
                  uint64_t seed, uint64_t offset, gd_context *ctx)
 {
-    const int64_t words_each = dtype == GD_FLOAT64 ? 2 : 1;
-    const int64_t pieces = n / PIECE + (n % PIECE != 0);
-#pragma omp parallel for schedule(static) num_threads(gd_threads_for(gd_context_threads(ctx), n))
-    for (int64_t p = 0; p < pieces; p++) {
-        uint32_t words[2 * PIECE];
-        double values[PIECE]; /* of the computed type, at most a double each */
-        const int64_t start = p * PIECE, count = gd_min64(PIECE, n - start);
-        /* Normal values come in pairs. */
-        const int64_t word_count = (count + count % 2) * words_each;
-        gd_philox(seed, 0, offset + (uint64_t)(start * words_each), word_count, words);
-        make(values, words, count, a, b);
-
-        void *at = (char *)dst + (size_t)start * gd_dtype_size(dtype);
-        if (dtype == GD_FLOAT32 || dtype == GD_FLOAT64) {
-            memcpy(at, values, (size_t)count * gd_dtype_size(dtype));
-        } else {
-            const int64_t packed = 1;
-            gd_layout from = {values, GD_FLOAT32, 1, &count, &packed};
-            gd_layout to = {at, dtype, 1, &count, &packed};
-            gd_copy_cpu(to, from, ctx);
-        }
-    }
+    const values v = {dst, dtype, n, make, a, b, seed, offset, ctx};
+    gd_for_each(gd_threads_for(gd_context_threads(ctx), n), n / PIECE + (n % PIECE != 0),
+                fill_piece, &v);
 }
 
 void gd_uniform_cpu(void *dst, gd_dtype dtype, int64_t n, double low, double high, uint64_t seed,
@@ -76,19 +90,29 @@ void gd_normal_cpu(void *dst, gd_dtype dtype, int64_t n, double mean, double std
     fill(dst, dtype, n, make, mean, stddev, seed, offset, ctx);
 }
 
+typedef struct whole_numbers {
+    int32_t *dst;
+    int64_t n, low;
+    uint64_t range, seed, offset;
+} whole_numbers;
+
+static void integer_piece(const void *work, int64_t p)
+{
+    const whole_numbers *w = work;
+    uint32_t words[PIECE];
+    const int64_t start = p * PIECE, count = gd_min64(PIECE, w->n - start);
+    gd_philox(w->seed, 0, w->offset + (uint64_t)start, count, words);
+    for (int64_t i = 0; i < count; i++)
+        w->dst[start + i] = (int32_t)(w->low + (int64_t)(words[i] * w->range >> 32));
+}
+
 void gd_integers_cpu(int32_t *dst, int64_t n, int64_t low, int64_t high, uint64_t seed,
                      uint64_t offset, gd_context *ctx)
 {
     const uint64_t range = (uint64_t)(high - low); /* at most 2^32: the product fits */
-    const int64_t pieces = n / PIECE + (n % PIECE != 0);
-#pragma omp parallel for schedule(static) num_threads(gd_threads_for(gd_context_threads(ctx), n))
-    for (int64_t p = 0; p < pieces; p++) {
-        uint32_t words[PIECE];
-        const int64_t start = p * PIECE, count = gd_min64(PIECE, n - start);
-        gd_philox(seed, 0, offset + (uint64_t)start, count, words);
-        for (int64_t i = 0; i < count; i++)
-            dst[start + i] = (int32_t)(low + (int64_t)(words[i] * range >> 32));
-    }
+    const whole_numbers w = {dst, n, low, range, seed, offset};
+    gd_for_each(gd_threads_for(gd_context_threads(ctx), n), n / PIECE + (n % PIECE != 0),
+                integer_piece, &w);
 }
 
 /* floor(r * n / 2^64) for n <= 2^32, from the two halves of r. */

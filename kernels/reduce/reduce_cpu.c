@@ -105,31 +105,42 @@ gd_status GD_REAL_NAME(logsumexp_forward)(const gd_call *call)
 
 /* ---- Backward ----------------------------------------------------------------------------- */
 
+enum { DX, SHARE, X, Y };
+
+typedef struct spread_work {
+    gd_rows rows;
+    gd_row_function *row;
+    REAL *dx;
+    const REAL *share, *x, *y;
+    bool add;
+} spread_work;
+
+static void spread_piece(const void *work, int64_t i)
+{
+    const spread_work *w = work;
+    REAL buffer[3][GD_BLOCK];
+    for (gd_piece p = gd_piece_begin(&w->rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
+        const REAL *share_row = gd_piece_load(&p, SHARE, w->share, buffer[0]);
+        const REAL *x_row = w->x ? gd_piece_load(&p, X, w->x, buffer[1]) : NULL;
+        const REAL *y_row = w->y ? gd_piece_load(&p, Y, w->y, buffer[2]) : NULL;
+        w->row(w->dx + gd_piece_offset(&p, DX), w->add, share_row, x_row, y_row, p.n);
+    }
+}
+
 /* dx = row(share, x, y), where share [result] is repeated along the reduced axes; so is y. x and y
  * are NULL if the row does not use them. */
 static void spread(const gd_call *call, const result_layout *layout, gd_row_function *row,
                    const REAL *share, const REAL *x, const REAL *y)
 {
-    enum { DX, SHARE, X, Y };
-    REAL *dx = gd_data(call->dinput[0]);
     gd_walk walk = gd_walk_like(call->input[0]);
     gd_walk_add_tensor(&walk, call->dinput[0]);
     add_result(&walk, layout);
     if (x) gd_walk_add_tensor(&walk, call->input[0]);
     if (y) add_result(&walk, layout);
-    const gd_rows rows = gd_rows_of(walk);
-    const bool add = call->accumulate[0];
-    const int threads = gd_threads_for(call->threads, gd_walk_count(&walk));
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int64_t i = 0; i < rows.pieces; i++) {
-        REAL buffer[3][GD_BLOCK];
-        for (gd_piece p = gd_piece_begin(&rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
-            const REAL *share_row = gd_piece_load(&p, SHARE, share, buffer[0]);
-            const REAL *x_row = x ? gd_piece_load(&p, X, x, buffer[1]) : NULL;
-            const REAL *y_row = y ? gd_piece_load(&p, Y, y, buffer[2]) : NULL;
-            row(dx + gd_piece_offset(&p, DX), add, share_row, x_row, y_row, p.n);
-        }
-    }
+    const spread_work w = {gd_rows_of(walk),   row, gd_data(call->dinput[0]), share, x, y,
+                           call->accumulate[0]};
+    gd_for_each(gd_threads_for(call->threads, gd_walk_count(&walk)), w.rows.pieces, spread_piece,
+                &w);
 }
 
 static void repeat_row(REAL *dx, bool add, const REAL *share, const REAL *x, const REAL *y,
@@ -252,16 +263,42 @@ static gd_status variance(const gd_call *call, bool root)
     return GD_OK;
 }
 
+typedef struct distance_work {
+    gd_rows rows;
+    REAL *dx;
+    const REAL *x;
+    const double *share, *mean; /* of a result */
+    bool add;
+} distance_work;
+
+static void distance_piece(const void *work, int64_t i)
+{
+    enum { RESULT = 1, FROM };
+    const distance_work *w = work;
+    const double *share = w->share, *mean = w->mean;
+    const bool add = w->add;
+    REAL buffer[GD_BLOCK];
+    for (gd_piece p = gd_piece_begin(&w->rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
+        const REAL *x_row = gd_piece_load(&p, FROM, w->x, buffer);
+        REAL *dx_row = w->dx + gd_piece_offset(&p, DX);
+        const int64_t at = gd_piece_offset(&p, RESULT), step = w->rows.step[RESULT];
+        for (int64_t j = 0; j < p.n; j++) {
+            const int64_t r = at + j * step;
+            const double d = (double)x_row[j] - mean[r];              /* [distance] */
+            dx_row[j] = (REAL)((add ? dx_row[j] : 0) + share[r] * d); /* [var] [std] */
+        }
+    }
+}
+
 /* dx_j = dy dy/dx_j: each x_j moves y by its distance from the mean, which itself moves nothing,
  * since the distances add up to 0. Equal elements have no distances: 0, not the NaN of 0 / 0. */
 static gd_status variance_backward(const gd_call *call, bool root)
 {
-    enum { DX, RESULT, X };
     if (!call->dinput[0]) return GD_OK;
     const result_layout layout = layout_of_result(call);
     const double divisor = gd_variance_divisor(call->args, layout.n);
     const double *mean = saved(call, SAVE_MEAN), *deviation = saved(call, SAVE_DEVIATION);
-    const REAL *dy = gd_data(call->doutput[0]), *x = gd_data(call->input[0]);
+    const REAL *dy = gd_data(call->doutput[0]);
     double *share = gd_call_scratch(call, (size_t)layout.count * sizeof *share);
     if (!share) return gd_error_status(call->context);
     for (int64_t i = 0; i < layout.count; i++) {
@@ -270,28 +307,15 @@ static gd_status variance_backward(const gd_call *call, bool root)
         else
             share[i] = dy[i] * (2 / divisor); /* [var_factor] */
     }
-    REAL *dx = gd_data(call->dinput[0]);
     gd_walk walk = gd_walk_like(call->input[0]);
     gd_walk_add_tensor(&walk, call->dinput[0]);
     add_result(&walk, &layout);
     gd_walk_add_tensor(&walk, call->input[0]);
-    const gd_rows rows = gd_rows_of(walk);
-    const bool add = call->accumulate[0];
-    const int threads = gd_threads_for(call->threads, gd_walk_count(&walk));
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int64_t i = 0; i < rows.pieces; i++) {
-        REAL buffer[GD_BLOCK];
-        for (gd_piece p = gd_piece_begin(&rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
-            const REAL *x_row = gd_piece_load(&p, X, x, buffer);
-            REAL *dx_row = dx + gd_piece_offset(&p, DX);
-            const int64_t at = gd_piece_offset(&p, RESULT), step = rows.step[RESULT];
-            for (int64_t j = 0; j < p.n; j++) {
-                const int64_t r = at + j * step;
-                const double d = (double)x_row[j] - mean[r];              /* [distance] */
-                dx_row[j] = (REAL)((add ? dx_row[j] : 0) + share[r] * d); /* [var] [std] */
-            }
-        }
-    }
+    const distance_work w = {
+        gd_rows_of(walk),   gd_data(call->dinput[0]), gd_data(call->input[0]), share, mean,
+        call->accumulate[0]};
+    gd_for_each(gd_threads_for(call->threads, gd_walk_count(&walk)), w.rows.pieces, distance_piece,
+                &w);
     return GD_OK;
 }
 

@@ -19,6 +19,7 @@ typedef struct forward_rows {
     const gd_rms_norm_problem *p;
     const gd_rms_norm_values *v;
     rms_matrix x, residual, sum, y; /* residual and sum: absent in rms_norm */
+    int threads;
 } forward_rows;
 
 /* Four squares are summed in REAL, and these sums in double: converting every number would take
@@ -116,6 +117,15 @@ static void forward_row(const forward_rows *f, int64_t row, int64_t next)
     }
 }
 
+static void forward_share(const void *work, int64_t t)
+{
+    const forward_rows *f = work;
+    const int64_t rows = f->p->rows, end = rows * (t + 1) / f->threads;
+    for (int64_t row = rows * t / f->threads; row < end; row++)
+        forward_row(f, row, gd_min64(row + 1, rows - 1));
+    gd_stream_end();
+}
+
 void GD_REAL_NAME(rms_norm_fast_forward)(const gd_rms_norm_problem *p, const gd_rms_norm_values *v,
                                          int threads)
 {
@@ -126,13 +136,8 @@ void GD_REAL_NAME(rms_norm_fast_forward)(const gd_rms_norm_problem *p, const gd_
         f.residual = matrix_of(p, v->residual, p->dtype, v->residual_stride);
         f.sum = matrix_of(p, v->sum, p->dtype, v->sum_stride);
     }
-#pragma omp parallel num_threads(gd_threads_for(threads, p->rows * p->cols))
-    {
-#pragma omp for schedule(static) nowait
-        for (int64_t row = 0; row < p->rows; row++)
-            forward_row(&f, row, gd_min64(row + 1, p->rows - 1));
-        gd_stream_end();
-    }
+    f.threads = gd_threads_for(threads, p->rows * p->cols);
+    gd_for_each(f.threads, f.threads, forward_share, &f);
 }
 
 /* ---- Backward ----------------------------------------------------------------------------- */
@@ -256,8 +261,9 @@ static void backward_group(const backward_rows *b, int64_t first, int64_t end, i
 }
 
 /* One piece of the rows, done by one thread in order: its dx, and its rows of the partial sums. */
-static void backward_piece(const backward_rows *b, int64_t piece)
+static void backward_piece(const void *work, int64_t piece)
 {
+    const backward_rows *b = work;
     const int64_t rows = rms_norm_piece_rows(b->p), first = piece * rows;
     const int64_t end = gd_min64(b->p->rows, first + rows);
     const int64_t row_bytes = b->p->cols * (b->x.size + b->dy.size);
@@ -269,6 +275,30 @@ static void backward_piece(const backward_rows *b, int64_t piece)
     if (dbias) memset(dbias, 0, (size_t)b->sums * sizeof *dbias);
     for (int64_t row = first; row < end; row += group)
         backward_group(b, row, gd_min64(end, row + group), group, dweight, dbias);
+    gd_stream_end();
+}
+
+typedef struct partial_sums {
+    const backward_rows *b;
+    char *gradient;
+    int64_t pieces, which;
+    bool add;
+} partial_sums;
+
+static void reduce_tile(const void *work, int64_t tile)
+{
+    const partial_sums *w = work;
+    const backward_rows *b = w->b;
+    const gd_dtype dtype = b->p->dweight_dtype;
+    const double *partial = (const double *)b->g->workspace + w->which * b->sums;
+    const int64_t j = tile * TILE, width = gd_min64(TILE, b->sums - j);
+    char *at = w->gradient + j * (int64_t)gd_dtype_size(dtype);
+    double sum[TILE] = {0}, before[TILE] = {0};
+    for (int64_t i = 0; i < w->pieces; i++) /* [dw sum] */
+        for (int64_t k = 0; k < width; k++) sum[k] += partial[2 * i * b->sums + j + k];
+    if (w->add) gd_find_converter(GD_FLOAT64, dtype)(before, 1, at, 1, width);
+    for (int64_t k = 0; k < width; k++) sum[k] += before[k];
+    gd_find_converter(dtype, GD_FLOAT64)(at, 1, sum, 1, width);
 }
 
 /* gradient = or += the sum over all pieces, in order, of which = 0: dweight, 1: dbias. */
@@ -276,20 +306,9 @@ static void reduce_partials(const backward_rows *b, void *gradient, bool add, in
                             int64_t pieces, int threads)
 {
     if (!gradient) return;
-    const gd_dtype dtype = b->p->dweight_dtype;
-    const double *partial = b->g->workspace;
-#pragma omp parallel for schedule(static) num_threads(gd_threads_for(threads, pieces * b->sums))
-    for (int64_t j = 0; j < b->sums; j += TILE) {
-        int64_t width = gd_min64(TILE, b->sums - j);
-        char *at = (char *)gradient + j * (int64_t)gd_dtype_size(dtype);
-        double sum[TILE] = {0}, before[TILE] = {0};
-        for (int64_t i = 0; i < pieces; i++) /* [dw sum] */
-            for (int64_t k = 0; k < width; k++)
-                sum[k] += partial[(2 * i + which) * b->sums + j + k];
-        if (add) gd_find_converter(GD_FLOAT64, dtype)(before, 1, at, 1, width);
-        for (int64_t k = 0; k < width; k++) sum[k] += before[k];
-        gd_find_converter(dtype, GD_FLOAT64)(at, 1, sum, 1, width);
-    }
+    const partial_sums w = {b, gradient, pieces, which, add};
+    gd_for_each(gd_threads_for(threads, pieces * b->sums), gd_divide_up(b->sums, TILE), reduce_tile,
+                &w);
 }
 
 void GD_REAL_NAME(rms_norm_fast_backward)(const gd_rms_norm_problem *p,
@@ -307,12 +326,7 @@ void GD_REAL_NAME(rms_norm_fast_backward)(const gd_rms_norm_problem *p,
                              g->dbranch == g->dy),
         .sums = rms_norm_weight_rows(p) * p->cols};
     const int64_t pieces = gd_divide_up(p->rows, rms_norm_piece_rows(p));
-#pragma omp parallel num_threads(gd_threads_for(threads, p->rows * p->cols))
-    {
-#pragma omp for schedule(static) nowait
-        for (int64_t piece = 0; piece < pieces; piece++) backward_piece(&b, piece);
-        gd_stream_end();
-    }
+    gd_for_each(gd_threads_for(threads, p->rows * p->cols), pieces, backward_piece, &b);
     reduce_partials(&b, g->dweight, g->accumulate_dweight, 0, pieces, threads);
     reduce_partials(&b, g->dbias, g->accumulate_dbias, 1, pieces, threads);
 }

@@ -5,32 +5,37 @@
 
 typedef struct tables {
     REAL *cosine, *sine; /* [T, D/2] */
+    double *rate;        /* [D/2] */
+    const rope_pass *pass;
 } tables;
+
+static void fill_row(const void *work, int64_t row)
+{
+    const tables *t = work;
+    const int64_t pairs = t->pass->pairs;
+    const REAL way = t->pass->backward ? -1 : 1;
+    const double position = (double)(t->pass->angles.position + row), *rate = t->rate;
+    REAL *cosine = t->cosine + row * pairs, *sine = t->sine + row * pairs;
+    /* Two loops: in one the compiler would merge the pair to sincos, which has no vector version. */
+#pragma omp simd
+    for (int64_t i = 0; i < pairs; i++) cosine[i] = (REAL)cos(position * rate[i]);
+#pragma omp simd
+    for (int64_t i = 0; i < pairs; i++) sine[i] = way * (REAL)sin(position * rate[i]);
+}
 
 /* Every angle, computed in double: in float one of thousands of radians would lose its fraction. */
 static bool fill_tables(const gd_call *call, const rope_pass *pass, tables *t)
 {
     const int64_t rows = pass->positions, pairs = pass->pairs;
-    const REAL way = pass->backward ? -1 : 1;
+    t->pass = pass;
     t->cosine = gd_call_scratch(call, (size_t)(rows * pairs) * sizeof *t->cosine);
     t->sine = gd_call_scratch(call, (size_t)(rows * pairs) * sizeof *t->sine);
-    double *rate = gd_call_scratch(call, (size_t)pairs * sizeof *rate);
-    if (!t->cosine || !t->sine || !rate) return false;
+    t->rate = gd_call_scratch(call, (size_t)pairs * sizeof *t->rate);
+    if (!t->cosine || !t->sine || !t->rate) return false;
     for (int64_t i = 0; i < pairs; i++) {
-        rate[i] = pow(pass->angles.base, -(double)i / (double)pairs);
+        t->rate[i] = pow(pass->angles.base, -(double)i / (double)pairs);
     }
-    int threads = gd_threads_for(call->threads, rows * pairs);
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t row = 0; row < rows; row++) {
-        double position = (double)(pass->angles.position + row);
-        REAL *cosine = t->cosine + row * pairs, *sine = t->sine + row * pairs;
-        /* Two loops: in one the compiler would merge the pair to sincos, which has no vector
-         * version. */
-#pragma omp simd
-        for (int64_t i = 0; i < pairs; i++) cosine[i] = (REAL)cos(position * rate[i]);
-#pragma omp simd
-        for (int64_t i = 0; i < pairs; i++) sine[i] = way * (REAL)sin(position * rate[i]);
-    }
+    gd_for_each(gd_threads_for(call->threads, rows * pairs), rows, fill_row, t);
     return true;
 }
 
@@ -91,19 +96,22 @@ static void move_heads(const rope_pass *pass, const rope_heads *h, const tables 
     }
 }
 
+static void move_row(const void *work, int64_t i)
+{
+    const tables *t = work;
+    const rope_pass *pass = t->pass;
+    const int64_t b = i / pass->positions, row = i - b * pass->positions;
+    for (int p = 0; p < pass->parts; p++) move_heads(pass, &pass->part[p], t, b, row);
+}
+
 static gd_status rotate(const gd_call *call, bool backward)
 {
     if (gd_tensor_count(call->input[0]) == 0) return GD_OK;
     const rope_pass pass = rope_pass_of(call, backward);
     tables t;
     if (!fill_tables(call, &pass, &t)) return GD_ERROR_MEMORY;
-    const int64_t rows = pass.batches * pass.positions;
-    int threads = gd_threads_for(call->threads, gd_tensor_count(call->input[0]));
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t i = 0; i < rows; i++) {
-        const int64_t b = i / pass.positions, row = i - b * pass.positions;
-        for (int p = 0; p < pass.parts; p++) move_heads(&pass, &pass.part[p], &t, b, row);
-    }
+    gd_for_each(gd_threads_for(call->threads, gd_tensor_count(call->input[0])),
+                pass.batches * pass.positions, move_row, &t);
     return GD_OK;
 }
 

@@ -10,22 +10,32 @@
 #include "reduce/reduction.h"
 #include "rows.h"
 
+typedef struct sum {
+    gd_rows rows;
+    REAL *dst;
+    const REAL *src;
+} sum;
+
+static void add_piece(const void *work, int64_t i)
+{
+    const sum *w = work;
+    const int64_t *step = w->rows.step;
+    for (gd_piece p = gd_piece_begin(&w->rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
+        REAL *to = w->dst + gd_piece_offset(&p, 0);
+        const REAL *from = w->src + gd_piece_offset(&p, 1);
+        for (int64_t k = 0; k < p.n; k++) to[k * step[0]] += from[k * step[1]];
+    }
+}
+
 /* dst += src; the windows have one shape. */
 static void add_window(window dst, window src, gd_context *ctx)
 {
     gd_walk walk = gd_walk_over(dst.ndim, dst.shape);
     gd_walk_add(&walk, dst.ndim, dst.shape, dst.strides);
     gd_walk_add(&walk, src.ndim, src.shape, src.strides);
-    const gd_rows rows = gd_rows_of(walk);
-    const int threads = gd_threads_for(gd_context_threads(ctx), gd_walk_count(&walk));
-#pragma omp parallel for num_threads(threads) if (threads > 1)
-    for (int64_t i = 0; i < rows.pieces; i++) {
-        for (gd_piece p = gd_piece_begin(&rows, i); gd_piece_valid(&p); gd_piece_next(&p)) {
-            REAL *to = (REAL *)dst.data + gd_piece_offset(&p, 0);
-            const REAL *from = (const REAL *)src.data + gd_piece_offset(&p, 1);
-            for (int64_t k = 0; k < p.n; k++) to[k * rows.step[0]] += from[k * rows.step[1]];
-        }
-    }
+    const sum w = {gd_rows_of(walk), dst.data, src.data};
+    gd_for_each(gd_threads_for(gd_context_threads(ctx), gd_walk_count(&walk)), w.rows.pieces,
+                add_piece, &w);
 }
 
 /* dst = src, or dst += src with `add`. */

@@ -11,6 +11,9 @@ enum { COLUMNS = 64 };
 typedef struct view {
     int64_t outer, n, inner, tasks_inner; /* tasks_inner: tasks to one outer index */
     int threads;
+    REAL *out; /* y, or dx */
+    const REAL *x, *y, *dy;
+    bool log_of, add;
 } view;
 
 static view view_of(const gd_call *call, const gd_tensor *t)
@@ -107,23 +110,41 @@ static void columns_backward(REAL *dx, const REAL *y, const REAL *dy, int64_t n,
 
 /* ---- All of them -------------------------------------------------------------------------- */
 
+static void forward_task(const void *work, int64_t task)
+{
+    const view *v = work;
+    int64_t column = task % v->tasks_inner * COLUMNS;
+    int64_t at = task / v->tasks_inner * v->n * v->inner + column;
+    int64_t columns = gd_min64(COLUMNS, v->inner - column);
+    if (v->inner == 1) {
+        row_forward(v->out + at, v->x + at, v->n, v->log_of);
+    } else {
+        columns_forward(v->out + at, v->x + at, v->n, v->inner, columns, v->log_of);
+    }
+}
+
+static void backward_task(const void *work, int64_t task)
+{
+    const view *v = work;
+    int64_t column = task % v->tasks_inner * COLUMNS;
+    int64_t at = task / v->tasks_inner * v->n * v->inner + column;
+    int64_t columns = gd_min64(COLUMNS, v->inner - column);
+    REAL *dx = v->out + at;
+    if (v->inner == 1) {
+        row_backward(dx, v->y + at, v->dy + at, v->n, v->log_of, v->add);
+    } else {
+        columns_backward(dx, v->y + at, v->dy + at, v->n, v->inner, columns, v->log_of, v->add);
+    }
+}
+
 static gd_status forward(const gd_call *call, bool log_of)
 {
-    const REAL *x = gd_data(call->input[0]);
-    REAL *y = gd_data(call->output[0]);
     view v = view_of(call, call->output[0]);
     if (gd_tensor_count(call->output[0]) == 0) return GD_OK;
-#pragma omp parallel for num_threads(v.threads) schedule(static)
-    for (int64_t task = 0; task < v.outer * v.tasks_inner; task++) {
-        int64_t column = task % v.tasks_inner * COLUMNS;
-        int64_t at = task / v.tasks_inner * v.n * v.inner + column;
-        int64_t columns = gd_min64(COLUMNS, v.inner - column);
-        if (v.inner == 1) {
-            row_forward(y + at, x + at, v.n, log_of);
-        } else {
-            columns_forward(y + at, x + at, v.n, v.inner, columns, log_of);
-        }
-    }
+    v.out = gd_data(call->output[0]);
+    v.x = gd_data(call->input[0]);
+    v.log_of = log_of;
+    gd_for_each(v.threads, v.outer * v.tasks_inner, forward_task, &v);
     return GD_OK;
 }
 
@@ -131,21 +152,13 @@ static gd_status backward(const gd_call *call, bool log_of)
 {
     gd_tensor *gradient = call->dinput[0];
     if (!gradient || gd_tensor_count(gradient) == 0) return GD_OK;
-    const REAL *y = gd_data(call->output[0]), *dy = gd_data(call->doutput[0]);
-    REAL *dx = gd_data(gradient);
     view v = view_of(call, gradient);
-    bool add = call->accumulate[0];
-#pragma omp parallel for num_threads(v.threads) schedule(static)
-    for (int64_t task = 0; task < v.outer * v.tasks_inner; task++) {
-        int64_t column = task % v.tasks_inner * COLUMNS;
-        int64_t at = task / v.tasks_inner * v.n * v.inner + column;
-        int64_t columns = gd_min64(COLUMNS, v.inner - column);
-        if (v.inner == 1) {
-            row_backward(dx + at, y + at, dy + at, v.n, log_of, add);
-        } else {
-            columns_backward(dx + at, y + at, dy + at, v.n, v.inner, columns, log_of, add);
-        }
-    }
+    v.out = gd_data(gradient);
+    v.y = gd_data(call->output[0]);
+    v.dy = gd_data(call->doutput[0]);
+    v.log_of = log_of;
+    v.add = call->accumulate[0];
+    gd_for_each(v.threads, v.outer * v.tasks_inner, backward_task, &v);
     return GD_OK;
 }
 

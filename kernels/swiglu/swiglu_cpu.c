@@ -37,24 +37,35 @@ static block block_at(const swiglu_rows *r, int64_t i)
     return (block){row * r->step + column, row * r->n + column, gd_min64(BLOCK, r->n - column)};
 }
 
+typedef struct blocks {
+    swiglu_rows r;
+    const REAL *gates, *ups, *dys;
+    REAL *ys, *dgate, *dup;
+    bool add_gate, add_up;
+} blocks;
+
+static void forward_block(const void *work, int64_t k)
+{
+    const blocks *w = work;
+    const block b = block_at(&w->r, k);
+    const REAL *gate = w->gates + b.first, *up = w->ups + b.first;
+    REAL *y = w->ys + b.y;
+#pragma omp simd simdlen(AT_ONCE)
+    for (int64_t i = 0; i < b.size; i++) {
+        REAL z = gate[i];
+        y[i] = within(z) * sigmoid(z) * up[i];
+    }
+}
+
 gd_status GD_REAL_NAME(swiglu_forward)(const gd_call *call)
 {
     const swiglu_rows r = swiglu_rows_of(call);
     const REAL *gates = gd_data(call->input[0]);
-    const REAL *ups = r.halves ? gates + r.n : gd_data(call->input[1]);
-    REAL *ys = gd_data(call->output[0]);
-    int threads = gd_threads_for(call->threads, r.rows * r.n);
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t k = 0; k < block_count(&r); k++) {
-        const block b = block_at(&r, k);
-        const REAL *gate = gates + b.first, *up = ups + b.first;
-        REAL *y = ys + b.y;
-#pragma omp simd simdlen(AT_ONCE)
-        for (int64_t i = 0; i < b.size; i++) {
-            REAL z = gate[i];
-            y[i] = within(z) * sigmoid(z) * up[i];
-        }
-    }
+    const blocks w = {.r = r,
+                      .gates = gates,
+                      .ups = r.halves ? gates + r.n : gd_data(call->input[1]),
+                      .ys = gd_data(call->output[0])};
+    gd_for_each(gd_threads_for(call->threads, r.rows * r.n), block_count(&r), forward_block, &w);
     return GD_OK;
 }
 
@@ -70,32 +81,40 @@ static void put(REAL *to, const REAL *from, int64_t n, bool add)
     for (int64_t i = 0; i < n; i++) to[i] += from[i];
 }
 
+static void backward_block(const void *work, int64_t k)
+{
+    const blocks *w = work;
+    const block b = block_at(&w->r, k);
+    const REAL *gate = w->gates + b.first, *up = w->ups + b.first, *dy = w->dys + b.y;
+    REAL for_gate[BLOCK], for_up[BLOCK];
+#pragma omp simd simdlen(AT_ONCE)
+    for (int64_t i = 0; i < b.size; i++) {
+        REAL z = gate[i], d = dy[i];
+        REAL s = sigmoid(z);                                  /* [s] */
+        REAL high = z > LIMIT ? LIMIT : within(z);            /* s is 1 there, and inf * 0 is NaN */
+        for_gate[i] = d * up[i] * (s * (1 + high * (1 - s))); /* [dgate] */
+        for_up[i] = d * (within(z) * s);                      /* [dup] */
+    }
+    put(w->dgate ? w->dgate + b.first : NULL, for_gate, b.size, w->add_gate);
+    put(w->dup ? w->dup + b.first : NULL, for_up, b.size, w->add_up);
+}
+
 /* With s = sigmoid(gate):  dgate = dy up s (1 + gate (1 - s)),  dup = dy gate s. */
 gd_status GD_REAL_NAME(swiglu_backward)(const gd_call *call)
 {
     const swiglu_rows r = swiglu_rows_of(call);
     const REAL *gates = gd_data(call->input[0]);
-    const REAL *ups = r.halves ? gates + r.n : gd_data(call->input[1]);
-    const REAL *dys = gd_data(call->doutput[0]);
     REAL *dgate = gd_data(call->dinput[0]);
-    REAL *dup = r.halves ? (dgate ? dgate + r.n : NULL) : gd_data(call->dinput[1]);
-    const bool add_gate = call->accumulate[0], add_up = call->accumulate[r.halves ? 0 : 1];
-    int threads = gd_threads_for(call->threads, r.rows * r.n);
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t k = 0; k < block_count(&r); k++) {
-        const block b = block_at(&r, k);
-        const REAL *gate = gates + b.first, *up = ups + b.first, *dy = dys + b.y;
-        REAL for_gate[BLOCK], for_up[BLOCK];
-#pragma omp simd simdlen(AT_ONCE)
-        for (int64_t i = 0; i < b.size; i++) {
-            REAL z = gate[i], d = dy[i];
-            REAL s = sigmoid(z);                       /* [s] */
-            REAL high = z > LIMIT ? LIMIT : within(z); /* s is 1 there, and inf * 0 is NaN */
-            for_gate[i] = d * up[i] * (s * (1 + high * (1 - s))); /* [dgate] */
-            for_up[i] = d * (within(z) * s);                      /* [dup] */
-        }
-        put(dgate ? dgate + b.first : NULL, for_gate, b.size, add_gate);
-        put(dup ? dup + b.first : NULL, for_up, b.size, add_up);
-    }
+    const blocks w = {.r = r,
+                      .gates = gates,
+                      .ups = r.halves ? gates + r.n : gd_data(call->input[1]),
+                      .dys = gd_data(call->doutput[0]),
+                      .dgate = dgate,
+                      .dup = !r.halves ? gd_data(call->dinput[1])
+                             : dgate   ? dgate + r.n
+                                       : NULL,
+                      .add_gate = call->accumulate[0],
+                      .add_up = call->accumulate[r.halves ? 0 : 1]};
+    gd_for_each(gd_threads_for(call->threads, r.rows * r.n), block_count(&r), backward_block, &w);
     return GD_OK;
 }

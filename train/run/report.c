@@ -115,12 +115,13 @@ static step_line format_step(const report_clock *clock, const gd_context *ctx,
 {
     char rate[16];
     step_line line = {.columns = columns};
+    const double ms = 1e3 * mean_seconds(clock);
     format_rate(mean_rate(clock), rate);
     add(&line, "step %lld/%lld", (long long)v->step, (long long)clock->steps);
     add(&line, "loss %.4f", console_number(v->mean_loss));
     if (!isnan(v->val)) add(&line, "val %.4f", v->val);
     add(&line, "eta %s", console_duration(remaining(clock, v->step)).text);
-    add(&line, "%.1f ms", 1e3 * mean_seconds(clock));
+    add(&line, "%.*f ms", ms < 1 ? 3 : 1, ms);
     add(&line, "%s tok/s", rate);
     add(&line, "norm %.2f", console_number(v->norm));
     add(&line, "lr %.1e", v->lr);
