@@ -1,5 +1,5 @@
-/* test_group.c - several processes: collectives against sums computed here, and shared parameters
- * against one process that computes all batches. */
+/* test_group.c - several processes: collectives against sums computed here, and replicated
+ * parameters against one process that computes all batches. */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <math.h>
 #include <stdlib.h>
@@ -91,7 +91,7 @@ static void collectives(gd_context *ctx, gd_group *group, int rank, outcome *min
     compare(t, 0, n, ranks, last_has, mine);
     gd_tensor_free(t);
     int all[RANKS_MOST] = {0}, own = 100 + rank;
-    gd_group_gather(group, &own, sizeof own, all);
+    gd_group_all_gather_bytes(group, &own, sizeof own, all);
     for (int r = 0; r < ranks; r++) note(mine, all[r] - (100 + r));
 }
 
@@ -143,11 +143,11 @@ static void meet_without_input(gd_context *ctx, gd_group *group, int rank, outco
     gd_group_options o = {.rank = rank, .ranks = 2, .timeout = ranks_timeout};
     int ports[2] = {0}, own = 100 + rank, all[2] = {0};
     if (rank == 0) o.listener = ranks_listen(&o.port);
-    gd_group_gather(group, &o.port, sizeof o.port, ports);
+    gd_group_all_gather_bytes(group, &o.port, sizeof o.port, ports);
     o.port = ports[0];
     close(STDIN_FILENO);
     gd_group *second = gd_group_create(ctx, &o);
-    gd_group_gather(second, &own, sizeof own, all);
+    gd_group_all_gather_bytes(second, &own, sizeof own, all);
     note(mine, all[0] - 100);
     note(mine, all[1] - 101);
     gd_group_free(second);
@@ -187,7 +187,7 @@ static net make_net(gd_context *ctx, gd_group *group)
     }
     gd_tensor_set_requires_grad(m.frozen, false);
     m.x = gd_tensor_create(ctx, dtype, GD_SHAPE(ROWS, IN));
-    gd_params_share(m.params, group, &(gd_share_options){.bucket_bytes = 512});
+    gd_params_replicate(m.params, group, &(gd_replicate_options){.bucket_bytes = 512});
     return m;
 }
 
@@ -442,7 +442,7 @@ static void differ(gd_context *ctx, gd_group *group, int rank, outcome *mine)
     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
     gd_params_add(params, "w", GD_SHAPE(4, rank == 2 ? 5 : 4), GD_DECAY);
     gd_params_finish(params);
-    gd_params_share(params, group, NULL);
+    gd_params_replicate(params, group, NULL);
     gd_params_free(params);
 }
 
@@ -450,7 +450,7 @@ START_TEST(parameters_that_differ_are_named)
 {
     ranks_run(3, differ);
     for (int r = 0; r < 3; r++)
-        rank_failed(r, "params_share: the parameters of rank 2 differ from those of rank 0");
+        rank_failed(r, "params_replicate: the parameters of rank 2 differ from those of rank 0");
 }
 END_TEST
 
@@ -459,12 +459,12 @@ static void share_late(gd_context *ctx, gd_group *group, int rank, outcome *mine
     (void)rank, (void)mine;
     gd_params *params = gd_params_create(ctx, GD_FLOAT32);
     gd_params_add(params, "w", GD_SHAPE(4), 0);
-    gd_params_share(params, group, NULL);
+    gd_params_replicate(params, group, NULL);
     snprintf(mine->error, sizeof mine->error, "%s", gd_error(ctx));
     gd_error_clear(ctx);
     gd_params_finish(params);
     gd_optimizer_free(gd_sgd_create(params, NULL));
-    gd_params_share(params, group, NULL);
+    gd_params_replicate(params, group, NULL);
     gd_params_free(params);
 }
 
@@ -472,7 +472,7 @@ START_TEST(sharing_comes_before_the_optimizer)
 {
     ranks_run(2, share_late);
     for (int r = 0; r < 2; r++)
-        rank_failed(r, "params_share: the parameters have an optimizer already");
+        rank_failed(r, "params_replicate: the parameters have an optimizer already");
 }
 END_TEST
 
@@ -489,7 +489,7 @@ START_TEST(alone_everything_stays_as_it_is)
         ck_assert_int_eq(gd_group_ranks(group), 1);
         ck_assert_int_eq(gd_group_broadcast(group, t, 0), GD_OK);
         ck_assert_int_eq(gd_group_all_gather(group, t), GD_OK);
-        ck_assert_int_eq(gd_group_gather(group, &own, sizeof own, &all), GD_OK);
+        ck_assert_int_eq(gd_group_all_gather_bytes(group, &own, sizeof own, &all), GD_OK);
         ck_assert_int_eq(all, 5);
         ck_assert_int_ne(gd_group_all_reduce(group, t, true), GD_OK);
         ck_assert_error(ctx, "all_reduce: the tensor is bfloat16, wanted float32 or float64");
@@ -515,17 +515,17 @@ int main(void)
     tcase_add_loop_test(collective, collectives_do_what_they_say, 0, 3);
     tcase_add_test(collective, sums_are_taken_in_the_order_of_ranks);
     tcase_add_test(collective, descriptor_0_is_a_connection);
-    TCase *shared = tcase_create("shared parameters");
-    tcase_add_loop_test(shared, ranks_follow_one_that_does_all_batches, 0, SETTINGS);
-    tcase_add_test(shared, a_second_group_changes_nothing);
-    tcase_add_loop_test(shared, each_rank_keeps_its_part_of_the_state, 0, 3);
+    TCase *replicated = tcase_create("replicated parameters");
+    tcase_add_loop_test(replicated, ranks_follow_one_that_does_all_batches, 0, SETTINGS);
+    tcase_add_test(replicated, a_second_group_changes_nothing);
+    tcase_add_loop_test(replicated, each_rank_keeps_its_part_of_the_state, 0, 3);
     TCase *misuse = tcase_create("misuse");
     tcase_add_test(misuse, gradients_that_were_sent_are_cleared_first);
     tcase_add_test(misuse, parameters_that_differ_are_named);
     tcase_add_test(misuse, sharing_comes_before_the_optimizer);
     tcase_add_test(misuse, alone_everything_stays_as_it_is);
     suite_add_tcase(suite, collective);
-    suite_add_tcase(suite, shared);
+    suite_add_tcase(suite, replicated);
     suite_add_tcase(suite, misuse);
     return check_main(suite);
 }

@@ -32,12 +32,12 @@ static void work(gd_group *group, gd_tensor *t)
         gd_group_broadcast(group, t, CULPRIT);
         break;
     default:
-        gd_group_gather(group, &own, sizeof own, all);
+        gd_group_all_gather_bytes(group, &own, sizeof own, all);
     }
 }
 
 static const char *const calls[] = {
-    "reduce_scatter: ", "all_gather: ", "all_reduce: ", "broadcast: ", "group_gather: "};
+    "reduce_scatter: ", "all_gather: ", "all_reduce: ", "broadcast: ", "all_gather_bytes: "};
 enum { CALLS = sizeof calls / sizeof *calls };
 
 enum { DIES, IS_SILENT, FAILS, LEAVES };
@@ -86,8 +86,8 @@ static void leave_early(gd_context *ctx, gd_group *group, int rank, outcome *min
     int own = 1, all[RANKS];
     (void)ctx, (void)mine;
     if (rank == 1) return;
-    if (rank == 0) gd_group_listen(group, 0.5);
-    gd_group_gather(group, &own, sizeof own, all);
+    if (rank == 0) gd_group_poll(group, 0.5);
+    gd_group_all_gather_bytes(group, &own, sizeof own, all);
 }
 
 START_TEST(who_has_left_is_not_waited_for)
@@ -95,7 +95,7 @@ START_TEST(who_has_left_is_not_waited_for)
     ranks_timeout = 2;
     ranks_run(RANKS, leave_early);
     for (int r = 0; r < RANKS; r++)
-        if (r != 1) rank_failed(r, "group_gather: rank 1 has left");
+        if (r != 1) rank_failed(r, "all_gather_bytes: rank 1 has left");
 }
 END_TEST
 
@@ -161,7 +161,7 @@ static void differ(gd_context *ctx, gd_group *group, int rank, outcome *mine)
         else
             gd_group_reduce_scatter(group, t, true);
     } else {
-        gd_group_gather(group, own, rank == CULPRIT ? sizeof own : sizeof *own, all);
+        gd_group_all_gather_bytes(group, own, rank == CULPRIT ? sizeof own : sizeof *own, all);
     }
     ranks_sleep(0.05); /* no rank leaves before the others have compared */
 }

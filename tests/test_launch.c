@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "checkpoint_shared.h"
+#include "checkpoint_sharded.h"
 #include "fingerprint.h"
 #include "launch.h"
 #include "ranks.h"
@@ -173,10 +173,10 @@ static void send_letters(gd_context *ctx, gd_group *group, int rank, outcome *mi
     (void)mine;
     memset(letters, 'A', sizeof letters);
     if (rank == 0 && what == 0) {
-        gd_group_tell(group, letters, LINES);
-        gd_group_gather(group, NULL, 0, NULL);
+        gd_group_broadcast_bytes(group, letters, LINES);
+        gd_group_all_gather_bytes(group, NULL, 0, NULL);
     } else if (rank == 0) {
-        gd_group_gather(group, letters, WHY, all);
+        gd_group_all_gather_bytes(group, letters, WHY, all);
     } else if (what == 0) {
         train_options_read(&o, arguments);
         o.group = group;

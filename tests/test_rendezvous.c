@@ -167,7 +167,7 @@ static bool was_closed(int wire)
 static void be_there(gd_context *ctx, gd_group *g, int rank, outcome *mine)
 {
     int own = rank, all[RANKS_MOST] = {0};
-    gd_group_gather(g, &own, sizeof own, all);
+    gd_group_all_gather_bytes(g, &own, sizeof own, all);
     note(mine, gd_error(ctx) ? 0 : all[gd_group_ranks(g) - 1]);
 }
 
@@ -558,8 +558,8 @@ END_TEST
 
 /* ---- A mesh --------------------------------------------------------------------------------- */
 
-/* Waits until the descriptor is a socket that listens, and comes to it as several strangers, none of
- * whom waits for an answer: there is none before all ranks listen. */
+/* Waits until the descriptor is a socket that listens, and comes to it as several strangers, none
+ * of whom waits for an answer: there is none before all ranks listen. */
 static void *disturb(void *descriptor)
 {
     static void (*const acts[])(int wire) = {is_silent, says_half_a_hello, makes_noise,

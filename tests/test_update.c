@@ -417,11 +417,12 @@ START_TEST(bad_calls)
     gd_optimizer_update(l.optimizer, NAN);
     ck_assert_error(l.ctx, "optimizer_update: max_norm is nan");
     gd_optimizer_backward(l.optimizer, l.w, 1);
-    ck_assert_error(l.ctx, "optimizer_backward: loss is [37] and share 1, wanted one element");
+    ck_assert_error(l.ctx, "optimizer_backward: loss is [37] and fraction 1, wanted one element");
     gd_optimizer_backward(l.optimizer, loss_of(&l, 1), INFINITY);
-    ck_assert_error(l.ctx, "optimizer_backward: loss is [] and share inf, wanted");
+    ck_assert_error(l.ctx, "optimizer_backward: loss is [] and fraction inf, wanted");
     gd_optimizer_backward(l.optimizer, l.pull, 1);
-    ck_assert_error(l.ctx, "optimizer_backward: loss is [] and share 1, wanted one element, made");
+    ck_assert_error(l.ctx,
+                    "optimizer_backward: loss is [] and fraction 1, wanted one element, made");
     gd_optimizer_backward(l.optimizer, loss_of(&other, 1), 1);
     ck_assert_error(l.ctx, "optimizer_backward: loss is [] of another context");
     gd_optimizer_set_loss_scale(l.optimizer, (gd_loss_scale){.adapts = true, .factor = 3});

@@ -6,7 +6,7 @@
  *   autograd.h    the tape: backward, gradients, no-grad, recomputation, your own ops
  *   optim.h       parameters, SGD, AdamW, clipping, schedules
  *   graph.h       a whole step as one launch on a GPU
- *   group.h       several devices, one process each: shared parameters, collectives
+ *   group.h       several devices, one process each: replicated parameters, collectives
  *   random.h      Philox: the same seed gives the same bits everywhere
  *   gradcheck.h   finite differences against a backward
  *   safetensors.h tensors in files

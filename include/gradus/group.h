@@ -1,13 +1,13 @@
 /* group.h - training on several devices: one process per device, all running the same program.
  *
  * A group is the processes of one run. Each has a rank, from 0; the others connect to rank 0.
- * Parameters that are shared over a group start with rank 0's values, get the mean of all ranks'
- * gradients, and stay equal to the last bit:
+ * Parameters that are replicated over a group start with rank 0's values, get the mean of all
+ * ranks' gradients, and stay equal to the last bit:
  *
  *     gd_group_options o = gd_group_environment();   // as torchrun, mpirun or Slurm set it
  *     gd_group *group = gd_group_create(ctx, &o);
  *     ... gd_params_create, gd_params_add, gd_params_finish, fill ...
- *     gd_params_share(params, group, NULL);          // before the optimizer is made
+ *     gd_params_replicate(params, group, NULL);      // before the optimizer is made
  *     gd_optimizer *adamw = gd_adamw_create(params, NULL);
  *     for (...) {
  *         ... this rank's part of the batch, forward ...
@@ -100,7 +100,7 @@ GD_API gd_group_options gd_group_environment(void);
 GD_API gd_group *gd_group_create(gd_context *ctx, const gd_group_options *options);
 
 /* Leaves the group; ranks that still wait for this one get its error, if there is one. Free it
- * after the optimizers and shared parameters. NULL is fine. */
+ * after the optimizers and replicated parameters. NULL is fine. */
 GD_API void gd_group_free(gd_group *group);
 
 GD_API int gd_group_rank(const gd_group *group);  /* NULL: 0 */
@@ -128,32 +128,33 @@ GD_API void gd_group_slice(const gd_group *group, int rank, int64_t n, int64_t *
 
 /* Between hosts, without the device: every rank sends `bytes` bytes and gets those of all, in the
  * order of ranks, in all [ranks * bytes]. With 0 bytes it is a barrier. */
-GD_API gd_status gd_group_gather(gd_group *group, const void *mine, size_t bytes, void *all);
+GD_API gd_status gd_group_all_gather_bytes(gd_group *group, const void *mine, size_t bytes,
+                                           void *all);
 
 /* Copies rank 0's data[bytes] to all ranks. */
-GD_API gd_status gd_group_tell(gd_group *group, void *data, size_t bytes);
+GD_API gd_status gd_group_broadcast_bytes(gd_group *group, void *data, size_t bytes);
 
-/* ---- Shared parameters -------------------------------------------------------------------- */
+/* ---- Replicated parameters ---------------------------------------------------------------- */
 
-typedef struct gd_share_options {
+typedef struct gd_replicate_options {
     int64_t bucket_bytes; /* of gradients, at least, except the last; unset: 25 MiB */
-} gd_share_options;
+} gd_replicate_options;
 
-/* Shares a group of parameters, after gd_params_finish and before an optimizer of it is created.
- * Values become rank 0's; optimizers and gd_clip_grad_norm use the means of the gradients over all
- * ranks, norms are those of the means, and reported losses are the means of the losses. After that
- * gd_grad is valid only for this rank's slices. NULL for the options: the defaults; a NULL group
- * shares nothing. */
-GD_API gd_status gd_params_share(gd_params *params, gd_group *group,
-                                 const gd_share_options *options);
+/* Makes the parameters replicas of rank 0's, as DistributedDataParallel does in PyTorch: after
+ * gd_params_finish and before an optimizer of them is created. Values become rank 0's; optimizers
+ * and gd_clip_grad_norm use the means of the gradients over all ranks, norms are those of the
+ * means, and reported losses are the means of the losses. After that gd_grad is valid only for this
+ * rank's slices. NULL for the options: the defaults; with a NULL group nothing is sent. */
+GD_API gd_status gd_params_replicate(gd_params *params, gd_group *group,
+                                     const gd_replicate_options *options);
 
 /* Says that the next backward is the last before the update: each bucket may be sent as soon as it
  * is complete. Otherwise all are sent with the update, with the same result. */
 GD_API gd_status gd_params_last_backward(gd_params *params);
 
 /* A slice of this rank: elements [begin, end) of the parameters' block (see gd_params_offset) have
- * their optimizer's state (gd_optimizer_state) at [at, at + end - begin). If nothing is shared
- * there is one slice, the whole block. */
+ * their optimizer's state (gd_optimizer_state) at [at, at + end - begin). Parameters
+ * that are not replicated are one slice, the whole block. */
 typedef struct gd_params_slice {
     int64_t begin, end, at;
 } gd_params_slice;

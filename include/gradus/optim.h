@@ -133,16 +133,16 @@ GD_API gd_tensor *gd_optimizer_state(const gd_optimizer *optimizer, int index);
  *     gd_step_end(ctx);
  *     while (gd_optimizer_report(opt, false, &report)) printf("loss %g\n", report.loss);
  *
- * The weights are the same to the last bit (for a finite norm and loss). Clipping needs no pass of its own: the update
- * multiplies each gradient by the factor as it reads it. */
+ * The weights are the same to the last bit (for a finite norm and loss). Clipping needs no pass of
+ * its own: the update multiplies each gradient by the factor as it reads it. */
 
 /* The learning rate of the updates from now on. */
 GD_API gd_status gd_optimizer_set_rate(gd_optimizer *optimizer, double lr);
 
-/* gd_backward of share * loss, and adds share * loss to the loss that the next update reports: the
- * share is 1, or 1 / n for each of n batches whose gradients add up to one update. With a loss
- * scale the gradients are those of scale * share * loss. `loss` has one element. */
-GD_API gd_status gd_optimizer_backward(gd_optimizer *optimizer, gd_tensor *loss, double share);
+/* gd_backward of fraction * loss, which is also added to the loss that the next update reports. The
+ * fraction is 1, or 1 / n for each of n batches whose gradients add up to one update. With a loss
+ * scale the gradients are those of scale * fraction * loss. `loss` has one element. */
+GD_API gd_status gd_optimizer_backward(gd_optimizer *optimizer, gd_tensor *loss, double fraction);
 
 /* One update by gradients divided by the loss scale and clipped to max_norm (<= 0: not clipped), if
  * their norm and the loss are finite and no op has found an index out of range. The gradients
@@ -159,7 +159,7 @@ typedef enum gd_update_outcome {
 typedef struct gd_update_report {
     int64_t number; /* of the update, from 0; those of gd_optimizer_step count too */
     gd_update_outcome outcome;
-    double loss; /* the sum of the shares */
+    double loss; /* the sum of fraction * loss */
     double norm; /* of the gradients, before clipping; NaN: gd_optimizer_step, no norm taken */
     double rate; /* the learning rate */
     double loss_scale; /* used for the gradients */

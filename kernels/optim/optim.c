@@ -9,14 +9,14 @@
 #include <time.h>
 
 void gd_add_loss_cpu(gd_update_state *state, void *dloss, const void *loss, gd_dtype dtype,
-                     double share, gd_context *ctx)
+                     double fraction, gd_context *ctx)
 {
     (void)ctx;
     double value;
-    const double seed = share * (double)state->scale.factor;
+    const double seed = fraction * (double)state->scale.factor;
     gd_find_converter(GD_FLOAT64, dtype)(&value, 1, loss, 1, 1);
     gd_find_converter(dtype, GD_FLOAT64)(dloss, 1, &seed, 1, 1);
-    state->loss += share * value;
+    state->loss += fraction * value;
 }
 
 void gd_decide_cpu(gd_update_state *state, gd_update_slot *slots, const gd_update_rule *rule,

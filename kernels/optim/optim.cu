@@ -23,18 +23,18 @@ static cudaStream_t stream_of(const gd_context *ctx)
 
 template <class T>
 static __global__ void add_loss_kernel(gd_update_state *state, T *dloss, const T *loss,
-                                       double share)
+                                       double fraction)
 {
-    state->loss += share * (double)gd_load(*loss);
-    *dloss = gd_store<T>(share * (double)state->scale.factor);
+    state->loss += fraction * (double)gd_load(*loss);
+    *dloss = gd_store<T>(fraction * (double)state->scale.factor);
 }
 
 extern "C" void gd_add_loss_cuda(gd_update_state *state, void *dloss, const void *loss,
-                                 gd_dtype dtype, double share, gd_context *ctx)
+                                 gd_dtype dtype, double fraction, gd_context *ctx)
 {
     gd_by_dtype(dtype, [&](auto zero) {
         using T = decltype(zero);
-        add_loss_kernel<<<1, 1, 0, stream_of(ctx)>>>(state, (T *)dloss, (const T *)loss, share);
+        add_loss_kernel<<<1, 1, 0, stream_of(ctx)>>>(state, (T *)dloss, (const T *)loss, fraction);
         return gd_service_launched(ctx, "add_loss");
     });
 }

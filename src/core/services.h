@@ -47,7 +47,7 @@ typedef struct gd_update_state {
     gd_loss_scale scale;
     bool halted; /* one was not finite: none is made until the host resumes */
     /* Of the current step. */
-    double loss;    /* the shares so far */
+    double loss;    /* the sum of fraction * loss so far */
     double squares; /* sum of squares of all gradients */
     /* What was decided, for the kernels that update. */
     bool apply;
@@ -119,9 +119,9 @@ typedef struct gd_services {
                      uint64_t offset, gd_context *ctx);
     void (*permutation)(int32_t *dst, int64_t n, uint64_t seed, uint64_t offset, gd_context *ctx);
 
-    /* state->loss += share * *loss; *dloss, of the same real dtype, = share * the loss scale. */
+    /* state->loss += fraction * *loss; *dloss, of the same real dtype, = fraction * scale. */
     void (*add_loss)(gd_update_state *state, void *dloss, const void *loss, gd_dtype dtype,
-                     double share, gd_context *ctx);
+                     double fraction, gd_context *ctx);
 
     /* Decides whether the next update is made (optim.h has the conditions) and reports to its
      * slot. */
@@ -174,7 +174,7 @@ extern const int gd_builtin_op_count;
     void gd_permutation_##device(int32_t *dst, int64_t n, uint64_t seed, uint64_t offset,        \
                                  gd_context *ctx);                                               \
     void gd_add_loss_##device(gd_update_state *state, void *dloss, const void *loss,             \
-                              gd_dtype dtype, double share, gd_context *ctx);                    \
+                              gd_dtype dtype, double fraction, gd_context *ctx);                 \
     void gd_decide_##device(gd_update_state *state, gd_update_slot *slots,                       \
                             const gd_update_rule *rule, gd_context *ctx);                        \
     void gd_sgd_##device(void *w, void *v, const void *g, gd_dtype dtype, gd_rounded rounded,    \

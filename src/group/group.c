@@ -1,6 +1,6 @@
 /* group.c - a group of processes (gradus/group.h): the messages between hosts.
  *
- * Every rank has a connection to rank 0, its line. A message ("word") is a header and some bytes.
+ * Every rank has a connection to rank 0, its line. A message is a header and some bytes.
  * In normal operation the messages are those of gathers: every rank sends its data, and rank 0
  * sends all of it back. A rank that fails sends the reason to rank 0; rank 0 forwards this, or the
  * fact that a line was closed, to all other ranks. So every rank reports the first cause, in
@@ -12,85 +12,86 @@
 #include <stdio.h>
 #include <string.h>
 
-typedef enum word_kind {
-    WORD_MINE,  /* a rank's data for a gather */
-    WORD_ALL,   /* from rank 0: the result of the gather */
-    WORD_STILL, /* from rank 0: it is alive and waits for other ranks */
-    WORD_OVER,  /* the group has failed; the reason as text */
-    WORD_LEFT   /* the rank is done, without an error */
-} word_kind;
+typedef enum message_kind {
+    MESSAGE_GATHER,    /* a rank's data for a gather */
+    MESSAGE_BROADCAST, /* from rank 0: the result of the gather */
+    MESSAGE_HEARTBEAT, /* from rank 0: it is alive and waits for other ranks */
+    MESSAGE_ABORT,     /* the group has failed; the reason as text */
+    MESSAGE_LEAVE      /* the rank is done, without an error */
+} message_kind;
 
-typedef struct word {
+typedef struct message {
     int32_t kind;
     uint64_t bytes;
     char call[32];
-} word;
+} message;
 
 enum { WHY = 600 };
 
 /* ---- When it is over ------------------------------------------------------------------------ */
 
 /* Sends the reason to all ranks with an open line; NULL: no error. */
-static void tell_why(gd_group *group, const char *text)
+static void send_reason(gd_group *group, const char *text)
 {
     const double soon = gd_wire_now() + fmin(1, group->timeout);
-    word w = {.kind = WORD_OVER, .bytes = text ? strlen(text) : 0};
-    if (!text) w = (word){.kind = WORD_LEFT};
+    message m = {.kind = MESSAGE_ABORT, .bytes = text ? strlen(text) : 0};
+    if (!text) m = (message){.kind = MESSAGE_LEAVE};
     for (int i = 0; i < group->ranks; i++) {
-        if (group->line[i] < 0 || !gd_wire_send(group->line[i], &w, sizeof w, soon)) continue;
-        gd_wire_send(group->line[i], text, (size_t)w.bytes, soon);
+        if (group->line[i] < 0 || !gd_wire_send(group->line[i], &m, sizeof m, soon)) continue;
+        gd_wire_send(group->line[i], text, (size_t)m.bytes, soon);
     }
 }
 
 /* `echo`: the reason came from rank 0, which also sends it to the other ranks. */
-static gd_status end(gd_group *group, bool echo, const char *text)
+static gd_status abort_group(gd_group *group, bool echo, const char *text)
 {
-    if (!group->broken) {
-        group->broken = true;
-        if (!echo) tell_why(group, text);
-        if (group->transport->give_up) group->transport->give_up(group);
+    if (!group->aborted) {
+        group->aborted = true;
+        if (!echo) send_reason(group, text);
+        if (group->transport->abort) group->transport->abort(group);
     }
     return gd_fail(group->ctx, GD_ERROR_DEVICE, "%s: %s", group->who, text);
 }
 
-gd_status gd_group_break(gd_group *group, int rank, const char *why)
+gd_status gd_group_abort(gd_group *group, int rank, const char *why)
 {
     char text[WHY];
     snprintf(text, sizeof text, "rank %d %.570s", rank, why);
-    return end(group, false, text);
+    return abort_group(group, false, text);
 }
 
-/* Receives the text of a WORD_OVER from rank `from` and ends the group. */
-static gd_status hear_why(gd_group *group, int from, const word *w, double deadline)
+/* Receives the text of a MESSAGE_ABORT from rank `from` and ends the group. */
+static gd_status receive_abort(gd_group *group, int from, const message *m, double deadline)
 {
     char text[WHY] = "";
-    const size_t bytes = w->bytes < sizeof text ? (size_t)w->bytes : sizeof text - 1;
+    const size_t bytes = m->bytes < sizeof text ? (size_t)m->bytes : sizeof text - 1;
     if (!gd_wire_receive(group->line[from], text, bytes, deadline))
-        return gd_group_break(group, from, gd_wire_why());
-    return end(group, group->rank > 0, text);
+        return gd_group_abort(group, from, gd_wire_why());
+    return abort_group(group, group->rank > 0, text);
 }
 
 /* Handles a pending message of rank i that does not belong to a call, if there is one. */
-static gd_status listen_to(gd_group *group, int i)
+static gd_status poll_rank(gd_group *group, int i)
 {
-    word w;
-    const gd_wire_look look = gd_wire_peek(group->line[i], &w, sizeof w);
-    if (look == GD_WIRE_GONE) return gd_group_break(group, i, "is gone");
-    if (look == GD_WIRE_PART || w.kind == WORD_MINE || w.kind == WORD_ALL) return GD_OK;
-    gd_wire_receive(group->line[i], &w, sizeof w, gd_wire_now());
-    if (w.kind == WORD_OVER) return hear_why(group, i, &w, gd_wire_now() + 1);
-    if (w.kind == WORD_LEFT) gd_wire_close(&group->line[i]);
+    message m;
+    const gd_wire_look look = gd_wire_peek(group->line[i], &m, sizeof m);
+    if (look == GD_WIRE_GONE) return gd_group_abort(group, i, "is gone");
+    if (look == GD_WIRE_PART || m.kind == MESSAGE_GATHER || m.kind == MESSAGE_BROADCAST)
+        return GD_OK;
+    gd_wire_receive(group->line[i], &m, sizeof m, gd_wire_now());
+    if (m.kind == MESSAGE_ABORT) return receive_abort(group, i, &m, gd_wire_now() + 1);
+    if (m.kind == MESSAGE_LEAVE) gd_wire_close(&group->line[i]);
     return GD_OK;
 }
 
-gd_status gd_group_listen(gd_group *group, double seconds)
+gd_status gd_group_poll(gd_group *group, double seconds)
 {
     const double deadline = gd_wire_now() + seconds;
     bool ready[GD_GROUP_MOST];
     while (!gd_failed(group->ctx)) {
         const bool any = gd_wire_wait(group->line, group->ranks, deadline, ready);
         for (int i = 0; any && i < group->ranks; i++) {
-            if (ready[i] && listen_to(group, i)) return group->ctx->status;
+            if (ready[i] && poll_rank(group, i)) return group->ctx->status;
         }
         if (gd_wire_now() >= deadline) break;
         if (any) gd_wire_nap(5); /* a pending message may belong to a later call */
@@ -100,108 +101,110 @@ gd_status gd_group_listen(gd_group *group, double seconds)
 
 /* ---- Gathering ------------------------------------------------------------------------------ */
 
-void gd_group_still(gd_group *group)
+void gd_group_heartbeat(gd_group *group)
 {
-    const word w = {.kind = WORD_STILL};
+    const message m = {.kind = MESSAGE_HEARTBEAT};
     for (int i = 1; i < group->ranks; i++) {
-        if (group->line[i] >= 0) gd_wire_send(group->line[i], &w, sizeof w, gd_wire_now());
+        if (group->line[i] >= 0) gd_wire_send(group->line[i], &m, sizeof m, gd_wire_now());
     }
 }
 
-static gd_status say(gd_group *group, int to, word_kind kind, const void *data, size_t bytes)
+static gd_status send_message(gd_group *group, int to, message_kind kind, const void *data,
+                              size_t bytes)
 {
     const double deadline = gd_wire_now() + group->timeout;
-    word w = {.kind = (int32_t)kind, .bytes = bytes};
-    snprintf(w.call, sizeof w.call, "%s", group->who);
-    if (gd_wire_send(group->line[to], &w, sizeof w, deadline) &&
+    message m = {.kind = (int32_t)kind, .bytes = bytes};
+    snprintf(m.call, sizeof m.call, "%s", group->who);
+    if (gd_wire_send(group->line[to], &m, sizeof m, deadline) &&
         gd_wire_send(group->line[to], data, bytes, deadline)) {
         return GD_OK;
     }
     /* It may have sent the reason before it closed the connection. */
-    if (gd_group_listen(group, 0)) return gd_error_status(group->ctx);
-    return gd_group_break(group, to, gd_wire_why());
+    if (gd_group_poll(group, 0)) return gd_error_status(group->ctx);
+    return gd_group_abort(group, to, gd_wire_why());
 }
 
 /* Receives the next message of a rank, which must have this kind and size. */
-static gd_status hear(gd_group *group, int from, word_kind kind, void *data, size_t bytes)
+static gd_status receive_message(gd_group *group, int from, message_kind kind, void *data,
+                                 size_t bytes)
 {
-    word w;
+    message m;
     char problem[WHY];
     for (;;) {
         const double deadline = gd_wire_now() + group->timeout;
-        if (!gd_wire_receive(group->line[from], &w, sizeof w, deadline))
-            return gd_group_break(group, from, gd_wire_why());
-        if (w.kind == WORD_OVER) return hear_why(group, from, &w, deadline);
-        if (w.kind == WORD_STILL) continue;
-        if (w.kind == WORD_LEFT) return gd_group_break(group, from, "has left");
-        w.call[sizeof w.call - 1] = '\0';
-        if (w.kind != (int32_t)kind || w.bytes != bytes || strcmp(w.call, group->who) != 0) {
+        if (!gd_wire_receive(group->line[from], &m, sizeof m, deadline))
+            return gd_group_abort(group, from, gd_wire_why());
+        if (m.kind == MESSAGE_ABORT) return receive_abort(group, from, &m, deadline);
+        if (m.kind == MESSAGE_HEARTBEAT) continue;
+        if (m.kind == MESSAGE_LEAVE) return gd_group_abort(group, from, "has left");
+        m.call[sizeof m.call - 1] = '\0';
+        if (m.kind != (int32_t)kind || m.bytes != bytes || strcmp(m.call, group->who) != 0) {
             snprintf(problem, sizeof problem,
                      "is in %s with %llu bytes, rank %d in %s with %zu: all must make the same "
                      "calls",
-                     w.call, (unsigned long long)w.bytes, group->rank, group->who, bytes);
-            return gd_group_break(group, from, problem);
+                     m.call, (unsigned long long)m.bytes, group->rank, group->who, bytes);
+            return gd_group_abort(group, from, problem);
         }
         if (gd_wire_receive(group->line[from], data, bytes, deadline)) return GD_OK;
-        return gd_group_break(group, from, gd_wire_why());
+        return gd_group_abort(group, from, gd_wire_why());
     }
 }
 
 /* Rank 0: receives from all others, in the order of arrival. */
-static gd_status hear_all(gd_group *group, char *all, size_t bytes)
+static gd_status receive_all(gd_group *group, char *all, size_t bytes)
 {
     int waiting[GD_GROUP_MOST];
-    bool ready[GD_GROUP_MOST], heard[GD_GROUP_MOST] = {false};
+    bool ready[GD_GROUP_MOST], received[GD_GROUP_MOST] = {false};
     const double deadline = gd_wire_now() + group->timeout;
     memcpy(waiting, group->line, (size_t)group->ranks * sizeof *waiting);
     for (int left = group->ranks - 1; left > 0;) {
         const double slice = gd_wire_now() + group->timeout / 4;
         for (int i = 1; i < group->ranks; i++) {
-            if (!heard[i] && group->line[i] < 0) return gd_group_break(group, i, "has left");
+            if (!received[i] && group->line[i] < 0) return gd_group_abort(group, i, "has left");
         }
         if (!gd_wire_wait(waiting, group->ranks, fmin(slice, deadline), ready)) {
             if (gd_wire_now() < deadline) {
-                gd_group_still(group);
+                gd_group_heartbeat(group);
                 continue;
             }
             int silent = 1;
-            while (heard[silent]) silent++;
-            return gd_group_break(group, silent, "is silent");
+            while (received[silent]) silent++;
+            return gd_group_abort(group, silent, "is silent");
         }
         for (int i = 1; i < group->ranks; i++) {
             if (!ready[i]) continue;
-            if (hear(group, i, WORD_MINE, all + (size_t)i * bytes, bytes))
+            if (receive_message(group, i, MESSAGE_GATHER, all + (size_t)i * bytes, bytes))
                 return group->ctx->status;
-            heard[i] = true;
+            received[i] = true;
             waiting[i] = -1;
             left--;
         }
         /* A rank that has already sent its data may fail, too. */
-        if (gd_group_listen(group, 0)) return gd_error_status(group->ctx);
+        if (gd_group_poll(group, 0)) return gd_error_status(group->ctx);
     }
     return GD_OK;
 }
 
-gd_status gd_group_hand_out(gd_group *group, void *data, size_t bytes)
+gd_status gd_group_broadcast_within(gd_group *group, void *data, size_t bytes)
 {
     if (gd_failed(group->ctx)) return group->ctx->status;
-    if (group->rank > 0) return hear(group, 0, WORD_ALL, data, bytes);
+    if (group->rank > 0) return receive_message(group, 0, MESSAGE_BROADCAST, data, bytes);
     for (int i = 1; i < group->ranks; i++) {
-        if (say(group, i, WORD_ALL, data, bytes)) break;
+        if (send_message(group, i, MESSAGE_BROADCAST, data, bytes)) break;
     }
     return gd_error_status(group->ctx);
 }
 
-gd_status gd_group_collect(gd_group *group, const void *mine, size_t bytes, void *all)
+gd_status gd_group_all_gather_within(gd_group *group, const void *mine, size_t bytes, void *all)
 {
     if (gd_failed(group->ctx)) return group->ctx->status;
     if (group->rank == 0) {
         if (bytes) memcpy(all, mine, bytes);
-        if (hear_all(group, all, bytes)) return gd_error_status(group->ctx);
-    } else if (say(group, 0, WORD_MINE, mine, bytes)) {
+        if (receive_all(group, all, bytes)) return gd_error_status(group->ctx);
+    } else if (send_message(group, 0, MESSAGE_GATHER, mine, bytes)) {
         return gd_error_status(group->ctx);
     }
-    return gd_group_hand_out(group, all, (size_t)group->ranks * bytes);
+    return gd_group_broadcast_within(group, all, (size_t)group->ranks * bytes);
 }
 
 /* ---- Making and leaving --------------------------------------------------------------------- */
@@ -259,7 +262,7 @@ static gd_status meet(gd_group *group)
     if (group->ranks == 1) return GD_OK;
     if (gd_rendezvous_meet(group)) return ctx->status;
     /* No rank continues before all have connected. */
-    if (gd_group_collect(group, NULL, 0, NULL)) return ctx->status;
+    if (gd_group_all_gather_within(group, NULL, 0, NULL)) return ctx->status;
     return group->transport->open(group);
 }
 
@@ -293,10 +296,10 @@ void gd_group_free(gd_group *group)
     if (!group) return;
     gd_context *ctx = group->ctx;
     char text[WHY];
-    if (group->line && !group->broken) {
+    if (group->line && !group->aborted) {
         const char *error = gd_error(ctx);
         snprintf(text, sizeof text, "rank %d has failed: %.500s", group->rank, error ? error : "");
-        tell_why(group, error ? text : NULL);
+        send_reason(group, error ? text : NULL);
     }
     if (group->state) group->transport->close(group);
     if (group->line) gd_wire_hang_up(group->line, group->ranks);
@@ -322,26 +325,26 @@ gd_status gd_group_begin(gd_group *group, const char *who)
 {
     group->who = who;
     if (gd_failed(group->ctx)) return group->ctx->status;
-    if (!group->broken) return GD_OK;
+    if (!group->aborted) return GD_OK;
     return gd_fail(group->ctx, GD_ERROR_STATE, "%s: the group is over, since a rank has failed",
                    who);
 }
 
-gd_status gd_group_gather(gd_group *group, const void *mine, size_t bytes, void *all)
+gd_status gd_group_all_gather_bytes(gd_group *group, const void *mine, size_t bytes, void *all)
 {
     if (!group || group->ranks == 1) {
         if (bytes) memcpy(all, mine, bytes);
         return group ? gd_error_status(group->ctx) : GD_OK;
     }
-    if (gd_group_begin(group, "group_gather")) return group->ctx->status;
-    return gd_group_collect(group, mine, bytes, all);
+    if (gd_group_begin(group, "all_gather_bytes")) return group->ctx->status;
+    return gd_group_all_gather_within(group, mine, bytes, all);
 }
 
-gd_status gd_group_tell(gd_group *group, void *data, size_t bytes)
+gd_status gd_group_broadcast_bytes(gd_group *group, void *data, size_t bytes)
 {
     if (!group || group->ranks == 1) return group ? gd_error_status(group->ctx) : GD_OK;
-    if (gd_group_begin(group, "group_tell")) return group->ctx->status;
-    return gd_group_hand_out(group, data, bytes);
+    if (gd_group_begin(group, "broadcast_bytes")) return group->ctx->status;
+    return gd_group_broadcast_within(group, data, bytes);
 }
 
 void gd_group_slice(const gd_group *group, int rank, int64_t n, int64_t *begin, int64_t *end)

@@ -14,7 +14,7 @@ enum { GD_GROUP_MOST = 1024 }; /* ranks; rank 0 has a socket for each */
 typedef struct gd_transport {
     gd_status (*open)(gd_group *group);
     void (*close)(gd_group *group);
-    void (*give_up)(gd_group *group); /* the group has failed: stop all waiting; may be NULL */
+    void (*abort)(gd_group *group); /* the group has failed: stop all waiting; may be NULL */
     gd_status (*fork)(gd_group *group);
     gd_status (*join)(gd_group *group);
     gd_status (*broadcast)(gd_group *group, void *data, gd_dtype dtype, int64_t n, int root);
@@ -33,7 +33,7 @@ struct gd_group {
     const char *who; /* the current call, for messages */
     int listener;    /* rank 0's, while the others connect; else -1 */
     int *line;       /* [ranks] rank 0: a socket to each rank; else only [0], to rank 0; -1: none */
-    bool broken;     /* the reason is the context's error, and was sent to the others */
+    bool aborted;    /* the reason is the context's error, and was sent to the others */
     const gd_transport *transport;
     void *state; /* the transport's */
 };
@@ -56,23 +56,23 @@ void gd_hmac_sha256(const void *key, size_t key_bytes, const void *data, size_t 
 
 /* Ends the group because `rank` failed: sets the error, "reduce_scatter: rank 2 is gone", and sends
  * it to the others. */
-gd_status gd_group_break(gd_group *group, int rank, const char *why);
+gd_status gd_group_abort(gd_group *group, int rank, const char *why);
 
 /* Waits up to `seconds` for a rank to report a failure or to disappear; if one does, ends the group
  * and returns the error. Messages that belong to a call are left for that call. */
-gd_status gd_group_listen(gd_group *group, double seconds);
+gd_status gd_group_poll(gd_group *group, double seconds);
 
 /* Notes that the call `who` begins. An error if the context or the group has one. */
 gd_status gd_group_begin(gd_group *group, const char *who);
 
-/* gd_group_gather as part of another call. */
-gd_status gd_group_collect(gd_group *group, const void *mine, size_t bytes, void *all);
+/* gd_group_all_gather_bytes as part of another call. */
+gd_status gd_group_all_gather_within(gd_group *group, const void *mine, size_t bytes, void *all);
 
 /* Sends rank 0's data to all ranks. */
-gd_status gd_group_hand_out(gd_group *group, void *data, size_t bytes);
+gd_status gd_group_broadcast_within(gd_group *group, void *data, size_t bytes);
 
 /* Rank 0: tells the ranks that wait for it that it is itself waiting, so that they do not take it
  * for silent. */
-void gd_group_still(gd_group *group);
+void gd_group_heartbeat(gd_group *group);
 
 #endif

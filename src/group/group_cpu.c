@@ -39,9 +39,9 @@ typedef struct piece {
 } piece;
 
 typedef struct mesh {
-    int *peer;    /* [ranks] sockets; -1: this one */
-    piece *piece; /* [ranks] */
-    char *room;   /* [ranks][CHUNK] elements received */
+    int *peer;      /* [ranks] sockets; -1: this one */
+    piece *piece;   /* [ranks] */
+    char *received; /* [ranks][CHUNK] elements received */
     uint32_t exchanges;
     double heard; /* when data last moved in the current exchange */
     char *memory; /* of the three arrays above */
@@ -50,16 +50,16 @@ typedef struct mesh {
 
 static gd_status mesh_open(gd_group *group)
 {
-    const size_t ranks = (size_t)group->ranks, room = ranks * CHUNK * sizeof(double);
+    const size_t ranks = (size_t)group->ranks, received = ranks * CHUNK * sizeof(double);
     mesh *m = gd_host_allocate(group->ctx, sizeof *m, "a group");
     if (!m) return group->ctx->status;
-    const size_t bytes = room + ranks * (sizeof *m->piece + sizeof *m->peer);
+    const size_t bytes = received + ranks * (sizeof *m->piece + sizeof *m->peer);
     *m = (mesh){.memory = gd_host_allocate(group->ctx, bytes, "a group"), .bytes = bytes};
     group->state = m;
     if (!m->memory) return group->ctx->status;
-    m->room = m->memory;
-    m->piece = (piece *)(void *)(m->memory + room);
-    m->peer = (int *)(void *)(m->memory + room + ranks * sizeof *m->piece);
+    m->received = m->memory;
+    m->piece = (piece *)(void *)(m->memory + received);
+    m->peer = (int *)(void *)(m->memory + received + ranks * sizeof *m->piece);
     return gd_rendezvous_mesh(group, m->peer);
 }
 
@@ -93,9 +93,9 @@ static gd_status lost(gd_group *group, int rank)
     const bool told = group->rank > 0 && rank > 0 && group->line[0] >= 0;
     const double moment = fmin(group->timeout / 4, 1);
     const double left = told ? m->heard + group->timeout - gd_wire_now() : 0;
-    if (gd_group_listen(group, fmax(moment, left))) return gd_error_status(group->ctx);
-    if (told && group->line[0] >= 0) return gd_group_break(group, 0, "is silent");
-    return gd_group_break(group, rank, "is gone");
+    if (gd_group_poll(group, fmax(moment, left))) return gd_error_status(group->ctx);
+    if (told && group->line[0] >= 0) return gd_group_abort(group, 0, "is silent");
+    return gd_group_abort(group, rank, "is gone");
 }
 
 static gd_status check_header(gd_group *group, int rank, const piece *p)
@@ -112,7 +112,7 @@ static gd_status check_header(gd_group *group, int rank, const piece *p)
         "the same calls",
         in->call, (unsigned long long)in->number, (unsigned long long)in->bytes, out->call,
         (unsigned long long)out->number, p->in_bytes);
-    return gd_group_break(group, rank, problem);
+    return gd_group_abort(group, rank, problem);
 }
 
 /* The bytes moved; 0 if the call would block; -1 if the connection is closed. */
@@ -189,7 +189,7 @@ static gd_status exchange(gd_group *group)
     m->heard = gd_wire_now();
     while ((missing = wanted(group, set)) >= 0) {
         const double left = m->heard + group->timeout - gd_wire_now();
-        if (left <= 0) return gd_group_break(group, missing, "is silent");
+        if (left <= 0) return gd_group_abort(group, missing, "is silent");
         const int count = poll(set, 2 * (nfds_t)ranks, (int)fmin(1e3 * left, 1e9) + 1);
         if (count <= 0) continue;
         for (int i = 0; i < ranks; i++) {
@@ -201,7 +201,7 @@ static gd_status exchange(gd_group *group)
         }
         for (int i = 0; i < ranks; i++) {
             if (set[ranks + i].fd >= 0 && set[ranks + i].revents) {
-                if (gd_group_listen(group, 0)) return group->ctx->status;
+                if (gd_group_poll(group, 0)) return group->ctx->status;
                 break;
             }
         }
@@ -242,11 +242,11 @@ static void add_up(gd_group *group, char *own, gd_dtype dtype, int64_t n, bool m
     gd_context *ctx = group->ctx;
     const mesh *m = group->state;
     const size_t size = gd_dtype_size(dtype), bytes = (size_t)n * size;
-    char *mine = m->room + (size_t)group->rank * CHUNK * size;
+    char *mine = m->received + (size_t)group->rank * CHUNK * size;
     memcpy(mine, own, bytes);
-    memcpy(own, m->room, bytes);
+    memcpy(own, m->received, bytes);
     for (size_t i = 1; i < (size_t)group->ranks; i++)
-        ctx->services->accumulate(own, dtype, m->room + i * CHUNK * size, dtype, n, ctx);
+        ctx->services->accumulate(own, dtype, m->received + i * CHUNK * size, dtype, n, ctx);
     if (mean) ctx->services->scale(own, dtype, 1.0 / group->ranks, n, ctx);
 }
 
@@ -260,7 +260,7 @@ static gd_status reduce_scatter(gd_group *group, void *data, gd_dtype dtype, int
             const stretch s = chunk_of(group, i, dtype, n, at);
             m->piece[i].out = (const char *)data + s.begin;
             m->piece[i].out_bytes = s.bytes;
-            m->piece[i].in = m->room + (size_t)i * CHUNK * size;
+            m->piece[i].in = m->received + (size_t)i * CHUNK * size;
             m->piece[i].in_bytes = mine.bytes;
         }
         if (exchange(group)) return group->ctx->status;
@@ -305,7 +305,7 @@ static gd_status broadcast(gd_group *group, void *data, gd_dtype dtype, int64_t 
 }
 
 /* Collectives on the CPU are synchronous. */
-static gd_status at_once(gd_group *group)
+static gd_status synchronous(gd_group *group)
 {
     return gd_error_status(group->ctx);
 }
@@ -313,8 +313,8 @@ static gd_status at_once(gd_group *group)
 const gd_transport gd_transport_cpu = {
     .open = mesh_open,
     .close = mesh_close,
-    .fork = at_once,
-    .join = at_once,
+    .fork = synchronous,
+    .join = synchronous,
     .broadcast = broadcast,
     .reduce_scatter = reduce_scatter,
     .all_gather = all_gather,

@@ -45,7 +45,7 @@ static void *abort_lost(void *state)
 
 /* ncclCommAbort ends NCCL's kernels at once, but does not return before the graphs that contain
  * them are gone, which the caller frees after it has seen the error. So it has its own thread. */
-static void give_up(gd_group *group)
+static void abort_nccl(gd_group *group)
 {
     nccl *n = group->state;
     pthread_t thread;
@@ -63,8 +63,8 @@ static void give_up(gd_group *group)
 static gd_status check(gd_group *group, ncclResult_t result)
 {
     if (result == ncclSuccess || result == ncclInProgress) return gd_error_status(group->ctx);
-    if (gd_group_listen(group, 1)) return gd_error_status(group->ctx);
-    return gd_group_break(group, group->rank, ncclGetErrorString(result));
+    if (gd_group_poll(group, 1)) return gd_error_status(group->ctx);
+    return gd_group_abort(group, group->rank, ncclGetErrorString(result));
 }
 
 /* Waits until a non-blocking call has completed on the host. */
@@ -73,9 +73,9 @@ static gd_status settle(gd_group *group, ncclResult_t result)
     nccl *n = group->state;
     const double deadline = gd_wire_now() + group->timeout;
     while (result == ncclInProgress && !gd_failed(group->ctx)) {
-        if (gd_group_listen(group, 0.0005)) break;
+        if (gd_group_poll(group, 0.0005)) break;
         if (gd_wire_now() > deadline)
-            return gd_group_break(group, group->rank, "has waited for NCCL for too long");
+            return gd_group_abort(group, group->rank, "has waited for NCCL for too long");
         if (ncclCommGetAsyncError(n->comm, &result)) result = ncclInternalError;
     }
     return check(group, result);
@@ -97,9 +97,9 @@ static cudaError_t wait_for_event(void *user, cudaEvent_t event)
         ncclResult_t result = ncclSuccess;
         cudaGetLastError(); /* cudaErrorNotReady is no error; do not report it later */
         if (n->comm) ncclCommGetAsyncError(n->comm, &result);
-        if (check(group, result) || gd_group_listen(group, 0.0002)) break;
+        if (check(group, result) || gd_group_poll(group, 0.0002)) break;
         if (gd_wire_now() > deadline)
-            gd_group_break(group, group->rank, "has waited for its GPU for too long");
+            gd_group_abort(group, group->rank, "has waited for its GPU for too long");
     }
     return error == cudaErrorNotReady ? cudaErrorUnknown : error; /* the group's error is set */
 }
@@ -132,7 +132,7 @@ static gd_status nccl_open(gd_group *group)
     if (!error) error = cudaEventCreateWithFlags(&n->joined, cudaEventDisableTiming);
     if (check_cuda(group, error)) return ctx->status;
     if (group->rank == 0 && check(group, ncclGetUniqueId(&id))) return ctx->status;
-    if (gd_group_hand_out(group, &id, sizeof id)) return ctx->status;
+    if (gd_group_broadcast_within(group, &id, sizeof id)) return ctx->status;
     if (settle(group, ncclCommInitRankConfig(&n->comm, group->ranks, id, group->rank, &config)))
         return ctx->status;
     n->waiter = (gd_cuda_waiter){.wait = wait_for_event, .user = group};
@@ -144,8 +144,8 @@ static void nccl_close(gd_group *group)
 {
     nccl *n = group->state;
     gd_cuda_remove_waiter(group->ctx, &n->waiter);
-    if (n->comm && (group->broken || gd_failed(group->ctx))) {
-        give_up(group);
+    if (n->comm && (group->aborted || gd_failed(group->ctx))) {
+        abort_nccl(group);
     } else if (n->comm) {
         cudaStreamSynchronize(n->stream);
         settle(group, ncclCommFinalize(n->comm));
@@ -258,7 +258,7 @@ static gd_status broadcast(gd_group *group, void *data, gd_dtype dtype, int64_t 
 const gd_transport gd_transport_cuda = {
     .open = nccl_open,
     .close = nccl_close,
-    .give_up = give_up,
+    .abort = abort_nccl,
     .fork = nccl_fork,
     .join = nccl_join,
     .broadcast = broadcast,

@@ -24,16 +24,16 @@ void gd_group_free(gd_group *group)
     (void)group;
 }
 
-/* share.c calls these two only if there is more than one rank. */
+/* replicate.c calls these two only if there is more than one rank. */
 gd_status gd_group_begin(gd_group *group, const char *who)
 {
     (void)group, (void)who;
     return GD_OK;
 }
 
-gd_status gd_group_collect(gd_group *group, const void *mine, size_t bytes, void *all)
+gd_status gd_group_all_gather_within(gd_group *group, const void *mine, size_t bytes, void *all)
 {
-    return gd_group_gather(group, mine, bytes, all);
+    return gd_group_all_gather_bytes(group, mine, bytes, all);
 }
 
 int gd_group_rank(const gd_group *group)
@@ -78,13 +78,13 @@ void gd_group_slice(const gd_group *group, int rank, int64_t n, int64_t *begin, 
     *end = n;
 }
 
-gd_status gd_group_tell(gd_group *group, void *data, size_t bytes)
+gd_status gd_group_broadcast_bytes(gd_group *group, void *data, size_t bytes)
 {
     (void)group, (void)data, (void)bytes;
     return GD_OK;
 }
 
-gd_status gd_group_gather(gd_group *group, const void *mine, size_t bytes, void *all)
+gd_status gd_group_all_gather_bytes(gd_group *group, const void *mine, size_t bytes, void *all)
 {
     (void)group;
     if (bytes) memcpy(all, mine, bytes);

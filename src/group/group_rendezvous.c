@@ -55,13 +55,13 @@ typedef struct verdict {
 } verdict;
 
 /* What was said on a connection, in this order. Without padding, since all of it is hashed. */
-typedef struct talk {
+typedef struct handshake {
     hello rank, listener;
     claim claim;
     verdict verdict;
-} talk;
+} handshake;
 
-_Static_assert(sizeof(talk) == 2 * 56 + 56 + 4 + PROBLEM + 32, "a talk has no padding");
+_Static_assert(sizeof(handshake) == 2 * 56 + 56 + 4 + PROBLEM + 32, "a handshake has no padding");
 
 /* What decides who may join. */
 typedef struct gate {
@@ -83,7 +83,7 @@ static gd_status open_gate(gd_group *group, gate *g, const void *run, size_t byt
                    strerror(errno));
 }
 
-static void say_hello(gate *g, hello *h)
+static void make_hello(gate *g, hello *h)
 {
     uint8_t random[GD_HMAC_BYTES];
     h->magic = MAGIC;
@@ -93,8 +93,9 @@ static void say_hello(gate *g, hello *h)
     memcpy(h->nonce, random, sizeof h->nonce);
 }
 
-/* The proof of a claim covers the talk before it; that of a verdict also the claim. */
-static void prove(const gate *g, const talk *t, const uint8_t *before, uint8_t proof[GD_HMAC_BYTES])
+/* The proof of a claim covers the handshake before it; that of a verdict also the claim. */
+static void prove(const gate *g, const handshake *t, const uint8_t *before,
+                  uint8_t proof[GD_HMAC_BYTES])
 {
     gd_hmac_sha256(g->secret, strlen(g->secret), t, (size_t)(before - (const uint8_t *)t), proof);
 }
@@ -107,7 +108,7 @@ static bool same(const uint8_t a[GD_HMAC_BYTES], const uint8_t b[GD_HMAC_BYTES])
     return difference == 0;
 }
 
-static bool proved(const gate *g, const talk *t, const uint8_t proof[GD_HMAC_BYTES])
+static bool proved(const gate *g, const handshake *t, const uint8_t proof[GD_HMAC_BYTES])
 {
     uint8_t wanted[GD_HMAC_BYTES];
     prove(g, t, proof, wanted);
@@ -121,7 +122,7 @@ typedef struct guest {
     int wire;
     double deadline;
     size_t got; /* bytes of the rank's hello and claim */
-    talk talk;
+    handshake handshake;
 } guest;
 
 typedef struct lobby {
@@ -214,7 +215,7 @@ static bool fits(const lobby *l, const claim *c, char problem[PROBLEM])
 
 static void judge(lobby *l, guest *g)
 {
-    talk *t = &g->talk;
+    handshake *t = &g->handshake;
     verdict *v = &t->verdict;
     if (!proved(l->gate, t, t->claim.proof)) {
         v->kind = OTHER_SECRET;
@@ -233,12 +234,13 @@ static void judge(lobby *l, guest *g)
 /* Takes what has arrived from a guest; false if the guest is done with. */
 static bool attend(lobby *l, guest *g)
 {
-    talk *t = &g->talk;
+    handshake *t = &g->handshake;
     const bool greeted = g->got >= sizeof t->rank;
     const size_t before = greeted ? sizeof t->rank : 0;
     const size_t whole = greeted ? sizeof t->claim : sizeof t->rank;
-    char *room = greeted ? (char *)&t->claim : (char *)&t->rank;
-    const ptrdiff_t moved = gd_wire_read(g->wire, room + g->got - before, before + whole - g->got);
+    char *target = greeted ? (char *)&t->claim : (char *)&t->rank;
+    const ptrdiff_t moved =
+        gd_wire_read(g->wire, target + g->got - before, before + whole - g->got);
     g->got += moved > 0 ? (size_t)moved : 0;
     if (moved < 0 || (g->got >= sizeof t->rank.magic && t->rank.magic != MAGIC)) {
         l->others++;
@@ -249,7 +251,7 @@ static bool attend(lobby *l, guest *g)
         judge(l, g);
         return false;
     }
-    say_hello(l->gate, &t->listener);
+    make_hello(l->gate, &t->listener);
     const bool sent = gd_wire_send(g->wire, &t->listener, sizeof t->listener, 0);
     if (same(t->rank.run, l->gate->run)) return sent;
     turn_away(l, g, &l->other_run, "it is of another run");
@@ -281,7 +283,7 @@ static gd_status admit(lobby *l)
     return GD_OK;
 }
 
-static gd_status tell_missing(const lobby *l)
+static gd_status fail_for_missing(const lobby *l)
 {
     char text[500];
     const gd_group *group = l->group;
@@ -303,7 +305,7 @@ static gd_status tell_missing(const lobby *l)
                      strchr(text, ';') ? ", " : "; turned away: ", lines[i].count, lines[i].what);
     }
     if (l->misfits) snprintf(text + used, sizeof text - (size_t)used, " (%s)", l->misfit);
-    return gd_group_break(l->group, first_missing(l), text);
+    return gd_group_abort(l->group, first_missing(l), text);
 }
 
 /* Ranks that have joined do not take rank 0 for silent, and a rank does not wait for one that has
@@ -313,8 +315,8 @@ static gd_status look_after_lines(lobby *l)
     const double now = gd_wire_now(), often = l->group->timeout / 4;
     if (now < l->next) return GD_OK;
     l->next = now + (is_meeting(l) ? often : fmin(often, 0.25));
-    if (!is_meeting(l)) return gd_group_listen(l->group, 0);
-    gd_group_still(l->group);
+    if (!is_meeting(l)) return gd_group_poll(l->group, 0);
+    gd_group_heartbeat(l->group);
     return GD_OK;
 }
 
@@ -344,7 +346,7 @@ static gd_status take_in(gd_group *group, gate *g, int listener, int *wire, doub
     l->next = gd_wire_now() + group->timeout / 4;
     while (first_missing(l) < group->ranks && !gd_failed(group->ctx)) {
         if (gd_wire_now() >= deadline)
-            tell_missing(l);
+            fail_for_missing(l);
         else if (!look_after_lines(l))
             serve(l, deadline);
     }
@@ -368,8 +370,8 @@ static outcome turned_away(char problem[PROBLEM], const char *why)
 static outcome introduce(const gd_group *group, gate *g, int wire, double deadline,
                          char problem[PROBLEM])
 {
-    talk t = {.claim = {.rank = group->rank, .ranks = group->ranks}};
-    say_hello(g, &t.rank);
+    handshake t = {.claim = {.rank = group->rank, .ranks = group->ranks}};
+    make_hello(g, &t.rank);
     if (!gd_wire_send(wire, &t.rank, sizeof t.rank, deadline) ||
         !gd_wire_receive(wire, &t.listener, sizeof t.listener.magic, deadline))
         return LOST;
@@ -412,7 +414,7 @@ static outcome join(gd_group *group, gate *g, const gd_wire_address *at, int cou
         if (got == JOINED) break;
         gd_wire_close(wire);
         /* Where all have joined already, one may have failed. */
-        if (wire != group->line) gd_group_listen(group, 0);
+        if (wire != group->line) gd_group_poll(group, 0);
         gd_wire_nap(i < 4 ? 5 << i : 80);
     }
     return got;
@@ -511,7 +513,7 @@ static bool all_beside(gd_group *group)
         const gd_wire_address a = gd_wire_there(group->line[rank]);
         beside = beside && gd_wire_is_loopback(&a);
     }
-    gd_group_hand_out(group, &beside, sizeof beside);
+    gd_group_broadcast_within(group, &beside, sizeof beside);
     return beside != 0;
 }
 
@@ -531,22 +533,22 @@ static int listen_beside(const gd_group *group, bool all_here)
     return wire >= 0 ? wire : gd_wire_listen_all(0);
 }
 
-/* The addresses at which this rank can reach the others, all [ranks]; ports [ranks] is room. */
+/* The addresses at which this rank can reach the others, all [ranks]; ports [ranks] is scratch. */
 static gd_status find_places(gd_group *group, int listener, place *all, int32_t *ports)
 {
     const gd_wire_address here = gd_wire_here(listener);
     const int32_t mine = gd_wire_port(&here);
-    if (gd_group_collect(group, &mine, sizeof mine, ports)) return group->ctx->status;
+    if (gd_group_all_gather_within(group, &mine, sizeof mine, ports)) return group->ctx->status;
     for (int rank = 1; group->rank == 0 && rank < group->ranks; rank++) {
         all[rank].at = gd_wire_there(group->line[rank]);
         all[rank].beside_rank_0 = gd_wire_is_loopback(&all[rank].at);
     }
-    gd_group_hand_out(group, all, (size_t)group->ranks * sizeof *all);
+    gd_group_broadcast_within(group, all, (size_t)group->ranks * sizeof *all);
     const gd_wire_address first = group->rank > 0 ? gd_wire_there(group->line[0]) : here;
     for (int rank = 0; rank < group->ranks && !gd_failed(group->ctx); rank++) {
         if (rank == 0 || (group->rank > 0 && all[rank].beside_rank_0)) all[rank].at = first;
         if (ports[rank] < 1 || ports[rank] > 65535 || !gd_wire_is_address(&all[rank].at))
-            return gd_group_break(group, rank, "has no address");
+            return gd_group_abort(group, rank, "has no address");
         gd_wire_set_port(&all[rank].at, ports[rank]);
     }
     return gd_error_status(group->ctx);
@@ -561,7 +563,7 @@ static gd_status join_all(gd_group *group, gate *g, int listener, const place *a
         if (join(group, g, &all[rank].at, 1, deadline, &peers[rank], problem) == JOINED) continue;
         if (gd_failed(group->ctx)) return group->ctx->status;
         snprintf(text, sizeof text, "cannot be reached: %s", problem);
-        return gd_group_break(group, rank, text);
+        return gd_group_abort(group, rank, text);
     }
     return take_in(group, g, listener, peers, deadline);
 }
@@ -576,7 +578,7 @@ gd_status gd_rendezvous_mesh(gd_group *group, int *peers)
     for (int rank = 0; rank < group->ranks; rank++) peers[rank] = -1;
     if (open_gate(group, &g, NULL, 0)) return group->ctx->status;
     memcpy(id, g.seed, sizeof id);
-    if (gd_group_hand_out(group, id, sizeof id) || open_gate(group, &g, id, sizeof id))
+    if (gd_group_broadcast_within(group, id, sizeof id) || open_gate(group, &g, id, sizeof id))
         return group->ctx->status;
     int listener = listen_beside(group, all_beside(group));
     place *all = gd_host_allocate(group->ctx, bytes, "a group");

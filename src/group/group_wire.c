@@ -43,7 +43,7 @@ static int milliseconds_to(double deadline)
     return left <= 0 ? 0 : left > 1e9 ? 1000000000 : (int)left + 1;
 }
 
-/* Waits until the wire is ready for `events` or broken; the next call on it returns that error. */
+/* Waits until the wire is ready for `events` or aborted; the next call on it returns that error. */
 static bool ready_for(int wire, short events, double deadline)
 {
     struct pollfd one = {.fd = wire, .events = events};

@@ -45,7 +45,7 @@ typedef union gd_wire_address {
     struct sockaddr any;
     struct sockaddr_in v4;
     struct sockaddr_in6 v6;
-    struct sockaddr_storage room;
+    struct sockaddr_storage storage;
 } gd_wire_address;
 
 typedef struct gd_wire_text {

@@ -15,7 +15,7 @@ static gd_optimizer *create_optimizer(gd_params *params, gd_optimizer_kind kind,
     *optimizer = (gd_optimizer){.ctx = ctx, .params = params, .kind = kind};
     gd_context_hold(ctx);
     for (int i = 0; i < states + narrow; i++) {
-        const int64_t length = params->share ? params->share->owned : params->values->count;
+        const int64_t length = params->replica ? params->replica->owned : params->values->count;
         gd_tensor *state =
             gd_params_block(ctx, gd_params_state_dtype(params), length, GD_MEMORY_OPTIMIZER, who);
         if (!state) {
@@ -180,7 +180,7 @@ void gd_optimizer_apply(const gd_optimizer *optimizer)
     for (int64_t i = 0; gd_params_slice_at(params, i, &slice); i++) {
         update(optimizer, &slice, 1);
         update(optimizer, &slice, 0);
-        if (params->share && params->share->calls->gather(params->share, i)) return;
+        if (params->replica && params->replica->calls->gather(params->replica, i)) return;
     }
 }
 

@@ -39,7 +39,7 @@ void gd_params_free(gd_params *params)
     if (!params) return;
     gd_context *ctx = params->ctx;
     gd_graphs_forget(ctx);
-    if (params->share) params->share->calls->free(params->share);
+    if (params->replica) params->replica->calls->free(params->replica);
     for (int64_t i = 0; i < params->count; i++) gd_tensor_destroy(params->list[i].tensor);
     if (params->values) gd_tensor_destroy(params->values);
     if (params->grads) gd_tensor_destroy(params->grads);
@@ -221,7 +221,7 @@ unsigned gd_params_flags(const gd_params *params, int index)
 bool gd_params_slice_at(const gd_params *params, int64_t index, gd_params_slice *slice)
 {
     if (!params || !params->values || index < 0) return false;
-    if (params->share) return params->share->calls->slice_at(params->share, index, slice);
+    if (params->replica) return params->replica->calls->slice_at(params->replica, index, slice);
     *slice = (gd_params_slice){0, params->values->count, 0};
     return index == 0;
 }
@@ -254,7 +254,7 @@ gd_status gd_params_clear_grads(gd_params *params)
 {
     if (!gd_params_ready(params, "params_clear_grads")) return refused(params);
     for (int64_t i = 0; i < params->count; i++) gd_grad_clear(params->list[i].tensor);
-    if (params->share) params->share->calls->clear(params->share);
+    if (params->replica) params->replica->calls->clear(params->replica);
     return GD_OK;
 }
 
@@ -271,7 +271,7 @@ void gd_params_zero_missing_grads(gd_params *params, int64_t begin, int64_t end)
 /* A bucket sent early had its missing gradients zeroed then; now another stream writes to it. */
 gd_status gd_params_complete_grads(gd_params *params)
 {
-    if (params->share) return params->share->calls->reduce(params->share);
+    if (params->replica) return params->replica->calls->reduce(params->replica);
     gd_params_zero_missing_grads(params, 0, params->grads->count);
     return gd_error_status(params->ctx);
 }
@@ -285,7 +285,7 @@ gd_status gd_params_scale_grads(gd_params *params, double factor)
                        "params_scale_grads: factor is %g, wanted a finite number", factor);
     }
     gd_tensor *grads = params->grads;
-    if (params->share && !params->share->begun) /* no mean was taken yet */
+    if (params->replica && !params->replica->begun) /* no mean was taken yet */
         gd_params_zero_missing_grads(params, 0, grads->count);
     else if (gd_params_complete_grads(params))
         return ctx->status;
@@ -298,12 +298,12 @@ gd_status gd_params_scale_grads(gd_params *params, double factor)
 static double sum_squares(gd_params *params)
 {
     gd_context *ctx = params->ctx;
-    gd_share *share = params->share;
+    gd_replica *replica = params->replica;
     double sum = NAN;
-    if (!share) return gd_sum_squares(params->grads);
-    share->calls->squares(share, share->norm);
-    if (!share->calls->sum(share, share->norm, 1))
-        ctx->device->download(ctx, &sum, share->norm, sizeof sum);
+    if (!replica) return gd_sum_squares(params->grads);
+    replica->calls->squares(replica, replica->norm);
+    if (!replica->calls->sum(replica, replica->norm, 1))
+        ctx->device->download(ctx, &sum, replica->norm, sizeof sum);
     return gd_failed(ctx) ? (double)NAN : sum;
 }
 

@@ -2,7 +2,7 @@
 #ifndef GRADUS_PARAMS_H
 #define GRADUS_PARAMS_H
 
-#include "optim/share.h"
+#include "optim/replica.h"
 
 typedef struct gd_param {
     gd_tensor *tensor; /* its header; its gradient's header is tensor->grad */
@@ -16,7 +16,7 @@ struct gd_params {
     int64_t count, capacity;
     gd_tensor *values, *grads; /* the blocks [block]; NULL before gd_params_finish */
     bool has_optimizer;        /* or had one */
-    gd_share *share;           /* with other processes; NULL: with none */
+    gd_replica *replica;       /* with other processes; NULL: with none */
 };
 
 static inline int gd_param_decays(const gd_param *p)
@@ -46,7 +46,7 @@ bool gd_params_ready(const gd_params *params, const char *who);
 void gd_params_zero_missing_grads(gd_params *params, int64_t begin, int64_t end);
 
 /* The block of gradients, those missing included, is about to be read as a whole: where it is
- * shared, this rank's slices of the means. */
+ * replicated, this rank's slices of the means. */
 gd_status gd_params_complete_grads(gd_params *params);
 
 #endif

@@ -108,7 +108,7 @@ static gd_status measure(gd_optimizer *optimizer)
     gd_context *ctx = params->ctx;
     const gd_tensor *grads = params->grads;
     gd_update_state *state = optimizer->update;
-    if (!params->share) {
+    if (!params->replica) {
         ctx->services->sum_squares(&state->squares, gd_tensor_data(grads), grads->dtype,
                                    grads->count, ctx);
         return gd_error_status(ctx);
@@ -116,10 +116,10 @@ static gd_status measure(gd_optimizer *optimizer)
     _Static_assert(offsetof(gd_update_state, squares) ==
                        offsetof(gd_update_state, loss) + sizeof(double),
                    "both are summed in one go");
-    gd_share *share = params->share;
-    share->calls->squares(share, &state->squares);
-    ctx->services->scale(&state->loss, GD_FLOAT64, 1.0 / share->ranks, 1, ctx);
-    return share->calls->sum(share, &state->loss, 2);
+    gd_replica *replica = params->replica;
+    replica->calls->squares(replica, &state->squares);
+    ctx->services->scale(&state->loss, GD_FLOAT64, 1.0 / replica->ranks, 1, ctx);
+    return replica->calls->sum(replica, &state->loss, 2);
 }
 
 /* Launches the kernels of one update. While a graph is captured they are only recorded: each run of
@@ -169,22 +169,22 @@ gd_status gd_optimizer_step(gd_optimizer *optimizer, double lr)
                                                .beta2 = optimizer->adamw.beta2});
 }
 
-gd_status gd_optimizer_backward(gd_optimizer *optimizer, gd_tensor *loss, double share)
+gd_status gd_optimizer_backward(gd_optimizer *optimizer, gd_tensor *loss, double replica)
 {
     const char *who = "optimizer_backward";
     if (!ready(optimizer) || !loss) return refused(optimizer);
     gd_context *ctx = optimizer->ctx;
     if (!gd_tensor_usable(loss, who, "loss")) return gd_error_status(ctx);
-    if (loss->ctx != ctx || loss->count != 1 || !loss->node || !isfinite(share)) {
+    if (loss->ctx != ctx || loss->count != 1 || !loss->node || !isfinite(replica)) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT,
-                       "%s: loss is %s%s and share %g, wanted one element, made by ops from "
-                       "tensors that require a gradient, and a finite share",
+                       "%s: loss is %s%s and fraction %g, wanted one element, made by ops from "
+                       "tensors that require a gradient, and a finite fraction",
                        who, gd_shape_text(loss).text, loss->ctx != ctx ? " of another context" : "",
-                       share);
+                       replica);
     }
     if (gd_tensor_need_grad(loss)) return ctx->status;
     ctx->services->add_loss(optimizer->update, gd_tensor_data(loss->grad), gd_tensor_data(loss),
-                            loss->dtype, share, ctx);
+                            loss->dtype, replica, ctx);
     loss->grad_valid = true;
     return gd_backward_from(&loss, 1, &(gd_backward_options){.cotangents = &loss->grad});
 }

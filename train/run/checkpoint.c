@@ -1,7 +1,7 @@
 /* checkpoint.c - see checkpoint.h. */
 #define _POSIX_C_SOURCE 200809L /* access */
 #include "checkpoint.h"
-#include "checkpoint_shared.h"
+#include "checkpoint_sharded.h"
 #include "checksums.h"
 #include "console.h"
 #include "fingerprint.h"
@@ -153,7 +153,7 @@ static gd_status save_state(const model *m, const dataset *data, const train_opt
     print_state(&texts, m, data, o, adamw, progress);
     const char *model_sum = saving_checksum(to, "model.safetensors");
     if (model_sum) texts.text[texts.count++] = (gd_named_text){model_id, model_sum};
-    if (o->group) return checkpoint_shared_reserve(m, adamw, to, texts.text, texts.count);
+    if (o->group) return checkpoint_sharded_reserve(m, adamw, to, texts.text, texts.count);
     gd_no_grad_begin(m->ctx);
     gd_named_tensor *tensors = state_tensors(m, adamw, &names, &count);
     saving_tensors(to, CHECKPOINT_STATE, tensors, count, texts.text, texts.count);
@@ -211,7 +211,7 @@ static gd_status open_saving(gd_context *ctx, const train_options *o, open_folde
     return gd_error_status(ctx);
 }
 
-/* Everything but the slices of a state that ranks share. */
+/* Everything but the state that is divided into slices, one set for each rank. */
 static gd_status begin_saving(const model *m, const dataset *data, const train_options *o,
                               gd_optimizer *adamw, const checkpoint_progress *progress, saving *to)
 {
@@ -269,7 +269,8 @@ gd_status checkpoint_save(const model *m, const dataset *data, const train_optio
     if (first && !open_saving(ctx, o, &out, &to)) begin_saving(m, data, o, adamw, progress, &to);
     const bool begun = first && to.folder.path[0];
     if (!checkpoint_agree(ctx, o->group) && o->group) {
-        if (first || !open_saving(ctx, o, &out, &to)) checkpoint_shared_write(m, adamw, &to.folder);
+        if (first || !open_saving(ctx, o, &out, &to))
+            checkpoint_sharded_write(m, adamw, &to.folder);
         checkpoint_agree(ctx, o->group);
     }
     if (!gd_error(ctx)) {
@@ -511,7 +512,8 @@ gd_status checkpoint_open(checkpoint *from, gd_context *ctx, train_options *o)
     const bool first = gd_group_rank(o->group) == 0;
     if (first && find(from, ctx, o)) return gd_error_status(ctx);
     if (!path) return GD_OK;
-    if (gd_group_tell(o->group, from->folder, sizeof from->folder)) return gd_error_status(ctx);
+    if (gd_group_broadcast_bytes(o->group, from->folder, sizeof from->folder))
+        return gd_error_status(ctx);
     from->folder[sizeof from->folder - 1] = '\0'; /* another process wrote it */
     if (!first && from->folder[0] && !folder_open(&from->files, from->folder, o->init))
         return fail(ctx, "open the folder", from->folder);
@@ -638,7 +640,7 @@ static gd_status load_whole_masters(checkpoint *from, const model *m, gd_tensor 
     return gd_error_status(m->ctx);
 }
 
-/* Where ranks share the masters, each reads all, and keeps its own. */
+/* Where the masters are divided over ranks, each reads all of them and keeps its own slices. */
 static gd_status begin_masters(checkpoint *from, const model *m, const gd_optimizer *adamw)
 {
     gd_tensor *masters = masters_of(adamw);
@@ -648,7 +650,7 @@ static gd_status begin_masters(checkpoint *from, const model *m, const gd_optimi
     gd_params_slice_at(m->params, 0, &slice);
     if (slice.begin == 0 && slice.end >= length) return load_whole_masters(from, m, masters);
     gd_tensor *all = gd_tensor_create(m->ctx, gd_tensor_dtype(masters), 1, &length);
-    if (all && !load_whole_masters(from, m, all)) checkpoint_shared_masters(m, masters, all);
+    if (all && !load_whole_masters(from, m, all)) checkpoint_sharded_masters(m, masters, all);
     gd_tensor_free(all);
     return gd_error_status(m->ctx);
 }
@@ -662,7 +664,7 @@ gd_status checkpoint_load_state(checkpoint *from, const model *m, gd_optimizer *
                               read_whole(from, ctx, "random_offset")};
     uint64_t steps = read_whole(from, ctx, "optimizer_steps");
     gd_optimizer_set_steps(adamw, (int64_t)(steps < MOST_STEPS ? steps : MOST_STEPS));
-    checkpoint_shared_read(m, adamw, from->state);
+    checkpoint_sharded_read(m, adamw, from->state);
     gd_no_grad_begin(ctx);
     if (steps > 0) load_masters(from, m); /* the first update makes them */
     gd_no_grad_end(ctx);

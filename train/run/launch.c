@@ -335,20 +335,21 @@ gd_status launch_compare(const train_options *o, gd_context *ctx, const dataset 
     describe(o, ctx, mine);
     if (data) describe_files(o, ctx, data, folder, mine);
     memcpy(first, mine, LINES);
-    if (!gd_group_tell(o->group, first, LINES)) {
+    if (!gd_group_broadcast_bytes(o->group, first, LINES)) {
         first[LINES - 1] = '\0';
         compare_lines(ctx, mine, first);
     }
     free(mine);
     /* No rank continues before all have compared. */
-    return gd_error(ctx) ? gd_error_status(ctx) : gd_group_gather(o->group, NULL, 0, NULL);
+    return gd_error(ctx) ? gd_error_status(ctx)
+                         : gd_group_all_gather_bytes(o->group, NULL, 0, NULL);
 }
 
 int launch_vote(const train_options *o, bool time, bool signal)
 {
     const int ranks = gd_group_ranks(o->group);
     unsigned char all[1024], own = (unsigned char)(time * VOTE_TIME + signal * VOTE_SIGNAL);
-    if (ranks > 1 && gd_group_gather(o->group, &own, 1, all)) return VOTE_TIME;
+    if (ranks > 1 && gd_group_all_gather_bytes(o->group, &own, 1, all)) return VOTE_TIME;
     for (int i = 0; ranks > 1 && i < ranks; i++) own |= all[i];
     return own;
 }

@@ -52,14 +52,14 @@ static gd_tensor *batch_loss(training *t)
     return model_loss(t->m, t->tokens, t->targets);
 }
 
-/* Adds the gradient of one batch's share of the step's loss, the mean over the batches of all
- * ranks. For gd_graph_run. */
+/* Adds the gradient of one batch's part of the step's loss, which is the mean over the batches of
+ * all ranks. For gd_graph_run. */
 static gd_status learn_batch(void *user)
 {
     training *t = user;
     const train_options *o = t->options;
-    const double share = gd_group_ranks(o->group) / (double)o->accumulate;
-    return gd_optimizer_backward(t->adamw, batch_loss(t), share);
+    const double fraction = gd_group_ranks(o->group) / (double)o->accumulate;
+    return gd_optimizer_backward(t->adamw, batch_loss(t), fraction);
 }
 
 /* The same for the last batch of a step, and the update. */
@@ -128,7 +128,7 @@ static void find_nonfinite(training *t, int64_t step, char *text, size_t size)
     const char *end = "";
     int first = 0;
     if (!find_nonfinite_here(t, step, own)) own[0] = '\0';
-    if (!all || gd_group_gather(t->options->group, own, NAME, all))
+    if (!all || gd_group_all_gather_bytes(t->options->group, own, NAME, all))
         end = "; not every rank has answered";
     for (int i = 0; !*end && i < ranks; i++) all[i][NAME - 1] = '\0'; /* by another process */
     while (!*end && first < ranks && !all[first][0]) first++;
@@ -430,7 +430,7 @@ static gd_status begin(training *t)
                                 .steps = o->steps,
                                 .warmup_steps = o->warmup,
                                 .decay_steps = o->steps / 5};
-    if (o->group) gd_params_share(t->m->params, o->group, NULL);
+    if (o->group) gd_params_replicate(t->m->params, o->group, NULL);
     t->adamw = gd_adamw_create(t->m->params, &adamw);
     t->graph = gd_graph_create(t->m->ctx, &(gd_graph_options){.off = o->no_graph});
     gd_optimizer_set_loss_scale(t->adamw, gd_loss_scale_begin(o->dtype));

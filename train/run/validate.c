@@ -61,7 +61,7 @@ static double mean_of_all(const model *m, gd_group *group, sums own)
     const int ranks = gd_group_ranks(group);
     sums *all = malloc((size_t)ranks * sizeof *all), whole = {0};
     if (!all) gd_fail(m->ctx, GD_ERROR_MEMORY, "out of memory: a validation");
-    const bool there = all && !gd_group_gather(group, &own, sizeof own, all);
+    const bool there = all && !gd_group_all_gather_bytes(group, &own, sizeof own, all);
     for (int i = 0; there && i < ranks; i++) {
         whole.loss += all[i].loss;
         whole.rows += all[i].rows;

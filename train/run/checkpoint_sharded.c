@@ -1,6 +1,6 @@
-/* checkpoint_shared.c - see checkpoint_shared.h. */
+/* checkpoint_sharded.c - see checkpoint_sharded.h. */
 #define _XOPEN_SOURCE 700 /* pwrite */
-#include "checkpoint_shared.h"
+#include "checkpoint_sharded.h"
 #include "checkpoint.h"
 
 #include <errno.h>
@@ -65,8 +65,8 @@ static gd_status for_each_piece(const model *m, gd_optimizer *adamw, piece_actio
 
 /* ---- Writing -------------------------------------------------------------------------------- */
 
-gd_status checkpoint_shared_reserve(const model *m, gd_optimizer *adamw, saving *to,
-                                    const gd_named_text *texts, int64_t text_count)
+gd_status checkpoint_sharded_reserve(const model *m, gd_optimizer *adamw, saving *to,
+                                     const gd_named_text *texts, int64_t text_count)
 {
     gd_context *ctx = m->ctx;
     int64_t weight_count = 0, states = 0, count = 0;
@@ -139,7 +139,7 @@ static gd_status write_piece(void *user, gd_tensor *state, const char *name, str
     return gd_error_status(w->ctx);
 }
 
-gd_status checkpoint_shared_write(const model *m, gd_optimizer *adamw, open_folder *in)
+gd_status checkpoint_sharded_write(const model *m, gd_optimizer *adamw, open_folder *in)
 {
     writer w = {.ctx = m->ctx, .folder = in->path};
     w.file = llama_open_file(m->ctx, in, CHECKPOINT_STATE);
@@ -180,13 +180,13 @@ static gd_status read_piece(void *user, gd_tensor *state, const char *name, stre
     return gd_error_status(ctx);
 }
 
-gd_status checkpoint_shared_read(const model *m, gd_optimizer *adamw, const gd_safetensors *file)
+gd_status checkpoint_sharded_read(const model *m, gd_optimizer *adamw, const gd_safetensors *file)
 {
     reader r = {m, file};
     return for_each_piece(m, adamw, read_piece, &r);
 }
 
-gd_status checkpoint_shared_masters(const model *m, gd_tensor *masters, gd_tensor *all)
+gd_status checkpoint_sharded_masters(const model *m, gd_tensor *masters, gd_tensor *all)
 {
     const int64_t length = gd_tensor_count(all); /* excludes the padding at the end of the block */
     gd_params_slice s;
@@ -215,7 +215,7 @@ gd_status checkpoint_agree(gd_context *ctx, gd_group *group)
     if (!all) return gd_fail(ctx, GD_ERROR_MEMORY, "out of memory: a message of each process");
     if (status) snprintf(own, sizeof own, "%s", gd_error(ctx));
     gd_error_clear(ctx);
-    if (gd_group_gather(group, own, WHY, all)) {
+    if (gd_group_all_gather_bytes(group, own, WHY, all)) {
         if (status) { /* the group had failed before */
             gd_error_clear(ctx);
             gd_fail(ctx, status, "%s", own);

@@ -1,4 +1,4 @@
-/* share.c - parameters shared over a group of processes: the buckets of the block, the order in
+/* replica.c - parameters shared over a group of processes: the buckets of the block, the order in
  * which they are sent, and which rank owns which slice.
  *
  *     block      | embed | w1 | w2 | w3 | ... | output || norm1 | bias | ... |
@@ -24,14 +24,14 @@ typedef struct bucket {
 } bucket;
 
 typedef struct buckets {
-    gd_share share; /* first, so that a gd_share leads here */
+    gd_replica replica; /* first, so that a gd_replica leads here */
     gd_params *params;
     gd_group *group;
     gd_listener listener;
     bucket *bucket;      /* in the order in which they are sent */
     int64_t count, next; /* next: the first bucket that was not sent */
     bool last;           /* buckets are sent as soon as they are complete */
-    gd_tensor *squares;  /* [count + 1] float64: a sum for each own slice, and share.norm */
+    gd_tensor *squares;  /* [count + 1] float64: a sum for each own slice, and replica.norm */
 } buckets;
 
 /* ---- Making --------------------------------------------------------------------------------- */
@@ -60,14 +60,15 @@ static gd_status compare(const gd_params *params, gd_group *group)
     gd_context *ctx = params->ctx;
     const size_t bytes = (size_t)group->ranks * sizeof(uint64_t);
     const uint64_t mine = fingerprint(params);
-    uint64_t *all = gd_host_allocate(ctx, bytes, "params_share");
-    if (all && !gd_group_collect(group, &mine, sizeof mine, all)) {
+    uint64_t *all = gd_host_allocate(ctx, bytes, "params_replicate");
+    if (all && !gd_group_all_gather_within(group, &mine, sizeof mine, all)) {
         for (int i = 1; i < group->ranks && !gd_failed(ctx); i++) {
             if (all[i] == all[0]) continue;
-            gd_fail(ctx, GD_ERROR_ARGUMENT,
-                    "params_share: the parameters of rank %d differ from those of rank 0, wanted "
-                    "the same names, shapes, dtype and flags in the same order",
-                    i);
+            gd_fail(
+                ctx, GD_ERROR_ARGUMENT,
+                "params_replicate: the parameters of rank %d differ from those of rank 0, wanted "
+                "the same names, shapes, dtype and flags in the same order",
+                i);
         }
     }
     gd_host_release(ctx, all, bytes);
@@ -101,8 +102,8 @@ static void cut(buckets *s, int64_t bytes)
         bucket *b = &s->bucket[i];
         int64_t begin, end;
         gd_group_slice(s->group, s->group->rank, b->end - b->begin, &begin, &end);
-        b->own = (gd_params_slice){b->begin + begin, b->begin + end, s->share.owned};
-        s->share.owned += end - begin;
+        b->own = (gd_params_slice){b->begin + begin, b->begin + end, s->replica.owned};
+        s->replica.owned += end - begin;
     }
 }
 
@@ -121,7 +122,7 @@ gd_status gd_params_last_backward(gd_params *params)
 {
     if (!gd_params_ready(params, "params_last_backward"))
         return params ? gd_error_status(params->ctx) : GD_ERROR_ARGUMENT;
-    buckets *s = (buckets *)params->share;
+    buckets *s = (buckets *)params->replica;
     if (!s) return GD_OK;
     s->last = true;
     for (int64_t i = 0; i < s->count; i++) s->bucket[i].waits = 0;
@@ -133,9 +134,9 @@ gd_status gd_params_last_backward(gd_params *params)
     return GD_OK;
 }
 
-static bool slice_at(const gd_share *share, int64_t index, gd_params_slice *slice)
+static bool slice_at(const gd_replica *replica, int64_t index, gd_params_slice *slice)
 {
-    const buckets *s = (const buckets *)share;
+    const buckets *s = (const buckets *)replica;
     if (index >= s->count) return false;
     *slice = s->bucket[index].own;
     return true;
@@ -153,7 +154,7 @@ static gd_status send_next(buckets *s)
     gd_group *group = s->group;
     const gd_tensor *grads = s->params->grads;
     bucket *b = &s->bucket[s->next++];
-    b->sent = s->share.begun = true;
+    b->sent = s->replica.begun = true;
     gd_params_zero_missing_grads(s->params, b->begin, b->end);
     if (gd_group_begin(group, "reduce_scatter") || group->transport->fork(group))
         return group->ctx->status;
@@ -180,28 +181,28 @@ static void arrived(void *user, gd_tensor *leaf)
     }
 }
 
-static gd_status reduce(gd_share *share)
+static gd_status reduce(gd_replica *replica)
 {
-    buckets *s = (buckets *)share;
+    buckets *s = (buckets *)replica;
     gd_group *group = s->group;
     while (s->next < s->count && !gd_failed(group->ctx)) send_next(s);
     gd_new_version(group->ctx, s->params->grads->storage);
     return gd_failed(group->ctx) ? group->ctx->status : group->transport->join(group);
 }
 
-static void clear(gd_share *share)
+static void clear(gd_replica *replica)
 {
-    buckets *s = (buckets *)share;
+    buckets *s = (buckets *)replica;
     s->next = 0;
-    s->last = s->share.begun = false;
+    s->last = s->replica.begun = false;
     for (int64_t i = 0; i < s->count; i++) s->bucket[i].sent = false;
 }
 
 /* ---- Sums ----------------------------------------------------------------------------------- */
 
-static void squares(gd_share *share, double *sum)
+static void squares(gd_replica *replica, double *sum)
 {
-    const buckets *s = (const buckets *)share;
+    const buckets *s = (const buckets *)replica;
     gd_context *ctx = s->params->ctx;
     const gd_tensor *grads = s->params->grads;
     double *part = gd_tensor_data(s->squares);
@@ -215,9 +216,9 @@ static void squares(gd_share *share, double *sum)
     }
 }
 
-static gd_status sum(gd_share *share, double *values, int64_t n)
+static gd_status sum(gd_replica *replica, double *values, int64_t n)
 {
-    gd_group *group = ((buckets *)share)->group;
+    gd_group *group = ((buckets *)replica)->group;
     if (gd_group_begin(group, "all_reduce") || group->transport->fork(group) ||
         group->transport->all_reduce(group, values, GD_FLOAT64, n, false))
         return group->ctx->status;
@@ -226,9 +227,9 @@ static gd_status sum(gd_share *share, double *values, int64_t n)
 
 /* ---- Values --------------------------------------------------------------------------------- */
 
-static gd_status gather(gd_share *share, int64_t index)
+static gd_status gather(gd_replica *replica, int64_t index)
 {
-    const buckets *s = (const buckets *)share;
+    const buckets *s = (const buckets *)replica;
     gd_group *group = s->group;
     const gd_tensor *values = s->params->values;
     const bucket *b = &s->bucket[index];
@@ -241,9 +242,9 @@ static gd_status gather(gd_share *share, int64_t index)
 
 /* ---- Sharing -------------------------------------------------------------------------------- */
 
-static void free_buckets(gd_share *share)
+static void free_buckets(gd_replica *replica)
 {
-    buckets *s = (buckets *)share;
+    buckets *s = (buckets *)replica;
     gd_context *ctx = s->params->ctx;
     gd_unlisten(ctx, &s->listener);
     if (s->squares) gd_tensor_destroy(s->squares);
@@ -251,21 +252,21 @@ static void free_buckets(gd_share *share)
     gd_host_release(ctx, s, sizeof *s);
 }
 
-static const gd_share_calls calls = {.free = free_buckets,
-                                     .clear = clear,
-                                     .slice_at = slice_at,
-                                     .reduce = reduce,
-                                     .squares = squares,
-                                     .sum = sum,
-                                     .gather = gather};
+static const gd_replica_calls calls = {.free = free_buckets,
+                                       .clear = clear,
+                                       .slice_at = slice_at,
+                                       .reduce = reduce,
+                                       .squares = squares,
+                                       .sum = sum,
+                                       .gather = gather};
 
-static gd_share *create(gd_params *params, gd_group *group, int64_t bytes)
+static gd_replica *create(gd_params *params, gd_group *group, int64_t bytes)
 {
-    const char *who = "params_share";
+    const char *who = "params_replicate";
     gd_context *ctx = params->ctx;
     buckets *s = gd_host_allocate(ctx, sizeof *s, who);
     if (!s) return NULL;
-    *s = (buckets){.share = {.calls = &calls, .ranks = group->ranks},
+    *s = (buckets){.replica = {.calls = &calls, .ranks = group->ranks},
                    .params = params,
                    .group = group,
                    .listener = {.hook = arrived, .user = s}};
@@ -275,25 +276,26 @@ static gd_share *create(gd_params *params, gd_group *group, int64_t bytes)
     if (!gd_failed(ctx))
         s->squares = gd_params_block(ctx, GD_FLOAT64, s->count + 1, GD_MEMORY_OTHER, who);
     if (gd_failed(ctx)) {
-        free_buckets(&s->share);
+        free_buckets(&s->replica);
         return NULL;
     }
-    s->share.norm = (double *)gd_tensor_data(s->squares) + s->count;
-    return &s->share;
+    s->replica.norm = (double *)gd_tensor_data(s->squares) + s->count;
+    return &s->replica;
 }
 
-gd_status gd_params_share(gd_params *params, gd_group *group, const gd_share_options *options)
+gd_status gd_params_replicate(gd_params *params, gd_group *group,
+                              const gd_replicate_options *options)
 {
-    const char *who = "params_share";
+    const char *who = "params_replicate";
     if (!gd_params_ready(params, who))
         return params ? gd_error_status(params->ctx) : GD_ERROR_ARGUMENT;
     gd_context *ctx = params->ctx;
     if (!gd_outside_graph(ctx, who)) return ctx->status;
-    if (params->share || params->has_optimizer) {
+    if (params->replica || params->has_optimizer) {
         return gd_fail(ctx, GD_ERROR_STATE,
                        "%s: %s already, wanted one call, before any "
                        "optimizer is made",
-                       who, params->share ? "it was called" : "the parameters have an optimizer");
+                       who, params->replica ? "it was called" : "the parameters have an optimizer");
     }
     if (!group || group->ranks == 1) return GD_OK;
     const int64_t bytes =
@@ -306,6 +308,6 @@ gd_status gd_params_share(gd_params *params, gd_group *group, const gd_share_opt
     }
     if (gd_group_begin(group, who) || compare(params, group)) return ctx->status;
     if (gd_group_broadcast(group, params->values, 0)) return ctx->status;
-    params->share = create(params, group, bytes);
+    params->replica = create(params, group, bytes);
     return gd_error_status(ctx);
 }
