@@ -201,7 +201,8 @@ static gd_status visit(gd_context *ctx, gd_node *node, bool keep_tape)
     if (check_values(node)) return gd_error_status(ctx);
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);
-    gd_status status = node->backward(node, keep_tape);
+    gd_status status =
+        node->backward ? node->backward(node, keep_tape) : gd_node_backward(node, keep_tape);
     gd_frame_end(ctx, &frame);
     return status;
 }

@@ -181,6 +181,12 @@ static inline void gd_context_hold(gd_context *ctx)
 
 void gd_context_drop(gd_context *ctx);
 
+/* Marks the end of the work queued so far. */
+static inline gd_status gd_mark(gd_context *ctx)
+{
+    return ctx->device->mark(ctx, ctx->marks++);
+}
+
 /* Memory filled with 0xff, read as a pointer: no tensor and no function is there. */
 static inline bool gd_is_garbage(uintptr_t pointer)
 {
@@ -335,8 +341,8 @@ gd_status gd_trace_call(const gd_call *call, const gd_call_frame *frame);
 struct gd_node {
     const gd_op *op;
     const void *args;
-    gd_status (*backward)(gd_node *node, bool keep_tape);
-    gd_dtype dtype, kernel_dtype; /* of the call */
+    gd_status (*backward)(gd_node *node, bool keep_tape); /* NULL: gd_node_backward */
+    gd_dtype dtype, kernel_dtype;                         /* of the call */
     int inputs, outputs, saves;
     gd_tensor **input, **output, **save;
     uint64_t *versions; /* [inputs + outputs] of their storages after the forward */

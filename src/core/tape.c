@@ -46,7 +46,6 @@ gd_node *gd_tape_append(const gd_call *call)
     gd_node *node = gd_arena_allocate(ctx, sizeof *node, "the tape");
     if (!node) return NULL;
     *node = (gd_node){.op = call->op,
-                      .backward = gd_node_backward,
                       .dtype = call->dtype,
                       .kernel_dtype = call->kernel_dtype,
                       .inputs = call->inputs,

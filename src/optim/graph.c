@@ -18,8 +18,6 @@
  * and loads kernels, which a capture could not do. */
 #include "optim/graph.h"
 
-#include "optim/optimizer.h"
-
 enum { CAPTURES = 8, UPDATES = GD_UPDATE_SLOTS }; /* of one graph; each update takes a slot */
 
 typedef struct gd_capture {
@@ -31,7 +29,10 @@ typedef struct gd_capture {
     uint64_t words;  /* random numbers that a run draws */
     bool *has_grads; /* [tensors] after a run, in the order of ctx->user_tensors */
     int64_t tensors;
-    gd_optimizer *update[UPDATES]; /* in the order of the graph */
+    struct {
+        gd_status (*ask)(gd_optimizer *optimizer);
+        gd_optimizer *optimizer;
+    } update[UPDATES]; /* in the order of the graph */
     int updates;
 } gd_capture;
 
@@ -200,14 +201,16 @@ static gd_status capture(gd_graph *graph, gd_capture *c)
     return ctx->status;
 }
 
-gd_status gd_capture_update(gd_context *ctx, gd_optimizer *optimizer)
+gd_status gd_capture_update(gd_context *ctx, gd_status (*ask)(gd_optimizer *optimizer),
+                            gd_optimizer *optimizer)
 {
     gd_capture *c = ctx->capture;
     if (c->updates == UPDATES) {
         return gd_fail(ctx, GD_ERROR_UNSUPPORTED,
                        "optimizer_update: there are more than %d updates in one graph", UPDATES);
     }
-    c->update[c->updates++] = optimizer;
+    c->update[c->updates].ask = ask;
+    c->update[c->updates++].optimizer = optimizer;
     return GD_OK;
 }
 
@@ -233,7 +236,7 @@ static gd_status replay(gd_graph *graph, gd_capture *c)
     gd_context *ctx = graph->ctx;
     if (place_random(graph, c)) return ctx->status;
     for (int i = 0; i < c->updates; i++) {
-        if (gd_optimizer_ask(c->update[i])) return ctx->status;
+        if (c->update[i].ask(c->update[i].optimizer)) return ctx->status;
     }
     if (ctx->device->replay(ctx, c->ready)) return ctx->status;
     if (c->updates && gd_mark(ctx)) return ctx->status;

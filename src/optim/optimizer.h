@@ -30,13 +30,6 @@ struct gd_optimizer {
 bool gd_update_create(gd_optimizer *optimizer);
 void gd_update_free(gd_optimizer *optimizer);
 
-/* Finds a slot for the next update, launched directly or in a graph; it is done at the next
- * mark. */
-gd_status gd_optimizer_ask(gd_optimizer *optimizer);
-
-/* Marks the end of the work queued so far. */
-gd_status gd_mark(gd_context *ctx);
-
 /* Updates all parameters with update->apply and its numbers. */
 void gd_optimizer_apply(const gd_optimizer *optimizer);
 

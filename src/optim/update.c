@@ -78,7 +78,8 @@ static gd_status lose_report(gd_optimizer *optimizer)
         (long long)lost->number, lost->loss, lost->norm);
 }
 
-gd_status gd_optimizer_ask(gd_optimizer *optimizer)
+/* Finds a slot for the next update, launched directly or in a graph; it is done at the next mark. */
+static gd_status ask(gd_optimizer *optimizer)
 {
     gd_context *ctx = optimizer->ctx;
     const int64_t slot = optimizer->asked % GD_UPDATE_SLOTS;
@@ -93,11 +94,6 @@ gd_status gd_optimizer_ask(gd_optimizer *optimizer)
     gd_new_version(ctx,
                    optimizer->params->values->storage); /* some backward may need the old one */
     return GD_OK;
-}
-
-gd_status gd_mark(gd_context *ctx)
-{
-    return ctx->device->mark(ctx, ctx->marks++);
 }
 
 /* The sum of squares of all gradients. Where they are shared it is that of the means of all ranks,
@@ -129,8 +125,7 @@ static gd_status update(gd_optimizer *optimizer, const gd_update_rule *rule)
     gd_params *params = optimizer->params;
     gd_context *ctx = params->ctx;
     const gd_services *services = ctx->services;
-    if (ctx->capture ? gd_capture_update(ctx, optimizer) : gd_optimizer_ask(optimizer))
-        return ctx->status;
+    if (ctx->capture ? gd_capture_update(ctx, ask, optimizer) : ask(optimizer)) return ctx->status;
     if (gd_params_complete_grads(params)) return ctx->status;
     if (rule->measured && measure(optimizer)) return ctx->status;
     services->decide(optimizer->update, optimizer->slots, rule, ctx);
