@@ -144,7 +144,7 @@ function compute(gradus, {request, check}) {
     return result;
 }
 
-function stepHtml(s, n, theirs, format, named, blocks) {
+function stepHtml(s, n, theirs, format, named, blocks, line) {
     const off = theirs ? apart(s.value, theirs) : 0;
     const verdict = theirs ? ` <span class="${off < 1e-9 ? 'good' : 'bad'}" data-agrees="${off}">${
                                  off < 1e-9 ? 'as in the library' : 'differs from the library'}, ${
@@ -153,13 +153,14 @@ function stepHtml(s, n, theirs, format, named, blocks) {
     const mark = s.mark ? ` <a class="mark" href="#mark-${s.mark}" data-mark="${s.mark}">[${s.mark}]</a>`
                         : '';
     return `<div class="step" data-step="${n}"${s.mark ? ` data-line="${s.mark}"` : ''}>${
-        format(s.tex)}${mark}${verdict}<br>${
+        format(s.tex)}${mark}${verdict}${s.mark ? line(s.mark) : '<br>'}${
         named(s.name, s.value,
             {id : 'step ' + s.name, label : ' ', blocks : s.value.shape[1] === 8 ? blocks : 0})}</div>`;
 }
 
-// format(tex): a formula as HTML; in the page, those that the build has set. result: of compute().
-function render(it, result, format, symbols) {
+// format(tex): a formula as HTML, line(mark): the lines of code at a mark; in the page, those that
+// the build has set. result: of compute().
+function render(it, result, format, symbols, line) {
     const {request, check, own} = it;
     if (result.error) return `<p class="bad words">${escape(result.error)}</p>`;
     const blocks = own.blocks, named = (name, t, more) => tensor(name, t, {symbols, ...more});
@@ -188,7 +189,7 @@ function render(it, result, format, symbols) {
                 .map((s, n) => {
                     const i = s.gradient ? check.inputs.findIndex((input) => input.name === s.gradient)
                                          : -1;
-                    return stepHtml(s, n, i >= 0 ? result.gradients[i] : null, format, named, blocks);
+                    return stepHtml(s, n, i >= 0 ? result.gradients[i] : null, format, named, blocks, line);
                 })
                 .join('');
     for (const {name, i} of inputs) {
@@ -296,12 +297,16 @@ async function start(place) {
     for (const element of place.querySelectorAll('template[data-tex]'))
         formulas[element.dataset.tex] = element.innerHTML;
     const format = (tex) => formulas[tex] || `<code>${escape(tex)}</code>`;
+    const lines = {};
+    for (const element of place.querySelectorAll('template[data-line]'))
+        lines[element.dataset.line] = element.innerHTML;
+    const line = (mark) => lines[mark] || '';
     const symbols = JSON.parse(place.dataset.symbols);
     let it = example(gradus, op), shown = Infinity, result = null;
 
     function show(computed = compute(gradus, it)) {
         result = computed;
-        replace(body, render(it, result, format, symbols));
+        replace(body, render(it, result, format, symbols, line));
         mask();
         place.dispatchEvent(new CustomEvent('numbers', {bubbles : true, detail : {it, result}}));
     }

@@ -13,8 +13,19 @@ const sections = [
     [ 'Code', 'code.html' ],
 ];
 
-// scripts: of this page alone, besides the ones that all have.
-module.exports = function page({title, html, headings = [], scripts = [], here, kind = ''}) {
+// The way through the study, at a stop of it: stops: [{number, before, after}], the latter {href, title}.
+const way = (stops) =>
+    stops
+        .map(({number, before, after}) => `<nav class="path" aria-label="stop ${number} of the path"><a href="${
+                 before.href}">&larr; ${escape(before.title)}</a><span>stop ${number}</span>${
+                 after ? `<a href="${after.href}">${escape(after.title)} &rarr;</a>` : '<a href="index.html">the path</a>'}</nav>`)
+        .join('');
+
+// scripts: of this page alone, besides the ones that all have. site: what is known of the whole:
+// {version, date, address, source}; hidden: no search engine should list the page.
+module.exports = function page(
+    {title, html, headings = [], scripts = [], here, kind = '', stops = [], description, site = {}, hidden}) {
+    const known = (value, html) => (value ? html : '');
     const contents = headings.filter((h) => h.depth === 2);
     const aside = contents.length > 1
                       ? `<aside class="contents"><nav aria-label="on this page"><ul>${
@@ -32,7 +43,12 @@ module.exports = function page({title, html, headings = [], scripts = [], here, 
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>${escape(title)} - gradus</title>
-<link rel="icon" href="data:,">
+${known(description, `<meta name="description" content="${escape(description)}">`)}
+${known(hidden, '<meta name="robots" content="noindex">')}
+${known(site.address, `<link rel="canonical" href="${site.address}${here}">
+<meta property="og:title" content="${escape(title)}"><meta property="og:url" content="${site.address}${here}">
+${known(site.picture, `<meta property="og:image" content="${site.address}preview.png">`)}`)}
+<link rel="icon" href="icon.svg" type="image/svg+xml">
 <link rel="stylesheet" href="katex/katex.min.css">
 <link rel="stylesheet" href="style.css">
 <script src="frame.js"></script>
@@ -45,7 +61,10 @@ module.exports = function page({title, html, headings = [], scripts = [], here, 
 <div class="columns">${aside}
 <main id="main" tabindex="-1">
 ${html}
-</main></div>
+${way(stops)}</main></div>
+<footer><a href="licences.html">Licences</a> &middot; gradus ${site.version || ''}${
+        known(site.date, ` &middot; ${site.date}`)}${
+        known(site.source, ` &middot; <a href="${site.source}">source</a>`)}</footer>
 ${scripts.map((s) => `<script src="${s}" defer></script>`).join('\n')}
 </body>
 </html>

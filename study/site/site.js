@@ -1,7 +1,7 @@
 // site.js - makes the study: a folder of pages that opens from a file, made of the project's own
 // texts and sources, with numbers from its own code.
 //
-//     node study/site/site.js FOLDER_OF_THE_WASM_PROGRAMS FOLDER_TO_WRITE
+//     node study/site/site.js FOLDER_OF_THE_WASM_PROGRAMS FOLDER_TO_WRITE [ADDRESS [SOURCE]]
 'use strict';
 const fs = require('fs');
 const path = require('path');
@@ -9,6 +9,7 @@ const {katexFolder, escape, plain} = require('./tools.js');
 const sources = require('./sources.js');
 const markdown = require('./markdown.js');
 const code = require('./code.js');
+const lines = require('./lines.js');
 const marks = require('./marks.js');
 const reference = require('./reference.js');
 const rmsNorm = require('./rms_norm.js');
@@ -20,16 +21,40 @@ const {example, steps} = require('../page/examples.js');
 const watch = require('../page/watch.js');
 const worked = require('../page/worked.js');
 
-const [programs, out] = process.argv.slice(2).map((folder) => path.resolve(folder));
+const [programs, out] = process.argv.slice(2, 4).map((folder) => path.resolve(folder));
 const about = require('./about.js');
+const publish = require('./publish.js');
+const whole = publish.site(process.argv[4], process.argv[5]);
 const files = sources.list(), known = new Set(files);
 const search = [];
 
 // ---- Writing -----------------------------------------------------------------------------------
 
+// The stops of the path, as study/index.md has them: [{href, title}].
+const path_of_stops = [...sources.read('study/index.md').matchAll(/^\d+\. \[\*\*(.+?)\*\*\]\(([^)]+)\)/gm) ].map(
+    ([ , title, target ]) => {
+        const [file, anchor] = path.posix.normalize(path.posix.join('study', target)).split('#');
+        return {title, href : (sources.page(file) || path.posix.basename(file)) + (anchor ? '#' + anchor : '')};
+    });
+
+function stopsOf(name) {
+    const all = [ {title : 'The beginning', href : 'index.html'}, ...path_of_stops ];
+    return all
+        .map((stop, number) => ({number, before : all[number - 1], after : all[number + 1], href : stop.href}))
+        .filter((stop) => stop.number && stop.href.split('#')[0] === name);
+}
+
 // A page, and its entries in the search: one a heading.
 function write(name, page) {
-    fs.writeFileSync(path.join(out, name), frame({here : name, ...page}));
+    const lead = /<p[^>]*>([^]*?)<\/p>/.exec(page.html);
+    fs.writeFileSync(path.join(out, name), frame({
+        here : name,
+        site : whole,
+        stops : stopsOf(name),
+        description : lead ? plain(lead[1]).slice(0, 160) : '',
+        hidden : /^code-(tests|bench)-|-notes\.html$|^404/.test(name),
+        ...page
+    }));
     if (page.kind === 'listing') {
         search.push({title : page.title, page : 'code', href : name, text : ''});
         return;
@@ -67,12 +92,14 @@ function opsOf(readme, gradus) {
                 'm').test(text));
 }
 
-function workedExample(gradus, op, symbols) {
+function workedExample(gradus, op, symbols, lineOf) {
     const it = example(gradus, op), formulas = {};
     const format = (tex) =>
         (formulas[tex] = formulas[tex] || markdown.formula(tex, false, symbols));
     const pairs = symbols.map((s) => [s.tex, s.name]);
-    const body = worked.render(it, worked.compute(gradus, it), format, pairs);
+    const used = {};
+    const line = (mark) => (used[mark] = lineOf(mark));
+    const body = worked.render(it, worked.compute(gradus, it), format, pairs, line);
     const variants = it.own.variants ? `<select data-act="variant" aria-label="eps">${
                                            Object.keys(it.own.variants)
                                                .map((v) => `<option${
@@ -84,6 +111,9 @@ function workedExample(gradus, op, symbols) {
     const templates =
         Object.entries(formulas)
             .map(([ tex, html ]) => `<template data-tex="${escape(tex)}">${html}</template>`)
+            .join('') +
+        Object.entries(used)
+            .map(([ mark, html ]) => `<template data-line="${mark}">${html}</template>`)
             .join('');
     return `<h3 id="worked-${op}">${op}: <code>${escape(gradus.find(op).formula)}</code></h3>
 <div class="worked" data-op="${op}" data-symbols="${escape(JSON.stringify(pairs))}"><div class="controls">${
@@ -110,13 +140,13 @@ function pieces(lines) {
 function markedLines(found, names, page) {
     if (!found.length) return '';
     const rows = found.filter((at) => at.file.endsWith('.def'));
-    const lines = found.filter((at) => !rows.includes(at));
-    const ids = new Set(lines.map((at) => at.mark)), shown = new Set();
+    const marked = found.filter((at) => !rows.includes(at));
+    const ids = new Set(marked.map((at) => at.mark)), shown = new Set();
     const cuda = (at) => code.machineOf(at.file) === 'CUDA';
     const show = (list) => list.map((piece) => code.excerpt(piece, names, ids, page)).join('');
-    const pairs = pieces(lines.filter((at) => !cuda(at))).map((piece) => {
+    const pairs = pieces(marked.filter((at) => !cuda(at))).map((piece) => {
         const partners =
-            lines.filter((at) => cuda(at) && !shown.has(at) &&
+            marked.filter((at) => cuda(at) && !shown.has(at) &&
                                  piece.some((mine) => mine.mark === at.mark));
         partners.forEach((at) => shown.add(at));
         return `<div class="pair"><div>${show([ piece ])}</div><div>${
@@ -131,9 +161,9 @@ function markedLines(found, names, page) {
                         : '');
 }
 
-function workedExamples(gradus, ops, symbols) {
+function workedExamples(gradus, ops, symbols, lineOf) {
     if (!ops.length) return '';
-    const examples = ops.map((op) => workedExample(gradus, op, symbols));
+    const examples = ops.map((op) => workedExample(gradus, op, symbols, lineOf));
     return `<h2 id="worked">Worked ${ops.length > 1 ? 'examples' : 'example'}</h2>
 <p>The numbers are the library's own, in float64, from its WebAssembly build. With JavaScript they
 follow your input.</p>` +
@@ -149,7 +179,8 @@ function opPage(gradus, readme, page) {
     const symbols = markdown.symbolsOf(sources.read(readme));
     const names = Object.fromEntries(symbols.map((s) => [s.code, s.name]));
     const norm = ops[0] === 'rms_norm';
-    let html = markedLines(found, names, sources.page(readme)) + workedExamples(gradus, ops, symbols);
+    let html = markedLines(found, names, sources.page(readme)) + workedExamples(
+                   gradus, ops, symbols, (mark) => lines.ofMark(mark, found, names));
     if (norm)
         html += rmsNorm.walk(example(gradus, 'rms_norm')) + rmsNorm.cheatSheet() + rmsNorm.ladder();
     const bugs = gradus.bugs().filter((bug) => ops.includes(bug.op) && !bug.right);
@@ -164,7 +195,7 @@ function opPage(gradus, readme, page) {
         ([ block ]) => block.includes('class="mark"'));
     const last = blocks[blocks.length - 1];
     const at = last ? last.index + last[0].length : page.html.length;
-    const derivation = page.html.slice(0, at);
+    const derivation = lines.beside(page.html.slice(0, at), found, names);
     let rest = page.html.slice(at);
     if (html && rest.trim() && !/^\s*<h2/.test(rest))
         rest = '<h2 id="how-it-runs">How it runs</h2>' + rest;
@@ -396,6 +427,8 @@ async function main() {
     breakPage(gradus);
     trainPage();
     write('tape.html', await tapes.page(programs));
+    for (const page of publish.pages()) write(page.name, page);
+    publish.files(out, whole);
     fs.writeFileSync(path.join(out, 'search.js'), `searchIndex = ${JSON.stringify(search)};\n`);
     console.log(
         `${fs.readdirSync(out).filter((name) => name.endsWith('.html')).length} pages in ${out}`);

@@ -104,6 +104,49 @@ async function watch(tab, url) {
     await tab.send('Emulation.setEmulatedMedia', {features : []});
 }
 
+// The line beside a step is whole at any width, and a step that is taken is seen with its line.
+async function lines(tab, url) {
+    for (const [width, height] of [[ 1200, 900 ], [ 375, 800 ]]) {
+        await tab.send('Emulation.setDeviceMetricsOverride', {width, height, deviceScaleFactor : 1, mobile : width < 500});
+        for (const op of ['softmax', 'rms_norm', 'attention', 'layer_norm', 'cross_entropy']) {
+            await open(tab, url, op);
+            const seen = await tab.evaluate(`(() => {
+                const boxes = [...document.querySelectorAll('.line-of pre, .excerpt pre')];
+                return { boxes: boxes.length, beside: document.querySelectorAll('.beside .line-of').length,
+                         cut: boxes.filter((b) => b.scrollWidth > b.clientWidth + 1).map((b) => b.textContent) };
+            })()`);
+            assert.deepEqual(seen.cut, [], `${op}: lines cut at a width of ${width}`);
+            assert.ok(seen.beside >= 2 && seen.boxes > seen.beside, op);
+            const hidden = await tab.evaluate(`(() => {
+                const place = ${WORKED(op)}, steps = place.querySelectorAll('.step').length, bad = [];
+                for (let i = 0; i < steps; i++) {
+                    place.querySelector('[data-act=step]').click();
+                    const now = place.querySelector('.step.now'), line = now.querySelector('.line-of') || now;
+                    const box = line.getBoundingClientRect();
+                    if (box.top < 0 || box.bottom > innerHeight + 1) bad.push(now.dataset.step + ": " + box.top + " to " + box.bottom + " of " + innerHeight);
+                }
+                return bad;
+            })()`);
+            assert.deepEqual(hidden, []); // steps out of view
+        }
+    }
+    await tab.send('Emulation.clearDeviceMetricsOverride');
+}
+
+// From the first stop to the last by "next", and back.
+async function path_of_stops(tab, url) {
+    await tab.open(url('index.html'));
+    const stops = await tab.evaluate(`[...document.querySelectorAll('main > ol > li > a:first-child')].map((a) => a.getAttribute('href'))`);
+    assert.ok(stops.length >= 8);
+    for (let i = 0; i < stops.length; i++) {
+        await tab.open(url(stops[i].split('#')[0]));
+        const [before, after] = await tab.evaluate(
+            `(() => { const a = [...document.querySelectorAll('nav[aria-label="stop ${i + 1} of the path"] a')].map((a) => a.getAttribute('href')); return a; })()`);
+        assert.equal(before, i ? stops[i - 1] : 'index.html');
+        assert.equal(after, stops[i + 1] || 'index.html');
+    }
+}
+
 // One element of a gradient: by mouse and by arrow keys, its parts light up and add up to it.
 async function element(tab, url) {
     for (const op of ['softmax', 'rms_norm', 'attention', 'cross_entropy']) {
@@ -207,4 +250,4 @@ async function accessible(tab, url, pages, folder) {
     console.log(`axe finds nothing on ${pages.length} pages, light and dark`);
 }
 
-module.exports = {watch, edits, element, search, print, ownText, accessible};
+module.exports = {watch, lines, path_of_stops, edits, element, search, print, ownText, accessible};

@@ -40,6 +40,27 @@ for (const [name, html] of Object.entries(pages)) {
     }
 }
 
+// ---- Ready to be published ---------------------------------------------------------------------
+
+for (const [name, html] of Object.entries(pages)) {
+    assert.match(html, /<title>[^<]+ - gradus<\/title>/, name);
+    assert.match(html, /<footer><a href="licences\.html">/, name);
+    assert.equal(html.includes('content="noindex"'), /^code-(tests|bench)-|-notes\.html$|^404/.test(name), name);
+}
+assert.match(pages['licences.html'], /MIT License/);
+assert.ok(fs.existsSync(path.join(folder, 'icon.svg')));
+// An op's page with all that it loads, as a server sends it.
+const zlib = require('zlib');
+let most = 0;
+for (const [name, html] of Object.entries(pages).filter(([, text ]) => text.includes('class="worked"'))) {
+    const loaded = [...html.matchAll(/<(?:script|link)[^>]* (?:src|href)="([^":]+\.(?:js|css))"/g) ].map(([ , file ]) => file);
+    const bytes = [ name, ...loaded ].map((file) => zlib.gzipSync(fs.readFileSync(path.join(folder, file)), {level : 9}).length)
+                      .reduce((a, b) => a + b);
+    if (bytes > most) console.log(`${name}: ${bytes} bytes with what it loads, gzipped`);
+    most = Math.max(most, bytes);
+}
+assert.ok(most <= 360000, `an op's page loads ${most} bytes, gzipped`);
+
 // ---- Without JavaScript ------------------------------------------------------------------------
 
 assert.doesNotMatch(pages['rms_norm.html'], /\$\$|katex-error/);
