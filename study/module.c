@@ -396,3 +396,51 @@ EXPORT(study_switch) void study_switch(int parts)
                              .seeds = parts & STALE_RSTD ? 2 : 1};
     check_bug(&bug, 1);
 }
+
+/* ---- A formula of the reader's --------------------------------------------------------------- */
+
+/* The page computes: it reads and writes what `writing` has, through study_part(). */
+__attribute__((import_module("page"), import_name("backward"))) void page_backward(void);
+
+static const planted_math *writing;
+
+static void reader_formula(planted_math *m)
+{
+    writing = m;
+    page_backward();
+    writing = NULL;
+}
+
+static const gd_tensor *written_tensor(int kind, int index)
+{
+    return kind == 'x' || kind == 'g' ? writing->call->input[index] : writing->call->output[index];
+}
+
+/* The values of input ('x'), output ('y'), its cotangent ('d') or gradient ('g') `index`, in
+ * float64; only while page_backward() runs. */
+EXPORT(study_part) double *study_part(int kind, int index)
+{
+    double *const *lists[] = {writing->x, writing->y, writing->dy, writing->g};
+    return lists[kind == 'x' ? 0 : kind == 'y' ? 1 : kind == 'd' ? 2 : 3][index];
+}
+
+/* Its number of axes, and the size of one. */
+EXPORT(study_part_axes) int study_part_axes(int kind, int index)
+{
+    return gd_tensor_ndim(written_tensor(kind, index));
+}
+
+EXPORT(study_part_size) int study_part_size(int kind, int index, int axis)
+{
+    return (int)gd_tensor_dim(written_tensor(kind, index), axis);
+}
+
+/* gradcheck on the page's formula, in case `index` of the op named by study_text(). */
+EXPORT(study_formula) void study_formula(int index)
+{
+    const gd_op *op = gd_find_op(NULL, text);
+    if (!op || index < 0 || index >= op->case_count) return;
+    const planted_bug bug = {
+        .op = op->name, .check = op->cases[index].name, .formula = reader_formula};
+    check_bug(&bug, 0);
+}

@@ -7,7 +7,10 @@ class Gradus {
     static async load(bytes) {
         const it = new Gradus();
         it.out = '';
-        it.exports = await root.wasi.start(bytes, {print : (text) => { it.out += text; }});
+        it.exports = await root.wasi.start(bytes, {
+            print : (text) => { it.out += text; },
+            page : {backward : () => it.backward(it.math())}
+        });
         return it;
     }
 
@@ -65,6 +68,27 @@ class Gradus {
 
     // gradcheck on RMSNorm's backward with some of its parts changed: the same.
     switchIt(parts) { return this.found(() => this.exports.study_switch(parts)); }
+
+    // gradcheck on a backward of the page's: compute(math) is called for each, where
+    // math.tensor('x' | 'y' | 'dy', i) is {shape, values}, and math.put(i, values) sets a gradient.
+    checkFormula(op, name, compute) {
+        const x = this.exports;
+        new Uint8Array(x.memory.buffer).set(new TextEncoder().encode(op + '\0'), x.study_text());
+        this.backward = compute;
+        return this.found(() => x.study_formula(this.find(op).cases.findIndex((c) => c.name === name)));
+    }
+
+    math() {
+        const x = this.exports, letter = (kind) => kind.charCodeAt(0);
+        const shape = (kind, i) => Array.from(
+            {length : x.study_part_axes(letter(kind), i)}, (_, d) => x.study_part_size(letter(kind), i, d));
+        const view = (kind, i, sizes) => new Float64Array(
+            x.memory.buffer, x.study_part(letter(kind), i), sizes.reduce((a, b) => a * b, 1));
+        return {
+            tensor : (kind, i) => ({shape : shape(kind, i), values : Array.from(view(kind, i, shape(kind, i)))}),
+            put : (i, values) => view('g', i, shape('g', i)).set(values)
+        };
+    }
 
     found(call) {
         call();

@@ -68,12 +68,13 @@ function imports(system) {
     return new Proxy(known, {get : (all, name) => all[name] || (() => NOSYS)});
 }
 
-async function start(bytes, {args = [ 'gradus' ], print = () => {}} = {}) {
+// page: functions of the page that the module calls.
+async function start(bytes, {args = [ 'gradus' ], print = () => {}, page = {}} = {}) {
     const system = {memory : null, args, print};
     const module = await WebAssembly.compile(bytes);
-    const system_calls = imports(system), wanted = {wasi_snapshot_preview1 : {}, env : {}};
+    const system_calls = imports(system), wanted = {wasi_snapshot_preview1 : {}, env : {}, page};
     for (const {module : from, name} of WebAssembly.Module.imports(module))
-        wanted[from][name] = from === 'env' ? () => { throw new Error(`${name} was left out`); }
+        if (from !== 'page') wanted[from][name] = from === 'env' ? () => { throw new Error(`${name} was left out`); }
                                             : system_calls[name];
     const instance = await WebAssembly.instantiate(module, wanted);
     system.memory = instance.exports.memory;

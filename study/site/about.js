@@ -14,6 +14,7 @@ module.exports = {
     'dropout.html' : [ 'mask', 'regularization' ],
     'elementwise.html' : [ 'activation', 'broadcast', 'relu', 'gelu', 'sigmoid', 'tanh', 'elementwise' ],
     'embedding.html' : [ 'lookup', 'token embedding' ],
+    'exercises.html' : [ 'exercise', 'write a backward', 'puzzle', 'practice' ],
     'layer_norm.html' : [ 'layer norm', 'layer normalization' ],
     'linear.html' : [ 'fully connected', 'dense layer', 'affine' ],
     'matmul.html' : [ 'matrix product', 'matrix multiplication', 'gemm' ],

@@ -8,6 +8,7 @@ const sections = [
     [ 'Ops', 'ops.html' ],
     [ 'Tape', 'tape.html' ],
     [ 'Break it', 'break.html' ],
+    [ 'Exercises', 'exercises.html' ],
     [ 'Train', 'train.html' ],
     [ 'Reference', 'reference.html' ],
     [ 'Code', 'code.html' ],

@@ -18,6 +18,7 @@ const frame = require('./page.js');
 require('../page/wasi.js');
 const Gradus = require('../page/module.js');
 const {example, steps} = require('../page/examples.js');
+const exercises = require('../page/exercises.js');
 const watch = require('../page/watch.js');
 const worked = require('../page/worked.js');
 
@@ -189,6 +190,11 @@ function opPage(gradus, readme, page) {
             bugs.length} ways to get ${
             ops.length > 1 ? 'these backwards'
                            : 'this backward'} wrong</a>, and what gradcheck reports for each.</p>`;
+
+    const exercise = exercises.ladder.find((e) => ops.includes(e.op));
+    if (exercise)
+        html += `<h2 id="exercise">Write it</h2><p><a href="exercises.html#${exercise.op}">Write the backward of ${
+            exercise.op}</a> yourself; gradcheck answers.</p>`;
 
     // After the derivation, which ends in its lines of code; what follows there is about kernels.
     const blocks = [...page.html.matchAll(/<pre class="code">[^]*?<\/pre>/g) ].filter(
@@ -375,6 +381,34 @@ ${list}`,
     });
 }
 
+// ---- Exercises ---------------------------------------------------------------------------------
+
+function exercisesPage(gradus) {
+    const one = ({op, says, answer}, i) => {
+        const home = files.filter((file) => /^kernels\/\w+\/README\.md$/.test(file)).find((file) => opsOf(file, gradus).includes(op));
+        return `<div class="panel exercise" data-exercise="${i}"><h2 id="${op}" class="small">${i + 1}. ${op}<span class="state good"></span></h2>
+<p>${escape(says)} <a href="${sources.page(home)}">the derivation</a></p>
+<textarea rows="${answer.split('\n').length + 2}" spellcheck="false" aria-label="the backward of ${op}"></textarea>
+<div class="controls"><button type="button" data-act="check">Check</button><button type="button" data-act="again">As it was</button></div>
+<div class="answer" aria-live="polite"></div>
+<details><summary>An answer</summary><pre class="code words">${escape(answer)}</pre></details></div>`;
+    };
+    write('exercises.html', {
+        title : 'Exercises',
+        scripts : [ 'gradus-wasm.js', 'wasi.js', 'module.js', 'formula.js', 'exercises.js' ],
+        headings : exercises.ladder.map((e, i) => ({depth : 2, id : e.op, text : `${i + 1}. ${e.op}`})),
+        html : `<h1 id="top">Write a backward</h1>
+<p class="lead">Ten, from a power to attention. You write the gradient; the library's gradcheck compares it
+with finite differences of the forward and names what is wrong, here in this page. <span id="done"></span></p>
+<p>One tensor a line: <code>h[i, k] = dy[i, k] * w[k];</code> The indices on the left run over all elements.
+<code>sum(j, x[i, j])</code>, <code>mean</code> and <code>max</code> run over one more index, whose range is that of the
+axis where it is read. There are exp, log, sqrt, sin, cos, tanh, abs, pow, comparisons, which are 1 or 0, and
+<code>a ? b : c</code>. What you define in one line can be read in the next. Each box begins with a mistake. What
+you write is kept in this browser.</p><noscript>Checking takes JavaScript.</noscript>
+${exercises.ladder.map(one).join('\n')}`,
+    });
+}
+
 // ---- Live training -----------------------------------------------------------------------------
 
 function trainPage() {
@@ -425,6 +459,7 @@ async function main() {
     referencePages();
     codePages();
     breakPage(gradus);
+    exercisesPage(gradus);
     trainPage();
     write('tape.html', await tapes.page(programs));
     for (const page of publish.pages()) write(page.name, page);

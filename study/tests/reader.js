@@ -147,6 +147,27 @@ async function path_of_stops(tab, url) {
     }
 }
 
+// An exercise: a mistake in the language, a wrong gradient, the answer; and it is kept.
+async function exercise(tab, url) {
+    await tab.open(url('exercises.html'));
+    const ready = `document.getElementById('done').dataset.ready`;
+    await tab.until(ready);
+    const write = (text) => tab.evaluate(`(() => {
+        const place = document.querySelector('.exercise[data-exercise="6"]');
+        place.querySelector('textarea').value = ${JSON.stringify(text)};
+        place.querySelector('[data-act=check]').click();
+        return place.querySelector('.answer').textContent;
+    })()`);
+    assert.match(await write('dx[i, k] = y[i, k] *'), /^line 1, column 21: expected a number or a name/);
+    assert.match(await write('dx[i, k] = -y[i, k] * (dy[i, k] - sum(j, dy[i, j] * y[i, j]))'), /^FAIL.*sign/);
+    assert.match(await write('dx[i, k] = y[i, k] * (dy[i, k] - sum(j, dy[i, j] * y[i, j]))'), /^PASS/);
+    assert.match(await tab.evaluate(`document.getElementById('done').textContent`), /^1 of 10/);
+    await tab.open(url('exercises.html'));
+    await tab.until(ready);
+    assert.match(await tab.evaluate(`document.getElementById('done').textContent`), /^1 of 10/);
+    await tab.evaluate(`localStorage.clear()`);
+}
+
 // One element of a gradient: by mouse and by arrow keys, its parts light up and add up to it.
 async function element(tab, url) {
     for (const op of ['softmax', 'rms_norm', 'attention', 'cross_entropy']) {
@@ -250,4 +271,4 @@ async function accessible(tab, url, pages, folder) {
     console.log(`axe finds nothing on ${pages.length} pages, light and dark`);
 }
 
-module.exports = {watch, lines, path_of_stops, edits, element, search, print, ownText, accessible};
+module.exports = {watch, exercise, lines, path_of_stops, edits, element, search, print, ownText, accessible};

@@ -1,0 +1,168 @@
+// exercises.js - backwards to write: ten, from a power to attention. The library's gradcheck answers.
+(function(root) {
+'use strict';
+const formula = root.formula || require('./formula.js');
+
+// op, case: of the library's record. output: what y is called. numbers: its arguments. begin: what the
+// box holds at first; answer: what passes.
+const ladder = [
+    {
+        op : 'pow', case : 'odd', numbers : {exponent : 3}, says : 'y = x^exponent, for each element; exponent is 3.',
+        begin : 'dx[i, j, k] = dy[i, j, k];',
+        answer : 'dx[i, j, k] = dy[i, j, k] * exponent * pow(x[i, j, k], exponent - 1);'
+    },
+    {
+        op : 'sigmoid', case : 'odd', says : 'y = 1 / (1 + exp(-x)). The result y is given, too.',
+        begin : 'dx[i, j, k] = dy[i, j, k] * y[i, j, k];',
+        answer : 'dx[i, j, k] = dy[i, j, k] * y[i, j, k] * (1 - y[i, j, k]);'
+    },
+    {
+        op : 'mul', case : 'b_row', says : 'y[i, k] = a[i, k] b[k]: every row uses the same b.',
+        begin : 'da[i, k] = dy[i, k] * b[k];\ndb[k] = dy[0, k] * a[0, k];',
+        answer : 'da[i, k] = dy[i, k] * b[k];\ndb[k] = sum(i, dy[i, k] * a[i, k]);'
+    },
+    {
+        op : 'mean', case : 'rows', says : 'y[i] is the mean of row i of x; a row has 11 elements.',
+        begin : 'dx[i, k] = dy[i];', answer : 'dx[i, k] = dy[i] / 11;'
+    },
+    {
+        op : 'matmul', case : 'rows3_inner5_cols7', output : 'c', says : 'c[i, j] = sum(k, a[i, k] * b[k, j]).',
+        begin : 'da[i, k] = b[k, i];\ndb[k, j] = a[i, k];',
+        answer : 'da[i, k] = sum(j, dc[i, j] * b[k, j]);\ndb[k, j] = sum(i, a[i, k] * dc[i, j]);'
+    },
+    {
+        op : 'logsumexp', case : 'rows', says : 'y[i] = log(sum(k, exp(x[i, k]))).',
+        begin : 'dx[i, k] = dy[i] * exp(x[i, k]);', answer : 'dx[i, k] = dy[i] * exp(x[i, k] - y[i]);'
+    },
+    {
+        op : 'softmax', case : 'rows5_cols17', says : 'y[i, k] = exp(x[i, k]) / sum(j, exp(x[i, j])), and y is given.',
+        begin : 'dx[i, k] = y[i, k] * dy[i, k];',
+        answer : 's[i] = sum(k, dy[i, k] * y[i, k]);\ndx[i, k] = y[i, k] * (dy[i, k] - s[i]);'
+    },
+    {
+        op : 'cross_entropy', case : 'mean_5x11', output : 'loss',
+        says : 'loss = the mean over the 5 rows of log(sum(j, exp(logits[i, j]))) - logits[i, targets[i]].',
+        begin : 'dlogits[i, j] = dloss / 5 * (j == targets[i]);',
+        answer : 'z[i] = sum(j, exp(logits[i, j]));\ndlogits[i, j] = dloss / 5 * (exp(logits[i, j]) / z[i] - (j == targets[i]));'
+    },
+    {
+        op : 'rms_norm', case : 'rows4_cols64', numbers : {eps : 1e-5},
+        says : 'y[i, k] = x[i, k] * rstd[i] * weight[k], rstd[i] = 1 / sqrt(mean(k, x[i, k] * x[i, k]) + eps).',
+        begin : 'rstd[i] = 1 / sqrt(mean(k, x[i, k] * x[i, k]) + eps);\nh[i, k] = dy[i, k] * weight[k];\ndx[i, k] = rstd[i] * h[i, k];\ndweight[k] = sum(i, dy[i, k] * x[i, k] * rstd[i]);',
+        answer : 'rstd[i] = 1 / sqrt(mean(k, x[i, k] * x[i, k]) + eps);\nh[i, k] = dy[i, k] * weight[k];\nm[i] = mean(k, h[i, k] * x[i, k] * rstd[i]);\ndx[i, k] = rstd[i] * (h[i, k] - x[i, k] * rstd[i] * m[i]);\ndweight[k] = sum(i, dy[i, k] * x[i, k] * rstd[i]);'
+    },
+    {
+        op : 'attention', case : 'full', numbers : {scale : 0.5},
+        says : 'For batch b and head h: s = scale q k^T, p = softmax(s) by row, y = p v. Positions are t and s, features d; p is computed for you.',
+        begin : 'e[b, t, h, s] = exp(scale * sum(d, q[b, t, h, d] * k[b, s, h, d]));\np[b, t, h, s] = e[b, t, h, s] / sum(r, e[b, t, h, r]);\ndv[b, s, h, d] = sum(t, p[b, t, h, s] * dy[b, t, h, d]);\ndp[b, t, h, s] = sum(d, dy[b, t, h, d] * v[b, s, h, d]);\nds[b, t, h, s] = p[b, t, h, s] * dp[b, t, h, s];\ndq[b, t, h, d] = scale * sum(s, ds[b, t, h, s] * k[b, s, h, d]);\ndk[b, s, h, d] = scale * sum(t, ds[b, t, h, s] * q[b, t, h, d]);',
+        answer : 'e[b, t, h, s] = exp(scale * sum(d, q[b, t, h, d] * k[b, s, h, d]));\np[b, t, h, s] = e[b, t, h, s] / sum(r, e[b, t, h, r]);\ndv[b, s, h, d] = sum(t, p[b, t, h, s] * dy[b, t, h, d]);\ndp[b, t, h, s] = sum(d, dy[b, t, h, d] * v[b, s, h, d]);\ndelta[b, t, h] = sum(s, p[b, t, h, s] * dp[b, t, h, s]);\nds[b, t, h, s] = p[b, t, h, s] * (dp[b, t, h, s] - delta[b, t, h]);\ndq[b, t, h, d] = scale * sum(s, ds[b, t, h, s] * k[b, s, h, d]);\ndk[b, s, h, d] = scale * sum(t, ds[b, t, h, s] * q[b, t, h, d]);'
+    }
+];
+
+// gradcheck on what was written: {error} or {words, report}.
+function check(gradus, exercise, text) {
+    let statements, error = '';
+    try {
+        statements = formula.parse(text);
+    } catch (fault) {
+        if (!(fault instanceof formula.Fault)) throw fault;
+        return {error : fault.message};
+    }
+    const record = gradus.find(exercise.op).cases.find((c) => c.name === exercise.case);
+    const names = record.inputs.filter((input) => !input.absent).map((input) => input.name);
+    const output = exercise.output || 'y';
+    const found = gradus.checkFormula(exercise.op, exercise.case, (math) => {
+        if (error) return;
+        const given = {}, wanted = {};
+        for (const [name, v] of Object.entries(exercise.numbers || {})) given[name] = {shape : [], values : [ v ]};
+        record.inputs.forEach((input, i) => { if (!input.absent) given[input.name] = math.tensor('x', i); });
+        given[output] = math.tensor('y', 0);
+        given['d' + output] = math.tensor('dy', 0);
+        record.inputs.forEach((input, i) => {
+            if (!input.absent && !input.fixed && input.fill !== 4) wanted['d' + input.name] = given[input.name].shape;
+        });
+        try {
+            const all = formula.run(statements, given, wanted);
+            record.inputs.forEach((input, i) => {
+                if (wanted['d' + input.name]) math.put(i, all['d' + input.name].values);
+            });
+        } catch (fault) {
+            if (!(fault instanceof formula.Fault)) throw fault;
+            error = fault.message;
+        }
+    });
+    return error ? {error, names} : {...found, names};
+}
+
+root.exercises = {
+    ladder,
+    check
+};
+if (typeof module !== 'undefined') {
+    module.exports = root.exercises;
+    return;
+}
+
+// ---- In the page ---------------------------------------------------------------------------------
+
+const kept = (name, value) => {
+    try {
+        if (value === undefined) return localStorage.getItem('exercise ' + name) || '';
+        localStorage.setItem('exercise ' + name, value);
+    } catch { /* private */
+    }
+    return '';
+};
+
+function say(place, found) {
+    const box = place.querySelector('.answer'), line = (text, kind) => {
+        const p = document.createElement('p');
+        p.className = kind;
+        p.textContent = text;
+        box.append(p);
+    };
+    box.replaceChildren();
+    if (found.error) return line(found.error, 'bad');
+    const passed = found.report.verdict === 'PASS';
+    line(passed ? 'PASS: it agrees with finite differences of the forward.' : 'FAIL', passed ? 'good' : 'bad');
+    for (const input of found.report.inputs) {
+        const words = [ input.finding, input.behaviour ].filter(Boolean).join('; ');
+        if (input.verdict !== 'PASS')
+            line(`d${input.name}: ${input.wrong} of ${input.elements} elements are wrong${words ? `; ${words}` : ''}`, 'bad');
+        else if (!passed)
+            line(`d${input.name}: right`, 'good');
+    }
+    return passed;
+}
+
+document.addEventListener('DOMContentLoaded', async () => {
+    const gradus = await root.Gradus.here();
+    const places = [...document.querySelectorAll('.exercise') ];
+    const count = () => {
+        const done = places.filter((place) => place.dataset.done).length;
+        document.getElementById('done').textContent = `${done} of ${places.length} done`;
+    };
+    for (const place of places) {
+        const exercise = ladder[Number(place.dataset.exercise)], text = place.querySelector('textarea');
+        const mark = () => {
+            place.dataset.done = '1';
+            place.querySelector('h2 .state').textContent = ' done';
+        };
+        text.value = kept(exercise.op) || exercise.begin;
+        if (kept(exercise.op + ' done')) mark();
+        place.querySelector('[data-act=check]').addEventListener('click', () => {
+            kept(exercise.op, text.value);
+            if (say(place, check(gradus, exercise, text.value)) !== true) return;
+            kept(exercise.op + ' done', '1');
+            mark();
+            count();
+        });
+        place.querySelector('[data-act=again]').addEventListener('click', () => {
+            text.value = exercise.begin;
+            place.querySelector('.answer').replaceChildren();
+        });
+    }
+    count();
+    document.getElementById('done').dataset.ready = '1';
+});
+})(globalThis);

@@ -1,0 +1,59 @@
+// exercises.js - the ladder of exercises: each answer passes gradcheck, what the box holds at first does
+// not, and a mistake in the language is named with its column.
+//     node exercises.js WASM_FOLDER
+'use strict';
+const assert = require('assert');
+const fs = require('fs');
+const path = require('path');
+require('../page/wasi.js');
+const Gradus = require('../page/module.js');
+const {ladder, check} = require('../page/exercises.js');
+const formula = require('../page/formula.js');
+
+async function main() {
+    const gradus = await Gradus.load(fs.readFileSync(path.join(process.argv[2], 'study.wasm')));
+    assert.equal(ladder.length, 10);
+    for (const exercise of ladder) {
+        const right = check(gradus, exercise, exercise.answer);
+        assert.ok(!right.error, `${exercise.op}: ${right.error}`);
+        assert.equal(right.report.verdict, 'PASS', `${exercise.op}: ${right.words}`);
+        const first = check(gradus, exercise, exercise.begin);
+        assert.ok(first.error || first.report.verdict === 'FAIL', `${exercise.op} begins with the answer`);
+    }
+    // gradcheck names what is wrong.
+    const softmax = ladder.find((e) => e.op === 'softmax');
+    const twice = check(gradus, softmax, softmax.answer.replace('y[i, k] * (dy', '2 * y[i, k] * (dy'));
+    assert.match(twice.report.inputs[0].finding, /2/);
+
+    const faults = {
+        'dx[i, k] = dy[i, k] +' : /^line 1, column 22: expected a number or a name, found the end of the line/,
+        'dx[i, k] = $' : /^line 1, column 12: "\$" has no meaning/,
+        'dx[i, k] = dy[i]' : /^line 1, column 12: dy has 2 axes, here are 1 indices/,
+        'dx[i, k] = z' : /^line 1, column 12: z is not known; known are x, y, dy, i, k/,
+        '\ndx[i, k] = constructor[i]' : /^line 2, column 12: constructor is not known/,
+        'dx[i, k] = toString(x[i, k])' : /^line 1, column 12: there is no function toString/,
+        'dx[i, k] = sum(j, 1)' : /^line 1, column 12: no tensor is read at j/,
+        'dx[i, k] = y[i, 99]' : /^line 1, column 17: index 99 is outside axis 1 of y/,
+        'x[i, k] = 1' : /^line 1, column 1: x is given/,
+        's[i] = sum(k, dy[i, k])' : /dx is not defined/,
+        'dx[i, k] = dy[i, k] dy[i, k]' : /^line 1, column 21: expected the end of the line/,
+        'dx[i, k] = sum(a, sum(b, sum(c, sum(d, y[0, a] * y[0, b] * y[0, c] * y[0, d]))))' : /takes more than \d+ steps/,
+        ['dx[i, k] = ' + '('.repeat(3000)] : /nested too deeply/,
+        ['dx[i, k] = ' + '-'.repeat(5000) + '1'] : /longer than 4000/,
+        ['dx[i, k] = ' + '-'.repeat(3900) + 'z'] : /z is not known/,
+        '' : /dx is not defined/
+    };
+    for (const [text, words] of Object.entries(faults)) {
+        const begun = Date.now(), found = check(gradus, softmax, text);
+        assert.match(found.error || 'no error', words, text.slice(0, 80));
+        assert.ok(Date.now() - begun < 5000, text);
+    }
+    const {y} = formula.run(formula.parse('y[i] = i > 0 ? x[i] - 1 : -x[i] / 2'), {x : {shape : [ 2 ], values : [ 4, 8 ]}}, {y : [ 2 ]});
+    assert.deepEqual(y.values, [ -2, 7 ]);
+    console.log(`${ladder.length} exercises, ${Object.keys(faults).length} mistakes in the language named`);
+}
+
+main().catch((error) => {
+    console.error(error);
+    process.exitCode = 1;
+});
