@@ -151,7 +151,7 @@ static inline void *gd_packed_copy(const gd_call *call, const gd_tensor *t, int6
     gd_layout to = gd_layout_of(t);
     to.data = gd_call_scratch(call, (size_t)count * gd_dtype_size(to.dtype));
     to.strides = strides;
-    if (to.data) gd_copy_cpu(to, gd_layout_of(t), call->context);
+    if (to.data) gd_services_of[GD_CPU]->copy(to, gd_layout_of(t), call->context);
     return to.data;
 }
 
