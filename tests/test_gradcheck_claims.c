@@ -520,7 +520,7 @@ static void one_fault(const gd_op *op, const gd_case *which, int input, gd_dtype
     f.side = gd_context_create(&(gd_context_options){.threads = 1});
     f.op.backward[GD_CPU] = faulty_backward;
     f.op.backward_reads_inputs = f.op.backward_reads_outputs = UINT32_MAX;
-    f.op.dinput_over_doutput = f.op.dinput_over_input = f.op.dinput_shared = 0;
+    f.op.dinput_over_doutput = f.op.dinput_over_input = 0;
     f.op.strided = false;
     const gd_gradcheck_options options = {.dtype = &dtype, .seed = seed, .only_numbers = true};
     gd_gradcheck_report report;

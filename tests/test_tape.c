@@ -213,41 +213,6 @@ START_TEST(the_same_tensor_twice_in_one_call)
 }
 END_TEST
 
-/* a + b whose record says that both gradients are one: they are one memory, until one of them is
- * added to. */
-static int written;
-
-static gd_status shared_backward(const gd_call *call)
-{
-    bool one = gd_tensor_data(call->dinput[0]) == gd_tensor_data(call->dinput[1]);
-    written = one ? 1 : 2;
-    return plus_backward(call);
-}
-
-START_TEST(gradients_of_the_same_numbers_share_memory)
-{
-    gd_op shared = plus;
-    shared.dinput_shared = 2;
-    shared.backward[GD_CPU] = shared_backward;
-    gd_tensor *x = leaf(3), *z = leaf(5);
-    gd_tensor *a = do_square(x), *b = do_square(z);
-    gd_tensor *again = do_square(b); /* its gradient comes later, and only to b */
-    gd_tensor *sum = gd_apply(&shared, (gd_tensor *[]){a, b}, 2, NULL);
-    gd_backward(do_plus(sum, again));
-    ck_assert_int_eq(written, 1);
-    ck_assert_double_eq(gd_item(gd_grad(x)), 6);
-    ck_assert_double_eq(gd_item(gd_grad(z)), 10 + 4 * 125);
-    gd_step_end(ctx);
-
-    /* A leaf keeps its own. */
-    gd_grad_clear(x);
-    gd_backward(gd_apply(&shared, (gd_tensor *[]){do_square(x), z}, 2, NULL));
-    ck_assert_int_eq(written, 2);
-    ck_assert_double_eq(gd_item(gd_grad(x)), 6);
-    ck_assert_double_eq(gd_item(gd_grad(z)), 510 + 1);
-}
-END_TEST
-
 START_TEST(gradients_accumulate_over_backwards)
 {
     gd_tensor *x = leaf(3);
@@ -687,7 +652,6 @@ int main(void)
     tcase_add_checked_fixture(tape, open_context, close_context);
     tcase_add_test(tape, gradients_add_up_where_paths_meet);
     tcase_add_test(tape, the_same_tensor_twice_in_one_call);
-    tcase_add_test(tape, gradients_of_the_same_numbers_share_memory);
     tcase_add_test(tape, gradients_accumulate_over_backwards);
     tcase_add_test(tape, sixteen_bit_leaves_compute_in_float);
     tcase_add_test(tape, cotangents_weight_the_outputs);

@@ -314,10 +314,6 @@ struct gd_op {
     uint32_t dinput_over_doutput;
     uint32_t dinput_over_input;
 
-    /* Whose gradient equals that of input 0 (of the same shape), as for a sum. If both are new,
-     * dinput[i] and dinput[0] may share memory, to be written once. */
-    uint32_t dinput_shared;
-
     /* Which dinput backward() can write as float32 although its inputs are 16-bit.
      * Gradients of parameters are stored so (optim.h); others are rounded to 16 bits first. */
     uint32_t dinput_float32;

@@ -197,14 +197,12 @@ static gd_status bias_backward(const gd_call *call, const gd_tensor *x, int bias
 }
 
 /* The gradients of x and, in add_rms_norm, of the residual: the same numbers. dx is that of the
- * normalised tensor, which has the residual's dtype; dbranch is for an x of another dtype, or in
- * other memory. */
+ * normalised tensor, which has the residual's dtype; dbranch is that of x. */
 static void place_dx(const gd_call *call, const gd_rms_norm_problem *p, gd_rms_norm_gradients *g)
 {
     const gd_tensor *dx = call->dinput[0], *dresidual = call->outputs > 1 ? call->dinput[1] : NULL;
-    const bool one = dx && dresidual && gd_tensor_data(dx) == gd_tensor_data(dresidual);
     const bool first = dx && !dresidual && p->dtype == p->y_dtype;
-    const gd_tensor *main = first ? dx : dresidual, *branch = first || one ? NULL : dx;
+    const gd_tensor *main = first ? dx : dresidual, *branch = first ? NULL : dx;
     g->dx = gd_data(main), g->accumulate_dx = main && call->accumulate[first ? 0 : 1];
     g->dbranch = gd_data(branch), g->accumulate_dbranch = branch && call->accumulate[0];
 }

@@ -237,7 +237,6 @@ const gd_op gd_op_add_rms_norm = {
     .backward_reads_inputs = GD_BIT(2),
     .backward_reads_outputs = GD_BIT(1),
     .dinput_over_doutput = GD_BIT(0) | GD_BIT(1),
-    .dinput_shared = GD_BIT(1),
     .dinput_float32 = GD_BIT(2) | GD_BIT(3),
     .same_bits = true,
     .strided = true,

@@ -102,7 +102,7 @@ class Op(ctypes.Structure):
         ("shape", SHAPE_RULE), ("forward", KERNEL * 2), ("backward", KERNEL * 2),
         ("cases", c_void_p), ("case_count", c_int),
         ("dinput_over_doutput", c_uint32), ("dinput_over_input", c_uint32),
-        ("dinput_shared", c_uint32), ("dinput_float32", c_uint32), ("strided", c_bool),
+        ("dinput_float32", c_uint32), ("strided", c_bool),
         ("mixed", c_uint32), ("view", c_void_p), ("same_bits", c_bool), ("plain_args", c_bool),
     ]
 

@@ -51,17 +51,6 @@ static gd_tensor *grad_window(gd_tensor *t, gd_storage *storage)
     return t->grad = grad;
 }
 
-/* The gradient of input i equals that of input 0, and may share its memory, if there is no gradient
- * yet that it would be added to. */
-static bool can_share(const gd_node *node, const gradient_slot *slots, const bool *accumulate,
-                      int i)
-{
-    const gd_tensor *t = node->input[i], *first = node->input[0];
-    if (i == 0 || !(node->op->dinput_shared & GD_BIT(i))) return false;
-    return t->step && first && first->step && first->grad && slots[0].buffer == first->grad &&
-           !accumulate[0] && !t->grad && same_memory_shape(t, first->grad);
-}
-
 /* The memory of input i becomes that of its gradient: the storage's content moves to a new header,
  * and the old one, which the value's tensors use, is marked as released. So reading the value after
  * that is an error, as for any value whose memory was reused. */
@@ -115,9 +104,8 @@ static bool reads_gradient(const gd_node *node, const gd_tensor *t)
  * each would overwrite what the other added; nor if the kernel reads the gradient, as in mul(x,
  * grad(x)). Those get a temporary, which gd_node_backward adds to the gradient.
  *
- * A gradient that does not exist yet needs memory, unless it equals that of input 0. Two buffers
- * are about to be free, that of dy and that of the input; if the record allows it, the kernel
- * writes over one of them. */
+ * A gradient that does not exist yet needs memory. Two buffers are about to be free, that of dy and
+ * that of the input; if the record allows it, the kernel writes over one of them. */
 static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accumulate,
                                 gradient_slot *slots, bool keep_tape)
 {
@@ -132,11 +120,8 @@ static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accum
         slot->buffer = gd_frame_tensor(ctx, dtype, t, node->op->name);
         return gd_error_status(ctx);
     }
-    if (gd_grad_unshare(t)) return gd_error_status(ctx);
     accumulate[i] = t->grad_valid;
-    if (can_share(node, slots, accumulate, i)) {
-        grad_window(t, node->input[0]->grad->storage);
-    } else if (!t->grad_valid && !t->grad && can_take_doutput(node, call, i)) {
+    if (!t->grad_valid && !t->grad && can_take_doutput(node, call, i)) {
         grad_window(t, node->output[0]->grad->storage);
     } else if (!t->grad_valid && !t->grad && can_take_input(node, call, i, keep_tape)) {
         take_input(node, call, i);

@@ -272,9 +272,6 @@ gd_status gd_tensor_need_grad(gd_tensor *t);
  * the gradient. */
 gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who);
 
-/* Gives the gradient of t its own memory before it is written to. */
-gd_status gd_grad_unshare(gd_tensor *t);
-
 /* The sum of squares of a packed tensor; the host waits for it. NaN on error. */
 double gd_sum_squares(const gd_tensor *t);
 

@@ -82,24 +82,6 @@ void gd_grad_release(gd_tensor *t)
     if (--storage->views == 0) gd_storage_release(t->ctx, storage);
 }
 
-/* A gradient that shares its memory with another (dinput_shared) gets its own before it changes. */
-gd_status gd_grad_unshare(gd_tensor *t)
-{
-    gd_tensor *shared = t->grad;
-    if (!shared || !t->step || shared->storage->views == 1) return GD_OK;
-    t->grad = NULL;
-    if (gd_tensor_need_grad(t)) {
-        t->grad = shared;
-        return gd_error_status(t->ctx);
-    }
-    if (t->grad_valid) {
-        t->ctx->services->copy(gd_tensor_layout(t->grad), gd_tensor_layout(shared), t->ctx);
-    }
-    shared->freed = true;
-    shared->storage->views--;
-    return gd_error_status(t->ctx);
-}
-
 /* The gradients of several backwards over a kept tape add up here, where none of them passes on what
  * the ones before have passed on. */
 void gd_grad_retain(gd_tensor *t)
@@ -139,7 +121,7 @@ gd_status gd_grad_add(gd_tensor *t, const gd_tensor *src, const char *who)
 {
     gd_context *ctx = t->ctx;
     bool add = t->grad_valid;
-    if (gd_grad_unshare(t) || gd_tensor_need_grad(t)) return gd_error_status(ctx);
+    if (gd_tensor_need_grad(t)) return gd_error_status(ctx);
     t->grad_valid = true;
     if (t->count == 0) return GD_OK;
     if (!add) {
