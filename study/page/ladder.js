@@ -348,7 +348,7 @@ function player(figure) {
         [...figure.querySelectorAll('canvas') ].map((canvas) => [canvas.dataset.tensor, canvas]));
     const shown = Object.fromEntries(panels(rung).map((panel) => [panel.name, panel.rows]));
     const sectors = rung.threadARow ? 64 : whole.length; // of a row that are shown
-    let at = 0, list = null;
+    let list = null, painted = -1;
     function paint(mark, colour) {
         const canvas = canvases[mark.tensor], rows = shown[mark.tensor], y = rows.indexOf(mark.row);
         const draw = canvas.getContext('2d');
@@ -357,36 +357,38 @@ function player(figure) {
         for (const sector of mark.sectors) draw.fillRect(sector * w, y * h + 2, w, h - 4);
         canvas.dataset.last = mark.kind; // for the test
     }
-    return function frame() {
-        list = list || frames(rung);
+    const frames_of = () => (list = list || frames(rung));
+    // The picture after `at` frames; the next one is added, any other is drawn from the beginning.
+    function show(at) {
         const style = getComputedStyle(document.documentElement);
         const colour = (name) => style.getPropertyValue(name);
-        for (const canvas of Object.values(canvases))
-            if (at === 0) canvas.getContext('2d').clearRect(0, 0, canvas.width, canvas.height);
-        if (at > 0) list[at - 1].marks.forEach((mark) => paint(mark, colour('--line')));
-        list[at].marks.forEach((mark) => paint(mark, colour(colours[mark.kind])));
-        figure.querySelector('.turn').textContent = list[at].said;
-        at = (at + 1) % list.length;
-    };
+        const pale = (frame) => frame.marks.forEach((mark) => paint(mark, colour('--line')));
+        if (at !== painted + 1) {
+            for (const canvas of Object.values(canvases))
+                canvas.getContext('2d').clearRect(0, 0, canvas.width, canvas.height);
+            list.slice(0, Math.max(0, at - 1)).forEach(pale);
+        } else if (at > 1) {
+            pale(list[at - 2]);
+        }
+        painted = at;
+        if (at) list[at - 1].marks.forEach((mark) => paint(mark, colour(colours[mark.kind])));
+        figure.querySelector('.turn').textContent = at ? list[at - 1].said : 'nothing has been loaded yet';
+    }
+    return root.player.attach(figure, {steps : () => frames_of().length, show, pace : 350, begin : 1});
 }
 
 document.addEventListener('DOMContentLoaded', () => {
     const calm = matchMedia('(prefers-reduced-motion: reduce)').matches;
     for (const figure of document.querySelectorAll('figure.rung')) {
-        const frame = player(figure);
-        let timer = 0;
-        const stop = () => { timer = clearInterval(timer) || 0; };
-        const play = () => { timer = timer || setInterval(frame, 350); };
-        figure.querySelector('[data-act=play]').addEventListener('click', () => (timer ? stop() : play()));
-        figure.querySelector('[data-act=step]').addEventListener('click', () => {
-            stop();
-            frame();
-        });
         // It begins when it is seen, and without motion where that is asked for.
+        let play = null;
+        const first = () => (play = play || player(figure));
+        figure.addEventListener('click', first, {capture : true});
         new IntersectionObserver(([ seen ]) => {
-            if (!seen.isIntersecting) return stop();
-            if (!timer) frame();
-            return calm || play();
+            if (!seen.isIntersecting) return play && play.stop();
+            const fresh = !play;
+            first();
+            if (fresh && !calm) figure.querySelector('[data-act=play]').click();
         }).observe(figure);
     }
 });

@@ -46,13 +46,13 @@ exports.cheatSheet = () => {
             .join('')}</tbody></table></div>`;
 };
 
-// The rows of README's table of the ladder: {name: [share at 2048 x 8192, share at 262144 x 4096]}.
+// The rows of README's table of the ladder: {name: share at 2048 x 8192}.
 function measured() {
     const shares = {};
-    for (const [, name, a, b] of sources.read('kernels/rms_norm/README.md')
+    for (const [, name, share] of sources.read('kernels/rms_norm/README.md')
              .matchAll(
                  /^\| ([^|]+) \| [\d.]+ \| \d+ \| ([\d.]+) \| [\d.]+ \| \d+ \| ([\d.]+) \|$/gm))
-        shares[name] = [ a, b ];
+        shares[name] = share;
     return shares;
 }
 
@@ -72,9 +72,8 @@ function rowsOf(rung) {
 
 function figure(rung, i, shares) {
     const {asked, moved} = ladder.load(rung, 8192, 0, 0, 0), all = ladder.total(rung, 2048, 8192);
-    const share = shares[rung.name] || [ '?', '?' ];
-    // The last rung's rows of 8192 have a kernel of two blocks a row; the picture is of one.
-    const [M, N] = rung.stages ? [ 262144, 4096 ] : [ 2048, 8192 ];
+    const share = shares[rung.name] || '?';
+    const [M, N] = [ 2048, 8192 ];
     const way = ladder.onTheirWay(rung, M, N), blocks = ladder.atOnce(rung, M);
     const row = (what, value, shown) => `<tr><td>${what}</td><td${
         value === null ? '' : ` data-value="${value}"`}>${shown}</td></tr>`;
@@ -99,18 +98,17 @@ function figure(rung, i, shares) {
                     : `the ${first.length} lanes of a warp load ${sectors} sectors: ${
                           sectors === first.length ? `one each, ${first[1][0]} apart`
                                                    : `${first.length / sectors} lanes per sector`}`}</small>
-${canvases}<p class="turn" role="status"></p>
-<div class="controls"><button type="button" data-act="step">Step</button><button type="button" data-act="play">Play or stop</button> <small>rows ${
-        rowsOf(rung)}</small></div>
+${canvases}<p class="turn"></p>
+${player.controls(`<small>rows ${rowsOf(rung)}</small>`)}
 <table class="numbers left">${
         row(rung.stages ? 'a bulk copy requests' : 'a load of a warp requests', asked, bytes(asked))}${
         row('memory moves', moved, bytes(moved))}${
-        row('all loads and stores, 2048 x 8192', all.asked, bytes(all.asked))}${
+        row('all loads and stores', all.asked, bytes(all.asked))}${
         row('must move', all.moved, bytes(all.moved))}${
-        row(`resident blocks, ${M} x ${N}`, blocks, blocks)}${
+        row('resident blocks', blocks, blocks)}${
         row('in flight at once, at most', way, bytes(way))}${
-        row('measured share of the ceiling, 2048 x 8192', null, share[0])}${
-        row('262144 x 4096', null, share[1])}</table>
+        row('measured share of the ceiling', null, share)}</table>
+<div class="bar" role="img" aria-label="${share} of the ceiling"><i style="width:${100 * share}%"></i></div>
 <pre class="code">${rung.code.map(escape).join('\n')}</pre></figure>`;
 }
 
@@ -121,17 +119,15 @@ exports.ladder = () => {
             .map((rung, i) => (Boolean(rung.backward) === backward ? figure(rung, i, shares) : ''))
             .join('\n');
     return `<h3 id="ladder-pictures">The ladder in pictures</h3>
-<p>Each strip is a tensor in memory: rows run downwards, the sectors of a row to the right. A sector
+<p>The rungs of the ladder at one size, 2048 rows of 8192 numbers. Each strip is a tensor in memory: rows run downwards, the sectors of a row to the right. A sector
 is the 32 bytes that memory moves at least. The colours: <b class="asked">loaded</b> in this
 iteration of the loop, by the warps of all rows; <b class="stored">written</b>;
 <b class="added">added to</b>, by many blocks at once; pale: accessed before. The pictures are
-computed from the index formula under them, which is the kernel's, for 2048 rows of 4096 numbers. As
+computed from the index formula under them, which is the kernel's; they show rows of 4096. As
 many blocks run at a time as fit on an H200, limited by threads, by shared memory, and by the
 registers that the compiler allocates. The weight, which stays in the cache, is not drawn.</p>
-<p>What decides is how many bytes are in flight: DRAM needs some 4 MB to be busy. The first rung
-moves 8 times what it requests, and is 20 to 50 times too slow: with one thread per row, 2048 rows
-are 32 blocks for 132 multiprocessors, each thread has one or two sectors in flight, and memory
-idles.</p>
+<p>What decides is how many bytes are in flight: DRAM needs some 4 MB to be busy. <a href="#the-ladder">The
+ladder</a> below says why each rung is as fast as it is.</p>
 <div class="rungs">${figures(false)}</div>
 <h3 id="ladder-backward">The backward's ladder</h3>
 <p>Two tensors are read, so an iteration has twice the bytes in flight; and every element of dw is a

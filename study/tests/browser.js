@@ -160,6 +160,9 @@ async function rmsNorm(tab) {
     const drawn = await tab.evaluate(`(() => {
         for (const figure of document.querySelectorAll('figure.rung'))
             for (let i = 0; i < 200; i++) figure.querySelector('[data-act=step]').click();
+        const play = document.querySelector('figure.rung [data-act=play]'), words = [];
+        for (let i = 0; i < 2; i++) play.click(), words.push(play.textContent);
+        if (String(words) !== 'Pause,Play') return words;
         return [...document.querySelectorAll('figure.rung canvas')].filter((c) => !c.dataset.last).map((c) => c.dataset.tensor);
     })()`);
     assert.deepEqual(drawn, [], 'pictures that stay empty');
