@@ -9,6 +9,7 @@ const {katexFolder, escape, plain} = require('./tools.js');
 const sources = require('./sources.js');
 const markdown = require('./markdown.js');
 const code = require('./code.js');
+const curves = require('./curves.js');
 const lines = require('./lines.js');
 const marks = require('./marks.js');
 const reference = require('./reference.js');
@@ -237,6 +238,11 @@ function textPages(gradus, watched) {
         const page = markdown.render(
             file, source, {known, marks : found, symbols : markdown.symbolsOf(source)});
         const op = /^kernels\/\w+\/README\.md$/.test(file);
+        if (file === 'docs/numerics.md') {
+            page.html += curves.error;
+            page.headings.push({depth : 2, id : 'error-over-step', text : 'Why does my check fail?'});
+            page.scripts = [ 'curves.js' ];
+        }
         write(sources.page(file), op ? opPage(gradus, file, page) : page);
     }
     const index = markdown.render('study/index.md', sources.read('study/index.md'), {known});
@@ -460,6 +466,7 @@ async function main() {
     codePages();
     breakPage(gradus);
     exercisesPage(gradus);
+    write('vanishing.html', curves.vanishing);
     trainPage();
     write('tape.html', await tapes.page(programs));
     for (const page of publish.pages()) write(page.name, page);

@@ -168,6 +168,23 @@ async function exercise(tab, url) {
     await tab.evaluate(`localStorage.clear()`);
 }
 
+// The curves follow what is dragged.
+async function curves(tab, url) {
+    for (const [page, place, drag] of [
+             [ 'numerics.html', 'error-curve', '-12' ], [ 'vanishing.html', 'deep-stack', '3' ] ]) {
+        await tab.open(url(page));
+        await tab.until(`document.getElementById('${place}').dataset.ready`);
+        const seen = await tab.evaluate(`(() => {
+            const place = document.getElementById('${place}'), picture = () => place.querySelector('svg').innerHTML + place.querySelector('.said').textContent;
+            const before = picture(), slider = place.querySelector('input[type=range]');
+            slider.value = '${drag}';
+            slider.dispatchEvent(new Event('input', { bubbles: true }));
+            return [before !== picture(), /NaN|Infinity/.test(picture())];
+        })()`);
+        assert.deepEqual(seen, [ true, false ], page);
+    }
+}
+
 // One element of a gradient: by mouse and by arrow keys, its parts light up and add up to it.
 async function element(tab, url) {
     for (const op of ['softmax', 'rms_norm', 'attention', 'cross_entropy']) {
@@ -200,6 +217,8 @@ async function search(tab, url) {
         'flash attention' : /^attention/,
         'batch norm' : /^ops/,
         convolution : /^ops/,
+        vanishing : /^vanishing/,
+        exercise : /^exercises/,
         softmax : /^softmax/,
         gd_rms_norm : /^reference-ops\.html#gd_rms_norm$/
     };
@@ -271,4 +290,4 @@ async function accessible(tab, url, pages, folder) {
     console.log(`axe finds nothing on ${pages.length} pages, light and dark`);
 }
 
-module.exports = {watch, exercise, lines, path_of_stops, edits, element, search, print, ownText, accessible};
+module.exports = {watch, curves, exercise, lines, path_of_stops, edits, element, search, print, ownText, accessible};

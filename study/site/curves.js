@@ -1,0 +1,37 @@
+// curves.js - the pages' places for the curves of page/curves.js.
+'use strict';
+const {escape} = require('./tools.js');
+const {functions, activations} = require('../page/curves.js');
+
+const options = (names) => names.map((name) => `<option>${escape(name)}</option>`).join('');
+
+exports.error = `<h2 id="error-over-step">Why does my check fail?</h2>
+<p>The error of (f(x + h) - f(x - h)) / 2h over the step h. To the right of the lowest point the difference
+is too coarse: the error falls with h². To its left rounding is divided by ever smaller steps: it grows as
+1/h, from a level that is 2²⁹ times as high in float32. A large constant in f raises it. Beside a kink a
+step that crosses it measures the other side, too. Drag the step.</p>
+<div class="panel curve" id="error-curve"><div class="controls"><select aria-label="function">${
+    options(Object.keys(functions))}</select> <label>h <input type="range" min="-15" max="0" step="0.1" value="-5"></label></div>
+<p class="said"></p><svg viewBox="0 0 560 260" role="img" aria-label="error over the step, in float64 and float32"></svg>
+<p><span class="float64">float64</span>, <span class="float32">float32</span>. Computed here, in JavaScript, not by
+the library.</p><noscript>Dragging takes JavaScript.</noscript></div>`;
+
+exports.vanishing = {
+    title : 'Vanishing and exploding gradients',
+    about : [ 'vanishing', 'exploding', 'vanishing gradient', 'exploding gradient', 'deep network', 'initialization' ],
+    scripts : [ 'curves.js' ],
+    html : `<h1 id="top">Vanishing and exploding gradients</h1>
+<p class="lead">Twenty layers, sixteen wide, with random weights: how large is the gradient at each?</p>
+<p>Each layer multiplies the gradient by the transpose of its weights and by its slope. A sigmoid's slope is
+at most 1/4: after twenty layers little is left. A relu's is 1 or 0, and with a gain of about 1.4 the gradient
+neither grows nor falls; above that it explodes. A residual stream adds the layer to its input, so the
+gradient has a way back on which nothing is multiplied. An <a href="rms_norm.html">RMSNorm</a> before each
+layer divides by the size of its input, so that a gain in one layer is taken back in the next.</p>
+<div class="panel curve" id="deep-stack"><div class="controls"><label>function <select name="activation">${
+        options(Object.keys(activations))}</select></label>
+<label>gain <input type="range" name="gain" min="0.2" max="4" step="0.1" value="1"> <output>1</output></label>
+<label><input type="checkbox" name="residual"> residual</label> <label><input type="checkbox" name="norm"> RMSNorm</label></div>
+<p class="said"></p><svg viewBox="0 0 560 260" role="img" aria-label="norm of the gradient by layer"></svg>
+<p>Computed here, in JavaScript, not by the library; a test compares the gradients with differences of the
+loss.</p><noscript>The picture takes JavaScript.</noscript></div>`
+};
