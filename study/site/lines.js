@@ -40,9 +40,12 @@ function ofMark(mark, found, names) {
 // Puts the lines of each mark under the paragraph, and the formula after it, where the derivation
 // has the mark first.
 function beside(html, found, names) {
-    for (const mark of [...new Set(found.map((at) => at.mark)) ]) {
-        const id = `id="mark-${mark.replace(/ /g, '-')}"`, at = html.indexOf(id);
-        if (at < 0) continue;
+    const placeOf = (mark) => html.indexOf(`id="mark-${mark.replace(/ /g, '-')}"`);
+    const order = [...new Set(found.map((at) => at.mark)) ]
+                      .map((mark) => ({mark, at : placeOf(mark)}))
+                      .filter(({at}) => at >= 0)
+                      .sort((a, b) => b.at - a.at); // from the end, so that the places stay
+    for (const {mark, at} of order) {
         const close = /<\/(p|ul|ol|table)>(\s*<\/div>)?/g;
         close.lastIndex = at;
         const end = close.exec(html);
