@@ -113,12 +113,12 @@ static void columns_backward(REAL *dx, const REAL *y, const REAL *dy, int64_t n,
 static void forward_task(const void *work, int64_t task)
 {
     const view *v = work;
-    int64_t column = task % v->tasks_inner * COLUMNS;
-    int64_t at = task / v->tasks_inner * v->n * v->inner + column;
-    int64_t columns = gd_min64(COLUMNS, v->inner - column);
     if (v->inner == 1) {
-        row_forward(v->out + at, v->x + at, v->n, v->log_of);
+        row_forward(v->out + task * v->n, v->x + task * v->n, v->n, v->log_of);
     } else {
+        int64_t column = task % v->tasks_inner * COLUMNS;
+        int64_t at = task / v->tasks_inner * v->n * v->inner + column;
+        int64_t columns = gd_min64(COLUMNS, v->inner - column);
         columns_forward(v->out + at, v->x + at, v->n, v->inner, columns, v->log_of);
     }
 }
