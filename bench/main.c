@@ -1,5 +1,6 @@
 /* main.c - gradus-bench: measures kernels against ceilings measured in the same run. */
 #include "bench.h"
+#include "platform/process.h"
 #include "programs/guess.h"
 #include "programs/spin.h"
 #include "programs/terminal.h"
@@ -251,6 +252,7 @@ static int run(int argc, char **argv)
 int main(int argc, char **argv)
 {
     spin_briefly(argv);
+    argv = gd_os_begin(argv);
     const int status = run(argc, argv);
     const bool flushed = !fflush(stdout);
     if (flushed && !ferror(stdout)) return status;

@@ -1,18 +1,15 @@
 /* measure.c - the clock, the median, and the printing of figures. */
-#define _POSIX_C_SOURCE 199309L /* clock_gettime */
 #include "bench.h"
+#include "platform/clock.h"
 #include "programs/terminal.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 double bench_now(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    return gd_os_now();
 }
 
 static int ascending(const void *a, const void *b)

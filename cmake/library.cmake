@@ -21,15 +21,19 @@ if(gradus_cuda STREQUAL "KERNELS")
     set(hopper_sources)
 endif()
 
-# Without sockets there are only groups of one.
+# platform/NAME_SYSTEM.c: what differs between systems. Without sockets there are only groups of one.
+file(GLOB platform_sources CONFIGURE_DEPENDS platform/*.c)
 if(UNIX)
+    list(FILTER platform_sources INCLUDE REGEX "_posix\\.c$")
     list(REMOVE_ITEM core_sources ${PROJECT_SOURCE_DIR}/src/group/group_none.c)
-else()
-    list(FILTER core_sources EXCLUDE REGEX "/src/group/group(_wire|_hmac|_rendezvous|_cpu)?\\.c$")
+else() # WebAssembly
+    list(FILTER platform_sources INCLUDE REGEX
+         "/(clock|memory|number|file|terminal)_posix\\.c$|/process_none\\.c$")
+    list(FILTER core_sources EXCLUDE REGEX "/src/group/group(_hmac|_rendezvous|_cpu)?\\.c$")
 endif()
 
 # *_cpu.c is written on REAL: float here ...
-add_library(gradus_objects OBJECT ${core_sources} ${op_sources})
+add_library(gradus_objects OBJECT ${core_sources} ${op_sources} ${platform_sources})
 # ... and double here.
 set(gradus_object_libraries gradus_objects)
 if(real_sources)
@@ -127,7 +131,8 @@ foreach(objects IN LISTS gradus_object_libraries)
         ${objects} PROPERTIES POSITION_INDEPENDENT_CODE ${shared_libraries} C_VISIBILITY_PRESET hidden
                               C_EXTENSIONS OFF LINKER_LANGUAGE C)
     target_include_directories(
-        ${objects} PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src
+        ${objects} PRIVATE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/include
+                           ${PROJECT_SOURCE_DIR}/src
                            ${PROJECT_SOURCE_DIR}/kernels ${PROJECT_SOURCE_DIR}/kernels/common)
     target_include_directories(
         ${objects} SYSTEM PRIVATE ${GRADUS_RANDOM123_INCLUDE})

@@ -2,9 +2,9 @@
 
 # What all programs share and the library does not have.
 file(GLOB sources CONFIGURE_DEPENDS src/programs/*.c)
-add_library(gradus_program_parts STATIC EXCLUDE_FROM_ALL ${sources})
+add_library(gradus_program_parts STATIC EXCLUDE_FROM_ALL ${sources} ${platform_sources})
 set_target_properties(gradus_program_parts PROPERTIES C_EXTENSIONS OFF)
-target_include_directories(gradus_program_parts PUBLIC src PRIVATE include)
+target_include_directories(gradus_program_parts PUBLIC . src PRIVATE include)
 target_link_libraries(gradus_program_parts PRIVATE gradus_flags)
 
 function(gradus_program name)

@@ -8,7 +8,7 @@ source_dir=$1 work=$2
 rm -rf "$work"
 mkdir -p "$work/project"
 cd "$source_dir"
-cp -r CMakeLists.txt LICENSE README.md CHANGELOG.md cmake include src kernels "$work/project"
+cp -r CMakeLists.txt LICENSE README.md CHANGELOG.md cmake include platform src kernels "$work/project"
 cd "$work/project"
 
 # The fenced blocks of one language, or of the file that a C block names in its first line. A block

@@ -37,18 +37,18 @@ awk -F'|' '
     }' docs/architecture.md | sed -E 's#/( |$)#\1#g' >"$work/table"
 
 # FILE INCLUDED
-find include src kernels train bench -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort |
+find include platform src kernels train bench -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | sort |
     xargs grep -HoE '^ *# *include "[^"]+"' | sed -E 's/: *# *include "/ /; s/"$//' |
     while read -r file name; do
-        for folder in "${file%/*}" include src kernels kernels/common; do
-            [[ -f $folder/$name ]] || continue
-            echo "$file $folder/$name"
+        for folder in "${file%/*}/" include/ "" src/ kernels/ kernels/common/; do
+            [[ -f $folder$name ]] || continue
+            echo "$file $folder$name"
             break
         done
     done | sed -E 's#[^ /]+/\.\./##' >"$work/includes"
 
 # What headers declare: HEADER SYMBOL
-grep -HoE '\bgd_[a-z0-9_]+\(' include/gradus/*.h src/*/*.h | sed 's/:/ /; s/($//' |
+grep -HoE '\bgd_[a-z0-9_]+\(' include/gradus/*.h platform/*.h src/*/*.h | sed 's/:/ /; s/($//' |
     sort -u >"$work/declared"
 
 # SOURCE SYMBOL U (undefined) or D (defined)
@@ -167,6 +167,7 @@ planted()
 }
 planted "$work/some_includes" "src/core/memory.c src/optim/graph.h"
 planted "$work/some_includes" "kernels/copy/copy.c src/core/core.h"
+planted "$work/some_includes" "platform/file_posix.c include/gradus/context.h"
 planted "$work/some_includes" "src/cuda/device_cuda.c src/group/group.h"
 if [[ -n $nm ]]; then
     planted "$work/some" "src/core/backward.c gd_update_create U"

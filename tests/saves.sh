@@ -123,7 +123,7 @@ in_order()
             next
         }
         pending != "" { wrong("wanted first: fsync of " pending); pending = "" }
-        / mkdir\(/ {
+        / mkdir\(|mkdirat\(AT_FDCWD/ {
             path = $0; sub(/^[^"]*"/, "", path); sub(/".*/, "", path)
             path = here "/" path; sub(/\/[^\/]*$/, "", path)
             pending = path; made++
@@ -139,7 +139,7 @@ in_order()
             exit bad
         }' here="$PWD" trace >order || fail "$1: $(<order)"
 }
-calls=(-f -y -o trace -e "trace=mkdir,fsync,renameat,renameat2,unlinkat")
+calls=(-f -y -o trace -e "trace=mkdir,mkdirat,fsync,renameat,renameat2,unlinkat")
 strace "${calls[@]}" "$train" "${small[@]}" --steps 4 --checkpoint-every 2 --keep 1 --out p/q/r \
     >said 2>&1
 in_order "a new run"

@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 
 #include "group/group.h"
-#include "group/group_wire.h"
+#include "platform/socket.h"
 #include "port.h"
 #include "ranks.h"
 

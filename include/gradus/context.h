@@ -33,9 +33,8 @@ extern "C" {
 #define GD_VERSION_PATCH 0
 #define GD_VERSION_STRING "0.2.0"
 
-#if defined(_WIN32)
-#define GD_API
-#elif defined(__GNUC__)
+/* Formats of object files that have hidden symbols; others export all. */
+#if defined(__GNUC__) && (defined(__ELF__) || defined(__MACH__) || defined(__wasm__))
 #define GD_API __attribute__((visibility("default")))
 #else
 #define GD_API

@@ -1,12 +1,10 @@
 /* optim.c - the optimizer updates of the core (src/core/services.h). */
-#define _POSIX_C_SOURCE 200809L /* clock_gettime */
 #include "kernel.h"
 
 #include "copy/convert.h"
 #include "optim/decide.h"
 #include "optim/optim.h"
-
-#include <time.h>
+#include "platform/clock.h"
 
 void gd_add_loss_cpu(gd_update_state *state, void *dloss, const void *loss, gd_dtype dtype,
                      double fraction, gd_context *ctx)
@@ -22,10 +20,8 @@ void gd_add_loss_cpu(gd_update_state *state, void *dloss, const void *loss, gd_d
 void gd_decide_cpu(gd_update_state *state, gd_update_slot *slots, const gd_update_rule *rule,
                    gd_context *ctx)
 {
-    struct timespec now;
     (void)ctx;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    gd_decide(state, slots, rule, false, (double)now.tv_sec + (double)now.tv_nsec * 1e-9);
+    gd_decide(state, slots, rule, false, gd_os_now());
 }
 
 void gd_sgd_cpu(void *w, void *v, const void *g, gd_dtype dtype, gd_rounded rounded, int64_t n,

@@ -1,15 +1,10 @@
 /* context.c - contexts. */
 #include "core/core.h"
+#include "platform/process.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
 
-#if defined(__unix__) || defined(__APPLE__)
-#include <pthread.h>
-#define HAVE_FORK 1
-#else
-#define HAVE_FORK 0
-#endif
 #ifdef _OPENMP
 #include <omp.h>
 #endif
@@ -39,19 +34,15 @@ static int default_threads(void)
 /* OpenMP's threads exist only in the parent; a child that used them would wait forever. */
 static atomic_bool is_child;
 
-#if HAVE_FORK
 static void note_child(void)
 {
     is_child = true;
 }
-#endif
 
 static void watch_forks(void)
 {
-#if HAVE_FORK
     static atomic_bool done;
-    if (!atomic_exchange(&done, true)) pthread_atfork(NULL, NULL, note_child);
-#endif
+    if (!atomic_exchange(&done, true)) gd_os_on_fork(note_child);
 }
 
 int gd_threads(const gd_context *ctx)

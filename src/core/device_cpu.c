@@ -1,11 +1,6 @@
 /* device_cpu.c - the CPU as a device: its memory is the host's. */
-#if defined(GD_HAVE_OPENBLAS) && defined(__unix__)
-#define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
-#include <sys/mman.h>
-#include <sys/resource.h>
-#endif
-
 #include "core/core.h"
+#include "platform/memory.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -14,18 +9,14 @@
  * limit (ulimit -v) refuses them. */
 static gd_status check_address_space(gd_context *ctx)
 {
-#if defined(GD_HAVE_OPENBLAS) && defined(__unix__)
+#ifdef GD_HAVE_OPENBLAS
     const size_t bytes = (size_t)ctx->threads << 27;
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur == RLIM_INFINITY) return GD_OK;
-    void *room = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (room == MAP_FAILED) {
+    if (!gd_os_has_address_space(bytes)) {
         return gd_fail(
             ctx, GD_ERROR_MEMORY,
             "context: too little address space (ulimit -v): OpenBLAS needs %zu MiB for %d threads",
             bytes >> 20, ctx->threads);
     }
-    munmap(room, bytes);
 #else
     (void)ctx;
 #endif

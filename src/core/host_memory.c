@@ -6,21 +6,20 @@
  * only for aligned regions of 2 MiB, which a block of malloc seldom is. So blocks are cut from
  * slabs, one after the other. The pool (memory.c) keeps blocks for reuse, so a slab does not: it is
  * returned to the system with the last of its blocks. */
-#if defined(__linux__)
-#define _DEFAULT_SOURCE
-#include <sys/mman.h>
-#endif
-
 #include "core/core.h"
+#include "platform/memory.h"
 
 #include <stdlib.h>
 
 /* AddressSanitizer knows the bounds of the C library's blocks, but not of ours. */
-#if defined(__linux__) && !defined(__SANITIZE_ADDRESS__)
-#define USE_SLABS 1
+static bool uses_slabs(void)
+{
+#ifdef __SANITIZE_ADDRESS__
+    return false;
 #else
-#define USE_SLABS 0
+    return gd_os_has_huge_pages;
 #endif
+}
 
 static const size_t HUGE_PAGE = (size_t)2 << 20, SLAB_BYTES = (size_t)32 << 20;
 static const size_t SLAB_FROM = (size_t)16 << 10; /* smaller blocks come from malloc */
@@ -36,12 +35,6 @@ struct gd_slab {
     int64_t blocks; /* not yet released */
 };
 
-static void *plain_allocate(size_t alignment, size_t bytes)
-{
-    if (bytes > SIZE_MAX - alignment) return NULL;
-    return aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
-}
-
 /* A slab with room for `bytes` at least, first in the list; NULL: out of memory. */
 static gd_slab *slab_create(gd_slab **first, size_t bytes)
 {
@@ -49,21 +42,21 @@ static gd_slab *slab_create(gd_slab **first, size_t bytes)
     if (!slab) return NULL;
     size_t wanted = bytes > SLAB_BYTES ? bytes : SLAB_BYTES;
     *slab = (gd_slab){.next = *first, .bytes = (wanted + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE};
-    slab->data = wanted <= SIZE_MAX - HUGE_PAGE ? plain_allocate(HUGE_PAGE, slab->bytes) : NULL;
+    slab->data =
+        wanted <= SIZE_MAX - HUGE_PAGE ? gd_os_allocate_aligned(HUGE_PAGE, slab->bytes) : NULL;
     if (!slab->data) {
         free(slab);
         return NULL;
     }
-#ifdef MADV_HUGEPAGE
-    madvise(slab->data, slab->bytes, MADV_HUGEPAGE); /* a hint: failure is harmless */
-#endif
+    gd_os_ask_for_huge_pages(slab->data, slab->bytes);
     return *first = slab;
 }
 
 void *gd_host_default_allocate(void *user, size_t alignment, size_t bytes)
 {
     gd_slab **first = user, *slab = first ? *first : NULL;
-    if (!USE_SLABS || !first || bytes < SLAB_FROM) return plain_allocate(alignment, bytes);
+    if (!uses_slabs() || !first || bytes < SLAB_FROM)
+        return gd_os_allocate_aligned(alignment, bytes);
     if (alignment > HUGE_PAGE || bytes > SIZE_MAX - HUGE_PAGE - GAP) return NULL;
     size_t at = slab ? (slab->used + alignment - 1) / alignment * alignment : 0;
     if (!slab || at > slab->bytes || slab->bytes - at < bytes) {
@@ -79,8 +72,8 @@ void *gd_host_default_allocate(void *user, size_t alignment, size_t bytes)
 void gd_host_default_release(void *user, void *memory, size_t bytes)
 {
     gd_slab **first = user;
-    if (!USE_SLABS || !first || bytes < SLAB_FROM) {
-        free(memory);
+    if (!uses_slabs() || !first || bytes < SLAB_FROM) {
+        gd_os_free_aligned(memory);
         return;
     }
     for (gd_slab **link = first, *slab; (slab = *link); link = &slab->next) {
@@ -88,7 +81,7 @@ void gd_host_default_release(void *user, void *memory, size_t bytes)
         if ((char *)memory < slab->data || offset >= slab->bytes) continue;
         if (--slab->blocks > 0) return;
         *link = slab->next;
-        free(slab->data);
+        gd_os_free_aligned(slab->data);
         free(slab);
         return;
     }

@@ -2,15 +2,12 @@
  *
  * A file on disk is read, not mapped: one that another process shortens, or a disk that fails, is
  * then an error of read() and not a signal. */
-#define _POSIX_C_SOURCE 200809L /* open, fstat, pread */
 #include "files/safetensors.h"
+#include "platform/file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* ---- Bytes -------------------------------------------------------------------------------- */
 
@@ -22,10 +19,8 @@ static gd_status refuse_file(gd_context *ctx, const char *who, const char *path,
 static gd_status fetch_from_disk(const gd_safetensors *file, const char *who, size_t offset,
                                  char *to, size_t bytes)
 {
-    const size_t most = (size_t)1 << 30; /* of one call; Linux and macOS have limits near 2^31 */
     while (bytes > 0) {
-        const ssize_t got = pread(file->descriptor, to, bytes < most ? bytes : most, (off_t)offset);
-        if (got < 0 && errno == EINTR) continue;
+        const ptrdiff_t got = gd_os_read_at(file->descriptor, to, bytes, (int64_t)offset);
         if (got < 0) return refuse_file(file->ctx, who, file->path, strerror(errno));
         if (got == 0) {
             errno = EIO; /* not every C library has ENODATA */
@@ -63,16 +58,16 @@ static gd_safetensors *create(gd_context *ctx)
 /* Finds its size, and checks that it is one: opening a FIFO or a device says nothing. */
 static gd_status measure(gd_safetensors *file, const char *path)
 {
-    struct stat status;
-    if (fstat(file->descriptor, &status)) {
+    gd_os_status status;
+    if (!gd_os_status_of(file->descriptor, &status)) {
         file->reason = errno;
         return refuse_file(file->ctx, opening, path, strerror(errno));
     }
-    if (!S_ISREG(status.st_mode)) {
+    if (status.kind != GD_OS_IS_FILE) {
         file->reason = EINVAL;
         return refuse_file(file->ctx, opening, path, "not a regular file");
     }
-    file->size = (size_t)status.st_size;
+    file->size = (size_t)status.size;
     return GD_OK;
 }
 
@@ -99,12 +94,12 @@ gd_safetensors *gd_safetensors_open_descriptor(gd_context *ctx, int descriptor, 
         file->descriptor = descriptor;
         return finish(file, name);
     }
-    if (descriptor >= 0) close(descriptor);
+    if (descriptor >= 0) gd_os_close(descriptor);
     errno = ENOMEM;
     return NULL;
 }
 
-/* O_NONBLOCK: opening a FIFO must not wait for a writer. */
+/* GD_OS_NO_WAIT: opening a FIFO must not wait for a writer. */
 gd_safetensors *gd_safetensors_open(gd_context *ctx, const char *path)
 {
     if (gd_error_status(ctx)) return NULL;
@@ -112,7 +107,7 @@ gd_safetensors *gd_safetensors_open(gd_context *ctx, const char *path)
         gd_fail(ctx, GD_ERROR_ARGUMENT, "%s: path is NULL, wanted a file", opening);
         return NULL;
     }
-    int descriptor = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
+    const int descriptor = gd_os_open(gd_os_here, path, GD_OS_READ | GD_OS_NO_WAIT, 0);
     if (descriptor >= 0) return gd_safetensors_open_descriptor(ctx, descriptor, path);
     const int why = errno;
     refuse_file(ctx, opening, path, strerror(why));
@@ -138,7 +133,7 @@ void gd_safetensors_close(gd_safetensors *file)
 {
     if (!file) return;
     gd_context *ctx = file->ctx;
-    if (file->descriptor >= 0) close(file->descriptor);
+    if (file->descriptor >= 0) gd_os_close(file->descriptor);
     gd_host_release(ctx, file->header, file->header_bytes);
     gd_host_release(ctx, file->entries, (size_t)file->count * sizeof *file->entries);
     gd_host_release(ctx, file->by_name, (size_t)file->count * sizeof *file->by_name);

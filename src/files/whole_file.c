@@ -3,15 +3,13 @@
  * It is written under a temporary name in the same folder. At the end it is flushed to the disk,
  * then renamed, which replaces an older file atomically; then the folder is flushed, or a power
  * failure could lose the new name. Every call may fail, including close. */
-#define _POSIX_C_SOURCE 200809L /* open, fsync */
 #include "files/safetensors.h"
+#include "platform/file.h"
+#include "platform/process.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static gd_status fail(const gd_whole_file *file, const char *what)
 {
@@ -22,8 +20,9 @@ static gd_status fail(const gd_whole_file *file, const char *what)
 /* Renaming would replace a pipe or /dev/null by a file. */
 static gd_status check_place(const gd_whole_file *file)
 {
-    struct stat status;
-    if (stat(file->path, &status) || S_ISREG(status.st_mode)) return GD_OK;
+    gd_os_status status;
+    if (!gd_os_status_at(gd_os_here, file->path, true, &status) || status.kind == GD_OS_IS_FILE)
+        return GD_OK;
     return gd_fail(file->ctx, GD_ERROR_IO, "%s: %s: it exists and is not a regular file", file->who,
                    gd_excerpt_of(file->path).text);
 }
@@ -37,9 +36,9 @@ gd_status gd_whole_file_begin(gd_whole_file *file, gd_context *ctx, const char *
     file->temporary = gd_host_allocate(ctx, file->temporary_bytes, "the name of a file");
     if (!file->temporary) return gd_error_status(ctx);
     for (int attempt = 0; attempt < 1000 && file->descriptor < 0; attempt++) {
-        snprintf(file->temporary, file->temporary_bytes, "%s.%ld-%d.tmp", path, (long)getpid(),
-                 attempt);
-        file->descriptor = open(file->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        snprintf(file->temporary, file->temporary_bytes, "%s.%lld-%d.tmp", path,
+                 (long long)gd_os_process(), attempt);
+        file->descriptor = gd_os_open(gd_os_here, file->temporary, GD_OS_WRITE | GD_OS_NEW, 0666);
         if (file->descriptor < 0 && errno != EEXIST) break;
     }
     if (file->descriptor >= 0) return GD_OK;
@@ -48,49 +47,37 @@ gd_status gd_whole_file_begin(gd_whole_file *file, gd_context *ctx, const char *
     return gd_error_status(ctx);
 }
 
-/* A write may be partial. */
 bool gd_whole_file_write(gd_whole_file *file, const void *data, size_t bytes)
 {
-    const size_t most = (size_t)1 << 30;
-    const char *at = data;
-    while (bytes > 0) {
-        ssize_t written = write(file->descriptor, at, bytes < most ? bytes : most);
-        if (written < 0 && errno == EINTR) continue;
-        if (written == 0) errno = ENOSPC;
-        if (written <= 0) return false;
-        at += written;
-        bytes -= (size_t)written;
-    }
-    return true;
+    return gd_os_write(file->descriptor, data, bytes);
 }
 
 bool gd_whole_file_skip(gd_whole_file *file, size_t bytes)
 {
-    /* In parentheses: wasi-libc also has a macro of this name, which is not standard C. */
-    const off_t end = (lseek)(file->descriptor, (off_t)bytes, SEEK_CUR);
-    return end >= 0 && !ftruncate(file->descriptor, end);
+    return gd_os_skip(file->descriptor, bytes);
 }
 
-/* Some file systems cannot flush a folder, and say EINVAL. */
 static gd_status flush_folder(gd_whole_file *file)
 {
-    char *slash = strrchr(file->temporary, '/');
+    char *slash = gd_os_last_slash(file->temporary);
     if (slash) slash[slash == file->temporary] = '\0';
-    int folder = open(slash ? file->temporary : ".", O_RDONLY | O_CLOEXEC);
+    const int folder =
+        gd_os_open(gd_os_here, slash ? file->temporary : ".", GD_OS_READ | GD_OS_FOLDER, 0);
     if (folder < 0) return fail(file, "open its folder");
-    if (fsync(folder) && errno != EINVAL) fail(file, "flush its folder");
-    close(folder);
+    if (!gd_os_flush_folder(folder)) fail(file, "flush its folder");
+    gd_os_close(folder);
     return gd_error_status(file->ctx);
 }
 
 gd_status gd_whole_file_end(gd_whole_file *file)
 {
     gd_context *ctx = file->ctx;
-    if (!gd_failed(ctx) && fsync(file->descriptor)) fail(file, "flush it");
-    if (close(file->descriptor) && !gd_failed(ctx)) fail(file, "close it");
-    if (!gd_failed(ctx) && rename(file->temporary, file->path)) fail(file, "rename it");
+    if (!gd_failed(ctx) && !gd_os_flush(file->descriptor)) fail(file, "flush it");
+    if (!gd_os_close(file->descriptor) && !gd_failed(ctx)) fail(file, "close it");
+    if (!gd_failed(ctx) && !gd_os_rename(gd_os_here, file->temporary, file->path))
+        fail(file, "rename it");
     if (gd_failed(ctx)) {
-        unlink(file->temporary);
+        gd_os_remove(gd_os_here, file->temporary);
     } else {
         flush_folder(file);
     }

@@ -1,10 +1,9 @@
 /* json.c - a report as one line of JSON. */
-#define _POSIX_C_SOURCE 200809L /* newlocale */
-#include <locale.h>
 #include <math.h>
 #include <stdio.h>
 
 #include "gradcheck/check.h"
+#include "platform/number.h"
 
 static void print_string(FILE *file, const char *key, const char *text)
 {
@@ -119,9 +118,9 @@ static void print_report(const gd_gradcheck_report *report, FILE *file)
 gd_status gd_gradcheck_print_json(const gd_gradcheck_report *report, FILE *file)
 {
     if (!report || !file) return GD_ERROR_ARGUMENT;
-    locale_t points = newlocale(LC_NUMERIC_MASK, "C", (locale_t)0), before = uselocale(points);
+    gd_os_locale locale;
+    gd_os_points_begin(&locale);
     print_report(report, file);
-    uselocale(before);
-    if (points) freelocale(points);
+    gd_os_points_end(&locale);
     return ferror(file) ? GD_ERROR_IO : GD_OK;
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "gradus/gradcheck.h"
+#include "platform/process.h"
 #include "programs/guess.h"
 #include "programs/spin.h"
 #include "programs/terminal.h"
@@ -480,6 +481,7 @@ int main(int argc, char **argv)
                   .context = {.poison = true, .threads = 1},
                   .seeds = 1};
     spin_briefly(argv);
+    argv = gd_os_begin(argv);
     s.ops = calloc((size_t)argc + 1, sizeof *s.ops);
     if (!s.ops) return WRONG_CALL;
     int status = parse(&s, argc, argv);

@@ -6,7 +6,8 @@
  * fact that a line was closed, to all other ranks. So every rank reports the first cause, in
  * whichever call it waits. */
 #include "group/group.h"
-#include "group/group_wire.h"
+#include "platform/clock.h"
+#include "platform/socket.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -33,7 +34,7 @@ enum { WHY = 600 };
 /* Sends the reason to all ranks with an open line; NULL: no error. */
 static void send_reason(gd_group *group, const char *text)
 {
-    const double soon = gd_wire_now() + fmin(1, group->timeout);
+    const double soon = gd_os_now() + fmin(1, group->timeout);
     message m = {.kind = MESSAGE_ABORT, .bytes = text ? strlen(text) : 0};
     if (!text) m = (message){.kind = MESSAGE_LEAVE};
     for (int i = 0; i < group->ranks; i++) {
@@ -78,23 +79,23 @@ static gd_status poll_rank(gd_group *group, int i)
     if (look == GD_WIRE_GONE) return gd_group_abort(group, i, "is gone");
     if (look == GD_WIRE_PART || m.kind == MESSAGE_GATHER || m.kind == MESSAGE_BROADCAST)
         return GD_OK;
-    gd_wire_receive(group->line[i], &m, sizeof m, gd_wire_now());
-    if (m.kind == MESSAGE_ABORT) return receive_abort(group, i, &m, gd_wire_now() + 1);
+    gd_wire_receive(group->line[i], &m, sizeof m, gd_os_now());
+    if (m.kind == MESSAGE_ABORT) return receive_abort(group, i, &m, gd_os_now() + 1);
     if (m.kind == MESSAGE_LEAVE) gd_wire_close(&group->line[i]);
     return GD_OK;
 }
 
 gd_status gd_group_poll(gd_group *group, double seconds)
 {
-    const double deadline = gd_wire_now() + seconds;
+    const double deadline = gd_os_now() + seconds;
     bool ready[GD_GROUP_MOST];
     while (!gd_failed(group->ctx)) {
         const bool any = gd_wire_wait(group->line, group->ranks, deadline, ready);
         for (int i = 0; any && i < group->ranks; i++) {
             if (ready[i] && poll_rank(group, i)) return group->ctx->status;
         }
-        if (gd_wire_now() >= deadline) break;
-        if (any) gd_wire_nap(5); /* a pending message may belong to a later call */
+        if (gd_os_now() >= deadline) break;
+        if (any) gd_os_nap(5e-3); /* a pending message may belong to a later call */
     }
     return gd_error_status(group->ctx);
 }
@@ -105,14 +106,14 @@ void gd_group_heartbeat(gd_group *group)
 {
     const message m = {.kind = MESSAGE_HEARTBEAT};
     for (int i = 1; i < group->ranks; i++) {
-        if (group->line[i] >= 0) gd_wire_send(group->line[i], &m, sizeof m, gd_wire_now());
+        if (group->line[i] >= 0) gd_wire_send(group->line[i], &m, sizeof m, gd_os_now());
     }
 }
 
 static gd_status send_message(gd_group *group, int to, message_kind kind, const void *data,
                               size_t bytes)
 {
-    const double deadline = gd_wire_now() + group->timeout;
+    const double deadline = gd_os_now() + group->timeout;
     message m = {.kind = (int32_t)kind, .bytes = bytes};
     snprintf(m.call, sizeof m.call, "%s", group->who);
     if (gd_wire_send(group->line[to], &m, sizeof m, deadline) &&
@@ -131,7 +132,7 @@ static gd_status receive_message(gd_group *group, int from, message_kind kind, v
     message m;
     char problem[WHY];
     for (;;) {
-        const double deadline = gd_wire_now() + group->timeout;
+        const double deadline = gd_os_now() + group->timeout;
         if (!gd_wire_receive(group->line[from], &m, sizeof m, deadline))
             return gd_group_abort(group, from, gd_wire_why());
         if (m.kind == MESSAGE_ABORT) return receive_abort(group, from, &m, deadline);
@@ -155,15 +156,15 @@ static gd_status receive_all(gd_group *group, char *all, size_t bytes)
 {
     int waiting[GD_GROUP_MOST];
     bool ready[GD_GROUP_MOST], received[GD_GROUP_MOST] = {false};
-    const double deadline = gd_wire_now() + group->timeout;
+    const double deadline = gd_os_now() + group->timeout;
     memcpy(waiting, group->line, (size_t)group->ranks * sizeof *waiting);
     for (int left = group->ranks - 1; left > 0;) {
-        const double slice = gd_wire_now() + group->timeout / 4;
+        const double slice = gd_os_now() + group->timeout / 4;
         for (int i = 1; i < group->ranks; i++) {
             if (!received[i] && group->line[i] < 0) return gd_group_abort(group, i, "has left");
         }
         if (!gd_wire_wait(waiting, group->ranks, fmin(slice, deadline), ready)) {
-            if (gd_wire_now() < deadline) {
+            if (gd_os_now() < deadline) {
                 gd_group_heartbeat(group);
                 continue;
             }

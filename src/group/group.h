@@ -1,5 +1,5 @@
-/* group.h - the internals of a group: group.c handles messages between hosts, group_wire.c moves
- * bytes over sockets, group_rendezvous.c connects the ranks, a transport (group_cpu.c or
+/* group.h - the internals of a group: group.c handles messages between hosts over the sockets of
+ * platform/socket.h, group_rendezvous.c connects the ranks, a transport (group_cpu.c or
  * group_cuda.c) does the collectives. */
 #ifndef GRADUS_GROUP_INTERNAL_H
 #define GRADUS_GROUP_INTERNAL_H

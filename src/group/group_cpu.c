@@ -6,20 +6,12 @@
  * rank's own slice to all ranks. Large arrays are sent in chunks, so that the receive buffer is
  * small. */
 #include "group/group.h"
-#include "group/group_wire.h"
+#include "platform/clock.h"
+#include "platform/socket.h"
 
-#if defined(__unix__) || defined(__APPLE__)
-
-#include <errno.h>
 #include <math.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-
-#ifndef MSG_NOSIGNAL
-#define MSG_NOSIGNAL 0
-#endif
 
 enum { CHUNK = 1 << 16 }; /* elements of a slice in one exchange */
 
@@ -92,7 +84,7 @@ static gd_status lost(gd_group *group, int rank)
     const mesh *m = group->state;
     const bool told = group->rank > 0 && rank > 0 && group->line[0] >= 0;
     const double moment = fmin(group->timeout / 4, 1);
-    const double left = told ? m->heard + group->timeout - gd_wire_now() : 0;
+    const double left = told ? m->heard + group->timeout - gd_os_now() : 0;
     if (gd_group_poll(group, fmax(moment, left))) return gd_error_status(group->ctx);
     if (told && group->line[0] >= 0) return gd_group_abort(group, 0, "is silent");
     return gd_group_abort(group, rank, "is gone");
@@ -115,13 +107,6 @@ static gd_status check_header(gd_group *group, int rank, const piece *p)
     return gd_group_abort(group, rank, problem);
 }
 
-/* The bytes moved; 0 if the call would block; -1 if the connection is closed. */
-static ssize_t moved_or_wait(ssize_t moved)
-{
-    if (moved < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return 0;
-    return moved > 0 ? moved : -1;
-}
-
 static gd_status push(gd_group *group, int rank, int wire, piece *p)
 {
     const size_t head = sizeof p->header_out;
@@ -129,7 +114,7 @@ static gd_status push(gd_group *group, int rank, int wire, piece *p)
         const bool in_head = p->sent < head;
         const char *at = in_head ? (const char *)&p->header_out + p->sent : p->out + p->sent - head;
         const size_t left = in_head ? head - p->sent : head + p->out_bytes - p->sent;
-        const ssize_t moved = moved_or_wait(send(wire, at, left, MSG_DONTWAIT | MSG_NOSIGNAL));
+        const ptrdiff_t moved = gd_wire_write(wire, at, left);
         if (moved < 0) return lost(group, rank);
         if (moved == 0) break;
         p->sent += (size_t)moved;
@@ -144,7 +129,7 @@ static gd_status pull(gd_group *group, int rank, int wire, piece *p)
         const bool in_head = p->got < head;
         char *at = in_head ? (char *)&p->header_in + p->got : p->in + p->got - head;
         const size_t left = in_head ? head - p->got : head + p->in_bytes - p->got;
-        const ssize_t moved = moved_or_wait(recv(wire, at, left, MSG_DONTWAIT));
+        const ptrdiff_t moved = gd_wire_read(wire, at, left);
         if (moved < 0) return lost(group, rank);
         if (moved == 0) break;
         p->got += (size_t)moved;
@@ -155,18 +140,17 @@ static gd_status pull(gd_group *group, int rank, int wire, piece *p)
 
 /* Fills `set` [2 ranks]: the peers with data left to send or receive, then the lines. Returns the
  * first such peer, -1 if there is none. */
-static int wanted(const gd_group *group, struct pollfd *set)
+static int wanted(const gd_group *group, gd_wire_event *set)
 {
     const mesh *m = group->state;
     int first = -1;
     for (int i = 0; i < group->ranks; i++) {
         const piece *p = &m->piece[i];
         const bool rest = i != group->rank && !(sent_all(p) && got_all(p));
-        set[i] = (struct pollfd){
-            .fd = rest ? m->peer[i] : -1,
-            .events = (short)((sent_all(p) ? 0 : POLLOUT) | (got_all(p) ? 0 : POLLIN))};
+        set[i] = (gd_wire_event){
+            .wire = rest ? m->peer[i] : -1, .reads = !got_all(p), .writes = !sent_all(p)};
         if (rest && first < 0) first = i;
-        set[group->ranks + i] = (struct pollfd){.fd = group->line[i], .events = POLLIN};
+        set[group->ranks + i] = (gd_wire_event){.wire = group->line[i], .reads = true};
     }
     return first;
 }
@@ -176,7 +160,7 @@ static int wanted(const gd_group *group, struct pollfd *set)
 static gd_status exchange(gd_group *group)
 {
     mesh *m = group->state;
-    struct pollfd set[2 * GD_GROUP_MOST];
+    gd_wire_event set[2 * GD_GROUP_MOST];
     const int ranks = group->ranks;
     int missing;
     m->exchanges++;
@@ -186,21 +170,20 @@ static gd_status exchange(gd_group *group)
         p->header_out = (piece_header){p->out_bytes, m->exchanges, ""};
         snprintf(p->header_out.call, sizeof p->header_out.call, "%s", group->who);
     }
-    m->heard = gd_wire_now();
+    m->heard = gd_os_now();
     while ((missing = wanted(group, set)) >= 0) {
-        const double left = m->heard + group->timeout - gd_wire_now();
+        const double left = m->heard + group->timeout - gd_os_now();
         if (left <= 0) return gd_group_abort(group, missing, "is silent");
-        const int count = poll(set, 2 * (nfds_t)ranks, (int)fmin(1e3 * left, 1e9) + 1);
-        if (count <= 0) continue;
+        if (!gd_wire_wait_for(set, 2 * ranks, m->heard + group->timeout)) continue;
         for (int i = 0; i < ranks; i++) {
-            if (set[i].fd < 0 || !set[i].revents) continue;
+            if (!set[i].ready) continue;
             if (push(group, i, m->peer[i], &m->piece[i]) ||
                 pull(group, i, m->peer[i], &m->piece[i]))
                 return group->ctx->status;
-            m->heard = gd_wire_now();
+            m->heard = gd_os_now();
         }
         for (int i = 0; i < ranks; i++) {
-            if (set[ranks + i].fd >= 0 && set[ranks + i].revents) {
+            if (set[ranks + i].ready) {
                 if (gd_group_poll(group, 0)) return group->ctx->status;
                 break;
             }
@@ -320,5 +303,3 @@ const gd_transport gd_transport_cpu = {
     .all_gather = all_gather,
     .all_reduce = all_reduce,
 };
-
-#endif

@@ -13,7 +13,7 @@
  * are set. */
 #define _POSIX_C_SOURCE 200809L /* setenv */
 #include "group/group.h"
-#include "group/group_wire.h"
+#include "platform/clock.h"
 
 #ifdef GD_HAVE_NCCL
 
@@ -71,10 +71,10 @@ static gd_status check(gd_group *group, ncclResult_t result)
 static gd_status settle(gd_group *group, ncclResult_t result)
 {
     nccl *n = group->state;
-    const double deadline = gd_wire_now() + group->timeout;
+    const double deadline = gd_os_now() + group->timeout;
     while (result == ncclInProgress && !gd_failed(group->ctx)) {
         if (gd_group_poll(group, 0.0005)) break;
-        if (gd_wire_now() > deadline)
+        if (gd_os_now() > deadline)
             return gd_group_abort(group, group->rank, "has waited for NCCL for too long");
         if (ncclCommGetAsyncError(n->comm, &result)) result = ncclInternalError;
     }
@@ -91,14 +91,14 @@ static cudaError_t wait_for_event(void *user, cudaEvent_t event)
 {
     gd_group *group = user;
     nccl *n = group->state;
-    const double deadline = gd_wire_now() + group->timeout;
+    const double deadline = gd_os_now() + group->timeout;
     cudaError_t error;
     while ((error = cudaEventQuery(event)) == cudaErrorNotReady && !gd_failed(group->ctx)) {
         ncclResult_t result = ncclSuccess;
         cudaGetLastError(); /* cudaErrorNotReady is no error; do not report it later */
         if (n->comm) ncclCommGetAsyncError(n->comm, &result);
         if (check(group, result) || gd_group_poll(group, 0.0002)) break;
-        if (gd_wire_now() > deadline)
+        if (gd_os_now() > deadline)
             gd_group_abort(group, group->rank, "has waited for its GPU for too long");
     }
     return error == cudaErrorNotReady ? cudaErrorUnknown : error; /* the group's error is set */
@@ -151,8 +151,8 @@ static void nccl_close(gd_group *group)
         settle(group, ncclCommFinalize(n->comm));
         if (n->comm) ncclCommDestroy(n->comm);
     }
-    const double deadline = gd_wire_now() + 5;
-    while (atomic_load(&n->aborting) && gd_wire_now() < deadline) gd_wire_nap(5);
+    const double deadline = gd_os_now() + 5;
+    while (atomic_load(&n->aborting) && gd_os_now() < deadline) gd_os_nap(5e-3);
     if (n->forked) cudaEventDestroy(n->forked);
     if (n->joined) cudaEventDestroy(n->joined);
     if (n->stream) cudaStreamDestroy(n->stream);

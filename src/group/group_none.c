@@ -1,4 +1,4 @@
-/* group_none.c - replaces group.c on a system without sockets: the only groups are groups of one,
+/* group_none.c - replaces group.c on a system whose sockets platform/ does not know: the only groups are groups of one,
  * which are NULL. */
 #include "core/core.h"
 #include "group/group.h"
@@ -6,16 +6,13 @@
 
 #include <string.h>
 
-gd_group_options gd_group_environment(void)
-{
-    return (gd_group_options){.ranks = 1};
-}
-
 gd_group *gd_group_create(gd_context *ctx, const gd_group_options *options)
 {
     if (options && options->ranks > 1)
         gd_fail(ctx, GD_ERROR_UNSUPPORTED,
-                "group_create: ranks is %d, wanted 1: this system has no sockets", options->ranks);
+                "group_create: ranks is %d, wanted 1: there are no groups of several processes "
+                "on this system",
+                options->ranks);
     return NULL;
 }
 

@@ -16,20 +16,15 @@
  * Strangers cost little: the listener serves all connections at once, and a connection in which
  * nothing is proved has a fixed size and HELLO_SECONDS. If there are too many the oldest one is
  * closed; a rank whose connection is closed connects again. */
-#define _DEFAULT_SOURCE /* getentropy */
 #include "group/group.h"
-#include "group/group_wire.h"
-
-#if defined(__unix__) || defined(__APPLE__)
+#include "platform/clock.h"
+#include "platform/process.h"
+#include "platform/socket.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
-#ifdef __APPLE__
-#include <sys/random.h>
-#endif
 
 enum { LOBBY = 255, HELLO_SECONDS = 5, PROBLEM = 140 };
 
@@ -78,7 +73,7 @@ static gd_status open_gate(gd_group *group, gate *g, const void *run, size_t byt
 {
     *g = (gate){.secret = group->options.secret};
     gd_hmac_sha256("run", 3, run, bytes, g->run);
-    if (!getentropy(g->seed, sizeof g->seed)) return GD_OK;
+    if (gd_os_random(g->seed, sizeof g->seed)) return GD_OK;
     return gd_fail(group->ctx, GD_ERROR_IO, "%s: the system has no random numbers: %s", group->who,
                    strerror(errno));
 }
@@ -263,7 +258,7 @@ static bool attend(lobby *l, guest *g)
 static gd_status admit(lobby *l)
 {
     enum { AT_ONCE = 64 };
-    const double now = gd_wire_now();
+    const double now = gd_os_now();
     for (int i = 0; i < AT_ONCE; i++) {
         const int wire = gd_wire_accept(l->listener);
         const bool full = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
@@ -312,7 +307,7 @@ static gd_status fail_for_missing(const lobby *l)
  * failed. */
 static gd_status look_after_lines(lobby *l)
 {
-    const double now = gd_wire_now(), often = l->group->timeout / 4;
+    const double now = gd_os_now(), often = l->group->timeout / 4;
     if (now < l->next) return GD_OK;
     l->next = now + (is_meeting(l) ? often : fmin(often, 0.25));
     if (!is_meeting(l)) return gd_group_poll(l->group, 0);
@@ -325,7 +320,7 @@ static void serve(lobby *l, double deadline)
 {
     int wires[1 + LOBBY] = {l->listener};
     bool ready[1 + LOBBY];
-    const double now = gd_wire_now();
+    const double now = gd_os_now();
     const double until = fmin(fmin(deadline, l->next), l->count ? now + 0.1 : HUGE_VAL);
     for (int i = 0; i < l->count; i++) wires[1 + i] = l->guest[i].wire;
     const bool any = gd_wire_wait(wires, 1 + l->count, until, ready);
@@ -343,9 +338,9 @@ static gd_status take_in(gd_group *group, gate *g, int listener, int *wire, doub
     lobby *l = gd_host_allocate(group->ctx, sizeof *l, "a group");
     if (!l) return group->ctx->status;
     *l = (lobby){.group = group, .gate = g, .listener = listener, .wire = wire};
-    l->next = gd_wire_now() + group->timeout / 4;
+    l->next = gd_os_now() + group->timeout / 4;
     while (first_missing(l) < group->ranks && !gd_failed(group->ctx)) {
-        if (gd_wire_now() >= deadline)
+        if (gd_os_now() >= deadline)
             fail_for_missing(l);
         else if (!look_after_lines(l))
             serve(l, deadline);
@@ -403,8 +398,8 @@ static outcome join(gd_group *group, gate *g, const gd_wire_address *at, int cou
 {
     outcome got = LOST;
     for (int i = 0; got == LOST && !gd_failed(group->ctx); i++) {
-        if (i > 0 && gd_wire_now() >= deadline) break;
-        *wire = gd_wire_connect(&at[i % count], fmin(deadline, gd_wire_now() + 2));
+        if (i > 0 && gd_os_now() >= deadline) break;
+        *wire = gd_wire_connect(&at[i % count], fmin(deadline, gd_os_now() + 2));
         if (*wire < 0) {
             snprintf(problem, PROBLEM, "%s", strerror(errno));
         } else {
@@ -415,7 +410,7 @@ static outcome join(gd_group *group, gate *g, const gd_wire_address *at, int cou
         gd_wire_close(wire);
         /* Where all have joined already, one may have failed. */
         if (wire != group->line) gd_group_poll(group, 0);
-        gd_wire_nap(i < 4 ? 5 << i : 80);
+        gd_os_nap(1e-3 * (i < 4 ? 5 << i : 80));
     }
     return got;
 }
@@ -477,7 +472,7 @@ static void warn_if_open(gd_group *group)
 gd_status gd_rendezvous_meet(gd_group *group)
 {
     const gd_group_options *o = &group->options;
-    const double deadline = gd_wire_now() + group->timeout;
+    const double deadline = gd_os_now() + group->timeout;
     gd_wire_address at[GD_WIRE_ADDRESSES];
     char problem[PROBLEM];
     int count;
@@ -557,7 +552,7 @@ static gd_status find_places(gd_group *group, int listener, place *all, int32_t 
 /* Connects to the lower ranks, and waits for the higher ones. */
 static gd_status join_all(gd_group *group, gate *g, int listener, const place *all, int *peers)
 {
-    const double deadline = gd_wire_now() + group->timeout;
+    const double deadline = gd_os_now() + group->timeout;
     char problem[PROBLEM], text[PROBLEM + 30];
     for (int rank = 0; rank < group->rank; rank++) {
         if (join(group, g, &all[rank].at, 1, deadline, &peers[rank], problem) == JOINED) continue;
@@ -590,5 +585,3 @@ gd_status gd_rendezvous_mesh(gd_group *group, int *peers)
     gd_host_release(group->ctx, all, bytes);
     return gd_error_status(group->ctx);
 }
-
-#endif

@@ -1,10 +1,9 @@
 /* terminal.c - see terminal.h. */
-#define _POSIX_C_SOURCE 200809L /* fileno, isatty */
 #include "programs/terminal.h"
+#include "platform/terminal.h"
 #include "programs/utf8.h"
 
 #include <string.h>
-#include <unistd.h>
 
 static bool is_control(uint32_t code)
 {
@@ -13,7 +12,7 @@ static bool is_control(uint32_t code)
 
 bool terminal_is(FILE *file)
 {
-    return isatty(fileno(file));
+    return gd_os_is_terminal(gd_os_descriptor(file));
 }
 
 bool terminal_obeys(uint32_t code)

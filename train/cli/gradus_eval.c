@@ -3,14 +3,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "clock.h"
+#include "platform/clock.h"
 #include "console.h"
 #include "data.h"
 #include "json.h"
 #include "options.h"
 #include "program.h"
 #include "tokenizer_file.h"
-#include "programs/spin.h"
 #include "trained.h"
 #include "validate.h"
 
@@ -198,9 +197,9 @@ static void evaluate(trained *t, const dataset *data, const eval_command *o)
                     .tokens = data->validation_windows * o->from.context,
                     .bytes = data_validation_bytes(data)};
     if (!o->json) print_beginning(t, data, o, &e);
-    const double begun = clock_now();
+    const double begun = gd_os_now();
     e.loss = validate(&t->m, data, NULL, o->batch, o->from.context, 0);
-    e.seconds = clock_now() - begun;
+    e.seconds = gd_os_now() - begun;
     if (gd_error(t->m.ctx)) return;
     if (o->json)
         print_json(t, data, o, &e);
@@ -237,8 +236,7 @@ int main(int argc, char **argv)
     (void)argc; /* argv ends with NULL */
     eval_command command = {0};
     options *base = &command.from.base;
-    spin_briefly(argv);
-    program_begin();
+    argv = program_begin(argv);
     options_outcome outcome = options_read(base, &table, argv);
     if (outcome == OPTIONS_RUN && !check(&command)) outcome = OPTIONS_BAD;
     return program_main(base, outcome, run);

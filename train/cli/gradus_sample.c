@@ -3,11 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "clock.h"
+#include "platform/clock.h"
 #include "console.h"
 #include "options.h"
 #include "program.h"
-#include "programs/spin.h"
 #include "prompt.h"
 #include "sample.h"
 #include "text_file.h"
@@ -114,7 +113,7 @@ static gd_status write_all(trained *t, const sample_command *o, const char *prom
                                    .stop = stops->id ? NULL : o->stop,
                                    .stop_ids = stops->id,
                                    .stop_id_count = stops->count};
-    double begun = clock_now();
+    double begun = gd_os_now();
     int64_t all = 0;
     if (strcmp(t->folder, o->from.model) != 0) console_message("the model is %s", t->folder);
     for (int64_t i = 0; i < o->samples && !gd_error(t->m.ctx); i++) {
@@ -123,7 +122,7 @@ static gd_status write_all(trained *t, const sample_command *o, const char *prom
         write_text(t, o, &sample, i, &count);
         all += count;
     }
-    double seconds = clock_now() - begun;
+    double seconds = gd_os_now() - begun;
     if (o->timing) {
         console_message("%lld tokens in %.3f s, %.1f tok/s", (long long)all, seconds,
                         seconds > 0 ? (double)all / seconds : 0);
@@ -191,8 +190,7 @@ int main(int argc, char **argv)
     (void)argc; /* argv ends with NULL */
     sample_command command = {0};
     options *base = &command.from.base;
-    spin_briefly(argv);
-    program_begin();
+    argv = program_begin(argv);
     options_outcome outcome = options_read(base, &table, argv);
     if (outcome == OPTIONS_RUN && !check(&command)) outcome = OPTIONS_BAD;
     return program_main(base, outcome, run);

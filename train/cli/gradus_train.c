@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 #include "checkpoint.h"
-#include "clock.h"
+#include "platform/clock.h"
 #include "console.h"
 #include "data.h"
 #include "fit.h"
@@ -12,7 +12,6 @@
 #include "loop.h"
 #include "model.h"
 #include "program.h"
-#include "programs/spin.h"
 #include "report.h"
 #include "sample.h"
 #include "stop.h"
@@ -64,7 +63,7 @@ static void conclude(model *m, const dataset *data, const train_options *o, doub
         loss = validate(m, data, o->group, o->batch, o->context,
                         o->eval_batches); /* no step was made */
     if (!gd_error(m->ctx)) {
-        console_line("validation loss %.4f after %.1f s", loss, clock_now() - begun);
+        console_line("validation loss %.4f after %.1f s", loss, gd_os_now() - begun);
         report_memory(m->ctx);
         report_weights(m);
     }
@@ -91,7 +90,7 @@ static void train(gd_context *ctx, const dataset *data, const train_options *o, 
 {
     model m;
     run_log log = {0};
-    double begun = clock_now(), val;
+    double begun = gd_os_now(), val;
     bool stopped = false;
     if (!declare_model(&m, ctx, data, o, from)) {
         report_run(&m, data, o, from);
@@ -187,8 +186,7 @@ int main(int argc, char **argv)
 {
     (void)argc; /* argv ends with NULL */
     train_options command;
-    spin_briefly(argv);
-    program_begin();
+    argv = program_begin(argv);
     const options_outcome outcome = train_options_read(&command, argv);
     int status;
     if (outcome == OPTIONS_RUN && launch(&command, &status) == LAUNCH_STARTER) {

@@ -1,43 +1,30 @@
 /* program.c - see program.h. */
-#define _DEFAULT_SOURCE /* RLIMIT_AS */
 #include "program.h"
 #include "console.h"
 #include "json.h"
+#include "platform/memory.h"
+#include "platform/process.h"
+#include "programs/spin.h"
 
-#include <fcntl.h>
-#include <signal.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
-#include <unistd.h>
 
-/* If stdout is closed, the next file to be opened would take its number, and progress lines would
- * be written to it. Writing to a descriptor opened here still fails. */
-static void reserve_descriptors(void)
+char **program_begin(char **argv)
 {
-    for (int next = 0; next >= 0 && next <= STDERR_FILENO;) {
-        next = open("/dev/null", O_RDONLY);
-        if (next > STDERR_FILENO) close(next);
-    }
-}
-
-void program_begin(void)
-{
-    reserve_descriptors();
+    spin_briefly(argv);
+    argv = gd_os_begin(argv);
     json_watch_memory();
-    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is an error of write() */
+    return argv;
 }
 
 /* With too little address space, OpenBLAS's threads wait for memory forever, and exit() waits for
  * them. */
 static int leave(int status)
 {
-    struct rlimit space;
-    if (!getrlimit(RLIMIT_AS, &space) && space.rlim_cur != RLIM_INFINITY) {
-        fflush(NULL);
-        _exit(status);
-    }
-    return status;
+    if (isinf(gd_os_address_space_limit())) return status;
+    fflush(NULL);
+    gd_os_leave(status);
 }
 
 static const gd_device devices[] = {GD_CPU, GD_CUDA, GD_DEVICE_AUTO}; /* as in --device */

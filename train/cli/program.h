@@ -5,9 +5,9 @@
 #include "gradus/gradus.h"
 #include "options.h"
 
-/* Call it first in main(): reserves descriptors 0 to 2, turns SIGXFSZ into an error of write(), and
- * calls json_watch_memory. */
-void program_begin(void);
+/* Call it first in main(), with its argv, and use what it returns: spin_briefly, gd_os_begin and
+ * json_watch_memory. */
+char **program_begin(char **argv);
 
 /* Creates a context as the options say, calls `run` unless the outcome is to end, frees the
  * options, and returns the exit status: that of `run`, or 2 for bad options. `command` is the first

@@ -1,5 +1,4 @@
 /* checkpoint.c - see checkpoint.h. */
-#define _POSIX_C_SOURCE 200809L /* access */
 #include "checkpoint.h"
 #include "checkpoint_sharded.h"
 #include "checksums.h"
@@ -7,6 +6,7 @@
 #include "fingerprint.h"
 #include "fnv.h"
 #include "llama.h"
+#include "platform/file.h"
 #include "tokenizer_file.h"
 
 #include <errno.h>
@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 static const uint64_t MOST_STEPS = 1000000000000;
 
@@ -441,7 +440,7 @@ static gd_status make_out(checkpoint *from, gd_context *ctx, const train_options
 {
     int64_t *steps = NULL, count = 0;
     if (!folder_make_all(o->out)) return fail(ctx, "make the folder", o->out);
-    if (access(o->out, W_OK | X_OK)) return fail(ctx, "write in the folder", o->out);
+    if (!gd_os_can_write_in(o->out)) return fail(ctx, "write in the folder", o->out);
     if (lock_out(from, ctx, o->out) || o->resume) return gd_error_status(ctx);
     count = checkpoint_list(&from->out, &steps);
     if (count < 0) fail(ctx, "list", o->out);

@@ -1,13 +1,12 @@
 /* checkpoint_sharded.c - see checkpoint_sharded.h. */
-#define _XOPEN_SOURCE 700 /* pwrite */
 #include "checkpoint_sharded.h"
 #include "checkpoint.h"
+#include "platform/file.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 state_name checkpoint_state_name(const gd_optimizer *adamw, int index, const llama_weight *w)
 {
@@ -112,15 +111,7 @@ static gd_status fail(const writer *w)
 
 static gd_status write_at(const writer *w, const char *data, size_t bytes, size_t offset)
 {
-    while (bytes > 0) {
-        const ssize_t written = pwrite(w->descriptor, data, bytes, (off_t)offset);
-        if (written < 0 && errno == EINTR) continue;
-        if (written <= 0) return fail(w);
-        data += written;
-        offset += (size_t)written;
-        bytes -= (size_t)written;
-    }
-    return GD_OK;
+    return gd_os_write_at(w->descriptor, data, bytes, (int64_t)offset) ? GD_OK : fail(w);
 }
 
 static gd_status write_piece(void *user, gd_tensor *state, const char *name, stretch piece)

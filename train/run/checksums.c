@@ -1,13 +1,12 @@
 /* checksums.c - see checksums.h. */
-#define _POSIX_C_SOURCE 200809L /* pread */
 #include "checksums.h"
 #include "console.h"
+#include "platform/file.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 const char *const checksums_files[] = {"config.json",
                                        "model.safetensors",
@@ -68,10 +67,9 @@ static bool add_file(checksum *sum, int file)
 {
     enum { PIECE = 1 << 20 };
     char *piece = malloc(PIECE);
-    ssize_t got = piece ? 1 : -1;
-    for (off_t at = 0; got > 0; at += got) {
-        do got = pread(file, piece, PIECE, at);
-        while (got < 0 && errno == EINTR);
+    ptrdiff_t got = piece ? 1 : -1;
+    for (int64_t at = 0; got > 0; at += got) {
+        got = gd_os_read_at(file, piece, PIECE, at);
         if (got > 0) checksum_add(sum, piece, (size_t)got);
     }
     const int why = errno;
@@ -88,7 +86,7 @@ bool checksums_of(char text[CHECKSUM_TEXT], open_folder *in, const char *name)
     const bool read = sum && add_file(sum, file);
     const int why = errno;
     checksum_end(sum, text);
-    close(file);
+    gd_os_close(file);
     errno = why;
     if (!read && !in->trouble) in->trouble = why;
     return read;

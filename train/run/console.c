@@ -1,7 +1,8 @@
 /* console.c - see console.h. */
-#define _DEFAULT_SOURCE /* TIOCGWINSZ */
 #include "console.h"
-#include "clock.h"
+#include "platform/clock.h"
+#include "platform/process.h"
+#include "platform/terminal.h"
 #include "programs/terminal.h"
 
 #include <errno.h>
@@ -11,8 +12,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
+
+enum { STDERR = 2 }; /* its descriptor */
 
 static const char *program = "gradus";
 static volatile sig_atomic_t drawn; /* the descriptor of the terminal with a live line; 0: none */
@@ -26,7 +27,7 @@ void console_program(const char *name)
 void console_rank(int rank)
 {
     own_rank = rank;
-    if (rank > 0 && !freopen("/dev/null", "w", stdout)) fclose(stdout);
+    if (rank > 0 && !freopen(gd_os_nowhere, "w", stdout)) fclose(stdout);
 }
 
 static void tell(const char *format, va_list arguments)
@@ -84,17 +85,15 @@ bool console_arrived(void)
  * COLUMNS does. */
 static int columns(int descriptor)
 {
-    struct winsize size;
     const char *named = getenv("COLUMNS");
-    if (!isatty(descriptor)) return 0;
-    if (!ioctl(descriptor, TIOCGWINSZ, &size) && size.ws_col > 0) return size.ws_col;
-    const int told = named ? atoi(named) : 0;
-    return told > 0 ? told : 80;
+    if (!gd_os_is_terminal(descriptor)) return 0;
+    const int known = gd_os_terminal_columns(descriptor), told = named ? atoi(named) : 0;
+    return known > 0 ? known : told > 0 ? told : 80;
 }
 
 int console_columns(void)
 {
-    return columns(STDOUT_FILENO);
+    return columns(gd_os_descriptor(stdout));
 }
 
 /* UTF-8 has one column for each character here: no more for wide ones, no less for accents. */
@@ -150,19 +149,19 @@ console_duration_text console_duration(double duration)
 /* Where there can be one. */
 static FILE *live_file(void)
 {
-    const char *term = getenv("TERM"), *plain = getenv("NO_COLOR");
-    const bool can_erase = term && term[0] && strcmp(term, "dumb") != 0 && !(plain && plain[0]);
+    const char *plain = getenv("NO_COLOR");
+    const bool can_erase = gd_os_terminal_erases() && !(plain && plain[0]);
     if (!can_erase || own_rank > 0) return NULL;
-    return isatty(STDOUT_FILENO) ? stdout : isatty(STDERR_FILENO) ? stderr : NULL;
+    return terminal_is(stdout) ? stdout : terminal_is(stderr) ? stderr : NULL;
 }
 
 int console_live_columns(void)
 {
     static double last;
     FILE *file = live_file();
-    if (!file || clock_now() - last < 0.1) return 0;
-    last = clock_now();
-    return columns(fileno(file)) - 1;
+    if (!file || gd_os_now() - last < 0.1) return 0;
+    last = gd_os_now();
+    return columns(gd_os_descriptor(file)) - 1;
 }
 
 /* ESC [ K erases from the cursor to the end of the line (ECMA-48, EL). A line as wide as the
@@ -171,15 +170,15 @@ void console_draw(const char *line)
 {
     FILE *file = live_file();
     if (!file) return;
-    fprintf(file, "\r%.*s\033[K", columns(fileno(file)) - 1, line);
+    fprintf(file, "\r%.*s\033[K", columns(gd_os_descriptor(file)) - 1, line);
     fflush(file);
-    drawn = fileno(file);
+    drawn = gd_os_descriptor(file);
 }
 
 void console_erase(void)
 {
     if (!drawn) return;
-    FILE *file = drawn == STDERR_FILENO ? stderr : stdout;
+    FILE *file = drawn == STDERR ? stderr : stdout;
     fputs("\r\033[K", file);
     fflush(file);
     drawn = 0;
@@ -192,10 +191,9 @@ void console_signal(const char *message)
     char line[CONSOLE_SIGNAL + 64];
     size_t used = 0;
     const char *const parts[] = {drawn ? "\r\033[K" : "\n", program, ": ", message, "\n"};
-    const int terminal = drawn ? drawn : STDERR_FILENO;
-    if (!message[0] || !isatty(terminal)) return;
+    const int terminal = drawn ? drawn : STDERR;
+    if (!message[0] || !gd_os_is_terminal(terminal)) return;
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
         for (const char *c = parts[i]; *c && used < sizeof line; c++) line[used++] = *c;
-    const ssize_t written = write(terminal, line, used);
-    (void)written; /* a handler can do nothing about it */
+    gd_os_write_signal(terminal, line, used);
 }

@@ -1,48 +1,19 @@
 /* fit.c - see fit.h. */
-#define _DEFAULT_SOURCE /* RLIMIT_AS */
 #include "fit.h"
 #include "loop.h"
 #include "report.h"
+#include "platform/memory.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 
 static const double GIB = 1024.0 * 1024 * 1024;
-
-/* The kB behind a name in /proc/meminfo; 0: it is not there. */
-static double read_meminfo(const char *name)
-{
-    char line[128], format[64];
-    unsigned long long size = 0;
-    FILE *file = fopen("/proc/meminfo", "r");
-    snprintf(format, sizeof format, "%s: %%llu kB", name);
-    while (file && fgets(line, sizeof line, file) && sscanf(line, format, &size) != 1) continue;
-    if (file) fclose(file);
-    return (double)size;
-}
-
-/* The bytes that a container (cgroup v2) may have; infinity: as many as there are. */
-static double read_container(void)
-{
-    unsigned long long bytes;
-    FILE *file = fopen("/sys/fs/cgroup/memory.max", "r");
-    const bool limited = file && fscanf(file, "%llu", &bytes) == 1;
-    if (file) fclose(file);
-    return limited ? (double)bytes : INFINITY;
-}
 
 /* The CPU's memory that can be had; infinity: unknown, or a GPU's. */
 static double available(const gd_context *ctx)
 {
-    struct rlimit space;
-    const double kilobytes = read_meminfo("MemAvailable");
-    if (gd_context_device(ctx) != GD_CPU || kilobytes == 0) return INFINITY;
-    double bytes = 1024 * (kilobytes + read_meminfo("SwapFree"));
-    if (!getrlimit(RLIMIT_AS, &space) && space.rlim_cur != RLIM_INFINITY)
-        bytes = fmin(bytes, (double)space.rlim_cur);
-    return fmin(bytes, read_container());
+    return gd_context_device(ctx) == GD_CPU ? gd_os_memory_available() : INFINITY;
 }
 
 gd_status fit_check(const model *m, const train_options *o)

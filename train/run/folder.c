@@ -1,16 +1,11 @@
 /* folder.c - see folder.h. */
-#define _GNU_SOURCE /* syscall */
 #include "folder.h"
+#include "platform/file.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 bool folder_copy(char path[FOLDER_PATH], const char *from)
 {
@@ -47,52 +42,30 @@ const char *folder_reason(void)
 
 /* ---- Calls of the system -------------------------------------------------------------------- */
 
-static int open_at(int folder, const char *name, int flags, mode_t mode)
-{
-    int file;
-    do file = openat(folder, name, flags | O_CLOEXEC, mode);
-    while (file < 0 && errno == EINTR);
-    return file;
-}
-
 /* Closes it after a failure, whose reason stays. */
 static bool close_failed(int file)
 {
     const int why = errno;
-    if (file >= 0) close(file);
+    if (file >= 0) gd_os_close(file);
     errno = why;
     return false;
 }
 
-static bool flush(int file)
+/* What is at a name, links not followed; GD_OS_IS_NOTHING: nothing, or, with errno, not known. */
+static gd_os_kind kind_at(int folder, const char *name)
 {
-    int failed;
-    do failed = fsync(file);
-    while (failed && errno == EINTR);
-    return !failed;
-}
-
-/* Some file systems cannot flush a folder, and say EINVAL. */
-static bool flush_folder(int folder)
-{
-    return flush(folder) || errno == EINVAL;
-}
-
-/* What is at a name, links not followed; 0: nothing, or, with errno, not known. */
-static mode_t kind_at(int folder, const char *name)
-{
-    struct stat status;
-    if (!fstatat(folder, name, &status, AT_SYMLINK_NOFOLLOW)) return status.st_mode & S_IFMT;
+    gd_os_status status;
+    if (gd_os_status_at(folder, name, false, &status)) return status.kind;
     if (errno == ENOENT) errno = 0;
-    return 0;
+    return GD_OS_IS_NOTHING;
 }
 
 /* Whether what is at a name is the opened file or folder. */
-static bool is_named(int folder, const char *name, int flags, int file)
+static bool is_named(int folder, const char *name, bool follow, int file)
 {
-    struct stat opened, found;
-    return !fstat(file, &opened) && !fstatat(folder, name, &found, flags) &&
-           opened.st_dev == found.st_dev && opened.st_ino == found.st_ino;
+    gd_os_status opened, found;
+    return gd_os_status_of(file, &opened) && gd_os_status_at(folder, name, follow, &found) &&
+           opened.volume == found.volume && opened.number == found.number;
 }
 
 /* ---- Folders ------------------------------------------------------------------------------ */
@@ -102,21 +75,21 @@ static bool flush_parent(const char *path)
 {
     char parent[FOLDER_PATH];
     if (!folder_copy(parent, path)) return false;
-    char *slash = strrchr(parent, '/');
+    char *slash = gd_os_last_slash(parent);
     if (slash) slash[slash == parent] = '\0';
-    int folder = open_at(AT_FDCWD, slash ? parent : ".", O_RDONLY | O_DIRECTORY, 0);
+    const int folder = gd_os_open(gd_os_here, slash ? parent : ".", GD_OS_READ | GD_OS_FOLDER, 0);
     if (folder < 0) return errno == EACCES; /* one that cannot be listed was there before */
-    if (!flush_folder(folder)) return close_failed(folder);
-    return !close(folder);
+    if (!gd_os_flush_folder(folder)) return close_failed(folder);
+    return gd_os_close(folder);
 }
 
 bool folder_make_path(const char *path)
 {
-    struct stat status;
-    if (!mkdir(path, 0777)) return flush_parent(path);
-    if (errno != EEXIST || stat(path, &status)) return false;
+    gd_os_status status;
+    if (gd_os_make_folder(gd_os_here, path)) return flush_parent(path);
+    if (errno != EEXIST || !gd_os_status_at(gd_os_here, path, true, &status)) return false;
     errno = ENOTDIR;
-    return S_ISDIR(status.st_mode);
+    return status.kind == GD_OS_IS_FOLDER;
 }
 
 bool folder_make_all(const char *path)
@@ -136,7 +109,7 @@ bool folder_make_all(const char *path)
 bool folder_open(open_folder *f, const char *path, bool links)
 {
     *f = (open_folder){.links = links};
-    const int folder = open_at(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0);
+    const int folder = gd_os_open(gd_os_here, path, GD_OS_READ | GD_OS_FOLDER, 0);
     if (folder < 0) return false;
     if (!folder_copy(f->path, path)) return close_failed(folder);
     f->descriptor = folder;
@@ -146,9 +119,10 @@ bool folder_open(open_folder *f, const char *path, bool links)
 bool folder_enter(open_folder *f, const open_folder *in, const char *name)
 {
     *f = (open_folder){0};
-    const int folder = open_at(in->descriptor, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+    const int folder =
+        gd_os_open(in->descriptor, name, GD_OS_READ | GD_OS_FOLDER | GD_OS_NO_LINK, 0);
     if (folder < 0) {
-        if (errno == ENOTDIR && kind_at(in->descriptor, name) == S_IFLNK) errno = ELOOP;
+        if (errno == ENOTDIR && kind_at(in->descriptor, name) == GD_OS_IS_LINK) errno = ELOOP;
         return false;
     }
     if (!folder_join(f->path, in->path, name)) return close_failed(folder);
@@ -158,49 +132,27 @@ bool folder_enter(open_folder *f, const open_folder *in, const char *name)
 
 bool folder_make(const open_folder *in, const char *name)
 {
-    return !mkdirat(in->descriptor, name, 0777);
+    return gd_os_make_folder(in->descriptor, name);
 }
 
 void folder_close(open_folder *f)
 {
-    if (f->path[0]) close(f->descriptor);
-    for (int i = 0; i < f->held; i++) close(f->hold[i].descriptor);
+    if (f->path[0]) gd_os_close(f->descriptor);
+    for (int i = 0; i < f->held; i++) gd_os_close(f->hold[i].descriptor);
     *f = (open_folder){0};
 }
 
 bool folder_is_there(const open_folder *f)
 {
-    return is_named(AT_FDCWD, f->path, 0, f->descriptor);
+    return is_named(gd_os_here, f->path, true, f->descriptor);
 }
 
 bool folder_flush(const open_folder *f)
 {
-    return flush_folder(f->descriptor);
+    return gd_os_flush_folder(f->descriptor);
 }
 
 /* ---- Entries ------------------------------------------------------------------------------- */
-
-/* Calls `action` with each name in a folder, until it returns false. */
-static bool for_each_name(int folder, bool (*action)(void *user, int folder, const char *name),
-                          void *user)
-{
-    const int again = open_at(folder, ".", O_RDONLY | O_DIRECTORY, 0);
-    DIR *list = again < 0 ? NULL : fdopendir(again);
-    if (!list) return close_failed(again);
-    bool fine = true;
-    while (fine) {
-        errno = 0;
-        const struct dirent *entry = readdir(list);
-        if (!entry) fine = errno == 0;
-        if (!entry) break;
-        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
-        fine = action(user, folder, entry->d_name);
-    }
-    const int why = errno;
-    closedir(list);
-    errno = why;
-    return fine;
-}
 
 static int compare_numbers(const void *left, const void *right)
 {
@@ -245,7 +197,7 @@ int64_t folder_list(const open_folder *in, const char *prefix, int64_t **found)
 {
     numbers n = {.prefix = prefix};
     *found = NULL;
-    if (!for_each_name(in->descriptor, add_number, &n)) {
+    if (!gd_os_each_name(in->descriptor, add_number, &n)) {
         const int why = errno;
         free(n.found);
         errno = why;
@@ -260,29 +212,30 @@ int64_t folder_list(const open_folder *in, const char *prefix, int64_t **found)
 
 /* What the file must be, before and after it is opened: opening a device may do something, and
  * between the two calls there may be another. */
-static bool check_kind(const struct stat *status, folder_use use)
+static bool check_kind(const gd_os_status *status, folder_use use)
 {
-    const bool regular = S_ISREG(status->st_mode);
+    const bool regular = status->kind == GD_OS_IS_FILE;
     const bool written = use == FOLDER_WRITE || use == FOLDER_KEEP || use == FOLDER_APPEND;
-    if (regular && (!written || status->st_nlink <= 1)) return true;
-    errno = regular ? EMLINK : S_ISLNK(status->st_mode) ? ELOOP : EINVAL;
+    if (regular && (!written || status->names <= 1)) return true;
+    errno = regular ? EMLINK : status->kind == GD_OS_IS_LINK ? ELOOP : EINVAL;
     return false;
 }
 
 static int open_checked(const open_folder *in, const char *name, folder_use use)
 {
-    static const int flags[] = {O_RDONLY, O_WRONLY, O_WRONLY | O_CREAT | O_EXCL, O_RDWR | O_CREAT,
-                                O_WRONLY | O_CREAT | O_APPEND};
+    static const int how[] = {GD_OS_READ, GD_OS_WRITE, GD_OS_WRITE | GD_OS_NEW,
+                              GD_OS_READ | GD_OS_WRITE | GD_OS_MAKE,
+                              GD_OS_WRITE | GD_OS_MAKE | GD_OS_APPEND};
     const bool links = in->links && use == FOLDER_READ;
-    struct stat status;
-    if (!fstatat(in->descriptor, name, &status, links ? 0 : AT_SYMLINK_NOFOLLOW)) {
+    gd_os_status status;
+    if (gd_os_status_at(in->descriptor, name, links, &status)) {
         if (!check_kind(&status, use)) return -1;
     } else if (errno != ENOENT) {
         return -1;
     }
-    const int file = open_at(in->descriptor, name,
-                             flags[use] | O_NONBLOCK | O_NOCTTY | (links ? 0 : O_NOFOLLOW), 0666);
-    if (file >= 0 && (fstat(file, &status) || !check_kind(&status, use))) {
+    const int file = gd_os_open(in->descriptor, name,
+                                how[use] | GD_OS_NO_WAIT | (links ? 0 : GD_OS_NO_LINK), 0666);
+    if (file >= 0 && (!gd_os_status_of(file, &status) || !check_kind(&status, use))) {
         close_failed(file);
         return -1;
     }
@@ -294,7 +247,7 @@ int folder_file(open_folder *in, const char *name, folder_use use)
     int file = -1, held = 0;
     while (held < in->held && strcmp(in->hold[held].name, name) != 0) held++;
     if (use == FOLDER_READ && held < in->held)
-        file = fcntl(in->hold[held].descriptor, F_DUPFD_CLOEXEC, 0);
+        file = gd_os_duplicate(in->hold[held].descriptor);
     else
         file = open_checked(in, name, use);
     if (file < 0 && errno != ENOENT && !in->trouble) in->trouble = errno;
@@ -322,16 +275,15 @@ bool folder_has(const open_folder *in, const char *name)
 /* Reads a whole file into memory. */
 static char *read_all(int file, size_t limit, size_t *length)
 {
-    struct stat status;
-    if (fstat(file, &status)) return NULL;
+    gd_os_status status;
+    if (!gd_os_status_of(file, &status)) return NULL;
     errno = EFBIG;
-    const size_t size = (size_t)status.st_size;
+    const size_t size = (size_t)status.size;
     char *text = size <= limit ? malloc(size + 1) : NULL;
-    ssize_t got = 1;
+    ptrdiff_t got = 1;
     for (*length = 0; text && got > 0 && *length < size;) {
-        got = pread(file, text + *length, size - *length, (off_t)*length);
+        got = gd_os_read_at(file, text + *length, size - *length, (int64_t)*length);
         if (got > 0) *length += (size_t)got;
-        if (got < 0 && errno == EINTR) got = 1;
     }
     if (text && got < 0) {
         const int why = errno;
@@ -353,25 +305,10 @@ char *folder_read_text(open_folder *in, const char *name, size_t limit, size_t *
     return text;
 }
 
-bool folder_write(int file, const void *bytes, size_t count)
-{
-    const size_t most = (size_t)1 << 30;
-    const char *at = bytes;
-    while (count > 0) {
-        const ssize_t written = write(file, at, count < most ? count : most);
-        if (written < 0 && errno == EINTR) continue;
-        if (written == 0) errno = ENOSPC;
-        if (written <= 0) return false;
-        at += written;
-        count -= (size_t)written;
-    }
-    return true;
-}
-
 bool folder_end_file(int file)
 {
-    if (!flush(file)) return close_failed(file);
-    return !close(file);
+    if (!gd_os_flush(file)) return close_failed(file);
+    return gd_os_close(file);
 }
 
 bool folder_link(const open_folder *in, const char *name, const char *target)
@@ -380,14 +317,14 @@ bool folder_link(const open_folder *in, const char *name, const char *target)
     const int at = in->descriptor;
     errno = ENAMETOOLONG;
     if (snprintf(fresh, sizeof fresh, ".%s", name) >= FOLDER_NAME) return false;
-    const mode_t kinds[] = {kind_at(at, name), kind_at(at, fresh)};
+    const gd_os_kind kinds[] = {kind_at(at, name), kind_at(at, fresh)};
     for (int i = 0; i < 2; i++) {
-        if (kinds[i] == 0 || kinds[i] == S_IFLNK) continue;
+        if (kinds[i] == GD_OS_IS_NOTHING || kinds[i] == GD_OS_IS_LINK) continue;
         errno = EEXIST;
         return false;
     }
-    if (kinds[1] && unlinkat(at, fresh, 0)) return false;
-    return !symlinkat(target, at, fresh) && !renameat(at, fresh, at, name) && flush_folder(at);
+    if (kinds[1] && !gd_os_remove(at, fresh)) return false;
+    return gd_os_link(at, fresh, target) && gd_os_rename(at, fresh, name) && gd_os_flush_folder(at);
 }
 
 /* ---- Replacing and removing folders of files ---------------------------------------------- */
@@ -411,8 +348,8 @@ static bool is_own(const char *const *own, const char *name)
 /* A folder that has the name of a file stays: it is not the run's own. */
 static bool remove_own(void *user, int folder, const char *name)
 {
-    if (!is_own(user, name) || !unlinkat(folder, name, 0)) return true;
-    return errno == ENOENT || kind_at(folder, name) == S_IFDIR;
+    if (!is_own(user, name) || gd_os_remove(folder, name)) return true;
+    return errno == ENOENT || kind_at(folder, name) == GD_OS_IS_FOLDER;
 }
 
 /* Renames what is not the run's own. */
@@ -425,7 +362,7 @@ static bool keep_rest(const open_folder *in, const char *name, const char *label
         errno = ENAMETOOLONG;
         if (length >= FOLDER_NAME) return false;
         if (kind_at(in->descriptor, rest)) continue;
-        return !errno && !renameat(in->descriptor, name, in->descriptor, rest);
+        return !errno && gd_os_rename(in->descriptor, name, rest);
     }
     errno = EEXIST;
     return false;
@@ -434,13 +371,13 @@ static bool keep_rest(const open_folder *in, const char *name, const char *label
 static bool clear(const open_folder *in, const char *name, const char *label,
                   const char *const *own, char rest[FOLDER_NAME])
 {
-    const mode_t kind = kind_at(in->descriptor, name);
+    const gd_os_kind kind = kind_at(in->descriptor, name);
     if (!kind) return errno == 0;
-    if (kind != S_IFDIR) return keep_rest(in, name, label, rest);
+    if (kind != GD_OS_IS_FOLDER) return keep_rest(in, name, label, rest);
     open_folder within;
     if (!folder_enter(&within, in, name)) return keep_rest(in, name, label, rest);
-    const bool removed = for_each_name(within.descriptor, remove_own, (void *)(uintptr_t)own) &&
-                         !unlinkat(in->descriptor, name, AT_REMOVEDIR);
+    const bool removed = gd_os_each_name(within.descriptor, remove_own, (void *)(uintptr_t)own) &&
+                         gd_os_remove_folder(in->descriptor, name);
     folder_close(&within);
     return removed || keep_rest(in, name, label, rest);
 }
@@ -452,19 +389,6 @@ bool folder_clear(const open_folder *in, const char *name, const char *label,
     return clear(in, name, label, own, rest);
 }
 
-/* Not every C library has renameat2, nor every kernel, nor every file system this flag. */
-static bool exchange(int folder, const char *from, const char *to)
-{
-#ifdef SYS_renameat2
-    enum { EXCHANGE = 1 << 1 }; /* RENAME_EXCHANGE */
-    return !syscall(SYS_renameat2, folder, from, folder, to, EXCHANGE);
-#else
-    (void)folder, (void)from, (void)to;
-    errno = ENOSYS;
-    return false;
-#endif
-}
-
 /* Both on the disk before the old one is removed: a power failure must leave one of them whole. */
 static bool replace_in_two(const open_folder *in, const char *from, const char *to,
                            const char *const *own, char rest[FOLDER_NAME])
@@ -472,29 +396,29 @@ static bool replace_in_two(const open_folder *in, const char *from, const char *
     char aside[FOLDER_NAME];
     const int at = in->descriptor, length = snprintf(aside, sizeof aside, "%s%s", replaced, to);
     errno = ENAMETOOLONG;
-    if (length >= FOLDER_NAME || !clear(in, aside, to, own, rest) || renameat(at, to, at, aside))
+    if (length >= FOLDER_NAME || !clear(in, aside, to, own, rest) || !gd_os_rename(at, to, aside))
         return false;
-    if (renameat(at, from, at, to)) {
+    if (!gd_os_rename(at, from, to)) {
         const int why = errno;
-        renameat(at, aside, at, to); /* if that fails, too, folder_repair does it */
+        gd_os_rename(at, aside, to); /* if that fails, too, folder_repair does it */
         errno = why;
         return false;
     }
-    return flush_folder(at) && clear(in, aside, to, own, rest);
+    return gd_os_flush_folder(at) && clear(in, aside, to, own, rest);
 }
 
 bool folder_replace(const open_folder *in, const char *from, const char *to, const char *const *own,
                     char rest[FOLDER_NAME])
 {
     const int at = in->descriptor;
-    const mode_t kind = kind_at(at, to);
+    const gd_os_kind kind = kind_at(at, to);
     rest[0] = '\0';
     if (!kind && errno) return false;
-    if (kind && kind != S_IFDIR && !keep_rest(in, to, to, rest)) return false;
-    if (!renameat(at, from, at, to)) return flush_folder(at);
+    if (kind && kind != GD_OS_IS_FOLDER && !keep_rest(in, to, to, rest)) return false;
+    if (gd_os_rename(at, from, to)) return gd_os_flush_folder(at);
     if (errno != ENOTEMPTY && errno != EEXIST) return false;
-    if (!exchange(at, from, to)) return replace_in_two(in, from, to, own, rest);
-    return flush_folder(at) && clear(in, from, to, own, rest);
+    if (!gd_os_exchange(at, from, to)) return replace_in_two(in, from, to, own, rest);
+    return gd_os_flush_folder(at) && clear(in, from, to, own, rest);
 }
 
 bool folder_remove(const open_folder *in, const char *name, const char *removing,
@@ -503,10 +427,10 @@ bool folder_remove(const open_folder *in, const char *name, const char *removing
     const int at = in->descriptor;
     rest[0] = '\0';
     if (!clear(in, removing, "unfinished", own, rest)) return false;
-    const mode_t kind = kind_at(at, name);
+    const gd_os_kind kind = kind_at(at, name);
     if (!kind) return errno == 0;
-    if (kind != S_IFDIR) return true;
-    return !renameat(at, name, at, removing) && flush_folder(at) &&
+    if (kind != GD_OS_IS_FOLDER) return true;
+    return gd_os_rename(at, name, removing) && gd_os_flush_folder(at) &&
            clear(in, removing, name, own, rest);
 }
 
@@ -521,67 +445,45 @@ static bool repair_one(void *user, int at, const char *aside)
     const size_t prefix = sizeof replaced - 1;
     const char *name = aside + prefix;
     char rest[FOLDER_NAME];
-    if (strncmp(aside, replaced, prefix) != 0 || kind_at(at, aside) != S_IFDIR) return true;
+    if (strncmp(aside, replaced, prefix) != 0 || kind_at(at, aside) != GD_OS_IS_FOLDER) return true;
     if (kind_at(at, name)) return clear(r->in, aside, name, r->own, rest);
-    return !errno && !renameat(at, aside, at, name);
+    return !errno && gd_os_rename(at, aside, name);
 }
 
 bool folder_repair(const open_folder *in, const char *const *own)
 {
     repair r = {in, own};
-    return for_each_name(in->descriptor, repair_one, &r);
+    return gd_os_each_name(in->descriptor, repair_one, &r);
 }
 
 /* ---- Locks -------------------------------------------------------------------------------- */
 
-/* A lock of an open file, or where there are none of those, of the process. */
-#ifdef F_OFD_SETLK
-enum { SET_LOCK = F_OFD_SETLK, GET_LOCK = F_OFD_GETLK };
-#else
-enum { SET_LOCK = F_SETLK, GET_LOCK = F_GETLK };
-#endif
-
-/* Locks of fcntl, not of flock: who may only read a file can have its flock, but not a write lock.
- * With a read lock it could keep ours away, so a read lock does not count. */
-bool folder_lock_file(int file)
-{
-    for (int attempt = 0; attempt < 2; attempt++) {
-        struct flock first = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
-        if (!fcntl(file, SET_LOCK, &first) || (errno != EACCES && errno != EAGAIN)) return true;
-        first.l_pid = 0;
-        if (fcntl(file, GET_LOCK, &first) || first.l_type == F_RDLCK) return true;
-        if (first.l_type == F_WRLCK) break; /* else it has just been unlocked */
-    }
-    errno = EWOULDBLOCK;
-    return false;
-}
-
 /* The run that had it locked has not removed it meanwhile. */
 static bool is_lock(const open_folder *in, const char *name, int lock)
 {
-    return is_named(in->descriptor, name, AT_SYMLINK_NOFOLLOW, lock);
+    return is_named(in->descriptor, name, false, lock);
 }
 
 int folder_lock(const open_folder *in, const char *name)
 {
-    struct stat status;
-    if (fstat(in->descriptor, &status)) return -1;
-    const mode_t mode = (mode_t)(0600 | (status.st_mode & S_IWGRP ? 0060 : 0) |
-                                 (status.st_mode & S_IWOTH ? 0006 : 0));
+    gd_os_status status;
+    if (!gd_os_status_of(in->descriptor, &status)) return -1;
+    const unsigned mode =
+        0600u | (status.mode & 0020 ? 0060u : 0) | (status.mode & 0002 ? 0006u : 0);
     for (int attempt = 0; attempt < 100; attempt++) {
-        const mode_t kind = kind_at(in->descriptor, name);
-        if (kind && kind != S_IFREG) errno = kind == S_IFLNK ? ELOOP : EINVAL;
-        if (kind ? kind != S_IFREG : errno != 0) return -1;
-        const int file = open_at(in->descriptor, name,
-                                 O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, mode);
+        const gd_os_kind kind = kind_at(in->descriptor, name);
+        if (kind && kind != GD_OS_IS_FILE) errno = kind == GD_OS_IS_LINK ? ELOOP : EINVAL;
+        if (kind ? kind != GD_OS_IS_FILE : errno != 0) return -1;
+        const int how = GD_OS_READ | GD_OS_WRITE | GD_OS_MAKE | GD_OS_NO_LINK | GD_OS_NO_WAIT;
+        const int file = gd_os_open(in->descriptor, name, how, mode);
         if (file < 0) return -1;
-        if (!kind) fchmod(file, mode); /* whatever the umask; only a convenience */
-        if (!folder_lock_file(file)) {
+        if (!kind) gd_os_set_mode(file, mode); /* whatever the umask; only a convenience */
+        if (!gd_os_lock(file)) {
             close_failed(file);
             return -1;
         }
         if (is_lock(in, name, file)) return file;
-        close(file);
+        gd_os_close(file);
     }
     errno = EWOULDBLOCK;
     return -1;
@@ -589,6 +491,6 @@ int folder_lock(const open_folder *in, const char *name)
 
 void folder_unlock(const open_folder *in, const char *name, int lock)
 {
-    if (is_lock(in, name, lock)) unlinkat(in->descriptor, name, 0);
-    close(lock);
+    if (is_lock(in, name, lock)) gd_os_remove(in->descriptor, name);
+    gd_os_close(lock);
 }

@@ -80,7 +80,7 @@ typedef enum folder_use {
     FOLDER_APPEND  /* made if it does not exist */
 } folder_use;
 
-/* A descriptor of a file in the folder, -1 on error. Close it. To read, use pread: a file that is
+/* A descriptor of a file in the folder, -1 on error. Close it. To read, use gd_os_read_at: a file that is
  * held shares its position. */
 int folder_file(open_folder *in, const char *name, folder_use use);
 
@@ -88,9 +88,6 @@ bool folder_has(const open_folder *in, const char *name);
 
 /* A whole file of at most `limit` bytes, NUL-terminated; NULL on error. Free it. */
 char *folder_read_text(open_folder *in, const char *name, size_t limit, size_t *length);
-
-/* All bytes, also where a call writes only a part of them. */
-bool folder_write(int file, const void *bytes, size_t count);
 
 /* Waits until the file is on the disk, and closes it in any case. */
 bool folder_end_file(int file);
@@ -127,11 +124,6 @@ bool folder_remove(const open_folder *in, const char *name, const char *removing
 bool folder_repair(const open_folder *in, const char *const *own);
 
 /* ---- Locks -------------------------------------------------------------------------------- */
-
-/* Locks an open file; false if another process that may write it has it locked. A process that may
- * only read it keeps nobody out. Where the file system has no locks, this is always true. The lock
- * may end when this process closes any descriptor of the file. */
-bool folder_lock_file(int file);
 
 /* Locks the folder by the file `name` in it: a descriptor, or -1, with EWOULDBLOCK if another
  * process has it locked. The file can only be opened by those who may write in the folder. */

@@ -1,15 +1,14 @@
 /* json.c - see json.h. */
-#define _POSIX_C_SOURCE 200809L /* nanosleep */
 #include "json.h"
 #include "console.h"
+#include "platform/clock.h"
+#include "platform/process.h"
 #include "programs/terminal.h"
 #include "programs/utf8.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 enum { LONGEST_CHARACTER = 4 }; /* bytes; the text ends with NUL */
 
@@ -31,15 +30,14 @@ size_t json_begin(const char *text, size_t length)
 
 static void *allocate(size_t bytes)
 {
-    const struct timespec moment = {0, 100000000};
     void *memory = malloc(bytes);
     for (int attempt = 0; !memory && attempt < 10; attempt++) {
-        nanosleep(&moment, NULL);
+        gd_os_nap(0.1);
         memory = malloc(bytes);
     }
     if (memory) return memory;
     console_message("out of memory: %zu bytes", bytes);
-    _exit(EXIT_FAILURE);
+    gd_os_leave(EXIT_FAILURE);
 }
 
 void json_watch_memory(void)

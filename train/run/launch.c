@@ -1,155 +1,97 @@
 /* launch.c - see launch.h. */
-#define _GNU_SOURCE /* sched_getaffinity, prctl */
 #include "launch.h"
-#include "clock.h"
 #include "console.h"
 #include "fingerprint.h"
+#include "platform/clock.h"
+#include "platform/process.h"
+#include "platform/socket.h"
 
-#include <arpa/inet.h>
 #include <errno.h>
 #include <math.h>
-#include <netinet/in.h>
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <time.h>
-#include <unistd.h>
-#ifdef __linux__
-#include <sched.h>
-#include <sys/prctl.h>
-#endif
-#ifdef __APPLE__
-#include <sys/random.h>
-#endif
 
 /* ---- Starting ------------------------------------------------------------------------------- */
-
-/* A socket that listens on a free port of the loopback interface, so it cannot collide with another
- * run. */
-static int listen_anywhere(int *port)
-{
-    struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    socklen_t size = sizeof a;
-    int wire = socket(AF_INET, SOCK_STREAM, 0);
-    if (wire >= 0 && (bind(wire, (struct sockaddr *)&a, sizeof a) || listen(wire, SOMAXCONN) ||
-                      getsockname(wire, (struct sockaddr *)&a, &size))) {
-        close(wire);
-        wire = -1;
-    }
-    *port = ntohs(a.sin_port);
-    return wire;
-}
 
 /* A secret that only the processes that inherit it know. */
 static bool make_secret(gd_group_options *member)
 {
     unsigned char random[32];
-    if (getentropy(random, sizeof random)) return false;
+    if (!gd_os_random(random, sizeof random)) return false;
     for (size_t i = 0; i < sizeof random; i++)
         snprintf(member->secret + 2 * i, 3, "%02x", random[i]);
     return true;
 }
 
-static int processors(void)
-{
-#ifdef __linux__
-    cpu_set_t set;
-    if (!sched_getaffinity(0, sizeof set, &set)) return CPU_COUNT(&set);
-#endif
-    return (int)sysconf(_SC_NPROCESSORS_ONLN);
-}
-
 /* On the CPU the processes divide the cores among them. */
 static void share_threads(train_options *o, int ranks)
 {
-    const int each = processors() / ranks;
+    const int each = gd_os_processors() / ranks;
     if (o->base.device == GD_CPU && o->base.threads == 0) o->base.threads = each > 0 ? each : 1;
-}
-
-/* A rank gets SIGTERM when its parent ends, so it saves and exits. */
-static void end_with_parent(pid_t parent)
-{
-#ifdef __linux__
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-#endif
-    if (getppid() != parent) raise(SIGTERM);
-}
-
-static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP};
-
-static sigset_t watched(void)
-{
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGCHLD);
-    for (size_t i = 0; i < sizeof passed_on / sizeof *passed_on; i++) sigaddset(&set, passed_on[i]);
-    return set;
 }
 
 /* ---- Waiting -------------------------------------------------------------------------------- */
 
 typedef struct children {
-    pid_t *pid; /* [count]; 0: the process has ended */
+    int64_t *child; /* [count]; 0: the process has ended */
     int count, left;
     int status;     /* of the first that failed, else 0 */
     bool signalled; /* it is that of one that a signal ended */
     bool ending;    /* the others were sent signals because one had failed */
-    double failed;  /* when the first one failed (clock_now), else 0 */
+    double failed;  /* when the first one failed (gd_os_now), else 0 */
 } children;
 
-static void signal_all(const children *c, int number)
+static void for_all(const children *c, void (*act)(int64_t child))
 {
     for (int i = 0; i < c->count; i++) {
-        if (c->pid[i] > 0) kill(c->pid[i], number);
+        if (c->child[i] > 0) act(c->child[i]);
     }
 }
 
 /* A rank that fails because another was ended by a signal may be reaped before that one: a process
  * closes its connections before it counts as ended. So the signal is taken for the cause even if
  * another rank has failed before. */
-static void note_end(children *c, int rank, int status)
+static void note_end(children *c, int rank, int status, int signal)
 {
-    const int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    const bool cause = WIFSIGNALED(status) && !c->ending && !c->signalled;
-    c->pid[rank] = 0;
+    const bool cause = signal && !c->ending && !c->signalled;
+    c->child[rank] = 0;
     c->left--;
     if (cause) {
-        console_message("rank %d was ended by signal %d (%s)", rank, WTERMSIG(status),
-                        strsignal(WTERMSIG(status)));
+        console_message("rank %d was ended by signal %d (%s)", rank, signal,
+                        gd_os_signal_name(signal));
         c->signalled = true;
     }
-    if (code == 0) return;
-    if (c->status == 0 || cause) c->status = code;
-    if (c->failed == 0) c->failed = clock_now();
+    if (status == 0) return;
+    if (c->status == 0 || cause) c->status = status;
+    if (c->failed == 0) c->failed = gd_os_now();
 }
 
 static void reap(children *c)
 {
-    int status;
-    for (pid_t pid; c->left > 0 && (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
+    int status, signal;
+    for (int64_t child; c->left > 0 && (child = gd_os_reap(&status, &signal)) > 0;) {
         for (int i = 0; i < c->count; i++) {
-            if (c->pid[i] == pid) note_end(c, i, status);
+            if (c->child[i] == child) note_end(c, i, status, signal);
         }
     }
 }
 
 /* When a rank has failed, the ranks of its group get an error, print it, and exit. Ranks that have
  * not connected yet would wait for it, so they get SIGTERM, and later SIGKILL. */
-static int wait_for_all(children *c, const sigset_t *set, double timeout)
+static int wait_for_all(children *c, double timeout)
 {
     while (c->left > 0) {
-        const struct timespec second = {1, 0};
-        const int number = sigtimedwait(set, NULL, &second);
-        if (number > 0 && number != SIGCHLD) signal_all(c, number);
+        const int number = gd_os_wait_signal();
+        for (int i = 0; number && i < c->count; i++) {
+            if (c->child[i] > 0) gd_os_signal(c->child[i], number);
+        }
         reap(c);
-        const double since = c->failed > 0 ? clock_now() - c->failed : 0;
+        const double since = c->failed > 0 ? gd_os_now() - c->failed : 0;
         if (since <= 2) continue;
         c->ending = true;
-        signal_all(c, since > 4 + fmin(timeout, 10) ? SIGKILL : SIGTERM);
+        for_all(c, since > 4 + fmin(timeout, 10) ? gd_os_kill : gd_os_ask_to_stop);
     }
     return c->status;
 }
@@ -158,45 +100,40 @@ static int wait_for_all(children *c, const sigset_t *set, double timeout)
 
 static launch_role start(train_options *o, int ranks, gd_group_options *member, int *status)
 {
-    const sigset_t set = watched();
-    const pid_t self = getpid();
-    sigset_t before;
-    children c = {.pid = calloc((size_t)ranks, sizeof *c.pid)};
+    children c = {.child = calloc((size_t)ranks, sizeof *c.child)};
     *member = (gd_group_options){.ranks = ranks};
-    member->listener = listen_anywhere(&member->port);
+    member->listener = gd_wire_listen_here(&member->port);
     *status = EXIT_FAILURE;
-    if (!c.pid || member->listener < 0 || !make_secret(member)) {
+    if (!c.child || member->listener < 0 || !make_secret(member)) {
         console_message("cannot start %d processes: %s", ranks, strerror(errno));
-        if (member->listener >= 0) close(member->listener);
-        free(c.pid);
+        gd_wire_close(&member->listener);
+        free(c.child);
         return LAUNCH_STARTER;
     }
     share_threads(o, ranks);
-    sigprocmask(SIG_BLOCK, &set, &before);
+    gd_os_hold_signals();
     for (; c.count < ranks; c.count++) {
-        c.pid[c.count] = fork();
-        if (c.pid[c.count] < 0) {
+        c.child[c.count] = gd_os_fork();
+        if (c.child[c.count] < 0) {
             console_message("cannot start rank %d: %s", c.count, strerror(errno));
             c.ending = true;
-            signal_all(&c, SIGKILL);
+            for_all(&c, gd_os_kill);
             break;
         }
-        if (c.pid[c.count] > 0) continue;
+        if (c.child[c.count] > 0) continue;
         member->rank = member->local_rank = c.count;
         if (c.count > 0) {
-            close(member->listener);
+            gd_wire_close(&member->listener);
             member->listener = 0;
         }
-        free(c.pid);
-        sigprocmask(SIG_SETMASK, &before, NULL);
-        end_with_parent(self);
+        free(c.child);
         return LAUNCH_MEMBER;
     }
-    close(member->listener);
+    gd_wire_close(&member->listener);
     c.left = c.count;
     if (c.count < ranks) c.status = EXIT_FAILURE;
-    *status = wait_for_all(&c, &set, o->timeout);
-    free(c.pid);
+    *status = wait_for_all(&c, o->timeout);
+    free(c.child);
     return LAUNCH_STARTER;
 }
 
@@ -210,7 +147,7 @@ static bool choose_gpu(int local_rank)
     for (const char *at = list; at && (at = strchr(at, ',')); at++) count++;
     if (!list) {
         snprintf(own, sizeof own, "%d", local_rank);
-        return !setenv(name, own, 1);
+        return gd_os_set_variable(name, own);
     }
     if (count == 1) return true; /* the launcher has chosen it */
     if (local_rank >= count) {
@@ -220,7 +157,7 @@ static bool choose_gpu(int local_rank)
     }
     for (; local_rank > 0; local_rank--) list = strchr(list, ',') + 1;
     snprintf(own, sizeof own, "%.*s", (int)strcspn(list, ","), list);
-    return !setenv(name, own, 1);
+    return gd_os_set_variable(name, own);
 }
 
 launch_role launch(train_options *o, int *status)

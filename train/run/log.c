@@ -1,19 +1,15 @@
 /* log.c - see log.h. */
-#define _DEFAULT_SOURCE /* open_memstream, fdopen */
 #include "log.h"
 #include "console.h"
 #include "json.h"
 #include "log_keep.h"
+#include "platform/file.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <math.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* ---- Lines -------------------------------------------------------------------------------- */
 
@@ -26,38 +22,23 @@ static void tell(run_log *log, int why)
     log->failed = true;
 }
 
-/* A reader that has closed the pipe is an error of the log, and does not end the run. */
-static ssize_t write_some(int file, const char *text, size_t size)
-{
-    const struct sigaction ignored = {.sa_handler = SIG_IGN};
-    struct sigaction before;
-    sigaction(SIGPIPE, &ignored, &before);
-    ssize_t written = write(file, text, size);
-    int why = errno;
-    sigaction(SIGPIPE, &before, NULL);
-    errno = why;
-    return written;
-}
-
 /* Writing to a deleted file succeeds, but nobody could read it. */
 static bool is_deleted(int file)
 {
-    struct stat status;
-    return !fstat(file, &status) && S_ISREG(status.st_mode) && status.st_nlink == 0;
+    gd_os_status status;
+    return gd_os_status_of(file, &status) && status.kind == GD_OS_IS_FILE && status.names == 0;
 }
 
-/* Writes a whole line; if that fails, the part that was written is cut off again. */
+/* Writes a whole line. A reader that has closed a pipe is an error of the log, and does not end the
+ * run. If that fails, the part that was written is cut off again. */
 static void append(run_log *log, const char *text, size_t size)
 {
     if (is_deleted(log->file)) tell(log, ENOENT);
     for (size_t done = 0; done < size;) {
-        ssize_t written = write_some(log->file, text + done, size - done);
-        if (written < 0 && errno == EINTR) continue;
+        const ptrdiff_t written = gd_os_write_some(log->file, text + done, size - done);
         if (written <= 0) {
             tell(log, written < 0 ? errno : ENOSPC);
-            if (done > 0 && !ftruncate(log->file, log->size)) {
-                lseek(log->file, log->size, SEEK_SET);
-            }
+            if (done > 0) gd_os_cut(log->file, log->size);
             return;
         }
         done += (size_t)written;
@@ -66,28 +47,20 @@ static void append(run_log *log, const char *text, size_t size)
 }
 
 /* A line begins as text in memory. */
-typedef struct text_line {
-    char *text;
-    size_t size;
-    FILE *file; /* NULL: no memory */
-} text_line;
-
-static void end_line(run_log *log, text_line *line)
+static void end_line(run_log *log, gd_os_text *line)
 {
-    bool whole = line->file && !ferror(line->file);
-    if (line->file && fclose(line->file)) whole = false;
-    if (whole)
-        append(log, line->text, line->size);
+    if (gd_os_text_end(line))
+        append(log, line->bytes, line->length);
     else
         tell(log, ENOMEM);
-    free(line->text);
+    free(line->bytes);
 }
 
 static void write_first(run_log *log, const train_options *options, const dataset *data,
                         const model *m, int64_t first_step)
 {
-    text_line line = {0};
-    line.file = open_memstream(&line.text, &line.size);
+    gd_os_text line;
+    gd_os_text_begin(&line);
     if (line.file) {
         fprintf(line.file, "%s, \"version\": \"%s\", \"device\": ", log_mark, gd_version());
         json_print_string(gd_context_device_name(m->ctx), line.file);
@@ -115,9 +88,9 @@ void log_write(run_log *log, const log_line *l)
                    {"ms", l->ms},
                    {"tokens_per_second", l->tokens_per_second},
                    {"seconds", l->seconds}};
-    text_line line = {0};
+    gd_os_text line;
     if (!log->open) return;
-    line.file = open_memstream(&line.text, &line.size);
+    gd_os_text_begin(&line);
     if (line.file) {
         fprintf(line.file, "{\"step\": %lld", (long long)l->step);
         for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
@@ -138,7 +111,7 @@ static const char log_name[] = "log.jsonl"; /* in --out */
 static bool open_parent(open_folder *in, const char *path, const char **name)
 {
     char part[FOLDER_PATH];
-    const char *slash = strrchr(path, '/');
+    const char *slash = gd_os_last_slash(path);
     const size_t length = slash ? (size_t)(slash - path) : 0;
     *name = slash ? slash + 1 : path;
     if (!folder_copy(part, path)) return false;
@@ -151,11 +124,10 @@ static bool append_rest(const run_log *log, int old)
 {
     enum { PIECE = 1 << 16 };
     char *piece = malloc(PIECE);
-    ssize_t got = piece ? 1 : -1;
+    ptrdiff_t got = piece ? 1 : -1;
     for (int64_t at = log->size; got > 0; at += got) {
-        do got = pread(log->file, piece, PIECE, (off_t)at);
-        while (got < 0 && errno == EINTR);
-        if (got > 0 && !folder_write(old, piece, (size_t)got)) got = -1;
+        got = gd_os_read_at(log->file, piece, PIECE, at);
+        if (got > 0 && !gd_os_write(old, piece, (size_t)got)) got = -1;
     }
     const int why = errno;
     free(piece);
@@ -187,49 +159,48 @@ static bool set_aside(const run_log *log)
 static gd_status keep_old(run_log *log, gd_context *ctx, int64_t first_step, uint64_t text_hash)
 {
     const char *why = NULL;
-    int copy = dup(log->file);
-    log->old = copy < 0 ? NULL : fdopen(copy, "rb");
+    const int copy = gd_os_duplicate(log->file);
+    log->old = copy < 0 ? NULL : gd_os_stream_of(copy, "rb");
     if (log->old)
         log->size = log_keep(log->old, first_step, text_hash, &why);
     else if (copy >= 0)
-        close(copy);
+        gd_os_close(copy);
     if (why) {
         return gd_fail(ctx, GD_ERROR_IO,
                        "the log %s was not changed: %s; choose another with --log", log->path, why);
     }
-    struct stat status;
-    bool fine = log->old && !fstat(log->file, &status);
-    if (fine && status.st_size > log->size && !set_aside(log)) {
+    gd_os_status status;
+    const bool fine = log->old && gd_os_status_of(log->file, &status);
+    if (fine && status.size > log->size && !set_aside(log)) {
         return gd_fail(ctx, GD_ERROR_IO,
                        "the log %s was not changed: its last lines cannot be moved to %s.old: %s",
                        log->path, log->path, folder_reason());
     }
-    if (fine && !ftruncate(log->file, log->size) && lseek(log->file, log->size, SEEK_SET) >= 0)
-        return GD_OK;
+    if (fine && gd_os_cut(log->file, log->size)) return GD_OK;
     return gd_fail(ctx, GD_ERROR_IO, "cannot continue the log %s: %s", log->path, strerror(errno));
 }
 
 /* Opens a pipe for writing, which waits for a reader. */
 static int open_pipe(const char *path)
 {
-    int file = open(path, O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    const int file = gd_os_open(gd_os_here, path, GD_OS_WRITE | GD_OS_NO_WAIT, 0);
     if (file < 0 && errno == ENXIO) {
         console_message("--log %s: waiting for a reader", path);
-        return open(path, O_WRONLY | O_CLOEXEC);
+        return gd_os_open(gd_os_here, path, GD_OS_WRITE, 0);
     }
-    if (file >= 0) fcntl(file, F_SETFL, fcntl(file, F_GETFL) & ~O_NONBLOCK);
+    if (file >= 0) gd_os_set_waiting(file);
     return file;
 }
 
 /* Opens what --log names. A pipe or a terminal has no old lines, and reading it would never end. */
 static int open_named(const char *path, bool *regular)
 {
-    struct stat status;
-    const bool there = !stat(path, &status);
-    *regular = !there || S_ISREG(status.st_mode);
-    if (there && S_ISFIFO(status.st_mode)) return open_pipe(path);
-    const int how = (*regular ? O_RDWR : O_WRONLY) | O_CREAT | O_CLOEXEC | O_NOCTTY;
-    return open(path, how, 0666);
+    gd_os_status status;
+    const bool there = gd_os_status_at(gd_os_here, path, true, &status);
+    *regular = !there || status.kind == GD_OS_IS_FILE;
+    if (there && status.kind == GD_OS_IS_PIPE) return open_pipe(path);
+    const int how = GD_OS_WRITE | GD_OS_MAKE | (*regular ? GD_OS_READ : 0);
+    return gd_os_open(gd_os_here, path, how, 0666);
 }
 
 static int open_in(const char *out)
@@ -253,7 +224,7 @@ static gd_status open_file(run_log *log, gd_context *ctx, const train_options *o
                        options->log ? strerror(errno) : folder_reason());
     }
     log->open = true;
-    if (regular && !folder_lock_file(log->file)) {
+    if (regular && !gd_os_lock(log->file)) {
         log_close(log);
         return gd_fail(ctx, GD_ERROR_IO,
                        "the log %s is being written by another run; choose another --out or --log",
@@ -283,7 +254,7 @@ gd_status log_open(run_log *log, const train_options *options, const dataset *da
 void log_close(run_log *log)
 {
     if (log->old) fclose(log->old);
-    if (log->open) close(log->file);
+    if (log->open) gd_os_close(log->file);
     log->old = NULL;
     log->open = false;
 }

@@ -1,7 +1,7 @@
 /* log_keep.c - see log_keep.h. */
-#define _POSIX_C_SOURCE 200809L /* ftello */
 #include "log_keep.h"
 #include "json.h"
+#include "platform/file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -72,7 +72,7 @@ static int64_t keep_lines(FILE *old, int64_t step, uint64_t text_hash, const cha
     bool first = true, within = false; /* within: in a line too long to be checked */
     snprintf(wanted, sizeof wanted, "%016llx", (unsigned long long)text_hash);
     for (; fgets(line, LOG_LINE, old); begin = end) {
-        end = ftello(old);
+        end = gd_os_stream_at(old);
         const size_t length = (size_t)(end - begin);
         const bool ended = line[length - 1] == '\n';
         if (first && !ended) break;

@@ -1,6 +1,6 @@
 /* report.c - see report.h. */
 #include "report.h"
-#include "clock.h"
+#include "platform/clock.h"
 #include "console.h"
 #include "fnv.h"
 #include "peak.h"
@@ -22,7 +22,7 @@ report_clock report_clock_start(const model *m, const train_options *o, int64_t 
                           .max_seconds = o->max_seconds,
                           .tokens_per_step = o->accumulate * o->batch * o->context,
                           .peak_rate = peak / model_flops_per_token(m, o->context),
-                          .start = clock_now(),
+                          .start = gd_os_now(),
                           .device = NAN};
 }
 
@@ -30,7 +30,7 @@ report_clock report_clock_start(const model *m, const train_options *o, int64_t 
  * begins when the host has waited for a step, and nothing is in flight. */
 void report_clock_step(report_clock *clock, double device)
 {
-    clock->read = clock_now();
+    clock->read = gd_os_now();
     const double since = isnan(clock->device) ? clock->read - clock->start : device - clock->device;
     const double took = fmax(since - (clock->paused - clock->paused_then), 0);
     clock->seconds += took;
@@ -43,12 +43,12 @@ void report_clock_step(report_clock *clock, double device)
 
 void report_clock_resume(report_clock *clock)
 {
-    clock->paused += clock_now() - (isnan(clock->device) ? clock->start : clock->read);
+    clock->paused += gd_os_now() - (isnan(clock->device) ? clock->start : clock->read);
 }
 
 double report_clock_seconds(const report_clock *clock)
 {
-    return clock_now() - clock->start - clock->paused;
+    return gd_os_now() - clock->start - clock->paused;
 }
 
 /* ---- Lines -------------------------------------------------------------------------------- */

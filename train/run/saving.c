@@ -1,11 +1,10 @@
 /* saving.c - see saving.h. */
-#define _POSIX_C_SOURCE 200809L /* ftruncate */
 #include "saving.h"
+#include "platform/file.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 gd_status saving_open(saving *to, gd_context *ctx, const char *path)
 {
@@ -47,14 +46,13 @@ static bool write_bytes(void *user, const void *bytes, size_t count)
 {
     const output *out = user;
     checksum_add(out->sum, bytes, count);
-    return folder_write(out->file, bytes, count);
+    return gd_os_write(out->file, bytes, count);
 }
 
 static bool skip_bytes(void *user, size_t count)
 {
     const output *out = user;
-    const off_t end = lseek(out->file, (off_t)count, SEEK_CUR);
-    return end >= 0 && !ftruncate(out->file, end);
+    return gd_os_skip(out->file, count);
 }
 
 static gd_status end(saving *to, const char *name, output *out, bool reserved)

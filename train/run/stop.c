@@ -1,17 +1,17 @@
 /* stop.c - see stop.h. */
-#define _POSIX_C_SOURCE 200809L /* sigaction, clock_gettime */
 #include "stop.h"
 #include "console.h"
+#include "platform/clock.h"
+#include "platform/process.h"
 
 #include <errno.h>
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <time.h>
 
 static volatile sig_atomic_t asked;
 /* The time of the first signal; all are blocked where it is written and read. */
-static struct timespec first;
+static double first;
 
 /* A signal may come while they change: the pointers, to whole texts, change last. */
 static struct {
@@ -22,10 +22,8 @@ static struct {
  * signal within 50 ms counts as the same request. */
 static bool is_second(void)
 {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    if (asked)
-        return (now.tv_sec - first.tv_sec) * 1000000000 + now.tv_nsec - first.tv_nsec > 50000000;
+    const double now = gd_os_now();
+    if (asked) return now - first > 0.05;
     first = now;
     return false;
 }
@@ -33,7 +31,7 @@ static bool is_second(void)
 /* Nobody reads the output any more: writing fails from now on. */
 static void note_pipe(int number)
 {
-    signal(number, SIG_IGN);
+    gd_os_ignore(number);
     asked = 1;
 }
 
@@ -43,8 +41,7 @@ static void note(int number)
     const int before = errno;
     if (is_second()) {
         console_signal(answer->second);
-        signal(number, SIG_DFL);
-        raise(number);
+        gd_os_stop(number);
     } else if (!asked) {
         console_signal(answer->first);
     }
@@ -52,28 +49,9 @@ static void note(int number)
     errno = before;
 }
 
-/* A signal that was ignored, as by nohup, stays ignored. */
-static void watch(int number, const struct sigaction *action)
-{
-    struct sigaction before;
-    const bool ignorable = number == SIGHUP || number == SIGPIPE;
-    if (!ignorable || sigaction(number, NULL, &before) || before.sa_handler != SIG_IGN) {
-        sigaction(number, action, NULL);
-    }
-}
-
 void stop_watch(void)
 {
-    struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaddset(&action.sa_mask, SIGINT);
-    sigaddset(&action.sa_mask, SIGTERM);
-    sigaddset(&action.sa_mask, SIGHUP);
-    watch(SIGINT, &action);
-    watch(SIGTERM, &action);
-    watch(SIGHUP, &action);
-    action.sa_handler = note_pipe;
-    watch(SIGPIPE, &action);
+    gd_os_watch_stop(note, note_pipe);
 }
 
 void stop_answer(const char *once, const char *twice)

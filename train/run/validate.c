@@ -1,6 +1,6 @@
 /* validate.c - see validate.h. */
 #include "validate.h"
-#include "clock.h"
+#include "platform/clock.h"
 #include "console.h"
 #include "stop.h"
 
@@ -78,7 +78,7 @@ static void draw_progress(const sums *own, int64_t done, int64_t all, double beg
     if (console_live_columns() == 0) return;
     snprintf(line, sizeof line, "validation %lld/%lld | loss %.4f | eta %s", (long long)done,
              (long long)all, console_number(own->loss / (double)own->rows),
-             console_duration((clock_now() - begun) * (double)(all - done) / (double)done).text);
+             console_duration((gd_os_now() - begun) * (double)(all - done) / (double)done).text);
     console_draw(line);
 }
 
@@ -86,7 +86,7 @@ double validate(model *m, const dataset *data, gd_group *group, int64_t batch, i
                 int64_t most)
 {
     const batches b = choose(data, batch, most);
-    const double begun = clock_now();
+    const double begun = gd_os_now();
     sums own = {0};
     int64_t rows;
     bool training = m->training;

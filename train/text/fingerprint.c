@@ -1,17 +1,13 @@
 /* fingerprint.c - see fingerprint.h. */
-#define _XOPEN_SOURCE 700 /* scandir */
 #include "fingerprint.h"
 #include "fnv.h"
 #include "text_file.h"
+#include "platform/file.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #ifdef GD_HAVE_XXHASH
 #define XXH_INLINE_ALL
@@ -91,20 +87,20 @@ static bool add_pieces(hash *h, int file, int64_t size, int64_t stride)
 
 static bool add_file(hash *h, const char *path, int64_t stride)
 {
-    struct stat status;
-    const int file = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    bool fine = file >= 0 && !fstat(file, &status);
-    if (fine && !S_ISREG(status.st_mode)) {
+    gd_os_status status;
+    const int file = gd_os_open(gd_os_here, path, GD_OS_READ | GD_OS_NO_WAIT, 0);
+    bool fine = file >= 0 && gd_os_status_of(file, &status);
+    if (fine && status.kind != GD_OS_IS_FILE) {
         errno = EINVAL;
         fine = false;
     }
     if (fine) {
-        const int64_t size = status.st_size;
+        const int64_t size = status.size;
         add(h, &size, sizeof size);
         fine = add_pieces(h, file, size, stride);
     }
     const int why = errno;
-    if (file >= 0) close(file);
+    if (file >= 0) gd_os_close(file);
     errno = why;
     return fine;
 }
@@ -112,14 +108,14 @@ static bool add_file(hash *h, const char *path, int64_t stride)
 bool fingerprint_files(const char *const *paths, int count, int64_t whole, uint64_t *print,
                        int *failed)
 {
-    struct stat status;
+    gd_os_status status;
     hash h;
     int64_t all = 0;
     bool fine = begin(&h);
     if (!fine) errno = ENOMEM;
     for (*failed = 0; fine && *failed < count; *failed += fine) {
-        fine = !stat(paths[*failed], &status);
-        if (fine) all += status.st_size;
+        fine = gd_os_status_at(gd_os_here, paths[*failed], true, &status);
+        if (fine) all += status.size;
     }
     const int64_t stride = all > whole ? (all + whole - 1) / whole : 1;
     if (fine) {
@@ -140,38 +136,71 @@ static bool ends_in(const char *name, const char *ending)
     return length > last && !strcmp(name + length - last, ending);
 }
 
-static int is_of_model(const struct dirent *entry)
+typedef struct names {
+    char **name;
+    size_t count, room;
+} names;
+
+static bool add_name(void *user, int folder, const char *name)
 {
-    return ends_in(entry->d_name, ".json") || ends_in(entry->d_name, ".safetensors");
+    names *n = user;
+    (void)folder;
+    if (!ends_in(name, ".json") && !ends_in(name, ".safetensors")) return true;
+    if (n->count == n->room) {
+        n->room = n->room ? 2 * n->room : 64;
+        char **grown = realloc(n->name, n->room * sizeof *grown);
+        if (!grown) return false;
+        n->name = grown;
+    }
+    const size_t bytes = strlen(name) + 1;
+    char *copy = malloc(bytes);
+    if (!copy) return false;
+    n->name[n->count++] = memcpy(copy, name, bytes);
+    return true;
 }
 
-static int by_name(const struct dirent **a, const struct dirent **b)
+static int by_name(const void *a, const void *b)
 {
-    return strcmp((*a)->d_name, (*b)->d_name);
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The names of a model's files, in order. */
+static bool list_model(const char *folder, names *found)
+{
+    const int at = gd_os_open(gd_os_here, folder, GD_OS_READ | GD_OS_FOLDER, 0);
+    const bool fine = at >= 0 && gd_os_each_name(at, add_name, found);
+    const int why = errno;
+    if (at >= 0) gd_os_close(at);
+    errno = why;
+    if (found->count) qsort(found->name, found->count, sizeof *found->name, by_name);
+    return fine;
 }
 
 bool fingerprint_model(const char *folder, int64_t whole, uint64_t *print)
 {
     enum { PATH = 4096 };
-    struct dirent **entry = NULL;
-    int count = scandir(folder, &entry, is_of_model, by_name), failed;
+    names found = {0};
     uint64_t parts[2] = {FNV_BEGIN, 0};
-    if (count < 0) return false;
-    const char **paths = calloc((size_t)count + 1, sizeof *paths);
-    char *room = malloc((size_t)(count + 1) * PATH);
-    bool fine = paths && room;
-    if (!fine) errno = ENOMEM;
-    for (int i = 0; fine && i < count; i++) {
-        paths[i] = room + (size_t)i * PATH;
-        parts[0] = fnv1a(parts[0], entry[i]->d_name, strlen(entry[i]->d_name) + 1);
-        fine = snprintf(room + (size_t)i * PATH, PATH, "%s/%s", folder, entry[i]->d_name) < PATH;
+    int failed;
+    bool fine = list_model(folder, &found);
+    const char **paths = fine ? calloc(found.count + 1, sizeof *paths) : NULL;
+    char *room = fine ? malloc((found.count + 1) * PATH) : NULL;
+    if (fine && !(paths && room)) {
+        errno = ENOMEM;
+        fine = false;
+    }
+    for (size_t i = 0; fine && i < found.count; i++) {
+        const char *name = found.name[i];
+        char *path = room + i * PATH;
+        paths[i] = path;
+        parts[0] = fnv1a(parts[0], name, strlen(name) + 1);
+        fine = snprintf(path, PATH, "%s/%s", folder, name) < PATH;
         if (!fine) errno = ENAMETOOLONG;
     }
-    fine = fine && fingerprint_files(paths, count, whole, &parts[1], &failed);
+    fine = fine && fingerprint_files(paths, (int)found.count, whole, &parts[1], &failed);
     const int why = errno;
-    *print = fingerprint_bytes(parts, sizeof parts);
-    for (int i = 0; i < count; i++) free(entry[i]);
-    free(entry);
+    if (fine) *print = fingerprint_bytes(parts, sizeof parts);
+    gd_os_free_paths(found.name, found.count);
     free(paths);
     free(room);
     errno = why;

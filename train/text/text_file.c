@@ -1,40 +1,36 @@
 /* text_file.c - see text_file.h. */
-#define _DEFAULT_SOURCE /* pread, the types of <sys/stat.h> */
 #include "text_file.h"
 #include "console.h"
+#include "platform/file.h"
+#include "platform/terminal.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-enum { PIECE = 1 << 16, PATIENCE = 1000 /* milliseconds */ };
+enum { PIECE = 1 << 16, PATIENCE = 1 /* seconds */ };
 
 /* Opens a file that can be read to its end; -1, and why, if it cannot. Opening a pipe does not wait
  * for a writer. */
-static int open_text(const char *path, struct stat *status, const char **why)
+static int open_text(const char *path, gd_os_status *status, const char **why)
 {
-    int file = open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    if (file < 0 || fstat(file, status))
+    const int file = gd_os_open(gd_os_here, path, GD_OS_READ | GD_OS_NO_WAIT, 0);
+    if (file < 0 || !gd_os_status_of(file, status))
         *why = strerror(errno);
-    else if (S_ISBLK(status->st_mode) || (S_ISCHR(status->st_mode) && !isatty(file)))
+    else if (status->kind == GD_OS_IS_DEVICE && !gd_os_is_terminal(file))
         *why = "it is a device, wanted a file or a pipe";
-    if (*why && file >= 0) close(file);
+    if (*why && file >= 0) gd_os_close(file);
     return *why ? -1 : file;
 }
 
 /* Waits until there is something in a pipe, with a message if that takes long. */
 static void wait_for_text(int file, const char *option, const char *path)
 {
-    struct pollfd one = {.fd = file, .events = POLLIN};
-    if (poll(&one, 1, PATIENCE) == 0) {
+    if (!gd_os_wait_for_bytes(file, PATIENCE)) {
         console_message("%s %s: waiting for a writer", option, path);
-        while (poll(&one, 1, -1) < 0 && errno == EINTR) continue;
+        gd_os_wait_for_bytes(file, -1);
     }
-    fcntl(file, F_SETFL, fcntl(file, F_GETFL) & ~O_NONBLOCK);
+    gd_os_set_waiting(file);
 }
 
 /* Reads to the end, but not past `most` bytes, into memory that grows; `room` is a first guess. */
@@ -42,16 +38,14 @@ static uint8_t *read_all(int file, size_t room, size_t most, size_t *used, const
 {
     uint8_t *bytes = malloc(room + 1);
     *used = 0;
-    for (ssize_t got = 1; bytes && got > 0 && *used <= most;) {
+    for (ptrdiff_t got = 1; bytes && got > 0 && *used <= most;) {
         if (*used == room) {
             uint8_t *grown = realloc(bytes, (room *= 2) + 1);
             if (!grown) free(bytes);
             bytes = grown;
         }
-        got = bytes ? read(file, bytes + *used, room - *used) : 0;
-        if (got < 0 && errno == EINTR)
-            got = 1;
-        else if (got < 0)
+        got = bytes ? gd_os_read(file, bytes + *used, room - *used) : 0;
+        if (got < 0)
             *why = strerror(errno);
         else
             *used += (size_t)got;
@@ -64,8 +58,7 @@ static uint8_t *read_all(int file, size_t room, size_t most, size_t *used, const
 bool text_file_at(int file, void *bytes, size_t count, int64_t at)
 {
     for (char *room = bytes; count > 0;) {
-        const ssize_t got = pread(file, room, count, (off_t)at);
-        if (got < 0 && errno == EINTR) continue;
+        const ptrdiff_t got = gd_os_read_at(file, room, count, at);
         if (got == 0) errno = ENODATA;
         if (got <= 0) return false;
         room += got;
@@ -86,20 +79,20 @@ const char *text_file_pointer(const void *text, size_t length)
 
 uint8_t *text_file_read(const char *option, const char *path, int64_t most, int64_t *length)
 {
-    struct stat status = {0};
+    gd_os_status status = {0};
     const char *why = NULL;
     uint8_t *bytes = NULL;
     size_t used = 0;
     int file = open_text(path, &status, &why);
     if (file >= 0) {
-        bool regular = S_ISREG(status.st_mode);
-        size_t room = regular && status.st_size > 0 ? (size_t)status.st_size : 0;
+        bool regular = status.kind == GD_OS_IS_FILE;
+        size_t room = regular && status.size > 0 ? (size_t)status.size : 0;
         if (!regular) wait_for_text(file, option, path);
         if ((int64_t)room > most)
             why = strerror(EFBIG);
         else
             bytes = read_all(file, room + PIECE, (size_t)most, &used, &why);
-        close(file);
+        gd_os_close(file);
     }
     if (!why) why = text_file_pointer(bytes, used);
     if (!why) {

@@ -1,7 +1,7 @@
 /* tokenizer_file.c - see tokenizer_file.h. */
-#define _POSIX_C_SOURCE 200809L /* open_memstream */
 #include "tokenizer_file.h"
 #include "json.h"
+#include "platform/file.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -131,14 +131,11 @@ static void print_tokenizer(const tokenizer *t, FILE *file)
 /* The whole file as a text, allocated here. */
 static char *tokenizer_text(const tokenizer *t)
 {
-    char *text = NULL;
-    size_t length;
-    FILE *file = open_memstream(&text, &length);
-    if (!file) return NULL;
-    print_tokenizer(t, file);
-    bool whole = !ferror(file);
-    if (!fclose(file) && whole) return text;
-    free(text);
+    gd_os_text text;
+    gd_os_text_begin(&text);
+    if (text.file) print_tokenizer(t, text.file);
+    if (gd_os_text_end(&text)) return text.bytes;
+    free(text.bytes);
     return NULL;
 }
 

@@ -3,9 +3,9 @@
  * A tree of the whole file would take many times the memory of its text. So jansson parses one
  * token or merge at a time, in two passes: one counts, and checks everything else; the other reads
  * the merges, then compares the vocabulary with the tokens that they make. */
-#define _POSIX_C_SOURCE 200809L /* open_memstream */
 #include "folder.h"
 #include "json.h"
+#include "platform/file.h"
 #include "text_file.h"
 #include "tokenizer_file.h"
 
@@ -196,12 +196,11 @@ static tokenizer_form find_form(const json_t *value)
 {
     tokenizer_form form = TOKENIZER_NO_WORDS;
     for (bool found = false; form < TOKENIZER_FORMS; form++) {
-        char *text = NULL;
-        size_t length;
-        FILE *file = open_memstream(&text, &length);
-        if (file) tokenizer_print_words(form, file);
-        if (file && !fclose(file)) found = is(value, text);
-        free(text);
+        gd_os_text text;
+        gd_os_text_begin(&text);
+        if (text.file) tokenizer_print_words(form, text.file);
+        if (gd_os_text_end(&text)) found = is(value, text.bytes);
+        free(text.bytes);
         if (found) break;
     }
     return form;

@@ -1,17 +1,13 @@
 /* tokens.c - see tokens.h. */
-#define _POSIX_C_SOURCE 200809L /* glob */
 #include "tokens.h"
+#include "platform/file.h"
 #include "text_file.h"
 #include "token_format.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 /* ---- Reading ids -------------------------------------------------------------------------- */
 
@@ -19,7 +15,7 @@
  * wait. */
 static int open_shard(const char *path)
 {
-    return open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    return gd_os_open(gd_os_here, path, GD_OS_READ | GD_OS_NO_WAIT, 0);
 }
 
 static uint64_t id_at(const token_shard *shard, const unsigned char *p)
@@ -52,7 +48,7 @@ int64_t tokens_read(const token_shard *shard, int64_t at, int64_t count, int64_t
         }
     }
     const int why = errno;
-    if (file >= 0) close(file);
+    if (file >= 0) gd_os_close(file);
     errno = why;
     return bad;
 }
@@ -65,7 +61,7 @@ int64_t tokens_at(const token_shard *shard, int64_t at)
     const int file = shard->path ? open_shard(shard->path) : -1;
     if (!shard->path) memcpy(bytes, (const unsigned char *)shard->ids + begin, width);
     if (file >= 0 && !text_file_at(file, bytes, width, begin)) memset(bytes, 0, sizeof bytes);
-    if (file >= 0) close(file);
+    if (file >= 0) gd_os_close(file);
     uint64_t id = id_at(shard, bytes);
     if (shard->negative && width < 8 && bytes[width - 1] & 0x80) id |= ~(uint64_t)0 << 8 * width;
     return (int64_t)id;
@@ -101,18 +97,18 @@ static bool check_width(int file, size_t size, char why[TOKEN_FORMAT_WHY])
 static bool understand(token_shard *shard, int file, int width, int64_t vocab,
                        char why[TOKEN_FORMAT_WHY])
 {
-    struct stat status;
+    gd_os_status status;
     unsigned char first[TOKEN_FORMAT_FIRST];
     token_format format;
     *why = '\0';
-    if (file < 0 || fstat(file, &status))
+    if (file < 0 || !gd_os_status_of(file, &status))
         snprintf(why, TOKEN_FORMAT_WHY, "%s", strerror(errno));
-    else if (!S_ISREG(status.st_mode))
+    else if (status.kind != GD_OS_IS_FILE)
         snprintf(why, TOKEN_FORMAT_WHY, "it is not a regular file");
-    else if (status.st_size == 0)
+    else if (status.size == 0)
         snprintf(why, TOKEN_FORMAT_WHY, "it is empty");
     if (*why) return false;
-    const size_t size = (size_t)status.st_size;
+    const size_t size = (size_t)status.size;
     if (!text_file_at(file, first, size < sizeof first ? size : sizeof first, 0)) {
         snprintf(why, TOKEN_FORMAT_WHY, "it cannot be read: %s", strerror(errno));
         return false;
@@ -133,17 +129,24 @@ static bool understand(token_shard *shard, int file, int width, int64_t vocab,
     return !format.headerless || width || check_width(file, size, why);
 }
 
+static char *copy_text(const char *text)
+{
+    const size_t bytes = strlen(text) + 1;
+    char *copy = malloc(bytes);
+    return copy ? memcpy(copy, text, bytes) : NULL;
+}
+
 static bool open_file(token_shard *shard, const char *path, int width, int64_t vocab,
                       char why[TOKEN_FORMAT_WHY])
 {
     const int file = open_shard(path);
     bool fine = understand(shard, file, width, vocab, why);
-    if (fine && !(shard->path = strdup(path))) {
-        snprintf(why, TOKEN_FORMAT_WHY, "%s", strerror(errno));
+    if (fine && !(shard->path = copy_text(path))) {
+        snprintf(why, TOKEN_FORMAT_WHY, "%s", strerror(ENOMEM));
         fine = false;
     }
     if (!fine) *shard = (token_shard){0};
-    if (file >= 0) close(file);
+    if (file >= 0) gd_os_close(file);
     return fine;
 }
 
@@ -151,25 +154,24 @@ bool tokens_open(token_source *source, const char *pattern, int width, int64_t v
                  char message[TOKENS_MESSAGE])
 {
     *source = (token_source){0};
-    glob_t found;
-    /* A file's own name may look like a pattern that does not match it. */
-    int trouble = glob(pattern, access(pattern, F_OK) ? 0 : GLOB_NOCHECK, NULL, &found);
-    if (trouble) {
+    char **paths;
+    size_t count;
+    if (!gd_os_find_paths(pattern, &paths, &count)) {
         snprintf(message, TOKENS_MESSAGE, "%.200s: %s", pattern,
-                 trouble == GLOB_NOMATCH ? "no such file" : "cannot search for it");
+                 errno ? "cannot search for it" : "no such file");
         return false;
     }
-    source->shard = calloc(found.gl_pathc, sizeof *source->shard);
+    source->shard = calloc(count, sizeof *source->shard);
     bool fine = source->shard != NULL;
-    if (!fine) snprintf(message, TOKENS_MESSAGE, "out of memory: %zu files", found.gl_pathc);
-    for (size_t i = 0; fine && i < found.gl_pathc; i++) {
+    if (!fine) snprintf(message, TOKENS_MESSAGE, "out of memory: %zu files", count);
+    for (size_t i = 0; fine && i < count; i++) {
         char why[TOKEN_FORMAT_WHY];
-        fine = open_file(&source->shard[i], found.gl_pathv[i], width, vocab, why);
+        fine = open_file(&source->shard[i], paths[i], width, vocab, why);
         source->shards += fine;
         source->length += source->shard[i].length;
-        if (!fine) snprintf(message, TOKENS_MESSAGE, "%.200s: %s", found.gl_pathv[i], why);
+        if (!fine) snprintf(message, TOKENS_MESSAGE, "%.200s: %s", paths[i], why);
     }
-    globfree(&found);
+    gd_os_free_paths(paths, count);
     if (!fine) tokens_close(source);
     return fine;
 }

@@ -1,9 +1,10 @@
-/* group_wire.c - sockets between the ranks of a group: whole messages with deadlines, addresses,
- * listening and connecting. */
-#define _DEFAULT_SOURCE /* getaddrinfo, clock_gettime */
-#include "group/group_wire.h"
-
-#if defined(__unix__) || defined(__APPLE__)
+/* socket_posix.c - see socket.h. */
+#define _DEFAULT_SOURCE /* getaddrinfo */
+#ifdef __APPLE__
+#define _DARWIN_C_SOURCE
+#endif
+#include "platform/socket.h"
+#include "platform/clock.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +13,6 @@
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { CALLERS = 1024 }; /* that may wait to be accepted */
@@ -30,16 +30,9 @@ const char *gd_wire_why(void)
     return why;
 }
 
-double gd_wire_now(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
 static int milliseconds_to(double deadline)
 {
-    const double left = 1e3 * (deadline - gd_wire_now());
+    const double left = 1e3 * (deadline - gd_os_now());
     return left <= 0 ? 0 : left > 1e9 ? 1000000000 : (int)left + 1;
 }
 
@@ -65,13 +58,20 @@ static bool over(ssize_t moved)
     return true;
 }
 
+ptrdiff_t gd_wire_write(int wire, const void *data, size_t bytes)
+{
+    const ssize_t moved = send(wire, data, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (over(moved)) return -1;
+    return moved > 0 ? moved : 0;
+}
+
 bool gd_wire_send(int wire, const void *data, size_t bytes, double deadline)
 {
     for (const char *at = data; bytes > 0;) {
         if (!ready_for(wire, POLLOUT, deadline)) return false;
-        const ssize_t moved = send(wire, at, bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
-        if (over(moved)) return false;
-        if (moved > 0) at += moved, bytes -= (size_t)moved;
+        const ptrdiff_t moved = gd_wire_write(wire, at, bytes);
+        if (moved < 0) return false;
+        at += moved, bytes -= (size_t)moved;
     }
     return true;
 }
@@ -117,6 +117,18 @@ bool gd_wire_wait(const int *wires, int count, double deadline, bool *ready)
     return any;
 }
 
+bool gd_wire_wait_for(gd_wire_event *events, int count, double deadline)
+{
+    struct pollfd set[GD_WIRE_EVENTS];
+    for (int i = 0; i < count; i++)
+        set[i] = (struct pollfd){
+            .fd = events[i].wire,
+            .events = (short)((events[i].reads ? POLLIN : 0) | (events[i].writes ? POLLOUT : 0))};
+    const int some = poll(set, (nfds_t)count, milliseconds_to(deadline));
+    for (int i = 0; i < count; i++) events[i].ready = some > 0 && set[i].fd >= 0 && set[i].revents;
+    return some > 0;
+}
+
 gd_wire_look gd_wire_peek(int wire, void *data, size_t bytes)
 {
     const ssize_t there = recv(wire, data, bytes, MSG_PEEK | MSG_DONTWAIT);
@@ -124,16 +136,10 @@ gd_wire_look gd_wire_peek(int wire, void *data, size_t bytes)
     return over(there) ? GD_WIRE_GONE : GD_WIRE_PART;
 }
 
-void gd_wire_nap(int milliseconds)
-{
-    const struct timespec moment = {milliseconds / 1000, milliseconds % 1000 * 1000000L};
-    nanosleep(&moment, NULL);
-}
-
 /* Reads until the other end closes too, for at most a second. */
 void gd_wire_hang_up(int *wires, int count)
 {
-    const double deadline = gd_wire_now() + 1;
+    const double deadline = gd_os_now() + 1;
     for (int i = 0; i < count; i++) {
         if (wires[i] >= 0) shutdown(wires[i], SHUT_WR);
     }
@@ -237,6 +243,9 @@ static void prepare(int wire)
     const int on = 1;
     fcntl(wire, F_SETFD, FD_CLOEXEC);
     setsockopt(wire, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+#ifdef SO_NOSIGPIPE /* where send() has no such flag */
+    setsockopt(wire, SOL_SOCKET, SO_NOSIGPIPE, &on, sizeof on);
+#endif
 }
 
 int gd_wire_listen(const gd_wire_address *at)
@@ -268,6 +277,18 @@ int gd_wire_listen_all(int port)
     return gd_wire_listen(&all);
 }
 
+int gd_wire_listen_here(int *port)
+{
+    gd_wire_address a = {.v4 = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}}};
+    socklen_t size = sizeof a;
+    int wire = socket(AF_INET, SOCK_STREAM, 0);
+    if (wire >= 0 && (bind(wire, &a.any, address_size(&a)) || listen(wire, SOMAXCONN) ||
+                      getsockname(wire, &a.any, &size)))
+        gd_wire_close(&wire);
+    *port = gd_wire_port(&a);
+    return wire;
+}
+
 int gd_wire_accept(int listener)
 {
     fcntl(listener, F_SETFL, O_NONBLOCK); /* what was ready may be gone */
@@ -297,5 +318,3 @@ int gd_wire_connect(const gd_wire_address *a, double deadline)
     }
     return wire;
 }
-
-#endif

@@ -1,0 +1,152 @@
+/* file.h - files and folders, by descriptors of the C library.
+ *
+ * Names are UTF-8 and are found relative to an opened folder; files are binary; offsets have 64
+ * bits; no descriptor is inherited by a program that is started. Functions return -1, NULL or false,
+ * with errno, on error. Calls that a signal interrupts are repeated. */
+#ifndef GRADUS_PLATFORM_FILE_H
+#define GRADUS_PLATFORM_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+/* In place of a folder's descriptor: names are paths, relative to the current folder. */
+extern const int gd_os_here;
+
+/* ---- Opening -------------------------------------------------------------------------------- */
+
+/* How a file is opened, as bits. */
+enum {
+    GD_OS_READ = 1,
+    GD_OS_WRITE = 2,
+    GD_OS_MAKE = 4,      /* is made if it is not there */
+    GD_OS_NEW = 8,       /* must not be there, and is made */
+    GD_OS_APPEND = 16,   /* every write is at the end */
+    GD_OS_FOLDER = 32,   /* must be a folder */
+    GD_OS_NO_LINK = 64,  /* must not be a link */
+    GD_OS_NO_WAIT = 128, /* opening a pipe does not wait for its other end */
+};
+
+/* `mode`: the permissions of a file that is made, less the umask, such as 0666. */
+int gd_os_open(int folder, const char *name, int how, unsigned mode);
+int gd_os_duplicate(int file);
+bool gd_os_close(int file);
+
+/* A stream of the C library; for gd_os_stream_of the descriptor then belongs to it. */
+FILE *gd_os_stream(const char *path, const char *mode);
+FILE *gd_os_stream_of(int file, const char *mode);
+
+/* The file's position in a stream, from its beginning. */
+int64_t gd_os_stream_at(FILE *file);
+
+/* ---- What it is ----------------------------------------------------------------------------- */
+
+typedef enum gd_os_kind {
+    GD_OS_IS_NOTHING,
+    GD_OS_IS_FILE,
+    GD_OS_IS_FOLDER,
+    GD_OS_IS_LINK, /* on Windows a junction, too */
+    GD_OS_IS_PIPE,
+    GD_OS_IS_DEVICE, /* terminals are devices */
+    GD_OS_IS_OTHER
+} gd_os_kind;
+
+typedef struct gd_os_status {
+    gd_os_kind kind;
+    int64_t size;
+    int64_t names;           /* hard links; 0: it has been removed */
+    unsigned mode;           /* permissions; 0 where there are none of POSIX's */
+    uint64_t volume, number; /* which file it is */
+} gd_os_status;
+
+bool gd_os_status_of(int file, gd_os_status *status);
+bool gd_os_status_at(int folder, const char *name, bool follow, gd_os_status *status);
+
+/* Whether files can be made and renamed in the folder. */
+bool gd_os_can_write_in(const char *path);
+
+/* ---- Bytes ---------------------------------------------------------------------------------- */
+
+/* The bytes that were read, 0 at the end. */
+ptrdiff_t gd_os_read(int file, void *data, size_t bytes);
+ptrdiff_t gd_os_read_at(int file, void *data, size_t bytes, int64_t at);
+
+/* The bytes that were written, perhaps not all. A pipe that nobody reads is an error, EPIPE, and no
+ * signal. */
+ptrdiff_t gd_os_write_some(int file, const void *data, size_t bytes);
+
+/* All of them. */
+bool gd_os_write(int file, const void *data, size_t bytes);
+bool gd_os_write_at(int file, const void *data, size_t bytes, int64_t at);
+
+/* Continues after so many zeros. */
+bool gd_os_skip(int file, size_t bytes);
+
+/* Cuts the file off, and continues there. */
+bool gd_os_cut(int file, int64_t size);
+
+/* Waits until the file, or the folder's own entries, are on the disk. */
+bool gd_os_flush(int file);
+bool gd_os_flush_folder(int folder);
+
+/* ---- Names ---------------------------------------------------------------------------------- */
+
+bool gd_os_make_folder(int folder, const char *name);
+bool gd_os_remove(int folder, const char *name); /* a file or a link */
+bool gd_os_remove_folder(int folder, const char *name);
+
+/* Gives a file, or a folder, another name; a file that has it is replaced atomically, and so is an
+ * empty folder where the system can. */
+bool gd_os_rename(int folder, const char *from, const char *to);
+
+/* The last "/" of a path, or on Windows "\"; NULL: none. */
+char *gd_os_last_slash(const char *path);
+
+/* ---- More than the library needs ------------------------------------------------------------ */
+
+/* Exchanges two names atomically. Not every system can, nor every file system. */
+bool gd_os_exchange(int folder, const char *from, const char *to);
+
+/* Makes a symbolic link. */
+bool gd_os_link(int folder, const char *name, const char *target);
+
+/* Sets a file's permissions, where there are any. */
+void gd_os_set_mode(int file, unsigned mode);
+
+/* Calls `action` with each name in a folder but "." and "..", until it returns false. */
+typedef bool gd_os_action(void *user, int folder, const char *name);
+bool gd_os_each_name(int folder, gd_os_action *action, void *user);
+
+/* The paths that match a pattern, in order; or the pattern itself, if there is such a file. False
+ * with errno 0: none. Free them with gd_os_free_paths. */
+bool gd_os_find_paths(const char *pattern, char ***paths, size_t *count);
+void gd_os_free_paths(char **paths, size_t count);
+
+/* Locks a file; false with EWOULDBLOCK if another process that may write it has it locked. A process
+ * that may only read it keeps nobody out. Where the file system has no locks, this is always true.
+ * The lock may end when this process closes any descriptor of the file. */
+bool gd_os_lock(int file);
+
+/* Waits at most so many seconds (below 0: for ever) until a pipe can be read or has ended. */
+bool gd_os_wait_for_bytes(int file, double seconds);
+
+/* From now on reading and writing wait, whether or not the file was opened with GD_OS_NO_WAIT. */
+void gd_os_set_waiting(int file);
+
+/* ---- Text in memory ------------------------------------------------------------------------- */
+
+/* A stream whose bytes end up in memory. `file` is NULL if there is no memory for it. */
+typedef struct gd_os_text {
+    FILE *file;
+    char *bytes;
+    size_t length;
+} gd_os_text;
+
+void gd_os_text_begin(gd_os_text *text);
+
+/* Closes the stream; then `bytes` are its bytes and a NUL. Free them in any case. False: not all of
+ * them are there. */
+bool gd_os_text_end(gd_os_text *text);
+
+#endif

@@ -1,0 +1,83 @@
+/* process.h - this process, its signals, and processes that it starts. */
+#ifndef GRADUS_PLATFORM_PROCESS_H
+#define GRADUS_PLATFORM_PROCESS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- This process --------------------------------------------------------------------------- */
+
+/* Call it first in main() of a program, with its argv, which ends with NULL: returns the arguments
+ * in UTF-8. stdin, stdout and stderr are binary from then on, and a console shows UTF-8. If one of
+ * the three is closed, writing to it fails, and no file that is opened later takes its place. A file
+ * that may not grow is an error of writing, and no signal. */
+char **gd_os_begin(char **argv);
+
+/* Starts the program again with changed variables of the environment (pairs of name and value, up to
+ * NULL; those that are set stay), unless it cannot: then they are set here. Some libraries read them
+ * before main() begins. */
+void gd_os_restart_with(const char *const *variables, char **argv);
+
+bool gd_os_set_variable(const char *name, const char *value);
+
+/* Ends the process at once. */
+_Noreturn void gd_os_leave(int status);
+
+int64_t gd_os_process(void); /* its number */
+int gd_os_processors(void);  /* on which it may run */
+
+/* Unpredictable bytes, at most 256. */
+bool gd_os_random(void *bytes, size_t count);
+
+/* `note` is called in a child of fork(), where there are any. */
+void gd_os_on_fork(void (*note)(void));
+
+/* Where output that nobody wants can be written. */
+extern const char gd_os_nowhere[];
+
+/* ---- Requests to stop ----------------------------------------------------------------------- */
+
+/* `note` is called with the signal's number when the user (Ctrl-C), the system or a terminal that
+ * closes asks the program to stop, and `note_pipe` when nobody reads its output any more. On POSIX
+ * both interrupt the program: only what a signal handler may do is allowed; on Windows `note` runs on
+ * a thread of its own. A request that was ignored before, as by nohup, stays ignored. */
+void gd_os_watch_stop(void (*note)(int number), void (*note_pipe)(int number));
+
+/* Stops now, as if the request were not watched. From `note` alone. */
+void gd_os_stop(int number);
+
+/* From now on a pipe that nobody reads is an error of writing. From `note_pipe` alone. */
+void gd_os_ignore(int number);
+
+/* Writes a text to a terminal from `note`. */
+void gd_os_write_signal(int descriptor, const char *text, size_t length);
+
+/* ---- Processes that it starts --------------------------------------------------------------- */
+
+/* Whether a process can be copied; the functions below need it. */
+extern const bool gd_os_can_fork;
+
+/* Holds back signals to stop, and of children that end, for gd_os_wait_signal. */
+void gd_os_hold_signals(void);
+void gd_os_release_signals(void); /* in a child */
+
+/* Waits for one of these signals, for about a second at most; returns a request to stop, which is
+ * meant for the children, too, else 0. */
+int gd_os_wait_signal(void);
+
+/* A copy of this process: its number in the parent, 0 in the child, -1 on error. A child gets a
+ * request to stop when its parent ends, at once or when it looks. */
+int64_t gd_os_fork(void);
+
+/* Asks a child to stop, sends it a signal, or ends it. */
+void gd_os_signal(int64_t child, int number);
+void gd_os_ask_to_stop(int64_t child);
+void gd_os_kill(int64_t child);
+
+/* A child that has ended: its number, or 0 if there is none. *status is its exit status, or 128 and
+ * the number of the signal that ended it; *signal that number, or 0. */
+int64_t gd_os_reap(int *status, int *signal);
+const char *gd_os_signal_name(int number);
+
+#endif
