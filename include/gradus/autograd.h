@@ -290,7 +290,7 @@ struct gd_op {
     uint32_t backward_reads_inputs;
     uint32_t backward_reads_outputs;
 
-    /* Which inputs forward() also writes to: tensors of the user's, or windows on them, that are
+    /* Which inputs forward() also writes to: tensors of the user's, or views of them, that are
      * updated in place. It has no backward. */
     uint32_t updates_inputs;
 
@@ -321,7 +321,7 @@ struct gd_op {
     bool strided;   /* the kernels take real inputs of any strides */
     uint32_t mixed; /* the devices whose kernels take every real tensor in its own dtype */
 
-    /* For an op whose outputs can be windows on input[0], else NULL: fills the strides (in
+    /* For an op whose outputs can be views of input[0], else NULL: fills the strides (in
      * elements) and offset (in elements, from input[0]'s first element) of output `index`, whose
      * shape is known, and returns true, or false if this call cannot be a view; then forward()
      * copies. */

@@ -1,11 +1,11 @@
 /* tensor.h - arrays with a dtype and a shape.
  *
- * A tensor is a window on memory of its context's device:
+ * A tensor is a view of memory of its context's device:
  *
  *     element (i0, i1, ...) is at data + offset + i0 * stride[0] + i1 * stride[1] + ...
  *
  * counted in elements. A tensor with the strides of a packed row-major array is called contiguous.
- * Views (gd_reshape, gd_permute, gd_slice, gd_expand in ops.h) are new windows on the same memory;
+ * Views (gd_reshape, gd_permute, gd_slice, gd_expand in ops.h) are new tensors on the same memory;
  * an expanded axis has stride 0.
  *
  * Ownership. There are two kinds of tensor, and no reference counts:
@@ -116,7 +116,7 @@ GD_API gd_status gd_tensor_read_f64(const gd_tensor *t, double *host, int64_t co
 GD_API gd_status gd_tensor_write_f64(gd_tensor *t, const double *host, int64_t count);
 
 /* Copies src into dst, of the same shape, converting the dtype as gd_cast does. Not recorded on the
- * tape. Both may be windows on the same memory: dst gets the old values of src. */
+ * tape. Both may be views of the same memory: dst gets the old values of src. */
 GD_API gd_status gd_tensor_copy(gd_tensor *dst, const gd_tensor *src);
 
 /* Sets every element, rounding as above; of GD_INT32 to a whole number in range. */

@@ -1,0 +1,21 @@
+#!/bin/sh
+# words.sh SOURCE - names that were retired (the glossary of CONTRIBUTING.md) do not come back. Each
+# line: an extended regular expression, an @, and where it is retired; ordinary prose stays free.
+cd "$1" || exit 1
+bad=0
+while IFS="@" read -r pattern files; do
+    # shellcheck disable=SC2086 # several folders
+    if grep -rnwE --include='*.[ch]' --include='*.cu' --include='*.cuh' --include='*.py' \
+        -e "$pattern" $files; then
+        echo "words.sh: $pattern is retired in $files: see the glossary in CONTRIBUTING.md"
+        bad=1
+    fi
+done <<'LIST'
+gd_attention_step|gd_linear_step|gd_draw_step@include src kernels train tests python bench
+gd_params_share|gd_share_options|gd_share@include src kernels train tests python
+gd_group_tell|gd_group_gather|gd_group_hand_out|gd_group_still@include src train tests
+WORD_MINE|WORD_ALL|WORD_STILL|WORD_OVER|WORD_LEFT|tell_why|hear|hear_why|hear_all@src/group
+double share@kernels/optim include/gradus src/optim src/core
+rms_leave|lonely@kernels/rms_norm
+LIST
+exit $bad
