@@ -10,3 +10,5 @@ const int gd_builtin_op_count = 3;
 static const gd_services cpu_services = {
     .copy = gd_copy_cpu, .accumulate = gd_accumulate_cpu, .fill = gd_fill_cpu};
 const gd_services *const gd_services_of[GD_DEVICE_COUNT] = {[GD_CPU] = &cpu_services};
+
+const gd_device_table *const gd_devices[GD_DEVICE_COUNT] = {[GD_CPU] = &gd_device_cpu};
