@@ -16,6 +16,7 @@ gd_params_share|gd_share_options|gd_share@include src kernels train tests python
 gd_group_tell|gd_group_gather|gd_group_hand_out|gd_group_still@include src train tests
 WORD_MINE|WORD_ALL|WORD_STILL|WORD_OVER|WORD_LEFT|tell_why|hear|hear_why|hear_all@src/group
 double share@kernels/optim include/gradus src/optim src/core
+static gd_status (forward|backward)@kernels/elementwise kernels/softmax/softmax_cpu.c
 rms_leave|lonely@kernels/rms_norm
 LIST
 exit $bad

@@ -85,7 +85,7 @@ static void value_piece(const void *work, int64_t i)
     }
 }
 
-static gd_status forward(const gd_call *call, value_row *row)
+static gd_status binary_forward(const gd_call *call, value_row *row)
 {
     operand a, b;
     if (!load_operand(call, call->input[0], &a) || !load_operand(call, call->input[1], &b))
@@ -159,7 +159,8 @@ static gd_status input_backward(const gd_call *call, int k, const operand *input
     return gd_reduce_into(dx, add, call, &r); /* [broadcast] */
 }
 
-static gd_status backward(const gd_call *call, gd_row_function *da_row, gd_row_function *db_row)
+static gd_status binary_backward(const gd_call *call, gd_row_function *da_row,
+                                 gd_row_function *db_row)
 {
     operand inputs[2];
     const bool reads = call->op->backward_reads_inputs != 0;
@@ -179,13 +180,13 @@ static gd_status backward(const gd_call *call, gd_row_function *da_row, gd_row_f
 
 /* ---- The kernels -------------------------------------------------------------------------- */
 
-#define BINARY(name, ...)                                        \
-    gd_status GD_REAL_NAME(name##_forward)(const gd_call *call)  \
-    {                                                            \
-        return forward(call, name##_row);                        \
-    }                                                            \
-    gd_status GD_REAL_NAME(name##_backward)(const gd_call *call) \
-    {                                                            \
-        return backward(call, name##_da_row, name##_db_row);     \
+#define BINARY(name, ...)                                           \
+    gd_status GD_REAL_NAME(name##_forward)(const gd_call *call)     \
+    {                                                               \
+        return binary_forward(call, name##_row);                    \
+    }                                                               \
+    gd_status GD_REAL_NAME(name##_backward)(const gd_call *call)    \
+    {                                                               \
+        return binary_backward(call, name##_da_row, name##_db_row); \
     }
 #include "elementwise/binary.def"

@@ -22,7 +22,7 @@ static void compare_piece(const void *work, int64_t i)
     }
 }
 
-static gd_status forward(const gd_call *call, compare_row *row)
+static gd_status compare_forward(const gd_call *call, compare_row *row)
 {
     gd_walk walk = gd_walk_like(call->output[0]);
     gd_walk_add_tensor(&walk, call->output[0]);
@@ -44,6 +44,6 @@ static gd_status forward(const gd_call *call, compare_row *row)
     }                                                                                   \
     gd_status GD_REAL_NAME(name##_forward)(const gd_call *call)                         \
     {                                                                                   \
-        return forward(call, name##_row);                                               \
+        return compare_forward(call, name##_row);                                       \
     }
 #include "elementwise/compare.def"

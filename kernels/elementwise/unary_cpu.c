@@ -74,7 +74,7 @@ static void run_blocks(const gd_call *call, const blocks *b)
                 b->value ? value_block : gradient_block, b);
 }
 
-static gd_status forward(const gd_call *call, value_row *row)
+static gd_status unary_forward(const gd_call *call, value_row *row)
 {
     run_blocks(call, &(blocks){.out = gd_data(call->output[0]),
                                .read = gd_data(call->input[0]),
@@ -86,7 +86,7 @@ static gd_status forward(const gd_call *call, value_row *row)
 }
 
 /* The record says what the backward reads; if it reads only dy, dy is passed for it. */
-static gd_status backward(const gd_call *call, gradient_row *row)
+static gd_status unary_backward(const gd_call *call, gradient_row *row)
 {
     if (!call->dinput[0]) return GD_OK;
     const REAL *dy = gd_data(call->doutput[0]), *read = dy;
@@ -108,11 +108,11 @@ static gd_status backward(const gd_call *call, gradient_row *row)
 #define UNARY(name, ...)                                         \
     gd_status GD_REAL_NAME(name##_forward)(const gd_call *call)  \
     {                                                            \
-        return forward(call, name##_row);                        \
+        return unary_forward(call, name##_row);                  \
     }                                                            \
     gd_status GD_REAL_NAME(name##_backward)(const gd_call *call) \
     {                                                            \
-        return backward(call, name##_gradient_row);              \
+        return unary_backward(call, name##_gradient_row);        \
     }
 #define SCALAR UNARY
 #define RANGE UNARY

@@ -137,7 +137,7 @@ static void backward_task(const void *work, int64_t task)
     }
 }
 
-static gd_status forward(const gd_call *call, bool log_of)
+static gd_status softmax_forward(const gd_call *call, bool log_of)
 {
     view v = view_of(call, call->output[0]);
     if (gd_tensor_count(call->output[0]) == 0) return GD_OK;
@@ -148,7 +148,7 @@ static gd_status forward(const gd_call *call, bool log_of)
     return GD_OK;
 }
 
-static gd_status backward(const gd_call *call, bool log_of)
+static gd_status softmax_backward(const gd_call *call, bool log_of)
 {
     gd_tensor *gradient = call->dinput[0];
     if (!gradient || gd_tensor_count(gradient) == 0) return GD_OK;
@@ -164,20 +164,20 @@ static gd_status backward(const gd_call *call, bool log_of)
 
 gd_status GD_REAL_NAME(softmax_forward)(const gd_call *call)
 {
-    return forward(call, false);
+    return softmax_forward(call, false);
 }
 
 gd_status GD_REAL_NAME(softmax_backward)(const gd_call *call)
 {
-    return backward(call, false);
+    return softmax_backward(call, false);
 }
 
 gd_status GD_REAL_NAME(log_softmax_forward)(const gd_call *call)
 {
-    return forward(call, true);
+    return softmax_forward(call, true);
 }
 
 gd_status GD_REAL_NAME(log_softmax_backward)(const gd_call *call)
 {
-    return backward(call, true);
+    return softmax_backward(call, true);
 }
