@@ -39,7 +39,7 @@ static inline bool head_in_pieces(const head_sizes *s, size_t element, size_t su
 {
     const double row = (double)element * (double)s->V, all = row * (double)s->M;
     const double gradients = (double)sum * ((double)s->M + (double)s->V) * (double)s->K;
-    return s->M > HEAD_ROWS && 2 * (HEAD_ROWS * row + gradients) < all;
+    return s->M > HEAD_ROWS && 2 * ((double)HEAD_ROWS * row + gradients) < all;
 }
 
 /* How many rows of logits the forward computes at once: all if d is saved, HEAD_ROWS if gradients
