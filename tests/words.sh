@@ -3,7 +3,18 @@
 # line: an extended regular expression, an @, and where it is retired; ordinary prose stays free.
 cd "$1" || exit 1
 bad=0
+# The name of a static function says its op or topic: otherwise a search finds a dozen of them.
+if grep -rnE --include='*.[ch]' '^static ([a-z0-9_]+ )*\*?(backward|forward|run)\(' kernels src; then
+    echo "words.sh: a static function is called only backward, forward or run: name its op or topic"
+    bad=1
+fi
 while IFS="@" read -r pattern files; do
+    for file in $files; do
+        [ -e "$file" ] || {
+            echo "words.sh: there is no $file, where $pattern is retired"
+            bad=1
+        }
+    done
     # shellcheck disable=SC2086 # several folders
     if grep -rnwE --include='*.[ch]' --include='*.cu' --include='*.cuh' --include='*.py' \
         -e "$pattern" $files; then
@@ -16,7 +27,6 @@ gd_params_share|gd_share_options|gd_share@include src kernels train tests python
 gd_group_tell|gd_group_gather|gd_group_hand_out|gd_group_still@include src train tests
 WORD_MINE|WORD_ALL|WORD_STILL|WORD_OVER|WORD_LEFT|tell_why|hear|hear_why|hear_all@src/group
 double share@kernels/optim include/gradus src/optim src/core
-static gd_status (forward|backward)@kernels/elementwise kernels/softmax/softmax_cpu.c
 rms_leave|lonely@kernels/rms_norm
 LIST
 exit $bad

@@ -58,7 +58,7 @@ static void run_share(const void *work, int64_t thread)
 }
 
 /* Calls the function for each line, with `room` bytes for each thread. */
-static gd_status run(const gd_call *call, lines *l, line_function *function, size_t room)
+static gd_status axis_run(const gd_call *call, lines *l, line_function *function, size_t room)
 {
     gd_walk_merge(&l->walk);
     const int64_t count = gd_walk_count(&l->walk);
@@ -143,7 +143,8 @@ static gd_status by_index(const gd_call *call, const gd_tensor *to, bool add, co
     add_operand(&l, to, axis);
     add_operand(&l, from, axis);
     add_operand(&l, call->input[1], axis);
-    return run(call, &l, function, function == put_line ? (size_t)l.n[TO] * sizeof(double) : 0);
+    return axis_run(call, &l, function,
+                    function == put_line ? (size_t)l.n[TO] * sizeof(double) : 0);
 }
 
 gd_status GD_REAL_NAME(gather_forward)(const gd_call *call)
@@ -214,7 +215,7 @@ static gd_status sums(const gd_call *call, const gd_tensor *to, bool add, const 
     l.reversed = from_the_end;
     add_operand(&l, to, axis);
     add_operand(&l, from, axis);
-    return run(call, &l, sum_line, 0);
+    return axis_run(call, &l, sum_line, 0);
 }
 
 gd_status GD_REAL_NAME(cumsum_forward)(const gd_call *call)
@@ -279,5 +280,5 @@ gd_status GD_REAL_NAME(topk_forward)(const gd_call *call)
     l.reversed = args->smallest;
     add_operand(&l, call->output[0], args->axis);
     add_operand(&l, call->input[0], args->axis);
-    return run(call, &l, topk_line, (size_t)args->k * sizeof(int32_t));
+    return axis_run(call, &l, topk_line, (size_t)args->k * sizeof(int32_t));
 }

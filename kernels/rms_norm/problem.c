@@ -100,7 +100,7 @@ static gd_status launched(const gd_call *call, gd_status status)
 /* ---- Forward -------------------------------------------------------------------------------- */
 
 /* `weight` is the index of the weight among the inputs; bias is next. */
-static gd_status forward(const gd_call *call, const gd_tensor *residual, int weight)
+static gd_status problem_forward(const gd_call *call, const gd_tensor *residual, int weight)
 {
     const gd_tensor *x = call->input[0], *w = call->input[weight], *b = call->input[weight + 1];
     int64_t stride;
@@ -134,13 +134,13 @@ static gd_status forward(const gd_call *call, const gd_tensor *residual, int wei
 /* inputs x [..., N], weight, bias; output y; save rstd [M] */
 gd_status rms_norm_forward(const gd_call *call)
 {
-    return forward(call, NULL, 1);
+    return problem_forward(call, NULL, 1);
 }
 
 /* inputs x, residual [..., N], weight, bias; outputs y, sum; save rstd [M] */
 gd_status add_rms_norm_forward(const gd_call *call)
 {
-    return forward(call, call->input[1], 2);
+    return problem_forward(call, call->input[1], 2);
 }
 
 /* ---- Backward ------------------------------------------------------------------------------- */
@@ -208,7 +208,7 @@ static void place_dx(const gd_call *call, const gd_rms_norm_problem *p, gd_rms_n
 }
 
 /* x is what was normalised: x, or the sum. */
-static gd_status backward(const gd_call *call, const gd_tensor *x, int weight)
+static gd_status problem_backward(const gd_call *call, const gd_tensor *x, int weight)
 {
     const gd_tensor *w = call->input[weight], *dw = call->dinput[weight];
     const gd_tensor *db = call->dinput[weight + 1], *dy = call->doutput[0];
@@ -253,13 +253,13 @@ static gd_status backward(const gd_call *call, const gd_tensor *x, int weight)
 /* reads x, weight, rstd */
 gd_status rms_norm_backward(const gd_call *call)
 {
-    return backward(call, call->input[0], 1);
+    return problem_backward(call, call->input[0], 1);
 }
 
 /* reads the sum, weight, rstd */
 gd_status add_rms_norm_backward(const gd_call *call)
 {
-    return backward(call, call->output[1], 2);
+    return problem_backward(call, call->output[1], 2);
 }
 
 /* ---- gradus/kernels.h on the CPU ------------------------------------------------------------ */

@@ -242,8 +242,8 @@ gd_status gd_backward_walk(gd_context *ctx, gd_tensor *const *outputs, int count
     return gd_error_status(ctx);
 }
 
-static gd_status backward(gd_context *ctx, gd_tensor *const *outputs, int count,
-                          gd_tensor *const *cotangents, bool keep_tape)
+static gd_status walk_back(gd_context *ctx, gd_tensor *const *outputs, int count,
+                           gd_tensor *const *cotangents, bool keep_tape)
 {
     if (gd_failed(ctx)) return ctx->status;
     if (ctx->in_backward) {
@@ -270,7 +270,7 @@ gd_status gd_backward(gd_tensor *loss)
                        "backward: loss is %s, wanted one element; use gd_backward_from for others",
                        gd_shape_text(loss).text);
     }
-    return backward(loss->ctx, &loss, 1, NULL, false);
+    return walk_back(loss->ctx, &loss, 1, NULL, false);
 }
 
 gd_status gd_backward_from(gd_tensor *const *outputs, int count, const gd_backward_options *options)
@@ -291,5 +291,5 @@ gd_status gd_backward_from(gd_tensor *const *outputs, int count, const gd_backwa
         }
         if (!gd_tensor_usable(outputs[i], "backward", "output")) return gd_error_status(ctx);
     }
-    return backward(ctx, outputs, count, chosen.cotangents, chosen.keep_tape);
+    return walk_back(ctx, outputs, count, chosen.cotangents, chosen.keep_tape);
 }

@@ -461,7 +461,7 @@ static int list_ops(void)
     return 0;
 }
 
-static int run(settings *s)
+static int run_checks(settings *s)
 {
     gd_context *ctx = gd_context_create(&s->context);
     tally t = {0};
@@ -485,7 +485,7 @@ int main(int argc, char **argv)
     s.ops = calloc((size_t)argc + 1, sizeof *s.ops);
     if (!s.ops) return WRONG_CALL;
     int status = parse(&s, argc, argv);
-    if (status < 0) status = s.list ? list_ops() : run(&s);
+    if (status < 0) status = s.list ? list_ops() : run_checks(&s);
     free(s.ops);
     const bool flushed = !fflush(stdout);
     if (flushed && !ferror(stdout)) return status;
