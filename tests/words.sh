@@ -16,17 +16,27 @@ while IFS="@" read -r pattern files; do
         }
     done
     # shellcheck disable=SC2086 # several folders
-    if grep -rnwE --include='*.[ch]' --include='*.cu' --include='*.cuh' --include='*.py' \
+    if grep -rnE --include='*.[ch]' --include='*.cu' --include='*.cuh' --include='*.py' \
         -e "$pattern" $files; then
         echo "words.sh: $pattern is retired in $files: see the glossary in CONTRIBUTING.md"
         bad=1
     fi
 done <<'LIST'
-gd_attention_step|gd_linear_step|gd_draw_step@include src kernels train tests python bench
-gd_params_share|gd_share_options|gd_share@include src kernels train tests python
-gd_group_tell|gd_group_gather|gd_group_hand_out|gd_group_still@include src train tests
-WORD_MINE|WORD_ALL|WORD_STILL|WORD_OVER|WORD_LEFT|tell_why|hear|hear_why|hear_all@src/group
-double share@kernels/optim include/gradus src/optim src/core
-rms_leave|lonely@kernels/rms_norm
+\b(gd_attention_step|gd_linear_step|gd_draw_step)\b@include src kernels train tests python bench
+\b(gd_params_share|gd_share_options|gd_share)\b@include src kernels train tests python
+\b(gd_group_tell|gd_group_gather|gd_group_hand_out|gd_group_still)\b@include src train tests
+\b(WORD_MINE|WORD_ALL|WORD_STILL|WORD_OVER|WORD_LEFT|tell_why|hear|hear_why|hear_all)\b@src/group
+\b(double share)\b@kernels/optim include/gradus src/optim src/core
+\b(rms_leave|lonely)\b@kernels/rms_norm
+call->storage|node->storage@kernels src include bench tests python
+gd_by_storage|gd_hopper|GD_HOPPER_ASM|gd_cuda_divide_up|[^_]ceil_div\(@kernels
+[wW]indows? on\b@include src kernels
+\bwindows?\b@src/core src/inspect kernels/shape kernels/copy
+gd_(check_)?window@src tests
+[cC]ensus@src include tests docs python
+\broom\b;|\broom\[|->room\b|\.room\b|\*room\b|\broom =@src include kernels
+turn_back\b|\bstruct turn\b@kernels
+->(asked|told)\b@src/optim
+^(static|__global__)[^(]*[ *](backward|forward|run)\(@kernels src
 LIST
 exit $bad

@@ -23,8 +23,8 @@ typedef struct backward_pass {
     attention_dropout dropout;
     attention_mask mask;
     REAL *dbias;  /* [B, H, T, S]: dS is added here; NULL: not needed */
-    char *memory; /* room_bytes for each thread */
-    size_t room_bytes;
+    char *memory; /* scratch_bytes for each thread */
+    size_t scratch_bytes;
     int threads;
 } backward_pass;
 
@@ -35,7 +35,7 @@ static int64_t end_of(const backward_pass *p, int64_t t)
 }
 
 /* The temporary memory of one thread; D and E rounded up to whole vectors. */
-typedef struct backward_room {
+typedef struct backward_scratch {
     REAL *keys, *values; /* [D, KEYS], [E, KEYS]: as columns */
     REAL *key_rows;      /* [KEYS, D] */
     REAL *q_rows;        /* [QUERIES, D] */
@@ -44,7 +44,7 @@ typedef struct backward_room {
     REAL *dscores;       /* [QUERIES, KEYS]: dS, before the scale */
     REAL *dk, *dv;       /* [KEYS, D], [KEYS, E]: sums of the tile */
     REAL *dq;            /* [G, T, D]: sums */
-} backward_room;
+} backward_scratch;
 
 static size_t backward_room_bytes(const attention_sizes *z)
 {
@@ -53,22 +53,22 @@ static size_t backward_room_bytes(const attention_sizes *z)
     return (size_t)count * sizeof(REAL);
 }
 
-static backward_room backward_room_at(const attention_sizes *z, char *memory)
+static backward_scratch backward_scratch_at(const attention_sizes *z, char *memory)
 {
     int64_t D = gd_round_up(z->D, LANES), E = gd_round_up(z->E, LANES);
-    backward_room room;
+    backward_scratch scratch;
     REAL *at = (REAL *)memory;
-    room.keys = at, at += D * KEYS;
-    room.key_rows = at, at += D * KEYS;
-    room.dk = at, at += D * KEYS;
-    room.values = at, at += E * KEYS;
-    room.dv = at, at += E * KEYS;
-    room.q_rows = at, at += D * QUERIES;
-    room.dy_rows = at, at += E * QUERIES;
-    room.weights = at, at += KEYS * QUERIES;
-    room.dscores = at, at += KEYS * QUERIES;
-    room.dq = at;
-    return room;
+    scratch.keys = at, at += D * KEYS;
+    scratch.key_rows = at, at += D * KEYS;
+    scratch.dk = at, at += D * KEYS;
+    scratch.values = at, at += E * KEYS;
+    scratch.dv = at, at += E * KEYS;
+    scratch.q_rows = at, at += D * QUERIES;
+    scratch.dy_rows = at, at += E * QUERIES;
+    scratch.weights = at, at += KEYS * QUERIES;
+    scratch.dscores = at, at += KEYS * QUERIES;
+    scratch.dq = at;
+    return scratch;
 }
 
 /* One row of n columns: scores become weights p = exp(score - lse), and dp becomes p (dp - delta),
@@ -108,8 +108,8 @@ static void write_rows(REAL *to, int64_t to_row, const REAL *from, int64_t from_
 }
 
 /* A tile of keys s0 .. s0 + keys against the queries t0 .. t0 + m of head h, m <= QUERIES. */
-static void backward_tile(const backward_pass *p, const backward_room *room, int64_t b, int64_t h,
-                          int64_t kv, int64_t s0, int64_t keys, int64_t t0, int64_t m)
+static void backward_tile(const backward_pass *p, const backward_scratch *scratch, int64_t b,
+                          int64_t h, int64_t kv, int64_t s0, int64_t keys, int64_t t0, int64_t m)
 {
     const attention_sizes *z = &p->z;
     int64_t D = gd_round_up(z->D, LANES), E = gd_round_up(z->E, LANES);
@@ -119,7 +119,7 @@ static void backward_tile(const backward_pass *p, const backward_room *room, int
     const REAL *k_rows = head_of(&p->k, b, s0, kv);
     const REAL *q_whole = q, *dy_whole = dy;
     int64_t width = gd_round_up(keys, BLOCK);
-    if (D != z->D) k_rows = room->key_rows, k_row = D;
+    if (D != z->D) k_rows = scratch->key_rows, k_row = D;
     int64_t first[KEYS / BLOCK]; /* the first block of rows that sees columns BLOCK * i ... */
     int64_t blocks = 0;
     for (int64_t r = 0; r < m; r += BLOCK) {
@@ -128,13 +128,13 @@ static void backward_tile(const backward_pass *p, const backward_room *room, int
         if (seen <= 0) continue;
         int64_t n = gd_round_up(seen, BLOCK);
         while (blocks * BLOCK < n) first[blocks++] = r;
-        REAL *weights = room->weights + r * KEYS, *dscores = room->dscores + r * KEYS;
+        REAL *weights = scratch->weights + r * KEYS, *dscores = scratch->dscores + r * KEYS;
         /* scores in `weights`, dP in `dscores`, until backward_row makes P and dS of them */
-        tile_block(rows, (int)(n / LANES), weights, KEYS, q + r * p->q.row, p->q.row, 1, room->keys,
-                   width, z->D, false);
+        tile_block(rows, (int)(n / LANES), weights, KEYS, q + r * p->q.row, p->q.row, 1,
+                   scratch->keys, width, z->D, false);
         if (p->wants_scores) {
             tile_block(rows, (int)(n / LANES), dscores, KEYS, dy + r * p->dy.row, p->dy.row, 1,
-                       room->values, width, z->E, false);
+                       scratch->values, width, z->E, false);
         }
         for (int64_t i = 0; i < rows; i++) {
             int64_t t = t0 + r + i, visible = gd_min64(keys, end_of(p, t) - s0);
@@ -151,60 +151,62 @@ static void backward_tile(const backward_pass *p, const backward_room *room, int
             }
         }
         if (p->dq.data) {
-            REAL *dq = room->dq + ((h - kv * z->G) * z->T + t0 + r) * D;
+            REAL *dq = scratch->dq + ((h - kv * z->G) * z->T + t0 + r) * D;
             /* [dq] */
             tile_block(rows, (int)(D / LANES), dq, D, dscores, KEYS, 1, k_rows, k_row, seen, true);
         }
     }
-    if (p->dk.data && blocks) q_whole = whole_rows(room->q_rows, q, &q_row, m, z->D);
-    if (p->dv.data && blocks) dy_whole = whole_rows(room->dy_rows, dy, &dy_row, m, z->E);
+    if (p->dk.data && blocks) q_whole = whole_rows(scratch->q_rows, q, &q_row, m, z->D);
+    if (p->dv.data && blocks) dy_whole = whole_rows(scratch->dy_rows, dy, &dy_row, m, z->E);
     for (int64_t i = 0; i < blocks; i++) {
         int64_t r = first[i], at = r * KEYS + i * BLOCK,
                 columns = gd_min64(BLOCK, keys - i * BLOCK);
         if (p->dv.data) {
             /* [dv] */
-            tile_block(columns, (int)(E / LANES), room->dv + i * BLOCK * E, E, room->weights + at,
-                       1, KEYS, dy_whole + r * dy_row, dy_row, m - r, true);
+            tile_block(columns, (int)(E / LANES), scratch->dv + i * BLOCK * E, E,
+                       scratch->weights + at, 1, KEYS, dy_whole + r * dy_row, dy_row, m - r, true);
         }
         if (p->dk.data) {
             /* [dk] */
-            tile_block(columns, (int)(D / LANES), room->dk + i * BLOCK * D, D, room->dscores + at,
-                       1, KEYS, q_whole + r * q_row, q_row, m - r, true);
+            tile_block(columns, (int)(D / LANES), scratch->dk + i * BLOCK * D, D,
+                       scratch->dscores + at, 1, KEYS, q_whole + r * q_row, q_row, m - r, true);
         }
     }
 }
 
 /* Everything that reads key head (b, kv): its dk and dv, and dq of its group of query heads. */
-static void backward_group(const backward_pass *p, const backward_room *room, int64_t b, int64_t kv)
+static void backward_group(const backward_pass *p, const backward_scratch *scratch, int64_t b,
+                           int64_t kv)
 {
     const attention_sizes *z = &p->z;
     int64_t D = gd_round_up(z->D, LANES), E = gd_round_up(z->E, LANES), row;
-    memset(room->dq, 0, (size_t)(z->G * z->T * D) * sizeof(REAL));
+    memset(scratch->dq, 0, (size_t)(z->G * z->T * D) * sizeof(REAL));
     for (int64_t s0 = 0; s0 < z->S; s0 += KEYS) {
         int64_t keys = gd_min64(KEYS, z->S - s0), width = gd_round_up(keys, BLOCK);
         const REAL *k = head_of(&p->k, b, s0, kv), *v = head_of(&p->v, b, s0, kv);
-        pack_columns(room->keys, width, k, row = p->k.row, keys, z->D, p->scale);
-        if (p->wants_scores) pack_columns(room->values, width, v, p->v.row, keys, z->E, 1);
-        if (p->dq.data) whole_rows(room->key_rows, k, &row, keys, z->D);
-        memset(room->dk, 0, (size_t)(KEYS * D) * sizeof(REAL));
-        memset(room->dv, 0, (size_t)(KEYS * E) * sizeof(REAL));
+        pack_columns(scratch->keys, width, k, row = p->k.row, keys, z->D, p->scale);
+        if (p->wants_scores) pack_columns(scratch->values, width, v, p->v.row, keys, z->E, 1);
+        if (p->dq.data) whole_rows(scratch->key_rows, k, &row, keys, z->D);
+        memset(scratch->dk, 0, (size_t)(KEYS * D) * sizeof(REAL));
+        memset(scratch->dv, 0, (size_t)(KEYS * E) * sizeof(REAL));
         for (int64_t g = 0; g < z->G; g++) {
             for (int64_t t0 = 0; t0 < z->T; t0 += QUERIES) {
                 if (attention_first(z, p->mask.window, t0) >= s0 + keys) break; /* nor later ones */
-                backward_tile(p, room, b, kv * z->G + g, kv, s0, keys, t0,
+                backward_tile(p, scratch, b, kv * z->G + g, kv, s0, keys, t0,
                               gd_min64(QUERIES, z->T - t0));
             }
         }
         if (p->dk.data) {
-            write_rows(head_of(&p->dk, b, s0, kv), p->dk.row, room->dk, D, keys, z->D, p->scale,
+            write_rows(head_of(&p->dk, b, s0, kv), p->dk.row, scratch->dk, D, keys, z->D, p->scale,
                        p->add_k);
         }
         if (p->dv.data) {
-            write_rows(head_of(&p->dv, b, s0, kv), p->dv.row, room->dv, E, keys, z->E, 1, p->add_v);
+            write_rows(head_of(&p->dv, b, s0, kv), p->dv.row, scratch->dv, E, keys, z->E, 1,
+                       p->add_v);
         }
     }
     for (int64_t g = 0; p->dq.data && g < z->G; g++) {
-        write_rows(head_of(&p->dq, b, 0, kv * z->G + g), p->dq.row, room->dq + g * z->T * D, D,
+        write_rows(head_of(&p->dq, b, 0, kv * z->G + g), p->dq.row, scratch->dq + g * z->T * D, D,
                    z->T, z->D, p->scale, p->add_q);
     }
 }
@@ -260,9 +262,10 @@ static void backward_share(const void *work, int64_t thread)
 {
     const backward_pass *p = work;
     const int64_t tasks = p->z.B * p->z.KV, end = tasks * (thread + 1) / p->threads;
-    backward_room room = backward_room_at(&p->z, p->memory + (size_t)thread * p->room_bytes);
+    backward_scratch scratch =
+        backward_scratch_at(&p->z, p->memory + (size_t)thread * p->scratch_bytes);
     for (int64_t i = tasks * thread / p->threads; i < end; i++)
-        backward_group(p, &room, i / p->z.KV, i % p->z.KV);
+        backward_group(p, &scratch, i / p->z.KV, i % p->z.KV);
 }
 
 static heads wanted_heads(const gd_tensor *t)
@@ -295,9 +298,9 @@ gd_status GD_REAL_NAME(attention_backward)(const gd_call *call)
         return gd_error_status(call->context);
     }
     p.threads = gd_threads_for(call->threads, z->B * z->H * z->T * gd_min64(z->S, 4096));
-    p.room_bytes = (backward_room_bytes(z) + 63) / 64 * 64;
+    p.scratch_bytes = (backward_room_bytes(z) + 63) / 64 * 64;
     p.delta = gd_call_scratch(call, (size_t)(z->B * z->H * z->T) * sizeof *p.delta);
-    p.memory = gd_call_scratch(call, p.room_bytes * (size_t)p.threads);
+    p.memory = gd_call_scratch(call, p.scratch_bytes * (size_t)p.threads);
     if (!p.delta || !p.memory) return gd_error_status(call->context);
     gd_for_each(p.threads, z->B * z->T, row_products, &p);
     gd_for_each(p.threads, p.threads, backward_share, &p);

@@ -12,8 +12,8 @@ typedef struct forward_pass {
     attention_dropout dropout;
     attention_mask mask;
     int64_t chunks; /* of the queries of a head */
-    char *memory;   /* room_bytes for each thread */
-    size_t room_bytes;
+    char *memory;   /* scratch_bytes for each thread */
+    size_t scratch_bytes;
     int threads;
 } forward_pass;
 
@@ -24,13 +24,13 @@ static int64_t end_of(const forward_pass *f, int64_t t)
 }
 
 /* The temporary memory of one thread. */
-typedef struct forward_room {
+typedef struct forward_scratch {
     REAL *keys;    /* [D, KEYS], the tile's keys times scale, as columns */
     REAL *values;  /* [KEYS, E rounded up] */
     REAL *sums;    /* [G, queries, E rounded up]: sum of exp(score - largest) * value */
     double *total; /* [G, queries]: sum of exp(score - largest) */
     REAL *largest; /* [G, queries] */
-} forward_room;
+} forward_scratch;
 
 static size_t forward_room_bytes(const forward_pass *f)
 {
@@ -39,16 +39,16 @@ static size_t forward_room_bytes(const forward_pass *f)
            (size_t)rows * sizeof(double) + 128;
 }
 
-static forward_room forward_room_at(const forward_pass *f, char *memory)
+static forward_scratch forward_scratch_at(const forward_pass *f, char *memory)
 {
     int64_t rows = f->z.G * f->queries, E = gd_round_up(f->z.E, LANES);
-    forward_room room;
-    room.total = (double *)memory;
-    room.keys = (REAL *)(memory + gd_round_up(rows * (int64_t)sizeof(double), 64));
-    room.values = room.keys + f->z.D * KEYS;
-    room.sums = room.values + E * KEYS;
-    room.largest = room.sums + rows * E;
-    return room;
+    forward_scratch scratch;
+    scratch.total = (double *)memory;
+    scratch.keys = (REAL *)(memory + gd_round_up(rows * (int64_t)sizeof(double), 64));
+    scratch.values = scratch.keys + f->z.D * KEYS;
+    scratch.sums = scratch.values + E * KEYS;
+    scratch.largest = scratch.sums + rows * E;
+    return scratch;
 }
 
 /* One row of n scores (n a multiple of LANES), of which `visible` count: replaces them by exp(score
@@ -85,20 +85,21 @@ static void softmax_row(REAL *score, int64_t visible, int64_t n, REAL *largest, 
 
 /* Chunk c of the queries of the heads that read key head (b, kv). */
 static void forward_chunk(const forward_pass *f, int64_t b, int64_t kv, int64_t c,
-                          const forward_room *room)
+                          const forward_scratch *scratch)
 {
     const attention_sizes *z = &f->z;
     int64_t t0 = c * f->queries, t1 = gd_min64(z->T, t0 + f->queries);
     int64_t E = gd_round_up(z->E, LANES), rows = z->G * f->queries;
     int64_t last = gd_min64(z->S, end_of(f, t1 - 1));
     REAL scores[BLOCK * KEYS] __attribute__((aligned(VECTOR_BYTES)));
-    for (int64_t i = 0; i < rows; i++) room->largest[i] = -INFINITY, room->total[i] = 0;
-    memset(room->sums, 0, (size_t)(rows * E) * sizeof(REAL));
+    for (int64_t i = 0; i < rows; i++) scratch->largest[i] = -INFINITY, scratch->total[i] = 0;
+    memset(scratch->sums, 0, (size_t)(rows * E) * sizeof(REAL));
     for (int64_t s0 = attention_first(z, f->mask.window, t0) / KEYS * KEYS; s0 < last; s0 += KEYS) {
         int64_t keys = gd_min64(KEYS, last - s0), width = gd_round_up(keys, BLOCK);
         int64_t v_row = f->v.row;
-        pack_columns(room->keys, width, head_of(&f->k, b, s0, kv), f->k.row, keys, z->D, f->scale);
-        const REAL *v = whole_rows(room->values, head_of(&f->v, b, s0, kv), &v_row, keys, z->E);
+        pack_columns(scratch->keys, width, head_of(&f->k, b, s0, kv), f->k.row, keys, z->D,
+                     f->scale);
+        const REAL *v = whole_rows(scratch->values, head_of(&f->v, b, s0, kv), &v_row, keys, z->E);
         for (int64_t g = 0; g < z->G; g++) {
             for (int64_t t = t0; t < t1; t += BLOCK) {
                 int64_t m = gd_min64(BLOCK, t1 - t), at = g * f->queries + t - t0;
@@ -106,7 +107,7 @@ static void forward_chunk(const forward_pass *f, int64_t b, int64_t kv, int64_t 
                 if (seen <= 0 || attention_first(z, f->mask.window, t) >= s0 + keys) continue;
                 int64_t n = gd_round_up(seen, BLOCK);
                 tile_block(m, (int)(n / LANES), scores, KEYS, head_of(&f->q, b, t, kv * z->G + g),
-                           f->q.row, 1, room->keys, width, z->D, false);
+                           f->q.row, 1, scratch->keys, width, z->D, false);
                 for (int64_t i = 0; i < m; i++) {
                     int64_t visible = gd_min64(keys, end_of(f, t + i) - s0);
                     if (f->mask.any &&
@@ -114,8 +115,8 @@ static void forward_chunk(const forward_pass *f, int64_t b, int64_t kv, int64_t 
                                   attention_first(z, f->mask.window, t + i) - s0, visible))
                         visible = 0;
                     if (visible > 0) {
-                        softmax_row(scores + i * KEYS, visible, n, &room->largest[at + i],
-                                    &room->total[at + i], room->sums + (at + i) * E, E);
+                        softmax_row(scores + i * KEYS, visible, n, &scratch->largest[at + i],
+                                    &scratch->total[at + i], scratch->sums + (at + i) * E, E);
                         if (f->dropout.threshold) {
                             REAL keep[KEYS];
                             dropout_row(keep, &f->dropout, b * z->H + kv * z->G + g, t + i, s0, n);
@@ -126,8 +127,8 @@ static void forward_chunk(const forward_pass *f, int64_t b, int64_t kv, int64_t 
                         memset(scores + i * KEYS, 0, (size_t)n * sizeof(REAL));
                     }
                 }
-                tile_block(m, (int)(E / LANES), room->sums + at * E, E, scores, KEYS, 1, v, v_row,
-                           seen, true);
+                tile_block(m, (int)(E / LANES), scratch->sums + at * E, E, scores, KEYS, 1, v,
+                           v_row, seen, true);
             }
         }
     }
@@ -135,12 +136,13 @@ static void forward_chunk(const forward_pass *f, int64_t b, int64_t kv, int64_t 
         for (int64_t t = t0; t < t1; t++) {
             int64_t at = g * f->queries + t - t0, h = kv * z->G + g;
             REAL *y = head_of(&f->y, b, t, h);
-            double total = room->total[at];
+            double total = scratch->total[at];
             REAL factor = total != 0 ? (REAL)(1 / total) : 0; /* 0: it sees no key */
 #pragma omp simd
-            for (int64_t e = 0; e < z->E; e++) y[e] = room->sums[at * E + e] * factor;
+            for (int64_t e = 0; e < z->E; e++) y[e] = scratch->sums[at * E + e] * factor;
             if (f->lse) {
-                f->lse[(b * z->H + h) * z->T + t] = (REAL)((double)room->largest[at] + log(total));
+                f->lse[(b * z->H + h) * z->T + t] =
+                    (REAL)((double)scratch->largest[at] + log(total));
             }
         }
     }
@@ -151,10 +153,10 @@ static void forward_share(const void *work, int64_t thread)
 {
     const forward_pass *f = work;
     const int64_t tasks = f->z.B * f->z.KV * f->chunks, end = tasks * (thread + 1) / f->threads;
-    forward_room room = forward_room_at(f, f->memory + (size_t)thread * f->room_bytes);
+    forward_scratch scratch = forward_scratch_at(f, f->memory + (size_t)thread * f->scratch_bytes);
     for (int64_t i = tasks * thread / f->threads; i < end; i++) {
         const int64_t head = i / f->chunks;
-        forward_chunk(f, head / f->z.KV, head % f->z.KV, i % f->chunks, &room);
+        forward_chunk(f, head / f->z.KV, head % f->z.KV, i % f->chunks, &scratch);
     }
 }
 
@@ -180,8 +182,8 @@ gd_status GD_REAL_NAME(attention_forward)(const gd_call *call)
     f.chunks = f.queries ? gd_divide_up(z->T, f.queries) : 0;
     /* The number of scores; S is bounded so that it cannot overflow. */
     f.threads = gd_threads_for(call->threads, z->B * z->H * z->T * gd_min64(z->S, 4096));
-    f.room_bytes = (forward_room_bytes(&f) + 63) / 64 * 64;
-    f.memory = gd_call_scratch(call, f.room_bytes * (size_t)f.threads);
+    f.scratch_bytes = (forward_room_bytes(&f) + 63) / 64 * 64;
+    f.memory = gd_call_scratch(call, f.scratch_bytes * (size_t)f.threads);
     if (!f.memory) return gd_error_status(call->context);
     gd_for_each(f.threads, f.threads, forward_share, &f);
     return GD_OK;

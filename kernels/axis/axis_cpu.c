@@ -36,13 +36,13 @@ static void add_operand(lines *l, const gd_tensor *t, int axis)
 }
 
 /* The function of a line, which begins at offset [operands]. */
-typedef void line_function(const lines *l, const int64_t *offset, void *room);
+typedef void line_function(const lines *l, const int64_t *offset, void *scratch);
 
 typedef struct shares {
     const lines *lines;
     line_function *function;
     char *memory;
-    size_t room;
+    size_t scratch;
     int64_t count; /* of lines */
     int threads;
 } shares;
@@ -54,19 +54,19 @@ static void run_share(const void *work, int64_t thread)
     int64_t i = s->count * thread / s->threads;
     gd_walk walk = s->lines->walk;
     for (gd_walk_seek(&walk, i); i < end; i++, gd_walk_next(&walk))
-        s->function(s->lines, walk.offset, s->memory + s->room * (size_t)thread);
+        s->function(s->lines, walk.offset, s->memory + s->scratch * (size_t)thread);
 }
 
-/* Calls the function for each line, with `room` bytes for each thread. */
-static gd_status axis_run(const gd_call *call, lines *l, line_function *function, size_t room)
+/* Calls the function for each line, with `scratch` bytes for each thread. */
+static gd_status run_lines(const gd_call *call, lines *l, line_function *function, size_t scratch)
 {
     gd_walk_merge(&l->walk);
     const int64_t count = gd_walk_count(&l->walk);
     const int threads = gd_threads_for(call->threads, l->work);
-    room = (room + 63) / 64 * 64;
-    char *memory = gd_call_scratch(call, room * (size_t)threads);
+    scratch = (scratch + 63) / 64 * 64;
+    char *memory = gd_call_scratch(call, scratch * (size_t)threads);
     if (!memory) return gd_error_status(call->context);
-    const shares s = {l, function, memory, room, count, threads};
+    const shares s = {l, function, memory, scratch, count, threads};
     gd_for_each(threads, threads, run_share, &s);
     return GD_OK;
 }
@@ -103,9 +103,9 @@ static gd_status check_indices(const gd_call *call)
 enum { TO, FROM, INDEX };
 
 /* to[i] (+)= from[index[i]] */
-static void take_line(const lines *l, const int64_t *offset, void *room)
+static void take_line(const lines *l, const int64_t *offset, void *scratch)
 {
-    (void)room;
+    (void)scratch;
     REAL *to = (REAL *)l->data[TO] + offset[TO];
     const REAL *from = (const REAL *)l->data[FROM] + offset[FROM];
     const int32_t *index = (const int32_t *)l->data[INDEX] + offset[INDEX];
@@ -116,9 +116,9 @@ static void take_line(const lines *l, const int64_t *offset, void *room)
 }
 
 /* to[index[i]] += from[i], in the order of i and in double. */
-static void put_line(const lines *l, const int64_t *offset, void *room)
+static void put_line(const lines *l, const int64_t *offset, void *scratch)
 {
-    double *sum = room;
+    double *sum = scratch;
     REAL *to = (REAL *)l->data[TO] + offset[TO];
     const REAL *from = (const REAL *)l->data[FROM] + offset[FROM];
     const int32_t *index = (const int32_t *)l->data[INDEX] + offset[INDEX];
@@ -143,8 +143,8 @@ static gd_status by_index(const gd_call *call, const gd_tensor *to, bool add, co
     add_operand(&l, to, axis);
     add_operand(&l, from, axis);
     add_operand(&l, call->input[1], axis);
-    return axis_run(call, &l, function,
-                    function == put_line ? (size_t)l.n[TO] * sizeof(double) : 0);
+    return run_lines(call, &l, function,
+                     function == put_line ? (size_t)l.n[TO] * sizeof(double) : 0);
 }
 
 gd_status GD_REAL_NAME(gather_forward)(const gd_call *call)
@@ -192,9 +192,9 @@ gd_status GD_REAL_NAME(scatter_add_backward)(const gd_call *call)
 /* ---- cumsum ------------------------------------------------------------------------------- */
 
 /* to[i] (+)= the sum of from[0 .. i], or of from[i .. n - 1] where reversed. */
-static void sum_line(const lines *l, const int64_t *offset, void *room)
+static void sum_line(const lines *l, const int64_t *offset, void *scratch)
 {
-    (void)room;
+    (void)scratch;
     REAL *to = (REAL *)l->data[TO] + offset[TO];
     const REAL *from = (const REAL *)l->data[FROM] + offset[FROM];
     double sum = 0;
@@ -215,7 +215,7 @@ static gd_status sums(const gd_call *call, const gd_tensor *to, bool add, const 
     l.reversed = from_the_end;
     add_operand(&l, to, axis);
     add_operand(&l, from, axis);
-    return axis_run(call, &l, sum_line, 0);
+    return run_lines(call, &l, sum_line, 0);
 }
 
 gd_status GD_REAL_NAME(cumsum_forward)(const gd_call *call)
@@ -254,9 +254,9 @@ static void sink(const lines *l, const REAL *x, int32_t *heap, int64_t size, int
 }
 
 /* Keeps the first k in a heap, then removes the last of them repeatedly. */
-static void topk_line(const lines *l, const int64_t *offset, void *room)
+static void topk_line(const lines *l, const int64_t *offset, void *scratch)
 {
-    int32_t *heap = room, *to = (int32_t *)l->data[TO] + offset[TO];
+    int32_t *heap = scratch, *to = (int32_t *)l->data[TO] + offset[TO];
     const REAL *x = (const REAL *)l->data[FROM] + offset[FROM];
     const int64_t k = l->n[TO];
     for (int64_t i = 0; i < k; i++) heap[i] = (int32_t)i;
@@ -280,5 +280,5 @@ gd_status GD_REAL_NAME(topk_forward)(const gd_call *call)
     l.reversed = args->smallest;
     add_operand(&l, call->output[0], args->axis);
     add_operand(&l, call->input[0], args->axis);
-    return axis_run(call, &l, topk_line, (size_t)args->k * sizeof(int32_t));
+    return run_lines(call, &l, topk_line, (size_t)args->k * sizeof(int32_t));
 }

@@ -109,7 +109,7 @@ static __global__ void move_to_places(sequence to, sequence from, const int64_t 
     }
 }
 
-// Sorts the n > 0 ids of `a`, none above `largest`. `b` has as much room; count has room for
+// Sorts the n > 0 ids of `a`, none above `largest`. `b` is as large; count has room for
 // most_tiles * bytes. Returns the one of both that holds the result.
 static inline sequence sort(const gd_call *call, sequence a, sequence b, int64_t *count, int64_t n,
                             uint32_t largest)

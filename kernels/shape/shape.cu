@@ -1,7 +1,7 @@
-// shape.cu - the ops that move elements, on a GPU: strided copies and strided sums between windows,
+// shape.cu - the ops that move elements, on a GPU: strided copies and strided sums between views,
 // as shape_cpu.c has them.
 #include "reduce/reduce.cuh"
-#include "shape/window.h"
+#include "shape/view.h"
 
 constexpr int threads = 256;
 
@@ -16,11 +16,11 @@ static __global__ void add_kernel(T *dst, const T *src, gd_cuda_walk<2> walk)
     }
 }
 
-// dst += src; the windows have one shape.
-static void add_window(const gd_call *call, const window &dst, const window &src)
+// dst += src; the views have one shape.
+static void add_view(const gd_call *call, const view &dst, const view &src)
 {
     const gd_cuda_walk<2> walk =
-        gd_cuda_walk_over<2>(dst.ndim, dst.shape, {window_layout(&dst), window_layout(&src)});
+        gd_cuda_walk_over<2>(dst.ndim, dst.shape, {view_layout(&dst), view_layout(&src)});
     if (walk.count == 0) return;
     gd_by_dtype(dst.dtype, [&](auto zero) {
         using T = decltype(zero);
@@ -31,12 +31,12 @@ static void add_window(const gd_call *call, const window &dst, const window &src
 }
 
 // dst = src, or dst += src where asked.
-static gd_status move(const gd_call *call, const window &dst, const window &src, bool add)
+static gd_status move(const gd_call *call, const view &dst, const view &src, bool add)
 {
     if (add)
-        add_window(call, dst, src);
+        add_view(call, dst, src);
     else
-        gd_copy_cuda(window_layout(&dst), window_layout(&src), call->context);
+        gd_copy_cuda(view_layout(&dst), view_layout(&src), call->context);
     return gd_error_status(call->context);
 }
 
@@ -83,7 +83,7 @@ extern "C" gd_status permute_backward_cuda(const gd_call *call)
     const gd_tensor *dx = call->dinput[0], *dy = call->doutput[0];
     if (!dx || gd_tensor_count(dx) == 0) return GD_OK;
     const int64_t n = gd_tensor_count(dx);
-    window target = permuted(dx, args->axes);
+    view target = permuted(dx, args->axes);
     if (call->accumulate[0]) {
         target.data = gd_call_scratch(call, (size_t)n * gd_dtype_size(target.dtype));
         if (!target.data) return gd_error_status(call->context);
@@ -101,7 +101,7 @@ extern "C" gd_status permute_backward_cuda(const gd_call *call)
 extern "C" gd_status slice_forward_cuda(const gd_call *call)
 {
     const gd_slice_args *args = (const gd_slice_args *)call->args;
-    const window taken = part(call->input[0], args->axis, args->start, args->end - args->start);
+    const view taken = part(call->input[0], args->axis, args->start, args->end - args->start);
     return move(call, whole(call->output[0]), taken, false);
 }
 
@@ -115,7 +115,7 @@ extern "C" gd_status slice_backward_cuda(const gd_call *call)
         gd_fill_cuda(gd_tensor_data(dx), gd_tensor_dtype(dx), 0, gd_tensor_count(dx),
                      call->context);
     }
-    const window taken = part(dx, args->axis, args->start, args->end - args->start);
+    const view taken = part(dx, args->axis, args->start, args->end - args->start);
     return move(call, taken, whole(call->doutput[0]), call->accumulate[0]); /* [slice] */
 }
 
@@ -125,7 +125,7 @@ extern "C" gd_status concat_forward_cuda(const gd_call *call)
     int64_t start = 0;
     for (int i = 0; i < call->inputs; i++) {
         const int64_t size = gd_tensor_dim(call->input[i], args->axis);
-        const window target = part(call->output[0], args->axis, start, size);
+        const view target = part(call->output[0], args->axis, start, size);
         if (move(call, target, whole(call->input[i]), false)) break;
         start += size;
     }
@@ -139,7 +139,7 @@ extern "C" gd_status concat_backward_cuda(const gd_call *call)
     for (int i = 0; i < call->inputs; i++) {
         const int64_t size = gd_tensor_dim(call->input[i], args->axis);
         const gd_tensor *dx = call->dinput[i];
-        const window taken = part(call->doutput[0], args->axis, start, size);
+        const view taken = part(call->doutput[0], args->axis, start, size);
         if (dx && move(call, whole(dx), taken, call->accumulate[i])) break; /* [concat] */
         start += size;
     }

@@ -5,8 +5,8 @@
  *
  *     dx[j] = sum over all i with y[i] = x[j] of dy[i]
  *
- * Everything here is a strided copy or a strided sum between two windows. */
-#include "shape/window.h"
+ * Everything here is a strided copy or a strided sum between two views. */
+#include "shape/view.h"
 #include "reduce/reduction.h"
 #include "rows.h"
 
@@ -27,8 +27,8 @@ static void add_piece(const void *work, int64_t i)
     }
 }
 
-/* dst += src; the windows have one shape. */
-static void add_window(window dst, window src, gd_context *ctx)
+/* dst += src; the views have one shape. */
+static void add_view(view dst, view src, gd_context *ctx)
 {
     gd_walk walk = gd_walk_over(dst.ndim, dst.shape);
     gd_walk_add(&walk, dst.ndim, dst.shape, dst.strides);
@@ -39,12 +39,12 @@ static void add_window(window dst, window src, gd_context *ctx)
 }
 
 /* dst = src, or dst += src with `add`. */
-static void move(window dst, window src, bool add, gd_context *ctx)
+static void move(view dst, view src, bool add, gd_context *ctx)
 {
     if (add)
-        add_window(dst, src, ctx);
+        add_view(dst, src, ctx);
     else
-        gd_copy_cpu(window_layout(&dst), window_layout(&src), ctx);
+        gd_copy_cpu(view_layout(&dst), view_layout(&src), ctx);
 }
 
 /* ---- y holds the elements of x in the same order: reshape, contiguous, cast ------------------ */
@@ -114,7 +114,7 @@ gd_status GD_REAL_NAME(permute_backward)(const gd_call *call)
     if (!dx || gd_tensor_count(dx) == 0) return GD_OK;
     const int64_t n = gd_tensor_count(dx);
     const gd_dtype dtype = gd_tensor_dtype(dx);
-    window target = permuted(dx, args->axes);
+    view target = permuted(dx, args->axes);
     if (call->accumulate[0]) {
         target.data = gd_call_scratch(call, (size_t)n * sizeof(REAL));
         if (!target.data) return gd_error_status(call->context);

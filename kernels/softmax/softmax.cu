@@ -142,7 +142,7 @@ __global__ static void column_backward(T *dx, const T *y, const T *dy, softmax_v
 // ---- The ops ----------------------------------------------------------------------------------
 
 template <bool LOG>
-static gd_status forward(const gd_call *call)
+static gd_status softmax_rows(const gd_call *call)
 {
     gd_tensor *out = call->output[0];
     if (gd_tensor_count(out) == 0) return GD_OK;
@@ -166,7 +166,7 @@ static gd_status forward(const gd_call *call)
 }
 
 template <bool LOG>
-static gd_status backward(const gd_call *call)
+static gd_status softmax_rows_backward(const gd_call *call)
 {
     gd_tensor *out = call->dinput[0];
     if (!out || gd_tensor_count(out) == 0) return GD_OK;
@@ -193,20 +193,20 @@ static gd_status backward(const gd_call *call)
 
 extern "C" gd_status softmax_forward_cuda(const gd_call *call)
 {
-    return forward<false>(call);
+    return softmax_rows<false>(call);
 }
 
 extern "C" gd_status softmax_backward_cuda(const gd_call *call)
 {
-    return backward<false>(call);
+    return softmax_rows_backward<false>(call);
 }
 
 extern "C" gd_status log_softmax_forward_cuda(const gd_call *call)
 {
-    return forward<true>(call);
+    return softmax_rows<true>(call);
 }
 
 extern "C" gd_status log_softmax_backward_cuda(const gd_call *call)
 {
-    return backward<true>(call);
+    return softmax_rows_backward<true>(call);
 }

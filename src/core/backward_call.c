@@ -42,7 +42,7 @@ static bool can_take_input(const gd_node *node, const gd_call *call, int i, bool
 }
 
 /* A gradient header for t on an existing storage. */
-static gd_tensor *grad_window(gd_tensor *t, gd_storage *storage)
+static gd_tensor *grad_view(gd_tensor *t, gd_storage *storage)
 {
     gd_tensor *grad = gd_tensor_header(t->ctx, "backward", true, t->dtype, t->ndim, t->shape);
     if (!grad) return NULL;
@@ -66,7 +66,7 @@ static gd_status take_input(gd_node *node, gd_call *call, int i)
     moved->views = moved->readers = 0;
     old->data = NULL;
     old->released = true;
-    call->input[i] = grad_window(t, moved);
+    call->input[i] = grad_view(t, moved);
     return gd_error_status(ctx);
 }
 
@@ -122,7 +122,7 @@ static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accum
     }
     accumulate[i] = t->grad_valid;
     if (!t->grad_valid && !t->grad && can_take_doutput(node, call, i)) {
-        grad_window(t, node->output[0]->grad->storage);
+        grad_view(t, node->output[0]->grad->storage);
     } else if (!t->grad_valid && !t->grad && can_take_input(node, call, i, keep_tape)) {
         take_input(node, call, i);
     } else {
@@ -136,19 +136,19 @@ static gd_status place_gradient(gd_node *node, gd_call *call, int i, bool *accum
 
 /* gd_tensor_data of a freed step tensor is NULL; the tape may still read it through its own
  * header. */
-static gd_tensor *tape_window(gd_tensor *t)
+static gd_tensor *tape_view(gd_tensor *t)
 {
     if (!t->freed || !t->step || !t->storage || t->storage->released) return t;
-    gd_tensor *window = gd_tensor_header(t->ctx, "backward", true, t->dtype, t->ndim, t->shape);
-    if (!window) return NULL;
-    memcpy(window->strides, t->strides, sizeof window->strides);
-    window->offset = t->offset;
-    window->freed = false;
-    gd_tensor_attach(window, t->storage);
-    /* `readers` keeps the memory of a step's storage until now; all windows of a leaf's close at
+    gd_tensor *view = gd_tensor_header(t->ctx, "backward", true, t->dtype, t->ndim, t->shape);
+    if (!view) return NULL;
+    memcpy(view->strides, t->strides, sizeof view->strides);
+    view->offset = t->offset;
+    view->freed = false;
+    gd_tensor_attach(view, t->storage);
+    /* `readers` keeps the memory of a step's storage until now; all views of a leaf's close at
      * gd_step_end. */
-    if (window->storage->step) window->storage->views--;
-    return window;
+    if (view->storage->step) view->storage->views--;
+    return view;
 }
 
 /* The gd_call for the op's backward: values and gradients as its kernels take them. */
@@ -160,7 +160,7 @@ static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, gr
     for (int i = 0; i < node->inputs; i++) {
         gd_tensor *t = node->input[i];
         if (t && gd_op_reads_input(op, i)) {
-            t = tape_window(t);
+            t = tape_view(t);
             gd_dtype dtype = gd_kernel_dtype(call, node->input[i]);
             if (t) t = gd_frame_prepare(ctx, t, dtype, op->strided, op->name);
             if (!t) return gd_error_status(ctx);
@@ -175,7 +175,7 @@ static gd_status prepare_call(gd_node *node, gd_call *call, bool *accumulate, gr
             if (!call->doutput[i]) return gd_error_status(ctx);
         }
         if (gd_op_reads_output(op, i)) {
-            t = tape_window(t);
+            t = tape_view(t);
             if (t) t = gd_frame_prepare(ctx, t, dtype, false, op->name);
             if (!t) return gd_error_status(ctx);
         }

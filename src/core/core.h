@@ -4,12 +4,12 @@
  *     gd_context --- owns ---> user tensors (heap)          step tensors, nodes (arena)
  *                                   |                              |
  *                                   v                              v
- *                              gd_storage  <--- windows ---  gd_tensor (shape, strides, offset)
+ *                              gd_storage  <---- views ----  gd_tensor (shape, strides, offset)
  *                                   |
  *                                   v
  *                              device memory, from the pool
  *
- * A storage is one piece of device memory. Tensors are windows on it. Two counters decide when the
+ * A storage is one piece of device memory. Tensors are views of it. Two counters decide when the
  * memory goes back to the pool before the step ends: `views`, tensors that still look at it, and
  * `readers`, nodes of the tape whose backward will read it.
  *
@@ -221,7 +221,7 @@ gd_tensor *gd_tensor_header(gd_context *ctx, const char *who, bool step, gd_dtyp
 /* Gives a header its own packed memory. */
 gd_status gd_tensor_allocate(gd_tensor *t, gd_memory_class memory_class, const char *who);
 
-/* Makes t a window on a storage. */
+/* Makes t a view of a storage. */
 void gd_tensor_attach(gd_tensor *t, gd_storage *storage);
 
 /* The content of a storage is about to change. */

@@ -69,7 +69,7 @@ gd_status gd_grad_clear(gd_tensor *t)
     return GD_OK;
 }
 
-/* Gradients of tensors made by ops are in step storages; closing the last window returns the
+/* Gradients of tensors made by ops are in step storages; closing the last view returns the
  * memory. */
 void gd_grad_release(gd_tensor *t)
 {

@@ -227,8 +227,8 @@ static gd_status run_shape(apply_state *state)
     return gd_trace_call(call, ctx->frame->outer);
 }
 
-/* Whether all elements of a window are within its storage. */
-static bool window_fits(const gd_tensor *t, const gd_storage *storage)
+/* Whether all elements of a view are within its storage. */
+static bool view_fits(const gd_tensor *t, const gd_storage *storage)
 {
     int64_t low = t->offset, high = t->offset, reach;
     for (int i = 0; i < t->ndim; i++) {
@@ -242,7 +242,7 @@ static bool window_fits(const gd_tensor *t, const gd_storage *storage)
     return low >= 0 && high < (int64_t)(storage->bytes / gd_dtype_size(t->dtype));
 }
 
-/* Outputs as windows on input[0], if the op offers that. False: it must compute. */
+/* Outputs as views of input[0], if the op offers that. False: it must compute. */
 static bool run_view(apply_state *state)
 {
     gd_call *call = &state->call;
@@ -260,7 +260,7 @@ static bool run_view(apply_state *state)
         if (!t) return true; /* the error is set, which ends the call */
         memcpy(t->strides, strides, sizeof strides);
         const bool overflows = __builtin_add_overflow(x->offset, offset, &t->offset);
-        if (overflows || t->dtype != x->dtype || !window_fits(t, x->storage)) {
+        if (overflows || t->dtype != x->dtype || !view_fits(t, x->storage)) {
             gd_fail(ctx, GD_ERROR_ARGUMENT,
                     "%s: its view() of %s, with offset %lld, is not within the memory of %s %s",
                     op->name, gd_shape_text(t).text, (long long)offset, gd_dtype_name(x->dtype),

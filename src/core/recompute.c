@@ -2,7 +2,7 @@
  *
  * Forward: the segment runs without being recorded; everything it made except its output is
  * dropped; one node represents it. Backward of that node: the segment runs again, now recorded, on
- * detached windows of its inputs ("local leaves"), and its calls are compared with those of the
+ * detached views of its inputs ("local leaves"), and its calls are compared with those of the
  * first run (trace.c); a walk visits only the new nodes; the gradients of the local leaves are added
  * to those of the real inputs; the new nodes are dropped. */
 #include "core/core.h"

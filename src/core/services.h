@@ -42,7 +42,7 @@ typedef struct gd_layout {
  * steps ahead, and the arguments in a replayed graph cannot change. */
 typedef struct gd_update_state {
     /* Between updates. */
-    int64_t decided; /* updates asked for and decided: the number of the next one */
+    int64_t decided; /* updates submitted and decided: the number of the next one */
     int64_t made;    /* of these, made: AdamW's t */
     gd_loss_scale scale;
     bool halted; /* one was not finite: none is made until the host resumes */

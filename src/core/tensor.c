@@ -178,8 +178,8 @@ gd_status gd_tensor_allocate(gd_tensor *t, gd_memory_class memory_class, const c
     return status;
 }
 
-/* Closes the window of a heap tensor; the last window frees the storage. */
-static void drop_window(gd_tensor *t)
+/* Closes the view of a heap tensor; the last view frees the storage. */
+static void drop_view(gd_tensor *t)
 {
     gd_storage *storage = t->storage;
     if (!storage) return;
@@ -202,7 +202,7 @@ void gd_tensor_destroy(gd_tensor *t)
     t->freed = true;
     t->requires_grad = false; /* a tape that reaches it has no tensor to give a gradient to */
     list_remove(&ctx->user_tensors, t);
-    drop_window(t);
+    drop_view(t);
     /* The tape, or a variable of the user, may still point here until the step ends. */
     list_push(&ctx->graveyard, t);
     if (ctx->tape_length == 0 && !ctx->step_tensors) gd_tensor_bury(ctx);

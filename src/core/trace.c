@@ -5,7 +5,7 @@
  * with the one in the same place before it runs: the op, its arguments, its place in the random
  * stream, and the dtype, shape and origin of each input. Two inputs have the same origin if they
  * are the same output of the same call of the run, or if they were made before it and are the same
- * window on the same content. The version of a storage identifies its content (gd_new_version).
+ * view of the same content. The version of a storage identifies its content (gd_new_version).
  *
  * What the run has itself written to has no version that could be compared. */
 #include "core/core.h"
@@ -79,7 +79,7 @@ static bool same_spec(const gd_tensor *a, const gd_tensor *b)
 }
 
 /* Of two tensors with the same spec. */
-static bool same_window(const gd_tensor *a, const gd_tensor *b)
+static bool same_view(const gd_tensor *a, const gd_tensor *b)
 {
     return a->offset == b->offset &&
            !memcmp(a->strides, b->strides, (size_t)a->ndim * sizeof *a->strides);
@@ -97,7 +97,7 @@ static gd_status compare_tensor(gd_context *ctx, const char *what, const origin 
                        text_of(t).text, text_of(wanted).text);
     }
     const bool same_call = now->call == then->call && (!now->call || t->output == wanted->output);
-    if (same_call && same_window(t, wanted)) {
+    if (same_call && same_view(t, wanted)) {
         if (now->call || now->version == then->version) return GD_OK;
         if (now->storage == then->storage) {
             return gd_fail(ctx, GD_ERROR_STATE,

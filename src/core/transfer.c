@@ -170,7 +170,7 @@ gd_status gd_tensor_copy(gd_tensor *dst, const gd_tensor *src)
     if (dst->count == 0) return GD_OK;
     gd_call_frame frame;
     gd_frame_begin(ctx, &frame);
-    if (src->storage == dst->storage) { /* the windows may overlap: read everything first */
+    if (src->storage == dst->storage) { /* the views may overlap: read everything first */
         gd_tensor *aside = gd_frame_tensor(ctx, src->dtype, src, who);
         if (aside) ctx->services->copy(gd_tensor_layout(aside), gd_tensor_layout(src), ctx);
         src = aside;

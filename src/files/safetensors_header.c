@@ -60,8 +60,8 @@ const char *gd_safetensors_dtype_name(gd_dtype dtype)
 gd_excerpt gd_excerpt_of(const char *text)
 {
     gd_excerpt cut;
-    size_t room = sizeof cut.text - 4, i = 0;
-    for (; text[i] && i < room; i++) cut.text[i] = text[i];
+    size_t most = sizeof cut.text - 4, i = 0;
+    for (; text[i] && i < most; i++) cut.text[i] = text[i];
     if (text[i]) {
         while (i > 0 && ((unsigned char)text[i] & 0xc0) == 0x80) i--; /* do not cut a character */
         memcpy(cut.text + i, "...", 3);

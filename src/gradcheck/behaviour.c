@@ -137,7 +137,7 @@ static int most_walks(const gd_checker *c)
     return 9 + 2 * c->sets;
 }
 
-/* The gradients that walk k of a run computes: room that all runs share. */
+/* The gradients that walk k of a run computes: memory that all runs share. */
 static double **gradients_got(gd_checker *c, int k)
 {
     if (!c->got[k] && gd_check_make_gradients(c, &c->got[k])) return NULL;

@@ -62,16 +62,16 @@ static gd_status make_input(gd_checker *c, const gd_case_input *how, int i)
     }
     if (!a->given) return GD_OK;
     a->value = gd_check_numbers(c, a->count);
-    double *room = gd_check_numbers(c, a->count);
-    if (!a->value || !room) return GD_ERROR_MEMORY;
+    double *scratch = gd_check_numbers(c, a->count);
+    if (!a->value || !scratch) return GD_ERROR_MEMORY;
     /* No perturbation may change the order of two values. */
     double gap = c->options.step * 4 > 0.01 ? c->options.step * 4 : 0.01;
     gd_check_fill(a->value, a->count, how, gap, c->options.seed,
-                  (uint64_t)(i + c->draw * GD_CASE_MAX_INPUTS), room);
-    memcpy(room, a->value, (size_t)a->count * sizeof *room);
+                  (uint64_t)(i + c->draw * GD_CASE_MAX_INPUTS), scratch);
+    memcpy(scratch, a->value, (size_t)a->count * sizeof *scratch);
     gd_status status = gd_check_make_leaf(c, a);
     for (int64_t k = 0; k < a->count; k++)
-        if (isinf(a->value[k]) && isfinite(room[k])) c->beyond = a->name;
+        if (isinf(a->value[k]) && isfinite(scratch[k])) c->beyond = a->name;
     return status;
 }
 

@@ -105,7 +105,7 @@ struct gd_checker {
     double **plus, **minus, **base; /* [outputs]: the outputs' own, as lists */
     double *moved, *moved_back;     /* room for the largest input */
     double ***got;                  /* [walks][inputs]: room for gradients to compare with those */
-    gd_slope *slope;                /* room: [sets] */
+    gd_slope *slope;                /* scratch: [sets] */
 
     struct gd_block *blocks; /* memory.c */
 };
@@ -165,7 +165,7 @@ enum {
 /* The values of a case's input, which depend only on the seed and the stream. With GD_FILL_DISTINCT
  * no two are closer than `gap`. */
 void gd_check_fill(double *value, int64_t count, const gd_case_input *how, double gap,
-                   uint64_t seed, uint64_t stream, double *room);
+                   uint64_t seed, uint64_t stream, double *scratch);
 void gd_check_normal(double *value, int64_t count, uint64_t seed, uint64_t stream);
 /* Random signs, +1 or -1. */
 void gd_check_signs(double *value, int64_t count, uint64_t seed, uint64_t stream);
@@ -193,10 +193,10 @@ typedef struct gd_run {
     const gd_walk *walk;    /* [walks] */
     int walks;              /* at least 1 */
     const bool *wanted;     /* [inputs]; NULL: all that want a gradient */
-    double *const *values;  /* [outputs]: room to read the outputs into; NULL: not wanted */
+    double *const *values;  /* [outputs]: memory to read the outputs into; NULL: not wanted */
     bool op_made_inputs;    /* inputs and outputs pass through an op that copies them, so that */
     bool op_made_outputs;   /* their values and gradients are the tape's own, to reuse */
-    bool strided, reversed; /* inputs and cotangents are windows on larger tensors */
+    bool strided, reversed; /* inputs and cotangents are views of larger tensors */
     bool interrupted;       /* the op runs on other data between forward and backward */
     int same_from, same_to; /* if same_to > 0: input same_to is the tensor of same_from */
 } gd_run;
@@ -206,17 +206,17 @@ gd_status gd_check_run(gd_checker *c, const gd_run *run);
 /* The plain backward: one walk for all inputs that want a gradient. */
 gd_status gd_check_backward(gd_checker *c, double *const *cotangent, double **gradient);
 
-/* An op whose output is a window on a larger tensor, with a border of one element on each side.
+/* An op whose output is a view of a larger tensor, with a border of one element on each side.
  * Reversed, the last dimension is the slowest in memory; else rows are packed, with gaps between
  * them. */
-typedef struct gd_window {
+typedef struct gd_inset {
     int ndim;
     int64_t shape[GD_MAX_DIMS], strides[GD_MAX_DIMS];
     int64_t offset, count; /* of the larger tensor's elements */
-} gd_window;
-extern const gd_op gd_check_window_op, gd_check_copy_op;
-gd_window gd_check_window(int ndim, const int64_t *shape, bool reversed);
-int64_t gd_check_window_at(const gd_window *w, int64_t element);
+} gd_inset;
+extern const gd_op gd_check_inset_op, gd_check_copy_op;
+gd_inset gd_check_inset(int ndim, const int64_t *shape, bool reversed);
+int64_t gd_check_inset_at(const gd_inset *w, int64_t element);
 
 /* ---- probe.c ------------------------------------------------------------------------------ */
 

@@ -12,10 +12,10 @@ typedef struct gd_comparison {
     gd_checker *c;
     int input;
     gd_argument *argument;
-    int64_t count, room;
+    int64_t count, capacity;
     int64_t *at;
-    double **numeric;        /* [sets][room] */
-    char **state;            /* [sets][room] */
+    double **numeric;        /* [sets][capacity] */
+    char **state;            /* [sets][capacity] */
     double *largest, *floor; /* [sets] */
     double typical;          /* the median size of the sampled values that are not 0, over scale */
     bool lost;               /* a direction disagrees, but no single element does */
@@ -50,8 +50,8 @@ static gd_status choose(gd_comparison *m)
     int64_t n = m->argument->count, k = n;
     if (options->only_element) k = 1;
     if (k > options->max_elements) k = options->max_elements;
-    m->room = k + (int64_t)options->directions * m->c->sets;
-    m->at = gd_check_allocate(m->c, m->room, sizeof *m->at);
+    m->capacity = k + (int64_t)options->directions * m->c->sets;
+    m->at = gd_check_allocate(m->c, m->capacity, sizeof *m->at);
     if (!m->at) return GD_ERROR_MEMORY;
     m->count = k;
     for (int64_t e = 0; e < k; e++) { /* one from each of k stretches; the first and the last */
@@ -428,10 +428,10 @@ static gd_status gather_evidence(gd_comparison *m, int set, gd_evidence *s)
                        .scale = gd_check_numbers(c, most),
                        .slack = gd_check_numbers(c, most),
                        .rtol = c->options.rtol,
-                       .room = gd_check_numbers(c, 2 * m->count)};
+                       .scratch = gd_check_numbers(c, 2 * m->count)};
     s->sets = s->measured;
     if (!s->cotangent || !s->analytic || !s->numeric || !s->wrong || !s->skip || !s->scale ||
-        !s->slack || !s->room)
+        !s->slack || !s->scratch)
         return GD_ERROR_MEMORY;
     for (int k = 0; k < s->measured; k++) {
         const int of = s->first + k;
@@ -485,8 +485,8 @@ static gd_status prepare(gd_comparison *m)
     m->floor = gd_check_numbers(c, c->sets);
     if (!m->numeric || !m->state || !m->largest || !m->floor) return GD_ERROR_MEMORY;
     for (int set = 0; set < c->sets; set++) {
-        m->numeric[set] = gd_check_numbers(c, m->room);
-        m->state[set] = gd_check_allocate(c, m->room, 1);
+        m->numeric[set] = gd_check_numbers(c, m->capacity);
+        m->state[set] = gd_check_allocate(c, m->capacity, 1);
         if (!m->numeric[set] || !m->state[set]) return GD_ERROR_MEMORY;
     }
     return GD_OK;

@@ -57,20 +57,20 @@ void gd_check_sort(double *x, int64_t count)
 }
 
 /* Sorts normal numbers, pushes neighbours apart until no two are closer than `gap`, moves them
- * back so that their mean stays, and shuffles. `room` [count]. */
+ * back so that their mean stays, and shuffles. `scratch` [count]. */
 static void distinct(double *value, int64_t count, double gap, uint64_t seed, uint64_t stream,
-                     double *room)
+                     double *scratch)
 {
     double before = 0, after = 0, least = -INFINITY;
-    memcpy(room, value, (size_t)count * sizeof *room);
-    gd_check_sort(room, count);
+    memcpy(scratch, value, (size_t)count * sizeof *scratch);
+    gd_check_sort(scratch, count);
     for (int64_t i = 0; i < count; i++) {
-        before += room[i];
-        room[i] = fmax(room[i], least);
-        least = room[i] + gap;
-        after += room[i];
+        before += scratch[i];
+        scratch[i] = fmax(scratch[i], least);
+        least = scratch[i] + gap;
+        after += scratch[i];
     }
-    for (int64_t i = 0; i < count; i++) value[i] = room[i] + (before - after) / (double)count;
+    for (int64_t i = 0; i < count; i++) value[i] = scratch[i] + (before - after) / (double)count;
     for (int64_t i = count - 1; i > 0; i--) { /* Fisher-Yates; words after those used above */
         int64_t j = gd_check_below(i + 1, seed, stream, count + i);
         double v = value[i];
@@ -80,7 +80,7 @@ static void distinct(double *value, int64_t count, double gap, uint64_t seed, ui
 }
 
 void gd_check_fill(double *value, int64_t count, const gd_case_input *how, double gap,
-                   uint64_t seed, uint64_t stream, double *room)
+                   uint64_t seed, uint64_t stream, double *scratch)
 {
     double width = how->b == 0 ? 1 : how->b;
     switch (how->fill) {
@@ -88,7 +88,7 @@ void gd_check_fill(double *value, int64_t count, const gd_case_input *how, doubl
     case GD_FILL_DISTINCT:
         gd_check_normal(value, count, seed, stream);
         for (int64_t i = 0; i < count; i++) value[i] = how->a + width * value[i];
-        if (how->fill == GD_FILL_DISTINCT) distinct(value, count, gap, seed, stream, room);
+        if (how->fill == GD_FILL_DISTINCT) distinct(value, count, gap, seed, stream, scratch);
         return;
     case GD_FILL_UNIFORM:
         for (int64_t i = 0; i < count; i++)

@@ -48,21 +48,21 @@ gd_status gd_check_forward(gd_checker *c, double *const *y)
 
 /* ---- The pieces of a backward ------------------------------------------------------------- */
 
-/* A window on a larger tensor, with `values` inside and NaN around it. Sets *large to the larger
+/* A view of a larger tensor, with `values` inside and NaN around it. Sets *large to the larger
  * tensor. */
 static gd_tensor *strided_tensor(gd_checker *c, gd_dtype dtype, int ndim, const int64_t *shape,
                                  int64_t count, const double *values, bool wanted, bool reversed,
                                  gd_tensor **large)
 {
-    gd_window w = gd_check_window(ndim, shape, reversed);
+    gd_inset w = gd_check_inset(ndim, shape, reversed);
     double *all = gd_check_numbers(c, w.count);
     *large = gd_tensor_create(c->ctx, dtype, 1, &w.count);
     if (!all || !*large) return NULL;
     for (int64_t i = 0; i < w.count; i++) all[i] = gd_dtype_is_real(dtype) ? NAN : 0;
-    for (int64_t i = 0; i < count; i++) all[gd_check_window_at(&w, i)] = values[i];
+    for (int64_t i = 0; i < count; i++) all[gd_check_inset_at(&w, i)] = values[i];
     if (gd_tensor_write_f64(*large, all, w.count)) return NULL;
     if (wanted && gd_tensor_set_requires_grad(*large, true)) return NULL;
-    return gd_apply(&gd_check_window_op, large, 1, &w);
+    return gd_apply(&gd_check_inset_op, large, 1, &w);
 }
 
 /* Fills c->in for the run; source[i] is the tensor that has the gradient of input i. */
@@ -142,11 +142,11 @@ static gd_status read_gradient(gd_checker *c, const gd_run *run, const gd_walk *
     if (!gradient) return GD_OK;
     if (!run->strided) return gd_tensor_read_f64(gradient, to, a->count);
 
-    gd_window w = gd_check_window(a->ndim, a->shape, run->reversed);
+    gd_inset w = gd_check_inset(a->ndim, a->shape, run->reversed);
     double *all = gd_check_numbers(c, w.count);
     if (!all) return GD_ERROR_MEMORY;
     gd_status status = gd_tensor_read_f64(gradient, all, w.count);
-    for (int64_t k = 0; k < a->count; k++) to[k] = all[gd_check_window_at(&w, k)];
+    for (int64_t k = 0; k < a->count; k++) to[k] = all[gd_check_inset_at(&w, k)];
     return status;
 }
 
@@ -204,7 +204,7 @@ static gd_status run_and_walk(gd_checker *c, const gd_run *run, gd_tensor **sour
 }
 
 /* The probe's message has priority: it says more than that an input was written. */
-static gd_status restore_inputs(gd_checker *c, double *room)
+static gd_status restore_inputs(gd_checker *c, double *scratch)
 {
     if (c->probe && c->probe->complaint[0]) {
         gd_check_complain(c, -1, "%s", c->probe->complaint);
@@ -213,9 +213,9 @@ static gd_status restore_inputs(gd_checker *c, double *room)
     for (int i = 0; i < c->inputs; i++) {
         gd_argument *a = &c->input[i];
         if (!a->leaf || !a->count) continue;
-        gd_status status = gd_tensor_read_f64(a->leaf, room, a->count);
+        gd_status status = gd_tensor_read_f64(a->leaf, scratch, a->count);
         if (status) return status;
-        if (!memcmp(room, a->value, (size_t)a->count * sizeof *room)) continue;
+        if (!memcmp(scratch, a->value, (size_t)a->count * sizeof *scratch)) continue;
         gd_check_complain(c, i, "the input %s is changed", a->name);
         status = gd_tensor_write_f64(a->leaf, a->value, a->count);
         if (status) return status;

@@ -175,9 +175,9 @@ static bool holds_nonfinite(gd_context *ctx, const gd_tensor *t)
     bool found = false;
     size_t bytes = (size_t)t->count * sizeof(double);
     double *values = gd_host_allocate(ctx, bytes, "the values of a tensor");
-    gd_tensor window = *t; /* the user may have freed it, but the tape still has the values */
-    window.freed = false;
-    if (values && !gd_tensor_read_f64(&window, values, t->count)) {
+    gd_tensor view = *t; /* the user may have freed it, but the tape still has the values */
+    view.freed = false;
+    if (values && !gd_tensor_read_f64(&view, values, t->count)) {
         for (int64_t i = 0; i < t->count && !found; i++) found = !isfinite(values[i]);
     }
     gd_host_release(ctx, values, bytes);

@@ -30,7 +30,7 @@ typedef struct gd_capture {
     bool *has_grads; /* [tensors] after a run, in the order of ctx->user_tensors */
     int64_t tensors;
     struct {
-        gd_status (*ask)(gd_optimizer *optimizer);
+        gd_status (*submit)(gd_optimizer *optimizer);
         gd_optimizer *optimizer;
     } update[UPDATES]; /* in the order of the graph */
     int updates;
@@ -201,7 +201,7 @@ static gd_status capture(gd_graph *graph, gd_capture *c)
     return ctx->status;
 }
 
-gd_status gd_capture_update(gd_context *ctx, gd_status (*ask)(gd_optimizer *optimizer),
+gd_status gd_capture_update(gd_context *ctx, gd_status (*submit)(gd_optimizer *optimizer),
                             gd_optimizer *optimizer)
 {
     gd_capture *c = ctx->capture;
@@ -209,7 +209,7 @@ gd_status gd_capture_update(gd_context *ctx, gd_status (*ask)(gd_optimizer *opti
         return gd_fail(ctx, GD_ERROR_UNSUPPORTED,
                        "optimizer_update: there are more than %d updates in one graph", UPDATES);
     }
-    c->update[c->updates].ask = ask;
+    c->update[c->updates].submit = submit;
     c->update[c->updates++].optimizer = optimizer;
     return GD_OK;
 }
@@ -236,7 +236,7 @@ static gd_status replay(gd_graph *graph, gd_capture *c)
     gd_context *ctx = graph->ctx;
     if (place_random(graph, c)) return ctx->status;
     for (int i = 0; i < c->updates; i++) {
-        if (c->update[i].ask(c->update[i].optimizer)) return ctx->status;
+        if (c->update[i].submit(c->update[i].optimizer)) return ctx->status;
     }
     if (ctx->device->replay(ctx, c->ready)) return ctx->status;
     if (c->updates && gd_mark(ctx)) return ctx->status;

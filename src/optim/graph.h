@@ -4,9 +4,9 @@
 
 #include "core/core.h"
 
-/* Records that the graph being captured has an update. Each run of the graph calls ask(optimizer)
+/* Records that the graph being captured has an update. Each run of the graph calls submit(optimizer)
  * on the host before it is launched, and marks its end (gd_mark). */
-gd_status gd_capture_update(gd_context *ctx, gd_status (*ask)(gd_optimizer *optimizer),
+gd_status gd_capture_update(gd_context *ctx, gd_status (*submit)(gd_optimizer *optimizer),
                             gd_optimizer *optimizer);
 
 /* Drops all captures, because parameters or an optimizer that they use are about to be freed. An

@@ -1,5 +1,5 @@
 /* optimizer.h - internals of an optimizer: optim.c creates it and updates the parameters, update.c
- * asks the device for updates and reads their outcome. */
+ * submits updates to the device and reads their outcome. */
 #ifndef GRADUS_OPTIMIZER_H
 #define GRADUS_OPTIMIZER_H
 
@@ -22,7 +22,7 @@ struct gd_optimizer {
     gd_update_state *update; /* on the device */
     gd_update_slot *slots;   /* GD_UPDATE_SLOTS, shared by host and device */
     int64_t mark[GD_UPDATE_SLOTS];
-    int64_t asked, told; /* updates asked for, and reports returned */
+    int64_t submitted, collected; /* updates, and their reports */
     double rate;
 };
 

@@ -51,10 +51,10 @@ void gd_params_free(gd_params *params)
 static gd_status check_name(const gd_params *params, const char *name)
 {
     gd_context *ctx = params->ctx;
-    const size_t room = sizeof params->list->tensor->name;
-    if (!name || !*name || strlen(name) >= room) {
+    const size_t most = sizeof params->list->tensor->name;
+    if (!name || !*name || strlen(name) >= most) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT, "params_add: name is %s%s%s, wanted 1 to %zu bytes",
-                       name ? "\"" : "", name ? name : "NULL", name ? "\"" : "", room - 1);
+                       name ? "\"" : "", name ? name : "NULL", name ? "\"" : "", most - 1);
     }
     if (gd_params_find(params, name)) {
         return gd_fail(ctx, GD_ERROR_ARGUMENT,

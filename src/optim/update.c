@@ -1,7 +1,7 @@
-/* update.c - updates that the device decides on (kernels/optim/decide.h), asked for by a host that
+/* update.c - updates that the device decides on (kernels/optim/decide.h), submitted by a host that
  * is several steps ahead, and their reports.
  *
- *     host      asks for n (rate -> slot n)  ...  n + 1  ...  n + 2    reads report n, if n is done
+ *     host      submits n (rate -> slot n)  ...  n + 1  ...  n + 2    reads report n, if n is done
  *     device                n - 2  ...  n - 1  ...  n (decides, report -> slot n)
  *
  * A slot is memory that both see. There are GD_UPDATE_SLOTS, used in turn; before the host reuses
@@ -66,10 +66,11 @@ void gd_update_free(gd_optimizer *optimizer)
 
 /* ---- Asking ------------------------------------------------------------------------------- */
 
-/* The report in the slot of update `asked` has not been read. */
+/* The report in the slot of update `submitted` has not been read. */
 static gd_status lose_report(gd_optimizer *optimizer)
 {
-    const gd_update_report *lost = &optimizer->slots[optimizer->told++ % GD_UPDATE_SLOTS].report;
+    const gd_update_report *lost =
+        &optimizer->slots[optimizer->collected++ % GD_UPDATE_SLOTS].report;
     if (lost->outcome != GD_UPDATE_NOT_FINITE) return GD_OK;
     return gd_fail(
         optimizer->ctx, GD_ERROR_STATE,
@@ -82,15 +83,16 @@ static gd_status lose_report(gd_optimizer *optimizer)
 static gd_status ask(gd_optimizer *optimizer)
 {
     gd_context *ctx = optimizer->ctx;
-    const int64_t slot = optimizer->asked % GD_UPDATE_SLOTS;
-    if (optimizer->asked >= GD_UPDATE_SLOTS) {
+    const int64_t slot = optimizer->submitted % GD_UPDATE_SLOTS;
+    if (optimizer->submitted >= GD_UPDATE_SLOTS) {
         if (!ctx->device->passed(ctx, optimizer->mark[slot], true)) return ctx->status;
-        if (optimizer->told == optimizer->asked - GD_UPDATE_SLOTS && lose_report(optimizer))
+        if (optimizer->collected == optimizer->submitted - GD_UPDATE_SLOTS &&
+            lose_report(optimizer))
             return ctx->status;
     }
     optimizer->slots[slot].rate = optimizer->rate;
     optimizer->mark[slot] = ctx->marks; /* the next one */
-    optimizer->asked++;
+    optimizer->submitted++;
     gd_new_version(ctx,
                    optimizer->params->values->storage); /* some backward may need the old one */
     return GD_OK;
@@ -208,16 +210,16 @@ gd_status gd_optimizer_continue(gd_optimizer *optimizer)
 
 bool gd_optimizer_report(gd_optimizer *optimizer, bool wait, gd_update_report *report)
 {
-    if (!ready(optimizer) || optimizer->told == optimizer->asked) return false;
+    if (!ready(optimizer) || optimizer->collected == optimizer->submitted) return false;
     gd_context *ctx = optimizer->ctx;
-    const int64_t slot = optimizer->told % GD_UPDATE_SLOTS;
+    const int64_t slot = optimizer->collected % GD_UPDATE_SLOTS;
     if (!gd_outside_graph(ctx, "optimizer_report")) return false;
     /* A caller that reads after each update gets every report: the next update would reuse this
      * slot. */
-    wait = wait || optimizer->asked - optimizer->told == GD_UPDATE_SLOTS;
+    wait = wait || optimizer->submitted - optimizer->collected == GD_UPDATE_SLOTS;
     if (!ctx->device->passed(ctx, optimizer->mark[slot], wait)) return false;
     *report = optimizer->slots[slot].report;
-    optimizer->told++;
+    optimizer->collected++;
     return true;
 }
 

@@ -41,7 +41,7 @@ static int show(char seen[16], const char *text, size_t length, bool lines)
     return bytes ? bytes : 1;
 }
 
-size_t terminal_visible(char *room, size_t size, const char *text, size_t length, bool lines)
+size_t terminal_visible(char *buffer, size_t size, const char *text, size_t length, bool lines)
 {
     size_t used = 0;
     for (size_t at = 0; at < length;) {
@@ -49,10 +49,10 @@ size_t terminal_visible(char *room, size_t size, const char *text, size_t length
         at += (size_t)show(seen, text + at, length - at, lines);
         const size_t bytes = strlen(seen);
         if (used + bytes + 1 > size) break;
-        memcpy(room + used, seen, bytes);
+        memcpy(buffer + used, seen, bytes);
         used += bytes;
     }
-    room[used] = '\0';
+    buffer[used] = '\0';
     return used;
 }
 
@@ -92,7 +92,7 @@ static void replace_controls(char *text)
 
 void terminal_vmessage(const char *program, const char *format, va_list arguments)
 {
-    enum { TEXT = 2 * 4096 + 1024 }; /* room for two paths */
+    enum { TEXT = 2 * 4096 + 1024 }; /* two paths */
     char text[TEXT], seen[4 * TEXT], line[4 * TEXT + 128];
     vsnprintf(text, sizeof text, format, arguments);
     if (terminal_is(stderr))

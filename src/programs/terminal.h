@@ -25,7 +25,7 @@ bool terminal_obeys(uint32_t code);
 /* Copies a text of `length` bytes with such characters made visible; with `lines`, line breaks and
  * tabs stay. What does not fit into `size` bytes, NUL included, is left out. Returns the bytes
  * without the NUL. 4 bytes for each of the text are enough. */
-size_t terminal_visible(char *room, size_t size, const char *text, size_t length, bool lines);
+size_t terminal_visible(char *buffer, size_t size, const char *text, size_t length, bool lines);
 
 /* Writes text with lines to a file, visible if that is a terminal. The text has whole characters;
  * text_stream.h sees to that. */

@@ -32,9 +32,9 @@ typedef struct gd_evidence {
     bool one_hot;          /* probe k is dy with a single 1, at element k: the Jacobian's columns */
     bool *used;            /* [probes] any element of the gradient, examined or not, is not 0 */
     bool strays;           /* and one that is not the dy's own */
-    double *slopes;        /* room: [3 sets] */
+    double *slopes;        /* scratch: [3 sets] */
     double rtol;
-    double *room; /* [2 count] */
+    double *scratch; /* [2 count] */
 } gd_evidence;
 
 /* ---- evidence.c --------------------------------------------------------------------------- */

@@ -235,13 +235,13 @@ static void say_which(const gd_evidence *s, gd_gradcheck_input *out)
 
 static bool constant_factor(const gd_evidence *s, gd_gradcheck_input *out)
 {
-    int64_t n = ratios(s, s->room), wrongs = count_wrong(s);
+    int64_t n = ratios(s, s->scratch), wrongs = count_wrong(s);
     double largest = 0;
     bool zero = true, all = true;
     if (!n) return false;
-    double median = s->room[n / 2];
+    double median = s->scratch[n / 2];
     out->ratio_median = median;
-    out->ratio_spread = fmax(s->room[n - 1] - median, median - s->room[0]);
+    out->ratio_spread = fmax(s->scratch[n - 1] - median, median - s->scratch[0]);
     if ((wrongs < 2 && s->count > 1) || 2 * n < wrongs) return false;
     for (int64_t e = 0; e < s->count; e++) {
         const bool multiple = s->skip[e] || is_multiple(s, e, median);

@@ -1,4 +1,4 @@
-/* window.h - windows on packed memory, with a shape and strides: the sources and targets of this
+/* view.h - views on packed memory, with a shape and strides: the sources and targets of this
  * folder's kernels, on every device. */
 #ifndef GRADUS_SHAPE_WINDOW_H
 #define GRADUS_SHAPE_WINDOW_H
@@ -6,22 +6,22 @@
 #include "shape/shape.h"
 
 /* Data that is only moved may be whole numbers too; gradients, which are added, are real. */
-typedef struct window {
+typedef struct view {
     void *data;
     gd_dtype dtype;
     int ndim;
     int64_t shape[GD_MAX_DIMS], strides[GD_MAX_DIMS];
-} window;
+} view;
 
-static inline gd_layout window_layout(const window *w)
+static inline gd_layout view_layout(const view *w)
 {
     gd_layout layout = {w->data, w->dtype, w->ndim, w->shape, w->strides};
     return layout;
 }
 
-static inline window whole(const gd_tensor *t)
+static inline view whole(const gd_tensor *t)
 {
-    window w;
+    view w;
     w.data = gd_tensor_data(t);
     w.dtype = gd_tensor_dtype(t);
     w.ndim = gd_tensor_ndim(t);
@@ -33,9 +33,9 @@ static inline window whole(const gd_tensor *t)
 }
 
 /* All of a packed tensor, as one row. */
-static inline window in_a_row(const gd_tensor *t)
+static inline view in_a_row(const gd_tensor *t)
 {
-    window w;
+    view w;
     w.data = gd_tensor_data(t);
     w.dtype = gd_tensor_dtype(t);
     w.ndim = 1;
@@ -45,9 +45,9 @@ static inline window in_a_row(const gd_tensor *t)
 }
 
 /* x [n0, n1, ...] seen with its dimensions in the order of y. */
-static inline window permuted(const gd_tensor *x, const int *axes)
+static inline view permuted(const gd_tensor *x, const int *axes)
 {
-    window w = whole(x), v = w;
+    view w = whole(x), v = w;
     for (int d = 0; d < w.ndim; d++) {
         v.shape[d] = w.shape[axes[d]];
         v.strides[d] = w.strides[axes[d]];
@@ -56,18 +56,18 @@ static inline window permuted(const gd_tensor *x, const int *axes)
 }
 
 /* t[..., start : start + size, ...] along one axis. */
-static inline window part(const gd_tensor *t, int axis, int64_t start, int64_t size)
+static inline view part(const gd_tensor *t, int axis, int64_t start, int64_t size)
 {
-    window w = whole(t);
+    view w = whole(t);
     if (w.data) w.data = (char *)w.data + start * w.strides[axis] * (int64_t)gd_dtype_size(w.dtype);
     w.shape[axis] = size;
     return w;
 }
 
 /* x seen with y's shape: stride 0 along what is repeated. */
-static inline window repeated(const gd_tensor *x, const gd_tensor *y)
+static inline view repeated(const gd_tensor *x, const gd_tensor *y)
 {
-    window w = whole(x), v = whole(y);
+    view w = whole(x), v = whole(y);
     int missing = v.ndim - w.ndim;
     v.data = w.data;
     for (int d = 0; d < v.ndim; d++) {
