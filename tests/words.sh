@@ -1,5 +1,5 @@
 #!/bin/sh
-# words.sh SOURCE - names that were retired (the glossary of CONTRIBUTING.md) do not come back. Each
+# words.sh SOURCE - names that were retired (CONTRIBUTING.md, "Words") do not come back. Each
 # line: an extended regular expression, an @, and where it is retired; ordinary prose stays free.
 cd "$1" || exit 1
 bad=0
@@ -18,7 +18,7 @@ while IFS="@" read -r pattern files; do
     # shellcheck disable=SC2086 # several folders
     if grep -rnE --include='*.[ch]' --include='*.cu' --include='*.cuh' --include='*.py' \
         -e "$pattern" $files; then
-        echo "words.sh: $pattern is retired in $files: see the glossary in CONTRIBUTING.md"
+        echo "words.sh: $pattern is retired in $files: see Words in CONTRIBUTING.md"
         bad=1
     fi
 done <<'LIST'
