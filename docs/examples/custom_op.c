@@ -125,8 +125,7 @@ static const gd_op swish = {
     .shape = shape,
     .forward = {[GD_CPU] = forward},
     .backward = {[GD_CPU] = backward},
-    .cases = cases,
-    .case_count = sizeof cases / sizeof *cases,
+    GD_CASES(cases),
 };
 
 static gd_tensor *apply_swish(gd_tensor *x, gd_tensor *beta)

@@ -270,6 +270,9 @@ typedef struct gd_case {
 #define GD_ALL_INPUTS UINT32_MAX
 #define GD_ANY_INPUTS (-1)
 
+/* The part of a record that says where its cases are. */
+#define GD_CASES(array) .cases = (array), .case_count = (int)(sizeof(array) / sizeof *(array))
+
 struct gd_op {
     /* ---- What every op needs -------------------------------------------------------------- */
 
@@ -304,7 +307,7 @@ struct gd_op {
     gd_kernel forward[GD_DEVICE_COUNT];
     gd_kernel backward[GD_DEVICE_COUNT];
 
-    const gd_case *cases; /* for gradcheck */
+    const gd_case *cases; /* for gradcheck; GD_CASES(array) sets both */
     int case_count;
 
     /* ---- What saves time or memory, or promises more: an op is right without ---------------- */

@@ -190,8 +190,7 @@ const gd_op gd_op_attention = {
     .shape = attention_shape,
     .forward = GD_ON_DEVICES(attention_forward),
     .backward = GD_ON_DEVICES(attention_backward),
-    .cases = cases,
-    .case_count = sizeof cases / sizeof *cases,
+    GD_CASES(cases),
 };
 
 attention_args attention_args_of(const gd_attention_options *options, const gd_tensor *q)

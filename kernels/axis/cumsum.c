@@ -36,8 +36,7 @@ const gd_op gd_op_cumsum = {
     .shape = cumsum_shape,
     .forward = GD_ON_DEVICES(cumsum_forward),
     .backward = GD_ON_DEVICES(cumsum_backward),
-    .cases = cases,
-    .case_count = sizeof cases / sizeof *cases,
+    GD_CASES(cases),
 };
 
 gd_tensor *gd_cumsum(gd_tensor *x, int axis)

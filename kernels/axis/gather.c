@@ -99,8 +99,7 @@ const gd_op gd_op_gather = {
     .shape = gather_shape,
     .forward = GD_ON_DEVICES(gather_forward),
     .backward = GD_ON_DEVICES(gather_backward),
-    .cases = gather_cases,
-    .case_count = sizeof gather_cases / sizeof *gather_cases,
+    GD_CASES(gather_cases),
 };
 
 const gd_op gd_op_scatter_add = {
@@ -118,8 +117,7 @@ const gd_op gd_op_scatter_add = {
     .shape = scatter_add_shape,
     .forward = GD_ON_DEVICES(scatter_add_forward),
     .backward = GD_ON_DEVICES(scatter_add_backward),
-    .cases = scatter_add_cases,
-    .case_count = sizeof scatter_add_cases / sizeof *scatter_add_cases,
+    GD_CASES(scatter_add_cases),
 };
 
 gd_tensor *gd_gather(gd_tensor *x, int axis, gd_tensor *index)

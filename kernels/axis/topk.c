@@ -62,8 +62,7 @@ const gd_op gd_op_topk = {
     .strided = true,
     .shape = topk_shape,
     .forward = GD_ON_DEVICES(topk_forward),
-    .cases = topk_cases,
-    .case_count = sizeof topk_cases / sizeof *topk_cases,
+    GD_CASES(topk_cases),
 };
 
 const gd_op gd_op_argmax = {
@@ -77,8 +76,7 @@ const gd_op gd_op_argmax = {
     .strided = true,
     .shape = topk_shape,
     .forward = GD_ON_DEVICES(topk_forward),
-    .cases = argmax_cases,
-    .case_count = sizeof argmax_cases / sizeof *argmax_cases,
+    GD_CASES(argmax_cases),
 };
 
 gd_tensor *gd_argmax(gd_tensor *x, int axis, bool keep_dims)

@@ -173,8 +173,7 @@ const gd_op gd_op_cross_entropy = {
     .shape = cross_entropy_shape,
     .forward = GD_ON_DEVICES(cross_entropy_forward),
     .backward = GD_ON_DEVICES(cross_entropy_backward),
-    .cases = cross_entropy_cases,
-    .case_count = sizeof cross_entropy_cases / sizeof *cross_entropy_cases,
+    GD_CASES(cross_entropy_cases),
 };
 
 gd_cross_entropy_args cross_entropy_args_of(const gd_cross_entropy_options *options)

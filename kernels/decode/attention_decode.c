@@ -99,8 +99,7 @@ const gd_op gd_op_attention_decode = {
     .updates_inputs = GD_BIT(1) | GD_BIT(2),
     .shape = attention_decode_shape,
     .forward = GD_ON_DEVICES(attention_decode_forward),
-    .cases = cases,
-    .case_count = sizeof cases / sizeof *cases,
+    GD_CASES(cases),
 };
 
 gd_tensor *gd_attention_decode(gd_tensor *qkv, gd_tensor *keys, gd_tensor *values,

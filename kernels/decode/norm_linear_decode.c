@@ -75,8 +75,7 @@ const gd_op gd_op_norm_linear_decode = {
     .plain_args = true,
     .shape = norm_linear_decode_shape,
     .forward = GD_ON_DEVICES(norm_linear_decode_forward),
-    .cases = cases,
-    .case_count = sizeof cases / sizeof *cases,
+    GD_CASES(cases),
 };
 
 gd_tensor *gd_norm_linear_decode(gd_tensor *x, gd_tensor *residual, gd_tensor *norm_weight,

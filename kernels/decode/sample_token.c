@@ -72,8 +72,7 @@ const gd_op gd_op_sample_token = {
     .random = true,
     .shape = sample_token_shape,
     .forward = GD_ON_DEVICES(sample_token_forward),
-    .cases = cases,
-    .case_count = sizeof cases / sizeof *cases,
+    GD_CASES(cases),
 };
 
 gd_tensor *gd_sample_token(gd_tensor *logits, gd_tensor *next, gd_tensor *ids, double temperature)

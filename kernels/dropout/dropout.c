@@ -43,8 +43,7 @@ const gd_op gd_op_dropout = {
     .shape = dropout_shape,
     .forward = GD_ON_DEVICES(dropout_forward),
     .backward = GD_ON_DEVICES(dropout_backward),
-    .cases = dropout_cases,
-    .case_count = sizeof dropout_cases / sizeof *dropout_cases,
+    GD_CASES(dropout_cases),
 };
 
 gd_tensor *gd_dropout(gd_tensor *x, double p)

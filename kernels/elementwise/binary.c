@@ -144,8 +144,7 @@ enum { NOTHING, INPUTS };
         .shape = binary_shape,                                             \
         .forward = GD_ON_DEVICES(op_name##_forward),                       \
         .backward = GD_ON_DEVICES(op_name##_backward),                     \
-        .cases = op_cases,                                                 \
-        .case_count = sizeof op_cases / sizeof(gd_case),                   \
+        GD_CASES(op_cases),                                                \
     };                                                                     \
     gd_tensor *gd_##op_name(gd_tensor *a, gd_tensor *b)                    \
     {                                                                      \

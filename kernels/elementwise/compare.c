@@ -36,8 +36,7 @@ static const gd_case cases[] = {
         .strided = true,                                                   \
         .shape = compare_shape,                                            \
         .forward = GD_ON_DEVICES(op_name##_forward),                       \
-        .cases = cases,                                                    \
-        .case_count = sizeof cases / sizeof *cases,                        \
+        GD_CASES(cases),                                                   \
     };                                                                     \
     gd_tensor *gd_##op_name(gd_tensor *a, gd_tensor *b)                    \
     {                                                                      \

@@ -49,8 +49,7 @@ const gd_op gd_op_masked_fill = {
     .shape = masked_fill_shape,
     .forward = GD_ON_DEVICES(masked_fill_forward),
     .backward = GD_ON_DEVICES(masked_fill_backward),
-    .cases = cases,
-    .case_count = sizeof cases / sizeof *cases,
+    GD_CASES(cases),
 };
 
 gd_tensor *gd_masked_fill(gd_tensor *x, gd_tensor *mask, double value)

@@ -55,8 +55,7 @@ enum { NOTHING, INPUT, OUTPUT };
         .shape = op_shape,                                           \
         .forward = GD_ON_DEVICES(op_name##_forward),                 \
         .backward = GD_ON_DEVICES(op_name##_backward),               \
-        .cases = op_name##_cases,                                    \
-        .case_count = sizeof op_name##_cases / sizeof(gd_case),      \
+        GD_CASES(op_name##_cases),                                   \
     };
 
 #define UNARY(name, formula, y, dx, reads, low, high, low2, high2, kinks)               \

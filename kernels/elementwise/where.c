@@ -46,8 +46,7 @@ const gd_op gd_op_where = {
     .shape = where_shape,
     .forward = GD_ON_DEVICES(where_forward),
     .backward = GD_ON_DEVICES(where_backward),
-    .cases = cases,
-    .case_count = sizeof cases / sizeof *cases,
+    GD_CASES(cases),
 };
 
 gd_tensor *gd_where(gd_tensor *condition, gd_tensor *a, gd_tensor *b)

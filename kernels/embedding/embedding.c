@@ -53,8 +53,7 @@ const gd_op gd_op_embedding = {
     .shape = embedding_shape,
     .forward = GD_ON_DEVICES(embedding_forward),
     .backward = GD_ON_DEVICES(embedding_backward),
-    .cases = embedding_cases,
-    .case_count = sizeof embedding_cases / sizeof *embedding_cases,
+    GD_CASES(embedding_cases),
 };
 
 gd_tensor *gd_embedding(gd_tensor *table, gd_tensor *ids)

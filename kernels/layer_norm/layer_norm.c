@@ -86,8 +86,7 @@ const gd_op gd_op_layer_norm = {
     .shape = layer_norm_shape,
     .forward = GD_ON_DEVICES(layer_norm_forward),
     .backward = GD_ON_DEVICES(layer_norm_backward),
-    .cases = layer_norm_cases,
-    .case_count = sizeof layer_norm_cases / sizeof *layer_norm_cases,
+    GD_CASES(layer_norm_cases),
 };
 
 gd_tensor *gd_layer_norm(gd_tensor *x, gd_tensor *weight, gd_tensor *bias, double eps)

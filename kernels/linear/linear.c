@@ -58,8 +58,7 @@ const gd_op gd_op_linear = {
     .shape = linear_shape,
     .forward = GD_ON_DEVICES(linear_forward),
     .backward = GD_ON_DEVICES(linear_backward),
-    .cases = cases,
-    .case_count = sizeof cases / sizeof *cases,
+    GD_CASES(cases),
 };
 
 gd_tensor *gd_linear(gd_tensor *x, gd_tensor *weight, gd_tensor *bias)

@@ -93,8 +93,7 @@ const gd_op gd_op_linear_cross_entropy = {
     .shape = linear_cross_entropy_shape,
     .forward = GD_ON_DEVICES(linear_cross_entropy_forward),
     .backward = GD_ON_DEVICES(linear_cross_entropy_backward),
-    .cases = cases,
-    .case_count = sizeof cases / sizeof *cases,
+    GD_CASES(cases),
 };
 
 gd_tensor *gd_linear_cross_entropy(gd_tensor *x, gd_tensor *weight, gd_tensor *targets,

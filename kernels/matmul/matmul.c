@@ -94,8 +94,7 @@ const gd_op gd_op_matmul = {
     .shape = matmul_shape,
     .forward = GD_ON_DEVICES(matmul_forward),
     .backward = GD_ON_DEVICES(matmul_backward),
-    .cases = cases,
-    .case_count = sizeof cases / sizeof *cases,
+    GD_CASES(cases),
 };
 
 gd_tensor *gd_matmul_with(gd_tensor *a, gd_tensor *b, bool transpose_a, bool transpose_b)

@@ -109,8 +109,7 @@ const gd_op gd_op_sum = {
     .shape = reduce_shape,
     .forward = GD_ON_DEVICES(sum_forward),
     .backward = GD_ON_DEVICES(sum_backward),
-    .cases = smooth_cases,
-    .case_count = sizeof smooth_cases / sizeof *smooth_cases,
+    GD_CASES(smooth_cases),
 };
 
 const gd_op gd_op_mean = {
@@ -126,8 +125,7 @@ const gd_op gd_op_mean = {
     .shape = reduce_shape,
     .forward = GD_ON_DEVICES(mean_forward),
     .backward = GD_ON_DEVICES(mean_backward),
-    .cases = smooth_cases,
-    .case_count = sizeof smooth_cases / sizeof *smooth_cases,
+    GD_CASES(smooth_cases),
 };
 
 const gd_op gd_op_max = {
@@ -145,8 +143,7 @@ const gd_op gd_op_max = {
     .shape = reduce_shape,
     .forward = GD_ON_DEVICES(max_forward),
     .backward = GD_ON_DEVICES(max_backward),
-    .cases = distinct_cases,
-    .case_count = sizeof distinct_cases / sizeof *distinct_cases,
+    GD_CASES(distinct_cases),
 };
 
 const gd_op gd_op_logsumexp = {
@@ -164,8 +161,7 @@ const gd_op gd_op_logsumexp = {
     .shape = reduce_shape,
     .forward = GD_ON_DEVICES(logsumexp_forward),
     .backward = GD_ON_DEVICES(logsumexp_backward),
-    .cases = smooth_cases,
-    .case_count = sizeof smooth_cases / sizeof *smooth_cases,
+    GD_CASES(smooth_cases),
 };
 
 /* The squares are summed around the mean, in a second pass: the mean of squares minus the square of
@@ -247,8 +243,7 @@ const gd_op gd_op_var = {
     .shape = var_shape,
     .forward = GD_ON_DEVICES(var_forward),
     .backward = GD_ON_DEVICES(var_backward),
-    .cases = var_cases,
-    .case_count = sizeof var_cases / sizeof *var_cases,
+    GD_CASES(var_cases),
 };
 
 const gd_op gd_op_std = {
@@ -266,8 +261,7 @@ const gd_op gd_op_std = {
     .shape = std_shape,
     .forward = GD_ON_DEVICES(std_forward),
     .backward = GD_ON_DEVICES(std_backward),
-    .cases = std_cases,
-    .case_count = sizeof std_cases / sizeof *std_cases,
+    GD_CASES(std_cases),
 };
 
 /* ---- Functions ---------------------------------------------------------------------------- */

@@ -220,8 +220,7 @@ const gd_op gd_op_rms_norm = {
     .shape = rms_norm_shape,
     .forward = {[GD_CPU] = rms_norm_forward, [GD_CUDA] = rms_norm_forward},
     .backward = {[GD_CPU] = rms_norm_backward, [GD_CUDA] = rms_norm_backward},
-    .cases = rms_norm_cases,
-    .case_count = sizeof rms_norm_cases / sizeof *rms_norm_cases,
+    GD_CASES(rms_norm_cases),
 };
 
 const gd_op gd_op_add_rms_norm = {
@@ -244,6 +243,5 @@ const gd_op gd_op_add_rms_norm = {
     .shape = add_rms_norm_shape,
     .forward = {[GD_CPU] = add_rms_norm_forward, [GD_CUDA] = add_rms_norm_forward},
     .backward = {[GD_CPU] = add_rms_norm_backward, [GD_CUDA] = add_rms_norm_backward},
-    .cases = add_rms_norm_cases,
-    .case_count = sizeof add_rms_norm_cases / sizeof *add_rms_norm_cases,
+    GD_CASES(add_rms_norm_cases),
 };

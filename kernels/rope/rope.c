@@ -78,8 +78,7 @@ const gd_op gd_op_rope = {
     .shape = rope_shape,
     .forward = GD_ON_DEVICES(rope_forward),
     .backward = GD_ON_DEVICES(rope_backward),
-    .cases = rope_cases,
-    .case_count = sizeof rope_cases / sizeof *rope_cases,
+    GD_CASES(rope_cases),
 };
 
 gd_tensor *gd_rope(gd_tensor *x, const gd_rope_options *options)
@@ -148,8 +147,7 @@ const gd_op gd_op_rope_qkv = {
     .shape = rope_qkv_shape,
     .forward = GD_ON_DEVICES(rope_forward),
     .backward = GD_ON_DEVICES(rope_backward),
-    .cases = rope_qkv_cases,
-    .case_count = sizeof rope_qkv_cases / sizeof *rope_qkv_cases,
+    GD_CASES(rope_qkv_cases),
 };
 
 gd_status gd_rope_qkv(gd_tensor *qkv, int64_t kv_heads, const gd_rope_options *options,

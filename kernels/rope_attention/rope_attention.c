@@ -136,8 +136,7 @@ const gd_op gd_op_rope_attention = {
     .shape = rope_attention_shape,
     .forward = GD_ON_DEVICES(rope_attention_forward),
     .backward = GD_ON_DEVICES(rope_attention_backward),
-    .cases = cases,
-    .case_count = sizeof cases / sizeof *cases,
+    GD_CASES(cases),
 };
 
 gd_tensor *gd_rope_attention(gd_tensor *qkv, int64_t kv_heads, const gd_rope_options *rope,

@@ -79,8 +79,7 @@ const gd_op gd_op_permute = {
     .view = permute_view,
     .forward = GD_ON_DEVICES(permute_forward),
     .backward = GD_ON_DEVICES(permute_backward),
-    .cases = permute_cases,
-    .case_count = sizeof permute_cases / sizeof *permute_cases,
+    GD_CASES(permute_cases),
 };
 
 gd_tensor *gd_permute(gd_tensor *x, const int *axes)
@@ -163,8 +162,7 @@ const gd_op gd_op_slice = {
     .view = slice_view,
     .forward = GD_ON_DEVICES(slice_forward),
     .backward = GD_ON_DEVICES(slice_backward),
-    .cases = slice_cases,
-    .case_count = sizeof slice_cases / sizeof *slice_cases,
+    GD_CASES(slice_cases),
 };
 
 gd_tensor *gd_slice(gd_tensor *x, int axis, int64_t start, int64_t end)
@@ -249,8 +247,7 @@ const gd_op gd_op_expand = {
     .view = expand_view,
     .forward = GD_ON_DEVICES(expand_forward),
     .backward = GD_ON_DEVICES(expand_backward),
-    .cases = expand_cases,
-    .case_count = sizeof expand_cases / sizeof *expand_cases,
+    GD_CASES(expand_cases),
 };
 
 gd_tensor *gd_expand(gd_tensor *x, int ndim, const int64_t *shape)
@@ -316,8 +313,7 @@ const gd_op gd_op_concat = {
     .shape = concat_shape,
     .forward = GD_ON_DEVICES(concat_forward),
     .backward = GD_ON_DEVICES(concat_backward),
-    .cases = concat_cases,
-    .case_count = sizeof concat_cases / sizeof *concat_cases,
+    GD_CASES(concat_cases),
 };
 
 /* The first tensor that is not NULL; NULL if there is none. */

@@ -121,8 +121,7 @@ const gd_op gd_op_reshape = {
     .view = reshape_view,
     .forward = GD_ON_DEVICES(same_order_forward),
     .backward = GD_ON_DEVICES(same_order_backward),
-    .cases = reshape_cases,
-    .case_count = sizeof reshape_cases / sizeof *reshape_cases,
+    GD_CASES(reshape_cases),
 };
 
 gd_tensor *gd_reshape(gd_tensor *x, int ndim, const int64_t *shape)
@@ -160,8 +159,7 @@ const gd_op gd_op_contiguous = {
     .shape = contiguous_shape,
     .forward = GD_ON_DEVICES(same_order_forward),
     .backward = GD_ON_DEVICES(same_order_backward),
-    .cases = contiguous_cases,
-    .case_count = sizeof contiguous_cases / sizeof *contiguous_cases,
+    GD_CASES(contiguous_cases),
 };
 
 gd_tensor *gd_contiguous(gd_tensor *x)
@@ -209,8 +207,7 @@ const gd_op gd_op_cast = {
     .shape = cast_shape,
     .forward = GD_ON_DEVICES(cast_forward),
     .backward = GD_ON_DEVICES(same_order_backward),
-    .cases = cast_cases,
-    .case_count = sizeof cast_cases / sizeof *cast_cases,
+    GD_CASES(cast_cases),
 };
 
 gd_tensor *gd_cast(gd_tensor *x, gd_dtype dtype)

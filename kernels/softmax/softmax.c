@@ -49,8 +49,7 @@ const gd_op gd_op_softmax = {
     .shape = softmax_shape,
     .forward = GD_ON_DEVICES(softmax_forward),
     .backward = GD_ON_DEVICES(softmax_backward),
-    .cases = softmax_cases,
-    .case_count = sizeof softmax_cases / sizeof *softmax_cases,
+    GD_CASES(softmax_cases),
 };
 
 const gd_op gd_op_log_softmax = {
@@ -66,8 +65,7 @@ const gd_op gd_op_log_softmax = {
     .shape = softmax_shape,
     .forward = GD_ON_DEVICES(log_softmax_forward),
     .backward = GD_ON_DEVICES(log_softmax_backward),
-    .cases = softmax_cases,
-    .case_count = sizeof softmax_cases / sizeof *softmax_cases,
+    GD_CASES(softmax_cases),
 };
 
 /* An axis that x does not have is left unchanged, for the message. */

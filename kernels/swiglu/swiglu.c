@@ -70,8 +70,7 @@ const gd_op gd_op_swiglu = {
     .shape = swiglu_shape,
     .forward = GD_ON_DEVICES(swiglu_forward),
     .backward = GD_ON_DEVICES(swiglu_backward),
-    .cases = swiglu_cases,
-    .case_count = sizeof swiglu_cases / sizeof *swiglu_cases,
+    GD_CASES(swiglu_cases),
 };
 
 gd_tensor *gd_swiglu(gd_tensor *gate, gd_tensor *up)

@@ -19,8 +19,9 @@ typedef struct model_cache {
     gd_tensor *logits;            /* float32 [V]: of the token after them */
     gd_tensor *next;              /* int32 [2]: a token to read, and its position */
     gd_tensor *ids;               /* int32 [room]: what was drawn after the token at a position */
-    double temperature;           /* of the draws; to be set before cache_draw, */
-    int64_t drawn;                /* like the number of tokens, from the first on, to draw from */
+    /* Set both before cache_draw. `drawn`: sample among ids 0 ... drawn - 1. */
+    double temperature;
+    int64_t drawn;
     gd_graph *graph;
     gd_tensor *position; /* of the token, while the model reads a single one; else NULL */
 } model_cache;

@@ -32,10 +32,11 @@ typedef struct training {
     int64_t skipped;                   /* steps skipped */
     checkpoint_best best;
     checkpoint_losses losses;
-    int64_t saved;    /* the step of the newest checkpoint; 0: none */
-    bool unread;      /* a batch could not be read */
-    bool stopped;     /* by a signal to any rank */
-    bool unvalidated; /* so that a validation was left out */
+    int64_t saved; /* the step of the newest checkpoint; 0: none */
+    bool unread;   /* a batch could not be read */
+    bool stopped;  /* by a signal to any rank */
+    /* A signal stopped the run before a due validation; the resumed run makes it. */
+    bool unvalidated;
 } training;
 
 static void draw_batch(training *t, int64_t batch)
