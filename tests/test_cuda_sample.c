@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cache.h"
+#include "decode.h"
 #include "draw.h"
 #include "gpu.h"
 
@@ -23,14 +23,14 @@ static void make_model(model *m, gd_context *ctx, gd_dtype dtype)
 
 /* Reads tokens [from, to) in both caches; the logits must be the same, and within the tolerance of
  * those of the whole model. */
-static void read_both(model_cache *graph, model_cache *plain, const int32_t *tokens, int64_t from,
+static void read_both(decoder *graph, decoder *plain, const int32_t *tokens, int64_t from,
                       int64_t to, double tolerance)
 {
     float quick[VOCAB], other[VOCAB];
     static double whole[LENGTH * VOCAB];
     model *m = graph->m;
-    ck_assert_int_eq(cache_read(graph, tokens + from, to - from), GD_OK);
-    ck_assert_int_eq(cache_read(plain, tokens + from, to - from), GD_OK);
+    ck_assert_int_eq(decode_read(graph, tokens + from, to - from), GD_OK);
+    ck_assert_int_eq(decode_read(plain, tokens + from, to - from), GD_OK);
     gd_tensor_read(graph->logits, quick, sizeof quick);
     gd_tensor_read(plain->logits, other, sizeof other);
     ck_assert_no_error(m->ctx);
@@ -54,13 +54,13 @@ START_TEST(a_replayed_token_has_the_same_bits)
     const int length = test_brief() ? PROMPT + 5 : LENGTH; /* under a sanitizer */
     gd_context *ctx = gpu_context();
     model m;
-    model_cache graph, plain;
+    decoder graph, plain;
     int32_t tokens[LENGTH];
     for (int i = 0; i < LENGTH; i++) tokens[i] = (7 * i * i + 3 * i + 1) % VOCAB;
     make_model(&m, ctx, dtypes[_i]);
     gd_no_grad_begin(ctx);
-    cache_create(&graph, &m, LENGTH);
-    cache_create(&plain, &m, LENGTH);
+    decoder_create(&graph, &m, LENGTH);
+    decoder_create(&plain, &m, LENGTH);
     gd_graph_free(plain.graph);
     plain.graph = gd_graph_create(ctx, &(gd_graph_options){.off = true});
     for (int round = 0; round < 2; round++) { /* the second time over what the first one left */
@@ -73,8 +73,8 @@ START_TEST(a_replayed_token_has_the_same_bits)
     ck_assert_int_eq(counts.captures, 1);
     ck_assert_int_eq(counts.replays, 2 * (length - PROMPT) - 1);
     ck_assert_int_eq(gd_graph_count(plain.graph).replays, 0);
-    cache_free(&graph);
-    cache_free(&plain);
+    decoder_free(&graph);
+    decoder_free(&plain);
     gd_no_grad_end(ctx);
     model_free(&m);
     gd_context_free(ctx);
@@ -88,37 +88,37 @@ START_TEST(the_device_draws_as_the_host_does)
     const draw_options o = {.temperature = _i % 2 ? 0 : 1.3};
     gd_context *ctx = gpu_context();
     model m;
-    model_cache chain, single;
-    draw_room room;
+    decoder chain, single;
+    draw_scratch scratch;
     float logits[VOCAB];
     int32_t ids[LENGTH], text[LENGTH] = {7, 3, 1, 4, 1};
     uint32_t word;
     make_model(&m, ctx, dtypes[_i / 2]);
     gd_no_grad_begin(ctx);
-    ck_assert(draw_room_create(&room, VOCAB - 3));
-    cache_create(&chain, &m, LENGTH);
-    cache_create(&single, &m, LENGTH);
+    ck_assert(draw_scratch_create(&scratch, VOCAB - 3));
+    decoder_create(&chain, &m, LENGTH);
+    decoder_create(&single, &m, LENGTH);
     chain.temperature = o.temperature, chain.drawn = VOCAB - 3;
     int differ = 0;
     for (int64_t size = PROMPT, draws = 1; size + draws <= LENGTH; size += draws++) {
         const gd_random_state state = {7, 400 * (uint64_t)draws};
         gd_random_set(ctx, state);
-        ck_assert_int_eq(cache_draw(&chain, text + chain.length, size - chain.length, draws, ids),
-                         draws);
+        ck_assert_int_eq(
+            decode_sample(&chain, text + chain.length, size - chain.length, draws, ids), draws);
         ck_assert_no_error(ctx);
         for (int64_t i = 0; i < draws; i++) {
-            cache_read(&single, text + single.length, size + i - single.length);
+            decode_read(&single, text + single.length, size + i - single.length);
             gd_tensor_read(single.logits, logits, sizeof logits);
             gd_philox(state.seed, 0, state.offset + 4 * (uint64_t)i, 1, &word);
-            differ += ids[i] != draw_token(&room, &o, logits, word / 4294967296.0);
+            differ += ids[i] != draw_token(&scratch, &o, logits, word / 4294967296.0);
             text[size + i] = ids[i];
         }
     }
     /* The host's logits are float32 */
     ck_assert_msg(differ <= (dtypes[_i / 2] == GD_FLOAT64), "%d of the draws differ", differ);
-    draw_room_free(&room);
-    cache_free(&chain);
-    cache_free(&single);
+    draw_scratch_free(&scratch);
+    decoder_free(&chain);
+    decoder_free(&single);
     gd_no_grad_end(ctx);
     model_free(&m);
     gd_context_free(ctx);
@@ -130,26 +130,26 @@ START_TEST(draws_stop_at_what_is_not_finite)
 {
     gd_context *ctx = gpu_context();
     model m;
-    model_cache cache;
+    decoder decoder;
     int32_t token = -1, drawn, ids[8];
     make_model(&m, ctx, GD_FLOAT32);
     gd_no_grad_begin(ctx);
-    cache_create(&cache, &m, LENGTH);
-    cache.drawn = VOCAB;
+    decoder_create(&decoder, &m, LENGTH);
+    decoder.drawn = VOCAB;
     do {
         token++;
-        cache.length = 0;
-        ck_assert_int_eq(cache_draw(&cache, &token, 1, 1, &drawn), 1);
+        decoder.length = 0;
+        ck_assert_int_eq(decode_sample(&decoder, &token, 1, 1, &drawn), 1);
     } while (drawn == token);
     gd_tensor_fill(gd_slice(m.embedding, 0, drawn, drawn + 1), (double)NAN);
     gd_step_end(ctx);
-    cache.length = 0;
-    ck_assert_int_eq(cache_draw(&cache, &token, 1, 8, ids), 1);
+    decoder.length = 0;
+    ck_assert_int_eq(decode_sample(&decoder, &token, 1, 8, ids), 1);
     ck_assert_int_eq(ids[0], drawn);
-    ck_assert_int_eq(cache.length, 1);
-    ck_assert_int_eq(cache_draw(&cache, &drawn, 1, 8, ids), 0);
+    ck_assert_int_eq(decoder.length, 1);
+    ck_assert_int_eq(decode_sample(&decoder, &drawn, 1, 8, ids), 0);
     ck_assert_no_error(ctx);
-    cache_free(&cache);
+    decoder_free(&decoder);
     gd_no_grad_end(ctx);
     model_free(&m);
     gd_context_free(ctx);

@@ -1,7 +1,7 @@
 /* test_sample.c - gradus-sample from inside: keys and values that are kept, drawing, text on its
  * way out. */
 #define _POSIX_C_SOURCE 200809L /* open_memstream */
-#include "cache.h"
+#include "decode.h"
 #include "check_main.h"
 #include "draw.h"
 #include "sample.h"
@@ -82,13 +82,13 @@ static void make_model(model *m, gd_context *ctx, gd_dtype dtype)
 }
 
 /* Reads tokens [from, to), and compares the logits with those of the whole model. */
-static void compare(model_cache *cache, model *m, int64_t from, int64_t to, double tolerance)
+static void compare(decoder *decoder, model *m, int64_t from, int64_t to, double tolerance)
 {
     const int64_t shape[2] = {1, to};
     double quick[VOCAB], whole[LENGTH * VOCAB];
-    ck_assert_int_eq(cache_read(cache, tokens + from, to - from), GD_OK);
-    ck_assert_int_eq(cache->length, to);
-    gd_tensor_read_f64(cache->logits, quick, VOCAB);
+    ck_assert_int_eq(decode_read(decoder, tokens + from, to - from), GD_OK);
+    ck_assert_int_eq(decoder->length, to);
+    gd_tensor_read_f64(decoder->logits, quick, VOCAB);
     gd_tensor *all = gd_tensor_from(m->ctx, GD_INT32, 2, shape, tokens);
     gd_tensor_read_f64(model_logits(m, all), whole, to * VOCAB);
     gd_step_end(m->ctx);
@@ -104,18 +104,18 @@ START_TEST(what_is_kept_is_what_would_be_computed)
     const double tolerances[] = {2e-5, 1e-6, 0.1}; /* the logits are float32 */
     gd_context *ctx = gd_context_create(NULL);
     model m;
-    model_cache cache;
+    decoder decoder;
     make_model(&m, ctx, dtypes[_i]);
     gd_no_grad_begin(ctx);
-    ck_assert_int_eq(cache_create(&cache, &m, LENGTH), GD_OK);
+    ck_assert_int_eq(decoder_create(&decoder, &m, LENGTH), GD_OK);
     for (int round = 0; round < 2; round++) { /* the second time over what the first one left */
         int64_t at = round ? 1 : 7;
-        cache.length = 0;
-        compare(&cache, &m, 0, at, tolerances[_i]);
-        for (; at < 12; at++) compare(&cache, &m, at, at + 1, tolerances[_i]);
-        compare(&cache, &m, at, LENGTH, tolerances[_i]);
+        decoder.length = 0;
+        compare(&decoder, &m, 0, at, tolerances[_i]);
+        for (; at < 12; at++) compare(&decoder, &m, at, at + 1, tolerances[_i]);
+        compare(&decoder, &m, at, LENGTH, tolerances[_i]);
     }
-    cache_free(&cache);
+    decoder_free(&decoder);
     gd_no_grad_end(ctx);
     model_free(&m);
     gd_context_free(ctx);
@@ -128,36 +128,36 @@ START_TEST(tokens_that_follow_each_other_are_the_same)
     const draw_options o = {.temperature = _i ? 0.7 : 0};
     gd_context *ctx = gd_context_create(NULL);
     model m;
-    model_cache chain, single;
-    draw_room room;
+    decoder chain, single;
+    draw_scratch scratch;
     float logits[VOCAB];
     int32_t ids[LENGTH], text[LENGTH] = {0};
     uint32_t word;
     make_model(&m, ctx, GD_FLOAT32);
     gd_no_grad_begin(ctx);
-    ck_assert(draw_room_create(&room, VOCAB - 2));
-    cache_create(&chain, &m, LENGTH);
-    cache_create(&single, &m, LENGTH);
+    ck_assert(draw_scratch_create(&scratch, VOCAB - 2));
+    decoder_create(&chain, &m, LENGTH);
+    decoder_create(&single, &m, LENGTH);
     chain.temperature = o.temperature, chain.drawn = VOCAB - 2;
     memcpy(text, tokens, 5 * sizeof *tokens);
     for (int64_t size = 5, draws = 1; size + draws <= LENGTH; size += draws++) {
         const gd_random_state state = {7, 400 * (uint64_t)draws};
         gd_random_set(ctx, state);
-        ck_assert_int_eq(cache_draw(&chain, text + chain.length, size - chain.length, draws, ids),
-                         draws);
+        ck_assert_int_eq(
+            decode_sample(&chain, text + chain.length, size - chain.length, draws, ids), draws);
         ck_assert_no_error(ctx);
         ck_assert_int_eq(chain.length, size + draws - 1);
         for (int64_t i = 0; i < draws; i++) {
-            cache_read(&single, text + single.length, size + i - single.length);
+            decode_read(&single, text + single.length, size + i - single.length);
             gd_tensor_read(single.logits, logits, sizeof logits);
             gd_philox(state.seed, 0, state.offset + 4 * (uint64_t)i, 1, &word);
-            text[size + i] = draw_token(&room, &o, logits, word / 4294967296.0);
+            text[size + i] = draw_token(&scratch, &o, logits, word / 4294967296.0);
             ck_assert_int_eq(ids[i], text[size + i]);
         }
     }
-    cache_free(&chain);
-    cache_free(&single);
-    draw_room_free(&room);
+    decoder_free(&chain);
+    decoder_free(&single);
+    draw_scratch_free(&scratch);
     gd_no_grad_end(ctx);
     model_free(&m);
     gd_context_free(ctx);
@@ -282,25 +282,25 @@ START_TEST(draws_are_those_from_sorted_tokens)
     for (int turn = 0; turn < 600; turn++) {
         const int count = counts[turn % 5];
         const draw_options o = {temperatures[turn % 4], ks[turn % 6], ps[turn / 4 % 4]};
-        draw_room room;
+        draw_scratch scratch;
         for (int v = 0; v < count; v++) {
             gd_philox((uint64_t)turn, 0, (uint64_t)(4 * v), 2, words);
             double x = (words[0] + 1.0) / 4294967297, y = words[1] / 4294967296.0;
             logits[v] = (float)(3 * sqrt(-2 * log(x)) * cos(6.2831853 * y));
             if (turn % 3 == 0) logits[v] = rintf(2 * logits[v]); /* many are equal */
         }
-        ck_assert(draw_room_create(&room, count));
+        ck_assert(draw_scratch_create(&scratch, count));
         for (int i = 0; i < 9; i++) {
             gd_philox((uint64_t)turn, 1, (uint64_t)(4 * i), 1, words);
             const double u = i ? words[0] / 4294967296.0 : 0;
-            const int32_t id = draw_token(&room, &o, logits, u);
+            const int32_t id = draw_token(&scratch, &o, logits, u);
             const int32_t want = draw_sorted(&o, logits, count, u);
             ck_assert_msg(id == want,
                           "turn %d, %d tokens, k %d, p %g, T %g, u %.17g: %d, wanted %d", turn,
                           count, (int)o.top_k, o.top_p, o.temperature, u, id, want);
             drawn += id != 0;
         }
-        draw_room_free(&room);
+        draw_scratch_free(&scratch);
     }
     ck_assert_int_gt(drawn, 2500);
 }
@@ -314,7 +314,7 @@ START_TEST(no_rounding_decides_a_draw)
     static double weights[COUNT];
     const draw_options o = {.temperature = 0.7};
     double sum = 0, passed = 0;
-    draw_room room;
+    draw_scratch scratch;
     uint32_t word;
     for (int v = 0; v < COUNT; v++) {
         gd_philox(9, 0, (uint64_t)(4 * v), 1, &word);
@@ -322,13 +322,13 @@ START_TEST(no_rounding_decides_a_draw)
         weights[v] = exp((double)logits[v] / o.temperature);
         sum += weights[v];
     }
-    ck_assert(draw_room_create(&room, COUNT));
+    ck_assert(draw_scratch_create(&scratch, COUNT));
     for (int v = 0; v < COUNT - 1; v++) {
         passed += weights[v];
-        ck_assert_int_eq(draw_token(&room, &o, logits, passed / sum - 1e-11), v);
-        ck_assert_int_eq(draw_token(&room, &o, logits, passed / sum + 1e-11), v + 1);
+        ck_assert_int_eq(draw_token(&scratch, &o, logits, passed / sum - 1e-11), v);
+        ck_assert_int_eq(draw_token(&scratch, &o, logits, passed / sum + 1e-11), v + 1);
     }
-    draw_room_free(&room);
+    draw_scratch_free(&scratch);
 }
 END_TEST
 

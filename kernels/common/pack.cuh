@@ -57,7 +57,7 @@ struct gd_raw<2> {
     using type = uint16_t;
 };
 
-// A load that the compiler does not move: it would wait for each pack before it loads the next.
+// Volatile: otherwise the compiler serialises the loads, and waits for each before the next.
 __device__ inline uint4 gd_load_now(const uint4 *from)
 {
     uint4 v;

@@ -91,54 +91,72 @@ typedef struct gd_rounded {
     gd_dtype dtype;
 } gd_rounded;
 
+/* dst = src, converting; the shapes are equal. Between real dtypes rounds to nearest even (at
+ * once, never by way of another dtype); real to GD_INT32 truncates and saturates. */
+typedef void gd_copy_service(gd_layout dst, gd_layout src, gd_context *ctx);
+
+/* dst[i] += src[i], both packed and real; the sum is taken in the wider of float32 and the two
+ * dtypes, and rounded once. */
+typedef void gd_accumulate_service(void *dst, gd_dtype dst_dtype, const void *src,
+                                   gd_dtype src_dtype, int64_t n, gd_context *ctx);
+
+typedef void gd_fill_service(void *dst, gd_dtype dtype, double value, int64_t n, gd_context *ctx);
+
+/* *sum = the sum of squares of a packed array, in double, in an order that depends only on n.
+ * `sum` is device memory. */
+typedef void gd_sum_squares_service(double *sum, const void *x, gd_dtype dtype, int64_t n,
+                                    gd_context *ctx);
+
+/* x[i] *= factor */
+typedef void gd_scale_service(void *x, gd_dtype dtype, double factor, int64_t n, gd_context *ctx);
+
+/* Fills of packed arrays as random.h defines them, from word `offset` of stream (seed, 0). */
+typedef void gd_uniform_service(void *dst, gd_dtype dtype, int64_t n, double low, double high,
+                                uint64_t seed, uint64_t offset, gd_context *ctx);
+typedef void gd_normal_service(void *dst, gd_dtype dtype, int64_t n, double mean, double stddev,
+                               uint64_t seed, uint64_t offset, gd_context *ctx);
+typedef void gd_integers_service(int32_t *dst, int64_t n, int64_t low, int64_t high, uint64_t seed,
+                                 uint64_t offset, gd_context *ctx);
+typedef void gd_permutation_service(int32_t *dst, int64_t n, uint64_t seed, uint64_t offset,
+                                    gd_context *ctx);
+
+/* state->loss += fraction * *loss; *dloss, of the same real dtype, = fraction * scale. */
+typedef void gd_add_loss_service(gd_update_state *state, void *dloss, const void *loss,
+                                 gd_dtype dtype, double fraction, gd_context *ctx);
+
+/* Decides whether the next update is made (optim.h has the conditions) and reports to its
+ * slot. */
+typedef void gd_decide_service(gd_update_state *state, gd_update_slot *slots,
+                               const gd_update_rule *rule, gd_context *ctx);
+
+/* Applies the decision to n parameters w with gradients g; v and m are states of the same
+ * dtype, float32 or float64. optim.h has the formulas. Where ops read the parameters in 16
+ * bits, w is their master in float32, and `rounded` is what the ops read; see gd_rounded. */
+typedef void gd_sgd_service(void *w, void *v, const void *g, gd_dtype dtype, gd_rounded rounded,
+                            int64_t n, const gd_sgd_rule *rule, const gd_update_state *state,
+                            gd_context *ctx);
+typedef void gd_adamw_service(void *w, void *m, void *v, const void *g, gd_dtype dtype,
+                              gd_rounded rounded, int64_t n, const gd_adamw_rule *rule,
+                              const gd_update_state *state, gd_context *ctx);
+
+/* state->offset += words; `state` is device memory. NULL on devices without graphs. */
+typedef void gd_advance_service(gd_random_state *state, uint64_t words, gd_context *ctx);
+
 typedef struct gd_services {
-    /* dst = src, converting; the shapes are equal. Between real dtypes rounds to nearest even (at
-     * once, never by way of another dtype); real to GD_INT32 truncates and saturates. */
-    void (*copy)(gd_layout dst, gd_layout src, gd_context *ctx);
-
-    /* dst[i] += src[i], both packed and real; the sum is taken in the wider of float32 and the two
-     * dtypes, and rounded once. */
-    void (*accumulate)(void *dst, gd_dtype dst_dtype, const void *src, gd_dtype src_dtype,
-                       int64_t n, gd_context *ctx);
-
-    void (*fill)(void *dst, gd_dtype dtype, double value, int64_t n, gd_context *ctx);
-
-    /* *sum = the sum of squares of a packed array, in double, in an order that depends only on n.
-     * `sum` is device memory. */
-    void (*sum_squares)(double *sum, const void *x, gd_dtype dtype, int64_t n, gd_context *ctx);
-
-    /* x[i] *= factor */
-    void (*scale)(void *x, gd_dtype dtype, double factor, int64_t n, gd_context *ctx);
-
-    /* Fills of packed arrays as random.h defines them, from word `offset` of stream (seed, 0). */
-    void (*uniform)(void *dst, gd_dtype dtype, int64_t n, double low, double high, uint64_t seed,
-                    uint64_t offset, gd_context *ctx);
-    void (*normal)(void *dst, gd_dtype dtype, int64_t n, double mean, double stddev, uint64_t seed,
-                   uint64_t offset, gd_context *ctx);
-    void (*integers)(int32_t *dst, int64_t n, int64_t low, int64_t high, uint64_t seed,
-                     uint64_t offset, gd_context *ctx);
-    void (*permutation)(int32_t *dst, int64_t n, uint64_t seed, uint64_t offset, gd_context *ctx);
-
-    /* state->loss += fraction * *loss; *dloss, of the same real dtype, = fraction * scale. */
-    void (*add_loss)(gd_update_state *state, void *dloss, const void *loss, gd_dtype dtype,
-                     double fraction, gd_context *ctx);
-
-    /* Decides whether the next update is made (optim.h has the conditions) and reports to its
-     * slot. */
-    void (*decide)(gd_update_state *state, gd_update_slot *slots, const gd_update_rule *rule,
-                   gd_context *ctx);
-
-    /* Applies the decision to n parameters w with gradients g; v and m are states of the same
-     * dtype, float32 or float64. optim.h has the formulas. Where ops read the parameters in 16
-     * bits, w is their master in float32, and `rounded` is what the ops read; see gd_rounded. */
-    void (*sgd)(void *w, void *v, const void *g, gd_dtype dtype, gd_rounded rounded, int64_t n,
-                const gd_sgd_rule *rule, const gd_update_state *state, gd_context *ctx);
-    void (*adamw)(void *w, void *m, void *v, const void *g, gd_dtype dtype, gd_rounded rounded,
-                  int64_t n, const gd_adamw_rule *rule, const gd_update_state *state,
-                  gd_context *ctx);
-
-    /* state->offset += words; `state` is device memory. NULL on devices without graphs. */
-    void (*advance)(gd_random_state *state, uint64_t words, gd_context *ctx);
+    gd_copy_service *copy;
+    gd_accumulate_service *accumulate;
+    gd_fill_service *fill;
+    gd_sum_squares_service *sum_squares;
+    gd_scale_service *scale;
+    gd_uniform_service *uniform;
+    gd_normal_service *normal;
+    gd_integers_service *integers;
+    gd_permutation_service *permutation;
+    gd_add_loss_service *add_loss;
+    gd_decide_service *decide;
+    gd_sgd_service *sgd;
+    gd_adamw_service *adamw;
+    gd_advance_service *advance;
 } gd_services;
 
 /* These tables are all that the core has of other rooms; kernels/registry.c fills them in.
@@ -155,38 +173,21 @@ extern const gd_device_table *const gd_devices[GD_DEVICE_COUNT];
 extern const gd_op *const gd_builtin_ops[];
 extern const int gd_builtin_op_count;
 
-/* The functions in the tables: gd_copy_cpu, gd_copy_cuda and so on (kernels/copy, kernels/random,
- * kernels/optim). */
-#define GD_DECLARE_SERVICES(device)                                                              \
-    void gd_copy_##device(gd_layout dst, gd_layout src, gd_context *ctx);                        \
-    void gd_accumulate_##device(void *dst, gd_dtype dst_dtype, const void *src,                  \
-                                gd_dtype src_dtype, int64_t n, gd_context *ctx);                 \
-    void gd_fill_##device(void *dst, gd_dtype dtype, double value, int64_t n, gd_context *ctx);  \
-    void gd_sum_squares_##device(double *sum, const void *x, gd_dtype dtype, int64_t n,          \
-                                 gd_context *ctx);                                               \
-    void gd_scale_##device(void *x, gd_dtype dtype, double factor, int64_t n, gd_context *ctx);  \
-    void gd_uniform_##device(void *dst, gd_dtype dtype, int64_t n, double low, double high,      \
-                             uint64_t seed, uint64_t offset, gd_context *ctx);                   \
-    void gd_normal_##device(void *dst, gd_dtype dtype, int64_t n, double mean, double stddev,    \
-                            uint64_t seed, uint64_t offset, gd_context *ctx);                    \
-    void gd_integers_##device(int32_t *dst, int64_t n, int64_t low, int64_t high, uint64_t seed, \
-                              uint64_t offset, gd_context *ctx);                                 \
-    void gd_permutation_##device(int32_t *dst, int64_t n, uint64_t seed, uint64_t offset,        \
-                                 gd_context *ctx);                                               \
-    void gd_add_loss_##device(gd_update_state *state, void *dloss, const void *loss,             \
-                              gd_dtype dtype, double fraction, gd_context *ctx);                 \
-    void gd_decide_##device(gd_update_state *state, gd_update_slot *slots,                       \
-                            const gd_update_rule *rule, gd_context *ctx);                        \
-    void gd_sgd_##device(void *w, void *v, const void *g, gd_dtype dtype, gd_rounded rounded,    \
-                         int64_t n, const gd_sgd_rule *rule, const gd_update_state *state,       \
-                         gd_context *ctx);                                                       \
-    void gd_adamw_##device(void *w, void *m, void *v, const void *g, gd_dtype dtype,             \
-                           gd_rounded rounded, int64_t n, const gd_adamw_rule *rule,             \
-                           const gd_update_state *state, gd_context *ctx);
-
-GD_DECLARE_SERVICES(cpu)
-GD_DECLARE_SERVICES(cuda)
-void gd_advance_cuda(gd_random_state *state, uint64_t words, gd_context *ctx);
+/* The functions in the tables (kernels/copy, kernels/random, kernels/optim). */
+gd_copy_service gd_copy_cpu, gd_copy_cuda;
+gd_accumulate_service gd_accumulate_cpu, gd_accumulate_cuda;
+gd_fill_service gd_fill_cpu, gd_fill_cuda;
+gd_sum_squares_service gd_sum_squares_cpu, gd_sum_squares_cuda;
+gd_scale_service gd_scale_cpu, gd_scale_cuda;
+gd_uniform_service gd_uniform_cpu, gd_uniform_cuda;
+gd_normal_service gd_normal_cpu, gd_normal_cuda;
+gd_integers_service gd_integers_cpu, gd_integers_cuda;
+gd_permutation_service gd_permutation_cpu, gd_permutation_cuda;
+gd_add_loss_service gd_add_loss_cpu, gd_add_loss_cuda;
+gd_decide_service gd_decide_cpu, gd_decide_cuda;
+gd_sgd_service gd_sgd_cpu, gd_sgd_cuda;
+gd_adamw_service gd_adamw_cpu, gd_adamw_cuda;
+gd_advance_service gd_advance_cuda;
 
 /* A packed tensor for this call only, as gd_call_scratch: for an op that calls the kernels of
  * others. Of no more elements than an input has. */

@@ -32,21 +32,21 @@ static int64_t block_end(int64_t begin, int64_t vocab)
     return begin + BLOCK < vocab ? begin + BLOCK : vocab;
 }
 
-bool draw_room_create(draw_room *room, int64_t vocab)
+bool draw_scratch_create(draw_scratch *scratch, int64_t vocab)
 {
-    *room = (draw_room){.vocab = vocab};
-    room->weights = calloc((size_t)vocab, sizeof *room->weights);
-    room->highest = calloc((size_t)blocks_of(vocab), sizeof *room->highest);
-    room->candidates = calloc((size_t)vocab, sizeof *room->candidates);
-    return room->weights && room->highest && room->candidates;
+    *scratch = (draw_scratch){.vocab = vocab};
+    scratch->weights = calloc((size_t)vocab, sizeof *scratch->weights);
+    scratch->highest = calloc((size_t)blocks_of(vocab), sizeof *scratch->highest);
+    scratch->candidates = calloc((size_t)vocab, sizeof *scratch->candidates);
+    return scratch->weights && scratch->highest && scratch->candidates;
 }
 
-void draw_room_free(draw_room *room)
+void draw_scratch_free(draw_scratch *scratch)
 {
-    free(room->weights);
-    free(room->highest);
-    free(room->candidates);
-    *room = (draw_room){0};
+    free(scratch->weights);
+    free(scratch->highest);
+    free(scratch->candidates);
+    *scratch = (draw_scratch){0};
 }
 
 /* ---- Passes over all tokens --------------------------------------------------------------- */
@@ -64,20 +64,20 @@ int64_t draw_find_nonfinite(const float *logits, int64_t count)
     return -1;
 }
 
-/* Fills room->highest, and returns the first of the largest logits. */
-static int32_t find_likeliest(const draw_room *room, const float *logits)
+/* Fills scratch->highest, and returns the first of the largest logits. */
+static int32_t find_likeliest(const draw_scratch *scratch, const float *logits)
 {
     int64_t first = 0;
-    for (int64_t v = 0; v < room->vocab; v += BLOCK) {
-        const int64_t end = block_end(v, room->vocab);
+    for (int64_t v = 0; v < scratch->vocab; v += BLOCK) {
+        const int64_t end = block_end(v, scratch->vocab);
         float highest = logits[v];
 #pragma omp simd reduction(max : highest)
         for (int64_t i = v; i < end; i++) highest = logits[i] > highest ? logits[i] : highest;
-        room->highest[v / BLOCK] = highest;
-        if (highest > room->highest[first]) first = v / BLOCK;
+        scratch->highest[v / BLOCK] = highest;
+        if (highest > scratch->highest[first]) first = v / BLOCK;
     }
     int64_t id = first * BLOCK;
-    while (logits[id] != room->highest[first]) id++;
+    while (logits[id] != scratch->highest[first]) id++;
     return (int32_t)id;
 }
 
@@ -87,12 +87,13 @@ static inline double exponent(float logit, float largest, double temperature)
     return ((double)logit - (double)largest) * (1 / temperature);
 }
 
-/* Fills room->weights, and returns their sum. */
-static double weigh(const draw_room *room, const float *logits, float largest, double temperature)
+/* Fills scratch->weights, and returns their sum. */
+static double weigh(const draw_scratch *scratch, const float *logits, float largest,
+                    double temperature)
 {
-    double sum = 0, *weights = room->weights;
+    double sum = 0, *weights = scratch->weights;
 #pragma omp simd reduction(+ : sum)
-    for (int64_t v = 0; v < room->vocab; v++) {
+    for (int64_t v = 0; v < scratch->vocab; v++) {
         weights[v] = exp(exponent(logits[v], largest, temperature));
         sum += weights[v];
     }
@@ -104,13 +105,13 @@ static double weigh(const draw_room *room, const float *logits, float largest, d
  * ROUGHLY times the sum of all. */
 #define ROUGHLY 1e-5
 
-static double weigh_roughly(const draw_room *room, const float *logits, float largest,
+static double weigh_roughly(const draw_scratch *scratch, const float *logits, float largest,
                             double temperature)
 {
     const float factor = (float)(1 / temperature);
-    double sum = 0, *weights = room->weights;
+    double sum = 0, *weights = scratch->weights;
 #pragma omp simd reduction(+ : sum)
-    for (int64_t v = 0; v < room->vocab; v++) {
+    for (int64_t v = 0; v < scratch->vocab; v++) {
         const float weight = expf((logits[v] - largest) * factor);
         weights[v] = (double)weight;
         sum += (double)weight;
@@ -178,40 +179,40 @@ static double sum_of(const draw_candidate *c, int64_t count)
 
 /* A logit below which no token is among the likeliest k: that of the block that is k-th by its
  * highest. */
-static float least_of_likeliest(const draw_room *room, int64_t k)
+static float least_of_likeliest(const draw_scratch *scratch, int64_t k)
 {
-    draw_candidate *c = room->candidates;
-    const int64_t blocks = blocks_of(room->vocab);
+    draw_candidate *c = scratch->candidates;
+    const int64_t blocks = blocks_of(scratch->vocab);
     if (k > blocks) return -INFINITY;
     for (int64_t i = 0; i < blocks; i++)
-        c[i] = (draw_candidate){(double)room->highest[i], (int32_t)i};
+        c[i] = (draw_candidate){(double)scratch->highest[i], (int32_t)i};
     return (float)c[take(c, blocks, k, INFINITY) - 1].weight;
 }
 
 /* The first candidates become the tokens to draw from. Returns how many they are. */
-static int64_t choose_candidates(const draw_room *room, const draw_options *o, const float *logits,
-                                 float largest)
+static int64_t choose_candidates(const draw_scratch *scratch, const draw_options *o,
+                                 const float *logits, float largest)
 {
-    draw_candidate *c = room->candidates;
-    const int64_t vocab = room->vocab;
+    draw_candidate *c = scratch->candidates;
+    const int64_t vocab = scratch->vocab;
     const int64_t most = o->top_k > 0 && o->top_k < vocab ? o->top_k : vocab;
     double goal = INFINITY;
     float least;
     if (o->top_k > 0) {
-        least = least_of_likeliest(room, most);
+        least = least_of_likeliest(scratch, most);
     } else { /* tokens of less than (1 - top_p) / vocab add up to less than what is left out */
-        const double sum = weigh(room, logits, largest, o->temperature);
+        const double sum = weigh(scratch, logits, largest, o->temperature);
         const double below = o->temperature * log((1 - o->top_p) * sum / (double)vocab);
         least = nextafterf((float)(largest + below), -INFINITY);
         goal = o->top_p * sum;
     }
     int64_t count = 0;
     for (int64_t v = 0; v < vocab; v += BLOCK) {
-        const int64_t end = room->highest[v / BLOCK] >= least ? block_end(v, vocab) : v;
+        const int64_t end = scratch->highest[v / BLOCK] >= least ? block_end(v, vocab) : v;
         for (int64_t i = v; i < end; i++) {
             if (!(logits[i] >= least)) continue;
-            const double weight =
-                o->top_k > 0 ? exp(exponent(logits[i], largest, o->temperature)) : room->weights[i];
+            const double weight = o->top_k > 0 ? exp(exponent(logits[i], largest, o->temperature))
+                                               : scratch->weights[i];
             c[count++] = (draw_candidate){weight, (int32_t)i};
         }
     }
@@ -256,25 +257,26 @@ static int32_t find_in_sum(const double *weights, int64_t count, double goal, do
 }
 
 /* The rough weights decide, unless the exact ones might decide otherwise. */
-static int32_t draw_from_all(const draw_room *room, const float *logits, int32_t likeliest,
+static int32_t draw_from_all(const draw_scratch *scratch, const float *logits, int32_t likeliest,
                              double temperature, double u)
 {
     const float largest = logits[likeliest];
-    double margin, sum = weigh_roughly(room, logits, largest, temperature);
-    int32_t id = find_in_sum(room->weights, room->vocab, u * sum, &margin);
+    double margin, sum = weigh_roughly(scratch, logits, largest, temperature);
+    int32_t id = find_in_sum(scratch->weights, scratch->vocab, u * sum, &margin);
     if (margin > ROUGHLY * sum) return id;
-    sum = weigh(room, logits, largest, temperature);
-    id = find_in_sum(room->weights, room->vocab, u * sum, &margin);
+    sum = weigh(scratch, logits, largest, temperature);
+    id = find_in_sum(scratch->weights, scratch->vocab, u * sum, &margin);
     return id < 0 ? likeliest : id;
 }
 
-int32_t draw_token(const draw_room *room, const draw_options *o, const float *logits, double u)
+int32_t draw_token(const draw_scratch *scratch, const draw_options *o, const float *logits,
+                   double u)
 {
-    const int32_t likeliest = find_likeliest(room, logits);
+    const int32_t likeliest = find_likeliest(scratch, logits);
     if (o->temperature < DBL_MIN) return likeliest; /* its inverse may be infinite */
     if (o->top_k > 0 || (o->top_p > 0 && o->top_p < 1)) {
-        const int64_t count = choose_candidates(room, o, logits, logits[likeliest]);
-        return draw_candidate_of(room->candidates, count, u);
+        const int64_t count = choose_candidates(scratch, o, logits, logits[likeliest]);
+        return draw_candidate_of(scratch->candidates, count, u);
     }
-    return draw_from_all(room, logits, likeliest, o->temperature, u);
+    return draw_from_all(scratch, logits, likeliest, o->temperature, u);
 }

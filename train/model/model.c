@@ -1,6 +1,5 @@
 /* model.c - see model.h. */
 #include "model.h"
-#include "cache.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -88,21 +87,10 @@ void model_free(model *m)
 
 /* ---- Forward ------------------------------------------------------------------------------ */
 
-/* Every function here frees the tensors that it makes, or takes ownership of, once it has read
- * them. Those that a backward reads stay; the memory of the others is free for the next op before
- * the step ends. Without a tape those are all of them. */
-
-/* Returns y, which was made from x, and frees x. */
-static gd_tensor *last_use(gd_tensor *x, gd_tensor *y)
-{
-    if (y != x) gd_tensor_free(x);
-    return y;
-}
-
 static gd_tensor *dropped(const model *m, gd_tensor *x)
 {
     bool drop = m->training && m->config.dropout > 0;
-    return drop ? last_use(x, gd_dropout(x, m->config.dropout)) : x;
+    return drop ? model_last_use(x, gd_dropout(x, m->config.dropout)) : x;
 }
 
 /* Takes over qkv [B, T, H + 2 KV, D], queries, keys and values -> [B, T, H, D] */
@@ -111,31 +99,24 @@ static gd_tensor *attend(const model *m, gd_tensor *qkv)
     const gd_rope_options rope = {.base = m->config.rope_base};
     const gd_attention_options causal = {.causal = true,
                                          .dropout = m->training ? m->config.dropout : 0};
-    return last_use(qkv, gd_rope_attention(qkv, m->config.kv_heads, &rope, &causal));
+    return model_last_use(qkv, gd_rope_attention(qkv, m->config.kv_heads, &rope, &causal));
 }
 
-/* x = x + branch, and the norm of the sum, in one op; without a branch, only the norm. Frees the
- * branch and the x it replaces. */
-static gd_tensor *add_norm(const model *m, gd_tensor **x, gd_tensor *branch, gd_tensor *weight)
+gd_tensor *model_add_norm(const model *m, gd_tensor **x, gd_tensor *branch, gd_tensor *weight)
 {
     const gd_rms_norm_options options = {.eps = m->config.eps};
     gd_tensor *before = *x;
     if (!branch) return gd_rms_norm(before, weight, m->config.eps);
     gd_tensor *h = gd_add_rms_norm(branch, before, weight, NULL, &options, x);
-    return last_use(before, last_use(branch, h));
+    return model_last_use(before, model_last_use(branch, h));
 }
 
-/* The same, and a product with what is normalised; when sampling, as one op. */
+/* The same, and a product with what is normalised. */
 static gd_tensor *add_norm_linear(const model *m, gd_tensor **x, gd_tensor *branch, gd_tensor *norm,
                                   gd_tensor *weight)
 {
-    gd_tensor *before = *x;
-    if (!branch || !m->cache || !m->cache->position) {
-        gd_tensor *h = add_norm(m, x, branch, norm);
-        return last_use(h, gd_linear(h, weight, NULL));
-    }
-    gd_tensor *y = gd_norm_linear_decode(branch, before, norm, weight, m->config.eps, x);
-    return last_use(before, last_use(branch, y));
+    gd_tensor *h = model_add_norm(m, x, branch, norm);
+    return model_last_use(h, gd_linear(h, weight, NULL));
 }
 
 /* Takes over qkv [B, T, (H + 2 KV) D]. */
@@ -144,17 +125,16 @@ static gd_tensor *attention_branch(const model *m, const model_layer *l, gd_tens
     const model_config *c = &m->config;
     const int64_t rows[3] = {gd_tensor_dim(qkv, 0), gd_tensor_dim(qkv, 1), c->dim};
     const int64_t heads[4] = {rows[0], rows[1], c->heads + 2 * c->kv_heads, c->dim / c->heads};
-    qkv = last_use(qkv, gd_reshape(qkv, 4, heads));
-    gd_tensor *y = m->cache ? cache_attention(m->cache, l - m->layers, qkv) : attend(m, qkv);
-    y = last_use(y, gd_reshape(y, 3, rows));
-    return dropped(m, last_use(y, gd_linear(y, l->wo, NULL)));
+    qkv = model_last_use(qkv, gd_reshape(qkv, 4, heads));
+    gd_tensor *y = attend(m, qkv);
+    y = model_last_use(y, gd_reshape(y, 3, rows));
+    return dropped(m, model_last_use(y, gd_linear(y, l->wo, NULL)));
 }
 
-/* Takes over gate_up. */
-static gd_tensor *ffn_branch(const model *m, const model_layer *l, gd_tensor *gate_up)
+gd_tensor *model_ffn(const model *m, const model_layer *l, gd_tensor *gate_up)
 {
-    gd_tensor *y = last_use(gate_up, gd_swiglu(gate_up, NULL));
-    return dropped(m, last_use(y, gd_linear(y, l->w_down, NULL)));
+    gd_tensor *y = model_last_use(gate_up, gd_swiglu(gate_up, NULL));
+    return dropped(m, model_last_use(y, gd_linear(y, l->w_down, NULL)));
 }
 
 /* One layer: takes the stream and a branch that is not yet added to it, and returns the same
@@ -162,7 +142,7 @@ static gd_tensor *ffn_branch(const model *m, const model_layer *l, gd_tensor *ga
 static gd_tensor *run_layer(const model *m, const model_layer *l, gd_tensor **x, gd_tensor *branch)
 {
     branch = attention_branch(m, l, add_norm_linear(m, x, branch, l->norm1, l->wqkv));
-    return ffn_branch(m, l, add_norm_linear(m, x, branch, l->norm2, l->w_gate_up));
+    return model_ffn(m, l, add_norm_linear(m, x, branch, l->norm2, l->w_gate_up));
 }
 
 /* A layer as a segment that the backward computes again: from stream to stream. It does not own its
@@ -173,37 +153,35 @@ static gd_tensor *layer_again(void *user, gd_tensor *const *inputs, int count)
     const model_layer *l = user;
     gd_tensor *x = gd_reshape(inputs[0], gd_tensor_ndim(inputs[0]), gd_tensor_shape(inputs[0]));
     gd_tensor *branch = run_layer(l->owner, l, &x, NULL);
-    return last_use(x, last_use(branch, gd_add(x, branch)));
+    return model_last_use(x, model_last_use(branch, gd_add(x, branch)));
 }
 
-/* What the output matrix reads: rms_norm(x, norm_final) [B, T, C]; with a cache, of the last token
- * only. */
+/* What the output matrix reads: rms_norm(x, norm_final) [B, T, C]. */
 static gd_tensor *run_layers(model *m, gd_tensor *tokens)
 {
     gd_tensor *x = dropped(m, gd_embedding(m->embedding, tokens)), *branch = NULL;
     for (int64_t i = 0; i < m->config.layers; i++) {
         if (m->config.recompute) {
-            x = last_use(x, gd_recompute(m->ctx, layer_again, &m->layers[i], &x, 1));
+            x = model_last_use(x, gd_recompute(m->ctx, layer_again, &m->layers[i], &x, 1));
         } else {
             branch = run_layer(m, &m->layers[i], &x, branch);
         }
     }
-    gd_tensor *h = add_norm(m, &x, branch, m->norm_final);
+    gd_tensor *h = model_add_norm(m, &x, branch, m->norm_final);
     gd_tensor_free(x);
-    if (m->cache) h = last_use(h, gd_slice(h, 1, gd_tensor_dim(h, 1) - 1, gd_tensor_dim(h, 1)));
     return h;
 }
 
 gd_tensor *model_logits(model *m, gd_tensor *tokens)
 {
     gd_tensor *h = run_layers(m, tokens);
-    return last_use(h, gd_linear(h, m->output, NULL));
+    return model_last_use(h, gd_linear(h, m->output, NULL));
 }
 
 gd_tensor *model_loss(model *m, gd_tensor *tokens, gd_tensor *targets)
 {
     gd_tensor *h = run_layers(m, tokens);
-    return last_use(h, gd_linear_cross_entropy(h, m->output, targets, NULL));
+    return model_last_use(h, gd_linear_cross_entropy(h, m->output, targets, NULL));
 }
 
 double model_flops_per_token(const model *m, int64_t context)

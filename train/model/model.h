@@ -37,7 +37,6 @@ typedef struct model {
     gd_tensor *embedding, *norm_final, *output; /* tied: output is embedding */
     model_layer *layers;                        /* [config.layers] */
     bool training;                              /* dropout is on */
-    struct model_cache *cache;                  /* NULL, unless cache.h is reading tokens */
 } model;
 
 /* Makes the parameters and draws their values: normal with standard deviation 0.02, the two
@@ -61,5 +60,24 @@ gd_tensor *model_loss(model *m, gd_tensor *tokens, gd_tensor *targets);
 /* Floating-point operations of forward and backward per token: 6 for each weight of a matrix, and
  * 12 C T a layer for the scores and values of attention (Chowdhery et al. 2022, appendix B). */
 double model_flops_per_token(const model *m, int64_t context);
+
+/* ---- Parts of the forward, which decode.c has, too ----------------------------------------- */
+
+/* These free the tensors that they take over as soon as they have been read. Those that a backward
+ * reads stay; the memory of the others is free for the next op before the step ends. */
+
+/* Returns y, which was made from x, and frees x. */
+static inline gd_tensor *model_last_use(gd_tensor *x, gd_tensor *y)
+{
+    if (y != x) gd_tensor_free(x);
+    return y;
+}
+
+/* x = x + branch, and the norm of the sum, in one op; without a branch (NULL), only the norm. Takes
+ * over the branch, and the x that it replaces. */
+gd_tensor *model_add_norm(const model *m, gd_tensor **x, gd_tensor *branch, gd_tensor *weight);
+
+/* w_down (silu(gate) * up). Takes over gate_up [B, T, 2 ffn]. */
+gd_tensor *model_ffn(const model *m, const model_layer *l, gd_tensor *gate_up);
 
 #endif

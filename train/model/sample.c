@@ -1,6 +1,6 @@
 /* sample.c - see sample.h. */
 #include "sample.h"
-#include "cache.h"
+#include "decode.h"
 #include "console.h"
 #include "stop.h"
 #include "text_stream.h"
@@ -12,11 +12,11 @@ typedef struct sampler {
     model *m;
     const tokenizer *t;
     const sample_options *options;
-    model_cache cache;
+    decoder decoder;
     int32_t *window; /* [context], of which `size` are filled */
     int64_t size;
     float *logits; /* [V] */
-    draw_room room;
+    draw_scratch scratch;
 } sampler;
 
 /* ---- The window --------------------------------------------------------------------------- */
@@ -28,7 +28,7 @@ static void push(sampler *s, int32_t id)
         int64_t forgotten = context < 8 ? 1 : context / 8;
         s->size -= forgotten;
         memmove(s->window, s->window + forgotten, (size_t)s->size * sizeof *s->window);
-        s->cache.length = 0;
+        s->decoder.length = 0;
     }
     s->window[s->size++] = id;
 }
@@ -36,9 +36,9 @@ static void push(sampler *s, int32_t id)
 /* The logits of the token after the window: the model reads the tokens it has not read yet. */
 static gd_status predict(sampler *s)
 {
-    const int64_t read = s->cache.length;
-    cache_read(&s->cache, s->window + read, s->size - read);
-    return gd_tensor_read(s->cache.logits, s->logits,
+    const int64_t read = s->decoder.length;
+    decode_read(&s->decoder, s->window + read, s->size - read);
+    return gd_tensor_read(s->decoder.logits, s->logits,
                           (size_t)s->m->config.vocab * sizeof *s->logits);
 }
 
@@ -61,7 +61,7 @@ static int64_t draw_one(sampler *s, int32_t *id)
     uint32_t word;
     if (predict(s) || check_logits(s)) return 0;
     gd_philox(gd_random_get(ctx).seed, 0, gd_random_take(ctx, 1), 1, &word);
-    *id = draw_token(&s->room, &s->options->draw, s->logits, word / 4294967296.0);
+    *id = draw_token(&s->scratch, &s->options->draw, s->logits, word / 4294967296.0);
     return 1;
 }
 
@@ -79,13 +79,13 @@ static bool device_draws(const sampler *s)
 /* Fills ids with the next tokens, at most `most` and DRAWS, and returns how many; 0: an error. */
 static int64_t draw_some(sampler *s, int64_t most, int32_t ids[DRAWS])
 {
-    const int64_t read = s->cache.length, room = s->options->context - s->size + 1;
+    const int64_t read = s->decoder.length, left = s->options->context - s->size + 1;
     if (!device_draws(s)) return draw_one(s, ids);
-    if (most > room) most = room;
+    if (most > left) most = left;
     if (most > DRAWS) most = DRAWS;
-    const int64_t count = cache_draw(&s->cache, s->window + read, s->size - read, most, ids);
+    const int64_t count = decode_sample(&s->decoder, s->window + read, s->size - read, most, ids);
     if (count > 0 || gd_error(s->m->ctx)) return count;
-    s->cache.length = read; /* not finite: the host looks at the logits */
+    s->decoder.length = read; /* not finite: the host looks at the logits */
     return draw_one(s, ids);
 }
 
@@ -94,7 +94,7 @@ static gd_status begin(sampler *s)
     const sample_options *o = s->options;
     s->window = calloc((size_t)o->context, sizeof *s->window);
     s->logits = calloc((size_t)s->m->config.vocab, sizeof *s->logits);
-    if (!draw_room_create(&s->room, s->t->vocab) || !s->window || !s->logits) {
+    if (!draw_scratch_create(&s->scratch, s->t->vocab) || !s->window || !s->logits) {
         return gd_fail(s->m->ctx, GD_ERROR_MEMORY, "out of memory: a window of %lld tokens",
                        (long long)o->context);
     }
@@ -105,18 +105,18 @@ static gd_status begin(sampler *s)
         memcpy(s->window, o->prompt + (o->prompt_length - s->size),
                (size_t)s->size * sizeof *s->window);
     }
-    cache_create(&s->cache, s->m, o->context);
-    s->cache.temperature = o->draw.temperature;
-    s->cache.drawn = s->t->vocab;
+    decoder_create(&s->decoder, s->m, o->context);
+    s->decoder.temperature = o->draw.temperature;
+    s->decoder.drawn = s->t->vocab;
     return gd_error_status(s->m->ctx);
 }
 
 static void end(sampler *s)
 {
-    cache_free(&s->cache);
+    decoder_free(&s->decoder);
     free(s->window);
     free(s->logits);
-    draw_room_free(&s->room);
+    draw_scratch_free(&s->scratch);
 }
 
 static bool is_stop(const sample_options *o, int32_t id)
