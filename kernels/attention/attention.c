@@ -115,18 +115,9 @@ static const attention_args full = {.scale = 0.5}, causal = {.causal = true, .sc
     {                        \
         GD_DIMS(__VA_ARGS__) \
     }
-#define K(...)               \
-    {                        \
-        GD_DIMS(__VA_ARGS__) \
-    }
-#define V(...)               \
-    {                        \
-        GD_DIMS(__VA_ARGS__) \
-    }
-#define BIAS(...)            \
-    {                        \
-        GD_DIMS(__VA_ARGS__) \
-    }
+#define K Q
+#define V Q
+#define BIAS Q
 #define MASK(...)                         \
     {                                     \
         GD_INDEX(2), GD_DIMS(__VA_ARGS__) \
