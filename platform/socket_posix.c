@@ -99,16 +99,16 @@ bool gd_wire_wait(const int *wires, int count, double deadline, bool *ready)
     enum { AT_ONCE = 256 };
     bool any = false;
     do {
-        for (int first = 0; first < count; first += AT_ONCE) {
+        for (unsigned first = 0; first < (unsigned)count; first += AT_ONCE) {
             struct pollfd set[AT_ONCE];
-            const int here = count - first < AT_ONCE ? count - first : AT_ONCE;
+            const unsigned rest = (unsigned)count - first, here = rest < AT_ONCE ? rest : AT_ONCE;
             const bool all = count <= AT_ONCE;
-            for (int i = 0; i < here; i++)
+            for (unsigned i = 0; i < here; i++)
                 set[i] = (struct pollfd){.fd = wires[first + i], .events = POLLIN};
             /* More wires than fit in one set: poll the sets in turn, 1 ms each. */
             const int left = milliseconds_to(deadline);
-            poll(set, (nfds_t)here, all || left < 1 ? left : 1);
-            for (int i = 0; i < here; i++) {
+            poll(set, here, all || left < 1 ? left : 1);
+            for (unsigned i = 0; i < here; i++) {
                 ready[first + i] = set[i].fd >= 0 && set[i].revents;
                 any = any || ready[first + i];
             }
