@@ -240,13 +240,13 @@ async function tape(tab) {
 async function train(tab) {
     await tab.open(url('train.html'));
     await tab.evaluate(`document.querySelector('#train [data-part=go]').click()`);
-    await tab.until(`Number(document.getElementById('train').dataset.steps) >= 30`);
+    await tab.until(`Number(document.getElementById('train').dataset.steps) >= 60`);
     await tab.evaluate(`document.querySelector('#train [data-part=go]').click()`);
     const seen = await tab.evaluate(
         `({ said: document.querySelector('[data-part=said]').textContent, points: document.querySelector('.smooth').getAttribute('points').split(' ').length, sample: document.querySelector('[data-part=sample]').textContent.length })`);
     const [, loss, guess] = /loss ([\d.]+) \(uniform guess: ([\d.]+)/.exec(seen.said);
     assert.ok(Number(loss) < Number(guess) - 0.7, seen.said);
-    assert.ok(seen.points >= 30 && seen.sample >= 150);
+    assert.ok(seen.points >= 60 && seen.sample >= 150);
     console.log(`training: ${seen.said}`);
 }
 
